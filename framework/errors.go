@@ -1,0 +1,117 @@
+package framework
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// The sentinels of ferry's public interface; package mpi re-exports them. Each
+// is the answer to errors.Is; what is returned says more. The comment names
+// the MPI error class (MPI-4.1 section 9.4).
+var (
+	ErrTruncate          = errors.New("message longer than the receive buffer") // MPI_ERR_TRUNCATE
+	ErrRank              = errors.New("rank out of range")                      // MPI_ERR_RANK, MPI_ERR_ROOT
+	ErrTag               = errors.New("tag out of range")                       // MPI_ERR_TAG
+	ErrPset              = errors.New("unknown process set")                    // MPI_ERR_ARG
+	ErrGroup             = errors.New("invalid group")                          // MPI_ERR_GROUP
+	ErrNoComm            = errors.New("no communicator for this process")       // MPI_COMM_NULL
+	ErrBroken            = errors.New("collectives of this communicator are broken")
+	ErrPending           = errors.New("operation still pending")       // MPI_ERR_PENDING
+	ErrClosed            = errors.New("use after close")               // MPI_ERR_COMM, MPI_ERR_SESSION, MPI_ERR_REQUEST
+	ErrCanceled          = errors.New("operation canceled")            //
+	ErrTimeout           = errors.New("deadline exceeded")             //
+	ErrConfig            = errors.New("configuration")                 // MPI_ERR_INFO_VALUE
+	ErrUnsupported       = errors.New("not supported")                 // MPI_ERR_UNSUPPORTED_OPERATION
+	ErrType              = errors.New("element type holds pointers")   // MPI_ERR_TYPE
+	ErrTransport         = errors.New("transport failed")              // MPI_ERR_OTHER
+	ErrProcFailed        = errors.New("process failed")                // MPI_ERR_PROC_FAILED
+	ErrProcFailedPending = errors.New("a potential sender has failed") // MPI_ERR_PROC_FAILED_PENDING
+	ErrRevoked           = errors.New("communicator revoked")          // MPI_ERR_REVOKED
+)
+
+// ProcFailedError says which processes failed. errors.Is finds ErrProcFailed.
+type ProcFailedError struct {
+	Ranks []int // in the communicator of the failed call
+	Cause string
+}
+
+func (e *ProcFailedError) Error() string {
+	s := make([]string, len(e.Ranks))
+	for i, r := range e.Ranks {
+		s[i] = fmt.Sprint(r)
+	}
+	msg := "process failed: rank " + strings.Join(s, ", ")
+	if e.Cause != "" {
+		msg += " (" + e.Cause + ")"
+	}
+	return msg
+}
+
+// Is reports whether target is ErrProcFailed.
+func (e *ProcFailedError) Is(target error) bool { return target == ErrProcFailed }
+
+// TransportError says which component failed, towards whom, doing what.
+// errors.Is finds ErrTransport and what Err wraps.
+type TransportError struct {
+	Component string // "btl shm"
+	Peer      string // who is at the other end, empty when nobody in particular
+	Op        string // "connect", "receive"
+	Err       error
+}
+
+func (e *TransportError) Error() string {
+	s := e.Component + ": " + e.Op
+	if e.Peer != "" {
+		s += " with " + e.Peer
+	}
+	return s + ": " + e.Err.Error()
+}
+
+// Is reports whether target is ErrTransport.
+func (e *TransportError) Is(target error) bool { return target == ErrTransport }
+
+// Unwrap returns the cause.
+func (e *TransportError) Unwrap() error { return e.Err }
+
+// MissingError is what a fence or group construct returns when its deadline
+// passed: it names the members that did not come. errors.Is finds ErrTimeout.
+type MissingError struct {
+	Op      string // "fence", "group construct"
+	Tag     string
+	Missing []Proc
+	Failed  []Proc // members known dead; errors.Is then finds ErrProcFailed too
+}
+
+func (e *MissingError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "bootstrap: %s %q: ", e.Op, e.Tag)
+	if len(e.Missing) > 0 {
+		fmt.Fprintf(&b, "deadline passed; missing: %s", procList(e.Missing))
+	}
+	if len(e.Failed) > 0 {
+		if len(e.Missing) > 0 {
+			b.WriteString("; ")
+		}
+		fmt.Fprintf(&b, "failed: %s", procList(e.Failed))
+	}
+	return b.String()
+}
+
+// Is reports whether target is ErrTimeout or, when a member died, ErrProcFailed.
+func (e *MissingError) Is(target error) bool {
+	return target == ErrTimeout && len(e.Missing) > 0 || target == ErrProcFailed && len(e.Failed) > 0
+}
+
+func procList(ps []Proc) string {
+	const most = 16 // enough to see a pattern; a full list of thousands hides it
+	var s []string
+	for i, p := range ps {
+		if i == most {
+			s = append(s, fmt.Sprintf("and %d more", len(ps)-most))
+			break
+		}
+		s = append(s, p.String())
+	}
+	return strings.Join(s, ", ")
+}

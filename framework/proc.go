@@ -1,0 +1,88 @@
+package framework
+
+import (
+	"fmt"
+	"hash/fnv"
+	"sync"
+)
+
+// Proc names a process everywhere: the namespace that its launcher gave to the
+// job, and its rank there.
+type Proc struct {
+	Namespace string
+	Rank      uint32
+}
+
+func (p Proc) String() string { return fmt.Sprintf("%s:%d", p.Namespace, p.Rank) }
+
+// ProcID names a process inside this one: world index << 32 | world rank. The
+// index is local to the process (paper 000, section 3.2), so a ProcID never
+// travels; a Proc does.
+type ProcID uint64
+
+// MakeProcID joins a world index and a rank in that world.
+func MakeProcID(world, rank uint32) ProcID { return ProcID(world)<<32 | ProcID(rank) }
+
+// World returns the index of the process's namespace in this process's Worlds.
+func (id ProcID) World() uint32 { return uint32(id >> 32) }
+
+// Rank returns the rank of the process in its namespace.
+func (id ProcID) Rank() uint32 { return uint32(id) }
+
+// Worlds numbers the namespaces that this process has met. Index 0 is its own.
+// It is safe for concurrent use, and only grows.
+type Worlds struct {
+	mu    sync.RWMutex
+	names []string
+	index map[string]uint32
+	hash  map[uint64]uint32
+}
+
+// NewWorlds returns a table whose index 0 is own.
+func NewWorlds(own string) *Worlds {
+	w := &Worlds{index: map[string]uint32{}, hash: map[uint64]uint32{}}
+	w.Index(own)
+	return w
+}
+
+// Index returns the number of namespace, and numbers it if it is new.
+func (w *Worlds) Index(namespace string) uint32 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if i, ok := w.index[namespace]; ok {
+		return i
+	}
+	i := uint32(len(w.names))
+	w.names = append(w.names, namespace)
+	w.index[namespace] = i
+	w.hash[NamespaceHash(namespace)] = i
+	return i
+}
+
+// ID returns the local name of p, and numbers p's namespace if it is new.
+func (w *Worlds) ID(p Proc) ProcID { return MakeProcID(w.Index(p.Namespace), p.Rank) }
+
+// Proc returns the global name of id. It panics if id's world was never
+// numbered here: an id from another process is a programming error.
+func (w *Worlds) Proc(id ProcID) Proc {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	return Proc{w.names[id.World()], id.Rank()}
+}
+
+// ByHash finds a namespace by its hash, as it stands in a shared-memory
+// connection request. ok is false while no group brought that namespace here.
+func (w *Worlds) ByHash(h uint64) (world uint32, ok bool) {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	world, ok = w.hash[h]
+	return world, ok
+}
+
+// NamespaceHash is the 64-bit FNV-1a hash by which fixed-size wire structures
+// name a namespace.
+func NamespaceHash(namespace string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(namespace))
+	return h.Sum64()
+}

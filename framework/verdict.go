@@ -1,0 +1,65 @@
+package framework
+
+import "fmt"
+
+// Status is the outcome for one component. The differences matter to the user:
+// each asks for another remedy.
+type Status uint8
+
+const (
+	StatusUsable      Status = iota // Probe found nothing against it
+	StatusSelected                  // selection took it
+	StatusNotSelected               // usable, but chosen against: by list, or by priority
+	StatusUnavailable               // compiled in, but the machine lacks something
+	StatusNotBuilt                  // known by name, but not compiled into this program
+	StatusFailed                    // it was taken, and then its Open or self-test failed
+)
+
+// String returns the words that `ferry info` and `ferry explain` print.
+func (s Status) String() string {
+	switch s {
+	case StatusUsable:
+		return "usable"
+	case StatusSelected:
+		return "selected"
+	case StatusNotSelected:
+		return "not selected"
+	case StatusUnavailable:
+		return "unavailable"
+	case StatusNotBuilt:
+		return "not built"
+	case StatusFailed:
+		return "failed"
+	}
+	return fmt.Sprintf("status(%d)", uint8(s))
+}
+
+// A Verdict says what became of one component, and why. Selection records one
+// for each component it knows; `ferry explain` prints these and nothing else.
+type Verdict struct {
+	Kind     Kind
+	Name     string
+	Priority int
+	Status   Status
+	Reason   string // why; empty only for StatusUsable and StatusSelected
+	Hint     string // what the user can do about it; may be empty
+}
+
+// Usable is the verdict of a Probe that found nothing against the component.
+func Usable() Verdict { return Verdict{Status: StatusUsable} }
+
+// Unavailable is the verdict of a Probe that found something missing.
+func Unavailable(reason, hint string) Verdict {
+	return Verdict{Status: StatusUnavailable, Reason: reason, Hint: hint}
+}
+
+func (v Verdict) String() string {
+	s := fmt.Sprintf("%s %s: %s", v.Kind, v.Name, v.Status)
+	if v.Reason != "" {
+		s += ": " + v.Reason
+	}
+	if v.Hint != "" {
+		s += " (" + v.Hint + ")"
+	}
+	return s
+}

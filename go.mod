@@ -1,0 +1,3 @@
+module github.com/ferrympi/ferry
+
+go 1.26
