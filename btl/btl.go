@@ -1,0 +1,150 @@
+// Package btl is the contract of byte transfer layers: modules that move
+// frames between processes. A frame is a header of the protocol above and its
+// payload, opaque to the module. PML ob1 runs over any set of modules.
+//
+// # Calling rules
+//
+// Every method of a Module and of an Endpoint, except where it says otherwise,
+// is called with the progress engine's lock held: a module needs no lock of its
+// own for its send and receive paths. None of them blocks.
+//
+// # Buffers
+//
+// What Reserve returns belongs to the protocol until Commit. What a module
+// hands up through Inbound.Frame belongs to the module again when Frame
+// returns; its bytes may be changed by a malicious peer at any time, so that a
+// protocol reads each byte it decides on once.
+package btl
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// Component is what a BTL registers.
+type Component interface {
+	framework.Component
+	// Open makes the module of this process. It may reserve memory and
+	// descriptors, and contacts no peer. Called without the engine's lock.
+	Open(ctx context.Context, env Env) (Module, error)
+}
+
+// Env is what a module is opened with.
+type Env struct {
+	Params   any // what Component.Params returned, filled
+	Identity bootstrap.Identity
+	Worlds   *framework.Worlds
+	Nonce    uint64           // of this process; proves to a peer whose memory or socket it met
+	Engine   *progress.Engine // the module's Poll is added to it by the assembly, not by the module
+	Upcall   Receiver
+	Logger   *slog.Logger
+}
+
+// Receiver is what a module calls upwards. All calls come from the module's
+// Poll, with the engine's lock held.
+type Receiver interface {
+	// Accept says that peer has opened a path to this process. It returns where
+	// the frames of this path go; the module keeps it.
+	Accept(peer framework.ProcID) Inbound
+	// Lost says that a path to or from peer has failed and will carry nothing
+	// more: damaged contents, a broken connection. err is a *framework.TransportError.
+	Lost(peer framework.ProcID, err error)
+}
+
+// Inbound takes the frames of one path from one peer, in the order in which
+// they were committed there.
+type Inbound interface {
+	// Frame is called once per frame; frame is valid until it returns. An error
+	// means that the frame's contents make no sense: the module closes the path
+	// and calls Lost.
+	Frame(frame []byte) error
+}
+
+// Caps says what a module can do. Fixed once the module is open.
+type Caps struct {
+	EagerLimit  int     // a frame up to this many bytes is cheap at any time
+	FrameLimit  int     // no frame is larger; at least MinFrameLimit
+	LatencyNS   float64 // one way, small frame; the order of magnitude decides between modules
+	Bandwidth   float64 // bytes per second
+	Exclusivity int     // among modules that reach a peer only those of the highest value are used
+	LocalOnly   bool    // never reaches another node
+}
+
+// MinFrameLimit is the smallest FrameLimit that a module may have: the largest
+// header of a protocol and some payload.
+const MinFrameLimit = 256
+
+// Address is one module's entry in a process's business card.
+type Address struct {
+	Component string
+	Blob      []byte
+}
+
+// Peer is what Connect needs to know of a process.
+type Peer struct {
+	ID    framework.ProcID
+	Proc  framework.Proc
+	Nonce uint64
+	Blob  []byte // what this component's module put into the peer's card; nil: it has none
+}
+
+// A Module moves frames for this process. It is a progress.Source: Poll hands
+// received frames up and returns how many events there were. It may also say
+// how it is awaited (progress.Beller, progress.Descriptor, progress.Polled).
+type Module interface {
+	progress.Source
+
+	Caps() Caps
+
+	// Blob returns the module's entry for the business card: what a peer's
+	// module needs to Connect. It is fixed once the module is open. May be
+	// called without the lock.
+	Blob() []byte
+
+	// Connect opens a path to peer. It doesn't wait: the endpoint may answer
+	// "would block" until the peer has answered. An error is a reason why this
+	// module does not reach that peer, in words for `ferry explain`; nothing is
+	// kept then.
+	Connect(peer Peer) (Endpoint, error)
+
+	// Device names what carries the frames, for explain: "/dev/shm/...", "eth0".
+	Device() string
+
+	// Close ends all paths and frees all. Frames that were committed before are
+	// delivered as far as the peer reads them. Called without the engine's lock,
+	// after the engine has stopped polling the module.
+	Close() error
+}
+
+// An Endpoint is one path for frames to one peer. Frames arrive whole, in
+// order, at most once.
+type Endpoint interface {
+	// Reserve returns n bytes (1 <= n <= FrameLimit) in which the caller builds
+	// one frame in place, or nil: it would block, try again after progress.
+	// Reserving twice without Commit drops the first reservation. What the bytes
+	// hold at first is undefined.
+	Reserve(n int) []byte
+
+	// Commit sends the first n bytes of the last reservation (1 <= n <= its size).
+	// After it the bytes are the module's.
+	Commit(n int)
+
+	// Idle reports whether nothing is left here that only this process can bring
+	// on its way: a session that closes waits for it.
+	Idle() bool
+
+	// Close gives the path up.
+	Close()
+}
+
+// PeerPoller is an optional ability of a Module: polling one peer's path costs
+// less than Poll. A blocking receive from a known source asks for it.
+type PeerPoller interface {
+	// PeerSource returns a source that polls only the path from peer, or nil
+	// while there is none. It stays valid until the module closes.
+	PeerSource(peer framework.ProcID) progress.Source
+}

@@ -1,0 +1,68 @@
+// Package mem looks at typed slices as bytes. It is the only place where the
+// public package's generic functions meet unsafe.
+package mem
+
+import (
+	"reflect"
+	"unsafe"
+)
+
+// Bytes returns the memory of s. The result is valid as long as s is, and has
+// no pointers in it only if T has none: check PointerFree first.
+func Bytes[T any](s []T) []byte {
+	if len(s) == 0 {
+		return nil
+	}
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(s[0])))
+}
+
+// Of returns b's memory as elements of type T, as many as fit whole. b must be
+// aligned for T.
+func Of[T any](b []byte) []T {
+	var t T
+	size := int(unsafe.Sizeof(t))
+	if size == 0 || len(b) < size {
+		return nil
+	}
+	p := unsafe.Pointer(unsafe.SliceData(b))
+	if uintptr(p)%unsafe.Alignof(t) != 0 {
+		panic("mem: unaligned memory")
+	}
+	return unsafe.Slice((*T)(p), len(b)/size)
+}
+
+// Size returns the size of T in bytes.
+func Size[T any]() int {
+	var t T
+	return int(unsafe.Sizeof(t))
+}
+
+// PointerFree reports whether values of type T hold no pointers, so that their
+// bytes mean the same in another process. Cost for basic types: a switch.
+func PointerFree[T any]() bool {
+	var t T
+	switch any(t).(type) {
+	case byte, int8, uint16, int16, uint32, int32, uint64, int64, int, uint, float32, float64, complex64, complex128, bool:
+		return true
+	}
+	return pointerFree(reflect.TypeFor[T]())
+}
+
+func pointerFree(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Bool, reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
+		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64,
+		reflect.Float32, reflect.Float64, reflect.Complex64, reflect.Complex128:
+		return true
+	case reflect.Array:
+		return t.Len() == 0 || pointerFree(t.Elem())
+	case reflect.Struct:
+		for f := range t.Fields() {
+			if !pointerFree(f.Type) {
+				return false
+			}
+		}
+		return true
+	}
+	return false // uintptr too: an address means nothing elsewhere
+}

@@ -1,0 +1,308 @@
+// Package pml is the contract of point-to-point management layers: what
+// package mpi calls to move messages. A PML matches messages with receives (by
+// package match, or in a network below) and runs the protocols.
+//
+// # Threads
+//
+// Methods of Comm and Request may be called by any goroutine at any time; a PML
+// takes the progress engine's lock itself. Methods of Module are safe too,
+// except where they say otherwise.
+//
+// # Buffers
+//
+// A Buffer is the PML's from the start of an operation until it completes; the
+// PML never keeps a pointer to it afterwards. Goroutine stacks move: a PML keeps
+// slices, never addresses as numbers.
+package pml
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// Wildcards and null values as in package mpi.
+const (
+	AnySource = -1
+	AnyTag    = -2
+	ProcNull  = -3
+)
+
+// Component is what a PML registers.
+type Component interface {
+	framework.Component
+	// Open makes the module of this process. It contacts no peer.
+	Open(ctx context.Context, env Env) (Module, error)
+}
+
+// Env is what a PML is opened with.
+type Env struct {
+	Params   any
+	Identity bootstrap.Identity
+	Worlds   *framework.Worlds
+	Nonce    uint64
+	Engine   *progress.Engine
+	Logger   *slog.Logger
+	Hooks    Hooks // nil when nobody looks
+	// OpenBTLs opens the selected BTL modules in order of preference, handing up
+	// to r, and adds them to the engine. A module that fails to open is left out,
+	// with its verdict recorded by the assembly.
+	OpenBTLs func(r btl.Receiver) ([]OpenBTL, error)
+}
+
+// OpenBTL is one open BTL module and its name.
+type OpenBTL struct {
+	Name   string
+	Module btl.Module
+}
+
+// Offer is what a process can do with this PML. It travels in the business
+// card; members with equal offers need no further exchange. Strings compare as
+// they are.
+type Offer struct {
+	PML      string
+	Version  uint32 // of the wire format
+	Priority int
+	Detail   string // MTL, provider, tag mode and widths where there is an MTL
+}
+
+// Card is this PML's part of a business card.
+type Card struct {
+	Nonce     uint64
+	Addresses []btl.Address
+}
+
+// A Module is one PML in one process.
+type Module interface {
+	Offer() Offer
+	Card() Card
+
+	// CIDs is the table from which indices for this PML's communicators come.
+	CIDs() *cid.Table
+	// TagMax is the largest tag that a user may use.
+	TagMax() int
+
+	// Learn gives the business card of a process: from now on messages can go
+	// there. Learning the same card again does nothing; another nonce for a known
+	// process replaces it if no communicator uses it, else it is an error.
+	Learn(id framework.ProcID, card Card) error
+
+	// AddComm makes a communicator usable. Every member other than this process
+	// must have been learnt. Messages that had arrived for it are delivered now.
+	AddComm(spec CommSpec) (Comm, error)
+
+	// PeerFailed says that a process is gone: everything pending with it ends
+	// with ErrProcFailed, and so does everything new.
+	PeerFailed(id framework.ProcID, reason string)
+
+	// Route says how messages to a process travel, or would.
+	Route(id framework.ProcID) Route
+
+	// Stats returns counts per process that messages went to or came from.
+	Stats() []PeerStats
+
+	// Inspect describes queues and states for a person who debugs a hang.
+	Inspect() Inspection
+
+	// Flush returns when everything that was accepted is on its way without
+	// further help of this process, or with the cause of ctx.
+	Flush(ctx context.Context) error
+
+	// Close frees all. No communicator is left, and no call is in progress.
+	Close() error
+}
+
+// CommSpec describes a communicator to a PML.
+type CommSpec struct {
+	ID    cid.Extended
+	Local cid.Local // this process's own index, from the module's table; the PML closes it
+	// Agreed says that every member has the same Local (policy agree). Indices,
+	// when not nil, holds each member's own (policy gather). Neither: lazy.
+	Agreed  bool
+	Indices []cid.Local
+	Group   []framework.ProcID // by rank; the slice is shared and read-only
+	Rank    int                // of this process in Group
+	Name    string             // for Inspect
+}
+
+// Plane separates traffic that must never match: a user's messages never meet
+// a collective's, whatever their tags.
+type Plane uint8
+
+const (
+	PointToPoint Plane = iota // the user's messages
+	Collective                // those of collective operations
+	Control                   // the library's own: creation of communicators
+	planes
+)
+
+// Planes is the number of planes.
+const Planes = int(planes)
+
+// Mode is how a send completes (MPI-4.1 section 3.4).
+type Mode uint8
+
+const (
+	Standard    Mode = iota
+	Synchronous      // completes only after the receive has matched
+	Ready            // the receive is posted already, the user says
+)
+
+// Buffer describes a message's memory. The zero Buffer is an empty message.
+type Buffer struct {
+	// Bytes is the memory; its length is the message's, in bytes, when Layout is nil.
+	Bytes []byte
+	// Layout, when not nil, says which parts of Bytes make up the message.
+	Layout Layout
+	Kind   MemoryKind
+}
+
+// Len is the length of the message in bytes.
+func (b Buffer) Len() int64 {
+	if b.Layout != nil {
+		return b.Layout.Size()
+	}
+	return int64(len(b.Bytes))
+}
+
+// MemoryKind says where a buffer's memory lies.
+type MemoryKind uint8
+
+const (
+	Heap       MemoryKind = iota // Go memory, or anything that is copied like it
+	Registered                   // from AllocMem: peers on the node can read it
+	Foreign                      // mapped by the user, not scanned by the collector
+	Device                       // not addressable by the processor
+)
+
+// A Layout picks a message out of a buffer. Implementations are immutable.
+type Layout interface {
+	// Size is the number of bytes of the message.
+	Size() int64
+	// Extent is the number of bytes that the buffer must have.
+	Extent() int64
+	// Pack copies the message's bytes [offset, offset+len(dst)) into dst.
+	Pack(dst []byte, buf []byte, offset int64)
+	// Unpack is the reverse; bytes between the layout's blocks stay as they are.
+	Unpack(buf []byte, src []byte, offset int64)
+}
+
+// A Comm is one communicator in one PML. Ranks are those of CommSpec.Group and
+// are in range, tags too: package mpi has checked.
+//
+// A context that ends withdraws an operation that is not matched yet; once
+// matched, it completes or fails with the peer. nil is context.Background.
+type Comm interface {
+	// Send blocks until buf is the caller's again.
+	Send(ctx context.Context, buf Buffer, dst, tag int, plane Plane, mode Mode) error
+	// Isend starts a send. The request is the caller's, to be waited for or freed.
+	Isend(buf Buffer, dst, tag int, plane Plane, mode Mode) (*Request, error)
+	// Recv blocks until a message was received into buf. Status.Bytes is the
+	// full length of the message, also with ErrTruncate.
+	Recv(ctx context.Context, buf Buffer, src, tag int, plane Plane) (Status, error)
+	Irecv(buf Buffer, src, tag int, plane Plane) (*Request, error)
+	// Probe blocks until a message that matches is here; it stays.
+	Probe(ctx context.Context, src, tag int, plane Plane) (Status, error)
+	Iprobe(src, tag int, plane Plane) (Status, bool, error)
+
+	// Close ends the communicator. It returns at once: pending operations still
+	// complete, then its resources go. Messages that nobody received are dropped.
+	Close()
+}
+
+// Status describes a completed operation (MPI-4.1 section 3.2.5).
+type Status struct {
+	Source   int  // rank of the sender; AnySource where there was no message
+	Tag      int  // AnyTag where there was no message
+	Bytes    int  // full length of the message
+	Canceled bool // the operation was canceled, and transferred nothing
+	Err      error
+}
+
+// NoMessage is the status of operations that concern no message.
+func NoMessage() Status { return Status{Source: AnySource, Tag: AnyTag} }
+
+// Route is how messages to one process travel.
+type Route struct {
+	PML       string
+	Transport string // BTL or MTL; empty: none reaches the process
+	Device    string
+	Provider  string
+	Rejected  []Rejection // the others, and why not
+}
+
+// Rejection is a transport that does not serve a process.
+type Rejection struct {
+	Name   string
+	Reason string
+}
+
+// PeerStats counts what went to and came from one process since it was learnt.
+type PeerStats struct {
+	ID                   framework.ProcID
+	Transport            string
+	Sent, Received       uint64 // messages
+	SentBytes, RecvBytes uint64 // payload
+	Unexpected           uint64 // arrived before their receive
+	Dropped              uint64 // for communicators that had been closed
+}
+
+// Inspection is a snapshot of a PML for people.
+type Inspection struct {
+	Comms []CommInspection
+	// Parked counts messages for communicators that don't exist here yet.
+	Parked int
+}
+
+// CommInspection is a snapshot of one communicator.
+type CommInspection struct {
+	ID         cid.Extended
+	Name       string
+	Local      cid.Local
+	Posted     []Pending // receives that wait
+	Unexpected []Pending // messages that wait
+	Sends      []Pending // sends that are not complete
+}
+
+// Pending is one entry of an inspected queue.
+type Pending struct {
+	Peer, Tag int
+	Bytes     int64
+	Plane     Plane
+	State     string // "posted", "offered", "copying"
+}
+
+// Hooks see what happens, in the order in which it does, with the engine's lock
+// held: they must not call ferry, nor block. Metrics, tracing and fault
+// injection hang on them.
+type Hooks interface {
+	Event(Event)
+}
+
+// EventKind says what a hook sees.
+type EventKind uint8
+
+const (
+	EventSend         EventKind = iota + 1 // a message was given to the PML
+	EventRecv                              // a receive was posted
+	EventMatch                             // a message met its receive
+	EventControl                           // a control frame went or came
+	EventTransportUp                       // a path to a peer opened
+	EventTransportOut                      // a path is gone
+)
+
+// Event is what a hook sees. Fields that don't apply are zero.
+type Event struct {
+	Kind  EventKind
+	Peer  framework.ProcID
+	Comm  cid.Extended
+	Tag   int
+	Bytes int64
+	Plane Plane
+	Note  string // control frame's type, transport's name
+}

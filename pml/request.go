@@ -1,0 +1,163 @@
+package pml
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// Request is one operation in progress. A PML embeds it in its own request,
+// makes it once, and uses it again and again: what users hold is the pointer
+// together with the generation that was current when the operation began.
+//
+// The fields below Completion are guarded by the engine's lock.
+type Request struct {
+	progress.Completion
+	Status Status
+
+	engine *progress.Engine
+	owner  Owner
+	// generation changes when the request is released. It is atomic only because
+	// an old handle may look at any time.
+	generation atomic.Uint32
+	released   bool // freed by the user before it was complete
+}
+
+// Owner is the PML's side of a request. All calls come with the engine's lock
+// held.
+type Owner interface {
+	// Cancel withdraws the operation if it has not matched yet: the owner then
+	// sets Status.Canceled and completes the request. Otherwise it does nothing.
+	Cancel()
+	// Release takes a completed request back; nobody uses it until it is handed
+	// out again.
+	Release()
+	// First is what a wait polls first, or nil.
+	First() progress.Source
+}
+
+// Init ties the request to its engine and owner, once.
+func (r *Request) Init(e *progress.Engine, owner Owner) {
+	r.engine, r.owner = e, owner
+	r.generation.Store(1)
+}
+
+// Generation is what a handle keeps beside the pointer.
+func (r *Request) Generation() uint32 { return r.generation.Load() }
+
+// Start makes the request pending. Engine's lock held.
+func (r *Request) Start() {
+	r.Reset()
+	r.Status = Status{}
+	r.released = false
+}
+
+// Finish completes the request with the status that is set. Engine's lock held.
+func (r *Request) Finish() {
+	r.engine.Complete(&r.Completion)
+	if r.released {
+		r.recycle()
+	}
+}
+
+func (r *Request) recycle() {
+	r.generation.Add(1)
+	r.owner.Release()
+}
+
+// stale is what an old handle gets.
+func stale() error { return framework.ErrClosed }
+
+// Wait blocks until the operation is complete, returns its status and releases
+// the request: the handle is used up. If ctx ends first the request stays as it
+// is, and the error is ctx's cause. The status's Err is returned too.
+func (r *Request) Wait(ctx context.Context, generation uint32) (Status, error) {
+	e := r.engine
+	e.Lock()
+	if r.generation.Load() != generation || r.released {
+		e.Unlock()
+		return NoMessage(), stale()
+	}
+	if !r.Done() {
+		if err := e.Wait(ctx, &r.Completion, r.owner.First()); err != nil {
+			e.Unlock()
+			return NoMessage(), err
+		}
+		if r.generation.Load() != generation { // another goroutine took it meanwhile
+			e.Unlock()
+			return NoMessage(), stale()
+		}
+	}
+	st := r.Status
+	r.recycle()
+	e.Unlock()
+	return st, st.Err
+}
+
+// Test is Wait without waiting: done is false while the operation is pending.
+// It progresses once.
+func (r *Request) Test(generation uint32) (st Status, done bool, err error) {
+	e := r.engine
+	e.Lock()
+	defer e.Unlock()
+	if r.generation.Load() != generation || r.released {
+		return NoMessage(), false, stale()
+	}
+	if !r.Done() {
+		e.Progress()
+		if !r.Done() {
+			return NoMessage(), false, nil
+		}
+	}
+	st = r.Status
+	r.recycle()
+	return st, true, st.Err
+}
+
+// Peek is Test without releasing the request (MPI_Request_get_status).
+func (r *Request) Peek(generation uint32) (st Status, done bool, err error) {
+	e := r.engine
+	e.Lock()
+	defer e.Unlock()
+	if r.generation.Load() != generation || r.released {
+		return NoMessage(), false, stale()
+	}
+	if !r.Done() {
+		e.Progress()
+	}
+	if !r.Done() {
+		return NoMessage(), false, nil
+	}
+	return r.Status, true, r.Status.Err
+}
+
+// Cancel withdraws the operation if it has not matched yet; the handle stays
+// valid, and Wait tells by Status.Canceled.
+func (r *Request) Cancel(generation uint32) error {
+	r.engine.Lock()
+	defer r.engine.Unlock()
+	if r.generation.Load() != generation || r.released {
+		return stale()
+	}
+	if !r.Done() {
+		r.owner.Cancel()
+	}
+	return nil
+}
+
+// Free gives the handle up; a pending operation goes on and completes unseen.
+func (r *Request) Free(generation uint32) error {
+	r.engine.Lock()
+	defer r.engine.Unlock()
+	if r.generation.Load() != generation || r.released {
+		return stale()
+	}
+	if r.Done() {
+		r.recycle()
+	} else {
+		r.released = true
+	}
+	return nil
+}

@@ -1,0 +1,430 @@
+// Package progress is the engine that moves everything: one per process,
+// shared by all sessions. It has one lock, under which protocols and modules
+// work; it decides who polls, who sleeps, and who wakes whom.
+//
+// A goroutine that waits takes the poll token and polls all sources until what
+// it waits for has happened. Others that wait meanwhile park on Go channels.
+// When nobody polls, a single goroutine, the keeper, sleeps on the process's
+// doorbell for all of them, and progresses when it is rung: an Isend advances
+// while the program computes, and 10,000 blocked goroutines cost one thread.
+//
+// The engine knows nothing of messages. It never blocks while it holds the lock.
+package progress
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ferrympi/ferry/internal/cpu"
+	"github.com/ferrympi/ferry/internal/doorbell"
+)
+
+// A Source is polled for progress. Poll is called with the engine's lock held;
+// it never blocks, and returns the number of things that happened.
+type Source interface {
+	Poll() int
+}
+
+// The ways in which a source is awaited are optional abilities of it. A source
+// with none of them is polled only while somebody waits actively; that is right
+// for sources that depend on another one's progress.
+
+// A Beller is rung from outside, at the bell that it brings: memory that other
+// processes share. At most one source of an engine brings a bell.
+type Beller interface {
+	Bell() doorbell.Bell
+}
+
+// A Descriptor is awaited through a file descriptor.
+type Descriptor interface {
+	// FD is the descriptor; it becomes readable when there is something to poll
+	// after a successful Arm. It is fixed.
+	FD() int
+	// Arm prepares for sleep. false: there is something already, poll again.
+	// Called with the lock held.
+	Arm() bool
+}
+
+// A Polled source can't be awaited: while the keeper sleeps it is polled at
+// this interval. 0 means not at the moment. Called with the lock held.
+type Polled interface {
+	Interval() time.Duration
+}
+
+// Options are the engine's tuning. The zero value gets the defaults.
+type Options struct {
+	// Spin is how long a wait polls before it offers the processor to others.
+	Spin time.Duration
+	// Yield is how long it goes on polling after that, offering the processor
+	// between polls, before it sleeps.
+	Yield time.Duration
+}
+
+// Engine is the progress engine of a process. Use New.
+type Engine struct {
+	mu      sync.Mutex
+	waiters atomic.Int32 // goroutines in the slow path of Lock: the poller lets them in
+
+	// All below is guarded by mu.
+	sources []Source
+	bell    doorbell.Bell
+	fds     *fdPoller
+	polling bool   // somebody has the poll token
+	parked  int    // completions with a parked waiter
+	polls   uint64 // poll sessions so far; the keeper's clock of activity
+	free    []*Waiter
+
+	spin, yield time.Duration
+	keeper      keeper
+}
+
+// New makes an engine and starts its keeper. Close ends it.
+func New(opt Options) *Engine {
+	if opt.Spin == 0 {
+		opt.Spin = DefaultSpin
+	}
+	if opt.Yield == 0 {
+		opt.Yield = DefaultYield
+	}
+	e := &Engine{bell: doorbell.New(), spin: opt.Spin, yield: opt.Yield}
+	e.keeper.init()
+	go e.keep()
+	return e
+}
+
+// DefaultSpin is above a scheduler's wake-up (some 5 us), so that a peer which
+// computes briefly costs no sleep, and short enough to cost nothing noticeable.
+const DefaultSpin = 50 * time.Microsecond
+
+// DefaultYield is a few turns of every other process on the same processor.
+const DefaultYield = 50 * time.Microsecond
+
+// Lock takes the engine's lock. Cost without contention: one atomic operation.
+func (e *Engine) Lock() {
+	if e.mu.TryLock() {
+		return
+	}
+	e.waiters.Add(1)
+	e.mu.Lock()
+	e.waiters.Add(-1)
+}
+
+// Unlock releases the lock.
+func (e *Engine) Unlock() { e.mu.Unlock() }
+
+// Add makes s a source. A Beller's bell becomes the engine's.
+func (e *Engine) Add(s Source) {
+	e.Lock()
+	defer e.Unlock()
+	if b, ok := s.(Beller); ok {
+		old := e.bell
+		e.bell = b.Bell()
+		old.Ring() // the keeper may sleep there
+	}
+	if d, ok := s.(Descriptor); ok {
+		if e.fds == nil {
+			e.fds = newFDPoller()
+		}
+		e.fds.add(d, e)
+	}
+	e.sources = append(e.sources, s)
+	e.keeper.kick()
+}
+
+// Remove takes s out. When it returns s is not polled any more, and its bell
+// and descriptor are not used.
+func (e *Engine) Remove(s Source) {
+	e.Lock()
+	for i, x := range e.sources {
+		if x == s {
+			e.sources = append(e.sources[:i:i], e.sources[i+1:]...)
+			break
+		}
+	}
+	if d, ok := s.(Descriptor); ok && e.fds != nil {
+		e.fds.remove(d)
+	}
+	if b, ok := s.(Beller); ok && e.bell == b.Bell() {
+		old := e.bell
+		e.bell = doorbell.New()
+		e.Unlock()
+		e.keeper.leave(old)
+		return
+	}
+	e.Unlock()
+}
+
+// Ring has the keeper look at all sources soon: something happened that no
+// source's own bell announces. It may be called without the lock.
+func (e *Engine) Ring() {
+	e.keeper.kick()
+	e.Lock()
+	b := e.bell
+	e.Unlock()
+	b.Ring()
+}
+
+// Close ends the keeper. Nobody waits any more, and all sources have been removed.
+func (e *Engine) Close() {
+	e.keeper.stop(e)
+	e.Lock()
+	if e.fds != nil {
+		e.fds.close()
+		e.fds = nil
+	}
+	e.Unlock()
+}
+
+// poll polls every source once. Lock held.
+func (e *Engine) poll() int {
+	n := 0
+	for _, s := range e.sources {
+		n += s.Poll()
+	}
+	return n
+}
+
+// Progress polls every source once, unless somebody does so already. Lock held.
+func (e *Engine) Progress() int {
+	if e.polling {
+		return 0
+	}
+	e.polls++
+	return e.poll()
+}
+
+// A Completion is something that one goroutine at a time can wait for. It is
+// embedded in a request. Guarded by the engine's lock.
+type Completion struct {
+	done   bool
+	waiter *Waiter
+}
+
+// Done reports whether the completion was completed. Lock held.
+func (c *Completion) Done() bool { return c.done }
+
+// Reset makes c pending. Lock held; nobody waits for it.
+func (c *Completion) Reset() { c.done = false }
+
+// Complete marks c done and wakes who waits for it. Lock held.
+func (e *Engine) Complete(c *Completion) {
+	c.done = true
+	if c.waiter != nil {
+		c.waiter.fire(e)
+	}
+}
+
+// A Waiter is one goroutine's wait, possibly for several completions.
+type Waiter struct {
+	fired  bool
+	parked bool
+	wake   chan struct{} // capacity 1
+}
+
+func (w *Waiter) fire(e *Engine) {
+	w.fired = true
+	if w.parked {
+		w.parked = false
+		e.parked--
+		w.wake <- struct{}{}
+	}
+}
+
+// ErrBusy is returned to the second of two goroutines that wait for the same
+// completion at the same time.
+var ErrBusy = errors.New("somebody else waits for this request already")
+
+// Wait waits until c is done, or ctx ends; then it returns ctx's cause and c
+// stays pending. The lock is held at the call and at the return, and released
+// in between. first, when not nil, is polled more often than the other sources.
+func (e *Engine) Wait(ctx context.Context, c *Completion, first Source) error {
+	if c.done {
+		return nil
+	}
+	if !e.polling {
+		if err := e.active(ctx, &c.done, first); err != nil || c.done {
+			return err
+		}
+	}
+	if c.waiter != nil {
+		return ErrBusy
+	}
+	w := e.newWaiter()
+	c.waiter = w
+	err := e.park(ctx, w)
+	c.waiter = nil
+	e.free = append(e.free, w)
+	return err
+}
+
+// WaitAny is Wait for the first of several completions; nil ones are left out.
+func (e *Engine) WaitAny(ctx context.Context, cs []*Completion) error {
+	for _, c := range cs {
+		if c != nil && c.waiter != nil {
+			return ErrBusy
+		}
+	}
+	w := e.newWaiter()
+	for _, c := range cs {
+		if c == nil {
+			continue
+		}
+		c.waiter = w
+		w.fired = w.fired || c.done
+	}
+	var err error
+	if !w.fired && !e.polling {
+		err = e.active(ctx, &w.fired, nil)
+	}
+	if !w.fired && err == nil {
+		err = e.park(ctx, w)
+	}
+	for _, c := range cs {
+		if c != nil {
+			c.waiter = nil
+		}
+	}
+	e.free = append(e.free, w)
+	return err
+}
+
+func (e *Engine) newWaiter() *Waiter {
+	if n := len(e.free); n > 0 {
+		w := e.free[n-1]
+		e.free = e.free[:n-1]
+		w.fired = false
+		return w
+	}
+	return &Waiter{wake: make(chan struct{}, 1)}
+}
+
+// How often the poller looks at other things than its sources, in polls. Powers
+// of two. Reading the clock costs as much as a few polls.
+const (
+	pollsPerClock = 64
+	pollsPerOther = 8 // of the other sources, when one comes first
+)
+
+// active polls until *done, or the time to be active is over (then nil), or ctx
+// ends. Lock held; nobody else polls.
+func (e *Engine) active(ctx context.Context, done *bool, first Source) (err error) {
+	e.polling = true
+	e.polls++
+	var cancel <-chan struct{}
+	var start, yieldAt time.Time
+	for i := uint(1); ; i++ {
+		n := 0
+		if first != nil {
+			n = first.Poll()
+		}
+		if !*done && (first == nil || i%pollsPerOther == 0) {
+			n += e.poll()
+		}
+		if *done {
+			break
+		}
+		if e.waiters.Load() != 0 {
+			e.letIn()
+			if *done {
+				break
+			}
+		}
+		if n == 0 {
+			cpu.Pause()
+		}
+		if i%pollsPerClock != 0 {
+			continue
+		}
+		now := time.Now()
+		if start.IsZero() {
+			start, yieldAt = now, now.Add(e.spin)
+			if ctx != nil {
+				cancel = ctx.Done()
+			}
+		}
+		if n > 0 { // busy: the time to be active starts again
+			start, yieldAt = now, now.Add(e.spin)
+		}
+		select {
+		case <-cancel:
+			err = context.Cause(ctx)
+		default:
+		}
+		if err != nil {
+			break
+		}
+		if now.After(yieldAt) {
+			if now.Sub(yieldAt) > e.yield {
+				break
+			}
+			e.offer()
+			if *done {
+				break
+			}
+		}
+	}
+	e.polling = false
+	if e.parked > 0 {
+		e.keeper.kick()
+	}
+	return err
+}
+
+// letIn lets goroutines take the lock that wait for it, without giving up the
+// poll token.
+func (e *Engine) letIn() {
+	e.mu.Unlock()
+	for i := 0; e.waiters.Load() != 0 && i < 1000; i++ {
+		if i%16 == 15 {
+			runtime.Gosched()
+		} else {
+			cpu.Pause()
+		}
+	}
+	e.mu.Lock()
+}
+
+// offer gives the processor to goroutines of this process, and to others.
+func (e *Engine) offer() {
+	e.mu.Unlock()
+	runtime.Gosched()
+	cpu.Yield()
+	e.mu.Lock()
+}
+
+// park sleeps until w fires or ctx ends. Lock held; released meanwhile.
+func (e *Engine) park(ctx context.Context, w *Waiter) error {
+	if w.fired {
+		return nil
+	}
+	w.parked = true
+	e.parked++
+	if !e.polling {
+		e.keeper.kick()
+	}
+	e.mu.Unlock()
+	var cancel <-chan struct{}
+	if ctx != nil {
+		cancel = ctx.Done()
+	}
+	var err error
+	select {
+	case <-w.wake:
+		e.Lock()
+		return nil
+	case <-cancel:
+		err = context.Cause(ctx)
+	}
+	e.Lock()
+	if !w.parked { // it fired before we had the lock
+		<-w.wake
+		return nil
+	}
+	w.parked = false
+	e.parked--
+	return err
+}

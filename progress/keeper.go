@@ -1,0 +1,152 @@
+package progress
+
+import (
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/ferrympi/ferry/internal/doorbell"
+)
+
+// keeperTick is how long nobody may have polled before the keeper takes over.
+// Shorter, and a program that alternates short computations with messages would
+// have its peers pay a wake-up for each; longer, and a rendezvous would wait for
+// a program that computes.
+const keeperTick = 500 * time.Microsecond
+
+// keeper is the state of the goroutine that sleeps for all.
+//
+//	watching  waits for a tick or a kick; messages are somebody else's business
+//	armed     sleeps on the bell; whoever brings something rings
+//
+// It goes from watching to armed when kicked (somebody parked), or when a tick
+// passed in which nobody polled; and back when it was rung.
+type keeper struct {
+	kicks chan struct{} // capacity 1
+	quit  chan struct{}
+	done  chan struct{}
+
+	mu     sync.Mutex
+	asleep doorbell.Bell // the bell on which it sleeps now, if any
+	left   *sync.Cond    // signalled when asleep is cleared
+}
+
+func (k *keeper) init() {
+	k.kicks = make(chan struct{}, 1)
+	k.quit = make(chan struct{})
+	k.done = make(chan struct{})
+	k.left = sync.NewCond(&k.mu)
+}
+
+// kick has the keeper look, if it watches. If it is armed, it need not.
+func (k *keeper) kick() {
+	select {
+	case k.kicks <- struct{}{}:
+	default:
+	}
+}
+
+// leave returns when the keeper does not use b any more.
+func (k *keeper) leave(b doorbell.Bell) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for k.asleep == b {
+		b.Ring()
+		k.left.Wait()
+	}
+}
+
+func (k *keeper) stop(e *Engine) {
+	close(k.quit)
+	e.Ring()
+	<-k.done
+}
+
+func (e *Engine) keep() {
+	k := &e.keeper
+	defer close(k.done)
+	tick := time.NewTimer(keeperTick)
+	defer tick.Stop()
+	var seen uint64 // e.polls at the last look
+	for {
+		select {
+		case <-k.quit:
+			return
+		case <-k.kicks:
+		case <-tick.C:
+		}
+		for e.sleep(&seen) {
+			// Let those run whom that progress woke, before this thread sleeps
+			// again with the processor in hand.
+			runtime.Gosched()
+			select {
+			case <-k.quit:
+				return
+			default:
+			}
+		}
+		tick.Reset(keeperTick)
+	}
+}
+
+// sleep arms the bell and sleeps, if nobody polls, and progresses when rung.
+// It returns whether the keeper should do so again at once.
+func (e *Engine) sleep(seen *uint64) (again bool) {
+	k := &e.keeper
+	e.Lock()
+	if e.polling || e.parked == 0 && e.polls != *seen {
+		*seen = e.polls
+		e.Unlock()
+		return false
+	}
+	bell := e.bell
+	ticket := bell.Arm()
+	ready, timeout := e.arm()
+	if e.poll() > 0 || !ready {
+		bell.Disarm()
+		e.Unlock()
+		return true
+	}
+	k.mu.Lock()
+	k.asleep = bell
+	k.mu.Unlock()
+	e.Unlock()
+
+	bell.Sleep(ticket, timeout)
+
+	k.mu.Lock()
+	k.asleep = doorbell.Bell{}
+	k.mu.Unlock()
+	k.left.Broadcast()
+
+	e.Lock()
+	defer e.Unlock()
+	if !e.polling {
+		for e.poll() > 0 && e.waiters.Load() == 0 {
+		}
+	}
+	*seen = e.polls
+	return e.parked > 0
+}
+
+// arm asks all sources to prepare for sleep. ready is false if one of them has
+// something; timeout is the shortest interval of those that can only be polled.
+// Lock held.
+func (e *Engine) arm() (ready bool, timeout time.Duration) {
+	ready = true
+	for _, s := range e.sources {
+		if p, ok := s.(Polled); ok {
+			if d := p.Interval(); d > 0 && (timeout == 0 || d < timeout) {
+				timeout = d
+			}
+		}
+		if d, ok := s.(Descriptor); ok {
+			if !d.Arm() {
+				ready = false
+			} else if !e.fds.arm(d) {
+				timeout = keeperTick
+			}
+		}
+	}
+	return ready, timeout
+}
