@@ -9,7 +9,7 @@ type Status uint8
 const (
 	StatusUsable      Status = iota // Probe found nothing against it
 	StatusSelected                  // selection took it
-	StatusNotSelected               // usable, but chosen against: by list, or by priority
+	StatusNotSelected               // chosen against: by list (then it was not probed), or usable and by priority
 	StatusUnavailable               // compiled in, but the machine lacks something
 	StatusNotBuilt                  // known by name, but not compiled into this program
 	StatusFailed                    // it was taken, and then its Open or self-test failed

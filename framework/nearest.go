@@ -1,0 +1,41 @@
+package framework
+
+// Nearest returns the candidate with the smallest edit distance from name, the
+// first of several equals, or "" when there are no candidates. Error messages
+// about unknown names use it.
+func Nearest(name string, candidates []string) string {
+	best, bestDistance := "", -1
+	for _, c := range candidates {
+		if d := editDistance(name, c); bestDistance < 0 || d < bestDistance {
+			best, bestDistance = c, d
+		}
+	}
+	return best
+}
+
+// editDistance is the Levenshtein distance in bytes; names are ASCII.
+func editDistance(a, b string) int {
+	// Outside input may be long, and no known name is: beyond this length the
+	// distance is dominated by the difference in length anyway.
+	const longest = 256
+	if len(a) > longest {
+		a = a[:longest]
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			substitute := diagonal
+			if a[i] != b[j] {
+				substitute++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(substitute, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,246 @@
+package framework
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Registry holds the components that a program has, those that it knows by name
+// only, and the parameters of all. It is a value: there is no global registry,
+// and tests make their own.
+//
+// Build a registry in one goroutine; after that, all methods that don't change
+// it are safe for concurrent use. Mistakes in building it (a name twice, a bad
+// tag) panic: they are mistakes in the program, found when it first starts.
+type Registry struct {
+	kinds      []Kind
+	components map[Kind]map[string]registered
+	notBuilt   map[Kind]map[string]Verdict
+	specs      map[string]*ParamSpec // by full name; never written after registration
+	env        map[string]string     // environment variable -> full name
+	defaults   map[string]string     // overrides from the manifest
+	probeLimit time.Duration
+}
+
+type registered struct {
+	component Component
+	info      Info
+}
+
+// NewRegistry returns a registry that has no components, and the selection
+// parameters of the frameworks that ferry defines.
+func NewRegistry() *Registry {
+	r := &Registry{
+		components: map[Kind]map[string]registered{},
+		notBuilt:   map[Kind]map[string]Verdict{},
+		specs:      map[string]*ParamSpec{},
+		env:        map[string]string{},
+		defaults:   map[string]string{},
+		// A probe is meant to take milliseconds. This bound only turns one that
+		// hangs, in a driver for instance, into a verdict.
+		probeLimit: 2 * time.Second,
+	}
+	for _, k := range []Kind{PML, MTL, BTL, Bootstrap, Coll} {
+		r.addKind(k)
+	}
+	return r
+}
+
+// Clone returns an independent copy, to which more can be registered.
+func (r *Registry) Clone() *Registry {
+	c := &Registry{
+		kinds:      slices.Clone(r.kinds),
+		components: make(map[Kind]map[string]registered, len(r.components)),
+		notBuilt:   make(map[Kind]map[string]Verdict, len(r.notBuilt)),
+		specs:      maps.Clone(r.specs),
+		env:        maps.Clone(r.env),
+		defaults:   maps.Clone(r.defaults),
+		probeLimit: r.probeLimit,
+	}
+	for k, m := range r.components {
+		c.components[k] = maps.Clone(m)
+	}
+	for k, m := range r.notBuilt {
+		c.notBuilt[k] = maps.Clone(m)
+	}
+	return c
+}
+
+// Register adds c and its parameters. It panics when a component of that kind
+// and name is there already, also as not built, or when a tag is bad.
+func (r *Registry) Register(c Component) {
+	if c == nil {
+		panic("framework: Register of a nil component")
+	}
+	info := c.Info()
+	r.addName(info.Kind, info.Name)
+	r.components[info.Kind][info.Name] = registered{c, info}
+	if params := c.Params(); params != nil {
+		r.addParams(string(info.Kind)+"."+info.Name, params)
+	}
+}
+
+// RegisterParams adds a group of parameters that belongs to no component, such
+// as "cid" or "session". newStruct returns a pointer to a new struct as ParamsOf
+// describes it; who uses the group fills one with (*Values).Decode. It panics
+// when a name is there already, or when a tag is bad.
+func (r *Registry) RegisterParams(prefix string, newStruct func() any) {
+	for _, part := range strings.Split(prefix, ".") {
+		if !validName(part) {
+			panic(fmt.Sprintf("framework: bad parameter prefix %q", prefix))
+		}
+	}
+	r.addParams(prefix, newStruct())
+}
+
+// NotBuilt records a component that users may ask for by name but that is not
+// compiled in: reason says why, hint what they can do about it. It panics when
+// the name is there already.
+func (r *Registry) NotBuilt(kind Kind, name, reason, hint string) {
+	r.addName(kind, name)
+	r.notBuilt[kind][name] = Verdict{Kind: kind, Name: name, Status: StatusNotBuilt, Reason: reason, Hint: hint}
+}
+
+// SetPriority overrides the priority that the component gives itself. It panics
+// when there is no such component.
+func (r *Registry) SetPriority(kind Kind, name string, priority int) {
+	e, ok := r.components[kind][name]
+	if !ok {
+		panic(fmt.Sprintf("framework: priority of %s %s, which is not registered", kind, name))
+	}
+	e.info.Priority = priority
+	r.components[kind][name] = e
+}
+
+// SetDefault overrides the default of a parameter, as components.yaml asks. The
+// parameter may be registered later; Defaults reports names that never were.
+func (r *Registry) SetDefault(name, value string) { r.defaults[name] = value }
+
+// Kinds returns the frameworks: those that ferry defines, then others in the
+// order of registration.
+func (r *Registry) Kinds() []Kind { return slices.Clone(r.kinds) }
+
+// Components returns the components of a kind, by falling priority, equals by
+// name.
+func (r *Registry) Components(kind Kind) []Component {
+	entries := r.byPriority(kind)
+	cs := make([]Component, len(entries))
+	for i, e := range entries {
+		cs[i] = e.component
+	}
+	return cs
+}
+
+// Lookup returns the component of that kind and name.
+func (r *Registry) Lookup(kind Kind, name string) (Component, bool) {
+	e, ok := r.components[kind][name]
+	return e.component, ok
+}
+
+// Params returns all parameters, sorted by name, with the defaults that
+// components.yaml overrides.
+func (r *Registry) Params() []ParamSpec {
+	list := make([]ParamSpec, 0, len(r.specs))
+	for _, name := range slices.Sorted(maps.Keys(r.specs)) {
+		list = append(list, *r.spec(name))
+	}
+	return list
+}
+
+// EnvParam returns the parameter that an environment variable sets. The name of
+// a parameter can't be computed from the variable's, as '_' stands for both '.'
+// and itself.
+func (r *Registry) EnvParam(variable string) (name string, ok bool) {
+	name, ok = r.env[variable]
+	return name, ok
+}
+
+// EnvNames returns the environment variables that set a parameter, sorted.
+func (r *Registry) EnvNames() []string { return slices.Sorted(maps.Keys(r.env)) }
+
+// Defaults returns the values that hold when nobody sets anything. It fails with
+// ErrConfig when components.yaml overrides a parameter that is not registered,
+// or with a bad value.
+func (r *Registry) Defaults() (*Values, error) {
+	v := &Values{specs: maps.Clone(r.specs)}
+	for _, name := range slices.Sorted(maps.Keys(r.defaults)) {
+		// Set has the checks and the messages; the result is not needed.
+		if _, err := v.Set(Setting{name, r.defaults[name], SourceManifest}); err != nil {
+			return nil, err
+		}
+		v.specs[name] = r.spec(name)
+	}
+	return v, nil
+}
+
+// spec returns the spec of a registered name with its overridden default.
+func (r *Registry) spec(name string) *ParamSpec {
+	s := r.specs[name]
+	if text, ok := r.defaults[name]; ok {
+		over := *s
+		over.Default, over.DefaultSource = text, SourceManifest
+		return &over
+	}
+	return s
+}
+
+func (r *Registry) byPriority(kind Kind) []registered {
+	entries := slices.Collect(maps.Values(r.components[kind]))
+	slices.SortFunc(entries, func(a, b registered) int {
+		return cmp.Or(cmp.Compare(b.info.Priority, a.info.Priority), cmp.Compare(a.info.Name, b.info.Name))
+	})
+	return entries
+}
+
+// addName makes room for a component; it panics if the name is bad or taken.
+func (r *Registry) addName(kind Kind, name string) {
+	if !validName(string(kind)) || !validName(name) {
+		panic(fmt.Sprintf("framework: bad component name %q of kind %q: want a lower case letter, then letters, digits and '_'", name, kind))
+	}
+	_, built := r.components[kind][name]
+	_, not := r.notBuilt[kind][name]
+	if built || not {
+		panic(fmt.Sprintf("framework: %s %s is registered twice", kind, name))
+	}
+	if r.components[kind] == nil {
+		r.addKind(kind)
+	}
+}
+
+// addKind adds a framework and its selection parameter.
+func (r *Registry) addKind(kind Kind) {
+	r.kinds = append(r.kinds, kind)
+	r.components[kind] = map[string]registered{}
+	r.notBuilt[kind] = map[string]Verdict{}
+	r.addSpec(ParamSpec{
+		Name: string(kind), Type: TypeString, DefaultSource: SourceDefault,
+		Doc:   fmt.Sprintf("%s components to use, in this order; or ^ and those not to use", kind),
+		Level: LevelUser, Scope: ScopeProcess,
+	})
+}
+
+func (r *Registry) addParams(prefix string, params any) {
+	if v := reflect.ValueOf(params); v.Kind() == reflect.Pointer && v.IsNil() {
+		panic(fmt.Sprintf("framework: parameters of %s: nil %T", prefix, params))
+	}
+	for _, s := range ParamsOf(prefix, params) {
+		r.addSpec(s)
+	}
+}
+
+func (r *Registry) addSpec(s ParamSpec) {
+	if _, ok := r.specs[s.Name]; ok {
+		panic(fmt.Sprintf("framework: parameter %s is registered twice", s.Name))
+	}
+	env := EnvName(s.Name)
+	if other, ok := r.env[env]; ok {
+		panic(fmt.Sprintf("framework: parameters %s and %s would share the environment variable %s", other, s.Name, env))
+	}
+	r.env[env] = s.Name
+	r.specs[s.Name] = &s
+}

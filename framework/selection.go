@@ -1,0 +1,267 @@
+package framework
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Choice is a component that selection took.
+type Choice struct {
+	Component Component
+	Params    any // what Component.Params returned, filled; nil when it has none
+	Verdict   Verdict
+}
+
+// Selection is the outcome of selection in one framework.
+type Selection struct {
+	Kind Kind
+	// Chosen holds what was taken: in the order of an include list, otherwise
+	// by falling priority.
+	Chosen []Choice
+	// Verdicts holds one for each component that the registry knows, also those
+	// that are not built: compiled in ones by falling priority, then the others
+	// by name.
+	Verdicts []Verdict
+
+	list *selectionList
+}
+
+// Select chooses among the components of kind. It takes all usable ones that
+// the selection parameter (named like the kind) allows:
+//
+//	""           all
+//	"shm,self"   these, in this order
+//	"^tcp,shm"   all but these
+//
+// Components that the parameter rules out are not probed. The probes of the
+// others run at the same time; one that panics, or does not return within 2 s,
+// has failed.
+//
+// An include list that someone set binds: if a component in it is unknown, not
+// built or unusable, Select fails, and says why and what is usable. A list in
+// components.yaml is only a preference. Exclude lists may name what is not
+// built, but nothing unknown. All these errors answer ErrConfig. When ctx ends
+// during the probes its cause is returned.
+//
+// Chosen may be empty, without an error, if nothing is usable and nothing was
+// asked for: see One and Empty.
+func (r *Registry) Select(ctx context.Context, kind Kind, vals *Values) (*Selection, error) {
+	value, _ := vals.Get(string(kind))
+	list, err := parseSelection(kind, value)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.checkNames(list); err != nil {
+		return nil, err
+	}
+	allowed := func(name string) bool {
+		return len(list.names) == 0 || slices.Contains(list.names, name) != list.exclude
+	}
+	probed, err := r.probe(ctx, kind, vals, allowed)
+	if err != nil {
+		return nil, err
+	}
+	s := &Selection{Kind: kind, list: list}
+	for _, p := range probed {
+		switch {
+		case !allowed(p.Verdict.Name) && list.exclude:
+			p.Verdict.Status, p.Verdict.Reason = StatusNotSelected, "excluded by "+list.String()
+		case !allowed(p.Verdict.Name):
+			p.Verdict.Status, p.Verdict.Reason = StatusNotSelected, "not in list "+list.String()
+		case p.Verdict.Status == StatusUsable:
+			p.Verdict.Status = StatusSelected
+			s.Chosen = append(s.Chosen, p)
+		}
+		s.Verdicts = append(s.Verdicts, p.Verdict)
+	}
+	s.Verdicts = append(s.Verdicts, r.notBuiltVerdicts(kind)...)
+	if len(list.names) > 0 && !list.exclude {
+		slices.SortStableFunc(s.Chosen, func(a, b Choice) int {
+			return cmp.Compare(slices.Index(list.names, a.Verdict.Name), slices.Index(list.names, b.Verdict.Name))
+		})
+	}
+	if list.binds() {
+		if err := r.checkBound(ctx, s, vals); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// SelectAll selects in every framework of the registry, also in those that the
+// chosen components will not use: so a request binds in all of them.
+func (r *Registry) SelectAll(ctx context.Context, vals *Values) (map[Kind]*Selection, error) {
+	all := make(map[Kind]*Selection, len(r.kinds))
+	for _, k := range r.kinds {
+		s, err := r.Select(ctx, k, vals)
+		if err != nil {
+			return nil, err
+		}
+		all[k] = s
+	}
+	return all, nil
+}
+
+// Survey probes every component of kind, whatever the selection parameter says,
+// and returns the verdicts in the order of Selection.Verdicts, with StatusUsable
+// for those that could be selected.
+func (r *Registry) Survey(ctx context.Context, kind Kind, vals *Values) ([]Verdict, error) {
+	probed, err := r.probe(ctx, kind, vals, func(string) bool { return true })
+	if err != nil {
+		return nil, err
+	}
+	var verdicts []Verdict
+	for _, p := range probed {
+		verdicts = append(verdicts, p.Verdict)
+	}
+	return append(verdicts, r.notBuiltVerdicts(kind)...), nil
+}
+
+// checkNames refuses names that the registry never heard of.
+func (r *Registry) checkNames(list *selectionList) error {
+	var known []string
+	for _, e := range r.byPriority(list.kind) {
+		known = append(known, e.info.Name)
+	}
+	for _, v := range r.notBuiltVerdicts(list.kind) {
+		known = append(known, v.Name)
+	}
+	for _, name := range list.names {
+		if slices.Contains(known, name) {
+			continue
+		}
+		if len(known) == 0 {
+			return fmt.Errorf("%w: %s: unknown %s component %q; this program has none", ErrConfig, list, list.kind, name)
+		}
+		return fmt.Errorf("%w: %s: unknown %s component %q; the nearest known name is %s; known are %s",
+			ErrConfig, list, list.kind, name, Nearest(name, known), strings.Join(known, ", "))
+	}
+	return nil
+}
+
+// checkBound fails unless every component in the list was chosen.
+func (r *Registry) checkBound(ctx context.Context, s *Selection, vals *Values) error {
+	var missing []string
+	for _, name := range s.list.names {
+		if v := s.verdict(name); v.Status != StatusSelected {
+			missing = append(missing, describe(*v))
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	survey, err := r.Survey(ctx, s.Kind, vals)
+	if err != nil {
+		return err
+	}
+	var usable []string
+	for _, v := range survey {
+		if v.Status == StatusUsable {
+			usable = append(usable, v.Name)
+		}
+	}
+	exists := "no " + string(s.Kind) + " component is usable here"
+	if len(usable) > 0 {
+		exists = "usable here: " + strings.Join(usable, ", ")
+	}
+	return fmt.Errorf("%w: %s: %s; %s", ErrConfig, s.list, strings.Join(missing, "; "), exists)
+}
+
+func (r *Registry) notBuiltVerdicts(kind Kind) []Verdict {
+	var verdicts []Verdict
+	for _, v := range r.notBuilt[kind] {
+		verdicts = append(verdicts, v)
+	}
+	slices.SortFunc(verdicts, func(a, b Verdict) int { return cmp.Compare(a.Name, b.Name) })
+	return verdicts
+}
+
+func describe(v Verdict) string {
+	s := fmt.Sprintf("%s is %s", v.Name, v.Status)
+	if v.Status == StatusFailed {
+		s = v.Name + " failed"
+	}
+	if v.Reason != "" {
+		s += ": " + v.Reason
+	}
+	if v.Hint != "" {
+		s += " (" + v.Hint + ")"
+	}
+	return s
+}
+
+func (s *Selection) verdict(name string) *Verdict {
+	i := slices.IndexFunc(s.Verdicts, func(v Verdict) bool { return v.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &s.Verdicts[i]
+}
+
+// Fail takes a chosen component out of Chosen, because its Open or self-test
+// failed with cause, and records that in its verdict. The return value is not
+// nil if the component was asked for by name: then it is an ErrConfig that also
+// wraps cause, and the caller must give up. Otherwise it may use what is left in
+// Chosen. Fail of a component that is not in Chosen changes nothing.
+func (s *Selection) Fail(name string, cause error) error {
+	i := slices.IndexFunc(s.Chosen, func(c Choice) bool { return c.Verdict.Name == name })
+	if i < 0 {
+		return nil
+	}
+	s.Chosen = slices.Delete(s.Chosen, i, i+1)
+	v := s.verdict(name)
+	v.Status, v.Reason, v.Hint = StatusFailed, cause.Error(), ""
+	if s.list.binds() {
+		return fmt.Errorf("%w: %s: %s failed: %w", ErrConfig, s.list, name, cause)
+	}
+	return nil
+}
+
+// One keeps the first of Chosen, for frameworks in which one component wins, and
+// marks the others as not selected, with the reason. Call it after the winner's
+// Open succeeded, so that Fail can still fall back on the next. It returns
+// Empty's error when there is none.
+func (s *Selection) One() (Choice, error) {
+	if len(s.Chosen) == 0 {
+		return Choice{}, s.Empty()
+	}
+	won := s.Chosen[0].Verdict
+	for _, c := range s.Chosen[1:] {
+		v := s.verdict(c.Verdict.Name)
+		v.Status = StatusNotSelected
+		switch {
+		case len(s.list.names) > 0 && !s.list.exclude:
+			v.Reason = fmt.Sprintf("after %s in list %s", won.Name, s.list)
+		case v.Priority < won.Priority:
+			v.Reason = fmt.Sprintf("priority %d < %s's %d", v.Priority, won.Name, won.Priority)
+		default:
+			v.Reason = fmt.Sprintf("priority %d = %s's, whose name comes first", v.Priority, won.Name)
+		}
+	}
+	s.Chosen = s.Chosen[:1]
+	return s.Chosen[0], nil
+}
+
+// Empty returns nil if Chosen holds something. Otherwise it returns an error that
+// gives the reason of each component: ErrConfig if a list left nothing,
+// ErrUnsupported if the machine or the program lacks all.
+func (s *Selection) Empty() error {
+	if len(s.Chosen) > 0 {
+		return nil
+	}
+	sentinel := ErrUnsupported
+	if len(s.list.names) > 0 {
+		sentinel = ErrConfig
+	}
+	if len(s.Verdicts) == 0 {
+		return fmt.Errorf("%w: this program has no %s component", sentinel, s.Kind)
+	}
+	var reasons []string
+	for _, v := range s.Verdicts {
+		reasons = append(reasons, describe(v))
+	}
+	return fmt.Errorf("%w: no %s component is usable: %s", sentinel, s.Kind, strings.Join(reasons, "; "))
+}
