@@ -1,0 +1,173 @@
+package ring
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestPayloadThatLooksLikeAWordIsNeverTakenForOne fills frames with bytes that
+// are valid words of the coming laps, at every offset.
+func TestPayloadThatLooksLikeAWordIsNeverTakenForOne(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const n = MinCells
+		mem := OnHeap(n)
+		p, c := NewProducer(mem, n), NewConsumer(mem, n)
+		var queue [][]byte
+		size := rapid.OneOf(rapid.IntRange(1, 130), rapid.IntRange(1, FrameLimit(n)))
+		for range 400 {
+			if rapid.Bool().Draw(t, "send") {
+				k := size.Draw(t, "size")
+				b := p.Reserve(k)
+				if b == nil {
+					continue
+				}
+				lie := uint64(p.lap(p.head)) + uint64(rapid.IntRange(0, 2).Draw(t, "lap")) | 8<<32
+				for i := range b {
+					b[i] = byte(lie >> (8 * ((i + WordSize) % 8)))
+				}
+				k = rapid.IntRange(max(1, k-70), k).Draw(t, "commit")
+				queue = append(queue, bytes.Clone(b[:k]))
+				p.Commit(k)
+				continue
+			}
+			f, err := c.Next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(queue) == 0 {
+				if f != nil {
+					t.Fatalf("an empty ring gave a frame of %d bytes", len(f))
+				}
+				continue
+			}
+			if !bytes.Equal(f, queue[0]) {
+				t.Fatalf("got %d bytes %x, want %d bytes", len(f), f[:min(16, len(f))], len(queue[0]))
+			}
+			queue = queue[1:]
+			c.Release()
+		}
+	})
+}
+
+// TestProducerNeverStarvesWhenTheConsumerIsDone: credits come back in batches;
+// what is not given back must never be what a frame of any size waits for.
+func TestProducerNeverStarvesWhenTheConsumerIsDone(t *testing.T) {
+	const n = MinCells
+	rng := rand.New(rand.NewPCG(1, 2))
+	mem := OnHeap(n)
+	p, c := NewProducer(mem, n), NewConsumer(mem, n)
+	for i := range 100000 {
+		k := 1 + rng.IntN(FrameLimit(n))
+		if p.Reserve(k) == nil {
+			t.Fatalf("frame %d of %d bytes would block on an empty ring", i, k)
+		}
+		p.Commit(k)
+		if f, err := c.Next(); err != nil || len(f) != k {
+			t.Fatalf("frame %d: got %d bytes, want %d: %v", i, len(f), k, err)
+		}
+		c.Release()
+	}
+}
+
+func TestFramesArriveWholeAndInOrderAcrossThreads(t *testing.T) {
+	const n, frames = 256, 200000
+	mem := OnHeap(n)
+	p, c := NewProducer(mem, n), NewConsumer(mem, n)
+	go func() {
+		rng := rand.New(rand.NewPCG(3, 4))
+		for i := range frames {
+			k := 8 + rng.IntN(300)
+			b := p.Reserve(k)
+			for b == nil {
+				runtime.Gosched()
+				b = p.Reserve(k)
+			}
+			binary.LittleEndian.PutUint64(b, uint64(i))
+			for j := 8; j < k; j++ {
+				b[j] = byte(i + j)
+			}
+			p.Commit(k)
+		}
+	}()
+	rng := rand.New(rand.NewPCG(3, 4))
+	for i := range frames {
+		k := 8 + rng.IntN(300)
+		var f []byte
+		for f == nil {
+			var err error
+			if f, err = c.Next(); err != nil {
+				t.Fatal(err)
+			}
+			if f == nil {
+				runtime.Gosched()
+			}
+		}
+		if len(f) != k || binary.LittleEndian.Uint64(f) != uint64(i) {
+			t.Fatalf("frame %d: %d bytes, number %d", i, len(f), binary.LittleEndian.Uint64(f))
+		}
+		for j := 8; j < k; j++ {
+			if f[j] != byte(i+j) {
+				t.Fatalf("frame %d damaged at %d", i, j)
+			}
+		}
+		c.Release()
+	}
+}
+
+func TestSleepingProducerIsRungOnce(t *testing.T) {
+	const n = MinCells
+	mem := OnHeap(n)
+	p, c := NewProducer(mem, n), NewConsumer(mem, n)
+	sent := 0
+	for p.Reserve(1) != nil {
+		p.Commit(1)
+		sent++
+	}
+	if !p.Wait(1) {
+		t.Fatal("a full ring has room")
+	}
+	rings := 0
+	for range sent {
+		if _, err := c.Next(); err != nil {
+			t.Fatal(err)
+		}
+		if c.Release() {
+			rings++
+		}
+	}
+	if rings != 1 {
+		t.Fatalf("%d rings, want 1", rings)
+	}
+	if p.Wait(1) {
+		t.Fatal("the producer would sleep although there is room")
+	}
+}
+
+// FuzzDamagedRing lets a producer write anything: the consumer may give errors
+// or frames, and stays inside the ring.
+func FuzzDamagedRing(f *testing.F) {
+	f.Add([]byte{1, 0, 0, 0, 8, 0, 0, 0}, uint16(0))
+	f.Add([]byte{1, 0, 0, 0, 0xff, 0xff, 0xff, 0xff}, uint16(0))
+	f.Add([]byte{1, 0, 0, 0, 0, 0, 0, 0x80}, uint16(63*64))
+	f.Fuzz(func(t *testing.T, data []byte, at uint16) {
+		const n = MinCells
+		mem := OnHeap(n)
+		c := NewConsumer(mem, n)
+		copy(mem[HeaderSize+int(at)%(n*CellSize):], data)
+		for range 3 * n {
+			b, err := c.Next()
+			if err != nil || b == nil {
+				return
+			}
+			if len(b) > FrameLimit(n) {
+				t.Fatalf("frame of %d bytes", len(b))
+			}
+			c.Release()
+		}
+	})
+}

@@ -1,0 +1,125 @@
+package shmem
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestMain is also the owner that dies: a child creates a segment and is killed.
+func TestMain(m *testing.M) {
+	if path := os.Getenv("SHMEM_TEST_OWNER"); path != "" {
+		if _, err := Create(path, PageSize); err != nil {
+			os.Stderr.WriteString(err.Error())
+			os.Exit(1)
+		}
+		os.Stdout.WriteString("ready\n")
+		select {}
+	}
+	os.Exit(m.Run())
+}
+
+func TestTwoMappingsShareMemory(t *testing.T) {
+	path := filepath.Join(Dir, "ferry-test-"+filepath.Base(t.TempDir())+t.Name())
+	f, err := Create(path, 2*PageSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	g, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	a, err := f.Map(PageSize, 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	b, err := g.Map(PageSize, 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	a.Bytes[17] = 42
+	if b.Bytes[17] != 42 {
+		t.Fatal("a store is not seen through the other mapping")
+	}
+	if _, err := g.Map(PageSize, 2*PageSize); err == nil {
+		t.Fatal("mapped memory behind the end: touching it would be a fault")
+	}
+}
+
+func TestNameIsNeverTakenFromAnother(t *testing.T) {
+	path := filepath.Join(Dir, "ferry-test-"+t.Name())
+	f, err := Create(path, PageSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if g, err := Create(path, PageSize); !errors.Is(err, os.ErrExist) {
+		g.Close()
+		t.Fatalf("second Create: %v", err)
+	}
+}
+
+// TestDeadOwnersSegmentGoesAndALiveOnesStays kills an owner with SIGKILL while
+// another one lives.
+func TestDeadOwnersSegmentGoesAndALiveOnesStays(t *testing.T) {
+	prefix := "ferry-test-stale-"
+	live, err := Create(filepath.Join(Dir, prefix+"live"), PageSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer live.Close()
+	path := filepath.Join(Dir, prefix+"dead")
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "SHMEM_TEST_OWNER="+path)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(make([]byte, 6)); err != nil {
+		t.Fatal("the owner did not come up: ", err)
+	}
+	if removed, err := RemoveStale(Dir, prefix); err != nil || len(removed) != 0 {
+		t.Fatalf("removed %v (%v) while the owners live", removed, err)
+	}
+	cmd.Process.Kill()
+	cmd.Wait()
+	removed, err := RemoveStale(Dir, prefix)
+	if err != nil || len(removed) != 1 || removed[0] != path {
+		t.Fatalf("removed %v (%v), want %s", removed, err, path)
+	}
+	if _, err := os.Stat(live.Path()); err != nil {
+		t.Fatal("the live segment is gone: ", err)
+	}
+}
+
+// TestTooSmallFileSystemIsAnErrorNotAFault asks for more than there is.
+func TestTooSmallFileSystemIsAnErrorNotAFault(t *testing.T) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(Dir, &st); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(Dir, "ferry-test-"+t.Name())
+	_, err := Create(path, int64(st.Blocks)*st.Bsize+PageSize)
+	var space *SpaceError
+	if !errors.As(err, &space) || !errors.Is(err, unix.ENOSPC) {
+		t.Fatalf("got %v", err)
+	}
+	if !strings.Contains(err.Error(), path) || space.Need <= space.Free {
+		t.Fatalf("the error does not name path and shortfall: %v", err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Fatal("a half-made segment is left")
+	}
+}
