@@ -75,15 +75,15 @@ func (a Action) String() string {
 // need nothing more.
 //
 // Duplicates do nothing: a second extended message or request is not answered
-// again, a second reply changes nothing. Reordering does no harm: any of the
+// again, a second reply changes nothing. An extended message on a preset
+// Exchange is answered once, for the peer does not know what it should. Reordering does no harm: any of the
 // peer's messages teaches the same id. A reply that was not asked for teaches
 // the id, as any other message would.
 type Exchange struct {
 	remote  Local
 	style   Style
-	asked   bool // held style: the request is out
-	replied bool // the peer was told this process's id
-	holding bool // held style: sends are held, or being drained
+	replied bool // the peer was answered
+	holding bool // held style: the request is out, and what is held is not drained yet
 }
 
 // NewExchange returns an exchange that knows nothing yet.
@@ -113,10 +113,6 @@ func (x *Exchange) Send() Action {
 		return SendExtended
 	}
 	x.holding = true
-	if x.asked {
-		return Hold
-	}
-	x.asked = true
 	return SendRequest | Hold
 }
 
@@ -143,17 +139,11 @@ func (x *Exchange) RecvExtended(peer Local) Action {
 func (x *Exchange) RecvReply(peer Local) Action { return x.learn(peer) }
 
 // Drained says that no send is held any more: the next one goes out at once.
-// It is called once after each Drain, under the lock of the held sends.
+// It is called once after each Drain, under the lock of the held sends, and also
+// if all of them were withdrawn meanwhile. While the peer's id is not known it
+// does nothing, so that the request is not repeated.
 func (x *Exchange) Drained() {
 	if x.Known() {
-		x.holding = false
-	}
-}
-
-// Withdrawn says that all held sends were withdrawn (their contexts ended)
-// before the peer's id came. The request stays out, and is not repeated.
-func (x *Exchange) Withdrawn() {
-	if !x.Known() {
 		x.holding = false
 	}
 }
