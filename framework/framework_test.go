@@ -349,6 +349,7 @@ func TestNamesRegisteredTwicePanic(t *testing.T) {
 			})
 		})
 	})
+	wantPanic(t, "can't begin with select", func() { r.Register(comp("select", "x", 1)) })
 	wantPanic(t, "not registered", func() { r.SetPriority(BTL, "tpc", 1) })
 }
 

@@ -234,6 +234,11 @@ func (r *Registry) addParams(prefix string, params any) {
 }
 
 func (r *Registry) addSpec(s ParamSpec) {
+	switch first, _, _ := strings.Cut(s.Name, "."); first {
+	case "config", "params", "select", "version":
+		// These words structure configuration files, and FERRY_CONFIG names one.
+		panic(fmt.Sprintf("framework: parameter %s: names can't begin with %s", s.Name, first))
+	}
 	if _, ok := r.specs[s.Name]; ok {
 		panic(fmt.Sprintf("framework: parameter %s is registered twice", s.Name))
 	}
