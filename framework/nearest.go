@@ -1,16 +1,26 @@
 package framework
 
-// Nearest returns the candidate with the smallest edit distance from name, the
-// first of several equals, or "" when there are no candidates. Error messages
-// about unknown names use it.
+// Nearest returns the candidate with the smallest edit distance from name; of
+// several equals the one that shares the longest prefix with it, then the first.
+// It is "" when there are no candidates. Error messages about unknown names use
+// it.
 func Nearest(name string, candidates []string) string {
 	best, bestDistance := "", -1
 	for _, c := range candidates {
-		if d := editDistance(name, c); bestDistance < 0 || d < bestDistance {
+		d := editDistance(name, c)
+		if bestDistance < 0 || d < bestDistance || d == bestDistance && commonPrefix(name, c) > commonPrefix(name, best) {
 			best, bestDistance = c, d
 		}
 	}
 	return best
+}
+
+func commonPrefix(a, b string) int {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	return n
 }
 
 // editDistance is the Levenshtein distance in bytes; names are ASCII.

@@ -107,7 +107,7 @@ func specOf(prefix string, f reflect.StructField) (ParamSpec, error) {
 		Unit: tag.Get("unit"), Doc: tag.Get("doc"), Level: tag.Get("level"), Scope: tag.Get("scope"),
 		Min: tag.Get("min"), Max: tag.Get("max"),
 	}
-	if !validName(tag.Get("param")) {
+	if !ValidName(tag.Get("param")) {
 		return s, fmt.Errorf("param %q: want a lower case letter, then letters, digits and '_'", tag.Get("param"))
 	}
 	switch reflect.New(f.Type).Interface().(type) {
@@ -299,8 +299,9 @@ func splitList(text string) []string {
 	return parts
 }
 
-// validName reports whether s can name a kind, a component or a parameter.
-func validName(s string) bool {
+// ValidName reports whether s can name a kind, a component or a parameter: a
+// lower case letter, then lower case letters, digits and '_'.
+func ValidName(s string) bool {
 	for i := range len(s) {
 		c := s[i]
 		if !(c >= 'a' && c <= 'z' || i > 0 && (c >= '0' && c <= '9' || c == '_')) {
@@ -309,3 +310,11 @@ func validName(s string) bool {
 	}
 	return s != ""
 }
+
+// reservedWords structure configuration files, and FERRY_CONFIG names a file: no
+// parameter's name begins with one of them.
+var reservedWords = []string{"config", "params", "select", "version"}
+
+// ValidKind reports whether s can name a framework: a ValidName that configuration
+// files don't use otherwise.
+func ValidKind(s string) bool { return ValidName(s) && !slices.Contains(reservedWords, s) }

@@ -91,7 +91,7 @@ func (r *Registry) Register(c Component) {
 // when a name is there already, or when a tag is bad.
 func (r *Registry) RegisterParams(prefix string, newStruct func() any) {
 	for _, part := range strings.Split(prefix, ".") {
-		if !validName(part) {
+		if !ValidName(part) {
 			panic(fmt.Sprintf("framework: bad parameter prefix %q", prefix))
 		}
 	}
@@ -199,7 +199,7 @@ func (r *Registry) byPriority(kind Kind) []registered {
 
 // addName makes room for a component; it panics if the name is bad or taken.
 func (r *Registry) addName(kind Kind, name string) {
-	if !validName(string(kind)) || !validName(name) {
+	if !ValidName(string(kind)) || !ValidName(name) {
 		panic(fmt.Sprintf("framework: bad component name %q of kind %q: want a lower case letter, then letters, digits and '_'", name, kind))
 	}
 	_, built := r.components[kind][name]
@@ -234,9 +234,7 @@ func (r *Registry) addParams(prefix string, params any) {
 }
 
 func (r *Registry) addSpec(s ParamSpec) {
-	switch first, _, _ := strings.Cut(s.Name, "."); first {
-	case "config", "params", "select", "version":
-		// These words structure configuration files, and FERRY_CONFIG names one.
+	if first, _, _ := strings.Cut(s.Name, "."); slices.Contains(reservedWords, first) {
 		panic(fmt.Sprintf("framework: parameter %s: names can't begin with %s", s.Name, first))
 	}
 	if _, ok := r.specs[s.Name]; ok {

@@ -1,0 +1,20 @@
+// Code generated from components.yaml by components/internal/gen; DO NOT EDIT.
+
+package components
+
+import (
+	"github.com/ferrympi/ferry/framework"
+)
+
+// Standard returns a new registry with every component that components.yaml
+// names, and with its preferences.
+func Standard() *framework.Registry {
+	r := framework.NewRegistry()
+	r.NotBuilt("pml", "cm", "no MTL is compiled in", "pml=ob1 runs over any BTL")
+	r.NotBuilt("pml", "ucx", "this version of ferry has no UCX support", "pml=ob1 runs over any BTL")
+	r.NotBuilt("mtl", "ofi", "this version of ferry has no libfabric support", "leave mtl unset, and use pml=ob1")
+	r.NotBuilt("btl", "tcp", "this version of ferry has no TCP transport", "run all ranks on one node")
+	r.NotBuilt("bootstrap", "pmi1", "this version of ferry does not speak PMI-1", "start the program with ferry run")
+	r.NotBuilt("bootstrap", "pmix", "this version of ferry does not speak PMIx", "start the program with ferry run")
+	return r
+}
