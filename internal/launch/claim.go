@@ -1,0 +1,95 @@
+package launch
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/bootstrap/local/server"
+)
+
+// staleAge is how old a job's directory must be before its lock counts: its
+// launcher makes the directory first and takes the lock a moment later.
+const staleAge = time.Minute
+
+// dirPrefix is how the names of the directories that server.Listen makes begin.
+const dirPrefix = "ferry-"
+
+// A claim is the lock on a job's directory. The kernel drops it with the
+// process, so a directory whose lock is free belongs to a launcher that was
+// killed.
+type claim struct{ dir *os.File }
+
+func (c claim) release() {
+	if c.dir != nil {
+		c.dir.Close()
+	}
+}
+
+// listen opens the server's socket and starts to serve it, takes the claim, and
+// removes the directories of launchers that were killed.
+func listen(srv *server.Server, log *slog.Logger) (claim, error) {
+	l, err := srv.Listen("")
+	if err != nil {
+		return claim{}, err
+	}
+	go func() {
+		if err := srv.Serve(l); err != nil {
+			log.Error("bootstrap server", "error", err)
+		}
+	}()
+	dir, err := lock(srv.Dir())
+	if err != nil {
+		// Without the lock the job runs as well; only tidying up after a kill is lost.
+		log.Warn("the job's directory is not locked", "error", err)
+		return claim{}, nil
+	}
+	removeStale(filepath.Dir(srv.Dir()), log)
+	return claim{dir}, nil
+}
+
+func lock(dir string) (*os.File, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// removeStale removes this user's job directories below base that nobody holds.
+func removeStale(base string, log *slog.Logger) {
+	entries, err := os.ReadDir(base)
+	if err != nil {
+		return // others' problem: ours could be made there
+	}
+	for _, e := range entries {
+		if !e.IsDir() || !strings.HasPrefix(e.Name(), dirPrefix) {
+			continue
+		}
+		dir := filepath.Join(base, e.Name())
+		st, err := os.Lstat(filepath.Join(dir, "bootstrap"))
+		if err != nil || st.Mode().Type() != os.ModeSocket || time.Since(st.ModTime()) < staleAge {
+			continue
+		}
+		if sys, ok := st.Sys().(*syscall.Stat_t); !ok || int(sys.Uid) != os.Getuid() {
+			continue
+		}
+		f, err := lock(dir)
+		if err != nil {
+			continue // alive
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			log.Warn("stale job directory stays", "dir", dir, "error", err)
+		}
+		f.Close()
+	}
+}

@@ -1,0 +1,203 @@
+// Package launch starts the ranks of one job on this machine and stays with
+// them until the last has ended: it serves their bootstrap, passes signals and
+// output on, ends the job when a rank fails or the time is up, and leaves no
+// process, socket or directory behind. `ferry run` is its command line; the
+// benchmarks and `ferry explain` use it too.
+//
+// It stands on bootstrap/local/server and knows nothing of messages. It never
+// ends the process itself, and takes no signals that it isn't handed.
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap/local/server"
+)
+
+// Policy says what happens to a job when one of its ranks fails.
+type Policy int
+
+// The policies.
+const (
+	// End gives the other ranks the death event and Grace to finish; then
+	// SIGTERM, and after another Grace SIGKILL.
+	End Policy = iota
+	// Continue leaves the others alone: they learn of it and decide.
+	Continue
+)
+
+// Grace is how long each step of ending a job may take: long enough to write a
+// file, short enough to wait for.
+const Grace = 2 * time.Second
+
+// dumpGrace is how long ranks have for an Inspect dump before a job whose time
+// is up is ended.
+const dumpGrace = time.Second
+
+// StatusTimeout is the exit status of a job whose Timeout passed, as timeout(1)
+// has it.
+const StatusTimeout = 124
+
+// A Job is what to run. Program and N are needed.
+type Job struct {
+	Program string   // a path, or a name to be found in PATH; Resolve checks it beforehand
+	Args    []string // without the program's name
+	N       int      // ranks
+	Dir     string   // working directory; empty: this process's
+	Env     []string // NAME=value, added to this process's environment; later ones win
+	Psets   []server.Pset
+
+	// Bind gives each rank one core, in turn; cores of their own first, then
+	// their hardware threads. More ranks than cores wrap round.
+	Bind bool
+
+	// Stdin goes to rank 0; the others read nothing. nil: none.
+	Stdin *os.File
+	// Stdout and Stderr take the ranks' output. A rank inherits an *os.File as it
+	// is: nothing is copied or delayed, and a terminal stays one. Any other
+	// writer gets whole lines, from one goroutine at a time.
+	Stdout, Stderr io.Writer
+	// Tag puts "[rank] " before each line. Lines then pass through this process
+	// and never mix; one longer than MaxLine is cut into several.
+	Tag bool
+
+	Timeout   time.Duration    // 0: none
+	OnFailure Policy           //
+	Signals   <-chan os.Signal // passed on to the ranks; nil: none. See supervise.go
+	// Note is told, in one line each and without delay, what the user should
+	// know: which rank failed and how. nil: nobody is told.
+	Note   func(string)
+	Logger *slog.Logger // nil discards
+}
+
+// Failure is the end of a rank that did not exit with status 0.
+type Failure struct {
+	Rank   int
+	PID    int
+	Status int    // 1 to 255, or 128 + signal
+	How    string // "exited with status 3", "killed by signal 9 (killed)"
+}
+
+func (f Failure) String() string { return fmt.Sprintf("rank %d (pid %d) %s", f.Rank, f.PID, f.How) }
+
+// Report is what a rank handed in by bootstrap.Reporter.
+type Report struct {
+	Rank int
+	Name string
+	Body []byte
+}
+
+// Result is how a job ended.
+type Result struct {
+	// Status is the job's exit status: 0 if all ranks' are 0, else that of the
+	// rank that failed first; StatusTimeout if the time was up, and 128 + signal
+	// if the job was killed because of a second signal.
+	Status   int
+	Failures []Failure // in the order in which they happened
+	Reports  []Report  // in the order in which they came
+}
+
+// Errors of Resolve.
+var (
+	ErrNotFound      = errors.New("program not found")
+	ErrNotExecutable = errors.New("program is not executable")
+)
+
+// Resolve returns the absolute path of program, which is a path or a name in
+// PATH, or ErrNotFound or ErrNotExecutable. A relative path starts at this
+// process's working directory, whatever the job's is.
+func Resolve(program string) (string, error) {
+	if program == "" {
+		return "", fmt.Errorf("%w: no name given", ErrNotFound)
+	}
+	path := program
+	if !strings.Contains(program, "/") {
+		found, err := exec.LookPath(program)
+		if err != nil {
+			err = fmt.Errorf("%w: %q is not in PATH", ErrNotFound, program)
+			if st, statErr := os.Stat(program); statErr == nil && !st.IsDir() {
+				err = fmt.Errorf("%w; there is one in this directory: say ./%s", err, program)
+			}
+			return "", err
+		}
+		path = found
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrNotFound, err)
+	}
+	st, err := os.Stat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return "", fmt.Errorf("%w: there is no %s", ErrNotFound, path)
+	case err != nil:
+		return "", fmt.Errorf("%w: %w", ErrNotExecutable, err)
+	case st.IsDir():
+		return "", fmt.Errorf("%w: %s is a directory", ErrNotExecutable, path)
+	}
+	if _, err := exec.LookPath(path); err != nil {
+		return "", fmt.Errorf("%w: %s has mode %v", ErrNotExecutable, path, st.Mode())
+	}
+	return path, nil
+}
+
+// Run runs the job and returns when no process of it is left. An error means
+// that the job could not be started, or was given up because ctx ended; all its
+// processes are gone then too. A job that ran and failed is a Result.
+func (j Job) Run(ctx context.Context) (Result, error) {
+	if j.N < 1 {
+		return Result{}, fmt.Errorf("a job of %d ranks: want at least 1", j.N)
+	}
+	path, err := Resolve(j.Program)
+	if err != nil {
+		return Result{}, err
+	}
+	if st, err := os.Stat(j.Dir); j.Dir != "" && (err != nil || !st.IsDir()) {
+		return Result{}, fmt.Errorf("working directory %s is not there", j.Dir)
+	}
+	j.Program = path
+	if j.Note == nil {
+		j.Note = func(string) {}
+	}
+	if j.Logger == nil {
+		j.Logger = slog.New(slog.DiscardHandler)
+	}
+
+	var mu sync.Mutex
+	var reports []Report
+	srv, err := server.New(server.Options{
+		Size: j.N, Psets: j.Psets, Logger: j.Logger,
+		OnReport: func(rank int, name string, body []byte) {
+			mu.Lock()
+			defer mu.Unlock()
+			reports = append(reports, Report{rank, name, body})
+		},
+	})
+	if err != nil {
+		return Result{}, err
+	}
+	claim, err := listen(srv, j.Logger)
+	if err != nil {
+		return Result{}, errors.Join(err, srv.Close())
+	}
+	defer claim.release()
+
+	res, runErr := supervise(ctx, &j, srv)
+	if err := srv.Close(); err != nil {
+		j.Logger.Warn("bootstrap server left something behind", "error", err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	res.Reports = reports
+	return res, runErr
+}

@@ -1,0 +1,370 @@
+package launch
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/ferrympi/ferry/internal/cpu"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// buffer is a writer that ranks' output and the test share.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// shell is a job of n shells in an own runtime directory, which must be empty
+// afterwards.
+func shell(t *testing.T, n int, script string) Job {
+	t.Helper()
+	dir := t.TempDir()
+	t.Setenv("XDG_RUNTIME_DIR", dir)
+	t.Cleanup(func() {
+		left, err := os.ReadDir(dir)
+		if err != nil || len(left) > 0 {
+			t.Errorf("left in the runtime directory: %v %v", left, err)
+		}
+	})
+	return Job{Program: "/bin/sh", Args: []string{"-c", script}, N: n, Stdout: &buffer{}, Stderr: &buffer{}}
+}
+
+func run(t *testing.T, j Job) Result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	res, err := j.Run(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res
+}
+
+func text(j Job) string { return j.Stdout.(*buffer).String() }
+
+func TestStatusIsThatOfTheFirstFailure(t *testing.T) {
+	for script, want := range map[string]int{
+		"exit 0": 0,
+		`test $FERRY_BOOTSTRAP_LOCAL_RANK = 1 && exit 7; exit 0`:         7,
+		`test $FERRY_BOOTSTRAP_LOCAL_RANK = 1 && kill -9 $$; sleep 100`:  137,
+		`test $FERRY_BOOTSTRAP_LOCAL_RANK = 2 && exit 3; exec sleep 100`: 3,
+	} {
+		j := shell(t, 3, script)
+		var notes []string
+		j.Note = func(s string) { notes = append(notes, s) }
+		res := run(t, j)
+		if res.Status != want {
+			t.Errorf("%s: status %d, want %d", script, res.Status, want)
+		}
+		if want != 0 && len(notes) != 1 {
+			t.Errorf("%s: notes %q: want one line, the cause", script, notes)
+		}
+		if want == 137 && !strings.HasSuffix(notes[0], "killed by signal 9 (killed)") {
+			t.Errorf("note %q doesn't name the signal", notes[0])
+		}
+	}
+}
+
+func TestRanksThatIgnoreTermAreKilled(t *testing.T) {
+	j := shell(t, 2, `trap "" TERM; test $FERRY_BOOTSTRAP_LOCAL_RANK = 0 && exit 5; while :; do sleep 1; done`)
+	if res := run(t, j); res.Status != 5 || len(res.Failures) != 2 || res.Failures[1].Status != 137 {
+		t.Errorf("result %+v, want status 5 and rank 1 killed", res)
+	}
+}
+
+func TestContinueLeavesTheOthersAlone(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// Rank 1 fails; rank 0 goes on until the test lets it, which it does when it
+	// has been told of the failure.
+	j := shell(t, 2, `test $FERRY_BOOTSTRAP_LOCAL_RANK = 1 && exit 4; read x <`+fifo+`; echo went on`)
+	j.OnFailure = Continue
+	j.Note = func(string) {
+		go func() { _ = os.WriteFile(fifo, []byte("go\n"), 0) }()
+	}
+	if res := run(t, j); res.Status != 4 || text(j) != "went on\n" {
+		t.Errorf("status %d, output %q", res.Status, text(j))
+	}
+}
+
+func TestTimeoutIs124(t *testing.T) {
+	j := shell(t, 2, "exec sleep 100")
+	j.Timeout = 10 * time.Millisecond
+	if res := run(t, j); res.Status != StatusTimeout {
+		t.Errorf("status %d", res.Status)
+	}
+}
+
+func TestGrandchildrenGoWithTheirRank(t *testing.T) {
+	j := shell(t, 2, "sleep 1000 & echo $!")
+	run(t, j)
+	pids := strings.Fields(text(j))
+	if len(pids) != 2 {
+		t.Fatalf("output %q", text(j))
+	}
+	for _, p := range pids {
+		pid, err := strconv.Atoi(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// A killed orphan may still await its reaper: only its state counts.
+		for deadline := time.Now().Add(10 * time.Second); ; {
+			b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+			if err != nil || strings.Contains(string(b), ") Z ") {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("process %d is still there", pid)
+			}
+		}
+	}
+}
+
+func TestTaggedLinesNeverMix(t *testing.T) {
+	// Each line is written in two pieces, so that lines of ranks would mix if
+	// pieces were passed on.
+	j := shell(t, 4, `i=0; while [ $i -lt 100 ]; do printf "aaaa"; printf "bbbb %s\n" $FERRY_BOOTSTRAP_LOCAL_RANK; i=$((i+1)); done; printf "no end"`)
+	j.Tag = true
+	run(t, j)
+	count := map[string]int{}
+	for line := range strings.Lines(text(j)) {
+		count[line]++
+	}
+	if len(count) != 8 {
+		t.Fatalf("lines: %v", count)
+	}
+	for r := range 4 {
+		if count[fmt.Sprintf("[%d] aaaabbbb %d\n", r, r)] != 100 || count[fmt.Sprintf("[%d] no end\n", r)] != 1 {
+			t.Errorf("rank %d: %v", r, count)
+		}
+	}
+}
+
+func TestEndlessLineDoesNotGrowTheLauncher(t *testing.T) {
+	j := shell(t, 1, fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x", 3*MaxLine+1))
+	run(t, j)
+	lines := strings.Split(strings.TrimSuffix(text(j), "\n"), "\n")
+	if len(lines) != 4 || len(lines[0]) != MaxLine || len(lines[3]) != 1 {
+		t.Errorf("%d lines", len(lines))
+	}
+}
+
+func TestSignalsReachEveryRank(t *testing.T) {
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGINT} {
+		j := shell(t, 3, fmt.Sprintf(`trap "echo got; exit 0" %d; echo ready; while :; do sleep 0.02; done`, int(sig)))
+		out := &counter{want: 3, word: "ready", reached: make(chan struct{})}
+		j.Stdout = out
+		signals := make(chan os.Signal, 1)
+		j.Signals = signals
+		go func() { <-out.reached; signals <- sig }()
+		if res := run(t, j); res.Status != 0 || strings.Count(out.b.String(), "got") != 3 {
+			t.Errorf("%v: status %d, output %q", sig, res.Status, out.b.String())
+		}
+	}
+}
+
+// counter closes reached when word has been written want times.
+type counter struct {
+	want    int
+	word    string
+	reached chan struct{}
+	b       bytes.Buffer
+}
+
+func (c *counter) Write(p []byte) (int, error) {
+	before := strings.Count(c.b.String(), c.word)
+	c.b.Write(p)
+	if before < c.want && strings.Count(c.b.String(), c.word) >= c.want {
+		close(c.reached)
+	}
+	return len(p), nil
+}
+
+func TestSecondInterruptKills(t *testing.T) {
+	j := shell(t, 2, `trap "" INT TERM; echo ready; while :; do sleep 0.02; done`)
+	out := &counter{want: 2, word: "ready", reached: make(chan struct{})}
+	j.Stdout = out
+	signals := make(chan os.Signal, 2)
+	j.Signals = signals
+	go func() { <-out.reached; signals <- os.Interrupt; signals <- os.Interrupt }()
+	if res := run(t, j); res.Status != 128+int(syscall.SIGINT) {
+		t.Errorf("status %d", res.Status)
+	}
+}
+
+func TestCancelledContextLeavesNothing(t *testing.T) {
+	j := shell(t, 2, `echo ready; exec sleep 100`)
+	out := &counter{want: 2, word: "ready", reached: make(chan struct{})}
+	j.Stdout = out
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("enough")
+	go func() { <-out.reached; cancel(why) }()
+	if _, err := j.Run(ctx); !errors.Is(err, why) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestOnlyRankZeroReadsInput(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if _, err := w.WriteString("hello\n"); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	j := shell(t, 3, `read x; echo "$FERRY_BOOTSTRAP_LOCAL_RANK:$x"`)
+	j.Stdin = r
+	run(t, j)
+	for _, want := range []string{"0:hello\n", "1:\n", "2:\n"} {
+		if !strings.Contains(text(j), want) {
+			t.Errorf("output %q lacks %q", text(j), want)
+		}
+	}
+}
+
+func TestBindGivesEachRankOneCore(t *testing.T) {
+	n := cpu.Available() + 1
+	j := shell(t, n, `grep Cpus_allowed_list /proc/self/status`)
+	j.Bind = true
+	var notes []string
+	j.Note = func(s string) { notes = append(notes, s) }
+	run(t, j)
+	used := map[string]int{}
+	for line := range strings.Lines(text(j)) {
+		used[line]++
+	}
+	if len(used) != cpu.Available() {
+		t.Errorf("processors used: %v", used)
+	}
+	if len(notes) != 1 || !strings.Contains(notes[0], "share") {
+		t.Errorf("notes %q: want one on sharing", notes)
+	}
+	if cpu.Available() != n-1 {
+		t.Error("the launcher's own affinity changed")
+	}
+}
+
+func TestBrokenOutputEndsTheJob(t *testing.T) {
+	j := shell(t, 2, `while :; do echo x; sleep 0.01; done`)
+	j.Stdout = failing{}
+	if res := run(t, j); res.Status == 0 {
+		t.Error("status 0")
+	}
+}
+
+type failing struct{}
+
+func (failing) Write([]byte) (int, error) { return 0, errors.New("disk full") }
+
+func TestProgramIsCheckedBeforeAnythingStarts(t *testing.T) {
+	dir := t.TempDir()
+	plain := filepath.Join(dir, "plain")
+	if err := os.WriteFile(plain, []byte("text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	binary := filepath.Join(dir, "binary")
+	if err := os.WriteFile(binary, []byte("\x7fELF of another world"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for program, want := range map[string]error{
+		"":                      ErrNotFound,
+		"no-such-program":       ErrNotFound,
+		dir + "/nothing":        ErrNotFound,
+		plain + "/below-a-file": ErrNotExecutable,
+		plain:                   ErrNotExecutable,
+		dir:                     ErrNotExecutable,
+		binary:                  ErrNotExecutable,
+	} {
+		j := shell(t, 2, "")
+		j.Program = program
+		if _, err := j.Run(t.Context()); !errors.Is(err, want) {
+			t.Errorf("%q: error %v, want %v", program, err, want)
+		}
+	}
+}
+
+func TestWorkingDirectoryAndEnvironment(t *testing.T) {
+	dir := t.TempDir()
+	j := shell(t, 1, `pwd; echo $GREETING`)
+	j.Dir = dir
+	j.Env = []string{"GREETING=hi"}
+	run(t, j)
+	if want := dir + "\nhi\n"; text(j) != want {
+		t.Errorf("output %q, want %q", text(j), want)
+	}
+	j.Dir = filepath.Join(dir, "missing")
+	if _, err := j.Run(t.Context()); err == nil || !strings.Contains(err.Error(), j.Dir) {
+		t.Errorf("error %v does not name the directory", err)
+	}
+}
+
+func TestStaleDirectoriesOfKilledLaunchersGo(t *testing.T) {
+	base := t.TempDir()
+	t.Setenv("XDG_RUNTIME_DIR", base)
+	make := func(name string, age time.Duration) string {
+		dir := filepath.Join(base, name)
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer syscall.Close(fd)
+		sock := filepath.Join(dir, "bootstrap")
+		if err := syscall.Bind(fd, &syscall.SockaddrUnix{Name: sock}); err != nil {
+			t.Fatal(err)
+		}
+		then := time.Now().Add(-age)
+		if err := os.Chtimes(sock, then, then); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	stale := make("ferry-stale", time.Hour)
+	young := make("ferry-young", 0)
+	alive := make("ferry-alive", time.Hour)
+	held, err := lock(alive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	run(t, Job{Program: "/bin/true", N: 1})
+	if _, err := os.Stat(stale); !os.IsNotExist(err) {
+		t.Errorf("the stale directory is still there: %v", err)
+	}
+	for _, dir := range []string{young, alive} {
+		if _, err := os.Stat(dir); err != nil {
+			t.Error(err)
+		}
+	}
+}

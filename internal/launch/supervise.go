@@ -1,0 +1,304 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/bootstrap/local/server"
+)
+
+// stage is how far the end of a job has come. Each lasts Grace.
+type stage int
+
+const (
+	running  stage = iota
+	grieving       // a rank failed; the others know, and may finish
+	leaving        // the others have got SIGTERM
+	killed         // and SIGKILL
+)
+
+// supervisor is the state of one running job. Its methods run on the goroutine
+// of Run only.
+type supervisor struct {
+	job   *Job
+	srv   *server.Server
+	fork  *forker
+	ranks []*rank
+	live  int
+	ends  chan end // capacity for every rank: nobody waits to say goodbye
+
+	stage      stage
+	next       *time.Timer // when the stage is over
+	timeUp     <-chan time.Time
+	broken     chan error // output can't be written
+	timedOut   bool
+	interrupts int            // SIGINTs so far
+	killedBy   syscall.Signal // the second signal
+	result     Result
+}
+
+type end struct {
+	rank  *rank
+	state *os.ProcessState
+}
+
+// supervise starts the ranks and returns when all have ended.
+//
+// Signals: INT, TERM, HUP and USR1 go to every rank's process group. A second
+// INT kills the job. USR2 asks every rank for an Inspect dump.
+func supervise(ctx context.Context, j *Job, srv *server.Server) (Result, error) {
+	s := &supervisor{
+		job: j, srv: srv, fork: newForker(), ends: make(chan end, j.N),
+		next: time.NewTimer(Grace), broken: make(chan error, 2),
+	}
+	s.next.Stop()
+	defer s.next.Stop()
+	defer s.fork.close()
+
+	startErr := s.startAll()
+	if startErr != nil {
+		s.kill()
+	} else if j.Timeout > 0 {
+		t := time.NewTimer(j.Timeout)
+		defer t.Stop()
+		s.timeUp = t.C
+	}
+	done := ctx.Done()
+	for s.live > 0 {
+		select {
+		case e := <-s.ends:
+			s.ended(e)
+		case sig := <-j.Signals:
+			s.signal(sig)
+		case <-s.timeUp:
+			s.timeout()
+		case <-s.next.C:
+			s.advance()
+		case err := <-s.broken:
+			j.Note(fmt.Sprintf("output can't be written (%v): ending the job", err))
+			s.leave()
+		case <-done:
+			done = nil
+			s.leave()
+		}
+	}
+	s.drain()
+	switch {
+	case startErr != nil:
+		return s.result, startErr
+	case ctx.Err() != nil:
+		return s.result, fmt.Errorf("job given up: %w", context.Cause(ctx))
+	case s.timedOut:
+		s.result.Status = StatusTimeout
+	case s.killedBy != 0:
+		s.result.Status = 128 + int(s.killedBy)
+	case len(s.result.Failures) > 0:
+		s.result.Status = s.result.Failures[0].Status
+	}
+	return s.result, nil
+}
+
+// drain waits for the rest of the output of ranks that have all ended.
+func (s *supervisor) drain() {
+	for _, r := range s.ranks {
+		for _, p := range r.pumps {
+			p.expire()
+		}
+	}
+	for _, r := range s.ranks {
+		for _, p := range r.pumps {
+			<-p.done
+		}
+	}
+}
+
+// startAll starts the ranks in order. After an error those that run must be ended.
+func (s *supervisor) startAll() error {
+	var places []int
+	if s.job.Bind {
+		var err error
+		if places, err = cores(); err != nil {
+			return err
+		}
+		if s.job.N > len(places) {
+			s.job.Note(fmt.Sprintf("%d ranks share %d cores: several ranks are bound to the same core", s.job.N, len(places)))
+		}
+	}
+	var mu sync.Mutex
+	broken := func(err error) { s.broken <- err }
+	stdout := &lines{mu: &mu, w: s.job.Stdout, broken: broken}
+	stderr := &lines{mu: &mu, w: s.job.Stderr, broken: broken}
+	for n := range s.job.N {
+		core := -1
+		if places != nil {
+			core = places[n%len(places)]
+		}
+		if err := s.startOne(n, core, stdout, stderr); err != nil {
+			return fmt.Errorf("start rank %d: %w", n, err)
+		}
+	}
+	return nil
+}
+
+func (s *supervisor) startOne(n, core int, stdout, stderr *lines) error {
+	r := &rank{n: n, running: true, cmd: exec.Command(s.job.Program, s.job.Args...)}
+	r.cmd.Dir = s.job.Dir
+	// The last of equal names wins: a job inside a job gets its own identity.
+	r.cmd.Env = append(append(os.Environ(), s.job.Env...), s.srv.Environ(n)...)
+	if err := r.streams(s.job, stdout, stderr); err != nil {
+		r.discard()
+		return err
+	}
+	var relay *os.File
+	if n == 0 && s.job.Stdin != nil {
+		r.cmd.Stdin = s.job.Stdin
+		if isTerminal(s.job.Stdin) {
+			// A process outside the terminal's foreground group is stopped when it
+			// reads the terminal: the launcher reads for it.
+			in, out, err := os.Pipe()
+			if err != nil {
+				r.discard()
+				return fmt.Errorf("input pipe: %w", err)
+			}
+			defer in.Close()
+			r.cmd.Stdin, relay = in, out
+		}
+	}
+	if err := s.fork.start(r.cmd, core); err != nil {
+		r.discard()
+		if relay != nil {
+			relay.Close()
+		}
+		if errors.Is(err, syscall.ENOEXEC) || errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.EACCES) {
+			// It has the mode of a program, but is none for this machine, or its
+			// interpreter ("#!") is missing.
+			err = fmt.Errorf("%w: %w", ErrNotExecutable, err)
+		}
+		return err
+	}
+	if relay != nil {
+		// It ends with the terminal's input or with the rank; a read of the
+		// terminal that is under way when the job ends can't be taken back.
+		go func() {
+			defer relay.Close()
+			_, _ = io.Copy(relay, s.job.Stdin)
+		}()
+	}
+	for _, p := range r.pumps {
+		p.w.Close()
+		p.start()
+	}
+	s.ranks = append(s.ranks, r)
+	s.live++
+	go func() { s.ends <- end{r, r.wait()} }()
+	return nil
+}
+
+func (r *rank) discard() {
+	for _, p := range r.pumps {
+		p.discard()
+	}
+	r.pumps = nil
+}
+
+func isTerminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}
+
+// ended takes note of a rank's end.
+func (s *supervisor) ended(e end) {
+	s.live--
+	f, failed := e.rank.failure(e.state)
+	if !failed {
+		s.srv.ProcExited(e.rank.n, "")
+		return
+	}
+	s.srv.ProcExited(e.rank.n, e.state.String())
+	// What follows the first failure of a job that ends with it, or an end that
+	// was asked for, is a consequence, and would only hide the cause.
+	if s.stage == running {
+		s.job.Note(f.String())
+	}
+	s.result.Failures = append(s.result.Failures, f)
+	if s.stage == running && s.job.OnFailure == End {
+		s.enter(grieving)
+	}
+}
+
+func (s *supervisor) signal(sig os.Signal) {
+	number, ok := sig.(syscall.Signal)
+	if !ok {
+		return
+	}
+	switch number {
+	case syscall.SIGUSR2:
+		s.srv.Dump()
+		return
+	case syscall.SIGINT:
+		if s.interrupts++; s.interrupts > 1 {
+			s.killedBy = number
+			s.kill()
+			return
+		}
+	}
+	s.all(number)
+}
+
+// timeout begins the end of a job whose time is up: first it says what it is
+// doing, then it ends.
+func (s *supervisor) timeout() {
+	if s.stage >= leaving {
+		return
+	}
+	if s.timedOut { // the dumps have had their time
+		s.leave()
+		return
+	}
+	s.timedOut = true
+	s.job.Note(fmt.Sprintf("time is up after %v: ending the job", s.job.Timeout))
+	s.srv.Dump()
+	s.timeUp = time.After(dumpGrace)
+}
+
+// advance goes on to the next stage when one is over.
+func (s *supervisor) advance() {
+	switch s.stage {
+	case grieving:
+		s.leave()
+	case leaving:
+		s.kill()
+	}
+}
+
+func (s *supervisor) enter(st stage) {
+	s.stage = st
+	s.next.Reset(Grace)
+}
+
+func (s *supervisor) leave() {
+	if s.stage < leaving {
+		s.enter(leaving)
+		s.all(syscall.SIGTERM)
+	}
+}
+
+func (s *supervisor) kill() {
+	s.stage = killed
+	s.all(syscall.SIGKILL)
+}
+
+func (s *supervisor) all(sig syscall.Signal) {
+	for _, r := range s.ranks {
+		r.signal(sig)
+	}
+}
