@@ -5,8 +5,8 @@ import "unsafe"
 // OnHeap returns zeroed, aligned Go memory for a ring of n cells: for processes
 // that send to themselves, and for tests under the race detector, which does not
 // see mapped memory.
-func OnHeap(n int) []byte {
-	return Aligned(Size(n))
+func OnHeap(n int) (header, cells []byte) {
+	return Aligned(HeaderSize), Aligned(n * CellSize)
 }
 
 // Aligned returns size zeroed bytes of Go memory that begin at a cache line.

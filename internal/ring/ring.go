@@ -4,19 +4,20 @@
 //
 // # Layout
 //
-// All numbers little-endian. docs/wire.md has the same, with the segment around it.
+// All numbers little-endian. docs/wire.md has the same, with the segment around
+// it. A ring is a header of two cache lines,
 //
-//	  0  u64 consumed   cells given back, written by the consumer
-//	 64  u32 waiting    1 while the producer sleeps for cells, written by the producer
-//	128  (reserved, 128 bytes)
-//	256  cells          a power of two of them, 64 bytes each
+//	 0  u64 consumed   cells given back, written by the consumer
+//	64  u32 waiting    1 while the producer sleeps for cells, written by the producer
+//
+// and, elsewhere, its cells: a power of two of them, 64 bytes each.
 //
 // A frame begins at a cell with a word of 8 bytes, and its bytes follow, into
 // the next cells if need be:
 //
-//	 0  u32 lap     number of the lap, starting at 1, in which the cell was written
-//	 4  u32 length  of the frame in bytes; lengthPad: skip to the first cell
-//	 8  frame
+//	0  u32 lap     number of the lap, starting at 1, in which the cell was written
+//	4  u32 length  of the frame in bytes; lengthPad: skip to the first cell
+//	8  frame
 //
 // The word is stored last, at once, atomically: that publishes the frame. It is
 // the only atomic operation per frame, and a small frame needs one cache line.
@@ -44,8 +45,8 @@ import (
 const (
 	// CellSize is a cache line.
 	CellSize = 64
-	// HeaderSize is the number of bytes before the first cell.
-	HeaderSize = 256
+	// HeaderSize is the number of bytes of a ring's header.
+	HeaderSize = 2 * CellSize
 	// WordSize is the number of bytes before a frame.
 	WordSize = 8
 	// MinCells is the smallest ring.
@@ -56,10 +57,6 @@ const (
 
 	lengthPad = 0xFFFFFFFF
 )
-
-// Size returns the number of bytes of a ring of n cells. n is a power of two,
-// and at least MinCells.
-func Size(n int) int { return HeaderSize + n*CellSize }
 
 // FrameLimit returns the largest frame that a ring of n cells carries. A frame
 // and the padding before it take at most half of the ring, so that a producer
@@ -76,15 +73,18 @@ type memory struct {
 	cells    []byte
 }
 
-func attach(mem []byte, n int) memory {
-	if n < MinCells || n&(n-1) != 0 {
-		panic(fmt.Sprintf("ring: %d cells", n))
+// attach takes a header and cells, both aligned to a cache line; the number of
+// cells is a power of two, and at least MinCells. Their memory must stay mapped.
+func attach(header, cells []byte) memory {
+	n := len(cells) / CellSize
+	if len(cells)%CellSize != 0 || n < MinCells || n&(n-1) != 0 {
+		panic(fmt.Sprintf("ring: %d bytes of cells", len(cells)))
 	}
-	if len(mem) < Size(n) {
-		panic("ring: short memory")
+	if len(header) < HeaderSize {
+		panic("ring: short header")
 	}
-	p := unsafe.Pointer(unsafe.SliceData(mem))
-	if uintptr(p)%CellSize != 0 {
+	h, p := unsafe.Pointer(unsafe.SliceData(header)), unsafe.Pointer(unsafe.SliceData(cells))
+	if uintptr(h)%CellSize != 0 || uintptr(p)%CellSize != 0 {
 		panic("ring: memory is not aligned to a cell")
 	}
 	shift := uint(0)
@@ -92,12 +92,12 @@ func attach(mem []byte, n int) memory {
 		shift++
 	}
 	return memory{
-		base:     unsafe.Add(p, HeaderSize),
+		base:     p,
 		n:        uint64(n),
 		shift:    shift,
-		consumed: (*atomic.Uint64)(unsafe.Add(p, offConsumed)),
-		waiting:  (*atomic.Uint32)(unsafe.Add(p, offWaiting)),
-		cells:    mem[HeaderSize:Size(n):Size(n)],
+		consumed: (*atomic.Uint64)(unsafe.Add(h, offConsumed)),
+		waiting:  (*atomic.Uint32)(unsafe.Add(h, offWaiting)),
+		cells:    cells,
 	}
 }
 
@@ -128,9 +128,9 @@ type Producer struct {
 }
 
 // NewProducer attaches the sending end to an empty ring (zeroed memory).
-// mem must stay mapped as long as the Producer is used.
-func NewProducer(mem []byte, cells int) *Producer {
-	m := attach(mem, cells)
+// It must stay mapped as long as the Producer is used.
+func NewProducer(header, cells []byte) *Producer {
+	m := attach(header, cells)
 	return &Producer{memory: m, limit: m.n}
 }
 
@@ -201,9 +201,8 @@ type Consumer struct {
 
 // NewConsumer attaches the receiving end. It may come before or after the
 // producer; the memory was zero when the ring was made.
-func NewConsumer(mem []byte, cells int) *Consumer {
-	m := attach(mem, cells)
-	return &Consumer{memory: m, want: 1}
+func NewConsumer(header, cells []byte) *Consumer {
+	return &Consumer{memory: attach(header, cells), want: 1}
 }
 
 // Ready reports whether there is a frame, or something damaged. One load of a

@@ -15,8 +15,8 @@ import (
 func TestPayloadThatLooksLikeAWordIsNeverTakenForOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const n = MinCells
-		mem := OnHeap(n)
-		p, c := NewProducer(mem, n), NewConsumer(mem, n)
+		header, cells := OnHeap(n)
+		p, c := NewProducer(header, cells), NewConsumer(header, cells)
 		var queue [][]byte
 		size := rapid.OneOf(rapid.IntRange(1, 130), rapid.IntRange(1, FrameLimit(n)))
 		for range 400 {
@@ -59,8 +59,8 @@ func TestPayloadThatLooksLikeAWordIsNeverTakenForOne(t *testing.T) {
 func TestProducerNeverStarvesWhenTheConsumerIsDone(t *testing.T) {
 	const n = MinCells
 	rng := rand.New(rand.NewPCG(1, 2))
-	mem := OnHeap(n)
-	p, c := NewProducer(mem, n), NewConsumer(mem, n)
+	header, cells := OnHeap(n)
+	p, c := NewProducer(header, cells), NewConsumer(header, cells)
 	for i := range 100000 {
 		k := 1 + rng.IntN(FrameLimit(n))
 		if p.Reserve(k) == nil {
@@ -76,8 +76,8 @@ func TestProducerNeverStarvesWhenTheConsumerIsDone(t *testing.T) {
 
 func TestFramesArriveWholeAndInOrderAcrossThreads(t *testing.T) {
 	const n, frames = 256, 200000
-	mem := OnHeap(n)
-	p, c := NewProducer(mem, n), NewConsumer(mem, n)
+	header, cells := OnHeap(n)
+	p, c := NewProducer(header, cells), NewConsumer(header, cells)
 	go func() {
 		rng := rand.New(rand.NewPCG(3, 4))
 		for i := range frames {
@@ -121,8 +121,8 @@ func TestFramesArriveWholeAndInOrderAcrossThreads(t *testing.T) {
 
 func TestSleepingProducerIsRungOnce(t *testing.T) {
 	const n = MinCells
-	mem := OnHeap(n)
-	p, c := NewProducer(mem, n), NewConsumer(mem, n)
+	header, cells := OnHeap(n)
+	p, c := NewProducer(header, cells), NewConsumer(header, cells)
 	sent := 0
 	for p.Reserve(1) != nil {
 		p.Commit(1)
@@ -156,9 +156,9 @@ func FuzzDamagedRing(f *testing.F) {
 	f.Add([]byte{1, 0, 0, 0, 0, 0, 0, 0x80}, uint16(63*64))
 	f.Fuzz(func(t *testing.T, data []byte, at uint16) {
 		const n = MinCells
-		mem := OnHeap(n)
-		c := NewConsumer(mem, n)
-		copy(mem[HeaderSize+int(at)%(n*CellSize):], data)
+		header, cells := OnHeap(n)
+		c := NewConsumer(header, cells)
+		copy(cells[int(at)%len(cells):], data)
 		for range 3 * n {
 			b, err := c.Next()
 			if err != nil || b == nil {

@@ -1,0 +1,151 @@
+// Package self is the BTL by which a process sends to itself: a cell ring in Go
+// memory. It is always there, and reaches nobody else.
+//
+// It is also the smallest complete BTL, to be copied by whoever writes another
+// one: docs/writing-a-component.md walks through this file.
+package self
+
+import (
+	"context"
+	"errors"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/ring"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// Component returns the component for the registry.
+func Component() btl.Component { return component{} }
+
+type component struct{}
+
+// params are the component's parameters; each is btl.self.NAME.
+type params struct {
+	RingSize framework.Size `param:"ring_size" default:"64KiB" min:"4KiB" max:"64MiB" unit:"bytes" level:"developer" scope:"process" doc:"Memory for messages on their way from the process to itself; rounded up to a power of two."`
+}
+
+func (component) Info() framework.Info {
+	return framework.Info{
+		Kind:     framework.BTL,
+		Name:     "self",
+		Version:  "1.0.0",
+		Summary:  "a process to itself, through Go memory",
+		Priority: 50,
+	}
+}
+
+func (component) Params() any { return new(params) }
+
+// Probe finds nothing that could be missing.
+func (component) Probe(context.Context, any) framework.Verdict { return framework.Usable() }
+
+func (component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
+	p := env.Params.(*params)
+	cells := ring.MinCells
+	for cells*ring.CellSize < int(p.RingSize) {
+		cells *= 2
+	}
+	return &module{env: env, cells: cells, limit: ring.FrameLimit(cells)}, nil
+}
+
+// module is the loop. All state is guarded by the engine's lock.
+type module struct {
+	env   btl.Env
+	cells int
+	limit int
+
+	producer *ring.Producer // nil until Connect
+	consumer *ring.Consumer
+	up       btl.Inbound
+}
+
+// framesPerPoll bounds the time of one Poll, so that other modules get theirs.
+const framesPerPoll = 32
+
+func (m *module) Caps() btl.Caps {
+	return btl.Caps{
+		EagerLimit:  min(4096, m.limit),
+		FrameLimit:  m.limit,
+		LatencyNS:   50,
+		Bandwidth:   20e9,
+		Exclusivity: 1 << 16, // nothing else serves the process itself
+		LocalOnly:   true,
+	}
+}
+
+func (m *module) Blob() []byte { return []byte{} } // nobody needs an address to reach himself
+
+func (m *module) Device() string { return "memory" }
+
+// Connect makes the ring at the first use.
+func (m *module) Connect(peer btl.Peer) (btl.Endpoint, error) {
+	if peer.Proc != m.env.Identity.Proc {
+		return nil, errors.New("serves the process itself only")
+	}
+	if m.producer == nil {
+		header, cells := ring.OnHeap(m.cells)
+		m.producer = ring.NewProducer(header, cells)
+		m.consumer = ring.NewConsumer(header, cells)
+		m.up = m.env.Upcall.Accept(peer.ID)
+	}
+	return endpoint{m}, nil
+}
+
+// Poll hands up what the process has sent to itself.
+func (m *module) Poll() int {
+	if m.consumer == nil {
+		return 0
+	}
+	for n := range framesPerPoll {
+		frame, err := m.consumer.Next()
+		if frame == nil && err == nil {
+			return n
+		}
+		if err == nil {
+			err = m.up.Frame(frame)
+		}
+		if err != nil {
+			m.producer, m.consumer = nil, nil
+			self := m.env.Worlds.ID(m.env.Identity.Proc)
+			m.env.Upcall.Lost(self, &framework.TransportError{Component: "btl self", Op: "receive", Err: err})
+			return n
+		}
+		m.consumer.Release()
+	}
+	return framesPerPoll
+}
+
+// PeerSource returns the module itself: there is one path.
+func (m *module) PeerSource(peer framework.ProcID) progress.Source {
+	if m.consumer == nil || peer != m.env.Worlds.ID(m.env.Identity.Proc) {
+		return nil
+	}
+	return m
+}
+
+func (m *module) Close() error {
+	m.producer, m.consumer = nil, nil
+	return nil
+}
+
+// endpoint is the path to the process itself.
+type endpoint struct{ m *module }
+
+func (e endpoint) Reserve(n int) []byte {
+	if e.m.producer == nil {
+		return nil
+	}
+	return e.m.producer.Reserve(n)
+}
+
+func (e endpoint) Commit(n int) {
+	e.m.producer.Commit(n)
+	// Nobody outside rings for what a process sends to itself.
+	e.m.env.Engine.Nudge()
+}
+
+// Idle is false while frames wait: only this process can deliver them.
+func (e endpoint) Idle() bool { return e.m.consumer == nil || !e.m.consumer.Ready() }
+
+func (e endpoint) Close() {}

@@ -1,0 +1,123 @@
+// Package shm is the BTL between processes of one node. Each process owns one
+// inbox segment; a sender maps it and asks for a ring of cells there, which
+// carries frames from that sender to the owner (docs/wire.md). Nothing is made
+// for pairs that don't talk.
+//
+// It stands on internal/inbox for the layout, internal/ring for the ring and
+// internal/shmem for the files, and holds no unsafe code itself.
+package shm
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/inbox"
+	"github.com/ferrympi/ferry/internal/ring"
+	"github.com/ferrympi/ferry/internal/shmem"
+)
+
+// Component returns the component for the registry.
+func Component() btl.Component { return component{shmem.Files{}} }
+
+// OnHeap returns a component whose segments lie in Go memory: several modules
+// in one process, which the race detector can watch. For tests.
+func OnHeap() btl.Component { return component{new(shmem.Heap)} }
+
+type component struct{ space shmem.Space }
+
+// params are the component's parameters; each is btl.shm.NAME.
+type params struct {
+	Dir        string         `param:"dir" default:"/dev/shm" level:"user" scope:"process" doc:"Directory for the segments: a file system in memory."`
+	RingSize   framework.Size `param:"ring_size" default:"128KiB" min:"16KiB" max:"64MiB" unit:"bytes" level:"tuner" scope:"process" doc:"Memory of the ring from one process to another, made when the first message goes that way; rounded up to a power of two."`
+	EagerLimit framework.Size `param:"eager_limit" default:"8KiB" min:"64" max:"16MiB" unit:"bytes" level:"tuner" scope:"process" doc:"A message up to this size, with its header, travels at once and is buffered if nobody waits for it; at most a quarter of the ring."`
+	MaxPeers   int            `param:"max_peers" default:"0" min:"0" max:"65536" level:"developer" scope:"process" doc:"Number of processes that may connect to this one; 0: twice the number of processes on the node, and at least 64."`
+}
+
+func (component) Info() framework.Info {
+	return framework.Info{
+		Kind:     framework.BTL,
+		Name:     "shm",
+		Version:  "1.0.0",
+		Summary:  "processes of one node, through shared memory",
+		Priority: 40,
+	}
+}
+
+func (component) Params() any { return new(params) }
+
+func (c component) Probe(_ context.Context, p any) framework.Verdict {
+	if _, heap := c.space.(*shmem.Heap); heap {
+		return framework.Usable()
+	}
+	dir := p.(*params).Dir
+	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
+		return framework.Unavailable(fmt.Sprintf("%s is no directory", dir), "set btl.shm.dir to a directory in memory")
+	}
+	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
+		return framework.Unavailable(fmt.Sprintf("%s: %v", dir, err), "set btl.shm.dir to a directory where you may write")
+	}
+	return framework.Usable()
+}
+
+// prefix begins the file names of this user's segments. The user is part of it
+// so that looking for stale ones opens no stranger's files.
+func prefix() string { return fmt.Sprintf("ferry-%d-", os.Geteuid()) }
+
+func (c component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
+	p := env.Params.(*params)
+	if env.Identity.LocalRank == 0 {
+		// One process per job and node looks for what killed jobs have left.
+		// What can't be removed harms nobody here.
+		if removed, err := c.space.RemoveStale(p.Dir, prefix()); err == nil && len(removed) > 0 {
+			env.Logger.Info("removed segments of dead processes", "count", len(removed))
+		}
+	}
+	m := &module{
+		env:   env,
+		space: c.space,
+		dir:   p.Dir,
+		ring:  ringCells(int(p.RingSize)) * ring.CellSize,
+		out:   map[framework.ProcID]*endpoint{},
+		in:    map[framework.ProcID]*inbound{},
+	}
+	m.frameLimit = ring.FrameLimit(m.ring / ring.CellSize)
+	m.eagerLimit = min(int(p.EagerLimit), m.frameLimit)
+	slots := p.MaxPeers
+	if slots == 0 {
+		slots = max(64, 2*env.Identity.LocalSize)
+	}
+	m.size = pages(int64(inbox.Size(slots)))
+	// The nonce makes the name unique: for a session that is opened again, for
+	// containers that share the directory, for jobs with the same name.
+	name := fmt.Sprintf("%s%x-%d-%x", prefix(), framework.NamespaceHash(env.Identity.Proc.Namespace)&0xffffffff, env.Identity.Proc.Rank, env.Nonce)
+	seg, err := c.space.Create(filepath.Join(p.Dir, name), m.size)
+	if err != nil {
+		return nil, fmt.Errorf("btl shm: %w", err)
+	}
+	mapped, err := seg.Map(0, int(m.size))
+	if err != nil {
+		seg.Close()
+		return nil, fmt.Errorf("btl shm: %w", err)
+	}
+	m.segment, m.mapping = seg, mapped
+	m.box = inbox.Init(mapped.Bytes, slots, env.Nonce)
+	return m, nil
+}
+
+// ringCells returns the number of cells of a ring of at least size bytes.
+func ringCells(size int) int {
+	cells := ring.MinCells
+	for cells*ring.CellSize < size {
+		cells *= 2
+	}
+	return cells
+}
+
+// pages rounds up to what can be mapped by itself.
+func pages(n int64) int64 { return (n + shmem.PageSize - 1) / shmem.PageSize * shmem.PageSize }

@@ -1,0 +1,334 @@
+package shm
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/doorbell"
+	"github.com/ferrympi/ferry/internal/inbox"
+	"github.com/ferrympi/ferry/internal/ring"
+	"github.com/ferrympi/ferry/internal/shmem"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// module is this process's inbox and its paths. All state is guarded by the
+// engine's lock.
+type module struct {
+	env        btl.Env
+	space      shmem.Space
+	dir        string
+	ring       int // bytes of cells of a ring
+	frameLimit int
+	eagerLimit int
+
+	segment  shmem.Segment
+	mapping  *shmem.Mapping
+	box      inbox.Inbox
+	size     int64   // of the segment
+	extents  []int64 // offsets of ring memory that is free again
+	requests uint32  // of the inbox, as handled
+
+	paths      []*inbound // that are polled
+	in         map[framework.ProcID]*inbound
+	out        map[framework.ProcID]*endpoint
+	connecting []*endpoint // whose ring has not been granted yet
+	blocked    []*endpoint // that wait for cells
+}
+
+func (m *module) Caps() btl.Caps {
+	return btl.Caps{
+		EagerLimit:  m.eagerLimit,
+		FrameLimit:  m.frameLimit,
+		LatencyNS:   70,
+		Bandwidth:   20e9,
+		Exclusivity: 1 << 15,
+		LocalOnly:   true,
+	}
+}
+
+// Blob is the file name of the inbox. Whoever can open it in his directory and
+// finds our nonce there is on this node.
+func (m *module) Blob() []byte { return []byte(filepath.Base(m.segment.Path())) }
+
+func (m *module) Device() string { return m.dir }
+
+// Bell is in the inbox: everybody who writes there can ring it.
+func (m *module) Bell() doorbell.Bell { return m.box.Bell() }
+
+// Poll costs a load for the inbox and one per ring when nothing happens.
+func (m *module) Poll() int {
+	n := 0
+	if r := m.box.Requests(); r != m.requests {
+		m.requests = r
+		n += m.serve()
+	}
+	if len(m.connecting) > 0 {
+		n += m.finishConnects()
+	}
+	if len(m.blocked) > 0 {
+		m.checkBlocked()
+	}
+	for _, p := range m.paths {
+		n += p.Poll()
+	}
+	return n
+}
+
+// PeerSource is the ring from one peer.
+func (m *module) PeerSource(peer framework.ProcID) progress.Source {
+	if p := m.in[peer]; p != nil {
+		return p
+	}
+	return nil
+}
+
+// serve answers what senders want: a ring, or to be forgotten.
+func (m *module) serve() (n int) {
+	for i := range m.box.Slots() {
+		slot := m.box.Slot(i)
+		switch slot.State() {
+		case inbox.Requested:
+			if err := m.grant(i); err != nil {
+				m.env.Logger.Warn("btl shm: refused a connection", "error", err)
+				slot.Move(inbox.Requested, inbox.Refused)
+			}
+			n++
+		case inbox.Left:
+			m.forget(i)
+			n++
+		}
+	}
+	return n
+}
+
+// grant makes a ring for the sender in slot i.
+func (m *module) grant(i int) error {
+	slot := m.box.Slot(i)
+	from, err := slot.Sender()
+	if err != nil {
+		return err
+	}
+	world, ok := m.env.Worlds.ByHash(from.World)
+	if !ok {
+		return fmt.Errorf("rank %d of an unknown namespace", from.Rank)
+	}
+	id := framework.MakeProcID(world, from.Rank)
+	if old := m.in[id]; old != nil {
+		// The process was killed and came back: nobody writes to its old ring.
+		m.forget(old.index)
+	}
+	// Its bell, for when it waits for cells.
+	far, err := m.attach(from.Name, from.Nonce)
+	if err != nil {
+		return err
+	}
+	offset, cells, err := m.extent()
+	if err != nil {
+		far.Close()
+		return err
+	}
+	p := &inbound{
+		m: m, id: id, index: i, far: far, bell: far.box.Bell(),
+		offset: offset, cells: cells,
+		consumer: ring.NewConsumer(slot.Ring(), cells.Bytes),
+	}
+	clear(slot.Ring())
+	m.in[id] = p
+	m.paths = append(m.paths, p)
+	if !slot.Grant(offset, m.ring/ring.CellSize) {
+		m.forget(i)
+		return nil
+	}
+	p.up = m.env.Upcall.Accept(id)
+	p.bell.Ring()
+	return nil
+}
+
+// extent returns zeroed memory for the cells of a ring, touched by this process
+// first, so that it lies near to it.
+func (m *module) extent() (int64, *shmem.Mapping, error) {
+	var offset int64
+	if n := len(m.extents); n > 0 {
+		offset = m.extents[n-1]
+		m.extents = m.extents[:n-1]
+	} else {
+		size := m.size + pages(int64(m.ring))
+		if err := m.segment.Grow(size); err != nil {
+			return 0, nil, err
+		}
+		offset = m.size
+		m.size = size
+	}
+	cells, err := m.segment.Map(offset, m.ring)
+	if err != nil {
+		m.extents = append(m.extents, offset)
+		return 0, nil, err
+	}
+	clear(cells.Bytes)
+	return offset, cells, nil
+}
+
+// forget drains and frees the ring of a sender that has left, and frees slot i.
+func (m *module) forget(i int) {
+	for _, p := range m.paths {
+		if p.index == i {
+			for p.Poll() > 0 {
+			}
+			m.drop(p)
+			m.extents = append(m.extents, p.offset)
+			break
+		}
+	}
+	m.box.Slot(i).SetState(inbox.Free)
+}
+
+// drop ends a path from a peer. Slot and ring memory are not used again: the
+// peer may be alive, and write there.
+func (m *module) drop(p *inbound) {
+	for i, q := range m.paths {
+		if p == q {
+			// A new slice: Poll may be walking the old one.
+			m.paths = append(m.paths[:i:i], m.paths[i+1:]...)
+			break
+		}
+	}
+	if m.in[p.id] == p {
+		delete(m.in, p.id)
+	}
+	p.consumer = nil
+	p.cells.Close()
+	p.far.Close()
+}
+
+// remote is a peer's inbox, mapped here.
+type remote struct {
+	segment shmem.Segment
+	mapping *shmem.Mapping
+	box     inbox.Inbox
+}
+
+func (r *remote) Close() {
+	r.mapping.Close()
+	r.segment.Close()
+}
+
+// attach maps header and slots of a peer's inbox.
+func (m *module) attach(name string, nonce uint64) (*remote, error) {
+	if name == "" || filepath.Base(name) != name {
+		return nil, fmt.Errorf("%q is no segment name", name)
+	}
+	seg, err := m.space.Open(filepath.Join(m.dir, name))
+	if err != nil {
+		return nil, err
+	}
+	// The mapping covers what there is of the first pages; the header says how
+	// many slots are meant to be there.
+	mapped, err := seg.Map(0, int(min(seg.Size(), pages(int64(inbox.Size(1<<16))))))
+	if err != nil {
+		seg.Close()
+		return nil, err
+	}
+	box, err := inbox.Attach(mapped.Bytes, nonce)
+	if err != nil {
+		mapped.Close()
+		seg.Close()
+		return nil, fmt.Errorf("%s: %w", seg.Path(), err)
+	}
+	return &remote{seg, mapped, box}, nil
+}
+
+// Connect maps the peer's inbox and asks for a ring. The peer is on this node if
+// that works.
+func (m *module) Connect(peer btl.Peer) (btl.Endpoint, error) {
+	if peer.Proc == m.env.Identity.Proc {
+		return nil, errors.New("a process is no peer of itself here")
+	}
+	if e := m.out[peer.ID]; e != nil {
+		e.Close()
+	}
+	far, err := m.attach(string(peer.Blob), peer.Nonce)
+	if err != nil {
+		return nil, fmt.Errorf("not on this node, or %s is not shared: %w", m.dir, err)
+	}
+	slots := far.box.Slots()
+	for i := range slots {
+		// Neighbours in rank get neighbouring slots; nobody else contends then.
+		slot := far.box.Slot((int(m.env.Identity.Proc.Rank) + i) % slots)
+		if !slot.Claim() {
+			continue
+		}
+		e := &endpoint{m: m, id: peer.ID, far: far, slot: slot, bell: far.box.Bell()}
+		slot.Ask(inbox.Sender{
+			Rank:  m.env.Identity.Proc.Rank,
+			World: framework.NamespaceHash(m.env.Identity.Proc.Namespace),
+			Nonce: m.env.Nonce,
+			Name:  filepath.Base(m.segment.Path()),
+		})
+		far.box.Request()
+		m.out[peer.ID] = e
+		m.connecting = append(m.connecting, e)
+		return e, nil
+	}
+	far.Close()
+	return nil, fmt.Errorf("all %d places for senders at the peer are taken; raise btl.shm.max_peers", slots)
+}
+
+// finishConnects attaches the rings that have been granted.
+func (m *module) finishConnects() (n int) {
+	waiting := m.connecting
+	m.connecting = m.connecting[:0:0]
+	for _, e := range waiting {
+		if e.far == nil { // closed meanwhile
+			continue
+		}
+		switch e.slot.State() {
+		case inbox.Granted:
+			n++
+			if err := e.attachRing(); err != nil {
+				e.fail("connect", err)
+			}
+		case inbox.Refused:
+			n++
+			e.slot.SetState(inbox.Free)
+			e.fail("connect", errors.New("the peer refused the connection"))
+		default:
+			if e.far.box.Closed() {
+				e.fail("connect", errors.New("the peer has closed its session"))
+				continue
+			}
+			m.connecting = append(m.connecting, e)
+		}
+	}
+	return n
+}
+
+// checkBlocked finds peers that will never read again.
+func (m *module) checkBlocked() {
+	blocked := m.blocked
+	m.blocked = m.blocked[:0:0]
+	for _, e := range blocked {
+		e.listed = false
+		if e.far != nil && e.far.box.Closed() {
+			e.fail("send", errors.New("the peer has closed its session"))
+		}
+	}
+}
+
+// Close ends all paths. What senders commit from now on is never read.
+func (m *module) Close() error {
+	for _, e := range m.out {
+		e.Close()
+	}
+	for len(m.paths) > 0 {
+		m.drop(m.paths[0])
+	}
+	m.box.Shut()
+	// Senders that wait for cells or for a ring learn of it at once.
+	for i := range m.box.Slots() {
+		m.box.Slot(i).Move(inbox.Requested, inbox.Refused)
+	}
+	return errors.Join(m.mapping.Close(), m.segment.Close())
+}

@@ -1,0 +1,149 @@
+package shm
+
+import (
+	"fmt"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/doorbell"
+	"github.com/ferrympi/ferry/internal/inbox"
+	"github.com/ferrympi/ferry/internal/ring"
+	"github.com/ferrympi/ferry/internal/shmem"
+)
+
+// framesPerPoll bounds the time that one ring takes in a Poll.
+const framesPerPoll = 32
+
+// inbound is the path from one peer: a ring in this process's inbox.
+type inbound struct {
+	consumer *ring.Consumer // nil when the path has ended
+	up       btl.Inbound
+	bell     doorbell.Bell // the sender's
+
+	m      *module
+	id     framework.ProcID
+	index  int // of the slot
+	far    *remote
+	offset int64
+	cells  *shmem.Mapping
+}
+
+// Poll hands up the frames that have come. Cost when there is none: one load of
+// a cache line that is in this core's cache.
+func (p *inbound) Poll() int {
+	c := p.consumer
+	if c == nil || !c.Ready() {
+		return 0
+	}
+	for n := range framesPerPoll {
+		frame, err := c.Next()
+		if frame == nil && err == nil {
+			return n
+		}
+		if err == nil {
+			err = p.up.Frame(frame)
+		}
+		if err != nil {
+			p.m.drop(p)
+			p.m.env.Upcall.Lost(p.id, &framework.TransportError{
+				Component: "btl shm", Peer: p.m.env.Worlds.Proc(p.id).String(), Op: "receive", Err: err})
+			return n + 1
+		}
+		if p.consumer == nil { // the path ended while the frame was handled
+			return n + 1
+		}
+		if c.Release() {
+			p.bell.Ring()
+		}
+	}
+	return framesPerPoll
+}
+
+// endpoint is the path to one peer: a ring in that peer's inbox.
+type endpoint struct {
+	producer *ring.Producer // nil until the ring is granted, and after Close
+	bell     doorbell.Bell  // the receiver's
+
+	m      *module
+	id     framework.ProcID
+	far    *remote // nil after Close
+	slot   inbox.Slot
+	cells  *shmem.Mapping
+	listed bool // in m.blocked
+}
+
+// Reserve costs a comparison unless the ring was full when it last looked.
+func (e *endpoint) Reserve(n int) []byte {
+	if e.producer == nil {
+		return nil
+	}
+	if b := e.producer.Reserve(n); b != nil {
+		return b
+	}
+	// The receiver rings when it gives cells back.
+	if !e.producer.Wait(n) {
+		return e.producer.Reserve(n)
+	}
+	if !e.listed {
+		e.listed = true
+		e.m.blocked = append(e.m.blocked, e)
+	}
+	return nil
+}
+
+// Commit costs one atomic store, and a load of the receiver's bell.
+func (e *endpoint) Commit(n int) {
+	e.producer.Commit(n)
+	e.bell.Ring()
+}
+
+// Idle: committed frames lie in the receiver's memory, and need us no more.
+func (e *endpoint) Idle() bool { return true }
+
+func (e *endpoint) attachRing() error {
+	offset, cells := e.slot.Granted()
+	if cells < ring.MinCells || cells&(cells-1) != 0 || cells > 1<<24 {
+		return fmt.Errorf("the peer granted a ring of %d cells", cells)
+	}
+	if _, err := e.far.segment.Refresh(); err != nil {
+		return err
+	}
+	mapped, err := e.far.segment.Map(offset, cells*ring.CellSize)
+	if err != nil {
+		return err
+	}
+	e.cells = mapped
+	e.producer = ring.NewProducer(e.slot.Ring(), mapped.Bytes)
+	return nil
+}
+
+// fail ends the path because of the peer.
+func (e *endpoint) fail(op string, err error) {
+	m, id := e.m, e.id
+	e.Close()
+	m.env.Upcall.Lost(id, &framework.TransportError{
+		Component: "btl shm", Peer: m.env.Worlds.Proc(id).String(), Op: op, Err: err})
+}
+
+// Close tells the peer that nothing more comes.
+func (e *endpoint) Close() {
+	if e.far == nil {
+		return
+	}
+	e.producer = nil
+	// The receiver may answer the request at this moment: then the second or the
+	// third change succeeds.
+	if e.slot.Move(inbox.Requested, inbox.Left) || e.slot.Move(inbox.Granted, inbox.Left) {
+		e.far.box.Request()
+	} else {
+		e.slot.Move(inbox.Refused, inbox.Free)
+	}
+	if e.cells != nil {
+		e.cells.Close()
+	}
+	e.far.Close()
+	e.far = nil
+	if e.m.out[e.id] == e {
+		delete(e.m.out, e.id)
+	}
+}

@@ -1,0 +1,211 @@
+// Package inbox is the layout of the segment that each process owns and into
+// which its peers on the node write: a header with the process's doorbell, and a
+// table of slots, one per sender, through which a sender asks for a ring.
+// docs/wire.md describes it byte by byte. This package has no policy: btl/shm
+// decides who maps what, and when.
+//
+// All numbers are little-endian and naturally aligned. Fields that two processes
+// write are accessed atomically; what a peer wrote is checked by the reader.
+package inbox
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/ferrympi/ferry/internal/doorbell"
+	"github.com/ferrympi/ferry/internal/ring"
+)
+
+const (
+	magic = uint64(0x316d7379_72726566) // "ferrysm1"
+	// Version is the version of the layout.
+	Version = 1
+
+	offMagic    = 0   // u64
+	offVersion  = 8   // u32
+	offSlots    = 12  // u32 number of slots
+	offNonce    = 16  // u64 of the owner
+	offState    = 24  // u32 atomic: stateOpen, stateClosed
+	offBell     = 64  // doorbell
+	offRequests = 128 // u32 atomic: raised by a sender after it changed a slot
+
+	// HeaderSize is where the slots begin.
+	HeaderSize = 256
+	// SlotSize is the size of a slot.
+	SlotSize = 256
+	// NameMax is the longest file name of a sender's segment, in bytes.
+	NameMax = 63
+
+	slotState  = 0   // u32 atomic
+	slotRank   = 4   // u32 sender's world rank
+	slotWorld  = 8   // u64 hash of the sender's namespace
+	slotNonce  = 16  // u64 of the sender
+	slotOffset = 24  // u64 offset of the ring's cells in the segment
+	slotCells  = 32  // u32 number of cells
+	slotRing   = 64  // ring header
+	slotName   = 192 // file name of the sender's segment, NUL at the end
+
+	stateOpen   = 1
+	stateClosed = 2
+)
+
+// The states of a slot.
+const (
+	Free      = 0 // anybody may claim it
+	Claimed   = 1 // a sender fills it in
+	Requested = 2 // the sender asks for a ring; the owner's turn
+	Granted   = 3 // offset and cells are set; the ring is in use
+	Refused   = 4 // the owner will not; the sender's turn to free it
+	Left      = 5 // the sender has gone; the owner drains the ring, then frees the slot
+)
+
+// Size returns the number of bytes of header and slots.
+func Size(slots int) int { return HeaderSize + slots*SlotSize }
+
+// Inbox is a view of a mapped inbox.
+type Inbox struct {
+	mem   []byte
+	slots int
+}
+
+// Init writes the header into zeroed memory of the owner.
+func Init(mem []byte, slots int, nonce uint64) Inbox {
+	le := binary.LittleEndian
+	le.PutUint32(mem[offVersion:], Version)
+	le.PutUint32(mem[offSlots:], uint32(slots))
+	le.PutUint64(mem[offNonce:], nonce)
+	b := Inbox{mem, slots}
+	b.u32(offState).Store(stateOpen)
+	b.u64(offMagic).Store(magic)
+	return b
+}
+
+// Attach checks the header of a peer's inbox. mem is at least HeaderSize bytes.
+func Attach(mem []byte, nonce uint64) (Inbox, error) {
+	if len(mem) < HeaderSize {
+		return Inbox{}, errors.New("segment is shorter than an inbox header")
+	}
+	b := Inbox{mem: mem}
+	if b.u64(offMagic).Load() != magic {
+		return Inbox{}, errors.New("segment is not a ferry inbox")
+	}
+	if v := binary.LittleEndian.Uint32(mem[offVersion:]); v != Version {
+		return Inbox{}, fmt.Errorf("inbox layout version %d, here %d", v, Version)
+	}
+	if n := binary.LittleEndian.Uint64(mem[offNonce:]); n != nonce {
+		return Inbox{}, errors.New("segment belongs to another process: its nonce differs")
+	}
+	slots := binary.LittleEndian.Uint32(mem[offSlots:])
+	if slots == 0 || int64(slots)*SlotSize > int64(len(mem))-HeaderSize {
+		return Inbox{}, fmt.Errorf("inbox claims %d slots in %d bytes", slots, len(mem))
+	}
+	b.slots = int(slots)
+	return b, nil
+}
+
+func (b Inbox) u32(off int) *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&b.mem[off])) }
+func (b Inbox) u64(off int) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&b.mem[off])) }
+
+// Bell returns the owner's doorbell.
+func (b Inbox) Bell() doorbell.Bell { return doorbell.At(b.mem[offBell : offBell+doorbell.Size]) }
+
+// Slots returns the number of slots.
+func (b Inbox) Slots() int { return b.slots }
+
+// Requests returns a number that changes whenever a sender wants the owner to
+// look at the slots.
+func (b Inbox) Requests() uint32 { return b.u32(offRequests).Load() }
+
+// Request has the owner look at the slots.
+func (b Inbox) Request() {
+	b.u32(offRequests).Add(1)
+	b.Bell().Ring()
+}
+
+// Closed reports whether the owner has closed its inbox: nothing more is read.
+func (b Inbox) Closed() bool { return b.u32(offState).Load() == stateClosed }
+
+// Shut says that the owner reads nothing more.
+func (b Inbox) Shut() { b.u32(offState).Store(stateClosed) }
+
+// Slot returns slot i.
+func (b Inbox) Slot(i int) Slot {
+	at := HeaderSize + i*SlotSize
+	return Slot{b.mem[at : at+SlotSize : at+SlotSize]}
+}
+
+// Slot is one sender's place in an inbox.
+type Slot struct{ mem []byte }
+
+func (s Slot) state() *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&s.mem[slotState])) }
+
+// State returns the slot's state.
+func (s Slot) State() uint32 { return s.state().Load() }
+
+// SetState sets the state: whose turn it is, follows from it.
+func (s Slot) SetState(state uint32) { s.state().Store(state) }
+
+// Claim takes a free slot for a sender.
+func (s Slot) Claim() bool { return s.Move(Free, Claimed) }
+
+// Move changes the state if it is still what the caller thinks: sender and owner
+// may both want to change it at the same time.
+func (s Slot) Move(from, to uint32) bool { return s.state().CompareAndSwap(from, to) }
+
+// Sender is what a slot says of who asks.
+type Sender struct {
+	Rank  uint32
+	World uint64 // hash of the namespace
+	Nonce uint64
+	Name  string // file name of its segment
+}
+
+// Ask fills in a claimed slot and requests a ring. The caller then calls
+// Inbox.Request.
+func (s Slot) Ask(from Sender) {
+	le := binary.LittleEndian
+	le.PutUint32(s.mem[slotRank:], from.Rank)
+	le.PutUint64(s.mem[slotWorld:], from.World)
+	le.PutUint64(s.mem[slotNonce:], from.Nonce)
+	n := copy(s.mem[slotName:slotName+NameMax], from.Name)
+	s.mem[slotName+n] = 0
+	s.SetState(Requested)
+}
+
+// Sender reads who asks. The name is one path element, or an error.
+func (s Slot) Sender() (Sender, error) {
+	le := binary.LittleEndian
+	name := bytes.Clone(s.mem[slotName : slotName+NameMax+1]) // read once
+	end := bytes.IndexByte(name, 0)
+	if end <= 0 || bytes.IndexByte(name[:end], '/') >= 0 || name[0] == '.' {
+		return Sender{}, errors.New("slot holds no valid segment name")
+	}
+	return Sender{
+		Rank:  le.Uint32(s.mem[slotRank:]),
+		World: le.Uint64(s.mem[slotWorld:]),
+		Nonce: le.Uint64(s.mem[slotNonce:]),
+		Name:  string(name[:end]),
+	}, nil
+}
+
+// Ring returns the memory of the slot's ring header.
+func (s Slot) Ring() []byte { return s.mem[slotRing : slotRing+ring.HeaderSize] }
+
+// Grant tells the sender where its ring is. The ring's header and cells are zero.
+// It reports false if the sender has left meanwhile.
+func (s Slot) Grant(offset int64, cells int) bool {
+	le := binary.LittleEndian
+	le.PutUint64(s.mem[slotOffset:], uint64(offset))
+	le.PutUint32(s.mem[slotCells:], uint32(cells))
+	return s.Move(Requested, Granted)
+}
+
+// Granted returns where the ring is; the sender checks it by mapping.
+func (s Slot) Granted() (offset int64, cells int) {
+	le := binary.LittleEndian
+	return int64(le.Uint64(s.mem[slotOffset:])), int(le.Uint32(s.mem[slotCells:]))
+}
