@@ -4,13 +4,16 @@
 // `ferry run`, and serves a program that was started by itself.
 //
 // A Client never carries user messages. Every call that waits takes a context
-// and also has a deadline of its own (parameter bootstrap.timeout), so that a
-// member that never comes is an error that names it, and never a hang.
+// and also has a deadline of its own (Env.Timeout, parameter
+// bootstrap.timeout), so that a member that never comes is an error that names
+// it, and never a hang.
 package bootstrap
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"time"
 
 	"github.com/ferrympi/ferry/framework"
 )
@@ -27,9 +30,28 @@ type Component interface {
 
 // Env is what the assembly gives to Open.
 type Env struct {
-	Params any // what Component.Params returned, filled
-	Logger *slog.Logger
+	Params  any           // what Component.Params returned, filled
+	Logger  *slog.Logger  // nil discards
+	Timeout time.Duration // how long each waiting call waits at most; 0 means DefaultTimeout
 }
+
+// DefaultTimeout is the deadline of a waiting call when Env names none: long
+// enough for a rank that still loads its program from a slow file system.
+const DefaultTimeout = 60 * time.Second
+
+// What every implementation carries. More is an error (ErrUnsupported) on the
+// caller's side, before anything is sent.
+const (
+	MaxName    = 1 << 10  // bytes in a key, a tag, a published or pset name
+	MaxPayload = 64 << 10 // bytes that one member gives to a construct
+	MaxValue   = 1 << 20  // bytes in a value that is put, published or reported
+)
+
+// What a Directory answers.
+var (
+	ErrPublished    = errors.New("name is already published")
+	ErrNotPublished = errors.New("name is not published")
+)
 
 // Identity says who this process is. It never changes.
 type Identity struct {
@@ -57,7 +79,9 @@ type Constructed struct {
 //
 // Errors: *framework.MissingError when members did not come in time or died
 // (it says who); ErrTransport when the server is gone; ErrClosed after Close;
-// the cause of ctx when that ended.
+// the cause of ctx when that ended (it may wrap *framework.MissingError too);
+// ErrGroup for a group that is empty, has a member twice, a process that is not
+// of this job, or not the caller; ErrUnsupported over a limit above.
 type Client interface {
 	Identity() Identity
 
@@ -66,12 +90,16 @@ type Client interface {
 	// construct in which both took part sees it. value is copied.
 	Put(ctx context.Context, key string, value []byte) error
 
-	// Get returns what p stored under key. It waits until p has put it.
+	// Get returns what p stored under key. It waits until p has put it, and
+	// fails when p has ended without. The result is the caller's.
 	Get(ctx context.Context, p framework.Proc, key string) ([]byte, error)
 
 	// Fence returns when every member of group has called Fence with the same
 	// group, in the same order, and the same tag. The caller must be a member.
-	// The same tag may be used again at once.
+	// The same tag may be used again at once. A member whose call ends with an
+	// error has withdrawn: the others go on waiting for it until their deadline,
+	// except that the first deadline to pass ends the fence for all that wait. A
+	// member that has ended, in whatever way, ends it at once.
 	Fence(ctx context.Context, group []framework.Proc, tag string) error
 
 	// Construct is a Fence that also agrees on a 64-bit context id and hands
@@ -80,9 +108,11 @@ type Client interface {
 	// not disturb one another.
 	Construct(ctx context.Context, group []framework.Proc, tag string, payload []byte) (Constructed, error)
 
-	// Close ends the connection. Calls in progress return ErrClosed. A process
-	// that exits without Close is reported to the others as failed, unless its
-	// exit status is 0.
+	// Close ends the connection. Calls in progress return ErrClosed, and so does
+	// a second Close. A process that ends without Close is reported to the others
+	// as failed, whatever its exit status; one that closed is reported only when
+	// it then ends by a signal or with a status other than 0. After Close the
+	// process may open a new client; what it has put stays.
 	Close() error
 }
 
@@ -90,12 +120,15 @@ type Client interface {
 
 // A Directory publishes values under names that the whole job sees.
 type Directory interface {
-	// Publish stores value under name. A name can be published once, until it
-	// is withdrawn; a second time is an error.
+	// Publish stores value under name, and copies it. A name can be published
+	// once, until it is withdrawn; a second time is ErrPublished.
 	Publish(ctx context.Context, name string, value []byte) error
+	// Unpublish withdraws name; any process of the job may. A name that is not
+	// published is ErrNotPublished.
 	Unpublish(ctx context.Context, name string) error
 	// Lookup returns the value of name. If wait is set it waits until someone
-	// publishes it; otherwise a missing name is ErrPset's sibling: ok is false.
+	// publishes it (ErrTimeout when nobody does); otherwise ok is false for a
+	// name that is not published, with no error.
 	Lookup(ctx context.Context, name string, wait bool) (value []byte, ok bool, err error)
 }
 
@@ -106,9 +139,10 @@ type PsetInfo struct {
 	Dynamic bool // it came to be after the job started
 }
 
-// A PsetSource knows process sets beyond WORLD, SELF and SHARED, which follow
-// from Identity.
+// A PsetSource knows all process sets: WORLD, SELF and SHARED, which follow
+// from Identity (see BuiltinPset), and those of the launcher.
 type PsetSource interface {
+	// Psets returns the names, those three first.
 	Psets(ctx context.Context) ([]string, error)
 	// Pset finds name without regard to case. ErrPset names what exists.
 	Pset(ctx context.Context, name string) (PsetInfo, error)
@@ -118,7 +152,7 @@ type PsetSource interface {
 type EventKind uint8
 
 const (
-	ProcDied   EventKind = iota + 1 // a process ended without having closed its connection first, or by a signal
+	ProcDied   EventKind = iota + 1 // a process failed; Client.Close says what counts
 	ServerLost                      // the connection to the server broke
 	Dump                            // the server asks for an Inspect dump on standard error
 )
@@ -135,12 +169,13 @@ type EventSource interface {
 	// OnEvent calls f for each event from now on, and at once for each process
 	// that is already known dead; one call at a time, in order, from a goroutine
 	// of the client. f must not block, nor call the client. There is one f; a
-	// second OnEvent replaces it, nil removes it.
+	// second OnEvent replaces it, nil removes it; a call of the old one may still
+	// be under way then. After Close has returned there is none.
 	OnEvent(f func(Event))
 }
 
 // A Reporter accepts a named report for the launcher to print when the job
-// ends (`ferry run --explain`, `--timing`).
+// ends (`ferry run --explain`, `--timing`). It returns when the launcher has it.
 type Reporter interface {
 	Report(ctx context.Context, name string, body []byte) error
 }

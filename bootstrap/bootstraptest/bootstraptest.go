@@ -1,0 +1,196 @@
+// Package bootstraptest is the kit for implementations of the bootstrap
+// contract: it starts jobs through a Factory and checks what the contract
+// claims, under absence, death, cancellation and closing, too. Run does so in a
+// test; Check needs no testing.T.
+//
+// It never looks inside an implementation, and never sleeps to wait: what has
+// to happen is awaited through the contract, within a deadline.
+package bootstraptest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// Want says what a case needs of a job.
+type Want struct {
+	Size    int
+	Timeout time.Duration       // for bootstrap.Env of every client
+	Psets   map[string][]uint32 // named by the launcher
+}
+
+// Job is a running job whose processes are all clients of this one.
+type Job struct {
+	Clients []bootstrap.Client // by rank
+	// Kill ends a process as a crash would: without Close. When it returns, the
+	// client is of no use. nil: the kit can't do that with this implementation.
+	Kill func(rank int) error
+	// Close ends the job, and clients that are still open.
+	Close func() error
+}
+
+// A Factory starts a job. An error that wraps ErrSkip says that the
+// implementation has no such jobs, and why.
+type Factory func(ctx context.Context, want Want) (*Job, error)
+
+// ErrSkip marks a case that does not apply; the wrapping error gives the reason.
+var ErrSkip = errors.New("not applicable")
+
+const (
+	// caseLimit is when the kit calls a case hung.
+	caseLimit = 60 * time.Second
+	// long is the clients' deadline where it must not pass.
+	long = 50 * time.Second
+	// short is the same where it must. It is long enough for those who are there
+	// to come, on a busy machine.
+	short = 300 * time.Millisecond
+)
+
+// testCase is one claim of the contract.
+type testCase struct {
+	name string
+	want Want
+	run  func(context.Context, *Job) error
+}
+
+// cases returns all of them, by file.
+func cases() []testCase {
+	var all []testCase
+	all = append(all, storeCases()...)
+	all = append(all, groupCases()...)
+	all = append(all, faultCases()...)
+	return append(all, directoryCases()...)
+}
+
+// runCase starts a job for c and runs it. The error names the case.
+func runCase(ctx context.Context, c testCase, factory Factory) error {
+	ctx, cancel := context.WithTimeout(ctx, caseLimit)
+	defer cancel()
+	job, err := factory(ctx, c.want)
+	if err != nil {
+		return fmt.Errorf("%s: start: %w", c.name, err)
+	}
+	err = c.run(ctx, job)
+	if cerr := job.Close(); cerr != nil {
+		err = errors.Join(err, fmt.Errorf("end of job: %w", cerr))
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.name, err)
+	}
+	return nil
+}
+
+// Check runs every case and returns what failed; cases that don't apply are not
+// errors.
+func Check(ctx context.Context, factory Factory) []error {
+	var errs []error
+	for _, c := range cases() {
+		if err := runCase(ctx, c, factory); err != nil && !errors.Is(err, ErrSkip) {
+			errs = append(errs, err)
+		}
+	}
+	return errs
+}
+
+// Run runs every case as a subtest; one that does not apply is skipped with the
+// reason.
+func Run(t *testing.T, factory Factory) {
+	t.Helper()
+	for _, c := range cases() {
+		t.Run(c.name, func(t *testing.T) {
+			err := runCase(t.Context(), c, factory)
+			if errors.Is(err, ErrSkip) {
+				t.Skip(err)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// world returns the group of all processes.
+func (j *Job) world() []framework.Proc {
+	g := make([]framework.Proc, len(j.Clients))
+	for i, c := range j.Clients {
+		g[i] = c.Identity().Proc
+	}
+	return g
+}
+
+// group returns the processes of ranks.
+func (j *Job) group(ranks ...int) []framework.Proc {
+	g := make([]framework.Proc, len(ranks))
+	for i, r := range ranks {
+		g[i] = j.Clients[r].Identity().Proc
+	}
+	return g
+}
+
+// each runs f for each of ranks at the same time, and joins the errors.
+func each(ranks []int, f func(rank int) error) error {
+	errs := make([]error, len(ranks))
+	var wg sync.WaitGroup
+	for i, r := range ranks {
+		wg.Go(func() {
+			if err := f(r); err != nil {
+				errs[i] = fmt.Errorf("rank %d: %w", r, err)
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// all returns 0 to n-1.
+func all(n int) []int {
+	r := make([]int, n)
+	for i := range r {
+		r[i] = i
+	}
+	return r
+}
+
+// wantIs fails unless err is target.
+func wantIs(what string, err, target error) error {
+	if !errors.Is(err, target) {
+		return fmt.Errorf("%s: got error %v, want %v", what, err, target)
+	}
+	return nil
+}
+
+// wantMissing fails unless err names exactly missing and failed.
+func wantMissing(what string, err error, missing, failed []framework.Proc) error {
+	var m *framework.MissingError
+	if !errors.As(err, &m) {
+		return fmt.Errorf("%s: got error %v, want a MissingError", what, err)
+	}
+	if !sameProcs(m.Missing, missing) || !sameProcs(m.Failed, failed) {
+		return fmt.Errorf("%s: missing %v, failed %v; want %v and %v", what, m.Missing, m.Failed, missing, failed)
+	}
+	return nil
+}
+
+// sameProcs compares as sets.
+func sameProcs(a, b []framework.Proc) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	in := map[framework.Proc]bool{}
+	for _, p := range a {
+		in[p] = true
+	}
+	for _, p := range b {
+		if !in[p] {
+			return false
+		}
+	}
+	return len(in) == len(b)
+}

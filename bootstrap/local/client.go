@@ -1,0 +1,321 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/local/internal/wire"
+	"github.com/ferrympi/ferry/framework"
+)
+
+const (
+	// answerGrace is how long a call whose wait has ended waits for the server
+	// to say so, and who was missing. A server that is silent for so long is gone.
+	answerGrace = 5 * time.Second
+
+	// closeGrace limits the writing of the goodbye.
+	closeGrace = time.Second
+)
+
+// client is a connection to the launcher. One goroutine reads; callers write.
+type client struct {
+	id      bootstrap.Identity
+	conn    net.Conn
+	timeout time.Duration
+	log     *slog.Logger
+	wg      sync.WaitGroup // the reader, and the deliverer of events
+
+	wmu sync.Mutex // one frame at a time
+
+	mu     sync.Mutex
+	calls  map[uint64]chan answer
+	lastID uint64
+	err    error // why there will be no answers any more
+	closed bool
+
+	events events
+}
+
+// answer is what a call gets: a Reply or Failure, or the reason for neither.
+type answer struct {
+	msg wire.Message
+	err error
+}
+
+func newClient(conn net.Conn, id bootstrap.Identity, env bootstrap.Env) *client {
+	c := &client{id: id, conn: conn, timeout: env.Timeout, log: env.Logger, calls: map[uint64]chan answer{}}
+	if c.timeout <= 0 {
+		c.timeout = bootstrap.DefaultTimeout
+	}
+	if c.log == nil {
+		c.log = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// Identity says who this process is.
+func (c *client) Identity() bootstrap.Identity { return c.id }
+
+// Close says goodbye and ends the connection.
+func (c *client) Close() error {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return closedError("Close")
+	}
+	c.closed = true
+	c.mu.Unlock()
+	c.end(closedError("Close during the call"))
+	c.conn.SetWriteDeadline(time.Now().Add(closeGrace)) // frees a writer that is stuck
+	if frame, err := wire.Encode(wire.Goodbye, 0, wire.Empty{}); err == nil {
+		c.wmu.Lock()
+		c.conn.SetWriteDeadline(time.Now().Add(closeGrace))
+		c.conn.Write(frame) // when it fails there is no server to be told
+		c.wmu.Unlock()
+	}
+	c.conn.Close()
+	c.events.stop()
+	c.wg.Wait()
+	return nil
+}
+
+func closedError(what string) error {
+	return fmt.Errorf("bootstrap local: %s: %w", what, framework.ErrClosed)
+}
+
+// end makes every call, now and later, return err. The first err stays.
+func (c *client) end(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return
+	}
+	c.err = err
+	for id, ch := range c.calls {
+		ch <- answer{err: err}
+		delete(c.calls, id)
+	}
+}
+
+// read hands answers to their calls until the connection ends.
+func (c *client) read(r *wire.Reader) {
+	err := c.readAll(r)
+	c.mu.Lock()
+	closed := c.closed
+	c.mu.Unlock()
+	if closed {
+		return
+	}
+	c.conn.Close()
+	err = &framework.TransportError{Component: "bootstrap local", Peer: "the launcher", Op: "receive", Err: err}
+	c.log.Warn("bootstrap local: connection to the launcher lost", "error", err)
+	c.end(err)
+	c.deliver(bootstrap.Event{Kind: bootstrap.ServerLost, Reason: err.Error()})
+}
+
+func (c *client) readAll(r *wire.Reader) error {
+	for {
+		m, err := r.Next()
+		if err != nil {
+			return err
+		}
+		switch m.Kind {
+		case wire.Reply, wire.Failure:
+			c.mu.Lock()
+			ch, ok := c.calls[m.ID]
+			delete(c.calls, m.ID)
+			c.mu.Unlock()
+			if !ok {
+				return fmt.Errorf("answer to a call that is not there (id %d)", m.ID)
+			}
+			ch <- answer{msg: m} // has room: one answer per call
+		case wire.Event:
+			ev, err := wire.Decode[wire.EventBody](m.Body)
+			if err != nil {
+				return fmt.Errorf("malformed event: %w", err)
+			}
+			c.addEvent(ev)
+		default:
+			return fmt.Errorf("message kind %d from the launcher", m.Kind)
+		}
+	}
+}
+
+// addEvent passes on what the server said.
+func (c *client) addEvent(ev wire.EventBody) {
+	switch k := bootstrap.EventKind(ev.Kind); k {
+	case bootstrap.ProcDied:
+		c.deliver(bootstrap.Event{Kind: k, Proc: c.proc(ev.Rank), Reason: ev.Reason})
+	case bootstrap.Dump:
+		c.deliver(bootstrap.Event{Kind: k, Proc: c.id.Proc})
+	default:
+		c.log.Warn("bootstrap local: unknown event", "kind", ev.Kind)
+	}
+}
+
+func (c *client) deliver(ev bootstrap.Event) { c.events.add(ev, c.wg.Go) }
+
+func (c *client) proc(rank uint32) framework.Proc {
+	return framework.Proc{Namespace: c.id.Proc.Namespace, Rank: rank}
+}
+
+// write sends one frame. Nothing waits for it to be handled.
+func (c *client) write(frame []byte) error {
+	c.wmu.Lock()
+	defer c.wmu.Unlock()
+	if err := c.failure(); err != nil {
+		return err
+	}
+	err := c.conn.SetWriteDeadline(time.Now().Add(c.timeout))
+	if err == nil {
+		_, err = c.conn.Write(frame)
+	}
+	if err == nil {
+		return nil
+	}
+	if err := c.failure(); err != nil {
+		return err // Close, or the reader, was first and knows better
+	}
+	err = &framework.TransportError{Component: "bootstrap local", Peer: "the launcher", Op: "send", Err: err}
+	c.end(err)
+	c.conn.Close() // half a frame may be out: there is no going on
+	return err
+}
+
+func (c *client) failure() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// call sends a request and waits for its answer. When ctx ends or the deadline
+// passes, the server is told, and its answer still counts: it may say who was
+// missing, or that the call was done after all. waitErr then says why the wait
+// ended; with an error from the connection it is nil.
+func (c *client) call(ctx context.Context, k wire.Kind, body any) (m wire.Message, waitErr, err error) {
+	if ctx.Err() != nil {
+		return m, nil, context.Cause(ctx)
+	}
+	ch := make(chan answer, 1)
+	id, err := c.file(ch)
+	if err != nil {
+		return m, nil, err
+	}
+	frame, err := wire.Encode(k, id, body)
+	if err != nil {
+		c.forget(id)
+		return m, nil, err
+	}
+	if err := c.write(frame); err != nil {
+		c.forget(id)
+		return m, nil, err
+	}
+	deadline := time.NewTimer(c.timeout)
+	defer deadline.Stop()
+	expired := false
+	select {
+	case a := <-ch:
+		return a.msg, nil, a.err
+	case <-ctx.Done():
+		waitErr = context.Cause(ctx)
+	case <-deadline.C:
+		expired, waitErr = true, fmt.Errorf("%w (after %v)", framework.ErrTimeout, c.timeout)
+	}
+	a := c.cancel(id, ch, expired)
+	return a.msg, waitErr, a.err
+}
+
+// cancel tells the server that a wait has ended, and returns its last word.
+func (c *client) cancel(id uint64, ch chan answer, expired bool) answer {
+	frame, err := wire.Encode(wire.Cancel, id, wire.CancelBody{Expired: expired})
+	if err == nil {
+		err = c.write(frame)
+	}
+	if err != nil {
+		c.forget(id)
+		return answer{err: err}
+	}
+	grace := time.NewTimer(answerGrace)
+	defer grace.Stop()
+	select {
+	case a := <-ch:
+		return a
+	case <-grace.C:
+	}
+	err = &framework.TransportError{Component: "bootstrap local", Peer: "the launcher", Op: "wait for an answer",
+		Err: fmt.Errorf("%w: none within %v of the end of the call", framework.ErrTimeout, answerGrace)}
+	c.end(err)
+	c.conn.Close()
+	return answer{err: err}
+}
+
+func (c *client) file(ch chan answer) (uint64, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return 0, c.err
+	}
+	c.lastID++
+	c.calls[c.lastID] = ch
+	return c.lastID, nil
+}
+
+func (c *client) forget(id uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.calls, id)
+}
+
+// failed turns a Failure into an error. op and name are what was called.
+func (c *client) failed(op, name string, m wire.Message, waitErr error) error {
+	f, err := wire.Decode[wire.FailureBody](m.Body)
+	if err != nil {
+		return &framework.TransportError{Component: "bootstrap local", Peer: "the launcher", Op: op, Err: err}
+	}
+	switch f.Code {
+	case wire.CodeMissing:
+		return &framework.MissingError{Op: op, Tag: name, Missing: c.procs(f.Missing), Failed: c.procs(f.Failed)}
+	case wire.CodeWithdrawn:
+		if waitErr == nil {
+			waitErr = framework.ErrCanceled
+		}
+		if len(f.Missing) == 0 {
+			return fmt.Errorf("bootstrap: %s %q: %w", op, name, waitErr)
+		}
+		missing := &framework.MissingError{Op: op, Tag: name, Missing: c.procs(f.Missing)}
+		if errors.Is(waitErr, context.DeadlineExceeded) {
+			return fmt.Errorf("%w: %w", waitErr, missing)
+		}
+		// Not wrapped: a caller that cancels did not run into a deadline.
+		return fmt.Errorf("bootstrap: %s %q: %w; not there yet: %v", op, name, waitErr, c.procs(f.Missing))
+	}
+	sentinel, ok := map[wire.Code]error{
+		wire.CodeGroup:        framework.ErrGroup,
+		wire.CodeRank:         framework.ErrRank,
+		wire.CodePublished:    bootstrap.ErrPublished,
+		wire.CodeNotPublished: bootstrap.ErrNotPublished,
+		wire.CodePset:         framework.ErrPset,
+		wire.CodeLimit:        framework.ErrUnsupported,
+	}[f.Code]
+	if !ok {
+		return &framework.TransportError{Component: "bootstrap local", Peer: "the launcher", Op: op, Err: fmt.Errorf("unknown failure %d: %s", f.Code, f.Text)}
+	}
+	if f.Text == "" {
+		return fmt.Errorf("bootstrap: %s %q: %w", op, name, sentinel)
+	}
+	return fmt.Errorf("bootstrap: %s %q: %w: %s", op, name, sentinel, f.Text)
+}
+
+func (c *client) procs(ranks []uint32) []framework.Proc {
+	var out []framework.Proc
+	for _, r := range ranks {
+		out = append(out, c.proc(r))
+	}
+	return out
+}

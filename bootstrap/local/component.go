@@ -1,0 +1,161 @@
+// Package local is the bootstrap of `ferry run`: the launcher is the server, on
+// a Unix socket of this node (bootstrap/local/server). A program that was
+// started by itself, without a launcher, is a singleton: alone in its job, and
+// served in memory.
+//
+// Who the process is stands in its environment, so that opening a session costs
+// one connection and one round trip, in which it proves that it belongs to the
+// job. The protocol assumes a net.Conn and no more.
+package local
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/local/internal/wire"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// Params are the component's parameters. The launcher sets them through the
+// environment (FERRY_BOOTSTRAP_LOCAL_ADDRESS and so on).
+type Params struct {
+	Address   string `param:"address" default:"" level:"developer" scope:"process" doc:"the launcher's socket, unix:/path; ferry run sets it; empty: the process is a singleton"`
+	Token     string `param:"token" default:"" level:"developer" scope:"process" secret:"true" doc:"the job's secret, by which a process proves that it belongs to it"`
+	Namespace string `param:"namespace" default:"" level:"developer" scope:"process" doc:"the job's name"`
+	Rank      int    `param:"rank" default:"0" level:"developer" scope:"process" doc:"this process's rank in mpi://WORLD"`
+	Size      int    `param:"size" default:"1" level:"developer" scope:"process" doc:"processes in mpi://WORLD"`
+	Locals    string `param:"locals" default:"" level:"developer" scope:"process" doc:"the ranks on this node, such as 0-3,7; empty: all"`
+}
+
+type component struct{}
+
+// Component returns the component. It is a stateless value.
+func Component() bootstrap.Component { return component{} }
+
+// Info says who the component is.
+func (component) Info() framework.Info {
+	return framework.Info{
+		Kind:     framework.Bootstrap,
+		Name:     "local",
+		Version:  "1.0.0",
+		Summary:  "wire-up through ferry run on one node, or none at all for a program by itself",
+		Priority: 10, // under every bootstrap that finds its own launcher
+	}
+}
+
+// Params returns a new *Params.
+func (component) Params() any { return new(Params) }
+
+// Probe finds local usable when a launcher of ferry's is named, and otherwise
+// when no other launcher is: N processes that mpiexec started are never N
+// singletons.
+func (component) Probe(_ context.Context, params any) framework.Verdict {
+	p, ok := params.(*Params)
+	if !ok {
+		return framework.Unavailable(fmt.Sprintf("parameters are %T, not %T", params, p), "")
+	}
+	if p.Address != "" {
+		return framework.Usable()
+	}
+	if name := otherLauncher(os.LookupEnv); name != "" {
+		return framework.Unavailable(
+			"another launcher started this process ("+name+" is set), and local does not speak to it",
+			"start it with ferry run, or unset "+name+" to run it by itself")
+	}
+	return framework.Usable()
+}
+
+// otherLauncher returns the variable that says that a launcher which isn't
+// ferry's started this process as one of several, or "".
+func otherLauncher(lookup func(string) (string, bool)) string {
+	known := false
+	for _, name := range []string{"PMI_SIZE", "OMPI_COMM_WORLD_SIZE"} {
+		if v, ok := lookup(name); ok {
+			known = true
+			if n, err := strconv.Atoi(v); err != nil || n > 1 {
+				return name
+			}
+		}
+	}
+	if known {
+		return "" // one of one: alone in any case
+	}
+	for _, name := range []string{"PMI_FD", "PMI_PORT", "PMIX_RANK"} {
+		if _, ok := lookup(name); ok {
+			return name
+		}
+	}
+	return ""
+}
+
+// Open connects to the launcher, or returns a singleton when none is named.
+// Errors: ErrConfig for an environment that makes no sense, ErrTransport when
+// the launcher can't be reached or refuses.
+func (component) Open(ctx context.Context, env bootstrap.Env) (bootstrap.Client, error) {
+	p, ok := env.Params.(*Params)
+	if !ok {
+		return nil, fmt.Errorf("%w: bootstrap local: parameters are %T, not %T", framework.ErrConfig, env.Params, p)
+	}
+	if p.Address == "" {
+		return newSingleton(env), nil
+	}
+	id, err := p.identity()
+	if err != nil {
+		return nil, fmt.Errorf("%w: bootstrap local: %w", framework.ErrConfig, err)
+	}
+	path, _ := strings.CutPrefix(p.Address, "unix:")
+	conn, err := dial(ctx, path)
+	if err != nil {
+		return nil, &framework.TransportError{Component: "bootstrap local", Peer: "the launcher at " + p.Address, Op: "connect", Err: err}
+	}
+	return connect(ctx, conn, id, p.Token, env)
+}
+
+// identity reads the parameters that say who the process is.
+func (p *Params) identity() (bootstrap.Identity, error) {
+	var id bootstrap.Identity
+	path, ok := strings.CutPrefix(p.Address, "unix:")
+	switch {
+	case !ok || path == "":
+		return id, fmt.Errorf("%s is %q: want unix:/path", wire.EnvAddress, p.Address)
+	case p.Namespace == "":
+		return id, fmt.Errorf("%s is empty, but %s is set", wire.EnvNamespace, wire.EnvAddress)
+	case p.Size < 1 || p.Size > wire.MaxElements:
+		return id, fmt.Errorf("%s is %d: want 1 to %d", wire.EnvSize, p.Size, wire.MaxElements)
+	case p.Rank < 0 || p.Rank >= p.Size:
+		return id, fmt.Errorf("%s is %d, but the job has %d processes", wire.EnvRank, p.Rank, p.Size)
+	}
+	rank := uint32(p.Rank)
+	locals := make([]uint32, p.Size)
+	for i := range locals {
+		locals[i] = uint32(i)
+	}
+	if p.Locals != "" {
+		var err error
+		if locals, err = wire.ParseRanks(p.Locals); err != nil {
+			return id, fmt.Errorf("bootstrap.local.locals: %w", err)
+		}
+		slices.Sort(locals)
+		if last := locals[len(locals)-1]; int(last) >= p.Size {
+			return id, fmt.Errorf("bootstrap.local.locals: rank %d is beyond the job's %d processes", last, p.Size)
+		}
+	}
+	at, ok := slices.BinarySearch(locals, rank)
+	if !ok {
+		return id, fmt.Errorf("bootstrap.local.locals: %q does not hold this process's own rank %d", p.Locals, rank)
+	}
+	return bootstrap.Identity{
+		Proc:      framework.Proc{Namespace: p.Namespace, Rank: rank},
+		Size:      p.Size,
+		LocalRank: at,
+		LocalSize: len(locals),
+		Locals:    locals,
+		Dir:       filepath.Dir(path),
+	}, nil
+}

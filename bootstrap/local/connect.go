@@ -1,0 +1,109 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/local/internal/wire"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// handshakeTimeout limits connecting and being welcomed, when ctx does not
+// end earlier.
+const handshakeTimeout = 10 * time.Second
+
+// dial connects to the launcher's socket. While its backlog is full, as when
+// more ranks start at once than it holds, the kernel says EAGAIN: the socket is
+// there, and trying again is right.
+func dial(ctx context.Context, path string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
+	defer cancel()
+	var d net.Dialer
+	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
+		conn, err := d.DialContext(ctx, "unix", path)
+		if err == nil || !errors.Is(err, syscall.EAGAIN) {
+			return conn, err
+		}
+		t := time.NewTimer(wait)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return nil, fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		}
+	}
+}
+
+// connect proves who the process is and starts the client. conn is the
+// client's, and closed when connect fails.
+func connect(ctx context.Context, conn net.Conn, id bootstrap.Identity, token string, env bootstrap.Env) (*client, error) {
+	c := newClient(conn, id, env)
+	r := wire.NewReader(conn, wire.MaxFrame)
+	welcome, err := c.handshake(ctx, r, token)
+	if err != nil {
+		conn.Close()
+		return nil, &framework.TransportError{Component: "bootstrap local", Peer: "the launcher", Op: "handshake", Err: err}
+	}
+	for _, d := range welcome.Dead {
+		c.addEvent(d)
+	}
+	c.wg.Go(func() { c.read(r) })
+	return c, nil
+}
+
+func (c *client) handshake(ctx context.Context, r *wire.Reader, token string) (wire.WelcomeBody, error) {
+	var none wire.WelcomeBody
+	if err := wire.CheckPeer(c.conn); err != nil {
+		return none, err
+	}
+	if err := c.conn.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
+		return none, err
+	}
+	// A ctx that ends makes the reads and writes below fail.
+	stop := context.AfterFunc(ctx, func() { c.conn.SetDeadline(time.Unix(1, 0)) })
+	welcome, err := c.greet(r, token)
+	if !stop() {
+		return none, context.Cause(ctx)
+	}
+	if err != nil {
+		return none, err
+	}
+	return welcome, c.conn.SetDeadline(time.Time{})
+}
+
+func (c *client) greet(r *wire.Reader, token string) (wire.WelcomeBody, error) {
+	var none wire.WelcomeBody
+	hello, err := wire.Encode(wire.Hello, 0, wire.HelloBody{
+		Version: wire.Version, Token: token, Namespace: c.id.Proc.Namespace, Rank: c.id.Proc.Rank,
+	})
+	if err != nil {
+		return none, err
+	}
+	if _, err := c.conn.Write(hello); err != nil {
+		return none, err
+	}
+	m, err := r.Next()
+	if err != nil {
+		return none, err
+	}
+	switch m.Kind {
+	case wire.Refused:
+		b, err := wire.Decode[wire.RefusedBody](m.Body)
+		if err != nil {
+			return none, err
+		}
+		return none, fmt.Errorf("the launcher refused rank %d: %s", c.id.Proc.Rank, b.Reason)
+	case wire.Welcome:
+		b, err := wire.Decode[wire.WelcomeBody](m.Body)
+		if err == nil && int64(b.Size) != int64(c.id.Size) {
+			err = fmt.Errorf("%s says %d processes, the launcher %d", wire.EnvSize, c.id.Size, b.Size)
+		}
+		return b, err
+	}
+	return none, fmt.Errorf("message kind %d instead of a welcome", m.Kind)
+}

@@ -1,0 +1,110 @@
+package wire
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+const (
+	// MaxFrame is the largest content of a frame, in bytes: a construct of 200
+	// members with payloads of 64 KiB fits.
+	MaxFrame = 16 << 20
+
+	// MaxHello is the same for a connection that has not proved who it is.
+	MaxHello = 4 << 10
+
+	// HeaderSize is the length of what Header returns.
+	HeaderSize = 4 + 1 + 1 + 9
+)
+
+// ErrFrameSize is the error for a length that no frame may have.
+var ErrFrameSize = errors.New("frame length out of range")
+
+// Header returns the beginning of a frame, all but the encoded body, so that
+// one body can be sent in answer to many requests without being copied.
+func Header(k Kind, id uint64, bodyLen int) ([]byte, error) {
+	n := HeaderSize - 4 + bodyLen
+	if n > MaxFrame {
+		return nil, fmt.Errorf("%w: %d bytes, limit %d", ErrFrameSize, n, MaxFrame)
+	}
+	h := make([]byte, HeaderSize, HeaderSize+bodyLen)
+	binary.BigEndian.PutUint32(h, uint32(n))
+	h[4] = 0x83 // CBOR: array of 3
+	h[5] = byte(k)
+	h[6] = 0x1b // CBOR: 64-bit unsigned, the same length for every id
+	binary.BigEndian.PutUint64(h[7:], id)
+	return h, nil
+}
+
+// Encode returns a whole frame.
+func Encode(k Kind, id uint64, body any) ([]byte, error) {
+	b, err := EncodeBody(body)
+	if err != nil {
+		return nil, err
+	}
+	h, err := Header(k, id, len(b))
+	if err != nil {
+		return nil, err
+	}
+	return append(h, b...), nil
+}
+
+// A Reader reads frames. It is not safe for concurrent use.
+type Reader struct {
+	br    *bufio.Reader
+	limit uint32
+}
+
+// NewReader returns a Reader that accepts frames up to limit bytes.
+func NewReader(r io.Reader, limit int) *Reader {
+	return &Reader{bufio.NewReader(r), uint32(limit)}
+}
+
+// SetLimit changes the limit for the frames to come.
+func (r *Reader) SetLimit(limit int) { r.limit = uint32(limit) }
+
+// Next returns the next message. io.EOF means that the stream ended between
+// frames; any other error that it is of no more use.
+func (r *Reader) Next() (Message, error) {
+	var h [4]byte
+	if _, err := io.ReadFull(r.br, h[:]); err != nil {
+		return Message{}, err
+	}
+	n := binary.BigEndian.Uint32(h[:])
+	if n == 0 || n > r.limit {
+		return Message{}, fmt.Errorf("%w: %d bytes, limit %d", ErrFrameSize, n, r.limit)
+	}
+	b, err := readN(r.br, int(n))
+	if err != nil {
+		return Message{}, err
+	}
+	m, err := DecodeMessage(b)
+	if err != nil {
+		return Message{}, fmt.Errorf("malformed frame: %w", err)
+	}
+	return m, nil
+}
+
+// readN reads n bytes. Memory grows with what has come, not with what the
+// length says, so that a mere header costs nothing.
+func readN(r io.Reader, n int) ([]byte, error) {
+	const step = 64 << 10
+	b := make([]byte, min(n, step))
+	for have := 0; ; {
+		if _, err := io.ReadFull(r, b[have:]); err != nil {
+			if err == io.EOF {
+				err = io.ErrUnexpectedEOF
+			}
+			return nil, err
+		}
+		if have = len(b); have == n {
+			return b, nil
+		}
+		next := make([]byte, min(n, 2*have))
+		copy(next, b)
+		b = next
+	}
+}

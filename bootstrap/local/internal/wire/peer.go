@@ -1,0 +1,47 @@
+package wire
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+)
+
+// CheckPeer refuses a Unix socket whose other end belongs to another user
+// (SO_PEERCRED: the kernel's word, taken when it connected or listened). Other
+// connections have no such word and rest on the token alone.
+func CheckPeer(c net.Conn) error {
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return nil
+	}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("peer credentials: %w", err)
+	}
+	var cred *syscall.Ucred
+	var credErr error
+	if err := raw.Control(func(fd uintptr) {
+		cred, credErr = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+	}); err != nil {
+		return fmt.Errorf("peer credentials: %w", err)
+	}
+	if credErr != nil {
+		return fmt.Errorf("peer credentials: %w", credErr)
+	}
+	if uid := os.Getuid(); int(cred.Uid) != uid {
+		return fmt.Errorf("the other end of %s belongs to user %d, not to %d", c.LocalAddr(), cred.Uid, uid)
+	}
+	return nil
+}
+
+// The environment by which a launcher tells a process who it is. The names
+// follow from the parameters of component bootstrap local, whose test holds
+// both together.
+const (
+	EnvAddress   = "FERRY_BOOTSTRAP_LOCAL_ADDRESS"
+	EnvToken     = "FERRY_BOOTSTRAP_LOCAL_TOKEN"
+	EnvNamespace = "FERRY_BOOTSTRAP_LOCAL_NAMESPACE"
+	EnvRank      = "FERRY_BOOTSTRAP_LOCAL_RANK"
+	EnvSize      = "FERRY_BOOTSTRAP_LOCAL_SIZE"
+)

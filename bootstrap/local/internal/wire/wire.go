@@ -1,0 +1,228 @@
+// Package wire is the protocol between a ferry process and its launcher, as
+// both bootstrap/local and its server speak it: frames of a 4-byte big-endian
+// length and one CBOR message, over any stream.
+//
+// A message is the array [kind, id, body]. A client says Hello first and is
+// answered Welcome or Refused. Then it sends requests with ids of its own
+// choice, never 0 and never used again; each is answered once, in any order, by
+// Reply or Failure with that id. Put, Cancel and Goodbye have no answer. The
+// server pushes Event with id 0.
+//
+// What comes in is untrusted: lengths, nesting and array sizes are limited, and
+// every error means that the connection is to be closed.
+package wire
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/fxamacker/cbor/v2"
+)
+
+// Version is the protocol's; client and server must agree exactly, since
+// `ferry run` and the program may be built from different sources.
+const Version = 1
+
+// Kind says what a message is. All are below 24, so that one is one byte.
+type Kind uint8
+
+// The kinds, with the type of their body.
+const (
+	Hello     Kind = iota + 1 // HelloBody
+	Welcome                   // WelcomeBody
+	Refused                   // RefusedBody
+	Goodbye                   // Empty: the client will close the connection
+	Put                       // PutBody
+	Get                       // GetBody -> ValueBody
+	Fence                     // JoinBody -> Empty
+	Construct                 // JoinBody -> ConstructedBody
+	Cancel                    // CancelBody; id is that of the request
+	Publish                   // PublishBody -> Empty
+	Unpublish                 // NameBody -> Empty
+	Lookup                    // LookupBody -> ValueBody
+	Psets                     // Empty -> NamesBody
+	Pset                      // NameBody -> PsetBody
+	Report                    // PublishBody -> Empty
+	Reply                     // what the request's line says
+	Failure                   // FailureBody
+	Event                     // EventBody
+)
+
+// Message is one frame's content.
+type Message struct {
+	_    struct{} `cbor:",toarray"`
+	Kind Kind
+	ID   uint64
+	Body cbor.RawMessage
+}
+
+// The bodies.
+type (
+	// Empty is the body of what needs none.
+	Empty struct {
+		_ struct{} `cbor:",toarray"`
+	}
+	// HelloBody proves that the sender belongs to the job.
+	HelloBody struct {
+		_         struct{} `cbor:",toarray"`
+		Version   uint32
+		Token     string
+		Namespace string
+		Rank      uint32
+	}
+	// WelcomeBody accepts, and says who is dead already.
+	WelcomeBody struct {
+		_    struct{} `cbor:",toarray"`
+		Size uint32
+		Dead []EventBody
+	}
+	// RefusedBody says why there is no Welcome.
+	RefusedBody struct {
+		_      struct{} `cbor:",toarray"`
+		Reason string
+	}
+	// PutBody stores a value in the sender's name.
+	PutBody struct {
+		_     struct{} `cbor:",toarray"`
+		Key   string
+		Value []byte
+	}
+	// GetBody asks for the value of a rank.
+	GetBody struct {
+		_    struct{} `cbor:",toarray"`
+		Rank uint32
+		Key  string
+	}
+	// ValueBody answers Get and Lookup.
+	ValueBody struct {
+		_     struct{} `cbor:",toarray"`
+		Found bool
+		Value []byte
+	}
+	// JoinBody enters a fence or construct. Group is a Runs, left encoded: its
+	// bytes, equal in all members, are the key by which the server finds the
+	// instance, and only the first member's are decoded.
+	JoinBody struct {
+		_       struct{} `cbor:",toarray"`
+		Tag     string
+		Group   cbor.RawMessage
+		Payload []byte
+	}
+	// ConstructedBody answers Construct. It is encoded once for all members.
+	ConstructedBody struct {
+		_         struct{} `cbor:",toarray"`
+		ContextID uint64
+		Payloads  [][]byte
+	}
+	// CancelBody ends the wait of a request: its deadline passed (Expired), or
+	// its caller withdrew. The request is still answered.
+	CancelBody struct {
+		_       struct{} `cbor:",toarray"`
+		Expired bool
+	}
+	// NameBody names a published value or a process set.
+	NameBody struct {
+		_    struct{} `cbor:",toarray"`
+		Name string
+	}
+	// PublishBody gives a named value.
+	PublishBody struct {
+		_     struct{} `cbor:",toarray"`
+		Name  string
+		Value []byte
+	}
+	// LookupBody asks for a published value.
+	LookupBody struct {
+		_    struct{} `cbor:",toarray"`
+		Name string
+		Wait bool
+	}
+	// NamesBody lists process sets.
+	NamesBody struct {
+		_     struct{} `cbor:",toarray"`
+		Names []string
+	}
+	// PsetBody describes a process set.
+	PsetBody struct {
+		_     struct{} `cbor:",toarray"`
+		Name  string
+		Ranks []uint32
+	}
+	// FailureBody answers a request that failed. Missing and Failed are ranks.
+	FailureBody struct {
+		_       struct{} `cbor:",toarray"`
+		Code    Code
+		Text    string
+		Missing []uint32
+		Failed  []uint32
+	}
+	// EventBody is news. Kind is a bootstrap.EventKind.
+	EventBody struct {
+		_      struct{} `cbor:",toarray"`
+		Kind   uint8
+		Rank   uint32
+		Reason string
+	}
+)
+
+// Code says which error a Failure is.
+type Code uint8
+
+// The codes.
+const (
+	CodeMissing      Code = iota + 1 // deadline passed, or members have ended: Missing, Failed
+	CodeWithdrawn                    // a Cancel took effect; Missing says who had not come
+	CodeGroup                        // the group is not valid
+	CodeRank                         // no such rank
+	CodePublished                    // the name is taken
+	CodeNotPublished                 // the name is free
+	CodePset                         // no such process set
+	CodeLimit                        // too large
+)
+
+type modes struct {
+	enc cbor.EncMode
+	dec cbor.DecMode
+}
+
+// cborModes are made at first use: importing ferry runs nothing.
+var cborModes = sync.OnceValue(func() modes {
+	enc, err := cbor.EncOptions{NilContainers: cbor.NilContainerAsEmpty}.EncMode()
+	if err != nil {
+		panic(err) // the options are constants
+	}
+	dec, err := cbor.DecOptions{
+		DupMapKey:        cbor.DupMapKeyEnforcedAPF,
+		IndefLength:      cbor.IndefLengthForbidden,
+		TagsMd:           cbor.TagsForbidden,
+		MaxNestedLevels:  4, // message, body, list, element; also the library's minimum
+		MaxArrayElements: MaxElements,
+		MaxMapPairs:      16, // the library's minimum; the protocol has no maps
+	}.DecMode()
+	if err != nil {
+		panic(err)
+	}
+	return modes{enc, dec}
+})
+
+// MaxElements limits every list in a message, and so the size of a job.
+const MaxElements = 1 << 17
+
+// Decode reads a body. It fails on anything that is not exactly a T.
+func Decode[T any](body cbor.RawMessage) (T, error) {
+	var v T
+	err := cborModes().dec.Unmarshal(body, &v)
+	return v, err
+}
+
+// DecodeMessage reads the content of a frame.
+func DecodeMessage(b []byte) (Message, error) {
+	m, err := Decode[Message](b)
+	if err == nil && (m.Kind < Hello || m.Kind > Event) {
+		return Message{}, errors.New("unknown kind of message")
+	}
+	return m, err
+}
+
+// EncodeBody encodes a body, which may then go into several frames.
+func EncodeBody(body any) ([]byte, error) { return cborModes().enc.Marshal(body) }

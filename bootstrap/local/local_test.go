@@ -1,0 +1,453 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/bootstraptest"
+	"github.com/ferrympi/ferry/bootstrap/local/internal/wire"
+	"github.com/ferrympi/ferry/bootstrap/local/server"
+	"github.com/ferrympi/ferry/framework"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// job is a server on a socket, with the clients that were opened so far.
+type job struct {
+	srv     *server.Server
+	dial    func(ctx context.Context, rank int, timeout time.Duration) (bootstrap.Client, error)
+	clients []bootstrap.Client
+	served  chan error
+}
+
+// close ends clients that are still open, and the server.
+func (j *job) close() error {
+	for _, c := range j.clients {
+		if err := c.Close(); err != nil && !errors.Is(err, framework.ErrClosed) {
+			return err
+		}
+	}
+	return errors.Join(j.srv.Close(), <-j.served)
+}
+
+// paramsFrom reads what Environ gives, as config does in a process.
+func paramsFrom(environ []string) (*Params, error) {
+	p := &Params{Size: 1}
+	v := reflect.ValueOf(p).Elem()
+	for _, kv := range environ {
+		name, text, _ := strings.Cut(kv, "=")
+		found := false
+		for i := range v.NumField() {
+			tag := v.Type().Field(i).Tag.Get("param")
+			if name != "FERRY_BOOTSTRAP_LOCAL_"+strings.ToUpper(tag) {
+				continue
+			}
+			found = true
+			switch f := v.Field(i); f.Kind() {
+			case reflect.Int:
+				n, err := strconv.Atoi(text)
+				if err != nil {
+					return nil, err
+				}
+				f.SetInt(int64(n))
+			default:
+				f.SetString(text)
+			}
+		}
+		if !found {
+			return nil, fmt.Errorf("%s is no parameter", name)
+		}
+	}
+	return p, nil
+}
+
+// newJob starts a server on a Unix socket below base.
+func newJob(base string, opt server.Options) (*job, error) {
+	srv, err := server.New(opt)
+	if err != nil {
+		return nil, err
+	}
+	l, err := srv.Listen(base)
+	if err != nil {
+		return nil, errors.Join(err, srv.Close())
+	}
+	j := &job{srv: srv, served: make(chan error, 1)}
+	go func() { j.served <- srv.Serve(l) }()
+	j.dial = func(ctx context.Context, rank int, timeout time.Duration) (bootstrap.Client, error) {
+		p, err := paramsFrom(srv.Environ(rank))
+		if err != nil {
+			return nil, err
+		}
+		return Component().Open(ctx, bootstrap.Env{Params: p, Timeout: timeout})
+	}
+	return j, nil
+}
+
+// testJob is newJob with its end, in a test.
+func testJob(t *testing.T, opt server.Options) *job {
+	t.Helper()
+	j, err := newJob(t.TempDir(), opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := j.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return j
+}
+
+// open opens rank, in a test.
+func (j *job) open(t *testing.T, rank int) bootstrap.Client {
+	t.Helper()
+	c, err := j.dial(t.Context(), rank, 20*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.clients = append(j.clients, c)
+	return c
+}
+
+// openAll opens every rank at the same time.
+func (j *job) openAll(ctx context.Context, size int, timeout time.Duration) error {
+	j.clients = make([]bootstrap.Client, size)
+	errs := make([]error, size)
+	var wg sync.WaitGroup
+	for r := range size {
+		wg.Go(func() { j.clients[r], errs[r] = j.dial(ctx, r, timeout) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func options(want bootstraptest.Want) server.Options {
+	opt := server.Options{Size: want.Size}
+	for name, ranks := range want.Psets {
+		opt.Psets = append(opt.Psets, server.Pset{Name: name, Ranks: ranks})
+	}
+	return opt
+}
+
+// kitJob makes j what the kit knows.
+func kitJob(ctx context.Context, j *job, want bootstraptest.Want) (*bootstraptest.Job, error) {
+	if err := j.openAll(ctx, want.Size, want.Timeout); err != nil {
+		return nil, err
+	}
+	return &bootstraptest.Job{
+		Clients: j.clients,
+		Kill:    func(rank int) error { return j.clients[rank].(*client).conn.Close() },
+		Close:   j.close,
+	}, nil
+}
+
+func TestKitOverUnixSocket(t *testing.T) {
+	base := t.TempDir()
+	bootstraptest.Run(t, func(ctx context.Context, want bootstraptest.Want) (*bootstraptest.Job, error) {
+		j, err := newJob(base, options(want))
+		if err != nil {
+			return nil, err
+		}
+		return kitJob(ctx, j, want)
+	})
+	if left, err := os.ReadDir(base); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// pipeListener hands out ends of net.Pipe: no socket, no buffer, no peer
+// credentials.
+type pipeListener struct {
+	conns chan net.Conn
+	done  chan struct{}
+	once  sync.Once
+}
+
+func newPipeListener() *pipeListener {
+	return &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+}
+func (l *pipeListener) Close() error   { l.once.Do(func() { close(l.done) }); return nil }
+func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"} }
+
+func TestKitOverAnyNetConn(t *testing.T) {
+	base := t.TempDir()
+	bootstraptest.Run(t, func(ctx context.Context, want bootstraptest.Want) (*bootstraptest.Job, error) {
+		j, err := newJob(base, options(want))
+		if err != nil {
+			return nil, err
+		}
+		l := newPipeListener()
+		served := make(chan error, 1)
+		go func() { served <- j.srv.Serve(l) }()
+		j.dial = func(ctx context.Context, rank int, timeout time.Duration) (bootstrap.Client, error) {
+			p, err := paramsFrom(j.srv.Environ(rank))
+			if err != nil {
+				return nil, err
+			}
+			id, err := p.identity()
+			if err != nil {
+				return nil, err
+			}
+			a, b := net.Pipe()
+			l.conns <- b
+			return connect(ctx, a, id, p.Token, bootstrap.Env{Timeout: timeout})
+		}
+		k, err := kitJob(ctx, j, want)
+		if err != nil {
+			return nil, err
+		}
+		k.Close = func() error { return errors.Join(j.close(), <-served) }
+		return k, nil
+	})
+}
+
+func TestKitSingleton(t *testing.T) {
+	bootstraptest.Run(t, func(ctx context.Context, want bootstraptest.Want) (*bootstraptest.Job, error) {
+		if want.Size > 1 || len(want.Psets) > 0 {
+			return nil, fmt.Errorf("a singleton is alone and has no launcher: %w", bootstraptest.ErrSkip)
+		}
+		c, err := Component().Open(ctx, bootstrap.Env{Params: new(Params), Timeout: want.Timeout})
+		if err != nil {
+			return nil, err
+		}
+		return &bootstraptest.Job{
+			Clients: []bootstrap.Client{c},
+			Close: func() error {
+				if err := c.Close(); !errors.Is(err, framework.ErrClosed) {
+					return err
+				}
+				return nil
+			},
+		}, nil
+	})
+}
+
+func TestSingletonsDiffer(t *testing.T) {
+	var ns [2]string
+	for i := range ns {
+		c, err := Component().Open(t.Context(), bootstrap.Env{Params: new(Params)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := c.Identity()
+		if !id.Singleton || !strings.HasPrefix(id.Proc.Namespace, "singleton-") {
+			t.Errorf("identity %+v", id)
+		}
+		ns[i] = id.Proc.Namespace
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if ns[0] == ns[1] {
+		t.Errorf("two singletons are both %s", ns[0])
+	}
+}
+
+// A program under a launcher is never a silent singleton.
+func TestLauncherThatCannotBeReachedIsAnError(t *testing.T) {
+	p := &Params{Address: "unix:" + t.TempDir() + "/gone", Namespace: "job", Size: 4}
+	c, err := Component().Open(t.Context(), bootstrap.Env{Params: p})
+	if c != nil || !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "gone") {
+		t.Errorf("got %v, %v, want ErrTransport that names the address", c, err)
+	}
+}
+
+func TestSilentLauncherEndsWithContext(t *testing.T) {
+	l, err := net.Listen("unix", t.TempDir()+"/s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	p := &Params{Address: "unix:" + l.Addr().String(), Namespace: "job", Size: 4}
+	if _, err := Component().Open(ctx, bootstrap.Env{Params: p}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want the context's cause", err)
+	}
+}
+
+func TestBadEnvironmentIsAConfigError(t *testing.T) {
+	good := Params{Address: "unix:/x/y", Namespace: "job", Rank: 1, Size: 4, Locals: "0-2"}
+	id, err := good.identity()
+	if err != nil || id.LocalRank != 1 || id.LocalSize != 3 || id.Dir != "/x" {
+		t.Fatalf("good environment: %+v, %v", id, err)
+	}
+	for want, change := range map[string]func(*Params){
+		"ADDRESS":               func(p *Params) { p.Address = "tcp:host:1" },
+		"want unix:/path":       func(p *Params) { p.Address = "unix:" },
+		"NAMESPACE":             func(p *Params) { p.Namespace = "" },
+		"SIZE":                  func(p *Params) { p.Size = 0 },
+		"has 4 processes":       func(p *Params) { p.Rank = 4 },
+		"RANK is -1":            func(p *Params) { p.Rank = -1 },
+		"own rank 1":            func(p *Params) { p.Locals = "0,2" },
+		"rank 7 is beyond":      func(p *Params) { p.Locals = "0-3,7" },
+		`"a" is not a rank`:     func(p *Params) { p.Locals = "a" },
+		"runs backwards":        func(p *Params) { p.Locals = "3-1" },
+		"over the limit of":     func(p *Params) { p.Locals = "0-4294967295" },
+		"rank 1 is there twice": func(p *Params) { p.Locals = "1,0-2" },
+	} {
+		p := good
+		change(&p)
+		_, err := Component().Open(t.Context(), bootstrap.Env{Params: &p})
+		if !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: got %v, want ErrConfig with %q", p, err, want)
+		}
+	}
+}
+
+func TestOtherLaunchersMakeNoSingletons(t *testing.T) {
+	for _, c := range []struct{ env, want string }{
+		{"", ""},
+		{"PMI_SIZE=4 PMI_FD=5", "PMI_SIZE"},
+		{"PMI_SIZE=1 PMI_FD=5", ""},
+		{"OMPI_COMM_WORLD_SIZE=2 PMIX_RANK=0", "OMPI_COMM_WORLD_SIZE"},
+		{"OMPI_COMM_WORLD_SIZE=1 PMIX_RANK=0", ""},
+		{"PMIX_RANK=0", "PMIX_RANK"},
+		{"PMI_PORT=host:1", "PMI_PORT"},
+	} {
+		env := map[string]string{}
+		for f := range strings.FieldsSeq(c.env) {
+			k, v, _ := strings.Cut(f, "=")
+			env[k] = v
+		}
+		got := otherLauncher(func(k string) (string, bool) { v, ok := env[k]; return v, ok })
+		if got != c.want {
+			t.Errorf("%q: got %q, want %q", c.env, got, c.want)
+		}
+	}
+	t.Setenv("PMI_SIZE", "2")
+	if v := Component().Probe(t.Context(), new(Params)); v.Status != framework.StatusUnavailable || !strings.Contains(v.Hint, "PMI_SIZE") {
+		t.Errorf("verdict %v", v)
+	}
+	if v := Component().Probe(t.Context(), &Params{Address: "unix:/x"}); v.Status != framework.StatusUsable {
+		t.Errorf("verdict with a launcher of ferry's: %v", v)
+	}
+}
+
+// The launcher's environment and the parameters are two spellings of one thing.
+func TestEnvironNamesAreTheParameters(t *testing.T) {
+	srv, err := server.New(server.Options{Size: 3, Namespace: "job"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer srv.Close()
+	if _, err := srv.Listen(t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	p, err := paramsFrom(srv.Environ(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Token == "" || p.Rank != 2 || p.Size != 3 || p.Namespace != "job" || !strings.HasPrefix(p.Address, "unix:/") {
+		t.Errorf("parameters %+v", p)
+	}
+	if f, _ := reflect.TypeFor[Params]().FieldByName("Token"); f.Tag.Get("secret") != "true" {
+		t.Error("the token is not marked secret")
+	}
+	if wire.EnvAddress != "FERRY_BOOTSTRAP_LOCAL_ADDRESS" {
+		t.Errorf("address is told in %s", wire.EnvAddress)
+	}
+}
+
+func TestSessionsReopen(t *testing.T) {
+	j := testJob(t, server.Options{Size: 2, Logger: slog.New(slog.DiscardHandler)})
+	peer := j.open(t, 1)
+	world := []framework.Proc{{Namespace: j.srv.Namespace(), Rank: 0}, {Namespace: j.srv.Namespace(), Rank: 1}}
+	for i := range 50 {
+		c := j.open(t, 0)
+		met := make(chan error, 1)
+		go func() { met <- peer.Fence(t.Context(), world, "t") }()
+		if err := errors.Join(c.Fence(t.Context(), world, "t"), <-met, c.Close()); err != nil {
+			t.Fatalf("round %d: %v", i, err)
+		}
+	}
+	if dead := j.srv.Dead(); len(dead) > 0 {
+		t.Errorf("reported dead: %v", dead)
+	}
+}
+
+// The launch of a large job: everyone connects and constructs at once.
+func TestManyRanksAtOnce(t *testing.T) {
+	const n = 130
+	j := testJob(t, server.Options{Size: n})
+	if err := j.openAll(t.Context(), n, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	world := make([]framework.Proc, n)
+	for r := range world {
+		world[r] = j.clients[r].Identity().Proc
+	}
+	payload := make([]byte, 4<<10)
+	errs := make([]error, n)
+	ids := make([]uint64, n)
+	var wg sync.WaitGroup
+	for r, c := range j.clients {
+		wg.Go(func() {
+			got, err := c.Construct(t.Context(), world, "world", payload)
+			ids[r], errs[r] = got.ContextID, err
+			if err == nil && len(got.Payloads) != n {
+				errs[r] = fmt.Errorf("%d payloads", len(got.Payloads))
+			}
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	for r := range ids {
+		if ids[r] != 1 {
+			t.Fatalf("rank %d has context id %d, want 1: the first of the job", r, ids[r])
+		}
+	}
+}
+
+func BenchmarkConstruct130(b *testing.B) {
+	const n = 130
+	for b.Loop() {
+		j, err := newJob(b.TempDir(), server.Options{Size: n})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := j.openAll(b.Context(), n, time.Minute); err != nil {
+			b.Fatal(err)
+		}
+		world := make([]framework.Proc, n)
+		for r := range world {
+			world[r] = j.clients[r].Identity().Proc
+		}
+		var wg sync.WaitGroup
+		for _, c := range j.clients {
+			wg.Go(func() {
+				if _, err := c.Construct(b.Context(), world, "w", make([]byte, 256)); err != nil {
+					b.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if err := j.close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,182 @@
+package local
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/local/internal/wire"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// request makes a call and decodes its answer as A.
+func request[A any](ctx context.Context, c *client, op, name string, k wire.Kind, body any) (A, error) {
+	var none A
+	m, waitErr, err := c.call(ctx, k, body)
+	if err != nil {
+		if waitErr != nil {
+			err = fmt.Errorf("%w: %w", waitErr, err)
+		}
+		return none, fmt.Errorf("bootstrap: %s %q: %w", op, name, err)
+	}
+	if m.Kind == wire.Failure {
+		return none, c.failed(op, name, m, waitErr)
+	}
+	a, err := wire.Decode[A](m.Body)
+	if err != nil {
+		return none, &framework.TransportError{Component: "bootstrap local", Peer: "the launcher", Op: op, Err: err}
+	}
+	return a, nil
+}
+
+// checkLimit refuses what no server would take.
+func checkLimit(op, name, what string, n, limit int) error {
+	if n <= limit {
+		return nil
+	}
+	if len(name) > 32 {
+		name = name[:32] + "..."
+	}
+	return fmt.Errorf("bootstrap: %s %q: a %s of %d bytes is over the limit of %d: %w", op, name, what, n, limit, framework.ErrUnsupported)
+}
+
+func checkLimits(op, name string, value []byte, limit int) error {
+	if err := checkLimit(op, name, "name", len(name), bootstrap.MaxName); err != nil {
+		return err
+	}
+	return checkLimit(op, name, "value", len(value), limit)
+}
+
+// Put stores value under key. It has no answer.
+func (c *client) Put(ctx context.Context, key string, value []byte) error {
+	if err := checkLimits("put", key, value, bootstrap.MaxValue); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("bootstrap: put %q: %w", key, context.Cause(ctx))
+	}
+	frame, err := wire.Encode(wire.Put, 0, wire.PutBody{Key: key, Value: value})
+	if err == nil {
+		err = c.write(frame)
+	}
+	if err != nil {
+		return fmt.Errorf("bootstrap: put %q: %w", key, err)
+	}
+	return nil
+}
+
+// Get returns what p stored under key.
+func (c *client) Get(ctx context.Context, p framework.Proc, key string) ([]byte, error) {
+	if err := checkLimits("get", key, nil, 0); err != nil {
+		return nil, err
+	}
+	if p.Namespace != c.id.Proc.Namespace {
+		return nil, fmt.Errorf("bootstrap: get %q: %w: %s is not of this job (%s)", key, framework.ErrRank, p, c.id.Proc.Namespace)
+	}
+	v, err := request[wire.ValueBody](ctx, c, "get", key, wire.Get, wire.GetBody{Rank: p.Rank, Key: key})
+	return v.Value, err
+}
+
+// Fence waits for every member of group.
+func (c *client) Fence(ctx context.Context, group []framework.Proc, tag string) error {
+	if err := checkLimits("fence", tag, nil, 0); err != nil {
+		return err
+	}
+	body, err := joinBody(group, tag, nil)
+	if err != nil {
+		return fmt.Errorf("bootstrap: fence %q: %w", tag, err)
+	}
+	_, err = request[wire.Empty](ctx, c, "fence", tag, wire.Fence, body)
+	return err
+}
+
+// Construct is a fence with a context id and payloads.
+func (c *client) Construct(ctx context.Context, group []framework.Proc, tag string, payload []byte) (bootstrap.Constructed, error) {
+	const op = "group construct"
+	var none bootstrap.Constructed
+	if err := checkLimits(op, tag, payload, bootstrap.MaxPayload); err != nil {
+		return none, err
+	}
+	body, err := joinBody(group, tag, payload)
+	if err != nil {
+		return none, fmt.Errorf("bootstrap: %s %q: %w", op, tag, err)
+	}
+	a, err := request[wire.ConstructedBody](ctx, c, op, tag, wire.Construct, body)
+	if err != nil {
+		return none, err
+	}
+	if a.ContextID == 0 || len(a.Payloads) != len(group) {
+		return none, &framework.TransportError{Component: "bootstrap local", Peer: "the launcher", Op: op,
+			Err: fmt.Errorf("context id %d with %d payloads for %d members", a.ContextID, len(a.Payloads), len(group))}
+	}
+	return bootstrap.Constructed{ContextID: a.ContextID, Payloads: a.Payloads}, nil
+}
+
+func joinBody(group []framework.Proc, tag string, payload []byte) (wire.JoinBody, error) {
+	g, err := wire.EncodeBody(wire.MakeRuns(group))
+	return wire.JoinBody{Tag: tag, Group: g, Payload: payload}, err
+}
+
+// Publish stores value under name for the whole job.
+func (c *client) Publish(ctx context.Context, name string, value []byte) error {
+	if err := checkLimits("publish", name, value, bootstrap.MaxValue); err != nil {
+		return err
+	}
+	_, err := request[wire.Empty](ctx, c, "publish", name, wire.Publish, wire.PublishBody{Name: name, Value: value})
+	return err
+}
+
+// Unpublish withdraws name.
+func (c *client) Unpublish(ctx context.Context, name string) error {
+	if err := checkLimits("unpublish", name, nil, 0); err != nil {
+		return err
+	}
+	_, err := request[wire.Empty](ctx, c, "unpublish", name, wire.Unpublish, wire.NameBody{Name: name})
+	return err
+}
+
+// Lookup returns a published value.
+func (c *client) Lookup(ctx context.Context, name string, wait bool) ([]byte, bool, error) {
+	if err := checkLimits("lookup", name, nil, 0); err != nil {
+		return nil, false, err
+	}
+	v, err := request[wire.ValueBody](ctx, c, "lookup", name, wire.Lookup, wire.LookupBody{Name: name, Wait: wait})
+	return v.Value, v.Found, err
+}
+
+// Psets returns the names of all process sets.
+func (c *client) Psets(ctx context.Context) ([]string, error) {
+	b, err := request[wire.NamesBody](ctx, c, "psets", "", wire.Psets, wire.Empty{})
+	if err != nil {
+		return nil, err
+	}
+	return append(bootstrap.BuiltinPsets(), b.Names...), nil
+}
+
+// Pset finds a process set; the built-in ones without a message.
+func (c *client) Pset(ctx context.Context, name string) (bootstrap.PsetInfo, error) {
+	var none bootstrap.PsetInfo
+	if err := checkLimits("pset", name, nil, 0); err != nil {
+		return none, err
+	}
+	if err := c.failure(); err != nil {
+		return none, fmt.Errorf("bootstrap: pset %q: %w", name, err)
+	}
+	if p, ok := bootstrap.BuiltinPset(c.id, name); ok {
+		return p, nil
+	}
+	b, err := request[wire.PsetBody](ctx, c, "pset", name, wire.Pset, wire.NameBody{Name: name})
+	if err != nil {
+		return none, err
+	}
+	return bootstrap.PsetInfo{Name: b.Name, Members: c.procs(b.Ranks)}, nil
+}
+
+// Report hands body to the launcher.
+func (c *client) Report(ctx context.Context, name string, body []byte) error {
+	if err := checkLimits("report", name, body, bootstrap.MaxValue); err != nil {
+		return err
+	}
+	_, err := request[wire.Empty](ctx, c, "report", name, wire.Report, wire.PublishBody{Name: name, Value: body})
+	return err
+}

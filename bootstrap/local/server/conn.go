@@ -1,0 +1,290 @@
+package server
+
+import (
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/local/internal/wire"
+)
+
+const (
+	// maxQueue is how much a client may leave unread before it is dropped: two
+	// frames of the largest size, besides what the kernel holds.
+	maxQueue = 2 * (wire.MaxFrame + wire.HeaderSize)
+
+	// writeTimeout is how long one batch may take to be read.
+	writeTimeout = 10 * time.Second
+
+	// rejoinWait is how long a hello waits for the same rank's previous
+	// connection to end: a process that reopens at once may be heard first on
+	// the new one.
+	rejoinWait = time.Second
+)
+
+// conn is one connection. pending and goodbye are guarded by Server.mu.
+type conn struct {
+	s       *Server
+	nc      net.Conn
+	rank    uint32
+	ended   chan struct{} // closed when lostLocked has been called for it
+	goodbye bool
+	pending map[uint64]waiting // by request id
+
+	qmu     sync.Mutex
+	queue   net.Buffers
+	queued  int // bytes in queue, and in the writer's hands
+	writing bool
+	dropped bool
+}
+
+// request is one client's call, to be answered once.
+type request struct {
+	c  *conn
+	id uint64
+}
+
+// waiting is what a request waits in. withdraw takes r out and says with what
+// to answer; the caller holds Server.mu and has taken r out of pending.
+type waiting interface {
+	withdraw(s *Server, r request, expired bool) wire.FailureBody
+}
+
+// start serves nc on a goroutine of its own.
+func (s *Server) start(nc net.Conn) {
+	c := &conn{s: s, nc: nc, ended: make(chan struct{}), pending: map[uint64]waiting{}}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		nc.Close()
+		return
+	}
+	s.conns[c] = struct{}{}
+	s.wg.Go(c.run)
+}
+
+func (c *conn) run() {
+	s := c.s
+	r := wire.NewReader(c.nc, wire.MaxHello)
+	err := c.handshake(r)
+	if err == nil {
+		r.SetLimit(wire.MaxFrame)
+		err = c.read(r)
+		s.mu.Lock()
+		s.lostLocked(c)
+		s.mu.Unlock()
+	}
+	close(c.ended)
+	c.drop()
+	s.mu.Lock()
+	delete(s.conns, c)
+	quiet := s.closed || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed)
+	s.mu.Unlock()
+	if !quiet {
+		s.opt.Logger.Warn("bootstrap server: connection closed", "rank", c.rank, "error", err)
+	}
+}
+
+// handshake reads the hello and answers it. A refusal is told to the client.
+func (c *conn) handshake(r *wire.Reader) error {
+	if err := wire.CheckPeer(c.nc); err != nil {
+		return err
+	}
+	deadline := time.Now().Add(c.s.opt.HandshakeTimeout)
+	if err := c.nc.SetDeadline(deadline); err != nil {
+		return err
+	}
+	m, err := r.Next()
+	if err != nil {
+		return fmt.Errorf("handshake: %w", err)
+	}
+	h, err := wire.Decode[wire.HelloBody](m.Body)
+	if err != nil || m.Kind != wire.Hello {
+		return fmt.Errorf("handshake: not a hello")
+	}
+	if err := c.admit(h); err != nil {
+		if frame, e := wire.Encode(wire.Refused, 0, wire.RefusedBody{Reason: err.Error()}); e == nil {
+			c.nc.Write(frame) // a courtesy: the log has the reason in any case
+		}
+		return fmt.Errorf("refused: %w", err)
+	}
+	return c.nc.SetReadDeadline(time.Time{})
+}
+
+// admit makes c the connection of the rank that h claims, and welcomes it.
+func (c *conn) admit(h wire.HelloBody) error {
+	s := c.s
+	if h.Version != wire.Version {
+		return fmt.Errorf("protocol version %d, the launcher has %d: build both from the same ferry", h.Version, wire.Version)
+	}
+	if subtle.ConstantTimeCompare([]byte(h.Token), []byte(s.token)) != 1 {
+		return errors.New("wrong token")
+	}
+	if h.Namespace != s.opt.Namespace {
+		return fmt.Errorf("namespace %q, this job is %q", h.Namespace, s.opt.Namespace)
+	}
+	if int64(h.Rank) >= int64(s.opt.Size) {
+		return fmt.Errorf("rank %d of %d", h.Rank, s.opt.Size)
+	}
+	patience := time.NewTimer(rejoinWait)
+	defer patience.Stop()
+	for {
+		before, err := c.take(h.Rank)
+		if err != nil || before == nil {
+			return err
+		}
+		select {
+		case <-before.ended:
+		case <-s.done:
+			return errors.New("the launcher is ending")
+		case <-patience.C:
+			return fmt.Errorf("rank %d is connected already", h.Rank)
+		}
+	}
+}
+
+// take binds c to rank, unless another connection holds it: it returns that.
+func (c *conn) take(rank uint32) (before *conn, err error) {
+	s := c.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := &s.procs[rank]
+	if p.ended || p.exited || p.broken {
+		return nil, fmt.Errorf("rank %d has ended", rank)
+	}
+	if p.conn != nil {
+		return p.conn, nil
+	}
+	welcome, err := wire.Encode(wire.Welcome, 0, wire.WelcomeBody{Size: uint32(s.opt.Size), Dead: s.dead})
+	if err != nil {
+		return nil, err
+	}
+	c.rank, p.conn = rank, c
+	c.send(welcome) // under s.mu: before any event that is not in it
+	return nil, nil
+}
+
+// read handles requests until the connection ends.
+func (c *conn) read(r *wire.Reader) error {
+	for {
+		m, err := r.Next()
+		if err != nil {
+			return err
+		}
+		if m.Kind == wire.Goodbye {
+			c.s.mu.Lock()
+			c.goodbye = true
+			c.s.mu.Unlock()
+			return io.EOF
+		}
+		if err := c.handle(m); err != nil {
+			return fmt.Errorf("request: %w", err)
+		}
+	}
+}
+
+// drop ends the connection; its reader does the rest.
+func (c *conn) drop() {
+	c.qmu.Lock()
+	c.dropped, c.queue = true, nil
+	c.qmu.Unlock()
+	c.nc.Close()
+}
+
+// abandon ends the connection of an exited process if a child holds it open.
+func (c *conn) abandon() {
+	select {
+	case <-c.ended:
+	default:
+		c.s.opt.Logger.Warn("bootstrap server: the process has exited, but its connection is open in another", "rank", c.rank)
+		c.drop()
+	}
+}
+
+// send queues parts, which nobody changes any more, for the client. It never
+// blocks. A client that has left too much unread is dropped.
+func (c *conn) send(parts ...[]byte) {
+	c.qmu.Lock()
+	defer c.qmu.Unlock()
+	if c.dropped {
+		return
+	}
+	for _, p := range parts {
+		c.queue = append(c.queue, p)
+		c.queued += len(p)
+	}
+	if c.queued > maxQueue {
+		c.s.opt.Logger.Warn("bootstrap server: client does not read, dropped", "rank", c.rank, "unread", c.queued)
+		c.dropped, c.queue = true, nil
+		c.nc.Close()
+		return
+	}
+	if !c.writing {
+		c.writing = true
+		c.s.wg.Go(c.write)
+	}
+}
+
+// write empties the queue and ends: an idle connection has no writer.
+func (c *conn) write() {
+	for {
+		c.qmu.Lock()
+		batch := c.queue
+		c.queue = nil
+		if len(batch) == 0 {
+			c.writing = false
+			c.qmu.Unlock()
+			return
+		}
+		c.qmu.Unlock()
+		c.nc.SetWriteDeadline(time.Now().Add(writeTimeout)) // an error here shows in WriteTo
+		n, err := batch.WriteTo(c.nc)
+		if err != nil {
+			c.drop()
+			return
+		}
+		c.qmu.Lock()
+		c.queued -= int(n)
+		c.qmu.Unlock()
+	}
+}
+
+// reply answers r with body.
+func (r request) reply(body any) error {
+	frame, err := wire.Encode(wire.Reply, r.id, body)
+	if err != nil {
+		return err
+	}
+	r.c.send(frame)
+	return nil
+}
+
+// fail answers r with f.
+func (r request) fail(f wire.FailureBody) {
+	delete(r.c.pending, r.id)
+	frame, err := wire.Encode(wire.Failure, r.id, f)
+	if err != nil { // no Failure is near the limit of a frame
+		r.c.drop()
+		return
+	}
+	r.c.send(frame)
+}
+
+// wait files r under w. The caller holds Server.mu.
+func (r request) wait(w waiting) { r.c.pending[r.id] = w }
+
+func tooLong(what string, n, limit int) error {
+	return fmt.Errorf("%s of %d bytes, limit %d", what, n, limit)
+}
+
+func checkName(what, s string) error {
+	if len(s) > bootstrap.MaxName {
+		return tooLong(what, len(s), bootstrap.MaxName)
+	}
+	return nil
+}

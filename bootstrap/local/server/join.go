@@ -1,0 +1,195 @@
+package server
+
+import (
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/local/internal/wire"
+)
+
+// join is one instance of a fence or construct, from its first member's call
+// to its last's. Guarded by Server.mu.
+type join struct {
+	key      string
+	kind     wire.Kind
+	group    wire.Runs
+	members  []request // by position in the group; c is nil: not here
+	payloads [][]byte
+	here     int
+}
+
+// joinKey is equal for calls that belong together.
+func joinKey(kind wire.Kind, b wire.JoinBody) string {
+	// The group is a CBOR value and so delimits itself: no two pairs are equal.
+	return string([]byte{byte(kind)}) + string(b.Group) + b.Tag
+}
+
+// join enters r into an instance, and completes that when r is its last.
+func (s *Server) join(r request, kind wire.Kind, b wire.JoinBody) error {
+	if err := checkName("tag", b.Tag); err != nil {
+		return err
+	}
+	if n := len(b.Payload); n > bootstrap.MaxPayload {
+		return tooLong("payload", n, bootstrap.MaxPayload)
+	}
+	j, err := s.enterJoin(r, kind, b)
+	if err != nil || j == nil {
+		return err
+	}
+	return s.complete(j)
+}
+
+// enterJoin returns the instance when r completed it; it is then out of the
+// table and nobody else's.
+func (s *Server) enterJoin(r request, kind wire.Kind, b wire.JoinBody) (*join, error) {
+	key := joinKey(kind, b)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	j, at := s.findJoin(key, r.c.rank)
+	if j == nil {
+		group, err := wire.Decode[wire.Runs](b.Group)
+		if err != nil {
+			return nil, err
+		}
+		if err := group.Check(s.opt.Namespace, s.opt.Size); err != nil {
+			r.fail(wire.FailureBody{Code: wire.CodeGroup, Text: err.Error()})
+			return nil, nil
+		}
+		if at = group.Index(r.c.rank); at < 0 {
+			r.fail(wire.FailureBody{Code: wire.CodeGroup, Text: "the caller is no member"})
+			return nil, nil
+		}
+		n := 0
+		for _, run := range group {
+			n += int(run.Count)
+		}
+		j = &join{key: key, kind: kind, group: group, members: make([]request, n), payloads: make([][]byte, n)}
+		if failed := s.endedLocked(j); len(failed) > 0 {
+			r.fail(wire.FailureBody{Code: wire.CodeMissing, Failed: failed})
+			return nil, nil
+		}
+		s.joins[key] = append(s.joins[key], j)
+	}
+	j.members[at], j.payloads[at] = r, b.Payload
+	j.here++
+	r.wait(joinWait{j, at})
+	if j.here < len(j.members) {
+		return nil, nil
+	}
+	s.removeJoin(j)
+	for _, m := range j.members {
+		delete(m.c.pending, m.id)
+	}
+	return j, nil
+}
+
+// findJoin returns the oldest instance of key in which rank is not yet, and
+// rank's position there. A process that is in one already means the next.
+func (s *Server) findJoin(key string, rank uint32) (*join, int) {
+	for _, j := range s.joins[key] {
+		at := j.group.Index(rank)
+		if at >= 0 && j.members[at].c == nil {
+			return j, at
+		}
+	}
+	return nil, -1
+}
+
+func (s *Server) removeJoin(j *join) {
+	js := s.joins[j.key]
+	for i := range js {
+		if js[i] == j {
+			js = append(js[:i:i], js[i+1:]...) // a copy: a caller may be ranging over the old one
+			break
+		}
+	}
+	if len(js) == 0 {
+		delete(s.joins, j.key)
+		return
+	}
+	s.joins[j.key] = js
+}
+
+// complete answers every member of j. What all get alike is encoded once.
+func (s *Server) complete(j *join) error {
+	var body any = wire.Empty{}
+	if j.kind == wire.Construct {
+		s.mu.Lock()
+		s.contexts++
+		id := s.contexts
+		s.mu.Unlock()
+		body = wire.ConstructedBody{ContextID: id, Payloads: j.payloads}
+	}
+	b, err := wire.EncodeBody(body)
+	if err != nil {
+		return err
+	}
+	for _, m := range j.members {
+		h, err := wire.Header(wire.Reply, m.id, len(b))
+		if err != nil {
+			h, err = wire.Encode(wire.Failure, m.id, wire.FailureBody{Code: wire.CodeLimit,
+				Text: "the payloads of all members together do not fit into one frame: " + err.Error()})
+			if err != nil {
+				return err
+			}
+			m.c.send(h)
+			continue
+		}
+		m.c.send(h, b)
+	}
+	return nil
+}
+
+// failJoinLocked ends j: f answers all who wait in it.
+func (s *Server) failJoinLocked(j *join, f wire.FailureBody) {
+	s.removeJoin(j)
+	for _, m := range j.members {
+		if m.c != nil {
+			m.fail(f)
+		}
+	}
+}
+
+// absentLocked returns the ranks that j still waits for.
+func (j *join) absentLocked() []uint32 {
+	var out []uint32
+	for i, r := range j.group.Ranks() {
+		if j.members[i].c == nil {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// endedLocked returns the members of j that will never come.
+func (s *Server) endedLocked(j *join) []uint32 {
+	var out []uint32
+	for _, r := range j.group.Ranks() {
+		if s.procs[r].ended {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// joinWait is a member's wait in a join.
+type joinWait struct {
+	j  *join
+	at int
+}
+
+// withdraw takes the member out; when its deadline has passed, the instance
+// ends for all, and everyone learns the same names.
+func (w joinWait) withdraw(s *Server, r request, expired bool) wire.FailureBody {
+	j := w.j
+	missing := j.absentLocked()
+	j.members[w.at], j.payloads[w.at] = request{}, nil
+	j.here--
+	if expired {
+		f := wire.FailureBody{Code: wire.CodeMissing, Missing: missing}
+		s.failJoinLocked(j, f)
+		return f
+	}
+	if j.here == 0 {
+		s.removeJoin(j)
+	}
+	return wire.FailureBody{Code: wire.CodeWithdrawn, Missing: missing}
+}

@@ -1,0 +1,152 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap/local/internal/wire"
+)
+
+// maxSocketPath is the room in sockaddr_un, less its final zero (unix(7)).
+const maxSocketPath = 107
+
+// Listen makes a directory of the job (mode 0700) below base, and in it the
+// server's socket (mode 0600). An empty base means $XDG_RUNTIME_DIR, or the
+// directory for temporary files. The result is for Serve; both it and the
+// directory go with Close. Descriptors are close-on-exec, as all of Go's.
+func (s *Server) Listen(base string) (net.Listener, error) {
+	if base == "" {
+		base = os.Getenv("XDG_RUNTIME_DIR")
+		if st, err := os.Stat(base); err != nil || !st.IsDir() {
+			base = os.TempDir()
+		}
+	}
+	dir, err := os.MkdirTemp(base, "ferry-")
+	if err != nil {
+		return nil, fmt.Errorf("bootstrap server: %w", err)
+	}
+	path := filepath.Join(dir, "bootstrap")
+	l, err := listenUnix(path)
+	if err != nil {
+		os.RemoveAll(dir)
+		return nil, fmt.Errorf("bootstrap server: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.dir != "" {
+		l.Close()
+		os.RemoveAll(dir)
+		return nil, errors.New("bootstrap server: Listen after Close, or a second time")
+	}
+	s.listeners[l] = struct{}{}
+	s.dir, s.address = dir, "unix:"+path
+	return l, nil
+}
+
+func listenUnix(path string) (net.Listener, error) {
+	if len(path) > maxSocketPath {
+		return nil, fmt.Errorf("socket path %s has %d bytes, the limit is %d: choose a shorter directory (TMPDIR)", path, len(path), maxSocketPath)
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+func (s *Server) removeDir() error {
+	s.mu.Lock()
+	dir := s.dir
+	s.dir = ""
+	s.mu.Unlock()
+	if dir == "" {
+		return nil
+	}
+	return os.RemoveAll(dir)
+}
+
+// Dir returns the job's directory, or "" before Listen and after Close.
+func (s *Server) Dir() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.dir
+}
+
+// Environ returns what process rank must find in its environment, as
+// "NAME=value". It holds the job's secret. Listen comes first.
+func (s *Server) Environ(rank int) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return []string{
+		wire.EnvAddress + "=" + s.address,
+		wire.EnvToken + "=" + s.token,
+		wire.EnvNamespace + "=" + s.opt.Namespace,
+		wire.EnvRank + "=" + strconv.Itoa(rank),
+		wire.EnvSize + "=" + strconv.Itoa(s.opt.Size),
+	}
+}
+
+// Serve accepts connections from l, which Close closes too, until Close; it
+// then returns nil. It is meant to have a goroutine of its own. When l fails in
+// a way that may pass (no descriptors left), it goes on; otherwise it returns
+// the error.
+func (s *Server) Serve(l net.Listener) error {
+	if !s.enter(l) {
+		l.Close()
+		return nil
+	}
+	defer s.wg.Done()
+	defer func() {
+		s.mu.Lock()
+		delete(s.listeners, l)
+		s.mu.Unlock()
+		l.Close()
+	}()
+	wait := time.Millisecond
+	for {
+		nc, err := l.Accept()
+		if err == nil {
+			wait = time.Millisecond
+			s.start(nc)
+			continue
+		}
+		select {
+		case <-s.done:
+			return nil
+		default:
+		}
+		var te interface{ Temporary() bool }
+		if !errors.As(err, &te) || !te.Temporary() {
+			return fmt.Errorf("bootstrap server: accept: %w", err)
+		}
+		s.opt.Logger.Warn("bootstrap server: accept failed, trying again", "error", err)
+		t := time.NewTimer(wait)
+		select {
+		case <-t.C:
+			wait = min(2*wait, time.Second)
+		case <-s.done:
+			t.Stop()
+			return nil
+		}
+	}
+}
+
+func (s *Server) enter(l net.Listener) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.listeners[l] = struct{}{}
+	s.wg.Add(1)
+	return true
+}

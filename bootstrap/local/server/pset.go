@@ -1,0 +1,63 @@
+package server
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/local/internal/wire"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// A Pset is a named process set of the job.
+type Pset struct {
+	Name  string   // compared without regard to case
+	Ranks []uint32 // in the order of the group that it makes
+}
+
+// ParsePset reads NAME=RANKS, as `--pset` has it: "solvers=0-3,7". The ranks'
+// order is kept. Errors are ErrConfig and say what is wrong.
+func ParsePset(s string) (name string, ranks []uint32, err error) {
+	i := strings.LastIndexByte(s, '=') // ranks have none, names may
+	if i < 0 {
+		return "", nil, fmt.Errorf("%w: process set %q: want NAME=RANKS, such as solvers=0-3,7", framework.ErrConfig, s)
+	}
+	p := Pset{Name: strings.TrimSpace(s[:i])}
+	if err := p.checkName(); err != nil {
+		return "", nil, err
+	}
+	if p.Ranks, err = wire.ParseRanks(s[i+1:]); err != nil {
+		return "", nil, fmt.Errorf("%w: process set %q: %w", framework.ErrConfig, p.Name, err)
+	}
+	return p.Name, p.Ranks, nil
+}
+
+func (p Pset) checkName() error {
+	low := strings.ToLower(p.Name)
+	switch {
+	case p.Name == "":
+		return fmt.Errorf("%w: a process set needs a name", framework.ErrConfig)
+	case len(p.Name) > bootstrap.MaxName:
+		return fmt.Errorf("%w: the name of a process set has %d bytes, the limit is %d", framework.ErrConfig, len(p.Name), bootstrap.MaxName)
+	case strings.HasPrefix(low, "mpi://"), strings.HasPrefix(low, "mpix://"):
+		return fmt.Errorf("%w: process set %q: names with mpi:// and mpix:// are reserved", framework.ErrConfig, p.Name)
+	}
+	return nil
+}
+
+func (p Pset) check(size int) error {
+	if err := p.checkName(); err != nil {
+		return err
+	}
+	seen := map[uint32]bool{}
+	for _, r := range p.Ranks {
+		if r >= uint32(size) {
+			return fmt.Errorf("%w: process set %q: rank %d is beyond the job's %d processes", framework.ErrConfig, p.Name, r, size)
+		}
+		if seen[r] {
+			return fmt.Errorf("%w: process set %q: rank %d is there twice", framework.ErrConfig, p.Name, r)
+		}
+		seen[r] = true
+	}
+	return nil
+}

@@ -1,0 +1,312 @@
+// Package server is the launcher's side of bootstrap/local: it tells the
+// processes of one job about one another. `ferry run` makes one Server per job;
+// programs import only bootstrap/local.
+//
+// It holds puts, fences, group constructs, published names and process sets in
+// memory, behind one mutex, and reads each connection with one goroutine. It
+// never waits for a client: what a client must be told is queued, and a client
+// that does not read is dropped. It keeps no time of its own for fences and
+// constructs: each client's deadline runs out at the client, and the server
+// then answers with the names of the missing.
+package server
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/local/internal/wire"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// Options describe a job.
+type Options struct {
+	Namespace string       // its name; empty: a unique one is made
+	Size      int          // its processes, at least 1
+	Psets     []Pset       // named on the command line
+	Logger    *slog.Logger // nil discards
+
+	// HandshakeTimeout is how long a connection may take to say who it is; 0
+	// means 10 s.
+	HandshakeTimeout time.Duration
+
+	// OnReport receives what processes report (bootstrap.Reporter). Calls come
+	// from several goroutines at once; body is the callee's. nil drops reports.
+	OnReport func(rank int, name string, body []byte)
+}
+
+const (
+	handshakeTimeout = 10 * time.Second
+
+	// exitGrace is how long a connection that broke without a goodbye waits for
+	// ProcExited to say why, before the process is reported dead regardless.
+	exitGrace = 50 * time.Millisecond
+
+	// drainGrace is how long the connection of an exited process may still
+	// deliver what the process had written. It ends by itself, unless a child
+	// inherited it.
+	drainGrace = time.Second
+)
+
+// A Server is the bootstrap server of one job. All methods may be called
+// concurrently.
+type Server struct {
+	opt   Options
+	token string
+	psets map[string]Pset // by lower-case name
+	names []string        // of psets, in the order given
+
+	wg   sync.WaitGroup // connections, writers, timers
+	done chan struct{}  // closed by Close
+
+	mu        sync.Mutex
+	closed    bool
+	listeners map[net.Listener]struct{}
+	conns     map[*conn]struct{}
+	dir       string // made by Listen
+	address   string // what Environ gives
+	procs     []proc // by rank
+	dead      []wire.EventBody
+	joins     map[string][]*join
+	values    map[string][]byte    // published
+	lookups   map[string][]request // waiting for a name to be published
+	contexts  uint64               // context ids given out
+}
+
+// proc is what the server knows of one process.
+type proc struct {
+	conn   *conn // its connection, nil before and after
+	values map[string][]byte
+	waits  map[string][]request // Gets of a key that it has not put yet
+	ended  bool                 // it will never come (again)
+	exited bool                 // ProcExited was called
+	reason string               // of ProcExited
+	broken bool                 // its connection broke; it has exitGrace left
+}
+
+// New returns a server for the job that opt describes. It fails with ErrConfig
+// on a size or process set that makes no sense.
+func New(opt Options) (*Server, error) {
+	if opt.Size < 1 || opt.Size > wire.MaxElements {
+		return nil, fmt.Errorf("%w: a job of %d processes: want 1 to %d", framework.ErrConfig, opt.Size, wire.MaxElements)
+	}
+	if opt.Logger == nil {
+		opt.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opt.HandshakeTimeout == 0 {
+		opt.HandshakeTimeout = handshakeTimeout
+	}
+	if opt.Namespace == "" {
+		opt.Namespace = "ferry-" + random(8)
+	}
+	if len(opt.Namespace) > bootstrap.MaxName {
+		return nil, fmt.Errorf("%w: a namespace of %d bytes: the limit is %d", framework.ErrConfig, len(opt.Namespace), bootstrap.MaxName)
+	}
+	s := &Server{
+		opt:       opt,
+		token:     random(32),
+		psets:     map[string]Pset{},
+		done:      make(chan struct{}),
+		listeners: map[net.Listener]struct{}{},
+		conns:     map[*conn]struct{}{},
+		procs:     make([]proc, opt.Size),
+		joins:     map[string][]*join{},
+		values:    map[string][]byte{},
+		lookups:   map[string][]request{},
+	}
+	for _, p := range opt.Psets {
+		if err := p.check(opt.Size); err != nil {
+			return nil, err
+		}
+		key := strings.ToLower(p.Name)
+		if _, ok := s.psets[key]; ok {
+			return nil, fmt.Errorf("%w: process set %q is there twice (names are compared without regard to case)", framework.ErrConfig, p.Name)
+		}
+		s.psets[key] = p
+		s.names = append(s.names, p.Name)
+	}
+	return s, nil
+}
+
+// random returns n random bytes in hexadecimal.
+func random(n int) string {
+	b := make([]byte, n)
+	rand.Read(b) // never fails (crypto/rand)
+	return hex.EncodeToString(b)
+}
+
+// Namespace returns the job's name.
+func (s *Server) Namespace() string { return s.opt.Namespace }
+
+// Dead returns the ranks that have been reported dead, in that order.
+func (s *Server) Dead() []int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]int, len(s.dead))
+	for i, d := range s.dead {
+		out[i] = int(d.Rank)
+	}
+	return out
+}
+
+// ProcExited tells the server that process rank has ended. reason is empty for
+// exit status 0, and otherwise says how ("signal: killed", "exit status 3").
+// A rank out of range is ignored. Whether the process counts as failed is said
+// at bootstrap.Client's Close; in any case nobody waits for it any more.
+func (s *Server) ProcExited(rank int, reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if rank < 0 || rank >= len(s.procs) || s.closed {
+		return
+	}
+	p := &s.procs[rank]
+	if p.exited || p.ended {
+		return
+	}
+	p.exited, p.reason = true, reason
+	switch {
+	case p.conn != nil:
+		// It may still hold a goodbye that nobody has read: its reader decides.
+		s.after(drainGrace, p.conn.abandon)
+	case p.broken:
+		s.diedLocked(uint32(rank), lostReason(reason))
+	case reason != "":
+		s.diedLocked(uint32(rank), reason)
+	default:
+		s.endLocked(uint32(rank))
+	}
+}
+
+func lostReason(reason string) string {
+	if reason == "" {
+		return "exit status 0, but its session was not closed"
+	}
+	return reason
+}
+
+// Dump asks every connected process for an Inspect dump on its standard error.
+func (s *Server) Dump() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.broadcastLocked(wire.EventBody{Kind: uint8(bootstrap.Dump)}, nil)
+}
+
+// Close ends all connections and Serve calls, removes what Listen made, and
+// waits until nothing of the server runs. A second Close does nothing.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		s.wg.Wait()
+		return nil
+	}
+	s.closed = true
+	close(s.done)
+	for l := range s.listeners {
+		l.Close() // its Serve reports what there is to report
+	}
+	for c := range s.conns {
+		c.drop()
+	}
+	s.mu.Unlock()
+	s.wg.Wait()
+	return s.removeDir()
+}
+
+// after calls f on a goroutine of its own in d, unless the server is closed
+// before. The caller holds s.mu, and s is not closed.
+func (s *Server) after(d time.Duration, f func()) {
+	s.wg.Go(func() {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		select {
+		case <-t.C:
+			f()
+		case <-s.done:
+		}
+	})
+}
+
+// lostLocked is called when c has ended. p's fate depends on how.
+func (s *Server) lostLocked(c *conn) {
+	rank := c.rank
+	p := &s.procs[rank]
+	p.conn = nil
+	for id, w := range c.pending {
+		w.withdraw(s, request{c, id}, false)
+	}
+	c.pending = nil
+	switch {
+	case s.closed:
+	case c.goodbye && p.exited && p.reason == "":
+		s.endLocked(rank)
+	case c.goodbye && p.exited:
+		s.diedLocked(rank, p.reason)
+	case c.goodbye: // it may come again
+	case p.exited:
+		s.diedLocked(rank, lostReason(p.reason))
+	default:
+		p.broken = true
+		s.after(exitGrace, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.diedLocked(rank, "connection lost")
+		})
+	}
+}
+
+// diedLocked reports rank as failed to everyone, once.
+func (s *Server) diedLocked(rank uint32, reason string) {
+	if s.procs[rank].ended || s.closed {
+		return
+	}
+	ev := wire.EventBody{Kind: uint8(bootstrap.ProcDied), Rank: rank, Reason: reason}
+	s.dead = append(s.dead, ev)
+	s.opt.Logger.Warn("process failed", "rank", rank, "reason", reason)
+	// The event goes first: who then sees a fence fail knows of it already.
+	s.broadcastLocked(ev, s.procs[rank].conn)
+	s.endLocked(rank)
+}
+
+// endLocked releases those who wait for a process that will never come.
+func (s *Server) endLocked(rank uint32) {
+	p := &s.procs[rank]
+	p.ended = true
+	for _, js := range s.joins {
+		for _, j := range js {
+			if j.group.Index(rank) >= 0 {
+				s.failJoinLocked(j, wire.FailureBody{Code: wire.CodeMissing, Failed: s.endedLocked(j)})
+			}
+		}
+	}
+	for _, rs := range p.waits {
+		for _, r := range rs {
+			r.fail(wire.FailureBody{Code: wire.CodeMissing, Failed: []uint32{rank}})
+		}
+	}
+	p.waits = nil
+}
+
+// broadcastLocked sends ev to every process that has said hello, but not to
+// except.
+func (s *Server) broadcastLocked(ev wire.EventBody, except *conn) {
+	if len(ev.Reason) > bootstrap.MaxName {
+		ev.Reason = ev.Reason[:bootstrap.MaxName]
+	}
+	frame, err := wire.Encode(wire.Event, 0, ev)
+	if err != nil {
+		s.opt.Logger.Error("event not sent", "error", err)
+		return
+	}
+	for i := range s.procs {
+		if c := s.procs[i].conn; c != nil && c != except {
+			c.send(frame)
+		}
+	}
+}

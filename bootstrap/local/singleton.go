@@ -1,0 +1,233 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// singleton serves a process that is alone in its job. It has no goroutine and
+// no socket.
+type singleton struct {
+	id      bootstrap.Identity
+	timeout time.Duration
+	done    chan struct{} // closed by Close
+
+	mu        sync.Mutex
+	closed    bool
+	changed   chan struct{} // closed, and replaced, by each Put and Publish
+	values    map[string][]byte
+	published map[string][]byte
+	contexts  uint64
+}
+
+func newSingleton(env bootstrap.Env) *singleton {
+	var b [8]byte
+	rand.Read(b[:]) // never fails (crypto/rand)
+	s := &singleton{
+		id: bootstrap.Identity{
+			Proc:      framework.Proc{Namespace: "singleton-" + hex.EncodeToString(b[:])},
+			Size:      1,
+			LocalSize: 1,
+			Locals:    []uint32{0},
+			Singleton: true,
+		},
+		timeout:   env.Timeout,
+		done:      make(chan struct{}),
+		changed:   make(chan struct{}),
+		values:    map[string][]byte{},
+		published: map[string][]byte{},
+	}
+	if s.timeout <= 0 {
+		s.timeout = bootstrap.DefaultTimeout
+	}
+	return s
+}
+
+// Identity says who this process is.
+func (s *singleton) Identity() bootstrap.Identity { return s.id }
+
+// Close ends calls in progress.
+func (s *singleton) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return closedError("Close")
+	}
+	s.closed = true
+	close(s.done)
+	return nil
+}
+
+// begin checks what every call checks, and leaves s.mu locked when it is fine.
+func (s *singleton) begin(ctx context.Context, op, name string) error {
+	if err := checkLimits(op, name, nil, 0); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("bootstrap: %s %q: %w", op, name, context.Cause(ctx))
+	}
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return closedError(op)
+	}
+	return nil
+}
+
+func (s *singleton) changedLocked() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// Put stores value under key.
+func (s *singleton) Put(ctx context.Context, key string, value []byte) error {
+	if err := checkLimits("put", key, value, bootstrap.MaxValue); err != nil {
+		return err
+	}
+	if err := s.begin(ctx, "put", key); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	s.values[key] = bytes.Clone(value)
+	s.changedLocked()
+	return nil
+}
+
+// await returns what find finds. It waits for that if wait is set.
+func (s *singleton) await(ctx context.Context, op, name string, wait bool, find func() ([]byte, bool)) ([]byte, bool, error) {
+	deadline := time.NewTimer(s.timeout)
+	defer deadline.Stop()
+	for {
+		if err := s.begin(ctx, op, name); err != nil {
+			return nil, false, err
+		}
+		v, ok := find()
+		changed := s.changed
+		s.mu.Unlock()
+		if ok || !wait {
+			return bytes.Clone(v), ok, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		case <-s.done:
+		case <-deadline.C:
+			return nil, false, fmt.Errorf("bootstrap: %s %q: %w (after %v)", op, name, framework.ErrTimeout, s.timeout)
+		}
+	}
+}
+
+// Get returns what was put under key, by this process: there is no other.
+func (s *singleton) Get(ctx context.Context, p framework.Proc, key string) ([]byte, error) {
+	if p != s.id.Proc {
+		return nil, fmt.Errorf("bootstrap: get %q: %w: %s is not of this job (%s)", key, framework.ErrRank, p, s.id.Proc.Namespace)
+	}
+	v, _, err := s.await(ctx, "get", key, true, func() ([]byte, bool) { v, ok := s.values[key]; return v, ok })
+	if errors.Is(err, framework.ErrTimeout) {
+		return nil, &framework.MissingError{Op: "get", Tag: key, Missing: []framework.Proc{p}}
+	}
+	return v, err
+}
+
+func (s *singleton) checkGroup(op, tag string, group []framework.Proc) error {
+	switch {
+	case len(group) == 0:
+		return fmt.Errorf("bootstrap: %s %q: %w: the group is empty", op, tag, framework.ErrGroup)
+	case len(group) > 1 || group[0] != s.id.Proc:
+		return fmt.Errorf("bootstrap: %s %q: %w: a singleton's only group is %s by itself", op, tag, framework.ErrGroup, s.id.Proc)
+	}
+	return nil
+}
+
+// Fence returns at once: all members are here.
+func (s *singleton) Fence(ctx context.Context, group []framework.Proc, tag string) error {
+	if err := s.begin(ctx, "fence", tag); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	return s.checkGroup("fence", tag, group)
+}
+
+// Construct returns at once with a new context id.
+func (s *singleton) Construct(ctx context.Context, group []framework.Proc, tag string, payload []byte) (bootstrap.Constructed, error) {
+	const op = "group construct"
+	if err := checkLimits(op, tag, payload, bootstrap.MaxPayload); err != nil {
+		return bootstrap.Constructed{}, err
+	}
+	if err := s.begin(ctx, op, tag); err != nil {
+		return bootstrap.Constructed{}, err
+	}
+	defer s.mu.Unlock()
+	if err := s.checkGroup(op, tag, group); err != nil {
+		return bootstrap.Constructed{}, err
+	}
+	s.contexts++
+	return bootstrap.Constructed{ContextID: s.contexts, Payloads: [][]byte{bytes.Clone(payload)}}, nil
+}
+
+// Publish stores value under name.
+func (s *singleton) Publish(ctx context.Context, name string, value []byte) error {
+	if err := checkLimits("publish", name, value, bootstrap.MaxValue); err != nil {
+		return err
+	}
+	if err := s.begin(ctx, "publish", name); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	if _, ok := s.published[name]; ok {
+		return fmt.Errorf("bootstrap: publish %q: %w", name, bootstrap.ErrPublished)
+	}
+	s.published[name] = bytes.Clone(value)
+	s.changedLocked()
+	return nil
+}
+
+// Unpublish withdraws name.
+func (s *singleton) Unpublish(ctx context.Context, name string) error {
+	if err := s.begin(ctx, "unpublish", name); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	if _, ok := s.published[name]; !ok {
+		return fmt.Errorf("bootstrap: unpublish %q: %w", name, bootstrap.ErrNotPublished)
+	}
+	delete(s.published, name)
+	return nil
+}
+
+// Lookup returns a published value.
+func (s *singleton) Lookup(ctx context.Context, name string, wait bool) ([]byte, bool, error) {
+	return s.await(ctx, "lookup", name, wait, func() ([]byte, bool) { v, ok := s.published[name]; return v, ok })
+}
+
+// Psets returns the built-in names; there are no others.
+func (s *singleton) Psets(ctx context.Context) ([]string, error) {
+	if err := s.begin(ctx, "psets", ""); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	return bootstrap.BuiltinPsets(), nil
+}
+
+// Pset finds a built-in process set.
+func (s *singleton) Pset(ctx context.Context, name string) (bootstrap.PsetInfo, error) {
+	if err := s.begin(ctx, "pset", name); err != nil {
+		return bootstrap.PsetInfo{}, err
+	}
+	defer s.mu.Unlock()
+	p, ok := bootstrap.BuiltinPset(s.id, name)
+	if !ok {
+		return p, fmt.Errorf("bootstrap: pset %q: %w: there are %s", name, framework.ErrPset, strings.Join(bootstrap.BuiltinPsets(), ", "))
+	}
+	return p, nil
+}
