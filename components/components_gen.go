@@ -3,6 +3,8 @@
 package components
 
 import (
+	btlself "github.com/ferrympi/ferry/btl/self"
+	btlshm "github.com/ferrympi/ferry/btl/shm"
 	"github.com/ferrympi/ferry/framework"
 )
 
@@ -10,6 +12,10 @@ import (
 // names, and with its preferences.
 func Standard() *framework.Registry {
 	r := framework.NewRegistry()
+	r.Register(btlself.Component())
+	r.SetPriority("btl", "self", 100)
+	r.Register(btlshm.Component())
+	r.SetPriority("btl", "shm", 50)
 	r.NotBuilt("pml", "cm", "no MTL is compiled in", "pml=ob1 runs over any BTL")
 	r.NotBuilt("pml", "ucx", "this version of ferry has no UCX support", "pml=ob1 runs over any BTL")
 	r.NotBuilt("mtl", "ofi", "this version of ferry has no libfabric support", "leave mtl unset, and use pml=ob1")

@@ -183,9 +183,8 @@ func TestPanickingProbeIsAVerdict(t *testing.T) {
 	r := example()
 	bad := comp(BTL, "bad", 1)
 	bad.probe = func(context.Context, any) Verdict {
-		var m map[string]int
-		m["x"] = 1
-		return Usable()
+		var devices []Verdict
+		return devices[len(devices)]
 	}
 	r.Register(bad)
 	s := pick(t, r, BTL, defaults(t, r))
