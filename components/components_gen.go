@@ -3,6 +3,7 @@
 package components
 
 import (
+	bootstraplocal "github.com/ferrympi/ferry/bootstrap/local"
 	btlself "github.com/ferrympi/ferry/btl/self"
 	btlshm "github.com/ferrympi/ferry/btl/shm"
 	"github.com/ferrympi/ferry/framework"
@@ -13,9 +14,11 @@ import (
 func Standard() *framework.Registry {
 	r := framework.NewRegistry()
 	r.Register(btlself.Component())
-	r.SetPriority("btl", "self", 100)
+	r.SetPriority("btl", "self", 50)
 	r.Register(btlshm.Component())
-	r.SetPriority("btl", "shm", 50)
+	r.SetPriority("btl", "shm", 40)
+	r.Register(bootstraplocal.Component())
+	r.SetPriority("bootstrap", "local", 10)
 	r.NotBuilt("pml", "cm", "no MTL is compiled in", "pml=ob1 runs over any BTL")
 	r.NotBuilt("pml", "ucx", "this version of ferry has no UCX support", "pml=ob1 runs over any BTL")
 	r.NotBuilt("mtl", "ofi", "this version of ferry has no libfabric support", "leave mtl unset, and use pml=ob1")
