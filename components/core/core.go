@@ -1,0 +1,97 @@
+// Package core has the parameters that belong to no component: those of the
+// public package mpi, the progress engine and the wire-up. It is a package of
+// its own so that `ferry info` can list them without opening a session.
+package core
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/cpu"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// CID is the group cid: communicator ids.
+type CID struct {
+	Policy string `param:"policy" default:"auto" choices:"auto,agree,gather,lazy" level:"tuner" scope:"communicator" doc:"how members learn each other's communicator ids: agreed or gathered at creation, or lazily with the first message"`
+}
+
+// Session is the group session.
+type Session struct {
+	Linger time.Duration `param:"linger" default:"5s" min:"0s" level:"user" scope:"session" doc:"how long closing the last session waits for accepted sends to leave this process"`
+	Report []string      `param:"report" default:"" choices:"explain" level:"developer" scope:"process" doc:"what the launcher gets told when the last session closes; ferry run --explain sets it"`
+}
+
+// Bootstrap is the group bootstrap.
+type Bootstrap struct {
+	Timeout time.Duration `param:"timeout" default:"60s" min:"1ms" level:"user" scope:"process" doc:"how long each step of a collective wire-up waits for the other members"`
+}
+
+// Progress is the group progress.
+type Progress struct {
+	Spin  string `param:"spin" default:"auto" level:"tuner" scope:"process" doc:"how long a wait polls before it offers the processor to others: a duration, or auto"`
+	Yield string `param:"yield" default:"auto" level:"tuner" scope:"process" doc:"how long it goes on polling after that, before it sleeps: a duration, or auto"`
+}
+
+// Register adds the groups to r, except those that r has already.
+func Register(r *framework.Registry) {
+	for _, g := range []struct {
+		prefix, first string
+		params        func() any
+	}{
+		{"cid", "cid.policy", func() any { return new(CID) }},
+		{"session", "session.linger", func() any { return new(Session) }},
+		{"bootstrap", "bootstrap.timeout", func() any { return new(Bootstrap) }},
+		{"progress", "progress.spin", func() any { return new(Progress) }},
+	} {
+		if _, ok := r.EnvParam(framework.EnvName(g.first)); !ok {
+			r.RegisterParams(g.prefix, g.params)
+		}
+	}
+}
+
+// Parse returns the policy, which the parameter's choices have checked.
+func (c CID) Parse() (cid.Policy, error) { return cid.ParsePolicy(c.Policy) }
+
+// With more ranks than processors a rank that polls takes the processor from
+// the one it waits for. 1 us is a few polls: enough for a message that is
+// under way already.
+const crowdedSpin = time.Microsecond
+
+// Options turns the group into the engine's options, for a node with this
+// many ranks of the job. auto polls long if each rank has a processor.
+func (p Progress) Options(ranks int) (progress.Options, error) {
+	auto := progress.Options{Spin: progress.DefaultSpin, Yield: progress.DefaultYield}
+	if ranks > processors() {
+		auto = progress.Options{Spin: crowdedSpin, Yield: progress.DefaultYield}
+	}
+	spin, err := duration("progress.spin", p.Spin, auto.Spin)
+	if err != nil {
+		return progress.Options{}, err
+	}
+	yield, err := duration("progress.yield", p.Yield, auto.Yield)
+	return progress.Options{Spin: spin, Yield: yield}, err
+}
+
+// processors is how many processors the ranks of this node share. A rank that
+// is bound to a single one was most likely given it for itself, so that the
+// machine's number counts then.
+func processors() int {
+	if n := cpu.Available(); n > 1 {
+		return n
+	}
+	return cpu.Online()
+}
+
+func duration(name, text string, auto time.Duration) (time.Duration, error) {
+	if text == "auto" {
+		return auto, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		return 0, fmt.Errorf("%w: parameter %s: %q is neither auto nor a duration such as 50us", framework.ErrConfig, name, text)
+	}
+	return max(d, 1), nil // 0 would mean the engine's default
+}

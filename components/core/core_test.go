@@ -1,0 +1,51 @@
+package core_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/components/core"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/progress"
+)
+
+func TestRegisterTwiceAddsOnce(t *testing.T) {
+	r := framework.NewRegistry()
+	core.Register(r)
+	core.Register(r)
+	v, err := r.Defaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s core.Session
+	if err := v.Decode("session", &s); err != nil {
+		t.Fatal(err)
+	}
+	if s.Linger != 5*time.Second || len(s.Report) != 0 {
+		t.Errorf("defaults %+v", s)
+	}
+}
+
+func TestCrowdedRanksSpinShortly(t *testing.T) {
+	auto := core.Progress{Spin: "auto", Yield: "auto"}
+	alone, err := auto.Options(1)
+	if err != nil || alone.Spin != progress.DefaultSpin {
+		t.Errorf("one rank: %v, %v", alone, err)
+	}
+	if many, err := auto.Options(1 << 20); err != nil || many.Spin >= alone.Spin {
+		t.Errorf("a million ranks: %v, %v", many, err)
+	}
+}
+
+func TestProgressParameters(t *testing.T) {
+	o, err := core.Progress{Spin: "3us", Yield: "0s"}.Options(1)
+	if err != nil || o.Spin != 3*time.Microsecond || o.Yield != 1 {
+		t.Errorf("%v, %v: 0 must not become the engine's default", o, err)
+	}
+	for _, bad := range []string{"", "fast", "-1us", "5"} {
+		if _, err := (core.Progress{Spin: bad, Yield: "auto"}).Options(1); !errors.Is(err, framework.ErrConfig) {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
