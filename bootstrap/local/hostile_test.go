@@ -1,0 +1,448 @@
+package local
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/local/internal/wire"
+	"github.com/ferrympi/ferry/bootstrap/local/server"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// logLines is a slog.Handler that keeps messages.
+type logLines struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (l *logLines) Enabled(context.Context, slog.Level) bool { return true }
+func (l *logLines) WithAttrs([]slog.Attr) slog.Handler       { return l }
+func (l *logLines) WithGroup(string) slog.Handler            { return l }
+func (l *logLines) Handle(_ context.Context, r slog.Record) error {
+	line := r.Message
+	r.Attrs(func(a slog.Attr) bool { line += " " + a.String(); return true })
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, line)
+	return nil
+}
+
+func (l *logLines) with(part string) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, line := range l.lines {
+		if strings.Contains(line, part) {
+			n++
+		}
+	}
+	return n
+}
+
+// rawDial connects to the job's socket as nobody in particular.
+func rawDial(t *testing.T, p *Params) net.Conn {
+	t.Helper()
+	c, err := net.Dial("unix", strings.TrimPrefix(p.Address, "unix:"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	if err := c.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func hello(t *testing.T, change func(*wire.HelloBody), p *Params) []byte {
+	t.Helper()
+	h := wire.HelloBody{Version: wire.Version, Token: p.Token, Namespace: p.Namespace, Rank: uint32(p.Rank)}
+	change(&h)
+	f, err := wire.Encode(wire.Hello, 0, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// A good job goes on while a live server is fed with everything else.
+func TestHostileConnectionsDisturbNobody(t *testing.T) {
+	log := &logLines{}
+	j := testJob(t, server.Options{Size: 4, Logger: slog.New(log)})
+	group := make([]framework.Proc, 3)
+	for r := range group {
+		group[r] = j.open(t, r).Identity().Proc
+	}
+	stop, cancel := context.WithCancel(t.Context())
+	results := make(chan error, len(group))
+	for r := range group {
+		go func() {
+			// Rank 0 says when it is enough, in its payload, so that all stop alike.
+			for last := false; !last; {
+				var payload []byte
+				if r == 0 && stop.Err() != nil {
+					payload = []byte("last")
+				}
+				got, err := j.clients[r].Construct(t.Context(), group, "good", payload)
+				if err != nil {
+					results <- err
+					return
+				}
+				last = len(got.Payloads[0]) > 0
+			}
+			results <- nil
+		}()
+	}
+	params, err := paramsFrom(j.srv.Environ(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	keep := func(*wire.HelloBody) {}
+	good := hello(t, keep, params)
+	oversized := binary.BigEndian.AppendUint32(nil, wire.MaxHello+1)
+	huge := binary.BigEndian.AppendUint32(nil, wire.MaxFrame+1)
+	frame := func(k wire.Kind, id uint64, body any) []byte {
+		f, err := wire.Encode(k, id, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	for _, c := range []struct {
+		what    string
+		bytes   []byte
+		half    bool   // the sender goes away in the middle
+		refusal string // what the server answers before it closes
+	}{
+		{what: "an HTTP request", bytes: []byte("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")},
+		{what: "zeros", bytes: make([]byte, 64)},
+		{what: "half a length", bytes: []byte{0, 0}, half: true},
+		{what: "half a hello", bytes: good[:len(good)/2], half: true},
+		{what: "a frame too large for a stranger", bytes: oversized},
+		{what: "CBOR that is no message", bytes: append([]byte{0, 0, 0, 3}, 0xff, 0xff, 0xff)},
+		{what: "a request before the hello", bytes: frame(wire.Psets, 1, wire.Empty{})},
+		{what: "a hello without its body", bytes: frame(wire.Hello, 0, wire.Empty{})},
+		{what: "a wrong token", bytes: hello(t, func(h *wire.HelloBody) { h.Token = strings.Repeat("0", len(h.Token)) }, params), refusal: "wrong token"},
+		{what: "no token", bytes: hello(t, func(h *wire.HelloBody) { h.Token = "" }, params), refusal: "wrong token"},
+		{what: "another version", bytes: hello(t, func(h *wire.HelloBody) { h.Version++ }, params), refusal: "build both from the same"},
+		{what: "another job", bytes: hello(t, func(h *wire.HelloBody) { h.Namespace += "x" }, params), refusal: "this job is"},
+		{what: "a rank beyond the job", bytes: hello(t, func(h *wire.HelloBody) { h.Rank = 4 }, params), refusal: "rank 4 of 4"},
+		{what: "a rank that is there", bytes: hello(t, func(h *wire.HelloBody) { h.Rank = 1 }, params), refusal: "rank 1 is connected already"},
+	} {
+		conn := rawDial(t, params)
+		if _, err := conn.Write(c.bytes); err != nil {
+			t.Errorf("%s: %v", c.what, err)
+			continue
+		}
+		if c.half {
+			conn.Close()
+			continue
+		}
+		answer, err := io.ReadAll(conn)
+		if err != nil && !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("%s: the connection is not closed: %v", c.what, err)
+		}
+		if !strings.Contains(string(answer), c.refusal) || c.refusal == "" && len(answer) > 0 {
+			t.Errorf("%s: answer %q, want %q", c.what, answer, c.refusal)
+		}
+	}
+	for what, bytes := range map[string][]byte{
+		"a frame over the limit":   huge,
+		"a second hello":           good,
+		"a server's message":       frame(wire.Reply, 7, wire.Empty{}),
+		"id 0":                     frame(wire.Get, 0, wire.GetBody{}),
+		"a body of another kind":   frame(wire.Get, 1, wire.Empty{}),
+		"a value over the limit":   frame(wire.Put, 0, wire.PutBody{Value: make([]byte, bootstrap.MaxValue+1)}),
+		"a name over the limit":    frame(wire.Lookup, 1, wire.LookupBody{Name: strings.Repeat("x", bootstrap.MaxName+1)}),
+		"a group that is no group": frame(wire.Fence, 1, wire.JoinBody{Group: []byte{0x01}}),
+		"the same id twice": slices.Concat(frame(wire.Get, 1, wire.GetBody{Rank: 0, Key: "never"}),
+			frame(wire.Get, 1, wire.GetBody{Rank: 0, Key: "never"})),
+	} {
+		k := testJob(t, server.Options{Size: 2, Logger: slog.New(log)})
+		other := k.open(t, 0)
+		p, err := paramsFrom(k.srv.Environ(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn := rawDial(t, p)
+		opening := hello(t, keep, p)
+		if what == "a second hello" {
+			bytes = opening
+		}
+		if _, err := conn.Write(append(opening, bytes...)); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if _, err := io.ReadAll(conn); err != nil && !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("%s: the connection is not closed: %v", what, err)
+		}
+		// The process that spoke so is failed, as one that lost its connection.
+		_, err = other.Get(t.Context(), framework.Proc{Namespace: p.Namespace, Rank: 1}, "never")
+		if !errors.Is(err, framework.ErrProcFailed) {
+			t.Errorf("%s: its process is not failed: %v", what, err)
+		}
+	}
+	cancel()
+	for range group {
+		if err := <-results; err != nil {
+			t.Errorf("the good job: %v", err)
+		}
+	}
+	if n := log.with("wrong token"); n != 2 {
+		t.Errorf("wrong tokens are logged %d times for 2 connections", n)
+	}
+	// Rank 3 itself has never been there, and is welcome.
+	if err := j.open(t, 3).Fence(t.Context(), []framework.Proc{{Namespace: params.Namespace, Rank: 3}}, "t"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSilentConnectionIsClosed(t *testing.T) {
+	j := testJob(t, server.Options{Size: 1, HandshakeTimeout: 20 * time.Millisecond})
+	p, err := paramsFrom(j.srv.Environ(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := rawDial(t, p)
+	if _, err := conn.Write([]byte{0, 0, 0, 50, 0x83}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(conn); err != nil && !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("half a hello is still waited for: %v", err)
+	}
+	// The deadline is for the hello, and ends with it.
+	c := j.open(t, 0)
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Millisecond)
+	defer cancel()
+	if _, err := c.Get(ctx, c.Identity().Proc, "never"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("get: %v", err)
+	}
+}
+
+// One client asks for more than it reads; the others notice nothing.
+func TestClientThatDoesNotReadIsDropped(t *testing.T) {
+	log := &logLines{}
+	j := testJob(t, server.Options{Size: 3, Logger: slog.New(log)})
+	a, b := j.open(t, 0), j.open(t, 1)
+	if err := a.Put(t.Context(), "big", make([]byte, bootstrap.MaxValue)); err != nil {
+		t.Fatal(err)
+	}
+	p, err := paramsFrom(j.srv.Environ(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := rawDial(t, p)
+	if _, err := conn.Write(hello(t, func(*wire.HelloBody) {}, p)); err != nil {
+		t.Fatal(err)
+	}
+	for id := uint64(1); ; id++ {
+		get, err := wire.Encode(wire.Get, id, wire.GetBody{Rank: 0, Key: "big"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Write(get); err != nil {
+			if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
+				break
+			}
+			t.Fatal(err)
+		}
+		if id > 100_000 {
+			t.Fatal("the server keeps 100 GB for a client that does not read")
+		}
+	}
+	dead := framework.Proc{Namespace: p.Namespace, Rank: 2}
+	if _, err := b.Get(t.Context(), dead, "never"); !errors.Is(err, framework.ErrProcFailed) {
+		t.Errorf("the dropped process is not failed: %v", err)
+	}
+	if n := log.with("does not read"); n != 1 {
+		t.Errorf("logged %d times", n)
+	}
+	group := []framework.Proc{a.Identity().Proc, b.Identity().Proc}
+	met := make(chan error, 1)
+	go func() { met <- a.Fence(t.Context(), group, "t") }()
+	if err := errors.Join(b.Fence(t.Context(), group, "t"), <-met); err != nil {
+		t.Error(err)
+	}
+}
+
+// A process of another user is refused before its token is looked at.
+func TestOtherUsersAreRefused(t *testing.T) {
+	if syscall.Getuid() != 0 {
+		t.Skip("only root can act as another user")
+	}
+	log := &logLines{}
+	j := testJob(t, server.Options{Size: 1, Logger: slog.New(log)})
+	// An abstract socket: the directory's permissions would keep the user out.
+	l, err := net.Listen("unix", "@ferry-test-"+j.srv.Namespace())
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- j.srv.Serve(l) }()
+	conn := dialAsNobody(t, l.Addr().String())
+	if n, err := conn.Read(make([]byte, 1)); n > 0 || err == nil {
+		t.Errorf("read %d bytes, %v", n, err)
+	}
+	if err := errors.Join(j.srv.Close(), <-served); err != nil {
+		t.Error(err)
+	}
+	if n := log.with("belongs to user 65534"); n != 1 {
+		t.Errorf("logged %d times: %q", n, log.lines)
+	}
+}
+
+// dialAsNobody connects with the effective user of this thread changed: that is
+// what the kernel notes for the other end.
+func dialAsNobody(t *testing.T, addr string) net.Conn {
+	t.Helper()
+	const nobody = 65534
+	keep := ^uintptr(0)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if _, _, e := syscall.RawSyscall(syscall.SYS_SETRESUID, keep, nobody, keep); e != 0 {
+		t.Fatal(e)
+	}
+	conn, err := net.Dial("unix", addr)
+	if _, _, e := syscall.RawSyscall(syscall.SYS_SETRESUID, keep, 0, keep); e != 0 {
+		panic(e) // this thread would stay another user's
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// Whatever a server sends, a client ends its calls with an error and no panic.
+func FuzzClientReads(f *testing.F) {
+	for _, m := range []struct {
+		k  wire.Kind
+		id uint64
+		b  any
+	}{
+		{wire.Welcome, 0, wire.WelcomeBody{Size: 2}},
+		{wire.Reply, 1, wire.ConstructedBody{ContextID: 1, Payloads: [][]byte{{1}, {2}}}},
+		{wire.Reply, 1, wire.ConstructedBody{}},
+		{wire.Failure, 1, wire.FailureBody{Code: wire.CodeMissing, Missing: []uint32{1}}},
+		{wire.Failure, 1, wire.FailureBody{Code: 99}},
+		{wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcDied), Rank: 1, Reason: "r"}},
+		{wire.Refused, 0, wire.RefusedBody{Reason: "no"}},
+		{wire.Goodbye, 0, wire.Empty{}},
+	} {
+		frame, err := wire.Encode(m.k, m.id, m.b)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(frame)
+	}
+	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		a, s := net.Pipe()
+		id := bootstrap.Identity{Proc: framework.Proc{Namespace: "job"}, Size: 2, LocalSize: 1, Locals: []uint32{0, 1}}
+		welcome, err := wire.Encode(wire.Welcome, 0, wire.WelcomeBody{Size: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		served := make(chan struct{})
+		go func() {
+			defer close(served)
+			defer s.Close()
+			r := wire.NewReader(s, wire.MaxHello)
+			if _, err := r.Next(); err != nil {
+				return
+			}
+			if _, err := s.Write(welcome); err != nil {
+				return
+			}
+			if _, err := r.Next(); err != nil { // the construct
+				return
+			}
+			s.Write(b) // the client may have closed
+		}()
+		c, err := connect(t.Context(), a, id, "token", bootstrap.Env{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.OnEvent(func(bootstrap.Event) {})
+		group := []framework.Proc{{Namespace: "job"}, {Namespace: "job", Rank: 1}}
+		got, err := c.Construct(t.Context(), group, "t", nil)
+		if err == nil && (got.ContextID == 0 || len(got.Payloads) != 2) {
+			t.Errorf("accepted %+v", got)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		<-served
+	})
+}
+
+// Whatever a member of the job sends, the server goes on serving the others.
+func FuzzServerReads(f *testing.F) {
+	group, err := wire.EncodeBody(wire.Runs{{Namespace: "job", First: 0, Count: 2}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, m := range []struct {
+		k  wire.Kind
+		id uint64
+		b  any
+	}{
+		{wire.Put, 0, wire.PutBody{Key: "k", Value: []byte("v")}},
+		{wire.Get, 1, wire.GetBody{Rank: 1, Key: "k"}},
+		{wire.Construct, 2, wire.JoinBody{Tag: "t", Group: group, Payload: []byte("p")}},
+		{wire.Fence, 3, wire.JoinBody{Tag: "t", Group: []byte{0x81, 0x83, 0x63, 'j', 'o', 'b', 0, 0x1a, 255, 255, 255, 255}}},
+		{wire.Cancel, 2, wire.CancelBody{Expired: true}},
+		{wire.Publish, 4, wire.PublishBody{Name: "n"}},
+		{wire.Unpublish, 4, wire.NameBody{Name: "n"}},
+		{wire.Lookup, 5, wire.LookupBody{Name: "n", Wait: true}},
+		{wire.Psets, 6, wire.Empty{}},
+		{wire.Pset, 7, wire.NameBody{Name: "n"}},
+		{wire.Report, 8, wire.PublishBody{Name: "n"}},
+		{wire.Goodbye, 0, wire.Empty{}},
+	} {
+		frame, err := wire.Encode(m.k, m.id, m.b)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(frame)
+	}
+	base := f.TempDir()
+	f.Fuzz(func(t *testing.T, b []byte) {
+		j, err := newJob(base, server.Options{Size: 2, Namespace: "job"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		good := j.open(t, 0)
+		bad, err := j.dial(t.Context(), 1, time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw := bad.(*client).conn
+		raw.Write(b) // the server may have closed
+		raw.Close()
+		// This returns when the server has read all of b, and found the end.
+		j.srv.ProcExited(1, "signal: killed")
+		_, err = good.Get(t.Context(), framework.Proc{Namespace: "job", Rank: 1}, "never put")
+		if err != nil && !errors.Is(err, framework.ErrProcFailed) { // nil: b may have put it
+			t.Error(err)
+		}
+		if err := good.Fence(t.Context(), []framework.Proc{{Namespace: "job"}}, "t"); err != nil {
+			t.Error(err)
+		}
+		if err := errors.Join(bad.Close(), j.close()); err != nil {
+			t.Error(err)
+		}
+	})
+}
