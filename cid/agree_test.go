@@ -55,6 +55,7 @@ func TestGenerationsAtTheSeam(t *testing.T) {
 		{[]uint32{MaxGen, 1}, 2}, // the maximum's successor would be 1 again
 		{[]uint32{MaxGen - 1, MaxGen, 2, 3}, 4},
 		{[]uint32{5, 9}, 10},
+		{[]uint32{1, 1 + MaxGen/3, 1 + 2*MaxGen/3}, 2}, // three equal stretches
 		{all[:MaxGen-1], MaxGen},
 		{all[1:], 1},
 	} {
