@@ -1,0 +1,122 @@
+package bootstraptest_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/bootstraptest"
+	"github.com/ferrympi/ferry/bootstrap/local"
+	"github.com/ferrympi/ferry/framework"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// broken is a singleton that breaks one promise. Embedding the interface hides
+// the optional abilities; Unwrap shows them again.
+type broken struct {
+	bootstrap.Client
+	put       func(c bootstrap.Client, ctx context.Context, key string, v []byte) error
+	get       func(c bootstrap.Client, ctx context.Context, p framework.Proc, key string) ([]byte, error)
+	construct func(c bootstrap.Client, ctx context.Context, g []framework.Proc, tag string, p []byte) (bootstrap.Constructed, error)
+	close     func(c bootstrap.Client) error
+}
+
+func (b *broken) Unwrap() any { return b.Client }
+
+func (b *broken) Put(ctx context.Context, key string, v []byte) error {
+	if b.put != nil {
+		return b.put(b.Client, ctx, key, v)
+	}
+	return b.Client.Put(ctx, key, v)
+}
+
+func (b *broken) Get(ctx context.Context, p framework.Proc, key string) ([]byte, error) {
+	if b.get != nil {
+		return b.get(b.Client, ctx, p, key)
+	}
+	return b.Client.Get(ctx, p, key)
+}
+
+func (b *broken) Construct(ctx context.Context, g []framework.Proc, tag string, p []byte) (bootstrap.Constructed, error) {
+	if b.construct != nil {
+		return b.construct(b.Client, ctx, g, tag, p)
+	}
+	return b.Client.Construct(ctx, g, tag, p)
+}
+
+func (b *broken) Close() error {
+	if b.close != nil {
+		return b.close(b.Client)
+	}
+	return b.Client.Close()
+}
+
+// factory starts singletons that are broken as b is.
+func factory(b broken) bootstraptest.Factory {
+	return func(ctx context.Context, want bootstraptest.Want) (*bootstraptest.Job, error) {
+		if want.Size > 1 {
+			return nil, fmt.Errorf("a singleton is alone: %w", bootstraptest.ErrSkip)
+		}
+		c, err := local.Component().Open(ctx, bootstrap.Env{Params: new(local.Params), Timeout: want.Timeout})
+		if err != nil {
+			return nil, err
+		}
+		one := b
+		one.Client = c
+		return &bootstraptest.Job{Clients: []bootstrap.Client{&one}, Close: func() error {
+			if err := c.Close(); !errors.Is(err, framework.ErrClosed) {
+				return err
+			}
+			return nil
+		}}, nil
+	}
+}
+
+func TestKitFindsNothingInWhatKeepsItsPromises(t *testing.T) {
+	for _, err := range bootstraptest.Check(t.Context(), factory(broken{})) {
+		t.Error(err)
+	}
+}
+
+func TestKitCatchesBrokenPromises(t *testing.T) {
+	first := map[string][]byte{}
+	for want, b := range map[string]broken{
+		"Alone": {construct: func(c bootstrap.Client, ctx context.Context, g []framework.Proc, tag string, p []byte) (bootstrap.Constructed, error) {
+			got, err := c.Construct(ctx, g, tag, p)
+			got.ContextID = 5 // the same for all
+			return got, err
+		}},
+		"PutCopiesAndReplaces": {put: func(c bootstrap.Client, ctx context.Context, key string, v []byte) error {
+			if old, ok := first[key]; ok {
+				v = old // the first value stays
+			}
+			first[key] = bytes.Clone(v)
+			return c.Put(ctx, key, v)
+		}},
+		"GetNamesWhoNeverPut": {get: func(c bootstrap.Client, ctx context.Context, p framework.Proc, key string) ([]byte, error) {
+			v, err := c.Get(ctx, p, key)
+			if errors.Is(err, framework.ErrTimeout) {
+				err = framework.ErrTimeout // without the names
+			}
+			return v, err
+		}},
+		"UseAfterClose": {close: func(c bootstrap.Client) error {
+			if err := c.Close(); !errors.Is(err, framework.ErrClosed) {
+				return err
+			}
+			return nil // the second time, too
+		}},
+	} {
+		errs := bootstraptest.Check(t.Context(), factory(b))
+		if len(errs) != 1 || !strings.HasPrefix(errs[0].Error(), want+":") {
+			t.Errorf("want one error of case %s, got %v", want, errs)
+		}
+	}
+}

@@ -1,0 +1,220 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ferrympi/ferry/framework"
+)
+
+func TestFrameRoundTrip(t *testing.T) {
+	var stream []byte
+	var want []Message
+	for i, b := range []any{
+		Empty{}, HelloBody{Version: 1, Token: "t", Namespace: "n", Rank: 7},
+		ConstructedBody{ContextID: 1 << 60, Payloads: [][]byte{{}, make([]byte, 200_000)}},
+	} {
+		id := uint64(i) << 40
+		f, err := Encode(Reply, id, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stream = append(stream, f...)
+		body, err := EncodeBody(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, Message{Kind: Reply, ID: id, Body: body})
+	}
+	r := NewReader(bytes.NewReader(stream), MaxFrame)
+	for _, w := range want {
+		m, err := r.Next()
+		if err != nil || m.Kind != w.Kind || m.ID != w.ID || !bytes.Equal(m.Body, w.Body) {
+			t.Fatalf("got kind %d id %d, %d bytes, %v", m.Kind, m.ID, len(m.Body), err)
+		}
+	}
+	if _, err := r.Next(); err != io.EOF {
+		t.Errorf("at the end: %v, want io.EOF itself", err)
+	}
+}
+
+func TestFrameOverTheLimitIsNotSent(t *testing.T) {
+	if _, err := Encode(Put, 0, PutBody{Value: make([]byte, MaxFrame)}); !errors.Is(err, ErrFrameSize) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := Header(Put, 0, MaxFrame-HeaderSize+4); err != nil {
+		t.Errorf("the largest frame: %v", err)
+	}
+}
+
+// A length alone must cost nothing: 4 bytes could otherwise take 16 MiB.
+func TestLengthAloneTakesNoMemory(t *testing.T) {
+	header := binary.BigEndian.AppendUint32(nil, MaxFrame)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range 10 {
+		if _, err := NewReader(bytes.NewReader(header), MaxFrame).Next(); !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Fatalf("got %v", err)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	if got := after.TotalAlloc - before.TotalAlloc; got > MaxFrame {
+		t.Errorf("10 headers took %d bytes", got)
+	}
+}
+
+func TestStrictDecoding(t *testing.T) {
+	body := func(b ...byte) []byte { return b }
+	for what, b := range map[string][]byte{
+		"trailing bytes":        body(0x83, 5, 0, 0x80, 0),
+		"too few fields":        body(0x82, 5, 0),
+		"too many fields":       body(0x84, 5, 0, 0x80, 0x80),
+		"indefinite length":     body(0x9f, 5, 0, 0x80, 0xff),
+		"a tag":                 body(0xc1, 0x83, 5, 0, 0x80),
+		"no kind":               body(0x83, 0, 0, 0x80),
+		"unknown kind":          body(0x83, 23, 0, 0x80),
+		"kind over 8 bits":      body(0x83, 0x19, 1, 5, 0, 0x80),
+		"deep nesting":          append(bytes.Repeat([]byte{0x81}, 9), 0x80),
+		"array longer than all": body(0x9b, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff),
+		"empty":                 {},
+	} {
+		if m, err := DecodeMessage(b); err == nil {
+			t.Errorf("%s: accepted as %+v", what, m)
+		}
+	}
+}
+
+func TestRunsKeepTheOrder(t *testing.T) {
+	proc := func(ranks ...uint32) (g []framework.Proc) {
+		for _, r := range ranks {
+			g = append(g, framework.Proc{Namespace: "job", Rank: r})
+		}
+		return g
+	}
+	for _, c := range []struct {
+		ranks []uint32
+		runs  int
+	}{
+		{[]uint32{0, 1, 2, 3}, 1},
+		{[]uint32{3, 2, 1}, 3},
+		{[]uint32{4, 5, 0, 1, 7}, 3},
+		{[]uint32{0}, 1},
+	} {
+		rs := MakeRuns(proc(c.ranks...))
+		if len(rs) != c.runs || !slices.Equal(rs.Ranks(), c.ranks) {
+			t.Errorf("%v became %v", c.ranks, rs)
+		}
+		if err := rs.Check("job", 8); err != nil {
+			t.Errorf("%v: %v", c.ranks, err)
+		}
+		for i, r := range c.ranks {
+			if rs.Index(r) != i {
+				t.Errorf("%v: rank %d is at %d", c.ranks, r, rs.Index(r))
+			}
+		}
+		if rs.Index(6) != -1 {
+			t.Errorf("%v: rank 6 is at %d", c.ranks, rs.Index(6))
+		}
+	}
+}
+
+// Overlapping and overflowing runs must not name a member twice, nor make the
+// server expand 4 billion of them.
+func TestHostileRunsAreRefused(t *testing.T) {
+	for want, rs := range map[string]Runs{
+		"empty":             nil,
+		"empty run":         {{Namespace: "job", First: 1}},
+		"not a process of":  {{Namespace: "other", Count: 1}},
+		"twice":             {{Namespace: "job", Count: 3}, {Namespace: "job", First: 2, Count: 1}},
+		"is beyond":         {{Namespace: "job", First: 7, Count: 2}},
+		"rank 8589934589 i": {{Namespace: "job", First: 1<<32 - 1, Count: 1<<32 - 1}},
+	} {
+		if err := rs.Check("job", 8); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: got %v, want %q", rs, err, want)
+		}
+	}
+}
+
+func FuzzReader(f *testing.F) {
+	for _, b := range []any{Empty{}, PutBody{Key: "k", Value: []byte("v")}, FailureBody{Code: CodeGroup, Missing: []uint32{1}},
+		WelcomeBody{Size: 2, Dead: []EventBody{{Kind: 1, Rank: 1, Reason: "r"}}}} {
+		frame, err := Encode(Put, 1, b)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(frame)
+		f.Add(append(frame, frame[:len(frame)/2]...))
+	}
+	f.Add([]byte{0, 0, 0, 1, 0x9f})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r := NewReader(bytes.NewReader(b), 1<<16)
+		for {
+			m, err := r.Next()
+			if err != nil {
+				return
+			}
+			for _, decode := range []func() error{
+				try[HelloBody](m), try[WelcomeBody](m), try[RefusedBody](m), try[PutBody](m), try[GetBody](m), try[ValueBody](m),
+				try[JoinBody](m), try[ConstructedBody](m), try[CancelBody](m), try[NameBody](m), try[PublishBody](m),
+				try[LookupBody](m), try[NamesBody](m), try[PsetBody](m), try[FailureBody](m), try[EventBody](m),
+			} {
+				if err := decode(); err != nil {
+					t.Errorf("%x: %v", m.Body, err)
+				}
+			}
+			if rs, err := Decode[Runs](m.Body); err == nil && rs.Check("job", 1000) == nil {
+				if got := rs.Ranks(); len(got) == 0 || len(got) > 1000 || rs.Index(got[len(got)-1]) != len(got)-1 {
+					t.Errorf("runs %v are ranks %v", rs, got)
+				}
+			}
+		}
+	})
+}
+
+// try decodes m as a B; what decodes must survive a round trip.
+func try[B any](m Message) func() error {
+	return func() error {
+		b, err := Decode[B](m.Body)
+		if err != nil {
+			return nil // refused: that is fine
+		}
+		once, err := EncodeBody(b)
+		if err != nil {
+			return err
+		}
+		again, err := Decode[B](once)
+		if err != nil {
+			return err
+		}
+		twice, err := EncodeBody(again)
+		if err == nil && !bytes.Equal(once, twice) {
+			err = errors.New("a round trip changes it")
+		}
+		return err
+	}
+}
+
+func FuzzParseRanks(f *testing.F) {
+	for _, s := range []string{"0-3,7", "1", "3-1", "", ",", "0-4294967295", "-1", "1-2-3", " 1 , 2 - 3 ", "0,0"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		ranks, err := ParseRanks(s)
+		if (err == nil) == (len(ranks) == 0) {
+			t.Errorf("%q: %d ranks, %v", s, len(ranks), err)
+		}
+		seen := map[uint32]bool{}
+		for _, r := range ranks {
+			if r >= MaxElements || seen[r] {
+				t.Errorf("%q: rank %d", s, r)
+			}
+			seen[r] = true
+		}
+	})
+}

@@ -1,0 +1,103 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ferrympi/ferry/framework"
+)
+
+func TestParsePset(t *testing.T) {
+	for _, c := range []struct {
+		in, name string
+		ranks    []uint32
+		err      string
+	}{
+		{in: "ocean=0-3,7", name: "ocean", ranks: []uint32{0, 1, 2, 3, 7}},
+		{in: "Air Model=3,1", name: "Air Model", ranks: []uint32{3, 1}},
+		{in: "a=b=2", name: "a=b", ranks: []uint32{2}},
+		{in: "app://x = 0 - 1 , 4", name: "app://x", ranks: []uint32{0, 1, 4}},
+		{in: "ocean", err: "want NAME=RANKS"},
+		{in: "=1", err: "needs a name"},
+		{in: "ocean=", err: "empty item"},
+		{in: "ocean=1,,2", err: "empty item"},
+		{in: "ocean=3-1", err: "runs backwards"},
+		{in: "ocean=1,0-2", err: "rank 1 is there twice"},
+		{in: "ocean=x", err: `"x" is not a rank`},
+		{in: "ocean=-1", err: `"" is not a rank`},
+		{in: "ocean=99999999999", err: "is not a rank"},
+		{in: "ocean=0-2000000", err: "over the limit"},
+		{in: "MPI://x=1", err: "reserved"},
+		{in: "mpix://x=1", err: "reserved"},
+		{in: strings.Repeat("n", 2000) + "=1", err: "the limit is 1024"},
+	} {
+		name, ranks, err := ParsePset(c.in)
+		if c.err != "" {
+			if !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), c.err) {
+				t.Errorf("%.40q: got %v, want ErrConfig with %q", c.in, err, c.err)
+			}
+			continue
+		}
+		if err != nil || name != c.name || !slices.Equal(ranks, c.ranks) {
+			t.Errorf("%q: got %q %v, %v", c.in, name, ranks, err)
+		}
+	}
+}
+
+func TestOptionsThatMakeNoSense(t *testing.T) {
+	for want, opt := range map[string]Options{
+		"a job of 0 processes":   {},
+		"a job of 200000 proc":   {Size: 200_000},
+		"rank 4 is beyond":       {Size: 4, Psets: []Pset{{"a", []uint32{0, 4}}}},
+		"rank 1 is there twice":  {Size: 4, Psets: []Pset{{"a", []uint32{1, 1}}}},
+		`"A" is there twice`:     {Size: 4, Psets: []Pset{{"a", []uint32{1}}, {"A", []uint32{2}}}},
+		"reserved":               {Size: 4, Psets: []Pset{{"mpi://WORLD", []uint32{1}}}},
+		"needs a name":           {Size: 4, Psets: []Pset{{"", []uint32{1}}}},
+		"a namespace of 5000 by": {Size: 4, Namespace: strings.Repeat("n", 5000)},
+	} {
+		if _, err := New(opt); !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want ErrConfig with %q", err, want)
+		}
+	}
+}
+
+func TestJobsDiffer(t *testing.T) {
+	a, err := New(Options{Size: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := New(Options{Size: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.Namespace() == b.Namespace() || a.token == b.token || len(a.token) < 32 {
+		t.Errorf("jobs %s and %s", a.Namespace(), b.Namespace())
+	}
+	if err := errors.Join(a.Close(), b.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+func FuzzParsePset(f *testing.F) {
+	f.Add("ocean=0-3,7")
+	f.Add("a=b=1")
+	f.Add("=")
+	f.Fuzz(func(t *testing.T, s string) {
+		name, ranks, err := ParsePset(s)
+		if err != nil {
+			if !errors.Is(err, framework.ErrConfig) {
+				t.Errorf("%q: %v is no ErrConfig", s, err)
+			}
+			return
+		}
+		// What was read can be written and read again.
+		list := strings.Trim(strings.ReplaceAll(fmt.Sprint(ranks), " ", ","), "[]")
+		again, ranks2, err := ParsePset(name + "=" + list)
+		if err != nil || again != name || !slices.Equal(ranks, ranks2) {
+			t.Errorf("%q: %q %v, then %q %v, %v", s, name, ranks, again, ranks2, err)
+		}
+	})
+}
