@@ -134,6 +134,23 @@ func TestFortyThousandLiveAtOnceAndMore(t *testing.T) {
 	}
 }
 
+// Offers that have run out of even indices may hold every odd one of several
+// windows: Reserve must neither search for ever nor give up.
+func TestReserveLooksBeyondWhatOffersWithhold(t *testing.T) {
+	table := NewTable(16)
+	var offers []*Offer
+	for range 3 {
+		offers = append(offers, table.Offer(maxOffer)) // 49149 of 65536 indices
+	}
+	l := reserve(t, table)
+	for _, o := range offers {
+		table.Release(o)
+	}
+	if s := table.State(l); s != Live {
+		t.Errorf("%v is %v", l, s)
+	}
+}
+
 func TestTableWidthIsClamped(t *testing.T) {
 	if NewTable(-3).size != 1 || NewTable(40).size != 1<<IndexBits {
 		t.Error("widths are not clamped")
