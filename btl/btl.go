@@ -105,10 +105,13 @@ type Module interface {
 	// called without the lock.
 	Blob() []byte
 
+	// Reach reports why the module does not reach peer, in words for `ferry
+	// explain`, or nil if Connect would be likely to succeed. It keeps nothing.
+	Reach(peer Peer) error
+
 	// Connect opens a path to peer. It doesn't wait: the endpoint may answer
-	// "would block" until the peer has answered. An error is a reason why this
-	// module does not reach that peer, in words for `ferry explain`; nothing is
-	// kept then.
+	// "would block" until the peer has answered. An error is like
+	// Reach's; nothing is kept then.
 	Connect(peer Peer) (Endpoint, error)
 
 	// Device names what carries the frames, for explain: "/dev/shm/...", "eth0".

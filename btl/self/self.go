@@ -78,10 +78,18 @@ func (m *module) Blob() []byte { return []byte{} } // nobody needs an address to
 
 func (m *module) Device() string { return "memory" }
 
+// Reach: nobody but the process itself.
+func (m *module) Reach(peer btl.Peer) error {
+	if peer.Proc != m.env.Identity.Proc {
+		return errors.New("serves the process itself only")
+	}
+	return nil
+}
+
 // Connect makes the ring at the first use.
 func (m *module) Connect(peer btl.Peer) (btl.Endpoint, error) {
-	if peer.Proc != m.env.Identity.Proc {
-		return nil, errors.New("serves the process itself only")
+	if err := m.Reach(peer); err != nil {
+		return nil, err
 	}
 	if m.producer == nil {
 		header, cells := ring.OnHeap(m.cells)

@@ -240,18 +240,35 @@ func (m *module) attach(name string, nonce uint64) (*remote, error) {
 	return &remote{seg, mapped, box}, nil
 }
 
-// Connect maps the peer's inbox and asks for a ring. The peer is on this node if
-// that works.
-func (m *module) Connect(peer btl.Peer) (btl.Endpoint, error) {
+// reach maps the peer's inbox: the peer is on this node if that works.
+func (m *module) reach(peer btl.Peer) (*remote, error) {
 	if peer.Proc == m.env.Identity.Proc {
-		return nil, errors.New("a process is no peer of itself here")
-	}
-	if e := m.out[peer.ID]; e != nil {
-		e.Close()
+		return nil, errors.New("a process needs no shared memory with itself")
 	}
 	far, err := m.attach(string(peer.Blob), peer.Nonce)
 	if err != nil {
 		return nil, fmt.Errorf("not on this node, or %s is not shared: %w", m.dir, err)
+	}
+	return far, nil
+}
+
+// Reach maps the peer's inbox for a moment.
+func (m *module) Reach(peer btl.Peer) error {
+	far, err := m.reach(peer)
+	if err == nil {
+		far.Close()
+	}
+	return err
+}
+
+// Connect maps the peer's inbox and asks for a ring.
+func (m *module) Connect(peer btl.Peer) (btl.Endpoint, error) {
+	if e := m.out[peer.ID]; e != nil {
+		e.Close()
+	}
+	far, err := m.reach(peer)
+	if err != nil {
+		return nil, err
 	}
 	slots := far.box.Slots()
 	for i := range slots {

@@ -1,0 +1,153 @@
+package ob1
+
+import (
+	"fmt"
+
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/match"
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// comm is one communicator.
+type comm struct {
+	m       *Module
+	spec    pml.CommSpec
+	peers   []*peer // by rank; nil until used
+	queues  [pml.Planes]match.Queues[request, message]
+	probes  []*progress.Completion // of blocked probes; completed at an arrival
+	pending int                    // requests that are not complete
+	closing bool
+}
+
+// peer is one rank of one communicator.
+type peer struct {
+	proc     *proc
+	rank     int
+	exchange cid.Exchange
+	sendSeq  uint32 // of the next message to it
+	recvSeq  uint32 // of the next message from it
+	match    [pml.Planes]match.Peer[request, message]
+}
+
+// AddComm implements pml.Module.
+func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
+	if spec.Rank < 0 || spec.Rank >= len(spec.Group) || spec.Group[spec.Rank] != m.self {
+		return nil, fmt.Errorf("%w: pml ob1: rank %d is not this process", framework.ErrGroup, spec.Rank)
+	}
+	if spec.Indices != nil && len(spec.Indices) != len(spec.Group) {
+		return nil, fmt.Errorf("%w: pml ob1: %d indices for %d members", framework.ErrGroup, len(spec.Indices), len(spec.Group))
+	}
+	m.engine.Lock()
+	defer m.engine.Unlock()
+	if m.byID[spec.ID] != nil {
+		return nil, fmt.Errorf("%w: pml ob1: communicator %v exists", framework.ErrGroup, spec.ID)
+	}
+	for rank, id := range spec.Group {
+		if id != m.self && !m.proc(id).known {
+			return nil, fmt.Errorf("%w: pml ob1: rank %d (%v) has not been learnt", framework.ErrGroup, rank, m.env.Worlds.Proc(id))
+		}
+	}
+	c := &comm{m: m, spec: spec, peers: make([]*peer, len(spec.Group))}
+	for _, id := range spec.Group {
+		m.proc(id).users++
+	}
+	m.byID[spec.ID] = c
+	index := int(spec.Local.Index())
+	for len(m.comms) <= index {
+		m.comms = append(m.comms, make([]*comm, max(64, len(m.comms)))...)
+	}
+	m.comms[index] = c
+	m.deliverParked(c)
+	return c, nil
+}
+
+// peer returns a rank's state, and makes it at the first use. Lock held.
+func (c *comm) peer(rank int) *peer {
+	if p := c.peers[rank]; p != nil {
+		return p
+	}
+	p := &peer{proc: c.m.proc(c.spec.Group[rank]), rank: rank, exchange: cid.NewExchange(cid.Inline)}
+	switch {
+	case c.spec.Agreed || rank == c.spec.Rank:
+		p.exchange.Preset(c.spec.Local)
+	case c.spec.Indices != nil:
+		p.exchange.Preset(c.spec.Indices[rank])
+	}
+	c.peers[rank] = p
+	return p
+}
+
+// rankOf returns the rank of a process, or -1.
+func (c *comm) rankOf(id framework.ProcID) int {
+	for rank, x := range c.spec.Group {
+		if x == id {
+			return rank
+		}
+	}
+	return -1
+}
+
+// Close implements pml.Comm.
+func (c *comm) Close() {
+	m := c.m
+	m.engine.Lock()
+	defer m.engine.Unlock()
+	if c.closing {
+		return
+	}
+	c.closing = true
+	if c.pending == 0 {
+		c.remove()
+	}
+}
+
+// remove takes the communicator out. Lock held.
+func (c *comm) remove() {
+	m := c.m
+	delete(m.byID, c.spec.ID)
+	m.comms[c.spec.Local.Index()] = nil
+	m.gone.Add(c.spec.ID)
+	m.table.Close(c.spec.Local)
+	for _, id := range c.spec.Group {
+		m.proc(id).users--
+	}
+	for plane := range c.queues {
+		c.queues[plane].Unexpected(func(msg *match.Message[message]) {
+			c.queues[plane].Take(msg)
+			m.discard(msg.Owner)
+		})
+	}
+}
+
+// discard drops an unexpected message that nobody will receive.
+func (m *Module) discard(msg *message) {
+	msg.p.proc.stats.Dropped++
+	if msg.offer {
+		msg.p.proc.control(acceptFrame(msg.handle, 0, 0))
+	}
+	m.freeMessage(msg)
+}
+
+// dropOffers forgets offers of a process that can't fulfil them any more.
+func (c *comm) dropOffers(p *proc) {
+	for plane := range c.queues {
+		q := &c.queues[plane]
+		q.Unexpected(func(msg *match.Message[message]) {
+			if msg.Owner.offer && msg.Owner.p.proc == p {
+				q.Take(msg)
+				c.m.freeMessage(msg.Owner)
+			}
+		})
+	}
+}
+
+// wakeProbes has blocked probes look again. Lock held.
+func (c *comm) wakeProbes() {
+	for _, p := range c.probes {
+		if !p.Done() {
+			c.m.engine.Complete(p)
+		}
+	}
+}

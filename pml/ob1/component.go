@@ -1,0 +1,79 @@
+// Package ob1 is the PML that runs over any set of BTLs: it matches messages
+// itself (package match) and moves them by two protocols.
+//
+//   - eager: header and payload in one frame, at once. A receiver that has no
+//     receive for it yet copies the payload.
+//   - rendezvous: an offer goes first. When a receive matches, the receiver
+//     accepts, and the sender pushes the payload in frames that both sides copy
+//     at the same time. Large messages and synchronous sends use it.
+//
+// docs/wire.md describes the frames. Per peer, all frames travel on one BTL, in
+// order; which one is decided at the first message, among the modules that reach
+// the peer, by exclusivity and then latency.
+//
+// Everything is guarded by the progress engine's lock. Methods whose comment says
+// "lock held" are called with it.
+package ob1
+
+import (
+	"context"
+
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// WireVersion is the version of ob1's frames. Peers with another one can't talk.
+const WireVersion = 1
+
+// tagMax is the largest tag of a user: what MPI programs expect of a 32-bit tag.
+const tagMax = 1<<31 - 1
+
+// tombstones is how many closed communicators are remembered (16 bytes each):
+// enough for messages that are late by as many closes.
+const tombstones = 1 << 16
+
+// Component returns the component for the registry.
+func Component() pml.Component { return component{} }
+
+type component struct{}
+
+func (component) Info() framework.Info {
+	return framework.Info{
+		Kind:     framework.PML,
+		Name:     "ob1",
+		Version:  "1.0.0",
+		Summary:  "matching and protocols of its own, over any BTL",
+		Priority: 20,
+	}
+}
+
+func (component) Params() any { return nil }
+
+// Probe finds nothing that could be missing: which BTLs work shows when they open.
+func (component) Probe(context.Context, any) framework.Verdict { return framework.Usable() }
+
+func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
+	m := &Module{
+		env:    env,
+		engine: env.Engine,
+		hooks:  env.Hooks,
+		table:  cid.NewTable(cid.IndexBits),
+		gone:   cid.NewTombstones(tombstones),
+		procs:  map[framework.ProcID]*proc{},
+		byID:   map[cid.Extended]*comm{},
+		parked: parked{byID: map[cid.Extended][]parkedFrame{}, byLocal: map[cid.Local][]parkedFrame{}},
+	}
+	m.self = env.Worlds.ID(env.Identity.Proc)
+	btls, err := env.OpenBTLs(m)
+	if err != nil {
+		return nil, err
+	}
+	m.btls = btls
+	m.byPreference = preferred(btls)
+	m.card = m.makeCard()
+	self := m.proc(m.self)
+	self.known, self.card = true, m.card
+	m.engine.Add(m)
+	return m, nil
+}

@@ -1,0 +1,312 @@
+package ob1
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/match"
+	"github.com/ferrympi/ferry/pml"
+)
+
+var frameNames = [...]string{"", "match", "offer", "accept", "data", "cid", "withdraw", "withdrawn"}
+
+// Frame implements btl.Inbound: one frame from this process. Lock held. What it
+// says is a stranger's word: an error ends the path.
+func (p *proc) Frame(f []byte) error {
+	m := p.m
+	if len(f) == 0 {
+		return errors.New("empty frame")
+	}
+	switch typ := f[0]; typ {
+	case frameMatch, frameOffer:
+		in, err := parseMessage(f)
+		if err != nil {
+			return err
+		}
+		return p.message(&in, f)
+
+	case frameData:
+		if len(f) < dataSize {
+			return errShort(f)
+		}
+		r := m.lookup(le.Uint64(f[8:]))
+		if r == nil || r.p == nil || r.p.proc != p {
+			return errors.New("payload for no receive")
+		}
+		return r.data(f[dataSize:], int64(le.Uint64(f[16:])))
+
+	case frameAccept:
+		if len(f) < acceptSize {
+			return errShort(f)
+		}
+		r, limit := m.lookup(le.Uint64(f[8:])), int64(le.Uint64(f[24:]))
+		if r == nil || !r.send || r.p.proc != p || r.state != offered && r.state != withdrawn {
+			return errors.New("answer to no offer")
+		}
+		if limit < 0 || limit > r.buf.Len() {
+			return fmt.Errorf("answer asks for %d bytes of %d", limit, r.buf.Len())
+		}
+		r.accepted(le.Uint64(f[16:]), limit)
+		return nil
+
+	case frameCID:
+		if len(f) < cidSize {
+			return errShort(f)
+		}
+		id := cid.Extended{Base: le.Uint64(f[16:]), Sub: le.Uint64(f[24:])}
+		c := m.byID[id]
+		if c == nil {
+			return nil // closed here meanwhile
+		}
+		q, err := c.from(p, le.Uint32(f[4:]))
+		if err != nil {
+			return err
+		}
+		m.hook(pml.Event{Kind: pml.EventControl, Peer: p.id, Comm: id, Note: "cid"})
+		if q.exchange.RecvReply(cid.Local(le.Uint32(f[8:])))&cid.Conflict != 0 {
+			return fmt.Errorf("two indices for communicator %v", id)
+		}
+		return nil
+
+	case frameWithdraw, frameWithdrawn:
+		if len(f) < withdrawSize {
+			return errShort(f)
+		}
+		handle := le.Uint64(f[8:])
+		if typ == frameWithdraw {
+			m.withdraw(p, handle)
+			return nil
+		}
+		r := m.lookup(handle)
+		if r == nil || !r.send || r.p.proc != p || r.state != withdrawn {
+			return errors.New("withdrawal of no offer")
+		}
+		r.canceled()
+		return nil
+
+	default:
+		return fmt.Errorf("frame of unknown type %d", typ)
+	}
+}
+
+// message finds the communicator of a message. f is the whole frame.
+func (p *proc) message(in *inMessage, f []byte) error {
+	if in.flags&flagExtended != 0 {
+		return p.extended(in, f)
+	}
+	m := p.m
+	if index := int(in.ctx.Index()); index < len(m.comms) {
+		if c := m.comms[index]; c != nil && c.spec.Local == in.ctx {
+			return c.arrived(p, in)
+		}
+	}
+	return p.unknown(in, f)
+}
+
+// from returns the peer that claims to be rank, which must be process p.
+func (c *comm) from(p *proc, rank uint32) (*peer, error) {
+	if int64(rank) >= int64(len(c.peers)) {
+		return nil, fmt.Errorf("rank %d of %d in communicator %v", rank, len(c.peers), c.spec.ID)
+	}
+	q := c.peers[rank]
+	if q == nil {
+		q = c.peer(int(rank))
+	}
+	if q.proc != p {
+		return nil, fmt.Errorf("claims to be rank %d of communicator %v, and is not", rank, c.spec.ID)
+	}
+	return q, nil
+}
+
+// arrived matches a message of process p. Lock held.
+func (c *comm) arrived(p *proc, in *inMessage) error {
+	q, err := c.from(p, in.source)
+	if err != nil {
+		return err
+	}
+	if in.seq != q.recvSeq {
+		return fmt.Errorf("message %d of rank %d on communicator %v came instead of %d", in.seq, q.rank, c.spec.ID, q.recvSeq)
+	}
+	q.recvSeq++
+	if in.withdrawn {
+		return nil
+	}
+	p.stats.Received++
+	p.stats.RecvBytes += uint64(in.length)
+	plane := in.plane()
+	node := c.queues[plane].Arrive(&q.match[plane], int(in.tag))
+	if node == nil {
+		c.keep(q, in)
+		return nil
+	}
+	r := node.Owner
+	r.p = q
+	if in.offer {
+		r.accept(in.length, in.handle, int(in.tag))
+	} else {
+		r.deliver(in.payload, int(in.tag))
+	}
+	return nil
+}
+
+// extended takes a message that names its communicator by the extended id. f is
+// the whole frame.
+func (p *proc) extended(in *inMessage, f []byte) error {
+	m := p.m
+	c := m.byID[in.id]
+	if c == nil {
+		if m.gone.Has(in.id) {
+			p.drop(in)
+			return nil
+		}
+		m.parked.byID[in.id] = append(m.parked.byID[in.id], parkedFrame{from: p, frame: slices.Clone(f)})
+		m.parked.count++
+		return nil
+	}
+	q, err := c.from(p, in.source)
+	if err != nil {
+		return err
+	}
+	act := q.exchange.RecvExtended(in.local)
+	if act&cid.Conflict != 0 {
+		return fmt.Errorf("two indices for communicator %v", in.id)
+	}
+	if act&cid.Reply != 0 {
+		p.control(cidFrame(in.id, c.spec.Rank, c.spec.Local))
+	}
+	return c.arrived(p, in)
+}
+
+// unknown takes a message whose index is no communicator's: one that is about to
+// be made here, or one that has been closed.
+func (p *proc) unknown(in *inMessage, f []byte) error {
+	m := p.m
+	switch m.table.State(in.ctx) {
+	case cid.Withheld, cid.Live:
+		m.parked.byLocal[in.ctx] = append(m.parked.byLocal[in.ctx], parkedFrame{from: p, frame: slices.Clone(f)})
+		m.parked.count++
+	default:
+		p.drop(in)
+	}
+	return nil
+}
+
+// drop counts a message for a communicator that is gone. Its sender is told that
+// it is done.
+func (p *proc) drop(in *inMessage) {
+	if in.withdrawn {
+		return
+	}
+	p.stats.Dropped++
+	if in.offer {
+		p.control(acceptFrame(in.handle, 0, 0))
+	}
+}
+
+// parked are messages for communicators that do not exist here yet.
+type parked struct {
+	byID    map[cid.Extended][]parkedFrame
+	byLocal map[cid.Local][]parkedFrame
+	count   int
+}
+
+type parkedFrame struct {
+	from      *proc
+	frame     []byte
+	withdrawn bool // an offer that its sender has taken back; it keeps its place in the sequence
+}
+
+// deliverParked hands over what came before the communicator was made, and drops
+// what waits for indices that became nothing.
+func (m *Module) deliverParked(c *comm) {
+	if m.parked.count == 0 {
+		return
+	}
+	// Compact messages follow extended ones of the same sender, never the other way.
+	waiting := append(m.parked.byID[c.spec.ID], m.parked.byLocal[c.spec.Local]...)
+	delete(m.parked.byID, c.spec.ID)
+	delete(m.parked.byLocal, c.spec.Local)
+	m.parked.count -= len(waiting)
+	for _, w := range waiting {
+		m.replay(w)
+	}
+	for local, frames := range m.parked.byLocal {
+		if s := m.table.State(local); s != cid.Withheld && s != cid.Live {
+			delete(m.parked.byLocal, local)
+			m.parked.count -= len(frames)
+			for _, w := range frames {
+				m.replay(w) // which drops it
+			}
+		}
+	}
+}
+
+func (m *Module) replay(w parkedFrame) {
+	in, err := parseMessage(w.frame)
+	if err == nil {
+		in.withdrawn = w.withdrawn
+		err = w.from.message(&in, w.frame)
+	}
+	if err != nil {
+		w.from.fail(&framework.TransportError{Component: "pml ob1", Peer: w.from.String(), Op: "receive", Err: err})
+	}
+}
+
+// withdraw gives an offer of process p back, if it has not matched. Lock held.
+func (m *Module) withdraw(p *proc, handle uint64) {
+	for _, c := range m.byID {
+		for plane := range c.queues {
+			if msg := c.offer(p, handle, plane); msg != nil {
+				c.queues[plane].Take(&msg.node)
+				m.freeMessage(msg)
+				p.control(withdrawFrame(frameWithdrawn, handle))
+				return
+			}
+		}
+	}
+	if m.parked.withdraw(p, handle) {
+		p.control(withdrawFrame(frameWithdrawn, handle))
+	}
+	// Otherwise it has matched, and the sender has been told, or will be.
+}
+
+// offer finds an unexpected offer by its sender and handle, or nil.
+func (c *comm) offer(p *proc, handle uint64, plane int) (found *message) {
+	c.queues[plane].Unexpected(func(msg *match.Message[message]) {
+		if o := msg.Owner; o.offer && o.handle == handle && o.p.proc == p {
+			found = o
+		}
+	})
+	return found
+}
+
+// withdraw marks a parked offer as taken back, and reports whether it was there.
+func (k *parked) withdraw(p *proc, handle uint64) bool {
+	mark := func(frames []parkedFrame) bool {
+		for i := range frames {
+			w := &frames[i]
+			if w.from != p || w.withdrawn || w.frame[0] != frameOffer {
+				continue
+			}
+			if in, err := parseMessage(w.frame); err == nil && in.handle == handle {
+				w.withdrawn = true
+				return true
+			}
+		}
+		return false
+	}
+	for _, frames := range k.byID {
+		if mark(frames) {
+			return true
+		}
+	}
+	for _, frames := range k.byLocal {
+		if mark(frames) {
+			return true
+		}
+	}
+	return false
+}

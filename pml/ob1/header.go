@@ -1,0 +1,177 @@
+package ob1
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// Frame types, byte 0 of every frame. docs/wire.md is the reference.
+const (
+	frameMatch     = 1 // message, eager
+	frameOffer     = 2 // message, rendezvous: length and handle instead of payload
+	frameAccept    = 3 // the receive has matched: send that much, to this handle
+	frameData      = 4 // payload of an accepted message
+	frameCID       = 5 // the sender's index of a communicator
+	frameWithdraw  = 6 // the sender wants an offer back
+	frameWithdrawn = 7 // it has it
+)
+
+// Bits of byte 1 of frameMatch and frameOffer.
+const (
+	flagPlane    = 0x03 // pml.Plane
+	flagExtended = 0x04 // the extended id follows the header
+)
+
+const (
+	matchSize    = 24 // header of frameMatch and frameOffer
+	extendedSize = 24 // extended id and the sender's index, behind the header
+	offerSize    = 16 // length and handle, behind that
+	acceptSize   = 32
+	dataSize     = 24
+	cidSize      = 32
+	withdrawSize = 16
+	maxHeader    = matchSize + extendedSize + offerSize
+)
+
+var le = binary.LittleEndian
+
+// header is the part that all messages have.
+type header struct {
+	flags  byte
+	ctx    cid.Local // the receiver's index; not used with flagExtended
+	tag    int32
+	source uint32 // rank of the sender in the communicator
+	seq    uint32 // of the sender's messages to this receiver on this communicator
+}
+
+// putHeader writes a header of matchSize bytes. Bytes 2 and 3 are the
+// destination's endpoint, 20 to 23 the source's endpoint and the lane: always 0
+// for communicators of whole processes.
+func putHeader(b []byte, typ byte, h header) {
+	_ = b[matchSize-1]
+	le.PutUint32(b[0:], uint32(typ)|uint32(h.flags)<<8)
+	le.PutUint32(b[4:], uint32(h.ctx))
+	le.PutUint32(b[8:], uint32(h.tag))
+	le.PutUint32(b[12:], h.source)
+	le.PutUint64(b[16:], uint64(h.seq))
+}
+
+func getHeader(b []byte) header {
+	_ = b[matchSize-1]
+	return header{
+		flags:  b[1],
+		ctx:    cid.Local(le.Uint32(b[4:])),
+		tag:    int32(le.Uint32(b[8:])),
+		source: le.Uint32(b[12:]),
+		seq:    le.Uint32(b[16:]),
+	}
+}
+
+func (h header) plane() pml.Plane { return pml.Plane(h.flags & flagPlane) }
+
+// putExtended writes extendedSize bytes.
+func putExtended(b []byte, id cid.Extended, local cid.Local) {
+	le.PutUint64(b[0:], id.Base)
+	le.PutUint64(b[8:], id.Sub)
+	le.PutUint64(b[16:], uint64(local))
+}
+
+func getExtended(b []byte) (cid.Extended, cid.Local) {
+	return cid.Extended{Base: le.Uint64(b[0:]), Sub: le.Uint64(b[8:])}, cid.Local(le.Uint32(b[16:]))
+}
+
+func putOffer(b []byte, length int64, handle uint64) {
+	le.PutUint64(b[0:], uint64(length))
+	le.PutUint64(b[8:], handle)
+}
+
+// inMessage is a decoded frameMatch or frameOffer.
+type inMessage struct {
+	header
+	id      cid.Extended // with flagExtended
+	local   cid.Local    // the sender's index, with flagExtended
+	offer   bool
+	length  int64  // of the whole message
+	handle  uint64 // the sender's, of an offer
+	payload []byte // of an eager message; the BTL's
+
+	withdrawn bool // see parkedFrame
+}
+
+// parseMessage decodes a frameMatch or frameOffer with all that may follow the
+// header. It reads each byte once.
+func parseMessage(f []byte) (m inMessage, err error) {
+	if len(f) < matchSize {
+		return m, errShort(f)
+	}
+	m.offer = f[0] == frameOffer
+	m.header = getHeader(f)
+	if m.flags&^(flagPlane|flagExtended) != 0 || int(m.plane()) >= pml.Planes {
+		return m, fmt.Errorf("message with flags %#x", m.flags)
+	}
+	f = f[matchSize:]
+	if m.flags&flagExtended != 0 {
+		if len(f) < extendedSize {
+			return m, errShort(f)
+		}
+		m.id, m.local = getExtended(f)
+		f = f[extendedSize:]
+	}
+	if !m.offer {
+		m.payload, m.length = f, int64(len(f))
+		return m, nil
+	}
+	if len(f) < offerSize {
+		return m, errShort(f)
+	}
+	m.length, m.handle = int64(le.Uint64(f)), le.Uint64(f[8:])
+	if m.length < 0 {
+		return m, errors.New("offer of a negative length")
+	}
+	return m, nil
+}
+
+func errShort(f []byte) error { return fmt.Errorf("frame ends after %d bytes", len(f)) }
+
+// control is a frame without payload of a message, small enough to be kept by
+// value while the path is blocked.
+type control struct {
+	size int
+	b    [cidSize]byte
+}
+
+func acceptFrame(sender, receiver uint64, limit int64) (c control) {
+	c.size = acceptSize
+	c.b[0] = frameAccept
+	le.PutUint64(c.b[8:], sender)
+	le.PutUint64(c.b[16:], receiver)
+	le.PutUint64(c.b[24:], uint64(limit))
+	return c
+}
+
+func cidFrame(id cid.Extended, rank int, local cid.Local) (c control) {
+	c.size = cidSize
+	c.b[0] = frameCID
+	le.PutUint32(c.b[4:], uint32(rank))
+	le.PutUint32(c.b[8:], uint32(local))
+	le.PutUint64(c.b[16:], id.Base)
+	le.PutUint64(c.b[24:], id.Sub)
+	return c
+}
+
+func withdrawFrame(typ byte, handle uint64) (c control) {
+	c.size = withdrawSize
+	c.b[0] = typ
+	le.PutUint64(c.b[8:], handle)
+	return c
+}
+
+func putData(b []byte, handle uint64, offset int64) {
+	le.PutUint64(b[0:], frameData)
+	le.PutUint64(b[8:], handle)
+	le.PutUint64(b[16:], uint64(offset))
+}

@@ -1,0 +1,263 @@
+package ob1
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/match"
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// Module is ob1 in one process. Everything is guarded by the engine's lock.
+type Module struct {
+	env    pml.Env
+	engine *progress.Engine
+	hooks  pml.Hooks
+	self   framework.ProcID
+	card   pml.Card
+
+	btls         []pml.OpenBTL
+	byPreference []int // indices of btls
+
+	comms    []*comm // by index
+	byID     map[cid.Extended]*comm
+	table    *cid.Table
+	gone     *cid.Tombstones
+	procs    map[framework.ProcID]*proc
+	parked   parked
+	failures int // processes with an error
+
+	requests     []*request // all there are, by slot
+	free         *request
+	freeMessages *message
+	pool         pool
+	sends        int // that are not complete
+
+	busy  []*proc // that have something to send
+	spare []*proc // busy's other backing array
+}
+
+// Offer implements pml.Module.
+func (m *Module) Offer() pml.Offer {
+	return pml.Offer{PML: "ob1", Version: WireVersion, Priority: component{}.Info().Priority}
+}
+
+// Card implements pml.Module.
+func (m *Module) Card() pml.Card { return m.card }
+
+func (m *Module) makeCard() pml.Card {
+	card := pml.Card{Nonce: m.env.Nonce}
+	for _, b := range m.btls {
+		if blob := b.Module.Blob(); blob != nil {
+			card.Addresses = append(card.Addresses, btl.Address{Component: b.Name, Blob: blob})
+		}
+	}
+	return card
+}
+
+// CIDs implements pml.Module.
+func (m *Module) CIDs() *cid.Table { return m.table }
+
+// TagMax implements pml.Module.
+func (m *Module) TagMax() int { return tagMax }
+
+// Learn implements pml.Module.
+func (m *Module) Learn(id framework.ProcID, card pml.Card) error {
+	m.engine.Lock()
+	defer m.engine.Unlock()
+	p := m.proc(id)
+	if p.known && p.card.Nonce == card.Nonce {
+		return nil
+	}
+	if p.known && p.users > 0 {
+		return &framework.TransportError{Component: "pml ob1", Peer: p.String(), Op: "learn",
+			Err: fmt.Errorf("the process was restarted while %d communicators still use it", p.users)}
+	}
+	if p.endpoint != nil {
+		p.endpoint.Close()
+		p.endpoint = nil
+	}
+	if p.err != nil {
+		m.failures--
+	}
+	p.err, p.btl, p.source, p.direct = nil, nil, nil, false
+	p.known, p.card = true, card
+	return nil
+}
+
+// Accept implements btl.Receiver.
+func (m *Module) Accept(id framework.ProcID) btl.Inbound {
+	p := m.proc(id)
+	p.source = nil // there is a new path: ask for it again
+	return p
+}
+
+// Lost implements btl.Receiver.
+func (m *Module) Lost(id framework.ProcID, err error) { m.proc(id).fail(err) }
+
+// PeerFailed implements pml.Module.
+func (m *Module) PeerFailed(id framework.ProcID, reason string) {
+	m.engine.Lock()
+	defer m.engine.Unlock()
+	p := m.proc(id)
+	// What it had sent before is still there, and arrives.
+	for s := p.pollSource(); s != nil && s.Poll() > 0; {
+	}
+	p.fail(&procFailed{reason})
+}
+
+// Poll implements progress.Source: it sends what waits for a path.
+func (m *Module) Poll() (n int) {
+	if len(m.busy) == 0 {
+		return 0
+	}
+	work := m.busy
+	m.busy, m.spare = m.spare[:0], work
+	for _, p := range work {
+		p.busy = false
+		n += p.pump()
+		if !p.idle() {
+			p.markBusy()
+		}
+	}
+	clear(work)
+	return n
+}
+
+func (m *Module) hook(e pml.Event) {
+	if m.hooks != nil {
+		m.hooks.Event(e)
+	}
+}
+
+// Route implements pml.Module.
+func (m *Module) Route(id framework.ProcID) pml.Route {
+	m.engine.Lock()
+	defer m.engine.Unlock()
+	p := m.proc(id)
+	route := pml.Route{PML: "ob1"}
+	if !p.known {
+		return route
+	}
+	b := p.btl
+	if b == nil {
+		b, route.Rejected = p.route()
+	} else {
+		_, route.Rejected = p.route()
+	}
+	if b != nil {
+		route.Transport, route.Device = b.Name, b.Module.Device()
+	}
+	return route
+}
+
+// Stats implements pml.Module.
+func (m *Module) Stats() []pml.PeerStats {
+	m.engine.Lock()
+	defer m.engine.Unlock()
+	var all []pml.PeerStats
+	for _, p := range m.procs {
+		if p.stats.Sent+p.stats.Received+p.stats.Dropped > 0 {
+			all = append(all, p.stats)
+		}
+	}
+	return all
+}
+
+// Inspect implements pml.Module.
+func (m *Module) Inspect() pml.Inspection {
+	m.engine.Lock()
+	defer m.engine.Unlock()
+	ins := pml.Inspection{Parked: m.parked.count}
+	sends := map[*comm][]pml.Pending{}
+	for _, r := range m.requests {
+		if r.state == idle || r.state == complete || r.state == posted {
+			continue
+		}
+		state := stateNames[r.state]
+		if !r.send {
+			state = "receiving"
+		}
+		sends[r.c] = append(sends[r.c], pml.Pending{Peer: r.p.rank, Tag: r.tag, Bytes: r.buf.Len(), Plane: r.plane, State: state})
+	}
+	for _, c := range m.byID {
+		ci := pml.CommInspection{ID: c.spec.ID, Name: c.spec.Name, Local: c.spec.Local, Sends: sends[c]}
+		for plane := range c.queues {
+			q := &c.queues[plane]
+			post := func(r *match.Recv[request]) {
+				ci.Posted = append(ci.Posted, pml.Pending{Peer: r.Source, Tag: r.Tag, Bytes: r.Owner.buf.Len(), Plane: pml.Plane(plane), State: stateNames[posted]})
+			}
+			q.Posted(nil, post)
+			for _, p := range c.peers {
+				if p != nil {
+					q.Posted(&p.match[plane], post)
+				}
+			}
+			q.Unexpected(func(msg *match.Message[message]) {
+				state := "arrived"
+				if msg.Owner.offer {
+					state = stateNames[offered]
+				}
+				ci.Unexpected = append(ci.Unexpected, pml.Pending{Peer: msg.Source, Tag: msg.Tag, Bytes: msg.Owner.length, Plane: pml.Plane(plane), State: state})
+			})
+		}
+		ins.Comms = append(ins.Comms, ci)
+	}
+	return ins
+}
+
+// flushed reports whether nothing that was accepted depends on this process any
+// more. Lock held.
+func (m *Module) flushed() bool {
+	if m.sends > 0 {
+		return false
+	}
+	for _, p := range m.procs {
+		if !p.idle() || p.endpoint != nil && !p.endpoint.Idle() {
+			return false
+		}
+	}
+	return true
+}
+
+// flushTick is how often Flush looks again while peers have to act first.
+const flushTick = 200 * time.Microsecond
+
+// Flush implements pml.Module.
+func (m *Module) Flush(ctx context.Context) error {
+	tick := time.NewTicker(flushTick)
+	defer tick.Stop()
+	for {
+		m.engine.Lock()
+		m.engine.Progress()
+		done := m.flushed()
+		m.engine.Unlock()
+		if done {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
+}
+
+// Close implements pml.Module.
+func (m *Module) Close() error {
+	m.engine.Remove(m)
+	m.engine.Lock()
+	defer m.engine.Unlock()
+	for _, p := range m.procs {
+		if p.endpoint != nil {
+			p.endpoint.Close()
+			p.endpoint = nil
+		}
+	}
+	return nil
+}

@@ -1,0 +1,274 @@
+package ob1
+
+import (
+	"errors"
+	"fmt"
+	"sort"
+	"strings"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// proc is what this process knows of another one (or of itself): its card, the
+// path to it, and what waits for that path. It lives as long as the module.
+type proc struct {
+	m     *Module
+	id    framework.ProcID
+	known bool // the card has been learnt
+	card  pml.Card
+	users int // communicators that it is a member of
+
+	// direct: a message may be sent at once. There is a path, and nothing queues.
+	direct   bool
+	endpoint btl.Endpoint
+	btl      *pml.OpenBTL
+	eager    int // the largest eager frame
+	frame    int // the largest frame
+	source   progress.Source
+	err      error // it can't be reached any more, and why
+
+	controls []control   // that wait for the path
+	queue    requestList // sends of which nothing is out
+	pushing  requestList // accepted sends whose payload goes out
+	busy     bool        // in Module.busy
+	rejected []pml.Rejection
+
+	stats pml.PeerStats
+}
+
+func (m *Module) proc(id framework.ProcID) *proc {
+	p := m.procs[id]
+	if p == nil {
+		p = &proc{m: m, id: id}
+		p.stats.ID = id
+		m.procs[id] = p
+	}
+	return p
+}
+
+func (p *proc) String() string { return p.m.env.Worlds.Proc(p.id).String() }
+
+// preferred orders modules: exclusive ones first, then by latency.
+func preferred(btls []pml.OpenBTL) []int {
+	order := make([]int, len(btls))
+	for i := range order {
+		order[i] = i
+	}
+	sort.SliceStable(order, func(a, b int) bool {
+		x, y := btls[order[a]].Module.Caps(), btls[order[b]].Module.Caps()
+		if x.Exclusivity != y.Exclusivity {
+			return x.Exclusivity > y.Exclusivity
+		}
+		return x.LatencyNS < y.LatencyNS
+	})
+	return order
+}
+
+// connect opens a path, if there is none yet. Lock held.
+func (p *proc) connect() error {
+	if p.err != nil || p.endpoint != nil {
+		return p.err
+	}
+	p.rejected = p.rejected[:0]
+	for _, i := range p.m.byPreference {
+		b := &p.m.btls[i]
+		peer, err := p.peer(b.Name)
+		var ep btl.Endpoint
+		if err == nil {
+			ep, err = b.Module.Connect(peer)
+		}
+		if err != nil {
+			p.rejected = append(p.rejected, pml.Rejection{Name: b.Name, Reason: err.Error()})
+			continue
+		}
+		caps := b.Module.Caps()
+		p.endpoint, p.btl = ep, b
+		p.eager, p.frame = min(caps.EagerLimit, caps.FrameLimit), caps.FrameLimit
+		p.stats.Transport = b.Name
+		p.direct = p.queue.head == nil
+		p.m.hook(pml.Event{Kind: pml.EventTransportUp, Peer: p.id, Note: b.Name})
+		return nil
+	}
+	var why []string
+	for _, r := range p.rejected {
+		why = append(why, r.Name+": "+r.Reason)
+	}
+	if len(why) == 0 {
+		why = []string{"no BTL is open"}
+	}
+	p.fail(&framework.TransportError{Component: "pml ob1", Peer: p.String(), Op: "connect",
+		Err: fmt.Errorf("no transport reaches the process: %s", strings.Join(why, "; "))})
+	return p.err
+}
+
+// route finds the module that connect would take, and why not those before it,
+// without opening a path. Lock held.
+func (p *proc) route() (found *pml.OpenBTL, rejected []pml.Rejection) {
+	for _, i := range p.m.byPreference {
+		b := &p.m.btls[i]
+		if found != nil {
+			rejected = append(rejected, pml.Rejection{Name: b.Name, Reason: found.Name + " is preferred"})
+			continue
+		}
+		peer, err := p.peer(b.Name)
+		if err == nil {
+			err = b.Module.Reach(peer)
+		}
+		if err != nil {
+			rejected = append(rejected, pml.Rejection{Name: b.Name, Reason: err.Error()})
+			continue
+		}
+		found = b
+	}
+	return found, rejected
+}
+
+var errNoAddress = errors.New("the peer has no address for it: the component is not open there")
+
+// peer returns what a BTL needs to connect.
+func (p *proc) peer(component string) (btl.Peer, error) {
+	for _, a := range p.card.Addresses {
+		if a.Component == component {
+			return btl.Peer{ID: p.id, Proc: p.m.env.Worlds.Proc(p.id), Nonce: p.card.Nonce, Blob: a.Blob}, nil
+		}
+	}
+	return btl.Peer{}, errNoAddress
+}
+
+// pollSource is the source by which only this process's path is polled, or nil.
+func (p *proc) pollSource() progress.Source {
+	if p.source == nil && p.btl != nil {
+		if pp, ok := framework.As[btl.PeerPoller](p.btl.Module); ok {
+			p.source = pp.PeerSource(p.id)
+		}
+	}
+	return p.source
+}
+
+// control sends a control frame, now or when the path allows. Lock held.
+func (p *proc) control(c control) {
+	if p.connect() != nil {
+		return // the peer is gone, and so is what it waits for
+	}
+	p.m.hook(pml.Event{Kind: pml.EventControl, Peer: p.id, Note: frameNames[c.b[0]]})
+	if len(p.controls) == 0 {
+		if b := p.endpoint.Reserve(c.size); b != nil {
+			copy(b, c.b[:c.size])
+			p.endpoint.Commit(c.size)
+			return
+		}
+	}
+	p.controls = append(p.controls, c)
+	p.markBusy()
+}
+
+// markBusy has Module.Poll look after this process.
+func (p *proc) markBusy() {
+	if !p.busy {
+		p.busy = true
+		p.m.busy = append(p.m.busy, p)
+	}
+}
+
+// settle keeps direct up to date after a change of the queue.
+func (p *proc) settle() {
+	p.direct = p.err == nil && p.endpoint != nil && p.queue.head == nil
+}
+
+// pump sends what waits, as far as the path takes it: control frames, then new
+// messages in their order, then payload. It returns how much went. Lock held.
+func (p *proc) pump() (n int) {
+	if p.err != nil || p.endpoint == nil {
+		return 0
+	}
+	sent := 0
+	for _, c := range p.controls {
+		b := p.endpoint.Reserve(c.size)
+		if b == nil {
+			break
+		}
+		copy(b, c.b[:c.size])
+		p.endpoint.Commit(c.size)
+		sent++
+	}
+	n = sent
+	if sent > 0 {
+		p.controls = append(p.controls[:0], p.controls[sent:]...)
+	}
+	if len(p.controls) > 0 {
+		return n
+	}
+	for p.queue.head != nil && p.queue.head.first() {
+		n++
+	}
+	if p.queue.head == nil {
+		p.settle()
+	}
+	for p.pushing.head != nil {
+		k := p.pushing.head.push()
+		if k == 0 {
+			break
+		}
+		n += k
+	}
+	return n
+}
+
+// idle reports whether nothing waits for the path.
+func (p *proc) idle() bool {
+	return len(p.controls) == 0 && p.queue.head == nil && p.pushing.head == nil
+}
+
+// fail ends everything that is pending with this process. Lock held.
+func (p *proc) fail(err error) {
+	if p.err != nil {
+		return
+	}
+	p.err = err
+	p.m.failures++
+	p.direct = false
+	p.controls = nil
+	p.queue, p.pushing = requestList{}, requestList{}
+	if p.endpoint != nil {
+		p.endpoint.Close()
+		p.endpoint = nil
+		p.m.hook(pml.Event{Kind: pml.EventTransportOut, Peer: p.id, Note: err.Error()})
+	}
+	for _, r := range p.m.requests {
+		switch {
+		case r.state == idle || r.state == complete:
+		case r.p != nil && r.p.proc == p:
+			if r.state == posted {
+				r.c.queues[r.plane].Cancel(&r.node)
+			}
+			r.fail(r.c.explain(err, r.p.rank))
+		case r.p == nil && r.state == posted: // from any source
+			if rank := r.c.rankOf(p.id); rank >= 0 {
+				r.c.queues[r.plane].Cancel(&r.node)
+				r.fail(fmt.Errorf("%w: rank %d: %w", framework.ErrProcFailedPending, rank, err))
+			}
+		}
+	}
+	for _, c := range p.m.byID {
+		c.dropOffers(p)
+		c.wakeProbes()
+	}
+}
+
+// explain turns the failure of a process into the error of an operation.
+func (c *comm) explain(err error, rank int) error {
+	if f, ok := err.(*procFailed); ok {
+		return &framework.ProcFailedError{Ranks: []int{rank}, Cause: f.reason}
+	}
+	return err
+}
+
+// procFailed is the err of a proc that the bootstrap reported dead.
+type procFailed struct{ reason string }
+
+func (e *procFailed) Error() string { return "process failed: " + e.reason }
+
+func (e *procFailed) Is(target error) bool { return target == framework.ErrProcFailed }

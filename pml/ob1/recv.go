@@ -1,0 +1,269 @@
+package ob1
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/match"
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// message is one that arrived before its receive: an eager message with a copy
+// of its payload, or an offer.
+type message struct {
+	node   match.Message[message]
+	p      *peer
+	offer  bool
+	length int64
+	handle uint64 // the sender's, of an offer
+	data   []byte
+	next   *message
+}
+
+// Recv implements pml.Comm.
+func (c *comm) Recv(ctx context.Context, buf pml.Buffer, src, tag int, plane pml.Plane) (pml.Status, error) {
+	m := c.m
+	m.engine.Lock()
+	r := c.postRecv(buf, src, tag, plane)
+	var err error
+	if !r.Done() {
+		err = m.engine.Wait(ctx, &r.Completion, r.First())
+		if err != nil {
+			r.Cancel()
+			m.engine.Wait(nil, &r.Completion, r.First())
+			if !r.Status.Canceled {
+				err = nil // it had matched: the message is here
+			}
+		}
+	}
+	st := r.Status
+	if err == nil {
+		err = st.Err
+	}
+	r.Release()
+	m.engine.Unlock()
+	return st, err
+}
+
+// Irecv implements pml.Comm.
+func (c *comm) Irecv(buf pml.Buffer, src, tag int, plane pml.Plane) (*pml.Request, error) {
+	c.m.engine.Lock()
+	r := c.postRecv(buf, src, tag, plane)
+	c.m.engine.Unlock()
+	return &r.Request, nil
+}
+
+// postRecv makes a request of a receive and matches it with what is here. Lock
+// held.
+func (c *comm) postRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *request {
+	m := c.m
+	r := m.newRequest(c)
+	r.send, r.state, r.plane, r.buf, r.tag = false, posted, plane, buf, tag
+	r.node.Source, r.node.Tag = src, tag
+	var mp *match.Peer[request, message]
+	if src != pml.AnySource {
+		r.p = c.peers[src]
+		if r.p == nil {
+			r.p = c.peer(src)
+		}
+		mp = &r.p.match[plane]
+	}
+	if m.hooks != nil {
+		m.hook(pml.Event{Kind: pml.EventRecv, Comm: c.spec.ID, Tag: tag, Bytes: buf.Len(), Plane: plane})
+	}
+	if found := c.queues[plane].Post(mp, &r.node); found != nil {
+		msg := found.Owner
+		r.p = msg.p
+		if msg.offer {
+			r.accept(msg.length, msg.handle, msg.node.Tag)
+		} else {
+			r.deliver(msg.data, msg.node.Tag)
+		}
+		m.freeMessage(msg)
+		return r
+	}
+	if err := c.cannotCome(r.p); err != nil {
+		c.queues[plane].Cancel(&r.node)
+		r.fail(err)
+	}
+	return r
+}
+
+// cannotCome returns why no message will come from p, or from anybody of whom
+// one might (nil).
+func (c *comm) cannotCome(p *peer) error {
+	if p != nil {
+		if p.proc.err != nil {
+			return c.explain(p.proc.err, p.rank)
+		}
+		return nil
+	}
+	if c.m.failures == 0 {
+		return nil
+	}
+	for rank, id := range c.spec.Group {
+		if q := c.m.procs[id]; q != nil && q.err != nil {
+			return fmt.Errorf("%w: rank %d: %w", framework.ErrProcFailedPending, rank, q.err)
+		}
+	}
+	return nil
+}
+
+// deliver completes a receive with an eager message. r.p is the sender. Lock held.
+func (r *request) deliver(payload []byte, tag int) {
+	r.Status.Source, r.Status.Tag, r.Status.Bytes = r.p.rank, tag, len(payload)
+	if r.buf.Layout == nil {
+		if copy(r.buf.Bytes, payload) < len(payload) {
+			r.Status.Err = truncated(int64(len(payload)), int64(len(r.buf.Bytes)))
+		}
+	} else {
+		r.unpack(payload)
+	}
+	if r.m.hooks != nil {
+		r.m.hook(pml.Event{Kind: pml.EventMatch, Peer: r.p.proc.id, Comm: r.c.spec.ID, Tag: tag, Bytes: int64(len(payload)), Plane: r.plane})
+	}
+	r.finish()
+}
+
+func (r *request) unpack(payload []byte) {
+	size := r.buf.Layout.Size()
+	if int64(len(payload)) > size {
+		r.Status.Err = truncated(int64(len(payload)), size)
+		payload = payload[:size]
+	}
+	r.buf.Layout.Unpack(r.buf.Bytes, payload, 0)
+}
+
+// accept answers an offer that has matched. r.p is the sender. Lock held.
+func (r *request) accept(length int64, handle uint64, tag int) {
+	r.Status.Source, r.Status.Tag, r.Status.Bytes = r.p.rank, tag, int(length)
+	r.limit = min(length, r.buf.Len())
+	if r.limit < length {
+		r.Status.Err = truncated(length, r.limit)
+	}
+	if r.m.hooks != nil {
+		r.m.hook(pml.Event{Kind: pml.EventMatch, Peer: r.p.proc.id, Comm: r.c.spec.ID, Tag: tag, Bytes: length, Plane: r.plane})
+	}
+	r.state = copying
+	proc := r.p.proc
+	proc.control(acceptFrame(handle, r.handle(), r.limit))
+	switch {
+	case proc.err == nil && r.limit == 0:
+		r.finish()
+	case proc.err != nil && r.state == copying: // it died after the offer
+		r.fail(r.c.explain(proc.err, r.p.rank))
+	}
+}
+
+// data takes a frame of payload. Lock held.
+func (r *request) data(payload []byte, offset int64) error {
+	if r.send || r.state != copying || offset != r.moved || int64(len(payload)) > r.limit-r.moved || len(payload) == 0 {
+		return fmt.Errorf("payload of %d bytes at %d for a receive of %d in state %q at %d",
+			len(payload), offset, r.limit, stateNames[r.state], r.moved)
+	}
+	if r.buf.Layout != nil {
+		r.buf.Layout.Unpack(r.buf.Bytes, payload, offset)
+	} else {
+		copy(r.buf.Bytes[offset:], payload)
+	}
+	r.moved += int64(len(payload))
+	if r.moved == r.limit {
+		r.finish()
+	}
+	return nil
+}
+
+// Iprobe implements pml.Comm.
+func (c *comm) Iprobe(src, tag int, plane pml.Plane) (pml.Status, bool, error) {
+	e := c.m.engine
+	e.Lock()
+	defer e.Unlock()
+	st, ok, err := c.find(src, tag, plane)
+	if !ok && err == nil {
+		e.Progress()
+		st, ok, err = c.find(src, tag, plane)
+	}
+	return st, ok, err
+}
+
+// Probe implements pml.Comm.
+func (c *comm) Probe(ctx context.Context, src, tag int, plane pml.Plane) (pml.Status, error) {
+	e := c.m.engine
+	e.Lock()
+	defer e.Unlock()
+	var arrival progress.Completion
+	for {
+		st, ok, err := c.find(src, tag, plane)
+		if ok || err != nil {
+			return st, err
+		}
+		arrival.Reset()
+		c.probes = append(c.probes, &arrival)
+		err = e.Wait(ctx, &arrival, nil)
+		for i, p := range c.probes {
+			if p == &arrival {
+				c.probes = append(c.probes[:i], c.probes[i+1:]...)
+				break
+			}
+		}
+		if err != nil {
+			return pml.NoMessage(), err
+		}
+	}
+}
+
+// find looks for an unexpected message. Lock held.
+func (c *comm) find(src, tag int, plane pml.Plane) (pml.Status, bool, error) {
+	var p *peer
+	var mp *match.Peer[request, message]
+	if src != pml.AnySource {
+		p = c.peer(src)
+		mp = &p.match[plane]
+	}
+	if found := c.queues[plane].Find(mp, src, tag); found != nil {
+		return pml.Status{Source: found.Source, Tag: found.Tag, Bytes: int(found.Owner.length)}, true, nil
+	}
+	return pml.NoMessage(), false, c.cannotCome(p)
+}
+
+// keep stores a message that found no receive. Lock held.
+func (c *comm) keep(p *peer, in *inMessage) {
+	m := c.m
+	msg := m.newMessage(int(in.length), in.offer)
+	msg.p, msg.offer, msg.length, msg.handle = p, in.offer, in.length, in.handle
+	copy(msg.data, in.payload)
+	msg.node.Source, msg.node.Tag = p.rank, int(in.tag)
+	plane := in.plane()
+	c.queues[plane].Keep(&p.match[plane], &msg.node)
+	p.proc.stats.Unexpected++
+	if len(c.probes) > 0 {
+		c.wakeProbes()
+	}
+}
+
+// newMessage returns a message with room for n bytes of payload, or none for an
+// offer.
+func (m *Module) newMessage(n int, offer bool) *message {
+	msg := m.freeMessages
+	if msg == nil {
+		msg = new(message)
+		msg.node.Owner = msg
+	} else {
+		m.freeMessages = msg.next
+		msg.next = nil
+	}
+	if !offer {
+		msg.data = m.pool.get(n)
+	}
+	return msg
+}
+
+// freeMessage takes a message back. Its payload has been copied.
+func (m *Module) freeMessage(msg *message) {
+	m.pool.put(msg.data)
+	msg.data, msg.p = nil, nil
+	msg.next = m.freeMessages
+	m.freeMessages = msg
+}

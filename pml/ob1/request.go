@@ -1,0 +1,197 @@
+package ob1
+
+import (
+	"fmt"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/match"
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// The states of a request.
+type state uint8
+
+const (
+	idle      state = iota // in the free list
+	posted                 // receive: waits for a message
+	queued                 // send: nothing has gone out yet
+	offered                // send: the offer is out, not accepted
+	withdrawn              // send: canceled, and the receiver has been asked to give the offer back
+	copying                // accepted: payload is on its way
+	complete               // done, the user has not taken it yet
+)
+
+var stateNames = [...]string{"idle", "posted", "queued", "offered", "withdrawing", "copying", "complete"}
+
+// request is a send or a receive. Requests are made once and used again; their
+// memory is bounded by the most that were ever in progress at a time.
+type request struct {
+	pml.Request
+	node match.Recv[request] // in the posted queue
+	m    *Module
+	// slot and turn make the handle that a peer sends back: the place in
+	// Module.requests, and a count that changes with each use.
+	slot, turn uint32
+
+	state state
+	send  bool
+	mode  pml.Mode
+	plane pml.Plane
+	c     *comm
+	p     *peer // send: the receiver; receive: the sender, nil for any until matched
+	buf   pml.Buffer
+	tag   int
+	moved int64  // bytes of payload copied
+	limit int64  // bytes of payload that will be
+	far   uint64 // the peer's handle, once accepted
+
+	next *request // in the peer's queue of sends, or the free list
+}
+
+func (r *request) handle() uint64 { return uint64(r.turn)<<32 | uint64(r.slot) }
+
+// newRequest takes a request from the free list, or makes one. Lock held.
+func (m *Module) newRequest(c *comm) *request {
+	r := m.free
+	if r != nil {
+		m.free = r.next
+		r.next = nil
+	} else {
+		r = &request{m: m, slot: uint32(len(m.requests))}
+		r.node.Owner = r
+		r.Init(m.engine, r)
+		m.requests = append(m.requests, r)
+	}
+	r.Start()
+	r.c = c
+	r.moved = 0
+	c.pending++
+	return r
+}
+
+// lookup finds the request of a handle that came from a peer, or nil.
+func (m *Module) lookup(handle uint64) *request {
+	slot := uint32(handle)
+	if int64(slot) >= int64(len(m.requests)) {
+		return nil
+	}
+	r := m.requests[slot]
+	if r.turn != uint32(handle>>32) || r.state == idle {
+		return nil
+	}
+	return r
+}
+
+// finish completes a request. Lock held.
+func (r *request) finish() {
+	r.state = complete
+	r.buf = pml.Buffer{} // the user's again
+	c := r.c
+	c.pending--
+	if r.send {
+		r.m.sends--
+	}
+	r.Finish()
+	if c.closing && c.pending == 0 {
+		c.remove()
+	}
+}
+
+// fail completes a request with an error. Lock held.
+func (r *request) fail(err error) {
+	r.Status.Err = err
+	if r.send {
+		r.Status.Source, r.Status.Tag = pml.AnySource, pml.AnyTag
+	}
+	r.finish()
+}
+
+// Release implements pml.Owner.
+func (r *request) Release() {
+	m := r.m
+	r.state = idle
+	r.turn++
+	r.c, r.p = nil, nil
+	r.next = m.free
+	m.free = r
+}
+
+// First implements pml.Owner: a receive from a known source polls that path
+// first.
+func (r *request) First() progress.Source {
+	if r.send || r.p == nil {
+		return nil
+	}
+	return r.p.proc.pollSource()
+}
+
+// Cancel implements pml.Owner.
+func (r *request) Cancel() {
+	switch r.state {
+	case posted:
+		r.c.queues[r.plane].Cancel(&r.node)
+		r.canceled()
+	case queued:
+		r.p.proc.queue.remove(r)
+		r.p.proc.settle()
+		r.canceled()
+	case offered:
+		// The receiver decides: it accepts, or gives the offer back.
+		r.state = withdrawn
+		r.p.proc.control(withdrawFrame(frameWithdraw, r.handle()))
+	}
+}
+
+func (r *request) canceled() {
+	r.Status = pml.NoMessage()
+	r.Status.Canceled = true
+	r.finish()
+}
+
+// requestList is a queue of sends.
+type requestList struct{ head, tail *request }
+
+func (l *requestList) push(r *request) {
+	r.next = nil
+	if l.tail == nil {
+		l.head = r
+	} else {
+		l.tail.next = r
+	}
+	l.tail = r
+}
+
+func (l *requestList) pop() *request {
+	r := l.head
+	l.head = r.next
+	if l.head == nil {
+		l.tail = nil
+	}
+	r.next = nil
+	return r
+}
+
+func (l *requestList) remove(r *request) {
+	var before *request
+	for x := l.head; x != nil; before, x = x, x.next {
+		if x != r {
+			continue
+		}
+		if before == nil {
+			l.head = r.next
+		} else {
+			before.next = r.next
+		}
+		if l.tail == r {
+			l.tail = before
+		}
+		r.next = nil
+		return
+	}
+}
+
+// truncated is the error of a receive whose buffer was too short.
+func truncated(got int64, room int64) error {
+	return fmt.Errorf("%w: message of %d bytes, buffer of %d", framework.ErrTruncate, got, room)
+}

@@ -1,0 +1,209 @@
+package ob1
+
+import (
+	"context"
+
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// Send implements pml.Comm.
+//
+// The path of a small message, from the caller to the wire: the lock (one atomic
+// operation each way), the peer's state, a reservation (a compare), header and
+// payload into one cell, one atomic store that publishes, one load of the
+// receiver's doorbell.
+func (c *comm) Send(ctx context.Context, buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) error {
+	m := c.m
+	m.engine.Lock()
+	if c.sendNow(buf, dst, tag, plane, mode) {
+		m.engine.Unlock()
+		return nil
+	}
+	r, err := c.startSend(buf, dst, tag, plane, mode)
+	if err == nil {
+		err = r.finishWait(ctx)
+	}
+	m.engine.Unlock()
+	return err
+}
+
+// sendNow sends an eager message if nothing stands against it. Lock held.
+func (c *comm) sendNow(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) bool {
+	p := c.peers[dst]
+	if p == nil || !p.proc.direct || mode == pml.Synchronous || buf.Layout != nil || !p.exchange.Known() {
+		return false
+	}
+	n := matchSize + len(buf.Bytes)
+	if n > p.proc.eager {
+		return false
+	}
+	b := p.proc.endpoint.Reserve(n)
+	if b == nil {
+		return false
+	}
+	putHeader(b, frameMatch, header{
+		flags: byte(plane), ctx: p.exchange.Remote(), tag: int32(tag), source: uint32(c.spec.Rank), seq: p.sendSeq})
+	copy(b[matchSize:], buf.Bytes)
+	p.proc.endpoint.Commit(n)
+	p.sendSeq++
+	p.proc.stats.Sent++
+	p.proc.stats.SentBytes += uint64(len(buf.Bytes))
+	if c.m.hooks != nil {
+		c.m.hook(pml.Event{Kind: pml.EventSend, Peer: p.proc.id, Comm: c.spec.ID, Tag: tag, Bytes: int64(len(buf.Bytes)), Plane: plane})
+	}
+	return true
+}
+
+// Isend implements pml.Comm.
+func (c *comm) Isend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (*pml.Request, error) {
+	m := c.m
+	m.engine.Lock()
+	defer m.engine.Unlock()
+	if c.sendNow(buf, dst, tag, plane, mode) {
+		r := m.newRequest(c)
+		r.send = true
+		r.Status = pml.NoMessage()
+		m.sends++
+		r.finish()
+		return &r.Request, nil
+	}
+	r, err := c.startSend(buf, dst, tag, plane, mode)
+	if err != nil {
+		return nil, err
+	}
+	return &r.Request, nil
+}
+
+// startSend makes a request of a send and brings it as far as it goes now. Lock
+// held.
+func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (*request, error) {
+	p := c.peer(dst)
+	if err := p.proc.connect(); err != nil {
+		return nil, c.explain(err, dst)
+	}
+	m := c.m
+	r := m.newRequest(c)
+	m.sends++
+	r.send, r.state, r.mode, r.plane = true, queued, mode, plane
+	r.p, r.buf, r.tag = p, buf, tag
+	r.Status = pml.NoMessage()
+	p.proc.stats.Sent++
+	p.proc.stats.SentBytes += uint64(buf.Len())
+	m.hook(pml.Event{Kind: pml.EventSend, Peer: p.proc.id, Comm: c.spec.ID, Tag: tag, Bytes: buf.Len(), Plane: plane})
+	p.proc.queue.push(r)
+	if p.proc.queue.head != r || !r.first() {
+		p.proc.direct = false
+		p.proc.markBusy()
+	}
+	return r, nil
+}
+
+// first sends the first frame of a send, which is the head of its process's
+// queue: the whole message, or an offer. It reports false if the path is
+// blocked; otherwise the request has left the queue. Lock held.
+func (r *request) first() bool {
+	p, c := r.p, r.c
+	length := r.buf.Len()
+	size := matchSize
+	flags := byte(r.plane)
+	compact := p.exchange.Send() == cid.SendCompact
+	if !compact {
+		flags |= flagExtended
+		size += extendedSize
+	}
+	eager := r.mode != pml.Synchronous && int64(size)+length <= int64(p.proc.eager)
+	n := size + offerSize
+	if eager {
+		n = size + int(length)
+	}
+	b := p.proc.endpoint.Reserve(n)
+	if b == nil {
+		return false
+	}
+	typ := byte(frameOffer)
+	if eager {
+		typ = frameMatch
+	}
+	putHeader(b, typ, header{flags: flags, ctx: p.exchange.Remote(), tag: int32(r.tag), source: uint32(c.spec.Rank), seq: p.sendSeq})
+	if !compact {
+		putExtended(b[matchSize:], c.spec.ID, c.spec.Local)
+	}
+	if eager {
+		r.pack(b[size:n], 0)
+	} else {
+		putOffer(b[size:], length, r.handle())
+	}
+	p.proc.queue.pop()
+	p.proc.endpoint.Commit(n)
+	p.sendSeq++
+	if eager {
+		r.finish()
+	} else {
+		r.state = offered
+	}
+	return true
+}
+
+// pack copies the message's bytes from offset into dst.
+func (r *request) pack(dst []byte, offset int64) {
+	if r.buf.Layout != nil {
+		r.buf.Layout.Pack(dst, r.buf.Bytes, offset)
+		return
+	}
+	copy(dst, r.buf.Bytes[offset:])
+}
+
+// accepted is the receiver's answer to an offer: it takes limit bytes.
+func (r *request) accepted(far uint64, limit int64) {
+	if limit == 0 { // a synchronous empty message, or nothing that the receiver wants
+		r.finish()
+		return
+	}
+	r.state, r.far, r.limit = copying, far, limit
+	proc := r.p.proc
+	proc.pushing.push(r)
+	proc.markBusy()
+}
+
+// push sends payload of an accepted send, which is the head of its process's
+// list, until the path is blocked or all is sent. It returns the number of
+// frames. Lock held.
+func (r *request) push() (n int) {
+	proc := r.p.proc
+	for r.moved < r.limit {
+		k := min(r.limit-r.moved, int64(proc.frame-dataSize))
+		b := proc.endpoint.Reserve(dataSize + int(k))
+		if b == nil {
+			return n
+		}
+		putData(b, r.far, r.moved)
+		r.pack(b[dataSize:], r.moved)
+		proc.endpoint.Commit(dataSize + int(k))
+		r.moved += k
+		n++
+	}
+	proc.pushing.pop()
+	r.finish()
+	return n
+}
+
+// finishWait waits for a request that only the caller knows, takes its error and
+// releases it. If ctx ends, the operation is withdrawn if it has not matched;
+// otherwise it is waited for. Lock held.
+func (r *request) finishWait(ctx context.Context) error {
+	m := r.m
+	err := m.engine.Wait(ctx, &r.Completion, r.First())
+	if err != nil {
+		r.Cancel()
+		m.engine.Wait(nil, &r.Completion, r.First())
+		if !r.Status.Canceled {
+			err = nil // it had matched
+		}
+	}
+	if err == nil {
+		err = r.Status.Err
+	}
+	r.Release()
+	return err
+}

@@ -1,0 +1,229 @@
+// Package pmltest is the kit that every PML passes. A World is a set of
+// processes that live inside one: each has its own engine, transports and PML
+// module, and a goroutine plays its part. Check runs the cases and returns what
+// failed, for `ferry matrix`; Run does the same under testing.T.
+package pmltest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// Stack is what a World is built from.
+type Stack struct {
+	PML  pml.Component
+	BTLs []btl.Component // opened in every process
+	// Params, when not nil, may change the parameters of a component before it
+	// is opened. They hold their defaults.
+	Params func(component framework.Info, params any)
+	Hooks  pml.Hooks
+}
+
+// Process is one member of a World.
+type Process struct {
+	Rank   int
+	Engine *progress.Engine
+	Module pml.Module
+
+	btls []pml.OpenBTL
+}
+
+// World is a set of processes that have learnt each other's cards.
+type World struct {
+	Procs []*Process
+
+	nextBase atomic.Uint64
+}
+
+var worlds atomic.Uint64 // makes namespaces unique
+
+// NewWorld builds n processes. Close it.
+func NewWorld(stack Stack, n int) (*World, error) {
+	w := new(World)
+	namespace := fmt.Sprintf("world-%d-%d", time.Now().UnixNano(), worlds.Add(1))
+	locals := make([]uint32, n)
+	for i := range locals {
+		locals[i] = uint32(i)
+	}
+	for rank := range n {
+		id := bootstrap.Identity{
+			Proc: framework.Proc{Namespace: namespace, Rank: uint32(rank)},
+			Size: n, LocalRank: rank, LocalSize: n, Locals: locals,
+		}
+		p, err := newProcess(stack, id)
+		if err != nil {
+			return nil, errors.Join(err, w.Close())
+		}
+		w.Procs = append(w.Procs, p)
+	}
+	for _, p := range w.Procs {
+		for _, q := range w.Procs {
+			if err := p.Module.Learn(framework.MakeProcID(0, uint32(q.Rank)), q.Module.Card()); err != nil {
+				return nil, errors.Join(err, w.Close())
+			}
+		}
+	}
+	return w, nil
+}
+
+func newProcess(stack Stack, id bootstrap.Identity) (*Process, error) {
+	p := &Process{Rank: int(id.Proc.Rank), Engine: progress.New(progress.Options{})}
+	env := pml.Env{
+		Identity: id,
+		Worlds:   framework.NewWorlds(id.Proc.Namespace),
+		Nonce:    framework.NamespaceHash(id.Proc.String()),
+		Engine:   p.Engine,
+		Logger:   slog.New(slog.DiscardHandler),
+		Hooks:    stack.Hooks,
+	}
+	fill := func(c framework.Component) any {
+		params := c.Params()
+		if params == nil {
+			return nil
+		}
+		framework.FillDefaults(params)
+		if stack.Params != nil {
+			stack.Params(c.Info(), params)
+		}
+		return params
+	}
+	env.OpenBTLs = func(r btl.Receiver) ([]pml.OpenBTL, error) {
+		for _, c := range stack.BTLs {
+			m, err := c.Open(context.Background(), btl.Env{
+				Params: fill(c), Identity: id, Worlds: env.Worlds, Nonce: env.Nonce,
+				Engine: p.Engine, Upcall: r, Logger: env.Logger,
+			})
+			if err != nil {
+				return nil, err
+			}
+			p.Engine.Add(m)
+			p.btls = append(p.btls, pml.OpenBTL{Name: c.Info().Name, Module: m})
+		}
+		return p.btls, nil
+	}
+	env.Params = fill(stack.PML)
+	var err error
+	p.Module, err = stack.PML.Open(context.Background(), env)
+	if err != nil {
+		return nil, errors.Join(err, p.close())
+	}
+	return p, nil
+}
+
+func (p *Process) close() error {
+	var errs []error
+	if p.Module != nil {
+		errs = append(errs, p.Module.Close())
+	}
+	for _, b := range p.btls {
+		p.Engine.Remove(b.Module)
+		errs = append(errs, b.Module.Close())
+	}
+	p.Engine.Close()
+	return errors.Join(errs...)
+}
+
+// Kill closes one process without telling anybody, as if it had died. Its
+// engine must be at rest.
+func (w *World) Kill(rank int) error {
+	p := w.Procs[rank]
+	w.Procs[rank] = nil
+	return p.close()
+}
+
+// Close ends all processes.
+func (w *World) Close() error {
+	var errs []error
+	for _, p := range w.Procs {
+		if p != nil {
+			errs = append(errs, p.close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// NextID draws a new extended id, as a group construct would.
+func (w *World) NextID() cid.Extended { return cid.Extended{Base: w.nextBase.Add(1)} }
+
+// Comm makes a communicator of all processes, by the given policy: every rank's
+// handle.
+func (w *World) Comm(policy cid.Policy) ([]pml.Comm, error) {
+	id := w.NextID()
+	group := w.Group()
+	offers := make([]*cid.Offer, len(w.Procs))
+	payloads := make([][]byte, len(w.Procs))
+	for i, p := range w.Procs {
+		offers[i] = p.Module.CIDs().OfferFor(policy, len(w.Procs), 1<<15)
+		payloads[i] = offers[i].Bytes()
+	}
+	decision, err := cid.Decide(payloads)
+	if err != nil {
+		return nil, err
+	}
+	comms := make([]pml.Comm, len(w.Procs))
+	for i, p := range w.Procs {
+		spec := pml.CommSpec{ID: id, Group: group, Rank: i}
+		switch decision.Policy {
+		case cid.PolicyLazy:
+			p.Module.CIDs().Release(offers[i])
+			spec.Local, err = p.Module.CIDs().Reserve()
+		default:
+			spec.Local, spec.Agreed, spec.Indices = decision.Local(i), decision.Policy == cid.PolicyAgree, decision.Each
+			err = p.Module.CIDs().Accept(offers[i], spec.Local)
+		}
+		if err == nil {
+			comms[i], err = p.Module.AddComm(spec)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return comms, nil
+}
+
+// Lazy makes one rank's handle of a communicator under the lazy policy: for
+// cases where members come at different times.
+func (w *World) Lazy(rank int, id cid.Extended) (pml.Comm, error) {
+	m := w.Procs[rank].Module
+	local, err := m.CIDs().Reserve()
+	if err != nil {
+		return nil, err
+	}
+	return m.AddComm(pml.CommSpec{ID: id, Local: local, Group: w.Group(), Rank: rank})
+}
+
+// Group returns all processes in the order of their ranks.
+func (w *World) Group() []framework.ProcID {
+	group := make([]framework.ProcID, len(w.Procs))
+	for i := range group {
+		group[i] = framework.MakeProcID(0, uint32(i))
+	}
+	return group
+}
+
+// Each runs f for every rank at the same time and joins the errors.
+func Each(comms []pml.Comm, f func(rank int, c pml.Comm) error) error {
+	errs := make([]error, len(comms))
+	var wg sync.WaitGroup
+	for rank, c := range comms {
+		wg.Go(func() {
+			if err := f(rank, c); err != nil {
+				errs[rank] = fmt.Errorf("rank %d: %w", rank, err)
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
