@@ -7,12 +7,15 @@ import (
 	btlself "github.com/ferrympi/ferry/btl/self"
 	btlshm "github.com/ferrympi/ferry/btl/shm"
 	"github.com/ferrympi/ferry/framework"
+	pmlob1 "github.com/ferrympi/ferry/pml/ob1"
 )
 
 // Standard returns a new registry with every component that components.yaml
 // names, and with its preferences.
 func Standard() *framework.Registry {
 	r := framework.NewRegistry()
+	r.Register(pmlob1.Component())
+	r.SetPriority("pml", "ob1", 20)
 	r.Register(btlself.Component())
 	r.SetPriority("btl", "self", 50)
 	r.Register(btlshm.Component())
