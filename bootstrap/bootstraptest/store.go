@@ -20,6 +20,7 @@ func storeCases() []testCase {
 		{"GetWaitsForPut", Want{Size: 2, Timeout: long}, getWaits},
 		{"GetOfAStranger", Want{Size: 1, Timeout: long}, getOfAStranger},
 		{"GetNamesWhoNeverPut", Want{Size: 1, Timeout: short}, getTimesOut},
+		{"NamesAreAnyBytes", Want{Size: 2, Timeout: long}, anyBytes},
 		{"ValuesUpToTheLimit", Want{Size: 2, Timeout: long}, limits},
 	}
 }
@@ -142,6 +143,29 @@ func getOfAStranger(ctx context.Context, j *Job) error {
 func getTimesOut(ctx context.Context, j *Job) error {
 	_, err := j.Clients[0].Get(ctx, j.group(0)[0], "never")
 	return errors.Join(wantIs("get", err, framework.ErrTimeout), wantMissing("get", err, j.group(0), nil))
+}
+
+// anyBytes: a Go string need not be UTF-8, nor end where C's would.
+func anyBytes(ctx context.Context, j *Job) error {
+	names := []string{"", "\xff\xfe", "a\x00b", "a\x00c", "a=b c\n", "\u20ac"}
+	return each(all(2), func(r int) error {
+		c := j.Clients[r]
+		for _, name := range names {
+			if err := c.Put(ctx, name, []byte(name+"!")); err != nil {
+				return err
+			}
+		}
+		for _, name := range names {
+			if err := c.Fence(ctx, j.world(), name); err != nil {
+				return fmt.Errorf("tag %q: %w", name, err)
+			}
+			v, err := c.Get(ctx, j.group(1 - r)[0], name)
+			if err != nil || string(v) != name+"!" {
+				return fmt.Errorf("key %q: %q, %v", name, v, err)
+			}
+		}
+		return nil
+	})
 }
 
 func limits(ctx context.Context, j *Job) error {

@@ -266,6 +266,7 @@ func (s *Server) diedLocked(rank uint32, reason string) {
 	if s.procs[rank].ended || s.closed {
 		return
 	}
+	reason = reason[:min(len(reason), bootstrap.MaxName)]
 	ev := wire.EventBody{Kind: uint8(bootstrap.ProcDied), Rank: rank, Reason: reason}
 	s.dead = append(s.dead, ev)
 	s.opt.Logger.Warn("process failed", "rank", rank, "reason", reason)
@@ -296,9 +297,6 @@ func (s *Server) endLocked(rank uint32) {
 // broadcastLocked sends ev to every process that has said hello, but not to
 // except.
 func (s *Server) broadcastLocked(ev wire.EventBody, except *conn) {
-	if len(ev.Reason) > bootstrap.MaxName {
-		ev.Reason = ev.Reason[:bootstrap.MaxName]
-	}
 	frame, err := wire.Encode(wire.Event, 0, ev)
 	if err != nil {
 		s.opt.Logger.Error("event not sent", "error", err)

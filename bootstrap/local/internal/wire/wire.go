@@ -197,7 +197,8 @@ var cborModes = sync.OnceValue(func() modes {
 		TagsMd:           cbor.TagsForbidden,
 		MaxNestedLevels:  4, // message, body, list, element; also the library's minimum
 		MaxArrayElements: MaxElements,
-		MaxMapPairs:      16, // the library's minimum; the protocol has no maps
+		MaxMapPairs:      16,                     // the library's minimum; the protocol has no maps
+		UTF8:             cbor.UTF8DecodeInvalid, // a tag is any Go string
 	}.DecMode()
 	if err != nil {
 		panic(err)
