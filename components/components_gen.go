@@ -6,6 +6,7 @@ import (
 	bootstraplocal "github.com/ferrympi/ferry/bootstrap/local"
 	btlself "github.com/ferrympi/ferry/btl/self"
 	btlshm "github.com/ferrympi/ferry/btl/shm"
+	collbasic "github.com/ferrympi/ferry/coll/basic"
 	"github.com/ferrympi/ferry/framework"
 	pmlob1 "github.com/ferrympi/ferry/pml/ob1"
 )
@@ -22,6 +23,8 @@ func Standard() *framework.Registry {
 	r.SetPriority("btl", "shm", 40)
 	r.Register(bootstraplocal.Component())
 	r.SetPriority("bootstrap", "local", 10)
+	r.Register(collbasic.Component())
+	r.SetPriority("coll", "basic", 10)
 	r.NotBuilt("pml", "cm", "no MTL is compiled in", "pml=ob1 runs over any BTL")
 	r.NotBuilt("pml", "ucx", "this version of ferry has no UCX support", "pml=ob1 runs over any BTL")
 	r.NotBuilt("mtl", "ofi", "this version of ferry has no libfabric support", "leave mtl unset, and use pml=ob1")

@@ -1,0 +1,36 @@
+// Package mpi is message passing with the semantics of MPI-4 Sessions, for Go.
+//
+// A program opens a Session, takes a Group of processes from it by the name of
+// a process set, makes a Comm (communicator) from the group, and sends and
+// receives on it:
+//
+//	s, err := mpi.OpenSession(ctx)
+//	world, err := s.Group(ctx, "mpi://WORLD")
+//	c, err := mpi.CommFromGroup(ctx, world, "my-program")
+//	if c.Rank() == 0 {
+//		err = c.Send(ctx, []byte("hello"), 1, 0)
+//	} else {
+//		st, err = c.Recv(ctx, buf, mpi.AnySource, mpi.AnyTag)
+//	}
+//	c.Close()
+//	s.Close()
+//
+// Opening a session is local: no message leaves the process. Sessions may
+// overlap, end and begin again. They share one engine, which the first one
+// starts and the last one ends.
+//
+// Every call that waits takes a context; nil is context.Background. A context
+// that ends withdraws an operation that is not matched yet, and never tears a
+// matched one. Errors are values: see the Err variables for errors.Is. Methods
+// may be called by any number of goroutines at the same time, except that the
+// collective operations of one communicator, its creation of others included,
+// are made by one goroutine at a time (MPI-4.1 section 6.13).
+//
+// A message's bytes travel as they lie in memory; all processes of a job run on
+// machines of the same byte order.
+//
+// The package stands on the contracts (pml, btl, bootstrap, coll), on
+// components and config for what is compiled in and configured, and on the
+// progress engine. It installs no signal handler, never writes to standard
+// output, never ends the process, and does nothing when it is imported.
+package mpi

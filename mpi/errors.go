@@ -1,0 +1,64 @@
+package mpi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ferrympi/ferry/framework"
+)
+
+// The errors of this package, for errors.Is. What is returned wraps them and
+// says more. The comments name the MPI error classes (MPI-4.1 section 9.4).
+var (
+	ErrTruncate          = framework.ErrTruncate          // message longer than the receive buffer: MPI_ERR_TRUNCATE
+	ErrRank              = framework.ErrRank              // rank or root out of range: MPI_ERR_RANK, MPI_ERR_ROOT
+	ErrTag               = framework.ErrTag               // tag out of range: MPI_ERR_TAG
+	ErrPset              = framework.ErrPset              // unknown process set: MPI_ERR_ARG
+	ErrGroup             = framework.ErrGroup             // not a group that fits: MPI_ERR_GROUP
+	ErrNoComm            = framework.ErrNoComm            // this process gets no communicator: MPI_COMM_NULL
+	ErrBroken            = framework.ErrBroken            // an earlier collective failed half way
+	ErrPending           = framework.ErrPending           // something is still in use: MPI_ERR_PENDING
+	ErrClosed            = framework.ErrClosed            // used after Close, or used up: MPI_ERR_COMM, MPI_ERR_SESSION, MPI_ERR_REQUEST
+	ErrCanceled          = framework.ErrCanceled          // the context was canceled
+	ErrTimeout           = framework.ErrTimeout           // the context's or the library's deadline passed
+	ErrConfig            = framework.ErrConfig            // a parameter, or a selection: MPI_ERR_INFO_VALUE
+	ErrUnsupported       = framework.ErrUnsupported       // not possible here: MPI_ERR_UNSUPPORTED_OPERATION
+	ErrType              = framework.ErrType              // an element type that holds pointers: MPI_ERR_TYPE
+	ErrTransport         = framework.ErrTransport         // a transport failed: MPI_ERR_OTHER
+	ErrProcFailed        = framework.ErrProcFailed        // a process failed: MPI_ERR_PROC_FAILED
+	ErrProcFailedPending = framework.ErrProcFailedPending // MPI_ERR_PROC_FAILED_PENDING
+	ErrRevoked           = framework.ErrRevoked           // MPI_ERR_REVOKED
+)
+
+// ProcFailedError says which ranks failed; errors.Is finds ErrProcFailed.
+type ProcFailedError = framework.ProcFailedError
+
+// TransportError says which transport failed, towards whom and doing what;
+// errors.Is finds ErrTransport.
+type TransportError = framework.TransportError
+
+// MissingError says which processes did not come to a collective wire-up in
+// time, or have failed; errors.Is finds ErrTimeout or ErrProcFailed.
+type MissingError = framework.MissingError
+
+// ended gives an error of a context that has ended its sentinel: ErrTimeout or
+// ErrCanceled. The cause stays inside. Any other error comes back as it is.
+func ended(ctx context.Context, op string, err error) error {
+	if err == nil || ctx == nil || ctx.Err() == nil || !errors.Is(err, context.Cause(ctx)) {
+		return err
+	}
+	sentinel := ErrCanceled
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		sentinel = ErrTimeout
+	}
+	return fmt.Errorf("%s: %w: %w", op, sentinel, err)
+}
+
+// background replaces a nil context for callees that need one.
+func background(ctx context.Context) context.Context {
+	if ctx == nil {
+		return context.Background()
+	}
+	return ctx
+}

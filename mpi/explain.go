@@ -1,0 +1,175 @@
+package mpi
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// Explanation says what carries messages from this process, and why. Its JSON
+// is what `ferry explain --json` prints.
+type Explanation struct {
+	// Pairs holds one entry for each process whose business card this one has,
+	// itself first.
+	Pairs []Pair `json:"pairs"`
+	// Components holds the verdict on each component, as selection decided.
+	Components []ComponentVerdict `json:"components"`
+}
+
+// Pair is how messages from one process to another travel.
+type Pair struct {
+	From      int         `json:"from"` // ranks in mpi://WORLD
+	To        int         `json:"to"`
+	Namespace string      `json:"namespace,omitempty"` // of the other process, if it is of another job
+	PML       string      `json:"pml"`
+	Transport string      `json:"transport"` // empty: none reaches it
+	Device    string      `json:"device"`
+	Provider  string      `json:"provider"`
+	Rejected  []Rejection `json:"rejected,omitempty"` // the other transports
+}
+
+// Rejection is a transport that does not serve a pair, and why.
+type Rejection struct {
+	Name   string `json:"name"`
+	Reason string `json:"reason"`
+}
+
+// ComponentVerdict is what became of a component.
+type ComponentVerdict struct {
+	Framework string `json:"framework"`
+	Name      string `json:"name"`
+	Verdict   string `json:"verdict"` // "selected", "not selected", "unavailable", "not built", "failed"
+	Reason    string `json:"reason"`
+	Hint      string `json:"hint,omitempty"`
+}
+
+// Explain says which components were selected and why not the others, and how
+// messages to each known process travel, or would. It sends nothing.
+func (s *Session) Explain(ctx context.Context) (*Explanation, error) {
+	if err := s.enter(); err != nil {
+		return nil, err
+	}
+	if ctx != nil && ctx.Err() != nil {
+		return nil, ended(ctx, "explain", context.Cause(ctx))
+	}
+	return s.engine.explain(), nil
+}
+
+func (e *engine) explain() *Explanation {
+	x := &Explanation{Pairs: []Pair{e.pair(e.me)}}
+	for _, id := range e.knownProcs() {
+		x.Pairs = append(x.Pairs, e.pair(id))
+	}
+	for _, kind := range e.registry.Kinds() {
+		for _, v := range e.selections[kind].Verdicts {
+			if kind == framework.Bootstrap && e.given != nil && v.Status == framework.StatusSelected {
+				v.Status, v.Reason = framework.StatusNotSelected, "the program gave its own (WithBootstrap)"
+			}
+			x.Components = append(x.Components, ComponentVerdict{
+				Framework: string(kind), Name: v.Name, Verdict: v.Status.String(), Reason: v.Reason, Hint: v.Hint,
+			})
+		}
+	}
+	return x
+}
+
+// knownProcs returns the processes whose cards were learnt, without this one.
+func (e *engine) knownProcs() []framework.ProcID {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	ids := make([]framework.ProcID, 0, len(e.known))
+	for id := range e.known {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, func(a, b framework.ProcID) int { return cmp.Compare(a, b) })
+	return ids
+}
+
+func (e *engine) pair(id framework.ProcID) Pair {
+	p := Pair{From: int(e.identity.Proc.Rank), To: int(id.Rank())}
+	if id.World() != 0 {
+		p.Namespace = e.worlds.Proc(id).Namespace
+	}
+	for i, m := range e.modules {
+		r := m.Route(id)
+		if i > 0 && r.Transport == "" {
+			continue
+		}
+		p.PML, p.Transport, p.Device, p.Provider = m.name, r.Transport, r.Device, r.Provider
+		p.Rejected = nil
+		for _, x := range r.Rejected {
+			p.Rejected = append(p.Rejected, Rejection{Name: x.Name, Reason: x.Reason})
+		}
+		if r.Transport != "" {
+			break
+		}
+	}
+	return p
+}
+
+// String renders the explanation for people, a line for each fact.
+func (x *Explanation) String() string {
+	var b strings.Builder
+	for _, p := range x.Pairs {
+		to := fmt.Sprint(p.To)
+		if p.Namespace != "" {
+			to = p.Namespace + ":" + to
+		}
+		if p.Transport == "" {
+			fmt.Fprintf(&b, "%d -> %s: no transport (pml %s)\n", p.From, to, p.PML)
+		} else {
+			fmt.Fprintf(&b, "%d -> %s: %s over %s", p.From, to, p.PML, p.Transport)
+			if p.Device != "" {
+				fmt.Fprintf(&b, " (%s)", p.Device)
+			}
+			if p.Provider != "" {
+				fmt.Fprintf(&b, ", provider %s", p.Provider)
+			}
+			b.WriteByte('\n')
+		}
+		for _, r := range p.Rejected {
+			fmt.Fprintf(&b, "    not %s: %s\n", r.Name, r.Reason)
+		}
+	}
+	for _, c := range x.Components {
+		fmt.Fprintf(&b, "%s %s: %s", c.Framework, c.Name, c.Verdict)
+		if c.Reason != "" {
+			fmt.Fprintf(&b, ": %s", c.Reason)
+		}
+		if c.Hint != "" {
+			fmt.Fprintf(&b, " (%s)", c.Hint)
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// reportTimeout is how long the end of the last session waits for the launcher
+// to take a report: it does so at once, or is gone.
+const reportTimeout = 5 * time.Second
+
+// report gives the launcher what it asked for by session.report. Without a
+// launcher there is nobody to ask.
+func (e *engine) report() error {
+	if !slices.Contains(e.reports, "explain") {
+		return nil
+	}
+	to, ok := framework.As[bootstrap.Reporter](e.client)
+	if !ok {
+		return nil
+	}
+	body, err := json.Marshal(e.explain())
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), reportTimeout)
+	defer cancel()
+	return ended(ctx, "report", to.Report(ctx, "explain", body))
+}

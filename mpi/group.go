@@ -1,0 +1,250 @@
+package mpi
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/ferrympi/ferry/framework"
+)
+
+// Proc names a process: the namespace that its launcher gave to the job, and
+// its rank there.
+type Proc = framework.Proc
+
+// Comparison is how two groups or communicators relate (MPI-4.1 sections 7.3.1
+// and 7.4.1).
+type Comparison int
+
+// The outcomes of Compare, from equal to different.
+const (
+	Identical Comparison = iota // the same members in the same order; of communicators: the same one
+	Congruent                   // communicators only: the same group, another context
+	Similar                     // the same members in another order
+	Unequal                     // other members
+)
+
+// String returns the name of the constant in lower case.
+func (c Comparison) String() string {
+	names := [...]string{"identical", "congruent", "similar", "unequal"}
+	if c < 0 || int(c) >= len(names) {
+		return fmt.Sprintf("comparison(%d)", int(c))
+	}
+	return names[c]
+}
+
+// Group is an ordered set of processes (MPI-4.1 section 7.2.1). It is local and
+// immutable, and costs nothing to keep. All its methods work without any message
+// and also after its session was closed. A nil *Group is empty.
+type Group struct {
+	session *Session
+	members []Proc
+	rank    int // of this process, or Undefined
+}
+
+func newGroup(s *Session, members []Proc) *Group {
+	g := &Group{session: s, members: members, rank: slices.Index(members, s.engine.identity.Proc)}
+	if g.rank < 0 {
+		g.rank = Undefined
+	}
+	return g
+}
+
+// with makes a group of the same session.
+func (g *Group) with(members []Proc) *Group {
+	if g == nil || g.session == nil {
+		return &Group{rank: Undefined}
+	}
+	return newGroup(g.session, members)
+}
+
+func (g *Group) procs() []Proc {
+	if g == nil {
+		return nil
+	}
+	return g.members
+}
+
+// Size returns the number of members.
+func (g *Group) Size() int { return len(g.procs()) }
+
+// Rank returns the caller's rank in the group, or Undefined if it is no member.
+func (g *Group) Rank() int {
+	if g == nil {
+		return Undefined
+	}
+	return g.rank
+}
+
+// Members returns a copy of the members in the order of their ranks.
+func (g *Group) Members() []Proc { return slices.Clone(g.procs()) }
+
+// Compare returns Identical, Similar or Unequal.
+func (g *Group) Compare(other *Group) Comparison {
+	if slices.Equal(g.procs(), other.procs()) {
+		return Identical
+	}
+	if g.Size() != other.Size() {
+		return Unequal
+	}
+	in := g.index()
+	for _, p := range other.procs() {
+		if _, ok := in[p]; !ok {
+			return Unequal
+		}
+	}
+	return Similar
+}
+
+func (g *Group) index() map[Proc]int {
+	in := make(map[Proc]int, g.Size())
+	for i, p := range g.procs() {
+		in[p] = i
+	}
+	return in
+}
+
+// Union returns the members of g, then those of other that are not in g.
+func (g *Group) Union(other *Group) *Group {
+	base := g
+	if g == nil || g.session == nil {
+		base = other
+	}
+	in := g.index()
+	members := g.Members()
+	for _, p := range other.procs() {
+		if _, ok := in[p]; !ok {
+			members = append(members, p)
+		}
+	}
+	return base.with(members)
+}
+
+// Intersection returns the members of g that are also in other, in g's order.
+func (g *Group) Intersection(other *Group) *Group { return g.filter(other, true) }
+
+// Difference returns the members of g that are not in other, in g's order.
+func (g *Group) Difference(other *Group) *Group { return g.filter(other, false) }
+
+func (g *Group) filter(other *Group, keep bool) *Group {
+	in := other.index()
+	var members []Proc
+	for _, p := range g.procs() {
+		if _, ok := in[p]; ok == keep {
+			members = append(members, p)
+		}
+	}
+	return g.with(members)
+}
+
+// Incl returns the members with these ranks, in this order. A rank that is out
+// of range or comes twice is ErrRank.
+func (g *Group) Incl(ranks ...int) (*Group, error) {
+	if err := g.check(ranks); err != nil {
+		return nil, err
+	}
+	members := make([]Proc, len(ranks))
+	for i, r := range ranks {
+		members[i] = g.members[r]
+	}
+	return g.with(members), nil
+}
+
+// Excl returns all members but those with these ranks, in g's order. A rank that
+// is out of range or comes twice is ErrRank.
+func (g *Group) Excl(ranks ...int) (*Group, error) {
+	if err := g.check(ranks); err != nil {
+		return nil, err
+	}
+	out := make([]bool, g.Size())
+	for _, r := range ranks {
+		out[r] = true
+	}
+	var members []Proc
+	for r, p := range g.procs() {
+		if !out[r] {
+			members = append(members, p)
+		}
+	}
+	return g.with(members), nil
+}
+
+func (g *Group) check(ranks []int) error {
+	seen := make([]bool, g.Size())
+	for _, r := range ranks {
+		if r < 0 || r >= g.Size() {
+			return fmt.Errorf("%w: %d, in a group of %d", ErrRank, r, g.Size())
+		}
+		if seen[r] {
+			return fmt.Errorf("%w: %d comes twice", ErrRank, r)
+		}
+		seen[r] = true
+	}
+	return nil
+}
+
+// Range stands for the ranks First, First+Stride, ... up to and including Last
+// (MPI-4.1 section 7.3.2). Stride may be negative, and not 0.
+type Range struct{ First, Last, Stride int }
+
+// RangeIncl is Incl of the ranks that the ranges stand for.
+func (g *Group) RangeIncl(ranges []Range) (*Group, error) {
+	ranks, err := g.expand(ranges)
+	if err != nil {
+		return nil, err
+	}
+	return g.Incl(ranks...)
+}
+
+// RangeExcl is Excl of the ranks that the ranges stand for.
+func (g *Group) RangeExcl(ranges []Range) (*Group, error) {
+	ranks, err := g.expand(ranges)
+	if err != nil {
+		return nil, err
+	}
+	return g.Excl(ranks...)
+}
+
+// expand checks both ends first, so that no range is longer than the group.
+func (g *Group) expand(ranges []Range) ([]int, error) {
+	var ranks []int
+	for _, x := range ranges {
+		if x.Stride == 0 {
+			return nil, fmt.Errorf("%w: range %d to %d with stride 0", ErrRank, x.First, x.Last)
+		}
+		if x.First < 0 || x.First >= g.Size() || x.Last < 0 || x.Last >= g.Size() {
+			return nil, fmt.Errorf("%w: range %d to %d, in a group of %d", ErrRank, x.First, x.Last, g.Size())
+		}
+		// A stride beyond the group ends every range after its first rank.
+		stride := max(min(x.Stride, g.Size()), -g.Size())
+		for r := x.First; stride > 0 && r <= x.Last || stride < 0 && r >= x.Last; r += stride {
+			ranks = append(ranks, r)
+		}
+		if len(ranks) > g.Size() {
+			return nil, fmt.Errorf("%w: the ranges overlap", ErrRank)
+		}
+	}
+	return ranks, nil
+}
+
+// Translate returns, for each of these ranks of g, the rank of the same process
+// in to, or Undefined where it is no member. ProcNull stays ProcNull. A rank out
+// of range is ErrRank.
+func (g *Group) Translate(ranks []int, to *Group) ([]int, error) {
+	in := to.index()
+	out := make([]int, len(ranks))
+	for i, r := range ranks {
+		if r == ProcNull {
+			out[i] = ProcNull
+			continue
+		}
+		if r < 0 || r >= g.Size() {
+			return nil, fmt.Errorf("%w: %d, in a group of %d", ErrRank, r, g.Size())
+		}
+		there, ok := in[g.members[r]]
+		if !ok {
+			there = Undefined
+		}
+		out[i] = there
+	}
+	return out, nil
+}

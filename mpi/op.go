@@ -1,0 +1,164 @@
+package mpi
+
+import "github.com/ferrympi/ferry/internal/mem"
+
+// Op is a reduction operation on elements of type T, which holds no pointers
+// (MPI-4.1 section 6.9). The zero Op is none.
+type Op[T any] struct {
+	apply       func(inout, in []byte)
+	commutative bool
+}
+
+// NewOp makes an operation (MPI_Op_create). f computes inout[i] = in[i] op
+// inout[i] for all i: in has the operand of the lower ranks. The slices have
+// equal lengths. The operation must be associative; commutative says that its
+// operands may also be exchanged. f must not call this package.
+func NewOp[T any](f func(inout, in []T), commutative bool) Op[T] {
+	return Op[T]{
+		apply:       func(inout, in []byte) { f(mem.Of[T](inout), mem.Of[T](in)) },
+		commutative: commutative,
+	}
+}
+
+// Integer is the types that have bits.
+type Integer interface {
+	~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64
+}
+
+// Real is the types that have an order.
+type Real interface {
+	Integer | ~float32 | ~float64
+}
+
+// Number is the types that can be added and multiplied.
+type Number interface {
+	Real | ~complex64 | ~complex128
+}
+
+// Sum adds (MPI_SUM). Integers wrap.
+func Sum[T Number]() Op[T] {
+	return NewOp(func(inout, in []T) {
+		inout = inout[:len(in)]
+		for i, x := range in {
+			inout[i] = x + inout[i]
+		}
+	}, true)
+}
+
+// Prod multiplies (MPI_PROD). Integers wrap.
+func Prod[T Number]() Op[T] {
+	return NewOp(func(inout, in []T) {
+		inout = inout[:len(in)]
+		for i, x := range in {
+			inout[i] = x * inout[i]
+		}
+	}, true)
+}
+
+// Max takes the larger (MPI_MAX). NaN wins, as with Go's max.
+func Max[T Real]() Op[T] {
+	return NewOp(func(inout, in []T) {
+		inout = inout[:len(in)]
+		for i, x := range in {
+			inout[i] = max(x, inout[i])
+		}
+	}, true)
+}
+
+// Min takes the smaller (MPI_MIN). NaN wins, as with Go's min.
+func Min[T Real]() Op[T] {
+	return NewOp(func(inout, in []T) {
+		inout = inout[:len(in)]
+		for i, x := range in {
+			inout[i] = min(x, inout[i])
+		}
+	}, true)
+}
+
+// LogicalAnd gives 1 where both are not 0, else 0 (MPI_LAND).
+func LogicalAnd[T Integer]() Op[T] {
+	return logical[T](func(a, b bool) bool { return a && b })
+}
+
+// LogicalOr gives 1 where at least one is not 0, else 0 (MPI_LOR).
+func LogicalOr[T Integer]() Op[T] {
+	return logical[T](func(a, b bool) bool { return a || b })
+}
+
+// LogicalXor gives 1 where exactly one is not 0, else 0 (MPI_LXOR).
+func LogicalXor[T Integer]() Op[T] {
+	return logical[T](func(a, b bool) bool { return a != b })
+}
+
+func logical[T Integer](f func(a, b bool) bool) Op[T] {
+	return NewOp(func(inout, in []T) {
+		inout = inout[:len(in)]
+		for i, x := range in {
+			if f(x != 0, inout[i] != 0) {
+				inout[i] = 1
+			} else {
+				inout[i] = 0
+			}
+		}
+	}, true)
+}
+
+// BitAnd is the bitwise and (MPI_BAND).
+func BitAnd[T Integer]() Op[T] {
+	return NewOp(func(inout, in []T) {
+		inout = inout[:len(in)]
+		for i, x := range in {
+			inout[i] &= x
+		}
+	}, true)
+}
+
+// BitOr is the bitwise or (MPI_BOR).
+func BitOr[T Integer]() Op[T] {
+	return NewOp(func(inout, in []T) {
+		inout = inout[:len(in)]
+		for i, x := range in {
+			inout[i] |= x
+		}
+	}, true)
+}
+
+// BitXor is the bitwise exclusive or (MPI_BXOR).
+func BitXor[T Integer]() Op[T] {
+	return NewOp(func(inout, in []T) {
+		inout = inout[:len(in)]
+		for i, x := range in {
+			inout[i] ^= x
+		}
+	}, true)
+}
+
+// Located is a value and where it is, for MaxLoc and MinLoc.
+type Located[T Real] struct {
+	Value T
+	Index int64
+}
+
+// MaxLoc takes the larger value with its index; of equal values the lower index
+// (MPI_MAXLOC).
+func MaxLoc[T Real]() Op[Located[T]] {
+	return located(func(a, b T) bool { return a > b })
+}
+
+// MinLoc takes the smaller value with its index; of equal values the lower index
+// (MPI_MINLOC).
+func MinLoc[T Real]() Op[Located[T]] {
+	return located(func(a, b T) bool { return a < b })
+}
+
+func located[T Real](better func(a, b T) bool) Op[Located[T]] {
+	return NewOp(func(inout, in []Located[T]) {
+		inout = inout[:len(in)]
+		for i, x := range in {
+			y := inout[i]
+			if better(x.Value, y.Value) || !better(y.Value, x.Value) && x.Index < y.Index {
+				inout[i] = x
+			}
+		}
+	}, true)
+}

@@ -1,0 +1,242 @@
+package mpi
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ferrympi/ferry/pml"
+)
+
+// Status describes a completed operation (MPI-4.1 section 3.2.5). Where there
+// was no message it is {AnySource, AnyTag, 0}; for ProcNull {ProcNull, AnyTag, 0}.
+type Status struct {
+	Source   int   // rank of the sender
+	Tag      int   // the message's tag
+	Bytes    int   // full length of the message
+	Canceled bool  // the operation was canceled, and moved nothing
+	Err      error // what the operation failed with
+}
+
+func noMessage() Status  { return Status{Source: AnySource, Tag: AnyTag} }
+func nullStatus() Status { return Status{Source: ProcNull, Tag: AnyTag} }
+
+// The checks below decide in one branch whether anything is out of the
+// ordinary. What that is, is found out afterwards.
+
+func (c *Comm) plainSend(dst, tag int) bool {
+	return uint(dst) < uint(c.size) && uint(tag) <= uint(c.tagMax) && !c.closed.Load()
+}
+
+func (c *Comm) plainRecv(src, tag int) bool {
+	return uint(src) < uint(c.size) && uint(tag) <= uint(c.tagMax) && !c.closed.Load()
+}
+
+// sendArgs checks the arguments of a send; null says that it goes nowhere.
+func (c *Comm) sendArgs(dst, tag int) (null bool, err error) {
+	switch {
+	case c.closed.Load():
+		return false, c.errClosed()
+	case tag < 0 || tag > c.tagMax:
+		return false, c.errTag(tag)
+	case dst == ProcNull:
+		return true, nil
+	case dst < 0 || dst >= c.size:
+		return false, c.errRank(dst)
+	}
+	return false, nil
+}
+
+// recvArgs checks those of a receive or probe, where wildcards are allowed.
+func (c *Comm) recvArgs(src, tag int) (null bool, err error) {
+	switch {
+	case c.closed.Load():
+		return false, c.errClosed()
+	case tag != AnyTag && (tag < 0 || tag > c.tagMax):
+		return false, c.errTag(tag)
+	case src == ProcNull:
+		return true, nil
+	case src != AnySource && (src < 0 || src >= c.size):
+		return false, c.errRank(src)
+	}
+	return false, nil
+}
+
+func (c *Comm) errRank(rank int) error {
+	return fmt.Errorf("%w: %d, in a communicator of %d", ErrRank, rank, c.size)
+}
+
+func (c *Comm) errTag(tag int) error {
+	return fmt.Errorf("%w: %d; tags are 0 to %d", ErrTag, tag, c.tagMax)
+}
+
+// Send sends buf to rank dst (MPI_Send), and blocks until buf is the caller's
+// again: the message may not have been received by then. If ctx ends first, an
+// unmatched message is withdrawn, and the error wraps the context's cause and
+// answers ErrTimeout or ErrCanceled. Other errors: ErrRank, ErrTag, ErrClosed,
+// ErrProcFailed, ErrTransport.
+func (c *Comm) Send(ctx context.Context, buf []byte, dst, tag int) error {
+	if !c.plainSend(dst, tag) {
+		if null, err := c.sendArgs(dst, tag); null || err != nil {
+			return err
+		}
+	}
+	err := c.pml.Send(ctx, pml.Buffer{Bytes: buf}, dst, tag, pml.PointToPoint, pml.Standard)
+	if err != nil {
+		return ended(ctx, "send", err)
+	}
+	return nil
+}
+
+// Ssend is Send that returns only after the receive has matched (MPI_Ssend).
+func (c *Comm) Ssend(ctx context.Context, buf []byte, dst, tag int) error {
+	if !c.plainSend(dst, tag) {
+		if null, err := c.sendArgs(dst, tag); null || err != nil {
+			return err
+		}
+	}
+	err := c.pml.Send(ctx, pml.Buffer{Bytes: buf}, dst, tag, pml.PointToPoint, pml.Synchronous)
+	return ended(ctx, "ssend", err)
+}
+
+// Recv receives a message from rank src, or AnySource, with that tag, or AnyTag,
+// into buf (MPI_Recv), and blocks until it is there. A message that is longer
+// than buf gives ErrTruncate: buf is filled, nothing is written beyond it, and
+// Status.Bytes is the full length. If ctx ends while no message has matched, the
+// receive is withdrawn. Other errors are those of Send.
+func (c *Comm) Recv(ctx context.Context, buf []byte, src, tag int) (Status, error) {
+	if !c.plainRecv(src, tag) {
+		if null, err := c.recvArgs(src, tag); err != nil {
+			return noMessage(), err
+		} else if null {
+			return nullStatus(), nil
+		}
+	}
+	st, err := c.pml.Recv(ctx, pml.Buffer{Bytes: buf}, src, tag, pml.PointToPoint)
+	if err != nil {
+		return Status(st), ended(ctx, "receive", err)
+	}
+	return Status(st), nil
+}
+
+// Sendrecv sends and receives at the same time, without deadlock (MPI_Sendrecv).
+// The buffers must not overlap. The Status is the receive's. If ctx ends, what
+// is unmatched of both is withdrawn.
+func (c *Comm) Sendrecv(ctx context.Context, send []byte, dst, stag int, recv []byte, src, rtag int) (Status, error) {
+	nullSend, err := c.sendArgs(dst, stag)
+	if err != nil {
+		return noMessage(), err
+	}
+	nullRecv, err := c.recvArgs(src, rtag)
+	if err != nil {
+		return noMessage(), err
+	}
+	switch {
+	case nullSend && nullRecv:
+		return nullStatus(), nil
+	case nullSend:
+		return c.Recv(ctx, recv, src, rtag)
+	case nullRecv:
+		return nullStatus(), c.Send(ctx, send, dst, stag)
+	}
+	st, err := c.sendrecv(ctx, send, dst, stag, recv, src, rtag, pml.PointToPoint)
+	return Status(st), ended(ctx, "sendrecv", err)
+}
+
+// sendrecv posts the receive, sends, and waits, with arguments that are fine.
+func (c *Comm) sendrecv(ctx context.Context, send []byte, dst, stag int, recv []byte, src, rtag int, plane pml.Plane) (pml.Status, error) {
+	r, err := c.pml.Irecv(pml.Buffer{Bytes: recv}, src, rtag, plane)
+	if err != nil {
+		return pml.NoMessage(), err
+	}
+	gen := r.Generation()
+	if err := c.pml.Send(ctx, pml.Buffer{Bytes: send}, dst, stag, plane, pml.Standard); err != nil {
+		_, _ = withdraw(r, gen) // the send's error is the one to report
+		return pml.NoMessage(), err
+	}
+	st, err := r.Wait(ctx, gen)
+	if err == nil || ctx == nil || ctx.Err() == nil || r.Generation() != gen {
+		return st, err
+	}
+	late, lateErr := withdraw(r, gen)
+	if late.Canceled {
+		return pml.NoMessage(), err
+	}
+	return late, lateErr // it had matched, and so completed
+}
+
+// withdraw cancels a receive and waits for its end: at once if it was
+// unmatched, and otherwise when the peer has finished it or failed.
+func withdraw(r *pml.Request, gen uint32) (pml.Status, error) {
+	if err := r.Cancel(gen); err != nil {
+		return pml.NoMessage(), err
+	}
+	return r.Wait(context.Background(), gen)
+}
+
+// Isend starts a send (MPI_Isend). buf is the library's until the request is
+// complete.
+func (c *Comm) Isend(buf []byte, dst, tag int) (Request, error) {
+	return c.isend(buf, dst, tag, pml.Standard)
+}
+
+// Issend starts a send that completes only after the receive has matched
+// (MPI_Issend). buf is the library's until the request is complete.
+func (c *Comm) Issend(buf []byte, dst, tag int) (Request, error) {
+	return c.isend(buf, dst, tag, pml.Synchronous)
+}
+
+func (c *Comm) isend(buf []byte, dst, tag int, mode pml.Mode) (Request, error) {
+	if !c.plainSend(dst, tag) {
+		if null, err := c.sendArgs(dst, tag); err != nil {
+			return Request{}, err
+		} else if null {
+			return c.session.engine.nulls.request(), nil
+		}
+	}
+	r, err := c.pml.Isend(pml.Buffer{Bytes: buf}, dst, tag, pml.PointToPoint, mode)
+	if err != nil {
+		return Request{}, err
+	}
+	return Request{r, r.Generation()}, nil
+}
+
+// Irecv starts a receive (MPI_Irecv). buf is the library's until the request is
+// complete.
+func (c *Comm) Irecv(buf []byte, src, tag int) (Request, error) {
+	if !c.plainRecv(src, tag) {
+		if null, err := c.recvArgs(src, tag); err != nil {
+			return Request{}, err
+		} else if null {
+			return c.session.engine.nulls.request(), nil
+		}
+	}
+	r, err := c.pml.Irecv(pml.Buffer{Bytes: buf}, src, tag, pml.PointToPoint)
+	if err != nil {
+		return Request{}, err
+	}
+	return Request{r, r.Generation()}, nil
+}
+
+// Probe blocks until a message that matches is here, and leaves it there
+// (MPI_Probe). Its length is in the Status.
+func (c *Comm) Probe(ctx context.Context, src, tag int) (Status, error) {
+	if null, err := c.recvArgs(src, tag); err != nil {
+		return noMessage(), err
+	} else if null {
+		return nullStatus(), nil
+	}
+	st, err := c.pml.Probe(ctx, src, tag, pml.PointToPoint)
+	return Status(st), ended(ctx, "probe", err)
+}
+
+// Iprobe is Probe without waiting (MPI_Iprobe): the result is false if no
+// message that matches is here.
+func (c *Comm) Iprobe(src, tag int) (Status, bool, error) {
+	if null, err := c.recvArgs(src, tag); err != nil {
+		return noMessage(), false, err
+	} else if null {
+		return nullStatus(), true, nil
+	}
+	st, ok, err := c.pml.Iprobe(src, tag, pml.PointToPoint)
+	return Status(st), ok, err
+}

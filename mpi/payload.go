@@ -1,0 +1,253 @@
+package mpi
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/fxamacker/cbor/v2"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// payload is what each member of a new communicator gives to the group
+// construct, as a CBOR array. Offers and Cards are left encoded: members whose
+// bytes are equal, or were seen before, need no decoding.
+type payload struct {
+	_       struct{} `cbor:",toarray"`
+	Version uint8
+	Offers  cbor.RawMessage // []offer, the member's PMLs by preference
+	Cards   cbor.RawMessage // []card, in the same order
+	CID     []byte          // cid.Offer from the table of the first PML
+}
+
+// payloadVersion changes with any of the types here.
+const payloadVersion = 1
+
+type offer struct {
+	_        struct{} `cbor:",toarray"`
+	PML      string
+	Version  uint32
+	Priority int32
+	Detail   string
+}
+
+type card struct {
+	_         struct{} `cbor:",toarray"`
+	Nonce     uint64
+	Addresses []address
+}
+
+type address struct {
+	_         struct{} `cbor:",toarray"`
+	Component string
+	Blob      []byte
+}
+
+// Limits of what a member may claim. They bound memory, and a program has a
+// handful of each.
+const (
+	maxModules   = 16
+	maxAddresses = 64
+	maxText      = 1 << 10
+)
+
+type cborModes struct {
+	enc cbor.EncMode
+	dec cbor.DecMode
+}
+
+// codec is made at first use: importing ferry runs nothing.
+var codec = sync.OnceValue(func() cborModes {
+	enc, err := cbor.EncOptions{NilContainers: cbor.NilContainerAsEmpty}.EncMode()
+	if err != nil {
+		panic(err) // the options are constants
+	}
+	dec, err := cbor.DecOptions{
+		DupMapKey:        cbor.DupMapKeyEnforcedAPF,
+		IndefLength:      cbor.IndefLengthForbidden,
+		TagsMd:           cbor.TagsForbidden,
+		MaxNestedLevels:  8, // payload, cards, card, addresses, address
+		MaxArrayElements: maxAddresses,
+		MaxMapPairs:      16, // the library's minimum; the payload has no maps
+	}.DecMode()
+	if err != nil {
+		panic(err)
+	}
+	return cborModes{enc, dec}
+})
+
+// encodeCards encodes what modules offer, and where they are reached.
+func encodeCards(modules []module) (offers, cards []byte, err error) {
+	var os []offer
+	var cs []card
+	for _, m := range modules {
+		o := m.Offer()
+		os = append(os, offer{PML: o.PML, Version: o.Version, Priority: int32(o.Priority), Detail: o.Detail})
+		c := card{Nonce: m.Card().Nonce}
+		for _, a := range m.Card().Addresses {
+			c.Addresses = append(c.Addresses, address{Component: a.Component, Blob: a.Blob})
+		}
+		cs = append(cs, c)
+	}
+	if offers, err = codec().enc.Marshal(os); err != nil {
+		return nil, nil, err
+	}
+	if cards, err = codec().enc.Marshal(cs); err != nil {
+		return nil, nil, err
+	}
+	// What a peer would refuse must not leave this process either.
+	if _, err := decodeOffers(offers); err != nil {
+		return nil, nil, fmt.Errorf("this process's own offers: %w", err)
+	}
+	if _, err := decodeCards(cards); err != nil {
+		return nil, nil, fmt.Errorf("this process's own business card: %w", err)
+	}
+	return offers, cards, nil
+}
+
+func encodePayload(offers, cards, cid []byte) ([]byte, error) {
+	return codec().enc.Marshal(payload{Version: payloadVersion, Offers: offers, Cards: cards, CID: cid})
+}
+
+// decodePayload reads what another process wrote, down to offers and cards.
+func decodePayload(b []byte) (payload, error) {
+	var p payload
+	if len(b) > bootstrap.MaxPayload {
+		return p, fmt.Errorf("%d bytes, more than %d", len(b), bootstrap.MaxPayload)
+	}
+	if err := codec().dec.Unmarshal(b, &p); err != nil {
+		return p, err
+	}
+	if p.Version != payloadVersion {
+		return p, fmt.Errorf("version %d, and this program speaks %d: build all programs of a job with one version of ferry", p.Version, payloadVersion)
+	}
+	return p, nil
+}
+
+func decodeOffers(b []byte) ([]pml.Offer, error) {
+	var raw []offer
+	if err := codec().dec.Unmarshal(b, &raw); err != nil {
+		return nil, err
+	}
+	if len(raw) == 0 || len(raw) > maxModules {
+		return nil, fmt.Errorf("%d offers, want 1 to %d", len(raw), maxModules)
+	}
+	out := make([]pml.Offer, len(raw))
+	for i, o := range raw {
+		if len(o.PML) == 0 || len(o.PML) > maxText || len(o.Detail) > maxText {
+			return nil, errors.New("an offer's text is empty or too long")
+		}
+		out[i] = pml.Offer{PML: o.PML, Version: o.Version, Priority: int(o.Priority), Detail: o.Detail}
+	}
+	return out, nil
+}
+
+func decodeCards(b []byte) ([]pml.Card, error) {
+	var raw []card
+	if err := codec().dec.Unmarshal(b, &raw); err != nil {
+		return nil, err
+	}
+	if len(raw) == 0 || len(raw) > maxModules {
+		return nil, fmt.Errorf("%d cards, want 1 to %d", len(raw), maxModules)
+	}
+	out := make([]pml.Card, len(raw))
+	for i, c := range raw {
+		out[i].Nonce = c.Nonce
+		for _, a := range c.Addresses {
+			if len(a.Component) == 0 || len(a.Component) > maxText {
+				return nil, errors.New("an address without a component, or with too long a name")
+			}
+			out[i].Addresses = append(out[i].Addresses, btl.Address{Component: a.Component, Blob: a.Blob})
+		}
+	}
+	return out, nil
+}
+
+// same reports whether two offers can talk to each other. Priorities are each
+// process's own affair.
+func sameOffer(a, b pml.Offer) bool {
+	return a.PML == b.PML && a.Version == b.Version && a.Detail == b.Detail
+}
+
+// choose returns the PML of a communicator: the offer that all members have, and
+// that comes first on the whole in their lists; of equals the one whose name
+// comes first. It is pure: all members choose alike. If there is none in common
+// the error names who offers what.
+func choose(members []Proc, lists [][]pml.Offer) (pml.Offer, error) {
+	var best pml.Offer
+	bestSum := -1
+	for _, candidate := range lists[0] {
+		sum := 0
+		for _, list := range lists {
+			at := -1
+			for i, o := range list {
+				if sameOffer(o, candidate) {
+					at = i
+					break
+				}
+			}
+			if at < 0 {
+				sum = -1
+				break
+			}
+			sum += at
+		}
+		if sum >= 0 && (bestSum < 0 || sum < bestSum || sum == bestSum && candidate.PML < best.PML) {
+			best, bestSum = candidate, sum
+		}
+	}
+	if bestSum < 0 {
+		return pml.Offer{}, noneCommon(members, lists)
+	}
+	return best, nil
+}
+
+func noneCommon(members []Proc, lists [][]pml.Offer) error {
+	var sides []string // distinct offers, in the order of the ranks
+	who := map[string][]string{}
+	for i, list := range lists {
+		var b strings.Builder
+		for j, o := range list {
+			if j > 0 {
+				b.WriteString(", ")
+			}
+			fmt.Fprintf(&b, "%s (wire version %d", o.PML, o.Version)
+			if o.Detail != "" {
+				fmt.Fprintf(&b, ", %s", o.Detail)
+			}
+			b.WriteString(")")
+		}
+		side := b.String()
+		if who[side] == nil {
+			sides = append(sides, side)
+		}
+		who[side] = append(who[side], members[i].String())
+	}
+	parts := make([]string, len(sides))
+	for i, side := range sides {
+		procs := who[side]
+		const most = 4 // an example each is enough to find the difference
+		if len(procs) > most {
+			procs = append(procs[:most:most], fmt.Sprintf("and %d more", len(procs)-most))
+		}
+		parts[i] = fmt.Sprintf("%s: offered by %s", side, strings.Join(procs, ", "))
+	}
+	return fmt.Errorf("%w: the members have no pml in common: %s", framework.ErrUnsupported, strings.Join(parts, "; "))
+}
+
+// allEqual reports whether all members' offers are the same bytes: the usual
+// case, in which each takes its own first choice.
+func allEqual(payloads []payload) bool {
+	for i := range payloads {
+		if !bytes.Equal(payloads[i].Offers, payloads[0].Offers) {
+			return false
+		}
+	}
+	return true
+}

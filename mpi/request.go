@@ -1,0 +1,124 @@
+package mpi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// Request is an operation in progress (MPI-4.1 section 3.7). It is a value and
+// may be copied; the operation is used up by the Wait or Test that sees it
+// complete, or by Free, and every copy answers ErrClosed from then on. The zero
+// Request is inactive: Wait and Test of it return at once, with the Status
+// {AnySource, AnyTag, 0}.
+type Request struct {
+	r   *pml.Request
+	gen uint32
+}
+
+// Wait blocks until the operation is complete, and returns its outcome
+// (MPI_Wait). If ctx ends first only the wait ends: the operation goes on, and
+// the request can be waited for again.
+func (q Request) Wait(ctx context.Context) (Status, error) {
+	if q.r == nil {
+		return noMessage(), nil
+	}
+	st, err := q.r.Wait(ctx, q.gen)
+	if err != nil {
+		return Status(st), requestError(ctx, err)
+	}
+	return Status(st), nil
+}
+
+// requestError puts an error that package progress or the context made in this
+// package's terms.
+func requestError(ctx context.Context, err error) error {
+	if errors.Is(err, progress.ErrBusy) {
+		return fmt.Errorf("%w: %w", ErrPending, err)
+	}
+	return ended(ctx, "wait", err)
+}
+
+// Test is Wait without waiting (MPI_Test): the result is false while the
+// operation is pending. It helps the operation along.
+func (q Request) Test() (Status, bool, error) {
+	if q.r == nil {
+		return noMessage(), true, nil
+	}
+	st, done, err := q.r.Test(q.gen)
+	return Status(st), done, err
+}
+
+// Status is Test that leaves the request as it is (MPI_Request_get_status).
+func (q Request) Status() (Status, bool, error) {
+	if q.r == nil {
+		return noMessage(), true, nil
+	}
+	st, done, err := q.r.Peek(q.gen)
+	return Status(st), done, err
+}
+
+// Cancel withdraws the operation if it is not matched yet (MPI_Cancel): Wait,
+// which is needed still, then gives a Status with Canceled set and no error.
+// After the match it does nothing. ErrClosed for a request that is used up or
+// inactive.
+func (q Request) Cancel() error {
+	if q.r == nil {
+		return errInactive()
+	}
+	return q.r.Cancel(q.gen)
+}
+
+// Free gives the request up (MPI_Request_free); the operation goes on and
+// completes unseen, and its buffer stays the library's for a time that nobody
+// tells. ErrClosed for a request that is used up or inactive.
+func (q Request) Free() error {
+	if q.r == nil {
+		return errInactive()
+	}
+	return q.r.Free(q.gen)
+}
+
+func errInactive() error { return fmt.Errorf("%w: the request is inactive", ErrClosed) }
+
+// nullOwner makes requests of operations with ProcNull: complete from the
+// start. They are recycled like a PML's. Guarded by the engine's lock.
+type nullOwner struct {
+	engine *progress.Engine
+	free   []*nullRequest
+}
+
+type nullRequest struct {
+	pml.Request
+	owner *nullOwner
+}
+
+func newNullOwner(e *progress.Engine) *nullOwner { return &nullOwner{engine: e} }
+
+func (o *nullOwner) request() Request {
+	o.engine.Lock()
+	defer o.engine.Unlock()
+	var r *nullRequest
+	if last := len(o.free) - 1; last >= 0 {
+		r, o.free = o.free[last], o.free[:last]
+	} else {
+		r = &nullRequest{owner: o}
+		r.Init(o.engine, r)
+	}
+	r.Start()
+	r.Request.Status = pml.Status(nullStatus())
+	r.Finish()
+	return Request{&r.Request, r.Generation()}
+}
+
+// Cancel comes too late always.
+func (r *nullRequest) Cancel() {}
+
+// Release takes the request back.
+func (r *nullRequest) Release() { r.owner.free = append(r.owner.free, r) }
+
+// First is nothing: the request is never waited for.
+func (r *nullRequest) First() progress.Source { return nil }

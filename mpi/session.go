@@ -1,0 +1,232 @@
+package mpi
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/components/core"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// ThreadLevel is how a program promises to use a session (MPI-4.1 section
+// 11.6). ferry serves every level like ThreadMultiple.
+type ThreadLevel int
+
+// The thread levels, from the strictest promise to none.
+const (
+	ThreadSingle     ThreadLevel = iota + 1 // one goroutine
+	ThreadFunneled                          // only the one that opened the session calls
+	ThreadSerialized                        // any, one at a time
+	ThreadMultiple                          // any, at any time
+)
+
+// Session is one use of ferry by a part of a program: a local handle with a
+// configuration, from which groups and communicators come (MPI-4.1 chapter 11).
+// Its methods may be called concurrently.
+type Session struct {
+	engine *engine
+	values *framework.Values
+	level  ThreadLevel
+	params core.Session
+
+	mu     sync.Mutex
+	comms  int // open, or being made
+	closed bool
+}
+
+// A SessionOption changes what OpenSession does.
+type SessionOption func(*sessionOptions)
+
+type sessionOptions struct {
+	level    ThreadLevel
+	explicit []framework.Setting
+	logger   *slog.Logger
+	registry *framework.Registry
+	client   bootstrap.Client
+}
+
+// WithThreadLevel promises a thread level; without it there is no promise
+// (ThreadMultiple).
+func WithThreadLevel(level ThreadLevel) SessionOption {
+	return func(o *sessionOptions) { o.level = level }
+}
+
+// WithParam sets a parameter (see `ferry info --all`), and wins over files,
+// environment and flags. A parameter of process scope that differs from what the
+// first open session had is ErrConfig.
+func WithParam(name, value string) SessionOption {
+	return func(o *sessionOptions) {
+		o.explicit = append(o.explicit, framework.Setting{Name: name, Value: value, Source: "WithParam"})
+	}
+}
+
+// WithLogger has the library log to l; without it, it is silent. The logger of
+// the first open session gets what concerns the process.
+func WithLogger(l *slog.Logger) SessionOption {
+	return func(o *sessionOptions) { o.logger = l }
+}
+
+// WithRegistry replaces the components that are compiled in. r isn't changed.
+// Sessions that are open at the same time share one registry: a later session
+// may leave the option out, but not name another one.
+func WithRegistry(r *framework.Registry) SessionOption {
+	return func(o *sessionOptions) { o.registry = r }
+}
+
+// WithBootstrap uses an open client in place of the one that would be selected.
+// It stays the caller's, who closes it after the last session is closed. As with
+// WithRegistry, sessions that are open at the same time share it.
+func WithBootstrap(c bootstrap.Client) SessionOption {
+	return func(o *sessionOptions) { o.client = c }
+}
+
+// OpenSession opens a session (MPI_Session_init). It is local: nothing is sent
+// to any process, and no other process need do the same. The first session
+// reads the configuration and selects the transports; ErrConfig says what is
+// wrong there, ErrTransport that the launcher can't be reached. ctx bounds the
+// call only.
+func OpenSession(ctx context.Context, opts ...SessionOption) (*Session, error) {
+	o := sessionOptions{level: ThreadMultiple}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	if o.level < ThreadSingle || o.level > ThreadMultiple {
+		return nil, fmt.Errorf("%w: thread level %d is none of ThreadSingle to ThreadMultiple", ErrConfig, int(o.level))
+	}
+	ctx = background(ctx)
+	if ctx.Err() != nil {
+		return nil, ended(ctx, "open session", context.Cause(ctx))
+	}
+	e, values, err := acquire(ctx, &o)
+	if err != nil {
+		return nil, ended(ctx, "open session", err)
+	}
+	s := &Session{engine: e, values: values, level: o.level}
+	if err := values.Decode("session", &s.params); err != nil {
+		release(e, 0)
+		return nil, err
+	}
+	return s, nil
+}
+
+// Close ends the session (MPI_Session_finalize). It is local. The last session
+// to close waits, for at most session.linger, until every accepted send has left
+// this process, then frees everything; ErrTimeout says that some did not.
+// ErrPending means that communicators are open: then nothing has happened. A
+// second Close is ErrClosed.
+func (s *Session) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return closedSession()
+	}
+	if s.comms > 0 {
+		defer s.mu.Unlock()
+		return fmt.Errorf("%w: close the session's %d communicators first", ErrPending, s.comms)
+	}
+	s.closed = true
+	s.mu.Unlock()
+	return release(s.engine, s.params.Linger)
+}
+
+func closedSession() error { return fmt.Errorf("%w: the session is closed", ErrClosed) }
+
+// addComm counts a communicator that is about to be made; doneComm takes it back.
+func (s *Session) addComm() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return closedSession()
+	}
+	s.comms++
+	return nil
+}
+
+func (s *Session) doneComm() {
+	s.mu.Lock()
+	s.comms--
+	s.mu.Unlock()
+}
+
+// enter is the check of calls that need an open session.
+func (s *Session) enter() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return closedSession()
+	}
+	return nil
+}
+
+// ThreadLevel returns the level that the session was opened with.
+func (s *Session) ThreadLevel() ThreadLevel { return s.level }
+
+// PsetInfo describes a process set (MPI-4.1 section 11.3.2).
+type PsetInfo struct {
+	Name     string
+	Size     int
+	Included bool // the caller is a member
+	Dynamic  bool // the set came to be after the job started
+}
+
+// Psets returns the names of the process sets: mpi://WORLD, mpi://SELF and
+// mpix://SHARED (the processes of this node), then others. Names are compared
+// without regard to case.
+func (s *Session) Psets(ctx context.Context) ([]string, error) {
+	if err := s.enter(); err != nil {
+		return nil, err
+	}
+	source, ok := framework.As[bootstrap.PsetSource](s.engine.client)
+	if !ok {
+		return bootstrap.BuiltinPsets(), nil
+	}
+	ctx, cancel := s.engine.bound(ctx)
+	defer cancel()
+	names, err := source.Psets(ctx)
+	return names, ended(ctx, "process sets", err)
+}
+
+// PsetInfo describes the process set of that name. ErrPset says which exist.
+func (s *Session) PsetInfo(ctx context.Context, name string) (PsetInfo, error) {
+	found, err := s.pset(ctx, name)
+	if err != nil {
+		return PsetInfo{}, err
+	}
+	return PsetInfo{
+		Name: found.Name, Size: len(found.Members), Dynamic: found.Dynamic,
+		Included: newGroup(s, found.Members).rank != Undefined,
+	}, nil
+}
+
+// Group returns the group of a process set (MPI_Group_from_session_pset). The
+// caller need not be a member. ErrPset says which sets exist.
+func (s *Session) Group(ctx context.Context, pset string) (*Group, error) {
+	found, err := s.pset(ctx, pset)
+	if err != nil {
+		return nil, err
+	}
+	return newGroup(s, found.Members), nil
+}
+
+func (s *Session) pset(ctx context.Context, name string) (bootstrap.PsetInfo, error) {
+	if err := s.enter(); err != nil {
+		return bootstrap.PsetInfo{}, err
+	}
+	if found, ok := bootstrap.BuiltinPset(s.engine.identity, name); ok {
+		return found, nil
+	}
+	source, ok := framework.As[bootstrap.PsetSource](s.engine.client)
+	if !ok {
+		names := bootstrap.BuiltinPsets()
+		return bootstrap.PsetInfo{}, fmt.Errorf("%w: %q; the nearest is %s; there are %s", ErrPset, name,
+			framework.Nearest(name, names), strings.Join(names, ", "))
+	}
+	ctx, cancel := s.engine.bound(ctx)
+	defer cancel()
+	found, err := source.Pset(ctx, name)
+	return found, ended(ctx, "process set", err)
+}
