@@ -176,11 +176,12 @@ func (e *Engine) Nudge() { e.bell.Ring() }
 func (e *Engine) Close() {
 	e.keeper.stop(e)
 	e.Lock()
-	if e.fds != nil {
-		e.fds.close()
-		e.fds = nil
-	}
+	fds := e.fds
+	e.fds = nil
 	e.Unlock()
+	if fds != nil {
+		fds.close() // without the lock: its goroutine may be ringing
+	}
 }
 
 // poll polls every source once. Lock held.

@@ -36,6 +36,7 @@ type module struct {
 	out        map[framework.ProcID]*endpoint
 	connecting []*endpoint // whose ring has not been granted yet
 	blocked    []*endpoint // that wait for cells
+	spare      []*endpoint // memory for the next of these lists
 }
 
 func (m *module) Caps() btl.Caps {
@@ -296,7 +297,7 @@ func (m *module) Connect(peer btl.Peer) (btl.Endpoint, error) {
 // finishConnects attaches the rings that have been granted.
 func (m *module) finishConnects() (n int) {
 	waiting := m.connecting
-	m.connecting = m.connecting[:0:0]
+	m.connecting, m.spare = m.spare[:0], nil
 	for _, e := range waiting {
 		if e.far == nil { // closed meanwhile
 			continue
@@ -319,19 +320,21 @@ func (m *module) finishConnects() (n int) {
 			m.connecting = append(m.connecting, e)
 		}
 	}
+	m.spare = waiting
 	return n
 }
 
 // checkBlocked finds peers that will never read again.
 func (m *module) checkBlocked() {
 	blocked := m.blocked
-	m.blocked = m.blocked[:0:0]
+	m.blocked, m.spare = m.spare[:0], nil
 	for _, e := range blocked {
 		e.listed = false
 		if e.far != nil && e.far.box.Closed() {
 			e.fail("send", errors.New("the peer has closed its session"))
 		}
 	}
+	m.spare = blocked
 }
 
 // Close ends all paths. What senders commit from now on is never read.

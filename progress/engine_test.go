@@ -1,0 +1,453 @@
+package progress
+
+import (
+	"context"
+	"errors"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/internal/doorbell"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// box is a source that others put things into from outside, as through shared
+// memory: post makes it have something and rings.
+type box struct {
+	e       *Engine
+	bell    doorbell.Bell
+	arrived atomic.Int64
+	taken   int64
+	waits   []*Completion // the i-th thing completes the i-th
+	polls   atomic.Int64
+}
+
+func (b *box) Bell() doorbell.Bell { return b.bell }
+
+func (b *box) Poll() (n int) {
+	b.polls.Add(1)
+	for b.taken < b.arrived.Load() {
+		if int(b.taken) < len(b.waits) {
+			b.e.Complete(b.waits[b.taken])
+		}
+		b.taken++
+		n++
+	}
+	return n
+}
+
+func (b *box) post() {
+	b.arrived.Add(1)
+	b.bell.Ring()
+}
+
+func newBox(t *testing.T, opt Options) *box {
+	e := New(opt)
+	b := &box{e: e, bell: doorbell.New()}
+	e.Add(b)
+	t.Cleanup(func() {
+		e.Remove(b)
+		e.Close()
+	})
+	return b
+}
+
+// asleep waits until the keeper sleeps on the bell.
+func asleep(e *Engine) {
+	for {
+		e.keeper.mu.Lock()
+		ok := e.keeper.asleep.Valid()
+		e.keeper.mu.Unlock()
+		if ok {
+			return
+		}
+		runtime.Gosched()
+	}
+}
+
+// TestNoRingIsLost races rings with falling asleep: each one must end a wait.
+func TestNoRingIsLost(t *testing.T) {
+	b := newBox(t, Options{Spin: time.Nanosecond, Yield: time.Nanosecond})
+	const rounds = 3000
+	next := make(chan struct{})
+	go func() {
+		for range rounds {
+			<-next
+			b.post()
+		}
+	}()
+	for i := range rounds {
+		var c Completion
+		b.e.Lock()
+		b.waits = append(b.waits, &c)
+		b.e.Unlock()
+		next <- struct{}{}
+		if i%3 == 0 {
+			runtime.Gosched() // another interleaving
+		}
+		b.e.Lock()
+		err := b.e.Wait(context.Background(), &c, nil)
+		b.e.Unlock()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestKeeperProgressesWhileNobodyWaits: something comes while the program
+// computes and no goroutine is in any call.
+func TestKeeperProgressesWhileNobodyWaits(t *testing.T) {
+	b := newBox(t, Options{})
+	for range 20 {
+		asleep(b.e)
+		b.e.Lock()
+		want := b.taken + 1
+		b.e.Unlock()
+		b.post()
+		for {
+			b.e.Lock()
+			taken := b.taken
+			b.e.Unlock()
+			if taken == want {
+				break
+			}
+			runtime.Gosched()
+		}
+	}
+}
+
+// TestBlockedWaitersShareOneThread: 10,000 goroutines wait, and none holds a
+// thread.
+func TestBlockedWaitersShareOneThread(t *testing.T) {
+	b := newBox(t, Options{})
+	const n = 10000
+	cs := make([]Completion, n)
+	b.e.Lock()
+	for i := range cs {
+		b.waits = append(b.waits, &cs[i])
+	}
+	b.e.Unlock()
+	var wg sync.WaitGroup
+	for i := range cs {
+		wg.Go(func() {
+			b.e.Lock()
+			defer b.e.Unlock()
+			if err := b.e.Wait(context.Background(), &cs[i], nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for {
+		b.e.Lock()
+		parked := b.e.parked
+		b.e.Unlock()
+		if parked == n {
+			break
+		}
+		runtime.Gosched()
+	}
+	if got := threads(t); got > 20 {
+		t.Errorf("%d threads for %d waiting goroutines", got, n)
+	}
+	for range n {
+		b.post()
+	}
+	wg.Wait()
+}
+
+func threads(t *testing.T) int {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Skip("no /proc: ", err)
+	}
+	for line := range strings.Lines(string(status)) {
+		if s, ok := strings.CutPrefix(line, "Threads:"); ok {
+			n, err := strconv.Atoi(strings.TrimSpace(s))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+	}
+	t.Fatal("no line Threads in /proc/self/status")
+	return 0
+}
+
+// TestIdleEngineDoesNotPoll: while a goroutine waits and nothing comes, nobody
+// polls.
+func TestIdleEngineDoesNotPoll(t *testing.T) {
+	b := newBox(t, Options{})
+	var c Completion
+	b.e.Lock()
+	b.waits = append(b.waits, &c)
+	b.e.Unlock()
+	done := make(chan error)
+	go func() {
+		b.e.Lock()
+		err := b.e.Wait(context.Background(), &c, nil)
+		b.e.Unlock()
+		done <- err
+	}()
+	for {
+		b.e.Lock()
+		parked := b.e.parked
+		b.e.Unlock()
+		if parked == 1 {
+			break
+		}
+		runtime.Gosched()
+	}
+	asleep(b.e)
+	before := b.polls.Load()
+	time.Sleep(50 * time.Millisecond) // the time in which polls would be counted
+	if polls := b.polls.Load() - before; polls > 2 {
+		t.Errorf("%d polls while everybody sleeps", polls)
+	}
+	b.post()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestEndedContextEndsTheWaitOnly(t *testing.T) {
+	b := newBox(t, Options{})
+	cause := errors.New("enough")
+	for _, spin := range []time.Duration{time.Nanosecond, time.Hour} { // parked, and active
+		b.e.spin = spin
+		ctx, cancel := context.WithCancelCause(context.Background())
+		var c Completion
+		go func() {
+			for b.polls.Load() < 1000 && spin == time.Hour {
+				runtime.Gosched()
+			}
+			cancel(cause)
+		}()
+		b.e.Lock()
+		err := b.e.Wait(ctx, &c, nil)
+		if !errors.Is(err, cause) {
+			t.Errorf("got %v, want the context's cause", err)
+		}
+		if c.Done() {
+			t.Error("the completion is done")
+		}
+		// It can be waited for again, and completes.
+		b.waits = []*Completion{&c}
+		b.taken = 0
+		b.arrived.Store(0)
+		b.e.Unlock()
+		b.post()
+		b.e.Lock()
+		if err := b.e.Wait(context.Background(), &c, nil); err != nil {
+			t.Error(err)
+		}
+		b.e.Unlock()
+	}
+}
+
+// TestPollerLetsOthersIn: a goroutine that polls for long must not keep others
+// from the lock.
+func TestPollerLetsOthersIn(t *testing.T) {
+	b := newBox(t, Options{Spin: time.Hour})
+	var c Completion
+	b.waits = []*Completion{&c}
+	done := make(chan error)
+	go func() {
+		b.e.Lock()
+		err := b.e.Wait(context.Background(), &c, nil)
+		b.e.Unlock()
+		done <- err
+	}()
+	for b.polls.Load() < 1000 {
+		runtime.Gosched()
+	}
+	for range 1000 {
+		b.e.Lock()
+		if !b.e.polling {
+			t.Error("the poll token was lost")
+		}
+		b.e.Unlock()
+	}
+	b.post()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestSecondWaiterIsRefused(t *testing.T) {
+	b := newBox(t, Options{Spin: time.Nanosecond, Yield: time.Nanosecond})
+	var c Completion
+	b.waits = []*Completion{&c}
+	done := make(chan error)
+	go func() {
+		b.e.Lock()
+		err := b.e.Wait(context.Background(), &c, nil)
+		b.e.Unlock()
+		done <- err
+	}()
+	for {
+		b.e.Lock()
+		if c.waiter != nil {
+			break
+		}
+		b.e.Unlock()
+		runtime.Gosched()
+	}
+	if err := b.e.Wait(context.Background(), &c, nil); !errors.Is(err, ErrBusy) {
+		t.Errorf("Wait: %v", err)
+	}
+	if err := b.e.WaitAny(context.Background(), []*Completion{nil, &c}); !errors.Is(err, ErrBusy) {
+		t.Errorf("WaitAny: %v", err)
+	}
+	b.e.Unlock()
+	b.post()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestWaitAnyWakesForEachOfThem(t *testing.T) {
+	for _, spin := range []time.Duration{time.Nanosecond, time.Hour} {
+		b := newBox(t, Options{Spin: spin, Yield: time.Nanosecond})
+		for i := range 3 {
+			cs := make([]*Completion, 3)
+			for j := range cs {
+				cs[j] = new(Completion)
+			}
+			b.e.Lock()
+			b.waits, b.taken = []*Completion{cs[i]}, 0
+			b.arrived.Store(0)
+			b.e.Unlock()
+			go b.post()
+			b.e.Lock()
+			if err := b.e.WaitAny(context.Background(), cs); err != nil {
+				t.Fatal(err)
+			}
+			for j, c := range cs {
+				if c.Done() != (j == i) || c.waiter != nil {
+					t.Fatalf("completion %d: done %v, waiter left: %v", j, c.Done(), c.waiter != nil)
+				}
+			}
+			b.e.Unlock()
+		}
+	}
+}
+
+// pipe is a source that is awaited through a descriptor.
+type pipe struct {
+	e     *Engine
+	r, w  int
+	c     *Completion
+	armed int
+}
+
+func (p *pipe) FD() int { return p.r }
+
+func (p *pipe) Arm() bool { p.armed++; return true }
+
+func (p *pipe) Poll() int {
+	var b [16]byte
+	n, _ := unix.Read(p.r, b[:])
+	if n <= 0 {
+		return 0
+	}
+	if p.c != nil {
+		p.e.Complete(p.c)
+	}
+	return n
+}
+
+func TestReadableDescriptorEndsTheSleep(t *testing.T) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_NONBLOCK|unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fds[0])
+	defer unix.Close(fds[1])
+	e := New(Options{Spin: time.Nanosecond, Yield: time.Nanosecond})
+	defer e.Close()
+	p := &pipe{e: e, r: fds[0], w: fds[1]}
+	e.Add(p)
+	defer e.Remove(p)
+	for range 10 {
+		var c Completion
+		e.Lock()
+		p.c = &c
+		e.Unlock()
+		asleep(e)
+		go unix.Write(p.w, []byte{1})
+		e.Lock()
+		if err := e.Wait(context.Background(), &c, nil); err != nil {
+			t.Fatal(err)
+		}
+		e.Unlock()
+	}
+	if p.armed == 0 {
+		t.Error("the source was never asked to arm")
+	}
+}
+
+// clock is a source that nothing announces.
+type clock struct {
+	e *Engine
+	n int
+	c *Completion
+}
+
+func (c *clock) Interval() time.Duration { return 100 * time.Microsecond }
+
+func (c *clock) Poll() int {
+	if c.n++; c.n == 50 {
+		c.e.Complete(c.c)
+		return 1
+	}
+	return 0
+}
+
+func TestSourceWithoutABellIsPolledWhileAllSleep(t *testing.T) {
+	e := New(Options{Spin: time.Nanosecond, Yield: time.Nanosecond})
+	defer e.Close()
+	var done Completion
+	c := &clock{e: e, c: &done}
+	e.Add(c)
+	defer e.Remove(c)
+	e.Lock()
+	defer e.Unlock()
+	if err := e.Wait(context.Background(), &done, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestSourceCanGoWhileTheKeeperSleepsOnItsBell: its memory is unmapped after.
+func TestSourceCanGoWhileTheKeeperSleepsOnItsBell(t *testing.T) {
+	e := New(Options{})
+	defer e.Close()
+	for range 20 {
+		b := &box{e: e, bell: doorbell.New()}
+		e.Add(b)
+		asleep(e)
+		e.Remove(b)
+		e.keeper.mu.Lock()
+		if e.keeper.asleep == b.bell {
+			t.Error("the keeper still sleeps on the bell of a source that is gone")
+		}
+		e.keeper.mu.Unlock()
+	}
+}
+
+func BenchmarkLock(b *testing.B) {
+	e := New(Options{})
+	defer e.Close()
+	for b.Loop() {
+		e.Lock()
+		e.Unlock()
+	}
+}
