@@ -101,6 +101,14 @@ func (e *Engine) sleep(seen *uint64) (again bool) {
 	}
 	bell := e.bell
 	ticket := bell.Arm()
+	select {
+	case <-k.quit:
+		// stop may have rung just before Arm, when nobody listened.
+		bell.Disarm()
+		e.Unlock()
+		return false
+	default:
+	}
 	ready, timeout := e.arm()
 	if e.poll() > 0 || !ready {
 		bell.Disarm()
