@@ -1,0 +1,227 @@
+// Package bench is `ferry bench`: micro-benchmarks with the loops of the OSU
+// suite, so that figures compare with those of other MPIs. It starts the ranks
+// that it needs by itself, bound to cores; inside `ferry run` it is a rank.
+//
+// The loops use the public package plainly, as a program would. Every row has
+// the raw hop beside it: the time of one cache line from rank 0 to rank 1,
+// taken before and after the row, of which the larger counts.
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/cli/exit"
+	"github.com/ferrympi/ferry/internal/cli/settings"
+	"github.com/ferrympi/ferry/internal/launch"
+)
+
+const long = `Measure ferry on this machine.
+
+  latency   one way of a message, half of a ping-pong's round trip
+  bw        bandwidth of windows of 64 messages, each window acknowledged
+  mbw_mr    message rate: pairs of ranks, windows of 64 messages
+  barrier   a barrier of all ranks
+  init      open a session and make the first communicator
+  hello     a whole job: start, session, communicator, end
+  hop       the raw cache-line hop between two processes, without ferry
+
+Loops, warm-up, iterations and windows are those of the OSU micro-benchmarks.
+The average is that of the whole loop. The minimum and the percentiles are over
+batches, since reading the clock for each message would change what is measured:
+100 messages up to 8 KiB and 10 above for latency, a window for bw and mbw_mr, 10
+barriers; init and hello are timed one by one. For bandwidths and rates the
+minimum belongs to the slowest batch, and 99 of 100 batches reach p99.`
+
+// options of one run; all ranks have the same.
+type options struct {
+	bench      string
+	ranks      int
+	sizes      string
+	min, max   int // of sizes
+	iterations int // 0: OSU's
+	warmup     int // -1: OSU's
+	format     string
+	set        *[]string
+	isRank     bool
+}
+
+// ranksNeeded gives the benchmarks and how many ranks they take by themselves.
+var ranksNeeded = map[string]int{
+	"latency": 2, "bw": 2, "mbw_mr": 2, "barrier": 2, "init": 2, "hello": 2, "hop": 2,
+}
+
+// names in the order in which messages list them.
+var names = []string{"latency", "bw", "mbw_mr", "barrier", "init", "hello", "hop"}
+
+// Command returns the command.
+func Command() *cobra.Command {
+	var o options
+	cmd := &cobra.Command{
+		Use:       "bench NAME",
+		Short:     "Measure latency, bandwidth, message rate, barrier and start",
+		Long:      long,
+		Example:   "  ferry bench latency -m 8:1MiB\n  ferry bench barrier -n 8 --format json",
+		ValidArgs: names,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.check(args); err != nil {
+				return err
+			}
+			return o.run(cmd)
+		},
+	}
+	f := cmd.Flags()
+	f.IntVarP(&o.ranks, "n", "n", 0, "number of ranks `N`; 2 by default")
+	f.StringVarP(&o.sizes, "m", "m", "1:4MiB", "message sizes, doubling from `MIN:MAX`")
+	f.IntVarP(&o.iterations, "i", "i", 0, "iterations `N`, in place of OSU's")
+	f.IntVarP(&o.warmup, "x", "x", -1, "warm-up iterations `N`, in place of OSU's")
+	f.StringVar(&o.format, "format", "osu", "`osu`, json (a row per line), csv or gobench")
+	o.set = settings.Flag(f)
+	f.BoolVar(&o.isRank, "rank", false, "be one of the ranks")
+	_ = f.MarkHidden("rank") // fails only for a flag that isn't there
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit.Usagef("%w", err) })
+	return cmd
+}
+
+// check fills in what follows from the flags.
+func (o *options) check(args []string) error {
+	if len(args) != 1 {
+		return exit.Usagef("want one benchmark: %s", strings.Join(names, ", "))
+	}
+	o.bench = args[0]
+	need, ok := ranksNeeded[o.bench]
+	if !ok {
+		return exit.Usagef("unknown benchmark %s; did you mean %s? There are %s",
+			o.bench, framework.Nearest(o.bench, names), strings.Join(names, ", "))
+	}
+	if o.ranks == 0 {
+		o.ranks = need
+	}
+	var err error
+	if o.min, o.max, err = parseSizes(o.sizes); err != nil {
+		return err
+	}
+	switch pair := o.bench == "latency" || o.bench == "bw" || o.bench == "hop"; {
+	case pair && o.ranks != 2:
+		return exit.Usagef("-n %d: %s is between 2 ranks", o.ranks, o.bench)
+	case o.bench == "mbw_mr" && (o.ranks < 2 || o.ranks%2 != 0):
+		return exit.Usagef("-n %d: mbw_mr needs pairs of ranks", o.ranks)
+	case o.ranks < 1:
+		return exit.Usagef("-n %d: want at least 1 rank", o.ranks)
+	case o.iterations < 0:
+		return exit.Usagef("-i %d: want at least 1 iteration", o.iterations)
+	}
+	if _, ok := formats[o.format]; !ok {
+		return exit.Usagef("--format %s: want osu, json, csv or gobench", o.format)
+	}
+	return nil
+}
+
+// parseSizes reads MIN:MAX, or MAX alone as the OSU suite does.
+func parseSizes(s string) (low, high int, err error) {
+	from, to, both := strings.Cut(s, ":")
+	if !both {
+		from, to = "1", s
+	}
+	a, err := framework.ParseSize(from)
+	if err == nil {
+		var b framework.Size
+		if b, err = framework.ParseSize(to); err == nil && (a < 0 || b < a) {
+			err = fmt.Errorf("want 0 <= MIN <= MAX")
+		}
+		low, high = int(a), int(b)
+	}
+	if err != nil {
+		return 0, 0, exit.Usagef("-m %s: %w", s, err)
+	}
+	return low, high, nil
+}
+
+// next returns the size after n.
+func next(n int) int { return max(1, 2*n) }
+
+// Above this many bytes OSU's loops are shorter.
+const largeMessage = 8192
+
+// loops returns how often to iterate for a size: what the user says, or the
+// given numbers of OSU.
+func (o *options) loops(size int, small, smallWarmup, large, largeWarmup int) (iterations, warmup int) {
+	iterations, warmup = small, smallWarmup
+	if size > largeMessage {
+		iterations, warmup = large, largeWarmup
+	}
+	if o.iterations > 0 {
+		iterations = o.iterations
+	}
+	if o.warmup >= 0 {
+		warmup = o.warmup
+	}
+	return iterations, warmup
+}
+
+func (o *options) run(cmd *cobra.Command) error {
+	if underLauncher := os.Getenv(framework.EnvName("bootstrap.local.address")) != ""; underLauncher || o.isRank {
+		if !o.isRank && (o.bench == "init" || o.bench == "hello") {
+			return exit.Usagef("%s measures jobs from outside: start it without ferry run", o.bench)
+		}
+		return o.asRank(cmd.Context(), cmd.OutOrStdout())
+	}
+	env, err := settings.Prepare(cmd.Context(), *o.set)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	s := starter{o: o, env: env, stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr()}
+	switch o.bench {
+	case "init":
+		return s.init(ctx)
+	case "hello":
+		return s.hello(ctx)
+	}
+	return s.plain(ctx)
+}
+
+// arguments are those of a rank.
+func (o *options) arguments(bench string) []string {
+	return []string{
+		"bench", bench, "--rank", "-n", strconv.Itoa(o.ranks), "-m", o.sizes, "--format", o.format,
+		"-i", strconv.Itoa(o.iterations), "-x", strconv.Itoa(o.warmup),
+	}
+}
+
+// job is one of ranks of this program itself.
+func (s *starter) job(bench string, ranks int) (launch.Job, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return launch.Job{}, fmt.Errorf("find this program: %w", err)
+	}
+	o := *s.o
+	o.ranks = ranks
+	return launch.Job{
+		Program: self, Args: o.arguments(bench), N: ranks, Env: s.env, Bind: true,
+		Stdout: s.stdout, Stderr: s.stderr,
+	}, nil
+}
+
+// plain runs a benchmark whose rank 0 prints the rows.
+func (s *starter) plain(ctx context.Context) error {
+	j, err := s.job(s.o.bench, s.o.ranks)
+	if err != nil {
+		return err
+	}
+	j.Note = func(line string) { fmt.Fprintf(s.stderr, "ferry bench: %s\n", line) }
+	res, err := j.Run(ctx)
+	if err != nil {
+		return err
+	}
+	return exit.Status(res.Status)
+}

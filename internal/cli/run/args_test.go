@@ -1,0 +1,44 @@
+package run
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestArgumentsOfTheProgramStayAsTheyAre(t *testing.T) {
+	for in, want := range map[string]string{
+		"run -np 4 prog -np 5":             "run --np 4 prog -np 5",
+		"run -n 4 prog -wdir x":            "run -n 4 prog -wdir x",
+		"run -np=4 prog":                   "run --np=4 prog",
+		"run -n4 prog":                     "run -n4 prog",
+		"run -wdir /tmp -x A=b prog":       "run --wdir /tmp -x A=b prog",
+		"run -timeout 5s -tag-output prog": "run --timeout 5s --tag-output prog",
+		"run --tag-output -np 2 prog -np":  "run --tag-output --np 2 prog -np",
+		"run --explain prog -host a":       "run --explain prog -host a",
+		"run -x -np prog":                  "run -x -np prog",
+		"run -- -np 4":                     "run -- -np 4",
+		"run -host a -np 4 prog":           "run --host a -np 4 prog", // an error soon
+		"run -n":                           "run -n",
+		"info -np 4":                       "info -np 4",
+		"":                                 "",
+	} {
+		if got := strings.Join(Normalize(strings.Fields(in)), " "); got != want {
+			t.Errorf("Normalize(%s) = %s, want %s", in, got, want)
+		}
+	}
+}
+
+func FuzzNormalizeKeepsWhatFollowsTheProgram(f *testing.F) {
+	f.Add("-np 4 --tag-output")
+	f.Add("-x A=b -wdir=/tmp -n")
+	f.Add("-hostfile -=-")
+	f.Fuzz(func(t *testing.T, flags string) {
+		// After "--" everything is the program's, unless a flag takes it as its value.
+		tail := []string{"x", "--", "program", "-np", "-n4", "--host"}
+		out := Normalize(slices.Concat([]string{"run"}, strings.Fields(flags), tail))
+		if !slices.Equal(out[len(out)-4:], tail[2:]) {
+			t.Errorf("%q became %q", flags, out)
+		}
+	})
+}
