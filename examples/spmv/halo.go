@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+
+	"github.com/ferrympi/ferry/mpi"
+)
+
+// halo exchanges the borders of a vector. A slab may be thinner than the reach
+// of the stencil: then there is more than one neighbour on a side.
+type halo struct {
+	m          *matrix
+	comm       *mpi.Comm
+	neighbours []neighbour
+	requests   []mpi.Request
+}
+
+// neighbour is a rank with which elements are exchanged.
+type neighbour struct {
+	rank       int
+	recv, send span // their rows that we touch, our rows that they touch
+}
+
+func newHalo(m *matrix, comm *mpi.Comm) *halo {
+	h := neighboursOf(m, comm.Rank(), comm.Size())
+	h.comm = comm
+	return h
+}
+
+func neighboursOf(m *matrix, rank, ranks int) *halo {
+	h := &halo{m: m}
+	rows := m.cube * m.cube * m.cube
+	reach := m.cube*m.cube + m.cube + 1
+	if m.own.len() == 0 {
+		return h
+	}
+	for r := range ranks {
+		theirs := ownedBy(rows, r, ranks)
+		if r == rank || theirs.len() == 0 {
+			continue
+		}
+		n := neighbour{
+			rank: r,
+			recv: theirs.intersect(m.needed),
+			send: m.own.intersect(span{theirs.first - reach, theirs.end + reach}),
+		}
+		if n.recv.len() > 0 {
+			h.neighbours = append(h.neighbours, n)
+		}
+	}
+	return h
+}
+
+// start begins the exchange of x's borders.
+func (h *halo) start(x []float64) error {
+	h.requests = h.requests[:0]
+	for _, n := range h.neighbours {
+		r, err := mpi.Irecv(h.comm, h.m.part(x, n.recv), n.rank, 0)
+		if err != nil {
+			return err
+		}
+		h.requests = append(h.requests, r)
+	}
+	for _, n := range h.neighbours {
+		r, err := mpi.Isend(h.comm, h.m.part(x, n.send), n.rank, 0)
+		if err != nil {
+			return err
+		}
+		h.requests = append(h.requests, r)
+	}
+	return nil
+}
+
+// wait returns when the borders are here.
+func (h *halo) wait(ctx context.Context) error { return mpi.WaitAll(ctx, h.requests, nil) }

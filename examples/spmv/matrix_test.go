@@ -1,0 +1,91 @@
+package main
+
+import "testing"
+
+// product computes y = A x on ranks that share a process: borders are copied as
+// the halo would send them.
+func product(cube, ranks int, x []float64, spoil func(*matrix, []float64)) []float64 {
+	y := make([]float64, len(x))
+	for r := range ranks {
+		m := newMatrix(cube, r, ranks)
+		mine := m.vector()
+		copy(mine, x[m.needed.first:m.needed.end])
+		if spoil != nil {
+			spoil(m, mine)
+		}
+		result := m.vector()
+		m.multiply(result, mine, m.inner.first, m.inner.end)
+		m.multiply(result, mine, m.own.first, m.inner.first)
+		m.multiply(result, mine, m.inner.end, m.own.end)
+		copy(y[m.own.first:m.own.end], m.part(result, m.own))
+	}
+	return y
+}
+
+func operand(cube int) []float64 {
+	m := newMatrix(cube, 0, 1)
+	x := m.vector()
+	m.fill(x)
+	return x
+}
+
+func TestSplitProductEqualsTheSerialOne(t *testing.T) {
+	for _, cube := range []int{1, 2, 3, 5, 8} {
+		x := operand(cube)
+		for _, ranks := range []int{1, 2, 3, 4, 7, 30} {
+			if d := largestDifference(cube, x, product(cube, ranks, x, nil)); d > tolerance {
+				t.Errorf("cube %d on %d ranks: a row differs by %g", cube, ranks, d)
+			}
+		}
+	}
+}
+
+func TestCheckNoticesOneWrongBorderElement(t *testing.T) {
+	const cube, ranks = 6, 3
+	x := operand(cube)
+	y := product(cube, ranks, x, func(m *matrix, v []float64) {
+		if m.own.first > 0 {
+			v[m.own.first-1-m.needed.first] = 0 // never arrived
+		}
+	})
+	if d := largestDifference(cube, x, y); d <= tolerance {
+		t.Errorf("the difference is %g", d)
+	}
+}
+
+func TestInnerRowsTouchOwnElementsOnly(t *testing.T) {
+	for _, ranks := range []int{1, 2, 3, 5} {
+		for r := range ranks {
+			m := newMatrix(6, r, ranks)
+			for row := m.inner.first; row < m.inner.end; row++ {
+				neighbors(6, row, func(column int) {
+					if column < m.own.first || column >= m.own.end {
+						t.Fatalf("rank %d of %d: inner row %d touches %d", r, ranks, row, column)
+					}
+				})
+			}
+		}
+	}
+}
+
+// What one rank sends another expects, or the exchange would hang.
+func TestNeighboursAgree(t *testing.T) {
+	for _, ranks := range []int{2, 3, 7, 20, 300} {
+		const cube = 6
+		halos := make([]*halo, ranks)
+		for r := range ranks {
+			halos[r] = neighboursOf(newMatrix(cube, r, ranks), r, ranks)
+		}
+		for r, h := range halos {
+			for _, n := range h.neighbours {
+				found := false
+				for _, back := range halos[n.rank].neighbours {
+					found = found || back.rank == r && back.recv == n.send && back.send == n.recv
+				}
+				if !found {
+					t.Fatalf("%d ranks: %d exchanges %+v, its neighbour doesn't", ranks, r, n)
+				}
+			}
+		}
+	}
+}
