@@ -1,0 +1,270 @@
+package floors
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/ferrympi/ferry"
+
+// file is one Go file of the module, whatever its build tags.
+type file struct {
+	dir, name string // slash separated, relative to the root
+	use       Use
+	fset      *token.FileSet
+	ast       *ast.File
+}
+
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "go.mod")); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// files parses every Go file of the module.
+func files(t *testing.T) []file {
+	t.Helper()
+	dir := root(t)
+	var out []file
+	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if name := d.Name(); p != dir && (strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") || name == "testdata" || name == "bin") {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(p, ".go") {
+			return nil
+		}
+		fset := token.NewFileSet()
+		parsed, err := parser.ParseFile(fset, p, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(dir, filepath.Dir(p))
+		if err != nil {
+			return err
+		}
+		f := file{dir: filepath.ToSlash(rel), name: path.Join(filepath.ToSlash(rel), d.Name()), fset: fset, ast: parsed}
+		if strings.HasSuffix(p, "_test.go") {
+			f.use = InternalTest
+			if strings.HasSuffix(parsed.Name.Name, "_test") {
+				f.use = ExternalTest
+			}
+		}
+		out = append(out, f)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(out) < 20 {
+		t.Fatalf("only %d Go files found below %s: the walk is wrong", len(out), dir)
+	}
+	return out
+}
+
+func imports(t *testing.T, f file) []string {
+	t.Helper()
+	var out []string
+	for _, s := range f.ast.Imports {
+		p, err := strconv.Unquote(s.Path.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+func TestNoImportGoesUp(t *testing.T) {
+	for _, f := range files(t) {
+		for _, p := range imports(t, f) {
+			to, ours := strings.CutPrefix(p, module+"/")
+			if !ours || f.dir == to {
+				continue
+			}
+			if err := Check(f.dir, to, f.use); err != nil {
+				t.Errorf("%s: %v", f.name, err)
+			}
+		}
+	}
+}
+
+func TestNoFileOutsideTheTable(t *testing.T) {
+	seen := map[string]bool{}
+	for _, f := range files(t) {
+		if seen[f.dir] {
+			continue
+		}
+		seen[f.dir] = true
+		if f.dir == "." {
+			t.Errorf("%s: no Go files at the root, which shows the folders", f.name)
+			continue
+		}
+		if _, err := Of(f.dir); err != nil {
+			t.Errorf("%s: %v", f.name, err)
+		}
+	}
+}
+
+func TestUnsafeStaysOnTheGround(t *testing.T) {
+	for _, f := range files(t) {
+		if floor, err := Of(f.dir); err == nil && floor == Ground {
+			continue
+		}
+		for _, p := range imports(t, f) {
+			if p == "unsafe" || p == "C" {
+				t.Errorf("%s imports %q: unsafe and cgo belong below internal, on the ground floor", f.name, p)
+			}
+		}
+	}
+}
+
+func TestFrameworkNeedsTheStandardLibraryOnly(t *testing.T) {
+	for _, f := range files(t) {
+		if f.dir != "framework" || f.use != Code {
+			continue
+		}
+		for _, p := range imports(t, f) {
+			if strings.Contains(strings.Split(p, "/")[0], ".") {
+				t.Errorf("%s imports %s", f.name, p)
+			}
+		}
+	}
+}
+
+func TestOnlyConfigKnowsKoanf(t *testing.T) {
+	for _, f := range files(t) {
+		for _, p := range imports(t, f) {
+			if strings.HasPrefix(p, "github.com/knadh/koanf") && !under(f.dir, "config") {
+				t.Errorf("%s imports %s: package config is the only importer of koanf", f.name, p)
+			}
+		}
+	}
+}
+
+// A library does nothing when its package is initialised, never ends the
+// process, never prints to standard output and takes no signals.
+func TestLibrariesLeaveTheProcessAlone(t *testing.T) {
+	forbidden := map[string][]string{
+		"os":        {"Exit", "Stdout"},
+		"log":       {"Fatal", "Fatalf", "Fatalln", "Print", "Printf", "Println"},
+		"fmt":       {"Print", "Printf", "Println"},
+		"os/signal": {"Notify", "NotifyContext", "Ignore", "Reset"},
+	}
+	for _, f := range files(t) {
+		floor, err := Of(f.dir)
+		if err != nil || floor == Tools || f.use != Code || IsKit(f.dir) || f.ast.Name.Name == "main" {
+			continue
+		}
+		names := map[string]string{} // local name of an import to its path
+		for _, s := range f.ast.Imports {
+			p, _ := strconv.Unquote(s.Path.Value)
+			name := path.Base(p)
+			if s.Name != nil {
+				name = s.Name.Name
+			}
+			names[name] = p
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				if n.Recv == nil && n.Name.Name == "init" {
+					t.Errorf("%s: func init in a library package", f.fset.Position(n.Pos()))
+				}
+			case *ast.SelectorExpr:
+				if id, ok := n.X.(*ast.Ident); ok && slices.Contains(forbidden[names[id.Name]], n.Sel.Name) {
+					t.Errorf("%s: %s.%s in a library package", f.fset.Position(n.Pos()), id.Name, n.Sel.Name)
+				}
+			}
+			return true
+		})
+	}
+}
+
+// What a user's program links is what ferry costs them.
+func TestAProgramLinksNoTools(t *testing.T) {
+	goTool, err := exec.LookPath("go")
+	if err != nil {
+		t.Fatalf("the go command is needed: %v", err)
+	}
+	cmd := exec.Command(goTool, "list", "-deps", "./examples/hello")
+	cmd.Dir = root(t)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	deps := strings.Fields(string(out))
+	if !slices.Contains(deps, module+"/mpi") {
+		t.Fatal("examples/hello does not import package mpi")
+	}
+	for _, d := range deps {
+		for _, bad := range []string{
+			"testing", "plugin", "github.com/spf13", "google.golang.org/grpc", "github.com/hashicorp/go-plugin", "gonum.org",
+			"github.com/HdrHistogram", "github.com/prometheus", "pgregory.net/rapid", "go.uber.org/goleak", "github.com/rogpeppe",
+			module + "/internal/cli", module + "/internal/launch", module + "/bootstrap/local/server",
+		} {
+			if under(d, bad) {
+				t.Errorf("examples/hello links %s", d)
+			}
+		}
+	}
+}
+
+// The table itself: edges that must be refused, and their legal neighbours.
+func TestForbiddenEdgesAreRefused(t *testing.T) {
+	for _, c := range []struct {
+		from, to string
+		use      Use
+		ok       bool
+	}{
+		{"mpi", "components", Code, true},
+		{"components", "mpi", Code, false},
+		{"pml/ob1", "btl", Code, true},
+		{"pml/ob1", "btl/shm", Code, false},
+		{"pml/ob1", "btl/shm", InternalTest, false},
+		{"pml/ob1", "btl/shm", ExternalTest, true},
+		{"pml/ob1", "pml/pmltest", InternalTest, true},
+		{"pml/ob1", "pml/pmltest", Code, false},
+		{"btl/shm", "btl/self", Code, false},
+		{"btl/shm", "btl/shm/wire", Code, true},
+		{"btl", "progress", Code, true},
+		{"progress", "internal/doorbell", Code, true},
+		{"internal/ring", "framework", Code, false},
+		{"framework", "btl", Code, false},
+		{"coll/basic", "pml/ob1", Code, false},
+		{"bootstrap/local/server", "bootstrap/local/internal/wire", Code, true},
+		{"bootstrap/bootstraptest", "bootstrap", Code, true},
+		{"internal/launch", "bootstrap/local/server", Code, true},
+		{"internal/cli/run", "internal/launch", Code, true},
+		{"internal/cli/run", "examples/hello", Code, false},
+		{"mpi", "internal/launch", Code, false},
+		{"mpi", "internal/ranktest", ExternalTest, true},
+		{"somewhere", "mpi", Code, false},
+	} {
+		if err := Check(c.from, c.to, c.use); (err == nil) != c.ok {
+			t.Errorf("Check(%s, %s, %d) = %v, want allowed: %t", c.from, c.to, c.use, err, c.ok)
+		}
+	}
+}
