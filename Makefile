@@ -1,0 +1,42 @@
+# What a clone needs: Go (the version in go.mod). `make test` says what else
+# would let it test more.
+
+EXAMPLES := $(notdir $(wildcard examples/*))
+FUZZTIME ?= 10s
+
+.PHONY: run build test race fuzz lint bench generate clean
+
+# The main job, on 4 ranks of this machine.
+run: build
+	bin/ferry run -n 4 --explain bin/spmv -cube 64 -iterations 100
+	bin/ferry bench latency -m 1:64KiB
+	@echo "ok: spmv on 4 ranks agrees with the serial product"
+
+build:
+	@mkdir -p bin
+	CGO_ENABLED=0 go build -o bin/ ./cmd/ferry $(addprefix ./examples/,$(EXAMPLES))
+
+# All tests, then those of the concurrent packages again under the race
+# detector. REQUIRE_ALL=1 makes a missing part a failure instead of a skip.
+test:
+	scripts/test
+
+# Everything under the race detector.
+race:
+	scripts/test race
+
+# Each Fuzz function for FUZZTIME.
+fuzz:
+	scripts/fuzz $(FUZZTIME)
+
+lint:
+	scripts/lint
+
+bench: build
+	for b in hop latency bw mbw_mr barrier init hello; do bin/ferry bench $$b || exit 1; done
+
+generate:
+	go generate ./...
+
+clean:
+	rm -rf bin
