@@ -3,6 +3,7 @@ package ob1
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ferrympi/ferry/btl"
@@ -148,7 +149,10 @@ func (m *Module) Route(id framework.ProcID) pml.Route {
 	if b == nil {
 		b, route.Rejected = p.route()
 	} else {
+		// What the path in use would answer now says nothing: the peer may be
+		// leaving.
 		_, route.Rejected = p.route()
+		route.Rejected = slices.DeleteFunc(route.Rejected, func(r pml.Rejection) bool { return r.Name == b.Name })
 	}
 	if b != nil {
 		route.Transport, route.Device = b.Name, b.Module.Device()
