@@ -341,6 +341,21 @@ func TestWaitAnyWakesForEachOfThem(t *testing.T) {
 	}
 }
 
+// TestCloseReachesAKeeperThatIsAboutToSleep: closed between the keeper's
+// decision to sleep and its sleep, the engine must not wait for ever.
+func TestCloseReachesAKeeperThatIsAboutToSleep(t *testing.T) {
+	for i := range 2000 {
+		e := New(Options{})
+		if i%2 == 0 {
+			e.keeper.kick()
+		}
+		for range i % 50 {
+			runtime.Gosched()
+		}
+		e.Close()
+	}
+}
+
 // pipe is a source that is awaited through a descriptor.
 type pipe struct {
 	e     *Engine

@@ -62,6 +62,18 @@ func (k *keeper) stop(e *Engine) {
 	<-k.done
 }
 
+// stopping reports whether the engine is being closed. It is asked for after the
+// bell was armed: stop closes quit first and rings then, so that one of the two
+// is seen.
+func (k *keeper) stopping() bool {
+	select {
+	case <-k.quit:
+		return true
+	default:
+		return false
+	}
+}
+
 func (e *Engine) keep() {
 	k := &e.keeper
 	defer close(k.done)
@@ -79,10 +91,8 @@ func (e *Engine) keep() {
 			// Let those run whom that progress woke, before this thread sleeps
 			// again with the processor in hand.
 			runtime.Gosched()
-			select {
-			case <-k.quit:
+			if k.stopping() {
 				return
-			default:
 			}
 		}
 		tick.Reset(keeperTick)
