@@ -111,16 +111,8 @@ func (e *Engine) sleep(seen *uint64) (again bool) {
 	}
 	bell := e.bell
 	ticket := bell.Arm()
-	select {
-	case <-k.quit:
-		// stop may have rung just before Arm, when nobody listened.
-		bell.Disarm()
-		e.Unlock()
-		return false
-	default:
-	}
 	ready, timeout := e.arm()
-	if e.poll() > 0 || !ready {
+	if e.poll() > 0 || !ready || k.stopping() {
 		bell.Disarm()
 		e.Unlock()
 		return true
