@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ferrympi/ferry/internal/cli/clitest"
 )
 
@@ -22,6 +24,48 @@ func forever() {
 }
 
 func TestCommands(t *testing.T) { clitest.Run(t) }
+
+// Ranks are in process groups of their own, which a terminal stops when they
+// read from it: the launcher has to read for them.
+func TestRankReadsFromATerminal(t *testing.T) {
+	path, err := exec.LookPath("ferry")
+	if err != nil {
+		t.Fatal(err)
+	}
+	master, slave := terminal(t)
+	cmd := exec.Command(path, "run", "-n", "2", "--timeout", "1m", "head", "-n", "1")
+	cmd.Stdin, cmd.Stderr = slave, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if _, err := master.WriteString("typed\n"); err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.Output()
+	if err != nil || string(out) != "typed\n" {
+		t.Errorf("output %q, error %v", out, err)
+	}
+}
+
+// terminal returns both ends of a new pseudo-terminal (pty(7)).
+func terminal(t *testing.T) (master, slave *os.File) {
+	t.Helper()
+	open := func(name string) *os.File {
+		f, err := os.OpenFile(name, os.O_RDWR|syscall.O_NOCTTY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		return f
+	}
+	master = open("/dev/ptmx")
+	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return master, open(fmt.Sprintf("/dev/pts/%d", n))
+}
 
 // A launcher that is interrupted, or killed outright, must not leave ranks.
 func TestNoOrphansWhenTheLauncherIsStopped(t *testing.T) {

@@ -82,8 +82,8 @@ func Command() *cobra.Command {
 	f.IntVarP(&o.ranks, "n", "n", 0, "number of ranks `N`; 2 by default")
 	f.StringVarP(&o.sizes, "m", "m", "1:4MiB", "message sizes, doubling from `MIN:MAX`")
 	f.IntVarP(&o.iterations, "i", "i", 0, "iterations `N`, in place of OSU's")
-	f.IntVarP(&o.warmup, "x", "x", -1, "warm-up iterations `N`, in place of OSU's")
-	f.StringVar(&o.format, "format", "osu", "`osu`, json (a row per line), csv or gobench")
+	f.IntVarP(&o.warmup, "x", "x", -1, "warm-up iterations `N`, in place of OSU's; -1: OSU's")
+	f.StringVar(&o.format, "format", "osu", "output `FORMAT`: osu, json (a row per line), csv or gobench")
 	o.set = settings.Flag(f)
 	f.BoolVar(&o.isRank, "rank", false, "be one of the ranks")
 	_ = f.MarkHidden("rank") // fails only for a flag that isn't there

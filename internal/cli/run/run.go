@@ -65,15 +65,15 @@ func Command() *cobra.Command {
 	f.SetInterspersed(false) // flags after the program's name are the program's
 	f.SetNormalizeFunc(canonical)
 	f.IntVarP(&o.ranks, "n", "n", 1, "number of ranks `N` (also -np)")
-	f.StringArrayVarP(&o.exports, "x", "x", nil, "environment variable for the ranks: `VAR=value`, or VAR to insist that it is set; may be repeated")
+	f.StringArrayVarP(&o.exports, "x", "x", nil, "environment variable for the ranks: `VAR[=VALUE]`; VAR alone insists that it is set; may be repeated")
 	o.set = settings.Flag(f)
 	f.StringArrayVar(&o.psets, "pset", nil, "process set: `NAME=0-3,7`; may be repeated")
-	f.StringVar(&o.bind, "bind-to", "none", "`core` gives each rank a processor core, none leaves it to the system")
-	f.StringVar(&o.onFailure, "on-failure", "end", "when a rank fails, `end` the job, or continue")
+	f.StringVar(&o.bind, "bind-to", "none", "`PLACE`: core gives each rank a processor core, none leaves it to the system")
+	f.StringVar(&o.onFailure, "on-failure", "end", "`POLICY` when a rank fails: end the job, or continue")
 	f.BoolVar(&o.tag, "tag-output", false, "put [rank] before each line")
 	f.BoolVar(&o.explain, "explain", false, "at the end, show what carried messages between which ranks, and why nothing else did")
-	f.DurationVar(&o.timeout, "timeout", 0, "end the job after this `time`, such as 30s")
-	f.StringVar(&o.dir, "wdir", "", "working `directory` of the ranks")
+	f.DurationVar(&o.timeout, "timeout", 0, "end the job after this `TIME`, such as 30s")
+	f.StringVar(&o.dir, "wdir", "", "working `DIRECTORY` of the ranks")
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return badFlag(cmd.Flags(), err) })
 	return cmd
 }

@@ -1,0 +1,68 @@
+package bench
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+func TestSizesAsOSUReadsThem(t *testing.T) {
+	for in, want := range map[string][2]int{"1:4MiB": {1, 4 << 20}, "8:8": {8, 8}, "64KiB": {1, 64 << 10}, "0:1": {0, 1}} {
+		low, high, err := parseSizes(in)
+		if err != nil || low != want[0] || high != want[1] {
+			t.Errorf("%s: %d:%d, error %v", in, low, high, err)
+		}
+	}
+	for _, in := range []string{"", "8:1", ":", "x", "1:2:3", "-1:8"} {
+		if _, _, err := parseSizes(in); err == nil {
+			t.Errorf("%q was accepted", in)
+		}
+	}
+	var sizes []int
+	for n := 0; n <= 4; n = next(n) {
+		sizes = append(sizes, n)
+	}
+	if len(sizes) != 4 || sizes[1] != 1 || sizes[3] != 4 {
+		t.Errorf("sizes from 0 to 4: %v", sizes)
+	}
+}
+
+func TestIterationsAreThoseOfOSU(t *testing.T) {
+	o := &options{warmup: -1}
+	if i, w := o.loops(largeMessage, 10000, 100, 1000, 10); i != 10000 || w != 100 {
+		t.Errorf("small: %d, %d", i, w)
+	}
+	if i, w := o.loops(largeMessage+1, 10000, 100, 1000, 10); i != 1000 || w != 10 {
+		t.Errorf("large: %d, %d", i, w)
+	}
+	o.iterations, o.warmup = 7, 0
+	if i, w := o.loops(1, 10000, 100, 1000, 10); i != 7 || w != 0 {
+		t.Errorf("the user's: %d, %d", i, w)
+	}
+}
+
+// A wrong unit would make every comparison void.
+func TestUnitsOfRows(t *testing.T) {
+	near := func(what string, got, want float64) {
+		t.Helper()
+		if math.Abs(got-want) > 0.002*want {
+			t.Errorf("%s is %g, want %g", what, got, want)
+		}
+	}
+	s := newSample()
+	s.add(100*time.Nanosecond, 2)   // 50 ns each
+	s.add(1500*time.Nanosecond, 10) // 150 ns each
+	r := s.times(Row{}, 1e-3)
+	near("average in us", r.Avg, 1.6/12)
+	near("minimum in us", r.Min, 0.05)
+	near("maximum in us", r.max, 0.15)
+
+	s = newSample()
+	s.add(time.Millisecond, 1) // a window of 64 messages of 1000 bytes
+	s.add(3*time.Millisecond, 1)
+	r = s.rates(Row{}, 64*1000, 1e3)
+	near("bandwidth in MB/s", r.Avg, 32)
+	near("slowest in MB/s", r.Min, 64.0/3)
+	near("fastest in MB/s", r.max, 64)
+	near("messages/s", s.rates(Row{}, 64, 1e9).Avg, 32000)
+}
