@@ -91,6 +91,7 @@ type engine struct {
 
 	mu    sync.Mutex
 	known map[framework.ProcID]string // cards that the modules have learnt
+	noted map[framework.ProcID]Pair   // see note
 
 	upcall  sync.Mutex // held by event and, briefly, by close
 	closing bool       // no more upcalls
@@ -135,7 +136,7 @@ func (e *engine) open(ctx context.Context, explicit []framework.Setting) error {
 	e.identity = e.client.Identity()
 	e.worlds = framework.NewWorlds(e.identity.Proc.Namespace)
 	e.me = e.worlds.ID(e.identity.Proc)
-	e.known = map[framework.ProcID]string{}
+	e.known, e.noted = map[framework.ProcID]string{}, map[framework.ProcID]Pair{}
 	var b [8]byte
 	rand.Read(b[:]) // never fails (crypto/rand)
 	e.nonce = binary.NativeEndian.Uint64(b[:]) | 1

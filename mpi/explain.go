@@ -92,7 +92,34 @@ func (e *engine) knownProcs() []framework.ProcID {
 	return ids
 }
 
+// note keeps how the members of a new communicator are reached, for a report at
+// the end: a peer may be gone by then to which no message ever went.
+func (e *engine) note(group []framework.ProcID) {
+	if !slices.Contains(e.reports, "explain") {
+		return
+	}
+	for _, id := range group {
+		p := e.pair(id)
+		e.mu.Lock()
+		e.noted[id] = p
+		e.mu.Unlock()
+	}
+}
+
 func (e *engine) pair(id framework.ProcID) Pair {
+	p := e.route(id)
+	if p.Transport == "" {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if was, ok := e.noted[id]; ok {
+			return was
+		}
+	}
+	return p
+}
+
+// route asks the modules how messages to a process travel, or would.
+func (e *engine) route(id framework.ProcID) Pair {
 	p := Pair{From: int(e.identity.Proc.Rank), To: int(id.Rank())}
 	if id.World() != 0 {
 		p.Namespace = e.worlds.Proc(id).Namespace

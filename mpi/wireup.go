@@ -111,7 +111,11 @@ func fromGroup(ctx context.Context, g *Group, tag string, values *framework.Valu
 	if err := settle(&spec, m.CIDs(), ids, first, payloads); err != nil {
 		return nil, err
 	}
-	return newComm(g.session, g, m, spec, values)
+	c, err := newComm(g.session, g, m, spec, values)
+	if err == nil {
+		e.note(group)
+	}
+	return c, err
 }
 
 // payloadFrame is more than the CBOR around the parts of a payload takes.

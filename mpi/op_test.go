@@ -1,0 +1,56 @@
+package mpi
+
+import (
+	"math"
+	"testing"
+
+	"github.com/ferrympi/ferry/internal/mem"
+)
+
+// combine returns low op high for one pair of elements each.
+func combine[T any](op Op[T], low, high []T) []T {
+	inout := append([]T(nil), high...)
+	op.apply(mem.Bytes(inout), mem.Bytes(low))
+	return inout
+}
+
+func equal[T comparable](t *testing.T, name string, got []T, want ...T) {
+	t.Helper()
+	for i := range want {
+		if got[i] != want[i] {
+			t.Errorf("%s: %v, want %v", name, got, want)
+			return
+		}
+	}
+}
+
+func TestKernels(t *testing.T) {
+	a, b := []int32{6, 0, -3}, []int32{5, 4, 0}
+	equal(t, "sum", combine(Sum[int32](), a, b), 11, 4, -3)
+	equal(t, "prod", combine(Prod[int32](), a, b), 30, 0, 0)
+	equal(t, "max", combine(Max[int32](), a, b), 6, 4, 0)
+	equal(t, "min", combine(Min[int32](), a, b), 5, 0, -3)
+	equal(t, "land", combine(LogicalAnd[int32](), a, b), 1, 0, 0)
+	equal(t, "lor", combine(LogicalOr[int32](), a, b), 1, 1, 1)
+	equal(t, "lxor", combine(LogicalXor[int32](), a, b), 0, 1, 1)
+	equal(t, "band", combine(BitAnd[int32](), a, b), 4, 0, 0)
+	equal(t, "bor", combine(BitOr[int32](), a, b), 7, 4, -3)
+	equal(t, "bxor", combine(BitXor[int32](), a, b), 3, 4, -3)
+	equal(t, "sum of complex", combine(Sum[complex128](), []complex128{1i}, []complex128{2}), 2+1i)
+	if x := combine(Max[float64](), []float64{math.NaN()}, []float64{1}); !math.IsNaN(x[0]) {
+		t.Errorf("max of NaN: %v", x)
+	}
+	type L = Located[float64]
+	low, high := []L{{1, 7}, {2, 9}, {5, 1}}, []L{{2, 3}, {2, 4}, {4, 0}}
+	equal(t, "maxloc", combine(MaxLoc[float64](), low, high), L{2, 3}, L{2, 4}, L{5, 1})
+	equal(t, "minloc", combine(MinLoc[float64](), low, high), L{1, 7}, L{2, 4}, L{4, 0})
+}
+
+func TestLowerRanksAreTheLeftOperand(t *testing.T) {
+	minus := NewOp(func(inout, in []int) {
+		for i := range in {
+			inout[i] = in[i] - inout[i]
+		}
+	}, false)
+	equal(t, "minus", combine(minus, []int{10}, []int{3}), 7)
+}

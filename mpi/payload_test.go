@@ -1,0 +1,156 @@
+package mpi
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// paper is a PML that exists only as an offer and a card.
+type paper struct {
+	pml.Module
+	offer pml.Offer
+	card  pml.Card
+}
+
+func (p paper) Offer() pml.Offer { return p.offer }
+func (p paper) Card() pml.Card   { return p.card }
+
+func somePayload(t testing.TB) []byte {
+	offers, cards, err := encodeCards([]module{{"ob1", paper{
+		offer: pml.Offer{PML: "ob1", Version: 1, Priority: 20},
+		card:  pml.Card{Nonce: 7, Addresses: []btl.Address{{Component: "shm", Blob: []byte("segment")}}},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := encodePayload(offers, cards, cid.NewTable(10).Offer(2).Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestPayloadComesBack(t *testing.T) {
+	p, err := decodePayload(somePayload(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	offers, err := decodeOffers(p.Offers)
+	if err != nil || len(offers) != 1 || offers[0] != (pml.Offer{PML: "ob1", Version: 1, Priority: 20}) {
+		t.Errorf("%+v, %v", offers, err)
+	}
+	cards, err := decodeCards(p.Cards)
+	if err != nil || len(cards) != 1 || cards[0].Nonce != 7 || string(cards[0].Addresses[0].Blob) != "segment" {
+		t.Errorf("%+v, %v", cards, err)
+	}
+	if n := len(p.Offers) + len(p.Cards) + len(p.CID); len(somePayload(t))-n > payloadFrame {
+		t.Errorf("the frame takes %d bytes, more than payloadFrame", len(somePayload(t))-n)
+	}
+}
+
+func TestPayloadThatIsNoneIsAnError(t *testing.T) {
+	good := somePayload(t)
+	for name, b := range map[string][]byte{
+		"nothing":          nil,
+		"too long":         make([]byte, bootstrap.MaxPayload+1),
+		"cut":              good[:len(good)-1],
+		"more behind":      append(bytes.Clone(good), 0),
+		"another version":  append([]byte{good[0], payloadVersion + 1}, good[2:]...),
+		"another type":     {0x60},
+		"too few elements": {0x81, 0x01},
+	} {
+		if _, err := decodePayload(b); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+func FuzzPayload(f *testing.F) {
+	f.Add(somePayload(f))
+	f.Add([]byte{0x84, 1, 0x80, 0x80, 0x40})
+	f.Add([]byte{0x9f, 0xff})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		p, err := decodePayload(b)
+		if err != nil {
+			return
+		}
+		offers, err := decodeOffers(p.Offers)
+		if err == nil && (len(offers) == 0 || len(offers) > maxModules) {
+			t.Errorf("%d offers", len(offers))
+		}
+		cards, err := decodeCards(p.Cards)
+		if err != nil {
+			return
+		}
+		for _, c := range cards {
+			if len(c.Addresses) > maxAddresses {
+				t.Errorf("%d addresses", len(c.Addresses))
+			}
+		}
+	})
+}
+
+func TestOffersDecideTheCommonPML(t *testing.T) {
+	ob1, cm, cm2 := pml.Offer{PML: "ob1", Version: 1}, pml.Offer{PML: "cm", Version: 1, Detail: "ofi"}, pml.Offer{PML: "cm", Version: 2, Detail: "ofi"}
+	preferred := ob1
+	preferred.Priority = 99
+	members := []Proc{{Namespace: "job", Rank: 0}, {Namespace: "job", Rank: 1}, {Namespace: "job", Rank: 2}}
+	for name, c := range map[string]struct {
+		lists [][]pml.Offer
+		want  string
+	}{
+		"all have both, two prefer cm":     {[][]pml.Offer{{ob1, cm}, {cm, ob1}, {cm, ob1}}, "cm"},
+		"one lacks cm":                     {[][]pml.Offer{{cm, ob1}, {cm, ob1}, {ob1}}, "ob1"},
+		"priorities are each one's own":    {[][]pml.Offer{{preferred}, {ob1}, {ob1}}, "ob1"},
+		"a draw goes to the name":          {[][]pml.Offer{{ob1, cm}, {cm, ob1}}, "cm"},
+		"another version is another offer": {[][]pml.Offer{{cm, ob1}, {cm2, ob1}, {cm2, ob1}}, "ob1"},
+	} {
+		for turn := range c.lists { // whatever list comes first
+			lists := append(append([][]pml.Offer(nil), c.lists[turn:]...), c.lists[:turn]...)
+			if got, err := choose(members[:len(lists)], lists); err != nil || got.PML != c.want {
+				t.Errorf("%s: %v, %v", name, got.PML, err)
+			}
+		}
+	}
+	_, err := choose(members, [][]pml.Offer{{ob1}, {cm}, {ob1}})
+	if !errors.Is(err, framework.ErrUnsupported) || !strings.Contains(err.Error(), "job:0, job:2") ||
+		!strings.Contains(err.Error(), "job:1") || !strings.Contains(err.Error(), "ofi") {
+		t.Errorf("none in common: %v", err)
+	}
+}
+
+func TestEndedContextsGetTheirSentinels(t *testing.T) {
+	cause := errors.New("cause")
+	canceled, cancel := context.WithCancelCause(context.Background())
+	cancel(cause)
+	late, stop := context.WithTimeout(context.Background(), -1)
+	defer stop()
+	other := errors.New("other")
+	for name, c := range map[string]struct {
+		got  error
+		want []error
+	}{
+		"canceled":       {ended(canceled, "op", cause), []error{ErrCanceled, cause}},
+		"late":           {ended(late, "op", context.DeadlineExceeded), []error{ErrTimeout, context.DeadlineExceeded}},
+		"another reason": {ended(canceled, "op", other), []error{other}},
+		"no context":     {ended(nil, "op", other), []error{other}},
+	} {
+		for _, want := range c.want {
+			if !errors.Is(c.got, want) {
+				t.Errorf("%s: %v is not %v", name, c.got, want)
+			}
+		}
+	}
+	if errors.Is(ended(canceled, "op", other), ErrCanceled) || ended(canceled, "op", nil) != nil {
+		t.Error("an error that the context did not cause is said to be canceled")
+	}
+}
