@@ -140,7 +140,8 @@ type Endpoint interface {
 	// on its way: a session that closes waits for it.
 	Idle() bool
 
-	// Close gives the path up.
+	// Close gives the path up. What was committed still arrives. Closing again,
+	// or after Lost, does nothing.
 	Close()
 }
 

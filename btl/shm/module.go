@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
@@ -294,6 +295,19 @@ func (m *module) Connect(peer btl.Peer) (btl.Endpoint, error) {
 	return nil, fmt.Errorf("all %d places for senders at the peer are taken; raise btl.shm.max_peers", slots)
 }
 
+// connectTick is how often a sender that sleeps looks whether its request was
+// answered. A grant rings; an owner that refuses may be one that can't open our
+// inbox, and so can't ring.
+const connectTick = 10 * time.Millisecond
+
+// Interval implements progress.Polled.
+func (m *module) Interval() time.Duration {
+	if len(m.connecting) > 0 {
+		return connectTick
+	}
+	return 0
+}
+
 // finishConnects attaches the rings that have been granted.
 func (m *module) finishConnects() (n int) {
 	waiting := m.connecting
@@ -330,8 +344,12 @@ func (m *module) checkBlocked() {
 	m.blocked, m.spare = m.spare[:0], nil
 	for _, e := range blocked {
 		e.listed = false
-		if e.far != nil && e.far.box.Closed() {
+		switch {
+		case e.far == nil: // closed meanwhile
+		case e.far.box.Closed():
 			e.fail("send", errors.New("the peer has closed its session"))
+		case e.slot.State() == inbox.Refused:
+			e.fail("send", errors.New("the peer has ended the path: it made no sense of what came"))
 		}
 	}
 	m.spare = blocked
@@ -342,11 +360,11 @@ func (m *module) Close() error {
 	for _, e := range m.out {
 		e.Close()
 	}
+	m.box.Shut()
 	for len(m.paths) > 0 {
+		m.paths[0].bell.Ring() // it may sleep until there are cells
 		m.drop(m.paths[0])
 	}
-	m.box.Shut()
-	// Senders that wait for cells or for a ring learn of it at once.
 	for i := range m.box.Slots() {
 		m.box.Slot(i).Move(inbox.Requested, inbox.Refused)
 	}

@@ -44,6 +44,9 @@ func (p *inbound) Poll() int {
 			err = p.up.Frame(frame)
 		}
 		if err != nil {
+			// The sender must not wait for a reader that is gone.
+			p.m.box.Slot(p.index).Move(inbox.Granted, inbox.Refused)
+			p.bell.Ring()
 			p.m.drop(p)
 			p.m.env.Upcall.Lost(p.id, &framework.TransportError{
 				Component: "btl shm", Peer: p.m.env.Worlds.Proc(p.id).String(), Op: "receive", Err: err})
@@ -104,6 +107,9 @@ func (e *endpoint) attachRing() error {
 	offset, cells := e.slot.Granted()
 	if cells < ring.MinCells || cells&(cells-1) != 0 || cells > 1<<24 {
 		return fmt.Errorf("the peer granted a ring of %d cells", cells)
+	}
+	if limit := ring.FrameLimit(cells); limit < e.m.frameLimit {
+		return fmt.Errorf("the peer's ring takes frames of %d bytes, and ours have up to %d: give btl.shm.ring_size the same value in both", limit, e.m.frameLimit)
 	}
 	if _, err := e.far.segment.Refresh(); err != nil {
 		return err

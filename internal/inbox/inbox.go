@@ -59,7 +59,7 @@ const (
 	Claimed   = 1 // a sender fills it in
 	Requested = 2 // the sender asks for a ring; the owner's turn
 	Granted   = 3 // offset and cells are set; the ring is in use
-	Refused   = 4 // the owner will not; the sender's turn to free it
+	Refused   = 4 // the owner will not, or no longer; the sender's turn to free it
 	Left      = 5 // the sender has gone; the owner drains the ring, then frees the slot
 )
 
