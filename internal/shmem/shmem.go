@@ -145,7 +145,7 @@ func (f *File) Refresh() (int64, error) {
 // Map maps length bytes from offset, which is a multiple of PageSize. The range
 // must be inside the segment: bytes behind its end would fault.
 func (f *File) Map(offset int64, length int) (*Mapping, error) {
-	if offset < 0 || offset%PageSize != 0 || length <= 0 || offset+int64(length) > f.size {
+	if offset < 0 || offset%PageSize != 0 || length <= 0 || offset > f.size-int64(length) {
 		return nil, fmt.Errorf("segment %s: mapping %d bytes at %d of %d", f.path, length, offset, f.size)
 	}
 	b, err := unix.Mmap(f.fd, offset, length, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)

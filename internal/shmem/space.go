@@ -123,7 +123,7 @@ func (s *heapSegment) Grow(size int64) error {
 }
 
 func (s *heapSegment) Map(offset int64, length int) (*Mapping, error) {
-	if offset < 0 || offset%PageSize != 0 || length <= 0 || offset+int64(length) > s.Size() {
+	if offset < 0 || offset%PageSize != 0 || length <= 0 || offset > s.Size()-int64(length) {
 		return nil, fmt.Errorf("segment %s: mapping %d bytes at %d of %d", s.path, length, offset, s.Size())
 	}
 	m := &Mapping{Bytes: s.mem[offset : offset+int64(length) : offset+int64(length)]}
