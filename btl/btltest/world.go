@@ -1,0 +1,350 @@
+package btltest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// world is the processes of a case.
+type world struct {
+	subject   Subject
+	namespace string
+	size      int
+	nodes     []*node
+	nonces    uint64
+	extra     []*node         // opened and closed by a case
+	before    map[string]bool // files that were open before
+}
+
+// node is one process: an engine, a module, and the protocol above it, which
+// keeps what comes up. All is guarded by the engine's lock.
+type node struct {
+	rank   int
+	id     framework.ProcID
+	proc   framework.Proc
+	nonce  uint64
+	engine *progress.Engine
+	module btl.Module
+	closed bool
+
+	accepted map[framework.ProcID]int
+	got      []received
+	lost     []loss
+	// onFrame, when set, takes the place of got.
+	onFrame func(from framework.ProcID, frame []byte) error
+	// news is completed, if somebody waits, by whatever comes up.
+	news progress.Completion
+	bad  error // what the module did against the calling rules
+}
+
+type received struct {
+	from  framework.ProcID
+	frame []byte
+}
+
+type loss struct {
+	peer framework.ProcID
+	err  error
+}
+
+var worlds atomic.Uint64 // makes namespaces unique
+
+func newWorld(ctx context.Context, s Subject, size int) (*world, error) {
+	w := &world{subject: s, size: size, before: openFiles(), namespace: fmt.Sprintf("btltest-%d-%d", time.Now().UnixNano(), worlds.Add(1))}
+	for rank := range size {
+		n, err := w.open(ctx, rank, progress.Options{})
+		if err != nil {
+			return nil, errors.Join(err, w.close())
+		}
+		w.nodes = append(w.nodes, n)
+	}
+	return w, nil
+}
+
+// open makes a process. Its module is not added to its engine: the case polls.
+func (w *world) open(ctx context.Context, rank int, opt progress.Options) (*node, error) {
+	locals := make([]uint32, w.size)
+	for i := range locals {
+		locals[i] = uint32(i)
+	}
+	w.nonces++
+	proc := framework.Proc{Namespace: w.namespace, Rank: uint32(rank)}
+	n := &node{
+		rank: rank, id: framework.MakeProcID(0, uint32(rank)), proc: proc,
+		nonce:    framework.NamespaceHash(fmt.Sprint(proc, w.nonces)),
+		engine:   progress.New(opt),
+		accepted: map[framework.ProcID]int{},
+	}
+	params := w.subject.Component.Params()
+	if params != nil {
+		framework.FillDefaults(params)
+		if w.subject.Params != nil {
+			w.subject.Params(rank, params)
+		}
+	}
+	var err error
+	n.module, err = w.subject.Component.Open(ctx, btl.Env{
+		Params:   params,
+		Identity: bootstrap.Identity{Proc: proc, Size: w.size, LocalRank: rank, LocalSize: w.size, Locals: locals},
+		Worlds:   framework.NewWorlds(w.namespace),
+		Nonce:    n.nonce,
+		Engine:   n.engine,
+		Upcall:   n,
+		Logger:   slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		n.engine.Close()
+		return nil, fmt.Errorf("open of rank %d: %w", rank, err)
+	}
+	return n, nil
+}
+
+// close ends all processes, and reports what modules did against the rules.
+func (w *world) close() error {
+	var errs []error
+	for _, n := range append(w.nodes, w.extra...) {
+		errs = append(errs, n.bad, n.close())
+	}
+	return errors.Join(errs...)
+}
+
+func (n *node) close() error {
+	if n.closed {
+		return nil
+	}
+	n.closed = true
+	n.engine.Remove(n.module)
+	err := n.module.Close()
+	n.engine.Close()
+	if err != nil {
+		return fmt.Errorf("close of rank %d: %w", n.rank, err)
+	}
+	return nil
+}
+
+// start has the engine poll the module, and sleep when nothing comes.
+func (n *node) start() { n.engine.Add(n.module) }
+
+// peer returns what others need to connect to n.
+func (n *node) peer() btl.Peer {
+	return btl.Peer{ID: n.id, Proc: n.proc, Nonce: n.nonce, Blob: n.module.Blob()}
+}
+
+// do runs f with the engine's lock held.
+func (n *node) do(f func()) {
+	n.engine.Lock()
+	defer n.engine.Unlock()
+	f()
+}
+
+func (n *node) connect(to *node) (ep btl.Endpoint, err error) {
+	peer := to.peer()
+	n.do(func() { ep, err = n.module.Connect(peer) })
+	if err != nil {
+		err = fmt.Errorf("connect of rank %d with rank %d: %w", n.rank, to.rank, err)
+	}
+	return ep, err
+}
+
+func (n *node) reach(to *node) (err error) {
+	peer := to.peer()
+	n.do(func() { err = n.module.Reach(peer) })
+	return err
+}
+
+func (n *node) poll() {
+	if !n.closed {
+		n.do(func() { n.module.Poll() })
+	}
+}
+
+// Accept implements btl.Receiver.
+func (n *node) Accept(peer framework.ProcID) btl.Inbound {
+	n.accepted[peer]++
+	return &path{n: n, from: peer}
+}
+
+// Lost implements btl.Receiver.
+func (n *node) Lost(peer framework.ProcID, err error) {
+	n.lost = append(n.lost, loss{peer, err})
+	n.notify()
+}
+
+func (n *node) notify() {
+	if !n.news.Done() {
+		n.engine.Complete(&n.news)
+	}
+}
+
+// path is the protocol's end of a path to a node.
+type path struct {
+	n     *node
+	from  framework.ProcID
+	ended bool
+}
+
+// Frame implements btl.Inbound.
+func (p *path) Frame(frame []byte) error {
+	n := p.n
+	if p.ended {
+		n.bad = errors.Join(n.bad, fmt.Errorf("rank %d: a frame came on a path that had ended with an error", n.rank))
+	}
+	if len(frame) == 0 || len(frame) > n.module.Caps().FrameLimit {
+		n.bad = errors.Join(n.bad, fmt.Errorf("rank %d: a frame of %d bytes came up", n.rank, len(frame)))
+	}
+	defer n.notify()
+	if n.onFrame != nil {
+		err := n.onFrame(p.from, frame)
+		p.ended = err != nil
+		return err
+	}
+	n.got = append(n.got, received{p.from, bytes.Clone(frame)})
+	return nil
+}
+
+// pair returns a sender and a receiver: two processes if the module reaches
+// another one, else a process and itself.
+func (w *world) pair() (a, b *node, err error) {
+	a = w.nodes[0]
+	if len(w.nodes) > 1 {
+		b = w.nodes[1]
+		if err = a.reach(b); err == nil {
+			return a, b, nil
+		}
+	}
+	if self := a.reach(a); self != nil {
+		return nil, nil, fmt.Errorf("it reaches nobody: another process: %v; itself: %w", err, self)
+	}
+	return a, a, nil
+}
+
+// apart is pair for cases that need two processes.
+func (w *world) apart() (a, b *node, err error) {
+	a, b, err = w.pair()
+	if err == nil && a == b {
+		err = fmt.Errorf("%w: it serves the process itself only", ErrSkip)
+	}
+	return a, b, err
+}
+
+// until polls all nodes that are not held until cond holds. cond is called
+// without locks.
+func (w *world) until(ctx context.Context, what string, cond func() bool, held ...*node) error {
+	for !cond() {
+		if ctx.Err() != nil {
+			return fmt.Errorf("%s: %w", what, context.Cause(ctx))
+		}
+		for _, n := range w.nodes {
+			skip := false
+			for _, h := range held {
+				skip = skip || h == n
+			}
+			if !skip {
+				n.poll()
+			}
+		}
+		runtime.Gosched()
+	}
+	return nil
+}
+
+// try sends a frame if the endpoint takes it now.
+func (n *node) try(ep btl.Endpoint, frame []byte) (sent bool, err error) {
+	n.do(func() {
+		b := ep.Reserve(len(frame))
+		if b == nil {
+			return
+		}
+		if len(b) != len(frame) {
+			err = fmt.Errorf("Reserve(%d) returned %d bytes", len(frame), len(b))
+			return
+		}
+		copy(b, frame)
+		ep.Commit(len(frame))
+		sent = true
+	})
+	return sent, err
+}
+
+// send sends a frame, polling everybody while it would block.
+func (w *world) send(ctx context.Context, n *node, ep btl.Endpoint, frame []byte) error {
+	var failed error
+	err := w.until(ctx, fmt.Sprintf("send of %d bytes", len(frame)), func() bool {
+		sent, err := n.try(ep, frame)
+		failed = err
+		if err == nil && len(n.lost) > 0 {
+			failed = fmt.Errorf("the path was lost: %w", n.lost[0].err)
+		}
+		return sent || failed != nil
+	})
+	return errors.Join(err, failed)
+}
+
+// expect polls until n has received all of frames from a process, and nothing else.
+func (w *world) expect(ctx context.Context, n *node, from *node, frames [][]byte, held ...*node) error {
+	at := func() (done bool) {
+		n.do(func() { done = len(n.got) >= len(frames) || len(n.lost) > 0 })
+		return done
+	}
+	if err := w.until(ctx, fmt.Sprintf("rank %d waits for %d frames", n.rank, len(frames)), at, held...); err != nil {
+		return err
+	}
+	return n.compare(from, frames)
+}
+
+// compare takes what n has received and compares it with frames.
+func (n *node) compare(from *node, frames [][]byte) (err error) {
+	n.do(func() {
+		got := n.got
+		n.got = nil
+		for i, f := range frames {
+			if i >= len(got) {
+				err = fmt.Errorf("rank %d: %d frames came instead of %d; lost: %v", n.rank, len(got), len(frames), n.lost)
+				return
+			}
+			if got[i].from != from.id {
+				err = fmt.Errorf("rank %d: frame %d came from process %x, not from %x", n.rank, i, got[i].from, from.id)
+				return
+			}
+			if !bytes.Equal(got[i].frame, f) {
+				err = fmt.Errorf("rank %d: frame %d: got %d bytes %x..., want %d bytes %x...", n.rank, i,
+					len(got[i].frame), head(got[i].frame), len(f), head(f))
+				return
+			}
+		}
+		if len(got) > len(frames) {
+			err = fmt.Errorf("rank %d: %d frames came instead of %d", n.rank, len(got), len(frames))
+		}
+		if err == nil && n.accepted[from.id] == 0 && len(frames) > 0 {
+			err = fmt.Errorf("rank %d: frames came without Accept", n.rank)
+		}
+	})
+	return err
+}
+
+func head(b []byte) []byte { return b[:min(len(b), 16)] }
+
+// fill makes frame number k of n bytes. Some look like small numbers, such as a
+// module's own bookkeeping.
+func fill(k, n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		if k%3 == 0 {
+			b[i] = byte(i & 1 * (k/3 + 1) % 4)
+		} else {
+			b[i] = byte(k*7 + i*13 + i>>8)
+		}
+	}
+	return b
+}

@@ -1,0 +1,25 @@
+package self
+
+import (
+	"context"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/ferrympi/ferry/btl/btltest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestContract(t *testing.T) {
+	btltest.Run(t, func(context.Context) (btltest.Subject, error) {
+		return btltest.Subject{Component: Component()}, nil
+	})
+}
+
+// TestSmallestRingKeepsTheContract: frames come near to the size of the ring.
+func TestSmallestRingKeepsTheContract(t *testing.T) {
+	btltest.Run(t, func(context.Context) (btltest.Subject, error) {
+		return btltest.Subject{Component: Component(), Params: func(_ int, p any) { p.(*params).RingSize = 4 << 10 }}, nil
+	})
+}

@@ -1,0 +1,113 @@
+package shm
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// pair is two processes whose modules a test polls and looks into.
+type pair struct {
+	namespace string
+	procs     [2]*testProc
+}
+
+type testProc struct {
+	module btl.Module
+	nonce  uint64
+	engine *progress.Engine
+	lost   []error
+	frames int
+}
+
+func (p *testProc) Accept(framework.ProcID) btl.Inbound     { return p }
+func (p *testProc) Lost(_ framework.ProcID, err error)      { p.lost = append(p.lost, err) }
+func (p *testProc) Frame([]byte) error                      { p.frames++; return nil }
+func newPair(t *testing.T, change func(int, *params)) *pair { return newPairOf(t, OnHeap(), change) }
+
+func newPairOf(t *testing.T, c btl.Component, change func(rank int, p *params)) *pair {
+	t.Helper()
+	w := &pair{namespace: t.Name()}
+	for rank := range w.procs {
+		p := &testProc{nonce: uint64(rank) + 1, engine: progress.New(progress.Options{})}
+		values := c.Params().(*params)
+		framework.FillDefaults(values)
+		if change != nil {
+			change(rank, values)
+		}
+		var err error
+		p.module, err = c.Open(t.Context(), btl.Env{
+			Params:   values,
+			Identity: bootstrap.Identity{Proc: framework.Proc{Namespace: w.namespace, Rank: uint32(rank)}, Size: 2, LocalRank: rank, LocalSize: 2},
+			Worlds:   framework.NewWorlds(w.namespace),
+			Nonce:    p.nonce, Engine: p.engine, Upcall: p, Logger: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.procs[rank] = p
+	}
+	t.Cleanup(func() { w.close(t) })
+	return w
+}
+
+func (w *pair) close(t *testing.T) {
+	for rank, p := range w.procs {
+		if p == nil {
+			continue
+		}
+		w.procs[rank] = nil
+		if err := p.module.Close(); err != nil {
+			t.Error(err)
+		}
+		p.engine.Close()
+	}
+}
+
+func (w *pair) connect(t *testing.T, from, to int) btl.Endpoint {
+	t.Helper()
+	ep, err := w.procs[from].module.Connect(btl.Peer{
+		ID:    framework.MakeProcID(0, uint32(to)),
+		Proc:  framework.Proc{Namespace: w.namespace, Rank: uint32(to)},
+		Nonce: w.procs[to].nonce,
+		Blob:  w.procs[to].module.Blob(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ep
+}
+
+// poll polls both until cond holds.
+func (w *pair) poll(t *testing.T, cond func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for !cond() {
+		if ctx.Err() != nil {
+			t.Fatalf("it never happens; lost: %v, %v", w.procs[0].lost, w.procs[1].lost)
+		}
+		for _, p := range w.procs {
+			p.module.Poll()
+		}
+	}
+}
+
+func (w *pair) send(t *testing.T, ep btl.Endpoint, frame []byte) {
+	t.Helper()
+	w.poll(t, func() bool {
+		b := ep.Reserve(len(frame))
+		if b == nil {
+			return false
+		}
+		copy(b, frame)
+		ep.Commit(len(frame))
+		return true
+	})
+}

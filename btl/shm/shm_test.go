@@ -1,0 +1,150 @@
+package shm
+
+import (
+	"context"
+	"errors"
+	"math"
+	"os"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/btl/btltest"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/inbox"
+	"github.com/ferrympi/ferry/internal/shmem"
+	"github.com/ferrympi/ferry/progress"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestContract runs the kit over files, and over Go memory, where the race
+// detector sees what happens.
+func TestContract(t *testing.T) {
+	smallest := func(_ int, p any) { p.(*params).RingSize, p.(*params).EagerLimit = 16<<10, 64 }
+	for _, c := range []struct {
+		name      string
+		component func() btl.Component
+		params    func(int, any)
+	}{
+		{"files", Component, nil},
+		{"files, smallest rings", Component, smallest},
+		{"heap", OnHeap, nil},
+		{"heap, smallest rings", OnHeap, smallest},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			btltest.Run(t, func(context.Context) (btltest.Subject, error) {
+				return btltest.Subject{Component: c.component(), Params: c.params}, nil
+			})
+		})
+	}
+}
+
+// TestSmallerRingAtThePeerIsAnErrorNotAHang: a frame that never fits would wait
+// for ever.
+func TestSmallerRingAtThePeerIsAnErrorNotAHang(t *testing.T) {
+	w := newPair(t, func(rank int, p *params) {
+		if rank == 1 {
+			p.RingSize = 16 << 10
+		}
+	})
+	w.connect(t, 0, 1)
+	w.poll(t, func() bool { return len(w.procs[0].lost) > 0 })
+	if err := w.procs[0].lost[0]; !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "btl.shm.ring_size") {
+		t.Fatal(err)
+	}
+	ep := w.connect(t, 1, 0) // a larger one is no harm
+	w.send(t, ep, make([]byte, 100))
+	w.poll(t, func() bool { return w.procs[0].frames > 0 })
+}
+
+// TestGrantOfMemoryThatIsNotThereIsAnError: what the owner writes into a slot is
+// input.
+func TestGrantOfMemoryThatIsNotThereIsAnError(t *testing.T) {
+	for _, grant := range []struct {
+		offset int64
+		cells  int
+	}{
+		{-shmem.PageSize, 2048},
+		{math.MaxInt64 &^ (shmem.PageSize - 1), 2048},
+		{1 << 40, 2048},
+		{shmem.PageSize, 1 << 24},
+		{shmem.PageSize, 3000},
+		{shmem.PageSize, 0},
+		{shmem.PageSize, 1<<32 - 1},
+		{8, 2048},
+	} {
+		w := newPair(t, nil)
+		w.connect(t, 0, 1)
+		box := w.procs[1].module.(*module).box
+		for i := range box.Slots() {
+			if slot := box.Slot(i); slot.State() == inbox.Requested {
+				slot.Grant(grant.offset, grant.cells)
+			}
+		}
+		w.procs[0].module.Poll()
+		if lost := w.procs[0].lost; len(lost) != 1 || !errors.Is(lost[0], framework.ErrTransport) {
+			t.Errorf("%d cells at %d: lost %v", grant.cells, grant.offset, lost)
+		}
+	}
+}
+
+// TestDamagedRequestIsRefused: what a sender writes into a slot is input.
+func TestDamagedRequestIsRefused(t *testing.T) {
+	for _, from := range []inbox.Sender{
+		{Name: ""},
+		{Name: "nobody"},
+		{Name: "."},
+		{Name: "../x"},
+		{Rank: 7, World: 1, Name: "nobody"},
+	} {
+		w := newPair(t, nil)
+		w.connect(t, 0, 1)
+		p := w.procs[1]
+		for i := range p.module.(*module).box.Slots() {
+			slot := p.module.(*module).box.Slot(i)
+			if slot.State() != inbox.Requested {
+				continue
+			}
+			if from.World == 0 {
+				from.World = framework.NamespaceHash(w.namespace)
+			}
+			slot.Ask(from)
+			p.module.Poll()
+			if slot.State() != inbox.Refused {
+				t.Errorf("%+v: state %d, want %d", from, slot.State(), inbox.Refused)
+			}
+		}
+		w.poll(t, func() bool { return len(w.procs[0].lost) == 1 })
+	}
+}
+
+// TestRefusalReachesASenderThatSleeps: the owner may be unable to ring, so the
+// sender must not sleep for ever.
+func TestRefusalReachesASenderThatSleeps(t *testing.T) {
+	w := newPair(t, nil)
+	w.connect(t, 0, 1)
+	if d := w.procs[0].module.(progress.Polled).Interval(); d <= 0 {
+		t.Error("an engine would sleep without limit while a request waits for its answer")
+	}
+	w.poll(t, func() bool { return len(w.procs[0].module.(*module).connecting) == 0 })
+	if d := w.procs[0].module.(progress.Polled).Interval(); d != 0 {
+		t.Errorf("an engine would wake up every %v for nothing", d)
+	}
+}
+
+// TestNothingIsLeftInTheDirectory: the segment goes with its module.
+func TestNothingIsLeftInTheDirectory(t *testing.T) {
+	dir := t.TempDir()
+	w := newPairOf(t, Component(), func(_ int, p *params) { p.Dir = dir })
+	ep := w.connect(t, 0, 1)
+	w.send(t, ep, []byte("x"))
+	w.poll(t, func() bool { return w.procs[1].frames == 1 })
+	w.close(t)
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) > 0 {
+		t.Errorf("left: %v (%v)", left, err)
+	}
+}
