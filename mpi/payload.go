@@ -41,6 +41,7 @@ type card struct {
 	_         struct{} `cbor:",toarray"`
 	Nonce     uint64
 	Addresses []address
+	Credit    int64
 }
 
 type address struct {
@@ -89,7 +90,7 @@ func encodeCards(modules []module) (offers, cards []byte, err error) {
 	for _, m := range modules {
 		o := m.Offer()
 		os = append(os, offer{PML: o.PML, Version: o.Version, Priority: int32(o.Priority), Detail: o.Detail})
-		c := card{Nonce: m.Card().Nonce}
+		c := card{Nonce: m.Card().Nonce, Credit: m.Card().Credit}
 		for _, a := range m.Card().Addresses {
 			c.Addresses = append(c.Addresses, address{Component: a.Component, Blob: a.Blob})
 		}
@@ -158,7 +159,10 @@ func decodeCards(b []byte) ([]pml.Card, error) {
 	}
 	out := make([]pml.Card, len(raw))
 	for i, c := range raw {
-		out[i].Nonce = c.Nonce
+		if c.Credit < 0 {
+			return nil, errors.New("a card with negative credit")
+		}
+		out[i].Nonce, out[i].Credit = c.Nonce, c.Credit
 		for _, a := range c.Addresses {
 			if len(a.Component) == 0 || len(a.Component) > maxText {
 				return nil, errors.New("an address without a component, or with too long a name")

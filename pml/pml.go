@@ -75,6 +75,9 @@ type Offer struct {
 type Card struct {
 	Nonce     uint64
 	Addresses []btl.Address
+	// Credit is how many bytes of messages for which it has no receive yet the
+	// process takes from each peer. 0: this PML has no such limit.
+	Credit int64
 }
 
 // A Module is one PML in one process.
@@ -209,10 +212,23 @@ type Comm interface {
 	// Probe blocks until a message that matches is here; it stays.
 	Probe(ctx context.Context, src, tag int, plane Plane) (Status, error)
 	Iprobe(src, tag int, plane Plane) (Status, bool, error)
+	// Mprobe is Probe that also takes the message out of matching: only the
+	// returned Claimed receives it (MPI-4.1 section 3.8.2).
+	Mprobe(ctx context.Context, src, tag int, plane Plane) (Claimed, Status, error)
+	Improbe(src, tag int, plane Plane) (Claimed, Status, bool, error)
 
 	// Close ends the communicator. It returns at once: pending operations still
 	// complete, then its resources go. Messages that nobody received are dropped.
 	Close()
+}
+
+// Claimed is a message that a matched probe has taken. It is received once, by
+// one of the two; a second time is ErrClosed.
+type Claimed interface {
+	// Recv waits until the message is in buf. If ctx ends first the receive goes on
+	// all the same, because it has matched: Recv waits for it.
+	Recv(ctx context.Context, buf Buffer) (Status, error)
+	Irecv(buf Buffer) (*Request, error)
 }
 
 // Status describes a completed operation (MPI-4.1 section 3.2.5).

@@ -17,8 +17,9 @@ type comm struct {
 	peers   []*peer // by rank; nil until used
 	queues  [pml.Planes]match.Queues[request, message]
 	probes  []*progress.Completion // of blocked probes; completed at an arrival
-	pending int                    // requests that are not complete
+	pending int                    // requests that are not complete, and claimed messages
 	closing bool
+	waiting int // while resting: peers that may still send here
 }
 
 // peer is one rank of one communicator.
@@ -28,6 +29,8 @@ type peer struct {
 	exchange cid.Exchange
 	sendSeq  uint32 // of the next message to it
 	recvSeq  uint32 // of the next message from it
+	closed   bool   // it has closed the communicator: nothing more comes
+	told     bool   // it has been told that this process has
 	match    [pml.Planes]match.Peer[request, message]
 }
 
@@ -109,7 +112,6 @@ func (c *comm) remove() {
 	delete(m.byID, c.spec.ID)
 	m.comms[c.spec.Local.Index()] = nil
 	m.gone.Add(c.spec.ID)
-	m.table.Close(c.spec.Local)
 	for _, id := range c.spec.Group {
 		m.proc(id).users--
 	}
@@ -119,6 +121,7 @@ func (c *comm) remove() {
 			m.discard(msg.Owner)
 		})
 	}
+	c.rest()
 }
 
 // discard drops an unexpected message that nobody will receive.
@@ -126,6 +129,8 @@ func (m *Module) discard(msg *message) {
 	msg.p.proc.stats.Dropped++
 	if msg.offer {
 		msg.p.proc.control(acceptFrame(msg.handle, 0, 0))
+	} else {
+		msg.p.proc.owe(msg.length)
 	}
 	m.freeMessage(msg)
 }

@@ -48,21 +48,28 @@ func (component) Info() framework.Info {
 	}
 }
 
-func (component) Params() any { return nil }
+// params are the component's parameters; each is pml.ob1.NAME.
+type params struct {
+	UnexpectedLimit framework.Size `param:"unexpected_limit" default:"1MiB" min:"16KiB" max:"1GiB" unit:"bytes" level:"tuner" scope:"process" doc:"Memory for messages of each peer that wait here for their receives. What is beyond it stays with its sender."`
+}
+
+func (component) Params() any { return new(params) }
 
 // Probe finds nothing that could be missing: which BTLs work shows when they open.
 func (component) Probe(context.Context, any) framework.Verdict { return framework.Usable() }
 
 func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 	m := &Module{
-		env:    env,
-		engine: env.Engine,
-		hooks:  env.Hooks,
-		table:  cid.NewTable(cid.IndexBits),
-		gone:   cid.NewTombstones(tombstones),
-		procs:  map[framework.ProcID]*proc{},
-		byID:   map[cid.Extended]*comm{},
-		parked: parked{byID: map[cid.Extended][]parkedFrame{}, byLocal: map[cid.Local][]parkedFrame{}},
+		env:     env,
+		engine:  env.Engine,
+		hooks:   env.Hooks,
+		table:   cid.NewTable(cid.IndexBits),
+		gone:    cid.NewTombstones(tombstones),
+		procs:   map[framework.ProcID]*proc{},
+		byID:    map[cid.Extended]*comm{},
+		resting: map[cid.Extended]*comm{},
+		budget:  int64(env.Params.(*params).UnexpectedLimit),
+		parked:  parked{byID: map[cid.Extended][]parkedFrame{}, byLocal: map[cid.Local][]parkedFrame{}},
 	}
 	m.self = env.Worlds.ID(env.Identity.Proc)
 	btls, err := env.OpenBTLs(m)
@@ -72,8 +79,7 @@ func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 	m.btls = btls
 	m.byPreference = preferred(btls)
 	m.card = m.makeCard()
-	self := m.proc(m.self)
-	self.known, self.card = true, m.card
+	m.proc(m.self).learn(m.card)
 	m.engine.Add(m)
 	return m, nil
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-var frameNames = [...]string{"", "match", "offer", "accept", "data", "cid", "withdraw", "withdrawn"}
+var frameNames = [...]string{"", "match", "offer", "accept", "data", "cid", "withdraw", "withdrawn", "credit", "closed"}
 
 // Frame implements btl.Inbound: one frame from this process. Lock held. What it
 // says is a stranger's word: an error ends the path.
@@ -69,6 +69,23 @@ func (p *proc) Frame(f []byte) error {
 		if q.exchange.RecvReply(cid.Local(le.Uint32(f[8:])))&cid.Conflict != 0 {
 			return fmt.Errorf("two indices for communicator %v", id)
 		}
+		return nil
+
+	case frameClosed:
+		if len(f) < cidSize {
+			return errShort(f)
+		}
+		return p.closed(f)
+
+	case frameCredit:
+		if len(f) < creditSize {
+			return errShort(f)
+		}
+		bytes := int64(le.Uint64(f[8:]))
+		if bytes < 0 || bytes > p.card.Credit-p.credit {
+			return fmt.Errorf("gives %d bytes of credit back, and has %d", bytes, p.card.Credit-p.credit)
+		}
+		p.credit += bytes
 		return nil
 
 	case frameWithdraw, frameWithdrawn:
@@ -148,6 +165,7 @@ func (c *comm) arrived(p *proc, in *inMessage) error {
 		r.accept(in.length, in.handle, int(in.tag))
 	} else {
 		r.deliver(in.payload, int(in.tag))
+		p.owe(in.length)
 	}
 	return nil
 }
@@ -175,7 +193,7 @@ func (p *proc) extended(in *inMessage, f []byte) error {
 		return fmt.Errorf("two indices for communicator %v", in.id)
 	}
 	if act&cid.Reply != 0 {
-		p.control(cidFrame(in.id, c.spec.Rank, c.spec.Local))
+		p.control(cidFrame(frameCID, in.id, c.spec.Rank, c.spec.Local))
 	}
 	return c.arrived(p, in)
 }
@@ -203,6 +221,8 @@ func (p *proc) drop(in *inMessage) {
 	p.stats.Dropped++
 	if in.offer {
 		p.control(acceptFrame(in.handle, 0, 0))
+	} else {
+		p.owe(in.length)
 	}
 }
 
@@ -245,10 +265,15 @@ func (m *Module) deliverParked(c *comm) {
 }
 
 func (m *Module) replay(w parkedFrame) {
-	in, err := parseMessage(w.frame)
-	if err == nil {
-		in.withdrawn = w.withdrawn
-		err = w.from.message(&in, w.frame)
+	var err error
+	if w.withdrawn {
+		var in inMessage
+		if in, err = parseMessage(w.frame); err == nil {
+			in.withdrawn = true
+			err = w.from.message(&in, w.frame)
+		}
+	} else {
+		err = w.from.Frame(w.frame)
 	}
 	if err != nil {
 		w.from.fail(&framework.TransportError{Component: "pml ob1", Peer: w.from.String(), Op: "receive", Err: err})

@@ -18,6 +18,8 @@ const (
 	frameCID       = 5 // the sender's index of a communicator
 	frameWithdraw  = 6 // the sender wants an offer back
 	frameWithdrawn = 7 // it has it
+	frameCredit    = 8 // so many bytes of unexpected messages have been received
+	frameClosed    = 9 // the sender has closed a communicator, and sends nothing more on it
 )
 
 // Bits of byte 1 of frameMatch and frameOffer.
@@ -25,6 +27,9 @@ const (
 	flagPlane    = 0x03 // pml.Plane
 	flagExtended = 0x04 // the extended id follows the header
 )
+
+// closedReply in byte 1 of a frameClosed: it answers one, and needs no answer.
+const closedReply = 1
 
 const (
 	matchSize    = 24 // header of frameMatch and frameOffer
@@ -34,6 +39,7 @@ const (
 	dataSize     = 24
 	cidSize      = 32
 	withdrawSize = 16
+	creditSize   = 16
 	maxHeader    = matchSize + extendedSize + offerSize
 )
 
@@ -153,9 +159,10 @@ func acceptFrame(sender, receiver uint64, limit int64) (c control) {
 	return c
 }
 
-func cidFrame(id cid.Extended, rank int, local cid.Local) (c control) {
+// cidFrame is a frameCID, or a frameClosed, which has the same fields.
+func cidFrame(typ byte, id cid.Extended, rank int, local cid.Local) (c control) {
 	c.size = cidSize
-	c.b[0] = frameCID
+	c.b[0] = typ
 	le.PutUint32(c.b[4:], uint32(rank))
 	le.PutUint32(c.b[8:], uint32(local))
 	le.PutUint64(c.b[16:], id.Base)
@@ -167,6 +174,13 @@ func withdrawFrame(typ byte, handle uint64) (c control) {
 	c.size = withdrawSize
 	c.b[0] = typ
 	le.PutUint64(c.b[8:], handle)
+	return c
+}
+
+func creditFrame(bytes int64) (c control) {
+	c.size = creditSize
+	c.b[0] = frameCredit
+	le.PutUint64(c.b[8:], uint64(bytes))
 	return c
 }
 

@@ -27,6 +27,7 @@ type Module struct {
 
 	comms    []*comm // by index
 	byID     map[cid.Extended]*comm
+	resting  map[cid.Extended]*comm // closed here, and not by all who may still send
 	table    *cid.Table
 	gone     *cid.Tombstones
 	procs    map[framework.ProcID]*proc
@@ -37,7 +38,8 @@ type Module struct {
 	free         *request
 	freeMessages *message
 	pool         pool
-	sends        int // that are not complete
+	budget       int64 // bytes of unexpected messages per peer
+	sends        int   // that are not complete
 
 	busy  []*proc // that have something to send
 	spare []*proc // busy's other backing array
@@ -52,7 +54,7 @@ func (m *Module) Offer() pml.Offer {
 func (m *Module) Card() pml.Card { return m.card }
 
 func (m *Module) makeCard() pml.Card {
-	card := pml.Card{Nonce: m.env.Nonce}
+	card := pml.Card{Nonce: m.env.Nonce, Credit: m.budget}
 	for _, b := range m.btls {
 		if blob := b.Module.Blob(); blob != nil {
 			card.Addresses = append(card.Addresses, btl.Address{Component: b.Name, Blob: blob})
@@ -87,7 +89,7 @@ func (m *Module) Learn(id framework.ProcID, card pml.Card) error {
 		m.failures--
 	}
 	p.err, p.btl, p.source, p.direct = nil, nil, nil, false
-	p.known, p.card = true, card
+	p.learn(card)
 	return nil
 }
 

@@ -30,6 +30,10 @@ type proc struct {
 	source   progress.Source
 	err      error // it can't be reached any more, and why
 
+	// Credit for messages that may be unexpected: what this process may still
+	// send, and what it has received and not yet given back.
+	credit, owed int64
+
 	controls []control   // that wait for the path
 	queue    requestList // sends of which nothing is out
 	pushing  requestList // accepted sends whose payload goes out
@@ -47,6 +51,25 @@ func (m *Module) proc(id framework.ProcID) *proc {
 		m.procs[id] = p
 	}
 	return p
+}
+
+// learn takes a new card.
+func (p *proc) learn(card pml.Card) {
+	p.known, p.card = true, card
+	p.credit, p.owed = card.Credit, 0
+}
+
+// messageCost is what a message takes at a receiver that has no receive for it,
+// besides its payload: the node in the queue and the buffer's rounding.
+const messageCost = 128
+
+// owe gives the credit of a received message back, in few frames. Lock held.
+func (p *proc) owe(bytes int64) {
+	p.owed += bytes + messageCost
+	if p.owed >= p.m.budget/4 {
+		p.control(creditFrame(p.owed))
+		p.owed = 0
+	}
 }
 
 func (p *proc) String() string { return p.m.env.Worlds.Proc(p.id).String() }
@@ -71,6 +94,9 @@ func preferred(btls []pml.OpenBTL) []int {
 func (p *proc) connect() error {
 	if p.err != nil || p.endpoint != nil {
 		return p.err
+	}
+	if !p.known { // a stranger's frame came before its card
+		return fmt.Errorf("%w: the process has not been learnt", framework.ErrTransport)
 	}
 	p.rejected = p.rejected[:0]
 	for _, i := range p.m.byPreference {
@@ -255,6 +281,11 @@ func (p *proc) fail(err error) {
 	for _, c := range p.m.byID {
 		c.dropOffers(p)
 		c.wakeProbes()
+	}
+	for _, c := range p.m.resting {
+		if rank := c.rankOf(p.id); rank >= 0 {
+			c.closedBy(c.peer(rank))
+		}
 	}
 }
 

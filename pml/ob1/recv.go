@@ -3,6 +3,7 @@ package ob1
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/match"
@@ -76,12 +77,7 @@ func (c *comm) postRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *request 
 	if found := c.queues[plane].Post(mp, &r.node); found != nil {
 		msg := found.Owner
 		r.p = msg.p
-		if msg.offer {
-			r.accept(msg.length, msg.handle, msg.node.Tag)
-		} else {
-			r.deliver(msg.data, msg.node.Tag)
-		}
-		m.freeMessage(msg)
+		r.take(msg)
 		return r
 	}
 	if err := c.cannotCome(r.p); err != nil {
@@ -89,6 +85,20 @@ func (c *comm) postRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *request 
 		r.fail(err)
 	}
 	return r
+}
+
+// take gives a receive the message that it has matched, and frees that. r.p is
+// the sender. Lock held.
+func (r *request) take(msg *message) {
+	r.p = msg.p
+	proc := msg.p.proc
+	if msg.offer {
+		r.accept(msg.length, msg.handle, msg.node.Tag)
+	} else {
+		r.deliver(msg.data, msg.node.Tag)
+		proc.owe(msg.length)
+	}
+	proc.m.freeMessage(msg)
 }
 
 // cannotCome returns why no message will come from p, or from anybody of whom
@@ -177,45 +187,59 @@ func (r *request) data(payload []byte, offset int64) error {
 
 // Iprobe implements pml.Comm.
 func (c *comm) Iprobe(src, tag int, plane pml.Plane) (pml.Status, bool, error) {
-	e := c.m.engine
-	e.Lock()
-	defer e.Unlock()
-	st, ok, err := c.find(src, tag, plane)
-	if !ok && err == nil {
-		e.Progress()
-		st, ok, err = c.find(src, tag, plane)
+	c.m.engine.Lock()
+	defer c.m.engine.Unlock()
+	msg, err := c.look(src, tag, plane)
+	if msg == nil || err != nil {
+		return pml.NoMessage(), false, err
 	}
-	return st, ok, err
+	return msg.Owner.status(), true, nil
 }
 
 // Probe implements pml.Comm.
 func (c *comm) Probe(ctx context.Context, src, tag int, plane pml.Plane) (pml.Status, error) {
-	e := c.m.engine
-	e.Lock()
-	defer e.Unlock()
+	c.m.engine.Lock()
+	defer c.m.engine.Unlock()
+	msg, err := c.await(ctx, src, tag, plane)
+	if err != nil {
+		return pml.NoMessage(), err
+	}
+	return msg.Owner.status(), nil
+}
+
+// look finds an unexpected message, and progresses once if there is none. Lock
+// held.
+func (c *comm) look(src, tag int, plane pml.Plane) (*match.Message[message], error) {
+	msg, err := c.find(src, tag, plane)
+	if msg == nil && err == nil {
+		c.m.engine.Progress()
+		msg, err = c.find(src, tag, plane)
+	}
+	return msg, err
+}
+
+// await waits for an unexpected message. Lock held.
+func (c *comm) await(ctx context.Context, src, tag int, plane pml.Plane) (*match.Message[message], error) {
 	var arrival progress.Completion
 	for {
-		st, ok, err := c.find(src, tag, plane)
-		if ok || err != nil {
-			return st, err
+		msg, err := c.find(src, tag, plane)
+		if msg != nil || err != nil {
+			return msg, err
 		}
 		arrival.Reset()
 		c.probes = append(c.probes, &arrival)
-		err = e.Wait(ctx, &arrival, nil)
-		for i, p := range c.probes {
-			if p == &arrival {
-				c.probes = append(c.probes[:i], c.probes[i+1:]...)
-				break
-			}
-		}
+		err = c.m.engine.Wait(ctx, &arrival, nil)
+		i := slices.Index(c.probes, &arrival)
+		c.probes = slices.Delete(c.probes, i, i+1)
 		if err != nil {
-			return pml.NoMessage(), err
+			return nil, err
 		}
 	}
 }
 
-// find looks for an unexpected message. Lock held.
-func (c *comm) find(src, tag int, plane pml.Plane) (pml.Status, bool, error) {
+// find looks for an unexpected message; the error says that none can come. Lock
+// held.
+func (c *comm) find(src, tag int, plane pml.Plane) (*match.Message[message], error) {
 	var p *peer
 	var mp *match.Peer[request, message]
 	if src != pml.AnySource {
@@ -223,9 +247,9 @@ func (c *comm) find(src, tag int, plane pml.Plane) (pml.Status, bool, error) {
 		mp = &p.match[plane]
 	}
 	if found := c.queues[plane].Find(mp, src, tag); found != nil {
-		return pml.Status{Source: found.Source, Tag: found.Tag, Bytes: int(found.Owner.length)}, true, nil
+		return found, nil
 	}
-	return pml.NoMessage(), false, c.cannotCome(p)
+	return nil, c.cannotCome(p)
 }
 
 // keep stores a message that found no receive. Lock held.

@@ -35,7 +35,8 @@ func (c *comm) sendNow(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.M
 		return false
 	}
 	n := matchSize + len(buf.Bytes)
-	if n > p.proc.eager {
+	cost := int64(len(buf.Bytes)) + messageCost
+	if n > p.proc.eager || cost > p.proc.credit {
 		return false
 	}
 	b := p.proc.endpoint.Reserve(n)
@@ -47,6 +48,7 @@ func (c *comm) sendNow(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.M
 	copy(b[matchSize:], buf.Bytes)
 	p.proc.endpoint.Commit(n)
 	p.sendSeq++
+	p.proc.credit -= cost
 	p.proc.stats.Sent++
 	p.proc.stats.SentBytes += uint64(len(buf.Bytes))
 	if c.m.hooks != nil {
@@ -112,7 +114,7 @@ func (r *request) first() bool {
 		flags |= flagExtended
 		size += extendedSize
 	}
-	eager := r.mode != pml.Synchronous && int64(size)+length <= int64(p.proc.eager)
+	eager := r.mode != pml.Synchronous && int64(size)+length <= int64(p.proc.eager) && length+messageCost <= p.proc.credit
 	n := size + offerSize
 	if eager {
 		n = size + int(length)
@@ -138,6 +140,7 @@ func (r *request) first() bool {
 	p.proc.endpoint.Commit(n)
 	p.sendSeq++
 	if eager {
+		p.proc.credit -= length + messageCost
 		r.finish()
 	} else {
 		r.state = offered
