@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -51,7 +52,8 @@ func acquire(ctx context.Context, o *sessionOptions) (*engine, *framework.Values
 }
 
 // release gives a session's share back; the last one frees the engine, after
-// it has waited for accepted sends for at most linger.
+// it has waited for accepted sends for at most linger. A session that is opened
+// meanwhile waits for that.
 func release(e *engine, linger time.Duration) error {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
@@ -185,11 +187,16 @@ func wrongContract(c framework.Choice) error {
 // process prefers, and the others are offers to peers that lack it.
 func (e *engine) openModules(ctx context.Context) error {
 	selection := e.selections[framework.PML]
-	for _, choice := range append([]framework.Choice(nil), selection.Chosen...) {
+	for _, choice := range slices.Clone(selection.Chosen) {
+		before := len(e.btls)
 		m, err := e.openPML(ctx, choice)
 		if err == nil {
 			e.modules = append(e.modules, module{choice.Verdict.Name, m})
-		} else if bound := selection.Fail(choice.Verdict.Name, err); bound != nil {
+			continue
+		}
+		e.log.Warn("pml failed to open", "pml", choice.Verdict.Name, "err", err)
+		err = errors.Join(err, e.closeBTLs(before))
+		if bound := selection.Fail(choice.Verdict.Name, err); bound != nil {
 			return bound
 		}
 	}
@@ -217,7 +224,7 @@ func (e *engine) openPML(ctx context.Context, choice framework.Choice) (pml.Modu
 func (e *engine) openBTLs(ctx context.Context, r btl.Receiver) ([]pml.OpenBTL, error) {
 	selection := e.selections[framework.BTL]
 	var open []pml.OpenBTL
-	for _, choice := range append([]framework.Choice(nil), selection.Chosen...) {
+	for _, choice := range slices.Clone(selection.Chosen) {
 		m, err := e.openBTL(ctx, choice, r)
 		if err != nil {
 			e.log.Warn("btl failed to open", "btl", choice.Verdict.Name, "err", err)
@@ -333,15 +340,24 @@ func (e *engine) close() error {
 	for _, m := range e.modules {
 		errs = append(errs, m.Close())
 	}
-	for _, m := range e.btls {
-		errs = append(errs, m.Close())
-	}
+	errs = append(errs, e.closeBTLs(0))
 	if e.progress != nil {
 		e.progress.Close()
 	}
 	if e.client != nil && e.given == nil {
 		errs = append(errs, e.client.Close())
 	}
+	return errors.Join(errs...)
+}
+
+// closeBTLs closes the BTLs from the given one on.
+func (e *engine) closeBTLs(from int) error {
+	var errs []error
+	for _, m := range e.btls[from:] {
+		e.progress.Remove(m) // does nothing if that was done
+		errs = append(errs, m.Close())
+	}
+	e.btls = e.btls[:from]
 	return errors.Join(errs...)
 }
 

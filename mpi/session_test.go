@@ -18,6 +18,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/ranktest"
 	"github.com/ferrympi/ferry/mpi"
+	"github.com/ferrympi/ferry/pml"
 	"go.uber.org/goleak"
 )
 
@@ -258,6 +259,42 @@ func TestOpeningASessionSendsNothing(t *testing.T) {
 	}
 	if err := client.Close(); err != nil {
 		t.Errorf("a client that was given is the giver's to close: %v", err)
+	}
+}
+
+// failing is a PML that opens its BTLs and then fails.
+type failing struct{ framework.Component }
+
+func (failing) Info() framework.Info {
+	return framework.Info{Kind: framework.PML, Name: "failing", Version: "0", Priority: 99}
+}
+
+func (failing) Open(_ context.Context, env pml.Env) (pml.Module, error) {
+	if _, err := env.OpenBTLs(nil); err != nil {
+		return nil, err
+	}
+	return nil, errors.New("out of luck")
+}
+
+func TestPMLThatFailsToOpenIsReplacedUnlessAskedFor(t *testing.T) {
+	noLeak(t)
+	ob1, _ := components.Standard().Lookup(framework.PML, "ob1")
+	reg := components.Standard()
+	reg.Register(failing{ob1})
+	_, err := mpi.OpenSession(t.Context(), mpi.WithRegistry(reg), mpi.WithParam("pml", "failing"))
+	if !errors.Is(err, mpi.ErrConfig) || !strings.Contains(err.Error(), "out of luck") {
+		t.Errorf("asked for: %v", err)
+	}
+	s, c := singleton(t, mpi.WithRegistry(reg))
+	if _, err := c.Sendrecv(t.Context(), []byte{1}, 0, 0, make([]byte, 1), 0, 0); err != nil {
+		t.Error(err)
+	}
+	x, err := s.Explain(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := x.String(); !strings.Contains(got, "pml failing: failed: out of luck") || !strings.Contains(got, "pml ob1: selected") {
+		t.Errorf("%s", got)
 	}
 }
 
