@@ -54,12 +54,16 @@ func (c *comm) closedBy(p *peer) {
 func (p *proc) closed(f []byte) error {
 	m := p.m
 	id := cid.Extended{Base: le.Uint64(f[16:]), Sub: le.Uint64(f[24:])}
-	rank, reply := le.Uint32(f[4:]), f[1]&closedReply != 0
+	reply := f[1]&closedReply != 0
 	c := m.byID[id]
 	if c == nil {
 		c = m.resting[id]
 	}
 	if c != nil {
+		rank := le.Uint32(f[4:])
+		if reply { // whoever has forgotten the communicator has forgotten its rank
+			rank = uint32(c.rankOf(p.id))
+		}
 		q, err := c.from(p, rank)
 		if err != nil {
 			return err
@@ -69,13 +73,13 @@ func (p *proc) closed(f []byte) error {
 			return nil
 		}
 		q.told = true
-		p.confirmClosed(id, c.spec.Rank)
+		p.confirmClosed(id)
 		return nil
 	}
 	switch {
 	case reply:
 	case m.gone.Has(id):
-		p.confirmClosed(id, 0)
+		p.confirmClosed(id)
 	default: // not here yet: members close and create at different times
 		m.parked.byID[id] = append(m.parked.byID[id], parkedFrame{from: p, frame: slices.Clone(f)})
 		m.parked.count++
@@ -85,8 +89,8 @@ func (p *proc) closed(f []byte) error {
 
 // confirmClosed answers a frameClosed of a communicator on which this process
 // had nothing to say.
-func (p *proc) confirmClosed(id cid.Extended, rank int) {
-	answer := cidFrame(frameClosed, id, rank, cid.NoLocal)
+func (p *proc) confirmClosed(id cid.Extended) {
+	answer := cidFrame(frameClosed, id, 0, cid.NoLocal)
 	answer.b[1] = closedReply
 	p.control(answer)
 }

@@ -1,0 +1,293 @@
+package ob1_test
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"testing"
+
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/pmltest"
+)
+
+func world(t *testing.T, n int) *pmltest.World {
+	t.Helper()
+	w, err := pmltest.NewWorld(stack(), n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+func comms(t *testing.T, w *pmltest.World, policy cid.Policy) []pml.Comm {
+	t.Helper()
+	cs, err := w.Comm(policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cs
+}
+
+// TestReceiverThatDoesNotReceiveIsNotFlooded: many more messages than the
+// receiver's budget are started before it posts a receive. What it holds stays
+// within the budget, the rest stays with the sender, and the order holds.
+func TestReceiverThatDoesNotReceiveIsNotFlooded(t *testing.T) {
+	const messages, size = 10000, 512 // 5 MB against a budget of 1 MiB
+	w := world(t, 2)
+	c := comms(t, w, cid.PolicyAgree)
+	reqs := make([]*pml.Request, messages)
+	for i := range reqs {
+		buf := make([]byte, size)
+		binary.LittleEndian.PutUint32(buf, uint32(i))
+		r, err := c[0].Isend(pml.Buffer{Bytes: buf}, 1, 1, pml.PointToPoint, pml.Standard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reqs[i] = r
+	}
+	// Everything that will come without a receive has come when the sender's
+	// offers are there.
+	held := func() (eager int64, n int) {
+		for _, ci := range w.Procs[1].Module.Inspect().Comms {
+			for _, m := range ci.Unexpected {
+				n++
+				if m.State == "arrived" {
+					eager += m.Bytes
+				}
+			}
+		}
+		return eager, n
+	}
+	for {
+		if _, _, err := c[1].Iprobe(0, 2, pml.PointToPoint); err != nil {
+			t.Fatal(err)
+		}
+		eager, n := held()
+		if eager > 1<<20 {
+			t.Fatalf("the receiver holds %d bytes, more than its budget", eager)
+		}
+		if n == messages {
+			break
+		}
+		// The sender has to push what did not fit into the ring.
+		c[0].Iprobe(1, 2, pml.PointToPoint)
+	}
+	buf := make([]byte, size)
+	err := pmltest.Each(c, func(rank int, c pml.Comm) error {
+		if rank == 0 {
+			for _, r := range reqs {
+				if _, err := r.Wait(context.Background(), r.Generation()); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		for i := range messages {
+			if _, err := c.Recv(context.Background(), pml.Buffer{Bytes: buf}, 0, 1, pml.PointToPoint); err != nil {
+				return err
+			}
+			if got := binary.LittleEndian.Uint32(buf); got != uint32(i) {
+				return fmt.Errorf("message %d came as number %d", got, i)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestLateTagIsFoundBehindManyOthers: 10,000 messages with tag 1 and one with
+// tag 2 behind them, which is received first.
+func TestLateTagIsFoundBehindManyOthers(t *testing.T) {
+	const messages = 10000
+	w := world(t, 2)
+	c := comms(t, w, cid.PolicyAgree)
+	err := pmltest.Each(c, func(rank int, c pml.Comm) error {
+		ctx := context.Background()
+		if rank == 0 {
+			reqs := make([]*pml.Request, 0, messages+1)
+			for i := range messages + 1 {
+				tag := 1
+				if i == messages {
+					tag = 2
+				}
+				r, err := c.Isend(pml.Buffer{Bytes: make([]byte, 300)}, 1, tag, pml.PointToPoint, pml.Standard)
+				if err != nil {
+					return err
+				}
+				reqs = append(reqs, r)
+			}
+			for _, r := range reqs {
+				if _, err := r.Wait(ctx, r.Generation()); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		buf := make([]byte, 300)
+		if _, err := c.Recv(ctx, pml.Buffer{Bytes: buf}, 0, 2, pml.PointToPoint); err != nil {
+			return err
+		}
+		for range messages {
+			if _, err := c.Recv(ctx, pml.Buffer{Bytes: buf}, 0, 1, pml.PointToPoint); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestClosedIndexRestsUntilThePeerHasClosedToo: rank 0 closes while messages of
+// rank 1 are under way. Its index must not come back before rank 1's marker.
+func TestClosedIndexRestsUntilThePeerHasClosedToo(t *testing.T) {
+	for _, policy := range []cid.Policy{cid.PolicyAgree, cid.PolicyGather, cid.PolicyLazy} {
+		t.Run(policy.String(), func(t *testing.T) {
+			w := world(t, 2)
+			table := w.Procs[0].Module.CIDs()
+			for round := range 200 {
+				c := comms(t, w, policy)
+				// Rank 0 hears from rank 1 first, so that it knows of it.
+				err := pmltest.Each(c, func(rank int, c pml.Comm) error {
+					if rank == 1 {
+						return c.Send(context.Background(), pml.Buffer{}, 0, 0, pml.PointToPoint, pml.Standard)
+					}
+					_, err := c.Recv(context.Background(), pml.Buffer{}, 1, 0, pml.PointToPoint)
+					return err
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				c[0].Close()
+				if _, _, resting := table.Counts(); resting != 1 {
+					t.Fatalf("round %d: %d indices rest after rank 0 has closed, want 1", round, resting)
+				}
+				// Late messages: dropped, and their sender is done with them.
+				late := []byte{1, 2, 3}
+				if err := c[1].Send(context.Background(), pml.Buffer{Bytes: late}, 0, 0, pml.PointToPoint, pml.Standard); err != nil {
+					t.Fatal(err)
+				}
+				r, err := c[1].Isend(pml.Buffer{Bytes: make([]byte, 1<<20)}, 0, 0, pml.PointToPoint, pml.Standard)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := r.Wait(context.Background(), r.Generation()); err != nil {
+					t.Fatal(err)
+				}
+				c[1].Close()
+				for {
+					w.Procs[0].Engine.Lock()
+					w.Procs[0].Engine.Progress()
+					w.Procs[0].Engine.Unlock()
+					if _, _, resting := table.Counts(); resting == 0 {
+						break
+					}
+				}
+			}
+			for _, p := range w.Procs {
+				if n := p.Module.Inspect().Parked; n != 0 {
+					t.Errorf("rank %d keeps %d frames for communicators that will never be", p.Rank, n)
+				}
+			}
+		})
+	}
+}
+
+// TestPeerThatNeverHeardOfItConfirmsAClose: rank 0 sends and closes before rank
+// 1 has received anything, and rank 1 closes without looking.
+func TestPeerThatNeverHeardOfItConfirmsAClose(t *testing.T) {
+	w := world(t, 2)
+	for range 100 {
+		c := comms(t, w, cid.PolicyAgree)
+		c[1].Close()
+		if err := c[0].Send(context.Background(), pml.Buffer{Bytes: []byte{1}}, 1, 0, pml.PointToPoint, pml.Standard); err != nil {
+			t.Fatal(err)
+		}
+		c[0].Close()
+		for {
+			resting := 0
+			for _, p := range w.Procs {
+				p.Engine.Lock()
+				p.Engine.Progress()
+				p.Engine.Unlock()
+				_, _, n := p.Module.CIDs().Counts()
+				resting += n
+			}
+			if resting == 0 {
+				break
+			}
+		}
+	}
+}
+
+// TestClaimedMessageIsNobodyElses: after a matched probe only the handle
+// receives the message, once.
+func TestClaimedMessageIsNobodyElses(t *testing.T) {
+	for _, size := range []int{0, 100, 1 << 20} {
+		w := world(t, 2)
+		c := comms(t, w, cid.PolicyAgree)
+		err := pmltest.Each(c, func(rank int, c pml.Comm) error {
+			ctx := context.Background()
+			if rank == 0 {
+				for i := range 2 {
+					buf := make([]byte, size)
+					for j := range buf {
+						buf[j] = byte(i + 1)
+					}
+					if err := c.Send(ctx, pml.Buffer{Bytes: buf}, 1, 5, pml.PointToPoint, pml.Standard); err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+			m, st, err := c.Mprobe(ctx, pml.AnySource, pml.AnyTag, pml.PointToPoint)
+			if err != nil || st.Source != 0 || st.Tag != 5 || st.Bytes != size {
+				return fmt.Errorf("%+v, %v", st, err)
+			}
+			buf := make([]byte, size)
+			receive := func(want byte, f func() (pml.Status, error)) error {
+				st, err := f()
+				if err != nil || st.Bytes != size {
+					return fmt.Errorf("%+v, %v", st, err)
+				}
+				for i, b := range buf {
+					if b != want {
+						return fmt.Errorf("byte %d is %d, want %d", i, b, want)
+					}
+				}
+				return nil
+			}
+			if size == 0 || size == 100 {
+				if err := receive(2, func() (pml.Status, error) {
+					return c.Recv(ctx, pml.Buffer{Bytes: buf}, 0, 5, pml.PointToPoint)
+				}); err != nil {
+					return fmt.Errorf("second message: %w", err)
+				}
+			}
+			if err := receive(1, func() (pml.Status, error) { return m.Recv(ctx, pml.Buffer{Bytes: buf}) }); err != nil {
+				return fmt.Errorf("claimed message: %w", err)
+			}
+			if _, err := m.Recv(ctx, pml.Buffer{Bytes: buf}); err == nil {
+				return fmt.Errorf("a claimed message was received twice")
+			}
+			if size == 1<<20 {
+				return receive(2, func() (pml.Status, error) {
+					return c.Recv(ctx, pml.Buffer{Bytes: buf}, 0, 5, pml.PointToPoint)
+				})
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatalf("%d bytes: %v", size, err)
+		}
+	}
+}
