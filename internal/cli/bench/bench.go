@@ -28,8 +28,13 @@ const long = `Measure ferry on this machine.
 
   latency   one way of a message, half of a ping-pong's round trip
   bw        bandwidth of windows of 64 messages, each window acknowledged
+  bibw      bandwidth of windows of 64 messages each way at the same time
   mbw_mr    message rate: pairs of ranks, windows of 64 messages
+  multi_lat one way of a message, several pairs of ranks at once
   barrier   a barrier of all ranks
+  allreduce a sum over all ranks, of 4-byte floats
+  dup       make a communicator with the same members
+  create    make a communicator from the group of all ranks
   init      open a session and make the first communicator
   hello     a whole job: start, session, communicator, end
   hop       the raw cache-line hop between two processes, without ferry
@@ -37,8 +42,9 @@ const long = `Measure ferry on this machine.
 Loops, warm-up, iterations and windows are those of the OSU micro-benchmarks.
 The average is that of the whole loop. The minimum and the percentiles are over
 batches, since reading the clock for each message would change what is measured:
-100 messages up to 8 KiB and 10 above for latency, a window for bw and mbw_mr, 10
-barriers; init and hello are timed one by one. For bandwidths and rates the
+100 messages up to 8 KiB and 10 above for latency, a window for bw, bibw and
+mbw_mr, 10 barriers; the others are timed one by one. What all ranks do together
+has the average of all ranks, and the percentiles of the first. For bandwidths and rates the
 minimum belongs to the slowest batch, and 99 of 100 batches reach p99.`
 
 // options of one run; all ranks have the same.
@@ -56,18 +62,21 @@ type options struct {
 
 // ranksNeeded gives the benchmarks and how many ranks they take by themselves.
 var ranksNeeded = map[string]int{
-	"latency": 2, "bw": 2, "mbw_mr": 2, "barrier": 2, "init": 2, "hello": 2, "hop": 2,
+	"latency": 2, "bw": 2, "bibw": 2, "mbw_mr": 2, "multi_lat": 2, "barrier": 2, "allreduce": 2,
+	"dup": 2, "create": 2, "init": 2, "hello": 2, "hop": 2,
 }
 
 // names in the order in which messages list them.
-var names = []string{"latency", "bw", "mbw_mr", "barrier", "init", "hello", "hop"}
+var names = []string{
+	"latency", "bw", "bibw", "mbw_mr", "multi_lat", "barrier", "allreduce", "dup", "create", "init", "hello", "hop",
+}
 
 // Command returns the command.
 func Command() *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
 		Use:       "bench NAME",
-		Short:     "Measure latency, bandwidth, message rate, barrier and start",
+		Short:     "Measure messages, collectives, communicators and start",
 		Long:      long,
 		Example:   "  ferry bench latency -m 8:1MiB\n  ferry bench barrier -n 8 --format json",
 		ValidArgs: names,
@@ -109,11 +118,18 @@ func (o *options) check(args []string) error {
 	if o.min, o.max, err = parseSizes(o.sizes); err != nil {
 		return err
 	}
-	switch pair := o.bench == "latency" || o.bench == "bw" || o.bench == "hop"; {
+	if o.bench == "allreduce" {
+		if o.min = max(o.min, elementBytes); o.min%elementBytes != 0 || o.max < o.min {
+			return exit.Usagef("-m %s: allreduce takes multiples of %d bytes", o.sizes, elementBytes)
+		}
+	}
+	pair := o.bench == "latency" || o.bench == "bw" || o.bench == "bibw" || o.bench == "hop"
+	pairs := o.bench == "mbw_mr" || o.bench == "multi_lat"
+	switch {
 	case pair && o.ranks != 2:
 		return exit.Usagef("-n %d: %s is between 2 ranks", o.ranks, o.bench)
-	case o.bench == "mbw_mr" && (o.ranks < 2 || o.ranks%2 != 0):
-		return exit.Usagef("-n %d: mbw_mr needs pairs of ranks", o.ranks)
+	case pairs && (o.ranks < 2 || o.ranks%2 != 0):
+		return exit.Usagef("-n %d: %s needs pairs of ranks", o.ranks, o.bench)
 	case o.ranks < 1:
 		return exit.Usagef("-n %d: want at least 1 rank", o.ranks)
 	case o.iterations < 0:

@@ -104,10 +104,17 @@ func (r *rank) measure(ctx context.Context) error {
 	switch r.o.bench {
 	case "barrier":
 		return r.one(ctx, 0, r.barrier)
+	case "dup":
+		return r.one(ctx, 0, r.dup)
+	case "create":
+		return r.one(ctx, 0, r.create)
 	case "hop":
 		return r.one(ctx, 0, r.hop)
 	}
-	f := map[string]func(context.Context, int) (Row, error){"latency": r.latency, "bw": r.bandwidth, "mbw_mr": r.rate}[r.o.bench]
+	f := map[string]func(context.Context, int) (Row, error){
+		"latency": r.latency, "multi_lat": r.multiLatency, "bw": r.bandwidth, "bibw": r.bidirectional,
+		"mbw_mr": r.rate, "allreduce": r.allreduce,
+	}[r.o.bench]
 	for size := r.o.min; size <= r.o.max; size = next(size) {
 		if err := r.one(ctx, size, f); err != nil {
 			return err

@@ -8,8 +8,8 @@ import (
 	"github.com/ferrympi/ferry/internal/cli/version"
 )
 
-// Row is one measurement. Times are in us (latency, barrier), ms (init, hello)
-// or ns (hop), bandwidth in 10^6 bytes per second (MB/s), rates in messages/s.
+// Row is one measurement. Times are in us, of init and hello in ms, of hop in
+// ns, bandwidth in 10^6 bytes per second (MB/s), rates in messages/s.
 type Row struct {
 	Bench  string  `json:"bench"`
 	Size   int     `json:"size"` // bytes; 0 where there is no message
@@ -47,6 +47,13 @@ func osuHead(w io.Writer, o *options) error {
 	switch o.bench {
 	case "latency":
 		_, err = fmt.Fprintf(w, "# ferry %s latency test\n%-10s%18s\n", version.String(), "# Size", "Latency (us)")
+	case "multi_lat":
+		_, err = fmt.Fprintf(w, "# ferry %s multi latency test\n# [ pairs: %d ]\n%-10s%18s\n",
+			version.String(), o.ranks/2, "# Size", "Latency (us)")
+	case "allreduce":
+		_, err = fmt.Fprintf(w, "# ferry %s allreduce latency test\n%-10s%18s\n", version.String(), "# Size", "Avg Latency(us)")
+	case "bibw":
+		_, err = fmt.Fprintf(w, "# ferry %s bi-directional bandwidth test\n%-10s%18s\n", version.String(), "# Size", "Bandwidth (MB/s)")
 	case "bw":
 		_, err = fmt.Fprintf(w, "# ferry %s bandwidth test\n%-10s%18s\n", version.String(), "# Size", "Bandwidth (MB/s)")
 	case "mbw_mr":
@@ -54,6 +61,8 @@ func osuHead(w io.Writer, o *options) error {
 			version.String(), o.ranks/2, window, "# Size", "MB/s", "Messages/s")
 	case "barrier":
 		_, err = fmt.Fprintf(w, "# ferry %s barrier latency test\n# Avg Latency(us)\n", version.String())
+	case "dup", "create":
+		_, err = fmt.Fprintf(w, "# ferry %s communicator %s test\n# Avg Latency(us)\n", version.String(), o.bench)
 	case "init":
 		_, err = fmt.Fprintf(w, "# ferry %s init test\n", version.String())
 	case "hello":
@@ -69,7 +78,7 @@ func osuRow(w io.Writer, r Row) error {
 	switch r.Bench {
 	case "mbw_mr":
 		_, err = fmt.Fprintf(w, "%-10d%18.2f%18.2f\n", r.Size, r.Avg*float64(r.Size)/1e6, r.Avg)
-	case "barrier", "hop":
+	case "barrier", "dup", "create", "hop":
 		_, err = fmt.Fprintf(w, "%17.2f\n", r.Avg)
 	case "init", "hello":
 		_, err = fmt.Fprintf(w, "nprocs: %d, min: %.2f ms, max: %.2f ms, avg: %.2f ms\n", r.Ranks, r.Min, r.max, r.Avg)
