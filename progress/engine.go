@@ -15,8 +15,6 @@ import (
 	"context"
 	"errors"
 	"runtime"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/ferrympi/ferry/internal/cpu"
@@ -66,10 +64,9 @@ type Options struct {
 
 // Engine is the progress engine of a process. Use New.
 type Engine struct {
-	mu      sync.Mutex
-	waiters atomic.Int32 // goroutines in the slow path of Lock: the poller lets them in
+	lock
 
-	// All below is guarded by mu.
+	// All below is guarded by the lock.
 	sources []Source
 	bell    doorbell.Bell
 	fds     *fdPoller
@@ -102,19 +99,6 @@ const DefaultSpin = 50 * time.Microsecond
 
 // DefaultYield is a few turns of every other process on the same processor.
 const DefaultYield = 50 * time.Microsecond
-
-// Lock takes the engine's lock. Cost without contention: one atomic operation.
-func (e *Engine) Lock() {
-	if e.mu.TryLock() {
-		return
-	}
-	e.waiters.Add(1)
-	e.mu.Lock()
-	e.waiters.Add(-1)
-}
-
-// Unlock releases the lock.
-func (e *Engine) Unlock() { e.mu.Unlock() }
 
 // Add makes s a source. A Beller's bell becomes the engine's.
 func (e *Engine) Add(s Source) {
@@ -382,7 +366,7 @@ func (e *Engine) active(ctx context.Context, done *bool, first Source) (err erro
 // letIn lets goroutines take the lock that wait for it, without giving up the
 // poll token.
 func (e *Engine) letIn() {
-	e.mu.Unlock()
+	e.Unlock()
 	for i := 0; e.waiters.Load() != 0 && i < 1000; i++ {
 		if i%16 == 15 {
 			runtime.Gosched()
@@ -390,15 +374,15 @@ func (e *Engine) letIn() {
 			cpu.Pause()
 		}
 	}
-	e.mu.Lock()
+	e.Lock()
 }
 
 // offer gives the processor to goroutines of this process, and to others.
 func (e *Engine) offer() {
-	e.mu.Unlock()
+	e.Unlock()
 	runtime.Gosched()
 	cpu.Yield()
-	e.mu.Lock()
+	e.Lock()
 }
 
 // park sleeps until w fires or ctx ends. Lock held; released meanwhile.
@@ -411,7 +395,7 @@ func (e *Engine) park(ctx context.Context, w *Waiter) error {
 	if !e.polling {
 		e.keeper.kick()
 	}
-	e.mu.Unlock()
+	e.Unlock()
 	var cancel <-chan struct{}
 	if ctx != nil {
 		cancel = ctx.Done()

@@ -6,6 +6,16 @@ import (
 	"strings"
 )
 
+// ForRanks returns how many processors the ranks of this node share. A rank that
+// is bound to a single one was most likely given it for itself, so that the
+// machine's number counts then.
+func ForRanks() int {
+	if n := Available(); n > 1 {
+		return n
+	}
+	return Online()
+}
+
 // Online returns the number of processors of the machine that are in use,
 // whatever this process's affinity; at least 1.
 func Online() int {

@@ -253,13 +253,12 @@ func (c *comm) find(src, tag int, plane pml.Plane) (*match.Message[message], err
 }
 
 // keep stores a message that found no receive. Lock held.
-func (c *comm) keep(p *peer, in *inMessage) {
+func (c *comm) keep(p *peer, plane pml.Plane, in *inMessage) {
 	m := c.m
 	msg := m.newMessage(int(in.length), in.offer)
 	msg.p, msg.offer, msg.length, msg.handle = p, in.offer, in.length, in.handle
 	copy(msg.data, in.payload)
 	msg.node.Source, msg.node.Tag = p.rank, int(in.tag)
-	plane := in.plane()
 	c.queues[plane].Keep(&p.match[plane], &msg.node)
 	p.proc.stats.Unexpected++
 	if len(c.probes) > 0 {
