@@ -1,0 +1,139 @@
+package main
+
+import (
+	"regexp"
+	"runtime"
+)
+
+// A figure is one row of the results.
+type figure struct {
+	Name       string `json:"figure"`
+	Bench      string `json:"bench"` // of `ferry bench` and of bench/peers
+	Size       int    `json:"size"`  // bytes of a message
+	Ranks      int    `json:"ranks"`
+	Unit       string `json:"unit"` // of the results, see units
+	Lower      bool   `json:"lower_is_better"`
+	iterations int
+	warmup     int
+	flag       string // that ours needs, and may not have yet
+
+	// What is wanted, ours / peer: at most for times, at least for rates.
+	Default float64 `json:"-"`   // the best of the peers as they come
+	Best    float64 `json:"-"`   // the best of all their settings
+	Aim     string  `json:"aim"` // what would be fine
+}
+
+// Above this size OSU's loops are shorter.
+const largeMessage = 8192
+
+func loops(size, small, smallWarmup, large, largeWarmup int) (int, int) {
+	if size > largeMessage {
+		return large, largeWarmup
+	}
+	return small, smallWarmup
+}
+
+func latency(name string, size int, def, best float64, aim string) figure {
+	f := figure{Name: name + " latency", Bench: "latency", Size: size, Ranks: 2, Unit: "us", Lower: true, Default: def, Best: best, Aim: aim}
+	f.iterations, f.warmup = loops(size, 10000, 100, 1000, 10)
+	return f
+}
+
+func window(name, bench, unit string, size int, def, best float64, aim string) figure {
+	f := figure{Name: name, Bench: bench, Size: size, Ranks: 2, Unit: unit, Default: def, Best: best, Aim: aim}
+	f.iterations, f.warmup = loops(size, 100, 10, 20, 2)
+	return f
+}
+
+func job(name, bench string, ranks int, wanted float64, aim string) figure {
+	return figure{Name: name, Bench: bench, Ranks: ranks, Unit: "ms", Lower: true, Default: wanted, Best: wanted, Aim: aim, iterations: 1}
+}
+
+// collective has fewer iterations where ranks share cores: MPICH's barrier then
+// takes 40 ms, and OSU's 1100 of them would take a minute.
+func collective(name, bench string, size, ranks int, wanted float64, aim string) figure {
+	f := figure{
+		Name: name, Bench: bench, Size: size, Ranks: ranks, Unit: "us", Lower: true,
+		Default: wanted, Best: wanted, Aim: aim, iterations: 1000, warmup: 100,
+	}
+	if ranks > 2 {
+		f.iterations, f.warmup = 100, 10
+	}
+	return f
+}
+
+// figures are the rows of the speed issue. Iterations, warm-up and windows are
+// those of OSU's micro-benchmarks.
+func figures() []figure {
+	const kib, mib = 1 << 10, 1 << 20
+	alloc := window("bandwidth 1 MiB between AllocMem buffers", "bw", "GB/s", mib, 2, 1.3, "2.5")
+	alloc.flag = "--alloc-mem"
+	return []figure{
+		latency("8 B", 8, 0.80, 0.80, "1.5 raw hops"),
+		latency("4 KiB", 4*kib, 0.70, 0.85, "0.5"),
+		latency("64 KiB", 64*kib, 0.70, 0.85, "0.5"),
+		latency("1 MiB", mib, 0.60, 1.0, "0.5"),
+		window("8 B message rate", "mbw_mr", "million/s", 8, 1.2, 1.2, "2"),
+		window("bandwidth 8 KiB", "bw", "GB/s", 8*kib, 1.2, 1.2, "1.5"),
+		window("bandwidth 64 KiB", "bw", "GB/s", 64*kib, 1.6, 1.0, "1.3"),
+		window("bandwidth 1 MiB", "bw", "GB/s", mib, 1.6, 1.0, "1.3"),
+		window("bandwidth 4 MiB", "bw", "GB/s", 4*mib, 1.6, 1.0, "1.3"),
+		alloc,
+		window("bidirectional bandwidth 64 KiB", "bibw", "GB/s", 64*kib, 1.1, 1.0, "1.4"),
+		window("bidirectional bandwidth 1 MiB", "bibw", "GB/s", mib, 1.1, 1.0, "1.4"),
+		job("launch + init + finalize, 2 ranks", "hello", 2, 0.5, "0.3"),
+		job("launch + init + finalize, 32 ranks", "hello", 32, 0.5, "0.3"),
+		job("session + first communicator to MPI_Init, 2 ranks", "init", 2, 0.3, "0.1"),
+		job("session + first communicator to MPI_Init, 32 ranks", "init", 32, 0.3, "0.1"),
+		collective("comm dup", "dup", 0, 2, 0.5, "0.05"),
+		collective("barrier, 2 ranks", "barrier", 0, 2, 1.0, "0.7"),
+		collective("allreduce 8 B, 2 ranks", "allreduce", 8, 2, 1.0, "0.7"),
+		collective("barrier, 8 ranks", "barrier", 0, 8, 1.5, "1.0"),
+		collective("allreduce 8 B, 8 ranks", "allreduce", 8, 8, 1.5, "1.0"),
+	}
+}
+
+func selected(re *regexp.Regexp) []figure {
+	var out []figure
+	for _, f := range figures() {
+		if re.MatchString(f.Name) {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// fromOutside says that the time of the whole job is the figure.
+func (f figure) fromOutside() bool { return f.Bench == "hello" }
+
+// bound says that each rank can have a core of its own.
+func (f figure) bound() bool { return f.Ranks <= runtime.NumCPU() }
+
+// hopInside says that ranks 0 and 1 take the raw hop themselves, right beside
+// the loop. Jobs that end with their initialisation can't, and where ranks
+// share cores a hop between two of them says nothing.
+func (f figure) hopInside() bool { return f.bound() && f.Bench != "hello" && f.Bench != "init" }
+
+// meets says whether a ratio is as good as is wanted.
+func (f figure) meets(ratio, wanted float64) bool {
+	if f.Lower {
+		return ratio <= wanted
+	}
+	return ratio >= wanted
+}
+
+// better says whether figure a is better than b.
+func (f figure) better(a, b float64) bool {
+	if f.Lower {
+		return a < b
+	}
+	return a > b
+}
+
+// units gives how many of what a benchmark prints make one unit of the results.
+var units = map[string]struct {
+	printed string
+	each    float64
+}{
+	"us": {"us", 1}, "ms": {"ms", 1}, "GB/s": {"MB/s", 1000}, "million/s": {"messages/s", 1e6},
+}

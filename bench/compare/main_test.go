@@ -1,0 +1,227 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/internal/cli/clitest"
+)
+
+func TestMain(m *testing.M) { clitest.Main(m, nil) }
+
+// recorded is a row as `ferry bench latency --format json` prints it.
+const recorded = `{"bench":"latency","size":8,"ranks":2,"unit":"us","avg":0.21,"min":0.2,"p50":0.21,"p99":0.3,"raw_hop_ns":26.5}` + "\n"
+
+// world is a folder with a ferry and one peer that are shell scripts: the
+// comparison is theirs, the figures are made up.
+func world(t *testing.T, ferry, launcher string) []string {
+	t.Helper()
+	dir := t.TempDir()
+	script := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	peers, err := json.Marshal([]peer{{
+		Name: "fake", Title: "Fake MPI", Launcher: script("launch", "[ \"$1\" = --version ] && echo Fake 1.2.3 && exit\n"+launcher),
+		Compiler: script("cc", "exit 0\n"), Settings: []setting{{Title: "as it comes", Default: true}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string][]byte{"peers.json": peers, "peer.c": nil} {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	script("ferry", "[ \"$1\" = --version ] && echo ferry version 9.9 && exit\n"+ferry)
+	return []string{
+		"-ferry", filepath.Join(dir, "ferry"), "-peers", dir, "-build", filepath.Join(dir, "build"),
+		"-out", filepath.Join(dir, "out"), "-rows", "^8 B latency", "-pairs", "2",
+	}
+}
+
+func results(t *testing.T, args []string) (rep struct {
+	Rows []struct {
+		Results     []result
+		Default     *struct{ Ratio, Wanted float64 }
+		NotMeasured string `json:"not_measured"`
+	}
+}, markdown string) {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(args[7], "results.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(b, &rep); err != nil {
+		t.Fatal(err)
+	}
+	b, err = os.ReadFile(filepath.Join(args[7], "results.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rep, string(b)
+}
+
+func needTwoProcessors(t *testing.T) {
+	t.Helper()
+	g, err := newGauge()
+	if err != nil {
+		t.Skip(err)
+	}
+	g.close()
+}
+
+func TestSamplesAlternateAndRatiosAreOursOverTheirs(t *testing.T) {
+	needTwoProcessors(t)
+	log := filepath.Join(t.TempDir(), "log")
+	args := world(t, "echo ours >>"+log+"; echo '"+recorded+"'",
+		"echo theirs >>"+log+"; echo '"+strings.Replace(recorded, "0.21", "0.42", 1)+"'")
+	if err := run(t.Context(), args, t.Output()); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	order := strings.ReplaceAll(string(b), "ours\ntheirs\n", "")
+	if order != "" || strings.Count(string(b), "ours") < 2 {
+		t.Errorf("order of samples: %q", b)
+	}
+	rep, md := results(t, args)
+	if len(rep.Rows) != 1 || rep.Rows[0].Default == nil || rep.Rows[0].Default.Ratio != 0.5 || rep.Rows[0].Default.Wanted != 0.8 {
+		t.Errorf("results %+v", rep)
+	}
+	for _, want := range []string{"| 8 B latency | 0.210 / 0.420 us (Fake MPI) | **0.50** met |", "- ferry 9.9", "- Fake MPI 1.2.3"} {
+		if !strings.Contains(md, want) {
+			t.Errorf("results.md lacks %q:\n%s", want, md)
+		}
+	}
+}
+
+// One crash must neither end a comparison of a quarter of an hour nor vanish.
+func TestSampleThatFailsIsCountedAndTheRestStands(t *testing.T) {
+	needTwoProcessors(t)
+	once := filepath.Join(t.TempDir(), "once")
+	args := world(t, "echo '"+recorded+"'", "[ -e "+once+" ] || { touch "+once+"; echo broken >&2; exit 3; }\necho '"+recorded+"'")
+	var stderr bytes.Buffer
+	if err := run(t.Context(), args, &stderr); err != nil {
+		t.Fatal(err)
+	}
+	rep, _ := results(t, args)
+	if r := rep.Rows[0].Results; len(r) != 1 || r[0].Failed != 1 || len(r[0].Pairs) < 2 {
+		t.Errorf("results %+v", rep)
+	}
+	if !strings.Contains(stderr.String(), "broken") {
+		t.Errorf("what the peer said is lost: %s", stderr.String())
+	}
+}
+
+func TestFigureThatNeverWorksSaysWhy(t *testing.T) {
+	needTwoProcessors(t)
+	args := world(t, "echo '"+recorded+"'", "echo no such network >&2; exit 1\n")
+	if err := run(t.Context(), args, t.Output()); err != nil {
+		t.Fatal(err)
+	}
+	rep, md := results(t, args)
+	if w := rep.Rows[0]; w.Default != nil || !strings.Contains(w.NotMeasured, "no such network") {
+		t.Errorf("results %+v", rep)
+	}
+	if !strings.Contains(md, "| 8 B latency | not measured: ") {
+		t.Error(md)
+	}
+}
+
+// Processes may leave their launcher's group and session; a peer that hangs must
+// not go on using the processors while others are measured.
+func TestTimeoutLeavesNoProcess(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pid")
+	r := &runner{timeout: time.Minute}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		_, _, err := r.command(ctx, []string{"sh", "-c", "trap '' TERM; setsid sh -c 'echo $$ >" + file + ".new; mv " + file + ".new " + file + "; exec sleep 600' & wait; wait"})
+		done <- err
+	}()
+	var pid int
+	for deadline := time.Now().Add(20 * time.Second); pid == 0; {
+		if b, err := os.ReadFile(file); err == nil {
+			if _, err := fmt.Sscan(string(b), &pid); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the child did not start")
+		}
+	}
+	cancel()
+	if err := <-done; err == nil {
+		t.Fatal("no error")
+	}
+	for deadline := time.Now().Add(20 * time.Second); alive(pid); {
+		if time.Now().After(deadline) {
+			t.Fatal("the child outlives its sample")
+		}
+	}
+}
+
+func alive(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && !bytes.Contains(b, []byte(") Z ")) && !bytes.Contains(b, []byte(") X "))
+}
+
+func TestCommandLineThatMakesNoSense(t *testing.T) {
+	for _, args := range [][]string{
+		{"-pairs", "0"}, {"-rows", "("}, {"-rows", "no such figure"}, {"more"}, {"-limit", "0s"},
+		{"-ferry", filepath.Join(t.TempDir(), "none")},
+	} {
+		if err := run(t.Context(), args, t.Output()); err == nil {
+			t.Errorf("%q was accepted", args)
+		}
+	}
+}
+
+// The real thing, where `make compare` has installed the peers.
+func TestQuickRowBesideRealPeers(t *testing.T) {
+	needTwoProcessors(t)
+	for _, program := range []string{"mpicc.openmpi", "mpirun.openmpi", "mpicc.mpich", "mpiexec.mpich"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("%s is not installed; make compare installs it", program)
+		}
+	}
+	ferry, err := exec.LookPath("ferry")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	args := []string{"-ferry", ferry, "-peers", "../peers", "-build", filepath.Join(dir, "build"), "-out", filepath.Join(dir, "out")}
+	args = append(args, "-rows", "^(8 B latency|comm dup|session .*, 2 ranks|launch .*, 2 ranks)", "-quick")
+	if err := run(t.Context(), args, t.Output()); err != nil {
+		t.Fatal(err)
+	}
+	rep, _ := results(t, args)
+	if len(rep.Rows) != 4 {
+		t.Fatalf("%d figures, want 4", len(rep.Rows))
+	}
+	for _, w := range rep.Rows {
+		if w.NotMeasured != "" || len(w.Results) != 2 || w.Default == nil || w.Default.Ratio <= 0 {
+			t.Errorf("figure %+v", w)
+		}
+		for _, r := range w.Results {
+			if len(r.Pairs) < 2 {
+				t.Errorf("%s: %d pairs", r.Peer, len(r.Pairs))
+			}
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+// A peer is another MPI library, as peers.json describes it.
+type peer struct {
+	Name           string    `json:"name"`
+	Title          string    `json:"title"`
+	Compiler       string    `json:"compiler"`
+	Launcher       string    `json:"launcher"`
+	Bound          []string  `json:"bound"`          // arguments that give each rank a core
+	Oversubscribed []string  `json:"oversubscribed"` // arguments for more ranks than cores
+	AsRoot         []string  `json:"as_root"`        // arguments that root needs
+	Settings       []setting `json:"settings"`
+}
+
+// A setting is a way to run a peer.
+type setting struct {
+	Title     string   `json:"title"`
+	Default   bool     `json:"default"`    // as it comes, without arguments
+	Args      []string `json:"args"`       // of the launcher
+	FromBytes int      `json:"from_bytes"` // the size of messages from which it changes anything
+}
+
+func loadPeers(path string) ([]peer, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("list of peers: %w", err)
+	}
+	return parsePeers(b)
+}
+
+func parsePeers(b []byte) ([]peer, error) {
+	var peers []peer
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&peers); err != nil {
+		return nil, fmt.Errorf("list of peers: %w", err)
+	}
+	if len(peers) == 0 {
+		return nil, errors.New("list of peers: it is empty")
+	}
+	for _, p := range peers {
+		if p.Name == "" || p.Name != filepath.Base(p.Name) || p.Title == "" || p.Compiler == "" || p.Launcher == "" || len(p.Settings) == 0 {
+			return nil, fmt.Errorf("list of peers: %q needs a name (of a file), a title, a compiler, a launcher and settings", p.Name)
+		}
+	}
+	return peers, nil
+}
+
+// compile makes a peer's program from our sources.
+func (r *runner) compile(ctx context.Context, dir string, p peer) error {
+	sources, err := filepath.Glob(filepath.Join(dir, "*.c"))
+	if err != nil || len(sources) == 0 {
+		return fmt.Errorf("no C sources in %s", dir)
+	}
+	if err := os.MkdirAll(r.build, 0o755); err != nil {
+		return err
+	}
+	args := append([]string{p.Compiler, "-O2", "-std=gnu11", "-Wall", "-Wextra", "-o", r.program(p)}, sources...)
+	if _, _, err := r.command(ctx, args); err != nil {
+		return fmt.Errorf("compile the programs for %s: %w", p.Title, err)
+	}
+	return nil
+}
+
+func (r *runner) program(p peer) string { return filepath.Join(r.build, p.Name) }
+
+// theirs is the command line of a peer's sample.
+func (r *runner) theirs(p peer, s setting, f figure) []string {
+	args := []string{p.Launcher}
+	if os.Geteuid() == 0 {
+		args = append(args, p.AsRoot...)
+	}
+	args = append(args, s.Args...)
+	if f.bound() {
+		args = append(args, p.Bound...)
+	} else {
+		args = append(args, p.Oversubscribed...)
+	}
+	args = append(args, "-n", strconv.Itoa(f.Ranks), r.program(p), f.Bench,
+		"-m", strconv.Itoa(f.Size), "-i", strconv.Itoa(f.iterations), "-x", strconv.Itoa(f.warmup))
+	if f.hopInside() {
+		args = append(args, "--hop")
+	}
+	return args
+}
+
+// ours is the command line of our sample. Jobs are timed from the launcher's
+// start to its end on both sides, so both have a launcher.
+func (r *runner) ours(f figure) []string {
+	var args []string
+	switch {
+	case f.Bench == "init" || f.Bench == "hello" || !f.bound():
+		args = []string{r.ferry, "run", "-n", strconv.Itoa(f.Ranks)}
+		if f.bound() {
+			args = append(args, "--bind-to", "core")
+		}
+		args = append(args, r.ferry, "bench", f.Bench)
+		if f.Bench == "init" || f.Bench == "hello" {
+			return append(args, "--rank")
+		}
+	default:
+		args = []string{r.ferry, "bench", f.Bench, "-n", strconv.Itoa(f.Ranks)}
+	}
+	args = append(args, "-m", fmt.Sprintf("%d:%d", f.Size, f.Size),
+		"-i", strconv.Itoa(f.iterations), "-x", strconv.Itoa(f.warmup), "--format", "json")
+	if f.flag != "" {
+		args = append(args, f.flag)
+	}
+	return args
+}

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// A sample is one run of one benchmark.
+type sample struct {
+	Value      float64 `json:"value"`          // in the figure's unit
+	Hop        float64 `json:"raw_hop_ns"`     // between ranks 0 and 1, the larger of before and after; 0: not taken
+	Outside    float64 `json:"outside_hop_ns"` // around the job, the larger of before and after
+	instrument string  // that has taken Hop
+}
+
+// runner runs commands.
+type runner struct {
+	ferry   string
+	build   string
+	timeout time.Duration
+}
+
+// marker is an environment variable by which the processes of one sample are
+// found again, whatever sessions and groups their launcher has put them in.
+const marker = "COMPARE_SAMPLE="
+
+const (
+	termGrace = 3 * time.Second // from SIGTERM to SIGKILL
+	maxError  = 2000            // bytes of a failed command's words
+)
+
+// command runs a command, with a time limit, and returns what it prints and how
+// long it took. Of a command that fails no process is left.
+func (r *runner) command(ctx context.Context, args []string) (output string, whole time.Duration, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, r.timeout, fmt.Errorf("not done within %v", r.timeout))
+	defer cancel()
+	mark := marker + rand.Text()
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Env = append(plainEnvironment(os.Environ()), mark)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt from the terminal is ours
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = termGrace
+	var out, words bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &words
+	start := time.Now()
+	err = cmd.Run()
+	whole = time.Since(start)
+	if err == nil {
+		return out.String(), whole, nil
+	}
+	killMarked(mark)
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	said := strings.TrimSpace(words.String())
+	if len(said) > maxError {
+		said = "..." + said[len(said)-maxError:]
+	}
+	return "", whole, fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, said)
+}
+
+// plainEnvironment drops what would change any side's defaults.
+func plainEnvironment(env []string) []string {
+	var out []string
+next:
+	for _, e := range env {
+		for _, p := range []string{"FERRY_", "OMPI_", "PMIX_", "PRTE_", "MPICH_", "MPIR_", "HYDRA_", "PMI_", "UCX_", "FI_", "GOMAXPROCS", "GOGC", "GODEBUG", "GOMEMLIMIT"} {
+			if strings.HasPrefix(e, p) {
+				continue next
+			}
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+// killMarked kills the processes that have the mark in their environment.
+func killMarked(mark string) {
+	files, err := filepath.Glob("/proc/[0-9]*/environ")
+	if err != nil {
+		return // only a bad pattern fails
+	}
+	for _, f := range files {
+		env, err := os.ReadFile(f)
+		if err != nil || !bytes.Contains(env, []byte(mark)) {
+			continue // gone, or another user's
+		}
+		if pid, err := strconv.Atoi(strings.Split(f, "/")[2]); err == nil {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended meanwhile
+		}
+	}
+}
+
+// take runs a command line and makes a sample of what it prints. instrument is
+// who takes the raw hop inside.
+func (r *runner) take(ctx context.Context, f figure, args []string, instrument string) (sample, error) {
+	output, whole, err := r.command(ctx, args)
+	if err != nil {
+		return sample{}, err
+	}
+	s := sample{instrument: instrument}
+	switch {
+	case f.fromOutside():
+		s.Value = float64(whole.Nanoseconds()) * 1e-6
+	case f.Bench == "init" && instrument == ferryRanks:
+		s.Value, err = largestTime(output, f.Ranks)
+	default:
+		s.Value, s.Hop, err = parseRow(output, f)
+	}
+	if err != nil {
+		return sample{}, fmt.Errorf("%s: %w", strings.Join(args, " "), err)
+	}
+	return s, nil
+}
+
+// parseRow reads the one line of JSON that `ferry bench` and the peers' programs
+// print, and converts it to the figure's unit.
+func parseRow(output string, f figure) (value, hop float64, err error) {
+	var row struct {
+		Bench string
+		Size  int
+		Ranks int
+		Unit  string
+		Avg   float64
+		Hop   float64 `json:"raw_hop_ns"`
+	}
+	d := json.NewDecoder(strings.NewReader(output))
+	if err := d.Decode(&row); err != nil {
+		return 0, 0, fmt.Errorf("no row of JSON in %.200q: %w", output, err)
+	}
+	if d.More() {
+		return 0, 0, fmt.Errorf("more than one row in %.200q", output)
+	}
+	u := units[f.Unit]
+	switch {
+	case row.Bench != f.Bench || row.Ranks != f.Ranks || row.Unit != u.printed:
+		return 0, 0, fmt.Errorf("a row of %s, %d ranks, %s where %s, %d ranks, %s is wanted",
+			row.Bench, row.Ranks, row.Unit, f.Bench, f.Ranks, u.printed)
+	case f.Size != 0 && row.Size != f.Size:
+		return 0, 0, fmt.Errorf("a row of %d bytes where %d are wanted", row.Size, f.Size)
+	case !(row.Avg > 0) || math.IsInf(row.Avg, 0):
+		return 0, 0, fmt.Errorf("figure %g is no measurement", row.Avg)
+	case f.hopInside() && !(row.Hop > 0):
+		return 0, 0, errors.New("the raw hop is missing")
+	}
+	if f.hopInside() {
+		hop = row.Hop
+	}
+	return row.Avg / u.each, hop, nil
+}
+
+// largestTime reads a number of nanoseconds of each rank and returns the largest
+// in ms.
+func largestTime(output string, ranks int) (float64, error) {
+	lines := strings.Fields(output)
+	if len(lines) != ranks {
+		return 0, fmt.Errorf("%d ranks gave %d times", ranks, len(lines))
+	}
+	var largest int64
+	for _, l := range lines {
+		ns, err := strconv.ParseInt(l, 10, 64)
+		if err != nil || ns <= 0 {
+			return 0, fmt.Errorf("time of a rank: %q is no number of nanoseconds", l)
+		}
+		largest = max(largest, ns)
+	}
+	return float64(largest) * 1e-6, nil
+}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"math"
+	"strings"
+	"testing"
+)
+
+// pairsOf makes pairs of ours, our hop, theirs, their hop.
+func pairsOf(rows ...[4]float64) []pair {
+	var out []pair
+	for _, r := range rows {
+		out = append(out, pair{
+			Ours: sample{Value: r[0], Hop: r[1], Outside: 50, instrument: ferryRanks},
+			Peer: sample{Value: r[2], Hop: r[3], Outside: 50, instrument: "openmpi"},
+		})
+	}
+	return out
+}
+
+// Recorded on a machine that drifts: near at 50 ns, far at 480 ns.
+func drifting(t *testing.T) (*series, bests) {
+	s := &series{fig: fig(t, "8 B latency"), peer: peer{Title: "Open MPI"}, setting: setting{Title: "as it comes", Default: true}}
+	s.pairs = pairsOf(
+		[4]float64{0.14, 52, 0.16, 44}, [4]float64{1.10, 480, 0.15, 45}, [4]float64{0.13, 55, 0.14, 46},
+		[4]float64{0.15, 60, 1.30, 470}, [4]float64{0.16, 74, 0.17, 60},
+	)
+	b := bests{}
+	b.see(outside, 50)
+	for _, p := range s.pairs {
+		b.see(ferryRanks, p.Ours.Hop)
+		b.see("openmpi", p.Peer.Hop)
+	}
+	return s, b
+}
+
+func TestFarSamplesAreDropped(t *testing.T) {
+	s, b := drifting(t)
+	if n := s.judge(b); n != 3 {
+		t.Fatalf("%d pairs are near, want 3", n)
+	}
+	r, ok := s.result(3)
+	if !ok || r.State != near || r.Kept != 3 || r.Dropped != 2 {
+		t.Errorf("%+v", r)
+	}
+	if r.Ours != 0.14 || r.Theirs != 0.16 || math.Abs(r.Ratio-0.875) > 1e-12 || r.Hop != 55 {
+		t.Errorf("medians %g and %g, ratio %g, hop %g", r.Ours, r.Theirs, r.Ratio, r.Hop)
+	}
+	if r.Best.Ours != 0.13 || r.Best.Peer != 0.14 {
+		t.Errorf("best pair %+v", r.Best)
+	}
+}
+
+func TestTooFewNearPairsAreSaid(t *testing.T) {
+	s, b := drifting(t)
+	s.judge(b)
+	if r, _ := s.result(6); r.State != few || r.Kept != 3 {
+		t.Errorf("3 of 6: %s, kept %d", r.State, r.Kept)
+	}
+	r, _ := s.result(7)
+	if r.State != far || r.Kept != 5 || r.Dropped != 0 {
+		t.Errorf("3 of 7: %s, kept %d", r.State, r.Kept)
+	}
+	rep := summarize(about{}, []*series{s}, b, 7)
+	if !rep.never() || !strings.Contains(markdown(rep), "The machine was never near") {
+		t.Error("a run without near samples doesn't say so")
+	}
+	if _, ok := (&series{fig: s.fig}).result(7); ok {
+		t.Error("a result of nothing")
+	}
+}
+
+// A better hop that comes late makes earlier samples far ones.
+func TestLaterHopJudgesEarlierSamples(t *testing.T) {
+	s, b := drifting(t)
+	b.see("openmpi", 20)
+	if n := s.judge(b); n != 0 {
+		t.Errorf("%d pairs are near", n)
+	}
+}
+
+// Go's loop and C's take different times for the same hop.
+func TestInstrumentsHaveLimitsOfTheirOwn(t *testing.T) {
+	b := bests{}
+	b.see("openmpi", 20)
+	b.see(ferryRanks, 27)
+	b.see(ferryRanks, 0) // not taken
+	if !b.near(ferryRanks, 40) || b.near("openmpi", 31) || !b.near("openmpi", 0) {
+		t.Errorf("%v", b)
+	}
+	b.see(outside, 25)
+	if b.sample(sample{Hop: 27, Outside: 100, instrument: ferryRanks}) {
+		t.Error("the hop around the job does not count")
+	}
+}
+
+func TestRetriesEnd(t *testing.T) {
+	s, b := drifting(t)
+	if s.needs(b, 3, false) {
+		t.Error("enough near pairs, and still more")
+	}
+	if !s.needs(b, 4, false) {
+		t.Error("no retry for pairs that were dropped")
+	}
+	if s.needs(b, 5, true) || !s.needs(b, 6, true) {
+		t.Error("late, only the pairs that each figure needs at least are taken")
+	}
+	s.failed = 10
+	if s.needs(b, 5, false) {
+		t.Errorf("%d attempts for 5 pairs", attempts*5)
+	}
+}
+
+func TestStrongestPeerCounts(t *testing.T) {
+	f := fig(t, "bandwidth 1 MiB")
+	mk := func(title, setting_ string, def bool, ours, theirs float64) *series {
+		s := &series{fig: f, peer: peer{Title: title}, setting: setting{Title: setting_, Default: def}}
+		s.pairs = pairsOf([4]float64{ours, 50, theirs, 50})
+		s.pairs[0].Near = true
+		return s
+	}
+	rep := summarize(about{}, []*series{
+		mk("Open MPI", "as it comes", true, 26, 13), mk("Open MPI", "single_copy none", false, 26, 27), mk("MPICH", "as it comes", true, 26, 12),
+	}, bests{outside: 50}, 1)
+	if len(rep.Rows) != 1 {
+		t.Fatalf("%d rows", len(rep.Rows))
+	}
+	w := rep.Rows[0]
+	if w.Default.Peer != "Open MPI" || !w.Default.Met || w.Default.Ratio != 2 {
+		t.Errorf("default %+v", w.Default)
+	}
+	if w.Best.Setting != "single_copy none" || w.Best.Met || w.Best.Ratio >= 1 {
+		t.Errorf("best %+v", w.Best)
+	}
+	if lat := fig(t, "8 B latency"); lat.meets(0.9, 0.8) || !lat.meets(0.8, 0.8) || !f.meets(1.6, 1.6) || f.meets(1.5, 1.6) {
+		t.Error("times are wanted at most, rates at least")
+	}
+}
+
+func TestMedianOfEvenNumbers(t *testing.T) {
+	if m := median([]float64{4, 1, 3, 2}); m != 2.5 {
+		t.Error(m)
+	}
+	if m := median([]float64{9, 1, 3}); m != 3 {
+		t.Error(m)
+	}
+}
+
+func TestVersionsOfLaunchers(t *testing.T) {
+	for text, want := range map[string]string{
+		"mpirun.openmpi (OpenRTE) 4.1.4\n\nReport bugs to ...":              "4.1.4",
+		"HYDRA build details:\n    Version:                    4.0.2\n  Re": "4.0.2",
+		"nothing": "of unknown version",
+	} {
+		if got := number(text); got != want {
+			t.Errorf("%q: %s", text, got)
+		}
+	}
+}

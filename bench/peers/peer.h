@@ -1,0 +1,38 @@
+/* Micro-benchmarks of an MPI library through mpi.h, beside which those of
+ * `ferry bench` are judged. The loops, buffers and windows are the same there
+ * (internal/cli/bench), and follow the OSU micro-benchmarks. */
+#ifndef PEER_H
+#define PEER_H
+
+#include <stddef.h>
+
+enum { WINDOW = 64 }; /* messages under way at once, as in OSU's */
+
+struct options {
+    const char *bench;
+    size_t size;    /* bytes of a message */
+    int iterations; /* timed */
+    int warmup;     /* before, not timed */
+    int rank, ranks;
+};
+
+/* A benchmark returns its figure in the unit of the table in peer.c. Only rank
+ * 0's counts. */
+typedef double benchmark(const struct options *o);
+
+benchmark latency, multi_latency, bandwidth, bidirectional, rate;
+benchmark barrier, allreduce, dup_comm;
+
+/* buffer returns page-aligned memory that was written to. It ends the job when
+ * there is none. */
+void *buffer(size_t size);
+
+/* fail ends the whole job with a message. */
+void fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
+
+/* hop_open gives ranks 0 and 1 a common cache line; hop_ns measures the time of
+ * one way in it. Ranks 0 and 1 call them, nobody else. */
+void hop_open(int rank);
+double hop_ns(int rank);
+
+#endif
