@@ -38,6 +38,7 @@ package ring
 
 import (
 	"fmt"
+	"math/bits"
 	"sync/atomic"
 	"unsafe"
 )
@@ -68,9 +69,9 @@ type memory struct {
 	base     unsafe.Pointer // first cell
 	n        uint64         // cells
 	shift    uint           // log2(n)
+	limit    uint64         // largest frame
 	consumed *atomic.Uint64
 	waiting  *atomic.Uint32
-	cells    []byte
 }
 
 // attach takes a header and cells, both aligned to a cache line; the number of
@@ -87,79 +88,80 @@ func attach(header, cells []byte) memory {
 	if uintptr(h)%CellSize != 0 || uintptr(p)%CellSize != 0 {
 		panic("ring: memory is not aligned to a cell")
 	}
-	shift := uint(0)
-	for 1<<shift < n {
-		shift++
-	}
 	return memory{
 		base:     p,
 		n:        uint64(n),
-		shift:    shift,
+		shift:    uint(bits.TrailingZeros(uint(n))),
+		limit:    uint64(FrameLimit(n)),
 		consumed: (*atomic.Uint64)(unsafe.Add(h, offConsumed)),
 		waiting:  (*atomic.Uint32)(unsafe.Add(h, offWaiting)),
-		cells:    cells,
 	}
 }
 
-// word returns the word of the cell at a position.
-func (m *memory) word(pos uint64) *atomic.Uint64 {
-	return (*atomic.Uint64)(unsafe.Add(m.base, (pos&(m.n-1))*CellSize))
+// cell returns the address of the cell at a position.
+func (m *memory) cell(pos uint64) unsafe.Pointer {
+	return unsafe.Add(m.base, (pos&(m.n-1))*CellSize)
 }
+
+// word returns the word of the cell at a position.
+func (m *memory) word(pos uint64) *atomic.Uint64 { return (*atomic.Uint64)(m.cell(pos)) }
 
 func (m *memory) lap(pos uint64) uint32 { return uint32(pos>>m.shift) + 1 }
 
-// frame returns the n bytes of the frame whose word is at pos.
-func (m *memory) frame(pos uint64, n int) []byte {
-	at := int(pos&(m.n-1))*CellSize + WordSize
-	return m.cells[at : at+n : at+n]
+// frame returns the n bytes of the frame whose word is at pos. The caller knows
+// that they end before the ring does.
+func (m *memory) frame(pos uint64, n uint64) []byte {
+	return unsafe.Slice((*byte)(unsafe.Add(m.cell(pos), WordSize)), n)
 }
 
 // cellsOf returns how many cells a frame of n bytes takes.
-func cellsOf(n int) uint64 { return uint64(n+WordSize+CellSize-1) / CellSize }
+func cellsOf(n uint64) uint64 { return (n + WordSize + CellSize - 1) / CellSize }
 
 // Producer is the sending end. One goroutine at a time uses it.
 type Producer struct {
 	memory
 	head     uint64 // position of the next frame's word
-	limit    uint64 // position that may not be written yet, as far as we know
+	end      uint64 // position that may not be written yet, as far as we know
 	dirty    uint64 // position behind the last cell that held payload without a word
 	reserved uint64 // position of the reservation
-	size     int    // its length in bytes
+	size     uint64 // its length in bytes
 }
 
 // NewProducer attaches the sending end to an empty ring (zeroed memory).
 // It must stay mapped as long as the Producer is used.
 func NewProducer(header, cells []byte) *Producer {
 	m := attach(header, cells)
-	return &Producer{memory: m, limit: m.n}
+	return &Producer{memory: m, end: m.n}
 }
 
 // Reserve returns n bytes for the next frame, or nil if the consumer has not
 // given back enough cells yet. 1 <= n <= FrameLimit.
 func (p *Producer) Reserve(n int) []byte {
-	pos := p.head
-	need := cellsOf(n)
+	pos, need := p.head, cellsOf(uint64(n))
 	if at := pos & (p.n - 1); at+need > p.n {
 		pos += p.n - at // padding up to the first cell
 	}
-	if pos+need >= p.limit { // one cell more, for the word behind
-		p.limit = p.consumed.Load() + p.n
-		if pos+need >= p.limit {
+	if pos+need >= p.end { // one cell more, for the word behind
+		p.end = p.consumed.Load() + p.n
+		if pos+need >= p.end {
 			return nil
 		}
 	}
-	p.reserved, p.size = pos, n
-	return p.frame(pos, n)
+	if uint64(n)-1 >= p.limit {
+		panic("ring: frame too large")
+	}
+	p.reserved, p.size = pos, uint64(n)
+	return p.frame(pos, uint64(n))
 }
 
 // Commit publishes the first n bytes of the reservation. One atomic store.
 func (p *Producer) Commit(n int) {
-	if n < 1 || n > p.size {
+	if uint64(n)-1 >= p.size {
 		panic("ring: commit without reservation")
 	}
 	p.size = 0
 	pos := p.reserved
-	next := pos + cellsOf(n)
+	next := pos + cellsOf(uint64(n))
 	// Payload may lie where the consumer will look for the next word: in a cell
 	// that was the middle of a frame in the last lap.
 	if next < p.dirty+p.n {
@@ -193,47 +195,58 @@ func (p *Producer) Wait(n int) bool {
 // Consumer is the receiving end. One goroutine at a time uses it.
 type Consumer struct {
 	memory
-	tail     uint64 // position of the next word
-	want     uint32 // lap of that position
-	returned uint64 // what consumed says
-	next     uint64 // position behind the frame that Next returned
+	current  *atomic.Uint64 // the next word
+	want     uint32         // its lap, when it is there
+	tail     uint64         // its position
+	returned uint64         // what consumed says
+	next     uint64         // position behind the frame that Next returned
 }
 
 // NewConsumer attaches the receiving end. It may come before or after the
 // producer; the memory was zero when the ring was made.
 func NewConsumer(header, cells []byte) *Consumer {
-	return &Consumer{memory: attach(header, cells), want: 1}
+	c := &Consumer{memory: attach(header, cells), want: 1}
+	c.current = c.word(0)
+	return c
 }
 
 // Ready reports whether there is a frame, or something damaged. One load of a
 // cache line that nobody writes while there is nothing.
-func (c *Consumer) Ready() bool {
-	return uint32(c.word(c.tail).Load()) == c.want
-}
+func (c *Consumer) Ready() bool { return uint32(c.current.Load()) == c.want }
 
 // Next returns the next frame, or nil if there is none. The frame is valid until
 // Release. An error means that the producer wrote nonsense: the ring can't be
 // used any more.
 func (c *Consumer) Next() ([]byte, error) {
-	w := c.word(c.tail).Load()
+	w := c.current.Load()
 	if uint32(w) != c.want {
 		return nil, nil
 	}
 	length := w >> 32
+	// One comparison for both: lengths begin at 1, and padding is beyond limit.
+	if length-1 >= c.limit || c.tail&(c.n-1)+cellsOf(length) > c.n {
+		return c.nextAfterPadding(length)
+	}
+	c.next = c.tail + cellsOf(length)
+	return c.frame(c.tail, length), nil
+}
+
+// nextAfterPadding is Next for a word that is padding, or damaged.
+func (c *Consumer) nextAfterPadding(length uint64) ([]byte, error) {
 	pos := c.tail
 	if length == lengthPad {
 		pos = (pos | (c.n - 1)) + 1
-		w = c.word(pos).Load()
+		w := c.word(pos).Load()
 		if uint32(w) != c.lap(pos) {
 			return nil, fmt.Errorf("ring: padding at cell %d leads to no frame", c.tail&(c.n-1))
 		}
 		length = w >> 32
 	}
-	if length == 0 || length > uint64(FrameLimit(int(c.n))) || pos&(c.n-1)+cellsOf(int(length)) > c.n {
+	if length-1 >= c.limit || pos&(c.n-1)+cellsOf(length) > c.n {
 		return nil, fmt.Errorf("ring: cell %d claims a frame of %d bytes", pos&(c.n-1), length)
 	}
-	c.next = pos + cellsOf(int(length))
-	return c.frame(pos, int(length)), nil
+	c.next = pos + cellsOf(length)
+	return c.frame(pos, length), nil
 }
 
 // Release gives the frame that Next returned back. It reports whether the
@@ -241,10 +254,14 @@ func (c *Consumer) Next() ([]byte, error) {
 // ring at a time: one atomic store per that many.
 func (c *Consumer) Release() (ring bool) {
 	c.tail = c.next
-	c.want = c.lap(c.tail)
+	c.current, c.want = c.word(c.tail), c.lap(c.tail)
 	if c.tail-c.returned < c.n/4 {
 		return false
 	}
+	return c.giveBack()
+}
+
+func (c *Consumer) giveBack() (ring bool) {
 	c.returned = c.tail
 	c.consumed.Store(c.tail)
 	if c.waiting.Load() == 0 {
