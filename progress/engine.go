@@ -17,6 +17,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/internal/doorbell"
 )
@@ -27,9 +28,10 @@ type Source interface {
 	Poll() int
 }
 
-// The ways in which a source is awaited are optional abilities of it. A source
-// with none of them is polled only while somebody waits actively; that is right
-// for sources that depend on another one's progress.
+// The ways in which a source is awaited are optional abilities of it, or of what
+// it wraps (framework.As). A source with none of them is polled only while
+// somebody waits actively; that is right for sources that depend on another
+// one's progress.
 
 // A Beller is rung from outside, at the bell that it brings: memory that other
 // processes share. At most one source of an engine brings a bell.
@@ -104,12 +106,12 @@ const DefaultYield = 50 * time.Microsecond
 func (e *Engine) Add(s Source) {
 	e.Lock()
 	defer e.Unlock()
-	if b, ok := s.(Beller); ok {
+	if b, ok := framework.As[Beller](s); ok {
 		old := e.bell
 		e.bell = b.Bell()
 		old.Ring() // the keeper may sleep there
 	}
-	if d, ok := s.(Descriptor); ok {
+	if d, ok := framework.As[Descriptor](s); ok {
 		if e.fds == nil {
 			e.fds = newFDPoller()
 		}
@@ -129,10 +131,10 @@ func (e *Engine) Remove(s Source) {
 			break
 		}
 	}
-	if d, ok := s.(Descriptor); ok && e.fds != nil {
+	if d, ok := framework.As[Descriptor](s); ok && e.fds != nil {
 		e.fds.remove(d)
 	}
-	if b, ok := s.(Beller); ok && e.bell == b.Bell() {
+	if b, ok := framework.As[Beller](s); ok && e.bell == b.Bell() {
 		old := e.bell
 		e.bell = doorbell.New()
 		e.Unlock()

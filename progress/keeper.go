@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/doorbell"
 )
 
@@ -145,12 +146,12 @@ func (e *Engine) sleep(seen *uint64) (again bool) {
 func (e *Engine) arm() (ready bool, timeout time.Duration) {
 	ready = true
 	for _, s := range e.sources {
-		if p, ok := s.(Polled); ok {
+		if p, ok := framework.As[Polled](s); ok {
 			if d := p.Interval(); d > 0 && (timeout == 0 || d < timeout) {
 				timeout = d
 			}
 		}
-		if d, ok := s.(Descriptor); ok {
+		if d, ok := framework.As[Descriptor](s); ok {
 			if !d.Arm() {
 				ready = false
 			} else if !e.fds.arm(d) {
