@@ -2,8 +2,8 @@ package pml
 
 import "github.com/ferrympi/ferry/progress"
 
-// What package mpi needs to wait for several requests at once. See
-// progress.Engine.WaitAny.
+// What package mpi needs to look at several requests at once: it takes the
+// engine's lock itself.
 
 // Engine returns the engine whose lock guards the request.
 func (r *Request) Engine() *progress.Engine { return r.engine }
@@ -12,4 +12,17 @@ func (r *Request) Engine() *progress.Engine { return r.engine }
 // request: it was neither used up nor freed. Engine's lock held.
 func (r *Request) Live(generation uint32) bool {
 	return r.generation.Load() == generation && !r.released
+}
+
+// Take is Test without progress. Engine's lock held.
+func (r *Request) Take(generation uint32) (st Status, done bool, err error) {
+	switch {
+	case !r.Live(generation):
+		return NoMessage(), false, stale()
+	case !r.Done():
+		return NoMessage(), false, nil
+	}
+	st = r.Status
+	r.recycle()
+	return st, true, st.Err
 }

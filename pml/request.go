@@ -102,18 +102,11 @@ func (r *Request) Test(generation uint32) (st Status, done bool, err error) {
 	e := r.engine
 	e.Lock()
 	defer e.Unlock()
-	if r.generation.Load() != generation || r.released {
-		return NoMessage(), false, stale()
+	if st, done, err = r.Take(generation); done || err != nil {
+		return st, done, err
 	}
-	if !r.Done() {
-		e.Progress()
-		if !r.Done() {
-			return NoMessage(), false, nil
-		}
-	}
-	st = r.Status
-	r.recycle()
-	return st, true, st.Err
+	e.Progress()
+	return r.Take(generation)
 }
 
 // Peek is Test without releasing the request (MPI_Request_get_status).
