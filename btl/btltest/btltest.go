@@ -49,7 +49,8 @@ func cases() []testCase {
 	var all []testCase
 	all = append(all, frameCases()...)
 	all = append(all, pathCases()...)
-	return append(all, sleepCases()...)
+	all = append(all, sleepCases()...)
+	return append(all, remoteCases()...)
 }
 
 // runCase opens the processes of c and runs it. The error names the case.
@@ -86,7 +87,12 @@ func Check(ctx context.Context, factory Factory) []error {
 // reason.
 func Run(t *testing.T, factory Factory) {
 	t.Helper()
-	for _, c := range cases() {
+	runAll(t, cases(), factory)
+}
+
+func runAll(t *testing.T, cases []testCase, factory Factory) {
+	t.Helper()
+	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			err := runCase(t.Context(), c, factory)
 			if errors.Is(err, ErrSkip) {

@@ -17,19 +17,23 @@ import (
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/cma"
 	"github.com/ferrympi/ferry/internal/inbox"
 	"github.com/ferrympi/ferry/internal/ring"
 	"github.com/ferrympi/ferry/internal/shmem"
 )
 
 // Component returns the component for the registry.
-func Component() btl.Component { return component{shmem.Files{}} }
+func Component() btl.Component { return component{shmem.Files{}, cma.Read} }
 
 // OnHeap returns a component whose segments lie in Go memory: several modules
 // in one process, which the race detector can watch. For tests.
-func OnHeap() btl.Component { return component{new(shmem.Heap)} }
+func OnHeap() btl.Component { return component{new(shmem.Heap), cma.Read} }
 
-type component struct{ space shmem.Space }
+type component struct {
+	space  shmem.Space
+	readVM readVM
+}
 
 // params are the component's parameters; each is btl.shm.NAME.
 type params struct {
@@ -37,6 +41,11 @@ type params struct {
 	RingSize   framework.Size `param:"ring_size" default:"128KiB" min:"16KiB" max:"64MiB" unit:"bytes" level:"tuner" scope:"process" doc:"Memory of the ring from one process to another, made when the first message goes that way; rounded up to a power of two."`
 	EagerLimit framework.Size `param:"eager_limit" default:"8KiB" min:"64" max:"16MiB" unit:"bytes" level:"tuner" scope:"process" doc:"A message up to this size, with its header, travels at once and is buffered if nobody waits for it; at most a quarter of the ring."`
 	MaxPeers   int            `param:"max_peers" default:"0" min:"0" max:"65536" level:"developer" scope:"process" doc:"Number of processes that may connect to this one; 0: twice the number of processes on the node, and at least 64."`
+	// The sizes were measured: docs/decisions/one-copy.md.
+	SingleCopy string         `param:"single_copy" default:"auto" choices:"auto,off,cma,memory" level:"tuner" scope:"process" doc:"How a receiver may copy a large message straight out of the sender's memory: memory (from AllocMem), cma (process_vm_readv), off, or auto: memory always, cma where ranks outnumber processors."`
+	MemoryMin  framework.Size `param:"memory_min" default:"16KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"Messages from this size on are read out of memory that the sender has from AllocMem."`
+	CMAMin     framework.Size `param:"cma_min" default:"32KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"Messages from this size on are copied by process_vm_readv, where that is used."`
+	CopyStep   framework.Size `param:"copy_step" default:"1MiB" min:"4KiB" max:"1GiB" unit:"bytes" level:"developer" scope:"process" doc:"Bytes that are read out of a peer's memory at a time; other messages wait meanwhile."`
 }
 
 func (component) Info() framework.Info {
@@ -85,7 +94,14 @@ func (c component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 		ring:  ringCells(int(p.RingSize)) * ring.CellSize,
 		out:   map[framework.ProcID]*endpoint{},
 		in:    map[framework.ProcID]*inbound{},
+
+		readVM:  c.readVM,
+		copy:    newCopyPolicy(p, env.Identity.LocalSize),
+		sources: map[framework.ProcID]*source{},
+		mapped:  map[mappedKey]*mapped{},
 	}
+	proof := inbox.Proof(env.Nonce)
+	m.proof = proof[:]
 	m.frameLimit = ring.FrameLimit(m.ring / ring.CellSize)
 	m.eagerLimit = min(int(p.EagerLimit), m.frameLimit)
 	slots := p.MaxPeers
@@ -100,13 +116,13 @@ func (c component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 	if err != nil {
 		return nil, fmt.Errorf("btl shm: %w", err)
 	}
-	mapped, err := seg.Map(0, int(m.size))
+	mapping, err := seg.Map(0, int(m.size))
 	if err != nil {
 		seg.Close()
 		return nil, fmt.Errorf("btl shm: %w", err)
 	}
-	m.segment, m.mapping = seg, mapped
-	m.box = inbox.Init(mapped.Bytes, slots, env.Nonce)
+	m.segment, m.mapping = seg, mapping
+	m.box = inbox.Init(mapping.Bytes, slots, env.Nonce, ownProcess(m.proof))
 	return m, nil
 }
 

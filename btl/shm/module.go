@@ -38,6 +38,15 @@ type module struct {
 	connecting []*endpoint // whose ring has not been granted yet
 	blocked    []*endpoint // that wait for cells
 	spare      []*endpoint // memory for the next of these lists
+
+	// One copy for large messages: what peers read here, and what is read there.
+	proof   []byte // that this is the process that a peer wants to read
+	memory  memory
+	copy    copyPolicy
+	readVM  readVM
+	sources map[framework.ProcID]*source
+	mapped  map[mappedKey]*mapped
+	clock   uint64 // counts uses of mapped
 }
 
 func (m *module) Caps() btl.Caps {
@@ -53,7 +62,10 @@ func (m *module) Caps() btl.Caps {
 
 // Blob is the file name of the inbox. Whoever can open it in his directory and
 // finds our nonce there is on this node.
-func (m *module) Blob() []byte { return []byte(filepath.Base(m.segment.Path())) }
+func (m *module) Blob() []byte { return []byte(m.name()) }
+
+// name is the file name of the inbox.
+func (m *module) name() string { return filepath.Base(m.segment.Path()) }
 
 func (m *module) Device() string { return m.dir }
 
@@ -203,10 +215,13 @@ func (m *module) drop(p *inbound) {
 	p.consumer = nil
 	p.cells.Close()
 	p.far.Close()
+	m.unmapPeer(p.id)
 }
 
 // remote is a peer's inbox, mapped here.
 type remote struct {
+	name    string
+	nonce   uint64
 	segment shmem.Segment
 	mapping *shmem.Mapping
 	box     inbox.Inbox
@@ -239,7 +254,7 @@ func (m *module) attach(name string, nonce uint64) (*remote, error) {
 		seg.Close()
 		return nil, fmt.Errorf("%s: %w", seg.Path(), err)
 	}
-	return &remote{seg, mapped, box}, nil
+	return &remote{name, nonce, seg, mapped, box}, nil
 }
 
 // reach maps the peer's inbox: the peer is on this node if that works.
@@ -284,7 +299,7 @@ func (m *module) Connect(peer btl.Peer) (btl.Endpoint, error) {
 			Rank:  m.env.Identity.Proc.Rank,
 			World: framework.NamespaceHash(m.env.Identity.Proc.Namespace),
 			Nonce: m.env.Nonce,
-			Name:  filepath.Base(m.segment.Path()),
+			Name:  m.name(),
 		})
 		far.box.Request()
 		m.out[peer.ID] = e
@@ -368,5 +383,8 @@ func (m *module) Close() error {
 	for i := range m.box.Slots() {
 		m.box.Slot(i).Move(inbox.Requested, inbox.Refused)
 	}
-	return errors.Join(m.mapping.Close(), m.segment.Close())
+	for key := range m.mapped {
+		m.unmap(key)
+	}
+	return errors.Join(m.memory.freeAll(), m.mapping.Close(), m.segment.Close())
 }

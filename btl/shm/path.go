@@ -152,4 +152,5 @@ func (e *endpoint) Close() {
 	if e.m.out[e.id] == e {
 		delete(e.m.out, e.id)
 	}
+	e.m.unmapPeer(e.id)
 }

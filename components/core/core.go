@@ -64,7 +64,7 @@ const crowdedSpin = time.Microsecond
 // many ranks of the job. auto polls long if each rank has a processor.
 func (p Progress) Options(ranks int) (progress.Options, error) {
 	auto := progress.Options{Spin: progress.DefaultSpin, Yield: progress.DefaultYield}
-	if ranks > processors() {
+	if ranks > cpu.ForRanks() {
 		auto = progress.Options{Spin: crowdedSpin, Yield: progress.DefaultYield}
 	}
 	spin, err := duration("progress.spin", p.Spin, auto.Spin)
@@ -73,16 +73,6 @@ func (p Progress) Options(ranks int) (progress.Options, error) {
 	}
 	yield, err := duration("progress.yield", p.Yield, auto.Yield)
 	return progress.Options{Spin: spin, Yield: yield}, err
-}
-
-// processors is how many processors the ranks of this node share. A rank that
-// is bound to a single one was most likely given it for itself, so that the
-// machine's number counts then.
-func processors() int {
-	if n := cpu.Available(); n > 1 {
-		return n
-	}
-	return cpu.Online()
 }
 
 func duration(name, text string, auto time.Duration) (time.Duration, error) {

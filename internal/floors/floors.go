@@ -30,7 +30,7 @@ const (
 // ground lists the folders below internal that make up the ground floor: only
 // there is unsafe, cgo or assembly allowed.
 var ground = []string{
-	"cpu", "doorbell", "hop", "inbox", "invariants", "libfabric", "mem", "pmixc", "ring", "shmem", "ucp",
+	"cma", "cpu", "doorbell", "hop", "inbox", "invariants", "libfabric", "mem", "pmixc", "ring", "shmem", "ucp",
 }
 
 // rows maps folders to floors. The longest prefix that matches wins.

@@ -1,6 +1,7 @@
 // Package inbox is the layout of the segment that each process owns and into
 // which its peers on the node write: a header with the process's doorbell, and a
-// table of slots, one per sender, through which a sender asks for a ring.
+// table of slots, one per sender, through which a sender asks for a ring. It is
+// also the layout of regions, segments with memory that peers read.
 // docs/wire.md describes it byte by byte. This package has no policy: btl/shm
 // decides who maps what, and when.
 //
@@ -30,6 +31,8 @@ const (
 	offSlots    = 12  // u32 number of slots
 	offNonce    = 16  // u64 of the owner
 	offState    = 24  // u32 atomic: stateOpen, stateClosed
+	offPID      = 28  // u32 process id of the owner, as it sees it; 0: its memory can't be read
+	offProbe    = 32  // u64 address in the owner's memory of ProbeSize bytes that prove who it is
 	offBell     = 64  // doorbell
 	offRequests = 128 // u32 atomic: raised by a sender after it changed a slot
 
@@ -72,12 +75,33 @@ type Inbox struct {
 	slots int
 }
 
+// Process is where a peer finds the owner's own memory (process_vm_readv). Ids of
+// processes mean something else in another container, so that the reader copies
+// ProbeSize bytes from Probe first and compares them with Proof.
+type Process struct {
+	PID   uint32 // as the owner sees it; 0: there is nothing to read
+	Probe uint64 // address
+}
+
+// ProbeSize is the number of bytes at Process.Probe.
+const ProbeSize = 16
+
+// Proof returns what those bytes are: the owner's nonce and its complement. Peers
+// keep the nonce too, but nobody else has both side by side.
+func Proof(nonce uint64) (p [ProbeSize]byte) {
+	binary.LittleEndian.PutUint64(p[0:], nonce)
+	binary.LittleEndian.PutUint64(p[8:], ^nonce)
+	return p
+}
+
 // Init writes the header into zeroed memory of the owner.
-func Init(mem []byte, slots int, nonce uint64) Inbox {
+func Init(mem []byte, slots int, nonce uint64, own Process) Inbox {
 	le := binary.LittleEndian
 	le.PutUint32(mem[offVersion:], Version)
 	le.PutUint32(mem[offSlots:], uint32(slots))
 	le.PutUint64(mem[offNonce:], nonce)
+	le.PutUint32(mem[offPID:], own.PID)
+	le.PutUint64(mem[offProbe:], own.Probe)
 	b := Inbox{mem, slots}
 	b.u32(offState).Store(stateOpen)
 	b.u64(offMagic).Store(magic)
@@ -109,6 +133,12 @@ func Attach(mem []byte, nonce uint64) (Inbox, error) {
 
 func (b Inbox) u32(off int) *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&b.mem[off])) }
 func (b Inbox) u64(off int) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&b.mem[off])) }
+
+// Process returns where the owner says that its own memory is.
+func (b Inbox) Process() Process {
+	le := binary.LittleEndian
+	return Process{PID: le.Uint32(b.mem[offPID:]), Probe: le.Uint64(b.mem[offProbe:])}
+}
 
 // Bell returns the owner's doorbell.
 func (b Inbox) Bell() doorbell.Bell { return doorbell.At(b.mem[offBell : offBell+doorbell.Size]) }

@@ -155,6 +155,20 @@ func (f *File) Map(offset int64, length int) (*Mapping, error) {
 	return &Mapping{Bytes: b}, nil
 }
 
+// Discard gives the memory from offset, a multiple of the page size, to the end
+// back to the system, also while others map it: they find zeros there from then
+// on. A file system that can't do that gives it back with the last mapping.
+func (f *File) Discard(offset int64) error {
+	if offset >= f.size {
+		return nil
+	}
+	err := unix.Fallocate(f.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, offset, f.size-offset)
+	if err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
+		return &os.PathError{Op: "give back memory of segment", Path: f.path, Err: err}
+	}
+	return nil
+}
+
 // Close closes the descriptor. For the owner it removes the name and drops the
 // lock: the segment is gone as soon as nobody maps it.
 func (f *File) Close() error {

@@ -15,6 +15,7 @@ type Segment interface {
 	Refresh() (int64, error)
 	Grow(size int64) error
 	Map(offset int64, length int) (*Mapping, error)
+	Discard(offset int64) error
 	Close() error
 }
 
@@ -130,6 +131,9 @@ func (s *heapSegment) Map(offset int64, length int) (*Mapping, error) {
 	m.once.Do(func() {}) // nothing to unmap
 	return m, nil
 }
+
+// Discard has nothing to give back early: the collector does it.
+func (s *heapSegment) Discard(int64) error { return nil }
 
 func (s *heapSegment) Close() error {
 	if s.own {

@@ -1,0 +1,217 @@
+package shm
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/cpu"
+	"github.com/ferrympi/ferry/internal/inbox"
+)
+
+// The ways in which a receiver copies a message out of the sender's memory.
+type way uint8
+
+const (
+	wayMemory way = iota // the sender's memory is a region, mapped here
+	wayCMA               // the kernel copies
+	ways
+)
+
+// copyPolicy is what the parameters say of reading peers' memory, and the reasons
+// that they give: made once, because they are asked for with each message.
+type copyPolicy struct {
+	step int         // bytes per Read
+	min  [ways]int64 // messages from this size on
+	not  [ways]error // why not, whatever the size; nil: allowed
+	less [ways]error // why not, for smaller messages
+}
+
+// newCopyPolicy decides what this process reads. docs/decisions/one-copy.md has
+// the measurements.
+func newCopyPolicy(p *params, ranks int) copyPolicy {
+	c := copyPolicy{
+		step: int(p.CopyStep),
+		min:  [ways]int64{wayMemory: int64(p.MemoryMin), wayCMA: int64(p.CMAMin)},
+		less: [ways]error{
+			wayMemory: fmt.Errorf("messages below btl.shm.memory_min=%v go as frames", p.MemoryMin),
+			wayCMA:    fmt.Errorf("messages below btl.shm.cma_min=%v go as frames", p.CMAMin),
+		},
+	}
+	refused := fmt.Errorf("btl.shm.single_copy=%s", p.SingleCopy)
+	switch p.SingleCopy {
+	case "off":
+		c.not = [ways]error{refused, refused}
+	case "cma":
+		c.not[wayMemory] = refused
+	case "memory":
+		c.not[wayCMA] = refused
+	default:
+		// Two processors copying through the ring outrun the kernel's copy; with
+		// one between them it is the other way round.
+		if processors := cpu.ForRanks(); ranks <= processors {
+			c.not[wayCMA] = fmt.Errorf("frames are faster while each of the %d ranks here has a processor (%d); btl.shm.single_copy=cma forces it", ranks, processors)
+		}
+	}
+	return c
+}
+
+// allows says whether memory is described for a way. Reader and owner have the
+// same parameters; where they differ, the reader finds nothing or refuses.
+func (c *copyPolicy) allows(w way) bool { return c.not[w] == nil }
+
+// source is what this process knows of reading one peer's memory.
+type source struct {
+	id      framework.ProcID
+	name    string // of the peer's inbox
+	nonce   uint64
+	process inbox.Process
+	probed  bool        // CMA was tried
+	failed  [ways]error // why a way is off for this peer, and stays so
+}
+
+// far returns the peer's inbox while there is a path from or to it.
+func (m *module) far(peer framework.ProcID) *remote {
+	if p := m.in[peer]; p != nil {
+		return p.far
+	}
+	if e := m.out[peer]; e != nil {
+		return e.far
+	}
+	return nil
+}
+
+var errNoPath = errors.New("there is no path to the peer")
+
+// source returns what is known of a peer. A process that came back with another
+// nonce is another one.
+func (m *module) source(peer framework.ProcID) (*source, error) {
+	far := m.far(peer)
+	if far == nil {
+		return nil, errNoPath
+	}
+	s := m.sources[peer]
+	if s == nil || s.nonce != far.nonce {
+		s = &source{id: peer, name: far.name, nonce: far.nonce, process: far.box.Process()}
+		m.sources[peer] = s
+	}
+	return s, nil
+}
+
+// off remembers why a way does not work with a peer.
+func (m *module) off(s *source, w way, err error) error {
+	err = &framework.TransportError{Component: "btl shm", Peer: m.env.Worlds.Proc(s.id).String(), Op: "read memory", Err: err}
+	s.failed[w] = err
+	m.env.Logger.Warn("btl shm: a way to copy large messages is off for one peer", "error", err)
+	return err
+}
+
+// CanRead implements btl.RemoteReader.
+func (m *module) CanRead(peer framework.ProcID, r btl.Remote, size int64) error {
+	d, err := decode(r)
+	if err != nil {
+		return err
+	}
+	s, err := m.source(peer)
+	if err != nil {
+		return err
+	}
+	if size < 0 || uint64(size) > d.length {
+		return fmt.Errorf("the peer describes %d bytes, and %d are to be read", d.length, size)
+	}
+	if d.number != 0 {
+		if err = m.usable(s, wayMemory, size); err == nil {
+			_, err = m.region(s, d)
+		}
+		if err == nil {
+			return nil
+		}
+	}
+	if d.address != 0 {
+		if failed := m.usable(s, wayCMA, size); failed == nil || err == nil {
+			err = failed
+		}
+	}
+	return err
+}
+
+// usable says why a way is not used for messages of that size from a peer.
+func (m *module) usable(s *source, w way, size int64) error {
+	if err := m.copy.not[w]; err != nil {
+		return err
+	}
+	if err := s.failed[w]; err != nil {
+		return err
+	}
+	if size < m.copy.min[w] {
+		return m.copy.less[w]
+	}
+	if w == wayCMA {
+		return m.probed(s)
+	}
+	return nil
+}
+
+// probed tries CMA with a peer, once.
+func (m *module) probed(s *source) error {
+	if !s.probed {
+		s.probed = true
+		if err := m.probeCMA(s); err != nil {
+			return m.off(s, wayCMA, err)
+		}
+	}
+	return s.failed[wayCMA]
+}
+
+// Read implements btl.RemoteReader.
+func (m *module) Read(peer framework.ProcID, r btl.Remote, offset int64, dst []byte) (int, error) {
+	d, err := decode(r)
+	if err != nil {
+		return 0, err
+	}
+	s, err := m.source(peer)
+	if err != nil {
+		return 0, err
+	}
+	if offset < 0 || uint64(offset) > d.length || uint64(len(dst)) > d.length-uint64(offset) {
+		return 0, fmt.Errorf("%d bytes at %d are not among the %d that the peer describes", len(dst), offset, d.length)
+	}
+	dst = dst[:min(len(dst), m.copy.step)]
+	// The same order as in CanRead, which has decided about the size.
+	if d.number != 0 && m.usable(s, wayMemory, m.copy.min[wayMemory]) == nil {
+		return m.readMemory(s, d, offset, dst)
+	}
+	if d.address == 0 {
+		return 0, errNothing
+	}
+	if err := m.usable(s, wayCMA, m.copy.min[wayCMA]); err != nil {
+		return 0, err
+	}
+	n, err := m.readVM(int(s.process.PID), dst, d.address+uint64(offset))
+	if err != nil {
+		return 0, m.off(s, wayCMA, vmError(err, s.process.PID))
+	}
+	return n, nil
+}
+
+// Notes implements btl.RemoteReader.
+func (m *module) Notes(peer framework.ProcID) []string {
+	s, noPath := m.source(peer)
+	notes := make([]string, ways)
+	for w, name := range []string{wayMemory: "one copy from allocated memory", wayCMA: "one copy by process_vm_readv"} {
+		why := m.copy.not[w]
+		if why == nil {
+			why = noPath
+		}
+		if why == nil {
+			why = m.usable(s, way(w), m.copy.min[w])
+		}
+		if why == nil {
+			notes[w] = fmt.Sprintf("%s: on, from %v", name, framework.Size(m.copy.min[w]))
+		} else {
+			notes[w] = fmt.Sprintf("%s: off: %v", name, why)
+		}
+	}
+	return notes
+}

@@ -1,0 +1,405 @@
+package shm
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/btl/btltest"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/cma"
+	"github.com/ferrympi/ferry/internal/inbox"
+	"github.com/ferrympi/ferry/internal/shmem"
+)
+
+// TestEachWayOfReadingKeepsTheContract forces each way, over files and over Go
+// memory.
+func TestEachWayOfReadingKeepsTheContract(t *testing.T) {
+	for _, space := range []struct {
+		name      string
+		component func() btl.Component
+	}{{"files", Component}, {"heap", OnHeap}} {
+		for _, way := range []string{"memory", "cma", "auto", "off"} {
+			t.Run(space.name+", "+way, func(t *testing.T) {
+				btltest.RunRemote(t, func(context.Context) (btltest.Subject, error) {
+					return btltest.Subject{Component: space.component(), Params: func(_ int, p any) {
+						p.(*params).SingleCopy = way
+					}}, nil
+				})
+			})
+		}
+	}
+}
+
+// connected is a pair with a path from rank 0 to rank 1, which reads.
+func connected(t *testing.T, c btl.Component, single string) (w *pair, owner, reader *module) {
+	t.Helper()
+	w = newPairOf(t, c, func(_ int, p *params) { p.SingleCopy = single })
+	ep := w.connect(t, 0, 1)
+	w.send(t, ep, []byte("x"))
+	w.poll(t, func() bool { return w.procs[1].frames == 1 })
+	return w, w.procs[0].module.(*module), w.procs[1].module.(*module)
+}
+
+var rank0 = framework.MakeProcID(0, 0)
+
+// TestFailedProbeSaysWhy injects what the system call can answer. The error has
+// words, and stays.
+func TestFailedProbeSaysWhy(t *testing.T) {
+	for _, c := range []struct {
+		errno error
+		want  string
+	}{
+		{unix.EPERM, "ptrace_scope"},
+		{unix.ESRCH, "container"},
+		{unix.ENOSYS, "does not have the call"},
+		{unix.EFAULT, "no such memory"},
+		{nil, "is not the peer"},
+	} {
+		calls := 0
+		_, owner, reader := connected(t, component{new(shmem.Heap), func(_ int, dst []byte, _ uint64) (int, error) {
+			calls++
+			if c.errno == nil {
+				return copy(dst, "another process's bytes"), nil
+			}
+			return 0, c.errno
+		}}, "cma")
+		r, ok := owner.Expose(make([]byte, 1<<20), false)
+		if !ok {
+			t.Fatal("nothing is exposed")
+		}
+		for range 3 {
+			err := reader.CanRead(rank0, r, 1<<20)
+			if !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), c.want) || c.errno != nil && !errors.Is(err, c.errno) {
+				t.Errorf("%v: CanRead says %v", c.errno, err)
+			}
+			if n, err := reader.Read(rank0, r, 0, make([]byte, 10)); err == nil || n != 0 {
+				t.Errorf("%v: Read returns %d, %v", c.errno, n, err)
+			}
+		}
+		if calls != 1 {
+			t.Errorf("%v: tried %d times, want once", c.errno, calls)
+		}
+		if notes := strings.Join(reader.Notes(rank0), "\n"); !strings.Contains(notes, c.want) {
+			t.Errorf("%v: the notes are %q", c.errno, notes)
+		}
+	}
+}
+
+// TestOnePeersFailureLeavesTheOthersOn is fault 11 of Open MPI's: one failed copy
+// turned single copy off for all.
+func TestOnePeersFailureLeavesTheOthersOn(t *testing.T) {
+	_, owner, reader := connected(t, OnHeap(), "cma")
+	buf := make([]byte, 1<<20)
+	r, _ := owner.Expose(buf, false)
+	if err := reader.CanRead(rank0, r, 1<<20); err != nil {
+		t.Skip("process_vm_readv does not work here: ", err)
+	}
+	// Another peer, whose process can't be read any more in the middle of a message.
+	bad := framework.MakeProcID(0, 9)
+	reader.in[bad] = reader.in[rank0]
+	defer delete(reader.in, bad)
+	if err := reader.CanRead(bad, r, 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	works := reader.readVM
+	reader.readVM = func(int, []byte, uint64) (int, error) { return 0, unix.EPERM }
+	if _, err := reader.Read(bad, r, 0, buf[:10:10]); !errors.Is(err, unix.EPERM) {
+		t.Fatal(err)
+	}
+	reader.readVM = works
+	if err := reader.CanRead(bad, r, 1<<20); !errors.Is(err, unix.EPERM) {
+		t.Errorf("the failure is forgotten: %v", err)
+	}
+	if err := reader.CanRead(rank0, r, 1<<20); err != nil {
+		t.Errorf("the other peer is off too: %v", err)
+	}
+	if n, err := reader.Read(rank0, r, 0, make([]byte, 10)); n != 10 || err != nil {
+		t.Errorf("the other peer: %d, %v", n, err)
+	}
+}
+
+// TestProcessIDOfAnotherContainerIsNotRead: the same number is another process
+// here, or this one.
+func TestProcessIDOfAnotherContainerIsNotRead(t *testing.T) {
+	for _, pid := range []int{os.Getpid(), os.Getppid(), 1, math.MaxInt32} {
+		_, owner, reader := connected(t, OnHeap(), "cma")
+		// The owner's own proof lies elsewhere in "its" process.
+		other := make([]byte, inbox.ProbeSize)
+		own := inbox.Process{PID: uint32(pid), Probe: cma.Address(other)}
+		binary.LittleEndian.PutUint32(owner.mapping.Bytes[28:], own.PID)
+		binary.LittleEndian.PutUint64(owner.mapping.Bytes[32:], own.Probe)
+		r, _ := owner.Expose(make([]byte, 1<<20), false)
+		if err := reader.CanRead(rank0, r, 1<<20); err == nil {
+			t.Errorf("process %d is taken for the peer", pid)
+		}
+	}
+}
+
+// TestDescriptionsStayInsideTheRegion: every number in a description is the
+// peer's word.
+func TestDescriptionsStayInsideTheRegion(t *testing.T) {
+	for _, d := range []description{
+		{number: 1, length: 1<<20 + 1},
+		{number: 1, offset: 1, length: 1 << 20},
+		{number: 1, offset: 1 << 20, length: 1},
+		{number: 1, offset: math.MaxInt64, length: 1},
+		{number: 1, offset: 1, length: math.MaxInt64},
+		{number: 1, offset: math.MaxUint64, length: 1},
+		{number: 1, length: math.MaxUint64},
+		{number: 2, length: 1},
+		{number: math.MaxUint32, length: 1},
+		{address: math.MaxUint64, length: 2},
+		{length: 5},
+	} {
+		_, owner, reader := connected(t, OnHeap(), "memory")
+		if _, err := owner.Allocate(1 << 20); err != nil {
+			t.Fatal(err)
+		}
+		size := int64(min(d.length, math.MaxInt64))
+		if err := reader.CanRead(rank0, d.encode(), max(size, 1<<16)); err == nil {
+			t.Errorf("%+v: CanRead agrees", d)
+		}
+		if n, err := reader.Read(rank0, d.encode(), 0, make([]byte, 1)); err == nil || n != 0 {
+			t.Errorf("%+v: Read returns %d, %v", d, n, err)
+		}
+	}
+}
+
+// TestFreedMemoryIsNoFault: the reader has the region mapped, and reads on.
+func TestFreedMemoryIsNoFault(t *testing.T) {
+	for _, c := range []btl.Component{Component(), OnHeap()} {
+		_, owner, reader := connected(t, c, "memory")
+		mem, err := owner.Allocate(1 << 20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, _ := owner.Expose(mem, true)
+		dst := make([]byte, 1<<20)
+		if n, err := reader.Read(rank0, r, 0, dst); n != len(dst) || err != nil {
+			t.Fatal(n, err)
+		}
+		if err := owner.Free(mem); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := reader.Read(rank0, r, 0, dst); err == nil || !strings.Contains(err.Error(), "freed") {
+			t.Errorf("a read of freed memory: %v", err)
+		}
+		if len(reader.mapped) != 0 {
+			t.Error("the region is mapped still")
+		}
+	}
+}
+
+// TestFreeGivesMemoryBackWhileAReaderMapsIt: otherwise /dev/shm is full of what
+// nobody uses.
+func TestFreeGivesMemoryBackWhileAReaderMapsIt(t *testing.T) {
+	const size = 64 << 20
+	_, owner, reader := connected(t, Component(), "memory")
+	mem, err := owner.Allocate(size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, _ := owner.Expose(mem, true)
+	if err := reader.CanRead(rank0, r, size); err != nil {
+		t.Fatal(err)
+	}
+	// Another descriptor, to see what the file takes.
+	path := filepath.Join(owner.dir, regionName(owner.name(), 1))
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	taken := func() int64 {
+		var st unix.Stat_t
+		if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+			t.Fatal(err)
+		}
+		return st.Blocks * 512
+	}
+	if before := taken(); before < size {
+		t.Fatalf("only %d of %d bytes are reserved", before, size)
+	}
+	if err := owner.Free(mem); err != nil {
+		t.Fatal(err)
+	}
+	if after := taken(); after > osPage {
+		t.Errorf("%d bytes are still taken", after)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the name is still there: %v", err)
+	}
+}
+
+// TestRegionCutShortIsAnErrorNotACrash: a peer truncates its file while it is
+// mapped here, where touching the memory is a fault.
+func TestRegionCutShortIsAnErrorNotACrash(t *testing.T) {
+	for _, left := range []int64{0, inbox.RegionHeader, inbox.RegionHeader + 1<<19} {
+		w, owner, reader := connected(t, Component(), "memory")
+		mem, err := owner.Allocate(1 << 20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, _ := owner.Expose(mem, true)
+		if err := reader.CanRead(rank0, r, 1<<20); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(owner.dir, regionName(owner.name(), 1))
+		if err := os.Truncate(path, left); err != nil {
+			t.Fatal(err)
+		}
+		dst := make([]byte, 1<<20)
+		if n, err := reader.Read(rank0, r, 0, dst); err == nil || n != 0 {
+			t.Errorf("%d bytes are left: read %d, %v", left, n, err)
+		}
+		if err := reader.CanRead(rank0, r, 1<<20); !errors.Is(err, framework.ErrTransport) {
+			t.Errorf("%d bytes are left: forgotten: %v", left, err)
+		}
+		// The owner, in this same process, touches it when it closes.
+		if err := os.Truncate(path, 1<<20+inbox.RegionHeader); err != nil {
+			t.Fatal(err)
+		}
+		w.close(t)
+	}
+}
+
+// TestMappingsOfPeersAreBounded reads from more regions than are kept mapped, and
+// the first ones again.
+func TestMappingsOfPeersAreBounded(t *testing.T) {
+	_, owner, reader := connected(t, Component(), "memory")
+	var all []btl.Remote
+	for k := range maxMapped + 40 {
+		mem, err := owner.Allocate(20000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mem[7] = byte(k)
+		r, _ := owner.Expose(mem, true)
+		all = append(all, r)
+	}
+	for range 2 {
+		for k, r := range all {
+			var got [1]byte
+			if _, err := reader.Read(rank0, r, 7, got[:]); err != nil || got[0] != byte(k) {
+				t.Fatalf("region %d: %d, %v", k, got[0], err)
+			}
+			if len(reader.mapped) > maxMapped {
+				t.Fatalf("%d regions are mapped", len(reader.mapped))
+			}
+		}
+	}
+}
+
+// TestEndOfThePathsUnmaps: a dead peer's memory is not free before.
+func TestEndOfThePathsUnmaps(t *testing.T) {
+	w, owner, reader := connected(t, Component(), "memory")
+	mem, err := owner.Allocate(1 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, _ := owner.Expose(mem, true)
+	if err := reader.CanRead(rank0, r, 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	owner.out[framework.MakeProcID(0, 1)].Close()
+	w.poll(t, func() bool { return len(reader.in) == 0 })
+	if len(reader.mapped) != 0 {
+		t.Error("the region is mapped although no path is left")
+	}
+	if err := reader.CanRead(rank0, r, 1<<20); err == nil {
+		t.Error("it reads from a peer without a path")
+	}
+}
+
+// TestTooSmallFileSystemFailsAllocateNotTheFirstTouch asks for more than there is.
+func TestTooSmallFileSystemFailsAllocateNotTheFirstTouch(t *testing.T) {
+	_, owner, _ := connected(t, Component(), "auto")
+	var st unix.Statfs_t
+	if err := unix.Statfs(owner.dir, &st); err != nil {
+		t.Fatal(err)
+	}
+	_, err := owner.Allocate(int(int64(st.Blocks)*st.Bsize + 1))
+	var space *shmem.SpaceError
+	if !errors.As(err, &space) || !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), owner.dir) {
+		t.Errorf("got %v", err)
+	}
+	if mem, err := owner.Allocate(1); err != nil || owner.Free(mem) != nil {
+		t.Errorf("afterwards nothing works: %v", err)
+	}
+}
+
+// TestLargeReadsAllocateNothing in steady state.
+func TestLargeReadsAllocateNothing(t *testing.T) {
+	for _, single := range []string{"memory", "cma", "off"} {
+		w, owner, reader := connected(t, Component(), single)
+		mem, err := owner.Allocate(1 << 20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dst := make([]byte, 1<<20)
+		if n := testing.AllocsPerRun(20, func() {
+			r, ok := owner.Expose(mem, true)
+			if ok != (single != "off") {
+				t.Fatal("exposed: ", ok)
+			}
+			if err := reader.CanRead(rank0, r, 1<<20); err == nil {
+				if _, err := reader.Read(rank0, r, 0, dst); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}); n != 0 {
+			t.Errorf("%s: %v allocations", single, n)
+		}
+		w.close(t)
+	}
+}
+
+// FuzzRemote: whatever a description says, nothing is read but what is there.
+func FuzzRemote(f *testing.F) {
+	for _, d := range []description{
+		{}, {number: 1, length: 100}, {number: 1, offset: 1 << 19, length: 1 << 19},
+		{number: 1, offset: math.MaxInt64, length: math.MaxInt64}, {number: 2, length: 1},
+		{address: 1, length: 1 << 40}, {address: math.MaxUint64, length: 1}, {number: 1, address: 8, length: math.MaxUint64},
+	} {
+		r := d.encode()
+		f.Add(r[:], int64(0), uint16(10))
+		f.Add(r[:], int64(-1), uint16(1000))
+		f.Add(r[:], int64(math.MaxInt64), uint16(0))
+	}
+	const size = 1 << 20
+	want := bytes.Repeat([]byte("ferry"), size/5+1)[:size]
+	f.Fuzz(func(t *testing.T, b []byte, offset int64, n uint16) {
+		_, owner, reader := connected(t, OnHeap(), "memory")
+		mem, err := owner.Allocate(size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		copy(mem, want)
+		var r btl.Remote
+		copy(r[:], b)
+		if reader.CanRead(rank0, r, int64(n)) != nil {
+			offset, n = max(offset, 0), max(n, 1) // Read must see for itself
+		}
+		dst := make([]byte, int(n)+1)
+		got, err := reader.Read(rank0, r, offset, dst[:n])
+		if got < 0 || got > int(n) || dst[n] != 0 {
+			t.Fatalf("read %d of %d bytes", got, n)
+		}
+		if err == nil {
+			d, err := decode(r)
+			if err != nil || d.number != 1 || !bytes.Equal(dst[:got], want[int64(d.offset)+offset:][:got]) {
+				t.Fatalf("%+v (%v): read what is not there", d, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,87 @@
+package inbox
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+)
+
+// A region is a segment that holds memory of its owner which peers read: a page
+// of header, then the bytes. Only the owner writes.
+const (
+	regionMagic = uint64(0x316d6d79_72726566) // "ferrymm1"
+	// RegionVersion is the version of a region's layout.
+	RegionVersion = 1
+
+	regMagic   = 0  // u64
+	regVersion = 8  // u32
+	regState   = 12 // u32 atomic: stateOpen, stateClosed
+	regNonce   = 16 // u64 of the owner
+	regNumber  = 24 // u64 of this region among the owner's, never used twice
+	regBytes   = 32 // u64 length of the memory
+
+	// RegionHeader is where the memory begins: a page, so that the memory can be
+	// given back while a reader still looks at the state.
+	RegionHeader = 4096
+)
+
+// Region is a view of a mapped region.
+type Region struct {
+	mem   []byte
+	bytes int
+}
+
+// InitRegion writes the header of a region of len(mem)-RegionHeader bytes at
+// least; mem is zeroed memory of the owner.
+func InitRegion(mem []byte, nonce uint64, number uint32, bytes int) Region {
+	le := binary.LittleEndian
+	le.PutUint32(mem[regVersion:], RegionVersion)
+	le.PutUint64(mem[regNonce:], nonce)
+	le.PutUint64(mem[regNumber:], uint64(number))
+	le.PutUint64(mem[regBytes:], uint64(bytes))
+	r := Region{mem, bytes}
+	r.state().Store(stateOpen)
+	(*atomic.Uint64)(unsafe.Pointer(&mem[regMagic])).Store(regionMagic)
+	return r
+}
+
+// AttachRegion checks the header of a peer's region. What it says is read once.
+func AttachRegion(mem []byte, nonce uint64, number uint32) (Region, error) {
+	if len(mem) < RegionHeader {
+		return Region{}, errors.New("segment is shorter than a region's header")
+	}
+	if (*atomic.Uint64)(unsafe.Pointer(&mem[regMagic])).Load() != regionMagic {
+		return Region{}, errors.New("segment is not a ferry memory region")
+	}
+	le := binary.LittleEndian
+	if v := le.Uint32(mem[regVersion:]); v != RegionVersion {
+		return Region{}, fmt.Errorf("region layout version %d, here %d", v, RegionVersion)
+	}
+	if le.Uint64(mem[regNonce:]) != nonce || le.Uint64(mem[regNumber:]) != uint64(number) {
+		return Region{}, errors.New("region belongs to another process, or is another one")
+	}
+	bytes := le.Uint64(mem[regBytes:])
+	if bytes > uint64(len(mem)-RegionHeader) {
+		return Region{}, fmt.Errorf("region claims %d bytes in a segment of %d", bytes, len(mem))
+	}
+	r := Region{mem, int(bytes)}
+	if !r.Live() {
+		return Region{}, errors.New("region was freed")
+	}
+	return r, nil
+}
+
+func (r Region) state() *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&r.mem[regState])) }
+
+// Live reports whether the owner has not freed the region. One load.
+func (r Region) Live() bool { return r.state().Load() == stateOpen }
+
+// Free tells readers that the region is gone.
+func (r Region) Free() { r.state().Store(stateClosed) }
+
+// Bytes returns the memory.
+func (r Region) Bytes() []byte {
+	return r.mem[RegionHeader : RegionHeader+r.bytes : RegionHeader+r.bytes]
+}
