@@ -38,7 +38,6 @@ package ring
 
 import (
 	"fmt"
-	"math/bits"
 	"sync/atomic"
 	"unsafe"
 )
@@ -67,8 +66,7 @@ func FrameLimit(n int) int { return n/4*CellSize - WordSize }
 
 type memory struct {
 	base     unsafe.Pointer // first cell
-	n        uint64         // cells
-	shift    uint           // log2(n)
+	size     uint64         // bytes of cells
 	limit    uint64         // largest frame
 	consumed *atomic.Uint64
 	waiting  *atomic.Uint32
@@ -90,96 +88,113 @@ func attach(header, cells []byte) memory {
 	}
 	return memory{
 		base:     p,
-		n:        uint64(n),
-		shift:    uint(bits.TrailingZeros(uint(n))),
+		size:     uint64(len(cells)),
 		limit:    uint64(FrameLimit(n)),
 		consumed: (*atomic.Uint64)(unsafe.Add(h, offConsumed)),
 		waiting:  (*atomic.Uint32)(unsafe.Add(h, offWaiting)),
 	}
 }
 
-// cell returns the address of the cell at a position.
-func (m *memory) cell(pos uint64) unsafe.Pointer {
-	return unsafe.Add(m.base, (pos&(m.n-1))*CellSize)
+// word returns the word of the cell that begins at a byte of the ring.
+func (m *memory) word(at uint64) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Add(m.base, at)) }
+
+// frame returns the n bytes behind the word at a byte of the ring. The caller
+// knows that they end before the ring does.
+func (m *memory) frame(at, n uint64) []byte {
+	return (*[1 << 30]byte)(unsafe.Add(m.base, at+WordSize))[:n:n]
 }
 
-// word returns the word of the cell at a position.
-func (m *memory) word(pos uint64) *atomic.Uint64 { return (*atomic.Uint64)(m.cell(pos)) }
+// span returns the bytes of the cells that a frame of n bytes takes.
+func span(n uint64) uint64 { return (n + WordSize + CellSize - 1) &^ (CellSize - 1) }
 
-func (m *memory) lap(pos uint64) uint32 { return uint32(pos>>m.shift) + 1 }
-
-// frame returns the n bytes of the frame whose word is at pos. The caller knows
-// that they end before the ring does.
-func (m *memory) frame(pos uint64, n uint64) []byte {
-	return unsafe.Slice((*byte)(unsafe.Add(m.cell(pos), WordSize)), n)
-}
-
-// cellsOf returns how many cells a frame of n bytes takes.
-func cellsOf(n uint64) uint64 { return (n + WordSize + CellSize - 1) / CellSize }
-
-// Producer is the sending end. One goroutine at a time uses it.
+// Producer is the sending end. One goroutine at a time uses it. Positions count
+// the bytes of all cells since the beginning; at is where in the ring that is.
 type Producer struct {
 	memory
-	head     uint64 // position of the next frame's word
-	end      uint64 // position that may not be written yet, as far as we know
-	dirty    uint64 // position behind the last cell that held payload without a word
-	reserved uint64 // position of the reservation
-	size     uint64 // its length in bytes
+	head  uint64 // position of the next frame's word
+	at    uint64
+	lap   uint32
+	room  uint32 // bytes reserved; 0: nothing
+	pad   uint64 // bytes before the reservation that are skipped
+	end   uint64 // position that may not be written yet, as far as we know
+	dirty uint64 // position behind the last cell that held payload without a word
 }
 
 // NewProducer attaches the sending end to an empty ring (zeroed memory).
 // It must stay mapped as long as the Producer is used.
 func NewProducer(header, cells []byte) *Producer {
 	m := attach(header, cells)
-	return &Producer{memory: m, end: m.n}
+	return &Producer{memory: m, lap: 1, end: m.size}
 }
 
 // Reserve returns n bytes for the next frame, or nil if the consumer has not
 // given back enough cells yet. 1 <= n <= FrameLimit.
 func (p *Producer) Reserve(n int) []byte {
-	pos, need := p.head, cellsOf(uint64(n))
-	if at := pos & (p.n - 1); at+need > p.n {
-		pos += p.n - at // padding up to the first cell
+	need, at, pad := span(uint64(n)), p.at, uint64(0)
+	if at+need > p.size {
+		pad, at = p.size-at, 0
 	}
-	if pos+need >= p.end { // one cell more, for the word behind
-		p.end = p.consumed.Load() + p.n
-		if pos+need >= p.end {
-			return nil
-		}
+	// One cell more, for the word behind.
+	if p.head+pad+need >= p.end && !p.refresh(p.head+pad+need) {
+		return nil
 	}
 	if uint64(n)-1 >= p.limit {
 		panic("ring: frame too large")
 	}
-	p.reserved, p.size = pos, uint64(n)
-	return p.frame(pos, uint64(n))
+	p.pad, p.room = pad, uint32(n)
+	return p.frame(at, uint64(n))
+}
+
+// refresh looks how much the consumer has given back, and reports whether
+// positions up to end can be written.
+func (p *Producer) refresh(end uint64) bool {
+	p.end = p.consumed.Load()*CellSize + p.size
+	return end < p.end
 }
 
 // Commit publishes the first n bytes of the reservation. One atomic store.
 func (p *Producer) Commit(n int) {
-	if uint64(n)-1 >= p.size {
+	if uint(n)-1 >= uint(p.room) {
 		panic("ring: commit without reservation")
 	}
-	p.size = 0
-	pos := p.reserved
-	next := pos + cellsOf(uint64(n))
-	// Payload may lie where the consumer will look for the next word: in a cell
-	// that was the middle of a frame in the last lap.
-	if next < p.dirty+p.n {
-		p.word(next).Store(0)
+	p.room = 0
+	if p.pad != 0 {
+		p.commitPadded(uint64(n))
+		return
 	}
-	if next > pos+1 {
-		p.dirty = next
-	}
-	p.word(pos).Store(uint64(n)<<32 | uint64(p.lap(pos)))
-	if pos != p.head {
-		// The frame is there before the padding that leads to it.
-		p.word(p.head).Store(lengthPad<<32 | uint64(p.lap(p.head)))
-	}
-	p.head = next
+	p.publish(uint64(n))
 }
 
-// Sent returns the position: the number of cells used so far.
-func (p *Producer) Sent() uint64 { return p.head }
+// publish stores the word of a frame at the head, and moves the head behind it.
+func (p *Producer) publish(n uint64) {
+	word, lap := p.word(p.at), p.lap
+	k := span(n)
+	p.head += k
+	if p.at += k; p.at == p.size {
+		p.at = 0
+		p.lap++
+	}
+	// Payload may lie where the consumer will look for the next word: in a cell
+	// that was the middle of a frame in the last lap.
+	if p.head < p.dirty+p.size {
+		p.word(p.at).Store(0)
+	}
+	if k > CellSize {
+		p.dirty = p.head
+	}
+	word.Store(n<<32 | uint64(lap))
+}
+
+// commitPadded publishes a frame at the first cell, and then the padding that
+// leads to it.
+func (p *Producer) commitPadded(n uint64) {
+	word, lap := p.word(p.at), p.lap
+	p.head += p.pad
+	p.at = 0
+	p.lap++
+	p.publish(n)
+	word.Store(lengthPad<<32 | uint64(lap))
+}
 
 // Wait tells the consumer to ring when it gives cells back. It reports false if
 // n bytes can be reserved already.
@@ -197,9 +212,10 @@ type Consumer struct {
 	memory
 	current  *atomic.Uint64 // the next word
 	want     uint32         // its lap, when it is there
-	tail     uint64         // its position
-	returned uint64         // what consumed says
-	next     uint64         // position behind the frame that Next returned
+	at       uint64         // its place in the ring
+	tail     uint64         // its position, in bytes since the beginning
+	returned uint64         // the position that was given back
+	taken    uint64         // bytes of cells of the frame that Next returned
 }
 
 // NewConsumer attaches the receiving end. It may come before or after the
@@ -222,48 +238,50 @@ func (c *Consumer) Next() ([]byte, error) {
 	if uint32(w) != c.want {
 		return nil, nil
 	}
-	length := w >> 32
 	// One comparison for both: lengths begin at 1, and padding is beyond limit.
-	if length-1 >= c.limit || c.tail&(c.n-1)+cellsOf(length) > c.n {
-		return c.nextAfterPadding(length)
+	n := w >> 32
+	k := span(n)
+	if n-1 >= c.limit || c.at+k > c.size {
+		return c.skip(n)
 	}
-	c.next = c.tail + cellsOf(length)
-	return c.frame(c.tail, length), nil
+	c.taken = k
+	return c.frame(c.at, n), nil
 }
 
-// nextAfterPadding is Next for a word that is padding, or damaged.
-func (c *Consumer) nextAfterPadding(length uint64) ([]byte, error) {
-	pos := c.tail
-	if length == lengthPad {
-		pos = (pos | (c.n - 1)) + 1
-		w := c.word(pos).Load()
-		if uint32(w) != c.lap(pos) {
-			return nil, fmt.Errorf("ring: padding at cell %d leads to no frame", c.tail&(c.n-1))
-		}
-		length = w >> 32
+// skip is Next for a word that is padding, or damaged.
+func (c *Consumer) skip(n uint64) ([]byte, error) {
+	if n != lengthPad || c.at == 0 {
+		return nil, fmt.Errorf("ring: cell %d claims a frame of %d bytes", c.at/CellSize, n)
 	}
-	if length-1 >= c.limit || pos&(c.n-1)+cellsOf(length) > c.n {
-		return nil, fmt.Errorf("ring: cell %d claims a frame of %d bytes", pos&(c.n-1), length)
+	if uint32(c.word(0).Load()) != c.want+1 {
+		return nil, fmt.Errorf("ring: padding at cell %d leads to no frame", c.at/CellSize)
 	}
-	c.next = pos + cellsOf(length)
-	return c.frame(pos, length), nil
+	c.taken = c.size - c.at
+	c.advance()
+	return c.Next()
+}
+
+// advance moves behind the frame.
+func (c *Consumer) advance() {
+	c.tail += c.taken
+	if c.at += c.taken; c.at == c.size {
+		c.at = 0
+		c.want++
+	}
+	c.current = c.word(c.at)
 }
 
 // Release gives the frame that Next returned back. It reports whether the
 // producer sleeps and must be rung now. Cells are given back a quarter of the
 // ring at a time: one atomic store per that many.
 func (c *Consumer) Release() (ring bool) {
-	c.tail = c.next
-	c.current, c.want = c.word(c.tail), c.lap(c.tail)
-	if c.tail-c.returned < c.n/4 {
-		return false
-	}
-	return c.giveBack()
+	c.advance()
+	return c.tail-c.returned >= c.size/4 && c.giveBack()
 }
 
 func (c *Consumer) giveBack() (ring bool) {
 	c.returned = c.tail
-	c.consumed.Store(c.tail)
+	c.consumed.Store(c.tail / CellSize)
 	if c.waiting.Load() == 0 {
 		return false
 	}
