@@ -135,19 +135,6 @@ func (m *Module) discard(msg *message) {
 	m.freeMessage(msg)
 }
 
-// dropOffers forgets offers of a process that can't fulfil them any more.
-func (c *comm) dropOffers(p *proc) {
-	for plane := range c.queues {
-		q := &c.queues[plane]
-		q.Unexpected(func(msg *match.Message[message]) {
-			if msg.Owner.offer && msg.Owner.p.proc == p {
-				q.Take(msg)
-				c.m.freeMessage(msg.Owner)
-			}
-		})
-	}
-}
-
 // wakeProbes has blocked probes look again. Lock held.
 func (c *comm) wakeProbes() {
 	for _, p := range c.probes {

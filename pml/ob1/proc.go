@@ -279,7 +279,6 @@ func (p *proc) fail(err error) {
 		}
 	}
 	for _, c := range p.m.byID {
-		c.dropOffers(p)
 		c.wakeProbes()
 	}
 	for _, c := range p.m.resting {
