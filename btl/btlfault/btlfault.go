@@ -1,0 +1,171 @@
+// Package btlfault wraps a BTL and injects faults at the contract: frames that
+// come late, reservations that would block, and, beyond what the contract
+// allows, frames that are lost, doubled or damaged and paths that end. Tests of
+// protocols and `ferry matrix` stand on it.
+//
+// It sees only what package btl declares, so that it wraps any module, and hides
+// no optional ability of it (framework.As). Which faults happen follows from a
+// seed and from what the program does, never from a clock.
+package btlfault
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync/atomic"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// Plan says which faults happen, and how often: once in so many frames or
+// reservations on average, and never for 0. The zero Plan injects nothing.
+type Plan struct {
+	Seed uint64 // of the random numbers, together with the process's rank
+
+	// Faults that a protocol must not notice.
+	WouldBlock int // a reservation answers "would block"
+	Delay      int // a frame, and those behind it on its path, come late
+	MaxDelay   int // by 1 to so many polls of the module; 0 means 16
+
+	// Faults that break the contract: a protocol answers with an error, or does
+	// not see them; it never crashes, and hands up no message twice.
+	Drop      int // a frame is lost
+	Duplicate int // a frame comes twice
+	Corrupt   int // one bit of a frame's first 64 bytes is turned
+	KillAfter int // every path to the process ends after that many frames
+}
+
+// Component is a BTL component behind which another one works. Its Info, Params
+// and Probe are the other one's: it takes that one's place in a registry.
+type Component struct {
+	btl.Component
+	plan     Plan
+	injected atomic.Int64
+}
+
+// Wrap returns c with the faults of plan in all modules that it opens.
+func Wrap(c btl.Component, plan Plan) *Component {
+	if plan.MaxDelay == 0 {
+		plan.MaxDelay = 16
+	}
+	return &Component{Component: c, plan: plan}
+}
+
+// Unwrap returns the component behind.
+func (c *Component) Unwrap() any { return c.Component }
+
+// Injected returns how many faults there were so far, in all modules. A test
+// that saw none has shown nothing.
+func (c *Component) Injected() int64 { return c.injected.Load() }
+
+// Open implements btl.Component.
+func (c *Component) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
+	m := &module{
+		c: c, up: env.Upcall, engine: env.Engine,
+		rng:   rand.New(rand.NewPCG(c.plan.Seed, uint64(env.Identity.Proc.Rank))),
+		paths: map[framework.ProcID]*inbound{},
+	}
+	env.Upcall = (*receiver)(m)
+	var err error
+	if m.Module, err = c.Component.Open(ctx, env); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// module is a module behind which another one works. All state is guarded by
+// the engine's lock.
+type module struct {
+	btl.Module
+	c      *Component
+	up     btl.Receiver
+	engine *progress.Engine
+	rng    *rand.Rand
+	paths  map[framework.ProcID]*inbound // the last one from each peer
+	late   []*inbound                    // that hold frames back
+	frames int
+}
+
+// Unwrap returns the module behind.
+func (m *module) Unwrap() any { return m.Module }
+
+// hit decides about a fault that happens once in n times.
+func (m *module) hit(n int) bool {
+	if n == 0 || m.rng.IntN(n) != 0 {
+		return false
+	}
+	m.c.injected.Add(1)
+	return true
+}
+
+// Poll also hands up what was held back long enough. While something is held
+// back there is always something happening, so that nobody sleeps over it.
+func (m *module) Poll() int {
+	n := m.Module.Poll()
+	for i := 0; i < len(m.late); i++ {
+		p := m.late[i]
+		n += p.tick()
+		if len(p.held) == 0 {
+			m.late = append(m.late[:i], m.late[i+1:]...)
+			p.late = false
+			i--
+		}
+	}
+	return n
+}
+
+// Connect implements btl.Module.
+func (m *module) Connect(peer btl.Peer) (btl.Endpoint, error) {
+	e, err := m.Module.Connect(peer)
+	if err != nil {
+		return nil, err
+	}
+	return &endpoint{e, m}, nil
+}
+
+// PeerSource implements btl.PeerPoller where the module behind does.
+func (m *module) PeerSource(peer framework.ProcID) progress.Source {
+	inner, ok := framework.As[btl.PeerPoller](m.Module)
+	if !ok {
+		return nil
+	}
+	s := inner.PeerSource(peer)
+	if s == nil {
+		return nil
+	}
+	return &source{s, m, peer}
+}
+
+// source polls one peer's path.
+type source struct {
+	inner progress.Source
+	m     *module
+	peer  framework.ProcID
+}
+
+func (s *source) Poll() int {
+	n := s.inner.Poll()
+	if p := s.m.paths[s.peer]; p != nil {
+		n += p.tick()
+	}
+	return n
+}
+
+// endpoint sends.
+type endpoint struct {
+	btl.Endpoint
+	m *module
+}
+
+// Unwrap returns the endpoint behind.
+func (e *endpoint) Unwrap() any { return e.Endpoint }
+
+// Reserve implements btl.Endpoint.
+func (e *endpoint) Reserve(n int) []byte {
+	if e.m.hit(e.m.c.plan.WouldBlock) {
+		e.m.engine.Nudge() // no progress of the peer will wake who tries again
+		return nil
+	}
+	return e.Endpoint.Reserve(n)
+}
