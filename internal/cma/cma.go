@@ -49,5 +49,8 @@ func Read(pid int, dst []byte, at uint64) (int, error) {
 // Whatever is stored in a request or passed through an interface is not: the
 // compiler puts it on the heap, which never moves, nor does mapped memory.
 func Address(b []byte) uint64 {
-	return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b[:len(b):len(b)]))))
+	if len(b) == 0 {
+		return 0
+	}
+	return uint64(uintptr(unsafe.Pointer(&b[0])))
 }
