@@ -46,7 +46,7 @@ func vmError(err error, pid uint32) error {
 	why := ""
 	switch {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
-		why = "the system forbids it: see kernel.yama.ptrace_scope, seccomp filters, and whether both processes have the same user and capabilities"
+		why = "the system forbids it: see kernel.yama.ptrace_scope, seccomp filters, whether both processes have the same user and capabilities, and whether they share process ids (containers)"
 	case errors.Is(err, unix.ESRCH):
 		why = "there is no such process here: it has ended, or its process ids are those of another container"
 	case errors.Is(err, unix.ENOSYS):

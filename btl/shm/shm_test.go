@@ -3,6 +3,7 @@ package shm
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"strings"
@@ -18,7 +19,17 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain is also the other process of tests that need one.
+func TestMain(m *testing.M) {
+	if namespace := os.Getenv("SHM_TEST_NAMESPACE"); namespace != "" {
+		if err := ownerInChild(namespace); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // TestContract runs the kit over files, and over Go memory, where the race
 // detector sees what happens.

@@ -1,0 +1,314 @@
+package shm
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/progress"
+)
+
+const (
+	childSize  = 1 << 20
+	childNonce = 77
+)
+
+func childBytes(kind string) []byte {
+	return bytes.Repeat([]byte(kind+" of the child."), childSize/8)[:childSize]
+}
+
+// ownerInChild is rank 0 in a process of its own: it exposes memory of both kinds,
+// prints the descriptions, and waits.
+func ownerInChild(namespace string) error {
+	c := Component()
+	p := c.Params().(*params)
+	framework.FillDefaults(p)
+	p.SingleCopy, p.Dir = os.Getenv("SHM_TEST_SINGLE_COPY"), os.Getenv("SHM_TEST_DIR")
+	engine := progress.New(progress.Options{})
+	defer engine.Close()
+	opened, err := c.Open(context.Background(), btl.Env{
+		Params:   p,
+		Identity: bootstrap.Identity{Proc: framework.Proc{Namespace: namespace}, Size: 2, LocalSize: 2},
+		Worlds:   framework.NewWorlds(namespace),
+		Nonce:    childNonce, Engine: engine, Upcall: new(testProc), Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return err
+	}
+	defer opened.Close()
+	m := opened.(*module)
+	heap := childBytes("heap")
+	allocated, err := m.Allocate(childSize)
+	if err != nil {
+		return err
+	}
+	copy(allocated, childBytes("allocated"))
+	a, okA := m.Expose(allocated, true)
+	h, okH := m.Expose(heap, false)
+	fmt.Printf("exposed %s %t %x %t %x\n", m.Blob(), okA, a, okH, h)
+	bufio.NewReader(os.Stdin).ReadByte()
+	runtime.KeepAlive(heap)
+	return nil
+}
+
+// child is the other process, and reader this one's module with a path to it.
+type child struct {
+	cmd             *exec.Cmd
+	allocated, heap btl.Remote
+	okA, okH        bool
+	reader          *module
+}
+
+func startChild(t *testing.T, single, dir string, attr *syscall.SysProcAttr) *child {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "SHM_TEST_NAMESPACE="+t.Name(), "SHM_TEST_SINGLE_COPY="+single, "SHM_TEST_DIR="+dir)
+	cmd.SysProcAttr = attr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		if attr != nil {
+			t.Skip("cannot start a process that way: ", err)
+		}
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		in.Close()
+		cmd.Wait()
+	})
+	var blob, a, h string
+	c := &child{cmd: cmd}
+	if _, err := fmt.Fscanf(out, "exposed %s %t %s %t %s\n", &blob, &c.okA, &a, &c.okH, &h); err != nil {
+		t.Fatal("the other process did not come up: ", err)
+	}
+	for text, r := range map[string]*btl.Remote{a: &c.allocated, h: &c.heap} {
+		if n, err := hex.Decode(r[:], []byte(text)); n != len(r) || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	w := newPairOf(t, Component(), func(_ int, p *params) { p.SingleCopy, p.Dir = single, dir })
+	c.reader = w.procs[1].module.(*module)
+	if _, err := c.reader.Connect(btl.Peer{
+		ID: rank0, Proc: framework.Proc{Namespace: t.Name()}, Nonce: childNonce, Blob: []byte(blob),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func (c *child) read(r btl.Remote) ([]byte, error) {
+	got := make([]byte, childSize)
+	for done := 0; done < len(got); {
+		n, err := c.reader.Read(rank0, r, int64(done), got[done:])
+		if err != nil {
+			return nil, err
+		}
+		done += n
+	}
+	return got, nil
+}
+
+// TestMemoryOfAnotherProcessIsRead by each way.
+func TestMemoryOfAnotherProcessIsRead(t *testing.T) {
+	for _, single := range []string{"memory", "cma"} {
+		t.Run(single, func(t *testing.T) {
+			c := startChild(t, single, t.TempDir(), nil)
+			if !c.okA || c.okH != (single == "cma") {
+				t.Fatalf("exposed: allocated %v, heap %v", c.okA, c.okH)
+			}
+			for kind, r := range map[string]btl.Remote{"allocated": c.allocated, "heap": c.heap} {
+				if kind == "heap" && !c.okH {
+					continue
+				}
+				err := c.reader.CanRead(rank0, r, childSize)
+				if err != nil && single == "cma" {
+					t.Skip("process_vm_readv does not work here: ", err)
+				}
+				got, readErr := c.read(r)
+				if err != nil || readErr != nil || !bytes.Equal(got, childBytes(kind)) {
+					t.Errorf("%s memory: %v, %v", kind, err, readErr)
+				}
+			}
+		})
+	}
+}
+
+// TestContainersThatShareMemoryAndNotProcessIDs: the child is process 1 of its own
+// world. Its allocated memory is read; process 1 of ours is not taken for it.
+func TestContainersThatShareMemoryAndNotProcessIDs(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("a process id namespace needs root")
+	}
+	dir := t.TempDir()
+	attr := func() *syscall.SysProcAttr { return &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID} }
+	c := startChild(t, "memory", dir, attr())
+	if err := c.reader.CanRead(rank0, c.allocated, childSize); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := c.read(c.allocated); err != nil || !bytes.Equal(got, childBytes("allocated")) {
+		t.Fatal("the child's allocated memory: ", err)
+	}
+	t.Run("cma", func(t *testing.T) {
+		c := startChild(t, "cma", dir, attr())
+		if pid := c.reader.far(rank0).box.Process().PID; pid != 1 {
+			t.Fatalf("the child says that it is process %d, want 1", pid)
+		}
+		err := c.reader.CanRead(rank0, c.heap, childSize)
+		if err == nil {
+			t.Fatal("our process 1 is taken for the child")
+		}
+		t.Log(err)
+		if notes := strings.Join(c.reader.Notes(rank0), "; "); !strings.Contains(notes, "process 1") {
+			t.Errorf("the notes do not say why: %s", notes)
+		}
+	})
+}
+
+// TestKilledOwnersMemoryIsNoCrash: the reader is between two parts of a message.
+func TestKilledOwnersMemoryIsNoCrash(t *testing.T) {
+	for _, single := range []string{"memory", "cma"} {
+		t.Run(single, func(t *testing.T) {
+			dir := t.TempDir()
+			c := startChild(t, single, dir, nil)
+			if err := c.reader.CanRead(rank0, c.allocated, childSize); err != nil {
+				t.Skip("it can't be read here: ", err)
+			}
+			c.cmd.Process.Kill()
+			c.cmd.Process.Wait()
+			got := make([]byte, childSize)
+			_, err := c.reader.Read(rank0, c.allocated, 0, got)
+			// A mapping outlives its owner; the system call does not find it.
+			if single == "memory" && (err != nil || !bytes.Equal(got, childBytes("allocated"))) || single == "cma" && err == nil {
+				t.Errorf("%s: %v", single, err)
+			}
+			// The next job removes what it left, the memory too.
+			if removed, err := c.reader.space.RemoveStale(dir, prefix()); err != nil || len(removed) != 2 {
+				t.Errorf("removed %v (%v), want inbox and region of the dead", removed, err)
+			}
+		})
+	}
+}
+
+// TestOffsetsBeyond32BitsReachTheRightBytes over each way. The 5 GiB are sparse for
+// CMA, and all read; of those allocated, which are not, only parts.
+func TestOffsetsBeyond32BitsReachTheRightBytes(t *testing.T) {
+	const length = 5<<30 + 12345
+	marks := []int64{0, 1<<31 - 1, 1 << 31, 1<<32 - 1, 1 << 32, length - 1}
+	verify := func(t *testing.T, owner, reader *module, buf []byte, all bool) {
+		for k, at := range marks {
+			buf[at] = byte(k + 1)
+		}
+		r, ok := owner.Expose(buf, true)
+		if !ok {
+			t.Fatal("it is not exposed")
+		}
+		if err := reader.CanRead(rank0, r, length); err != nil {
+			t.Skip("it can't be read here: ", err)
+		}
+		window := make([]byte, 16<<20)
+		for done := int64(0); done < length; {
+			n, err := reader.Read(rank0, r, done, window[:min(int64(len(window)), length-done)])
+			if err != nil || n < 1 {
+				t.Fatalf("at %d: %d, %v", done, n, err)
+			}
+			for k, at := range marks {
+				if at >= done && at < done+int64(n) && window[at-done] != byte(k+1) {
+					t.Fatalf("byte %d is %d, want %d", at, window[at-done], k+1)
+				}
+			}
+			done += int64(n)
+			if next := slices.IndexFunc(marks, func(at int64) bool { return at >= done }); !all && next >= 0 {
+				done = max(done, marks[next]-5000)
+			}
+		}
+	}
+	t.Run("cma", func(t *testing.T) {
+		_, owner, reader := connected(t, Component(), "cma")
+		mem, err := unix.Mmap(-1, 0, length, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
+		if err != nil {
+			t.Skip("5 GiB of address space: ", err)
+		}
+		defer unix.Munmap(mem)
+		verify(t, owner, reader, mem, true)
+	})
+	t.Run("memory", func(t *testing.T) {
+		if free, want := memAvailable(), int64(length+1<<30); free < want {
+			t.Skipf("allocated memory is reserved in full: %d MiB are available, %d wanted", free>>20, want>>20)
+		}
+		_, owner, reader := connected(t, Component(), "memory")
+		mem, err := owner.Allocate(length)
+		if err != nil {
+			t.Skip("no room in shared memory: ", err)
+		}
+		verify(t, owner, reader, mem, false)
+		if err := owner.Free(mem); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// memAvailable returns the bytes of memory that can be had, 0 if unknown.
+func memAvailable() (n int64) {
+	f, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(f)) {
+		if found, _ := fmt.Sscanf(line, "MemAvailable: %d kB", &n); found == 1 {
+			return n << 10
+		}
+	}
+	return 0
+}
+
+// TestTinySharedMemoryIsAnErrorWithPathAndShortfall mounts a file system of 2 MiB,
+// as a container's /dev/shm may be.
+func TestTinySharedMemoryIsAnErrorWithPathAndShortfall(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "tiny")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tiny", dir, "tmpfs", 0, "size=2m"); err != nil {
+		t.Skip("a tmpfs of 2 MiB can't be mounted: ", err)
+	}
+	defer unix.Unmount(dir, 0)
+	w := newPairOf(t, Component(), func(_ int, p *params) { p.Dir = dir })
+	m := w.procs[0].module.(*module)
+	for range 3 {
+		_, err := m.Allocate(4 << 20)
+		if err == nil || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "short of") {
+			t.Fatalf("got %v", err)
+		}
+		mem, err := m.Allocate(1 << 20)
+		if err != nil {
+			t.Fatal("what fits fails, too: ", err)
+		}
+		mem[1<<20-1] = 1
+		if err := m.Free(mem); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.close(t)
+}
