@@ -1,14 +1,11 @@
 package mpi
 
 import (
-	"context"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 
-	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
 )
@@ -46,8 +43,9 @@ type Comm struct {
 
 	collective collective
 
-	mu   sync.Mutex
-	name string
+	mu    sync.Mutex
+	name  string
+	attrs []attribute // in the order in which they were set
 }
 
 // newComm makes a communicator of the session, whose count holds it already. On
@@ -63,6 +61,10 @@ func newComm(s *Session, g *Group, m module, spec pml.CommSpec, values *framewor
 		rank: spec.Rank, session: s, group: g, module: m, values: values, spec: spec,
 	}
 	c.collective.init(c)
+	e := s.engine
+	e.mu.Lock()
+	e.comms[spec.ID] = c
+	e.mu.Unlock()
 	return c, nil
 }
 
@@ -110,14 +112,19 @@ func (c *Comm) Compare(other *Comm) Comparison {
 
 // Close gives the communicator up (MPI_Comm_free). Each member calls it, in its
 // own time. It returns at once: operations that are pending still complete, and
-// messages that nobody received are dropped. A second Close, and any other use
-// after it, is ErrClosed.
+// messages that nobody received are dropped. Its attributes are deleted, the
+// last set one first. A second Close, and any other use after it, is ErrClosed.
 func (c *Comm) Close() error {
 	if c.closed.Swap(true) {
 		return c.errClosed()
 	}
+	e := c.session.engine
+	e.mu.Lock()
+	delete(e.comms, c.spec.ID)
+	e.mu.Unlock()
 	c.pml.Close()
 	c.session.doneComm()
+	c.deleteAttrs()
 	return nil
 }
 
@@ -142,119 +149,4 @@ func (c *Comm) Transport(rank int) (Transport, error) {
 	}
 	r := c.module.Route(c.spec.Group[rank])
 	return Transport{PML: c.module.name, Component: r.Transport, Device: r.Device, Provider: r.Provider}, nil
-}
-
-// Dup makes a communicator with the same members and another context
-// (MPI_Comm_dup). It is collective, but sends nothing and waits for nobody: a
-// member may send on the new one before others have called Dup. (Once in 65535
-// creations from one communicator the members meet to draw new ids.)
-func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
-	if err := c.collective.enter(ctx); err != nil {
-		return nil, err
-	}
-	d, err := c.dup(ctx)
-	return d, c.collective.leave(ctx, "dup", err)
-}
-
-func (c *Comm) dup(ctx context.Context) (*Comm, error) {
-	ids, err := c.derive(ctx, 1)
-	if err != nil {
-		return nil, err
-	}
-	local, err := c.module.CIDs().Reserve()
-	if err != nil {
-		return nil, err
-	}
-	return c.child(c.group, pml.CommSpec{ID: ids[0], Local: local, Group: c.spec.Group, Rank: c.rank})
-}
-
-// child makes a communicator below c.
-func (c *Comm) child(g *Group, spec pml.CommSpec) (*Comm, error) {
-	if err := c.session.addComm(); err != nil {
-		c.module.CIDs().Close(spec.Local)
-		return nil, err
-	}
-	d, err := newComm(c.session, g, c.module, spec, c.values)
-	if err != nil {
-		c.session.doneComm()
-		return nil, err
-	}
-	return d, nil
-}
-
-// derive returns the ids of the next n children, the same in all members. When
-// the base has no more, all members draw a new one.
-func (c *Comm) derive(ctx context.Context, n int) ([]cid.Extended, error) {
-	d := &c.collective.children
-	ids := make([]cid.Extended, 0, n)
-	for {
-		some, err := d.Next(min(n-len(ids), d.Left()))
-		if err != nil {
-			return nil, err
-		}
-		ids = append(ids, some...)
-		if len(ids) == n {
-			return ids, nil
-		}
-		// The tag begins with a byte that keeps it from a user's.
-		made, err := c.session.engine.construct(ctx, c.group.members, "\x00children of "+c.spec.ID.String(), nil)
-		if err != nil {
-			return nil, err
-		}
-		d.Rebase(made.ContextID)
-	}
-}
-
-// collective is the state of a communicator's collective operations. One is in
-// progress at a time.
-type collective struct {
-	busy     atomic.Bool
-	broken   error // why no further one can work; guarded by busy
-	children cid.Deriver
-	peers    peers
-	ops      collOps
-}
-
-func (k *collective) init(c *Comm) {
-	k.children = cid.NewDeriver(c.spec.ID)
-	k.peers = peers{c: c, plane: pml.Collective}
-}
-
-// comm is the communicator that k is part of.
-func (k *collective) comm() *Comm { return k.peers.c }
-
-// enter begins a collective. It must be followed by leave, unless it failed.
-func (k *collective) enter(ctx context.Context) error {
-	c := k.comm()
-	if c.closed.Load() {
-		return c.errClosed()
-	}
-	if !k.busy.CompareAndSwap(false, true) {
-		return fmt.Errorf("%w: another goroutine is in a collective operation of this communicator; use one communicator for each (Dup)", ErrPending)
-	}
-	err := k.broken
-	if err == nil && ctx != nil && ctx.Err() != nil {
-		err = k.fail(ended(ctx, "collective", context.Cause(ctx)))
-	} else if err != nil {
-		err = fmt.Errorf("%w: an earlier one failed: %w", ErrBroken, err)
-	}
-	if err != nil {
-		k.busy.Store(false)
-	}
-	return err
-}
-
-// leave ends a collective with its error. An error means that members don't
-// agree any more on what has happened, so that further ones are refused.
-func (k *collective) leave(ctx context.Context, op string, err error) error {
-	if err != nil && !errors.Is(err, ErrNoComm) {
-		err = k.fail(ended(ctx, op, err))
-	}
-	k.busy.Store(false)
-	return err
-}
-
-func (k *collective) fail(err error) error {
-	k.broken = err
-	return err
 }

@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/coll"
 	"github.com/ferrympi/ferry/components"
 	"github.com/ferrympi/ferry/components/core"
@@ -43,7 +45,7 @@ func acquire(ctx context.Context, o *sessionOptions) (*engine, *framework.Values
 		shared.sessions++
 		return e, values, nil
 	}
-	e := &engine{given: o.client, source: o.registry, log: o.logger}
+	e := &engine{given: o.client, source: o.registry, log: o.logger, hooks: o.hooks}
 	if err := e.open(ctx, o.explicit); err != nil {
 		return nil, nil, errors.Join(err, e.close())
 	}
@@ -71,6 +73,7 @@ func release(e *engine, linger time.Duration) error {
 type engine struct {
 	given    bootstrap.Client    // WithBootstrap's, or nil
 	source   *framework.Registry // WithRegistry's, or nil
+	hooks    pml.Hooks           // WithHooks's, or nil
 	registry *framework.Registry
 	values   *framework.Values // of the first session; the process scope is everybody's
 	log      *slog.Logger
@@ -90,10 +93,13 @@ type engine struct {
 	offers     []byte   // of all modules, as they travel
 	cards      []byte   // likewise
 	nulls      *nullOwner
+	bases      bases
+	registered registered
 
 	mu    sync.Mutex
 	known map[framework.ProcID]string // cards that the modules have learnt
 	noted map[framework.ProcID]Pair   // see note
+	comms map[cid.Extended]*Comm      // that are open
 
 	upcall  sync.Mutex // held by event and, briefly, by close
 	closing bool       // no more upcalls
@@ -139,6 +145,8 @@ func (e *engine) open(ctx context.Context, explicit []framework.Setting) error {
 	e.worlds = framework.NewWorlds(e.identity.Proc.Namespace)
 	e.me = e.worlds.ID(e.identity.Proc)
 	e.known, e.noted = map[framework.ProcID]string{}, map[framework.ProcID]Pair{}
+	e.comms = map[cid.Extended]*Comm{}
+	e.bases.init()
 	var b [8]byte
 	rand.Read(b[:]) // never fails (crypto/rand)
 	e.nonce = binary.NativeEndian.Uint64(b[:]) | 1
@@ -215,7 +223,7 @@ func (e *engine) openPML(ctx context.Context, choice framework.Choice) (pml.Modu
 	}
 	return component.Open(ctx, pml.Env{
 		Params: choice.Params, Identity: e.identity, Worlds: e.worlds, Nonce: e.nonce,
-		Engine: e.progress, Logger: e.log,
+		Engine: e.progress, Logger: e.log, Hooks: e.hooks,
 		OpenBTLs: func(r btl.Receiver) ([]pml.OpenBTL, error) { return e.openBTLs(ctx, r) },
 	})
 }
@@ -258,8 +266,11 @@ func (e *engine) join(o *sessionOptions) (*framework.Values, error) {
 	if o.registry != nil && o.registry != e.source {
 		return nil, fmt.Errorf("%w: WithRegistry: another session is open with another registry; close it first", ErrConfig)
 	}
-	if o.client != nil && o.client != e.given {
+	if o.client != nil && !same(o.client, e.given) {
 		return nil, fmt.Errorf("%w: WithBootstrap: another session is open with another bootstrap; close it first", ErrConfig)
+	}
+	if o.hooks != nil && !same(o.hooks, e.hooks) {
+		return nil, fmt.Errorf("%w: WithHooks: another session is open with other hooks; close it first", ErrConfig)
 	}
 	values, err := config.Load(e.registry, config.Options{Explicit: o.explicit})
 	if err != nil {
@@ -278,6 +289,12 @@ func (e *engine) join(o *sessionOptions) (*framework.Values, error) {
 		}
 	}
 	return values, nil
+}
+
+// same reports whether two values are the same one. What can't be compared, such
+// as a function, is not.
+func same(a, b any) bool {
+	return a == nil && b == nil || a != nil && b != nil && reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
 
 // bound limits a step of the wire-up. A client that this engine opened knows

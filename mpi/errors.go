@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/pml"
 )
 
 // The errors of this package, for errors.Is. What is returned wraps them and
@@ -42,10 +43,35 @@ type TransportError = framework.TransportError
 // time, or have failed; errors.Is finds ErrTimeout or ErrProcFailed.
 type MissingError = framework.MissingError
 
+// PendingError says that a context has ended while a send can be neither
+// withdrawn nor finished: below some transports, not over shared memory, it may
+// have matched already. The send goes on, and its buffer is the library's until
+// Request is complete. errors.Is finds ErrPending, and what the context's end
+// answers: its cause, and ErrTimeout or ErrCanceled.
+type PendingError struct {
+	Request Request
+	cause   error
+}
+
+func (e *PendingError) Error() string { return e.cause.Error() + "; the send goes on" }
+
+// Is reports whether target is ErrPending.
+func (e *PendingError) Is(target error) bool { return target == ErrPending }
+
+// Unwrap returns the error of the context that ended.
+func (e *PendingError) Unwrap() error { return e.cause }
+
 // ended gives an error of a context that has ended its sentinel: ErrTimeout or
-// ErrCanceled. The cause stays inside. Any other error comes back as it is.
+// ErrCanceled. The cause stays inside. Any other error comes back as it is,
+// except that a PML's *pml.PendingError becomes this package's.
 func ended(ctx context.Context, op string, err error) error {
-	if err == nil || ctx == nil || ctx.Err() == nil || !errors.Is(err, context.Cause(ctx)) {
+	if err == nil {
+		return nil
+	}
+	if p, ok := errors.AsType[*pml.PendingError](err); ok {
+		return &PendingError{Request{p.Request, p.Request.Generation()}, ended(ctx, op, p.Cause)}
+	}
+	if ctx == nil || ctx.Err() == nil || !errors.Is(err, context.Cause(ctx)) {
 		return err
 	}
 	sentinel := ErrCanceled

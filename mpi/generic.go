@@ -42,6 +42,24 @@ func Ssend[T any](ctx context.Context, c *Comm, buf []T, dst, tag int) error {
 	return c.Ssend(ctx, b, dst, tag)
 }
 
+// Bsend is (*Comm).Bsend of elements.
+func Bsend[T any](ctx context.Context, c *Comm, buf []T, dst, tag int) error {
+	b, err := bytesOf(buf)
+	if err != nil {
+		return err
+	}
+	return c.Bsend(ctx, b, dst, tag)
+}
+
+// Rsend is (*Comm).Rsend of elements.
+func Rsend[T any](ctx context.Context, c *Comm, buf []T, dst, tag int) error {
+	b, err := bytesOf(buf)
+	if err != nil {
+		return err
+	}
+	return c.Rsend(ctx, b, dst, tag)
+}
+
 // Recv is (*Comm).Recv of elements. See Count for their number.
 func Recv[T any](ctx context.Context, c *Comm, buf []T, src, tag int) (Status, error) {
 	b, err := bytesOf(buf)

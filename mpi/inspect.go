@@ -1,10 +1,14 @@
 package mpi
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
+	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/pml"
 )
 
@@ -67,22 +71,46 @@ func (c *Comm) Inspect() (Inspection, error) {
 func (e *engine) dump() {
 	var b strings.Builder
 	fmt.Fprintf(&b, "ferry: %s: state of the communicators\n", e.identity.Proc)
+	e.mu.Lock()
+	comms := maps.Clone(e.comms)
+	e.mu.Unlock()
 	for _, m := range e.modules {
-		writeInspection(&b, m.Inspect())
+		writeInspection(&b, m.Inspect(), comms)
+		withheld, live, resting := m.CIDs().Counts()
+		fmt.Fprintf(&b, "  ids of pml %s: %d in use, %d resting until all members have closed, %d offered to creations in progress\n", m.name, live, resting, withheld)
 	}
 	go os.Stderr.WriteString(b.String())
 }
 
-func writeInspection(b *strings.Builder, x pml.Inspection) {
-	for _, c := range x.Comms {
-		fmt.Fprintf(b, "  communicator %s", c.ID)
-		if c.Name != "" {
-			fmt.Fprintf(b, " %q", c.Name)
+// writeInspection writes the communicators where something waits. comms has those
+// that are open.
+func writeInspection(b *strings.Builder, x pml.Inspection, comms map[cid.Extended]*Comm) {
+	slices.SortFunc(x.Comms, func(p, q pml.CommInspection) int {
+		return cmp.Or(cmp.Compare(p.ID.Base, q.ID.Base), cmp.Compare(p.ID.Sub, q.ID.Sub))
+	})
+	quiet := 0
+	for _, i := range x.Comms {
+		if len(i.Posted)+len(i.Unexpected)+len(i.Sends) == 0 {
+			quiet++
+			continue
 		}
-		fmt.Fprintf(b, ", local id %s\n", c.Local)
-		writePending(b, "receives that wait", "from", c.Posted)
-		writePending(b, "messages that wait", "from", c.Unexpected)
-		writePending(b, "sends that wait", "to", c.Sends)
+		c := comms[i.ID]
+		fmt.Fprintf(b, "  communicator %s", i.ID)
+		if c != nil {
+			if name := c.Name(); name != "" {
+				fmt.Fprintf(b, " %q", name)
+			}
+			fmt.Fprintf(b, ": rank %d of %d", c.rank, c.size)
+		} else {
+			b.WriteString(": closed")
+		}
+		fmt.Fprintf(b, ", local id %s\n", i.Local)
+		writePending(b, "receives that wait", "from", i.Posted, c)
+		writePending(b, "messages that nobody has received", "from", i.Unexpected, c)
+		writePending(b, "sends that are not complete", "to", i.Sends, c)
+	}
+	if quiet > 0 {
+		fmt.Fprintf(b, "  %d communicators where nothing waits\n", quiet)
 	}
 	if x.Parked > 0 {
 		fmt.Fprintf(b, "  %d messages for communicators that don't exist here yet\n", x.Parked)
@@ -93,7 +121,7 @@ func writeInspection(b *strings.Builder, x pml.Inspection) {
 // to say with its head.
 const most = 20
 
-func writePending(b *strings.Builder, title, word string, list []pml.Pending) {
+func writePending(b *strings.Builder, title, word string, list []pml.Pending, c *Comm) {
 	if len(list) == 0 {
 		return
 	}
@@ -103,15 +131,23 @@ func writePending(b *strings.Builder, title, word string, list []pml.Pending) {
 			fmt.Fprintf(b, "      and %d more\n", len(list)-most)
 			return
 		}
-		peer, tag := fmt.Sprint(p.Peer), fmt.Sprint(p.Tag)
-		if p.Peer == AnySource {
-			peer = "any rank"
-		}
+		tag := fmt.Sprint(p.Tag)
 		if p.Tag == AnyTag {
 			tag = "any"
 		}
-		fmt.Fprintf(b, "      %s %s, tag %s, %d bytes, %s, %s\n", word, peer, tag, p.Bytes, planeName(p.Plane), p.State)
+		fmt.Fprintf(b, "      %s %s, tag %s, %d bytes, %s, %s\n", word, peerName(c, p.Peer), tag, p.Bytes, planeName(p.Plane), p.State)
 	}
+}
+
+// peerName names a rank, with the process where that has another number.
+func peerName(c *Comm, rank int) string {
+	switch {
+	case rank == AnySource:
+		return "any rank"
+	case c == nil || rank < 0 || rank >= c.size || int(c.group.members[rank].Rank) == rank:
+		return fmt.Sprint(rank)
+	}
+	return fmt.Sprintf("%d (%s)", rank, c.group.members[rank])
 }
 
 func planeName(p pml.Plane) string {

@@ -13,21 +13,28 @@ func TestDumpShowsWhatEachSideWaitsFor(t *testing.T) {
 	for i := range most + 5 {
 		many = append(many, pml.Pending{Peer: 3, Tag: i, Bytes: 8, State: "offered"})
 	}
+	id := cid.Extended{Base: 0x2a}
+	halo := &Comm{rank: 1, size: 4, name: "halo", group: &Group{members: []Proc{{Rank: 0}, {Rank: 1}, {Rank: 2}, {Namespace: "job", Rank: 7}}}}
 	var b strings.Builder
-	writeInspection(&b, pml.Inspection{Parked: 2, Comms: []pml.CommInspection{{
-		ID: cid.Extended{Base: 0x2a}, Name: "halo", Local: cid.MakeLocal(4, 1),
-		Posted: []pml.Pending{{Peer: AnySource, Tag: AnyTag, Bytes: 100, Plane: pml.Collective, State: "posted"}},
-		Sends:  many,
-	}}})
+	writeInspection(&b, pml.Inspection{Parked: 2, Comms: []pml.CommInspection{
+		{ID: cid.Extended{Base: 0x2b}},
+		{ID: cid.Extended{Base: 0x29}, Unexpected: []pml.Pending{{Peer: 2, Tag: 9, Bytes: 1, State: "arrived"}}},
+		{
+			ID: id, Local: cid.MakeLocal(4, 1),
+			Posted: []pml.Pending{{Peer: AnySource, Tag: AnyTag, Bytes: 100, Plane: pml.Collective, State: "posted"}},
+			Sends:  many,
+		},
+	}}, map[cid.Extended]*Comm{id: halo})
 	for _, want := range []string{
-		`communicator 2a "halo", local id 4.1`, "from any rank, tag any, 100 bytes, collective, posted",
-		"to 3, tag 19, 8 bytes, point to point, offered", "and 5 more", "2 messages for communicators that don't exist here yet",
+		`communicator 2a "halo": rank 1 of 4, local id 4.1`, "from any rank, tag any, 100 bytes, collective, posted",
+		"to 3 (job:7), tag 19, 8 bytes, point to point, offered", "and 5 more", "2 messages for communicators that don't exist here yet",
+		"communicator 29: closed", "from 2, tag 9, 1 bytes, point to point, arrived", "1 communicators where nothing waits",
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())
 		}
 	}
-	if strings.Contains(b.String(), "tag 20") || strings.Contains(b.String(), "messages that wait:") {
+	if strings.Contains(b.String(), "tag 20") || strings.Count(b.String(), "nobody has received") != 1 {
 		t.Errorf("too much in\n%s", b.String())
 	}
 }

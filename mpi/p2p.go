@@ -73,14 +73,15 @@ func (c *Comm) errTag(tag int) error {
 // again: the message may not have been received by then. If ctx ends first, an
 // unmatched message is withdrawn, and the error wraps the context's cause and
 // answers ErrTimeout or ErrCanceled. Other errors: ErrRank, ErrTag, ErrClosed,
-// ErrProcFailed, ErrTransport.
+// ErrProcFailed, ErrTransport. Where a message can't be withdrawn, which is not so
+// over shared memory, the error is *PendingError.
 func (c *Comm) Send(ctx context.Context, buf []byte, dst, tag int) error {
 	if !c.plainSend(dst, tag) {
 		if null, err := c.sendArgs(dst, tag); null || err != nil {
 			return err
 		}
 	}
-	err := c.pml.Send(ctx, pml.Buffer{Bytes: buf}, dst, tag, pml.PointToPoint, pml.Standard)
+	err := c.pml.Send(ctx, pml.Buffer{Bytes: buf, Kind: c.kindOf(buf)}, dst, tag, pml.PointToPoint, pml.Standard)
 	if err != nil {
 		return ended(ctx, "send", err)
 	}
@@ -94,8 +95,20 @@ func (c *Comm) Ssend(ctx context.Context, buf []byte, dst, tag int) error {
 			return err
 		}
 	}
-	err := c.pml.Send(ctx, pml.Buffer{Bytes: buf}, dst, tag, pml.PointToPoint, pml.Synchronous)
+	err := c.pml.Send(ctx, pml.Buffer{Bytes: buf, Kind: c.kindOf(buf)}, dst, tag, pml.PointToPoint, pml.Synchronous)
 	return ended(ctx, "ssend", err)
+}
+
+// Rsend is Send by a caller who knows that the receive is posted already
+// (MPI_Rsend). If it isn't, the message arrives all the same.
+func (c *Comm) Rsend(ctx context.Context, buf []byte, dst, tag int) error {
+	if !c.plainSend(dst, tag) {
+		if null, err := c.sendArgs(dst, tag); null || err != nil {
+			return err
+		}
+	}
+	err := c.pml.Send(ctx, pml.Buffer{Bytes: buf, Kind: c.kindOf(buf)}, dst, tag, pml.PointToPoint, pml.Ready)
+	return ended(ctx, "rsend", err)
 }
 
 // Recv receives a message from rank src, or AnySource, with that tag, or AnyTag,
@@ -149,7 +162,7 @@ func (c *Comm) sendrecv(ctx context.Context, send []byte, dst, stag int, recv []
 		return pml.NoMessage(), err
 	}
 	gen := r.Generation()
-	if err := c.pml.Send(ctx, pml.Buffer{Bytes: send}, dst, stag, plane, pml.Standard); err != nil {
+	if err := c.pml.Send(ctx, pml.Buffer{Bytes: send, Kind: c.kindOf(send)}, dst, stag, plane, pml.Standard); err != nil {
 		_, _ = withdraw(r, gen) // the send's error is the one to report
 		return pml.NoMessage(), err
 	}
@@ -176,16 +189,16 @@ func withdraw(r *pml.Request, gen uint32) (pml.Status, error) {
 // Isend starts a send (MPI_Isend). buf is the library's until the request is
 // complete.
 func (c *Comm) Isend(buf []byte, dst, tag int) (Request, error) {
-	return c.isend(buf, dst, tag, pml.Standard)
+	return c.isend(pml.Buffer{Bytes: buf, Kind: c.kindOf(buf)}, dst, tag, pml.Standard)
 }
 
 // Issend starts a send that completes only after the receive has matched
 // (MPI_Issend). buf is the library's until the request is complete.
 func (c *Comm) Issend(buf []byte, dst, tag int) (Request, error) {
-	return c.isend(buf, dst, tag, pml.Synchronous)
+	return c.isend(pml.Buffer{Bytes: buf, Kind: c.kindOf(buf)}, dst, tag, pml.Synchronous)
 }
 
-func (c *Comm) isend(buf []byte, dst, tag int, mode pml.Mode) (Request, error) {
+func (c *Comm) isend(buf pml.Buffer, dst, tag int, mode pml.Mode) (Request, error) {
 	if !c.plainSend(dst, tag) {
 		if null, err := c.sendArgs(dst, tag); err != nil {
 			return Request{}, err
@@ -193,7 +206,7 @@ func (c *Comm) isend(buf []byte, dst, tag int, mode pml.Mode) (Request, error) {
 			return c.session.engine.nulls.request(), nil
 		}
 	}
-	r, err := c.pml.Isend(pml.Buffer{Bytes: buf}, dst, tag, pml.PointToPoint, mode)
+	r, err := c.pml.Isend(buf, dst, tag, pml.PointToPoint, mode)
 	if err != nil {
 		return Request{}, err
 	}
@@ -203,6 +216,10 @@ func (c *Comm) isend(buf []byte, dst, tag int, mode pml.Mode) (Request, error) {
 // Irecv starts a receive (MPI_Irecv). buf is the library's until the request is
 // complete.
 func (c *Comm) Irecv(buf []byte, src, tag int) (Request, error) {
+	return c.irecv(pml.Buffer{Bytes: buf}, src, tag)
+}
+
+func (c *Comm) irecv(buf pml.Buffer, src, tag int) (Request, error) {
 	if !c.plainRecv(src, tag) {
 		if null, err := c.recvArgs(src, tag); err != nil {
 			return Request{}, err
@@ -210,7 +227,7 @@ func (c *Comm) Irecv(buf []byte, src, tag int) (Request, error) {
 			return c.session.engine.nulls.request(), nil
 		}
 	}
-	r, err := c.pml.Irecv(pml.Buffer{Bytes: buf}, src, tag, pml.PointToPoint)
+	r, err := c.pml.Irecv(buf, src, tag, pml.PointToPoint)
 	if err != nil {
 		return Request{}, err
 	}

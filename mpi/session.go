@@ -10,6 +10,7 @@ import (
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/components/core"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/pml"
 )
 
 // ThreadLevel is how a program promises to use a session (MPI-4.1 section
@@ -33,9 +34,12 @@ type Session struct {
 	level  ThreadLevel
 	params core.Session
 
-	mu     sync.Mutex
-	comms  int // open, or being made
-	closed bool
+	buffered buffered // sends of Bsend
+
+	mu       sync.Mutex
+	comms    int // open, or being made
+	memories int // open
+	closed   bool
 }
 
 // A SessionOption changes what OpenSession does.
@@ -47,6 +51,7 @@ type sessionOptions struct {
 	logger   *slog.Logger
 	registry *framework.Registry
 	client   bootstrap.Client
+	hooks    pml.Hooks
 }
 
 // WithThreadLevel promises a thread level; without it there is no promise
@@ -84,6 +89,14 @@ func WithBootstrap(c bootstrap.Client) SessionOption {
 	return func(o *sessionOptions) { o.client = c }
 }
 
+// WithHooks has h see what happens in the process: sends, receives, matches,
+// control frames, transports coming and going. pml.Hooks says what h may do.
+// Without hooks each event costs one branch. As with WithRegistry, sessions that
+// are open at the same time share them.
+func WithHooks(h pml.Hooks) SessionOption {
+	return func(o *sessionOptions) { o.hooks = h }
+}
+
 // OpenSession opens a session (MPI_Session_init). It is local: nothing is sent
 // to any process, and no other process need do the same. The first session
 // reads the configuration and selects the transports; ErrConfig says what is
@@ -115,21 +128,22 @@ func OpenSession(ctx context.Context, opts ...SessionOption) (*Session, error) {
 
 // Close ends the session (MPI_Session_finalize). It is local. The last session
 // to close waits, for at most session.linger, until every accepted send has left
-// this process, then frees everything; ErrTimeout says that some did not.
-// ErrPending means that communicators are open: then nothing has happened. A
-// second Close is ErrClosed.
+// this process, those of Bsend included, then frees everything; ErrTimeout says
+// that some did not. ErrPending means that communicators or Memory are open: then
+// nothing has happened. A second Close is ErrClosed.
 func (s *Session) Close() error {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
 		return closedSession()
 	}
-	if s.comms > 0 {
+	if s.comms+s.memories > 0 {
 		defer s.mu.Unlock()
-		return fmt.Errorf("%w: close the session's %d communicators first", ErrPending, s.comms)
+		return fmt.Errorf("%w: first close what the session has open: %d communicators, %d pieces of Memory", ErrPending, s.comms, s.memories)
 	}
 	s.closed = true
 	s.mu.Unlock()
+	s.buffered.abandon()
 	return release(s.engine, s.params.Linger)
 }
 

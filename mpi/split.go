@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/coll"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
 )
@@ -21,11 +22,68 @@ import (
 // It exchanges colours and keys, in a logarithmic number of steps, and nothing
 // else: the ids follow from the colours.
 func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
-	if err := c.collective.enter(ctx); err != nil {
+	if color < 0 && color != Undefined {
+		d, err := c.split(ctx, "split", Undefined, 0, nil)
+		if err != nil {
+			err = fmt.Errorf("colour %d is negative and not Undefined: %w", color, err)
+		}
+		return d, err
+	}
+	return c.split(ctx, "split", color, key, nil)
+}
+
+// SplitShared is Split into one communicator per node (MPI_Comm_split_type with
+// MPI_COMM_TYPE_SHARED): its members are those of c in mpix://SHARED.
+func (c *Comm) SplitShared(ctx context.Context, key int) (*Comm, error) {
+	return c.split(ctx, "split shared", c.firstHere(), key, nil)
+}
+
+// firstHere returns the lowest rank of c on this process's node.
+func (c *Comm) firstHere() int {
+	id := &c.session.engine.identity
+	for rank, p := range c.group.members {
+		if p.Namespace != id.Proc.Namespace {
+			continue
+		}
+		if _, here := slices.BinarySearch(id.Locals, p.Rank); here {
+			return rank
+		}
+	}
+	return c.rank
+}
+
+// Create makes a communicator for a part of the members (MPI_Comm_create). It is
+// collective over c. All pass the same group; or several, which have no process
+// in common, and each member the one that it belongs to. Who passes a group
+// without the caller, or an empty one, takes part and gets ErrNoComm. A group
+// that has others than c's members is ErrGroup, at once and for that caller
+// alone.
+func (c *Comm) Create(ctx context.Context, g *Group) (*Comm, error) {
+	ranks, err := c.ranksOf(g)
+	if err != nil {
 		return nil, err
 	}
-	d, err := c.split(ctx, color, key)
-	return d, c.collective.leave(ctx, "split", err)
+	if g.Rank() == Undefined {
+		return c.split(ctx, "create", Undefined, 0, nil)
+	}
+	return c.split(ctx, "create", ranks[0], g.Rank(), ranks)
+}
+
+// ranksOf returns the ranks in c of a group's members.
+func (c *Comm) ranksOf(g *Group) ([]int, error) {
+	if c.closed.Load() {
+		return nil, c.errClosed()
+	}
+	in := c.group.index()
+	ranks := make([]int, g.Size())
+	for i, p := range g.procs() {
+		rank, ok := in[p]
+		if !ok {
+			return nil, fmt.Errorf("%w: %s is no member of the communicator", ErrGroup, p)
+		}
+		ranks[i] = rank
+	}
+	return ranks, nil
 }
 
 // choice is what one member passes to Split.
@@ -37,43 +95,66 @@ type choice struct {
 // choiceSize is that of an encoded choice: colour, key, local id.
 const choiceSize = 8 + 8 + 4
 
-func (c *Comm) split(ctx context.Context, color, key int) (*Comm, error) {
-	mine := choice{color: int64(color), key: int64(key)}
-	if color < 0 {
-		mine.color = Undefined
-	}
-	table := c.module.CIDs()
-	if mine.color != Undefined {
-		var err error
-		// All members have offered an id by the time any of them knows of the
-		// communicator: no exchange follows.
-		if mine.local, err = table.Reserve(); err != nil {
-			return nil, err
-		}
-	}
-	all, err := c.exchange(ctx, mine)
-	var ids []cid.Extended
-	var colors []int64
-	if err == nil {
-		colors = distinct(all)
-		ids, err = c.derive(ctx, len(colors))
-	}
-	if err != nil {
-		table.Close(mine.local)
+// colorFailed is the colour of a member that has no id left: all members then
+// fail alike.
+const colorFailed = -1
+
+// split is the collective below Split, Create and SplitShared. want, if not nil,
+// holds the ranks that must come together, in their order.
+func (c *Comm) split(ctx context.Context, op string, color, key int, want []int) (*Comm, error) {
+	if err := c.collective.enter(ctx); err != nil {
 		return nil, err
 	}
-	if color < 0 {
-		if color != Undefined {
-			return nil, fmt.Errorf("%w: colour %d is negative and not Undefined", ErrNoComm, color)
-		}
-		return nil, fmt.Errorf("%w: the colour is Undefined", ErrNoComm)
+	d, err := c.divide(ctx, choice{color: int64(color), key: int64(key)}, want)
+	if err := c.collective.leave(ctx, op, err); err != nil {
+		return nil, err
 	}
-	at, _ := slices.BinarySearch(colors, mine.color)
-	return c.part(all, mine.color, ids[at])
+	return d, nil
 }
 
-// part makes the communicator of one colour.
-func (c *Comm) part(all []choice, color int64, id cid.Extended) (*Comm, error) {
+func (c *Comm) divide(ctx context.Context, mine choice, want []int) (d *Comm, err error) {
+	table := c.module.CIDs()
+	var full error
+	if mine.color != Undefined {
+		// All members have offered an id by the time any of them knows of the
+		// communicator: no exchange follows.
+		if mine.local, full = table.Reserve(); full != nil {
+			mine.color = colorFailed
+		}
+	}
+	defer func() {
+		if err != nil {
+			table.Close(mine.local) // does nothing for NoLocal, or after newComm has done it
+		}
+	}()
+	all, err := c.exchange(ctx, mine)
+	if err != nil {
+		return nil, err
+	}
+	if r := slices.IndexFunc(all, func(x choice) bool { return x.color == colorFailed }); r >= 0 {
+		if full == nil {
+			full = fmt.Errorf("%w: rank %d has no communicator id left", ErrUnsupported, r)
+		}
+		return nil, full
+	}
+	colors := distinct(all)
+	ids, err := c.derive(ctx, len(colors))
+	if err != nil {
+		return nil, err
+	}
+	if mine.color == Undefined {
+		return nil, fmt.Errorf("%w: the caller belongs to no part", ErrNoComm)
+	}
+	at, _ := slices.BinarySearch(colors, mine.color)
+	ranks := part(all, mine.color)
+	if want != nil && !slices.Equal(ranks, want) {
+		return nil, fmt.Errorf("%w: the members passed different groups: this one ranks %v, where %v came together", ErrGroup, want, ranks)
+	}
+	return c.sub(all, ranks, ids[at])
+}
+
+// part returns the ranks of one colour in their new order.
+func part(all []choice, color int64) []int {
 	var ranks []int
 	for r, x := range all {
 		if x.color == color {
@@ -81,6 +162,11 @@ func (c *Comm) part(all []choice, color int64, id cid.Extended) (*Comm, error) {
 		}
 	}
 	slices.SortStableFunc(ranks, func(a, b int) int { return cmp.Compare(all[a].key, all[b].key) })
+	return ranks
+}
+
+// sub makes the communicator of some ranks.
+func (c *Comm) sub(all []choice, ranks []int, id cid.Extended) (*Comm, error) {
 	members := make([]Proc, len(ranks))
 	spec := pml.CommSpec{
 		ID: id, Local: all[c.rank].local, Rank: slices.Index(ranks, c.rank),
@@ -95,6 +181,9 @@ func (c *Comm) part(all []choice, color int64, id cid.Extended) (*Comm, error) {
 	}
 	if policy == cid.PolicyLazy {
 		spec.Indices = nil
+	}
+	if err := c.session.addComm(); err != nil {
+		return nil, err
 	}
 	return c.child(newGroup(c.session, members), spec)
 }
@@ -111,8 +200,9 @@ func distinct(all []choice) []int64 {
 	return slices.Compact(colors)
 }
 
-// tagSplit is used on the control plane, where nothing of the user's is.
-const tagSplit = 1
+// tagSplit is used on the collective plane, and by no collective component. (The
+// control plane's tags are those of CreateGroup's callers.)
+const tagSplit = coll.MaxTag + 1
 
 // exchange gathers every member's choice in all members, by Bruck's algorithm:
 // in each step the number of choices that a member knows doubles.
@@ -126,7 +216,7 @@ func (c *Comm) exchange(ctx context.Context, mine choice) ([]choice, error) {
 		more := min(have, n-have) * choiceSize
 		from := (c.rank + have) % n
 		send, recv := known[:more], known[len(known):len(known)+more]
-		st, err := c.sendrecv(ctx, send, (c.rank-have+n)%n, tagSplit, recv, from, tagSplit, pml.Control)
+		st, err := c.sendrecv(ctx, send, (c.rank-have+n)%n, tagSplit, recv, from, tagSplit, pml.Collective)
 		if err != nil {
 			return nil, err
 		}
@@ -144,7 +234,7 @@ func (c *Comm) exchange(ctx context.Context, mine choice) ([]choice, error) {
 			local: cid.Local(binary.BigEndian.Uint32(b[16:])),
 		}
 		r := (c.rank + i) % n
-		if (x.color == Undefined) == x.local.Valid() || x.color < 0 && x.color != Undefined {
+		if (x.color >= 0) != x.local.Valid() || x.color < 0 && x.color != Undefined && x.color != colorFailed {
 			return nil, badMember(c.group.members[r], fmt.Errorf("split: colour %d with id %v makes no sense", x.color, x.local))
 		}
 		all[r] = x

@@ -10,14 +10,15 @@ import (
 
 // In all functions here a request that completes is replaced by the zero
 // Request in reqs, as MPI replaces it by MPI_REQUEST_NULL: the same slice can be
-// waited for again and again.
+// waited for again and again. They look at all requests under one lock, and
+// progress at most once per look.
 
 // WaitAll waits until all requests are complete (MPI_Waitall). st may be nil, or
 // as long as reqs: then each Status has its operation's own Err. The error joins
 // those of all that failed. If ctx ends, the requests that are not complete stay
 // as they are, with ErrPending in their Status.
 func WaitAll(ctx context.Context, reqs []Request, st []Status) error {
-	if err := checkStatuses(reqs, st); err != nil {
+	if err := checkRoom(reqs, st); err != nil {
 		return err
 	}
 	var failed []error
@@ -31,7 +32,7 @@ func WaitAll(ctx context.Context, reqs []Request, st []Status) error {
 				return errors.Join(append(failed, rest)...)
 			}
 		}
-		keep(reqs, st, i, s, err)
+		keep(reqs, st, i, i, s, err)
 	}
 	return errors.Join(failed...)
 }
@@ -58,21 +59,21 @@ func sweep(reqs []Request, st []Status) error {
 			}
 			continue
 		}
-		keep(reqs, st, i, s, err)
+		keep(reqs, st, i, i, s, err)
 	}
 	return errors.Join(failed...)
 }
 
-// keep stores the outcome of a request that is used up.
-func keep(reqs []Request, st []Status, i int, s Status, err error) {
+// keep stores the outcome of request i, which is used up, in place at of st.
+func keep(reqs []Request, st []Status, i, at int, s Status, err error) {
 	reqs[i] = Request{}
 	if st != nil {
-		st[i] = s
-		st[i].Err = err
+		st[at] = s
+		st[at].Err = err
 	}
 }
 
-func checkStatuses(reqs []Request, st []Status) error {
+func checkRoom(reqs []Request, st []Status) error {
 	if st != nil && len(st) < len(reqs) {
 		return fmt.Errorf("%w: %d statuses for %d requests", ErrTruncate, len(st), len(reqs))
 	}
@@ -82,16 +83,71 @@ func checkStatuses(reqs []Request, st []Status) error {
 // TestAll is WaitAll without waiting (MPI_Testall): if not all are complete the
 // result is false, and nothing has changed.
 func TestAll(reqs []Request, st []Status) (bool, error) {
-	if err := checkStatuses(reqs, st); err != nil {
+	if err := checkRoom(reqs, st); err != nil {
 		return false, err
 	}
-	for _, q := range reqs {
-		// A failed one is complete too: its error comes below.
-		if _, done, err := q.Status(); !done && err == nil {
+	e := engineOf(reqs)
+	if e != nil {
+		e.Lock()
+		all := allDone(e, reqs)
+		if !all {
+			e.Progress()
+			all = allDone(e, reqs)
+		}
+		e.Unlock()
+		if !all {
 			return false, nil
 		}
 	}
 	return true, WaitAll(context.Background(), reqs, st)
+}
+
+// allDone reports whether a wait for any of the requests would return at once.
+// e's lock held.
+func allDone(e *progress.Engine, reqs []Request) bool {
+	for _, q := range reqs {
+		if q.r != nil && q.r.Engine() == e && q.r.Live(q.gen) && !q.r.Done() {
+			return false
+		}
+	}
+	return true
+}
+
+// engineOf returns the engine of the requests, nil if none is active. Requests
+// that outlived all sessions have an engine that is gone: where they are mixed
+// with others, it is the present one.
+func engineOf(reqs []Request) *progress.Engine {
+	var e *progress.Engine
+	for _, q := range reqs {
+		switch {
+		case q.r == nil || q.r.Engine() == e:
+		case e == nil:
+			e = q.r.Engine()
+		default:
+			if present := presentEngine(); present != nil {
+				return present
+			}
+		}
+	}
+	return e
+}
+
+func presentEngine() *progress.Engine {
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	if shared.engine == nil {
+		return nil
+	}
+	return shared.engine.progress
+}
+
+// takeOne is Test of one request without progress. e's lock held.
+func takeOne(e *progress.Engine, q Request) (Status, bool, error) {
+	if q.r.Engine() != e {
+		return noMessage(), true, errInactive() // its sessions are closed
+	}
+	s, done, err := q.r.Take(q.gen)
+	return Status(s), done || err != nil, err
 }
 
 // WaitAny waits until one of the requests is complete (MPI_Waitany), and returns
@@ -112,44 +168,111 @@ func WaitAny(ctx context.Context, reqs []Request) (int, Status, error) {
 
 // waitAny blocks until one of the requests is complete, or used up by somebody.
 func waitAny(ctx context.Context, reqs []Request) error {
+	e := engineOf(reqs)
+	if e == nil {
+		return nil
+	}
 	var space [16]*progress.Completion // more allocate
 	waitFor := space[:0]
-	var e *progress.Engine
+	e.Lock()
+	defer e.Unlock()
 	for _, q := range reqs {
 		if q.r == nil {
 			continue
 		}
-		if e == nil {
-			e = q.r.Engine()
-			e.Lock()
-		}
-		if !q.r.Live(q.gen) {
-			e.Unlock()
-			return nil // TestAny will say so
+		if q.r.Engine() != e || !q.r.Live(q.gen) {
+			return nil // the next look will say so
 		}
 		waitFor = append(waitFor, &q.r.Completion)
 	}
-	if e == nil {
-		return nil
-	}
-	defer e.Unlock()
 	return e.WaitAny(ctx, waitFor)
 }
 
 // TestAny is WaitAny without waiting (MPI_Testany): the result is false, with the
 // index Undefined, if none is complete; true with Undefined if none is active.
 func TestAny(reqs []Request) (int, Status, bool, error) {
-	active := false
+	e := engineOf(reqs)
+	if e == nil {
+		return Undefined, noMessage(), true, nil
+	}
+	e.Lock()
+	defer e.Unlock()
+	for look := range 2 {
+		for i, q := range reqs {
+			if q.r == nil {
+				continue
+			}
+			if s, done, err := takeOne(e, q); done {
+				reqs[i] = Request{}
+				s.Err = err
+				return i, s, true, err
+			}
+		}
+		if look == 0 {
+			e.Progress()
+		}
+	}
+	return Undefined, noMessage(), false, nil
+}
+
+// WaitSome waits until at least one of the requests is complete (MPI_Waitsome),
+// and takes all that are. It returns how many; their indices are in done, and
+// their statuses, each with its own Err, in the same places of st, which may be
+// nil. Both have room for all of reqs. Without any active request the number is
+// Undefined, at once. The error joins those of all that failed. If ctx ends
+// first the number is 0, and all requests stay as they are.
+func WaitSome(ctx context.Context, reqs []Request, done []int, st []Status) (int, error) {
+	for {
+		n, err := TestSome(reqs, done, st)
+		if n != 0 || err != nil {
+			return n, err
+		}
+		if err := waitAny(ctx, reqs); err != nil {
+			return 0, requestError(ctx, err)
+		}
+	}
+}
+
+// TestSome is WaitSome without waiting (MPI_Testsome): the number is 0 if none is
+// complete.
+func TestSome(reqs []Request, done []int, st []Status) (int, error) {
+	if err := checkRoom(reqs, st); err != nil {
+		return 0, err
+	}
+	if len(done) < len(reqs) {
+		return 0, fmt.Errorf("%w: room for %d indices of %d requests", ErrTruncate, len(done), len(reqs))
+	}
+	e := engineOf(reqs)
+	if e == nil {
+		return Undefined, nil
+	}
+	e.Lock()
+	defer e.Unlock()
+	n, err := takeSome(e, reqs, done, st)
+	if n == 0 && err == nil {
+		e.Progress()
+		n, err = takeSome(e, reqs, done, st)
+	}
+	return n, err
+}
+
+// takeSome takes all requests that are complete. e's lock held.
+func takeSome(e *progress.Engine, reqs []Request, done []int, st []Status) (n int, err error) {
+	var failed []error
 	for i, q := range reqs {
 		if q.r == nil {
 			continue
 		}
-		active = true
-		if s, done, err := q.Test(); done || err != nil {
-			reqs[i] = Request{}
-			s.Err = err
-			return i, s, true, err
+		s, complete, err := takeOne(e, q)
+		if !complete {
+			continue
 		}
+		if err != nil {
+			failed = append(failed, fmt.Errorf("request %d: %w", i, err))
+		}
+		keep(reqs, st, i, n, s, err)
+		done[n] = i
+		n++
 	}
-	return Undefined, noMessage(), !active, nil
+	return n, errors.Join(failed...)
 }

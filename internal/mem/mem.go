@@ -66,3 +66,9 @@ func pointerFree(t reflect.Type) bool {
 	}
 	return false // uintptr too: an address means nothing elsewhere
 }
+
+// Within reports whether all of inner lies in outer's memory.
+func Within(outer, inner []byte) bool {
+	begin, from := uintptr(unsafe.Pointer(unsafe.SliceData(outer))), uintptr(unsafe.Pointer(unsafe.SliceData(inner)))
+	return from >= begin && from-begin <= uintptr(len(outer)) && uintptr(len(inner)) <= uintptr(len(outer))-(from-begin)
+}

@@ -1,0 +1,75 @@
+package mpi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// collective is the state of a communicator's collective operations. One is in
+// progress at a time; Idup, which may overlap with others, keeps to its own part
+// of it.
+type collective struct {
+	busy   atomic.Bool
+	broken atomic.Pointer[error] // why no further one can work
+
+	// Guarded by busy.
+	children cid.Deriver  // idup's while that is in progress
+	idup     *CommRequest // the last one that may not be complete, or nil
+	peers    peers
+	ops      collOps
+}
+
+func (k *collective) init(c *Comm) {
+	k.children = cid.NewDeriver(c.spec.ID)
+	k.peers = peers{c: c, plane: pml.Collective}
+}
+
+// comm is the communicator that k is part of.
+func (k *collective) comm() *Comm { return k.peers.c }
+
+// enter begins a collective. It must be followed by leave, unless it failed.
+func (k *collective) enter(ctx context.Context) error {
+	c := k.comm()
+	if c.closed.Load() {
+		return c.errClosed()
+	}
+	if !k.busy.CompareAndSwap(false, true) {
+		return fmt.Errorf("%w: another goroutine is in a collective operation of this communicator; use one communicator for each (Dup)", ErrPending)
+	}
+	err := k.works()
+	if err == nil && ctx != nil && ctx.Err() != nil {
+		err = k.fail(ended(ctx, "collective", context.Cause(ctx)))
+	}
+	if err != nil {
+		k.busy.Store(false)
+	}
+	return err
+}
+
+// leave ends a collective with its error. An error means that members don't
+// agree any more on what has happened, so that further ones are refused.
+func (k *collective) leave(ctx context.Context, op string, err error) error {
+	if err != nil && !errors.Is(err, ErrNoComm) {
+		err = k.fail(ended(ctx, op, err))
+	}
+	k.busy.Store(false)
+	return err
+}
+
+// works returns ErrBroken if an earlier collective has failed.
+func (k *collective) works() error {
+	if earlier := k.broken.Load(); earlier != nil {
+		return fmt.Errorf("%w: an earlier one failed: %w", ErrBroken, *earlier)
+	}
+	return nil
+}
+
+func (k *collective) fail(err error) error {
+	k.broken.CompareAndSwap(nil, &err)
+	return err
+}

@@ -1,0 +1,160 @@
+package mpi
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// CreateGroup makes a communicator for a part of the members, and is collective
+// over that part alone (MPI_Comm_create_group): the others know nothing of it. A
+// caller that is not in g gets ErrNoComm at once. Creations that overlap in time
+// pass different tags, or use different communicators; the same tag may be used
+// again at once. Further errors: ErrGroup for a group that has others than c's
+// members, ErrTag.
+//
+// The first member of g draws an id and sends it to each of the others, who wait
+// for nobody else: one that fails keeps none of them from the communicator.
+func (c *Comm) CreateGroup(ctx context.Context, g *Group, tag int) (*Comm, error) {
+	ranks, err := c.ranksOf(g)
+	if err != nil {
+		return nil, err
+	}
+	if tag < 0 || tag > c.tagMax {
+		return nil, c.errTag(tag)
+	}
+	if g.Rank() == Undefined {
+		return nil, fmt.Errorf("%w: the caller is not in the group", ErrNoComm)
+	}
+	k := &c.collective
+	if err := k.works(); err != nil {
+		return nil, err
+	}
+	d, err := c.createGroup(ctx, g, ranks, tag)
+	if err != nil {
+		// The others' message may come yet, and the next creation must not take it.
+		return nil, k.fail(fmt.Errorf("create group: %w", ended(ctx, "wait", err)))
+	}
+	return d, nil
+}
+
+func (c *Comm) createGroup(ctx context.Context, g *Group, ranks []int, tag int) (*Comm, error) {
+	var id cid.Extended
+	var err error
+	if g.Rank() == 0 {
+		id, err = c.announce(ctx, g, ranks[1:], tag)
+	} else {
+		id, err = c.hear(ctx, g, ranks[0], tag)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := c.session.addComm(); err != nil {
+		return nil, err
+	}
+	spec := pml.CommSpec{ID: id, Rank: g.Rank()}
+	for _, r := range ranks {
+		spec.Group = append(spec.Group, c.spec.Group[r])
+	}
+	if spec.Local, err = c.module.CIDs().Reserve(); err != nil {
+		c.session.doneComm()
+		return nil, err
+	}
+	return c.child(newGroup(c.session, g.members), spec)
+}
+
+// An announcement is the new id, all zero if there is none, and a hash of the
+// group: two creations that have mixed up their tags are an error, and not two
+// communicators that can't talk.
+const announceSize = 16 + 8
+
+func announcement(id cid.Extended, g *Group) []byte {
+	b := id.Bytes()
+	return binary.BigEndian.AppendUint64(b[:], hashGroup(g))
+}
+
+func hashGroup(g *Group) uint64 {
+	h := fnv.New64a()
+	for _, p := range g.members {
+		fmt.Fprintf(h, "%q %d ", p.Namespace, p.Rank)
+	}
+	return h.Sum64()
+}
+
+// announce draws an id and sends it to these ranks. If there is none it sends
+// that, so that they don't wait.
+func (c *Comm) announce(ctx context.Context, g *Group, ranks []int, tag int) (cid.Extended, error) {
+	id, err := c.session.engine.draw(ctx)
+	msg := announcement(id, g)
+	for _, r := range ranks {
+		// Nobody waits for these sends: whether a member has heard does not depend on
+		// this member's context. msg stays as it is.
+		q, sendErr := c.pml.Isend(pml.Buffer{Bytes: msg}, r, tag, pml.Control, pml.Standard)
+		if sendErr == nil {
+			sendErr = q.Free(q.Generation())
+		}
+		if sendErr != nil && err == nil {
+			err = sendErr
+			msg = announcement(cid.Extended{}, g)
+		}
+	}
+	return id, err
+}
+
+// hear receives the id from the group's first member.
+func (c *Comm) hear(ctx context.Context, g *Group, from, tag int) (cid.Extended, error) {
+	b := make([]byte, announceSize)
+	st, err := c.pml.Recv(ctx, pml.Buffer{Bytes: b}, from, tag, pml.Control)
+	if err != nil {
+		return cid.Extended{}, err
+	}
+	first := g.members[0]
+	if st.Bytes != announceSize {
+		return cid.Extended{}, badMember(first, fmt.Errorf("create group: %d bytes where %d were expected", st.Bytes, announceSize))
+	}
+	if binary.BigEndian.Uint64(b[16:]) != hashGroup(g) {
+		return cid.Extended{}, fmt.Errorf("%w: %s creates another group with tag %d; use another tag", ErrGroup, first, tag)
+	}
+	id := cid.FromBytes([16]byte(b[:16]))
+	if id.Base == 0 {
+		return cid.Extended{}, fmt.Errorf("%w: %s could draw no id, and says why", ErrBroken, first)
+	}
+	return id, nil
+}
+
+// bases draws ids that a single process may give to communicators: children of
+// bases that it asks the bootstrap for, one for many.
+type bases struct {
+	turn  chan struct{} // held by who uses drawn
+	drawn cid.Deriver
+}
+
+func (b *bases) init() { b.turn = make(chan struct{}, 1) }
+
+// draw returns an id that no communicator of the job has, nor will get by
+// another way.
+func (e *engine) draw(ctx context.Context) (cid.Extended, error) {
+	ctx = background(ctx)
+	select {
+	case e.bases.turn <- struct{}{}:
+	case <-ctx.Done():
+		return cid.Extended{}, context.Cause(ctx)
+	}
+	defer func() { <-e.bases.turn }()
+	if e.bases.drawn.Left() == 0 {
+		made, err := e.construct(ctx, []Proc{e.identity.Proc}, "\x00base", nil)
+		if err != nil {
+			return cid.Extended{}, err
+		}
+		e.bases.drawn.Rebase(made.ContextID)
+	}
+	ids, err := e.bases.drawn.Next(1)
+	if err != nil {
+		return cid.Extended{}, err
+	}
+	return ids[0], nil
+}

@@ -1,0 +1,228 @@
+package mpi
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"math/bits"
+	"slices"
+
+	"github.com/ferrympi/ferry/pml"
+)
+
+// Layout says which bytes of a buffer make up a message (what MPI calls a
+// derived datatype, MPI-4.1 section 5.1). It is an immutable value. The zero
+// Layout is the empty message. A layout that can't be, such as one of negative
+// sizes, is an error of the operation that uses it.
+type Layout struct {
+	shape    shape // nil: nothing
+	overlaps bool  // some byte is in two blocks
+	err      error
+}
+
+// shape is a pml.Layout that can say where it is a single piece.
+type shape interface {
+	pml.Layout
+	// contiguous returns the bytes [from, to), if the message is just these.
+	contiguous() (from, to int64, ok bool)
+}
+
+// Block is a piece of a buffer: Bytes bytes from Offset on.
+type Block struct{ Offset, Bytes int }
+
+// Vector is count blocks of blockBytes bytes each, stride bytes from the
+// beginning of one to that of the next (MPI_Type_create_hvector): a column of a
+// matrix, or a face of a cube.
+func Vector(count, blockBytes, strideBytes int) Layout {
+	if count < 0 || blockBytes < 0 || strideBytes < 0 {
+		return Layout{err: fmt.Errorf("%w: a layout of %d blocks of %d bytes, %d apart", ErrUnsupported, count, blockBytes, strideBytes)}
+	}
+	if count == 0 || blockBytes == 0 {
+		return Layout{}
+	}
+	v := &vector{count: int64(count), block: int64(blockBytes), stride: int64(strideBytes)}
+	high, apart := bits.Mul64(uint64(count-1), uint64(strideBytes))
+	wide, total := bits.Mul64(uint64(count), uint64(blockBytes))
+	if high != 0 || apart > math.MaxInt64-uint64(blockBytes) || wide != 0 || total > math.MaxInt64 {
+		return Layout{err: fmt.Errorf("%w: a layout of %d blocks of %d bytes, %d apart, is longer than any memory", ErrUnsupported, count, blockBytes, strideBytes)}
+	}
+	return Layout{shape: v, overlaps: count > 1 && strideBytes < blockBytes}
+}
+
+// Indexed is the blocks in the order in which they are given
+// (MPI_Type_create_hindexed). They need not be in the order of the buffer.
+func Indexed(blocks ...Block) Layout {
+	x := &indexed{}
+	for _, b := range blocks {
+		if b.Offset < 0 || b.Bytes < 0 || b.Offset > math.MaxInt64-b.Bytes || x.size > math.MaxInt64-int64(b.Bytes) {
+			return Layout{err: fmt.Errorf("%w: a layout with a block of %d bytes at %d", ErrUnsupported, b.Bytes, b.Offset)}
+		}
+		if b.Bytes == 0 {
+			continue
+		}
+		x.blocks = append(x.blocks, b)
+		x.starts = append(x.starts, x.size)
+		x.size += int64(b.Bytes)
+		x.extent = max(x.extent, int64(b.Offset+b.Bytes))
+	}
+	if len(x.blocks) == 0 {
+		return Layout{}
+	}
+	sorted := slices.SortedFunc(slices.Values(x.blocks), func(a, b Block) int { return cmp.Compare(a.Offset, b.Offset) })
+	overlaps := false
+	for i := 1; i < len(sorted); i++ {
+		overlaps = overlaps || sorted[i-1].Offset+sorted[i-1].Bytes > sorted[i].Offset
+	}
+	return Layout{shape: x, overlaps: overlaps}
+}
+
+// Size returns the number of bytes of the message.
+func (l Layout) Size() int {
+	if l.shape == nil {
+		return 0
+	}
+	return int(l.shape.Size())
+}
+
+// Extent returns the number of bytes that a buffer must have.
+func (l Layout) Extent() int {
+	if l.shape == nil {
+		return 0
+	}
+	return int(l.shape.Extent())
+}
+
+// buffer puts a layout and its memory together.
+func (l Layout) buffer(buf []byte, receive bool) (pml.Buffer, error) {
+	switch {
+	case l.err != nil:
+		return pml.Buffer{}, l.err
+	case l.shape == nil:
+		return pml.Buffer{}, nil
+	case l.shape.Extent() > int64(len(buf)):
+		return pml.Buffer{}, fmt.Errorf("%w: the layout ends at byte %d, and the buffer at %d", ErrTruncate, l.shape.Extent(), len(buf))
+	case receive && l.overlaps:
+		return pml.Buffer{}, fmt.Errorf("%w: blocks of a layout overlap, so that it can't receive", ErrUnsupported)
+	}
+	if from, to, ok := l.shape.contiguous(); ok {
+		return pml.Buffer{Bytes: buf[from:to]}, nil
+	}
+	return pml.Buffer{Bytes: buf, Layout: l.shape}, nil
+}
+
+// SendLayout is Send of the bytes that l picks out of buf, which is at least
+// l.Extent() long, else ErrTruncate. The receiver may use any layout of the same
+// size, or none.
+func (c *Comm) SendLayout(ctx context.Context, buf []byte, l Layout, dst, tag int) error {
+	b, err := l.buffer(buf, false)
+	if err != nil {
+		return err
+	}
+	if null, err := c.sendArgs(dst, tag); null || err != nil {
+		return err
+	}
+	return ended(ctx, "send", c.pml.Send(ctx, b, dst, tag, pml.PointToPoint, pml.Standard))
+}
+
+// RecvLayout is Recv into the places in buf that l names; the bytes between them
+// stay as they are. ErrUnsupported if blocks of l overlap.
+func (c *Comm) RecvLayout(ctx context.Context, buf []byte, l Layout, src, tag int) (Status, error) {
+	b, err := l.buffer(buf, true)
+	if err != nil {
+		return noMessage(), err
+	}
+	if null, err := c.recvArgs(src, tag); err != nil {
+		return noMessage(), err
+	} else if null {
+		return nullStatus(), nil
+	}
+	st, err := c.pml.Recv(ctx, b, src, tag, pml.PointToPoint)
+	return Status(st), ended(ctx, "receive", err)
+}
+
+// IsendLayout starts a SendLayout. buf is the library's until the request is
+// complete.
+func (c *Comm) IsendLayout(buf []byte, l Layout, dst, tag int) (Request, error) {
+	b, err := l.buffer(buf, false)
+	if err != nil {
+		return Request{}, err
+	}
+	return c.isend(b, dst, tag, pml.Standard)
+}
+
+// IrecvLayout starts a RecvLayout. buf is the library's until the request is
+// complete.
+func (c *Comm) IrecvLayout(buf []byte, l Layout, src, tag int) (Request, error) {
+	b, err := l.buffer(buf, true)
+	if err != nil {
+		return Request{}, err
+	}
+	return c.irecv(b, src, tag)
+}
+
+// vector implements pml.Layout for Vector. It has at least one block.
+type vector struct{ count, block, stride int64 }
+
+func (v *vector) Size() int64   { return v.count * v.block }
+func (v *vector) Extent() int64 { return (v.count-1)*v.stride + v.block }
+
+func (v *vector) contiguous() (from, to int64, ok bool) {
+	return 0, v.Extent(), v.count == 1 || v.stride == v.block
+}
+
+func (v *vector) Pack(dst, buf []byte, offset int64) {
+	i, in := offset/v.block, offset%v.block
+	for len(dst) > 0 {
+		at := i * v.stride
+		dst = dst[copy(dst, buf[at+in:at+v.block]):]
+		i, in = i+1, 0
+	}
+}
+
+func (v *vector) Unpack(buf, src []byte, offset int64) {
+	i, in := offset/v.block, offset%v.block
+	for len(src) > 0 {
+		at := i * v.stride
+		src = src[copy(buf[at+in:at+v.block], src):]
+		i, in = i+1, 0
+	}
+}
+
+// indexed implements pml.Layout for Indexed. It has at least one block, and none
+// that is empty.
+type indexed struct {
+	blocks       []Block
+	starts       []int64 // where each block begins in the message
+	size, extent int64
+}
+
+func (x *indexed) Size() int64   { return x.size }
+func (x *indexed) Extent() int64 { return x.extent }
+
+func (x *indexed) contiguous() (from, to int64, ok bool) {
+	return int64(x.blocks[0].Offset), x.extent, len(x.blocks) == 1
+}
+
+// at finds the block that holds the message's byte at offset.
+func (x *indexed) at(offset int64) (i int, in int) {
+	i, found := slices.BinarySearch(x.starts, offset)
+	if !found {
+		i--
+	}
+	return i, int(offset - x.starts[i])
+}
+
+func (x *indexed) Pack(dst, buf []byte, offset int64) {
+	for i, in := x.at(offset); len(dst) > 0; i, in = i+1, 0 {
+		b := x.blocks[i]
+		dst = dst[copy(dst, buf[b.Offset+in:b.Offset+b.Bytes]):]
+	}
+}
+
+func (x *indexed) Unpack(buf, src []byte, offset int64) {
+	for i, in := x.at(offset); len(src) > 0; i, in = i+1, 0 {
+		b := x.blocks[i]
+		src = src[copy(buf[b.Offset+in:b.Offset+b.Bytes], src):]
+	}
+}

@@ -1,0 +1,173 @@
+package mpi
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/mem"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// Memory is memory that other processes of the node read directly: a large
+// message from it is copied once, straight into the receiver's buffer. See View.
+type Memory struct {
+	session *Session
+	bytes   []byte
+	from    pml.Allocator // nil: ordinary memory
+
+	mu     sync.Mutex
+	closed bool
+}
+
+// AllocMem returns zeroed memory (MPI_Alloc_mem). Where no transport has memory
+// of its own kind it is ordinary memory. It stays until Close, and the session
+// can't be closed before. ErrUnsupported for a size that is negative or beyond
+// what a process can address; an error that says what is missing if there is no
+// room.
+func AllocMem(s *Session, bytes int) (*Memory, error) {
+	const most = 1 << 46 // half of a 47-bit address space
+	if bytes < 0 || bytes > most {
+		return nil, fmt.Errorf("%w: memory of %d bytes", ErrUnsupported, bytes)
+	}
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil, closedSession()
+	}
+	s.memories++
+	s.mu.Unlock()
+	m, err := s.engine.allocate(bytes)
+	if err != nil {
+		s.doneMemory()
+		return nil, fmt.Errorf("memory of %d bytes: %w", bytes, err)
+	}
+	m.session = s
+	return m, nil
+}
+
+func (s *Session) doneMemory() {
+	s.mu.Lock()
+	s.memories--
+	s.mu.Unlock()
+}
+
+// memoryAlign suits every element type, and keeps pieces apart in the cache.
+const memoryAlign = 64
+
+func (e *engine) allocate(bytes int) (*Memory, error) {
+	if bytes == 0 {
+		return &Memory{}, nil
+	}
+	for _, m := range e.modules {
+		from, ok := framework.As[pml.Allocator](m.Module)
+		if !ok {
+			continue
+		}
+		b, err := from.Allocate(bytes)
+		if errors.Is(err, ErrUnsupported) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		e.registered.add(b)
+		return &Memory{bytes: b, from: from}, nil
+	}
+	// Go aligns what is that large.
+	return &Memory{bytes: make([]byte, (bytes+memoryAlign-1)&^(memoryAlign-1))[:bytes:bytes]}, nil
+}
+
+// View returns the memory as elements of type T, as many as fit; nil once it is
+// closed, and for a type that holds pointers. Views share the memory. They must
+// not be touched after Close: with memory of a transport that is a crash.
+func View[T any](m *Memory) []T {
+	if !mem.PointerFree[T]() {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return nil
+	}
+	return mem.Of[T](m.bytes)
+}
+
+// Close gives the memory back (MPI_Free_mem). ErrPending, and nothing happens,
+// while an operation uses it; a second Close is ErrClosed.
+func (m *Memory) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return fmt.Errorf("%w: the memory is closed", ErrClosed)
+	}
+	if m.from != nil {
+		if err := m.from.Free(m.bytes); err != nil {
+			return err
+		}
+		m.session.engine.registered.remove(m.bytes)
+	}
+	m.closed = true
+	m.bytes = nil
+	m.session.doneMemory()
+	return nil
+}
+
+// registered knows what memory is a transport's. It is read with every large
+// send, and seldom changed.
+type registered struct {
+	mu   sync.Mutex
+	list atomic.Pointer[[][]byte]
+}
+
+func (r *registered) add(b []byte) {
+	r.change(func(list [][]byte) [][]byte { return append(list, b) })
+}
+
+func (r *registered) remove(b []byte) {
+	r.change(func(list [][]byte) [][]byte {
+		return slices.DeleteFunc(list, func(x []byte) bool { return &x[0] == &b[0] })
+	})
+}
+
+func (r *registered) change(f func([][]byte) [][]byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var list [][]byte
+	if old := r.list.Load(); old != nil {
+		list = slices.Clone(*old)
+	}
+	if list = f(list); len(list) == 0 {
+		r.list.Store(nil)
+		return
+	}
+	r.list.Store(&list)
+}
+
+// registeredMin is the size from which it is worth a look where memory lies: what
+// is smaller is copied into cells anyway.
+const registeredMin = 2 << 10
+
+// kindOf says where the memory of a send lies. Cost for a small one: a compare.
+func (c *Comm) kindOf(buf []byte) pml.MemoryKind {
+	if len(buf) < registeredMin {
+		return pml.Heap
+	}
+	return c.session.engine.registered.kindOf(buf)
+}
+
+func (r *registered) kindOf(buf []byte) pml.MemoryKind {
+	list := r.list.Load()
+	if list == nil {
+		return pml.Heap
+	}
+	for _, b := range *list {
+		if mem.Within(b, buf) {
+			return pml.Registered
+		}
+	}
+	return pml.Heap
+}

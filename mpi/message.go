@@ -1,0 +1,101 @@
+package mpi
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/ferrympi/ferry/internal/mem"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// Message is a message that a matched probe has taken out of matching: no other
+// receive gets it (MPI-4.1 section 3.8.2). It is received once, by Recv or Irecv,
+// also after its communicator was closed, which waits for it. Use it by the
+// pointer.
+type Message struct {
+	comm    *Comm
+	claimed pml.Claimed // nil for ProcNull
+	used    atomic.Bool // of ProcNull
+}
+
+// Mprobe blocks until a message that matches is here, and takes it out of
+// matching (MPI_Mprobe). Errors are those of Recv.
+func (c *Comm) Mprobe(ctx context.Context, src, tag int) (*Message, Status, error) {
+	if null, err := c.recvArgs(src, tag); err != nil {
+		return nil, noMessage(), err
+	} else if null {
+		return &Message{comm: c}, nullStatus(), nil
+	}
+	m, st, err := c.pml.Mprobe(ctx, src, tag, pml.PointToPoint)
+	if err != nil {
+		return nil, Status(st), ended(ctx, "mprobe", err)
+	}
+	return &Message{comm: c, claimed: m}, Status(st), nil
+}
+
+// Improbe is Mprobe without waiting (MPI_Improbe): the result is nil and false if
+// no message that matches is here.
+func (c *Comm) Improbe(src, tag int) (*Message, Status, bool, error) {
+	if null, err := c.recvArgs(src, tag); err != nil {
+		return nil, noMessage(), false, err
+	} else if null {
+		return &Message{comm: c}, nullStatus(), true, nil
+	}
+	m, st, ok, err := c.pml.Improbe(src, tag, pml.PointToPoint)
+	if !ok || err != nil {
+		return nil, Status(st), false, err
+	}
+	return &Message{comm: c, claimed: m}, Status(st), true, nil
+}
+
+// Recv receives the message into buf (MPI_Mrecv). It has matched already, so that
+// ctx can't end the receive: it completes, or fails with its sender. ErrTruncate
+// as with (*Comm).Recv; ErrClosed if the message was received before.
+func (m *Message) Recv(ctx context.Context, buf []byte) (Status, error) {
+	if m == nil || m.comm == nil {
+		return noMessage(), errInactive()
+	}
+	if m.claimed == nil {
+		if m.used.Swap(true) {
+			return noMessage(), errInactive()
+		}
+		return nullStatus(), nil
+	}
+	st, err := m.claimed.Recv(ctx, pml.Buffer{Bytes: buf})
+	return Status(st), ended(ctx, "mrecv", err)
+}
+
+// Irecv starts to receive the message into buf (MPI_Imrecv). buf is the library's
+// until the request is complete. ErrClosed if the message was received before.
+func (m *Message) Irecv(buf []byte) (Request, error) {
+	if m == nil || m.comm == nil {
+		return Request{}, errInactive()
+	}
+	if m.claimed == nil {
+		if m.used.Swap(true) {
+			return Request{}, errInactive()
+		}
+		return m.comm.session.engine.nulls.request(), nil
+	}
+	r, err := m.claimed.Irecv(pml.Buffer{Bytes: buf})
+	if err != nil {
+		return Request{}, err
+	}
+	return Request{r, r.Generation()}, nil
+}
+
+// Mrecv is (*Message).Recv of elements.
+func Mrecv[T any](ctx context.Context, m *Message, buf []T) (Status, error) {
+	if !mem.PointerFree[T]() {
+		return noMessage(), errType[T]()
+	}
+	return m.Recv(ctx, mem.Bytes(buf))
+}
+
+// Imrecv is (*Message).Irecv of elements.
+func Imrecv[T any](m *Message, buf []T) (Request, error) {
+	if !mem.PointerFree[T]() {
+		return Request{}, errType[T]()
+	}
+	return m.Irecv(mem.Bytes(buf))
+}
