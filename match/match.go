@@ -98,6 +98,12 @@ func (l *recvList[R]) first(tag int) *Recv[R] {
 
 type messageList[M any] struct{ head, tail *Message[M] }
 
+// Idle reports whether nothing waits that a receive from p, or a message of p,
+// could match or would have to wait behind.
+func (q *Queues[R, M]) Idle(p *Peer[R, M]) bool {
+	return p.posted.head == nil && q.wild.head == nil && p.unexpected.head == nil
+}
+
 // Arrive finds the receive for a message from p with the given tag, and takes
 // it out of its queue: of all posted receives that match, the one posted first.
 // nil: none waits; the PML then keeps the message and calls Keep.

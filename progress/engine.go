@@ -252,6 +252,32 @@ func (e *Engine) Wait(ctx context.Context, c *Completion, first Source) error {
 	return err
 }
 
+// Spin polls one source until *done, for a short time and without giving up the
+// lock: what the caller set up before is not seen by anybody else. It reports
+// *done. It returns at once if somebody polls already, and soon if somebody wants
+// the lock.
+func (e *Engine) Spin(source Source, done *bool) bool {
+	if e.polling {
+		return false
+	}
+	e.polls++
+	for range spins {
+		source.Poll()
+		if *done {
+			return true
+		}
+		if e.waiters.Load() != 0 {
+			return false
+		}
+		cpu.Pause()
+	}
+	return false
+}
+
+// spins is how often Spin polls: about two microseconds, in which nothing else is
+// looked at.
+const spins = 64
+
 // WaitAny is Wait for the first of several completions; nil ones are left out.
 func (e *Engine) WaitAny(ctx context.Context, cs []*Completion) error {
 	for _, c := range cs {

@@ -20,6 +20,7 @@ type comm struct {
 	pending int                    // requests that are not complete, and claimed messages
 	closing bool
 	waiting int // while resting: peers that may still send here
+	aborted [pml.Planes]error
 }
 
 // peer is one rank of one communicator.
@@ -27,11 +28,15 @@ type peer struct {
 	proc     *proc
 	rank     int
 	exchange cid.Exchange
-	sendSeq  uint32 // of the next message to it
-	recvSeq  uint32 // of the next message from it
-	closed   bool   // it has closed the communicator: nothing more comes
-	told     bool   // it has been told that this process has
-	match    [pml.Planes]match.Peer[request, message]
+	// word is the first word of a compact eager header to it, without the plane:
+	// type and the peer's index; 0 while that is not known. See putHeader.
+	word    uint64
+	spot    spot
+	sendSeq uint64 // of the next message to it, modulo 1<<32
+	recvSeq uint32 // of the next message from it
+	closed  bool   // it has closed the communicator: nothing more comes
+	told    bool   // it has been told that this process has
+	match   [pml.Planes]match.Peer[request, message]
 }
 
 // AddComm implements pml.Module.
@@ -78,8 +83,17 @@ func (c *comm) peer(rank int) *peer {
 	case c.spec.Indices != nil:
 		p.exchange.Preset(c.spec.Indices[rank])
 	}
+	p.learnt()
 	c.peers[rank] = p
 	return p
+}
+
+// learnt follows every event of the exchange that may have taught the peer's
+// index.
+func (p *peer) learnt() {
+	if p.exchange.Known() {
+		p.word = frameMatch | uint64(p.exchange.Remote())<<32
+	}
 }
 
 // rankOf returns the rank of a process, or -1.

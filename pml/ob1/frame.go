@@ -16,45 +16,49 @@ var frameNames = [...]string{"", "match", "offer", "accept", "data", "cid", "wit
 // Frame implements btl.Inbound: one frame from this process. Lock held. What it
 // says is a stranger's word: an error ends the path.
 //
-// The path of a small message is here and in eager: about 60 instructions of
-// comparisons and loads, and the copy of the payload.
+// This is the path of a small message: three loads of the header, each byte read
+// once because a peer may change it any time, a few comparisons, the match, and
+// the copy of the payload.
 func (p *proc) Frame(f []byte) error {
-	if len(f) >= matchSize {
-		// Each byte is read once: a peer may change it any time.
-		word := le.Uint64(f)
-		if typ, flags := byte(word), byte(word>>8); typ == frameMatch && flags < byte(pml.Planes) {
-			ctx := cid.Local(word >> 32)
-			if index := int(ctx.Index()); index < len(p.m.comms) {
-				if c := p.m.comms[index]; c != nil && c.spec.Local == ctx {
-					return c.eager(p, pml.Plane(flags), le.Uint64(f[8:]), le.Uint32(f[16:]), f[matchSize:])
-				}
-			}
-		}
+	if len(f) < matchSize {
+		return p.otherFrame(f)
 	}
-	return p.otherFrame(f)
-}
-
-// eager matches an eager message of process p with a receive. Lock held.
-func (c *comm) eager(p *proc, plane pml.Plane, tagAndSource uint64, seq uint32, payload []byte) error {
-	tag, source := int32(tagAndSource), uint32(tagAndSource>>32)
-	q, err := c.from(p, source)
-	if err != nil {
-		return err
+	m := p.m
+	word, tagAndSource, seq := le.Uint64(f), le.Uint64(f[8:]), le.Uint32(f[16:])
+	plane, ctx := pml.Plane(word>>8), cid.Local(word>>32)
+	index := uint64(ctx.Index())
+	if byte(word) != frameMatch || plane >= pml.Plane(pml.Planes) || index >= uint64(len(m.comms)) {
+		return p.otherFrame(f)
 	}
+	c := m.comms[index]
+	if c == nil || c.spec.Local != ctx {
+		return p.otherFrame(f)
+	}
+	source := tagAndSource >> 32
+	if source >= uint64(len(c.peers)) || c.peers[source] == nil || c.peers[source].proc != p {
+		return p.otherFrame(f)
+	}
+	q := c.peers[source]
 	if seq != q.recvSeq {
 		return c.outOfOrder(q, seq)
 	}
 	q.recvSeq++
+	payload, tag := f[matchSize:], int(int32(tagAndSource))
 	p.stats.Received++
 	p.stats.RecvBytes += uint64(len(payload))
-	node := c.queues[plane].Arrive(&q.match[plane], int(tag))
+	if q.spot.takes(plane, tag) {
+		q.spot.take(payload, tag)
+		p.owe(int64(len(payload)))
+		return nil
+	}
+	node := c.queues[plane].Arrive(&q.match[plane], tag)
 	if node == nil {
-		c.keep(q, plane, &inMessage{header: header{tag: tag}, payload: payload, length: int64(len(payload))})
+		c.keep(q, plane, &inMessage{header: header{tag: int32(tag)}, payload: payload, length: int64(len(payload))})
 		return nil
 	}
 	r := node.Owner
 	r.p = q
-	r.deliver(payload, int(tag))
+	r.deliver(payload, tag)
 	p.owe(int64(len(payload)))
 	return nil
 }
@@ -63,7 +67,8 @@ func (c *comm) outOfOrder(q *peer, seq uint32) error {
 	return fmt.Errorf("message %d of rank %d on communicator %v came instead of %d", seq, q.rank, c.spec.ID, q.recvSeq)
 }
 
-// otherFrame takes every frame but an eager message of a known communicator.
+// otherFrame takes every frame but an eager message of a known communicator from
+// a peer that has been heard of there.
 func (p *proc) otherFrame(f []byte) error {
 	m := p.m
 	if len(f) == 0 {
@@ -82,7 +87,7 @@ func (p *proc) otherFrame(f []byte) error {
 			return errShort(f)
 		}
 		r := m.lookup(le.Uint64(f[8:]))
-		if r == nil || r.p == nil || r.p.proc != p {
+		if r == nil || r.state != copying || r.p.proc != p {
 			return errors.New("payload for no receive")
 		}
 		return r.data(f[dataSize:], int64(le.Uint64(f[16:])))
@@ -92,7 +97,7 @@ func (p *proc) otherFrame(f []byte) error {
 			return errShort(f)
 		}
 		r, limit := m.lookup(le.Uint64(f[8:])), int64(le.Uint64(f[24:]))
-		if r == nil || !r.send || r.p.proc != p || r.state != offered && r.state != withdrawn {
+		if r == nil || r.state != offered && r.state != withdrawn || r.p.proc != p {
 			return errors.New("answer to no offer")
 		}
 		if limit < 0 || limit > r.buf.Len() {
@@ -118,6 +123,7 @@ func (p *proc) otherFrame(f []byte) error {
 		if q.exchange.RecvReply(cid.Local(le.Uint32(f[8:])))&cid.Conflict != 0 {
 			return fmt.Errorf("two indices for communicator %v", id)
 		}
+		q.learnt()
 		return nil
 
 	case frameClosed:
@@ -147,7 +153,7 @@ func (p *proc) otherFrame(f []byte) error {
 			return nil
 		}
 		r := m.lookup(handle)
-		if r == nil || !r.send || r.p.proc != p || r.state != withdrawn {
+		if r == nil || r.state != withdrawn || r.p.proc != p {
 			return errors.New("withdrawal of no offer")
 		}
 		r.canceled()
@@ -174,11 +180,6 @@ func (p *proc) message(in *inMessage, f []byte) error {
 
 // from returns the peer that claims to be rank, which must be process p.
 func (c *comm) from(p *proc, rank uint32) (*peer, error) {
-	if int64(rank) < int64(len(c.peers)) {
-		if q := c.peers[rank]; q != nil && q.proc == p {
-			return q, nil
-		}
-	}
 	if int64(rank) >= int64(len(c.peers)) {
 		return nil, fmt.Errorf("rank %d of %d in communicator %v", rank, len(c.peers), c.spec.ID)
 	}
@@ -243,6 +244,7 @@ func (p *proc) extended(in *inMessage, f []byte) error {
 	if act&cid.Conflict != 0 {
 		return fmt.Errorf("two indices for communicator %v", in.id)
 	}
+	q.learnt()
 	if act&cid.Reply != 0 {
 		p.control(cidFrame(frameCID, in.id, c.spec.Rank, c.spec.Local))
 	}

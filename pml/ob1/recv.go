@@ -27,7 +27,14 @@ type message struct {
 func (c *comm) Recv(ctx context.Context, buf pml.Buffer, src, tag int, plane pml.Plane) (pml.Status, error) {
 	m := c.m
 	m.engine.Lock()
-	r := c.postRecv(buf, src, tag, plane)
+	if src >= 0 && buf.Layout == nil {
+		if p := c.peers[src]; p != nil && c.receiveNow(p, buf.Bytes, tag, plane) {
+			st, err := p.spot.status(p.rank)
+			m.engine.Unlock()
+			return st, err
+		}
+	}
+	r := c.postRecv(&buf, src, tag, plane)
 	var err error
 	if !r.Done() {
 		err = m.engine.Wait(ctx, &r.Completion, r.First())
@@ -51,17 +58,17 @@ func (c *comm) Recv(ctx context.Context, buf pml.Buffer, src, tag int, plane pml
 // Irecv implements pml.Comm.
 func (c *comm) Irecv(buf pml.Buffer, src, tag int, plane pml.Plane) (*pml.Request, error) {
 	c.m.engine.Lock()
-	r := c.postRecv(buf, src, tag, plane)
+	r := c.postRecv(&buf, src, tag, plane)
 	c.m.engine.Unlock()
 	return &r.Request, nil
 }
 
 // postRecv makes a request of a receive and matches it with what is here. Lock
 // held.
-func (c *comm) postRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *request {
+func (c *comm) postRecv(buf *pml.Buffer, src, tag int, plane pml.Plane) *request {
 	m := c.m
 	r := m.newRequest(c)
-	r.send, r.state, r.plane, r.buf, r.tag = false, posted, plane, buf, tag
+	r.send, r.state, r.plane, r.buf, r.tag = false, posted, plane, *buf, tag
 	r.node.Source, r.node.Tag = src, tag
 	var mp *match.Peer[request, message]
 	if src != pml.AnySource {
@@ -80,9 +87,11 @@ func (c *comm) postRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *request 
 		r.take(msg)
 		return r
 	}
-	if err := c.cannotCome(r.p); err != nil {
-		c.queues[plane].Cancel(&r.node)
-		r.fail(err)
+	if m.failures != 0 {
+		if err := c.cannotCome(r.p, plane); err != nil {
+			c.queues[plane].Cancel(&r.node)
+			r.fail(err)
+		}
 	}
 	return r
 }
@@ -102,8 +111,11 @@ func (r *request) take(msg *message) {
 }
 
 // cannotCome returns why no message will come from p, or from anybody of whom
-// one might (nil).
-func (c *comm) cannotCome(p *peer) error {
+// one might (nil), on this plane.
+func (c *comm) cannotCome(p *peer, plane pml.Plane) error {
+	if err := c.aborted[plane]; err != nil {
+		return err
+	}
 	if p != nil {
 		if p.proc.err != nil {
 			return c.explain(p.proc.err, p.rank)
@@ -249,7 +261,7 @@ func (c *comm) find(src, tag int, plane pml.Plane) (*match.Message[message], err
 	if found := c.queues[plane].Find(mp, src, tag); found != nil {
 		return found, nil
 	}
-	return nil, c.cannotCome(p)
+	return nil, c.cannotCome(p, plane)
 }
 
 // keep stores a message that found no receive. Lock held.
@@ -261,6 +273,7 @@ func (c *comm) keep(p *peer, plane pml.Plane, in *inMessage) {
 	msg.node.Source, msg.node.Tag = p.rank, int(in.tag)
 	c.queues[plane].Keep(&p.match[plane], &msg.node)
 	p.proc.stats.Unexpected++
+	p.spot.stop = true // it has to look in the queue
 	if len(c.probes) > 0 {
 		c.wakeProbes()
 	}

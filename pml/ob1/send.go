@@ -16,11 +16,11 @@ import (
 func (c *comm) Send(ctx context.Context, buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) error {
 	m := c.m
 	m.engine.Lock()
-	if c.sendNow(buf, dst, tag, plane, mode) {
+	if c.sendNow(&buf, dst, tag, plane, mode) {
 		m.engine.Unlock()
 		return nil
 	}
-	r, err := c.startSend(buf, dst, tag, plane, mode)
+	r, err := c.startSend(&buf, dst, tag, plane, mode)
 	if err == nil {
 		err = r.finishWait(ctx)
 	}
@@ -29,28 +29,31 @@ func (c *comm) Send(ctx context.Context, buf pml.Buffer, dst, tag int, plane pml
 }
 
 // sendNow sends an eager message if nothing stands against it. Lock held.
-func (c *comm) sendNow(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) bool {
+func (c *comm) sendNow(buf *pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) bool {
 	p := c.peers[dst]
-	if p == nil || !p.proc.direct || mode == pml.Synchronous || buf.Layout != nil || !p.exchange.Known() {
+	if p == nil || p.word == 0 || mode == pml.Synchronous || buf.Layout != nil {
 		return false
 	}
+	proc := p.proc
 	n := matchSize + len(buf.Bytes)
 	cost := int64(len(buf.Bytes)) + messageCost
-	if n > p.proc.eager || cost > p.proc.credit {
+	if !proc.direct || n > proc.eager || cost > proc.credit {
 		return false
 	}
-	b := p.proc.endpoint.Reserve(n)
-	if b == nil {
+	b := proc.endpoint.Reserve(n)
+	if len(b) < matchSize {
 		return false
 	}
-	putHeader(b, frameMatch, header{
-		flags: byte(plane), ctx: p.exchange.Remote(), tag: int32(tag), source: uint32(c.spec.Rank), seq: p.sendSeq})
+	// putHeader, in three stores.
+	le.PutUint64(b, p.word|uint64(plane)<<8)
+	le.PutUint64(b[8:], uint64(uint32(tag))|uint64(c.spec.Rank)<<32)
+	le.PutUint64(b[16:], p.sendSeq&(1<<32-1))
 	copy(b[matchSize:], buf.Bytes)
-	p.proc.endpoint.Commit(n)
+	proc.endpoint.Commit(n)
 	p.sendSeq++
-	p.proc.credit -= cost
-	p.proc.stats.Sent++
-	p.proc.stats.SentBytes += uint64(len(buf.Bytes))
+	proc.credit -= cost
+	proc.stats.Sent++
+	proc.stats.SentBytes += uint64(len(buf.Bytes))
 	if c.m.hooks != nil {
 		c.m.hook(pml.Event{Kind: pml.EventSend, Peer: p.proc.id, Comm: c.spec.ID, Tag: tag, Bytes: int64(len(buf.Bytes)), Plane: plane})
 	}
@@ -62,7 +65,7 @@ func (c *comm) Isend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mod
 	m := c.m
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	if c.sendNow(buf, dst, tag, plane, mode) {
+	if c.sendNow(&buf, dst, tag, plane, mode) {
 		r := m.newRequest(c)
 		r.send = true
 		r.Status = pml.NoMessage()
@@ -70,7 +73,7 @@ func (c *comm) Isend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mod
 		r.finish()
 		return &r.Request, nil
 	}
-	r, err := c.startSend(buf, dst, tag, plane, mode)
+	r, err := c.startSend(&buf, dst, tag, plane, mode)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +82,10 @@ func (c *comm) Isend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mod
 
 // startSend makes a request of a send and brings it as far as it goes now. Lock
 // held.
-func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (*request, error) {
+func (c *comm) startSend(buf *pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (*request, error) {
+	if err := c.aborted[plane]; err != nil {
+		return nil, err
+	}
 	p := c.peer(dst)
 	if err := p.proc.connect(); err != nil {
 		return nil, c.explain(err, dst)
@@ -88,7 +94,7 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 	r := m.newRequest(c)
 	m.sends++
 	r.send, r.state, r.mode, r.plane = true, queued, mode, plane
-	r.p, r.buf, r.tag = p, buf, tag
+	r.p, r.buf, r.tag = p, *buf, tag
 	r.Status = pml.NoMessage()
 	p.proc.stats.Sent++
 	p.proc.stats.SentBytes += uint64(buf.Len())
@@ -127,7 +133,7 @@ func (r *request) first() bool {
 	if eager {
 		typ = frameMatch
 	}
-	putHeader(b, typ, header{flags: flags, ctx: p.exchange.Remote(), tag: int32(r.tag), source: uint32(c.spec.Rank), seq: p.sendSeq})
+	putHeader(b, typ, header{flags: flags, ctx: p.exchange.Remote(), tag: int32(r.tag), source: uint32(c.spec.Rank), seq: uint32(p.sendSeq)})
 	if !compact {
 		putExtended(b[matchSize:], c.spec.ID, c.spec.Local)
 	}
