@@ -72,3 +72,12 @@ func Within(outer, inner []byte) bool {
 	begin, from := uintptr(unsafe.Pointer(unsafe.SliceData(outer))), uintptr(unsafe.Pointer(unsafe.SliceData(inner)))
 	return from >= begin && from-begin <= uintptr(len(outer)) && uintptr(len(inner)) <= uintptr(len(outer))-(from-begin)
 }
+
+// Overlap reports whether a and b share a byte.
+func Overlap(a, b []byte) bool {
+	if len(a) == 0 || len(b) == 0 {
+		return false
+	}
+	x, y := uintptr(unsafe.Pointer(&a[0])), uintptr(unsafe.Pointer(&b[0]))
+	return x < y+uintptr(len(b)) && y < x+uintptr(len(a))
+}

@@ -214,7 +214,7 @@ func (c *comm) arrived(p *proc, in *inMessage) error {
 	r := node.Owner
 	r.p = q
 	if in.offer {
-		r.accept(in.length, in.handle, int(in.tag))
+		r.accept(in.length, in.handle, &in.remote, int(in.tag))
 	} else {
 		r.deliver(in.payload, int(in.tag))
 		p.owe(in.length)

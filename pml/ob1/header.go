@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/pml"
 )
@@ -26,6 +27,7 @@ const (
 const (
 	flagPlane    = 0x03 // pml.Plane
 	flagExtended = 0x04 // the extended id follows the header
+	flagRemote   = 0x08 // of an offer: where the message lies follows length and handle
 )
 
 // closedReply in byte 1 of a frameClosed: it answers one, and needs no answer.
@@ -35,12 +37,12 @@ const (
 	matchSize    = 24 // header of frameMatch and frameOffer
 	extendedSize = 24 // extended id and the sender's index, behind the header
 	offerSize    = 16 // length and handle, behind that
+	remoteSize   = 32 // a btl.Remote, behind that
 	acceptSize   = 32
 	dataSize     = 24
 	cidSize      = 32
 	withdrawSize = 16
 	creditSize   = 16
-	maxHeader    = matchSize + extendedSize + offerSize
 )
 
 var le = binary.LittleEndian
@@ -103,6 +105,7 @@ type inMessage struct {
 	offer   bool
 	length  int64  // of the whole message
 	handle  uint64 // the sender's, of an offer
+	remote  btl.Remote
 	payload []byte // of an eager message; the BTL's
 
 	withdrawn bool // see parkedFrame
@@ -116,7 +119,7 @@ func parseMessage(f []byte) (m inMessage, err error) {
 	}
 	m.offer = f[0] == frameOffer
 	m.header = getHeader(f)
-	if m.flags&^(flagPlane|flagExtended) != 0 || int(m.plane()) >= pml.Planes {
+	if m.flags&^(flagPlane|flagExtended|flagRemote) != 0 || int(m.plane()) >= pml.Planes || m.flags&flagRemote != 0 && !m.offer {
 		return m, fmt.Errorf("message with flags %#x", m.flags)
 	}
 	f = f[matchSize:]
@@ -135,6 +138,12 @@ func parseMessage(f []byte) (m inMessage, err error) {
 		return m, errShort(f)
 	}
 	m.length, m.handle = int64(le.Uint64(f)), le.Uint64(f[8:])
+	if m.flags&flagRemote != 0 {
+		if len(f) < offerSize+remoteSize {
+			return m, errShort(f)
+		}
+		copy(m.remote[:], f[offerSize:])
+	}
 	if m.length < 0 {
 		return m, errors.New("offer of a negative length")
 	}

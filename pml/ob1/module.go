@@ -32,7 +32,7 @@ type Module struct {
 	gone     *cid.Tombstones
 	procs    map[framework.ProcID]*proc
 	parked   parked
-	failures int // processes with an error
+	failures int // processes with an error, and aborted planes
 
 	requests     []*request // all there are, by slot
 	free         *request
@@ -40,6 +40,8 @@ type Module struct {
 	pool         pool
 	budget       int64 // bytes of unexpected messages per peer
 	sends        int   // that are not complete
+
+	reading []*request // receives that read the sender's memory
 
 	busy  []*proc // that have something to send
 	spare []*proc // busy's other backing array
@@ -89,6 +91,7 @@ func (m *Module) Learn(id framework.ProcID, card pml.Card) error {
 		m.failures--
 	}
 	p.err, p.btl, p.source, p.direct = nil, nil, nil, false
+	p.reader, p.readerKnown = nil, false
 	p.learn(card)
 	return nil
 }
@@ -116,8 +119,11 @@ func (m *Module) PeerFailed(id framework.ProcID, reason string) {
 
 // Poll implements progress.Source: it sends what waits for a path.
 func (m *Module) Poll() (n int) {
+	if len(m.reading) > 0 {
+		n = m.readSome()
+	}
 	if len(m.busy) == 0 {
-		return 0
+		return n
 	}
 	work := m.busy
 	m.busy, m.spare = m.spare[:0], work
@@ -259,6 +265,7 @@ func (m *Module) Close() error {
 	m.engine.Remove(m)
 	m.engine.Lock()
 	defer m.engine.Unlock()
+	m.abandon()
 	for _, p := range m.procs {
 		if p.endpoint != nil {
 			p.endpoint.Close()

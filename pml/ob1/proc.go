@@ -22,13 +22,15 @@ type proc struct {
 	users int // communicators that it is a member of
 
 	// direct: a message may be sent at once. There is a path, and nothing queues.
-	direct   bool
-	endpoint btl.Endpoint
-	btl      *pml.OpenBTL
-	eager    int // the largest eager frame
-	frame    int // the largest frame
-	source   progress.Source
-	err      error // it can't be reached any more, and why
+	direct      bool
+	endpoint    btl.Endpoint
+	btl         *pml.OpenBTL
+	eager       int // the largest eager frame
+	frame       int // the largest frame
+	source      progress.Source
+	reader      btl.RemoteReader // nil if the path has none
+	readerKnown bool
+	err         error // it can't be reached any more, and why
 
 	// Credit for messages that may be unexpected: what this process may still
 	// send, and what it has received and not yet given back.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/pml"
@@ -19,6 +20,7 @@ type message struct {
 	offer  bool
 	length int64
 	handle uint64 // the sender's, of an offer
+	remote btl.Remote
 	data   []byte
 	next   *message
 }
@@ -102,7 +104,7 @@ func (r *request) take(msg *message) {
 	r.p = msg.p
 	proc := msg.p.proc
 	if msg.offer {
-		r.accept(msg.length, msg.handle, msg.node.Tag)
+		r.accept(msg.length, msg.handle, &msg.remote, msg.node.Tag)
 	} else {
 		r.deliver(msg.data, msg.node.Tag)
 		proc.owe(msg.length)
@@ -159,7 +161,7 @@ func (r *request) unpack(payload []byte) {
 }
 
 // accept answers an offer that has matched. r.p is the sender. Lock held.
-func (r *request) accept(length int64, handle uint64, tag int) {
+func (r *request) accept(length int64, handle uint64, remote *btl.Remote, tag int) {
 	r.Status.Source, r.Status.Tag, r.Status.Bytes = r.p.rank, tag, int(length)
 	r.limit = min(length, r.buf.Len())
 	if r.limit < length {
@@ -167,6 +169,9 @@ func (r *request) accept(length int64, handle uint64, tag int) {
 	}
 	if r.m.hooks != nil {
 		r.m.hook(pml.Event{Kind: pml.EventMatch, Peer: r.p.proc.id, Comm: r.c.spec.ID, Tag: tag, Bytes: length, Plane: r.plane})
+	}
+	if r.readRemote(remote, handle) {
+		return
 	}
 	r.state = copying
 	proc := r.p.proc
@@ -268,7 +273,7 @@ func (c *comm) find(src, tag int, plane pml.Plane) (*match.Message[message], err
 func (c *comm) keep(p *peer, plane pml.Plane, in *inMessage) {
 	m := c.m
 	msg := m.newMessage(int(in.length), in.offer)
-	msg.p, msg.offer, msg.length, msg.handle = p, in.offer, in.length, in.handle
+	msg.p, msg.offer, msg.length, msg.handle, msg.remote = p, in.offer, in.length, in.handle, in.remote
 	copy(msg.data, in.payload)
 	msg.node.Source, msg.node.Tag = p.rank, int(in.tag)
 	c.queues[plane].Keep(&p.match[plane], &msg.node)

@@ -3,6 +3,7 @@ package ob1
 import (
 	"fmt"
 
+	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/pml"
@@ -19,10 +20,11 @@ const (
 	offered                // send: the offer is out, not accepted
 	withdrawn              // send: canceled, and the receiver has been asked to give the offer back
 	copying                // accepted: payload is on its way
+	reading                // receive: payload is read out of the sender's memory
 	complete               // done, the user has not taken it yet
 )
 
-var stateNames = [...]string{"idle", "posted", "queued", "offered", "withdrawing", "copying", "complete"}
+var stateNames = [...]string{"idle", "posted", "queued", "offered", "withdrawing", "copying", "reading", "complete"}
 
 // request is a send or a receive. Requests are made once and used again; their
 // memory is bounded by the most that were ever in progress at a time.
@@ -34,17 +36,18 @@ type request struct {
 	// Module.requests, and a count that changes with each use.
 	slot, turn uint32
 
-	state state
-	send  bool
-	mode  pml.Mode
-	plane pml.Plane
-	c     *comm
-	p     *peer // send: the receiver; receive: the sender, nil for any until matched
-	buf   pml.Buffer
-	tag   int
-	moved int64  // bytes of payload copied
-	limit int64  // bytes of payload that will be
-	far   uint64 // the peer's handle, once accepted
+	state  state
+	send   bool
+	mode   pml.Mode
+	plane  pml.Plane
+	c      *comm
+	p      *peer // send: the receiver; receive: the sender, nil for any until matched
+	buf    pml.Buffer
+	tag    int
+	moved  int64      // bytes of payload copied
+	limit  int64      // bytes of payload that will be
+	far    uint64     // the peer's handle, once accepted
+	remote btl.Remote // receive: where the message lies, while reading
 
 	next *request // in the peer's queue of sends, or the free list
 }
@@ -144,6 +147,10 @@ func (r *request) Cancel() {
 }
 
 func (r *request) canceled() {
+	if err := r.c.aborted[r.plane]; err != nil {
+		r.fail(err)
+		return
+	}
 	r.Status = pml.NoMessage()
 	r.Status.Canceled = true
 	r.finish()

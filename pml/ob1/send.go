@@ -3,6 +3,7 @@ package ob1
 import (
 	"context"
 
+	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/pml"
 )
@@ -122,8 +123,13 @@ func (r *request) first() bool {
 	}
 	eager := r.mode != pml.Synchronous && int64(size)+length <= int64(p.proc.eager) && length+messageCost <= p.proc.credit
 	n := size + offerSize
+	var remote btl.Remote
 	if eager {
 		n = size + int(length)
+	} else if at, ok := r.expose(); ok {
+		remote = at
+		flags |= flagRemote
+		n += remoteSize
 	}
 	b := p.proc.endpoint.Reserve(n)
 	if b == nil {
@@ -141,6 +147,9 @@ func (r *request) first() bool {
 		r.pack(b[size:n], 0)
 	} else {
 		putOffer(b[size:], length, r.handle())
+		if flags&flagRemote != 0 {
+			copy(b[size+offerSize:], remote[:])
+		}
 	}
 	p.proc.queue.pop()
 	p.proc.endpoint.Commit(n)
