@@ -3,6 +3,8 @@ package mpi
 import (
 	"encoding/hex"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -64,8 +66,20 @@ func newComm(s *Session, g *Group, m module, spec pml.CommSpec, values *framewor
 	e := s.engine
 	e.mu.Lock()
 	e.comms[spec.ID] = c
+	dead := maps.Clone(e.dead) // nil, or small
 	e.mu.Unlock()
+	for id, reason := range dead {
+		c.memberDied(id, reason)
+	}
 	return c, nil
+}
+
+// memberDied ends the collectives of a communicator that has this process as a
+// member. Messages between others are not concerned.
+func (c *Comm) memberDied(id framework.ProcID, reason string) {
+	if rank := slices.Index(c.spec.Group, id); rank >= 0 {
+		c.pml.Abort(pml.Collective, &ProcFailedError{Ranks: []int{rank}, Cause: reason})
+	}
 }
 
 // Rank returns the caller's rank: 0 to Size()-1.

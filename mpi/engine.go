@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"reflect"
 	"slices"
 	"sync"
@@ -100,6 +101,7 @@ type engine struct {
 	known map[framework.ProcID]string // cards that the modules have learnt
 	noted map[framework.ProcID]Pair   // see note
 	comms map[cid.Extended]*Comm      // that are open
+	dead  map[framework.ProcID]string // processes that have failed, and how
 
 	upcall  sync.Mutex // held by event and, briefly, by close
 	closing bool       // no more upcalls
@@ -145,7 +147,7 @@ func (e *engine) open(ctx context.Context, explicit []framework.Setting) error {
 	e.worlds = framework.NewWorlds(e.identity.Proc.Namespace)
 	e.me = e.worlds.ID(e.identity.Proc)
 	e.known, e.noted = map[framework.ProcID]string{}, map[framework.ProcID]Pair{}
-	e.comms = map[cid.Extended]*Comm{}
+	e.comms, e.dead = map[cid.Extended]*Comm{}, map[framework.ProcID]string{}
 	e.bases.init()
 	var b [8]byte
 	rand.Read(b[:]) // never fails (crypto/rand)
@@ -317,15 +319,28 @@ func (e *engine) event(ev bootstrap.Event) {
 	switch ev.Kind {
 	case bootstrap.ProcDied:
 		e.log.Warn("process died", "proc", ev.Proc.String(), "reason", ev.Reason)
-		id := e.worlds.ID(ev.Proc)
-		for _, m := range e.modules {
-			m.PeerFailed(id, ev.Reason)
-		}
+		e.died(e.worlds.ID(ev.Proc), ev.Reason)
 	case bootstrap.ServerLost:
 		// Constructs fail by themselves; messages need no server.
 		e.log.Warn("the launcher is gone", "reason", ev.Reason)
 	case bootstrap.Dump:
 		e.dump()
+	}
+}
+
+// died ends what waits for a process that is gone. A collective waits for it
+// also where its partner is alive, and has given up itself: so all collectives
+// end that have it as a member.
+func (e *engine) died(id framework.ProcID, reason string) {
+	for _, m := range e.modules {
+		m.PeerFailed(id, reason)
+	}
+	e.mu.Lock()
+	e.dead[id] = reason
+	comms := slices.Collect(maps.Values(e.comms))
+	e.mu.Unlock()
+	for _, c := range comms {
+		c.memberDied(id, reason)
 	}
 }
 

@@ -217,6 +217,12 @@ type Comm interface {
 	Mprobe(ctx context.Context, src, tag int, plane Plane) (Claimed, Status, error)
 	Improbe(src, tag int, plane Plane) (Claimed, Status, bool, error)
 
+	// Abort ends what is pending on a plane of this communicator with err, except
+	// for operations that have matched: they complete. Operations that come later
+	// and can't complete at once fail with err too. It is how members that wait for
+	// one another hear that it is in vain.
+	Abort(plane Plane, err error)
+
 	// Close ends the communicator. It returns at once: pending operations still
 	// complete, then its resources go. Messages that nobody received are dropped.
 	Close()

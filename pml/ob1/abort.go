@@ -1,0 +1,39 @@
+package ob1
+
+import (
+	"fmt"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// Abort implements pml.Comm.
+func (c *comm) Abort(plane pml.Plane, err error) {
+	m := c.m
+	m.engine.Lock()
+	defer m.engine.Unlock()
+	if c.aborted[plane] != nil {
+		return
+	}
+	c.aborted[plane] = err
+	m.failures++ // receives look for a reason why nothing can come
+	for _, r := range m.requests {
+		if r.c == c && r.plane == plane {
+			r.Cancel() // fails it with err, now or when the peer has answered
+		}
+	}
+	c.wakeProbes()
+}
+
+// abandon ends what is pending when the module closes: receives that nobody
+// matched, sends that did not leave in time. Whoever waits for one later hears
+// it. Lock held.
+func (m *Module) abandon() {
+	err := fmt.Errorf("%w: the last session was closed meanwhile", framework.ErrClosed)
+	for _, r := range m.requests {
+		if r.state != idle && r.state != complete {
+			r.c.closing = false // it goes with the module, and tells nobody
+			r.fail(err)
+		}
+	}
+}

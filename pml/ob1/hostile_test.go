@@ -1,0 +1,261 @@
+package ob1
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"testing"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// sink is a BTL that takes what is sent and drops it: a test plays the peer, by
+// calling Frame.
+type sink struct{ last []byte }
+
+func (s *sink) Poll() int            { return 0 }
+func (s *sink) Caps() btl.Caps       { return btl.Caps{EagerLimit: 1024, FrameLimit: 4096, LatencyNS: 1} }
+func (s *sink) Blob() []byte         { return []byte{} }
+func (s *sink) Device() string       { return "nowhere" }
+func (s *sink) Reach(btl.Peer) error { return nil }
+func (s *sink) Reserve(n int) []byte { s.last = make([]byte, n); return s.last }
+func (s *sink) Commit(n int)         { s.last = s.last[:n] }
+func (s *sink) Idle() bool           { return true }
+
+// endpoint and module both have Close, of different types.
+type sinkModule struct{ *sink }
+
+func (sinkModule) Close() error                             { return nil }
+func (m sinkModule) Connect(btl.Peer) (btl.Endpoint, error) { return sinkEndpoint{m.sink}, nil }
+
+type sinkEndpoint struct{ *sink }
+
+func (sinkEndpoint) Close() {}
+
+// victim is rank 0 of a world of three, with something in every state: posted
+// receives, unexpected messages, offers in both directions, a copy in progress,
+// a send that is complete and not waited for, messages for communicators that
+// don't exist.
+type victim struct {
+	m      *Module
+	engine *progress.Engine
+	comms  []*comm // agree, and lazy
+	peer   *proc   // rank 1: the stranger
+	guards [][]byte
+}
+
+func newVictim(t testing.TB) *victim {
+	t.Helper()
+	v := &victim{engine: progress.New(progress.Options{})}
+	params := Component().Params()
+	framework.FillDefaults(params)
+	module, err := Component().Open(context.Background(), pml.Env{
+		Params:   params,
+		Identity: bootstrap.Identity{Proc: framework.Proc{Namespace: "victim"}, Size: 3},
+		Worlds:   framework.NewWorlds("victim"),
+		Nonce:    1,
+		Engine:   v.engine,
+		Logger:   slog.New(slog.DiscardHandler),
+		OpenBTLs: func(btl.Receiver) ([]pml.OpenBTL, error) {
+			return []pml.OpenBTL{{Name: "sink", Module: sinkModule{new(sink)}}}, nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.m = module.(*Module)
+	group := []framework.ProcID{0, 1, 2}
+	for _, id := range group[1:] {
+		if err := v.m.Learn(id, pml.Card{Nonce: uint64(id), Credit: 1 << 20, Addresses: []btl.Address{{Component: "sink", Blob: []byte{}}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, agreed := range []bool{true, false} {
+		local, err := v.m.table.Reserve()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := v.m.AddComm(pml.CommSpec{ID: cid.Extended{Base: uint64(i) + 1}, Local: local, Agreed: agreed, Group: group})
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.comms = append(v.comms, c.(*comm))
+	}
+	v.peer = v.m.Accept(1).(*proc)
+	c := v.comms[0]
+	start := func(_ *pml.Request, err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Send(context.Background(), v.buffer(10), 1, 1, pml.PointToPoint, pml.Standard); err != nil { // the path is open now
+		t.Fatal(err)
+	}
+	start(c.Isend(v.buffer(10), 1, 1, pml.PointToPoint, pml.Standard))      // handle 0, second turn: eager, complete, not waited for
+	start(c.Isend(v.buffer(100000), 1, 1, pml.PointToPoint, pml.Standard))  // handle 1: offered
+	start(c.Irecv(v.buffer(5000), 1, 1, pml.PointToPoint))                  // handle 2: copying, below
+	start(c.Irecv(v.buffer(50), 1, 2, pml.PointToPoint))                    // handle 3: posted
+	start(c.Irecv(v.buffer(50), pml.AnySource, 3, pml.PointToPoint))        // handle 4: posted, from any
+	start(c.Isend(v.buffer(20000), 2, 1, pml.PointToPoint, pml.Standard))   // handle 5: offered to somebody else
+	r, err := c.Isend(v.buffer(9), 1, 1, pml.PointToPoint, pml.Synchronous) // handle 6: withdrawing
+	start(r, err)
+	if err := r.Cancel(r.Generation()); err != nil {
+		t.Fatal(err)
+	}
+	v.frame(t, v.offer(0, 1, 5000, 77))
+	v.frame(t, v.offer(1, 9, 5000, 78))
+	v.frame(t, v.eager(2, 9, []byte("unexpected")))
+	return v
+}
+
+// buffer is memory that nothing may write beyond.
+func (v *victim) buffer(n int) pml.Buffer {
+	whole := bytes.Repeat([]byte{0xee}, n+128)
+	v.guards = append(v.guards, whole)
+	return pml.Buffer{Bytes: whole[64 : 64+n]}
+}
+
+func (v *victim) frame(t testing.TB, f []byte) {
+	t.Helper()
+	if err := v.feed(f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// feed hands a frame up, and ends the path when it is refused, as a BTL does.
+func (v *victim) feed(f []byte) error {
+	v.engine.Lock()
+	defer v.engine.Unlock()
+	err := v.peer.Frame(f)
+	if err != nil {
+		v.m.Lost(1, &framework.TransportError{Component: "test", Op: "receive", Err: err})
+	}
+	return err
+}
+
+func (v *victim) offer(seq uint32, tag int32, length int64, handle uint64) []byte {
+	f := make([]byte, matchSize+offerSize)
+	putHeader(f, frameOffer, header{ctx: v.comms[0].spec.Local, tag: tag, source: 1, seq: seq})
+	putOffer(f[matchSize:], length, handle)
+	return f
+}
+
+func (v *victim) eager(seq uint32, tag int32, payload []byte) []byte {
+	f := make([]byte, matchSize, matchSize+len(payload))
+	putHeader(f, frameMatch, header{ctx: v.comms[0].spec.Local, tag: tag, source: 1, seq: seq})
+	return append(f, payload...)
+}
+
+// check looks for writes outside of buffers, and that the module still works.
+func (v *victim) check(t testing.TB) {
+	t.Helper()
+	for i, g := range v.guards {
+		if !bytes.Equal(g[:64], bytes.Repeat([]byte{0xee}, 64)) || !bytes.Equal(g[len(g)-64:], g[:64]) {
+			t.Fatalf("something was written outside of buffer %d", i)
+		}
+	}
+	v.m.Inspect()
+	v.m.Stats()
+}
+
+func (v *victim) close(t testing.TB) {
+	t.Helper()
+	v.m.PeerFailed(1, "test")
+	v.m.PeerFailed(2, "test")
+	for _, c := range v.comms {
+		if c.pending != 0 {
+			t.Errorf("%d requests are pending although all peers have failed", c.pending)
+		}
+		c.Close()
+	}
+	if err := v.m.Close(); err != nil {
+		t.Error(err)
+	}
+	v.engine.Close()
+}
+
+// withHandle are frames of all types that name a handle.
+func withHandle(handle uint64) (all [][]byte) {
+	for _, c := range []control{acceptFrame(handle, 1, 0), acceptFrame(handle, 1, 5), acceptFrame(handle, 1, math.MaxInt64), acceptFrame(handle, 1, -1),
+		withdrawFrame(frameWithdraw, handle), withdrawFrame(frameWithdrawn, handle)} {
+		all = append(all, bytes.Clone(c.b[:c.size]))
+	}
+	for _, offset := range []int64{0, 1, -1, 4999, 5000, math.MaxInt64} {
+		f := make([]byte, dataSize+10)
+		putData(f, handle, offset)
+		all = append(all, f)
+	}
+	return all
+}
+
+// TestGuessedHandlesHarmNobody answers every request as a stranger would who
+// guesses handles: those of receives, of other peers, of complete ones.
+func TestGuessedHandlesHarmNobody(t *testing.T) {
+	for slot := range uint64(9) {
+		for turn := range uint64(3) {
+			for i := range withHandle(0) {
+				t.Run(fmt.Sprintf("%d.%d/%d", slot, turn, i), func(t *testing.T) {
+					v := newVictim(t)
+					defer v.close(t)
+					err := v.feed(withHandle(turn<<32 | slot)[i])
+					if err != nil && err.Error() == "" {
+						t.Error("an error without words")
+					}
+					v.check(t)
+					if to2 := v.m.requests[5]; to2.state != offered {
+						t.Errorf("a send to another process is %q", stateNames[to2.state])
+					}
+				})
+			}
+		}
+	}
+}
+
+// FuzzFrame hands up to three arbitrary frames of one peer to a module that has
+// work in every state.
+func FuzzFrame(f *testing.F) {
+	seed := &victim{comms: []*comm{{spec: pml.CommSpec{Local: cid.MakeLocal(1, 1)}}}}
+	f.Add(seed.eager(3, 2, []byte("hello")), seed.eager(4, 3, nil), seed.offer(5, 4, 100, 9))
+	f.Add(seed.offer(3, 2, math.MaxInt64, 9), seed.offer(4, 3, -1, 9), seed.offer(5, 3, 0, 9))
+	for slot := range uint64(8) {
+		frames := withHandle(slot)
+		for i := 0; i+2 < len(frames); i += 3 {
+			f.Add(frames[i], frames[i+1], frames[i+2])
+		}
+	}
+	extended := func(id cid.Extended, local cid.Local, seq uint32) []byte {
+		b := make([]byte, matchSize+extendedSize+4)
+		putHeader(b, frameMatch, header{flags: flagExtended, source: 1, seq: seq})
+		putExtended(b[matchSize:], id, local)
+		return b
+	}
+	f.Add(extended(cid.Extended{Base: 2}, 1<<20|5, 0), extended(cid.Extended{Base: 2}, 1<<20|6, 1), extended(cid.Extended{Base: 9}, 1<<20|6, 1))
+	for _, typ := range []byte{frameCID, frameClosed} {
+		for _, id := range []uint64{1, 2, 9} {
+			c := cidFrame(typ, cid.Extended{Base: id}, 1, 1<<20|5)
+			f.Add(bytes.Clone(c.b[:c.size]), bytes.Clone(c.b[:c.size]), seed.eager(3, 2, nil))
+		}
+	}
+	for _, n := range []int64{0, 1, -1, math.MaxInt64} {
+		c := creditFrame(n)
+		f.Add(bytes.Clone(c.b[:c.size]), bytes.Clone(c.b[:c.size-1]), []byte{200})
+	}
+	f.Fuzz(func(t *testing.T, a, b, c []byte) {
+		v := newVictim(t)
+		defer v.close(t)
+		for _, frame := range [][]byte{a, b, c} {
+			err := v.feed(frame)
+			v.check(t)
+			if err != nil {
+				return
+			}
+		}
+	})
+}
