@@ -1,0 +1,287 @@
+package soak
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/internal/ranktest"
+	"github.com/ferrympi/ferry/mpi"
+)
+
+// TestKill: a rank is killed at a random moment. What the others have pending
+// with it ends with ErrProcFailed within a second, nothing hangs, and messages
+// between the others go on and are right. The harness goes on as
+// `ferry run --on-failure continue` does.
+func TestKill(t *testing.T) {
+	n := size(200, 6)
+	var worst time.Duration
+	for i := range n {
+		dir := segments(t)
+		r := ranktest.RunJob(t, ranktest.Job{Size: 3, Program: "kill", MayFail: true, Timeout: time.Minute, Env: []string{
+			"FERRY_BTL_SHM_DIR=" + dir, fmt.Sprint(envRounds, "=", i), "SOAK_DEATH=" + filepath.Join(dir, "death")}})
+		for rank, err := range r.Exit {
+			if rank < 2 && err != nil {
+				t.Errorf("kill %d: rank %d: %v\n%s", i, rank, err, r.Output[rank])
+			}
+			var exit *exec.ExitError
+			if rank == 2 && (!errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL) {
+				t.Fatalf("kill %d: rank 2 was not killed: %v\n%s", i, err, r.Output[rank])
+			}
+		}
+		for rank := range 2 {
+			after, _, _ := strings.Cut(r.Output[rank], " ")
+			if d, err := time.ParseDuration(after); err == nil {
+				worst = max(worst, d)
+			}
+		}
+	}
+	t.Logf("%d kills: ErrProcFailed at most %v after each", n, worst)
+}
+
+// victim is the program of all: rank 2 is the one that dies.
+func victim(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
+	rng := rand.New(rand.NewPCG(uint64(rounds()), uint64(c.Rank())))
+	death := os.Getenv("SOAK_DEATH")
+	if c.Rank() == 2 {
+		go func() {
+			time.Sleep(time.Duration(rand.IntN(30_000)) * time.Microsecond)
+			// The moment is on disk before it comes.
+			_ = os.WriteFile(death, fmt.Append(nil, now()), 0o600)
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		}()
+	}
+	other, apart := 1-c.Rank(), make(chan error, 1)
+	pair := func(n int) error { // traffic that has nothing to do with rank 2
+		out, in := make([]int64, 5000), make([]int64, 5000)
+		for i := range n {
+			out[0], out[4999] = int64(i), int64(i)
+			if _, err := mpi.Sendrecv(ctx, c, out, other, 9, in, other, 9); err != nil {
+				return err
+			}
+			if in[0] != int64(i) || in[4999] != int64(i) {
+				return fmt.Errorf("message %d between the others is %d", i, in[0])
+			}
+		}
+		return nil
+	}
+	if c.Rank() < 2 {
+		go func() { apart <- pair(2000) }()
+	}
+	var err error
+	for err == nil {
+		err = chat(ctx, rng, c)
+	}
+	if c.Rank() == 2 {
+		return fmt.Errorf("the victim is alive and gets %w", err)
+	}
+	late := time.Duration(now() - moment(death))
+	switch {
+	case !errors.Is(err, mpi.ErrProcFailed):
+		return fmt.Errorf("not ErrProcFailed: %w", err)
+	case late > time.Second:
+		return fmt.Errorf("%v after the death: %w", late, err)
+	}
+	// New calls fail at once, and all else goes on.
+	if err := c.Send(ctx, make([]byte, 1<<20), 2, 0); !errors.Is(err, mpi.ErrProcFailed) {
+		return fmt.Errorf("new send: %w", err)
+	}
+	if err := errors.Join(<-apart, pair(100)); err != nil {
+		return fmt.Errorf("the others: %w", err)
+	}
+	fmt.Printf("%v until ErrProcFailed\n", late.Round(10*time.Microsecond))
+	return nil
+}
+
+func moment(path string) (t int64) {
+	b, _ := os.ReadFile(path)
+	fmt.Sscan(string(b), &t)
+	return t
+}
+
+// chat is one exchange with rank 2, of which each side picks the form by itself.
+func chat(ctx context.Context, rng *rand.Rand, c *mpi.Comm) error {
+	peers := []int{2}
+	if c.Rank() == 2 {
+		peers = []int{0, 1}
+	}
+	for _, peer := range peers {
+		n := []int{8, 5000, 300_000}[rng.IntN(3)]
+		r, err := c.Irecv(make([]byte, 300_000), peer, 1)
+		if err != nil {
+			return err
+		}
+		switch rng.IntN(3) {
+		case 0:
+			err = c.Send(ctx, make([]byte, n), peer, 1)
+		case 1:
+			err = c.Ssend(ctx, make([]byte, n), peer, 1)
+		default:
+			var s mpi.Request
+			if s, err = c.Isend(make([]byte, n), peer, 1); err == nil {
+				reqs := []mpi.Request{s, r}
+				if err := mpi.WaitAll(ctx, reqs, nil); err != nil {
+					return err
+				}
+				continue
+			}
+		}
+		if err != nil {
+			return err
+		}
+		if _, err := r.Wait(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestStale: what a killed launcher and its killed ranks have left is removed by
+// the next run, while a job that lives beside it is untouched.
+func TestStale(t *testing.T) {
+	shm, runtimeDir := segments(t), t.TempDir()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ferry := func(program string) *exec.Cmd {
+		cmd := exec.CommandContext(ctx, os.Args[0], "run", "-n", "2", "-x", envFerry+"=0", os.Args[0])
+		cmd.Env = append(os.Environ(), envFerry+"=1", "XDG_RUNTIME_DIR="+runtimeDir, "FERRY_BTL_SHM_DIR="+shm,
+			"RANKTEST_PROGRAM="+program, "RANKTEST_TIMEOUT=1m")
+		cmd.Stderr = os.Stderr
+		return cmd
+	}
+	dead, alive := start(t, ferry("hold")), start(t, ferry("hold"))
+	for range 2 {
+		dead.pids = append(dead.pids, dead.line(t))
+		alive.pids = append(alive.pids, alive.line(t))
+	}
+	lived := files(t, shm)
+	for _, pid := range append([]int{dead.cmd.Process.Pid}, dead.pids...) {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = dead.cmd.Wait()
+	await(ctx, t, func() bool { // the kernel has dropped their locks
+		for _, pid := range dead.pids {
+			if running(pid) {
+				return false
+			}
+		}
+		return true
+	})
+	if n := len(files(t, shm)); n != len(lived) || n < 4 {
+		t.Fatalf("%d segments before the kill, %d after it: it should leave them", len(lived), n)
+	}
+	// A launcher's directory counts as left behind when it is a minute old.
+	sockets, err := filepath.Glob(filepath.Join(runtimeDir, "ferry-*", "bootstrap"))
+	if err != nil || len(sockets) != 2 {
+		t.Fatalf("sockets %v, %v", sockets, err)
+	}
+	hourAgo := time.Now().Add(-time.Hour)
+	for _, s := range sockets {
+		if err := os.Chtimes(s, hourAgo, hourAgo); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := ferry("quick").Output(); err != nil {
+		t.Fatalf("the next run: %v\n%s", err, out)
+	}
+	if left := files(t, shm); len(left) != len(lived)/2 {
+		t.Errorf("%d segments are left, want the %d of the job that lives: %v", len(left), len(lived)/2, left)
+	}
+	if dirs := files(t, runtimeDir); len(dirs) != 1 {
+		t.Errorf("runtime directories left: %v", dirs)
+	}
+	// It ends as if nothing had happened.
+	alive.stdin.Close()
+	if err := alive.cmd.Wait(); err != nil {
+		t.Errorf("the job beside: %v", err)
+	}
+	if left := append(files(t, shm), files(t, runtimeDir)...); len(left) > 0 {
+		t.Errorf("left at the end: %v", left)
+	}
+}
+
+// job is a launcher that runs.
+type job struct {
+	cmd   *exec.Cmd
+	stdin io.Closer
+	out   *bufio.Scanner
+	pids  []int
+}
+
+func start(t *testing.T, cmd *exec.Cmd) *job {
+	t.Helper()
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return &job{cmd: cmd, stdin: in, out: bufio.NewScanner(out)}
+}
+
+// line reads a number that a rank has printed.
+func (j *job) line(t *testing.T) (n int) {
+	t.Helper()
+	if !j.out.Scan() {
+		t.Fatalf("a rank said nothing: %v", j.out.Err())
+	}
+	if _, err := fmt.Sscan(j.out.Text(), &n); err != nil {
+		t.Fatalf("a rank said %q", j.out.Text())
+	}
+	return n
+}
+
+func running(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	_, state, _ := bytes.Cut(b, []byte(") "))
+	return !bytes.HasPrefix(state, []byte("Z")) && !bytes.HasPrefix(state, []byte("X"))
+}
+
+func await(ctx context.Context, t *testing.T, cond func() bool) {
+	t.Helper()
+	for !cond() {
+		if ctx.Err() != nil {
+			t.Fatal(ctx.Err())
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// hold talks, says that it is there, and waits for the end of rank 0's input.
+func hold(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
+	if err := mpi.Barrier(ctx, c); err != nil {
+		return err
+	}
+	fmt.Println(os.Getpid())
+	if c.Rank() == 0 {
+		if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
+			return err
+		}
+		return mpi.Send(ctx, c, make([]byte, 1<<20), 1, 0)
+	}
+	_, err := mpi.Recv(ctx, c, make([]byte, 1<<20), 0, 0)
+	return err
+}
+
+func quick(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error { return mpi.Barrier(ctx, c) }

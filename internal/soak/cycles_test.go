@@ -1,0 +1,151 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/ferrympi/ferry/mpi"
+)
+
+// TestCycles: sessions that open and close, also while others are open, leave
+// nothing behind.
+func TestCycles(t *testing.T) { run(t, 2, "cycles", size(1000, 200)) }
+
+func cycles(ctx context.Context) error {
+	n, settled := rounds(), 100
+	var x, heap, resident []float64
+	var first, last usage
+	for i := range n {
+		if err := cycle(ctx, i); err != nil {
+			return fmt.Errorf("cycle %d: %w", i, err)
+		}
+		if i < settled || i%10 != 0 && i != n-1 {
+			continue
+		}
+		last = measure()
+		if first.heap == 0 {
+			first = last
+		}
+		x, heap, resident = append(x, float64(i)), append(heap, float64(last.heap)), append(resident, float64(last.rss))
+	}
+	fmt.Printf("after %d cycles %+v, at the end %+v; per cycle: heap %+.0f B, resident %+.0f B\n",
+		settled, first, last, slope(x, heap), slope(x, resident))
+	switch {
+	case last.descriptors > first.descriptors || last.goroutines > first.goroutines:
+		return errors.New("descriptors or goroutines grow")
+	case last.mappings > first.mappings+2: // the Go runtime's own, once in a while
+		return errors.New("mappings grow")
+	case slope(x, heap) > 100:
+		return errors.New("the heap grows")
+	case n >= 1000 && slope(x, resident) > 1024: // too short a line shows noise
+		return errors.New("resident memory grows")
+	}
+	return nil
+}
+
+// cycle opens a session, and every third time another one before it closes.
+func cycle(ctx context.Context, i int) error {
+	s, err := mpi.OpenSession(ctx)
+	if err != nil {
+		return err
+	}
+	c, err := world(ctx, s, "cycle")
+	if err != nil {
+		return err
+	}
+	talk := func(c *mpi.Comm) error {
+		buf := make([]byte, 8)
+		st, err := c.Sendrecv(ctx, []byte{byte(i)}, 1-c.Rank(), 1, buf, 1-c.Rank(), 1)
+		if err == nil && (st.Bytes != 1 || buf[0] != byte(i)) {
+			err = fmt.Errorf("%+v, %v", st, buf)
+		}
+		return err
+	}
+	if i%3 == 0 {
+		s2, err := mpi.OpenSession(ctx)
+		if err != nil {
+			return err
+		}
+		c2, err := world(ctx, s2, "overlapping")
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(talk(c2), talk(c), c.Close(), s.Close(), talk(c2)); err != nil {
+			return err
+		}
+		return errors.Join(c2.Close(), s2.Close())
+	}
+	return errors.Join(talk(c), c.Close(), s.Close())
+}
+
+// TestDups: 100,000 dups and closes in one run.
+func TestDups(t *testing.T) { run(t, 2, "dups", size(100_000, 3000)) }
+
+func dups(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
+	n := rounds()
+	var before usage
+	buf := make([]byte, 1)
+	for i := range n {
+		if i == n/2 {
+			before = measure()
+		}
+		d, err := c.Dup(ctx)
+		if err != nil {
+			return fmt.Errorf("dup %d: %w", i, err)
+		}
+		if i%10 == 0 {
+			if _, err := d.Sendrecv(ctx, []byte{byte(i)}, 1-c.Rank(), 0, buf, 1-c.Rank(), 0); err != nil || buf[0] != byte(i) {
+				return fmt.Errorf("dup %d: %v, %w", i, buf[0], err)
+			}
+		}
+		if err := d.Close(); err != nil {
+			return err
+		}
+	}
+	if err := mpi.Barrier(ctx, c); err != nil { // markers of closes are on their way
+		return err
+	}
+	after := measure()
+	fmt.Printf("half way %+v, at the end %+v\n", before, after)
+	// Tombstones are bounded; beyond them a closed communicator may keep nothing.
+	if grown := after.heap - before.heap; grown > 8<<20 {
+		return fmt.Errorf("the heap has grown by %d bytes over %d dups", grown, n/2)
+	}
+	return nil
+}
+
+// TestComms: 40,000 communicators alive at once.
+func TestComms(t *testing.T) { run(t, 2, "comms", size(40_000, 2000)) }
+
+func comms(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
+	before := measure()
+	all := make([]*mpi.Comm, rounds())
+	for i := range all {
+		var err error
+		if all[i], err = c.Dup(ctx); err != nil {
+			return fmt.Errorf("dup %d: %w", i, err)
+		}
+	}
+	buf := make([]byte, 8)
+	for i := 0; i < len(all); i += 97 {
+		if _, err := mpi.Sendrecv(ctx, all[i], []int32{int32(i)}, 1-c.Rank(), 5, make([]int32, 1), 1-c.Rank(), 5); err != nil {
+			return fmt.Errorf("communicator %d: %w", i, err)
+		}
+		if st, ok, err := all[(i+1)%len(all)].Iprobe(mpi.AnySource, mpi.AnyTag); ok && (i+1)%97 != 0 || err != nil {
+			return fmt.Errorf("communicator %d has a message of another: %+v, %w", i+1, st, err)
+		}
+	}
+	held := measure()
+	for _, d := range all {
+		if err := d.Close(); err != nil {
+			return err
+		}
+	}
+	if _, err := c.Sendrecv(ctx, []byte{1}, 1-c.Rank(), 0, buf, 1-c.Rank(), 0); err != nil {
+		return err
+	}
+	fmt.Printf("%d communicators take %d B of heap each\n", len(all), (held.heap-before.heap)/int64(len(all)))
+	return nil
+}

@@ -1,0 +1,184 @@
+// Package soak holds the programs by which the promises of a whole run are
+// measured: that nothing grows, that nothing hangs when processes die, that
+// large is only large. Each asserts its own criterion and prints its figures.
+//
+//	go test ./internal/soak -v                              small, with all other tests
+//	go test ./internal/soak -v -full -run Cycles            as large as it is meant to be
+//	go test ./internal/soak -v -full -timeout 2h            all of them
+package soak
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/internal/cli"
+	"github.com/ferrympi/ferry/internal/ranktest"
+	"github.com/ferrympi/ferry/mpi"
+)
+
+var full = flag.Bool("full", false, "run the programs at their full size")
+
+// The environment of ranks: the number of rounds, and whether this process is
+// the command ferry.
+const (
+	envRounds = "SOAK_ROUNDS"
+	envFerry  = "SOAK_FERRY"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(envFerry) == "1" {
+		os.Exit(cli.Main(context.Background(), os.Args[1:], os.Stderr))
+	}
+	ranktest.Main(m, map[string]ranktest.Program{
+		"big":        inWorld(big),
+		"comms":      inWorld(comms),
+		"cycles":     cycles,
+		"dups":       inWorld(dups),
+		"flood":      inWorld(flood),
+		"goroutines": inWorld(goroutines),
+		"hold":       inWorld(hold),
+		"keeper":     inWorld(keeper),
+		"kill":       inWorld(victim),
+		"late-dup":   inWorld(lateDup),
+		"late-tag":   inWorld(lateTag),
+		"quick":      inWorld(quick),
+		"reuse":      reuse,
+		"wake":       inWorld(wake),
+	})
+}
+
+// size returns the size of a program in this run.
+func size(fullSize, small int) int {
+	if *full {
+		return fullSize
+	}
+	return small
+}
+
+// run runs a program as n ranks with segments in a directory of its own, in
+// which nothing may be left, and logs what the ranks print.
+func run(t *testing.T, n int, program string, rounds int, env ...string) {
+	t.Helper()
+	dir := segments(t)
+	env = append(env, "FERRY_BTL_SHM_DIR="+dir, fmt.Sprint(envRounds, "=", rounds))
+	start := time.Now()
+	r := ranktest.RunJob(t, ranktest.Job{Size: n, Program: program, Env: env, Timeout: 30 * time.Minute})
+	for rank, out := range r.Output {
+		if out != "" {
+			t.Logf("rank %d: %s", rank, strings.TrimSpace(out))
+		}
+	}
+	t.Logf("%s with %d rounds: %v", program, rounds, time.Since(start).Round(time.Millisecond))
+	if left := files(t, dir); len(left) > 0 {
+		t.Errorf("left in %s: %v", dir, left)
+	}
+}
+
+// segments makes a directory in memory for one job's segments.
+func segments(t *testing.T) string {
+	t.Helper()
+	base := "/dev/shm"
+	if _, err := os.Stat(base); err != nil {
+		base = t.TempDir()
+	}
+	dir, err := os.MkdirTemp(base, "ferry-soak-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+func files(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		names = append(names, filepath.Join(dir, e.Name()))
+	}
+	return names
+}
+
+// rounds is what run was told.
+func rounds() int {
+	var n int
+	fmt.Sscan(os.Getenv(envRounds), &n)
+	return n
+}
+
+// inWorld runs f with a communicator of all processes.
+func inWorld(f func(ctx context.Context, s *mpi.Session, c *mpi.Comm) error) ranktest.Program {
+	return func(ctx context.Context) error {
+		s, err := mpi.OpenSession(ctx)
+		if err != nil {
+			return err
+		}
+		c, err := world(ctx, s, "soak")
+		if err != nil {
+			return err
+		}
+		if err := f(ctx, s, c); err != nil {
+			return err
+		}
+		return errors.Join(c.Close(), s.Close())
+	}
+}
+
+func world(ctx context.Context, s *mpi.Session, tag string) (*mpi.Comm, error) {
+	g, err := s.Group(ctx, "mpi://WORLD")
+	if err != nil {
+		return nil, err
+	}
+	return mpi.CommFromGroup(ctx, g, tag)
+}
+
+// usage is what a process takes.
+type usage struct {
+	heap, rss                         int64
+	descriptors, mappings, goroutines int
+}
+
+func measure() usage {
+	runtime.GC()
+	debug.FreeOSMemory() // collects too
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	u := usage{heap: int64(m.HeapAlloc), goroutines: runtime.NumGoroutine(), rss: rss()}
+	if fds, err := os.ReadDir("/proc/self/fd"); err == nil {
+		u.descriptors = len(fds)
+	}
+	if maps, err := os.ReadFile("/proc/self/maps"); err == nil {
+		u.mappings = strings.Count(string(maps), "\n")
+	}
+	return u
+}
+
+// rss is the resident memory in bytes.
+func rss() int64 {
+	var all, resident int64
+	if b, err := os.ReadFile("/proc/self/statm"); err == nil {
+		fmt.Sscan(string(b), &all, &resident)
+	}
+	return resident * int64(os.Getpagesize())
+}
+
+// slope is the least-squares rise of y per unit of x.
+func slope(x, y []float64) float64 {
+	n := float64(len(x))
+	var sx, sy, sxx, sxy float64
+	for i := range x {
+		sx, sy, sxx, sxy = sx+x[i], sy+y[i], sxx+x[i]*x[i], sxy+x[i]*y[i]
+	}
+	return (n*sxy - sx*sy) / (n*sxx - sx*sx)
+}

@@ -1,0 +1,129 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap/local"
+	"github.com/ferrympi/ferry/btl/btlfault"
+	"github.com/ferrympi/ferry/btl/self"
+	"github.com/ferrympi/ferry/btl/shm"
+	"github.com/ferrympi/ferry/coll/basic"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mpi"
+	"github.com/ferrympi/ferry/pml/ob1"
+)
+
+// TestReuse: communicators are closed while messages are on their way to them,
+// and their indices used again: no message comes to a communicator to which it
+// was not sent. Frames are late.
+func TestReuse(t *testing.T) {
+	for _, policy := range []string{"agree", "lazy"} {
+		t.Run(policy, func(t *testing.T) { run(t, 2, "reuse", size(10_000, 3000), "FERRY_CID_POLICY="+policy) })
+	}
+}
+
+func reuse(ctx context.Context) error {
+	faults := btlfault.Wrap(shm.Component(), btlfault.Plan{Seed: rand.Uint64(), Delay: 3, MaxDelay: 200, WouldBlock: 10})
+	reg := framework.NewRegistry()
+	for _, c := range []framework.Component{ob1.Component(), self.Component(), faults, local.Component(), basic.Component()} {
+		reg.Register(c)
+	}
+	s, err := mpi.OpenSession(ctx, mpi.WithRegistry(reg))
+	if err != nil {
+		return err
+	}
+	c, err := world(ctx, s, "reuse")
+	if err != nil {
+		return err
+	}
+	peer := 1 - c.Rank()
+	rng := rand.New(rand.NewPCG(uint64(c.Rank()), 1)) // not the peer's
+	received, buf := 0, make([]int64, 600)
+	for i := range rounds() {
+		d, err := c.Dup(ctx)
+		if err != nil {
+			return fmt.Errorf("round %d: %w", i, err)
+		}
+		// Some of them, large or small, and perhaps none is received.
+		for k := range rng.IntN(4) {
+			message := make([]int64, 1+599*(k%2))
+			message[0] = int64(i)
+			if err := mpi.Send(ctx, d, message, peer, k); err != nil {
+				return fmt.Errorf("round %d: %w", i, err)
+			}
+		}
+		for range rng.IntN(3) {
+			st, ok, err := d.Iprobe(peer, mpi.AnyTag)
+			if err != nil {
+				return fmt.Errorf("round %d: %w", i, err)
+			}
+			if !ok {
+				continue
+			}
+			if _, err := mpi.Recv(ctx, d, buf, peer, st.Tag); err != nil || buf[0] != int64(i) {
+				return fmt.Errorf("round %d: a message of round %d, %+v, %w", i, buf[0], st, err)
+			}
+			received++
+		}
+		if err := d.Close(); err != nil {
+			return err
+		}
+		// Ranks drift apart, but not without limit.
+		if i%200 == 199 {
+			if err := mpi.Barrier(ctx, c); err != nil {
+				return err
+			}
+		}
+	}
+	if err := mpi.Barrier(ctx, c); err != nil {
+		return err
+	}
+	var dropped uint64
+	for _, p := range s.Stats().Peers {
+		dropped += p.Dropped
+	}
+	fmt.Printf("%d messages received, %d dropped, %d frames late or blocked\n", received, dropped, faults.Injected())
+	if received == 0 || dropped == 0 || faults.Injected() == 0 {
+		return errors.New("that shows nothing")
+	}
+	return errors.Join(c.Close(), s.Close())
+}
+
+// TestLateDup: rank 0 dups and sends; rank 1 dups a minute later and receives.
+func TestLateDup(t *testing.T) { run(t, 2, "late-dup", size(60_000, 300)) }
+
+func lateDup(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
+	if c.Rank() == 1 {
+		time.Sleep(time.Duration(rounds()) * time.Millisecond) // this is what the test is about
+	}
+	d, err := c.Dup(ctx)
+	if err != nil {
+		return err
+	}
+	large := make([]int64, 100_000)
+	for i := range 50 {
+		large[0] = int64(i)
+		if c.Rank() == 0 {
+			err = errors.Join(mpi.Send(ctx, d, large[:1], 1, 0), mpi.Send(ctx, d, large, 1, 1))
+		} else {
+			small := make([]int64, 1)
+			_, err = mpi.Recv(ctx, d, small, 0, 0)
+			if err == nil {
+				clear(large)
+				_, err = mpi.Recv(ctx, d, large, 0, 1)
+			}
+			if small[0] != int64(i) || large[0] != int64(i) {
+				err = errors.Join(err, fmt.Errorf("messages %d and %d", small[0], large[0]))
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("round %d: %w", i, err)
+		}
+	}
+	return d.Close()
+}
