@@ -278,7 +278,7 @@ func (c *comm) keep(p *peer, plane pml.Plane, in *inMessage) {
 	msg.node.Source, msg.node.Tag = p.rank, int(in.tag)
 	c.queues[plane].Keep(&p.match[plane], &msg.node)
 	p.proc.stats.Unexpected++
-	p.spot.stop = true // it has to look in the queue
+	p.spot.waiting, p.spot.stop = false, true // it has to look in the queue, before it takes what comes now
 	if len(c.probes) > 0 {
 		c.wakeProbes()
 	}
