@@ -3,7 +3,10 @@ package ob1_test
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"testing"
+
+	"go.uber.org/goleak"
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/btl/self"
@@ -14,58 +17,152 @@ import (
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// stack is what a process has on one node.
 func stack() pmltest.Stack {
 	return pmltest.Stack{PML: ob1.Component(), BTLs: []btl.Component{self.Component(), shm.Component()}}
 }
 
-func TestSmoke(t *testing.T) {
-	w, err := pmltest.NewWorld(stack(), 2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Close()
-	for _, pol := range []cid.Policy{cid.PolicyAgree, cid.PolicyGather, cid.PolicyLazy} {
-		comms, err := w.Comm(pol)
+// heap is the same in Go memory, where the race detector sees what happens.
+func heap() pmltest.Stack {
+	return pmltest.Stack{PML: ob1.Component(), BTLs: []btl.Component{self.Component(), shm.OnHeap()}}
+}
+
+func TestContract(t *testing.T) {
+	t.Run("files", func(t *testing.T) { pmltest.Run(t, stack(), pmltest.Policies...) })
+	t.Run("heap", func(t *testing.T) { pmltest.Run(t, heap(), pmltest.Policies...) })
+}
+
+// TestFramesAreNotKept runs over transports whose frames turn to garbage as soon
+// as they have been handed up.
+func TestFramesAreNotKept(t *testing.T) {
+	pmltest.Run(t, pmltest.Stack{PML: ob1.Component(), BTLs: []btl.Component{
+		pmltest.Poisoned(self.Component()), pmltest.Poisoned(shm.OnHeap())}}, cid.PolicyAgree, cid.PolicyLazy)
+}
+
+// steady counts the allocations of a ping-pong between two processes when
+// everything has been used before. AllocsPerRun counts those of both.
+func steady(t *testing.T, name string, play func(ctx context.Context, rank int, c pml.Comm) error) {
+	t.Run(name, func(t *testing.T) {
+		w, err := pmltest.NewWorld(stack(), 2)
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = pmltest.Each(comms, func(rank int, c pml.Comm) error {
-			for _, n := range []int{0, 1, 8, 100, 4096, 20000, 1 << 20} {
-				buf := make([]byte, n)
-				for i := range 50 {
-					if rank == 0 {
-						for j := range buf {
-							buf[j] = byte(i + j)
-						}
-						if err := c.Send(context.Background(), pml.Buffer{Bytes: buf}, 1, i, pml.PointToPoint, pml.Standard); err != nil {
-							return err
-						}
-						if _, err := c.Recv(context.Background(), pml.Buffer{}, 1, i, pml.PointToPoint); err != nil {
-							return err
-						}
-					} else {
-						st, err := c.Recv(context.Background(), pml.Buffer{Bytes: buf}, pml.AnySource, pml.AnyTag, pml.PointToPoint)
-						if err != nil {
-							return err
-						}
-						if st.Bytes != n || st.Tag != i {
-							return fmt.Errorf("%+v", st)
-						}
-						for j := range buf {
-							if buf[j] != byte(i+j) {
-								return fmt.Errorf("byte %d of %d", j, n)
-							}
-						}
-						if err := c.Send(context.Background(), pml.Buffer{}, 0, i, pml.PointToPoint, pml.Synchronous); err != nil {
-							return err
-						}
-					}
+		defer w.Close()
+		comms, err := w.Comm(cid.PolicyAgree)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx := context.Background()
+		const warm, runs = 200, 200
+		other := make(chan error, 1)
+		go func() {
+			// AllocsPerRun calls once more than it counts.
+			for range warm + 1 + runs {
+				if err := play(ctx, 1, comms[1]); err != nil {
+					other <- err
+					return
 				}
 			}
-			return nil
+			other <- nil
+		}()
+		for range warm {
+			if err := play(ctx, 0, comms[0]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n := testing.AllocsPerRun(runs, func() {
+			if err := play(ctx, 0, comms[0]); err != nil {
+				t.Fatal(err)
+			}
 		})
-		if err != nil {
+		if err := <-other; err != nil {
 			t.Fatal(err)
 		}
+		if n != 0 {
+			t.Errorf("%v allocations per message and its answer", n)
+		}
+	})
+}
+
+func TestNoAllocationPerMessage(t *testing.T) {
+	const plane = pml.PointToPoint
+	empty := pml.Buffer{}
+	for _, size := range []int{8, 4096, 1 << 20} {
+		buf := [2]pml.Buffer{{Bytes: make([]byte, size)}, {Bytes: make([]byte, size)}}
+		steady(t, fmt.Sprintf("send and receive %d", size), func(ctx context.Context, rank int, c pml.Comm) error {
+			if rank == 1 {
+				if _, err := c.Recv(ctx, buf[1], 0, 1, plane); err != nil {
+					return err
+				}
+				return c.Send(ctx, buf[1], 0, 1, plane, pml.Standard)
+			}
+			if err := c.Send(ctx, buf[0], 1, 1, plane, pml.Standard); err != nil {
+				return err
+			}
+			_, err := c.Recv(ctx, buf[0], pml.AnySource, pml.AnyTag, plane)
+			return err
+		})
+		steady(t, fmt.Sprintf("start and wait %d", size), func(ctx context.Context, rank int, c pml.Comm) error {
+			r, err := c.Irecv(buf[rank], 1-rank, 1, plane)
+			if err != nil {
+				return err
+			}
+			rg := r.Generation()
+			s, err := c.Isend(buf[rank], 1-rank, 1, plane, pml.Standard)
+			if err != nil {
+				return err
+			}
+			sg := s.Generation()
+			if _, err = r.Wait(ctx, rg); err == nil {
+				_, err = s.Wait(ctx, sg)
+			}
+			return err
+		})
 	}
+	small := pml.Buffer{Bytes: make([]byte, 500)}
+	room := pml.Buffer{Bytes: make([]byte, 500)}
+	steady(t, "unexpected", func(ctx context.Context, rank int, c pml.Comm) error {
+		if rank == 0 { // tag 2 comes after tag 1, and is received first
+			if err := c.Send(ctx, small, 1, 1, plane, pml.Standard); err != nil {
+				return err
+			}
+			if err := c.Send(ctx, small, 1, 2, plane, pml.Standard); err != nil {
+				return err
+			}
+			_, err := c.Recv(ctx, empty, 1, 3, plane)
+			return err
+		}
+		if _, err := c.Recv(ctx, room, 0, 2, plane); err != nil {
+			return err
+		}
+		if _, err := c.Recv(ctx, room, 0, 1, plane); err != nil {
+			return err
+		}
+		return c.Send(ctx, empty, 0, 3, plane, pml.Standard)
+	})
+	steady(t, "iprobe", func(ctx context.Context, rank int, c pml.Comm) error {
+		if rank == 0 {
+			if err := c.Send(ctx, small, 1, 1, plane, pml.Standard); err != nil {
+				return err
+			}
+			_, err := c.Recv(ctx, empty, 1, 3, plane)
+			return err
+		}
+		for {
+			_, ok, err := c.Iprobe(pml.AnySource, pml.AnyTag, plane)
+			if err != nil {
+				return err
+			}
+			if ok {
+				break
+			}
+			runtime.Gosched() // AllocsPerRun leaves one processor
+		}
+		if _, err := c.Recv(ctx, room, 0, 1, plane); err != nil {
+			return err
+		}
+		return c.Send(ctx, empty, 0, 3, plane, pml.Standard)
+	})
 }

@@ -161,7 +161,6 @@ func (w *World) NextID() cid.Extended { return cid.Extended{Base: w.nextBase.Add
 // handle.
 func (w *World) Comm(policy cid.Policy) ([]pml.Comm, error) {
 	id := w.NextID()
-	group := w.Group()
 	offers := make([]*cid.Offer, len(w.Procs))
 	payloads := make([][]byte, len(w.Procs))
 	for i, p := range w.Procs {
@@ -173,35 +172,30 @@ func (w *World) Comm(policy cid.Policy) ([]pml.Comm, error) {
 		return nil, err
 	}
 	comms := make([]pml.Comm, len(w.Procs))
-	for i, p := range w.Procs {
-		spec := pml.CommSpec{ID: id, Group: group, Rank: i}
-		switch decision.Policy {
-		case cid.PolicyLazy:
-			p.Module.CIDs().Release(offers[i])
-			spec.Local, err = p.Module.CIDs().Reserve()
-		default:
-			spec.Local, spec.Agreed, spec.Indices = decision.Local(i), decision.Policy == cid.PolicyAgree, decision.Each
-			err = p.Module.CIDs().Accept(offers[i], spec.Local)
-		}
-		if err == nil {
-			comms[i], err = p.Module.AddComm(spec)
-		}
-		if err != nil {
+	for i := range w.Procs {
+		if comms[i], err = w.join(i, id, offers[i], decision); err != nil {
 			return nil, err
 		}
 	}
 	return comms, nil
 }
 
-// Lazy makes one rank's handle of a communicator under the lazy policy: for
-// cases where members come at different times.
-func (w *World) Lazy(rank int, id cid.Extended) (pml.Comm, error) {
+// join makes one rank's end of a communicator of all, once it is decided.
+func (w *World) join(rank int, id cid.Extended, offer *cid.Offer, decision cid.Decision) (pml.Comm, error) {
 	m := w.Procs[rank].Module
-	local, err := m.CIDs().Reserve()
+	spec := pml.CommSpec{ID: id, Group: w.Group(), Rank: rank}
+	var err error
+	if decision.Policy == cid.PolicyLazy {
+		m.CIDs().Release(offer)
+		spec.Local, err = m.CIDs().Reserve()
+	} else {
+		spec.Local, spec.Agreed, spec.Indices = decision.Local(rank), decision.Policy == cid.PolicyAgree, decision.Each
+		err = m.CIDs().Accept(offer, spec.Local)
+	}
 	if err != nil {
 		return nil, err
 	}
-	return m.AddComm(pml.CommSpec{ID: id, Local: local, Group: w.Group(), Rank: rank})
+	return m.AddComm(spec)
 }
 
 // Group returns all processes in the order of their ranks.

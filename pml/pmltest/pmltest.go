@@ -1,0 +1,236 @@
+package pmltest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// Policies are the ways in which members come to know each other's ids. The kit
+// runs every case with each.
+var Policies = []cid.Policy{cid.PolicyAgree, cid.PolicyGather, cid.PolicyLazy}
+
+// caseLimit is when the kit calls a case hung.
+const caseLimit = 60 * time.Second
+
+// testCase is one claim of the contract.
+type testCase struct {
+	name string
+	size int // processes that it needs
+	run  func(context.Context, *fixture) error
+}
+
+// fixture is what a case works with: a world, and a communicator of all.
+type fixture struct {
+	*World
+	policy cid.Policy
+	comms  []pml.Comm // by rank
+}
+
+// cases returns all of them, by file.
+func cases() []testCase {
+	return slices.Concat(matchCases(), bufferCases(), cancelCases(), commCases(), failureCases(), requestCases(), randomCases())
+}
+
+// runCase builds a world for c and runs it. The error names the case. When a
+// case hangs its world is given up, and the error shows what everybody waits for.
+func runCase(ctx context.Context, c testCase, stack Stack, policy cid.Policy) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, caseLimit, fmt.Errorf("hung for %v", caseLimit))
+	defer cancel()
+	w, err := NewWorld(stack, c.size)
+	if err != nil {
+		return fmt.Errorf("%s: world: %w", c.name, err)
+	}
+	f := &fixture{World: w, policy: policy}
+	if f.comms, err = w.Comm(policy); err != nil {
+		return fmt.Errorf("%s: communicator: %w", c.name, errors.Join(err, w.Close()))
+	}
+	procs := slices.Clone(w.Procs)
+	done := make(chan error, 1)
+	go func() { done <- c.run(ctx, f) }()
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		select {
+		case err = <-done: // it obeyed the context
+		case <-time.After(time.Second):
+			err = fmt.Errorf("%s: %w, and does not obey its context", c.name, context.Cause(ctx))
+			for _, p := range procs {
+				err = fmt.Errorf("%w\nrank %d: %+v", err, p.Rank, p.Module.Inspect())
+			}
+			return err
+		}
+	}
+	if err == nil {
+		err = w.Close()
+	} else {
+		err = errors.Join(err, w.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.name, err)
+	}
+	return nil
+}
+
+// Check runs every case with every policy and returns what failed.
+func Check(ctx context.Context, stack Stack) []error {
+	var errs []error
+	for _, policy := range Policies {
+		for _, c := range cases() {
+			if err := runCase(ctx, c, stack, policy); err != nil {
+				errs = append(errs, fmt.Errorf("cid policy %v: %w", policy, err))
+			}
+		}
+	}
+	return errs
+}
+
+// Run runs every case with the given policies as subtests.
+func Run(t *testing.T, stack Stack, policies ...cid.Policy) {
+	t.Helper()
+	for _, policy := range policies {
+		t.Run(policy.String(), func(t *testing.T) {
+			for _, c := range cases() {
+				t.Run(c.name, func(t *testing.T) {
+					if err := runCase(t.Context(), c, stack, policy); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		})
+	}
+}
+
+// until waits until cond holds, while the processes' keepers progress.
+func until(ctx context.Context, what string, cond func() bool) error {
+	for !cond() {
+		if ctx.Err() != nil {
+			return fmt.Errorf("%s: %w", what, context.Cause(ctx))
+		}
+		runtime.Gosched()
+	}
+	return nil
+}
+
+// data makes the contents of a message.
+func data(seed, n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(seed*31 + i*7 + i>>8*3 + 1)
+	}
+	return b
+}
+
+func buffer(b []byte) pml.Buffer { return pml.Buffer{Bytes: b} }
+
+const p2p = pml.PointToPoint
+
+// send is a blocking standard send of the user's plane.
+func send(ctx context.Context, c pml.Comm, dst, tag int, b []byte) error {
+	if err := c.Send(ctx, buffer(b), dst, tag, p2p, pml.Standard); err != nil {
+		return fmt.Errorf("send of %d bytes to %d with tag %d: %w", len(b), dst, tag, err)
+	}
+	return nil
+}
+
+// want receives and compares: source, tag, length and contents.
+func want(ctx context.Context, c pml.Comm, src, tag int, b []byte, from, with int) error {
+	got := make([]byte, len(b))
+	st, err := c.Recv(ctx, buffer(got), src, tag, p2p)
+	if err != nil {
+		return fmt.Errorf("receive from %d with tag %d: %w", src, tag, err)
+	}
+	return compare(st, got, b, from, with)
+}
+
+func compare(st pml.Status, got, b []byte, from, with int) error {
+	if st.Source != from || st.Tag != with || st.Bytes != len(b) || st.Canceled {
+		return fmt.Errorf("got %+v, want %d bytes from %d with tag %d", st, len(b), from, with)
+	}
+	if !bytes.Equal(got, b) {
+		for i := range got {
+			if got[i] != b[i] {
+				return fmt.Errorf("message of %d bytes from %d with tag %d differs at byte %d: %#x, want %#x", len(b), from, with, i, got[i], b[i])
+			}
+		}
+	}
+	return nil
+}
+
+// pending is a request and its handle.
+type pending struct {
+	r   *pml.Request
+	gen uint32
+}
+
+// started wraps what Isend and Irecv return.
+func started(r *pml.Request, err error) (pending, error) {
+	if err != nil {
+		return pending{}, err
+	}
+	return pending{r, r.Generation()}, nil
+}
+
+func isend(c pml.Comm, dst, tag int, b []byte, mode pml.Mode) (pending, error) {
+	return started(c.Isend(buffer(b), dst, tag, p2p, mode))
+}
+
+func irecv(c pml.Comm, src, tag int, b []byte) (pending, error) {
+	return started(c.Irecv(buffer(b), src, tag, p2p))
+}
+
+func (p pending) wait(ctx context.Context) (pml.Status, error) { return p.r.Wait(ctx, p.gen) }
+
+// unexpected counts the messages that wait at a rank.
+func (f *fixture) unexpected(rank int) (n int) {
+	for _, c := range f.Procs[rank].Module.Inspect().Comms {
+		n += len(c.Unexpected)
+	}
+	return n
+}
+
+// sends counts those of a rank that are in the given state.
+func (f *fixture) sends(rank int, state string) (n int) {
+	for _, c := range f.Procs[rank].Module.Inspect().Comms {
+		for _, s := range c.Sends {
+			if s.State == state {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// limits are the sizes at which a stack changes its ways: where a frame ends,
+// where the rings are full.
+func (f *fixture) limits() []int {
+	var all []int
+	for _, b := range f.Procs[0].btls {
+		c := b.Module.Caps()
+		all = append(all, c.EagerLimit, c.FrameLimit, 4*c.FrameLimit)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// meet is a barrier of two ranks, each of which calls it for the other.
+func meet(ctx context.Context, c pml.Comm, other int) error {
+	r, err := c.Irecv(pml.Buffer{}, other, 9999, pml.Control)
+	if err != nil {
+		return err
+	}
+	gen := r.Generation()
+	if err := c.Send(ctx, pml.Buffer{}, other, 9999, pml.Control, pml.Standard); err != nil {
+		return err
+	}
+	_, err = r.Wait(ctx, gen)
+	return err
+}
