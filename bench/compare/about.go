@@ -23,6 +23,8 @@ type about struct {
 	Memory     string    `json:"memory"`
 	Kernel     string    `json:"kernel"`
 	System     string    `json:"system"`
+	Load       string    `json:"load"`   // the minute before: other work disturbs, however near the processors are
+	Commit     string    `json:"commit"` // of the sources, where git knows it
 	Versions   []version `json:"versions"`
 }
 
@@ -38,12 +40,16 @@ func (r *runner) describe(ctx context.Context, peers []peer) (about, error) {
 		Processor: firstField("/proc/cpuinfo", `(?m)^model name\s*:\s*(.+)$`),
 		System:    firstField("/etc/os-release", `(?m)^PRETTY_NAME="?([^"\n]+)`),
 		Kernel:    firstField("/proc/sys/kernel/osrelease", `(\S+)`),
+		Load:      firstField("/proc/loadavg", `(\S+)`),
 	}
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {
 		return a, fmt.Errorf("memory of this machine: %w", err)
 	}
 	a.Memory = framework.Size(info.Totalram * uint64(info.Unit) >> 30 << 30).String()
+	if commit, _, err := r.command(ctx, []string{"git", "rev-parse", "--short=12", "HEAD"}); err == nil {
+		a.Commit = strings.TrimSpace(commit)
+	}
 	out, _, err := r.command(ctx, []string{r.ferry, "--version"})
 	if err != nil {
 		return a, err

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func fig(t *testing.T, name string) figure {
@@ -63,6 +64,27 @@ func TestTheSlowestRankIsTheFigure(t *testing.T) {
 	}
 }
 
+func TestWorkOfOthersIsSeen(t *testing.T) {
+	before, err := parseBusy("cpu  100 10 50 9000 400 5 5 30 7 0\ncpu0 1 2 3\n")
+	if err != nil || before != 2*time.Second {
+		t.Fatalf("%v, error %v", before, err)
+	}
+	for _, s := range []string{"", "cpu 1 2 3\n", "cpu0 1 2 3 4 5 6 7 8\n", "cpu a\n"} {
+		if d, err := parseBusy(s); err == nil {
+			t.Errorf("%q: %v", s, d)
+		}
+	}
+	if n := others(1500*time.Millisecond, time.Second, time.Second); n != 0.5 {
+		t.Errorf("%g processors", n)
+	}
+	if n := others(0, time.Second, 0); n != 0 {
+		t.Errorf("%g processors", n)
+	}
+	if b, err := busy(); err != nil || b <= 0 {
+		t.Errorf("%v, error %v", b, err)
+	}
+}
+
 func FuzzOutput(f *testing.F) {
 	for _, s := range []string{recorded, recorded + recorded, "1\n2\n", "{", `{"avg":1e400}`, ""} {
 		f.Add(s)
@@ -77,6 +99,7 @@ func FuzzOutput(f *testing.F) {
 		if ms, err := largestTime(output, 2); err == nil && !(ms > 0) {
 			t.Errorf("%g ms", ms)
 		}
+		_, _ = parseBusy(output) // any text, no panic
 	})
 }
 

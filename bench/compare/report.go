@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -11,9 +12,14 @@ import (
 
 // write writes results.md and results.json.
 func write(dir string, rep report) error {
-	b, err := json.MarshalIndent(rep, "", " ")
+	b, err := json.Marshal(rep)
 	if err != nil {
 		return fmt.Errorf("results: %w", err)
+	}
+	// A line for each figure and each pair. Inside a string quotes are escaped, so
+	// these are never part of one.
+	for _, begin := range []string{`{"figure":`, `{"peer":`, `{"ours":{`} {
+		b = bytes.ReplaceAll(b, []byte(begin), []byte("\n"+begin))
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -31,6 +37,10 @@ func markdown(rep report) string {
 	p("# Ours and theirs, side by side\n")
 	p("Written by `make compare` on %s, in %.0f minutes. All samples are in results.json.\n", rep.Date, math.Ceil(rep.Seconds/60))
 	p("- Machine: %s, %d processors, %s of memory, Linux %s, %s", rep.Processor, rep.Processors, rep.Memory, rep.Kernel, rep.System)
+	p("- Load average before: %s", rep.Load)
+	if rep.Commit != "" {
+		p("- Commit %s", rep.Commit)
+	}
 	for _, v := range rep.Versions {
 		p("- %s %s", v.Name, v.Version)
 	}
@@ -64,14 +74,20 @@ cores, and collectives then have 100 iterations after 10.
 			both(r.figure, b.result), verdict(b), wanted(r.figure, r.figure.Best),
 			aim(r.figure, d.result), d.Hop, counts(d.result))
 	}
-	p("\n## Each setting of each peer\n")
-	p("| figure | unit | peer | ours | peer's | ratio | best pair: ours / peer's | ratio | raw hop, ns | state | pairs kept | dropped | failed |")
-	p("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+	p(`
+## Each setting of each peer
+
+"others" is how many processors worked for other programs, or for other guests of
+the host, while a sample was taken (median): figures taken beside 0.3 of them or
+more are those of a busy machine, however near the processors are.
+`)
+	p("| figure | unit | peer | ours | peer's | ratio | best pair: ours / peer's | ratio | raw hop, ns | others | state | pairs kept | dropped | failed |")
+	p("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
 	for _, r := range rep.Rows {
 		for _, x := range r.Results {
-			p("| %s | %s | %s, %s | %s | %s | %.2f | %s / %s | %.2f | %.0f | %s | %d | %d | %d |", r.Name, r.Unit, x.Peer, x.Setting,
+			p("| %s | %s | %s, %s | %s | %s | %.2f | %s / %s | %.2f | %.0f | %.1f | %s | %d | %d | %d |", r.Name, r.Unit, x.Peer, x.Setting,
 				digits(x.Ours), digits(x.Theirs), x.Ratio, digits(x.Best.Ours), digits(x.Best.Peer), x.Best.Ratio,
-				x.Hop, x.State, x.Kept, x.Dropped, x.Failed)
+				x.Hop, x.Others, x.State, x.Kept, x.Dropped, x.Failed)
 		}
 	}
 	return w.String()

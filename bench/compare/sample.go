@@ -22,7 +22,14 @@ type sample struct {
 	Value      float64 `json:"value"`          // in the figure's unit
 	Hop        float64 `json:"raw_hop_ns"`     // between ranks 0 and 1, the larger of before and after; 0: not taken
 	Outside    float64 `json:"outside_hop_ns"` // around the job, the larger of before and after
+	Others     float64 `json:"others"`         // processors that worked for others meanwhile
 	instrument string  // that has taken Hop
+}
+
+// MarshalJSON keeps five digits, which is more than the machine does.
+func (s sample) MarshalJSON() ([]byte, error) {
+	return fmt.Appendf(nil, `{"value":%.5g,"raw_hop_ns":%.5g,"outside_hop_ns":%.5g,"others":%.2g}`,
+		s.Value, s.Hop, s.Outside, s.Others), nil
 }
 
 // runner runs commands.
@@ -41,9 +48,15 @@ const (
 	maxError  = 2000            // bytes of a failed command's words
 )
 
-// command runs a command, with a time limit, and returns what it prints and how
-// long it took. Of a command that fails no process is left.
-func (r *runner) command(ctx context.Context, args []string) (output string, whole time.Duration, err error) {
+// usage is what a command took.
+type usage struct {
+	whole time.Duration // from start to end
+	own   time.Duration // of processors, by it and its children
+}
+
+// command runs a command, with a time limit, and returns what it prints and what
+// it took. Of a command that fails no process is left.
+func (r *runner) command(ctx context.Context, args []string) (output string, u usage, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.timeout, fmt.Errorf("not done within %v", r.timeout))
 	defer cancel()
 	mark := marker + rand.Text()
@@ -56,9 +69,10 @@ func (r *runner) command(ctx context.Context, args []string) (output string, who
 	cmd.Stdout, cmd.Stderr = &out, &words
 	start := time.Now()
 	err = cmd.Run()
-	whole = time.Since(start)
+	u.whole = time.Since(start)
 	if err == nil {
-		return out.String(), whole, nil
+		u.own = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+		return out.String(), u, nil
 	}
 	killMarked(mark)
 	if ctx.Err() != nil {
@@ -68,7 +82,7 @@ func (r *runner) command(ctx context.Context, args []string) (output string, who
 	if len(said) > maxError {
 		said = "..." + said[len(said)-maxError:]
 	}
-	return "", whole, fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, said)
+	return "", u, fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, said)
 }
 
 // plainEnvironment drops what would change any side's defaults.
@@ -106,14 +120,22 @@ func killMarked(mark string) {
 // take runs a command line and makes a sample of what it prints. instrument is
 // who takes the raw hop inside.
 func (r *runner) take(ctx context.Context, f figure, args []string, instrument string) (sample, error) {
-	output, whole, err := r.command(ctx, args)
+	before, err := busy()
 	if err != nil {
 		return sample{}, err
 	}
-	s := sample{instrument: instrument}
+	output, u, err := r.command(ctx, args)
+	if err != nil {
+		return sample{}, err
+	}
+	after, err := busy()
+	if err != nil {
+		return sample{}, err
+	}
+	s := sample{instrument: instrument, Others: others(after-before, u.own, u.whole)}
 	switch {
 	case f.fromOutside():
-		s.Value = float64(whole.Nanoseconds()) * 1e-6
+		s.Value = float64(u.whole.Nanoseconds()) * 1e-6
 	case f.Bench == "init" && instrument == ferryRanks:
 		s.Value, err = largestTime(output, f.Ranks)
 	default:

@@ -28,6 +28,7 @@ type result struct {
 	Best    twoFigures `json:"best_pair"`
 	State   string     `json:"state"`
 	Hop     float64    `json:"raw_hop_ns"` // median over the pairs that count
+	Others  float64    `json:"others"`     // median of processors that worked for others, of all samples that count
 	Kept    int        `json:"kept"`
 	Dropped int        `json:"dropped"`
 	Failed  int        `json:"failed"`
@@ -56,16 +57,16 @@ func (s *series) result(want int) (r result, ok bool) {
 		Peer: s.peer.Title, Setting: s.setting.Title, Default: s.setting.Default, State: state,
 		Kept: len(counted), Dropped: len(s.pairs) - len(counted), Failed: s.failed, Pairs: s.pairs,
 	}
-	var ours, theirs, hops []float64
+	var ours, theirs, hops, load []float64
 	quiet := counted[0]
 	for _, p := range counted {
 		ours, theirs = append(ours, p.Ours.Value), append(theirs, p.Peer.Value)
-		hops = append(hops, p.Ours.hop())
+		hops, load = append(hops, p.Ours.hop()), append(load, p.Ours.Others, p.Peer.Others)
 		if s.fig.better(p.Ours.Value*p.Peer.Value, quiet.Ours.Value*quiet.Peer.Value) {
 			quiet = p
 		}
 	}
-	r.Ours, r.Theirs, r.Hop = median(ours), median(theirs), median(hops)
+	r.Ours, r.Theirs, r.Hop, r.Others = median(ours), median(theirs), median(hops), median(load)
 	r.Ratio = r.Ours / r.Theirs
 	r.Best = twoFigures{quiet.Ours.Value, quiet.Peer.Value, quiet.Ours.Value / quiet.Peer.Value}
 	return r, true

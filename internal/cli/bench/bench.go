@@ -56,6 +56,7 @@ type options struct {
 	iterations int // 0: OSU's
 	warmup     int // -1: OSU's
 	format     string
+	allocMem   bool
 	set        *[]string
 	isRank     bool
 }
@@ -93,6 +94,7 @@ func Command() *cobra.Command {
 	f.IntVarP(&o.iterations, "i", "i", 0, "iterations `N`, in place of OSU's")
 	f.IntVarP(&o.warmup, "x", "x", -1, "warm-up iterations `N`, in place of OSU's; -1: OSU's")
 	f.StringVar(&o.format, "format", "osu", "output `FORMAT`: osu, json (a row per line), csv or gobench")
+	f.BoolVar(&o.allocMem, "alloc-mem", false, "buffers that other processes of the node read directly")
 	o.set = settings.Flag(f)
 	f.BoolVar(&o.isRank, "rank", false, "be one of the ranks")
 	_ = f.MarkHidden("rank") // fails only for a flag that isn't there
@@ -134,6 +136,9 @@ func (o *options) check(args []string) error {
 		return exit.Usagef("-n %d: want at least 1 rank", o.ranks)
 	case o.iterations < 0:
 		return exit.Usagef("-i %d: want at least 1 iteration", o.iterations)
+	}
+	if messages := pair && o.bench != "hop" || pairs; o.allocMem && !messages {
+		return exit.Usagef("--alloc-mem: %s has no buffers of messages", o.bench)
 	}
 	if _, ok := formats[o.format]; !ok {
 		return exit.Usagef("--format %s: want osu, json, csv or gobench", o.format)
@@ -210,7 +215,7 @@ func (o *options) run(cmd *cobra.Command) error {
 func (o *options) arguments(bench string) []string {
 	return []string{
 		"bench", bench, "--rank", "-n", strconv.Itoa(o.ranks), "-m", o.sizes, "--format", o.format,
-		"-i", strconv.Itoa(o.iterations), "-x", strconv.Itoa(o.warmup),
+		"-i", strconv.Itoa(o.iterations), "-x", strconv.Itoa(o.warmup), "--alloc-mem=" + strconv.FormatBool(o.allocMem),
 	}
 }
 

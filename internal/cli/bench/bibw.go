@@ -14,7 +14,10 @@ func (r *rank) bidirectional(ctx context.Context, size int) (Row, error) {
 	c := r.comm
 	// Each way has its own tag.
 	peer, out, in := 1-c.Rank(), 100+c.Rank(), 101-c.Rank()
-	send, recv := buffer(size), buffer(size)
+	send, recv, err := r.buffers(size)
+	if err != nil {
+		return Row{}, err
+	}
 	sends, recvs := make([]mpi.Request, window), make([]mpi.Request, window)
 	s := newSample()
 	for i := range warmup + iterations {

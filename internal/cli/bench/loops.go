@@ -19,21 +19,13 @@ func batchOf(size int) int {
 	return 100
 }
 
-// buffer returns a buffer whose pages exist. Pages that were never written all
-// show the same page of zeros, which stays in the cache: a sender would seem to
-// read faster than it does.
-func buffer(size int) []byte {
-	b := make([]byte, size)
-	for i := range b {
-		b[i] = 'a'
-	}
-	return b
-}
-
 // latency is osu_latency's loop: half of the round trip of a ping-pong.
 func (r *rank) latency(ctx context.Context, size int) (Row, error) {
 	iterations, warmup := r.o.loops(size, 10000, 100, 1000, 10)
-	send, recv := buffer(size), buffer(size)
+	send, recv, err := r.buffers(size)
+	if err != nil {
+		return Row{}, err
+	}
 	s := newSample()
 	c := r.comm
 	switch c.Rank() {
@@ -104,7 +96,11 @@ func (r *rank) windows(ctx context.Context, size int) (*sample, error) {
 	iterations, warmup := r.o.loops(size, 100, 10, 20, 2)
 	c := r.comm
 	half := c.Size() / 2
-	buf, reply := buffer(size), make([]byte, 4)
+	buf, err := r.buffer(size)
+	if err != nil {
+		return nil, err
+	}
+	reply := make([]byte, 4)
 	reqs := make([]mpi.Request, window)
 	s := newSample()
 	for i := range warmup + iterations {

@@ -9,7 +9,10 @@ import (
 // rank of the first half with one of the second.
 func (r *rank) multiLatency(ctx context.Context, size int) (Row, error) {
 	iterations, warmup := r.o.loops(size, 10000, 100, 1000, 10)
-	send, recv := buffer(size), buffer(size)
+	send, recv, err := r.buffers(size)
+	if err != nil {
+		return Row{}, err
+	}
 	c := r.comm
 	half := c.Size() / 2
 	s := newSample()

@@ -13,10 +13,12 @@ import (
 
 // rank is one process of a benchmark.
 type rank struct {
-	o    *options
-	comm *mpi.Comm
-	line *hop.Line // between ranks 0 and 1; nil elsewhere
-	out  io.Writer
+	o        *options
+	session  *mpi.Session
+	comm     *mpi.Comm
+	line     *hop.Line     // between ranks 0 and 1; nil elsewhere
+	memories []*mpi.Memory // of the row that is measured
+	out      io.Writer
 }
 
 // hopTrips makes the raw hop some 100 us long: enough for a median, too short to
@@ -56,7 +58,7 @@ func (o *options) asRank(ctx context.Context, out io.Writer) (err error) {
 	if err := o.check([]string{o.bench}); err != nil {
 		return err
 	}
-	r := &rank{o: o, comm: comm, out: out}
+	r := &rank{o: o, session: session, comm: comm, out: out}
 	if err := r.openLine(ctx); err != nil {
 		return err
 	}
@@ -133,7 +135,7 @@ func (r *rank) one(ctx context.Context, size int, f func(context.Context, int) (
 		return err
 	}
 	row, err := f(ctx, size)
-	if err != nil {
+	if err = errors.Join(err, r.freeBuffers()); err != nil {
 		return err
 	}
 	after, err := r.rawHop(ctx)
