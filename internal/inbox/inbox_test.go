@@ -1,0 +1,147 @@
+package inbox
+
+import (
+	"bytes"
+	"encoding/binary"
+	"strings"
+	"testing"
+
+	"github.com/ferrympi/ferry/internal/ring"
+)
+
+const nonce = 0x1122334455667788
+
+// made is a valid inbox of n slots.
+func made(n int) []byte {
+	mem := ring.Aligned(Size(n))
+	Init(mem, n, nonce, Process{PID: 42, Probe: 0x1000})
+	return mem
+}
+
+func TestDamagedHeaderIsAnErrorInWords(t *testing.T) {
+	for name, damage := range map[string]func(mem []byte) []byte{
+		"shorter":        func(mem []byte) []byte { return mem[:HeaderSize-1] },
+		"no magic":       func(mem []byte) []byte { mem[offMagic]++; return mem },
+		"other version":  func(mem []byte) []byte { mem[offVersion]++; return mem },
+		"other nonce":    func(mem []byte) []byte { mem[offNonce]++; return mem },
+		"no slots":       func(mem []byte) []byte { mem[offSlots] = 0; return mem },
+		"too many slots": func(mem []byte) []byte { mem[offSlots]++; return mem },
+		"4 billion":      func(mem []byte) []byte { copy(mem[offSlots:], "\xff\xff\xff\xff"); return mem },
+	} {
+		if _, err := Attach(damage(made(4)), nonce); err == nil || len(err.Error()) < 20 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	b, err := Attach(made(4), nonce)
+	if err != nil || b.Slots() != 4 || b.Closed() || b.Process() != (Process{42, 0x1000}) {
+		t.Errorf("%+v %v", b, err)
+	}
+}
+
+func TestSlotChangesHandsOnlyAsTheTableSays(t *testing.T) {
+	b, err := Attach(made(1), nonce)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := b.Slot(0)
+	if !s.Claim() || s.Claim() {
+		t.Fatal("a slot was claimed twice, or not at all")
+	}
+	before := b.Requests()
+	s.Ask(Sender{Rank: 3, World: 4, Nonce: 5, Name: "ferry-1-2"})
+	b.Request()
+	if b.Requests() == before {
+		t.Error("the owner does not see the request")
+	}
+	if from, err := s.Sender(); err != nil || from != (Sender{3, 4, 5, "ferry-1-2"}) {
+		t.Errorf("%+v %v", from, err)
+	}
+	if !s.Grant(1<<16, 2048) || s.State() != Granted {
+		t.Error("not granted")
+	}
+	if offset, cells := s.Granted(); offset != 1<<16 || cells != 2048 {
+		t.Errorf("granted %d cells at %d", cells, offset)
+	}
+	s.SetState(Left)
+	if s.Grant(1<<17, 64) || s.State() != Left {
+		t.Error("granted to a sender that has left")
+	}
+}
+
+func TestNameIsOnePathElement(t *testing.T) {
+	long := strings.Repeat("n", NameMax)
+	for name, ok := range map[string]bool{"x": true, "ferry-0-1f-2-3": true, long: true, long + "n": true, // cut to NameMax
+		"": false, ".": false, "..": false, ".hidden": false, "a/b": false, "/": false} {
+		s := Slot{ring.Aligned(SlotSize)}
+		s.Ask(Sender{Name: name})
+		from, err := s.Sender()
+		if (err == nil) != ok || ok && from.Name != name[:min(len(name), NameMax)] {
+			t.Errorf("%q: %q %v", name, from.Name, err)
+		}
+	}
+	s := Slot{bytes.Repeat([]byte{'a'}, SlotSize)} // no end
+	if from, err := s.Sender(); err == nil {
+		t.Errorf("a name without end is %q", from.Name)
+	}
+}
+
+// FuzzAttach reads everything that an inbox of arbitrary bytes claims.
+func FuzzAttach(f *testing.F) {
+	whole := made(2)
+	b, _ := Attach(whole, nonce)
+	b.Slot(0).Ask(Sender{Rank: 1, World: 2, Nonce: 3, Name: "ferry-x"})
+	b.Slot(1).Grant(1<<40, -1)
+	f.Add(bytes.Clone(whole), []byte{0xff})
+	f.Add(whole[:HeaderSize], []byte{})
+	f.Add(make([]byte, HeaderSize), []byte("name"))
+	f.Fuzz(func(t *testing.T, header, slot []byte) {
+		mem := ring.Aligned(max(len(header), HeaderSize))
+		copy(mem, header)
+		// What would fail at once teaches nothing.
+		binary.LittleEndian.PutUint64(mem[offMagic:], magic)
+		binary.LittleEndian.PutUint32(mem[offVersion:], Version)
+		binary.LittleEndian.PutUint64(mem[offNonce:], nonce)
+		b, err := Attach(mem, nonce)
+		if err != nil {
+			return
+		}
+		if Size(b.Slots()) > len(mem) {
+			t.Fatalf("%d slots in %d bytes", b.Slots(), len(mem))
+		}
+		b.Closed()
+		b.Process()
+		for i := range b.Slots() {
+			s := b.Slot(i)
+			copy(s.mem, slot)
+			s.State()
+			s.Granted()
+			if len(s.Ring()) != ring.HeaderSize {
+				t.Fatal("a ring's header of another size")
+			}
+			if from, err := s.Sender(); err == nil && (from.Name == "" || len(from.Name) > NameMax || strings.ContainsAny(from.Name, "/\x00") || from.Name[0] == '.') {
+				t.Fatalf("name %q", from.Name)
+			}
+		}
+	})
+}
+
+// FuzzAttachRegion is the same for memory that peers read.
+func FuzzAttachRegion(f *testing.F) {
+	mem := ring.Aligned(RegionHeader + 100)
+	InitRegion(mem, nonce, 7, 100)
+	f.Add(bytes.Clone(mem[:64]), 100)
+	f.Add(make([]byte, 64), 0)
+	f.Add(bytes.Repeat([]byte{0xff}, 64), 1)
+	f.Fuzz(func(t *testing.T, header []byte, behind int) {
+		mem := ring.Aligned(RegionHeader + min(max(behind, 0), 4096))
+		copy(mem, header)
+		binary.LittleEndian.PutUint64(mem[regMagic:], regionMagic)
+		binary.LittleEndian.PutUint32(mem[regVersion:], RegionVersion)
+		binary.LittleEndian.PutUint64(mem[regNonce:], nonce)
+		binary.LittleEndian.PutUint64(mem[regNumber:], 7)
+		r, err := AttachRegion(mem, nonce, 7)
+		if err == nil && len(r.Bytes()) > len(mem)-RegionHeader {
+			t.Fatalf("%d bytes in a segment of %d", len(r.Bytes()), len(mem))
+		}
+	})
+}
