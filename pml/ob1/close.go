@@ -24,8 +24,7 @@ func (c *comm) rest() {
 			continue
 		}
 		p.told = true
-		p.proc.control(cidFrame(frameClosed, c.spec.ID, c.spec.Rank, c.spec.Local))
-		if !p.closed && p.proc.err == nil {
+		if p.proc.control(cidFrame(frameClosed, c.spec.ID, c.spec.Rank, c.spec.Local)) && !p.closed {
 			c.waiting++
 		}
 	}

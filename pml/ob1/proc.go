@@ -92,8 +92,18 @@ func preferred(btls []pml.OpenBTL) []int {
 	return order
 }
 
-// connect opens a path, if there is none yet. Lock held.
+// connect opens a path, if there is none yet. A process to which none can be
+// opened has failed. Lock held.
 func (p *proc) connect() error {
+	err := p.open()
+	if err != nil && p.known {
+		p.fail(err)
+	}
+	return err
+}
+
+// open is connect for what the process may do without.
+func (p *proc) open() error {
 	if p.err != nil || p.endpoint != nil {
 		return p.err
 	}
@@ -127,9 +137,8 @@ func (p *proc) connect() error {
 	if len(why) == 0 {
 		why = []string{"no BTL is open"}
 	}
-	p.fail(&framework.TransportError{Component: "pml ob1", Peer: p.String(), Op: "connect",
-		Err: fmt.Errorf("no transport reaches the process: %s", strings.Join(why, "; "))})
-	return p.err
+	return &framework.TransportError{Component: "pml ob1", Peer: p.String(), Op: "connect",
+		Err: fmt.Errorf("no transport reaches the process: %s", strings.Join(why, "; "))}
 }
 
 // route finds the module that connect would take, and why not those before it,
@@ -176,21 +185,29 @@ func (p *proc) pollSource() progress.Source {
 	return p.source
 }
 
-// control sends a control frame, now or when the path allows. Lock held.
-func (p *proc) control(c control) {
-	if p.connect() != nil {
-		return // the peer is gone, and so is what it waits for
+// control sends a control frame, now or when the path allows, and reports
+// whether there is a path. Lock held.
+func (p *proc) control(c control) bool {
+	open := p.open
+	if c.b[0] == frameAccept {
+		open = p.connect // who has made an offer must be there
+	}
+	if open() != nil {
+		// It has left, perhaps in good order, and waits for nothing. What it sent
+		// before is delivered.
+		return false
 	}
 	p.m.hook(pml.Event{Kind: pml.EventControl, Peer: p.id, Note: frameNames[c.b[0]]})
 	if len(p.controls) == 0 {
 		if b := p.endpoint.Reserve(c.size); b != nil {
 			copy(b, c.b[:c.size])
 			p.endpoint.Commit(c.size)
-			return
+			return true
 		}
 	}
 	p.controls = append(p.controls, c)
 	p.markBusy()
+	return true
 }
 
 // markBusy has Module.Poll look after this process.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
 )
@@ -13,6 +14,7 @@ func failureCases() []testCase {
 	return []testCase{
 		{"PeerFailureEndsEverythingPending", 3, peerFails},
 		{"FlushedMessagesOutliveTheirSender", 2, flushed},
+		{"ProcessThatHasLeftHarmsNoOtherReceive", 3, hasLeft},
 		{"InspectAndRouteSayWhatThereIs", 2, inspect},
 	}
 }
@@ -154,6 +156,57 @@ func flushed(ctx context.Context, f *fixture) error {
 		if err := want(ctx, fresh[1], 0, pml.AnyTag, b, 0, 1); err != nil {
 			return fmt.Errorf("message %d of %d: %w", i+1, len(sent), err)
 		}
+	}
+	return nil
+}
+
+// hasLeft: a process sends to one that never sent to it, and ends in good order.
+// What it sent is received, and a receive from any goes on waiting for others,
+// although nothing can be answered any more.
+func hasLeft(ctx context.Context, f *fixture) error {
+	known, err := f.Comm(cid.PolicyAgree)
+	if err != nil {
+		return err
+	}
+	if err := send(ctx, known[0], 1, 1, data(0, 4)); err != nil { // the path there is open, and none back
+		return err
+	}
+	if err := want(ctx, known[1], 0, 1, data(0, 4), 0, 1); err != nil {
+		return err
+	}
+	got := make([]byte, 100)
+	first, err := irecv(f.comms[1], 0, 1, got)
+	if err != nil {
+		return err
+	}
+	wild, err := irecv(f.comms[1], pml.AnySource, 2, make([]byte, 4))
+	if err != nil {
+		return err
+	}
+	release := f.hold(1)
+	err = send(ctx, f.comms[0], 1, 1, data(1, 100))
+	if err == nil {
+		err = f.Procs[0].Module.Flush(ctx)
+	}
+	if err == nil {
+		err = f.Kill(0)
+	}
+	release()
+	if err != nil {
+		return err
+	}
+	st, err := first.wait(ctx)
+	if err == nil {
+		err = compare(st, got, data(1, 100), 0, 1)
+	}
+	if err != nil {
+		return fmt.Errorf("sent before it left: %w", err)
+	}
+	if err := send(ctx, f.comms[2], 1, 2, data(2, 4)); err != nil {
+		return err
+	}
+	if _, err := wild.wait(ctx); err != nil {
+		return fmt.Errorf("a receive from any source: %w", err)
 	}
 	return nil
 }
