@@ -12,8 +12,8 @@ import (
 )
 
 // maxMapped bounds the peers' regions that are mapped here at a time. A process
-// may have 65530 mappings in all (vm.max_map_count), and mapping one again costs
-// some 10 us and its page faults.
+// may have 65530 mappings in all (vm.max_map_count); mapping one again costs a few
+// system calls and its page faults.
 const maxMapped = 256
 
 // mapped is a peer's region, mapped here. Nothing refers to its memory between
