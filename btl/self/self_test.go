@@ -2,6 +2,8 @@ package self
 
 import (
 	"context"
+	"os"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -22,4 +24,34 @@ func TestSmallestRingKeepsTheContract(t *testing.T) {
 	btltest.Run(t, func(context.Context) (btltest.Subject, error) {
 		return btltest.Subject{Component: Component(), Params: func(_ int, p any) { p.(*params).RingSize = 4 << 10 }}, nil
 	})
+}
+
+// TestGuideQuotesThisPackage: docs/writing-a-component.md walks through the code
+// as it is.
+func TestGuideQuotesThisPackage(t *testing.T) {
+	guide, err := os.ReadFile("../../docs/writing-a-component.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var code string
+	for _, name := range []string{"self.go", "self_test.go"} {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		code += string(b)
+	}
+	walk, _, _ := strings.Cut(string(guide), "\n## What a network adds")
+	quotes := 0
+	for i, part := range strings.Split(walk, "```") {
+		if quote, ok := strings.CutPrefix(part, "go\n"); ok && i%2 == 1 {
+			quotes++
+			if !strings.Contains(code, quote) {
+				t.Errorf("the guide quotes what is not there:\n%s", quote)
+			}
+		}
+	}
+	if quotes < 10 {
+		t.Errorf("the guide has %d quotes", quotes)
+	}
 }
