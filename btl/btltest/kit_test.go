@@ -1,0 +1,144 @@
+package btltest
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/btl/self"
+	"github.com/ferrympi/ferry/framework"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// broken wraps btl/self so that one promise is broken.
+type broken struct {
+	btl.Component
+	endpoint func(btl.Endpoint) btl.Endpoint
+	upcall   func(btl.Receiver) btl.Receiver
+	caps     func(btl.Caps) btl.Caps
+}
+
+func (b broken) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
+	if b.upcall != nil {
+		env.Upcall = b.upcall(env.Upcall)
+	}
+	m, err := b.Component.Open(ctx, env)
+	return brokenModule{m, b}, err
+}
+
+type brokenModule struct {
+	btl.Module
+	b broken
+}
+
+func (m brokenModule) Caps() btl.Caps {
+	if m.b.caps != nil {
+		return m.b.caps(m.Module.Caps())
+	}
+	return m.Module.Caps()
+}
+
+func (m brokenModule) Connect(p btl.Peer) (btl.Endpoint, error) {
+	ep, err := m.Module.Connect(p)
+	if err == nil && m.b.endpoint != nil {
+		ep = m.b.endpoint(ep)
+	}
+	return ep, err
+}
+
+// wholeCommit sends all that was reserved.
+type wholeCommit struct {
+	btl.Endpoint
+	n int
+}
+
+func (e *wholeCommit) Reserve(n int) []byte { e.n = n; return e.Endpoint.Reserve(n) }
+func (e *wholeCommit) Commit(int)           { e.Endpoint.Commit(e.n) }
+
+// grows keeps in memory what the path does not take.
+type grows struct {
+	btl.Endpoint
+	kept [][]byte
+}
+
+func (e *grows) Reserve(n int) []byte {
+	e.kept = append(e.kept, make([]byte, n))
+	return e.kept[len(e.kept)-1]
+}
+
+func (e *grows) Commit(n int) {
+	for len(e.kept) > 0 {
+		b := e.Endpoint.Reserve(len(e.kept[0]))
+		if b == nil {
+			return
+		}
+		e.Endpoint.Commit(copy(b, e.kept[0]))
+		e.kept = e.kept[1:]
+	}
+}
+
+// lostTwice tells of a loss two times.
+type lostTwice struct{ btl.Receiver }
+
+func (r lostTwice) Lost(p framework.ProcID, err error) {
+	r.Receiver.Lost(p, err)
+	r.Receiver.Lost(p, err)
+}
+
+// swaps gives the protocol the frames of a pair in the wrong order.
+type swaps struct{ btl.Receiver }
+
+func (r swaps) Accept(p framework.ProcID) btl.Inbound { return &swapped{Inbound: r.Receiver.Accept(p)} }
+
+type swapped struct {
+	btl.Inbound
+	held []byte
+}
+
+func (s *swapped) Frame(f []byte) error {
+	if s.held == nil {
+		s.held = append([]byte{}, f...)
+		return nil
+	}
+	err := s.Inbound.Frame(f)
+	if err == nil {
+		err = s.Inbound.Frame(s.held)
+	}
+	s.held = nil
+	return err
+}
+
+// TestKitNoticesBrokenPromises: a kit that lets everything pass proves nothing.
+func TestKitNoticesBrokenPromises(t *testing.T) {
+	for _, c := range []struct {
+		caught string
+		broken broken
+	}{
+		{"ShorterCommitSendsOnlyThat", broken{endpoint: func(e btl.Endpoint) btl.Endpoint { return &wholeCommit{Endpoint: e} }}},
+		{"FullPathBlocksInsteadOfGrowing", broken{endpoint: func(e btl.Endpoint) btl.Endpoint { return &grows{Endpoint: e} }}},
+		{"RefusedFrameEndsThePathOnce", broken{upcall: func(r btl.Receiver) btl.Receiver { return lostTwice{r} }}},
+		{"FramesOfEverySizeArriveWholeAndInOrder", broken{upcall: func(r btl.Receiver) btl.Receiver { return swaps{r} }}},
+		{"CapsArePlausibleAndFixed", broken{caps: func(c btl.Caps) btl.Caps { c.EagerLimit = c.FrameLimit + 1; return c }}},
+	} {
+		t.Run(c.caught, func(t *testing.T) {
+			c.broken.Component = self.Component()
+			factory := func(context.Context) (Subject, error) { return Subject{Component: c.broken}, nil }
+			for _, one := range cases() {
+				if one.name != c.caught {
+					continue
+				}
+				err := runCase(t.Context(), one, factory)
+				if err == nil || !strings.Contains(err.Error(), c.caught) {
+					t.Errorf("the kit says %v", err)
+				}
+			}
+		})
+	}
+	if errs := Check(t.Context(), func(context.Context) (Subject, error) { return Subject{Component: self.Component()}, nil }); len(errs) > 0 {
+		t.Errorf("what keeps its promises: %v", errs)
+	}
+}
