@@ -83,7 +83,7 @@ func (n *node) readAll(from *node, r btl.Remote, offset int64, dst []byte) (err 
 			return err
 		}
 		if k < 1 || k > len(dst)-done {
-			return fmt.Errorf("Read of %d bytes returned %d", len(dst)-done, k)
+			return fmt.Errorf("a read of %d bytes returned %d", len(dst)-done, k)
 		}
 		done += k
 	}
@@ -112,7 +112,7 @@ func readCopies(ctx context.Context, w *world) error {
 		return fmt.Errorf("allocate: %w", err)
 	}
 	if len(allocated) != largeSize {
-		return fmt.Errorf("Allocate(%d) returned %d bytes", largeSize, len(allocated))
+		return fmt.Errorf("asked to allocate %d bytes, it returned %d", largeSize, len(allocated))
 	}
 	for i, x := range allocated {
 		if x != 0 {
@@ -128,7 +128,7 @@ func readCopies(ctx context.Context, w *world) error {
 			continue
 		}
 		if r == (btl.Remote{}) {
-			return errors.New("Expose returned the description of nothing")
+			return errors.New("the description of a buffer is that of nothing")
 		}
 		if err := b.canRead(a, r, largeSize); err != nil {
 			if err := words(err); err != nil {
@@ -217,10 +217,10 @@ func readBehind(ctx context.Context, w *world) error {
 		return err
 	}
 	if _, ok := a.expose(nil, false); ok {
-		return errors.New("Expose describes no bytes at all")
+		return errors.New("no bytes at all are described")
 	}
 	if err := b.canRead(a, btl.Remote{}, 1<<20); err == nil {
-		return errors.New("CanRead agrees to the zero description")
+		return errors.New("the zero description can be read")
 	} else if err := words(err); err != nil {
 		return err
 	}
@@ -234,7 +234,7 @@ func readBehind(ctx context.Context, w *world) error {
 			continue
 		}
 		if err := b.canRead(a, r, int64(len(buf))+1); err == nil {
-			return errors.New("CanRead agrees to more than is described")
+			return errors.New("more can be read than is described")
 		}
 		for _, at := range []struct {
 			offset int64
@@ -377,7 +377,7 @@ func freeTwice(ctx context.Context, w *world) error {
 	}
 	for what, bad := range map[string][]byte{"no memory": nil, "other memory": make([]byte, 5000), "a part": mem[1:], "a shorter part": mem[:100]} {
 		if err := ra.Free(bad); err == nil {
-			return fmt.Errorf("Free takes %s", what)
+			return fmt.Errorf("free takes %s", what)
 		} else if err := words(err); err != nil {
 			return err
 		}
@@ -387,15 +387,15 @@ func freeTwice(ctx context.Context, w *world) error {
 		return err
 	}
 	if err := ra.Free(mem); err == nil {
-		return errors.New("Free takes the same memory twice")
+		return errors.New("free takes the same memory twice")
 	}
 	for _, n := range []int{0, -1, math.MinInt} {
 		if _, err := ra.Allocate(n); err == nil {
-			return fmt.Errorf("Allocate(%d) succeeds", n)
+			return fmt.Errorf("allocate of %d bytes succeeds", n)
 		}
 	}
 	if _, err := ra.Allocate(math.MaxInt); err == nil {
-		return errors.New("Allocate of all there is succeeds")
+		return errors.New("allocate of all there is succeeds")
 	}
 	return nil
 }
