@@ -204,8 +204,10 @@ func (c *Completion) Reset() { c.done = false }
 // Complete marks c done and wakes who waits for it. Lock held.
 func (e *Engine) Complete(c *Completion) {
 	c.done = true
-	if c.waiter != nil {
-		c.waiter.fire(e)
+	if w := c.waiter; w != nil {
+		// Before w runs, c may be in use again, and have another waiter.
+		c.waiter = nil
+		w.fire(e)
 	}
 }
 
@@ -247,7 +249,9 @@ func (e *Engine) Wait(ctx context.Context, c *Completion, first Source) error {
 	w := e.newWaiter()
 	c.waiter = w
 	err := e.park(ctx, w)
-	c.waiter = nil
+	if c.waiter == w {
+		c.waiter = nil
+	}
 	e.free = append(e.free, w)
 	return err
 }
@@ -301,7 +305,7 @@ func (e *Engine) WaitAny(ctx context.Context, cs []*Completion) error {
 		err = e.park(ctx, w)
 	}
 	for _, c := range cs {
-		if c != nil {
+		if c != nil && c.waiter == w {
 			c.waiter = nil
 		}
 	}

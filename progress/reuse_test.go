@@ -1,0 +1,43 @@
+package progress
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+)
+
+// TestReusedCompletionHasNoOldWaiter: of two goroutines that wait for one
+// request, one takes it and uses it again before the other has woken up. The
+// new wait is nobody else's business.
+func TestReusedCompletionHasNoOldWaiter(t *testing.T) {
+	e := New(Options{})
+	defer e.Close()
+	var c Completion
+	e.Lock()
+	e.polling = true // the first of the two polls
+	second := make(chan error, 1)
+	go func() {
+		e.Lock()
+		defer e.Unlock()
+		second <- e.Wait(context.Background(), &c, nil)
+	}()
+	for e.parked == 0 {
+		e.Unlock()
+		runtime.Gosched()
+		e.Lock()
+	}
+	e.Complete(&c)
+	c.Reset() // in use again, and the second has not had the lock since
+	stop, cancel := context.WithCancelCause(context.Background())
+	cause := errors.New("enough")
+	cancel(cause)
+	if err := e.Wait(stop, &c, nil); !errors.Is(err, cause) {
+		t.Errorf("a wait of the new use: %v, want %v", err, cause)
+	}
+	e.polling = false
+	e.Unlock()
+	if err := <-second; err != nil {
+		t.Errorf("the second waiter, which was woken: %v", err)
+	}
+}
