@@ -1,0 +1,219 @@
+package mpi_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/ferrympi/ferry/internal/ranktest"
+	"github.com/ferrympi/ferry/mpi"
+)
+
+// seed makes a test's choices, and is printed when it fails: SEED=n repeats them.
+func seed(t *testing.T) string {
+	t.Helper()
+	s := os.Getenv("SEED")
+	if s == "" {
+		s = strconv.FormatUint(rand.Uint64(), 10)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("SEED=%s", s)
+		}
+	})
+	return "SEED=" + s
+}
+
+func chances(rank int) *rand.Rand {
+	n, _ := strconv.ParseUint(os.Getenv("SEED"), 10, 64)
+	return rand.New(rand.NewPCG(n, uint64(rank)))
+}
+
+// soon returns a context that is canceled at a random moment: before the call,
+// during it or after it. cancel waits for the goroutine.
+func soon(ctx context.Context, rng *rand.Rand) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	turns := rng.IntN(60) - 5
+	if turns <= 0 {
+		cancel()
+		return ctx, cancel
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for range turns {
+			runtime.Gosched()
+		}
+		cancel()
+	})
+	return ctx, func() { cancel(); wg.Wait() }
+}
+
+func TestMessagesWithdrawnAtAnyMomentAreWholeOrNotThere(t *testing.T) {
+	for _, policy := range []string{"agree", "lazy"} {
+		t.Run(policy, func(t *testing.T) { ranktest.Run(t, 2, "withdraw", seed(t), "FERRY_CID_POLICY="+policy) })
+	}
+}
+
+// withdraw: rank 0 sends numbered messages with contexts that end at random, and
+// rank 1 receives likewise. Exactly those whose send returned no error arrive,
+// whole and in order.
+func withdraw(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
+	const rounds, most = 1500, 200_000
+	rng := chances(c.Rank())
+	canceled := 0
+	if c.Rank() == 0 {
+		buf := make([]byte, most)
+		var sent []int64
+		for i := range rounds {
+			// The reason for a length: eager, in several cells, an offer.
+			size := 8 + []int{rng.IntN(32), rng.IntN(4000), rng.IntN(most - 8)}[rng.IntN(3)]
+			binary.LittleEndian.PutUint64(buf, uint64(i))
+			for j := 8; j < size; j++ {
+				buf[j] = byte(i + j)
+			}
+			short, cancel := soon(ctx, rng)
+			var err error
+			switch rng.IntN(4) {
+			case 0:
+				err = c.Ssend(short, buf[:size], 1, 1)
+			case 1:
+				_, err = c.Sendrecv(short, buf[:size], 1, 1, nil, mpi.ProcNull, 0)
+			default:
+				err = c.Send(short, buf[:size], 1, 1)
+			}
+			cancel()
+			switch {
+			case err == nil:
+				sent = append(sent, int64(i))
+			case errors.Is(err, mpi.ErrCanceled) && errors.Is(err, context.Canceled):
+				canceled++
+			default:
+				return fmt.Errorf("message %d: %w", i, err)
+			}
+		}
+		if err := errors.Join(c.Send(ctx, nil, 1, 1), mpi.Send(ctx, c, sent, 1, 2)); err != nil {
+			return err
+		}
+		return must(canceled > 0 && len(sent) > 0, "%d sent, %d withdrawn: the moments are not random", len(sent), canceled)
+	}
+	buf := make([]byte, most)
+	var got []int64
+	for {
+		short, cancel := soon(ctx, rng)
+		var st mpi.Status
+		var err error
+		switch rng.IntN(4) {
+		case 0:
+			_, err = c.Probe(short, 0, 1)
+			if err == nil {
+				st, err = c.Recv(short, buf, 0, 1)
+			}
+		case 1:
+			var m *mpi.Message
+			if m, _, err = c.Mprobe(short, 0, 1); err == nil {
+				st, err = m.Recv(short, buf)
+			}
+		default:
+			st, err = c.Recv(short, buf, mpi.AnySource, 1)
+		}
+		cancel()
+		if errors.Is(err, mpi.ErrCanceled) {
+			canceled++
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if st.Bytes == 0 {
+			break
+		}
+		i := int(binary.LittleEndian.Uint64(buf))
+		for j := 8; j < st.Bytes; j++ {
+			if buf[j] != byte(i+j) {
+				return fmt.Errorf("message %d of %d bytes: byte %d is %d", i, st.Bytes, j, buf[j])
+			}
+		}
+		got = append(got, int64(i))
+	}
+	want := make([]int64, rounds)
+	st, err := mpi.Recv(ctx, c, want, 0, 2)
+	if err != nil {
+		return err
+	}
+	n, _ := mpi.Count[int64](st)
+	if n != len(got) {
+		return fmt.Errorf("%d messages arrived of %d sent", len(got), n)
+	}
+	for k, i := range want[:n] {
+		if got[k] != i {
+			return fmt.Errorf("place %d: message %d arrived where %d was sent", k, got[k], i)
+		}
+	}
+	return nil
+}
+
+func TestCreationsEndedAtAnyMomentLeaveTheRestWorking(t *testing.T) {
+	ranktest.Run(t, 3, "ended-creations", seed(t), "FERRY_BOOTSTRAP_TIMEOUT=20s")
+}
+
+// endedCreations: all members make communicators, and their contexts end at
+// random. Each call returns; what was made works or is closed; and afterwards
+// session and parent go on.
+func endedCreations(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
+	rng := chances(c.Rank())
+	made, failed := 0, 0
+	for round := range 60 {
+		// Every round has a parent of its own: a failure breaks its collectives.
+		parent, err := c.Dup(ctx)
+		if err != nil {
+			return fmt.Errorf("round %d: %w", round, err)
+		}
+		short, cancel := soon(ctx, rng)
+		var d *mpi.Comm
+		switch kind := round % 5; kind {
+		case 0:
+			d, err = mpi.CommFromGroup(short, c.Group(), fmt.Sprint("round ", round))
+		case 1:
+			d, err = parent.Split(short, c.Rank()%2, 0)
+		case 2:
+			d, err = parent.Create(short, c.Group())
+		case 3:
+			d, err = parent.CreateGroup(short, c.Group(), round)
+		case 4:
+			d, err = parent.Dup(short)
+		}
+		cancel()
+		if err == nil {
+			made++
+			// It is whole on this side: a message to oneself works whatever the others have.
+			if _, err := d.Sendrecv(ctx, []byte{1}, d.Rank(), 0, make([]byte, 1), d.Rank(), 0); err != nil {
+				return fmt.Errorf("round %d: %w", round, err)
+			}
+			err = d.Close()
+		} else {
+			failed++
+			if !errors.Is(err, mpi.ErrCanceled) && !errors.Is(err, mpi.ErrTimeout) && !errors.Is(err, mpi.ErrBroken) {
+				return fmt.Errorf("round %d: %w", round, err)
+			}
+			if round%5 != 0 {
+				err = wants("a collective after a creation that failed", mpi.Barrier(ctx, parent), mpi.ErrBroken)
+			} else {
+				err = nil
+			}
+		}
+		if err := errors.Join(err, parent.Close()); err != nil {
+			return fmt.Errorf("round %d: %w", round, err)
+		}
+		if err := mpi.Barrier(ctx, c); err != nil {
+			return fmt.Errorf("round %d: %w", round, err)
+		}
+	}
+	return must(made > 0 && failed > 0, "%d made, %d failed: the moments are not random", made, failed)
+}
