@@ -94,7 +94,7 @@ func (m *module) Poll() int {
 // PeerSource is the ring from one peer.
 func (m *module) PeerSource(peer framework.ProcID) progress.Source {
 	if p := m.in[peer]; p != nil {
-		return p
+		return (*single)(p)
 	}
 	return nil
 }

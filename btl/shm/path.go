@@ -30,36 +30,54 @@ type inbound struct {
 
 // Poll hands up the frames that have come. Cost when there is none: one load of
 // a cache line that is in this core's cache.
-func (p *inbound) Poll() int {
+func (p *inbound) Poll() (n int) {
+	for n < framesPerPoll && p.poll() {
+		n++
+	}
+	return n
+}
+
+// single is an inbound that is polled for one frame at a time: by a receive that
+// waits for a message from this peer, and is done with the first one as a rule.
+type single inbound
+
+// Poll hands up one frame.
+func (p *single) Poll() int {
+	if (*inbound)(p).poll() {
+		return 1
+	}
+	return 0
+}
+
+// poll hands up a frame, if there is one.
+func (p *inbound) poll() bool {
 	c := p.consumer
 	if c == nil || !c.Ready() {
-		return 0
+		return false
 	}
-	for n := range framesPerPoll {
-		frame, err := c.Next()
-		if frame == nil && err == nil {
-			return n
-		}
-		if err == nil {
-			err = p.up.Frame(frame)
-		}
-		if err != nil {
-			// The sender must not wait for a reader that is gone.
-			p.m.box.Slot(p.index).Move(inbox.Granted, inbox.Refused)
-			p.bell.Ring()
-			p.m.drop(p)
-			p.m.env.Upcall.Lost(p.id, &framework.TransportError{
-				Component: "btl shm", Peer: p.m.env.Worlds.Proc(p.id).String(), Op: "receive", Err: err})
-			return n + 1
-		}
-		if p.consumer == nil { // the path ended while the frame was handled
-			return n + 1
-		}
-		if c.Release() {
-			p.bell.Ring()
-		}
+	frame, err := c.Next()
+	if err == nil {
+		err = p.up.Frame(frame)
 	}
-	return framesPerPoll
+	if err != nil {
+		p.fail(err)
+		return true
+	}
+	// If the path ended while the frame was handled, its ring is unmapped.
+	if p.consumer != nil && c.Release() {
+		p.bell.Ring()
+	}
+	return true
+}
+
+// fail ends the path because of what came.
+func (p *inbound) fail(err error) {
+	// The sender must not wait for a reader that is gone.
+	p.m.box.Slot(p.index).Move(inbox.Granted, inbox.Refused)
+	p.bell.Ring()
+	p.m.drop(p)
+	p.m.env.Upcall.Lost(p.id, &framework.TransportError{
+		Component: "btl shm", Peer: p.m.env.Worlds.Proc(p.id).String(), Op: "receive", Err: err})
 }
 
 // endpoint is the path to one peer: a ring in that peer's inbox.
