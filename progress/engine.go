@@ -149,9 +149,8 @@ func (e *Engine) Remove(s Source) {
 func (e *Engine) Ring() {
 	e.keeper.kick()
 	e.Lock()
-	b := e.bell
+	e.bell.Ring() // under the lock: its memory goes with the source that brought it
 	e.Unlock()
-	b.Ring()
 }
 
 // Nudge is Ring for a source that has just made work for itself. Lock held.

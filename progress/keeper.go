@@ -15,6 +15,10 @@ import (
 // a program that computes.
 const keeperTick = 500 * time.Microsecond
 
+// keeperLongest bounds a sleep. A ringer that dies between taking the flag and the
+// system call leaves a sleeper whom nobody wakes any more.
+const keeperLongest = time.Second
+
 // keeper is the state of the goroutine that sleeps for all.
 //
 //	watching  waits for a tick or a kick; messages are somebody else's business
@@ -123,6 +127,9 @@ func (e *Engine) sleep(seen *uint64) (again bool) {
 	k.mu.Unlock()
 	e.Unlock()
 
+	if timeout == 0 {
+		timeout = keeperLongest
+	}
 	bell.Sleep(ticket, timeout)
 
 	k.mu.Lock()
@@ -132,12 +139,20 @@ func (e *Engine) sleep(seen *uint64) (again bool) {
 
 	e.Lock()
 	defer e.Unlock()
+	moved := 0
 	if !e.polling {
-		for e.poll() > 0 && e.waiters.Load() == 0 {
+		for n := e.poll(); n > 0; n = e.poll() {
+			moved += n
+			if e.waiters.Load() != 0 {
+				break
+			}
 		}
 	}
+	busy := e.polling || e.polls != *seen
 	*seen = e.polls
-	return e.parked > 0
+	// What has begun to move goes on: a large message to a program that computes
+	// must not wait for a tick after each ring.
+	return e.parked > 0 || moved > 0 && !busy
 }
 
 // arm asks all sources to prepare for sleep. ready is false if one of them has

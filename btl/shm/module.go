@@ -107,7 +107,7 @@ func (m *module) serve() (n int) {
 		case inbox.Requested:
 			if err := m.grant(i); err != nil {
 				m.env.Logger.Warn("btl shm: refused a connection", "error", err)
-				slot.Move(inbox.Requested, inbox.Refused)
+				slot.Refuse(err.Error())
 			}
 			n++
 		case inbox.Left:
@@ -304,6 +304,7 @@ func (m *module) Connect(peer btl.Peer) (btl.Endpoint, error) {
 		far.box.Request()
 		m.out[peer.ID] = e
 		m.connecting = append(m.connecting, e)
+		m.env.Engine.Nudge() // who sleeps already looks at Interval again
 		return e, nil
 	}
 	far.Close()
@@ -339,8 +340,9 @@ func (m *module) finishConnects() (n int) {
 			}
 		case inbox.Refused:
 			n++
+			why := e.slot.Reason()
 			e.slot.SetState(inbox.Free)
-			e.fail("connect", errors.New("the peer refused the connection"))
+			e.fail("connect", fmt.Errorf("the peer refused: %s", why))
 		default:
 			if e.far.box.Closed() {
 				e.fail("connect", errors.New("the peer has closed its session"))
@@ -381,7 +383,7 @@ func (m *module) Close() error {
 		m.drop(m.paths[0])
 	}
 	for i := range m.box.Slots() {
-		m.box.Slot(i).Move(inbox.Requested, inbox.Refused)
+		m.box.Slot(i).Refuse("its session was closed")
 	}
 	for key := range m.mapped {
 		m.unmap(key)

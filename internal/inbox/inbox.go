@@ -14,6 +14,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync/atomic"
 	"unsafe"
 
@@ -220,6 +221,23 @@ func (s Slot) Sender() (Sender, error) {
 		Nonce: le.Uint64(s.mem[slotNonce:]),
 		Name:  string(name[:end]),
 	}, nil
+}
+
+// Refuse answers a request with a reason, of which a cache line's worth is kept.
+func (s Slot) Refuse(reason string) {
+	if s.State() != Requested {
+		return
+	}
+	n := copy(s.mem[slotName:slotName+NameMax], reason)
+	s.mem[slotName+n] = 0
+	s.Move(Requested, Refused)
+}
+
+// Reason reads why a request was refused. It is a peer's text.
+func (s Slot) Reason() string {
+	text := bytes.Clone(s.mem[slotName : slotName+NameMax+1]) // read once
+	text, _, _ = bytes.Cut(text, []byte{0})
+	return strconv.Quote(string(text))
 }
 
 // Ring returns the memory of the slot's ring header.

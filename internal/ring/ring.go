@@ -104,6 +104,10 @@ func (m *memory) frame(at, n uint64) []byte {
 	return (*[1 << 30]byte)(unsafe.Add(m.base, at+WordSize))[:n:n]
 }
 
+// nextLap returns the number of the lap behind lap. 0 is no lap: it is what a
+// cleared word says.
+func nextLap(lap uint32) uint32 { return max(lap+1, 1) }
+
 // span returns the bytes of the cells that a frame of n bytes takes.
 func span(n uint64) uint64 { return (n + WordSize + CellSize - 1) &^ (CellSize - 1) }
 
@@ -172,7 +176,7 @@ func (p *Producer) publish(n uint64) {
 	p.head += k
 	if p.at += k; p.at == p.size {
 		p.at = 0
-		p.lap++
+		p.lap = nextLap(p.lap)
 	}
 	// Payload may lie where the consumer will look for the next word: in a cell
 	// that was the middle of a frame in the last lap.
@@ -190,8 +194,8 @@ func (p *Producer) publish(n uint64) {
 func (p *Producer) commitPadded(n uint64) {
 	word, lap := p.word(p.at), p.lap
 	p.head += p.pad
-	p.at = 0
-	p.lap++
+	p.at, p.lap = 0, nextLap(p.lap)
+	p.dirty = p.head // the cells that are skipped keep what they held
 	p.publish(n)
 	word.Store(lengthPad<<32 | uint64(lap))
 }
@@ -253,7 +257,7 @@ func (c *Consumer) skip(n uint64) ([]byte, error) {
 	if n != lengthPad || c.at == 0 {
 		return nil, fmt.Errorf("ring: cell %d claims a frame of %d bytes", c.at/CellSize, n)
 	}
-	if uint32(c.word(0).Load()) != c.want+1 {
+	if uint32(c.word(0).Load()) != nextLap(c.want) {
 		return nil, fmt.Errorf("ring: padding at cell %d leads to no frame", c.at/CellSize)
 	}
 	c.taken = c.size - c.at
@@ -265,8 +269,7 @@ func (c *Consumer) skip(n uint64) ([]byte, error) {
 func (c *Consumer) advance() {
 	c.tail += c.taken
 	if c.at += c.taken; c.at == c.size {
-		c.at = 0
-		c.want++
+		c.at, c.want = 0, nextLap(c.want)
 	}
 	c.current = c.word(c.at)
 }

@@ -171,3 +171,65 @@ func FuzzDamagedRing(f *testing.F) {
 		}
 	})
 }
+
+// TestLapsGoRoundWithoutTheOneOfClearedWords crosses the lap that 32 bits number
+// last: 0 is what an empty cell says.
+func TestLapsGoRoundWithoutTheOneOfClearedWords(t *testing.T) {
+	header, cells := OnHeap(MinCells)
+	p, c := NewProducer(header, cells), NewConsumer(header, cells)
+	const lap = 1<<32 - 2
+	start := uint64(lap) * p.size
+	p.head, p.end, p.dirty, p.lap = start, start+p.size, start, lap+1
+	c.tail, c.returned, c.want = start, start, lap+1
+	p.consumed.Store(start / CellSize)
+	for i := range 200 {
+		if f, err := c.Next(); f != nil || err != nil {
+			t.Fatalf("frame %d is there before it was sent: %d bytes, %v", i, len(f), err)
+		}
+		if p.Reserve(200) == nil {
+			t.Fatalf("frame %d would block", i)
+		}
+		p.Commit(200)
+		if f, err := c.Next(); err != nil || len(f) != 200 {
+			t.Fatalf("frame %d: %d bytes, %v", i, len(f), err)
+		}
+		c.Release()
+	}
+}
+
+// TestSkippedCellsAreNotTakenForFrames: a frame that was committed shorter than
+// reserved went round the end of the ring, and the cells that it skipped hold
+// payload of an earlier lap that looks like words.
+func TestSkippedCellsAreNotTakenForFrames(t *testing.T) {
+	header, cells := OnHeap(MinCells)
+	p, c := NewProducer(header, cells), NewConsumer(header, cells)
+	send := func(reserve, commit int, fill func([]byte)) {
+		b := p.Reserve(reserve)
+		if fill != nil {
+			fill(b)
+		}
+		p.Commit(commit)
+		if f, err := c.Next(); err != nil || len(f) != commit {
+			t.Fatalf("%d bytes, %v", len(f), err)
+		}
+		c.Release()
+	}
+	for range MinCells - 12 {
+		send(8, 8, nil)
+	}
+	send(12*CellSize-WordSize, 12*CellSize-WordSize, func(b []byte) {
+		for i := 0; i+8 <= len(b); i += 8 {
+			copy(b[i:], []byte{3, 0, 0, 0, 8, 0, 0, 0}) // a word of lap 3
+		}
+	})
+	for range MinCells - 6 {
+		send(8, 8, nil)
+	}
+	send(10*CellSize, 8, nil)
+	for i := range MinCells - 2 {
+		if f, err := c.Next(); f != nil || err != nil {
+			t.Fatalf("after %d more: a frame of %d bytes that nobody sent, %v", i, len(f), err)
+		}
+		send(8, 8, nil)
+	}
+}
