@@ -11,7 +11,11 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/components"
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/ranktest"
 	"github.com/ferrympi/ferry/mpi"
 )
@@ -216,4 +220,92 @@ func endedCreations(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 		}
 	}
 	return must(made > 0 && failed > 0, "%d made, %d failed: the moments are not random", made, failed)
+}
+
+func TestSendIsWithdrawnBeforeThePeerKnowsTheSender(t *testing.T) {
+	ranktest.RunJob(t, ranktest.Job{Size: 2, Program: "late-card", Timeout: 20 * time.Second})
+}
+
+// lateBootstrap opens clients that finish a construct late in rank 1.
+type lateBootstrap struct {
+	bootstrap.Component
+	client *lateClient
+}
+
+func (b *lateBootstrap) Open(ctx context.Context, env bootstrap.Env) (bootstrap.Client, error) {
+	inner, err := b.Component.Open(ctx, env)
+	b.client = &lateClient{inner}
+	return b.client, err
+}
+
+type lateClient struct{ bootstrap.Client }
+
+func (c *lateClient) Unwrap() any { return c.Client }
+
+func (c *lateClient) Construct(ctx context.Context, group []framework.Proc, tag string, b []byte) (bootstrap.Constructed, error) {
+	made, err := c.Client.Construct(ctx, group, tag, b)
+	if err == nil && c.Identity().Proc.Rank == 1 {
+		if _, err := c.Get(ctx, group[0], "withdrawing"); err != nil {
+			return made, err
+		}
+		for range 20_000 { // the keeper takes the frames of a process that nobody knows here
+			runtime.Gosched()
+		}
+	}
+	return made, err
+}
+
+func lateCard(ctx context.Context) error {
+	late := &lateBootstrap{}
+	standard, reg := components.Standard(), framework.NewRegistry()
+	for _, kind := range standard.Kinds() {
+		for _, c := range standard.Components(kind) {
+			if b, ok := c.(bootstrap.Component); ok {
+				late.Component = b
+				c = late
+			}
+			reg.Register(c)
+		}
+	}
+	s, err := mpi.OpenSession(ctx, mpi.WithRegistry(reg), mpi.WithParam("cid.policy", "lazy"))
+	if err != nil {
+		return err
+	}
+	world, err := s.Group(ctx, "mpi://WORLD")
+	if err != nil {
+		return err
+	}
+	c, err := mpi.CommFromGroup(ctx, world, "late")
+	if err != nil {
+		return err
+	}
+	if c.Rank() == 0 {
+		short, cancel := context.WithCancel(ctx)
+		defer cancel()
+		sent := make(chan error)
+		go func() { sent <- c.Ssend(short, []byte("withdrawn"), 1, 1) }()
+		for {
+			x, err := c.Inspect()
+			if err != nil {
+				return err
+			}
+			if len(x.Sends) == 1 && x.Sends[0].State == "offered" {
+				break
+			}
+			runtime.Gosched()
+		}
+		if err := late.client.Put(ctx, "withdrawing", nil); err != nil {
+			return err
+		}
+		cancel()
+		if err := errors.Join(wants("the withdrawn send", <-sent, mpi.ErrCanceled), c.Send(ctx, []byte("kept"), 1, 1)); err != nil {
+			return err
+		}
+	} else {
+		buf := make([]byte, 16)
+		if st, err := c.Recv(ctx, buf, 0, 1); err != nil || string(buf[:st.Bytes]) != "kept" {
+			return fmt.Errorf("%q, %v", buf[:max(st.Bytes, 0)], err)
+		}
+	}
+	return errors.Join(c.Close(), s.Close())
 }

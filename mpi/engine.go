@@ -332,13 +332,13 @@ func (e *engine) event(ev bootstrap.Event) {
 // also where its partner is alive, and has given up itself: so all collectives
 // end that have it as a member.
 func (e *engine) died(id framework.ProcID, reason string) {
+	e.mu.Lock()
+	e.dead[id] = reason // first: whoever learns its card from now on knows
+	comms := slices.Collect(maps.Values(e.comms))
+	e.mu.Unlock()
 	for _, m := range e.modules {
 		m.PeerFailed(id, reason)
 	}
-	e.mu.Lock()
-	e.dead[id] = reason
-	comms := slices.Collect(maps.Values(e.comms))
-	e.mu.Unlock()
 	for _, c := range comms {
 		c.memberDied(id, reason)
 	}
