@@ -18,6 +18,7 @@ package btl
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 
 	"github.com/ferrympi/ferry/bootstrap"
@@ -44,15 +45,22 @@ type Env struct {
 	Logger   *slog.Logger
 }
 
+// ErrPeerClosed is wrapped by the error of a path whose other end was closed in
+// good order: the peer has closed its last session. It is not returned for one
+// that died.
+var ErrPeerClosed = errors.New("the peer has closed its session")
+
 // Receiver is what a module calls upwards. All calls come from the module's
 // Poll, with the engine's lock held.
 type Receiver interface {
 	// Accept says that peer has opened a path to this process. It returns where
-	// the frames of this path go; the module keeps it.
-	Accept(peer framework.ProcID) Inbound
+	// the frames of this path go; the module keeps it. nonce is the peer's, as in
+	// its card: a process that closes its last session and opens one again is
+	// another peer, with paths of its own.
+	Accept(peer framework.ProcID, nonce uint64) Inbound
 	// Lost says that a path to or from peer has failed and will carry nothing
 	// more: damaged contents, a broken connection. err is a *framework.TransportError.
-	Lost(peer framework.ProcID, err error)
+	Lost(peer framework.ProcID, nonce uint64, err error)
 }
 
 // Inbound takes the frames of one path from one peer, in the order in which
@@ -143,6 +151,12 @@ type Endpoint interface {
 	// Close gives the path up. What was committed still arrives. Closing again,
 	// or after Lost, does nothing.
 	Close()
+}
+
+// Forgetter is an optional ability of a Module: a peer is dead for certain, and
+// what the module keeps for it can go. Frames that have come were polled before.
+type Forgetter interface {
+	Forget(peer framework.ProcID)
 }
 
 // PeerPoller is an optional ability of a Module: polling one peer's path costs

@@ -12,18 +12,18 @@ import (
 type receiver module
 
 // Accept implements btl.Receiver.
-func (r *receiver) Accept(peer framework.ProcID) btl.Inbound {
+func (r *receiver) Accept(peer framework.ProcID, nonce uint64) btl.Inbound {
 	m := (*module)(r)
 	if old := m.paths[peer]; old != nil {
 		old.flush() // it came before whatever the new path brings
 	}
-	p := &inbound{m: m, peer: peer, up: m.up.Accept(peer)}
+	p := &inbound{m: m, peer: peer, nonce: nonce, up: m.up.Accept(peer, nonce)}
 	m.paths[peer] = p
 	return p
 }
 
 // Lost implements btl.Receiver.
-func (r *receiver) Lost(peer framework.ProcID, err error) {
+func (r *receiver) Lost(peer framework.ProcID, nonce uint64, err error) {
 	m := (*module)(r)
 	if p := m.paths[peer]; p != nil {
 		p.flush()
@@ -32,14 +32,15 @@ func (r *receiver) Lost(peer framework.ProcID, err error) {
 		}
 		p.dead = err
 	}
-	m.up.Lost(peer, err)
+	m.up.Lost(peer, nonce, err)
 }
 
 // inbound takes the frames of one path.
 type inbound struct {
-	m    *module
-	peer framework.ProcID
-	up   btl.Inbound
+	m     *module
+	peer  framework.ProcID
+	nonce uint64
+	up    btl.Inbound
 
 	held [][]byte // frames that are late, and those behind them
 	wait int      // polls until the first of held goes up
@@ -114,7 +115,7 @@ func (p *inbound) flush() (n int) {
 		if err := p.up.Frame(f); err != nil {
 			// The module behind learns of it with the next frame.
 			p.dead = &framework.TransportError{Component: "btl fault", Op: "receive", Err: err}
-			p.m.up.Lost(p.peer, p.dead)
+			p.m.up.Lost(p.peer, p.nonce, p.dead)
 		}
 		n++
 	}

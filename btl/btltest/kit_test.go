@@ -84,15 +84,17 @@ func (e *grows) Commit(n int) {
 // lostTwice tells of a loss two times.
 type lostTwice struct{ btl.Receiver }
 
-func (r lostTwice) Lost(p framework.ProcID, err error) {
-	r.Receiver.Lost(p, err)
-	r.Receiver.Lost(p, err)
+func (r lostTwice) Lost(p framework.ProcID, nonce uint64, err error) {
+	r.Receiver.Lost(p, nonce, err)
+	r.Receiver.Lost(p, nonce, err)
 }
 
 // swaps gives the protocol the frames of a pair in the wrong order.
 type swaps struct{ btl.Receiver }
 
-func (r swaps) Accept(p framework.ProcID) btl.Inbound { return &swapped{Inbound: r.Receiver.Accept(p)} }
+func (r swaps) Accept(p framework.ProcID, nonce uint64) btl.Inbound {
+	return &swapped{Inbound: r.Receiver.Accept(p, nonce)}
+}
 
 type swapped struct {
 	btl.Inbound

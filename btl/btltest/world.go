@@ -170,13 +170,13 @@ func (n *node) poll() {
 }
 
 // Accept implements btl.Receiver.
-func (n *node) Accept(peer framework.ProcID) btl.Inbound {
+func (n *node) Accept(peer framework.ProcID, _ uint64) btl.Inbound {
 	n.accepted[peer]++
 	return &path{n: n, from: peer}
 }
 
 // Lost implements btl.Receiver.
-func (n *node) Lost(peer framework.ProcID, err error) {
+func (n *node) Lost(peer framework.ProcID, _ uint64, err error) {
 	n.lost = append(n.lost, loss{peer, err})
 	n.notify()
 }

@@ -95,7 +95,7 @@ func (m *module) Connect(peer btl.Peer) (btl.Endpoint, error) {
 		header, cells := ring.OnHeap(m.cells)
 		m.producer = ring.NewProducer(header, cells)
 		m.consumer = ring.NewConsumer(header, cells)
-		m.up = m.env.Upcall.Accept(peer.ID)
+		m.up = m.env.Upcall.Accept(peer.ID, m.env.Nonce)
 	}
 	return endpoint{m}, nil
 }
@@ -116,7 +116,7 @@ func (m *module) Poll() int {
 		if err != nil {
 			m.producer, m.consumer = nil, nil
 			self := m.env.Worlds.ID(m.env.Identity.Proc)
-			m.env.Upcall.Lost(self, &framework.TransportError{Component: "btl self", Op: "receive", Err: err})
+			m.env.Upcall.Lost(self, m.env.Nonce, &framework.TransportError{Component: "btl self", Op: "receive", Err: err})
 			return n
 		}
 		m.consumer.Release()

@@ -152,11 +152,11 @@ func (m *module) grant(i int) error {
 	clear(slot.Ring())
 	m.in[id] = p
 	m.paths = append(m.paths, p)
+	p.up = m.env.Upcall.Accept(id, from.Nonce)
 	if !slot.Grant(offset, m.ring/ring.CellSize) {
 		m.forget(i)
 		return nil
 	}
-	p.up = m.env.Upcall.Accept(id)
 	p.bell.Ring()
 	return nil
 }
@@ -183,6 +183,16 @@ func (m *module) extent() (int64, *shmem.Mapping, error) {
 	}
 	clear(cells.Bytes)
 	return offset, cells, nil
+}
+
+// Forget implements btl.Forgetter.
+func (m *module) Forget(peer framework.ProcID) {
+	if p := m.in[peer]; p != nil {
+		m.forget(p.index)
+	}
+	if e := m.out[peer]; e != nil {
+		e.Close()
+	}
 }
 
 // forget drains and frees the ring of a sender that has left, and frees slot i.
@@ -340,12 +350,15 @@ func (m *module) finishConnects() (n int) {
 			}
 		case inbox.Refused:
 			n++
-			why := e.slot.Reason()
+			err := fmt.Errorf("the peer refused: %s", e.slot.Reason())
+			if e.far.box.Closed() {
+				err = btl.ErrPeerClosed
+			}
 			e.slot.SetState(inbox.Free)
-			e.fail("connect", fmt.Errorf("the peer refused: %s", why))
+			e.fail("connect", err)
 		default:
 			if e.far.box.Closed() {
-				e.fail("connect", errors.New("the peer has closed its session"))
+				e.fail("connect", btl.ErrPeerClosed)
 				continue
 			}
 			m.connecting = append(m.connecting, e)
@@ -364,7 +377,7 @@ func (m *module) checkBlocked() {
 		switch {
 		case e.far == nil: // closed meanwhile
 		case e.far.box.Closed():
-			e.fail("send", errors.New("the peer has closed its session"))
+			e.fail("send", btl.ErrPeerClosed)
 		case e.slot.State() == inbox.Refused:
 			e.fail("send", errors.New("the peer has ended the path: it made no sense of what came"))
 		}

@@ -26,10 +26,10 @@ type testProc struct {
 	frames int
 }
 
-func (p *testProc) Accept(framework.ProcID) btl.Inbound     { return p }
-func (p *testProc) Lost(_ framework.ProcID, err error)      { p.lost = append(p.lost, err) }
-func (p *testProc) Frame([]byte) error                      { p.frames++; return nil }
-func newPair(t *testing.T, change func(int, *params)) *pair { return newPairOf(t, OnHeap(), change) }
+func (p *testProc) Accept(framework.ProcID, uint64) btl.Inbound  { return p }
+func (p *testProc) Lost(_ framework.ProcID, _ uint64, err error) { p.lost = append(p.lost, err) }
+func (p *testProc) Frame([]byte) error                           { p.frames++; return nil }
+func newPair(t *testing.T, change func(int, *params)) *pair      { return newPairOf(t, OnHeap(), change) }
 
 func newPairOf(t *testing.T, c btl.Component, change func(rank int, p *params)) *pair {
 	t.Helper()

@@ -76,7 +76,7 @@ func (p *inbound) fail(err error) {
 	p.m.box.Slot(p.index).Move(inbox.Granted, inbox.Refused)
 	p.bell.Ring()
 	p.m.drop(p)
-	p.m.env.Upcall.Lost(p.id, &framework.TransportError{
+	p.m.env.Upcall.Lost(p.id, p.far.nonce, &framework.TransportError{
 		Component: "btl shm", Peer: p.m.env.Worlds.Proc(p.id).String(), Op: "receive", Err: err})
 }
 
@@ -143,9 +143,9 @@ func (e *endpoint) attachRing() error {
 
 // fail ends the path because of the peer.
 func (e *endpoint) fail(op string, err error) {
-	m, id := e.m, e.id
+	m, id, nonce := e.m, e.id, e.far.nonce
 	e.Close()
-	m.env.Upcall.Lost(id, &framework.TransportError{
+	m.env.Upcall.Lost(id, nonce, &framework.TransportError{
 		Component: "btl shm", Peer: m.env.Worlds.Proc(id).String(), Op: op, Err: err})
 }
 

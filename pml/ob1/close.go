@@ -61,7 +61,7 @@ func (p *proc) closed(f []byte) error {
 	if c != nil {
 		rank := le.Uint32(f[4:])
 		if reply { // whoever has forgotten the communicator has forgotten its rank
-			rank = uint32(c.rankOf(p.id))
+			rank = uint32(c.rankOf(p))
 		}
 		q, err := c.from(p, rank)
 		if err != nil {

@@ -2,6 +2,7 @@ package ob1
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
@@ -15,11 +16,13 @@ type comm struct {
 	m       *Module
 	spec    pml.CommSpec
 	peers   []*peer // by rank; nil until used
+	procs   []*proc // by rank, as they were when the communicator was made
 	queues  [pml.Planes]match.Queues[request, message]
 	probes  []*progress.Completion // of blocked probes; completed at an arrival
 	pending int                    // requests that are not complete, and claimed messages
-	closing bool
-	waiting int // while resting: peers that may still send here
+	closing bool                   // Close was called
+	removed bool                   // nothing is pending any more, and the index is given up
+	waiting int                    // while resting: peers that may still send here
 	aborted [pml.Planes]error
 }
 
@@ -57,9 +60,9 @@ func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 			return nil, fmt.Errorf("%w: pml ob1: rank %d (%v) has not been learnt", framework.ErrGroup, rank, m.env.Worlds.Proc(id))
 		}
 	}
-	c := &comm{m: m, spec: spec, peers: make([]*peer, len(spec.Group))}
-	for _, id := range spec.Group {
-		m.proc(id).users++
+	c := &comm{m: m, spec: spec, peers: make([]*peer, len(spec.Group)), procs: make([]*proc, len(spec.Group))}
+	for rank, id := range spec.Group {
+		c.procs[rank] = m.proc(id)
 	}
 	m.byID[spec.ID] = c
 	index := int(spec.Local.Index())
@@ -76,7 +79,7 @@ func (c *comm) peer(rank int) *peer {
 	if p := c.peers[rank]; p != nil {
 		return p
 	}
-	p := &peer{proc: c.m.proc(c.spec.Group[rank]), rank: rank, exchange: cid.NewExchange(cid.Inline)}
+	p := &peer{proc: c.procs[rank], rank: rank, exchange: cid.NewExchange(cid.Inline)}
 	switch {
 	case c.spec.Agreed || rank == c.spec.Rank:
 		p.exchange.Preset(c.spec.Local)
@@ -97,14 +100,7 @@ func (p *peer) learnt() {
 }
 
 // rankOf returns the rank of a process, or -1.
-func (c *comm) rankOf(id framework.ProcID) int {
-	for rank, x := range c.spec.Group {
-		if x == id {
-			return rank
-		}
-	}
-	return -1
-}
+func (c *comm) rankOf(p *proc) int { return slices.Index(c.procs, p) }
 
 // Close implements pml.Comm.
 func (c *comm) Close() {
@@ -115,6 +111,20 @@ func (c *comm) Close() {
 		return
 	}
 	c.closing = true
+	for _, p := range c.peers {
+		if p != nil {
+			p.word = 0 // a send that races this finds out, see startSend
+		}
+	}
+	// No receive can be posted any more: what is here, and what still comes, is
+	// for nobody, and its senders must not wait for a receiver.
+	for plane := range c.queues {
+		c.queues[plane].Unexpected(func(msg *match.Message[message]) {
+			c.queues[plane].Take(msg)
+			m.discard(msg.Owner)
+		})
+	}
+	c.wakeProbes()
 	if c.pending == 0 {
 		c.remove()
 	}
@@ -123,18 +133,10 @@ func (c *comm) Close() {
 // remove takes the communicator out. Lock held.
 func (c *comm) remove() {
 	m := c.m
+	c.removed = true
 	delete(m.byID, c.spec.ID)
 	m.comms[c.spec.Local.Index()] = nil
 	m.gone.Add(c.spec.ID)
-	for _, id := range c.spec.Group {
-		m.proc(id).users--
-	}
-	for plane := range c.queues {
-		c.queues[plane].Unexpected(func(msg *match.Message[message]) {
-			c.queues[plane].Take(msg)
-			m.discard(msg.Owner)
-		})
-	}
 	c.rest()
 }
 
@@ -156,4 +158,12 @@ func (c *comm) wakeProbes() {
 			c.m.engine.Complete(p)
 		}
 	}
+}
+
+// over returns why nothing new begins on a plane, or nil. Lock held.
+func (c *comm) over(plane pml.Plane) error {
+	if c.closing {
+		return framework.ErrClosed
+	}
+	return c.aborted[plane]
 }

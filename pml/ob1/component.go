@@ -66,6 +66,8 @@ func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 		table:   cid.NewTable(cid.IndexBits),
 		gone:    cid.NewTombstones(tombstones),
 		procs:   map[framework.ProcID]*proc{},
+		lives:   map[incarnation]*proc{},
+		dead:    map[framework.ProcID]string{},
 		byID:    map[cid.Extended]*comm{},
 		resting: map[cid.Extended]*comm{},
 		budget:  int64(env.Params.(*params).UnexpectedLimit),
@@ -79,7 +81,7 @@ func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 	m.btls = btls
 	m.byPreference = preferred(btls)
 	m.card = m.makeCard()
-	m.proc(m.self).learn(m.card)
+	m.learn(m.self, m.card)
 	m.engine.Add(m)
 	return m, nil
 }

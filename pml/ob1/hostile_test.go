@@ -88,7 +88,7 @@ func newVictim(t testing.TB) *victim {
 		}
 		v.comms = append(v.comms, c.(*comm))
 	}
-	v.peer = v.m.Accept(1).(*proc)
+	v.peer = v.m.Accept(1, 1).(*proc)
 	c := v.comms[0]
 	start := func(_ *pml.Request, err error) {
 		if err != nil {
@@ -135,7 +135,7 @@ func (v *victim) feed(f []byte) error {
 	defer v.engine.Unlock()
 	err := v.peer.Frame(f)
 	if err != nil {
-		v.m.Lost(1, &framework.TransportError{Component: "test", Op: "receive", Err: err})
+		v.m.Lost(1, 1, &framework.TransportError{Component: "test", Op: "receive", Err: err})
 	}
 	return err
 }

@@ -2,7 +2,6 @@ package ob1
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -30,7 +29,9 @@ type Module struct {
 	resting  map[cid.Extended]*comm // closed here, and not by all who may still send
 	table    *cid.Table
 	gone     *cid.Tombstones
-	procs    map[framework.ProcID]*proc
+	procs    map[framework.ProcID]*proc // present incarnations
+	lives    map[incarnation]*proc      // all of whom anything has come
+	dead     map[framework.ProcID]string
 	parked   parked
 	failures int // processes with an error, and aborted planes
 
@@ -75,46 +76,52 @@ func (m *Module) TagMax() int { return tagMax }
 func (m *Module) Learn(id framework.ProcID, card pml.Card) error {
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	p := m.proc(id)
-	if p.known && p.card.Nonce == card.Nonce {
-		return nil
-	}
-	if p.known && p.users > 0 {
-		return &framework.TransportError{Component: "pml ob1", Peer: p.String(), Op: "learn",
-			Err: fmt.Errorf("the process was restarted while %d communicators still use it", p.users)}
-	}
-	if p.endpoint != nil {
-		p.endpoint.Close()
-		p.endpoint = nil
-	}
-	if p.err != nil {
-		m.failures--
-	}
-	p.err, p.btl, p.source, p.direct = nil, nil, nil, false
-	p.reader, p.readerKnown = nil, false
-	p.learn(card)
+	m.learn(id, card)
 	return nil
 }
 
 // Accept implements btl.Receiver.
-func (m *Module) Accept(id framework.ProcID) btl.Inbound {
-	p := m.proc(id)
+func (m *Module) Accept(id framework.ProcID, nonce uint64) btl.Inbound {
+	p := m.incarnation(id, nonce)
 	p.source = nil // there is a new path: ask for it again
 	return p
 }
 
 // Lost implements btl.Receiver.
-func (m *Module) Lost(id framework.ProcID, err error) { m.proc(id).fail(err) }
+func (m *Module) Lost(id framework.ProcID, nonce uint64, err error) {
+	if p := m.lives[incarnation{id, nonce}]; p != nil {
+		p.fail(err)
+	}
+}
 
 // PeerFailed implements pml.Module.
 func (m *Module) PeerFailed(id framework.ProcID, reason string) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	p := m.proc(id)
-	// What it had sent before is still there, and arrives.
-	for s := p.pollSource(); s != nil && s.Poll() > 0; {
+	m.dead[id] = reason
+	m.each(func(p *proc) {
+		if p.id == id {
+			p.drain() // what it had sent before is still there, and arrives
+			p.fail(&procFailed{reason})
+		}
+	})
+	for i := range m.btls {
+		if f, ok := framework.As[btl.Forgetter](m.btls[i].Module); ok {
+			f.Forget(id)
+		}
 	}
-	p.fail(&procFailed{reason})
+}
+
+// each calls f for every process and incarnation that is known.
+func (m *Module) each(f func(*proc)) {
+	for _, p := range m.procs {
+		f(p)
+	}
+	for _, p := range m.lives {
+		if m.procs[p.id] != p {
+			f(p)
+		}
+	}
 }
 
 // Poll implements progress.Source: it sends what waits for a path.
@@ -173,11 +180,11 @@ func (m *Module) Stats() []pml.PeerStats {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	var all []pml.PeerStats
-	for _, p := range m.procs {
+	m.each(func(p *proc) {
 		if p.stats.Sent+p.stats.Received+p.stats.Dropped > 0 {
 			all = append(all, p.stats)
 		}
-	}
+	})
 	return all
 }
 
@@ -229,12 +236,11 @@ func (m *Module) flushed() bool {
 	if m.sends > 0 {
 		return false
 	}
-	for _, p := range m.procs {
-		if !p.idle() || p.endpoint != nil && !p.endpoint.Idle() {
-			return false
-		}
-	}
-	return true
+	idle := true
+	m.each(func(p *proc) {
+		idle = idle && p.idle() && (p.endpoint == nil || p.endpoint.Idle())
+	})
+	return idle
 }
 
 // flushTick is how often Flush looks again while peers have to act first.
@@ -266,11 +272,11 @@ func (m *Module) Close() error {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	m.abandon()
-	for _, p := range m.procs {
+	m.each(func(p *proc) {
 		if p.endpoint != nil {
 			p.endpoint.Close()
 			p.endpoint = nil
 		}
-	}
+	})
 	return nil
 }

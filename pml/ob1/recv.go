@@ -89,7 +89,7 @@ func (c *comm) postRecv(buf *pml.Buffer, src, tag int, plane pml.Plane) *request
 		r.take(msg)
 		return r
 	}
-	if m.failures != 0 {
+	if m.failures != 0 || c.closing {
 		if err := c.cannotCome(r.p, plane); err != nil {
 			c.queues[plane].Cancel(&r.node)
 			r.fail(err)
@@ -115,7 +115,7 @@ func (r *request) take(msg *message) {
 // cannotCome returns why no message will come from p, or from anybody of whom
 // one might (nil), on this plane.
 func (c *comm) cannotCome(p *peer, plane pml.Plane) error {
-	if err := c.aborted[plane]; err != nil {
+	if err := c.over(plane); err != nil {
 		return err
 	}
 	if p != nil {
@@ -127,8 +127,8 @@ func (c *comm) cannotCome(p *peer, plane pml.Plane) error {
 	if c.m.failures == 0 {
 		return nil
 	}
-	for rank, id := range c.spec.Group {
-		if q := c.m.procs[id]; q != nil && q.err != nil {
+	for rank, q := range c.procs {
+		if q.err != nil && !q.left {
 			return fmt.Errorf("%w: rank %d: %w", framework.ErrProcFailedPending, rank, q.err)
 		}
 	}
@@ -272,6 +272,10 @@ func (c *comm) find(src, tag int, plane pml.Plane) (*match.Message[message], err
 // keep stores a message that found no receive. Lock held.
 func (c *comm) keep(p *peer, plane pml.Plane, in *inMessage) {
 	m := c.m
+	if c.closing {
+		p.proc.drop(in)
+		return
+	}
 	msg := m.newMessage(int(in.length), in.offer)
 	msg.p, msg.offer, msg.length, msg.handle, msg.remote = p, in.offer, in.length, in.handle, in.remote
 	copy(msg.data, in.payload)

@@ -96,7 +96,7 @@ func (r *request) finish() {
 		r.m.sends--
 	}
 	r.Finish()
-	if c.closing && c.pending == 0 {
+	if c.closing && c.pending == 0 && !c.removed {
 		c.remove()
 	}
 }

@@ -84,7 +84,7 @@ func (c *comm) Isend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mod
 // startSend makes a request of a send and brings it as far as it goes now. Lock
 // held.
 func (c *comm) startSend(buf *pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (*request, error) {
-	if err := c.aborted[plane]; err != nil {
+	if err := c.over(plane); err != nil {
 		return nil, err
 	}
 	p := c.peer(dst)

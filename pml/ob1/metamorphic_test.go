@@ -1,0 +1,88 @@
+package ob1_test
+
+import (
+	"flag"
+	"fmt"
+	"testing"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/btl/btlfault"
+	"github.com/ferrympi/ferry/btl/self"
+	"github.com/ferrympi/ferry/btl/shm"
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/pml/ob1"
+	"github.com/ferrympi/ferry/pml/pmltest"
+)
+
+// The full run is
+//
+//	go test ./pml/ob1 -run Metamorphic -seeds 200
+//
+// The race detector sees rings on the heap only; with it there are fewer seeds,
+// unless the flag says otherwise:
+//
+//	go test -race ./pml/ob1 -run Metamorphic -seeds 200
+var (
+	seeds = flag.Uint64("seeds", 0, "metamorphic runner: number of seeds; 0: 20, or 3 under the race detector")
+	seed  = flag.Uint64("seed", 0, "metamorphic runner: the first seed")
+)
+
+// variants are the stacks over which every plan must go alike.
+func variants(t *testing.T) []pmltest.Variant {
+	t.Helper()
+	var all []pmltest.Variant
+	add := func(name string, ranks int, policy cid.Policy, set map[string]string, btls ...btl.Component) {
+		params, err := pmltest.Settings(ob1.Component(), btls, set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, pmltest.Variant{
+			Name: name, Ranks: ranks, Policy: policy,
+			Stack: pmltest.Stack{PML: ob1.Component(), BTLs: btls, Params: params},
+		})
+	}
+	tiny := map[string]string{"btl.shm.ring_size": "16KiB", "btl.shm.eager_limit": "64", "btl.self.ring_size": "4KiB"}
+	late := btlfault.Plan{Seed: *seed, Delay: 3, MaxDelay: 50, WouldBlock: 3}
+	if underRace {
+		for _, policy := range pmltest.Policies {
+			add("shm on the heap, "+policy.String(), 0, policy, nil, self.Component(), shm.OnHeap())
+		}
+		add("tiny rings, late frames", 0, cid.PolicyAgree, tiny,
+			btlfault.Wrap(self.Component(), late), btlfault.Wrap(shm.OnHeap(), late))
+		return all
+	}
+	add("self alone", 1, cid.PolicyAgree, nil, self.Component())
+	for _, policy := range pmltest.Policies {
+		add("shm, "+policy.String(), 0, policy, nil, self.Component(), shm.Component())
+		add("shm on the heap, "+policy.String(), 0, policy, nil, self.Component(), shm.OnHeap())
+	}
+	add("tiny rings", 0, cid.PolicyAgree, tiny, self.Component(), shm.Component())
+	add("tiny rings, lazy", 0, cid.PolicyLazy, tiny, self.Component(), shm.OnHeap())
+	add("little room for unexpected messages", 0, cid.PolicyGather, map[string]string{"pml.ob1.unexpected_limit": "16KiB"}, self.Component(), shm.Component())
+	add("late frames", 0, cid.PolicyLazy, nil, btlfault.Wrap(self.Component(), late), btlfault.Wrap(shm.OnHeap(), late))
+	add("late frames in tiny rings", 0, cid.PolicyAgree, tiny, btlfault.Wrap(self.Component(), late), btlfault.Wrap(shm.Component(), late))
+	for _, path := range []string{"off", "cma", "memory", "auto"} {
+		add("large messages: "+path, 0, cid.PolicyAgree, map[string]string{"btl.shm.single_copy": path}, self.Component(), shm.Component())
+	}
+	return all
+}
+
+// TestMetamorphic: whatever the stack, a random program has the outcome that MPI
+// says it has.
+func TestMetamorphic(t *testing.T) {
+	all, n := variants(t), *seeds
+	switch {
+	case n != 0:
+	case underRace:
+		n = 3
+	default:
+		n = 20
+	}
+	for s := *seed; s < *seed+n; s++ {
+		t.Run(fmt.Sprintf("seed %d", s), func(t *testing.T) {
+			if err := pmltest.Metamorphic(t.Context(), s, all); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
