@@ -13,13 +13,15 @@ import (
 )
 
 // proc is what this process knows of another one (or of itself): its card, the
-// path to it, and what waits for that path. It lives as long as the module.
+// path to it, and what waits for that path. A process that closes its last
+// session and opens one again is another proc, with a nonce, paths and credit of
+// its own; communicators keep the one with which they were made.
 type proc struct {
 	m     *Module
 	id    framework.ProcID
-	known bool // the card has been learnt
+	nonce uint64 // which incarnation; 0 while nothing has come of it, not even a card
+	known bool   // the card has been learnt
 	card  pml.Card
-	users int // communicators that it is a member of
 
 	// direct: a message may be sent at once. There is a path, and nothing queues.
 	direct      bool
@@ -31,6 +33,7 @@ type proc struct {
 	reader      btl.RemoteReader // nil if the path has none
 	readerKnown bool
 	err         error // it can't be reached any more, and why
+	left        bool  // it has closed its session in good order
 
 	// Credit for messages that may be unexpected: what this process may still
 	// send, and what it has received and not yet given back.
@@ -45,6 +48,13 @@ type proc struct {
 	stats pml.PeerStats
 }
 
+// incarnation names one life of a process.
+type incarnation struct {
+	id    framework.ProcID
+	nonce uint64
+}
+
+// proc returns the present incarnation of a process, as far as it is known.
 func (m *Module) proc(id framework.ProcID) *proc {
 	p := m.procs[id]
 	if p == nil {
@@ -55,16 +65,43 @@ func (m *Module) proc(id framework.ProcID) *proc {
 	return p
 }
 
-// learn takes a new card.
-func (p *proc) learn(card pml.Card) {
-	if p.known { // what was to go to its predecessor is for nobody
-		p.controls = nil
+// incarnation returns one life of a process, which may be one whose card has not
+// come yet.
+func (m *Module) incarnation(id framework.ProcID, nonce uint64) *proc {
+	key := incarnation{id, nonce}
+	p := m.lives[key]
+	if p == nil {
+		p = m.proc(id)
+		if p.nonce != 0 {
+			p = &proc{m: m, id: id}
+			p.stats.ID = id
+		}
+		p.nonce = nonce
+		m.lives[key] = p
 	}
-	p.known, p.card = true, card
-	p.credit, p.owed = card.Credit, 0
-	if len(p.controls) > 0 && p.connect() == nil {
-		p.markBusy()
-		p.m.engine.Nudge()
+	return p
+}
+
+// learn takes the card of an incarnation, which is the present one from now on.
+func (m *Module) learn(id framework.ProcID, card pml.Card) {
+	p := m.incarnation(id, card.Nonce)
+	if !p.known {
+		p.known, p.card, p.credit = true, card, card.Credit
+	}
+	if old := m.procs[id]; old != p {
+		m.procs[id] = p
+		delete(m.lives, incarnation{id, old.nonce})
+		old.drain()
+		old.fail(&framework.TransportError{Component: "pml ob1", Peer: old.String(), Op: "learn", Err: btl.ErrPeerClosed})
+	}
+	if reason, dead := m.dead[id]; dead {
+		p.fail(&procFailed{reason})
+	}
+}
+
+// drain takes what has come from the process already.
+func (p *proc) drain() {
+	for s := p.pollSource(); s != nil && s.Poll() > 0; {
 	}
 }
 
@@ -184,9 +221,14 @@ func (p *proc) peer(component string) (btl.Peer, error) {
 
 // pollSource is the source by which only this process's path is polled, or nil.
 func (p *proc) pollSource() progress.Source {
-	if p.source == nil && p.btl != nil {
-		if pp, ok := framework.As[btl.PeerPoller](p.btl.Module); ok {
-			p.source = pp.PeerSource(p.id)
+	if p.source != nil {
+		return p.source
+	}
+	for i := range p.m.btls {
+		if pp, ok := framework.As[btl.PeerPoller](p.m.btls[i].Module); ok {
+			if p.source = pp.PeerSource(p.id); p.source != nil {
+				break
+			}
 		}
 	}
 	return p.source
@@ -286,6 +328,7 @@ func (p *proc) fail(err error) {
 		return
 	}
 	p.err = err
+	p.left = errors.Is(err, btl.ErrPeerClosed)
 	p.m.failures++
 	p.direct = false
 	p.controls = nil
@@ -303,8 +346,8 @@ func (p *proc) fail(err error) {
 				r.c.queues[r.plane].Cancel(&r.node)
 			}
 			r.fail(r.c.explain(err, r.p.rank))
-		case r.p == nil && r.state == posted: // from any source
-			if rank := r.c.rankOf(p.id); rank >= 0 {
+		case r.p == nil && r.state == posted && !p.left: // from any source
+			if rank := r.c.rankOf(p); rank >= 0 {
 				r.c.queues[r.plane].Cancel(&r.node)
 				r.fail(fmt.Errorf("%w: rank %d: %w", framework.ErrProcFailedPending, rank, err))
 			}
@@ -314,7 +357,7 @@ func (p *proc) fail(err error) {
 		c.wakeProbes()
 	}
 	for _, c := range p.m.resting {
-		if rank := c.rankOf(p.id); rank >= 0 {
+		if rank := c.rankOf(p); rank >= 0 {
 			c.closedBy(c.peer(rank))
 		}
 	}
