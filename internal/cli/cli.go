@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ferrympi/ferry/internal/cli/bench"
+	"github.com/ferrympi/ferry/internal/cli/conform"
 	"github.com/ferrympi/ferry/internal/cli/exit"
 	"github.com/ferrympi/ferry/internal/cli/explain"
 	"github.com/ferrympi/ferry/internal/cli/info"
@@ -31,7 +32,7 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 		PersistentPreRun: func(*cobra.Command, []string) { started = true },
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(run.Command(), info.Command(), explain.Command(), bench.Command())
+	root.AddCommand(run.Command(), info.Command(), explain.Command(), bench.Command(), conform.Command())
 	root.SetErr(stderr)
 	root.SetArgs(run.Normalize(args))
 

@@ -1,0 +1,85 @@
+package conform_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/ferrympi/ferry/internal/conform"
+	"github.com/ferrympi/ferry/internal/ranktest"
+	"github.com/ferrympi/ferry/mpi"
+)
+
+func TestMain(m *testing.M) {
+	ranktest.Main(m, map[string]ranktest.Program{"suite": suite, "failing": failing})
+}
+
+// suite runs every case; the error has those that failed in this rank.
+func suite(ctx context.Context) error {
+	var errs []error
+	passed, skipped := 0, 0
+	err := conform.Run(ctx, conform.Cases(), func(r conform.Result) {
+		switch r.Status {
+		case conform.Pass:
+			passed++
+		case conform.Skip:
+			skipped++
+		case conform.Fail:
+			errs = append(errs, fmt.Errorf("%s (MPI-4.1 section %s) failed in ranks %v: %w", r.Case.Name, r.Case.Section, r.Ranks, r.Err))
+		}
+	})
+	if os.Getenv("CONFORM_COUNT") != "" {
+		fmt.Printf("%d passed, %d skipped\n", passed, skipped)
+	}
+	return errors.Join(append(errs, err)...)
+}
+
+func TestSuite(t *testing.T) {
+	sizes := []int{1, 2, 4, 8}
+	if testing.Short() {
+		sizes = sizes[:3]
+	}
+	for _, n := range sizes {
+		for _, policy := range []string{"auto", "gather", "lazy"} {
+			t.Run(fmt.Sprintf("%d ranks, %s", n, policy), func(t *testing.T) {
+				ranktest.Run(t, n, "suite", "FERRY_CID_POLICY="+policy)
+			})
+		}
+	}
+}
+
+// TestSuiteOverTinyRings: the same where every limit is near.
+func TestSuiteOverTinyRings(t *testing.T) {
+	ranktest.Run(t, 3, "suite", "FERRY_BTL_SHM_RING_SIZE=16KiB", "FERRY_BTL_SHM_EAGER_LIMIT=64", "FERRY_PML_OB1_UNEXPECTED_LIMIT=16KiB")
+}
+
+func TestSuiteOverEachPathForLargeMessages(t *testing.T) {
+	for _, path := range []string{"off", "cma", "memory"} {
+		t.Run(path, func(t *testing.T) { ranktest.Run(t, 3, "suite", "FERRY_BTL_SHM_SINGLE_COPY="+path) })
+	}
+}
+
+// failing: a case that fails in one rank fails in all, and the next one runs.
+func failing(ctx context.Context) error {
+	sour := errors.New("as it should")
+	cases := []conform.Case{
+		{Name: "fails in rank 1", Ranks: 1, Run: func(_ context.Context, e conform.Env) error {
+			if e.Comm.Rank() == 1 {
+				return sour
+			}
+			return nil
+		}},
+		{Name: "needs more", Ranks: 99, Run: func(context.Context, conform.Env) error { return sour }},
+		{Name: "works", Ranks: 2, Run: func(ctx context.Context, e conform.Env) error { return mpi.Barrier(ctx, e.Comm) }},
+	}
+	var got []string
+	err := conform.Run(ctx, cases, func(r conform.Result) { got = append(got, fmt.Sprint(r.Case.Name, " ", r.Status, r.Ranks)) })
+	if want := "[fails in rank 1 fail[1] needs more skip[] works pass[]]"; fmt.Sprint(got) != want {
+		return fmt.Errorf("%v, want %s", got, want)
+	}
+	return err
+}
+
+func TestFailureIsEveryRanks(t *testing.T) { ranktest.Run(t, 3, "failing") }
