@@ -1,0 +1,196 @@
+package pmltest
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"runtime"
+	"slices"
+
+	"github.com/ferrympi/ferry/pml"
+)
+
+// expected returns, for each message's place, the message that the receive in
+// that place gets: messages in the order in which they are sent, receives in the
+// order in which they are posted, each receive takes the first that matches
+// (MPI-4.1 section 3.5). That is so whenever each of them happens.
+func (k *PlanClass) expected() []*PlanMessage {
+	order := func(key func(*PlanMessage) int, blocking bool) []int {
+		at := make([]int, len(k.Messages))
+		for i := range at {
+			at[i] = i
+		}
+		if !blocking { // blocking ones go in the order of the plan
+			slices.SortStableFunc(at, func(a, b int) int { return cmp.Compare(key(&k.Messages[a]), key(&k.Messages[b])) })
+		}
+		return at
+	}
+	sends := order(func(m *PlanMessage) int { return m.SendKey }, k.SendsBlock)
+	recvs := order(func(m *PlanMessage) int { return m.RecvKey }, k.RecvsBlock)
+	want := make([]*PlanMessage, len(k.Messages))
+	for _, r := range recvs {
+		i := slices.IndexFunc(sends, func(s int) bool { return k.anyTag() || k.Messages[s].Tag == k.Messages[r].Tag })
+		want[r] = &k.Messages[sends[i]]
+		sends = slices.Delete(sends, i, i+1)
+	}
+	return want
+}
+
+func (k *PlanClass) anyTag() bool { return k.Style == AnyTagOf || k.Style == AnyOf }
+
+// pattern is what the receive in a place asks for.
+func (k *PlanClass) pattern(m *PlanMessage) (src, tag int) {
+	src, tag = k.From, m.Tag
+	if k.Style == AnySourceOf || k.Style == AnyOf {
+		src = pml.AnySource
+	}
+	if k.anyTag() {
+		tag = pml.AnyTag
+	}
+	return src, tag
+}
+
+// class returns this rank's part of a class: what it starts, and what blocks.
+func (r *player) class(k *PlanClass) (first, blocking []step) {
+	members := r.plan.Comms[k.Comm].Members
+	want := k.expected()
+	for i := range k.Messages {
+		m := &k.Messages[i]
+		if members[k.From] == r.me {
+			name := func() string { return fmt.Sprintf("communicator %d: send of message %d", k.Comm, m.ID) }
+			if k.SendsBlock {
+				blocking = append(blocking, step{m.ID, func() error { return r.send(k, m) }, name})
+			} else {
+				first = append(first, step{m.SendKey, func() error { return r.isend(k, m) }, name})
+			}
+		}
+		if members[k.To] == r.me {
+			name := func() string { return fmt.Sprintf("communicator %d: receive in place of message %d", k.Comm, m.ID) }
+			if k.RecvsBlock {
+				blocking = append(blocking, step{m.ID, func() error { return r.recv(k, m, want[i]) }, name})
+			} else {
+				first = append(first, step{m.RecvKey, func() error { return r.irecv(k, m, want[i]) }, name})
+			}
+		}
+	}
+	return first, blocking
+}
+
+// layoutOf lays n bytes out with gaps. n is not 0.
+func layoutOf(n int) strided {
+	block := 64
+	for n%block != 0 {
+		block /= 2
+	}
+	return strided{count: n / block, block: block, stride: block + 3}
+}
+
+// outgoing is the buffer of a send.
+func (m *PlanMessage) outgoing() pml.Buffer {
+	contents := data(m.ID, m.Size)
+	if !m.Strided || m.Size == 0 {
+		return buffer(contents)
+	}
+	l := layoutOf(m.Size)
+	b := pml.Buffer{Bytes: make([]byte, l.Extent()), Layout: l}
+	l.Unpack(b.Bytes, contents, 0)
+	return b
+}
+
+// incoming is the buffer of a receive, and how its contents are had afterwards:
+// the message, and what is behind it.
+func (m *PlanMessage) incoming(want *PlanMessage) (b pml.Buffer, room int, contents func() []byte) {
+	const guard = 16
+	if m.Strided && m.Cut == 0 && want.Size > 0 {
+		l := layoutOf(want.Size)
+		mem := bytes.Repeat([]byte{0xee}, int(l.Extent()))
+		return pml.Buffer{Bytes: mem, Layout: l}, want.Size, func() []byte {
+			out := make([]byte, want.Size)
+			l.Pack(out, mem, 0)
+			for i := range mem { // what is left are the gaps
+				if i%l.stride >= l.block {
+					out = append(out, mem[i])
+				}
+			}
+			return out
+		}
+	}
+	room = want.Size
+	if m.Cut > 0 {
+		room = max(0, want.Size-m.Cut)
+	}
+	mem := bytes.Repeat([]byte{0xee}, room+guard)
+	return buffer(mem[:room]), room, func() []byte { return mem }
+}
+
+func (r *player) send(k *PlanClass, m *PlanMessage) error {
+	return r.comms[k.Comm].Send(r.ctx, m.outgoing(), k.To, m.Tag, p2p, m.Mode)
+}
+
+func (r *player) isend(k *PlanClass, m *PlanMessage) error {
+	op, err := started(r.comms[k.Comm].Isend(m.outgoing(), k.To, m.Tag, p2p, m.Mode))
+	if err == nil {
+		r.started = append(r.started, &operation{op, m.SendWait, r.sent(m.ID)})
+	}
+	return err
+}
+
+func (r *player) irecv(k *PlanClass, m, want *PlanMessage) error {
+	b, room, contents := m.incoming(want)
+	src, tag := k.pattern(m)
+	op, err := started(r.comms[k.Comm].Irecv(b, src, tag, p2p))
+	if err == nil {
+		r.started = append(r.started, &operation{op, m.RecvWait, func(st pml.Status, err error) error {
+			return r.got(k, want, contents(), room)(st, err)
+		}})
+	}
+	return err
+}
+
+// recv is a blocking receive, with what comes before it.
+func (r *player) recv(k *PlanClass, m, want *PlanMessage) error {
+	c := r.comms[k.Comm]
+	b, room, contents := m.incoming(want)
+	src, tag := k.pattern(m)
+	var seen, st pml.Status
+	var taken pml.Claimed
+	var err error
+	switch m.Look {
+	case NoLook:
+	case Probe:
+		seen, err = c.Probe(r.ctx, src, tag, p2p)
+	case Mprobe, MprobeIrecv:
+		taken, seen, err = c.Mprobe(r.ctx, src, tag, p2p)
+	case Iprobe, Improbe:
+		for ok := false; !ok && err == nil; {
+			if m.Look == Iprobe {
+				seen, ok, err = c.Iprobe(src, tag, p2p)
+			} else {
+				taken, seen, ok, err = c.Improbe(src, tag, p2p)
+			}
+			if r.ctx.Err() != nil {
+				return r.ctx.Err()
+			}
+			runtime.Gosched()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", lookNames[m.Look], err)
+	}
+	if m.Look != NoLook && (seen.Source != k.From || seen.Tag != want.Tag || seen.Bytes != want.Size) {
+		return fmt.Errorf("%s of message %d (from %d, tag %d, %d bytes): %+v", lookNames[m.Look], want.ID, k.From, want.Tag, want.Size, seen)
+	}
+	switch {
+	case m.Look == MprobeIrecv:
+		var op pending
+		if op, err = started(taken.Irecv(b)); err != nil {
+			return err
+		}
+		st, err = op.wait(r.ctx)
+	case taken != nil:
+		st, err = taken.Recv(r.ctx, b)
+	default:
+		st, err = c.Recv(r.ctx, b, src, tag, p2p)
+	}
+	return r.got(k, want, contents(), room)(st, err)
+}

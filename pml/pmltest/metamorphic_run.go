@@ -1,0 +1,328 @@
+package pmltest
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// Variant is a stack on which a plan runs.
+type Variant struct {
+	Name   string
+	Stack  Stack
+	Policy cid.Policy // of communicators that are decided together
+	Ranks  int        // the most it serves; 0: any number
+}
+
+// planLimit is when a plan counts as hung.
+const planLimit = 20 * time.Second
+
+// RunPlan runs a plan over a variant. The error says which operation went
+// otherwise than MPI says, or what hangs.
+func RunPlan(ctx context.Context, p Plan, v Variant) error { return runPlan(ctx, p, v, planLimit) }
+
+func runPlan(ctx context.Context, p Plan, v Variant, limit time.Duration) error {
+	w, err := NewWorld(v.Stack, p.Ranks)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("hung for %v", limit))
+	defer cancel()
+	run := &planRun{plan: p, policy: v.Policy, w: w, births: make([]*birth, len(p.Comms))}
+	run.ctx, run.cancel = context.WithCancelCause(ctx)
+	defer run.cancel(nil)
+	for i, c := range p.Comms {
+		run.births[i] = &birth{id: w.NextID(), payloads: make([][]byte, len(c.Members)), decided: make(chan struct{})}
+	}
+	var inspected []pml.Inspection
+	// What has matched waits for its peer, whatever the context says: so that a
+	// failed run ends, all peers are gone then.
+	broken := make(chan struct{})
+	stop := context.AfterFunc(run.ctx, func() {
+		defer close(broken)
+		for _, q := range w.Procs {
+			inspected = append(inspected, q.Module.Inspect())
+		}
+		for _, q := range w.Procs {
+			for peer := range p.Ranks {
+				q.Module.PeerFailed(framework.MakeProcID(0, uint32(peer)), "the run has failed")
+			}
+		}
+	})
+	var wg sync.WaitGroup
+	for rank := range p.Ranks {
+		wg.Go(func() {
+			if err := run.rank(rank); err != nil {
+				run.cancel(fmt.Errorf("rank %d: %w", rank, err)) // the first counts
+			}
+		})
+	}
+	wg.Wait()
+	if stop() {
+		return w.Close()
+	}
+	<-broken
+	err = context.Cause(run.ctx)
+	for rank, x := range inspected {
+		err = fmt.Errorf("%w\nrank %d: %+v", err, rank, x)
+	}
+	return errors.Join(err, w.Close())
+}
+
+// planRun is one run of a plan.
+type planRun struct {
+	plan   Plan
+	policy cid.Policy
+	w      *World
+	births []*birth
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+}
+
+// birth is where the members of a communicator decide on it together.
+type birth struct {
+	id       cid.Extended
+	mu       sync.Mutex
+	payloads [][]byte
+	came     int
+	decided  chan struct{}
+	decision cid.Decision
+	err      error
+}
+
+// player is one rank of a run.
+type player struct {
+	*planRun
+	me      int
+	comms   []pml.Comm
+	started []*operation
+	strays  []*operation
+}
+
+// operation is something that was started.
+type operation struct {
+	pending
+	wait int // place among the waits
+	end  func(pml.Status, error) error
+}
+
+// step is one thing that a rank does, and its place.
+type step struct {
+	key  int
+	do   func() error
+	name func() string
+}
+
+func (run *planRun) rank(me int) error {
+	r := &player{planRun: run, me: me, comms: make([]pml.Comm, len(run.plan.Comms))}
+	for at, ph := range run.plan.Phases {
+		if err := r.phase(at, ph); err != nil {
+			return fmt.Errorf("phase %d: %w", at, err)
+		}
+	}
+	for _, op := range r.strays {
+		if err := op.end(op.pending.wait(run.ctx)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *player) phase(at int, ph PlanPhase) error {
+	if ph.Barrier {
+		if err := r.barrier(barrierTag + at); err != nil {
+			return fmt.Errorf("barrier: %w", err)
+		}
+	}
+	for i, c := range r.plan.Comms {
+		if c.Born == at && slices.Contains(c.Members, r.me) {
+			if err := r.make(i); err != nil {
+				return fmt.Errorf("communicator %d: %w", i, err)
+			}
+		}
+	}
+	var first, blocking []step
+	for i := range ph.Classes {
+		f, b := r.class(&ph.Classes[i])
+		first, blocking = append(first, f...), append(blocking, b...)
+	}
+	for i := range ph.Events {
+		if e := &ph.Events[i]; r.plan.Comms[e.Comm].Members[e.Rank] == r.me {
+			first = append(first, step{e.Key, func() error { return r.event(e) }, func() string { return eventNames[e.Kind] }})
+		}
+	}
+	for _, steps := range [][]step{first, blocking} {
+		slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(a.key, b.key) })
+		for _, s := range steps {
+			if err := s.do(); err != nil {
+				return fmt.Errorf("%s: %w", s.name(), err)
+			}
+		}
+	}
+	slices.SortStableFunc(r.started, func(a, b *operation) int { return cmp.Compare(a.wait, b.wait) })
+	for _, op := range r.started {
+		if err := op.end(op.pending.wait(r.ctx)); err != nil {
+			return err
+		}
+	}
+	r.started = r.started[:0]
+	for i, c := range r.plan.Comms {
+		if c.Dies == at && r.comms[i] != nil {
+			r.comms[i].Close()
+		}
+	}
+	return nil
+}
+
+// barrier is a dissemination barrier on the first communicator.
+func (r *player) barrier(tag int) error {
+	n, c := r.plan.Ranks, r.comms[0]
+	for d := 1; d < n; d *= 2 {
+		got, err := started(c.Irecv(pml.Buffer{}, (r.me-d+n)%n, tag, pml.Control))
+		if err != nil {
+			return err
+		}
+		if err := c.Send(r.ctx, pml.Buffer{}, (r.me+d)%n, tag, pml.Control, pml.Standard); err != nil {
+			return err
+		}
+		if _, err := got.wait(r.ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// make makes this rank's end of a communicator.
+func (r *player) make(i int) (err error) {
+	c, b := r.plan.Comms[i], r.births[i]
+	table := r.w.Procs[r.me].Module.CIDs()
+	spec := pml.CommSpec{ID: b.id, Rank: slices.Index(c.Members, r.me)}
+	for _, m := range c.Members {
+		spec.Group = append(spec.Group, framework.MakeProcID(0, uint32(m)))
+	}
+	if c.Dup {
+		spec.Local, err = table.Reserve()
+	} else {
+		offer := table.OfferFor(r.policy, len(c.Members), 1<<15)
+		b.mu.Lock()
+		b.payloads[spec.Rank] = offer.Bytes()
+		if b.came++; b.came == len(c.Members) {
+			b.decision, b.err = cid.Decide(b.payloads)
+			close(b.decided)
+		}
+		b.mu.Unlock()
+		select {
+		case <-b.decided:
+		case <-r.ctx.Done():
+			return context.Cause(r.ctx)
+		}
+		switch {
+		case b.err != nil:
+			return b.err
+		case b.decision.Policy == cid.PolicyLazy:
+			table.Release(offer)
+			spec.Local, err = table.Reserve()
+		default:
+			spec.Local, spec.Agreed, spec.Indices = b.decision.Local(spec.Rank), b.decision.Policy == cid.PolicyAgree, b.decision.Each
+			err = table.Accept(offer, spec.Local)
+		}
+	}
+	if err == nil {
+		r.comms[i], err = r.w.Procs[r.me].Module.AddComm(spec)
+	}
+	return err
+}
+
+// event does one.
+func (r *player) event(e *PlanEvent) error {
+	c := r.comms[e.Comm]
+	ended, cancel := context.WithCancel(r.ctx)
+	cancel()
+	switch e.Kind {
+	case Pause:
+		for range e.Size % 50 {
+			runtime.Gosched()
+		}
+	case CancelRecv:
+		op, err := irecv(c, e.To, strayTag, make([]byte, 8))
+		if err != nil {
+			return err
+		}
+		return r.cancelNow(op)
+	case ExpireRecv:
+		if st, err := c.Recv(ended, pml.Buffer{}, pml.AnySource, strayTag+1, p2p); !errors.Is(err, context.Canceled) {
+			return fmt.Errorf("%+v, %v", st, err)
+		}
+	case CancelSend:
+		op, err := isend(c, e.To, strayTag+2, data(e.Key, e.Size), pml.Synchronous)
+		if err != nil {
+			return err
+		}
+		return r.cancelNow(op)
+	case ExpireSend:
+		if err := c.Send(ended, buffer(data(e.Key, e.Size)), e.To, strayTag+3, p2p, pml.Synchronous); !errors.Is(err, context.Canceled) {
+			return fmt.Errorf("ended with %w", err)
+		}
+	case Stray:
+		op, err := isend(c, e.To, strayTag+4, data(e.Key, e.Size), pml.Mode(e.Key%2))
+		if err != nil {
+			return err
+		}
+		r.strays = append(r.strays, &operation{pending: op, end: r.sent(-1)})
+	}
+	return nil
+}
+
+func (r *player) cancelNow(op pending) error {
+	if err := op.r.Cancel(op.gen); err != nil {
+		return err
+	}
+	if st, err := op.wait(r.ctx); err != nil || !st.Canceled {
+		return fmt.Errorf("canceled: %+v, %v", st, err)
+	}
+	return nil
+}
+
+// sent checks the end of a send.
+func (r *player) sent(id int) func(pml.Status, error) error {
+	return func(st pml.Status, err error) error {
+		if err != nil || st.Canceled {
+			return fmt.Errorf("send of message %d: %+v, %v", id, st, err)
+		}
+		return nil
+	}
+}
+
+// got checks the end of a receive.
+func (r *player) got(k *PlanClass, want *PlanMessage, mem []byte, room int) func(pml.Status, error) error {
+	return func(st pml.Status, err error) error {
+		if room < want.Size && errors.Is(err, framework.ErrTruncate) || room >= want.Size && err == nil {
+			err = nil
+		} else {
+			return fmt.Errorf("receive of message %d into %d bytes: %+v, %v", want.ID, room, st, err)
+		}
+		if st.Source != k.From || st.Tag != want.Tag || st.Bytes != want.Size || st.Canceled {
+			return fmt.Errorf("receive of message %d (from %d, tag %d, %d bytes): %+v", want.ID, k.From, want.Tag, want.Size, st)
+		}
+		n := min(room, want.Size)
+		if !bytes.Equal(mem[:n], data(want.ID, want.Size)[:n]) {
+			return fmt.Errorf("receive of message %d: other contents", want.ID)
+		}
+		for i, x := range mem[n:] {
+			if x != 0xee {
+				return fmt.Errorf("receive of message %d of %d bytes: byte %d behind it was written", want.ID, want.Size, i)
+			}
+		}
+		return nil
+	}
+}

@@ -1,0 +1,137 @@
+package pmltest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// Metamorphic runs the plans of a seed, one of a single process and one of
+// several, over each variant. The error has the seed, the variant, and the
+// smallest plan found that still fails there.
+func Metamorphic(ctx context.Context, seed uint64, variants []Variant) error {
+	for _, ranks := range []int{1, 2 + int(seed%3)} {
+		p := NewPlan(seed, ranks)
+		for _, v := range variants {
+			if v.Ranks != 0 && ranks > v.Ranks {
+				continue
+			}
+			if err := RunPlan(ctx, p, v); err != nil {
+				small, smallErr := shrink(ctx, p, v)
+				if smallErr == nil {
+					return fmt.Errorf("seed %d, %s: %w\nit did not fail again, when tried to be made smaller:\n%v", seed, v.Name, err, p)
+				}
+				return fmt.Errorf("seed %d, %s: %w\nas it failed at first: %w\n%v", seed, v.Name, smallErr, err, small)
+			}
+		}
+	}
+	return nil
+}
+
+// How long and how hard to look for a smaller plan. A failure may depend on
+// timing: what does not fail several times in a row counts as no failure.
+const (
+	shrinkTime  = 30 * time.Second
+	shrinkTries = 5
+	shrinkHang  = 2 * time.Second
+)
+
+// shrink takes parts of a failing plan away as long as it goes on failing.
+func shrink(ctx context.Context, p Plan, v Variant) (Plan, error) {
+	end := time.Now().Add(shrinkTime)
+	var last error
+	fails := func(q Plan) bool {
+		for range shrinkTries {
+			if time.Now().After(end) || ctx.Err() != nil {
+				return false
+			}
+			if err := runPlan(ctx, q, v, shrinkHang); err != nil {
+				last = err
+				return true
+			}
+		}
+		return false
+	}
+	if !fails(p) {
+		return p, nil
+	}
+	for smaller := true; smaller; {
+		smaller = false
+		for _, q := range p.parts() {
+			if fails(q) {
+				p, smaller = q, true
+				break
+			}
+		}
+	}
+	return p, last
+}
+
+// parts returns plans that lack something of p, the larger parts first. Phases
+// and communicators stay, empty: other parts refer to them by number.
+func (p Plan) parts() (all []Plan) {
+	with := func(i int, ph PlanPhase) {
+		q := p
+		q.Phases = slices.Clone(p.Phases)
+		q.Phases[i] = ph
+		all = append(all, q)
+	}
+	for i, ph := range p.Phases {
+		if len(ph.Classes)+len(ph.Events) > 0 {
+			with(i, PlanPhase{Barrier: ph.Barrier})
+		}
+	}
+	for i, ph := range p.Phases {
+		for j := range ph.Classes {
+			q := ph
+			q.Classes = slices.Delete(slices.Clone(ph.Classes), j, j+1)
+			with(i, q)
+		}
+		if len(ph.Events) > 0 {
+			q := ph
+			q.Events = ph.Events[:len(ph.Events)-1]
+			with(i, q)
+		}
+	}
+	for i, ph := range p.Phases {
+		for j, k := range ph.Classes {
+			for n := range k.Messages {
+				if len(k.Messages) == 1 {
+					break
+				}
+				q := ph
+				q.Classes = slices.Clone(ph.Classes)
+				q.Classes[j].Messages = slices.Delete(slices.Clone(k.Messages), n, n+1)
+				with(i, q)
+			}
+		}
+	}
+	return all
+}
+
+// Settings makes a Stack's Params from texts, as a user sets them: full names,
+// such as btl.shm.ring_size. Each must be a parameter of one of the components.
+func Settings(p pml.Component, btls []btl.Component, set map[string]string) (func(framework.Info, any), error) {
+	reg := framework.NewRegistry()
+	reg.Register(p)
+	for _, b := range btls {
+		reg.Register(b)
+	}
+	values, err := reg.Defaults()
+	if err != nil {
+		return nil, err
+	}
+	if values, err = values.With("the variant", set); err != nil {
+		return nil, err
+	}
+	return func(c framework.Info, params any) {
+		if err := values.Decode(string(c.Kind)+"."+c.Name, params); err != nil {
+			panic(err) // the registry has it
+		}
+	}, nil
+}
