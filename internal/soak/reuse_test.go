@@ -66,7 +66,7 @@ func reuse(ctx context.Context) error {
 				continue
 			}
 			if _, err := mpi.Recv(ctx, d, buf, peer, st.Tag); err != nil || buf[0] != int64(i) {
-				return fmt.Errorf("round %d: a message of round %d, %+v, %w", i, buf[0], st, err)
+				return fmt.Errorf("round %d: a message of round %d, %+v, %v", i, buf[0], st, err)
 			}
 			received++
 		}
