@@ -20,8 +20,8 @@ func (p poisoned) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
 
 type poisonReceiver struct{ btl.Receiver }
 
-func (p poisonReceiver) Accept(peer framework.ProcID) btl.Inbound {
-	return &poisonInbound{up: p.Receiver.Accept(peer)}
+func (p poisonReceiver) Accept(peer framework.ProcID, nonce uint64) btl.Inbound {
+	return &poisonInbound{up: p.Receiver.Accept(peer, nonce)}
 }
 
 type poisonInbound struct {
