@@ -25,7 +25,7 @@ func (r *receiver) Accept(peer framework.ProcID, nonce uint64) btl.Inbound {
 // Lost implements btl.Receiver.
 func (r *receiver) Lost(peer framework.ProcID, nonce uint64, err error) {
 	m := (*module)(r)
-	if p := m.paths[peer]; p != nil {
+	if p := m.paths[peer]; p != nil && p.nonce == nonce { // not a life before
 		p.flush()
 		if p.dead != nil {
 			return // this has been said
