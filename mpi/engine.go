@@ -333,7 +333,7 @@ func (e *engine) event(ev bootstrap.Event) {
 // end that have it as a member.
 func (e *engine) died(id framework.ProcID, reason string) {
 	e.mu.Lock()
-	e.dead[id] = reason // first: whoever learns its card from now on knows
+	e.dead[id] = reason // first: a communicator that is made from now on knows
 	comms := slices.Collect(maps.Values(e.comms))
 	e.mu.Unlock()
 	for _, m := range e.modules {

@@ -204,9 +204,6 @@ func (e *engine) learn(id framework.ProcID, p Proc, from payload) error {
 			if err := m.Learn(id, cards[i]); err != nil {
 				return badMember(p, err)
 			}
-			if reason, ok := e.dead[id]; ok { // since it came to the construct
-				m.PeerFailed(id, reason)
-			}
 		}
 	}
 	e.known[id] = string(from.Cards)

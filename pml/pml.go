@@ -100,7 +100,8 @@ type Module interface {
 	AddComm(spec CommSpec) (Comm, error)
 
 	// PeerFailed says that a process is gone: everything pending with it ends
-	// with ErrProcFailed, and so does everything new.
+	// with ErrProcFailed, and so does everything new. It holds for a process whose
+	// card comes only afterwards too.
 	PeerFailed(id framework.ProcID, reason string)
 
 	// Route says how messages to a process travel, or would.

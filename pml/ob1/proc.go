@@ -97,6 +97,10 @@ func (m *Module) learn(id framework.ProcID, card pml.Card) {
 	if reason, dead := m.dead[id]; dead {
 		p.fail(&procFailed{reason})
 	}
+	if len(p.controls) > 0 && p.connect() == nil { // answers that waited for the card
+		p.markBusy()
+		m.engine.Nudge()
+	}
 }
 
 // drain takes what has come from the process already.
