@@ -33,6 +33,7 @@ func TestMain(m *testing.M) {
 		"exhausted":       exhausted,
 		"goroutines":      inWorld(goroutines),
 		"idup":            inWorld(idup),
+		"killed":          inWorld(killed),
 		"late-card":       lateCard,
 		"layouts":         inWorld(layouts),
 		"linger":          linger,

@@ -463,7 +463,17 @@ func allocations(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	send, recv := make([]byte, 64), make([]byte, 64)
 	reqs := make([]mpi.Request, 4)
 	st := make([]mpi.Status, 4)
+	done := make([]int, 4)
 	x, y := []float64{1}, []float64{0}
+	column := mpi.Vector(8, 4, 8)
+	psend, err := c.SendInit(send, peer, 6)
+	if err != nil {
+		return err
+	}
+	precv, err := c.RecvInit(recv, peer, 6)
+	if err != nil {
+		return err
+	}
 	op := mpi.Sum[float64]()
 	kinds := []struct {
 		name string
@@ -500,6 +510,39 @@ func allocations(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 			}
 			_, err = r.Wait(ctx)
 			return err
+		}},
+		{"persistent requests", func() error {
+			if err := errors.Join(precv.Start(), psend.Start()); err != nil {
+				return err
+			}
+			if _, err := psend.Wait(ctx); err != nil {
+				return err
+			}
+			_, err := precv.Wait(ctx)
+			return err
+		}},
+		{"a layout", func() error {
+			r, err := c.IrecvLayout(recv, column, peer, 7)
+			if err != nil {
+				return err
+			}
+			if err := c.SendLayout(ctx, send, column, peer, 7); err != nil {
+				return err
+			}
+			_, err = r.Wait(ctx)
+			return err
+		}},
+		{"WaitSome", func() error {
+			reqs[0], _ = c.Irecv(recv, peer, 8)
+			reqs[1], _ = c.Isend(send, peer, 8)
+			for left := 2; left > 0; {
+				n, err := mpi.WaitSome(ctx, reqs[:2], done, st)
+				if err != nil {
+					return err
+				}
+				left -= n
+			}
+			return nil
 		}},
 		{"WaitAll", func() error {
 			for i := range reqs {

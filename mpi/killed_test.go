@@ -1,0 +1,200 @@
+package mpi_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"runtime"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/internal/ranktest"
+	"github.com/ferrympi/ferry/mpi"
+)
+
+// operations are calls that wait for rank victim, directly or through others.
+// Each returns the error with which it ended.
+var operations = map[string]func(ctx context.Context, c *mpi.Comm, victim int) error{
+	"recv": func(ctx context.Context, c *mpi.Comm, victim int) error {
+		_, err := c.Recv(ctx, make([]byte, 8), victim, 1)
+		return err
+	},
+	"recv-any": func(ctx context.Context, c *mpi.Comm, _ int) error {
+		_, err := c.Recv(ctx, make([]byte, 8), mpi.AnySource, 1)
+		return err
+	},
+	"probe": func(ctx context.Context, c *mpi.Comm, victim int) error {
+		_, err := c.Probe(ctx, victim, 1)
+		return err
+	},
+	"mprobe": func(ctx context.Context, c *mpi.Comm, _ int) error {
+		_, _, err := c.Mprobe(ctx, mpi.AnySource, 1)
+		return err
+	},
+	"ssend": func(ctx context.Context, c *mpi.Comm, victim int) error {
+		return c.Ssend(ctx, make([]byte, 8), victim, 1)
+	},
+	"large-send": func(ctx context.Context, c *mpi.Comm, victim int) error {
+		return c.Send(ctx, make([]byte, 4<<20), victim, 1)
+	},
+	"sendrecv": func(ctx context.Context, c *mpi.Comm, victim int) error {
+		_, err := c.Sendrecv(ctx, make([]byte, 4<<20), victim, 1, make([]byte, 4<<20), victim, 1)
+		return err
+	},
+	"persistent": func(ctx context.Context, c *mpi.Comm, victim int) error {
+		p, err := c.RecvInit(make([]byte, 8), victim, 1)
+		if err != nil {
+			return err
+		}
+		if err := p.Start(); err != nil {
+			return err
+		}
+		_, err = p.Wait(ctx)
+		return errors.Join(err, p.Free())
+	},
+	"wait-any": func(ctx context.Context, c *mpi.Comm, victim int) error {
+		reqs := make([]mpi.Request, 20)
+		for i := range reqs {
+			var err error
+			if reqs[i], err = c.Irecv(make([]byte, 8), victim, i+1); err != nil {
+				return err
+			}
+		}
+		_, _, err := mpi.WaitAny(ctx, reqs)
+		_, someErr := mpi.WaitSome(ctx, reqs, make([]int, len(reqs)), nil)
+		if err := wants("WaitSome", someErr, mpi.ErrProcFailed); err != nil {
+			return err
+		}
+		return err
+	},
+	"barrier": func(ctx context.Context, c *mpi.Comm, _ int) error {
+		for { // rounds that the victim still takes part in
+			if err := mpi.Barrier(ctx, c); err != nil {
+				return err
+			}
+		}
+	},
+	"bcast": func(ctx context.Context, c *mpi.Comm, victim int) error {
+		buf := make([]byte, 4<<20)
+		for {
+			if err := mpi.Bcast(ctx, c, buf, victim); err != nil {
+				return err
+			}
+		}
+	},
+	"allreduce": func(ctx context.Context, c *mpi.Comm, _ int) error {
+		x := make([]float64, 100_000)
+		for {
+			if err := mpi.Allreduce(ctx, c, nil, x, mpi.Sum[float64]()); err != nil {
+				return err
+			}
+		}
+	},
+	"split": func(ctx context.Context, c *mpi.Comm, _ int) error {
+		return again(func() (*mpi.Comm, error) { return c.Split(ctx, 0, 0) })
+	},
+	"create": func(ctx context.Context, c *mpi.Comm, _ int) error {
+		return again(func() (*mpi.Comm, error) { return c.Create(ctx, c.Group()) })
+	},
+	"create-group": func(ctx context.Context, c *mpi.Comm, victim int) error {
+		g, err := c.Group().Incl(victim, c.Rank()) // which the victim draws the id of
+		if err != nil {
+			return err
+		}
+		return again(func() (*mpi.Comm, error) { return c.CreateGroup(ctx, g, c.Rank()) })
+	},
+	"from-group": func(ctx context.Context, c *mpi.Comm, _ int) error {
+		return again(func() (*mpi.Comm, error) { return mpi.CommFromGroup(ctx, c.Group(), "again") })
+	},
+}
+
+// again makes communicators until it can't.
+func again(f func() (*mpi.Comm, error)) error {
+	for {
+		d, err := f()
+		if err != nil {
+			return err
+		}
+		if err := d.Close(); err != nil {
+			return err
+		}
+	}
+}
+
+func TestPeerKilledDuringAnyCallEndsIt(t *testing.T) {
+	for _, name := range slices.Sorted(maps.Keys(operations)) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const ranks = 5
+			r := ranktest.RunJob(t, ranktest.Job{
+				Size: ranks, Program: "killed", MayFail: true, Timeout: 30 * time.Second, Env: []string{"OPERATION=" + name, seed(t)},
+			})
+			for rank := range ranks - 1 {
+				if r.Exit[rank] != nil {
+					t.Errorf("rank %d: %v\n%s", rank, r.Exit[rank], r.Output[rank])
+				}
+			}
+			if r.Exit[ranks-1] == nil {
+				t.Error("the victim lives")
+			}
+		})
+	}
+}
+
+func killed(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
+	f, victim := operations[os.Getenv("OPERATION")], c.Size()-1
+	if c.Rank() == victim {
+		// It dies at any moment from before the others' calls on.
+		rng := chances(victim)
+		turns := 1 << rng.IntN(14)
+		for rank := range victim {
+			if _, err := c.Recv(ctx, nil, rank, 99); err != nil {
+				return err
+			}
+		}
+		go func() {
+			for range turns {
+				runtime.Gosched()
+			}
+			if err := syscall.Kill(os.Getpid(), syscall.SIGKILL); err != nil {
+				panic(err)
+			}
+		}()
+		switch os.Getenv("OPERATION") {
+		case "barrier", "bcast", "allreduce", "split", "create", "from-group":
+			return f(ctx, c, victim)
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	if err := c.Send(ctx, nil, victim, 99); err != nil {
+		return err
+	}
+	err := f(ctx, c, victim)
+	if !errors.Is(err, mpi.ErrProcFailed) && !errors.Is(err, mpi.ErrProcFailedPending) {
+		return fmt.Errorf("ended with %w", err)
+	}
+	// The others go on, with messages and with a communicator of their own.
+	next, before := (c.Rank()+1)%victim, (c.Rank()+victim-1)%victim
+	in := make([]byte, 1)
+	if _, err := c.Sendrecv(ctx, []byte{byte(c.Rank())}, next, 5, in, before, 5); err != nil || in[0] != byte(before) {
+		return fmt.Errorf("after it: %v, %w", in, err)
+	}
+	rest, err := c.Group().Excl(victim)
+	if err != nil {
+		return err
+	}
+	d, err := mpi.CommFromGroup(ctx, rest, "survivors")
+	if err != nil {
+		return err
+	}
+	e, err := d.Dup(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(mpi.Barrier(ctx, e), e.Close(), d.Close())
+}
