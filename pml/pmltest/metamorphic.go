@@ -81,6 +81,7 @@ type PlanMessage struct {
 	// Places among what the rank starts, and among what it waits for.
 	SendKey, RecvKey, SendWait, RecvWait int
 	Strided                              bool // sender and receiver have a layout
+	Registered                           bool // the sender has it in memory of the stack's own, where there is such
 }
 
 // PlanLook is what comes before a blocking receive.
@@ -229,7 +230,7 @@ func (g *planner) class(comm, from, to int) PlanClass {
 	}
 	for range 1 + g.rng.IntN(6) {
 		m := PlanMessage{
-			ID: g.next, Tag: from*tagsPerSource + g.rng.IntN(3), Size: g.size(), Strided: g.one(8),
+			ID: g.next, Tag: from*tagsPerSource + g.rng.IntN(3), Size: g.size(), Strided: g.one(8), Registered: g.one(6),
 			SendKey: g.rng.IntN(1000), RecvKey: g.rng.IntN(1000), SendWait: g.rng.IntN(1000), RecvWait: g.rng.IntN(1000),
 		}
 		g.next++
@@ -270,8 +271,8 @@ func (p Plan) String() string {
 		for _, k := range ph.Classes {
 			fmt.Fprintf(&b, "    communicator %d, %d to %d, %s, sends block: %t, receives block: %t\n", k.Comm, k.From, k.To, styleNames[k.Style], k.SendsBlock, k.RecvsBlock)
 			for _, m := range k.Messages {
-				fmt.Fprintf(&b, "      message %d: tag %d, %d bytes, synchronous: %t, layout: %t, cut: %d, keys %d %d %d %d %s\n",
-					m.ID, m.Tag, m.Size, m.Mode == pml.Synchronous, m.Strided, m.Cut, m.SendKey, m.RecvKey, m.SendWait, m.RecvWait, lookNames[m.Look])
+				fmt.Fprintf(&b, "      message %d: tag %d, %d bytes, synchronous: %t, layout: %t, registered: %t, cut: %d, keys %d %d %d %d %s\n",
+					m.ID, m.Tag, m.Size, m.Mode == pml.Synchronous, m.Strided, m.Registered, m.Cut, m.SendKey, m.RecvKey, m.SendWait, m.RecvWait, lookNames[m.Look])
 			}
 		}
 		for _, e := range ph.Events {

@@ -3,10 +3,12 @@ package pmltest
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
 
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
 )
 
@@ -85,16 +87,30 @@ func layoutOf(n int) strided {
 	return strided{count: n / block, block: block, stride: block + 3}
 }
 
-// outgoing is the buffer of a send.
-func (m *PlanMessage) outgoing() pml.Buffer {
+// outgoing is the buffer of a send, and what gives it back.
+func (r *player) outgoing(m *PlanMessage) (b pml.Buffer, free func() error) {
+	free = func() error { return nil }
 	contents := data(m.ID, m.Size)
-	if !m.Strided || m.Size == 0 {
-		return buffer(contents)
+	switch {
+	case m.Size == 0:
+	case m.Strided:
+		l := layoutOf(m.Size)
+		b := pml.Buffer{Bytes: make([]byte, l.Extent()), Layout: l}
+		l.Unpack(b.Bytes, contents, 0)
+		return b, free
+	case m.Registered:
+		a, ok := framework.As[pml.Allocator](r.w.Procs[r.me].Module)
+		if !ok {
+			break
+		}
+		mem, err := a.Allocate(m.Size)
+		if err != nil { // this stack has none
+			break
+		}
+		copy(mem, contents)
+		return pml.Buffer{Bytes: mem[:m.Size], Kind: pml.Registered}, func() error { return a.Free(mem) }
 	}
-	l := layoutOf(m.Size)
-	b := pml.Buffer{Bytes: make([]byte, l.Extent()), Layout: l}
-	l.Unpack(b.Bytes, contents, 0)
-	return b
+	return buffer(contents), free
 }
 
 // incoming is the buffer of a receive, and how its contents are had afterwards:
@@ -124,13 +140,17 @@ func (m *PlanMessage) incoming(want *PlanMessage) (b pml.Buffer, room int, conte
 }
 
 func (r *player) send(k *PlanClass, m *PlanMessage) error {
-	return r.comms[k.Comm].Send(r.ctx, m.outgoing(), k.To, m.Tag, p2p, m.Mode)
+	b, free := r.outgoing(m)
+	return errors.Join(r.comms[k.Comm].Send(r.ctx, b, k.To, m.Tag, p2p, m.Mode), free())
 }
 
 func (r *player) isend(k *PlanClass, m *PlanMessage) error {
-	op, err := started(r.comms[k.Comm].Isend(m.outgoing(), k.To, m.Tag, p2p, m.Mode))
+	b, free := r.outgoing(m)
+	op, err := started(r.comms[k.Comm].Isend(b, k.To, m.Tag, p2p, m.Mode))
 	if err == nil {
-		r.started = append(r.started, &operation{op, m.SendWait, r.sent(m.ID)})
+		r.started = append(r.started, &operation{op, m.SendWait, func(st pml.Status, err error) error {
+			return errors.Join(sent(m.ID, st, err), free())
+		}})
 	}
 	return err
 }

@@ -278,7 +278,7 @@ func (r *player) event(e *PlanEvent) error {
 		if err != nil {
 			return err
 		}
-		r.strays = append(r.strays, &operation{pending: op, end: r.sent(-1)})
+		r.strays = append(r.strays, &operation{pending: op, end: func(st pml.Status, err error) error { return sent(-1, st, err) }})
 	}
 	return nil
 }
@@ -294,13 +294,11 @@ func (r *player) cancelNow(op pending) error {
 }
 
 // sent checks the end of a send.
-func (r *player) sent(id int) func(pml.Status, error) error {
-	return func(st pml.Status, err error) error {
-		if err != nil || st.Canceled {
-			return fmt.Errorf("send of message %d: %+v, %v", id, st, err)
-		}
-		return nil
+func sent(id int, st pml.Status, err error) error {
+	if err != nil || st.Canceled {
+		return fmt.Errorf("send of message %d: %+v, %v", id, st, err)
 	}
+	return nil
 }
 
 // got checks the end of a receive.
