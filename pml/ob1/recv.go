@@ -25,18 +25,29 @@ type message struct {
 	next   *message
 }
 
-// Recv implements pml.Comm.
+// Recv implements pml.Comm. The usual case is a message that is about to come
+// from a known source: see spot.
 func (c *comm) Recv(ctx context.Context, buf pml.Buffer, src, tag int, plane pml.Plane) (pml.Status, error) {
-	m := c.m
-	m.engine.Lock()
+	e := c.m.engine
+	e.Lock()
 	if src >= 0 && buf.Layout == nil {
 		if p := c.peers[src]; p != nil && c.receiveNow(p, buf.Bytes, tag, plane) {
-			st, err := p.spot.status(p.rank)
-			m.engine.Unlock()
-			return st, err
+			tag, n := p.spot.tag, p.spot.length
+			e.Unlock()
+			if n > len(buf.Bytes) {
+				err := truncated(int64(n), int64(len(buf.Bytes)))
+				return pml.Status{Source: src, Tag: tag, Bytes: n, Err: err}, err
+			}
+			return pml.Status{Source: src, Tag: tag, Bytes: n}, nil
 		}
 	}
-	r := c.postRecv(&buf, src, tag, plane)
+	return c.recvPosted(ctx, &buf, src, tag, plane)
+}
+
+// recvPosted is Recv by way of a request. It releases the lock.
+func (c *comm) recvPosted(ctx context.Context, buf *pml.Buffer, src, tag int, plane pml.Plane) (pml.Status, error) {
+	m := c.m
+	r := c.postRecv(buf, src, tag, plane)
 	var err error
 	if !r.Done() {
 		err = m.engine.Wait(ctx, &r.Completion, r.First())

@@ -15,17 +15,22 @@ import (
 // payload into one cell, one atomic store that publishes, one load of the
 // receiver's doorbell.
 func (c *comm) Send(ctx context.Context, buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) error {
-	m := c.m
-	m.engine.Lock()
+	e := c.m.engine
+	e.Lock()
 	if c.sendNow(&buf, dst, tag, plane, mode) {
-		m.engine.Unlock()
+		e.Unlock()
 		return nil
 	}
-	r, err := c.startSend(&buf, dst, tag, plane, mode)
+	return c.sendQueued(ctx, &buf, dst, tag, plane, mode)
+}
+
+// sendQueued is Send by way of a request. It releases the lock.
+func (c *comm) sendQueued(ctx context.Context, buf *pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) error {
+	r, err := c.startSend(buf, dst, tag, plane, mode)
 	if err == nil {
 		err = r.finishWait(ctx)
 	}
-	m.engine.Unlock()
+	c.m.engine.Unlock()
 	return err
 }
 

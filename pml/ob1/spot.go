@@ -31,15 +31,6 @@ func (s *spot) take(payload []byte, tag int) {
 	s.waiting, s.stop, s.got = false, true, true
 }
 
-// status is the outcome. The buffer is the caller's again.
-func (s *spot) status(source int) (st pml.Status, err error) {
-	if s.length > len(s.buf) {
-		err = truncated(int64(s.length), int64(len(s.buf)))
-	}
-	s.buf = nil
-	return pml.Status{Source: source, Tag: s.tag, Bytes: s.length, Err: err}, err
-}
-
 // receiveNow receives an eager message that comes now, and reports whether one
 // did. Lock held, all the time.
 func (c *comm) receiveNow(p *peer, buf []byte, tag int, plane pml.Plane) bool {
@@ -51,8 +42,6 @@ func (c *comm) receiveNow(p *peer, buf []byte, tag int, plane pml.Plane) bool {
 	s := &p.spot
 	s.waiting, s.stop, s.got, s.plane, s.tag, s.buf = true, false, false, plane, tag, buf
 	m.engine.Spin(source, &s.stop)
-	if !s.got {
-		s.waiting, s.buf = false, nil
-	}
+	s.waiting, s.buf = false, nil // the caller's again
 	return s.got
 }
