@@ -274,6 +274,50 @@ func TestClientThatDoesNotReadIsDropped(t *testing.T) {
 	}
 }
 
+// What a dropped client had sent before is not worked off.
+func TestDroppedClientIsServedNoMore(t *testing.T) {
+	served := make(chan string, 1)
+	j := testJob(t, server.Options{Size: 2, OnReport: func(_ int, name string, _ []byte) { served <- name }})
+	a := j.open(t, 0)
+	if err := a.Put(t.Context(), "big", make([]byte, bootstrap.MaxValue)); err != nil {
+		t.Fatal(err)
+	}
+	// A Put has no answer; behind this Get it is there.
+	if _, err := a.Get(t.Context(), a.Identity().Proc, "big"); err != nil {
+		t.Fatal(err)
+	}
+	p, err := paramsFrom(j.srv.Environ(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// 60 MiB of answers, well over what may lie unread, and a report behind them.
+	burst := hello(t, func(*wire.HelloBody) {}, p)
+	for id := range uint64(60) {
+		get, err := wire.Encode(wire.Get, id+1, wire.GetBody{Rank: 0, Key: "big"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		burst = append(burst, get...)
+	}
+	report, err := wire.Encode(wire.Report, 61, wire.PublishBody{Name: "late"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := rawDial(t, p)
+	if _, err := conn.Write(append(burst, report...)); err != nil {
+		t.Fatal(err)
+	}
+	dead := framework.Proc{Namespace: p.Namespace, Rank: 1}
+	if _, err := a.Get(t.Context(), dead, "never"); !errors.Is(err, framework.ErrProcFailed) {
+		t.Errorf("the dropped process is not failed: %v", err)
+	}
+	select {
+	case name := <-served:
+		t.Errorf("report %q of a dropped client was served", name)
+	default:
+	}
+}
+
 // A process of another user is refused before its token is looked at.
 func TestOtherUsersAreRefused(t *testing.T) {
 	if syscall.Getuid() != 0 {

@@ -80,14 +80,18 @@ func (c *conn) run() {
 		s.mu.Unlock()
 	}
 	close(c.ended)
-	c.drop()
 	s.mu.Lock()
-	delete(s.conns, c)
 	quiet := s.closed || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed)
 	s.mu.Unlock()
 	if !quiet {
+		// Before the client sees the end: who then closes the server must not
+		// silence it.
 		s.opt.Logger.Warn("bootstrap server: connection closed", "rank", c.rank, "error", err)
 	}
+	c.drop()
+	s.mu.Lock()
+	delete(s.conns, c)
+	s.mu.Unlock()
 }
 
 // handshake reads the hello and answers it. A refusal is told to the client.
@@ -182,6 +186,9 @@ func (c *conn) read(r *wire.Reader) error {
 			c.s.mu.Unlock()
 			return io.EOF
 		}
+		if c.isDropped() { // what it had sent before is of no use to anybody
+			return net.ErrClosed
+		}
 		if err := c.handle(m); err != nil {
 			return fmt.Errorf("request: %w", err)
 		}
@@ -194,6 +201,12 @@ func (c *conn) drop() {
 	c.dropped, c.queue = true, nil
 	c.qmu.Unlock()
 	c.nc.Close()
+}
+
+func (c *conn) isDropped() bool {
+	c.qmu.Lock()
+	defer c.qmu.Unlock()
+	return c.dropped
 }
 
 // abandon ends the connection of an exited process if a child holds it open.

@@ -76,15 +76,19 @@ func (s *Server) put(rank uint32, b wire.PutBody) error {
 	if n := len(b.Value); n > bootstrap.MaxValue {
 		return tooLong("value", n, bootstrap.MaxValue)
 	}
+	v, err := encodeValue(b.Value)
+	if err != nil {
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := &s.procs[rank]
 	if p.values == nil {
-		p.values = map[string][]byte{}
+		p.values = map[string]value{}
 	}
-	p.values[b.Key] = b.Value
+	p.values[b.Key] = v
 	for _, r := range p.waits[b.Key] {
-		if err := r.answerLocked(wire.ValueBody{Found: true, Value: b.Value}); err != nil {
+		if err := r.replyLocked(v); err != nil {
 			return err
 		}
 	}
@@ -92,10 +96,25 @@ func (s *Server) put(rank uint32, b wire.PutBody) error {
 	return nil
 }
 
-// answerLocked is reply for a request that has waited.
-func (r request) answerLocked(body any) error {
+// A value is an encoded ValueBody. It is encoded once, when it is put: however
+// many ask for a large one, none of their answers copies it, and none holds
+// Server.mu for longer than it takes to queue it.
+type value []byte
+
+func encodeValue(b []byte) (value, error) {
+	return wire.EncodeBody(wire.ValueBody{Found: true, Value: b})
+}
+
+// replyLocked answers r, which may have waited, with v. The caller holds
+// Server.mu.
+func (r request) replyLocked(v value) error {
 	delete(r.c.pending, r.id)
-	return r.reply(body)
+	h, err := wire.Header(wire.Reply, r.id, len(v))
+	if err != nil {
+		return err
+	}
+	r.c.send(h, v)
+	return nil
 }
 
 func (s *Server) get(r request, b wire.GetBody) error {
@@ -113,7 +132,7 @@ func (s *Server) get(r request, b wire.GetBody) error {
 	}
 	p := &s.procs[b.Rank]
 	if v, ok := p.values[b.Key]; ok {
-		return r.reply(wire.ValueBody{Found: true, Value: v})
+		return r.replyLocked(v)
 	}
 	if p.ended {
 		r.fail(wire.FailureBody{Code: wire.CodeMissing, Failed: []uint32{b.Rank}})
@@ -170,15 +189,19 @@ func (s *Server) publish(r request, b wire.PublishBody) error {
 	if n := len(b.Value); n > bootstrap.MaxValue {
 		return tooLong("value", n, bootstrap.MaxValue)
 	}
+	v, err := encodeValue(b.Value)
+	if err != nil {
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.values[b.Name]; ok {
 		r.fail(wire.FailureBody{Code: wire.CodePublished})
 		return nil
 	}
-	s.values[b.Name] = b.Value
+	s.values[b.Name] = v
 	for _, w := range s.lookups[b.Name] {
-		if err := w.answerLocked(wire.ValueBody{Found: true, Value: b.Value}); err != nil {
+		if err := w.replyLocked(v); err != nil {
 			return err
 		}
 	}
@@ -206,9 +229,11 @@ func (s *Server) lookup(r request, b wire.LookupBody) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	v, ok := s.values[b.Name]
-	if ok || !b.Wait {
-		return r.reply(wire.ValueBody{Found: ok, Value: v})
+	if v, ok := s.values[b.Name]; ok {
+		return r.replyLocked(v)
+	}
+	if !b.Wait {
+		return r.reply(wire.ValueBody{})
 	}
 	s.lookups[b.Name] = append(s.lookups[b.Name], r)
 	r.wait(lookupWait{b.Name})

@@ -74,7 +74,7 @@ type Server struct {
 	procs     []proc // by rank
 	dead      []wire.EventBody
 	joins     map[string][]*join
-	values    map[string][]byte    // published
+	values    map[string]value     // published
 	lookups   map[string][]request // waiting for a name to be published
 	contexts  uint64               // context ids given out
 }
@@ -82,7 +82,7 @@ type Server struct {
 // proc is what the server knows of one process.
 type proc struct {
 	conn   *conn // its connection, nil before and after
-	values map[string][]byte
+	values map[string]value
 	waits  map[string][]request // Gets of a key that it has not put yet
 	ended  bool                 // it will never come (again)
 	exited bool                 // ProcExited was called
@@ -117,7 +117,7 @@ func New(opt Options) (*Server, error) {
 		conns:     map[*conn]struct{}{},
 		procs:     make([]proc, opt.Size),
 		joins:     map[string][]*join{},
-		values:    map[string][]byte{},
+		values:    map[string]value{},
 		lookups:   map[string][]request{},
 	}
 	for _, p := range opt.Psets {
