@@ -14,7 +14,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/ferrympi/ferry/bootstrap"
@@ -69,29 +68,6 @@ func (component) Probe(_ context.Context, params any) framework.Verdict {
 			"start it with ferry run, or unset "+name+" to run it by itself")
 	}
 	return framework.Usable()
-}
-
-// otherLauncher returns the variable that says that a launcher which isn't
-// ferry's started this process as one of several, or "".
-func otherLauncher(lookup func(string) (string, bool)) string {
-	known := false
-	for _, name := range []string{"PMI_SIZE", "OMPI_COMM_WORLD_SIZE"} {
-		if v, ok := lookup(name); ok {
-			known = true
-			if n, err := strconv.Atoi(v); err != nil || n > 1 {
-				return name
-			}
-		}
-	}
-	if known {
-		return "" // one of one: alone in any case
-	}
-	for _, name := range []string{"PMI_FD", "PMI_PORT", "PMIX_RANK"} {
-		if _, ok := lookup(name); ok {
-			return name
-		}
-	}
-	return ""
 }
 
 // Open connects to the launcher, or returns a singleton when none is named.

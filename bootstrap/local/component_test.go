@@ -97,6 +97,24 @@ func TestOtherLaunchersMakeNoSingletons(t *testing.T) {
 		{"OMPI_COMM_WORLD_SIZE=1 PMIX_RANK=0", ""},
 		{"PMIX_RANK=0", "PMIX_RANK"},
 		{"PMI_PORT=host:1", "PMI_PORT"},
+		{"PMI_RANK=0", "PMI_RANK"},
+		{"PMI_RANK=0 PMI_SIZE=1", ""},
+		{"PALS_RANKID=0", "PALS_RANKID"},
+		{"PALS_RANKID=3 PMI_SIZE=many", "PMI_SIZE"},
+		{"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_RANK"},
+
+		// srun without a PMI
+		{"SLURM_PROCID=1 SLURM_NTASKS=4", "SLURM_PROCID"},
+		{"SLURM_PROCID=0 SLURM_NTASKS=4", "SLURM_NTASKS"},
+		{"SLURM_PROCID=0", "SLURM_PROCID"},
+		{"SLURM_PROCID=0 SLURM_NTASKS=1", ""},
+		{"SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_STEP_NUM_TASKS=4", "SLURM_STEP_NUM_TASKS"},
+		{"SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_STEP_NUM_TASKS=1", ""}, // srun -n 1 in a job of 4
+		{"SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=4", "SLURM_NTASKS"},
+		{"SLURM_JOB_ID=7 SLURM_STEP_NUM_TASKS=4 PMI_RANK=0 PMI_SIZE=1", ""}, // mpiexec inside srun
+		{"SLURM_JOB_ID=7 SLURM_NTASKS=4", ""},                               // salloc's shell
+		{"SLURM_JOB_ID=7 SLURM_NTASKS=4 SLURM_PROCID=0", ""},                // a batch script
+		{"SLURM_JOB_ID=7 SLURM_NTASKS=4 SLURM_PROCID=2", "SLURM_PROCID"},
 	} {
 		env := map[string]string{}
 		for f := range strings.FieldsSeq(c.env) {
