@@ -103,6 +103,11 @@ type engine struct {
 	comms map[cid.Extended]*Comm      // that are open
 	dead  map[framework.ProcID]string // processes that have failed, and how
 
+	constructs struct {
+		last    uint64
+		waiting map[uint64]string // constructs in progress, for Inspect
+	}
+
 	upcall  sync.Mutex // held by event and, briefly, by close
 	closing bool       // no more upcalls
 }
@@ -148,6 +153,7 @@ func (e *engine) open(ctx context.Context, explicit []framework.Setting) error {
 	e.me = e.worlds.ID(e.identity.Proc)
 	e.known, e.noted = map[framework.ProcID]string{}, map[framework.ProcID]Pair{}
 	e.comms, e.dead = map[cid.Extended]*Comm{}, map[framework.ProcID]string{}
+	e.constructs.waiting = map[uint64]string{}
 	e.bases.init()
 	var b [8]byte
 	rand.Read(b[:]) // never fails (crypto/rand)

@@ -73,7 +73,11 @@ func (e *engine) dump() {
 	fmt.Fprintf(&b, "ferry: %s: state of the communicators\n", e.identity.Proc)
 	e.mu.Lock()
 	comms := maps.Clone(e.comms)
+	constructs := maps.Clone(e.constructs.waiting)
 	e.mu.Unlock()
+	for _, turn := range slices.Sorted(maps.Keys(constructs)) {
+		fmt.Fprintf(&b, "  waits for the others to create %s\n", constructs[turn])
+	}
 	for _, m := range e.modules {
 		writeInspection(&b, m.Inspect(), comms)
 		withheld, live, resting := m.CIDs().Counts()

@@ -133,7 +133,15 @@ func policyOf(values *framework.Values) (cid.Policy, error) {
 func (e *engine) construct(ctx context.Context, group []Proc, tag string, body []byte) (bootstrap.Constructed, error) {
 	ctx, cancel := e.bound(ctx)
 	defer cancel()
+	e.mu.Lock()
+	turn := e.constructs.last + 1
+	e.constructs.last = turn
+	e.constructs.waiting[turn] = fmt.Sprintf("%q with %d processes", tag, len(group))
+	e.mu.Unlock()
 	made, err := e.client.Construct(ctx, group, tag, body)
+	e.mu.Lock()
+	delete(e.constructs.waiting, turn)
+	e.mu.Unlock()
 	if err != nil {
 		return made, ended(ctx, "group construct", err)
 	}
