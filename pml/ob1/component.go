@@ -50,6 +50,7 @@ func (component) Info() framework.Info {
 
 // params are the component's parameters; each is pml.ob1.NAME.
 type params struct {
+	FragmentSize    framework.Size `param:"fragment_size" default:"8KiB" min:"1KiB" max:"1GiB" unit:"bytes" level:"tuner" scope:"process" doc:"Payload of one frame of a large message: small enough that the receiver copies one while the sender copies the next, both in the cache."`
 	UnexpectedLimit framework.Size `param:"unexpected_limit" default:"1MiB" min:"16KiB" max:"1GiB" unit:"bytes" level:"tuner" scope:"process" doc:"Memory for messages of each peer that wait here for their receives. What is beyond it stays with its sender."`
 }
 
@@ -60,18 +61,19 @@ func (component) Probe(context.Context, any) framework.Verdict { return framewor
 
 func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 	m := &Module{
-		env:     env,
-		engine:  env.Engine,
-		hooks:   env.Hooks,
-		table:   cid.NewTable(cid.IndexBits),
-		gone:    cid.NewTombstones(tombstones),
-		procs:   map[framework.ProcID]*proc{},
-		lives:   map[incarnation]*proc{},
-		dead:    map[framework.ProcID]string{},
-		byID:    map[cid.Extended]*comm{},
-		resting: map[cid.Extended]*comm{},
-		budget:  int64(env.Params.(*params).UnexpectedLimit),
-		parked:  parked{byID: map[cid.Extended][]parkedFrame{}, byLocal: map[cid.Local][]parkedFrame{}},
+		env:      env,
+		engine:   env.Engine,
+		hooks:    env.Hooks,
+		table:    cid.NewTable(cid.IndexBits),
+		gone:     cid.NewTombstones(tombstones),
+		procs:    map[framework.ProcID]*proc{},
+		lives:    map[incarnation]*proc{},
+		dead:     map[framework.ProcID]string{},
+		byID:     map[cid.Extended]*comm{},
+		resting:  map[cid.Extended]*comm{},
+		budget:   int64(env.Params.(*params).UnexpectedLimit),
+		fragment: int64(env.Params.(*params).FragmentSize),
+		parked:   parked{byID: map[cid.Extended][]parkedFrame{}, byLocal: map[cid.Local][]parkedFrame{}},
 	}
 	m.self = env.Worlds.ID(env.Identity.Proc)
 	btls, err := env.OpenBTLs(m)

@@ -39,6 +39,7 @@ type Module struct {
 	free         *request
 	freeMessages *message
 	pool         pool
+	fragment     int64 // bytes of payload in a frame of a large message
 	budget       int64 // bytes of unexpected messages per peer
 	sends        int   // that are not complete
 

@@ -182,6 +182,11 @@ func (p *proc) open() error {
 	for _, r := range p.rejected {
 		why = append(why, r.Name+": "+r.Reason)
 	}
+	if p.m.env.FailedBTLs != nil {
+		for _, r := range p.m.env.FailedBTLs() {
+			why = append(why, r.Name+" did not open: "+r.Reason)
+		}
+	}
 	if len(why) == 0 {
 		why = []string{"no BTL is open"}
 	}

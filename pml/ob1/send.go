@@ -195,7 +195,7 @@ func (r *request) accepted(far uint64, limit int64) {
 func (r *request) push() (n int) {
 	proc := r.p.proc
 	for r.moved < r.limit {
-		k := min(r.limit-r.moved, int64(proc.frame-dataSize))
+		k := min(r.limit-r.moved, int64(proc.frame-dataSize), r.m.fragment)
 		b := proc.endpoint.Reserve(dataSize + int(k))
 		if b == nil {
 			return n
