@@ -232,8 +232,21 @@ func (e *engine) openPML(ctx context.Context, choice framework.Choice) (pml.Modu
 	return component.Open(ctx, pml.Env{
 		Params: choice.Params, Identity: e.identity, Worlds: e.worlds, Nonce: e.nonce,
 		Engine: e.progress, Logger: e.log, Hooks: e.hooks,
-		OpenBTLs: func(r btl.Receiver) ([]pml.OpenBTL, error) { return e.openBTLs(ctx, r) },
+		OpenBTLs:   func(r btl.Receiver) ([]pml.OpenBTL, error) { return e.openBTLs(ctx, r) },
+		FailedBTLs: e.failedBTLs,
 	})
+}
+
+// failedBTLs returns the BTLs that did not open. The selection does not change
+// any more once modules are in use.
+func (e *engine) failedBTLs() []pml.Rejection {
+	var failed []pml.Rejection
+	for _, v := range e.selections[framework.BTL].Verdicts {
+		if v.Status == framework.StatusFailed {
+			failed = append(failed, pml.Rejection{Name: v.Name, Reason: v.Reason})
+		}
+	}
+	return failed
 }
 
 // openBTLs opens the selected BTLs for one PML.

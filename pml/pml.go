@@ -53,6 +53,9 @@ type Env struct {
 	// to r, and adds them to the engine. A module that fails to open is left out,
 	// with its verdict recorded by the assembly.
 	OpenBTLs func(r btl.Receiver) ([]OpenBTL, error)
+	// FailedBTLs returns the selected BTLs that did not open, and why: part of the
+	// answer when no other one reaches a process. It may be nil.
+	FailedBTLs func() []Rejection
 }
 
 // OpenBTL is one open BTL module and its name.
