@@ -74,10 +74,6 @@ func (c component) Probe(_ context.Context, p any) framework.Verdict {
 	return framework.Usable()
 }
 
-// prefix begins the file names of this user's segments. The user is part of it
-// so that looking for stale ones opens no stranger's files.
-func prefix() string { return fmt.Sprintf("ferry-%d-", os.Geteuid()) }
-
 func (c component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 	p := env.Params.(*params)
 	if env.Identity.LocalRank == 0 {
@@ -111,7 +107,7 @@ func (c component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 	m.size = pages(int64(inbox.Size(slots)))
 	// The nonce makes the name unique: for a session that is opened again, for
 	// containers that share the directory, for jobs with the same name.
-	name := fmt.Sprintf("%s%x-%d-%x", prefix(), framework.NamespaceHash(env.Identity.Proc.Namespace)&0xffffffff, env.Identity.Proc.Rank, env.Nonce)
+	name := fmt.Sprintf("%s%d-%x", jobPrefix(env.Identity.Proc.Namespace), env.Identity.Proc.Rank, env.Nonce)
 	seg, err := c.space.Create(filepath.Join(p.Dir, name), m.size)
 	if err != nil {
 		return nil, fmt.Errorf("btl shm: %w", err)

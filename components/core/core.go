@@ -53,6 +53,17 @@ func Register(r *framework.Registry) {
 	}
 }
 
+// Check says what is wrong with the values of the groups beyond what their tags
+// say, before a session is opened with them. It is ErrConfig.
+func Check(values *framework.Values) error {
+	var p Progress
+	if err := values.Decode("progress", &p); err != nil {
+		return err
+	}
+	_, err := p.Options(1)
+	return err
+}
+
 // Parse returns the policy, which the parameter's choices have checked.
 func (c CID) Parse() (cid.Policy, error) { return cid.ParsePolicy(c.Policy) }
 

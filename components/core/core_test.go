@@ -2,6 +2,7 @@ package core_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -46,6 +47,28 @@ func TestProgressParameters(t *testing.T) {
 	for _, bad := range []string{"", "fast", "-1us", "5"} {
 		if _, err := (core.Progress{Spin: bad, Yield: "auto"}).Options(1); !errors.Is(err, framework.ErrConfig) {
 			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
+// What the tags can't say must be found before ranks start, not once in each.
+func TestCheckFindsWhatASessionWouldRefuse(t *testing.T) {
+	r := framework.NewRegistry()
+	core.Register(r)
+	good, err := r.Defaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := core.Check(good); err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{"progress.spin", "progress.yield"} {
+		bad, err := good.With("test", map[string]string{name: "abc"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := core.Check(bad); !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s=abc: %v", name, err)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,16 +12,50 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/cli/clitest"
+	"github.com/ferrympi/ferry/mpi"
 )
 
-func TestMain(m *testing.M) { clitest.Main(m, map[string]func(){"forever": forever}) }
+func TestMain(m *testing.M) {
+	clitest.Main(m, map[string]func(){"forever": forever, "crash": crash})
+}
 
 // forever says that it is there and waits to be killed; one that nobody kills
 // ends by itself before it is a nuisance.
 func forever() {
 	fmt.Println("pid", os.Getpid())
 	time.Sleep(10 * time.Minute)
+}
+
+// crash makes a communicator, lists the segments that are there, and has the
+// last rank killed, unless STAY is set; the others stay until they are killed too.
+func crash() {
+	ctx := context.Background()
+	session, err := mpi.OpenSession(ctx)
+	check(err)
+	world, err := session.Group(ctx, "mpi://WORLD")
+	check(err)
+	comm, err := mpi.CommFromGroup(ctx, world, "crash")
+	check(err)
+	check(mpi.Barrier(ctx, comm))
+	if comm.Rank() == 0 {
+		files, err := os.ReadDir(os.Getenv(framework.EnvName("btl.shm.dir")))
+		check(err)
+		fmt.Println("segments:", len(files))
+	}
+	check(mpi.Barrier(ctx, comm))
+	if comm.Rank() == comm.Size()-1 && os.Getenv("STAY") == "" {
+		check(syscall.Kill(os.Getpid(), syscall.SIGKILL))
+	}
+	forever()
+}
+
+func check(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 }
 
 func TestCommands(t *testing.T) { clitest.Run(t) }

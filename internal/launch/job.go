@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap/local/server"
+	"github.com/ferrympi/ferry/framework"
 )
 
 // Policy says what happens to a job when one of its ranks fails.
@@ -76,8 +77,11 @@ type Job struct {
 	Signals   <-chan os.Signal // passed on to the ranks; nil: none. See supervise.go
 	// Note is told, in one line each and without delay, what the user should
 	// know: which rank failed and how. nil: nobody is told.
-	Note   func(string)
-	Logger *slog.Logger // nil discards
+	Note func(string)
+	// Cleanup is called once, when no process of the job is left, to remove what
+	// those that were killed could not; namespace is the job's. nil: nothing.
+	Cleanup func(namespace string)
+	Logger  *slog.Logger // nil discards
 }
 
 // Failure is the end of a rank that did not exit with status 0.
@@ -152,18 +156,19 @@ func Resolve(program string) (string, error) {
 }
 
 // Run runs the job and returns when no process of it is left. An error means
-// that the job could not be started, or was given up because ctx ended; all its
-// processes are gone then too. A job that ran and failed is a Result.
+// that the job could not be started (ErrConfig: it makes no sense, and nothing
+// has started), or was given up because ctx ended; all its processes are gone
+// then too. A job that ran and failed is a Result.
 func (j Job) Run(ctx context.Context) (Result, error) {
 	if j.N < 1 {
-		return Result{}, fmt.Errorf("a job of %d ranks: want at least 1", j.N)
+		return Result{}, fmt.Errorf("%w: a job of %d ranks: want at least 1", framework.ErrConfig, j.N)
 	}
 	path, err := Resolve(j.Program)
 	if err != nil {
 		return Result{}, err
 	}
 	if st, err := os.Stat(j.Dir); j.Dir != "" && (err != nil || !st.IsDir()) {
-		return Result{}, fmt.Errorf("working directory %s is not there", j.Dir)
+		return Result{}, fmt.Errorf("%w: working directory %s is not there", framework.ErrConfig, j.Dir)
 	}
 	j.Program = path
 	if j.Note == nil {
@@ -193,6 +198,9 @@ func (j Job) Run(ctx context.Context) (Result, error) {
 	defer claim.release()
 
 	res, runErr := supervise(ctx, &j, srv)
+	if j.Cleanup != nil {
+		j.Cleanup(srv.Namespace())
+	}
 	if err := srv.Close(); err != nil {
 		j.Logger.Warn("bootstrap server left something behind", "error", err)
 	}

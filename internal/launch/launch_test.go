@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -19,7 +20,20 @@ import (
 	"github.com/ferrympi/ferry/internal/cpu"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// envAwait makes this program a rank that ends with the signal of that number.
+const envAwait = "LAUNCH_TEST_AWAIT"
+
+func TestMain(m *testing.M) {
+	if number, err := strconv.Atoi(os.Getenv(envAwait)); err == nil {
+		c := make(chan os.Signal, 1)
+		signal.Notify(c, syscall.Signal(number))
+		fmt.Println("ready")
+		<-c
+		fmt.Println("got")
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // buffer is a writer that ranks' output and the test share.
 type buffer struct {
@@ -178,7 +192,9 @@ func TestEndlessLineDoesNotGrowTheLauncher(t *testing.T) {
 
 func TestSignalsReachEveryRank(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGINT} {
-		j := shell(t, 3, fmt.Sprintf(`trap "echo got; exit 0" %d; echo ready; while :; do sleep 0.02; done`, int(sig)))
+		j := shell(t, 3, "")
+		j.Program, j.Args = os.Args[0], nil
+		j.Env = []string{fmt.Sprint(envAwait, "=", int(sig))}
 		out := &counter{want: 3, word: "ready", reached: make(chan struct{})}
 		j.Stdout = out
 		signals := make(chan os.Signal, 1)

@@ -44,8 +44,12 @@ The average is that of the whole loop. The minimum and the percentiles are over
 batches, since reading the clock for each message would change what is measured:
 100 messages up to 8 KiB and 10 above for latency, a window for bw, bibw and
 mbw_mr, 10 barriers; the others are timed one by one. What all ranks do together
-has the average of all ranks, and the percentiles of the first. For bandwidths and rates the
-minimum belongs to the slowest batch, and 99 of 100 batches reach p99.`
+has the average of all ranks, and the percentiles of the first.
+
+min, p50 and p99 are those of the figure, whatever it is: half of the batches
+are at or below p50, 99 of 100 at or below p99. For a time p99 is thus among the
+slowest batches, and for a bandwidth or a rate among the fastest: its slow end is
+min.`
 
 // options of one run; all ranks have the same.
 type options struct {
@@ -59,6 +63,8 @@ type options struct {
 	allocMem   bool
 	set        *[]string
 	isRank     bool
+
+	given func(flag string) bool // it is on the command line
 }
 
 // ranksNeeded gives the benchmarks and how many ranks they take by themselves.
@@ -82,6 +88,7 @@ func Command() *cobra.Command {
 		Example:   "  ferry bench latency -m 8:1MiB\n  ferry bench barrier -n 8 --format json",
 		ValidArgs: names,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			o.given = cmd.Flags().Changed
 			if err := o.check(args); err != nil {
 				return err
 			}
@@ -89,10 +96,11 @@ func Command() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.IntVarP(&o.ranks, "n", "n", 0, "number of ranks `N`; 2 by default")
+	f.IntVarP(&o.ranks, "n", "n", 0, "number of ranks `N`")
 	f.StringVarP(&o.sizes, "m", "m", "1:4MiB", "message sizes, doubling from `MIN:MAX`")
 	f.IntVarP(&o.iterations, "i", "i", 0, "iterations `N`, in place of OSU's")
-	f.IntVarP(&o.warmup, "x", "x", -1, "warm-up iterations `N`, in place of OSU's; -1: OSU's")
+	f.IntVarP(&o.warmup, "x", "x", -1, "warm-up iterations `N`, in place of OSU's")
+	f.Lookup("n").DefValue, f.Lookup("i").DefValue, f.Lookup("x").DefValue = "2", "0", "0" // help says no more of 0
 	f.StringVar(&o.format, "format", "osu", "output `FORMAT`: osu, json (a row per line), csv or gobench")
 	f.BoolVar(&o.allocMem, "alloc-mem", false, "buffers that other processes of the node read directly")
 	o.set = settings.Flag(f)
@@ -102,7 +110,8 @@ func Command() *cobra.Command {
 	return cmd
 }
 
-// check fills in what follows from the flags.
+// check fills in what follows from the flags. The values that stand for "OSU's"
+// and "as many as it takes" can't be written out.
 func (o *options) check(args []string) error {
 	if len(args) != 1 {
 		return exit.Usagef("want one benchmark: %s", strings.Join(names, ", "))
@@ -113,7 +122,7 @@ func (o *options) check(args []string) error {
 		return exit.Usagef("unknown benchmark %s; did you mean %s? There are %s",
 			o.bench, framework.Nearest(o.bench, names), strings.Join(names, ", "))
 	}
-	if o.ranks == 0 {
+	if o.ranks == 0 && !o.given("n") {
 		o.ranks = need
 	}
 	var err error
@@ -134,8 +143,10 @@ func (o *options) check(args []string) error {
 		return exit.Usagef("-n %d: %s needs pairs of ranks", o.ranks, o.bench)
 	case o.ranks < 1:
 		return exit.Usagef("-n %d: want at least 1 rank", o.ranks)
-	case o.iterations < 0:
+	case o.given("i") && o.iterations < 1:
 		return exit.Usagef("-i %d: want at least 1 iteration", o.iterations)
+	case o.given("x") && o.warmup < 0:
+		return exit.Usagef("-x %d: want no warm-up iterations, or some", o.warmup)
 	}
 	if messages := pair && o.bench != "hop" || pairs; o.allocMem && !messages {
 		return exit.Usagef("--alloc-mem: %s has no buffers of messages", o.bench)
@@ -195,13 +206,13 @@ func (o *options) run(cmd *cobra.Command) error {
 		}
 		return o.asRank(cmd.Context(), cmd.OutOrStdout())
 	}
-	env, err := settings.Prepare(cmd.Context(), *o.set)
+	ranks, err := settings.Prepare(cmd.Context(), nil, *o.set)
 	if err != nil {
 		return err
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	s := starter{o: o, env: env, stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr()}
+	s := starter{o: o, ranks: ranks, stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr()}
 	switch o.bench {
 	case "init":
 		return s.init(ctx)
@@ -213,10 +224,17 @@ func (o *options) run(cmd *cobra.Command) error {
 
 // arguments are those of a rank.
 func (o *options) arguments(bench string) []string {
-	return []string{
+	args := []string{
 		"bench", bench, "--rank", "-n", strconv.Itoa(o.ranks), "-m", o.sizes, "--format", o.format,
-		"-i", strconv.Itoa(o.iterations), "-x", strconv.Itoa(o.warmup), "--alloc-mem=" + strconv.FormatBool(o.allocMem),
+		"--alloc-mem=" + strconv.FormatBool(o.allocMem),
 	}
+	if o.iterations > 0 {
+		args = append(args, "-i", strconv.Itoa(o.iterations))
+	}
+	if o.warmup >= 0 {
+		args = append(args, "-x", strconv.Itoa(o.warmup))
+	}
+	return args
 }
 
 // job is one of ranks of this program itself.
@@ -228,7 +246,7 @@ func (s *starter) job(bench string, ranks int) (launch.Job, error) {
 	o := *s.o
 	o.ranks = ranks
 	return launch.Job{
-		Program: self, Args: o.arguments(bench), N: ranks, Env: s.env, Bind: true,
+		Program: self, Args: o.arguments(bench), N: ranks, Env: s.ranks.Env, Cleanup: s.ranks.Cleanup, Bind: true,
 		Stdout: s.stdout, Stderr: s.stderr,
 	}, nil
 }

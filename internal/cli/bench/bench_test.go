@@ -64,5 +64,13 @@ func TestUnitsOfRows(t *testing.T) {
 	near("bandwidth in MB/s", r.Avg, 32)
 	near("slowest in MB/s", r.Min, 64.0/3)
 	near("fastest in MB/s", r.max, 64)
+	for i := range 96 { // 1.5 to 2.5 ms
+		s.add(1500*time.Microsecond+time.Duration(i)*time.Millisecond/96, 1)
+	}
+	if r = s.rates(Row{}, 64*1000, 1e3); !(r.Min <= r.P50 && r.P50 <= r.P99 && r.P99 <= r.max) || r.P50 == r.P99 {
+		t.Errorf("percentiles of a rate run backwards: min %g, p50 %g, p99 %g, max %g", r.Min, r.P50, r.P99, r.max)
+	}
+	s = newSample()
+	s.add(4*time.Millisecond, 2)
 	near("messages/s", s.rates(Row{}, 64, 1e9).Avg, 32000)
 }

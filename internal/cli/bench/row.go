@@ -9,7 +9,9 @@ import (
 )
 
 // Row is one measurement. Times are in us, of init and hello in ms, of hop in
-// ns, bandwidth in 10^6 bytes per second (MB/s), rates in messages/s.
+// ns, bandwidth in 10^6 bytes per second (MB/s), rates in messages/s. The
+// percentiles are those of the figure itself: Min <= P50 <= P99, also where less
+// is worse.
 type Row struct {
 	Bench  string  `json:"bench"`
 	Size   int     `json:"size"` // bytes; 0 where there is no message

@@ -45,12 +45,13 @@ func (s *sample) times(r Row, scale float64) Row {
 }
 
 // rates makes a row of rates: work per nanosecond of an operation, times scale.
+// The longest time is the lowest rate, so that quantiles change sides.
 func (s *sample) rates(r Row, work, scale float64) Row {
 	rate := func(ns float64) float64 { return work / max(ns, 1e-3) * scale }
 	r.Avg = rate(float64(s.sum.Nanoseconds()) / float64(s.ops))
 	r.Min = rate(nanos(s.hist.Max()))
 	r.P50 = rate(nanos(s.hist.ValueAtQuantile(50)))
-	r.P99 = rate(nanos(s.hist.ValueAtQuantile(99)))
+	r.P99 = rate(nanos(s.hist.ValueAtQuantile(1)))
 	r.max = rate(nanos(s.hist.Min()))
 	r.iterations = s.ops
 	return r

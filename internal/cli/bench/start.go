@@ -11,12 +11,13 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/internal/cli/exit"
+	"github.com/ferrympi/ferry/internal/cli/settings"
 )
 
 // starter runs benchmarks from outside: as jobs.
 type starter struct {
 	o              *options
-	env            []string
+	ranks          *settings.Ranks
 	stdout, stderr io.Writer
 }
 
@@ -103,7 +104,7 @@ func (s *starter) output(ctx context.Context, bench string, ranks int) (string, 
 func (s *starter) rawHop(ctx context.Context) (float64, error) {
 	o := *s.o
 	o.format, o.iterations, o.warmup = "json", 5, 1
-	out, err := (&starter{o: &o, env: s.env, stdout: s.stdout, stderr: s.stderr}).output(ctx, "hop", 2)
+	out, err := (&starter{o: &o, ranks: s.ranks, stdout: s.stdout, stderr: s.stderr}).output(ctx, "hop", 2)
 	if err != nil {
 		return 0, err
 	}

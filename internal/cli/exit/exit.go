@@ -5,6 +5,8 @@ package exit
 import (
 	"errors"
 	"fmt"
+
+	"github.com/ferrympi/ferry/framework"
 )
 
 // The statuses that ferry chooses itself. Those of programs that it runs are
@@ -47,14 +49,19 @@ func Status(status int) error {
 }
 
 // Of returns the exit status for err, and what is to be printed, if anything.
+// framework.ErrConfig is a matter of usage, whoever found it.
 func Of(err error) (status int, message string) {
 	var e *Error
 	switch {
 	case err == nil:
 		return 0, ""
-	case !errors.As(err, &e):
+	case errors.As(err, &e):
+	case errors.Is(err, framework.ErrConfig):
+		return Usage, err.Error()
+	default:
 		return Failed, err.Error()
-	case e.Err == nil:
+	}
+	if e.Err == nil {
 		return e.Status, ""
 	}
 	return e.Status, err.Error()

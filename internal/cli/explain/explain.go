@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -24,6 +25,13 @@ import (
 // limit is for a job that only has to meet; a hang is a fault.
 const limit = time.Minute
 
+const long = `Start ranks on this machine, have each exchange a message with each, and show
+which protocol, transport and device carried it, and why nothing else did.
+
+A pair that nothing carries has "no transport" (in JSON an empty string), and
+each transport's reason beside it; the exit status is 0, as everything is
+explained. It is 2 if what --set asks for can't be had.`
+
 // Command returns the command.
 func Command() *cobra.Command {
 	var ranks int
@@ -31,6 +39,7 @@ func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain",
 		Short: "Show what would carry messages between ranks, and why nothing else",
+		Long:  long,
 		Args:  cobra.NoArgs,
 	}
 	f := cmd.Flags()
@@ -42,7 +51,7 @@ func Command() *cobra.Command {
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit.Usagef("%w", err) })
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if isRank {
-			return meet(cmd.Context())
+			return meet(cmd.Context(), cmd.ErrOrStderr())
 		}
 		if ranks < 1 {
 			return exit.Usagef("-n %d: want at least 1 rank", ranks)
@@ -63,7 +72,7 @@ func Command() *cobra.Command {
 
 // collect runs the ranks and merges what they hand in.
 func collect(cmd *cobra.Command, ranks int, set []string) (Explanation, error) {
-	env, err := settings.Prepare(cmd.Context(), append(set, Request))
+	prepared, err := settings.Prepare(cmd.Context(), nil, append(set, Request))
 	if err != nil {
 		return Explanation{}, err
 	}
@@ -74,7 +83,7 @@ func collect(cmd *cobra.Command, ranks int, set []string) (Explanation, error) {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	res, err := launch.Job{
-		Program: self, Args: []string{"explain", "--rank"}, N: ranks, Env: env,
+		Program: self, Args: []string{"explain", "--rank"}, N: ranks, Env: prepared.Env, Cleanup: prepared.Cleanup,
 		Stdout: cmd.ErrOrStderr(), Stderr: cmd.ErrOrStderr(), Timeout: limit,
 	}.Run(ctx)
 	if err != nil {
@@ -86,9 +95,13 @@ func collect(cmd *cobra.Command, ranks int, set []string) (Explanation, error) {
 	return Merge(res.Reports)
 }
 
-// meet is what a rank does: everyone exchanges a message with everyone, so that
-// each path is really opened.
-func meet(ctx context.Context) (err error) {
+// meeting is how long ranks try to exchange a message.
+const meeting = 10 * time.Second
+
+// meet is what a rank does: everyone exchanges a message with everyone whom it
+// can reach, so that each path is really opened. A path that is missing, or does
+// not work, is no error here, but something to explain.
+func meet(ctx context.Context, stderr io.Writer) (err error) {
 	session, err := mpi.OpenSession(ctx)
 	if err != nil {
 		return err
@@ -103,13 +116,42 @@ func meet(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, comm.Close()) }()
-	send, recv := make([]byte, 1), make([]byte, 1)
+	routes, err := session.Explain(ctx)
+	if err != nil {
+		return err
+	}
+	unreachable := map[int]bool{}
+	for _, p := range routes.Pairs {
+		if p.Transport == "" {
+			unreachable[p.To] = true
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, meeting)
+	defer cancel()
+	if err := exchange(ctx, comm, unreachable); err != nil {
+		fmt.Fprintf(stderr, "ferry explain: rank %d: %v\n", comm.Rank(), err)
+	}
+	return nil
+}
+
+// exchange skips those that are unreachable. They skip the caller too: a
+// transport that reaches one way only doesn't count as one.
+func exchange(ctx context.Context, comm *mpi.Comm, unreachable map[int]bool) error {
 	for i := range comm.Size() {
 		to := (comm.Rank() + i) % comm.Size()
 		from := (comm.Rank() - i + comm.Size()) % comm.Size()
-		if _, err := comm.Sendrecv(ctx, send, to, 0, recv, from, 0); err != nil {
+		if unreachable[to] {
+			to = mpi.ProcNull
+		}
+		if unreachable[from] {
+			from = mpi.ProcNull
+		}
+		if _, err := comm.Sendrecv(ctx, []byte{0}, to, 0, make([]byte, 1), from, 0); err != nil {
 			return err
 		}
 	}
-	return mpi.Barrier(ctx, comm)
+	if len(unreachable) > 0 {
+		return nil
+	}
+	return mpi.Barrier(ctx, comm) // nobody leaves whom others still want to reach
 }

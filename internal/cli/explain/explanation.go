@@ -105,7 +105,7 @@ func (e Explanation) Print(w io.Writer) error {
 	for _, p := range e.Pairs {
 		transport := p.Transport
 		if transport == "" {
-			transport = "none"
+			transport = "no transport"
 		}
 		var not []string
 		for _, r := range p.Rejected {

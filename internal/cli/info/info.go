@@ -86,7 +86,7 @@ something has set.`,
 
 func collect(cmd *cobra.Command, set []string) (*Info, error) {
 	reg := settings.Registry()
-	values, _, err := settings.Load(reg, set)
+	values, err := settings.Load(reg, set)
 	if err != nil {
 		return nil, err
 	}

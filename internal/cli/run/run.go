@@ -32,6 +32,8 @@ USR2 makes each rank list what it waits for on standard error.
 
 When a rank fails the others are told. With --on-failure end, the default, they
 get 2 s to finish, then SIGTERM, and 2 s later SIGKILL; with continue they go on.
+Whatever happens, no process is left at the end, and no shared memory of those
+that were killed.
 
 Exit status: 0 if every rank's is 0, else that of the rank that failed first (128
 and the signal's number if it was killed); 124 after --timeout; 2 for a wrong
@@ -100,8 +102,10 @@ func (o *options) run(cmd *cobra.Command, args []string) error {
 		return programError(err)
 	}
 	if o.explain {
-		if err := printReports(stderr, res); err != nil {
+		if err := printReports(stderr, res); err != nil && res.Status == 0 {
 			return err
+		} else if err != nil { // the job's status comes first
+			job.Note(err.Error())
 		}
 	}
 	return exit.Status(res.Status)
@@ -138,13 +142,14 @@ func (o *options) job(ctx context.Context, args []string) (launch.Job, error) {
 	if o.timeout < 0 {
 		return j, exit.Usagef("--timeout %v: want a time above 0", o.timeout)
 	}
+	var exports []string
 	for _, x := range o.exports {
 		name, _, given := strings.Cut(x, "=")
 		if name == "" {
 			return j, exit.Usagef("-x %s: want VAR or VAR=value", x)
 		}
 		if given {
-			j.Env = append(j.Env, x)
+			exports = append(exports, x)
 		} else if _, ok := os.LookupEnv(name); !ok {
 			return j, exit.Usagef("-x %s: %s is not set", x, name)
 		}
@@ -154,22 +159,17 @@ func (o *options) job(ctx context.Context, args []string) (launch.Job, error) {
 		if err != nil {
 			return j, exit.Usagef("--pset: %w", err)
 		}
-		for _, r := range ranks {
-			if int64(r) >= int64(o.ranks) {
-				return j, exit.Usagef("--pset %s: rank %d is beyond the job's %d ranks", p, r, o.ranks)
-			}
-		}
 		j.Psets = append(j.Psets, server.Pset{Name: name, Ranks: ranks})
 	}
 	set := *o.set
 	if o.explain {
 		set = append(set, explain.Request)
 	}
-	env, err := settings.Prepare(ctx, set)
+	ranks, err := settings.Prepare(ctx, exports, set)
 	if err != nil {
 		return j, err
 	}
-	j.Env = append(j.Env, env...)
+	j.Env, j.Cleanup = ranks.Env, ranks.Cleanup
 	if j.Program, err = launch.Resolve(j.Program); err != nil {
 		return j, programError(err)
 	}

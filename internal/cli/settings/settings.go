@@ -4,10 +4,13 @@ package settings
 
 import (
 	"context"
+	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
 
+	"github.com/ferrympi/ferry/btl/shm"
 	"github.com/ferrympi/ferry/components"
 	"github.com/ferrympi/ferry/components/core"
 	"github.com/ferrympi/ferry/config"
@@ -29,7 +32,12 @@ func Registry() *framework.Registry {
 
 // Load joins the values of --set with files and environment. Errors, which name
 // the nearest known parameter, have the status of a usage error.
-func Load(reg *framework.Registry, set []string) (*framework.Values, []config.Setting, error) {
+func Load(reg *framework.Registry, set []string) (*framework.Values, error) {
+	values, _, err := load(reg, nil, set)
+	return values, err
+}
+
+func load(reg *framework.Registry, environ, set []string) (*framework.Values, []config.Setting, error) {
 	var flags []config.Setting
 	for _, s := range set {
 		name, value, ok := strings.Cut(s, "=")
@@ -38,32 +46,49 @@ func Load(reg *framework.Registry, set []string) (*framework.Values, []config.Se
 		}
 		flags = append(flags, config.Setting{Name: name, Value: value})
 	}
-	values, err := config.Load(reg, config.Options{Flags: flags})
+	values, err := config.Load(reg, config.Options{Environ: environ, Flags: flags})
+	if err == nil {
+		err = core.Check(values)
+	}
 	if err != nil {
 		return nil, nil, &exit.Error{Status: exit.Usage, Err: err}
 	}
 	return values, flags, nil
 }
 
+// Ranks is what Prepare has found out for a job.
+type Ranks struct {
+	// Env is for the ranks' environment: what Prepare was given, and the settings.
+	Env []string
+
+	values *framework.Values
+}
+
 // Prepare is for commands that start ranks: it checks the settings, and the
-// selection of components that they amount to, before anything starts, and
-// returns them as a rank's environment has them.
-func Prepare(ctx context.Context, set []string) (env []string, err error) {
+// selection of components that they amount to, before anything starts. exports
+// are variables (NAME=value) that the ranks get besides this process's own.
+func Prepare(ctx context.Context, exports, set []string) (*Ranks, error) {
 	reg := Registry()
-	values, flags, err := Load(reg, set)
+	values, flags, err := load(reg, append(os.Environ(), exports...), set)
 	if err != nil {
 		return nil, err
 	}
 	if _, err := reg.SelectAll(ctx, values); err != nil {
 		return nil, &exit.Error{Status: exit.Usage, Err: err}
 	}
-	return environ(flags), nil
+	r := &Ranks{Env: slices.Clone(exports), values: values}
+	for _, s := range flags {
+		r.Env = append(r.Env, framework.EnvName(s.Name)+"="+s.Value)
+	}
+	return r, nil
 }
 
-func environ(flags []config.Setting) []string {
-	var env []string
-	for _, s := range flags {
-		env = append(env, framework.EnvName(s.Name)+"="+s.Value)
+// Cleanup removes the segments that killed ranks of a job have left: it is a
+// launch.Job's. A program that chose another directory by WithParam leaves them
+// to its next run. What can't be removed harms nobody but the memory: the next
+// job tries again.
+func (r *Ranks) Cleanup(namespace string) {
+	if dir, ok := r.values.Get("btl.shm.dir"); ok {
+		_, _ = shm.RemoveJob(dir.Text, namespace)
 	}
-	return env
 }

@@ -1,0 +1,37 @@
+package shm
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/ferrympi/ferry/internal/shmem"
+)
+
+// A launcher tidies up after its own dead, and after nobody else: a job beside
+// it may be about to name its segments, or look into them after a crash.
+func TestOnlyTheJobsOwnDeadSegmentsAreRemoved(t *testing.T) {
+	dir := t.TempDir()
+	dead := filepath.Join(dir, jobPrefix("job-a")+"0-1")
+	others := filepath.Join(dir, jobPrefix("job-b")+"0-1")
+	for _, path := range []string{dead, others} {
+		if err := os.WriteFile(path, nil, 0o600); err != nil { // nobody holds its lock
+			t.Fatal(err)
+		}
+	}
+	alive, err := shmem.Create(filepath.Join(dir, jobPrefix("job-a")+"1-1"), shmem.PageSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer alive.Close()
+	removed, err := RemoveJob(dir, "job-a")
+	if err != nil || !slices.Equal(removed, []string{dead}) {
+		t.Errorf("removed %v, error %v; want %s", removed, err, dead)
+	}
+	for _, path := range []string{others, alive.Path()} {
+		if _, err := os.Stat(path); err != nil {
+			t.Errorf("gone: %v", err)
+		}
+	}
+}
