@@ -183,6 +183,9 @@ func (job Job) command(s *server.Server, rank int, out *bytes.Buffer) *exec.Cmd 
 	}
 	c.Env = append(c.Env, "FERRY_CONFIG="+os.DevNull, envProgram+"="+job.Program,
 		envTimeout+"="+time.Duration(float64(job.Timeout)*programShare).String())
+	if _, ok := os.LookupEnv("GORACE"); !ok {
+		c.Env = append(c.Env, "GORACE=atexit_sleep_ms=0") // a race build would sleep a second at each exit
+	}
 	c.Env = append(c.Env, s.Environ(rank)...)
 	c.Env = append(c.Env, job.Env...)
 	c.Stdout, c.Stderr = out, out

@@ -1,0 +1,19 @@
+package mem
+
+import "testing"
+
+func TestWithinKnowsTheEdges(t *testing.T) {
+	all := make([]byte, 100)
+	outer := all[20:60:60]
+	for _, c := range []struct {
+		from, to int
+		want     bool
+	}{{20, 60, true}, {20, 21, true}, {59, 60, true}, {30, 30, true}, {19, 30, false}, {59, 61, false}, {60, 61, false}, {0, 10, false}, {70, 80, false}, {0, 100, false}} {
+		if got := Within(outer, all[c.from:c.to]); got != c.want {
+			t.Errorf("[%d:%d] in [20:60]: %v", c.from, c.to, got)
+		}
+	}
+	if Within(nil, outer) {
+		t.Error("nothing holds something")
+	}
+}
