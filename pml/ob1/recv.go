@@ -7,6 +7,7 @@ import (
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/progress"
@@ -204,7 +205,7 @@ func (r *request) data(payload []byte, offset int64) error {
 	if r.buf.Layout != nil {
 		r.buf.Layout.Unpack(r.buf.Bytes, payload, offset)
 	} else {
-		copy(r.buf.Bytes[offset:], payload)
+		cpu.CopyShared(r.buf.Bytes[offset:], payload)
 	}
 	r.moved += int64(len(payload))
 	if r.moved == r.limit {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/pml"
 )
 
@@ -54,7 +55,7 @@ func (c *comm) sendNow(buf *pml.Buffer, dst, tag int, plane pml.Plane, mode pml.
 	le.PutUint64(b, p.word|uint64(plane)<<8)
 	le.PutUint64(b[8:], uint64(uint32(tag))|uint64(c.spec.Rank)<<32)
 	le.PutUint64(b[16:], p.sendSeq&(1<<32-1))
-	copy(b[matchSize:], buf.Bytes)
+	cpu.CopyShared(b[matchSize:], buf.Bytes)
 	proc.endpoint.Commit(n)
 	p.sendSeq++
 	proc.credit -= cost
@@ -174,7 +175,7 @@ func (r *request) pack(dst []byte, offset int64) {
 		r.buf.Layout.Pack(dst, r.buf.Bytes, offset)
 		return
 	}
-	copy(dst, r.buf.Bytes[offset:])
+	cpu.CopyShared(dst, r.buf.Bytes[offset:offset+int64(len(dst))])
 }
 
 // accepted is the receiver's answer to an offer: it takes limit bytes.

@@ -1,0 +1,13 @@
+//go:build !race
+
+#include "textflag.h"
+
+// func copyStrings(dst, src *byte, n int)
+TEXT ·copyStrings(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ n+16(FP), CX
+	CLD
+	REP
+	MOVSB
+	RET
