@@ -159,6 +159,9 @@ func (c *Comm) kindOf(buf []byte) pml.MemoryKind {
 	return c.session.engine.registered.kindOf(buf)
 }
 
+// kindOf stays a call, so that the compare before it is inlined into every send.
+//
+//go:noinline
 func (r *registered) kindOf(buf []byte) pml.MemoryKind {
 	list := r.list.Load()
 	if list == nil {
