@@ -72,11 +72,11 @@ func (w *world) refuses(ctx context.Context, n *node, p btl.Peer) error {
 		ep, connect = n.module.Connect(p)
 	})
 	if reach != nil && len(reach.Error()) < 10 {
-		return fmt.Errorf("Reach says only %q", reach)
+		return fmt.Errorf("the error of Reach says only %q", reach)
 	}
 	if connect != nil {
 		if len(connect.Error()) < 10 {
-			return fmt.Errorf("Connect says only %q", connect)
+			return fmt.Errorf("the error of Connect says only %q", connect)
 		}
 		return nil
 	}

@@ -318,8 +318,8 @@ func (n *node) compare(from *node, frames [][]byte) (err error) {
 				return
 			}
 			if !bytes.Equal(got[i].frame, f) {
-				err = fmt.Errorf("rank %d: frame %d: got %d bytes %x..., want %d bytes %x...", n.rank, i,
-					len(got[i].frame), head(got[i].frame), len(f), head(f))
+				err = fmt.Errorf("rank %d: frame %d: got %x (the first of %d bytes), want %x (of %d)", n.rank, i,
+					head(got[i].frame), len(got[i].frame), head(f), len(f))
 				return
 			}
 		}

@@ -33,7 +33,7 @@ func (s *sink) Idle() bool           { return true }
 type sinkModule struct{ *sink }
 
 func (sinkModule) Close() error                             { return nil }
-func (m sinkModule) Connect(btl.Peer) (btl.Endpoint, error) { return sinkEndpoint{m.sink}, nil }
+func (m sinkModule) Connect(btl.Peer) (btl.Endpoint, error) { return sinkEndpoint(m), nil }
 
 type sinkEndpoint struct{ *sink }
 
