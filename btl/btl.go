@@ -58,6 +58,10 @@ type Receiver interface {
 	// its card: a process that closes its last session and opens one again is
 	// another peer, with paths of its own.
 	Accept(peer framework.ProcID, nonce uint64) Inbound
+	// Limits says that frames to peer may only be so large from now on, counted as
+	// in Caps: its side of the path turned out smaller. It comes before the first
+	// reservation on that path succeeds.
+	Limits(peer framework.ProcID, nonce uint64, eager, frame int)
 	// Lost says that a path to or from peer has failed and will carry nothing
 	// more: damaged contents, a broken connection. err is a *framework.TransportError.
 	Lost(peer framework.ProcID, nonce uint64, err error)

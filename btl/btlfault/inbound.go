@@ -35,6 +35,11 @@ func (r *receiver) Lost(peer framework.ProcID, nonce uint64, err error) {
 	m.up.Lost(peer, nonce, err)
 }
 
+// Limits implements btl.Receiver.
+func (r *receiver) Limits(peer framework.ProcID, nonce uint64, eager, frame int) {
+	(*module)(r).up.Limits(peer, nonce, eager, frame)
+}
+
 // inbound takes the frames of one path.
 type inbound struct {
 	m     *module

@@ -176,6 +176,9 @@ func (n *node) Accept(peer framework.ProcID, _ uint64) btl.Inbound {
 }
 
 // Lost implements btl.Receiver.
+// Limits: the kit's processes have the same parameters, and so no reason for it.
+func (n *node) Limits(framework.ProcID, uint64, int, int) {}
+
 func (n *node) Lost(peer framework.ProcID, _ uint64, err error) {
 	n.lost = append(n.lost, loss{peer, err})
 	n.notify()

@@ -9,9 +9,10 @@ package shm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -38,6 +39,7 @@ type component struct {
 // params are the component's parameters; each is btl.shm.NAME.
 type params struct {
 	Dir        string         `param:"dir" default:"/dev/shm" level:"user" scope:"process" doc:"Directory for the segments: a file system in memory."`
+	Fallback   string         `param:"fallback_dir" default:"/tmp" level:"user" scope:"process" doc:"Directory for the segments when dir has no room for them; slower. Empty: none."`
 	RingSize   framework.Size `param:"ring_size" default:"128KiB" min:"16KiB" max:"64MiB" unit:"bytes" level:"tuner" scope:"process" doc:"Memory of the ring from one process to another, made when the first message goes that way; rounded up to a power of two."`
 	EagerLimit framework.Size `param:"eager_limit" default:"32KiB" min:"64" max:"16MiB" unit:"bytes" level:"tuner" scope:"process" doc:"A message up to this size, with its header, travels at once and is buffered if nobody waits for it; at most a quarter of the ring."`
 	MaxPeers   int            `param:"max_peers" default:"0" min:"0" max:"65536" level:"developer" scope:"process" doc:"Number of processes that may connect to this one; 0: twice the number of processes on the node, and at least 64."`
@@ -79,17 +81,19 @@ func (c component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 	if env.Identity.LocalRank == 0 {
 		// One process per job and node looks for what killed jobs have left.
 		// What can't be removed harms nobody here.
-		if removed, err := c.space.RemoveStale(p.Dir, prefix()); err == nil && len(removed) > 0 {
+		if removed, err := removeStale(c.space, p.Dir, p.Fallback, prefix()); err == nil && len(removed) > 0 {
 			env.Logger.Info("removed segments of dead processes", "count", len(removed))
 		}
 	}
 	m := &module{
-		env:   env,
-		space: c.space,
-		dir:   p.Dir,
-		ring:  ringCells(int(p.RingSize)) * ring.CellSize,
-		out:   map[framework.ProcID]*endpoint{},
-		in:    map[framework.ProcID]*inbound{},
+		env:      env,
+		space:    c.space,
+		dir:      p.Dir,
+		fallback: p.Fallback,
+		extents:  map[int][]int64{},
+		ring:     ringCells(int(p.RingSize)) * ring.CellSize,
+		out:      map[framework.ProcID]*endpoint{},
+		in:       map[framework.ProcID]*inbound{},
 
 		readVM:  c.readVM,
 		copy:    newCopyPolicy(p, env.Identity.LocalSize),
@@ -108,7 +112,18 @@ func (c component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 	// The nonce makes the name unique: for a session that is opened again, for
 	// containers that share the directory, for jobs with the same name.
 	name := fmt.Sprintf("%s%d-%x", jobPrefix(env.Identity.Proc.Namespace), env.Identity.Proc.Rank, env.Nonce)
-	seg, err := c.space.Create(filepath.Join(p.Dir, name), m.size)
+	seg, err := c.space.Create(m.path(name), m.size)
+	var space *shmem.SpaceError
+	if errors.As(err, &space) && p.Fallback != "" {
+		name = fallbackName + strings.TrimPrefix(name, usualName)
+		var second error
+		if seg, second = c.space.Create(m.path(name), m.size); second == nil {
+			env.Logger.Warn("btl shm: slower, because a file takes the place of memory", "file", m.path(name), "reason", err)
+			err = nil
+		} else {
+			err = fmt.Errorf("%w; nor in btl.shm.fallback_dir: %w", err, second)
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("btl shm: %w", err)
 	}

@@ -3,7 +3,6 @@ package shm
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"runtime/debug"
 
 	"github.com/ferrympi/ferry/framework"
@@ -70,7 +69,7 @@ func (m *module) attachRegion(s *source, key mappedKey) ([]byte, error) {
 		return r.view.Bytes(), nil
 	}
 	m.makeRoom()
-	seg, err := m.space.Open(filepath.Join(m.dir, regionName(s.name, key.number)))
+	seg, err := m.space.Open(m.path(regionName(s.name, key.number)))
 	if err != nil {
 		return nil, err
 	}

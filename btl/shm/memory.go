@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"path/filepath"
 	"slices"
 	"sync"
 
@@ -97,7 +96,7 @@ func (m *module) Allocate(bytes int) ([]byte, error) {
 	m.memory.mu.Unlock()
 
 	size := (int64(bytes) + inbox.RegionHeader + osPage - 1) / osPage * osPage
-	seg, err := m.space.Create(filepath.Join(m.dir, regionName(m.name(), number)), size)
+	seg, err := m.space.Create(m.path(regionName(m.name(), number)), size)
 	if err != nil {
 		return nil, fmt.Errorf("btl shm: allocate: %w", err)
 	}

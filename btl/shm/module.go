@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/ferrympi/ferry/btl"
@@ -21,16 +22,17 @@ type module struct {
 	env        btl.Env
 	space      shmem.Space
 	dir        string
-	ring       int // bytes of cells of a ring
+	fallback   string // where segments are that found no room in dir
+	ring       int    // bytes of cells of a ring
 	frameLimit int
 	eagerLimit int
 
 	segment  shmem.Segment
 	mapping  *shmem.Mapping
 	box      inbox.Inbox
-	size     int64   // of the segment
-	extents  []int64 // offsets of ring memory that is free again
-	requests uint32  // of the inbox, as handled
+	size     int64           // of the segment
+	extents  map[int][]int64 // offsets of ring memory that is free again, by its size
+	requests uint32          // of the inbox, as handled
 
 	paths      []*inbound // that are polled
 	in         map[framework.ProcID]*inbound
@@ -67,7 +69,15 @@ func (m *module) Blob() []byte { return []byte(m.name()) }
 // name is the file name of the inbox.
 func (m *module) name() string { return filepath.Base(m.segment.Path()) }
 
-func (m *module) Device() string { return m.dir }
+func (m *module) Device() string { return filepath.Dir(m.segment.Path()) }
+
+// path returns where a segment of that name lies.
+func (m *module) path(name string) string {
+	if strings.HasPrefix(name, fallbackName) {
+		return filepath.Join(m.fallback, name)
+	}
+	return filepath.Join(m.dir, name)
+}
 
 // Bell is in the inbox: everybody who writes there can ring it.
 func (m *module) Bell() doorbell.Bell { return m.box.Bell() }
@@ -107,7 +117,7 @@ func (m *module) serve() (n int) {
 		case inbox.Requested:
 			if err := m.grant(i); err != nil {
 				m.env.Logger.Warn("btl shm: refused a connection", "error", err)
-				slot.Refuse(err.Error())
+				slot.Refuse(refusal(err))
 			}
 			n++
 		case inbox.Left:
@@ -139,21 +149,21 @@ func (m *module) grant(i int) error {
 	if err != nil {
 		return err
 	}
-	offset, cells, err := m.extent()
+	offset, cells, err := m.ringMemory()
 	if err != nil {
 		far.Close()
 		return err
 	}
 	p := &inbound{
 		m: m, id: id, index: i, far: far, bell: far.box.Bell(),
-		offset: offset, cells: cells,
+		offset: offset, size: len(cells.Bytes), cells: cells,
 		consumer: ring.NewConsumer(slot.Ring(), cells.Bytes),
 	}
 	clear(slot.Ring())
 	m.in[id] = p
 	m.paths = append(m.paths, p)
 	p.up = m.env.Upcall.Accept(id, from.Nonce)
-	if !slot.Grant(offset, m.ring/ring.CellSize) {
+	if !slot.Grant(offset, len(cells.Bytes)/ring.CellSize) {
 		m.forget(i)
 		return nil
 	}
@@ -161,24 +171,39 @@ func (m *module) grant(i int) error {
 	return nil
 }
 
+// ringMemory returns memory for the cells of a ring: as much as was configured,
+// or, where the file system has no room for that, the least: others want some too.
+func (m *module) ringMemory() (offset int64, cells *shmem.Mapping, err error) {
+	offset, cells, err = m.extent(m.ring)
+	var space *shmem.SpaceError
+	if errors.As(err, &space) && m.ring > smallestRing {
+		return m.extent(smallestRing)
+	}
+	return offset, cells, err
+}
+
+// smallestRing is what is made of a ring that finds no room, in bytes: the unit
+// in which a segment grows.
+const smallestRing = shmem.PageSize
+
 // extent returns zeroed memory for the cells of a ring, touched by this process
 // first, so that it lies near to it.
-func (m *module) extent() (int64, *shmem.Mapping, error) {
+func (m *module) extent(bytes int) (int64, *shmem.Mapping, error) {
 	var offset int64
-	if n := len(m.extents); n > 0 {
-		offset = m.extents[n-1]
-		m.extents = m.extents[:n-1]
+	if free := m.extents[bytes]; len(free) > 0 {
+		offset = free[len(free)-1]
+		m.extents[bytes] = free[:len(free)-1]
 	} else {
-		size := m.size + pages(int64(m.ring))
+		size := m.size + pages(int64(bytes))
 		if err := m.segment.Grow(size); err != nil {
 			return 0, nil, err
 		}
 		offset = m.size
 		m.size = size
 	}
-	cells, err := m.segment.Map(offset, m.ring)
+	cells, err := m.segment.Map(offset, bytes)
 	if err != nil {
-		m.extents = append(m.extents, offset)
+		m.extents[bytes] = append(m.extents[bytes], offset)
 		return 0, nil, err
 	}
 	clear(cells.Bytes)
@@ -195,6 +220,16 @@ func (m *module) Forget(peer framework.ProcID) {
 	}
 }
 
+// refusal puts an error into the few words that a slot has room for. The log of
+// this process has all of it.
+func refusal(err error) string {
+	var space *shmem.SpaceError
+	if errors.As(err, &space) {
+		return fmt.Sprintf("no space in %s: need %d KiB, %d free", filepath.Dir(space.Path), space.Need>>10, max(space.Free, 0)>>10)
+	}
+	return err.Error()
+}
+
 // forget drains and frees the ring of a sender that has left, and frees slot i.
 func (m *module) forget(i int) {
 	for _, p := range m.paths {
@@ -202,7 +237,7 @@ func (m *module) forget(i int) {
 			for p.Poll() > 0 {
 			}
 			m.drop(p)
-			m.extents = append(m.extents, p.offset)
+			m.extents[p.size] = append(m.extents[p.size], p.offset)
 			break
 		}
 	}
@@ -247,7 +282,7 @@ func (m *module) attach(name string, nonce uint64) (*remote, error) {
 	if name == "" || filepath.Base(name) != name {
 		return nil, fmt.Errorf("%q is no segment name", name)
 	}
-	seg, err := m.space.Open(filepath.Join(m.dir, name))
+	seg, err := m.space.Open(m.path(name))
 	if err != nil {
 		return nil, err
 	}

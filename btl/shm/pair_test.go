@@ -24,12 +24,14 @@ type testProc struct {
 	engine *progress.Engine
 	lost   []error
 	frames int
+	limit  int // by Limits; 0: none
 }
 
-func (p *testProc) Accept(framework.ProcID, uint64) btl.Inbound  { return p }
-func (p *testProc) Lost(_ framework.ProcID, _ uint64, err error) { p.lost = append(p.lost, err) }
-func (p *testProc) Frame([]byte) error                           { p.frames++; return nil }
-func newPair(t *testing.T, change func(int, *params)) *pair      { return newPairOf(t, OnHeap(), change) }
+func (p *testProc) Accept(framework.ProcID, uint64) btl.Inbound       { return p }
+func (p *testProc) Lost(_ framework.ProcID, _ uint64, err error)      { p.lost = append(p.lost, err) }
+func (p *testProc) Limits(_ framework.ProcID, _ uint64, _, frame int) { p.limit = frame }
+func (p *testProc) Frame([]byte) error                                { p.frames++; return nil }
+func newPair(t *testing.T, change func(int, *params)) *pair           { return newPairOf(t, OnHeap(), change) }
 
 func newPairOf(t *testing.T, c btl.Component, change func(rank int, p *params)) *pair {
 	t.Helper()

@@ -25,6 +25,7 @@ type inbound struct {
 	index  int // of the slot
 	far    *remote
 	offset int64
+	size   int // bytes of cells
 	cells  *shmem.Mapping
 }
 
@@ -126,9 +127,6 @@ func (e *endpoint) attachRing() error {
 	if cells < ring.MinCells || cells&(cells-1) != 0 || cells > 1<<24 {
 		return fmt.Errorf("the peer granted a ring of %d cells", cells)
 	}
-	if limit := ring.FrameLimit(cells); limit < e.m.frameLimit {
-		return fmt.Errorf("the peer's ring takes frames of %d bytes, and ours have up to %d: give btl.shm.ring_size the same value in both", limit, e.m.frameLimit)
-	}
 	if _, err := e.far.segment.Refresh(); err != nil {
 		return err
 	}
@@ -137,6 +135,9 @@ func (e *endpoint) attachRing() error {
 		return err
 	}
 	e.cells = mapped
+	if limit := ring.FrameLimit(cells); limit < e.m.frameLimit {
+		e.m.env.Upcall.Limits(e.id, e.far.nonce, min(e.m.eagerLimit, limit), limit)
+	}
 	e.producer = ring.NewProducer(e.slot.Ring(), mapped.Bytes)
 	return nil
 }

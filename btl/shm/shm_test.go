@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"os"
 	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/btl/btltest"
@@ -53,22 +55,89 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// TestSmallerRingAtThePeerIsAnErrorNotAHang: a frame that never fits would wait
+// TestSmallerRingAtThePeerLimitsTheFrames: a frame that never fits would wait
 // for ever.
-func TestSmallerRingAtThePeerIsAnErrorNotAHang(t *testing.T) {
+func TestSmallerRingAtThePeerLimitsTheFrames(t *testing.T) {
 	w := newPair(t, func(rank int, p *params) {
 		if rank == 1 {
 			p.RingSize = 16 << 10
 		}
 	})
-	w.connect(t, 0, 1)
-	w.poll(t, func() bool { return len(w.procs[0].lost) > 0 })
-	if err := w.procs[0].lost[0]; !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "btl.shm.ring_size") {
-		t.Fatal(err)
+	ep := w.connect(t, 0, 1)
+	w.poll(t, func() bool { return w.procs[0].limit > 0 })
+	limit := w.procs[0].limit
+	if limit >= w.procs[0].module.Caps().FrameLimit || limit != w.procs[1].module.Caps().FrameLimit {
+		t.Fatalf("frames up to %d bytes", limit)
 	}
-	ep := w.connect(t, 1, 0) // a larger one is no harm
+	w.send(t, ep, make([]byte, limit))
+	w.poll(t, func() bool { return w.procs[1].frames > 0 })
+	ep = w.connect(t, 1, 0) // a larger one is no harm
 	w.send(t, ep, make([]byte, 100))
 	w.poll(t, func() bool { return w.procs[0].frames > 0 })
+	if w.procs[1].limit != 0 {
+		t.Errorf("limited to %d bytes by a larger ring", w.procs[1].limit)
+	}
+}
+
+// smallTmpfs mounts a file system of that many bytes, which needs root.
+func smallTmpfs(t *testing.T, bytes int) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", bytes)); err != nil {
+		if os.Getenv("REQUIRE_ALL") != "" {
+			t.Fatal("mount: ", err)
+		}
+		t.Skip("can't mount a small tmpfs: ", err)
+	}
+	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
+	return dir
+}
+
+// TestRingsShrinkWhereMemoryIsShort: the inboxes fit, and full rings do not.
+func TestRingsShrinkWhereMemoryIsShort(t *testing.T) {
+	dir := smallTmpfs(t, 4*shmem.PageSize)
+	w := newPairOf(t, Component(), func(_ int, p *params) { p.Dir, p.RingSize = dir, 1<<20 })
+	for _, way := range [][2]int{{0, 1}, {1, 0}} {
+		from, to := w.procs[way[0]], w.procs[way[1]]
+		ep := w.connect(t, way[0], way[1])
+		w.poll(t, func() bool { return from.limit > 0 })
+		w.send(t, ep, make([]byte, from.limit))
+		w.poll(t, func() bool { return to.frames > 0 })
+	}
+}
+
+// TestFileTakesThePlaceOfMemoryThatIsNotThere: not even the inbox fits. One of
+// the two processes is in the fallback directory, the other finds it there.
+func TestFileTakesThePlaceOfMemoryThatIsNotThere(t *testing.T) {
+	dir, fallback := smallTmpfs(t, shmem.PageSize), t.TempDir()
+	w := newPairOf(t, Component(), func(_ int, p *params) { p.Dir, p.Fallback = dir, fallback })
+	if a, b := w.procs[0].module.Device(), w.procs[1].module.Device(); a != dir || b != fallback {
+		t.Fatalf("segments in %s and %s", a, b)
+	}
+	for _, way := range [][2]int{{0, 1}, {1, 0}} {
+		ep := w.connect(t, way[0], way[1])
+		if way[1] == 0 {
+			continue // no room for a ring there
+		}
+		w.send(t, ep, make([]byte, 100))
+		w.poll(t, func() bool { return w.procs[way[1]].frames > 0 })
+	}
+	w.poll(t, func() bool { return len(w.procs[1].lost) > 0 })
+	if err := w.procs[1].lost[0].Error(); !strings.Contains(err, "no space") {
+		t.Errorf("the sender is not told why: %s", err)
+	}
+}
+
+// TestNoSpaceAnywhereNamesBothPlacesAndTheShortfall.
+func TestNoSpaceAnywhereNamesBothPlacesAndTheShortfall(t *testing.T) {
+	dir, fallback := smallTmpfs(t, 4096), smallTmpfs(t, 8192)
+	p := new(params)
+	framework.FillDefaults(p)
+	p.Dir, p.Fallback = dir, fallback
+	_, err := Component().Open(t.Context(), btl.Env{Params: p, Logger: slog.New(slog.DiscardHandler)})
+	if err == nil || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), fallback) || !strings.Contains(err.Error(), "short of") {
+		t.Fatal(err)
+	}
 }
 
 // TestGrantOfMemoryThatIsNotThereIsAnError: what the owner writes into a slot is

@@ -1,8 +1,10 @@
 package shm
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/shmem"
@@ -10,7 +12,25 @@ import (
 
 // prefix begins the file names of this user's segments. The user is part of it
 // so that looking for stale ones opens no stranger's files.
-func prefix() string { return fmt.Sprintf("ferry-%d-", os.Geteuid()) }
+func prefix() string { return fmt.Sprintf("%s%d-", usualName, os.Geteuid()) }
+
+// The beginnings of all names: of segments in the usual directory, and of those
+// in the fallback directory.
+const (
+	usualName    = "ferry-"
+	fallbackName = "ferryf-"
+)
+
+// removeStale removes what dead processes left of the segments whose names begin
+// with prefix, in both directories.
+func removeStale(space shmem.Space, dir, fallback, prefix string) (removed []string, err error) {
+	removed, err = space.RemoveStale(dir, prefix)
+	if fallback != "" {
+		more, second := space.RemoveStale(fallback, fallbackName+strings.TrimPrefix(prefix, usualName))
+		removed, err = append(removed, more...), errors.Join(err, second)
+	}
+	return removed, err
+}
 
 // jobPrefix begins the file names of the segments of one job.
 func jobPrefix(namespace string) string {
@@ -18,9 +38,10 @@ func jobPrefix(namespace string) string {
 }
 
 // RemoveJob removes the segments that dead processes of the job of that
-// namespace have left in dir, and returns their paths. It is for the job's
+// namespace have left in dir and fallback (btl.shm.dir and btl.shm.fallback_dir),
+// and returns their paths. It is for the job's
 // launcher, at the job's end: what it leaves (the segments of those who are
 // alive) or misses goes when the next job of this user starts.
-func RemoveJob(dir, namespace string) (removed []string, err error) {
-	return shmem.RemoveStale(dir, jobPrefix(namespace))
+func RemoveJob(dir, fallback, namespace string) (removed []string, err error) {
+	return removeStale(shmem.Files{}, dir, fallback, jobPrefix(namespace))
 }

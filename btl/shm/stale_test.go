@@ -25,7 +25,7 @@ func TestOnlyTheJobsOwnDeadSegmentsAreRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer alive.Close()
-	removed, err := RemoveJob(dir, "job-a")
+	removed, err := RemoveJob(dir, "", "job-a")
 	if err != nil || !slices.Equal(removed, []string{dead}) {
 		t.Errorf("removed %v, error %v; want %s", removed, err, dead)
 	}

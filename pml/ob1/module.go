@@ -88,6 +88,13 @@ func (m *Module) Accept(id framework.ProcID, nonce uint64) btl.Inbound {
 	return p
 }
 
+// Limits implements btl.Receiver.
+func (m *Module) Limits(id framework.ProcID, nonce uint64, eager, frame int) {
+	if p := m.lives[incarnation{id, nonce}]; p != nil {
+		p.eager, p.frame = min(p.eager, eager), min(p.frame, frame)
+	}
+}
+
 // Lost implements btl.Receiver.
 func (m *Module) Lost(id framework.ProcID, nonce uint64, err error) {
 	if p := m.lives[incarnation{id, nonce}]; p != nil {

@@ -89,6 +89,7 @@ func Prepare(ctx context.Context, exports, set []string) (*Ranks, error) {
 // job tries again.
 func (r *Ranks) Cleanup(namespace string) {
 	if dir, ok := r.values.Get("btl.shm.dir"); ok {
-		_, _ = shm.RemoveJob(dir.Text, namespace)
+		fallback, _ := r.values.Get("btl.shm.fallback_dir")
+		_, _ = shm.RemoveJob(dir.Text, fallback.Text, namespace)
 	}
 }
