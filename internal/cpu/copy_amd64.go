@@ -14,7 +14,15 @@ var fastStrings = xcpu.X86.HasERMS
 // ordinary stores have to do when another core has the line: 4 KiB from one
 // process to another went from 0.38 to 0.24 us, 16 KiB from 0.80 to 0.56.
 func CopyShared(dst, src []byte) {
-	if len(src) < copyMin || !fastStrings || len(dst) < len(src) {
+	if len(src) < copyMin {
+		copy(dst, src)
+		return
+	}
+	copyLarge(dst, src)
+}
+
+func copyLarge(dst, src []byte) {
+	if !fastStrings || len(dst) < len(src) {
 		copy(dst, src)
 		return
 	}
