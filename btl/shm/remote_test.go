@@ -28,6 +28,9 @@ func TestEachWayOfReadingKeepsTheContract(t *testing.T) {
 		name      string
 		component func() btl.Component
 	}{{"files", Component}, {"heap", OnHeap}} {
+		if underRace && space.name == "files" {
+			continue // it would see no more than the run without it
+		}
 		for _, way := range []string{"memory", "cma", "auto", "off"} {
 			t.Run(space.name+", "+way, func(t *testing.T) {
 				btltest.RunRemote(t, func(context.Context) (btltest.Subject, error) {

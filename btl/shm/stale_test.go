@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/ferrympi/ferry/internal/shmem"
@@ -12,10 +13,11 @@ import (
 // A launcher tidies up after its own dead, and after nobody else: a job beside
 // it may be about to name its segments, or look into them after a crash.
 func TestOnlyTheJobsOwnDeadSegmentsAreRemoved(t *testing.T) {
-	dir := t.TempDir()
+	dir, fallback := t.TempDir(), t.TempDir()
 	dead := filepath.Join(dir, jobPrefix("job-a")+"0-1")
 	others := filepath.Join(dir, jobPrefix("job-b")+"0-1")
-	for _, path := range []string{dead, others} {
+	short := filepath.Join(fallback, strings.Replace(filepath.Base(dead), usualName, fallbackName, 1)) // dir had no room for it
+	for _, path := range []string{dead, others, short} {
 		if err := os.WriteFile(path, nil, 0o600); err != nil { // nobody holds its lock
 			t.Fatal(err)
 		}
@@ -25,9 +27,9 @@ func TestOnlyTheJobsOwnDeadSegmentsAreRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer alive.Close()
-	removed, err := RemoveJob(dir, "", "job-a")
-	if err != nil || !slices.Equal(removed, []string{dead}) {
-		t.Errorf("removed %v, error %v; want %s", removed, err, dead)
+	removed, err := RemoveJob(dir, fallback, "job-a")
+	if err != nil || !slices.Equal(removed, []string{dead, short}) {
+		t.Errorf("removed %v, error %v; want %s and %s", removed, err, dead, short)
 	}
 	for _, path := range []string{others, alive.Path()} {
 		if _, err := os.Stat(path); err != nil {

@@ -23,7 +23,7 @@ import (
 //
 //	go test -race ./pml/ob1 -run Metamorphic -seeds 200
 var (
-	seeds = flag.Uint64("seeds", 0, "metamorphic runner: number of seeds; 0: 20, or 3 under the race detector")
+	seeds = flag.Uint64("seeds", 0, "metamorphic runner: number of seeds; 0: 8, or 3 under the race detector")
 	seed  = flag.Uint64("seed", 0, "metamorphic runner: the first seed")
 )
 
@@ -76,7 +76,7 @@ func TestMetamorphic(t *testing.T) {
 	case underRace:
 		n = 3
 	default:
-		n = 20
+		n = 8
 	}
 	for s := *seed; s < *seed+n; s++ {
 		t.Run(fmt.Sprintf("seed %d", s), func(t *testing.T) {
