@@ -77,8 +77,9 @@ type Engine struct {
 	polls   uint64 // poll sessions so far; the keeper's clock of activity
 	free    []*Waiter
 
-	spin, yield time.Duration
-	keeper      keeper
+	spin, yield     time.Duration
+	spins, perClock int // polls of Spin; of active between two looks at the clock
+	keeper          keeper
 }
 
 // New makes an engine and starts its keeper. Close ends it.
@@ -89,7 +90,10 @@ func New(opt Options) *Engine {
 	if opt.Yield == 0 {
 		opt.Yield = DefaultYield
 	}
-	e := &Engine{bell: doorbell.New(), spin: opt.Spin, yield: opt.Yield}
+	e := &Engine{bell: doorbell.New(), spin: opt.Spin, yield: opt.Yield, spins: mostSpins, perClock: pollsPerClock}
+	if opt.Spin <= CrowdedSpin {
+		e.spins, e.perClock = crowdedSpins, crowdedSpins
+	}
 	e.keeper.init()
 	go e.keep()
 	return e
@@ -98,6 +102,14 @@ func New(opt Options) *Engine {
 // DefaultSpin is above a scheduler's wake-up (some 5 us), so that a peer which
 // computes briefly costs no sleep, and short enough to cost nothing noticeable.
 const DefaultSpin = 50 * time.Microsecond
+
+// CrowdedSpin is the Spin, or more than it, of processes that are more than the
+// processors: at once the others get their turn.
+const CrowdedSpin = time.Microsecond
+
+// CrowdedYield is the Yield for them: a barrier of some ten ranks per processor
+// is over by then, and none of them had to be woken.
+const CrowdedYield = 500 * time.Microsecond
 
 // DefaultYield is a few turns of every other process on the same processor.
 const DefaultYield = 50 * time.Microsecond
@@ -264,7 +276,7 @@ func (e *Engine) Spin(source Source, done *bool) bool {
 		return false
 	}
 	e.polls++
-	for i := range spins {
+	for i := range e.spins {
 		source.Poll()
 		if *done {
 			return true
@@ -285,7 +297,7 @@ func (e *Engine) Spin(source Source, done *bool) bool {
 // to each message of a ping-pong. A sibling thread of the core loses little by so
 // short a burst.
 const (
-	spins       = 96
+	mostSpins   = 96
 	spinsAtOnce = 32
 )
 
@@ -330,11 +342,13 @@ func (e *Engine) newWaiter() *Waiter {
 	return &Waiter{wake: make(chan struct{}, 1)}
 }
 
-// How often the poller looks at other things than its sources, in polls. Powers
-// of two. Reading the clock costs as much as a few polls.
+// How often the poller looks at other things than its sources, in polls.
 const (
-	pollsPerClock = 64
-	pollsPerOther = 8 // of the other sources, when one comes first
+	pollsPerClock = 64 // reading the clock costs as much as a few polls
+	pollsPerOther = 8  // of the other sources, when one comes first
+	// Where ranks outnumber processors the one that is waited for may wait for
+	// this one's processor: every poll delays it.
+	crowdedSpins = 4
 )
 
 // active polls until *done, or the time to be active is over (then nil), or ctx
@@ -344,12 +358,13 @@ func (e *Engine) active(ctx context.Context, done *bool, first Source) (err erro
 	e.polls++
 	var cancel <-chan struct{}
 	var start, yieldAt time.Time
-	for i := uint(1); ; i++ {
+	clock := e.perClock // polls until the next look at it
+	for i := 1; ; i++ {
 		n := 0
 		if first != nil {
 			n = first.Poll()
 		}
-		if !*done && (first == nil || i%pollsPerOther == 0) {
+		if !*done && (first == nil || i%pollsPerOther == 0 || e.perClock == crowdedSpins) {
 			n += e.poll()
 		}
 		if *done {
@@ -364,9 +379,10 @@ func (e *Engine) active(ctx context.Context, done *bool, first Source) (err erro
 		if n == 0 {
 			cpu.Pause()
 		}
-		if i%pollsPerClock != 0 {
+		if clock--; clock > 0 {
 			continue
 		}
+		clock = e.perClock
 		now := time.Now()
 		if start.IsZero() {
 			start, yieldAt = now, now.Add(e.spin)
@@ -389,6 +405,7 @@ func (e *Engine) active(ctx context.Context, done *bool, first Source) (err erro
 			if now.Sub(yieldAt) > e.yield {
 				break
 			}
+			clock = 1 // offer the processor after every poll from now on
 			e.offer()
 			if *done {
 				break

@@ -67,17 +67,12 @@ func Check(values *framework.Values) error {
 // Parse returns the policy, which the parameter's choices have checked.
 func (c CID) Parse() (cid.Policy, error) { return cid.ParsePolicy(c.Policy) }
 
-// With more ranks than processors a rank that polls takes the processor from
-// the one it waits for. 1 us is a few polls: enough for a message that is
-// under way already.
-const crowdedSpin = time.Microsecond
-
 // Options turns the group into the engine's options, for a node with this
 // many ranks of the job. auto polls long if each rank has a processor.
 func (p Progress) Options(ranks int) (progress.Options, error) {
 	auto := progress.Options{Spin: progress.DefaultSpin, Yield: progress.DefaultYield}
 	if ranks > cpu.ForRanks() {
-		auto = progress.Options{Spin: crowdedSpin, Yield: progress.DefaultYield}
+		auto = progress.Options{Spin: progress.CrowdedSpin, Yield: progress.CrowdedYield}
 	}
 	spin, err := duration("progress.spin", p.Spin, auto.Spin)
 	if err != nil {
