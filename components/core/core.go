@@ -56,12 +56,13 @@ func Register(r *framework.Registry) {
 // Check says what is wrong with the values of the groups beyond what their tags
 // say, before a session is opened with them. It is ErrConfig.
 func Check(values *framework.Values) error {
-	var p Progress
-	if err := values.Decode("progress", &p); err != nil {
-		return err
+	for _, name := range []string{"progress.spin", "progress.yield"} {
+		value, _ := values.Get(name)
+		if _, err := duration(name, value.Text, 0); err != nil {
+			return fmt.Errorf("%w (%s)", err, value.Source)
+		}
 	}
-	_, err := p.Options(1)
-	return err
+	return nil
 }
 
 // Parse returns the policy, which the parameter's choices have checked.

@@ -67,7 +67,7 @@ func TestCheckFindsWhatASessionWouldRefuse(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := core.Check(bad); !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), name) {
+		if err := core.Check(bad); !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "(test)") {
 			t.Errorf("%s=abc: %v", name, err)
 		}
 	}
