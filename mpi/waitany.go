@@ -22,19 +22,37 @@ func WaitAll(ctx context.Context, reqs []Request, st []Status) error {
 		return err
 	}
 	var failed []error
+	var e *progress.Engine // whose lock is held
 	for i := range reqs {
 		q := reqs[i]
-		s, err := q.Wait(ctx)
+		if q.r == nil {
+			keep(reqs, st, i, i, noMessage(), nil)
+			continue
+		}
+		if other := q.r.Engine(); other != e {
+			unlock(e)
+			e = other
+			e.Lock()
+		}
+		s, err := q.r.WaitLocked(ctx, q.gen, nil) // all paths: others of reqs come meanwhile
 		if err != nil {
-			failed = append(failed, fmt.Errorf("request %d: %w", i, err))
-			if ctx != nil && ctx.Err() != nil && q.r.Generation() == q.gen {
+			failed = append(failed, fmt.Errorf("request %d: %w", i, requestError(ctx, err)))
+			if ctx != nil && ctx.Err() != nil && q.r.Live(q.gen) {
+				unlock(e)
 				rest := sweep(reqs[i:], tail(st, i))
 				return errors.Join(append(failed, rest)...)
 			}
 		}
-		keep(reqs, st, i, i, s, err)
+		keep(reqs, st, i, i, Status(s), err)
 	}
+	unlock(e)
 	return errors.Join(failed...)
+}
+
+func unlock(e *progress.Engine) {
+	if e != nil {
+		e.Unlock()
+	}
 }
 
 func tail(st []Status, i int) []Status {

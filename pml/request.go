@@ -76,24 +76,27 @@ func stale() error { return framework.ErrClosed }
 func (r *Request) Wait(ctx context.Context, generation uint32) (Status, error) {
 	e := r.engine
 	e.Lock()
-	if r.generation.Load() != generation || r.released {
+	if r.Done() || !r.Live(generation) {
+		st, _, err := r.Take(generation)
 		e.Unlock()
-		return NoMessage(), stale()
+		return st, err
 	}
-	if !r.Done() {
-		if err := e.Wait(ctx, &r.Completion, r.owner.First()); err != nil {
-			e.Unlock()
+	st, err := r.WaitLocked(ctx, generation, r.owner.First())
+	e.Unlock()
+	return st, err
+}
+
+// WaitLocked is Wait under the engine's lock, which is released while it waits:
+// for a caller who takes many requests under one lock. first is what is polled
+// more often than the rest, or nil.
+func (r *Request) WaitLocked(ctx context.Context, generation uint32, first progress.Source) (Status, error) {
+	if r.Live(generation) && !r.Done() {
+		if err := r.engine.Wait(ctx, &r.Completion, first); err != nil {
 			return NoMessage(), err
 		}
-		if r.generation.Load() != generation { // another goroutine took it meanwhile
-			e.Unlock()
-			return NoMessage(), stale()
-		}
 	}
-	st := r.Status
-	r.recycle()
-	e.Unlock()
-	return st, st.Err
+	st, _, err := r.Take(generation) // another goroutine may have taken it meanwhile
+	return st, err
 }
 
 // Test is Wait without waiting: done is false while the operation is pending.

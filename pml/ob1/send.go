@@ -71,16 +71,16 @@ func (c *comm) sendNow(buf *pml.Buffer, dst, tag int, plane pml.Plane, mode pml.
 func (c *comm) Isend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (*pml.Request, error) {
 	m := c.m
 	m.engine.Lock()
-	defer m.engine.Unlock()
 	if c.sendNow(&buf, dst, tag, plane, mode) {
 		r := m.newRequest(c)
-		r.send = true
-		r.Status = pml.NoMessage()
-		m.sends++
-		r.finish()
+		c.pending-- // it is complete
+		r.send, r.state, r.Status = true, complete, pml.NoMessage()
+		r.Finish()
+		m.engine.Unlock()
 		return &r.Request, nil
 	}
 	r, err := c.startSend(&buf, dst, tag, plane, mode)
+	m.engine.Unlock()
 	if err != nil {
 		return nil, err
 	}
