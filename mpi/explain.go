@@ -33,6 +33,7 @@ type Pair struct {
 	Device    string      `json:"device"`
 	Provider  string      `json:"provider"`
 	Rejected  []Rejection `json:"rejected,omitempty"` // the other transports
+	Notes     []string    `json:"notes,omitempty"`    // the transport's ways to this process that are on or off, and why
 }
 
 // Rejection is a transport that does not serve a pair, and why.
@@ -130,7 +131,7 @@ func (e *engine) route(id framework.ProcID) Pair {
 			continue
 		}
 		p.PML, p.Transport, p.Device, p.Provider = m.name, r.Transport, r.Device, r.Provider
-		p.Rejected = nil
+		p.Rejected, p.Notes = nil, r.Notes
 		for _, x := range r.Rejected {
 			p.Rejected = append(p.Rejected, Rejection{Name: x.Name, Reason: x.Reason})
 		}
@@ -163,6 +164,9 @@ func (x *Explanation) String() string {
 		}
 		for _, r := range p.Rejected {
 			fmt.Fprintf(&b, "    not %s: %s\n", r.Name, r.Reason)
+		}
+		for _, n := range p.Notes {
+			fmt.Fprintf(&b, "    %s\n", n)
 		}
 	}
 	for _, c := range x.Components {

@@ -260,6 +260,7 @@ type Route struct {
 	Device    string
 	Provider  string
 	Rejected  []Rejection // the others, and why not
+	Notes     []string    // which of the transport's ways are on or off for this peer, and why
 }
 
 // Rejection is a transport that does not serve a process.

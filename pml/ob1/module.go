@@ -179,6 +179,9 @@ func (m *Module) Route(id framework.ProcID) pml.Route {
 	}
 	if b != nil {
 		route.Transport, route.Device = b.Name, b.Module.Device()
+		if r, ok := framework.As[btl.RemoteReader](b.Module); ok {
+			route.Notes = r.Notes(id)
+		}
 	}
 	return route
 }

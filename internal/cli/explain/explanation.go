@@ -29,6 +29,7 @@ type Pair struct {
 	Device    string      `json:"device"`
 	Provider  string      `json:"provider"`
 	Rejected  []Rejection `json:"rejected,omitempty"`
+	Notes     []string    `json:"notes,omitempty"`
 }
 
 // Rejection is a transport that does not serve a pair, and why.
@@ -114,6 +115,7 @@ func (e Explanation) Print(w io.Writer) error {
 		fmt.Fprintf(t, "%d\t%d\t%s\t%s\t%s\t%s\t%s\n", p.From, p.To, p.PML, transport, dash(p.Device), dash(p.Provider), dash(strings.Join(not, "; ")))
 	}
 	t.Flush() // into memory: it can't fail
+	e.printNotes(&b)
 	fmt.Fprintln(&b)
 	t = tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "FRAMEWORK\tCOMPONENT\tVERDICT\tREASON")
@@ -130,6 +132,32 @@ func (e Explanation) Print(w io.Writer) error {
 	t.Flush()
 	_, err := w.Write(b.Bytes())
 	return err
+}
+
+// printNotes writes each note once, with the pairs that it is about.
+func (e Explanation) printNotes(w io.Writer) {
+	var notes []string
+	pairs := map[string][]string{}
+	for _, p := range e.Pairs {
+		for _, n := range p.Notes {
+			if pairs[n] == nil {
+				notes = append(notes, n)
+			}
+			pairs[n] = append(pairs[n], fmt.Sprintf("%d-%d", p.From, p.To))
+		}
+	}
+	if len(notes) > 0 {
+		fmt.Fprintln(w)
+	}
+	const most = 8 // pairs that are listed; a full list of thousands hides the note
+	for _, n := range notes {
+		list := pairs[n]
+		more := ""
+		if len(list) > most {
+			list, more = list[:most], fmt.Sprintf(" and %d more", len(list)-most)
+		}
+		fmt.Fprintf(w, "%s [pairs %s%s]\n", n, strings.Join(list, " "), more)
+	}
 }
 
 func dash(s string) string {
