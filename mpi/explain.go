@@ -109,12 +109,14 @@ func (e *engine) note(group []framework.ProcID) {
 
 func (e *engine) pair(id framework.ProcID) Pair {
 	p := e.route(id)
-	if p.Transport == "" {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		if was, ok := e.noted[id]; ok {
-			return was
-		}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	was, ok := e.noted[id]
+	switch {
+	case ok && p.Transport == "":
+		return was
+	case ok: // a way that is tried out now may fail because the peer has left
+		p.Notes = was.Notes
 	}
 	return p
 }
