@@ -109,14 +109,12 @@ func (e *engine) note(group []framework.ProcID) {
 
 func (e *engine) pair(id framework.ProcID) Pair {
 	p := e.route(id)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	was, ok := e.noted[id]
-	switch {
-	case ok && p.Transport == "":
-		return was
-	case ok: // a way that is tried out now may fail because the peer has left
-		p.Notes = was.Notes
+	if p.Transport == "" {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if was, ok := e.noted[id]; ok {
+			return was
+		}
 	}
 	return p
 }
