@@ -128,7 +128,7 @@ func meet(ctx context.Context, stderr io.Writer) (err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, meeting)
 	defer cancel()
-	if err := exchange(ctx, comm, unreachable); err != nil {
+	if err := exchange(ctx, session, comm, unreachable); err != nil {
 		fmt.Fprintf(stderr, "ferry explain: rank %d: %v\n", comm.Rank(), err)
 	}
 	return nil
@@ -136,7 +136,7 @@ func meet(ctx context.Context, stderr io.Writer) (err error) {
 
 // exchange skips those that are unreachable. They skip the caller too: a
 // transport that reaches one way only doesn't count as one.
-func exchange(ctx context.Context, comm *mpi.Comm, unreachable map[int]bool) error {
+func exchange(ctx context.Context, session *mpi.Session, comm *mpi.Comm, unreachable map[int]bool) error {
 	for i := range comm.Size() {
 		to := (comm.Rank() + i) % comm.Size()
 		from := (comm.Rank() - i + comm.Size()) % comm.Size()
@@ -150,8 +150,9 @@ func exchange(ctx context.Context, comm *mpi.Comm, unreachable map[int]bool) err
 			return err
 		}
 	}
-	if len(unreachable) > 0 {
-		return nil
+	// The paths are open now: try out what they can do while all are there.
+	if _, err := session.Explain(ctx); err != nil || len(unreachable) > 0 {
+		return err
 	}
 	return mpi.Barrier(ctx, comm) // nobody leaves whom others still want to reach
 }
