@@ -82,7 +82,10 @@ func (m *module) far(peer framework.ProcID) *remote {
 	return nil
 }
 
-var errNoPath = errors.New("there is no path to the peer")
+var (
+	errNoPath   = errors.New("there is no path to the peer")
+	errNotTried = errors.New("not tried: the peer left before a message was large enough")
+)
 
 // source returns what is known of a peer. A process that came back with another
 // nonce is another one.
@@ -203,6 +206,9 @@ func (m *module) Notes(peer framework.ProcID) []string {
 		why := m.copy.not[w]
 		if why == nil {
 			why = noPath
+		}
+		if far := m.far(peer); why == nil && way(w) == wayCMA && !s.probed && far != nil && far.box.Closed() {
+			why = errNotTried
 		}
 		if why == nil {
 			why = m.usable(s, way(w), m.copy.min[w])
