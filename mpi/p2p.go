@@ -2,6 +2,7 @@ package mpi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/ferrympi/ferry/pml"
@@ -155,8 +156,38 @@ func (c *Comm) Sendrecv(ctx context.Context, send []byte, dst, stag int, recv []
 	return Status(st), ended(ctx, "sendrecv", err)
 }
 
-// sendrecv posts the receive, sends, and waits, with arguments that are fine.
+// sendrecv does both, with arguments that are fine. What is small is sent first,
+// which is over at once as a rule; the receive is then a blocking one, the fastest
+// there is.
 func (c *Comm) sendrecv(ctx context.Context, send []byte, dst, stag int, recv []byte, src, rtag int, plane pml.Plane) (pml.Status, error) {
+	if len(send) > sendFirst {
+		return c.recvsend(ctx, send, dst, stag, recv, src, rtag, plane)
+	}
+	s, err := c.pml.Isend(pml.Buffer{Bytes: send, Kind: c.kindOf(send)}, dst, stag, plane, pml.Standard)
+	if err != nil {
+		return pml.NoMessage(), err
+	}
+	gen := s.Generation()
+	st, err := c.pml.Recv(ctx, pml.Buffer{Bytes: recv}, src, rtag, plane)
+	if err != nil && st.Err == nil { // the receive was withdrawn: so is the send
+		_, _ = withdraw(s, gen)
+		return st, err
+	}
+	if _, late := s.Wait(ctx, gen); late != nil {
+		if s.Generation() == gen { // only the wait has ended
+			_, _ = withdraw(s, gen)
+		}
+		return st, errors.Join(err, late)
+	}
+	return st, err
+}
+
+// sendFirst is the size up to which Sendrecv sends before it receives, in bytes.
+const sendFirst = 4 << 10
+
+// recvsend is sendrecv that posts the receive first: what comes meanwhile goes to
+// its place at once.
+func (c *Comm) recvsend(ctx context.Context, send []byte, dst, stag int, recv []byte, src, rtag int, plane pml.Plane) (pml.Status, error) {
 	r, err := c.pml.Irecv(pml.Buffer{Bytes: recv}, src, rtag, plane)
 	if err != nil {
 		return pml.NoMessage(), err
