@@ -109,7 +109,7 @@ const CrowdedSpin = time.Microsecond
 
 // CrowdedYield is the Yield for them: a barrier of some ten ranks per processor
 // is over by then, and none of them had to be woken.
-const CrowdedYield = 500 * time.Microsecond
+const CrowdedYield = 2 * time.Millisecond
 
 // DefaultYield is a few turns of every other process on the same processor.
 const DefaultYield = 50 * time.Microsecond
