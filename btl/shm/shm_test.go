@@ -7,8 +7,10 @@ import (
 	"log/slog"
 	"math"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
@@ -79,6 +81,61 @@ func TestSmallerRingAtThePeerLimitsTheFrames(t *testing.T) {
 	w.poll(t, func() bool { return w.procs[0].frames > 0 })
 	if w.procs[1].limit != 0 {
 		t.Errorf("limited to %d bytes by a larger ring", w.procs[1].limit)
+	}
+}
+
+// TestSleeperHearsThatItWasRefused: the sender's keeper sleeps without a limit
+// before it connects, and the owner refuses, or closes, some time later.
+func TestSleeperHearsThatItWasRefused(t *testing.T) {
+	for _, how := range []string{"refuses", "closes"} {
+		t.Run(how, func(t *testing.T) {
+			w := newPair(t, nil)
+			a, b := w.procs[0], w.procs[1]
+			if how == "refuses" { // take all that the heap's space has
+				for {
+					if _, _, err := b.module.(*module).ringMemory(); err != nil {
+						break
+					}
+				}
+			}
+			a.engine.Add(a.module)
+			defer a.engine.Remove(a.module)
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			var never progress.Completion
+			wait := func(d time.Duration) { // which has the keeper sleep for us
+				ctx, cancel := context.WithTimeout(ctx, d)
+				defer cancel()
+				a.engine.Lock()
+				a.engine.Wait(ctx, &never, nil)
+				a.engine.Unlock()
+			}
+			wait(20 * time.Millisecond)
+			a.engine.Lock()
+			w.connect(t, 0, 1)
+			a.engine.Unlock()
+			if how == "refuses" {
+				b.engine.Lock()
+				b.module.Poll()
+				b.engine.Unlock()
+			} else {
+				w.procs[1] = nil
+				if err := b.module.Close(); err != nil {
+					t.Error(err)
+				}
+				b.engine.Close()
+			}
+			for ctx.Err() == nil { // nobody polls but the keeper
+				a.engine.Lock()
+				lost := len(a.lost)
+				a.engine.Unlock()
+				if lost > 0 {
+					return
+				}
+				runtime.Gosched()
+			}
+			t.Error("the sender never learnt of it")
+		})
 	}
 }
 

@@ -75,3 +75,27 @@ func BenchmarkLatency(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkSelf is the software of one message, sent and received by one
+// goroutine: no cache line travels. docs/decisions/hot-path.md counts it.
+func BenchmarkSelf(b *testing.B) {
+	w, err := pmltest.NewWorld(stack(), 1)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer w.Close()
+	comms, err := w.Comm(cid.PolicyAgree)
+	if err != nil {
+		b.Fatal(err)
+	}
+	c, ctx := comms[0], context.Background()
+	buf := pml.Buffer{Bytes: make([]byte, 8)}
+	for b.Loop() {
+		if err := c.Send(ctx, buf, 0, 1, pml.PointToPoint, pml.Standard); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := c.Recv(ctx, buf, 0, 1, pml.PointToPoint); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

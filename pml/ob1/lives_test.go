@@ -1,0 +1,170 @@
+package ob1_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/pmltest"
+)
+
+// bounded is for what once hung: it fails instead.
+func bounded(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// TestDeathOutlastsTheCard: the news that a process died comes before its card.
+func TestDeathOutlastsTheCard(t *testing.T) {
+	w := world(t, 2)
+	peer := framework.MakeProcID(0, 1)
+	m := w.Procs[0].Module
+	m.PeerFailed(peer, "signal: killed")
+	card := w.Procs[1].Module.Card()
+	card.Nonce++ // one that has not been learnt
+	if err := m.Learn(peer, card); err != nil {
+		t.Fatal(err)
+	}
+	c := comms(t, w, cid.PolicyAgree)
+	_, err := c[0].Recv(bounded(t), pml.Buffer{}, 1, 1, pml.PointToPoint)
+	if !errors.Is(err, framework.ErrProcFailed) {
+		t.Errorf("a receive from a dead process: %v", err)
+	}
+}
+
+// TestReopenedProcessIsAnotherPeer: a process closes its session and opens one
+// again while its peer keeps a communicator with the earlier life. Learning the
+// new card is no error, what waits for the earlier life ends, and the communicator
+// can be closed.
+func TestReopenedProcessIsAnotherPeer(t *testing.T) {
+	w := world(t, 2)
+	c := comms(t, w, cid.PolicyAgree)
+	r, err := c[0].Irecv(pml.Buffer{}, 1, 1, pml.PointToPoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	any, err := c[0].Irecv(pml.Buffer{Bytes: make([]byte, 1)}, pml.AnySource, 2, pml.PointToPoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	card := w.Procs[1].Module.Card()
+	card.Nonce++
+	if err := w.Procs[0].Module.Learn(framework.MakeProcID(0, 1), card); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Wait(bounded(t), r.Generation()); !errors.Is(err, framework.ErrTransport) {
+		t.Errorf("a receive from the earlier life: %v", err)
+	}
+	// It left in good order: a receive from anybody may still be served.
+	if _, done, err := any.Test(any.Generation()); done {
+		t.Errorf("a receive from any source has ended: %v", err)
+	}
+	if err := c[0].Send(bounded(t), pml.Buffer{Bytes: []byte{1}}, 0, 2, pml.PointToPoint, pml.Standard); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := any.Wait(bounded(t), any.Generation()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestWhatWasSentBeforeDeathArrives at a process that never sent anything back.
+func TestWhatWasSentBeforeDeathArrives(t *testing.T) {
+	for range 50 {
+		w := world(t, 2)
+		c := comms(t, w, cid.PolicyAgree)
+		ctx := bounded(t)
+		buf := make([]byte, 1)
+		if err := pmltest.Each(c, func(rank int, c pml.Comm) error {
+			if rank == 1 {
+				return c.Send(ctx, pml.Buffer{Bytes: []byte{1}}, 0, 1, pml.PointToPoint, pml.Standard)
+			}
+			_, err := c.Recv(ctx, pml.Buffer{Bytes: buf}, 1, 1, pml.PointToPoint)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		r, err := c[0].Irecv(pml.Buffer{Bytes: buf}, 1, 2, pml.PointToPoint)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The message is in the ring when the news of the death comes.
+		if err := c[1].Send(ctx, pml.Buffer{Bytes: []byte{2}}, 0, 2, pml.PointToPoint, pml.Standard); err != nil {
+			t.Fatal(err)
+		}
+		w.Procs[0].Module.PeerFailed(framework.MakeProcID(0, 1), "signal: killed")
+		if _, err := r.Wait(ctx, r.Generation()); err != nil || buf[0] != 2 {
+			t.Fatalf("got %d: %v", buf[0], err)
+		}
+	}
+}
+
+// TestClosesOverUnreceivedLargeSendsEnd: both ranks close while they owe each
+// other the receive of a large message.
+func TestClosesOverUnreceivedLargeSendsEnd(t *testing.T) {
+	w := world(t, 2)
+	c := comms(t, w, cid.PolicyAgree)
+	var reqs [2]*pml.Request
+	for rank := range c {
+		var err error
+		if reqs[rank], err = c[rank].Isend(pml.Buffer{Bytes: make([]byte, 1<<20)}, 1-rank, 1, pml.PointToPoint, pml.Standard); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for rank := range c {
+		c[rank].Close()
+	}
+	for _, r := range reqs {
+		if _, err := r.Wait(bounded(t), r.Generation()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestUseAfterCloseIsAnErrorAndHarmsNobodyElse: the index may be another
+// communicator's by then.
+func TestUseAfterCloseIsAnErrorAndHarmsNobodyElse(t *testing.T) {
+	w := world(t, 1)
+	old := comms(t, w, cid.PolicyAgree)[0]
+	old.Close()
+	c := comms(t, w, cid.PolicyAgree)[0]
+	ctx := bounded(t)
+	buf := pml.Buffer{Bytes: make([]byte, 4)}
+	if err := old.Send(ctx, buf, 0, 1, pml.PointToPoint, pml.Standard); !errors.Is(err, framework.ErrClosed) {
+		t.Errorf("Send: %v", err)
+	}
+	if _, err := old.Isend(buf, 0, 1, pml.PointToPoint, pml.Standard); !errors.Is(err, framework.ErrClosed) {
+		t.Errorf("Isend: %v", err)
+	}
+	if _, err := old.Recv(ctx, buf, 0, 1, pml.PointToPoint); !errors.Is(err, framework.ErrClosed) {
+		t.Errorf("Recv: %v", err)
+	}
+	if _, err := old.Probe(ctx, 0, 1, pml.PointToPoint); !errors.Is(err, framework.ErrClosed) {
+		t.Errorf("Probe: %v", err)
+	}
+	if err := c.Send(ctx, buf, 0, 1, pml.PointToPoint, pml.Standard); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.Recv(ctx, buf, 0, 1, pml.PointToPoint); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCloseEndsABlockedProbe: nothing can come for it any more.
+func TestCloseEndsABlockedProbe(t *testing.T) {
+	w := world(t, 1)
+	c := comms(t, w, cid.PolicyAgree)[0]
+	ended := make(chan error)
+	go func() {
+		_, err := c.Probe(bounded(t), 0, 1, pml.PointToPoint)
+		ended <- err
+	}()
+	c.Close()
+	if err := <-ended; !errors.Is(err, framework.ErrClosed) {
+		t.Errorf("Probe: %v", err)
+	}
+}
