@@ -29,9 +29,6 @@ type Recv[R any] struct {
 	list       *recvList[R]
 }
 
-// Queued reports whether the receive waits in a queue.
-func (r *Recv[R]) Queued() bool { return r.list != nil }
-
 // Message is a message that arrived before its receive. M is what the PML
 // embeds it in.
 type Message[M any] struct {

@@ -94,8 +94,9 @@ type Module interface {
 	TagMax() int
 
 	// Learn gives the business card of a process: from now on messages can go
-	// there. Learning the same card again does nothing; another nonce for a known
-	// process replaces it if no communicator uses it, else it is an error.
+	// there. Learning the same card again does nothing. Another nonce says that the
+	// process has closed its last session and opened one again: it is another peer
+	// from now on, and what waits for the earlier one ends.
 	Learn(id framework.ProcID, card Card) error
 
 	// AddComm makes a communicator usable. Every member other than this process

@@ -5,10 +5,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CacheLine is the unit in which processors exchange memory on all machines
-// that ferry runs on, in bytes.
-const CacheLine = 64
-
 // Pause tells the processor that this is a spin loop: a sibling thread of the
 // same core gets its units. It takes some 10 to 40 ns.
 func Pause()

@@ -43,7 +43,6 @@ type proc struct {
 	queue    requestList // sends of which nothing is out
 	pushing  requestList // accepted sends whose payload goes out
 	busy     bool        // in Module.busy
-	rejected []pml.Rejection
 
 	stats pml.PeerStats
 }
@@ -158,7 +157,7 @@ func (p *proc) open() error {
 	if !p.known { // a stranger's frame came before its card
 		return fmt.Errorf("%w: the process has not been learnt", framework.ErrTransport)
 	}
-	p.rejected = p.rejected[:0]
+	var why []string // it failed, for each module
 	for _, i := range p.m.byPreference {
 		b := &p.m.btls[i]
 		peer, err := p.peer(b.Name)
@@ -167,7 +166,7 @@ func (p *proc) open() error {
 			ep, err = b.Module.Connect(peer)
 		}
 		if err != nil {
-			p.rejected = append(p.rejected, pml.Rejection{Name: b.Name, Reason: err.Error()})
+			why = append(why, b.Name+": "+err.Error())
 			continue
 		}
 		caps := b.Module.Caps()
@@ -177,10 +176,6 @@ func (p *proc) open() error {
 		p.direct = p.queue.head == nil
 		p.m.hook(pml.Event{Kind: pml.EventTransportUp, Peer: p.id, Note: b.Name})
 		return nil
-	}
-	var why []string
-	for _, r := range p.rejected {
-		why = append(why, r.Name+": "+r.Reason)
 	}
 	if p.m.env.FailedBTLs != nil {
 		for _, r := range p.m.env.FailedBTLs() {

@@ -12,7 +12,7 @@ import (
 // Send implements pml.Comm.
 //
 // The path of a small message, from the caller to the wire: the lock (one atomic
-// operation each way), the peer's state, a reservation (a compare), header and
+// operation), the peer's state, a reservation (a compare), header and
 // payload into one cell, one atomic store that publishes, one load of the
 // receiver's doorbell.
 func (c *comm) Send(ctx context.Context, buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) error {
