@@ -168,13 +168,12 @@ func (m *Module) Route(id framework.ProcID) pml.Route {
 	if !p.known {
 		return route
 	}
-	b := p.btl
-	if b == nil {
-		b, route.Rejected = p.route()
-	} else {
+	b, rejected := p.route()
+	route.Rejected = rejected
+	if p.btl != nil {
 		// What the path in use would answer now says nothing: the peer may be
 		// leaving.
-		_, route.Rejected = p.route()
+		b = p.btl
 		route.Rejected = slices.DeleteFunc(route.Rejected, func(r pml.Rejection) bool { return r.Name == b.Name })
 	}
 	if b != nil {
