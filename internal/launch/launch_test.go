@@ -289,6 +289,17 @@ func TestBindGivesEachRankOneCore(t *testing.T) {
 	}
 }
 
+// TestMonitorThreadOfARankMayBeLate: without the timer slack the Go runtime's
+// monitor interrupts a rank that polls.
+func TestMonitorThreadOfARankMayBeLate(t *testing.T) {
+	j := shell(t, 2, "cat /proc/self/timerslack_ns")
+	run(t, j)
+	want := fmt.Sprintf("%d\n", timerSlack.Nanoseconds())
+	if got := text(j); got != want+want {
+		t.Errorf("the ranks' timer slack is %q, not %q", got, want)
+	}
+}
+
 func TestBrokenOutputEndsTheJob(t *testing.T) {
 	j := shell(t, 2, `while :; do echo x; sleep 0.01; done`)
 	j.Stdout = failing{}
