@@ -170,3 +170,15 @@ type PeerPoller interface {
 	// while there is none. It stays valid until the module closes.
 	PeerSource(peer framework.ProcID) progress.Source
 }
+
+// Peeker is an optional ability of what PeerSource returns: who waits for one
+// frame can look at it where it lies, instead of having it handed up.
+type Peeker interface {
+	// Peek returns the next frame of the path, or nil if looking that many times
+	// found none. It is the module's and valid until the next call of Drop or
+	// Poll; without Drop a Poll hands it up.
+	Peek(looks int) []byte
+
+	// Drop is done with the frame that Peek has just returned.
+	Drop()
+}

@@ -78,7 +78,7 @@ type Engine struct {
 	free    []*Waiter
 
 	spin, yield     time.Duration
-	spins, perClock int // polls of Spin; of active between two looks at the clock
+	looks, perClock int // of Looks; polls of active between two looks at the clock
 	keeper          keeper
 }
 
@@ -90,9 +90,9 @@ func New(opt Options) *Engine {
 	if opt.Yield == 0 {
 		opt.Yield = DefaultYield
 	}
-	e := &Engine{bell: doorbell.New(), spin: opt.Spin, yield: opt.Yield, spins: mostSpins, perClock: pollsPerClock}
+	e := &Engine{bell: doorbell.New(), spin: opt.Spin, yield: opt.Yield, looks: mostLooks, perClock: pollsPerClock}
 	if opt.Spin <= CrowdedSpin {
-		e.spins, e.perClock = crowdedSpins, crowdedSpins
+		e.looks, e.perClock = crowdedPolls, crowdedPolls
 	}
 	e.keeper.init()
 	go e.keep()
@@ -267,39 +267,23 @@ func (e *Engine) Wait(ctx context.Context, c *Completion, first Source) error {
 	return err
 }
 
-// Spin polls one source until *done, for a short time and without giving up the
-// lock: what the caller set up before is not seen by anybody else. It reports
-// *done. It returns at once if somebody polls already, and soon if somebody wants
-// the lock.
-func (e *Engine) Spin(source Source, done *bool) bool {
+// Looks returns how often a caller may look for one thing, each look a load or
+// two, before it lets go of the lock and waits: some microseconds, in which nothing
+// else is looked at; fewer where ranks outnumber processors. 0 if somebody polls
+// already. The caller stops when somebody is Wanted. Lock held.
+func (e *Engine) Looks() int {
 	if e.polling {
-		return false
+		return 0
 	}
 	e.polls++
-	for i := range e.spins {
-		source.Poll()
-		if *done {
-			return true
-		}
-		if e.waiters.Load() != 0 {
-			return false
-		}
-		if i >= spinsAtOnce {
-			cpu.Pause()
-		}
-	}
-	return false
+	return e.looks
 }
 
-// spins is how often Spin polls: about two microseconds, in which nothing else is
-// looked at. The first polls, some 200 ns, come without a PAUSE between them: it
-// takes as long as a hop (26 ns on an EPYC 9005), and half of it would be added
-// to each message of a ping-pong. A sibling thread of the core loses little by so
-// short a burst.
-const (
-	mostSpins   = 96
-	spinsAtOnce = 32
-)
+// Wanted reports whether somebody waits for the lock.
+func (l *lock) Wanted() bool { return l.waiters.Load() != 0 }
+
+// mostLooks take about four microseconds.
+const mostLooks = 1024
 
 // WaitAny is Wait for the first of several completions; nil ones are left out.
 func (e *Engine) WaitAny(ctx context.Context, cs []*Completion) error {
@@ -348,7 +332,7 @@ const (
 	pollsPerOther = 8  // of the other sources, when one comes first
 	// Where ranks outnumber processors the one that is waited for may wait for
 	// this one's processor: every poll delays it.
-	crowdedSpins = 4
+	crowdedPolls = 4
 )
 
 // active polls until *done, or the time to be active is over (then nil), or ctx
@@ -364,13 +348,13 @@ func (e *Engine) active(ctx context.Context, done *bool, first Source) (err erro
 		if first != nil {
 			n = first.Poll()
 		}
-		if !*done && (first == nil || i%pollsPerOther == 0 || e.perClock == crowdedSpins) {
+		if !*done && (first == nil || i%pollsPerOther == 0 || e.perClock == crowdedPolls) {
 			n += e.poll()
 		}
 		if *done {
 			break
 		}
-		if e.waiters.Load() != 0 {
+		if e.Wanted() {
 			e.letIn()
 			if *done {
 				break

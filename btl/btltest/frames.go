@@ -21,6 +21,7 @@ func frameCases() []testCase {
 		{"ShorterCommitSendsOnlyThat", 2, shorterCommit},
 		{"NothingIsDeliveredBeforeCommit", 2, nothingBeforeCommit},
 		{"PeerSourceDeliversWhatPollWould", 2, peerSource},
+		{"PeekedFrameStaysTheNextUntilItIsTaken", 2, peek},
 	}
 }
 

@@ -132,6 +132,17 @@ func (m *module) PeerSource(peer framework.ProcID) progress.Source {
 	return m
 }
 
+// Peek implements btl.Peeker.
+func (m *module) Peek(looks int) []byte {
+	if m.consumer == nil {
+		return nil
+	}
+	return m.consumer.Peek(1) // only this goroutine could bring more
+}
+
+// Drop implements btl.Peeker.
+func (m *module) Drop() { m.consumer.Release() }
+
 func (m *module) Close() error {
 	m.producer, m.consumer = nil, nil
 	return nil

@@ -206,6 +206,7 @@ func (m *module) extent(bytes int) (int64, *shmem.Mapping, error) {
 		m.extents[bytes] = append(m.extents[bytes], offset)
 		return 0, nil, err
 	}
+	cells.Populate()
 	clear(cells.Bytes)
 	return offset, cells, nil
 }

@@ -50,6 +50,21 @@ func (p *single) Poll() int {
 	return 0
 }
 
+// Peek implements btl.Peeker.
+func (p *single) Peek(looks int) []byte {
+	if p.consumer == nil {
+		return nil
+	}
+	return p.consumer.Peek(looks)
+}
+
+// Drop implements btl.Peeker.
+func (p *single) Drop() {
+	if p.consumer.Release() {
+		p.bell.Ring()
+	}
+}
+
 // poll hands up a frame, if there is one.
 func (p *inbound) poll() bool {
 	c := p.consumer
@@ -134,6 +149,7 @@ func (e *endpoint) attachRing() error {
 	if err != nil {
 		return err
 	}
+	mapped.Populate()
 	e.cells = mapped
 	if limit := ring.FrameLimit(cells); limit < e.m.frameLimit {
 		e.m.env.Upcall.Limits(e.id, e.far.nonce, min(e.m.eagerLimit, limit), limit)

@@ -34,7 +34,6 @@ type peer struct {
 	// word is the first word of a compact eager header to it, without the plane:
 	// type and the peer's index; 0 while that is not known. See putHeader.
 	word    uint64
-	spot    spot
 	sendSeq uint64 // of the next message to it, modulo 1<<32
 	recvSeq uint32 // of the next message from it
 	closed  bool   // it has closed the communicator: nothing more comes

@@ -44,22 +44,17 @@ func (p *proc) Frame(f []byte) error {
 	}
 	q.recvSeq++
 	payload, tag := f[matchSize:], int(int32(tagAndSource))
-	p.stats.Received++
-	p.stats.RecvBytes += uint64(len(payload))
-	if q.spot.takes(plane, tag) {
-		q.spot.take(payload, tag)
-		p.owe(int64(len(payload)))
-		return nil
-	}
 	node := c.queues[plane].Arrive(&q.match[plane], tag)
 	if node == nil {
+		p.stats.Received++
+		p.stats.RecvBytes += uint64(len(payload))
 		c.keep(q, plane, &inMessage{header: header{tag: int32(tag)}, payload: payload, length: int64(len(payload))})
 		return nil
 	}
 	r := node.Owner
 	r.p = q
 	r.deliver(payload, tag)
-	p.owe(int64(len(payload)))
+	p.received(len(payload))
 	return nil
 }
 

@@ -84,7 +84,7 @@ func (m *Module) Learn(id framework.ProcID, card pml.Card) error {
 // Accept implements btl.Receiver.
 func (m *Module) Accept(id framework.ProcID, nonce uint64) btl.Inbound {
 	p := m.incarnation(id, nonce)
-	p.source = nil // there is a new path: ask for it again
+	p.in = inPath{} // there is a new path: ask for it again
 	return p
 }
 

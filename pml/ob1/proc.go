@@ -9,7 +9,6 @@ import (
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
-	"github.com/ferrympi/ferry/progress"
 )
 
 // proc is what this process knows of another one (or of itself): its card, the
@@ -27,9 +26,9 @@ type proc struct {
 	direct      bool
 	endpoint    btl.Endpoint
 	btl         *pml.OpenBTL
-	eager       int // the largest eager frame
-	frame       int // the largest frame
-	source      progress.Source
+	eager       int              // the largest eager frame
+	frame       int              // the largest frame
+	in          inPath           // by which it is polled
 	reader      btl.RemoteReader // nil if the path has none
 	readerKnown bool
 	err         error // it can't be reached any more, and why
@@ -104,7 +103,7 @@ func (m *Module) learn(id framework.ProcID, card pml.Card) {
 
 // drain takes what has come from the process already.
 func (p *proc) drain() {
-	for s := p.pollSource(); s != nil && s.Poll() > 0; {
+	for s := p.inPath().source; s != nil && s.Poll() > 0; {
 	}
 }
 
@@ -221,21 +220,6 @@ func (p *proc) peer(component string) (btl.Peer, error) {
 		}
 	}
 	return btl.Peer{}, errNoAddress
-}
-
-// pollSource is the source by which only this process's path is polled, or nil.
-func (p *proc) pollSource() progress.Source {
-	if p.source != nil {
-		return p.source
-	}
-	for i := range p.m.btls {
-		if pp, ok := framework.As[btl.PeerPoller](p.m.btls[i].Module); ok {
-			if p.source = pp.PeerSource(p.id); p.source != nil {
-				break
-			}
-		}
-	}
-	return p.source
 }
 
 // control sends a control frame, now or when the path allows, and reports

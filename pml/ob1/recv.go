@@ -27,19 +27,19 @@ type message struct {
 }
 
 // Recv implements pml.Comm. The usual case is a message that is about to come
-// from a known source: see spot.
+// from a known source: see receiveNow.
 func (c *comm) Recv(ctx context.Context, buf pml.Buffer, src, tag int, plane pml.Plane) (pml.Status, error) {
 	e := c.m.engine
 	e.Lock()
 	if src >= 0 && buf.Layout == nil {
-		if p := c.peers[src]; p != nil && c.receiveNow(p, buf.Bytes, tag, plane) {
-			tag, n := p.spot.tag, p.spot.length
-			e.Unlock()
-			if n > len(buf.Bytes) {
-				err := truncated(int64(n), int64(len(buf.Bytes)))
-				return pml.Status{Source: src, Tag: tag, Bytes: n, Err: err}, err
+		if p := c.peers[src]; p != nil {
+			if st, ok := c.receiveNow(p, buf.Bytes, tag, plane); ok {
+				e.Unlock()
+				if st.Bytes > len(buf.Bytes) {
+					st.Err = truncated(int64(st.Bytes), int64(len(buf.Bytes)))
+				}
+				return st, st.Err
 			}
-			return pml.Status{Source: src, Tag: tag, Bytes: n}, nil
 		}
 	}
 	return c.recvPosted(ctx, &buf, src, tag, plane)
@@ -294,7 +294,6 @@ func (c *comm) keep(p *peer, plane pml.Plane, in *inMessage) {
 	msg.node.Source, msg.node.Tag = p.rank, int(in.tag)
 	c.queues[plane].Keep(&p.match[plane], &msg.node)
 	p.proc.stats.Unexpected++
-	p.spot.waiting, p.spot.stop = false, true // it has to look in the queue, before it takes what comes now
 	if len(c.probes) > 0 {
 		c.wakeProbes()
 	}

@@ -126,7 +126,7 @@ func (r *request) First() progress.Source {
 	if r.send || r.p == nil {
 		return nil
 	}
-	return r.p.proc.pollSource()
+	return r.p.proc.inPath().source
 }
 
 // Cancel implements pml.Owner.
