@@ -31,19 +31,26 @@ const long = `Measure ferry on this machine.
   bibw      bandwidth of windows of 64 messages each way at the same time
   mbw_mr    message rate: pairs of ranks, windows of 64 messages
   multi_lat one way of a message, several pairs of ranks at once
+  any_lat   one way of a message, where rank 0 receives from any source while
+            --connected ranks have connected to it, of which only rank 1 sends
   barrier   a barrier of all ranks
   allreduce a sum over all ranks, of 4-byte floats
   dup       make a communicator with the same members
   create    make a communicator from the group of all ranks
   init      open a session and make the first communicator
   hello     a whole job: start, session, communicator, end
+  memory    what a rank keeps in memory after a barrier and a message to each of
+            its neighbours: private, its proportional share of all, and /dev/shm
+            of the whole node, whoever uses it
+  memory_all the same after a message of each rank to each
+  idle      how much of a processor a rank uses that is blocked in a receive
   hop       the raw cache-line hop between two processes, without ferry
 
 Loops, warm-up, iterations and windows are those of the OSU micro-benchmarks.
 The average is that of the whole loop. The minimum and the percentiles are over
 batches, since reading the clock for each message would change what is measured:
 100 messages up to 8 KiB and 10 above for latency, a window for bw, bibw and
-mbw_mr, 10 barriers; the others are timed one by one. What all ranks do together
+mbw_mr, 10 barriers, a second for idle; the others are timed one by one. What all ranks do together
 has the average of all ranks, and the percentiles of the first.
 
 min, p50 and p99 are those of the figure, whatever it is: half of the batches
@@ -61,6 +68,9 @@ type options struct {
 	warmup     int // -1: OSU's
 	format     string
 	allocMem   bool
+	halfSteps  bool
+	level      string // of threads
+	connected  int    // of any_lat; 0: all
 	set        *[]string
 	isRank     bool
 
@@ -71,11 +81,13 @@ type options struct {
 var ranksNeeded = map[string]int{
 	"latency": 2, "bw": 2, "bibw": 2, "mbw_mr": 2, "multi_lat": 2, "barrier": 2, "allreduce": 2,
 	"dup": 2, "create": 2, "init": 2, "hello": 2, "hop": 2,
+	"any_lat": 2, "memory": 2, "memory_all": 2, "idle": 2,
 }
 
 // names in the order in which messages list them.
 var names = []string{
-	"latency", "bw", "bibw", "mbw_mr", "multi_lat", "barrier", "allreduce", "dup", "create", "init", "hello", "hop",
+	"latency", "bw", "bibw", "mbw_mr", "multi_lat", "any_lat", "barrier", "allreduce", "dup", "create", "init", "hello",
+	"memory", "memory_all", "idle", "hop",
 }
 
 // Command returns the command.
@@ -103,6 +115,10 @@ func Command() *cobra.Command {
 	f.Lookup("n").DefValue, f.Lookup("i").DefValue, f.Lookup("x").DefValue = "2", "0", "0" // help says no more of 0
 	f.StringVar(&o.format, "format", "osu", "output `FORMAT`: osu, json (a row per line), csv or gobench")
 	f.BoolVar(&o.allocMem, "alloc-mem", false, "buffers that other processes of the node read directly")
+	f.BoolVar(&o.halfSteps, "half-steps", false, "also the sizes between, half as large again as the one before")
+	f.StringVar(&o.level, "thread-level", "multiple", "`LEVEL` of threads that ranks promise: single, funneled, serialized or multiple")
+	f.IntVar(&o.connected, "connected", 0, "of any_lat: `N` ranks have connected to rank 0, in place of all")
+	f.Lookup("connected").DefValue = "0"
 	o.set = settings.Flag(f)
 	f.BoolVar(&o.isRank, "rank", false, "be one of the ranks")
 	_ = f.MarkHidden("rank") // fails only for a flag that isn't there
@@ -123,7 +139,7 @@ func (o *options) check(args []string) error {
 			o.bench, framework.Nearest(o.bench, names), strings.Join(names, ", "))
 	}
 	if o.ranks == 0 && !o.given("n") {
-		o.ranks = need
+		o.ranks = max(need, o.connected+1)
 	}
 	var err error
 	if o.min, o.max, err = parseSizes(o.sizes); err != nil {
@@ -141,6 +157,8 @@ func (o *options) check(args []string) error {
 		return exit.Usagef("-n %d: %s is between 2 ranks", o.ranks, o.bench)
 	case pairs && (o.ranks < 2 || o.ranks%2 != 0):
 		return exit.Usagef("-n %d: %s needs pairs of ranks", o.ranks, o.bench)
+	case (o.bench == "any_lat" || o.bench == "idle") && o.ranks < 2:
+		return exit.Usagef("-n %d: %s needs at least 2 ranks", o.ranks, o.bench)
 	case o.ranks < 1:
 		return exit.Usagef("-n %d: want at least 1 rank", o.ranks)
 	case o.given("i") && o.iterations < 1:
@@ -150,6 +168,15 @@ func (o *options) check(args []string) error {
 	}
 	if messages := pair && o.bench != "hop" || pairs; o.allocMem && !messages {
 		return exit.Usagef("--alloc-mem: %s has no buffers of messages", o.bench)
+	}
+	if _, ok := threadLevels[o.level]; !ok {
+		return exit.Usagef("--thread-level %s: want single, funneled, serialized or multiple", o.level)
+	}
+	switch {
+	case o.given("connected") && o.bench != "any_lat":
+		return exit.Usagef("--connected: %s has no ranks that only connect; any_lat has", o.bench)
+	case o.given("connected") && (o.connected < 1 || o.connected >= o.ranks):
+		return exit.Usagef("--connected %d: want 1 to %d of %d ranks", o.connected, o.ranks-1, o.ranks)
 	}
 	if _, ok := formats[o.format]; !ok {
 		return exit.Usagef("--format %s: want osu, json, csv or gobench", o.format)
@@ -178,7 +205,15 @@ func parseSizes(s string) (low, high int, err error) {
 }
 
 // next returns the size after n.
-func next(n int) int { return max(1, 2*n) }
+func (o *options) next(n int) int {
+	switch {
+	case !o.halfSteps || n < 2:
+		return max(1, 2*n)
+	case n&(n-1) == 0: // a power of two
+		return n + n/2
+	}
+	return n + n/3
+}
 
 // Above this many bytes OSU's loops are shorter.
 const largeMessage = 8192
@@ -226,7 +261,10 @@ func (o *options) run(cmd *cobra.Command) error {
 func (o *options) arguments(bench string) []string {
 	args := []string{
 		"bench", bench, "--rank", "-n", strconv.Itoa(o.ranks), "-m", o.sizes, "--format", o.format,
-		"--alloc-mem=" + strconv.FormatBool(o.allocMem),
+		"--alloc-mem=" + strconv.FormatBool(o.allocMem), "--half-steps=" + strconv.FormatBool(o.halfSteps), "--thread-level", o.level,
+	}
+	if o.connected > 0 {
+		args = append(args, "--connected", strconv.Itoa(o.connected))
 	}
 	if o.iterations > 0 {
 		args = append(args, "-i", strconv.Itoa(o.iterations))

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 )
@@ -19,11 +20,18 @@ func TestSizesAsOSUReadsThem(t *testing.T) {
 		}
 	}
 	var sizes []int
-	for n := 0; n <= 4; n = next(n) {
+	for n := 0; n <= 4; n = (&options{}).next(n) {
 		sizes = append(sizes, n)
 	}
-	if len(sizes) != 4 || sizes[1] != 1 || sizes[3] != 4 {
+	if !slices.Equal(sizes, []int{0, 1, 2, 4}) {
 		t.Errorf("sizes from 0 to 4: %v", sizes)
+	}
+	sizes = nil
+	for n := 0; n <= 16; n = (&options{halfSteps: true}).next(n) {
+		sizes = append(sizes, n)
+	}
+	if !slices.Equal(sizes, []int{0, 1, 2, 3, 4, 6, 8, 12, 16}) {
+		t.Errorf("half steps from 0 to 16: %v", sizes)
 	}
 }
 
@@ -73,4 +81,17 @@ func TestUnitsOfRows(t *testing.T) {
 	s = newSample()
 	s.add(4*time.Millisecond, 2)
 	near("messages/s", s.rates(Row{}, 64, 1e9).Avg, 32000)
+}
+
+func TestQuantilesOverRanks(t *testing.T) {
+	values := make([]float64, 130)
+	for i := range values {
+		values[i] = float64(130 - i)
+	}
+	if r := ofValues(Row{}, values); r.Avg != 65.5 || r.Min != 1 || r.P50 != 65 || r.P99 != 129 || r.max != 130 {
+		t.Errorf("%+v", r)
+	}
+	if r := ofValues(Row{}, []float64{7}); r.Avg != 7 || r.Min != 7 || r.P50 != 7 || r.P99 != 7 || r.max != 7 {
+		t.Errorf("one value: %+v", r)
+	}
 }

@@ -21,6 +21,11 @@ func batchOf(size int) int {
 
 // latency is osu_latency's loop: half of the round trip of a ping-pong.
 func (r *rank) latency(ctx context.Context, size int) (Row, error) {
+	return r.pingPong(ctx, size, 1)
+}
+
+// pingPong is latency's loop, in which rank 0 receives from the given source.
+func (r *rank) pingPong(ctx context.Context, size, source int) (Row, error) {
 	iterations, warmup := r.o.loops(size, 10000, 100, 1000, 10)
 	send, recv, err := r.buffers(size)
 	if err != nil {
@@ -40,7 +45,7 @@ func (r *rank) latency(ctx context.Context, size int) (Row, error) {
 				if err := c.Send(ctx, send, 1, 0); err != nil {
 					return Row{}, err
 				}
-				if _, err := c.Recv(ctx, recv, 1, 0); err != nil {
+				if _, err := c.Recv(ctx, recv, source, 0); err != nil {
 					return Row{}, err
 				}
 			}

@@ -31,7 +31,7 @@ const hopLimit = 10 * time.Second
 // asRank measures as one of the ranks, and prints if it is the first.
 func (o *options) asRank(ctx context.Context, out io.Writer) (err error) {
 	start := time.Now()
-	session, err := mpi.OpenSession(ctx)
+	session, err := mpi.OpenSession(ctx, mpi.WithThreadLevel(threadLevels[o.level]))
 	if err != nil {
 		return err
 	}
@@ -112,12 +112,20 @@ func (r *rank) measure(ctx context.Context) error {
 		return r.one(ctx, 0, r.create)
 	case "hop":
 		return r.one(ctx, 0, r.hop)
+	case "idle":
+		return r.one(ctx, 0, r.idle)
+	case "memory":
+		return r.memory(ctx, r.neighbours)
+	case "memory_all":
+		return r.memory(ctx, r.everyone)
+	case "any_lat":
+		return r.anyLatency(ctx)
 	}
 	f := map[string]func(context.Context, int) (Row, error){
 		"latency": r.latency, "multi_lat": r.multiLatency, "bw": r.bandwidth, "bibw": r.bidirectional,
 		"mbw_mr": r.rate, "allreduce": r.allreduce,
 	}[r.o.bench]
-	for size := r.o.min; size <= r.o.max; size = next(size) {
+	for size := r.o.min; size <= r.o.max; size = r.o.next(size) {
 		if err := r.one(ctx, size, f); err != nil {
 			return err
 		}
@@ -125,13 +133,25 @@ func (r *rank) measure(ctx context.Context) error {
 	return nil
 }
 
-// one makes one row, with the raw hop before and after.
+// threadLevels are the values of --thread-level.
+var threadLevels = map[string]mpi.ThreadLevel{
+	"single": mpi.ThreadSingle, "funneled": mpi.ThreadFunneled, "serialized": mpi.ThreadSerialized, "multiple": mpi.ThreadMultiple,
+}
+
+// one makes one row of what all ranks do together.
 func (r *rank) one(ctx context.Context, size int, f func(context.Context, int) (Row, error)) error {
+	return r.row(ctx, size, func(ctx context.Context, size int) (Row, error) {
+		if err := mpi.Barrier(ctx, r.comm); err != nil {
+			return Row{}, err
+		}
+		return f(ctx, size)
+	})
+}
+
+// row makes one row, with the raw hop before and after.
+func (r *rank) row(ctx context.Context, size int, f func(context.Context, int) (Row, error)) error {
 	before, err := r.rawHop(ctx)
 	if err != nil {
-		return err
-	}
-	if err := mpi.Barrier(ctx, r.comm); err != nil {
 		return err
 	}
 	row, err := f(ctx, size)

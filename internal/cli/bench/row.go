@@ -4,12 +4,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/ferrympi/ferry/internal/cli/version"
 )
 
 // Row is one measurement. Times are in us, of init and hello in ms, of hop in
-// ns, bandwidth in 10^6 bytes per second (MB/s), rates in messages/s. The
+// ns, bandwidth in 10^6 bytes per second (MB/s), rates in messages/s, memory in
+// KiB, and the use of a processor in %. A benchmark with several figures names
+// them behind its own name: memory/private. The
 // percentiles are those of the figure itself: Min <= P50 <= P99, also where less
 // is worse.
 type Row struct {
@@ -69,6 +72,14 @@ func osuHead(w io.Writer, o *options) error {
 		_, err = fmt.Fprintf(w, "# ferry %s init test\n", version.String())
 	case "hello":
 		_, err = fmt.Fprintf(w, "# ferry %s hello test: launch, init and finalize\n", version.String())
+	case "any_lat":
+		_, err = fmt.Fprintf(w, "# ferry %s latency test, receives from any source\n# [ ranks: %d ]\n%-10s%18s\n",
+			version.String(), o.ranks, "# Size", "Latency (us)")
+	case "memory", "memory_all":
+		_, err = fmt.Fprintf(w, "# ferry %s memory test\n# [ ranks: %d ]\n%-20s%18s%18s\n",
+			version.String(), o.ranks, "# Memory", "Avg (KiB)", "Max (KiB)")
+	case "idle":
+		_, err = fmt.Fprintf(w, "# ferry %s idle test: a rank that is blocked in a receive\n# Avg (%% of a processor)\n", version.String())
 	case "hop":
 		_, err = fmt.Fprintf(w, "# raw cache-line hop\n# Avg (ns)\n")
 	}
@@ -80,11 +91,15 @@ func osuRow(w io.Writer, r Row) error {
 	switch r.Bench {
 	case "mbw_mr":
 		_, err = fmt.Fprintf(w, "%-10d%18.2f%18.2f\n", r.Size, r.Avg*float64(r.Size)/1e6, r.Avg)
-	case "barrier", "dup", "create", "hop":
+	case "barrier", "dup", "create", "idle", "hop":
 		_, err = fmt.Fprintf(w, "%17.2f\n", r.Avg)
 	case "init", "hello":
 		_, err = fmt.Fprintf(w, "nprocs: %d, min: %.2f ms, max: %.2f ms, avg: %.2f ms\n", r.Ranks, r.Min, r.max, r.Avg)
 	default:
+		if _, what, ok := strings.Cut(r.Bench, "/"); ok {
+			_, err = fmt.Fprintf(w, "%-20s%18.0f%18.0f\n", what, r.Avg, r.max)
+			break
+		}
 		_, err = fmt.Fprintf(w, "%-10d%18.2f\n", r.Size, r.Avg)
 	}
 	return err

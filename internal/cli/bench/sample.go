@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"slices"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -54,5 +55,18 @@ func (s *sample) rates(r Row, work, scale float64) Row {
 	r.P99 = rate(nanos(s.hist.ValueAtQuantile(1)))
 	r.max = rate(nanos(s.hist.Min()))
 	r.iterations = s.ops
+	return r
+}
+
+// ofValues makes a row of figures that are in its unit already; there is at least
+// one.
+func ofValues(r Row, values []float64) Row {
+	slices.Sort(values)
+	for _, v := range values {
+		r.Avg += v / float64(len(values))
+	}
+	n := len(values)
+	r.Min, r.P50, r.P99, r.max = values[0], values[(n-1)/2], values[(n*99+99)/100-1], values[n-1]
+	r.iterations = n
 	return r
 }

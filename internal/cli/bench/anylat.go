@@ -1,0 +1,60 @@
+package bench
+
+import (
+	"context"
+	"time"
+
+	"github.com/ferrympi/ferry/mpi"
+)
+
+// settle is how long the players of any_lat wait until those that only wait have
+// gone to sleep: 63 of them yield some milliseconds each before that.
+const settle = 200 * time.Millisecond
+
+// anyLatency is latency's loop between ranks 0 and 1, where rank 0 receives from
+// any source. The first --connected of the other ranks have sent it a message
+// before, and the rest has not. All but the two are blocked in a receive until the
+// end. There is no barrier, since that would connect more ranks.
+func (r *rank) anyLatency(ctx context.Context) error {
+	const hello, bye = 2, 3
+	c := r.comm
+	connected := r.o.connected
+	if connected == 0 {
+		connected = c.Size() - 1
+	}
+	switch me := c.Rank(); {
+	case me > 1:
+		if me <= connected {
+			if err := c.Send(ctx, nil, 0, hello); err != nil {
+				return err
+			}
+		}
+		_, err := c.Recv(ctx, nil, 0, bye)
+		return err
+	case me == 0:
+		for peer := 2; peer <= connected; peer++ {
+			if _, err := c.Recv(ctx, nil, peer, hello); err != nil {
+				return err
+			}
+		}
+		time.Sleep(settle)
+	}
+	for size := r.o.min; size <= r.o.max; size = r.o.next(size) {
+		if err := r.row(ctx, size, r.anySource); err != nil {
+			return err
+		}
+	}
+	if c.Rank() == 0 {
+		for peer := 2; peer < c.Size(); peer++ {
+			if err := c.Send(ctx, nil, peer, bye); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// anySource is the part of the two who play.
+func (r *rank) anySource(ctx context.Context, size int) (Row, error) {
+	return r.pingPong(ctx, size, mpi.AnySource)
+}

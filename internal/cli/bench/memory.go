@@ -1,0 +1,142 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/mpi"
+)
+
+// shmDir is where segments are, of ferry and of other MPI libraries.
+const shmDir = "/dev/shm"
+
+// memory shows what the ranks keep in memory after a barrier and some messages.
+// What is in /dev/shm is counted once, for all who use it.
+func (r *rank) memory(ctx context.Context, exchange func(context.Context) error) error {
+	if err := mpi.Barrier(ctx, r.comm); err != nil {
+		return err
+	}
+	if err := exchange(ctx); err != nil {
+		return err
+	}
+	if err := mpi.Barrier(ctx, r.comm); err != nil {
+		return err
+	}
+	private, share, err := resident()
+	if err != nil {
+		return err
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(shmDir, &fs); err != nil {
+		return fmt.Errorf("use of %s: %w", shmDir, err)
+	}
+	if err := mpi.Barrier(ctx, r.comm); err != nil { // what follows takes memory itself
+		return err
+	}
+	for _, f := range []struct {
+		what string
+		kib  []float64 // none: not this rank's to say
+	}{
+		{"private", []float64{private}}, {"pss", []float64{share}}, {"shm", nil},
+	} {
+		all, err := r.gather(ctx, f.kib)
+		if err != nil {
+			return err
+		}
+		if r.comm.Rank() != 0 {
+			continue
+		}
+		if f.kib == nil {
+			all = []float64{float64(fs.Blocks-fs.Bfree) * float64(fs.Bsize) / 1024}
+		}
+		row := ofValues(Row{Bench: r.o.bench + "/" + f.what, Ranks: r.comm.Size(), Unit: "KiB"}, all)
+		if err := formats[r.o.format].row(r.out, row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// neighbours sends a message to the rank above and one to the rank below.
+func (r *rank) neighbours(ctx context.Context) error {
+	n := r.comm.Size()
+	for _, step := range []int{1, n - 1} {
+		if err := r.shift(ctx, step%n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// everyone sends a message to every rank.
+func (r *rank) everyone(ctx context.Context) error {
+	for step := range r.comm.Size() {
+		if err := r.shift(ctx, step); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shift sends 8 bytes to the rank that is so far above.
+func (r *rank) shift(ctx context.Context, step int) error {
+	const tag = 1
+	c, n := r.comm, r.comm.Size()
+	_, err := c.Sendrecv(ctx, make([]byte, 8), (c.Rank()+step)%n, tag, make([]byte, 8), (c.Rank()+n-step)%n, tag)
+	return err
+}
+
+// gather brings the values of all ranks together at rank 0.
+func (r *rank) gather(ctx context.Context, mine []float64) ([]float64, error) {
+	const tag = 2
+	c := r.comm
+	if c.Rank() != 0 {
+		return nil, mpi.Send(ctx, c, mine, 0, tag)
+	}
+	all := mine
+	for peer := 1; peer < c.Size(); peer++ {
+		st, err := c.Probe(ctx, peer, tag)
+		if err != nil {
+			return nil, err
+		}
+		n, _ := mpi.Count[float64](st)
+		theirs := make([]float64, n)
+		if _, err := mpi.Recv(ctx, c, theirs, peer, tag); err != nil {
+			return nil, err
+		}
+		all = append(all, theirs...)
+	}
+	return all, nil
+}
+
+// resident returns how much memory is this process's alone, and how much is its
+// when what it shares is divided by those who do, in KiB.
+func resident() (private, share float64, err error) {
+	const path = "/proc/self/smaps_rollup"
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return 0, 0, fmt.Errorf("memory of this process: %w", err)
+	}
+	for lines := bufio.NewScanner(bytes.NewReader(b)); lines.Scan(); {
+		var name string
+		var kib float64
+		if _, err := fmt.Sscanf(lines.Text(), "%s %g kB", &name, &kib); err != nil {
+			continue // the range of addresses
+		}
+		switch name {
+		case "Pss:":
+			share = kib
+		case "Private_Clean:", "Private_Dirty:":
+			private += kib
+		}
+	}
+	if private == 0 || share == 0 {
+		return 0, 0, fmt.Errorf("memory of this process: no Pss and Private_* in %s", path)
+	}
+	return private, share, nil
+}
