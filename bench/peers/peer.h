@@ -21,7 +21,13 @@ struct options {
 typedef double benchmark(const struct options *o);
 
 benchmark latency, multi_latency, bandwidth, bidirectional, rate;
-benchmark barrier, allreduce, dup_comm;
+benchmark barrier, allreduce, dup_comm, idle;
+
+/* memory prints rows of its own. */
+void memory(const struct options *o);
+
+/* row prints a line of JSON for figure o->bench followed by what. */
+void row(const struct options *o, const char *what, size_t size, const char *unit, double figure, double hop);
 
 /* buffer returns page-aligned memory that was written to. It ends the job when
  * there is none. */
