@@ -4,7 +4,7 @@
 EXAMPLES := $(notdir $(wildcard examples/*))
 FUZZTIME ?= 10s
 
-.PHONY: run build test race fuzz lint bench compare generate clean
+.PHONY: run build test race fuzz lint bench build-instructions instructions compare generate clean
 
 # The main job, on 4 ranks of this machine.
 run: build
@@ -33,13 +33,22 @@ lint:
 	scripts/lint
 
 bench: build
-	for b in hop latency bw bibw mbw_mr barrier allreduce dup create init hello; do bin/ferry bench $$b || exit 1; done
+	for b in hop latency bw bibw mbw_mr barrier allreduce dup create init hello memory idle; do bin/ferry bench $$b || exit 1; done
 
 # Beside Open MPI and MPICH, which it installs as root: bench/results.md. COMPARE
 # takes the tool's flags, such as "-quick" or "-rows latency".
 compare: build
 	REQUIRE_ALL=1 scripts/setup scripts/packages.compare
 	go run ./bench/compare $(COMPARE)
+
+# Instructions per message under each policy of communicator ids, by valgrind.
+instructions: build-instructions
+	bin/instructions
+
+build-instructions:
+	REQUIRE_ALL=1 scripts/setup scripts/packages.instructions
+	@mkdir -p bin
+	CGO_ENABLED=0 go build -o bin/ ./bench/instructions
 
 generate:
 	go generate ./...
