@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/progress"
 )
 
@@ -24,7 +25,7 @@ func WaitAll(ctx context.Context, reqs []Request, st []Status) error {
 	var failed []error
 	var e *progress.Engine // whose lock is held
 	for i := range reqs {
-		q := reqs[i]
+		q := &reqs[i]
 		if q.r == nil {
 			keep(reqs, st, i, i, noMessage(), nil)
 			continue
@@ -34,7 +35,18 @@ func WaitAll(ctx context.Context, reqs []Request, st []Status) error {
 			e = other
 			e.Lock()
 		}
-		s, err := q.r.WaitLocked(ctx, q.gen, nil) // all paths: others of reqs come meanwhile
+		if !q.r.Done() {
+			waitLast(ctx, e, reqs[i:]) // most others are complete then
+		}
+		var s *Status
+		if st != nil {
+			s = &st[i]
+		}
+		if q.r.TakeDone(q.gen, (*pml.Status)(s)) {
+			*q = Request{}
+			continue
+		}
+		s2, err := q.r.WaitLocked(ctx, q.gen, nil) // all paths: others of reqs come meanwhile
 		if err != nil {
 			failed = append(failed, fmt.Errorf("request %d: %w", i, requestError(ctx, err)))
 			if ctx != nil && ctx.Err() != nil && q.r.Live(q.gen) {
@@ -43,10 +55,24 @@ func WaitAll(ctx context.Context, reqs []Request, st []Status) error {
 				return errors.Join(append(failed, rest)...)
 			}
 		}
-		keep(reqs, st, i, i, Status(s), err)
+		keep(reqs, st, i, i, Status(s2), err)
 	}
 	unlock(e)
 	return errors.Join(failed...)
+}
+
+// waitLast waits for the last of the requests that is pending: as a rule the
+// others have completed by then, and were not waited for one by one. If that ends
+// early, the caller's own wait says why. e's lock held.
+func waitLast(ctx context.Context, e *progress.Engine, reqs []Request) {
+	for i := len(reqs) - 1; i > 0; i-- {
+		q := &reqs[i]
+		if q.r == nil || q.r.Engine() != e || !q.r.Live(q.gen) || q.r.Done() {
+			continue
+		}
+		_ = e.Wait(ctx, &q.r.Completion, nil)
+		return
+	}
 }
 
 func unlock(e *progress.Engine) {

@@ -11,7 +11,21 @@ func (r *Request) Engine() *progress.Engine { return r.engine }
 // Live reports whether a handle of that generation still stands for the
 // request: it was neither used up nor freed. Engine's lock held.
 func (r *Request) Live(generation uint32) bool {
-	return r.generation.Load() == generation && !r.released
+	return r.generation == generation && !r.released
+}
+
+// TakeDone is Take of a request that is complete and went well, which is the usual
+// case when many are taken. Of any other it takes nothing and reports false. st, if
+// not nil, gets the status, which is copied once. Engine's lock held.
+func (r *Request) TakeDone(generation uint32, st *Status) bool {
+	if !r.Done() || !r.Live(generation) || r.Status.Err != nil {
+		return false
+	}
+	if st != nil {
+		*st = r.Status
+	}
+	r.recycle()
+	return true
 }
 
 // Take is Test without progress. Engine's lock held.

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/progress"
 )
 
@@ -19,9 +20,9 @@ type Request struct {
 
 	engine *progress.Engine
 	owner  Owner
-	// generation changes when the request is released. It is atomic only because
-	// an old handle may look at any time.
-	generation atomic.Uint32
+	// generation changes when the request is released. It is stored and loaded as a
+	// whole, because an old handle may look at any time.
+	generation uint32
 	released   bool // freed by the user before it was complete
 }
 
@@ -41,11 +42,11 @@ type Owner interface {
 // Init ties the request to its engine and owner, once.
 func (r *Request) Init(e *progress.Engine, owner Owner) {
 	r.engine, r.owner = e, owner
-	r.generation.Store(1)
+	r.generation = 1
 }
 
 // Generation is what a handle keeps beside the pointer.
-func (r *Request) Generation() uint32 { return r.generation.Load() }
+func (r *Request) Generation() uint32 { return atomic.LoadUint32(&r.generation) }
 
 // Start makes the request pending. Engine's lock held.
 func (r *Request) Start() {
@@ -63,7 +64,7 @@ func (r *Request) Finish() {
 }
 
 func (r *Request) recycle() {
-	r.generation.Add(1)
+	cpu.Store32(&r.generation, r.generation+1) // an atomic addition would wait for earlier stores
 	r.owner.Release()
 }
 
@@ -117,7 +118,7 @@ func (r *Request) Peek(generation uint32) (st Status, done bool, err error) {
 	e := r.engine
 	e.Lock()
 	defer e.Unlock()
-	if r.generation.Load() != generation || r.released {
+	if r.generation != generation || r.released {
 		return NoMessage(), false, stale()
 	}
 	if !r.Done() {
@@ -134,7 +135,7 @@ func (r *Request) Peek(generation uint32) (st Status, done bool, err error) {
 func (r *Request) Cancel(generation uint32) error {
 	r.engine.Lock()
 	defer r.engine.Unlock()
-	if r.generation.Load() != generation || r.released {
+	if r.generation != generation || r.released {
 		return stale()
 	}
 	if !r.Done() {
@@ -147,7 +148,7 @@ func (r *Request) Cancel(generation uint32) error {
 func (r *Request) Free(generation uint32) error {
 	r.engine.Lock()
 	defer r.engine.Unlock()
-	if r.generation.Load() != generation || r.released {
+	if r.generation != generation || r.released {
 		return stale()
 	}
 	if r.Done() {

@@ -33,12 +33,13 @@ func (c *comm) Recv(ctx context.Context, buf pml.Buffer, src, tag int, plane pml
 	e.Lock()
 	if src >= 0 && buf.Layout == nil {
 		if p := c.peers[src]; p != nil {
-			if st, ok := c.receiveNow(p, buf.Bytes, tag, plane); ok {
+			if came, n, ok := c.receiveNow(p, buf.Bytes, tag, plane); ok {
 				e.Unlock()
-				if st.Bytes > len(buf.Bytes) {
-					st.Err = truncated(int64(st.Bytes), int64(len(buf.Bytes)))
+				if n > len(buf.Bytes) {
+					err := truncated(int64(n), int64(len(buf.Bytes)))
+					return pml.Status{Source: src, Tag: came, Bytes: n, Err: err}, err
 				}
-				return st, st.Err
+				return pml.Status{Source: src, Tag: came, Bytes: n}, nil
 			}
 		}
 	}
@@ -82,7 +83,8 @@ func (c *comm) Irecv(buf pml.Buffer, src, tag int, plane pml.Plane) (*pml.Reques
 func (c *comm) postRecv(buf *pml.Buffer, src, tag int, plane pml.Plane) *request {
 	m := c.m
 	r := m.newRequest(c)
-	r.send, r.state, r.plane, r.buf, r.tag = false, posted, plane, *buf, tag
+	r.send, r.state, r.plane, r.tag = false, posted, plane, tag
+	r.buf.Bytes, r.buf.Layout, r.buf.Kind = buf.Bytes, buf.Layout, buf.Kind
 	r.node.Source, r.node.Tag = src, tag
 	var mp *match.Peer[request, message]
 	if src != pml.AnySource {

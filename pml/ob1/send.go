@@ -74,7 +74,8 @@ func (c *comm) Isend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mod
 	if c.sendNow(&buf, dst, tag, plane, mode) {
 		r := m.newRequest(c)
 		c.pending-- // it is complete
-		r.send, r.state, r.Status = true, complete, pml.NoMessage()
+		r.send, r.state = true, complete
+		r.Status.Source, r.Status.Tag = pml.AnySource, pml.AnyTag
 		r.Finish()
 		m.engine.Unlock()
 		return &r.Request, nil

@@ -46,12 +46,13 @@ const looksInHaste = 16 * looksAtOnce
 // because nobody else can post or look meanwhile: if the next frame has the header
 // that it waits for, it copies the payload from where it lies. If the message does
 // not come soon, or another goroutine wants the lock, or something else comes
-// first, the receive is posted like any other. Lock held, all the time.
-func (c *comm) receiveNow(p *peer, buf []byte, tag int, plane pml.Plane) (st pml.Status, ok bool) {
+// first, the receive is posted like any other. The results are the message's tag
+// and length. Lock held, all the time.
+func (c *comm) receiveNow(p *peer, buf []byte, tag int, plane pml.Plane) (came, bytes int, ok bool) {
 	m := c.m
 	path := p.proc.inPath()
 	if path.peeker == nil || m.hooks != nil || c.closing || !c.queues[plane].Idle(&p.match[plane]) {
-		return st, false
+		return 0, 0, false
 	}
 	word := frameMatch | uint64(plane)<<8 | uint64(c.spec.Local)<<32
 	most := m.engine.Looks()
@@ -68,7 +69,7 @@ func (c *comm) receiveNow(p *peer, buf []byte, tag int, plane pml.Plane) (st pml
 		}
 		// As in Frame: each byte is read once.
 		first, tagAndSource, seq := le.Uint64(f), le.Uint64(f[8:]), le.Uint32(f[16:])
-		came := int(int32(tagAndSource))
+		came = int(int32(tagAndSource))
 		if first != word || tagAndSource>>32 != uint64(p.rank) || seq != p.recvSeq || came != tag && tag != pml.AnyTag {
 			path.source.Poll()
 			if !c.queues[plane].Idle(&p.match[plane]) {
@@ -81,10 +82,9 @@ func (c *comm) receiveNow(p *peer, buf []byte, tag int, plane pml.Plane) (st pml
 		path.peeker.Drop()
 		p.recvSeq++
 		p.proc.received(len(payload))
-		st.Source, st.Tag, st.Bytes = p.rank, came, len(payload)
-		return st, true
+		return came, len(payload), true
 	}
-	return st, false
+	return 0, 0, false
 }
 
 // received counts an eager message that has found its receive, and owes its
