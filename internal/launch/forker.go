@@ -43,26 +43,28 @@ const timerSlack = time.Millisecond
 func (f *forker) close() { close(f.do) }
 
 // start starts cmd in a process group of its own, which dies with this process,
-// bound to processor core unless that is negative.
-func (f *forker) start(cmd *exec.Cmd, core int) error {
+// on the given processors only; none: on all that this process may use.
+func (f *forker) start(cmd *exec.Cmd, places []int) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	result := make(chan error)
-	f.do <- func() { result <- startBound(cmd, core) }
+	f.do <- func() { result <- startBound(cmd, places) }
 	return <-result
 }
 
 // startBound runs on the forker's thread: a child inherits the affinity of the
 // thread that makes it.
-func startBound(cmd *exec.Cmd, core int) error {
-	if core < 0 {
+func startBound(cmd *exec.Cmd, places []int) error {
+	if len(places) == 0 {
 		return cmd.Start()
 	}
-	var before, one unix.CPUSet
+	var before, mask unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &before); err != nil {
 		return err
 	}
-	one.Set(core)
-	if err := unix.SchedSetaffinity(0, &one); err != nil {
+	for _, cpu := range places {
+		mask.Set(cpu)
+	}
+	if err := unix.SchedSetaffinity(0, &mask); err != nil {
 		return err
 	}
 	err := cmd.Start()

@@ -124,12 +124,15 @@ func (s *supervisor) drain() {
 // startAll starts the ranks in order. After an error those that run must be ended.
 func (s *supervisor) startAll() error {
 	var places []int
-	if s.job.Bind {
+	if s.job.Bind || s.job.Cores > 0 {
 		var err error
 		if places, err = cores(); err != nil {
 			return err
 		}
-		if s.job.N > len(places) {
+		if s.job.Cores > 0 {
+			places = places[:min(s.job.Cores, len(places))]
+		}
+		if s.job.Bind && s.job.N > len(places) {
 			s.job.Note(fmt.Sprintf("%d ranks share %d cores: several ranks are bound to the same core", s.job.N, len(places)))
 		}
 	}
@@ -138,18 +141,19 @@ func (s *supervisor) startAll() error {
 	stdout := &lines{mu: &mu, w: s.job.Stdout, broken: broken}
 	stderr := &lines{mu: &mu, w: s.job.Stderr, broken: broken}
 	for n := range s.job.N {
-		core := -1
-		if places != nil {
-			core = places[n%len(places)]
+		mine := places
+		if s.job.Bind {
+			mine = places[n%len(places):][:1]
 		}
-		if err := s.startOne(n, core, stdout, stderr); err != nil {
+		if err := s.startOne(n, mine, stdout, stderr); err != nil {
 			return fmt.Errorf("start rank %d: %w", n, err)
 		}
 	}
 	return nil
 }
 
-func (s *supervisor) startOne(n, core int, stdout, stderr *lines) error {
+// startOne starts a rank that may run on the given processors; none: on all.
+func (s *supervisor) startOne(n int, places []int, stdout, stderr *lines) error {
 	r := &rank{n: n, running: true, cmd: exec.Command(s.job.Program, s.job.Args...)}
 	r.cmd.Dir = s.job.Dir
 	// The last of equal names wins: a job inside a job gets its own identity.
@@ -173,7 +177,7 @@ func (s *supervisor) startOne(n, core int, stdout, stderr *lines) error {
 			r.cmd.Stdin, relay = in, out
 		}
 	}
-	if err := s.fork.start(r.cmd, core); err != nil {
+	if err := s.fork.start(r.cmd, places); err != nil {
 		r.discard()
 		if relay != nil {
 			relay.Close()
