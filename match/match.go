@@ -24,7 +24,7 @@ type Recv[R any] struct {
 	Tag    int // or AnyTag
 	Owner  *R
 
-	stamp      uint64 // order of posting; 0 when not queued
+	stamp      uint64 // order of posting
 	next, prev *Recv[R]
 	list       *recvList[R]
 }
@@ -83,6 +83,18 @@ func (l *recvList[R]) remove(r *Recv[R]) {
 	r.list, r.next, r.prev, r.stamp = nil, nil, nil, 0
 }
 
+// pop is remove of r, which is the head.
+func (l *recvList[R]) pop(r *Recv[R]) {
+	next := r.next
+	l.head = next
+	if next == nil {
+		l.tail = nil
+	} else {
+		next.prev = nil
+	}
+	r.list = nil
+}
+
 // first returns the oldest receive that takes tag.
 func (l *recvList[R]) first(tag int) *Recv[R] {
 	for r := l.head; r != nil; r = r.next {
@@ -105,6 +117,15 @@ func (q *Queues[R, M]) Idle(p *Peer[R, M]) bool {
 // it out of its queue: of all posted receives that match, the one posted first.
 // nil: none waits; the PML then keeps the message and calls Keep.
 func (q *Queues[R, M]) Arrive(p *Peer[R, M], tag int) *Recv[R] {
+	// The usual case, small enough to be inlined: the oldest receive takes it.
+	if r := p.posted.head; r != nil && r.Tag == tag && q.wild.head == nil {
+		p.posted.pop(r)
+		return r
+	}
+	return q.arrive(p, tag)
+}
+
+func (q *Queues[R, M]) arrive(p *Peer[R, M], tag int) *Recv[R] {
 	r := p.posted.first(tag)
 	if q.wild.head != nil {
 		if w := q.wild.first(tag); w != nil && (r == nil || w.stamp < r.stamp) {
@@ -140,6 +161,16 @@ func (q *Queues[R, M]) Keep(p *Peer[R, M], m *Message[M]) {
 // the unexpected queue: the one that arrived first. nil: the receive is queued.
 // p is the peer of r.Source, and not used when that is AnySource.
 func (q *Queues[R, M]) Post(p *Peer[R, M], r *Recv[R]) *Message[M] {
+	if r.Source == AnySource || p.unexpected.head != nil {
+		return q.post(p, r)
+	}
+	q.stamp++
+	r.stamp = q.stamp
+	p.posted.push(r)
+	return nil
+}
+
+func (q *Queues[R, M]) post(p *Peer[R, M], r *Recv[R]) *Message[M] {
 	if m := q.Find(p, r.Source, r.Tag); m != nil {
 		q.Take(m)
 		return m

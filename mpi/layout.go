@@ -16,8 +16,9 @@ import (
 // Layout is the empty message. A layout that can't be, such as one of negative
 // sizes, is an error of the operation that uses it.
 type Layout struct {
-	shape    shape // nil: nothing
-	overlaps bool  // some byte is in two blocks
+	shape    shape     // nil: nothing
+	form     *pml.Form // the same for a PML
+	overlaps bool      // some byte is in two blocks
 	err      error
 }
 
@@ -47,7 +48,7 @@ func Vector(count, blockBytes, strideBytes int) Layout {
 	if high != 0 || apart > math.MaxInt64-uint64(blockBytes) || wide != 0 || total > math.MaxInt64 {
 		return Layout{err: fmt.Errorf("%w: a layout of %d blocks of %d bytes, %d apart, is longer than any memory", ErrUnsupported, count, blockBytes, strideBytes)}
 	}
-	return Layout{shape: v, overlaps: count > 1 && strideBytes < blockBytes}
+	return newLayout(v, count > 1 && strideBytes < blockBytes)
 }
 
 // Indexed is the blocks in the order in which they are given
@@ -74,7 +75,11 @@ func Indexed(blocks ...Block) Layout {
 	for i := 1; i < len(sorted); i++ {
 		overlaps = overlaps || sorted[i-1].Offset+sorted[i-1].Bytes > sorted[i].Offset
 	}
-	return Layout{shape: x, overlaps: overlaps}
+	return newLayout(x, overlaps)
+}
+
+func newLayout(s shape, overlaps bool) Layout {
+	return Layout{shape: s, form: &pml.Form{Layout: s}, overlaps: overlaps}
 }
 
 // Size returns the number of bytes of the message.
@@ -108,7 +113,7 @@ func (l Layout) buffer(buf []byte, receive bool) (pml.Buffer, error) {
 	if from, to, ok := l.shape.contiguous(); ok {
 		return pml.Buffer{Bytes: buf[from:to]}, nil
 	}
-	return pml.Buffer{Bytes: buf, Layout: l.shape}, nil
+	return pml.Buffer{Bytes: buf, Form: l.form}, nil
 }
 
 // SendLayout is Send of the bytes that l picks out of buf, which is at least

@@ -151,26 +151,26 @@ func (r *registered) change(f func([][]byte) [][]byte) {
 // is smaller is copied into cells anyway.
 const registeredMin = 2 << 10
 
-// kindOf says where the memory of a send lies. Cost for a small one: a compare.
-func (c *Comm) kindOf(buf []byte) pml.MemoryKind {
+// formOf says where the memory of a send lies. Cost for a small one: a compare.
+func (c *Comm) formOf(buf []byte) *pml.Form {
 	if len(buf) < registeredMin {
-		return pml.Heap
+		return nil
 	}
-	return c.session.engine.registered.kindOf(buf)
+	return c.session.engine.registered.formOf(buf)
 }
 
-// kindOf stays a call, so that the compare before it is inlined into every send.
+// formOf stays a call, so that the compare before it is inlined into every send.
 //
 //go:noinline
-func (r *registered) kindOf(buf []byte) pml.MemoryKind {
+func (r *registered) formOf(buf []byte) *pml.Form {
 	list := r.list.Load()
 	if list == nil {
-		return pml.Heap
+		return nil
 	}
 	for _, b := range *list {
 		if mem.Within(b, buf) {
-			return pml.Registered
+			return pml.InRegistered
 		}
 	}
-	return pml.Heap
+	return nil
 }

@@ -82,7 +82,7 @@ func (c *Comm) Send(ctx context.Context, buf []byte, dst, tag int) error {
 			return err
 		}
 	}
-	err := c.pml.Send(ctx, pml.Buffer{Bytes: buf, Kind: c.kindOf(buf)}, dst, tag, pml.PointToPoint, pml.Standard)
+	err := c.pml.Send(ctx, pml.Buffer{Bytes: buf, Form: c.formOf(buf)}, dst, tag, pml.PointToPoint, pml.Standard)
 	if err != nil {
 		return ended(ctx, "send", err)
 	}
@@ -96,7 +96,7 @@ func (c *Comm) Ssend(ctx context.Context, buf []byte, dst, tag int) error {
 			return err
 		}
 	}
-	err := c.pml.Send(ctx, pml.Buffer{Bytes: buf, Kind: c.kindOf(buf)}, dst, tag, pml.PointToPoint, pml.Synchronous)
+	err := c.pml.Send(ctx, pml.Buffer{Bytes: buf, Form: c.formOf(buf)}, dst, tag, pml.PointToPoint, pml.Synchronous)
 	return ended(ctx, "ssend", err)
 }
 
@@ -108,7 +108,7 @@ func (c *Comm) Rsend(ctx context.Context, buf []byte, dst, tag int) error {
 			return err
 		}
 	}
-	err := c.pml.Send(ctx, pml.Buffer{Bytes: buf, Kind: c.kindOf(buf)}, dst, tag, pml.PointToPoint, pml.Ready)
+	err := c.pml.Send(ctx, pml.Buffer{Bytes: buf, Form: c.formOf(buf)}, dst, tag, pml.PointToPoint, pml.Ready)
 	return ended(ctx, "rsend", err)
 }
 
@@ -165,7 +165,7 @@ func (c *Comm) sendrecv(ctx context.Context, send []byte, dst, stag int, recv []
 	if len(send) > sendFirst {
 		return c.recvsend(ctx, send, dst, stag, recv, src, rtag, plane)
 	}
-	s, err := c.pml.Isend(pml.Buffer{Bytes: send, Kind: c.kindOf(send)}, dst, stag, plane, pml.Standard)
+	s, err := c.pml.Isend(pml.Buffer{Bytes: send, Form: c.formOf(send)}, dst, stag, plane, pml.Standard)
 	if err != nil {
 		return pml.NoMessage(), err
 	}
@@ -176,7 +176,7 @@ func (c *Comm) sendrecv(ctx context.Context, send []byte, dst, stag int, recv []
 		return st, err
 	}
 	if _, late := s.Wait(ctx, gen); late != nil {
-		if s.Generation() == gen { // only the wait has ended
+		if !s.Stale(gen) { // only the wait has ended
 			_, _ = withdraw(s, gen)
 		}
 		return st, errors.Join(err, late)
@@ -195,12 +195,12 @@ func (c *Comm) recvsend(ctx context.Context, send []byte, dst, stag int, recv []
 		return pml.NoMessage(), err
 	}
 	gen := r.Generation()
-	if err := c.pml.Send(ctx, pml.Buffer{Bytes: send, Kind: c.kindOf(send)}, dst, stag, plane, pml.Standard); err != nil {
+	if err := c.pml.Send(ctx, pml.Buffer{Bytes: send, Form: c.formOf(send)}, dst, stag, plane, pml.Standard); err != nil {
 		_, _ = withdraw(r, gen) // the send's error is the one to report
 		return pml.NoMessage(), err
 	}
 	st, err := r.Wait(ctx, gen)
-	if err == nil || ctx == nil || ctx.Err() == nil || r.Generation() != gen {
+	if err == nil || ctx == nil || ctx.Err() == nil || r.Stale(gen) {
 		return st, err
 	}
 	late, lateErr := withdraw(r, gen)
@@ -222,13 +222,13 @@ func withdraw(r *pml.Request, gen uint32) (pml.Status, error) {
 // Isend starts a send (MPI_Isend). buf is the library's until the request is
 // complete.
 func (c *Comm) Isend(buf []byte, dst, tag int) (Request, error) {
-	return c.isend(pml.Buffer{Bytes: buf, Kind: c.kindOf(buf)}, dst, tag, pml.Standard)
+	return c.isend(pml.Buffer{Bytes: buf, Form: c.formOf(buf)}, dst, tag, pml.Standard)
 }
 
 // Issend starts a send that completes only after the receive has matched
 // (MPI_Issend). buf is the library's until the request is complete.
 func (c *Comm) Issend(buf []byte, dst, tag int) (Request, error) {
-	return c.isend(pml.Buffer{Bytes: buf, Kind: c.kindOf(buf)}, dst, tag, pml.Synchronous)
+	return c.isend(pml.Buffer{Bytes: buf, Form: c.formOf(buf)}, dst, tag, pml.Synchronous)
 }
 
 func (c *Comm) isend(buf pml.Buffer, dst, tag int, mode pml.Mode) (Request, error) {

@@ -40,7 +40,7 @@ func (c *Comm) sendInit(buf []byte, dst, tag int, mode pml.Mode) (*Persistent, e
 	if _, err := c.sendArgs(dst, tag); err != nil {
 		return nil, err
 	}
-	return &Persistent{comm: c, buf: pml.Buffer{Bytes: buf, Kind: c.kindOf(buf)}, peer: dst, tag: tag, mode: mode}, nil
+	return &Persistent{comm: c, buf: pml.Buffer{Bytes: buf, Form: c.formOf(buf)}, peer: dst, tag: tag, mode: mode}, nil
 }
 
 // RecvInit makes a persistent receive (MPI_Recv_init). Arguments are checked now.

@@ -24,8 +24,11 @@ func WaitAll(ctx context.Context, reqs []Request, st []Status) error {
 	}
 	var failed []error
 	var e *progress.Engine // whose lock is held
-	for i := range reqs {
-		q := &reqs[i]
+	for i := 0; i < len(reqs); i++ {
+		if i += takeDone(e, reqs[i:], tail(st, i)); i == len(reqs) {
+			break
+		}
+		q := reqs[i]
 		if q.r == nil {
 			keep(reqs, st, i, i, noMessage(), nil)
 			continue
@@ -38,15 +41,7 @@ func WaitAll(ctx context.Context, reqs []Request, st []Status) error {
 		if !q.r.Done() {
 			waitLast(ctx, e, reqs[i:]) // most others are complete then
 		}
-		var s *Status
-		if st != nil {
-			s = &st[i]
-		}
-		if q.r.TakeDone(q.gen, (*pml.Status)(s)) {
-			*q = Request{}
-			continue
-		}
-		s2, err := q.r.WaitLocked(ctx, q.gen, nil) // all paths: others of reqs come meanwhile
+		s, err := q.r.WaitLocked(ctx, q.gen, nil) // all paths: others of reqs come meanwhile
 		if err != nil {
 			failed = append(failed, fmt.Errorf("request %d: %w", i, requestError(ctx, err)))
 			if ctx != nil && ctx.Err() != nil && q.r.Live(q.gen) {
@@ -55,10 +50,27 @@ func WaitAll(ctx context.Context, reqs []Request, st []Status) error {
 				return errors.Join(append(failed, rest)...)
 			}
 		}
-		keep(reqs, st, i, i, Status(s2), err)
+		keep(reqs, st, i, i, Status(s), err)
 	}
 	unlock(e)
 	return errors.Join(failed...)
+}
+
+// takeDone takes requests from the front, as long as they are e's, complete, and
+// went well, and returns how many. e's lock held.
+func takeDone(e *progress.Engine, reqs []Request, st []Status) int {
+	var s *pml.Status
+	for i := range reqs {
+		q := &reqs[i]
+		if st != nil {
+			s = (*pml.Status)(&st[i])
+		}
+		if q.r == nil || q.r.Engine() != e || !q.r.TakeDone(q.gen, s) {
+			return i
+		}
+		*q = Request{}
+	}
+	return len(reqs)
 }
 
 // waitLast waits for the last of the requests that is pending: as a rule the

@@ -161,19 +161,46 @@ const (
 	Ready            // the receive is posted already, the user says
 )
 
-// Buffer describes a message's memory. The zero Buffer is an empty message.
+// Buffer describes a message's memory. The zero Buffer is an empty message. It has
+// four words, so that it travels in registers.
 type Buffer struct {
-	// Bytes is the memory; its length is the message's, in bytes, when Layout is nil.
 	Bytes []byte
-	// Layout, when not nil, says which parts of Bytes make up the message.
+	// Form says what is out of the ordinary; nil: the message is Bytes, all of it.
+	Form *Form
+}
+
+// Form is what a buffer is besides bytes. It is immutable, and many buffers may
+// share it.
+type Form struct {
+	// Layout, when not nil, says which parts of the bytes make up the message.
 	Layout Layout
 	Kind   MemoryKind
 }
 
+// InRegistered is the form of a message that is all of its bytes, in Registered
+// memory.
+var InRegistered = &Form{Kind: Registered}
+
+// Layout returns the buffer's layout, or nil.
+func (b Buffer) Layout() Layout {
+	if b.Form == nil {
+		return nil
+	}
+	return b.Form.Layout
+}
+
+// Kind says where the buffer's memory lies.
+func (b Buffer) Kind() MemoryKind {
+	if b.Form == nil {
+		return Heap
+	}
+	return b.Form.Kind
+}
+
 // Len is the length of the message in bytes.
 func (b Buffer) Len() int64 {
-	if b.Layout != nil {
-		return b.Layout.Size()
+	if l := b.Layout(); l != nil {
+		return l.Size()
 	}
 	return int64(len(b.Bytes))
 }

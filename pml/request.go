@@ -2,10 +2,8 @@ package pml
 
 import (
 	"context"
-	"sync/atomic"
 
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/progress"
 )
 
@@ -18,12 +16,10 @@ type Request struct {
 	progress.Completion
 	Status Status
 
-	engine *progress.Engine
-	owner  Owner
-	// generation changes when the request is released. It is stored and loaded as a
-	// whole, because an old handle may look at any time.
-	generation uint32
-	released   bool // freed by the user before it was complete
+	engine     *progress.Engine
+	owner      Owner
+	generation uint32 // changes when the request is released
+	released   bool   // freed by the user before it was complete
 }
 
 // Owner is the PML's side of a request. All calls come with the engine's lock
@@ -45,13 +41,30 @@ func (r *Request) Init(e *progress.Engine, owner Owner) {
 	r.generation = 1
 }
 
-// Generation is what a handle keeps beside the pointer.
-func (r *Request) Generation() uint32 { return atomic.LoadUint32(&r.generation) }
+// Generation is what a handle keeps beside the pointer. Only who has started the
+// operation may ask, before anybody else can have used the request up.
+func (r *Request) Generation() uint32 { return r.generation }
+
+// Stale reports whether a handle was used up or freed.
+func (r *Request) Stale(generation uint32) bool {
+	r.engine.Lock()
+	defer r.engine.Unlock()
+	return !r.Live(generation)
+}
 
 // Start makes the request pending. Engine's lock held.
 func (r *Request) Start() {
 	r.Reset()
 	r.Status = Status{}
+	r.released = false
+}
+
+// StartDone makes the request complete, without a message and without an error:
+// that of an operation which was over when it began. Engine's lock held.
+func (r *Request) StartDone() {
+	r.Completion.Set()
+	r.Status.Source, r.Status.Tag, r.Status.Bytes = AnySource, AnyTag, 0
+	r.Status.Canceled, r.Status.Err = false, nil
 	r.released = false
 }
 
@@ -64,7 +77,7 @@ func (r *Request) Finish() {
 }
 
 func (r *Request) recycle() {
-	cpu.Store32(&r.generation, r.generation+1) // an atomic addition would wait for earlier stores
+	r.generation++
 	r.owner.Release()
 }
 

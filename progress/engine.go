@@ -209,17 +209,25 @@ type Completion struct {
 // Done reports whether the completion was completed. Lock held.
 func (c *Completion) Done() bool { return c.done }
 
+// Set makes c done from the start. Lock held; nobody waits for it.
+func (c *Completion) Set() { c.done = true }
+
 // Reset makes c pending. Lock held; nobody waits for it.
 func (c *Completion) Reset() { c.done = false }
 
 // Complete marks c done and wakes who waits for it. Lock held.
 func (e *Engine) Complete(c *Completion) {
 	c.done = true
-	if w := c.waiter; w != nil {
-		// Before w runs, c may be in use again, and have another waiter.
-		c.waiter = nil
-		w.fire(e)
+	if c.waiter != nil {
+		c.wake(e)
 	}
+}
+
+func (c *Completion) wake(e *Engine) {
+	w := c.waiter
+	// Before w runs, c may be in use again, and have another waiter.
+	c.waiter = nil
+	w.fire(e)
 }
 
 // A Waiter is one goroutine's wait, possibly for several completions.

@@ -169,3 +169,6 @@ func (e *endpoint) Reserve(n int) []byte {
 	}
 	return e.Endpoint.Reserve(n)
 }
+
+// Put implements btl.Endpoint.
+func (e *endpoint) Put(h btl.Header, payload []byte) bool { return btl.Put(e, h, payload) }

@@ -19,6 +19,7 @@ func frameCases() []testCase {
 		{"FullPathBlocksInsteadOfGrowing", 2, fullPathBlocks},
 		{"SecondReserveDropsTheFirst", 2, secondReserve},
 		{"ShorterCommitSendsOnlyThat", 2, shorterCommit},
+		{"PutSendsTheWholeFrameOrNothing", 2, put},
 		{"NothingIsDeliveredBeforeCommit", 2, nothingBeforeCommit},
 		{"PeerSourceDeliversWhatPollWould", 2, peerSource},
 		{"PeekedFrameStaysTheNextUntilItIsTaken", 2, peek},

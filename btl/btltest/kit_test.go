@@ -59,6 +59,13 @@ type wholeCommit struct {
 func (e *wholeCommit) Reserve(n int) []byte { e.n = n; return e.Endpoint.Reserve(n) }
 func (e *wholeCommit) Commit(int)           { e.Endpoint.Commit(e.n) }
 
+// shortPut forgets half of the payload.
+type shortPut struct{ btl.Endpoint }
+
+func (e shortPut) Put(h btl.Header, payload []byte) bool {
+	return e.Endpoint.Put(h, payload[:(len(payload)+1)/2])
+}
+
 // grows keeps in memory what the path does not take.
 type grows struct {
 	btl.Endpoint
@@ -120,6 +127,7 @@ func TestKitNoticesBrokenPromises(t *testing.T) {
 		caught string
 		broken broken
 	}{
+		{"PutSendsTheWholeFrameOrNothing", broken{endpoint: func(e btl.Endpoint) btl.Endpoint { return shortPut{e} }}},
 		{"ShorterCommitSendsOnlyThat", broken{endpoint: func(e btl.Endpoint) btl.Endpoint { return &wholeCommit{Endpoint: e} }}},
 		{"FullPathBlocksInsteadOfGrowing", broken{endpoint: func(e btl.Endpoint) btl.Endpoint { return &grows{Endpoint: e} }}},
 		{"RefusedFrameEndsThePathOnce", broken{upcall: func(r btl.Receiver) btl.Receiver { return lostTwice{r} }}},

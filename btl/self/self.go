@@ -164,6 +164,14 @@ func (e endpoint) Commit(n int) {
 	e.m.env.Engine.Nudge()
 }
 
+func (e endpoint) Put(h btl.Header, payload []byte) bool {
+	if e.m.producer == nil || !e.m.producer.Put(h.First, h.Second, h.Third, payload) {
+		return false
+	}
+	e.m.env.Engine.Nudge()
+	return true
+}
+
 // Idle is false while frames wait: only this process can deliver them.
 func (e endpoint) Idle() bool { return e.m.consumer == nil || !e.m.consumer.Ready() }
 

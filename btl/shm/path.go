@@ -68,11 +68,14 @@ func (p *single) Drop() {
 // poll hands up a frame, if there is one.
 func (p *inbound) poll() bool {
 	c := p.consumer
-	if c == nil || !c.Ready() {
+	if c == nil {
 		return false
 	}
 	frame, err := c.Next()
 	if err == nil {
+		if frame == nil {
+			return false
+		}
 		err = p.up.Frame(frame)
 	}
 	if err != nil {
@@ -132,6 +135,15 @@ func (e *endpoint) Reserve(n int) []byte {
 func (e *endpoint) Commit(n int) {
 	e.producer.Commit(n)
 	e.bell.Ring()
+}
+
+// Put costs what Commit does unless the ring is full.
+func (e *endpoint) Put(h btl.Header, payload []byte) bool {
+	if e.producer != nil && e.producer.Put(h.First, h.Second, h.Third, payload) {
+		e.bell.Ring()
+		return true
+	}
+	return btl.Put(e, h, payload)
 }
 
 // Idle: committed frames lie in the receiver's memory, and need us no more.

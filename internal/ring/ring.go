@@ -37,6 +37,7 @@
 package ring
 
 import (
+	"encoding/binary"
 	"fmt"
 	"sync/atomic"
 	"unsafe"
@@ -154,6 +155,40 @@ func (p *Producer) Reserve(n int) []byte {
 	}
 	p.pad, p.room = pad, uint32(n)
 	return p.frame(at, uint64(n))
+}
+
+// Put is Reserve and Commit of a frame of three words, little-endian, and a
+// payload. It reports false if there is no room.
+func (p *Producer) Put(first, second, third uint64, payload []byte) bool {
+	n := uint64(len(payload)) + 3*WordSize
+	need := span(n)
+	if p.at+need > p.size || p.head+need >= p.end || n > p.limit {
+		return p.putSlowly(first, second, third, payload)
+	}
+	b := p.frame(p.at, n)
+	h := (*[3 * WordSize]byte)(b)
+	binary.LittleEndian.PutUint64(h[0:], first)
+	binary.LittleEndian.PutUint64(h[WordSize:], second)
+	binary.LittleEndian.PutUint64(h[2*WordSize:], third)
+	cpu.CopyShared(b[3*WordSize:], payload)
+	p.room = 0
+	p.publish(n)
+	return true
+}
+
+// putSlowly is Put where the ring ends, or the consumer has to be asked for room.
+func (p *Producer) putSlowly(first, second, third uint64, payload []byte) bool {
+	n := len(payload) + 3*WordSize
+	b := p.Reserve(n)
+	if b == nil {
+		return false
+	}
+	binary.LittleEndian.PutUint64(b[0:], first)
+	binary.LittleEndian.PutUint64(b[WordSize:], second)
+	binary.LittleEndian.PutUint64(b[2*WordSize:], third)
+	cpu.CopyShared(b[3*WordSize:], payload)
+	p.Commit(n)
+	return true
 }
 
 // refresh looks how much the consumer has given back, and reports whether

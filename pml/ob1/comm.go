@@ -28,12 +28,15 @@ type comm struct {
 
 // peer is one rank of one communicator.
 type peer struct {
+	c        *comm
 	proc     *proc
 	rank     int
 	exchange cid.Exchange
 	// word is the first word of a compact eager header to it, without the plane:
 	// type and the peer's index; 0 while that is not known. See putHeader.
-	word    uint64
+	word uint64
+	// inWord is that of its messages to this process.
+	inWord  uint64
 	sendSeq uint64 // of the next message to it, modulo 1<<32
 	recvSeq uint32 // of the next message from it
 	closed  bool   // it has closed the communicator: nothing more comes
@@ -78,7 +81,7 @@ func (c *comm) peer(rank int) *peer {
 	if p := c.peers[rank]; p != nil {
 		return p
 	}
-	p := &peer{proc: c.procs[rank], rank: rank, exchange: cid.NewExchange(cid.Inline)}
+	p := &peer{c: c, proc: c.procs[rank], rank: rank, exchange: cid.NewExchange(cid.Inline), inWord: firstWord(c.spec.Local)}
 	switch {
 	case c.spec.Agreed || rank == c.spec.Rank:
 		p.exchange.Preset(c.spec.Local)
@@ -94,9 +97,13 @@ func (c *comm) peer(rank int) *peer {
 // index.
 func (p *peer) learnt() {
 	if p.exchange.Known() {
-		p.word = frameMatch | uint64(p.exchange.Remote())<<32
+		p.word = firstWord(p.exchange.Remote())
 	}
 }
+
+// firstWord is the first word of a compact eager header, on plane 0, for a
+// receiver whose index of the communicator is local.
+func firstWord(local cid.Local) uint64 { return frameMatch | uint64(local)<<32 }
 
 // rankOf returns the rank of a process, or -1.
 func (c *comm) rankOf(p *proc) int { return slices.Index(c.procs, p) }
@@ -133,6 +140,11 @@ func (c *comm) Close() {
 func (c *comm) remove() {
 	m := c.m
 	c.removed = true
+	for _, p := range c.peers {
+		if p != nil && p.proc.last == p {
+			p.proc.last = nil
+		}
+	}
 	delete(m.byID, c.spec.ID)
 	m.comms[c.spec.Local.Index()] = nil
 	m.gone.Add(c.spec.ID)

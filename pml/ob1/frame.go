@@ -23,38 +23,53 @@ func (p *proc) Frame(f []byte) error {
 	if len(f) < matchSize {
 		return p.otherFrame(f)
 	}
-	m := p.m
-	word, tagAndSource, seq := le.Uint64(f), le.Uint64(f[8:]), le.Uint32(f[16:])
-	plane, ctx := pml.Plane(word>>8), cid.Local(word>>32)
-	index := uint64(ctx.Index())
-	if byte(word) != frameMatch || plane >= pml.Plane(pml.Planes) || index >= uint64(len(m.comms)) {
-		return p.otherFrame(f)
+	h := (*[matchSize]byte)(f)
+	word, tagAndSource, seq := le.Uint64(h[0:]), le.Uint64(h[8:]), le.Uint32(h[16:])
+	plane := word >> 8 & flagPlane
+	q := p.last
+	if q == nil || word&^(flagPlane<<8) != q.inWord || tagAndSource>>32 != uint64(q.rank) || plane >= uint64(pml.Planes) {
+		if q = p.sender(word, tagAndSource>>32); q == nil {
+			return p.otherFrame(f)
+		}
+		p.last = q
 	}
-	c := m.comms[index]
-	if c == nil || c.spec.Local != ctx {
-		return p.otherFrame(f)
-	}
-	source := tagAndSource >> 32
-	if source >= uint64(len(c.peers)) || c.peers[source] == nil || c.peers[source].proc != p {
-		return p.otherFrame(f)
-	}
-	q := c.peers[source]
+	c := q.c
 	if seq != q.recvSeq {
 		return c.outOfOrder(q, seq)
 	}
 	q.recvSeq++
 	payload, tag := f[matchSize:], int(int32(tagAndSource))
+	p.stats.Received++
+	p.stats.RecvBytes += uint64(len(payload))
 	node := c.queues[plane].Arrive(&q.match[plane], tag)
 	if node == nil {
-		p.stats.Received++
-		p.stats.RecvBytes += uint64(len(payload))
-		c.keep(q, plane, &inMessage{header: header{tag: int32(tag)}, payload: payload, length: int64(len(payload))})
+		c.keep(q, pml.Plane(plane), &inMessage{header: header{tag: int32(tag)}, payload: payload, length: int64(len(payload))})
 		return nil
 	}
 	r := node.Owner
 	r.p = q
 	r.deliver(payload, tag)
-	p.received(len(payload))
+	p.owe(int64(len(payload)))
+	return nil
+}
+
+// sender returns the peer from which an eager message comes, if the first word of
+// its header says that it is one, on a communicator that is known here, from a
+// rank that has been heard of and is this process; otherwise nil.
+func (p *proc) sender(word, source uint64) *peer {
+	m := p.m
+	plane, ctx := pml.Plane(word>>8), cid.Local(word>>32)
+	index := uint64(ctx.Index())
+	if byte(word) != frameMatch || plane >= pml.Plane(pml.Planes) || index >= uint64(len(m.comms)) {
+		return nil
+	}
+	c := m.comms[index]
+	if c == nil || c.spec.Local != ctx || source >= uint64(len(c.peers)) {
+		return nil
+	}
+	if q := c.peers[source]; q != nil && q.proc == p {
+		return q
+	}
 	return nil
 }
 

@@ -39,6 +39,8 @@ type sinkEndpoint struct{ *sink }
 
 func (sinkEndpoint) Close() {}
 
+func (e sinkEndpoint) Put(h btl.Header, payload []byte) bool { return btl.Put(e, h, payload) }
+
 // victim is rank 0 of a world of three, with something in every state: posted
 // receives, unexpected messages, offers in both directions, a copy in progress,
 // a send that is complete and not waited for, messages for communicators that

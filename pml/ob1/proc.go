@@ -29,6 +29,7 @@ type proc struct {
 	eager       int              // the largest eager frame
 	frame       int              // the largest frame
 	in          inPath           // by which it is polled
+	last        *peer            // whose message came last, on a communicator that exists
 	reader      btl.RemoteReader // nil if the path has none
 	readerKnown bool
 	err         error // it can't be reached any more, and why
@@ -113,11 +114,14 @@ const messageCost = 128
 
 // owe gives the credit of a received message back, in few frames. Lock held.
 func (p *proc) owe(bytes int64) {
-	p.owed += bytes + messageCost
-	if p.owed >= p.m.budget/4 {
-		p.control(creditFrame(p.owed))
-		p.owed = 0
+	if p.owed += bytes + messageCost; p.owed >= p.m.budget/4 {
+		p.pay()
 	}
+}
+
+func (p *proc) pay() {
+	p.control(creditFrame(p.owed))
+	p.owed = 0
 }
 
 func (p *proc) String() string { return p.m.env.Worlds.Proc(p.id).String() }

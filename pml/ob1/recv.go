@@ -31,7 +31,7 @@ type message struct {
 func (c *comm) Recv(ctx context.Context, buf pml.Buffer, src, tag int, plane pml.Plane) (pml.Status, error) {
 	e := c.m.engine
 	e.Lock()
-	if src >= 0 && buf.Layout == nil {
+	if src >= 0 && buf.Layout() == nil {
 		if p := c.peers[src]; p != nil {
 			if came, n, ok := c.receiveNow(p, buf.Bytes, tag, plane); ok {
 				e.Unlock()
@@ -43,11 +43,11 @@ func (c *comm) Recv(ctx context.Context, buf pml.Buffer, src, tag int, plane pml
 			}
 		}
 	}
-	return c.recvPosted(ctx, &buf, src, tag, plane)
+	return c.recvPosted(ctx, buf, src, tag, plane)
 }
 
 // recvPosted is Recv by way of a request. It releases the lock.
-func (c *comm) recvPosted(ctx context.Context, buf *pml.Buffer, src, tag int, plane pml.Plane) (pml.Status, error) {
+func (c *comm) recvPosted(ctx context.Context, buf pml.Buffer, src, tag int, plane pml.Plane) (pml.Status, error) {
 	m := c.m
 	r := c.postRecv(buf, src, tag, plane)
 	var err error
@@ -73,18 +73,18 @@ func (c *comm) recvPosted(ctx context.Context, buf *pml.Buffer, src, tag int, pl
 // Irecv implements pml.Comm.
 func (c *comm) Irecv(buf pml.Buffer, src, tag int, plane pml.Plane) (*pml.Request, error) {
 	c.m.engine.Lock()
-	r := c.postRecv(&buf, src, tag, plane)
+	r := c.postRecv(buf, src, tag, plane)
 	c.m.engine.Unlock()
 	return &r.Request, nil
 }
 
 // postRecv makes a request of a receive and matches it with what is here. Lock
 // held.
-func (c *comm) postRecv(buf *pml.Buffer, src, tag int, plane pml.Plane) *request {
+func (c *comm) postRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *request {
 	m := c.m
 	r := m.newRequest(c)
 	r.send, r.state, r.plane, r.tag = false, posted, plane, tag
-	r.buf.Bytes, r.buf.Layout, r.buf.Kind = buf.Bytes, buf.Layout, buf.Kind
+	r.buf = buf
 	r.node.Source, r.node.Tag = src, tag
 	var mp *match.Peer[request, message]
 	if src != pml.AnySource {
@@ -152,7 +152,7 @@ func (c *comm) cannotCome(p *peer, plane pml.Plane) error {
 // deliver completes a receive with an eager message. r.p is the sender. Lock held.
 func (r *request) deliver(payload []byte, tag int) {
 	r.Status.Source, r.Status.Tag, r.Status.Bytes = r.p.rank, tag, len(payload)
-	if r.buf.Layout == nil {
+	if r.buf.Layout() == nil {
 		if copy(r.buf.Bytes, payload) < len(payload) {
 			r.Status.Err = truncated(int64(len(payload)), int64(len(r.buf.Bytes)))
 		}
@@ -166,12 +166,12 @@ func (r *request) deliver(payload []byte, tag int) {
 }
 
 func (r *request) unpack(payload []byte) {
-	size := r.buf.Layout.Size()
+	size := r.buf.Len()
 	if int64(len(payload)) > size {
 		r.Status.Err = truncated(int64(len(payload)), size)
 		payload = payload[:size]
 	}
-	r.buf.Layout.Unpack(r.buf.Bytes, payload, 0)
+	r.buf.Layout().Unpack(r.buf.Bytes, payload, 0)
 }
 
 // accept answers an offer that has matched. r.p is the sender. Lock held.
@@ -204,8 +204,8 @@ func (r *request) data(payload []byte, offset int64) error {
 		return fmt.Errorf("payload of %d bytes at %d for a receive of %d in state %q at %d",
 			len(payload), offset, r.limit, stateNames[r.state], r.moved)
 	}
-	if r.buf.Layout != nil {
-		r.buf.Layout.Unpack(r.buf.Bytes, payload, offset)
+	if r.buf.Layout() != nil {
+		r.buf.Layout().Unpack(r.buf.Bytes, payload, offset)
 	} else {
 		cpu.CopyShared(r.buf.Bytes[offset:], payload)
 	}

@@ -31,20 +31,20 @@ func (p *proc) remoteReader() btl.RemoteReader {
 // expose describes the message of a send for the offer. ok is false where peers
 // can't read it.
 func (r *request) expose() (remote btl.Remote, ok bool) {
-	if r.buf.Layout != nil || len(r.buf.Bytes) == 0 {
+	if r.buf.Layout() != nil || len(r.buf.Bytes) == 0 {
 		return remote, false
 	}
 	reader := r.p.proc.remoteReader()
 	if reader == nil {
 		return remote, false
 	}
-	return reader.Expose(r.buf.Bytes, r.buf.Kind == pml.Registered)
+	return reader.Expose(r.buf.Bytes, r.buf.Kind() == pml.Registered)
 }
 
 // readRemote begins to read a matched message out of the sender's memory, and
 // reports whether that is the way. Lock held.
 func (r *request) readRemote(remote *btl.Remote, handle uint64) bool {
-	if *remote == (btl.Remote{}) || r.buf.Layout != nil || r.limit == 0 {
+	if *remote == (btl.Remote{}) || r.buf.Layout() != nil || r.limit == 0 {
 		return false
 	}
 	if r.p.proc.connect() != nil {

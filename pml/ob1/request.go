@@ -56,20 +56,37 @@ func (r *request) handle() uint64 { return uint64(r.turn)<<32 | uint64(r.slot) }
 
 // newRequest takes a request from the free list, or makes one. Lock held.
 func (m *Module) newRequest(c *comm) *request {
-	r := m.free
-	if r != nil {
-		m.free = r.next
-		r.next = nil
-	} else {
-		r = &request{m: m, slot: uint32(len(m.requests))}
-		r.node.Owner = r
-		r.Init(m.engine, r)
-		m.requests = append(m.requests, r)
-	}
+	r := m.freeRequest()
 	r.Start()
 	r.c = c
 	r.moved = 0
 	c.pending++
+	return r
+}
+
+// sentRequest returns the request of a send that is over. Lock held.
+func (m *Module) sentRequest() *request {
+	r := m.freeRequest()
+	r.StartDone()
+	r.send, r.state = true, complete
+	return r
+}
+
+func (m *Module) freeRequest() *request {
+	r := m.free
+	if r == nil {
+		return m.makeRequest()
+	}
+	m.free = r.next
+	r.next = nil
+	return r
+}
+
+func (m *Module) makeRequest() *request {
+	r := &request{m: m, slot: uint32(len(m.requests))}
+	r.node.Owner = r
+	r.Init(m.engine, r)
+	m.requests = append(m.requests, r)
 	return r
 }
 

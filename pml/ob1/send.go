@@ -12,21 +12,20 @@ import (
 // Send implements pml.Comm.
 //
 // The path of a small message, from the caller to the wire: the lock (one atomic
-// operation), the peer's state, a reservation (a compare), header and
-// payload into one cell, one atomic store that publishes, one load of the
-// receiver's doorbell.
+// operation), the peer's state, header and payload into one cell, one atomic store
+// that publishes, one load of the receiver's doorbell.
 func (c *comm) Send(ctx context.Context, buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) error {
 	e := c.m.engine
 	e.Lock()
-	if c.sendNow(&buf, dst, tag, plane, mode) {
+	if c.sendNow(buf, dst, tag, plane, mode) {
 		e.Unlock()
 		return nil
 	}
-	return c.sendQueued(ctx, &buf, dst, tag, plane, mode)
+	return c.sendQueued(ctx, buf, dst, tag, plane, mode)
 }
 
 // sendQueued is Send by way of a request. It releases the lock.
-func (c *comm) sendQueued(ctx context.Context, buf *pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) error {
+func (c *comm) sendQueued(ctx context.Context, buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) error {
 	r, err := c.startSend(buf, dst, tag, plane, mode)
 	if err == nil {
 		err = r.finishWait(ctx)
@@ -36,9 +35,9 @@ func (c *comm) sendQueued(ctx context.Context, buf *pml.Buffer, dst, tag int, pl
 }
 
 // sendNow sends an eager message if nothing stands against it. Lock held.
-func (c *comm) sendNow(buf *pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) bool {
+func (c *comm) sendNow(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) bool {
 	p := c.peers[dst]
-	if p == nil || p.word == 0 || mode == pml.Synchronous || buf.Layout != nil {
+	if p == nil || p.word == 0 || mode == pml.Synchronous || buf.Layout() != nil {
 		return false
 	}
 	proc := p.proc
@@ -47,16 +46,14 @@ func (c *comm) sendNow(buf *pml.Buffer, dst, tag int, plane pml.Plane, mode pml.
 	if !proc.direct || n > proc.eager || cost > proc.credit {
 		return false
 	}
-	b := proc.endpoint.Reserve(n)
-	if len(b) < matchSize {
+	h := btl.Header{
+		First:  p.word | uint64(plane)<<8,
+		Second: uint64(uint32(tag)) | uint64(c.spec.Rank)<<32,
+		Third:  uint64(uint32(p.sendSeq)),
+	}
+	if !proc.endpoint.Put(h, buf.Bytes) {
 		return false
 	}
-	// putHeader, in three stores.
-	le.PutUint64(b, p.word|uint64(plane)<<8)
-	le.PutUint64(b[8:], uint64(uint32(tag))|uint64(c.spec.Rank)<<32)
-	le.PutUint64(b[16:], p.sendSeq&(1<<32-1))
-	cpu.CopyShared(b[matchSize:], buf.Bytes)
-	proc.endpoint.Commit(n)
 	p.sendSeq++
 	proc.credit -= cost
 	proc.stats.Sent++
@@ -71,16 +68,12 @@ func (c *comm) sendNow(buf *pml.Buffer, dst, tag int, plane pml.Plane, mode pml.
 func (c *comm) Isend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (*pml.Request, error) {
 	m := c.m
 	m.engine.Lock()
-	if c.sendNow(&buf, dst, tag, plane, mode) {
-		r := m.newRequest(c)
-		c.pending-- // it is complete
-		r.send, r.state = true, complete
-		r.Status.Source, r.Status.Tag = pml.AnySource, pml.AnyTag
-		r.Finish()
+	if c.sendNow(buf, dst, tag, plane, mode) {
+		r := m.sentRequest()
 		m.engine.Unlock()
 		return &r.Request, nil
 	}
-	r, err := c.startSend(&buf, dst, tag, plane, mode)
+	r, err := c.startSend(buf, dst, tag, plane, mode)
 	m.engine.Unlock()
 	if err != nil {
 		return nil, err
@@ -90,7 +83,7 @@ func (c *comm) Isend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mod
 
 // startSend makes a request of a send and brings it as far as it goes now. Lock
 // held.
-func (c *comm) startSend(buf *pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (*request, error) {
+func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (*request, error) {
 	if err := c.over(plane); err != nil {
 		return nil, err
 	}
@@ -102,7 +95,7 @@ func (c *comm) startSend(buf *pml.Buffer, dst, tag int, plane pml.Plane, mode pm
 	r := m.newRequest(c)
 	m.sends++
 	r.send, r.state, r.mode, r.plane = true, queued, mode, plane
-	r.p, r.buf, r.tag = p, *buf, tag
+	r.p, r.buf, r.tag = p, buf, tag
 	r.Status = pml.NoMessage()
 	p.proc.stats.Sent++
 	p.proc.stats.SentBytes += uint64(buf.Len())
@@ -172,8 +165,8 @@ func (r *request) first() bool {
 
 // pack copies the message's bytes from offset into dst.
 func (r *request) pack(dst []byte, offset int64) {
-	if r.buf.Layout != nil {
-		r.buf.Layout.Pack(dst, r.buf.Bytes, offset)
+	if l := r.buf.Layout(); l != nil {
+		l.Pack(dst, r.buf.Bytes, offset)
 		return
 	}
 	cpu.CopyShared(dst, r.buf.Bytes[offset:offset+int64(len(dst))])

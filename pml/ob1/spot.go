@@ -54,7 +54,7 @@ func (c *comm) receiveNow(p *peer, buf []byte, tag int, plane pml.Plane) (came, 
 	if path.peeker == nil || m.hooks != nil || c.closing || !c.queues[plane].Idle(&p.match[plane]) {
 		return 0, 0, false
 	}
-	word := frameMatch | uint64(plane)<<8 | uint64(c.spec.Local)<<32
+	word := p.inWord | uint64(plane)<<8
 	most := m.engine.Looks()
 	for looks := 0; looks < most; looks += looksAtOnce {
 		f := path.peeker.Peek(min(looksAtOnce, most))
@@ -68,7 +68,8 @@ func (c *comm) receiveNow(p *peer, buf []byte, tag int, plane pml.Plane) (came, 
 			continue
 		}
 		// As in Frame: each byte is read once.
-		first, tagAndSource, seq := le.Uint64(f), le.Uint64(f[8:]), le.Uint32(f[16:])
+		h := (*[matchSize]byte)(f)
+		first, tagAndSource, seq := le.Uint64(h[0:]), le.Uint64(h[8:]), le.Uint32(h[16:])
 		came = int(int32(tagAndSource))
 		if first != word || tagAndSource>>32 != uint64(p.rank) || seq != p.recvSeq || came != tag && tag != pml.AnyTag {
 			path.source.Poll()
@@ -81,16 +82,10 @@ func (c *comm) receiveNow(p *peer, buf []byte, tag int, plane pml.Plane) (came, 
 		copy(buf, payload)
 		path.peeker.Drop()
 		p.recvSeq++
-		p.proc.received(len(payload))
+		p.proc.stats.Received++
+		p.proc.stats.RecvBytes += uint64(len(payload))
+		p.proc.owe(int64(len(payload)))
 		return came, len(payload), true
 	}
 	return 0, 0, false
-}
-
-// received counts an eager message that has found its receive, and owes its
-// credit.
-func (p *proc) received(bytes int) {
-	p.stats.Received++
-	p.stats.RecvBytes += uint64(bytes)
-	p.owe(int64(bytes))
 }

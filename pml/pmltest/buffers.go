@@ -220,7 +220,7 @@ func layouts(ctx context.Context, f *fixture) error {
 		packed := make([]byte, l.Size())
 		l.Pack(packed, out, 0)
 		for _, how := range []string{"both", "sender", "receiver"} {
-			s, r := pml.Buffer{Bytes: out, Layout: l}, pml.Buffer{Bytes: bytes.Repeat([]byte{0xee}, len(out)), Layout: l}
+			s, r := pml.Buffer{Bytes: out, Form: &pml.Form{Layout: l}}, pml.Buffer{Bytes: bytes.Repeat([]byte{0xee}, len(out)), Form: &pml.Form{Layout: l}}
 			if how == "sender" {
 				r = buffer(make([]byte, len(packed)))
 			}
@@ -236,7 +236,7 @@ func layouts(ctx context.Context, f *fixture) error {
 				return err
 			}
 			got := r.Bytes
-			if r.Layout != nil {
+			if r.Layout() != nil {
 				got = make([]byte, len(packed))
 				l.Pack(got, r.Bytes, 0)
 				clean := bytes.Repeat([]byte{0xee}, len(out))

@@ -95,7 +95,7 @@ func (r *player) outgoing(m *PlanMessage) (b pml.Buffer, free func() error) {
 	case m.Size == 0:
 	case m.Strided:
 		l := layoutOf(m.Size)
-		b := pml.Buffer{Bytes: make([]byte, l.Extent()), Layout: l}
+		b := pml.Buffer{Bytes: make([]byte, l.Extent()), Form: &pml.Form{Layout: l}}
 		l.Unpack(b.Bytes, contents, 0)
 		return b, free
 	case m.Registered:
@@ -108,7 +108,7 @@ func (r *player) outgoing(m *PlanMessage) (b pml.Buffer, free func() error) {
 			break
 		}
 		copy(mem, contents)
-		return pml.Buffer{Bytes: mem[:m.Size], Kind: pml.Registered}, func() error { return a.Free(mem) }
+		return pml.Buffer{Bytes: mem[:m.Size], Form: pml.InRegistered}, func() error { return a.Free(mem) }
 	}
 	return buffer(contents), free
 }
@@ -120,7 +120,7 @@ func (m *PlanMessage) incoming(want *PlanMessage) (b pml.Buffer, room int, conte
 	if m.Strided && m.Cut == 0 && want.Size > 0 {
 		l := layoutOf(want.Size)
 		mem := bytes.Repeat([]byte{0xee}, int(l.Extent()))
-		return pml.Buffer{Bytes: mem, Layout: l}, want.Size, func() []byte {
+		return pml.Buffer{Bytes: mem, Form: &pml.Form{Layout: l}}, want.Size, func() []byte {
 			out := make([]byte, want.Size)
 			l.Pack(out, mem, 0)
 			for i := range mem { // what is left are the gaps

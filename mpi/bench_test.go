@@ -1,0 +1,69 @@
+package mpi_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/ferrympi/ferry/mpi"
+)
+
+// self returns a communicator of this process alone: the software of a message
+// without the cache line that travels. docs/decisions/hot-path.md counts it.
+func self(b *testing.B) *mpi.Comm {
+	b.Helper()
+	ctx := context.Background()
+	s, err := mpi.OpenSession(ctx)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { s.Close() })
+	g, err := s.Group(ctx, "mpi://SELF")
+	if err != nil {
+		b.Fatal(err)
+	}
+	c, err := mpi.CommFromGroup(ctx, g, "bench")
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { c.Close() })
+	return c
+}
+
+// BenchmarkSendRecv is one message of 8 bytes by Send and Recv.
+func BenchmarkSendRecv(b *testing.B) {
+	c, ctx, buf := self(b), context.Background(), make([]byte, 8)
+	for b.Loop() {
+		if err := c.Send(ctx, buf, 0, 1); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := c.Recv(ctx, buf, 0, 1); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkWindow is a window of 64 messages of 8 bytes, by Irecv, Isend and
+// WaitAll, as in OSU's mbw_mr: divide by 64.
+func BenchmarkWindow(b *testing.B) {
+	c, ctx, in, out := self(b), context.Background(), make([]byte, 8), make([]byte, 8)
+	recvs, sends := make([]mpi.Request, 64), make([]mpi.Request, 64)
+	for b.Loop() {
+		var err error
+		for i := range recvs {
+			if recvs[i], err = c.Irecv(in, 0, 1); err != nil {
+				b.Fatal(err)
+			}
+		}
+		for i := range sends {
+			if sends[i], err = c.Isend(out, 0, 1); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if err := mpi.WaitAll(ctx, sends, nil); err != nil {
+			b.Fatal(err)
+		}
+		if err := mpi.WaitAll(ctx, recvs, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
