@@ -35,9 +35,10 @@ lint:
 bench: build
 	for b in hop latency bw bibw mbw_mr barrier allreduce dup create init hello memory idle; do bin/ferry bench $$b || exit 1; done
 
-# Beside Open MPI and MPICH, which it installs as root: bench/results.md. COMPARE
-# takes the tool's flags, such as "-quick" or "-rows latency".
-compare: build
+# Beside Open MPI and MPICH, which it installs as root: bench/results.md and
+# docs/performance.md with its plots. COMPARE takes the tool's flags, such as
+# "-quick" or "-rows latency"; "-render" only writes again what results.json says.
+compare: build build-instructions
 	REQUIRE_ALL=1 scripts/setup scripts/packages.compare
 	go run ./bench/compare $(COMPARE)
 

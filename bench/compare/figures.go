@@ -3,24 +3,36 @@ package main
 import (
 	"regexp"
 	"runtime"
+	"slices"
 )
 
 // A figure is one row of the results.
 type figure struct {
 	Name       string `json:"figure"`
 	Bench      string `json:"bench"` // of `ferry bench` and of bench/peers
-	Size       int    `json:"size"`  // bytes of a message
+	Size       int    `json:"size"`  // bytes of a message, or of the smallest
 	Ranks      int    `json:"ranks"`
 	Unit       string `json:"unit"` // of the results, see units
 	Lower      bool   `json:"lower_is_better"`
+	upTo       int    // bytes of the largest message, where there are several sizes
 	iterations int
 	warmup     int
-	flag       string // that ours needs, and may not have yet
+	flags      []string // of ours, beside those that both sides have
+	versus     *variant // ferry itself in place of the peers
+	wanted     bound    // of the ratio to it
+	typical    bool     // the median of batches counts, and not the average, which holds what others disturb
+	duel       bool     // ranks 0 and 1 play and have cores of their own; the others sleep
 
 	// What is wanted, ours / peer: at most for times, at least for rates.
 	Default float64 `json:"-"`   // the best of the peers as they come
 	Best    float64 `json:"-"`   // the best of all their settings
 	Aim     string  `json:"aim"` // what would be fine
+}
+
+// A variant is another way to run ferry.
+type variant struct {
+	Title string
+	flags []string
 }
 
 // Above this size OSU's loops are shorter.
@@ -62,12 +74,12 @@ func collective(name, bench string, size, ranks int, wanted float64, aim string)
 	return f
 }
 
-// figures are the rows of the speed issue. Iterations, warm-up and windows are
+// figures are the rows beside the peers. Iterations, warm-up and windows are
 // those of OSU's micro-benchmarks.
 func figures() []figure {
 	const kib, mib = 1 << 10, 1 << 20
 	alloc := window("bandwidth 1 MiB between AllocMem buffers", "bw", "GB/s", mib, 2, 1.3, "2.5")
-	alloc.flag = "--alloc-mem"
+	alloc.flags = []string{"--alloc-mem"}
 	return []figure{
 		latency("8 B", 8, 0.80, 0.80, "1.5 raw hops"),
 		latency("4 KiB", 4*kib, 0.70, 0.85, "0.5"),
@@ -93,21 +105,19 @@ func figures() []figure {
 	}
 }
 
-func selected(re *regexp.Regexp) []figure {
-	var out []figure
-	for _, f := range figures() {
-		if re.MatchString(f.Name) {
-			out = append(out, f)
-		}
-	}
-	return out
+// selected returns those whose names match.
+func selected(figs []figure, re *regexp.Regexp) []figure {
+	return slices.DeleteFunc(figs, func(f figure) bool { return !re.MatchString(f.Name) })
 }
+
+// largest is the largest size.
+func (f figure) largest() int { return max(f.Size, f.upTo) }
 
 // fromOutside says that the time of the whole job is the figure.
 func (f figure) fromOutside() bool { return f.Bench == "hello" }
 
-// bound says that each rank can have a core of its own.
-func (f figure) bound() bool { return f.Ranks <= runtime.NumCPU() }
+// bound says that each rank that does something can have a core of its own.
+func (f figure) bound() bool { return f.duel || f.Ranks <= runtime.NumCPU() }
 
 // hopInside says that ranks 0 and 1 take the raw hop themselves, right beside
 // the loop. Jobs that end with their initialisation can't, and where ranks
@@ -135,5 +145,5 @@ var units = map[string]struct {
 	printed string
 	each    float64
 }{
-	"us": {"us", 1}, "ms": {"ms", 1}, "GB/s": {"MB/s", 1000}, "million/s": {"messages/s", 1e6},
+	"us": {"us", 1}, "ms": {"ms", 1}, "GB/s": {"MB/s", 1000}, "million/s": {"messages/s", 1e6}, "MiB": {"KiB", 1024}, "%": {"%", 1},
 }

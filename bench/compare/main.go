@@ -1,5 +1,6 @@
 // Command compare measures ferry and other MPI libraries side by side on this
-// machine, and writes results.md and results.json. `make compare` runs it.
+// machine, and writes results.md and results.json, from which follow the plots
+// and the tables of docs/performance.md. `make compare` runs it.
 //
 // Machines drift, and ratios of figures that were taken apart mean little. So
 // every sample of ours is followed at once by one of the peer's, the raw
@@ -22,20 +23,26 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"syscall"
 	"time"
 )
 
 // options of a run.
 type options struct {
-	ferry   string // ours
-	peers   string // folder of the C sources and of peers.json
-	build   string // folder for what is compiled from them
-	out     string // folder of the results
-	rows    *regexp.Regexp
-	pairs   int
-	limit   time.Duration
-	timeout time.Duration
+	ferry        string // ours
+	instructions string // ours too
+	peers        string // folder of the C sources and of peers.json
+	build        string // folder for what is compiled from them
+	out          string // folder of the results
+	docs         string // folder of performance.md and the plots
+	rows         *regexp.Regexp
+	complete     bool // all rows
+	pairs        int
+	repeat       int // of sweeps
+	limit        time.Duration
+	timeout      time.Duration
+	render       bool
 }
 
 func main() {
@@ -56,14 +63,18 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f := flag.NewFlagSet("compare", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.StringVar(&o.ferry, "ferry", "bin/ferry", "ferry `PROGRAM`")
+	f.StringVar(&o.instructions, "instructions", "bin/instructions", "`PROGRAM` that counts instructions")
 	f.StringVar(&o.peers, "peers", "bench/peers", "`FOLDER` of the peers' sources and peers.json")
 	f.StringVar(&o.build, "build", "bin/peers", "`FOLDER` for the compiled peers")
 	f.StringVar(&o.out, "out", "bench", "`FOLDER` for results.md and results.json")
+	f.StringVar(&o.docs, "docs", "docs", "`FOLDER` of performance.md and plots, which follow the results of all figures")
 	rows := f.String("rows", "", "only figures whose name matches `REGEXP`")
 	f.IntVar(&o.pairs, "pairs", 7, "pairs `N` in the near state that each figure needs")
-	f.DurationVar(&o.limit, "limit", 12*time.Minute, "after this `TIME`, no more pairs than each figure needs at least")
+	f.IntVar(&o.repeat, "repeat", 3, "samples `N` of each point of a plot")
+	f.DurationVar(&o.limit, "limit", 9*time.Minute, "after this `TIME`, no more samples than each figure needs at least")
 	f.DurationVar(&o.timeout, "timeout", time.Minute, "`TIME` that one sample may take")
-	quick := f.Bool("quick", false, "2 pairs of each figure")
+	quick := f.Bool("quick", false, "2 pairs of each figure, 1 sample of each point")
+	f.BoolVar(&o.render, "render", false, "measure nothing: write again what follows from results.json")
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
@@ -71,10 +82,10 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		return nil, fmt.Errorf("unexpected argument %s", f.Arg(0))
 	}
 	if *quick {
-		o.pairs = 2
+		o.pairs, o.repeat = 2, 1
 	}
-	if o.pairs < 1 {
-		return nil, fmt.Errorf("-pairs %d: want at least 1", o.pairs)
+	if o.pairs < 1 || o.repeat < 1 {
+		return nil, fmt.Errorf("-pairs %d, -repeat %d: want at least 1", o.pairs, o.repeat)
 	}
 	if o.timeout <= 0 || o.limit <= 0 {
 		return nil, errors.New("-timeout and -limit: want more than 0")
@@ -83,11 +94,13 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	if o.rows, err = regexp.Compile("(?i)" + *rows); err != nil {
 		return nil, fmt.Errorf("-rows: %w", err)
 	}
-	if o.ferry, err = filepath.Abs(o.ferry); err != nil {
-		return nil, err
+	o.complete = *rows == ""
+	for _, path := range []*string{&o.ferry, &o.instructions, &o.build} {
+		if *path, err = filepath.Abs(*path); err != nil {
+			return nil, err
+		}
 	}
-	o.build, err = filepath.Abs(o.build)
-	return o, err
+	return o, nil
 }
 
 func run(ctx context.Context, args []string, stderr io.Writer) error {
@@ -95,34 +108,56 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	figs := selected(o.rows)
-	if len(figs) == 0 {
-		return fmt.Errorf("-rows %s: no figure has such a name", o.rows)
+	rep := &report{}
+	if o.render {
+		rep, err = load(o.out)
+	} else {
+		rep, err = o.measure(ctx, stderr)
 	}
-	if _, err := os.Stat(o.ferry); err != nil {
-		return fmt.Errorf("ferry: %w: run make build", err)
-	}
-	peers, err := loadPeers(filepath.Join(o.peers, "peers.json"))
 	if err != nil {
 		return err
 	}
-	r := &runner{build: o.build, ferry: o.ferry, timeout: o.timeout}
+	if err := write(o.out, *rep); err != nil || !o.complete {
+		return err
+	}
+	return document(o.docs, *rep)
+}
+
+// measure takes all that is asked for.
+func (o *options) measure(ctx context.Context, stderr io.Writer) (*report, error) {
+	wants := o.rows.MatchString
+	figs := selected(append(figures(), ownFigures()...), o.rows)
+	sweeps := slices.DeleteFunc(sweeps(), func(s sweep) bool { return !wants(s.Name) })
+	memory := wants(memoryName) || wants(growthName)
+	if len(figs)+len(sweeps) == 0 && !memory && !slices.ContainsFunc(otherNames(), wants) {
+		return nil, fmt.Errorf("-rows %s: no figure has such a name", o.rows)
+	}
+	for _, program := range []string{o.ferry, o.instructions} {
+		if _, err := os.Stat(program); err != nil {
+			return nil, fmt.Errorf("%w: run make build build-instructions", err)
+		}
+	}
+	peers, err := loadPeers(filepath.Join(o.peers, "peers.json"))
+	if err != nil {
+		return nil, err
+	}
+	r := &runner{build: o.build, ferry: o.ferry, instructions: o.instructions, timeout: o.timeout}
 	for _, p := range peers {
 		if err := r.compile(ctx, o.peers, p); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	about, err := r.describe(ctx, peers)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	gauge, err := newGauge()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer gauge.close()
 	if err := gauge.calibrate(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	c := &comparison{
 		runner: r, gauge: gauge, want: o.pairs, end: time.Now().Add(o.limit),
@@ -131,8 +166,35 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	start := time.Now()
 	series, err := c.measure(ctx, figs, peers)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	var curves []*curve
+	for _, s := range sweeps {
+		list := c.curves(s.parts, peers)
+		if err := c.sweep(ctx, s.Name, s.parts, list, o.repeat); err != nil {
+			return nil, err
+		}
+		curves = append(curves, list...)
+	}
+	var kept []memoryRow
+	if memory {
+		if kept, err = c.memories(ctx, peers); err != nil {
+			return nil, err
+		}
+	}
+	others, err := c.alone(ctx, peers, kept, wants)
+	if err != nil {
+		return nil, err
+	}
+	// Only now all hops have been seen.
+	for _, s := range series {
+		s.judge(c.best)
+	}
+	for _, cv := range curves {
+		cv.settle(c.best)
 	}
 	about.Seconds = time.Since(start).Seconds()
-	return write(o.out, summarize(about, series, gauge.best, o.pairs))
+	rep := summarize(about, series, gauge.best, o.pairs)
+	rep.Alone, rep.Kept, rep.Curves = append(rep.Alone, others...), kept, curves
+	return &rep, nil
 }

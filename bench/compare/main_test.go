@@ -44,10 +44,11 @@ func world(t *testing.T, ferry, launcher string) []string {
 			t.Fatal(err)
 		}
 	}
+	script("instructions", `printf '{"policy":"agree","instructions":600}\n{"policy":"gather","instructions":603}\n{"policy":"lazy","instructions":660}\n'`)
 	script("ferry", "[ \"$1\" = --version ] && echo ferry version 9.9 && exit\n"+ferry)
 	return []string{
 		"-ferry", filepath.Join(dir, "ferry"), "-peers", dir, "-build", filepath.Join(dir, "build"),
-		"-out", filepath.Join(dir, "out"), "-rows", "^8 B latency", "-pairs", "2",
+		"-out", filepath.Join(dir, "out"), "-instructions", filepath.Join(dir, "instructions"), "-pairs", "2", "-rows", "^8 B latency",
 	}
 }
 
@@ -205,7 +206,7 @@ func TestQuickRowBesideRealPeers(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	args := []string{"-ferry", ferry, "-peers", "../peers", "-build", filepath.Join(dir, "build"), "-out", filepath.Join(dir, "out")}
+	args := []string{"-ferry", ferry, "-peers", "../peers", "-build", filepath.Join(dir, "build"), "-out", filepath.Join(dir, "out"), "-instructions", ferry}
 	args = append(args, "-rows", "^(8 B latency|session .*, 2 ranks)", "-quick")
 	if err := run(t.Context(), args, t.Output()); err != nil {
 		t.Fatal(err)

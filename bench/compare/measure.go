@@ -20,14 +20,44 @@ type pair struct {
 	Near bool   `json:"near"`
 }
 
-// A series is what was measured of one figure beside one setting of a peer.
+// A side is a command that gives a sample.
+type side struct {
+	args       []string
+	instrument string // that takes the raw hop inside
+}
+
+// A series is what was measured of one figure beside one setting of a peer, or
+// of ferry itself.
 type series struct {
 	fig     figure
 	peer    peer
 	setting setting
+	ours    side
+	theirs  side
 	pairs   []pair
 	failed  int    // pairs of which a sample failed
-	why     string // the last failure, or why nothing was measured
+	why     string // the last failure
+}
+
+// series returns what is to be measured of a figure: beside each setting of each
+// peer that may change it, or beside another way to run ferry.
+func (r *runner) series(f figure, peers []peer) []*series {
+	ours := side{r.ours(f, f.flags), ferryRanks}
+	if v := f.versus; v != nil {
+		return []*series{{
+			fig: f, peer: peer{Title: "ferry"}, setting: setting{Title: v.Title},
+			ours: ours, theirs: side{r.ours(f, v.flags), ferryRanks},
+		}}
+	}
+	var out []*series
+	for _, p := range peers {
+		for _, st := range p.Settings {
+			if f.Size >= st.FromBytes {
+				out = append(out, &series{fig: f, peer: p, setting: st, ours: ours, theirs: side{r.theirs(p, st, f), p.Name}})
+			}
+		}
+	}
+	return out
 }
 
 // judge says of each pair whether it counts, by all that is known now, and
@@ -65,25 +95,11 @@ type comparison struct {
 // whose samples turn out to be far, by a hop that was seen only later, get
 // another chance at the end.
 func (c *comparison) measure(ctx context.Context, figs []figure, peers []peer) ([]*series, error) {
-	missing, err := c.missing(ctx, figs)
-	if err != nil {
-		return nil, err
-	}
 	var all []*series
 	byFigure := make([][]*series, len(figs))
 	for i, f := range figs {
-		for _, p := range peers {
-			for _, st := range p.Settings {
-				if f.Size < st.FromBytes {
-					continue
-				}
-				s := &series{fig: f, peer: p, setting: st, why: missing[f.Name]}
-				all = append(all, s)
-				if s.why == "" {
-					byFigure[i] = append(byFigure[i], s)
-				}
-			}
-		}
+		byFigure[i] = c.series(f, peers)
+		all = append(all, byFigure[i]...)
 	}
 	for round := range 2 {
 		for i, list := range byFigure {
@@ -92,12 +108,9 @@ func (c *comparison) measure(ctx context.Context, figs []figure, peers []peer) (
 				return nil, err
 			}
 			if took := time.Since(started); round == 0 || took > time.Second {
-				c.note("%s: %s (%.1f s)", figs[i].Name, c.glance(list, missing[figs[i].Name]), took.Seconds())
+				c.note("%s: %s (%.1f s)", figs[i].Name, c.glance(list), took.Seconds())
 			}
 		}
-	}
-	for _, s := range all {
-		s.judge(c.best)
 	}
 	return all, nil
 }
@@ -129,57 +142,41 @@ func (c *comparison) figure(ctx context.Context, list []*series) error {
 
 // pair takes ours, then theirs.
 func (c *comparison) pair(ctx context.Context, s *series) (p pair, err error) {
-	if p.Ours, err = c.between(ctx, s.fig, c.ours(s.fig), ferryRanks); err != nil {
+	ours, err := c.between(ctx, s.fig, s.ours)
+	if err != nil {
 		return p, err
 	}
-	p.Peer, err = c.between(ctx, s.fig, c.theirs(s.peer, s.setting, s.fig), s.peer.Name)
-	return p, err
+	theirs, err := c.between(ctx, s.fig, s.theirs)
+	if err != nil {
+		return p, err
+	}
+	return pair{Ours: ours[0], Peer: theirs[0]}, nil
 }
 
-// between takes a sample between two hops.
-func (c *comparison) between(ctx context.Context, f figure, args []string, instrument string) (sample, error) {
+// between takes samples between two hops.
+func (c *comparison) between(ctx context.Context, f figure, from side) ([]sample, error) {
 	wait := patience
 	if time.Now().After(c.end) {
 		wait = 0
 	}
 	before, err := c.await(ctx, wait)
 	if err != nil {
-		return sample{}, err
+		return nil, err
 	}
-	s, err := c.take(ctx, f, args, instrument)
+	list, err := c.take(ctx, f, from)
 	if err != nil {
-		return s, err
+		return nil, err
 	}
 	after, err := c.now(ctx)
-	s.Outside = max(before, after)
-	c.best.see(instrument, s.Hop)
-	return s, err
-}
-
-// missing says which figures can't be measured, since our benchmark has no such
-// flag.
-func (c *comparison) missing(ctx context.Context, figs []figure) (map[string]string, error) {
-	out := map[string]string{}
-	for _, f := range figs {
-		if f.flag == "" {
-			continue
-		}
-		help, _, err := c.command(ctx, []string{c.ferry, "bench", f.Bench, "--help"})
-		if err != nil {
-			return nil, err
-		}
-		if !strings.Contains(help, f.flag+" ") {
-			out[f.Name] = fmt.Sprintf("`ferry bench %s` has no %s", f.Bench, f.flag)
-		}
+	for i := range list {
+		list[i].Outside = max(before, after)
+		c.best.see(from.instrument, list[i].Hop)
 	}
-	return out, nil
+	return list, err
 }
 
 // glance is a line for whoever waits.
-func (c *comparison) glance(list []*series, missing string) string {
-	if missing != "" {
-		return "not measured: " + missing
-	}
+func (c *comparison) glance(list []*series) string {
 	var out []string
 	for _, s := range list {
 		near := s.judge(c.best)

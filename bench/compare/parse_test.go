@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"math"
 	"regexp"
 	"slices"
@@ -11,7 +12,7 @@ import (
 
 func fig(t *testing.T, name string) figure {
 	t.Helper()
-	list := selected(regexp.MustCompile("^" + regexp.QuoteMeta(name) + "$"))
+	list := selected(append(figures(), ownFigures()...), regexp.MustCompile("^"+regexp.QuoteMeta(name)+"$"))
 	if len(list) != 1 {
 		t.Fatalf("%d figures are called %s", len(list), name)
 	}
@@ -28,9 +29,9 @@ func TestRowsAreConvertedToTheFiguresUnit(t *testing.T) {
 		{"8 B message rate", `{"bench":"mbw_mr","size":8,"ranks":2,"unit":"messages/s","avg":8700000,"raw_hop_ns":50}`, 8.7, 50},
 		{"session + first communicator to MPI_Init, 32 ranks", `{"bench":"init","size":0,"ranks":32,"unit":"ms","avg":751.5,"raw_hop_ns":0}`, 751.5, 0},
 	} {
-		value, hop, err := parseRow(c.output, fig(t, c.figure))
-		if err != nil || math.Abs(value-c.value) > 1e-9 || hop != c.hop {
-			t.Errorf("%s: %g, hop %g, error %v", c.figure, value, hop, err)
+		list, err := parseSamples(c.output, fig(t, c.figure))
+		if err != nil || len(list) != 1 || math.Abs(list[0].Value-c.value) > 1e-9 || list[0].Hop != c.hop {
+			t.Errorf("%s: %+v, error %v", c.figure, list, err)
 		}
 	}
 }
@@ -47,19 +48,39 @@ func TestRowOfSomethingElseIsRefused(t *testing.T) {
 		if changed == recorded {
 			t.Fatalf("%q is not in the row", c[0])
 		}
-		if _, _, err := parseRow(changed, f); err == nil {
+		if _, err := parseSamples(changed, f); err == nil {
 			t.Errorf("accepted: %q", changed)
 		}
 	}
 }
 
+// A sweep that breaks off, or skips back, would be a curve of something else.
+func TestRowsOfASweepGrowFromTheSmallestToTheLargest(t *testing.T) {
+	f := fig(t, "8 B latency")
+	f.upTo = 32
+	sizes := func(list ...int) (out string) {
+		for _, n := range list {
+			out += strings.Replace(recorded, `"size":8`, fmt.Sprintf(`"size":%d`, n), 1)
+		}
+		return out
+	}
+	if list, err := parseSamples(sizes(8, 16, 24, 32), f); err != nil || len(list) != 4 || list[2].size != 24 {
+		t.Errorf("%+v, error %v", list, err)
+	}
+	for _, bad := range []string{sizes(8), sizes(8, 16), sizes(16, 32), sizes(8, 16, 16, 32), sizes(8, 64, 32), sizes(8, 16, 32, 64)} {
+		if list, err := parseSamples(bad, f); err == nil {
+			t.Errorf("%q: %+v", bad, list)
+		}
+	}
+}
+
 func TestTheSlowestRankIsTheFigure(t *testing.T) {
-	if ms, err := largestTime("1000000\n3500000\n2000000\n", 3); err != nil || ms != 3.5 {
-		t.Errorf("%g ms, error %v", ms, err)
+	if list, err := largestTime("1000000\n3500000\n2000000\n", 3); err != nil || len(list) != 1 || list[0].Value != 3.5 {
+		t.Errorf("%+v, error %v", list, err)
 	}
 	for _, out := range []string{"", "1\n", "1\n2\nx\n", "1\n2\n-3\n", "1\n2\n3\n4\n"} {
-		if ms, err := largestTime(out, 3); err == nil {
-			t.Errorf("%q: %g ms", out, ms)
+		if list, err := largestTime(out, 3); err == nil {
+			t.Errorf("%q: %+v", out, list)
 		}
 	}
 }
@@ -92,12 +113,22 @@ func FuzzOutput(f *testing.F) {
 	figs := figures()
 	f.Fuzz(func(t *testing.T, output string) {
 		for _, x := range figs {
-			if v, hop, err := parseRow(output, x); err == nil && (!(v > 0) || math.IsInf(v, 0) || hop < 0) {
-				t.Errorf("%s: %g, hop %g", x.Name, v, hop)
+			list, err := parseSamples(output, x)
+			for _, s := range list {
+				if err == nil && (!(s.Value > 0) || math.IsInf(s.Value, 0) || s.Hop < 0) {
+					t.Errorf("%s: %+v", x.Name, s)
+				}
 			}
 		}
-		if ms, err := largestTime(output, 2); err == nil && !(ms > 0) {
-			t.Errorf("%g ms", ms)
+		if list, err := largestTime(output, 2); err == nil && !(list[0].Value > 0) {
+			t.Errorf("%+v", list)
+		}
+		if each, err := parseCounts(output); err == nil && !(each["agree"] > 0) {
+			t.Errorf("%v", each)
+		}
+		if rep, err := parseReport([]byte(output)); err == nil {
+			_ = markdown(*rep) // any report, no panic
+			_ = section(*rep)
 		}
 		_, _ = parseBusy(output) // any text, no panic
 	})
@@ -126,17 +157,20 @@ func TestBothSidesRunTheSameLoops(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, s := range sweeps() {
+		figs = append(figs, s.parts...)
+	}
 	r := &runner{ferry: "ferry", build: "build"}
 	seen := map[string]bool{}
 	for _, f := range figs {
-		if seen[f.Name] {
-			t.Errorf("%s is there twice", f.Name)
+		if f.upTo == 0 && (seen[f.Name] || f.Default == 0 || f.Best == 0 || f.Aim == "") {
+			t.Errorf("%s: there twice: %t, wanted %g, %g, aim %q", f.Name, seen[f.Name], f.Default, f.Best, f.Aim)
 		}
 		seen[f.Name] = true
-		if units[f.Unit].each == 0 || f.Default == 0 || f.Best == 0 || f.Aim == "" {
-			t.Errorf("%s: unit %q, wanted %g, %g, aim %q", f.Name, f.Unit, f.Default, f.Best, f.Aim)
+		if units[f.Unit].each == 0 {
+			t.Errorf("%s: unit %q", f.Name, f.Unit)
 		}
-		ours := r.ours(f)
+		ours := r.ours(f, nil)
 		for _, p := range peers {
 			theirs := r.theirs(p, p.Settings[0], f)
 			if f.Bench == "init" || f.Bench == "hello" {

@@ -87,17 +87,21 @@ func (r *runner) theirs(p peer, s setting, f figure) []string {
 	} else {
 		args = append(args, p.Oversubscribed...)
 	}
-	args = append(args, "-n", strconv.Itoa(f.Ranks), r.program(p), f.Bench,
-		"-m", strconv.Itoa(f.Size), "-i", strconv.Itoa(f.iterations), "-x", strconv.Itoa(f.warmup))
+	sizes := strconv.Itoa(f.Size)
+	if f.upTo > f.Size {
+		sizes += ":" + strconv.Itoa(f.upTo)
+	}
+	args = append(args, "-n", strconv.Itoa(f.Ranks), r.program(p), f.Bench, "-m", sizes,
+		"-i", strconv.Itoa(f.iterations), "-x", strconv.Itoa(f.warmup))
 	if f.hopInside() {
 		args = append(args, "--hop")
 	}
 	return args
 }
 
-// ours is the command line of our sample. Jobs are timed from the launcher's
-// start to its end on both sides, so both have a launcher.
-func (r *runner) ours(f figure) []string {
+// ours is the command line of our sample, with flags of our own. Jobs are timed
+// from the launcher's start to its end on both sides, so both have a launcher.
+func (r *runner) ours(f figure, flags []string) []string {
 	var args []string
 	switch {
 	case f.Bench == "init" || f.Bench == "hello" || !f.bound():
@@ -112,10 +116,7 @@ func (r *runner) ours(f figure) []string {
 	default:
 		args = []string{r.ferry, "bench", f.Bench, "-n", strconv.Itoa(f.Ranks)}
 	}
-	args = append(args, "-m", fmt.Sprintf("%d:%d", f.Size, f.Size),
+	args = append(args, "-m", fmt.Sprintf("%d:%d", f.Size, f.largest()),
 		"-i", strconv.Itoa(f.iterations), "-x", strconv.Itoa(f.warmup), "--format", "json")
-	if f.flag != "" {
-		args = append(args, f.flag)
-	}
-	return args
+	return append(args, flags...)
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"os/exec"
@@ -24,6 +25,7 @@ type sample struct {
 	Outside    float64 `json:"outside_hop_ns"` // around the job, the larger of before and after
 	Others     float64 `json:"others"`         // processors that worked for others meanwhile
 	instrument string  // that has taken Hop
+	size       int     // bytes of a message
 }
 
 // MarshalJSON keeps five digits, which is more than the machine does.
@@ -34,9 +36,10 @@ func (s sample) MarshalJSON() ([]byte, error) {
 
 // runner runs commands.
 type runner struct {
-	ferry   string
-	build   string
-	timeout time.Duration
+	ferry        string
+	instructions string
+	build        string
+	timeout      time.Duration
 }
 
 // marker is an environment variable by which the processes of one sample are
@@ -61,8 +64,8 @@ func (r *runner) command(ctx context.Context, args []string) (output string, u u
 	defer cancel()
 	mark := marker + rand.Text()
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	cmd.Env = append(plainEnvironment(os.Environ()), mark)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt from the terminal is ours
+	cmd.Env = append(plainEnvironment(os.Environ()), mark, "FERRY_TUNE_USE=off") // no values of `ferry tune`
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}                        // an interrupt from the terminal is ours
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = termGrace
 	var out, words bytes.Buffer
@@ -117,86 +120,116 @@ func killMarked(mark string) {
 	}
 }
 
-// take runs a command line and makes a sample of what it prints. instrument is
-// who takes the raw hop inside.
-func (r *runner) take(ctx context.Context, f figure, args []string, instrument string) (sample, error) {
+// take runs a side's command and makes a sample of each row that it prints.
+func (r *runner) take(ctx context.Context, f figure, from side) ([]sample, error) {
 	before, err := busy()
 	if err != nil {
-		return sample{}, err
+		return nil, err
 	}
-	output, u, err := r.command(ctx, args)
+	output, u, err := r.command(ctx, from.args)
 	if err != nil {
-		return sample{}, err
+		return nil, err
 	}
 	after, err := busy()
 	if err != nil {
-		return sample{}, err
+		return nil, err
 	}
-	s := sample{instrument: instrument, Others: others(after-before, u.own, u.whole)}
+	var list []sample
 	switch {
 	case f.fromOutside():
-		s.Value = float64(u.whole.Nanoseconds()) * 1e-6
-	case f.Bench == "init" && instrument == ferryRanks:
-		s.Value, err = largestTime(output, f.Ranks)
+		list = []sample{{Value: float64(u.whole.Nanoseconds()) * 1e-6}}
+	case f.Bench == "init" && from.instrument == ferryRanks:
+		list, err = largestTime(output, f.Ranks)
 	default:
-		s.Value, s.Hop, err = parseRow(output, f)
+		list, err = parseSamples(output, f)
 	}
 	if err != nil {
-		return sample{}, fmt.Errorf("%s: %w", strings.Join(args, " "), err)
+		return nil, fmt.Errorf("%s: %w", strings.Join(from.args, " "), err)
 	}
-	return s, nil
+	for i := range list {
+		list[i].instrument, list[i].Others = from.instrument, others(after-before, u.own, u.whole)
+	}
+	return list, nil
 }
 
-// parseRow reads the one line of JSON that `ferry bench` and the peers' programs
-// print, and converts it to the figure's unit.
-func parseRow(output string, f figure) (value, hop float64, err error) {
-	var row struct {
-		Bench string
-		Size  int
-		Ranks int
-		Unit  string
-		Avg   float64
-		Hop   float64 `json:"raw_hop_ns"`
+// benchRow is a line of JSON of `ferry bench` and of the peers' programs.
+type benchRow struct {
+	Bench string
+	Size  int
+	Ranks int
+	Unit  string
+	Avg   float64
+	P50   float64 // of ours only
+	Hop   float64 `json:"raw_hop_ns"`
+}
+
+// parseRows reads lines of JSON; there is at least one.
+func parseRows(output string) ([]benchRow, error) {
+	var rows []benchRow
+	for d := json.NewDecoder(strings.NewReader(output)); ; {
+		var row benchRow
+		err := d.Decode(&row)
+		switch {
+		case err == io.EOF && len(rows) > 0:
+			return rows, nil
+		case err != nil:
+			return nil, fmt.Errorf("no row of JSON in %.200q: %w", output, err)
+		}
+		rows = append(rows, row)
 	}
-	d := json.NewDecoder(strings.NewReader(output))
-	if err := d.Decode(&row); err != nil {
-		return 0, 0, fmt.Errorf("no row of JSON in %.200q: %w", output, err)
+}
+
+// parseSamples makes a sample of each row, in the figure's unit: one, or those of
+// growing sizes from the smallest to the largest.
+func parseSamples(output string, f figure) ([]sample, error) {
+	rows, err := parseRows(output)
+	if err != nil {
+		return nil, err
 	}
-	if d.More() {
-		return 0, 0, fmt.Errorf("more than one row in %.200q", output)
+	if first, last := rows[0].Size, rows[len(rows)-1].Size; f.Size != 0 && (first != f.Size || last != f.largest()) {
+		return nil, fmt.Errorf("rows of %d to %d bytes where %d to %d are wanted", first, last, f.Size, f.largest())
 	}
 	u := units[f.Unit]
-	switch {
-	case row.Bench != f.Bench || row.Ranks != f.Ranks || row.Unit != u.printed:
-		return 0, 0, fmt.Errorf("a row of %s, %d ranks, %s where %s, %d ranks, %s is wanted",
-			row.Bench, row.Ranks, row.Unit, f.Bench, f.Ranks, u.printed)
-	case f.Size != 0 && row.Size != f.Size:
-		return 0, 0, fmt.Errorf("a row of %d bytes where %d are wanted", row.Size, f.Size)
-	case !(row.Avg > 0) || math.IsInf(row.Avg, 0):
-		return 0, 0, fmt.Errorf("figure %g is no measurement", row.Avg)
-	case f.hopInside() && !(row.Hop > 0):
-		return 0, 0, errors.New("the raw hop is missing")
+	var list []sample
+	for i, row := range rows {
+		value := row.Avg
+		if f.typical {
+			value = row.P50
+		}
+		switch {
+		case i > 0 && row.Size <= rows[i-1].Size:
+			return nil, fmt.Errorf("a row of %d bytes after one of %d", row.Size, rows[i-1].Size)
+		case row.Bench != f.Bench || row.Ranks != f.Ranks || row.Unit != u.printed:
+			return nil, fmt.Errorf("a row of %s, %d ranks, %s where %s, %d ranks, %s is wanted",
+				row.Bench, row.Ranks, row.Unit, f.Bench, f.Ranks, u.printed)
+		case !(value > 0) || math.IsInf(value, 0):
+			return nil, fmt.Errorf("figure %g is no measurement", value)
+		case f.hopInside() && !(row.Hop > 0):
+			return nil, errors.New("the raw hop is missing")
+		}
+		s := sample{Value: value / u.each, size: row.Size}
+		if f.hopInside() {
+			s.Hop = row.Hop
+		}
+		list = append(list, s)
 	}
-	if f.hopInside() {
-		hop = row.Hop
-	}
-	return row.Avg / u.each, hop, nil
+	return list, nil
 }
 
-// largestTime reads a number of nanoseconds of each rank and returns the largest
-// in ms.
-func largestTime(output string, ranks int) (float64, error) {
+// largestTime reads a number of nanoseconds of each rank and makes a sample of the
+// largest, in ms.
+func largestTime(output string, ranks int) ([]sample, error) {
 	lines := strings.Fields(output)
 	if len(lines) != ranks {
-		return 0, fmt.Errorf("%d ranks gave %d times", ranks, len(lines))
+		return nil, fmt.Errorf("%d ranks gave %d times", ranks, len(lines))
 	}
 	var largest int64
 	for _, l := range lines {
 		ns, err := strconv.ParseInt(l, 10, 64)
 		if err != nil || ns <= 0 {
-			return 0, fmt.Errorf("time of a rank: %q is no number of nanoseconds", l)
+			return nil, fmt.Errorf("time of a rank: %q is no number of nanoseconds", l)
 		}
 		largest = max(largest, ns)
 	}
-	return float64(largest) * 1e-6, nil
+	return []sample{{Value: float64(largest) * 1e-6}}, nil
 }

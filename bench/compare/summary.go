@@ -125,15 +125,22 @@ func (w *row) beside(wanted float64, only func(result) bool) *standing {
 // A report is everything that is written.
 type report struct {
 	about
-	Pairs int   `json:"pairs_wanted"`
-	Hops  bests `json:"best_raw_hops_ns"` // by instrument
-	Rows  []row `json:"rows"`
+	Pairs  int         `json:"pairs_wanted"`
+	Hops   bests       `json:"best_raw_hops_ns"` // by instrument
+	Rows   []row       `json:"rows"`
+	Alone  []own       `json:"alone"`
+	Kept   []memoryRow `json:"rank_memory"`
+	Curves []*curve    `json:"curves"`
 }
 
 // summarize makes rows of series; those of one figure follow one another.
 func summarize(a about, all []*series, hops bests, want int) report {
 	rep := report{about: a, Pairs: want, Hops: hops}
 	for _, s := range all {
+		if s.fig.versus != nil {
+			rep.Alone = append(rep.Alone, pairsOfOurs(s, want))
+			continue
+		}
 		n := len(rep.Rows)
 		if n == 0 || rep.Rows[n-1].Name != s.fig.Name {
 			rep.Rows = append(rep.Rows, row{figure: s.fig, Results: []result{}})
@@ -146,12 +153,17 @@ func summarize(a about, all []*series, hops bests, want int) report {
 			w.NotMeasured = s.why
 		}
 	}
+	rep.stand()
+	return rep
+}
+
+// stand finds who is the strongest peer of each row.
+func (rep *report) stand() {
 	for i := range rep.Rows {
 		w := &rep.Rows[i]
 		w.Default = w.beside(w.figure.Default, func(r result) bool { return r.Default })
 		w.Best = w.beside(w.figure.Best, func(result) bool { return true })
 	}
-	return rep
 }
 
 // never says whether the whole run was far.

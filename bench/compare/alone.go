@@ -1,0 +1,236 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// own is a row of ours alone.
+type own struct {
+	Name        string  `json:"figure"`
+	Value       float64 `json:"value"`
+	Unit        string  `json:"unit"` // empty: a ratio
+	Of          string  `json:"of"`   // what the value is made of
+	Wanted      bound   `json:"wanted"`
+	Met         bool    `json:"met"`
+	NotMeasured string  `json:"not_measured,omitempty"`
+	Result      *result `json:"result,omitempty"` // where two settings alternated
+}
+
+// A bound is what a value is wanted to be. Zero: no such limit.
+type bound struct {
+	Least float64 `json:"at_least,omitempty"`
+	Most  float64 `json:"at_most,omitempty"`
+}
+
+func (b bound) meets(v float64) bool { return v >= b.Least && (b.Most == 0 || v <= b.Most) }
+
+func (b bound) String() string {
+	switch {
+	case b.Least == 0:
+		return fmt.Sprintf("<= %.2f", b.Most)
+	case b.Most == 0:
+		return fmt.Sprintf(">= %.2f", b.Least)
+	}
+	return fmt.Sprintf("%.2f to %.2f", b.Least, b.Most)
+}
+
+// oneAnother is the bound of a ratio of two that may differ by a part either way.
+func oneAnother(part float64) bound { return bound{1 / (1 + part), 1 + part} }
+
+// policies are those of communicator ids, in pairs.
+var policies = [][2]string{{"gather", "agree"}, {"lazy", "agree"}, {"lazy", "gather"}}
+
+// ownFigures are rows in which ferry in one setting alternates with ferry in
+// another, as with a peer.
+func ownFigures() []figure {
+	versus := func(f figure, name string, flags []string, title string, other []string, wanted bound) figure {
+		f.Name, f.flags, f.versus, f.wanted = name, flags, &variant{title, other}, wanted
+		return f
+	}
+	lat := latency("", 8, 0, 0, "")
+	anyLat := lat
+	anyLat.Bench, anyLat.Ranks, anyLat.duel = "any_lat", 65, true
+	rate := window("", "mbw_mr", "million/s", 8, 0, 0, "")
+	multiple, single := []string{"--thread-level", "multiple"}, []string{"--thread-level", "single"}
+	out := []figure{
+		versus(anyLat, "any-source receive of 8 B, 64 connected peers to 1", []string{"--connected", "64"}, "1 peer", []string{"--connected", "1"}, bound{Most: 2}),
+		versus(lat, "ThreadMultiple to ThreadSingle, 8 B latency", multiple, "ThreadSingle", single, bound{Most: 1.15}),
+		versus(rate, "ThreadMultiple to ThreadSingle, 8 B message rate", multiple, "ThreadSingle", single, bound{Least: 1 / 1.30}),
+	}
+	for _, p := range policies {
+		out = append(out, versus(lat, fmt.Sprintf("cid.policy %s to %s, 8 B latency", p[0], p[1]),
+			[]string{"--set", "cid.policy=" + p[0]}, p[1], []string{"--set", "cid.policy=" + p[1]}, oneAnother(0.10)))
+	}
+	return out
+}
+
+// pairsOfOurs makes a row of a series of ours beside ours.
+func pairsOfOurs(s *series, want int) own {
+	o := own{Name: s.fig.Name, Wanted: s.fig.wanted}
+	r, ok := s.result(want)
+	if !ok {
+		o.NotMeasured = s.why
+		return o
+	}
+	o.Value, o.Result = r.Ratio, &r
+	o.Of = fmt.Sprintf("%s / %s %s", digits(r.Ours), digits(r.Theirs), s.fig.Unit)
+	o.Met = o.Wanted.meets(o.Value)
+	return o
+}
+
+const (
+	cliffName  = "no cliff: a size from 1 B to 64 KiB to the fastest larger one, 8 B to 64 KiB latency"
+	idleName   = "a rank that is blocked in a receive, use of a processor"
+	growthName = memoryName + " in /dev/shm for each rank, 130 ranks to 32"
+)
+
+// otherNames are the names of the rows that are no pairs.
+func otherNames() []string {
+	names := []string{cliffName, idleName, growthName}
+	for _, p := range policies {
+		names = append(names, countsName(p))
+	}
+	return names
+}
+
+// countsName is the name of a row of counted instructions.
+func countsName(p [2]string) string {
+	return fmt.Sprintf("cid.policy %s to %s, instructions of 8 B", p[0], p[1])
+}
+
+// alone takes the rows of ours alone that are no pairs. wants says which.
+func (c *comparison) alone(ctx context.Context, peers []peer, kept []memoryRow, wants func(name string) bool) ([]own, error) {
+	var out []own
+	add := func(name string, wanted bound, unit string, f func() (float64, string, error)) error {
+		if !wants(name) {
+			return nil
+		}
+		o := own{Name: name, Wanted: wanted, Unit: unit}
+		var err error
+		o.Value, o.Of, err = f()
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil {
+			o.NotMeasured = err.Error()
+		} else {
+			o.Met = wanted.meets(o.Value)
+		}
+		c.note("%s: %s%s (%s)", name, digits(o.Value), unit, o.Of+o.NotMeasured)
+		out = append(out, o)
+		return nil
+	}
+	counts := c.counted(ctx)
+	for _, p := range policies {
+		if err := add(countsName(p), oneAnother(0.02), "", func() (float64, string, error) { return counts(p) }); err != nil {
+			return nil, err
+		}
+	}
+	if err := add(cliffName, bound{Most: 1.10}, "", func() (float64, string, error) { return c.cliff(ctx) }); err != nil {
+		return nil, err
+	}
+	if err := add(idleName, bound{Most: 2}, "%", func() (float64, string, error) { return c.idle(ctx, peers) }); err != nil {
+		return nil, err
+	}
+	return out, add(growthName, bound{Most: 2}, "", func() (float64, string, error) { return growth(kept) })
+}
+
+// counted returns the ratio of instructions under two policies. They are counted
+// when that is asked for first.
+func (c *comparison) counted(ctx context.Context) func(p [2]string) (float64, string, error) {
+	var each map[string]float64
+	var err error
+	return func(p [2]string) (float64, string, error) {
+		if each == nil && err == nil {
+			var output string
+			if output, _, err = c.command(ctx, []string{c.instructions}); err == nil {
+				each, err = parseCounts(output)
+			}
+		}
+		if err != nil {
+			return 0, "", err
+		}
+		return each[p[0]] / each[p[1]], fmt.Sprintf("%.0f / %.0f instructions", each[p[0]], each[p[1]]), nil
+	}
+}
+
+// parseCounts reads what bench/instructions prints.
+func parseCounts(output string) (map[string]float64, error) {
+	each := map[string]float64{}
+	for d := json.NewDecoder(strings.NewReader(output)); d.More(); {
+		var row struct {
+			Policy       string
+			Instructions float64
+		}
+		if err := d.Decode(&row); err != nil {
+			return nil, fmt.Errorf("instructions: %.200q: %w", output, err)
+		}
+		each[row.Policy] = row.Instructions
+	}
+	for _, p := range policies {
+		if !(each[p[0]] > 0) || !(each[p[1]] > 0) {
+			return nil, fmt.Errorf("instructions: want those of %s and %s, and not %.200q", p[0], p[1], output)
+		}
+	}
+	return each, nil
+}
+
+// cliff looks for a size that is slower than a larger one, among the powers of
+// two and those half way between. What a size typically takes counts: among so many
+// sizes there is always one that others have disturbed.
+func (c *comparison) cliff(ctx context.Context) (worst float64, of string, err error) {
+	const kib = 1 << 10
+	parts := []figure{latency("", 1, 0, 0, ""), latency("", 12*kib, 0, 0, "")}
+	parts[0].upTo, parts[1].upTo = 8*kib, 64*kib
+	for i := range parts {
+		parts[i].typical = true
+	}
+	curves := c.curves(parts, nil, "--half-steps")
+	if err := c.sweep(ctx, "no cliff", parts, curves, c.want); err != nil {
+		return 0, "", err
+	}
+	curves[0].settle(c.best)
+	return steepest(curves[0])
+}
+
+// steepest returns the worst ratio of the latency of a size to that of a larger one.
+func steepest(cv *curve) (worst float64, of string, err error) {
+	if len(cv.Points) == 0 {
+		return 0, "", fmt.Errorf("%s", cv.NotMeasured)
+	}
+	fastest := cv.Points[len(cv.Points)-1]
+	for i := len(cv.Points) - 2; i >= 0; i-- {
+		p := cv.Points[i]
+		if r := p.Value / fastest.Value; r > worst {
+			worst = r
+			of = fmt.Sprintf("%d B %s / %d B %s us", p.Size, digits(p.Value), fastest.Size, digits(fastest.Value))
+		}
+		if p.Value < fastest.Value {
+			fastest = p
+		}
+	}
+	return worst, of, nil
+}
+
+// idle measures how much of a processor a blocked rank uses; the peers' figures
+// stand beside it for information.
+func (c *comparison) idle(ctx context.Context, peers []peer) (percent float64, of string, err error) {
+	f := figure{Bench: "idle", Ranks: 2, Unit: "%", Lower: true, iterations: 3}
+	list, err := c.between(ctx, f, side{c.ours(f, nil), ferryRanks})
+	if err != nil {
+		return 0, "", err
+	}
+	var theirs []string
+	f.iterations = 1
+	for _, p := range peers {
+		s, err := c.between(ctx, f, side{c.theirs(p, p.Settings[0], f), p.Name})
+		if err != nil {
+			return 0, "", err
+		}
+		theirs = append(theirs, fmt.Sprintf("%s %.0f %%", p.Title, s[0].Value))
+	}
+	return list[0].Value, strings.Join(theirs, ", "), nil
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestBounds(t *testing.T) {
+	for _, c := range []struct {
+		b    bound
+		text string
+		met  float64
+		not  float64
+	}{
+		{bound{Most: 2}, "<= 2.00", 0, 2.01},
+		{bound{Least: 1 / 1.3}, ">= 0.77", 0.78, 0.76},
+		{oneAnother(0.10), "0.91 to 1.10", 0.91, 1.11},
+		{oneAnother(0.10), "0.91 to 1.10", 1.1, 0.9},
+	} {
+		if c.b.String() != c.text || !c.b.meets(c.met) || c.b.meets(c.not) {
+			t.Errorf("%s (want %s): %g meets %t, %g meets %t", c.b, c.text, c.met, c.b.meets(c.met), c.not, c.b.meets(c.not))
+		}
+	}
+}
+
+// A cliff may lie many sizes below the one that is faster.
+func TestSteepestCliff(t *testing.T) {
+	cv := &curve{}
+	for size, us := range []float64{0.1, 0.1, 0.3, 0.29, 0.25, 0.2, 0.4} {
+		cv.Points = append(cv.Points, point{Size: size, Value: us})
+	}
+	worst, of, err := steepest(cv)
+	if err != nil || math.Abs(worst-1.5) > 1e-9 || of != "2 B 0.300 / 5 B 0.200 us" {
+		t.Errorf("%g, %q, error %v", worst, of, err)
+	}
+	cv.Points[5].Value = 0.3
+	if worst, _, _ = steepest(cv); math.Abs(worst-1.2) > 1e-9 {
+		t.Errorf("%g", worst)
+	}
+	if _, _, err := steepest(&curve{NotMeasured: "no ferry"}); err == nil || err.Error() != "no ferry" {
+		t.Errorf("of nothing: %v", err)
+	}
+}
+
+func TestFarSamplesOfACurveAreDropped(t *testing.T) {
+	b := bests{outside: 25, ferryRanks: 25}
+	at := func(value, hop float64) sample {
+		return sample{Value: value, Hop: hop, Outside: 26, instrument: ferryRanks}
+	}
+	cv := &curve{NotMeasured: "one sample failed", samples: map[int][]sample{
+		16: {at(1, 26), at(9, 90), at(2, 27)},
+		8:  {at(1, 26), at(5, 90), at(9, 90)},
+	}}
+	cv.settle(b)
+	want := []point{{8, 5, 90, 3, 3}, {16, 1.5, 26.5, 2, 3}}
+	if len(cv.Points) != 2 || cv.Points[0] != want[0] || cv.Points[1] != want[1] || cv.NotMeasured != "" {
+		t.Errorf("%+v", cv)
+	}
+}
+
+func TestMemoryOfAJob(t *testing.T) {
+	row := func(what string, kib float64) benchRow {
+		return benchRow{Bench: "memory/" + what, Ranks: 32, Unit: "KiB", Avg: kib}
+	}
+	m := memoryRow{Ranks: 32}
+	rows := []benchRow{row("private", 1024), row("pss", 2048), row("shm", 8192)}
+	if err := m.fill(rows, 3); err != nil || m.Private != 1 || m.Share != 2 || m.Shm != 5 {
+		t.Errorf("%+v, error %v", m, err)
+	}
+	for _, bad := range [][]benchRow{nil, rows[:2], {row("private", 0)}, {{Bench: "memory/pss", Ranks: 2, Unit: "KiB", Avg: 1}}} {
+		if err := m.fill(bad, 0); err == nil {
+			t.Errorf("accepted: %+v", bad)
+		}
+	}
+	ratio, _, err := growth([]memoryRow{
+		{Ranks: 32, Of: "ferry", Messages: toNeighbours, Shm: 32}, {Ranks: 32, Of: "MPICH", Messages: toNeighbours, Shm: 1},
+		{Ranks: 130, Of: "ferry", Messages: toNeighbours, Shm: 195}, {Ranks: 32, Of: "ferry", Messages: "to everyone", Shm: 99},
+	})
+	if err != nil || ratio != 1.5 {
+		t.Errorf("growth %g, error %v", ratio, err)
+	}
+	if _, _, err := growth([]memoryRow{{Ranks: 32, Of: "ferry", Messages: toNeighbours, NotMeasured: "it crashed"}}); err == nil {
+		t.Error("growth of what was not measured")
+	}
+}
+
+func TestOwnSettingsAlternate(t *testing.T) {
+	needTwoProcessors(t)
+	log := filepath.Join(t.TempDir(), "log")
+	args := world(t, "case \"$*\" in *single*) echo single;; *multiple*) echo multiple;; esac >>"+log+"; echo '"+recorded+"'", "exit 1")
+	args[len(args)-1] = "^ThreadMultiple.* latency|instructions"
+	if err := run(t.Context(), args, t.Output()); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.ReplaceAll(string(b), "multiple\nsingle\n", "") != "" {
+		t.Errorf("order of samples: %q", b)
+	}
+	_, md := results(t, args)
+	for _, want := range []string{
+		"| ThreadMultiple to ThreadSingle, 8 B latency | **1.00** met | 0.210 / 0.210 us | <= 1.15 |",
+		"| cid.policy gather to agree, instructions of 8 B | **1.00** met | 603 / 600 instructions | 0.98 to 1.02 |",
+		"| cid.policy lazy to agree, instructions of 8 B | **1.10** short | 660 / 600 instructions | 0.98 to 1.02 |",
+	} {
+		if !strings.Contains(md, want) {
+			t.Errorf("results.md lacks %q:\n%s", want, md)
+		}
+	}
+}
+
+func TestCountsOfAllPolicies(t *testing.T) {
+	for _, bad := range []string{"", "{", `{"policy":"agree","instructions":1}`, `{"policy":"agree","instructions":1}{"policy":"gather","instructions":0}{"policy":"lazy","instructions":1}`} {
+		if each, err := parseCounts(bad); err == nil {
+			t.Errorf("%q: %v", bad, each)
+		}
+	}
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// memoryRow is what a rank of a job keeps in memory, in MiB; the mean of all ranks.
+type memoryRow struct {
+	Private     float64 `json:"private_mib"`
+	Share       float64 `json:"pss_mib"` // private, and what is shared divided by those who do
+	Shm         float64 `json:"shm_mib"` // in /dev/shm, of all ranks together
+	Ranks       int     `json:"ranks"`
+	Messages    string  `json:"messages"` // what had been sent before: to neighbours, or to everyone
+	Of          string  `json:"of"`
+	NotMeasured string  `json:"not_measured,omitempty"`
+}
+
+// memoryName begins the names of rows that are about memory.
+const memoryName = "memory"
+
+const toNeighbours = "to neighbours"
+
+// memories measures each job once: memory doesn't drift.
+func (c *comparison) memories(ctx context.Context, peers []peer) ([]memoryRow, error) {
+	var all []memoryRow
+	for _, job := range []struct {
+		ranks           int
+		bench, messages string
+	}{
+		{2, "memory", toNeighbours}, {32, "memory", toNeighbours}, {130, "memory", toNeighbours}, {32, "memory_all", "to everyone"},
+	} {
+		f := figure{Bench: job.bench, Ranks: job.ranks, iterations: 1}
+		mine := memoryRow{Ranks: job.ranks, Messages: job.messages, Of: "ferry"}
+		if err := c.memory(ctx, &mine, c.ours(f, nil)); err != nil {
+			return nil, err
+		}
+		all = append(all, mine)
+		for _, p := range peers {
+			theirs := memoryRow{Ranks: job.ranks, Messages: job.messages, Of: p.Title}
+			if err := c.memory(ctx, &theirs, c.theirs(p, p.Settings[0], f)); err != nil {
+				return nil, err
+			}
+			all = append(all, theirs)
+		}
+	}
+	return all, nil
+}
+
+// memory runs a job. What fails is said in m; an error ends the comparison.
+func (c *comparison) memory(ctx context.Context, m *memoryRow, args []string) error {
+	before, err := shmInUse()
+	if err != nil {
+		return err
+	}
+	output, _, err := c.command(ctx, args)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	var rows []benchRow
+	if err == nil {
+		rows, err = parseRows(output)
+	}
+	if err == nil {
+		err = m.fill(rows, before)
+	}
+	if err != nil {
+		m.NotMeasured = err.Error()
+		c.note("memory of %d ranks of %s: %v", m.Ranks, m.Of, err)
+	}
+	return nil
+}
+
+// fill takes the figures of a job; before is what was in /dev/shm without it.
+func (m *memoryRow) fill(rows []benchRow, before float64) error {
+	const kib = 1024
+	got := map[string]float64{}
+	for _, row := range rows {
+		_, what, _ := strings.Cut(row.Bench, "/")
+		if row.Ranks != m.Ranks || row.Unit != "KiB" || !(row.Avg > 0) {
+			return fmt.Errorf("row %+v is no memory of %d ranks", row, m.Ranks)
+		}
+		got[what] = row.Avg / kib
+	}
+	if got["private"] == 0 || got["pss"] == 0 || got["shm"] == 0 {
+		return fmt.Errorf("want rows private, pss and shm, and not %v", got)
+	}
+	m.Private, m.Share, m.Shm = got["private"], got["pss"], max(0, got["shm"]-before)
+	return nil
+}
+
+// shmInUse is how much of /dev/shm is used now, in MiB.
+func shmInUse() (float64, error) {
+	var fs unix.Statfs_t
+	if err := unix.Statfs("/dev/shm", &fs); err != nil {
+		return 0, fmt.Errorf("use of /dev/shm: %w", err)
+	}
+	return float64(fs.Blocks-fs.Bfree) * float64(fs.Bsize) / (1 << 20), nil
+}
+
+// growth is how much more of /dev/shm each rank of ours has in a job of 130 ranks
+// than in one of 32: a little, since a barrier has more partners. Segments for
+// every pair of ranks would make it 4.
+func growth(all []memoryRow) (ratio float64, of string, err error) {
+	per := map[int]float64{}
+	for _, m := range all {
+		if m.Of == "ferry" && m.Messages == toNeighbours {
+			if m.NotMeasured != "" {
+				return 0, "", errors.New(m.NotMeasured)
+			}
+			per[m.Ranks] = m.Shm / float64(m.Ranks)
+		}
+	}
+	if per[32] == 0 {
+		return 0, "", errors.New("nothing of ours was in /dev/shm")
+	}
+	return per[130] / per[32], fmt.Sprintf("%s / %s MiB", digits(per[130]), digits(per[32])), nil
+}

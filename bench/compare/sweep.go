@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// A sweep is a figure over the size of message: one curve for ours and one for
+// each setting of each peer.
+type sweep struct {
+	Name  string
+	parts []figure // ranges of sizes, each with loops of its own
+}
+
+// sweeps are those of the plots.
+func sweeps() []sweep {
+	const kib, mib = 1 << 10, 1 << 20
+	return []sweep{
+		{"sweep of latency", ranges("latency", "us", true, 1, 8*kib, 4*mib)},
+		{"sweep of bandwidth", ranges("bw", "GB/s", false, 1, 8*kib, 4*mib)},
+		{"sweep of message rate", ranges("mbw_mr", "million/s", false, 1, 8*kib)},
+	}
+}
+
+// ranges makes the parts of a sweep, whose sizes double from the first to the
+// last; the others end a part.
+func ranges(bench, unit string, lower bool, sizes ...int) []figure {
+	var parts []figure
+	from := sizes[0]
+	for _, to := range sizes[1:] {
+		f := figure{Bench: bench, Size: from, upTo: to, Ranks: 2, Unit: unit, Lower: lower}
+		if bench == "latency" {
+			f.iterations, f.warmup = loops(to, 10000, 100, 1000, 10)
+		} else {
+			f.iterations, f.warmup = loops(to, 100, 10, 20, 2)
+		}
+		parts = append(parts, f)
+		from = 2 * to
+	}
+	return parts
+}
+
+// A curve is a sweep of ours or of one setting of a peer.
+type curve struct {
+	Bench       string  `json:"bench"`
+	Unit        string  `json:"unit"`
+	Of          string  `json:"of"` // "ferry", or a peer's title
+	Setting     string  `json:"setting"`
+	Points      []point `json:"points"`
+	NotMeasured string  `json:"not_measured,omitempty"`
+
+	sides   []side // one for each part
+	samples map[int][]sample
+}
+
+// A point is the median of the samples of one size.
+type point struct {
+	Size  int     `json:"size"`
+	Value float64 `json:"value"`
+	Hop   float64 `json:"raw_hop_ns"` // median
+	Kept  int     `json:"kept"`
+	Taken int     `json:"taken"`
+}
+
+// MarshalJSON keeps five digits.
+func (p point) MarshalJSON() ([]byte, error) {
+	return fmt.Appendf(nil, `{"size":%d,"value":%.5g,"raw_hop_ns":%.5g,"kept":%d,"taken":%d}`, p.Size, p.Value, p.Hop, p.Kept, p.Taken), nil
+}
+
+// curves returns what there is to measure of a sweep.
+func (r *runner) curves(parts []figure, peers []peer, flags ...string) []*curve {
+	mine := &curve{Bench: parts[0].Bench, Unit: parts[0].Unit, Of: "ferry", samples: map[int][]sample{}}
+	for _, f := range parts {
+		mine.sides = append(mine.sides, side{r.ours(f, flags), ferryRanks})
+	}
+	all := []*curve{mine}
+	for _, p := range peers {
+		for _, st := range p.Settings {
+			c := &curve{Bench: mine.Bench, Unit: mine.Unit, Of: p.Title, Setting: st.Title, samples: map[int][]sample{}}
+			for _, f := range parts {
+				c.sides = append(c.sides, side{r.theirs(p, st, f), p.Name})
+			}
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// sweep takes each part of each curve in turn, so many times; when it is late,
+// once.
+func (c *comparison) sweep(ctx context.Context, name string, parts []figure, all []*curve, repeat int) error {
+	started := time.Now()
+	for round := range repeat {
+		if round > 0 && time.Now().After(c.end) {
+			break
+		}
+		for i, f := range parts {
+			for _, cv := range all {
+				list, err := c.between(ctx, f, cv.sides[i])
+				if ctx.Err() != nil {
+					return context.Cause(ctx)
+				}
+				if err != nil {
+					cv.NotMeasured = err.Error()
+					c.note("%s of %s: a sample failed: %v", name, cv.Of, err)
+				}
+				for _, s := range list {
+					cv.samples[s.size] = append(cv.samples[s.size], s)
+				}
+			}
+		}
+	}
+	c.note("%s (%.1f s)", name, time.Since(started).Seconds())
+	return nil
+}
+
+// settle makes points of the samples, by all that is known of raw hops now. If
+// fewer than half of a size's samples were near, all count.
+func (cv *curve) settle(b bests) {
+	cv.Points = nil
+	for _, size := range slices.Sorted(maps.Keys(cv.samples)) {
+		taken := cv.samples[size]
+		counted := slices.DeleteFunc(slices.Clone(taken), func(s sample) bool { return !b.sample(s) })
+		if 2*len(counted) < len(taken) {
+			counted = taken
+		}
+		var values, hops []float64
+		for _, s := range counted {
+			values, hops = append(values, s.Value), append(hops, s.hop())
+		}
+		cv.Points = append(cv.Points, point{size, median(values), median(hops), len(counted), len(taken)})
+	}
+	if len(cv.Points) > 0 {
+		cv.NotMeasured = ""
+	}
+}
