@@ -2,8 +2,9 @@
 // files and the environment, and joins them with flags and program options into
 // one framework.Values, in which every value knows where it came from.
 //
-// From weakest to strongest: defaults of the components, components.yaml, the
-// site file, the user file, FERRY_* variables, flags, options of the program.
+// From weakest to strongest: defaults of the components, components.yaml, what
+// `ferry tune` has measured on this machine, the site file, the user file,
+// FERRY_* variables, flags, options of the program.
 //
 // A file is YAML. Parameters are nested or dotted keys; a framework's name by
 // itself is its selection list. As YAML can't hold both at one key, select: and
@@ -62,9 +63,12 @@ type Options struct {
 
 	// Explicit comes from the program (mpi.WithParam), and wins over all else.
 	Explicit []Setting
+
+	// Tuned, if not nil, is told once what became of the result of `ferry tune`.
+	Tuned func(Tuned)
 }
 
-// Load returns the values of all parameters that reg knows. It reads at most two
+// Load returns the values of all parameters that reg knows. It reads at most three
 // files and does not wait for anything else.
 //
 // Errors answer framework.ErrConfig and say the source: an unknown name (with the
@@ -106,7 +110,18 @@ func Load(reg *framework.Registry, opt Options) (*framework.Values, error) {
 	settings = append(settings, env.settings...)
 	settings = appendFrom(settings, opt.Flags, "flag --set")
 	settings = appendFrom(settings, opt.Explicit, "WithParam")
-	return values.Set(settings...)
+	asked, err := values.Set(settings...)
+	if err != nil {
+		return nil, err
+	}
+	state, tuned := readTuned(values, asked, env.cacheDir())
+	if opt.Tuned != nil {
+		opt.Tuned(state)
+	}
+	if tuned == nil {
+		return asked, nil
+	}
+	return tuned.Set(settings...)
 }
 
 // appendFrom appends more to settings, with source where it has none.
@@ -122,8 +137,8 @@ func appendFrom(settings, more []Setting, source string) []Setting {
 
 // environment is what Load needs of the process's environment.
 type environment struct {
-	settings        []Setting
-	file, xdg, home string
+	settings               []Setting
+	file, xdg, cache, home string
 }
 
 // readEnviron picks out the variables of ferry. A FERRY_ variable that is no
@@ -141,6 +156,8 @@ func readEnviron(reg *framework.Registry, environ []string) (environment, error)
 			env.file = value
 		case name == "XDG_CONFIG_HOME":
 			env.xdg = value
+		case name == "XDG_CACHE_HOME":
+			env.cache = value
 		case name == "HOME":
 			env.home = value
 		case strings.HasPrefix(name, prefix):

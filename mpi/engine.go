@@ -131,7 +131,7 @@ func (e *engine) open(ctx context.Context, explicit []framework.Setting) error {
 	}
 	core.Register(e.registry)
 	var err error
-	if e.values, err = config.Load(e.registry, config.Options{Explicit: explicit}); err != nil {
+	if e.values, err = config.Load(e.registry, config.Options{Explicit: explicit, Tuned: e.tuned}); err != nil {
 		return err
 	}
 	var boot core.Bootstrap
@@ -172,6 +172,13 @@ func (e *engine) open(ctx context.Context, explicit []framework.Setting) error {
 		events.OnEvent(e.event)
 	}
 	return nil
+}
+
+// tuned is told what became of the result of `ferry tune`.
+func (e *engine) tuned(t config.Tuned) {
+	if t.Err != nil {
+		e.log.Warn("what was measured here is not used", "err", t.Err)
+	}
 }
 
 // openBootstrap opens the first bootstrap of the selection. Another one is no

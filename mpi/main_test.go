@@ -54,6 +54,7 @@ func TestMain(m *testing.M) {
 		"split":           inWorld(split),
 		"stats":           inWorld(stats),
 		"unexpected":      inWorld(unexpected),
+		"values":          values,
 	})
 }
 

@@ -36,6 +36,12 @@ type Progress struct {
 	Yield string `param:"yield" default:"auto" level:"tuner" scope:"process" doc:"how long it goes on polling after that, before it sleeps: a duration, or auto"`
 }
 
+// Tune is the group tune. Package config reads it: it decides where values come
+// from.
+type Tune struct {
+	Use bool `param:"use" default:"true" level:"user" scope:"process" doc:"whether to use what ferry tune has measured on this machine, where nothing else sets a parameter"`
+}
+
 // Register adds the groups to r, except those that r has already.
 func Register(r *framework.Registry) {
 	for _, g := range []struct {
@@ -46,6 +52,7 @@ func Register(r *framework.Registry) {
 		{"session", "session.linger", func() any { return new(Session) }},
 		{"bootstrap", "bootstrap.timeout", func() any { return new(Bootstrap) }},
 		{"progress", "progress.spin", func() any { return new(Progress) }},
+		{"tune", "tune.use", func() any { return new(Tune) }},
 	} {
 		if _, ok := r.EnvParam(framework.EnvName(g.first)); !ok {
 			r.RegisterParams(g.prefix, g.params)

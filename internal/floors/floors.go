@@ -45,7 +45,7 @@ var rows = []struct {
 
 	{"bootstrap/wireup", Protocols},
 
-	{"components", Assembly}, {"config", Assembly}, {"plugin", Assembly},
+	{"components", Assembly}, {"config", Assembly}, {"plugin", Assembly}, {"internal/tuned", Assembly},
 
 	{"mpi", User},
 

@@ -17,6 +17,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/ferrympi/ferry/internal/cli"
+	"github.com/ferrympi/ferry/internal/cpu"
 )
 
 // Main is for TestMain: it makes `ferry` and the given programs commands.
@@ -30,18 +31,26 @@ func Main(m *testing.M, programs map[string]func()) {
 	testscript.Main(m, commands)
 }
 
-// Run runs the scripts in testdata. Each has its own runtime and configuration
-// directories, and these commands besides those of testscript: status, empty
-// and fields, described at their functions.
+// Run runs the scripts in testdata. Each has its own runtime, configuration and
+// cache directories, and these commands besides those of testscript: status, empty
+// and fields, described at their functions; and the condition processors.
 func Run(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"status": status, "empty": empty, "fields": fields,
 		},
+		// processors: there are two at least.
+		Condition: func(name string) (bool, error) {
+			if name != "processors" {
+				return false, fmt.Errorf("unknown condition %s", name)
+			}
+			return cpu.Available() >= 2, nil
+		},
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("XDG_RUNTIME_DIR", filepath.Join(e.WorkDir, "run"))
 			e.Setenv("XDG_CONFIG_HOME", filepath.Join(e.WorkDir, "config"))
+			e.Setenv("XDG_CACHE_HOME", filepath.Join(e.WorkDir, "cache"))
 			return os.Mkdir(filepath.Join(e.WorkDir, "run"), 0o700)
 		},
 	})
@@ -57,7 +66,7 @@ func status(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	cmd := exec.Command(path, args[2:]...)
 	cmd.Dir = ts.Getenv("WORK")
-	for _, name := range []string{"HOME", "PATH", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "WORK"} {
+	for _, name := range []string{"HOME", "PATH", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "WORK"} {
 		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
 	}
 	var out, errs bytes.Buffer

@@ -10,9 +10,11 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/ferrympi/ferry/config"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/cli/exit"
 	"github.com/ferrympi/ferry/internal/cli/settings"
@@ -44,9 +46,19 @@ type Component struct {
 	Params    []Param `json:"params"`
 }
 
+// Tuned says what became of the result of `ferry tune`.
+type Tuned struct {
+	State    string     `json:"state"`              // "used", "none", "off" or "ignored"
+	File     string     `json:"file,omitempty"`     // if there is one
+	Measured *time.Time `json:"measured,omitempty"` // if it is used
+	Changed  int        `json:"changed,omitempty"`  // parameters that are not at their defaults for it
+	Reason   string     `json:"reason,omitempty"`   // why it is off or ignored
+}
+
 // Info is what the command prints.
 type Info struct {
 	Version    string            `json:"version"`
+	Tuned      Tuned             `json:"tuned"`
 	Components []Component       `json:"components"`
 	Params     []Param           `json:"params"` // those that belong to no component
 	Libraries  []version.Library `json:"libraries"`
@@ -86,11 +98,11 @@ something has set.`,
 
 func collect(cmd *cobra.Command, set []string) (*Info, error) {
 	reg := settings.Registry()
-	values, err := settings.Load(reg, set)
+	values, tuned, err := settings.Load(reg, set)
 	if err != nil {
 		return nil, err
 	}
-	info := &Info{Version: version.String(), Libraries: version.Libraries(), Components: []Component{}, Params: []Param{}}
+	info := &Info{Version: version.String(), Tuned: tunedOf(tuned), Libraries: version.Libraries(), Components: []Component{}, Params: []Param{}}
 	owners := map[string]int{} // a component's parameter prefix to its index
 	for _, kind := range reg.Kinds() {
 		verdicts, err := reg.Survey(cmd.Context(), kind, values)
@@ -125,6 +137,29 @@ func collect(cmd *cobra.Command, set []string) (*Info, error) {
 	return info, nil
 }
 
+func tunedOf(t config.Tuned) Tuned {
+	switch {
+	case t.Off != "":
+		return Tuned{State: "off", Reason: config.UseTuned + " is off (" + t.Off + ")"}
+	case t.Err != nil:
+		return Tuned{State: "ignored", File: t.File, Reason: t.Err.Error()}
+	case t.Result != nil:
+		return Tuned{State: "used", File: t.File, Measured: &t.Result.Measured, Changed: len(t.Result.Changed())}
+	}
+	return Tuned{State: "none"}
+}
+
+func (t Tuned) String() string {
+	switch t.State {
+	case "used":
+		return fmt.Sprintf("tuned: %s, measured %s; parameters not at their defaults: %d",
+			t.File, t.Measured.Local().Format(time.DateTime), t.Changed)
+	case "none":
+		return "not tuned: `ferry tune` measures what is best on this machine"
+	}
+	return "not tuned: " + t.Reason
+}
+
 func reason(v framework.Verdict) string {
 	if v.Hint == "" {
 		return v.Reason
@@ -134,7 +169,7 @@ func reason(v framework.Verdict) string {
 
 func (info *Info) print(w io.Writer, all bool) error {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "ferry %s\n\n", info.Version)
+	fmt.Fprintf(&b, "ferry %s\n%s\n\n", info.Version, info.Tuned)
 	t := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "FRAMEWORK\tCOMPONENT\tPRIORITY\tSTATUS\tWHAT OR WHY NOT")
 	for _, c := range info.Components {

@@ -4,6 +4,7 @@ package settings
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -30,14 +31,15 @@ func Registry() *framework.Registry {
 	return reg
 }
 
-// Load joins the values of --set with files and environment. Errors, which name
-// the nearest known parameter, have the status of a usage error.
-func Load(reg *framework.Registry, set []string) (*framework.Values, error) {
-	values, _, err := load(reg, nil, set)
-	return values, err
+// Load joins the values of --set with files and environment, and says what became
+// of the result of `ferry tune`. Errors, which name the nearest known parameter,
+// have the status of a usage error.
+func Load(reg *framework.Registry, set []string) (values *framework.Values, tuned config.Tuned, err error) {
+	values, _, err = load(reg, nil, set, func(t config.Tuned) { tuned = t })
+	return values, tuned, err
 }
 
-func load(reg *framework.Registry, environ, set []string) (*framework.Values, []config.Setting, error) {
+func load(reg *framework.Registry, environ, set []string, tuned func(config.Tuned)) (*framework.Values, []config.Setting, error) {
 	var flags []config.Setting
 	for _, s := range set {
 		name, value, ok := strings.Cut(s, "=")
@@ -46,7 +48,7 @@ func load(reg *framework.Registry, environ, set []string) (*framework.Values, []
 		}
 		flags = append(flags, config.Setting{Name: name, Value: value})
 	}
-	values, err := config.Load(reg, config.Options{Environ: environ, Flags: flags})
+	values, err := config.Load(reg, config.Options{Environ: environ, Flags: flags, Tuned: tuned})
 	if err == nil {
 		err = core.Check(values)
 	}
@@ -66,10 +68,16 @@ type Ranks struct {
 
 // Prepare is for commands that start ranks: it checks the settings, and the
 // selection of components that they amount to, before anything starts. exports
-// are variables (NAME=value) that the ranks get besides this process's own.
+// are variables (NAME=value) that the ranks get besides this process's own. Where
+// the result of `ferry tune` is not used, it says so on standard error, once for
+// all ranks, which find the same.
 func Prepare(ctx context.Context, exports, set []string) (*Ranks, error) {
 	reg := Registry()
-	values, flags, err := load(reg, append(os.Environ(), exports...), set)
+	values, flags, err := load(reg, append(os.Environ(), exports...), set, func(t config.Tuned) {
+		if t.Err != nil {
+			fmt.Fprintf(os.Stderr, "ferry: warning: %v\n", t.Err)
+		}
+	})
 	if err != nil {
 		return nil, err
 	}

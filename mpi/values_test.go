@@ -1,0 +1,86 @@
+package mpi_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"testing"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/ranktest"
+	"github.com/ferrympi/ferry/mpi"
+)
+
+// valuesOfRanks are what ranks of one job may have read at different times, each
+// for itself: `ferry tune` replaces its result whenever a user calls it.
+var valuesOfRanks = []map[string]string{
+	{},
+	{"btl.shm.eager_limit": "1KiB", "btl.shm.ring_size": "64KiB", "pml.ob1.fragment_size": "8KiB", "btl.shm.single_copy": "off"},
+	{"btl.shm.eager_limit": "64KiB", "btl.shm.single_copy": "cma", "btl.shm.cma_min": "0"},
+	{"btl.shm.eager_limit": "2KiB", "btl.shm.ring_size": "256KiB", "btl.shm.single_copy": "memory", "btl.shm.memory_min": "0"},
+}
+
+func TestRanksWithOtherValuesUnderstandOneAnother(t *testing.T) {
+	ranktest.Run(t, len(valuesOfRanks), "values")
+}
+
+func values(ctx context.Context) error {
+	rank, err := strconv.Atoi(os.Getenv(framework.EnvName("bootstrap.local.rank")))
+	if err != nil {
+		return err
+	}
+	for name, value := range valuesOfRanks[rank] {
+		if err := os.Setenv(framework.EnvName(name), value); err != nil {
+			return err
+		}
+	}
+	return inWorld(exchangeAllSizes)(ctx)
+}
+
+// exchangeAllSizes has every rank send to every other what each path carries, out
+// of ordinary and of allocated memory.
+func exchangeAllSizes(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
+	for tag, size := range []int{1, 900, 1500, 5000, 40_000, 300_000, 1<<20 + 7} {
+		m, err := mpi.AllocMem(s, size)
+		if err != nil {
+			return err
+		}
+		for _, out := range [][]byte{make([]byte, size), mpi.View[byte](m)} {
+			for i := range out {
+				out[i] = byte(i*7 + c.Rank())
+			}
+			in := make([][]byte, c.Size())
+			var reqs []mpi.Request
+			for peer := range c.Size() {
+				in[peer] = make([]byte, size)
+				recv, err := c.Irecv(in[peer], peer, tag)
+				if err != nil {
+					return err
+				}
+				send, err := c.Isend(out, peer, tag)
+				if err != nil {
+					return err
+				}
+				reqs = append(reqs, recv, send)
+			}
+			if err := mpi.WaitAll(ctx, reqs, nil); err != nil {
+				return err
+			}
+			for peer, got := range in {
+				for i, b := range got {
+					if b != byte(i*7+peer) {
+						return fmt.Errorf("byte %d of %d from rank %d is %#x", i, size, peer, b)
+					}
+				}
+			}
+		}
+		if err := mpi.Barrier(ctx, c); err != nil { // nobody reads it any more
+			return err
+		}
+		if err := m.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
