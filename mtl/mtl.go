@@ -1,0 +1,291 @@
+// Package mtl is the contract of matching transport layers: modules that move
+// messages between processes and match them with receives, often in the
+// network's hardware. PML cm runs over any module.
+//
+// # Matching
+//
+// A message carries a communicator id, the rank of its sender and a tag. A
+// receive names an id, a rank or AnySource, and a tag or AnyTag. The id is an
+// opaque number to the module: what must never match, such as the planes of one
+// communicator, gets different ids from the protocol, so that AnyTag means any
+// tag of that plane. The module lays the three out in whatever its network
+// matches, and says in Caps how many bits each may have.
+//
+// Messages from one process with the same id match in the order of their sends,
+// and receives in the order in which they were posted (MPI-4.1 section 3.5); a
+// synchronous send takes its place among the others.
+//
+// # Calling rules
+//
+// Every method of a Module, except where it says otherwise, is called with the
+// progress engine's lock held: a module needs no lock of its own. None of them
+// blocks, and none refuses for want of room: what the network does not take now
+// stays in the module, in order, and goes with a later Poll. Nothing is allocated
+// per operation in steady state.
+//
+// # Operations
+//
+// An Op is one operation. It is the module's from the call that starts it until
+// the module calls its owner's Done, which happens once for each start, from
+// Poll. It moves neither in memory nor to another module meanwhile. A call that
+// returns an error, or says that the operation is done, has not kept the Op.
+//
+// # Buffers
+//
+// A buffer that is handed to an operation is the module's for as long as the Op
+// is; then the module keeps no pointer to it. It is memory that Go code may
+// address, on the Go heap or not; a module that hands it to a C library pins it.
+package mtl
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// Wildcards of receives and probes.
+const (
+	AnySource = -1
+	AnyTag    = -2
+)
+
+// ErrTooLong is wrapped by the error of a message above Caps.MaxMessage. Nothing
+// of it was sent.
+var ErrTooLong = errors.New("message longer than the transport takes")
+
+// Component is what an MTL registers.
+type Component interface {
+	framework.Component
+	// Open makes the module of this process. It may reserve memory and
+	// descriptors, test what it has chosen within this process, and contacts no
+	// peer. Called without the engine's lock.
+	Open(ctx context.Context, env Env) (Module, error)
+}
+
+// Surveyor is an optional ability of a Component: what it could use on this
+// machine, for `ferry info`.
+type Surveyor interface {
+	// Survey returns a Candidate for everything that Open would choose from, in
+	// the order in which Open would try them. It returns when ctx ends.
+	Survey(ctx context.Context, params any) ([]Candidate, error)
+}
+
+// Env is what a module is opened with.
+type Env struct {
+	Params   any // what Component.Params returned, filled
+	Identity bootstrap.Identity
+	Worlds   *framework.Worlds
+	Nonce    uint64           // of this process
+	Engine   *progress.Engine // the module's Poll is added to it by the assembly, not by the module
+	Upcall   Receiver
+	Logger   *slog.Logger
+}
+
+// Receiver is what a module calls upwards. All calls come from the module's
+// Poll, with the engine's lock held.
+type Receiver interface {
+	// Control hands up one control message; data is valid until it returns. It may
+	// come from anybody who knows the module's address, and says itself from whom
+	// it is: the protocol checks it. The module's receive buffer is posted again
+	// whatever Control does.
+	Control(data []byte)
+
+	// Endpoint returns where the member source of the communicator that has the
+	// id cid here is reached. A module that must answer a synchronous message asks
+	// so, when a receive from any source has matched it. ok is false if there is no
+	// such member (any more): nobody is answered then. It may Connect.
+	Endpoint(cid uint32, source int) (to Endpoint, ok bool)
+}
+
+// Caps says what a module can do. Fixed once the module is open.
+type Caps struct {
+	// The widths of what is matched. A process uses ids below 1<<CIDBits, ranks
+	// below 1<<SourceBits and tags from 0 to 1<<TagBits - 1. CIDBits is at most 32,
+	// the others at most 31.
+	CIDBits, SourceBits, TagBits int
+
+	MaxMessage   int64 // the longest message, in bytes
+	Inject       int   // Send is usually done with so many bytes when it returns
+	ControlLimit int   // the longest control message, in bytes; at least MinControlLimit
+	LocalOnly    bool  // never reaches another node
+}
+
+// MinControlLimit is the smallest ControlLimit that a module may have.
+const MinControlLimit = 128
+
+// Description says for people what a module uses.
+type Description struct {
+	Provider string // "tcp;ofi_rxm"; empty where the module has nothing to choose from
+	Device   string // "eth0", "mlx5_0"
+	Mode     string // how it lays out tags: "source in completion data", "packed 24/18/20"
+	Library  string // name and version of the library below; may be empty
+	// Candidates is all that was considered, with what became of it.
+	Candidates []Candidate
+}
+
+// A Candidate is one thing that a module could use: a provider and a domain, say.
+type Candidate struct {
+	Name   string // "tcp;ofi_rxm on eth0"
+	Chosen bool
+	Reason string // why it was chosen, or not
+}
+
+// Peer is what Connect needs to know of a process.
+type Peer struct {
+	ID    framework.ProcID
+	Proc  framework.Proc
+	Nonce uint64
+	Blob  []byte // what this component's module put into the peer's card; nil: it has none
+}
+
+// Endpoint names a connected process to the module that returned it. It is valid
+// until Forget.
+type Endpoint uint32
+
+// Envelope is what is matched.
+type Envelope struct {
+	// CID is the communicator's id at the process that receives: a sender uses the
+	// receiver's, and a receiver its own.
+	CID uint32
+	// Source is the sender's rank in the communicator. In a receive or a probe it
+	// may be AnySource.
+	Source int32
+	// Tag is the user's tag. In a receive or a probe it may be AnyTag.
+	Tag int32
+}
+
+// Mode is how a send completes.
+type Mode uint8
+
+const (
+	Standard    Mode = iota // when the buffer may be used again
+	Synchronous             // when a receive has matched the message, too
+)
+
+// Op is one operation in progress. A protocol embeds it in its own request,
+// sets Owner once, and uses it again and again.
+type Op struct {
+	Owner Owner
+	// Result is set when Owner.Done is called, and is the protocol's from then on.
+	Result
+	// Slot is the module's own while the operation is in progress.
+	Slot uint32
+}
+
+// Owner is the protocol's side of an Op.
+type Owner interface {
+	// Done says that op is over. It may start operations, with op too. It does not
+	// call Poll or Close.
+	Done(op *Op)
+}
+
+// Result is the outcome of an operation.
+type Result struct {
+	// Source and Tag are those of the message that was received or found. They
+	// have no meaning for a send, or when Canceled or Err are set, except that
+	// framework.ErrTruncate leaves them as they are.
+	Source, Tag int32
+	// Found is a probe's answer.
+	Found bool
+	// Canceled: the operation was withdrawn, and transferred nothing.
+	Canceled bool
+	// Bytes is the full length of the message that was received or found.
+	Bytes int64
+	// Err says that the operation has failed. framework.ErrTruncate: the message
+	// was received, its beginning is in the buffer, and nothing beyond. Otherwise a
+	// *framework.TransportError.
+	Err error
+}
+
+// A Module moves and matches messages for this process. It is a progress.Source:
+// Poll completes operations, hands up control messages, and returns how many
+// there were of both. It may also say how it is awaited (progress.Beller,
+// progress.Descriptor, progress.Polled).
+//
+// When a module as a whole fails, every operation in progress completes with the
+// error, and calls return it from then on.
+type Module interface {
+	progress.Source
+
+	Caps() Caps
+
+	// Describe says what the module uses. May be called without the lock.
+	Describe() Description
+
+	// Offer is a text that is equal in processes whose modules understand one
+	// another: provider, layout, versions. It is fixed once the module is open. May
+	// be called without the lock.
+	Offer() string
+
+	// Blob returns the module's entry for the business card: what a peer's module
+	// needs to Connect, its offer included. It is fixed once the module is open.
+	// May be called without the lock.
+	Blob() []byte
+
+	// Reach reports why the module does not reach peer, in words for `ferry
+	// explain`, or nil if Connect would be likely to succeed. Where the offers
+	// differ it names both. It keeps nothing.
+	Reach(peer Peer) error
+
+	// Connect makes peer known, this process included. It sends nothing: the
+	// network connects when the first message goes there, or comes. The same peer
+	// (ID and Nonce) has one Endpoint. An error is like Reach's; nothing is kept
+	// then.
+	Connect(peer Peer) (Endpoint, error)
+
+	// Forget says that the process at to is dead for certain, or that nobody will
+	// send there again. Sends to it that are in progress complete with an error
+	// that wraps why, in the next Poll, and later ones fail with it. (What a network
+	// library still holds of their buffers it may read, and not write, until it lets
+	// go; the module sees to it that this is harmless.) Receives stay: the protocol
+	// cancels those that are in vain.
+	Forget(to Endpoint, why error)
+
+	// Send sends buf. e.Source is this process's rank. done: the message is on its
+	// way, buf is the caller's again, and op was not used; never with Synchronous.
+	// An error that wraps ErrTooLong, or the module's failure or that of the peer:
+	// nothing was sent. Cancel of a send may do nothing.
+	Send(op *Op, to Endpoint, e Envelope, buf []byte, mode Mode) (done bool, err error)
+
+	// Recv posts a receive into buf. from is where e.Source is reached; it is
+	// ignored when that is AnySource.
+	Recv(op *Op, from Endpoint, e Envelope, buf []byte) error
+
+	// Probe looks for a message that Recv would receive now, and tells by
+	// Result.Found, Source, Tag and Bytes. It looks once; messages that the module
+	// has not seen before the next Poll may go unseen. With claim a message that
+	// was found is taken out of matching and belongs to op, which is used for
+	// nothing but RecvClaimed then, once.
+	Probe(op *Op, from Endpoint, e Envelope, claim bool) error
+
+	// RecvClaimed receives the message that a probe with op has claimed. It can't
+	// be canceled.
+	RecvClaimed(op *Op, buf []byte) error
+
+	// Cancel withdraws a receive that is in progress, if it has not matched. The
+	// outcome is certain: Done comes, from a Poll, either with Canceled and no
+	// message, or as if nothing had been asked. Canceling twice, or what is in
+	// progress no more, does nothing.
+	Cancel(op *Op)
+
+	// SendControl sends a control message: it is not matched, and arrives at the
+	// peer's Receiver.Control without further calls there than Poll's. Those from one
+	// process to another may overtake its messages, and one another. data is at most
+	// ControlLimit bytes, and not empty. done and err are as in Send.
+	SendControl(op *Op, to Endpoint, data []byte) (done bool, err error)
+
+	// Idle reports whether nothing is left here that only this process can bring on
+	// its way: a session that closes polls until then. It may have the module send
+	// what it needs to find out.
+	Idle() bool
+
+	// Close frees all. Operations in progress, and receives of control messages, are
+	// given up: Done is not called for them, nothing comes up any more, and their
+	// buffers are the caller's when Close returns. Called without the engine's lock,
+	// after the engine has stopped polling the module. Closing again does nothing.
+	Close() error
+}

@@ -1,0 +1,507 @@
+package mtltest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/match"
+	"github.com/ferrympi/ferry/mtl"
+)
+
+// memory is one module of a Memory. The network's lock guards all of it, because
+// modules touch one another; nothing is called upwards with it held.
+type memory struct {
+	f       *Memory
+	env     mtl.Env
+	opt     Options
+	address int
+	peers   []memoryPeer // by endpoint
+	queues  map[uint32]*queues
+	slots   []*slot // receives and probes, by Op.Slot
+	idle    []uint32
+	polls   int
+	cancels []*slot // those whose cancel has not taken effect
+	sends   map[*message]struct{}
+	inbox   []*message
+	done    []completion // of which the next Poll tells
+	told    []completion // room for done, used only by Poll
+	control []*message   // of which the next Poll tells
+	answers []*message   // synchronous ones that have matched and are not answered
+	failed  error
+	closed  bool
+}
+
+type memoryPeer struct {
+	id     framework.ProcID
+	nonce  uint64
+	module *memory
+	gone   error // why it was forgotten
+}
+
+type completion struct {
+	op     *mtl.Op
+	result mtl.Result
+}
+
+// queues are the matching state of one communicator id.
+type queues struct {
+	match.Queues[slot, message]
+	peers map[int32]*match.Peer[slot, message]
+}
+
+// slot is a receive or a probe in progress.
+type slot struct {
+	op      *mtl.Op // nil: the slot is not in use
+	buf     []byte
+	queues  *queues
+	node    match.Recv[slot]
+	claimed *message
+	cancel  int // the poll in which a cancel takes effect; 0: none
+}
+
+// message is on its way, or waits for its receive.
+type message struct {
+	control  bool
+	envelope mtl.Envelope
+	data     []byte // own, or the sender's buffer
+	own      []byte
+	from, to *memory
+	op       *mtl.Op // of the sender, who is told when the message has matched; or nil
+	sync     bool
+	wild     bool // it has matched a receive from any source
+	due      int  // the receiver's poll in which it arrives
+	node     match.Message[message]
+	next     *message // in the free list
+}
+
+// queue returns the matching state of an id, and that of the source unless it is
+// AnySource.
+func (m *memory) queue(e mtl.Envelope) (*queues, *match.Peer[slot, message]) {
+	q := m.queues[e.CID]
+	if q == nil {
+		q = &queues{peers: map[int32]*match.Peer[slot, message]{}}
+		m.queues[e.CID] = q
+	}
+	p := q.peers[e.Source]
+	if p == nil && e.Source != mtl.AnySource {
+		p = new(match.Peer[slot, message])
+		q.peers[e.Source] = p
+	}
+	return q, p
+}
+
+func (m *memory) failure(op string, to mtl.Endpoint, err error) error {
+	peer := m.env.Worlds.Proc(m.peers[to].id).String()
+	return &framework.TransportError{Component: "mtl memory", Peer: peer, Op: op, Err: err}
+}
+
+// state returns why the module takes no operations.
+func (m *memory) state() error {
+	if m.closed {
+		return fmt.Errorf("mtl memory: %w", framework.ErrClosed)
+	}
+	return m.failed
+}
+
+// check is state, and says what is wrong with an envelope: a protocol under test
+// must keep to the widths.
+func (m *memory) check(e mtl.Envelope) error {
+	switch {
+	case uint64(e.CID)>>m.opt.CIDBits != 0:
+		return fmt.Errorf("mtl memory: id %d does not fit into %d bits", e.CID, m.opt.CIDBits)
+	case e.Source < mtl.AnySource || e.Source>>m.opt.SourceBits > 0:
+		return fmt.Errorf("mtl memory: source %d does not fit into %d bits", e.Source, m.opt.SourceBits)
+	case e.Tag < mtl.AnyTag || e.Tag == mtl.AnySource || e.Tag>>m.opt.TagBits > 0:
+		return fmt.Errorf("mtl memory: tag %d does not fit into %d bits", e.Tag, m.opt.TagBits)
+	}
+	return m.state()
+}
+
+func (m *memory) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, mode mtl.Mode) (done bool, err error) {
+	m.f.mu.Lock()
+	defer m.f.mu.Unlock()
+	peer := &m.peers[to]
+	if err := m.check(e); err != nil {
+		return false, err
+	}
+	switch {
+	case peer.gone != nil:
+		return false, peer.gone
+	case int64(len(buf)) > m.opt.MaxMessage:
+		return false, fmt.Errorf("mtl memory: %d bytes, at most %d: %w", len(buf), m.opt.MaxMessage, mtl.ErrTooLong)
+	}
+	faults := &m.f.opt.Faults
+	if peer.module.closed {
+		err = fmt.Errorf("it has closed: %w", framework.ErrClosed)
+	} else if faults.Send != nil {
+		err = faults.Send(m.env.Identity.Proc, m.env.Worlds.Proc(peer.id), e)
+	}
+	if err != nil {
+		m.done = append(m.done, completion{op, mtl.Result{Err: m.failure("send", to, err)}})
+		return false, nil
+	}
+	done = len(buf) <= m.opt.Inject && mode == mtl.Standard && !faults.NeverInject
+	var msg *message
+	if done {
+		msg = m.f.message(buf)
+	} else {
+		msg = m.f.message(nil)
+		msg.data, msg.op = buf, op
+		m.sends[msg] = struct{}{}
+	}
+	msg.envelope, msg.sync, msg.from = e, mode == mtl.Synchronous, m
+	m.f.deliver(peer.module, msg)
+	return done, nil
+}
+
+func (m *memory) SendControl(op *mtl.Op, to mtl.Endpoint, data []byte) (done bool, err error) {
+	m.f.mu.Lock()
+	defer m.f.mu.Unlock()
+	peer := &m.peers[to]
+	switch {
+	case m.state() != nil:
+		return false, m.state()
+	case peer.gone != nil:
+		return false, peer.gone
+	case len(data) == 0 || len(data) > m.opt.ControlLimit:
+		return false, fmt.Errorf("mtl memory: a control message of %d bytes, at most %d: %w", len(data), m.opt.ControlLimit, mtl.ErrTooLong)
+	}
+	if f := m.f.opt.Faults.Control; f != nil {
+		for _, other := range f(m.env.Identity.Proc, m.env.Worlds.Proc(peer.id), bytes.Clone(data)) {
+			m.f.deliverControl(peer.module, other)
+		}
+	} else {
+		m.f.deliverControl(peer.module, data)
+	}
+	if m.f.opt.Faults.NeverInject {
+		m.done = append(m.done, completion{op: op})
+		return false, nil
+	}
+	return true, nil
+}
+
+// deliver puts a message into a module's inbox. f.mu held.
+func (f *Memory) deliver(to *memory, msg *message) {
+	msg.to, msg.due = to, to.polls+f.opt.Faults.Polls
+	msg.node.Source, msg.node.Tag = int(msg.envelope.Source), int(msg.envelope.Tag)
+	to.inbox = append(to.inbox, msg)
+}
+
+func (f *Memory) deliverControl(to *memory, data []byte) {
+	if to.closed {
+		return // it goes nowhere, as on a network
+	}
+	msg := f.message(data)
+	msg.control = true
+	f.deliver(to, msg)
+}
+
+func (m *memory) Forget(to mtl.Endpoint, why error) {
+	m.f.mu.Lock()
+	defer m.f.mu.Unlock()
+	peer := &m.peers[to]
+	peer.gone = m.failure("send", to, why)
+	for msg := range m.sends {
+		if msg.to == peer.module {
+			m.giveUp(msg, mtl.Result{Err: peer.gone})
+		}
+	}
+}
+
+// giveUp ends a send whose message nobody has received. It may arrive all the
+// same, as on a network.
+func (m *memory) giveUp(msg *message, r mtl.Result) {
+	msg.own = append(msg.own[:0], msg.data...)
+	msg.data = msg.own
+	m.sent(msg, r)
+}
+
+// sent ends the send of a message. f.mu held.
+func (m *memory) sent(msg *message, r mtl.Result) {
+	if msg.op == nil {
+		return
+	}
+	m.done = append(m.done, completion{msg.op, r})
+	delete(m.sends, msg)
+	msg.op = nil
+}
+
+func (m *memory) start(op *mtl.Op, buf []byte) *slot {
+	var s *slot
+	if n := len(m.idle); n > 0 {
+		op.Slot = m.idle[n-1]
+		m.idle = m.idle[:n-1]
+		s = m.slots[op.Slot]
+	} else {
+		op.Slot = uint32(len(m.slots))
+		s = new(slot)
+		s.node.Owner = s
+		m.slots = append(m.slots, s)
+	}
+	s.op, s.buf = op, buf
+	return s
+}
+
+// finish ends a receive or a probe.
+func (m *memory) finish(s *slot, r mtl.Result) {
+	m.done = append(m.done, completion{s.op, r})
+	if s.claimed == nil {
+		m.idle = append(m.idle, s.op.Slot)
+	}
+	*s = slot{claimed: s.claimed, node: match.Recv[slot]{Owner: s}}
+}
+
+func (m *memory) Recv(op *mtl.Op, _ mtl.Endpoint, e mtl.Envelope, buf []byte) error {
+	m.f.mu.Lock()
+	defer m.f.mu.Unlock()
+	if err := m.check(e); err != nil {
+		return err
+	}
+	s := m.start(op, buf)
+	s.node.Source, s.node.Tag = int(e.Source), int(e.Tag)
+	q, p := m.queue(e)
+	s.queues = q
+	if found := q.Post(p, &s.node); found != nil {
+		m.receive(s, found.Owner)
+	}
+	return nil
+}
+
+// receive ends a receive with its message.
+func (m *memory) receive(s *slot, msg *message) {
+	msg.wild = s.node.Source == mtl.AnySource
+	r := mtl.Result{Source: msg.envelope.Source, Tag: msg.envelope.Tag, Bytes: int64(len(msg.data))}
+	if copy(s.buf, msg.data) < len(msg.data) {
+		r.Err = framework.ErrTruncate
+	}
+	m.finish(s, r)
+	if msg.sync {
+		m.answers = append(m.answers, msg)
+		return
+	}
+	msg.from.sent(msg, mtl.Result{})
+	m.f.release(msg)
+}
+
+func (m *memory) Probe(op *mtl.Op, _ mtl.Endpoint, e mtl.Envelope, claim bool) error {
+	m.f.mu.Lock()
+	defer m.f.mu.Unlock()
+	if err := m.check(e); err != nil {
+		return err
+	}
+	s := m.start(op, nil)
+	q, p := m.queue(e)
+	found := q.Find(p, int(e.Source), int(e.Tag))
+	if found == nil {
+		m.finish(s, mtl.Result{})
+		return nil
+	}
+	msg := found.Owner
+	if claim {
+		q.Take(found)
+		s.claimed = msg
+		msg.wild = e.Source == mtl.AnySource
+	}
+	m.finish(s, mtl.Result{Found: true, Source: msg.envelope.Source, Tag: msg.envelope.Tag, Bytes: int64(len(msg.data))})
+	return nil
+}
+
+func (m *memory) RecvClaimed(op *mtl.Op, buf []byte) error {
+	m.f.mu.Lock()
+	defer m.f.mu.Unlock()
+	if err := m.state(); err != nil {
+		return err
+	}
+	s := m.slots[op.Slot]
+	msg := s.claimed
+	s.op, s.buf, s.claimed = op, buf, nil
+	s.node.Source = int(msg.envelope.Source)
+	if msg.wild {
+		s.node.Source = mtl.AnySource
+	}
+	m.receive(s, msg)
+	return nil
+}
+
+func (m *memory) Cancel(op *mtl.Op) {
+	m.f.mu.Lock()
+	defer m.f.mu.Unlock()
+	if int(op.Slot) >= len(m.slots) {
+		return
+	}
+	if s := m.slots[op.Slot]; s.op == op && s.cancel == 0 && s.queues != nil {
+		s.cancel = m.polls + m.f.opt.Faults.Polls
+		m.cancels = append(m.cancels, s)
+	}
+}
+
+func (m *memory) Idle() bool {
+	m.f.mu.Lock()
+	defer m.f.mu.Unlock()
+	return len(m.done) == 0 && len(m.answers) == 0
+}
+
+// arrive brings in what is due.
+func (m *memory) arrive() {
+	due := 0
+	for ; due < len(m.inbox) && m.inbox[due].due <= m.polls; due++ {
+		msg := m.inbox[due]
+		if msg.control {
+			m.control = append(m.control, msg)
+			continue
+		}
+		q, p := m.queue(msg.envelope)
+		if r := q.Arrive(p, int(msg.envelope.Tag)); r != nil {
+			m.receive(r.Owner, msg)
+		} else {
+			msg.node.Owner = msg
+			q.Keep(p, &msg.node)
+		}
+	}
+	m.inbox = slices.Delete(m.inbox, 0, due)
+	kept := m.cancels[:0]
+	for _, s := range m.cancels {
+		switch {
+		case s.cancel == 0: // it has matched meanwhile
+		case s.cancel > m.polls:
+			kept = append(kept, s)
+		case s.queues.Cancel(&s.node):
+			m.finish(s, mtl.Result{Canceled: true})
+		}
+	}
+	m.cancels = kept
+}
+
+// giveAllUp ends everything that is in progress.
+func (m *memory) giveAllUp(r mtl.Result) {
+	for msg := range m.sends {
+		m.giveUp(msg, r)
+	}
+	for _, s := range m.slots {
+		if s.op != nil {
+			s.queues.Cancel(&s.node)
+			m.finish(s, r)
+		}
+	}
+}
+
+func (m *memory) Poll() int {
+	f := m.f
+	f.mu.Lock()
+	m.polls++
+	if m.failed == nil {
+		m.arrive()
+	} else {
+		m.giveAllUp(mtl.Result{Err: m.failed})
+	}
+	n := len(m.done) + len(m.control)
+	for i := 0; i < len(m.answers); i++ {
+		msg := m.answers[i]
+		answered := true
+		if msg.wild {
+			f.mu.Unlock()
+			_, answered = m.env.Upcall.Endpoint(msg.envelope.CID, int(msg.envelope.Source))
+			f.mu.Lock()
+		}
+		if answered {
+			msg.from.sent(msg, mtl.Result{})
+			f.release(msg)
+		}
+	}
+	m.answers = m.answers[:0]
+	for i := 0; i < len(m.control); i++ {
+		msg := m.control[i]
+		f.mu.Unlock()
+		m.env.Upcall.Control(msg.data)
+		f.mu.Lock()
+		f.release(msg)
+	}
+	m.control = m.control[:0]
+	// What Done starts may be over at once: that is for the next Poll.
+	done := m.done
+	m.done = m.told[:0]
+	f.mu.Unlock()
+	for _, c := range done {
+		c.op.Result = c.result
+		c.op.Owner.Done(c.op)
+	}
+	m.told = done
+	return n
+}
+
+func (m *memory) Close() error {
+	m.f.mu.Lock()
+	defer m.f.mu.Unlock()
+	if m.closed {
+		return nil
+	}
+	m.closed = true
+	m.giveAllUp(mtl.Result{Canceled: true})
+	m.done, m.inbox, m.queues = nil, nil, nil
+	return nil
+}
+
+// Interval implements progress.Polled.
+func (m *memory) Interval() time.Duration { return 100 * time.Microsecond }
+
+func (m *memory) Caps() mtl.Caps {
+	return mtl.Caps{
+		CIDBits: m.opt.CIDBits, SourceBits: m.opt.SourceBits, TagBits: m.opt.TagBits,
+		MaxMessage: m.opt.MaxMessage, Inject: m.opt.Inject, ControlLimit: m.opt.ControlLimit,
+	}
+}
+
+func (m *memory) Describe() mtl.Description {
+	return mtl.Description{Mode: m.Offer(), Candidates: []mtl.Candidate{{Name: "memory", Chosen: true, Reason: "there is nothing else"}}}
+}
+
+func (m *memory) Offer() string {
+	return fmt.Sprintf("memory %d/%d/%d%s", m.opt.CIDBits, m.opt.SourceBits, m.opt.TagBits, m.opt.Layout)
+}
+
+// Blob is the address, then the offer.
+func (m *memory) Blob() []byte {
+	return append(binary.LittleEndian.AppendUint32(nil, uint32(m.address)), m.Offer()...)
+}
+
+func (m *memory) Reach(peer mtl.Peer) error {
+	m.f.mu.Lock()
+	defer m.f.mu.Unlock()
+	_, err := m.look(peer)
+	return err
+}
+
+// look returns the module of a peer.
+func (m *memory) look(peer mtl.Peer) (*memory, error) {
+	if len(peer.Blob) < 4 {
+		return nil, fmt.Errorf("mtl memory: the card of %v has no address of it", peer.Proc)
+	}
+	if offer := string(peer.Blob[4:]); offer != m.Offer() {
+		return nil, fmt.Errorf("mtl memory: %v has %q, and this process %q", peer.Proc, offer, m.Offer())
+	}
+	address := binary.LittleEndian.Uint32(peer.Blob)
+	if uint64(address) >= uint64(len(m.f.modules)) {
+		return nil, fmt.Errorf("mtl memory: %v has no address %d", peer.Proc, address)
+	}
+	return m.f.modules[address], nil
+}
+
+func (m *memory) Connect(peer mtl.Peer) (mtl.Endpoint, error) {
+	m.f.mu.Lock()
+	defer m.f.mu.Unlock()
+	for i, p := range m.peers {
+		if p.id == peer.ID && p.nonce == peer.Nonce && p.gone == nil {
+			return mtl.Endpoint(i), nil
+		}
+	}
+	module, err := m.look(peer)
+	if err != nil {
+		return 0, err
+	}
+	m.peers = append(m.peers, memoryPeer{id: peer.ID, nonce: peer.Nonce, module: module})
+	return mtl.Endpoint(len(m.peers) - 1), nil
+}

@@ -1,0 +1,58 @@
+package mtltest
+
+import (
+	"context"
+	"testing"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mtl"
+)
+
+type tells struct{ done int }
+
+func (o *tells) Done(*mtl.Op) { o.done++ }
+
+type deaf struct{}
+
+func (deaf) Control([]byte)                            {}
+func (deaf) Endpoint(uint32, int) (mtl.Endpoint, bool) { return 0, false }
+
+// TestMemoryCancelComesTooLate: with Faults.Polls a message overtakes the cancel
+// of its receive, and the receive completes with the message.
+func TestMemoryCancelComesTooLate(t *testing.T) {
+	f := NewMemory(Options{Faults: Faults{Polls: 3}})
+	var m [2]mtl.Module
+	for i := range m {
+		p := framework.Proc{Namespace: "job", Rank: uint32(i)}
+		var err error
+		m[i], err = f.Component().Open(context.Background(), mtl.Env{
+			Identity: bootstrap.Identity{Proc: p, Size: 2}, Worlds: framework.NewWorlds("job"), Upcall: deaf{},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m[i].Close()
+	}
+	var owner tells
+	op := mtl.Op{Owner: &owner}
+	buf := make([]byte, 8)
+	if err := m[1].Recv(&op, 0, mtl.Envelope{CID: 3, Source: mtl.AnySource, Tag: mtl.AnyTag}, buf); err != nil {
+		t.Fatal(err)
+	}
+	to, err := m[0].Connect(mtl.Peer{ID: framework.MakeProcID(0, 1), Blob: m[1].Blob()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if done, err := m[0].Send(nil, to, mtl.Envelope{CID: 3, Source: 0, Tag: 5}, []byte("late"), mtl.Standard); !done || err != nil {
+		t.Fatal(done, err)
+	}
+	m[1].Poll()
+	m[1].Cancel(&op)
+	for owner.done == 0 {
+		m[1].Poll()
+	}
+	if op.Canceled || op.Source != 0 || op.Tag != 5 || string(buf[:op.Bytes]) != "late" {
+		t.Errorf("%+v", op.Result)
+	}
+}
