@@ -15,6 +15,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -65,8 +66,9 @@ type Result struct {
 	Ferry    string    `json:"ferry"` // the version that has measured; for people
 	Measured time.Time `json:"measured"`
 	Params   []Param   `json:"params"`
-	// Figures is what the values stand on, for people and tools. Programs that
-	// start don't look into it.
+	// Figures is what the values stand on, for people and tools. In the file it is a
+	// JSON value of its own behind the rest, so that programs that start don't read
+	// it: Read leaves it empty.
 	Figures json.RawMessage `json:"figures,omitempty"`
 }
 
@@ -124,14 +126,16 @@ func Exists(dir string) bool {
 // there is fs.ErrNotExist; other errors say in words why the file is not used:
 // it can't be read, is malformed, of another version, or from another machine.
 func Read(file string, m Machine) (*Result, error) {
-	text, err := contents(file)
+	f, err := open(file)
 	if err != nil {
 		return nil, err
 	}
+	defer f.Close()
 	var r Result
-	if err := json.Unmarshal(text, &r); err != nil {
+	if err := json.NewDecoder(io.LimitReader(f, maxFile)).Decode(&r); err != nil {
 		return nil, fmt.Errorf("is damaged: %w", err)
 	}
+	r.Figures = nil
 	switch {
 	case r.Format != Format:
 		return nil, fmt.Errorf("has format %d, and this ferry reads %d", r.Format, Format)
@@ -143,7 +147,8 @@ func Read(file string, m Machine) (*Result, error) {
 	return &r, nil
 }
 
-func contents(file string) ([]byte, error) {
+// open opens a regular file that is not too large to be a result.
+func open(file string) (*os.File, error) {
 	// A pipe must not make the program wait.
 	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	switch {
@@ -152,21 +157,20 @@ func contents(file string) ([]byte, error) {
 	case err != nil:
 		return nil, fmt.Errorf("can't be read: %w", err)
 	}
-	defer f.Close()
 	st, err := f.Stat()
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("can't be read: %w", err)
+		err = fmt.Errorf("can't be read: %w", err)
 	case !st.Mode().IsRegular():
-		return nil, errors.New("is not a regular file")
+		err = errors.New("is not a regular file")
 	case st.Size() > maxFile:
-		return nil, fmt.Errorf("has %d bytes; a result has at most %d", st.Size(), maxFile)
+		err = fmt.Errorf("has %d bytes; a result has at most %d", st.Size(), maxFile)
 	}
-	text, err := io.ReadAll(io.LimitReader(f, maxFile))
 	if err != nil {
-		return nil, fmt.Errorf("can't be read: %w", err)
+		f.Close()
+		return nil, err
 	}
-	return text, nil
+	return f, nil
 }
 
 // Prepare makes dir, and checks that files can be made there.
@@ -184,10 +188,13 @@ func Prepare(dir string) error {
 // Write puts r in place of what file holds. Who reads meanwhile sees the old
 // result or the new one, and never a part. The directory must exist.
 func (r *Result) Write(file string) (err error) {
-	text, err := json.Marshal(r)
+	head := *r
+	head.Figures = nil
+	text, err := json.Marshal(head)
 	if err != nil {
 		return err
 	}
+	text = slices.Concat(text, []byte("\n"), r.Figures, []byte("\n"))
 	f, err := os.CreateTemp(filepath.Dir(file), ".new-")
 	if err != nil {
 		return err
@@ -197,7 +204,7 @@ func (r *Result) Write(file string) (err error) {
 			_ = os.Remove(f.Name()) // the error says more
 		}
 	}()
-	_, err = f.Write(append(text, '\n'))
+	_, err = f.Write(text)
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ func result() *Result {
 	return &Result{
 		Format: Format, Machine: here, Ferry: "0.1.0", Measured: time.Date(2026, 11, 20, 13, 0, 0, 0, time.UTC),
 		Params:  []Param{{Name: "a.b", Default: "1KiB", Value: "2KiB", Gain: 0.1}, {Name: "a.c", Default: "auto", Value: "auto"}},
-		Figures: []byte(`[]`),
+		Figures: []byte(`{"figures": [1]}`),
 	}
 }
 
@@ -42,6 +42,10 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if text, err := os.ReadFile(file); err != nil || !strings.HasSuffix(string(text), string(want.Figures)+"\n") {
+		t.Errorf("the figures are not in the file: %s, %v", text, err)
+	}
+	want.Figures = nil
 	got, err := Read(file, here)
 	if err != nil || !Exists(dir) {
 		t.Fatal(err)
