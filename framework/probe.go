@@ -32,7 +32,10 @@ func (r *Registry) probe(ctx context.Context, kind Kind, vals *Values, wanted fu
 		// The channel has room, so that a probe that comes back too late ends.
 		results[i] = make(chan Verdict, 1)
 		go func(c Component, params any, result chan<- Verdict) {
-			result <- probeOne(limited, c, params)
+			start := time.Now()
+			v := probeOne(limited, c, params)
+			v.Took = time.Since(start)
+			result <- v
 		}(e.component, choices[i].Params, results[i])
 	}
 	for i, result := range results {
@@ -44,7 +47,7 @@ func (r *Registry) probe(ctx context.Context, kind Kind, vals *Values, wanted fu
 			return nil, err
 		}
 		c := &choices[i].Verdict
-		c.Status, c.Reason, c.Hint = v.Status, v.Reason, v.Hint
+		c.Status, c.Reason, c.Hint, c.Took = v.Status, v.Reason, v.Hint, v.Took
 	}
 	return choices, nil
 }

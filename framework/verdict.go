@@ -1,6 +1,9 @@
 package framework
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // Status is the outcome for one component. The differences matter to the user:
 // each asks for another remedy.
@@ -43,6 +46,8 @@ type Verdict struct {
 	Status   Status
 	Reason   string // why; empty only for StatusUsable and StatusSelected
 	Hint     string // what the user can do about it; may be empty
+
+	Took time.Duration // by its probe; 0 if it was not probed
 }
 
 // Usable is the verdict of a Probe that found nothing against the component.

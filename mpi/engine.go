@@ -46,7 +46,7 @@ func acquire(ctx context.Context, o *sessionOptions) (*engine, *framework.Values
 		shared.sessions++
 		return e, values, nil
 	}
-	e := &engine{given: o.client, source: o.registry, log: o.logger, hooks: o.hooks}
+	e := &engine{given: o.client, source: o.registry, log: o.logger, hooks: o.hooks, began: now(stepOpen)}
 	if err := e.open(ctx, o.explicit); err != nil {
 		return nil, nil, errors.Join(err, e.close())
 	}
@@ -80,6 +80,8 @@ type engine struct {
 	log      *slog.Logger
 	timeout  time.Duration
 	reports  []string
+	began    timeMark
+	timing   *timing // or nil
 
 	selections map[framework.Kind]*framework.Selection
 	colls      []framework.Choice
@@ -141,13 +143,20 @@ func (e *engine) open(ctx context.Context, explicit []framework.Setting) error {
 		return err
 	}
 	e.timeout, e.reports = boot.Timeout, report.Report
+	if slices.Contains(e.reports, reportTiming) {
+		e.timing = newTiming(e.began)
+	}
+	e.timing.mark(stepConfiguration)
 	if e.selections, err = e.registry.SelectAll(ctx, e.values); err != nil {
 		return err
 	}
+	e.timing.probes(e.selections)
+	e.timing.mark(stepSelection)
 	e.colls = e.selections[framework.Coll].Chosen
 	if err := e.openBootstrap(ctx); err != nil {
 		return err
 	}
+	e.timing.mark(stepBootstrap)
 	e.identity = e.client.Identity()
 	e.worlds = framework.NewWorlds(e.identity.Proc.Namespace)
 	e.me = e.worlds.ID(e.identity.Proc)
@@ -168,9 +177,11 @@ func (e *engine) open(ctx context.Context, explicit []framework.Setting) error {
 	if err := e.openModules(ctx); err != nil {
 		return err
 	}
+	e.timing.mark(stepModules)
 	if events, ok := framework.As[bootstrap.EventSource](e.client); ok {
 		events.OnEvent(e.event)
 	}
+	e.timing.mark(stepSession)
 	return nil
 }
 
@@ -236,9 +247,10 @@ func (e *engine) openPML(ctx context.Context, choice framework.Choice) (pml.Modu
 	if !ok {
 		return nil, wrongContract(choice)
 	}
+	defer e.timing.opened(framework.PML, choice.Verdict.Name, time.Now())
 	return component.Open(ctx, pml.Env{
 		Params: choice.Params, Identity: e.identity, Worlds: e.worlds, Nonce: e.nonce,
-		Engine: e.progress, Logger: e.log, Hooks: e.hooks,
+		Engine: e.progress, Logger: e.log, Hooks: e.timing.watch(e.hooks),
 		OpenBTLs:   func(r btl.Receiver) ([]pml.OpenBTL, error) { return e.openBTLs(ctx, r) },
 		FailedBTLs: e.failedBTLs,
 	})
@@ -281,6 +293,7 @@ func (e *engine) openBTL(ctx context.Context, choice framework.Choice, r btl.Rec
 	if !ok {
 		return nil, wrongContract(choice)
 	}
+	defer e.timing.opened(framework.BTL, choice.Verdict.Name, time.Now())
 	return component.Open(ctx, btl.Env{
 		Params: choice.Params, Identity: e.identity, Worlds: e.worlds, Nonce: e.nonce,
 		Engine: e.progress, Upcall: r, Logger: e.log,
@@ -372,6 +385,7 @@ func (e *engine) died(id framework.ProcID, reason string) {
 
 // drain sends reports and waits for accepted sends.
 func (e *engine) drain(linger time.Duration) error {
+	e.timing.mark(stepClose)
 	var errs []error
 	ctx, cancel := context.WithTimeout(context.Background(), linger)
 	defer cancel()

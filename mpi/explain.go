@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -96,7 +97,7 @@ func (e *engine) knownProcs() []framework.ProcID {
 // note keeps how the members of a new communicator are reached, for a report at
 // the end: a peer may be gone by then to which no message ever went.
 func (e *engine) note(group []framework.ProcID) {
-	if !slices.Contains(e.reports, "explain") {
+	if !slices.Contains(e.reports, reportExplain) {
 		return
 	}
 	for _, id := range group {
@@ -182,6 +183,12 @@ func (x *Explanation) String() string {
 	return b.String()
 }
 
+// What session.report may ask for: names of reports.
+const (
+	reportExplain = "explain"
+	reportTiming  = "timing"
+)
+
 // reportTimeout is how long the end of the last session waits for the launcher
 // to take a report: it does so at once, or is gone.
 const reportTimeout = 5 * time.Second
@@ -189,18 +196,26 @@ const reportTimeout = 5 * time.Second
 // report gives the launcher what it asked for by session.report. Without a
 // launcher there is nobody to ask.
 func (e *engine) report() error {
-	if !slices.Contains(e.reports, "explain") {
-		return nil
-	}
 	to, ok := framework.As[bootstrap.Reporter](e.client)
 	if !ok {
 		return nil
 	}
-	body, err := json.Marshal(e.explain())
-	if err != nil {
-		return err
+	var errs []error
+	for _, name := range e.reports {
+		var content any
+		switch name {
+		case reportExplain:
+			content = e.explain()
+		case reportTiming:
+			content = e.timing.snapshot()
+		}
+		body, err := json.Marshal(content)
+		if err == nil {
+			ctx, cancel := context.WithTimeout(context.Background(), reportTimeout)
+			err = ended(ctx, "report", to.Report(ctx, name, body))
+			cancel()
+		}
+		errs = append(errs, err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), reportTimeout)
-	defer cancel()
-	return ended(ctx, "report", to.Report(ctx, "explain", body))
+	return errors.Join(errs...)
 }

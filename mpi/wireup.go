@@ -113,6 +113,7 @@ func fromGroup(ctx context.Context, g *Group, tag string, values *framework.Valu
 	}
 	c, err := newComm(g.session, g, m, spec, values)
 	if err == nil {
+		e.timing.mark(stepComm)
 		e.note(group)
 	}
 	return c, err
@@ -138,7 +139,9 @@ func (e *engine) construct(ctx context.Context, group []Proc, tag string, body [
 	e.constructs.last = turn
 	e.constructs.waiting[turn] = fmt.Sprintf("%q with %d processes", tag, len(group))
 	e.mu.Unlock()
+	e.timing.mark(stepConstruct)
 	made, err := e.client.Construct(ctx, group, tag, body)
+	e.timing.mark(stepConstructed)
 	e.mu.Lock()
 	delete(e.constructs.waiting, turn)
 	e.mu.Unlock()

@@ -22,7 +22,7 @@ type CID struct {
 type Session struct {
 	Linger     time.Duration  `param:"linger" default:"5s" min:"0s" level:"user" scope:"session" doc:"how long closing the last session waits for accepted sends to leave this process"`
 	BsendLimit framework.Size `param:"bsend_limit" default:"64MiB" min:"0B" unit:"bytes" level:"user" scope:"session" doc:"memory for the copies of buffered sends that have not left yet; a Bsend that needs more is an error"`
-	Report     []string       `param:"report" default:"" choices:"explain" level:"developer" scope:"process" doc:"what the launcher gets told when the last session closes; ferry run --explain sets it"`
+	Report     []string       `param:"report" default:"" choices:"explain,timing" level:"developer" scope:"process" doc:"what the launcher gets told when the last session closes; ferry run --explain and --timing set it"`
 }
 
 // Bootstrap is the group bootstrap.

@@ -23,6 +23,7 @@ import (
 
 	"github.com/ferrympi/ferry/bootstrap/local/server"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/cpu"
 )
 
 // Policy says what happens to a job when one of its ranks fails.
@@ -112,6 +113,7 @@ type Result struct {
 	Status   int
 	Failures []Failure // in the order in which they happened
 	Reports  []Report  // in the order in which they came
+	Trace    Trace
 }
 
 // Errors of Resolve.
@@ -163,6 +165,7 @@ func Resolve(program string) (string, error) {
 // has started), or was given up because ctx ended; all its processes are gone
 // then too. A job that ran and failed is a Result.
 func (j Job) Run(ctx context.Context) (Result, error) {
+	begin := cpu.Monotonic()
 	if j.N < 1 {
 		return Result{}, fmt.Errorf("%w: a job of %d ranks: want at least 1", framework.ErrConfig, j.N)
 	}
@@ -200,7 +203,9 @@ func (j Job) Run(ctx context.Context) (Result, error) {
 	}
 	defer claim.release()
 
+	serving := cpu.Monotonic()
 	res, runErr := supervise(ctx, &j, srv)
+	res.Trace.Begin, res.Trace.Serving, res.Trace.Over = begin, serving, cpu.Monotonic()
 	if j.Cleanup != nil {
 		j.Cleanup(srv.Namespace())
 	}
@@ -210,5 +215,6 @@ func (j Job) Run(ctx context.Context) (Result, error) {
 	mu.Lock()
 	defer mu.Unlock()
 	res.Reports = reports
+	res.Trace.Done = cpu.Monotonic()
 	return res, runErr
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/bootstrap/local/server"
+	"github.com/ferrympi/ferry/internal/cpu"
 )
 
 // stage is how far the end of a job has come. Each lasts Grace.
@@ -177,6 +178,7 @@ func (s *supervisor) startOne(n int, places []int, stdout, stderr *lines) error 
 			r.cmd.Stdin, relay = in, out
 		}
 	}
+	fork := cpu.Monotonic()
 	if err := s.fork.start(r.cmd, places); err != nil {
 		r.discard()
 		if relay != nil {
@@ -189,6 +191,7 @@ func (s *supervisor) startOne(n int, places []int, stdout, stderr *lines) error 
 		}
 		return err
 	}
+	started := cpu.Monotonic()
 	if relay != nil {
 		// It ends with the terminal's input or with the rank; a read of the
 		// terminal that is under way when the job ends can't be taken back.
@@ -202,6 +205,7 @@ func (s *supervisor) startOne(n int, places []int, stdout, stderr *lines) error 
 		p.start()
 	}
 	s.ranks = append(s.ranks, r)
+	s.result.Trace.Ranks = append(s.result.Trace.Ranks, RankTrace{Rank: n, Fork: fork, Started: started})
 	s.live++
 	go func() { s.ends <- end{r, r.wait()} }()
 	return nil
@@ -222,6 +226,7 @@ func isTerminal(f *os.File) bool {
 // ended takes note of a rank's end.
 func (s *supervisor) ended(e end) {
 	s.live--
+	s.result.Trace.Ranks[e.rank.n].Ended = cpu.Monotonic() // ranks start in order
 	f, failed := e.rank.failure(e.state)
 	if !failed {
 		s.srv.ProcExited(e.rank.n, "")

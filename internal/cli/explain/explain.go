@@ -72,7 +72,7 @@ func Command() *cobra.Command {
 
 // collect runs the ranks and merges what they hand in.
 func collect(cmd *cobra.Command, ranks int, set []string) (Explanation, error) {
-	prepared, err := settings.Prepare(cmd.Context(), nil, append(set, Request))
+	prepared, err := settings.Prepare(cmd.Context(), nil, append(set, ReportParam+"="+ReportName))
 	if err != nil {
 		return Explanation{}, err
 	}

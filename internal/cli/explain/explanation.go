@@ -14,11 +14,11 @@ import (
 	"github.com/ferrympi/ferry/internal/launch"
 )
 
-// Request is the setting that makes a rank hand in its explanation.
-const Request = "session.report=explain"
+// ReportParam is the parameter that makes ranks hand in reports.
+const ReportParam = "session.report"
 
-// reportName is the name under which a rank hands it in.
-const reportName = "explain"
+// ReportName is the name under which a rank hands in its explanation.
+const ReportName = "explain"
 
 // Pair says what carries messages from one rank to another.
 type Pair struct {
@@ -64,7 +64,7 @@ func Merge(reports []launch.Report) (Explanation, error) {
 	var order []key
 	handedIn := 0
 	for _, r := range slices.SortedFunc(slices.Values(reports), func(a, b launch.Report) int { return cmp.Compare(a.Rank, b.Rank) }) {
-		if r.Name != reportName {
+		if r.Name != ReportName {
 			continue
 		}
 		var e Explanation

@@ -35,6 +35,12 @@ get 2 s to finish, then SIGTERM, and 2 s later SIGKILL; with continue they go on
 Whatever happens, no process is left at the end, and no shared memory of those
 that were killed.
 
+--timing shows on standard error, when the job has ended, at which time the first,
+the median and the last rank had done each step up to their first message; how long
+the step took since the one before, and how much of that a processor worked for it;
+and which share of the whole passed until the last rank was there. Ranks tell it
+when they close their last session.
+
 Exit status: 0 if every rank's is 0, else that of the rank that failed first (128
 and the signal's number if it was killed); 124 after --timeout; 2 for a wrong
 command line or configuration; 127 for a program that is not there, and 126 for
@@ -49,6 +55,7 @@ type options struct {
 	onFailure string
 	tag       bool
 	explain   bool
+	timing    string // see timingTo; empty: none
 	timeout   time.Duration
 	dir       string
 }
@@ -74,6 +81,8 @@ func Command() *cobra.Command {
 	f.StringVar(&o.onFailure, "on-failure", "end", "`POLICY` when a rank fails: end the job, or continue")
 	f.BoolVar(&o.tag, "tag-output", false, "put [rank] before each line")
 	f.BoolVar(&o.explain, "explain", false, "at the end, show what carried messages between which ranks, and why nothing else did")
+	f.StringVar(&o.timing, "timing", "", "at the end, show when which step from launch to first message was done: a table; `json`, or a FILE for JSON")
+	f.Lookup("timing").NoOptDefVal = timingTable
 	f.DurationVar(&o.timeout, "timeout", 0, "end the job after this `TIME`, such as 30s")
 	f.StringVar(&o.dir, "wdir", "", "working `DIRECTORY` of the ranks")
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return badFlag(cmd.Flags(), err) })
@@ -81,9 +90,17 @@ func Command() *cobra.Command {
 }
 
 func (o *options) run(cmd *cobra.Command, args []string) error {
+	began := began()
 	job, err := o.job(cmd.Context(), args)
 	if err != nil {
 		return err
+	}
+	stderr := cmd.ErrOrStderr()
+	var showTiming func(*trace) error
+	if o.timing != "" { // before the job has run in vain
+		if showTiming, err = timingTo(o.timing, stderr); err != nil {
+			return exit.Usagef("--timing: %w", err)
+		}
 	}
 	signals := make(chan os.Signal, 16) // room for a burst; a slow launcher still sees each kind
 	// PIPE too: standard output that breaks ends the job by the launcher's own
@@ -95,18 +112,25 @@ func (o *options) run(cmd *cobra.Command, args []string) error {
 	defer signal.Stop(pipe)
 	job.Signals = signals
 
-	stderr := cmd.ErrOrStderr()
 	job.Note = func(line string) { fmt.Fprintf(stderr, "ferry run: %s\n", line) }
 	res, err := job.Run(cmd.Context())
 	if err != nil {
 		return programError(err)
 	}
 	if o.explain {
-		if err := printReports(stderr, res); err != nil && res.Status == 0 {
-			return err
-		} else if err != nil { // the job's status comes first
-			job.Note(err.Error())
+		err = printReports(stderr, res)
+	}
+	if showTiming != nil {
+		t, timingErr := newTrace(began, res)
+		if timingErr == nil {
+			timingErr = showTiming(t)
 		}
+		err = errors.Join(err, timingErr)
+	}
+	if err != nil && res.Status == 0 {
+		return err
+	} else if err != nil { // the job's status comes first
+		job.Note(err.Error())
 	}
 	return exit.Status(res.Status)
 }
@@ -162,8 +186,15 @@ func (o *options) job(ctx context.Context, args []string) (launch.Job, error) {
 		j.Psets = append(j.Psets, server.Pset{Name: name, Ranks: ranks})
 	}
 	set := *o.set
+	var asked []string
 	if o.explain {
-		set = append(set, explain.Request)
+		asked = append(asked, explain.ReportName)
+	}
+	if o.timing != "" {
+		asked = append(asked, timingReport)
+	}
+	if len(asked) > 0 {
+		set = append(set, explain.ReportParam+"="+strings.Join(asked, ","))
 	}
 	ranks, err := settings.Prepare(ctx, exports, set)
 	if err != nil {

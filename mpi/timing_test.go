@@ -1,0 +1,55 @@
+package mpi
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// seen counts events.
+type seen int
+
+func (s *seen) Event(pml.Event) { *s++ }
+
+// Without --timing there is none, and nothing comes between a message and the
+// program's own hooks.
+func TestTimingThatNobodyAskedForDoesNothing(t *testing.T) {
+	var none *timing
+	none.mark(stepOpen)
+	none.part(stepModules, "x", time.Second)
+	none.opened(framework.BTL, "x", time.Now())
+	none.probes(map[framework.Kind]*framework.Selection{framework.BTL: {Verdicts: []framework.Verdict{{Took: 1}}}})
+	if none.watch(nil) != nil {
+		t.Error("hooks where the program has none")
+	}
+	program := new(seen)
+	if none.watch(program) != pml.Hooks(program) {
+		t.Error("other hooks than the program's")
+	}
+}
+
+func TestTimingKeepsTheFirstOfEachStep(t *testing.T) {
+	program := new(seen)
+	x := newTiming(now(stepOpen))
+	h := x.watch(program)
+	for _, kind := range []pml.EventKind{pml.EventRecv, pml.EventTransportUp, pml.EventSend, pml.EventTransportUp, pml.EventMatch} {
+		h.Event(pml.Event{Kind: kind})
+	}
+	x.mark(stepComm)
+	x.mark(stepComm)
+	if *program != 5 {
+		t.Errorf("the program's hooks have seen %d of 5 events", *program)
+	}
+	got := x.snapshot().Marks
+	want := []string{stepOpen, stepPath, stepMessage, stepComm}
+	if len(got) != len(want) {
+		t.Fatalf("%+v", got)
+	}
+	for i, m := range got {
+		if m.Step != want[i] || m.At <= 0 || m.Used <= 0 || i > 0 && m.At < got[i-1].At {
+			t.Errorf("%+v", got)
+		}
+	}
+}
