@@ -82,7 +82,7 @@ const (
 	// 2 to 6 s; a busy one must not spend all its time on the first.
 	share = 12 * time.Second
 
-	jobLimit = 20 * time.Second // of jobs that take a tenth of a second
+	jobLimit = time.Minute // of jobs that take a tenth of a second; longer is a hang
 )
 
 // meter measures, by jobs of this program on two processors.
