@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"os"
 	"strings"
 
@@ -40,7 +41,7 @@ type component struct {
 type params struct {
 	Dir        string         `param:"dir" default:"/dev/shm" level:"user" scope:"process" doc:"Directory for the segments: a file system in memory."`
 	Fallback   string         `param:"fallback_dir" default:"/tmp" level:"user" scope:"process" doc:"Directory for the segments when dir has no room for them; slower. Empty: none."`
-	RingSize   framework.Size `param:"ring_size" default:"128KiB" min:"16KiB" max:"64MiB" unit:"bytes" level:"tuner" scope:"process" doc:"Memory of the ring from one process to another, made when the first message goes that way; rounded up to a power of two."`
+	RingSize   framework.Size `param:"ring_size" default:"0" min:"0" max:"64MiB" unit:"bytes" level:"tuner" scope:"process" doc:"Memory of the ring from one process to another, made when the first message goes that way; rounded up to a power of two. 0: the process's share of 4 MiB for as many peers as the node has, from 64 KiB to 1 MiB."`
 	EagerLimit framework.Size `param:"eager_limit" default:"32KiB" min:"64" max:"16MiB" unit:"bytes" level:"tuner" scope:"process" doc:"A message up to this size, with its header, travels at once and is buffered if nobody waits for it; at most a quarter of the ring."`
 	MaxPeers   int            `param:"max_peers" default:"0" min:"0" max:"65536" level:"developer" scope:"process" doc:"Number of processes that may connect to this one; 0: twice the number of processes on the node, and at least 64."`
 	// docs/decisions/one-copy.md has the measurements behind these.
@@ -91,7 +92,7 @@ func (c component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 		dir:      p.Dir,
 		fallback: p.Fallback,
 		extents:  map[int][]int64{},
-		ring:     ringCells(int(p.RingSize)) * ring.CellSize,
+		ring:     ringSize(int(p.RingSize), env.Identity.LocalSize),
 		out:      map[framework.ProcID]*endpoint{},
 		in:       map[framework.ProcID]*inbound{},
 
@@ -137,13 +138,25 @@ func (c component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 	return m, nil
 }
 
-// ringCells returns the number of cells of a ring of at least size bytes.
-func ringCells(size int) int {
-	cells := ring.MinCells
-	for cells*ring.CellSize < size {
-		cells *= 2
+// Where the size of rings is not given: two ranks stream 1 MiB messages a fifth
+// faster through a ring of 1 MiB than through one of 128 KiB, and windows of small
+// ones fit in whole; more ranks share what memory a process should spend.
+const (
+	ringShare   = 4 << 20 // bytes of all rings into a process
+	largestRing = 1 << 20
+)
+
+// ringSize returns the bytes of a ring: a power of two, at least what is asked for.
+func ringSize(asked, ranks int) int {
+	if asked == 0 {
+		asked = min(max(ringShare/max(ranks, 1), smallestRing), largestRing)
+		asked = 1 << (bits.Len(uint(asked)) - 1) // the share is a limit: round down
 	}
-	return cells
+	size := ring.MinCells * ring.CellSize
+	for size < asked {
+		size *= 2
+	}
+	return size
 }
 
 // pages rounds up to what can be mapped by itself.

@@ -156,8 +156,14 @@ func (m *Module) discard(msg *message) {
 	msg.p.proc.stats.Dropped++
 	if msg.offer {
 		msg.p.proc.control(acceptFrame(msg.handle, 0, 0))
-	} else {
-		msg.p.proc.owe(msg.length)
+	}
+	m.giveUp(msg)
+}
+
+// giveUp frees a message whose payload nobody needs any more, and owes its credit.
+func (m *Module) giveUp(msg *message) {
+	if bytes, ok := msg.charged(); ok {
+		msg.p.proc.owe(bytes)
 	}
 	m.freeMessage(msg)
 }

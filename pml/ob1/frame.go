@@ -211,6 +211,7 @@ func (c *comm) arrived(p *proc, in *inMessage) error {
 	}
 	q.recvSeq++
 	if in.withdrawn {
+		p.settleCredit(in)
 		return nil
 	}
 	p.stats.Received++
@@ -224,11 +225,11 @@ func (c *comm) arrived(p *proc, in *inMessage) error {
 	r := node.Owner
 	r.p = q
 	if in.offer {
-		r.accept(in.length, in.handle, &in.remote, int(in.tag))
+		r.accept(in.length, in.handle, &in.remote, in.payload, int(in.tag))
 	} else {
 		r.deliver(in.payload, int(in.tag))
-		p.owe(in.length)
 	}
+	p.settleCredit(in)
 	return nil
 }
 
@@ -278,14 +279,20 @@ func (p *proc) unknown(in *inMessage, f []byte) error {
 // drop counts a message for a communicator that is gone. Its sender is told that
 // it is done.
 func (p *proc) drop(in *inMessage) {
+	p.settleCredit(in)
 	if in.withdrawn {
 		return
 	}
 	p.stats.Dropped++
 	if in.offer {
 		p.control(acceptFrame(in.handle, 0, 0))
-	} else {
-		p.owe(in.length)
+	}
+}
+
+// settleCredit owes what the sender has charged for a message that is not kept.
+func (p *proc) settleCredit(in *inMessage) {
+	if bytes, ok := in.charged(); ok {
+		p.owe(bytes)
 	}
 }
 
@@ -349,7 +356,7 @@ func (m *Module) withdraw(p *proc, handle uint64) {
 		for plane := range c.queues {
 			if msg := c.offer(p, handle, plane); msg != nil {
 				c.queues[plane].Take(&msg.node)
-				m.freeMessage(msg)
+				m.giveUp(msg)
 				p.control(withdrawFrame(frameWithdrawn, handle))
 				return
 			}

@@ -2,7 +2,6 @@ package ob1
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 
 	"github.com/ferrympi/ferry/btl"
@@ -36,10 +35,10 @@ const closedReply = 1
 const (
 	matchSize    = 24 // header of frameMatch and frameOffer
 	extendedSize = 24 // extended id and the sender's index, behind the header
-	offerSize    = 16 // length and handle, behind that
+	offerSize    = 32 // length, handle and the size of the first part, behind that
 	remoteSize   = 32 // a btl.Remote, behind that
 	acceptSize   = 32
-	dataSize     = 24
+	dataSize     = 56 // so that payload begins at a cache line
 	cidSize      = 32
 	withdrawSize = 16
 	creditSize   = 16
@@ -79,6 +78,12 @@ func getHeader(b []byte) header {
 	}
 }
 
+// charged returns what the sender has charged to its credit for the message, and
+// wants back; ok is false if nothing.
+func (m *inMessage) charged() (bytes int64, ok bool) {
+	return int64(len(m.payload)), !m.offer || len(m.payload) > 0
+}
+
 func (h header) plane() pml.Plane { return pml.Plane(h.flags & flagPlane) }
 
 // putExtended writes extendedSize bytes.
@@ -92,9 +97,12 @@ func getExtended(b []byte) (cid.Extended, cid.Local) {
 	return cid.Extended{Base: le.Uint64(b[0:]), Sub: le.Uint64(b[8:])}, cid.Local(le.Uint32(b[16:]))
 }
 
-func putOffer(b []byte, length int64, handle uint64) {
+// putOffer writes offerSize bytes. part is how much of the message follows.
+func putOffer(b []byte, length int64, handle uint64, part int64) {
 	le.PutUint64(b[0:], uint64(length))
 	le.PutUint64(b[8:], handle)
+	le.PutUint64(b[16:], uint64(part))
+	le.PutUint64(b[24:], 0)
 }
 
 // inMessage is a decoded frameMatch or frameOffer.
@@ -106,7 +114,7 @@ type inMessage struct {
 	length  int64  // of the whole message
 	handle  uint64 // the sender's, of an offer
 	remote  btl.Remote
-	payload []byte // of an eager message; the BTL's
+	payload []byte // of an eager message; the beginning, of an offer. The BTL's
 
 	withdrawn bool // see parkedFrame
 }
@@ -143,9 +151,12 @@ func parseMessage(f []byte) (m inMessage, err error) {
 			return m, errShort(f)
 		}
 		copy(m.remote[:], f[offerSize:])
+		m.payload = f[offerSize+remoteSize:]
+	} else {
+		m.payload = f[offerSize:]
 	}
-	if m.length < 0 {
-		return m, errors.New("offer of a negative length")
+	if part := le.Uint64(f[16:]); m.length < 0 || part > uint64(m.length) || part != uint64(len(m.payload)) {
+		return m, fmt.Errorf("offer of %d bytes with a part of %d in %d", m.length, part, len(m.payload))
 	}
 	return m, nil
 }
@@ -194,7 +205,9 @@ func creditFrame(bytes int64) (c control) {
 }
 
 func putData(b []byte, handle uint64, offset int64) {
+	_ = b[dataSize-1]
 	le.PutUint64(b[0:], frameData)
 	le.PutUint64(b[8:], handle)
 	le.PutUint64(b[16:], uint64(offset))
+	clear(b[24:dataSize])
 }

@@ -145,8 +145,15 @@ func (v *victim) feed(f []byte) error {
 func (v *victim) offer(seq uint32, tag int32, length int64, handle uint64) []byte {
 	f := make([]byte, matchSize+offerSize)
 	putHeader(f, frameOffer, header{ctx: v.comms[0].spec.Local, tag: tag, source: 1, seq: seq})
-	putOffer(f[matchSize:], length, handle)
+	putOffer(f[matchSize:], length, handle, 0)
 	return f
+}
+
+// part is an offer that claims so much of the message to follow it.
+func (v *victim) part(seq uint32, tag int32, length, claimed int64, payload []byte) []byte {
+	f := v.offer(seq, tag, length, 79)
+	putOffer(f[matchSize:], length, 79, claimed)
+	return append(f, payload...)
 }
 
 func (v *victim) eager(seq uint32, tag int32, payload []byte) []byte {
@@ -220,11 +227,36 @@ func TestGuessedHandlesHarmNobody(t *testing.T) {
 	}
 }
 
+// TestPartThatIsNotThereIsRefused: an offer whose part is longer or shorter than
+// what follows, or than the message, ends the path.
+func TestPartThatIsNotThereIsRefused(t *testing.T) {
+	for _, c := range []struct {
+		length, claimed int64
+		follows         int
+		ok              bool
+	}{
+		{5000, 100, 100, true}, {100, 100, 100, true}, {0, 0, 0, true},
+		{5000, 100, 99, false}, {5000, 99, 100, false}, {50, 100, 100, false},
+		{5000, -1, 100, false}, {5000, 0, 1, false}, {-1, 0, 0, false},
+	} {
+		for _, tag := range []int32{2, 9} { // posted, with 50 bytes, and unexpected
+			v := newVictim(t)
+			err := v.feed(v.part(3, tag, c.length, c.claimed, make([]byte, c.follows)))
+			if (err == nil) != c.ok {
+				t.Errorf("offer of %d bytes with a part of %d in %d: %v", c.length, c.claimed, c.follows, err)
+			}
+			v.check(t)
+			v.close(t)
+		}
+	}
+}
+
 // FuzzFrame hands up to three arbitrary frames of one peer to a module that has
 // work in every state.
 func FuzzFrame(f *testing.F) {
 	seed := &victim{comms: []*comm{{spec: pml.CommSpec{Local: cid.MakeLocal(1, 1)}}}}
 	f.Add(seed.eager(3, 2, []byte("hello")), seed.eager(4, 3, nil), seed.offer(5, 4, 100, 9))
+	f.Add(seed.part(3, 2, 300, 100, make([]byte, 100)), seed.part(4, 9, 300, 100, make([]byte, 100)), seed.part(5, 9, 50, 100, make([]byte, 100)))
 	f.Add(seed.offer(3, 2, math.MaxInt64, 9), seed.offer(4, 3, -1, 9), seed.offer(5, 3, 0, 9))
 	for slot := range uint64(8) {
 		frames := withHandle(slot)

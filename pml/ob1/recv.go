@@ -14,7 +14,7 @@ import (
 )
 
 // message is one that arrived before its receive: an eager message with a copy
-// of its payload, or an offer.
+// of its payload, or an offer with a copy of the part that came with it.
 type message struct {
 	node   match.Message[message]
 	p      *peer
@@ -116,14 +116,12 @@ func (c *comm) postRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *request 
 // the sender. Lock held.
 func (r *request) take(msg *message) {
 	r.p = msg.p
-	proc := msg.p.proc
 	if msg.offer {
-		r.accept(msg.length, msg.handle, &msg.remote, msg.node.Tag)
+		r.accept(msg.length, msg.handle, &msg.remote, msg.data, msg.node.Tag)
 	} else {
 		r.deliver(msg.data, msg.node.Tag)
-		proc.owe(msg.length)
 	}
-	proc.m.freeMessage(msg)
+	r.m.giveUp(msg)
 }
 
 // cannotCome returns why no message will come from p, or from anybody of whom
@@ -174,8 +172,9 @@ func (r *request) unpack(payload []byte) {
 	r.buf.Layout().Unpack(r.buf.Bytes, payload, 0)
 }
 
-// accept answers an offer that has matched. r.p is the sender. Lock held.
-func (r *request) accept(length int64, handle uint64, remote *btl.Remote, tag int) {
+// accept answers an offer that has matched, and takes the part of the message that
+// came with it. r.p is the sender. Lock held.
+func (r *request) accept(length int64, handle uint64, remote *btl.Remote, part []byte, tag int) {
 	r.Status.Source, r.Status.Tag, r.Status.Bytes = r.p.rank, tag, int(length)
 	r.limit = min(length, r.buf.Len())
 	if r.limit < length {
@@ -190,12 +189,26 @@ func (r *request) accept(length int64, handle uint64, remote *btl.Remote, tag in
 	r.state = copying
 	proc := r.p.proc
 	proc.control(acceptFrame(handle, r.handle(), r.limit))
-	switch {
-	case proc.err == nil && r.limit == 0:
-		r.finish()
-	case proc.err != nil && r.state == copying: // it died after the offer
-		r.fail(r.c.explain(proc.err, r.p.rank))
+	if proc.err != nil {
+		if r.state == copying { // it died after the offer
+			r.fail(r.c.explain(proc.err, r.p.rank))
+		}
+		return
 	}
+	part = part[:min(int64(len(part)), r.limit)]
+	r.store(part, 0)
+	if r.moved = int64(len(part)); r.moved == r.limit {
+		r.finish()
+	}
+}
+
+// store copies payload to its place.
+func (r *request) store(payload []byte, offset int64) {
+	if l := r.buf.Layout(); l != nil {
+		l.Unpack(r.buf.Bytes, payload, offset)
+		return
+	}
+	cpu.CopyShared(r.buf.Bytes[offset:], payload)
 }
 
 // data takes a frame of payload. Lock held.
@@ -204,11 +217,7 @@ func (r *request) data(payload []byte, offset int64) error {
 		return fmt.Errorf("payload of %d bytes at %d for a receive of %d in state %q at %d",
 			len(payload), offset, r.limit, stateNames[r.state], r.moved)
 	}
-	if r.buf.Layout() != nil {
-		r.buf.Layout().Unpack(r.buf.Bytes, payload, offset)
-	} else {
-		cpu.CopyShared(r.buf.Bytes[offset:], payload)
-	}
+	r.store(payload, offset)
 	r.moved += int64(len(payload))
 	if r.moved == r.limit {
 		r.finish()
@@ -290,7 +299,7 @@ func (c *comm) keep(p *peer, plane pml.Plane, in *inMessage) {
 		p.proc.drop(in)
 		return
 	}
-	msg := m.newMessage(int(in.length), in.offer)
+	msg := m.newMessage(len(in.payload))
 	msg.p, msg.offer, msg.length, msg.handle, msg.remote = p, in.offer, in.length, in.handle, in.remote
 	copy(msg.data, in.payload)
 	msg.node.Source, msg.node.Tag = p.rank, int(in.tag)
@@ -301,9 +310,8 @@ func (c *comm) keep(p *peer, plane pml.Plane, in *inMessage) {
 	}
 }
 
-// newMessage returns a message with room for n bytes of payload, or none for an
-// offer.
-func (m *Module) newMessage(n int, offer bool) *message {
+// newMessage returns a message with room for n bytes of payload.
+func (m *Module) newMessage(n int) *message {
 	msg := m.freeMessages
 	if msg == nil {
 		msg = new(message)
@@ -312,10 +320,13 @@ func (m *Module) newMessage(n int, offer bool) *message {
 		m.freeMessages = msg.next
 		msg.next = nil
 	}
-	if !offer {
-		msg.data = m.pool.get(n)
-	}
+	msg.data = m.pool.get(n)
 	return msg
+}
+
+// charged is that of the message as it came in.
+func (msg *message) charged() (bytes int64, ok bool) {
+	return int64(len(msg.data)), !msg.offer || len(msg.data) > 0
 }
 
 // freeMessage takes a message back. Its payload has been copied.

@@ -124,12 +124,16 @@ func (r *request) first() bool {
 	eager := r.mode != pml.Synchronous && int64(size)+length <= int64(p.proc.eager) && length+messageCost <= p.proc.credit
 	n := size + offerSize
 	var remote btl.Remote
+	var part int64
 	if eager {
 		n = size + int(length)
 	} else if at, ok := r.expose(); ok {
 		remote = at
 		flags |= flagRemote
 		n += remoteSize
+	} else {
+		part = r.firstPart(p.proc.frame - n)
+		n += int(part)
 	}
 	b := p.proc.endpoint.Reserve(n)
 	if b == nil {
@@ -146,10 +150,11 @@ func (r *request) first() bool {
 	if eager {
 		r.pack(b[size:n], 0)
 	} else {
-		putOffer(b[size:], length, r.handle())
+		putOffer(b[size:], length, r.handle(), part)
 		if flags&flagRemote != 0 {
 			copy(b[size+offerSize:], remote[:])
 		}
+		r.pack(b[n-int(part):n], 0)
 	}
 	p.proc.queue.pop()
 	p.proc.endpoint.Commit(n)
@@ -158,9 +163,32 @@ func (r *request) first() bool {
 		p.proc.credit -= length + messageCost
 		r.finish()
 	} else {
-		r.state = offered
+		r.state, r.moved = offered, part
+		if part > 0 {
+			p.proc.credit -= part + messageCost
+		}
 	}
 	return true
+}
+
+// firstPart is how much of a message goes with its offer, where room is so much:
+// the receiver copies it while its answer is on the way. Nothing if there is no
+// credit for it, and for a synchronous send, which asks for the answer.
+func (r *request) firstPart(room int) int64 {
+	part := min(r.m.piece(r.buf.Len()), r.buf.Len(), int64(room))
+	if r.mode == pml.Synchronous || part+messageCost > r.p.proc.credit || part < 0 {
+		return 0
+	}
+	return part
+}
+
+// smallestPiece is the least that is worth a frame of its own.
+const smallestPiece = 16 << 10
+
+// piece is how much of a message of that length travels in one frame: a quarter,
+// so that both sides copy at the same time, but not less than a frame is worth.
+func (m *Module) piece(length int64) int64 {
+	return min(max(length/4&^63, smallestPiece), m.fragment)
 }
 
 // pack copies the message's bytes from offset into dst.
@@ -174,7 +202,7 @@ func (r *request) pack(dst []byte, offset int64) {
 
 // accepted is the receiver's answer to an offer: it takes limit bytes.
 func (r *request) accepted(far uint64, limit int64) {
-	if limit == 0 { // a synchronous empty message, or nothing that the receiver wants
+	if limit <= r.moved { // it has all that the receiver wants
 		r.finish()
 		return
 	}
@@ -190,7 +218,7 @@ func (r *request) accepted(far uint64, limit int64) {
 func (r *request) push() (n int) {
 	proc := r.p.proc
 	for r.moved < r.limit {
-		k := min(r.limit-r.moved, int64(proc.frame-dataSize), r.m.fragment)
+		k := min(r.limit-r.moved, int64(proc.frame-dataSize), r.m.piece(r.limit))
 		b := proc.endpoint.Reserve(dataSize + int(k))
 		if b == nil {
 			return n

@@ -1,0 +1,114 @@
+package ob1
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/btl/self"
+	"github.com/ferrympi/ferry/btl/shm"
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/pmltest"
+)
+
+// TestEveryByteOfCreditComesBack: messages of all kinds are received, received
+// truncated, canceled, claimed, and dropped with their communicator, before and
+// after their receives. In the end the sender has, or is owed, all that the card
+// gave him: otherwise a long-lived pair of processes would come to a standstill.
+func TestEveryByteOfCreditComesBack(t *testing.T) {
+	w, err := pmltest.NewWorld(pmltest.Stack{PML: Component(), BTLs: []btl.Component{self.Component(), shm.Component()}}, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	var modules [2]*Module
+	for i, p := range w.Procs {
+		modules[i] = p.Module.(*Module)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	sizes := []int{0, 8, 5000, 32 << 10, 100 << 10, 400 << 10}
+	for _, policy := range []cid.Policy{cid.PolicyAgree, cid.PolicyLazy} {
+		cs, err := w.Comm(policy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var sends []*pml.Request
+		start := func(tag, size int, mode pml.Mode) *pml.Request {
+			r, err := cs[0].Isend(pml.Buffer{Bytes: make([]byte, size)}, 1, tag, pml.PointToPoint, mode)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sends = append(sends, r)
+			return r
+		}
+		receive := func(tag, room int) {
+			if st, err := cs[1].Recv(ctx, pml.Buffer{Bytes: make([]byte, room)}, 0, tag, pml.PointToPoint); err != nil && st.Bytes <= room {
+				t.Fatal(err)
+			}
+		}
+		for round := range 10 {
+			for k, size := range sizes {
+				tag := round*100 + k*10
+				start(tag, size, pml.Standard)
+				receive(tag, size)
+				start(tag+1, size, pml.Standard)
+				receive(tag+1, size/3)
+				start(tag+2, size, pml.Synchronous)
+				r, err := cs[1].Irecv(pml.Buffer{Bytes: make([]byte, size)}, 0, tag+3, pml.PointToPoint)
+				if err != nil {
+					t.Fatal(err)
+				}
+				start(tag+3, size, pml.Standard)
+				if _, err := r.Wait(ctx, r.Generation()); err != nil {
+					t.Fatal(err)
+				}
+				receive(tag+2, size)
+				gone := start(tag+4, size, pml.Standard)
+				if err := gone.Cancel(gone.Generation()); err != nil {
+					t.Fatal(err)
+				}
+				start(tag+5, size, pml.Standard)
+				m, st, err := cs[1].Mprobe(ctx, 0, tag+5, pml.PointToPoint)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := m.Recv(ctx, pml.Buffer{Bytes: make([]byte, st.Bytes)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			start(7000+round, 50<<10, pml.Standard) // nobody receives it
+		}
+		cs[1].Close()
+		for _, r := range sends {
+			if _, err := r.Wait(ctx, r.Generation()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cs[0].Close()
+	}
+	balance := func() (have, owed, all int64) {
+		modules[0].engine.Lock()
+		to := modules[0].procs[modules[1].self]
+		have, all = to.credit, to.card.Credit
+		modules[0].engine.Unlock()
+		modules[1].engine.Lock()
+		owed = modules[1].procs[modules[0].self].owed
+		modules[1].engine.Unlock()
+		return have, owed, all
+	}
+	for ctx.Err() == nil {
+		for _, m := range modules { // credit may be on its way
+			m.engine.Lock()
+			m.engine.Progress()
+			m.engine.Unlock()
+		}
+		if have, owed, all := balance(); have+owed == all {
+			return
+		}
+	}
+	have, owed, all := balance()
+	t.Errorf("the sender has %d bytes of credit and is owed %d, of %d", have, owed, all)
+}
