@@ -36,15 +36,18 @@ const (
 	Reply
 	// Drain: the peer's id is known now, and sends are held. Send them in their
 	// order, as SendCompact, over as many calls as it takes, and call Drained
-	// when none is left.
+	// when none is left. If Closed, they are dropped instead.
 	Drain
 	// Conflict: the peer named an id that can't be: another one than before, or
 	// none. Nothing changed. The PML reports a TransportError, for this peer's
 	// messages can't be trusted.
 	Conflict
+	// Drop: the peer has closed the communicator. The message is counted and goes
+	// nowhere, and its send is complete.
+	Drop
 )
 
-var actionNames = [...]string{"SendCompact", "SendExtended", "SendRequest", "Hold", "Reply", "Drain", "Conflict"}
+var actionNames = [...]string{"SendCompact", "SendExtended", "SendRequest", "Hold", "Reply", "Drain", "Conflict", "Drop"}
 
 // String shows the set as "Reply|Drain", and the empty one as "nothing".
 func (a Action) String() string {
@@ -84,6 +87,7 @@ type Exchange struct {
 	style   Style
 	replied bool // the peer was answered
 	holding bool // held style: the request is out, and what is held is not drained yet
+	closed  bool // the peer takes nothing more
 }
 
 // NewExchange returns an exchange that knows nothing yet.
@@ -95,18 +99,23 @@ func (x *Exchange) Known() bool { return x.remote.Valid() }
 // Remote returns the peer's local id, NoLocal while it is not known.
 func (x *Exchange) Remote() Local { return x.remote }
 
+// Closed reports whether the peer has closed the communicator.
+func (x *Exchange) Closed() bool { return x.closed }
+
 // Preset says that the peer's local id is known from the construct, under
 // PolicyAgree and PolicyGather: no exchange will be needed. The action is that
 // of a reply with this id: none for a fresh Exchange.
 func (x *Exchange) Preset(peer Local) Action { return x.learn(peer) }
 
 // Send says that the program sends a message to the peer. The result is one of
-// SendCompact, SendExtended, Hold and SendRequest|Hold.
+// SendCompact, SendExtended, Hold, SendRequest|Hold and Drop.
 func (x *Exchange) Send() Action {
 	switch {
 	case x.holding:
 		// Also while Drain is carried out: this message must not overtake.
 		return Hold
+	case x.closed:
+		return Drop
 	case x.Known():
 		return SendCompact
 	case x.style == Inline:
@@ -138,12 +147,25 @@ func (x *Exchange) RecvExtended(peer Local) Action {
 // nothing.
 func (x *Exchange) RecvReply(peer Local) Action { return x.learn(peer) }
 
+// RecvClosed says that the peer has closed the communicator, and will receive
+// nothing more on it. The result is Drain if sends are held, which are dropped
+// then, or nothing. It may come before a reply that was sent earlier; that one
+// teaches nothing that matters any more.
+func (x *Exchange) RecvClosed() Action {
+	first := !x.closed
+	x.closed = true
+	if first && x.holding && !x.Known() { // otherwise they are being drained already
+		return Drain
+	}
+	return 0
+}
+
 // Drained says that no send is held any more: the next one goes out at once.
 // It is called once after each Drain, under the lock of the held sends, and also
 // if all of them were withdrawn meanwhile. While the peer's id is not known it
 // does nothing, so that the request is not repeated.
 func (x *Exchange) Drained() {
-	if x.Known() {
+	if x.Known() || x.closed {
 		x.holding = false
 	}
 }
@@ -154,7 +176,7 @@ func (x *Exchange) learn(peer Local) Action {
 	}
 	first := !x.Known()
 	x.remote = peer
-	if first && x.holding {
+	if first && x.holding && !x.closed {
 		return Drain
 	}
 	return 0

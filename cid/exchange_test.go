@@ -93,6 +93,9 @@ func (w *wire) do(a, b string, act Action, msg int) {
 	if act&SendCompact != 0 {
 		w.post(a, b, packet{"compact", p.x.Remote(), msg})
 	}
+	if act&Drop != 0 {
+		w.logf("%s: drops #%d", a, msg)
+	}
 	if act&Hold != 0 {
 		p.held = append(p.held, msg)
 	}
@@ -127,6 +130,8 @@ func (w *wire) arrive(a, b string, k packet) {
 		w.do(b, a, p.x.RecvExtended(k.local), 0)
 	case "reply":
 		w.do(b, a, p.x.RecvReply(k.local), 0)
+	case "closed":
+		w.do(b, a, p.x.RecvClosed(), 0)
 	case "compact":
 		w.logf("%s: matches #%d", b, k.msg)
 		if k.local != n.local {
@@ -139,6 +144,11 @@ func (w *wire) arrive(a, b string, k packet) {
 func (w *wire) drain(a, b string, n int) {
 	p := w.nodes[a].peers[b]
 	for ; n > 0 && len(p.held) > 0; n-- {
+		if p.x.Closed() {
+			w.logf("%s: drops #%d", a, p.held[0])
+			p.held = p.held[1:]
+			continue
+		}
 		w.post(a, b, packet{"compact", p.x.Remote(), p.held[0]})
 		p.held = p.held[1:]
 	}
@@ -184,6 +194,8 @@ func (w *wire) command(line string) error {
 		} else {
 			w.flight[a+"->"+b] = slices.Insert(w.flight[a+"->"+b], i+1, w.flight[a+"->"+b][i])
 		}
+	case "close": // a tells b that it takes nothing more
+		w.post(a, b, packet{"closed", w.nodes[a].local, 0})
 	case "drain":
 		w.drain(a, b, arg(3, 1<<20))
 	case "preset":
