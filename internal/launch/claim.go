@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -23,34 +24,40 @@ const dirPrefix = "ferry-"
 // A claim is the lock on a job's directory. The kernel drops it with the
 // process, so a directory whose lock is free belongs to a launcher that was
 // killed.
-type claim struct{ dir *os.File }
+type claim struct {
+	dir  *os.File       // nil without a lock
+	tidy sync.WaitGroup // for what removes the directories of others
+}
 
-func (c claim) release() {
+func (c *claim) release() {
+	c.tidy.Wait()
 	if c.dir != nil {
 		c.dir.Close()
 	}
 }
 
-// listen opens the server's socket and starts to serve it, takes the claim, and
-// removes the directories of launchers that were killed.
-func listen(srv *server.Server, log *slog.Logger) (claim, error) {
+// listen opens the server's socket and starts to serve it, and takes the claim.
+// The directories of launchers that were killed are removed while the job runs:
+// it need not wait for that.
+func listen(srv *server.Server, log *slog.Logger) (*claim, error) {
 	l, err := srv.Listen("")
 	if err != nil {
-		return claim{}, err
+		return nil, err
 	}
+	c := &claim{}
 	go func() {
 		if err := srv.Serve(l); err != nil {
 			log.Error("bootstrap server", "error", err)
 		}
 	}()
-	dir, err := lock(srv.Dir())
-	if err != nil {
+	if c.dir, err = lock(srv.Dir()); err != nil {
 		// Without the lock the job runs as well; only tidying up after a kill is lost.
 		log.Warn("the job's directory is not locked", "error", err)
-		return claim{}, nil
+		return c, nil
 	}
-	removeStale(filepath.Dir(srv.Dir()), log)
-	return claim{dir}, nil
+	base := filepath.Dir(srv.Dir())
+	c.tidy.Go(func() { removeStale(base, log) })
+	return c, nil
 }
 
 func lock(dir string) (*os.File, error) {
