@@ -14,7 +14,7 @@ import (
 // are valid words of the coming laps, at every offset.
 func TestPayloadThatLooksLikeAWordIsNeverTakenForOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		const n = MinCells
+		n := rapid.SampledFrom([]int{MinCells, MinCells, MinCells, 16384}).Draw(t, "cells")
 		header, cells := OnHeap(n)
 		p, c := NewProducer(header, cells), NewConsumer(header, cells)
 		var queue [][]byte
@@ -54,23 +54,63 @@ func TestPayloadThatLooksLikeAWordIsNeverTakenForOne(t *testing.T) {
 	})
 }
 
-// TestProducerNeverStarvesWhenTheConsumerIsDone: credits come back in batches;
-// what is not given back must never be what a frame of any size waits for.
+// TestProducerNeverStarvesWhenTheConsumerIsDone: credits come back in batches, and
+// large frames go to the beginning early; what is not given back must never be
+// what a frame of any size waits for.
 func TestProducerNeverStarvesWhenTheConsumerIsDone(t *testing.T) {
-	const n = MinCells
-	rng := rand.New(rand.NewPCG(1, 2))
-	header, cells := OnHeap(n)
-	p, c := NewProducer(header, cells), NewConsumer(header, cells)
-	for i := range 100000 {
-		k := 1 + rng.IntN(FrameLimit(n))
-		if p.Reserve(k) == nil {
-			t.Fatalf("frame %d of %d bytes would block on an empty ring", i, k)
+	for _, n := range []int{MinCells, 1024, 4096, 16384} {
+		rng := rand.New(rand.NewPCG(1, uint64(n)))
+		header, cells := OnHeap(n)
+		p, c := NewProducer(header, cells), NewConsumer(header, cells)
+		limit := FrameLimit(n)
+		same := 1 // streams of frames of one size, and mixtures
+		var waiting []int
+		for i := range 60000 {
+			if i%200 == 0 {
+				same = 1 + rng.IntN(limit)
+			}
+			k := same
+			if i/1000%2 == 1 {
+				k = 1 + rng.IntN(limit)>>rng.IntN(12)
+			}
+			if p.Reserve(k) != nil {
+				p.Commit(k)
+				waiting = append(waiting, k)
+			} else if len(waiting) == 0 {
+				t.Fatalf("ring of %d: frame %d of %d bytes would block on an empty ring", n, i, k)
+			}
+			take := rng.IntN(3)
+			if i/400%3 == 0 || rng.IntN(50) == 0 {
+				take = len(waiting)
+			}
+			for ; take > 0 && len(waiting) > 0; take-- {
+				if f, err := c.Next(); err != nil || len(f) != waiting[0] {
+					t.Fatalf("ring of %d, frame %d: got %d bytes, want %d: %v", n, i, len(f), waiting[0], err)
+				}
+				c.Release()
+				waiting = waiting[1:]
+			}
 		}
-		p.Commit(k)
-		if f, err := c.Next(); err != nil || len(f) != k {
-			t.Fatalf("frame %d: got %d bytes, want %d: %v", i, len(f), k, err)
+	}
+}
+
+// TestStreamOfLargeFramesStaysWhereTheCachesAre: while the consumer keeps up, large
+// frames use the beginning of the ring only.
+func TestStreamOfLargeFramesStaysWhereTheCachesAre(t *testing.T) {
+	header, cells := OnHeap(16384)
+	p, c := NewProducer(header, cells), NewConsumer(header, cells)
+	furthest := uint64(0)
+	for range 1000 {
+		p.Reserve(64 << 10)
+		furthest = max(furthest, p.at)
+		p.Commit(64 << 10)
+		if f, err := c.Next(); err != nil || f == nil {
+			t.Fatal(err)
 		}
 		c.Release()
+	}
+	if furthest > 2*hotBytes {
+		t.Errorf("frames went up to byte %d of the ring", furthest)
 	}
 }
 

@@ -209,7 +209,10 @@ func (r *request) accepted(far uint64, limit int64) {
 	r.state, r.far, r.limit = copying, far, limit
 	proc := r.p.proc
 	proc.pushing.push(r)
-	proc.markBusy()
+	proc.pump()
+	if !proc.idle() {
+		proc.markBusy()
+	}
 }
 
 // push sends payload of an accepted send, which is the head of its process's
