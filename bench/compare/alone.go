@@ -82,7 +82,7 @@ func pairsOfOurs(s *series, want int) own {
 }
 
 const (
-	cliffName  = "no cliff: a size from 1 B to 64 KiB to the fastest larger one, 8 B to 64 KiB latency"
+	cliffName  = "no cliff: latency of any size from 1 B to 64 KiB to that of any larger one"
 	idleName   = "a rank that is blocked in a receive, use of a processor"
 	growthName = memoryName + " in /dev/shm for each rank, 130 ranks to 32"
 )

@@ -48,8 +48,11 @@ func section(rep report) string {
 	for _, v := range rep.Versions {
 		versions = append(versions, v.Name+" "+v.Version)
 	}
-	p("\nMeasured on %s at commit %s: %s, %d processors, Linux %s; %s.", rep.Date, rep.Commit, rep.Processor, rep.Processors, rep.Kernel,
-		strings.Join(versions, ", "))
+	commit := ""
+	if rep.Commit != "" {
+		commit = " at commit " + rep.Commit
+	}
+	p("\nMeasured on %s%s: %s, %d processors, Linux %s; %s.", rep.Date, commit, rep.Processor, rep.Processors, rep.Kernel, strings.Join(versions, ", "))
 	if rep.never() {
 		p("\n**The machine was never near for long enough: all figures are rough.**")
 	}
@@ -89,16 +92,15 @@ func (rep *report) besidePeers(p printer) {
 	list("Behind", behind)
 
 	p("\n### Beside the peers\n")
-	p("| figure | unit | ferry | best peer as it comes | ratio | best of all settings | ratio |")
-	p("| --- | --- | --- | --- | --- | --- | --- |")
+	p("| figure | ferry / best peer as it comes | ratio | ferry / best of all their settings | ratio |")
+	p("| --- | --- | --- | --- | --- |")
 	for _, r := range rep.Rows {
 		if r.Default == nil || r.Best == nil {
-			p("| %s | %s | not measured: %s | | | | |", r.Name, r.Unit, cell(r.NotMeasured))
+			p("| %s | not measured: %s | | | |", r.Name, cell(r.NotMeasured))
 			continue
 		}
 		d, b := r.Default, r.Best
-		p("| %s | %s | %s | %s (%s) | %.2f | %s (%s) | %.2f |", r.Name, r.Unit, digits(d.Ours),
-			digits(d.Theirs), d.name(), d.Ratio, digits(b.Theirs), b.name(), b.Ratio)
+		p("| %s | %s | %.2f | %s | %.2f |", r.Name, both(r.figure, d.result), d.Ratio, both(r.figure, b.result), b.Ratio)
 	}
 }
 
