@@ -46,9 +46,6 @@ type runner struct {
 // found again, whatever sessions and groups their launcher has put them in.
 const marker = "COMPARE_SAMPLE="
 
-// asItComes has ferry ignore what `ferry tune` has measured for this user.
-const asItComes = "FERRY_TUNE_USE=false"
-
 const (
 	termGrace = 3 * time.Second // from SIGTERM to SIGKILL
 	maxError  = 2000            // bytes of a failed command's words
