@@ -175,6 +175,9 @@ func (c *Comm) sendrecv(ctx context.Context, send []byte, dst, stag int, recv []
 		_, _ = withdraw(s, gen)
 		return st, err
 	}
+	if s.TakeIfDone(gen) {
+		return st, err
+	}
 	if _, late := s.Wait(ctx, gen); late != nil {
 		if !s.Stale(gen) { // only the wait has ended
 			_, _ = withdraw(s, gen)

@@ -36,7 +36,17 @@ func (r *Request) Take(generation uint32) (st Status, done bool, err error) {
 	case !r.Done():
 		return NoMessage(), false, nil
 	}
-	st = r.Status
+	// Field by field: see mpi.Comm.Recv.
+	err = r.Status.Err
+	st = Status{Source: r.Status.Source, Tag: r.Status.Tag, Bytes: r.Status.Bytes, Canceled: r.Status.Canceled, Err: err}
 	r.recycle()
-	return st, true, st.Err
+	return st, true, err
+}
+
+// TakeIfDone is TakeDone for a caller who does not hold the lock.
+func (r *Request) TakeIfDone(generation uint32) bool {
+	r.engine.Lock()
+	done := r.TakeDone(generation, nil)
+	r.engine.Unlock()
+	return done
 }
