@@ -23,6 +23,7 @@ import (
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/progress"
 )
 
@@ -56,12 +57,25 @@ type Env struct {
 	// FailedBTLs returns the selected BTLs that did not open, and why: part of the
 	// answer when no other one reaches a process. It may be nil.
 	FailedBTLs func() []Rejection
+	// OpenMTL opens the MTL that selection prefers, handing up to r, and adds it to
+	// the engine. Its error says why there is none. It may be nil: there is none.
+	OpenMTL func(r mtl.Receiver) (OpenMTL, error)
+	// OpenNode returns the PML that moves messages between processes of one node,
+	// for a PML that leaves those to another one. The assembly closes it, after the
+	// PML that has asked for it. It may be nil: there is none.
+	OpenNode func() (Module, error)
 }
 
 // OpenBTL is one open BTL module and its name.
 type OpenBTL struct {
 	Name   string
 	Module btl.Module
+}
+
+// OpenMTL is an open MTL module and its name.
+type OpenMTL struct {
+	Name   string
+	Module mtl.Module
 }
 
 // Offer is what a process can do with this PML. It travels in the business

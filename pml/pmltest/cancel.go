@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/pml"
 )
 
@@ -156,7 +157,13 @@ func withdrawOffered(ctx context.Context, f *fixture) error {
 			return err
 		}
 		cancel(errEnough)
-		if err := <-result; !errors.Is(err, errEnough) {
+		err := <-result
+		if f.networked() {
+			err := completes(ctx, err, func() error { return want(ctx, f.comms[1], 0, 1, data(0, n), 0, 1) })
+			if err != nil {
+				return err
+			}
+		} else if !errors.Is(err, errEnough) {
 			return fmt.Errorf("send whose context ended: %v", err)
 		}
 		if k := f.unexpected(1); k != 0 {
@@ -178,10 +185,14 @@ func withdrawOffered(ctx context.Context, f *fixture) error {
 
 // withdrawQueued cancels sends that could not go out at all.
 func withdrawQueued(ctx context.Context, f *fixture) error {
-	// The path is open, and each knows the other's id.
-	err := Each(f.comms, func(rank int, c pml.Comm) error { return meet(ctx, c, 1-rank) })
-	if err != nil {
-		return err
+	if !f.networked() {
+		// The path is open, and each knows the other's id.
+		err := Each(f.comms, func(rank int, c pml.Comm) error { return meet(ctx, c, 1-rank) })
+		if err != nil {
+			return err
+		}
+	} else if f.policy != cid.PolicyLazy {
+		return nil // a network takes all there is
 	}
 	release := f.hold(1)
 	var reqs []pending
@@ -247,6 +258,22 @@ func withdrawMatched(ctx context.Context, f *fixture) error {
 		}
 		cancel(errEnough)
 		sent := <-result
+		if f.networked() {
+			var st pml.Status
+			sent = completes(ctx, sent, func() (err error) { st, err = r.wait(ctx); return err })
+			if !errors.Is(sent, errEnough) { // it was not withdrawn before it left
+				if st == (pml.Status{}) {
+					st, err = r.wait(ctx)
+				}
+				if err == nil {
+					err = compare(st, got, b, 0, 1)
+				}
+				if err := errors.Join(sent, err); err != nil {
+					return fmt.Errorf("round %d: %w", i, err)
+				}
+				continue
+			}
+		}
 		if errors.Is(sent, errEnough) {
 			// It never came, so that the receive takes the next.
 			b = data(i+1, 100000)

@@ -264,12 +264,18 @@ func (r *player) event(e *PlanEvent) error {
 			return fmt.Errorf("%+v, %v", st, err)
 		}
 	case CancelSend:
+		if r.w.networked() {
+			return r.cancelLater(c, e)
+		}
 		op, err := isend(c, e.To, strayTag+2, data(e.Key, e.Size), pml.Synchronous)
 		if err != nil {
 			return err
 		}
 		return r.cancelNow(op)
 	case ExpireSend:
+		if r.w.networked() {
+			return r.expireLater(ended, c, e)
+		}
 		if err := c.Send(ended, buffer(data(e.Key, e.Size)), e.To, strayTag+3, p2p, pml.Synchronous); !errors.Is(err, context.Canceled) {
 			return fmt.Errorf("ended with %w", err)
 		}
@@ -279,6 +285,39 @@ func (r *player) event(e *PlanEvent) error {
 			return err
 		}
 		r.strays = append(r.strays, &operation{pending: op, end: func(st pml.Status, err error) error { return sent(-1, st, err) }})
+	}
+	return nil
+}
+
+// cancelLater is CancelSend where a network matches: what has left goes on like a
+// stray send, and like that only to a higher rank.
+func (r *player) cancelLater(c pml.Comm, e *PlanEvent) error {
+	if e.Rank >= e.To {
+		return nil
+	}
+	op, err := isend(c, e.To, strayTag+2, data(e.Key, e.Size), pml.Synchronous)
+	if err == nil {
+		err = op.r.Cancel(op.gen)
+	}
+	if err == nil {
+		r.strays = append(r.strays, &operation{pending: op, end: func(_ pml.Status, err error) error { return err }})
+	}
+	return err
+}
+
+// expireLater is likewise ExpireSend.
+func (r *player) expireLater(ended context.Context, c pml.Comm, e *PlanEvent) error {
+	if e.Rank >= e.To {
+		return nil
+	}
+	err := c.Send(ended, buffer(data(e.Key, e.Size)), e.To, strayTag+3, p2p, pml.Synchronous)
+	var p *pml.PendingError
+	switch {
+	case errors.As(err, &p):
+		op := pending{p.Request, p.Request.Generation()}
+		r.strays = append(r.strays, &operation{pending: op, end: func(st pml.Status, err error) error { return sent(-1, st, err) }})
+	case !errors.Is(err, context.Canceled):
+		return fmt.Errorf("ended with %w", err)
 	}
 	return nil
 }

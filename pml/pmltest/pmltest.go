@@ -189,6 +189,31 @@ func irecv(c pml.Comm, src, tag int, b []byte) (pending, error) {
 
 func (p pending) wait(ctx context.Context) (pml.Status, error) { return p.r.Wait(ctx, p.gen) }
 
+// networked reports whether a network matches. Then a send that is on its way can't
+// be withdrawn, a network holds any number of messages, and those for a
+// communicator that is not there yet are in it, or still with their sender.
+func (w *World) networked() bool { return w.stack.MTL != nil }
+
+// completes receives the message of a send that could not be withdrawn, and waits
+// for its end.
+func completes(ctx context.Context, err error, receive func() error) error {
+	var p *pml.PendingError
+	if !errors.As(err, &p) {
+		return err
+	}
+	if !errors.Is(err, errEnough) {
+		return fmt.Errorf("%w, want the context's cause in it", err)
+	}
+	gen := p.Request.Generation()
+	if err := receive(); err != nil {
+		return fmt.Errorf("the message of a send that can't be withdrawn: %w", err)
+	}
+	if st, err := p.Request.Wait(ctx, gen); err != nil || st.Canceled {
+		return fmt.Errorf("a send that can't be withdrawn: %+v %w", st, err)
+	}
+	return nil
+}
+
 // unexpected counts the messages that wait at a rank.
 func (f *fixture) unexpected(rank int) (n int) {
 	for _, c := range f.Procs[rank].Module.Inspect().Comms {
@@ -216,6 +241,9 @@ func (f *fixture) limits() []int {
 	for _, b := range f.Procs[0].btls {
 		c := b.Module.Caps()
 		all = append(all, c.EagerLimit, c.FrameLimit, 4*c.FrameLimit)
+	}
+	if f.networked() {
+		all = append(all, f.Procs[0].mtl.Caps().Inject)
 	}
 	slices.Sort(all)
 	return slices.Compact(all)

@@ -17,6 +17,7 @@ import (
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/progress"
 )
@@ -25,6 +26,11 @@ import (
 type Stack struct {
 	PML  pml.Component
 	BTLs []btl.Component // opened in every process
+	// MTL, when not nil, is opened in every process that the PML asks it for. Then
+	// the network matches: what that changes for a program is in the cases.
+	MTL mtl.Component
+	// Node, when not nil, is the PML for processes of a node, over BTLs.
+	Node pml.Component
 	// Params, when not nil, may change the parameters of a component before it
 	// is opened. They hold their defaults.
 	Params func(component framework.Info, params any)
@@ -38,12 +44,15 @@ type Process struct {
 	Module pml.Module
 
 	btls []pml.OpenBTL
+	mtl  mtl.Module
+	node pml.Module
 }
 
 // World is a set of processes that have learnt each other's cards.
 type World struct {
 	Procs []*Process
 
+	stack    Stack
 	nextBase atomic.Uint64
 }
 
@@ -51,7 +60,7 @@ var worlds atomic.Uint64 // makes namespaces unique
 
 // NewWorld builds n processes. Close it.
 func NewWorld(stack Stack, n int) (*World, error) {
-	w := new(World)
+	w := &World{stack: stack}
 	namespace := fmt.Sprintf("world-%d-%d", time.Now().UnixNano(), worlds.Add(1))
 	locals := make([]uint32, n)
 	for i := range locals {
@@ -113,6 +122,28 @@ func newProcess(stack Stack, id bootstrap.Identity) (*Process, error) {
 		}
 		return p.btls, nil
 	}
+	if stack.MTL != nil {
+		env.OpenMTL = func(r mtl.Receiver) (pml.OpenMTL, error) {
+			m, err := stack.MTL.Open(context.Background(), mtl.Env{
+				Params: fill(stack.MTL), Identity: id, Worlds: env.Worlds, Nonce: env.Nonce,
+				Engine: p.Engine, Upcall: r, Logger: env.Logger,
+			})
+			if err != nil {
+				return pml.OpenMTL{}, err
+			}
+			p.Engine.Add(m)
+			p.mtl = m
+			return pml.OpenMTL{Name: stack.MTL.Info().Name, Module: m}, nil
+		}
+	}
+	if stack.Node != nil {
+		env.OpenNode = func() (m pml.Module, err error) {
+			below := env
+			below.Params, below.OpenMTL, below.OpenNode = fill(stack.Node), nil, nil
+			p.node, err = stack.Node.Open(context.Background(), below)
+			return p.node, err
+		}
+	}
 	env.Params = fill(stack.PML)
 	var err error
 	p.Module, err = stack.PML.Open(context.Background(), env)
@@ -126,6 +157,13 @@ func (p *Process) close() error {
 	var errs []error
 	if p.Module != nil {
 		errs = append(errs, p.Module.Close())
+	}
+	if p.node != nil {
+		errs = append(errs, p.node.Close())
+	}
+	if p.mtl != nil {
+		p.Engine.Remove(p.mtl)
+		errs = append(errs, p.mtl.Close())
 	}
 	for _, b := range p.btls {
 		p.Engine.Remove(b.Module)

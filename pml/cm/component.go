@@ -1,0 +1,120 @@
+package cm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// WireVersion is the version of cm's control messages and of the layout of its
+// ids. Peers with another one can't talk.
+const WireVersion = 1
+
+// tombstones is how many closed communicators are remembered (16 bytes each):
+// enough for control messages that are late by as many closes.
+const tombstones = 1 << 16
+
+// Component returns the component for the registry.
+func Component() pml.Component { return component{} }
+
+type component struct{}
+
+func (component) Info() framework.Info {
+	return framework.Info{
+		Kind:     framework.PML,
+		Name:     "cm",
+		Version:  "1.0.0",
+		Summary:  "messages that the network matches, over any MTL",
+		Priority: 10,
+	}
+}
+
+// params are the component's parameters; each is pml.cm.NAME.
+type params struct {
+	SharedMemory bool `param:"shared_memory" default:"true" level:"user" scope:"process" doc:"whether messages between processes of a node go through the node's transports (btl.shm) instead of the MTL; equal in all processes of a job"`
+}
+
+func (component) Params() any { return new(params) }
+
+// Probe finds nothing that could be missing: which MTL works shows when it opens.
+func (component) Probe(context.Context, any) framework.Verdict { return framework.Usable() }
+
+func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
+	if env.OpenMTL == nil {
+		return nil, fmt.Errorf("%w: pml cm: this program has no MTL; pml=ob1 runs over BTLs", framework.ErrUnsupported)
+	}
+	m := &Module{
+		env:     env,
+		engine:  env.Engine,
+		hooks:   env.Hooks,
+		self:    env.Worlds.ID(env.Identity.Proc),
+		gone:    cid.NewTombstones(tombstones),
+		byID:    map[cid.Extended]*comm{},
+		procs:   map[framework.ProcID]*proc{},
+		byNonce: map[uint64]*proc{},
+		dead:    map[framework.ProcID]string{},
+		parked:  map[cid.Extended][]control{},
+	}
+	open, err := env.OpenMTL(m)
+	if err != nil {
+		return nil, fmt.Errorf("pml cm: %w", err)
+	}
+	m.name, m.mtl, m.caps = open.Name, open.Module, open.Module.Caps()
+	if m.caps.ControlLimit < controlSize {
+		return nil, fmt.Errorf("%w: pml cm: mtl %s takes control messages of %d bytes, and %d are needed",
+			framework.ErrUnsupported, m.name, m.caps.ControlLimit, controlSize)
+	}
+	if m.ids, err = layIDs(m.caps.CIDBits); err != nil {
+		return nil, fmt.Errorf("pml cm: mtl %s: %w", m.name, err)
+	}
+	m.table = cid.NewTable(m.ids.indexBits)
+	if env.Params.(*params).SharedMemory && env.OpenNode != nil {
+		if m.node, err = env.OpenNode(); err != nil && !errors.Is(err, framework.ErrUnsupported) {
+			return nil, fmt.Errorf("pml cm: for processes of this node: %w", err)
+		}
+	}
+	m.learn(m.self, m.Card())
+	m.engine.Add(m)
+	return m, nil
+}
+
+// ids says how a communicator's local id and a plane become the id that an MTL
+// matches: plane, index, and as much of the generation as there is room for.
+type ids struct{ indexBits, genBits int }
+
+const planeBits = 2
+
+// Of what a layout has beyond 16 bits of index, the first two bits are the
+// generation's, the next four the index's, and all others the generation's.
+const (
+	firstIndexBits = 16
+	firstGenBits   = 2
+)
+
+// layIDs divides an MTL's width among index and generation. Without room for 16
+// communicators a transport is of no use.
+func layIDs(bits int) (ids, error) {
+	bits -= planeBits
+	if bits < 4 {
+		return ids{}, fmt.Errorf("%w: it matches communicator ids of %d bits, and at least %d are needed", framework.ErrUnsupported, bits+planeBits, 4+planeBits)
+	}
+	gen := max(0, min(bits-firstIndexBits, firstGenBits))
+	index := min(bits-gen, cid.IndexBits)
+	return ids{index, min(bits-index, cid.GenBits)}, nil
+}
+
+// word returns the id of a communicator's PointToPoint plane.
+func (l ids) word(local cid.Local) uint32 {
+	gen := local.Gen() & (1<<l.genBits - 1)
+	return (gen<<l.indexBits | local.Index()) << planeBits
+}
+
+// index is the inverse of word, as far as the index goes, for any plane.
+func (l ids) index(word uint32) uint32 { return word >> planeBits & (1<<l.indexBits - 1) }
+
+var _ mtl.Receiver = (*Module)(nil)

@@ -1,0 +1,219 @@
+package cm
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// Types of control messages. docs/wire.md is the reference.
+const (
+	controlRequest = 1 // this is my id of the communicator: tell me yours
+	controlReply   = 2 // this is mine
+	controlClosed  = 3 // I have closed it, and have sent you that many messages
+	controlAnswer  = 4 // I heard that you have closed it, and have sent you that many messages
+)
+
+var controlNames = [...]string{"", "request", "reply", "closed", "closed, answered"}
+
+// controlSize is the size of every control message.
+const controlSize = 72
+
+// control is a control message.
+type control struct {
+	typ   byte
+	to    uint64       // nonce of the process that it is for: only members of its job know it
+	from  uint64       // nonce of the sender
+	id    cid.Extended // of the communicator
+	rank  uint32       // of the sender in it
+	local cid.Local    // the sender's id of it
+	sent  [pml.Planes]uint64
+}
+
+var le = binary.LittleEndian
+
+// put writes controlSize bytes.
+func (f *control) put(b []byte) {
+	_ = b[controlSize-1]
+	le.PutUint32(b[0:], uint32(f.typ)|WireVersion<<8)
+	le.PutUint32(b[4:], f.rank)
+	le.PutUint64(b[8:], f.to)
+	le.PutUint64(b[16:], f.from)
+	le.PutUint64(b[24:], f.id.Base)
+	le.PutUint64(b[32:], f.id.Sub)
+	le.PutUint32(b[40:], uint32(f.local))
+	le.PutUint32(b[44:], 0)
+	for i, n := range f.sent {
+		le.PutUint64(b[48+8*i:], n)
+	}
+}
+
+// parseControl is the inverse of put. It accepts exactly what put makes.
+func parseControl(b []byte) (f control, err error) {
+	if len(b) != controlSize {
+		return f, fmt.Errorf("control message of %d bytes, want %d", len(b), controlSize)
+	}
+	if head := le.Uint32(b); head>>8 != WireVersion || head&0xff < controlRequest || head&0xff > controlAnswer {
+		return f, fmt.Errorf("control message that begins with %#x", head)
+	}
+	if le.Uint32(b[44:]) != 0 {
+		return f, errors.New("control message whose reserved bytes are not 0")
+	}
+	f = control{typ: b[0], rank: le.Uint32(b[4:]), to: le.Uint64(b[8:]), from: le.Uint64(b[16:]),
+		id: cid.Extended{Base: le.Uint64(b[24:]), Sub: le.Uint64(b[32:])}, local: cid.Local(le.Uint32(b[40:]))}
+	for i := range f.sent {
+		f.sent[i] = le.Uint64(b[48+8*i:])
+	}
+	return f, nil
+}
+
+// controlSend is a control message that the MTL has not sent yet.
+type controlSend struct {
+	m    *Module
+	op   mtl.Op
+	p    *proc
+	typ  byte
+	b    [controlSize]byte
+	next *controlSend
+}
+
+// Done implements mtl.Owner.
+func (k *controlSend) Done(op *mtl.Op) { k.done(op.Err) }
+
+func (k *controlSend) done(err error) {
+	p := k.p
+	k.p = nil
+	k.next = k.m.freeControls
+	k.m.freeControls = k
+	// Who does not get a request never answers. The others are answers, or tell of
+	// a close: who has left does not need them.
+	if err != nil && k.typ == controlRequest {
+		p.fail(&framework.TransportError{Component: "pml cm", Peer: p.String(), Op: "ask for a communicator id", Err: err})
+	}
+}
+
+// control sends a control message. Lock held.
+func (p *proc) control(f control) {
+	m := p.m
+	if m.closed || p.connect() != nil {
+		return
+	}
+	f.to, f.from = p.nonce, m.env.Nonce
+	k := m.freeControls
+	if k == nil {
+		k = &controlSend{m: m}
+		k.op.Owner = k
+	} else {
+		m.freeControls, k.next = k.next, nil
+	}
+	k.p, k.typ = p, f.typ
+	f.put(k.b[:])
+	m.hook(pml.Event{Kind: pml.EventControl, Peer: p.id, Comm: f.id, Note: controlNames[f.typ]})
+	if done, err := m.mtl.SendControl(&k.op, p.to, k.b[:]); done || err != nil {
+		k.done(err)
+	}
+}
+
+// tell sends a control message about the communicator to a member.
+func (p *peer) tell(typ byte) {
+	c := p.c
+	p.asked = p.asked || typ == controlRequest || typ == controlReply
+	p.told = p.told || typ == controlClosed || typ == controlAnswer
+	p.proc.control(control{typ: typ, id: c.spec.ID, rank: uint32(c.spec.Rank), local: c.spec.Local, sent: p.sent})
+}
+
+// ask begins the exchange of ids with a member.
+func (p *peer) ask() { p.tell(controlRequest) }
+
+// Control implements mtl.Receiver. Whoever knows the address may send; a message
+// that does not name this process's nonce is a stranger's.
+func (m *Module) Control(data []byte) {
+	f, err := parseControl(data)
+	if err != nil || f.to != m.env.Nonce {
+		m.strays++
+		if err == nil {
+			err = errors.New("it is not for this process, or of another job")
+		}
+		m.env.Logger.Debug("pml cm: a control message is dropped", "err", err)
+		return
+	}
+	m.takeControl(&f)
+}
+
+// takeControl takes a control message of a member of the job, which may name a
+// communicator that is not here yet. Lock held.
+func (m *Module) takeControl(f *control) {
+	c := m.byID[f.id]
+	if c == nil {
+		m.unknown(f)
+		return
+	}
+	p := m.byNonce[f.from]
+	if f.typ == controlAnswer && f.rank == anyRank && p != nil {
+		f.rank = uint32(c.rankOf(p))
+	}
+	if p == nil || p.err != nil || int64(f.rank) >= int64(len(c.procs)) || c.procs[f.rank] != p {
+		m.strays++
+		m.env.Logger.Debug("pml cm: a control message is dropped", "err", "its sender is not the member that it claims to be", "communicator", c.spec.ID.String(), "rank", f.rank)
+		return
+	}
+	m.hook(pml.Event{Kind: pml.EventControl, Peer: p.id, Comm: f.id, Note: controlNames[f.typ]})
+	q := c.peer(int(f.rank))
+	switch f.typ {
+	case controlRequest:
+		if c.rested { // who has to ask has sent nothing yet
+			q.final = true
+			q.tell(controlAnswer)
+			return
+		}
+		q.act(q.exchange.RecvExtended(f.local))
+	case controlReply:
+		q.act(q.exchange.RecvReply(f.local))
+	case controlClosed, controlAnswer:
+		q.closed(f)
+	}
+}
+
+// act carries out what the exchange says.
+func (p *peer) act(act cid.Action) {
+	if act&cid.Conflict != 0 {
+		p.proc.fail(&framework.TransportError{Component: "pml cm", Peer: p.proc.String(), Op: "receive",
+			Err: fmt.Errorf("two ids for communicator %v", p.c.spec.ID)})
+		return
+	}
+	p.learnt()
+	if act&cid.Reply != 0 {
+		p.tell(controlReply)
+	}
+	if act&cid.Drain != 0 {
+		p.drain()
+	}
+}
+
+// unknown takes a control message of a communicator that is not here: one that is
+// about to be made, or one that has been closed.
+func (m *Module) unknown(f *control) {
+	if f.typ == controlReply || f.typ == controlAnswer {
+		return // an answer to what was closed meanwhile
+	}
+	if !m.gone.Has(f.id) {
+		same := func(k control) bool { return k.from == f.from && k.typ == f.typ }
+		if all := m.parked[f.id]; !slices.ContainsFunc(all, same) {
+			m.parked[f.id] = append(all, *f)
+		}
+		return
+	}
+	if p := m.byNonce[f.from]; p != nil {
+		p.stats.Dropped++
+		p.control(control{typ: controlAnswer, id: f.id, rank: anyRank})
+	}
+}
+
+// anyRank is the rank of who has forgotten the communicator, and with it its rank.
+const anyRank = 1<<32 - 1

@@ -1,0 +1,40 @@
+// Package cm is the PML that runs over any MTL: the network matches messages with
+// receives, often in hardware, and cm names communicators to it (paper 001).
+//
+// # Ids
+//
+// What a network matches has room for a small id only, and a communicator's name
+// has 128 bits. A message goes out under the receiver's own id of the communicator:
+// plane, index, and as much of the generation as the layout has room for. Where the
+// members agreed on one id, or gathered all (package cid), nothing has to be asked.
+// Otherwise the first send to a member asks for his, in a control message that
+// names the communicator in full and tells the own id. Sends wait in cm meanwhile,
+// no caller does, and they leave in their order when the answer comes. A receiver
+// asks nothing: receives from any source, and members that all send first, need
+// nothing more. A question about a communicator that is not there yet waits until it
+// is. docs/wire.md has the control messages; they name a number that only members
+// of the job know, so that a stranger's are dropped.
+//
+// # Messages in the network
+//
+// A message that was given to the network is out of cm's hands: its send can't be
+// withdrawn (pml.PendingError), and until a receive takes it nobody here knows of
+// it. Three things look for messages nevertheless, each by probes that claim:
+//
+//   - Inspect takes all out, into unexpected queues that receives look through
+//     first. What was taken is the first that its sender has sent and that nobody
+//     has received, so that the order stays.
+//   - A receive from a process that has failed looks once for what had been sent
+//     before.
+//   - The reaper finds what was sent to communicators that are closed here, drops
+//     and counts it, so that its senders complete and the id can be used again
+//     (close.go).
+//
+// # Buffers
+//
+// A message is received straight into its buffer, unless that has a layout: then it
+// is packed and unpacked by way of a buffer of the request's own.
+//
+// Everything is guarded by the progress engine's lock. Methods whose comment says
+// "lock held" are called with it.
+package cm

@@ -1,0 +1,59 @@
+package cm_test
+
+import (
+	"flag"
+	"fmt"
+	"testing"
+
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/mtl/mtltest"
+	"github.com/ferrympi/ferry/pml/cm"
+	"github.com/ferrympi/ferry/pml/pmltest"
+)
+
+// The full run is
+//
+//	go test ./pml/cm -run Metamorphic -seeds 200
+var (
+	seeds = flag.Uint64("seeds", 0, "metamorphic runner: number of seeds; 0: 8, or 3 under the race detector")
+	seed  = flag.Uint64("seed", 0, "metamorphic runner: the first seed")
+)
+
+// variants are the stacks over which every plan must go alike.
+func variants() []pmltest.Variant {
+	var all []pmltest.Variant
+	add := func(name string, policy cid.Policy, opt mtltest.Options) {
+		all = append(all, pmltest.Variant{
+			Name: name, Policy: policy,
+			Stack: pmltest.Stack{PML: cm.Component(), MTL: mtltest.NewMemory(opt).Component()},
+		})
+	}
+	for _, policy := range pmltest.Policies {
+		add("memory, "+policy.String(), policy, eager)
+	}
+	add("nothing is done at once", cid.PolicyLazy, mtltest.Options{Faults: mtltest.Faults{NeverInject: true}})
+	add("late messages and late cancels", cid.PolicyLazy, mtltest.Options{Faults: mtltest.Faults{Polls: 3}})
+	add("late messages and late cancels, agreed", cid.PolicyAgree, mtltest.Options{Faults: mtltest.Faults{Polls: 3}})
+	add("few ids", cid.PolicyGather, mtltest.Options{CIDBits: 9})
+	return all
+}
+
+// TestMetamorphic: whatever the network, a random program has the outcome that MPI
+// says it has.
+func TestMetamorphic(t *testing.T) {
+	all, n := variants(), *seeds
+	switch {
+	case n != 0:
+	case underRace:
+		n = 3
+	default:
+		n = 8
+	}
+	for s := *seed; s < *seed+n; s++ {
+		t.Run(fmt.Sprintf("seed %d", s), func(t *testing.T) {
+			if err := pmltest.Metamorphic(t.Context(), s, all); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

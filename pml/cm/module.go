@@ -1,0 +1,244 @@
+package cm
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// Module is cm in one process. Everything is guarded by the engine's lock.
+type Module struct {
+	env    pml.Env
+	engine *progress.Engine
+	hooks  pml.Hooks
+	self   framework.ProcID
+
+	name string // of the MTL
+	mtl  mtl.Module
+	caps mtl.Caps
+	ids  ids
+	node pml.Module // for processes of this node; or nil
+
+	table    *cid.Table
+	gone     *cid.Tombstones
+	comms    []*comm // by index
+	byID     map[cid.Extended]*comm
+	procs    map[framework.ProcID]*proc // present lives
+	byNonce  map[uint64]*proc
+	dead     map[framework.ProcID]string
+	parked   map[cid.Extended][]control // of communicators that are not here yet
+	failures int                        // processes with an error, and aborted planes
+	kept     int                        // messages in unexpected queues
+	sends    int                        // that are not complete
+	strays   uint64                     // control messages of strangers
+	closed   bool                       // Close was called
+
+	requests     []*request // all there are
+	free         *request
+	freeMessages *message
+	freeControls *controlSend
+
+	probing []*prober // blocked probes
+	resting []*comm   // closed here, and somebody may still send to them
+	quiet   []*comm   // those of them that are quiet, by age
+	reaper  reaper
+
+	inspecting sync.Mutex // one pull at a time; taken before the engine's lock
+}
+
+// Offer implements pml.Module.
+func (m *Module) Offer() pml.Offer {
+	local := "network only"
+	if m.node != nil {
+		o := m.node.Offer()
+		local = fmt.Sprintf("%s %d on the node", o.PML, o.Version)
+	}
+	return pml.Offer{PML: "cm", Version: WireVersion, Priority: component{}.Info().Priority,
+		Detail: fmt.Sprintf("mtl %s: %s; %s", m.name, m.mtl.Offer(), local)}
+}
+
+// Card implements pml.Module.
+func (m *Module) Card() pml.Card {
+	card := pml.Card{Nonce: m.env.Nonce}
+	if m.node != nil {
+		card = m.node.Card()
+	}
+	card.Addresses = append(card.Addresses[:len(card.Addresses):len(card.Addresses)], btl.Address{Component: m.name, Blob: m.mtl.Blob()})
+	return card
+}
+
+// CIDs implements pml.Module.
+func (m *Module) CIDs() *cid.Table { return m.table }
+
+// TagMax implements pml.Module.
+func (m *Module) TagMax() int { return 1<<m.caps.TagBits - 1 }
+
+// Learn implements pml.Module.
+func (m *Module) Learn(id framework.ProcID, card pml.Card) error {
+	if m.node != nil {
+		if err := m.node.Learn(id, card); err != nil {
+			return err
+		}
+	}
+	m.engine.Lock()
+	defer m.engine.Unlock()
+	m.learn(id, card)
+	return nil
+}
+
+// PeerFailed implements pml.Module.
+func (m *Module) PeerFailed(id framework.ProcID, reason string) {
+	if m.node != nil {
+		m.node.PeerFailed(id, reason)
+	}
+	m.engine.Lock()
+	defer m.engine.Unlock()
+	m.dead[id] = reason
+	if p := m.procs[id]; p != nil && p.err == nil {
+		// What it had sent before is there, and arrives.
+		for i := 0; i < mostLastPolls && m.mtl.Poll() > 0; i++ {
+		}
+		p.fail(&procFailed{reason})
+	}
+}
+
+// mostLastPolls bounds the time for what a dead process had sent: others go on
+// sending meanwhile.
+const mostLastPolls = 1000
+
+// Endpoint implements mtl.Receiver.
+func (m *Module) Endpoint(word uint32, source int) (mtl.Endpoint, bool) {
+	index := int(m.ids.index(word))
+	if index >= len(m.comms) {
+		return 0, false
+	}
+	c := m.comms[index]
+	if c == nil || word&^(1<<planeBits-1) != c.word || source < 0 || source >= len(c.peers) {
+		return 0, false
+	}
+	p := c.procs[source]
+	return p.to, p.connect() == nil
+}
+
+// Poll implements progress.Source: it has blocked probes look again, and looks for
+// messages to closed communicators.
+func (m *Module) Poll() int {
+	if len(m.probing) > 0 {
+		m.askAgain()
+	}
+	if len(m.resting) > 0 {
+		m.reap()
+	}
+	return 0
+}
+
+// Interval implements progress.Polled.
+func (m *Module) Interval() time.Duration {
+	switch {
+	case len(m.probing) > 0:
+		return probeInterval
+	case len(m.resting) > 0:
+		return max(m.reaper.gap, firstReapGap)
+	}
+	return 0
+}
+
+func (m *Module) hook(e pml.Event) {
+	if m.hooks != nil {
+		m.hooks.Event(e)
+	}
+}
+
+// Route implements pml.Module.
+func (m *Module) Route(id framework.ProcID) pml.Route {
+	var below pml.Route // on the node
+	if m.node != nil {
+		if below = m.node.Route(id); below.Transport != "" && id != m.self {
+			below.PML = "cm"
+			below.Rejected = append(below.Rejected, pml.Rejection{Name: m.name, Reason: below.Transport + " is preferred on a node: pml.cm.shared_memory"})
+			return below
+		}
+	}
+	m.engine.Lock()
+	defer m.engine.Unlock()
+	route := pml.Route{PML: "cm", Rejected: below.Rejected}
+	p := m.procs[id]
+	if p == nil {
+		return route
+	}
+	peer, err := p.peer()
+	if err == nil && !p.connected {
+		err = m.mtl.Reach(peer)
+	}
+	if err != nil {
+		route.Rejected = append(route.Rejected, pml.Rejection{Name: m.name, Reason: err.Error()})
+		return route
+	}
+	d := m.mtl.Describe()
+	route.Transport, route.Device, route.Provider = m.name, cmp.Or(d.Device, d.Provider, d.Mode), d.Provider
+	if d.Mode != "" {
+		route.Notes = append(route.Notes, "tags: "+d.Mode)
+	}
+	return route
+}
+
+// Stats implements pml.Module.
+func (m *Module) Stats() []pml.PeerStats {
+	m.engine.Lock()
+	defer m.engine.Unlock()
+	var all []pml.PeerStats
+	for _, p := range m.procs {
+		if p.stats.Sent+p.stats.Received+p.stats.Dropped > 0 {
+			all = append(all, p.stats)
+		}
+	}
+	return all
+}
+
+// flushTick is how often Flush looks again while peers have to act first.
+const flushTick = 200 * time.Microsecond
+
+// Flush implements pml.Module.
+func (m *Module) Flush(ctx context.Context) error {
+	tick := time.NewTicker(flushTick)
+	defer tick.Stop()
+	for {
+		m.engine.Lock()
+		m.engine.Progress()
+		done := m.sends == 0 && m.mtl.Idle()
+		m.engine.Unlock()
+		if done {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
+}
+
+// Close implements pml.Module. What is pending ends with an error; what the MTL
+// still has ends with the MTL, which the assembly closes next.
+func (m *Module) Close() error {
+	m.engine.Remove(m)
+	m.engine.Lock()
+	defer m.engine.Unlock()
+	m.closed = true
+	err := fmt.Errorf("%w: the last session was closed meanwhile", framework.ErrClosed)
+	for _, r := range m.requests {
+		if r.c != nil && r.state != complete {
+			r.fail(err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,328 @@
+package cm
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/match"
+	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// message is one that waits in the network, as far as a probe knows it. Claimed,
+// it belongs to op, and only who has the message receives it.
+type message struct {
+	node    match.Message[message]
+	op      mtl.Op
+	asked   progress.Completion // of a probe
+	fetches bool                // the contents are being fetched, for r, or for nobody
+	reaped  bool                // it was found by the reaper
+	c       *comm
+	plane   pml.Plane
+	r       *request
+	next    *message
+}
+
+// newMessage returns a message for a probe. Lock held.
+func (m *Module) newMessage(c *comm, plane pml.Plane) *message {
+	msg := m.freeMessages
+	if msg == nil {
+		msg = new(message)
+		msg.node.Owner = msg
+		msg.op.Owner = msg
+	} else {
+		m.freeMessages, msg.next = msg.next, nil
+	}
+	msg.c, msg.plane = c, plane
+	msg.asked.Reset()
+	return msg
+}
+
+func (m *Module) freeMessage(msg *message) {
+	msg.c, msg.r, msg.fetches, msg.reaped = nil, nil, false, false
+	msg.next = m.freeMessages
+	m.freeMessages = msg
+}
+
+// Done implements mtl.Owner.
+func (msg *message) Done(*mtl.Op) {
+	m := msg.c.m
+	switch {
+	case msg.reaped:
+		m.reaped(msg)
+	case !msg.fetches:
+		m.engine.Complete(&msg.asked)
+	case msg.r != nil:
+		r, res := msg.r, msg.op.Result
+		m.freeMessage(msg)
+		r.received(&res)
+	default:
+		msg.c.dropped(msg)
+		m.freeMessage(msg)
+	}
+}
+
+func (msg *message) status() pml.Status {
+	return pml.Status{Source: int(msg.op.Source), Tag: int(msg.op.Tag), Bytes: int(msg.op.Bytes)}
+}
+
+// giveTo has a receive get a claimed message. Lock held.
+func (msg *message) giveTo(r *request) {
+	r.state = receiving
+	msg.r = r
+	msg.fetch(r.target())
+}
+
+// fetch receives a claimed message into buf.
+func (msg *message) fetch(buf []byte) {
+	msg.fetches = true
+	if err := msg.c.m.mtl.RecvClaimed(&msg.op, buf); err != nil {
+		msg.op.Result = mtl.Result{Err: err}
+		msg.Done(&msg.op)
+	}
+}
+
+// discard drops a claimed message that nobody will receive. Lock held.
+func (msg *message) discard() { msg.fetch(nil) }
+
+// ask looks once into the network for a message. nil: there is none. With claim
+// the message is the caller's. Lock held, and released while the network answers.
+func (c *comm) ask(src, tag int, plane pml.Plane, claim bool) (*message, error) {
+	m := c.m
+	var from mtl.Endpoint
+	if src != pml.AnySource {
+		p := c.peer(src)
+		if p.proc.connect() != nil && !p.proc.connected {
+			return nil, nil // nothing can have come from there
+		}
+		from = p.proc.to
+	}
+	msg := m.newMessage(c, plane)
+	err := m.mtl.Probe(&msg.op, from, mtl.Envelope{CID: c.word | uint32(plane), Source: int32(src), Tag: int32(tag)}, claim)
+	if err == nil {
+		m.engine.Wait(nil, &msg.asked, m.mtl)
+		if err = msg.op.Err; err == nil && msg.op.Found {
+			if _, err = c.sender(&msg.op.Result); err == nil {
+				return msg, nil
+			}
+		}
+	}
+	m.freeMessage(msg)
+	return nil, err
+}
+
+// find returns a message that a receive would get now: taken out of matching with
+// claim, and otherwise only for its status, to be freed at once. nil: there is none.
+// The error says that none can come. Lock held, and released meanwhile.
+func (c *comm) find(src, tag int, plane pml.Plane, claim bool) (*message, error) {
+	for c.pulling[plane] {
+		c.m.pause(nil, time.Time{})
+	}
+	if msg := c.findKept(src, tag, plane, claim); msg != nil {
+		return msg, nil
+	}
+	msg, err := c.ask(src, tag, plane, claim)
+	if msg != nil || err != nil {
+		return msg, err
+	}
+	if msg := c.findKept(src, tag, plane, claim); msg != nil { // it was pulled meanwhile
+		return msg, nil
+	}
+	return nil, c.cannotCome(c.peerOf(src), plane)
+}
+
+func (c *comm) peerOf(src int) *peer {
+	if src == pml.AnySource {
+		return nil
+	}
+	return c.peer(src)
+}
+
+// findKept is find in the unexpected queue.
+func (c *comm) findKept(src, tag int, plane pml.Plane, claim bool) *message {
+	if c.m.kept == 0 {
+		return nil
+	}
+	var mp *match.Peer[request, message]
+	if p := c.peerOf(src); p != nil {
+		mp = &p.match[plane]
+	}
+	found := c.queues[plane].Find(mp, src, tag)
+	if found == nil {
+		return nil
+	}
+	if claim {
+		c.queues[plane].Take(found)
+		c.m.kept--
+		return found.Owner
+	}
+	copied := c.m.newMessage(c, plane)
+	copied.op.Result = found.Owner.op.Result
+	return copied
+}
+
+// Iprobe implements pml.Comm.
+func (c *comm) Iprobe(src, tag int, plane pml.Plane) (pml.Status, bool, error) {
+	c.m.engine.Lock()
+	defer c.m.engine.Unlock()
+	msg, err := c.find(src, tag, plane, false)
+	if msg == nil {
+		return pml.NoMessage(), false, err
+	}
+	defer c.m.freeMessage(msg)
+	return msg.status(), true, nil
+}
+
+// Probe implements pml.Comm.
+func (c *comm) Probe(ctx context.Context, src, tag int, plane pml.Plane) (pml.Status, error) {
+	c.m.engine.Lock()
+	defer c.m.engine.Unlock()
+	msg, err := c.await(ctx, src, tag, plane, false)
+	if err != nil {
+		return pml.NoMessage(), err
+	}
+	defer c.m.freeMessage(msg)
+	return msg.status(), nil
+}
+
+// Improbe implements pml.Comm.
+func (c *comm) Improbe(src, tag int, plane pml.Plane) (pml.Claimed, pml.Status, bool, error) {
+	c.m.engine.Lock()
+	defer c.m.engine.Unlock()
+	msg, err := c.find(src, tag, plane, true)
+	if msg == nil {
+		return nil, pml.NoMessage(), false, err
+	}
+	return c.claim(msg), msg.status(), true, nil
+}
+
+// Mprobe implements pml.Comm.
+func (c *comm) Mprobe(ctx context.Context, src, tag int, plane pml.Plane) (pml.Claimed, pml.Status, error) {
+	c.m.engine.Lock()
+	defer c.m.engine.Unlock()
+	msg, err := c.await(ctx, src, tag, plane, true)
+	if err != nil {
+		return nil, pml.NoMessage(), err
+	}
+	return c.claim(msg), msg.status(), nil
+}
+
+// prober is a blocked probe.
+type prober struct {
+	again progress.Completion // look again
+	due   time.Time           // not before then
+}
+
+// A network says nothing about a message that nobody has posted a receive for: a
+// blocked probe asks again and again, after eagerProbes rounds only at an interval.
+const (
+	eagerProbes   = 200
+	probeInterval = 100 * time.Microsecond
+)
+
+// await is find that waits for a message.
+func (c *comm) await(ctx context.Context, src, tag int, plane pml.Plane, claim bool) (*message, error) {
+	for round := 0; ; round++ {
+		msg, err := c.find(src, tag, plane, claim)
+		if msg != nil || err != nil {
+			return msg, err
+		}
+		var due time.Time
+		if round > eagerProbes {
+			due = time.Now().Add(probeInterval)
+		}
+		if err := c.m.pause(ctx, due); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// pause waits for a poll at or after due. Lock held, and released meanwhile.
+func (m *Module) pause(ctx context.Context, due time.Time) error {
+	if ctx != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	p := &prober{due: due}
+	m.probing = append(m.probing, p)
+	err := m.engine.Wait(ctx, &p.again, m.mtl)
+	if i := slices.Index(m.probing, p); i >= 0 {
+		m.probing = slices.Delete(m.probing, i, i+1)
+	}
+	return err
+}
+
+// askAgain wakes the blocked probes that are due.
+func (m *Module) askAgain() {
+	var now time.Time
+	m.probing = slices.DeleteFunc(m.probing, func(p *prober) bool {
+		if !p.due.IsZero() {
+			if now.IsZero() {
+				now = time.Now()
+			}
+			if now.Before(p.due) {
+				return false
+			}
+		}
+		m.engine.Complete(&p.again)
+		return true
+	})
+}
+
+// wakeProbes has all blocked probes look again. Lock held.
+func (m *Module) wakeProbes() {
+	for _, p := range m.probing {
+		p.due = time.Time{}
+	}
+	m.engine.Nudge()
+}
+
+// claimed is a message that a matched probe took out of matching. Until it is
+// received it counts as pending: the communicator stays.
+type claimed struct {
+	c   *comm
+	msg *message // nil once it is received
+}
+
+func (c *comm) claim(msg *message) *claimed {
+	c.pending++
+	return &claimed{c, msg}
+}
+
+// receive starts the receive of the message. Lock held.
+func (k *claimed) receive(buf pml.Buffer) (*request, error) {
+	if k.msg == nil {
+		return nil, framework.ErrClosed
+	}
+	r := k.c.m.newRequest(k.c)
+	k.c.pending-- // the request counts now
+	r.send, r.plane, r.buf, r.tag = false, k.msg.plane, buf, int(k.msg.op.Tag)
+	k.msg.giveTo(r)
+	k.msg = nil
+	return r, nil
+}
+
+// Recv implements pml.Claimed.
+func (k *claimed) Recv(_ context.Context, buf pml.Buffer) (pml.Status, error) {
+	e := k.c.m.engine
+	e.Lock()
+	defer e.Unlock()
+	r, err := k.receive(buf)
+	if err != nil {
+		return pml.NoMessage(), err
+	}
+	return r.finishWait(nil) // it has matched: it completes, or fails
+}
+
+// Irecv implements pml.Claimed.
+func (k *claimed) Irecv(buf pml.Buffer) (*pml.Request, error) {
+	k.c.m.engine.Lock()
+	defer k.c.m.engine.Unlock()
+	r, err := k.receive(buf)
+	if err != nil {
+		return nil, err
+	}
+	return &r.Request, nil
+}

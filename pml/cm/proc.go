@@ -1,0 +1,124 @@
+package cm
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// proc is one life of a process: a process that closes its last session and opens
+// one again is another proc, told by its nonce.
+type proc struct {
+	m     *Module
+	id    framework.ProcID
+	nonce uint64
+	card  pml.Card
+
+	connected bool
+	to        mtl.Endpoint
+	err       error // it can't be reached any more, and why
+	left      bool  // it has closed its session in good order
+	stats     pml.PeerStats
+}
+
+func (p *proc) String() string { return p.m.env.Worlds.Proc(p.id).String() }
+
+// learn takes the card of a process, which names its present life. Lock held.
+func (m *Module) learn(id framework.ProcID, card pml.Card) {
+	old := m.procs[id]
+	if old != nil && old.nonce == card.Nonce {
+		return
+	}
+	p := &proc{m: m, id: id, nonce: card.Nonce, card: card}
+	p.stats.ID, p.stats.Transport = id, m.name
+	m.procs[id] = p
+	m.byNonce[card.Nonce] = p
+	if old != nil {
+		delete(m.byNonce, old.nonce)
+		old.fail(&framework.TransportError{Component: "pml cm", Peer: old.String(), Op: "learn", Err: btl.ErrPeerClosed})
+	}
+	if reason, dead := m.dead[id]; dead {
+		p.fail(&procFailed{reason})
+	}
+}
+
+// peer returns what the MTL needs to connect.
+func (p *proc) peer() (mtl.Peer, error) {
+	for _, a := range p.card.Addresses {
+		if a.Component == p.m.name {
+			return mtl.Peer{ID: p.id, Proc: p.m.env.Worlds.Proc(p.id), Nonce: p.nonce, Blob: a.Blob}, nil
+		}
+	}
+	return mtl.Peer{}, fmt.Errorf("the peer has no address for mtl %s: it is not open there", p.m.name)
+}
+
+// connect makes the process known to the MTL at its first use. One that can't be
+// reached has failed. Lock held.
+func (p *proc) connect() error {
+	if p.connected || p.err != nil {
+		return p.err
+	}
+	peer, err := p.peer()
+	if err == nil {
+		p.to, err = p.m.mtl.Connect(peer)
+	}
+	if err != nil {
+		p.fail(&framework.TransportError{Component: "pml cm", Peer: p.String(), Op: "connect", Err: err})
+		return p.err
+	}
+	p.connected = true
+	p.m.hook(pml.Event{Kind: pml.EventTransportUp, Peer: p.id, Note: p.m.name})
+	return nil
+}
+
+// fail ends everything that is pending with this process. Receives that the MTL
+// has are withdrawn, and end when that is certain. Lock held.
+func (p *proc) fail(err error) {
+	if p.err != nil {
+		return
+	}
+	m := p.m
+	p.err, p.left = err, errors.Is(err, btl.ErrPeerClosed)
+	m.failures++
+	if p.connected {
+		m.mtl.Forget(p.to, err)
+		m.hook(pml.Event{Kind: pml.EventTransportOut, Peer: p.id, Note: err.Error()})
+	}
+	for _, r := range m.requests {
+		switch {
+		case r.c == nil || r.state == complete:
+		case r.p != nil && r.p.proc == p:
+			r.end(r.c.explain(err, r.p.rank))
+		case r.p == nil && !p.left:
+			if rank := r.c.rankOf(p); rank >= 0 {
+				r.end(pendingOf(rank, err))
+			}
+		}
+	}
+	for _, c := range m.resting {
+		c.settle()
+	}
+}
+
+func pendingOf(rank int, err error) error {
+	return fmt.Errorf("%w: rank %d: %w", framework.ErrProcFailedPending, rank, err)
+}
+
+// explain turns the failure of a process into the error of an operation.
+func (c *comm) explain(err error, rank int) error {
+	if f, ok := err.(*procFailed); ok {
+		return &framework.ProcFailedError{Ranks: []int{rank}, Cause: f.reason}
+	}
+	return err
+}
+
+// procFailed is the err of a proc that the bootstrap reported dead.
+type procFailed struct{ reason string }
+
+func (e *procFailed) Error() string { return "process failed: " + e.reason }
+
+func (e *procFailed) Is(target error) bool { return target == framework.ErrProcFailed }

@@ -1,0 +1,198 @@
+package cm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/match"
+	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// Recv implements pml.Comm.
+func (c *comm) Recv(ctx context.Context, buf pml.Buffer, src, tag int, plane pml.Plane) (pml.Status, error) {
+	e := c.m.engine
+	e.Lock()
+	st, err := c.postRecv(buf, src, tag, plane).finishWait(ctx)
+	e.Unlock()
+	return st, err
+}
+
+// Irecv implements pml.Comm.
+func (c *comm) Irecv(buf pml.Buffer, src, tag int, plane pml.Plane) (*pml.Request, error) {
+	e := c.m.engine
+	e.Lock()
+	r := c.postRecv(buf, src, tag, plane)
+	e.Unlock()
+	return &r.Request, nil
+}
+
+// postRecv makes a request of a receive. Lock held.
+func (c *comm) postRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *request {
+	m := c.m
+	r := m.newRequest(c)
+	r.send, r.plane, r.tag, r.buf = false, plane, tag, buf
+	if src != pml.AnySource {
+		if r.p = c.peers[src]; r.p == nil {
+			r.p = c.peer(src)
+		}
+	}
+	if m.hooks != nil {
+		m.hook(pml.Event{Kind: pml.EventRecv, Comm: c.spec.ID, Tag: tag, Bytes: buf.Len(), Plane: plane})
+	}
+	if c.closing {
+		r.fail(framework.ErrClosed)
+		return r
+	}
+	if c.pulling[plane] {
+		r.state = deferred
+		c.deferred[plane] = append(c.deferred[plane], r)
+		return r
+	}
+	r.post()
+	return r
+}
+
+// post gives a receive its message, if that is in the unexpected queue, or to the
+// MTL. A receive whose message can't come any more looks only whether it is there
+// already. Lock held.
+func (r *request) post() {
+	c, m := r.c, r.m
+	if m.kept > 0 {
+		if found := c.queues[r.plane].Find(r.matchPeer(), r.source(), r.tag); found != nil {
+			c.queues[r.plane].Take(found)
+			m.kept--
+			found.Owner.giveTo(r)
+			return
+		}
+	}
+	var from mtl.Endpoint
+	if r.p != nil {
+		if !r.p.proc.connected {
+			r.p.proc.connect()
+		}
+		from = r.p.proc.to
+	}
+	r.busy = true
+	var err error
+	if why := r.hopeless(); why != nil {
+		r.state, r.why = seeking, why
+		err = m.mtl.Probe(&r.op, from, r.envelope(), true)
+	} else {
+		r.state = posted
+		err = m.mtl.Recv(&r.op, from, r.envelope(), r.target())
+	}
+	if err != nil {
+		r.busy = false
+		if r.why != nil {
+			err = r.why
+		}
+		r.fail(err)
+	}
+}
+
+// hopeless returns why the receive's message can't come any more, or nil.
+func (r *request) hopeless() error {
+	if r.m.failures == 0 {
+		return nil
+	}
+	if err := r.c.aborted[r.plane]; err != nil {
+		return err
+	}
+	return r.c.gone(r.p)
+}
+
+func (r *request) source() int {
+	if r.p == nil {
+		return pml.AnySource
+	}
+	return r.p.rank
+}
+
+func (r *request) matchPeer() *match.Peer[request, message] {
+	if r.p == nil {
+		return nil
+	}
+	return &r.p.match[r.plane]
+}
+
+func (r *request) envelope() mtl.Envelope {
+	return mtl.Envelope{CID: r.c.word | uint32(r.plane), Source: int32(r.source()), Tag: int32(r.tag)}
+}
+
+// target is where the MTL puts the message.
+func (r *request) target() []byte {
+	if l := r.buf.Layout(); l != nil {
+		return r.room(l.Size())
+	}
+	return r.buf.Bytes
+}
+
+// receiveClaimed fetches the message that a seeking receive has found.
+func (r *request) receiveClaimed() {
+	r.state, r.busy = receiving, true
+	if err := r.m.mtl.RecvClaimed(&r.op, r.target()); err != nil {
+		r.busy = false
+		r.fail(err)
+	}
+}
+
+// received takes the end of a receive from the MTL.
+func (r *request) received(res *mtl.Result) {
+	c := r.c
+	switch {
+	case res.Canceled && r.why != nil:
+		r.fail(r.why)
+		return
+	case res.Canceled:
+		r.canceled()
+		return
+	case res.Err != nil && !errors.Is(res.Err, framework.ErrTruncate):
+		r.fail(res.Err)
+		return
+	}
+	p, err := c.sender(res)
+	if err != nil {
+		r.fail(err)
+		return
+	}
+	p.took(r.plane, res.Bytes)
+	r.Status.Source, r.Status.Tag, r.Status.Bytes = p.rank, int(res.Tag), int(res.Bytes)
+	room := r.buf.Len()
+	if res.Bytes > room {
+		r.Status.Err = truncated(res.Bytes, room)
+	}
+	if l := r.buf.Layout(); l != nil {
+		l.Unpack(r.buf.Bytes, r.bounce[:min(res.Bytes, room)], 0)
+	}
+	if m := r.m; m.hooks != nil {
+		m.hook(pml.Event{Kind: pml.EventMatch, Peer: p.proc.id, Comm: c.spec.ID, Tag: int(res.Tag), Bytes: res.Bytes, Plane: r.plane})
+	}
+	r.finish()
+}
+
+// sender returns the member that a message says it is from.
+func (c *comm) sender(res *mtl.Result) (*peer, error) {
+	if res.Source < 0 || int(res.Source) >= len(c.peers) {
+		return nil, &framework.TransportError{Component: "pml cm", Op: "receive",
+			Err: fmt.Errorf("message of rank %d on communicator %v of %d", res.Source, c.spec.ID, len(c.peers))}
+	}
+	return c.peer(int(res.Source)), nil
+}
+
+// took counts a message that was received.
+func (p *peer) took(plane pml.Plane, bytes int64) {
+	p.taken[plane]++
+	p.proc.stats.Received++
+	p.proc.stats.RecvBytes += uint64(bytes)
+}
+
+// dropDeferred takes a receive out of those that wait for a pull.
+func (c *comm) dropDeferred(r *request) {
+	l := &c.deferred[r.plane]
+	i := slices.Index(*l, r)
+	*l = slices.Delete(*l, i, i+1)
+}

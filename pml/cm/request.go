@@ -1,0 +1,212 @@
+package cm
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// The states of a request.
+type state uint8
+
+const (
+	idle      state = iota // in the free list
+	held                   // send: waits for the peer's id of the communicator
+	sent                   // send: the MTL has it
+	posted                 // receive: the MTL has it
+	deferred               // receive: waits until queues have been looked through, see pull
+	seeking                // receive: looks once whether its message is here already
+	receiving              // receive: has its message, whose contents come
+	complete               // done, the user has not taken it yet
+	returned               // done and taken, but the MTL still has op
+)
+
+var stateNames = [...]string{"idle", "queued", "offered", "posted", "posted", "posted", "receiving", "complete", "complete"}
+
+// request is a send or a receive. Requests are made once and used again; their
+// memory is bounded by the most that were ever in progress at a time.
+type request struct {
+	pml.Request
+	op   mtl.Op
+	m    *Module
+	busy bool // op is the MTL's
+
+	state  state
+	send   bool
+	mode   pml.Mode
+	plane  pml.Plane
+	c      *comm
+	p      *peer // send: the receiver; receive: the sender, nil for any
+	buf    pml.Buffer
+	bounce []byte // what the MTL reads or writes in buf's place, if buf has a layout
+	tag    int
+	why    error // of a receive that is being withdrawn, or seeks: what it ends with
+
+	next *request // in the free list
+}
+
+// bounceKept is the largest bounce buffer that a request keeps for its next use.
+const bounceKept = 64 << 10
+
+// newRequest takes a request from the free list, or makes one. Lock held.
+func (m *Module) newRequest(c *comm) *request {
+	r := m.free
+	if r == nil {
+		r = &request{m: m}
+		r.op.Owner = (*operation)(r)
+		r.Init(m.engine, r)
+		m.requests = append(m.requests, r)
+	} else {
+		m.free, r.next = r.next, nil
+	}
+	r.Start()
+	r.c = c
+	c.pending++
+	return r
+}
+
+// finish completes a request, whose Status is set. Lock held.
+func (r *request) finish() {
+	r.state = complete
+	r.buf = pml.Buffer{} // the user's again
+	c := r.c
+	c.pending--
+	if r.send {
+		r.m.sends--
+	}
+	r.Finish()
+	c.mayRest()
+}
+
+// fail completes a request with an error. Lock held.
+func (r *request) fail(err error) {
+	r.Status.Err = err
+	if r.send {
+		r.Status.Source, r.Status.Tag = pml.AnySource, pml.AnyTag
+	}
+	r.finish()
+}
+
+// canceled completes a request that was withdrawn.
+func (r *request) canceled() {
+	if err := r.c.aborted[r.plane]; err != nil {
+		r.fail(err)
+		return
+	}
+	r.Status = pml.NoMessage()
+	r.Status.Canceled = true
+	r.finish()
+}
+
+// Release implements pml.Owner.
+func (r *request) Release() {
+	r.c, r.p, r.why = nil, nil, nil
+	if cap(r.bounce) > bounceKept {
+		r.bounce = nil // while op is busy the MTL holds it
+	}
+	if r.busy {
+		r.state = returned
+		return
+	}
+	r.state = idle
+	r.next = r.m.free
+	r.m.free = r
+}
+
+// First implements pml.Owner.
+func (r *request) First() progress.Source { return r.m.mtl }
+
+// operation is a request as the MTL sees it.
+type operation request
+
+// Done implements mtl.Owner.
+func (o *operation) Done(op *mtl.Op) {
+	r := (*request)(o)
+	r.busy = false
+	switch r.state {
+	case sent:
+		r.sendDone(op.Err)
+	case seeking:
+		if op.Err != nil || !op.Found {
+			r.fail(r.why)
+			return
+		}
+		r.receiveClaimed()
+	case posted, receiving:
+		r.received(&op.Result)
+	case returned:
+		r.Release()
+	}
+}
+
+// Cancel implements pml.Owner. A send that the MTL has goes on.
+func (r *request) Cancel() {
+	switch r.state {
+	case posted:
+		r.m.mtl.Cancel(&r.op)
+	case deferred:
+		r.c.dropDeferred(r)
+		r.canceled()
+	case held:
+		r.unhold()
+		r.canceled()
+	}
+}
+
+// end ends an operation with err, unless it has matched. A send that the MTL has
+// ends when the MTL has given it up.
+func (r *request) end(err error) {
+	switch r.state {
+	case posted:
+		if r.why == nil {
+			r.why = err
+		}
+		r.m.mtl.Cancel(&r.op)
+	case deferred:
+		r.c.dropDeferred(r)
+		r.fail(err)
+	case held:
+		r.unhold()
+		r.fail(err)
+	}
+}
+
+// unhold takes a held send out of its peer's queue.
+func (r *request) unhold() {
+	i := slices.Index(r.p.held, r)
+	r.p.held = slices.Delete(r.p.held, i, i+1)
+}
+
+// finishWait waits for a request that only the caller knows, and releases it. If
+// ctx ends, the operation is withdrawn if it has not matched. A send that can't be
+// withdrawn becomes the caller's request. Lock held.
+func (r *request) finishWait(ctx context.Context) (pml.Status, error) {
+	e := r.m.engine
+	err := e.Wait(ctx, &r.Completion, r.m.mtl)
+	if err != nil {
+		r.Cancel()
+		if r.send && !r.Done() {
+			return pml.NoMessage(), &pml.PendingError{Request: &r.Request, Cause: err}
+		}
+		e.Wait(nil, &r.Completion, r.m.mtl)
+		if !r.Status.Canceled {
+			err = nil // it had matched
+		}
+	}
+	st := r.Status
+	if err == nil {
+		err = st.Err
+	}
+	r.Release()
+	return st, err
+}
+
+// truncated is the error of a receive whose buffer was too short.
+func truncated(got, room int64) error {
+	return fmt.Errorf("%w: message of %d bytes, buffer of %d", framework.ErrTruncate, got, room)
+}

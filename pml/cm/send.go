@@ -1,0 +1,176 @@
+package cm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// Send implements pml.Comm.
+func (c *comm) Send(ctx context.Context, buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) error {
+	e := c.m.engine
+	e.Lock()
+	r, err := c.startSend(buf, dst, tag, plane, mode)
+	if err == nil {
+		if r.Done() {
+			err = r.Status.Err
+			r.Release()
+		} else {
+			_, err = r.finishWait(ctx)
+		}
+	}
+	e.Unlock()
+	return err
+}
+
+// Isend implements pml.Comm.
+func (c *comm) Isend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (*pml.Request, error) {
+	e := c.m.engine
+	e.Lock()
+	r, err := c.startSend(buf, dst, tag, plane, mode)
+	e.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	return &r.Request, nil
+}
+
+// startSend makes a request of a send and brings it as far as it goes now. It
+// never waits for the peer. Lock held.
+func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (*request, error) {
+	if err := c.over(plane); err != nil {
+		return nil, err
+	}
+	m := c.m
+	p := c.peers[dst]
+	if p == nil {
+		p = c.peer(dst)
+	}
+	if !p.proc.connected || p.proc.err != nil {
+		if err := p.proc.connect(); err != nil {
+			return nil, c.explain(err, dst)
+		}
+	}
+	n := buf.Len()
+	if n > m.caps.MaxMessage {
+		return nil, fmt.Errorf("%w: %w: %d bytes, and mtl %s takes %d: send it in parts", framework.ErrUnsupported, mtl.ErrTooLong, n, m.name, m.caps.MaxMessage)
+	}
+	r := m.newRequest(c)
+	m.sends++
+	r.send, r.mode, r.plane = true, mode, plane
+	r.p, r.buf, r.tag = p, buf, tag
+	r.Status = pml.NoMessage()
+	p.proc.stats.Sent++
+	p.proc.stats.SentBytes += uint64(n)
+	if m.hooks != nil {
+		m.hook(pml.Event{Kind: pml.EventSend, Peer: p.proc.id, Comm: c.spec.ID, Tag: tag, Bytes: n, Plane: plane})
+	}
+	if p.ready {
+		r.transmit()
+		return r, nil
+	}
+	act := p.exchange.Send()
+	switch {
+	case act&cid.SendCompact != 0:
+		r.transmit()
+	case act&cid.Drop != 0:
+		r.drop()
+	default:
+		r.state = held
+		p.held = append(p.held, r)
+		if act&cid.SendRequest != 0 {
+			p.ask()
+		}
+	}
+	return r, nil
+}
+
+// transmit gives a send to the MTL. Lock held.
+func (r *request) transmit() {
+	m, p := r.m, r.p
+	mode := mtl.Standard
+	if r.mode == pml.Synchronous {
+		mode = mtl.Synchronous
+	}
+	r.state, r.busy = sent, true
+	done, err := m.mtl.Send(&r.op, p.proc.to, mtl.Envelope{CID: p.word | uint32(r.plane), Source: int32(r.c.spec.Rank), Tag: int32(r.tag)}, r.contents(), mode)
+	if err != nil {
+		r.busy = false
+		r.fail(r.sendError(err))
+		return
+	}
+	p.sent[r.plane]++
+	if done {
+		r.busy = false
+		r.finish()
+	}
+}
+
+// contents returns the message as it travels.
+func (r *request) contents() []byte {
+	l := r.buf.Layout()
+	if l == nil {
+		return r.buf.Bytes
+	}
+	b := r.room(l.Size())
+	l.Pack(b, r.buf.Bytes, 0)
+	return b
+}
+
+// room returns the request's own buffer of n bytes.
+func (r *request) room(n int64) []byte {
+	if int64(cap(r.bounce)) < n {
+		r.bounce = make([]byte, n)
+	}
+	return r.bounce[:n]
+}
+
+// sendDone takes the end of a send from the MTL.
+func (r *request) sendDone(err error) {
+	if err != nil {
+		r.p.sent[r.plane]-- // it may have arrived, or not: nobody is to wait for it
+		r.fail(r.sendError(err))
+		return
+	}
+	r.finish()
+}
+
+func (r *request) sendError(err error) error {
+	if p := r.p; p.proc.err != nil {
+		return r.c.explain(p.proc.err, p.rank)
+	}
+	if errors.Is(err, framework.ErrTransport) {
+		return err
+	}
+	return &framework.TransportError{Component: "pml cm", Peer: r.p.proc.String(), Op: "send", Err: err}
+}
+
+// drop completes a send to a member that has closed the communicator.
+func (r *request) drop() {
+	r.p.proc.stats.Dropped++
+	r.finish()
+}
+
+// drain sends what was held, in its order, or drops it. The MTL refuses nothing, so
+// that it all goes at once. Lock held.
+func (p *peer) drain() {
+	all := p.held
+	p.held = nil
+	for _, r := range all {
+		switch {
+		case p.proc.err != nil:
+			r.fail(p.c.explain(p.proc.err, p.rank))
+		case p.exchange.Closed():
+			r.drop()
+		default:
+			r.transmit()
+		}
+	}
+	p.exchange.Drained()
+	p.learnt()
+}
