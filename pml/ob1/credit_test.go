@@ -1,16 +1,13 @@
-package ob1
+package ob1_test
 
 import (
 	"context"
 	"testing"
 	"time"
 
-	"github.com/ferrympi/ferry/btl"
-	"github.com/ferrympi/ferry/btl/self"
-	"github.com/ferrympi/ferry/btl/shm"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/pml"
-	"github.com/ferrympi/ferry/pml/pmltest"
+	"github.com/ferrympi/ferry/pml/ob1"
 )
 
 // TestEveryByteOfCreditComesBack: messages of all kinds are received, received
@@ -18,15 +15,8 @@ import (
 // after their receives. In the end the sender has, or is owed, all that the card
 // gave him: otherwise a long-lived pair of processes would come to a standstill.
 func TestEveryByteOfCreditComesBack(t *testing.T) {
-	w, err := pmltest.NewWorld(pmltest.Stack{PML: Component(), BTLs: []btl.Component{self.Component(), shm.Component()}}, 2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Close()
-	var modules [2]*Module
-	for i, p := range w.Procs {
-		modules[i] = p.Module.(*Module)
-	}
+	w := world(t, 2)
+	modules := [2]*ob1.Module{w.Procs[0].Module.(*ob1.Module), w.Procs[1].Module.(*ob1.Module)}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	sizes := []int{0, 8, 5000, 32 << 10, 100 << 10, 400 << 10}
@@ -89,26 +79,16 @@ func TestEveryByteOfCreditComesBack(t *testing.T) {
 		}
 		cs[0].Close()
 	}
-	balance := func() (have, owed, all int64) {
-		modules[0].engine.Lock()
-		to := modules[0].procs[modules[1].self]
-		have, all = to.credit, to.card.Credit
-		modules[0].engine.Unlock()
-		modules[1].engine.Lock()
-		owed = modules[1].procs[modules[0].self].owed
-		modules[1].engine.Unlock()
-		return have, owed, all
-	}
 	for ctx.Err() == nil {
-		for _, m := range modules { // credit may be on its way
-			m.engine.Lock()
-			m.engine.Progress()
-			m.engine.Unlock()
+		for _, p := range w.Procs { // credit may be on its way
+			p.Engine.Lock()
+			p.Engine.Progress()
+			p.Engine.Unlock()
 		}
-		if have, owed, all := balance(); have+owed == all {
+		if have, owed, all := ob1.Balance(modules[0], modules[1]); have+owed == all {
 			return
 		}
 	}
-	have, owed, all := balance()
+	have, owed, all := ob1.Balance(modules[0], modules[1])
 	t.Errorf("the sender has %d bytes of credit and is owed %d, of %d", have, owed, all)
 }

@@ -1,0 +1,14 @@
+package ob1
+
+// Balance returns what credit from has towards to, what to owes it, and what the
+// card gave.
+func Balance(from, to *Module) (have, owed, all int64) {
+	from.engine.Lock()
+	p := from.procs[to.self]
+	have, all = p.credit, p.card.Credit
+	from.engine.Unlock()
+	to.engine.Lock()
+	owed = to.procs[from.self].owed
+	to.engine.Unlock()
+	return have, owed, all
+}
