@@ -80,7 +80,7 @@ func (c CID) Parse() (cid.Policy, error) { return cid.ParsePolicy(c.Policy) }
 func (p Progress) Options(ranks int) (progress.Options, error) {
 	auto := progress.Options{Spin: progress.DefaultSpin, Yield: progress.DefaultYield}
 	if ranks > cpu.ForRanks() {
-		auto = progress.Options{Spin: progress.CrowdedSpin, Yield: progress.CrowdedYield}
+		auto.Spin = progress.CrowdedSpin
 	}
 	spin, err := duration("progress.spin", p.Spin, auto.Spin)
 	if err != nil {
