@@ -1,0 +1,121 @@
+// Package libfabric calls libfabric, the library for high-speed networks of the
+// OpenFabrics Interfaces, from version 1.17 on. The library is loaded at run
+// time, so that one binary runs with and without it.
+//
+// It is thin: it decides nothing, waits for nothing and keeps no Go memory; what
+// a network library does with memory after a call returns is its caller's
+// business, who pins it. Without cgo, or without libfabric's headers when it was
+// compiled, Load says so.
+//
+// Calls on one Endpoint come one at a time. None of them blocks, in so far as the
+// provider below keeps its promises; those of Library may take long, and a broken
+// provider may not return from them at all.
+package libfabric
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// ErrNotBuilt is wrapped by Load's error where nothing can be loaded because this
+// program was compiled without what it takes.
+var ErrNotBuilt = errors.New("compiled without libfabric support")
+
+// Oldest is the oldest version that this package is tested with, and asks for.
+const (
+	OldestMajor = 1
+	OldestMinor = 17
+)
+
+// Errno is a libfabric error number; 0 is success.
+type Errno int32
+
+// The error numbers that mean something to callers.
+const (
+	Again     Errno = 11  // no room: try again after Poll
+	NoMessage Errno = 42  // a peek found nothing
+	NoData    Errno = 61  // nothing of what was asked for exists
+	Canceled  Errno = 125 // the operation was canceled
+	Truncated Errno = 265 // the message is longer than the buffer
+)
+
+// Error says which call failed, and how.
+type Error struct {
+	Call string
+	Code Errno
+	Text string // libfabric's
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("%s: %s (%d)", e.Call, e.Text, e.Code) }
+
+// Info is one way to use the network: a provider on a domain, which is a network
+// interface or part of it.
+type Info struct {
+	Provider, Fabric, Domain string
+
+	TagFormat     uint64 // which bits a tag has: those from the highest that is set
+	MaxMessage    uint64 // bytes
+	Inject        int    // bytes
+	CQData        int    // bytes of completion data that travel with a message
+	TxSize        int    // operations that its queues take
+	RxSize        int
+	RxParts       int // buffers that one receive may have
+	AddressFormat uint32
+	Address       []byte // its own, as far as it is known before an endpoint is open
+	LocalOnly     bool   // says itself that it does not leave the node
+	Directed      bool   // receives from one peer are matched by address
+	PCI           string // of the interface, "0000:3b:00.0"; empty if not known
+
+	raw handle
+}
+
+// String names provider and domain, and the network where that tells more.
+func (i *Info) String() string {
+	s := i.Provider + " on " + i.Domain
+	if i.Fabric != "" && i.Fabric != i.Domain {
+		s += " (" + i.Fabric + ")"
+	}
+	return s
+}
+
+// How a message is sent or received.
+type Kind int32
+
+const (
+	WithData Kind = 1 << iota // completion data travels along
+	Inject                    // the buffer is free on return, and no Event comes
+	Claim                     // a peek takes the message that it finds; a receive gets it
+	Spill                     // what is longer than a receive's buffer goes elsewhere, as if it were received; needs two RxParts
+)
+
+// AnyAddress receives from everybody.
+const AnyAddress = ^uint64(0)
+
+// An Event is the completion of one operation. Its layout is that of ferry_event
+// in shim.h.
+type Event struct {
+	Tag, Data uint64
+	Length    uint64 // bytes received, those that were spilt too; in a peek the message's
+	Overflow  uint64 // bytes that did not fit, with Truncated
+	Slot      uint32
+	Err       Errno
+	Provider  int32 // the provider's own error number
+	_         int32
+}
+
+// Version is a version of the library.
+type Version struct{ Major, Minor int }
+
+func (v Version) String() string { return fmt.Sprintf("%d.%d", v.Major, v.Minor) }
+
+// Old reports whether v is older than Oldest.
+func (v Version) Old() bool {
+	return v.Major < OldestMajor || v.Major == OldestMajor && v.Minor < OldestMinor
+}
+
+// loadError makes one line of what the dynamic linker says.
+func loadError(path, why string) error {
+	why = strings.TrimSpace(strings.TrimPrefix(why, path+":"))
+	return fmt.Errorf("%s can't be loaded: %s", path, why)
+}

@@ -1,0 +1,262 @@
+//go:build cgo
+
+package libfabric
+
+/*
+#cgo LDFLAGS: -ldl
+#cgo noescape ferry_tsend
+#cgo nocallback ferry_tsend
+#cgo noescape ferry_trecv
+#cgo nocallback ferry_trecv
+#cgo noescape ferry_peek
+#cgo nocallback ferry_peek
+#cgo noescape ferry_send
+#cgo nocallback ferry_send
+#cgo noescape ferry_recv
+#cgo nocallback ferry_recv
+#cgo noescape ferry_cancel
+#cgo nocallback ferry_cancel
+#cgo noescape ferry_poll
+#cgo nocallback ferry_poll
+#cgo noescape ferry_trywait
+#cgo nocallback ferry_trywait
+#include <stdlib.h>
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"sync"
+	"unsafe"
+)
+
+type handle = unsafe.Pointer
+
+// Library is libfabric, loaded.
+type Library struct{ c *C.ferry_lib }
+
+var loaded struct {
+	mu   sync.Mutex
+	libs map[string]*Library
+}
+
+// Built returns nil if this program can load libfabric, or why not.
+func Built() error {
+	if C.ferry_built() == 0 {
+		return fmt.Errorf("%w: libfabric's headers were missing when it was compiled", ErrNotBuilt)
+	}
+	return nil
+}
+
+// Load loads the library: path is a file, or a name that the dynamic linker looks
+// for. It stays loaded, and a second Load of the same path returns it again.
+func Load(path string) (*Library, error) {
+	if err := Built(); err != nil {
+		return nil, err
+	}
+	loaded.mu.Lock()
+	defer loaded.mu.Unlock()
+	if l := loaded.libs[path]; l != nil {
+		return l, nil
+	}
+	name := C.CString(path)
+	defer C.free(unsafe.Pointer(name))
+	why := (*C.char)(C.calloc(1, 512))
+	defer C.free(unsafe.Pointer(why))
+	l := new(Library)
+	var c *C.ferry_lib
+	if C.ferry_load(name, &c, why, 512) != 0 {
+		return nil, loadError(path, C.GoString(why))
+	}
+	l.c = c
+	if loaded.libs == nil {
+		loaded.libs = map[string]*Library{}
+	}
+	loaded.libs[path] = l
+	return l, nil
+}
+
+// Version is the library's.
+func (l *Library) Version() Version {
+	v := C.ferry_version(l.c)
+	return Version{int(v >> 16), int(v & 0xffff)}
+}
+
+func (l *Library) fail(call string, code C.int) error {
+	if code < 0 {
+		code = -code
+	}
+	return &Error{call, Errno(code), C.GoString(C.ferry_error(l.c, code))}
+}
+
+// Text is the library's text for an error number.
+func (l *Library) Text(e Errno) string { return C.GoString(C.ferry_error(l.c, C.int(e))) }
+
+// Infos is a list of ways to use the network. Free gives its memory back.
+type Infos struct {
+	List []Info
+	lib  *Library
+	raw  unsafe.Pointer
+}
+
+// Infos lists what carries tagged and untagged messages reliably and in order, in
+// the library's order of preference; of one provider, or of all for "". That
+// there is none is no error.
+func (l *Library) Infos(provider string) (*Infos, error) {
+	var name *C.char
+	if provider != "" {
+		name = C.CString(provider)
+		defer C.free(unsafe.Pointer(name))
+	}
+	infos := &Infos{lib: l}
+	if r := C.ferry_infos(l.c, name, &infos.raw); -r == C.int(NoData) {
+		return infos, nil
+	} else if r != 0 {
+		return nil, l.fail("fi_getinfo", r)
+	}
+	at := infos.raw
+	var c C.ferry_info
+	for C.ferry_next_info(&at, &c) != 0 {
+		i := Info{
+			Provider: C.GoString(c.provider), Fabric: C.GoString(c.fabric), Domain: C.GoString(c.domain),
+			TagFormat: uint64(c.tag_format), MaxMessage: uint64(c.max_message), Inject: int(c.inject),
+			CQData: int(c.cq_data_bytes), TxSize: int(c.tx_size), RxSize: int(c.rx_size), RxParts: int(c.rx_parts),
+			AddressFormat: uint32(c.address_format),
+			Address:       C.GoBytes(c.address, C.int(c.address_bytes)),
+			LocalOnly:     c.local_only != 0, Directed: c.directed != 0,
+			raw: unsafe.Pointer(c.raw),
+		}
+		if c.has_pci != 0 {
+			i.PCI = fmt.Sprintf("%04x:%02x:%02x.%x", c.pci_domain, c.pci_bus, c.pci_device, c.pci_function)
+		}
+		infos.List = append(infos.List, i)
+	}
+	return infos, nil
+}
+
+// Free makes the entries of the list invalid for Open.
+func (i *Infos) Free() {
+	C.ferry_free_infos(i.lib.c, i.raw)
+	i.raw, i.List = nil, nil
+}
+
+// Endpoint sends and receives. Its operations have slots, numbers that the caller
+// gives out: one operation at a time uses a slot, from the call that starts it
+// to its Event, and a claimed message keeps the slot of its peek.
+type Endpoint struct {
+	c   *C.ferry_ep
+	lib *Library
+}
+
+// Open opens an endpoint, ready to receive. With waitFD it can be awaited by FD.
+func (l *Library) Open(info *Info, waitFD bool) (*Endpoint, error) {
+	var wait C.int
+	if waitFD {
+		wait = 1
+	}
+	var step *C.char
+	e := &Endpoint{lib: l}
+	if r := C.ferry_open(l.c, info.raw, wait, &e.c, &step); r != 0 {
+		return nil, l.fail(C.GoString(step), r)
+	}
+	return e, nil
+}
+
+// Close frees the endpoint. Operations in progress end without an Event, and their
+// buffers are the caller's when it returns.
+func (e *Endpoint) Close() {
+	if e.c != nil {
+		C.ferry_close(e.c)
+		e.c = nil
+	}
+}
+
+// Name is the address that peers insert.
+func (e *Endpoint) Name() ([]byte, error) {
+	buf := make([]byte, 512) // the longest addresses have some 100 bytes
+	n := C.size_t(len(buf))
+	if r := C.ferry_name(e.c, unsafe.Pointer(&buf[0]), &n); r != 0 {
+		return nil, e.lib.fail("fi_getname", r)
+	}
+	return buf[:n], nil
+}
+
+// Grow makes more slots, and returns how many there are.
+func (e *Endpoint) Grow() (int, error) {
+	n := C.ferry_grow(e.c)
+	if n < 0 {
+		return 0, e.lib.fail("memory", n)
+	}
+	return int(n), nil
+}
+
+// Insert makes a peer's address known and returns its number.
+func (e *Endpoint) Insert(address []byte) (uint64, error) {
+	var a C.uint64_t
+	if r := C.ferry_insert(e.c, unsafe.Pointer(unsafe.SliceData(address)), &a); r != 0 {
+		return 0, e.lib.fail("fi_av_insert", r)
+	}
+	return uint64(a), nil
+}
+
+// Remove forgets a peer.
+func (e *Endpoint) Remove(address uint64) { C.ferry_remove(e.c, C.uint64_t(address)) }
+
+// FD is the descriptor of an endpoint that was opened with waitFD.
+func (e *Endpoint) FD() int { return int(C.ferry_fd(e.c)) }
+
+// TryWait reports whether the descriptor will become readable with the next
+// event; otherwise there may be one already.
+func (e *Endpoint) TryWait() bool { return C.ferry_trywait(e.c) == 0 }
+
+// TSend sends a tagged message.
+func (e *Endpoint) TSend(slot uint32, buf []byte, to, tag, data uint64, k Kind) Errno {
+	return Errno(-C.ferry_tsend(e.c, C.uint32_t(slot), unsafe.Pointer(unsafe.SliceData(buf)), C.size_t(len(buf)), C.uint64_t(to), C.uint64_t(tag), C.uint64_t(data), C.int(k)))
+}
+
+// TRecv posts a receive of a tagged message: bits of the tag that are set in
+// ignore may differ.
+func (e *Endpoint) TRecv(slot uint32, buf []byte, from, tag, ignore uint64, k Kind) Errno {
+	return Errno(-C.ferry_trecv(e.c, C.uint32_t(slot), unsafe.Pointer(unsafe.SliceData(buf)), C.size_t(len(buf)), C.uint64_t(from), C.uint64_t(tag), C.uint64_t(ignore), C.int(k)))
+}
+
+// Peek looks for a message that TRecv would receive. Its Event has NoMessage if
+// there is none.
+func (e *Endpoint) Peek(slot uint32, from, tag, ignore uint64, k Kind) Errno {
+	return Errno(-C.ferry_peek(e.c, C.uint32_t(slot), C.uint64_t(from), C.uint64_t(tag), C.uint64_t(ignore), C.int(k)))
+}
+
+// Send sends an untagged message.
+func (e *Endpoint) Send(slot uint32, buf []byte, to uint64, k Kind) Errno {
+	return Errno(-C.ferry_send(e.c, C.uint32_t(slot), unsafe.Pointer(unsafe.SliceData(buf)), C.size_t(len(buf)), C.uint64_t(to), C.int(k)))
+}
+
+// Recv posts a receive of an untagged message from anybody.
+func (e *Endpoint) Recv(slot uint32, buf []byte) Errno {
+	return Errno(-C.ferry_recv(e.c, C.uint32_t(slot), unsafe.Pointer(unsafe.SliceData(buf)), C.size_t(len(buf))))
+}
+
+// Cancel asks for an operation to be withdrawn. Its Event tells whether it was.
+func (e *Endpoint) Cancel(slot uint32) { C.ferry_cancel(e.c, C.uint32_t(slot)) }
+
+// Poll progresses and returns the number of events, at most 64 and at most
+// len(events). An error is the completion queue's own.
+func (e *Endpoint) Poll(events []Event) (int, Errno) {
+	n := C.ferry_poll(e.c, (*C.ferry_event)(unsafe.Pointer(unsafe.SliceData(events))), C.int(len(events)))
+	if n < 0 {
+		return 0, Errno(-n)
+	}
+	return int(n), 0
+}
+
+// Describe is the text for the error of an event.
+func (e *Endpoint) Describe(ev *Event) string {
+	s := e.lib.Text(ev.Err)
+	if ev.Provider != 0 {
+		if own := C.GoString(C.ferry_cq_error(e.c, C.int(ev.Provider))); own != "" && own != s {
+			s += " (" + own + ")"
+		}
+	}
+	return s
+}

@@ -1,0 +1,47 @@
+//go:build !cgo
+
+package libfabric
+
+import "fmt"
+
+type handle = struct{}
+
+// Library is libfabric, loaded; here there is none.
+type Library struct{}
+
+// Built returns nil if this program can load libfabric, or why not.
+func Built() error { return fmt.Errorf("%w: it was compiled without cgo", ErrNotBuilt) }
+
+// Load returns why nothing can be loaded.
+func Load(string) (*Library, error) { return nil, Built() }
+
+// What follows is never reached: there is no Library.
+
+func (*Library) Version() Version                    { return Version{} }
+func (*Library) Text(Errno) string                   { return "" }
+func (*Library) Infos(string) (*Infos, error)        { return nil, Built() }
+func (*Library) Open(*Info, bool) (*Endpoint, error) { return nil, Built() }
+
+// Infos is a list of ways to use the network.
+type Infos struct{ List []Info }
+
+func (*Infos) Free() {}
+
+// Endpoint sends and receives.
+type Endpoint struct{}
+
+func (*Endpoint) Close()                                                   {}
+func (*Endpoint) Name() ([]byte, error)                                    { return nil, Built() }
+func (*Endpoint) Grow() (int, error)                                       { return 0, Built() }
+func (*Endpoint) Insert([]byte) (uint64, error)                            { return 0, Built() }
+func (*Endpoint) Remove(uint64)                                            {}
+func (*Endpoint) FD() int                                                  { return -1 }
+func (*Endpoint) TryWait() bool                                            { return true }
+func (*Endpoint) TSend(uint32, []byte, uint64, uint64, uint64, Kind) Errno { return NoData }
+func (*Endpoint) TRecv(uint32, []byte, uint64, uint64, uint64, Kind) Errno { return NoData }
+func (*Endpoint) Peek(uint32, uint64, uint64, uint64, Kind) Errno          { return NoData }
+func (*Endpoint) Send(uint32, []byte, uint64, Kind) Errno                  { return NoData }
+func (*Endpoint) Recv(uint32, []byte) Errno                                { return NoData }
+func (*Endpoint) Cancel(uint32)                                            {}
+func (*Endpoint) Poll([]Event) (int, Errno)                                { return 0, NoData }
+func (*Endpoint) Describe(*Event) string                                   { return "" }

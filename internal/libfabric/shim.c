@@ -1,0 +1,426 @@
+// The calls of libfabric that ferry uses. The library is loaded at run time; its
+// headers are needed only to compile this file, and where they are missing it
+// compiles to "not built". There is no policy here: which provider, which tags
+// and when to try again is Go's business.
+//
+// Calls on one ferry_ep come one at a time.
+#include "shim.h"
+
+#if defined(__has_include)
+#if __has_include(<rdma/fabric.h>) && __has_include(<rdma/fi_tagged.h>)
+#define FERRY_BUILT 1
+#endif
+#endif
+
+#ifdef FERRY_BUILT
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_tagged.h>
+
+_Static_assert(FERRY_EAGAIN == FI_EAGAIN && FERRY_ENOMSG == FI_ENOMSG && FERRY_ECANCELED == FI_ECANCELED &&
+		       FERRY_ETRUNC == FI_ETRUNC && FERRY_ENODATA == FI_ENODATA,
+	       "error numbers of libfabric");
+
+// What is asked of providers: the interface as of 1.17, the oldest version that
+// ferry is tested with.
+#define FERRY_API FI_VERSION(1, 17)
+
+struct ferry_lib {
+	int (*getinfo)(uint32_t, const char *, const char *, uint64_t, const struct fi_info *, struct fi_info **);
+	void (*freeinfo)(struct fi_info *);
+	struct fi_info *(*dupinfo)(const struct fi_info *);
+	int (*fabric)(struct fi_fabric_attr *, struct fid_fabric **, void *);
+	uint32_t (*version)(void);
+	const char *(*strerror)(int);
+};
+
+int ferry_built(void) { return 1; }
+
+#define TEXT(x) TEXT_(x)
+#define TEXT_(x) #x
+const char *ferry_header_version(void) { return TEXT(FI_MAJOR_VERSION) "." TEXT(FI_MINOR_VERSION); }
+
+// ferry_load loads the library at path (a name without a slash is searched for).
+// It is never unloaded: providers leave threads and exit handlers behind.
+int ferry_load(const char *path, ferry_lib **out, char *why, size_t room)
+{
+	void *h = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
+	if (!h) {
+		snprintf(why, room, "%s", dlerror());
+		return -FI_ENODATA;
+	}
+	ferry_lib *lib = calloc(1, sizeof(*lib));
+	if (!lib)
+		return -FI_ENOMEM;
+	const struct { const char *name; void **at; } need[] = {
+		{"fi_getinfo", (void **)&lib->getinfo}, {"fi_freeinfo", (void **)&lib->freeinfo},
+		{"fi_dupinfo", (void **)&lib->dupinfo}, {"fi_fabric", (void **)&lib->fabric},
+		{"fi_version", (void **)&lib->version}, {"fi_strerror", (void **)&lib->strerror},
+	};
+	for (size_t i = 0; i < sizeof(need) / sizeof(need[0]); i++) {
+		*need[i].at = dlsym(h, need[i].name);
+		if (!*need[i].at) {
+			snprintf(why, room, "it has no %s", need[i].name);
+			free(lib);
+			return -FI_ENODATA;
+		}
+	}
+	*out = lib;
+	return 0;
+}
+
+uint32_t ferry_version(ferry_lib *lib) { return lib->version(); }
+
+const char *ferry_error(ferry_lib *lib, int code) { return lib->strerror(code < 0 ? -code : code); }
+
+// ferry_infos lists what can carry tagged and untagged messages between any
+// processes of a job, of one provider or (NULL) of all.
+int ferry_infos(ferry_lib *lib, const char *provider, void **list)
+{
+	struct fi_info *hints = lib->dupinfo(NULL);
+	if (!hints)
+		return -FI_ENOMEM;
+	hints->mode = FI_CONTEXT | FI_CONTEXT2;
+	hints->caps = FI_TAGGED | FI_MSG | FI_DIRECTED_RECV;
+	hints->ep_attr->type = FI_EP_RDM;
+	hints->domain_attr->threading = FI_THREAD_DOMAIN;
+	hints->domain_attr->control_progress = FI_PROGRESS_MANUAL;
+	hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;
+	hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
+	// Nothing is registered, so that these cost nothing; some providers insist.
+	hints->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
+	hints->tx_attr->msg_order = FI_ORDER_SAS;
+	hints->rx_attr->msg_order = FI_ORDER_SAS;
+	if (provider && !(hints->fabric_attr->prov_name = strdup(provider))) {
+		lib->freeinfo(hints);
+		return -FI_ENOMEM;
+	}
+	struct fi_info *found = NULL;
+	int r = lib->getinfo(FERRY_API, NULL, NULL, 0, hints, &found);
+	lib->freeinfo(hints);
+	*list = found;
+	return r;
+}
+
+// ferry_next_info describes the entry at *at and goes on to the next; 0 at the
+// end. Its strings are the list's.
+int ferry_next_info(void **at, ferry_info *out)
+{
+	const struct fi_info *i = *at;
+	if (!i)
+		return 0;
+	memset(out, 0, sizeof(*out));
+	out->provider = i->fabric_attr->prov_name;
+	out->fabric = i->fabric_attr->name;
+	out->domain = i->domain_attr->name;
+	out->tag_format = i->ep_attr->mem_tag_format;
+	out->max_message = i->ep_attr->max_msg_size;
+	out->inject = i->tx_attr->inject_size;
+	out->cq_data_bytes = i->domain_attr->cq_data_size;
+	out->tx_size = i->tx_attr->size;
+	out->rx_size = i->rx_attr->size;
+	out->rx_parts = i->rx_attr->iov_limit;
+	out->address_format = i->addr_format;
+	out->address = i->src_addr;
+	out->address_bytes = i->src_addrlen;
+	out->local_only = (i->domain_attr->caps & FI_LOCAL_COMM) && !(i->domain_attr->caps & FI_REMOTE_COMM);
+	out->directed = !!(i->caps & FI_DIRECTED_RECV);
+	out->auto_progress = i->domain_attr->data_progress == FI_PROGRESS_AUTO;
+	if (i->nic && i->nic->bus_attr && i->nic->bus_attr->bus_type == FI_BUS_PCI) {
+		out->has_pci = 1;
+		out->pci_domain = i->nic->bus_attr->attr.pci.domain_id;
+		out->pci_bus = i->nic->bus_attr->attr.pci.bus_id;
+		out->pci_device = i->nic->bus_attr->attr.pci.device_id;
+		out->pci_function = i->nic->bus_attr->attr.pci.function_id;
+	}
+	out->raw = i;
+	*at = i->next;
+	return 1;
+}
+
+void ferry_free_infos(ferry_lib *lib, void *list)
+{
+	if (list)
+		lib->freeinfo(list);
+}
+
+// A slot is what libfabric knows an operation by. Slots lie in chunks that stay
+// where they are; providers write into the context.
+typedef struct slot {
+	struct fi_context2 context;
+	uint32_t index;
+} slot;
+
+enum { CHUNK_BITS = 8, CHUNK = 1 << CHUNK_BITS, POLL_MOST = 64, SPILL = 64 << 10 };
+
+struct ferry_ep {
+	ferry_lib *lib;
+	struct fi_info *info;
+	struct fid_fabric *fabric;
+	struct fid_domain *domain;
+	struct fid_av *av;
+	struct fid_cq *cq;
+	struct fid_ep *ep;
+	slot **chunks;
+	uint32_t n_chunks;
+	int fd;
+	char *spill; // SPILL bytes that nobody reads
+};
+
+static inline slot *slot_at(ferry_ep *ep, uint32_t i) { return &ep->chunks[i >> CHUNK_BITS][i & (CHUNK - 1)]; }
+
+// ferry_grow adds CHUNK slots, and returns how many there are.
+int ferry_grow(ferry_ep *ep)
+{
+	slot **chunks = realloc(ep->chunks, (ep->n_chunks + 1) * sizeof(*chunks));
+	if (!chunks)
+		return -FI_ENOMEM;
+	ep->chunks = chunks;
+	slot *s = calloc(CHUNK, sizeof(*s));
+	if (!s)
+		return -FI_ENOMEM;
+	for (uint32_t i = 0; i < CHUNK; i++)
+		s[i].index = ep->n_chunks * CHUNK + i;
+	chunks[ep->n_chunks++] = s;
+	return ep->n_chunks * CHUNK;
+}
+
+// ferry_open opens an endpoint that can send and receive. When it fails *step
+// says what libfabric refused.
+int ferry_open(ferry_lib *lib, const void *info, int wait_fd, ferry_ep **out, const char **step)
+{
+	ferry_ep *ep = calloc(1, sizeof(*ep));
+	int r = -FI_ENOMEM;
+	*step = "memory";
+	if (!ep)
+		return r;
+	ep->lib = lib;
+	ep->fd = -1;
+	if (!(ep->spill = malloc(SPILL)))
+		goto fail;
+	ep->info = lib->dupinfo(info);
+	if (!ep->info)
+		goto fail;
+	*step = "fi_fabric";
+	if ((r = lib->fabric(ep->info->fabric_attr, &ep->fabric, NULL)))
+		goto fail;
+	*step = "fi_domain";
+	if ((r = fi_domain(ep->fabric, ep->info, &ep->domain, NULL)))
+		goto fail;
+	*step = "fi_av_open";
+	struct fi_av_attr av = {.type = ep->info->domain_attr->av_type};
+	if ((r = fi_av_open(ep->domain, &av, &ep->av, NULL)))
+		goto fail;
+	*step = "fi_cq_open";
+	struct fi_cq_attr cq = {
+		.format = FI_CQ_FORMAT_TAGGED,
+		.wait_obj = wait_fd ? FI_WAIT_FD : FI_WAIT_NONE,
+		.size = ep->info->tx_attr->size + ep->info->rx_attr->size,
+	};
+	if ((r = fi_cq_open(ep->domain, &cq, &ep->cq, NULL)))
+		goto fail;
+	if (wait_fd) {
+		*step = "fi_control(FI_GETWAIT)";
+		if ((r = fi_control(&ep->cq->fid, FI_GETWAIT, &ep->fd)))
+			goto fail;
+	}
+	*step = "fi_endpoint";
+	if ((r = fi_endpoint(ep->domain, ep->info, &ep->ep, NULL)))
+		goto fail;
+	*step = "fi_ep_bind";
+	if ((r = fi_ep_bind(ep->ep, &ep->av->fid, 0)) || (r = fi_ep_bind(ep->ep, &ep->cq->fid, FI_TRANSMIT | FI_RECV)))
+		goto fail;
+	*step = "fi_enable";
+	if ((r = fi_enable(ep->ep)))
+		goto fail;
+	*out = ep;
+	return 0;
+fail:
+	ferry_close(ep);
+	return r;
+}
+
+// ferry_close frees all. Operations in progress end without a completion; their
+// buffers are not touched any more when it returns.
+void ferry_close(ferry_ep *ep)
+{
+	if (ep->ep)
+		fi_close(&ep->ep->fid);
+	if (ep->cq)
+		fi_close(&ep->cq->fid);
+	if (ep->av)
+		fi_close(&ep->av->fid);
+	if (ep->domain)
+		fi_close(&ep->domain->fid);
+	if (ep->fabric)
+		fi_close(&ep->fabric->fid);
+	if (ep->info)
+		ep->lib->freeinfo(ep->info);
+	for (uint32_t i = 0; i < ep->n_chunks; i++)
+		free(ep->chunks[i]);
+	free(ep->chunks);
+	free(ep->spill);
+	free(ep);
+}
+
+int ferry_name(ferry_ep *ep, void *buf, size_t *bytes) { return fi_getname(&ep->ep->fid, buf, bytes); }
+
+int ferry_insert(ferry_ep *ep, const void *address, uint64_t *out)
+{
+	fi_addr_t a = FI_ADDR_NOTAVAIL;
+	int r = fi_av_insert(ep->av, address, 1, &a, 0, NULL);
+	*out = a;
+	return r == 1 ? 0 : r < 0 ? r : -FI_EINVAL;
+}
+
+int ferry_remove(ferry_ep *ep, uint64_t address)
+{
+	fi_addr_t a = address;
+	return fi_av_remove(ep->av, &a, 1, 0);
+}
+
+int ferry_fd(ferry_ep *ep) { return ep->fd; }
+
+// ferry_trywait is 0 if the descriptor will be readable when something happens.
+int ferry_trywait(ferry_ep *ep)
+{
+	struct fid *fids[] = {&ep->cq->fid};
+	return fi_trywait(ep->fabric, fids, 1);
+}
+
+int ferry_tsend(ferry_ep *ep, uint32_t i, const void *buf, size_t n, uint64_t to, uint64_t tag, uint64_t data, int kind)
+{
+	if (kind & FERRY_INJECT)
+		return kind & FERRY_WITH_DATA ? fi_tinjectdata(ep->ep, buf, n, data, to, tag) : fi_tinject(ep->ep, buf, n, to, tag);
+	void *context = &slot_at(ep, i)->context;
+	return kind & FERRY_WITH_DATA ? fi_tsenddata(ep->ep, buf, n, NULL, data, to, tag, context)
+				      : fi_tsend(ep->ep, buf, n, NULL, to, tag, context);
+}
+
+static int message(ferry_ep *ep, uint32_t i, void *buf, size_t n, uint64_t from, uint64_t tag, uint64_t ignore, int kind,
+		   uint64_t flags)
+{
+	struct iovec iov[2] = {{buf, n}, {ep->spill, SPILL}};
+	struct iovec *first = n > 0 ? iov : iov + 1;
+	size_t parts = (n > 0) + !!(kind & FERRY_SPILL);
+	struct fi_msg_tagged m = {
+		.msg_iov = first, .iov_count = parts, .addr = from, .tag = tag, .ignore = ignore, .context = &slot_at(ep, i)->context,
+	};
+	return fi_trecvmsg(ep->ep, &m, flags);
+}
+
+// ferry_trecv posts a receive. With FERRY_SPILL a message that is longer than the
+// buffer fills up to SPILL bytes of memory that nobody reads. With FERRY_CLAIM it is that of the message which
+// a peek with this slot has claimed.
+int ferry_trecv(ferry_ep *ep, uint32_t i, void *buf, size_t n, uint64_t from, uint64_t tag, uint64_t ignore, int kind)
+{
+	if (kind & FERRY_CLAIM)
+		return message(ep, i, buf, n, from, tag, ignore, kind, FI_CLAIM | FI_COMPLETION);
+	if (kind & FERRY_SPILL)
+		return message(ep, i, buf, n, from, tag, ignore, kind, FI_COMPLETION);
+	return fi_trecv(ep->ep, buf, n, NULL, from, tag, ignore, &slot_at(ep, i)->context);
+}
+
+// ferry_peek looks for a message; the completion says FERRY_ENOMSG if there is none.
+int ferry_peek(ferry_ep *ep, uint32_t i, uint64_t from, uint64_t tag, uint64_t ignore, int kind)
+{
+	return message(ep, i, NULL, 0, from, tag, ignore, 0, FI_PEEK | FI_COMPLETION | (kind & FERRY_CLAIM ? FI_CLAIM : 0));
+}
+
+int ferry_send(ferry_ep *ep, uint32_t i, const void *buf, size_t n, uint64_t to, int kind)
+{
+	if (kind & FERRY_INJECT)
+		return fi_inject(ep->ep, buf, n, to);
+	return fi_send(ep->ep, buf, n, NULL, to, &slot_at(ep, i)->context);
+}
+
+int ferry_recv(ferry_ep *ep, uint32_t i, void *buf, size_t n)
+{
+	return fi_recv(ep->ep, buf, n, NULL, FI_ADDR_UNSPEC, &slot_at(ep, i)->context);
+}
+
+int ferry_cancel(ferry_ep *ep, uint32_t i) { return fi_cancel(&ep->ep->fid, &slot_at(ep, i)->context); }
+
+// ferry_poll reads completions, failed ones too, and returns their number. A
+// negative result: the queue itself has failed.
+int ferry_poll(ferry_ep *ep, ferry_event *out, int room)
+{
+	struct fi_cq_tagged_entry got[POLL_MOST];
+	if (room > POLL_MOST)
+		room = POLL_MOST;
+	ssize_t n = fi_cq_read(ep->cq, got, room);
+	if (n > 0) {
+		for (ssize_t i = 0; i < n; i++) {
+			out[i].tag = got[i].tag;
+			out[i].data = got[i].data;
+			out[i].length = got[i].len;
+			out[i].overflow = 0;
+			out[i].slot = ((slot *)got[i].op_context)->index;
+			out[i].error = out[i].provider_error = out[i].unused = 0;
+		}
+		return n;
+	}
+	if (n == -FI_EAGAIN || n == 0)
+		return 0;
+	if (n != -FI_EAVAIL)
+		return n;
+	struct fi_cq_err_entry e = {0};
+	n = fi_cq_readerr(ep->cq, &e, 0);
+	if (n == -FI_EAGAIN || n == 0)
+		return 0;
+	if (n < 0)
+		return n;
+	// Some providers forget the sign, and some the number.
+	int err = e.err < 0 ? -e.err : e.err ? e.err : FI_EOTHER;
+	if (!e.op_context)
+		return -err;
+	*out = (ferry_event){
+		.tag = e.tag, .data = e.data, .length = e.len, .overflow = e.olen,
+		.slot = ((slot *)e.op_context)->index, .error = err, .provider_error = e.prov_errno,
+	};
+	return 1;
+}
+
+const char *ferry_cq_error(ferry_ep *ep, int provider_error)
+{
+	return fi_cq_strerror(ep->cq, provider_error, NULL, NULL, 0);
+}
+
+#else // without libfabric's headers
+
+int ferry_built(void) { return 0; }
+const char *ferry_header_version(void) { return ""; }
+int ferry_load(const char *p, ferry_lib **l, char *w, size_t r) { return -FERRY_NOT_BUILT; }
+uint32_t ferry_version(ferry_lib *l) { return 0; }
+const char *ferry_error(ferry_lib *l, int c) { return ""; }
+int ferry_infos(ferry_lib *l, const char *p, void **o) { return -FERRY_NOT_BUILT; }
+int ferry_next_info(void **a, ferry_info *o) { return 0; }
+void ferry_free_infos(ferry_lib *l, void *o) {}
+int ferry_open(ferry_lib *l, const void *i, int w, ferry_ep **e, const char **s) { return -FERRY_NOT_BUILT; }
+void ferry_close(ferry_ep *e) {}
+int ferry_name(ferry_ep *e, void *b, size_t *n) { return -FERRY_NOT_BUILT; }
+int ferry_grow(ferry_ep *e) { return -FERRY_NOT_BUILT; }
+int ferry_insert(ferry_ep *e, const void *a, uint64_t *o) { return -FERRY_NOT_BUILT; }
+int ferry_remove(ferry_ep *e, uint64_t a) { return -FERRY_NOT_BUILT; }
+int ferry_fd(ferry_ep *e) { return -1; }
+int ferry_trywait(ferry_ep *e) { return -FERRY_NOT_BUILT; }
+int ferry_tsend(ferry_ep *e, uint32_t s, const void *b, size_t n, uint64_t to, uint64_t tag, uint64_t d, int k) { return -FERRY_NOT_BUILT; }
+int ferry_trecv(ferry_ep *e, uint32_t s, void *b, size_t n, uint64_t f, uint64_t tag, uint64_t g, int k) { return -FERRY_NOT_BUILT; }
+int ferry_peek(ferry_ep *e, uint32_t s, uint64_t f, uint64_t tag, uint64_t g, int k) { return -FERRY_NOT_BUILT; }
+int ferry_send(ferry_ep *e, uint32_t s, const void *b, size_t n, uint64_t to, int k) { return -FERRY_NOT_BUILT; }
+int ferry_recv(ferry_ep *e, uint32_t s, void *b, size_t n) { return -FERRY_NOT_BUILT; }
+int ferry_cancel(ferry_ep *e, uint32_t s) { return -FERRY_NOT_BUILT; }
+int ferry_poll(ferry_ep *e, ferry_event *o, int r) { return -FERRY_NOT_BUILT; }
+const char *ferry_cq_error(ferry_ep *e, int p) { return ""; }
+
+#endif

@@ -1,0 +1,90 @@
+// What Go sees of libfabric: plain types, so that Go code compiles the same
+// with and without libfabric's headers. shim.c says what each function does.
+#ifndef FERRY_LIBFABRIC_SHIM_H
+#define FERRY_LIBFABRIC_SHIM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+// Results are 0 or a count, or a negated error number of libfabric's. These are
+// the ones that Go looks at; shim.c checks that they are libfabric's own.
+#define FERRY_EAGAIN 11
+#define FERRY_ENOMSG 42
+#define FERRY_ECANCELED 125
+#define FERRY_ETRUNC 265
+#define FERRY_ENODATA 61
+// A result of our own: compiled without libfabric's headers.
+#define FERRY_NOT_BUILT 100000
+
+typedef struct ferry_lib ferry_lib;
+typedef struct ferry_ep ferry_ep;
+
+// ferry_info is one way to use the network: a provider on a domain.
+typedef struct ferry_info {
+	const char *provider, *fabric, *domain;
+	uint64_t tag_format;
+	uint64_t max_message;
+	uint64_t inject;
+	uint64_t cq_data_bytes;
+	uint64_t tx_size, rx_size; // operations that fit into its queues
+	uint64_t rx_parts;	   // buffers that one receive may have
+	uint32_t address_format;
+	const void *address; // its own, or NULL
+	uint64_t address_bytes;
+	int local_only;  // FI_LOCAL_COMM without FI_REMOTE_COMM
+	int directed;    // FI_DIRECTED_RECV
+	int auto_progress;
+	int has_pci; // of the network interface
+	uint16_t pci_domain;
+	uint8_t pci_bus, pci_device, pci_function;
+	const void *raw; // struct fi_info
+} ferry_info;
+
+// ferry_event is one completion.
+typedef struct ferry_event {
+	uint64_t tag, data, length;
+	uint64_t overflow; // bytes that did not fit, with FERRY_ETRUNC
+	uint32_t slot;
+	int32_t error; // 0, or an error number of libfabric's
+	int32_t provider_error;
+	int32_t unused;
+} ferry_event;
+
+// Kinds of sends, receives and peeks.
+enum {
+	FERRY_WITH_DATA = 1, // remote completion data travels along
+	FERRY_INJECT = 2,    // the buffer is free on return, and no completion comes
+	FERRY_CLAIM = 4,
+	FERRY_SPILL = 8, // what does not fit goes elsewhere, and is counted as received
+};
+
+int ferry_built(void);
+const char *ferry_header_version(void);
+
+int ferry_load(const char *path, ferry_lib **lib, char *why, size_t room);
+uint32_t ferry_version(ferry_lib *lib);
+const char *ferry_error(ferry_lib *lib, int code);
+
+int ferry_infos(ferry_lib *lib, const char *provider, void **list);
+int ferry_next_info(void **at, ferry_info *out);
+void ferry_free_infos(ferry_lib *lib, void *list);
+
+int ferry_open(ferry_lib *lib, const void *info, int wait_fd, ferry_ep **ep, const char **step);
+void ferry_close(ferry_ep *ep);
+int ferry_name(ferry_ep *ep, void *buf, size_t *bytes);
+int ferry_grow(ferry_ep *ep);
+int ferry_insert(ferry_ep *ep, const void *address, uint64_t *out);
+int ferry_remove(ferry_ep *ep, uint64_t address);
+int ferry_fd(ferry_ep *ep);
+int ferry_trywait(ferry_ep *ep);
+
+int ferry_tsend(ferry_ep *ep, uint32_t slot, const void *buf, size_t n, uint64_t to, uint64_t tag, uint64_t data, int kind);
+int ferry_trecv(ferry_ep *ep, uint32_t slot, void *buf, size_t n, uint64_t from, uint64_t tag, uint64_t ignore, int kind);
+int ferry_peek(ferry_ep *ep, uint32_t slot, uint64_t from, uint64_t tag, uint64_t ignore, int kind);
+int ferry_send(ferry_ep *ep, uint32_t slot, const void *buf, size_t n, uint64_t to, int kind);
+int ferry_recv(ferry_ep *ep, uint32_t slot, void *buf, size_t n);
+int ferry_cancel(ferry_ep *ep, uint32_t slot);
+int ferry_poll(ferry_ep *ep, ferry_event *out, int room);
+const char *ferry_cq_error(ferry_ep *ep, int provider_error);
+
+#endif

@@ -1,0 +1,202 @@
+package mtltest
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/ferrympi/ferry/mtl"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func reference(opt Options) Factory {
+	return func(context.Context) (Subject, error) {
+		f := NewMemory(opt)
+		return Subject{Component: f.Component(), Other: f.Other(Options{TagBits: 20})}, nil
+	}
+}
+
+func TestReference(t *testing.T) {
+	for name, opt := range map[string]Options{
+		"Usual":  {},
+		"Narrow": {CIDBits: 8, SourceBits: 10, TagBits: 16, MaxMessage: 8 << 20, Inject: 1, ControlLimit: mtl.MinControlLimit},
+		"Late":   {Faults: Faults{Polls: 3}},
+		"Never":  {Faults: Faults{NeverInject: true}},
+	} {
+		t.Run(name, func(t *testing.T) { Run(t, reference(opt)) })
+	}
+}
+
+// broken wraps the reference so that promises are broken.
+type broken struct {
+	mtl.Component
+	wrap func(mtl.Module, *mtl.Env) mtl.Module
+}
+
+func (b broken) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
+	b.wrap(nil, &env) // it may change the upcall
+	m, err := b.Component.Open(ctx, env)
+	if err != nil {
+		return nil, err
+	}
+	return b.wrap(m, &env), nil
+}
+
+// asynchronous takes synchronous sends for others.
+type asynchronous struct{ mtl.Module }
+
+func (m asynchronous) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, _ mtl.Mode) (bool, error) {
+	return m.Module.Send(op, to, e, buf, mtl.Standard)
+}
+
+// swaps holds every second short message back until the next send.
+type swaps struct {
+	mtl.Module
+	held func()
+}
+
+func (m *swaps) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, mode mtl.Mode) (bool, error) {
+	held := m.held
+	m.held = nil
+	if held == nil && len(buf) <= 64 && mode == mtl.Standard {
+		buf = append([]byte(nil), buf...)
+		m.held = func() { m.Module.Send(nil, to, e, buf, mode) }
+		return true, nil
+	}
+	done, err := m.Module.Send(op, to, e, buf, mode)
+	if held != nil {
+		held()
+	}
+	return done, err
+}
+
+func (m *swaps) Poll() int {
+	if m.held != nil {
+		m.held()
+		m.held = nil
+	}
+	return m.Module.Poll()
+}
+
+// wild receives from anybody.
+type wild struct{ mtl.Module }
+
+func (m wild) Recv(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte) error {
+	e.Source = mtl.AnySource
+	return m.Module.Recv(op, from, e, buf)
+}
+
+// narrow loses the highest bit of an id.
+type narrow struct{ mtl.Module }
+
+func (m narrow) cut(e mtl.Envelope) mtl.Envelope {
+	e.CID &= 1<<(m.Caps().CIDBits-1) - 1
+	return e
+}
+
+func (m narrow) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, mode mtl.Mode) (bool, error) {
+	return m.Module.Send(op, to, m.cut(e), buf, mode)
+}
+
+func (m narrow) Recv(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte) error {
+	return m.Module.Recv(op, from, m.cut(e), buf)
+}
+
+// peeks claims nothing.
+type peeks struct{ mtl.Module }
+
+func (m peeks) Probe(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, _ bool) error {
+	return m.Module.Probe(op, from, e, true)
+}
+
+// hasty calls Done itself.
+type hasty struct{ mtl.Module }
+
+func (m hasty) Cancel(op *mtl.Op) {
+	op.Canceled = true
+	op.Owner.Done(op)
+}
+
+// deafens loses the fifth control message.
+type deafens struct {
+	mtl.Receiver
+	n *int
+}
+
+func (r deafens) Control(data []byte) {
+	if *r.n++; *r.n != 5 {
+		r.Receiver.Control(data)
+	}
+}
+
+// late goes on after Close.
+type late struct {
+	mtl.Module
+	pending map[*mtl.Op]bool
+}
+
+func (m late) Recv(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte) error {
+	m.pending[op] = true
+	return m.Module.Recv(op, from, e, buf)
+}
+
+func (m late) Close() error {
+	for op := range m.pending {
+		op.Owner.Done(op)
+	}
+	return m.Module.Close()
+}
+
+// loyal forgets nobody.
+type loyal struct{ mtl.Module }
+
+func (loyal) Forget(mtl.Endpoint, error) {}
+
+// TestKitNoticesBrokenPromises: a kit that lets everything pass proves nothing.
+func TestKitNoticesBrokenPromises(t *testing.T) {
+	plain := func(f func(mtl.Module) mtl.Module) func(mtl.Module, *mtl.Env) mtl.Module {
+		return func(m mtl.Module, _ *mtl.Env) mtl.Module { return f(m) }
+	}
+	for _, c := range []struct {
+		caught string
+		wrap   func(mtl.Module, *mtl.Env) mtl.Module
+	}{
+		{"SynchronousSendWaitsForItsMatch", plain(func(m mtl.Module) mtl.Module { return asynchronous{m} })},
+		{"MessagesMatchInTheOrderOfTheirSends", plain(func(m mtl.Module) mtl.Module { return &swaps{Module: m} })},
+		{"ReceiveFromOneSourceIgnoresOthers", plain(func(m mtl.Module) mtl.Module { return wild{m} })},
+		{"EveryBitOfIdAndTagIsMatched", plain(func(m mtl.Module) mtl.Module { return narrow{m} })},
+		{"ProbeTellsAndLeavesTheMessage", plain(func(m mtl.Module) mtl.Module { return peeks{m} })},
+		{"CanceledReceiveTakesNothing", plain(func(m mtl.Module) mtl.Module { return hasty{m} })},
+		{"CloseWithEverythingInProgress", plain(func(m mtl.Module) mtl.Module { return late{m, map[*mtl.Op]bool{}} })},
+		{"ForgetEndsTheSendsToThatPeerOnly", plain(func(m mtl.Module) mtl.Module { return loyal{m} })},
+		{"ControlReceivesAreNeverUsedUp", func(m mtl.Module, env *mtl.Env) mtl.Module {
+			if m == nil {
+				env.Upcall = deafens{env.Upcall, new(int)}
+			}
+			return m
+		}},
+	} {
+		t.Run(c.caught, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			factory := func(context.Context) (Subject, error) {
+				return Subject{Component: broken{NewMemory(Options{}).Component(), c.wrap}}, nil
+			}
+			for _, one := range cases() {
+				if one.name != c.caught {
+					continue
+				}
+				if err := runCase(ctx, one, factory); err == nil || !strings.Contains(err.Error(), c.caught) {
+					t.Errorf("the kit says %v", err)
+				}
+			}
+		})
+	}
+	if errs := Check(t.Context(), reference(Options{})); len(errs) > 0 {
+		t.Errorf("what keeps its promises: %v", errs)
+	}
+}

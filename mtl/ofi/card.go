@@ -1,0 +1,106 @@
+package ofi
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// blobVersion is that of blob's encoding and of what modules send one another.
+const blobVersion = 1
+
+// blob is this component's part of a business card.
+type blob struct {
+	offer   string
+	node    string // of a process that only its node reaches; otherwise empty
+	address []byte // libfabric's
+}
+
+func (b blob) encode() []byte {
+	out := []byte{blobVersion}
+	for _, part := range []string{b.offer, b.node, string(b.address)} {
+		out = binary.LittleEndian.AppendUint16(out, uint16(len(part)))
+		out = append(out, part...)
+	}
+	return out
+}
+
+var errBlob = errors.New("its entry in the business card makes no sense")
+
+// parseBlob takes a peer's entry apart. It is a stranger's text.
+func parseBlob(in []byte) (blob, error) {
+	if len(in) == 0 {
+		return blob{}, errors.New("its business card has no entry for it")
+	}
+	if in[0] != blobVersion {
+		return blob{}, fmt.Errorf("it speaks version %d, and this process version %d", in[0], blobVersion)
+	}
+	in = in[1:]
+	var parts [3]string
+	for i := range parts {
+		if len(in) < 2 {
+			return blob{}, errBlob
+		}
+		n := int(binary.LittleEndian.Uint16(in))
+		if in = in[2:]; len(in) < n {
+			return blob{}, errBlob
+		}
+		parts[i], in = string(in[:n]), in[n:]
+	}
+	if len(in) > 0 || parts[0] == "" || parts[2] == "" {
+		return blob{}, errBlob
+	}
+	return blob{parts[0], parts[1], []byte(parts[2])}, nil
+}
+
+// nodeProof is equal in processes that share memory and see one another: same
+// boot of the same kernel, same /dev/shm, same process ids. A host's name proves
+// none of this.
+func nodeProof() (string, error) {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", err
+	}
+	var shm unix.Stat_t
+	if err := unix.Stat("/dev/shm", &shm); err != nil {
+		return "", fmt.Errorf("/dev/shm: %w", err)
+	}
+	pids, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s %d:%d %s", strings.TrimSpace(string(boot)), shm.Dev, shm.Ino, pids), nil
+}
+
+// The address formats of libfabric that are known here (fi_getinfo(3)).
+const (
+	formatIPv4 = 2 // FI_SOCKADDR_IN
+	formatIPv6 = 3 // FI_SOCKADDR_IN6
+)
+
+// formatName names a format in offers: who has another one is not reached.
+func formatName(format uint32) string {
+	switch format {
+	case formatIPv4:
+		return "IPv4"
+	case formatIPv6:
+		return "IPv6"
+	}
+	return fmt.Sprintf("addresses of format %d", format)
+}
+
+// ipOf returns the IP address in a sockaddr, if it is one.
+func ipOf(format uint32, address []byte) (netip.Addr, bool) {
+	switch {
+	case format == formatIPv4 && len(address) >= 8:
+		return netip.AddrFrom4([4]byte(address[4:8])), true
+	case format == formatIPv6 && len(address) >= 24:
+		return netip.AddrFrom16([16]byte(address[8:24])), true
+	}
+	return netip.Addr{}, false
+}

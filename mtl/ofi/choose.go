@@ -1,0 +1,188 @@
+package ofi
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/libfabric"
+	"github.com/ferrympi/ferry/mtl"
+)
+
+// candidate is one provider on one domain, and what was decided about it.
+type candidate struct {
+	info    *libfabric.Info
+	score   int
+	local   bool   // never reaches another node
+	note    string // what speaks for it
+	refused string // why it is not used; empty: Open tries it
+}
+
+// The classes of providers, in steps that no distance of a network interface
+// makes up for.
+const classStep = 1000
+
+// classes says what is known of providers whose names tell more than their
+// attributes. All others score by whether they name a device on a bus.
+var classes = map[string]int{
+	"tcp;ofi_rxm": 50, "tcp": 45, "net;ofi_rxm": 40, "net": 35, "udp;ofi_rxd": 20, "sockets": 10, "shm": 5,
+}
+
+const (
+	deviceClass  = 100 // a network interface with its own queues
+	unknownClass = 30
+)
+
+// localProviders never leave the node, whatever their attributes say.
+var localProviders = []string{"shm", "sm2"}
+
+func class(i *libfabric.Info) int {
+	if c, ok := classes[strings.ToLower(i.Provider)]; ok {
+		return c
+	}
+	if i.PCI != "" {
+		return deviceClass
+	}
+	return unknownClass
+}
+
+// job is what choosing needs to know of the job.
+type job struct {
+	oneNode   bool // all of its processes are on this node
+	localRank int
+}
+
+// choose orders what the library offers: what Open tries, best first, then what
+// is refused, each with its reason.
+func choose(infos []libfabric.Info, p *params, j job, t topology) []candidate {
+	var all []candidate
+	seen := map[string]bool{}
+	for i := range infos {
+		info := &infos[i]
+		// The library lists what differs in details that we leave to it once more.
+		if key := fmt.Sprint(info.String(), info.AddressFormat); seen[key] {
+			continue
+		} else {
+			seen[key] = true
+		}
+		all = append(all, judge(info, p, j, t))
+	}
+	order := func(c candidate) int {
+		if i := indexFold(p.ProviderInclude, c.info.Provider); i >= 0 {
+			return i
+		}
+		return len(p.ProviderInclude)
+	}
+	slices.SortStableFunc(all, func(a, b candidate) int {
+		return cmp.Or(
+			cmp.Compare(boolInt(a.refused != ""), boolInt(b.refused != "")),
+			cmp.Compare(order(a), order(b)),
+			cmp.Compare(b.score, a.score),
+		)
+	})
+	return rotate(all, j.localRank)
+}
+
+// rotate gives the ranks of a node different ones of equal interfaces to begin
+// with.
+func rotate(all []candidate, rank int) []candidate {
+	n := 0
+	for n < len(all) && all[n].refused == "" && all[n].info.Provider == all[0].info.Provider && all[n].score == all[0].score {
+		n++
+	}
+	if n > 1 && all[0].score >= deviceClass*classStep-classStep {
+		best := slices.Clone(all[:n])
+		for i := range best {
+			all[i] = best[(i+rank)%n]
+		}
+	}
+	return all
+}
+
+func judge(info *libfabric.Info, p *params, j job, t topology) candidate {
+	c := candidate{info: info, local: info.LocalOnly || indexFold(localProviders, info.Provider) >= 0}
+	distance, where := t.distance(info.PCI, info.Domain)
+	c.score, c.note = class(info)*classStep-distance, where
+	ip, isIP := ipOf(info.AddressFormat, info.Address)
+	if isIP {
+		if ip.IsLoopback() {
+			c.local = true
+		}
+		if ip.Is6() { // of one interface, the address that more networks carry
+			c.score -= usualDistance / 2
+		}
+	}
+	if c.local && class(info) > classes["shm"] {
+		c.score -= 2 * usualDistance // it serves no process that comes later from elsewhere
+	}
+	included := len(p.ProviderInclude) > 0
+	switch {
+	case included && indexFold(p.ProviderInclude, info.Provider) < 0:
+		c.refused = "not in mtl.ofi.provider_include"
+	case !included && indexFold(p.ProviderExclude, info.Provider) >= 0:
+		c.refused = "in mtl.ofi.provider_exclude"
+	case len(p.DomainInclude) > 0 && !matchesAny(p.DomainInclude, info.Domain):
+		c.refused = "its domain is not in mtl.ofi.domain_include"
+	case len(p.DomainInclude) == 0 && matchesAny(p.DomainExclude, info.Domain):
+		c.refused = "its domain is in mtl.ofi.domain_exclude"
+	case c.local && !j.oneNode:
+		c.refused = "it never leaves the node, and the job has processes on others"
+	case isIP && ip.IsLinkLocalUnicast():
+		c.refused = "its address is valid on one link only"
+	}
+	return c
+}
+
+// nothing says that no candidate is left to try, and what there is.
+func nothing(all []candidate, p *params) error {
+	if len(all) == 0 {
+		return fmt.Errorf("mtl ofi: %w: libfabric finds no provider with reliable tagged messages here (fi_info shows what it finds)", framework.ErrUnsupported)
+	}
+	why := framework.ErrUnsupported
+	what := "nothing that libfabric offers here can be used"
+	if len(p.ProviderInclude) > 0 || len(p.DomainInclude) > 0 {
+		why = framework.ErrConfig
+		what = fmt.Sprintf("nothing here matches mtl.ofi.provider_include=%q, mtl.ofi.domain_include=%q",
+			strings.Join(p.ProviderInclude, ","), strings.Join(p.DomainInclude, ","))
+	}
+	var each []string
+	for _, c := range all {
+		each = append(each, fmt.Sprintf("%v: %s", c.info, c.refused))
+	}
+	return fmt.Errorf("mtl ofi: %w: %s; there is: %s", why, what, strings.Join(each, "; "))
+}
+
+// described turns candidates into what people read.
+func described(all []candidate) []mtl.Candidate {
+	out := make([]mtl.Candidate, len(all))
+	for i, c := range all {
+		out[i] = mtl.Candidate{Name: c.info.String(), Reason: c.refused}
+		if c.refused == "" {
+			out[i].Reason = c.note
+		}
+	}
+	return out
+}
+
+func indexFold(list []string, s string) int {
+	return slices.IndexFunc(list, func(x string) bool { return strings.EqualFold(x, s) })
+}
+
+// matchesAny reports whether name matches one of the patterns (path.Match). A
+// pattern that is none matches itself.
+func matchesAny(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool {
+		ok, err := path.Match(p, name)
+		return ok || err != nil && p == name
+	})
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

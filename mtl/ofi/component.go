@@ -1,0 +1,189 @@
+// Package ofi is the MTL over libfabric, the library of the OpenFabrics
+// Interfaces: it uses whatever provider and network interface of the machine can
+// carry reliable tagged messages, and leaves matching to it.
+//
+// Providers are chosen by what they are, then tested: a module whose provider does
+// not deliver, match, probe and cancel as it should within a deadline is left, with
+// the reason, for the next best. docs/providers.md says what each gives and lacks.
+//
+// It stands on internal/libfabric, and holds no unsafe code itself.
+package ofi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/libfabric"
+	"github.com/ferrympi/ferry/mtl"
+)
+
+// component names this MTL in errors.
+const component = "mtl ofi"
+
+// Component returns the component for the registry.
+func Component() mtl.Component { return ofi{} }
+
+type ofi struct{}
+
+// params are the component's parameters; each is mtl.ofi.NAME.
+type params struct {
+	ProviderInclude []string `param:"provider_include" default:"" level:"user" scope:"process" doc:"Providers that may be used, in order of preference, such as cxi or tcp;ofi_rxm; empty: all but those excluded, best first. All processes need the same."`
+	ProviderExclude []string `param:"provider_exclude" default:"shm,sm2,sockets,tcp,udp,net" level:"user" scope:"process" doc:"Providers that are not used, unless provider_include names some."`
+	DomainInclude   []string `param:"domain_include" default:"" level:"user" scope:"process" doc:"Domains (network interfaces) that may be used, such as eth0 or mlx5_*; empty: all but those excluded, nearest first."`
+	DomainExclude   []string `param:"domain_exclude" default:"docker*,virbr*,br-*,veth*" level:"user" scope:"process" doc:"Domains that are not used, unless domain_include names some."`
+
+	Library  string        `param:"library" default:"libfabric.so.1" level:"user" scope:"process" doc:"The library: a file, or a name that the dynamic linker looks for."`
+	Layout   string        `param:"layout" default:"auto" level:"tuner" scope:"process" doc:"Where the sender of a message stands: data (in completion data, beside the tag), packed (in the tag), or packed with the bits of id/source/tag, such as 22/18/23; auto: data where the provider can. All processes need the same."`
+	Wait     string        `param:"wait" default:"auto" choices:"auto,fd,poll" level:"tuner" scope:"process" doc:"How an idle process hears of messages: through a descriptor (fd) or by polling every millisecond (poll); auto: fd where the provider can."`
+	Deadline time.Duration `param:"selftest_timeout" default:"10s" min:"1ms" level:"tuner" scope:"process" doc:"How long libfabric may take to list its providers, and each provider to open and to pass its test."`
+	Buffers  int           `param:"control_buffers" default:"64" min:"1" max:"65536" level:"developer" scope:"process" doc:"Receives for control messages that are always posted."`
+}
+
+func (ofi) Info() framework.Info {
+	return framework.Info{
+		Kind:     framework.MTL,
+		Name:     "ofi",
+		Version:  "1.0.0",
+		Summary:  "any network that libfabric has a provider for",
+		Priority: 20,
+	}
+}
+
+func (ofi) Params() any { return new(params) }
+
+// Probe says whether libfabric is there. It does not load it if it sees the file:
+// that takes longer than all else together that a process does at its start.
+func (ofi) Probe(_ context.Context, p any) framework.Verdict {
+	if err := libfabric.Built(); err != nil {
+		return framework.Verdict{
+			Status: framework.StatusNotBuilt, Reason: err.Error(),
+			Hint: "build with a C compiler and libfabric's headers (Debian: gcc, libc6-dev, libfabric-dev)",
+		}
+	}
+	name := p.(*params).Library
+	if onDisk(name, os.Getenv("LD_LIBRARY_PATH")) {
+		return framework.Usable()
+	}
+	if _, err := libfabric.Load(name); err != nil {
+		return framework.Unavailable(err.Error(), "install libfabric (Debian: libfabric1), or set mtl.ofi.library to its file")
+	}
+	return framework.Usable()
+}
+
+// libraryDirs is where distributions have their libraries.
+var libraryDirs = []string{"/usr/lib/*-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib"}
+
+// onDisk reports whether a library is where the dynamic linker will find it. That
+// it is not seen here says nothing.
+func onDisk(name, searchPath string) bool {
+	if strings.Contains(name, "/") {
+		_, err := os.Stat(name)
+		return err == nil
+	}
+	for _, dir := range append(filepath.SplitList(searchPath), libraryDirs...) {
+		if found, _ := filepath.Glob(filepath.Join(dir, name)); len(found) > 0 && dir != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// Survey implements mtl.Surveyor.
+func (ofi) Survey(ctx context.Context, p any) ([]mtl.Candidate, error) {
+	o, err := find(ctx, p.(*params))
+	if err != nil {
+		return nil, err
+	}
+	defer o.infos.Free()
+	return described(choose(o.infos.List, p.(*params), job{oneNode: true}, newTopology("/sys"))), nil
+}
+
+// found is the library, and what it offers.
+type found struct {
+	lib   *libfabric.Library
+	infos *libfabric.Infos
+}
+
+// find loads the library and asks what there is.
+func find(ctx context.Context, p *params) (found, error) {
+	o, err := within(ctx, p.Deadline, "library "+p.Library, func(func() bool) (found, error) {
+		lib, err := libfabric.Load(p.Library)
+		if err != nil {
+			return found{}, err
+		}
+		if v := lib.Version(); v.Old() {
+			return found{}, fmt.Errorf("%w: %s is version %v, too old: ferry needs %d.%d", framework.ErrUnsupported, p.Library, v, libfabric.OldestMajor, libfabric.OldestMinor)
+		}
+		infos, err := lib.Infos("")
+		return found{lib, infos}, err
+	}, func(o found) {
+		if o.infos != nil {
+			o.infos.Free()
+		}
+	})
+	if errors.Is(err, errHangs) {
+		return found{}, fmt.Errorf("%s: %s did not say within %v which providers there are: %w; FI_PROVIDER in the environment limits those that it starts, to find out which one hangs", component, p.Library, p.Deadline, err)
+	}
+	if err != nil {
+		return found{}, fmt.Errorf("%s: %w", component, err)
+	}
+	return o, nil
+}
+
+// Open implements mtl.Component.
+func (ofi) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
+	p := env.Params.(*params)
+	o, err := find(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	j := job{oneNode: env.Identity.LocalSize == env.Identity.Size, localRank: env.Identity.LocalRank}
+	all := choose(o.infos.List, p, j, newTopology("/sys"))
+	// An attempt that hangs still uses the list.
+	free := o.infos.Free
+	defer func() {
+		if free != nil {
+			free()
+		}
+	}()
+	for i := range all {
+		c := &all[i]
+		if c.refused != "" {
+			continue
+		}
+		m, err := try(ctx, env, p, o.lib, c)
+		if errors.Is(err, errHangs) {
+			free = nil
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if err != nil {
+			c.refused = err.Error()
+			env.Logger.Info("mtl ofi: left out", "provider", c.info.String(), "reason", c.refused)
+			continue
+		}
+		m.about.Library = fmt.Sprintf("libfabric %v", o.lib.Version())
+		m.about.Provider, m.about.Device, m.about.Mode = c.info.Provider, c.info.Domain, m.layout.String()
+		m.about.Candidates = described(all)
+		for k := range m.about.Candidates {
+			switch d := &m.about.Candidates[k]; {
+			case k == i:
+				d.Chosen = true
+			case d.Reason == "" || all[k].refused == "":
+				d.Reason = strings.TrimPrefix(d.Reason+"; "+c.info.String()+" is preferred", "; ")
+			}
+		}
+		if fd := m.ep.FD(); fd >= 0 {
+			return awaited{m, fd}, nil
+		}
+		return polled{m}, nil
+	}
+	return nil, nothing(all, p)
+}

@@ -1,0 +1,297 @@
+package ofi
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/libfabric"
+	"github.com/ferrympi/ferry/mtl"
+)
+
+// Poll implements progress.Source: one call of libfabric.
+func (m *module) Poll() int {
+	n := 0
+	if m.broken == nil {
+		var code libfabric.Errno
+		n, code = m.ep.Poll(m.events[:])
+
+		for i := range n {
+			m.complete(&m.events[i])
+			if m.broken != nil {
+				break
+			}
+		}
+		if code != 0 {
+			m.fail(errors.New("completion queue: " + m.text(code)))
+		}
+		if len(m.blocked) > 0 {
+			m.retry()
+		}
+		if m.waiting.head != nil {
+			m.retryReceives()
+		}
+	}
+	if len(m.over) > 0 {
+		n += m.tell()
+	}
+	return n
+}
+
+// tell tells of operations that ended without an event.
+func (m *module) tell() int {
+	m.over, m.telling = m.telling[:0], m.over
+	for _, e := range m.telling {
+		e.op.Result = e.result
+		e.op.Owner.Done(e.op)
+	}
+	n := len(m.telling)
+	clear(m.telling)
+	return n
+}
+
+// finish frees a slot and tells its operation's owner.
+func (m *module) finish(s *slot, r mtl.Result) {
+	op := s.op
+	m.release(s)
+	if op != nil {
+		op.Result = r
+		op.Owner.Done(op)
+	}
+}
+
+// complete takes one event.
+func (m *module) complete(ev *libfabric.Event) {
+	s := m.slots[ev.Slot]
+	switch s.kind {
+	case receive, claimed:
+		m.received(s, ev)
+	case send, control, answer, flush:
+		m.sending--
+		m.finish(s, mtl.Result{Err: m.sendError(s, ev)})
+	case synchronous:
+		m.sentSynchronous(s, ev)
+	case listen:
+		m.heard(s, ev)
+	case probe, claiming:
+		m.probed(s, ev)
+	case abandoned:
+		m.release(s)
+	default:
+		m.fail(fmt.Errorf("an event for slot %d, which is not in use", ev.Slot))
+	}
+}
+
+func (m *module) sendError(s *slot, ev *libfabric.Event) error {
+	if ev.Err == 0 {
+		return nil
+	}
+	return m.eventError("send", s.to, ev)
+}
+
+func (m *module) eventError(op string, to mtl.Endpoint, ev *libfabric.Event) error {
+	return m.transportError(op, to, fmt.Errorf("%s (%d)", m.ep.Describe(ev), ev.Err))
+}
+
+// received ends a receive.
+func (m *module) received(s *slot, ev *libfabric.Event) {
+	r, mode := m.result(ev)
+	if s.kind == claimed {
+		r.Bytes = s.length
+	}
+	switch ev.Err {
+	case 0:
+		if r.Bytes > int64(len(s.buf)) { // it was spilt
+			r.Err = framework.ErrTruncate
+		}
+	case libfabric.Truncated:
+		r.Err = framework.ErrTruncate
+		r.Bytes = max(r.Bytes, int64(len(s.buf))+int64(ev.Overflow))
+	case libfabric.Canceled:
+		m.finish(s, mtl.Result{Canceled: true})
+		return
+	default:
+		m.finish(s, mtl.Result{Err: m.eventError("receive", s.from(), ev)})
+		return
+	}
+	if mode == mtl.Synchronous {
+		m.answer(s, ev.Tag, r.Source)
+	}
+	m.finish(s, r)
+}
+
+// noEndpoint is none: the sender is not known.
+const noEndpoint = ^mtl.Endpoint(0)
+
+func (s *slot) from() mtl.Endpoint {
+	if s.wild {
+		return noEndpoint
+	}
+	return s.to
+}
+
+// result says what came.
+func (m *module) result(ev *libfabric.Event) (mtl.Result, mtl.Mode) {
+	e, mode := m.layout.message(ev.Tag, ev.Data)
+	return mtl.Result{Source: e.Source, Tag: e.Tag, Bytes: int64(ev.Length)}, mode
+}
+
+// probed ends a probe. What it claims stays with the slot.
+func (m *module) probed(s *slot, ev *libfabric.Event) {
+	switch ev.Err {
+	case 0:
+		r, _ := m.result(ev)
+		r.Found = true
+		if s.kind == probe {
+			m.finish(s, r)
+			return
+		}
+		op := s.op
+		s.kind, s.posted, s.op, s.length = claimed, false, nil, r.Bytes
+		op.Result = r
+		op.Owner.Done(op)
+	case libfabric.NoMessage, libfabric.Canceled:
+		m.finish(s, mtl.Result{})
+	default:
+		m.finish(s, mtl.Result{Err: m.eventError("probe", s.from(), ev)})
+	}
+}
+
+// sentSynchronous: the buffer is free; the answer may be here already.
+func (m *module) sentSynchronous(s *slot, ev *libfabric.Event) {
+	s.sent = true
+	if ev.Err == 0 && !s.matched {
+		return
+	}
+	m.peers[s.to].matching.drop(s)
+	m.sending--
+	m.finish(s, mtl.Result{Err: m.sendError(s, ev)})
+}
+
+// What modules send to one another's listening buffers begins with one of these.
+const (
+	frameControl byte = iota // then the protocol's control message
+	frameAnswer              // a synchronous message has matched: nonce of the answerer, tag
+	frameFlush               // nothing
+)
+
+// Sizes of frames, in bytes.
+const (
+	controlLimit = 256
+	controlFrame = 1 + controlLimit
+	answerFrame  = 1 + 8 + 8
+)
+
+// listen posts the receives of control messages.
+func (m *module) listen(buffers int) error {
+	m.listening = make([]byte, buffers*controlFrame)
+	m.pins.Pin(&m.listening[0])
+	for i := range buffers {
+		s, err := m.take(listen, nil, nil)
+		if err != nil {
+			return err
+		}
+		s.buf = m.listening[i*controlFrame : (i+1)*controlFrame]
+		if err := m.accept(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mostFaults is how many control receives in a row may fail before the module
+// counts as failed: an endpoint that refuses all would otherwise be asked for ever.
+const mostFaults = 1000
+
+// heard takes a control message, and posts the buffer again whatever it was.
+func (m *module) heard(s *slot, ev *libfabric.Event) {
+	s.posted = false
+	switch {
+	case ev.Err == 0:
+		m.faults = 0
+		m.frame(s.buf[:min(ev.Length, uint64(len(s.buf)))])
+	case ev.Err == libfabric.Truncated: // longer than any of ours
+		m.strange++
+	default:
+		m.faults++
+	}
+	if m.broken != nil {
+		return
+	}
+	code := libfabric.Again
+	if m.waiting.head == nil {
+		code = m.startReceive(s)
+	}
+	switch {
+	case code == libfabric.Again:
+		m.waiting.push(s)
+	case code != 0 || m.faults > mostFaults:
+		m.fail(errors.New("receives of control messages fail: " + m.text(max(code, ev.Err))))
+	}
+}
+
+// frame takes what came into a listening buffer. It is a stranger's word.
+func (m *module) frame(b []byte) {
+	switch {
+	case len(b) > 1 && b[0] == frameControl:
+		m.env.Upcall.Control(b[1:])
+	case len(b) == answerFrame && b[0] == frameAnswer:
+		m.answered(binary.LittleEndian.Uint64(b[1:]), binary.LittleEndian.Uint64(b[9:]))
+	case len(b) == 1 && b[0] == frameFlush:
+	default:
+		m.strange++
+	}
+}
+
+// answer tells the sender of a synchronous message that it has matched.
+func (m *module) answer(s *slot, tag uint64, source int32) {
+	to := s.to
+	if s.wild {
+		e, _ := m.layout.message(tag, 0)
+		var ok bool
+		if to, ok = m.env.Upcall.Endpoint(e.CID, int(source)); !ok {
+			return
+		}
+	}
+	if m.may(to) != nil {
+		return
+	}
+	if !m.layout.data {
+		tag &^= m.layout.sync
+	}
+	b := append(m.scratch[:0], frameAnswer)
+	b = binary.LittleEndian.AppendUint64(b, m.env.Nonce)
+	b = binary.LittleEndian.AppendUint64(b, tag)
+	// An error means that the peer gets nothing any more.
+	m.untagged(answer, nil, to, b)
+}
+
+// answered ends the oldest synchronous send to a peer with this tag. Messages of
+// one tag match in their order, so that whatever answer comes first, the oldest
+// has matched.
+func (m *module) answered(nonce, tag uint64) {
+	to, ok := m.nonces[nonce]
+	if !ok {
+		m.strange++
+		return
+	}
+	waits := &m.peers[to].matching
+	var before *slot
+	for s := waits.head; s != nil; before, s = s, s.next {
+		own := s.tag
+		if !m.layout.data {
+			own &^= m.layout.sync
+		}
+		if own != tag {
+			continue
+		}
+		waits.remove(before, s)
+		if s.matched = true; s.sent {
+			m.sending--
+			m.finish(s, mtl.Result{})
+		}
+		return
+	}
+	m.strange++
+}

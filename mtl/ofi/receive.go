@@ -1,0 +1,125 @@
+package ofi
+
+import (
+	"github.com/ferrympi/ferry/internal/libfabric"
+	"github.com/ferrympi/ferry/mtl"
+)
+
+// Recv implements mtl.Module.
+func (m *module) Recv(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte) error {
+	return m.post(receive, op, from, e, buf)
+}
+
+// Probe implements mtl.Module.
+func (m *module) Probe(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, claim bool) error {
+	if claim {
+		return m.post(claiming, op, from, e, nil)
+	}
+	return m.post(probe, op, from, e, nil)
+}
+
+func (m *module) post(k kind, op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte) error {
+	if m.broken != nil {
+		return m.broken
+	}
+	s, err := m.take(k, op, buf)
+	if err != nil {
+		return m.transportError("receive", from, err)
+	}
+	s.to, s.wild, s.address = from, e.Source == mtl.AnySource, libfabric.AnyAddress
+	s.tag, s.more = m.layout.receive(e)
+	if !s.wild {
+		s.address = m.peers[from].address
+	}
+	if s.flags = m.spill; k == claiming {
+		s.flags |= libfabric.Claim
+	}
+	return m.accept(s)
+}
+
+// RecvClaimed implements mtl.Module.
+func (m *module) RecvClaimed(op *mtl.Op, buf []byte) error {
+	if m.broken != nil {
+		return m.broken
+	}
+	s := m.slots[op.Slot]
+	s.op, s.buf, s.flags = op, buf, libfabric.Claim
+	if s.length > int64(len(buf)) {
+		s.flags |= m.spill
+	}
+	if len(buf) > 0 {
+		s.pins.Pin(&buf[0])
+	}
+	return m.accept(s)
+}
+
+// accept starts a receive or a probe, or queues it behind others that wait for
+// room. An error means that nothing was started.
+func (m *module) accept(s *slot) error {
+	if m.waiting.head == nil {
+		code := m.startReceive(s)
+		if code == 0 {
+			return nil
+		}
+		if code != libfabric.Again {
+			err := m.callError("receive", s.to, code)
+			m.release(s)
+			return err
+		}
+	}
+	m.waiting.push(s)
+	return nil
+}
+
+// startReceive gives a receive or a probe to libfabric.
+func (m *module) startReceive(s *slot) libfabric.Errno {
+	var code libfabric.Errno
+	switch s.kind {
+	case listen:
+		code = m.ep.Recv(s.number, s.buf)
+	case probe, claiming:
+		code = m.ep.Peek(s.number, s.address, s.tag, s.more, s.flags)
+		if code == libfabric.NoMessage { // some providers say so at once
+			m.end(s.op, mtl.Result{})
+			m.release(s)
+			return 0
+		}
+	default:
+		code = m.ep.TRecv(s.number, s.buf, s.address, s.tag, s.more, s.flags)
+	}
+	s.posted = code == 0
+	return code
+}
+
+// retryReceives starts what waits for room.
+func (m *module) retryReceives() {
+	for m.waiting.head != nil {
+		s := m.waiting.head
+		code := m.startReceive(s)
+		if code == libfabric.Again {
+			return
+		}
+		m.waiting.pop()
+		if code != 0 {
+			m.end(s.op, mtl.Result{Err: m.callError("receive", s.to, code)})
+			m.release(s)
+		}
+	}
+}
+
+// Cancel implements mtl.Module.
+func (m *module) Cancel(op *mtl.Op) {
+	if m.broken != nil || int(op.Slot) >= len(m.slots) {
+		return
+	}
+	s := m.slots[op.Slot]
+	if s.op != op || s.kind != receive {
+		return
+	}
+	if s.posted {
+		m.ep.Cancel(s.number)
+	} else if m.waiting.drop(s) {
+		m.end(op, mtl.Result{Canceled: true})
+		m.release(s)
+	}
+}

@@ -1,0 +1,209 @@
+package ofi
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ferrympi/ferry/internal/libfabric"
+	"github.com/ferrympi/ferry/mtl"
+)
+
+// may returns why nothing can be sent to a peer.
+func (m *module) may(to mtl.Endpoint) error {
+	if m.broken != nil {
+		return m.broken
+	}
+	if int(to) >= len(m.peers) {
+		return fmt.Errorf("%s: endpoint %d was never connected", component, to)
+	}
+	return m.peers[to].gone
+}
+
+// Send implements mtl.Module. A message up to the provider's inject size costs
+// one call of libfabric, which copies it; a longer one a slot and a pin as well.
+func (m *module) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, mode mtl.Mode) (done bool, err error) {
+	if err := m.may(to); err != nil {
+		return false, err
+	}
+	p := &m.peers[to]
+	tag, data := m.layout.send(e, mode)
+	var flags libfabric.Kind
+	if m.layout.data {
+		flags = libfabric.WithData
+	}
+	k := send
+	if mode == mtl.Synchronous {
+		k = synchronous
+	} else if len(buf) <= m.caps.Inject && p.queue.head == nil {
+		switch code := m.ep.TSend(0, buf, p.address, tag, data, flags|libfabric.Inject); code {
+		case 0:
+			m.injected(to)
+			return true, nil
+		case libfabric.Again:
+		default:
+			return false, m.callError("send", to, code)
+		}
+	}
+	if int64(len(buf)) > m.caps.MaxMessage {
+		return false, fmt.Errorf("%s: %d bytes, and %s takes at most %d: %w", component, len(buf), m.about.Provider, m.caps.MaxMessage, mtl.ErrTooLong)
+	}
+	s, err := m.take(k, op, buf)
+	if err != nil {
+		return false, m.transportError("send", to, err)
+	}
+	s.to, s.address, s.tag, s.more, s.flags = to, p.address, tag, data, flags
+	return false, m.dispatch(s)
+}
+
+// SendControl implements mtl.Module.
+func (m *module) SendControl(op *mtl.Op, to mtl.Endpoint, data []byte) (done bool, err error) {
+	if err := m.may(to); err != nil {
+		return false, err
+	}
+	if len(data) == 0 || len(data) > m.caps.ControlLimit {
+		return false, fmt.Errorf("%s: a control message of %d bytes, and 1 to %d are possible: %w", component, len(data), m.caps.ControlLimit, mtl.ErrTooLong)
+	}
+	return m.untagged(control, op, to, append(append(m.scratch[:0], frameControl), data...))
+}
+
+// untagged sends a frame to the peer's listening buffers. frame is copied if it
+// can't go at once.
+func (m *module) untagged(k kind, op *mtl.Op, to mtl.Endpoint, frame []byte) (done bool, err error) {
+	p := &m.peers[to]
+	if k != flush && len(frame) <= m.caps.Inject && p.queue.head == nil {
+		switch code := m.ep.Send(0, frame, p.address, libfabric.Inject); code {
+		case 0:
+			m.injected(to)
+			return true, nil
+		case libfabric.Again:
+		default:
+			return false, m.callError("send", to, code)
+		}
+	}
+	s, err := m.take(k, op, nil)
+	if err != nil {
+		return false, m.transportError("send", to, err)
+	}
+	if s.own == nil {
+		s.own = make([]byte, 0, controlFrame)
+	}
+	s.own = append(s.own[:0], frame...)
+	s.buf = s.own
+	s.pins.Pin(&s.buf[0])
+	s.to, s.address = to, p.address
+	return false, m.dispatch(s)
+}
+
+func (m *module) callError(op string, to mtl.Endpoint, code libfabric.Errno) error {
+	return m.transportError(op, to, errors.New(m.text(code)))
+}
+
+// injected notes that there may be bytes for a peer which only this process can
+// bring on their way.
+func (m *module) injected(to mtl.Endpoint) {
+	if p := &m.peers[to]; !p.dirty {
+		p.dirty = true
+		m.dirty = append(m.dirty, to)
+	}
+}
+
+// dispatch starts a send, or queues it behind others that wait for room. An error
+// means that nothing was started.
+func (m *module) dispatch(s *slot) error {
+	p := &m.peers[s.to]
+	if p.queue.head == nil {
+		code := m.start(s)
+		if code == 0 {
+			m.started(s)
+			return nil
+		}
+		if code != libfabric.Again {
+			err := m.callError("send", s.to, code)
+			m.release(s)
+			return err
+		}
+	}
+	p.queue.push(s)
+	m.sending++
+	if !p.isQueued {
+		p.isQueued = true
+		m.blocked = append(m.blocked, s.to)
+	}
+	return nil
+}
+
+// started counts a send that libfabric has. A synchronous one waits for its
+// answer from now on; its sends are answered in their order.
+func (m *module) started(s *slot) {
+	m.sending++
+	if s.kind == synchronous {
+		m.peers[s.to].matching.push(s)
+	}
+}
+
+// start gives a send to libfabric.
+func (m *module) start(s *slot) libfabric.Errno {
+	var code libfabric.Errno
+	if s.kind == send || s.kind == synchronous {
+		code = m.ep.TSend(s.number, s.buf, s.address, s.tag, s.more, s.flags)
+	} else {
+		code = m.ep.Send(s.number, s.buf, s.address, 0)
+	}
+	s.posted = code == 0
+	return code
+}
+
+// retryMost is how many peers' queues one Poll looks at: a job that talks to
+// thousands must not spend its polls on those that don't answer.
+const retryMost = 16
+
+// retry starts what waits for room.
+func (m *module) retry() {
+	for range min(retryMost, len(m.blocked)) {
+		to := m.blocked[0]
+		p := &m.peers[to]
+		for p.queue.head != nil {
+			s := p.queue.head
+			code := m.start(s)
+			if code == libfabric.Again {
+				break
+			}
+			p.queue.pop()
+			m.sending--
+			if code == 0 {
+				m.started(s)
+				continue
+			}
+			m.end(s.op, mtl.Result{Err: m.callError("send", to, code)})
+			m.release(s)
+		}
+		// Those behind it get their turn.
+		n := copy(m.blocked, m.blocked[1:])
+		if p.queue.head != nil {
+			m.blocked[n] = to
+		} else {
+			m.blocked = m.blocked[:n]
+			p.isQueued = false
+		}
+	}
+}
+
+// Idle implements mtl.Module. Where messages were injected, and the provider may
+// still have some of them, a frame that the peer ignores goes behind them: when
+// that has left, so have they.
+func (m *module) Idle() bool {
+	if m.broken != nil {
+		return true
+	}
+	for len(m.dirty) > 0 {
+		to := m.dirty[len(m.dirty)-1]
+		m.dirty = m.dirty[:len(m.dirty)-1]
+		p := &m.peers[to]
+		p.dirty = false
+		if p.gone == nil {
+			// An error means that the peer gets nothing any more.
+			m.untagged(flush, nil, to, append(m.scratch[:0], frameFlush))
+		}
+	}
+	return m.sending == 0 && len(m.over) == 0
+}

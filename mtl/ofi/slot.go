@@ -1,0 +1,129 @@
+package ofi
+
+import (
+	"runtime"
+
+	"github.com/ferrympi/ferry/internal/libfabric"
+	"github.com/ferrympi/ferry/mtl"
+)
+
+// kind says what a slot is used for.
+type kind uint8
+
+const (
+	unused kind = iota
+	send
+	synchronous
+	control   // a control message that is sent
+	answer    // to a synchronous message
+	flush     // behind injected messages
+	abandoned // a send to a peer that was forgotten
+	receive
+	probe
+	claiming // a probe that takes what it finds
+	claimed  // a message that a probe took, and its receive
+	listen   // a receive of control messages
+)
+
+func (k kind) isSend() bool { return k >= send && k <= flush }
+
+// slot is one operation that libfabric has, or will have when there is room.
+type slot struct {
+	number  uint32
+	kind    kind
+	posted  bool // libfabric has it
+	sent    bool // of a synchronous message: the buffer is free
+	matched bool // likewise: it was answered
+	op      *mtl.Op
+	buf     []byte
+	own     []byte // room for a control message
+	pins    runtime.Pinner
+
+	to      mtl.Endpoint // or from where
+	wild    bool         // from anywhere
+	address uint64
+	tag     uint64
+	more    uint64 // completion data of a send, bits to ignore of a receive
+	flags   libfabric.Kind
+	length  int64 // of the claimed message
+	next    *slot // in a fifo
+}
+
+// fifo is a list of slots.
+type fifo struct{ head, tail *slot }
+
+func (f *fifo) push(s *slot) {
+	s.next = nil
+	if f.tail == nil {
+		f.head = s
+	} else {
+		f.tail.next = s
+	}
+	f.tail = s
+}
+
+func (f *fifo) pop() { f.remove(nil, f.head) }
+
+// remove takes s, which stands behind before, out; nil: it is the first.
+func (f *fifo) remove(before, s *slot) {
+	if before == nil {
+		f.head = s.next
+	} else {
+		before.next = s.next
+	}
+	if f.tail == s {
+		f.tail = before
+	}
+	s.next = nil
+}
+
+// drop takes s out, if it is there.
+func (f *fifo) drop(s *slot) bool {
+	var before *slot
+	for x := f.head; x != nil; before, x = x, x.next {
+		if x == s {
+			f.remove(before, x)
+			return true
+		}
+	}
+	return false
+}
+
+// take returns a slot for an operation on buf, which it pins.
+func (m *module) take(k kind, op *mtl.Op, buf []byte) (*slot, error) {
+	if len(m.free) == 0 {
+		n, err := m.ep.Grow()
+		if err != nil {
+			return nil, err
+		}
+		more := make([]slot, n-len(m.slots))
+		for i := range more {
+			s := &more[len(more)-1-i] // low numbers are given out first
+			s.number = uint32(n - 1 - i)
+			m.free = append(m.free, s.number)
+		}
+		for i := range more {
+			m.slots = append(m.slots, &more[i])
+		}
+	}
+	s := m.slots[m.free[len(m.free)-1]]
+	m.free = m.free[:len(m.free)-1]
+	s.kind, s.op, s.buf = k, op, buf
+	if op != nil {
+		op.Slot = s.number
+	}
+	if len(buf) > 0 {
+		s.pins.Pin(&buf[0])
+	}
+	return s, nil
+}
+
+// release gives a slot back.
+func (m *module) release(s *slot) {
+	if len(s.buf) > 0 {
+		s.pins.Unpin()
+	}
+	s.kind, s.op, s.buf, s.wild, s.flags = unused, nil, nil, false, 0
+	s.posted, s.sent, s.matched = false, false, false
+	m.free = append(m.free, s.number)
+}

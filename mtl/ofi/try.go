@@ -1,0 +1,176 @@
+package ofi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/ferrympi/ferry/internal/libfabric"
+	"github.com/ferrympi/ferry/mtl"
+)
+
+// errHangs is what a call of libfabric is given up with.
+var errHangs = errors.New("it does not come back")
+
+// hanging names the calls that were given up and have not come back. Their
+// threads are lost, and what they hold libfabric's locks for stays locked: who
+// calls again learns so at once, and loses no second thread.
+var hanging struct {
+	mu    sync.Mutex
+	calls map[string]time.Time
+}
+
+// within calls f, and waits for it until the deadline. f may end up in C code that
+// never returns: then its goroutine and its thread are left behind, and within
+// returns an error that wraps errHangs. What f returns after all goes to late. f
+// may ask whether it has been given up.
+func within[T any](ctx context.Context, deadline time.Duration, name string, f func(givenUp func() bool) (T, error), late func(T)) (T, error) {
+	var none T
+	hanging.mu.Lock()
+	since, hangs := hanging.calls[name]
+	hanging.mu.Unlock()
+	if hangs {
+		return none, fmt.Errorf("%w since %v", errHangs, since.Format(time.RFC3339))
+	}
+	type result struct {
+		v   T
+		err error
+	}
+	var mu sync.Mutex
+	up := false
+	givenUp := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return up
+	}
+	done := make(chan result, 1)
+	go func() {
+		v, err := f(givenUp)
+		mu.Lock()
+		defer mu.Unlock()
+		if !up {
+			done <- result{v, err}
+			return
+		}
+		late(v)
+		hanging.mu.Lock()
+		delete(hanging.calls, name)
+		hanging.mu.Unlock()
+	}()
+	timer := time.NewTimer(deadline)
+	defer timer.Stop()
+	err := fmt.Errorf("%w within %v", errHangs, deadline)
+	select {
+	case r := <-done:
+		return r.v, r.err
+	case <-timer.C:
+	case <-ctx.Done():
+		err = fmt.Errorf("%w: %w", errHangs, context.Cause(ctx))
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	select {
+	case r := <-done: // just in time
+		return r.v, r.err
+	default:
+	}
+	up = true
+	hanging.mu.Lock()
+	defer hanging.mu.Unlock()
+	if hanging.calls == nil {
+		hanging.calls = map[string]time.Time{}
+	}
+	hanging.calls[name] = time.Now()
+	return none, err
+}
+
+// try opens a candidate and tests it, with each layout that may serve.
+func try(ctx context.Context, env mtl.Env, p *params, lib *libfabric.Library, c *candidate) (*module, error) {
+	layouts, err := layoutsFor(c.info, p.Layout)
+	if err != nil {
+		return nil, err
+	}
+	waits := map[string][]bool{"auto": {true, false}, "fd": {true}, "poll": {false}}[p.Wait]
+	var failed error
+	for _, l := range layouts {
+		for _, fd := range waits {
+			m, err := within(ctx, p.Deadline, "provider "+c.info.String(), func(givenUp func() bool) (*module, error) {
+				return openTested(env, p, lib, c, l, fd, givenUp)
+			}, func(m *module) {
+				if m != nil {
+					m.Close()
+				}
+			})
+			if err == nil {
+				return m, nil
+			}
+			failed = err
+			var step *libfabric.Error
+			if ctx.Err() != nil || errors.Is(err, errHangs) {
+				return nil, err
+			}
+			if !errors.As(err, &step) {
+				break // not how it is awaited, but how it works
+			}
+		}
+	}
+	return nil, failed
+}
+
+// layoutsFor returns the layouts to try, best first.
+func layoutsFor(info *libfabric.Info, name string) ([]layout, error) {
+	width := usable(info.TagFormat)
+	canData := info.Directed && info.CQData >= dataBytes
+	switch name {
+	case "data":
+		if !canData {
+			return nil, errors.New("it has no completion data, or no receives from one address, and mtl.ofi.layout asks for them")
+		}
+		l, err := newLayout(width, true)
+		return []layout{l}, err
+	case "auto", "packed":
+		var all []layout
+		if name == "auto" && canData {
+			if l, err := newLayout(width, true); err == nil {
+				all = append(all, l)
+			}
+		}
+		l, err := newLayout(width, false)
+		if err == nil {
+			all, err = append(all, l), nil
+		}
+		if len(all) > 0 {
+			err = nil
+		}
+		return all, err
+	}
+	l, err := parseLayout(name, width)
+	return []layout{l}, err
+}
+
+// openTested opens an endpoint and tests it.
+func openTested(env mtl.Env, p *params, lib *libfabric.Library, c *candidate, l layout, fd bool, givenUp func() bool) (*module, error) {
+	ep, err := lib.Open(c.info, fd)
+	if err != nil {
+		return nil, err
+	}
+	m, err := newModule(env, lib, ep, c.info, l, p.Buffers)
+	if err == nil && c.local {
+		err = m.setLocal()
+	}
+	if err == nil {
+		m.about.Provider = c.info.Provider
+		err = selfTest(m, givenUp)
+	}
+	if err != nil {
+		if m != nil {
+			m.Close()
+		} else {
+			ep.Close()
+		}
+		return nil, err
+	}
+	return m, nil
+}
