@@ -61,7 +61,7 @@ func (c *comm) mayRest() {
 	m.table.Rest(c.spec.Local)
 	for rank, p := range c.peers {
 		switch {
-		case p == nil || p.told || p.proc.err != nil:
+		case p == nil || p.told || p.proc.err != nil || c.near != nil && c.near[rank]:
 		case rank == c.spec.Rank:
 			p.last, p.final, p.told = p.sent, true, true
 		case p.asked || p.sent != [pml.Planes]uint64{} || p.taken != [pml.Planes]uint64{}:
@@ -97,8 +97,9 @@ func (c *comm) settle() {
 		return
 	}
 	known := 0
-	for _, p := range c.peers {
+	for rank, p := range c.peers {
 		switch {
+		case c.near != nil && c.near[rank]:
 		case p == nil || !p.told && !p.final:
 			continue
 		case p.proc.err != nil:

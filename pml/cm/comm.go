@@ -17,6 +17,7 @@ type comm struct {
 	word    uint32  // its id at this process, see ids
 	peers   []*peer // by rank; nil until used
 	procs   []*proc // by rank, as they were when the communicator was made
+	near    []bool  // by rank: messages go through the node's PML; nil: none do
 	pending int     // requests that are not complete, and claimed messages
 	aborted [pml.Planes]error
 
@@ -62,6 +63,28 @@ func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 		return nil, fmt.Errorf("%w: pml cm: %d members; mtl %s has %d bits for a rank (%s)",
 			framework.ErrUnsupported, len(spec.Group), m.name, m.caps.SourceBits, m.mtl.Describe().Mode)
 	}
+	near, n := m.nearMembers(&spec)
+	if n == 0 {
+		return m.addComm(spec)
+	}
+	node, err := m.nodeComm(spec)
+	if err != nil {
+		return nil, err
+	}
+	if n == len(spec.Group) {
+		return &nearComm{node, m, spec}, nil
+	}
+	c, err := m.addComm(spec)
+	if err != nil {
+		node.Close()
+		return nil, err
+	}
+	c.near = near
+	return &mixed{comm: c, node: node}, nil
+}
+
+// addComm makes a communicator's part in the network.
+func (m *Module) addComm(spec pml.CommSpec) (*comm, error) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	if m.byID[spec.ID] != nil {

@@ -59,6 +59,7 @@ func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 		byNonce: map[uint64]*proc{},
 		dead:    map[framework.ProcID]string{},
 		parked:  map[cid.Extended][]control{},
+		wilds:   map[*wild]struct{}{},
 	}
 	open, err := env.OpenMTL(m)
 	if err != nil {

@@ -13,6 +13,10 @@ import (
 func (m *Module) Inspect() pml.Inspection {
 	m.inspecting.Lock()
 	defer m.inspecting.Unlock()
+	var node pml.Inspection
+	if m.node != nil {
+		node = m.node.Inspect()
+	}
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	comms := slices.Collect(maps.Values(m.byID))
@@ -21,7 +25,22 @@ func (m *Module) Inspect() pml.Inspection {
 			c.pull(plane)
 		}
 	}
-	return m.snapshot(comms)
+	return joined(m.snapshot(comms), node)
+}
+
+// joined adds what there is of the same communicators on the node.
+func joined(net, node pml.Inspection) pml.Inspection {
+	net.Parked += node.Parked
+	for _, n := range node.Comms {
+		i := slices.IndexFunc(net.Comms, func(c pml.CommInspection) bool { return c.ID == n.ID })
+		if i < 0 {
+			net.Comms = append(net.Comms, n)
+			continue
+		}
+		c := &net.Comms[i]
+		c.Posted, c.Unexpected, c.Sends = append(c.Posted, n.Posted...), append(c.Unexpected, n.Unexpected...), append(c.Sends, n.Sends...)
+	}
+	return net
 }
 
 // pull takes the messages of a plane out of the network into the unexpected queue.
@@ -75,11 +94,21 @@ func (m *Module) snapshot(comms []*comm) pml.Inspection {
 			posted[r.c] = append(posted[r.c], p)
 		}
 	}
+	near := map[*comm][]pml.Pending{} // messages of the node that were claimed
+	for w := range m.wilds {
+		add := func(msg *nearMessage) {
+			near[w.c.comm] = append(near[w.c.comm], pml.Pending{Peer: msg.node.Source, Tag: msg.node.Tag, Bytes: int64(msg.bytes), Plane: w.plane, State: "arrived"})
+		}
+		w.queues.Unexpected(func(msg *match.Message[nearMessage]) { add(msg.Owner) })
+		for _, msg := range w.arrived {
+			add(msg)
+		}
+	}
 	for _, c := range comms {
 		if c.removed || c.rested {
 			continue
 		}
-		ci := pml.CommInspection{ID: c.spec.ID, Name: c.spec.Name, Local: c.spec.Local, Posted: posted[c], Sends: sends[c]}
+		ci := pml.CommInspection{ID: c.spec.ID, Name: c.spec.Name, Local: c.spec.Local, Posted: posted[c], Sends: sends[c], Unexpected: near[c]}
 		for plane := range c.queues {
 			c.queues[plane].Unexpected(func(msg *match.Message[message]) {
 				ci.Unexpected = append(ci.Unexpected, pml.Pending{Peer: msg.Source, Tag: msg.Tag, Bytes: msg.Owner.op.Bytes, Plane: pml.Plane(plane), State: "arrived"})

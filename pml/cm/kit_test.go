@@ -1,12 +1,17 @@
 package cm_test
 
 import (
+	"fmt"
 	"testing"
 
 	"go.uber.org/goleak"
 
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/btl/self"
+	"github.com/ferrympi/ferry/btl/shm"
 	"github.com/ferrympi/ferry/mtl/mtltest"
 	"github.com/ferrympi/ferry/pml/cm"
+	"github.com/ferrympi/ferry/pml/ob1"
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
@@ -15,6 +20,29 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // eager is a network that takes messages of some size at once, as providers do.
 var eager = mtltest.Options{Inject: 8 << 10}
 
+// stack is cm over a network in memory.
+func stack(opt mtltest.Options) pmltest.Stack {
+	return pmltest.Stack{PML: cm.Component(), MTL: mtltest.NewMemory(opt).Component()}
+}
+
+// onNodes is stack, for processes on so many nodes, with shared memory between those
+// of one.
+func onNodes(nodes int, opt mtltest.Options) pmltest.Stack {
+	s := stack(opt)
+	s.Node, s.BTLs, s.Nodes = ob1.Component(), []btl.Component{self.Component(), shm.OnHeap()}, nodes
+	return s
+}
+
 func TestContract(t *testing.T) {
-	pmltest.Run(t, pmltest.Stack{PML: cm.Component(), MTL: mtltest.NewMemory(eager).Component()}, pmltest.Policies...)
+	pmltest.Run(t, stack(eager), pmltest.Policies...)
+}
+
+// TestContractWithSharedMemory: all on one node, and on two in turns, so that
+// communicators of three have members here and there.
+func TestContractWithSharedMemory(t *testing.T) {
+	for _, nodes := range []int{1, 2} {
+		t.Run(fmt.Sprint(nodes, " nodes"), func(t *testing.T) {
+			pmltest.Run(t, onNodes(nodes, eager), pmltest.Policies...)
+		})
+	}
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/mtl/mtltest"
-	"github.com/ferrympi/ferry/pml/cm"
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
@@ -25,7 +24,7 @@ func variants() []pmltest.Variant {
 	add := func(name string, policy cid.Policy, opt mtltest.Options) {
 		all = append(all, pmltest.Variant{
 			Name: name, Policy: policy,
-			Stack: pmltest.Stack{PML: cm.Component(), MTL: mtltest.NewMemory(opt).Component()},
+			Stack: stack(opt),
 		})
 	}
 	for _, policy := range pmltest.Policies {
@@ -34,6 +33,13 @@ func variants() []pmltest.Variant {
 	add("nothing is done at once", cid.PolicyLazy, mtltest.Options{Faults: mtltest.Faults{NeverInject: true}})
 	add("late messages and late cancels", cid.PolicyLazy, mtltest.Options{Faults: mtltest.Faults{Polls: 3}})
 	add("late messages and late cancels, agreed", cid.PolicyAgree, mtltest.Options{Faults: mtltest.Faults{Polls: 3}})
+	node := func(name string, nodes int, policy cid.Policy, opt mtltest.Options) {
+		all = append(all, pmltest.Variant{Name: name, Policy: policy, Stack: onNodes(nodes, opt)})
+	}
+	node("one node", 1, cid.PolicyLazy, eager)
+	node("two nodes", 2, cid.PolicyAgree, eager)
+	node("two nodes, lazy", 2, cid.PolicyLazy, mtltest.Options{})
+	node("two nodes, late messages and late cancels", 2, cid.PolicyLazy, mtltest.Options{Faults: mtltest.Faults{Polls: 3}})
 	add("few ids", cid.PolicyGather, mtltest.Options{CIDBits: 9})
 	return all
 }

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -48,8 +50,9 @@ type Module struct {
 	freeControls *controlSend
 
 	probing []*prober // blocked probes
-	resting []*comm   // closed here, and somebody may still send to them
-	quiet   []*comm   // those of them that are quiet, by age
+	wilds   map[*wild]struct{}
+	resting []*comm // closed here, and somebody may still send to them
+	quiet   []*comm // those of them that are quiet, by age
 	reaper  reaper
 
 	inspecting sync.Mutex // one pull at a time; taken before the engine's lock
@@ -160,17 +163,15 @@ func (m *Module) hook(e pml.Event) {
 
 // Route implements pml.Module.
 func (m *Module) Route(id framework.ProcID) pml.Route {
-	var below pml.Route // on the node
-	if m.node != nil {
-		if below = m.node.Route(id); below.Transport != "" && id != m.self {
-			below.PML = "cm"
-			below.Rejected = append(below.Rejected, pml.Rejection{Name: m.name, Reason: below.Transport + " is preferred on a node: pml.cm.shared_memory"})
-			return below
-		}
+	if id != m.self && m.isNear(id) {
+		route := m.node.Route(id)
+		route.PML = "cm"
+		route.Rejected = append(route.Rejected, pml.Rejection{Name: m.name, Reason: "not used between processes of a node: pml.cm.shared_memory"})
+		return route
 	}
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	route := pml.Route{PML: "cm", Rejected: below.Rejected}
+	route := pml.Route{PML: "cm"}
 	p := m.procs[id]
 	if p == nil {
 		return route
@@ -193,9 +194,12 @@ func (m *Module) Route(id framework.ProcID) pml.Route {
 
 // Stats implements pml.Module.
 func (m *Module) Stats() []pml.PeerStats {
+	var all []pml.PeerStats
+	if m.node != nil {
+		all = m.node.Stats()
+	}
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	var all []pml.PeerStats
 	for _, p := range m.procs {
 		if p.stats.Sent+p.stats.Received+p.stats.Dropped > 0 {
 			all = append(all, p.stats)
@@ -209,6 +213,11 @@ const flushTick = 200 * time.Microsecond
 
 // Flush implements pml.Module.
 func (m *Module) Flush(ctx context.Context) error {
+	if m.node != nil {
+		if err := m.node.Flush(ctx); err != nil {
+			return err
+		}
+	}
 	tick := time.NewTicker(flushTick)
 	defer tick.Stop()
 	for {
@@ -234,6 +243,12 @@ func (m *Module) Close() error {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	m.closed = true
+	for _, w := range slices.Collect(maps.Keys(m.wilds)) {
+		w.stop()
+		m.engine.Unlock()
+		<-w.ended
+		m.engine.Lock()
+	}
 	err := fmt.Errorf("%w: the last session was closed meanwhile", framework.ErrClosed)
 	for _, r := range m.requests {
 		if r.c != nil && r.state != complete {

@@ -71,6 +71,9 @@ func (msg *message) status() pml.Status {
 
 // giveTo has a receive get a claimed message. Lock held.
 func (msg *message) giveTo(r *request) {
+	if r.w != nil {
+		r.w.queues.Cancel(&r.node)
+	}
 	r.state = receiving
 	msg.r = r
 	msg.fetch(r.target())
@@ -103,7 +106,7 @@ func (c *comm) ask(src, tag int, plane pml.Plane, claim bool) (*message, error) 
 	msg := m.newMessage(c, plane)
 	err := m.mtl.Probe(&msg.op, from, mtl.Envelope{CID: c.word | uint32(plane), Source: int32(src), Tag: int32(tag)}, claim)
 	if err == nil {
-		m.engine.Wait(nil, &msg.asked, m.mtl)
+		m.engine.Wait(nil, &msg.asked, nil) // all is polled: who probes in a loop keeps everything going
 		if err = msg.op.Err; err == nil && msg.op.Found {
 			if _, err = c.sender(&msg.op.Result); err == nil {
 				return msg, nil
@@ -230,14 +233,19 @@ func (c *comm) await(ctx context.Context, src, tag int, plane pml.Plane, claim b
 		if msg != nil || err != nil {
 			return msg, err
 		}
-		var due time.Time
-		if round > eagerProbes {
-			due = time.Now().Add(probeInterval)
-		}
-		if err := c.m.pause(ctx, due); err != nil {
+		if err := c.m.pauseRound(ctx, round); err != nil {
 			return nil, err
 		}
 	}
+}
+
+// pauseRound is pause between two looks of a blocked probe.
+func (m *Module) pauseRound(ctx context.Context, round int) error {
+	var due time.Time
+	if round > eagerProbes {
+		due = time.Now().Add(probeInterval)
+	}
+	return m.pause(ctx, due)
 }
 
 // pause waits for a poll at or after due. Lock held, and released meanwhile.
@@ -247,7 +255,7 @@ func (m *Module) pause(ctx context.Context, due time.Time) error {
 	}
 	p := &prober{due: due}
 	m.probing = append(m.probing, p)
-	err := m.engine.Wait(ctx, &p.again, m.mtl)
+	err := m.engine.Wait(ctx, &p.again, nil)
 	if i := slices.Index(m.probing, p); i >= 0 {
 		m.probing = slices.Delete(m.probing, i, i+1)
 	}

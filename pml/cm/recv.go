@@ -143,6 +143,9 @@ func (r *request) receiveClaimed() {
 // received takes the end of a receive from the MTL.
 func (r *request) received(res *mtl.Result) {
 	c := r.c
+	if w := r.w; w != nil && w.answered(r, res.Canceled && r.why == nil && !r.user) {
+		return
+	}
 	switch {
 	case res.Canceled && r.why != nil:
 		r.fail(r.why)

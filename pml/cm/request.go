@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/progress"
@@ -19,6 +20,7 @@ const (
 	held                   // send: waits for the peer's id of the communicator
 	sent                   // send: the MTL has it
 	posted                 // receive: the MTL has it
+	waiting                // receive from a member on the node, see wild
 	deferred               // receive: waits until queues have been looked through, see pull
 	seeking                // receive: looks once whether its message is here already
 	receiving              // receive: has its message, whose contents come
@@ -26,7 +28,7 @@ const (
 	returned               // done and taken, but the MTL still has op
 )
 
-var stateNames = [...]string{"idle", "queued", "offered", "posted", "posted", "posted", "receiving", "complete", "complete"}
+var stateNames = [...]string{"idle", "queued", "offered", "posted", "posted", "posted", "posted", "receiving", "complete", "complete"}
 
 // request is a send or a receive. Requests are made once and used again; their
 // memory is bounded by the most that were ever in progress at a time.
@@ -46,6 +48,9 @@ type request struct {
 	bounce []byte // what the MTL reads or writes in buf's place, if buf has a layout
 	tag    int
 	why    error // of a receive that is being withdrawn, or seeks: what it ends with
+	user   bool  // of a receive that is being withdrawn: its user wants it
+	w      *wild // receive that members on the node may match; or nil
+	node   match.Recv[request]
 
 	next *request // in the free list
 }
@@ -59,6 +64,7 @@ func (m *Module) newRequest(c *comm) *request {
 	if r == nil {
 		r = &request{m: m}
 		r.op.Owner = (*operation)(r)
+		r.node.Owner = r
 		r.Init(m.engine, r)
 		m.requests = append(m.requests, r)
 	} else {
@@ -78,6 +84,10 @@ func (r *request) finish() {
 	c.pending--
 	if r.send {
 		r.m.sends--
+	}
+	if w := r.w; w != nil {
+		r.w = nil
+		w.finished(r)
 	}
 	r.Finish()
 	c.mayRest()
@@ -105,7 +115,7 @@ func (r *request) canceled() {
 
 // Release implements pml.Owner.
 func (r *request) Release() {
-	r.c, r.p, r.why = nil, nil, nil
+	r.c, r.p, r.why, r.user = nil, nil, nil, false
 	if cap(r.bounce) > bounceKept {
 		r.bounce = nil // while op is busy the MTL holds it
 	}
@@ -132,11 +142,14 @@ func (o *operation) Done(op *mtl.Op) {
 	case sent:
 		r.sendDone(op.Err)
 	case seeking:
-		if op.Err != nil || !op.Found {
+		found := op.Err == nil && op.Found
+		switch {
+		case r.w != nil && r.w.answered(r, !found):
+		case found:
+			r.receiveClaimed()
+		default:
 			r.fail(r.why)
-			return
 		}
-		r.receiveClaimed()
 	case posted, receiving:
 		r.received(&op.Result)
 	case returned:
@@ -148,7 +161,10 @@ func (o *operation) Done(op *mtl.Op) {
 func (r *request) Cancel() {
 	switch r.state {
 	case posted:
+		r.user = true
 		r.m.mtl.Cancel(&r.op)
+	case waiting:
+		r.canceled()
 	case deferred:
 		r.c.dropDeferred(r)
 		r.canceled()
@@ -167,6 +183,8 @@ func (r *request) end(err error) {
 			r.why = err
 		}
 		r.m.mtl.Cancel(&r.op)
+	case waiting:
+		r.fail(err)
 	case deferred:
 		r.c.dropDeferred(r)
 		r.fail(err)

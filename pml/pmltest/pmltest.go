@@ -192,7 +192,9 @@ func (p pending) wait(ctx context.Context) (pml.Status, error) { return p.r.Wait
 // networked reports whether a network matches. Then a send that is on its way can't
 // be withdrawn, a network holds any number of messages, and those for a
 // communicator that is not there yet are in it, or still with their sender.
-func (w *World) networked() bool { return w.stack.MTL != nil }
+func (w *World) networked() bool {
+	return w.stack.MTL != nil && (w.stack.Node == nil || w.stack.Nodes > 1)
+}
 
 // completes receives the message of a send that could not be withdrawn, and waits
 // for its end.

@@ -31,6 +31,8 @@ type Stack struct {
 	MTL mtl.Component
 	// Node, when not nil, is the PML for processes of a node, over BTLs.
 	Node pml.Component
+	// Nodes is the number of nodes that processes believe they are on, in turns; 0: one.
+	Nodes int
 	// Params, when not nil, may change the parameters of a component before it
 	// is opened. They hold their defaults.
 	Params func(component framework.Info, params any)
@@ -62,14 +64,16 @@ var worlds atomic.Uint64 // makes namespaces unique
 func NewWorld(stack Stack, n int) (*World, error) {
 	w := &World{stack: stack}
 	namespace := fmt.Sprintf("world-%d-%d", time.Now().UnixNano(), worlds.Add(1))
-	locals := make([]uint32, n)
-	for i := range locals {
-		locals[i] = uint32(i)
+	nodes := max(stack.Nodes, 1)
+	locals := make([][]uint32, nodes)
+	for rank := range n {
+		locals[rank%nodes] = append(locals[rank%nodes], uint32(rank))
 	}
 	for rank := range n {
+		here := locals[rank%nodes]
 		id := bootstrap.Identity{
 			Proc: framework.Proc{Namespace: namespace, Rank: uint32(rank)},
-			Size: n, LocalRank: rank, LocalSize: n, Locals: locals,
+			Size: n, LocalRank: rank / nodes, LocalSize: len(here), Locals: here,
 		}
 		p, err := newProcess(stack, id)
 		if err != nil {
