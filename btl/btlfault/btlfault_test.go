@@ -80,7 +80,9 @@ func TestBrokenTransportIsAnErrorNeverWrongMessages(t *testing.T) {
 			for seed := range uint64(10) {
 				plan.Seed = seed
 				if err := traffic(t, plan); err != nil {
-					if !errors.Is(err, framework.ErrTransport) && !errors.Is(err, errHung) {
+					// A length that was damaged looks like a message for a larger buffer.
+					longer := plan.Corrupt > 0 && errors.Is(err, framework.ErrTruncate)
+					if !errors.Is(err, framework.ErrTransport) && !errors.Is(err, errHung) && !longer {
 						t.Errorf("seed %d: %v", seed, err)
 					}
 					failed++
