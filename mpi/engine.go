@@ -21,6 +21,7 @@ import (
 	"github.com/ferrympi/ferry/components/core"
 	"github.com/ferrympi/ferry/config"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/progress"
 )
@@ -92,9 +93,11 @@ type engine struct {
 	nonce      uint64
 	progress   *progress.Engine
 	btls       []btl.Module
-	modules    []module // by preference
-	offers     []byte   // of all modules, as they travel
-	cards      []byte   // likewise
+	mtls       []mtl.Module
+	modules    []module   // by preference
+	node       pml.Module // to which another one leaves the processes of a node, or nil
+	offers     []byte     // of all modules, as they travel
+	cards      []byte     // likewise
 	nulls      *nullOwner
 	bases      bases
 	registered registered
@@ -222,14 +225,23 @@ func wrongContract(c framework.Choice) error {
 func (e *engine) openModules(ctx context.Context) error {
 	selection := e.selections[framework.PML]
 	for _, choice := range slices.Clone(selection.Chosen) {
-		before := len(e.btls)
-		m, err := e.openPML(ctx, choice)
+		before, beforeMTL, node := len(e.btls), len(e.mtls), e.node
+		var m pml.Module
+		var err error
+		if choice.Verdict.Name == nodePML && node != nil { // another one has opened it
+			m = node
+		} else {
+			m, err = e.openPML(ctx, choice)
+		}
 		if err == nil {
 			e.modules = append(e.modules, module{choice.Verdict.Name, m})
 			continue
 		}
 		e.log.Warn("pml failed to open", "pml", choice.Verdict.Name, "err", err)
-		err = errors.Join(err, e.closeBTLs(before))
+		if e.node != node {
+			err = errors.Join(err, e.closeNode())
+		}
+		err = errors.Join(err, e.closeMTLs(beforeMTL), e.closeBTLs(before))
 		if bound := selection.Fail(choice.Verdict.Name, err); bound != nil {
 			return bound
 		}
@@ -253,6 +265,8 @@ func (e *engine) openPML(ctx context.Context, choice framework.Choice) (pml.Modu
 		Engine: e.progress, Logger: e.log, Hooks: e.timing.watch(e.hooks),
 		OpenBTLs:   func(r btl.Receiver) ([]pml.OpenBTL, error) { return e.openBTLs(ctx, r) },
 		FailedBTLs: e.failedBTLs,
+		OpenMTL:    func(r mtl.Receiver) (pml.OpenMTL, error) { return e.openMTL(ctx, r) },
+		OpenNode:   func() (pml.Module, error) { return e.openNode(ctx) },
 	})
 }
 
@@ -409,10 +423,16 @@ func (e *engine) close() error {
 	for _, m := range e.btls {
 		e.progress.Remove(m)
 	}
-	for _, m := range e.modules {
+	for _, m := range e.mtls {
+		e.progress.Remove(m)
+	}
+	for _, m := range e.upper() { // first those that use another one
 		errs = append(errs, m.Close())
 	}
-	errs = append(errs, e.closeBTLs(0))
+	if e.node != nil {
+		errs = append(errs, e.node.Close())
+	}
+	errs = append(errs, e.closeMTLs(0), e.closeBTLs(0))
 	if e.progress != nil {
 		e.progress.Close()
 	}

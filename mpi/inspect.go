@@ -35,7 +35,7 @@ func (s *Session) Stats() Stats {
 		return out
 	}
 	e := s.engine
-	for _, m := range e.modules {
+	for _, m := range e.upper() {
 		for _, p := range m.Stats() {
 			out.Peers = append(out.Peers, PeerStats{
 				Proc: e.worlds.Proc(p.ID), Transport: p.Transport,
@@ -78,7 +78,7 @@ func (e *engine) dump() {
 	for _, turn := range slices.Sorted(maps.Keys(constructs)) {
 		fmt.Fprintf(&b, "  waits for the others to create %s\n", constructs[turn])
 	}
-	for _, m := range e.modules {
+	for _, m := range e.upper() {
 		writeInspection(&b, m.Inspect(), comms)
 		withheld, live, resting := m.CIDs().Counts()
 		fmt.Fprintf(&b, "  ids of pml %s: %d in use, %d resting until all members have closed, %d offered to creations in progress\n", m.name, live, resting, withheld)

@@ -154,3 +154,29 @@ func TestEndedContextsGetTheirSentinels(t *testing.T) {
 		t.Error("an error that the context did not cause is said to be canceled")
 	}
 }
+
+// TestProvidersThatDifferLeaveTheCommonPML: members whose networks do not understand
+// one another take a PML that both have, and otherwise the error names both sides.
+func TestProvidersThatDifferLeaveTheCommonPML(t *testing.T) {
+	members := []Proc{{Namespace: "job", Rank: 0}, {Namespace: "job", Rank: 1}}
+	over := func(provider string) pml.Offer {
+		return pml.Offer{PML: "cm", Version: 1, Detail: "mtl ofi: " + provider}
+	}
+	ob1 := pml.Offer{PML: "ob1", Version: 1}
+	lists := [][]pml.Offer{{over("tcp;ofi_rxm"), ob1}, {over("sockets"), ob1}}
+	if got, err := choose(members, lists); err != nil || got != ob1 {
+		t.Errorf("%+v %v, want what both have", got, err)
+	}
+	if got, err := choose(members, [][]pml.Offer{lists[0], {ob1, over("tcp;ofi_rxm")}}); err != nil || got != over("tcp;ofi_rxm") {
+		t.Errorf("%+v %v, want what comes first on the whole", got, err)
+	}
+	_, err := choose(members, [][]pml.Offer{{over("tcp;ofi_rxm")}, {over("sockets")}})
+	if !errors.Is(err, framework.ErrUnsupported) {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"tcp;ofi_rxm", "sockets", "job:0", "job:1"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not name %s", err, want)
+		}
+	}
+}

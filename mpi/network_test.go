@@ -1,0 +1,93 @@
+package mpi_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/ferrympi/ferry/components"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mpi"
+	"github.com/ferrympi/ferry/mtl/mtltest"
+	"github.com/ferrympi/ferry/pml/cm"
+)
+
+// withNetwork returns the standard components, PML cm, and an MTL in memory if there
+// is to be one.
+func withNetwork(network bool) *framework.Registry {
+	standard, reg := components.Standard(), framework.NewRegistry()
+	for _, kind := range standard.Kinds() {
+		for _, c := range standard.Components(kind) {
+			if kind != framework.MTL && c.Info().Name != "cm" {
+				reg.Register(c)
+			}
+		}
+	}
+	reg.Register(cm.Component())
+	if network {
+		reg.Register(mtltest.NewMemory(mtltest.Options{}).Component())
+	} else {
+		reg.NotBuilt(framework.MTL, "ofi", "libfabric.so.1 was not found", "install it")
+	}
+	return reg
+}
+
+func TestMessagesOverAnMTL(t *testing.T) {
+	for _, pmls := range []string{"cm", "cm,ob1", "ob1,cm"} {
+		for _, shared := range []string{"true", "false"} {
+			t.Run(pmls+" shared memory "+shared, func(t *testing.T) {
+				noLeak(t)
+				s, c := singleton(t, mpi.WithRegistry(withNetwork(true)), mpi.WithParam("pml", pmls), mpi.WithParam("pml.cm.shared_memory", shared))
+				d, err := c.Dup(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i, c := range []*mpi.Comm{c, d} {
+					got := make([]byte, 9)
+					st, err := c.Sendrecv(t.Context(), []byte("one to me"), 0, i, got, mpi.AnySource, mpi.AnyTag)
+					if err != nil || string(got) != "one to me" || st.Source != 0 || st.Tag != i {
+						t.Errorf("%q %+v %v", got, st, err)
+					}
+					if err := mpi.Barrier(t.Context(), c); err != nil {
+						t.Error(err)
+					}
+				}
+				tr, err := c.Transport(0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if want := map[bool]string{true: "cm", false: "ob1"}[strings.HasPrefix(pmls, "cm")]; tr.PML != want {
+					t.Errorf("%+v, want pml %s", tr, want)
+				}
+				if n := len(s.Stats().Peers); n > 2 {
+					t.Errorf("%d peers in the statistics of one process", n)
+				}
+				if err := errors.Join(d.Close(), c.Close(), s.Close()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+// TestCMWithoutAnMTLIsAnError: asked for, it says what is missing; otherwise another
+// PML is used, and the verdict says why.
+func TestCMWithoutAnMTLIsAnError(t *testing.T) {
+	noLeak(t)
+	_, err := mpi.OpenSession(t.Context(), mpi.WithRegistry(withNetwork(false)), mpi.WithParam("pml", "cm"))
+	if !errors.Is(err, mpi.ErrConfig) || !strings.Contains(fmt.Sprint(err), "ofi is not built: libfabric.so.1 was not found (install it)") {
+		t.Errorf("asked for: %v", err)
+	}
+	s, c := singleton(t, mpi.WithRegistry(withNetwork(false)))
+	if _, err := c.Sendrecv(t.Context(), []byte{1}, 0, 0, make([]byte, 1), 0, 0); err != nil {
+		t.Error(err)
+	}
+	x, err := s.Explain(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := x.String(); !strings.Contains(got, "pml cm: failed: pml cm:") {
+		t.Errorf("%s", got)
+	}
+}
