@@ -1,0 +1,76 @@
+package cm
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/pml"
+)
+
+func someControl() control {
+	return control{typ: controlClosed, to: 0x0102030405060708, from: 0x1112131415161718,
+		id: cid.Extended{Base: 0x2122232425262728, Sub: 0x3132333435363738}, rank: 0x41424344, local: 0x51525354,
+		sent: [pml.Planes]uint64{1, 1 << 40, 1<<64 - 1}}
+}
+
+func TestControlMessageComesBack(t *testing.T) {
+	want := someControl()
+	b := make([]byte, controlSize)
+	want.put(b)
+	if got, err := parseControl(b); err != nil || got != want {
+		t.Errorf("%+v %v, want %+v", got, err, want)
+	}
+}
+
+// FuzzControl: no bytes make the decoder do anything but return a message that
+// encodes to the same bytes, or an error.
+func FuzzControl(f *testing.F) {
+	b := make([]byte, controlSize)
+	some := someControl()
+	some.put(b)
+	f.Add(b)
+	f.Add(b[:controlSize-1])
+	f.Add(append(bytes.Clone(b), 0))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		k, err := parseControl(b)
+		if err != nil {
+			return
+		}
+		again := make([]byte, controlSize)
+		k.put(again)
+		if !bytes.Equal(again, b) {
+			t.Errorf("%x becomes %x", b, again)
+		}
+	})
+}
+
+// TestLayoutOfIDs: different planes and indices never share an id, within the bits
+// that there are; generations do as little as there is room for.
+func TestLayoutOfIDs(t *testing.T) {
+	for bits := 6; bits <= 32; bits++ {
+		l, err := layIDs(bits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if used := l.indexBits + l.genBits + planeBits; used > bits || used < min(bits, 32) {
+			t.Errorf("%d bits: index %d, generation %d", bits, l.indexBits, l.genBits)
+		}
+		last := uint32(1)<<l.indexBits - 1
+		for _, index := range []uint32{0, 1, last / 2, last} {
+			for _, gen := range []uint32{1, 2, cid.MaxGen} {
+				word := l.word(cid.MakeLocal(index, gen))
+				if uint64(word)>>bits != 0 || word&(1<<planeBits-1) != 0 || l.index(word|2) != index {
+					t.Errorf("%d bits: index %d, generation %d become %#x", bits, index, gen, word)
+				}
+			}
+		}
+		if a, b := l.word(cid.MakeLocal(3, 1)), l.word(cid.MakeLocal(3, 2)); (a == b) != (l.genBits == 0) {
+			t.Errorf("%d bits: two generations are %#x and %#x", bits, a, b)
+		}
+	}
+	if _, err := layIDs(5); err == nil {
+		t.Error("5 bits are enough")
+	}
+}

@@ -1,0 +1,456 @@
+package cm_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/mtltest"
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/cm"
+	"github.com/ferrympi/ferry/pml/pmltest"
+)
+
+// The faults of Open MPI's cm and OFI MTL that facts/openmpi.md lists, and that
+// concern communicator ids: each is a test of the same number.
+
+// world is n processes over a network.
+func world(t *testing.T, s pmltest.Stack, n int) *pmltest.World {
+	t.Helper()
+	w, err := pmltest.NewWorld(s, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+func communicator(t *testing.T, w *pmltest.World, policy cid.Policy) []pml.Comm {
+	t.Helper()
+	c, err := w.Comm(policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func text(s string) pml.Buffer { return pml.Buffer{Bytes: []byte(s)} }
+
+// receive takes a message and compares it.
+func receive(t *testing.T, c pml.Comm, src, tag int, want string) {
+	t.Helper()
+	buf := make([]byte, len(want)+1)
+	st, err := c.Recv(t.Context(), pml.Buffer{Bytes: buf}, src, tag, pml.PointToPoint)
+	if err != nil || string(buf[:min(st.Bytes, len(buf))]) != want {
+		t.Errorf("received %q: %+v %v, want %q", buf, st, err, want)
+	}
+}
+
+func send(t *testing.T, c pml.Comm, dst, tag int, s string) {
+	t.Helper()
+	if err := c.Send(t.Context(), text(s), dst, tag, pml.PointToPoint, pml.Standard); err != nil {
+		t.Error(err)
+	}
+}
+
+// Isend waits for the exchange of ids in Open MPI, and so for the peer.
+func TestFault1IsendReturnsWhileThePeerSleeps(t *testing.T) {
+	w := world(t, stack(mtltest.Options{}), 2)
+	c := communicator(t, w, cid.PolicyLazy)
+	w.Procs[1].Engine.Lock() // it does nothing at all
+	const n = 1000
+	reqs := make([]*pml.Request, n)
+	gens := make([]uint32, n)
+	for i := range reqs {
+		var err error
+		if reqs[i], err = c[0].Isend(text(fmt.Sprint("message ", i)), 1, i%3, pml.PointToPoint, pml.Standard); err != nil {
+			t.Fatal(err)
+		}
+		gens[i] = reqs[i].Generation()
+	}
+	if got := len(w.Procs[0].Module.Inspect().Comms[0].Sends); got != n {
+		t.Errorf("%d sends wait, want %d", got, n)
+	}
+	w.Procs[1].Engine.Unlock()
+	for i := range reqs {
+		receive(t, c[1], 0, pml.AnyTag, fmt.Sprint("message ", i))
+	}
+	for i, r := range reqs {
+		if st, err := r.Wait(t.Context(), gens[i]); err != nil {
+			t.Errorf("send %d: %+v %v", i, st, err)
+		}
+	}
+}
+
+// join makes one rank's end of a lazy communicator of all.
+func join(t *testing.T, w *pmltest.World, id cid.Extended, rank int) pml.Comm {
+	t.Helper()
+	m := w.Procs[rank].Module
+	local, err := m.CIDs().Reserve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := m.AddComm(pml.CommSpec{ID: id, Local: local, Group: w.Group(), Rank: rank})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// An id that is not known here is looked up as if it were this process's own in Open
+// MPI: the message goes to the wrong communicator.
+func TestFault2UnknownCommunicatorIsWaitedFor(t *testing.T) {
+	w := world(t, stack(mtltest.Options{}), 2)
+	other := communicator(t, w, cid.PolicyLazy) // the sender's index of the next one is in use here
+	second := join(t, w, w.NextID(), 1)
+	id := w.NextID()
+	if _, err := join(t, w, id, 0).Isend(text("early"), 1, 5, pml.PointToPoint, pml.Standard); err != nil {
+		t.Fatal(err)
+	}
+	for w.Procs[1].Module.Inspect().Parked == 0 { // the question is there before the communicator
+		runtime.Gosched()
+	}
+	for _, c := range []pml.Comm{other[1], second} {
+		if st, ok, err := c.Iprobe(pml.AnySource, pml.AnyTag, pml.PointToPoint); ok || err != nil {
+			t.Errorf("another communicator has a message: %+v %v", st, err)
+		}
+	}
+	receive(t, join(t, w, id, 1), 0, 5, "early")
+}
+
+// On that path the buffer for control messages is lost in Open MPI: after a few, a
+// process hears nothing more.
+func TestFault3ControlMessagesGoOnAfterUnknownOnes(t *testing.T) {
+	w := world(t, stack(mtltest.Options{}), 2)
+	for round := range 200 {
+		id := w.NextID()
+		first := join(t, w, id, 0)
+		r, err := first.Isend(text("early"), 1, 1, pml.PointToPoint, pml.Standard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		gen := r.Generation()
+		for w.Procs[1].Module.Inspect().Parked == 0 {
+			runtime.Gosched()
+		}
+		second := join(t, w, id, 1)
+		receive(t, second, pml.AnySource, 1, "early")
+		if _, err := r.Wait(t.Context(), gen); err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		first.Close()
+		second.Close()
+	}
+}
+
+// The id has 16 bits on the wire and 30 in the tag in Open MPI.
+func TestFault4IdsAreAsWideInControlMessagesAsInTheNetwork(t *testing.T) {
+	w := world(t, stack(mtltest.Options{CIDBits: 32}), 2)
+	for _, p := range w.Procs { // indices above 16 bits, and not the same ones
+		for i := range 1<<17 + 1000*p.Rank {
+			if _, err := p.Module.CIDs().Reserve(); err != nil {
+				t.Fatal(i, err)
+			}
+		}
+	}
+	c := communicator(t, w, cid.PolicyLazy)
+	go send(t, c[0], 1, 1, "there")
+	receive(t, c[1], 0, 1, "there")
+	go send(t, c[1], 0, 1, "and back")
+	receive(t, c[0], 1, 1, "and back")
+}
+
+// The state of an exchange is changed by concurrent senders without care in Open
+// MPI.
+func TestFault5ConcurrentFirstSendersAgree(t *testing.T) {
+	for range 20 {
+		w := world(t, stack(mtltest.Options{Faults: mtltest.Faults{Polls: 1}}), 2)
+		c := communicator(t, w, cid.PolicyLazy)
+		const many, each = 8, 20
+		var wg sync.WaitGroup
+		for rank := range 2 {
+			for g := range many {
+				wg.Go(func() {
+					for i := range each {
+						send(t, c[rank], 1-rank, g, fmt.Sprint(g, " ", i))
+					}
+				})
+				wg.Go(func() {
+					for i := range each {
+						receive(t, c[rank], 1-rank, g, fmt.Sprint(g, " ", i))
+					}
+				})
+			}
+		}
+		wg.Wait()
+	}
+}
+
+// Control receives are not withdrawn when a process ends in Open MPI, and callbacks
+// come late.
+func TestFault6ClosingWithEverythingOutstanding(t *testing.T) {
+	w, err := pmltest.NewWorld(stack(mtltest.Options{}), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := communicator(t, w, cid.PolicyLazy)
+	known := communicator(t, w, cid.PolicyAgree)
+	w.Procs[1].Engine.Lock()
+	var waits []func() error
+	start := func(r *pml.Request, err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		gen := r.Generation()
+		waits = append(waits, func() error { _, err := r.Wait(context.Background(), gen); return err })
+	}
+	start(c[0].Isend(text("asks"), 1, 1, pml.PointToPoint, pml.Standard))
+	start(known[0].Isend(text("synchronous"), 1, 1, pml.PointToPoint, pml.Synchronous))
+	start(known[0].Irecv(text("receives"), pml.AnySource, 1, pml.PointToPoint))
+	w.Procs[1].Engine.Unlock()
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for i, wait := range waits {
+		if err := wait(); !errors.Is(err, framework.ErrClosed) {
+			t.Errorf("operation %d: %v, want ErrClosed", i, err)
+		}
+	}
+}
+
+// A message that waited for the id is sent with parts of the control message as its
+// tag in Open MPI.
+func TestFault7HeldMessagesKeepTheirEnvelope(t *testing.T) {
+	w := world(t, stack(mtltest.Options{}), 3)
+	c := communicator(t, w, cid.PolicyLazy)
+	tags := []int{0, 77, 1<<24 - 1, 3}
+	for _, from := range []int{0, 1} {
+		for i, tag := range tags {
+			if _, err := c[from].Isend(text(fmt.Sprint(from, i)), 2, tag, pml.Plane(i%pml.Planes), pml.Standard); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for i, tag := range tags {
+		for range 2 {
+			buf := make([]byte, 8)
+			st, err := c[2].Recv(t.Context(), pml.Buffer{Bytes: buf}, pml.AnySource, tag, pml.Plane(i%pml.Planes))
+			if err != nil || st.Tag != tag || string(buf[:st.Bytes]) != fmt.Sprint(st.Source, i) {
+				t.Errorf("%+v %v %q", st, err, buf)
+			}
+		}
+	}
+}
+
+// An error of the network ends the process in Open MPI.
+func TestFault8ErrorsOfTheNetworkAreReturned(t *testing.T) {
+	net := mtltest.NewMemory(mtltest.Options{})
+	w := world(t, pmltest.Stack{PML: cm.Component(), MTL: net.Component()}, 2)
+	c := communicator(t, w, cid.PolicyAgree)
+	broken := errors.New("cable is cut")
+	net.SetFaults(mtltest.Faults{Send: func(_, _ framework.Proc, _ mtl.Envelope) error { return broken }})
+	if err := c[0].Send(t.Context(), text("x"), 1, 1, pml.PointToPoint, pml.Standard); !errors.Is(err, broken) || !errors.Is(err, framework.ErrTransport) {
+		t.Errorf("send: %v", err)
+	}
+	net.SetFaults(mtltest.Faults{})
+	send(t, c[0], 1, 1, "goes on")
+	receive(t, c[1], 0, 1, "goes on")
+}
+
+// Opening a module is local, and so is everything up to the first message (fault 9);
+// communicators that are derived cost none either (fault 10).
+func TestFault9And10NothingIsSentBeforeTheFirstMessage(t *testing.T) {
+	var controls atomic.Int64
+	net := mtltest.NewMemory(mtltest.Options{Faults: mtltest.Faults{Control: func(_, _ framework.Proc, data []byte) [][]byte {
+		controls.Add(1)
+		return [][]byte{data}
+	}}})
+	w := world(t, pmltest.Stack{PML: cm.Component(), MTL: net.Component()}, 2)
+	for _, policy := range pmltest.Policies {
+		for range 10 {
+			for _, c := range communicator(t, w, policy) {
+				c.Close()
+			}
+		}
+		if n := controls.Load(); n != 0 {
+			t.Errorf("%v: %d control messages for communicators on which nothing was sent", policy, n)
+		}
+	}
+	for _, policy := range []cid.Policy{cid.PolicyAgree, cid.PolicyGather} {
+		c := communicator(t, w, policy)
+		for rank := range 2 {
+			go send(t, c[rank], 1-rank, 1, "hello")
+		}
+		for rank := range 2 {
+			receive(t, c[rank], pml.AnySource, 1, "hello")
+		}
+		if n := controls.Load(); n != 0 {
+			t.Errorf("%v: %d control messages, and all ids are known", policy, n)
+		}
+	}
+}
+
+// A component that has failed to open can be opened again.
+func TestFault13FailedOpenCanBeTriedAgain(t *testing.T) {
+	narrow := mtltest.NewMemory(mtltest.Options{ControlLimit: 1})
+	if _, err := pmltest.NewWorld(pmltest.Stack{PML: cm.Component(), MTL: narrow.Component()}, 1); !errors.Is(err, framework.ErrUnsupported) {
+		t.Fatalf("a network without room for control messages: %v", err)
+	}
+	w := world(t, stack(mtltest.Options{}), 1)
+	c := communicator(t, w, cid.PolicyAgree)
+	go send(t, c[0], 0, 1, "now")
+	receive(t, c[0], 0, 1, "now")
+}
+
+// Control messages overtake one another and come twice; strangers send what they
+// like. All that is said to the right processes still arrives, once and in order.
+func TestControlMessagesInAnyOrderAndStrangersAmongThem(t *testing.T) {
+	var mu sync.Mutex
+	var kept [][]byte
+	n := 0
+	net := mtltest.NewMemory(mtltest.Options{Inject: 4096})
+	net.SetFaults(mtltest.Faults{Control: func(_, _ framework.Proc, data []byte) [][]byte {
+		mu.Lock()
+		defer mu.Unlock()
+		n++
+		forged := bytes.Clone(data)
+		forged[9]++ // another receiver's number
+		out := [][]byte{forged, data[:len(data)-1], data}
+		if n%3 == 0 {
+			out = append(out, data)
+		}
+		if n%5 == 0 { // a late one of an earlier communicator, perhaps to another process
+			out = append(out, kept...)
+			kept = nil
+		} else {
+			kept = append(kept, bytes.Clone(data))
+		}
+		return out
+	}})
+	w := world(t, pmltest.Stack{PML: cm.Component(), MTL: net.Component()}, 3)
+	for round := range 30 {
+		c := communicator(t, w, cid.PolicyLazy)
+		err := pmltest.Each(c, func(rank int, c pml.Comm) error {
+			var wg sync.WaitGroup
+			for to := range 3 {
+				wg.Go(func() {
+					for i := range 3 {
+						send(t, c, to, i, fmt.Sprint(round, rank, i))
+					}
+				})
+			}
+			for from := range 3 {
+				for i := range 3 {
+					receive(t, c, from, i, fmt.Sprint(round, from, i))
+				}
+			}
+			wg.Wait()
+			c.Close()
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestManyCommunicatorsOnOnePair: a message finds the last of 40,000.
+func TestManyCommunicatorsOnOnePair(t *testing.T) {
+	if underRace {
+		t.Skip("the race detector makes it long, and there is one goroutine")
+	}
+	w := world(t, stack(mtltest.Options{}), 2)
+	const many = 40000
+	all := make([][]pml.Comm, many)
+	for i := range all {
+		all[i] = communicator(t, w, pmltest.Policies[i%len(pmltest.Policies)])
+	}
+	for _, i := range []int{many - 1, many - 2, many - 3, 0, 1, 2} {
+		s := fmt.Sprint("communicator ", i)
+		go send(t, all[i][0], 1, 1, s)
+		receive(t, all[i][1], pml.AnySource, pml.AnyTag, s)
+	}
+	for _, c := range slices.Concat(all...) {
+		c.Close()
+	}
+}
+
+// TestLimitsOfALayoutAreClearErrors: as on a network that matches few bits.
+func TestLimitsOfALayoutAreClearErrors(t *testing.T) {
+	w := world(t, stack(mtltest.Options{CIDBits: 8, TagBits: 10, SourceBits: 1, MaxMessage: 1000}), 2)
+	if got := w.Procs[0].Module.TagMax(); got != 1023 {
+		t.Errorf("TagMax is %d", got)
+	}
+	var err error
+	n := 0
+	for ; err == nil && n < 1000; n++ {
+		_, err = w.Comm(cid.PolicyLazy)
+	}
+	if !errors.Is(err, framework.ErrUnsupported) || !strings.Contains(err.Error(), "close communicators") || n != 65 {
+		t.Errorf("communicator %d of 64: %v", n, err)
+	}
+	w = world(t, stack(mtltest.Options{MaxMessage: 1000, SourceBits: 1}), 2)
+	c := communicator(t, w, cid.PolicyAgree)
+	err = c[0].Send(t.Context(), pml.Buffer{Bytes: make([]byte, 1001)}, 1, 1, pml.PointToPoint, pml.Standard)
+	if !errors.Is(err, framework.ErrUnsupported) || !errors.Is(err, mtl.ErrTooLong) || !strings.Contains(err.Error(), "1000") {
+		t.Errorf("a message above the limit: %v", err)
+	}
+	w = world(t, stack(mtltest.Options{SourceBits: 1}), 3)
+	if _, err := w.Comm(cid.PolicyAgree); !errors.Is(err, framework.ErrUnsupported) {
+		t.Errorf("three members, and one bit for a rank: %v", err)
+	}
+	if _, err := pmltest.NewWorld(stack(mtltest.Options{CIDBits: 4}), 1); !errors.Is(err, framework.ErrUnsupported) {
+		t.Errorf("4 bits for an id: %v", err)
+	}
+}
+
+// TestIndicesAreUsedAgain: closed communicators give their ids back, also where
+// messages to them are late, and no message meets a newer communicator.
+func TestIndicesAreUsedAgain(t *testing.T) {
+	for _, policy := range pmltest.Policies {
+		t.Run(policy.String(), func(t *testing.T) {
+			w := world(t, stack(mtltest.Options{CIDBits: 9, Inject: 4096, Faults: mtltest.Faults{Polls: 2}}), 2)
+			for round := range 2000 { // of 128 indices
+				c := communicator(t, w, policy)
+				stray := round%3 == 0
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					send(t, c[0], 1, 1, fmt.Sprint("round ", round))
+					if stray {
+						send(t, c[0], 1, 2, "nobody wants this")
+					}
+					c[0].Close()
+				}()
+				receive(t, c[1], 0, pml.AnyTag, fmt.Sprint("round ", round))
+				c[1].Close()
+				<-done
+				if t.Failed() {
+					t.Fatalf("round %d", round)
+				}
+				for _, p := range w.Procs {
+					for {
+						if _, _, resting := p.Module.CIDs().Counts(); resting < 40 { // and the quiet ones are 32
+							break
+						}
+						runtime.Gosched()
+					}
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,89 @@
+package cm_test
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/mtl/mtltest"
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/pmltest"
+)
+
+// TestAnySourceOnNodeAndNetworkLosesNothing: one sender on the node and one off it
+// race for the same receives, some of which are canceled. Every message is received
+// once, and those of a sender in the order of their sends by receives in the order
+// of their posting.
+func TestAnySourceOnNodeAndNetworkLosesNothing(t *testing.T) {
+	for _, polls := range []int{0, 3} {
+		for _, policy := range pmltest.Policies {
+			anySource(t, onNodes(2, mtltest.Options{Inject: 4096, Faults: mtltest.Faults{Polls: polls}}), policy)
+		}
+	}
+}
+
+func anySource(t *testing.T, s pmltest.Stack, policy cid.Policy) {
+	const n, batch = 400, 8
+	w := world(t, s, 3)
+	c := communicator(t, w, policy)
+	for from := 1; from <= 2; from++ { // rank 1 is elsewhere, and rank 2 on the node of rank 0
+		go func() {
+			rng := rand.New(rand.NewPCG(1, uint64(from)))
+			for i := range n {
+				b := make([]byte, 4+rng.IntN(40))
+				if rng.IntN(50) == 0 {
+					b = make([]byte, 20000)
+				}
+				binary.LittleEndian.PutUint32(b, uint32(i))
+				if err := c[from].Send(t.Context(), pml.Buffer{Bytes: b}, 0, i%3, pml.PointToPoint, pml.Mode(i%5/4)); err != nil {
+					t.Error(err)
+				}
+			}
+		}()
+	}
+	rng := rand.New(rand.NewPCG(2, 0))
+	var next [3]int // of each sender
+	type posted struct {
+		r   *pml.Request
+		gen uint32
+		buf []byte
+	}
+	for next[1]+next[2] < 2*n {
+		var all []posted
+		for range min(batch, 2*n-next[1]-next[2]) {
+			src := pml.AnySource
+			if k := rng.IntN(8); (k == 1 || k == 2) && n-next[k] >= 2*batch {
+				src = k
+			}
+			buf := make([]byte, 20000)
+			r, err := c[0].Irecv(pml.Buffer{Bytes: buf}, src, pml.AnyTag, pml.PointToPoint)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, posted{r, r.Generation(), buf})
+		}
+		if rng.IntN(3) == 0 {
+			p := all[rng.IntN(len(all))]
+			if err := p.r.Cancel(p.gen); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, p := range all {
+			st, err := p.r.Wait(t.Context(), p.gen)
+			if err != nil {
+				t.Fatalf("receive %d: %+v %v", i, st, err)
+			}
+			if st.Canceled {
+				continue
+			}
+			if got := int(binary.LittleEndian.Uint32(p.buf)); got != next[st.Source] || st.Tag != got%3 {
+				t.Fatalf("receive %d got message %d of rank %d with tag %d, want %d", i, got, st.Source, st.Tag, next[st.Source])
+			}
+			next[st.Source]++
+		}
+	}
+	if st, ok, err := c[0].Iprobe(pml.AnySource, pml.AnyTag, pml.PointToPoint); ok || err != nil {
+		t.Errorf("there is one more: %+v %v", st, err)
+	}
+}
