@@ -71,15 +71,14 @@ func (c *comm) mayRest() {
 	c.settle()
 }
 
-// closed takes a member's word that it has closed the communicator, or has heard
-// that it is closed here: it sends nothing more. Lock held.
+// closed takes a member's word that it has closed the communicator, or that it has
+// heard that it is closed here: either way nobody there waits for messages, and it
+// sends nothing more. Lock held.
 func (p *peer) closed(f *control) {
 	if !p.final {
 		p.final, p.last = true, f.sent
 	}
-	if f.typ == controlClosed || p.c.rested {
-		p.act(p.exchange.RecvClosed())
-	}
+	p.act(p.exchange.RecvClosed())
 	if f.typ == controlClosed && !p.told {
 		p.tell(controlAnswer)
 	}

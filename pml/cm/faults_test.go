@@ -454,3 +454,22 @@ func TestIndicesAreUsedAgain(t *testing.T) {
 		})
 	}
 }
+
+// TestSendToWhomHasClosedBeforeTheFirstMessageEnds: the receiver has forgotten the
+// communicator when it is asked for its id. The send is dropped, and completes.
+func TestSendToWhomHasClosedBeforeTheFirstMessageEnds(t *testing.T) {
+	w := world(t, stack(mtltest.Options{}), 2)
+	for _, mode := range []pml.Mode{pml.Standard, pml.Synchronous} {
+		c := communicator(t, w, cid.PolicyLazy)
+		c[1].Close()
+		for i := range 3 {
+			if err := c[0].Send(t.Context(), text("to nobody"), 1, i, pml.PointToPoint, mode); err != nil {
+				t.Error(err)
+			}
+		}
+		c[0].Close()
+	}
+	if n := w.Procs[0].Module.Stats()[0].Dropped; n != 6 {
+		t.Errorf("%d are counted as dropped, want 6", n)
+	}
+}
