@@ -80,6 +80,10 @@ func (b Bell) Arm() (ticket uint32) {
 	return ticket
 }
 
+// Armed reports whether the owner sleeps or is about to. It is cheap for the
+// owner, who changes it mostly.
+func (b Bell) Armed() bool { return b.armed.Load() != 0 }
+
 // Disarm takes Arm back: ringers pay nothing again.
 func (b Bell) Disarm() { b.armed.Store(0) }
 
