@@ -342,6 +342,9 @@ func (e *Engine) newWaiter() *Waiter {
 const (
 	pollsPerClock = 64 // reading the clock costs as much as a few polls
 	pollsPerOther = 8  // of the other sources, when one comes first
+	// pollsBeforeOffer are worth it even if the processor is wanted: a peer that runs
+	// on another one answers meanwhile. They take a fifth of a turn.
+	pollsBeforeOffer = 8
 	// offersPerClock is pollsPerClock when the processor is offered after each poll.
 	offersPerClock = 8
 )
@@ -379,7 +382,7 @@ func (e *Engine) active(ctx context.Context, done *bool, first Source) (err erro
 		}
 		if n == 0 && !offering {
 			cpu.Pause()
-		} else if n == 0 {
+		} else if n == 0 && i > pollsBeforeOffer {
 			e.offer()
 			if *done {
 				break
