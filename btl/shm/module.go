@@ -219,11 +219,12 @@ func (m *module) ringMemory() (offset int64, cells *shmem.Mapping, err error) {
 // in which a segment grows.
 const smallestRing = shmem.PageSize
 
-// extent returns zeroed memory for the cells of a ring, touched by this process
-// first, so that it lies near to it.
+// extent returns zeroed memory for the cells of a ring, mapped by this process
+// first, so that it lies near to it. New memory of a segment is zero.
 func (m *module) extent(bytes int) (int64, *shmem.Mapping, error) {
 	var offset int64
-	if free := m.extents[bytes]; len(free) > 0 {
+	used := len(m.extents[bytes]) > 0
+	if free := m.extents[bytes]; used {
 		offset = free[len(free)-1]
 		m.extents[bytes] = free[:len(free)-1]
 	} else {
@@ -240,7 +241,9 @@ func (m *module) extent(bytes int) (int64, *shmem.Mapping, error) {
 		return 0, nil, err
 	}
 	cells.Populate()
-	clear(cells.Bytes)
+	if used {
+		clear(cells.Bytes)
+	}
 	return offset, cells, nil
 }
 
