@@ -109,9 +109,14 @@ type Version struct{ Major, Minor int }
 
 func (v Version) String() string { return fmt.Sprintf("%d.%d", v.Major, v.Minor) }
 
+// After reports whether v is newer than w.
+func (v Version) After(w Version) bool {
+	return v.Major > w.Major || v.Major == w.Major && v.Minor > w.Minor
+}
+
 // Old reports whether v is older than Oldest.
 func (v Version) Old() bool {
-	return v.Major < OldestMajor || v.Major == OldestMajor && v.Minor < OldestMinor
+	return Version{OldestMajor, OldestMinor}.After(v)
 }
 
 // loadError makes one line of what the dynamic linker says.

@@ -150,14 +150,16 @@ type Endpoint struct {
 }
 
 // Open opens an endpoint, ready to receive. With waitFD it can be awaited by FD.
-func (l *Library) Open(info *Info, waitFD bool) (*Endpoint, error) {
+// Its completion queue has room for entries: not all providers keep more, so that
+// there must not be more operations in progress.
+func (l *Library) Open(info *Info, waitFD bool, entries int) (*Endpoint, error) {
 	var wait C.int
 	if waitFD {
 		wait = 1
 	}
 	var step *C.char
 	e := &Endpoint{lib: l}
-	if r := C.ferry_open(l.c, info.raw, wait, &e.c, &step); r != 0 {
+	if r := C.ferry_open(l.c, info.raw, wait, C.size_t(entries), &e.c, &step); r != 0 {
 		return nil, l.fail(C.GoString(step), r)
 	}
 	return e, nil

@@ -195,9 +195,10 @@ int ferry_grow(ferry_ep *ep)
 	return ep->n_chunks * CHUNK;
 }
 
-// ferry_open opens an endpoint that can send and receive. When it fails *step
+// ferry_open opens an endpoint that can send and receive; its completion queue has
+// room for entries. When it fails *step
 // says what libfabric refused.
-int ferry_open(ferry_lib *lib, const void *info, int wait_fd, ferry_ep **out, const char **step)
+int ferry_open(ferry_lib *lib, const void *info, int wait_fd, size_t entries, ferry_ep **out, const char **step)
 {
 	ferry_ep *ep = calloc(1, sizeof(*ep));
 	int r = -FI_ENOMEM;
@@ -225,7 +226,7 @@ int ferry_open(ferry_lib *lib, const void *info, int wait_fd, ferry_ep **out, co
 	struct fi_cq_attr cq = {
 		.format = FI_CQ_FORMAT_TAGGED,
 		.wait_obj = wait_fd ? FI_WAIT_FD : FI_WAIT_NONE,
-		.size = ep->info->tx_attr->size + ep->info->rx_attr->size,
+		.size = entries,
 	};
 	if ((r = fi_cq_open(ep->domain, &cq, &ep->cq, NULL)))
 		goto fail;
@@ -406,7 +407,7 @@ const char *ferry_error(ferry_lib *l, int c) { return ""; }
 int ferry_infos(ferry_lib *l, const char *p, void **o) { return -FERRY_NOT_BUILT; }
 int ferry_next_info(void **a, ferry_info *o) { return 0; }
 void ferry_free_infos(ferry_lib *l, void *o) {}
-int ferry_open(ferry_lib *l, const void *i, int w, ferry_ep **e, const char **s) { return -FERRY_NOT_BUILT; }
+int ferry_open(ferry_lib *l, const void *i, int w, size_t n, ferry_ep **e, const char **s) { return -FERRY_NOT_BUILT; }
 void ferry_close(ferry_ep *e) {}
 int ferry_name(ferry_ep *e, void *b, size_t *n) { return -FERRY_NOT_BUILT; }
 int ferry_grow(ferry_ep *e) { return -FERRY_NOT_BUILT; }

@@ -33,6 +33,9 @@ type Subject struct {
 	// not nil, after that.
 	Other       mtl.Component
 	OtherParams func(params any)
+	// Exclude names cases that the subject is known to fail through no fault of its
+	// own, each with the reason and where that is shown.
+	Exclude map[string]string
 }
 
 // A Factory makes the subject of one case. An error fails the case.
@@ -70,6 +73,9 @@ func runCase(ctx context.Context, c testCase, factory Factory) error {
 	subject, err := factory(ctx)
 	if err != nil {
 		return fmt.Errorf("%s: make: %w", c.name, err)
+	}
+	if why, ok := subject.Exclude[c.name]; ok {
+		return fmt.Errorf("%s: %w: %s", c.name, ErrSkip, why)
 	}
 	w, err := newWorld(ctx, subject, c.size)
 	if err == nil {

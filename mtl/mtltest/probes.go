@@ -29,7 +29,7 @@ func (o *operation) found(from *node, tag int32, n int) error {
 
 func probeLeaves(ctx context.Context, w *world) error {
 	a, b := w.nodes[0], w.nodes[1]
-	for i, n := range []int{0, 8, 5000, 1 << 20} {
+	for i, n := range []int{0, 8, 5000, 100000, 1 << 20} {
 		m := envelope{cid: 4, tag: int32(i)}
 		p, err := b.probe(ctx, nil, m, false)
 		if err != nil {
@@ -112,7 +112,7 @@ func (o *operation) receiveClaimed(buf []byte) (err error) {
 
 func claimTakes(ctx context.Context, w *world) error {
 	a, b := w.nodes[0], w.nodes[1]
-	for _, n := range []int{0, 8, 5000, 1 << 20} {
+	for _, n := range []int{0, 8, 5000, 100000, 1 << 20} {
 		m := envelope{cid: 4, tag: 1}
 		var ops []*operation
 		for i := range 3 {
@@ -153,7 +153,7 @@ func claimTakes(ctx context.Context, w *world) error {
 
 func claimTruncates(ctx context.Context, w *world) error {
 	a, b := w.nodes[0], w.nodes[1]
-	for i, n := range []int{8, 5000, 1 << 20} {
+	for i, n := range []int{8, 5000, 100000, 1 << 20} {
 		m := envelope{cid: 4, tag: int32(i)}
 		s, err := a.send(b, m, pattern(i, n))
 		if err != nil {

@@ -49,10 +49,23 @@ func class(i *libfabric.Info) int {
 	return unknownClass
 }
 
-// job is what choosing needs to know of the job.
+// job is what choosing needs to know of the job, and of the library.
 type job struct {
 	oneNode   bool // all of its processes are on this node
 	localRank int
+	version   libfabric.Version
+}
+
+// defects are providers that must not be used, up to a version of the library,
+// because they do harm that the self-test does not always find. testdata/claim.c
+// shows each.
+var defects = []struct {
+	provider string
+	last     libfabric.Version
+	what     string
+}{
+	{"udp;ofi_rxd", libfabric.Version{Major: 1, Minor: 17}, "it corrupts messages and memory when a matched probe has claimed one"},
+	{"shm", libfabric.Version{Major: 1, Minor: 17}, "its probes fail with a truncation error when there is a message"},
 }
 
 // choose orders what the library offers: what Open tries, best first, then what
@@ -118,6 +131,12 @@ func judge(info *libfabric.Info, p *params, j job, t topology) candidate {
 	if c.local && class(info) > classes["shm"] {
 		c.score -= 2 * usualDistance // it serves no process that comes later from elsewhere
 	}
+	for _, d := range defects {
+		if strings.EqualFold(d.provider, info.Provider) && !j.version.After(d.last) {
+			c.refused = fmt.Sprintf("defect of the provider in libfabric %v: %s (docs/providers.md)", j.version, d.what)
+			return c
+		}
+	}
 	included := len(p.ProviderInclude) > 0
 	switch {
 	case included && indexFold(p.ProviderInclude, info.Provider) < 0:
@@ -148,9 +167,18 @@ func nothing(all []candidate, p *params) error {
 		what = fmt.Sprintf("nothing here matches mtl.ofi.provider_include=%q, mtl.ofi.domain_include=%q",
 			strings.Join(p.ProviderInclude, ","), strings.Join(p.DomainInclude, ","))
 	}
+	// Domains of a provider that share the reason are one entry.
 	var each []string
+	said := map[string]bool{}
 	for _, c := range all {
-		each = append(each, fmt.Sprintf("%v: %s", c.info, c.refused))
+		s := fmt.Sprintf("%v: %s", c.info, c.refused)
+		if strings.HasPrefix(c.refused, "not in") || strings.HasPrefix(c.refused, "in ") {
+			s = fmt.Sprintf("%s: %s", c.info.Provider, c.refused)
+		}
+		if !said[s] {
+			said[s] = true
+			each = append(each, s)
+		}
 	}
 	return fmt.Errorf("mtl ofi: %w: %s; there is: %s", why, what, strings.Join(each, "; "))
 }

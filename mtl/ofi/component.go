@@ -101,7 +101,7 @@ func (ofi) Survey(ctx context.Context, p any) ([]mtl.Candidate, error) {
 		return nil, err
 	}
 	defer o.infos.Free()
-	return described(choose(o.infos.List, p.(*params), job{oneNode: true}, newTopology("/sys"))), nil
+	return described(choose(o.infos.List, p.(*params), job{oneNode: true, version: o.lib.Version()}, newTopology("/sys"))), nil
 }
 
 // found is the library, and what it offers.
@@ -143,7 +143,7 @@ func (ofi) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := job{oneNode: env.Identity.LocalSize == env.Identity.Size, localRank: env.Identity.LocalRank}
+	j := job{oneNode: env.Identity.LocalSize == env.Identity.Size, localRank: env.Identity.LocalRank, version: o.lib.Version()}
 	all := choose(o.infos.List, p, j, newTopology("/sys"))
 	// An attempt that hangs still uses the list.
 	free := o.infos.Free

@@ -35,6 +35,8 @@ type module struct {
 	waiting   fifo    // receives and probes that found no room
 	over      []ended // what the next Poll tells of first
 	telling   []ended // room for over, used only by Poll
+	posted    int     // operations that libfabric has
+	most      int     // of which it may have so many
 	sending   int     // sends that are not over, of any kind
 	listening []byte  // the buffers of control messages, pinned
 	pins      runtime.Pinner
@@ -46,6 +48,10 @@ type module struct {
 
 	events [pollMost]libfabric.Event
 }
+
+// queueEntries is how many completions the queue has room for at least; a provider
+// that says it takes more operations gets a longer one.
+const queueEntries = 8192
 
 // pollMost is how many completions one Poll takes.
 const pollMost = 64
@@ -126,6 +132,7 @@ func newModule(env mtl.Env, lib *libfabric.Library, ep *libfabric.Endpoint, info
 			CIDBits: l.cid, SourceBits: l.source, TagBits: l.tag,
 			MaxMessage: int64(min(info.MaxMessage, math.MaxInt64)), Inject: info.Inject, ControlLimit: controlLimit,
 		},
+		most:    max(queueEntries, info.TxSize+info.RxSize),
 		scratch: make([]byte, 0, controlFrame),
 	}
 	if indexFold(spilling, info.Provider) >= 0 && info.RxParts >= 2 {

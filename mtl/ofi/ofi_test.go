@@ -3,9 +3,11 @@ package ofi_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/ferrympi/ferry/internal/libfabric"
+	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/mtl/mtltest"
 	"github.com/ferrympi/ferry/mtl/ofi"
 )
@@ -15,11 +17,17 @@ func subject(provider, layout, wait string) mtltest.Factory {
 	return func(context.Context) (mtltest.Subject, error) {
 		c := ofi.Component()
 		return mtltest.Subject{
-			Component: c,
-			Params:    func(_ int, p any) { ofi.Set(p, provider, layout, wait) },
+			Component:   c,
+			Params:      func(_ int, p any) { ofi.Set(p, provider, layout, wait) },
+			Exclude:     exclude[provider],
+			Other:       other{c},
+			OtherParams: func(p any) { ofi.Set(p, provider, "20/20/20", wait) },
 		}, nil
 	}
 }
+
+// other is a component of its own to the kit.
+type other struct{ mtl.Component }
 
 func needLibfabric(t *testing.T) {
 	t.Helper()
@@ -33,7 +41,19 @@ func needLibfabric(t *testing.T) {
 
 func TestKit(t *testing.T) {
 	needLibfabric(t)
-	for _, p := range []string{"tcp;ofi_rxm", "net;ofi_rxm"} {
-		t.Run(p, func(t *testing.T) { mtltest.Run(t, subject(p, "auto", "auto")) })
+	for _, c := range []struct{ provider, layout, wait string }{
+		{"tcp;ofi_rxm", "auto", "auto"},
+		{"tcp;ofi_rxm", "12/18/31", "poll"},
+		{"net;ofi_rxm", "auto", "auto"},
+		{"sockets", "auto", "auto"},
+	} {
+		t.Run(fmt.Sprintf("%s,%s,%s", c.provider, c.layout, c.wait), func(t *testing.T) {
+			mtltest.Run(t, subject(c.provider, c.layout, c.wait))
+		})
 	}
+}
+
+// exclude says which cases a provider of libfabric 1.17 fails by its own fault.
+var exclude = map[string]map[string]string{
+	"net;ofi_rxm": {"ClaimedMessageIsNobodyElses": "between a claim and its receive it mixes up messages of 16 to 128 KiB; testdata/claim.c shows it"},
 }

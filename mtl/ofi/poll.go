@@ -64,6 +64,7 @@ func (m *module) finish(s *slot, r mtl.Result) {
 // complete takes one event.
 func (m *module) complete(ev *libfabric.Event) {
 	s := m.slots[ev.Slot]
+	m.posted--
 	switch s.kind {
 	case receive, claimed:
 		m.received(s, ev)

@@ -73,6 +73,9 @@ func (m *module) accept(s *slot) error {
 
 // startReceive gives a receive or a probe to libfabric.
 func (m *module) startReceive(s *slot) libfabric.Errno {
+	if m.posted >= m.most {
+		return libfabric.Again
+	}
 	var code libfabric.Errno
 	switch s.kind {
 	case listen:
@@ -87,7 +90,10 @@ func (m *module) startReceive(s *slot) libfabric.Errno {
 	default:
 		code = m.ep.TRecv(s.number, s.buf, s.address, s.tag, s.more, s.flags)
 	}
-	s.posted = code == 0
+	if code == 0 {
+		s.posted = true
+		m.posted++
+	}
 	return code
 }
 

@@ -37,8 +37,8 @@ func newTrial() *trial {
 
 func (t *trial) Done(*mtl.Op) { t.over = true }
 
-// errGivenUp ends a test that nobody waits for any more.
-var errGivenUp = errors.New("the self-test takes too long")
+// errGivenUp ends a test whose time is over.
+var errGivenUp = errors.New("nothing came within mtl.ofi.selftest_timeout")
 
 // until polls until cond holds.
 func (t *tester) until(cond func() bool) error {

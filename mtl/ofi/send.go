@@ -143,13 +143,19 @@ func (m *module) started(s *slot) {
 
 // start gives a send to libfabric.
 func (m *module) start(s *slot) libfabric.Errno {
+	if m.posted >= m.most {
+		return libfabric.Again
+	}
 	var code libfabric.Errno
 	if s.kind == send || s.kind == synchronous {
 		code = m.ep.TSend(s.number, s.buf, s.address, s.tag, s.more, s.flags)
 	} else {
 		code = m.ep.Send(s.number, s.buf, s.address, 0)
 	}
-	s.posted = code == 0
+	if code == 0 {
+		s.posted = true
+		m.posted++
+	}
 	return code
 }
 
