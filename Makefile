@@ -4,6 +4,10 @@
 EXAMPLES := $(notdir $(wildcard examples/*))
 FUZZTIME ?= 10s
 
+# With a C compiler and the C library's headers, programs can load libfabric at
+# run time, if its headers are there too; without, they are pure Go.
+CGO_ENABLED ?= $(shell printf '\#include <dlfcn.h>\n\#include <stdlib.h>\n' | $(CC) -E - >/dev/null 2>&1 && echo 1 || echo 0)
+
 .PHONY: run build test race fuzz lint bench build-instructions instructions compare generate clean
 
 # The main job, on 4 ranks of this machine.
@@ -14,7 +18,7 @@ run: build
 
 build:
 	@mkdir -p bin
-	CGO_ENABLED=0 go build -o bin/ ./cmd/ferry $(addprefix ./examples/,$(EXAMPLES))
+	CGO_ENABLED=$(CGO_ENABLED) go build -o bin/ ./cmd/ferry $(addprefix ./examples/,$(EXAMPLES))
 
 # All tests, then those of the concurrent packages again under the race
 # detector. REQUIRE_ALL=1 makes a missing part a failure instead of a skip.

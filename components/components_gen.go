@@ -8,6 +8,7 @@ import (
 	btlshm "github.com/ferrympi/ferry/btl/shm"
 	collbasic "github.com/ferrympi/ferry/coll/basic"
 	"github.com/ferrympi/ferry/framework"
+	mtlofi "github.com/ferrympi/ferry/mtl/ofi"
 	pmlob1 "github.com/ferrympi/ferry/pml/ob1"
 )
 
@@ -17,6 +18,8 @@ func Standard() *framework.Registry {
 	r := framework.NewRegistry()
 	r.Register(pmlob1.Component())
 	r.SetPriority("pml", "ob1", 20)
+	r.Register(mtlofi.Component())
+	r.SetPriority("mtl", "ofi", 20)
 	r.Register(btlself.Component())
 	r.SetPriority("btl", "self", 50)
 	r.Register(btlshm.Component())
@@ -27,7 +30,6 @@ func Standard() *framework.Registry {
 	r.SetPriority("coll", "basic", 10)
 	r.NotBuilt("pml", "cm", "no MTL is compiled in", "pml=ob1 runs over any BTL")
 	r.NotBuilt("pml", "ucx", "this version of ferry has no UCX support", "pml=ob1 runs over any BTL")
-	r.NotBuilt("mtl", "ofi", "this version of ferry has no libfabric support", "leave mtl unset, and use pml=ob1")
 	r.NotBuilt("btl", "tcp", "this version of ferry has no TCP transport", "run all ranks on one node")
 	r.NotBuilt("bootstrap", "pmi1", "this version of ferry does not speak PMI-1", "start the program with ferry run")
 	r.NotBuilt("bootstrap", "pmix", "this version of ferry does not speak PMIx", "start the program with ferry run")
