@@ -33,6 +33,12 @@ import (
 
 type handle = unsafe.Pointer
 
+// An Event is a ferry_event: neither is larger than the other.
+var (
+	_ [unsafe.Sizeof(Event{}) - C.sizeof_ferry_event]struct{}
+	_ [C.sizeof_ferry_event - unsafe.Sizeof(Event{})]struct{}
+)
+
 // Library is libfabric, loaded.
 type Library struct{ c *C.ferry_lib }
 

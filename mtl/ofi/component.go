@@ -152,14 +152,19 @@ func (ofi) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 			free()
 		}
 	}()
+	hang := map[string]string{} // by provider, what did not come back
 	for i := range all {
 		c := &all[i]
+		if other := hang[c.info.Provider]; other != "" && c.refused == "" {
+			c.refused = other + " hangs"
+		}
 		if c.refused != "" {
 			continue
 		}
 		m, err := try(ctx, env, p, o.lib, c)
 		if errors.Is(err, errHangs) {
 			free = nil
+			hang[c.info.Provider] = c.info.String()
 		}
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)

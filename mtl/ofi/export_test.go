@@ -1,7 +1,22 @@
 package ofi
 
-// Set sets parameters of a module for a test.
-func Set(p any, provider, layout, wait string) {
+import "time"
+
+// Set sets parameters of a module for a test; library may be empty.
+func Set(p any, providers []string, layout, wait string) {
 	o := p.(*params)
-	o.ProviderInclude, o.Layout, o.Wait = []string{provider}, layout, wait
+	o.ProviderInclude, o.Layout, o.Wait = providers, layout, wait
+}
+
+// SetLibrary has p use another library, and wait for it so long.
+func SetLibrary(p any, library string, deadline time.Duration) {
+	o := p.(*params)
+	o.Library, o.Deadline = library, deadline
+}
+
+// Hanging returns how many calls have not come back.
+func Hanging() int {
+	hanging.mu.Lock()
+	defer hanging.mu.Unlock()
+	return len(hanging.calls)
 }

@@ -18,10 +18,10 @@ func subject(provider, layout, wait string) mtltest.Factory {
 		c := ofi.Component()
 		return mtltest.Subject{
 			Component:   c,
-			Params:      func(_ int, p any) { ofi.Set(p, provider, layout, wait) },
+			Params:      func(_ int, p any) { ofi.Set(p, []string{provider}, layout, wait) },
 			Exclude:     exclude[provider],
 			Other:       other{c},
-			OtherParams: func(p any) { ofi.Set(p, provider, "20/20/20", wait) },
+			OtherParams: func(p any) { ofi.Set(p, []string{provider}, "20/20/20", wait) },
 		}, nil
 	}
 }

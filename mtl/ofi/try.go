@@ -110,7 +110,7 @@ func try(ctx context.Context, env mtl.Env, p *params, lib *libfabric.Library, c 
 			}
 			failed = err
 			var step *libfabric.Error
-			if ctx.Err() != nil || errors.Is(err, errHangs) {
+			if ctx.Err() != nil || errors.Is(err, errHangs) || errors.Is(err, errGivenUp) {
 				return nil, err
 			}
 			if !errors.As(err, &step) {

@@ -1,0 +1,208 @@
+package ofi
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ferrympi/ferry/internal/libfabric"
+	"github.com/ferrympi/ferry/mtl"
+)
+
+func info(provider, domain string, ip ...byte) libfabric.Info {
+	i := libfabric.Info{Provider: provider, Domain: domain}
+	switch len(ip) {
+	case 4:
+		i.AddressFormat, i.Address = formatIPv4, append([]byte{2, 0, 0, 0}, ip...)
+	case 16:
+		i.AddressFormat, i.Address = formatIPv6, append(make([]byte, 8), ip...)
+	}
+	return i
+}
+
+func device(provider, domain, pci string) libfabric.Info {
+	return libfabric.Info{Provider: provider, Domain: domain, PCI: pci}
+}
+
+// machine has two NUMA nodes; this process runs on the second, as far as the
+// fake /sys says.
+func machine(t *testing.T) topology {
+	sys := t.TempDir()
+	write := func(name, text string) {
+		name = filepath.Join(sys, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("devices/system/node/node0/distance", "10 21\n")
+	write("devices/system/node/node1/distance", "21 10\n")
+	write("bus/pci/devices/0000:01:00.0/numa_node", "0\n")
+	write("bus/pci/devices/0000:81:00.0/numa_node", "1\n")
+	write("bus/pci/devices/0000:82:00.0/numa_node", "1\n")
+	write("class/net/eth9/device/numa_node", "-1\n")
+	return topology{sys: sys, nodes: []int{1}}
+}
+
+func TestChoice(t *testing.T) {
+	loopback6 := append(make([]byte, 15), 1)
+	link := []byte{0xfe, 0x80, 15: 1}
+	many := []libfabric.Info{
+		info("sockets", "eth0", 192, 0, 2, 1),
+		info("tcp;ofi_rxm", "lo", 127, 0, 0, 1),
+		info("tcp;ofi_rxm", "lo", loopback6...),
+		info("tcp;ofi_rxm", "eth0", link...),
+		info("tcp;ofi_rxm", "eth0", 192, 0, 2, 1),
+		info("tcp;ofi_rxm", "eth0", 192, 0, 2, 1), // listed twice
+		info("tcp;ofi_rxm", "docker0", 172, 17, 0, 1),
+		info("shm", "shm"),
+		device("cxi", "far", "0000:01:00.0"),
+		device("cxi", "near", "0000:81:00.0"),
+		device("cxi", "near2", "0000:82:00.0"),
+	}
+	usual := params{ProviderExclude: []string{"shm", "sockets"}, DomainExclude: []string{"docker*"}}
+	for name, c := range map[string]struct {
+		p    params
+		j    job
+		want []string // to be tried, in order
+		why  map[string]string
+	}{
+		"devices first, the nearest first": {
+			p: usual, want: []string{"cxi on near", "cxi on near2", "cxi on far", "tcp;ofi_rxm on eth0"},
+			why: map[string]string{"tcp;ofi_rxm on lo": "on others", "tcp;ofi_rxm on docker0": "domain_exclude", "shm on shm": "provider_exclude"},
+		},
+		"ranks take turns": {
+			p: usual, j: job{localRank: 1}, want: []string{"cxi on near2", "cxi on near", "cxi on far", "tcp;ofi_rxm on eth0"},
+		},
+		"on one node the loopback interface comes last": {
+			p: params{ProviderInclude: []string{"TCP;OFI_RXM"}, DomainExclude: []string{"docker*"}}, j: job{oneNode: true},
+			want: []string{"tcp;ofi_rxm on eth0", "tcp;ofi_rxm on lo", "tcp;ofi_rxm on lo"},
+			why:  map[string]string{"cxi on near": "provider_include"},
+		},
+		"an include list orders": {
+			p: params{ProviderInclude: []string{"sockets", "cxi"}}, want: []string{"sockets on eth0", "cxi on near", "cxi on near2", "cxi on far"},
+		},
+		"domains": {
+			p: params{DomainInclude: []string{"docker?", "e*"}, ProviderExclude: []string{"sockets"}}, want: []string{"tcp;ofi_rxm on eth0", "tcp;ofi_rxm on docker0"},
+			why: map[string]string{"cxi on far": "domain_include"},
+		},
+		"local only, asked for, and the job is larger": {
+			p: params{ProviderInclude: []string{"shm"}}, why: map[string]string{"shm on shm": "on others"},
+		},
+		"a defect is one also if asked for": {
+			p: params{ProviderInclude: []string{"shm"}}, j: job{oneNode: true, version: libfabric.Version{Major: 1, Minor: 17}}, why: map[string]string{"shm on shm": "truncation"},
+		},
+		"and only in that version": {
+			p: params{ProviderInclude: []string{"shm"}}, j: job{oneNode: true, version: libfabric.Version{Major: 1, Minor: 20}}, want: []string{"shm on shm"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.j.version == (libfabric.Version{}) {
+				c.j.version = libfabric.Version{Major: 2, Minor: 1}
+			}
+			var tried []string
+			refused := map[string]string{}
+			for _, x := range choose(many, &c.p, c.j, machine(t)) {
+				if name := x.info.String(); x.refused == "" {
+					tried = append(tried, name)
+				} else {
+					refused[name] = x.refused
+				}
+			}
+			if !slices.Equal(tried, c.want) {
+				t.Errorf("tries %q, want %q", tried, c.want)
+			}
+			for name, why := range c.why {
+				if !strings.Contains(refused[name], why) {
+					t.Errorf("%s: %q, want %q", name, refused[name], why)
+				}
+			}
+		})
+	}
+}
+
+// TestLayoutsKeepEveryField: what is sent is what is received, in every width that
+// a provider may have.
+func TestLayoutsKeepEveryField(t *testing.T) {
+	for _, data := range []bool{true, false} {
+		for width := 0; width <= 64; width++ {
+			l, err := newLayout(width, data)
+			if err != nil {
+				if width >= 40 {
+					t.Errorf("%d bits: %v", width, err)
+				}
+				continue
+			}
+			used := l.cid + l.tag
+			if !data {
+				used += l.source + 1
+			}
+			if used > width || l.tag < fewestTagBits || l.source < fewestSourceBits || l.cid < fewestCIDBits {
+				t.Errorf("%d bits: %v uses %d", width, l, used)
+			}
+			check(t, l, width)
+		}
+	}
+	l, err := parseLayout("12/18/31", 62)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(t, l, 62)
+}
+
+func check(t *testing.T, l layout, width int) {
+	t.Helper()
+	for _, e := range []mtl.Envelope{{}, {CID: 1<<l.cid - 1}, {Source: 1<<l.source - 1}, {Tag: 1<<l.tag - 1}, {CID: 1<<l.cid - 1, Source: 1<<l.source - 1, Tag: 1<<l.tag - 1}} {
+		for _, mode := range []mtl.Mode{mtl.Standard, mtl.Synchronous} {
+			tag, data := l.send(e, mode)
+			if got, m := l.message(tag, data); got != e || m != mode {
+				t.Errorf("%v: %+v %v became %+v %v", l, e, mode, got, m)
+			}
+			if width < 64 && tag>>width != 0 || data>>32 != 0 {
+				t.Errorf("%v: tag %#x, data %#x", l, tag, data)
+			}
+			for _, r := range []mtl.Envelope{e, {CID: e.CID, Source: mtl.AnySource, Tag: e.Tag}, {CID: e.CID, Source: e.Source, Tag: mtl.AnyTag}, {CID: e.CID, Source: mtl.AnySource, Tag: mtl.AnyTag}} {
+				if want, ignore := l.receive(r); (want^tag)&^ignore != 0 {
+					t.Errorf("%v: a receive for %+v does not take %+v", l, r, e)
+				}
+			}
+			if want, ignore := l.receive(mtl.Envelope{CID: e.CID ^ 1, Source: mtl.AnySource, Tag: mtl.AnyTag}); (want^tag)&^ignore == 0 {
+				t.Errorf("%v: a receive for another id takes %+v", l, e)
+			}
+		}
+	}
+}
+
+func FuzzBlob(f *testing.F) {
+	f.Add(blob{offer: "tcp", node: "here", address: []byte{1, 2}}.encode())
+	f.Add([]byte{blobVersion, 0xff, 0xff})
+	f.Fuzz(func(t *testing.T, in []byte) {
+		b, err := parseBlob(in)
+		if err == nil && string(b.encode()) != string(in) {
+			t.Errorf("%q is %+v, which is %q", in, b, b.encode())
+		}
+	})
+}
+
+func TestUsableBits(t *testing.T) {
+	for format, want := range map[uint64]int{0xaaaaaaaaaaaaaaaa: 64, 0x5555555555555555: 63, 0xffffffffffff: 48, 0: 0} {
+		if got := usable(format); got != want {
+			t.Errorf("%#x: %d", format, got)
+		}
+	}
+	if got := fmt.Sprint(must(newLayout(48, true))); got != "source in completion data, 17/31" {
+		t.Errorf("48 bits, as cxi has them: %s", got)
+	}
+}
+
+func must(l layout, err error) layout {
+	if err != nil {
+		panic(err)
+	}
+	return l
+}

@@ -1,0 +1,242 @@
+package ofi_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/ofi"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// compile compiles a C program or library of testdata.
+func compile(t *testing.T, source string, flags ...string) string {
+	t.Helper()
+	needLibfabric(t)
+	if _, err := exec.LookPath("gcc"); err != nil {
+		t.Skip("no gcc: install gcc and libc6-dev")
+	}
+	out := filepath.Join(t.TempDir(), strings.TrimSuffix(source, ".c"))
+	text, err := exec.Command("gcc", append([]string{"-o", out, filepath.Join("testdata", source)}, flags...)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return out
+}
+
+// faulty returns a library with a fault. The end of what hangs is waited for.
+func faulty(t *testing.T, fault string) string {
+	lib := compile(t, "fault.c", "-shared", "-fPIC", "-ldl")
+	t.Setenv("FERRY_FAULT", fault)
+	t.Cleanup(func() {
+		for ofi.Hanging() > 0 {
+			time.Sleep(10 * time.Millisecond)
+		}
+	})
+	return lib
+}
+
+// deaf is a protocol above a module that takes nothing.
+type deaf struct{}
+
+func (deaf) Control([]byte)                            {}
+func (deaf) Endpoint(uint32, int) (mtl.Endpoint, bool) { return 0, false }
+
+func open(t *testing.T, set func(params any)) (mtl.Module, error) {
+	t.Helper()
+	c := ofi.Component()
+	p := c.Params()
+	framework.FillDefaults(p)
+	set(p)
+	proc := framework.Proc{Namespace: "job"}
+	return c.Open(t.Context(), mtl.Env{
+		Params: p, Identity: bootstrap.Identity{Proc: proc, Size: 1, LocalSize: 1},
+		Worlds: framework.NewWorlds("job"), Nonce: 7, Upcall: deaf{}, Logger: slog.New(slog.DiscardHandler),
+	})
+}
+
+func TestMissingLibraryIsAVerdict(t *testing.T) {
+	needLibfabric(t)
+	c := ofi.Component()
+	p := c.Params()
+	framework.FillDefaults(p)
+	ofi.SetLibrary(p, "libnosuchfabric.so.1", time.Second)
+	if v := c.Probe(t.Context(), p); v.Status != framework.StatusUnavailable || !strings.Contains(v.Reason, "libnosuchfabric.so.1") || v.Hint == "" {
+		t.Errorf("%v", v)
+	}
+}
+
+func TestOldLibraryIsRefused(t *testing.T) {
+	lib := faulty(t, "old")
+	_, err := open(t, func(p any) { ofi.SetLibrary(p, lib, 10*time.Second) })
+	if !errors.Is(err, framework.ErrUnsupported) || !strings.Contains(err.Error(), "1.5") || !strings.Contains(err.Error(), "1.17") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestListIncludingNothingNamesWhatThereIs(t *testing.T) {
+	needLibfabric(t)
+	_, err := open(t, func(p any) { ofi.Set(p, []string{"nosuch"}, "auto", "auto") })
+	if !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), `"nosuch"`) || !strings.Contains(err.Error(), "tcp;ofi_rxm") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestImpossibleLayoutIsRefusedWithTheReason(t *testing.T) {
+	needLibfabric(t)
+	for _, layout := range []string{"32/31/31", "1/2/3", "wide"} {
+		_, err := open(t, func(p any) { ofi.Set(p, []string{"tcp;ofi_rxm"}, layout, "auto") })
+		if err == nil || !strings.Contains(err.Error(), layout) {
+			t.Errorf("%s: %v", layout, err)
+		}
+	}
+}
+
+func TestLibraryThatHangsCostsOneDeadline(t *testing.T) {
+	lib := faulty(t, "hang_getinfo")
+	set := func(p any) { ofi.SetLibrary(p, lib, 50*time.Millisecond) }
+	if _, err := open(t, set); err == nil || !strings.Contains(err.Error(), "FI_PROVIDER") {
+		t.Errorf("%v", err)
+	}
+	// The second time it says so at once, and loses no other thread.
+	before := runtime.NumGoroutine()
+	if _, err := open(t, set); err == nil || !strings.Contains(err.Error(), "since") {
+		t.Errorf("%v", err)
+	}
+	if after := runtime.NumGoroutine(); after > before {
+		t.Errorf("%d goroutines, and then %d", before, after)
+	}
+}
+
+func TestContextEndsAnOpenThatHangs(t *testing.T) {
+	lib := faulty(t, "hang_getinfo")
+	c := ofi.Component()
+	p := c.Params()
+	framework.FillDefaults(p)
+	ofi.SetLibrary(p, lib, time.Hour)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := c.(mtl.Surveyor).Survey(ctx, p); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestBrokenProviderIsLeftForTheNext: the reason is kept.
+func TestBrokenProviderIsLeftForTheNext(t *testing.T) {
+	for fault, reason := range map[string]string{"hang_domain": "does not come back", "drop": "self-test: a short message"} {
+		t.Run(fault, func(t *testing.T) {
+			lib := faulty(t, fault)
+			m, err := open(t, func(p any) {
+				ofi.Set(p, []string{"tcp;ofi_rxm", "net;ofi_rxm"}, "auto", "auto")
+				// In which the other one is certain to pass its test.
+				ofi.SetLibrary(p, lib, time.Second)
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			d := m.Describe()
+			if d.Provider != "net;ofi_rxm" {
+				t.Errorf("%s was chosen", d.Provider)
+			}
+			chosen, reasons := 0, 0
+			for _, c := range d.Candidates {
+				if c.Chosen {
+					chosen++
+				}
+				if strings.HasPrefix(c.Name, "tcp;ofi_rxm") && strings.Contains(c.Reason, reason) {
+					reasons++
+				}
+			}
+			if chosen != 1 || reasons == 0 {
+				t.Errorf("%d were chosen, and %d say %q: %+v", chosen, reasons, reason, d.Candidates)
+			}
+		})
+	}
+}
+
+// once is an operation that ends once.
+type once struct {
+	mtl.Op
+	ends int
+}
+
+func (o *once) Done(*mtl.Op) { o.ends++ }
+
+// TestFailedQueueIsAnErrorOfEveryOperation: nothing exits, nothing hangs
+// (facts of Open MPI, fault 8).
+func TestFailedQueueIsAnErrorOfEveryOperation(t *testing.T) {
+	lib := faulty(t, "fail")
+	m, err := open(t, func(p any) {
+		ofi.Set(p, []string{"tcp;ofi_rxm"}, "auto", "auto")
+		ofi.SetLibrary(p, lib, 10*time.Second)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	self, err := m.Connect(mtl.Peer{Proc: framework.Proc{Namespace: "job"}, Nonce: 7, Blob: m.Blob()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := mtl.Envelope{CID: 1, Source: 0, Tag: 1}
+	var recv, send, sync once
+	for _, o := range []*once{&recv, &send, &sync} {
+		o.Owner = o
+	}
+	_, err2 := m.Send(&send.Op, self, e, make([]byte, 1<<20), mtl.Standard)
+	_, err3 := m.Send(&sync.Op, self, e, nil, mtl.Synchronous)
+	if err := errors.Join(m.Recv(&recv.Op, self, mtl.Envelope{CID: 2}, make([]byte, 8)), err2, err3); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("FERRY_FAULT_NOW", "1")
+	defer os.Unsetenv("FERRY_FAULT_NOW")
+	m.Poll()
+	m.Poll()
+	for i, o := range []*once{&recv, &send, &sync} {
+		if o.ends != 1 || !errors.Is(o.Err, framework.ErrTransport) || !strings.Contains(o.Err.Error(), "completion queue") {
+			t.Errorf("operation %d ended %d times: %v", i, o.ends, o.Err)
+		}
+	}
+	if _, err := m.Send(&send.Op, self, e, nil, mtl.Standard); !errors.Is(err, framework.ErrTransport) {
+		t.Errorf("a later send: %v", err)
+	}
+	if err := m.Recv(&recv.Op, self, e, nil); !errors.Is(err, framework.ErrTransport) {
+		t.Errorf("a later receive: %v", err)
+	}
+}
+
+// TestProvidersAreAtFault: what docs/providers.md says of providers is so without
+// ferry.
+func TestProvidersAreAtFault(t *testing.T) {
+	claim := compile(t, "claim.c", "-lfabric")
+	for provider, works := range map[string]bool{
+		"tcp;ofi_rxm": true, "sockets": true,
+		"net;ofi_rxm": false, "udp;ofi_rxd": false, "shm": false,
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		text, err := exec.CommandContext(ctx, claim, provider).CombinedOutput()
+		cancel()
+		switch {
+		case works && err != nil:
+			t.Errorf("%s: %v: %s", provider, err, text)
+		case !works && err == nil:
+			t.Logf("%s works: this libfabric is newer than 1.17, or has been repaired", provider)
+		default:
+			t.Logf("%s: %s", provider, strings.TrimSpace(string(text)))
+		}
+	}
+}
