@@ -1,0 +1,81 @@
+package cm_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/btl/self"
+	"github.com/ferrympi/ferry/btl/shm"
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/libfabric"
+	"github.com/ferrympi/ferry/mtl/ofi"
+	"github.com/ferrympi/ferry/pml/cm"
+	"github.com/ferrympi/ferry/pml/ob1"
+	"github.com/ferrympi/ferry/pml/pmltest"
+)
+
+// overOFI is cm over a provider of libfabric. nodes as in onNodes; 0: the network
+// only.
+func overOFI(t *testing.T, provider string, nodes int) pmltest.Stack {
+	t.Helper()
+	if _, err := libfabric.Load("libfabric.so.1"); err != nil {
+		if errors.Is(err, libfabric.ErrNotBuilt) {
+			t.Skip(err)
+		}
+		t.Skipf("%v: install libfabric1", err)
+	}
+	reg := framework.NewRegistry()
+	for _, c := range []framework.Component{cm.Component(), ob1.Component(), ofi.Component(), self.Component(), shm.OnHeap()} {
+		reg.Register(c)
+	}
+	values, err := reg.Defaults()
+	if err == nil {
+		values, err = values.With("the test", map[string]string{"mtl.ofi.provider_include": provider})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := pmltest.Stack{PML: cm.Component(), MTL: ofi.Component(), Params: func(c framework.Info, params any) {
+		if err := values.Decode(string(c.Kind)+"."+c.Name, params); err != nil {
+			panic(err) // the registry has it
+		}
+	}}
+	if nodes > 0 {
+		s.Node, s.BTLs, s.Nodes = ob1.Component(), []btl.Component{self.Component(), shm.OnHeap()}, nodes
+	}
+	return s
+}
+
+// TestContractOverOFI runs with the policy that asks most of cm; with -seeds, with
+// all.
+func TestContractOverOFI(t *testing.T) {
+	policies := pmltest.Policies
+	if *seeds == 0 {
+		policies = []cid.Policy{cid.PolicyLazy}
+	}
+	pmltest.Run(t, overOFI(t, "tcp;ofi_rxm", 0), policies...)
+}
+
+// TestMetamorphicOverOFI has fewer seeds than TestMetamorphic: a connection takes
+// its time.
+func TestMetamorphicOverOFI(t *testing.T) {
+	var all []pmltest.Variant
+	for _, provider := range []string{"tcp;ofi_rxm", "sockets"} {
+		for nodes := range 3 {
+			all = append(all, pmltest.Variant{
+				Name: fmt.Sprint(provider, ", nodes with shared memory: ", nodes), Policy: pmltest.Policies[nodes], Stack: overOFI(t, provider, nodes),
+			})
+		}
+	}
+	n := max(*seeds, 2)
+	for s := *seed; s < *seed+n; s++ {
+		t.Run(fmt.Sprintf("seed %d", s), func(t *testing.T) {
+			if err := pmltest.Metamorphic(t.Context(), s, all); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
