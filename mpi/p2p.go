@@ -179,10 +179,13 @@ func (c *Comm) sendrecv(ctx context.Context, send []byte, dst, stag int, recv []
 		return st, err
 	}
 	if _, late := s.Wait(ctx, gen); late != nil {
-		if !s.Stale(gen) { // only the wait has ended
-			_, _ = withdraw(s, gen)
+		if s.Stale(gen) {
+			return st, errors.Join(err, late)
 		}
-		return st, errors.Join(err, late)
+		// Only the wait has ended: the send may have matched, and is over then.
+		if gone, failed := withdraw(s, gen); failed != nil || gone.Canceled {
+			return st, errors.Join(err, late)
+		}
 	}
 	return st, err
 }
@@ -213,7 +216,7 @@ func (c *Comm) recvsend(ctx context.Context, send []byte, dst, stag int, recv []
 	return late, lateErr // it had matched, and so completed
 }
 
-// withdraw cancels a receive and waits for its end: at once if it was
+// withdraw cancels an operation and waits for its end: at once if it was
 // unmatched, and otherwise when the peer has finished it or failed.
 func withdraw(r *pml.Request, gen uint32) (pml.Status, error) {
 	if err := r.Cancel(gen); err != nil {

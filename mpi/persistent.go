@@ -84,7 +84,7 @@ func (p *Persistent) Start() error {
 // current is the request of the operation in progress, the zero one if there is
 // none. p.mu held.
 func (p *Persistent) current() Request {
-	if p.active.r != nil && p.active.r.Generation() != p.active.gen {
+	if p.active.r != nil && p.active.r.Stale(p.active.gen) {
 		p.active = Request{} // used up
 	}
 	return p.active

@@ -131,7 +131,7 @@ func (r *Request) Peek(generation uint32) (st Status, done bool, err error) {
 	e := r.engine
 	e.Lock()
 	defer e.Unlock()
-	if r.generation != generation || r.released {
+	if !r.Live(generation) {
 		return NoMessage(), false, stale()
 	}
 	if !r.Done() {
@@ -148,7 +148,7 @@ func (r *Request) Peek(generation uint32) (st Status, done bool, err error) {
 func (r *Request) Cancel(generation uint32) error {
 	r.engine.Lock()
 	defer r.engine.Unlock()
-	if r.generation != generation || r.released {
+	if !r.Live(generation) {
 		return stale()
 	}
 	if !r.Done() {
@@ -161,7 +161,7 @@ func (r *Request) Cancel(generation uint32) error {
 func (r *Request) Free(generation uint32) error {
 	r.engine.Lock()
 	defer r.engine.Unlock()
-	if r.generation != generation || r.released {
+	if !r.Live(generation) {
 		return stale()
 	}
 	if r.Done() {

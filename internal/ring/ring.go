@@ -62,10 +62,9 @@ const (
 	lengthPad = 0xFFFFFFFF
 )
 
-// FrameLimit returns the largest frame that a ring of n cells carries. A frame
-// and the padding before it take at most half of the ring, so that a producer
-// never waits for cells that the consumer has not given back yet only because
-// they are few.
+// FrameLimit returns the largest frame that a ring of n cells carries: with a
+// quarter that the consumer has not given back yet, and as much padding before the
+// end of the ring, a frame always fits when everything has been read.
 func FrameLimit(n int) int { return n/4*CellSize - WordSize }
 
 type memory struct {
@@ -160,8 +159,9 @@ func (p *Producer) Reserve(n int) []byte {
 }
 
 // Large frames come in streams, and go faster through memory that the caches of
-// both cores hold: 64 KiB messages at 55 GB/s instead of 40. So a large frame that
-// would end behind the edge goes to the beginning of the ring if the consumer has
+// both cores hold: 64 KiB messages at 55 GB/s instead of 40. So a large frame
+// that is reserved (one that is Put is eager, and alone as a rule), and would end
+// behind the edge, goes to the beginning of the ring if the consumer has
 // given back enough there, and the ring is as short as the consumer is quick. Small
 // ones use all of it: they are faster in lines that nobody has looked at for long.
 const (

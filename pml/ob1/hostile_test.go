@@ -227,6 +227,39 @@ func TestGuessedHandlesHarmNobody(t *testing.T) {
 	}
 }
 
+// TestLateMessageOfTheLastSenderIsDropped: the peer whose message came last is
+// found again by one comparison, but not when its communicator is gone.
+func TestLateMessageOfTheLastSenderIsDropped(t *testing.T) {
+	v := newVictim(t)
+	defer v.close(t)
+	local, err := v.m.table.Reserve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := v.m.AddComm(pml.CommSpec{ID: cid.Extended{Base: 3}, Local: local, Agreed: true, Group: []framework.ProcID{0, 1, 2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.engine.Lock()
+	c.(*comm).peer(1)
+	v.engine.Unlock()
+	message := func(seq uint32) []byte {
+		f := make([]byte, matchSize)
+		putHeader(f, frameMatch, header{ctx: local, tag: 1, source: 1, seq: seq})
+		return f
+	}
+	v.frame(t, message(0))
+	if v.peer.last == nil || v.peer.last.c != c {
+		t.Fatal("the sender is not remembered: the test tests nothing")
+	}
+	c.Close()
+	before := v.peer.stats.Dropped
+	v.frame(t, message(7)) // out of order there, but nobody counts any more
+	if v.peer.stats.Dropped != before+1 {
+		t.Errorf("%d messages were dropped, want one", v.peer.stats.Dropped-before)
+	}
+}
+
 // TestPartThatIsNotThereIsRefused: an offer whose part is longer or shorter than
 // what follows, or than the message, ends the path.
 func TestPartThatIsNotThereIsRefused(t *testing.T) {

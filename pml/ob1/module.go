@@ -38,6 +38,7 @@ type Module struct {
 	requests     []*request // all there are, by slot
 	free         *request
 	freeMessages *message
+	spots        uint // receives that looked at one path only, so far
 	pool         pool
 	fragment     int64 // bytes of payload in a frame of a large message
 	budget       int64 // bytes of unexpected messages per peer

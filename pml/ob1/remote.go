@@ -16,7 +16,7 @@ import (
 // of 0 bytes, as for a message of which it wants nothing. If reading fails, it
 // accepts as if nothing had been said, and the message comes as frames.
 
-// reader returns the ability of the path to a process, or nil.
+// remoteReader returns the ability of the path to a process, or nil.
 func (p *proc) remoteReader() btl.RemoteReader {
 	if p.btl == nil {
 		return nil

@@ -3,7 +3,6 @@ package ob1
 import (
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/progress"
 )
@@ -33,12 +32,13 @@ func (p *proc) findPath() {
 	}
 }
 
-// looksAtOnce is after how many looks a receiver sees whether somebody wants the
-// lock: some 60 ns.
+// looksAtOnce is after how many looks, with a PAUSE after each, a receiver sees
+// whether somebody wants the lock: some 400 ns.
 const looksAtOnce = 16
 
-// looksInHaste come without a PAUSE in between, which takes as long as a hop.
-const looksInHaste = 16 * looksAtOnce
+// spotsPerProgress is how many receives in a row look at their peer's path only. A
+// process that always finds its message there would leave everything else undone.
+const spotsPerProgress = 64
 
 // receiveNow is a blocking receive from one peer while its caller holds the
 // engine's lock and looks at that peer's path: the usual one, where the message
@@ -50,8 +50,11 @@ const looksInHaste = 16 * looksAtOnce
 // and length. Lock held, all the time.
 func (c *comm) receiveNow(p *peer, buf []byte, tag int, plane pml.Plane) (came, bytes int, ok bool) {
 	m := c.m
+	if m.spots++; m.spots%spotsPerProgress == 0 {
+		m.engine.Progress()
+	}
 	path := p.proc.inPath()
-	if path.peeker == nil || m.hooks != nil || c.closing || !c.queues[plane].Idle(&p.match[plane]) {
+	if path.peeker == nil || len(m.busy)+len(m.reading) > 0 || m.hooks != nil || c.closing || !c.queues[plane].Idle(&p.match[plane]) {
 		return 0, 0, false
 	}
 	word := p.inWord | uint64(plane)<<8
@@ -61,9 +64,6 @@ func (c *comm) receiveNow(p *peer, buf []byte, tag int, plane pml.Plane) (came, 
 		if len(f) < matchSize {
 			if m.engine.Wanted() || f != nil {
 				break
-			}
-			if looks >= looksInHaste {
-				cpu.Pause()
 			}
 			continue
 		}

@@ -1,0 +1,65 @@
+package mpi_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/ferrympi/ferry/mpi"
+)
+
+// TestPersistentBesideOthersRequests: while one goroutine starts a persistent
+// operation again and again, others use the library's requests, also the one that
+// the last start had. For the race detector.
+func TestPersistentBesideOthersRequests(t *testing.T) {
+	ctx := context.Background()
+	s, err := mpi.OpenSession(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	g, err := s.Group(ctx, "mpi://SELF")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := mpi.CommFromGroup(ctx, g, "persistent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	const rounds = 2000
+	var all sync.WaitGroup
+	defer all.Wait()
+	all.Go(func() {
+		buf := make([]byte, 8)
+		for range rounds {
+			r, err := c.Irecv(buf, 0, 1)
+			if err == nil {
+				err = c.Send(ctx, make([]byte, 8), 0, 1)
+			}
+			if err == nil {
+				_, err = r.Wait(ctx)
+			}
+			if err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	p, err := mpi.SendInit(c, []int64{1}, 0, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := make([]byte, 8)
+	for range rounds {
+		if err := p.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Wait(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Recv(ctx, in, 0, 2); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
