@@ -136,7 +136,6 @@ func (p *peer) ask() { p.tell(controlRequest) }
 func (m *Module) Control(data []byte) {
 	f, err := parseControl(data)
 	if err != nil || f.to != m.env.Nonce {
-		m.strays++
 		if err == nil {
 			err = errors.New("it is not for this process, or of another job")
 		}
@@ -159,7 +158,6 @@ func (m *Module) takeControl(f *control) {
 		f.rank = uint32(c.rankOf(p))
 	}
 	if p == nil || p.err != nil || int64(f.rank) >= int64(len(c.procs)) || c.procs[f.rank] != p {
-		m.strays++
 		m.env.Logger.Debug("pml cm: a control message is dropped", "err", "its sender is not the member that it claims to be", "communicator", c.spec.ID.String(), "rank", f.rank)
 		return
 	}

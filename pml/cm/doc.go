@@ -30,6 +30,11 @@
 //     and counts it, so that its senders complete and the id can be used again
 //     (close.go).
 //
+// # Shared memory
+//
+// Between processes of a node messages may be another PML's (node.go). Receives from
+// any source then look at both (wild.go).
+//
 // # Buffers
 //
 // A message is received straight into its buffer, unless that has a layout: then it

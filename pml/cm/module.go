@@ -41,7 +41,6 @@ type Module struct {
 	failures int                        // processes with an error, and aborted planes
 	kept     int                        // messages in unexpected queues
 	sends    int                        // that are not complete
-	strays   uint64                     // control messages of strangers
 	closed   bool                       // Close was called
 
 	requests     []*request // all there are
@@ -129,7 +128,8 @@ func (m *Module) Endpoint(word uint32, source int) (mtl.Endpoint, bool) {
 		return 0, false
 	}
 	p := c.procs[source]
-	return p.to, p.connect() == nil
+	err := p.connect()
+	return p.to, err == nil
 }
 
 // Poll implements progress.Source: it has blocked probes look again, and looks for

@@ -128,8 +128,13 @@ func (r *request) Release() {
 	r.m.free = r
 }
 
-// First implements pml.Owner.
-func (r *request) First() progress.Source { return r.m.mtl }
+// First implements pml.Owner: the network, unless the message may come from the node.
+func (r *request) First() progress.Source {
+	if r.w != nil {
+		return nil
+	}
+	return r.m.mtl
+}
 
 // operation is a request as the MTL sees it.
 type operation request
@@ -205,13 +210,13 @@ func (r *request) unhold() {
 // withdrawn becomes the caller's request. Lock held.
 func (r *request) finishWait(ctx context.Context) (pml.Status, error) {
 	e := r.m.engine
-	err := e.Wait(ctx, &r.Completion, r.m.mtl)
+	err := e.Wait(ctx, &r.Completion, r.First())
 	if err != nil {
 		r.Cancel()
 		if r.send && !r.Done() {
 			return pml.NoMessage(), &pml.PendingError{Request: &r.Request, Cause: err}
 		}
-		e.Wait(nil, &r.Completion, r.m.mtl)
+		e.Wait(nil, &r.Completion, r.First())
 		if !r.Status.Canceled {
 			err = nil // it had matched
 		}
