@@ -12,15 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/mtl/ofi"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // compile compiles a C program or library of testdata.
 func compile(t *testing.T, source string, flags ...string) string {

@@ -29,7 +29,7 @@ func subject(provider, layout, wait string) mtltest.Factory {
 // other is a component of its own to the kit.
 type other struct{ mtl.Component }
 
-func needLibfabric(t *testing.T) {
+func needLibfabric(t testing.TB) {
 	t.Helper()
 	if _, err := libfabric.Load("libfabric.so.1"); err != nil {
 		if errors.Is(err, libfabric.ErrNotBuilt) {
@@ -42,9 +42,9 @@ func needLibfabric(t *testing.T) {
 func TestKit(t *testing.T) {
 	needLibfabric(t)
 	for _, c := range []struct{ provider, layout, wait string }{
-		{"tcp;ofi_rxm", "auto", "auto"},
+		{"tcp;ofi_rxm", "auto", "fd"},
 		{"tcp;ofi_rxm", "12/18/31", "poll"},
-		{"net;ofi_rxm", "auto", "auto"},
+		{"net;ofi_rxm", "auto", "fd"},
 		{"sockets", "auto", "auto"},
 	} {
 		t.Run(fmt.Sprintf("%s,%s,%s", c.provider, c.layout, c.wait), func(t *testing.T) {

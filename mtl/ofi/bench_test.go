@@ -1,0 +1,246 @@
+package ofi_test
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/ofi"
+)
+
+// The benchmarks measure the module alone, without an engine or a protocol, between
+// this process and a child of it, over the provider that FERRY_OFI_PROVIDER names
+// or tcp;ofi_rxm.
+const childVariable = "FERRY_OFI_BENCH_CHILD"
+
+func TestMain(m *testing.M) {
+	if what := os.Getenv(childVariable); what != "" {
+		if err := child(what); err != nil {
+			fmt.Fprintln(os.Stderr, "child:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// end is one process of a benchmark.
+type end struct {
+	m    mtl.Module
+	peer mtl.Endpoint
+	rank int32
+}
+
+// meet opens a module and connects it with the other process's: each writes its
+// blob to out and reads the other's from in.
+func meet(rank int, in, out *os.File) (*end, error) {
+	provider := os.Getenv("FERRY_OFI_PROVIDER")
+	if provider == "" {
+		provider = "tcp;ofi_rxm"
+	}
+	c := ofi.Component()
+	p := c.Params()
+	framework.FillDefaults(p)
+	ofi.Set(p, []string{provider}, "auto", os.Getenv("FERRY_OFI_WAIT"))
+	proc := framework.Proc{Namespace: "bench", Rank: uint32(rank)}
+	m, err := c.Open(context.Background(), mtl.Env{
+		Params: p, Identity: bootstrap.Identity{Proc: proc, Size: 2, LocalSize: 2, LocalRank: rank},
+		Worlds: framework.NewWorlds("bench"), Nonce: uint64(rank) + 1, Upcall: deaf{}, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(out, "%x\n", m.Blob())
+	var text string
+	if _, err := fmt.Fscanln(in, &text); err != nil {
+		return nil, err
+	}
+	blob, err := hex.DecodeString(text)
+	if err != nil {
+		return nil, err
+	}
+	other := uint32(1 - rank)
+	peer, err := m.Connect(mtl.Peer{ID: framework.MakeProcID(0, other), Proc: framework.Proc{Namespace: "bench", Rank: other}, Nonce: uint64(other) + 1, Blob: blob})
+	return &end{m, peer, int32(rank)}, err
+}
+
+// flag is an operation that says when it is over.
+type flag struct {
+	mtl.Op
+	over bool
+}
+
+func newFlag() *flag {
+	f := new(flag)
+	f.Owner = f
+	return f
+}
+
+func (f *flag) Done(*mtl.Op) { f.over = true }
+
+func (e *end) send(f *flag, buf []byte) {
+	done, err := e.m.Send(&f.Op, e.peer, mtl.Envelope{CID: 1, Source: e.rank, Tag: 1}, buf, mtl.Standard)
+	if err != nil {
+		panic(err)
+	}
+	f.over = done
+}
+
+func (e *end) recv(f *flag, buf []byte) {
+	f.over = false
+	if err := e.m.Recv(&f.Op, e.peer, mtl.Envelope{CID: 1, Source: 1 - e.rank, Tag: 1}, buf); err != nil {
+		panic(err)
+	}
+}
+
+func (e *end) wait(fs ...*flag) {
+	for _, f := range fs {
+		for !f.over {
+			e.m.Poll()
+		}
+		if f.Err != nil {
+			panic(f.Err)
+		}
+	}
+}
+
+// windowSize is that of OSU's bandwidth test.
+const windowSize = 64
+
+// bounce answers each message with one as long.
+func (e *end) bounce(first bool, n, size int) {
+	s, r := newFlag(), newFlag()
+	buf := make([]byte, size)
+	for range n {
+		e.recv(r, buf)
+		if first {
+			e.send(s, buf)
+			e.wait(s)
+		}
+		e.wait(r)
+		if !first {
+			e.send(s, buf)
+			e.wait(s)
+		}
+	}
+}
+
+// stream sends windows of messages, each answered by an empty one.
+func (e *end) stream(first bool, windows, size int) {
+	ops := make([]*flag, windowSize)
+	for i := range ops {
+		ops[i] = newFlag()
+	}
+	ack := newFlag()
+	buf := make([]byte, size)
+	for range windows {
+		if first {
+			e.recv(ack, nil)
+			for _, f := range ops {
+				e.send(f, buf)
+			}
+			e.wait(ops...)
+			e.wait(ack)
+			continue
+		}
+		for _, f := range ops {
+			e.recv(f, buf)
+		}
+		e.wait(ops...)
+		e.send(ack, nil)
+		e.wait(ack)
+	}
+}
+
+func child(what string) error {
+	var bounce bool
+	var n, size int
+	if _, err := fmt.Sscan(what, &bounce, &n, &size); err != nil {
+		return err
+	}
+	e, err := meet(1, os.Stdin, os.Stdout)
+	if err != nil {
+		return err
+	}
+	if bounce {
+		e.bounce(false, n, size)
+	} else {
+		e.stream(false, n, size)
+	}
+	for !e.m.Idle() {
+		e.m.Poll()
+	}
+	return e.m.Close()
+}
+
+// pair runs f beside a child that does its part of n rounds, which come after
+// warm ones.
+func pair(b *testing.B, bounce bool, n, size int, f func(e *end, n int)) {
+	const warm = 100
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%v %d %d", childVariable, bounce, n+warm, size))
+	cmd.Stderr = os.Stderr
+	toChild, out, err := os.Pipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	in, fromChild, err := os.Pipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	cmd.Stdin, cmd.Stdout = toChild, fromChild
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	toChild.Close()
+	fromChild.Close()
+	e, err := meet(0, in, out)
+	if err != nil {
+		b.Fatal(err)
+	}
+	f(e, warm)
+	b.ResetTimer()
+	f(e, n)
+	b.StopTimer()
+	e.m.Close()
+	if err := cmd.Wait(); err != nil {
+		b.Fatal(err)
+	}
+	in.Close()
+	out.Close()
+}
+
+func BenchmarkLatency8(b *testing.B) {
+	needBench(b)
+	pair(b, true, b.N, 8, func(e *end, n int) { e.bounce(true, n, 8) })
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/2, "ns/message")
+}
+
+func BenchmarkRate8(b *testing.B) {
+	needBench(b)
+	pair(b, false, b.N, 8, func(e *end, n int) { e.stream(true, n, 8) })
+	b.ReportMetric(windowSize*float64(b.N)/b.Elapsed().Seconds(), "messages/s")
+}
+
+func BenchmarkBandwidth1MiB(b *testing.B) {
+	needBench(b)
+	b.SetBytes(windowSize << 20)
+	pair(b, false, b.N, 1<<20, func(e *end, n int) { e.stream(true, n, 1<<20) })
+}
+
+func needBench(b *testing.B) {
+	b.Helper()
+	needLibfabric(b)
+	if os.Getenv("FERRY_OFI_WAIT") == "" {
+		b.Setenv("FERRY_OFI_WAIT", "auto")
+	}
+}
