@@ -144,7 +144,7 @@ func NewProducer(header, cells []byte) *Producer {
 // given back enough cells yet. 1 <= n <= FrameLimit.
 func (p *Producer) Reserve(n int) []byte {
 	need, at, pad := span(uint64(n)), p.at, uint64(0)
-	if at+need > p.size || at+need > p.edge && need >= largeFrame && p.turn(need) {
+	if at+need > p.size || at+need > p.edge && (need <= smallFrame || need >= largeFrame) && p.turn(need) {
 		pad, at = p.size-at, 0
 	}
 	// One cell more, for the word behind.
@@ -161,11 +161,14 @@ func (p *Producer) Reserve(n int) []byte {
 // Large frames come in streams, and go faster through memory that the caches of
 // both cores hold: 64 KiB messages at 55 GB/s instead of 40. So a large frame
 // that is reserved (one that is Put is eager, and alone as a rule), and would end
-// behind the edge, goes to the beginning of the ring if the consumer has
-// given back enough there, and the ring is as short as the consumer is quick. Small
-// ones use all of it: they are faster in lines that nobody has looked at for long.
+// behind the edge, goes to the beginning of the ring if the consumer has given back
+// enough there, and the ring is as short as the consumer is quick. So do the
+// smallest, for the sake of short runs: the first lap through a long ring is the
+// slow one. Those in between use all of it: they are faster in lines that nobody
+// has looked at for long.
 const (
-	largeFrame = 12 << 10  // bytes
+	smallFrame = 1 << 10   // bytes
+	largeFrame = 12 << 10
 	hotBytes   = 256 << 10 // where the edge is at first
 )
 
@@ -192,7 +195,7 @@ func (p *Producer) turn(need uint64) bool {
 func (p *Producer) Put(first, second, third uint64, payload []byte) bool {
 	n := uint64(len(payload)) + 3*WordSize
 	need := span(n)
-	if p.at+need > p.size || p.head+need >= p.end || n > p.limit {
+	if p.at+need > p.size || p.at+need > p.edge && need <= smallFrame || p.head+need >= p.end || n > p.limit {
 		return p.putSlowly(first, second, third, payload)
 	}
 	b := p.frame(p.at, n)
