@@ -167,7 +167,7 @@ func (p *Producer) Reserve(n int) []byte {
 // slow one. Those in between use all of it: they are faster in lines that nobody
 // has looked at for long.
 const (
-	smallFrame = 1 << 10   // bytes
+	smallFrame = 1 << 10 // bytes
 	largeFrame = 12 << 10
 	hotBytes   = 256 << 10 // where the edge is at first
 )
