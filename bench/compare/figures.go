@@ -18,6 +18,7 @@ type figure struct {
 	iterations int
 	warmup     int
 	flags      []string // of ours, beside those that both sides have
+	over       string   // the network in place of shared memory: a setting's Only
 	versus     *variant // ferry itself in place of the peers
 	wanted     bound    // of the ratio to it
 	typical    bool     // the median of batches counts, and not the average, which holds what others disturb
@@ -74,6 +75,15 @@ func collective(name, bench string, size, ranks int, wanted float64, aim string)
 	return f
 }
 
+// throughOFI is a figure over libfabric on both sides, between two ranks of this
+// machine that use no shared memory.
+func throughOFI(f figure) figure {
+	f.over = "tcp;ofi_rxm"
+	f.Name += " over " + f.over
+	f.flags = []string{"--set", "pml=cm", "--set", "pml.cm.shared_memory=off", "--set", "mtl.ofi.provider_include=" + f.over}
+	return f
+}
+
 // figures are the rows beside the peers. Iterations, warm-up and windows are
 // those of OSU's micro-benchmarks.
 func figures() []figure {
@@ -102,6 +112,9 @@ func figures() []figure {
 		collective("allreduce 8 B, 2 ranks", "allreduce", 8, 2, 1.0, "0.7"),
 		collective("barrier, 8 ranks", "barrier", 0, 8, 1.5, "1.0"),
 		collective("allreduce 8 B, 8 ranks", "allreduce", 8, 8, 1.5, "1.0"),
+		throughOFI(latency("8 B", 8, 1.0, 1.0, "-")),
+		throughOFI(window("8 B message rate", "mbw_mr", "million/s", 8, 1.0, 1.0, "-")),
+		throughOFI(window("bandwidth 1 MiB", "bw", "GB/s", mib, 1.0, 1.0, "-")),
 	}
 }
 

@@ -48,7 +48,7 @@ func world(t *testing.T, ferry, launcher string) []string {
 	script("ferry", "[ \"$1\" = --version ] && echo ferry version 9.9 && exit\n"+ferry)
 	return []string{
 		"-ferry", filepath.Join(dir, "ferry"), "-peers", dir, "-build", filepath.Join(dir, "build"),
-		"-out", filepath.Join(dir, "out"), "-instructions", filepath.Join(dir, "instructions"), "-pairs", "2", "-rows", "^8 B latency",
+		"-out", filepath.Join(dir, "out"), "-instructions", filepath.Join(dir, "instructions"), "-pairs", "2", "-rows", "^8 B latency$",
 	}
 }
 
@@ -207,7 +207,7 @@ func TestQuickRowBesideRealPeers(t *testing.T) {
 	}
 	dir := t.TempDir()
 	args := []string{"-ferry", ferry, "-peers", "../peers", "-build", filepath.Join(dir, "build"), "-out", filepath.Join(dir, "out"), "-instructions", ferry}
-	args = append(args, "-rows", "^(8 B latency|session .*, 2 ranks)", "-quick")
+	args = append(args, "-rows", "^(8 B latency|session .*, 2 ranks)$", "-quick")
 	if err := run(t.Context(), args, t.Output()); err != nil {
 		t.Fatal(err)
 	}

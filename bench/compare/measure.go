@@ -52,7 +52,7 @@ func (r *runner) series(f figure, peers []peer) []*series {
 	var out []*series
 	for _, p := range peers {
 		for _, st := range p.Settings {
-			if f.Size >= st.FromBytes {
+			if st.Only == f.over && f.Size >= st.FromBytes {
 				out = append(out, &series{fig: f, peer: p, setting: st, ours: ours, theirs: side{r.theirs(p, st, f), p.Name}})
 			}
 		}

@@ -29,6 +29,7 @@ type setting struct {
 	Default   bool     `json:"default"`    // as it comes, without arguments
 	Args      []string `json:"args"`       // of the launcher
 	FromBytes int      `json:"from_bytes"` // the size of messages from which it changes anything
+	Only      string   `json:"only"`       // for figures over that network alone
 }
 
 func loadPeers(path string) ([]peer, error) {

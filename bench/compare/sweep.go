@@ -79,6 +79,9 @@ func (r *runner) curves(parts []figure, peers []peer, flags ...string) []*curve 
 	all := []*curve{mine}
 	for _, p := range peers {
 		for _, st := range p.Settings {
+			if st.Only != "" {
+				continue
+			}
 			c := &curve{Bench: mine.Bench, Unit: mine.Unit, Of: p.Title, Setting: st.Title, samples: map[int][]sample{}}
 			for _, f := range parts {
 				c.sides = append(c.sides, side{r.theirs(p, st, f), p.Name})
