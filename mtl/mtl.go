@@ -20,8 +20,9 @@
 // Every method of a Module, except where it says otherwise, is called with the
 // progress engine's lock held: a module needs no lock of its own. None of them
 // blocks, and none refuses for want of room: what the network does not take now
-// stays in the module, in order, and goes with a later Poll. Nothing is allocated
-// per operation in steady state.
+// stays in the module, in order, and goes with a later Poll; receives of one id
+// never wait for those of another. Nothing is allocated per operation in steady
+// state.
 //
 // # Operations
 //

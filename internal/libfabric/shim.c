@@ -352,35 +352,14 @@ int ferry_recv(ferry_ep *ep, uint32_t i, void *buf, size_t n)
 
 int ferry_cancel(ferry_ep *ep, uint32_t i) { return fi_cancel(&ep->ep->fid, &slot_at(ep, i)->context); }
 
-// ferry_poll reads completions, failed ones too, and returns their number. A
-// negative result: the queue itself has failed.
-int ferry_poll(ferry_ep *ep, ferry_event *out, int room)
+// read_error reads one failed completion: 1, 0 if there is none after all, or a
+// failure of the queue itself.
+static ssize_t read_error(ferry_ep *ep, ferry_event *out)
 {
-	struct fi_cq_tagged_entry got[POLL_MOST];
-	if (room > POLL_MOST)
-		room = POLL_MOST;
-	ssize_t n = fi_cq_read(ep->cq, got, room);
-	if (n > 0) {
-		for (ssize_t i = 0; i < n; i++) {
-			out[i].tag = got[i].tag;
-			out[i].data = got[i].data;
-			out[i].length = got[i].len;
-			out[i].overflow = 0;
-			out[i].slot = ((slot *)got[i].op_context)->index;
-			out[i].error = out[i].provider_error = out[i].unused = 0;
-		}
-		return n;
-	}
-	if (n == -FI_EAGAIN || n == 0)
-		return 0;
-	if (n != -FI_EAVAIL)
-		return n;
 	struct fi_cq_err_entry e = {0};
-	n = fi_cq_readerr(ep->cq, &e, 0);
-	if (n == -FI_EAGAIN || n == 0)
-		return 0;
-	if (n < 0)
-		return n;
+	ssize_t n = fi_cq_readerr(ep->cq, &e, 0);
+	if (n <= 0)
+		return n == -FI_EAGAIN ? 0 : n;
 	// Some providers forget the sign, and some the number.
 	int err = e.err < 0 ? -e.err : e.err ? e.err : FI_EOTHER;
 	if (!e.op_context)
@@ -390,6 +369,36 @@ int ferry_poll(ferry_ep *ep, ferry_event *out, int room)
 		.slot = ((slot *)e.op_context)->index, .error = err, .provider_error = e.prov_errno,
 	};
 	return 1;
+}
+
+// ferry_poll reads completions, failed ones too, and returns their number. A
+// negative result: the queue itself has failed. Failed ones hide the others until
+// all of them have been read, so that it goes on behind them.
+int ferry_poll(ferry_ep *ep, ferry_event *out, int room)
+{
+	struct fi_cq_tagged_entry got[POLL_MOST];
+	int have = 0;
+	while (have < room) {
+		ssize_t n = fi_cq_read(ep->cq, got, room - have < POLL_MOST ? room - have : POLL_MOST);
+		if (n > 0) {
+			for (ssize_t i = 0; i < n; i++)
+				out[have + i] = (ferry_event){
+					.tag = got[i].tag, .data = got[i].data, .length = got[i].len,
+					.slot = ((slot *)got[i].op_context)->index,
+				};
+			return have + n;
+		}
+		if (n == -FI_EAVAIL)
+			n = read_error(ep, out + have);
+		if (n == 1) {
+			have++;
+			continue;
+		}
+		if (n < 0 && n != -FI_EAGAIN && have == 0)
+			return n;
+		break; // a failure is there the next time, too
+	}
+	return have;
 }
 
 const char *ferry_cq_error(ferry_ep *ep, int provider_error)

@@ -15,6 +15,7 @@ func matchingCases() []testCase {
 		{"ReceiveFromOneSourceIgnoresOthers", 3, oneSource},
 		{"EveryBitOfIdAndTagIsMatched", 2, everyBit},
 		{"AnyTagStaysWithinItsId", 2, anyTagWithinID},
+		{"ManyReceivesOfOneIdDoNotBlockAnother", 2, manyReceives},
 		{"LateReceiversGetWhatEachSentInOrder", 4, fanIn},
 	}
 }
@@ -240,6 +241,42 @@ func anyTagWithinID(ctx context.Context, w *world) error {
 		err = r.check(a, 77, pattern(1, 8))
 	}
 	return err
+}
+
+// manyReceives posts more receives of one id than any network takes, and has them
+// served only after a message of another id has come: a barrier behind them, say.
+func manyReceives(ctx context.Context, w *world) error {
+	a, b := w.nodes[0], w.nodes[1]
+	const count = 10000
+	var ops []*operation
+	for i := range count {
+		r, err := b.receive([]*node{nil, a}[i%2], envelope{cid: 5, tag: int32(i % 50)}, make([]byte, 200))
+		if err != nil {
+			return err
+		}
+		ops = append(ops, r)
+	}
+	for i, n := range []int{8, 1 << 20, 0} {
+		if err := w.exchange(ctx, a, b, envelope{cid: 6, tag: 1, mode: mtl.Mode(i % 2)}, pattern(i, n)); err != nil {
+			return fmt.Errorf("a message of another id: %w", err)
+		}
+	}
+	for i := range count {
+		s, err := a.send(b, envelope{cid: 5, tag: int32(i % 50)}, pattern(i, 8+i%100))
+		if err != nil {
+			return err
+		}
+		ops = append(ops, s)
+	}
+	if err := w.all(ctx, ops...); err != nil {
+		return err
+	}
+	for i, r := range ops[:count] {
+		if err := r.check(a, int32(i%50), pattern(i, 8+i%100)); err != nil {
+			return fmt.Errorf("receive %d: %w", i, err)
+		}
+	}
+	return nil
 }
 
 func fanIn(ctx context.Context, w *world) error {

@@ -132,15 +132,21 @@ func (l *layout) receive(e mtl.Envelope) (tag, ignore uint64) {
 	return tag, ignore
 }
 
+// cidOf returns the id in a tag.
+func (l *layout) cidOf(tag uint64) uint32 {
+	if l.data {
+		return uint32(tag >> l.tag)
+	}
+	return uint32(tag &^ l.sync >> (l.source + l.tag))
+}
+
 // message returns what a message said of itself.
 func (l *layout) message(tag, data uint64) (e mtl.Envelope, mode mtl.Mode) {
-	e.Tag = int32(tag & l.ignoreTag)
+	e.CID, e.Tag = l.cidOf(tag), int32(tag&l.ignoreTag)
 	if l.data {
-		e.CID = uint32(tag >> l.tag)
 		e.Source = int32(data & (1<<dataSource - 1))
 		tag = data
 	} else {
-		e.CID = uint32(tag &^ l.sync >> (l.source + l.tag))
 		e.Source = int32(tag & l.ignoreFrom >> l.tag)
 	}
 	if tag&l.sync != 0 {

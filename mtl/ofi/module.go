@@ -32,13 +32,16 @@ type module struct {
 
 	slots     []*slot // by slot number
 	free      []uint32
-	waiting   fifo    // receives and probes that found no room
+	lines     []*line // of receives that found no room
+	urgent    fifo    // receives of control and of claimed messages that found none
 	over      []ended // what the next Poll tells of first
 	telling   []ended // room for over, used only by Poll
 	posted    int     // operations that libfabric has
 	most      int     // of which it may have so many
-	sending   int     // sends that are not over, of any kind
-	listening []byte  // the buffers of control messages, pinned
+	receives  int     // receives among them
+	mostRecvs int
+	sending   int    // sends that are not over, of any kind
+	listening []byte // the buffers of control messages, pinned
 	pins      runtime.Pinner
 	scratch   []byte // for control messages that are sent at once
 	faults    int    // control receives that failed one after the other
@@ -93,7 +96,7 @@ func (a awaited) Interval() time.Duration {
 	switch {
 	case a.broken != nil:
 		return 0
-	case len(a.blocked) > 0 || a.waiting.head != nil:
+	case len(a.blocked) > 0 || len(a.lines) > 0 || a.urgent.head != nil:
 		return pollInterval
 	}
 	return connectInterval
@@ -134,6 +137,10 @@ func newModule(env mtl.Env, lib *libfabric.Library, ep *libfabric.Endpoint, info
 		},
 		most:    max(queueEntries, info.TxSize+info.RxSize),
 		scratch: make([]byte, 0, controlFrame),
+	}
+	m.mostRecvs = max(info.RxSize-reserved, reserved)
+	if indexFold(unbounded, info.Provider) >= 0 {
+		m.mostRecvs = m.most / 2 // sends and probes need theirs
 	}
 	if indexFold(spilling, info.Provider) >= 0 && info.RxParts >= 2 {
 		m.spill = libfabric.Spill
@@ -259,7 +266,7 @@ func (m *module) fail(err error) {
 	m.broken = &framework.TransportError{Component: component, Op: "poll", Err: err}
 	m.env.Logger.Error("mtl ofi: the module has failed", "provider", m.about.Provider, "err", err)
 	m.ep.Close() // now nobody touches the buffers
-	m.sending, m.blocked, m.dirty, m.waiting = 0, nil, nil, fifo{}
+	m.sending, m.blocked, m.dirty, m.lines, m.urgent = 0, nil, nil, nil, fifo{}
 	for i := range m.peers {
 		m.peers[i].queue, m.peers[i].matching = fifo{}, fifo{}
 	}

@@ -29,8 +29,8 @@ func (m *module) Poll() int {
 		if len(m.blocked) > 0 {
 			m.retry()
 		}
-		if m.waiting.head != nil {
-			m.retryReceives()
+		if len(m.lines) > 0 || m.urgent.head != nil {
+			m.overflow()
 		}
 	}
 	if len(m.over) > 0 {
@@ -66,8 +66,13 @@ func (m *module) complete(ev *libfabric.Event) {
 	s := m.slots[ev.Slot]
 	m.posted--
 	switch s.kind {
-	case receive, claimed:
+	case receive:
+		m.receives--
 		m.received(s, ev)
+	case claimed:
+		m.received(s, ev)
+	case sought:
+		m.soughtFor(s, ev)
 	case send, control, answer, flush:
 		m.sending--
 		m.finish(s, mtl.Result{Err: m.sendError(s, ev)})
@@ -194,8 +199,10 @@ func (m *module) listen(buffers int) error {
 			return err
 		}
 		s.buf = m.listening[i*controlFrame : (i+1)*controlFrame]
-		if err := m.accept(s); err != nil {
-			return err
+		if code := m.startReceive(s); code == libfabric.Again {
+			m.urgent.push(s)
+		} else if code != 0 {
+			return m.callError("receive", noEndpoint, code)
 		}
 	}
 	return nil
@@ -220,13 +227,10 @@ func (m *module) heard(s *slot, ev *libfabric.Event) {
 	if m.broken != nil {
 		return
 	}
-	code := libfabric.Again
-	if m.waiting.head == nil {
-		code = m.startReceive(s)
-	}
+	code := m.startReceive(s)
 	switch {
 	case code == libfabric.Again:
-		m.waiting.push(s)
+		m.urgent.push(s)
 	case code != 0 || m.faults > mostFaults:
 		m.fail(errors.New("receives of control messages fail: " + m.text(max(code, ev.Err))))
 	}

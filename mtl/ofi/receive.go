@@ -34,7 +34,7 @@ func (m *module) post(k kind, op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf
 	if s.flags = m.spill; k == claiming {
 		s.flags |= libfabric.Claim
 	}
-	return m.accept(s)
+	return m.accept(e.CID, s)
 }
 
 // RecvClaimed implements mtl.Module.
@@ -50,24 +50,41 @@ func (m *module) RecvClaimed(op *mtl.Op, buf []byte) error {
 	if len(buf) > 0 {
 		s.pins.Pin(&buf[0])
 	}
-	return m.accept(s)
+	switch code := m.startReceive(s); code {
+	case 0:
+	case libfabric.Again:
+		m.urgent.push(s)
+	default:
+		err := m.callError("receive", s.to, code)
+		m.release(s)
+		return err
+	}
+	return nil
 }
 
-// accept starts a receive or a probe, or queues it behind others that wait for
-// room. An error means that nothing was started.
-func (m *module) accept(s *slot) error {
-	if m.waiting.head == nil {
-		code := m.startReceive(s)
-		if code == 0 {
-			return nil
-		}
-		if code != libfabric.Again {
-			err := m.callError("receive", s.to, code)
-			m.release(s)
-			return err
-		}
+// accept starts a receive or a probe, or has it wait for room. An error means that
+// nothing was started.
+func (m *module) accept(cid uint32, s *slot) error {
+	code := libfabric.Again
+	behind := len(m.lines) > 0 && m.lineOf(cid) != nil
+	if !behind {
+		code = m.startReceive(s)
 	}
-	m.waiting.push(s)
+	switch {
+	case code == 0:
+	case code != libfabric.Again:
+		err := m.callError("receive", s.to, code)
+		m.release(s)
+		return err
+	case s.kind == probe || s.kind == claiming:
+		// What it would find may belong to a receive that waits.
+		m.end(s.op, mtl.Result{})
+		m.release(s)
+	case s.kind == receive:
+		m.wait(cid, s)
+	default:
+		m.urgent.push(s)
+	}
 	return nil
 }
 
@@ -87,6 +104,13 @@ func (m *module) startReceive(s *slot) libfabric.Errno {
 			m.release(s)
 			return 0
 		}
+	case receive:
+		if m.receives >= m.mostRecvs {
+			return libfabric.Again
+		}
+		if code = m.ep.TRecv(s.number, s.buf, s.address, s.tag, s.more, s.flags); code == 0 {
+			m.receives++
+		}
 	default:
 		code = m.ep.TRecv(s.number, s.buf, s.address, s.tag, s.more, s.flags)
 	}
@@ -97,34 +121,21 @@ func (m *module) startReceive(s *slot) libfabric.Errno {
 	return code
 }
 
-// retryReceives starts what waits for room.
-func (m *module) retryReceives() {
-	for m.waiting.head != nil {
-		s := m.waiting.head
-		code := m.startReceive(s)
-		if code == libfabric.Again {
-			return
-		}
-		m.waiting.pop()
-		if code != 0 {
-			m.end(s.op, mtl.Result{Err: m.callError("receive", s.to, code)})
-			m.release(s)
-		}
-	}
-}
-
 // Cancel implements mtl.Module.
 func (m *module) Cancel(op *mtl.Op) {
 	if m.broken != nil || int(op.Slot) >= len(m.slots) {
 		return
 	}
 	s := m.slots[op.Slot]
-	if s.op != op || s.kind != receive {
-		return
-	}
-	if s.posted {
+	switch {
+	case s.op != op:
+	case s.kind == sought:
+		s.canceled = true // unless its message is found
+	case s.kind != receive:
+	case s.posted:
 		m.ep.Cancel(s.number)
-	} else if m.waiting.drop(s) {
+	default:
+		m.leave(m.lineOf(m.layout.cidOf(s.tag)), s)
 		m.end(op, mtl.Result{Canceled: true})
 		m.release(s)
 	}

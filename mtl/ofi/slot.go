@@ -22,6 +22,7 @@ const (
 	probe
 	claiming // a probe that takes what it finds
 	claimed  // a message that a probe took, and its receive
+	sought   // a receive that waits for room, and its probe
 	listen   // a receive of control messages
 )
 
@@ -29,15 +30,16 @@ func (k kind) isSend() bool { return k >= send && k <= flush }
 
 // slot is one operation that libfabric has, or will have when there is room.
 type slot struct {
-	number  uint32
-	kind    kind
-	posted  bool // libfabric has it
-	sent    bool // of a synchronous message: the buffer is free
-	matched bool // likewise: it was answered
-	op      *mtl.Op
-	buf     []byte
-	own     []byte // room for a control message
-	pins    runtime.Pinner
+	number   uint32
+	kind     kind
+	posted   bool // libfabric has it
+	sent     bool // of a synchronous message: the buffer is free
+	matched  bool // likewise: it was answered
+	canceled bool // of a receive that is sought
+	op       *mtl.Op
+	buf      []byte
+	own      []byte // room for a control message
+	pins     runtime.Pinner
 
 	to      mtl.Endpoint // or from where
 	wild    bool         // from anywhere
@@ -124,6 +126,6 @@ func (m *module) release(s *slot) {
 		s.pins.Unpin()
 	}
 	s.kind, s.op, s.buf, s.wild, s.flags = unused, nil, nil, false, 0
-	s.posted, s.sent, s.matched = false, false, false
+	s.posted, s.sent, s.matched, s.canceled = false, false, false, false
 	m.free = append(m.free, s.number)
 }
