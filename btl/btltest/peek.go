@@ -42,7 +42,7 @@ func peek(ctx context.Context, w *world) error {
 	var none []byte
 	b.do(func() { none = peeker.Peek(3) })
 	if none != nil {
-		return fmt.Errorf("Peek returns %d bytes that nobody has sent", len(none))
+		return fmt.Errorf("a peek returns %d bytes that nobody has sent", len(none))
 	}
 	limit := a.module.Caps().FrameLimit
 	for round := range 400 {
