@@ -131,15 +131,16 @@ func judge(info *libfabric.Info, p *params, j job, t topology) candidate {
 	if c.local && class(info) > classes["shm"] {
 		c.score -= 2 * usualDistance // it serves no process that comes later from elsewhere
 	}
+	included := len(p.ProviderInclude) > 0
+	wanted := !included || indexFold(p.ProviderInclude, info.Provider) >= 0
 	for _, d := range defects {
-		if strings.EqualFold(d.provider, info.Provider) && !j.version.After(d.last) {
+		if wanted && strings.EqualFold(d.provider, info.Provider) && !j.version.After(d.last) {
 			c.refused = fmt.Sprintf("defect of the provider in libfabric %v: %s (docs/providers.md)", j.version, d.what)
 			return c
 		}
 	}
-	included := len(p.ProviderInclude) > 0
 	switch {
-	case included && indexFold(p.ProviderInclude, info.Provider) < 0:
+	case !wanted:
 		c.refused = "not in mtl.ofi.provider_include"
 	case !included && indexFold(p.ProviderExclude, info.Provider) >= 0:
 		c.refused = "in mtl.ofi.provider_exclude"
@@ -164,21 +165,25 @@ func nothing(all []candidate, p *params) error {
 	what := "nothing that libfabric offers here can be used"
 	if len(p.ProviderInclude) > 0 || len(p.DomainInclude) > 0 {
 		why = framework.ErrConfig
-		what = fmt.Sprintf("nothing here matches mtl.ofi.provider_include=%q, mtl.ofi.domain_include=%q",
+		what = fmt.Sprintf("nothing here can be used with mtl.ofi.provider_include=%q, mtl.ofi.domain_include=%q",
 			strings.Join(p.ProviderInclude, ","), strings.Join(p.DomainInclude, ","))
 	}
 	// Domains of a provider that share the reason are one entry.
 	var each []string
-	said := map[string]bool{}
+	domains := map[string]int{}
 	for _, c := range all {
-		s := fmt.Sprintf("%v: %s", c.info, c.refused)
-		if strings.HasPrefix(c.refused, "not in") || strings.HasPrefix(c.refused, "in ") {
-			s = fmt.Sprintf("%s: %s", c.info.Provider, c.refused)
+		domains[c.info.Provider+c.refused]++
+	}
+	for _, c := range all {
+		name := c.info.String()
+		switch n := domains[c.info.Provider+c.refused]; {
+		case n == 0: // it was said
+			continue
+		case n > 1:
+			name = c.info.Provider
+			domains[c.info.Provider+c.refused] = 0
 		}
-		if !said[s] {
-			said[s] = true
-			each = append(each, s)
-		}
+		each = append(each, name+": "+c.refused)
 	}
 	return fmt.Errorf("mtl ofi: %w: %s; there is: %s", why, what, strings.Join(each, "; "))
 }
