@@ -18,6 +18,7 @@ func endCases() []testCase {
 		{"CloseWithEverythingInProgress", 2, closeBusy},
 		{"CloseLeavesNothingOpen", 2, closeLeaves},
 		{"WhatWasAcceptedArrivesAfterIdleAndClose", 2, idleThenClose},
+		{"PeerThatHasClosedDoesNotKeepOneFromIdleness", 2, idleAfterPeer},
 		{"ArrivalWakesASleepingEngine", 2, arrivalWakes},
 		{"ControlMessageWakesASleepingEngine", 2, controlWakes},
 	}
@@ -155,6 +156,26 @@ func idleThenClose(ctx context.Context, w *world) error {
 		}
 	}
 	return nil
+}
+
+// idleAfterPeer has the receiver of the last message close first.
+func idleAfterPeer(ctx context.Context, w *world) error {
+	a, b := w.nodes[0], w.nodes[1]
+	for i := range 20 {
+		if err := w.exchange(ctx, a, b, envelope{cid: 1, tag: 1}, pattern(i, 8)); err != nil {
+			return err
+		}
+	}
+	if err := b.close(); err != nil {
+		return err
+	}
+	for range 1000 { // so that a hears of it
+		a.poll()
+	}
+	return w.until(ctx, "idleness, when the peer has closed", func() (idle bool) {
+		a.do(func() { idle = a.module.Idle() })
+		return idle
+	})
 }
 
 // drowsy engines sleep at once when nothing is there.

@@ -3,6 +3,7 @@ package ofi
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/ferrympi/ferry/internal/libfabric"
 	"github.com/ferrympi/ferry/mtl"
@@ -123,6 +124,9 @@ func (m *module) dispatch(s *slot) error {
 			return err
 		}
 	}
+	if s.kind == flush {
+		s.since = time.Now()
+	}
 	p.queue.push(s)
 	m.sending++
 	if !p.isQueued {
@@ -163,6 +167,11 @@ func (m *module) start(s *slot) libfabric.Errno {
 // thousands must not spend its polls on those that don't answer.
 const retryMost = 16
 
+// flushPatience is how long a flush frame waits for room. Where the peer has closed
+// before us, a provider that connects again for each message answers that there is
+// none for ever: but then nothing is left of what the frame was to stand behind.
+const flushPatience = 200 * time.Millisecond
+
 // retry starts what waits for room.
 func (m *module) retry() {
 	for range min(retryMost, len(m.blocked)) {
@@ -172,7 +181,10 @@ func (m *module) retry() {
 			s := p.queue.head
 			code := m.start(s)
 			if code == libfabric.Again {
-				break
+				if s.kind != flush || time.Since(s.since) < flushPatience {
+					break
+				}
+				code = libfabric.Canceled
 			}
 			p.queue.pop()
 			m.sending--

@@ -2,6 +2,7 @@ package ofi
 
 import (
 	"runtime"
+	"time"
 
 	"github.com/ferrympi/ferry/internal/libfabric"
 	"github.com/ferrympi/ferry/mtl"
@@ -47,8 +48,9 @@ type slot struct {
 	tag     uint64
 	more    uint64 // completion data of a send, bits to ignore of a receive
 	flags   libfabric.Kind
-	length  int64 // of the claimed message
-	next    *slot // in a fifo
+	length  int64     // of the claimed message
+	since   time.Time // that a flush frame waits
+	next    *slot     // in a fifo
 }
 
 // fifo is a list of slots.
