@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ferrympi/ferry/internal/libfabric"
 	"github.com/ferrympi/ferry/mtl"
@@ -205,4 +206,20 @@ func must(l layout, err error) layout {
 		panic(err)
 	}
 	return l
+}
+
+// TestStoppedProcessKeepsItsDeadline: time in which it did not run counts as one
+// step.
+func TestStoppedProcessKeepsItsDeadline(t *testing.T) {
+	p := newPatience(time.Hour)
+	p.last = p.last.Add(-24 * time.Hour)
+	if p.over() {
+		t.Error("a process that was stopped for a day has no time left")
+	}
+	for i := 0; !p.over(); i++ {
+		if i == 20 {
+			t.Fatalf("after twenty steps %v is left", p.left)
+		}
+		p.last = p.last.Add(-24 * time.Hour)
+	}
 }

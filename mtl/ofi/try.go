@@ -23,6 +23,23 @@ var hanging struct {
 	calls map[string]time.Time
 }
 
+// patience is a deadline in steps of a twentieth. A process that is stopped, or
+// starved of processors, for long loses one step by it.
+type patience struct {
+	left, step time.Duration
+	last       time.Time
+}
+
+func newPatience(d time.Duration) *patience { return &patience{d, max(d/20, 1), time.Now()} }
+
+// over reports whether the time is up. It has to be asked at every step.
+func (p *patience) over() bool {
+	now := time.Now()
+	p.left -= min(now.Sub(p.last), p.step)
+	p.last = now
+	return p.left <= 0
+}
+
 // within calls f, and waits for it until the deadline. f may end up in C code that
 // never returns: then its goroutine and its thread are left behind, and within
 // returns an error that wraps errHangs. What f returns after all goes to late. f
@@ -60,15 +77,21 @@ func within[T any](ctx context.Context, deadline time.Duration, name string, f f
 		delete(hanging.calls, name)
 		hanging.mu.Unlock()
 	}()
-	timer := time.NewTimer(deadline)
-	defer timer.Stop()
-	err := fmt.Errorf("%w within %v", errHangs, deadline)
-	select {
-	case r := <-done:
-		return r.v, r.err
-	case <-timer.C:
-	case <-ctx.Done():
-		err = fmt.Errorf("%w: %w", errHangs, context.Cause(ctx))
+	wait := newPatience(deadline)
+	tick := time.NewTicker(wait.step)
+	defer tick.Stop()
+	var err error
+	for err == nil {
+		select {
+		case r := <-done:
+			return r.v, r.err
+		case <-tick.C:
+			if wait.over() {
+				err = fmt.Errorf("%w within %v", errHangs, deadline)
+			}
+		case <-ctx.Done():
+			err = fmt.Errorf("%w: %w", errHangs, context.Cause(ctx))
+		}
 	}
 	mu.Lock()
 	defer mu.Unlock()
@@ -183,8 +206,8 @@ func openTested(env mtl.Env, p *params, lib *libfabric.Library, c *candidate, l 
 	}
 	if err == nil {
 		m.about.Provider = c.info.Provider
-		end := time.Now().Add(p.Deadline)
-		err = selfTest(m, func() bool { return time.Now().After(end) || givenUp() })
+		wait := newPatience(p.Deadline)
+		err = selfTest(m, func() bool { return wait.over() || givenUp() })
 	}
 	if err != nil {
 		if m != nil {
