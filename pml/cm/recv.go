@@ -71,10 +71,14 @@ func (r *request) post() {
 	}
 	var from mtl.Endpoint
 	if r.p != nil {
-		if !r.p.proc.connected {
-			r.p.proc.connect()
+		p := r.p.proc
+		if !p.connected && p.connect() != nil {
+			// Without an endpoint there is nothing to ask the MTL for: another
+			// one's messages would answer.
+			r.fail(c.explain(p.err, r.p.rank))
+			return
 		}
-		from = r.p.proc.to
+		from = p.to
 	}
 	r.busy = true
 	var err error
@@ -149,6 +153,10 @@ func (r *request) received(res *mtl.Result) {
 	switch {
 	case res.Canceled && r.why != nil:
 		r.fail(r.why)
+		return
+	case res.Canceled && !r.user: // the network did it by itself: a peer went in the middle of a message
+		r.fail(&framework.TransportError{Component: "pml cm", Op: "receive",
+			Err: errors.New("the network gave the receive up: the sender went while its message was on its way")})
 		return
 	case res.Canceled:
 		r.canceled()
