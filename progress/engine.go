@@ -134,6 +134,7 @@ func (e *Engine) Add(s Source) {
 		e.fds.add(d, e)
 	}
 	e.sources = append(e.sources, s)
+	e.bell.Ring() // a keeper that sleeps already has not armed s
 	e.keeper.kick()
 }
 

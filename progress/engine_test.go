@@ -472,3 +472,27 @@ func BenchmarkLock(b *testing.B) {
 		e.Unlock() //lint:ignore SA2001 taking and leaving it is what is measured
 	}
 }
+
+// counted is a source without any way to be awaited but being polled.
+type counted struct{ polls atomic.Int64 }
+
+func (c *counted) Poll() int               { c.polls.Add(1); return 0 }
+func (c *counted) Interval() time.Duration { return time.Millisecond }
+
+// TestSourceThatComesLateIsPolledWhileTheKeeperSleeps: the keeper sleeps already, for
+// up to a second, and has not asked the new source how it is awaited.
+func TestSourceThatComesLateIsPolledWhileTheKeeperSleeps(t *testing.T) {
+	e := New(Options{Spin: time.Nanosecond, Yield: time.Nanosecond})
+	defer e.Close()
+	asleep(e)
+	before := time.Now()
+	late := &counted{}
+	e.Add(late)
+	defer e.Remove(late)
+	for late.polls.Load() < 5 {
+		if time.Since(before) > keeperLongest {
+			t.Fatalf("%d polls before the keeper woke by itself", late.polls.Load())
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
