@@ -3,6 +3,7 @@ package cm_test
 import (
 	"encoding/binary"
 	"math/rand/v2"
+	"sync"
 	"testing"
 
 	"github.com/ferrympi/ferry/cid"
@@ -27,8 +28,9 @@ func anySource(t *testing.T, s pmltest.Stack, policy cid.Policy) {
 	const n, batch = 400, 8
 	w := world(t, s, 3)
 	c := communicator(t, w, policy)
+	var senders sync.WaitGroup
 	for from := 1; from <= 2; from++ { // rank 1 is elsewhere, and rank 2 on the node of rank 0
-		go func() {
+		senders.Go(func() {
 			rng := rand.New(rand.NewPCG(1, uint64(from)))
 			for i := range n {
 				b := make([]byte, 4+rng.IntN(40))
@@ -40,7 +42,7 @@ func anySource(t *testing.T, s pmltest.Stack, policy cid.Policy) {
 					t.Error(err)
 				}
 			}
-		}()
+		})
 	}
 	rng := rand.New(rand.NewPCG(2, 0))
 	var next [3]int // of each sender
@@ -86,4 +88,5 @@ func anySource(t *testing.T, s pmltest.Stack, policy cid.Policy) {
 	if st, ok, err := c[0].Iprobe(pml.AnySource, pml.AnyTag, pml.PointToPoint); ok || err != nil {
 		t.Errorf("there is one more: %+v %v", st, err)
 	}
+	senders.Wait() // the last synchronous sends hear of their receives only now
 }
