@@ -14,19 +14,8 @@ import (
 // peek takes frames in turn by Drop and by Poll, of sizes that go round the end of
 // a ring several times: each comes once, in its place.
 func peek(ctx context.Context, w *world) error {
-	a, b, err := w.pair()
+	a, b, ep, err := w.greeted(ctx)
 	if err != nil {
-		return err
-	}
-	ep, err := a.connect(b)
-	if err != nil {
-		return err
-	}
-	first := fill(0, 9)
-	if err := w.send(ctx, a, ep, first); err != nil {
-		return err
-	}
-	if err := w.expect(ctx, b, a, [][]byte{first}); err != nil {
 		return err
 	}
 	poller, ok := framework.As[btl.PeerPoller](b.module)

@@ -14,19 +14,8 @@ import (
 // ring: frames arrive whole, in one order, and a Put that reports false has sent
 // nothing.
 func put(ctx context.Context, w *world) error {
-	a, b, err := w.pair()
+	a, b, ep, err := w.greeted(ctx)
 	if err != nil {
-		return err
-	}
-	ep, err := a.connect(b)
-	if err != nil {
-		return err
-	}
-	first := fill(0, 40)
-	if err := w.send(ctx, a, ep, first); err != nil {
-		return err
-	}
-	if err := w.expect(ctx, b, a, [][]byte{first}); err != nil {
 		return err
 	}
 	limit := a.module.Caps().FrameLimit

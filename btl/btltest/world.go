@@ -262,6 +262,21 @@ func (w *world) until(ctx context.Context, what string, cond func() bool, held .
 	return nil
 }
 
+// greeted returns a pair with a path from a to b by which a frame has come.
+func (w *world) greeted(ctx context.Context) (a, b *node, ep btl.Endpoint, err error) {
+	if a, b, err = w.pair(); err != nil {
+		return nil, nil, nil, err
+	}
+	if ep, err = a.connect(b); err != nil {
+		return nil, nil, nil, err
+	}
+	first := fill(0, 40)
+	if err = w.send(ctx, a, ep, first); err == nil {
+		err = w.expect(ctx, b, a, [][]byte{first})
+	}
+	return a, b, ep, err
+}
+
 // try sends a frame if the endpoint takes it now.
 func (n *node) try(ep btl.Endpoint, frame []byte) (sent bool, err error) {
 	n.do(func() {
