@@ -11,12 +11,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/framework/kittest"
 )
 
 // Want says what a case needs of a job.
@@ -41,11 +43,9 @@ type Job struct {
 type Factory func(ctx context.Context, want Want) (*Job, error)
 
 // ErrSkip marks a case that does not apply; the wrapping error gives the reason.
-var ErrSkip = errors.New("not applicable")
+var ErrSkip = kittest.ErrSkip
 
 const (
-	// caseLimit is when the kit calls a case hung.
-	caseLimit = 60 * time.Second
 	// long is the clients' deadline where it must not pass.
 	long = 50 * time.Second
 	// short is the same where it must. It is long enough for those who are there
@@ -60,60 +60,37 @@ type testCase struct {
 	run  func(context.Context, *Job) error
 }
 
-// cases returns all of them, by file.
-func cases() []testCase {
-	var all []testCase
-	all = append(all, storeCases()...)
-	all = append(all, groupCases()...)
-	all = append(all, faultCases()...)
-	return append(all, directoryCases()...)
+// Cases returns the claims of the contract, to be made of the jobs of factory.
+func Cases(factory Factory) []kittest.Case {
+	var all []kittest.Case
+	for _, c := range slices.Concat(storeCases(), groupCases(), faultCases(), directoryCases()) {
+		all = append(all, kittest.Case{Name: c.name, Run: func(ctx context.Context) error { return c.check(ctx, factory) }})
+	}
+	return all
 }
 
-// runCase starts a job for c and runs it. The error names the case.
-func runCase(ctx context.Context, c testCase, factory Factory) error {
-	ctx, cancel := context.WithTimeout(ctx, caseLimit)
-	defer cancel()
+// check starts a job for a case and runs it.
+func (c *testCase) check(ctx context.Context, factory Factory) error {
 	job, err := factory(ctx, c.want)
 	if err != nil {
-		return fmt.Errorf("%s: start: %w", c.name, err)
+		return fmt.Errorf("start: %w", err)
 	}
 	err = c.run(ctx, job)
 	if cerr := job.Close(); cerr != nil {
 		err = errors.Join(err, fmt.Errorf("end of job: %w", cerr))
 	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", c.name, err)
-	}
-	return nil
+	return err
 }
 
 // Check runs every case and returns what failed; cases that don't apply are not
 // errors.
-func Check(ctx context.Context, factory Factory) []error {
-	var errs []error
-	for _, c := range cases() {
-		if err := runCase(ctx, c, factory); err != nil && !errors.Is(err, ErrSkip) {
-			errs = append(errs, err)
-		}
-	}
-	return errs
-}
+func Check(ctx context.Context, factory Factory) []error { return kittest.Check(ctx, Cases(factory)) }
 
 // Run runs every case as a subtest; one that does not apply is skipped with the
 // reason.
 func Run(t *testing.T, factory Factory) {
 	t.Helper()
-	for _, c := range cases() {
-		t.Run(c.name, func(t *testing.T) {
-			err := runCase(t.Context(), c, factory)
-			if errors.Is(err, ErrSkip) {
-				t.Skip(err)
-			}
-			if err != nil {
-				t.Error(err)
-			}
-		})
-	}
+	kittest.Run(t, Cases(factory))
 }
 
 // world returns the group of all processes.

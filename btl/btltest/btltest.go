@@ -1,8 +1,8 @@
 // Package btltest is the kit that every BTL passes: it opens modules of several
 // processes inside one, lets them exchange frames, and checks what the contract
 // in package btl claims, under blocked receivers, damaged frames, garbage
-// addresses and closing peers, too. Run does so in a test; Check needs no
-// testing.T and serves `ferry matrix`.
+// addresses and closing peers, too. Run does so in a test; Check and Cases
+// need no testing.T and serve `ferry matrix`.
 //
 // It never looks inside a module, and never sleeps to wait: a case drives the
 // modules by Poll until what has to happen did, within a deadline. Only the
@@ -13,10 +13,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
-	"time"
 
 	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/framework/kittest"
 )
 
 // Subject is what the kit tests.
@@ -32,10 +33,7 @@ type Subject struct {
 type Factory func(ctx context.Context) (Subject, error)
 
 // ErrSkip marks a case that does not apply; the wrapping error gives the reason.
-var ErrSkip = errors.New("not applicable")
-
-// caseLimit is when the kit calls a case hung.
-const caseLimit = 60 * time.Second
+var ErrSkip = kittest.ErrSkip
 
 // testCase is one claim of the contract.
 type testCase struct {
@@ -46,61 +44,40 @@ type testCase struct {
 
 // cases returns all of them, by file.
 func cases() []testCase {
-	var all []testCase
-	all = append(all, frameCases()...)
-	all = append(all, pathCases()...)
-	all = append(all, sleepCases()...)
-	return append(all, remoteCases()...)
+	return slices.Concat(frameCases(), pathCases(), sleepCases(), remoteCases())
 }
 
-// runCase opens the processes of c and runs it. The error names the case.
-func runCase(ctx context.Context, c testCase, factory Factory) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, caseLimit, fmt.Errorf("hung for %v", caseLimit))
-	defer cancel()
+// Cases returns the claims of the contract, to be made of what factory makes.
+func Cases(factory Factory) []kittest.Case { return bind(cases(), factory) }
+
+func bind(cases []testCase, factory Factory) []kittest.Case {
+	var all []kittest.Case
+	for _, c := range cases {
+		all = append(all, kittest.Case{Name: c.name, Run: func(ctx context.Context) error { return c.check(ctx, factory) }})
+	}
+	return all
+}
+
+// check opens the processes of a case and runs it.
+func (c *testCase) check(ctx context.Context, factory Factory) error {
 	subject, err := factory(ctx)
 	if err != nil {
-		return fmt.Errorf("%s: make: %w", c.name, err)
+		return fmt.Errorf("make: %w", err)
 	}
 	w, err := newWorld(ctx, subject, c.size)
 	if err == nil {
 		err = errors.Join(c.run(ctx, w), w.close())
 	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", c.name, err)
-	}
-	return nil
+	return err
 }
 
 // Check runs every case and returns what failed; cases that don't apply are not
 // errors.
-func Check(ctx context.Context, factory Factory) []error {
-	var errs []error
-	for _, c := range cases() {
-		if err := runCase(ctx, c, factory); err != nil && !errors.Is(err, ErrSkip) {
-			errs = append(errs, err)
-		}
-	}
-	return errs
-}
+func Check(ctx context.Context, factory Factory) []error { return kittest.Check(ctx, Cases(factory)) }
 
 // Run runs every case as a subtest; one that does not apply is skipped with the
 // reason.
 func Run(t *testing.T, factory Factory) {
 	t.Helper()
-	runAll(t, cases(), factory)
-}
-
-func runAll(t *testing.T, cases []testCase, factory Factory) {
-	t.Helper()
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			err := runCase(t.Context(), c, factory)
-			if errors.Is(err, ErrSkip) {
-				t.Skip(err)
-			}
-			if err != nil {
-				t.Error(err)
-			}
-		})
-	}
+	kittest.Run(t, Cases(factory))
 }

@@ -137,11 +137,11 @@ func TestKitNoticesBrokenPromises(t *testing.T) {
 		t.Run(c.caught, func(t *testing.T) {
 			c.broken.Component = self.Component()
 			factory := func(context.Context) (Subject, error) { return Subject{Component: c.broken}, nil }
-			for _, one := range cases() {
-				if one.name != c.caught {
+			for _, one := range Cases(factory) {
+				if one.Name != c.caught {
 					continue
 				}
-				err := runCase(t.Context(), one, factory)
+				err := one.Do(t.Context())
 				if err == nil || !strings.Contains(err.Error(), c.caught) {
 					t.Errorf("the kit says %v", err)
 				}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/framework/kittest"
 )
 
 // remoteCases are about btl.RemoteReader; a module without it skips them.
@@ -29,7 +30,7 @@ func remoteCases() []testCase {
 // several ways to read, each forced by parameters.
 func RunRemote(t *testing.T, factory Factory) {
 	t.Helper()
-	runAll(t, remoteCases(), factory)
+	kittest.Run(t, bind(remoteCases(), factory))
 }
 
 // readers are two processes with a path both ways and their ability.

@@ -186,11 +186,11 @@ func TestKitNoticesBrokenPromises(t *testing.T) {
 			factory := func(context.Context) (Subject, error) {
 				return Subject{Component: broken{NewMemory(Options{}).Component(), c.wrap}}, nil
 			}
-			for _, one := range cases() {
-				if one.name != c.caught {
+			for _, one := range Cases(factory) {
+				if one.Name != c.caught {
 					continue
 				}
-				if err := runCase(ctx, one, factory); err == nil || !strings.Contains(err.Error(), c.caught) {
+				if err := one.Do(ctx); err == nil || !strings.Contains(err.Error(), c.caught) {
 					t.Errorf("the kit says %v", err)
 				}
 			}

@@ -1,7 +1,7 @@
 // Package mtltest is the kit that every MTL passes: it opens modules of several
 // processes inside one, lets them exchange messages, and checks what the contract
-// in package mtl claims. Run does so in a test; Check needs no testing.T and
-// serves `ferry matrix`.
+// in package mtl claims. Run does so in a test; Check and Cases need no
+// testing.T and serve `ferry matrix`.
 //
 // It never looks inside a module, and never sleeps to wait: a case drives the
 // modules by Poll until what has to happen did, within a deadline. Only the
@@ -15,9 +15,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
-	"time"
 
+	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/mtl"
 )
 
@@ -42,10 +43,7 @@ type Subject struct {
 type Factory func(ctx context.Context) (Subject, error)
 
 // ErrSkip marks a case that does not apply; the wrapping error gives the reason.
-var ErrSkip = errors.New("not applicable")
-
-// caseLimit is when the kit calls a case hung.
-const caseLimit = 60 * time.Second
+var ErrSkip = kittest.ErrSkip
 
 // testCase is one claim of the contract.
 type testCase struct {
@@ -56,62 +54,43 @@ type testCase struct {
 
 // cases returns all of them, by file.
 func cases() []testCase {
-	var all []testCase
-	all = append(all, messageCases()...)
-	all = append(all, matchingCases()...)
-	all = append(all, probeCases()...)
-	all = append(all, cancelCases()...)
-	all = append(all, controlCases()...)
-	all = append(all, peerCases()...)
-	return append(all, endCases()...)
+	return slices.Concat(messageCases(), matchingCases(), probeCases(), cancelCases(), controlCases(), peerCases(), endCases())
 }
 
-// runCase opens the processes of c and runs it. The error names the case.
-func runCase(ctx context.Context, c testCase, factory Factory) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, caseLimit, fmt.Errorf("hung for %v", caseLimit))
-	defer cancel()
+// Cases returns the claims of the contract, to be made of what factory makes.
+func Cases(factory Factory) []kittest.Case { return bind(cases(), factory) }
+
+func bind(cases []testCase, factory Factory) []kittest.Case {
+	var all []kittest.Case
+	for _, c := range cases {
+		all = append(all, kittest.Case{Name: c.name, Run: func(ctx context.Context) error { return c.check(ctx, factory) }})
+	}
+	return all
+}
+
+// check opens the processes of a case and runs it.
+func (c *testCase) check(ctx context.Context, factory Factory) error {
 	subject, err := factory(ctx)
 	if err != nil {
-		return fmt.Errorf("%s: make: %w", c.name, err)
+		return fmt.Errorf("make: %w", err)
 	}
 	if why, ok := subject.Exclude[c.name]; ok {
-		return fmt.Errorf("%s: %w: %s", c.name, ErrSkip, why)
+		return fmt.Errorf("%w: %s", ErrSkip, why)
 	}
 	w, err := newWorld(ctx, subject, c.size)
 	if err == nil {
 		err = errors.Join(c.run(ctx, w), w.close())
 	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", c.name, err)
-	}
-	return nil
+	return err
 }
 
 // Check runs every case and returns what failed; cases that don't apply are not
 // errors.
-func Check(ctx context.Context, factory Factory) []error {
-	var errs []error
-	for _, c := range cases() {
-		if err := runCase(ctx, c, factory); err != nil && !errors.Is(err, ErrSkip) {
-			errs = append(errs, err)
-		}
-	}
-	return errs
-}
+func Check(ctx context.Context, factory Factory) []error { return kittest.Check(ctx, Cases(factory)) }
 
 // Run runs every case as a subtest; one that does not apply is skipped with the
 // reason.
 func Run(t *testing.T, factory Factory) {
 	t.Helper()
-	for _, c := range cases() {
-		t.Run(c.name, func(t *testing.T) {
-			err := runCase(t.Context(), c, factory)
-			if errors.Is(err, ErrSkip) {
-				t.Skip(err)
-			}
-			if err != nil {
-				t.Error(err)
-			}
-		})
-	}
+	kittest.Run(t, Cases(factory))
 }

@@ -11,15 +11,13 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/pml"
 )
 
 // Policies are the ways in which members come to know each other's ids. The kit
 // runs every case with each.
 var Policies = []cid.Policy{cid.PolicyAgree, cid.PolicyGather, cid.PolicyLazy}
-
-// caseLimit is when the kit calls a case hung.
-const caseLimit = 60 * time.Second
 
 // testCase is one claim of the contract.
 type testCase struct {
@@ -40,18 +38,25 @@ func cases() []testCase {
 	return slices.Concat(matchCases(), bufferCases(), cancelCases(), commCases(), failureCases(), requestCases(), randomCases())
 }
 
-// runCase builds a world for c and runs it. The error names the case. When a
-// case hangs its world is given up, and the error shows what everybody waits for.
-func runCase(ctx context.Context, c testCase, stack Stack, policy cid.Policy) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, caseLimit, fmt.Errorf("hung for %v", caseLimit))
-	defer cancel()
+// Cases returns the claims of the contract, to be made of a stack.
+func Cases(stack Stack, policy cid.Policy) []kittest.Case {
+	var all []kittest.Case
+	for _, c := range cases() {
+		all = append(all, kittest.Case{Name: c.name, Run: func(ctx context.Context) error { return c.check(ctx, stack, policy) }})
+	}
+	return all
+}
+
+// check builds a world for a case and runs it. When a case hangs its world is given
+// up, and the error shows what everybody waits for.
+func (c *testCase) check(ctx context.Context, stack Stack, policy cid.Policy) error {
 	w, err := NewWorld(stack, c.size)
 	if err != nil {
-		return fmt.Errorf("%s: world: %w", c.name, err)
+		return fmt.Errorf("world: %w", err)
 	}
 	f := &fixture{World: w, policy: policy}
 	if f.comms, err = w.Comm(policy); err != nil {
-		return fmt.Errorf("%s: communicator: %w", c.name, errors.Join(err, w.Close()))
+		return fmt.Errorf("communicator: %w", errors.Join(err, w.Close()))
 	}
 	procs := slices.Clone(w.Procs)
 	done := make(chan error, 1)
@@ -62,32 +67,22 @@ func runCase(ctx context.Context, c testCase, stack Stack, policy cid.Policy) er
 		select {
 		case err = <-done: // it obeyed the context
 		case <-time.After(time.Second):
-			err = fmt.Errorf("%s: %w, and does not obey its context", c.name, context.Cause(ctx))
+			err = fmt.Errorf("%w, and does not obey its context", context.Cause(ctx))
 			for _, p := range procs {
 				err = fmt.Errorf("%w\nrank %d: %+v", err, p.Rank, p.Module.Inspect())
 			}
 			return err
 		}
 	}
-	if err == nil {
-		err = w.Close()
-	} else {
-		err = errors.Join(err, w.Close())
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", c.name, err)
-	}
-	return nil
+	return errors.Join(err, w.Close())
 }
 
 // Check runs every case with every policy and returns what failed.
 func Check(ctx context.Context, stack Stack) []error {
 	var errs []error
 	for _, policy := range Policies {
-		for _, c := range cases() {
-			if err := runCase(ctx, c, stack, policy); err != nil {
-				errs = append(errs, fmt.Errorf("cid policy %v: %w", policy, err))
-			}
+		for _, err := range kittest.Check(ctx, Cases(stack, policy)) {
+			errs = append(errs, fmt.Errorf("cid policy %v: %w", policy, err))
 		}
 	}
 	return errs
@@ -97,15 +92,7 @@ func Check(ctx context.Context, stack Stack) []error {
 func Run(t *testing.T, stack Stack, policies ...cid.Policy) {
 	t.Helper()
 	for _, policy := range policies {
-		t.Run(policy.String(), func(t *testing.T) {
-			for _, c := range cases() {
-				t.Run(c.name, func(t *testing.T) {
-					if err := runCase(t.Context(), c, stack, policy); err != nil {
-						t.Error(err)
-					}
-				})
-			}
-		})
+		t.Run(policy.String(), func(t *testing.T) { kittest.Run(t, Cases(stack, policy)) })
 	}
 }
 
