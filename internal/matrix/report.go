@@ -1,0 +1,112 @@
+// Package matrix qualifies the transports of a machine: every stack (a PML over a
+// transport, and over a provider of it) runs every case, in processes of its own,
+// and what became of each is a row of a report. `ferry matrix` is its command.
+//
+// It stands on the kits (btltest, mtltest, pmltest), on internal/conform and on
+// `ferry bench`, and adds no check of its own: it finds out which stacks there are,
+// starts processes, survives theirs, and writes down what they said.
+package matrix
+
+import "time"
+
+// Status is what became of a case.
+type Status string
+
+// The outcomes. A case that needs more than its limit is a Timeout, whether its
+// processes still obeyed or had to be killed; one whose process was lost is a Fail.
+const (
+	Pass        Status = "pass"
+	Fail        Status = "fail"
+	Skip        Status = "skip"        // it does not apply, is excluded, or was not run; the reason says which
+	Timeout     Status = "timeout"     // it did not end
+	Unavailable Status = "unavailable" // the machine or the program has no such stack
+)
+
+// Statuses in the order of how bad they are, the worst first.
+var Statuses = []Status{Fail, Timeout, Unavailable, Skip, Pass}
+
+// OpenCase is the case that every stack has: whether it is there. A stack that is
+// not has no others.
+const OpenCase = "open"
+
+// A Stack is one way for messages to travel.
+type Stack struct {
+	Name     string `json:"name"`               // "ob1+shm", "cm+ofi tcp;ofi_rxm"
+	PML      string `json:"pml"`                // "cm"
+	Via      string `json:"via,omitempty"`      // transport component: "btl shm", "mtl ofi"
+	Provider string `json:"provider,omitempty"` // "tcp;ofi_rxm"; empty where the transport has nothing to choose from
+	Device   string `json:"device,omitempty"`   // "eth0"
+	Mode     string `json:"mode,omitempty"`     // how an MTL lays out tags
+	Library  string `json:"library,omitempty"`  // name and version of the library below
+	// Set is the parameters (NAME=VALUE, as for --set) that choose this stack and
+	// nothing else.
+	Set []string `json:"set,omitempty"`
+	// Reason says why there is no such stack; empty if there is one.
+	Reason string `json:"reason,omitempty"`
+}
+
+// A Row is the outcome of one case of one stack.
+type Row struct {
+	Stack    string  `json:"stack"`
+	Provider string  `json:"provider"`
+	Case     string  `json:"case"` // "open", "mtltest/NAME", "pmltest/lazy/NAME", "conform/2/FAMILY/NAME", "bench/latency"
+	Status   Status  `json:"status"`
+	Reason   string  `json:"reason"` // never empty unless Status is Pass
+	Seconds  float64 `json:"seconds"`
+	Ranks    int     `json:"ranks,omitempty"` // of a case that runs as a job
+	// Excluded is the reason of the exclusion that applies, whatever the outcome: a
+	// row that fails and is excluded counts as skipped, one that passes is reported.
+	Excluded string `json:"excluded,omitempty"`
+	// Command runs this case again, by itself.
+	Command string `json:"command,omitempty"`
+	// Output is the end of what the processes of a case that did not pass have
+	// written.
+	Output string `json:"output,omitempty"`
+	// Points are the figures of a benchmark.
+	Points []Point `json:"points,omitempty"`
+}
+
+// A Point is a figure of a benchmark at one size of message.
+type Point struct {
+	Size  int     `json:"size"` // bytes
+	Value float64 `json:"value"`
+	Unit  string  `json:"unit"` // "us", "MB/s", "msg/s"
+}
+
+// Machine is where a report was made.
+type Machine struct {
+	Host      string    `json:"host"`
+	Kernel    string    `json:"kernel"`
+	CPU       string    `json:"cpu"`
+	Cores     int       `json:"cores"`
+	Ferry     string    `json:"ferry"` // its version
+	Libraries []Library `json:"libraries"`
+}
+
+// A Library is one that a stack stands on, as found at run time.
+type Library struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+}
+
+// A Report is all that a run has found.
+type Report struct {
+	Suite   string    `json:"suite"` // "quick" or "full"
+	Started time.Time `json:"started"`
+	Seconds float64   `json:"seconds"`
+	// Partial says why the run ended before its time; empty if it did not.
+	Partial string  `json:"partial,omitempty"`
+	Machine Machine `json:"machine"`
+	Stacks  []Stack `json:"stacks"`
+	Rows    []Row   `json:"rows"`
+}
+
+// An Observer hears how a run goes. Calls come one at a time.
+type Observer interface {
+	// Begin comes once, with all stacks and the number of cases that each will run.
+	Begin(stacks []Stack, cases map[string]int)
+	// Running says that a stack has begun a case.
+	Running(stack, testCase string)
+	// Done says what became of a case.
+	Done(Row)
+}
