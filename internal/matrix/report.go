@@ -54,8 +54,8 @@ type Row struct {
 	Reason   string  `json:"reason"` // never empty unless Status is Pass
 	Seconds  float64 `json:"seconds"`
 	Ranks    int     `json:"ranks,omitempty"` // of a case that runs as a job
-	// Excluded is the reason of the exclusion that applies, whatever the outcome: a
-	// row that fails and is excluded counts as skipped, one that passes is reported.
+	// Excluded is the reason of the exclusion that applies: a row that would fail is
+	// a Skip, whose Reason says both; one that passes is reported.
 	Excluded string `json:"excluded,omitempty"`
 	// Command runs this case again, by itself.
 	Command string `json:"command,omitempty"`
@@ -95,10 +95,12 @@ type Report struct {
 	Started time.Time `json:"started"`
 	Seconds float64   `json:"seconds"`
 	// Partial says why the run ended before its time; empty if it did not.
-	Partial string  `json:"partial,omitempty"`
-	Machine Machine `json:"machine"`
-	Stacks  []Stack `json:"stacks"`
-	Rows    []Row   `json:"rows"`
+	Partial string `json:"partial,omitempty"`
+	// Notes are remarks on the run as a whole, such as exclusions that nothing needs.
+	Notes   []string `json:"notes,omitempty"`
+	Machine Machine  `json:"machine"`
+	Stacks  []Stack  `json:"stacks"`
+	Rows    []Row    `json:"rows"`
 }
 
 // An Observer hears how a run goes. Calls come one at a time.
