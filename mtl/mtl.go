@@ -68,11 +68,31 @@ type Component interface {
 }
 
 // Surveyor is an optional ability of a Component: what it could use on this
-// machine, for `ferry info`.
+// machine and elsewhere, for `ferry info` and `ferry matrix`. A component that has
+// it has a parameter provider_include, a list of names of providers.
+//
+// Code of providers is not ours: one may crash a process that only asks it what it
+// offers. Who must not die of that calls Providers, and has one process for each
+// call Survey with only that provider included.
 type Surveyor interface {
+	// Providers names what provider_include could name: all that the library below
+	// has, whether it offers anything on this machine or not, and those that other
+	// machines have. It asks none of them. It returns when ctx ends.
+	Providers(ctx context.Context, params any) ([]string, error)
+
 	// Survey returns a Candidate for everything that Open would choose from, in
-	// the order in which Open would try them. It returns when ctx ends.
+	// the order in which Open would try them, and then one that is Unavailable for
+	// each provider that offers nothing. Where params include providers, only those
+	// are asked. It returns when ctx ends.
 	Survey(ctx context.Context, params any) ([]Candidate, error)
+
+	// LogEnvironment returns variables ("NAME=value") for the environment of a new
+	// process, with which the library below writes to standard error what it finds.
+	LogEnvironment() []string
+
+	// LogReason returns what such a process wrote about why provider offers nothing,
+	// in the library's words; empty if it wrote nothing about that.
+	LogReason(provider, log string) string
 }
 
 // Env is what a module is opened with.
@@ -130,9 +150,12 @@ type Description struct {
 
 // A Candidate is one thing that a module could use: a provider and a domain, say.
 type Candidate struct {
-	Name   string // "tcp;ofi_rxm on eth0"
-	Chosen bool
-	Reason string // why it was chosen, or not
+	Name     string // "tcp;ofi_rxm on eth0"
+	Provider string // "tcp;ofi_rxm": what provider_include would name; empty where there is no choice
+	Chosen   bool
+	// Unavailable: the provider offers nothing here, and no parameter changes that.
+	Unavailable bool
+	Reason      string // why it was chosen, or not
 }
 
 // Peer is what Connect needs to know of a process.

@@ -106,9 +106,28 @@ type Infos struct {
 	raw  unsafe.Pointer
 }
 
+// Providers names the providers that the library has on this machine, layers such
+// as ofi_rxm among them, whether they offer anything or not. One that was compiled
+// in may leave at its start because it has no device, and is not named then.
+func (l *Library) Providers() ([]string, error) {
+	var list unsafe.Pointer
+	if r := C.ferry_providers(l.c, &list); r != 0 {
+		return nil, l.fail("fi_getinfo", r)
+	}
+	defer C.ferry_free_infos(l.c, list)
+	var names []string
+	at := list
+	var c C.ferry_info
+	for C.ferry_next_info(&at, &c) != 0 {
+		names = append(names, C.GoString(c.provider))
+	}
+	return names, nil
+}
+
 // Infos lists what carries tagged and untagged messages reliably and in order, in
-// the library's order of preference; of one provider, or of all for "". That
-// there is none is no error.
+// the library's order of preference; of one provider and of what is layered on it,
+// or of all for "". Only providers that are asked about are asked. That there is
+// none is no error.
 func (l *Library) Infos(provider string) (*Infos, error) {
 	var name *C.char
 	if provider != "" {

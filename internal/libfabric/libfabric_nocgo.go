@@ -19,6 +19,7 @@ func Load(string) (*Library, error) { return nil, Built() }
 
 func (*Library) Version() Version                         { return Version{} }
 func (*Library) Text(Errno) string                        { return "" }
+func (*Library) Providers() ([]string, error)             { return nil, Built() }
 func (*Library) Infos(string) (*Infos, error)             { return nil, Built() }
 func (*Library) Open(*Info, bool, int) (*Endpoint, error) { return nil, Built() }
 

@@ -112,6 +112,13 @@ int ferry_infos(ferry_lib *lib, const char *provider, void **list)
 	return r;
 }
 
+// ferry_providers lists the providers that the library has, with nothing but their
+// names: those without a device, too, unless they left again when they saw none.
+int ferry_providers(ferry_lib *lib, void **list)
+{
+	return lib->getinfo(FERRY_API, NULL, NULL, FI_PROV_ATTR_ONLY, NULL, (struct fi_info **)list);
+}
+
 // ferry_next_info describes the entry at *at and goes on to the next; 0 at the
 // end. Its strings are the list's.
 int ferry_next_info(void **at, ferry_info *out)
@@ -414,6 +421,7 @@ int ferry_load(const char *p, ferry_lib **l, char *w, size_t r) { return -FERRY_
 uint32_t ferry_version(ferry_lib *l) { return 0; }
 const char *ferry_error(ferry_lib *l, int c) { return ""; }
 int ferry_infos(ferry_lib *l, const char *p, void **o) { return -FERRY_NOT_BUILT; }
+int ferry_providers(ferry_lib *l, void **o) { return -FERRY_NOT_BUILT; }
 int ferry_next_info(void **a, ferry_info *o) { return 0; }
 void ferry_free_infos(ferry_lib *l, void *o) {}
 int ferry_open(ferry_lib *l, const void *i, int w, size_t n, ferry_ep **e, const char **s) { return -FERRY_NOT_BUILT; }

@@ -66,6 +66,7 @@ uint32_t ferry_version(ferry_lib *lib);
 const char *ferry_error(ferry_lib *lib, int code);
 
 int ferry_infos(ferry_lib *lib, const char *provider, void **list);
+int ferry_providers(ferry_lib *lib, void **list);
 int ferry_next_info(void **at, ferry_info *out);
 void ferry_free_infos(ferry_lib *lib, void *list);
 

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -162,6 +163,9 @@ func (e *end) stream(first bool, windows, size int) {
 }
 
 func child(what string) error {
+	if provider, ok := strings.CutPrefix(what, "survey "); ok {
+		return surveyChild(provider)
+	}
 	var bounce bool
 	var n, size int
 	if _, err := fmt.Sscan(what, &bounce, &n, &size); err != nil {

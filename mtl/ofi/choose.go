@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/libfabric"
 	"github.com/ferrympi/ferry/mtl"
 )
@@ -156,43 +155,43 @@ func judge(info *libfabric.Info, p *params, j job, t topology) candidate {
 	return c
 }
 
-// nothing says that no candidate is left to try, and what there is.
-func nothing(all []candidate, p *params) error {
-	if len(all) == 0 {
-		return fmt.Errorf("mtl ofi: %w: libfabric finds no provider with reliable tagged messages here (fi_info shows what it finds)", framework.ErrUnsupported)
-	}
-	why := framework.ErrUnsupported
-	what := "nothing that libfabric offers here can be used"
-	if len(p.ProviderInclude) > 0 || len(p.DomainInclude) > 0 {
-		why = framework.ErrConfig
-		what = fmt.Sprintf("nothing here can be used with mtl.ofi.provider_include=%q, mtl.ofi.domain_include=%q",
-			strings.Join(p.ProviderInclude, ","), strings.Join(p.DomainInclude, ","))
-	}
-	// Domains of a provider that share the reason are one entry.
-	var each []string
-	domains := map[string]int{}
+// mostDomains is how many domains of a provider an error names.
+const mostDomains = 3
+
+// summary lists candidates by provider and reason, with their domains.
+func summary(all []candidate) string {
+	type group struct{ provider, reason string }
+	var groups []group
+	domains := map[group][]string{}
 	for _, c := range all {
-		domains[c.info.Provider+c.refused]++
-	}
-	for _, c := range all {
-		name := c.info.String()
-		switch n := domains[c.info.Provider+c.refused]; {
-		case n == 0: // it was said
-			continue
-		case n > 1:
-			name = c.info.Provider
-			domains[c.info.Provider+c.refused] = 0
+		g := group{c.info.Provider, c.refused}
+		if _, ok := domains[g]; !ok {
+			groups = append(groups, g)
 		}
-		each = append(each, name+": "+c.refused)
+		if !slices.Contains(domains[g], c.info.Domain) {
+			domains[g] = append(domains[g], c.info.Domain)
+		}
 	}
-	return fmt.Errorf("mtl ofi: %w: %s; there is: %s", why, what, strings.Join(each, "; "))
+	var lines []string
+	for _, g := range groups {
+		d := domains[g]
+		line := g.provider + " on " + strings.Join(d[:min(len(d), mostDomains)], ", ")
+		if more := len(d) - mostDomains; more > 0 {
+			line += fmt.Sprintf(" and %d more", more)
+		}
+		if g.reason != "" {
+			line += ": " + g.reason
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, "; ")
 }
 
 // described turns candidates into what people read.
 func described(all []candidate) []mtl.Candidate {
 	out := make([]mtl.Candidate, len(all))
 	for i, c := range all {
-		out[i] = mtl.Candidate{Name: c.info.String(), Reason: c.refused}
+		out[i] = mtl.Candidate{Name: c.info.String(), Provider: c.info.Provider, Reason: c.refused}
 		if c.refused == "" {
 			out[i].Reason = c.note
 		}

@@ -94,48 +94,6 @@ func onDisk(name, searchPath string) bool {
 	return false
 }
 
-// Survey implements mtl.Surveyor.
-func (ofi) Survey(ctx context.Context, p any) ([]mtl.Candidate, error) {
-	o, err := find(ctx, p.(*params))
-	if err != nil {
-		return nil, err
-	}
-	defer o.infos.Free()
-	return described(choose(o.infos.List, p.(*params), job{oneNode: true, version: o.lib.Version()}, newTopology("/sys"))), nil
-}
-
-// found is the library, and what it offers.
-type found struct {
-	lib   *libfabric.Library
-	infos *libfabric.Infos
-}
-
-// find loads the library and asks what there is.
-func find(ctx context.Context, p *params) (found, error) {
-	o, err := within(ctx, p.Deadline, "library "+p.Library, func(func() bool) (found, error) {
-		lib, err := libfabric.Load(p.Library)
-		if err != nil {
-			return found{}, err
-		}
-		if v := lib.Version(); v.Old() {
-			return found{}, fmt.Errorf("%w: %s is version %v, too old: ferry needs %d.%d", framework.ErrUnsupported, p.Library, v, libfabric.OldestMajor, libfabric.OldestMinor)
-		}
-		infos, err := lib.Infos("")
-		return found{lib, infos}, err
-	}, func(o found) {
-		if o.infos != nil {
-			o.infos.Free()
-		}
-	})
-	if errors.Is(err, errHangs) {
-		return found{}, fmt.Errorf("%s: %s did not say within %v which providers there are: %w; FI_PROVIDER in the environment limits those that it starts, to find out which one hangs", component, p.Library, p.Deadline, err)
-	}
-	if err != nil {
-		return found{}, fmt.Errorf("%s: %w", component, err)
-	}
-	return o, nil
-}
-
 // Open implements mtl.Component.
 func (ofi) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 	p := env.Params.(*params)
@@ -144,12 +102,11 @@ func (ofi) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 		return nil, err
 	}
 	j := job{oneNode: env.Identity.LocalSize == env.Identity.Size, localRank: env.Identity.LocalRank, version: o.lib.Version()}
-	all := choose(o.infos.List, p, j, newTopology("/sys"))
-	// An attempt that hangs still uses the list.
-	free := o.infos.Free
+	all := choose(o.infos(), p, j, newTopology("/sys"))
+	inUse := false // an attempt that hangs still uses the lists
 	defer func() {
-		if free != nil {
-			free()
+		if !inUse {
+			o.free()
 		}
 	}()
 	hang := map[string]string{} // by provider, what did not come back
@@ -163,7 +120,7 @@ func (ofi) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 		}
 		m, err := try(ctx, env, p, o.lib, c)
 		if errors.Is(err, errHangs) {
-			free = nil
+			inUse = true
 			hang[c.info.Provider] = c.info.String()
 		}
 		if ctx.Err() != nil {
@@ -176,8 +133,8 @@ func (ofi) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 		}
 		m.about.Library = fmt.Sprintf("libfabric %v", o.lib.Version())
 		m.about.Provider, m.about.Device, m.about.Mode = c.info.Provider, c.info.Domain, m.layout.String()
-		m.about.Candidates = described(all)
-		for k := range m.about.Candidates {
+		m.about.Candidates = append(described(all), o.unavailable(p.ProviderInclude)...)
+		for k := range all {
 			switch d := &m.about.Candidates[k]; {
 			case k == i:
 				d.Chosen = true
@@ -190,5 +147,5 @@ func (ofi) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 		}
 		return polled{m}, nil
 	}
-	return nil, nothing(all, p)
+	return nil, o.nothing(ctx, all, p)
 }

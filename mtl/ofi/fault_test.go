@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -103,18 +104,48 @@ func TestImpossibleLayoutIsRefusedWithTheReason(t *testing.T) {
 }
 
 func TestLibraryThatHangsCostsOneDeadline(t *testing.T) {
-	lib := faulty(t, "hang_getinfo")
-	set := func(p any) { ofi.SetLibrary(p, lib, 50*time.Millisecond) }
-	if _, err := open(t, set); err == nil || !strings.Contains(err.Error(), "FI_PROVIDER") {
-		t.Errorf("%v", err)
+	for fault, remedy := range map[string]string{"hang_load": "FI_LOG_LEVEL", "hang_getinfo": "provider_include"} {
+		t.Run(fault, func(t *testing.T) {
+			lib := faulty(t, fault)
+			set := func(p any) { ofi.SetLibrary(p, lib, 50*time.Millisecond) }
+			if _, err := open(t, set); err == nil || !strings.Contains(err.Error(), remedy) {
+				t.Errorf("%v", err)
+			}
+			// The second time it says so at once, and loses no other thread.
+			before := runtime.NumGoroutine()
+			if _, err := open(t, set); err == nil || !strings.Contains(err.Error(), "since") {
+				t.Errorf("%v", err)
+			}
+			if after := runtime.NumGoroutine(); after > before {
+				t.Errorf("%d goroutines, and then %d", before, after)
+			}
+		})
 	}
-	// The second time it says so at once, and loses no other thread.
-	before := runtime.NumGoroutine()
-	if _, err := open(t, set); err == nil || !strings.Contains(err.Error(), "since") {
-		t.Errorf("%v", err)
-	}
-	if after := runtime.NumGoroutine(); after > before {
-		t.Errorf("%d goroutines, and then %d", before, after)
+}
+
+// TestProviderThatHangsWhenAskedCostsOnlyItself: where others are included, it is
+// left out, or not asked at all.
+func TestProviderThatHangsWhenAskedCostsOnlyItself(t *testing.T) {
+	lib := faulty(t, "hang_tcp")
+	for _, include := range [][]string{{"net;ofi_rxm"}, {"tcp;ofi_rxm", "net;ofi_rxm"}} {
+		m, err := open(t, func(p any) {
+			ofi.Set(p, include, "auto", "auto")
+			ofi.SetLibrary(p, lib, time.Second)
+		})
+		if err != nil {
+			t.Fatalf("%q: %v", include, err)
+		}
+		d := m.Describe()
+		if d.Provider != "net;ofi_rxm" {
+			t.Errorf("%q: %s was chosen", include, d.Provider)
+		}
+		hangs := slices.ContainsFunc(d.Candidates, func(c mtl.Candidate) bool {
+			return c.Provider == "tcp;ofi_rxm" && c.Unavailable && strings.Contains(c.Reason, "does not come back")
+		})
+		if asked := len(include) > 1; hangs != asked || (ofi.Hanging() > 0) != asked {
+			t.Errorf("%q: %d calls hang, and the candidates are %+v", include, ofi.Hanging(), d.Candidates)
+		}
+		m.Close()
 	}
 }
 

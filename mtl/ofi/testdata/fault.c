@@ -1,7 +1,9 @@
 // A libfabric that misbehaves: the real one, except for what FERRY_FAULT names.
 //
 //	old           it says that it is version 1.5
-//	hang_getinfo  listing the providers takes longer than anybody waits
+//	hang_load     listing its providers takes longer than anybody waits
+//	hang_getinfo  so does asking them what they offer
+//	hang_tcp      so does asking tcp;ofi_rxm, or all
 //	hang_domain   so does opening a domain of tcp;ofi_rxm
 //	drop          completions of tcp;ofi_rxm never come
 //	fail          its completion queues fail once FERRY_FAULT_NOW is set
@@ -41,7 +43,10 @@ uint32_t fi_version(void)
 
 int fi_getinfo(uint32_t v, const char *node, const char *service, uint64_t flags, const struct fi_info *hints, struct fi_info **out)
 {
-	if (fault("hang_getinfo"))
+	int all = !hints || !hints->fabric_attr->prov_name, names = !!(flags & FI_PROV_ATTR_ONLY);
+	if (names ? fault("hang_load") : fault("hang_getinfo"))
+		sleep(LONG);
+	if (!names && fault("hang_tcp") && (all || !strcmp(hints->fabric_attr->prov_name, "tcp;ofi_rxm")))
 		sleep(LONG);
 	return ((__typeof__(&fi_getinfo))real("fi_getinfo"))(v, node, service, flags, hints, out);
 }

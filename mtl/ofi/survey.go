@@ -1,0 +1,253 @@
+package ofi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/libfabric"
+	"github.com/ferrympi/ferry/mtl"
+)
+
+// networks are the providers that people look for, also where the library does
+// not have them.
+var networks = []string{"cxi", "verbs;ofi_rxm", "psm3", "efa", "opx"}
+
+// layered are names under which a provider is used: of those that the library
+// lists by the part before the semicolon.
+var layered = []string{"tcp;ofi_rxm", "net;ofi_rxm", "udp;ofi_rxd"}
+
+// layers are providers that offer nothing by themselves.
+var layers = []string{"ofi_", "off_", "lnx"}
+
+// core returns the lower of layered providers.
+func core(provider string) string {
+	name, _, _ := strings.Cut(strings.ToLower(provider), ";")
+	return name
+}
+
+// names returns what the providers that the library has are called in
+// provider_include, and the networks that it could have.
+func names(has []string) []string {
+	all := slices.Clone(networks)
+	add := func(name string) {
+		if !slices.Contains(all, name) {
+			all = append(all, name)
+		}
+	}
+	for _, name := range layered {
+		if slices.Contains(has, core(name)) {
+			add(name)
+		}
+	}
+	for _, name := range has {
+		isLayer := slices.ContainsFunc(layers, func(l string) bool { return strings.HasPrefix(name, l) })
+		// verbs and udp have endpoints of other types only.
+		if !isLayer && name != "verbs" && name != "udp" {
+			add(name)
+		}
+	}
+	return all
+}
+
+// Providers implements mtl.Surveyor.
+func (ofi) Providers(ctx context.Context, p any) ([]string, error) {
+	_, has, err := load(ctx, p.(*params))
+	return names(has), err
+}
+
+// LogEnvironment implements mtl.Surveyor.
+func (ofi) LogEnvironment() []string { return libfabric.LogEnvironment() }
+
+// LogReason implements mtl.Surveyor.
+func (ofi) LogReason(provider, log string) string { return libfabric.LogReason(provider, log) }
+
+// Survey implements mtl.Surveyor.
+func (ofi) Survey(ctx context.Context, given any) ([]mtl.Candidate, error) {
+	p := given.(*params)
+	o, err := find(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	defer o.free()
+	all := described(choose(o.infos(), p, job{oneNode: true, version: o.lib.Version()}, newTopology("/sys")))
+	asked := p.ProviderInclude
+	if len(asked) == 0 {
+		asked = names(o.has)
+	}
+	return append(all, o.unavailable(asked)...), nil
+}
+
+// found is the library, and what it offers.
+type found struct {
+	lib    *libfabric.Library
+	has    []string // providers
+	lists  []*libfabric.Infos
+	failed map[string]error // by provider, in lower case
+}
+
+func (o *found) infos() []libfabric.Info {
+	var all []libfabric.Info
+	for _, l := range o.lists {
+		all = append(all, l.List...)
+	}
+	return all
+}
+
+func (o *found) free() {
+	for _, l := range o.lists {
+		l.Free()
+	}
+}
+
+// unavailable returns those of the providers that offer nothing.
+func (o *found) unavailable(providers []string) []mtl.Candidate {
+	var out []mtl.Candidate
+	infos := o.infos()
+	for _, name := range providers {
+		if !slices.ContainsFunc(infos, func(i libfabric.Info) bool { return strings.EqualFold(i.Provider, name) }) {
+			out = append(out, mtl.Candidate{Name: name, Provider: name, Unavailable: true, Reason: o.absent(name, infos)})
+		}
+	}
+	return out
+}
+
+// absent says why a provider offers nothing.
+func (o *found) absent(name string, infos []libfabric.Info) string {
+	if err := o.failed[strings.ToLower(name)]; err != nil {
+		return err.Error()
+	}
+	none := fmt.Sprintf("fi_getinfo: %s (%d)", o.lib.Text(libfabric.NoData), libfabric.NoData)
+	for _, i := range infos {
+		if core(i.Provider) == core(name) {
+			return fmt.Sprintf("%s; libfabric %v offers reliable tagged messages over it as %s", none, o.lib.Version(), i.Provider)
+		}
+	}
+	if slices.Contains(o.has, core(name)) {
+		return fmt.Sprintf("%s; libfabric %v has %s, which finds nothing here that could carry reliable tagged messages", none, o.lib.Version(), core(name))
+	}
+	return fmt.Sprintf("%s; libfabric %v has no %s: it was not compiled in, or found no device of its own when it started", none, o.lib.Version(), core(name))
+}
+
+// load loads the library and asks which providers it has.
+func load(ctx context.Context, p *params) (*libfabric.Library, []string, error) {
+	type loaded struct {
+		lib *libfabric.Library
+		has []string
+	}
+	l, err := within(ctx, p.Deadline, "library "+p.Library, func(func() bool) (loaded, error) {
+		lib, err := libfabric.Load(p.Library)
+		if err != nil {
+			return loaded{}, err
+		}
+		if v := lib.Version(); v.Old() {
+			return loaded{}, fmt.Errorf("%w: %s is version %v, too old: ferry needs %d.%d", framework.ErrUnsupported, p.Library, v, libfabric.OldestMajor, libfabric.OldestMinor)
+		}
+		has, err := lib.Providers()
+		return loaded{lib, has}, err
+	}, func(loaded) {})
+	if errors.Is(err, errHangs) {
+		err = fmt.Errorf("%s did not start within %v: %w; FI_LOG_LEVEL=info in the environment has its providers say how far they get", p.Library, p.Deadline, err)
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: %w", component, err)
+	}
+	return l.lib, l.has, err
+}
+
+// ask asks one provider, or all of them for "", what they offer.
+func ask(ctx context.Context, p *params, lib *libfabric.Library, provider string) (*libfabric.Infos, error) {
+	name := "offers of " + provider
+	if provider == "" {
+		name = "offers of all providers"
+	}
+	return within(ctx, p.Deadline, p.Library+": "+name, func(func() bool) (*libfabric.Infos, error) {
+		return lib.Infos(provider)
+	}, func(i *libfabric.Infos) {
+		if i != nil {
+			i.Free()
+		}
+	})
+}
+
+// find loads the library and asks what there is. Where providers are included, it
+// asks no others, and each by itself: what others do, or one of them, is then
+// nobody's business.
+func find(ctx context.Context, p *params) (*found, error) {
+	lib, has, err := load(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	o := &found{lib: lib, has: has, failed: map[string]error{}}
+	if len(p.ProviderInclude) == 0 {
+		infos, err := ask(ctx, p, lib, "")
+		switch {
+		case errors.Is(err, errHangs):
+			return nil, fmt.Errorf("%s: %s did not say within %v which providers there are: %w; with mtl.ofi.provider_include=NAME only that one is asked", component, p.Library, p.Deadline, err)
+		case err != nil:
+			return nil, fmt.Errorf("%s: %w", component, err)
+		}
+		o.lists = append(o.lists, infos)
+		return o, nil
+	}
+	for _, name := range p.ProviderInclude {
+		name = strings.ToLower(name) // as libfabric has them all
+		infos, err := ask(ctx, p, lib, name)
+		if err != nil {
+			o.failed[name] = err
+			continue
+		}
+		o.lists = append(o.lists, infos)
+	}
+	if ctx.Err() != nil {
+		o.free()
+		return nil, fmt.Errorf("%s: %w", component, context.Cause(ctx))
+	}
+	return o, nil
+}
+
+// nothing says that no candidate is left to try, why, and what else there is.
+func (o *found) nothing(ctx context.Context, all []candidate, p *params) error {
+	why := framework.ErrUnsupported
+	if len(p.ProviderInclude) == 0 && len(p.DomainInclude) == 0 {
+		if len(all) == 0 {
+			return fmt.Errorf("%s: %w: libfabric %v finds no provider with reliable tagged messages here (fi_info shows what it finds)", component, why, o.lib.Version())
+		}
+		return fmt.Errorf("%s: %w: nothing that libfabric %v offers here can be used: %s", component, why, o.lib.Version(), summary(all))
+	}
+	why = framework.ErrConfig
+	domains := fmt.Sprintf("mtl.ofi.domain_include=%q", strings.Join(p.DomainInclude, ","))
+	if len(p.ProviderInclude) == 0 {
+		return fmt.Errorf("%s: %w: nothing here can be used with %s: %s", component, why, domains, summary(all))
+	}
+	asked := fmt.Sprintf("mtl.ofi.provider_include=%q", strings.Join(p.ProviderInclude, ","))
+	if len(p.DomainInclude) > 0 {
+		asked += " and " + domains
+	}
+	var reasons []string
+	own := slices.DeleteFunc(slices.Clone(all), func(c candidate) bool { return indexFold(p.ProviderInclude, c.info.Provider) < 0 })
+	if len(own) > 0 {
+		reasons = append(reasons, summary(own))
+	}
+	for _, c := range o.unavailable(p.ProviderInclude) {
+		reasons = append(reasons, c.Name+": "+c.Reason)
+	}
+	// Only now are the others asked.
+	there := "what else there is it does not say"
+	if others, err := ask(ctx, p, o.lib, ""); err == nil {
+		o.lists = append(o.lists, others)
+		var offered []candidate
+		for i := range others.List {
+			if c := (candidate{info: &others.List[i]}); indexFold(p.ProviderInclude, c.info.Provider) < 0 {
+				offered = append(offered, c)
+			}
+		}
+		if there = "there is nothing else"; len(offered) > 0 {
+			there = "there is: " + summary(offered)
+		}
+	}
+	return fmt.Errorf("%s: %w: nothing here can be used with %s: %s; %s", component, why, asked, strings.Join(reasons, "; "), there)
+}

@@ -1,0 +1,121 @@
+package ofi_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/ofi"
+)
+
+// surveyOf asks one provider, or all for "".
+func surveyOf(t *testing.T, provider string) []mtl.Candidate {
+	t.Helper()
+	c := ofi.Component()
+	p := c.Params()
+	framework.FillDefaults(p)
+	if provider != "" {
+		ofi.Set(p, []string{provider}, "auto", "auto")
+	}
+	all, err := c.(mtl.Surveyor).Survey(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// TestProvidersWithoutADeviceAreNamedWithTheReason: each name is a provider that
+// offers something here, or one that is unavailable, asked for by itself or not.
+func TestProvidersWithoutADeviceAreNamedWithTheReason(t *testing.T) {
+	needLibfabric(t)
+	c := ofi.Component()
+	p := c.Params()
+	framework.FillDefaults(p)
+	names, err := c.(mtl.Surveyor).Providers(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"tcp;ofi_rxm", "sockets", "cxi", "verbs;ofi_rxm", "psm3", "efa", "opx"} {
+		if !slices.Contains(names, name) {
+			t.Errorf("%s is not in %q", name, names)
+		}
+	}
+	of := func(name string, all []mtl.Candidate) (here, not int) {
+		for _, c := range all {
+			switch {
+			case c.Provider != name:
+			case !c.Unavailable:
+				here++
+			case strings.Contains(c.Reason, "fi_getinfo: No data available"):
+				not++
+			default:
+				t.Errorf("%s: %q", name, c.Reason)
+			}
+		}
+		return here, not
+	}
+	all := surveyOf(t, "")
+	for _, name := range names {
+		own := surveyOf(t, name)
+		here, not := of(name, own)
+		if (here > 0) == (not == 1) {
+			t.Errorf("%s is there %d times, and unavailable %d times", name, here, not)
+		}
+		if h, n := of(name, all); h != here || n != not {
+			t.Errorf("%s by itself: %d and %d; among all: %d and %d", name, here, not, h, n)
+		}
+	}
+	if here, not := of("nosuch", surveyOf(t, "nosuch")); here != 0 || not != 1 {
+		t.Errorf("nosuch: %d, %d", here, not)
+	}
+	if here, _ := of("tcp;ofi_rxm", all); here == 0 {
+		t.Errorf("tcp;ofi_rxm is not there: %+v", all)
+	}
+}
+
+// TestLibraryTellsWhyAProviderIsNotThere: in a process of its own, on standard error.
+func TestLibraryTellsWhyAProviderIsNotThere(t *testing.T) {
+	needLibfabric(t)
+	c := ofi.Component().(mtl.Surveyor)
+	const provider = "verbs;ofi_rxm"
+	if !surveyOf(t, provider)[0].Unavailable {
+		t.Skip("there is an RDMA device")
+	}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(append(os.Environ(), childVariable+"=survey "+provider), c.LogEnvironment()...)
+	var out, log bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &log
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v: %s", err, log.String())
+	}
+	if !strings.HasPrefix(out.String(), provider+": ") {
+		t.Errorf("the child says %q", out.String())
+	}
+	t.Logf("%s%s", out.String(), c.LogReason(provider, log.String()))
+	if c.LogReason(provider, log.String()) == "" {
+		t.Errorf("no reason in %s", log.String())
+	}
+	if r := c.LogReason("nosuch", log.String()); r != "" {
+		t.Errorf("nosuch says %q", r)
+	}
+}
+
+// surveyChild prints why the provider is not there.
+func surveyChild(provider string) error {
+	c := ofi.Component()
+	p := c.Params()
+	framework.FillDefaults(p)
+	ofi.Set(p, []string{provider}, "auto", "auto")
+	all, err := c.(mtl.Surveyor).Survey(context.Background(), p)
+	for _, c := range all {
+		fmt.Printf("%s: %s\n", c.Name, c.Reason)
+	}
+	return err
+}
