@@ -364,6 +364,7 @@ func (e *Engine) active(ctx context.Context, done *bool, first Source) (err erro
 		perClock = offersPerClock
 	}
 	clock := perClock // polls until the next look at it
+	moved := 0        // what has happened since the last one
 	for i := 1; ; i++ {
 		n := 0
 		if first != nil {
@@ -389,6 +390,7 @@ func (e *Engine) active(ctx context.Context, done *bool, first Source) (err erro
 				break
 			}
 		}
+		moved += n
 		if clock--; clock > 0 {
 			continue
 		}
@@ -400,8 +402,8 @@ func (e *Engine) active(ctx context.Context, done *bool, first Source) (err erro
 				cancel = ctx.Done()
 			}
 		}
-		if n > 0 { // busy: the time until it sleeps starts again
-			start, yieldAt = now, now.Add(e.spin)
+		if moved > 0 { // busy: the time until it sleeps starts again
+			start, yieldAt, moved = now, now.Add(e.spin), 0
 		}
 		select {
 		case <-cancel:
@@ -412,7 +414,7 @@ func (e *Engine) active(ctx context.Context, done *bool, first Source) (err erro
 			break
 		}
 		if now.After(yieldAt) {
-			if now.Sub(yieldAt) > e.yield {
+			if now.Sub(yieldAt) > e.yield && now.Sub(yieldAt) > e.patience() {
 				break
 			}
 			offering, perClock = true, offersPerClock
@@ -423,6 +425,23 @@ func (e *Engine) active(ctx context.Context, done *bool, first Source) (err erro
 		e.keeper.kick()
 	}
 	return err
+}
+
+// polledYield is Yield where a source can't be awaited. A large message of which
+// nothing is heard until it is complete is over by then; polled at intervals only, it
+// takes three times as long (64 MiB over tcp;ofi_rxm: 38 ms).
+const polledYield = 20 * time.Millisecond
+
+// patience returns how long others get turns before it is worth to sleep. Lock held.
+func (e *Engine) patience() time.Duration {
+	for _, s := range e.sources {
+		if p, ok := framework.As[Polled](s); ok && p.Interval() > 0 {
+			if _, ok := framework.As[Descriptor](s); !ok {
+				return max(e.yield, polledYield)
+			}
+		}
+	}
+	return e.yield
 }
 
 // letIn lets goroutines take the lock that wait for it, without giving up the
