@@ -1,7 +1,8 @@
 // Package btlfault wraps a BTL and injects faults at the contract: frames that
 // come late, reservations that would block, and, beyond what the contract
-// allows, frames that are lost, doubled or damaged and paths that end. Tests of
-// protocols and `ferry matrix` stand on it.
+// allows, frames that are lost, doubled, damaged or out of order, paths that end,
+// and modules that hang or take the process with them. Tests of protocols and of
+// `ferry matrix` stand on it.
 //
 // It sees only what package btl declares, so that it wraps any module, and hides
 // no optional ability of it (framework.As). Which faults happen follows from a
@@ -33,13 +34,21 @@ type Plan struct {
 	Drop      int // a frame is lost
 	Duplicate int // a frame comes twice
 	Corrupt   int // one bit of a frame's first 64 bytes is turned
+	Reorder   int // a frame comes behind the next one, if that comes within MaxDelay polls
 	KillAfter int // every path to the process ends after that many frames
+
+	// Faults of a library below, which no protocol survives.
+	HangOpen   bool // Open never returns
+	HangAfter  int  // the Poll in which that many frames have come never returns
+	CrashAfter int  // that many frames have come, and the process has a segmentation violation
 }
 
-// Component is a BTL component behind which another one works. Its Info, Params
-// and Probe are the other one's: it takes that one's place in a registry.
+// Component is a BTL component behind which another one works. Its Params and
+// Probe are the other one's, and so is its Info, so that it takes that one's place
+// in a registry, unless As gives it a place of its own.
 type Component struct {
 	btl.Component
+	info     framework.Info
 	plan     Plan
 	injected atomic.Int64
 }
@@ -49,8 +58,18 @@ func Wrap(c btl.Component, plan Plan) *Component {
 	if plan.MaxDelay == 0 {
 		plan.MaxDelay = 16
 	}
-	return &Component{Component: c, plan: plan}
+	return &Component{Component: c, info: c.Info(), plan: plan}
 }
+
+// As gives the component a name of its own, so that a registry can have the other
+// one, too. It returns c.
+func (c *Component) As(name, summary string) *Component {
+	c.info.Name, c.info.Summary = name, summary
+	return c
+}
+
+// Info implements framework.Component.
+func (c *Component) Info() framework.Info { return c.info }
 
 // Unwrap returns the component behind.
 func (c *Component) Unwrap() any { return c.Component }
@@ -61,6 +80,10 @@ func (c *Component) Injected() int64 { return c.injected.Load() }
 
 // Open implements btl.Component.
 func (c *Component) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
+	if c.plan.HangOpen {
+		c.injected.Add(1)
+		hang()
+	}
 	m := &module{
 		c: c, up: env.Upcall, engine: env.Engine,
 		rng:   rand.New(rand.NewPCG(c.plan.Seed, uint64(env.Identity.Proc.Rank))),
@@ -106,7 +129,7 @@ func (m *module) Poll() int {
 	for i := 0; i < len(m.late); i++ {
 		p := m.late[i]
 		n += p.tick()
-		if len(p.held) == 0 {
+		if p.empty() {
 			m.late = append(m.late[:i], m.late[i+1:]...)
 			p.late = false
 			i--

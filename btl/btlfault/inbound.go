@@ -47,10 +47,11 @@ type inbound struct {
 	nonce uint64
 	up    btl.Inbound
 
-	held [][]byte // frames that are late, and those behind them
-	wait int      // polls until the first of held goes up
-	late bool     // in module.late
-	dead error    // why nothing more goes up
+	held   [][]byte // frames that are late, and those behind them
+	behind []byte   // the frame that the next one overtakes, or nil
+	wait   int      // polls until all that is kept here goes up
+	late   bool     // in module.late
+	dead   error    // why nothing more goes up
 }
 
 var errKilled = errors.New("the path was ended by fault injection")
@@ -66,6 +67,14 @@ func (p *inbound) Frame(f []byte) error {
 		m.c.injected.Add(1)
 		return errKilled
 	}
+	if plan.HangAfter > 0 && m.frames >= plan.HangAfter {
+		m.c.injected.Add(1)
+		hang()
+	}
+	if plan.CrashAfter > 0 && m.frames >= plan.CrashAfter {
+		m.c.injected.Add(1)
+		crash()
+	}
 	if m.hit(plan.Drop) {
 		return nil
 	}
@@ -73,34 +82,60 @@ func (p *inbound) Frame(f []byte) error {
 		f = slices.Clone(f)
 		f[m.rng.IntN(min(len(f), 64))] ^= 1 << m.rng.IntN(8)
 	}
-	copies := 1
 	if m.hit(plan.Duplicate) {
-		copies = 2
-	}
-	for range copies {
-		late := m.hit(plan.Delay)
-		if len(p.held) == 0 && !late {
-			if err := p.up.Frame(f); err != nil {
-				return err
-			}
-			continue
-		}
-		if len(p.held) == 0 {
-			p.wait = 1 + m.rng.IntN(plan.MaxDelay)
-		}
-		p.held = append(p.held, slices.Clone(f))
-		if !p.late {
-			p.late = true
-			m.late = append(m.late, p)
+		if err := p.order(f); err != nil {
+			return err
 		}
 	}
+	return p.order(f)
+}
+
+// order has a frame overtake the one before, or be overtaken.
+func (p *inbound) order(f []byte) error {
+	if p.behind != nil {
+		overtaken := p.behind
+		p.behind = nil
+		if err := p.deliver(f); err != nil {
+			return err
+		}
+		return p.deliver(overtaken)
+	}
+	if p.m.hit(p.m.c.plan.Reorder) {
+		p.postpone()
+		p.behind = slices.Clone(f)
+		return nil
+	}
+	return p.deliver(f)
+}
+
+// deliver hands a frame up, now or late.
+func (p *inbound) deliver(f []byte) error {
+	late := p.m.hit(p.m.c.plan.Delay)
+	if len(p.held) == 0 && !late {
+		return p.up.Frame(f)
+	}
+	p.postpone()
+	p.held = append(p.held, slices.Clone(f))
 	return nil
 }
+
+// postpone comes before the first thing that is kept here.
+func (p *inbound) postpone() {
+	if p.empty() {
+		p.wait = 1 + p.m.rng.IntN(p.m.c.plan.MaxDelay)
+	}
+	if !p.late {
+		p.late = true
+		p.m.late = append(p.m.late, p)
+	}
+}
+
+func (p *inbound) empty() bool { return len(p.held) == 0 && p.behind == nil }
 
 // tick counts one poll, and hands up what is due. Its result is the number of
 // things that happened; waiting is one.
 func (p *inbound) tick() int {
-	if len(p.held) == 0 {
+	if p.empty() {
 		return 0
 	}
 	if p.wait--; p.wait > 0 {
@@ -112,7 +147,10 @@ func (p *inbound) tick() int {
 // flush hands up what is held back.
 func (p *inbound) flush() (n int) {
 	held := p.held
-	p.held = nil
+	if p.behind != nil {
+		held = append(held, p.behind)
+	}
+	p.held, p.behind = nil, nil
 	for _, f := range held {
 		if p.dead != nil {
 			break

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/btl/btlfault"
 	"github.com/ferrympi/ferry/btl/self"
 	"github.com/ferrympi/ferry/framework"
 )
@@ -96,31 +97,6 @@ func (r lostTwice) Lost(p framework.ProcID, nonce uint64, err error) {
 	r.Receiver.Lost(p, nonce, err)
 }
 
-// swaps gives the protocol the frames of a pair in the wrong order.
-type swaps struct{ btl.Receiver }
-
-func (r swaps) Accept(p framework.ProcID, nonce uint64) btl.Inbound {
-	return &swapped{Inbound: r.Receiver.Accept(p, nonce)}
-}
-
-type swapped struct {
-	btl.Inbound
-	held []byte
-}
-
-func (s *swapped) Frame(f []byte) error {
-	if s.held == nil {
-		s.held = append([]byte{}, f...)
-		return nil
-	}
-	err := s.Inbound.Frame(f)
-	if err == nil {
-		err = s.Inbound.Frame(s.held)
-	}
-	s.held = nil
-	return err
-}
-
 // TestKitNoticesBrokenPromises: a kit that lets everything pass proves nothing.
 func TestKitNoticesBrokenPromises(t *testing.T) {
 	for _, c := range []struct {
@@ -131,7 +107,6 @@ func TestKitNoticesBrokenPromises(t *testing.T) {
 		{"ShorterCommitSendsOnlyThat", broken{endpoint: func(e btl.Endpoint) btl.Endpoint { return &wholeCommit{Endpoint: e} }}},
 		{"FullPathBlocksInsteadOfGrowing", broken{endpoint: func(e btl.Endpoint) btl.Endpoint { return &grows{Endpoint: e} }}},
 		{"RefusedFrameEndsThePathOnce", broken{upcall: func(r btl.Receiver) btl.Receiver { return lostTwice{r} }}},
-		{"FramesOfEverySizeArriveWholeAndInOrder", broken{upcall: func(r btl.Receiver) btl.Receiver { return swaps{r} }}},
 		{"CapsArePlausibleAndFixed", broken{caps: func(c btl.Caps) btl.Caps { c.EagerLimit = c.FrameLimit + 1; return c }}},
 	} {
 		t.Run(c.caught, func(t *testing.T) {
@@ -150,5 +125,29 @@ func TestKitNoticesBrokenPromises(t *testing.T) {
 	}
 	if errs := Check(t.Context(), func(context.Context) (Subject, error) { return Subject{Component: self.Component()}, nil }); len(errs) > 0 {
 		t.Errorf("what keeps its promises: %v", errs)
+	}
+}
+
+// TestKitNamesTheFault: who reads what the kit says of a network knows what it does.
+func TestKitNamesTheFault(t *testing.T) {
+	for says, plan := range map[string]btlfault.Plan{
+		"is missing":       {Drop: 20},
+		"came twice":       {Duplicate: 20},
+		"came after frame": {Reorder: 20},
+		"got ":             {Corrupt: 20},
+	} {
+		t.Run(strings.TrimSpace(says), func(t *testing.T) {
+			factory := func(context.Context) (Subject, error) {
+				return Subject{Component: btlfault.Wrap(self.Component(), plan)}, nil
+			}
+			for _, one := range Cases(factory) {
+				if one.Name != "FramesOfEverySizeArriveWholeAndInOrder" {
+					continue
+				}
+				if err := one.Do(t.Context()); err == nil || !strings.Contains(err.Error(), says) {
+					t.Errorf("the kit says %v", err)
+				}
+			}
+		})
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -309,14 +310,28 @@ func (w *world) send(ctx context.Context, n *node, ep btl.Endpoint, frame []byte
 	return errors.Join(err, failed)
 }
 
+// patience is how many polls longer expect looks when a wrong frame has come:
+// what follows tells a frame that was lost from one that was overtaken.
+const patience = 1000
+
 // expect polls until n has received all of frames from a process, and nothing else.
 func (w *world) expect(ctx context.Context, n *node, from *node, frames [][]byte, held ...*node) error {
+	right, left := 0, patience
 	at := func() (done bool) {
-		n.do(func() { done = len(n.got) >= len(frames) || len(n.lost) > 0 })
+		n.do(func() {
+			come := min(len(n.got), len(frames))
+			for right < come && bytes.Equal(n.got[right].frame, frames[right]) {
+				right++
+			}
+			if right < come {
+				left--
+			}
+			done = len(n.got) >= len(frames) || len(n.lost) > 0 || left == 0
+		})
 		return done
 	}
 	if err := w.until(ctx, fmt.Sprintf("rank %d waits for %d frames", n.rank, len(frames)), at, held...); err != nil {
-		return err
+		return fmt.Errorf("%w; %d came", err, right)
 	}
 	return n.compare(from, frames)
 }
@@ -326,7 +341,7 @@ func (n *node) compare(from *node, frames [][]byte) (err error) {
 	n.do(func() {
 		got := n.got
 		n.got = nil
-		for i, f := range frames {
+		for i := range frames {
 			if i >= len(got) {
 				err = fmt.Errorf("rank %d: %d frames came instead of %d; lost: %v", n.rank, len(got), len(frames), n.lost)
 				return
@@ -335,9 +350,8 @@ func (n *node) compare(from *node, frames [][]byte) (err error) {
 				err = fmt.Errorf("rank %d: frame %d came from process %x, not from %x", n.rank, i, got[i].from, from.id)
 				return
 			}
-			if !bytes.Equal(got[i].frame, f) {
-				err = fmt.Errorf("rank %d: frame %d: got %x (the first of %d bytes), want %x (of %d)", n.rank, i,
-					head(got[i].frame), len(got[i].frame), head(f), len(f))
+			if !bytes.Equal(got[i].frame, frames[i]) {
+				err = fmt.Errorf("rank %d: %w", n.rank, wrong(got, frames, i))
 				return
 			}
 		}
@@ -349,6 +363,22 @@ func (n *node) compare(from *node, frames [][]byte) (err error) {
 		}
 	})
 	return err
+}
+
+// wrong says what happened to frame i, which is the first that is not as it was
+// sent.
+func wrong(got []received, frames [][]byte, i int) error {
+	came := slices.ContainsFunc(got[i:], func(r received) bool { return bytes.Equal(r.frame, frames[i]) })
+	switch j := slices.IndexFunc(frames, func(f []byte) bool { return bytes.Equal(f, got[i].frame) }); {
+	case j >= 0 && j < i:
+		return fmt.Errorf("frame %d came twice", j)
+	case j > i && came:
+		return fmt.Errorf("frame %d came after frame %d", i, j)
+	case j > i:
+		return fmt.Errorf("frame %d is missing: frame %d came in its place", i, j)
+	}
+	return fmt.Errorf("frame %d: got %x (the first of %d bytes), want %x (of %d)", i,
+		head(got[i].frame), len(got[i].frame), head(frames[i]), len(frames[i]))
 }
 
 func head(b []byte) []byte { return b[:min(len(b), 16)] }
