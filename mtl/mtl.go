@@ -155,7 +155,11 @@ type Candidate struct {
 	Chosen   bool
 	// Unavailable: the provider offers nothing here, and no parameter changes that.
 	Unavailable bool
-	Reason      string // why it was chosen, or not
+	// Refused: it is there, and Open does not try it, because of a parameter or of a
+	// defect that is known.
+	Refused bool
+	Reason  string // why it was chosen, or not
+	Library string // name and version of the library that offers it; may be empty
 }
 
 // Peer is what Connect needs to know of a process.
@@ -215,7 +219,8 @@ type Result struct {
 	Source, Tag int32
 	// Found is a probe's answer.
 	Found bool
-	// Canceled: the operation was withdrawn, and transferred nothing.
+	// Canceled: the operation was withdrawn because Cancel asked for it, and
+	// transferred nothing. What a network gives up by itself has an Err.
 	Canceled bool
 	// Bytes is the full length of the message that was received or found.
 	Bytes int64

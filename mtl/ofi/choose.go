@@ -191,7 +191,7 @@ func summary(all []candidate) string {
 func described(all []candidate) []mtl.Candidate {
 	out := make([]mtl.Candidate, len(all))
 	for i, c := range all {
-		out[i] = mtl.Candidate{Name: c.info.String(), Provider: c.info.Provider, Reason: c.refused}
+		out[i] = mtl.Candidate{Name: c.info.String(), Provider: c.info.Provider, Refused: c.refused != "", Reason: c.refused}
 		if c.refused == "" {
 			out[i].Reason = c.note
 		}

@@ -78,8 +78,15 @@ func (ofi) Survey(ctx context.Context, given any) ([]mtl.Candidate, error) {
 	if len(asked) == 0 {
 		asked = names(o.has)
 	}
-	return append(all, o.unavailable(asked)...), nil
+	all = append(all, o.unavailable(asked)...)
+	for i := range all {
+		all[i].Library = library(o.lib)
+	}
+	return all, nil
 }
+
+// library names the library as a Description does.
+func library(lib *libfabric.Library) string { return fmt.Sprintf("libfabric %v", lib.Version()) }
 
 // found is the library, and what it offers.
 type found struct {

@@ -47,10 +47,16 @@ func TestProvidersWithoutADeviceAreNamedWithTheReason(t *testing.T) {
 			t.Errorf("%s is not in %q", name, names)
 		}
 	}
-	of := func(name string, all []mtl.Candidate) (here, not int) {
+	of := func(name string, all []mtl.Candidate, own bool) (here, not int) {
 		for _, c := range all {
+			if !strings.HasPrefix(c.Library, "libfabric 1.") {
+				t.Errorf("%s is of library %q", c.Name, c.Library)
+			}
 			switch {
 			case c.Provider != name:
+				if own && !c.Refused {
+					t.Errorf("%s was not included, and is not refused", c.Name)
+				}
 			case !c.Unavailable:
 				here++
 			case strings.Contains(c.Reason, "fi_getinfo: No data available"):
@@ -64,18 +70,18 @@ func TestProvidersWithoutADeviceAreNamedWithTheReason(t *testing.T) {
 	all := surveyOf(t, "")
 	for _, name := range names {
 		own := surveyOf(t, name)
-		here, not := of(name, own)
+		here, not := of(name, own, true)
 		if (here > 0) == (not == 1) {
 			t.Errorf("%s is there %d times, and unavailable %d times", name, here, not)
 		}
-		if h, n := of(name, all); h != here || n != not {
+		if h, n := of(name, all, false); h != here || n != not {
 			t.Errorf("%s by itself: %d and %d; among all: %d and %d", name, here, not, h, n)
 		}
 	}
-	if here, not := of("nosuch", surveyOf(t, "nosuch")); here != 0 || not != 1 {
+	if here, not := of("nosuch", surveyOf(t, "nosuch"), true); here != 0 || not != 1 {
 		t.Errorf("nosuch: %d, %d", here, not)
 	}
-	if here, _ := of("tcp;ofi_rxm", all); here == 0 {
+	if here, _ := of("tcp;ofi_rxm", all, false); here == 0 {
 		t.Errorf("tcp;ofi_rxm is not there: %+v", all)
 	}
 }
