@@ -41,6 +41,13 @@ type Component interface {
 	Open(ctx context.Context, env Env) (Module, error)
 }
 
+// Layered is an optional ability of a Component: it moves messages over components
+// of another framework. `ferry matrix` tries it over each of those.
+type Layered interface {
+	// Below returns framework.BTL or framework.MTL.
+	Below() framework.Kind
+}
+
 // Env is what a PML is opened with.
 type Env struct {
 	Params   any

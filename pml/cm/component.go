@@ -41,6 +41,9 @@ type params struct {
 
 func (component) Params() any { return new(params) }
 
+// Below implements pml.Layered.
+func (component) Below() framework.Kind { return framework.MTL }
+
 // Probe finds nothing that could be missing: which MTL works shows when it opens.
 func (component) Probe(context.Context, any) framework.Verdict { return framework.Usable() }
 

@@ -56,6 +56,9 @@ type params struct {
 
 func (component) Params() any { return new(params) }
 
+// Below implements pml.Layered.
+func (component) Below() framework.Kind { return framework.BTL }
+
 // Probe finds nothing that could be missing: which BTLs work shows when they open.
 func (component) Probe(context.Context, any) framework.Verdict { return framework.Usable() }
 
