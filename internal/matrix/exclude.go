@@ -1,0 +1,208 @@
+package matrix
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Exclusions say which cases are known to fail, and why. They still run, so that
+// an exclusion that has had its day is noticed. A nil *Exclusions excludes
+// nothing.
+type Exclusions struct {
+	file    string
+	entries []exclusion
+}
+
+type exclusion struct {
+	Stack    string `yaml:"stack"`    // pattern as for path.Match
+	Case     string `yaml:"case"`     // regular expression for the whole name
+	Versions string `yaml:"versions"` // "libfabric >=1.15, <1.20"; empty: all
+	Reason   string `yaml:"reason"`
+	Link     string `yaml:"link"`
+
+	cases    *regexp.Regexp
+	versions *versionRange
+}
+
+// ParseExclusions reads a file such as matrix/exclude.yaml. Everything in it must
+// be understood: an entry with a key too many would exclude something else than
+// its author meant. Errors begin with the file's name.
+func ParseExclusions(file string, data []byte) (*Exclusions, error) {
+	x := &Exclusions{file: file}
+	d := yaml.NewDecoder(bytes.NewReader(data))
+	d.KnownFields(true)
+	if err := d.Decode(&x.entries); err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s: one list of exclusions is expected, and nothing behind it", file)
+	}
+	for i := range x.entries {
+		if err := x.entries[i].compile(); err != nil {
+			return nil, fmt.Errorf("%s: exclusion %d (stack %q, case %q): %w", file, i+1, x.entries[i].Stack, x.entries[i].Case, err)
+		}
+	}
+	return x, nil
+}
+
+// compile checks an entry and makes it ready for use.
+func (e *exclusion) compile() (err error) {
+	for _, must := range []struct{ key, value string }{{"stack", e.Stack}, {"case", e.Case}, {"reason", e.Reason}} {
+		if strings.TrimSpace(must.value) == "" {
+			return fmt.Errorf("%s is missing", must.key)
+		}
+	}
+	if _, err := path.Match(e.Stack, ""); err != nil {
+		return fmt.Errorf("stack is not a pattern: %w", err)
+	}
+	if e.cases, err = regexp.Compile("^(?:" + e.Case + ")$"); err != nil {
+		return fmt.Errorf("case is not a regular expression: %w", err)
+	}
+	if e.Versions != "" {
+		e.versions, err = parseVersions(e.Versions)
+	}
+	return err
+}
+
+// covers says whether the entry is about this stack, as it is here.
+func (e *exclusion) covers(s Stack) bool {
+	ok, _ := path.Match(e.Stack, s.Name) // compile has seen that it is a pattern
+	return ok && (e.versions == nil || e.versions.has(s.Library))
+}
+
+// Apply marks the row if it is excluded, which turns a failure into a skip. Rows
+// that did not run stay as they are.
+func (x *Exclusions) Apply(s Stack, row *Row) {
+	if x == nil || !row.Status.Bad() && row.Status != Pass {
+		return
+	}
+	i := slices.IndexFunc(x.entries, func(e exclusion) bool { return e.covers(s) && e.cases.MatchString(row.Case) })
+	if i < 0 {
+		return
+	}
+	row.Excluded = x.entries[i].Reason
+	if link := x.entries[i].Link; link != "" {
+		row.Excluded += " (" + link + ")"
+	}
+	if row.Status.Bad() {
+		row.Reason = fmt.Sprintf("excluded: %s; it was a %s: %s", row.Excluded, row.Status, row.Reason)
+		row.Status = Skip
+	}
+}
+
+// Notes names the exclusions that a full run had no case for, although it had the
+// stack: the case was renamed, or its name is misspelt.
+func (x *Exclusions) Notes(r *Report) []string {
+	if x == nil || r.Suite != "full" || r.Partial != "" {
+		return nil
+	}
+	var notes []string
+	for i, e := range x.entries {
+		stack, meant := "", false
+		for _, s := range r.Stacks {
+			if !e.covers(s) || s.Reason != "" {
+				continue
+			}
+			stack = s.Name
+			meant = meant || slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Stack == s.Name && e.cases.MatchString(row.Case) })
+		}
+		if stack != "" && !meant {
+			notes = append(notes, fmt.Sprintf("%s: exclusion %d matches no case of %s: %s", x.file, i+1, stack, e.Case))
+		}
+	}
+	return notes
+}
+
+// A versionRange is a library and the versions of it that are meant.
+type versionRange struct {
+	library string
+	bounds  []bound
+}
+
+// A bound compares a version with one that is written down.
+type bound struct {
+	operator string
+	version  []int
+}
+
+var boundText = regexp.MustCompile(`^\s*(<=|>=|<|>|=)\s*([0-9]+(?:\.[0-9]+)*)\s*$`)
+
+// parseVersions reads "NAME <1.20" or "NAME >=1.15, <1.20".
+func parseVersions(text string) (*versionRange, error) {
+	library, rest, _ := strings.Cut(strings.TrimSpace(text), " ")
+	v := &versionRange{library: library}
+	for part := range strings.SplitSeq(rest, ",") {
+		m := boundText.FindStringSubmatch(part)
+		if m == nil {
+			return nil, fmt.Errorf("versions %q are not like \"libfabric >=1.15, <1.20\"", text)
+		}
+		v.bounds = append(v.bounds, bound{m[1], numbers(m[2])})
+	}
+	return v, nil
+}
+
+// has says whether a library such as "libfabric 1.17" is in the range. One that
+// doesn't say its version is not.
+func (v *versionRange) has(library string) bool {
+	name, version, _ := strings.Cut(library, " ")
+	have := numbers(version)
+	if name != v.library || len(have) == 0 {
+		return false
+	}
+	for _, b := range v.bounds {
+		c := compareVersions(have, b.version)
+		if ok := b.operator == "=" && c == 0 || strings.HasSuffix(b.operator, "=") && len(b.operator) == 2 && c == 0 ||
+			b.operator[0] == '<' && c < 0 || b.operator[0] == '>' && c > 0; !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// numbers returns the numbers that a version begins with: those of "1.22.0rc1"
+// are 1, 22 and 0.
+func numbers(version string) []int {
+	var out []int
+	for part := range strings.SplitSeq(version, ".") {
+		end := strings.IndexFunc(part, func(r rune) bool { return r < '0' || r > '9' })
+		if end < 0 {
+			end = len(part)
+		}
+		n, err := strconv.Atoi(part[:end])
+		if err != nil {
+			break
+		}
+		out = append(out, n)
+		if end < len(part) {
+			break
+		}
+	}
+	return out
+}
+
+// compareVersions compares number by number; what is not there counts as 0.
+func compareVersions(a, b []int) int {
+	for i := range max(len(a), len(b)) {
+		var x, y int
+		if i < len(a) {
+			x = a[i]
+		}
+		if i < len(b) {
+			y = b[i]
+		}
+		if c := cmp.Compare(x, y); c != 0 {
+			return c
+		}
+	}
+	return 0
+}

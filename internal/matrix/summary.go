@@ -1,0 +1,280 @@
+package matrix
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Bad says that something is wrong, as opposed to not there or not asked for.
+func (s Status) Bad() bool { return s == Fail || s == Timeout }
+
+// Failed says whether the machine does not pass: a case failed or did not end
+// that is not excluded.
+func (r *Report) Failed() bool {
+	return slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Status.Bad() })
+}
+
+// Columns of a table of stacks, in the order in which they are shown. A case that
+// belongs to none of them makes a column of its own behind these.
+var columns = []string{"btltest", "mtltest", "pmltest", "conform", "latency", "rate", "bandwidth"}
+
+// Column is the column that a case belongs to: its kit, or the name of its
+// benchmark. OpenCase has none.
+func Column(testCase string) string {
+	kit, rest, _ := strings.Cut(testCase, "/")
+	if kit == "bench" && rest != "" {
+		return rest
+	}
+	return kit
+}
+
+// A Table is a report at a glance: a line for each stack, a cell for each kind of
+// cases.
+type Table struct {
+	Columns []string
+	Lines   []Line
+	Counts  Counts // of all rows
+}
+
+// A Line is a stack. One that could not be opened has no cells, but the outcome of
+// that.
+type Line struct {
+	Stack  Stack
+	Open   Row    // of OpenCase; its Status is empty if the run ended before it
+	Cells  []Cell // as Columns
+	Counts Counts
+}
+
+// A Cell is all cases of one kind on one stack.
+type Cell struct {
+	Counts Counts
+	Rows   []Row
+}
+
+// Counts are numbers of rows by status.
+type Counts map[Status]int
+
+// Total is the number of rows.
+func (c Counts) Total() (n int) {
+	for _, k := range c {
+		n += k
+	}
+	return n
+}
+
+// Bad is the number of those that failed or did not end.
+func (c Counts) Bad() int { return c[Fail] + c[Timeout] }
+
+// Worst is the worst status that occurs, or "" if there are no rows.
+func (c Counts) Worst() Status {
+	for _, s := range Statuses {
+		if c[s] > 0 {
+			return s
+		}
+	}
+	return ""
+}
+
+// Table sorts the report's rows into a table. Columns that nothing belongs to are
+// left out.
+func (r *Report) Table() *Table {
+	t := &Table{Counts: Counts{}}
+	used := map[string]bool{}
+	for _, row := range r.Rows {
+		t.Counts[row.Status]++
+		used[Column(row.Case)] = true
+	}
+	for _, c := range columns {
+		if used[c] {
+			t.Columns = append(t.Columns, c)
+		}
+	}
+	at := map[string]int{}
+	line := func(s Stack) {
+		at[s.Name] = len(t.Lines)
+		t.Lines = append(t.Lines, Line{Stack: s, Counts: Counts{}})
+	}
+	for _, s := range r.Stacks {
+		line(s)
+	}
+	for _, row := range r.Rows {
+		if _, ok := at[row.Stack]; !ok {
+			line(Stack{Name: row.Stack, Provider: row.Provider})
+		}
+		if c := Column(row.Case); c != OpenCase && !slices.Contains(t.Columns, c) {
+			t.Columns = append(t.Columns, c)
+		}
+	}
+	for i := range t.Lines {
+		t.Lines[i].Cells = make([]Cell, len(t.Columns))
+		for j := range t.Lines[i].Cells {
+			t.Lines[i].Cells[j].Counts = Counts{}
+		}
+	}
+	for _, row := range r.Rows {
+		l := &t.Lines[at[row.Stack]]
+		l.Counts[row.Status]++
+		if row.Case == OpenCase {
+			l.Open = row
+			continue
+		}
+		cell := &l.Cells[slices.Index(t.Columns, Column(row.Case))]
+		cell.Counts[row.Status]++
+		cell.Rows = append(cell.Rows, row)
+	}
+	return t
+}
+
+// Missing says why the stack has no cells, or "" if it was opened.
+func (l *Line) Missing() string {
+	switch {
+	case l.Open.Status != "" && l.Open.Status != Pass:
+		return fmt.Sprintf("%s: %s", l.Open.Status, l.Open.Reason)
+	case l.Stack.Reason != "":
+		return fmt.Sprintf("%s: %s", Unavailable, l.Stack.Reason)
+	case l.Counts.Total() == 0:
+		return "not run"
+	}
+	return ""
+}
+
+// String is the cell in few letters: the figure of a benchmark, or how many cases
+// passed; "35/37!" if of 37 cases, those that were skipped aside, two did not.
+func (c *Cell) String() string {
+	ran := c.Counts.Total() - c.Counts[Skip] - c.Counts[Unavailable]
+	switch {
+	case len(c.Rows) == 0:
+		return ""
+	case ran == 0:
+		return string(c.Counts.Worst())
+	case c.Counts.Bad() > 0:
+		return fmt.Sprintf("%d/%d!", c.Counts[Pass], ran)
+	}
+	if figure := c.figure(); figure != "" {
+		return figure
+	}
+	return fmt.Sprint(c.Counts[Pass])
+}
+
+// figure is the one figure that stands for a benchmark: the shortest message's
+// latency or rate, the best bandwidth.
+func (c *Cell) figure() string {
+	if len(c.Rows) != 1 || len(c.Rows[0].Points) == 0 {
+		return ""
+	}
+	best := c.Rows[0].Points[0]
+	for _, p := range c.Rows[0].Points {
+		if p.Unit == "MB/s" && p.Value > best.Value || p.Unit != "MB/s" && p.Size < best.Size {
+			best = p
+		}
+	}
+	return best.Figure()
+}
+
+// Figure is the value with its unit, to three digits.
+func (p Point) Figure() string {
+	value, unit := p.Value, p.Unit
+	switch {
+	case unit == "MB/s" && value >= 1000:
+		value, unit = value/1000, "GB/s"
+	case unit == "msg/s" && value >= 1e6:
+		value, unit = value/1e6, "M/s"
+	case unit == "msg/s" && value >= 1000:
+		value, unit = value/1000, "k/s"
+	case unit == "us" && value >= 1000:
+		value, unit = value/1000, "ms"
+	}
+	switch {
+	case value >= 100:
+		return fmt.Sprintf("%.0f %s", value, unit)
+	case value >= 10:
+		return fmt.Sprintf("%.1f %s", value, unit)
+	}
+	return fmt.Sprintf("%.2f %s", value, unit)
+}
+
+// A Group is rows that have the same status for the same reason.
+type Group struct {
+	Status Status
+	Reason string
+	Rows   []Row
+}
+
+// Groups returns what did not pass, the worst first, and within a status in the
+// order of the rows.
+func (r *Report) Groups() []Group {
+	type key struct{ status, reason string }
+	at := map[key]int{}
+	var groups []Group
+	for _, row := range r.Rows {
+		if row.Status == Pass {
+			continue
+		}
+		k := key{string(row.Status), row.Reason}
+		i, ok := at[k]
+		if !ok {
+			i = len(groups)
+			at[k] = i
+			groups = append(groups, Group{Status: row.Status, Reason: row.Reason})
+		}
+		groups[i].Rows = append(groups[i].Rows, row)
+	}
+	slices.SortStableFunc(groups, func(a, b Group) int {
+		return slices.Index(Statuses, a.Status) - slices.Index(Statuses, b.Status)
+	})
+	return groups
+}
+
+// Obsolete returns the rows that passed although they are excluded.
+func (r *Report) Obsolete() []Row {
+	var rows []Row
+	for _, row := range r.Rows {
+		if row.Status == Pass && row.Excluded != "" {
+			rows = append(rows, row)
+		}
+	}
+	return rows
+}
+
+// Verdict is the report in a sentence or two.
+func (r *Report) Verdict() string {
+	t := r.Table()
+	present, missing, hurt := 0, 0, 0
+	for _, l := range t.Lines {
+		switch {
+		case l.Counts.Bad() > 0:
+			hurt++
+			present++
+		case l.Open.Status == Unavailable || l.Stack.Reason != "":
+			missing++
+		default:
+			present++
+		}
+	}
+	ran := t.Counts[Pass] + t.Counts.Bad()
+	var b strings.Builder
+	if r.Partial != "" {
+		fmt.Fprintf(&b, "Not complete: %s. ", oneLine(r.Partial))
+	}
+	switch {
+	case ran == 0:
+		b.WriteString("No case ran")
+	case t.Counts.Bad() == 0:
+		fmt.Fprintf(&b, "Passed: %s on %s", plural(ran, "case"), plural(present, "stack"))
+	default:
+		fmt.Fprintf(&b, "Failed: %d of %s", t.Counts.Bad(), plural(ran, "case"))
+		if t.Counts[Timeout] > 0 {
+			fmt.Fprintf(&b, ", %d of them by not ending,", t.Counts[Timeout])
+		}
+		fmt.Fprintf(&b, " on %d of %s", hurt, plural(present, "stack"))
+	}
+	if n := t.Counts[Skip]; n > 0 {
+		fmt.Fprintf(&b, "; %s skipped", plural(n, "case"))
+	}
+	if missing > 0 {
+		fmt.Fprintf(&b, "; %s not available here", plural(missing, "stack"))
+	}
+	b.WriteString(".")
+	return b.String()
+}
