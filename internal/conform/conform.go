@@ -62,10 +62,11 @@ func Cases() []Case {
 }
 
 // Run runs the cases, one after the other, with all processes of mpi://WORLD,
-// which all call it with the same cases. Each result is reported as it comes. The
-// error says that the suite itself could not go on; cases that fail are no error.
-func Run(ctx context.Context, cases []Case, report func(Result)) error {
-	s, err := mpi.OpenSession(ctx)
+// which all call it with the same cases, in a session that is opened with opts. Each
+// result is reported as it comes. The error says that the suite itself could not go
+// on; cases that fail are no error.
+func Run(ctx context.Context, cases []Case, report func(Result), opts ...mpi.SessionOption) error {
+	s, err := mpi.OpenSession(ctx, opts...)
 	if err != nil {
 		return err
 	}

@@ -68,6 +68,8 @@ type Job struct {
 
 	// Stdin goes to rank 0; the others read nothing. nil: none.
 	Stdin *os.File
+	// Files are open in every rank, from descriptor 3 on. They stay the caller's.
+	Files []*os.File
 	// Stdout and Stderr take the ranks' output. A rank inherits an *os.File as it
 	// is: nothing is copied or delayed, and a terminal stays one. Any other
 	// writer gets whole lines, from one goroutine at a time.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -372,6 +373,22 @@ func TestWorkingDirectoryAndEnvironment(t *testing.T) {
 	j.Dir = filepath.Join(dir, "missing")
 	if _, err := j.Run(t.Context()); err == nil || !strings.Contains(err.Error(), j.Dir) {
 		t.Errorf("error %v does not name the directory", err)
+	}
+}
+
+func TestRanksHaveTheFiles(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	j := shell(t, 2, `echo here >&3`)
+	j.Files = []*os.File{w}
+	run(t, j)
+	w.Close()
+	got, err := io.ReadAll(r)
+	if err != nil || string(got) != "here\nhere\n" {
+		t.Errorf("%q %v", got, err)
 	}
 }
 

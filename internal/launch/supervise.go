@@ -156,7 +156,7 @@ func (s *supervisor) startAll() error {
 // startOne starts a rank that may run on the given processors; none: on all.
 func (s *supervisor) startOne(n int, places []int, stdout, stderr *lines) error {
 	r := &rank{n: n, running: true, cmd: exec.Command(s.job.Program, s.job.Args...)}
-	r.cmd.Dir = s.job.Dir
+	r.cmd.Dir, r.cmd.ExtraFiles = s.job.Dir, s.job.Files
 	// The last of equal names wins: a job inside a job gets its own identity.
 	r.cmd.Env = append(append(os.Environ(), s.job.Env...), s.srv.Environ(n)...)
 	if err := r.streams(s.job, stdout, stderr); err != nil {
