@@ -11,11 +11,10 @@ package btlfault
 
 import (
 	"context"
-	"math/rand/v2"
-	"sync/atomic"
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/framework/faults"
 	"github.com/ferrympi/ferry/progress"
 )
 
@@ -48,9 +47,9 @@ type Plan struct {
 // in a registry, unless As gives it a place of its own.
 type Component struct {
 	btl.Component
-	info     framework.Info
-	plan     Plan
-	injected atomic.Int64
+	faults.Count
+	info framework.Info
+	plan Plan
 }
 
 // Wrap returns c with the faults of plan in all modules that it opens.
@@ -74,19 +73,14 @@ func (c *Component) Info() framework.Info { return c.info }
 // Unwrap returns the component behind.
 func (c *Component) Unwrap() any { return c.Component }
 
-// Injected returns how many faults there were so far, in all modules. A test
-// that saw none has shown nothing.
-func (c *Component) Injected() int64 { return c.injected.Load() }
-
 // Open implements btl.Component.
 func (c *Component) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
-	if c.plan.HangOpen {
-		c.injected.Add(1)
-		hang()
+	dice := faults.NewDice(c.plan.Seed, env.Identity.Proc.Rank, &c.Count)
+	if c.plan.HangOpen && dice.Hit(1) {
+		faults.Hang()
 	}
 	m := &module{
-		c: c, up: env.Upcall, engine: env.Engine,
-		rng:   rand.New(rand.NewPCG(c.plan.Seed, uint64(env.Identity.Proc.Rank))),
+		c: c, up: env.Upcall, engine: env.Engine, dice: dice,
 		paths: map[framework.ProcID]*inbound{},
 	}
 	env.Upcall = (*receiver)(m)
@@ -104,7 +98,7 @@ type module struct {
 	c      *Component
 	up     btl.Receiver
 	engine *progress.Engine
-	rng    *rand.Rand
+	dice   faults.Dice
 	paths  map[framework.ProcID]*inbound // the last one from each peer
 	late   []*inbound                    // that hold frames back
 	frames int
@@ -112,15 +106,6 @@ type module struct {
 
 // Unwrap returns the module behind.
 func (m *module) Unwrap() any { return m.Module }
-
-// hit decides about a fault that happens once in n times.
-func (m *module) hit(n int) bool {
-	if n == 0 || m.rng.IntN(n) != 0 {
-		return false
-	}
-	m.c.injected.Add(1)
-	return true
-}
 
 // Poll also hands up what was held back long enough. While something is held
 // back there is always something happening, so that nobody sleeps over it.
@@ -186,7 +171,7 @@ func (e *endpoint) Unwrap() any { return e.Endpoint }
 
 // Reserve implements btl.Endpoint.
 func (e *endpoint) Reserve(n int) []byte {
-	if e.m.hit(e.m.c.plan.WouldBlock) {
+	if e.m.dice.Hit(e.m.c.plan.WouldBlock) {
 		e.m.engine.Nudge() // no progress of the peer will wake who tries again
 		return nil
 	}

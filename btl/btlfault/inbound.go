@@ -6,6 +6,7 @@ import (
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/framework/faults"
 )
 
 // receiver is a module as the module behind it calls upwards.
@@ -63,26 +64,23 @@ func (p *inbound) Frame(f []byte) error {
 	}
 	m, plan := p.m, &p.m.c.plan
 	m.frames++
-	if plan.KillAfter > 0 && m.frames > plan.KillAfter {
-		m.c.injected.Add(1)
+	if m.dice.After(plan.KillAfter, m.frames-1) {
 		return errKilled
 	}
-	if plan.HangAfter > 0 && m.frames >= plan.HangAfter {
-		m.c.injected.Add(1)
-		hang()
+	if m.dice.After(plan.HangAfter, m.frames) {
+		faults.Hang()
 	}
-	if plan.CrashAfter > 0 && m.frames >= plan.CrashAfter {
-		m.c.injected.Add(1)
-		crash()
+	if m.dice.After(plan.CrashAfter, m.frames) {
+		faults.Crash()
 	}
-	if m.hit(plan.Drop) {
+	if m.dice.Hit(plan.Drop) {
 		return nil
 	}
-	if m.hit(plan.Corrupt) {
+	if m.dice.Hit(plan.Corrupt) {
 		f = slices.Clone(f)
-		f[m.rng.IntN(min(len(f), 64))] ^= 1 << m.rng.IntN(8)
+		m.dice.Flip(f, 64)
 	}
-	if m.hit(plan.Duplicate) {
+	if m.dice.Hit(plan.Duplicate) {
 		if err := p.order(f); err != nil {
 			return err
 		}
@@ -100,7 +98,7 @@ func (p *inbound) order(f []byte) error {
 		}
 		return p.deliver(overtaken)
 	}
-	if p.m.hit(p.m.c.plan.Reorder) {
+	if p.m.dice.Hit(p.m.c.plan.Reorder) {
 		p.postpone()
 		p.behind = slices.Clone(f)
 		return nil
@@ -110,7 +108,7 @@ func (p *inbound) order(f []byte) error {
 
 // deliver hands a frame up, now or late.
 func (p *inbound) deliver(f []byte) error {
-	late := p.m.hit(p.m.c.plan.Delay)
+	late := p.m.dice.Hit(p.m.c.plan.Delay)
 	if len(p.held) == 0 && !late {
 		return p.up.Frame(f)
 	}
@@ -122,7 +120,7 @@ func (p *inbound) deliver(f []byte) error {
 // postpone comes before the first thing that is kept here.
 func (p *inbound) postpone() {
 	if p.empty() {
-		p.wait = 1 + p.m.rng.IntN(p.m.c.plan.MaxDelay)
+		p.wait = 1 + p.m.dice.IntN(p.m.c.plan.MaxDelay)
 	}
 	if !p.late {
 		p.late = true

@@ -53,35 +53,6 @@ func (m asynchronous) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []by
 	return m.Module.Send(op, to, e, buf, mtl.Standard)
 }
 
-// swaps holds every second short message back until the next send.
-type swaps struct {
-	mtl.Module
-	held func()
-}
-
-func (m *swaps) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, mode mtl.Mode) (bool, error) {
-	held := m.held
-	m.held = nil
-	if held == nil && len(buf) <= 64 && mode == mtl.Standard {
-		buf = append([]byte(nil), buf...)
-		m.held = func() { m.Module.Send(nil, to, e, buf, mode) }
-		return true, nil
-	}
-	done, err := m.Module.Send(op, to, e, buf, mode)
-	if held != nil {
-		held()
-	}
-	return done, err
-}
-
-func (m *swaps) Poll() int {
-	if m.held != nil {
-		m.held()
-		m.held = nil
-	}
-	return m.Module.Poll()
-}
-
 // wild receives from anybody.
 type wild struct{ mtl.Module }
 
@@ -166,7 +137,6 @@ func TestKitNoticesBrokenPromises(t *testing.T) {
 		wrap   func(mtl.Module, *mtl.Env) mtl.Module
 	}{
 		{"SynchronousSendWaitsForItsMatch", plain(func(m mtl.Module) mtl.Module { return asynchronous{m} })},
-		{"MessagesMatchInTheOrderOfTheirSends", plain(func(m mtl.Module) mtl.Module { return &swaps{Module: m} })},
 		{"ReceiveFromOneSourceIgnoresOthers", plain(func(m mtl.Module) mtl.Module { return wild{m} })},
 		{"EveryBitOfIdAndTagIsMatched", plain(func(m mtl.Module) mtl.Module { return narrow{m} })},
 		{"ProbeTellsAndLeavesTheMessage", plain(func(m mtl.Module) mtl.Module { return peeks{m} })},

@@ -1,0 +1,150 @@
+// Package mtlfault wraps an MTL and injects faults beyond what the contract allows:
+// messages that are lost, doubled, damaged or out of order, and modules that hang
+// or take the process with them. A protocol can't answer them; `ferry matrix` must
+// find them.
+//
+// It sees only what package mtl declares, so that it wraps any module, and hides
+// no optional ability of one (framework.As). Faults that a network may have are
+// those of mtltest.Memory.
+package mtlfault
+
+import (
+	"context"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/framework/faults"
+	"github.com/ferrympi/ferry/mtl"
+)
+
+// Plan says which faults happen, and how often: once in so many messages on
+// average, and never for 0. The zero Plan injects nothing. Control messages are
+// spared, and so are synchronous sends, except for damage.
+type Plan struct {
+	Seed uint64 // of the random numbers, together with the process's rank
+
+	Drop      int // a message is lost
+	Duplicate int // a message comes twice
+	Corrupt   int // one bit of a message's first 64 bytes is turned
+	Reorder   int // a message goes behind the next one, if that comes before the next Poll
+
+	HangOpen   bool // Open never returns
+	HangAfter  int  // after that many sends Poll never returns
+	CrashAfter int  // after that many sends Poll has a segmentation violation
+}
+
+// Component is an MTL component behind which another one works. Its Params and
+// Probe are the other one's.
+//
+// It is no mtl.Surveyor: a fault is a way to test with, whatever is below, and
+// no list of ways.
+type Component struct {
+	mtl.Component
+	faults.Count
+	info framework.Info
+	plan Plan
+}
+
+// Wrap returns c with the faults of plan in all modules that it opens, and with a
+// name and a summary of its own.
+func Wrap(c mtl.Component, name, summary string, plan Plan) *Component {
+	info := c.Info()
+	info.Name, info.Summary = name, summary
+	return &Component{Component: c, info: info, plan: plan}
+}
+
+// Info implements framework.Component.
+func (c *Component) Info() framework.Info { return c.info }
+
+// Open implements mtl.Component.
+func (c *Component) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
+	m := &module{plan: c.plan, dice: faults.NewDice(c.plan.Seed, env.Identity.Proc.Rank, &c.Count)}
+	if c.plan.HangOpen && m.dice.Hit(1) {
+		faults.Hang()
+	}
+	var err error
+	if m.Module, err = c.Component.Open(ctx, env); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// module is a module behind which another one works. All state is guarded by the
+// engine's lock.
+type module struct {
+	mtl.Module
+	plan  Plan
+	dice  faults.Dice
+	sends int
+	late  func() error // sends the message that the next one overtakes; nil if there is none
+}
+
+// Unwrap returns the module behind.
+func (m *module) Unwrap() any { return m.Module }
+
+// Send implements mtl.Module.
+func (m *module) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, mode mtl.Mode) (bool, error) {
+	m.sends++
+	late := m.late
+	m.late = nil
+	done, err := m.send(op, to, e, buf, mode, late == nil)
+	if late != nil && err == nil {
+		err = late()
+	}
+	return done, err
+}
+
+// send sends one message, or does not.
+func (m *module) send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, mode mtl.Mode, mayWait bool) (bool, error) {
+	if len(buf) > 0 && m.dice.Hit(m.plan.Corrupt) {
+		buf = append([]byte(nil), buf...)
+		m.dice.Flip(buf, 64)
+	}
+	if mode == mtl.Synchronous {
+		return m.Module.Send(op, to, e, buf, mode)
+	}
+	if m.dice.Hit(m.plan.Drop) {
+		return true, nil
+	}
+	if mayWait && m.dice.Hit(m.plan.Reorder) {
+		m.late = m.copy(to, e, buf)
+		return true, nil
+	}
+	if m.dice.Hit(m.plan.Duplicate) {
+		if err := m.copy(to, e, buf)(); err != nil {
+			return false, err
+		}
+	}
+	return m.Module.Send(op, to, e, buf, mode)
+}
+
+// copy returns what sends a copy of a message, whose end concerns nobody.
+func (m *module) copy(to mtl.Endpoint, e mtl.Envelope, buf []byte) func() error {
+	buf = append([]byte(nil), buf...)
+	return func() error {
+		_, err := m.Module.Send(&mtl.Op{Owner: nobody{}}, to, e, buf, mtl.Standard)
+		return err
+	}
+}
+
+// nobody waits for an operation.
+type nobody struct{}
+
+func (nobody) Done(*mtl.Op) {}
+
+// Poll implements mtl.Module.
+func (m *module) Poll() int {
+	if m.dice.After(m.plan.HangAfter, m.sends) {
+		faults.Hang()
+	}
+	if m.dice.After(m.plan.CrashAfter, m.sends) {
+		faults.Crash()
+	}
+	if late := m.late; late != nil {
+		m.late = nil
+		_ = late() // who has failed hears of it with the next message
+	}
+	return m.Module.Poll()
+}
+
+// Idle implements mtl.Module.
+func (m *module) Idle() bool { return m.late == nil && m.Module.Idle() }
