@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -60,9 +61,14 @@ func ownFigures() []figure {
 		versus(lat, "ThreadMultiple to ThreadSingle, 8 B latency", multiple, "ThreadSingle", single, bound{Most: 1.15}),
 		versus(rate, "ThreadMultiple to ThreadSingle, 8 B message rate", multiple, "ThreadSingle", single, bound{Least: 1 / 1.30}),
 	}
-	for _, p := range policies {
-		out = append(out, versus(lat, fmt.Sprintf("cid.policy %s to %s, 8 B latency", p[0], p[1]),
-			[]string{"--set", "cid.policy=" + p[0]}, p[1], []string{"--set", "cid.policy=" + p[1]}, oneAnother(0.10)))
+	for _, f := range []figure{lat, throughOFI(lat)} {
+		for _, p := range policies {
+			under := func(policy string) []string {
+				return append(slices.Clone(f.flags), "--set", "cid.policy="+policy)
+			}
+			name := fmt.Sprintf("cid.policy %s to %s, 8 B latency%s", p[0], p[1], f.Name)
+			out = append(out, versus(f, name, under(p[0]), p[1], under(p[1]), oneAnother(0.10)))
+		}
 	}
 	return out
 }
@@ -90,15 +96,20 @@ const (
 // otherNames are the names of the rows that are no pairs.
 func otherNames() []string {
 	names := []string{cliffName, idleName, growthName}
-	for _, p := range policies {
-		names = append(names, countsName(p))
+	for _, pml := range counted {
+		for _, p := range policies {
+			names = append(names, countsName(pml, p))
+		}
 	}
 	return names
 }
 
+// counted are the PMLs whose instructions are counted.
+var counted = []string{"ob1", "cm"}
+
 // countsName is the name of a row of counted instructions.
-func countsName(p [2]string) string {
-	return fmt.Sprintf("cid.policy %s to %s, instructions of 8 B", p[0], p[1])
+func countsName(pml string, p [2]string) string {
+	return fmt.Sprintf("cid.policy %s to %s, instructions of 8 B through %s", p[0], p[1], pml)
 }
 
 // alone takes the rows of ours alone that are no pairs. wants says which.
@@ -123,10 +134,12 @@ func (c *comparison) alone(ctx context.Context, peers []peer, kept []memoryRow, 
 		out = append(out, o)
 		return nil
 	}
-	counts := c.counted(ctx)
-	for _, p := range policies {
-		if err := add(countsName(p), oneAnother(0.02), "", func() (float64, string, error) { return counts(p) }); err != nil {
-			return nil, err
+	counts := c.counts(ctx)
+	for _, pml := range counted {
+		for _, p := range policies {
+			if err := add(countsName(pml, p), oneAnother(0.02), "", func() (float64, string, error) { return counts(pml, p) }); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if err := add(cliffName, bound{Most: 1.10}, "", func() (float64, string, error) { return c.cliff(ctx) }); err != nil {
@@ -138,12 +151,12 @@ func (c *comparison) alone(ctx context.Context, peers []peer, kept []memoryRow, 
 	return out, add(growthName, bound{Most: 2}, "", func() (float64, string, error) { return growth(kept) })
 }
 
-// counted returns the ratio of instructions under two policies. They are counted
+// counts returns the ratio of instructions under two policies. They are counted
 // when that is asked for first.
-func (c *comparison) counted(ctx context.Context) func(p [2]string) (float64, string, error) {
-	var each map[string]float64
+func (c *comparison) counts(ctx context.Context) func(pml string, p [2]string) (float64, string, error) {
+	var each map[way]float64
 	var err error
-	return func(p [2]string) (float64, string, error) {
+	return func(pml string, p [2]string) (float64, string, error) {
 		if each == nil && err == nil {
 			var output string
 			if output, _, err = c.command(ctx, []string{c.instructions}); err == nil {
@@ -153,26 +166,32 @@ func (c *comparison) counted(ctx context.Context) func(p [2]string) (float64, st
 		if err != nil {
 			return 0, "", err
 		}
-		return each[p[0]] / each[p[1]], fmt.Sprintf("%.0f / %.0f instructions", each[p[0]], each[p[1]]), nil
+		a, b := each[way{pml, p[0]}], each[way{pml, p[1]}]
+		return a / b, fmt.Sprintf("%.0f / %.0f instructions", a, b), nil
 	}
 }
 
+// way is what instructions are counted for.
+type way struct{ pml, policy string }
+
 // parseCounts reads what bench/instructions prints.
-func parseCounts(output string) (map[string]float64, error) {
-	each := map[string]float64{}
+func parseCounts(output string) (map[way]float64, error) {
+	each := map[way]float64{}
 	for d := json.NewDecoder(strings.NewReader(output)); d.More(); {
 		var row struct {
-			Policy       string
+			PML, Policy  string
 			Instructions float64
 		}
 		if err := d.Decode(&row); err != nil {
 			return nil, fmt.Errorf("instructions: %.200q: %w", output, err)
 		}
-		each[row.Policy] = row.Instructions
+		each[way{row.PML, row.Policy}] = row.Instructions
 	}
-	for _, p := range policies {
-		if !(each[p[0]] > 0) || !(each[p[1]] > 0) {
-			return nil, fmt.Errorf("instructions: want those of %s and %s, and not %.200q", p[0], p[1], output)
+	for _, pml := range counted {
+		for _, p := range policies {
+			if !(each[way{pml, p[0]}] > 0) || !(each[way{pml, p[1]}] > 0) {
+				return nil, fmt.Errorf("instructions: want those of %s under %s and %s, and not %.200q", pml, p[0], p[1], output)
+			}
 		}
 	}
 	return each, nil

@@ -44,7 +44,7 @@ func world(t *testing.T, ferry, launcher string) []string {
 			t.Fatal(err)
 		}
 	}
-	script("instructions", `printf '{"policy":"agree","instructions":600}\n{"policy":"gather","instructions":603}\n{"policy":"lazy","instructions":660}\n'`)
+	script("instructions", "echo '"+instructionsPrinted+"'\n")
 	script("ferry", "[ \"$1\" = --version ] && echo ferry version 9.9 && exit\n"+ferry)
 	return []string{
 		"-ferry", filepath.Join(dir, "ferry"), "-peers", dir, "-build", filepath.Join(dir, "build"),
@@ -226,3 +226,7 @@ func TestQuickRowBesideRealPeers(t *testing.T) {
 		}
 	}
 }
+
+// instructionsPrinted is what bench/instructions prints.
+const instructionsPrinted = `{"pml":"ob1","policy":"agree","instructions":600}{"pml":"ob1","policy":"gather","instructions":603}{"pml":"ob1","policy":"lazy","instructions":660}
+{"pml":"cm","policy":"agree","instructions":900}{"pml":"cm","policy":"gather","instructions":900}{"pml":"cm","policy":"lazy","instructions":900}`

@@ -123,7 +123,7 @@ func FuzzOutput(f *testing.F) {
 		if list, err := largestTime(output, 2); err == nil && !(list[0].Value > 0) {
 			t.Errorf("%+v", list)
 		}
-		if each, err := parseCounts(output); err == nil && !(each["agree"] > 0) {
+		if each, err := parseCounts(output); err == nil && !(each[way{"cm", "agree"}] > 0) {
 			t.Errorf("%v", each)
 		}
 		if rep, err := parseReport([]byte(output)); err == nil {

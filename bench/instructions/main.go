@@ -1,12 +1,12 @@
 // Command instructions counts the processor's instructions per message of 8
-// bytes under each policy of communicator ids, and prints a row of JSON for each:
+// bytes under each policy of communicator ids, through ob1 over shared memory and
+// through cm over the kit's network in memory, and prints a row of JSON for each:
 // after the first messages the policies must cost the same. `make instructions`
 // runs it.
 //
 // Counters of the hardware are not to be had on every machine, and times drift.
 // So valgrind's callgrind counts, in a process that plays two ranks on one
-// goroutine: each rank has its own engine, modules and shared-memory segment, and
-// a receive begins when its message is there, so that nobody waits and all runs
+// goroutine: each rank has its own engine and modules, and a receive begins when its message is there, so that nobody waits and all runs
 // execute the same code. The job runs with N ping-pongs and with twice as many:
 // the difference is what N ping-pongs cost, and start and end fall out.
 package main
@@ -24,8 +24,9 @@ import (
 	"syscall"
 )
 
-// Row is what is counted for one policy.
+// Row is what is counted for one PML and policy.
 type Row struct {
+	PML          string  `json:"pml"`
 	Policy       string  `json:"policy"`
 	Instructions float64 `json:"instructions"` // of one message, from Send to Recv
 }
@@ -41,39 +42,45 @@ func main() {
 
 func run(ctx context.Context) error {
 	n := flag.Int("n", 50000, "ping-pongs `N`, and twice as many")
+	over := flag.String("pml", "", "count this `PML` only: ob1 or cm")
 	work := flag.String("work", "", "be the process that is counted, under this `POLICY`")
 	flag.Parse()
 	if flag.NArg() > 0 || *n < 1 {
 		return fmt.Errorf("want -n of at least 1, and no arguments")
 	}
 	if *work != "" {
-		return play(ctx, *work, *n)
+		return play(ctx, *over, *work, *n)
 	}
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	for _, policy := range []string{"agree", "gather", "lazy"} {
-		once, err := count(ctx, self, policy, *n)
-		if err != nil {
-			return err
+	for _, name := range []string{"ob1", "cm"} {
+		if *over != "" && *over != name {
+			continue
 		}
-		twice, err := count(ctx, self, policy, 2**n)
-		if err != nil {
-			return err
-		}
-		row := Row{Policy: policy, Instructions: float64(twice-once) / float64(messages**n)}
-		if err := json.NewEncoder(os.Stdout).Encode(row); err != nil {
-			return err
+		for _, policy := range []string{"agree", "gather", "lazy"} {
+			once, err := count(ctx, self, name, policy, *n)
+			if err != nil {
+				return err
+			}
+			twice, err := count(ctx, self, name, policy, 2**n)
+			if err != nil {
+				return err
+			}
+			row := Row{PML: name, Policy: policy, Instructions: float64(twice-once) / float64(messages**n)}
+			if err := json.NewEncoder(os.Stdout).Encode(row); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
 // count returns how many instructions a process with n ping-pongs executes.
-func count(ctx context.Context, self, policy string, n int) (int64, error) {
+func count(ctx context.Context, self, over, policy string, n int) (int64, error) {
 	cmd := exec.CommandContext(ctx, "valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null",
-		self, "-work", policy, "-n", strconv.Itoa(n))
+		self, "-pml", over, "-work", policy, "-n", strconv.Itoa(n))
 	// One thread runs Go code at a time, and neither a collection of garbage comes
 	// between nor a signal of the scheduler, which callgrind 3.19 does not survive.
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=off", "GODEBUG=asyncpreemptoff=1")

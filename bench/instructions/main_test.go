@@ -14,14 +14,19 @@ func TestSumOfCallgrindIsFound(t *testing.T) {
 	}
 }
 
-// What is counted must work for each policy, and end.
+// What is counted must work for each PML and policy, and end.
 func TestPingPongsOfEachPolicy(t *testing.T) {
-	for _, policy := range []string{"agree", "gather", "lazy"} {
-		if err := play(t.Context(), policy, 10); err != nil {
-			t.Errorf("%s: %v", policy, err)
+	for _, over := range []string{"ob1", "cm"} {
+		for _, policy := range []string{"agree", "gather", "lazy"} {
+			if err := play(t.Context(), over, policy, 10); err != nil {
+				t.Errorf("%s, %s: %v", over, policy, err)
+			}
 		}
 	}
-	if err := play(t.Context(), "no such policy", 1); err == nil {
+	if err := play(t.Context(), "ob1", "no such policy", 1); err == nil {
 		t.Error("an unknown policy was played")
+	}
+	if err := play(t.Context(), "no such pml", "agree", 1); err == nil {
+		t.Error("an unknown PML was played")
 	}
 }

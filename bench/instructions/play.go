@@ -3,12 +3,15 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/btl/self"
 	"github.com/ferrympi/ferry/btl/shm"
 	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/mtl/mtltest"
 	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/cm"
 	"github.com/ferrympi/ferry/pml/ob1"
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
@@ -19,14 +22,21 @@ const (
 )
 
 // play is the process that is counted: n ping-pongs of 8 bytes between two ranks.
-func play(ctx context.Context, policy string, n int) (err error) {
+func play(ctx context.Context, over, policy string, n int) (err error) {
 	p, err := cid.ParsePolicy(policy)
 	if err != nil {
 		return err
 	}
-	w, err := pmltest.NewWorld(pmltest.Stack{
-		PML: ob1.Component(), BTLs: []btl.Component{self.Component(), shm.Component()},
-	}, 2)
+	var stack pmltest.Stack
+	switch over {
+	case "ob1":
+		stack = pmltest.Stack{PML: ob1.Component(), BTLs: []btl.Component{self.Component(), shm.Component()}}
+	case "cm":
+		stack = pmltest.Stack{PML: cm.Component(), MTL: mtltest.NewMemory(mtltest.Options{}).Component()}
+	default:
+		return fmt.Errorf("-pml %s: want ob1 or cm", over)
+	}
+	w, err := pmltest.NewWorld(stack, 2)
 	if err != nil {
 		return err
 	}
