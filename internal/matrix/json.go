@@ -17,9 +17,9 @@ const longestReport = 256 << 20
 func WriteJSON(w io.Writer, r *Report) error {
 	out := *r
 	// Lists that are empty stay lists.
-	out.Stacks = slices.Concat([]Stack{}, r.Stacks)
-	out.Rows = slices.Concat([]Row{}, r.Rows)
-	out.Machine.Libraries = slices.Concat([]Library{}, r.Machine.Libraries)
+	out.Stacks = append([]Stack{}, r.Stacks...)
+	out.Rows = append([]Row{}, r.Rows...)
+	out.Machine.Libraries = append([]Library{}, r.Machine.Libraries...)
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", " ")

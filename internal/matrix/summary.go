@@ -240,7 +240,7 @@ func (r *Report) Obsolete() []Row {
 // Verdict is the report in a sentence or two.
 func (r *Report) Verdict() string {
 	t := r.Table()
-	present, missing, hurt := 0, 0, 0
+	present, missing, hurt, waiting := 0, 0, 0, 0
 	for _, l := range t.Lines {
 		switch {
 		case l.Counts.Bad() > 0:
@@ -248,6 +248,8 @@ func (r *Report) Verdict() string {
 			present++
 		case l.Open.Status == Unavailable || l.Stack.Reason != "":
 			missing++
+		case l.Counts.Total() == 0:
+			waiting++
 		default:
 			present++
 		}
@@ -260,6 +262,8 @@ func (r *Report) Verdict() string {
 	switch {
 	case ran == 0:
 		b.WriteString("No case ran")
+	case t.Counts.Bad() == 0 && r.Partial != "":
+		fmt.Fprintf(&b, "So far %s passed on %s", plural(ran, "case"), plural(present, "stack"))
 	case t.Counts.Bad() == 0:
 		fmt.Fprintf(&b, "Passed: %s on %s", plural(ran, "case"), plural(present, "stack"))
 	default:
@@ -274,6 +278,9 @@ func (r *Report) Verdict() string {
 	}
 	if missing > 0 {
 		fmt.Fprintf(&b, "; %s not available here", plural(missing, "stack"))
+	}
+	if waiting > 0 {
+		fmt.Fprintf(&b, "; %s not run", plural(waiting, "stack"))
 	}
 	b.WriteString(".")
 	return b.String()

@@ -14,10 +14,7 @@ func WriteText(w io.Writer, r *Report, c *Comparison, look Look) error {
 	t := textWriter{Look: look}
 	t.table(r.Table())
 	t.groups(r.Groups())
-	t.obsolete(r.Obsolete())
-	for _, n := range r.Notes {
-		t.linef("note: %s", oneLine(n))
-	}
+	t.notes(r.Obsolete(), r.Notes)
 	t.comparison(c)
 	t.linef("%s", t.bold(r.Verdict()))
 	_, err := io.WriteString(w, t.b.String())
@@ -37,10 +34,18 @@ func (t *textWriter) linef(format string, args ...any) {
 // table writes a line for each stack that was opened. Those that were not are
 // listed with their reasons below.
 func (t *textWriter) table(table *Table) {
-	grid := [][]string{append([]string{"stack"}, table.Columns...)}
+	heads := []string{"stack"}
+	for _, c := range table.Columns {
+		heads = append(heads, oneLine(c))
+	}
+	grid := [][]string{heads}
 	var worst []Status
+	var waiting []string
 	for _, l := range table.Lines {
 		if l.Missing() != "" {
+			if l.Counts.Total() == 0 && l.Stack.Reason == "" {
+				waiting = append(waiting, oneLine(l.Stack.Name))
+			}
 			continue
 		}
 		fields := []string{oneLine(l.Stack.Name)}
@@ -62,7 +67,11 @@ func (t *textWriter) table(table *Table) {
 		}
 		t.linef("%s", line)
 	}
-	t.linef("Numbers are cases that passed; 35/37! means that of 37 that ran, two did not. Figures are of the shortest message, or the best bandwidth.\n")
+	t.linef("Numbers are cases that passed; 35/37! means that of 37 that ran, two did not. Figures are of the shortest message, or the best bandwidth.")
+	if len(waiting) > 0 {
+		t.linef("Not run: %s", strings.Join(waiting, ", "))
+	}
+	t.linef("")
 }
 
 // groups writes what did not pass. Failures come with their commands; what was
@@ -100,12 +109,15 @@ func (t *textWriter) groups(groups []Group) {
 	}
 }
 
-// obsolete writes which exclusions have had their day.
-func (t *textWriter) obsolete(rows []Row) {
-	for _, row := range rows {
+// notes writes which exclusions have had their day, and the run's remarks.
+func (t *textWriter) notes(obsolete []Row, notes []string) {
+	for _, row := range obsolete {
 		t.linef("excluded, but passes: remove the exclusion of %s  %s (%s)", oneLine(row.Stack), oneLine(row.Case), oneLine(row.Excluded))
 	}
-	if len(rows) > 0 {
+	for _, n := range notes {
+		t.linef("note: %s", oneLine(n))
+	}
+	if len(obsolete)+len(notes) > 0 {
 		t.linef("")
 	}
 }
@@ -162,8 +174,8 @@ func indent(text string) string {
 	return strings.ReplaceAll(strings.TrimSpace(Printable(text)), "\n", "\n  ")
 }
 
-// align makes lines of fields whose columns stand below one another: the first
-// to the left, the others too, two spaces apart.
+// align makes lines of fields, so that columns stand below one another, two
+// spaces apart.
 func align(grid [][]string) []string {
 	var widths []int
 	for _, line := range grid {

@@ -145,7 +145,11 @@ func (t *Terminal) draw() {
 // when there is no room for all; those that can't be opened wait for the end.
 func (t *Terminal) table() []string {
 	now := t.report.Table()
-	grid := [][]string{append([]string{"stack", "cases"}, append(append([]string{}, now.Columns...), "running")...)}
+	heads := []string{"stack", "cases"}
+	for _, c := range now.Columns {
+		heads = append(heads, oneLine(c))
+	}
+	grid := [][]string{append(heads, "running")}
 	var busy, idle [][]string
 	var worst []Status
 	done := 0

@@ -1,0 +1,110 @@
+package matrix
+
+import (
+	"strings"
+	"testing"
+)
+
+func report(rows ...Row) *Report {
+	r := &Report{Suite: "quick"}
+	for _, row := range rows {
+		row.Stack = "s"
+		if row.Status != Pass && row.Reason == "" {
+			row.Reason = "why"
+		}
+		r.Rows = append(r.Rows, row)
+	}
+	return r
+}
+
+func TestBaselineTellsNewFailuresFromOldOnes(t *testing.T) {
+	const none = Status("")
+	for _, c := range []struct {
+		before, now      Status
+		failing, passing bool
+	}{
+		{Pass, Fail, true, false},
+		{Pass, Timeout, true, false},
+		{Pass, Unavailable, true, false},
+		{Pass, Skip, false, false},
+		{Pass, Pass, false, false},
+		{none, Fail, true, false},
+		{none, Pass, false, false},
+		{Skip, Fail, true, false},
+		{Fail, Fail, false, false},
+		{Fail, Timeout, false, false},
+		{Fail, Pass, false, true},
+		{Timeout, Pass, false, true},
+		{Unavailable, Pass, false, true},
+		{Unavailable, Unavailable, false, false},
+	} {
+		base := report()
+		if c.before != none {
+			base = report(Row{Case: "c", Status: c.before})
+		}
+		got := Compare(base, report(Row{Case: "c", Status: c.now}), 0)
+		if len(got.NewlyFailing) == 1 != c.failing || len(got.NewlyPassing) == 1 != c.passing || got.Failed() != c.failing {
+			t.Errorf("%q to %q: %+v", c.before, c.now, got)
+		}
+	}
+	var unasked *Comparison
+	if unasked.Failed() {
+		t.Error("no comparison fails")
+	}
+}
+
+func TestSlowerMeansMoreTimeOrLessBandwidth(t *testing.T) {
+	figures := func(unit string, values ...float64) *Report {
+		row := Row{Case: "bench/x", Status: Pass}
+		for i, v := range values {
+			row.Points = append(row.Points, Point{Size: 8 << i, Value: v, Unit: unit})
+		}
+		return report(row)
+	}
+	for _, c := range []struct {
+		what         string
+		before, now  *Report
+		factor       float64
+		sizes, worst int
+	}{
+		{"latency up", figures("us", 1, 2, 4), figures("us", 1.5, 5, 8.1), 2, 2, 16},
+		{"latency down", figures("us", 4), figures("us", 1), 2, 0, 0},
+		{"exactly the factor", figures("us", 1), figures("us", 2), 2, 0, 0},
+		{"bandwidth down", figures("MB/s", 100, 1000), figures("MB/s", 90, 300), 2, 1, 16},
+		{"bandwidth up", figures("MB/s", 100), figures("MB/s", 900), 2, 0, 0},
+		{"rate down", figures("msg/s", 1000), figures("msg/s", 400), 2, 1, 8},
+		{"not asked for", figures("us", 1), figures("us", 9), 0, 0, 0},
+		{"other units", figures("us", 1), figures("ms", 9), 2, 0, 0},
+		{"nothing measured", figures("us", 0), figures("us", 9), 2, 0, 0},
+	} {
+		got := Compare(c.before, c.now, c.factor)
+		if c.sizes == 0 {
+			if len(got.Slower) > 0 || got.Failed() {
+				t.Errorf("%s: %+v", c.what, got.Slower)
+			}
+			continue
+		}
+		if len(got.Slower) != 1 || !got.Failed() || got.Slower[0].Sizes != c.sizes || got.Slower[0].Now.Size != c.worst {
+			t.Errorf("%s: %+v", c.what, got.Slower)
+		}
+	}
+}
+
+func TestBaselineSaysWhatMakesItHardToCompare(t *testing.T) {
+	a, b := report(Row{Case: "c", Status: Pass}), report(Row{Case: "c", Status: Pass})
+	a.Machine = Machine{Host: "h1", Cores: 2, Libraries: []Library{{"libfabric", "1.17"}}}
+	b.Machine = Machine{Host: "h2", Cores: 2, Libraries: []Library{{"libfabric", "1.22"}, {"ucx", "1.13"}}}
+	b.Stacks = []Stack{{Name: "new"}}
+	got := Compare(a, b, 0)
+	for _, want := range []string{`host was "h1" and is "h2"`, `libfabric was "1.17" and is "1.22"`, `ucx was "" and is "1.13"`} {
+		if !strings.Contains(got.Elsewhere, want) {
+			t.Errorf("%q lacks %q", got.Elsewhere, want)
+		}
+	}
+	if lines := strings.Join(got.Lines(), "\n"); lines != "not in the baseline: new" {
+		t.Errorf("stacks: %s", lines)
+	}
+	if lines := Compare(a, a, 0).Lines(); len(lines) != 1 || lines[0] != "nothing has changed" {
+		t.Errorf("with itself: %q", lines)
+	}
+}

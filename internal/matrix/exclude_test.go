@@ -1,0 +1,163 @@
+package matrix
+
+import (
+	"strings"
+	"testing"
+
+	known "github.com/ferrympi/ferry/matrix"
+)
+
+func TestBuiltInExclusionsAreUnderstood(t *testing.T) {
+	x, err := ParseExclusions("matrix/exclude.yaml", known.Exclude)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(x.entries) == 0 {
+		t.Error("the built-in file is empty")
+	}
+	for _, e := range x.entries {
+		if e.Link == "" {
+			t.Errorf("the exclusion of %s, %s has no link to a proof", e.Stack, e.Case)
+		}
+	}
+}
+
+func TestExclusionsThatMeanSomethingElseAreRefused(t *testing.T) {
+	const entry = "- {stack: a, case: b, reason: c}\n"
+	for text, want := range map[string]string{
+		"- {stack: a, case: b, reason: c, version: 'x <1'}":  "version not found",
+		"- {case: b, reason: c}":                             "stack is missing",
+		"- {stack: a, reason: c}":                            "case is missing",
+		"- {stack: a, case: b, reason: ' '}":                 "reason is missing",
+		entry + "- {stack: '[', case: b, reason: c}":         "exclusion 2",
+		"- {stack: a, case: '(', reason: c}":                 "not a regular expression",
+		"- {stack: a, case: b, reason: c, versions: new}":    "versions \"new\"",
+		"- {stack: a, case: b, reason: c, versions: 'x ~1'}": "versions",
+		entry + "---\n" + entry:                              "one list",
+		"{stack: a}":                                         "file.yaml",
+	} {
+		if _, err := ParseExclusions("file.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "file.yaml: ") {
+			t.Errorf("%s: %v, not %q", text, err, want)
+		}
+	}
+	for _, text := range []string{"", "[]", "# nothing\n"} {
+		if _, err := ParseExclusions("file.yaml", []byte(text)); err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+func TestVersionsAreComparedAsNumbers(t *testing.T) {
+	for _, c := range []struct {
+		versions, library string
+		want              bool
+	}{
+		{"libfabric <1.20", "libfabric 1.17", true},
+		{"libfabric <1.20", "libfabric 1.3", true},
+		{"libfabric <1.20", "libfabric 1.20", false},
+		{"libfabric <1.20", "libfabric 1.20.0", false},
+		{"libfabric <1.20", "libfabric 2.0rc1", false},
+		{"libfabric <=1.20", "libfabric 1.20", true},
+		{"libfabric >=1.15, <1.20", "libfabric 1.14.2", false},
+		{"libfabric >=1.15, <1.20", "libfabric 1.15", true},
+		{"libfabric =1.17", "libfabric 1.17.0", true},
+		{"libfabric =1.17", "libfabric 1.17.1", false},
+		{"libfabric >1.17", "libfabric 1.17.1", true},
+		{"libfabric <1.20", "ucx 1.17", false},
+		{"libfabric <1.20", "libfabric", false},
+		{"libfabric <1.20", "", false},
+	} {
+		v, err := parseVersions(c.versions)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v.has(c.library) != c.want {
+			t.Errorf("%q has %q: %v", c.versions, c.library, !c.want)
+		}
+	}
+}
+
+// some returns exclusions of one case of one stack.
+func some(t *testing.T) *Exclusions {
+	t.Helper()
+	x, err := ParseExclusions("f", []byte(`[{stack: "cm+ofi net*", case: "mtltest/Cl.*", versions: "libfabric <1.18", reason: mixes up, link: claim.c}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+func TestExclusionsApplyToWhatTheyNameAndNothingElse(t *testing.T) {
+	old, recent := Stack{Name: "cm+ofi net;ofi_rxm", Library: "libfabric 1.17"}, Stack{Name: "cm+ofi net;ofi_rxm", Library: "libfabric 1.22"}
+	for _, c := range []struct {
+		stack  Stack
+		name   string
+		before Status
+		want   Status
+		marked bool
+	}{
+		{old, "mtltest/ClaimedMessage", Fail, Skip, true},
+		{old, "mtltest/ClaimedMessage", Timeout, Skip, true},
+		{old, "mtltest/ClaimedMessage", Pass, Pass, true},
+		{old, "mtltest/ClaimedMessage", Unavailable, Unavailable, false},
+		{old, "mtltest/ClaimedMessage", Skip, Skip, false},
+		{old, "mtltest/Other", Fail, Fail, false},
+		{old, "xmtltest/ClaimedMessage", Fail, Fail, false},
+		{recent, "mtltest/ClaimedMessage", Fail, Fail, false},
+		{Stack{Name: "cm+ofi tcp;ofi_rxm", Library: "libfabric 1.17"}, "mtltest/ClaimedMessage", Fail, Fail, false},
+	} {
+		row := Row{Stack: c.stack.Name, Case: c.name, Status: c.before, Reason: "as it was"}
+		some(t).Apply(c.stack, &row)
+		if row.Status != c.want || (row.Excluded != "") != c.marked {
+			t.Errorf("%+v: became %+v", c, row)
+		}
+		if row.Status == Skip && c.before.Bad() && (!strings.Contains(row.Reason, "mixes up (claim.c)") || !strings.Contains(row.Reason, string(c.before)+": as it was")) {
+			t.Errorf("the reason does not say both: %q", row.Reason)
+		}
+	}
+	var none *Exclusions
+	row := Row{Status: Fail}
+	none.Apply(old, &row)
+	if row.Status != Fail || none.Notes(&Report{Suite: "full"}) != nil {
+		t.Error("no exclusions exclude something")
+	}
+}
+
+func TestExclusionThatMatchesNothingIsNoted(t *testing.T) {
+	stack := Stack{Name: "cm+ofi net;ofi_rxm", Library: "libfabric 1.17"}
+	run := func(suite, partial, name string, s Stack) []string {
+		return some(t).Notes(&Report{Suite: suite, Partial: partial, Stacks: []Stack{s}, Rows: []Row{{Stack: s.Name, Case: name, Status: Pass}}})
+	}
+	if notes := run("full", "", "mtltest/Other", stack); len(notes) != 1 || !strings.Contains(notes[0], "f: exclusion 1 matches no case of cm+ofi net;ofi_rxm") {
+		t.Errorf("a full run notes %q", notes)
+	}
+	gone, recent := stack, stack
+	gone.Reason, recent.Library = "no device", "libfabric 1.22"
+	for what, notes := range map[string][]string{
+		"with the case":        run("full", "", "mtltest/ClaimedMessage", stack),
+		"of quick":             run("quick", "", "mtltest/Other", stack),
+		"that was interrupted": run("full", "interrupted", "mtltest/Other", stack),
+		"without the stack":    run("full", "", OpenCase, gone),
+		"of another version":   run("full", "", "mtltest/Other", recent),
+	} {
+		if len(notes) > 0 {
+			t.Errorf("a run %s notes %q", what, notes)
+		}
+	}
+}
+
+func FuzzParseExclusions(f *testing.F) {
+	f.Add(known.Exclude)
+	f.Add([]byte("- &a {stack: '*', case: '.*', reason: *a}"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		x, err := ParseExclusions("f", data)
+		if err != nil {
+			return
+		}
+		row := Row{Stack: "a", Case: "b", Status: Fail, Reason: "c"}
+		x.Apply(Stack{Name: "a", Library: "libfabric 1.17"}, &row)
+		if row.Reason == "" {
+			t.Error("the reason is lost")
+		}
+	})
+}
