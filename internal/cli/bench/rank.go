@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/ferrympi/ferry/internal/cli/settings"
 	"github.com/ferrympi/ferry/internal/hop"
 	"github.com/ferrympi/ferry/mpi"
 )
@@ -31,7 +32,7 @@ const hopLimit = 10 * time.Second
 // asRank measures as one of the ranks, and prints if it is the first.
 func (o *options) asRank(ctx context.Context, out io.Writer) (err error) {
 	start := time.Now()
-	session, err := mpi.OpenSession(ctx, mpi.WithThreadLevel(threadLevels[o.level]))
+	session, err := mpi.OpenSession(ctx, append(settings.Session(), mpi.WithThreadLevel(threadLevels[o.level]))...)
 	if err != nil {
 		return err
 	}

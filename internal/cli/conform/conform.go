@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ferrympi/ferry/internal/cli/exit"
+	"github.com/ferrympi/ferry/internal/cli/settings"
 	suite "github.com/ferrympi/ferry/internal/conform"
 )
 
@@ -63,7 +64,7 @@ func run(cmd *cobra.Command, cases []suite.Case) error {
 		if r.Err != nil {
 			fmt.Fprintf(cmd.ErrOrStderr(), "rank %d: %s: %v\n", r.Rank, r.Case.Name, r.Err)
 		}
-	})
+	}, settings.Session()...)
 	if err != nil {
 		return err
 	}

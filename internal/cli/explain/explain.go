@@ -102,7 +102,7 @@ const meeting = 10 * time.Second
 // can reach, so that each path is really opened. A path that is missing, or does
 // not work, is no error here, but something to explain.
 func meet(ctx context.Context, stderr io.Writer) (err error) {
-	session, err := mpi.OpenSession(ctx)
+	session, err := mpi.OpenSession(ctx, settings.Session()...)
 	if err != nil {
 		return err
 	}

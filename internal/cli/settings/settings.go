@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/ferrympi/ferry/btl/shm"
-	"github.com/ferrympi/ferry/components"
 	"github.com/ferrympi/ferry/components/core"
 	"github.com/ferrympi/ferry/config"
 	"github.com/ferrympi/ferry/framework"
@@ -26,7 +25,7 @@ func Flag(flags *pflag.FlagSet) *[]string {
 
 // Registry returns what this program knows: components and core parameters.
 func Registry() *framework.Registry {
-	reg := components.Standard()
+	reg := compiled()
 	core.Register(reg)
 	return reg
 }
