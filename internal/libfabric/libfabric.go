@@ -98,11 +98,14 @@ type Event struct {
 	Tag, Data uint64
 	Length    uint64 // bytes received, those that were spilt too; in a peek the message's
 	Overflow  uint64 // bytes that did not fit, with Truncated
-	Slot      uint32
+	Slot      uint32 // NoSlot in an error that belongs to no operation
 	Err       Errno
 	Provider  int32 // the provider's own error number
 	_         int32
 }
+
+// NoSlot is the number of no slot.
+const NoSlot = ^uint32(0)
 
 // Version is a version of the library.
 type Version struct{ Major, Minor int }

@@ -2,6 +2,7 @@ package libfabric
 
 import (
 	"errors"
+	"os"
 	"strings"
 	"testing"
 )
@@ -55,5 +56,27 @@ libfabric:7:1795191320::efa`
 		if got := LogReason(provider, log); got != want {
 			t.Errorf("%s: %q, want %q", provider, got, want)
 		}
+	}
+}
+
+// TestLibraryThatIsAnotherIsNotKept: what has been loaded by mistake goes again.
+func TestLibraryThatIsAnotherIsNotKept(t *testing.T) {
+	const other = "libanl.so.1"
+	mapped := func() bool {
+		text, err := os.ReadFile("/proc/self/maps")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Contains(string(text), other)
+	}
+	if mapped() {
+		t.Skip("this program has it for another reason")
+	}
+	_, err := Load(other)
+	if err == nil || !strings.Contains(err.Error(), "it has no fi_getinfo") {
+		t.Skip(err)
+	}
+	if mapped() {
+		t.Errorf("%s stays loaded", other)
 	}
 }

@@ -51,7 +51,8 @@ int ferry_built(void) { return 1; }
 const char *ferry_header_version(void) { return TEXT(FI_MAJOR_VERSION) "." TEXT(FI_MINOR_VERSION); }
 
 // ferry_load loads the library at path (a name without a slash is searched for).
-// It is never unloaded: providers leave threads and exit handlers behind.
+// Once it is in use it is never unloaded: providers leave threads and exit handlers
+// behind.
 int ferry_load(const char *path, ferry_lib **out, char *why, size_t room)
 {
 	void *h = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
@@ -72,6 +73,7 @@ int ferry_load(const char *path, ferry_lib **out, char *why, size_t room)
 		if (!*need[i].at) {
 			snprintf(why, room, "it has no %s", need[i].name);
 			free(lib);
+			dlclose(h); // whatever it is, none of its code has been called
 			return -FI_ENODATA;
 		}
 	}
@@ -369,11 +371,9 @@ static ssize_t read_error(ferry_ep *ep, ferry_event *out)
 		return n == -FI_EAGAIN ? 0 : n;
 	// Some providers forget the sign, and some the number.
 	int err = e.err < 0 ? -e.err : e.err ? e.err : FI_EOTHER;
-	if (!e.op_context)
-		return -err;
 	*out = (ferry_event){
 		.tag = e.tag, .data = e.data, .length = e.len, .overflow = e.olen,
-		.slot = ((slot *)e.op_context)->index, .error = err, .provider_error = e.prov_errno,
+		.slot = e.op_context ? ((slot *)e.op_context)->index : FERRY_NO_SLOT, .error = err, .provider_error = e.prov_errno,
 	};
 	return 1;
 }

@@ -13,6 +13,8 @@
 #define FERRY_ECANCELED 125
 #define FERRY_ETRUNC 265
 #define FERRY_ENODATA 61
+// The slot of an event that belongs to no operation.
+#define FERRY_NO_SLOT UINT32_MAX
 // A result of our own: compiled without libfabric's headers.
 #define FERRY_NOT_BUILT 100000
 

@@ -166,6 +166,9 @@ func child(what string) error {
 	if provider, ok := strings.CutPrefix(what, "survey "); ok {
 		return surveyChild(provider)
 	}
+	if name, ok := strings.CutPrefix(what, "probe "); ok {
+		return probeChild(name)
+	}
 	var bounce bool
 	var n, size int
 	if _, err := fmt.Sscan(what, &bounce, &n, &size); err != nil {
@@ -174,6 +177,13 @@ func child(what string) error {
 	e, err := meet(1, os.Stdin, os.Stdout)
 	if err != nil {
 		return err
+	}
+	if n == 0 { // until it is killed
+		for {
+			f := newFlag()
+			e.send(f, make([]byte, size))
+			e.wait(f)
+		}
 	}
 	if bounce {
 		e.bounce(false, n, size)
@@ -186,41 +196,51 @@ func child(what string) error {
 	return e.m.Close()
 }
 
+// withChild starts a child that does what (child), and meets it. stop waits until it
+// has ended.
+func withChild(t testing.TB, what string) (e *end, cmd *exec.Cmd, stop func()) {
+	cmd = exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childVariable+"="+what)
+	cmd.Stderr = os.Stderr
+	toChild, out, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, fromChild, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdin, cmd.Stdout = toChild, fromChild
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	toChild.Close()
+	fromChild.Close()
+	e, err = meet(0, in, out)
+	if err != nil {
+		cmd.Process.Kill()
+		t.Fatal(err)
+	}
+	return e, cmd, func() {
+		e.m.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Log(err)
+		}
+		in.Close()
+		out.Close()
+	}
+}
+
 // pair runs f beside a child that does its part of n rounds, which come after
 // warm ones.
 func pair(b *testing.B, bounce bool, n, size int, f func(e *end, n int)) {
 	const warm = 100
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%v %d %d", childVariable, bounce, n+warm, size))
-	cmd.Stderr = os.Stderr
-	toChild, out, err := os.Pipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	in, fromChild, err := os.Pipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	cmd.Stdin, cmd.Stdout = toChild, fromChild
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
-	toChild.Close()
-	fromChild.Close()
-	e, err := meet(0, in, out)
-	if err != nil {
-		b.Fatal(err)
-	}
+	e, _, stop := withChild(b, fmt.Sprintf("%v %d %d", bounce, n+warm, size))
+	defer stop()
 	f(e, warm)
 	b.ResetTimer()
 	f(e, n)
 	b.StopTimer()
-	e.m.Close()
-	if err := cmd.Wait(); err != nil {
-		b.Fatal(err)
-	}
-	in.Close()
-	out.Close()
 }
 
 func BenchmarkLatency8(b *testing.B) {

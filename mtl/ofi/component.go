@@ -12,6 +12,7 @@ package ofi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -58,18 +59,18 @@ func (ofi) Params() any { return new(params) }
 
 // Probe says whether libfabric is there. It does not load it if it sees the file:
 // that takes longer than all else together that a process does at its start.
-func (ofi) Probe(_ context.Context, p any) framework.Verdict {
+func (ofi) Probe(ctx context.Context, p any) framework.Verdict {
 	if err := libfabric.Built(); err != nil {
 		return framework.Verdict{
 			Status: framework.StatusNotBuilt, Reason: err.Error(),
 			Hint: "build with a C compiler and libfabric's headers (Debian: gcc, libc6-dev, libfabric-dev)",
 		}
 	}
-	name := p.(*params).Library
-	if onDisk(name, os.Getenv("LD_LIBRARY_PATH")) {
+	o := p.(*params)
+	if onDisk(o.Library, os.Getenv("LD_LIBRARY_PATH")) {
 		return framework.Usable()
 	}
-	if _, err := libfabric.Load(name); err != nil {
+	if _, err := load(ctx, o); err != nil {
 		return framework.Unavailable(err.Error(), "install libfabric (Debian: libfabric1), or set mtl.ofi.library to its file")
 	}
 	return framework.Usable()
@@ -141,10 +142,15 @@ func (ofi) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 				d.Reason = strings.TrimPrefix(d.Reason+"; "+c.info.String()+" is preferred", "; ")
 			}
 		}
-		if fd := m.ep.FD(); fd >= 0 {
-			return awaited{m, fd}, nil
+		if m.ep.FD() < 0 {
+			return polled{m}, nil
 		}
-		return polled{m}, nil
+		a, err := await(m)
+		if err != nil {
+			m.Close()
+			return nil, fmt.Errorf("%s: no descriptor to await messages with: %w", component, err)
+		}
+		return a, nil
 	}
 	return nil, o.nothing(ctx, all, p)
 }

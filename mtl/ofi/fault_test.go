@@ -77,6 +77,33 @@ func TestMissingLibraryIsAVerdict(t *testing.T) {
 	}
 }
 
+// TestProbeOfALibraryThatHangsIsAVerdict: where Probe does not see the file, it loads
+// it. LD_LIBRARY_PATH is the dynamic linker's from the start of a process.
+func TestProbeOfALibraryThatHangsIsAVerdict(t *testing.T) {
+	lib := faulty(t, "hang_load")
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childVariable+"=probe "+filepath.Base(lib), "LD_LIBRARY_PATH="+filepath.Dir(lib))
+	text, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(text), "does not come back within 50ms") {
+		t.Errorf("%v: %s", err, text)
+	}
+}
+
+// probeChild prints what Probe says of a library.
+func probeChild(name string) error {
+	os.Unsetenv("LD_LIBRARY_PATH")
+	c := ofi.Component()
+	p := c.Params()
+	framework.FillDefaults(p)
+	ofi.SetLibrary(p, name, 50*time.Millisecond)
+	v := c.Probe(context.Background(), p)
+	if v.Status != framework.StatusUnavailable {
+		return fmt.Errorf("it is %v", v.Status)
+	}
+	fmt.Println(v.Reason)
+	return nil
+}
+
 func TestOldLibraryIsRefused(t *testing.T) {
 	lib := faulty(t, "old")
 	_, err := open(t, func(p any) { ofi.SetLibrary(p, lib, 10*time.Second) })
@@ -104,7 +131,7 @@ func TestImpossibleLayoutIsRefusedWithTheReason(t *testing.T) {
 }
 
 func TestLibraryThatHangsCostsOneDeadline(t *testing.T) {
-	for fault, remedy := range map[string]string{"hang_load": "FI_LOG_LEVEL", "hang_getinfo": "provider_include"} {
+	for fault, remedy := range map[string]string{"hang_load": "was not loaded", "hang_start": "FI_LOG_LEVEL", "hang_getinfo": "provider_include"} {
 		t.Run(fault, func(t *testing.T) {
 			lib := faulty(t, fault)
 			set := func(p any) { ofi.SetLibrary(p, lib, 50*time.Millisecond) }
@@ -193,57 +220,6 @@ func TestBrokenProviderIsLeftForTheNext(t *testing.T) {
 				t.Errorf("%d were chosen, and %d say %q: %+v", chosen, reasons, reason, d.Candidates)
 			}
 		})
-	}
-}
-
-// once is an operation that ends once.
-type once struct {
-	mtl.Op
-	ends int
-}
-
-func (o *once) Done(*mtl.Op) { o.ends++ }
-
-// TestFailedQueueIsAnErrorOfEveryOperation: nothing exits, nothing hangs
-// (facts of Open MPI, fault 8).
-func TestFailedQueueIsAnErrorOfEveryOperation(t *testing.T) {
-	lib := faulty(t, "fail")
-	m, err := open(t, func(p any) {
-		ofi.Set(p, []string{"tcp;ofi_rxm"}, "auto", "auto")
-		ofi.SetLibrary(p, lib, 10*time.Second)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
-	self, err := m.Connect(mtl.Peer{Proc: framework.Proc{Namespace: "job"}, Nonce: 7, Blob: m.Blob()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	e := mtl.Envelope{CID: 1, Source: 0, Tag: 1}
-	var recv, send, sync once
-	for _, o := range []*once{&recv, &send, &sync} {
-		o.Owner = o
-	}
-	_, err2 := m.Send(&send.Op, self, e, make([]byte, 1<<20), mtl.Standard)
-	_, err3 := m.Send(&sync.Op, self, e, nil, mtl.Synchronous)
-	if err := errors.Join(m.Recv(&recv.Op, self, mtl.Envelope{CID: 2}, make([]byte, 8)), err2, err3); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("FERRY_FAULT_NOW", "1")
-	defer os.Unsetenv("FERRY_FAULT_NOW")
-	m.Poll()
-	m.Poll()
-	for i, o := range []*once{&recv, &send, &sync} {
-		if o.ends != 1 || !errors.Is(o.Err, framework.ErrTransport) || !strings.Contains(o.Err.Error(), "completion queue") {
-			t.Errorf("operation %d ended %d times: %v", i, o.ends, o.Err)
-		}
-	}
-	if _, err := m.Send(&send.Op, self, e, nil, mtl.Standard); !errors.Is(err, framework.ErrTransport) {
-		t.Errorf("a later send: %v", err)
-	}
-	if err := m.Recv(&recv.Op, self, e, nil); !errors.Is(err, framework.ErrTransport) {
-		t.Errorf("a later receive: %v", err)
 	}
 }
 

@@ -129,7 +129,7 @@ func (m *module) soughtFor(s *slot, ev *libfabric.Event) {
 		} else {
 			m.refused(s, code)
 		}
-	case libfabric.NoMessage, libfabric.Canceled:
+	case libfabric.NoMessage:
 		if s.canceled {
 			m.leave(l, s)
 			m.finish(s, mtl.Result{Canceled: true})

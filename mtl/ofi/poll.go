@@ -63,8 +63,13 @@ func (m *module) finish(s *slot, r mtl.Result) {
 
 // complete takes one event.
 func (m *module) complete(ev *libfabric.Event) {
+	if int(ev.Slot) >= len(m.slots) { // libfabric.NoSlot
+		m.stray(ev)
+		return
+	}
 	s := m.slots[ev.Slot]
 	m.posted--
+	m.strays = 0
 	switch s.kind {
 	case receive:
 		m.receives--
@@ -89,6 +94,23 @@ func (m *module) complete(ev *libfabric.Event) {
 	}
 }
 
+// stray takes an error that belongs to no operation, such as sockets has for the
+// connection of a peer that died. Others are none the worse for it, unless there is
+// nothing else any more.
+func (m *module) stray(ev *libfabric.Event) {
+	text := m.describe(ev)
+	if m.strays++; m.strays == 1 {
+		m.env.Logger.Warn("mtl ofi: an error of no operation", "provider", m.about.Provider, "err", text)
+	}
+	if m.strays > mostFaults {
+		m.fail(fmt.Errorf("completion queue: %d errors of no operation in a row, the last one: %s", m.strays, text))
+	}
+}
+
+func (m *module) describe(ev *libfabric.Event) string {
+	return fmt.Sprintf("%s (%d)", m.ep.Describe(ev), ev.Err)
+}
+
 func (m *module) sendError(s *slot, ev *libfabric.Event) error {
 	if ev.Err == 0 {
 		return nil
@@ -97,7 +119,11 @@ func (m *module) sendError(s *slot, ev *libfabric.Event) error {
 }
 
 func (m *module) eventError(op string, to mtl.Endpoint, ev *libfabric.Event) error {
-	return m.transportError(op, to, fmt.Errorf("%s (%d)", m.ep.Describe(ev), ev.Err))
+	why := m.describe(ev)
+	if ev.Err == libfabric.Canceled { // nobody here has asked for it
+		why = "the network gave it up, as it does when the peer goes in the middle of a message: " + why
+	}
+	return m.transportError(op, to, errors.New(why))
 }
 
 // received ends a receive.
@@ -114,10 +140,11 @@ func (m *module) received(s *slot, ev *libfabric.Event) {
 	case libfabric.Truncated:
 		r.Err = framework.ErrTruncate
 		r.Bytes = max(r.Bytes, int64(len(s.buf))+int64(ev.Overflow))
-	case libfabric.Canceled:
-		m.finish(s, mtl.Result{Canceled: true})
-		return
 	default:
+		if ev.Err == libfabric.Canceled && s.canceled {
+			m.finish(s, mtl.Result{Canceled: true})
+			return
+		}
 		m.finish(s, mtl.Result{Err: m.eventError("receive", s.from(), ev)})
 		return
 	}
@@ -157,7 +184,7 @@ func (m *module) probed(s *slot, ev *libfabric.Event) {
 		s.kind, s.posted, s.op, s.length = claimed, false, nil, r.Bytes
 		op.Result = r
 		op.Owner.Done(op)
-	case libfabric.NoMessage, libfabric.Canceled:
+	case libfabric.NoMessage:
 		m.finish(s, mtl.Result{})
 	default:
 		m.finish(s, mtl.Result{Err: m.eventError("probe", s.from(), ev)})
@@ -208,8 +235,9 @@ func (m *module) listen(buffers int) error {
 	return nil
 }
 
-// mostFaults is how many control receives in a row may fail before the module
-// counts as failed: an endpoint that refuses all would otherwise be asked for ever.
+// mostFaults is how many control receives in a row may fail, or errors in a row
+// belong to no operation, before the module counts as failed: an endpoint that
+// refuses all would otherwise be asked for ever.
 const mostFaults = 1000
 
 // heard takes a control message, and posts the buffer again whatever it was.

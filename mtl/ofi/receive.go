@@ -129,10 +129,11 @@ func (m *module) Cancel(op *mtl.Op) {
 	s := m.slots[op.Slot]
 	switch {
 	case s.op != op:
-	case s.kind == sought:
-		s.canceled = true // unless its message is found
+	case s.kind == sought: // unless its message is found
+		s.canceled = true
 	case s.kind != receive:
 	case s.posted:
+		s.canceled = true
 		m.ep.Cancel(s.number)
 	default:
 		m.leave(m.lineOf(m.layout.cidOf(s.tag)), s)

@@ -36,7 +36,7 @@ type slot struct {
 	posted   bool // libfabric has it
 	sent     bool // of a synchronous message: the buffer is free
 	matched  bool // likewise: it was answered
-	canceled bool // of a receive that is sought
+	canceled bool // of a receive: Cancel was called
 	op       *mtl.Op
 	buf      []byte
 	own      []byte // room for a control message

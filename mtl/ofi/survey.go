@@ -55,7 +55,7 @@ func names(has []string) []string {
 
 // Providers implements mtl.Surveyor.
 func (ofi) Providers(ctx context.Context, p any) ([]string, error) {
-	_, has, err := load(ctx, p.(*params))
+	_, has, err := start(ctx, p.(*params))
 	return names(has), err
 }
 
@@ -139,30 +139,38 @@ func (o *found) absent(name string, infos []libfabric.Info) string {
 	return fmt.Sprintf("%s; libfabric %v has no %s: it was not compiled in, or found no device of its own when it started", none, o.lib.Version(), core(name))
 }
 
-// load loads the library and asks which providers it has.
-func load(ctx context.Context, p *params) (*libfabric.Library, []string, error) {
-	type loaded struct {
-		lib *libfabric.Library
-		has []string
-	}
-	l, err := within(ctx, p.Deadline, "library "+p.Library, func(func() bool) (loaded, error) {
+// load loads the library.
+func load(ctx context.Context, p *params) (*libfabric.Library, error) {
+	lib, err := within(ctx, p.Deadline, "library "+p.Library, func(func() bool) (*libfabric.Library, error) {
 		lib, err := libfabric.Load(p.Library)
 		if err != nil {
-			return loaded{}, err
+			return nil, err
 		}
 		if v := lib.Version(); v.Old() {
-			return loaded{}, fmt.Errorf("%w: %s is version %v, too old: ferry needs %d.%d", framework.ErrUnsupported, p.Library, v, libfabric.OldestMajor, libfabric.OldestMinor)
+			return nil, fmt.Errorf("%w: %s is version %v, too old: ferry needs %d.%d", framework.ErrUnsupported, p.Library, v, libfabric.OldestMajor, libfabric.OldestMinor)
 		}
-		has, err := lib.Providers()
-		return loaded{lib, has}, err
-	}, func(loaded) {})
+		return lib, nil
+	}, func(*libfabric.Library) {})
 	if errors.Is(err, errHangs) {
-		err = fmt.Errorf("%s did not start within %v: %w; FI_LOG_LEVEL=info in the environment has its providers say how far they get", p.Library, p.Deadline, err)
+		err = fmt.Errorf("%s was not loaded within %v: %w", p.Library, p.Deadline, err)
+	}
+	return lib, err
+}
+
+// start loads the library and asks which providers it has: it starts them for that.
+func start(ctx context.Context, p *params) (*libfabric.Library, []string, error) {
+	lib, err := load(ctx, p)
+	var has []string
+	if err == nil {
+		has, err = within(ctx, p.Deadline, p.Library+": its providers", func(func() bool) ([]string, error) { return lib.Providers() }, func([]string) {})
+		if errors.Is(err, errHangs) {
+			err = fmt.Errorf("%s did not start within %v: %w; FI_LOG_LEVEL=info in the environment has its providers say how far they get", p.Library, p.Deadline, err)
+		}
 	}
 	if err != nil {
-		err = fmt.Errorf("%s: %w", component, err)
+		return nil, nil, fmt.Errorf("%s: %w", component, err)
 	}
-	return l.lib, l.has, err
+	return lib, has, nil
 }
 
 // ask asks one provider, or all of them for "", what they offer.
@@ -184,7 +192,7 @@ func ask(ctx context.Context, p *params, lib *libfabric.Library, provider string
 // asks no others, and each by itself: what others do, or one of them, is then
 // nobody's business.
 func find(ctx context.Context, p *params) (*found, error) {
-	lib, has, err := load(ctx, p)
+	lib, has, err := start(ctx, p)
 	if err != nil {
 		return nil, err
 	}

@@ -1,12 +1,16 @@
 // A libfabric that misbehaves: the real one, except for what FERRY_FAULT names.
 //
 //	old           it says that it is version 1.5
-//	hang_load     listing its providers takes longer than anybody waits
+//	hang_load     loading it takes longer than anybody waits
+//	hang_start    so does listing its providers
 //	hang_getinfo  so does asking them what they offer
 //	hang_tcp      so does asking tcp;ofi_rxm, or all
 //	hang_domain   so does opening a domain of tcp;ofi_rxm
 //	drop          completions of tcp;ofi_rxm never come
 //	fail          its completion queues fail once FERRY_FAULT_NOW is set
+//	stray         they have FERRY_FAULT_NOW errors that belong to no operation
+//	cancel        once FERRY_FAULT_NOW is set, the receive that was posted last ends
+//	              as canceled, and so do probes that find nothing
 //
 //	cc -shared -fPIC -o libfault.so fault.c -ldl
 #define _GNU_SOURCE
@@ -17,8 +21,10 @@
 
 #include <rdma/fabric.h>
 #include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
 #include <rdma/fi_eq.h>
 #include <rdma/fi_errno.h>
+#include <rdma/fi_tagged.h>
 
 #define LONG 2 // seconds that "hang" takes; tests wait for the end
 
@@ -36,6 +42,12 @@ static int fault(const char *name)
 	return f && !strcmp(f, name);
 }
 
+__attribute__((constructor)) static void load(void)
+{
+	if (fault("hang_load"))
+		sleep(LONG);
+}
+
 uint32_t fi_version(void)
 {
 	return fault("old") ? FI_VERSION(1, 5) : ((uint32_t(*)(void))real("fi_version"))();
@@ -44,7 +56,7 @@ uint32_t fi_version(void)
 int fi_getinfo(uint32_t v, const char *node, const char *service, uint64_t flags, const struct fi_info *hints, struct fi_info **out)
 {
 	int all = !hints || !hints->fabric_attr->prov_name, names = !!(flags & FI_PROV_ATTR_ONLY);
-	if (names ? fault("hang_load") : fault("hang_getinfo"))
+	if (names ? fault("hang_start") : fault("hang_getinfo"))
 		sleep(LONG);
 	if (!names && fault("hang_tcp") && (all || !strcmp(hints->fabric_attr->prov_name, "tcp;ofi_rxm")))
 		sleep(LONG);
@@ -60,11 +72,63 @@ static struct fi_ops_cq cq_ops, *real_cq;
 static struct fi_ops_domain domain_ops, *real_domain;
 static struct fi_ops_fabric fabric_ops, *real_fabric;
 
+static struct fi_ops_tagged tagged_ops, *real_tagged;
+static struct fid_ep *last_ep;
+static void *last_receive;
+static int strays;
+
+static int now(void)
+{
+	const char *n = getenv("FERRY_FAULT_NOW");
+	return n ? atoi(n) : 0;
+}
+
+static ssize_t cq_readerr(struct fid_cq *cq, struct fi_cq_err_entry *e, uint64_t flags)
+{
+	if (fault("stray") && strays < now()) {
+		strays++;
+		memset(e, 0, sizeof(*e));
+		e->err = FI_ECONNRESET;
+		return 1;
+	}
+	ssize_t r = real_cq->readerr(cq, e, flags);
+	if (r == 1 && fault("cancel") && now() && e->err == FI_ENOMSG)
+		e->err = FI_ECANCELED;
+	return r;
+}
+
+static ssize_t trecvmsg(struct fid_ep *ep, const struct fi_msg_tagged *m, uint64_t flags)
+{
+	if (!(flags & FI_PEEK)) {
+		last_ep = ep;
+		last_receive = m->context;
+	}
+	return real_tagged->recvmsg(ep, m, flags);
+}
+
+static int endpoint(struct fid_domain *d, struct fi_info *info, struct fid_ep **ep, void *context)
+{
+	int r = real_domain->endpoint(d, info, ep, context);
+	if (!r) {
+		real_tagged = (*ep)->tagged;
+		tagged_ops = *real_tagged;
+		tagged_ops.recvmsg = trecvmsg;
+		(*ep)->tagged = &tagged_ops;
+	}
+	return r;
+}
+
 static ssize_t cq_read(struct fid_cq *cq, void *buf, size_t n)
 {
+	if (fault("stray") && strays < now())
+		return -FI_EAVAIL;
+	if (fault("cancel") && now() && last_receive) {
+		fi_cancel(&last_ep->fid, last_receive);
+		last_receive = NULL;
+	}
 	if (fault("drop"))
 		n = 0;
-	if (fault("fail") && getenv("FERRY_FAULT_NOW"))
+	if (fault("fail") && now())
 		return -FI_EIO;
 	return real_cq->read(cq, buf, n);
 }
@@ -76,6 +140,7 @@ static int cq_open(struct fid_domain *d, struct fi_cq_attr *attr, struct fid_cq 
 		real_cq = (*cq)->ops;
 		cq_ops = *real_cq;
 		cq_ops.read = cq_read;
+		cq_ops.readerr = cq_readerr;
 		(*cq)->ops = &cq_ops;
 	}
 	return r;
@@ -91,6 +156,7 @@ static int domain(struct fid_fabric *f, struct fi_info *info, struct fid_domain 
 		real_domain = (*d)->ops;
 		domain_ops = *real_domain;
 		domain_ops.cq_open = cq_open;
+		domain_ops.endpoint = endpoint;
 		(*d)->ops = &domain_ops;
 	}
 	return r;

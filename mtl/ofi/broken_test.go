@@ -1,0 +1,221 @@
+package ofi_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/ofi"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// once is an operation that ends once.
+type once struct {
+	mtl.Op
+	ends int
+}
+
+func newOnce() *once {
+	o := new(once)
+	o.Owner = o
+	return o
+}
+
+func (o *once) Done(*mtl.Op) { o.ends++ }
+
+// rig is a module over a library with a fault, which begins with start.
+type rig struct {
+	t    *testing.T
+	m    mtl.Module
+	self mtl.Endpoint
+}
+
+func openFaulty(t *testing.T, fault, wait string) *rig {
+	t.Helper()
+	lib := faulty(t, fault)
+	m, err := open(t, func(p any) {
+		ofi.Set(p, []string{"tcp;ofi_rxm"}, "auto", wait)
+		ofi.SetLibrary(p, lib, 10*time.Second)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	self, err := m.Connect(mtl.Peer{Proc: framework.Proc{Namespace: "job"}, Nonce: 7, Blob: m.Blob()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &rig{t, m, self}
+}
+
+// start lets the fault happen from now on, n times where it counts.
+func (r *rig) start(n string) { r.t.Setenv("FERRY_FAULT_NOW", n) }
+
+// until polls until o is over.
+func (r *rig) until(os ...*once) {
+	r.t.Helper()
+	end := time.Now().Add(10 * time.Second)
+	for _, o := range os {
+		for o.ends == 0 {
+			if r.m.Poll(); time.Now().After(end) {
+				r.t.Fatal("an operation does not end")
+			}
+		}
+	}
+}
+
+// exchange sends a message to the process itself.
+func (r *rig) exchange() {
+	r.t.Helper()
+	e := mtl.Envelope{CID: 1, Source: 0, Tag: 1}
+	recv, send := newOnce(), newOnce()
+	if err := r.m.Recv(&recv.Op, r.self, e, make([]byte, 8)); err != nil {
+		r.t.Fatal(err)
+	}
+	if _, err := r.m.Send(&send.Op, r.self, e, make([]byte, 8), mtl.Synchronous); err != nil {
+		r.t.Fatal(err)
+	}
+	r.until(recv, send)
+	if err := errors.Join(recv.Err, send.Err); err != nil || recv.Bytes != 8 {
+		r.t.Fatalf("%d bytes, %v", recv.Bytes, err)
+	}
+}
+
+// TestFailedQueueIsAnErrorOfEveryOperation: nothing exits, nothing hangs
+// (facts of Open MPI, fault 8), and its descriptor stays the module's own until
+// Close: the engine watches it.
+func TestFailedQueueIsAnErrorOfEveryOperation(t *testing.T) {
+	r := openFaulty(t, "fail", "fd")
+	e := mtl.Envelope{CID: 1, Source: 0, Tag: 1}
+	recv, send, sync := newOnce(), newOnce(), newOnce()
+	_, err2 := r.m.Send(&send.Op, r.self, e, make([]byte, 1<<20), mtl.Standard)
+	_, err3 := r.m.Send(&sync.Op, r.self, e, nil, mtl.Synchronous)
+	if err := errors.Join(r.m.Recv(&recv.Op, r.self, mtl.Envelope{CID: 2}, make([]byte, 8)), err2, err3); err != nil {
+		t.Fatal(err)
+	}
+	r.start("1")
+	r.m.Poll()
+	r.m.Poll()
+	for i, o := range []*once{recv, send, sync} {
+		if o.ends != 1 || !errors.Is(o.Err, framework.ErrTransport) || !strings.Contains(o.Err.Error(), "completion queue") {
+			t.Errorf("operation %d ended %d times: %v", i, o.ends, o.Err)
+		}
+	}
+	if _, err := r.m.Send(&send.Op, r.self, e, nil, mtl.Standard); !errors.Is(err, framework.ErrTransport) {
+		t.Errorf("a later send: %v", err)
+	}
+	if err := r.m.Recv(&recv.Op, r.self, e, nil); !errors.Is(err, framework.ErrTransport) {
+		t.Errorf("a later receive: %v", err)
+	}
+	fds := []unix.PollFd{{Fd: int32(r.m.(progress.Descriptor).FD()), Events: unix.POLLIN}}
+	if n, err := unix.Poll(fds, 0); n != 0 || err != nil {
+		t.Errorf("its descriptor: %+v, %v", fds, err)
+	}
+	r.m.Close()
+	if _, err := unix.Poll(fds, 0); err != nil || fds[0].Revents != unix.POLLNVAL {
+		t.Errorf("its descriptor after Close: %+v, %v", fds, err)
+	}
+}
+
+// TestErrorOfNoOperationLeavesTheRestAlone: a provider has such for a connection
+// that broke. When there is nothing else, the module has failed.
+func TestErrorOfNoOperationLeavesTheRestAlone(t *testing.T) {
+	r := openFaulty(t, "stray", "poll")
+	r.start("10")
+	r.exchange()
+	recv := newOnce()
+	if err := r.m.Recv(&recv.Op, r.self, mtl.Envelope{CID: 1}, nil); err != nil {
+		t.Fatal(err)
+	}
+	r.start("1000000000")
+	r.until(recv)
+	if !errors.Is(recv.Err, framework.ErrTransport) || !strings.Contains(recv.Err.Error(), "errors of no operation") {
+		t.Errorf("%v", recv.Err)
+	}
+}
+
+// TestCancelNobodyAskedForIsAnError: of a receive, a probe and a claiming probe;
+// one that was asked for is none.
+func TestCancelNobodyAskedForIsAnError(t *testing.T) {
+	r := openFaulty(t, "cancel", "poll")
+	recv, probe, claim, own := newOnce(), newOnce(), newOnce(), newOnce()
+	e := mtl.Envelope{CID: 1, Source: 0, Tag: 1}
+	if err := r.m.Recv(&recv.Op, r.self, e, make([]byte, 8)); err != nil {
+		t.Fatal(err)
+	}
+	r.start("1")
+	r.until(recv)
+	for claims, o := range map[bool]*once{false: probe, true: claim} {
+		if err := r.m.Probe(&o.Op, r.self, e, claims); err != nil {
+			t.Fatal(err)
+		}
+		r.until(o)
+	}
+	for i, o := range []*once{recv, probe, claim} {
+		if o.Canceled || !errors.Is(o.Err, framework.ErrTransport) || !strings.Contains(o.Err.Error(), "gave it up") || !strings.Contains(o.Err.Error(), "with job:0") {
+			t.Errorf("operation %d: canceled %v, %v", i, o.Canceled, o.Err)
+		}
+	}
+	os.Unsetenv("FERRY_FAULT_NOW")
+	if err := r.m.Recv(&own.Op, r.self, e, make([]byte, 8)); err != nil {
+		t.Fatal(err)
+	}
+	r.m.Cancel(&own.Op)
+	r.until(own)
+	if !own.Canceled || own.Err != nil {
+		t.Errorf("canceled %v, %v", own.Canceled, own.Err)
+	}
+	r.exchange()
+}
+
+// TestPeerThatDiesLeavesOthersAlone: messages to other processes go on, and what
+// was asked of the dead one does not make the module fail.
+func TestPeerThatDiesLeavesOthersAlone(t *testing.T) {
+	needLibfabric(t)
+	for _, provider := range []string{"tcp;ofi_rxm", "sockets"} {
+		t.Run(provider, func(t *testing.T) {
+			t.Setenv("FERRY_OFI_PROVIDER", provider)
+			t.Setenv("FERRY_OFI_WAIT", "poll")
+			// It dies in the middle of a message to us, for which there is a receive or
+			// not, and of one from us.
+			for _, posted := range []bool{true, false} {
+				e, cmd, stop := withChild(t, fmt.Sprintf("false 0 %d", 16<<20))
+				defer stop()
+				self, err := e.m.Connect(mtl.Peer{Proc: framework.Proc{Namespace: "bench"}, Nonce: 1, Blob: e.m.Blob()})
+				if err != nil {
+					t.Fatal(err)
+				}
+				r := &rig{t, e.m, self}
+				recv, send := newOnce(), newOnce()
+				if posted {
+					if err := e.m.Recv(&recv.Op, e.peer, mtl.Envelope{CID: 1, Source: 1, Tag: 1}, make([]byte, 16<<20)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if _, err := e.m.Send(&send.Op, e.peer, mtl.Envelope{CID: 1, Source: 0, Tag: 2}, make([]byte, 4<<20), mtl.Standard); err != nil {
+					t.Fatal(err)
+				}
+				for i := range 100 {
+					if i == 10 {
+						cmd.Process.Kill()
+					}
+					r.exchange()
+				}
+				for end := time.Now().Add(100 * time.Millisecond); time.Now().Before(end); {
+					e.m.Poll()
+				}
+				if recv.Canceled {
+					t.Error("nobody has canceled the receive")
+				}
+				r.exchange()
+			}
+		})
+	}
+}
