@@ -42,6 +42,7 @@ type params struct {
 	Layout   string        `param:"layout" default:"auto" level:"tuner" scope:"process" doc:"Where the sender of a message stands: data (in completion data, beside the tag), packed (in the tag), or packed with the bits of id/source/tag, such as 22/18/23; auto: data where the provider can. All processes need the same."`
 	Wait     string        `param:"wait" default:"auto" choices:"auto,fd,poll" level:"tuner" scope:"process" doc:"How an idle process hears of messages: through a descriptor (fd) or by polling every millisecond (poll); auto: fd where ranks outnumber processors and the provider can, because it slows down those that are not idle."`
 	Deadline time.Duration `param:"selftest_timeout" default:"10s" min:"1ms" level:"tuner" scope:"process" doc:"How long libfabric may take to list its providers, and each provider to open and to pass its test."`
+	Connect  time.Duration `param:"connect_timeout" default:"60s" min:"100ms" level:"tuner" scope:"process" doc:"How long a peer may take nothing at all, although messages wait for it and none is on its way, until they fail: its session is over, or its process is stopped."`
 	Buffers  int           `param:"control_buffers" default:"64" min:"1" max:"65536" level:"developer" scope:"process" doc:"Receives for control messages that are always posted."`
 }
 

@@ -14,6 +14,9 @@ func SetLibrary(p any, library string, deadline time.Duration) {
 	o.Library, o.Deadline = library, deadline
 }
 
+// SetConnect sets how long a peer may take nothing.
+func SetConnect(p any, d time.Duration) { p.(*params).Connect = d }
+
 // Hanging returns how many calls have not come back.
 func Hanging() int {
 	hanging.mu.Lock()

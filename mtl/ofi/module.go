@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"time"
 
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/libfabric"
@@ -39,8 +40,10 @@ type module struct {
 	most      int     // of which it may have so many
 	receives  int     // receives among them
 	mostRecvs int
-	sending   int    // sends that are not over, of any kind
-	listening []byte // the buffers of control messages, pinned
+	txSize    int           // sends that the provider says it has room for
+	connect   time.Duration // mtl.ofi.connect_timeout
+	sending   int           // sends that are not over, of any kind
+	listening []byte        // the buffers of control messages, pinned
 	pins      runtime.Pinner
 	scratch   []byte // for control messages that are sent at once
 	faults    int    // control receives that failed one after the other
@@ -72,7 +75,9 @@ type peer struct {
 	dirty    bool   // it is in module.dirty
 	isQueued bool   // it is in module.blocked
 	queue    fifo   // sends that found no room
-	matching fifo   // synchronous sends that are not answered, oldest first
+	refusals int    // looks in a row at which the first of them found none
+	wait     *patience
+	matching fifo // synchronous sends that are not answered, oldest first
 }
 
 type ended struct {
@@ -86,7 +91,7 @@ func (m *module) Offer() string             { return m.offer }
 func (m *module) Blob() []byte              { return m.blob }
 
 // newModule makes a module of an open endpoint.
-func newModule(env mtl.Env, lib *libfabric.Library, ep *libfabric.Endpoint, info *libfabric.Info, l layout, buffers int) (*module, error) {
+func newModule(env mtl.Env, lib *libfabric.Library, ep *libfabric.Endpoint, info *libfabric.Info, l layout, p *params) (*module, error) {
 	m := &module{
 		env: env, lib: lib, ep: ep, layout: l,
 		known:  map[peerKey]mtl.Endpoint{},
@@ -96,6 +101,8 @@ func newModule(env mtl.Env, lib *libfabric.Library, ep *libfabric.Endpoint, info
 			MaxMessage: int64(min(info.MaxMessage, math.MaxInt64)), Inject: info.Inject, ControlLimit: controlLimit,
 		},
 		most:    max(queueEntries, info.TxSize+info.RxSize),
+		txSize:  info.TxSize,
+		connect: p.Connect,
 		scratch: make([]byte, 0, controlFrame),
 	}
 	m.mostRecvs = max(info.RxSize-reserved, reserved)
@@ -111,7 +118,7 @@ func newModule(env mtl.Env, lib *libfabric.Library, ep *libfabric.Endpoint, info
 	}
 	m.offer = fmt.Sprintf("%s, %s, %v", info.Provider, formatName(info.AddressFormat), l)
 	m.blob = blob{offer: m.offer, node: m.node, address: address}.encode()
-	return m, m.listen(buffers)
+	return m, m.listen(p.Buffers)
 }
 
 // spilling are the providers that must not be shown a message which is longer

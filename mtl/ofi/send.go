@@ -189,11 +189,15 @@ func (m *module) retry() {
 			p.queue.pop()
 			m.sending--
 			if code == 0 {
+				p.refusals, p.wait = 0, nil
 				m.started(s)
 				continue
 			}
 			m.end(s.op, mtl.Result{Err: m.callError("send", to, code)})
 			m.release(s)
+		}
+		if p.queue.head != nil && m.overdue(to) {
+			m.giveUp(to)
 		}
 		// Those behind it get their turn.
 		n := copy(m.blocked, m.blocked[1:])
@@ -203,6 +207,50 @@ func (m *module) retry() {
 			m.blocked = m.blocked[:n]
 			p.isQueued = false
 		}
+	}
+}
+
+// lookEvery is at how many refusals a look at the clock is due: refusals are part
+// of every stream of messages.
+const lookEvery = 64
+
+// overdue reports whether nobody is there who would take what waits for a peer. A
+// peer that is slow has something on its way, which is waited for without a limit.
+// Nor does it count while the sends of others fill the provider's queue.
+func (m *module) overdue(to mtl.Endpoint) bool {
+	p := &m.peers[to]
+	if p.refusals++; p.refusals%lookEvery != 0 {
+		return false
+	}
+	if p.wait == nil {
+		p.wait = newPatience(m.connect)
+	}
+	if !p.wait.over() {
+		return false
+	}
+	p.wait = nil // if not now, then after another while
+	own, all := 0, 0
+	for _, s := range m.slots {
+		if s.posted && !s.sent && (s.kind.isSend() || s.kind == abandoned) {
+			if all++; s.to == to {
+				own++
+			}
+		}
+	}
+	return own == 0 && all < m.txSize/2 && m.posted < m.most
+}
+
+// giveUp ends the sends that wait for a peer. Another one is tried again.
+func (m *module) giveUp(to mtl.Endpoint) {
+	p := &m.peers[to]
+	err := m.transportError("send", to, fmt.Errorf("%v found nobody there who takes a message within %v (mtl.ofi.connect_timeout): its session is over, its process is stopped, or %s does not get there",
+		m.env.Identity.Proc, m.connect, m.about.Provider))
+	for p.queue.head != nil {
+		s := p.queue.head
+		p.queue.pop()
+		m.sending--
+		m.end(s.op, mtl.Result{Err: err})
+		m.release(s)
 	}
 }
 

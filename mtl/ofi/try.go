@@ -200,7 +200,7 @@ func openTested(env mtl.Env, p *params, lib *libfabric.Library, c *candidate, l 
 	if err != nil {
 		return nil, err
 	}
-	m, err := newModule(env, lib, ep, c.info, l, p.Buffers)
+	m, err := newModule(env, lib, ep, c.info, l, p)
 	if err == nil && c.local {
 		err = m.setLocal()
 	}
