@@ -69,6 +69,22 @@ func (c *Comparison) Failed() bool {
 	return c != nil && len(c.NewlyFailing)+len(c.Slower) > 0
 }
 
+// Verdict is a sentence with a space before it, for behind the report's; empty if
+// the comparison has not failed.
+func (c *Comparison) Verdict() string {
+	var worse []string
+	if c != nil && len(c.NewlyFailing) > 0 {
+		worse = append(worse, plural(len(c.NewlyFailing), "case")+" newly failing")
+	}
+	if c != nil && len(c.Slower) > 0 {
+		worse = append(worse, plural(len(c.Slower), "benchmark")+" slower")
+	}
+	if worse == nil {
+		return ""
+	}
+	return " Worse than the baseline: " + strings.Join(worse, ", ") + "."
+}
+
 // slowdown compares the figures of one benchmark size by size.
 func slowdown(old, now Row, factor float64) (Slowdown, bool) {
 	s := Slowdown{Stack: now.Stack, Case: now.Case}

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func report(rows ...Row) *Report {
+func reportOf(rows ...Row) *Report {
 	r := &Report{Suite: "quick"}
 	for _, row := range rows {
 		row.Stack = "s"
@@ -38,11 +38,11 @@ func TestBaselineTellsNewFailuresFromOldOnes(t *testing.T) {
 		{Unavailable, Pass, false, true},
 		{Unavailable, Unavailable, false, false},
 	} {
-		base := report()
+		base := reportOf()
 		if c.before != none {
-			base = report(Row{Case: "c", Status: c.before})
+			base = reportOf(Row{Case: "c", Status: c.before})
 		}
-		got := Compare(base, report(Row{Case: "c", Status: c.now}), 0)
+		got := Compare(base, reportOf(Row{Case: "c", Status: c.now}), 0)
 		if len(got.NewlyFailing) == 1 != c.failing || len(got.NewlyPassing) == 1 != c.passing || got.Failed() != c.failing {
 			t.Errorf("%q to %q: %+v", c.before, c.now, got)
 		}
@@ -59,7 +59,7 @@ func TestSlowerMeansMoreTimeOrLessBandwidth(t *testing.T) {
 		for i, v := range values {
 			row.Points = append(row.Points, Point{Size: 8 << i, Value: v, Unit: unit})
 		}
-		return report(row)
+		return reportOf(row)
 	}
 	for _, c := range []struct {
 		what         string
@@ -91,7 +91,7 @@ func TestSlowerMeansMoreTimeOrLessBandwidth(t *testing.T) {
 }
 
 func TestBaselineSaysWhatMakesItHardToCompare(t *testing.T) {
-	a, b := report(Row{Case: "c", Status: Pass}), report(Row{Case: "c", Status: Pass})
+	a, b := reportOf(Row{Case: "c", Status: Pass}), reportOf(Row{Case: "c", Status: Pass})
 	a.Machine = Machine{Host: "h1", Cores: 2, Libraries: []Library{{"libfabric", "1.17"}}}
 	b.Machine = Machine{Host: "h2", Cores: 2, Libraries: []Library{{"libfabric", "1.22"}, {"ucx", "1.13"}}}
 	b.Stacks = []Stack{{Name: "new"}}

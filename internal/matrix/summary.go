@@ -76,6 +76,15 @@ func (c Counts) Worst() Status {
 	return ""
 }
 
+// State is the status that stands for all: the worst if that is bad, else that
+// they passed, if any did.
+func (c Counts) State() Status {
+	if s := c.Worst(); s.Bad() || c[Pass] == 0 {
+		return s
+	}
+	return Pass
+}
+
 // Table sorts the report's rows into a table. Columns that nothing belongs to are
 // left out.
 func (r *Report) Table() *Table {
@@ -141,7 +150,7 @@ func (l *Line) Missing() string {
 
 // String is the cell in few letters: the figure of a benchmark, or how many cases
 // passed; "35/37!" if of 37 cases, those that were skipped aside, two did not.
-func (c *Cell) String() string {
+func (c Cell) String() string {
 	ran := c.Counts.Total() - c.Counts[Skip] - c.Counts[Unavailable]
 	switch {
 	case len(c.Rows) == 0:
@@ -159,7 +168,7 @@ func (c *Cell) String() string {
 
 // figure is the one figure that stands for a benchmark: the shortest message's
 // latency or rate, the best bandwidth.
-func (c *Cell) figure() string {
+func (c Cell) figure() string {
 	if len(c.Rows) != 1 || len(c.Rows[0].Points) == 0 {
 		return ""
 	}

@@ -16,7 +16,7 @@ func WriteText(w io.Writer, r *Report, c *Comparison, look Look) error {
 	t.groups(r.Groups())
 	t.notes(r.Obsolete(), r.Notes)
 	t.comparison(c)
-	t.linef("%s", t.bold(r.Verdict()))
+	t.linef("%s", t.bold(r.Verdict()+c.Verdict()))
 	_, err := io.WriteString(w, t.b.String())
 	return err
 }

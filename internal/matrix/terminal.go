@@ -163,10 +163,7 @@ func (t *Terminal) table() []string {
 		for _, c := range l.Cells {
 			fields = append(fields, c.String())
 		}
-		status := l.Counts.Worst()
-		if l.Counts.Bad() == 0 {
-			status = Pass // what is skipped or unavailable is no news here
-		}
+		status := l.Counts.State()
 		run, is := t.running[l.Stack.Name]
 		if !is {
 			idle, idleWorst = append(idle, append(fields, "")), append(idleWorst, status)
