@@ -53,8 +53,11 @@ type Result struct {
 	Elapsed time.Duration
 }
 
-// caseLimit is when a case counts as hung: the longest take a second.
-const caseLimit = 30 * time.Second
+// Limit is when a case counts as hung: the longest take a second.
+const Limit = 30 * time.Second
+
+// ErrHung is wrapped by the error of a case that did not end within its limit.
+var ErrHung = errors.New("hung")
 
 // Cases returns all cases, family by family.
 func Cases() []Case {
@@ -78,40 +81,60 @@ func Run(ctx context.Context, cases []Case, report func(Result), opts ...mpi.Ses
 	if err != nil {
 		return err
 	}
-	for _, c := range cases {
-		r, err := runCase(ctx, s, world, c)
-		if err != nil {
-			return fmt.Errorf("%s: the ranks lost each other: %w", c.Name, err)
-		}
-		report(r)
+	if err := On(ctx, s, world, cases, Limit, report); err != nil {
+		return err
 	}
 	return errors.Join(world.Close(), s.Close())
 }
 
-// runCase runs one case and has all ranks know who failed.
-func runCase(ctx context.Context, s *mpi.Session, world *mpi.Comm, c Case) (Result, error) {
+// On is Run in a session that is open, over a communicator of all its processes
+// that nobody else uses. Each case may take limit; a rank whose case has ended waits
+// twice as long for the others. After an error the communicator is of no use any
+// more; the case over which it came was reported.
+func On(ctx context.Context, s *mpi.Session, world *mpi.Comm, cases []Case, limit time.Duration, report func(Result)) error {
+	for _, c := range cases {
+		r, err := runCase(ctx, s, world, c, limit)
+		if err != nil {
+			err = fmt.Errorf("%s: the ranks lost each other: %w", c.Name, err)
+			r.Err = errors.Join(r.Err, err)
+		}
+		report(r)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runCase runs one case and has all ranks know who failed. An error says that they
+// can't: what is known is the outcome in this rank.
+func runCase(ctx context.Context, s *mpi.Session, world *mpi.Comm, c Case, limit time.Duration) (Result, error) {
 	r := Result{Case: c, Status: Skip, Rank: world.Rank()}
 	if world.Size() < c.Ranks {
 		return r, nil
 	}
-	comm, err := world.Dup(ctx)
+	hung := fmt.Errorf("%w for %v", ErrHung, limit)
+	limited, cancel := context.WithTimeoutCause(ctx, limit, hung)
+	defer cancel()
+	r.Status, r.Ranks = Fail, []int{r.Rank}
+	comm, err := world.Dup(limited)
 	if err != nil {
 		return r, err
 	}
-	limited, cancel := context.WithTimeoutCause(ctx, caseLimit, fmt.Errorf("hung for %v", caseLimit))
 	start := time.Now()
 	r.Err = c.Run(limited, Env{s, comm})
 	r.Elapsed = time.Since(start)
-	cancel()
 	r.Err = errors.Join(r.Err, comm.Close())
 	failed := make([]byte, world.Size())
 	if r.Err != nil {
 		failed[world.Rank()] = 1
 	}
-	if err := mpi.Allreduce(ctx, world, nil, failed, mpi.Max[byte]()); err != nil {
+	settle, cancel := context.WithTimeoutCause(ctx, 2*limit, hung)
+	defer cancel()
+	if err := mpi.Allreduce(settle, world, nil, failed, mpi.Max[byte]()); err != nil {
 		return r, err
 	}
-	r.Status = Pass
+	r.Status, r.Ranks = Pass, nil
 	for rank, x := range failed {
 		if x != 0 {
 			r.Status = Fail

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/ferrympi/ferry/internal/conform"
 	"github.com/ferrympi/ferry/internal/ranktest"
@@ -13,7 +15,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	ranktest.Main(m, map[string]ranktest.Program{"suite": suite, "failing": failing})
+	ranktest.Main(m, map[string]ranktest.Program{"suite": suite, "failing": failing, "hanging": hanging, "leaving": leaving})
 }
 
 // suite runs every case; the error has those that failed in this rank.
@@ -83,3 +85,63 @@ func failing(ctx context.Context) error {
 }
 
 func TestFailureIsEveryRanks(t *testing.T) { ranktest.Run(t, 3, "failing") }
+
+// hanging: a case that hangs in rank 1 ends there, and fails in all.
+func hanging(ctx context.Context) error {
+	return on(ctx, func(s *mpi.Session, world *mpi.Comm) error {
+		cases := []conform.Case{{Name: "hangs", Ranks: 1, Run: func(ctx context.Context, e conform.Env) error {
+			if e.Comm.Rank() != 1 {
+				return nil
+			}
+			_, err := e.Comm.Recv(ctx, nil, 0, 0)
+			return err
+		}}}
+		var got conform.Result
+		err := conform.On(ctx, s, world, cases, time.Second, func(r conform.Result) { got = r })
+		if got.Status != conform.Fail || !slices.Equal(got.Ranks, []int{1}) || errors.Is(got.Err, conform.ErrHung) != (got.Rank == 1) {
+			return fmt.Errorf("%+v", got)
+		}
+		return err
+	})
+}
+
+func TestHangingCaseEnds(t *testing.T) { ranktest.Run(t, 3, "hanging") }
+
+// leaving: a rank that does not come back ends the suite for the others, which say
+// in which case.
+func leaving(ctx context.Context) error {
+	return on(ctx, func(s *mpi.Session, world *mpi.Comm) error {
+		if world.Rank() == 1 {
+			return nil
+		}
+		cases := []conform.Case{
+			{Name: "alone", Ranks: 1, Run: func(context.Context, conform.Env) error { return nil }},
+			{Name: "after that", Ranks: 1, Run: func(context.Context, conform.Env) error { return nil }},
+		}
+		var got []conform.Result
+		err := conform.On(ctx, s, world, cases, 100*time.Millisecond, func(r conform.Result) { got = append(got, r) })
+		if err == nil || len(got) != 1 || got[0].Status != conform.Fail || !errors.Is(got[0].Err, err) {
+			return fmt.Errorf("%v %+v", err, got)
+		}
+		return nil
+	})
+}
+
+func TestSuiteEndsWithoutTheOthers(t *testing.T) { ranktest.Run(t, 2, "leaving") }
+
+// on calls f with a session and a communicator of all.
+func on(ctx context.Context, f func(*mpi.Session, *mpi.Comm) error) error {
+	s, err := mpi.OpenSession(ctx)
+	if err != nil {
+		return err
+	}
+	all, err := s.Group(ctx, "mpi://WORLD")
+	if err != nil {
+		return err
+	}
+	world, err := mpi.CommFromGroup(ctx, all, "test")
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(s, world), world.Close(), s.Close())
+}

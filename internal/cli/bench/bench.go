@@ -91,8 +91,10 @@ var names = []string{
 }
 
 // Command returns the command.
-func Command() *cobra.Command {
-	var o options
+func Command() *cobra.Command { return new(options).command() }
+
+// command returns the command whose flags set o.
+func (o *options) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:       "bench NAME",
 		Short:     "Measure messages, collectives, communicators and start",
@@ -108,7 +110,7 @@ func Command() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.IntVarP(&o.ranks, "n", "n", 0, "number of ranks `N`")
+	f.IntVarP(&o.ranks, "n", "n", o.ranks, "number of ranks `N`")
 	f.StringVarP(&o.sizes, "m", "m", "1:4MiB", "message sizes, doubling from `MIN:MAX`")
 	f.IntVarP(&o.iterations, "i", "i", 0, "iterations `N`, in place of OSU's")
 	f.IntVarP(&o.warmup, "x", "x", -1, "warm-up iterations `N`, in place of OSU's")
@@ -234,9 +236,12 @@ func (o *options) loops(size int, small, smallWarmup, large, largeWarmup int) (i
 	return iterations, warmup
 }
 
+// fromOutside says that the benchmark is about whole jobs.
+func (o *options) fromOutside() bool { return o.bench == "init" || o.bench == "hello" }
+
 func (o *options) run(cmd *cobra.Command) error {
 	if underLauncher := os.Getenv(framework.EnvName("bootstrap.local.address")) != ""; underLauncher || o.isRank {
-		if !o.isRank && (o.bench == "init" || o.bench == "hello") {
+		if !o.isRank && o.fromOutside() {
 			return exit.Usagef("%s measures jobs from outside: start it without ferry run", o.bench)
 		}
 		return o.asRank(cmd.Context(), cmd.OutOrStdout())

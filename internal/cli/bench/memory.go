@@ -55,7 +55,7 @@ func (r *rank) memory(ctx context.Context, exchange func(context.Context) error)
 			all = []float64{float64(fs.Blocks-fs.Bfree) * float64(fs.Bsize) / 1024}
 		}
 		row := ofValues(Row{Bench: r.o.bench + "/" + f.what, Ranks: r.comm.Size(), Unit: "KiB"}, all)
-		if err := formats[r.o.format].row(r.out, row); err != nil {
+		if err := r.emit(row); err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/ferrympi/ferry/internal/cli/exit"
 	"github.com/ferrympi/ferry/internal/cli/settings"
 	"github.com/ferrympi/ferry/internal/hop"
 	"github.com/ferrympi/ferry/mpi"
@@ -19,7 +20,7 @@ type rank struct {
 	comm     *mpi.Comm
 	line     *hop.Line     // between ranks 0 and 1; nil elsewhere
 	memories []*mpi.Memory // of the row that is measured
-	out      io.Writer
+	emit     func(Row) error
 }
 
 // hopTrips makes the raw hop some 100 us long: enough for a median, too short to
@@ -59,7 +60,7 @@ func (o *options) asRank(ctx context.Context, out io.Writer) (err error) {
 	if err := o.check([]string{o.bench}); err != nil {
 		return err
 	}
-	r := &rank{o: o, session: session, comm: comm, out: out}
+	r := &rank{o: o, session: session, comm: comm, emit: func(row Row) error { return formats[o.format].row(out, row) }}
 	if err := r.openLine(ctx); err != nil {
 		return err
 	}
@@ -71,6 +72,26 @@ func (o *options) asRank(ctx context.Context, out io.Writer) (err error) {
 			return err
 		}
 	}
+	return r.measure(ctx)
+}
+
+// Within is the command with the arguments args, in a session that is open, over a
+// communicator of the ranks that it is about. All of them call it, and rank 0 hears
+// of each row. There is no raw hop: the ranks may be of different nodes.
+func Within(ctx context.Context, s *mpi.Session, c *mpi.Comm, args []string, each func(Row)) error {
+	o := options{ranks: c.Size()}
+	cmd := o.command()
+	if err := cmd.ParseFlags(args); err != nil {
+		return exit.Usagef("%w", err)
+	}
+	o.given = cmd.Flags().Changed
+	if err := o.check(cmd.Flags().Args()); err != nil {
+		return err
+	}
+	if o.fromOutside() {
+		return exit.Usagef("%s measures jobs from outside", o.bench)
+	}
+	r := &rank{o: &o, session: s, comm: c, emit: func(row Row) error { each(row); return nil }}
 	return r.measure(ctx)
 }
 
@@ -165,7 +186,7 @@ func (r *rank) row(ctx context.Context, size int, f func(context.Context, int) (
 	}
 	row.Bench, row.Size, row.Ranks = r.o.bench, size, r.comm.Size()
 	row.RawHop = max(before, after)
-	return formats[r.o.format].row(r.out, row)
+	return r.emit(row)
 }
 
 // rawHop measures between ranks 0 and 1; elsewhere it is 0.
