@@ -46,12 +46,14 @@ var rows = []struct {
 	{"bootstrap/wireup", Protocols},
 
 	{"components", Assembly}, {"config", Assembly}, {"plugin", Assembly}, {"internal/tuned", Assembly},
+	// Data: what is known of components' libraries.
+	{"matrix", Assembly},
 
 	{"mpi", User},
 
 	{"cmd", Tools}, {"internal/cli", Tools}, {"internal/launch", Tools}, {"examples", Tools}, {"bench", Tools},
 	// They start ranks of a job, which is a tool's work.
-	{"internal/ranktest", Tools}, {"internal/conform", Tools}, {"internal/soak", Tools}, {"internal/matrix", Tools}, {"matrix", Tools}, {"internal/floors", Tools}, {"internal/needs", Tools},
+	{"internal/ranktest", Tools}, {"internal/conform", Tools}, {"internal/soak", Tools}, {"internal/matrix", Tools}, {"internal/floors", Tools}, {"internal/needs", Tools},
 }
 
 // componentFloor is the floor of what lies below the folder of a contract.
