@@ -35,14 +35,8 @@ func (c *comm) Close() {
 		return
 	}
 	c.closing = true
-	// No receive can be posted any more: what is here, and what still comes, is for
-	// nobody, and its senders must not wait for a receiver.
-	for plane := range c.queues {
-		c.queues[plane].Unexpected(func(msg *match.Message[message]) {
-			c.queues[plane].Take(msg)
-			m.kept--
-			msg.Owner.discard()
-		})
+	for plane := range pml.Plane(pml.Planes) {
+		c.discardKept(plane)
 	}
 	m.wakeProbes()
 	m.resting = append(m.resting, c)
@@ -50,11 +44,26 @@ func (c *comm) Close() {
 	c.mayRest()
 }
 
+// discardKept drops the unexpected messages of a plane that closes. No receive can be
+// posted there any more: what is here, and what still comes, is for nobody, and its
+// senders must not wait for a receiver. Receives that wait for the end of a pull come
+// first. Lock held.
+func (c *comm) discardKept(plane pml.Plane) {
+	if c.pulling[plane] {
+		return
+	}
+	c.queues[plane].Unexpected(func(msg *match.Message[message]) { c.unkeep(msg, plane).discard() })
+}
+
 // mayRest tells the others, once the communicator is closed and nothing is pending.
 // Lock held.
 func (c *comm) mayRest() {
 	m := c.m
-	if !c.closing || c.pending > 0 || c.rested || m.closed {
+	if !c.closing || c.pending > 0 || m.closed {
+		return
+	}
+	if c.rested { // a look had begun before it closed, and found something
+		c.settle()
 		return
 	}
 	c.rested = true
@@ -126,10 +135,20 @@ func (c *comm) settle() {
 	}
 }
 
-// remove takes the communicator out. Lock held.
+// remove takes the communicator out: nobody looks for messages to it any more. Lock
+// held.
 func (c *comm) remove() {
+	c.removed = true
+	c.giveBack()
+}
+
+// giveBack frees the index of a communicator that was taken out, once the last look
+// for its messages is over: it could find one of the index's next user. Lock held.
+func (c *comm) giveBack() {
+	if !c.removed || c.looks > 0 {
+		return
+	}
 	m := c.m
-	c.removed = true // the reaper forgets it
 	delete(m.byID, c.spec.ID)
 	m.comms[c.spec.Local.Index()] = nil
 	m.gone.Add(c.spec.ID)
@@ -150,9 +169,9 @@ func (c *comm) dropped(msg *message) {
 	c.settle()
 }
 
-// reaper looks for messages to closed communicators, round after round. A round
+// reaping looks for messages to closed communicators, round after round. A round
 // that finds nothing makes the time to the next longer.
-type reaper struct {
+type reaping struct {
 	at    int // what is looked at next: in Module.resting, and plane
 	plane pml.Plane
 	busy  int  // looks that are under way
@@ -193,11 +212,11 @@ func (m *Module) reap() {
 		if rp.plane++; c.removed || int(rp.plane) == pml.Planes {
 			rp.at, rp.plane = rp.at+1, 0
 		}
-		if c.removed {
+		if c.removed || c.pulling[plane] { // receives may wait for the end of the pull
 			continue
 		}
 		msg := m.newMessage(c, plane)
-		msg.reaped = true
+		msg.looker = reaper
 		if m.mtl.Probe(&msg.op, 0, mtl.Envelope{CID: c.word | uint32(plane), Source: mtl.AnySource, Tag: mtl.AnyTag}, true) != nil {
 			m.freeMessage(msg)
 			continue
@@ -213,6 +232,6 @@ func (m *Module) reaped(msg *message) {
 		m.freeMessage(msg)
 		return
 	}
-	m.reaper.found, msg.reaped = true, false
+	m.reaper.found = true
 	msg.discard()
 }

@@ -19,6 +19,7 @@ type comm struct {
 	procs   []*proc // by rank, as they were when the communicator was made
 	near    []bool  // by rank: messages go through the node's PML; nil: none do
 	pending int     // requests that are not complete, and claimed messages
+	looks   int     // messages that are not freed: of looks that are under way, and what they found
 	aborted [pml.Planes]error
 
 	// Messages that were taken out of the network and have no receive, and receives

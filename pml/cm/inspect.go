@@ -11,8 +11,6 @@ import (
 // Inspect implements pml.Module. A network does not tell what waits in it: Inspect
 // takes the messages out, and keeps them, in order, for the receives to come.
 func (m *Module) Inspect() pml.Inspection {
-	m.inspecting.Lock()
-	defer m.inspecting.Unlock()
 	var node pml.Inspection
 	if m.node != nil {
 		node = m.node.Inspect()
@@ -22,9 +20,11 @@ func (m *Module) Inspect() pml.Inspection {
 	comms := slices.Collect(maps.Values(m.byID))
 	for _, c := range comms {
 		for plane := range pml.Plane(pml.Planes) {
+			m.awaitPulls(mostPulls - 1)
 			c.pull(plane)
 		}
 	}
+	m.awaitPulls(0)
 	return joined(m.snapshot(comms), node)
 }
 
@@ -43,39 +43,6 @@ func joined(net, node pml.Inspection) pml.Inspection {
 	return net
 }
 
-// pull takes the messages of a plane out of the network into the unexpected queue.
-// They are the first that their senders have sent and that nobody has received, so
-// that a receive looks there first. Receives that are posted meanwhile wait. Lock
-// held, and released meanwhile.
-func (c *comm) pull(plane pml.Plane) {
-	if c.closing || c.m.closed {
-		return
-	}
-	c.pulling[plane] = true
-	for !c.closing {
-		msg, err := c.ask(pml.AnySource, pml.AnyTag, plane, true)
-		if msg == nil || err != nil {
-			break
-		}
-		if c.closing {
-			msg.discard()
-			break
-		}
-		p := c.peer(int(msg.op.Source))
-		msg.node.Source, msg.node.Tag = p.rank, int(msg.op.Tag)
-		c.queues[plane].Keep(&p.match[plane], &msg.node)
-		c.m.kept++
-		p.proc.stats.Unexpected++
-	}
-	c.pulling[plane] = false
-	waiting := c.deferred[plane]
-	c.deferred[plane] = nil
-	for _, r := range waiting {
-		r.post()
-	}
-	c.m.wakeProbes()
-}
-
 // snapshot describes communicators. Lock held.
 func (m *Module) snapshot(comms []*comm) pml.Inspection {
 	var ins pml.Inspection
@@ -88,7 +55,7 @@ func (m *Module) snapshot(comms []*comm) pml.Inspection {
 			continue
 		}
 		p := pml.Pending{Peer: r.source(), Tag: r.tag, Bytes: r.buf.Len(), Plane: r.plane, State: stateNames[r.state]}
-		if r.send || r.state == receiving {
+		if r.send || r.state == receiving || r.state == given {
 			sends[r.c] = append(sends[r.c], p)
 		} else {
 			posted[r.c] = append(posted[r.c], p)

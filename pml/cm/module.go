@@ -50,11 +50,11 @@ type Module struct {
 
 	probing []*prober // blocked probes
 	wilds   map[*wild]struct{}
-	resting []*comm // closed here, and somebody may still send to them
-	quiet   []*comm // those of them that are quiet, by age
-	reaper  reaper
-
-	inspecting sync.Mutex // one pull at a time; taken before the engine's lock
+	giving  sync.WaitGroup // messages of the node that are being given to receives
+	resting []*comm        // closed here, and somebody may still send to them
+	quiet   []*comm        // those of them that are quiet, by age
+	reaper  reaping
+	pulls   int // that are under way
 }
 
 // Offer implements pml.Module.
@@ -236,8 +236,8 @@ func (m *Module) Flush(ctx context.Context) error {
 	}
 }
 
-// Close implements pml.Module. What is pending ends with an error; what the MTL
-// still has ends with the MTL, which the assembly closes next.
+// Close implements pml.Module. What is pending ends with an error; what the node's
+// PML and the MTL still have ends with them, which the assembly closes next.
 func (m *Module) Close() error {
 	m.engine.Remove(m)
 	m.engine.Lock()
@@ -249,9 +249,12 @@ func (m *Module) Close() error {
 		<-w.ended
 		m.engine.Lock()
 	}
+	m.engine.Unlock()
+	m.giving.Wait() // so that the node's PML knows of all, and ends them
+	m.engine.Lock()
 	err := fmt.Errorf("%w: the last session was closed meanwhile", framework.ErrClosed)
 	for _, r := range m.requests {
-		if r.c != nil && r.state != complete {
+		if r.c != nil && r.state != complete && r.state != given {
 			r.fail(err)
 		}
 	}

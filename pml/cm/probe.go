@@ -19,12 +19,21 @@ type message struct {
 	op      mtl.Op
 	asked   progress.Completion // of a probe
 	fetches bool                // the contents are being fetched, for r, or for nobody
-	reaped  bool                // it was found by the reaper
+	looker  looker              // for whom the look is
 	c       *comm
 	plane   pml.Plane
 	r       *request
 	next    *message
 }
+
+// looker says for whom a look into the network is.
+type looker uint8
+
+const (
+	user   looker = iota // of package mpi, who waits for asked
+	reaper               // see reap
+	puller               // see pull
+)
 
 // newMessage returns a message for a probe. Lock held.
 func (m *Module) newMessage(c *comm, plane pml.Plane) *message {
@@ -38,21 +47,27 @@ func (m *Module) newMessage(c *comm, plane pml.Plane) *message {
 	}
 	msg.c, msg.plane = c, plane
 	msg.asked.Reset()
+	c.looks++
 	return msg
 }
 
 func (m *Module) freeMessage(msg *message) {
-	msg.c, msg.r, msg.fetches, msg.reaped = nil, nil, false, false
+	c := msg.c
+	msg.c, msg.r, msg.fetches, msg.looker = nil, nil, false, user
 	msg.next = m.freeMessages
 	m.freeMessages = msg
+	c.looks--
+	c.giveBack()
 }
 
 // Done implements mtl.Owner.
 func (msg *message) Done(*mtl.Op) {
 	m := msg.c.m
 	switch {
-	case msg.reaped:
+	case msg.looker == reaper:
 		m.reaped(msg)
+	case msg.looker == puller:
+		msg.pulled()
 	case !msg.fetches:
 		m.engine.Complete(&msg.asked)
 	case msg.r != nil:
@@ -81,7 +96,7 @@ func (msg *message) giveTo(r *request) {
 
 // fetch receives a claimed message into buf.
 func (msg *message) fetch(buf []byte) {
-	msg.fetches = true
+	msg.fetches, msg.looker = true, user
 	if err := msg.c.m.mtl.RecvClaimed(&msg.op, buf); err != nil {
 		msg.op.Result = mtl.Result{Err: err}
 		msg.Done(&msg.op)
@@ -111,6 +126,10 @@ func (c *comm) ask(src, tag int, plane pml.Plane, claim bool) (*message, error) 
 			if _, err = c.sender(&msg.op.Result); err == nil {
 				return msg, nil
 			}
+			if claim {
+				msg.discard()
+				return nil, err
+			}
 		}
 	}
 	m.freeMessage(msg)
@@ -122,7 +141,10 @@ func (c *comm) ask(src, tag int, plane pml.Plane, claim bool) (*message, error) 
 // The error says that none can come. Lock held, and released meanwhile.
 func (c *comm) find(src, tag int, plane pml.Plane, claim bool) (*message, error) {
 	for c.pulling[plane] {
-		c.m.pause(nil, time.Time{})
+		c.m.pause(nil, time.Now().Add(probeInterval)) // the end of the pull wakes it
+	}
+	if c.closing {
+		return nil, framework.ErrClosed // its id may be another communicator's soon
 	}
 	if msg := c.findKept(src, tag, plane, claim); msg != nil {
 		return msg, nil
@@ -158,9 +180,7 @@ func (c *comm) findKept(src, tag int, plane pml.Plane, claim bool) *message {
 		return nil
 	}
 	if claim {
-		c.queues[plane].Take(found)
-		c.m.kept--
-		return found.Owner
+		return c.unkeep(found, plane)
 	}
 	copied := c.m.newMessage(c, plane)
 	copied.op.Result = found.Owner.op.Result

@@ -63,9 +63,7 @@ func (r *request) post() {
 	c, m := r.c, r.m
 	if m.kept > 0 {
 		if found := c.queues[r.plane].Find(r.matchPeer(), r.source(), r.tag); found != nil {
-			c.queues[r.plane].Take(found)
-			m.kept--
-			found.Owner.giveTo(r)
+			c.unkeep(found, r.plane).giveTo(r)
 			return
 		}
 	}

@@ -24,11 +24,12 @@ const (
 	deferred               // receive: waits until queues have been looked through, see pull
 	seeking                // receive: looks once whether its message is here already
 	receiving              // receive: has its message, whose contents come
+	given                  // receive: has a message of the node, whose contents come, see wild.give
 	complete               // done, the user has not taken it yet
 	returned               // done and taken, but the MTL still has op
 )
 
-var stateNames = [...]string{"idle", "queued", "offered", "posted", "posted", "posted", "posted", "receiving", "complete", "complete"}
+var stateNames = [...]string{"idle", "queued", "offered", "posted", "posted", "posted", "posted", "receiving", "receiving", "complete", "complete"}
 
 // request is a send or a receive. Requests are made once and used again; their
 // memory is bounded by the most that were ever in progress at a time.

@@ -196,18 +196,22 @@ func (w *wild) answered(r *request, withdrawn bool) bool {
 	return withdrawn
 }
 
-// give has a receive get a message of the node. Lock held.
+// give has a receive get a message of the node. The node's PML has the receive's buffer
+// then, until it says that it is done; which it does, too, when it closes. Lock held.
 func (w *wild) give(msg *nearMessage, r *request) {
-	r.state = receiving
+	m := w.c.m
+	r.state = given
 	buf := r.buf
+	m.giving.Add(1)
 	go func() {
-		st, err := msg.claimed.Recv(nil, buf)
-		m := w.c.m
+		k, err := msg.claimed.Irecv(buf)
+		m.giving.Done()
+		st := pml.NoMessage()
+		if err == nil {
+			st, err = k.Wait(context.Background(), k.Generation())
+		}
 		m.engine.Lock()
 		defer m.engine.Unlock()
-		if m.closed {
-			return // it has been ended
-		}
 		r.Status = st
 		r.Status.Err = err
 		r.finish()

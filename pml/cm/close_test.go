@@ -1,0 +1,282 @@
+package cm_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/mtltest"
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/cm"
+	"github.com/ferrympi/ferry/pml/pmltest"
+)
+
+// slowLooks is a network in memory on which rank 1's look number hold, of those that
+// claim on the plane of the user, takes until it is released.
+type slowLooks struct {
+	mtl.Component
+	mu       sync.Mutex
+	hold     int
+	op       *mtl.Op // of the look that is held
+	envelope mtl.Envelope
+	released bool
+	reused   bool // a message was sent under the id of the look that is held
+}
+
+func newSlowLooks(hold int, opt mtltest.Options) (*slowLooks, pmltest.Stack) {
+	s := &slowLooks{Component: mtltest.NewMemory(opt).Component(), hold: hold}
+	return s, pmltest.Stack{PML: cm.Component(), MTL: s}
+}
+
+func (s *slowLooks) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
+	m, err := s.Component.Open(ctx, env)
+	return &slowModule{m, s, env.Identity.Proc.Rank}, err
+}
+
+func (s *slowLooks) look(f func() bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return f()
+}
+
+func (s *slowLooks) isHeld() bool    { return s.look(func() bool { return s.op != nil }) }
+func (s *slowLooks) wasReused() bool { return s.look(func() bool { return s.reused }) }
+func (s *slowLooks) release()        { s.look(func() bool { s.released = true; return true }) }
+
+type slowModule struct {
+	mtl.Module
+	s    *slowLooks
+	rank uint32
+}
+
+func (m *slowModule) Interval() time.Duration { return 100 * time.Microsecond }
+
+func (m *slowModule) Probe(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, claim bool) error {
+	if m.rank == 1 && claim && m.s.look(func() bool {
+		if e.CID&3 != uint32(pml.PointToPoint) {
+			return false
+		}
+		if m.s.hold--; m.s.hold != 0 {
+			return false
+		}
+		m.s.op, m.s.envelope = op, e
+		return true
+	}) {
+		return nil
+	}
+	return m.Module.Probe(op, from, e, claim)
+}
+
+func (m *slowModule) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, mode mtl.Mode) (bool, error) {
+	m.s.look(func() bool {
+		if m.rank == 0 && m.s.op != nil && e.CID == m.s.envelope.CID {
+			m.s.reused, m.s.released = true, true
+		}
+		return true
+	})
+	return m.Module.Send(op, to, e, buf, mode)
+}
+
+func (m *slowModule) Poll() int {
+	var op *mtl.Op
+	m.s.look(func() bool {
+		if m.rank == 1 && m.s.released {
+			op, m.s.op = m.s.op, nil
+		}
+		return true
+	})
+	if op != nil {
+		if err := m.Module.Probe(op, 0, m.s.envelope, true); err != nil {
+			panic(err) // a network in memory takes it
+		}
+	}
+	return m.Module.Poll()
+}
+
+// until waits for something that happens without this goroutine.
+func until(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for start := time.Now(); !f(); runtime.Gosched() {
+		if time.Since(start) > 30*time.Second {
+			t.Fatalf("%s: not within 30s", what)
+		}
+	}
+}
+
+// TestCloseWhileQueuesAreLookedThroughLosesNothing: receives that were posted before
+// the close get the messages that Inspect takes out meanwhile.
+func TestCloseWhileQueuesAreLookedThroughLosesNothing(t *testing.T) {
+	s, st := newSlowLooks(2, mtltest.Options{})
+	w := world(t, st, 2)
+	c := communicator(t, w, cid.PolicyAgree)
+	for tag := range 3 {
+		send(t, c[0], 1, tag, "for a receive that waits")
+	}
+	if _, err := c[1].Probe(t.Context(), 0, 2, pml.PointToPoint); err != nil {
+		t.Fatal(err)
+	}
+	inspected := make(chan struct{})
+	go func() {
+		defer close(inspected)
+		w.Procs[1].Module.Inspect()
+	}()
+	until(t, "the second look", s.isHeld)
+	var reqs []*pml.Request
+	var gens []uint32
+	for tag := range 3 {
+		r, err := c[1].Irecv(pml.Buffer{Bytes: make([]byte, 64)}, 0, tag, pml.PointToPoint)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reqs, gens = append(reqs, r), append(gens, r.Generation())
+	}
+	c[1].Close()
+	s.release()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for i, r := range reqs {
+		if st, err := r.Wait(ctx, gens[i]); err != nil || st.Tag != i {
+			t.Errorf("receive %d: %+v %v", i, st, err)
+		}
+	}
+	<-inspected
+	c[0].Close()
+}
+
+// TestIdIsNotUsedAgainWhileALookForItIsUnderWay: it would take a message of the next
+// communicator with this id, and drop it.
+func TestIdIsNotUsedAgainWhileALookForItIsUnderWay(t *testing.T) {
+	s, st := newSlowLooks(1, mtltest.Options{CIDBits: 8}) // 64 indices without a generation
+	w := world(t, st, 2)
+	cycle := func() {
+		c := communicator(t, w, cid.PolicyAgree)
+		send(t, c[0], 1, 1, "hello")
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		if _, err := c[1].Recv(ctx, pml.Buffer{Bytes: make([]byte, 8)}, 0, 1, pml.PointToPoint); err != nil {
+			t.Fatal(err)
+		}
+		c[0].Close()
+		c[1].Close()
+		for _, p := range w.Procs {
+			until(t, "rest", func() bool { _, _, resting := p.Module.CIDs().Counts(); return resting < 32 })
+		}
+	}
+	for _, c := range communicator(t, w, cid.PolicyAgree) {
+		c.Close()
+	}
+	until(t, "a look of the reaper", s.isHeld)
+	for range 200 {
+		cycle()
+	}
+	if s.wasReused() {
+		t.Error("an id was used again while a look for it was under way")
+	}
+	s.release()
+	until(t, "the end of the look", func() bool { return !s.isHeld() })
+	for _, p := range w.Procs {
+		until(t, "rest", func() bool { _, _, resting := p.Module.CIDs().Counts(); return resting <= 16 })
+	}
+}
+
+// gated is a PML of the node whose claimed messages are received when the gate is open.
+type gated struct {
+	pml.Component
+	entered chan struct{} // one for each receive that waits at the gate
+	gate    chan struct{}
+}
+
+func (g *gated) Open(ctx context.Context, env pml.Env) (pml.Module, error) {
+	m, err := g.Component.Open(ctx, env)
+	return gatedModule{m, g}, err
+}
+
+type gatedModule struct {
+	pml.Module
+	g *gated
+}
+
+func (m gatedModule) AddComm(spec pml.CommSpec) (pml.Comm, error) {
+	c, err := m.Module.AddComm(spec)
+	return gatedComm{c, m.g}, err
+}
+
+type gatedComm struct {
+	pml.Comm
+	g *gated
+}
+
+func (c gatedComm) Mprobe(ctx context.Context, src, tag int, plane pml.Plane) (pml.Claimed, pml.Status, error) {
+	k, st, err := c.Comm.Mprobe(ctx, src, tag, plane)
+	return gatedMessage{k, c.g}, st, err
+}
+
+type gatedMessage struct {
+	pml.Claimed
+	g *gated
+}
+
+func (k gatedMessage) Recv(ctx context.Context, buf pml.Buffer) (pml.Status, error) {
+	k.g.entered <- struct{}{}
+	<-k.g.gate
+	return k.Claimed.Recv(ctx, buf)
+}
+
+func (k gatedMessage) Irecv(buf pml.Buffer) (*pml.Request, error) {
+	k.g.entered <- struct{}{}
+	<-k.g.gate
+	return k.Claimed.Irecv(buf)
+}
+
+// TestNobodyWritesABufferWhoseReceiveIsOver: a message of the node is on its way into
+// it when the session closes.
+func TestNobodyWritesABufferWhoseReceiveIsOver(t *testing.T) {
+	s := onNodes(2, eager)
+	g := &gated{Component: s.Node, entered: make(chan struct{}, 1), gate: make(chan struct{})}
+	s.Node = g
+	w, err := pmltest.NewWorld(s, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := communicator(t, w, cid.PolicyAgree)
+	buf := make([]byte, 7)
+	r, err := c[0].Irecv(pml.Buffer{Bytes: buf}, pml.AnySource, 1, pml.PointToPoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gen := r.Generation()
+	send(t, c[2], 0, 1, "message")
+	<-g.entered
+	closed := make(chan error)
+	go func() { closed <- w.Close() }()
+	over := make(chan struct{})
+	var got []byte
+	go func() {
+		defer close(over)
+		_, err = r.Wait(context.Background(), gen)
+		got = slices.Clone(buf) // it is ours now
+	}()
+	select {
+	case <-over:
+	case <-time.After(50 * time.Millisecond): // as long as the message is on its way the receive is not over
+	}
+	close(g.gate)
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	<-over
+	runtime.GC() // whatever is left to run gets its turn
+	if want := map[bool]string{true: "message", false: "\x00\x00\x00\x00\x00\x00\x00"}[err == nil]; string(got) != want || string(buf) != want {
+		t.Errorf("the receive ended with %v, and %q; later the buffer has %q", err, got, buf)
+	}
+	if err != nil && !errors.Is(err, framework.ErrClosed) {
+		t.Errorf("the receive ended with %v", err)
+	}
+}
