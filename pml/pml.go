@@ -139,7 +139,8 @@ type Module interface {
 	Inspect() Inspection
 
 	// Flush returns when everything that was accepted is on its way without
-	// further help of this process, or with the cause of ctx.
+	// further help of this process, or with the cause of ctx. Peers may have been told
+	// that nothing more comes: nothing is started afterwards, and Close is next.
 	Flush(ctx context.Context) error
 
 	// Close frees all. No communicator is left, and no call is in progress.

@@ -149,6 +149,11 @@ func (c *comm) giveBack() {
 		return
 	}
 	m := c.m
+	for _, p := range c.peers {
+		if p != nil {
+			p.proc.sent += p.sentAll()
+		}
+	}
 	delete(m.byID, c.spec.ID)
 	m.comms[c.spec.Local.Index()] = nil
 	m.gone.Add(c.spec.ID)
@@ -162,6 +167,7 @@ func (c *comm) dropped(msg *message) {
 		return
 	}
 	p.taken[msg.plane]++
+	p.proc.reaped++
 	p.proc.stats.Dropped++
 	if c.rested && !p.told && p.proc.err == nil {
 		p.tell(controlClosed)

@@ -106,7 +106,11 @@ func (m *Module) addComm(spec pml.CommSpec) (*comm, error) {
 	parked := m.parked[spec.ID]
 	delete(m.parked, spec.ID)
 	for i := range parked {
-		m.takeControl(&parked[i])
+		parked[i].lot.n--
+		m.takeControl(&parked[i].control)
+	}
+	if m.lost {
+		c.tellLost()
 	}
 	return c, nil
 }

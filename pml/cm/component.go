@@ -61,7 +61,7 @@ func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 		procs:   map[framework.ProcID]*proc{},
 		byNonce: map[uint64]*proc{},
 		dead:    map[framework.ProcID]string{},
-		parked:  map[cid.Extended][]control{},
+		parked:  map[cid.Extended][]parked{},
 		wilds:   map[*wild]struct{}{},
 	}
 	open, err := env.OpenMTL(m)

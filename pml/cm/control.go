@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
@@ -18,9 +17,10 @@ const (
 	controlReply   = 2 // this is mine
 	controlClosed  = 3 // I have closed it, and have sent you that many messages
 	controlAnswer  = 4 // I heard that you have closed it, and have sent you that many messages
+	controlGoodbye = 5 // my session is over, and I have sent you that many messages on all communicators
 )
 
-var controlNames = [...]string{"", "request", "reply", "closed", "closed, answered"}
+var controlNames = [...]string{"", "request", "reply", "closed", "closed, answered", "goodbye"}
 
 // controlSize is the size of every control message.
 const controlSize = 72
@@ -59,7 +59,7 @@ func parseControl(b []byte) (f control, err error) {
 	if len(b) != controlSize {
 		return f, fmt.Errorf("control message of %d bytes, want %d", len(b), controlSize)
 	}
-	if head := le.Uint32(b); head>>8 != WireVersion || head&0xff < controlRequest || head&0xff > controlAnswer {
+	if head := le.Uint32(b); head>>8 != WireVersion || head&0xff < controlRequest || head&0xff > controlGoodbye {
 		return f, fmt.Errorf("control message that begins with %#x", head)
 	}
 	if le.Uint32(b[44:]) != 0 {
@@ -104,6 +104,7 @@ func (p *proc) control(f control) {
 	if m.closed || p.connect() != nil {
 		return
 	}
+	p.talked = true
 	f.to, f.from = p.nonce, m.env.Nonce
 	k := m.freeControls
 	if k == nil {
@@ -148,12 +149,19 @@ func (m *Module) Control(data []byte) {
 // takeControl takes a control message of a member of the job, which may name a
 // communicator that is not here yet. Lock held.
 func (m *Module) takeControl(f *control) {
+	p := m.byNonce[f.from]
+	if p != nil {
+		p.talked = true
+	}
+	if f.typ == controlGoodbye {
+		m.goodbye(p, f)
+		return
+	}
 	c := m.byID[f.id]
 	if c == nil {
 		m.unknown(f)
 		return
 	}
-	p := m.byNonce[f.from]
 	if f.typ == controlAnswer && f.rank == anyRank && p != nil {
 		f.rank = uint32(c.rankOf(p))
 	}
@@ -173,6 +181,9 @@ func (m *Module) takeControl(f *control) {
 		q.act(q.exchange.RecvExtended(f.local))
 	case controlReply:
 		q.act(q.exchange.RecvReply(f.local))
+		if c.rested && q.told { // it has lost what it was told, see tellLost
+			q.tell(controlAnswer)
+		}
 	case controlClosed, controlAnswer:
 		q.closed(f)
 	}
@@ -201,10 +212,7 @@ func (m *Module) unknown(f *control) {
 		return // an answer to what was closed meanwhile
 	}
 	if !m.gone.Has(f.id) {
-		same := func(k control) bool { return k.from == f.from && k.typ == f.typ }
-		if all := m.parked[f.id]; !slices.ContainsFunc(all, same) {
-			m.parked[f.id] = append(all, *f)
-		}
+		m.park(f)
 		return
 	}
 	if p := m.byNonce[f.from]; p != nil {

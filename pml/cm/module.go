@@ -2,7 +2,6 @@ package cm
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -37,11 +36,13 @@ type Module struct {
 	procs    map[framework.ProcID]*proc // present lives
 	byNonce  map[uint64]*proc
 	dead     map[framework.ProcID]string
-	parked   map[cid.Extended][]control // of communicators that are not here yet
-	failures int                        // processes with an error, and aborted planes
-	kept     int                        // messages in unexpected queues
-	sends    int                        // that are not complete
-	closed   bool                       // Close was called
+	parked   map[cid.Extended][]parked // of communicators that are not here yet; see park
+	strange  parking                   // of senders whose card has not come
+	lost     bool                      // some was dropped
+	failures int                       // processes with an error, and aborted planes
+	kept     int                       // messages in unexpected queues
+	sends    int                       // that are not complete
+	closed   bool                      // Close was called
 
 	requests     []*request // all there are
 	free         *request
@@ -55,6 +56,9 @@ type Module struct {
 	quiet   []*comm        // those of them that are quiet, by age
 	reaper  reaping
 	pulls   int // that are under way
+	leaving leaving
+	doubts  bool // there may be doubtful requests, see doubt
+	doubted time.Time
 }
 
 // Offer implements pml.Module.
@@ -141,18 +145,32 @@ func (m *Module) Poll() int {
 	if len(m.resting) > 0 {
 		m.reap()
 	}
+	if len(m.leaving.procs) > 0 {
+		m.farewell()
+	}
+	if m.doubts {
+		m.resolve()
+	}
 	return 0
 }
 
 // Interval implements progress.Polled.
 func (m *Module) Interval() time.Duration {
-	switch {
-	case len(m.probing) > 0:
-		return probeInterval
-	case len(m.resting) > 0:
-		return max(m.reaper.gap, firstReapGap)
+	var interval time.Duration
+	for _, work := range [...]struct {
+		is  bool
+		gap time.Duration
+	}{
+		{len(m.probing) > 0, probeInterval},
+		{len(m.resting) > 0, max(m.reaper.gap, firstReapGap)},
+		{len(m.leaving.procs) > 0, max(m.leaving.gap, firstReapGap)},
+		{m.doubts, doubtStep},
+	} {
+		if work.is && (interval == 0 || work.gap < interval) {
+			interval = work.gap
+		}
 	}
-	return 0
+	return interval
 }
 
 func (m *Module) hook(e pml.Event) {
@@ -206,34 +224,6 @@ func (m *Module) Stats() []pml.PeerStats {
 		}
 	}
 	return all
-}
-
-// flushTick is how often Flush looks again while peers have to act first.
-const flushTick = 200 * time.Microsecond
-
-// Flush implements pml.Module.
-func (m *Module) Flush(ctx context.Context) error {
-	if m.node != nil {
-		if err := m.node.Flush(ctx); err != nil {
-			return err
-		}
-	}
-	tick := time.NewTicker(flushTick)
-	defer tick.Stop()
-	for {
-		m.engine.Lock()
-		m.engine.Progress()
-		done := m.sends == 0 && m.mtl.Idle()
-		m.engine.Unlock()
-		if done {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-tick.C:
-		}
-	}
 }
 
 // Close implements pml.Module. What is pending ends with an error; what the node's

@@ -18,11 +18,19 @@ type proc struct {
 	nonce uint64
 	card  pml.Card
 
-	connected bool
-	to        mtl.Endpoint
-	err       error // it can't be reached any more, and why
-	left      bool  // it has closed its session in good order
-	stats     pml.PeerStats
+	connected   bool
+	to          mtl.Endpoint
+	unreachable error // nothing can be sent to it any more, and why
+	err         error // nothing comes from it any more either
+	left        bool  // it has closed its session in good order
+	talked      bool  // a control message went there or came from it
+	stats       pml.PeerStats
+
+	sent   uint64 // messages to it on communicators that are gone
+	reaped uint64 // messages of it that were dropped
+	kept   uint64 // messages of it in unexpected queues
+	last   uint64 // once it has left: how many messages it has sent here
+	early  parking
 }
 
 func (p *proc) String() string { return p.m.env.Worlds.Proc(p.id).String() }
@@ -44,6 +52,7 @@ func (m *Module) learn(id framework.ProcID, card pml.Card) {
 	if reason, dead := m.dead[id]; dead {
 		p.fail(&procFailed{reason})
 	}
+	m.unparkGoodbye(p)
 }
 
 // peer returns what the MTL needs to connect.
@@ -59,8 +68,8 @@ func (p *proc) peer() (mtl.Peer, error) {
 // connect makes the process known to the MTL at its first use. One that can't be
 // reached has failed. Lock held.
 func (p *proc) connect() error {
-	if p.connected || p.err != nil {
-		return p.err
+	if p.connected || p.unreachable != nil {
+		return p.unreachable
 	}
 	peer, err := p.peer()
 	if err == nil {
@@ -75,6 +84,21 @@ func (p *proc) connect() error {
 	return nil
 }
 
+// shut ends all that is being sent to this process. Lock held.
+func (p *proc) shut(err error) {
+	m := p.m
+	p.unreachable = err
+	if p.connected {
+		m.mtl.Forget(p.to, err)
+		m.hook(pml.Event{Kind: pml.EventTransportOut, Peer: p.id, Note: err.Error()})
+	}
+	for _, r := range m.requests {
+		if r.c != nil && r.send && r.p.proc == p {
+			r.end(r.c.explain(err, r.p.rank))
+		}
+	}
+}
+
 // fail ends everything that is pending with this process. Receives that the MTL
 // has are withdrawn, and end when that is certain. Lock held.
 func (p *proc) fail(err error) {
@@ -82,12 +106,11 @@ func (p *proc) fail(err error) {
 		return
 	}
 	m := p.m
-	p.err, p.left = err, errors.Is(err, btl.ErrPeerClosed)
-	m.failures++
-	if p.connected {
-		m.mtl.Forget(p.to, err)
-		m.hook(pml.Event{Kind: pml.EventTransportOut, Peer: p.id, Note: err.Error()})
+	if p.unreachable == nil {
+		p.shut(err)
 	}
+	p.err, p.unreachable, p.left = err, err, errors.Is(err, btl.ErrPeerClosed)
+	m.failures++
 	for _, r := range m.requests {
 		switch {
 		case r.c == nil || r.state == complete:

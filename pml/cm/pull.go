@@ -86,6 +86,7 @@ func (c *comm) keep(msg *message, p *peer) {
 	msg.node.Source, msg.node.Tag = p.rank, int(msg.op.Tag)
 	c.queues[msg.plane].Keep(&p.match[msg.plane], &msg.node)
 	c.m.kept++
+	p.proc.kept++
 	p.proc.stats.Unexpected++
 }
 
@@ -93,5 +94,6 @@ func (c *comm) keep(msg *message, p *peer) {
 func (c *comm) unkeep(found *match.Message[message], plane pml.Plane) *message {
 	c.queues[plane].Take(found)
 	c.m.kept--
+	c.procs[found.Source].kept--
 	return found.Owner
 }

@@ -73,7 +73,7 @@ func (r *request) post() {
 		if !p.connected && p.connect() != nil {
 			// Without an endpoint there is nothing to ask the MTL for: another
 			// one's messages would answer.
-			r.fail(c.explain(p.err, r.p.rank))
+			r.fail(c.explain(p.unreachable, r.p.rank))
 			return
 		}
 		from = p.to
@@ -148,19 +148,7 @@ func (r *request) received(res *mtl.Result) {
 	if w := r.w; w != nil && w.answered(r, res.Canceled && r.why == nil && !r.user) {
 		return
 	}
-	switch {
-	case res.Canceled && r.why != nil:
-		r.fail(r.why)
-		return
-	case res.Canceled && !r.user: // the network did it by itself: a peer went in the middle of a message
-		r.fail(&framework.TransportError{Component: "pml cm", Op: "receive",
-			Err: errors.New("the network gave the receive up: the sender went while its message was on its way")})
-		return
-	case res.Canceled:
-		r.canceled()
-		return
-	case res.Err != nil && !errors.Is(res.Err, framework.ErrTruncate):
-		r.fail(res.Err)
+	if (res.Canceled || res.Err != nil) && r.unreceived(res) {
 		return
 	}
 	p, err := c.sender(res)
@@ -181,6 +169,24 @@ func (r *request) received(res *mtl.Result) {
 		m.hook(pml.Event{Kind: pml.EventMatch, Peer: p.proc.id, Comm: c.spec.ID, Tag: int(res.Tag), Bytes: res.Bytes, Plane: r.plane})
 	}
 	r.finish()
+}
+
+// unreceived ends a receive that has got no message, and reports whether it is one.
+func (r *request) unreceived(res *mtl.Result) bool {
+	switch {
+	case errors.Is(res.Err, framework.ErrTruncate):
+		return false
+	case r.why != nil:
+		r.fail(r.why)
+	case res.Canceled && r.user:
+		r.canceled()
+	case res.Canceled: // the network did it by itself
+		r.doubt(&framework.TransportError{Component: "pml cm", Op: "receive",
+			Err: errors.New("the network gave the receive up: the sender went while its message was on its way")})
+	default:
+		r.doubt(res.Err)
+	}
+	return true
 }
 
 // sender returns the member that a message says it is from.

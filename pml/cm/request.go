@@ -25,11 +25,12 @@ const (
 	seeking                // receive: looks once whether its message is here already
 	receiving              // receive: has its message, whose contents come
 	given                  // receive: has a message of the node, whose contents come, see wild.give
+	doubtful               // the network has failed it, see doubt
 	complete               // done, the user has not taken it yet
 	returned               // done and taken, but the MTL still has op
 )
 
-var stateNames = [...]string{"idle", "queued", "offered", "posted", "posted", "posted", "posted", "receiving", "receiving", "complete", "complete"}
+var stateNames = [...]string{"idle", "queued", "offered", "posted", "posted", "posted", "posted", "receiving", "receiving", "failed", "complete", "complete"}
 
 // request is a send or a receive. Requests are made once and used again; their
 // memory is bounded by the most that were ever in progress at a time.
@@ -48,8 +49,9 @@ type request struct {
 	buf    pml.Buffer
 	bounce []byte // what the MTL reads or writes in buf's place, if buf has a layout
 	tag    int
-	why    error // of a receive that is being withdrawn, or seeks: what it ends with
+	why    error // of a receive that is being withdrawn, or seeks, and of a doubtful one: what it ends with
 	user   bool  // of a receive that is being withdrawn: its user wants it
+	doubts int   // of a doubtful one: steps until it ends
 	w      *wild // receive that members on the node may match; or nil
 	node   match.Recv[request]
 
@@ -177,6 +179,8 @@ func (r *request) Cancel() {
 	case held:
 		r.unhold()
 		r.canceled()
+	case doubtful:
+		r.fail(r.why)
 	}
 }
 
@@ -189,7 +193,7 @@ func (r *request) end(err error) {
 			r.why = err
 		}
 		r.m.mtl.Cancel(&r.op)
-	case waiting:
+	case waiting, doubtful:
 		r.fail(err)
 	case deferred:
 		r.c.dropDeferred(r)

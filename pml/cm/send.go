@@ -51,7 +51,7 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 	if p == nil {
 		p = c.peer(dst)
 	}
-	if !p.proc.connected || p.proc.err != nil {
+	if !p.proc.connected || p.proc.unreachable != nil {
 		if err := p.proc.connect(); err != nil {
 			return nil, c.explain(err, dst)
 		}
@@ -134,15 +134,19 @@ func (r *request) room(n int64) []byte {
 func (r *request) sendDone(err error) {
 	if err != nil {
 		r.p.sent[r.plane]-- // it may have arrived, or not: nobody is to wait for it
-		r.fail(r.sendError(err))
+		if r.p.proc.unreachable != nil {
+			r.fail(r.sendError(err))
+		} else {
+			r.doubt(r.sendError(err))
+		}
 		return
 	}
 	r.finish()
 }
 
 func (r *request) sendError(err error) error {
-	if p := r.p; p.proc.err != nil {
-		return r.c.explain(p.proc.err, p.rank)
+	if p := r.p; p.proc.unreachable != nil {
+		return r.c.explain(p.proc.unreachable, p.rank)
 	}
 	if errors.Is(err, framework.ErrTransport) {
 		return err
@@ -163,8 +167,8 @@ func (p *peer) drain() {
 	p.held = nil
 	for _, r := range all {
 		switch {
-		case p.proc.err != nil:
-			r.fail(p.c.explain(p.proc.err, p.rank))
+		case p.proc.unreachable != nil:
+			r.fail(p.c.explain(p.proc.unreachable, p.rank))
 		case p.exchange.Closed():
 			r.drop()
 		default:

@@ -1,0 +1,339 @@
+package cm_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/mtltest"
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/cm"
+	"github.com/ferrympi/ferry/pml/pmltest"
+)
+
+// leave closes a process in good order.
+func leave(t *testing.T, w *pmltest.World, rank int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := w.Procs[rank].Module.Flush(ctx); err != nil {
+		t.Errorf("flush of rank %d: %v", rank, err)
+	}
+	if err := w.Kill(rank); err != nil {
+		t.Error(err)
+	}
+}
+
+// started is a request that is to be waited for.
+type started struct {
+	r   *pml.Request
+	gen uint32
+}
+
+func start(t *testing.T) func(r *pml.Request, err error) started {
+	return func(r *pml.Request, err error) started {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return started{r, r.Generation()}
+	}
+}
+
+// wait is bounded, so that a request that hangs has a name.
+func (s started) wait(t *testing.T) (pml.Status, error) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	return s.r.Wait(ctx, s.gen)
+}
+
+func wantErr(t *testing.T, what string, err, target error) {
+	t.Helper()
+	if !errors.Is(err, target) {
+		t.Errorf("%s: %v, want %v", what, err, target)
+	}
+}
+
+// networks are those on which a process may leave.
+func networks(t *testing.T, f func(t *testing.T, s pmltest.Stack)) {
+	t.Run("memory", func(t *testing.T) { f(t, stack(mtltest.Options{})) })
+	t.Run("ofi", func(t *testing.T) { f(t, overOFI(t, "tcp;ofi_rxm", 0)) })
+}
+
+func recvInto(c pml.Comm, src, tag int) (*pml.Request, error) {
+	return c.Irecv(pml.Buffer{Bytes: make([]byte, 64)}, src, tag, pml.PointToPoint)
+}
+
+func isend(c pml.Comm, dst, tag int, mode pml.Mode) (*pml.Request, error) {
+	return c.Isend(text("message"), dst, tag, pml.PointToPoint, mode)
+}
+
+// TestWhatWaitsForOneThatHasLeftEnds: sends to it, and receives from it.
+func TestWhatWaitsForOneThatHasLeftEnds(t *testing.T) {
+	networks(t, func(t *testing.T, s pmltest.Stack) {
+		w := world(t, s, 3)
+		for _, policy := range pmltest.Policies {
+			c := communicator(t, w, policy)
+			go send(t, c[1], 0, 1, "hello")
+			receive(t, c[0], 1, 1, "hello")
+		}
+		c := communicator(t, w, cid.PolicyAgree)
+		send(t, c[1], 0, 1, "wanted later") // lies in the network while rank 0 waits for another one
+		unmatched := start(t)(isend(c[0], 1, 2, pml.Synchronous))
+		specific := start(t)(recvInto(c[0], 1, 3))
+		wild := start(t)(recvInto(c[0], pml.AnySource, 4))
+		leave(t, w, 1)
+		_, err := unmatched.wait(t)
+		wantErr(t, "a synchronous send that nobody has matched", err, btl.ErrPeerClosed)
+		_, err = specific.wait(t)
+		wantErr(t, "a receive", err, btl.ErrPeerClosed)
+		_, err = isend(c[0], 1, 2, pml.Standard)
+		wantErr(t, "a new send", err, btl.ErrPeerClosed)
+		receive(t, c[0], 1, 1, "wanted later")
+		_, err = c[0].Recv(t.Context(), pml.Buffer{}, 1, 1, pml.PointToPoint)
+		wantErr(t, "a new receive", err, btl.ErrPeerClosed)
+		go send(t, c[2], 0, 4, "from others")
+		if st, err := wild.wait(t); err != nil || st.Source != 2 {
+			t.Errorf("a receive from any source: %+v %v", st, err)
+		}
+	})
+}
+
+// TestSendThatWaitsForAnIdEndsWhenItsReceiverLeaves: it never made the communicator.
+func TestSendThatWaitsForAnIdEndsWhenItsReceiverLeaves(t *testing.T) {
+	networks(t, func(t *testing.T, s pmltest.Stack) {
+		w := world(t, s, 2)
+		alone := start(t)(isend(join(t, w, w.NextID(), 0), 1, 1, pml.Standard))
+		until(t, "the question", func() bool { return w.Procs[1].Module.Inspect().Parked == 1 })
+		leave(t, w, 1)
+		_, err := alone.wait(t)
+		wantErr(t, "a send that waits for the receiver's id", err, btl.ErrPeerClosed)
+	})
+}
+
+// TestLeavingTogetherWaitsForNobody: all close at once, and what they had sent one
+// another before is no matter any more.
+func TestLeavingTogetherWaitsForNobody(t *testing.T) {
+	networks(t, func(t *testing.T, s pmltest.Stack) {
+		for round := range 5 {
+			w := world(t, s, 3)
+			c := communicator(t, w, pmltest.Policies[round%len(pmltest.Policies)])
+			var all sync.WaitGroup
+			for rank := range 3 {
+				all.Go(func() {
+					next, before := (rank+1)%3, (rank+2)%3
+					sent := start(t)(isend(c[rank], next, 1, pml.Standard))
+					receive(t, c[rank], before, 1, "message")
+					if _, err := sent.wait(t); err != nil {
+						t.Error(err)
+					}
+					c[rank].Close()
+					leave(t, w, rank)
+				})
+			}
+			all.Wait()
+		}
+	})
+}
+
+// goodbye is the control message by which a process leaves that has sent n messages.
+func goodbye(to, from uint64, n int) []byte {
+	b := make([]byte, 72)
+	binary.LittleEndian.PutUint32(b, 5|cm.WireVersion<<8)
+	binary.LittleEndian.PutUint32(b[4:], 1<<32-1)
+	binary.LittleEndian.PutUint64(b[8:], to)
+	binary.LittleEndian.PutUint64(b[16:], from)
+	binary.LittleEndian.PutUint64(b[48:], uint64(n))
+	return b
+}
+
+// named is a network in memory that tells the names of its processes, by rank.
+type named struct {
+	*mtltest.Memory
+	procs []framework.Proc
+}
+
+func newNamed() *named { return &named{Memory: mtltest.NewMemory(mtltest.Options{})} }
+
+func (n *named) stack() pmltest.Stack {
+	return pmltest.Stack{PML: cm.Component(), MTL: naming{n.Memory.Component(), n}}
+}
+
+type naming struct {
+	mtl.Component
+	n *named
+}
+
+func (c naming) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
+	c.n.procs = append(c.n.procs, env.Identity.Proc)
+	return c.Component.Open(ctx, env)
+}
+
+// TestGoodbyeThatOvertakesMessagesEndsNoReceiveOfThem: all that it counts are
+// received first, by receives that were posted before and after it.
+func TestGoodbyeThatOvertakesMessagesEndsNoReceiveOfThem(t *testing.T) {
+	net := newNamed()
+	w := world(t, net.stack(), 2)
+	c := communicator(t, w, cid.PolicyAgree)
+	const n = 6
+	var reqs []started
+	post := func(tag int) { reqs = append(reqs, start(t)(recvInto(c[0], 1, tag))) }
+	for tag := range n / 2 {
+		post(tag)
+	}
+	net.Inject(net.procs[0], goodbye(w.Procs[0].Module.Card().Nonce, w.Procs[1].Module.Card().Nonce, n))
+	until(t, "the goodbye", func() bool {
+		_, err := isend(c[0], 1, 1, pml.Standard)
+		return errors.Is(err, btl.ErrPeerClosed)
+	})
+	for tag := n - 1; tag >= 0; tag-- {
+		if tag == 1 {
+			for tag := n / 2; tag < n; tag++ {
+				post(tag)
+			}
+			post(n) // of which there is none
+		}
+		send(t, c[1], 0, tag, "late")
+	}
+	for tag := range n {
+		if st, err := reqs[tag].wait(t); err != nil || st.Tag != tag {
+			t.Errorf("message %d: %+v %v", tag, st, err)
+		}
+	}
+	_, err := reqs[n].wait(t)
+	wantErr(t, "one more", err, btl.ErrPeerClosed)
+}
+
+// TestGoodbyeBeforeTheCard: a fast member makes a communicator, sends, and leaves
+// before this one knows who it is.
+func TestGoodbyeBeforeTheCard(t *testing.T) {
+	net := newNamed()
+	w := world(t, net.stack(), 2)
+	m := w.Procs[0].Module
+	card := w.Procs[1].Module.Card()
+	card.Nonce = 1234567
+	net.Inject(net.procs[0], goodbye(m.Card().Nonce, card.Nonce, 0))
+	until(t, "the goodbye", func() bool { return m.Inspect().Parked == 1 })
+	if err := m.Learn(w.Group()[1], card); err != nil {
+		t.Fatal(err)
+	}
+	_, err := isend(join(t, w, w.NextID(), 0), 1, 1, pml.Standard)
+	wantErr(t, "a send to it", err, btl.ErrPeerClosed)
+	if n := m.Inspect().Parked; n != 0 {
+		t.Errorf("%d are parked still", n)
+	}
+}
+
+// TestTooManyEarlyControlMessagesAreDroppedAndNobodyWaits: what a process may have
+// kept for communicators to come is bounded; who has asked in vain is told when the
+// communicator is made, and who has closed it meanwhile is heard again.
+func TestTooManyEarlyControlMessagesAreDroppedAndNobodyWaits(t *testing.T) {
+	net := newNamed()
+	w := world(t, net.stack(), 3)
+	m := w.Procs[0].Module
+	flood := func(from uint64) {
+		for i := range 1<<16 + 10 {
+			b := goodbye(m.Card().Nonce, from, 0)
+			b[0] = 1 // a request
+			binary.LittleEndian.PutUint64(b[24:], 1<<40)
+			binary.LittleEndian.PutUint64(b[32:], uint64(i))
+			net.Inject(net.procs[0], b)
+		}
+	}
+	id := w.NextID()
+	second := join(t, w, id, 2)
+	kept := start(t)(isend(second, 0, 1, pml.Standard))
+	until(t, "the question of rank 2", func() bool { return m.Inspect().Parked == 1 })
+	flood(w.Procs[1].Module.Card().Nonce)
+	flood(999) // a stranger who knows the nonce
+	until(t, "the flood", func() bool { return m.Inspect().Parked == 1+2<<16 })
+	first := join(t, w, id, 1)
+	lost := start(t)(isend(first, 0, 1, pml.Synchronous))
+	gone := w.NextID()
+	withdrawn := join(t, w, gone, 1)
+	r := start(t)(isend(withdrawn, 0, 1, pml.Standard))
+	if err := r.r.Cancel(r.gen); err != nil {
+		t.Fatal(err)
+	}
+	withdrawn.Close()
+	until(t, "the rest", func() bool {
+		m.Inspect() // progresses
+		return m.Stats()[0].Dropped > 10
+	})
+	for _, s := range []started{kept, lost} {
+		if s.r.Done() {
+			t.Error("a send to a communicator that is not there is over")
+		}
+	}
+	c := join(t, w, id, 0)
+	receive(t, c, 1, 1, "message")
+	receive(t, c, 2, 1, "message")
+	for _, s := range []started{kept, lost} {
+		if _, err := s.wait(t); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, c := range []pml.Comm{join(t, w, gone, 0), join(t, w, gone, 2), c, first, second} {
+		c.Close()
+	}
+	for rank := range 3 {
+		until(t, "rest", func() bool { _, _, resting := w.Procs[rank].Module.CIDs().Counts(); return resting == 0 })
+	}
+}
+
+// TestNetworkTellsOfADeathBeforeTheBootstrap: what it has failed ends with the failure
+// of the process all the same, for receives from any source too.
+func TestNetworkTellsOfADeathBeforeTheBootstrap(t *testing.T) {
+	broken := errors.New("connection reset")
+	for _, death := range []bool{true, false} {
+		t.Run(fmt.Sprint("death ", death), func(t *testing.T) {
+			net := newNamed()
+			w := world(t, net.stack(), 2)
+			c := communicator(t, w, cid.PolicyAgree)
+			go send(t, c[1], 0, 1, "hello")
+			receive(t, c[0], 1, 1, "hello")
+			specific := start(t)(recvInto(c[0], 1, 3))
+			wild := start(t)(recvInto(c[0], pml.AnySource, 3))
+			out := start(t)(isend(c[0], 1, 3, pml.Synchronous))
+			net.Fail(net.procs[0], broken)
+			until(t, "the network's word", func() bool {
+				n := 0
+				for _, c := range w.Procs[0].Module.Inspect().Comms {
+					for _, p := range append(c.Posted, c.Sends...) {
+						if p.State == "failed" {
+							n++
+						}
+					}
+				}
+				return n == 3
+			})
+			if death {
+				w.Procs[0].Module.PeerFailed(w.Group()[1], "killed")
+			}
+			_, known := specific.wait(t)
+			_, any := wild.wait(t)
+			_, sent := out.wait(t)
+			if !death {
+				for _, err := range []error{known, any, sent} {
+					wantErr(t, "without the bootstrap's word", err, broken)
+				}
+				return
+			}
+			for what, err := range map[string]error{"receive": known, "send": sent} {
+				var failed *framework.ProcFailedError
+				if !errors.As(err, &failed) || len(failed.Ranks) != 1 || failed.Ranks[0] != 1 {
+					t.Errorf("%s: %v, want the failure of rank 1", what, err)
+				}
+			}
+			wantErr(t, "receive from any source", any, framework.ErrProcFailedPending)
+		})
+	}
+}
