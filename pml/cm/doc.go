@@ -12,7 +12,7 @@
 // no caller does, and they leave in their order when the answer comes. A receiver
 // asks nothing: receives from any source, and members that all send first, need
 // nothing more. A question about a communicator that is not there yet waits until it
-// is. docs/wire.md has the control messages; they name a number that only members
+// is (park.go). docs/wire.md has the control messages; they name a number that only members
 // of the job know, so that a stranger's are dropped.
 //
 // # Messages in the network
@@ -22,13 +22,19 @@
 // it. Three things look for messages nevertheless, each by probes that claim:
 //
 //   - Inspect takes all out, into unexpected queues that receives look through
-//     first. What was taken is the first that its sender has sent and that nobody
+//     first (pull.go). What was taken is the first that its sender has sent and that nobody
 //     has received, so that the order stays.
 //   - A receive from a process that has failed looks once for what had been sent
 //     before.
 //   - The reaper finds what was sent to communicators that are closed here, drops
 //     and counts it, so that its senders complete and the id can be used again
 //     (close.go).
+//
+// # Who goes
+//
+// A process that closes its last session says goodbye (leave.go). One that dies is
+// reported by the bootstrap; what the network has failed before waits for that word
+// (doubt.go).
 //
 // # Shared memory
 //
