@@ -45,3 +45,8 @@ func jobPrefix(namespace string) string {
 func RemoveJob(dir, fallback, namespace string) (removed []string, err error) {
 	return removeStale(shmem.Files{}, dir, fallback, jobPrefix(namespace))
 }
+
+// RemoveDead is RemoveJob for all jobs of this user.
+func RemoveDead(dir, fallback string) (removed []string, err error) {
+	return removeStale(shmem.Files{}, dir, fallback, prefix())
+}

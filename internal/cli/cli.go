@@ -15,6 +15,7 @@ import (
 	"github.com/ferrympi/ferry/internal/cli/exit"
 	"github.com/ferrympi/ferry/internal/cli/explain"
 	"github.com/ferrympi/ferry/internal/cli/info"
+	"github.com/ferrympi/ferry/internal/cli/matrix"
 	"github.com/ferrympi/ferry/internal/cli/run"
 	"github.com/ferrympi/ferry/internal/cli/tune"
 	"github.com/ferrympi/ferry/internal/cli/version"
@@ -33,7 +34,7 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 		PersistentPreRun: func(*cobra.Command, []string) { started = true },
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(run.Command(), info.Command(), explain.Command(), bench.Command(), tune.Command(), conform.Command())
+	root.AddCommand(run.Command(), info.Command(), explain.Command(), bench.Command(), tune.Command(), conform.Command(), matrix.Command())
 	root.SetErr(stderr)
 	root.SetArgs(run.Normalize(args))
 

@@ -100,3 +100,15 @@ func (r *Ranks) Cleanup(namespace string) {
 		_, _ = shm.RemoveJob(dir.Text, fallback.Text, namespace)
 	}
 }
+
+// Sweep returns a Cleanup for jobs whose processes make worlds of their own, with
+// namespaces that nobody else knows, as the kits do: it removes the segments of all
+// dead processes of this user.
+func Sweep(values *framework.Values) func(namespace string) {
+	return func(string) {
+		if dir, ok := values.Get("btl.shm.dir"); ok {
+			fallback, _ := values.Get("btl.shm.fallback_dir")
+			_, _ = shm.RemoveDead(dir.Text, fallback.Text)
+		}
+	}
+}

@@ -1,0 +1,291 @@
+// Package matrix is `ferry matrix`: it qualifies the transports of this machine.
+// Which stacks there are, how cases run and what a report is made of stands in
+// internal/matrix; this is its command line, and the workers that it starts.
+package matrix
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/cli/exit"
+	"github.com/ferrympi/ferry/internal/cli/settings"
+	"github.com/ferrympi/ferry/internal/matrix"
+	builtin "github.com/ferrympi/ferry/matrix"
+)
+
+const long = `Qualify the transports of this machine: try every stack with every case, and say
+what works, what doesn't and why, and how fast it is.
+
+Stacks are the ways that messages can take: PML ob1 over each BTL ("ob1+shm"), PML
+cm over each provider of libfabric ("cm+ofi tcp;ofi_rxm"). Those that this machine
+lacks are listed as unavailable, with the reason. Cases are
+
+  open       a session, a communicator, a message to each neighbour
+  btltest, mtltest, pmltest
+             the claims of the transport's contract, and of that above it
+  conform/N  what the MPI standard says, with N ranks
+  bench      latency, message rate and bandwidth over size
+
+Each runs in processes of its own. One that crashes or hangs fails by itself, with
+what it has written; the others go on. Suite quick takes a minute or two; full has
+all policies of communicator ids, more ranks and OSU's numbers of iterations.
+
+Cases that are known to fail through others' fault are excluded, with the reason:
+they run, and count as skipped. --exclude FILE takes the place of ferry's own list.
+
+Exit status: 0 if nothing failed that is not excluded; 1 if something did, or is
+worse than in --baseline; 2 for a wrong command line; 130 after an interrupt, when
+what was found by then has been written and marked.`
+
+// statusInterrupted is that of a program that SIGINT has ended.
+const statusInterrupted = 130
+
+type options struct {
+	suite, components, cases, ranks, exclude string
+	json, junit, html, baseline              string
+	slower                                   float64
+	timeout                                  time.Duration
+	list                                     bool
+	set                                      *[]string
+}
+
+// Command returns the command.
+func Command() *cobra.Command {
+	var o options
+	cmd := &cobra.Command{
+		Use:   "matrix",
+		Short: "Qualify the transports of this machine",
+		Long:  long,
+		Example: "  ferry matrix --suite quick --html matrix.html\n" +
+			"  ferry matrix --components 'ob1+shm,cm+ofi*' --cases '^(mtltest|conform)/'\n" +
+			"  ferry matrix --suite full --json now.json --baseline before.json --slower 1.5",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.suite, "suite", "quick", "`SUITE`: quick or full")
+	f.StringVar(&o.components, "components", "", "stacks to try: a `LIST` of names and patterns (ob1+shm,cm+ofi*), or ^ and those not to try")
+	f.StringVar(&o.cases, "cases", "", "run the cases whose names match `REGEXP`, besides open")
+	f.StringVar(&o.ranks, "ranks", "", "numbers of ranks of the conformance cases: a `LIST` such as 2,4")
+	f.StringVar(&o.json, "json", "", "write the report as JSON to `FILE`; - is standard output")
+	f.StringVar(&o.junit, "junit", "", "write the report as JUnit's XML to `FILE`")
+	f.StringVar(&o.html, "html", "", "write the report as a page to `FILE`")
+	f.StringVar(&o.baseline, "baseline", "", "compare with the JSON report in `FILE`")
+	f.Float64Var(&o.slower, "slower", 0, "with --baseline: figures that are worse by more than `FACTOR` count as failures")
+	f.StringVar(&o.exclude, "exclude", "", "`FILE` of exclusions, in place of ferry's own")
+	f.DurationVar(&o.timeout, "timeout", 0, "the longest `TIME` that a case may take, in place of the suite's")
+	f.BoolVar(&o.list, "list", false, "list stacks and cases, and run nothing")
+	f.Lookup("slower").DefValue = "0"
+	o.set = settings.Flag(f)
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit.Usagef("%w", err) })
+	cmd.AddCommand(worker())
+	return cmd
+}
+
+// suites by name.
+var suites = map[string]func() matrix.Suite{"quick": matrix.Quick, "full": matrix.Full}
+
+// runner checks the flags and makes what they ask for.
+func (o *options) runner() (*matrix.Runner, error) {
+	suite, ok := suites[o.suite]
+	if !ok {
+		return nil, exit.Usagef("--suite %s: want quick or full", o.suite)
+	}
+	reg := settings.Registry()
+	values, _, err := settings.Load(reg, *o.set)
+	if err != nil {
+		return nil, err
+	}
+	r := &matrix.Runner{
+		Registry: reg, Values: values, Args: []string{"matrix", "worker"}, Set: *o.set, Suite: suite(),
+		Lanes: max(1, runtime.NumCPU()/2), Cleanup: settings.Sweep(values),
+	}
+	if r.Program, err = os.Executable(); err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	if o.ranks != "" {
+		r.Suite.Ranks = nil
+		for part := range strings.SplitSeq(o.ranks, ",") {
+			n, err := strconv.Atoi(strings.TrimSpace(part))
+			if err != nil || n < 1 {
+				return nil, exit.Usagef("--ranks %s: %q is no number of ranks", o.ranks, part)
+			}
+			r.Suite.Ranks = append(r.Suite.Ranks, n)
+		}
+	}
+	r.Limit = r.Suite.Limit
+	switch {
+	case o.timeout < 0:
+		return nil, exit.Usagef("--timeout %v: want a time", o.timeout)
+	case o.timeout > 0:
+		r.Limit = o.timeout
+		r.Flags = append(r.Flags, "--timeout", o.timeout.String())
+	}
+	if o.components != "" {
+		if r.Components, err = matrix.ParseComponents(o.components); err != nil {
+			return nil, exit.Usagef("--components: %w", err)
+		}
+	}
+	if o.cases != "" {
+		if r.Cases, err = regexp.Compile(o.cases); err != nil {
+			return nil, exit.Usagef("--cases: %w", err)
+		}
+	}
+	if r.Exclude, err = o.exclusions(); err != nil {
+		return nil, err
+	}
+	if o.exclude != "" {
+		r.Flags = append(r.Flags, "--exclude", o.exclude)
+	}
+	return r, nil
+}
+
+func (o *options) exclusions() (*matrix.Exclusions, error) {
+	file, text := "exclude.yaml", builtin.Exclude
+	if o.exclude != "" {
+		var err error
+		if text, err = os.ReadFile(o.exclude); err != nil {
+			return nil, exit.Usagef("--exclude: %w", err)
+		}
+		file = o.exclude
+	}
+	x, err := matrix.ParseExclusions(file, text)
+	if err != nil {
+		return nil, exit.Usagef("--exclude: %w", err)
+	}
+	return x, nil
+}
+
+// base is the report to compare with; nil if there is none.
+func (o *options) base() (*matrix.Report, error) {
+	switch {
+	case o.slower != 0 && o.baseline == "":
+		return nil, exit.Usagef("--slower %v: there is no --baseline to be slower than", o.slower)
+	case o.slower != 0 && !(o.slower > 1):
+		return nil, exit.Usagef("--slower %v: want a factor above 1", o.slower)
+	case o.baseline == "":
+		return nil, nil
+	}
+	f, err := os.Open(o.baseline)
+	if err != nil {
+		return nil, exit.Usagef("--baseline: %w", err)
+	}
+	defer f.Close()
+	base, err := matrix.ReadJSON(f)
+	if err != nil {
+		return nil, exit.Usagef("--baseline %s: %w", o.baseline, err)
+	}
+	return base, nil
+}
+
+func (o *options) run(cmd *cobra.Command) error {
+	if os.Getenv(framework.EnvName("bootstrap.local.address")) != "" {
+		return exit.Usagef("it starts ranks by itself: run it without ferry run")
+	}
+	r, err := o.runner()
+	if err != nil {
+		return err
+	}
+	base, err := o.base()
+	if err != nil {
+		return err
+	}
+	ctx, stop := interruptible(cmd.Context())
+	defer stop()
+	plan, err := r.Plan(ctx)
+	if err != nil {
+		return err
+	}
+	stdout := cmd.OutOrStdout()
+	if o.list {
+		return list(stdout, plan)
+	}
+	outs, err := o.open(stdout)
+	if err != nil {
+		return err
+	}
+	defer outs.discard()
+	// Where standard output is the report, people read on standard error.
+	text := stdout
+	if o.json == "-" {
+		text = cmd.ErrOrStderr()
+	}
+	var look matrix.Look
+	if f, ok := text.(*os.File); ok {
+		look = matrix.LookAt(f)
+	}
+	terminal := matrix.NewTerminal(text, look)
+	r.Observer = terminal
+	report := r.Run(ctx, plan)
+	terminal.Close()
+	if r.Components == nil && r.Cases == nil {
+		report.Notes = append(report.Notes, r.Exclude.Notes(report)...)
+	}
+	var compared *matrix.Comparison
+	if base != nil {
+		compared = matrix.Compare(base, report, o.slower)
+	}
+	err = errors.Join(outs.writeAll(report, compared), matrix.WriteText(text, report, compared, look))
+	switch {
+	case err != nil:
+		return err
+	case report.Partial != "":
+		return exit.Status(statusInterrupted)
+	case report.Failed() || compared.Failed():
+		return exit.Status(exit.Failed) // the text has said why
+	}
+	return nil
+}
+
+// list prints the names of stacks and cases.
+func list(w io.Writer, plan *matrix.Plan) error {
+	for i, s := range plan.Stacks {
+		line := s.Name
+		if s.Reason != "" {
+			line += ": unavailable: " + s.Reason
+		}
+		if _, err := fmt.Fprintln(w, line); err != nil {
+			return err
+		}
+		if s.Reason != "" {
+			continue
+		}
+		for _, c := range plan.Cells(i) {
+			if _, err := fmt.Fprintln(w, "  "+c); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// interruptible ends with the first INT, TERM or HUP, and says so.
+func interruptible(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	go func() {
+		select {
+		case s := <-signals:
+			cancel(fmt.Errorf("stopped by a signal (%v)", s))
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		cancel(nil)
+	}
+}

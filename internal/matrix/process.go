@@ -1,0 +1,262 @@
+package matrix
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/launch"
+)
+
+const (
+	// tick is the unit of limits. They count the ticks that this process has seen: a
+	// machine that was suspended, or a run that was stopped, makes nobody late.
+	tick = 100 * time.Millisecond
+	// dumpTicks is how long ranks have to say what they wait for, before they end.
+	dumpTicks = 5
+	// drainGrace is how long reports are awaited after the processes have ended:
+	// what they started, and hid, may hold the pipe open.
+	drainGrace = time.Second
+)
+
+// errLimit ends a job whose time is up.
+var errLimit = errors.New("its time is up")
+
+// An assignment is a task for a worker, and how to start it.
+type assignment struct {
+	task  task
+	set   []string // parameters, NAME=VALUE
+	env   []string
+	ranks int // 0: one process, which is no rank
+	limit time.Duration
+	// hear is told what the worker reports. Calls come one at a time, and all
+	// before work returns.
+	// An error says that this is no report.
+	hear func(event) error
+	out  *excerpt // takes what the processes write; nil: the ending has it
+}
+
+// An ending is how the processes of a job have ended.
+type ending struct {
+	result launch.Result
+	err    error // it was not started, or did not end by itself
+	hung   bool  // its time was up
+	output string
+}
+
+// lost says that the processes did not end in good order.
+func (e ending) lost() bool { return e.err != nil || e.hung || e.result.Status != 0 }
+
+// how says in a few words how the processes have ended.
+func (e ending) how() string {
+	switch {
+	case e.err != nil:
+		return e.err.Error()
+	case len(e.result.Failures) == 0:
+		return "its process ended without a result"
+	}
+	what := "its process " + e.result.Failures[0].How
+	if words := lastWords(e.output); words != "" {
+		what += ": " + words
+	}
+	return what
+}
+
+// lastWords finds in a process's output what it died of: the line of Go's runtime
+// or of the C library, or the last one.
+func lastWords(output string) string {
+	var before, last string
+	for line := range strings.Lines(output) {
+		line = strings.TrimSpace(line)
+		for _, begin := range []string{"panic: ", "fatal error: ", "SIG"} {
+			if strings.HasPrefix(line, begin) {
+				return before + line
+			}
+		}
+		// abort(3) follows.
+		if strings.Contains(line, "Assertion") || strings.Contains(line, "corrupt") || strings.Contains(line, "smashing") {
+			before = line + "; "
+		}
+		if line != "" {
+			last = line
+		}
+	}
+	return before + last
+}
+
+// work has a worker do its assignment, and returns when no process of it is left.
+func (r *Runner) work(ctx context.Context, a assignment) ending {
+	text, err := json.Marshal(a.task)
+	if err != nil {
+		return ending{err: err}
+	}
+	pr, pw, err := os.Pipe()
+	if err != nil {
+		return ending{err: fmt.Errorf("pipe for reports: %w", err)}
+	}
+	if a.out == nil {
+		a.out = &excerpt{}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	news := make(chan struct{}, 1)
+	heard := make(chan struct{})
+	go func() {
+		defer close(heard)
+		defer pr.Close()
+		err := listen(pr, func(e event) error {
+			tell(news)
+			return a.hear(e)
+		})
+		if err != nil {
+			cancel(err)
+		}
+	}()
+	end := r.supervise(ctx, cancel, a.limit, news, launch.Job{
+		Program: r.Program, Args: append(append([]string{}, r.Args...), string(text)), N: max(a.ranks, 1),
+		Env: append(environ(append(append([]string{}, r.Set...), a.set...)), a.env...), Files: []*os.File{pw}, Stdout: a.out, Stderr: a.out,
+	})
+	pw.Close()
+	// It fails only when the listener has gone.
+	_ = pr.SetReadDeadline(time.Now().Add(drainGrace))
+	<-heard
+	end.output = a.out.String()
+	return end
+}
+
+// environ is parameters as variables of the environment.
+func environ(set []string) []string {
+	var env []string
+	for _, s := range set {
+		name, value, _ := strings.Cut(s, "=")
+		env = append(env, framework.EnvName(name)+"="+value)
+	}
+	return env
+}
+
+// tell wakes who waits for news, now or later.
+func tell(news chan<- struct{}) {
+	select {
+	case news <- struct{}{}:
+	default:
+	}
+}
+
+// supervise runs a job to its end. When there is no news of it for limit, it asks
+// the ranks what they wait for, and ends them.
+func (r *Runner) supervise(ctx context.Context, cancel context.CancelCauseFunc, limit time.Duration, news <-chan struct{}, j launch.Job) ending {
+	signals := make(chan os.Signal, 1)
+	j.Signals, j.Cleanup = signals, r.Cleanup
+	done := make(chan ending, 1)
+	go func() {
+		res, err := j.Run(ctx)
+		done <- ending{result: res, err: err}
+	}()
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	hung := false
+	for left := int(limit / tick); ; {
+		select {
+		case end := <-done:
+			end.hung = hung
+			if cause := context.Cause(ctx); cause != nil {
+				end.err = cause
+			}
+			return end
+		case <-news:
+			if !hung {
+				left = int(limit / tick)
+			}
+		case <-ticker.C:
+			left--
+			switch {
+			case left == 0:
+				hung = true
+				signals <- syscall.SIGUSR2
+			case left == -dumpTicks:
+				cancel(errLimit)
+			}
+		}
+	}
+}
+
+// listen hands on the events that workers write to r. It returns nil at the end,
+// and an error when something else comes.
+func listen(r io.Reader, hear func(event) error) error {
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		var e event
+		d := json.NewDecoder(bytes.NewReader(lines.Bytes()))
+		d.DisallowUnknownFields()
+		err := d.Decode(&e)
+		if err == nil {
+			err = hear(e)
+		}
+		if err != nil {
+			return fmt.Errorf("its process wrote %.80q where its reports go", lines.Bytes())
+		}
+	}
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		return errors.New("its process wrote a line without an end where its reports go")
+	}
+	return nil // the pipe's end, or the deadline
+}
+
+// excerptPart is how much of an output is kept of its beginning, and of its end. Of
+// a crash the first lines tell most, of a hang the last.
+const excerptPart = 8 << 10
+
+// excerpt keeps the beginning and the end of what processes write.
+type excerpt struct {
+	mu      sync.Mutex
+	head    []byte
+	tail    []byte
+	dropped int
+}
+
+// Write implements io.Writer.
+func (x *excerpt) Write(b []byte) (int, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	n := len(b)
+	if room := excerptPart - len(x.head); room > 0 {
+		k := min(room, len(b))
+		x.head = append(x.head, b[:k]...)
+		b = b[k:]
+	}
+	x.tail = append(x.tail, b...)
+	if over := len(x.tail) - excerptPart; over > 0 {
+		x.tail = append(x.tail[:0], x.tail[over:]...)
+		x.dropped += over
+	}
+	return n, nil
+}
+
+// String is what was kept.
+func (x *excerpt) String() string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.dropped == 0 {
+		return string(x.head) + string(x.tail)
+	}
+	return fmt.Sprintf("%s\n[... %d bytes ...]\n%s", x.head, x.dropped, x.tail)
+}
+
+// take returns what was kept, and forgets it.
+func (x *excerpt) take() string {
+	text := x.String()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.head, x.tail, x.dropped = nil, nil, 0
+	return text
+}

@@ -1,0 +1,222 @@
+package matrix
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ferrympi/ferry/framework"
+)
+
+// A Runner runs suites. Fields are set before the first call.
+type Runner struct {
+	Registry *framework.Registry
+	Values   *framework.Values // in which Set holds
+	// Program is started as worker with Args and a task, for Work; and for benchmarks
+	// with the command line of `ferry bench`.
+	Program string
+	Args    []string
+	Set     []string // parameters (NAME=VALUE) for all workers
+	Suite   Suite
+	Limit   time.Duration // of a case
+	// Components, when not nil, chooses stacks.
+	Components *Components
+	Cases      *regexp.Regexp // nil: all
+	// Flags are those of `ferry matrix` that a row's Command needs besides.
+	Flags []string
+	// Lanes is how many stacks run at the same time; benchmarks run alone.
+	Lanes int
+	// Cleanup removes what the processes of a job have left that were killed; see
+	// launch.Job.
+	Cleanup  func(namespace string)
+	Exclude  *Exclusions
+	Observer Observer
+
+	mu sync.Mutex // guards what follows, and calls of Observer
+	// rows are those so far, by stack and case.
+	rows map[[2]string]Row
+}
+
+// A Plan is what a run will do.
+type Plan struct {
+	Stacks  []Stack
+	columns [][]column // by stack; nil for one that is not there
+}
+
+// Cells returns the names of a stack's cases, OpenCase first.
+func (p *Plan) Cells(stack int) []string {
+	cells := []string{OpenCase}
+	for _, c := range p.columns[stack] {
+		for _, name := range c.cases {
+			cells = append(cells, c.cell(name))
+		}
+	}
+	return cells
+}
+
+// Plan finds the stacks, and chooses among them and their cases. It is an error if
+// nothing is left.
+func (r *Runner) Plan(ctx context.Context) (*Plan, error) {
+	stacks, err := r.Stacks(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if r.Components != nil {
+		if stacks, err = r.Components.choose(stacks); err != nil {
+			return nil, err
+		}
+	}
+	p := &Plan{Stacks: stacks, columns: make([][]column, len(stacks))}
+	some := r.Cases == nil || r.Cases.MatchString(OpenCase)
+	for i, s := range stacks {
+		if s.Reason != "" {
+			continue
+		}
+		p.columns[i] = r.Suite.columns(s)
+		if r.Cases != nil {
+			p.columns[i] = filter(p.columns[i], r.Cases.MatchString)
+		}
+		some = some || len(p.columns[i]) > 0
+	}
+	if !some && slices.ContainsFunc(stacks, func(s Stack) bool { return s.Reason == "" }) {
+		return nil, fmt.Errorf("%w: no case of suite %s matches %q; --list shows them", framework.ErrConfig, r.Suite.Name, r.Cases)
+	}
+	return p, nil
+}
+
+// Run does what the plan says. When ctx ends the report has what there is by then,
+// and says so.
+func (r *Runner) Run(ctx context.Context, p *Plan) *Report {
+	report := &Report{Suite: r.Suite.Name, Started: time.Now().UTC().Truncate(time.Second), Machine: ThisMachine(), Stacks: slices.Clone(p.Stacks)}
+	began := time.Now()
+	r.rows = map[[2]string]Row{}
+	counts := map[string]int{}
+	for i, s := range report.Stacks {
+		counts[s.Name] = len(p.Cells(i))
+	}
+	r.observe(func(o Observer) { o.Begin(slices.Clone(report.Stacks), counts) })
+
+	opened := make([]bool, len(report.Stacks))
+	lanes := make(chan struct{}, max(r.Lanes, 1))
+	var wg sync.WaitGroup
+	for i := range report.Stacks {
+		lanes <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-lanes }()
+			opened[i] = r.stack(ctx, &report.Stacks[i], p.columns[i])
+		})
+	}
+	wg.Wait()
+	for i, s := range report.Stacks {
+		for _, c := range p.columns[i] {
+			if opened[i] && c.bench != nil && ctx.Err() == nil {
+				r.measure(ctx, s, c, func(row Row) { r.done(s, row) })
+			}
+		}
+	}
+
+	if ctx.Err() != nil {
+		report.Partial = context.Cause(ctx).Error()
+	}
+	for i, s := range report.Stacks {
+		for _, cell := range p.Cells(i) {
+			row, ok := r.rows[[2]string{s.Name, cell}]
+			if !ok && report.Partial == "" {
+				continue // it could not be opened
+			}
+			if !ok {
+				row = Row{Stack: s.Name, Provider: s.Provider, Case: cell, Status: Skip, Reason: "not run: " + report.Partial}
+			}
+			report.Rows = append(report.Rows, row)
+		}
+	}
+	report.Machine.Libraries = libraries(report.Stacks)
+	report.Seconds = time.Since(began).Seconds()
+	return report
+}
+
+// stack runs what one stack has, without the benchmarks, and reports whether it
+// could be opened.
+func (r *Runner) stack(ctx context.Context, s *Stack, columns []column) bool {
+	open := s.open()
+	if s.Reason != "" {
+		row := r.newRow(*s, open, "")
+		row.Status, row.Reason = Unavailable, s.Reason
+		r.done(*s, row)
+		return false
+	}
+	ok := false
+	r.cases(ctx, *s, open, func(row Row) {
+		ok = row.Status == Pass
+		r.done(*s, row)
+	}, func(e event) { s.Device, s.Mode = e.Device, e.Mode })
+	for _, c := range columns {
+		if ok && c.bench == nil {
+			r.cases(ctx, *s, c, func(row Row) { r.done(*s, row) }, func(event) {})
+		}
+	}
+	return ok
+}
+
+// newRow is the row of a case, without its outcome.
+func (r *Runner) newRow(s Stack, c column, testCase string) Row {
+	row := Row{Stack: s.Name, Provider: s.Provider, Case: c.cell(testCase), Ranks: c.ranks}
+	if c.bench != nil {
+		row.Command = r.benchCommand(s, c)
+		return row
+	}
+	words := []string{"ferry", "matrix", "--components", s.Name, "--cases", "^" + regexp.QuoteMeta(row.Case) + "$"}
+	if row.Case == OpenCase {
+		words = words[:4]
+		words = append(words, "--cases", "^"+OpenCase+"$")
+	}
+	words = append(words, "--suite", r.Suite.Name)
+	if strings.HasPrefix(c.name, "conform/") && !s.Alone() {
+		words = append(words, "--ranks", fmt.Sprint(c.ranks))
+	}
+	words = append(words, r.Flags...)
+	for _, set := range r.Set {
+		words = append(words, "--set", set)
+	}
+	row.Command = quote(words)
+	return row
+}
+
+// quote makes a line for a shell.
+func quote(words []string) string {
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+/.,:%@"
+	out := make([]string, len(words))
+	for i, w := range words {
+		out[i] = w
+		if w == "" || strings.Trim(w, plain) != "" {
+			out[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+func (r *Runner) running(s Stack, cell string) {
+	r.observe(func(o Observer) { o.Running(s.Name, cell) })
+}
+
+// done takes a row.
+func (r *Runner) done(s Stack, row Row) {
+	r.Exclude.Apply(s, &row)
+	r.observe(func(o Observer) {
+		r.rows[[2]string{row.Stack, row.Case}] = row
+		if o != nil {
+			o.Done(row)
+		}
+	})
+}
+
+// observe calls f with the observer, one call at a time.
+func (r *Runner) observe(f func(Observer)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f(r.Observer)
+}
