@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,13 +25,15 @@ import (
 // with it ends with ErrProcFailed within a second, nothing hangs, and messages
 // between the others go on and are right. The harness goes on as
 // `ferry run --on-failure continue` does.
-func TestKill(t *testing.T) {
-	n := size(200, 6)
+func TestKill(t *testing.T) { kills(t, size(200, 6)) }
+
+func kills(t *testing.T, n int, env ...string) {
+	t.Helper()
 	var worst time.Duration
 	for i := range n {
 		dir := segments(t)
-		r := ranktest.RunJob(t, ranktest.Job{Size: 3, Program: "kill", MayFail: true, Timeout: time.Minute, Env: []string{
-			"FERRY_BTL_SHM_DIR=" + dir, fmt.Sprint(envRounds, "=", i), "SOAK_DEATH=" + filepath.Join(dir, "death")}})
+		r := ranktest.RunJob(t, ranktest.Job{Size: 3, Program: "kill", MayFail: true, Timeout: time.Minute, Env: append(slices.Clone(env),
+			"FERRY_BTL_SHM_DIR="+dir, fmt.Sprint(envRounds, "=", i), "SOAK_DEATH="+filepath.Join(dir, "death"))})
 		for rank, err := range r.Exit {
 			if rank < 2 && err != nil {
 				t.Errorf("kill %d: rank %d: %v\n%s", i, rank, err, r.Output[rank])

@@ -129,11 +129,11 @@ func comms(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 		}
 	}
 	buf := make([]byte, 8)
-	for i := 0; i < len(all); i += 97 {
+	for i := len(all) - 1; i >= 0; i -= 97 { // the last too
 		if _, err := mpi.Sendrecv(ctx, all[i], []int32{int32(i)}, 1-c.Rank(), 5, make([]int32, 1), 1-c.Rank(), 5); err != nil {
 			return fmt.Errorf("communicator %d: %w", i, err)
 		}
-		if st, ok, err := all[(i+1)%len(all)].Iprobe(mpi.AnySource, mpi.AnyTag); ok && (i+1)%97 != 0 || err != nil {
+		if st, ok, err := all[(i+1)%len(all)].Iprobe(mpi.AnySource, mpi.AnyTag); ok || err != nil {
 			return fmt.Errorf("communicator %d has a message of another: %+v, %v", i+1, st, err)
 		}
 	}
