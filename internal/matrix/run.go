@@ -70,8 +70,20 @@ func (r *Runner) Plan(ctx context.Context) (*Plan, error) {
 			return nil, err
 		}
 	}
-	p := &Plan{Stacks: stacks, columns: make([][]column, len(stacks))}
+	p := r.over(stacks)
 	some := r.Cases == nil || r.Cases.MatchString(OpenCase)
+	for i := range stacks {
+		some = some || len(p.columns[i]) > 0
+	}
+	if !some && slices.ContainsFunc(stacks, func(s Stack) bool { return s.Reason == "" }) {
+		return nil, fmt.Errorf("%w: no case of suite %s matches %q; --list shows them", framework.ErrConfig, r.Suite.Name, r.Cases)
+	}
+	return p, nil
+}
+
+// over is the plan for stacks that are chosen.
+func (r *Runner) over(stacks []Stack) *Plan {
+	p := &Plan{Stacks: stacks, columns: make([][]column, len(stacks))}
 	for i, s := range stacks {
 		if s.Reason != "" {
 			continue
@@ -80,12 +92,8 @@ func (r *Runner) Plan(ctx context.Context) (*Plan, error) {
 		if r.Cases != nil {
 			p.columns[i] = filter(p.columns[i], r.Cases.MatchString)
 		}
-		some = some || len(p.columns[i]) > 0
 	}
-	if !some && slices.ContainsFunc(stacks, func(s Stack) bool { return s.Reason == "" }) {
-		return nil, fmt.Errorf("%w: no case of suite %s matches %q; --list shows them", framework.ErrConfig, r.Suite.Name, r.Cases)
-	}
-	return p, nil
+	return p
 }
 
 // Run does what the plan says. When ctx ends the report has what there is by then,
@@ -100,21 +108,21 @@ func (r *Runner) Run(ctx context.Context, p *Plan) *Report {
 	}
 	r.observe(func(o Observer) { o.Begin(slices.Clone(report.Stacks), counts) })
 
-	opened := make([]bool, len(report.Stacks))
-	lanes := make(chan struct{}, max(r.Lanes, 1))
+	lanes := make([]*lane, len(report.Stacks)) // nil: it could not be opened
+	room := make(chan struct{}, max(r.Lanes, 1))
 	var wg sync.WaitGroup
 	for i := range report.Stacks {
-		lanes <- struct{}{}
+		room <- struct{}{}
 		wg.Go(func() {
-			defer func() { <-lanes }()
-			opened[i] = r.stack(ctx, &report.Stacks[i], p.columns[i])
+			defer func() { <-room }()
+			lanes[i] = r.stack(ctx, &report.Stacks[i], p.columns[i])
 		})
 	}
 	wg.Wait()
-	for i, s := range report.Stacks {
+	for i, l := range lanes {
 		for _, c := range p.columns[i] {
-			if opened[i] && c.bench != nil && ctx.Err() == nil {
-				r.measure(ctx, s, c, func(row Row) { r.done(s, row) })
+			if l != nil && c.bench != nil && ctx.Err() == nil {
+				l.measure(ctx, c)
 			}
 		}
 	}
@@ -139,27 +147,30 @@ func (r *Runner) Run(ctx context.Context, p *Plan) *Report {
 	return report
 }
 
-// stack runs what one stack has, without the benchmarks, and reports whether it
-// could be opened.
-func (r *Runner) stack(ctx context.Context, s *Stack, columns []column) bool {
+// stack runs what one stack has, without the benchmarks. It returns nil if the
+// stack could not be opened.
+func (r *Runner) stack(ctx context.Context, s *Stack, columns []column) *lane {
 	open := s.open()
 	if s.Reason != "" {
 		row := r.newRow(*s, open, "")
 		row.Status, row.Reason = Unavailable, s.Reason
 		r.done(*s, row)
-		return false
+		return nil
 	}
-	ok := false
-	r.cases(ctx, *s, open, func(row Row) {
-		ok = row.Status == Pass
+	l, opened := &lane{Runner: r, stack: s}, false
+	l.cases(ctx, open, func(row Row) {
+		opened = row.Status == Pass
 		r.done(*s, row)
-	}, func(e event) { s.Device, s.Mode = e.Device, e.Mode })
+	})
+	if !opened {
+		return nil
+	}
 	for _, c := range columns {
-		if ok && c.bench == nil {
-			r.cases(ctx, *s, c, func(row Row) { r.done(*s, row) }, func(event) {})
+		if c.bench == nil {
+			l.cases(ctx, c, func(row Row) { r.done(*s, row) })
 		}
 	}
-	return ok
+	return l
 }
 
 // newRow is the row of a case, without its outcome.

@@ -316,31 +316,37 @@ func (w *worker) open(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, comm.Close()) }()
-	n := comm.Size()
-	next := (comm.Rank() + 1) % n
-	if _, err := comm.Sendrecv(ctx, []byte{1}, next, 0, make([]byte, 1), (comm.Rank()+n-1)%n, 0); err != nil {
-		return err
-	}
 	e := event{Status: Pass}
-	about, err := session.Explain(ctx)
-	if err != nil {
-		return err
-	}
-	for _, p := range about.Pairs {
-		if p.To == next {
-			e.Device = p.Device
-			for _, note := range p.Notes {
-				if mode, ok := strings.CutPrefix(note, "tags: "); ok {
-					e.Mode = mode
-				}
-			}
-		}
-	}
-	if err := mpi.Barrier(ctx, comm); err != nil {
+	if e.Device, e.Mode, err = greet(ctx, session, comm); err != nil {
 		return err
 	}
 	w.end(e)
 	return nil
+}
+
+// greet has every rank exchange a message with the next one, and says what carries it.
+func greet(ctx context.Context, session *mpi.Session, comm *mpi.Comm) (device, mode string, err error) {
+	n := comm.Size()
+	next := (comm.Rank() + 1) % n
+	if _, err := comm.Sendrecv(ctx, []byte{1}, next, 0, make([]byte, 1), (comm.Rank()+n-1)%n, 0); err != nil {
+		return "", "", err
+	}
+	about, err := session.Explain(ctx)
+	if err != nil {
+		return "", "", err
+	}
+	for _, p := range about.Pairs {
+		if p.To != next {
+			continue
+		}
+		device = p.Device
+		for _, note := range p.Notes {
+			if text, ok := strings.CutPrefix(note, "tags: "); ok {
+				mode = text
+			}
+		}
+	}
+	return device, mode, mpi.Barrier(ctx, comm)
 }
 
 // survey asks an MTL what it could use; for taskSurvey the case is the provider.

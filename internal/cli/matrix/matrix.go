@@ -43,6 +43,11 @@ Each runs in processes of its own. One that crashes or hangs fails by itself, wi
 what it has written; the others go on. Suite quick takes a minute or two; full has
 all policies of communicator ids, more ranks and OSU's numbers of iterations.
 
+With --job the processes are there already, on one node or many, as ferry run has
+started them: for each stack they go through the conformance cases together, and
+two of different nodes through the benchmarks. Kits need processes of one node, and
+are left out. Rank 0 writes the report.
+
 Cases that are known to fail through others' fault are excluded, with the reason:
 they run, and count as skipped. --exclude FILE takes the place of ferry's own list.
 
@@ -58,7 +63,7 @@ type options struct {
 	json, junit, html, baseline              string
 	slower                                   float64
 	timeout                                  time.Duration
-	list                                     bool
+	list, job                                bool
 	set                                      *[]string
 }
 
@@ -71,6 +76,7 @@ func Command() *cobra.Command {
 		Long:  long,
 		Example: "  ferry matrix --suite quick --html matrix.html\n" +
 			"  ferry matrix --components 'ob1+shm,cm+ofi*' --cases '^(mtltest|conform)/'\n" +
+			"  ferry run -n 4 ferry matrix --job --html matrix.html\n" +
 			"  ferry matrix --suite full --json now.json --baseline before.json --slower 1.5",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
@@ -88,6 +94,7 @@ func Command() *cobra.Command {
 	f.StringVar(&o.exclude, "exclude", "", "`FILE` of exclusions, in place of ferry's own")
 	f.DurationVar(&o.timeout, "timeout", 0, "the longest `TIME` that a case may take, in place of the suite's")
 	f.BoolVar(&o.list, "list", false, "list stacks and cases, and run nothing")
+	f.BoolVar(&o.job, "job", false, "be one of the ranks that a launcher has started, and qualify what connects them")
 	f.Lookup("slower").DefValue = "0"
 	o.set = settings.Flag(f)
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit.Usagef("%w", err) })
@@ -192,8 +199,8 @@ func (o *options) base() (*matrix.Report, error) {
 }
 
 func (o *options) run(cmd *cobra.Command) error {
-	if os.Getenv(framework.EnvName("bootstrap.local.address")) != "" {
-		return exit.Usagef("it starts ranks by itself: run it without ferry run")
+	if !o.job && os.Getenv(framework.EnvName("bootstrap.local.address")) != "" {
+		return exit.Usagef("it starts ranks by itself: run it without ferry run, or with --job as one of its ranks")
 	}
 	r, err := o.runner()
 	if err != nil {
@@ -205,6 +212,18 @@ func (o *options) run(cmd *cobra.Command) error {
 	}
 	ctx, stop := interruptible(cmd.Context())
 	defer stop()
+	run := func(plan *matrix.Plan) (*matrix.Report, error) { return r.Run(ctx, plan), nil }
+	if o.job {
+		j, err := o.join(ctx, r)
+		if err != nil {
+			return err
+		}
+		defer j.Close()
+		if j.Rank() > 0 {
+			return second(ctx, j)
+		}
+		run = func(plan *matrix.Plan) (*matrix.Report, error) { return j.Run(ctx, plan) }
+	}
 	plan, err := r.Plan(ctx)
 	if err != nil {
 		return err
@@ -229,9 +248,12 @@ func (o *options) run(cmd *cobra.Command) error {
 	}
 	terminal := matrix.NewTerminal(text, look)
 	r.Observer = terminal
-	report := r.Run(ctx, plan)
+	report, err := run(plan)
 	terminal.Close()
-	if r.Components == nil && r.Cases == nil {
+	if err != nil {
+		return err
+	}
+	if !o.job && r.Components == nil && r.Cases == nil {
 		report.Notes = append(report.Notes, r.Exclude.Notes(report)...)
 	}
 	var compared *matrix.Comparison
@@ -242,9 +264,9 @@ func (o *options) run(cmd *cobra.Command) error {
 	switch {
 	case err != nil:
 		return err
-	case report.Partial != "":
+	case report.Partial != "" && ctx.Err() != nil:
 		return exit.Status(statusInterrupted)
-	case report.Failed() || compared.Failed():
+	case report.Partial != "" || report.Failed() || compared.Failed():
 		return exit.Status(exit.Failed) // the text has said why
 	}
 	return nil

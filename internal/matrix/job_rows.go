@@ -1,0 +1,140 @@
+package matrix
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// collect puts together what ranks say, each thing once, and who says it.
+func (j *Job) collect(words []word, of func(word) string) string {
+	texts := make([]string, len(words))
+	for rank, w := range words {
+		texts[rank] = of(w)
+	}
+	return j.together(texts)
+}
+
+// together is collect for texts, by rank.
+func (j *Job) together(texts []string) string {
+	var lines []string
+	for rank, text := range texts {
+		if text == "" || slices.Contains(texts[:rank], text) {
+			continue
+		}
+		var who []string
+		for other := rank; other < len(texts); other++ {
+			if texts[other] == text {
+				who = append(who, j.name(other))
+			}
+		}
+		if len(who) > 3 {
+			who = append(who[:3], fmt.Sprintf("%d more", len(who)-3))
+		}
+		lines = append(lines, strings.Join(who, ", ")+": "+text)
+	}
+	return strings.Join(lines, "; ")
+}
+
+// merge makes rows of what the ranks say. Cases of which none says anything were not
+// run, if the accounts are those of all ranks.
+func (j *Job) merge(stack int, run []column, accounts []account) {
+	s := &j.report.Stacks[stack]
+	var ended []string
+	for _, a := range accounts {
+		if a.Ended != "" && !slices.Contains(ended, a.Ended) {
+			ended = append(ended, a.Ended)
+		}
+	}
+	opened := false
+	for _, a := range accounts {
+		for _, f := range a.Findings {
+			if f.Case == OpenCase && f.Status == Pass {
+				opened, s.Device, s.Mode = true, f.Device, f.Mode
+			}
+		}
+	}
+	j.done(*s, j.row(*s, OpenCase, accounts))
+	if !opened {
+		return
+	}
+	for _, c := range run {
+		for _, name := range c.cases {
+			row := j.row(*s, c.cell(name), accounts)
+			if c.bench != nil {
+				row.Ranks = 2
+			}
+			if row.Status == "" {
+				if len(accounts) < len(j.group) {
+					continue
+				}
+				row.Status, row.Reason = Skip, "not run: the stack was given up after "+strings.Join(ended, ", ")
+			}
+			j.done(*s, row)
+		}
+	}
+}
+
+// row is what the ranks say of a case. Its Status is empty if nobody says anything.
+func (j *Job) row(s Stack, cell string, accounts []account) Row {
+	row := j.newRow(s, cell)
+	reasons := make([]string, len(accounts))
+	for rank, a := range accounts {
+		for _, f := range a.Findings {
+			if f.Case != cell {
+				continue
+			}
+			row.Status = worse(row.Status, f.Status)
+			row.Seconds = max(row.Seconds, f.Seconds)
+			reasons[rank] = f.Reason
+			if f.Points != nil {
+				row.Points = f.Points
+			}
+		}
+	}
+	row.Reason = j.together(reasons)
+	return row
+}
+
+// newRow is the row of a case, without its outcome.
+func (j *Job) newRow(s Stack, cell string) Row {
+	row := Row{Stack: s.Name, Provider: s.Provider, Case: cell, Ranks: len(j.group)}
+	words := []string{
+		"ferry", "run", "-n", fmt.Sprint(len(j.group)), "ferry", "matrix", "--job",
+		"--components", s.Name, "--cases", "^" + regexp.QuoteMeta(cell) + "$", "--suite", j.Suite.Name,
+	}
+	words = append(words, j.Flags...)
+	for _, set := range j.Set {
+		words = append(words, "--set", set)
+	}
+	row.Command = quote(words)
+	return row
+}
+
+// outcome adds a row that is final.
+func (j *Job) outcome(s Stack, cell string, status Status, reason string) {
+	row := j.newRow(s, cell)
+	row.Status, row.Reason = status, reason
+	j.done(s, row)
+}
+
+// complete makes rows of what was not run.
+func (j *Job) complete() {
+	r := j.report
+	for i, s := range r.Stacks {
+		open, tried := j.rows[[2]string{s.Name, OpenCase}]
+		for _, cell := range j.cells(i) {
+			row, ok := j.rows[[2]string{s.Name, cell}]
+			if !ok && (tried && open.Status != Pass || r.Partial == "") {
+				continue // there is no such stack
+			}
+			if !ok {
+				row = j.newRow(s, cell)
+				row.Status, row.Reason = Skip, "not run: "+r.Partial
+			}
+			r.Rows = append(r.Rows, row)
+		}
+	}
+	r.Machine.Libraries = libraries(r.Stacks)
+}
