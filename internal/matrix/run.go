@@ -108,21 +108,21 @@ func (r *Runner) Run(ctx context.Context, p *Plan) *Report {
 	}
 	r.observe(func(o Observer) { o.Begin(slices.Clone(report.Stacks), counts) })
 
-	lanes := make([]*lane, len(report.Stacks)) // nil: it could not be opened
-	room := make(chan struct{}, max(r.Lanes, 1))
+	opened := make([]bool, len(report.Stacks))
+	lanes := make(chan struct{}, max(r.Lanes, 1))
 	var wg sync.WaitGroup
 	for i := range report.Stacks {
-		room <- struct{}{}
+		lanes <- struct{}{}
 		wg.Go(func() {
-			defer func() { <-room }()
-			lanes[i] = r.stack(ctx, &report.Stacks[i], p.columns[i])
+			defer func() { <-lanes }()
+			opened[i] = r.stack(ctx, &report.Stacks[i], p.columns[i])
 		})
 	}
 	wg.Wait()
-	for i, l := range lanes {
+	for i, s := range report.Stacks {
 		for _, c := range p.columns[i] {
-			if l != nil && c.bench != nil && ctx.Err() == nil {
-				l.measure(ctx, c)
+			if opened[i] && c.bench != nil && ctx.Err() == nil {
+				r.measure(ctx, s, c, func(row Row) { r.done(s, row) })
 			}
 		}
 	}
@@ -147,30 +147,27 @@ func (r *Runner) Run(ctx context.Context, p *Plan) *Report {
 	return report
 }
 
-// stack runs what one stack has, without the benchmarks. It returns nil if the
-// stack could not be opened.
-func (r *Runner) stack(ctx context.Context, s *Stack, columns []column) *lane {
+// stack runs what one stack has, without the benchmarks, and reports whether it
+// could be opened.
+func (r *Runner) stack(ctx context.Context, s *Stack, columns []column) bool {
 	open := s.open()
 	if s.Reason != "" {
 		row := r.newRow(*s, open, "")
 		row.Status, row.Reason = Unavailable, s.Reason
 		r.done(*s, row)
-		return nil
+		return false
 	}
-	l, opened := &lane{Runner: r, stack: s}, false
-	l.cases(ctx, open, func(row Row) {
-		opened = row.Status == Pass
+	ok := false
+	r.cases(ctx, *s, open, func(row Row) {
+		ok = row.Status == Pass
 		r.done(*s, row)
-	})
-	if !opened {
-		return nil
-	}
+	}, func(e event) { s.Device, s.Mode = e.Device, e.Mode })
 	for _, c := range columns {
-		if c.bench == nil {
-			l.cases(ctx, c, func(row Row) { r.done(*s, row) })
+		if ok && c.bench == nil {
+			r.cases(ctx, *s, c, func(row Row) { r.done(*s, row) }, func(event) {})
 		}
 	}
-	return l
+	return ok
 }
 
 // newRow is the row of a case, without its outcome.
