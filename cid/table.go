@@ -1,6 +1,7 @@
 package cid
 
 import (
+	"cmp"
 	"fmt"
 	"sync"
 
@@ -48,6 +49,7 @@ func (s State) String() string {
 type Table struct {
 	mu     sync.Mutex
 	size   uint32
+	limit  string // see SetLimit; may be empty
 	slots  []slot // grown on demand; an index beyond it was never used
 	counts [Stale]uint32
 
@@ -75,6 +77,10 @@ func NewTable(indexBits int) *Table {
 	size := uint32(1) << min(max(indexBits, 0), IndexBits)
 	return &Table{size: size, window: min(firstWindow, size), cursor: 1}
 }
+
+// SetLimit says what sets the size of the table, and what a user can do about it: the
+// end of the error of a table that is full. It is called before the table is used.
+func (t *Table) SetLimit(text string) { t.limit = text }
 
 // Reserve makes an index of this process's own choice live, with a new
 // generation: for a communicator whose members do not agree on one. When all
@@ -142,8 +148,8 @@ func (t *Table) Counts() (withheld, live, resting int) {
 }
 
 func (t *Table) full() error {
-	return fmt.Errorf("cid: no communicator id left: %d open, %d resting, %d withheld, of the %d that this transport has room for: close communicators: %w",
-		t.counts[Live], t.counts[Resting], t.counts[Withheld], t.size, framework.ErrUnsupported)
+	return fmt.Errorf("%w: cid: no communicator id left: %d open, %d resting, %d withheld, of the %d that this transport has room for%s",
+		framework.ErrUnsupported, t.counts[Live], t.counts[Resting], t.counts[Withheld], t.size, cmp.Or(t.limit, ": close communicators"))
 }
 
 // nextOdd finds a free odd index, going round in the window.

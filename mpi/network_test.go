@@ -9,6 +9,7 @@ import (
 	"github.com/ferrympi/ferry/components"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mpi"
+	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/mtl/mtltest"
 	"github.com/ferrympi/ferry/pml/cm"
 )
@@ -16,6 +17,15 @@ import (
 // withNetwork returns the standard components, PML cm, and an MTL in memory if there
 // is to be one.
 func withNetwork(network bool) *framework.Registry {
+	if network {
+		return withMTL(mtltest.NewMemory(mtltest.Options{}).Component())
+	}
+	reg := withMTL()
+	reg.NotBuilt(framework.MTL, "ofi", "libfabric.so.1 was not found", "install it")
+	return reg
+}
+
+func withMTL(mtls ...mtl.Component) *framework.Registry {
 	standard, reg := components.Standard(), framework.NewRegistry()
 	for _, kind := range standard.Kinds() {
 		for _, c := range standard.Components(kind) {
@@ -25,10 +35,8 @@ func withNetwork(network bool) *framework.Registry {
 		}
 	}
 	reg.Register(cm.Component())
-	if network {
-		reg.Register(mtltest.NewMemory(mtltest.Options{}).Component())
-	} else {
-		reg.NotBuilt(framework.MTL, "ofi", "libfabric.so.1 was not found", "install it")
+	for _, c := range mtls {
+		reg.Register(c)
 	}
 	return reg
 }
@@ -89,5 +97,43 @@ func TestCMWithoutAnMTLIsAnError(t *testing.T) {
 	}
 	if got := x.String(); !strings.Contains(got, "pml cm: failed: pml cm:") {
 		t.Errorf("%s", got)
+	}
+}
+
+// TestLimitOfANetworksIdsSaysWhoSetsIt: a network that matches few bits has few
+// communicators, and a user who needs more learns why, and what to do.
+func TestLimitOfANetworksIdsSaysWhoSetsIt(t *testing.T) {
+	noLeak(t)
+	narrow := mtltest.NewMemory(mtltest.Options{CIDBits: 8}).Component()
+	s, c := singleton(t, mpi.WithRegistry(withMTL(narrow)), mpi.WithParam("pml", "cm"))
+	all := []*mpi.Comm{c}
+	var err error
+	for err == nil {
+		var d *mpi.Comm
+		if d, err = c.Dup(t.Context()); err == nil {
+			all = append(all, d)
+		}
+	}
+	if len(all) != 64 || !errors.Is(err, mpi.ErrUnsupported) {
+		t.Errorf("%d communicators, then %v", len(all), err)
+	}
+	for _, part := range []string{"64 open", "mtl memory has 8 bits for a communicator (memory 8/18/24), of which 6 make the index", "close communicators", "layout"} {
+		if !strings.Contains(fmt.Sprint(err), part) {
+			t.Errorf("%v: no %q", err, part)
+		}
+	}
+	if err := all[1].Close(); err != nil {
+		t.Fatal(err)
+	}
+	if all[1], err = all[2].Dup(t.Context()); err != nil { // a creation that has failed breaks the collectives of c
+		t.Fatalf("after one was closed: %v", err)
+	}
+	for _, c := range all {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
 	}
 }

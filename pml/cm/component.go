@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
@@ -77,6 +78,11 @@ func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 		return nil, fmt.Errorf("pml cm: mtl %s: %w", m.name, err)
 	}
 	m.table = cid.NewTable(m.ids.indexBits)
+	if m.ids.indexBits < cid.IndexBits {
+		d := m.mtl.Describe()
+		m.table.SetLimit(fmt.Sprintf(": mtl %s has %d bits for a communicator (%s), of which %d make the index: close communicators, or have mtl %s use a layout or a provider with more bits (`ferry info` lists them)",
+			m.name, m.caps.CIDBits, strings.TrimLeft(d.Provider+", "+d.Mode, ", "), m.ids.indexBits, m.name))
+	}
 	if env.Params.(*params).SharedMemory && env.OpenNode != nil {
 		if m.node, err = env.OpenNode(); err != nil && !errors.Is(err, framework.ErrUnsupported) {
 			return nil, fmt.Errorf("pml cm: for processes of this node: %w", err)
