@@ -55,6 +55,9 @@ const char *ferry_header_version(void) { return TEXT(FI_MAJOR_VERSION) "." TEXT(
 // behind.
 int ferry_load(const char *path, ferry_lib **out, char *why, size_t room)
 {
+	// Without it libpsm_infinipath, which libfabric may bring along, takes SIGSEGV,
+	// SIGINT, SIGTERM and others away from Go when it is loaded, and exits on them.
+	setenv("IPATH_NO_BACKTRACE", "1", 0);
 	void *h = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
 	if (!h) {
 		snprintf(why, room, "%s", dlerror());

@@ -1,0 +1,62 @@
+package libfabric
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"testing"
+)
+
+const envSignals = "LIBFABRIC_TEST_SIGNALS"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(envSignals) != "" {
+		if err := afterLoad(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(3)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// afterLoad has a signal come, and a fault, when the library has been loaded.
+func afterLoad() (err error) {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGTERM)
+	if _, err := Load("libfabric.so.1"); err != nil {
+		return err
+	}
+	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
+		return err
+	}
+	<-c
+	defer func() {
+		if recover() == nil {
+			err = errors.New("no panic")
+		}
+	}()
+	var nowhere *int
+	*nowhere = 1
+	return nil
+}
+
+// TestLoadedLibraryLeavesSignalsToGo: a library that comes along with a provider
+// may install handlers of its own, which end the process.
+func TestLoadedLibraryLeavesSignalsToGo(t *testing.T) {
+	if _, err := Load("libfabric.so.1"); err != nil {
+		t.Skip(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), envSignals+"=1")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
