@@ -23,9 +23,6 @@ import (
 // lie in the network while receives wait for others, so that it is taken out (see
 // pull) and counted too. Only then do receives from the process end with an error.
 
-// flushTick is how often Flush looks again while peers have to act first.
-const flushTick = 200 * time.Microsecond
-
 // goodbyePatience is how long a session that closes waits until its goodbyes are on
 // their way. There is no room for one to a peer that has left without a word, nor will
 // there be.
@@ -38,7 +35,7 @@ func (m *Module) Flush(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := m.untilIdle(ctx); err != nil {
+	if err := pml.Until(ctx, m.engine, m.idle); err != nil {
 		return err
 	}
 	m.engine.Lock()
@@ -46,29 +43,13 @@ func (m *Module) Flush(ctx context.Context) error {
 	m.engine.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, goodbyePatience)
 	defer cancel()
-	_ = m.untilIdle(ctx) // who does not get it has left
+	_ = pml.Until(ctx, m.engine, m.idle) // who does not get it has left
 	return nil
 }
 
-// untilIdle waits until nothing is left that only this process can bring on its way.
-func (m *Module) untilIdle(ctx context.Context) error {
-	tick := time.NewTicker(flushTick)
-	defer tick.Stop()
-	for {
-		m.engine.Lock()
-		m.engine.Progress()
-		done := m.sends == 0 && m.mtl.Idle()
-		m.engine.Unlock()
-		if done {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-tick.C:
-		}
-	}
-}
+// idle reports whether nothing is left that only this process can bring on its way.
+// Lock held.
+func (m *Module) idle() bool { return m.sends == 0 && m.mtl.Idle() }
 
 // sayGoodbye tells all with whom anything was exchanged. Lock held.
 func (m *Module) sayGoodbye() {

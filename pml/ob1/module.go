@@ -3,7 +3,6 @@ package ob1
 import (
 	"context"
 	"slices"
-	"time"
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/cid"
@@ -254,28 +253,8 @@ func (m *Module) flushed() bool {
 	return idle
 }
 
-// flushTick is how often Flush looks again while peers have to act first.
-const flushTick = 200 * time.Microsecond
-
 // Flush implements pml.Module.
-func (m *Module) Flush(ctx context.Context) error {
-	tick := time.NewTicker(flushTick)
-	defer tick.Stop()
-	for {
-		m.engine.Lock()
-		m.engine.Progress()
-		done := m.flushed()
-		m.engine.Unlock()
-		if done {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-tick.C:
-		}
-	}
-}
+func (m *Module) Flush(ctx context.Context) error { return pml.Until(ctx, m.engine, m.flushed) }
 
 // Close implements pml.Module.
 func (m *Module) Close() error {
