@@ -12,17 +12,22 @@ import (
 // a stack that hangs would else take its limit once for each case.
 const mostLost = 3
 
+// A lane is the run of one stack.
+type lane struct {
+	*Runner
+	stack  *Stack
+	waited time.Duration // for cases that did not end
+}
+
 // An attempt is one worker that runs some cases of a column.
 type attempt struct {
-	r       *Runner
-	stack   Stack
+	*lane
 	column  column
 	cases   []string
 	reports []report // by case
 	sent    int      // rows that are out; of those that were begun the last is held back
 	out     *excerpt
 	row     func(Row)
-	about   func(event) // is told of open's findings
 }
 
 // A report is what ranks have said of one case.
@@ -33,27 +38,47 @@ type report struct {
 	seconds      float64
 }
 
+// skip says that cases are not run.
+func (l *lane) skip(c column, cases []string, why string) {
+	for _, name := range cases {
+		row := l.newRow(*l.stack, c, name)
+		row.Status, row.Reason = Skip, "not run: "+why
+		l.done(*l.stack, row)
+	}
+}
+
+// impatient says why no further case of the stack is run; empty: there is no reason.
+func (l *lane) impatient() string {
+	if l.Suite.Patience == 0 || l.waited < l.Suite.Patience {
+		return ""
+	}
+	return fmt.Sprintf("suite %s waits no longer for a stack whose cases did not end for %v; suite full does", l.Suite.Name, l.Suite.Patience)
+}
+
 // cases runs the cases of a column: as many by one worker as it survives.
-func (r *Runner) cases(ctx context.Context, s Stack, c column, row func(Row), about func(event)) {
+func (l *lane) cases(ctx context.Context, c column, row func(Row)) {
 	todo, lost := c.cases, 0
 	for len(todo) > 0 && ctx.Err() == nil {
+		why := l.impatient()
 		if lost == mostLost {
-			for _, name := range todo {
-				x := r.newRow(s, c, name)
-				x.Status, x.Reason = Skip, fmt.Sprintf("not run: %d cases in a row were lost", mostLost)
-				row(x)
-			}
+			why = fmt.Sprintf("%d cases in a row were lost", mostLost)
+		}
+		if why != "" {
+			l.skip(c, todo, why)
 			return
 		}
-		a := &attempt{r: r, stack: s, column: c, cases: todo, reports: make([]report, len(todo)), out: &excerpt{}, row: row, about: about}
-		end := r.work(ctx, assignment{
-			task: task{Column: c.name, Via: s.Via, Cases: todo}, set: s.Set, ranks: c.ranks, limit: r.Limit, hear: a.hear, out: a.out,
+		a := &attempt{lane: l, column: c, cases: todo, reports: make([]report, len(todo)), out: &excerpt{}, row: row}
+		end := l.work(ctx, assignment{
+			task: task{Column: c.name, Via: l.stack.Via, Cases: todo}, set: l.stack.Set, ranks: c.ranks, limit: l.Limit, hear: a.hear, out: a.out,
 		})
 		if ctx.Err() != nil {
 			return
 		}
 		a.finish(end)
 		todo = todo[a.sent:]
+		if end.hung {
+			l.waited += l.Limit
+		}
 		switch {
 		case !end.lost():
 			lost = 0
@@ -78,7 +103,7 @@ func (a *attempt) hear(e event) error {
 			for a.sent < i && a.ended(a.sent) {
 				a.send(a.outcome(a.sent))
 			}
-			a.r.running(a.stack, a.column.cell(e.Case))
+			a.running(*a.stack, a.column.cell(e.Case))
 		}
 		p.begun++
 		return nil
@@ -96,7 +121,7 @@ func (a *attempt) hear(e event) error {
 		}
 	}
 	if e.Device != "" || e.Mode != "" {
-		a.about(e)
+		a.stack.Device, a.stack.Mode = e.Device, e.Mode
 	}
 	return nil
 }
@@ -117,7 +142,7 @@ func (a *attempt) ended(i int) bool { return a.reports[i].ended == max(a.column.
 // outcome is the row of a case as its ranks see it.
 func (a *attempt) outcome(i int) Row {
 	p := &a.reports[i]
-	row := a.r.newRow(a.stack, a.column, a.cases[i])
+	row := a.newRow(*a.stack, a.column, a.cases[i])
 	row.Status, row.Reason, row.Seconds = p.status, strings.Join(p.reasons, "; "), p.seconds
 	return row
 }
@@ -144,11 +169,11 @@ func (a *attempt) finish(end ending) {
 	switch {
 	case end.hung:
 		row.Status = Timeout
-		row.Reason = fmt.Sprintf("it did not end within %v", a.r.Limit)
+		row.Reason = fmt.Sprintf("it did not end within %v", a.Limit)
 		if over && a.reports[i].status == Pass {
-			row.Reason = fmt.Sprintf("it passed, and then its process did not go on within %v", a.r.Limit)
+			row.Reason = fmt.Sprintf("it passed, and then its process did not go on within %v", a.Limit)
 		}
-		row.Seconds = max(row.Seconds, a.r.Limit.Seconds())
+		row.Seconds = max(row.Seconds, a.Limit.Seconds())
 	case !over:
 		row.Status, row.Reason = Fail, end.how()
 	case end.lost() && row.Status == Pass:
@@ -166,25 +191,30 @@ func (a *attempt) finish(end ending) {
 }
 
 // measure runs a benchmark.
-func (r *Runner) measure(ctx context.Context, s Stack, c column, row func(Row)) {
-	x := r.newRow(s, c, "")
-	r.running(s, x.Case)
+func (l *lane) measure(ctx context.Context, c column) {
+	if why := l.impatient(); why != "" {
+		l.skip(c, c.cases, why)
+		return
+	}
+	row := l.newRow(*l.stack, c, "")
+	l.running(*l.stack, row.Case)
 	began := time.Now()
-	points, end := r.bench(ctx, s, c)
+	points, end := l.bench(ctx, *l.stack, c)
 	if ctx.Err() != nil {
 		return
 	}
-	x.Status, x.Seconds, x.Points = Pass, time.Since(began).Seconds(), points
+	row.Status, row.Seconds, row.Points = Pass, time.Since(began).Seconds(), points
 	switch {
 	case end.hung:
-		x.Status, x.Reason = Timeout, fmt.Sprintf("no figure came within %v", r.Limit)
+		l.waited += l.Limit
+		row.Status, row.Reason = Timeout, fmt.Sprintf("no figure came within %v", l.Limit)
 	case end.lost():
-		x.Status, x.Reason = Fail, end.how()
+		row.Status, row.Reason = Fail, end.how()
 	case len(points) == 0:
-		x.Status, x.Reason = Fail, "it gave no figures"
+		row.Status, row.Reason = Fail, "it gave no figures"
 	}
-	if x.Status != Pass {
-		x.Output = end.output
+	if row.Status != Pass {
+		row.Output = end.output
 	}
-	row(x)
+	l.done(*l.stack, row)
 }

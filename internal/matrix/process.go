@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -22,8 +23,9 @@ const (
 	// tick is the unit of limits. They count the ticks that this process has seen: a
 	// machine that was suspended, or a run that was stopped, makes nobody late.
 	tick = 100 * time.Millisecond
-	// dumpTicks is how long ranks have to say what they wait for, before they end.
-	dumpTicks = 5
+	// dumpTicks is how long ranks have to say what they wait for, before they end, and
+	// stackTicks how long they have for that, before Go's runtime says where they are.
+	dumpTicks, stackTicks = 5, 15
 	// drainGrace is how long reports are awaited after the processes have ended:
 	// what they started, and hid, may hold the pipe open.
 	drainGrace = time.Second
@@ -51,6 +53,7 @@ type ending struct {
 	result launch.Result
 	err    error // it was not started, or did not end by itself
 	hung   bool  // its time was up
+	ranks  int
 	output string
 }
 
@@ -65,31 +68,52 @@ func (e ending) how() string {
 	case len(e.result.Failures) == 0:
 		return "its process ended without a result"
 	}
-	what := "its process " + e.result.Failures[0].How
+	first := e.result.Failures[0]
+	what := "its process " + first.How
+	if e.ranks > 1 {
+		what = fmt.Sprintf("rank %d %s", first.Rank, first.How)
+	}
 	if words := lastWords(e.output); words != "" {
 		what += ": " + words
 	}
 	return what
 }
 
-// lastWords finds in a process's output what it died of: the line of Go's runtime
-// or of the C library, or the last one.
+// Lines that say what a process died of.
+var (
+	dying = regexp.MustCompile(`^(panic: |fatal error: |SIG[A-Z]+: )|terminated with signal \d+`)
+	// faults come before abort(3), or after a panic.
+	faults = regexp.MustCompile(`Assertion|corrupt|smashing|double free`)
+	signal = regexp.MustCompile(`^\[signal ([A-Z]+: [a-z ]+)`)
+)
+
+// lastWords finds in a process's output what it died of: what Go's runtime says, the
+// C library, or a library that catches signals itself; or the last line.
 func lastWords(output string) string {
-	var before, last string
+	var before, words, last string
 	for line := range strings.Lines(output) {
 		line = strings.TrimSpace(line)
-		for _, begin := range []string{"panic: ", "fatal error: ", "SIG"} {
-			if strings.HasPrefix(line, begin) {
-				return before + line
+		switch m := dying.FindStringSubmatch(line); {
+		case words != "":
+			if m := signal.FindStringSubmatch(line); m != nil {
+				return words + " (" + strings.TrimSuffix(m[1], " code") + ")"
 			}
-		}
-		// abort(3) follows.
-		if strings.Contains(line, "Assertion") || strings.Contains(line, "corrupt") || strings.Contains(line, "smashing") {
+			if line == "" || strings.HasPrefix(line, "goroutine ") {
+				return words
+			}
+		case m != nil && m[1] == "":
+			return before + m[0]
+		case m != nil:
+			words = before + line
+		case faults.MatchString(line):
 			before = line + "; "
 		}
 		if line != "" {
 			last = line
 		}
+	}
+	if words != "" {
+		return words
 	}
 	return before + last
 }
@@ -153,7 +177,8 @@ func tell(news chan<- struct{}) {
 }
 
 // supervise runs a job to its end. When there is no news of it for limit, it asks
-// the ranks what they wait for, and ends them.
+// the ranks what they wait for, and ends them: gently at first, so that a case can
+// say what is wrong with its own words.
 func (r *Runner) supervise(ctx context.Context, cancel context.CancelCauseFunc, limit time.Duration, news <-chan struct{}, j launch.Job) ending {
 	signals := make(chan os.Signal, 1)
 	j.Signals, j.Cleanup = signals, r.Cleanup
@@ -168,7 +193,7 @@ func (r *Runner) supervise(ctx context.Context, cancel context.CancelCauseFunc, 
 	for left := int(limit / tick); ; {
 		select {
 		case end := <-done:
-			end.hung = hung
+			end.hung, end.ranks = hung, j.N
 			if cause := context.Cause(ctx); cause != nil {
 				end.err = cause
 			}
@@ -185,6 +210,8 @@ func (r *Runner) supervise(ctx context.Context, cancel context.CancelCauseFunc, 
 				signals <- syscall.SIGUSR2
 			case left == -dumpTicks:
 				cancel(errLimit)
+			case left == -dumpTicks-stackTicks:
+				signals <- syscall.SIGQUIT
 			}
 		}
 	}

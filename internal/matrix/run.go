@@ -108,21 +108,21 @@ func (r *Runner) Run(ctx context.Context, p *Plan) *Report {
 	}
 	r.observe(func(o Observer) { o.Begin(slices.Clone(report.Stacks), counts) })
 
-	opened := make([]bool, len(report.Stacks))
-	lanes := make(chan struct{}, max(r.Lanes, 1))
+	lanes := make([]*lane, len(report.Stacks)) // nil: it could not be opened
+	room := make(chan struct{}, max(r.Lanes, 1))
 	var wg sync.WaitGroup
 	for i := range report.Stacks {
-		lanes <- struct{}{}
+		room <- struct{}{}
 		wg.Go(func() {
-			defer func() { <-lanes }()
-			opened[i] = r.stack(ctx, &report.Stacks[i], p.columns[i])
+			defer func() { <-room }()
+			lanes[i] = r.stack(ctx, &report.Stacks[i], p.columns[i])
 		})
 	}
 	wg.Wait()
-	for i, s := range report.Stacks {
+	for i, l := range lanes {
 		for _, c := range p.columns[i] {
-			if opened[i] && c.bench != nil && ctx.Err() == nil {
-				r.measure(ctx, s, c, func(row Row) { r.done(s, row) })
+			if l != nil && c.bench != nil && ctx.Err() == nil {
+				l.measure(ctx, c)
 			}
 		}
 	}
@@ -147,27 +147,30 @@ func (r *Runner) Run(ctx context.Context, p *Plan) *Report {
 	return report
 }
 
-// stack runs what one stack has, without the benchmarks, and reports whether it
-// could be opened.
-func (r *Runner) stack(ctx context.Context, s *Stack, columns []column) bool {
+// stack runs what one stack has, without the benchmarks. It returns nil if the
+// stack could not be opened.
+func (r *Runner) stack(ctx context.Context, s *Stack, columns []column) *lane {
 	open := s.open()
 	if s.Reason != "" {
 		row := r.newRow(*s, open, "")
 		row.Status, row.Reason = Unavailable, s.Reason
 		r.done(*s, row)
-		return false
+		return nil
 	}
-	ok := false
-	r.cases(ctx, *s, open, func(row Row) {
-		ok = row.Status == Pass
+	l, opened := &lane{Runner: r, stack: s}, false
+	l.cases(ctx, open, func(row Row) {
+		opened = row.Status == Pass
 		r.done(*s, row)
-	}, func(e event) { s.Device, s.Mode = e.Device, e.Mode })
+	})
+	if !opened {
+		return nil
+	}
 	for _, c := range columns {
-		if ok && c.bench == nil {
-			r.cases(ctx, *s, c, func(row Row) { r.done(*s, row) }, func(event) {})
+		if c.bench == nil {
+			l.cases(ctx, c, func(row Row) { r.done(*s, row) })
 		}
 	}
-	return ok
+	return l
 }
 
 // newRow is the row of a case, without its outcome.

@@ -19,6 +19,9 @@ type Suite struct {
 	Policies []cid.Policy  // of pmltest
 	Ranks    []int         // of the conformance cases
 	Limit    time.Duration // of a case
+	// Patience is how long the cases of one stack that don't end may take together,
+	// before the rest of the stack is given up; 0: for ever.
+	Patience time.Duration
 
 	benches []bench
 }
@@ -50,7 +53,9 @@ func Quick() Suite {
 		// The policy of communicators that are made by Dup, which asks most of a PML.
 		Policies: []cid.Policy{cid.PolicyLazy},
 		Ranks:    []int{2},
-		Limit:    20 * time.Second,
+		// The longest take a second on a quiet machine.
+		Limit:    8 * time.Second,
+		Patience: 24 * time.Second,
 		// Enough iterations for two digits.
 		benches: []bench{
 			{"latency", "latency", []string{"-m", "1:1MiB", "-i", "200", "-x", "20"}, "us"},

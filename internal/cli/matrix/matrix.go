@@ -118,7 +118,7 @@ func (o *options) runner() (*matrix.Runner, error) {
 	}
 	r := &matrix.Runner{
 		Registry: reg, Values: values, Args: []string{"matrix", "worker"}, Set: *o.set, Suite: suite(),
-		Lanes: max(1, runtime.NumCPU()/2), Cleanup: settings.Sweep(values),
+		Lanes: max(2, runtime.NumCPU()/2), Cleanup: settings.Sweep(values),
 	}
 	if r.Program, err = os.Executable(); err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
@@ -210,7 +210,7 @@ func (o *options) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := interruptible(cmd.Context())
+	ctx, stop := interruptible(cmd.Context(), nil, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	run := func(plan *matrix.Plan) (*matrix.Report, error) { return r.Run(ctx, plan), nil }
 	if o.job {
@@ -294,20 +294,24 @@ func list(w io.Writer, plan *matrix.Plan) error {
 	return nil
 }
 
-// interruptible ends with the first INT, TERM or HUP, and says so.
-func interruptible(ctx context.Context) (context.Context, func()) {
+// interruptible ends with the first of some signals. why is the cause; nil: it names
+// the signal.
+func interruptible(ctx context.Context, why error, signals ...os.Signal) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, signals...)
 	go func() {
 		select {
-		case s := <-signals:
-			cancel(fmt.Errorf("stopped by a signal (%v)", s))
+		case s := <-c:
+			if why == nil {
+				why = fmt.Errorf("stopped by a signal (%v)", s)
+			}
+			cancel(why)
 		case <-ctx.Done():
 		}
 	}()
 	return ctx, func() {
-		signal.Stop(signals)
+		signal.Stop(c)
 		cancel(nil)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -28,7 +27,7 @@ func worker() *cobra.Command {
 			}
 			// What a case starts has no business with the reports.
 			syscall.CloseOnExec(reports)
-			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM)
+			ctx, stop := interruptible(cmd.Context(), errors.New("told to end"), syscall.SIGTERM)
 			defer stop()
 			reg := settings.Registry()
 			values, _, err := settings.Load(reg, nil)
