@@ -55,7 +55,7 @@ func TestPageInBrowser(t *testing.T) {
 		if cases, stacks, lines := shown(b, ".case"), shown(b, "section.stack"), shown(b, ".glance tbody tr"); cases != 3 || stacks != 1 || lines != 1 {
 			t.Errorf("failures: %d cases, %d stacks, %d lines of the table", cases, stacks, lines)
 		}
-		if said := eval[string](b, `document.querySelector("[role=status]").textContent`); said != "3 cases of 1 stacks" {
+		if said := eval[string](b, `document.querySelector("[role=status]").textContent`); said != "3 cases of 1 stack" {
 			t.Errorf("it says %q", said)
 		}
 		// From the keyboard: the next status, which is the last, then back to all.
@@ -360,7 +360,7 @@ func TestScreenshot(t *testing.T) {
 	b.do("Emulation.setDeviceMetricsOverride", map[string]any{"width": 1100, "height": 1150, "deviceScaleFactor": 1, "mobile": false})
 	b.media("", "light")
 	b.open(written(t, read(t, *reportFile), nil))
-	// WebP takes a third of what PNG takes.
+	// WebP takes half of what PNG takes.
 	picture := call[struct{ Data []byte }](b, b.session, "Page.captureScreenshot", map[string]any{"format": "webp", "quality": 80}).Data
 	if err := os.WriteFile(*screenshot, picture, 0o644); err != nil {
 		t.Fatal(err)

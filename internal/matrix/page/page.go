@@ -158,7 +158,8 @@ func (s stack) Part(column string) *part {
 	return &s.Parts[i]
 }
 
-// groups are the report's, with the places of their rows.
+// groups are the report's, with the places of their rows. Stacks that are not
+// available are left out: the table has their reasons already.
 func groups(r *matrix.Report, stacks []stack) []group {
 	type key struct{ stack, name string }
 	ids := map[key]string{}
@@ -171,6 +172,9 @@ func groups(r *matrix.Report, stacks []stack) []group {
 	}
 	var out []group
 	for _, g := range r.Groups() {
+		if g.Status == matrix.Unavailable && !slices.ContainsFunc(g.Rows, func(x matrix.Row) bool { return x.Case != matrix.OpenCase }) {
+			continue
+		}
 		group := group{Group: g}
 		for _, x := range g.Rows {
 			group.Rows = append(group.Rows, row{x, ids[key{x.Stack, x.Case}]})

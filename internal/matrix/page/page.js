@@ -6,6 +6,8 @@
   const said = form.querySelector("[role=status]");
   const toggle = form.querySelector(".all");
 
+  const plural = (n, what) => `${n} ${what}${n === 1 ? "" : "s"}`;
+
   function filter() {
     const status = form.elements.status.value;
     const name = form.elements.stack.value.trim().toLowerCase();
@@ -35,7 +37,7 @@
       group.classList.toggle("off", status && group.dataset.status !== status || !group.querySelector("li:not(.off)"));
     }
     for (const curve of all(".curve")) curve.classList.toggle("off", !named(curve));
-    said.textContent = status || name ? `${cases} cases of ${stacks} stacks` : "";
+    said.textContent = status || name ? `${plural(cases, "case")} of ${plural(stacks, "stack")}` : "";
   }
   form.addEventListener("input", filter);
   form.addEventListener("submit", (event) => event.preventDefault());
