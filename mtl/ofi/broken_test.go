@@ -56,7 +56,7 @@ func openFaulty(t *testing.T, fault, wait string) *rig {
 }
 
 // start lets the fault happen from now on, n times where it counts.
-func (r *rig) start(n string) { r.t.Setenv("FERRY_FAULT_NOW", n) }
+func (r *rig) start(n string) { r.t.Setenv("FABRIC_FAULT_NOW", n) }
 
 // until polls until o is over.
 func (r *rig) until(os ...*once) {
@@ -163,7 +163,7 @@ func TestCancelNobodyAskedForIsAnError(t *testing.T) {
 			t.Errorf("operation %d: canceled %v, %v", i, o.Canceled, o.Err)
 		}
 	}
-	os.Unsetenv("FERRY_FAULT_NOW")
+	os.Unsetenv("FABRIC_FAULT_NOW")
 	if err := r.m.Recv(&own.Op, r.self, e, make([]byte, 8)); err != nil {
 		t.Fatal(err)
 	}

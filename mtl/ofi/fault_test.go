@@ -38,7 +38,7 @@ func compile(t *testing.T, source string, flags ...string) string {
 // faulty returns a library with a fault. The end of what hangs is waited for.
 func faulty(t *testing.T, fault string) string {
 	lib := compile(t, "fault.c", "-shared", "-fPIC", "-ldl")
-	t.Setenv("FERRY_FAULT", fault)
+	t.Setenv("FABRIC_FAULT", fault)
 	t.Cleanup(func() {
 		for ofi.Hanging() > 0 {
 			time.Sleep(10 * time.Millisecond)

@@ -1,20 +1,22 @@
-// A libfabric that misbehaves: the real one, except for what FERRY_FAULT names.
+// A libfabric that misbehaves: the real one, except for what FABRIC_FAULT names.
 //
 //	old           it says that it is version 1.5
 //	hang_load     loading it takes longer than anybody waits
 //	hang_start    so does listing its providers
 //	hang_getinfo  so does asking them what they offer
 //	hang_tcp      so does asking tcp;ofi_rxm, or all
+//	crash_tcp     asking tcp;ofi_rxm, or all, is a segmentation violation
 //	hang_domain   so does opening a domain of tcp;ofi_rxm
 //	drop          completions of tcp;ofi_rxm never come
-//	fail          its completion queues fail once FERRY_FAULT_NOW is set
-//	stray         they have FERRY_FAULT_NOW errors that belong to no operation
-//	cancel        once FERRY_FAULT_NOW is set, the receive that was posted last ends
+//	fail          its completion queues fail once FABRIC_FAULT_NOW is set
+//	stray         they have FABRIC_FAULT_NOW errors that belong to no operation
+//	cancel        once FABRIC_FAULT_NOW is set, the receive that was posted last ends
 //	              as canceled, and so do probes that find nothing
 //
 //	cc -shared -fPIC -o libfault.so fault.c -ldl
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -26,7 +28,9 @@
 #include <rdma/fi_errno.h>
 #include <rdma/fi_tagged.h>
 
+#ifndef LONG
 #define LONG 2 // seconds that "hang" takes; tests wait for the end
+#endif
 
 static void *real(const char *name)
 {
@@ -38,7 +42,7 @@ static void *real(const char *name)
 
 static int fault(const char *name)
 {
-	const char *f = getenv("FERRY_FAULT");
+	const char *f = getenv("FABRIC_FAULT");
 	return f && !strcmp(f, name);
 }
 
@@ -58,8 +62,11 @@ int fi_getinfo(uint32_t v, const char *node, const char *service, uint64_t flags
 	int all = !hints || !hints->fabric_attr->prov_name, names = !!(flags & FI_PROV_ATTR_ONLY);
 	if (names ? fault("hang_start") : fault("hang_getinfo"))
 		sleep(LONG);
-	if (!names && fault("hang_tcp") && (all || !strcmp(hints->fabric_attr->prov_name, "tcp;ofi_rxm")))
+	int tcp = !names && (all || !strcmp(hints->fabric_attr->prov_name, "tcp;ofi_rxm"));
+	if (tcp && fault("hang_tcp"))
 		sleep(LONG);
+	if (tcp && fault("crash_tcp"))
+		raise(SIGSEGV);
 	return ((__typeof__(&fi_getinfo))real("fi_getinfo"))(v, node, service, flags, hints, out);
 }
 
@@ -79,7 +86,7 @@ static int strays;
 
 static int now(void)
 {
-	const char *n = getenv("FERRY_FAULT_NOW");
+	const char *n = getenv("FABRIC_FAULT_NOW");
 	return n ? atoi(n) : 0;
 }
 

@@ -1,0 +1,120 @@
+package matrix_test
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/ferrympi/ferry/internal/matrix"
+)
+
+// job starts a job of ranks of ferry matrix.
+func job(t *testing.T, ranks string, args ...string) *command {
+	t.Helper()
+	words := []string{"run", "-n", ranks, tool(t), "matrix", "--job", "--json", "$JSON"}
+	return start(t, nil, append(words, args...)...)
+}
+
+// TestJobOverSharedMemory has as many ranks as a pair, and more.
+func TestJobOverSharedMemory(t *testing.T) {
+	t.Parallel()
+	for _, ranks := range []string{"2", "4"} {
+		r := job(t, ranks, "--components", "ob1+shm,ob1+self").wait(0)
+		passes(t, r, "ob1+shm", 60)
+		expect(t, r, "ob1+shm", "btltest", matrix.Skip, "without --job")
+		expect(t, r, "ob1+self", matrix.OpenCase, matrix.Skip, "no message leaves")
+		for _, name := range []string{"bench/latency", "bench/rate", "bench/bandwidth"} {
+			if got := row(t, r, "ob1+shm", name); len(got.Points) < 5 || got.Points[0].Unit == "" {
+				t.Errorf("%s: %+v", name, got.Points)
+			}
+		}
+	}
+}
+
+// TestJobOverTheNetwork goes from one stack to the next.
+func TestJobOverTheNetwork(t *testing.T) {
+	t.Parallel()
+	needLibfabric(t)
+	for _, ranks := range []string{"2", "4"} {
+		r := job(t, ranks, "--components", "ob1+shm,cm+ofi tcp;ofi_rxm", "--timeout", "60s").wait(0)
+		passes(t, r, "ob1+shm", 60)
+		passes(t, r, "cm+ofi tcp;ofi_rxm", 60)
+		for _, s := range r.Stacks {
+			if s.Device == "" {
+				t.Errorf("nobody knows what carries %s", s.Name)
+			}
+		}
+	}
+}
+
+// TestJobOutlivesABrokenStack: the ranks meet again, whatever has become of their
+// messages, and the next stack passes.
+func TestJobOutlivesABrokenStack(t *testing.T) {
+	t.Parallel()
+	for _, broken := range []string{"ob1+drop", "ob1+duplicate"} {
+		r := job(t, "3", "--components", broken+",ob1+shm", "--timeout", "2s", "--cases", "^conform/3/message|^bench/rate").wait(1)
+		bad := 0
+		for _, x := range r.Rows {
+			if x.Stack == broken && x.Status.Bad() {
+				bad++
+			}
+		}
+		if bad == 0 || r.Partial != "" {
+			t.Errorf("%s: %d cases failed; partial: %q", broken, bad, r.Partial)
+		}
+		passes(t, r, "ob1+shm", 10)
+	}
+}
+
+// TestRankThatHangsIsNamed: it can't be replaced, so that the run is over.
+func TestRankThatHangsIsNamed(t *testing.T) {
+	t.Parallel()
+	r := job(t, "2", "--components", "ob1+hang,ob1+shm", "--timeout", "1s", "--cases", "^conform/2/message").wait(1)
+	const first = "conform/2/message/every size arrives whole"
+	expect(t, r, "ob1+hang", first, matrix.Timeout, "rank [01] .*obeys no deadline")
+	expect(t, r, "ob1+shm", matrix.OpenCase, matrix.Skip, "not run: rank")
+	if !strings.Contains(r.Partial, "hangs in "+first) {
+		t.Errorf("partial: %q", r.Partial)
+	}
+}
+
+// TestRankThatDiesEndsTheJob: what there is by then is written.
+func TestRankThatDiesEndsTheJob(t *testing.T) {
+	t.Parallel()
+	c := job(t, "3", "--components", "ob1+hang,ob1+shm", "--timeout", "10m", "--cases", "^conform/3/message")
+	c.until("2 stacks")
+	killed := 0
+	for pid, line := range c.processes("FERRY_BOOTSTRAP_LOCAL_RANK=1") {
+		if strings.Contains(line, "--job") {
+			killed++
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if killed != 1 {
+		t.Fatalf("%d processes are rank 1", killed)
+	}
+	r := c.wait(128 + int(syscall.SIGKILL))
+	if r == nil || r.Partial == "" {
+		t.Fatalf("%+v", r)
+	}
+	expect(t, r, "ob1+shm", matrix.OpenCase, matrix.Skip, "not run: ")
+}
+
+// TestJobNeedsALauncher, and takes its ranks as they are.
+func TestJobNeedsALauncher(t *testing.T) {
+	t.Parallel()
+	c := start(t, nil, "matrix", "--job")
+	c.wait(2)
+	if !strings.Contains(c.stderr.String(), "ferry run -n 4 ferry matrix --job") {
+		t.Error(&c.stderr)
+	}
+	for _, args := range [][]string{{"--list"}, {"--ranks", "2"}} {
+		c := job(t, "2", args...)
+		c.wait(2)
+		if !strings.Contains(c.stderr.String(), args[0]) {
+			t.Error(&c.stderr)
+		}
+	}
+}
