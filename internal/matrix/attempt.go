@@ -113,7 +113,7 @@ func (a *attempt) hear(e event) error {
 	p.status = worse(p.status, e.Status)
 	if e.Reason != "" {
 		reason := e.Reason
-		if a.column.ranks > 1 && e.Status == Fail {
+		if a.column.ranks > 1 && e.Status.Bad() {
 			reason = fmt.Sprintf("rank %d: %s", e.Rank, reason)
 		}
 		if !slices.Contains(p.reasons, reason) {
@@ -148,9 +148,8 @@ func (a *attempt) outcome(i int) Row {
 }
 
 func (a *attempt) send(row Row) {
-	output := a.out.take()
 	if row.Status != Pass && row.Output == "" {
-		row.Output = output
+		row.Output = a.out.String()
 	}
 	a.sent++
 	a.row(row)

@@ -84,18 +84,19 @@ var (
 	dying = regexp.MustCompile(`^(panic: |fatal error: |SIG[A-Z]+: )|terminated with signal \d+`)
 	// faults come before abort(3), or after a panic.
 	faults = regexp.MustCompile(`Assertion|corrupt|smashing|double free`)
-	signal = regexp.MustCompile(`^\[signal ([A-Z]+: [a-z ]+)`)
+	thrown = regexp.MustCompile(`^\[signal ([A-Z]+: [a-z ]+)`)
 )
 
 // lastWords finds in a process's output what it died of: what Go's runtime says, the
-// C library, or a library that catches signals itself; or the last line.
+// C library, or a library that catches signals itself; or what ferry said, or the
+// last line.
 func lastWords(output string) string {
 	var before, words, last string
 	for line := range strings.Lines(output) {
 		line = strings.TrimSpace(line)
 		switch m := dying.FindStringSubmatch(line); {
 		case words != "":
-			if m := signal.FindStringSubmatch(line); m != nil {
+			if m := thrown.FindStringSubmatch(line); m != nil {
 				return words + " (" + strings.TrimSuffix(m[1], " code") + ")"
 			}
 			if line == "" || strings.HasPrefix(line, "goroutine ") {
@@ -108,7 +109,8 @@ func lastWords(output string) string {
 		case faults.MatchString(line):
 			before = line + "; "
 		}
-		if line != "" {
+		// Of what ranks complain about the first is the cause.
+		if line != "" && !strings.HasPrefix(last, "ferry ") {
 			last = line
 		}
 	}
@@ -243,30 +245,35 @@ func listen(r io.Reader, hear func(event) error) error {
 // a crash the first lines tell most, of a hang the last.
 const excerptPart = 8 << 10
 
-// excerpt keeps the beginning and the end of what processes write.
+// excerpt keeps the beginning and the end of what processes write. The line that
+// says what one dies of is a new beginning.
 type excerpt struct {
 	mu      sync.Mutex
 	head    []byte
 	tail    []byte
 	dropped int
+	dying   bool
 }
 
-// Write implements io.Writer.
-func (x *excerpt) Write(b []byte) (int, error) {
+// Write implements io.Writer, for whole lines.
+func (x *excerpt) Write(line []byte) (int, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	n := len(b)
-	if room := excerptPart - len(x.head); room > 0 {
-		k := min(room, len(b))
-		x.head = append(x.head, b[:k]...)
-		b = b[k:]
+	if !x.dying && dying.Match(line) {
+		x.dying = true
+		all := append(x.head, x.tail...)
+		x.head = bytes.Clone(all[max(0, len(all)-excerptPart/4):])
+		x.dropped += len(all) - len(x.head)
+		x.tail = nil
 	}
-	x.tail = append(x.tail, b...)
+	room := min(max(0, excerptPart-len(x.head)), len(line))
+	x.head = append(x.head, line[:room]...)
+	x.tail = append(x.tail, line[room:]...)
 	if over := len(x.tail) - excerptPart; over > 0 {
 		x.tail = append(x.tail[:0], x.tail[over:]...)
 		x.dropped += over
 	}
-	return n, nil
+	return len(line), nil
 }
 
 // String is what was kept.
@@ -277,13 +284,4 @@ func (x *excerpt) String() string {
 		return string(x.head) + string(x.tail)
 	}
 	return fmt.Sprintf("%s\n[... %d bytes ...]\n%s", x.head, x.dropped, x.tail)
-}
-
-// take returns what was kept, and forgets it.
-func (x *excerpt) take() string {
-	text := x.String()
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.head, x.tail, x.dropped = nil, nil, 0
-	return text
 }

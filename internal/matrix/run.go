@@ -34,7 +34,7 @@ type Runner struct {
 	// launch.Job.
 	Cleanup  func(namespace string)
 	Exclude  *Exclusions
-	Observer Observer
+	Observer Observer // nil: nobody
 
 	mu sync.Mutex // guards what follows, and calls of Observer
 	// rows are those so far, by stack and case.
@@ -219,9 +219,7 @@ func (r *Runner) done(s Stack, row Row) {
 	r.Exclude.Apply(s, &row)
 	r.observe(func(o Observer) {
 		r.rows[[2]string{row.Stack, row.Case}] = row
-		if o != nil {
-			o.Done(row)
-		}
+		o.Done(row)
 	})
 }
 
@@ -229,5 +227,16 @@ func (r *Runner) done(s Stack, row Row) {
 func (r *Runner) observe(f func(Observer)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.Observer == nil {
+		f(nobody{})
+		return
+	}
 	f(r.Observer)
 }
+
+// nobody is an Observer that doesn't listen.
+type nobody struct{}
+
+func (nobody) Begin([]Stack, map[string]int) {}
+func (nobody) Running(string, string)        {}
+func (nobody) Done(Row)                      {}

@@ -131,6 +131,8 @@ func ended(err error) event {
 		return event{Status: Pass}
 	case errors.Is(err, kittest.ErrSkip):
 		return event{Status: Skip, Reason: err.Error()}
+	case errors.Is(err, conform.ErrHung):
+		return event{Status: Timeout, Reason: err.Error()}
 	}
 	return event{Status: Fail, Reason: err.Error()}
 }
@@ -262,7 +264,7 @@ func (w *worker) kitCases(ctx context.Context, all []kittest.Case) error {
 		w.begin(name)
 		e := ended(all[i].Run(ctx))
 		w.end(e)
-		if e.Status == Fail {
+		if e.Status.Bad() {
 			return nil
 		}
 	}
@@ -287,8 +289,10 @@ func (w *worker) conform(ctx context.Context) error {
 	}
 	return conform.Run(ctx, cases, func(r conform.Result) {
 		w.rank = r.Rank
-		if r.Status == conform.Skip {
+		if w.running == "" { // it did not come to its Run
 			w.begin(r.Case.Name)
+		}
+		if r.Status == conform.Skip {
 			w.end(event{Status: Skip, Reason: fmt.Sprintf("it needs %d ranks", r.Case.Ranks)})
 			return
 		}

@@ -1,0 +1,422 @@
+package matrix
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/launch"
+)
+
+// envPIDs is the directory in which workers of these tests leave their process ids.
+const envPIDs = "MATRIX_TEST_PIDS"
+
+// TestMain is also the worker that the tests start.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 2 && os.Args[1] == "worker" {
+		if err := badWorker(os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, "ferry matrix worker:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// badWorker has cases whose names say what becomes of them, but for numbers at the
+// end.
+func badWorker(text string) error {
+	w := &worker{out: os.NewFile(3, "reports"), errs: os.Stderr}
+	if err := json.Unmarshal([]byte(text), &w.task); err != nil {
+		return err
+	}
+	w.rank, _ = strconv.Atoi(os.Getenv(framework.EnvName("bootstrap.local.rank"))) // 0 where the name is another one: the test would see it
+	pid := filepath.Join(os.Getenv(envPIDs), strconv.Itoa(os.Getpid()))
+	if err := os.WriteFile(pid, nil, 0o600); err != nil {
+		return err
+	}
+	for _, name := range w.task.Cases {
+		w.begin(name)
+		switch strings.TrimRight(name, "0123456789") {
+		case "segv":
+			_ = syscall.Kill(os.Getpid(), syscall.SIGSEGV)
+			select {}
+		case "killed":
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {}
+		case "leaves":
+			return nil
+		case "errs":
+			return errors.New("the sea is rough")
+		case "garbage":
+			fmt.Fprintln(w.out, "not a report")
+			select {}
+		case "stranger":
+			w.write(event{Case: "nobody asked", Status: Pass})
+			select {}
+		case "deaf":
+			signal.Ignore(syscall.SIGTERM)
+			select {}
+		case "obeys":
+			c := make(chan os.Signal, 1)
+			signal.Notify(c, syscall.SIGTERM)
+			<-c
+			w.end(event{Status: Fail, Reason: "the frame never came"})
+			return nil
+		case "orphans":
+			// A child of the worker's, in the same process group.
+			c := exec.Command("sleep", "100")
+			if err := c.Start(); err != nil {
+				return err
+			}
+			if err := os.WriteFile(filepath.Join(os.Getenv(envPIDs), strconv.Itoa(c.Process.Pid)), nil, 0o600); err != nil {
+				return err
+			}
+			panic("with a child")
+		case "after":
+			w.end(event{Status: Pass})
+			panic("later")
+		case "second":
+			if w.rank == 1 {
+				w.end(event{Status: Fail, Reason: "wrong byte"})
+				continue
+			}
+			w.end(event{Status: Pass})
+		case "fail":
+			fmt.Println("what it printed")
+			w.end(event{Status: Fail, Reason: "wrong byte"})
+			return nil
+		default:
+			w.end(event{Status: Pass})
+		}
+	}
+	return nil
+}
+
+// bad is a runner of such workers, with a plan of stacks that have the given cases.
+func bad(t *testing.T, ranks int, stacks ...[]string) (*Runner, *Plan) {
+	t.Helper()
+	pids := t.TempDir()
+	t.Setenv(envPIDs, pids)
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	t.Cleanup(func() { allGone(t, pids) })
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &Runner{Program: self, Args: []string{"worker"}, Suite: Suite{Name: "test"}, Limit: 5 * tick, Lanes: len(stacks)}
+	p := &Plan{}
+	for i, cases := range stacks {
+		p.Stacks = append(p.Stacks, Stack{Name: fmt.Sprint("stack", i), Via: "btl self"})
+		p.columns = append(p.columns, []column{{name: "kit", ranks: ranks, cases: cases}})
+	}
+	return r, p
+}
+
+// allGone looks for processes that were left.
+func allGone(t *testing.T, pids string) {
+	t.Helper()
+	entries, err := os.ReadDir(pids)
+	if err != nil || len(entries) == 0 {
+		t.Fatalf("no worker has run: %v", err)
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for deadline := time.Now().Add(10 * time.Second); syscall.Kill(pid, 0) == nil; {
+			stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+			if strings.Contains(string(stat), ") Z ") {
+				break // an orphan that nobody reaps here
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("process %d was left: %s", pid, stat)
+			}
+		}
+	}
+}
+
+// outcome is a row as tests compare it.
+func outcome(report *Report, stack, testCase string) (Status, string) {
+	for _, row := range report.Rows {
+		if row.Stack == stack && row.Case == "kit/"+testCase {
+			return row.Status, row.Reason
+		}
+	}
+	return "", "no row"
+}
+
+func TestLostWorkerCostsItsCaseAndNoOther(t *testing.T) {
+	table := []struct {
+		name   string
+		status Status
+		reason string // part of it
+	}{
+		{"segv", Fail, "its process exited with status 2: SIGSEGV: segmentation violation"},
+		{"killed", Fail, "its process killed by signal 9 (killed)"},
+		{"leaves", Fail, "its process ended without a result"},
+		{"errs", Fail, "its process exited with status 1: ferry matrix worker: the sea is rough"},
+		{"garbage", Fail, `its process wrote "not a report" where its reports go`},
+		{"stranger", Fail, "where its reports go"},
+		{"deaf", Timeout, "it did not end within 500ms"},
+		{"obeys", Timeout, "it did not end within 500ms: the frame never came"},
+		{"orphans", Fail, "its process exited with status 2: panic: with a child"},
+		{"after", Fail, "it passed, and then its process exited with status 2: panic: later"},
+		{"fail", Fail, "wrong byte"},
+		{"pass", Pass, ""},
+	}
+	var stacks [][]string
+	for _, c := range table {
+		stacks = append(stacks, []string{"before", c.name, "behind"})
+	}
+	r, p := bad(t, 0, stacks...)
+	report := r.Run(t.Context(), p)
+	for i, c := range table {
+		stack := fmt.Sprint("stack", i)
+		if s, why := outcome(report, stack, c.name); s != c.status || !strings.Contains(why, c.reason) || (why == "") != (s == Pass) {
+			t.Errorf("%s: %s: %s; want %s: %s", c.name, s, why, c.status, c.reason)
+		}
+		for _, name := range []string{"before", "behind"} {
+			if s, why := outcome(report, stack, name); s != Pass {
+				t.Errorf("%s: %s of it: %s: %s", c.name, name, s, why)
+			}
+		}
+	}
+	if len(report.Rows) != 4*len(table) || report.Partial != "" || !report.Failed() {
+		t.Errorf("%d rows, partial %q, failed %t", len(report.Rows), report.Partial, report.Failed())
+	}
+	for _, row := range report.Rows {
+		if row.Case == "kit/fail" && strings.TrimSpace(row.Output) != "what it printed" {
+			t.Errorf("output of fail: %q", row.Output)
+		}
+	}
+}
+
+// The words of a rank that fails name it, and all ranks have their say.
+func TestRankThatFailsIsNamed(t *testing.T) {
+	r, p := bad(t, 2, []string{"pass", "second", "segv"})
+	p.Stacks[0].Via = "btl shm"
+	report := r.Run(t.Context(), p)
+	if s, why := outcome(report, "stack0", "second"); s != Fail || why != "rank 1: wrong byte" {
+		t.Errorf("second: %s: %s", s, why)
+	}
+	if s, why := outcome(report, "stack0", "segv"); s != Fail || !strings.HasPrefix(why, "rank ") || !strings.Contains(why, "SIGSEGV") {
+		t.Errorf("segv: %s: %s", s, why)
+	}
+}
+
+func TestThreeLostInARowEndTheColumn(t *testing.T) {
+	r, p := bad(t, 0, []string{"killed1", "killed2", "pass1", "killed3", "killed4", "killed5", "pass2"})
+	report := r.Run(t.Context(), p)
+	if s, why := outcome(report, "stack0", "killed5"); s != Fail {
+		t.Errorf("the third in a row: %s: %s", s, why)
+	}
+	if s, why := outcome(report, "stack0", "pass2"); s != Skip || why != "not run: 3 cases in a row were lost" {
+		t.Errorf("behind: %s: %s", s, why)
+	}
+}
+
+func TestSuiteLosesPatienceWithAStackThatHangs(t *testing.T) {
+	r, p := bad(t, 0, []string{"obeys1", "pass1", "obeys2", "pass2"}, []string{"pass1"})
+	r.Suite.Patience = 2 * r.Limit
+	report := r.Run(t.Context(), p)
+	if s, why := outcome(report, "stack0", "pass1"); s != Pass {
+		t.Errorf("after one: %s: %s", s, why)
+	}
+	if s, why := outcome(report, "stack0", "pass2"); s != Skip || !strings.HasPrefix(why, "not run: ") {
+		t.Errorf("after two: %s: %s", s, why)
+	}
+	if s, why := outcome(report, "stack1", "pass1"); s != Pass {
+		t.Errorf("another stack: %s: %s", s, why)
+	}
+}
+
+// watcher cancels a run when a case begins.
+type watcher struct {
+	at     string
+	cancel context.CancelCauseFunc
+	begun  int
+	rows   []Row
+}
+
+func (w *watcher) Begin(_ []Stack, cases map[string]int) { w.begun = cases["stack0"] }
+func (w *watcher) Done(row Row)                          { w.rows = append(w.rows, row) }
+func (w *watcher) Running(_, testCase string) {
+	if testCase == w.at {
+		w.cancel(errors.New("stopped"))
+	}
+}
+
+func TestInterruptedRunHasWhatThereIs(t *testing.T) {
+	r, p := bad(t, 0, []string{"pass", "obeys", "behind"})
+	r.Limit = time.Hour
+	ctx, cancel := context.WithCancelCause(t.Context())
+	w := &watcher{at: "kit/obeys", cancel: cancel}
+	r.Observer = w
+	report := r.Run(ctx, p)
+	if report.Partial != "stopped" || w.begun != 4 {
+		t.Errorf("partial %q; %d cases announced", report.Partial, w.begun)
+	}
+	if s, why := outcome(report, "stack0", "pass"); s != Pass {
+		t.Errorf("before: %s: %s", s, why)
+	}
+	for _, name := range []string{"obeys", "behind"} {
+		if s, why := outcome(report, "stack0", name); s != Skip || why != "not run: stopped" {
+			t.Errorf("%s: %s: %s", name, s, why)
+		}
+	}
+	if report.Failed() {
+		t.Error("what did not run has failed")
+	}
+}
+
+// A stack that can't be opened has no other rows.
+func TestStackThatIsNotThereRunsNothing(t *testing.T) {
+	r, p := bad(t, 0, []string{"pass"}, []string{"pass"})
+	p.Stacks[1].Reason, p.columns[1] = "no such device", nil
+	report := r.Run(t.Context(), p)
+	last := report.Rows[len(report.Rows)-1]
+	if len(report.Rows) != 3 || last.Case != OpenCase || last.Status != Unavailable || last.Reason != "no such device" {
+		t.Errorf("%+v", report.Rows)
+	}
+}
+
+func TestLastWords(t *testing.T) {
+	for output, want := range map[string]string{
+		"":                             "",
+		"note\nferry: no such thing\n": "ferry: no such thing",
+		"panic: index out of range [5]\n\ngoroutine 1 [running]:\nmain.main()\n":                                                                                  "panic: index out of range [5]",
+		"panic: runtime error: invalid memory address or nil pointer dereference\n[signal SIGSEGV: segmentation violation code=0x1 addr=0x0 pc=0x1]\n\ngoroutine": "panic: runtime error: invalid memory address or nil pointer dereference (SIGSEGV: segmentation violation)",
+		"ferry: prov/x.c:7: f: Assertion `a' failed.\nSIGABRT: abort\nPC=0x1\n":                                                                                   "ferry: prov/x.c:7: f: Assertion `a' failed.; SIGABRT: abort",
+		"\nferry:11911 terminated with signal 11 at PC=7f40\n/lib/x(+0x1)\n/tmp/f[0x2]\n":                                                                         "terminated with signal 11",
+		"fatal error: all goroutines are asleep - deadlock!\n":                                                                                                    "fatal error: all goroutines are asleep - deadlock!",
+	} {
+		if got := lastWords(output); got != want {
+			t.Errorf("%q: %q, want %q", output, got, want)
+		}
+	}
+}
+
+func TestExcerptKeepsBothEnds(t *testing.T) {
+	x := &excerpt{}
+	for i := range 10000 {
+		fmt.Fprintln(x, "line", i)
+	}
+	text := x.String()
+	if !strings.HasPrefix(text, "line 0\n") || !strings.HasSuffix(text, "line 9999\n") || len(text) > 2*excerptPart+100 || !strings.Contains(text, " bytes ...]") {
+		t.Errorf("%d bytes: %.50q", len(text), text)
+	}
+}
+
+// TestExcerptKeepsWhatAProcessDiedOf: between a library's chatter and thousands of
+// goroutines.
+func TestExcerptKeepsWhatAProcessDiedOf(t *testing.T) {
+	x := &excerpt{}
+	for i := range 10000 {
+		fmt.Fprintln(x, "line", i)
+	}
+	fmt.Fprintln(x, "SIGSEGV: segmentation violation")
+	for i := range 10000 {
+		fmt.Fprintln(x, "goroutine", i)
+	}
+	text := x.String()
+	if !strings.Contains(text, "line 9999\nSIGSEGV: segmentation violation\ngoroutine 0\n") || lastWords(text) != "SIGSEGV: segmentation violation" {
+		t.Errorf("%.3000q", text)
+	}
+}
+
+// TestReasonThatIsLongStillArrives: a line above PIPE_BUF would mix with others'.
+func TestReasonThatIsLongStillArrives(t *testing.T) {
+	var out, errs strings.Builder
+	w := &worker{out: &out, errs: &errs}
+	w.write(event{Case: "x", Status: Fail, Reason: strings.Repeat("ä\n", eventLimit)})
+	if len(out.String()) > eventLimit || len(errs.String()) < 3*eventLimit {
+		t.Errorf("%d bytes in the report, %d beside it", len(out.String()), len(errs.String()))
+	}
+	var got event
+	if err := listen(strings.NewReader(out.String()), func(e event) error { got = e; return nil }); err != nil || got.Status != Fail || len(got.Reason) < 1000 {
+		t.Errorf("%v %+v", err, got)
+	}
+}
+
+func TestHowNamesTheCauseNotTheConsequence(t *testing.T) {
+	e := ending{result: launch.Result{Status: 2, Failures: []launch.Failure{{Rank: 1, Status: 2, How: "exited with status 2"}, {Rank: 0, How: "x"}}}, ranks: 2,
+		output: "SIGSEGV: segmentation violation\n"}
+	if got := e.how(); got != "rank 1 exited with status 2: SIGSEGV: segmentation violation" {
+		t.Error(got)
+	}
+}
+
+func TestComponentsAreChosenByNameAndPattern(t *testing.T) {
+	var all []Stack
+	for _, name := range []string{"ob1+self", "ob1+shm", "cm+ofi tcp;ofi_rxm", "cm+ofi net"} {
+		all = append(all, Stack{Name: name})
+	}
+	for list, want := range map[string]string{
+		"ob1+shm": "ob1+shm", "cm+ofi net,ob1+*": "ob1+self ob1+shm cm+ofi net", "^cm*": "ob1+self ob1+shm", "cm+ofi tcp;ofi_rxm": "cm+ofi tcp;ofi_rxm",
+	} {
+		c, err := ParseComponents(list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		chosen, err := c.choose(all)
+		var names []string
+		for _, s := range chosen {
+			names = append(names, s.Name)
+		}
+		if got := strings.Join(names, " "); err != nil || got != want {
+			t.Errorf("%s: %q %v, want %q", list, got, err, want)
+		}
+	}
+	for list, want := range map[string]string{"ob1+smh": `the nearest is "ob1+shm"`, "^*": "every stack is excluded"} {
+		c, err := ParseComponents(list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.choose(all); !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", list, err)
+		}
+	}
+	for _, list := range []string{"", "^", "a,,b", "[", ","} {
+		if _, err := ParseComponents(list); !errors.Is(err, framework.ErrConfig) {
+			t.Errorf("%q: %v", list, err)
+		}
+	}
+}
+
+// What nobody asked for is not surveyed, which takes a second.
+func TestOnlyWhatCouldBeMeantIsAsked(t *testing.T) {
+	known := []Stack{{Name: "ob1+self"}, {Name: "ob1+shm"}}
+	for list, want := range map[string]bool{
+		"ob1+shm": false, "ob1*": false, "cm+ofi tcp;ofi_rxm": true, "cm*": true, "*": true, "*shm": true, "^cm*": true, "ob1+shm,cm+ofi*": true, "ob1+smh": true,
+	} {
+		c, err := ParseComponents(list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.may("cm+ofi", known); got != want {
+			t.Errorf("%s: %t", list, got)
+		}
+	}
+}
+
+func TestCommandIsOneForAShell(t *testing.T) {
+	words := []string{"ferry", "matrix", "--components", "cm+ofi tcp;ofi_rxm", "--cases", `^it's/a "case"\.$`, "--set", "a=b,c", ""}
+	out, err := exec.Command("sh", "-c", `printf '%s\n' `+quote(words)).Output()
+	if err != nil || !slices.Equal(strings.Split(strings.TrimSuffix(string(out), "\n"), "\n"), words) {
+		t.Errorf("%s: %q %v", quote(words), out, err)
+	}
+}
