@@ -56,13 +56,14 @@ type job struct {
 }
 
 // defects are providers that must not be used, up to a version of the library,
-// because they do harm that the self-test does not always find. testdata/claim.c
-// shows each.
+// because they do harm that the self-test does not always find, or only by waiting.
+// testdata/claim.c shows each.
 var defects = []struct {
 	provider string
 	last     libfabric.Version
 	what     string
 }{
+	{"net", libfabric.Version{Major: 1, Minor: 17}, "a few messages that nobody has received yet keep all that come behind them from arriving"},
 	{"udp;ofi_rxd", libfabric.Version{Major: 1, Minor: 17}, "it corrupts messages and memory when a matched probe has claimed one"},
 	{"shm", libfabric.Version{Major: 1, Minor: 17}, "its probes fail with a truncation error when there is a message"},
 }

@@ -79,6 +79,7 @@ func selfTest(m *module, givenUp func() bool) error {
 		{"a longer message", func() error { return t.exchange(64<<10, mtl.Standard) }},
 		{"a synchronous message", func() error { return t.exchange(8, mtl.Synchronous) }},
 		{"a message that is too long for its receive", t.truncate},
+		{"a message behind others that wait", t.behind},
 		{"cancel", t.cancel},
 		{"probe and claim", t.probe},
 		{"a control message", t.control},
@@ -158,6 +159,44 @@ func (t *tester) truncate() error {
 	}
 	if !bytes.Equal(got[8:], make([]byte, 8)) {
 		return errors.New("it wrote beyond the buffer")
+	}
+	return nil
+}
+
+// behind sends messages that nobody receives yet, and one that must get past them.
+func (t *tester) behind() error {
+	const many = 32
+	ops := make([]*trial, 2*(many+1)) // receives, then sends
+	e := t.highest()
+	for i := range ops {
+		ops[i] = newTrial()
+	}
+	each := func(i int) mtl.Envelope { return mtl.Envelope{CID: e.CID, Source: e.Source, Tag: int32(i)} }
+	if err := t.m.Recv(&ops[many].Op, t.self, each(many), nil); err != nil {
+		return err
+	}
+	for i := range many + 1 {
+		done, err := t.m.Send(&ops[many+1+i].Op, t.self, each(i), nil, mtl.Standard)
+		if err != nil {
+			return err
+		}
+		ops[many+1+i].over = done
+	}
+	if err := t.until(func() bool { return ops[many].over }); err != nil {
+		return err
+	}
+	for i := range many {
+		if err := t.m.Recv(&ops[i].Op, t.self, each(i), nil); err != nil {
+			return err
+		}
+	}
+	for _, o := range ops {
+		if err := t.until(func() bool { return o.over }); err != nil {
+			return err
+		}
+		if o.Err != nil {
+			return o.Err
+		}
 	}
 	return nil
 }

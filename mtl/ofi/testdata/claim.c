@@ -1,6 +1,7 @@
-// Shows what a provider of libfabric makes of matched probes, without ferry: two
-// endpoints in one process, one sends, the other peeks with FI_CLAIM and receives
-// what it has claimed.
+// Shows what a provider of libfabric makes of messages that nobody receives yet and
+// of matched probes, without ferry: two endpoints in one process. One sends messages
+// with a tag that the other does not ask for, and then one that it does. Then one
+// sends, the other peeks with FI_CLAIM and receives what it has claimed.
 //
 //	cc -o claim claim.c -lfabric && ./claim PROVIDER [ROUNDS]
 //
@@ -67,6 +68,44 @@ static int wait_for(int s, struct fi_cq_tagged_entry *got)
 	exit(1);
 }
 
+static void send8(uint64_t tag)
+{
+	static struct fi_context2 all[64];
+	static int next;
+	static char eight[8];
+	long r;
+	while ((r = fi_tsend(side[0].ep, eight, 8, NULL, side[0].to, tag, &all[next++ % 64])) == -FI_EAGAIN)
+		fi_cq_read(side[0].cq, NULL, 0), fi_cq_read(side[1].cq, NULL, 0);
+	MUST(r);
+}
+
+// behind sends one message behind others that nobody receives until it has come.
+static void behind(void)
+{
+	enum { others = 20 };
+	char in[8];
+	struct fi_context2 c;
+	struct fi_cq_tagged_entry got;
+	MUST(fi_trecv(side[1].ep, in, 8, NULL, FI_ADDR_UNSPEC, 2, 0, &c));
+	for (int i = 0; i < others; i++)
+		send8(1);
+	send8(2);
+	printf("behind %d messages that nobody has received yet: ", others);
+	fflush(stdout);
+	int e = wait_for(1, &got);
+	if (e)
+		die("the receive completes with", e);
+	for (int i = 0; i < others; i++) {
+		MUST(fi_trecv(side[1].ep, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, &c));
+		if ((e = wait_for(1, &got)))
+			die("a receive completes with", e);
+	}
+	for (int i = 0; i <= others; i++)
+		if ((e = wait_for(0, &got)))
+			die("a send completes with", e);
+	printf("it arrives; ");
+}
+
 int main(int argc, char **argv)
 {
 	if (argc < 2)
@@ -105,6 +144,7 @@ int main(int argc, char **argv)
 		MUST(fi_getname(&side[s].ep->fid, name, &n));
 		MUST(fi_av_insert(side[1 - s].av, name, 1, &side[1 - s].to, 0, NULL));
 	}
+	behind();
 	static const size_t lengths[] = {8, 3000, 100000, 0};
 	for (int i = 0; i < rounds; i++) {
 		// Three messages: two are claimed, the third is received, then the
@@ -162,6 +202,6 @@ int main(int argc, char **argv)
 			if ((e = wait_for(0, &got)))
 				die("a send completes with", e);
 	}
-	printf("%s: in %d rounds all that was claimed arrived\n", argv[1], rounds);
+	printf("with %s, and in %d rounds all that was claimed arrived\n", argv[1], rounds);
 	return 0;
 }
