@@ -196,16 +196,29 @@ func TestUsableBits(t *testing.T) {
 			t.Errorf("%#x: %d", format, got)
 		}
 	}
-	if got := fmt.Sprint(must(newLayout(48, true))); got != "source in completion data, 17/31" {
-		t.Errorf("48 bits, as cxi has them: %s", got)
-	}
 }
 
-func must(l layout, err error) layout {
-	if err != nil {
-		panic(err)
+// TestTagsOf48BitsLeaveRoomForThoseIds: cxi's. Two of the bits are the planes', so
+// that 15 are left for communicators; who needs more takes them from tags and ranks.
+func TestTagsOf48BitsLeaveRoomForThoseIds(t *testing.T) {
+	cxi := device("cxi", "cxi0", "")
+	cxi.TagFormat, cxi.CQData, cxi.Directed = 1<<48-1, 8, true
+	for name, want := range map[string]string{
+		"auto":     "[source in completion data, 17/31 packed 17/14/16]",
+		"packed":   "[packed 17/14/16]",
+		"22/10/15": "[packed 22/10/15]",
+	} {
+		all, err := layoutsFor(&cxi, name)
+		if got := fmt.Sprint(all); got != want || err != nil {
+			t.Errorf("%s: %s, %v; want %s", name, got, err, want)
+		}
+		for _, l := range all {
+			check(t, l, 48)
+		}
 	}
-	return l
+	if all, err := layoutsFor(&cxi, "22/18/23"); err == nil || !strings.Contains(err.Error(), "tags of 48 bits") {
+		t.Errorf("%v, %v", all, err)
+	}
 }
 
 // TestStoppedProcessKeepsItsDeadline: time in which it did not run counts as one
