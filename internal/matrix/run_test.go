@@ -111,12 +111,15 @@ func bad(t *testing.T, ranks int, stacks ...[]string) (*Runner, *Plan) {
 	pids := t.TempDir()
 	t.Setenv(envPIDs, pids)
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	if _, ok := os.LookupEnv("GORACE"); !ok {
+		t.Setenv("GORACE", "atexit_sleep_ms=0") // a race build would sleep a second at each exit
+	}
 	t.Cleanup(func() { allGone(t, pids) })
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &Runner{Program: self, Args: []string{"worker"}, Suite: Suite{Name: "test"}, Limit: 5 * tick, Lanes: len(stacks)}
+	r := &Runner{Program: self, Args: []string{"worker"}, Suite: Suite{Name: "test"}, Limit: 20 * tick, Lanes: len(stacks)}
 	p := &Plan{}
 	for i, cases := range stacks {
 		p.Stacks = append(p.Stacks, Stack{Name: fmt.Sprint("stack", i), Via: "btl self"})
@@ -171,8 +174,8 @@ func TestLostWorkerCostsItsCaseAndNoOther(t *testing.T) {
 		{"errs", Fail, "its process exited with status 1: ferry matrix worker: the sea is rough"},
 		{"garbage", Fail, `its process wrote "not a report" where its reports go`},
 		{"stranger", Fail, "where its reports go"},
-		{"deaf", Timeout, "it did not end within 500ms"},
-		{"obeys", Timeout, "it did not end within 500ms: the frame never came"},
+		{"deaf", Timeout, "it did not end within 2s"},
+		{"obeys", Timeout, "it did not end within 2s: the frame never came"},
 		{"orphans", Fail, "its process exited with status 2: panic: with a child"},
 		{"after", Fail, "it passed, and then its process exited with status 2: panic: later"},
 		{"fail", Fail, "wrong byte"},
