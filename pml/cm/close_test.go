@@ -150,6 +150,30 @@ func TestCloseWhileQueuesAreLookedThroughLosesNothing(t *testing.T) {
 	c[0].Close()
 }
 
+// TestReceivesThatWaitForALookEndWhenTheirSenderCantBeReached: all of them, each once.
+func TestReceivesThatWaitForALookEndWhenTheirSenderCantBeReached(t *testing.T) {
+	s, st := newSlowLooks(1, mtltest.Options{})
+	w := world(t, st, 2)
+	m := w.Procs[1].Module
+	if err := m.Learn(w.Group()[0], pml.Card{Nonce: 7}); err != nil { // without an address
+		t.Fatal(err)
+	}
+	c := join(t, w, w.NextID(), 1)
+	inspected := make(chan struct{})
+	go func() {
+		defer close(inspected)
+		m.Inspect()
+	}()
+	until(t, "a look", s.isHeld)
+	reqs := []started{start(t)(recvInto(c, 0, 1)), start(t)(recvInto(c, 0, 2))}
+	s.release()
+	for _, r := range reqs {
+		_, err := r.wait(t)
+		wantErr(t, "a receive", err, framework.ErrTransport)
+	}
+	<-inspected
+}
+
 // TestIdIsNotUsedAgainWhileALookForItIsUnderWay: it would take a message of the next
 // communicator with this id, and drop it.
 func TestIdIsNotUsedAgainWhileALookForItIsUnderWay(t *testing.T) {

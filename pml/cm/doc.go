@@ -22,8 +22,9 @@
 // it. Three things look for messages nevertheless, each by probes that claim:
 //
 //   - Inspect takes all out, into unexpected queues that receives look through
-//     first (pull.go). What was taken is the first that its sender has sent and that nobody
-//     has received, so that the order stays.
+//     first (pull.go). What was taken is the first that its sender has sent and that
+//     nobody has received, so that the order stays. So does who waits for a process
+//     that has left.
 //   - A receive from a process that has failed looks once for what had been sent
 //     before.
 //   - The reaper finds what was sent to communicators that are closed here, drops

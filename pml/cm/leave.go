@@ -135,8 +135,16 @@ func (m *Module) farewell() {
 		return
 	}
 	for _, r := range m.requests {
-		if r.state == posted && r.p != nil && r.p.proc.left && r.p.proc.err == nil {
-			r.c.pull(r.plane)
+		if r.state == posted && r.p != nil {
+			r.p.proc.seek(r.c, r.plane)
 		}
+	}
+}
+
+// seek takes messages out of the network for somebody who waits on a plane for this
+// process, if it has left and some of its messages are not accounted for. Lock held.
+func (p *proc) seek(c *comm, plane pml.Plane) {
+	if p.left && p.err == nil {
+		c.pull(plane)
 	}
 }

@@ -90,7 +90,13 @@ func TestWhatWaitsForOneThatHasLeftEnds(t *testing.T) {
 		unmatched := start(t)(isend(c[0], 1, 2, pml.Synchronous))
 		specific := start(t)(recvInto(c[0], 1, 3))
 		wild := start(t)(recvInto(c[0], pml.AnySource, 4))
+		probed := make(chan error)
+		go func() {
+			_, err := c[0].Probe(t.Context(), 1, 5, pml.PointToPoint)
+			probed <- err
+		}()
 		leave(t, w, 1)
+		wantErr(t, "a probe", <-probed, btl.ErrPeerClosed)
 		_, err := unmatched.wait(t)
 		wantErr(t, "a synchronous send that nobody has matched", err, btl.ErrPeerClosed)
 		_, err = specific.wait(t)

@@ -156,7 +156,11 @@ func (c *comm) find(src, tag int, plane pml.Plane, claim bool) (*message, error)
 	if msg := c.findKept(src, tag, plane, claim); msg != nil { // it was pulled meanwhile
 		return msg, nil
 	}
-	return nil, c.cannotCome(c.peerOf(src), plane)
+	p := c.peerOf(src)
+	if p != nil {
+		p.proc.seek(c, plane)
+	}
+	return nil, c.cannotCome(p, plane)
 }
 
 func (c *comm) peerOf(src int) *peer {
