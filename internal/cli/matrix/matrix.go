@@ -224,19 +224,21 @@ func (o *options) run(cmd *cobra.Command) error {
 		}
 		run = func(plan *matrix.Plan) (*matrix.Report, error) { return j.Run(ctx, plan) }
 	}
-	plan, err := r.Plan(ctx)
-	if err != nil {
-		return err
-	}
 	stdout := cmd.OutOrStdout()
-	if o.list {
-		return list(stdout, plan)
-	}
 	outs, err := o.open(stdout)
 	if err != nil {
 		return err
 	}
 	defer outs.discard()
+	plan, err := r.Plan(ctx)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return &exit.Error{Status: statusInterrupted, Err: fmt.Errorf("%w before a case ran: no report is written", err)}
+	case err != nil:
+		return err
+	case o.list:
+		return list(stdout, plan)
+	}
 	// Where standard output is the report, people read on standard error.
 	text := stdout
 	if o.json == "-" {
