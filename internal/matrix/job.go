@@ -150,12 +150,10 @@ func (j *Job) begin(ctx context.Context, plan *Plan) error {
 	if err != nil {
 		return err
 	}
-	for rank, w := range words {
+	for _, w := range words {
 		j.hosts = append(j.hosts, w.Host)
-		if rank > 0 && (w.Host != words[0].Host || j.player == 0 || j.hosts[j.player] == words[0].Host) {
-			j.player = rank
-		}
 	}
+	j.player = partner(j.hosts)
 	if j.rank == 0 {
 		j.remark()
 		return nil
@@ -170,6 +168,16 @@ func (j *Job) begin(ctx context.Context, plan *Plan) error {
 	}
 	j.plan = j.over(a.Stacks)
 	return nil
+}
+
+// partner is the last rank of another node than rank 0's, or the last of all.
+func partner(hosts []string) int {
+	for rank := len(hosts) - 1; rank > 0; rank-- {
+		if hosts[rank] != hosts[0] {
+			return rank
+		}
+	}
+	return len(hosts) - 1
 }
 
 // remark writes down where the ranks are.

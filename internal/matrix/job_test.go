@@ -1,0 +1,72 @@
+package matrix
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/ferrympi/ferry/framework"
+)
+
+// TestBenchmarksOfAJobCrossNodes where there are some.
+func TestBenchmarksOfAJobCrossNodes(t *testing.T) {
+	for hosts, want := range map[string]int{"a": 0, "a a": 1, "a b": 1, "a b a": 1, "a a b b": 3, "a b c a": 2, "a a a": 2} {
+		if got := partner(strings.Fields(hosts)); got != want {
+			t.Errorf("%s: rank %d, want %d", hosts, got, want)
+		}
+	}
+}
+
+// jobOf is rank 0 of a job of three, which has met over one stack.
+func jobOf(cases string) *Job {
+	j := &Job{Runner: &Runner{Suite: Quick(), Cases: regexp.MustCompile(cases)}, hosts: []string{"a", "a", "b"}, player: 2, group: make([]framework.Proc, 3)}
+	j.Suite.Ranks = []int{3}
+	j.rows = map[[2]string]Row{}
+	j.plan = j.over([]Stack{{Name: "ob1+shm", PML: "ob1", Via: "btl shm"}})
+	j.report = &Report{Stacks: j.plan.Stacks}
+	return j
+}
+
+const (
+	first  = "conform/3/message/every size arrives whole"
+	second = "conform/3/message/a message of no bytes"
+)
+
+// TestAccountsOfRanksMakeOneRow: the worst counts, each reason stands once, with who
+// gives it, and what nobody ran is not forgotten.
+func TestAccountsOfRanksMakeOneRow(t *testing.T) {
+	j := jobOf("^" + first + "|^" + second)
+	run, _ := j.columns(0)
+	open := finding{Case: OpenCase, Status: Pass, Device: "eth0"}
+	j.merge(0, run, []account{
+		{Findings: []finding{open, {Case: first, Status: Timeout, Reason: "hung", Seconds: 2}}, Ended: first},
+		{Findings: []finding{open, {Case: first, Status: Fail, Reason: "lost", Seconds: 1}}, Ended: first},
+		{Findings: []finding{open, {Case: first, Status: Timeout, Reason: "hung", Seconds: 3}}, Ended: first},
+	})
+	j.complete()
+	if len(j.report.Rows) != 3 || j.report.Stacks[0].Device != "eth0" {
+		t.Fatalf("%+v", j.report)
+	}
+	for i, want := range []Row{
+		{Case: OpenCase, Status: Pass},
+		{Case: first, Status: Fail, Reason: "rank 0 (a), rank 2 (b): hung; rank 1 (a): lost", Seconds: 3},
+		{Case: second, Status: Skip, Reason: "not run: the stack was given up after " + first},
+	} {
+		if got := j.report.Rows[i]; got.Case != want.Case || got.Status != want.Status || got.Reason != want.Reason || got.Seconds != want.Seconds {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	}
+}
+
+// TestEndOfAJobIsTheReasonOfWhatWasNotRun, also where one rank's account is all
+// there is.
+func TestEndOfAJobIsTheReasonOfWhatWasNotRun(t *testing.T) {
+	j := jobOf("^" + first + "|^" + second)
+	run, _ := j.columns(0)
+	j.report.Partial = "rank 1 (a) has ended"
+	j.merge(0, run, []account{{Findings: []finding{{Case: OpenCase, Status: Pass}, {Case: first, Status: Pass}}, Ended: second}})
+	j.complete()
+	if rows := j.report.Rows; len(rows) != 3 || rows[1].Status != Pass || rows[2].Status != Skip || rows[2].Reason != "not run: rank 1 (a) has ended" {
+		t.Errorf("%+v", rows)
+	}
+}
