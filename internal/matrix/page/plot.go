@@ -12,11 +12,11 @@ import (
 
 // Lengths of a plot, in units of its viewBox; the text is 12 of them high.
 const (
-	plotWidth, plotHeight = 560, 340
-	left, right           = 52, 158 // of the axes: what numbers and names of curves need
+	plotWidth, plotHeight = 560, 340 // higher if there are more curves than names fit
+	left, right           = 52, 158  // of the axes: what numbers and names of curves need
 	top, bottom           = 14, 44
 	lineHeight            = 15
-	longestName           = 23 // characters beside a curve
+	longestName           = 21 // characters beside a curve
 )
 
 // chart is a benchmark over the size of messages, a curve for each stack, with
@@ -24,6 +24,7 @@ const (
 type chart struct {
 	ID, Title, Unit string
 	Summary         string // for those who don't see it
+	Height          float64
 	Curves          []curve
 	X, Y            []tick
 	Sizes           []int      // of the table
@@ -37,8 +38,9 @@ type curve struct {
 	Look  int    // which colour, dash and marker
 	Path  string
 	Marks []mark
-	// Where its name stands, and the end of the curve that it belongs to.
-	LabelY, EndX, EndY float64
+	// Where its name stands, behind a mark of its own, and the curve's end.
+	Key        mark
+	EndX, EndY float64
 
 	points []matrix.Point
 }
@@ -60,13 +62,13 @@ type tick struct {
 const looks = 8
 
 // Ends of the axes, for the template.
-func (chart) Left() float64   { return left }
-func (chart) Right() float64  { return plotWidth - right }
-func (chart) Top() float64    { return top }
-func (chart) Bottom() float64 { return plotHeight - bottom }
-func (chart) Middle() float64 { return (left + plotWidth - right) / 2 }
-func (chart) LabelX() float64 { return plotWidth - right + 14 }
-func (chart) Box() string     { return fmt.Sprintf("0 0 %d %d", plotWidth, plotHeight) }
+func (chart) Left() float64     { return left }
+func (chart) Right() float64    { return plotWidth - right }
+func (chart) Top() float64      { return top }
+func (c chart) Bottom() float64 { return c.Height - bottom }
+func (chart) Middle() float64   { return (left + plotWidth - right) / 2 }
+func (chart) LabelX() float64   { return plotWidth - right + 24 }
+func (c chart) Box() string     { return fmt.Sprintf("0 0 %d %v", plotWidth, c.Height) }
 
 // charts draws what was measured at two sizes or more.
 func charts(r *matrix.Report) []chart {
@@ -83,7 +85,7 @@ func charts(r *matrix.Report) []chart {
 				continue
 			}
 			points := slices.DeleteFunc(slices.Clone(row.Points), func(p matrix.Point) bool {
-				return p.Unit != k.unit || p.Size < 1 || !(p.Value > 0)
+				return p.Unit != k.unit || p.Size < 1 || !(p.Value > 0) || math.IsInf(p.Value, 1)
 			})
 			if len(points) == 0 {
 				continue
@@ -107,6 +109,7 @@ func charts(r *matrix.Report) []chart {
 
 // draw turns figures into places.
 func (c *chart) draw() {
+	c.Height = max(plotHeight, float64(top+bottom+lineHeight*len(c.Curves)))
 	lowX, highX, lowY, highY := math.Inf(1), math.Inf(-1), math.Inf(1), math.Inf(-1)
 	for _, k := range c.Curves {
 		for _, p := range k.points {
@@ -124,7 +127,7 @@ func (c *chart) draw() {
 		return round(left + (math.Log2(float64(size))-lowX)/(highX-lowX)*(plotWidth-right-left))
 	}
 	y := func(value float64) float64 {
-		return round(plotHeight - bottom - (math.Log10(value)-lowY)/(highY-lowY)*(plotHeight-bottom-top))
+		return round(c.Bottom() - (math.Log10(value)-lowY)/(highY-lowY)*(c.Bottom()-top))
 	}
 	for i := range c.Curves {
 		k := &c.Curves[i]
@@ -167,13 +170,13 @@ func (c *chart) placeLabels() {
 	// Down as far as needed, then up again as far as there is no room.
 	lowest := math.Inf(-1)
 	for _, k := range order {
-		k.LabelY = max(k.EndY, lowest+lineHeight)
-		lowest = k.LabelY
+		k.Key = mark{X: c.LabelX() - 8, Y: max(k.EndY, lowest+lineHeight), Look: k.Look}
+		lowest = k.Key.Y
 	}
 	highest := c.Bottom() + lineHeight
 	for _, k := range slices.Backward(order) {
-		k.LabelY = min(k.LabelY, highest-lineHeight)
-		highest = k.LabelY
+		k.Key.Y = min(k.Key.Y, highest-lineHeight)
+		highest = k.Key.Y
 	}
 }
 
