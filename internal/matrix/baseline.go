@@ -10,9 +10,9 @@ import (
 // A Comparison is what has changed since an earlier report. A nil *Comparison is
 // one that nobody asked for.
 type Comparison struct {
-	Base      string  // when and where the earlier report was made
-	Elsewhere string  // what its machine had otherwise; empty if nothing
-	Factor    float64 // from which on slower counts; 0: speed was not compared
+	Base    string  // when and where the earlier report was made
+	Differs string  // what is not the same there, which makes it hard to compare; empty if nothing
+	Factor  float64 // from which on slower counts; 0: speed was not compared
 
 	NewlyFailing []Change
 	NewlyPassing []Change
@@ -39,7 +39,7 @@ type Slowdown struct {
 // more. Figures are compared where slower is above 1: those worse by more than
 // that factor are listed.
 func Compare(base, now *Report, slower float64) *Comparison {
-	c := &Comparison{Base: base.title(), Elsewhere: differences(base.Machine, now.Machine), Factor: slower}
+	c := &Comparison{Base: base.title(), Differs: differences(base.Machine, now.Machine), Factor: slower}
 	type key struct{ stack, name string }
 	before := map[key]Row{}
 	for _, row := range base.Rows {
@@ -138,18 +138,11 @@ func differences(a, b Machine) string {
 	}
 	add("kernel", a.Kernel, b.Kernel)
 	add("ferry", a.Ferry, b.Ferry)
-	versions := func(m Machine) map[string]string {
-		v := map[string]string{}
-		for _, l := range m.Libraries {
-			v[l.Name] = l.Version
+	for _, now := range b.Libraries {
+		// A run that left stacks out may not have looked for their libraries.
+		if i := slices.IndexFunc(a.Libraries, func(l Library) bool { return l.Name == now.Name }); i >= 0 {
+			add(now.Name, a.Libraries[i].Version, now.Version)
 		}
-		return v
-	}
-	old, now := versions(a), versions(b)
-	for _, l := range slices.Concat(a.Libraries, b.Libraries) {
-		add(l.Name, old[l.Name], now[l.Name])
-		delete(old, l.Name)
-		delete(now, l.Name)
 	}
 	return strings.Join(out, "; ")
 }

@@ -128,8 +128,8 @@ func (t *textWriter) comparison(c *Comparison) {
 		return
 	}
 	t.linef("since the baseline (%s):", oneLine(c.Base))
-	if c.Elsewhere != "" {
-		t.linef("    made elsewhere: %s", oneLine(c.Elsewhere))
+	if c.Differs != "" {
+		t.linef("    hard to compare: %s", oneLine(c.Differs))
 	}
 	for _, line := range c.Lines() {
 		t.linef("    %s", oneLine(line))
