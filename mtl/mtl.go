@@ -174,6 +174,10 @@ type Peer struct {
 // until Forget.
 type Endpoint uint32
 
+// NoEndpoint is no process. Whatever is asked of it is refused with an error, so that
+// an endpoint which was never set is nobody's.
+const NoEndpoint Endpoint = 0
+
 // Envelope is what is matched.
 type Envelope struct {
 	// CID is the communicator's id at the process that receives: a sender uses the

@@ -138,7 +138,8 @@ func (c memoryComponent) Open(_ context.Context, env mtl.Env) (mtl.Module, error
 	c.f.mu.Lock()
 	defer c.f.mu.Unlock()
 	m := &memory{
-		f: c.f, env: env, opt: c.opt, address: len(c.f.modules), polls: 1, // a cancel names its poll, and 0 is none
+		peers: []memoryPeer{{gone: errNobody}},                                // mtl.NoEndpoint
+		f:     c.f, env: env, opt: c.opt, address: len(c.f.modules), polls: 1, // a cancel names its poll, and 0 is none
 		queues: map[uint32]*queues{}, sends: map[*message]struct{}{},
 	}
 	c.f.modules = append(c.f.modules, m)

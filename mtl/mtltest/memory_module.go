@@ -107,6 +107,17 @@ func (m *memory) state() error {
 	return m.failed
 }
 
+// from is check for a receive or a probe from an endpoint.
+func (m *memory) from(from mtl.Endpoint, e mtl.Envelope) error {
+	if e.Source != mtl.AnySource && (from == mtl.NoEndpoint || int(from) >= len(m.peers)) {
+		return errNobody
+	}
+	return m.check(e)
+}
+
+// errNobody is the error of an endpoint that Connect has not returned.
+var errNobody = fmt.Errorf("mtl memory: %w: the endpoint was never connected", framework.ErrUnsupported)
+
 // check is state, and says what is wrong with an envelope: a protocol under test
 // must keep to the widths.
 func (m *memory) check(e mtl.Envelope) error {
@@ -255,10 +266,10 @@ func (m *memory) finish(s *slot, r mtl.Result) {
 	*s = slot{claimed: s.claimed, node: match.Recv[slot]{Owner: s}}
 }
 
-func (m *memory) Recv(op *mtl.Op, _ mtl.Endpoint, e mtl.Envelope, buf []byte) error {
+func (m *memory) Recv(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte) error {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
-	if err := m.check(e); err != nil {
+	if err := m.from(from, e); err != nil {
 		return err
 	}
 	s := m.start(op, buf)
@@ -287,10 +298,10 @@ func (m *memory) receive(s *slot, msg *message) {
 	m.f.release(msg)
 }
 
-func (m *memory) Probe(op *mtl.Op, _ mtl.Endpoint, e mtl.Envelope, claim bool) error {
+func (m *memory) Probe(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, claim bool) error {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
-	if err := m.check(e); err != nil {
+	if err := m.from(from, e); err != nil {
 		return err
 	}
 	s := m.start(op, nil)

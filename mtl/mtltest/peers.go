@@ -14,6 +14,7 @@ func peerCases() []testCase {
 	return []testCase{
 		{"GarbageAddressesAreRefused", 2, garbage},
 		{"SamePeerHasOneEndpoint", 2, oneEndpoint},
+		{"NoEndpointIsNobody", 2, noEndpoint},
 		{"DifferentOffersAreBothNamed", 2, differentOffers},
 		{"ForgetEndsTheSendsToThatPeerOnly", 3, forget},
 		{"PeerThatReopensIsAnother", 2, reopen},
@@ -59,6 +60,28 @@ func oneEndpoint(_ context.Context, w *world) error {
 	var reach error
 	a.do(func() { reach = a.module.Reach(b.peer()) })
 	return reach
+}
+
+// noEndpoint asks things of an endpoint that was never set, after others have been.
+func noEndpoint(ctx context.Context, w *world) error {
+	a, b := w.nodes[0], w.nodes[1]
+	if err := w.exchange(ctx, a, b, envelope{cid: 1, tag: 1}, pattern(1, 8)); err != nil {
+		return err
+	}
+	var errs [4]error
+	a.do(func() {
+		e, m := mtl.Envelope{CID: 1, Source: 1, Tag: 1}, a.module
+		_, errs[0] = m.Send(new(mtl.Op), mtl.NoEndpoint, e, nil, mtl.Standard)
+		_, errs[1] = m.SendControl(new(mtl.Op), mtl.NoEndpoint, []byte{1})
+		errs[2] = m.Recv(new(mtl.Op), mtl.NoEndpoint, e, nil)
+		errs[3] = m.Probe(new(mtl.Op), mtl.NoEndpoint, e, false)
+	})
+	for i, what := range []string{"Send", "SendControl", "Recv", "Probe"} {
+		if errs[i] == nil {
+			return fmt.Errorf("%s with no endpoint: it was not refused", what)
+		}
+	}
+	return w.exchange(ctx, a, b, envelope{cid: 1, tag: 2}, pattern(2, 8))
 }
 
 func differentOffers(ctx context.Context, w *world) error {

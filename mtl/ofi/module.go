@@ -80,6 +80,9 @@ type peer struct {
 	matching fifo // synchronous sends that are not answered, oldest first
 }
 
+// errNobody is what is answered to operations with an endpoint of nobody.
+var errNobody = fmt.Errorf("%s: %w: the endpoint was never connected", component, framework.ErrUnsupported)
+
 type ended struct {
 	op     *mtl.Op
 	result mtl.Result
@@ -94,6 +97,7 @@ func (m *module) Blob() []byte              { return m.blob }
 func newModule(env mtl.Env, lib *libfabric.Library, ep *libfabric.Endpoint, info *libfabric.Info, l layout, p *params) (*module, error) {
 	m := &module{
 		env: env, lib: lib, ep: ep, layout: l,
+		peers:  []peer{{gone: errNobody}}, // mtl.NoEndpoint
 		known:  map[peerKey]mtl.Endpoint{},
 		nonces: map[uint64]mtl.Endpoint{},
 		caps: mtl.Caps{
@@ -221,7 +225,7 @@ func (m *module) text(code libfabric.Errno) string {
 
 func (m *module) transportError(op string, to mtl.Endpoint, err error) error {
 	e := &framework.TransportError{Component: component, Op: op, Err: err}
-	if int(to) < len(m.peers) {
+	if to != mtl.NoEndpoint {
 		e.Peer = m.env.Worlds.Proc(m.peers[to].id).String()
 	}
 	return e

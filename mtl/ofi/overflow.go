@@ -136,6 +136,6 @@ func (m *module) soughtFor(s *slot, ev *libfabric.Event) {
 		}
 	default:
 		m.leave(l, s)
-		m.finish(s, mtl.Result{Err: m.eventError("receive", s.from(), ev)})
+		m.finish(s, mtl.Result{Err: m.eventError("receive", s.to, ev)})
 	}
 }

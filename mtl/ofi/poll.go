@@ -145,23 +145,13 @@ func (m *module) received(s *slot, ev *libfabric.Event) {
 			m.finish(s, mtl.Result{Canceled: true})
 			return
 		}
-		m.finish(s, mtl.Result{Err: m.eventError("receive", s.from(), ev)})
+		m.finish(s, mtl.Result{Err: m.eventError("receive", s.to, ev)})
 		return
 	}
 	if mode == mtl.Synchronous {
 		m.answer(s, ev.Tag, r.Source)
 	}
 	m.finish(s, r)
-}
-
-// noEndpoint is none: the sender is not known.
-const noEndpoint = ^mtl.Endpoint(0)
-
-func (s *slot) from() mtl.Endpoint {
-	if s.wild {
-		return noEndpoint
-	}
-	return s.to
 }
 
 // result says what came.
@@ -187,7 +177,7 @@ func (m *module) probed(s *slot, ev *libfabric.Event) {
 	case libfabric.NoMessage:
 		m.finish(s, mtl.Result{})
 	default:
-		m.finish(s, mtl.Result{Err: m.eventError("probe", s.from(), ev)})
+		m.finish(s, mtl.Result{Err: m.eventError("probe", s.to, ev)})
 	}
 }
 
@@ -229,7 +219,7 @@ func (m *module) listen(buffers int) error {
 		if code := m.startReceive(s); code == libfabric.Again {
 			m.urgent.push(s)
 		} else if code != 0 {
-			return m.callError("receive", noEndpoint, code)
+			return m.callError("receive", mtl.NoEndpoint, code)
 		}
 	}
 	return nil

@@ -22,13 +22,19 @@ func (m *module) post(k kind, op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf
 	if m.broken != nil {
 		return m.broken
 	}
+	wild := e.Source == mtl.AnySource
+	if wild {
+		from = mtl.NoEndpoint
+	} else if from == mtl.NoEndpoint || int(from) >= len(m.peers) {
+		return errNobody
+	}
 	s, err := m.take(k, op, buf)
 	if err != nil {
 		return m.transportError("receive", from, err)
 	}
-	s.to, s.wild, s.address = from, e.Source == mtl.AnySource, libfabric.AnyAddress
+	s.to, s.wild, s.address = from, wild, libfabric.AnyAddress
 	s.tag, s.more = m.layout.receive(e)
-	if !s.wild {
+	if !wild {
 		s.address = m.peers[from].address
 	}
 	if s.flags = m.spill; k == claiming {

@@ -15,7 +15,7 @@ func (m *module) may(to mtl.Endpoint) error {
 		return m.broken
 	}
 	if int(to) >= len(m.peers) {
-		return fmt.Errorf("%s: endpoint %d was never connected", component, to)
+		return errNobody
 	}
 	return m.peers[to].gone
 }

@@ -42,7 +42,7 @@ type slot struct {
 	own      []byte // room for a control message
 	pins     runtime.Pinner
 
-	to      mtl.Endpoint // or from where
+	to      mtl.Endpoint // or from where; NoEndpoint if from anywhere
 	wild    bool         // from anywhere
 	address uint64
 	tag     uint64
