@@ -48,13 +48,16 @@ func (c *Components) choose(stacks []Stack) ([]Stack, error) {
 			return nil, fmt.Errorf("%w: no stack is called %q; the nearest is %q; there are %s", framework.ErrConfig, p, framework.Nearest(p, names), strings.Join(names, ", "))
 		}
 	}
-	chosen := slices.DeleteFunc(slices.Clone(stacks), func(s Stack) bool {
-		return slices.ContainsFunc(c.patterns, func(p string) bool { return matches(p, s.Name) }) == c.exclude
-	})
+	chosen := slices.DeleteFunc(slices.Clone(stacks), func(s Stack) bool { return !c.takes(s.Name) })
 	if len(chosen) == 0 {
 		return nil, fmt.Errorf("%w: every stack is excluded: %s", framework.ErrConfig, strings.Join(names, ", "))
 	}
 	return chosen, nil
+}
+
+// takes says whether a stack of that name is meant. A nil *Components takes all.
+func (c *Components) takes(name string) bool {
+	return c == nil || slices.ContainsFunc(c.patterns, func(p string) bool { return matches(p, name) }) != c.exclude
 }
 
 // may says whether a stack whose name begins so could be meant, or the nearest to

@@ -9,9 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -77,47 +75,6 @@ func (e ending) how() string {
 		what += ": " + words
 	}
 	return what
-}
-
-// Lines that say what a process died of.
-var (
-	dying = regexp.MustCompile(`^(panic: |fatal error: |SIG[A-Z]+: )|terminated with signal \d+`)
-	// faults come before abort(3), or after a panic.
-	faults = regexp.MustCompile(`Assertion|corrupt|smashing|double free`)
-	thrown = regexp.MustCompile(`^\[signal ([A-Z]+: [a-z ]+)`)
-)
-
-// lastWords finds in a process's output what it died of: what Go's runtime says, the
-// C library, or a library that catches signals itself; or what ferry said, or the
-// last line.
-func lastWords(output string) string {
-	var before, words, last string
-	for line := range strings.Lines(output) {
-		line = strings.TrimSpace(line)
-		switch m := dying.FindStringSubmatch(line); {
-		case words != "":
-			if m := thrown.FindStringSubmatch(line); m != nil {
-				return words + " (" + strings.TrimSuffix(m[1], " code") + ")"
-			}
-			if line == "" || strings.HasPrefix(line, "goroutine ") {
-				return words
-			}
-		case m != nil && m[1] == "":
-			return before + m[0]
-		case m != nil:
-			words = before + line
-		case faults.MatchString(line):
-			before = line + "; "
-		}
-		// Of what ranks complain about the first is the cause.
-		if line != "" && !strings.HasPrefix(last, "ferry ") {
-			last = line
-		}
-	}
-	if words != "" {
-		return words
-	}
-	return before + last
 }
 
 // work has a worker do its assignment, and returns when no process of it is left.
@@ -239,49 +196,4 @@ func listen(r io.Reader, hear func(event) error) error {
 		return errors.New("its process wrote a line without an end where its reports go")
 	}
 	return nil // the pipe's end, or the deadline
-}
-
-// excerptPart is how much of an output is kept of its beginning, and of its end. Of
-// a crash the first lines tell most, of a hang the last.
-const excerptPart = 8 << 10
-
-// excerpt keeps the beginning and the end of what processes write. The line that
-// says what one dies of is a new beginning.
-type excerpt struct {
-	mu      sync.Mutex
-	head    []byte
-	tail    []byte
-	dropped int
-	dying   bool
-}
-
-// Write implements io.Writer, for whole lines.
-func (x *excerpt) Write(line []byte) (int, error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if !x.dying && dying.Match(line) {
-		x.dying = true
-		all := append(x.head, x.tail...)
-		x.head = bytes.Clone(all[max(0, len(all)-excerptPart/4):])
-		x.dropped += len(all) - len(x.head)
-		x.tail = nil
-	}
-	room := min(max(0, excerptPart-len(x.head)), len(line))
-	x.head = append(x.head, line[:room]...)
-	x.tail = append(x.tail, line[room:]...)
-	if over := len(x.tail) - excerptPart; over > 0 {
-		x.tail = append(x.tail[:0], x.tail[over:]...)
-		x.dropped += over
-	}
-	return len(line), nil
-}
-
-// String is what was kept.
-func (x *excerpt) String() string {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.dropped == 0 {
-		return string(x.head) + string(x.tail)
-	}
-	return fmt.Sprintf("%s\n[... %d bytes ...]\n%s", x.head, x.dropped, x.tail)
 }

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/internal/launch"
 )
 
 // envPIDs is the directory in which workers of these tests leave their process ids.
@@ -297,50 +296,6 @@ func TestStackThatIsNotThereRunsNothing(t *testing.T) {
 	}
 }
 
-func TestLastWords(t *testing.T) {
-	for output, want := range map[string]string{
-		"":                             "",
-		"note\nferry: no such thing\n": "ferry: no such thing",
-		"panic: index out of range [5]\n\ngoroutine 1 [running]:\nmain.main()\n":                                                                                  "panic: index out of range [5]",
-		"panic: runtime error: invalid memory address or nil pointer dereference\n[signal SIGSEGV: segmentation violation code=0x1 addr=0x0 pc=0x1]\n\ngoroutine": "panic: runtime error: invalid memory address or nil pointer dereference (SIGSEGV: segmentation violation)",
-		"ferry: prov/x.c:7: f: Assertion `a' failed.\nSIGABRT: abort\nPC=0x1\n":                                                                                   "ferry: prov/x.c:7: f: Assertion `a' failed.; SIGABRT: abort",
-		"\nferry:11911 terminated with signal 11 at PC=7f40\n/lib/x(+0x1)\n/tmp/f[0x2]\n":                                                                         "terminated with signal 11",
-		"fatal error: all goroutines are asleep - deadlock!\n":                                                                                                    "fatal error: all goroutines are asleep - deadlock!",
-	} {
-		if got := lastWords(output); got != want {
-			t.Errorf("%q: %q, want %q", output, got, want)
-		}
-	}
-}
-
-func TestExcerptKeepsBothEnds(t *testing.T) {
-	x := &excerpt{}
-	for i := range 10000 {
-		fmt.Fprintln(x, "line", i)
-	}
-	text := x.String()
-	if !strings.HasPrefix(text, "line 0\n") || !strings.HasSuffix(text, "line 9999\n") || len(text) > 2*excerptPart+100 || !strings.Contains(text, " bytes ...]") {
-		t.Errorf("%d bytes: %.50q", len(text), text)
-	}
-}
-
-// TestExcerptKeepsWhatAProcessDiedOf: between a library's chatter and thousands of
-// goroutines.
-func TestExcerptKeepsWhatAProcessDiedOf(t *testing.T) {
-	x := &excerpt{}
-	for i := range 10000 {
-		fmt.Fprintln(x, "line", i)
-	}
-	fmt.Fprintln(x, "SIGSEGV: segmentation violation")
-	for i := range 10000 {
-		fmt.Fprintln(x, "goroutine", i)
-	}
-	text := x.String()
-	if !strings.Contains(text, "line 9999\nSIGSEGV: segmentation violation\ngoroutine 0\n") || lastWords(text) != "SIGSEGV: segmentation violation" {
-		t.Errorf("%.3000q", text)
-	}
-}
-
 // TestReasonThatIsLongStillArrives: a line above PIPE_BUF would mix with others'.
 func TestReasonThatIsLongStillArrives(t *testing.T) {
 	var out, errs strings.Builder
@@ -352,67 +307,6 @@ func TestReasonThatIsLongStillArrives(t *testing.T) {
 	var got event
 	if err := listen(strings.NewReader(out.String()), func(e event) error { got = e; return nil }); err != nil || got.Status != Fail || len(got.Reason) < 1000 {
 		t.Errorf("%v %+v", err, got)
-	}
-}
-
-func TestHowNamesTheCauseNotTheConsequence(t *testing.T) {
-	e := ending{result: launch.Result{Status: 2, Failures: []launch.Failure{{Rank: 1, Status: 2, How: "exited with status 2"}, {Rank: 0, How: "x"}}}, ranks: 2,
-		output: "SIGSEGV: segmentation violation\n"}
-	if got := e.how(); got != "rank 1 exited with status 2: SIGSEGV: segmentation violation" {
-		t.Error(got)
-	}
-}
-
-func TestComponentsAreChosenByNameAndPattern(t *testing.T) {
-	var all []Stack
-	for _, name := range []string{"ob1+self", "ob1+shm", "cm+ofi tcp;ofi_rxm", "cm+ofi net"} {
-		all = append(all, Stack{Name: name})
-	}
-	for list, want := range map[string]string{
-		"ob1+shm": "ob1+shm", "cm+ofi net,ob1+*": "ob1+self ob1+shm cm+ofi net", "^cm*": "ob1+self ob1+shm", "cm+ofi tcp;ofi_rxm": "cm+ofi tcp;ofi_rxm",
-	} {
-		c, err := ParseComponents(list)
-		if err != nil {
-			t.Fatal(err)
-		}
-		chosen, err := c.choose(all)
-		var names []string
-		for _, s := range chosen {
-			names = append(names, s.Name)
-		}
-		if got := strings.Join(names, " "); err != nil || got != want {
-			t.Errorf("%s: %q %v, want %q", list, got, err, want)
-		}
-	}
-	for list, want := range map[string]string{"ob1+smh": `the nearest is "ob1+shm"`, "^*": "every stack is excluded"} {
-		c, err := ParseComponents(list)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.choose(all); !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", list, err)
-		}
-	}
-	for _, list := range []string{"", "^", "a,,b", "[", ","} {
-		if _, err := ParseComponents(list); !errors.Is(err, framework.ErrConfig) {
-			t.Errorf("%q: %v", list, err)
-		}
-	}
-}
-
-// What nobody asked for is not surveyed, which takes a second.
-func TestOnlyWhatCouldBeMeantIsAsked(t *testing.T) {
-	known := []Stack{{Name: "ob1+self"}, {Name: "ob1+shm"}}
-	for list, want := range map[string]bool{
-		"ob1+shm": false, "ob1*": false, "cm+ofi tcp;ofi_rxm": true, "cm*": true, "*": true, "*shm": true, "^cm*": true, "ob1+shm,cm+ofi*": true, "ob1+smh": true,
-	} {
-		c, err := ParseComponents(list)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := c.may("cm+ofi", known); got != want {
-			t.Errorf("%s: %t", list, got)
-		}
 	}
 }
 

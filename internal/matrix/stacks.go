@@ -159,6 +159,9 @@ func (r *Runner) overMTL(ctx context.Context, s Stack, c framework.Component) ([
 		*p = s
 		p.Name, p.Provider = s.Name+" "+name, name
 		p.Set = append(slices.Clone(s.Set), include+name)
+		if !r.Components.takes(p.Name) {
+			continue // it has a name, and that is all that is needed of it
+		}
 		wg.Go(func() {
 			room <- struct{}{}
 			defer func() { <-room }()

@@ -10,16 +10,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ferrympi/ferry/btl"
-	"github.com/ferrympi/ferry/btl/btltest"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/internal/conform"
 	"github.com/ferrympi/ferry/mpi"
 	"github.com/ferrympi/ferry/mtl"
-	"github.com/ferrympi/ferry/mtl/mtltest"
-	"github.com/ferrympi/ferry/pml"
-	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
 // A task is what a worker is told to do: an argument of its command line. Which
@@ -154,121 +149,6 @@ func (w *worker) write(e event) {
 		// Nobody listens: the run is over.
 		fmt.Fprintf(w.errs, "report of %s: %v\n", e.Case, err)
 	}
-}
-
-// params returns a component's parameters.
-func (w *worker) params(i framework.Info, into any) error {
-	if into == nil {
-		return nil
-	}
-	return w.values.Decode(string(i.Kind)+"."+i.Name, into)
-}
-
-// component returns the one that the stack's messages go through.
-func (w *worker) component() (framework.Component, error) {
-	kind, name := Stack{Via: w.task.Via}.transport()
-	if c, ok := w.reg.Lookup(framework.Kind(kind), name); ok {
-		return c, nil
-	}
-	return nil, fmt.Errorf("%w: this program has no %s", framework.ErrUnsupported, w.task.Via)
-}
-
-// kit returns the cases of a kit for the stack.
-func (w *worker) kit(ctx context.Context, family, policy string) ([]kittest.Case, error) {
-	if family == "pmltest" {
-		stack, err := w.stack(ctx)
-		if err != nil {
-			return nil, err
-		}
-		for _, p := range pmltest.Policies {
-			if p.String() == policy {
-				return pmltest.Cases(stack, p), nil
-			}
-		}
-		return nil, fmt.Errorf("%w: no cid policy %q", framework.ErrConfig, policy)
-	}
-	c, err := w.component()
-	if err != nil {
-		return nil, err
-	}
-	if err := w.params(c.Info(), c.Params()); err != nil {
-		return nil, err
-	}
-	fill := func(_ int, params any) { _ = w.params(c.Info(), params) } // it was tried above
-	switch c := c.(type) {
-	case btl.Component:
-		return btltest.Cases(func(context.Context) (btltest.Subject, error) {
-			return btltest.Subject{Component: c, Params: fill}, nil
-		}), nil
-	case mtl.Component:
-		return mtltest.Cases(func(context.Context) (mtltest.Subject, error) {
-			return mtltest.Subject{Component: c, Params: fill}, nil
-		}), nil
-	}
-	return nil, fmt.Errorf("%w: %s has no kit", framework.ErrUnsupported, w.task.Via)
-}
-
-// stack is what the parameters select, for worlds of pmltest.
-func (w *worker) stack(ctx context.Context) (pmltest.Stack, error) {
-	var s pmltest.Stack
-	p, err := w.reg.Select(ctx, framework.PML, w.values)
-	if err == nil {
-		err = p.Empty()
-	}
-	if err != nil {
-		return s, err
-	}
-	var ok bool
-	if s.PML, ok = p.Chosen[0].Component.(pml.Component); !ok {
-		return s, fmt.Errorf("%w: %s is no PML", framework.ErrUnsupported, p.Chosen[0].Verdict.Name)
-	}
-	filled := map[framework.Info]bool{}
-	try := func(c framework.Component) error {
-		filled[c.Info()] = true
-		return w.params(c.Info(), c.Params())
-	}
-	err = try(s.PML)
-	if kind, _ := (Stack{Via: w.task.Via}).transport(); kind == string(framework.BTL) {
-		b, selectErr := w.reg.Select(ctx, framework.BTL, w.values)
-		if selectErr != nil {
-			return s, selectErr
-		}
-		for _, c := range b.Chosen {
-			s.BTLs = append(s.BTLs, c.Component.(btl.Component))
-			err = errors.Join(err, try(c.Component))
-		}
-	} else if kind == string(framework.MTL) {
-		c, lookErr := w.component()
-		if lookErr != nil {
-			return s, lookErr
-		}
-		s.MTL = c.(mtl.Component)
-		err = errors.Join(err, try(c))
-	}
-	s.Params = func(i framework.Info, params any) {
-		if filled[i] {
-			_ = w.params(i, params) // it was tried above
-		}
-	}
-	return s, err
-}
-
-// kitCases runs the task's cases of a kit. It ends after the first that does not
-// pass: what that has left behind must not spoil others, which get a new worker.
-func (w *worker) kitCases(ctx context.Context, all []kittest.Case) error {
-	for _, name := range w.task.Cases {
-		i := slices.IndexFunc(all, func(c kittest.Case) bool { return c.Name == name })
-		if i < 0 {
-			return fmt.Errorf("%w: no case %q in %s", framework.ErrConfig, name, w.task.Column)
-		}
-		w.begin(name)
-		e := ended(all[i].Run(ctx))
-		w.end(e)
-		if e.Status.Bad() {
-			return nil
-		}
-	}
-	return nil
 }
 
 // conform runs the task's cases of the conformance suite, as a rank.

@@ -1,0 +1,62 @@
+package matrix
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/ferrympi/ferry/framework"
+)
+
+func TestComponentsAreChosenByNameAndPattern(t *testing.T) {
+	var all []Stack
+	for _, name := range []string{"ob1+self", "ob1+shm", "cm+ofi tcp;ofi_rxm", "cm+ofi net"} {
+		all = append(all, Stack{Name: name})
+	}
+	for list, want := range map[string]string{
+		"ob1+shm": "ob1+shm", "cm+ofi net,ob1+*": "ob1+self ob1+shm cm+ofi net", "^cm*": "ob1+self ob1+shm", "cm+ofi tcp;ofi_rxm": "cm+ofi tcp;ofi_rxm",
+	} {
+		c, err := ParseComponents(list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		chosen, err := c.choose(all)
+		var names []string
+		for _, s := range chosen {
+			names = append(names, s.Name)
+		}
+		if got := strings.Join(names, " "); err != nil || got != want {
+			t.Errorf("%s: %q %v, want %q", list, got, err, want)
+		}
+	}
+	for list, want := range map[string]string{"ob1+smh": `the nearest is "ob1+shm"`, "^*": "every stack is excluded"} {
+		c, err := ParseComponents(list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.choose(all); !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", list, err)
+		}
+	}
+	for _, list := range []string{"", "^", "a,,b", "[", ","} {
+		if _, err := ParseComponents(list); !errors.Is(err, framework.ErrConfig) {
+			t.Errorf("%q: %v", list, err)
+		}
+	}
+}
+
+// What nobody asked for is not surveyed, which takes a second.
+func TestOnlyWhatCouldBeMeantIsAsked(t *testing.T) {
+	known := []Stack{{Name: "ob1+self"}, {Name: "ob1+shm"}}
+	for list, want := range map[string]bool{
+		"ob1+shm": false, "ob1*": false, "cm+ofi tcp;ofi_rxm": true, "cm*": true, "*": true, "*shm": true, "^cm*": true, "ob1+shm,cm+ofi*": true, "ob1+smh": true,
+	} {
+		c, err := ParseComponents(list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.may("cm+ofi", known); got != want {
+			t.Errorf("%s: %t", list, got)
+		}
+	}
+}
