@@ -204,8 +204,9 @@ type word struct {
 	Lost string `json:"lost,omitempty"` // why this rank takes part in nothing more
 }
 
-// wordLimit keeps a word below bootstrap.MaxPayload.
-const wordLimit = 8 << 10
+// wordLimit is how many bytes of a reason travel: a word stays below
+// bootstrap.MaxPayload, and an account below bootstrap.MaxValue, escapes included.
+const wordLimit = 2 << 10
 
 // meet returns when all ranks have come, with the words of all.
 func (j *Job) meet(ctx context.Context, what string, mine word) ([]word, error) {

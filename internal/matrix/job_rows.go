@@ -100,15 +100,7 @@ func (j *Job) row(s Stack, cell string, accounts []account) Row {
 // newRow is the row of a case, without its outcome.
 func (j *Job) newRow(s Stack, cell string) Row {
 	row := Row{Stack: s.Name, Provider: s.Provider, Case: cell, Ranks: len(j.group)}
-	words := []string{
-		"ferry", "run", "-n", fmt.Sprint(len(j.group)), "ferry", "matrix", "--job",
-		"--components", s.Name, "--cases", "^" + regexp.QuoteMeta(cell) + "$", "--suite", j.Suite.Name,
-	}
-	words = append(words, j.Flags...)
-	for _, set := range j.Set {
-		words = append(words, "--set", set)
-	}
-	row.Command = quote(words)
+	row.Command = j.again([]string{"ferry", "run", "-n", fmt.Sprint(len(j.group)), "ferry", "matrix", "--job"}, s, "^"+regexp.QuoteMeta(cell)+"$")
 	return row
 }
 

@@ -94,7 +94,7 @@ func (j *Job) alone(stack int, run []column, v *visit) {
 func (j *Job) leave(s Stack, kit column) {
 	row := j.newRow(s, kit.name)
 	row.Status, row.Reason = Skip, "kits make processes of one node: run `ferry matrix` without --job there"
-	row.Command = quote(append([]string{"ferry", "matrix", "--components", s.Name, "--cases", "^" + kit.name + "/", "--suite", j.Suite.Name}, j.Flags...))
+	row.Command = j.again([]string{"ferry", "matrix"}, s, "^"+kit.name+"/")
 	j.done(s, row)
 }
 

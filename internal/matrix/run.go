@@ -180,21 +180,21 @@ func (r *Runner) newRow(s Stack, c column, testCase string) Row {
 		row.Command = r.benchCommand(s, c)
 		return row
 	}
-	words := []string{"ferry", "matrix", "--components", s.Name, "--cases", "^" + regexp.QuoteMeta(row.Case) + "$"}
-	if row.Case == OpenCase {
-		words = words[:4]
-		words = append(words, "--cases", "^"+OpenCase+"$")
-	}
-	words = append(words, "--suite", r.Suite.Name)
+	program := []string{"ferry", "matrix"}
 	if strings.HasPrefix(c.name, "conform/") && !s.Alone() {
-		words = append(words, "--ranks", fmt.Sprint(c.ranks))
+		program = append(program, "--ranks", fmt.Sprint(c.ranks))
 	}
-	words = append(words, r.Flags...)
+	row.Command = r.again(program, s, "^"+regexp.QuoteMeta(row.Case)+"$")
+	return row
+}
+
+// again is the command that runs some cases of a stack, as this run does.
+func (r *Runner) again(program []string, s Stack, cases string) string {
+	words := slices.Concat(program, []string{"--components", s.Name, "--cases", cases, "--suite", r.Suite.Name}, r.Flags)
 	for _, set := range r.Set {
 		words = append(words, "--set", set)
 	}
-	row.Command = quote(words)
-	return row
+	return quote(words)
 }
 
 // quote makes a line for a shell.
