@@ -6,6 +6,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// Whether libfabric's headers are there.
+#if defined(__has_include)
+#if __has_include(<rdma/fabric.h>) && __has_include(<rdma/fi_tagged.h>)
+#define FERRY_BUILT 1
+#endif
+#endif
+
 // Results are 0 or a count, or a negated error number of libfabric's. These are
 // the ones that Go looks at; shim.c checks that they are libfabric's own.
 #define FERRY_EAGAIN 11
