@@ -15,13 +15,21 @@ import (
 // A network does not tell that a process has closed its last session: what is sent to
 // it afterwards is tried for ever. So a process says goodbye, when all that it has
 // sent is on its way, to each with whom it has exchanged anything over the network.
-// What is being sent to it ends then with btl.ErrPeerClosed, and so does what is sent
-// later. Nobody answers, and nobody is waited for.
+// What is sent to it later ends with btl.ErrPeerClosed, and so does, some milliseconds
+// after, what is on its way still: it may have been received, and the goodbye have
+// overtaken the network's word of that. Nobody answers, and nobody is waited for.
 //
 // A goodbye may overtake messages, and names their number. Receives go on until that
 // many have come: those that were received or dropped are counted, and the rest may
 // lie in the network while receives wait for others, so that it is taken out (see
 // pull) and counted too. Only then do receives from the process end with an error.
+
+// What is on its way to a process that has left is given so many looks of farewell, at
+// least farewellGap apart.
+const (
+	looksBeforeForget = 10
+	farewellGap       = 2 * time.Millisecond
+)
 
 // goodbyePatience is how long a session that closes waits until its goodbyes are on
 // their way. There is no room for one to a peer that has left without a word, nor will
@@ -95,8 +103,11 @@ func (m *Module) goodbye(p *proc, f *control) {
 		m.hook(pml.Event{Kind: pml.EventControl, Peer: p.id, Note: controlNames[f.typ]})
 		p.left, p.last = true, f.sent[0]
 		p.shut(&framework.TransportError{Component: "pml cm", Peer: p.String(), Op: "send", Err: btl.ErrPeerClosed})
-		m.leaving.procs = append(m.leaving.procs, p)
-		m.leaving.gap, m.leaving.next = 0, time.Time{}
+		l := &m.leaving
+		l.procs, l.gap = append(l.procs, p), farewellGap
+		if soon := time.Now().Add(farewellGap); l.next.After(soon) {
+			l.next = soon
+		}
 		m.engine.Nudge()
 	}
 }
@@ -122,15 +133,20 @@ func (m *Module) farewell() {
 	if now.Before(l.next) {
 		return
 	}
-	l.gap = min(max(2*l.gap, firstReapGap), lastReapGap)
-	l.next = now.Add(l.gap)
+	l.gap = min(2*l.gap, lastReapGap)
 	l.procs = slices.DeleteFunc(l.procs, func(p *proc) bool {
+		if p.looks++; p.looks < looksBeforeForget && p.err == nil {
+			l.gap = farewellGap
+			return false
+		}
+		p.forget()
 		if p.stats.Received+p.reaped+p.kept < p.last && p.err == nil {
 			return false
 		}
 		p.fail(p.unreachable)
 		return true
 	})
+	l.next = now.Add(l.gap)
 	if len(l.procs) == 0 {
 		return
 	}

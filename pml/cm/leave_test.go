@@ -62,6 +62,16 @@ func wantErr(t *testing.T, what string, err, target error) {
 	}
 }
 
+// meet has a rank send to rank 0.
+func meet(t *testing.T, c []pml.Comm, from int) {
+	t.Helper()
+	sent := start(t)(isend(c[from], 0, 1, pml.Standard))
+	receive(t, c[0], from, 1, "message")
+	if _, err := sent.wait(t); err != nil {
+		t.Error(err)
+	}
+}
+
 // networks are those on which a process may leave.
 func networks(t *testing.T, f func(t *testing.T, s pmltest.Stack)) {
 	t.Run("memory", func(t *testing.T) { f(t, stack(mtltest.Options{})) })
@@ -82,8 +92,7 @@ func TestWhatWaitsForOneThatHasLeftEnds(t *testing.T) {
 		w := world(t, s, 3)
 		for _, policy := range pmltest.Policies {
 			c := communicator(t, w, policy)
-			go send(t, c[1], 0, 1, "hello")
-			receive(t, c[0], 1, 1, "hello")
+			meet(t, c, 1)
 		}
 		c := communicator(t, w, cid.PolicyAgree)
 		send(t, c[1], 0, 1, "wanted later") // lies in the network while rank 0 waits for another one
@@ -106,9 +115,12 @@ func TestWhatWaitsForOneThatHasLeftEnds(t *testing.T) {
 		receive(t, c[0], 1, 1, "wanted later")
 		_, err = c[0].Recv(t.Context(), pml.Buffer{}, 1, 1, pml.PointToPoint)
 		wantErr(t, "a new receive", err, btl.ErrPeerClosed)
-		go send(t, c[2], 0, 4, "from others")
+		other := start(t)(isend(c[2], 0, 4, pml.Standard))
 		if st, err := wild.wait(t); err != nil || st.Source != 2 {
 			t.Errorf("a receive from any source: %+v %v", st, err)
+		}
+		if _, err := other.wait(t); err != nil {
+			t.Error(err)
 		}
 	})
 }
@@ -304,8 +316,7 @@ func TestNetworkTellsOfADeathBeforeTheBootstrap(t *testing.T) {
 			net := newNamed()
 			w := world(t, net.stack(), 2)
 			c := communicator(t, w, cid.PolicyAgree)
-			go send(t, c[1], 0, 1, "hello")
-			receive(t, c[0], 1, 1, "hello")
+			meet(t, c, 1)
 			specific := start(t)(recvInto(c[0], 1, 3))
 			wild := start(t)(recvInto(c[0], pml.AnySource, 3))
 			out := start(t)(isend(c[0], 1, 3, pml.Synchronous))

@@ -163,7 +163,7 @@ func (m *Module) Interval() time.Duration {
 	}{
 		{len(m.probing) > 0, probeInterval},
 		{len(m.resting) > 0, max(m.reaper.gap, firstReapGap)},
-		{len(m.leaving.procs) > 0, max(m.leaving.gap, firstReapGap)},
+		{len(m.leaving.procs) > 0, m.leaving.gap},
 		{m.doubts, doubtStep},
 	} {
 		if work.is && (interval == 0 || work.gap < interval) {

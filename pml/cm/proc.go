@@ -23,6 +23,7 @@ type proc struct {
 	unreachable error // nothing can be sent to it any more, and why
 	err         error // nothing comes from it any more either
 	left        bool  // it has closed its session in good order
+	forgotten   bool  // by the MTL, which has given up all that was on its way there
 	talked      bool  // a control message went there or came from it
 	stats       pml.PeerStats
 
@@ -30,6 +31,7 @@ type proc struct {
 	reaped uint64 // messages of it that were dropped
 	kept   uint64 // messages of it in unexpected queues
 	last   uint64 // once it has left: how many messages it has sent here
+	looks  int    // since it has left, see farewell
 	early  parking
 }
 
@@ -84,19 +86,24 @@ func (p *proc) connect() error {
 	return nil
 }
 
-// shut ends all that is being sent to this process. Lock held.
+// shut ends what is to be sent to this process, and is not on its way yet. Lock held.
 func (p *proc) shut(err error) {
-	m := p.m
 	p.unreachable = err
-	if p.connected {
-		m.mtl.Forget(p.to, err)
-		m.hook(pml.Event{Kind: pml.EventTransportOut, Peer: p.id, Note: err.Error()})
-	}
-	for _, r := range m.requests {
+	for _, r := range p.m.requests {
 		if r.c != nil && r.send && r.p.proc == p {
 			r.end(r.c.explain(err, r.p.rank))
 		}
 	}
+}
+
+// forget ends what is on its way to this process. Lock held.
+func (p *proc) forget() {
+	if !p.connected || p.forgotten {
+		return
+	}
+	p.forgotten = true
+	p.m.mtl.Forget(p.to, p.unreachable)
+	p.m.hook(pml.Event{Kind: pml.EventTransportOut, Peer: p.id, Note: p.unreachable.Error()})
 }
 
 // fail ends everything that is pending with this process. Receives that the MTL
@@ -106,10 +113,8 @@ func (p *proc) fail(err error) {
 		return
 	}
 	m := p.m
-	if p.unreachable == nil {
-		p.shut(err)
-	}
 	p.err, p.unreachable, p.left = err, err, errors.Is(err, btl.ErrPeerClosed)
+	p.forget()
 	m.failures++
 	for _, r := range m.requests {
 		switch {
