@@ -48,6 +48,10 @@ func badWorker(text string) error {
 	}
 	for _, name := range w.task.Cases {
 		w.begin(name)
+		if w.task.Column == taskProviders || w.task.Column == taskSurvey {
+			w.answer(name)
+			continue
+		}
 		switch strings.TrimRight(name, "0123456789") {
 		case "segv":
 			_ = syscall.Kill(os.Getpid(), syscall.SIGSEGV)

@@ -166,7 +166,10 @@ func (r *Runner) overMTL(ctx context.Context, s Stack, c framework.Component) ([
 			room <- struct{}{}
 			defer func() { <-room }()
 			answer, end := r.ask(ctx, *p, taskSurvey, asks.LogEnvironment())
-			if !end.lost() {
+			switch {
+			case answer.Status == Unavailable:
+				p.Reason = answer.Reason
+			case !end.lost():
 				p.judge(answer.Offer, asks.LogReason(name, end.output))
 			}
 		})

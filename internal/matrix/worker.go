@@ -81,7 +81,7 @@ func Work(ctx context.Context, reg *framework.Registry, values *framework.Values
 			w.begin(w.task.Cases[0])
 		}
 		if w.running != "" {
-			w.end(event{Status: Fail, Reason: errors.Join(w.failure, err).Error()})
+			w.end(event{Status: w.failed(err), Reason: errors.Join(w.failure, err).Error()})
 		}
 	}
 	return err
@@ -104,6 +104,16 @@ func (w *worker) work(ctx context.Context) error {
 		return w.survey(ctx)
 	}
 	return fmt.Errorf("%w: no column %q", framework.ErrConfig, w.task.Column)
+}
+
+// failed is what an error of the whole worker makes of its case. Before a stack is
+// open, what is not supported is not there.
+func (w *worker) failed(err error) Status {
+	asks := w.task.Column == OpenCase || w.task.Column == taskProviders || w.task.Column == taskSurvey
+	if asks && errors.Is(err, framework.ErrUnsupported) {
+		return Unavailable
+	}
+	return Fail
 }
 
 func (w *worker) begin(name string) {

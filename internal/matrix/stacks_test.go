@@ -1,0 +1,192 @@
+package matrix
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mtl"
+)
+
+// part is what Stacks sees of a component.
+type part struct {
+	kind    framework.Kind
+	name    string
+	verdict framework.Verdict
+}
+
+func (p part) Info() framework.Info                         { return framework.Info{Kind: p.kind, Name: p.name} }
+func (p part) Params() any                                  { return nil }
+func (p part) Probe(context.Context, any) framework.Verdict { return p.verdict }
+
+// layered is a PML over components of a kind.
+type layered struct {
+	part
+	below framework.Kind
+}
+
+func (l layered) Below() framework.Kind { return l.below }
+
+// surveyed is an MTL that can be asked, which must happen in a worker.
+type surveyed struct {
+	part
+	err error // of Survey
+}
+
+func (s surveyed) Params() any {
+	return &struct {
+		Include []string `param:"provider_include" default:"" level:"user" scope:"process" doc:"Providers."`
+	}{}
+}
+
+func (s surveyed) Probe(context.Context, any) framework.Verdict { return s.verdict }
+
+func (s surveyed) Providers(context.Context, any) ([]string, error) { return []string{"a", "b"}, s.err }
+
+func (s surveyed) Survey(context.Context, any) ([]mtl.Candidate, error) {
+	return []mtl.Candidate{{Name: "x on eth0", Provider: "x"}, {Name: "A on eth1", Provider: "A", Library: "lib 1"}}, s.err
+}
+
+func (surveyed) LogEnvironment() []string { return []string{"LOG=all"} }
+
+func (surveyed) LogReason(provider, log string) string {
+	if strings.Contains(log, provider+" has no cable") {
+		return "it has no cable"
+	}
+	return ""
+}
+
+// answer is what a worker of these tests says to a survey.
+func (w *worker) answer(name string) {
+	offer := func(c mtl.Candidate) { w.end(event{Status: Pass, Offer: &c}) }
+	switch {
+	case w.task.Via == "mtl lacking":
+		w.end(event{Status: Unavailable, Reason: "there is no library"})
+	case w.task.Via == "mtl dying":
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	case w.task.Column == taskProviders:
+		w.end(event{Status: Pass, Providers: []string{"missing", "fine", "refused", "dies", "old"}})
+	case name == "fine":
+		offer(mtl.Candidate{Name: "fine on eth0", Provider: "fine", Library: "lib 1.2", Reason: "near"})
+	case name == "refused":
+		offer(mtl.Candidate{Name: "refused on eth0", Provider: "refused", Refused: true, Reason: "a known defect"})
+	case name == "missing":
+		fmt.Println(os.Getenv("LOG"), "missing has no cable")
+		offer(mtl.Candidate{Name: "missing", Provider: "missing", Unavailable: true, Reason: "no data"})
+	case name == "old":
+		w.end(event{Status: Unavailable, Reason: "it is too old"})
+	default:
+		_ = syscall.Kill(os.Getpid(), syscall.SIGSEGV)
+		select {}
+	}
+}
+
+// TestStacksAreFoundThroughTheRegistryWhateverALibraryDoes: what dies when it is
+// asked counts as there, for the case open to tell.
+func TestStacksAreFoundThroughTheRegistryWhateverALibraryDoes(t *testing.T) {
+	usable := framework.Usable()
+	reg := framework.NewRegistry()
+	for _, c := range []framework.Component{
+		layered{part{framework.PML, "over_btl", usable}, framework.BTL},
+		layered{part{framework.PML, "over_mtl", usable}, framework.MTL},
+		part{framework.PML, "own", usable},
+		part{framework.BTL, "self", usable},
+		part{framework.BTL, "wire", usable},
+		part{framework.BTL, "cut", framework.Unavailable("it is cut", "mend it")},
+		part{framework.MTL, "plain", usable},
+		surveyed{part: part{framework.MTL, "dying", usable}},
+		surveyed{part: part{framework.MTL, "lacking", usable}},
+		surveyed{part: part{framework.MTL, "net", usable}},
+	} {
+		reg.Register(c)
+	}
+	reg.NotBuilt(framework.PML, "later", "not yet", "")
+	values, err := reg.Defaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, _ := bad(t, 0)
+	r.Registry, r.Values = reg, values
+	stacks, err := r.Stacks(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, s := range stacks {
+		got[s.Name] = strings.Join(append(s.Set, s.Reason), " ")
+	}
+	net := "pml=over_mtl mtl=net mtl.net.provider_include="
+	want := map[string]string{
+		"over_btl+self":        "pml=over_btl btl=self ",
+		"over_btl+wire":        "pml=over_btl btl=self,wire ",
+		"over_btl+cut":         "pml=over_btl btl=self,cut it is cut (mend it)",
+		"own":                  "pml=own ",
+		"later":                "pml=later not yet",
+		"over_mtl+plain":       "pml=over_mtl mtl=plain ",
+		"over_mtl+dying":       "pml=over_mtl mtl=dying ",
+		"over_mtl+lacking":     "pml=over_mtl mtl=lacking there is no library",
+		"over_mtl+net fine":    net + "fine ",
+		"over_mtl+net dies":    net + "dies ",
+		"over_mtl+net refused": net + "refused a known defect",
+		"over_mtl+net missing": net + "missing no data: it has no cable",
+		"over_mtl+net old":     net + "old it is too old",
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("%q\nwant %q", got, want)
+	}
+	i := slices.IndexFunc(stacks, func(s Stack) bool { return s.Name == "over_mtl+net fine" })
+	if s := stacks[max(i, 0)]; s.Library != "lib 1.2" || s.Device != "eth0" || s.Provider != "fine" || s.Via != "mtl net" {
+		t.Errorf("%+v", s)
+	}
+}
+
+// survey has a worker ask an MTL, and returns what it reports at the end.
+func survey(t *testing.T, c framework.Component, column, provider string) (event, error) {
+	t.Helper()
+	reg := framework.NewRegistry()
+	reg.Register(c)
+	values, err := reg.Defaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(task{Column: column, Via: "mtl net", Cases: []string{provider}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out, errs strings.Builder
+	workErr := Work(t.Context(), reg, values, string(text), &out, &errs)
+	var last event
+	if err := listen(strings.NewReader(out.String()), func(e event) error { last = e; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return last, workErr
+}
+
+func TestWorkerTellsWhatIsNotThereFromWhatIsBroken(t *testing.T) {
+	net := part{framework.MTL, "net", framework.Usable()}
+	if e, err := survey(t, surveyed{part: net}, taskProviders, "net"); err != nil || e.Status != Pass || !slices.Equal(e.Providers, []string{"a", "b"}) {
+		t.Errorf("providers: %+v %v", e, err)
+	}
+	// Of several offers that of the provider, however it is written.
+	if e, err := survey(t, surveyed{part: net}, taskSurvey, "a"); err != nil || e.Offer == nil || e.Offer.Library != "lib 1" {
+		t.Errorf("survey: %+v %v", e, err)
+	}
+	if e, err := survey(t, surveyed{net, fmt.Errorf("%w: too old", framework.ErrUnsupported)}, taskSurvey, "a"); err == nil || e.Status != Unavailable || !strings.Contains(e.Reason, "too old") {
+		t.Errorf("too old: %+v %v", e, err)
+	}
+	if e, err := survey(t, surveyed{net, errors.New("it hangs")}, taskProviders, "net"); err == nil || e.Status != Fail || e.Reason != "it hangs" {
+		t.Errorf("broken: %+v %v", e, err)
+	}
+	net.verdict = framework.Unavailable("no library", "install it")
+	if e, err := survey(t, surveyed{part: net}, taskProviders, "net"); err != nil || e.Status != Unavailable || e.Reason != "no library (install it)" {
+		t.Errorf("not there: %+v %v", e, err)
+	}
+}
