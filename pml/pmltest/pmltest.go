@@ -183,10 +183,14 @@ func (w *World) networked() bool {
 	return w.stack.MTL != nil && (w.stack.Node == nil || w.stack.Nodes > 1)
 }
 
-// completes receives the message of a send that could not be withdrawn, and waits
-// for its end.
+// completes receives the message of a send whose context has ended, unless err says
+// that it was withdrawn. It may not have been possible to withdraw it: then completes
+// waits for its end. Or a network had taken it before, however long it is.
 func completes(ctx context.Context, err error, receive func() error) error {
 	var p *pml.PendingError
+	if err == nil {
+		return receive()
+	}
 	if !errors.As(err, &p) {
 		return err
 	}
