@@ -52,6 +52,10 @@ int ferry_load(const char *path, ferry_lib **out, char *why, size_t room)
 	// Without it libpsm_infinipath, which libfabric may bring along, takes SIGSEGV,
 	// SIGINT, SIGTERM and others away from Go when it is loaded, and exits on them.
 	setenv("IPATH_NO_BACKTRACE", "1", 0);
+	// Providers over ofi_rxm cut messages between 16 and 128 KiB into segments, and mix
+	// them up when such a message is claimed (mtl/ofi/testdata/claim.c). 0: none are
+	// cut, whatever the user's environment says.
+	setenv("FI_OFI_RXM_SAR_LIMIT", "0", 1);
 	void *h = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
 	if (!h) {
 		snprintf(why, room, "%s", dlerror());

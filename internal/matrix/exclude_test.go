@@ -12,9 +12,6 @@ func TestBuiltInExclusionsAreUnderstood(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(x.entries) == 0 {
-		t.Error("the built-in file is empty")
-	}
 	for _, e := range x.entries {
 		if e.Link == "" {
 			t.Errorf("the exclusion of %s, %s has no link to a proof", e.Stack, e.Case)

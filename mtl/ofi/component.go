@@ -34,7 +34,7 @@ type ofi struct{}
 // params are the component's parameters; each is mtl.ofi.NAME.
 type params struct {
 	ProviderInclude []string `param:"provider_include" default:"" level:"user" scope:"process" doc:"Providers that may be used, in order of preference, such as cxi or tcp;ofi_rxm; empty: all but those excluded, best first. All processes need the same."`
-	ProviderExclude []string `param:"provider_exclude" default:"shm,sm2,sockets,tcp,udp,net,net;ofi_rxm" level:"user" scope:"process" doc:"Providers that are not used, unless provider_include names some."`
+	ProviderExclude []string `param:"provider_exclude" default:"shm,sm2,sockets,tcp,udp,net" level:"user" scope:"process" doc:"Providers that are not used, unless provider_include names some."`
 	DomainInclude   []string `param:"domain_include" default:"" level:"user" scope:"process" doc:"Domains (network interfaces) that may be used, such as eth0 or mlx5_*; empty: all but those excluded, nearest first."`
 	DomainExclude   []string `param:"domain_exclude" default:"docker*,virbr*,br-*,veth*" level:"user" scope:"process" doc:"Domains that are not used, unless domain_include names some."`
 

@@ -223,16 +223,45 @@ func TestBrokenProviderIsLeftForTheNext(t *testing.T) {
 	}
 }
 
+// TestSegmentsThatAreMixedUpAreFound: the self-test finds a provider that mixes up
+// claimed messages, and ferry keeps those over ofi_rxm from it, also where the
+// environment asks for what makes them do it.
+func TestSegmentsThatAreMixedUpAreFound(t *testing.T) {
+	const limit = "FI_OFI_RXM_SAR_LIMIT"
+	os.Setenv(limit, "131072")
+	t.Cleanup(func() { os.Setenv(limit, "0") }) // as the library of other tests has found it
+	for fault, finding := range map[string]string{"none": "", "segments": "self-test: claimed messages"} {
+		t.Run(fault, func(t *testing.T) {
+			lib := faulty(t, fault)
+			m, err := open(t, func(p any) {
+				ofi.Set(p, []string{"net;ofi_rxm"}, "auto", "auto")
+				ofi.SetLibrary(p, lib, 10*time.Second)
+			})
+			if err == nil {
+				m.Close()
+			}
+			if finding == "" && err != nil || finding != "" && (err == nil || !strings.Contains(err.Error(), finding)) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
 // TestProvidersAreAtFault: what docs/providers.md says of providers is so without
 // ferry.
 func TestProvidersAreAtFault(t *testing.T) {
 	claim := compile(t, "claim.c", "-lfabric")
-	for provider, works := range map[string]bool{
-		"tcp;ofi_rxm": true, "sockets": true,
-		"net": false, "net;ofi_rxm": false, "udp;ofi_rxd": false, "shm": false,
+	for _, c := range []struct {
+		provider, segments string // up to which length, in bytes, ofi_rxm cuts messages
+		works              bool
+	}{
+		{"tcp;ofi_rxm", "131072", true}, {"sockets", "131072", true}, {"net;ofi_rxm", "0", true}, {"net;ofi_rxm", "131072", false},
+		{"net", "131072", false}, {"udp;ofi_rxd", "131072", false}, {"shm", "131072", false},
 	} {
+		provider, works := c.provider, c.works
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		cmd := exec.CommandContext(ctx, claim, provider)
+		cmd.Env = append(os.Environ(), "FI_OFI_RXM_SAR_LIMIT="+c.segments)
 		text, err := cmd.CombinedOutput()
 		cancel()
 		// A program that ends in the middle leaves the segments of provider shm.

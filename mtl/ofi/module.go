@@ -126,9 +126,9 @@ func newModule(env mtl.Env, lib *libfabric.Library, ep *libfabric.Endpoint, info
 }
 
 // spilling are the providers that must not be shown a message which is longer
-// than its receive. In libfabric 1.17 the connection of tcp;ofi_rxm is dead
-// afterwards, and udp;ofi_rxd does not say that something is missing.
-var spilling = []string{"tcp;ofi_rxm", "udp;ofi_rxd"}
+// than its receive. In libfabric 1.17 the connection of tcp;ofi_rxm and net;ofi_rxm is
+// dead afterwards, and udp;ofi_rxd does not say that something is missing.
+var spilling = []string{"tcp;ofi_rxm", "net;ofi_rxm", "udp;ofi_rxd"}
 
 // setLocal makes m one that serves processes of its node only.
 func (m *module) setLocal() error {

@@ -19,7 +19,6 @@ func subject(provider, layout, wait string) mtltest.Factory {
 		return mtltest.Subject{
 			Component:   c,
 			Params:      func(_ int, p any) { ofi.Set(p, []string{provider}, layout, wait) },
-			Exclude:     exclude[provider],
 			Other:       other{c},
 			OtherParams: func(p any) { ofi.Set(p, []string{provider}, "20/20/20", wait) },
 		}, nil
@@ -51,9 +50,4 @@ func TestKit(t *testing.T) {
 			mtltest.Run(t, subject(c.provider, c.layout, c.wait))
 		})
 	}
-}
-
-// exclude says which cases a provider of libfabric 1.17 fails by its own fault.
-var exclude = map[string]map[string]string{
-	"net;ofi_rxm": {"ClaimedMessageIsNobodyElses": "between a claim and its receive it mixes up messages of 16 to 128 KiB; testdata/claim.c shows it"},
 }

@@ -56,6 +56,9 @@ func (t *tester) until(cond func() bool) error {
 	return nil
 }
 
+// longer is a length, in bytes, that providers transfer in segments, if in any case.
+const longer = 64 << 10
+
 // selfTest checks that what m needs of its provider works: delivery with all bits
 // that are matched, short and long, probe, claim, cancel, synchronous sends, and
 // control messages. It returns what does not work. A provider that loses events
@@ -76,12 +79,13 @@ func selfTest(m *module, givenUp func() bool) error {
 		run  func() error
 	}{
 		{"a short message", func() error { return t.exchange(8, mtl.Standard) }},
-		{"a longer message", func() error { return t.exchange(64<<10, mtl.Standard) }},
+		{"a longer message", func() error { return t.exchange(longer, mtl.Standard) }},
 		{"a synchronous message", func() error { return t.exchange(8, mtl.Synchronous) }},
 		{"a message that is too long for its receive", t.truncate},
 		{"a message behind others that wait", t.behind},
 		{"cancel", t.cancel},
 		{"probe and claim", t.probe},
+		{"claimed messages and one that overtakes them", t.claims},
 		{"a control message", t.control},
 		{"the last completions", func() error { return t.until(m.Idle) }},
 	} {
@@ -216,20 +220,33 @@ func (t *tester) cancel() error {
 	return nil
 }
 
+// look probes once for any message with the highest id.
+func (t *tester) look(claim bool) (*trial, error) {
+	p := newTrial()
+	any := mtl.Envelope{CID: t.highest().CID, Source: mtl.AnySource, Tag: mtl.AnyTag}
+	if err := t.m.Probe(&p.Op, 0, any, claim); err != nil {
+		return nil, err
+	}
+	if err := t.until(func() bool { return p.over }); err != nil {
+		return nil, err
+	}
+	return p, p.Err
+}
+
+// find looks until it has found one.
+func (t *tester) find(claim bool) (p *trial, err error) {
+	for err == nil && (p == nil || !p.Found) {
+		if t.givenUp() {
+			return nil, errGivenUp
+		}
+		p, err = t.look(claim)
+	}
+	return p, err
+}
+
 func (t *tester) probe() error {
 	e := t.highest()
-	any := mtl.Envelope{CID: e.CID, Source: mtl.AnySource, Tag: mtl.AnyTag}
-	look := func(claim bool) (*trial, error) {
-		p := newTrial()
-		if err := t.m.Probe(&p.Op, 0, any, claim); err != nil {
-			return nil, err
-		}
-		if err := t.until(func() bool { return p.over }); err != nil {
-			return nil, err
-		}
-		return p, p.Err
-	}
-	p, err := look(false)
+	p, err := t.look(false)
 	if err != nil {
 		return err
 	}
@@ -242,10 +259,8 @@ func (t *tester) probe() error {
 		return err
 	}
 	for _, claim := range []bool{false, true} {
-		for p.Found = false; !p.Found; {
-			if p, err = look(claim); err != nil {
-				return err
-			}
+		if p, err = t.find(claim); err != nil {
+			return err
 		}
 		if p.Source != e.Source || p.Tag != e.Tag || p.Bytes != 6 {
 			return fmt.Errorf("source %d, tag %d, 6 bytes were sent, and it found %d, %d, %d", e.Source, e.Tag, p.Source, p.Tag, p.Bytes)
@@ -261,6 +276,59 @@ func (t *tester) probe() error {
 	}
 	if p.Err != nil || string(got) != "probed" {
 		return fmt.Errorf("the claimed message arrived as %q: %v", got, p.Err)
+	}
+	return nil
+}
+
+// claims sends three messages. Two are claimed, then the third is received, then the
+// claimed ones are, the second first.
+func (t *tester) claims() error {
+	e := t.highest()
+	var ops, sends [3]*trial // of ops, the first two are claims
+	var got [3][]byte
+	contents := func(i int) []byte { return bytes.Repeat([]byte{byte(i + 1)}, longer) }
+	for i := range sends {
+		sends[i], got[i] = newTrial(), make([]byte, longer)
+		done, err := t.m.Send(&sends[i].Op, t.self, e, contents(i), mtl.Standard)
+		if err != nil {
+			return err
+		}
+		sends[i].over = done
+	}
+	for i := range 2 {
+		var err error
+		if ops[i], err = t.find(true); err != nil {
+			return err
+		}
+	}
+	ops[2] = newTrial()
+	for i := 2; i >= 0; i-- {
+		var err error
+		if ops[i].over = false; i == 2 {
+			err = t.m.Recv(&ops[i].Op, t.self, e, got[i])
+		} else {
+			err = t.m.RecvClaimed(&ops[i].Op, got[i])
+		}
+		if err != nil {
+			return err
+		}
+		if err := t.until(func() bool { return ops[i].over }); err != nil {
+			return err
+		}
+		if ops[i].Err != nil {
+			return fmt.Errorf("message %d of %d bytes: %w", i+1, longer, ops[i].Err)
+		}
+		if !bytes.Equal(got[i], contents(i)) {
+			return fmt.Errorf("message %d of %d bytes arrived changed", i+1, longer)
+		}
+	}
+	for _, s := range sends {
+		if err := t.until(func() bool { return s.over }); err != nil {
+			return err
+		}
+		if s.Err != nil {
+			return s.Err
+		}
 	}
 	return nil
 }

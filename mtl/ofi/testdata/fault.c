@@ -7,6 +7,8 @@
 //	hang_tcp      so does asking tcp;ofi_rxm, or all
 //	crash_tcp     asking tcp;ofi_rxm, or all, is a segmentation violation
 //	hang_domain   so does opening a domain of tcp;ofi_rxm
+//	segments      providers over ofi_rxm cut messages into segments, as they do if
+//	              ferry doesn't keep them from it
 //	drop          completions of tcp;ofi_rxm never come
 //	fail          its completion queues fail once FABRIC_FAULT_NOW is set
 //	stray         they have FABRIC_FAULT_NOW errors that belong to no operation
@@ -115,7 +117,11 @@ static ssize_t trecvmsg(struct fid_ep *ep, const struct fi_msg_tagged *m, uint64
 
 static int endpoint(struct fid_domain *d, struct fi_info *info, struct fid_ep **ep, void *context)
 {
+	if (fault("segments"))
+		setenv("FI_OFI_RXM_SAR_LIMIT", "131072", 1);
 	int r = real_domain->endpoint(d, info, ep, context);
+	if (fault("segments"))
+		setenv("FI_OFI_RXM_SAR_LIMIT", "0", 1);
 	if (!r) {
 		real_tagged = (*ep)->tagged;
 		tagged_ops = *real_tagged;
@@ -159,7 +165,7 @@ static int domain(struct fid_fabric *f, struct fi_info *info, struct fid_domain 
 	if (fault("hang_domain") && tcp)
 		sleep(LONG);
 	int r = real_fabric->domain(f, info, d, context);
-	if (!r && tcp) {
+	if (!r && (tcp || fault("segments"))) {
 		real_domain = (*d)->ops;
 		domain_ops = *real_domain;
 		domain_ops.cq_open = cq_open;
