@@ -55,6 +55,13 @@ type Polled interface {
 	Interval() time.Duration
 }
 
+// A Timed source has something to do by itself, though nothing comes: while the
+// keeper sleeps it is polled after this time. 0 means not at the moment. Called with
+// the lock held.
+type Timed interface {
+	Due() time.Duration
+}
+
 // Options are the engine's tuning. The zero value gets the defaults.
 type Options struct {
 	// Spin is how long a wait polls before it offers the processor to others.
@@ -435,13 +442,18 @@ const polledYield = 20 * time.Millisecond
 // patience returns how long others get turns before it is worth to sleep. Lock held.
 func (e *Engine) patience() time.Duration {
 	for _, s := range e.sources {
-		if p, ok := framework.As[Polled](s); ok && p.Interval() > 0 {
-			if _, ok := framework.As[Descriptor](s); !ok {
-				return max(e.yield, polledYield)
-			}
+		if p, ok := framework.As[Polled](s); ok && p.Interval() > 0 && !awaited(s) {
+			return max(e.yield, polledYield)
 		}
 	}
 	return e.yield
+}
+
+// awaited reports whether something tells when there is something to poll.
+func awaited(s Source) bool {
+	_, rings := framework.As[Beller](s)
+	_, reads := framework.As[Descriptor](s)
+	return rings || reads
 }
 
 // letIn lets goroutines take the lock that wait for it, without giving up the

@@ -156,15 +156,21 @@ func (e *Engine) sleep(seen *uint64) (again bool) {
 }
 
 // arm asks all sources to prepare for sleep. ready is false if one of them has
-// something; timeout is the shortest interval of those that can only be polled.
+// something; timeout is the shortest time of those that have to be polled.
 // Lock held.
 func (e *Engine) arm() (ready bool, timeout time.Duration) {
 	ready = true
+	within := func(d time.Duration) {
+		if d > 0 && (timeout == 0 || d < timeout) {
+			timeout = d
+		}
+	}
 	for _, s := range e.sources {
 		if p, ok := framework.As[Polled](s); ok {
-			if d := p.Interval(); d > 0 && (timeout == 0 || d < timeout) {
-				timeout = d
-			}
+			within(p.Interval())
+		}
+		if t, ok := framework.As[Timed](s); ok {
+			within(t.Due())
 		}
 		if d, ok := framework.As[Descriptor](s); ok {
 			if !d.Arm() {

@@ -43,3 +43,65 @@ func TestWaitThatMovesDoesNotSleep(t *testing.T) {
 		t.Errorf("%d of %d polls were made for a sleeper", s.asleep, s.polls)
 	}
 }
+
+// housekeeper has something to do by itself, and never has anything for others.
+type housekeeper struct{}
+
+func (housekeeper) Poll() int          { return 0 }
+func (housekeeper) Due() time.Duration { return time.Millisecond }
+
+// blind can only be polled.
+type blind struct{ housekeeper }
+
+func (blind) Interval() time.Duration { return time.Millisecond }
+
+// TestHousekeepingCostsNoPatience: a closed communicator, for whose last messages
+// somebody looks now and then, had every wait keep its processor for 20 ms.
+func TestHousekeepingCostsNoPatience(t *testing.T) {
+	b := newBox(t, Options{})
+	add := func(s Source) time.Duration {
+		b.e.Add(s)
+		defer b.e.Remove(s)
+		b.e.Lock()
+		defer b.e.Unlock()
+		return b.e.patience()
+	}
+	if d := add(housekeeper{}); d != DefaultYield {
+		t.Errorf("patience with a housekeeper: %v, want %v", d, DefaultYield)
+	}
+	if d := add(blind{}); d != polledYield {
+		t.Errorf("patience with a source that can only be polled: %v, want %v", d, polledYield)
+	}
+}
+
+// TestTimedSourceIsPolledWhileAllSleep: nobody rings for it.
+func TestTimedSourceIsPolledWhileAllSleep(t *testing.T) {
+	b := newBox(t, Options{Spin: time.Nanosecond, Yield: time.Nanosecond})
+	s := &late{e: b.e}
+	b.e.Add(s)
+	defer b.e.Remove(s)
+	b.e.Lock()
+	defer b.e.Unlock()
+	if err := b.e.Wait(nil, &s.done, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// late completes what is waited for when it has been polled for sleepers.
+type late struct {
+	e     *Engine
+	polls int
+	done  Completion
+}
+
+func (s *late) Due() time.Duration { return time.Millisecond }
+
+func (s *late) Poll() int {
+	if s.e.parked == 0 {
+		return 0
+	}
+	if s.polls++; s.polls == 5 {
+		s.e.Complete(&s.done)
+	}
+	return 0
+}

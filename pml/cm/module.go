@@ -154,8 +154,8 @@ func (m *Module) Poll() int {
 	return 0
 }
 
-// Interval implements progress.Polled.
-func (m *Module) Interval() time.Duration {
+// Due implements progress.Timed.
+func (m *Module) Due() time.Duration {
 	var interval time.Duration
 	for _, work := range [...]struct {
 		is  bool
