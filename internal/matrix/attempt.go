@@ -25,17 +25,30 @@ type attempt struct {
 	column  column
 	cases   []string
 	reports []report // by case
-	sent    int      // rows that are out; of those that were begun the last is held back
+	sent    int      // rows that are out
 	out     *excerpt
 	row     func(Row)
 }
 
 // A report is what ranks have said of one case.
 type report struct {
-	begun, ended int
+	begun, ended []bool // by rank
+	sent         bool   // its row is out
 	status       Status
 	reasons      []string
 	seconds      float64
+}
+
+// over says whether all ranks have said what became of the case.
+func (p *report) over() bool { return !slices.Contains(p.ended, false) }
+
+// newAttempt is one at some cases of a column.
+func (l *lane) newAttempt(c column, cases []string, row func(Row)) *attempt {
+	a := &attempt{lane: l, column: c, cases: cases, reports: make([]report, len(cases)), out: &excerpt{}, row: row}
+	for i := range a.reports {
+		a.reports[i].begun, a.reports[i].ended = make([]bool, max(c.ranks, 1)), make([]bool, max(c.ranks, 1))
+	}
+	return a
 }
 
 // skip says that cases are not run.
@@ -67,7 +80,7 @@ func (l *lane) cases(ctx context.Context, c column, row func(Row)) {
 			l.skip(c, todo, why)
 			return
 		}
-		a := &attempt{lane: l, column: c, cases: todo, reports: make([]report, len(todo)), out: &excerpt{}, row: row}
+		a := l.newAttempt(c, todo, row)
 		end := l.work(ctx, assignment{
 			task: task{Column: c.name, Via: l.stack.Via, Cases: todo}, set: l.stack.Set, ranks: c.ranks, limit: l.Limit, hear: a.hear, out: a.out,
 		})
@@ -75,7 +88,7 @@ func (l *lane) cases(ctx context.Context, c column, row func(Row)) {
 			return
 		}
 		a.finish(end)
-		todo = todo[a.sent:]
+		todo = a.left()
 		if end.hung {
 			l.waited += l.Limit
 		}
@@ -93,22 +106,19 @@ func (l *lane) cases(ctx context.Context, c column, row func(Row)) {
 // hear takes an event of one of the ranks.
 func (a *attempt) hear(e event) error {
 	i := slices.Index(a.cases, e.Case)
-	if i < 0 || i < a.sent || e.Rank < 0 || e.Rank >= max(a.column.ranks, 1) {
+	if i < 0 || e.Rank < 0 || e.Rank >= max(a.column.ranks, 1) || a.reports[i].ended[e.Rank] {
 		return fmt.Errorf("case %q of rank %d", e.Case, e.Rank)
 	}
 	p := &a.reports[i]
 	if e.Status == "" {
-		if p.begun == 0 {
-			// What was begun before is over, and not the last.
-			for a.sent < i && a.ended(a.sent) {
-				a.send(a.outcome(a.sent))
-			}
+		if !slices.Contains(p.begun, true) {
 			a.running(*a.stack, a.column.cell(e.Case))
 		}
-		p.begun++
+		p.begun[e.Rank] = true
+		a.settle()
 		return nil
 	}
-	p.ended++
+	p.ended[e.Rank] = true
 	p.seconds = max(p.seconds, e.Seconds)
 	p.status = worse(p.status, e.Status)
 	if e.Reason != "" {
@@ -123,7 +133,33 @@ func (a *attempt) hear(e event) error {
 	if e.Device != "" || e.Mode != "" {
 		a.stack.Device, a.stack.Mode = e.Device, e.Mode
 	}
+	a.settle()
 	return nil
+}
+
+// settle sends the rows of cases that are over, once a later one has begun: what
+// becomes of the worker from then on is not theirs.
+func (a *attempt) settle() {
+	last := len(a.reports) - 1
+	for last > 0 && !slices.Contains(a.reports[last].begun, true) {
+		last--
+	}
+	for i := range last {
+		if p := &a.reports[i]; !p.sent && p.over() {
+			a.send(i, a.outcome(i))
+		}
+	}
+}
+
+// left are the cases that have no row.
+func (a *attempt) left() []string {
+	var left []string
+	for i, name := range a.cases {
+		if !a.reports[i].sent {
+			left = append(left, name)
+		}
+	}
+	return left
 }
 
 // worse returns the worse of two statuses; "" is none yet.
@@ -136,9 +172,6 @@ func worse(a, b Status) Status {
 	return ""
 }
 
-// ended says whether all ranks have said what became of a case.
-func (a *attempt) ended(i int) bool { return a.reports[i].ended == max(a.column.ranks, 1) }
-
 // outcome is the row of a case as its ranks see it.
 func (a *attempt) outcome(i int) Row {
 	p := &a.reports[i]
@@ -147,23 +180,41 @@ func (a *attempt) outcome(i int) Row {
 	return row
 }
 
-func (a *attempt) send(row Row) {
+func (a *attempt) send(i int, row Row) {
 	if row.Status != Pass && row.Output == "" {
 		row.Output = a.out.String()
 	}
+	a.reports[i].sent = true
 	a.sent++
 	a.row(row)
 }
 
-// finish makes the row of the last case that was begun, in view of how the worker
-// ended. A worker that never began blames its first case.
+// blame is the case that the worker's end belongs to: where the rank was that was
+// lost first, or else the first that is not over.
+func (a *attempt) blame(end ending) int {
+	last := slices.IndexFunc(a.reports, func(p report) bool { return !p.sent })
+	if end.hung || end.err != nil || len(end.result.Failures) == 0 {
+		return last
+	}
+	rank := end.result.Failures[0].Rank
+	for i := last + 1; i < len(a.reports); i++ {
+		if p := &a.reports[i]; rank < len(p.begun) && p.begun[rank] && !p.sent {
+			last = i
+		}
+	}
+	return last
+}
+
+// finish makes the row of the case that the worker ended in, in view of how it did. A
+// worker that never began blames its first case. Others that ranks were in, too, have
+// no outcome: they run again.
 func (a *attempt) finish(end ending) {
-	i := a.sent
-	if i == len(a.cases) {
+	if a.sent == len(a.cases) {
 		return
 	}
+	i := a.blame(end)
 	row := a.outcome(i)
-	over := a.ended(i)
+	over := a.reports[i].over()
 	said := row.Reason
 	switch {
 	case end.hung:
@@ -186,7 +237,7 @@ func (a *attempt) finish(end ending) {
 	if row.Status != Pass {
 		row.Output = end.output
 	}
-	a.send(row)
+	a.send(i, row)
 }
 
 // measure runs a benchmark.
