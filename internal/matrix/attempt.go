@@ -16,7 +16,7 @@ const mostLost = 3
 type lane struct {
 	*Runner
 	stack  *Stack
-	waited time.Duration // for cases that did not end
+	waited time.Duration // for cases that did not end, and are not excluded
 }
 
 // An attempt is one worker that runs some cases of a column.
@@ -26,8 +26,8 @@ type attempt struct {
 	cases   []string
 	reports []report // by case
 	sent    int      // rows that are out
+	last    Row      // of them, as it is in the report
 	out     *excerpt
-	row     func(Row)
 }
 
 // A report is what ranks have said of one case.
@@ -43,19 +43,19 @@ type report struct {
 func (p *report) over() bool { return !slices.Contains(p.ended, false) }
 
 // newAttempt is one at some cases of a column.
-func (l *lane) newAttempt(c column, cases []string, row func(Row)) *attempt {
-	a := &attempt{lane: l, column: c, cases: cases, reports: make([]report, len(cases)), out: &excerpt{}, row: row}
+func (l *lane) newAttempt(c column, cases []string) *attempt {
+	a := &attempt{lane: l, column: c, cases: cases, reports: make([]report, len(cases)), out: &excerpt{}}
 	for i := range a.reports {
 		a.reports[i].begun, a.reports[i].ended = make([]bool, max(c.ranks, 1)), make([]bool, max(c.ranks, 1))
 	}
 	return a
 }
 
-// skip says that cases are not run.
+// skip says that cases are not run, because the stack is given up.
 func (l *lane) skip(c column, cases []string, why string) {
 	for _, name := range cases {
 		row := l.newRow(*l.stack, c, name)
-		row.Status, row.Reason = Skip, "not run: "+why
+		row.Status, row.Reason, row.GivenUp = Skip, "not run: "+why, true
 		l.done(*l.stack, row)
 	}
 }
@@ -68,8 +68,9 @@ func (l *lane) impatient() string {
 	return fmt.Sprintf("suite %s waits no longer for a stack whose cases did not end for %v; suite full does", l.Suite.Name, l.Suite.Patience)
 }
 
-// cases runs the cases of a column: as many by one worker as it survives.
-func (l *lane) cases(ctx context.Context, c column, row func(Row)) {
+// cases runs the cases of a column: as many by one worker as it survives. Losses that
+// are excluded are no reason to give up. It returns the row that came last.
+func (l *lane) cases(ctx context.Context, c column) (last Row) {
 	todo, lost := c.cases, 0
 	for len(todo) > 0 && ctx.Err() == nil {
 		why := l.impatient()
@@ -78,29 +79,28 @@ func (l *lane) cases(ctx context.Context, c column, row func(Row)) {
 		}
 		if why != "" {
 			l.skip(c, todo, why)
-			return
+			return last
 		}
-		a := l.newAttempt(c, todo, row)
+		a := l.newAttempt(c, todo)
 		end := l.work(ctx, assignment{
 			task: task{Column: c.name, Via: l.stack.Via, Cases: todo}, set: l.stack.Set, ranks: c.ranks, limit: l.Limit, hear: a.hear, out: a.out,
 		})
 		if ctx.Err() != nil {
-			return
+			return last
 		}
 		a.finish(end)
-		todo = a.left()
-		if end.hung {
+		todo, last = a.left(), a.last
+		if !end.lost() || a.sent > 1 {
+			lost = 0
+		}
+		if end.lost() && last.Status.Bad() {
+			lost++
+		}
+		if end.hung && last.Status.Bad() {
 			l.waited += l.Limit
 		}
-		switch {
-		case !end.lost():
-			lost = 0
-		case a.sent == 1:
-			lost++
-		default:
-			lost = 1
-		}
 	}
+	return last
 }
 
 // hear takes an event of one of the ranks.
@@ -186,7 +186,7 @@ func (a *attempt) send(i int, row Row) {
 	}
 	a.reports[i].sent = true
 	a.sent++
-	a.row(row)
+	a.last = a.done(*a.stack, row)
 }
 
 // blame is the case that the worker's end belongs to: where the rank was that was
@@ -256,7 +256,6 @@ func (l *lane) measure(ctx context.Context, c column) {
 	row.Status, row.Seconds, row.Points = Pass, time.Since(began).Seconds(), points
 	switch {
 	case end.hung:
-		l.waited += l.Limit
 		row.Status, row.Reason = Timeout, fmt.Sprintf("no figure came within %v", l.Limit)
 	case end.lost():
 		row.Status, row.Reason = Fail, end.how()
@@ -266,5 +265,7 @@ func (l *lane) measure(ctx context.Context, c column) {
 	if row.Status != Pass {
 		row.Output = end.output
 	}
-	l.done(*l.stack, row)
+	if row = l.done(*l.stack, row); end.hung && row.Status.Bad() {
+		l.waited += l.Limit
+	}
 }

@@ -36,16 +36,18 @@ func TestLostWorkerIsBlamedOnTheCaseThatItWasIn(t *testing.T) {
 		{"rank 1 is in c, and rank 0 said nothing of b's end", append(both[:6:6], end(1, "b"), begin(1, "c")), killed(1), "a pass, c fail", "b"},
 	} {
 		var rows []string
-		l := &lane{Runner: &Runner{}, stack: &Stack{Name: "s", Via: "btl x"}}
-		a := l.newAttempt(column{name: "conform/2", ranks: 2}, []string{"a", "b", "c"}, func(row Row) {
-			rows = append(rows, strings.TrimPrefix(row.Case, "conform/2/")+" "+string(row.Status))
-		})
+		w := &watcher{}
+		l := &lane{Runner: &Runner{Observer: w, rows: map[[2]string]Row{}}, stack: &Stack{Name: "s", Via: "btl x"}}
+		a := l.newAttempt(column{name: "conform/2", ranks: 2}, []string{"a", "b", "c"})
 		for _, e := range c.events {
 			if err := a.hear(e); err != nil {
 				t.Fatalf("%s: %v", c.what, err)
 			}
 		}
 		a.finish(c.end)
+		for _, row := range w.rows {
+			rows = append(rows, strings.TrimPrefix(row.Case, "conform/2/")+" "+string(row.Status))
+		}
 		if got := strings.Join(rows, ", "); got != c.rows || strings.Join(a.left(), " ") != c.left {
 			t.Errorf("%s: %s, and %q is left; want %s, and %s", c.what, got, a.left(), c.rows, c.left)
 		}
@@ -54,8 +56,8 @@ func TestLostWorkerIsBlamedOnTheCaseThatItWasIn(t *testing.T) {
 
 // TestRankThatRepeatsItselfIsNotHeard: what has a row stays as it is.
 func TestRankThatRepeatsItselfIsNotHeard(t *testing.T) {
-	l := &lane{Runner: &Runner{}, stack: &Stack{Name: "s"}}
-	a := l.newAttempt(column{name: "kit"}, []string{"a", "b"}, func(Row) {})
+	l := &lane{Runner: &Runner{rows: map[[2]string]Row{}}, stack: &Stack{Name: "s"}}
+	a := l.newAttempt(column{name: "kit"}, []string{"a", "b"})
 	for _, e := range []event{{Case: "a"}, {Case: "a", Status: Pass}, {Case: "b"}} {
 		if err := a.hear(e); err != nil {
 			t.Fatal(err)

@@ -35,9 +35,9 @@ type Slowdown struct {
 }
 
 // Compare says what has changed from base to now. Newly failing is what fails, or
-// does not end, and did not before; and a stack that was there and is not any
-// more. Figures are compared where slower is above 1: those worse by more than
-// that factor are listed.
+// does not end, and did not before; what passed and is not run, because its stack is
+// given up; and a stack that was there and is not any more. Figures are compared
+// where slower is above 1: those worse by more than that factor are listed.
 func Compare(base, now *Report, slower float64) *Comparison {
 	c := &Comparison{Base: base.title(), Differs: differences(base.Machine, now.Machine), Factor: slower}
 	type key struct{ stack, name string }
@@ -48,9 +48,9 @@ func Compare(base, now *Report, slower float64) *Comparison {
 	for _, row := range now.Rows {
 		old := before[key{row.Stack, row.Case}]
 		switch {
-		case row.Status.Bad() && !old.Status.Bad(), row.Status == Unavailable && old.Status == Pass:
+		case row.Status.Bad() && !old.Status.Bad(), (row.Status == Unavailable || row.GivenUp) && old.Status == Pass:
 			c.NewlyFailing = append(c.NewlyFailing, Change{row, old.Status})
-		case row.Status == Pass && (old.Status.Bad() || old.Status == Unavailable || old.Status == Skip && old.Excluded != ""):
+		case row.Status == Pass && (old.Status.Bad() || old.Status == Unavailable || old.GivenUp || old.Status == Skip && old.Excluded != ""):
 			c.NewlyPassing = append(c.NewlyPassing, Change{row, old.Status})
 		case row.Status == Pass && old.Status == Pass && slower > 1:
 			if s, is := slowdown(old, row, slower); is {

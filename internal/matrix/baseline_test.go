@@ -19,6 +19,13 @@ func reportOf(rows ...Row) *Report {
 
 func TestBaselineTellsNewFailuresFromOldOnes(t *testing.T) {
 	const none = Status("")
+	const givenUp = Status("given up") // a Skip
+	rowOf := func(s Status) Row {
+		if s == givenUp {
+			return Row{Case: "c", Status: Skip, GivenUp: true}
+		}
+		return Row{Case: "c", Status: s}
+	}
 	for _, c := range []struct {
 		before, now      Status
 		failing, passing bool
@@ -27,6 +34,11 @@ func TestBaselineTellsNewFailuresFromOldOnes(t *testing.T) {
 		{Pass, Timeout, true, false},
 		{Pass, Unavailable, true, false},
 		{Pass, Skip, false, false},
+		{Pass, givenUp, true, false},
+		{Fail, givenUp, false, false},
+		{givenUp, givenUp, false, false},
+		{givenUp, Fail, true, false},
+		{givenUp, Pass, false, true},
 		{Pass, Pass, false, false},
 		{none, Fail, true, false},
 		{none, Pass, false, false},
@@ -40,9 +52,9 @@ func TestBaselineTellsNewFailuresFromOldOnes(t *testing.T) {
 	} {
 		base := reportOf()
 		if c.before != none {
-			base = reportOf(Row{Case: "c", Status: c.before})
+			base = reportOf(rowOf(c.before))
 		}
-		got := Compare(base, reportOf(Row{Case: "c", Status: c.now}), 0)
+		got := Compare(base, reportOf(rowOf(c.now)), 0)
 		if len(got.NewlyFailing) == 1 != c.failing || len(got.NewlyPassing) == 1 != c.passing || got.Failed() != c.failing {
 			t.Errorf("%q to %q: %+v", c.before, c.now, got)
 		}
@@ -50,6 +62,21 @@ func TestBaselineTellsNewFailuresFromOldOnes(t *testing.T) {
 	var unasked *Comparison
 	if unasked.Failed() {
 		t.Error("no comparison fails")
+	}
+}
+
+// TestStackThatWasGivenUpIsNoSuccess: hardly anything may have run on it.
+func TestStackThatWasGivenUpIsNoSuccess(t *testing.T) {
+	r := reportOf(Row{Case: "open", Status: Pass}, Row{Case: "btltest/a", Status: Pass}, Row{Case: "conform/2/a", Status: Skip, GivenUp: true}, Row{Case: "conform/2/b", Status: Skip})
+	if !r.Failed() || r.Verdict() != "Failed: gave up 1 of 1 stack; 1 case not run, because their stacks were given up; 1 case skipped." {
+		t.Errorf("failed %t: %s", r.Failed(), r.Verdict())
+	}
+	cells := r.Table().Lines[0].Cells
+	if got := cells[1].String(); got != "0/1!" || cells[1].State() != Skip || cells[0].String() != "1" {
+		t.Errorf("%s, %s", cells[0], got)
+	}
+	if mixed := (Cell{Counts: Counts{Pass: 2, Skip: 3}, GivenUp: 1, Rows: make([]Row, 5)}); mixed.String() != "2/3!" || mixed.State() != Skip {
+		t.Errorf("%s: %s", mixed, mixed.State())
 	}
 }
 

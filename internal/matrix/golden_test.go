@@ -84,7 +84,7 @@ func TestEveryOutcomeReadsAsItAlwaysDid(t *testing.T) {
 			if strings.ContainsAny(text.String()+lines.String(), "\x1b\u202e") {
 				t.Error("what a process wrote reaches the terminal as it is")
 			}
-			if bad := r.Table().Counts.Bad() > 0; r.Failed() != bad || strings.Contains(r.Verdict(), "Failed: ") != bad {
+			if bad := r.Table().Counts.Bad()+r.Table().GivenUp > 0; r.Failed() != bad || strings.Contains(r.Verdict(), "Failed: ") != bad {
 				t.Errorf("Failed is %v, the verdict %q", r.Failed(), r.Verdict())
 			}
 		})
@@ -126,6 +126,7 @@ func TestReportsThatContradictThemselvesAreRefused(t *testing.T) {
 		`{"rows":[` + good + `,` + good + `]}`: "row 2",
 		`{"rows":[{"stack":"a","case":"b","status":"passed"}]}`:                                               `"passed" is none of`,
 		`{"rows":[{"stack":"a","case":"b","status":"fail"}]}`:                                                 "needs a reason",
+		`{"rows":[{"stack":"a","case":"b","status":"pass","given_up":true}]}`:                                 "given up",
 		`{"rows":[{"case":"b","status":"pass"}]}`:                                                             "missing",
 		`{"rows":[{"stack":"a","case":"b","status":"pass","seconds":-1}]}`:                                    "-1 seconds",
 		`{"rows":[{"stack":"a","case":"b","status":"pass","points":[{"size":-8,"value":1,"unit":"us"}]}]}`:    "no figure",

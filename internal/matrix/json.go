@@ -69,6 +69,8 @@ func (r *Row) check() error {
 		return fmt.Errorf("status %q is none of %v", r.Status, Statuses)
 	case r.Status != Pass && r.Reason == "":
 		return fmt.Errorf("a status of %s needs a reason", r.Status)
+	case r.GivenUp && r.Status != Skip:
+		return fmt.Errorf("it was given up, and is a %s", r.Status)
 	case r.Seconds < 0:
 		return fmt.Errorf("it took %v seconds", r.Seconds)
 	}

@@ -52,9 +52,9 @@ type (
 )
 
 // WriteJUnit writes the report for tools that show tests: a suite for each stack,
-// with the library versions as properties. What failed is a failure, what did not
-// end an error, and all that was skipped or is not available is skipped with its
-// reason.
+// with the library versions as properties. What failed is a failure; what did not
+// end, or was not run because its stack was given up, an error; and all else that was
+// skipped or is not available is skipped with its reason.
 func WriteJUnit(w io.Writer, r *Report) error {
 	out := junitReport{Name: "ferry matrix"}
 	for _, line := range r.Table().Lines {
@@ -127,18 +127,22 @@ func (r *Report) junitSuite(s Stack) junitSuite {
 func junitOf(row Row) junitCase {
 	c := junitCase{Name: oneLine(row.Case), Class: oneLine(row.Stack), Time: junitSeconds(row.Seconds)}
 	because := func(text string) *junitReason {
-		return &junitReason{Message: oneLine(row.Reason), Type: string(row.Status), Text: Printable(text)}
+		why := &junitReason{Message: oneLine(row.Reason), Type: string(row.Status), Text: Printable(text)}
+		if row.GivenUp {
+			why.Type = "given up"
+		}
+		return why
 	}
 	long := row.Reason
 	if row.Command != "" {
 		long += "\n\nto repeat it: " + row.Command
 	}
-	switch row.Status {
-	case Fail:
+	switch {
+	case row.Status == Fail:
 		c.Failure = because(long)
-	case Timeout:
+	case row.Status == Timeout, row.GivenUp:
 		c.Error = because(long)
-	case Skip, Unavailable:
+	case row.Status != Pass:
 		c.Skipped = &junitReason{Message: oneLine(row.Reason)}
 	}
 	var output strings.Builder

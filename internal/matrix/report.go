@@ -54,6 +54,9 @@ type Row struct {
 	Reason   string  `json:"reason"` // never empty unless Status is Pass
 	Seconds  float64 `json:"seconds"`
 	Ranks    int     `json:"ranks,omitempty"` // of a case that runs as a job
+	// GivenUp says of a Skip that the stack was given up before this case: too many
+	// before it were lost, or did not end. Nobody knows what would have become of it.
+	GivenUp bool `json:"given_up,omitempty"`
 	// Excluded is the reason of the exclusion that applies: a row that would fail is
 	// a Skip, whose Reason says both; one that passes is reported.
 	Excluded string `json:"excluded,omitempty"`

@@ -157,17 +157,13 @@ func (r *Runner) stack(ctx context.Context, s *Stack, columns []column) *lane {
 		r.done(*s, row)
 		return nil
 	}
-	l, opened := &lane{Runner: r, stack: s}, false
-	l.cases(ctx, open, func(row Row) {
-		opened = row.Status == Pass
-		r.done(*s, row)
-	})
-	if !opened {
+	l := &lane{Runner: r, stack: s}
+	if l.cases(ctx, open).Status != Pass {
 		return nil
 	}
 	for _, c := range columns {
 		if c.bench == nil {
-			l.cases(ctx, c, func(row Row) { r.done(*s, row) })
+			l.cases(ctx, c)
 		}
 	}
 	return l
@@ -214,13 +210,14 @@ func (r *Runner) running(s Stack, cell string) {
 	r.observe(func(o Observer) { o.Running(s.Name, cell) })
 }
 
-// done takes a row.
-func (r *Runner) done(s Stack, row Row) {
+// done takes a row, and returns it as it is in the report.
+func (r *Runner) done(s Stack, row Row) Row {
 	r.Exclude.Apply(s, &row)
 	r.observe(func(o Observer) {
 		r.rows[[2]string{row.Stack, row.Case}] = row
 		o.Done(row)
 	})
+	return row
 }
 
 // observe calls f with the observer, one call at a time.

@@ -230,8 +230,29 @@ func TestThreeLostInARowEndTheColumn(t *testing.T) {
 	if s, why := outcome(report, "stack0", "killed5"); s != Fail {
 		t.Errorf("the third in a row: %s: %s", s, why)
 	}
-	if s, why := outcome(report, "stack0", "pass2"); s != Skip || why != "not run: 3 cases in a row were lost" {
-		t.Errorf("behind: %s: %s", s, why)
+	if s, why := outcome(report, "stack0", "pass2"); s != Skip || why != "not run: 3 cases in a row were lost" || !report.Rows[len(report.Rows)-1].GivenUp {
+		t.Errorf("behind: %s: %s: %+v", s, why, report.Rows)
+	}
+}
+
+// TestExcludedLossesGiveNoStackUp: what is behind them would count as skipped, and a
+// run in which hardly anything ran would be green.
+func TestExcludedLossesGiveNoStackUp(t *testing.T) {
+	r, p := bad(t, 0, []string{"killed1", "killed2", "killed3", "pass1", "obeys1", "obeys2", "pass2"})
+	r.Limit = 5 * tick
+	r.Suite.Patience = r.Limit
+	var err error
+	if r.Exclude, err = ParseExclusions("x.yaml", []byte("- {stack: stack0, case: kit/(killed|obeys).*, reason: known}")); err != nil {
+		t.Fatal(err)
+	}
+	report := r.Run(t.Context(), p)
+	for _, name := range []string{"pass1", "pass2"} {
+		if s, why := outcome(report, "stack0", name); s != Pass {
+			t.Errorf("%s: %s: %s", name, s, why)
+		}
+	}
+	if report.Failed() {
+		t.Errorf("%+v", report.Rows)
 	}
 }
 

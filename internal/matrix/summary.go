@@ -10,9 +10,9 @@ import (
 func (s Status) Bad() bool { return s == Fail || s == Timeout }
 
 // Failed says whether the machine does not pass: a case failed or did not end
-// that is not excluded.
+// that is not excluded, or was not run because its stack was given up.
 func (r *Report) Failed() bool {
-	return slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Status.Bad() })
+	return slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Status.Bad() || row.GivenUp })
 }
 
 // Columns of a table of stacks, in the order in which they are shown. A case that
@@ -35,6 +35,7 @@ type Table struct {
 	Columns []string
 	Lines   []Line
 	Counts  Counts // of all rows
+	GivenUp int    // rows
 }
 
 // A Line is a stack. One that could not be opened has no cells, but the outcome of
@@ -44,12 +45,24 @@ type Line struct {
 	Open   Row    // of OpenCase; its Status is empty if the run ended before it
 	Cells  []Cell // as Columns
 	Counts Counts
+	// GivenUp is how many rows the stack was given up before.
+	GivenUp int
 }
 
 // A Cell is all cases of one kind on one stack.
 type Cell struct {
-	Counts Counts
-	Rows   []Row
+	Counts  Counts
+	GivenUp int // rows
+	Rows    []Row
+}
+
+// State is the status that stands for the cell: a stack that was given up has not
+// passed.
+func (c Cell) State() Status {
+	if s := c.Counts.State(); s != Pass || c.GivenUp == 0 {
+		return s
+	}
+	return Skip
 }
 
 // Counts are numbers of rows by status.
@@ -92,6 +105,9 @@ func (r *Report) Table() *Table {
 	used := map[string]bool{}
 	for _, row := range r.Rows {
 		t.Counts[row.Status]++
+		if row.GivenUp {
+			t.GivenUp++
+		}
 		used[Column(row.Case)] = true
 	}
 	for _, c := range columns {
@@ -131,6 +147,10 @@ func (r *Report) Table() *Table {
 		cell := &l.Cells[slices.Index(t.Columns, Column(row.Case))]
 		cell.Counts[row.Status]++
 		cell.Rows = append(cell.Rows, row)
+		if row.GivenUp {
+			cell.GivenUp++
+			l.GivenUp++
+		}
 	}
 	return t
 }
@@ -149,16 +169,17 @@ func (l *Line) Missing() string {
 }
 
 // String is the cell in few letters: the figure of a benchmark, or how many cases
-// passed; "35/37!" if of 37 cases, those that were skipped aside, two did not.
+// passed; "35/37!" if of 37 cases, those that were skipped for other reasons aside,
+// two did not, or were not run because the stack was given up.
 func (c Cell) String() string {
-	ran := c.Counts.Total() - c.Counts[Skip] - c.Counts[Unavailable]
+	of := c.Counts.Total() - c.Counts[Skip] - c.Counts[Unavailable] + c.GivenUp
 	switch {
 	case len(c.Rows) == 0:
 		return ""
-	case ran == 0:
+	case of == 0:
 		return string(c.Counts.Worst())
-	case c.Counts.Bad() > 0:
-		return fmt.Sprintf("%d/%d!", c.Counts[Pass], ran)
+	case c.Counts[Pass] < of:
+		return fmt.Sprintf("%d/%d!", c.Counts[Pass], of)
 	}
 	if figure := c.figure(); figure != "" {
 		return figure
@@ -229,10 +250,16 @@ func (r *Report) Groups() []Group {
 		}
 		groups[i].Rows = append(groups[i].Rows, row)
 	}
-	slices.SortStableFunc(groups, func(a, b Group) int {
-		return slices.Index(Statuses, a.Status) - slices.Index(Statuses, b.Status)
-	})
+	slices.SortStableFunc(groups, func(a, b Group) int { return a.order() - b.order() })
 	return groups
+}
+
+// order is where a group stands: what was given up is as bad as what did not end.
+func (g Group) order() int {
+	if g.Rows[0].GivenUp {
+		return slices.Index(Statuses, Timeout)
+	}
+	return slices.Index(Statuses, g.Status)
 }
 
 // Obsolete returns the rows that passed although they are excluded.
@@ -252,7 +279,7 @@ func (r *Report) Verdict() string {
 	present, missing, hurt, waiting := 0, 0, 0, 0
 	for _, l := range t.Lines {
 		switch {
-		case l.Counts.Bad() > 0:
+		case l.Counts.Bad()+l.GivenUp > 0:
 			hurt++
 			present++
 		case l.Open.Status == Unavailable || l.Stack.Reason != "":
@@ -269,6 +296,8 @@ func (r *Report) Verdict() string {
 		fmt.Fprintf(&b, "Not complete: %s. ", oneLine(r.Partial))
 	}
 	switch {
+	case t.Counts.Bad() == 0 && t.GivenUp > 0:
+		fmt.Fprintf(&b, "Failed: gave up %d of %s", hurt, plural(present, "stack"))
 	case ran == 0:
 		b.WriteString("No case ran")
 	case t.Counts.Bad() == 0 && r.Partial != "":
@@ -282,7 +311,10 @@ func (r *Report) Verdict() string {
 		}
 		fmt.Fprintf(&b, " on %d of %s", hurt, plural(present, "stack"))
 	}
-	if n := t.Counts[Skip]; n > 0 {
+	if t.GivenUp > 0 {
+		fmt.Fprintf(&b, "; %s not run, because their stacks were given up", plural(t.GivenUp, "case"))
+	}
+	if n := t.Counts[Skip] - t.GivenUp; n > 0 {
 		fmt.Fprintf(&b, "; %s skipped", plural(n, "case"))
 	}
 	if missing > 0 {

@@ -188,7 +188,12 @@ func groups(r *matrix.Report, stacks []stack) []group {
 func (p part) Words() string {
 	var words []string
 	for _, s := range slices.Backward(matrix.Statuses) {
-		if n := p.Cell.Counts[s]; n > 0 {
+		n := p.Cell.Counts[s]
+		if s == matrix.Skip && p.Cell.GivenUp > 0 {
+			n -= p.Cell.GivenUp
+			words = append(words, fmt.Sprintf("%d given up", p.Cell.GivenUp))
+		}
+		if n > 0 {
 			words = append(words, fmt.Sprintf("%d %s", n, s))
 		}
 	}
