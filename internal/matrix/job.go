@@ -32,6 +32,9 @@ type Job struct {
 	// Bench runs a benchmark with the arguments of `ferry bench` among all ranks of a
 	// communicator; rank 0 hears of the figures.
 	Bench func(ctx context.Context, s *mpi.Session, c *mpi.Comm, args []string, each func(size int, value float64)) error
+	// Save takes the report as it is before each stack, marked as partial: it is all
+	// that there will be if rank 0 dies with that stack. nil: nobody takes it.
+	Save func(*Report)
 
 	client bootstrap.Client
 	group  []framework.Proc // the world
@@ -40,6 +43,7 @@ type Job struct {
 	player int      // rank 0's partner in benchmarks; 0: none
 	report *Report  // rank 0's
 	plan   *Plan
+	began  time.Time
 }
 
 // Open joins the launcher's job. The caller closes it, after Run.
@@ -93,7 +97,7 @@ func (j *Job) patience() time.Duration {
 // the report; when ctx ends, or a rank is lost, it has what there is by then, and
 // says so. Other ranks get nil, and an error that no report can tell.
 func (j *Job) Run(ctx context.Context, plan *Plan) (*Report, error) {
-	began := time.Now()
+	j.began = time.Now()
 	err := j.begin(ctx, plan)
 	for i := 0; err == nil && i < len(j.plan.Stacks); i++ {
 		err = j.stack(ctx, i)
@@ -110,9 +114,19 @@ func (j *Job) Run(ctx context.Context, plan *Plan) (*Report, error) {
 	case err != nil:
 		j.report.Partial = err.Error()
 	}
-	j.complete()
-	j.report.Seconds = time.Since(began).Seconds()
+	j.complete(j.report)
 	return j.report, nil
+}
+
+// save hands on what there is before a stack.
+func (j *Job) save(stack int) {
+	if j.rank > 0 || j.Save == nil {
+		return
+	}
+	r := *j.report
+	r.Partial = fmt.Sprintf("nothing was written after stack %s (%d of %d) had begun", r.Stacks[stack].Name, stack+1, len(r.Stacks))
+	j.complete(&r)
+	j.Save(&r)
 }
 
 // told is an error that ended the run, and that rank 0 knows of, or the launcher.

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // collect puts together what ranks say, each thing once, and who says it.
@@ -111,9 +112,8 @@ func (j *Job) outcome(s Stack, cell string, status Status, reason string) {
 	j.done(s, row)
 }
 
-// complete makes rows of what was not run.
-func (j *Job) complete() {
-	r := j.report
+// complete gives a report its rows, also of what was not run.
+func (j *Job) complete(r *Report) {
 	for i, s := range r.Stacks {
 		open, tried := j.rows[[2]string{s.Name, OpenCase}]
 		for _, cell := range j.cells(i) {
@@ -129,4 +129,5 @@ func (j *Job) complete() {
 		}
 	}
 	r.Machine.Libraries = libraries(r.Stacks)
+	r.Seconds = time.Since(j.began).Seconds()
 }

@@ -21,6 +21,7 @@ func (j *Job) stack(ctx context.Context, i int) error {
 	case j.idle(s):
 		return j.only(s, Skip, "no message leaves the process: run `ferry matrix` without --job on a node")
 	}
+	j.save(i)
 	run, kits := j.columns(i)
 	if j.rank == 0 {
 		for _, c := range kits {

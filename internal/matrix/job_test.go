@@ -43,7 +43,7 @@ func TestAccountsOfRanksMakeOneRow(t *testing.T) {
 		{Findings: []finding{open, {Case: first, Status: Fail, Reason: "lost", Seconds: 1}}, Ended: first},
 		{Findings: []finding{open, {Case: first, Status: Timeout, Reason: "hung", Seconds: 3}}, Ended: first},
 	})
-	j.complete()
+	j.complete(j.report)
 	if len(j.report.Rows) != 3 || j.report.Stacks[0].Device != "eth0" {
 		t.Fatalf("%+v", j.report)
 	}
@@ -65,7 +65,7 @@ func TestEndOfAJobIsTheReasonOfWhatWasNotRun(t *testing.T) {
 	run, _ := j.columns(0)
 	j.report.Partial = "rank 1 (a) has ended"
 	j.merge(0, run, []account{{Findings: []finding{{Case: OpenCase, Status: Pass}, {Case: first, Status: Pass}}, Ended: second}})
-	j.complete()
+	j.complete(j.report)
 	if rows := j.report.Rows; len(rows) != 3 || rows[1].Status != Pass || rows[2].Status != Skip || rows[2].Reason != "not run: rank 1 (a) has ended" {
 		t.Errorf("%+v", rows)
 	}

@@ -13,6 +13,10 @@ import (
 // elsewhere as a line for each case. Close it before anything else is written to
 // the same place. What can't be written is lost: the results are elsewhere.
 type Terminal struct {
+	// Aloud is set before the run, if there is to be a line also for each case that
+	// begins, where there is no table: a process that dies in it can say nothing more.
+	Aloud bool
+
 	w    io.Writer
 	look Look
 
@@ -80,7 +84,13 @@ func (t *Terminal) Begin(stacks []Stack, cases map[string]int) {
 func (t *Terminal) Running(stack, testCase string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.running[stack].name == testCase {
+		return // it goes on
+	}
 	t.running[stack] = started{testCase, time.Now()}
+	if t.Aloud && !t.look.Live {
+		fmt.Fprintf(t.w, "%-11s  %s  %s\n", "running", oneLine(stack), oneLine(testCase))
+	}
 }
 
 // Done implements Observer.

@@ -1,6 +1,8 @@
 package matrix_test
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -100,6 +102,29 @@ func TestRankThatDiesEndsTheJob(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	expect(t, r, "ob1+shm", matrix.OpenCase, matrix.Skip, "not run: ")
+}
+
+// TestRankZeroDiesAndLeavesAReport of the stacks before, and the name of the case in
+// which it died. Nothing else stays beside the report.
+func TestRankZeroDiesAndLeavesAReport(t *testing.T) {
+	t.Parallel()
+	c := job(t, "2", "--components", "ob1+corrupt,ob1+crash", "--cases", "^conform/2/message/every", "--timeout", "2s")
+	r := c.wait(2)
+	expect(t, r, "ob1+corrupt", matrix.OpenCase, matrix.Pass, "")
+	if got := row(t, r, "ob1+corrupt", "conform/2/message/every size arrives whole"); !got.Status.Bad() {
+		t.Errorf("what was found before is lost: %+v", got)
+	}
+	expect(t, r, "ob1+crash", matrix.OpenCase, matrix.Skip, "not run: nothing was written after stack ob1.crash")
+	if r.Partial == "" {
+		t.Error("the report is not marked")
+	}
+	lines := strings.Split(strings.TrimSpace(c.out.String()), "\n")
+	if last := lines[len(lines)-1]; !strings.HasPrefix(last, "running ") || !strings.Contains(last, "ob1+crash  conform/2/message/") {
+		t.Errorf("the last word is %q", last)
+	}
+	if files, err := os.ReadDir(filepath.Dir(c.json)); err != nil || len(files) != 1 {
+		t.Errorf("beside the report: %v, %v", files, err)
+	}
 }
 
 // TestJobNeedsALauncher, and takes its ranks as they are.

@@ -213,8 +213,9 @@ func (o *options) run(cmd *cobra.Command) error {
 	ctx, stop := interruptible(cmd.Context(), nil, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	run := func(plan *matrix.Plan) (*matrix.Report, error) { return r.Run(ctx, plan), nil }
+	var j *matrix.Job
 	if o.job {
-		j, err := o.join(ctx, r)
+		j, err = o.join(ctx, r)
 		if err != nil {
 			return err
 		}
@@ -229,7 +230,14 @@ func (o *options) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	defer outs.discard()
+	defer outs.close()
+	if o.job {
+		j.Save = func(report *matrix.Report) {
+			if err := outs.save(report); err != nil {
+				fmt.Fprintf(cmd.ErrOrStderr(), "ferry matrix: %v\n", err)
+			}
+		}
+	}
 	plan, err := r.Plan(ctx)
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -249,6 +257,7 @@ func (o *options) run(cmd *cobra.Command) error {
 		look = matrix.LookAt(f)
 	}
 	terminal := matrix.NewTerminal(text, look)
+	terminal.Aloud = o.job
 	r.Observer = terminal
 	report, err := run(plan)
 	terminal.Close()
