@@ -49,7 +49,7 @@ func (c *comm) Close() {
 // senders must not wait for a receiver. Receives that wait for the end of a pull come
 // first. Lock held.
 func (c *comm) discardKept(plane pml.Plane) {
-	if c.pulling[plane] {
+	if c.pulling[plane].left > 0 {
 		return
 	}
 	c.queues[plane].Unexpected(func(msg *match.Message[message]) { c.unkeep(msg, plane).discard() })
@@ -167,7 +167,6 @@ func (c *comm) dropped(msg *message) {
 		return
 	}
 	p.taken[msg.plane]++
-	p.proc.reaped++
 	p.proc.stats.Dropped++
 	if c.rested && !p.told && p.proc.err == nil {
 		p.tell(controlClosed)
@@ -218,7 +217,7 @@ func (m *Module) reap() {
 		if rp.plane++; c.removed || int(rp.plane) == pml.Planes {
 			rp.at, rp.plane = rp.at+1, 0
 		}
-		if c.removed || c.pulling[plane] { // receives may wait for the end of the pull
+		if c.removed || c.pulling[plane].left > 0 { // receives may wait for the end of the pull
 			continue
 		}
 		msg := m.newMessage(c, plane)
@@ -239,5 +238,6 @@ func (m *Module) reaped(msg *message) {
 		return
 	}
 	m.reaper.found = true
+	msg.c.tookOut(&msg.op.Result) // of a rank that isn't there: dropped too
 	msg.discard()
 }

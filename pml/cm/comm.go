@@ -25,7 +25,7 @@ type comm struct {
 	// Messages that were taken out of the network and have no receive, and receives
 	// that wait while that is being done. See pull.
 	queues   [pml.Planes]match.Queues[request, message]
-	pulling  [pml.Planes]bool
+	pulling  [pml.Planes]pulling
 	deferred [pml.Planes][]*request
 
 	closing bool // Close was called

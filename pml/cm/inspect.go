@@ -9,7 +9,8 @@ import (
 )
 
 // Inspect implements pml.Module. A network does not tell what waits in it: Inspect
-// takes the messages out, and keeps them, in order, for the receives to come.
+// takes the messages out, mostPulled of a plane, and keeps them, in order, for the
+// receives to come.
 func (m *Module) Inspect() pml.Inspection {
 	var node pml.Inspection
 	if m.node != nil {
@@ -20,11 +21,15 @@ func (m *Module) Inspect() pml.Inspection {
 	comms := slices.Collect(maps.Values(m.byID))
 	for _, c := range comms {
 		for plane := range pml.Plane(pml.Planes) {
-			m.awaitPulls(mostPulls - 1)
-			c.pull(plane)
+			for m.pulls == mostPulls || c.pulling[plane].left > 0 {
+				m.awaitPull(nil)
+			}
+			c.pull(plane, nil)
 		}
 	}
-	m.awaitPulls(0)
+	for m.pulls > 0 {
+		m.awaitPull(nil)
+	}
 	return joined(m.snapshot(comms), node)
 }
 

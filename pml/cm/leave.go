@@ -20,9 +20,10 @@ import (
 // overtaken the network's word of that. Nobody answers, and nobody is waited for.
 //
 // A goodbye may overtake messages, and names their number. Receives go on until that
-// many have come: those that were received or dropped are counted, and the rest may
-// lie in the network while receives wait for others, so that it is taken out (see
-// pull) and counted too. Only then do receives from the process end with an error.
+// many are accounted for: received, or taken out of the network. Those that nobody has
+// asked for may lie there under any communicator, and are taken out too (see pull).
+// Then receives from the process end with an error. So they do if nothing comes any
+// more: what it has sent to a communicator that was never made here can't be found.
 
 // What is on its way to a process that has left is given so many looks of farewell, at
 // least farewellGap apart.
@@ -30,6 +31,14 @@ const (
 	looksBeforeForget = 10
 	farewellGap       = 2 * time.Millisecond
 )
+
+// mostSought is how many planes one look goes through.
+const mostSought = 64
+
+// mostVain is how many looks for missing messages, lastReapGap apart, may find nothing
+// more in a row: five seconds. Messages are later than a goodbye by milliseconds, unless
+// what a network resends counts. Tests change it.
+var mostVain = 20
 
 // goodbyePatience is how long a session that closes waits until its goodbyes are on
 // their way. There is no room for one to a peer that has left without a word, nor will
@@ -85,12 +94,27 @@ func (p *peer) sentAll() (n uint64) {
 	return n
 }
 
-// leaving are the processes that have said goodbye, and of which messages may still
-// come.
-type leaving struct {
-	procs []*proc
-	gap   time.Duration // between looks for them
+// leaver is a process that has left, and of which messages may still come.
+type leaver struct {
+	*proc
+	looks int           // that it was given for what is on its way there
+	gap   time.Duration // between looks for its messages
 	next  time.Time
+	at    int    // where a look goes on that is not over: communicator and plane
+	found uint64 // messages accounted for, when the last look was over
+	vain  int    // looks at lastReapGap that found nothing more
+}
+
+// leave ends what is to be sent to a process that has sent so many messages here and
+// sends no more. Lock held.
+func (p *proc) leave(total uint64) {
+	if p.connect() != nil { // receives name it still
+		return
+	}
+	p.left, p.total = true, total
+	p.shut(&framework.TransportError{Component: "pml cm", Peer: p.String(), Op: "goodbye", Err: btl.ErrPeerClosed})
+	p.m.leaving = append(p.m.leaving, &leaver{proc: p, gap: farewellGap})
+	p.m.engine.Nudge()
 }
 
 // goodbye takes the goodbye of p; nil: a process whose card has not come. Lock held.
@@ -98,17 +122,10 @@ func (m *Module) goodbye(p *proc, f *control) {
 	switch {
 	case p == nil:
 		m.park(f)
-	case p.id == m.self || p.left:
-	case p.connect() == nil: // receives name it still
+	case p.id == m.self || p.left || p.err != nil:
+	default:
 		m.hook(pml.Event{Kind: pml.EventControl, Peer: p.id, Note: controlNames[f.typ]})
-		p.left, p.last = true, f.sent[0]
-		p.shut(&framework.TransportError{Component: "pml cm", Peer: p.String(), Op: "send", Err: btl.ErrPeerClosed})
-		l := &m.leaving
-		l.procs, l.gap = append(l.procs, p), farewellGap
-		if soon := time.Now().Add(farewellGap); l.next.After(soon) {
-			l.next = soon
-		}
-		m.engine.Nudge()
+		p.leave(f.sent[0])
 	}
 }
 
@@ -128,39 +145,71 @@ func (m *Module) unparkGoodbye(p *proc) {
 // farewell ends what waits for processes that have left, once all of their messages
 // are accounted for. Lock held.
 func (m *Module) farewell() {
-	l := &m.leaving
 	now := time.Now()
-	if now.Before(l.next) {
-		return
-	}
-	l.gap = min(2*l.gap, lastReapGap)
-	l.procs = slices.DeleteFunc(l.procs, func(p *proc) bool {
-		if p.looks++; p.looks < looksBeforeForget && p.err == nil {
-			l.gap = farewellGap
-			return false
-		}
-		p.forget()
-		if p.stats.Received+p.reaped+p.kept < p.last && p.err == nil {
-			return false
-		}
-		p.fail(p.unreachable)
-		return true
+	m.leaving = slices.DeleteFunc(m.leaving, func(l *leaver) bool {
+		return l.err != nil || now.After(l.next) && l.over(now)
 	})
-	l.next = now.Add(l.gap)
-	if len(l.procs) == 0 {
-		return
-	}
-	for _, r := range m.requests {
-		if r.state == posted && r.p != nil {
-			r.p.proc.seek(r.c, r.plane)
-		}
-	}
 }
 
-// seek takes messages out of the network for somebody who waits on a plane for this
-// process, if it has left and some of its messages are not accounted for. Lock held.
-func (p *proc) seek(c *comm, plane pml.Plane) {
-	if p.left && p.err == nil {
-		c.pull(plane)
+// farewellGap is how long farewell has time. Lock held.
+func (m *Module) farewellGap() time.Duration {
+	gap := lastReapGap
+	for _, l := range m.leaving {
+		if gap = min(gap, l.gap); l.at > 0 {
+			return farewellGap
+		}
 	}
+	return gap
+}
+
+// over goes on looking for a process's messages, and ends what waits for it when none
+// is missing, or nothing comes any more. Lock held.
+func (l *leaver) over(now time.Time) bool {
+	if l.looks++; l.looks < looksBeforeForget {
+		l.next = now.Add(farewellGap)
+		return false
+	}
+	l.forget()
+	found := l.received + l.aside
+	if found >= l.total || l.vain >= mostVain {
+		l.fail(l.unreachable)
+		return true
+	}
+	if !l.seek() {
+		return false
+	}
+	switch {
+	case found > l.found:
+		l.found, l.vain, l.gap = found, 0, farewellGap
+	case l.gap < lastReapGap:
+		l.gap = min(2*l.gap, lastReapGap)
+	default:
+		l.vain++
+	}
+	l.next = now.Add(l.gap)
+	return false
+}
+
+// seek looks for the process's messages on all communicators, some planes at a time,
+// and reports whether it is through. Lock held.
+func (l *leaver) seek() bool {
+	m := l.m
+	for range mostSought {
+		i, plane := l.at/pml.Planes, pml.Plane(l.at%pml.Planes)
+		if i >= len(m.comms) {
+			l.at = 0
+			return true
+		}
+		if c := m.comms[i]; c != nil && !c.closing { // the reaper looks there
+			rank := c.rankOf(l.proc)
+			if rank >= 0 && (c.near == nil || !c.near[rank]) {
+				if m.pulls == mostPulls || c.pulling[plane].left > 0 {
+					return false // until another pull is over
+				}
+				c.pull(plane, c.peer(rank))
+			}
+		}
+		l.at++
+	}
+	return false
 }

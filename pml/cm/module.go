@@ -55,9 +55,9 @@ type Module struct {
 	resting []*comm        // closed here, and somebody may still send to them
 	quiet   []*comm        // those of them that are quiet, by age
 	reaper  reaping
-	pulls   int // that are under way
-	leaving leaving
-	doubts  bool // there may be doubtful requests, see doubt
+	pulls   int       // that are under way
+	leaving []*leaver // processes that have said goodbye, and of which messages may still come
+	doubts  bool      // there may be doubtful requests, see doubt
 	doubted time.Time
 }
 
@@ -145,7 +145,7 @@ func (m *Module) Poll() int {
 	if len(m.resting) > 0 {
 		m.reap()
 	}
-	if len(m.leaving.procs) > 0 {
+	if len(m.leaving) > 0 {
 		m.farewell()
 	}
 	if m.doubts {
@@ -163,7 +163,7 @@ func (m *Module) Due() time.Duration {
 	}{
 		{len(m.probing) > 0, probeInterval},
 		{len(m.resting) > 0, max(m.reaper.gap, firstReapGap)},
-		{len(m.leaving.procs) > 0, m.leaving.gap},
+		{len(m.leaving) > 0, m.farewellGap()},
 		{m.doubts, doubtStep},
 	} {
 		if work.is && (interval == 0 || work.gap < interval) {
@@ -219,8 +219,9 @@ func (m *Module) Stats() []pml.PeerStats {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	for _, p := range m.procs {
-		if p.stats.Sent+p.stats.Received+p.stats.Dropped > 0 {
-			all = append(all, p.stats)
+		if s := p.stats; s.Sent+p.received+s.Dropped > 0 {
+			s.Received = p.received
+			all = append(all, s)
 		}
 	}
 	return all

@@ -30,7 +30,7 @@ type message struct {
 type looker uint8
 
 const (
-	user   looker = iota // of package mpi, who waits for asked
+	caller looker = iota // of package mpi, who waits for asked
 	reaper               // see reap
 	puller               // see pull
 )
@@ -53,7 +53,7 @@ func (m *Module) newMessage(c *comm, plane pml.Plane) *message {
 
 func (m *Module) freeMessage(msg *message) {
 	c := msg.c
-	msg.c, msg.r, msg.fetches, msg.looker = nil, nil, false, user
+	msg.c, msg.r, msg.fetches, msg.looker = nil, nil, false, caller
 	msg.next = m.freeMessages
 	m.freeMessages = msg
 	c.looks--
@@ -96,7 +96,7 @@ func (msg *message) giveTo(r *request) {
 
 // fetch receives a claimed message into buf.
 func (msg *message) fetch(buf []byte) {
-	msg.fetches, msg.looker = true, user
+	msg.fetches, msg.looker = true, caller
 	if err := msg.c.m.mtl.RecvClaimed(&msg.op, buf); err != nil {
 		msg.op.Result = mtl.Result{Err: err}
 		msg.Done(&msg.op)
@@ -123,12 +123,14 @@ func (c *comm) ask(src, tag int, plane pml.Plane, claim bool) (*message, error) 
 	if err == nil {
 		m.engine.Wait(nil, &msg.asked, nil) // all is polled: who probes in a loop keeps everything going
 		if err = msg.op.Err; err == nil && msg.op.Found {
-			if _, err = c.sender(&msg.op.Result); err == nil {
-				return msg, nil
-			}
-			if claim {
+			if !claim {
+				_, err = c.sender(&msg.op.Result)
+			} else if _, err = c.tookOut(&msg.op.Result); err != nil {
 				msg.discard()
 				return nil, err
+			}
+			if err == nil {
+				return msg, nil
 			}
 		}
 	}
@@ -138,16 +140,22 @@ func (c *comm) ask(src, tag int, plane pml.Plane, claim bool) (*message, error) 
 
 // find returns a message that a receive would get now: taken out of matching with
 // claim, and otherwise only for its status, to be freed at once. nil: there is none.
-// The error says that none can come. Lock held, and released meanwhile.
-func (c *comm) find(src, tag int, plane pml.Plane, claim bool) (*message, error) {
-	for c.pulling[plane] {
-		c.m.pause(nil, time.Now().Add(probeInterval)) // the end of the pull wakes it
-	}
-	if c.closing {
-		return nil, framework.ErrClosed // its id may be another communicator's soon
-	}
-	if msg := c.findKept(src, tag, plane, claim); msg != nil {
-		return msg, nil
+// The error says that none can come, or that ctx has ended. Lock held, and released
+// meanwhile.
+func (c *comm) find(ctx context.Context, src, tag int, plane pml.Plane, claim bool) (*message, error) {
+	for {
+		if c.closing {
+			return nil, framework.ErrClosed // its id may be another communicator's soon
+		}
+		if msg := c.findKept(src, tag, plane, claim); msg != nil {
+			return msg, nil
+		}
+		if c.pulling[plane].left == 0 {
+			break
+		}
+		if err := c.m.awaitPull(ctx); err != nil {
+			return nil, err
+		}
 	}
 	msg, err := c.ask(src, tag, plane, claim)
 	if msg != nil || err != nil {
@@ -156,11 +164,7 @@ func (c *comm) find(src, tag int, plane pml.Plane, claim bool) (*message, error)
 	if msg := c.findKept(src, tag, plane, claim); msg != nil { // it was pulled meanwhile
 		return msg, nil
 	}
-	p := c.peerOf(src)
-	if p != nil {
-		p.proc.seek(c, plane)
-	}
-	return nil, c.cannotCome(p, plane)
+	return nil, c.cannotCome(c.peerOf(src), plane)
 }
 
 func (c *comm) peerOf(src int) *peer {
@@ -195,7 +199,7 @@ func (c *comm) findKept(src, tag int, plane pml.Plane, claim bool) *message {
 func (c *comm) Iprobe(src, tag int, plane pml.Plane) (pml.Status, bool, error) {
 	c.m.engine.Lock()
 	defer c.m.engine.Unlock()
-	msg, err := c.find(src, tag, plane, false)
+	msg, err := c.find(nil, src, tag, plane, false)
 	if msg == nil {
 		return pml.NoMessage(), false, err
 	}
@@ -219,7 +223,7 @@ func (c *comm) Probe(ctx context.Context, src, tag int, plane pml.Plane) (pml.St
 func (c *comm) Improbe(src, tag int, plane pml.Plane) (pml.Claimed, pml.Status, bool, error) {
 	c.m.engine.Lock()
 	defer c.m.engine.Unlock()
-	msg, err := c.find(src, tag, plane, true)
+	msg, err := c.find(nil, src, tag, plane, true)
 	if msg == nil {
 		return nil, pml.NoMessage(), false, err
 	}
@@ -253,7 +257,7 @@ const (
 // await is find that waits for a message.
 func (c *comm) await(ctx context.Context, src, tag int, plane pml.Plane, claim bool) (*message, error) {
 	for round := 0; ; round++ {
-		msg, err := c.find(src, tag, plane, claim)
+		msg, err := c.find(ctx, src, tag, plane, claim)
 		if msg != nil || err != nil {
 			return msg, err
 		}

@@ -20,19 +20,18 @@ type proc struct {
 
 	connected   bool
 	to          mtl.Endpoint
-	unreachable error // nothing can be sent to it any more, and why
-	err         error // nothing comes from it any more either
-	left        bool  // it has closed its session in good order
-	forgotten   bool  // by the MTL, which has given up all that was on its way there
-	talked      bool  // a control message went there or came from it
-	stats       pml.PeerStats
+	unreachable error         // nothing can be sent to it any more, and why
+	err         error         // nothing comes from it any more either
+	left        bool          // it has closed its session in good order
+	forgotten   bool          // by the MTL, which has given up all that was on its way there
+	talked      bool          // a control message went there or came from it
+	stats       pml.PeerStats // without Received
 
-	sent   uint64 // messages to it on communicators that are gone
-	reaped uint64 // messages of it that were dropped
-	kept   uint64 // messages of it in unexpected queues
-	last   uint64 // once it has left: how many messages it has sent here
-	looks  int    // since it has left, see farewell
-	early  parking
+	sent     uint64 // messages to it that no communicator counts any more
+	received uint64 // messages of it
+	aside    uint64 // messages of it that were taken out of the network and not received: unexpected, claimed, dropped
+	total    uint64 // once it has left: how many messages it has sent here
+	early    parking
 }
 
 func (p *proc) String() string { return p.m.env.Worlds.Proc(p.id).String() }

@@ -47,17 +47,12 @@ func (c *comm) postRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *request 
 		r.fail(framework.ErrClosed)
 		return r
 	}
-	if c.pulling[plane] {
-		r.state = deferred
-		c.deferred[plane] = append(c.deferred[plane], r)
-		return r
-	}
 	r.post()
 	return r
 }
 
 // post gives a receive its message, if that is in the unexpected queue, or to the
-// MTL. A receive whose message can't come any more looks only whether it is there
+// MTL, after the end of a pull. A receive whose message can't come any more looks only whether it is there
 // already. Lock held.
 func (r *request) post() {
 	c, m := r.c, r.m
@@ -66,6 +61,11 @@ func (r *request) post() {
 			c.unkeep(found, r.plane).giveTo(r)
 			return
 		}
+	}
+	if c.pulling[r.plane].left > 0 {
+		r.state = deferred
+		c.deferred[r.plane] = append(c.deferred[r.plane], r)
+		return
 	}
 	var from mtl.Endpoint
 	if r.p != nil {
@@ -135,6 +135,9 @@ func (r *request) target() []byte {
 
 // receiveClaimed fetches the message that a seeking receive has found.
 func (r *request) receiveClaimed() {
+	if p, err := r.c.tookOut(&r.op.Result); err == nil {
+		r.p = p
+	}
 	r.state, r.busy = receiving, true
 	if err := r.m.mtl.RecvClaimed(&r.op, r.target()); err != nil {
 		r.busy = false
@@ -155,6 +158,9 @@ func (r *request) received(res *mtl.Result) {
 	if err != nil {
 		r.fail(err)
 		return
+	}
+	if r.state == receiving {
+		p.proc.aside--
 	}
 	p.took(r.plane, res.Bytes)
 	r.Status.Source, r.Status.Tag, r.Status.Bytes = p.rank, int(res.Tag), int(res.Bytes)
@@ -198,10 +204,19 @@ func (c *comm) sender(res *mtl.Result) (*peer, error) {
 	return c.peer(int(res.Source)), nil
 }
 
+// tookOut counts a message that a look has claimed, and returns its sender. Lock held.
+func (c *comm) tookOut(res *mtl.Result) (*peer, error) {
+	p, err := c.sender(res)
+	if err == nil {
+		p.proc.aside++
+	}
+	return p, err
+}
+
 // took counts a message that was received.
 func (p *peer) took(plane pml.Plane, bytes int64) {
 	p.taken[plane]++
-	p.proc.stats.Received++
+	p.proc.received++
 	p.proc.stats.RecvBytes += uint64(bytes)
 }
 

@@ -133,7 +133,10 @@ func (r *request) room(n int64) []byte {
 // sendDone takes the end of a send from the MTL.
 func (r *request) sendDone(err error) {
 	if err != nil {
-		r.p.sent[r.plane]-- // it may have arrived, or not: nobody is to wait for it
+		// It may have arrived, or not: nobody is to wait for it on the communicator. A
+		// goodbye counts it, so that no other message is taken for it.
+		r.p.sent[r.plane]--
+		r.p.proc.sent++
 		if r.p.proc.unreachable != nil {
 			r.fail(r.sendError(err))
 		} else {

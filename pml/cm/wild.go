@@ -138,17 +138,13 @@ func (w *wild) postRecv(buf pml.Buffer, src, tag int) *request {
 		w.give(found.Owner, r)
 		return r
 	}
-	switch {
-	case r.p != nil:
-		r.state = waiting
-		if err := r.hopeless(); err != nil {
-			r.fail(err)
-		}
-	case c.pulling[w.plane]:
-		r.state = deferred
-		c.deferred[w.plane] = append(c.deferred[w.plane], r)
-	default:
+	if r.p == nil {
 		r.post()
+		return r
+	}
+	r.state = waiting
+	if err := r.hopeless(); err != nil {
+		r.fail(err)
 	}
 	return r
 }
@@ -234,10 +230,10 @@ func (w *wild) find(src, tag int, claim bool) (pml.Claimed, pml.Status, bool, er
 	e := w.c.m.engine
 	e.Lock()
 	defer e.Unlock()
-	return w.findLocked(src, tag, claim)
+	return w.findLocked(nil, src, tag, claim)
 }
 
-func (w *wild) findLocked(src, tag int, claim bool) (pml.Claimed, pml.Status, bool, error) {
+func (w *wild) findLocked(ctx context.Context, src, tag int, claim bool) (pml.Claimed, pml.Status, bool, error) {
 	var mp *match.Peer[request, nearMessage]
 	if src != pml.AnySource {
 		mp = &w.peers[src]
@@ -256,7 +252,7 @@ func (w *wild) findLocked(src, tag int, claim bool) (pml.Claimed, pml.Status, bo
 	if src != pml.AnySource {
 		return nil, pml.NoMessage(), false, w.c.cannotCome(w.c.peer(src), w.plane)
 	}
-	msg, err := w.c.find(src, tag, w.plane, claim)
+	msg, err := w.c.find(ctx, src, tag, w.plane, claim)
 	if msg == nil {
 		return nil, pml.NoMessage(), false, err
 	}
@@ -274,7 +270,7 @@ func (w *wild) await(ctx context.Context, src, tag int, claim bool) (pml.Claimed
 	e.Lock()
 	defer e.Unlock()
 	for round := 0; ; round++ {
-		k, st, ok, err := w.findLocked(src, tag, claim)
+		k, st, ok, err := w.findLocked(ctx, src, tag, claim)
 		if ok || err != nil {
 			return k, st, err
 		}

@@ -1,0 +1,199 @@
+package cm_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/mtl/mtltest"
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/cm"
+	"github.com/ferrympi/ferry/pml/pmltest"
+)
+
+// A receive from a process that has left waits until all of its messages are accounted
+// for. These are those that lie where nobody looks for them.
+
+// endsWithGoodbye has rank 1 leave while rank 0 waits on c for a message of it.
+func endsWithGoodbye(t *testing.T, w *pmltest.World, c []pml.Comm) {
+	t.Helper()
+	r := start(t)(recvInto(c[0], 1, 3))
+	leave(t, w, 1)
+	_, err := r.wait(t)
+	wantErr(t, "a receive", err, btl.ErrPeerClosed)
+}
+
+// TestReceiveEndsThoughAMessageLiesElsewhere: on another communicator, and on another
+// plane, and nobody receives there.
+func TestReceiveEndsThoughAMessageLiesElsewhere(t *testing.T) {
+	networks(t, func(t *testing.T, s pmltest.Stack) {
+		w := world(t, s, 2)
+		a, b := communicator(t, w, cid.PolicyLazy), communicator(t, w, cid.PolicyAgree)
+		meet(t, b, 1)
+		for plane := range pml.Plane(pml.Planes) {
+			for _, c := range []pml.Comm{a[1], b[1]} {
+				if _, err := c.Isend(text("kept"), 0, 1, plane, pml.Standard); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		closed := communicator(t, w, cid.PolicyLazy)
+		send(t, closed[1], 0, 1, "dropped")
+		closed[0].Close()
+		endsWithGoodbye(t, w, b)
+		for _, c := range []pml.Comm{a[0], b[0]} {
+			receive(t, c, 1, 1, "kept")
+		}
+		until(t, "rest", func() bool { _, _, resting := w.Procs[0].Module.CIDs().Counts(); return resting == 0 })
+	})
+}
+
+// TestReceiveEndsThoughAMessageIsClaimed: and the one who has claimed it takes his time.
+func TestReceiveEndsThoughAMessageIsClaimed(t *testing.T) {
+	networks(t, func(t *testing.T, s pmltest.Stack) {
+		w := world(t, s, 2)
+		c := communicator(t, w, cid.PolicyAgree)
+		var claimed []pml.Claimed
+		for _, kept := range []bool{false, true} {
+			send(t, c[1], 0, 1, "claimed")
+			if kept {
+				if _, err := c[0].Probe(t.Context(), 1, 1, pml.PointToPoint); err != nil {
+					t.Fatal(err)
+				}
+				w.Procs[0].Module.Inspect() // takes it out of the network
+			}
+			k, _, err := c[0].Mprobe(t.Context(), 1, 1, pml.PointToPoint)
+			if err != nil {
+				t.Fatal(err)
+			}
+			claimed = append(claimed, k)
+		}
+		endsWithGoodbye(t, w, c)
+		for _, k := range claimed {
+			buf := make([]byte, 7)
+			if _, err := k.Recv(t.Context(), pml.Buffer{Bytes: buf}); err != nil || string(buf) != "claimed" {
+				t.Errorf("received %q: %v", buf, err)
+			}
+		}
+	})
+}
+
+// TestReceiveEndsThoughAMessageNeverComes: it was sent to a communicator that is not
+// made here.
+func TestReceiveEndsThoughAMessageNeverComes(t *testing.T) {
+	defer cm.SetMostVain(1)()
+	networks(t, func(t *testing.T, s pmltest.Stack) {
+		w := world(t, s, 2)
+		c := communicator(t, w, cid.PolicyAgree)
+		meet(t, c, 1)
+		m := w.Procs[1].Module
+		local, err := m.CIDs().Reserve()
+		if err != nil {
+			t.Fatal(err)
+		}
+		alone, err := m.AddComm(pml.CommSpec{ID: w.NextID(), Local: local, Agreed: true, Group: w.Group(), Rank: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		send(t, alone, 0, 1, "for nobody")
+		endsWithGoodbye(t, w, c)
+	})
+}
+
+// TestLookingForOneTakesNobodyElsesMessages: what others go on sending stays in the
+// network, and their receives don't wait for an end that does not come.
+func TestLookingForOneTakesNobodyElsesMessages(t *testing.T) {
+	networks(t, func(t *testing.T, s pmltest.Stack) {
+		w := world(t, s, 3)
+		c := communicator(t, w, cid.PolicyAgree)
+		meet(t, c, 1)
+		for range 20 {
+			send(t, c[2], 0, 9, "of another")
+		}
+		send(t, c[1], 0, 1, "wanted later")
+		if _, err := c[0].Probe(t.Context(), 2, 9, pml.PointToPoint); err != nil {
+			t.Fatal(err)
+		}
+		endsWithGoodbye(t, w, c)
+		var taken uint64
+		for _, s := range w.Procs[0].Module.Stats() {
+			taken += s.Unexpected
+		}
+		if taken != 1 {
+			t.Errorf("%d messages were taken out of the network, want 1", taken)
+		}
+		for range 20 {
+			receive(t, c[0], 2, 9, "of another")
+		}
+		receive(t, c[0], 1, 1, "wanted later")
+	})
+}
+
+// TestInspectTakesABoundedNumberOfMessages: others may go on sending, and receives wait
+// for its end. What is left keeps its order.
+func TestInspectTakesABoundedNumberOfMessages(t *testing.T) {
+	const n, most = 5000, 4096
+	w := world(t, stack(eager), 2)
+	c := communicator(t, w, cid.PolicyAgree)
+	for i := range n {
+		send(t, c[1], 0, i, "message")
+	}
+	if _, err := c[0].Probe(t.Context(), 1, n-1, pml.PointToPoint); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []int{most, n} {
+		if got := len(w.Procs[0].Module.Inspect().Comms[0].Unexpected); got != want {
+			t.Errorf("%d messages are unexpected, want %d", got, want)
+		}
+	}
+	for i := range n {
+		if st, err := c[0].Recv(t.Context(), pml.Buffer{Bytes: make([]byte, 7)}, pml.AnySource, pml.AnyTag, pml.PointToPoint); err != nil || st.Tag != i {
+			t.Fatalf("message %d: %+v %v", i, st, err)
+		}
+	}
+}
+
+// TestReceiveTakesWhatALookHasFound: and does not wait until the look is over. Receives
+// that do wait have their turn first.
+func TestReceiveTakesWhatALookHasFound(t *testing.T) {
+	s, st := newSlowLooks(3, mtltest.Options{})
+	w := world(t, st, 2)
+	c := communicator(t, w, cid.PolicyAgree)
+	for _, text := range []string{"first", "second", "third"} {
+		send(t, c[0], 1, 1, text)
+	}
+	if _, err := c[1].Probe(t.Context(), 0, 1, pml.PointToPoint); err != nil {
+		t.Fatal(err)
+	}
+	inspected := make(chan struct{})
+	go func() {
+		defer close(inspected)
+		w.Procs[1].Module.Inspect()
+	}()
+	until(t, "the third look", s.isHeld)
+	receive(t, c[1], 0, 1, "first")
+	receive(t, c[1], pml.AnySource, pml.AnyTag, "second")
+	ctx, cancel := context.WithCancel(t.Context())
+	probed := make(chan error)
+	go func() {
+		_, err := c[1].Probe(ctx, 0, 1, pml.PointToPoint)
+		probed <- err
+	}()
+	cancel()
+	if err := <-probed; !errors.Is(err, context.Canceled) {
+		t.Errorf("a probe whose context has ended: %v", err)
+	}
+	wants := start(t)(c[1].Irecv(pml.Buffer{Bytes: make([]byte, 8)}, pml.AnySource, 1, pml.PointToPoint))
+	later := start(t)(c[1].Irecv(pml.Buffer{Bytes: make([]byte, 8)}, 0, pml.AnyTag, pml.PointToPoint))
+	s.release()
+	if st, err := wants.wait(t); err != nil || st.Bytes != len("third") {
+		t.Errorf("the receive that was posted first: %+v %v", st, err)
+	}
+	<-inspected
+	send(t, c[0], 1, 2, "fourth")
+	if st, err := later.wait(t); err != nil || st.Tag != 2 {
+		t.Errorf("the receive that was posted then: %+v %v", st, err)
+	}
+}
