@@ -53,7 +53,7 @@ type Result struct {
 	Elapsed time.Duration
 }
 
-// Limit is when a case counts as hung: the longest take a second.
+// Limit is when a case can be taken to hang: the longest take a second.
 const Limit = 30 * time.Second
 
 // ErrHung is wrapped by the error of a case that did not end within its limit.
@@ -65,10 +65,10 @@ func Cases() []Case {
 }
 
 // Run runs the cases, one after the other, with all processes of mpi://WORLD,
-// which all call it with the same cases, in a session that is opened with opts. Each
-// result is reported as it comes. The error says that the suite itself could not go
-// on; cases that fail are no error.
-func Run(ctx context.Context, cases []Case, report func(Result), opts ...mpi.SessionOption) error {
+// which all call it with the same cases, in a session that is opened with opts. limit
+// is that of a case, as for On. Each result is reported as it comes. The error says
+// that the suite itself could not go on; cases that fail are no error.
+func Run(ctx context.Context, cases []Case, limit time.Duration, report func(Result), opts ...mpi.SessionOption) error {
 	s, err := mpi.OpenSession(ctx, opts...)
 	if err != nil {
 		return err
@@ -81,7 +81,7 @@ func Run(ctx context.Context, cases []Case, report func(Result), opts ...mpi.Ses
 	if err != nil {
 		return err
 	}
-	if err := On(ctx, s, world, cases, Limit, report); err != nil {
+	if err := On(ctx, s, world, cases, limit, report); err != nil {
 		return err
 	}
 	return errors.Join(world.Close(), s.Close())

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 func suite(ctx context.Context) error {
 	var errs []error
 	passed, skipped := 0, 0
-	err := conform.Run(ctx, conform.Cases(), func(r conform.Result) {
+	err := conform.Run(ctx, conform.Cases(), conform.Limit, func(r conform.Result) {
 		switch r.Status {
 		case conform.Pass:
 			passed++
@@ -77,7 +77,7 @@ func failing(ctx context.Context) error {
 		{Name: "works", Ranks: 2, Run: func(ctx context.Context, e conform.Env) error { return mpi.Barrier(ctx, e.Comm) }},
 	}
 	var got []string
-	err := conform.Run(ctx, cases, func(r conform.Result) { got = append(got, fmt.Sprint(r.Case.Name, " ", r.Status, r.Ranks)) })
+	err := conform.Run(ctx, cases, conform.Limit, func(r conform.Result) { got = append(got, fmt.Sprint(r.Case.Name, " ", r.Status, r.Ranks)) })
 	if want := "[fails in rank 1 fail[1] needs more skip[] works pass[]]"; fmt.Sprint(got) != want {
 		return fmt.Errorf("%v, want %s", got, want)
 	}

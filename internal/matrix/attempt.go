@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/ferrympi/ferry/internal/conform"
 )
 
 // mostLost is after how many workers in a row that were lost a column is given up:
@@ -27,6 +29,7 @@ type attempt struct {
 	reports []report // by case
 	sent    int      // rows that are out
 	last    Row      // of them, as it is in the report
+	limit   time.Duration
 	out     *excerpt
 }
 
@@ -44,7 +47,7 @@ func (p *report) over() bool { return !slices.Contains(p.ended, false) }
 
 // newAttempt is one at some cases of a column.
 func (l *lane) newAttempt(c column, cases []string) *attempt {
-	a := &attempt{lane: l, column: c, cases: cases, reports: make([]report, len(cases)), out: &excerpt{}}
+	a := &attempt{lane: l, column: c, cases: cases, reports: make([]report, len(cases)), limit: l.limit(c), out: &excerpt{}}
 	for i := range a.reports {
 		a.reports[i].begun, a.reports[i].ended = make([]bool, max(c.ranks, 1)), make([]bool, max(c.ranks, 1))
 	}
@@ -83,7 +86,7 @@ func (l *lane) cases(ctx context.Context, c column) (last Row) {
 		}
 		a := l.newAttempt(c, todo)
 		end := l.work(ctx, assignment{
-			task: task{Column: c.name, Via: l.stack.Via, Cases: todo}, set: l.stack.Set, ranks: c.ranks, limit: l.Limit, hear: a.hear, out: a.out,
+			task: task{Column: c.name, Via: l.stack.Via, Cases: todo, Limit: max(conform.Limit, 2*a.limit)}, set: l.stack.Set, ranks: c.ranks, limit: a.limit, hear: a.hear, out: a.out,
 		})
 		if ctx.Err() != nil {
 			return last
@@ -97,7 +100,7 @@ func (l *lane) cases(ctx context.Context, c column) (last Row) {
 			lost++
 		}
 		if end.hung && last.Status.Bad() {
-			l.waited += l.Limit
+			l.waited += a.limit
 		}
 	}
 	return last
@@ -149,6 +152,14 @@ func (a *attempt) settle() {
 			a.send(i, a.outcome(i))
 		}
 	}
+}
+
+// limit is how long a case of a column may take.
+func (r *Runner) limit(c column) time.Duration {
+	if c.name == OpenCase {
+		return max(r.Limit, r.Suite.Open)
+	}
+	return r.Limit
 }
 
 // left are the cases that have no row.
@@ -219,11 +230,11 @@ func (a *attempt) finish(end ending) {
 	switch {
 	case end.hung:
 		row.Status = Timeout
-		row.Reason = fmt.Sprintf("it did not end within %v", a.Limit)
+		row.Reason = fmt.Sprintf("it did not end within %v", a.limit)
 		if over && a.reports[i].status == Pass {
-			row.Reason = fmt.Sprintf("it passed, and then its process did not go on within %v", a.Limit)
+			row.Reason = fmt.Sprintf("it passed, and then its process did not go on within %v", a.limit)
 		}
-		row.Seconds = max(row.Seconds, a.Limit.Seconds())
+		row.Seconds = max(row.Seconds, a.limit.Seconds())
 	case !over:
 		row.Status, row.Reason = Fail, end.how()
 	case end.lost() && row.Status == Pass:

@@ -29,6 +29,9 @@ const (
 	drainGrace = time.Second
 )
 
+// ticks is a limit in ticks, rounded up: the first may come at once.
+func ticks(limit time.Duration) int { return int((limit+tick-1)/tick) + 1 }
+
 // errLimit ends a job whose time is up.
 var errLimit = errors.New("its time is up")
 
@@ -149,7 +152,7 @@ func (r *Runner) supervise(ctx context.Context, cancel context.CancelCauseFunc, 
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
 	hung := false
-	for left := int(limit / tick); ; {
+	for left := ticks(limit); ; {
 		select {
 		case end := <-done:
 			end.hung, end.ranks = hung, j.N
@@ -159,7 +162,7 @@ func (r *Runner) supervise(ctx context.Context, cancel context.CancelCauseFunc, 
 			return end
 		case <-news:
 			if !hung {
-				left = int(limit / tick)
+				left = ticks(limit)
 			}
 		case <-ticker.C:
 			left--

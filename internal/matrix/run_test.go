@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferrympi/ferry/components"
 	"github.com/ferrympi/ferry/framework"
 )
 
@@ -61,6 +62,8 @@ func badWorker(text string) error {
 			select {}
 		case "leaves":
 			return nil
+		case "limit":
+			w.end(event{Status: Skip, Reason: w.task.Limit.String()})
 		case "errs":
 			return errors.New("the sea is rough")
 		case "garbage":
@@ -268,6 +271,60 @@ func TestSuiteLosesPatienceWithAStackThatHangs(t *testing.T) {
 	}
 	if s, why := outcome(report, "stack1", "pass1"); s != Pass {
 		t.Errorf("another stack: %s: %s", s, why)
+	}
+}
+
+// TestLongLimitIsThatOfConformanceCasesToo: they have one of their own.
+func TestLongLimitIsThatOfConformanceCasesToo(t *testing.T) {
+	r, p := bad(t, 0, []string{"limit"})
+	r.Limit = time.Hour
+	if s, why := outcome(r.Run(t.Context(), p), "stack0", "limit"); why != "2h0m0s" {
+		t.Errorf("the worker was told: %s: %s", s, why)
+	}
+	text, err := json.Marshal(task{Column: "conform/1", Cases: []string{"group/of a communicator"}, Limit: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out, errs strings.Builder
+	if err := Work(t.Context(), nil, nil, string(text), &out, &errs); err == nil || !strings.Contains(out.String(), "hung for 1ns") {
+		t.Errorf("%v: %s%s", err, &out, &errs)
+	}
+}
+
+// TestOpenHasTimeForTheWordsOfAProviderThatHangs: they are said when the transport's
+// own limit is over.
+func TestOpenHasTimeForTheWordsOfAProviderThatHangs(t *testing.T) {
+	var p struct {
+		Deadline time.Duration `param:"selftest_timeout" default:"0s" level:"tuner" scope:"process" doc:"As mtl/ofi."`
+	}
+	values, err := components.Standard().Defaults()
+	if err == nil {
+		err = values.Decode("mtl.ofi", &p)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Deadline == 0 {
+		t.Fatal("mtl.ofi.selftest_timeout has no default")
+	}
+	for _, suite := range []Suite{Quick(), Full()} {
+		r := &Runner{Suite: suite, Limit: suite.Limit}
+		if got := r.limit(Stack{}.open()); got < p.Deadline*3/2+time.Second {
+			t.Errorf("%s: open has %v, and a provider %v, and half as long again", suite.Name, got, p.Deadline)
+		}
+		if got := r.limit(column{name: "mtltest"}); got != suite.Limit {
+			t.Errorf("%s: other cases have %v", suite.Name, got)
+		}
+	}
+}
+
+// TestLimitOfLessThanATickIsOne: the case did not end, and has not failed.
+func TestLimitOfLessThanATickIsOne(t *testing.T) {
+	r, p := bad(t, 0, []string{"deaf"})
+	r.Suite.Open, r.Limit = time.Minute, tick/2
+	report := r.Run(t.Context(), p)
+	if s, why := outcome(report, "stack0", "deaf"); s != Timeout || why != "it did not end within 50ms" {
+		t.Errorf("%s: %s", s, why)
 	}
 }
 

@@ -23,6 +23,9 @@ type task struct {
 	Column string   `json:"column"`
 	Via    string   `json:"via,omitempty"` // as in Stack
 	Cases  []string `json:"cases"`
+	// Limit is when a conformance case gives up by itself. The Runner, which knows when
+	// time stood still, ends it sooner.
+	Limit time.Duration `json:"limit,omitempty"`
 }
 
 // Tasks of a survey; the others are the names of columns.
@@ -68,8 +71,9 @@ type worker struct {
 }
 
 // Work does what text, the task of a Runner, says, with the components of reg and
-// the given parameters, and reports to out. Sessions are opened with opts. It ends when ctx does. An error says
-// that the worker as a whole has failed; the case during which it did was reported.
+// the given parameters, and reports to out. Sessions are opened with opts. It ends
+// when ctx does. An error says that the worker as a whole has failed; the case during
+// which it did was reported.
 func Work(ctx context.Context, reg *framework.Registry, values *framework.Values, text string, out, errs io.Writer, opts ...mpi.SessionOption) error {
 	w := &worker{reg: reg, values: values, opts: opts, out: out, errs: errs}
 	if err := json.Unmarshal([]byte(text), &w.task); err != nil {
@@ -177,7 +181,7 @@ func (w *worker) conform(ctx context.Context) error {
 		}
 		cases = append(cases, c)
 	}
-	return conform.Run(ctx, cases, func(r conform.Result) {
+	return conform.Run(ctx, cases, w.task.Limit, func(r conform.Result) {
 		w.rank = r.Rank
 		if w.running == "" { // it did not come to its Run
 			w.begin(r.Case.Name)

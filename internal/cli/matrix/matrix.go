@@ -138,7 +138,7 @@ func (o *options) runner() (*matrix.Runner, error) {
 	case o.timeout < 0:
 		return nil, exit.Usagef("--timeout %v: want a time", o.timeout)
 	case o.timeout > 0:
-		r.Limit = o.timeout
+		r.Limit, r.Suite.Open = o.timeout, 0
 		r.Flags = append(r.Flags, "--timeout", o.timeout.String())
 	}
 	if o.components != "" {
