@@ -50,7 +50,7 @@ func Command() *cobra.Command {
 // run runs the cases. Rank 0 prints the outcomes, and every rank what it failed with.
 func run(cmd *cobra.Command, cases []suite.Case) error {
 	out, failed := cmd.OutOrStdout(), 0
-	err := suite.Run(cmd.Context(), cases, func(r suite.Result) {
+	err := suite.Run(cmd.Context(), cases, suite.Limit, func(r suite.Result) {
 		if r.Status == suite.Fail {
 			failed++
 		}
