@@ -99,19 +99,21 @@ func (j *Job) patience() time.Duration {
 func (j *Job) Run(ctx context.Context, plan *Plan) (*Report, error) {
 	j.began = time.Now()
 	err := j.begin(ctx, plan)
+	ctx, stop := j.attend(ctx)
+	defer stop()
 	for i := 0; err == nil && i < len(j.plan.Stacks); i++ {
 		err = j.stack(ctx, i)
 	}
 	if j.report == nil {
-		if told := (told{}); errors.As(err, &told) {
+		if isTold(err) {
 			err = nil
 		}
 		return nil, err
 	}
-	switch {
-	case ctx.Err() != nil:
-		j.report.Partial = context.Cause(ctx).Error()
-	case err != nil:
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
 		j.report.Partial = err.Error()
 	}
 	j.complete(j.report)
@@ -133,6 +135,47 @@ func (j *Job) save(stack int) {
 type told struct{ error }
 
 func (t told) Unwrap() error { return t.error }
+
+func isTold(err error) bool {
+	var t told
+	return errors.As(err, &t)
+}
+
+// attend returns a context that ends when a rank does: there is nothing to wait for
+// any more, and the case that runs is the one to name. The caller calls stop.
+func (j *Job) attend(ctx context.Context) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	if events, ok := framework.As[bootstrap.EventSource](j.client); ok {
+		w := &watched{j.client, events, func(e bootstrap.Event) {
+			if rank := slices.Index(j.group, e.Proc); e.Kind == bootstrap.ProcDied && rank >= 0 {
+				cancel(told{fmt.Errorf("%s has ended (%s)", j.name(rank), e.Reason)})
+			}
+		}}
+		w.OnEvent(nil)
+		j.client = w
+	}
+	return ctx, func() { cancel(nil) }
+}
+
+// A watched client has its job hear what the sessions over it hear.
+type watched struct {
+	bootstrap.Client
+	events bootstrap.EventSource
+	hear   func(bootstrap.Event)
+}
+
+// Unwrap returns the client.
+func (w *watched) Unwrap() any { return w.Client }
+
+// OnEvent implements bootstrap.EventSource.
+func (w *watched) OnEvent(f func(bootstrap.Event)) {
+	w.events.OnEvent(func(e bootstrap.Event) {
+		w.hear(e)
+		if f != nil {
+			f(e)
+		}
+	})
+}
 
 // agenda is what rank 0 tells the others at first.
 type agenda struct {
@@ -208,8 +251,13 @@ func (j *Job) remark() {
 	}
 }
 
-// name is a rank with where it is.
-func (j *Job) name(rank int) string { return fmt.Sprintf("rank %d (%s)", rank, j.hosts[rank]) }
+// name is a rank, with where it is if that is known.
+func (j *Job) name(rank int) string {
+	if rank >= len(j.hosts) {
+		return fmt.Sprint("rank ", rank)
+	}
+	return fmt.Sprintf("rank %d (%s)", rank, j.hosts[rank])
+}
 
 // word is what each rank tells all others at a meeting.
 type word struct {
@@ -251,11 +299,7 @@ func (j *Job) absent(m *framework.MissingError) string {
 	var all []string
 	say := func(procs []framework.Proc, what string) {
 		for _, p := range procs {
-			name := fmt.Sprint("rank ", p.Rank)
-			if rank := int(p.Rank); rank < len(j.hosts) {
-				name = j.name(rank)
-			}
-			all = append(all, name+" "+what)
+			all = append(all, j.name(int(p.Rank))+" "+what)
 		}
 	}
 	say(m.Failed, "has ended")

@@ -77,10 +77,11 @@ func (j *Job) merge(stack int, run []column, accounts []account) {
 	}
 }
 
-// row is what the ranks say of a case. Its Status is empty if nobody says anything.
+// row is what the ranks say of a case, those whose accounts are missing through
+// others. Its Status is empty if nobody says anything.
 func (j *Job) row(s Stack, cell string, accounts []account) Row {
 	row := j.newRow(s, cell)
-	reasons := make([]string, len(accounts))
+	reasons := make([]string, len(j.group))
 	for rank, a := range accounts {
 		for _, f := range a.Findings {
 			if f.Case != cell {
@@ -91,6 +92,12 @@ func (j *Job) row(s Stack, cell string, accounts []account) Row {
 			reasons[rank] = f.Reason
 			if f.Points != nil {
 				row.Points = f.Points
+			}
+			for _, other := range f.Others {
+				if other >= len(accounts) {
+					row.Status = worse(row.Status, Fail)
+					reasons[other] = "it failed, and can't say why any more"
+				}
 			}
 		}
 	}

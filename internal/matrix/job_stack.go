@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/conform"
 	"github.com/ferrympi/ferry/mpi"
 )
@@ -38,6 +39,7 @@ func (j *Job) stack(ctx context.Context, i int) error {
 	})
 	words, err := j.meet(ctx, fmt.Sprint("open ", i), word{Err: v.failed(), Lost: v.lost})
 	if err != nil {
+		j.alone(i, run, v, err)
 		return err
 	}
 	if bad := j.collect(words, func(w word) string { return w.Err }); bad != "" {
@@ -52,9 +54,9 @@ func (j *Job) stack(ctx context.Context, i int) error {
 	}
 
 	v = j.visit(ctx, s, OpenCase, func(v *visit) error { return j.perform(ctx, s, run, v) })
-	if ctx.Err() != nil {
-		j.alone(i, run, v)
-		return context.Cause(ctx)
+	if err := context.Cause(ctx); err != nil {
+		j.alone(i, run, v, err)
+		return err
 	}
 	key := fmt.Sprint("ferry.matrix.stack ", i)
 	text, err := json.Marshal(v.account)
@@ -65,7 +67,7 @@ func (j *Job) stack(ctx context.Context, i int) error {
 		return err
 	}
 	if words, err = j.meet(ctx, fmt.Sprint("close ", i), word{Lost: v.lost}); err != nil {
-		j.alone(i, run, v)
+		j.alone(i, run, v, err)
 		return err
 	}
 	if j.rank == 0 {
@@ -84,10 +86,18 @@ func (j *Job) stack(ctx context.Context, i int) error {
 	return j.bereft(words)
 }
 
-// alone makes rows of what rank 0 has seen itself, where others can't tell.
-func (j *Job) alone(stack int, run []column, v *visit) {
-	if j.rank == 0 && len(v.account.Findings) > 0 {
-		j.merge(stack, run, []account{v.account})
+// alone makes rows of what rank 0 has seen itself, where others can't tell because
+// of err. A rank that was lost is the fault of the case that ran, or of the stack.
+func (j *Job) alone(stack int, run []column, v *visit, err error) {
+	if j.rank > 0 {
+		return
+	}
+	a := v.account
+	if isTold(err) && !slices.ContainsFunc(a.Findings, func(f finding) bool { return f.Status.Bad() }) {
+		a.Findings = append(a.Findings, finding{Case: OpenCase, Status: Fail, Reason: err.Error()})
+	}
+	if len(a.Findings) > 0 {
+		j.merge(stack, run, []account{a})
 	}
 }
 
@@ -158,7 +168,7 @@ func (j *Job) perform(ctx context.Context, s Stack, run []column, v *visit) erro
 		case c.bench == nil:
 			err = j.conform(ctx, session, world, c, v)
 		case j.rank == 0 || j.rank == j.player:
-			j.play(ctx, session, world, c, v)
+			err = j.play(ctx, session, world, c, v)
 		}
 		if err != nil {
 			return err
@@ -203,13 +213,14 @@ func (j *Job) conform(ctx context.Context, session *mpi.Session, world *mpi.Comm
 	}
 	return conform.On(ctx, session, world, cases, j.Limit, func(r conform.Result) {
 		v.begin(c.cell(r.Case.Name))
-		v.end(found(r.Err))
+		v.end(judged(r))
 	})
 }
 
-// play runs a benchmark between rank 0 and its partner.
-func (j *Job) play(ctx context.Context, session *mpi.Session, world *mpi.Comm, c column, v *visit) {
-	ctx, cancel := j.limited(ctx)
+// play runs a benchmark between rank 0 and its partner. The error says that there is
+// no sense in another one.
+func (j *Job) play(ctx context.Context, session *mpi.Session, world *mpi.Comm, c column, v *visit) error {
+	limited, cancel := j.limited(ctx)
 	defer cancel()
 	v.begin(c.cell(""))
 	var points []Point
@@ -218,12 +229,12 @@ func (j *Job) play(ctx context.Context, session *mpi.Session, world *mpi.Comm, c
 		if err != nil {
 			return err
 		}
-		comm, err := mpi.CommFromGroup(ctx, two, "ferry.matrix."+c.name)
+		comm, err := mpi.CommFromGroup(limited, two, "ferry.matrix."+c.name)
 		if err != nil {
 			return err
 		}
 		args := append([]string{c.bench.command}, c.bench.flags...)
-		err = j.Bench(ctx, session, comm, args, func(size int, value float64) {
+		err = j.Bench(limited, session, comm, args, func(size int, value float64) {
 			points = append(points, Point{Size: size, Value: value, Unit: c.bench.unit})
 		})
 		return errors.Join(err, comm.Close())
@@ -231,4 +242,8 @@ func (j *Job) play(ctx context.Context, session *mpi.Session, world *mpi.Comm, c
 	f := found(err)
 	f.Points = points
 	v.end(f)
+	if errors.Is(err, framework.ErrProcFailed) {
+		return err
+	}
+	return context.Cause(ctx)
 }

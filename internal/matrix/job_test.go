@@ -1,11 +1,14 @@
 package matrix
 
 import (
+	"context"
+	"errors"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/conform"
 )
 
 // TestBenchmarksOfAJobCrossNodes where there are some.
@@ -68,5 +71,55 @@ func TestEndOfAJobIsTheReasonOfWhatWasNotRun(t *testing.T) {
 	j.complete(j.report)
 	if rows := j.report.Rows; len(rows) != 3 || rows[1].Status != Pass || rows[2].Status != Skip || rows[2].Reason != "not run: rank 1 (a) has ended" {
 		t.Errorf("%+v", rows)
+	}
+}
+
+// TestCaseThatAnotherRankFailedIsNoPass, though nobody is left to say why.
+func TestCaseThatAnotherRankFailedIsNoPass(t *testing.T) {
+	j := jobOf("^" + first + "|^" + second)
+	run, _ := j.columns(0)
+	v := &visit{ctx: t.Context(), news: make(chan struct{}, 1)}
+	v.begin(OpenCase)
+	v.end(finding{Status: Pass})
+	v.begin(first)
+	v.end(judged(conform.Result{Status: conform.Fail, Ranks: []int{2}}))
+	v.begin(second)
+	v.end(judged(conform.Result{Status: conform.Pass}))
+	j.alone(0, run, v, told{errors.New("rank 2 (b) has ended")})
+	j.complete(j.report)
+	rows := j.report.Rows
+	if len(rows) != 3 || rows[1].Status != Fail || !strings.HasPrefix(rows[1].Reason, "rank 2 (b): ") || rows[2].Status != Pass {
+		t.Errorf("%+v", rows)
+	}
+}
+
+// TestRankThatIsLostBetweenCasesIsTheStacksFailure: no case did it, and a stack of
+// which all cases pass is fit for use.
+func TestRankThatIsLostBetweenCasesIsTheStacksFailure(t *testing.T) {
+	for name, passed := range map[string][]finding{
+		"before any":   nil,
+		"after a case": {{Case: OpenCase, Status: Pass}, {Case: first, Status: Pass}},
+	} {
+		for _, lost := range []bool{true, false} {
+			j := jobOf("^" + first)
+			run, _ := j.columns(0)
+			err := context.Canceled
+			if lost {
+				err = told{errors.New("rank 2 (b) has ended")}
+			}
+			j.alone(0, run, &visit{account: account{Findings: passed}}, err)
+			j.report.Partial = err.Error()
+			j.complete(j.report)
+			want := Row{Status: Fail, Reason: "rank 0 (a): rank 2 (b) has ended"}
+			switch {
+			case !lost && passed == nil:
+				want = Row{Status: Skip, Reason: "not run: context canceled"}
+			case !lost:
+				want = Row{Status: Pass}
+			}
+			if got := j.report.Rows[0]; got.Case != OpenCase || got.Status != want.Status || got.Reason != want.Reason {
+				t.Errorf("%s, lost %t: %+v, want %+v", name, lost, got, want)
+			}
+		}
 	}
 }

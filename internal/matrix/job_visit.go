@@ -19,6 +19,8 @@ type finding struct {
 	Points  []Point `json:"points,omitempty"`
 	Device  string  `json:"device,omitempty"` // of OpenCase
 	Mode    string  `json:"mode,omitempty"`
+	// Others are ranks in which the case failed, as far as this one knows.
+	Others []int `json:"others,omitempty"`
 }
 
 // An account is all that one rank says of a stack.
@@ -37,6 +39,13 @@ func found(err error) finding {
 		return finding{Status: Timeout, Reason: err.Error()}
 	}
 	return finding{Status: Fail, Reason: err.Error()}
+}
+
+// judged is the finding of a conformance case.
+func judged(r conform.Result) finding {
+	f := found(r.Err)
+	f.Others = r.Ranks
+	return f
 }
 
 // A visit is one rank's time with a stack. Its methods may be called after its end:
@@ -108,11 +117,11 @@ func (v *visit) begin(cell string) {
 }
 
 // end says what became of the case that runs. One that did not pass because the run
-// has ended has no outcome.
+// was interrupted has no outcome; one in which a rank was lost has failed.
 func (v *visit) end(f finding) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.over || v.ctx.Err() != nil && f.Status != Pass {
+	if v.over || v.ctx.Err() != nil && f.Status != Pass && !isTold(context.Cause(v.ctx)) {
 		return
 	}
 	f.Case, f.Seconds, f.Reason = v.running, time.Since(v.began).Seconds(), shorten(f.Reason)

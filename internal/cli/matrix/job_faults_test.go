@@ -80,28 +80,31 @@ func TestRankThatHangsIsNamed(t *testing.T) {
 	}
 }
 
-// TestRankThatDiesEndsTheJob: what there is by then is written.
-func TestRankThatDiesEndsTheJob(t *testing.T) {
+// TestRankThatDiesIsNamedByTheCaseThatRan: also where rank 0 hangs, or where the case
+// could do without the rank. What there is by then is written.
+func TestRankThatDiesIsNamedByTheCaseThatRan(t *testing.T) {
 	t.Parallel()
-	c := job(t, "3", "--components", "ob1+hang,ob1+shm", "--timeout", "10m", "--cases", "^conform/3/message")
-	c.until("2 stacks")
-	killed := 0
-	for pid, line := range c.processes("FERRY_BOOTSTRAP_LOCAL_RANK=1") {
-		if strings.Contains(line, "--job") {
-			killed++
-			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-				t.Error(err)
+	const message = "conform/3/message/every size arrives whole"
+	for stack, runs := range map[string]string{"ob1+hang": message, "ob1+shm": "bench/latency"} {
+		c := job(t, "3", "--components", stack, "--suite", "full", "--timeout", "10m", "--cases", "^("+message+"|bench/(latency|rate))$")
+		c.until("running      " + stack + "  " + runs)
+		killed := 0
+		for pid, line := range c.processes("FERRY_BOOTSTRAP_LOCAL_RANK=1") {
+			if strings.Contains(line, "--job") {
+				killed++
+				if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+					t.Error(err)
+				}
 			}
 		}
+		if killed != 1 {
+			t.Fatalf("%d processes are rank 1", killed)
+		}
+		const ended = `rank 1 .*has ended \(signal: killed\)`
+		r := c.wait(128 + int(syscall.SIGKILL))
+		expect(t, r, stack, runs, matrix.Fail, ended)
+		expect(t, r, stack, "bench/rate", matrix.Skip, "not run: "+ended)
 	}
-	if killed != 1 {
-		t.Fatalf("%d processes are rank 1", killed)
-	}
-	r := c.wait(128 + int(syscall.SIGKILL))
-	if r == nil || r.Partial == "" {
-		t.Fatalf("%+v", r)
-	}
-	expect(t, r, "ob1+shm", matrix.OpenCase, matrix.Skip, "not run: ")
 }
 
 // TestRankZeroDiesAndLeavesAReport of the stacks before, and the name of the case in
