@@ -77,8 +77,7 @@ func parseControl(b []byte) (f control, err error) {
 type controlSend struct {
 	m    *Module
 	op   mtl.Op
-	p    *proc
-	typ  byte
+	asks *peer // who is asked for its id of a communicator; nil: another message
 	b    [controlSize]byte
 	next *controlSend
 }
@@ -87,19 +86,19 @@ type controlSend struct {
 func (k *controlSend) Done(op *mtl.Op) { k.done(op.Err) }
 
 func (k *controlSend) done(err error) {
-	p := k.p
-	k.p = nil
+	p := k.asks
+	k.asks = nil
 	k.next = k.m.freeControls
 	k.m.freeControls = k
 	// Who does not get a request never answers. The others are answers, or tell of
 	// a close: who has left does not need them.
-	if err != nil && k.typ == controlRequest {
-		p.fail(&framework.TransportError{Component: "pml cm", Peer: p.String(), Op: "ask for a communicator id", Err: err})
+	if err != nil && p != nil {
+		p.unasked(&framework.TransportError{Component: "pml cm", Peer: p.proc.String(), Op: "ask for a communicator id", Err: err})
 	}
 }
 
-// control sends a control message. Lock held.
-func (p *proc) control(f control) {
+// control sends a control message. asks is as in controlSend. Lock held.
+func (p *proc) control(f control, asks *peer) {
 	m := p.m
 	if m.closed || p.connect() != nil {
 		return
@@ -113,7 +112,7 @@ func (p *proc) control(f control) {
 	} else {
 		m.freeControls, k.next = k.next, nil
 	}
-	k.p, k.typ = p, f.typ
+	k.asks = asks
 	f.put(k.b[:])
 	m.hook(pml.Event{Kind: pml.EventControl, Peer: p.id, Comm: f.id, Note: controlNames[f.typ]})
 	if done, err := m.mtl.SendControl(&k.op, p.to, k.b[:]); done || err != nil {
@@ -126,11 +125,22 @@ func (p *peer) tell(typ byte) {
 	c := p.c
 	p.asked = p.asked || typ == controlRequest || typ == controlReply
 	p.told = p.told || typ == controlClosed || typ == controlAnswer
-	p.proc.control(control{typ: typ, id: c.spec.ID, rank: uint32(c.spec.Rank), local: c.spec.Local, sent: p.sent})
+	var asks *peer
+	if typ == controlRequest {
+		asks = p
+	}
+	p.proc.control(control{typ: typ, id: c.spec.ID, rank: uint32(c.spec.Rank), local: c.spec.Local, sent: p.sent}, asks)
 }
 
-// ask begins the exchange of ids with a member.
-func (p *peer) ask() { p.tell(controlRequest) }
+// unasked fails the sends that wait for the answer to a request which the network has
+// failed. The next send asks again. Lock held.
+func (p *peer) unasked(err error) {
+	all := p.held
+	p.held, p.asked = nil, p.exchange.Known()
+	for _, r := range all {
+		r.doubt(err)
+	}
+}
 
 // Control implements mtl.Receiver. Whoever knows the address may send; a message
 // that does not name this process's nonce is a stranger's.
@@ -217,7 +227,7 @@ func (m *Module) unknown(f *control) {
 	}
 	if p := m.byNonce[f.from]; p != nil {
 		p.stats.Dropped++
-		p.control(control{typ: controlAnswer, id: f.id, rank: anyRank})
+		p.control(control{typ: controlAnswer, id: f.id, rank: anyRank}, nil)
 	}
 }
 

@@ -6,36 +6,52 @@ import "time"
 // sooner than the bootstrap tells. An operation that the network has failed waits for
 // the bootstrap's word, so that its error is the failure of the process, as everywhere
 // else (ErrProcFailed, and by name); and the network's own if there is no such word.
+// Whatever the network says concerns that operation only, or the sends that wait for the
+// answer to a request: the next ones try again.
 
 // The time to wait, in steps: a process that is stopped meanwhile loses one of them.
 // The bootstrap of a node takes milliseconds, that of a large job a part of a second.
-const (
-	doubtStep  = 10 * time.Millisecond
-	doubtSteps = 80
-)
+const doubtStep = 10 * time.Millisecond
 
-// doubt ends an operation with the network's error, unless it turns out in time that
-// the other process has failed. Lock held.
+// Tests change it.
+var doubtSteps = 80
+
+// doubting is what resolve goes by.
+type doubting struct {
+	any  bool // there may be doubtful requests
+	last time.Time
+}
+
+// doubt ends an operation with the network's error, unless it is known, or turns out in
+// time, that the other process has failed or left. Lock held.
 func (r *request) doubt(err error) {
 	m := r.m
-	r.state, r.why, r.doubts = doubtful, err, doubtSteps
-	m.doubts = true
+	known := r.hopeless()
+	if p := r.p; p != nil && p.proc.unreachable != nil {
+		known = r.c.explain(p.proc.unreachable, p.rank)
+	}
+	if known != nil {
+		r.fail(known)
+		return
+	}
+	r.state, r.why, r.steps = doubtful, err, doubtSteps
+	m.doubting.any = true
 	m.engine.Nudge()
 }
 
 // resolve ends the operations that have waited for long enough. Lock held.
 func (m *Module) resolve() {
 	now := time.Now()
-	if now.Sub(m.doubted) < doubtStep {
+	if now.Sub(m.doubting.last) < doubtStep {
 		return
 	}
-	m.doubted, m.doubts = now, false
+	m.doubting = doubting{last: now}
 	for _, r := range m.requests {
 		if r.state != doubtful {
 			continue
 		}
-		if r.doubts--; r.doubts > 0 {
-			m.doubts = true
+		if r.steps--; r.steps > 0 {
+			m.doubting.any = true
 		} else {
 			r.fail(r.why)
 		}

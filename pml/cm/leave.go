@@ -82,7 +82,7 @@ func (m *Module) sayGoodbye() {
 		if p.id == m.self || p.unreachable != nil || !p.talked && p.stats.Sent+p.stats.Received+p.stats.Dropped == 0 {
 			continue
 		}
-		p.control(control{typ: controlGoodbye, rank: anyRank, sent: [pml.Planes]uint64{p.sent + sent[p]}})
+		p.control(control{typ: controlGoodbye, rank: anyRank, sent: [pml.Planes]uint64{p.sent + sent[p]}}, nil)
 	}
 }
 

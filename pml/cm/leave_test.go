@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -304,53 +303,5 @@ func TestTooManyEarlyControlMessagesAreDroppedAndNobodyWaits(t *testing.T) {
 	}
 	for rank := range 3 {
 		until(t, "rest", func() bool { _, _, resting := w.Procs[rank].Module.CIDs().Counts(); return resting == 0 })
-	}
-}
-
-// TestNetworkTellsOfADeathBeforeTheBootstrap: what it has failed ends with the failure
-// of the process all the same, for receives from any source too.
-func TestNetworkTellsOfADeathBeforeTheBootstrap(t *testing.T) {
-	broken := errors.New("connection reset")
-	for _, death := range []bool{true, false} {
-		t.Run(fmt.Sprint("death ", death), func(t *testing.T) {
-			net := newNamed()
-			w := world(t, net.stack(), 2)
-			c := communicator(t, w, cid.PolicyAgree)
-			meet(t, c, 1)
-			specific := start(t)(recvInto(c[0], 1, 3))
-			wild := start(t)(recvInto(c[0], pml.AnySource, 3))
-			out := start(t)(isend(c[0], 1, 3, pml.Synchronous))
-			net.Fail(net.procs[0], broken)
-			until(t, "the network's word", func() bool {
-				n := 0
-				for _, c := range w.Procs[0].Module.Inspect().Comms {
-					for _, p := range append(c.Posted, c.Sends...) {
-						if p.State == "failed" {
-							n++
-						}
-					}
-				}
-				return n == 3
-			})
-			if death {
-				w.Procs[0].Module.PeerFailed(w.Group()[1], "killed")
-			}
-			_, known := specific.wait(t)
-			_, any := wild.wait(t)
-			_, sent := out.wait(t)
-			if !death {
-				for _, err := range []error{known, any, sent} {
-					wantErr(t, "without the bootstrap's word", err, broken)
-				}
-				return
-			}
-			for what, err := range map[string]error{"receive": known, "send": sent} {
-				var failed *framework.ProcFailedError
-				if !errors.As(err, &failed) || len(failed.Ranks) != 1 || failed.Ranks[0] != 1 {
-					t.Errorf("%s: %v, want the failure of rank 1", what, err)
-				}
-			}
-			wantErr(t, "receive from any source", any, framework.ErrProcFailedPending)
-		})
 	}
 }

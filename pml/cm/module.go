@@ -49,16 +49,15 @@ type Module struct {
 	freeMessages *message
 	freeControls *controlSend
 
-	probing []*prober // blocked probes
-	wilds   map[*wild]struct{}
-	giving  sync.WaitGroup // messages of the node that are being given to receives
-	resting []*comm        // closed here, and somebody may still send to them
-	quiet   []*comm        // those of them that are quiet, by age
-	reaper  reaping
-	pulls   int       // that are under way
-	leaving []*leaver // processes that have said goodbye, and of which messages may still come
-	doubts  bool      // there may be doubtful requests, see doubt
-	doubted time.Time
+	probing  []*prober // blocked probes
+	wilds    map[*wild]struct{}
+	giving   sync.WaitGroup // messages of the node that are being given to receives
+	resting  []*comm        // closed here, and somebody may still send to them
+	quiet    []*comm        // those of them that are quiet, by age
+	reaper   reaping
+	pulls    int       // that are under way
+	leaving  []*leaver // processes that have said goodbye, and of which messages may still come
+	doubting doubting
 }
 
 // Offer implements pml.Module.
@@ -109,7 +108,7 @@ func (m *Module) PeerFailed(id framework.ProcID, reason string) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	m.dead[id] = reason
-	if p := m.procs[id]; p != nil && p.err == nil {
+	if p := m.procs[id]; p != nil {
 		// What it had sent before is there, and arrives.
 		for i := 0; i < mostLastPolls && m.mtl.Poll() > 0; i++ {
 		}
@@ -148,7 +147,7 @@ func (m *Module) Poll() int {
 	if len(m.leaving) > 0 {
 		m.farewell()
 	}
-	if m.doubts {
+	if m.doubting.any {
 		m.resolve()
 	}
 	return 0
@@ -164,7 +163,7 @@ func (m *Module) Due() time.Duration {
 		{len(m.probing) > 0, probeInterval},
 		{len(m.resting) > 0, max(m.reaper.gap, firstReapGap)},
 		{len(m.leaving) > 0, m.farewellGap()},
-		{m.doubts, doubtStep},
+		{m.doubting.any, doubtStep},
 	} {
 		if work.is && (interval == 0 || work.gap < interval) {
 			interval = work.gap

@@ -90,6 +90,9 @@ func (msg *message) giveTo(r *request) {
 		r.w.queues.Cancel(&r.node)
 	}
 	r.state = receiving
+	if p, err := msg.c.sender(&msg.op.Result); err == nil {
+		r.p = p
+	}
 	msg.r = r
 	msg.fetch(r.target())
 }

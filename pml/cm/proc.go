@@ -106,9 +106,10 @@ func (p *proc) forget() {
 }
 
 // fail ends everything that is pending with this process. Receives that the MTL
-// has are withdrawn, and end when that is certain. Lock held.
+// has are withdrawn, and end when that is certain. That it has died replaces what the
+// network had said before. Lock held.
 func (p *proc) fail(err error) {
-	if p.err != nil {
+	if _, died := err.(*procFailed); p.err != nil && (p.left || !died) {
 		return
 	}
 	m := p.m

@@ -90,9 +90,10 @@ func (r *request) post() {
 	if err != nil {
 		r.busy = false
 		if r.why != nil {
-			err = r.why
+			r.fail(r.why)
+		} else {
+			r.doubt(err)
 		}
-		r.fail(err)
 	}
 }
 
@@ -141,7 +142,7 @@ func (r *request) receiveClaimed() {
 	r.state, r.busy = receiving, true
 	if err := r.m.mtl.RecvClaimed(&r.op, r.target()); err != nil {
 		r.busy = false
-		r.fail(err)
+		r.doubt(err)
 	}
 }
 

@@ -51,7 +51,7 @@ type request struct {
 	tag    int
 	why    error // of a receive that is being withdrawn, or seeks, and of a doubtful one: what it ends with
 	user   bool  // of a receive that is being withdrawn: its user wants it
-	doubts int   // of a doubtful one: steps until it ends
+	steps  int   // of a doubtful one: until it ends
 	w      *wild // receive that members on the node may match; or nil
 	node   match.Recv[request]
 

@@ -83,8 +83,8 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 	default:
 		r.state = held
 		p.held = append(p.held, r)
-		if act&cid.SendRequest != 0 {
-			p.ask()
+		if act&cid.SendRequest != 0 || !p.asked {
+			p.tell(controlRequest)
 		}
 	}
 	return r, nil
@@ -101,7 +101,7 @@ func (r *request) transmit() {
 	done, err := m.mtl.Send(&r.op, p.proc.to, mtl.Envelope{CID: p.word | uint32(r.plane), Source: int32(r.c.spec.Rank), Tag: int32(r.tag)}, r.contents(), mode)
 	if err != nil {
 		r.busy = false
-		r.fail(r.sendError(err))
+		r.doubt(r.sendError(err))
 		return
 	}
 	p.sent[r.plane]++
@@ -137,20 +137,13 @@ func (r *request) sendDone(err error) {
 		// goodbye counts it, so that no other message is taken for it.
 		r.p.sent[r.plane]--
 		r.p.proc.sent++
-		if r.p.proc.unreachable != nil {
-			r.fail(r.sendError(err))
-		} else {
-			r.doubt(r.sendError(err))
-		}
+		r.doubt(r.sendError(err))
 		return
 	}
 	r.finish()
 }
 
 func (r *request) sendError(err error) error {
-	if p := r.p; p.proc.unreachable != nil {
-		return r.c.explain(p.proc.unreachable, p.rank)
-	}
 	if errors.Is(err, framework.ErrTransport) {
 		return err
 	}

@@ -1,0 +1,195 @@
+package cm_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/mtltest"
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/cm"
+	"github.com/ferrympi/ferry/pml/pmltest"
+)
+
+// failed counts the operations of a process that the network has failed, and that wait
+// for the bootstrap's word.
+func failed(m pml.Module) (n int) {
+	for _, c := range m.Inspect().Comms {
+		for _, p := range append(c.Posted, c.Sends...) {
+			if p.State == "failed" {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// wantFailureOf1 wants err to say that rank 1 has failed.
+func wantFailureOf1(t *testing.T, what string, err error) {
+	t.Helper()
+	var failed *framework.ProcFailedError
+	if !errors.As(err, &failed) || len(failed.Ranks) != 1 || failed.Ranks[0] != 1 {
+		t.Errorf("%s: %v, want the failure of rank 1", what, err)
+	}
+}
+
+// TestNetworkTellsOfADeathBeforeTheBootstrap: what it has failed ends with the failure
+// of the process all the same, for receives from any source too.
+func TestNetworkTellsOfADeathBeforeTheBootstrap(t *testing.T) {
+	broken := errors.New("connection reset")
+	for _, death := range []bool{true, false} {
+		t.Run(fmt.Sprint("death ", death), func(t *testing.T) {
+			defer cm.SetDoubtSteps(map[bool]int{true: math.MaxInt, false: 80}[death])()
+			net := newNamed()
+			w := world(t, net.stack(), 2)
+			c := communicator(t, w, cid.PolicyAgree)
+			meet(t, c, 1)
+			specific := start(t)(recvInto(c[0], 1, 3))
+			wild := start(t)(recvInto(c[0], pml.AnySource, 3))
+			out := start(t)(isend(c[0], 1, 3, pml.Synchronous))
+			net.Fail(net.procs[0], broken)
+			until(t, "the network's word", func() bool { return failed(w.Procs[0].Module) == 3 })
+			if death {
+				w.Procs[0].Module.PeerFailed(w.Group()[1], "killed")
+			}
+			_, known := specific.wait(t)
+			_, any := wild.wait(t)
+			_, sent := out.wait(t)
+			if !death {
+				for _, err := range []error{known, any, sent} {
+					wantErr(t, "without the bootstrap's word", err, broken)
+				}
+				return
+			}
+			wantFailureOf1(t, "receive", known)
+			wantFailureOf1(t, "send", sent)
+			wantErr(t, "receive from any source", any, framework.ErrProcFailedPending)
+		})
+	}
+}
+
+// TestNetworkFailsWhatTheDeadHadSent: its message was claimed, the bootstrap has told,
+// and nobody will tell again.
+func TestNetworkFailsWhatTheDeadHadSent(t *testing.T) {
+	defer cm.SetDoubtSteps(math.MaxInt)()
+	net := newNamed()
+	w := world(t, net.stack(), 2)
+	c := communicator(t, w, cid.PolicyAgree)
+	send(t, c[1], 0, 1, "message")
+	k, _, err := c[0].Mprobe(t.Context(), pml.AnySource, 1, pml.PointToPoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Procs[0].Module.PeerFailed(w.Group()[1], "killed")
+	net.Fail(net.procs[0], errors.New("connection reset"))
+	r := start(t)(k.Irecv(pml.Buffer{Bytes: make([]byte, 8)}))
+	_, err = r.wait(t)
+	wantFailureOf1(t, "a claimed message", err)
+}
+
+// deaf is a network in memory that fails control messages while it is deaf.
+type deaf struct {
+	mtl.Component
+	is atomic.Bool
+}
+
+var errDeaf = errors.New("connection reset")
+
+func (d *deaf) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
+	m, err := d.Component.Open(ctx, env)
+	return &deafModule{Module: m, d: d}, err
+}
+
+type deafModule struct {
+	mtl.Module
+	d   *deaf
+	ops []*mtl.Op
+}
+
+func (m *deafModule) Interval() time.Duration { return 100 * time.Microsecond }
+
+func (m *deafModule) SendControl(op *mtl.Op, to mtl.Endpoint, data []byte) (bool, error) {
+	if !m.d.is.Load() {
+		return m.Module.SendControl(op, to, data)
+	}
+	m.ops = append(m.ops, op)
+	return false, nil
+}
+
+func (m *deafModule) Poll() int {
+	n := m.Module.Poll()
+	ops := m.ops
+	m.ops = nil
+	for _, op := range ops {
+		op.Result = mtl.Result{Err: &framework.TransportError{Component: "mtl memory", Op: "send", Err: errDeaf}}
+		op.Owner.Done(op)
+	}
+	return n + len(ops)
+}
+
+// worldOfDeaf is two processes and a communicator whose ids have to be asked for.
+func worldOfDeaf(t *testing.T) (*deaf, *pmltest.World, []pml.Comm) {
+	net := &deaf{Component: mtltest.NewMemory(mtltest.Options{}).Component()}
+	net.is.Store(true)
+	w := world(t, pmltest.Stack{PML: cm.Component(), MTL: net}, 2)
+	return net, w, communicator(t, w, cid.PolicyLazy)
+}
+
+// TestRequestThatTheNetworkFailsIsNoDeath: not before the bootstrap says so; and then
+// it is one for what has waited for the answer, too.
+func TestRequestThatTheNetworkFailsIsNoDeath(t *testing.T) {
+	defer cm.SetDoubtSteps(math.MaxInt)()
+	_, w, c := worldOfDeaf(t)
+	m := w.Procs[0].Module
+	wild := start(t)(recvInto(c[0], pml.AnySource, 1))
+	asked := start(t)(isend(c[0], 1, 1, pml.Standard))
+	until(t, "the network's word", func() bool { return failed(m) == 1 })
+	if asked.r.Done() || wild.r.Done() {
+		t.Error("the process counts as failed")
+	}
+	m.PeerFailed(w.Group()[1], "killed")
+	_, err := asked.wait(t)
+	wantFailureOf1(t, "a send that has asked", err)
+	_, err = wild.wait(t)
+	wantErr(t, "a receive from any source", err, framework.ErrProcFailedPending)
+	_, err = isend(c[0], 1, 1, pml.Standard)
+	wantFailureOf1(t, "a new send", err)
+}
+
+// TestRequestThatTheNetworkFailsIsRepeated: the sends that have waited for its answer
+// are lost, and the next one asks again.
+func TestRequestThatTheNetworkFailsIsRepeated(t *testing.T) {
+	defer cm.SetDoubtSteps(1)()
+	net, _, c := worldOfDeaf(t)
+	_, err := start(t)(isend(c[0], 1, 1, pml.Standard)).wait(t)
+	wantErr(t, "a send that has asked in vain", err, errDeaf)
+	net.is.Store(false)
+	sent := start(t)(isend(c[0], 1, 1, pml.Standard))
+	receive(t, c[1], 0, 1, "message")
+	if _, err := sent.wait(t); err != nil {
+		t.Errorf("the next send: %v", err)
+	}
+}
+
+// TestDeathReplacesAnErrorOfTheNetwork: a process that could not be reached has failed,
+// and says so when that is known.
+func TestDeathReplacesAnErrorOfTheNetwork(t *testing.T) {
+	w := world(t, stack(mtltest.Options{}), 2)
+	m := w.Procs[0].Module
+	if err := m.Learn(w.Group()[1], pml.Card{Nonce: 7}); err != nil { // without an address
+		t.Fatal(err)
+	}
+	c := join(t, w, w.NextID(), 0)
+	_, err := isend(c, 1, 1, pml.Standard)
+	wantErr(t, "a send", err, framework.ErrTransport)
+	m.PeerFailed(w.Group()[1], "killed")
+	_, err = isend(c, 1, 1, pml.Standard)
+	wantFailureOf1(t, "a send after its death", err)
+}
