@@ -60,6 +60,14 @@ func (c *Components) takes(name string) bool {
 	return c == nil || slices.ContainsFunc(c.patterns, func(p string) bool { return matches(p, name) }) != c.exclude
 }
 
+// Part returns what a report says of the stacks that are meant.
+func (c *Components) Part(r *Report) *Report {
+	part := *r
+	part.Stacks = slices.DeleteFunc(slices.Clone(r.Stacks), func(s Stack) bool { return !c.takes(s.Name) })
+	part.Rows = slices.DeleteFunc(slices.Clone(r.Rows), func(row Row) bool { return !c.takes(row.Stack) })
+	return &part
+}
+
 // may says whether a stack whose name begins so could be meant, or the nearest to
 // what is, given the stacks that are known already. To ask what there is takes time.
 func (c *Components) may(begin string, known []Stack) bool {

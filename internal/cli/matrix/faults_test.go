@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -66,6 +67,7 @@ type command struct {
 	t        *testing.T
 	json     string
 	segments string
+	stdout   io.Closer
 	lines    *bufio.Scanner // of standard output
 	out      bytes.Buffer   // what wait has read of it
 	stderr   bytes.Buffer
@@ -92,7 +94,7 @@ func start(t *testing.T, env []string, args ...string) *command {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.lines = bufio.NewScanner(stdout)
+	c.stdout, c.lines = stdout, bufio.NewScanner(stdout)
 	c.Stderr = &c.stderr
 	if err := c.Start(); err != nil {
 		t.Fatal(err)

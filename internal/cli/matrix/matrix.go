@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -87,8 +88,8 @@ func Command() *cobra.Command {
 	f.StringVar(&o.cases, "cases", "", "run the cases whose names match `REGEXP`, besides open")
 	f.StringVar(&o.ranks, "ranks", "", "numbers of ranks of the conformance cases: a `LIST` such as 2,4")
 	f.StringVar(&o.json, "json", "", "write the report as JSON to `FILE`; - is standard output")
-	f.StringVar(&o.junit, "junit", "", "write the report as JUnit's XML to `FILE`")
-	f.StringVar(&o.html, "html", "", "write the report as a page to `FILE`")
+	f.StringVar(&o.junit, "junit", "", "write the report as JUnit's XML to `FILE`, or -")
+	f.StringVar(&o.html, "html", "", "write the report as a page to `FILE`, or -")
 	f.StringVar(&o.baseline, "baseline", "", "compare with the JSON report in `FILE`")
 	f.Float64Var(&o.slower, "slower", 0, "with --baseline: figures that are worse by more than `FACTOR` count as failures")
 	f.StringVar(&o.exclude, "exclude", "", "`FILE` of exclusions, in place of ferry's own")
@@ -132,6 +133,8 @@ func (o *options) runner() (*matrix.Runner, error) {
 			}
 			r.Suite.Ranks = append(r.Suite.Ranks, n)
 		}
+		slices.Sort(r.Suite.Ranks)
+		r.Suite.Ranks = slices.Compact(r.Suite.Ranks)
 	}
 	r.Limit = r.Suite.Limit
 	switch {
@@ -249,13 +252,17 @@ func (o *options) run(cmd *cobra.Command) error {
 	}
 	// Where standard output is the report, people read on standard error.
 	text := stdout
-	if o.json == "-" {
+	if outs.stdout() {
 		text = cmd.ErrOrStderr()
 	}
 	var look matrix.Look
 	if f, ok := text.(*os.File); ok {
 		look = matrix.LookAt(f)
 	}
+	// Nobody may be left to read it. The run goes on: the files are still to be written.
+	pipe := make(chan os.Signal, 1)
+	signal.Notify(pipe, syscall.SIGPIPE)
+	defer signal.Stop(pipe)
 	terminal := matrix.NewTerminal(text, look)
 	terminal.Aloud = o.job
 	r.Observer = terminal
@@ -269,9 +276,12 @@ func (o *options) run(cmd *cobra.Command) error {
 	}
 	var compared *matrix.Comparison
 	if base != nil {
-		compared = matrix.Compare(base, report, o.slower)
+		compared = matrix.Compare(r.Components.Part(base), report, o.slower)
 	}
-	err = errors.Join(outs.writeAll(report, compared), matrix.WriteText(text, report, compared, look))
+	err = outs.writeAll(report, compared)
+	if textErr := matrix.WriteText(text, report, compared, look); !errors.Is(textErr, syscall.EPIPE) {
+		err = errors.Join(err, textErr)
+	}
 	switch {
 	case err != nil:
 		return err
@@ -305,8 +315,8 @@ func list(w io.Writer, plan *matrix.Plan) error {
 	return nil
 }
 
-// interruptible ends with the first of some signals. why is the cause; nil: it names
-// the signal.
+// interruptible ends with the first of some signals; the second does what it does to
+// any program. why is the cause; nil: it names the signal.
 func interruptible(ctx context.Context, why error, signals ...os.Signal) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	c := make(chan os.Signal, 1)
@@ -314,6 +324,7 @@ func interruptible(ctx context.Context, why error, signals ...os.Signal) (contex
 	go func() {
 		select {
 		case s := <-c:
+			signal.Stop(c)
 			if why == nil {
 				why = fmt.Errorf("stopped by a signal (%v)", s)
 			}
