@@ -2,13 +2,9 @@ package matrix
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
@@ -95,10 +91,14 @@ func (j *Job) patience() time.Duration {
 
 // Run runs the plan, which rank 0 has made by Plan and others leave nil. Rank 0 gets
 // the report; when ctx ends, or a rank is lost, it has what there is by then, and
-// says so. Other ranks get nil, and an error that no report can tell.
+// says so. Other ranks get nil, and an error that no report can tell. When ranks were
+// not started alike nothing runs, and rank 0's error (ErrConfig) says what differs.
 func (j *Job) Run(ctx context.Context, plan *Plan) (*Report, error) {
 	j.began = time.Now()
 	err := j.begin(ctx, plan)
+	if j.rank == 0 && errors.Is(err, framework.ErrConfig) {
+		return nil, err
+	}
 	ctx, stop := j.attend(ctx)
 	defer stop()
 	for i := 0; err == nil && i < len(j.plan.Stacks); i++ {
@@ -129,189 +129,6 @@ func (j *Job) save(stack int) {
 	r.Partial = fmt.Sprintf("nothing was written after stack %s (%d of %d) had begun", r.Stacks[stack].Name, stack+1, len(r.Stacks))
 	j.complete(&r)
 	j.Save(&r)
-}
-
-// told is an error that ended the run, and that rank 0 knows of, or the launcher.
-type told struct{ error }
-
-func (t told) Unwrap() error { return t.error }
-
-func isTold(err error) bool {
-	var t told
-	return errors.As(err, &t)
-}
-
-// attend returns a context that ends when a rank does: there is nothing to wait for
-// any more, and the case that runs is the one to name. The caller calls stop.
-func (j *Job) attend(ctx context.Context) (_ context.Context, stop func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	if events, ok := framework.As[bootstrap.EventSource](j.client); ok {
-		w := &watched{j.client, events, func(e bootstrap.Event) {
-			if rank := slices.Index(j.group, e.Proc); e.Kind == bootstrap.ProcDied && rank >= 0 {
-				cancel(told{fmt.Errorf("%s has ended (%s)", j.name(rank), e.Reason)})
-			}
-		}}
-		w.OnEvent(nil)
-		j.client = w
-	}
-	return ctx, func() { cancel(nil) }
-}
-
-// A watched client has its job hear what the sessions over it hear.
-type watched struct {
-	bootstrap.Client
-	events bootstrap.EventSource
-	hear   func(bootstrap.Event)
-}
-
-// Unwrap returns the client.
-func (w *watched) Unwrap() any { return w.Client }
-
-// OnEvent implements bootstrap.EventSource.
-func (w *watched) OnEvent(f func(bootstrap.Event)) {
-	w.events.OnEvent(func(e bootstrap.Event) {
-		w.hear(e)
-		if f != nil {
-			f(e)
-		}
-	})
-}
-
-// agenda is what rank 0 tells the others at first.
-type agenda struct {
-	Stacks []Stack `json:"stacks"`
-}
-
-// begin has all ranks know what there is to do, and where they are.
-func (j *Job) begin(ctx context.Context, plan *Plan) error {
-	const key = "ferry.matrix.agenda"
-	if j.rank == 0 {
-		j.plan = plan
-		j.report = &Report{Suite: j.Suite.Name, Started: time.Now().UTC().Truncate(time.Second), Machine: ThisMachine(), Stacks: slices.Clone(plan.Stacks)}
-		j.rows = map[[2]string]Row{}
-		counts := map[string]int{}
-		for i, s := range plan.Stacks {
-			counts[s.Name] = len(j.cells(i))
-		}
-		j.observe(func(o Observer) { o.Begin(slices.Clone(plan.Stacks), counts) })
-		text, err := json.Marshal(agenda{plan.Stacks})
-		if err == nil {
-			err = j.client.Put(ctx, key, text)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	host, _ := os.Hostname() // "" is a name like any other
-	words, err := j.meet(ctx, "begin", word{Host: host})
-	if err != nil {
-		return err
-	}
-	for _, w := range words {
-		j.hosts = append(j.hosts, w.Host)
-	}
-	j.player = partner(j.hosts)
-	if j.rank == 0 {
-		j.remark()
-		return nil
-	}
-	text, err := j.client.Get(ctx, j.group[0], key)
-	if err != nil {
-		return err
-	}
-	var a agenda
-	if err := json.Unmarshal(text, &a); err != nil {
-		return fmt.Errorf("%w: rank 0 runs another version of ferry: %w", framework.ErrConfig, err)
-	}
-	j.plan = j.over(a.Stacks)
-	return nil
-}
-
-// partner is the last rank of another node than rank 0's, or the last of all.
-func partner(hosts []string) int {
-	for rank := len(hosts) - 1; rank > 0; rank-- {
-		if hosts[rank] != hosts[0] {
-			return rank
-		}
-	}
-	return len(hosts) - 1
-}
-
-// remark writes down where the ranks are.
-func (j *Job) remark() {
-	var hosts []string
-	for _, h := range j.hosts {
-		if !slices.Contains(hosts, h) {
-			hosts = append(hosts, h)
-		}
-	}
-	j.report.Notes = append(j.report.Notes, fmt.Sprintf("one job of %s on %s: %s", plural(len(j.group), "rank"), plural(len(hosts), "node"), strings.Join(hosts, ", ")))
-	if j.player > 0 {
-		j.report.Notes = append(j.report.Notes, fmt.Sprintf("benchmarks are between %s and %s", j.name(0), j.name(j.player)))
-	}
-}
-
-// name is a rank, with where it is if that is known.
-func (j *Job) name(rank int) string {
-	if rank >= len(j.hosts) {
-		return fmt.Sprint("rank ", rank)
-	}
-	return fmt.Sprintf("rank %d (%s)", rank, j.hosts[rank])
-}
-
-// word is what each rank tells all others at a meeting.
-type word struct {
-	Host string `json:"host,omitempty"`
-	Err  string `json:"err,omitempty"`  // what did not work
-	Lost string `json:"lost,omitempty"` // why this rank takes part in nothing more
-}
-
-// wordLimit is how many bytes of a reason travel: a word stays below
-// bootstrap.MaxPayload, and an account below bootstrap.MaxValue, escapes included.
-const wordLimit = 2 << 10
-
-// meet returns when all ranks have come, with the words of all.
-func (j *Job) meet(ctx context.Context, what string, mine word) ([]word, error) {
-	mine.Err, mine.Lost = shorten(mine.Err), shorten(mine.Lost)
-	text, err := json.Marshal(mine)
-	if err != nil {
-		return nil, err
-	}
-	c, err := j.client.Construct(ctx, j.group, "ferry.matrix."+what, text)
-	var missing *framework.MissingError
-	if errors.As(err, &missing) {
-		return nil, told{errors.New(j.absent(missing))}
-	}
-	if err != nil {
-		return nil, err
-	}
-	words := make([]word, len(j.group))
-	for rank, p := range c.Payloads {
-		if err := json.Unmarshal(p, &words[rank]); err != nil {
-			return nil, fmt.Errorf("%w: rank %d runs another version of ferry: %w", framework.ErrConfig, rank, err)
-		}
-	}
-	return words, nil
-}
-
-// absent says who has not come to a meeting.
-func (j *Job) absent(m *framework.MissingError) string {
-	var all []string
-	say := func(procs []framework.Proc, what string) {
-		for _, p := range procs {
-			all = append(all, j.name(int(p.Rank))+" "+what)
-		}
-	}
-	say(m.Failed, "has ended")
-	say(m.Missing, fmt.Sprintf("did not come within %v", j.patience()))
-	return strings.Join(all, ", ")
-}
-
-func shorten(s string) string {
-	if len(s) > wordLimit {
-		s = strings.ToValidUTF8(s[:wordLimit], "") + " ..."
-	}
-	return s
 }
 
 // columns are those of a stack that a job runs, and the kits, which it does not.

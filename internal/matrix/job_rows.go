@@ -70,7 +70,7 @@ func (j *Job) merge(stack int, run []column, accounts []account) {
 				if len(accounts) < len(j.group) {
 					continue
 				}
-				row.Status, row.Reason = Skip, "not run: the stack was given up after "+strings.Join(ended, ", ")
+				row.Status, row.GivenUp, row.Reason = Skip, true, "not run: the stack was given up after "+strings.Join(ended, ", ")
 			}
 			j.done(*s, row)
 		}

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/conform"
@@ -55,8 +56,34 @@ func TestAccountsOfRanksMakeOneRow(t *testing.T) {
 		{Case: first, Status: Fail, Reason: "rank 0 (a), rank 2 (b): hung; rank 1 (a): lost", Seconds: 3},
 		{Case: second, Status: Skip, Reason: "not run: the stack was given up after " + first},
 	} {
-		if got := j.report.Rows[i]; got.Case != want.Case || got.Status != want.Status || got.Reason != want.Reason || got.Seconds != want.Seconds {
+		if got := j.report.Rows[i]; got.Case != want.Case || got.Status != want.Status || got.Reason != want.Reason || got.Seconds != want.Seconds || got.GivenUp != (i == 2) {
 			t.Errorf("%+v, want %+v", got, want)
+		}
+	}
+}
+
+// TestEveryFlagThatDiffersIsNamed, and another version of ferry, whatever it calls
+// its flags.
+func TestEveryFlagThatDiffersIsNamed(t *testing.T) {
+	first := jobOf("a").terms()
+	if got := differ(jobOf("a").terms(), first); got != "" {
+		t.Errorf("the same flags: %s", got)
+	}
+	for want, change := range map[string]func(*Job){
+		`--suite is "full", and in rank 0 "quick"`: func(j *Job) { j.Suite.Name = "full" },
+		`--cases is "", and in rank 0 "a"`:         func(j *Job) { j.Cases = nil },
+		`--timeout is "1s", and in rank 0 "0s"`:    func(j *Job) { j.Limit = time.Second },
+		`--set is "a=1 b=2", and in rank 0 ""`:     func(j *Job) { j.Set = []string{"a=1", "b=2"} },
+	} {
+		j := jobOf("a")
+		change(j)
+		if got := differ(j.terms(), first); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	for _, other := range [][]term{nil, {{"--breadth", "quick"}}} {
+		if got := differ(first, other); !strings.Contains(got, "another version") {
+			t.Errorf("%v: %s", other, got)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package matrix_test
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -127,6 +128,20 @@ func TestRankZeroDiesAndLeavesAReport(t *testing.T) {
 	}
 	if files, err := os.ReadDir(filepath.Dir(c.json)); err != nil || len(files) != 1 {
 		t.Errorf("beside the report: %v, %v", files, err)
+	}
+}
+
+// TestRanksWithOtherFlagsRunNothing: they would wait for one another in vain, and
+// sound stacks would fail.
+func TestRanksWithOtherFlagsRunNothing(t *testing.T) {
+	t.Parallel()
+	// Rank 2 of three has another expression.
+	c := start(t, nil, "run", "-n", "3", "sh", "-c", `exec "$0" matrix --job --components ob1+shm --json "$1" --cases "conform/3/message/[$((FERRY_BOOTSTRAP_LOCAL_RANK / 2))a]"`, tool(t), "$JSON")
+	if r := c.wait(2); r != nil {
+		t.Errorf("there is a report: %+v", r)
+	}
+	if text := c.stderr.String(); !regexp.MustCompile(`rank 2 \(.*\): --cases is ".*1a.", and in rank 0 ".*0a."`).MatchString(text) || strings.Contains(text, "rank 1 (") {
+		t.Error(text)
 	}
 }
 

@@ -1,0 +1,141 @@
+package matrix
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ferrympi/ferry/framework"
+)
+
+// agendaKey is under what rank 0 puts the agenda.
+const agendaKey = "ferry.matrix.agenda"
+
+// agenda is what rank 0 tells the others at first.
+type agenda struct {
+	Stacks []Stack `json:"stacks"`
+	Terms  []term  `json:"terms"`
+}
+
+// A term is something that all ranks must have been started with alike: each goes
+// through the agenda by itself.
+type term struct {
+	Name  string `json:"name"` // a flag of `ferry matrix`
+	Value string `json:"value"`
+}
+
+func (j *Job) terms() []term {
+	cases := ""
+	if j.Cases != nil {
+		cases = j.Cases.String()
+	}
+	return []term{
+		{"--suite", j.Suite.Name}, {"--cases", cases}, {"--timeout", j.Limit.String()},
+		{"--set", strings.Join(j.Set, " ")}, {"version", ThisMachine().Ferry},
+	}
+}
+
+// differ says what a rank has that rank 0 has otherwise; empty: nothing.
+func differ(mine, first []term) string {
+	var all []string
+	for i, t := range mine {
+		switch {
+		case i >= len(first) || first[i].Name != t.Name:
+			return "it is another version of ferry than rank 0" // what follows means something else
+		case first[i] != t:
+			all = append(all, fmt.Sprintf("%s is %q, and in rank 0 %q", t.Name, t.Value, first[i].Value))
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// begin has all ranks know what there is to do, and where they are. ErrConfig says
+// that they were not started alike.
+func (j *Job) begin(ctx context.Context, plan *Plan) error {
+	if j.rank == 0 {
+		if err := j.announce(ctx, plan); err != nil {
+			return err
+		}
+	}
+	host, _ := os.Hostname() // "" is a name like any other
+	words, err := j.meet(ctx, "begin", word{Host: host})
+	if err != nil {
+		return err
+	}
+	for _, w := range words {
+		j.hosts = append(j.hosts, w.Host)
+	}
+	j.player = partner(j.hosts)
+	var mine word
+	if j.rank == 0 {
+		j.remark()
+	} else if mine.Err, err = j.adopt(ctx); err != nil {
+		return err
+	}
+	if words, err = j.meet(ctx, "agree", mine); err != nil {
+		return err
+	}
+	if bad := j.collect(words, func(w word) string { return w.Err }); bad != "" {
+		return told{fmt.Errorf("%w: all ranks need the same flags: %s", framework.ErrConfig, bad)}
+	}
+	return nil
+}
+
+// announce is rank 0's part of the beginning.
+func (j *Job) announce(ctx context.Context, plan *Plan) error {
+	j.plan = plan
+	j.report = &Report{Suite: j.Suite.Name, Started: time.Now().UTC().Truncate(time.Second), Machine: ThisMachine(), Stacks: slices.Clone(plan.Stacks)}
+	j.rows = map[[2]string]Row{}
+	counts := map[string]int{}
+	for i, s := range plan.Stacks {
+		counts[s.Name] = len(j.cells(i))
+	}
+	j.observe(func(o Observer) { o.Begin(slices.Clone(plan.Stacks), counts) })
+	text, err := json.Marshal(agenda{plan.Stacks, j.terms()})
+	if err != nil {
+		return err
+	}
+	return j.client.Put(ctx, agendaKey, text)
+}
+
+// adopt takes rank 0's agenda, and says why it can't.
+func (j *Job) adopt(ctx context.Context) (unlike string, err error) {
+	text, err := j.client.Get(ctx, j.group[0], agendaKey)
+	if err != nil {
+		return "", err
+	}
+	var a agenda
+	if err := json.Unmarshal(text, &a); err != nil {
+		return differ(j.terms(), nil), nil
+	}
+	j.plan = j.over(a.Stacks)
+	return differ(j.terms(), a.Terms), nil
+}
+
+// partner is the last rank of another node than rank 0's, or the last of all.
+func partner(hosts []string) int {
+	for rank := len(hosts) - 1; rank > 0; rank-- {
+		if hosts[rank] != hosts[0] {
+			return rank
+		}
+	}
+	return len(hosts) - 1
+}
+
+// remark writes down where the ranks are.
+func (j *Job) remark() {
+	var hosts []string
+	for _, h := range j.hosts {
+		if !slices.Contains(hosts, h) {
+			hosts = append(hosts, h)
+		}
+	}
+	j.report.Notes = append(j.report.Notes, fmt.Sprintf("one job of %s on %s: %s", plural(len(j.group), "rank"), plural(len(hosts), "node"), strings.Join(hosts, ", ")))
+	if j.player > 0 {
+		j.report.Notes = append(j.report.Notes, fmt.Sprintf("benchmarks are between %s and %s", j.name(0), j.name(j.player)))
+	}
+}
