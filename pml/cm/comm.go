@@ -103,15 +103,7 @@ func (m *Module) addComm(spec pml.CommSpec) (*comm, error) {
 		m.comms = append(m.comms, make([]*comm, max(64, len(m.comms)))...)
 	}
 	m.comms[index] = c
-	parked := m.parked[spec.ID]
-	delete(m.parked, spec.ID)
-	for i := range parked {
-		parked[i].lot.n--
-		m.takeControl(&parked[i].control)
-	}
-	if m.lost {
-		c.tellLost()
-	}
+	c.unpark()
 	return c, nil
 }
 

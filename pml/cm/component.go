@@ -62,9 +62,9 @@ func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 		procs:   map[framework.ProcID]*proc{},
 		byNonce: map[uint64]*proc{},
 		dead:    map[framework.ProcID]string{},
-		parked:  map[cid.Extended][]parked{},
 		wilds:   map[*wild]struct{}{},
 	}
+	m.strangers.early = map[uint64]*early{}
 	open, err := env.OpenMTL(m)
 	if err != nil {
 		return nil, fmt.Errorf("pml cm: %w", err)

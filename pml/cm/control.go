@@ -28,12 +28,12 @@ const controlSize = 72
 // control is a control message.
 type control struct {
 	typ   byte
-	to    uint64       // nonce of the process that it is for: only members of its job know it
-	from  uint64       // nonce of the sender
-	id    cid.Extended // of the communicator
-	rank  uint32       // of the sender in it
-	local cid.Local    // the sender's id of it
-	sent  [pml.Planes]uint64
+	to    uint64             // nonce of the process that it is for: only members of its job know it
+	from  uint64             // nonce of the sender
+	id    cid.Extended       // of the communicator
+	rank  uint32             // of the sender in it
+	local cid.Local          // the sender's id of it
+	sent  [pml.Planes]uint64 // a goodbye's first is of all
 }
 
 var le = binary.LittleEndian
@@ -54,7 +54,8 @@ func (f *control) put(b []byte) {
 	}
 }
 
-// parseControl is the inverse of put. It accepts exactly what put makes.
+// parseControl is the inverse of put. It accepts exactly what put makes: a goodbye, and
+// no other message, concerns no communicator.
 func parseControl(b []byte) (f control, err error) {
 	if len(b) != controlSize {
 		return f, fmt.Errorf("control message of %d bytes, want %d", len(b), controlSize)
@@ -69,6 +70,9 @@ func parseControl(b []byte) (f control, err error) {
 		id: cid.Extended{Base: le.Uint64(b[24:]), Sub: le.Uint64(b[32:])}, local: cid.Local(le.Uint32(b[40:]))}
 	for i := range f.sent {
 		f.sent[i] = le.Uint64(b[48+8*i:])
+	}
+	if goodbye := f.typ == controlGoodbye; goodbye != (f.id == cid.Extended{}) || goodbye && f.rank != anyRank {
+		return f, fmt.Errorf("control message of type %d for communicator %v, from rank %d", f.typ, f.id, f.rank)
 	}
 	return f, nil
 }

@@ -23,6 +23,26 @@ func TestControlMessageComesBack(t *testing.T) {
 	}
 }
 
+// notAGoodbye are control messages of which it is not clear whether they are one.
+func notAGoodbye() []control {
+	request, elsewhere, ranked := someControl(), someControl(), someControl()
+	request.typ, request.id = controlRequest, cid.Extended{}
+	elsewhere.typ, elsewhere.rank = controlGoodbye, anyRank
+	ranked.typ, ranked.id = controlGoodbye, cid.Extended{}
+	return []control{request, elsewhere, ranked}
+}
+
+// TestGoodbyeIsNothingElse: a process whose request is taken for one counts as left.
+func TestGoodbyeIsNothingElse(t *testing.T) {
+	for _, k := range notAGoodbye() {
+		b := make([]byte, controlSize)
+		k.put(b)
+		if _, err := parseControl(b); err == nil {
+			t.Errorf("%+v is accepted", k)
+		}
+	}
+}
+
 // FuzzControl: no bytes make the decoder do anything but return a message that
 // encodes to the same bytes, or an error.
 func FuzzControl(f *testing.F) {
@@ -30,6 +50,12 @@ func FuzzControl(f *testing.F) {
 	some := someControl()
 	some.put(b)
 	f.Add(b)
+	goodbye := control{typ: controlGoodbye, to: 1, from: 2, rank: anyRank, sent: [pml.Planes]uint64{3}}
+	for _, k := range []control{goodbye, notAGoodbye()[0], notAGoodbye()[1], notAGoodbye()[2]} {
+		g := make([]byte, controlSize)
+		k.put(g)
+		f.Add(g)
+	}
 	f.Add(b[:controlSize-1])
 	f.Add(append(bytes.Clone(b), 0))
 	f.Add([]byte{})

@@ -51,9 +51,7 @@ func joined(net, node pml.Inspection) pml.Inspection {
 // snapshot describes communicators. Lock held.
 func (m *Module) snapshot(comms []*comm) pml.Inspection {
 	var ins pml.Inspection
-	for _, parked := range m.parked {
-		ins.Parked += len(parked)
-	}
+	ins.Parked = m.parked()
 	posted, sends := map[*comm][]pml.Pending{}, map[*comm][]pml.Pending{}
 	for _, r := range m.requests {
 		if r.c == nil || r.state == complete {

@@ -129,19 +129,6 @@ func (m *Module) goodbye(p *proc, f *control) {
 	}
 }
 
-// unparkGoodbye takes a goodbye that came before the card. Lock held.
-func (m *Module) unparkGoodbye(p *proc) {
-	all := m.parked[noComm]
-	i := slices.IndexFunc(all, func(k parked) bool { return k.from == p.nonce })
-	if i < 0 {
-		return
-	}
-	k := all[i]
-	m.parked[noComm] = slices.Delete(all, i, i+1)
-	k.lot.n--
-	m.goodbye(p, &k.control)
-}
-
 // farewell ends what waits for processes that have left, once all of their messages
 // are accounted for. Lock held.
 func (m *Module) farewell() {

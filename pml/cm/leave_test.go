@@ -249,6 +249,42 @@ func TestGoodbyeBeforeTheCard(t *testing.T) {
 	}
 }
 
+// TestWhatOneThatHasGoneHadParkedGoes: a process that opens one session after the other
+// may have each bounded number kept once only.
+func TestWhatOneThatHasGoneHadParkedGoes(t *testing.T) {
+	net := newNamed()
+	w := world(t, net.stack(), 2)
+	m := w.Procs[0].Module
+	card := w.Procs[1].Module.Card()
+	for life, end := range []func(){
+		func() { net.Inject(net.procs[0], goodbye(m.Card().Nonce, card.Nonce, 0)) },
+		func() { // the card of the next life
+			next := card
+			next.Nonce = 2000
+			if err := m.Learn(w.Group()[1], next); err != nil {
+				t.Fatal(err)
+			}
+		},
+		func() { m.PeerFailed(w.Group()[1], "killed") },
+	} {
+		card.Nonce = uint64(1000 + life)
+		if err := m.Learn(w.Group()[1], card); err != nil {
+			t.Fatal(err)
+		}
+		const n = 100
+		for i := range n {
+			b := goodbye(m.Card().Nonce, card.Nonce, 0)
+			b[0] = 1 // a request
+			binary.LittleEndian.PutUint64(b[24:], 1<<40)
+			binary.LittleEndian.PutUint64(b[32:], uint64(i))
+			net.Inject(net.procs[0], b)
+		}
+		until(t, "requests", func() bool { return m.Inspect().Parked == n })
+		end()
+		until(t, "the end of what was kept", func() bool { return m.Inspect().Parked == 0 })
+	}
+}
+
 // TestTooManyEarlyControlMessagesAreDroppedAndNobodyWaits: what a process may have
 // kept for communicators to come is bounded; who has asked in vain is told when the
 // communicator is made, and who has closed it meanwhile is heard again.

@@ -29,20 +29,18 @@ type Module struct {
 	ids  ids
 	node pml.Module // for processes of this node; or nil
 
-	table    *cid.Table
-	gone     *cid.Tombstones
-	comms    []*comm // by index
-	byID     map[cid.Extended]*comm
-	procs    map[framework.ProcID]*proc // present lives
-	byNonce  map[uint64]*proc
-	dead     map[framework.ProcID]string
-	parked   map[cid.Extended][]parked // of communicators that are not here yet; see park
-	strange  parking                   // of senders whose card has not come
-	lost     bool                      // some was dropped
-	failures int                       // processes with an error, and aborted planes
-	kept     int                       // messages in unexpected queues
-	sends    int                       // that are not complete
-	closed   bool                      // Close was called
+	table     *cid.Table
+	gone      *cid.Tombstones
+	comms     []*comm // by index
+	byID      map[cid.Extended]*comm
+	procs     map[framework.ProcID]*proc // present lives
+	byNonce   map[uint64]*proc
+	dead      map[framework.ProcID]string
+	strangers strangers
+	failures  int  // processes with an error, and aborted planes
+	kept      int  // messages in unexpected queues
+	sends     int  // that are not complete
+	closed    bool // Close was called
 
 	requests     []*request // all there are
 	free         *request

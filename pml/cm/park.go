@@ -1,62 +1,115 @@
 package cm
 
-import (
-	"slices"
+import "github.com/ferrympi/ferry/cid"
 
-	"github.com/ferrympi/ferry/cid"
-)
-
-// parked is a control message that came too early.
-type parked struct {
-	control
-	lot *parking // of its sender
+// early is what one process has said too soon: for communicators that are not here yet,
+// or, as a goodbye, before its card came. It goes with its process.
+type early struct {
+	kept map[earlyKey]control
+	lost bool // some of it may have been dropped
 }
 
-// parking counts what one process has sent too early, or all those whose card has not
-// come.
-type parking struct {
-	n    int
-	lost bool // and some of it was dropped
+// earlyKey is what a process says once only. A goodbye has no communicator.
+type earlyKey struct {
+	id  cid.Extended
+	typ byte
 }
 
-// mostParked is how many control messages of a process are kept for communicators
-// that are not here yet (80 bytes each): there are programs that make 40,000 at once.
-const mostParked = 1 << 16
+// mostEarly is how many control messages of a process are kept, and of all those
+// together whose card has not come (about 100 bytes each): there are programs that make
+// 40,000 communicators at once.
+const mostEarly = 1 << 16
 
-// noComm is the id under which goodbyes are parked. No communicator has it.
-var noComm cid.Extended
+// strangers are the processes whose card has not come, and that have said something.
+type strangers struct {
+	early map[uint64]*early // by nonce
+	n     int               // messages kept
+	lost  bool              // some of one was dropped
+}
 
-// park keeps a control message that came too early, once. Lock held.
+// park keeps a control message that came too early, once. One of a process that has
+// left or failed is of no use. Lock held.
 func (m *Module) park(f *control) {
-	all := m.parked[f.id]
-	if slices.ContainsFunc(all, func(k parked) bool { return k.from == f.from && k.typ == f.typ }) {
+	p := m.byNonce[f.from]
+	var e *early
+	if p != nil {
+		if p.unreachable != nil {
+			return
+		}
+		e = &p.early
+	} else if e = m.strangers.early[f.from]; e == nil {
+		e = new(early)
+	}
+	key := earlyKey{f.id, f.typ}
+	if _, again := e.kept[key]; again {
 		return
 	}
-	p, lot := m.byNonce[f.from], &m.strange
-	if p != nil {
-		lot = &p.early
+	n, lost := len(e.kept), &e.lost
+	if p == nil {
+		n, lost = m.strangers.n, &m.strangers.lost
 	}
-	if lot.n >= mostParked {
-		if !lot.lost {
-			m.env.Logger.Warn("pml cm: control messages for communicators that are not here yet are dropped: too many; the ids are told again when they are made", "kept", mostParked)
+	if n >= mostEarly {
+		if !*lost {
+			m.env.Logger.Warn("pml cm: control messages for communicators that are not here yet are dropped: too many; the ids are told again when they are made", "kept", mostEarly)
 		}
-		lot.lost, m.lost = true, true
+		*lost = true
 		if p != nil {
 			p.stats.Dropped++
 		}
 		return
 	}
-	lot.n++
-	m.parked[f.id] = append(all, parked{*f, lot})
+	if e.kept == nil {
+		e.kept = map[earlyKey]control{}
+	}
+	e.kept[key] = *f
+	if p == nil {
+		m.strangers.early[f.from] = e
+		m.strangers.n++
+	}
 }
 
-// tellLost tells this process's id of a new communicator to those whose request for
-// it may have been dropped. Who has closed there already answers. Lock held.
-func (c *comm) tellLost() {
-	for rank, p := range c.procs {
-		if rank == c.spec.Rank || c.near != nil && c.near[rank] || !p.early.lost && !c.m.strange.lost {
-			continue
-		}
-		c.peer(rank).tell(controlReply)
+// meet gives a process whose card has come what it had said before. Lock held.
+func (m *Module) meet(p *proc) {
+	s := &m.strangers
+	if e := s.early[p.nonce]; e != nil {
+		p.early = *e
+		s.n -= len(e.kept)
+		delete(s.early, p.nonce)
 	}
+	if p.early.lost = s.lost; p.unreachable != nil {
+		p.early = early{}
+	}
+	if f, ok := p.early.kept[earlyKey{typ: controlGoodbye}]; ok {
+		m.goodbye(p, &f)
+	}
+}
+
+// unpark takes what the members have said of a new communicator. Its id is told to those
+// whose request for it may have been dropped; who has closed there already answers. Lock
+// held.
+func (c *comm) unpark() {
+	for rank, p := range c.procs {
+		for _, typ := range [...]byte{controlRequest, controlClosed} {
+			if len(p.early.kept) == 0 {
+				break
+			}
+			key := earlyKey{c.spec.ID, typ}
+			if f, ok := p.early.kept[key]; ok {
+				delete(p.early.kept, key)
+				c.m.takeControl(&f)
+			}
+		}
+		if p.early.lost && rank != c.spec.Rank && !(c.near != nil && c.near[rank]) {
+			c.peer(rank).tell(controlReply)
+		}
+	}
+}
+
+// parked is the number of control messages that are kept. Lock held.
+func (m *Module) parked() int {
+	n := m.strangers.n
+	for _, p := range m.byNonce {
+		n += len(p.early.kept)
+	}
+	return n
 }

@@ -31,7 +31,7 @@ type proc struct {
 	received uint64 // messages of it
 	aside    uint64 // messages of it that were taken out of the network and not received: unexpected, claimed, dropped
 	total    uint64 // once it has left: how many messages it has sent here
-	early    parking
+	early    early
 }
 
 func (p *proc) String() string { return p.m.env.Worlds.Proc(p.id).String() }
@@ -53,7 +53,7 @@ func (m *Module) learn(id framework.ProcID, card pml.Card) {
 	if reason, dead := m.dead[id]; dead {
 		p.fail(&procFailed{reason})
 	}
-	m.unparkGoodbye(p)
+	m.meet(p)
 }
 
 // peer returns what the MTL needs to connect.
@@ -87,7 +87,7 @@ func (p *proc) connect() error {
 
 // shut ends what is to be sent to this process, and is not on its way yet. Lock held.
 func (p *proc) shut(err error) {
-	p.unreachable = err
+	p.unreachable, p.early = err, early{}
 	for _, r := range p.m.requests {
 		if r.c != nil && r.send && r.p.proc == p {
 			r.end(r.c.explain(err, r.p.rank))
@@ -113,7 +113,7 @@ func (p *proc) fail(err error) {
 		return
 	}
 	m := p.m
-	p.err, p.unreachable, p.left = err, err, errors.Is(err, btl.ErrPeerClosed)
+	p.err, p.unreachable, p.left, p.early = err, err, errors.Is(err, btl.ErrPeerClosed), early{}
 	p.forget()
 	m.failures++
 	for _, r := range m.requests {
