@@ -80,8 +80,9 @@ func (j *Job) Close() error { return j.client.Close() }
 func (j *Job) Rank() int { return j.rank }
 
 // hangs is when a rank of which nothing is heard counts as lost: a case obeys after
-// its limit, and then waits twice as long for the other ranks' (conform.On).
-func (j *Job) hangs() time.Duration { return 3*j.Limit + 5*time.Second }
+// its limit, and then waits twice as long for the other ranks' (conform.On); to open
+// a stack is a session and a communicator.
+func (j *Job) hangs() time.Duration { return 3*max(j.Limit, j.Suite.Open) + 5*time.Second }
 
 // patience is how long ranks wait for one another at a meeting: for rank 0, which
 // finds out what there is, for the two that play benchmarks, and for one that hangs.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/conform"
@@ -132,14 +133,14 @@ func (j *Job) session(ctx context.Context, s Stack) (*mpi.Session, error) {
 		name, value, _ := strings.Cut(set, "=")
 		opts = append(opts, mpi.WithParam(name, value))
 	}
-	ctx, cancel := j.limited(ctx)
+	ctx, cancel := limited(ctx, j.limit(s.open()))
 	defer cancel()
 	return mpi.OpenSession(ctx, opts...)
 }
 
 // limited is the context of a case.
-func (j *Job) limited(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, j.Limit, fmt.Errorf("%w for %v", conform.ErrHung, j.Limit))
+func limited(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w for %v", conform.ErrHung, limit))
 }
 
 // perform is one rank's part of a stack that all have. An error ends it early, and
@@ -158,7 +159,7 @@ func (j *Job) perform(ctx context.Context, s Stack, run []column, v *visit) erro
 			v.end(finding{Status: Fail, Reason: fmt.Sprintf("close: %v", err)})
 		}
 	}()
-	world, err := j.meetOver(ctx, session, v)
+	world, err := j.meetOver(ctx, s, session, v)
 	if err != nil {
 		return err
 	}
@@ -178,18 +179,18 @@ func (j *Job) perform(ctx context.Context, s Stack, run []column, v *visit) erro
 }
 
 // meetOver is OpenCase: a communicator of all, and a message to the next rank.
-func (j *Job) meetOver(ctx context.Context, session *mpi.Session, v *visit) (*mpi.Comm, error) {
-	limited, cancel := j.limited(ctx)
+func (j *Job) meetOver(ctx context.Context, s Stack, session *mpi.Session, v *visit) (*mpi.Comm, error) {
+	ctx, cancel := limited(ctx, j.limit(s.open()))
 	defer cancel()
-	all, err := session.Group(limited, "mpi://WORLD")
+	all, err := session.Group(ctx, "mpi://WORLD")
 	if err != nil {
 		return nil, err
 	}
-	world, err := mpi.CommFromGroup(limited, all, "ferry.matrix")
+	world, err := mpi.CommFromGroup(ctx, all, "ferry.matrix")
 	if err != nil {
 		return nil, err
 	}
-	device, mode, err := greet(limited, session, world)
+	device, mode, err := greet(ctx, session, world)
 	if err != nil {
 		return nil, errors.Join(err, world.Close())
 	}
@@ -220,7 +221,7 @@ func (j *Job) conform(ctx context.Context, session *mpi.Session, world *mpi.Comm
 // play runs a benchmark between rank 0 and its partner. The error says that there is
 // no sense in another one.
 func (j *Job) play(ctx context.Context, session *mpi.Session, world *mpi.Comm, c column, v *visit) error {
-	limited, cancel := j.limited(ctx)
+	inTime, cancel := limited(ctx, j.limit(c))
 	defer cancel()
 	v.begin(c.cell(""))
 	var points []Point
@@ -229,12 +230,12 @@ func (j *Job) play(ctx context.Context, session *mpi.Session, world *mpi.Comm, c
 		if err != nil {
 			return err
 		}
-		comm, err := mpi.CommFromGroup(limited, two, "ferry.matrix."+c.name)
+		comm, err := mpi.CommFromGroup(inTime, two, "ferry.matrix."+c.name)
 		if err != nil {
 			return err
 		}
 		args := append([]string{c.bench.command}, c.bench.flags...)
-		err = j.Bench(limited, session, comm, args, func(size int, value float64) {
+		err = j.Bench(inTime, session, comm, args, func(size int, value float64) {
 			points = append(points, Point{Size: size, Value: value, Unit: c.bench.unit})
 		})
 		return errors.Join(err, comm.Close())
