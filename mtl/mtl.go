@@ -155,6 +155,8 @@ type Candidate struct {
 	Chosen   bool
 	// Unavailable: the provider offers nothing here, and no parameter changes that.
 	Unavailable bool
+	// Hangs: it is Unavailable because it was asked, and did not answer in time.
+	Hangs bool
 	// Refused: it is there, and Open does not try it, because of a parameter or of a
 	// defect that is known.
 	Refused bool

@@ -19,7 +19,7 @@ func (j *Job) stack(ctx context.Context, i int) error {
 	s := j.plan.Stacks[i]
 	switch {
 	case s.Reason != "":
-		return j.only(s, Unavailable, s.Reason)
+		return j.only(s, s.absent(), s.Reason)
 	case j.idle(s):
 		return j.only(s, Skip, "no message leaves the process: run `ferry matrix` without --job on a node")
 	}

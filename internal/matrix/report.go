@@ -43,6 +43,26 @@ type Stack struct {
 	Set []string `json:"set,omitempty"`
 	// Reason says why there is no such stack; empty if there is one.
 	Reason string `json:"reason,omitempty"`
+	// Hangs says that nobody knows whether there is: its provider was asked, and did
+	// not answer. Reason has the words.
+	Hangs bool `json:"hangs,omitempty"`
+}
+
+// absent is the outcome of OpenCase of a stack that has a Reason. What is broken is
+// told from what is not there.
+func (s Stack) absent() Status {
+	if s.Hangs {
+		return Timeout
+	}
+	return Unavailable
+}
+
+// Missing says in words why there is no such stack, or "" if there is one.
+func (s Stack) Missing() string {
+	if s.Reason == "" {
+		return ""
+	}
+	return string(s.absent()) + ": " + s.Reason
 }
 
 // A Row is the outcome of one case of one stack.

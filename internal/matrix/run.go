@@ -153,7 +153,7 @@ func (r *Runner) stack(ctx context.Context, s *Stack, columns []column) *lane {
 	open := s.open()
 	if s.Reason != "" {
 		row := r.newRow(*s, open, "")
-		row.Status, row.Reason = Unavailable, s.Reason
+		row.Status, row.Reason = s.absent(), s.Reason
 		r.done(*s, row)
 		return nil
 	}

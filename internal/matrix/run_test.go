@@ -376,6 +376,14 @@ func TestStackThatIsNotThereRunsNothing(t *testing.T) {
 	if len(report.Rows) != 3 || last.Case != OpenCase || last.Status != Unavailable || last.Reason != "no such device" {
 		t.Errorf("%+v", report.Rows)
 	}
+	if report.Failed() {
+		t.Error("what is not there has failed")
+	}
+	p.Stacks[1].Hangs = true
+	report = r.Run(t.Context(), p)
+	if last := report.Rows[len(report.Rows)-1]; last.Status != Timeout || last.Reason != "no such device" || !report.Failed() {
+		t.Errorf("it hangs: %+v", report.Rows)
+	}
 }
 
 // TestReasonThatIsLongStillArrives: a line above PIPE_BUF would mix with others'.

@@ -187,7 +187,7 @@ func (s *Stack) judge(offer *mtl.Candidate, log string) {
 	s.Library = offer.Library
 	_, s.Device, _ = strings.Cut(offer.Name, " on ")
 	if offer.Refused || offer.Unavailable {
-		s.Reason = offer.Reason
+		s.Reason, s.Hangs = offer.Reason, offer.Hangs
 	}
 	if offer.Unavailable && log != "" {
 		s.Reason += ": " + log

@@ -73,7 +73,7 @@ func (w *worker) answer(name string) {
 	case w.task.Via == "mtl dying":
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	case w.task.Column == taskProviders:
-		w.end(event{Status: Pass, Providers: []string{"missing", "fine", "refused", "dies", "old"}})
+		w.end(event{Status: Pass, Providers: []string{"missing", "fine", "refused", "dies", "old", "hangs"}})
 	case name == "fine":
 		offer(mtl.Candidate{Name: "fine on eth0", Provider: "fine", Library: "lib 1.2", Reason: "near"})
 	case name == "refused":
@@ -81,6 +81,8 @@ func (w *worker) answer(name string) {
 	case name == "missing":
 		fmt.Println(os.Getenv("LOG"), "missing has no cable")
 		offer(mtl.Candidate{Name: "missing", Provider: "missing", Unavailable: true, Reason: "no data"})
+	case name == "hangs":
+		offer(mtl.Candidate{Name: "hangs", Provider: "hangs", Unavailable: true, Hangs: true, Reason: "it does not come back"})
 	case name == "old":
 		w.end(event{Status: Unavailable, Reason: "it is too old"})
 	default:
@@ -138,6 +140,7 @@ func TestStacksAreFoundThroughTheRegistryWhateverALibraryDoes(t *testing.T) {
 		"over_mtl+net refused": net + "refused a known defect",
 		"over_mtl+net missing": net + "missing no data: it has no cable",
 		"over_mtl+net old":     net + "old it is too old",
+		"over_mtl+net hangs":   net + "hangs it does not come back",
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("%q\nwant %q", got, want)
@@ -145,6 +148,11 @@ func TestStacksAreFoundThroughTheRegistryWhateverALibraryDoes(t *testing.T) {
 	i := slices.IndexFunc(stacks, func(s Stack) bool { return s.Name == "over_mtl+net fine" })
 	if s := stacks[max(i, 0)]; s.Library != "lib 1.2" || s.Device != "eth0" || s.Provider != "fine" || s.Via != "mtl net" {
 		t.Errorf("%+v", s)
+	}
+	for _, s := range stacks {
+		if want := s.Name == "over_mtl+net hangs"; s.Hangs != want || s.Reason != "" && (s.absent() == Timeout) != want {
+			t.Errorf("%s hangs: %t", s.Name, s.Hangs)
+		}
 	}
 }
 

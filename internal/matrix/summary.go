@@ -161,7 +161,7 @@ func (l *Line) Missing() string {
 	case l.Open.Status != "" && l.Open.Status != Pass:
 		return fmt.Sprintf("%s: %s", l.Open.Status, l.Open.Reason)
 	case l.Stack.Reason != "":
-		return fmt.Sprintf("%s: %s", Unavailable, l.Stack.Reason)
+		return l.Stack.Missing()
 	case l.Counts.Total() == 0:
 		return "not run"
 	}

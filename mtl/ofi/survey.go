@@ -116,7 +116,8 @@ func (o *found) unavailable(providers []string) []mtl.Candidate {
 	infos := o.infos()
 	for _, name := range providers {
 		if !slices.ContainsFunc(infos, func(i libfabric.Info) bool { return strings.EqualFold(i.Provider, name) }) {
-			out = append(out, mtl.Candidate{Name: name, Provider: name, Unavailable: true, Reason: o.absent(name, infos)})
+			hangs := errors.Is(o.failed[strings.ToLower(name)], errHangs)
+			out = append(out, mtl.Candidate{Name: name, Provider: name, Unavailable: true, Hangs: hangs, Reason: o.absent(name, infos)})
 		}
 	}
 	return out

@@ -35,7 +35,7 @@ func TestLibraryThatHangsOrCrashesCostsItsProvider(t *testing.T) {
 		open  matrix.Status
 		says  string
 	}{
-		{"hang_tcp", 0, matrix.Unavailable, "does not come back within 3s"},
+		{"hang_tcp", 1, matrix.Timeout, "does not come back within 3s"},
 		{"crash_tcp", 1, matrix.Fail, segv},
 	} {
 		t.Run(f.fault, func(t *testing.T) {

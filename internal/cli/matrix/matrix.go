@@ -298,7 +298,7 @@ func list(w io.Writer, plan *matrix.Plan) error {
 	for i, s := range plan.Stacks {
 		line := s.Name
 		if s.Reason != "" {
-			line += ": unavailable: " + s.Reason
+			line += ": " + s.Missing()
 		}
 		if _, err := fmt.Fprintln(w, line); err != nil {
 			return err
