@@ -161,7 +161,7 @@ func (c *comm) gone(p *peer) error {
 		}
 		return nil
 	}
-	if c.m.failures == 0 {
+	if !c.m.failures {
 		return nil
 	}
 	for rank, q := range c.procs {
@@ -183,7 +183,7 @@ func (c *comm) Abort(plane pml.Plane, err error) {
 		return
 	}
 	c.aborted[plane] = err
-	m.failures++ // receives look for a reason why nothing can come
+	m.failures = true
 	for _, r := range m.requests {
 		if r.c != c || r.plane != plane || r.state == complete {
 			continue

@@ -2,6 +2,8 @@ package cm
 
 import (
 	"context"
+	"errors"
+	"math"
 	"slices"
 	"time"
 
@@ -14,7 +16,8 @@ import (
 //
 // A network does not tell that a process has closed its last session: what is sent to
 // it afterwards is tried for ever. So a process says goodbye, when all that it has
-// sent is on its way, to each with whom it has exchanged anything over the network.
+// sent is on its way or the patience for that has ended, to each with whom it has
+// exchanged anything over the network.
 // What is sent to it later ends with btl.ErrPeerClosed, and so does, some milliseconds
 // after, what is on its way still: it may have been received, and the goodbye have
 // overtaken the network's word of that. Nobody answers, and nobody is waited for.
@@ -24,6 +27,8 @@ import (
 // asked for may lie there under any communicator, and are taken out too (see pull).
 // Then receives from the process end with an error. So they do if nothing comes any
 // more: what it has sent to a communicator that was never made here can't be found.
+//
+// The card of a process's next life says that this one is over, too, without a number.
 
 // What is on its way to a process that has left is given so many looks of farewell, at
 // least farewellGap apart.
@@ -45,23 +50,21 @@ var mostVain = 20
 // there be.
 const goodbyePatience = 200 * time.Millisecond
 
-// Flush implements pml.Module.
+// Flush implements pml.Module. What did not leave in time keeps nobody from being told
+// that the session is over. A message that is on its way still counts: it may arrive.
 func (m *Module) Flush(ctx context.Context) error {
+	var node error
 	if m.node != nil {
-		if err := m.node.Flush(ctx); err != nil {
-			return err
-		}
+		node = m.node.Flush(ctx)
 	}
-	if err := pml.Until(ctx, m.engine, m.idle); err != nil {
-		return err
-	}
+	err := errors.Join(node, pml.Until(ctx, m.engine, m.idle))
 	m.engine.Lock()
 	m.sayGoodbye()
 	m.engine.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, goodbyePatience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbyePatience)
 	defer cancel()
 	_ = pml.Until(ctx, m.engine, m.idle) // who does not get it has left
-	return nil
+	return err
 }
 
 // idle reports whether nothing is left that only this process can bring on its way.
@@ -79,10 +82,11 @@ func (m *Module) sayGoodbye() {
 		}
 	}
 	for _, p := range m.procs {
-		if p.id == m.self || p.unreachable != nil || !p.talked && p.stats.Sent+p.stats.Received+p.stats.Dropped == 0 {
+		n := p.sent + sent[p]
+		if p.id == m.self || p.unreachable != nil || !p.talked && n+p.received+p.aside == 0 {
 			continue
 		}
-		p.control(control{typ: controlGoodbye, rank: anyRank, sent: [pml.Planes]uint64{p.sent + sent[p]}}, nil)
+		p.control(control{typ: controlGoodbye, rank: anyRank, sent: [pml.Planes]uint64{n}}, nil)
 	}
 }
 
@@ -105,6 +109,10 @@ type leaver struct {
 	vain  int    // looks at lastReapGap that found nothing more
 }
 
+// unknown is the number of messages that a process has sent of which nothing is known
+// but that it has left.
+const unknown = math.MaxUint64
+
 // leave ends what is to be sent to a process that has sent so many messages here and
 // sends no more. Lock held.
 func (p *proc) leave(total uint64) {
@@ -122,7 +130,9 @@ func (m *Module) goodbye(p *proc, f *control) {
 	switch {
 	case p == nil:
 		m.park(f)
-	case p.id == m.self || p.left || p.err != nil:
+	case p.id == m.self || p.err != nil:
+	case p.left: // it was known, and now how many messages it has sent
+		p.total = min(p.total, f.sent[0])
 	default:
 		m.hook(pml.Event{Kind: pml.EventControl, Peer: p.id, Note: controlNames[f.typ]})
 		p.leave(f.sent[0])

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"math"
 	"sync"
 	"testing"
 	"time"
@@ -134,6 +135,79 @@ func TestSendThatWaitsForAnIdEndsWhenItsReceiverLeaves(t *testing.T) {
 		_, err := alone.wait(t)
 		wantErr(t, "a send that waits for the receiver's id", err, btl.ErrPeerClosed)
 	})
+}
+
+// TestWhoHasOnlyReceivedSaysGoodbye: it has sent nothing, and a message to it would be
+// tried for ever.
+func TestWhoHasOnlyReceivedSaysGoodbye(t *testing.T) {
+	networks(t, func(t *testing.T, s pmltest.Stack) {
+		w := world(t, s, 2)
+		c := communicator(t, w, cid.PolicyAgree)
+		meet(t, c, 1)
+		unmatched := start(t)(isend(c[1], 0, 1, pml.Synchronous))
+		leave(t, w, 0)
+		_, err := unmatched.wait(t)
+		wantErr(t, "a send", err, btl.ErrPeerClosed)
+	})
+}
+
+// TestSendThatDoesNotLeaveKeepsNobodyFromBeingTold: one process takes no message, and
+// all hear that the session is over.
+func TestSendThatDoesNotLeaveKeepsNobodyFromBeingTold(t *testing.T) {
+	networks(t, func(t *testing.T, s pmltest.Stack) {
+		w := world(t, s, 3)
+		c := communicator(t, w, cid.PolicyAgree)
+		meet(t, c, 2)
+		stuck := start(t)(isend(c[2], 1, 5, pml.Synchronous))
+		if _, err := c[1].Probe(t.Context(), 2, 5, pml.PointToPoint); err != nil {
+			t.Fatal(err)
+		}
+		waits := []started{start(t)(recvInto(c[0], 2, 3)), start(t)(recvInto(c[1], 2, 3))}
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		wantErr(t, "the flush", w.Procs[2].Module.Flush(over), context.Canceled)
+		if err := w.Kill(2); err != nil {
+			t.Error(err)
+		}
+		_, err := stuck.wait(t)
+		wantErr(t, "the send", err, framework.ErrClosed)
+		for _, r := range waits {
+			_, err := r.wait(t)
+			wantErr(t, "a receive", err, btl.ErrPeerClosed)
+		}
+	})
+}
+
+// TestNewLifeOvertakesTheMessagesOfTheOldOne: they are received all the same. The goodbye
+// that follows them says when there are no more.
+func TestNewLifeOvertakesTheMessagesOfTheOldOne(t *testing.T) {
+	defer cm.SetMostVain(math.MaxInt)()
+	net := newNamed()
+	w := world(t, net.stack(), 2)
+	m := w.Procs[0].Module
+	c := communicator(t, w, cid.PolicyAgree)
+	meet(t, c, 1)
+	net.SetFaults(mtltest.Faults{Polls: 2000})
+	send(t, c[1], 0, 3, "late")
+	net.SetFaults(mtltest.Faults{})
+	r, more := start(t)(recvInto(c[0], 1, 3)), start(t)(recvInto(c[0], 1, 3))
+	old := w.Procs[1].Module.Card()
+	card := old
+	card.Nonce = 424242
+	if err := m.Learn(w.Group()[1], card); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := r.wait(t); err != nil || st.Bytes != len("late") {
+		t.Errorf("a receive: %+v %v", st, err)
+	}
+	_, err := isend(c[0], 1, 3, pml.Standard)
+	wantErr(t, "a send to the old life", err, btl.ErrPeerClosed)
+	net.Inject(net.procs[0], goodbye(m.Card().Nonce, old.Nonce, 2))
+	_, err = more.wait(t)
+	wantErr(t, "one receive more", err, btl.ErrPeerClosed)
+	if n := m.Inspect().Parked; n != 0 {
+		t.Errorf("%d are parked still", n)
+	}
 }
 
 // TestLeavingTogetherWaitsForNobody: all close at once, and what they had sent one

@@ -37,7 +37,7 @@ type Module struct {
 	byNonce   map[uint64]*proc
 	dead      map[framework.ProcID]string
 	strangers strangers
-	failures  int  // processes with an error, and aborted planes
+	failures  bool // receives have to look for a reason why nothing can come: a proc's err, or an aborted plane
 	kept      int  // messages in unexpected queues
 	sends     int  // that are not complete
 	closed    bool // Close was called
@@ -106,11 +106,13 @@ func (m *Module) PeerFailed(id framework.ProcID, reason string) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	m.dead[id] = reason
-	if p := m.procs[id]; p != nil {
-		// What it had sent before is there, and arrives.
-		for i := 0; i < mostLastPolls && m.mtl.Poll() > 0; i++ {
+	// What it had sent before is there, and arrives.
+	for i := 0; i < mostLastPolls && m.mtl.Poll() > 0; i++ {
+	}
+	for _, p := range m.byNonce {
+		if p.id == id {
+			p.fail(&procFailed{reason})
 		}
-		p.fail(&procFailed{reason})
 	}
 }
 

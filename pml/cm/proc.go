@@ -46,9 +46,12 @@ func (m *Module) learn(id framework.ProcID, card pml.Card) {
 	p.stats.ID, p.stats.Transport = id, m.name
 	m.procs[id] = p
 	m.byNonce[card.Nonce] = p
-	if old != nil {
+	switch {
+	case old == nil:
+	case old.err != nil:
 		delete(m.byNonce, old.nonce)
-		old.fail(&framework.TransportError{Component: "pml cm", Peer: old.String(), Op: "learn", Err: btl.ErrPeerClosed})
+	case !old.left: // its goodbye may come later, and what it has sent before
+		old.leave(unknown)
 	}
 	if reason, dead := m.dead[id]; dead {
 		p.fail(&procFailed{reason})
@@ -115,7 +118,10 @@ func (p *proc) fail(err error) {
 	m := p.m
 	p.err, p.unreachable, p.left, p.early = err, err, errors.Is(err, btl.ErrPeerClosed), early{}
 	p.forget()
-	m.failures++
+	m.failures = true
+	if m.procs[p.id] != p { // it has a newer life
+		delete(m.byNonce, p.nonce)
+	}
 	for _, r := range m.requests {
 		switch {
 		case r.c == nil || r.state == complete:

@@ -99,7 +99,7 @@ func (r *request) post() {
 
 // hopeless returns why the receive's message can't come any more, or nil.
 func (r *request) hopeless() error {
-	if r.m.failures == 0 {
+	if !r.m.failures {
 		return nil
 	}
 	if err := r.c.aborted[r.plane]; err != nil {
