@@ -27,11 +27,13 @@ type exclusion struct {
 	Stack    string `yaml:"stack"`    // pattern as for path.Match
 	Case     string `yaml:"case"`     // regular expression for the whole name
 	Versions string `yaml:"versions"` // "libfabric >=1.15, <1.20"; empty: all
+	Says     string `yaml:"says"`     // regular expression that the failure's reason contains; empty: any failure
 	Reason   string `yaml:"reason"`
 	Link     string `yaml:"link"`
 
 	cases    *regexp.Regexp
 	versions *versionRange
+	says     *regexp.Regexp
 }
 
 // ParseExclusions reads a file such as matrix/exclude.yaml. Everything in it must
@@ -68,6 +70,9 @@ func (e *exclusion) compile() (err error) {
 	if e.cases, err = regexp.Compile("^(?:" + e.Case + ")$"); err != nil {
 		return fmt.Errorf("case is not a regular expression: %w", err)
 	}
+	if e.says, err = regexp.Compile(e.Says); err != nil {
+		return fmt.Errorf("says is not a regular expression: %w", err)
+	}
 	if e.Versions != "" {
 		e.versions, err = parseVersions(e.Versions)
 	}
@@ -80,13 +85,19 @@ func (e *exclusion) covers(s Stack) bool {
 	return ok && (e.versions == nil || e.versions.has(s.Library))
 }
 
+// is says whether the entry is about this row of such a stack. One that passes says
+// nothing that it could be told by.
+func (e *exclusion) is(s Stack, row *Row) bool {
+	return e.covers(s) && e.cases.MatchString(row.Case) && (row.Status == Pass || e.says.MatchString(row.Reason))
+}
+
 // Apply marks the row if it is excluded, which turns a failure into a skip. Rows
 // that did not run stay as they are.
 func (x *Exclusions) Apply(s Stack, row *Row) {
 	if x == nil || !row.Status.Bad() && row.Status != Pass {
 		return
 	}
-	i := slices.IndexFunc(x.entries, func(e exclusion) bool { return e.covers(s) && e.cases.MatchString(row.Case) })
+	i := slices.IndexFunc(x.entries, func(e exclusion) bool { return e.is(s, row) })
 	if i < 0 {
 		return
 	}

@@ -28,6 +28,7 @@ func TestExclusionsThatMeanSomethingElseAreRefused(t *testing.T) {
 		"- {stack: a, case: b, reason: ' '}":                 "reason is missing",
 		entry + "- {stack: '[', case: b, reason: c}":         "exclusion 2",
 		"- {stack: a, case: '(', reason: c}":                 "not a regular expression",
+		"- {stack: a, case: b, reason: c, says: '('}":        "says is not",
 		"- {stack: a, case: b, reason: c, versions: new}":    "versions \"new\"",
 		"- {stack: a, case: b, reason: c, versions: 'x ~1'}": "versions",
 		entry + "---\n" + entry:                              "one list",
@@ -117,6 +118,24 @@ func TestExclusionsApplyToWhatTheyNameAndNothingElse(t *testing.T) {
 	none.Apply(old, &row)
 	if row.Status != Fail || none.Notes(&Report{Suite: "full"}) != nil {
 		t.Error("no exclusions exclude something")
+	}
+}
+
+// TestExclusionOfOneFaultHidesNoOther: a crash is not the wrong answer that is known.
+func TestExclusionOfOneFaultHidesNoOther(t *testing.T) {
+	x, err := ParseExclusions("f", []byte("- {stack: s, case: c, says: 'arrived (changed|twice)', reason: known}\n- {stack: s, case: c, says: SIGSEGV, reason: other}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for reason, excluded := range map[string]string{"rank 1: message 3 arrived changed": "known", "SIGSEGV: segmentation violation": "other", "it did not end within 8s": ""} {
+		row := Row{Case: "c", Status: Fail, Reason: reason}
+		if x.Apply(Stack{Name: "s"}, &row); row.Excluded != excluded || row.Status.Bad() != (excluded == "") {
+			t.Errorf("%s: %+v", reason, row)
+		}
+	}
+	row := Row{Case: "c", Status: Pass}
+	if x.Apply(Stack{Name: "s"}, &row); row.Excluded != "known" {
+		t.Errorf("what passes asks for no removal: %+v", row)
 	}
 }
 

@@ -23,7 +23,8 @@ type Terminal struct {
 	mu      sync.Mutex
 	begun   time.Time
 	stacks  []Stack
-	cases   map[string]int
+	cases   map[string]int // of the stacks that are there
+	total   int
 	report  Report             // what has come so far
 	running map[string]started // by stack
 	drawn   int                // lines of the table that are on the terminal
@@ -49,16 +50,15 @@ func NewTerminal(w io.Writer, look Look) *Terminal {
 func (t *Terminal) Begin(stacks []Stack, cases map[string]int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.begun, t.stacks, t.cases = time.Now(), stacks, cases
+	t.begun, t.stacks, t.cases = time.Now(), stacks, map[string]int{}
 	t.report.Stacks = stacks
-	total, present := 0, 0
 	for _, s := range stacks {
-		total += cases[s.Name]
 		if s.Reason == "" {
-			present++
+			t.cases[s.Name] = cases[s.Name]
+			t.total += cases[s.Name]
 		}
 	}
-	fmt.Fprintf(t.w, "%s, %s\n", plural(present, "stack"), plural(total, "case"))
+	fmt.Fprintf(t.w, "%s, %s\n", plural(len(t.cases), "stack"), plural(t.total, "case"))
 	if !t.look.Live {
 		return
 	}
@@ -165,7 +165,9 @@ func (t *Terminal) table() []string {
 	done := 0
 	var idleWorst []Status
 	for _, l := range now.Lines {
-		done += l.Counts.Total()
+		if l.Stack.Reason == "" {
+			done += l.Counts.Total()
+		}
 		if l.Missing() != "" && l.Counts.Total() > 0 || l.Stack.Reason != "" {
 			continue
 		}
@@ -189,10 +191,6 @@ func (t *Terminal) table() []string {
 		body = body[:max(room, 1)]
 	}
 	grid = append(grid, body...)
-	total := 0
-	for _, n := range t.cases {
-		total += n
-	}
 	var lines []string
 	for i, line := range align(grid) {
 		line = cut(line, max(t.look.Width-1, 1))
@@ -204,7 +202,7 @@ func (t *Terminal) table() []string {
 		}
 		lines = append(lines, line)
 	}
-	last := fmt.Sprintf("%d of %s, %.0f s", done, plural(total, "case"), time.Since(t.begun).Seconds())
+	last := fmt.Sprintf("%d of %s, %.0f s", done, plural(t.total, "case"), time.Since(t.begun).Seconds())
 	if more > 0 {
 		last = fmt.Sprintf("and %s; ", plural(more, "more stack")) + last
 	}

@@ -87,7 +87,7 @@ func receiveContext(ctx context.Context, f *fixture) error {
 		return fmt.Errorf("receive whose context ended: %v", err)
 	}
 	if n := f.posted(1); n != 0 {
-		return fmt.Errorf("%d receives are still posted", n)
+		return fmt.Errorf("receives that are still posted: %d", n)
 	}
 	if err := send(ctx, f.comms[0], 1, 1, data(1, 8)); err != nil {
 		return err
@@ -167,7 +167,7 @@ func withdrawOffered(ctx context.Context, f *fixture) error {
 			return fmt.Errorf("send whose context ended: %v", err)
 		}
 		if k := f.unexpected(1); k != 0 {
-			return fmt.Errorf("%d messages are still there", k)
+			return fmt.Errorf("messages that are still there: %d", k)
 		}
 		for k := range 3 { // the order holds
 			if err := send(ctx, f.comms[0], 1, 1, data(k, 20)); err != nil {

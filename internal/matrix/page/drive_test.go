@@ -189,6 +189,9 @@ func TestPageInBrowser(t *testing.T) {
 			if wide := eval[int](b, `document.scrollingElement.scrollWidth`); wide > 360 {
 				t.Errorf("%s is %d wide", page, wide)
 			}
+			if right := eval[float64](b, `Math.max(0, ...Array.from(document.querySelectorAll(".missing > div"), e => e.getBoundingClientRect().right))`); right > 360 {
+				t.Errorf("%s: why a stack is missing ends at %.0f", page, right)
+			}
 		}
 	})
 
