@@ -143,7 +143,8 @@ type Module interface {
 	// that nothing more comes: nothing is started afterwards, and Close is next.
 	Flush(ctx context.Context) error
 
-	// Close frees all. No communicator is left, and no call is in progress.
+	// Close frees all. No communicator is left, and no call is in progress. The engine
+	// does not poll the transports any more; they are closed next.
 	Close() error
 }
 

@@ -90,7 +90,7 @@ func (w *wild) claimAll(ctx context.Context) {
 	}
 	e.Lock()
 	left := w.arrived
-	w.arrived = nil
+	w.arrived, w.asking = nil, nil // what the network still answers concerns no message
 	w.queues.Unexpected(func(msg *match.Message[nearMessage]) {
 		w.queues.Take(msg)
 		left = append(left, msg.Owner)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/ferrympi/ferry/cid"
@@ -21,6 +22,35 @@ func TestAnySourceOnNodeAndNetworkLosesNothing(t *testing.T) {
 		for _, policy := range pmltest.Policies {
 			anySource(t, onNodes(2, mtltest.Options{Inject: 4096, Faults: mtltest.Faults{Polls: polls}}), policy)
 		}
+	}
+}
+
+// TestSessionIsClosedWhileTheNetworkIsAsked: for each of many receives, whether a message
+// of the node may have it. The answers come when nothing waits for them any more.
+func TestSessionIsClosedWhileTheNetworkIsAsked(t *testing.T) {
+	for round := range 4 {
+		w := world(t, onNodes(2, mtltest.Options{Faults: mtltest.Faults{Polls: 20 << round}}), 3)
+		for range 60 {
+			c := communicator(t, w, cid.PolicyAgree)
+			if _, err := recvInto(c[0], pml.AnySource, 3); err != nil {
+				t.Fatal(err)
+			}
+			send(t, c[2], 0, 3, "of the node")
+		}
+		var over atomic.Bool
+		var poller sync.WaitGroup
+		poller.Go(func() { // as somebody does who still waits for another message
+			for e := w.Procs[0].Engine; !over.Load(); {
+				e.Lock()
+				e.Progress()
+				e.Unlock()
+			}
+		})
+		if err := w.Procs[0].Module.Close(); err != nil {
+			t.Error(err)
+		}
+		over.Store(true)
+		poller.Wait()
 	}
 }
 

@@ -159,6 +159,12 @@ func newProcess(stack Stack, id bootstrap.Identity) (*Process, error) {
 
 func (p *Process) close() error {
 	var errs []error
+	for _, b := range p.btls {
+		p.Engine.Remove(b.Module)
+	}
+	if p.mtl != nil {
+		p.Engine.Remove(p.mtl)
+	}
 	if p.Module != nil {
 		errs = append(errs, p.Module.Close())
 	}
@@ -166,11 +172,9 @@ func (p *Process) close() error {
 		errs = append(errs, p.node.Close())
 	}
 	if p.mtl != nil {
-		p.Engine.Remove(p.mtl)
 		errs = append(errs, p.mtl.Close())
 	}
 	for _, b := range p.btls {
-		p.Engine.Remove(b.Module)
 		errs = append(errs, b.Module.Close())
 	}
 	p.Engine.Close()
