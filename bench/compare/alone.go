@@ -66,7 +66,10 @@ func ownFigures() []figure {
 			under := func(policy string) []string {
 				return append(slices.Clone(f.flags), "--set", "cid.policy="+policy)
 			}
-			name := fmt.Sprintf("cid.policy %s to %s, 8 B latency%s", p[0], p[1], f.Name)
+			name := fmt.Sprintf("cid.policy %s to %s, 8 B latency", p[0], p[1])
+			if f.over != "" {
+				name += " over " + f.over
+			}
 			out = append(out, versus(f, name, under(p[0]), p[1], under(p[1]), oneAnother(0.10)))
 		}
 	}
