@@ -5,8 +5,8 @@
 // `ferry matrix` stand on it.
 //
 // It sees only what package btl declares, so that it wraps any module, and hides
-// no optional ability of it (framework.As). Which faults happen follows from a
-// seed and from what the program does, never from a clock.
+// no optional ability of it (framework.As) but btl.Peeker. Which faults happen
+// follows from a seed and from what the program does, never from a clock.
 package btlfault
 
 import (
@@ -145,7 +145,8 @@ func (m *module) PeerSource(peer framework.ProcID) progress.Source {
 	return &source{s, m, peer}
 }
 
-// source polls one peer's path.
+// source polls one peer's path. It is no btl.Peeker: who peeks at a frame would see
+// it without its faults.
 type source struct {
 	inner progress.Source
 	m     *module

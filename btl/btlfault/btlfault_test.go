@@ -1,19 +1,13 @@
 package btlfault_test
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"strings"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
-	"golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/btl/btlfault"
@@ -22,69 +16,31 @@ import (
 	"github.com/ferrympi/ferry/btl/shm"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/framework/faults/faultstest"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/pml/ob1"
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-// faultOf names the fault that a process of TestLostProcess has, and injected is
-// what it prints when it has it.
-const (
-	faultOf  = "BTLFAULT_TEST"
-	injected = "injected"
-)
-
 var fatal = map[string]btlfault.Plan{"crash": {CrashAfter: 20}, "hang": {HangAfter: 20}, "hang in open": {HangOpen: true}}
 
 func TestMain(m *testing.M) {
-	if plan, ok := fatal[os.Getenv(faultOf)]; ok {
-		c := btlfault.Wrap(self.Component(), plan)
-		go func() {
-			for c.Injected() == 0 {
-				time.Sleep(time.Millisecond)
-			}
-			fmt.Println(injected)
-		}()
-		errs := btltest.Check(context.Background(), func(context.Context) (btltest.Subject, error) {
+	faultstest.Main(func(fault string, using func(faultstest.Counter)) []error {
+		c := btlfault.Wrap(self.Component(), fatal[fault])
+		using(c)
+		return btltest.Check(context.Background(), func(context.Context) (btltest.Subject, error) {
 			return btltest.Subject{Component: c}, nil
 		})
-		fmt.Println("all cases have ended:", errs)
-		os.Exit(0)
-	}
+	})
 	goleak.VerifyTestMain(m)
 }
 
 // TestLostProcess: a process that is to crash or to hang does so, where the kit
 // would go on.
 func TestLostProcess(t *testing.T) {
-	for fault, shows := range map[string]string{"crash": "SIGSEGV", "hang": "Frame(", "hang in open": "Open("} {
-		t.Run(fault, func(t *testing.T) {
-			cmd := exec.Command(os.Args[0])
-			cmd.Env = append(os.Environ(), faultOf+"="+fault)
-			var stderr bytes.Buffer
-			cmd.Stderr = &stderr
-			stdout, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			line, _ := bufio.NewReader(stdout).ReadString('\n')
-			if fault != "crash" { // that may have no time to say so
-				if line != injected+"\n" {
-					t.Errorf("it says %q", line)
-				}
-				// Go writes down where it is.
-				if err := cmd.Process.Signal(unix.SIGQUIT); err != nil {
-					t.Error(err)
-				}
-			}
-			if err := cmd.Wait(); err == nil || !strings.Contains(stderr.String(), shows) {
-				t.Errorf("%v, and it says %s", err, &stderr)
-			}
-		})
-	}
+	faultstest.Crashes(t, "crash")
+	faultstest.Hangs(t, "hang", "Frame")
+	faultstest.Hangs(t, "hang in open", "Open")
 }
 
 func TestWrappedComponentHasAPlaceOfItsOwn(t *testing.T) {

@@ -32,14 +32,17 @@ func NewDice(seed uint64, rank uint32, count *Count) Dice {
 
 // Hit decides about a fault that happens once in n times on average, and never
 // for 0.
-func (d Dice) Hit(n int) bool { return n > 0 && d.IntN(n) == 0 && d.reached() }
+func (d Dice) Hit(n int) bool { return d.counted(n > 0 && d.IntN(n) == 0) }
 
-// After decides about a fault that happens when done reaches n, and never for 0.
-func (d Dice) After(n, done int) bool { return n > 0 && done >= n && d.reached() }
+// After decides about a fault that happens whenever done has reached n, and never
+// for 0.
+func (d Dice) After(n, done int) bool { return d.counted(n > 0 && done >= n) }
 
-func (d Dice) reached() bool {
-	d.count.n.Add(1)
-	return true
+func (d Dice) counted(fault bool) bool {
+	if fault {
+		d.count.n.Add(1)
+	}
+	return fault
 }
 
 // Flip turns one of the first bits of data, which is not empty.

@@ -10,6 +10,7 @@ package mtlfault
 
 import (
 	"context"
+	"slices"
 
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/framework/faults"
@@ -27,6 +28,7 @@ type Plan struct {
 	Corrupt   int // one bit of a message's first 64 bytes is turned
 	Reorder   int // a message goes behind the next one, if that comes before the next Poll
 
+	// Faults of a library below, which no protocol survives.
 	HangOpen   bool // Open never returns
 	HangAfter  int  // after that many sends Poll never returns
 	CrashAfter int  // after that many sends Poll has a segmentation violation
@@ -45,7 +47,7 @@ type Component struct {
 }
 
 // Wrap returns c with the faults of plan in all modules that it opens, and with a
-// name and a summary of its own.
+// name and a summary of its own, so that a registry can have c, too.
 func Wrap(c mtl.Component, name, summary string, plan Plan) *Component {
 	info := c.Info()
 	info.Name, info.Summary = name, summary
@@ -87,16 +89,22 @@ func (m *module) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, m
 	late := m.late
 	m.late = nil
 	done, err := m.send(op, to, e, buf, mode, late == nil)
-	if late != nil && err == nil {
-		err = late()
-	}
+	overtaken(late)
 	return done, err
+}
+
+// overtaken sends a message that was overtaken, if there is one. An error is nobody's:
+// its sender was told that it is on its way.
+func overtaken(late func() error) {
+	if late != nil {
+		_ = late()
+	}
 }
 
 // send sends one message, or does not.
 func (m *module) send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, mode mtl.Mode, mayWait bool) (bool, error) {
 	if len(buf) > 0 && m.dice.Hit(m.plan.Corrupt) {
-		buf = append([]byte(nil), buf...)
+		buf = slices.Clone(buf)
 		m.dice.Flip(buf, 64)
 	}
 	if mode == mtl.Synchronous {
@@ -119,7 +127,7 @@ func (m *module) send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, m
 
 // copy returns what sends a copy of a message, whose end concerns nobody.
 func (m *module) copy(to mtl.Endpoint, e mtl.Envelope, buf []byte) func() error {
-	buf = append([]byte(nil), buf...)
+	buf = slices.Clone(buf)
 	return func() error {
 		_, err := m.Module.Send(&mtl.Op{Owner: nobody{}}, to, e, buf, mtl.Standard)
 		return err
@@ -139,10 +147,9 @@ func (m *module) Poll() int {
 	if m.dice.After(m.plan.CrashAfter, m.sends) {
 		faults.Crash()
 	}
-	if late := m.late; late != nil {
-		m.late = nil
-		_ = late() // who has failed hears of it with the next message
-	}
+	late := m.late
+	m.late = nil
+	overtaken(late)
 	return m.Module.Poll()
 }
 

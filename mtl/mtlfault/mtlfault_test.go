@@ -2,18 +2,40 @@ package mtlfault_test
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
 
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/framework/faults/faultstest"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/mtl/mtlfault"
 	"github.com/ferrympi/ferry/mtl/mtltest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+var fatal = map[string]mtlfault.Plan{"crash": {CrashAfter: 20}, "hang": {HangAfter: 20}, "hang in open": {HangOpen: true}}
+
+func TestMain(m *testing.M) {
+	faultstest.Main(func(fault string, using func(faultstest.Counter)) []error {
+		c := mtlfault.Wrap(mtltest.NewMemory(mtltest.Options{}).Component(), fault, "", fatal[fault])
+		using(c)
+		return mtltest.Check(context.Background(), func(context.Context) (mtltest.Subject, error) {
+			return mtltest.Subject{Component: c}, nil
+		})
+	})
+	goleak.VerifyTestMain(m)
+}
+
+// TestLostProcess: a process that is to crash or to hang does so, where the kit
+// would go on.
+func TestLostProcess(t *testing.T) {
+	faultstest.Crashes(t, "crash")
+	faultstest.Hangs(t, "hang", "Poll")
+	faultstest.Hangs(t, "hang in open", "Open")
+}
 
 func factory(plan mtlfault.Plan) mtltest.Factory {
 	return func(context.Context) (mtltest.Subject, error) {
@@ -53,5 +75,50 @@ func TestWrappedComponentHasAPlaceOfItsOwn(t *testing.T) {
 	c, ok := r.Lookup(framework.MTL, "drop")
 	if _, surveys := framework.As[mtl.Surveyor](c); !ok || surveys || !strings.Contains(c.Info().Summary, "loses") {
 		t.Errorf("%v, %t", c, ok)
+	}
+}
+
+// network is a module of which every send is under way when it returns, except those
+// of one tag, which fail.
+type network struct {
+	mtl.Module
+	fails int32
+	sent  []int32 // tags
+}
+
+// component opens it.
+type component struct {
+	mtl.Component
+	module *network
+}
+
+func (c component) Open(context.Context, mtl.Env) (mtl.Module, error) { return c.module, nil }
+
+func (n *network) Send(_ *mtl.Op, _ mtl.Endpoint, e mtl.Envelope, _ []byte, _ mtl.Mode) (bool, error) {
+	n.sent = append(n.sent, e.Tag)
+	if e.Tag == n.fails {
+		return false, errors.New("no way")
+	}
+	return false, nil
+}
+
+// TestMessageThatWasOvertakenConcernsNobody: its failure is not that of the message
+// before it, which is under way; and the failure of that one does not lose it.
+func TestMessageThatWasOvertakenConcernsNobody(t *testing.T) {
+	for fails, failed := range map[int32]bool{1: false, 2: true} {
+		n := &network{fails: fails}
+		m, err := mtlfault.Wrap(component{mtltest.NewMemory(mtltest.Options{}).Component(), n}, "fault", "faults", mtlfault.Plan{Reorder: 1}).Open(t.Context(), mtl.Env{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if done, err := m.Send(nil, 1, mtl.Envelope{Tag: 1}, nil, mtl.Standard); !done || err != nil {
+			t.Errorf("a message that waits: %t, %v", done, err)
+		}
+		if _, err := m.Send(nil, 1, mtl.Envelope{Tag: 2}, nil, mtl.Standard); (err != nil) != failed {
+			t.Errorf("message 2, where %d fails: %v", fails, err)
+		}
+		if !slices.Equal(n.sent, []int32{2, 1}) {
+			t.Errorf("where %d fails %v were sent", fails, n.sent)
+		}
 	}
 }
