@@ -227,18 +227,19 @@ func (a *attempt) finish(end ending) {
 	row := a.outcome(i)
 	over := a.reports[i].over()
 	said := row.Reason
+	was := map[Status]string{Pass: "it passed", Skip: "it was skipped"}[row.Status] // "": it went wrong by itself
 	switch {
 	case end.hung:
 		row.Status = Timeout
 		row.Reason = fmt.Sprintf("it did not end within %v", a.limit)
-		if over && a.reports[i].status == Pass {
-			row.Reason = fmt.Sprintf("it passed, and then its process did not go on within %v", a.limit)
+		if over && was != "" {
+			row.Reason = fmt.Sprintf("%s, and then its process did not go on within %v", was, a.limit)
 		}
 		row.Seconds = max(row.Seconds, a.limit.Seconds())
 	case !over:
 		row.Status, row.Reason = Fail, end.how()
-	case end.lost() && row.Status == Pass:
-		row.Status, row.Reason = Fail, "it passed, and then "+end.how()
+	case end.lost() && was != "":
+		row.Status, row.Reason = Fail, was+", and then "+end.how()
 	default:
 		said = ""
 	}

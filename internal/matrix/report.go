@@ -17,7 +17,7 @@ type Status string
 const (
 	Pass        Status = "pass"
 	Fail        Status = "fail"
-	Skip        Status = "skip"        // it does not apply, is excluded, or was not run; the reason says which
+	Skip        Status = "skip"        // it does not apply, is excluded, or was not run (see GivenUp); the reason says which
 	Timeout     Status = "timeout"     // it did not end
 	Unavailable Status = "unavailable" // the machine or the program has no such stack
 )

@@ -22,7 +22,7 @@ type Runner struct {
 	Args    []string
 	Set     []string // parameters (NAME=VALUE) for all workers
 	Suite   Suite
-	Limit   time.Duration // of a case
+	Limit   time.Duration // of a case; that of OpenCase may be longer (Suite.Open)
 	// Components, when not nil, chooses stacks.
 	Components *Components
 	Cases      *regexp.Regexp // nil: all

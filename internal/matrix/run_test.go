@@ -91,6 +91,9 @@ func badWorker(text string) error {
 				return err
 			}
 			panic("with a child")
+		case "skips":
+			w.end(event{Status: Skip, Reason: "too few ranks"})
+			panic("later")
 		case "after":
 			w.end(event{Status: Pass})
 			panic("later")
@@ -184,6 +187,7 @@ func TestLostWorkerCostsItsCaseAndNoOther(t *testing.T) {
 		{"obeys", Timeout, "it did not end within 2s: the frame never came"},
 		{"orphans", Fail, "its process exited with status 2: panic: with a child"},
 		{"after", Fail, "it passed, and then its process exited with status 2: panic: later"},
+		{"skips", Fail, "it was skipped, and then its process exited with status 2: panic: later: too few ranks"},
 		{"fail", Fail, "wrong byte"},
 		{"pass", Pass, ""},
 	}

@@ -52,9 +52,10 @@ are left out. Rank 0 writes the report.
 Cases that are known to fail through others' fault are excluded, with the reason:
 they run, and count as skipped. --exclude FILE takes the place of ferry's own list.
 
-Exit status: 0 if nothing failed that is not excluded; 1 if something did, or is
-worse than in --baseline; 2 for a wrong command line; 130 after an interrupt, when
-what was found by then has been written and marked.`
+Exit status: 0 if nothing failed that is not excluded; 1 if something did, was not
+run because its stack was given up, or is worse than in --baseline; 2 for a wrong
+command line; 130 after an interrupt, when what was found by then has been written
+and marked. A second interrupt ends it at once.`
 
 // statusInterrupted is that of a program that SIGINT has ended.
 const statusInterrupted = 130
