@@ -195,7 +195,7 @@ func (m *Module) takeControl(f *control) {
 		q.act(q.exchange.RecvExtended(f.local))
 	case controlReply:
 		q.act(q.exchange.RecvReply(f.local))
-		if c.rested && q.told { // it has lost what it was told, see tellLost
+		if c.rested && q.told { // it has lost what it was told, see unpark
 			q.tell(controlAnswer)
 		}
 	case controlClosed, controlAnswer:

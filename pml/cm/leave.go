@@ -101,7 +101,7 @@ func (p *peer) sentAll() (n uint64) {
 // leaver is a process that has left, and of which messages may still come.
 type leaver struct {
 	*proc
-	looks int           // that it was given for what is on its way there
+	grace int           // looks left for what is on its way there
 	gap   time.Duration // between looks for its messages
 	next  time.Time
 	at    int    // where a look goes on that is not over: communicator and plane
@@ -121,7 +121,7 @@ func (p *proc) leave(total uint64) {
 	}
 	p.left, p.total = true, total
 	p.shut(&framework.TransportError{Component: "pml cm", Peer: p.String(), Op: "goodbye", Err: btl.ErrPeerClosed})
-	p.m.leaving = append(p.m.leaving, &leaver{proc: p, gap: farewellGap})
+	p.m.leaving = append(p.m.leaving, &leaver{proc: p, grace: looksBeforeForget, gap: farewellGap})
 	p.m.engine.Nudge()
 }
 
@@ -162,7 +162,7 @@ func (m *Module) farewellGap() time.Duration {
 // over goes on looking for a process's messages, and ends what waits for it when none
 // is missing, or nothing comes any more. Lock held.
 func (l *leaver) over(now time.Time) bool {
-	if l.looks++; l.looks < looksBeforeForget {
+	if l.grace--; l.grace > 0 {
 		l.next = now.Add(farewellGap)
 		return false
 	}

@@ -1,0 +1,122 @@
+package cm_test
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// TestGoodbyeBeforeTheCard: a fast member makes a communicator, sends, and leaves
+// before this one knows who it is.
+func TestGoodbyeBeforeTheCard(t *testing.T) {
+	net := newNamed()
+	w := world(t, net.stack(), 2)
+	m := w.Procs[0].Module
+	card := w.Procs[1].Module.Card()
+	card.Nonce = 1234567
+	net.Inject(net.procs[0], goodbye(m.Card().Nonce, card.Nonce, 0))
+	until(t, "the goodbye", func() bool { return m.Inspect().Parked == 1 })
+	if err := m.Learn(w.Group()[1], card); err != nil {
+		t.Fatal(err)
+	}
+	_, err := isend(join(t, w, w.NextID(), 0), 1, 1, pml.Standard)
+	wantErr(t, "a send to it", err, btl.ErrPeerClosed)
+	if n := m.Inspect().Parked; n != 0 {
+		t.Errorf("%d are parked still", n)
+	}
+}
+
+// TestWhatOneThatHasGoneHadParkedGoes: a process that opens one session after the other
+// may have each bounded number kept once only.
+func TestWhatOneThatHasGoneHadParkedGoes(t *testing.T) {
+	net := newNamed()
+	w := world(t, net.stack(), 2)
+	m := w.Procs[0].Module
+	card := w.Procs[1].Module.Card()
+	for life, end := range []func(){
+		func() { net.Inject(net.procs[0], goodbye(m.Card().Nonce, card.Nonce, 0)) },
+		func() { // the card of the next life
+			next := card
+			next.Nonce = 2000
+			if err := m.Learn(w.Group()[1], next); err != nil {
+				t.Fatal(err)
+			}
+		},
+		func() { m.PeerFailed(w.Group()[1], "killed") },
+	} {
+		card.Nonce = uint64(1000 + life)
+		if err := m.Learn(w.Group()[1], card); err != nil {
+			t.Fatal(err)
+		}
+		const n = 100
+		for i := range n {
+			b := goodbye(m.Card().Nonce, card.Nonce, 0)
+			b[0] = 1 // a request
+			binary.LittleEndian.PutUint64(b[24:], 1<<40)
+			binary.LittleEndian.PutUint64(b[32:], uint64(i))
+			net.Inject(net.procs[0], b)
+		}
+		until(t, "requests", func() bool { return m.Inspect().Parked == n })
+		end()
+		until(t, "the end of what was kept", func() bool { return m.Inspect().Parked == 0 })
+	}
+}
+
+// TestTooManyEarlyControlMessagesAreDroppedAndNobodyWaits: what a process may have
+// kept for communicators to come is bounded; who has asked in vain is told when the
+// communicator is made, and who has closed it meanwhile is heard again.
+func TestTooManyEarlyControlMessagesAreDroppedAndNobodyWaits(t *testing.T) {
+	net := newNamed()
+	w := world(t, net.stack(), 3)
+	m := w.Procs[0].Module
+	flood := func(from uint64) {
+		for i := range 1<<16 + 10 {
+			b := goodbye(m.Card().Nonce, from, 0)
+			b[0] = 1 // a request
+			binary.LittleEndian.PutUint64(b[24:], 1<<40)
+			binary.LittleEndian.PutUint64(b[32:], uint64(i))
+			net.Inject(net.procs[0], b)
+		}
+	}
+	id := w.NextID()
+	second := join(t, w, id, 2)
+	kept := start(t)(isend(second, 0, 1, pml.Standard))
+	until(t, "the question of rank 2", func() bool { return m.Inspect().Parked == 1 })
+	flood(w.Procs[1].Module.Card().Nonce)
+	flood(999) // a stranger who knows the nonce
+	until(t, "the flood", func() bool { return m.Inspect().Parked == 1+2<<16 })
+	first := join(t, w, id, 1)
+	lost := start(t)(isend(first, 0, 1, pml.Synchronous))
+	gone := w.NextID()
+	withdrawn := join(t, w, gone, 1)
+	r := start(t)(isend(withdrawn, 0, 1, pml.Standard))
+	if err := r.r.Cancel(r.gen); err != nil {
+		t.Fatal(err)
+	}
+	withdrawn.Close()
+	until(t, "the rest", func() bool {
+		m.Inspect() // progresses
+		return m.Stats()[0].Dropped > 10
+	})
+	for _, s := range []started{kept, lost} {
+		if s.r.Done() {
+			t.Error("a send to a communicator that is not there is over")
+		}
+	}
+	c := join(t, w, id, 0)
+	receive(t, c, 1, 1, "message")
+	receive(t, c, 2, 1, "message")
+	for _, s := range []started{kept, lost} {
+		if _, err := s.wait(t); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, c := range []pml.Comm{join(t, w, gone, 0), join(t, w, gone, 2), c, first, second} {
+		c.Close()
+	}
+	for rank := range 3 {
+		until(t, "rest", func() bool { _, _, resting := w.Procs[rank].Module.CIDs().Counts(); return resting == 0 })
+	}
+}
