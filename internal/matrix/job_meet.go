@@ -85,6 +85,9 @@ func (j *Job) meet(ctx context.Context, what string, mine word) ([]word, error) 
 		return nil, err
 	}
 	c, err := j.client.Construct(ctx, j.group, "ferry.matrix."+what, text)
+	if err != nil && ctx.Err() != nil {
+		return nil, context.Cause(ctx) // why others are missing, too
+	}
 	var missing *framework.MissingError
 	if errors.As(err, &missing) {
 		return nil, told{errors.New(j.absent(missing))}

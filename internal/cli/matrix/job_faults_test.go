@@ -108,6 +108,24 @@ func TestRankThatDiesIsNamedByTheCaseThatRan(t *testing.T) {
 	}
 }
 
+// TestInterruptedJobFailsNothing: that the other ranks end, too, is nobody's fault.
+func TestInterruptedJobFailsNothing(t *testing.T) {
+	t.Parallel()
+	for _, begins := range []string{"ob1+shm  open", "ob1+shm  conform/3/message/sendrecv", "ob1+shm  bench/latency"} {
+		c := job(t, "3", "--components", "ob1+shm", "--suite", "full")
+		c.until("running      " + begins)
+		if err := c.Process.Signal(syscall.SIGINT); err != nil {
+			t.Fatal(err)
+		}
+		r := c.wait(130)
+		passes(t, r, "ob1+shm", 0)
+		if r != nil && !strings.Contains(r.Partial, "interrupt") {
+			t.Errorf("%s: partial: %q", begins, r.Partial)
+		}
+		expect(t, r, "ob1+shm", "bench/rate", matrix.Skip, "not run: stopped by a signal")
+	}
+}
+
 // TestRankZeroDiesAndLeavesAReport of the stacks before, and the name of the case in
 // which it died. Nothing else stays beside the report.
 func TestRankZeroDiesAndLeavesAReport(t *testing.T) {
