@@ -109,6 +109,7 @@ func TestLookingForOneTakesNobodyElsesMessages(t *testing.T) {
 		w := world(t, s, 3)
 		c := communicator(t, w, cid.PolicyAgree)
 		meet(t, c, 1)
+		meet(t, c, 2) // without a message received a process has no statistics
 		for range 20 {
 			send(t, c[2], 0, 9, "of another")
 		}

@@ -73,7 +73,7 @@ func (msg *message) Done(*mtl.Op) {
 	case msg.r != nil:
 		r, res := msg.r, msg.op.Result
 		m.freeMessage(msg)
-		r.received(&res)
+		r.receivedClaimed(&res)
 	default:
 		msg.c.dropped(msg)
 		m.freeMessage(msg)

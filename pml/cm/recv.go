@@ -62,7 +62,7 @@ func (r *request) post() {
 			return
 		}
 	}
-	if c.pulling[r.plane].left > 0 {
+	if m.pulls > 0 && c.pulling[r.plane].left > 0 {
 		r.state = deferred
 		c.deferred[r.plane] = append(c.deferred[r.plane], r)
 		return
@@ -146,6 +146,16 @@ func (r *request) receiveClaimed() {
 	}
 }
 
+// receivedClaimed is received for a message that was claimed: it is not aside any more.
+func (r *request) receivedClaimed(res *mtl.Result) {
+	if res.Err == nil || errors.Is(res.Err, framework.ErrTruncate) {
+		if p, err := r.c.sender(res); err == nil {
+			p.proc.aside--
+		}
+	}
+	r.received(res)
+}
+
 // received takes the end of a receive from the MTL.
 func (r *request) received(res *mtl.Result) {
 	c := r.c
@@ -159,9 +169,6 @@ func (r *request) received(res *mtl.Result) {
 	if err != nil {
 		r.fail(err)
 		return
-	}
-	if r.state == receiving {
-		p.proc.aside--
 	}
 	p.took(r.plane, res.Bytes)
 	r.Status.Source, r.Status.Tag, r.Status.Bytes = p.rank, int(res.Tag), int(res.Bytes)

@@ -158,8 +158,10 @@ func (o *operation) Done(op *mtl.Op) {
 		default:
 			r.fail(r.why)
 		}
-	case posted, receiving:
+	case posted:
 		r.received(&op.Result)
+	case receiving:
+		r.receivedClaimed(&op.Result)
 	case returned:
 		r.Release()
 	}
