@@ -212,8 +212,12 @@ func (e *engine) openBootstrap(ctx context.Context) error {
 	if !ok {
 		return wrongContract(choice)
 	}
-	e.client, err = component.Open(ctx, bootstrap.Env{Params: choice.Params, Logger: e.log, Timeout: e.timeout})
-	return err
+	c, err := component.Open(ctx, bootstrap.Env{Params: choice.Params, Logger: e.log, Timeout: e.timeout})
+	if err != nil {
+		return err // whatever c is
+	}
+	e.client = c
+	return nil
 }
 
 func wrongContract(c framework.Choice) error {

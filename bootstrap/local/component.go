@@ -90,7 +90,11 @@ func (component) Open(ctx context.Context, env bootstrap.Env) (bootstrap.Client,
 	if err != nil {
 		return nil, &framework.TransportError{Component: "bootstrap local", Peer: "the launcher at " + p.Address, Op: "connect", Err: err}
 	}
-	return connect(ctx, conn, id, p.Token, env)
+	c, err := connect(ctx, conn, id, p.Token, env)
+	if err != nil {
+		return nil, err // and no interface that holds a nil client
+	}
+	return c, nil
 }
 
 // identity reads the parameters that say who the process is.
