@@ -2,6 +2,7 @@ package ob1
 
 import (
 	"context"
+	"time"
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/cid"
@@ -237,14 +238,27 @@ func (r *request) push() (n int) {
 	return n
 }
 
-// finishWait waits for a request that only the caller knows, takes its error and
-// releases it. If ctx ends, the operation is withdrawn if it has not matched;
-// otherwise it is waited for. Lock held.
+// withdrawPatience is how long a send whose context has ended waits for its offer to
+// come back. A receiver says nothing if it has matched: then it accepts, sooner or,
+// where a matched probe has claimed the message, much later.
+const withdrawPatience = time.Second
+
+// finishWait waits for a send that only the caller knows, takes its error and releases
+// it. If ctx ends, it is withdrawn if it has not matched, and otherwise waited for; one
+// of which nothing is heard becomes the caller's request. Lock held.
 func (r *request) finishWait(ctx context.Context) error {
 	m := r.m
 	err := m.engine.Wait(ctx, &r.Completion, r.First())
 	if err != nil {
 		r.Cancel()
+		if r.state == withdrawn {
+			patience, stop := context.WithTimeout(context.Background(), withdrawPatience)
+			m.engine.Wait(patience, &r.Completion, r.First())
+			stop()
+			if r.state == withdrawn {
+				return &pml.PendingError{Request: &r.Request, Cause: err}
+			}
+		}
 		m.engine.Wait(nil, &r.Completion, r.First())
 		if !r.Status.Canceled {
 			err = nil // it had matched

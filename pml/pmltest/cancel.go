@@ -16,6 +16,7 @@ func cancelCases() []testCase {
 		{"WithdrawnOfferNeverArrives", 2, withdrawOffered},
 		{"WithdrawnQueuedSendNeverArrives", 2, withdrawQueued},
 		{"MatchedSendIsNotWithdrawn", 2, withdrawMatched},
+		{"SendOfAClaimedMessageEndsWithItsContext", 2, withdrawClaimed},
 	}
 }
 
@@ -285,4 +286,34 @@ func withdrawMatched(ctx context.Context, f *fixture) error {
 		}
 	}
 	return nil
+}
+
+// withdrawClaimed: nobody knows when a claimed message will be received, and its sender
+// must not wait for that longer than it wanted to.
+func withdrawClaimed(ctx context.Context, f *fixture) error {
+	b := data(1, 100)
+	limited, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	result := make(chan error, 1)
+	go func() { result <- f.comms[0].Send(limited, buffer(b), 1, 5, p2p, pml.Synchronous) }()
+	claimed, st, err := f.comms[1].Mprobe(ctx, 0, 5, p2p)
+	if err != nil {
+		return err
+	}
+	cancel(errEnough)
+	select {
+	case err = <-result:
+	case <-ctx.Done():
+		return fmt.Errorf("the send does not end: %w", context.Cause(ctx))
+	}
+	if err == nil || !errors.Is(err, errEnough) {
+		return fmt.Errorf("the send ended with %v, want its context's cause", err)
+	}
+	return completes(ctx, err, func() error {
+		got := make([]byte, len(b))
+		if st, err = claimed.Recv(ctx, buffer(got)); err != nil {
+			return err
+		}
+		return compare(st, got, b, 0, 5)
+	})
 }
