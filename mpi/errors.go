@@ -44,9 +44,9 @@ type TransportError = framework.TransportError
 type MissingError = framework.MissingError
 
 // PendingError says that a context has ended while a send can be neither
-// withdrawn nor finished: below some transports, not over shared memory, it may
-// have matched already. The send goes on, and its buffer is the library's until
-// Request is complete. errors.Is finds ErrPending, and what the context's end
+// withdrawn nor finished: below some transports it may have matched already, and
+// over shared memory a matched probe may have claimed it. The send goes on, and its
+// buffer is the library's until Request is complete. errors.Is finds ErrPending, and what the context's end
 // answers: its cause, and ErrTimeout or ErrCanceled.
 type PendingError struct {
 	Request Request

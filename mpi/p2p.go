@@ -74,8 +74,8 @@ func (c *Comm) errTag(tag int) error {
 // again: the message may not have been received by then. If ctx ends first, an
 // unmatched message is withdrawn, and the error wraps the context's cause and
 // answers ErrTimeout or ErrCanceled. Other errors: ErrRank, ErrTag, ErrClosed,
-// ErrProcFailed, ErrTransport. Where a message can't be withdrawn, which is not so
-// over shared memory, the error is *PendingError.
+// ErrProcFailed, ErrTransport. Where a message can't be withdrawn the error is
+// *PendingError; over shared memory only if a matched probe has claimed it.
 func (c *Comm) Send(ctx context.Context, buf []byte, dst, tag int) error {
 	if !c.plainSend(dst, tag) {
 		if null, err := c.sendArgs(dst, tag); null || err != nil {
