@@ -28,7 +28,7 @@ func (e *Engine) active(ctx context.Context, done *bool, first Source) (err erro
 	e.polling = true
 	e.polls++
 	var cancel <-chan struct{}
-	var start, yieldAt time.Time
+	var yieldAt time.Time
 	// Where ranks outnumber processors the one that is waited for may wait for this
 	// one's processor: every poll delays it.
 	offering, perClock := e.crowded, pollsPerClock
@@ -68,14 +68,14 @@ func (e *Engine) active(ctx context.Context, done *bool, first Source) (err erro
 		}
 		clock = perClock
 		now := time.Now()
-		if start.IsZero() {
-			start, yieldAt = now, now.Add(e.spin)
+		if yieldAt.IsZero() {
+			yieldAt = now.Add(e.spin)
 			if ctx != nil {
 				cancel = ctx.Done()
 			}
 		}
 		if moved > 0 { // busy: the time until it sleeps starts again
-			start, yieldAt, moved = now, now.Add(e.spin), 0
+			yieldAt, moved = now.Add(e.spin), 0
 		}
 		select {
 		case <-cancel:

@@ -145,7 +145,6 @@ int ferry_next_info(void **at, ferry_info *out)
 	out->address_bytes = i->src_addrlen;
 	out->local_only = (i->domain_attr->caps & FI_LOCAL_COMM) && !(i->domain_attr->caps & FI_REMOTE_COMM);
 	out->directed = !!(i->caps & FI_DIRECTED_RECV);
-	out->auto_progress = i->domain_attr->data_progress == FI_PROGRESS_AUTO;
 	if (i->nic && i->nic->bus_attr && i->nic->bus_attr->bus_type == FI_BUS_PCI) {
 		out->has_pci = 1;
 		out->pci_domain = i->nic->bus_attr->attr.pci.domain_id;

@@ -42,7 +42,6 @@ typedef struct ferry_info {
 	uint64_t address_bytes;
 	int local_only;  // FI_LOCAL_COMM without FI_REMOTE_COMM
 	int directed;    // FI_DIRECTED_RECV
-	int auto_progress;
 	int has_pci; // of the network interface
 	uint16_t pci_domain;
 	uint8_t pci_bus, pci_device, pci_function;
