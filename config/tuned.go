@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 
+	"github.com/ferrympi/ferry/config/tuned"
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/internal/tuned"
 )
 
 const (

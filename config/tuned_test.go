@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/components/core"
+	"github.com/ferrympi/ferry/config/tuned"
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/internal/tuned"
 )
 
 // tunable is a registry as programs have it, with the parameters of registry.

@@ -5,7 +5,7 @@ package matrix
 import _ "embed"
 
 // Exclude is the text of exclude.yaml, for matrix.ParseExclusions of
-// internal/matrix.
+// cmd/ferry/internal/matrix/engine.
 //
 //go:embed exclude.yaml
 var Exclude []byte

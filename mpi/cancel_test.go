@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/local/localtest"
 	"github.com/ferrympi/ferry/components"
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/internal/ranktest"
 	"github.com/ferrympi/ferry/mpi"
 )
 
@@ -61,7 +61,7 @@ func soon(ctx context.Context, rng *rand.Rand) (context.Context, func()) {
 
 func TestMessagesWithdrawnAtAnyMomentAreWholeOrNotThere(t *testing.T) {
 	for _, policy := range []string{"agree", "lazy"} {
-		t.Run(policy, func(t *testing.T) { ranktest.Run(t, 2, "withdraw", seed(t), "FERRY_CID_POLICY="+policy) })
+		t.Run(policy, func(t *testing.T) { localtest.Run(t, 2, "withdraw", seed(t), "FERRY_CID_POLICY="+policy) })
 	}
 }
 
@@ -164,7 +164,7 @@ func withdraw(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 }
 
 func TestCreationsEndedAtAnyMomentLeaveTheRestWorking(t *testing.T) {
-	ranktest.Run(t, 3, "ended-creations", seed(t), "FERRY_BOOTSTRAP_TIMEOUT=20s")
+	localtest.Run(t, 3, "ended-creations", seed(t), "FERRY_BOOTSTRAP_TIMEOUT=20s")
 }
 
 // endedCreations: all members make communicators, and their contexts end at
@@ -223,7 +223,7 @@ func endedCreations(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 }
 
 func TestSendIsWithdrawnBeforeThePeerKnowsTheSender(t *testing.T) {
-	ranktest.RunJob(t, ranktest.Job{Size: 2, Program: "late-card", Timeout: 20 * time.Second})
+	localtest.RunJob(t, localtest.Job{Size: 2, Program: "late-card", Timeout: 20 * time.Second})
 }
 
 // lateBootstrap opens clients that finish a construct late in rank 1.

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferrympi/ferry/bootstrap/local/localtest"
 	"github.com/ferrympi/ferry/bootstrap/local/server"
-	"github.com/ferrympi/ferry/internal/ranktest"
 	"github.com/ferrympi/ferry/mpi"
 )
 
@@ -21,7 +21,7 @@ func allgather(ctx context.Context, c *mpi.Comm, mine int64) ([]int64, error) {
 	return all, mpi.Allreduce(ctx, c, nil, all, mpi.Sum[int64]())
 }
 
-func TestSameTagBackToBack(t *testing.T) { ranktest.Run(t, 3, "back-to-back") }
+func TestSameTagBackToBack(t *testing.T) { localtest.Run(t, 3, "back-to-back") }
 
 func backToBack(ctx context.Context) error {
 	s, err := mpi.OpenSession(ctx)
@@ -63,7 +63,7 @@ func backToBack(ctx context.Context) error {
 
 func TestConcurrentOverlappingCreations(t *testing.T) {
 	for _, policy := range []string{"auto", "gather", "lazy"} {
-		t.Run(policy, func(t *testing.T) { ranktest.Run(t, 4, "overlap", "FERRY_CID_POLICY="+policy) })
+		t.Run(policy, func(t *testing.T) { localtest.Run(t, 4, "overlap", "FERRY_CID_POLICY="+policy) })
 	}
 }
 
@@ -114,7 +114,7 @@ func pairUp(ctx context.Context, world *mpi.Group, peer, me int) error {
 
 func TestDupMessageArrivesBeforeThePeerDups(t *testing.T) {
 	for _, policy := range []string{"agree", "lazy"} {
-		t.Run(policy, func(t *testing.T) { ranktest.Run(t, 2, "dup-first", "FERRY_CID_POLICY="+policy) })
+		t.Run(policy, func(t *testing.T) { localtest.Run(t, 2, "dup-first", "FERRY_CID_POLICY="+policy) })
 	}
 }
 
@@ -166,7 +166,7 @@ func dupFirst(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	return errors.Join(err, mpi.Barrier(ctx, grand), grand.Close(), d.Close())
 }
 
-func TestManyDupsAndCloses(t *testing.T) { ranktest.Run(t, 2, "many-dups") }
+func TestManyDupsAndCloses(t *testing.T) { localtest.Run(t, 2, "many-dups") }
 
 func manyDups(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	peer := 1 - c.Rank()
@@ -188,7 +188,7 @@ func manyDups(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	return nil
 }
 
-func TestIdsGoOnWhenABaseIsExhausted(t *testing.T) { ranktest.Run(t, 2, "exhausted") }
+func TestIdsGoOnWhenABaseIsExhausted(t *testing.T) { localtest.Run(t, 2, "exhausted") }
 
 // exhausted: a chain of dups is deeper than the levels of one base.
 func exhausted(ctx context.Context) error {
@@ -225,7 +225,7 @@ func exhausted(ctx context.Context) error {
 
 func TestSplit(t *testing.T) {
 	for _, policy := range []string{"agree", "lazy"} {
-		t.Run(policy, func(t *testing.T) { ranktest.Run(t, 5, "split", "FERRY_CID_POLICY="+policy) })
+		t.Run(policy, func(t *testing.T) { localtest.Run(t, 5, "split", "FERRY_CID_POLICY="+policy) })
 	}
 }
 
@@ -293,7 +293,7 @@ func split(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 }
 
 func TestMemberThatNeverComesIsNamed(t *testing.T) {
-	ranktest.Run(t, 3, "missing", "FERRY_BOOTSTRAP_TIMEOUT=500ms")
+	localtest.Run(t, 3, "missing", "FERRY_BOOTSTRAP_TIMEOUT=500ms")
 }
 
 func missing(ctx context.Context) error {
@@ -362,7 +362,7 @@ func waitPublished(ctx context.Context, _ *mpi.Session, world *mpi.Group) (mpi.C
 }
 
 func TestDeadProcessEndsWhatWaitsForIt(t *testing.T) {
-	r := ranktest.RunJob(t, ranktest.Job{Size: 3, Program: "dead", MayFail: true})
+	r := localtest.RunJob(t, localtest.Job{Size: 3, Program: "dead", MayFail: true})
 	for rank := range 2 {
 		if r.Exit[rank] != nil {
 			t.Errorf("rank %d: %v\n%s", rank, r.Exit[rank], r.Output[rank])
@@ -406,7 +406,7 @@ func dead(ctx context.Context) error {
 }
 
 func TestProcessSets(t *testing.T) {
-	ranktest.RunJob(t, ranktest.Job{Size: 4, Program: "psets", Psets: []server.Pset{{Name: "app://Odd", Ranks: []uint32{1, 3}}}})
+	localtest.RunJob(t, localtest.Job{Size: 4, Program: "psets", Psets: []server.Pset{{Name: "app://Odd", Ranks: []uint32{1, 3}}}})
 }
 
 func psets(ctx context.Context) error {
@@ -449,7 +449,7 @@ func psets(ctx context.Context) error {
 	return errors.Join(err, must(slices.Equal(all, []int64{1, 3}), "%v", all), c.Close(), s.Close())
 }
 
-func TestMembersWithDifferentPoliciesAgree(t *testing.T) { ranktest.Run(t, 3, "mixed") }
+func TestMembersWithDifferentPoliciesAgree(t *testing.T) { localtest.Run(t, 3, "mixed") }
 
 func mixed(ctx context.Context) error {
 	s, err := mpi.OpenSession(ctx)

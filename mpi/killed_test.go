@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferrympi/ferry/internal/ranktest"
+	"github.com/ferrympi/ferry/bootstrap/local/localtest"
 	"github.com/ferrympi/ferry/mpi"
 )
 
@@ -130,7 +130,7 @@ func TestPeerKilledDuringAnyCallEndsIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const ranks = 5
-			r := ranktest.RunJob(t, ranktest.Job{
+			r := localtest.RunJob(t, localtest.Job{
 				Size: ranks, Program: "killed", MayFail: true, Timeout: 30 * time.Second, Env: []string{"OPERATION=" + name, seed(t)},
 			})
 			for rank := range ranks - 1 {

@@ -7,7 +7,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/ferrympi/ferry/internal/ranktest"
+	"github.com/ferrympi/ferry/bootstrap/local/localtest"
 	"github.com/ferrympi/ferry/mpi"
 )
 
@@ -15,7 +15,7 @@ func TestMain(m *testing.M) {
 	if err := os.Setenv("FERRY_CONFIG", os.DevNull); err != nil { // no user's file in tests
 		panic(err)
 	}
-	ranktest.Main(m, map[string]ranktest.Program{
+	localtest.Main(m, map[string]localtest.Program{
 		"allocations":     inWorld(allocations),
 		"arguments":       inWorld(arguments),
 		"back-to-back":    backToBack,
@@ -59,7 +59,7 @@ func TestMain(m *testing.M) {
 }
 
 // inWorld runs f with a communicator of all processes.
-func inWorld(f func(ctx context.Context, s *mpi.Session, c *mpi.Comm) error) ranktest.Program {
+func inWorld(f func(ctx context.Context, s *mpi.Session, c *mpi.Comm) error) localtest.Program {
 	return func(ctx context.Context) (err error) {
 		s, err := mpi.OpenSession(ctx)
 		if err != nil {

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferrympi/ferry/internal/ranktest"
+	"github.com/ferrympi/ferry/bootstrap/local/localtest"
 	"github.com/ferrympi/ferry/mpi"
 )
 
@@ -20,7 +20,7 @@ var (
 )
 
 func TestBufferedSendNeverWaitsAndIsBounded(t *testing.T) {
-	ranktest.Run(t, 2, "bsend", "FERRY_SESSION_BSEND_LIMIT=1MiB")
+	localtest.Run(t, 2, "bsend", "FERRY_SESSION_BSEND_LIMIT=1MiB")
 }
 
 func bsend(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
@@ -80,7 +80,7 @@ func bsend(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 	return nil
 }
 
-func TestReadySendWithItsReceivePosted(t *testing.T) { ranktest.Run(t, 2, "rsend") }
+func TestReadySendWithItsReceivePosted(t *testing.T) { localtest.Run(t, 2, "rsend") }
 
 func rsend(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	peer := 1 - c.Rank()
@@ -103,7 +103,7 @@ func rsend(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	return wants("a wrong rank", c.Rsend(ctx, nil, 7, 0), mpi.ErrRank)
 }
 
-func TestMatchedProbeKeepsAMessageFromOtherReceives(t *testing.T) { ranktest.Run(t, 2, "mprobe") }
+func TestMatchedProbeKeepsAMessageFromOtherReceives(t *testing.T) { localtest.Run(t, 2, "mprobe") }
 
 func mprobe(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	sizes := []int{0, 10, 1 << 20}
@@ -193,7 +193,7 @@ func mprobe(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	return mpi.Barrier(ctx, c)
 }
 
-func TestPersistentRequestsStartAgain(t *testing.T) { ranktest.Run(t, 2, "persistent") }
+func TestPersistentRequestsStartAgain(t *testing.T) { localtest.Run(t, 2, "persistent") }
 
 func persistent(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	peer := 1 - c.Rank()
@@ -303,7 +303,7 @@ func persistent(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	return errors.Join(err, d.Close(), wants("start on a closed communicator", late.Start(), mpi.ErrClosed))
 }
 
-func TestWaitSomeTakesAllThatAreComplete(t *testing.T) { ranktest.Run(t, 2, "some") }
+func TestWaitSomeTakesAllThatAreComplete(t *testing.T) { localtest.Run(t, 2, "some") }
 
 func some(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	const n = 30

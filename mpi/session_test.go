@@ -13,10 +13,10 @@ import (
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/local"
+	"github.com/ferrympi/ferry/bootstrap/local/localtest"
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/components"
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/internal/ranktest"
 	"github.com/ferrympi/ferry/mpi"
 	"github.com/ferrympi/ferry/pml"
 	"go.uber.org/goleak"
@@ -301,7 +301,7 @@ func TestPMLThatFailsToOpenIsReplacedUnlessAskedFor(t *testing.T) {
 	}
 }
 
-func TestSessionsOverlapAndReopen(t *testing.T) { ranktest.Run(t, 2, "sessions") }
+func TestSessionsOverlapAndReopen(t *testing.T) { localtest.Run(t, 2, "sessions") }
 
 func sessions(ctx context.Context) error {
 	errs := make([]error, 8)
@@ -354,7 +354,7 @@ func inSession(ctx context.Context, tag string, f func(*mpi.Comm) error) error {
 	return errors.Join(f(c), c.Close(), s.Close())
 }
 
-func TestCloseFlushesAcceptedSends(t *testing.T) { ranktest.Run(t, 2, "linger") }
+func TestCloseFlushesAcceptedSends(t *testing.T) { localtest.Run(t, 2, "linger") }
 
 // linger: rank 0 leaves at once after its sends, small and large.
 func linger(ctx context.Context) error {
@@ -389,7 +389,7 @@ func linger(ctx context.Context) error {
 }
 
 func TestLastSessionReportsWhatTheLauncherAskedFor(t *testing.T) {
-	r := ranktest.Run(t, 2, "report", "FERRY_SESSION_REPORT=explain")
+	r := localtest.Run(t, 2, "report", "FERRY_SESSION_REPORT=explain")
 	for rank, reports := range r.Reports {
 		var x mpi.Explanation
 		if err := json.Unmarshal(reports["explain"], &x); err != nil {
@@ -431,7 +431,7 @@ func report(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 		must(strings.Contains(x.String(), "ob1 over shm") && strings.Contains(x.String(), "pml cm: not selected"), "%s", x))
 }
 
-func TestStatsCountMessages(t *testing.T) { ranktest.Run(t, 2, "stats") }
+func TestStatsCountMessages(t *testing.T) { localtest.Run(t, 2, "stats") }
 
 func stats(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 	peer := 1 - c.Rank()

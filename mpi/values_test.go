@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/ferrympi/ferry/bootstrap/local/localtest"
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/internal/ranktest"
 	"github.com/ferrympi/ferry/mpi"
 )
 
@@ -22,7 +22,7 @@ var valuesOfRanks = []map[string]string{
 }
 
 func TestRanksWithOtherValuesUnderstandOneAnother(t *testing.T) {
-	ranktest.Run(t, len(valuesOfRanks), "values")
+	localtest.Run(t, len(valuesOfRanks), "values")
 }
 
 func values(ctx context.Context) error {

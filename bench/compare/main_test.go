@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferrympi/ferry/internal/cli/clitest"
+	"github.com/ferrympi/ferry/cmd/ferry/ferrytest"
 )
 
-func TestMain(m *testing.M) { clitest.Main(m, nil) }
+func TestMain(m *testing.M) { ferrytest.Main(m, nil) }
 
 // recorded is a row as `ferry bench latency --format json` prints it.
 const recorded = `{"bench":"latency","size":8,"ranks":2,"unit":"us","avg":0.21,"min":0.2,"p50":0.21,"p99":0.3,"raw_hop_ns":26.5}` + "\n"

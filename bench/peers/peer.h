@@ -1,6 +1,6 @@
 /* Micro-benchmarks of an MPI library through mpi.h, beside which those of
  * `ferry bench` are judged. The loops, buffers and windows are the same there
- * (internal/cli/bench), and follow the OSU micro-benchmarks. */
+ * (cmd/ferry/internal/bench), and follow the OSU micro-benchmarks. */
 #ifndef PEER_H
 #define PEER_H
 

@@ -6,7 +6,7 @@ import (
 	"context"
 	"os"
 
-	"github.com/ferrympi/ferry/internal/cli"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/cli"
 )
 
 func main() { os.Exit(cli.Main(context.Background(), os.Args[1:], os.Stderr)) }

@@ -3,9 +3,9 @@ package main
 import (
 	"testing"
 
-	"github.com/ferrympi/ferry/internal/cli/clitest"
+	"github.com/ferrympi/ferry/cmd/ferry/ferrytest"
 )
 
-func TestMain(m *testing.M) { clitest.Main(m, map[string]func(){"ring": main}) }
+func TestMain(m *testing.M) { ferrytest.Main(m, map[string]func(){"ring": main}) }
 
-func TestScripts(t *testing.T) { clitest.Run(t) }
+func TestScripts(t *testing.T) { ferrytest.Run(t) }

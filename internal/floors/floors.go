@@ -45,15 +45,15 @@ var rows = []struct {
 
 	{"bootstrap/wireup", Protocols},
 
-	{"components", Assembly}, {"config", Assembly}, {"plugin", Assembly}, {"internal/tuned", Assembly},
+	{"components", Assembly}, {"config", Assembly}, {"plugin", Assembly},
 	// Data: what is known of components' libraries.
 	{"matrix", Assembly},
 
 	{"mpi", User},
 
-	{"cmd", Tools}, {"internal/cli", Tools}, {"internal/launch", Tools}, {"examples", Tools}, {"bench", Tools},
-	// They start ranks of a job, which is a tool's work.
-	{"internal/ranktest", Tools}, {"internal/conform", Tools}, {"internal/soak", Tools}, {"internal/matrix", Tools}, {"internal/floors", Tools}, {"internal/needs", Tools},
+	{"cmd", Tools}, {"examples", Tools}, {"bench", Tools},
+	// Tests of the whole.
+	{"internal/soak", Tools}, {"internal/floors", Tools},
 }
 
 // componentFloor is the floor of what lies below the folder of a contract.
@@ -155,7 +155,7 @@ func sameFloor(from, to string, f Floor) bool {
 	case Ground, Contracts, Assembly:
 		return true
 	case Tools:
-		return under(to, "internal")
+		return under(to, "cmd/ferry/internal") || under(to, "cmd/ferry/ferrytest")
 	}
 	return subtree(from) == subtree(to)
 }

@@ -223,7 +223,7 @@ func TestAProgramLinksNoTools(t *testing.T) {
 		for _, bad := range []string{
 			"testing", "plugin", "github.com/spf13", "google.golang.org/grpc", "github.com/hashicorp/go-plugin", "gonum.org",
 			"github.com/HdrHistogram", "github.com/prometheus", "pgregory.net/rapid", "go.uber.org/goleak", "github.com/rogpeppe",
-			module + "/internal/cli", module + "/internal/launch", module + "/bootstrap/local/server",
+			module + "/cmd", module + "/bootstrap/local/server",
 		} {
 			if under(d, bad) {
 				t.Errorf("examples/hello links %s", d)
@@ -256,11 +256,11 @@ func TestForbiddenEdgesAreRefused(t *testing.T) {
 		{"coll/basic", "pml/ob1", Code, false},
 		{"bootstrap/local/server", "bootstrap/local/internal/wire", Code, true},
 		{"bootstrap/bootstraptest", "bootstrap", Code, true},
-		{"internal/launch", "bootstrap/local/server", Code, true},
-		{"internal/cli/run", "internal/launch", Code, true},
-		{"internal/cli/run", "examples/hello", Code, false},
-		{"mpi", "internal/launch", Code, false},
-		{"mpi", "internal/ranktest", ExternalTest, true},
+		{"cmd/ferry/internal/launch", "bootstrap/local/server", Code, true},
+		{"cmd/ferry/internal/run", "cmd/ferry/internal/launch", Code, true},
+		{"cmd/ferry/internal/run", "examples/hello", Code, false},
+		{"mpi", "cmd/ferry/internal/launch", Code, false},
+		{"mpi", "bootstrap/local/localtest", ExternalTest, true},
 		{"somewhere", "mpi", Code, false},
 	} {
 		if err := Check(c.from, c.to, c.use); (err == nil) != c.ok {

@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferrympi/ferry/internal/ranktest"
+	"github.com/ferrympi/ferry/bootstrap/local/localtest"
 	"github.com/ferrympi/ferry/mpi"
 )
 
@@ -32,7 +32,7 @@ func kills(t *testing.T, n int, env ...string) {
 	var worst time.Duration
 	for i := range n {
 		dir := segments(t)
-		r := ranktest.RunJob(t, ranktest.Job{Size: 3, Program: "kill", MayFail: true, Timeout: time.Minute, Env: append(slices.Clone(env),
+		r := localtest.RunJob(t, localtest.Job{Size: 3, Program: "kill", MayFail: true, Timeout: time.Minute, Env: append(slices.Clone(env),
 			"FERRY_BTL_SHM_DIR="+dir, fmt.Sprint(envRounds, "=", i), "SOAK_DEATH="+filepath.Join(dir, "death"))})
 		for rank, err := range r.Exit {
 			if rank < 2 && err != nil {
@@ -159,7 +159,7 @@ func TestStale(t *testing.T) {
 	ferry := func(program string) *exec.Cmd {
 		cmd := exec.CommandContext(ctx, os.Args[0], "run", "-n", "2", "-x", envFerry+"=0", os.Args[0])
 		cmd.Env = append(os.Environ(), envFerry+"=1", "XDG_RUNTIME_DIR="+runtimeDir, "FERRY_BTL_SHM_DIR="+shm,
-			"RANKTEST_PROGRAM="+program, "RANKTEST_TIMEOUT=1m")
+			"LOCALTEST_PROGRAM="+program, "LOCALTEST_TIMEOUT=1m")
 		cmd.Stderr = os.Stderr
 		return cmd
 	}

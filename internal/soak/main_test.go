@@ -20,8 +20,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferrympi/ferry/internal/cli"
-	"github.com/ferrympi/ferry/internal/ranktest"
+	"github.com/ferrympi/ferry/bootstrap/local/localtest"
+	"github.com/ferrympi/ferry/cmd/ferry/ferrytest"
 	"github.com/ferrympi/ferry/mpi"
 )
 
@@ -36,9 +36,9 @@ const (
 
 func TestMain(m *testing.M) {
 	if os.Getenv(envFerry) == "1" {
-		os.Exit(cli.Main(context.Background(), os.Args[1:], os.Stderr))
+		ferrytest.Ferry()
 	}
-	ranktest.Main(m, map[string]ranktest.Program{
+	localtest.Main(m, map[string]localtest.Program{
 		"big":        inWorld(big),
 		"comms":      inWorld(comms),
 		"cycles":     cycles,
@@ -71,7 +71,7 @@ func run(t *testing.T, n int, program string, rounds int, env ...string) {
 	dir := segments(t)
 	env = append(env, "FERRY_BTL_SHM_DIR="+dir, fmt.Sprint(envRounds, "=", rounds))
 	start := time.Now()
-	r := ranktest.RunJob(t, ranktest.Job{Size: n, Program: program, Env: env, Timeout: 30 * time.Minute})
+	r := localtest.RunJob(t, localtest.Job{Size: n, Program: program, Env: env, Timeout: 30 * time.Minute})
 	for rank, out := range r.Output {
 		if out != "" {
 			t.Logf("rank %d: %s", rank, strings.TrimSpace(out))
@@ -118,7 +118,7 @@ func rounds() int {
 }
 
 // inWorld runs f with a communicator of all processes.
-func inWorld(f func(ctx context.Context, s *mpi.Session, c *mpi.Comm) error) ranktest.Program {
+func inWorld(f func(ctx context.Context, s *mpi.Session, c *mpi.Comm) error) localtest.Program {
 	return func(ctx context.Context) error {
 		s, err := mpi.OpenSession(ctx)
 		if err != nil {

@@ -1,0 +1,309 @@
+// Package bench is `ferry bench`: micro-benchmarks with the loops of the OSU
+// suite, so that figures compare with those of other MPIs. It starts the ranks
+// that it needs by itself, bound to cores; inside `ferry run` it is a rank.
+//
+// The loops use the public package plainly, as a program would. Every row has
+// the raw hop beside it: the time of one cache line from rank 0 to rank 1,
+// taken before and after the row, of which the larger counts.
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
+	"github.com/ferrympi/ferry/framework"
+)
+
+const long = `Measure ferry on this machine.
+
+  latency   one way of a message, half of a ping-pong's round trip
+  bw        bandwidth of windows of 64 messages, each window acknowledged
+  bibw      bandwidth of windows of 64 messages each way at the same time
+  mbw_mr    message rate: pairs of ranks, windows of 64 messages
+  multi_lat one way of a message, several pairs of ranks at once
+  any_lat   one way of a message, where rank 0 receives from any source while
+            --connected ranks have connected to it, of which only rank 1 sends
+  barrier   a barrier of all ranks
+  allreduce a sum over all ranks, of 4-byte floats
+  dup       make a communicator with the same members
+  create    make a communicator from the group of all ranks
+  init      open a session and make the first communicator
+  hello     a whole job: start, session, communicator, end
+  memory    what a rank keeps in memory after a barrier and a message to each of
+            its neighbours: private, its proportional share of all, and /dev/shm
+            of the whole node, whoever uses it
+  memory_all the same after a message of each rank to each
+  idle      how much of a processor a rank uses that is blocked in a receive
+  hop       the raw cache-line hop between two processes, without ferry
+
+Loops, warm-up, iterations and windows are those of the OSU micro-benchmarks.
+The average is that of the whole loop. The minimum and the percentiles are over
+batches, since reading the clock for each message would change what is measured:
+100 messages up to 8 KiB and 10 above for latency, a window for bw, bibw and
+mbw_mr, 10 barriers, a second for idle; the others are timed one by one. What all ranks do together
+has the average of all ranks, and the percentiles of the first.
+
+min, p50 and p99 are those of the figure, whatever it is: half of the batches
+are at or below p50, 99 of 100 at or below p99. For a time p99 is thus among the
+slowest batches, and for a bandwidth or a rate among the fastest: its slow end is
+min.`
+
+// options of one run; all ranks have the same.
+type options struct {
+	bench      string
+	ranks      int
+	sizes      string
+	min, max   int // of sizes
+	iterations int // 0: OSU's
+	warmup     int // -1: OSU's
+	format     string
+	allocMem   bool
+	halfSteps  bool
+	level      string // of threads
+	connected  int    // of any_lat; 0: all
+	set        *[]string
+	isRank     bool
+
+	given func(flag string) bool // it is on the command line
+}
+
+// ranksNeeded gives the benchmarks and how many ranks they take by themselves.
+var ranksNeeded = map[string]int{
+	"latency": 2, "bw": 2, "bibw": 2, "mbw_mr": 2, "multi_lat": 2, "barrier": 2, "allreduce": 2,
+	"dup": 2, "create": 2, "init": 2, "hello": 2, "hop": 2,
+	"any_lat": 2, "memory": 2, "memory_all": 2, "idle": 2,
+}
+
+// names in the order in which messages list them.
+var names = []string{
+	"latency", "bw", "bibw", "mbw_mr", "multi_lat", "any_lat", "barrier", "allreduce", "dup", "create", "init", "hello",
+	"memory", "memory_all", "idle", "hop",
+}
+
+// Command returns the command.
+func Command() *cobra.Command { return new(options).command() }
+
+// command returns the command whose flags set o.
+func (o *options) command() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:       "bench NAME",
+		Short:     "Measure messages, collectives, communicators and start",
+		Long:      long,
+		Example:   "  ferry bench latency -m 8:1MiB\n  ferry bench barrier -n 8 --format json",
+		ValidArgs: names,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.given = cmd.Flags().Changed
+			if err := o.check(args); err != nil {
+				return err
+			}
+			return o.run(cmd)
+		},
+	}
+	f := cmd.Flags()
+	f.IntVarP(&o.ranks, "n", "n", o.ranks, "number of ranks `N`")
+	f.StringVarP(&o.sizes, "m", "m", "1:4MiB", "message sizes, doubling from `MIN:MAX`")
+	f.IntVarP(&o.iterations, "i", "i", 0, "iterations `N`, in place of OSU's")
+	f.IntVarP(&o.warmup, "x", "x", -1, "warm-up iterations `N`, in place of OSU's")
+	f.Lookup("n").DefValue, f.Lookup("i").DefValue, f.Lookup("x").DefValue = "2", "0", "0" // help says no more of 0
+	f.StringVar(&o.format, "format", "osu", "output `FORMAT`: osu, json (a row per line), csv or gobench")
+	f.BoolVar(&o.allocMem, "alloc-mem", false, "buffers that other processes of the node read directly")
+	f.BoolVar(&o.halfSteps, "half-steps", false, "also the sizes between, half as large again as the one before")
+	f.StringVar(&o.level, "thread-level", "multiple", "`LEVEL` of threads that ranks promise: single, funneled, serialized or multiple")
+	f.IntVar(&o.connected, "connected", 0, "of any_lat: `N` ranks have connected to rank 0, in place of all")
+	f.Lookup("connected").DefValue = "0"
+	o.set = settings.Flag(f)
+	f.BoolVar(&o.isRank, "rank", false, "be one of the ranks")
+	_ = f.MarkHidden("rank") // fails only for a flag that isn't there
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit.Usagef("%w", err) })
+	return cmd
+}
+
+// check fills in what follows from the flags. The values that stand for "OSU's"
+// and "as many as it takes" can't be written out.
+func (o *options) check(args []string) error {
+	if len(args) != 1 {
+		return exit.Usagef("want one benchmark: %s", strings.Join(names, ", "))
+	}
+	o.bench = args[0]
+	need, ok := ranksNeeded[o.bench]
+	if !ok {
+		return exit.Usagef("unknown benchmark %s; did you mean %s? There are %s",
+			o.bench, framework.Nearest(o.bench, names), strings.Join(names, ", "))
+	}
+	if o.ranks == 0 && !o.given("n") {
+		o.ranks = max(need, o.connected+1)
+	}
+	var err error
+	if o.min, o.max, err = parseSizes(o.sizes); err != nil {
+		return err
+	}
+	if o.bench == "allreduce" {
+		if o.min = max(o.min, elementBytes); o.min%elementBytes != 0 || o.max < o.min {
+			return exit.Usagef("-m %s: allreduce takes multiples of %d bytes", o.sizes, elementBytes)
+		}
+	}
+	pair := o.bench == "latency" || o.bench == "bw" || o.bench == "bibw" || o.bench == "hop"
+	pairs := o.bench == "mbw_mr" || o.bench == "multi_lat"
+	switch {
+	case pair && o.ranks != 2:
+		return exit.Usagef("-n %d: %s is between 2 ranks", o.ranks, o.bench)
+	case pairs && (o.ranks < 2 || o.ranks%2 != 0):
+		return exit.Usagef("-n %d: %s needs pairs of ranks", o.ranks, o.bench)
+	case (o.bench == "any_lat" || o.bench == "idle") && o.ranks < 2:
+		return exit.Usagef("-n %d: %s needs at least 2 ranks", o.ranks, o.bench)
+	case o.ranks < 1:
+		return exit.Usagef("-n %d: want at least 1 rank", o.ranks)
+	case o.given("i") && o.iterations < 1:
+		return exit.Usagef("-i %d: want at least 1 iteration", o.iterations)
+	case o.given("x") && o.warmup < 0:
+		return exit.Usagef("-x %d: want no warm-up iterations, or some", o.warmup)
+	}
+	if messages := pair && o.bench != "hop" || pairs; o.allocMem && !messages {
+		return exit.Usagef("--alloc-mem: %s has no buffers of messages", o.bench)
+	}
+	if _, ok := threadLevels[o.level]; !ok {
+		return exit.Usagef("--thread-level %s: want single, funneled, serialized or multiple", o.level)
+	}
+	switch {
+	case o.given("connected") && o.bench != "any_lat":
+		return exit.Usagef("--connected: %s has no ranks that only connect; any_lat has", o.bench)
+	case o.given("connected") && (o.connected < 1 || o.connected >= o.ranks):
+		return exit.Usagef("--connected %d: want 1 to %d of %d ranks", o.connected, o.ranks-1, o.ranks)
+	}
+	if _, ok := formats[o.format]; !ok {
+		return exit.Usagef("--format %s: want osu, json, csv or gobench", o.format)
+	}
+	return nil
+}
+
+// parseSizes reads MIN:MAX, or MAX alone as the OSU suite does.
+func parseSizes(s string) (low, high int, err error) {
+	from, to, both := strings.Cut(s, ":")
+	if !both {
+		from, to = "1", s
+	}
+	a, err := framework.ParseSize(from)
+	if err == nil {
+		var b framework.Size
+		if b, err = framework.ParseSize(to); err == nil && (a < 0 || b < a) {
+			err = fmt.Errorf("want 0 <= MIN <= MAX")
+		}
+		low, high = int(a), int(b)
+	}
+	if err != nil {
+		return 0, 0, exit.Usagef("-m %s: %w", s, err)
+	}
+	return low, high, nil
+}
+
+// next returns the size after n.
+func (o *options) next(n int) int {
+	switch {
+	case !o.halfSteps || n < 2:
+		return max(1, 2*n)
+	case n&(n-1) == 0: // a power of two
+		return n + n/2
+	}
+	return n + n/3
+}
+
+// Above this many bytes OSU's loops are shorter.
+const largeMessage = 8192
+
+// loops returns how often to iterate for a size: what the user says, or the
+// given numbers of OSU.
+func (o *options) loops(size int, small, smallWarmup, large, largeWarmup int) (iterations, warmup int) {
+	iterations, warmup = small, smallWarmup
+	if size > largeMessage {
+		iterations, warmup = large, largeWarmup
+	}
+	if o.iterations > 0 {
+		iterations = o.iterations
+	}
+	if o.warmup >= 0 {
+		warmup = o.warmup
+	}
+	return iterations, warmup
+}
+
+// fromOutside says that the benchmark is about whole jobs.
+func (o *options) fromOutside() bool { return o.bench == "init" || o.bench == "hello" }
+
+func (o *options) run(cmd *cobra.Command) error {
+	if underLauncher := os.Getenv(framework.EnvName("bootstrap.local.address")) != ""; underLauncher || o.isRank {
+		if !o.isRank && o.fromOutside() {
+			return exit.Usagef("%s measures jobs from outside: start it without ferry run", o.bench)
+		}
+		return o.asRank(cmd.Context(), cmd.OutOrStdout())
+	}
+	ranks, err := settings.Prepare(cmd.Context(), nil, *o.set)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	s := starter{o: o, ranks: ranks, stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr()}
+	switch o.bench {
+	case "init":
+		return s.init(ctx)
+	case "hello":
+		return s.hello(ctx)
+	}
+	return s.plain(ctx)
+}
+
+// arguments are those of a rank.
+func (o *options) arguments(bench string) []string {
+	args := []string{
+		"bench", bench, "--rank", "-n", strconv.Itoa(o.ranks), "-m", o.sizes, "--format", o.format,
+		"--alloc-mem=" + strconv.FormatBool(o.allocMem), "--half-steps=" + strconv.FormatBool(o.halfSteps), "--thread-level", o.level,
+	}
+	if o.connected > 0 {
+		args = append(args, "--connected", strconv.Itoa(o.connected))
+	}
+	if o.iterations > 0 {
+		args = append(args, "-i", strconv.Itoa(o.iterations))
+	}
+	if o.warmup >= 0 {
+		args = append(args, "-x", strconv.Itoa(o.warmup))
+	}
+	return args
+}
+
+// job is one of ranks of this program itself.
+func (s *starter) job(bench string, ranks int) (launch.Job, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return launch.Job{}, fmt.Errorf("find this program: %w", err)
+	}
+	o := *s.o
+	o.ranks = ranks
+	return launch.Job{
+		Program: self, Args: o.arguments(bench), N: ranks, Env: s.ranks.Env, Cleanup: s.ranks.Cleanup, Bind: true,
+		Stdout: s.stdout, Stderr: s.stderr,
+	}, nil
+}
+
+// plain runs a benchmark whose rank 0 prints the rows.
+func (s *starter) plain(ctx context.Context) error {
+	j, err := s.job(s.o.bench, s.o.ranks)
+	if err != nil {
+		return err
+	}
+	j.Note = func(line string) { fmt.Fprintf(s.stderr, "ferry bench: %s\n", line) }
+	res, err := j.Run(ctx)
+	if err != nil {
+		return err
+	}
+	return exit.Status(res.Status)
+}

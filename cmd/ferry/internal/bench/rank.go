@@ -1,0 +1,217 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
+	"github.com/ferrympi/ferry/internal/hop"
+	"github.com/ferrympi/ferry/mpi"
+)
+
+// rank is one process of a benchmark.
+type rank struct {
+	o        *options
+	session  *mpi.Session
+	comm     *mpi.Comm
+	line     *hop.Line     // between ranks 0 and 1; nil elsewhere
+	memories []*mpi.Memory // of the row that is measured
+	emit     func(Row) error
+}
+
+// hopTrips makes the raw hop some 100 us long: enough for a median, too short to
+// matter beside what it accompanies.
+const hopTrips = 200
+
+// hopLimit ends the run when the other rank has gone.
+const hopLimit = 10 * time.Second
+
+// asRank measures as one of the ranks, and prints if it is the first.
+func (o *options) asRank(ctx context.Context, out io.Writer) (err error) {
+	start := time.Now()
+	session, err := mpi.OpenSession(ctx, append(settings.Session(), mpi.WithThreadLevel(threadLevels[o.level]))...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, session.Close()) }()
+	world, err := session.Group(ctx, "mpi://WORLD")
+	if err != nil {
+		return err
+	}
+	comm, err := mpi.CommFromGroup(ctx, world, "ferry.bench")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, comm.Close()) }()
+	opened := time.Since(start)
+	switch o.bench {
+	case "init":
+		// The launcher reads these lines; a line is one write.
+		_, err := fmt.Fprintln(out, opened.Nanoseconds())
+		return err
+	case "hello":
+		return mpi.Barrier(ctx, comm)
+	}
+	o.ranks = comm.Size() // of `ferry run`, if it started us
+	if err := o.check([]string{o.bench}); err != nil {
+		return err
+	}
+	r := &rank{o: o, session: session, comm: comm, emit: func(row Row) error { return formats[o.format].row(out, row) }}
+	if err := r.openLine(ctx); err != nil {
+		return err
+	}
+	if r.line != nil {
+		defer func() { err = errors.Join(err, r.line.Close()) }()
+	}
+	if comm.Rank() == 0 {
+		if err := formats[o.format].head(out, o); err != nil {
+			return err
+		}
+	}
+	return r.measure(ctx)
+}
+
+// Within is the command with the arguments args, in a session that is open, over a
+// communicator of the ranks that it is about. All of them call it, and rank 0 hears
+// of each row. There is no raw hop: the ranks may be of different nodes.
+func Within(ctx context.Context, s *mpi.Session, c *mpi.Comm, args []string, each func(Row)) error {
+	o := options{ranks: c.Size()}
+	cmd := o.command()
+	if err := cmd.ParseFlags(args); err != nil {
+		return exit.Usagef("%w", err)
+	}
+	o.given = cmd.Flags().Changed
+	if err := o.check(cmd.Flags().Args()); err != nil {
+		return err
+	}
+	if o.fromOutside() {
+		return exit.Usagef("%s measures jobs from outside", o.bench)
+	}
+	r := &rank{o: &o, session: s, comm: c, emit: func(row Row) error { each(row); return nil }}
+	return r.measure(ctx)
+}
+
+// openLine gives ranks 0 and 1 a shared cache line.
+func (r *rank) openLine(ctx context.Context) error {
+	const tag = 1
+	if r.comm.Size() < 2 || r.comm.Rank() > 1 {
+		return nil
+	}
+	if r.comm.Rank() == 1 {
+		path := make([]byte, 4096)
+		st, err := r.comm.Recv(ctx, path, 0, tag)
+		if err != nil {
+			return err
+		}
+		if r.line, err = hop.Open(string(path[:st.Bytes])); err != nil {
+			return err
+		}
+		return r.comm.Send(ctx, nil, 0, tag)
+	}
+	var err error
+	if r.line, err = hop.Create(); err != nil {
+		return err
+	}
+	err = r.comm.Send(ctx, []byte(r.line.Path()), 1, tag)
+	if err == nil {
+		_, err = r.comm.Recv(ctx, nil, 1, tag) // it has opened the file
+	}
+	return errors.Join(err, r.line.Unlink())
+}
+
+// measure runs the benchmark for each size, or once.
+func (r *rank) measure(ctx context.Context) error {
+	switch r.o.bench {
+	case "barrier":
+		return r.one(ctx, 0, r.barrier)
+	case "dup":
+		return r.one(ctx, 0, r.dup)
+	case "create":
+		return r.one(ctx, 0, r.create)
+	case "hop":
+		return r.one(ctx, 0, r.hop)
+	case "idle":
+		return r.one(ctx, 0, r.idle)
+	case "memory":
+		return r.memory(ctx, r.neighbours)
+	case "memory_all":
+		return r.memory(ctx, r.everyone)
+	case "any_lat":
+		return r.anyLatency(ctx)
+	}
+	f := map[string]func(context.Context, int) (Row, error){
+		"latency": r.latency, "multi_lat": r.multiLatency, "bw": r.bandwidth, "bibw": r.bidirectional,
+		"mbw_mr": r.rate, "allreduce": r.allreduce,
+	}[r.o.bench]
+	for size := r.o.min; size <= r.o.max; size = r.o.next(size) {
+		if err := r.one(ctx, size, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// threadLevels are the values of --thread-level.
+var threadLevels = map[string]mpi.ThreadLevel{
+	"single": mpi.ThreadSingle, "funneled": mpi.ThreadFunneled, "serialized": mpi.ThreadSerialized, "multiple": mpi.ThreadMultiple,
+}
+
+// one makes one row of what all ranks do together.
+func (r *rank) one(ctx context.Context, size int, f func(context.Context, int) (Row, error)) error {
+	return r.row(ctx, size, func(ctx context.Context, size int) (Row, error) {
+		if err := mpi.Barrier(ctx, r.comm); err != nil {
+			return Row{}, err
+		}
+		return f(ctx, size)
+	})
+}
+
+// row makes one row, with the raw hop before and after.
+func (r *rank) row(ctx context.Context, size int, f func(context.Context, int) (Row, error)) error {
+	before, err := r.rawHop(ctx)
+	if err != nil {
+		return err
+	}
+	row, err := f(ctx, size)
+	if err = errors.Join(err, r.freeBuffers()); err != nil {
+		return err
+	}
+	after, err := r.rawHop(ctx)
+	if err != nil || r.comm.Rank() != 0 {
+		return err
+	}
+	row.Bench, row.Size, row.Ranks = r.o.bench, size, r.comm.Size()
+	row.RawHop = max(before, after)
+	return r.emit(row)
+}
+
+// rawHop measures between ranks 0 and 1; elsewhere it is 0.
+func (r *rank) rawHop(ctx context.Context) (float64, error) {
+	if r.line == nil {
+		return 0, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, hopLimit)
+	defer cancel()
+	return r.line.Measure(ctx, r.comm.Rank() == 0, hopTrips)
+}
+
+// hop is the raw hop as a benchmark of its own.
+func (r *rank) hop(ctx context.Context, _ int) (Row, error) {
+	s := newSample()
+	iterations, warmup := r.o.loops(0, 100, 10, 0, 0)
+	for i := range warmup + iterations {
+		ns, err := r.rawHop(ctx)
+		if err != nil {
+			return Row{}, err
+		}
+		if i >= warmup {
+			// One "operation" is a thousand hops: nanoseconds alone would lose digits.
+			s.add(time.Duration(ns*1000), 1000)
+		}
+	}
+	return s.times(Row{Unit: "ns"}, 1), nil
+}

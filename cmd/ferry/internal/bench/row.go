@@ -1,0 +1,140 @@
+package bench
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/ferrympi/ferry/cmd/ferry/internal/version"
+)
+
+// Row is one measurement. Times are in us, of init and hello in ms, of hop in
+// ns, bandwidth in 10^6 bytes per second (MB/s), rates in messages/s, memory in
+// KiB, and the use of a processor in %. A benchmark with several figures names
+// them behind its own name: memory/private. The
+// percentiles are those of the figure itself: Min <= P50 <= P99, also where less
+// is worse.
+type Row struct {
+	Bench  string  `json:"bench"`
+	Size   int     `json:"size"` // bytes; 0 where there is no message
+	Ranks  int     `json:"ranks"`
+	Unit   string  `json:"unit"`
+	Avg    float64 `json:"avg"`
+	Min    float64 `json:"min"`
+	P50    float64 `json:"p50"`
+	P99    float64 `json:"p99"`
+	RawHop float64 `json:"raw_hop_ns"` // 0 where there is only one rank
+
+	iterations int
+	max        float64
+}
+
+// format writes the head of a table and its rows.
+type format struct {
+	head func(w io.Writer, o *options) error
+	row  func(w io.Writer, r Row) error
+}
+
+var formats = map[string]format{
+	"osu":     {osuHead, osuRow},
+	"json":    {none, jsonRow},
+	"csv":     {csvHead, csvRow},
+	"gobench": {goHead, goRow},
+}
+
+func none(io.Writer, *options) error { return nil }
+
+// The OSU suite's column widths, and its words, so that what reads its output
+// reads ours.
+func osuHead(w io.Writer, o *options) error {
+	var err error
+	switch o.bench {
+	case "latency":
+		_, err = fmt.Fprintf(w, "# ferry %s latency test\n%-10s%18s\n", version.String(), "# Size", "Latency (us)")
+	case "multi_lat":
+		_, err = fmt.Fprintf(w, "# ferry %s multi latency test\n# [ pairs: %d ]\n%-10s%18s\n",
+			version.String(), o.ranks/2, "# Size", "Latency (us)")
+	case "allreduce":
+		_, err = fmt.Fprintf(w, "# ferry %s allreduce latency test\n%-10s%18s\n", version.String(), "# Size", "Avg Latency(us)")
+	case "bibw":
+		_, err = fmt.Fprintf(w, "# ferry %s bi-directional bandwidth test\n%-10s%18s\n", version.String(), "# Size", "Bandwidth (MB/s)")
+	case "bw":
+		_, err = fmt.Fprintf(w, "# ferry %s bandwidth test\n%-10s%18s\n", version.String(), "# Size", "Bandwidth (MB/s)")
+	case "mbw_mr":
+		_, err = fmt.Fprintf(w, "# ferry %s multiple bandwidth / message rate test\n# [ pairs: %d ] [ window size: %d ]\n%-10s%18s%18s\n",
+			version.String(), o.ranks/2, window, "# Size", "MB/s", "Messages/s")
+	case "barrier":
+		_, err = fmt.Fprintf(w, "# ferry %s barrier latency test\n# Avg Latency(us)\n", version.String())
+	case "dup", "create":
+		_, err = fmt.Fprintf(w, "# ferry %s communicator %s test\n# Avg Latency(us)\n", version.String(), o.bench)
+	case "init":
+		_, err = fmt.Fprintf(w, "# ferry %s init test\n", version.String())
+	case "hello":
+		_, err = fmt.Fprintf(w, "# ferry %s hello test: launch, init and finalize\n", version.String())
+	case "any_lat":
+		_, err = fmt.Fprintf(w, "# ferry %s latency test, receives from any source\n# [ ranks: %d ]\n%-10s%18s\n",
+			version.String(), o.ranks, "# Size", "Latency (us)")
+	case "memory", "memory_all":
+		_, err = fmt.Fprintf(w, "# ferry %s memory test\n# [ ranks: %d ]\n%-20s%18s%18s\n",
+			version.String(), o.ranks, "# Memory", "Avg (KiB)", "Max (KiB)")
+	case "idle":
+		_, err = fmt.Fprintf(w, "# ferry %s idle test: a rank that is blocked in a receive\n# Avg (%% of a processor)\n", version.String())
+	case "hop":
+		_, err = fmt.Fprintf(w, "# raw cache-line hop\n# Avg (ns)\n")
+	}
+	return err
+}
+
+func osuRow(w io.Writer, r Row) error {
+	var err error
+	switch r.Bench {
+	case "mbw_mr":
+		_, err = fmt.Fprintf(w, "%-10d%18.2f%18.2f\n", r.Size, r.Avg*float64(r.Size)/1e6, r.Avg)
+	case "barrier", "dup", "create", "idle", "hop":
+		_, err = fmt.Fprintf(w, "%17.2f\n", r.Avg)
+	case "init", "hello":
+		_, err = fmt.Fprintf(w, "nprocs: %d, min: %.2f ms, max: %.2f ms, avg: %.2f ms\n", r.Ranks, r.Min, r.max, r.Avg)
+	default:
+		if _, what, ok := strings.Cut(r.Bench, "/"); ok {
+			_, err = fmt.Fprintf(w, "%-20s%18.0f%18.0f\n", what, r.Avg, r.max)
+			break
+		}
+		_, err = fmt.Fprintf(w, "%-10d%18.2f\n", r.Size, r.Avg)
+	}
+	return err
+}
+
+func jsonRow(w io.Writer, r Row) error { return json.NewEncoder(w).Encode(r) }
+
+func csvHead(w io.Writer, _ *options) error {
+	_, err := fmt.Fprintln(w, "bench,size,ranks,unit,avg,min,p50,p99,raw_hop_ns")
+	return err
+}
+
+func csvRow(w io.Writer, r Row) error {
+	_, err := fmt.Fprintf(w, "%s,%d,%d,%s,%g,%g,%g,%g,%g\n", r.Bench, r.Size, r.Ranks, r.Unit, r.Avg, r.Min, r.P50, r.P99, r.RawHop)
+	return err
+}
+
+// goHead and goRow write the format of `go test -bench` (golang.org/x/perf),
+// which benchstat compares.
+func goHead(w io.Writer, _ *options) error {
+	_, err := fmt.Fprintf(w, "ferry: %s\n", version.String())
+	return err
+}
+
+func goRow(w io.Writer, r Row) error {
+	value, unit := r.Avg, r.Unit
+	switch r.Unit {
+	case "us":
+		value, unit = r.Avg*1e3, "ns/op"
+	case "ms":
+		value, unit = r.Avg*1e6, "ns/op"
+	case "ns":
+		unit = "ns/op"
+	}
+	_, err := fmt.Fprintf(w, "BenchmarkFerry/%s/size=%d/ranks=%d\t%d\t%g %s\t%g raw-hop-ns\n",
+		r.Bench, r.Size, r.Ranks, r.iterations, value, unit, r.RawHop)
+	return err
+}

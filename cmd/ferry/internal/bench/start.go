@@ -1,0 +1,116 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
+)
+
+// starter runs benchmarks from outside: as jobs.
+type starter struct {
+	o              *options
+	ranks          *settings.Ranks
+	stdout, stderr io.Writer
+}
+
+// init times what each rank needs for a session and its first communicator.
+func (s *starter) init(ctx context.Context) error {
+	return s.jobs(ctx, func(_ time.Duration, output string, sample *sample) error {
+		lines := strings.Fields(output)
+		if len(lines) != s.o.ranks {
+			return fmt.Errorf("%d ranks gave %d times", s.o.ranks, len(lines))
+		}
+		for _, l := range lines {
+			ns, err := strconv.ParseInt(l, 10, 64)
+			if err != nil {
+				return fmt.Errorf("time of a rank: %w", err)
+			}
+			sample.add(time.Duration(ns), 1)
+		}
+		return nil
+	})
+}
+
+// hello times whole jobs.
+func (s *starter) hello(ctx context.Context) error {
+	return s.jobs(ctx, func(whole time.Duration, _ string, sample *sample) error {
+		sample.add(whole, 1)
+		return nil
+	})
+}
+
+// jobs runs the benchmark's job again and again, and makes one row of what
+// record finds in each. Jobs have no OSU numbers: 10 after 1 for warm-up.
+func (s *starter) jobs(ctx context.Context, record func(whole time.Duration, output string, sample *sample) error) error {
+	iterations, warmup := s.o.loops(0, 10, 1, 0, 0)
+	if err := formats[s.o.format].head(s.stdout, s.o); err != nil {
+		return err
+	}
+	before, err := s.rawHop(ctx)
+	if err != nil {
+		return err
+	}
+	sample := newSample()
+	for i := range warmup + iterations {
+		start := time.Now()
+		output, err := s.output(ctx, s.o.bench, s.o.ranks)
+		whole := time.Since(start)
+		if err != nil {
+			return err
+		}
+		if i < warmup {
+			continue
+		}
+		if err := record(whole, output, sample); err != nil {
+			return err
+		}
+	}
+	after, err := s.rawHop(ctx)
+	if err != nil {
+		return err
+	}
+	row := sample.times(Row{Bench: s.o.bench, Ranks: s.o.ranks, Unit: "ms", RawHop: max(before, after)}, 1e-6)
+	return formats[s.o.format].row(s.stdout, row)
+}
+
+// output runs a job and returns what it printed. The launcher gives whole lines,
+// one write at a time.
+func (s *starter) output(ctx context.Context, bench string, ranks int) (string, error) {
+	j, err := s.job(bench, ranks)
+	if err != nil {
+		return "", err
+	}
+	var out bytes.Buffer
+	j.Stdout = &out
+	res, err := j.Run(ctx)
+	if err != nil {
+		return "", err
+	}
+	if res.Status != 0 {
+		return "", exit.Status(res.Status) // the rank has said why
+	}
+	return out.String(), nil
+}
+
+// rawHop measures by a job of two ranks.
+func (s *starter) rawHop(ctx context.Context) (float64, error) {
+	o := *s.o
+	o.format, o.iterations, o.warmup = "json", 5, 1
+	out, err := (&starter{o: &o, ranks: s.ranks, stdout: s.stdout, stderr: s.stderr}).output(ctx, "hop", 2)
+	if err != nil {
+		return 0, err
+	}
+	var row Row
+	if err := json.Unmarshal([]byte(out), &row); err != nil {
+		return 0, fmt.Errorf("raw hop: %w", err)
+	}
+	return row.P50, nil
+}

@@ -1,0 +1,51 @@
+// Package cli puts ferry's commands together. Each has a package of its own
+// below; they share settings, exit statuses and the launcher, and never end the
+// process themselves.
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ferrympi/ferry/cmd/ferry/internal/bench"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/conform"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/explain"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/info"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/run"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/tune"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/version"
+)
+
+// Main runs the command line args (without the program's name) and returns the
+// exit status. Errors go to stderr, in one line that begins with the command.
+func Main(ctx context.Context, args []string, stderr io.Writer) int {
+	// Until a command runs, what fails is the command line.
+	started := false
+	root := &cobra.Command{
+		Use:           "ferry",
+		Short:         "Message passing for Go with MPI-4 Sessions",
+		Version:       version.String(),
+		SilenceErrors: true, SilenceUsage: true,
+		PersistentPreRun: func(*cobra.Command, []string) { started = true },
+	}
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.AddCommand(run.Command(), info.Command(), explain.Command(), bench.Command(), tune.Command(), conform.Command(), matrix.Command())
+	root.SetErr(stderr)
+	root.SetArgs(run.Normalize(args))
+
+	cmd, err := root.ExecuteContextC(ctx)
+	status, message := exit.Of(err)
+	if err != nil && !started {
+		status = exit.Usage
+		message += fmt.Sprintf("; see %s --help", cmd.CommandPath())
+	}
+	if message != "" {
+		fmt.Fprintf(stderr, "%s: %s\n", cmd.CommandPath(), message)
+	}
+	return status
+}

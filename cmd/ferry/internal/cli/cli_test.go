@@ -1,0 +1,156 @@
+package cli_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/cmd/ferry/ferrytest"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mpi"
+)
+
+func TestMain(m *testing.M) {
+	ferrytest.Main(m, map[string]func(){"forever": forever, "crash": crash})
+}
+
+// forever says that it is there and waits to be killed; one that nobody kills
+// ends by itself before it is a nuisance.
+func forever() {
+	fmt.Println("pid", os.Getpid())
+	time.Sleep(10 * time.Minute)
+}
+
+// crash makes a communicator, lists the segments that are there, and has the
+// last rank killed, unless STAY is set; the others stay until they are killed too.
+func crash() {
+	ctx := context.Background()
+	session, err := mpi.OpenSession(ctx)
+	check(err)
+	world, err := session.Group(ctx, "mpi://WORLD")
+	check(err)
+	comm, err := mpi.CommFromGroup(ctx, world, "crash")
+	check(err)
+	check(mpi.Barrier(ctx, comm))
+	if comm.Rank() == 0 {
+		files, err := os.ReadDir(os.Getenv(framework.EnvName("btl.shm.dir")))
+		check(err)
+		fmt.Println("segments:", len(files))
+	}
+	check(mpi.Barrier(ctx, comm))
+	if comm.Rank() == comm.Size()-1 && os.Getenv("STAY") == "" {
+		check(syscall.Kill(os.Getpid(), syscall.SIGKILL))
+	}
+	forever()
+}
+
+func check(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func TestCommands(t *testing.T) { ferrytest.Run(t) }
+
+// Ranks are in process groups of their own, which a terminal stops when they
+// read from it: the launcher has to read for them.
+func TestRankReadsFromATerminal(t *testing.T) {
+	path, err := exec.LookPath("ferry")
+	if err != nil {
+		t.Fatal(err)
+	}
+	master, slave := terminal(t)
+	cmd := exec.Command(path, "run", "-n", "2", "--timeout", "1m", "head", "-n", "1")
+	cmd.Stdin, cmd.Stderr = slave, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if _, err := master.WriteString("typed\n"); err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.Output()
+	if err != nil || string(out) != "typed\n" {
+		t.Errorf("output %q, error %v", out, err)
+	}
+}
+
+// terminal returns both ends of a new pseudo-terminal (pty(7)).
+func terminal(t *testing.T) (master, slave *os.File) {
+	t.Helper()
+	open := func(name string) *os.File {
+		f, err := os.OpenFile(name, os.O_RDWR|syscall.O_NOCTTY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		return f
+	}
+	master = open("/dev/ptmx")
+	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return master, open(fmt.Sprintf("/dev/pts/%d", n))
+}
+
+// A launcher that is interrupted, or killed outright, must not leave ranks.
+func TestNoOrphansWhenTheLauncherIsStopped(t *testing.T) {
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL} {
+		path, err := exec.LookPath("ferry")
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		cmd := exec.Command(path, "run", "-n", "3", "forever")
+		cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+dir)
+		cmd.Stderr = os.Stderr
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		var pids []int
+		for range 3 {
+			var pid int
+			if _, err := fmt.Fscanf(out, "pid %d\n", &pid); err != nil {
+				t.Fatal(err)
+			}
+			pids = append(pids, pid)
+		}
+		if err := cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait()
+		for _, pid := range pids {
+			deadline := time.Now().Add(20 * time.Second)
+			for alive(pid) {
+				if time.Now().After(deadline) {
+					t.Fatalf("%v: rank %d outlives its launcher", sig, pid)
+				}
+			}
+		}
+		left, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sig != syscall.SIGKILL && len(left) > 0 {
+			t.Errorf("%v: left behind: %v", sig, left)
+		}
+	}
+}
+
+func alive(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && !regexp.MustCompile(`\) [ZX] `).Match(b)
+}

@@ -1,0 +1,147 @@
+package conform_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap/local/localtest"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/conform"
+	"github.com/ferrympi/ferry/mpi"
+)
+
+func TestMain(m *testing.M) {
+	localtest.Main(m, map[string]localtest.Program{"suite": suite, "failing": failing, "hanging": hanging, "leaving": leaving})
+}
+
+// suite runs every case; the error has those that failed in this rank.
+func suite(ctx context.Context) error {
+	var errs []error
+	passed, skipped := 0, 0
+	err := conform.Run(ctx, conform.Cases(), conform.Limit, func(r conform.Result) {
+		switch r.Status {
+		case conform.Pass:
+			passed++
+		case conform.Skip:
+			skipped++
+		case conform.Fail:
+			errs = append(errs, fmt.Errorf("%s (MPI-4.1 section %s) failed in ranks %v: %w", r.Case.Name, r.Case.Section, r.Ranks, r.Err))
+		}
+	})
+	if os.Getenv("CONFORM_COUNT") != "" {
+		fmt.Printf("%d passed, %d skipped\n", passed, skipped)
+	}
+	return errors.Join(append(errs, err)...)
+}
+
+func TestSuite(t *testing.T) {
+	sizes := []int{1, 2, 4, 8}
+	if testing.Short() {
+		sizes = sizes[:3]
+	}
+	for _, n := range sizes {
+		for _, policy := range []string{"auto", "gather", "lazy"} {
+			t.Run(fmt.Sprintf("%d ranks, %s", n, policy), func(t *testing.T) {
+				localtest.Run(t, n, "suite", "FERRY_CID_POLICY="+policy)
+			})
+		}
+	}
+}
+
+// TestSuiteOverTinyRings: the same where every limit is near.
+func TestSuiteOverTinyRings(t *testing.T) {
+	localtest.Run(t, 3, "suite", "FERRY_BTL_SHM_RING_SIZE=16KiB", "FERRY_BTL_SHM_EAGER_LIMIT=64", "FERRY_PML_OB1_UNEXPECTED_LIMIT=16KiB")
+}
+
+func TestSuiteOverEachPathForLargeMessages(t *testing.T) {
+	for _, path := range []string{"off", "cma", "memory"} {
+		t.Run(path, func(t *testing.T) { localtest.Run(t, 3, "suite", "FERRY_BTL_SHM_SINGLE_COPY="+path) })
+	}
+}
+
+// failing: a case that fails in one rank fails in all, and the next one runs.
+func failing(ctx context.Context) error {
+	sour := errors.New("as it should")
+	cases := []conform.Case{
+		{Name: "fails in rank 1", Ranks: 1, Run: func(_ context.Context, e conform.Env) error {
+			if e.Comm.Rank() == 1 {
+				return sour
+			}
+			return nil
+		}},
+		{Name: "needs more", Ranks: 99, Run: func(context.Context, conform.Env) error { return sour }},
+		{Name: "works", Ranks: 2, Run: func(ctx context.Context, e conform.Env) error { return mpi.Barrier(ctx, e.Comm) }},
+	}
+	var got []string
+	err := conform.Run(ctx, cases, conform.Limit, func(r conform.Result) { got = append(got, fmt.Sprint(r.Case.Name, " ", r.Status, r.Ranks)) })
+	if want := "[fails in rank 1 fail[1] needs more skip[] works pass[]]"; fmt.Sprint(got) != want {
+		return fmt.Errorf("%v, want %s", got, want)
+	}
+	return err
+}
+
+func TestFailureIsEveryRanks(t *testing.T) { localtest.Run(t, 3, "failing") }
+
+// hanging: a case that hangs in rank 1 ends there, and fails in all.
+func hanging(ctx context.Context) error {
+	return on(ctx, func(s *mpi.Session, world *mpi.Comm) error {
+		cases := []conform.Case{{Name: "hangs", Ranks: 1, Run: func(ctx context.Context, e conform.Env) error {
+			if e.Comm.Rank() != 1 {
+				return nil
+			}
+			_, err := e.Comm.Recv(ctx, nil, 0, 0)
+			return err
+		}}}
+		var got conform.Result
+		err := conform.On(ctx, s, world, cases, time.Second, func(r conform.Result) { got = r })
+		if got.Status != conform.Fail || !slices.Equal(got.Ranks, []int{1}) || errors.Is(got.Err, conform.ErrHung) != (got.Rank == 1) {
+			return fmt.Errorf("%+v", got)
+		}
+		return err
+	})
+}
+
+func TestHangingCaseEnds(t *testing.T) { localtest.Run(t, 3, "hanging") }
+
+// leaving: a rank that does not come back ends the suite for the others, which say
+// in which case.
+func leaving(ctx context.Context) error {
+	return on(ctx, func(s *mpi.Session, world *mpi.Comm) error {
+		if world.Rank() == 1 {
+			return nil
+		}
+		cases := []conform.Case{
+			{Name: "alone", Ranks: 1, Run: func(context.Context, conform.Env) error { return nil }},
+			{Name: "after that", Ranks: 1, Run: func(context.Context, conform.Env) error { return nil }},
+		}
+		var got []conform.Result
+		err := conform.On(ctx, s, world, cases, 100*time.Millisecond, func(r conform.Result) { got = append(got, r) })
+		if err == nil || len(got) != 1 || got[0].Status != conform.Fail || !errors.Is(got[0].Err, err) {
+			return fmt.Errorf("%v %+v", err, got)
+		}
+		return nil
+	})
+}
+
+func TestSuiteEndsWithoutTheOthers(t *testing.T) { localtest.Run(t, 2, "leaving") }
+
+// on calls f with a session and a communicator of all.
+func on(ctx context.Context, f func(*mpi.Session, *mpi.Comm) error) error {
+	s, err := mpi.OpenSession(ctx)
+	if err != nil {
+		return err
+	}
+	all, err := s.Group(ctx, "mpi://WORLD")
+	if err != nil {
+		return err
+	}
+	world, err := mpi.CommFromGroup(ctx, all, "test")
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(s, world), world.Close(), s.Close())
+}

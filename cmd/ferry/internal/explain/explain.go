@@ -1,0 +1,158 @@
+// Package explain is `ferry explain`: it starts ranks of ferry itself, lets them
+// meet, and shows what selection decided, for each pair of ranks and for each
+// component. `ferry run --explain` shows the same of any program.
+package explain
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
+	"github.com/ferrympi/ferry/mpi"
+)
+
+// limit is for a job that only has to meet; a hang is a fault.
+const limit = time.Minute
+
+const long = `Start ranks on this machine, have each exchange a message with each, and show
+which protocol, transport and device carried it, and why nothing else did.
+
+A pair that nothing carries has "no transport" (in JSON an empty string), and
+each transport's reason beside it; the exit status is 0, as everything is
+explained. It is 2 if what --set asks for can't be had.`
+
+// Command returns the command.
+func Command() *cobra.Command {
+	var ranks int
+	var asJSON, isRank bool
+	cmd := &cobra.Command{
+		Use:   "explain",
+		Short: "Show what would carry messages between ranks, and why nothing else",
+		Long:  long,
+		Args:  cobra.NoArgs,
+	}
+	f := cmd.Flags()
+	f.IntVarP(&ranks, "n", "n", 2, "number of ranks `N`")
+	f.BoolVar(&asJSON, "json", false, "print JSON")
+	f.BoolVar(&isRank, "rank", false, "be one of the ranks")
+	_ = f.MarkHidden("rank") // fails only for a flag that isn't there
+	set := settings.Flag(f)
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit.Usagef("%w", err) })
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if isRank {
+			return meet(cmd.Context(), cmd.ErrOrStderr())
+		}
+		if ranks < 1 {
+			return exit.Usagef("-n %d: want at least 1 rank", ranks)
+		}
+		e, err := collect(cmd, ranks, *set)
+		if err != nil {
+			return err
+		}
+		if !asJSON {
+			return e.Print(cmd.OutOrStdout())
+		}
+		enc := json.NewEncoder(cmd.OutOrStdout())
+		enc.SetIndent("", "  ")
+		return enc.Encode(e)
+	}
+	return cmd
+}
+
+// collect runs the ranks and merges what they hand in.
+func collect(cmd *cobra.Command, ranks int, set []string) (Explanation, error) {
+	prepared, err := settings.Prepare(cmd.Context(), nil, append(set, ReportParam+"="+ReportName))
+	if err != nil {
+		return Explanation{}, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return Explanation{}, fmt.Errorf("find this program: %w", err)
+	}
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	res, err := launch.Job{
+		Program: self, Args: []string{"explain", "--rank"}, N: ranks, Env: prepared.Env, Cleanup: prepared.Cleanup,
+		Stdout: cmd.ErrOrStderr(), Stderr: cmd.ErrOrStderr(), Timeout: limit,
+	}.Run(ctx)
+	if err != nil {
+		return Explanation{}, err
+	}
+	if res.Status != 0 {
+		return Explanation{}, exit.Status(res.Status) // the rank has said why
+	}
+	return Merge(res.Reports)
+}
+
+// meeting is how long ranks try to exchange a message.
+const meeting = 10 * time.Second
+
+// meet is what a rank does: everyone exchanges a message with everyone whom it
+// can reach, so that each path is really opened. A path that is missing, or does
+// not work, is no error here, but something to explain.
+func meet(ctx context.Context, stderr io.Writer) (err error) {
+	session, err := mpi.OpenSession(ctx, settings.Session()...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, session.Close()) }()
+	world, err := session.Group(ctx, "mpi://WORLD")
+	if err != nil {
+		return err
+	}
+	comm, err := mpi.CommFromGroup(ctx, world, "ferry.explain")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, comm.Close()) }()
+	routes, err := session.Explain(ctx)
+	if err != nil {
+		return err
+	}
+	unreachable := map[int]bool{}
+	for _, p := range routes.Pairs {
+		if p.Transport == "" {
+			unreachable[p.To] = true
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, meeting)
+	defer cancel()
+	if err := exchange(ctx, session, comm, unreachable); err != nil {
+		fmt.Fprintf(stderr, "ferry explain: rank %d: %v\n", comm.Rank(), err)
+	}
+	return nil
+}
+
+// exchange skips those that are unreachable. They skip the caller too: a
+// transport that reaches one way only doesn't count as one.
+func exchange(ctx context.Context, session *mpi.Session, comm *mpi.Comm, unreachable map[int]bool) error {
+	for i := range comm.Size() {
+		to := (comm.Rank() + i) % comm.Size()
+		from := (comm.Rank() - i + comm.Size()) % comm.Size()
+		if unreachable[to] {
+			to = mpi.ProcNull
+		}
+		if unreachable[from] {
+			from = mpi.ProcNull
+		}
+		if _, err := comm.Sendrecv(ctx, []byte{0}, to, 0, make([]byte, 1), from, 0); err != nil {
+			return err
+		}
+	}
+	// The paths are open now: try out what they can do while all are there.
+	if _, err := session.Explain(ctx); err != nil || len(unreachable) > 0 {
+		return err
+	}
+	return mpi.Barrier(ctx, comm) // nobody leaves whom others still want to reach
+}

@@ -1,0 +1,220 @@
+// Package info is `ferry info`: what is compiled in, whether it can be used
+// here, and every parameter with its value and where that came from.
+package info
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/version"
+	"github.com/ferrympi/ferry/config"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// Param is one parameter.
+type Param struct {
+	Name    string `json:"name"`
+	Type    string `json:"type"`
+	Value   string `json:"value"`
+	Default string `json:"default"`
+	Source  string `json:"source"`
+	Level   string `json:"level"`
+	Scope   string `json:"scope"`
+	Doc     string `json:"doc"`
+	Unit    string `json:"unit,omitempty"`
+}
+
+// Component is one component, compiled in or only known by name.
+type Component struct {
+	Framework string  `json:"framework"`
+	Name      string  `json:"name"`
+	Version   string  `json:"version"`
+	Summary   string  `json:"summary,omitempty"`
+	Priority  int     `json:"priority"`
+	Status    string  `json:"status"`
+	Reason    string  `json:"reason"`
+	Params    []Param `json:"params"`
+}
+
+// Tuned says what became of the result of `ferry tune`.
+type Tuned struct {
+	State    string     `json:"state"`              // "used", "none", "off" or "ignored"
+	File     string     `json:"file,omitempty"`     // if there is one
+	Measured *time.Time `json:"measured,omitempty"` // if it is used
+	Changed  int        `json:"changed,omitempty"`  // parameters that are not at their defaults for it
+	Reason   string     `json:"reason,omitempty"`   // why it is off or ignored
+}
+
+// Info is what the command prints.
+type Info struct {
+	Version    string            `json:"version"`
+	Tuned      Tuned             `json:"tuned"`
+	Components []Component       `json:"components"`
+	Params     []Param           `json:"params"` // those that belong to no component
+	Libraries  []version.Library `json:"libraries"`
+}
+
+// Command returns the command.
+func Command() *cobra.Command {
+	var all, asJSON bool
+	cmd := &cobra.Command{
+		Use:   "info",
+		Short: "Show components, parameters and library versions",
+		Long: `Show components, parameters and library versions.
+
+Without --all only the parameters are shown that are for every user, or that
+something has set.`,
+		Args: cobra.NoArgs,
+	}
+	f := cmd.Flags()
+	f.BoolVar(&all, "all", false, "show the parameters of all levels, and library versions")
+	f.BoolVar(&asJSON, "json", false, "print everything as JSON")
+	set := settings.Flag(f)
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit.Usagef("%w", err) })
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		info, err := collect(cmd, *set)
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			enc := json.NewEncoder(cmd.OutOrStdout())
+			enc.SetIndent("", "  ")
+			return enc.Encode(info)
+		}
+		return info.print(cmd.OutOrStdout(), all)
+	}
+	return cmd
+}
+
+func collect(cmd *cobra.Command, set []string) (*Info, error) {
+	reg := settings.Registry()
+	values, tuned, err := settings.Load(reg, set)
+	if err != nil {
+		return nil, err
+	}
+	info := &Info{Version: version.String(), Tuned: tunedOf(tuned), Libraries: version.Libraries(), Components: []Component{}, Params: []Param{}}
+	owners := map[string]int{} // a component's parameter prefix to its index
+	for _, kind := range reg.Kinds() {
+		verdicts, err := reg.Survey(cmd.Context(), kind, values)
+		if err != nil {
+			return nil, err
+		}
+		for _, v := range verdicts {
+			c := Component{
+				Framework: string(v.Kind), Name: v.Name, Priority: v.Priority,
+				Status: v.Status.String(), Reason: reason(v), Params: []Param{},
+			}
+			if built, ok := reg.Lookup(v.Kind, v.Name); ok {
+				c.Version, c.Summary = built.Info().Version, built.Info().Summary
+			}
+			owners[c.Framework+"."+c.Name] = len(info.Components)
+			info.Components = append(info.Components, c)
+		}
+	}
+	for _, spec := range reg.Params() {
+		value, _ := values.Get(spec.Name)
+		p := Param{
+			Name: spec.Name, Type: spec.Type, Value: spec.Redact(value.Text), Default: spec.Redact(spec.Default),
+			Source: value.Source, Level: spec.Level, Scope: spec.Scope, Doc: spec.Doc, Unit: spec.Unit,
+		}
+		owner := spec.Name[:max(0, strings.LastIndexByte(spec.Name, '.'))]
+		if i, ok := owners[owner]; ok {
+			info.Components[i].Params = append(info.Components[i].Params, p)
+		} else {
+			info.Params = append(info.Params, p)
+		}
+	}
+	return info, nil
+}
+
+func tunedOf(t config.Tuned) Tuned {
+	switch {
+	case t.Off != "":
+		return Tuned{State: "off", Reason: config.UseTuned + " is off (" + t.Off + ")"}
+	case t.Err != nil:
+		return Tuned{State: "ignored", File: t.File, Reason: t.Err.Error()}
+	case t.Result != nil:
+		return Tuned{State: "used", File: t.File, Measured: &t.Result.Measured, Changed: len(t.Result.Changed())}
+	}
+	return Tuned{State: "none"}
+}
+
+func (t Tuned) String() string {
+	switch t.State {
+	case "used":
+		return fmt.Sprintf("tuned: %s, measured %s; parameters not at their defaults: %d",
+			t.File, t.Measured.Local().Format(time.DateTime), t.Changed)
+	case "none":
+		return "not tuned: `ferry tune` measures what is best on this machine"
+	}
+	return "not tuned: " + t.Reason
+}
+
+func reason(v framework.Verdict) string {
+	if v.Hint == "" {
+		return v.Reason
+	}
+	return v.Reason + " (" + v.Hint + ")"
+}
+
+func (info *Info) print(w io.Writer, all bool) error {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "ferry %s\n%s\n\n", info.Version, info.Tuned)
+	t := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "FRAMEWORK\tCOMPONENT\tPRIORITY\tSTATUS\tWHAT OR WHY NOT")
+	for _, c := range info.Components {
+		note := c.Reason
+		if note == "" {
+			note = c.Summary
+		}
+		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\n", c.Framework, c.Name, c.Priority, c.Status, note)
+	}
+	t.Flush() // into memory: it can't fail
+
+	params := slices.Clone(info.Params)
+	for _, c := range info.Components {
+		params = append(params, c.Params...)
+	}
+	slices.SortFunc(params, func(a, b Param) int { return strings.Compare(a.Name, b.Name) })
+	fmt.Fprintln(&b)
+	t = tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "PARAMETER\tVALUE\tDEFAULT\tSOURCE\tLEVEL\tWHAT")
+	for _, p := range params {
+		isSet := p.Source != framework.SourceDefault && p.Source != framework.SourceManifest
+		if !all && p.Level != framework.LevelUser && !isSet {
+			continue
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", p.Name, quoteEmpty(p.Value), quoteEmpty(p.Default), p.Source, p.Level, p.Doc)
+	}
+	t.Flush()
+	if all {
+		fmt.Fprintln(&b)
+		t = tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
+		fmt.Fprintln(t, "LIBRARY\tVERSION")
+		for _, l := range info.Libraries {
+			fmt.Fprintf(t, "%s\t%s\n", l.Name, l.Version)
+		}
+		t.Flush()
+	} else {
+		fmt.Fprintln(&b, "\nferry info --all shows the parameters of every level, and library versions.")
+	}
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+func quoteEmpty(s string) string {
+	if s == "" {
+		return `""`
+	}
+	return s
+}

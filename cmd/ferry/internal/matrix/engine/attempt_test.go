@@ -1,0 +1,71 @@
+package matrix
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
+)
+
+// TestLostWorkerIsBlamedOnTheCaseThatItWasIn: ranks begin a case while others have
+// still to say what became of the one before it.
+func TestLostWorkerIsBlamedOnTheCaseThatItWasIn(t *testing.T) {
+	begin := func(rank int, name string) event { return event{Rank: rank, Case: name} }
+	end := func(rank int, name string) event { return event{Rank: rank, Case: name, Status: Pass} }
+	killed := func(rank int) ending {
+		return ending{ranks: 2, result: launch.Result{Status: 137, Failures: []launch.Failure{{Rank: rank, How: "was killed"}}}}
+	}
+	hung := ending{ranks: 2, hung: true}
+	early := []event{begin(0, "a"), begin(1, "a"), end(0, "a"), begin(0, "b")} // rank 0 is ahead
+	both := append(early[:4:4], end(1, "a"), begin(1, "b"))
+	for _, c := range []struct {
+		what   string
+		events []event
+		end    ending
+		rows   string // case and status of each
+		left   string
+	}{
+		{"both are in b", both, killed(0), "a pass, b fail", "c"},
+		{"both are in b, which hangs", both, hung, "a pass, b timeout", "c"},
+		{"the other has ended a, and not begun b", both[:5], killed(1), "a pass, b fail", "c"},
+		{"rank 0 dies in b, and rank 1 had no time to say that a is over", early, killed(0), "b fail", "a c"},
+		{"rank 1 dies in a, and rank 0 is in b", early, killed(1), "a fail", "b c"},
+		{"rank 1 hangs in a, and rank 0 is in b", early, hung, "a timeout", "b c"},
+		{"rank 1 dies when a is over for it", append(early[:3:3], end(1, "a")), killed(1), "a fail", "b c"},
+		{"nobody has begun", nil, killed(0), "a fail", "b c"},
+		{"rank 1 is in c, and rank 0 said nothing of b's end", append(both[:6:6], end(1, "b"), begin(1, "c")), killed(1), "a pass, c fail", "b"},
+	} {
+		var rows []string
+		w := &watcher{}
+		l := &lane{Runner: &Runner{Observer: w, rows: map[[2]string]Row{}}, stack: &Stack{Name: "s", Via: "btl x"}}
+		a := l.newAttempt(column{name: "conform/2", ranks: 2}, []string{"a", "b", "c"})
+		for _, e := range c.events {
+			if err := a.hear(e); err != nil {
+				t.Fatalf("%s: %v", c.what, err)
+			}
+		}
+		a.finish(c.end)
+		for _, row := range w.rows {
+			rows = append(rows, strings.TrimPrefix(row.Case, "conform/2/")+" "+string(row.Status))
+		}
+		if got := strings.Join(rows, ", "); got != c.rows || strings.Join(a.left(), " ") != c.left {
+			t.Errorf("%s: %s, and %q is left; want %s, and %s", c.what, got, a.left(), c.rows, c.left)
+		}
+	}
+}
+
+// TestRankThatRepeatsItselfIsNotHeard: what has a row stays as it is.
+func TestRankThatRepeatsItselfIsNotHeard(t *testing.T) {
+	l := &lane{Runner: &Runner{rows: map[[2]string]Row{}}, stack: &Stack{Name: "s"}}
+	a := l.newAttempt(column{name: "kit"}, []string{"a", "b"})
+	for _, e := range []event{{Case: "a"}, {Case: "a", Status: Pass}, {Case: "b"}} {
+		if err := a.hear(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, e := range []event{{Case: "a"}, {Case: "a", Status: Fail}, {Case: "b", Rank: 1}, {Case: "c"}} {
+		if err := a.hear(e); err == nil {
+			t.Errorf("%+v was heard", e)
+		}
+	}
+}

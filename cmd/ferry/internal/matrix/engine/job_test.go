@@ -1,0 +1,152 @@
+package matrix
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/cmd/ferry/internal/conform"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// TestBenchmarksOfAJobCrossNodes where there are some.
+func TestBenchmarksOfAJobCrossNodes(t *testing.T) {
+	for hosts, want := range map[string]int{"a": 0, "a a": 1, "a b": 1, "a b a": 1, "a a b b": 3, "a b c a": 2, "a a a": 2} {
+		if got := partner(strings.Fields(hosts)); got != want {
+			t.Errorf("%s: rank %d, want %d", hosts, got, want)
+		}
+	}
+}
+
+// jobOf is rank 0 of a job of three, which has met over one stack.
+func jobOf(cases string) *Job {
+	j := &Job{Runner: &Runner{Suite: Quick(), Cases: regexp.MustCompile(cases)}, hosts: []string{"a", "a", "b"}, player: 2, group: make([]framework.Proc, 3)}
+	j.Suite.Ranks = []int{3}
+	j.rows = map[[2]string]Row{}
+	j.plan = j.over([]Stack{{Name: "ob1+shm", PML: "ob1", Via: "btl shm"}})
+	j.report = &Report{Stacks: j.plan.Stacks}
+	return j
+}
+
+const (
+	first  = "conform/3/message/every size arrives whole"
+	second = "conform/3/message/a message of no bytes"
+)
+
+// TestAccountsOfRanksMakeOneRow: the worst counts, each reason stands once, with who
+// gives it, and what nobody ran is not forgotten.
+func TestAccountsOfRanksMakeOneRow(t *testing.T) {
+	j := jobOf("^" + first + "|^" + second)
+	run, _ := j.columns(0)
+	open := finding{Case: OpenCase, Status: Pass, Device: "eth0"}
+	j.merge(0, run, []account{
+		{Findings: []finding{open, {Case: first, Status: Timeout, Reason: "hung", Seconds: 2}}, Ended: first},
+		{Findings: []finding{open, {Case: first, Status: Fail, Reason: "lost", Seconds: 1}}, Ended: first},
+		{Findings: []finding{open, {Case: first, Status: Timeout, Reason: "hung", Seconds: 3}}, Ended: first},
+	})
+	j.complete(j.report)
+	if len(j.report.Rows) != 3 || j.report.Stacks[0].Device != "eth0" {
+		t.Fatalf("%+v", j.report)
+	}
+	for i, want := range []Row{
+		{Case: OpenCase, Status: Pass},
+		{Case: first, Status: Fail, Reason: "rank 0 (a), rank 2 (b): hung; rank 1 (a): lost", Seconds: 3},
+		{Case: second, Status: Skip, Reason: "not run: the stack was given up after " + first},
+	} {
+		if got := j.report.Rows[i]; got.Case != want.Case || got.Status != want.Status || got.Reason != want.Reason || got.Seconds != want.Seconds || got.GivenUp != (i == 2) {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	}
+}
+
+// TestEveryFlagThatDiffersIsNamed, and another version of ferry, whatever it calls
+// its flags.
+func TestEveryFlagThatDiffersIsNamed(t *testing.T) {
+	first := jobOf("a").terms()
+	if got := differ(jobOf("a").terms(), first); got != "" {
+		t.Errorf("the same flags: %s", got)
+	}
+	for want, change := range map[string]func(*Job){
+		`--suite is "full", and in rank 0 "quick"`: func(j *Job) { j.Suite.Name = "full" },
+		`--cases is "", and in rank 0 "a"`:         func(j *Job) { j.Cases = nil },
+		`--timeout is "1s", and in rank 0 "0s"`:    func(j *Job) { j.Limit = time.Second },
+		`--set is "a=1 b=2", and in rank 0 ""`:     func(j *Job) { j.Set = []string{"a=1", "b=2"} },
+	} {
+		j := jobOf("a")
+		change(j)
+		if got := differ(j.terms(), first); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	for _, other := range [][]term{nil, {{"--breadth", "quick"}}} {
+		if got := differ(first, other); !strings.Contains(got, "another version") {
+			t.Errorf("%v: %s", other, got)
+		}
+	}
+}
+
+// TestEndOfAJobIsTheReasonOfWhatWasNotRun, also where one rank's account is all
+// there is.
+func TestEndOfAJobIsTheReasonOfWhatWasNotRun(t *testing.T) {
+	j := jobOf("^" + first + "|^" + second)
+	run, _ := j.columns(0)
+	j.report.Partial = "rank 1 (a) has ended"
+	j.merge(0, run, []account{{Findings: []finding{{Case: OpenCase, Status: Pass}, {Case: first, Status: Pass}}, Ended: second}})
+	j.complete(j.report)
+	if rows := j.report.Rows; len(rows) != 3 || rows[1].Status != Pass || rows[2].Status != Skip || rows[2].Reason != "not run: rank 1 (a) has ended" {
+		t.Errorf("%+v", rows)
+	}
+}
+
+// TestCaseThatAnotherRankFailedIsNoPass, though nobody is left to say why.
+func TestCaseThatAnotherRankFailedIsNoPass(t *testing.T) {
+	j := jobOf("^" + first + "|^" + second)
+	run, _ := j.columns(0)
+	v := &visit{ctx: t.Context(), news: make(chan struct{}, 1)}
+	v.begin(OpenCase)
+	v.end(finding{Status: Pass})
+	v.begin(first)
+	v.end(judged(conform.Result{Status: conform.Fail, Ranks: []int{2}}))
+	v.begin(second)
+	v.end(judged(conform.Result{Status: conform.Pass}))
+	j.alone(0, run, v, told{errors.New("rank 2 (b) has ended")})
+	j.complete(j.report)
+	rows := j.report.Rows
+	if len(rows) != 3 || rows[1].Status != Fail || !strings.HasPrefix(rows[1].Reason, "rank 2 (b): ") || rows[2].Status != Pass {
+		t.Errorf("%+v", rows)
+	}
+}
+
+// TestRankThatIsLostBetweenCasesIsTheStacksFailure: no case did it, and a stack of
+// which all cases pass is fit for use.
+func TestRankThatIsLostBetweenCasesIsTheStacksFailure(t *testing.T) {
+	for name, passed := range map[string][]finding{
+		"before any":   nil,
+		"after a case": {{Case: OpenCase, Status: Pass}, {Case: first, Status: Pass}},
+	} {
+		for _, lost := range []bool{true, false} {
+			j := jobOf("^" + first)
+			run, _ := j.columns(0)
+			err := context.Canceled
+			if lost {
+				err = told{errors.New("rank 2 (b) has ended")}
+			}
+			j.alone(0, run, &visit{account: account{Findings: passed}}, err)
+			j.report.Partial = err.Error()
+			j.complete(j.report)
+			want := Row{Status: Fail, Reason: "rank 0 (a): rank 2 (b) has ended"}
+			switch {
+			case !lost && passed == nil:
+				want = Row{Status: Skip, Reason: "not run: context canceled"}
+			case !lost:
+				want = Row{Status: Pass}
+			}
+			if got := j.report.Rows[0]; got.Case != OpenCase || got.Status != want.Status || got.Reason != want.Reason {
+				t.Errorf("%s, lost %t: %+v, want %+v", name, lost, got, want)
+			}
+		}
+	}
+}

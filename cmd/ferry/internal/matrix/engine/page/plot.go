@@ -1,0 +1,245 @@
+package page
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/engine"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// Lengths of a plot, in units of its viewBox; the text is 12 of them high.
+const (
+	plotWidth, plotHeight = 560, 340 // higher if there are more curves than names fit
+	left, right           = 52, 158  // of the axes: what numbers and names of curves need
+	top, bottom           = 14, 44
+	lineHeight            = 15
+	longestName           = 21 // characters beside a curve
+)
+
+// chart is a benchmark over the size of messages, a curve for each stack, with
+// both axes logarithmic. Beside it stands a table with the same figures.
+type chart struct {
+	ID, Title, Unit string
+	Summary         string // for those who don't see it
+	Height          float64
+	Curves          []curve
+	X, Y            []tick
+	Sizes           []int      // of the table
+	Cells           [][]string // of the table: by size and curve
+}
+
+// curve is one stack's.
+type curve struct {
+	Name  string
+	Label string // Name, if it is not too long
+	Look  int    // which colour, dash and marker
+	Path  string
+	Marks []mark
+	// Where its name stands, behind a mark of its own, and the curve's end.
+	Key        mark
+	EndX, EndY float64
+
+	points []matrix.Point
+}
+
+// mark is one figure.
+type mark struct {
+	X, Y float64
+	Look int // the curve's
+	Text string
+}
+
+// tick is a line of the grid; a minor one has no text.
+type tick struct {
+	At   float64
+	Text string
+}
+
+// looks is how many curves differ in colour, dash or marker.
+const looks = 8
+
+// Ends of the axes, for the template.
+func (chart) Left() float64     { return left }
+func (chart) Right() float64    { return plotWidth - right }
+func (chart) Top() float64      { return top }
+func (c chart) Bottom() float64 { return c.Height - bottom }
+func (chart) Middle() float64   { return (left + plotWidth - right) / 2 }
+func (chart) LabelX() float64   { return plotWidth - right + 24 }
+func (c chart) Box() string     { return fmt.Sprintf("0 0 %d %v", plotWidth, c.Height) }
+
+// charts draws what was measured at two sizes or more.
+func charts(r *matrix.Report) []chart {
+	var out []chart
+	for _, k := range []struct{ name, title, unit string }{
+		{"bench/latency", "Latency", "us"},
+		{"bench/bandwidth", "Bandwidth", "MB/s"},
+		{"bench/rate", "Message rate", "msg/s"},
+	} {
+		c := chart{ID: "plot-" + matrix.Column(k.name), Title: k.title, Unit: k.unit}
+		sizes := 0
+		for _, row := range r.Rows {
+			if row.Case != k.name {
+				continue
+			}
+			points := slices.DeleteFunc(slices.Clone(row.Points), func(p matrix.Point) bool {
+				return p.Unit != k.unit || p.Size < 1 || !(p.Value > 0) || math.IsInf(p.Value, 1)
+			})
+			if len(points) == 0 {
+				continue
+			}
+			slices.SortFunc(points, func(a, b matrix.Point) int { return a.Size - b.Size })
+			label := []rune(matrix.Printable(row.Stack))
+			if len(label) > longestName {
+				label = append(label[:longestName-1], '…')
+			}
+			c.Curves = append(c.Curves, curve{Name: row.Stack, Label: string(label), Look: len(c.Curves) % looks, points: points})
+			sizes = max(sizes, len(points))
+		}
+		if sizes > 1 {
+			c.draw()
+			c.tabulate()
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// draw turns figures into places.
+func (c *chart) draw() {
+	c.Height = max(plotHeight, float64(top+bottom+lineHeight*len(c.Curves)))
+	lowX, highX, lowY, highY := math.Inf(1), math.Inf(-1), math.Inf(1), math.Inf(-1)
+	for _, k := range c.Curves {
+		for _, p := range k.points {
+			x, y := math.Log2(float64(p.Size)), math.Log10(p.Value)
+			lowX, highX = min(lowX, x), max(highX, x)
+			lowY, highY = min(lowY, y), max(highY, y)
+		}
+	}
+	// From decade to decade, or to the half of one.
+	lowY, highY = floorHalf(lowY), -floorHalf(-highY)
+	if highY == lowY {
+		highY = lowY + 0.5
+	}
+	x := func(size int) float64 {
+		return round(left + (math.Log2(float64(size))-lowX)/(highX-lowX)*(plotWidth-right-left))
+	}
+	y := func(value float64) float64 {
+		return round(c.Bottom() - (math.Log10(value)-lowY)/(highY-lowY)*(c.Bottom()-top))
+	}
+	for i := range c.Curves {
+		k := &c.Curves[i]
+		for j, p := range k.points {
+			m := mark{x(p.Size), y(p.Value), k.Look, fmt.Sprintf("%s: %s at %s", k.Name, p.Figure(), sizeText(p.Size))}
+			k.Marks = append(k.Marks, m)
+			k.Path += fmt.Sprintf("%c%v %v", "ML"[min(j, 1)], m.X, m.Y)
+			k.EndX, k.EndY = m.X, m.Y
+		}
+	}
+	c.placeLabels()
+	step := max(1, int(math.Ceil((highX-lowX)/6)))
+	for e := int(math.Ceil(lowX)); float64(e) <= highX; e += step {
+		c.X = append(c.X, tick{x(1 << e), sizeText(1 << e)})
+	}
+	close := highY-lowY <= 2 // room for numbers at 2 and 5
+	for d := math.Floor(lowY); d <= highY; d++ {
+		for _, f := range []float64{1, 2, 5} {
+			value := f * math.Pow(10, d)
+			if l := math.Log10(value); l < lowY-1e-9 || l > highY+1e-9 {
+				continue
+			}
+			t := tick{At: y(value)}
+			if f == 1 || close {
+				t.Text = valueText(value)
+			}
+			c.Y = append(c.Y, t)
+		}
+	}
+	c.Summary = c.describe()
+}
+
+// placeLabels puts the curves' names beside their ends, where they don't overlap.
+func (c *chart) placeLabels() {
+	order := make([]*curve, len(c.Curves))
+	for i := range c.Curves {
+		order[i] = &c.Curves[i]
+	}
+	slices.SortStableFunc(order, func(a, b *curve) int { return int(math.Round(10 * (a.EndY - b.EndY))) })
+	// Down as far as needed, then up again as far as there is no room.
+	lowest := math.Inf(-1)
+	for _, k := range order {
+		k.Key = mark{X: c.LabelX() - 8, Y: max(k.EndY, lowest+lineHeight), Look: k.Look}
+		lowest = k.Key.Y
+	}
+	highest := c.Bottom() + lineHeight
+	for _, k := range slices.Backward(order) {
+		k.Key.Y = min(k.Key.Y, highest-lineHeight)
+		highest = k.Key.Y
+	}
+}
+
+// describe says in words what one sees first.
+func (c *chart) describe() string {
+	s := fmt.Sprintf("%s in %s over the size of messages, both logarithmic, of %d stacks.", c.Title, c.Unit, len(c.Curves))
+	for _, k := range c.Curves {
+		first, last := k.points[0], k.points[len(k.points)-1]
+		s += fmt.Sprintf(" %s: %s at %s, %s at %s.", k.Name, first.Figure(), sizeText(first.Size), last.Figure(), sizeText(last.Size))
+	}
+	return s
+}
+
+// tabulate fills the table.
+func (c *chart) tabulate() {
+	for _, k := range c.Curves {
+		for _, p := range k.points {
+			c.Sizes = append(c.Sizes, p.Size)
+		}
+	}
+	slices.Sort(c.Sizes)
+	c.Sizes = slices.Compact(c.Sizes)
+	for _, size := range c.Sizes {
+		var line []string
+		for _, k := range c.Curves {
+			text := ""
+			if i := slices.IndexFunc(k.points, func(p matrix.Point) bool { return p.Size == size }); i >= 0 {
+				text = k.points[i].Figure()
+			}
+			line = append(line, text)
+		}
+		c.Cells = append(c.Cells, line)
+	}
+}
+
+// sizeText is a size as people write it.
+func sizeText(bytes int) string {
+	text := framework.Size(bytes).String()
+	if _, err := strconv.Atoi(text); err == nil {
+		text += "B"
+	}
+	return text[:unitAt(text)] + " " + text[unitAt(text):]
+}
+
+// valueText is a round number at an axis.
+func valueText(value float64) string {
+	suffix := ""
+	for _, s := range []string{" k", " M", " G"} {
+		if value < 999.9 {
+			break
+		}
+		value, suffix = value/1000, s
+	}
+	return strconv.FormatFloat(value, 'g', 3, 64) + suffix
+}
+
+// unitAt is where the digits end.
+func unitAt(text string) int {
+	return slices.IndexFunc([]byte(text), func(b byte) bool { return b < '0' || b > '9' })
+}
+
+// floorHalf is the next multiple of a half below.
+func floorHalf(x float64) float64 { return math.Floor(2*x) / 2 }
+
+// round keeps a tenth: what no eye sees need not be in the file.
+func round(x float64) float64 { return math.Round(10*x) / 10 }

@@ -1,0 +1,202 @@
+package matrix
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
+	"github.com/ferrympi/ferry/framework"
+)
+
+const (
+	// tick is the unit of limits. They count the ticks that this process has seen: a
+	// machine that was suspended, or a run that was stopped, makes nobody late.
+	tick = 100 * time.Millisecond
+	// dumpTicks is how long ranks have to say what they wait for, before they end, and
+	// stackTicks how long they have for that, before Go's runtime says where they are.
+	dumpTicks, stackTicks = 5, 15
+	// drainGrace is how long reports are awaited after the processes have ended:
+	// what they started, and hid, may hold the pipe open.
+	drainGrace = time.Second
+)
+
+// ticks is a limit in ticks, rounded up: the first may come at once.
+func ticks(limit time.Duration) int { return int((limit+tick-1)/tick) + 1 }
+
+// errLimit ends a job whose time is up.
+var errLimit = errors.New("its time is up")
+
+// An assignment is a task for a worker, and how to start it.
+type assignment struct {
+	task  task
+	set   []string // parameters, NAME=VALUE
+	env   []string
+	ranks int // 0: one process, which is no rank
+	limit time.Duration
+	// hear is told what the worker reports. Calls come one at a time, and all
+	// before work returns.
+	// An error says that this is no report.
+	hear func(event) error
+	out  *excerpt // takes what the processes write; nil: the ending has it
+}
+
+// An ending is how the processes of a job have ended.
+type ending struct {
+	result launch.Result
+	err    error // it was not started, or did not end by itself
+	hung   bool  // its time was up
+	ranks  int
+	output string
+}
+
+// lost says that the processes did not end in good order.
+func (e ending) lost() bool { return e.err != nil || e.hung || e.result.Status != 0 }
+
+// how says in a few words how the processes have ended.
+func (e ending) how() string {
+	switch {
+	case e.err != nil:
+		return e.err.Error()
+	case len(e.result.Failures) == 0:
+		return "its process ended without a result"
+	}
+	first := e.result.Failures[0]
+	what := "its process " + first.How
+	if e.ranks > 1 {
+		what = fmt.Sprintf("rank %d %s", first.Rank, first.How)
+	}
+	if words := lastWords(e.output); words != "" {
+		what += ": " + words
+	}
+	return what
+}
+
+// work has a worker do its assignment, and returns when no process of it is left.
+func (r *Runner) work(ctx context.Context, a assignment) ending {
+	text, err := json.Marshal(a.task)
+	if err != nil {
+		return ending{err: err}
+	}
+	pr, pw, err := os.Pipe()
+	if err != nil {
+		return ending{err: fmt.Errorf("pipe for reports: %w", err)}
+	}
+	if a.out == nil {
+		a.out = &excerpt{}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	news := make(chan struct{}, 1)
+	heard := make(chan struct{})
+	go func() {
+		defer close(heard)
+		defer pr.Close()
+		err := listen(pr, func(e event) error {
+			tell(news)
+			return a.hear(e)
+		})
+		if err != nil {
+			cancel(err)
+		}
+	}()
+	end := r.supervise(ctx, cancel, a.limit, news, launch.Job{
+		Program: r.Program, Args: append(append([]string{}, r.Args...), string(text)), N: max(a.ranks, 1),
+		Env: append(environ(append(append([]string{}, r.Set...), a.set...)), a.env...), Files: []*os.File{pw}, Stdout: a.out, Stderr: a.out,
+	})
+	pw.Close()
+	// It fails only when the listener has gone.
+	_ = pr.SetReadDeadline(time.Now().Add(drainGrace))
+	<-heard
+	end.output = a.out.String()
+	return end
+}
+
+// environ is parameters as variables of the environment.
+func environ(set []string) []string {
+	var env []string
+	for _, s := range set {
+		name, value, _ := strings.Cut(s, "=")
+		env = append(env, framework.EnvName(name)+"="+value)
+	}
+	return env
+}
+
+// tell wakes who waits for news, now or later.
+func tell(news chan<- struct{}) {
+	select {
+	case news <- struct{}{}:
+	default:
+	}
+}
+
+// supervise runs a job to its end. When there is no news of it for limit, it asks
+// the ranks what they wait for, and ends them: gently at first, so that a case can
+// say what is wrong with its own words.
+func (r *Runner) supervise(ctx context.Context, cancel context.CancelCauseFunc, limit time.Duration, news <-chan struct{}, j launch.Job) ending {
+	signals := make(chan os.Signal, 1)
+	j.Signals, j.Cleanup = signals, r.Cleanup
+	done := make(chan ending, 1)
+	go func() {
+		res, err := j.Run(ctx)
+		done <- ending{result: res, err: err}
+	}()
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	hung := false
+	for left := ticks(limit); ; {
+		select {
+		case end := <-done:
+			end.hung, end.ranks = hung, j.N
+			if cause := context.Cause(ctx); cause != nil {
+				end.err = cause
+			}
+			return end
+		case <-news:
+			if !hung {
+				left = ticks(limit)
+			}
+		case <-ticker.C:
+			left--
+			switch {
+			case left == 0:
+				hung = true
+				signals <- syscall.SIGUSR2
+			case left == -dumpTicks:
+				cancel(errLimit)
+			case left == -dumpTicks-stackTicks:
+				signals <- syscall.SIGQUIT
+			}
+		}
+	}
+}
+
+// listen hands on the events that workers write to r. It returns nil at the end,
+// and an error when something else comes.
+func listen(r io.Reader, hear func(event) error) error {
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		var e event
+		d := json.NewDecoder(bytes.NewReader(lines.Bytes()))
+		d.DisallowUnknownFields()
+		err := d.Decode(&e)
+		if err == nil {
+			err = hear(e)
+		}
+		if err != nil {
+			return fmt.Errorf("its process wrote %.80q where its reports go", lines.Bytes())
+		}
+	}
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		return errors.New("its process wrote a line without an end where its reports go")
+	}
+	return nil // the pipe's end, or the deadline
+}

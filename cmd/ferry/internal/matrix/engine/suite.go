@@ -1,0 +1,170 @@
+package matrix
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/ferrympi/ferry/btl/btltest"
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/conform"
+	"github.com/ferrympi/ferry/framework/kittest"
+	"github.com/ferrympi/ferry/mtl/mtltest"
+	"github.com/ferrympi/ferry/pml/pmltest"
+)
+
+// A Suite says how much a run tries.
+type Suite struct {
+	Name     string
+	Policies []cid.Policy  // of pmltest
+	Ranks    []int         // of the conformance cases
+	Limit    time.Duration // of a case
+	// Open is the limit of OpenCase, if that is longer. Transports have limits of their
+	// own for it, and say more than that it did not end.
+	Open time.Duration
+	// Patience is how long the cases of one stack that don't end may take together,
+	// before the rest of the stack is given up; 0: for ever.
+	Patience time.Duration
+
+	benches []bench
+}
+
+// A bench is a benchmark of `ferry bench` as a case.
+type bench struct {
+	name, command string
+	flags         []string
+	unit          string
+}
+
+// Full is everything.
+func Full() Suite {
+	return Suite{
+		Name: "full", Policies: pmltest.Policies, Ranks: []int{2, 4, 8}, Limit: time.Minute, Open: time.Minute,
+		benches: []bench{
+			{"latency", "latency", []string{"-m", "1:4MiB"}, "us"},
+			{"rate", "mbw_mr", []string{"-m", "1:4KiB"}, "msg/s"},
+			{"bandwidth", "bw", []string{"-m", "1:4MiB"}, "MB/s"},
+		},
+	}
+}
+
+// Quick shows in a minute or two what works. What it leaves out of Full is here, and
+// nowhere else.
+func Quick() Suite {
+	return Suite{
+		Name: "quick",
+		// The policy of communicators that are made by Dup, which asks most of a PML.
+		Policies: []cid.Policy{cid.PolicyLazy},
+		Ranks:    []int{2},
+		// The longest take a second on a quiet machine.
+		Limit: 8 * time.Second,
+		// mtl.ofi.selftest_timeout (10 s), half as long again for what does not even come
+		// back from that, and the start of the processes.
+		Open:     20 * time.Second,
+		Patience: 24 * time.Second,
+		// Enough iterations for two digits.
+		benches: []bench{
+			{"latency", "latency", []string{"-m", "1:1MiB", "-i", "200", "-x", "20"}, "us"},
+			{"rate", "mbw_mr", []string{"-m", "1:4KiB", "-i", "20", "-x", "2"}, "msg/s"},
+			{"bandwidth", "bw", []string{"-m", "1:1MiB", "-i", "8", "-x", "2"}, "MB/s"},
+		},
+	}
+}
+
+// Alone says that the stack reaches no other process.
+func (s Stack) Alone() bool { return s.Via == "btl "+selfBTL }
+
+// transport is the kind of the component that moves the stack's messages ("btl" or
+// "mtl"), and its name; empty for a PML with a transport of its own.
+func (s Stack) transport() (kind, name string) {
+	kind, name, _ = strings.Cut(s.Via, " ")
+	return kind, name
+}
+
+// A column is cases of one stack that one worker runs, one after the other.
+type column struct {
+	name  string   // what the names of its cells begin with: "btltest", "conform/2"; or the only cell's
+	ranks int      // processes of the worker; 0: one, which is no rank
+	cases []string // the rest of the cells' names; one that is empty is the column itself
+	bench *bench
+}
+
+// cell is the name of a case in a report.
+func (c column) cell(testCase string) string {
+	if testCase == "" {
+		return c.name
+	}
+	return c.name + "/" + testCase
+}
+
+// open is the column of OpenCase.
+func (s Stack) open() column {
+	ranks := 2
+	if s.Alone() {
+		ranks = 1
+	}
+	return column{name: OpenCase, ranks: ranks, cases: []string{""}}
+}
+
+// columns returns what the suite has for a stack that can be opened, the benchmarks
+// last. Cases that don't apply to such a stack are not among them.
+func (u Suite) columns(s Stack) []column {
+	var all []column
+	kit := func(name string, cases []string) { all = append(all, column{name: name, cases: cases}) }
+	switch kind, _ := s.transport(); kind {
+	case "btl":
+		kit("btltest", names(btltest.Cases(nil)))
+	case "mtl":
+		kit("mtltest", names(mtltest.Cases(nil)))
+	}
+	if s.Via != "" && !s.Alone() {
+		for _, p := range u.Policies {
+			kit("pmltest/"+p.String(), names(pmltest.Cases(pmltest.Stack{}, p)))
+		}
+	}
+	ranks := u.Ranks
+	if s.Alone() {
+		ranks = []int{1}
+	}
+	for _, n := range ranks {
+		c := column{name: fmt.Sprint("conform/", n), ranks: n}
+		for _, x := range conform.Cases() {
+			if x.Ranks <= n {
+				c.cases = append(c.cases, x.Name)
+			}
+		}
+		all = append(all, c)
+	}
+	if !s.Alone() {
+		for i := range u.benches {
+			all = append(all, column{name: "bench/" + u.benches[i].name, ranks: 2, cases: []string{""}, bench: &u.benches[i]})
+		}
+	}
+	return all
+}
+
+// names of a kit's cases.
+func names(cases []kittest.Case) []string {
+	out := make([]string, len(cases))
+	for i, c := range cases {
+		out[i] = c.Name
+	}
+	return out
+}
+
+// filter keeps the cells that pass.
+func filter(all []column, pass func(cell string) bool) []column {
+	var out []column
+	for _, c := range all {
+		var cases []string
+		for _, name := range c.cases {
+			if pass(c.cell(name)) {
+				cases = append(cases, name)
+			}
+		}
+		if c.cases = cases; len(cases) > 0 {
+			out = append(out, c)
+		}
+	}
+	return out
+}

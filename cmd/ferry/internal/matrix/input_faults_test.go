@@ -1,0 +1,83 @@
+package matrix_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/engine"
+)
+
+// TestWithoutLibfabricTheRestRuns: the stacks that need it say so.
+func TestWithoutLibfabricTheRestRuns(t *testing.T) {
+	t.Parallel()
+	r := start(t, []string{"FERRY_MTL_OFI_LIBRARY=/nonexistent.so"},
+		"matrix", "--components", "ob1+shm,cm+ofi*", "--cases", "^btltest/Caps", "--json", "$JSON").wait(0)
+	expect(t, r, "cm+ofi", matrix.OpenCase, matrix.Unavailable, "/nonexistent.so")
+	passes(t, r, "ob1+shm", 2)
+}
+
+// TestLibraryThatHangsOrCrashesCostsItsProvider: and no more, in the survey and after.
+func TestLibraryThatHangsOrCrashesCostsItsProvider(t *testing.T) {
+	needLibfabric(t)
+	t.Parallel()
+	lib := filepath.Join(t.TempDir(), "libfault.so")
+	text, err := exec.Command("gcc", "-shared", "-fPIC", "-DLONG=1000", "-o", lib, "../../../../mtl/ofi/testdata/fault.c", "-ldl").CombinedOutput()
+	if err != nil {
+		t.Skipf("gcc and libfabric-dev are needed: %v: %s", err, text)
+	}
+	for _, f := range []struct {
+		fault string
+		exit  int
+		open  matrix.Status
+		says  string
+	}{
+		{"hang_tcp", 1, matrix.Timeout, "does not come back within 3s"},
+		{"crash_tcp", 1, matrix.Fail, segv},
+	} {
+		t.Run(f.fault, func(t *testing.T) {
+			t.Parallel()
+			const broken, sound = "cm+ofi tcp;ofi_rxm", "cm+ofi net;ofi_rxm"
+			r := start(t, []string{"FERRY_MTL_OFI_LIBRARY=" + lib, "FERRY_MTL_OFI_SELFTEST_TIMEOUT=3s", "FABRIC_FAULT=" + f.fault},
+				"matrix", "--components", "ob1+shm,"+broken+","+sound, "--cases", "^(btl|mtl)test/Caps", "--json", "$JSON").wait(f.exit)
+			expect(t, r, broken, matrix.OpenCase, f.open, f.says)
+			passes(t, r, sound, 2)
+			passes(t, r, "ob1+shm", 2)
+		})
+	}
+}
+
+// TestInterruptedRunWritesWhatItHas, marked, and is over at once.
+func TestInterruptedRunWritesWhatItHas(t *testing.T) {
+	t.Parallel()
+	c := start(t, nil, "matrix", "--components", "ob1+hang,ob1+shm", "--cases", "^btltest/(Caps|Frames)", "--timeout", "10m", "--json", "$JSON")
+	c.until("ob1+hang  btltest/CapsArePlausibleAndFixed") // the next case hangs
+	if err := c.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	r := c.wait(130)
+	expect(t, r, "ob1+hang", "btltest/CapsArePlausibleAndFixed", matrix.Pass, "")
+	expect(t, r, "ob1+hang", "btltest/FramesOfEverySizeArriveWholeAndInOrder", matrix.Skip, "interrupt")
+	if !strings.Contains(r.Partial, "interrupt") {
+		t.Errorf("partial: %q", r.Partial)
+	}
+}
+
+// TestUnwritableOutputIsSaidBeforeTheRun, whichever of them it is.
+func TestUnwritableOutputIsSaidBeforeTheRun(t *testing.T) {
+	t.Parallel()
+	for _, flag := range []string{"--json", "--junit", "--html"} {
+		path := filepath.Join(t.TempDir(), "none", "report")
+		c := start(t, nil, "matrix", "--components", "ob1+hang", flag, path)
+		c.wait(2)
+		if !strings.Contains(c.stderr.String(), flag) || !strings.Contains(c.stderr.String(), path) || c.out.Len() > 0 {
+			t.Errorf("%s: %s%s", flag, &c.out, &c.stderr)
+		}
+		if _, err := os.Stat(filepath.Dir(path)); err == nil {
+			t.Errorf("%s was made", filepath.Dir(path))
+		}
+	}
+}

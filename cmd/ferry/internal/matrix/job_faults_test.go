@@ -1,0 +1,181 @@
+package matrix_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/engine"
+)
+
+// job starts a job of ranks of ferry matrix.
+func job(t *testing.T, ranks string, args ...string) *command {
+	t.Helper()
+	words := []string{"run", "-n", ranks, tool(t), "matrix", "--job", "--json", "$JSON"}
+	return start(t, nil, append(words, args...)...)
+}
+
+// TestJobOverSharedMemory has as many ranks as a pair, and more.
+func TestJobOverSharedMemory(t *testing.T) {
+	t.Parallel()
+	for _, ranks := range []string{"2", "4"} {
+		r := job(t, ranks, "--components", "ob1+shm,ob1+self").wait(0)
+		passes(t, r, "ob1+shm", 60)
+		expect(t, r, "ob1+shm", "btltest", matrix.Skip, "without --job")
+		expect(t, r, "ob1+self", matrix.OpenCase, matrix.Skip, "no message leaves")
+		for _, name := range []string{"bench/latency", "bench/rate", "bench/bandwidth"} {
+			if got := row(t, r, "ob1+shm", name); len(got.Points) < 5 || got.Points[0].Unit == "" {
+				t.Errorf("%s: %+v", name, got.Points)
+			}
+		}
+	}
+}
+
+// TestJobOverTheNetwork goes from one stack to the next.
+func TestJobOverTheNetwork(t *testing.T) {
+	t.Parallel()
+	needLibfabric(t)
+	for _, ranks := range []string{"2", "4"} {
+		r := job(t, ranks, "--components", "ob1+shm,cm+ofi tcp;ofi_rxm", "--timeout", "60s").wait(0)
+		passes(t, r, "ob1+shm", 60)
+		passes(t, r, "cm+ofi tcp;ofi_rxm", 60)
+		for _, s := range r.Stacks {
+			if s.Device == "" {
+				t.Errorf("nobody knows what carries %s", s.Name)
+			}
+		}
+	}
+}
+
+// TestJobOutlivesABrokenStack: the ranks meet again, whatever has become of their
+// messages, and the next stack passes.
+func TestJobOutlivesABrokenStack(t *testing.T) {
+	t.Parallel()
+	for _, broken := range []string{"ob1+drop", "ob1+duplicate"} {
+		r := job(t, "3", "--components", broken+",ob1+shm", "--timeout", "2s", "--cases", "^conform/3/message|^bench/rate").wait(1)
+		bad := 0
+		for _, x := range r.Rows {
+			if x.Stack == broken && x.Status.Bad() {
+				bad++
+			}
+		}
+		if bad == 0 || r.Partial != "" {
+			t.Errorf("%s: %d cases failed; partial: %q", broken, bad, r.Partial)
+		}
+		passes(t, r, "ob1+shm", 10)
+	}
+}
+
+// TestRankThatHangsIsNamed: it can't be replaced, so that the run is over.
+func TestRankThatHangsIsNamed(t *testing.T) {
+	t.Parallel()
+	r := job(t, "2", "--components", "ob1+hang,ob1+shm", "--timeout", "1s", "--cases", "^conform/2/message").wait(1)
+	const first = "conform/2/message/every size arrives whole"
+	expect(t, r, "ob1+hang", first, matrix.Timeout, "rank [01] .*obeys no deadline")
+	expect(t, r, "ob1+shm", matrix.OpenCase, matrix.Skip, "not run: rank")
+	if !strings.Contains(r.Partial, "hangs in "+first) {
+		t.Errorf("partial: %q", r.Partial)
+	}
+}
+
+// TestRankThatDiesIsNamedByTheCaseThatRan: also where rank 0 hangs, or where the case
+// could do without the rank. What there is by then is written.
+func TestRankThatDiesIsNamedByTheCaseThatRan(t *testing.T) {
+	t.Parallel()
+	const message = "conform/3/message/every size arrives whole"
+	for stack, runs := range map[string]string{"ob1+hang": message, "ob1+shm": "bench/latency"} {
+		c := job(t, "3", "--components", stack, "--suite", "full", "--timeout", "10m", "--cases", "^("+message+"|bench/(latency|rate))$")
+		c.until("running      " + stack + "  " + runs)
+		killed := 0
+		for pid, line := range c.processes("FERRY_BOOTSTRAP_LOCAL_RANK=1") {
+			if strings.Contains(line, "--job") {
+				killed++
+				if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		if killed != 1 {
+			t.Fatalf("%d processes are rank 1", killed)
+		}
+		const ended = `rank 1 .*has ended \(signal: killed\)`
+		r := c.wait(128 + int(syscall.SIGKILL))
+		expect(t, r, stack, runs, matrix.Fail, ended)
+		expect(t, r, stack, "bench/rate", matrix.Skip, "not run: "+ended)
+	}
+}
+
+// TestInterruptedJobFailsNothing: that the other ranks end, too, is nobody's fault.
+func TestInterruptedJobFailsNothing(t *testing.T) {
+	t.Parallel()
+	for _, begins := range []string{"ob1+shm  open", "ob1+shm  conform/3/message/sendrecv", "ob1+shm  bench/latency"} {
+		c := job(t, "3", "--components", "ob1+shm", "--suite", "full")
+		c.until("running      " + begins)
+		if err := c.Process.Signal(syscall.SIGINT); err != nil {
+			t.Fatal(err)
+		}
+		r := c.wait(130)
+		passes(t, r, "ob1+shm", 0)
+		if r != nil && !strings.Contains(r.Partial, "interrupt") {
+			t.Errorf("%s: partial: %q", begins, r.Partial)
+		}
+		expect(t, r, "ob1+shm", "bench/rate", matrix.Skip, "not run: stopped by a signal")
+	}
+}
+
+// TestRankZeroDiesAndLeavesAReport of the stacks before, and the name of the case in
+// which it died. Nothing else stays beside the report.
+func TestRankZeroDiesAndLeavesAReport(t *testing.T) {
+	t.Parallel()
+	c := job(t, "2", "--components", "ob1+corrupt,ob1+crash", "--cases", "^conform/2/message/every", "--timeout", "2s")
+	r := c.wait(2)
+	expect(t, r, "ob1+corrupt", matrix.OpenCase, matrix.Pass, "")
+	if got := row(t, r, "ob1+corrupt", "conform/2/message/every size arrives whole"); !got.Status.Bad() {
+		t.Errorf("what was found before is lost: %+v", got)
+	}
+	expect(t, r, "ob1+crash", matrix.OpenCase, matrix.Skip, "not run: nothing was written after stack ob1.crash")
+	if r.Partial == "" {
+		t.Error("the report is not marked")
+	}
+	lines := strings.Split(strings.TrimSpace(c.out.String()), "\n")
+	if last := lines[len(lines)-1]; !strings.HasPrefix(last, "running ") || !strings.Contains(last, "ob1+crash  conform/2/message/") {
+		t.Errorf("the last word is %q", last)
+	}
+	if files, err := os.ReadDir(filepath.Dir(c.json)); err != nil || len(files) != 1 {
+		t.Errorf("beside the report: %v, %v", files, err)
+	}
+}
+
+// TestRanksWithOtherFlagsRunNothing: they would wait for one another in vain, and
+// sound stacks would fail.
+func TestRanksWithOtherFlagsRunNothing(t *testing.T) {
+	t.Parallel()
+	// Rank 2 of three has another expression.
+	c := start(t, nil, "run", "-n", "3", "sh", "-c", `exec "$0" matrix --job --components ob1+shm --json "$1" --cases "conform/3/message/[$((FERRY_BOOTSTRAP_LOCAL_RANK / 2))a]"`, tool(t), "$JSON")
+	if r := c.wait(2); r != nil {
+		t.Errorf("there is a report: %+v", r)
+	}
+	if text := c.stderr.String(); !regexp.MustCompile(`rank 2 \(.*\): --cases is ".*1a.", and in rank 0 ".*0a."`).MatchString(text) || strings.Contains(text, "rank 1 (") {
+		t.Error(text)
+	}
+}
+
+// TestJobNeedsALauncher, and takes its ranks as they are.
+func TestJobNeedsALauncher(t *testing.T) {
+	t.Parallel()
+	c := start(t, nil, "matrix", "--job")
+	c.wait(2)
+	if !strings.Contains(c.stderr.String(), "ferry run -n 4 ferry matrix --job") {
+		t.Error(&c.stderr)
+	}
+	for _, args := range [][]string{{"--list"}, {"--ranks", "2"}} {
+		c := job(t, "2", args...)
+		c.wait(2)
+		if !strings.Contains(c.stderr.String(), args[0]) {
+			t.Error(&c.stderr)
+		}
+	}
+}

@@ -1,0 +1,340 @@
+// Package matrix is `ferry matrix`: it qualifies the transports of this machine.
+// Which stacks there are, how cases run and what a report is made of stands in
+// internal/matrix; this is its command line, and the workers that it starts.
+package matrix
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/engine"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
+	"github.com/ferrympi/ferry/framework"
+	builtin "github.com/ferrympi/ferry/matrix"
+)
+
+const long = `Qualify the transports of this machine: try every stack with every case, and say
+what works, what doesn't and why, and how fast it is.
+
+Stacks are the ways that messages can take: PML ob1 over each BTL ("ob1+shm"), PML
+cm over each provider of libfabric ("cm+ofi tcp;ofi_rxm"). Those that this machine
+lacks are listed as unavailable, with the reason. Cases are
+
+  open       a session, a communicator, a message to each neighbour
+  btltest, mtltest, pmltest
+             the claims of the transport's contract, and of that above it
+  conform/N  what the MPI standard says, with N ranks
+  bench      latency, message rate and bandwidth over size
+
+Each runs in processes of its own. One that crashes or hangs fails by itself, with
+what it has written; the others go on. Suite quick takes a minute or two; full has
+all policies of communicator ids, more ranks and OSU's numbers of iterations.
+
+With --job the processes are there already, on one node or many, as ferry run has
+started them: for each stack they go through the conformance cases together, and
+two of different nodes through the benchmarks. Kits need processes of one node, and
+are left out. Rank 0 writes the report.
+
+Cases that are known to fail through others' fault are excluded, with the reason:
+they run, and count as skipped. --exclude FILE takes the place of ferry's own list.
+
+Exit status: 0 if nothing failed that is not excluded; 1 if something did, was not
+run because its stack was given up, or is worse than in --baseline; 2 for a wrong
+command line; 130 after an interrupt, when what was found by then has been written
+and marked. A second interrupt ends it at once.`
+
+// statusInterrupted is that of a program that SIGINT has ended.
+const statusInterrupted = 130
+
+type options struct {
+	suite, components, cases, ranks, exclude string
+	json, junit, html, baseline              string
+	slower                                   float64
+	timeout                                  time.Duration
+	list, job                                bool
+	set                                      *[]string
+}
+
+// Command returns the command.
+func Command() *cobra.Command {
+	var o options
+	cmd := &cobra.Command{
+		Use:   "matrix",
+		Short: "Qualify the transports of this machine",
+		Long:  long,
+		Example: "  ferry matrix --suite quick --html matrix.html\n" +
+			"  ferry matrix --components 'ob1+shm,cm+ofi*' --cases '^(mtltest|conform)/'\n" +
+			"  ferry run -n 4 ferry matrix --job --html matrix.html\n" +
+			"  ferry matrix --suite full --json now.json --baseline before.json --slower 1.5",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.suite, "suite", "quick", "`SUITE`: quick or full")
+	f.StringVar(&o.components, "components", "", "stacks to try: a `LIST` of names and patterns (ob1+shm,cm+ofi*), or ^ and those not to try")
+	f.StringVar(&o.cases, "cases", "", "run the cases whose names match `REGEXP`, besides open")
+	f.StringVar(&o.ranks, "ranks", "", "numbers of ranks of the conformance cases: a `LIST` such as 2,4")
+	f.StringVar(&o.json, "json", "", "write the report as JSON to `FILE`; - is standard output")
+	f.StringVar(&o.junit, "junit", "", "write the report as JUnit's XML to `FILE`, or -")
+	f.StringVar(&o.html, "html", "", "write the report as a page to `FILE`, or -")
+	f.StringVar(&o.baseline, "baseline", "", "compare with the JSON report in `FILE`")
+	f.Float64Var(&o.slower, "slower", 0, "with --baseline: figures that are worse by more than `FACTOR` count as failures")
+	f.StringVar(&o.exclude, "exclude", "", "`FILE` of exclusions, in place of ferry's own")
+	f.DurationVar(&o.timeout, "timeout", 0, "the longest `TIME` that a case may take, in place of the suite's")
+	f.BoolVar(&o.list, "list", false, "list stacks and cases, and run nothing")
+	f.BoolVar(&o.job, "job", false, "be one of the ranks that a launcher has started, and qualify what connects them")
+	f.Lookup("slower").DefValue = "0"
+	o.set = settings.Flag(f)
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit.Usagef("%w", err) })
+	cmd.AddCommand(worker())
+	return cmd
+}
+
+// suites by name.
+var suites = map[string]func() matrix.Suite{"quick": matrix.Quick, "full": matrix.Full}
+
+// runner checks the flags and makes what they ask for.
+func (o *options) runner() (*matrix.Runner, error) {
+	suite, ok := suites[o.suite]
+	if !ok {
+		return nil, exit.Usagef("--suite %s: want quick or full", o.suite)
+	}
+	reg := settings.Registry()
+	values, _, err := settings.Load(reg, *o.set)
+	if err != nil {
+		return nil, err
+	}
+	r := &matrix.Runner{
+		Registry: reg, Values: values, Args: []string{"matrix", "worker"}, Set: *o.set, Suite: suite(),
+		Lanes: max(2, runtime.NumCPU()/2), Cleanup: settings.Sweep(values),
+	}
+	if r.Program, err = os.Executable(); err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	if o.ranks != "" {
+		r.Suite.Ranks = nil
+		for part := range strings.SplitSeq(o.ranks, ",") {
+			n, err := strconv.Atoi(strings.TrimSpace(part))
+			if err != nil || n < 1 {
+				return nil, exit.Usagef("--ranks %s: %q is no number of ranks", o.ranks, part)
+			}
+			r.Suite.Ranks = append(r.Suite.Ranks, n)
+		}
+		slices.Sort(r.Suite.Ranks)
+		r.Suite.Ranks = slices.Compact(r.Suite.Ranks)
+	}
+	r.Limit = r.Suite.Limit
+	switch {
+	case o.timeout < 0:
+		return nil, exit.Usagef("--timeout %v: want a time", o.timeout)
+	case o.timeout > 0:
+		r.Limit, r.Suite.Open = o.timeout, 0
+		r.Flags = append(r.Flags, "--timeout", o.timeout.String())
+	}
+	if o.components != "" {
+		if r.Components, err = matrix.ParseComponents(o.components); err != nil {
+			return nil, exit.Usagef("--components: %w", err)
+		}
+	}
+	if o.cases != "" {
+		if r.Cases, err = regexp.Compile(o.cases); err != nil {
+			return nil, exit.Usagef("--cases: %w", err)
+		}
+	}
+	if r.Exclude, err = o.exclusions(); err != nil {
+		return nil, err
+	}
+	if o.exclude != "" {
+		r.Flags = append(r.Flags, "--exclude", o.exclude)
+	}
+	return r, nil
+}
+
+func (o *options) exclusions() (*matrix.Exclusions, error) {
+	file, text := "exclude.yaml", builtin.Exclude
+	if o.exclude != "" {
+		var err error
+		if text, err = os.ReadFile(o.exclude); err != nil {
+			return nil, exit.Usagef("--exclude: %w", err)
+		}
+		file = o.exclude
+	}
+	x, err := matrix.ParseExclusions(file, text)
+	if err != nil {
+		return nil, exit.Usagef("--exclude: %w", err)
+	}
+	return x, nil
+}
+
+// base is the report to compare with; nil if there is none.
+func (o *options) base() (*matrix.Report, error) {
+	switch {
+	case o.slower != 0 && o.baseline == "":
+		return nil, exit.Usagef("--slower %v: there is no --baseline to be slower than", o.slower)
+	case o.slower != 0 && !(o.slower > 1):
+		return nil, exit.Usagef("--slower %v: want a factor above 1", o.slower)
+	case o.baseline == "":
+		return nil, nil
+	}
+	f, err := os.Open(o.baseline)
+	if err != nil {
+		return nil, exit.Usagef("--baseline: %w", err)
+	}
+	defer f.Close()
+	base, err := matrix.ReadJSON(f)
+	if err != nil {
+		return nil, exit.Usagef("--baseline %s: %w", o.baseline, err)
+	}
+	return base, nil
+}
+
+func (o *options) run(cmd *cobra.Command) error {
+	if !o.job && os.Getenv(framework.EnvName("bootstrap.local.address")) != "" {
+		return exit.Usagef("it starts ranks by itself: run it without ferry run, or with --job as one of its ranks")
+	}
+	r, err := o.runner()
+	if err != nil {
+		return err
+	}
+	base, err := o.base()
+	if err != nil {
+		return err
+	}
+	ctx, stop := interruptible(cmd.Context(), nil, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	run := func(plan *matrix.Plan) (*matrix.Report, error) { return r.Run(ctx, plan), nil }
+	var j *matrix.Job
+	if o.job {
+		j, err = o.join(ctx, r)
+		if err != nil {
+			return err
+		}
+		defer j.Close()
+		if j.Rank() > 0 {
+			return second(ctx, j)
+		}
+		run = func(plan *matrix.Plan) (*matrix.Report, error) { return j.Run(ctx, plan) }
+	}
+	stdout := cmd.OutOrStdout()
+	outs, err := o.open(stdout)
+	if err != nil {
+		return err
+	}
+	defer outs.close()
+	if o.job {
+		j.Save = func(report *matrix.Report) {
+			if err := outs.save(report); err != nil {
+				fmt.Fprintf(cmd.ErrOrStderr(), "ferry matrix: %v\n", err)
+			}
+		}
+	}
+	plan, err := r.Plan(ctx)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return &exit.Error{Status: statusInterrupted, Err: fmt.Errorf("%w before a case ran: no report is written", err)}
+	case err != nil:
+		return err
+	case o.list:
+		return list(stdout, plan)
+	}
+	// Where standard output is the report, people read on standard error.
+	text := stdout
+	if outs.stdout() {
+		text = cmd.ErrOrStderr()
+	}
+	var look matrix.Look
+	if f, ok := text.(*os.File); ok {
+		look = matrix.LookAt(f)
+	}
+	// Nobody may be left to read it. The run goes on: the files are still to be written.
+	pipe := make(chan os.Signal, 1)
+	signal.Notify(pipe, syscall.SIGPIPE)
+	defer signal.Stop(pipe)
+	terminal := matrix.NewTerminal(text, look)
+	terminal.Aloud = o.job
+	r.Observer = terminal
+	report, err := run(plan)
+	terminal.Close()
+	if err != nil {
+		return err
+	}
+	if !o.job && r.Components == nil && r.Cases == nil {
+		report.Notes = append(report.Notes, r.Exclude.Notes(report)...)
+	}
+	var compared *matrix.Comparison
+	if base != nil {
+		compared = matrix.Compare(r.Components.Part(base), report, o.slower)
+	}
+	err = outs.writeAll(report, compared)
+	if textErr := matrix.WriteText(text, report, compared, look); !errors.Is(textErr, syscall.EPIPE) {
+		err = errors.Join(err, textErr)
+	}
+	switch {
+	case err != nil:
+		return err
+	case report.Partial != "" && ctx.Err() != nil:
+		return exit.Status(statusInterrupted)
+	case report.Partial != "" || report.Failed() || compared.Failed():
+		return exit.Status(exit.Failed) // the text has said why
+	}
+	return nil
+}
+
+// list prints the names of stacks and cases.
+func list(w io.Writer, plan *matrix.Plan) error {
+	for i, s := range plan.Stacks {
+		line := s.Name
+		if s.Reason != "" {
+			line += ": " + s.Missing()
+		}
+		if _, err := fmt.Fprintln(w, line); err != nil {
+			return err
+		}
+		if s.Reason != "" {
+			continue
+		}
+		for _, c := range plan.Cells(i) {
+			if _, err := fmt.Fprintln(w, "  "+c); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// interruptible ends with the first of some signals; the second does what it does to
+// any program. why is the cause; nil: it names the signal.
+func interruptible(ctx context.Context, why error, signals ...os.Signal) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, signals...)
+	go func() {
+		select {
+		case s := <-c:
+			signal.Stop(c)
+			if why == nil {
+				why = fmt.Errorf("stopped by a signal (%v)", s)
+			}
+			cancel(why)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(c)
+		cancel(nil)
+	}
+}

@@ -1,0 +1,47 @@
+package matrix
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/engine"
+)
+
+// TestReportThatCantBeWrittenLeavesTheOneBefore, and nothing beside it, whether it is
+// saved on the way or written at the end.
+func TestReportThatCantBeWrittenLeavesTheOneBefore(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "report.json")
+	outs, err := (&options{json: path}).open(io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer outs.close()
+	if files, _ := os.ReadDir(filepath.Dir(path)); len(files) > 0 {
+		t.Errorf("a run that is killed leaves %v", files)
+	}
+	if err := outs.save(&matrix.Report{Partial: "not yet"}); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	full := errors.New("no space left")
+	outs[0].write = func(w io.Writer, _ *matrix.Report, _ *matrix.Comparison) error {
+		_, _ = w.Write([]byte("half"))
+		return full
+	}
+	if err := outs.writeAll(&matrix.Report{}, nil); !errors.Is(err, full) {
+		t.Error(err)
+	}
+	after, err := os.ReadFile(path)
+	if err != nil || string(after) != string(before) {
+		t.Errorf("%q, %v: want %q", after, err, before)
+	}
+	if files, _ := os.ReadDir(filepath.Dir(path)); len(files) != 1 {
+		t.Errorf("it leaves %v", files)
+	}
+}

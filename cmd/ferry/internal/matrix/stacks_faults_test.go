@@ -1,0 +1,58 @@
+package matrix_test
+
+import (
+	"testing"
+
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/engine"
+)
+
+// fault is what a broken transport is found by.
+type fault struct {
+	stack, found string
+	status       matrix.Status
+	says         string
+}
+
+// find runs the stacks and the sound one beside them, and expects every fault to be
+// found where it should be, by name.
+func find(t *testing.T, sound, cases string, faults []fault) {
+	list := sound
+	for _, f := range faults {
+		list += "," + f.stack
+	}
+	r := start(t, nil, "matrix", "--components", list, "--cases", cases, "--timeout", "5s", "--json", "$JSON").wait(1)
+	for _, f := range faults {
+		expect(t, r, f.stack, f.found, f.status, f.says)
+	}
+	passes(t, r, sound, 2)
+}
+
+func TestEveryFaultBelowOb1IsFoundAndNamed(t *testing.T) {
+	t.Parallel()
+	const frames, message = "btltest/FramesOfEverySizeArriveWholeAndInOrder", "conform/2/message/every size arrives whole"
+	find(t, "ob1+shm", "^"+frames+"|^"+message, []fault{
+		{"ob1+drop", frames, matrix.Fail, "is missing"},
+		{"ob1+duplicate", frames, matrix.Fail, "came twice"},
+		{"ob1+reorder", frames, matrix.Fail, "came after frame"},
+		{"ob1+corrupt", frames, matrix.Fail, "got "},
+		{"ob1+hang", frames, matrix.Timeout, "did not end within 5s"},
+		{"ob1+hang_open", matrix.OpenCase, matrix.Timeout, "did not end within 5s"},
+		{"ob1+crash", frames, matrix.Fail, segv},
+		{"ob1+crash", message, matrix.Fail, segv},
+	})
+}
+
+func TestEveryFaultBelowCmIsFoundAndNamed(t *testing.T) {
+	t.Parallel()
+	needLibfabric(t)
+	const late = "mtltest/LateReceiversGetWhatEachSentInOrder"
+	find(t, "cm+ofi tcp;ofi_rxm", "^"+late, []fault{
+		{"cm+drop", late, matrix.Fail, "were sent, and"},
+		{"cm+duplicate", late, matrix.Fail, "were sent, and"},
+		{"cm+reorder", late, matrix.Fail, "were sent, and"},
+		{"cm+corrupt", late, matrix.Fail, "arrived changed"},
+		{"cm+hang", late, matrix.Timeout, "did not end within 5s"},
+		{"cm+hang_open", matrix.OpenCase, matrix.Timeout, "did not end within 5s"},
+		{"cm+crash", late, matrix.Fail, segv},
+	})
+}

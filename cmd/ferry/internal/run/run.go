@@ -1,0 +1,227 @@
+// Package run is `ferry run`: the command line of the launcher. What it says
+// itself goes to standard error, so that standard output is the program's.
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ferrympi/ferry/bootstrap/local/server"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/explain"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
+)
+
+const long = `Start a program as N ranks on this machine.
+
+Ranks inherit the environment and the working directory. Standard input goes to
+rank 0. Output is inherited as it is; --tag-output puts "[rank] " before each
+line, and lines of different ranks then never mix. INT, TERM, HUP and USR1 are
+passed on to every rank and what it has started; a second INT kills the job.
+USR2 makes each rank list what it waits for on standard error.
+
+When a rank fails the others are told. With --on-failure end, the default, they
+get 2 s to finish, then SIGTERM, and 2 s later SIGKILL; with continue they go on.
+Whatever happens, no process is left at the end, and no shared memory of those
+that were killed.
+
+--timing shows on standard error, when the job has ended, at which time the first,
+the median and the last rank had done each step up to their first message; how long
+the step took since the one before, and how much of that a processor worked for it;
+and which share of the whole passed until the last rank was there. Ranks tell it
+when they close their last session.
+
+Exit status: 0 if every rank's is 0, else that of the rank that failed first (128
+and the signal's number if it was killed); 124 after --timeout; 2 for a wrong
+command line or configuration; 127 for a program that is not there, and 126 for
+one that can't be executed.`
+
+type options struct {
+	ranks     int
+	exports   []string
+	set       *[]string
+	psets     []string
+	bind      string
+	onFailure string
+	tag       bool
+	explain   bool
+	timing    string // see timingTo; empty: none
+	timeout   time.Duration
+	dir       string
+}
+
+// Command returns the command.
+func Command() *cobra.Command {
+	var o options
+	cmd := &cobra.Command{
+		Use:     "run [flags] PROGRAM [ARGUMENTS]",
+		Short:   "Start a program as N ranks on this machine",
+		Long:    long,
+		Example: "  ferry run -n 4 --tag-output bin/hello\n  ferry run -n 2 --set btl=self,shm --explain bin/pi",
+		RunE:    func(cmd *cobra.Command, args []string) error { return o.run(cmd, args) },
+	}
+	f := cmd.Flags()
+	f.SetInterspersed(false) // flags after the program's name are the program's
+	f.SetNormalizeFunc(canonical)
+	f.IntVarP(&o.ranks, "n", "n", 1, "number of ranks `N` (also -np)")
+	f.StringArrayVarP(&o.exports, "x", "x", nil, "environment variable for the ranks: `VAR[=VALUE]`; VAR alone insists that it is set; may be repeated")
+	o.set = settings.Flag(f)
+	f.StringArrayVar(&o.psets, "pset", nil, "process set: `NAME=0-3,7`; may be repeated")
+	f.StringVar(&o.bind, "bind-to", "none", "`PLACE`: core gives each rank a processor core, none leaves it to the system")
+	f.StringVar(&o.onFailure, "on-failure", "end", "`POLICY` when a rank fails: end the job, or continue")
+	f.BoolVar(&o.tag, "tag-output", false, "put [rank] before each line")
+	f.BoolVar(&o.explain, "explain", false, "at the end, show what carried messages between which ranks, and why nothing else did")
+	f.StringVar(&o.timing, "timing", "", "at the end, show when which step from launch to first message was done: a table; `json`, or a FILE for JSON")
+	f.Lookup("timing").NoOptDefVal = timingTable
+	f.DurationVar(&o.timeout, "timeout", 0, "end the job after this `TIME`, such as 30s")
+	f.StringVar(&o.dir, "wdir", "", "working `DIRECTORY` of the ranks")
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return badFlag(cmd.Flags(), err) })
+	return cmd
+}
+
+func (o *options) run(cmd *cobra.Command, args []string) error {
+	began := began()
+	job, err := o.job(cmd.Context(), args)
+	if err != nil {
+		return err
+	}
+	stderr := cmd.ErrOrStderr()
+	var showTiming func(*trace) error
+	if o.timing != "" { // before the job has run in vain
+		if showTiming, err = timingTo(o.timing, stderr); err != nil {
+			return exit.Usagef("--timing: %w", err)
+		}
+	}
+	signals := make(chan os.Signal, 16) // room for a burst; a slow launcher still sees each kind
+	// PIPE too: standard output that breaks ends the job by the launcher's own
+	// hand, and not by its death.
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
+	defer signal.Stop(signals)
+	pipe := make(chan os.Signal, 1)
+	signal.Notify(pipe, syscall.SIGPIPE)
+	defer signal.Stop(pipe)
+	job.Signals = signals
+
+	job.Note = func(line string) { fmt.Fprintf(stderr, "ferry run: %s\n", line) }
+	res, err := job.Run(cmd.Context())
+	if err != nil {
+		return programError(err)
+	}
+	if o.explain {
+		err = printReports(stderr, res)
+	}
+	if showTiming != nil {
+		t, timingErr := newTrace(began, res)
+		if timingErr == nil {
+			timingErr = showTiming(t)
+		}
+		err = errors.Join(err, timingErr)
+	}
+	if err != nil && res.Status == 0 {
+		return err
+	} else if err != nil { // the job's status comes first
+		job.Note(err.Error())
+	}
+	return exit.Status(res.Status)
+}
+
+// job checks the command line; nothing has started.
+func (o *options) job(ctx context.Context, args []string) (launch.Job, error) {
+	var j launch.Job
+	if len(args) == 0 {
+		return j, exit.Usagef("no program given: ferry run -n 4 PROGRAM")
+	}
+	if o.ranks < 1 {
+		return j, exit.Usagef("-n %d: want at least 1 rank", o.ranks)
+	}
+	j = launch.Job{
+		Program: args[0], Args: args[1:], N: o.ranks, Dir: o.dir,
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Tag: o.tag, Timeout: o.timeout,
+	}
+	switch o.bind {
+	case "core":
+		j.Bind = true
+	case "none":
+	default:
+		return j, exit.Usagef("--bind-to %s: want core or none", o.bind)
+	}
+	switch o.onFailure {
+	case "end":
+		j.OnFailure = launch.End
+	case "continue":
+		j.OnFailure = launch.Continue
+	default:
+		return j, exit.Usagef("--on-failure %s: want end or continue", o.onFailure)
+	}
+	if o.timeout < 0 {
+		return j, exit.Usagef("--timeout %v: want a time above 0", o.timeout)
+	}
+	var exports []string
+	for _, x := range o.exports {
+		name, _, given := strings.Cut(x, "=")
+		if name == "" {
+			return j, exit.Usagef("-x %s: want VAR or VAR=value", x)
+		}
+		if given {
+			exports = append(exports, x)
+		} else if _, ok := os.LookupEnv(name); !ok {
+			return j, exit.Usagef("-x %s: %s is not set", x, name)
+		}
+	}
+	for _, p := range o.psets {
+		name, ranks, err := server.ParsePset(p)
+		if err != nil {
+			return j, exit.Usagef("--pset: %w", err)
+		}
+		j.Psets = append(j.Psets, server.Pset{Name: name, Ranks: ranks})
+	}
+	set := *o.set
+	var asked []string
+	if o.explain {
+		asked = append(asked, explain.ReportName)
+	}
+	if o.timing != "" {
+		asked = append(asked, timingReport)
+	}
+	if len(asked) > 0 {
+		set = append(set, explain.ReportParam+"="+strings.Join(asked, ","))
+	}
+	ranks, err := settings.Prepare(ctx, exports, set)
+	if err != nil {
+		return j, err
+	}
+	j.Env, j.Cleanup = ranks.Env, ranks.Cleanup
+	if j.Program, err = launch.Resolve(j.Program); err != nil {
+		return j, programError(err)
+	}
+	return j, nil
+}
+
+// programError gives an error of the launcher its exit status.
+func programError(err error) error {
+	switch {
+	case errors.Is(err, launch.ErrNotFound):
+		return &exit.Error{Status: exit.NotFound, Err: err}
+	case errors.Is(err, launch.ErrNotExecutable):
+		return &exit.Error{Status: exit.NotExecutable, Err: err}
+	}
+	return err
+}
+
+func printReports(w io.Writer, res launch.Result) error {
+	e, err := explain.Merge(res.Reports)
+	if err != nil {
+		return err
+	}
+	return e.Print(w)
+}

@@ -1,0 +1,114 @@
+// Package settings is the --set flag that several commands share: it checks
+// parameters against everything that is compiled in, and hands them on to ranks.
+package settings
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/ferrympi/ferry/btl/shm"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
+	"github.com/ferrympi/ferry/components/core"
+	"github.com/ferrympi/ferry/config"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// Flag adds --set to flags and returns what it collects.
+func Flag(flags *pflag.FlagSet) *[]string {
+	return flags.StringArray("set", nil, "set a parameter: `NAME=VALUE`, as in `ferry info`; may be repeated")
+}
+
+// Registry returns what this program knows: components and core parameters.
+func Registry() *framework.Registry {
+	reg := compiled()
+	core.Register(reg)
+	return reg
+}
+
+// Load joins the values of --set with files and environment, and says what became
+// of the result of `ferry tune`. Errors, which name the nearest known parameter,
+// have the status of a usage error.
+func Load(reg *framework.Registry, set []string) (values *framework.Values, tuned config.Tuned, err error) {
+	values, _, err = load(reg, nil, set, func(t config.Tuned) { tuned = t })
+	return values, tuned, err
+}
+
+func load(reg *framework.Registry, environ, set []string, tuned func(config.Tuned)) (*framework.Values, []config.Setting, error) {
+	var flags []config.Setting
+	for _, s := range set {
+		name, value, ok := strings.Cut(s, "=")
+		if !ok || name == "" {
+			return nil, nil, exit.Usagef("--set %s: want NAME=VALUE", s)
+		}
+		flags = append(flags, config.Setting{Name: name, Value: value})
+	}
+	values, err := config.Load(reg, config.Options{Environ: environ, Flags: flags, Tuned: tuned})
+	if err == nil {
+		err = core.Check(values)
+	}
+	if err != nil {
+		return nil, nil, &exit.Error{Status: exit.Usage, Err: err}
+	}
+	return values, flags, nil
+}
+
+// Ranks is what Prepare has found out for a job.
+type Ranks struct {
+	// Env is for the ranks' environment: what Prepare was given, and the settings.
+	Env []string
+
+	values *framework.Values
+}
+
+// Prepare is for commands that start ranks: it checks the settings, and the
+// selection of components that they amount to, before anything starts. exports
+// are variables (NAME=value) that the ranks get besides this process's own. Where
+// the result of `ferry tune` is not used, it says so on standard error, once for
+// all ranks, which find the same.
+func Prepare(ctx context.Context, exports, set []string) (*Ranks, error) {
+	reg := Registry()
+	values, flags, err := load(reg, append(os.Environ(), exports...), set, func(t config.Tuned) {
+		if t.Err != nil {
+			fmt.Fprintf(os.Stderr, "ferry: warning: %v\n", t.Err)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := reg.SelectAll(ctx, values); err != nil {
+		return nil, &exit.Error{Status: exit.Usage, Err: err}
+	}
+	r := &Ranks{Env: slices.Clone(exports), values: values}
+	for _, s := range flags {
+		r.Env = append(r.Env, framework.EnvName(s.Name)+"="+s.Value)
+	}
+	return r, nil
+}
+
+// Cleanup removes the segments that killed ranks of a job have left: it is a
+// launch.Job's. A program that chose another directory by WithParam leaves them
+// to its next run. What can't be removed harms nobody but the memory: the next
+// job tries again.
+func (r *Ranks) Cleanup(namespace string) {
+	if dir, ok := r.values.Get("btl.shm.dir"); ok {
+		fallback, _ := r.values.Get("btl.shm.fallback_dir")
+		_, _ = shm.RemoveJob(dir.Text, fallback.Text, namespace)
+	}
+}
+
+// Sweep returns a Cleanup for jobs whose processes make worlds of their own, with
+// namespaces that nobody else knows, as the kits do: it removes the segments of all
+// dead processes of this user.
+func Sweep(values *framework.Values) func(namespace string) {
+	return func(string) {
+		if dir, ok := values.Get("btl.shm.dir"); ok {
+			fallback, _ := values.Get("btl.shm.fallback_dir")
+			_, _ = shm.RemoveDead(dir.Text, fallback.Text)
+		}
+	}
+}

@@ -1,0 +1,148 @@
+package tune
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/cmd/ferry/internal/bench"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// machine is one that is made up: it answers the jobs of a meter.
+type machine struct {
+	rng   *rand.Rand
+	noise float64 // standard deviation of a figure, as a part of it
+	far   float64 // how often a job falls into the far state
+	fail  bool
+
+	// cost is the time of a message in us, for paths "eager", "frames", "memory" and
+	// "cma". nil: ferry's defaults are best.
+	cost func(m message) float64
+}
+
+type message struct {
+	path, bench    string
+	size           int
+	ring, fragment int
+	crowd          bool
+}
+
+// usual is a machine on which the defaults are best.
+func usual(m message) float64 {
+	size := float64(m.size)
+	cost := map[string]float64{
+		"eager":  0.1 + size/40e3,
+		"frames": 0.5 + size/50e3,
+		"memory": 0.1 + size/90e3,
+		"cma":    3 + size/14e3,
+	}[m.path]
+	switch {
+	case m.path == "cma" && m.crowd:
+		cost = 20 + size/20e3
+	case m.crowd:
+		cost = 40 + size/8e3
+	case m.path == "eager" && m.size >= 32*kib:
+		cost *= 1.5
+	}
+	if m.path == "frames" && m.fragment != 64*kib {
+		cost *= 1.1
+	}
+	if m.ring < mib {
+		cost *= 1.05
+	}
+	return cost
+}
+
+func (x *machine) start(_ context.Context, ranks int, s setting, args ...string) ([]byte, []launch.Report, error) {
+	if x.fail {
+		return nil, nil, fmt.Errorf("as it should")
+	}
+	flag := func(name string) string { return args[slices.Index(args, name)+1] }
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	hop, slower := 25*(1+0.05*x.rng.Float64()), 1.0
+	if x.rng.Float64() < x.far {
+		hop, slower = 10*hop, 5
+	}
+	if args[1] == "hop" {
+		err := enc.Encode(bench.Row{Bench: "hop", Ranks: ranks, Unit: "ns", Avg: hop, P50: hop, RawHop: hop})
+		return out.Bytes(), nil, err
+	}
+	drift := x.noise * x.rng.NormFloat64() / 2 // of the job as a whole
+	low, high, _ := strings.Cut(flag("-m"), ":")
+	from, _ := strconv.Atoi(low)
+	to, _ := strconv.Atoi(high)
+	for size := from; size <= to; size *= 2 {
+		m := message{bench: args[1], size: size, ring: cmp.Or(parse(s[ringSize]), mib), fragment: parse(s[fragmentSize]), crowd: ranks > processors}
+		m.path = path(s, m, slices.Contains(args, "--alloc-mem=true"))
+		us := x.cost(m) * slower * math.Exp(drift+x.noise*x.rng.NormFloat64())
+		row := bench.Row{Bench: m.bench, Size: size, Ranks: ranks, Unit: "us", Avg: us, RawHop: hop}
+		switch m.bench {
+		case "bw":
+			row.Unit, row.Avg = "MB/s", float64(size)/us
+		case "mbw_mr":
+			row.Unit, row.Avg = "messages/s", 1e6/us
+		}
+		if err := enc.Encode(row); err != nil {
+			return nil, nil, err
+		}
+	}
+	return out.Bytes(), nil, nil
+}
+
+func parse(text string) int {
+	n, err := framework.ParseSize(text)
+	if err != nil {
+		panic(err)
+	}
+	return int(n)
+}
+
+// path is what ferry does under a setting.
+func path(s setting, m message, allocMem bool) string {
+	single := s[singleCopy]
+	switch {
+	case m.size+24 <= min(parse(s[eagerLimit]), m.ring/4):
+		return "eager"
+	case allocMem && (single == "auto" || single == "memory") && m.size >= parse(s[memoryMin]):
+		return "memory"
+	case (single == "cma" || single == "auto" && m.crowd) && m.size >= parse(s[cmaMin]):
+		return "cma"
+	}
+	return "frames"
+}
+
+var usualDefaults = setting{
+	ringSize: "0", fragmentSize: "64KiB", eagerLimit: "32KiB", singleCopy: "auto", memoryMin: "8KiB", cmaMin: "32KiB",
+}
+
+func newSearch(x *machine, seed uint64) *search {
+	x.rng = rand.New(rand.NewPCG(seed, 1))
+	if x.cost == nil {
+		x.cost = usual
+	}
+	return &search{
+		meter: &meter{start: x.start, wanted: 7, end: time.Now().Add(time.Hour)}, most: 4 * mib,
+		defaults: usualDefaults, best: usualDefaults, note: func(string, ...any) {},
+	}
+}
+
+func find(t *testing.T, x *machine, seed uint64) *search {
+	t.Helper()
+	s := newSearch(x, seed)
+	if err := s.run(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}

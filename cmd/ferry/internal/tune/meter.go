@@ -1,0 +1,272 @@
+package tune
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ferrympi/ferry/cmd/ferry/internal/bench"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/explain"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// setting gives texts to parameters, by name. One that is measured names every
+// parameter that is tuned, so that nothing else on the machine sets them.
+type setting map[string]string
+
+// with returns a copy in which parameters have other values: pairs of name and
+// value.
+func (s setting) with(pairs ...string) setting {
+	c := maps.Clone(s)
+	for i := 0; i < len(pairs); i += 2 {
+		c[pairs[i]] = pairs[i+1]
+	}
+	return c
+}
+
+// environ is the setting for the environment of ranks.
+func (s setting) environ() []string {
+	var env []string
+	for _, name := range slices.Sorted(maps.Keys(s)) {
+		env = append(env, framework.EnvName(name)+"="+s[name])
+	}
+	return env
+}
+
+// load is one run of `ferry bench`.
+type load struct {
+	bench              string
+	ranks              int // 2, each bound to a core, or more, which share two
+	min, max           int // bytes
+	iterations, warmup int
+	allocMem           bool
+}
+
+// point is what a figure is of.
+type point struct {
+	bench string
+	size  int
+}
+
+// reading is a figure, and the raw hop beside it.
+type reading struct {
+	value float64 // us, MB/s or messages/s
+	cost  float64 // its logarithm; less is better
+	hop   float64 // ns
+}
+
+// sweep is what some loads have given.
+type sweep map[point]reading
+
+const (
+	// nearFactor: a sample was taken in the near state if its raw hop is at most
+	// this many times the best that was seen. States lie a factor of 2 to 10 apart,
+	// and within one the hop varies by 20 %.
+	nearFactor = 1.5
+
+	calibration = time.Second
+	patience    = 400 * time.Millisecond // for the near state to come back
+
+	// share is the longest that one contest goes on. Those of a quiet machine take
+	// 2 to 6 s; a busy one must not spend all its time on the first.
+	share = 12 * time.Second
+
+	jobLimit = time.Minute // of jobs that take a tenth of a second; longer is a hang
+)
+
+// meter measures, by jobs of this program on two processors.
+type meter struct {
+	// start runs a job to its end: (*starter).job, or in tests a machine that is
+	// made up.
+	start func(ctx context.Context, ranks int, s setting, args ...string) (stdout []byte, reports []launch.Report, err error)
+
+	wanted   int           // rounds in the near state
+	patience time.Duration // for it to come back
+	end      time.Time     // no more rounds after it
+	hopMin   float64       // the smallest raw hop so far, in ns
+
+	samples, counted int // taken, and those of them in the near state
+}
+
+// near reports whether a sample with that raw hop counts, by what is known now.
+func (m *meter) near(hop float64) bool { return hop <= nearFactor*m.hopMin }
+
+func (m *meter) see(hop float64) {
+	if hop > 0 && (m.hopMin == 0 || hop < m.hopMin) {
+		m.hopMin = hop
+	}
+}
+
+// starter runs jobs of this program itself.
+type starter struct {
+	self   string // this program
+	ranks  *settings.Ranks
+	stderr io.Writer
+}
+
+// job is a meter's start. What the job says is on standard error.
+func (r *starter) job(ctx context.Context, ranks int, s setting, args ...string) ([]byte, []launch.Report, error) {
+	var out bytes.Buffer
+	res, err := launch.Job{
+		Program: r.self, Args: args, N: ranks, Env: slices.Concat(r.ranks.Env, s.environ()), Cleanup: r.ranks.Cleanup,
+		Bind: ranks <= processors, Cores: processors, Timeout: jobLimit,
+		Stdout: &out, Stderr: r.stderr, Note: func(line string) { fmt.Fprintf(r.stderr, "ferry tune: %s\n", line) },
+	}.Run(ctx)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case res.Status != 0:
+		return nil, nil, fmt.Errorf("ferry %s with %s has failed (status %d)", strings.Join(args, " "), strings.Join(s.environ(), " "), res.Status)
+	}
+	return out.Bytes(), res.Reports, nil
+}
+
+// bench runs a load and returns its rows.
+func (m *meter) bench(ctx context.Context, s setting, l load) ([]bench.Row, error) {
+	out, _, err := m.start(ctx, l.ranks, s, "bench", l.bench, "-m", fmt.Sprintf("%d:%d", l.min, l.max),
+		"-i", strconv.Itoa(l.iterations), "-x", strconv.Itoa(l.warmup), "--alloc-mem="+strconv.FormatBool(l.allocMem), "--format", "json")
+	if err != nil {
+		return nil, err
+	}
+	var rows []bench.Row
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var r bench.Row
+		err := d.Decode(&r)
+		switch {
+		case errors.Is(err, io.EOF):
+			return rows, nil
+		case err != nil:
+			return nil, fmt.Errorf("ferry bench %s: %w in %.200q", l.bench, err, out)
+		case !(r.Avg > 0) || math.IsInf(r.Avg, 0):
+			return nil, fmt.Errorf("ferry bench %s: %g %s is no measurement", l.bench, r.Avg, r.Unit)
+		}
+		rows = append(rows, r)
+	}
+}
+
+// hop takes the raw hop by a job of its own.
+func (m *meter) hop(ctx context.Context) (float64, error) {
+	rows, err := m.bench(ctx, nil, load{bench: "hop", ranks: processors, iterations: 5, warmup: 1})
+	if err != nil {
+		return 0, err
+	}
+	if len(rows) != 1 {
+		return 0, fmt.Errorf("ferry bench hop: %d rows", len(rows))
+	}
+	m.see(rows[0].P50)
+	return rows[0].P50, nil
+}
+
+// calibrate looks for the near state, so that the first samples can be judged.
+func (m *meter) calibrate(ctx context.Context) error {
+	for end := time.Now().Add(calibration); time.Now().Before(end); {
+		if _, err := m.hop(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// await returns when the processors are near one another, or when that lasts too
+// long.
+func (m *meter) await(ctx context.Context) error {
+	for end := time.Now().Add(m.patience); ; {
+		hop, err := m.hop(ctx)
+		if err != nil || m.near(hop) || time.Now().After(end) {
+			return err
+		}
+	}
+}
+
+// sweep runs loads under a setting. Ranks that share processors can't take the
+// hop beside their loops: for them it is taken before and after.
+func (m *meter) sweep(ctx context.Context, s setting, loads []load) (sweep, error) {
+	out := sweep{}
+	for _, l := range loads {
+		var before, after float64
+		var err error
+		crowd := l.ranks > processors
+		if crowd {
+			if before, err = m.hop(ctx); err != nil {
+				return nil, err
+			}
+		}
+		rows, err := m.bench(ctx, s, l)
+		if err == nil && crowd {
+			after, err = m.hop(ctx)
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range rows {
+			x := reading{value: r.Avg, cost: math.Log(r.Avg), hop: r.RawHop}
+			if r.Unit != "us" {
+				x.cost = -x.cost
+			}
+			if crowd {
+				x.hop = max(before, after)
+			} else {
+				m.see(x.hop)
+			}
+			out[point{l.bench, r.Size}] = x
+		}
+	}
+	return out, nil
+}
+
+// ways asks two ranks how their messages travel: whether through shared memory,
+// which is an error if not, and why process_vm_readv does not work, or "".
+func (m *meter) ways(ctx context.Context, s setting) (noCMA string, err error) {
+	_, reports, err := m.start(ctx, processors, s.with(singleCopy, "cma", "session.report", "explain"), "explain", "--rank")
+	if err != nil {
+		return "", err
+	}
+	e, err := explain.Merge(reports)
+	if err != nil {
+		return "", err
+	}
+	for _, p := range e.Pairs {
+		if p.From != 0 || p.To != 1 {
+			continue
+		}
+		if p.Transport != "shm" {
+			return "", fmt.Errorf("no shared memory between two ranks here: %s", whyNot(e, p))
+		}
+		for _, note := range p.Notes {
+			if why, off := strings.CutPrefix(note, cmaOff); off {
+				return why, nil
+			}
+		}
+		return "", nil
+	}
+	return "", errors.New("two ranks have not met: see ferry explain")
+}
+
+// cmaOff begins the transport's note that process_vm_readv does not work.
+const cmaOff = "one copy by process_vm_readv: off: "
+
+// whyNot is why shm doesn't carry the messages of a pair.
+func whyNot(e explain.Explanation, p explain.Pair) string {
+	for _, r := range p.Rejected {
+		if r.Name == "shm" {
+			return r.Reason
+		}
+	}
+	for _, c := range e.Components {
+		if c.Framework == string(framework.BTL) && c.Name == "shm" {
+			return fmt.Sprintf("btl shm is %s: %s", c.Verdict, c.Reason)
+		}
+	}
+	return "btl shm is not there"
+}

@@ -1,0 +1,172 @@
+package tune
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/ferrympi/ferry/config/tuned"
+)
+
+// table is one contest of paths, size by size.
+type table struct {
+	title              string
+	ranks              int
+	memory             string
+	latency, bandwidth string // names of the benchmarks
+	c                  *contest
+	paths              []string // by arm
+	taken              func(size int) string
+}
+
+// Figure is what one path gave for messages of one size.
+type Figure struct {
+	Ranks     int     `json:"ranks"`
+	Memory    string  `json:"memory"` // "ordinary" or "AllocMem"
+	Size      int     `json:"size"`
+	Path      string  `json:"path"`                     // "eager", "frames", "memory" or "cma"
+	Latency   float64 `json:"latency_us,omitempty"`     // one way
+	Bandwidth float64 `json:"bandwidth_mbps,omitempty"` // 10^6 bytes per second, of all pairs
+	Taken     bool    `json:"taken"`                    // by the values in use
+}
+
+// Evidence is what the values stand on.
+type Evidence struct {
+	RawHop   float64  `json:"raw_hop_ns"` // the best; samples beyond 1.5 times it don't count
+	Samples  int      `json:"samples"`
+	Counted  int      `json:"counted"` // of them
+	Figures  []Figure `json:"figures"`
+	Trials   []trial  `json:"trials"`
+	Together []sum    `json:"together,omitempty"`
+}
+
+// figures returns the rows of the table.
+func (t table) figures() []Figure {
+	var out []Figure
+	for _, size := range sizesOf(t.c, 0, 0, 0) {
+		for i, path := range t.paths {
+			f := Figure{Ranks: t.ranks, Memory: t.memory, Size: size, Path: path, Taken: t.taken(size) == path}
+			f.Latency = t.c.figure(i, point{t.latency, size})
+			f.Bandwidth = t.c.figure(i, point{t.bandwidth, size})
+			if t.bandwidth == "mbw_mr" { // messages/s
+				f.Bandwidth *= float64(size) / 1e6
+			}
+			if f.Latency+f.Bandwidth > 0 {
+				out = append(out, f)
+			}
+		}
+	}
+	return out
+}
+
+// print writes the table for people.
+func (t table) print(w io.Writer) {
+	fmt.Fprintf(w, "%s\n", t.title)
+	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprint(tw, "SIZE")
+	for _, path := range t.paths {
+		fmt.Fprintf(tw, "\t%s us\tGB/s", path)
+	}
+	fmt.Fprintln(tw, "\tTAKEN")
+	bySize := map[int]map[string]Figure{}
+	for _, f := range t.figures() {
+		if bySize[f.Size] == nil {
+			bySize[f.Size] = map[string]Figure{}
+		}
+		bySize[f.Size][f.Path] = f
+	}
+	for _, size := range sizesOf(t.c, 0, 0, 0) {
+		fmt.Fprint(tw, text(size))
+		for _, path := range t.paths {
+			f := bySize[size][path]
+			fmt.Fprintf(tw, "\t%s\t%s", number(f.Latency, 2), number(f.Bandwidth/1000, 1))
+		}
+		fmt.Fprintf(tw, "\t%s\n", t.taken(size))
+	}
+	tw.Flush() // into memory: it can't fail
+	fmt.Fprintln(w)
+}
+
+// number is a figure, or "-" for none.
+func number(v float64, digits int) string {
+	if v == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.*f", digits, v)
+}
+
+func percent(part float64) string { return fmt.Sprintf("%+.1f %%", 100*part) }
+
+// params are what is kept of the search.
+func (s *search) params() []tuned.Param {
+	var out []tuned.Param
+	for _, name := range names {
+		p := tuned.Param{Name: name, Default: s.defaults[name], Value: s.best[name]}
+		if p.Value != p.Default {
+			// Of several steps each was measured beside the one before.
+			whole := 1.0
+			for _, t := range s.trials {
+				if t.Param == name && t.Taken {
+					whole *= 1 + t.Gain
+				}
+			}
+			p.Gain = whole - 1
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// evidence is what the file keeps beside the values.
+func (s *search) evidence() (json.RawMessage, error) {
+	e := Evidence{RawHop: s.hopMin, Samples: s.samples, Counted: s.counted, Trials: s.trials, Together: s.sums, Figures: []Figure{}}
+	for _, t := range s.tables {
+		e.Figures = append(e.Figures, t.figures()...)
+	}
+	return json.Marshal(e)
+}
+
+// print writes all for people.
+func (s *search) print(w io.Writer) error {
+	var b bytes.Buffer
+	for _, t := range s.tables {
+		t.print(&b)
+	}
+	tw := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(tw, "PARAMETER\tTRIED\tBESIDE\tBETTER BY\tNEEDED\tTAKEN")
+	for _, t := range s.trials {
+		taken := "no"
+		switch {
+		case t.Taken:
+			taken = "yes"
+		case t.Why != "":
+			taken = "no: " + t.Why
+		}
+		gain, needed := percent(t.Gain), percent(t.Needed)
+		if t.Needed == 0 { // too few samples to tell
+			gain, needed = "-", "-"
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\n", t.Param, t.Value, t.Beside, gain, needed, taken)
+	}
+	tw.Flush()
+	if len(s.sums) > 0 {
+		fmt.Fprintln(&b)
+		tw = tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
+		fmt.Fprintln(tw, "ALL TOGETHER\tBETTER BY\tNOISE")
+		for _, x := range s.sums {
+			fmt.Fprintf(tw, "%s\t%s\t%s\n", x.What, percent(x.Gain), percent(x.Needed))
+		}
+		tw.Flush()
+	}
+	fmt.Fprintln(&b)
+	tw = tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(tw, "PARAMETER\tVALUE\tDEFAULT")
+	for _, p := range s.params() {
+		fmt.Fprintf(tw, "%s\t%s\t%s\n", p.Name, p.Value, p.Default)
+	}
+	tw.Flush()
+	_, err := w.Write(b.Bytes())
+	return err
+}
