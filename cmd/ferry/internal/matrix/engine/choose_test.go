@@ -60,3 +60,23 @@ func TestOnlyWhatCouldBeMeantIsAsked(t *testing.T) {
 		}
 	}
 }
+
+// TestStacksThatWereNotAskedForAreNotGone.
+func TestStacksThatWereNotAskedForAreNotGone(t *testing.T) {
+	base := &Report{
+		Stacks: []Stack{{Name: "ob1+shm"}, {Name: "ob1+gone"}, {Name: "cm+ofi tcp"}},
+		Rows:   []Row{{Stack: "ob1+shm", Case: "c", Status: Pass}, {Stack: "cm+ofi tcp", Case: "c", Status: Pass}},
+	}
+	c, err := ParseComponents("ob1+*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := &Report{Stacks: base.Stacks[:1], Rows: base.Rows[:1]}
+	if got := Compare(c.Part(base), now, 0); strings.Join(got.Gone, " ") != "ob1+gone" {
+		t.Errorf("gone: %q", got.Gone)
+	}
+	var all *Components
+	if got := Compare(all.Part(base), now, 0); len(got.Gone) != 2 {
+		t.Errorf("of all: %q", got.Gone)
+	}
+}

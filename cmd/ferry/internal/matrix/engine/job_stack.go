@@ -133,7 +133,7 @@ func (j *Job) session(ctx context.Context, s Stack) (*mpi.Session, error) {
 		name, value, _ := strings.Cut(set, "=")
 		opts = append(opts, mpi.WithParam(name, value))
 	}
-	ctx, cancel := limited(ctx, j.limit(s.open()))
+	ctx, cancel := limited(ctx, j.limit(openColumn(s)))
 	defer cancel()
 	return mpi.OpenSession(ctx, opts...)
 }
@@ -180,7 +180,7 @@ func (j *Job) perform(ctx context.Context, s Stack, run []column, v *visit) erro
 
 // meetOver is OpenCase: a communicator of all, and a message to the next rank.
 func (j *Job) meetOver(ctx context.Context, s Stack, session *mpi.Session, v *visit) (*mpi.Comm, error) {
-	ctx, cancel := limited(ctx, j.limit(s.open()))
+	ctx, cancel := limited(ctx, j.limit(openColumn(s)))
 	defer cancel()
 	all, err := session.Group(ctx, "mpi://WORLD")
 	if err != nil {

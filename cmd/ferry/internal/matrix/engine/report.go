@@ -7,7 +7,10 @@
 // starts processes, survives theirs, and writes down what they said.
 package matrix
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Status is what became of a case.
 type Status string
@@ -48,6 +51,16 @@ type Stack struct {
 	Hangs bool `json:"hangs,omitempty"`
 }
 
+// Alone says that the stack reaches no other process.
+func (s Stack) Alone() bool { return s.Via == "btl "+selfBTL }
+
+// transport is the kind of the component that moves the stack's messages ("btl" or
+// "mtl"), and its name; empty for a PML with a transport of its own.
+func (s Stack) transport() (kind, name string) {
+	kind, name, _ = strings.Cut(s.Via, " ")
+	return kind, name
+}
+
 // absent is the outcome of OpenCase of a stack that has a Reason. What is broken is
 // told from what is not there.
 func (s Stack) absent() Status {
@@ -64,6 +77,9 @@ func (s Stack) Missing() string {
 	}
 	return string(s.absent()) + ": " + s.Reason
 }
+
+// selfBTL carries what a process sends to itself. Every stack of BTLs has it.
+const selfBTL = "self"
 
 // A Row is the outcome of one case of one stack.
 type Row struct {

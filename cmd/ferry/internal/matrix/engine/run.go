@@ -150,7 +150,7 @@ func (r *Runner) Run(ctx context.Context, p *Plan) *Report {
 // stack runs what one stack has, without the benchmarks. It returns nil if the
 // stack could not be opened.
 func (r *Runner) stack(ctx context.Context, s *Stack, columns []column) *lane {
-	open := s.open()
+	open := openColumn(*s)
 	if s.Reason != "" {
 		row := r.newRow(*s, open, "")
 		row.Status, row.Reason = s.absent(), s.Reason

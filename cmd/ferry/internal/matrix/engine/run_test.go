@@ -314,7 +314,7 @@ func TestOpenHasTimeForTheWordsOfAProviderThatHangs(t *testing.T) {
 	}
 	for _, suite := range []Suite{Quick(), Full()} {
 		r := &Runner{Suite: suite, Limit: suite.Limit}
-		if got := r.limit(Stack{}.open()); got < p.Deadline*3/2+time.Second {
+		if got := r.limit(openColumn(Stack{})); got < p.Deadline*3/2+time.Second {
 			t.Errorf("%s: open has %v, and a provider %v, and half as long again", suite.Name, got, p.Deadline)
 		}
 		if got := r.limit(column{name: "mtltest"}); got != suite.Limit {

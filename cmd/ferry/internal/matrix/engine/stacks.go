@@ -14,9 +14,6 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// selfBTL carries what a process sends to itself. Every stack of BTLs has it.
-const selfBTL = "self"
-
 const (
 	// surveyLimit is how long one provider may take to say what it offers. MTLs have
 	// limits of their own, which are shorter and say more.
@@ -74,8 +71,8 @@ func because(v framework.Verdict) string {
 	return v.Reason + " (" + v.Hint + ")"
 }
 
-// over is base over a component.
-func (s Stack) over(kind framework.Kind, name string, set ...string) Stack {
+// over is a stack over a component.
+func over(s Stack, kind framework.Kind, name string, set ...string) Stack {
 	s.Name += "+" + name
 	s.Via = string(kind) + " " + name
 	s.Set = slices.Concat(s.Set, set)
@@ -93,7 +90,7 @@ func (r *Runner) overBTLs(ctx context.Context, base Stack) ([]Stack, error) {
 		if v.Name != selfBTL {
 			list = selfBTL + "," + v.Name
 		}
-		s := base.over(framework.BTL, v.Name, "btl="+list)
+		s := over(base, framework.BTL, v.Name, "btl="+list)
 		if v.Status != framework.StatusUsable {
 			s.Reason = because(v)
 		}
@@ -110,7 +107,7 @@ func (r *Runner) overMTLs(ctx context.Context, base Stack, others []Stack) ([]St
 	}
 	var all []Stack
 	for _, c := range r.Registry.Components(framework.MTL) {
-		s := base.over(framework.MTL, c.Info().Name, "mtl="+c.Info().Name)
+		s := over(base, framework.MTL, c.Info().Name, "mtl="+c.Info().Name)
 		if r.Components != nil && !r.Components.may(s.Name, others) {
 			continue
 		}
@@ -170,7 +167,7 @@ func (r *Runner) overMTL(ctx context.Context, s Stack, c framework.Component) ([
 			case answer.Status == Unavailable:
 				p.Reason = answer.Reason
 			case !end.lost():
-				p.judge(answer.Offer, asks.LogReason(name, end.output))
+				judge(p, answer.Offer, asks.LogReason(name, end.output))
 			}
 		})
 	}
@@ -180,7 +177,7 @@ func (r *Runner) overMTL(ctx context.Context, s Stack, c framework.Component) ([
 
 // judge takes over what the provider offers at best; nil: it did not say. log is
 // what the library wrote about it.
-func (s *Stack) judge(offer *mtl.Candidate, log string) {
+func judge(s *Stack, offer *mtl.Candidate, log string) {
 	if offer == nil {
 		return
 	}

@@ -2,7 +2,6 @@ package matrix
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/ferrympi/ferry/btl/btltest"
@@ -71,16 +70,6 @@ func Quick() Suite {
 	}
 }
 
-// Alone says that the stack reaches no other process.
-func (s Stack) Alone() bool { return s.Via == "btl "+selfBTL }
-
-// transport is the kind of the component that moves the stack's messages ("btl" or
-// "mtl"), and its name; empty for a PML with a transport of its own.
-func (s Stack) transport() (kind, name string) {
-	kind, name, _ = strings.Cut(s.Via, " ")
-	return kind, name
-}
-
 // A column is cases of one stack that one worker runs, one after the other.
 type column struct {
 	name  string   // what the names of its cells begin with: "btltest", "conform/2"; or the only cell's
@@ -97,8 +86,8 @@ func (c column) cell(testCase string) string {
 	return c.name + "/" + testCase
 }
 
-// open is the column of OpenCase.
-func (s Stack) open() column {
+// openColumn is the column of OpenCase.
+func openColumn(s Stack) column {
 	ranks := 2
 	if s.Alone() {
 		ranks = 1
