@@ -9,18 +9,18 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/engine"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 )
 
-// report runs `ferry matrix` with JSON on its standard output.
-func report(t *testing.T, args ...string) *matrix.Report {
+// qualify runs `ferry matrix` with JSON on its standard output.
+func qualify(t *testing.T, args ...string) *report.Report {
 	t.Helper()
 	cmd := exec.Command("ferry", append([]string{"matrix", "--json", "-"}, args...)...)
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("%v: %v\n%s", args, err, out)
 	}
-	r, err := matrix.ReadJSON(strings.NewReader(string(out)))
+	r, err := report.ReadJSON(strings.NewReader(string(out)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func report(t *testing.T, args ...string) *matrix.Report {
 func TestRowsCommandRunsThatCellAgainAndNothingElse(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("XDG_RUNTIME_DIR", dir)
-	r := report(t, "--components", "ob1+shm", "--ranks", "3", "--set", "btl.shm.eager_limit=2KiB", "--timeout", "30s",
+	r := qualify(t, "--components", "ob1+shm", "--ranks", "3", "--set", "btl.shm.eager_limit=2KiB", "--timeout", "30s",
 		"--cases", `^(btltest/CapsArePlausibleAndFixed|pmltest/lazy/EmptyMessagesMatchToo|conform/3/group/empty|bench/rate)$`)
 	var cases []string
 	for _, row := range r.Rows {
@@ -57,15 +57,15 @@ func TestRowsCommandRunsThatCellAgainAndNothingElse(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := matrix.ReadJSON(f)
+		again, err := report.ReadJSON(f)
 		f.Close()
 		if err != nil {
 			t.Fatal(err)
 		}
 		// A stack is opened before anything else.
 		got := again.Rows[len(again.Rows)-1]
-		if n := len(again.Rows); n > 2 || n == 2 && again.Rows[0].Case != matrix.OpenCase ||
-			got.Stack != row.Stack || got.Case != row.Case || got.Status != matrix.Pass || got.Command != row.Command || got.Ranks != row.Ranks {
+		if n := len(again.Rows); n > 2 || n == 2 && again.Rows[0].Case != report.OpenCase ||
+			got.Stack != row.Stack || got.Case != row.Case || got.Status != report.Pass || got.Command != row.Command || got.Ranks != row.Ranks {
 			t.Errorf("%s: %+v", row.Command, again.Rows)
 		}
 	}

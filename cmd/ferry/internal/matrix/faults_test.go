@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/engine"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 	"github.com/ferrympi/ferry/internal/libfabric"
 )
 
@@ -166,7 +166,7 @@ func (c *command) until(text string) {
 
 // wait waits for the end, checks the exit status, and returns the report, which is
 // nil if there is none.
-func (c *command) wait(status int) *matrix.Report {
+func (c *command) wait(status int) *report.Report {
 	c.t.Helper()
 	for c.lines.Scan() {
 		fmt.Fprintln(&c.out, c.lines.Text())
@@ -181,12 +181,12 @@ func (c *command) wait(status int) *matrix.Report {
 		return nil
 	}
 	defer f.Close()
-	r, err := matrix.ReadJSON(f)
+	r, err := report.ReadJSON(f)
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	for _, row := range r.Rows {
-		if row.Status != matrix.Pass && row.Reason == "" {
+		if row.Status != report.Pass && row.Reason == "" {
 			c.t.Errorf("no reason: %+v", row)
 		}
 	}
@@ -194,7 +194,7 @@ func (c *command) wait(status int) *matrix.Report {
 }
 
 // row returns what became of a case.
-func row(t *testing.T, r *matrix.Report, stack, name string) matrix.Row {
+func row(t *testing.T, r *report.Report, stack, name string) report.Row {
 	t.Helper()
 	if r == nil {
 		t.Fatal("there is no report")
@@ -205,14 +205,14 @@ func row(t *testing.T, r *matrix.Report, stack, name string) matrix.Row {
 		}
 	}
 	t.Fatalf("no row %s %s in %+v", stack, name, r.Rows)
-	return matrix.Row{}
+	return report.Row{}
 }
 
 // segv is how the runtime of Go says it, or a library that catches signals itself.
 const segv = "SIGSEGV|terminated with signal 11"
 
 // expect checks a row. says matches its reason.
-func expect(t *testing.T, r *matrix.Report, stack, name string, status matrix.Status, says string) {
+func expect(t *testing.T, r *report.Report, stack, name string, status report.Status, says string) {
 	t.Helper()
 	if got := row(t, r, stack, name); got.Status != status || !regexp.MustCompile(says).MatchString(got.Reason) {
 		t.Errorf("%s %s: %s: %s; want %s: %s", stack, name, got.Status, got.Reason, status, says)
@@ -221,13 +221,13 @@ func expect(t *testing.T, r *matrix.Report, stack, name string, status matrix.St
 
 // passes checks that every row of a stack that was not skipped passed, and that there
 // are so many.
-func passes(t *testing.T, r *matrix.Report, stack string, least int) {
+func passes(t *testing.T, r *report.Report, stack string, least int) {
 	t.Helper()
 	n := 0
 	for _, row := range r.Rows {
 		switch {
-		case row.Stack != stack || row.Status == matrix.Skip:
-		case row.Status == matrix.Pass:
+		case row.Stack != stack || row.Status == report.Skip:
+		case row.Status == report.Pass:
 			n++
 		default:
 			t.Errorf("%s %s: %s: %s", stack, row.Case, row.Status, row.Reason)

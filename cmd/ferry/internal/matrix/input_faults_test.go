@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/engine"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 )
 
 // TestWithoutLibfabricTheRestRuns: the stacks that need it say so.
@@ -16,7 +16,7 @@ func TestWithoutLibfabricTheRestRuns(t *testing.T) {
 	t.Parallel()
 	r := start(t, []string{"FERRY_MTL_OFI_LIBRARY=/nonexistent.so"},
 		"matrix", "--components", "ob1+shm,cm+ofi*", "--cases", "^btltest/Caps", "--json", "$JSON").wait(0)
-	expect(t, r, "cm+ofi", matrix.OpenCase, matrix.Unavailable, "/nonexistent.so")
+	expect(t, r, "cm+ofi", report.OpenCase, report.Unavailable, "/nonexistent.so")
 	passes(t, r, "ob1+shm", 2)
 }
 
@@ -32,18 +32,18 @@ func TestLibraryThatHangsOrCrashesCostsItsProvider(t *testing.T) {
 	for _, f := range []struct {
 		fault string
 		exit  int
-		open  matrix.Status
+		open  report.Status
 		says  string
 	}{
-		{"hang_tcp", 1, matrix.Timeout, "does not come back within 3s"},
-		{"crash_tcp", 1, matrix.Fail, segv},
+		{"hang_tcp", 1, report.Timeout, "does not come back within 3s"},
+		{"crash_tcp", 1, report.Fail, segv},
 	} {
 		t.Run(f.fault, func(t *testing.T) {
 			t.Parallel()
 			const broken, sound = "cm+ofi tcp;ofi_rxm", "cm+ofi net;ofi_rxm"
 			r := start(t, []string{"FERRY_MTL_OFI_LIBRARY=" + lib, "FERRY_MTL_OFI_SELFTEST_TIMEOUT=3s", "FABRIC_FAULT=" + f.fault},
 				"matrix", "--components", "ob1+shm,"+broken+","+sound, "--cases", "^(btl|mtl)test/Caps", "--json", "$JSON").wait(f.exit)
-			expect(t, r, broken, matrix.OpenCase, f.open, f.says)
+			expect(t, r, broken, report.OpenCase, f.open, f.says)
 			passes(t, r, sound, 2)
 			passes(t, r, "ob1+shm", 2)
 		})
@@ -59,8 +59,8 @@ func TestInterruptedRunWritesWhatItHas(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := c.wait(130)
-	expect(t, r, "ob1+hang", "btltest/CapsArePlausibleAndFixed", matrix.Pass, "")
-	expect(t, r, "ob1+hang", "btltest/FramesOfEverySizeArriveWholeAndInOrder", matrix.Skip, "interrupt")
+	expect(t, r, "ob1+hang", "btltest/CapsArePlausibleAndFixed", report.Pass, "")
+	expect(t, r, "ob1+hang", "btltest/FramesOfEverySizeArriveWholeAndInOrder", report.Skip, "interrupt")
 	if !strings.Contains(r.Partial, "interrupt") {
 		t.Errorf("partial: %q", r.Partial)
 	}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/bench"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
-	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/engine"
+	matrix "github.com/ferrympi/ferry/cmd/ferry/internal/matrix/engine"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
 	"github.com/ferrympi/ferry/mpi"
 )

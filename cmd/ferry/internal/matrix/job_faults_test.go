@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/engine"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 )
 
 // job starts a job of ranks of ferry matrix.
@@ -24,8 +24,8 @@ func TestJobOverSharedMemory(t *testing.T) {
 	for _, ranks := range []string{"2", "4"} {
 		r := job(t, ranks, "--components", "ob1+shm,ob1+self").wait(0)
 		passes(t, r, "ob1+shm", 60)
-		expect(t, r, "ob1+shm", "btltest", matrix.Skip, "without --job")
-		expect(t, r, "ob1+self", matrix.OpenCase, matrix.Skip, "no message leaves")
+		expect(t, r, "ob1+shm", "btltest", report.Skip, "without --job")
+		expect(t, r, "ob1+self", report.OpenCase, report.Skip, "no message leaves")
 		for _, name := range []string{"bench/latency", "bench/rate", "bench/bandwidth"} {
 			if got := row(t, r, "ob1+shm", name); len(got.Points) < 5 || got.Points[0].Unit == "" {
 				t.Errorf("%s: %+v", name, got.Points)
@@ -74,8 +74,8 @@ func TestRankThatHangsIsNamed(t *testing.T) {
 	t.Parallel()
 	r := job(t, "2", "--components", "ob1+hang,ob1+shm", "--timeout", "1s", "--cases", "^conform/2/message").wait(1)
 	const first = "conform/2/message/every size arrives whole"
-	expect(t, r, "ob1+hang", first, matrix.Timeout, "rank [01] .*obeys no deadline")
-	expect(t, r, "ob1+shm", matrix.OpenCase, matrix.Skip, "not run: rank")
+	expect(t, r, "ob1+hang", first, report.Timeout, "rank [01] .*obeys no deadline")
+	expect(t, r, "ob1+shm", report.OpenCase, report.Skip, "not run: rank")
 	if !strings.Contains(r.Partial, "hangs in "+first) {
 		t.Errorf("partial: %q", r.Partial)
 	}
@@ -103,8 +103,8 @@ func TestRankThatDiesIsNamedByTheCaseThatRan(t *testing.T) {
 		}
 		const ended = `rank 1 .*has ended \(signal: killed\)`
 		r := c.wait(128 + int(syscall.SIGKILL))
-		expect(t, r, stack, runs, matrix.Fail, ended)
-		expect(t, r, stack, "bench/rate", matrix.Skip, "not run: "+ended)
+		expect(t, r, stack, runs, report.Fail, ended)
+		expect(t, r, stack, "bench/rate", report.Skip, "not run: "+ended)
 	}
 }
 
@@ -122,7 +122,7 @@ func TestInterruptedJobFailsNothing(t *testing.T) {
 		if r != nil && !strings.Contains(r.Partial, "interrupt") {
 			t.Errorf("%s: partial: %q", begins, r.Partial)
 		}
-		expect(t, r, "ob1+shm", "bench/rate", matrix.Skip, "not run: stopped by a signal")
+		expect(t, r, "ob1+shm", "bench/rate", report.Skip, "not run: stopped by a signal")
 	}
 }
 
@@ -132,11 +132,11 @@ func TestRankZeroDiesAndLeavesAReport(t *testing.T) {
 	t.Parallel()
 	c := job(t, "2", "--components", "ob1+corrupt,ob1+crash", "--cases", "^conform/2/message/every", "--timeout", "2s")
 	r := c.wait(2)
-	expect(t, r, "ob1+corrupt", matrix.OpenCase, matrix.Pass, "")
+	expect(t, r, "ob1+corrupt", report.OpenCase, report.Pass, "")
 	if got := row(t, r, "ob1+corrupt", "conform/2/message/every size arrives whole"); !got.Status.Bad() {
 		t.Errorf("what was found before is lost: %+v", got)
 	}
-	expect(t, r, "ob1+crash", matrix.OpenCase, matrix.Skip, "not run: nothing was written after stack ob1.crash")
+	expect(t, r, "ob1+crash", report.OpenCase, report.Skip, "not run: nothing was written after stack ob1.crash")
 	if r.Partial == "" {
 		t.Error("the report is not marked")
 	}

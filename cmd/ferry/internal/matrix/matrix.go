@@ -21,7 +21,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
-	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/engine"
+	matrix "github.com/ferrympi/ferry/cmd/ferry/internal/matrix/engine"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
 	"github.com/ferrympi/ferry/framework"
 	builtin "github.com/ferrympi/ferry/matrix"
@@ -181,7 +182,7 @@ func (o *options) exclusions() (*matrix.Exclusions, error) {
 }
 
 // base is the report to compare with; nil if there is none.
-func (o *options) base() (*matrix.Report, error) {
+func (o *options) base() (*report.Report, error) {
 	switch {
 	case o.slower != 0 && o.baseline == "":
 		return nil, exit.Usagef("--slower %v: there is no --baseline to be slower than", o.slower)
@@ -195,7 +196,7 @@ func (o *options) base() (*matrix.Report, error) {
 		return nil, exit.Usagef("--baseline: %w", err)
 	}
 	defer f.Close()
-	base, err := matrix.ReadJSON(f)
+	base, err := report.ReadJSON(f)
 	if err != nil {
 		return nil, exit.Usagef("--baseline %s: %w", o.baseline, err)
 	}
@@ -216,7 +217,7 @@ func (o *options) run(cmd *cobra.Command) error {
 	}
 	ctx, stop := interruptible(cmd.Context(), nil, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	run := func(plan *matrix.Plan) (*matrix.Report, error) { return r.Run(ctx, plan), nil }
+	run := func(plan *matrix.Plan) (*report.Report, error) { return r.Run(ctx, plan), nil }
 	var j *matrix.Job
 	if o.job {
 		j, err = o.join(ctx, r)
@@ -227,7 +228,7 @@ func (o *options) run(cmd *cobra.Command) error {
 		if j.Rank() > 0 {
 			return second(ctx, j)
 		}
-		run = func(plan *matrix.Plan) (*matrix.Report, error) { return j.Run(ctx, plan) }
+		run = func(plan *matrix.Plan) (*report.Report, error) { return j.Run(ctx, plan) }
 	}
 	stdout := cmd.OutOrStdout()
 	outs, err := o.open(stdout)
@@ -236,8 +237,8 @@ func (o *options) run(cmd *cobra.Command) error {
 	}
 	defer outs.close()
 	if o.job {
-		j.Save = func(report *matrix.Report) {
-			if err := outs.save(report); err != nil {
+		j.Save = func(rep *report.Report) {
+			if err := outs.save(rep); err != nil {
 				fmt.Fprintf(cmd.ErrOrStderr(), "ferry matrix: %v\n", err)
 			}
 		}
@@ -251,44 +252,44 @@ func (o *options) run(cmd *cobra.Command) error {
 	case o.list:
 		return list(stdout, plan)
 	}
-	// Where standard output is the report, people read on standard error.
+	// Where standard output is the found, people read on standard error.
 	text := stdout
 	if outs.stdout() {
 		text = cmd.ErrOrStderr()
 	}
-	var look matrix.Look
+	var look report.Look
 	if f, ok := text.(*os.File); ok {
-		look = matrix.LookAt(f)
+		look = report.LookAt(f)
 	}
 	// Nobody may be left to read it. The run goes on: the files are still to be written.
 	pipe := make(chan os.Signal, 1)
 	signal.Notify(pipe, syscall.SIGPIPE)
 	defer signal.Stop(pipe)
-	terminal := matrix.NewTerminal(text, look)
+	terminal := report.NewTerminal(text, look)
 	terminal.Aloud = o.job
 	r.Observer = terminal
-	report, err := run(plan)
+	found, err := run(plan)
 	terminal.Close()
 	if err != nil {
 		return err
 	}
 	if !o.job && r.Components == nil && r.Cases == nil {
-		report.Notes = append(report.Notes, r.Exclude.Notes(report)...)
+		found.Notes = append(found.Notes, r.Exclude.Notes(found)...)
 	}
-	var compared *matrix.Comparison
+	var compared *report.Comparison
 	if base != nil {
-		compared = matrix.Compare(r.Components.Part(base), report, o.slower)
+		compared = report.Compare(r.Components.Part(base), found, o.slower)
 	}
-	err = outs.writeAll(report, compared)
-	if textErr := matrix.WriteText(text, report, compared, look); !errors.Is(textErr, syscall.EPIPE) {
+	err = outs.writeAll(found, compared)
+	if textErr := report.WriteText(text, found, compared, look); !errors.Is(textErr, syscall.EPIPE) {
 		err = errors.Join(err, textErr)
 	}
 	switch {
 	case err != nil:
 		return err
-	case report.Partial != "" && ctx.Err() != nil:
+	case found.Partial != "" && ctx.Err() != nil:
 		return exit.Status(statusInterrupted)
-	case report.Partial != "" || report.Failed() || compared.Failed():
+	case found.Partial != "" || found.Failed() || compared.Failed():
 		return exit.Status(exit.Failed) // the text has said why
 	}
 	return nil

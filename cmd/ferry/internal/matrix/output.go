@@ -12,8 +12,7 @@ import (
 	"syscall"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
-	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/engine"
-	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/engine/page"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 )
 
 // outputs are the files that a report goes to. That they can be written is known
@@ -25,7 +24,7 @@ type output struct {
 	flag, path string
 	to         io.Writer // what is open during the run: standard output, or no ordinary file; nil: file is replaced
 	file       string    // where the symbolic links of path lead
-	write      func(io.Writer, *matrix.Report, *matrix.Comparison) error
+	write      func(io.Writer, *report.Report, *report.Comparison) error
 }
 
 // open tests what the flags name. An error is a usage error that names flag and
@@ -34,11 +33,11 @@ func (o *options) open(stdout io.Writer) (outputs, error) {
 	var all outputs
 	for _, x := range []struct {
 		flag, path string
-		write      func(io.Writer, *matrix.Report, *matrix.Comparison) error
+		write      func(io.Writer, *report.Report, *report.Comparison) error
 	}{
-		{"json", o.json, func(w io.Writer, r *matrix.Report, _ *matrix.Comparison) error { return matrix.WriteJSON(w, r) }},
-		{"junit", o.junit, func(w io.Writer, r *matrix.Report, _ *matrix.Comparison) error { return matrix.WriteJUnit(w, r) }},
-		{"html", o.html, page.Write},
+		{"json", o.json, func(w io.Writer, r *report.Report, _ *report.Comparison) error { return report.WriteJSON(w, r) }},
+		{"junit", o.junit, func(w io.Writer, r *report.Report, _ *report.Comparison) error { return report.WriteJUnit(w, r) }},
+		{"html", o.html, report.WriteHTML},
 	} {
 		if x.path == "" {
 			continue
@@ -167,7 +166,7 @@ func (all outputs) close() {
 }
 
 // save writes the files that will be replaced once more, and joins what went wrong.
-func (all outputs) save(r *matrix.Report) error {
+func (all outputs) save(r *report.Report) error {
 	return all.each(func(o *output) error {
 		if o.to != nil {
 			return nil
@@ -177,7 +176,7 @@ func (all outputs) save(r *matrix.Report) error {
 }
 
 // writeAll writes all, and joins what went wrong.
-func (all outputs) writeAll(r *matrix.Report, c *matrix.Comparison) error {
+func (all outputs) writeAll(r *report.Report, c *report.Comparison) error {
 	return all.each(func(o *output) error {
 		if o.to != nil {
 			return o.put(o.to, r, c)
@@ -197,7 +196,7 @@ func (all outputs) each(f func(*output) error) error {
 }
 
 // replace writes a file that takes the place of the one before when it is complete.
-func (o *output) replace(r *matrix.Report, c *matrix.Comparison) error {
+func (o *output) replace(r *report.Report, c *report.Comparison) error {
 	f, err := o.create()
 	if err != nil {
 		return err
@@ -215,7 +214,7 @@ func (o *output) replace(r *matrix.Report, c *matrix.Comparison) error {
 	return nil
 }
 
-func (o *output) put(to io.Writer, r *matrix.Report, c *matrix.Comparison) error {
+func (o *output) put(to io.Writer, r *report.Report, c *report.Comparison) error {
 	w := bufio.NewWriter(to)
 	return errors.Join(o.write(w, r, c), w.Flush())
 }

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/engine"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 )
 
 // TestReaderWhoLeavesCostsNoReport: `ferry matrix | head` ends the run neither before
@@ -21,7 +21,7 @@ func TestReaderWhoLeavesCostsNoReport(t *testing.T) {
 	c.until("1 stack")
 	c.stdout.Close()
 	r := c.wait(0)
-	row(t, r, "ob1+shm", matrix.OpenCase)
+	row(t, r, "ob1+shm", report.OpenCase)
 	passes(t, r, "ob1+shm", 3)
 }
 
@@ -102,7 +102,7 @@ func TestReportGoesWhereItsNameLeads(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := matrix.ReadJSON(f); err != nil {
+		if _, err := report.ReadJSON(f); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		f.Close()

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/engine"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 )
 
 // TestReportThatCantBeWrittenLeavesTheOneBefore, and nothing beside it, whether it is
@@ -22,7 +22,7 @@ func TestReportThatCantBeWrittenLeavesTheOneBefore(t *testing.T) {
 	if files, _ := os.ReadDir(filepath.Dir(path)); len(files) > 0 {
 		t.Errorf("a run that is killed leaves %v", files)
 	}
-	if err := outs.save(&matrix.Report{Partial: "not yet"}); err != nil {
+	if err := outs.save(&report.Report{Partial: "not yet"}); err != nil {
 		t.Fatal(err)
 	}
 	before, err := os.ReadFile(path)
@@ -30,11 +30,11 @@ func TestReportThatCantBeWrittenLeavesTheOneBefore(t *testing.T) {
 		t.Fatal(err)
 	}
 	full := errors.New("no space left")
-	outs[0].write = func(w io.Writer, _ *matrix.Report, _ *matrix.Comparison) error {
+	outs[0].write = func(w io.Writer, _ *report.Report, _ *report.Comparison) error {
 		_, _ = w.Write([]byte("half"))
 		return full
 	}
-	if err := outs.writeAll(&matrix.Report{}, nil); !errors.Is(err, full) {
+	if err := outs.writeAll(&report.Report{}, nil); !errors.Is(err, full) {
 		t.Error(err)
 	}
 	after, err := os.ReadFile(path)

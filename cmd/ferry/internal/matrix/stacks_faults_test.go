@@ -3,13 +3,13 @@ package matrix_test
 import (
 	"testing"
 
-	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/engine"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 )
 
 // fault is what a broken transport is found by.
 type fault struct {
 	stack, found string
-	status       matrix.Status
+	status       report.Status
 	says         string
 }
 
@@ -31,14 +31,14 @@ func TestEveryFaultBelowOb1IsFoundAndNamed(t *testing.T) {
 	t.Parallel()
 	const frames, message = "btltest/FramesOfEverySizeArriveWholeAndInOrder", "conform/2/message/every size arrives whole"
 	find(t, "ob1+shm", "^"+frames+"|^"+message, []fault{
-		{"ob1+drop", frames, matrix.Fail, "is missing"},
-		{"ob1+duplicate", frames, matrix.Fail, "came twice"},
-		{"ob1+reorder", frames, matrix.Fail, "came after frame"},
-		{"ob1+corrupt", frames, matrix.Fail, "got "},
-		{"ob1+hang", frames, matrix.Timeout, "did not end within 5s"},
-		{"ob1+hang_open", matrix.OpenCase, matrix.Timeout, "did not end within 5s"},
-		{"ob1+crash", frames, matrix.Fail, segv},
-		{"ob1+crash", message, matrix.Fail, segv},
+		{"ob1+drop", frames, report.Fail, "is missing"},
+		{"ob1+duplicate", frames, report.Fail, "came twice"},
+		{"ob1+reorder", frames, report.Fail, "came after frame"},
+		{"ob1+corrupt", frames, report.Fail, "got "},
+		{"ob1+hang", frames, report.Timeout, "did not end within 5s"},
+		{"ob1+hang_open", report.OpenCase, report.Timeout, "did not end within 5s"},
+		{"ob1+crash", frames, report.Fail, segv},
+		{"ob1+crash", message, report.Fail, segv},
 	})
 }
 
@@ -47,12 +47,12 @@ func TestEveryFaultBelowCmIsFoundAndNamed(t *testing.T) {
 	needLibfabric(t)
 	const late = "mtltest/LateReceiversGetWhatEachSentInOrder"
 	find(t, "cm+ofi tcp;ofi_rxm", "^"+late, []fault{
-		{"cm+drop", late, matrix.Fail, "were sent, and"},
-		{"cm+duplicate", late, matrix.Fail, "were sent, and"},
-		{"cm+reorder", late, matrix.Fail, "were sent, and"},
-		{"cm+corrupt", late, matrix.Fail, "arrived changed"},
-		{"cm+hang", late, matrix.Timeout, "did not end within 5s"},
-		{"cm+hang_open", matrix.OpenCase, matrix.Timeout, "did not end within 5s"},
-		{"cm+crash", late, matrix.Fail, segv},
+		{"cm+drop", late, report.Fail, "were sent, and"},
+		{"cm+duplicate", late, report.Fail, "were sent, and"},
+		{"cm+reorder", late, report.Fail, "were sent, and"},
+		{"cm+corrupt", late, report.Fail, "arrived changed"},
+		{"cm+hang", late, report.Timeout, "did not end within 5s"},
+		{"cm+hang_open", report.OpenCase, report.Timeout, "did not end within 5s"},
+		{"cm+crash", late, report.Fail, segv},
 	})
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/engine"
+	matrix "github.com/ferrympi/ferry/cmd/ferry/internal/matrix/engine"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
 )
 

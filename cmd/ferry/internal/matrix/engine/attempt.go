@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/conform"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 )
 
 // mostLost is after how many workers in a row that were lost a column is given up:
@@ -17,7 +18,7 @@ const mostLost = 3
 // A lane is the run of one stack.
 type lane struct {
 	*Runner
-	stack  *Stack
+	stack  *report.Stack
 	waited time.Duration // for cases that did not end, and are not excluded
 }
 
@@ -26,28 +27,28 @@ type attempt struct {
 	*lane
 	column  column
 	cases   []string
-	reports []report // by case
-	sent    int      // rows that are out
-	last    Row      // of them, as it is in the report
+	reports []state    // by case
+	sent    int        // rows that are out
+	last    report.Row // of them, as it is in the report
 	limit   time.Duration
 	out     *excerpt
 }
 
-// A report is what ranks have said of one case.
-type report struct {
+// A state is what ranks have said of one case.
+type state struct {
 	begun, ended []bool // by rank
 	sent         bool   // its row is out
-	status       Status
+	status       report.Status
 	reasons      []string
 	seconds      float64
 }
 
 // over says whether all ranks have said what became of the case.
-func (p *report) over() bool { return !slices.Contains(p.ended, false) }
+func (p *state) over() bool { return !slices.Contains(p.ended, false) }
 
 // newAttempt is one at some cases of a column.
 func (l *lane) newAttempt(c column, cases []string) *attempt {
-	a := &attempt{lane: l, column: c, cases: cases, reports: make([]report, len(cases)), limit: l.limit(c), out: &excerpt{}}
+	a := &attempt{lane: l, column: c, cases: cases, reports: make([]state, len(cases)), limit: l.limit(c), out: &excerpt{}}
 	for i := range a.reports {
 		a.reports[i].begun, a.reports[i].ended = make([]bool, max(c.ranks, 1)), make([]bool, max(c.ranks, 1))
 	}
@@ -58,7 +59,7 @@ func (l *lane) newAttempt(c column, cases []string) *attempt {
 func (l *lane) skip(c column, cases []string, why string) {
 	for _, name := range cases {
 		row := l.newRow(*l.stack, c, name)
-		row.Status, row.Reason, row.GivenUp = Skip, "not run: "+why, true
+		row.Status, row.Reason, row.GivenUp = report.Skip, "not run: "+why, true
 		l.done(*l.stack, row)
 	}
 }
@@ -73,7 +74,7 @@ func (l *lane) impatient() string {
 
 // cases runs the cases of a column: as many by one worker as it survives. Losses that
 // are excluded are no reason to give up. It returns the row that came last.
-func (l *lane) cases(ctx context.Context, c column) (last Row) {
+func (l *lane) cases(ctx context.Context, c column) (last report.Row) {
 	todo, lost := c.cases, 0
 	for len(todo) > 0 && ctx.Err() == nil {
 		why := l.impatient()
@@ -156,7 +157,7 @@ func (a *attempt) settle() {
 
 // limit is how long a case of a column may take.
 func (r *Runner) limit(c column) time.Duration {
-	if c.name == OpenCase {
+	if c.name == report.OpenCase {
 		return max(r.Limit, r.Suite.Open)
 	}
 	return r.Limit
@@ -174,8 +175,8 @@ func (a *attempt) left() []string {
 }
 
 // worse returns the worse of two statuses; "" is none yet.
-func worse(a, b Status) Status {
-	for _, s := range Statuses {
+func worse(a, b report.Status) report.Status {
+	for _, s := range report.Statuses {
 		if a == s || b == s {
 			return s
 		}
@@ -184,15 +185,15 @@ func worse(a, b Status) Status {
 }
 
 // outcome is the row of a case as its ranks see it.
-func (a *attempt) outcome(i int) Row {
+func (a *attempt) outcome(i int) report.Row {
 	p := &a.reports[i]
 	row := a.newRow(*a.stack, a.column, a.cases[i])
 	row.Status, row.Reason, row.Seconds = p.status, strings.Join(p.reasons, "; "), p.seconds
 	return row
 }
 
-func (a *attempt) send(i int, row Row) {
-	if row.Status != Pass && row.Output == "" {
+func (a *attempt) send(i int, row report.Row) {
+	if row.Status != report.Pass && row.Output == "" {
 		row.Output = a.out.String()
 	}
 	a.reports[i].sent = true
@@ -203,7 +204,7 @@ func (a *attempt) send(i int, row Row) {
 // blame is the case that the worker's end belongs to: where the rank was that was
 // lost first, or else the first that is not over.
 func (a *attempt) blame(end ending) int {
-	last := slices.IndexFunc(a.reports, func(p report) bool { return !p.sent })
+	last := slices.IndexFunc(a.reports, func(p state) bool { return !p.sent })
 	if end.hung || end.err != nil || len(end.result.Failures) == 0 {
 		return last
 	}
@@ -227,26 +228,26 @@ func (a *attempt) finish(end ending) {
 	row := a.outcome(i)
 	over := a.reports[i].over()
 	said := row.Reason
-	was := map[Status]string{Pass: "it passed", Skip: "it was skipped"}[row.Status] // "": it went wrong by itself
+	was := map[report.Status]string{report.Pass: "it passed", report.Skip: "it was skipped"}[row.Status] // "": it went wrong by itself
 	switch {
 	case end.hung:
-		row.Status = Timeout
+		row.Status = report.Timeout
 		row.Reason = fmt.Sprintf("it did not end within %v", a.limit)
 		if over && was != "" {
 			row.Reason = fmt.Sprintf("%s, and then its process did not go on within %v", was, a.limit)
 		}
 		row.Seconds = max(row.Seconds, a.limit.Seconds())
 	case !over:
-		row.Status, row.Reason = Fail, end.how()
+		row.Status, row.Reason = report.Fail, end.how()
 	case end.lost() && was != "":
-		row.Status, row.Reason = Fail, was+", and then "+end.how()
+		row.Status, row.Reason = report.Fail, was+", and then "+end.how()
 	default:
 		said = ""
 	}
 	if said != "" {
 		row.Reason += ": " + said
 	}
-	if row.Status != Pass {
+	if row.Status != report.Pass {
 		row.Output = end.output
 	}
 	a.send(i, row)
@@ -265,16 +266,16 @@ func (l *lane) measure(ctx context.Context, c column) {
 	if ctx.Err() != nil {
 		return
 	}
-	row.Status, row.Seconds, row.Points = Pass, time.Since(began).Seconds(), points
+	row.Status, row.Seconds, row.Points = report.Pass, time.Since(began).Seconds(), points
 	switch {
 	case end.hung:
-		row.Status, row.Reason = Timeout, fmt.Sprintf("no figure came within %v", l.Limit)
+		row.Status, row.Reason = report.Timeout, fmt.Sprintf("no figure came within %v", l.Limit)
 	case end.lost():
-		row.Status, row.Reason = Fail, end.how()
+		row.Status, row.Reason = report.Fail, end.how()
 	case len(points) == 0:
-		row.Status, row.Reason = Fail, "it gave no figures"
+		row.Status, row.Reason = report.Fail, "it gave no figures"
 	}
-	if row.Status != Pass {
+	if row.Status != report.Pass {
 		row.Output = end.output
 	}
 	if row = l.done(*l.stack, row); end.hung && row.Status.Bad() {

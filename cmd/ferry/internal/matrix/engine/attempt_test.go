@@ -5,13 +5,14 @@ import (
 	"testing"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 )
 
 // TestLostWorkerIsBlamedOnTheCaseThatItWasIn: ranks begin a case while others have
 // still to say what became of the one before it.
 func TestLostWorkerIsBlamedOnTheCaseThatItWasIn(t *testing.T) {
 	begin := func(rank int, name string) event { return event{Rank: rank, Case: name} }
-	end := func(rank int, name string) event { return event{Rank: rank, Case: name, Status: Pass} }
+	end := func(rank int, name string) event { return event{Rank: rank, Case: name, Status: report.Pass} }
 	killed := func(rank int) ending {
 		return ending{ranks: 2, result: launch.Result{Status: 137, Failures: []launch.Failure{{Rank: rank, How: "was killed"}}}}
 	}
@@ -37,7 +38,7 @@ func TestLostWorkerIsBlamedOnTheCaseThatItWasIn(t *testing.T) {
 	} {
 		var rows []string
 		w := &watcher{}
-		l := &lane{Runner: &Runner{Observer: w, rows: map[[2]string]Row{}}, stack: &Stack{Name: "s", Via: "btl x"}}
+		l := &lane{Runner: &Runner{Observer: w, rows: map[[2]string]report.Row{}}, stack: &report.Stack{Name: "s", Via: "btl x"}}
 		a := l.newAttempt(column{name: "conform/2", ranks: 2}, []string{"a", "b", "c"})
 		for _, e := range c.events {
 			if err := a.hear(e); err != nil {
@@ -56,14 +57,14 @@ func TestLostWorkerIsBlamedOnTheCaseThatItWasIn(t *testing.T) {
 
 // TestRankThatRepeatsItselfIsNotHeard: what has a row stays as it is.
 func TestRankThatRepeatsItselfIsNotHeard(t *testing.T) {
-	l := &lane{Runner: &Runner{rows: map[[2]string]Row{}}, stack: &Stack{Name: "s"}}
+	l := &lane{Runner: &Runner{rows: map[[2]string]report.Row{}}, stack: &report.Stack{Name: "s"}}
 	a := l.newAttempt(column{name: "kit"}, []string{"a", "b"})
-	for _, e := range []event{{Case: "a"}, {Case: "a", Status: Pass}, {Case: "b"}} {
+	for _, e := range []event{{Case: "a"}, {Case: "a", Status: report.Pass}, {Case: "b"}} {
 		if err := a.hear(e); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, e := range []event{{Case: "a"}, {Case: "a", Status: Fail}, {Case: "b", Rank: 1}, {Case: "c"}} {
+	for _, e := range []event{{Case: "a"}, {Case: "a", Status: report.Fail}, {Case: "b", Rank: 1}, {Case: "c"}} {
 		if err := a.hear(e); err == nil {
 			t.Errorf("%+v was heard", e)
 		}

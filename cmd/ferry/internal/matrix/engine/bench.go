@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 )
 
 // figures reads what rank 0 of a benchmark prints: a line of JSON for each size. The
@@ -15,7 +16,7 @@ import (
 type figures struct {
 	unit   string
 	news   chan<- struct{}
-	points []Point
+	points []report.Point
 	err    error
 }
 
@@ -30,14 +31,14 @@ func (f *figures) Write(line []byte) (int, error) {
 			f.err = fmt.Errorf("its process wrote %.80q in place of a figure", line)
 		}
 	} else {
-		f.points = append(f.points, Point{Size: row.Size, Value: row.Avg, Unit: f.unit})
+		f.points = append(f.points, report.Point{Size: row.Size, Value: row.Avg, Unit: f.unit})
 	}
 	tell(f.news)
 	return len(line), nil
 }
 
 // bench runs a benchmark as a job of two ranks, each on a core of its own.
-func (r *Runner) bench(ctx context.Context, s Stack, c column) ([]Point, ending) {
+func (r *Runner) bench(ctx context.Context, s report.Stack, c column) ([]report.Point, ending) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	news := make(chan struct{}, 1)
@@ -55,7 +56,7 @@ func (r *Runner) bench(ctx context.Context, s Stack, c column) ([]Point, ending)
 }
 
 // benchCommand repeats a benchmark.
-func (r *Runner) benchCommand(s Stack, c column) string {
+func (r *Runner) benchCommand(s report.Stack, c column) string {
 	words := slices.Concat([]string{"ferry", "bench", c.bench.command}, c.bench.flags)
 	for _, set := range slices.Concat(r.Set, s.Set) {
 		words = append(words, "--set", set)

@@ -5,13 +5,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 	"github.com/ferrympi/ferry/framework"
 )
 
 func TestComponentsAreChosenByNameAndPattern(t *testing.T) {
-	var all []Stack
+	var all []report.Stack
 	for _, name := range []string{"ob1+self", "ob1+shm", "cm+ofi tcp;ofi_rxm", "cm+ofi net"} {
-		all = append(all, Stack{Name: name})
+		all = append(all, report.Stack{Name: name})
 	}
 	for list, want := range map[string]string{
 		"ob1+shm": "ob1+shm", "cm+ofi net,ob1+*": "ob1+self ob1+shm cm+ofi net", "^cm*": "ob1+self ob1+shm", "cm+ofi tcp;ofi_rxm": "cm+ofi tcp;ofi_rxm",
@@ -47,7 +48,7 @@ func TestComponentsAreChosenByNameAndPattern(t *testing.T) {
 
 // What nobody asked for is not surveyed, which takes a second.
 func TestOnlyWhatCouldBeMeantIsAsked(t *testing.T) {
-	known := []Stack{{Name: "ob1+self"}, {Name: "ob1+shm"}}
+	known := []report.Stack{{Name: "ob1+self"}, {Name: "ob1+shm"}}
 	for list, want := range map[string]bool{
 		"ob1+shm": false, "ob1*": false, "cm+ofi tcp;ofi_rxm": true, "cm*": true, "*": true, "*shm": true, "^cm*": true, "ob1+shm,cm+ofi*": true, "ob1+smh": true,
 	} {
@@ -63,20 +64,20 @@ func TestOnlyWhatCouldBeMeantIsAsked(t *testing.T) {
 
 // TestStacksThatWereNotAskedForAreNotGone.
 func TestStacksThatWereNotAskedForAreNotGone(t *testing.T) {
-	base := &Report{
-		Stacks: []Stack{{Name: "ob1+shm"}, {Name: "ob1+gone"}, {Name: "cm+ofi tcp"}},
-		Rows:   []Row{{Stack: "ob1+shm", Case: "c", Status: Pass}, {Stack: "cm+ofi tcp", Case: "c", Status: Pass}},
+	base := &report.Report{
+		Stacks: []report.Stack{{Name: "ob1+shm"}, {Name: "ob1+gone"}, {Name: "cm+ofi tcp"}},
+		Rows:   []report.Row{{Stack: "ob1+shm", Case: "c", Status: report.Pass}, {Stack: "cm+ofi tcp", Case: "c", Status: report.Pass}},
 	}
 	c, err := ParseComponents("ob1+*")
 	if err != nil {
 		t.Fatal(err)
 	}
-	now := &Report{Stacks: base.Stacks[:1], Rows: base.Rows[:1]}
-	if got := Compare(c.Part(base), now, 0); strings.Join(got.Gone, " ") != "ob1+gone" {
+	now := &report.Report{Stacks: base.Stacks[:1], Rows: base.Rows[:1]}
+	if got := report.Compare(c.Part(base), now, 0); strings.Join(got.Gone, " ") != "ob1+gone" {
 		t.Errorf("gone: %q", got.Gone)
 	}
 	var all *Components
-	if got := Compare(all.Part(base), now, 0); len(got.Gone) != 2 {
+	if got := report.Compare(all.Part(base), now, 0); len(got.Gone) != 2 {
 		t.Errorf("of all: %q", got.Gone)
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 )
 
 // Exclusions say which cases are known to fail, and why. They still run, so that
@@ -80,21 +82,21 @@ func (e *exclusion) compile() (err error) {
 }
 
 // covers says whether the entry is about this stack, as it is here.
-func (e *exclusion) covers(s Stack) bool {
+func (e *exclusion) covers(s report.Stack) bool {
 	ok, _ := path.Match(e.Stack, s.Name) // compile has seen that it is a pattern
 	return ok && (e.versions == nil || e.versions.has(s.Library))
 }
 
 // is says whether the entry is about this row of such a stack. One that passes says
 // nothing that it could be told by.
-func (e *exclusion) is(s Stack, row *Row) bool {
-	return e.covers(s) && e.cases.MatchString(row.Case) && (row.Status == Pass || e.says.MatchString(row.Reason))
+func (e *exclusion) is(s report.Stack, row *report.Row) bool {
+	return e.covers(s) && e.cases.MatchString(row.Case) && (row.Status == report.Pass || e.says.MatchString(row.Reason))
 }
 
 // Apply marks the row if it is excluded, which turns a failure into a skip. Rows
 // that did not run stay as they are.
-func (x *Exclusions) Apply(s Stack, row *Row) {
-	if x == nil || !row.Status.Bad() && row.Status != Pass {
+func (x *Exclusions) Apply(s report.Stack, row *report.Row) {
+	if x == nil || !row.Status.Bad() && row.Status != report.Pass {
 		return
 	}
 	i := slices.IndexFunc(x.entries, func(e exclusion) bool { return e.is(s, row) })
@@ -107,13 +109,13 @@ func (x *Exclusions) Apply(s Stack, row *Row) {
 	}
 	if row.Status.Bad() {
 		row.Reason = fmt.Sprintf("excluded: %s; it was a %s: %s", row.Excluded, row.Status, row.Reason)
-		row.Status = Skip
+		row.Status = report.Skip
 	}
 }
 
 // Notes names the exclusions that a full run had no case for, although it had the
 // stack: the case was renamed, or its name is misspelt.
-func (x *Exclusions) Notes(r *Report) []string {
+func (x *Exclusions) Notes(r *report.Report) []string {
 	if x == nil || r.Suite != "full" || r.Partial != "" {
 		return nil
 	}
@@ -125,7 +127,7 @@ func (x *Exclusions) Notes(r *Report) []string {
 				continue
 			}
 			stack = s.Name
-			meant = meant || slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Stack == s.Name && e.cases.MatchString(row.Case) })
+			meant = meant || slices.ContainsFunc(r.Rows, func(row report.Row) bool { return row.Stack == s.Name && e.cases.MatchString(row.Case) })
 		}
 		if stack != "" && !meant {
 			notes = append(notes, fmt.Sprintf("%s: exclusion %d matches no case of %s: %s", x.file, i+1, stack, e.Case))

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 	known "github.com/ferrympi/ferry/matrix"
 )
 
@@ -86,37 +87,37 @@ func some(t *testing.T) *Exclusions {
 }
 
 func TestExclusionsApplyToWhatTheyNameAndNothingElse(t *testing.T) {
-	old, recent := Stack{Name: "cm+ofi net;ofi_rxm", Library: "libfabric 1.17"}, Stack{Name: "cm+ofi net;ofi_rxm", Library: "libfabric 1.22"}
+	old, recent := report.Stack{Name: "cm+ofi net;ofi_rxm", Library: "libfabric 1.17"}, report.Stack{Name: "cm+ofi net;ofi_rxm", Library: "libfabric 1.22"}
 	for _, c := range []struct {
-		stack  Stack
+		stack  report.Stack
 		name   string
-		before Status
-		want   Status
+		before report.Status
+		want   report.Status
 		marked bool
 	}{
-		{old, "mtltest/ClaimedMessage", Fail, Skip, true},
-		{old, "mtltest/ClaimedMessage", Timeout, Skip, true},
-		{old, "mtltest/ClaimedMessage", Pass, Pass, true},
-		{old, "mtltest/ClaimedMessage", Unavailable, Unavailable, false},
-		{old, "mtltest/ClaimedMessage", Skip, Skip, false},
-		{old, "mtltest/Other", Fail, Fail, false},
-		{old, "xmtltest/ClaimedMessage", Fail, Fail, false},
-		{recent, "mtltest/ClaimedMessage", Fail, Fail, false},
-		{Stack{Name: "cm+ofi tcp;ofi_rxm", Library: "libfabric 1.17"}, "mtltest/ClaimedMessage", Fail, Fail, false},
+		{old, "mtltest/ClaimedMessage", report.Fail, report.Skip, true},
+		{old, "mtltest/ClaimedMessage", report.Timeout, report.Skip, true},
+		{old, "mtltest/ClaimedMessage", report.Pass, report.Pass, true},
+		{old, "mtltest/ClaimedMessage", report.Unavailable, report.Unavailable, false},
+		{old, "mtltest/ClaimedMessage", report.Skip, report.Skip, false},
+		{old, "mtltest/Other", report.Fail, report.Fail, false},
+		{old, "xmtltest/ClaimedMessage", report.Fail, report.Fail, false},
+		{recent, "mtltest/ClaimedMessage", report.Fail, report.Fail, false},
+		{report.Stack{Name: "cm+ofi tcp;ofi_rxm", Library: "libfabric 1.17"}, "mtltest/ClaimedMessage", report.Fail, report.Fail, false},
 	} {
-		row := Row{Stack: c.stack.Name, Case: c.name, Status: c.before, Reason: "as it was"}
+		row := report.Row{Stack: c.stack.Name, Case: c.name, Status: c.before, Reason: "as it was"}
 		some(t).Apply(c.stack, &row)
 		if row.Status != c.want || (row.Excluded != "") != c.marked {
 			t.Errorf("%+v: became %+v", c, row)
 		}
-		if row.Status == Skip && c.before.Bad() && (!strings.Contains(row.Reason, "mixes up (claim.c)") || !strings.Contains(row.Reason, string(c.before)+": as it was")) {
+		if row.Status == report.Skip && c.before.Bad() && (!strings.Contains(row.Reason, "mixes up (claim.c)") || !strings.Contains(row.Reason, string(c.before)+": as it was")) {
 			t.Errorf("the reason does not say both: %q", row.Reason)
 		}
 	}
 	var none *Exclusions
-	row := Row{Status: Fail}
+	row := report.Row{Status: report.Fail}
 	none.Apply(old, &row)
-	if row.Status != Fail || none.Notes(&Report{Suite: "full"}) != nil {
+	if row.Status != report.Fail || none.Notes(&report.Report{Suite: "full"}) != nil {
 		t.Error("no exclusions exclude something")
 	}
 }
@@ -128,21 +129,21 @@ func TestExclusionOfOneFaultHidesNoOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	for reason, excluded := range map[string]string{"rank 1: message 3 arrived changed": "known", "SIGSEGV: segmentation violation": "other", "it did not end within 8s": ""} {
-		row := Row{Case: "c", Status: Fail, Reason: reason}
-		if x.Apply(Stack{Name: "s"}, &row); row.Excluded != excluded || row.Status.Bad() != (excluded == "") {
+		row := report.Row{Case: "c", Status: report.Fail, Reason: reason}
+		if x.Apply(report.Stack{Name: "s"}, &row); row.Excluded != excluded || row.Status.Bad() != (excluded == "") {
 			t.Errorf("%s: %+v", reason, row)
 		}
 	}
-	row := Row{Case: "c", Status: Pass}
-	if x.Apply(Stack{Name: "s"}, &row); row.Excluded != "known" {
+	row := report.Row{Case: "c", Status: report.Pass}
+	if x.Apply(report.Stack{Name: "s"}, &row); row.Excluded != "known" {
 		t.Errorf("what passes asks for no removal: %+v", row)
 	}
 }
 
 func TestExclusionThatMatchesNothingIsNoted(t *testing.T) {
-	stack := Stack{Name: "cm+ofi net;ofi_rxm", Library: "libfabric 1.17"}
-	run := func(suite, partial, name string, s Stack) []string {
-		return some(t).Notes(&Report{Suite: suite, Partial: partial, Stacks: []Stack{s}, Rows: []Row{{Stack: s.Name, Case: name, Status: Pass}}})
+	stack := report.Stack{Name: "cm+ofi net;ofi_rxm", Library: "libfabric 1.17"}
+	run := func(suite, partial, name string, s report.Stack) []string {
+		return some(t).Notes(&report.Report{Suite: suite, Partial: partial, Stacks: []report.Stack{s}, Rows: []report.Row{{Stack: s.Name, Case: name, Status: report.Pass}}})
 	}
 	if notes := run("full", "", "mtltest/Other", stack); len(notes) != 1 || !strings.Contains(notes[0], "f: exclusion 1 matches no case of cm+ofi net;ofi_rxm") {
 		t.Errorf("a full run notes %q", notes)
@@ -153,7 +154,7 @@ func TestExclusionThatMatchesNothingIsNoted(t *testing.T) {
 		"with the case":        run("full", "", "mtltest/ClaimedMessage", stack),
 		"of quick":             run("quick", "", "mtltest/Other", stack),
 		"that was interrupted": run("full", "interrupted", "mtltest/Other", stack),
-		"without the stack":    run("full", "", OpenCase, gone),
+		"without the stack":    run("full", "", report.OpenCase, gone),
 		"of another version":   run("full", "", "mtltest/Other", recent),
 	} {
 		if len(notes) > 0 {
@@ -170,8 +171,8 @@ func FuzzParseExclusions(f *testing.F) {
 		if err != nil {
 			return
 		}
-		row := Row{Stack: "a", Case: "b", Status: Fail, Reason: "c"}
-		x.Apply(Stack{Name: "a", Library: "libfabric 1.17"}, &row)
+		row := report.Row{Stack: "a", Case: "b", Status: report.Fail, Reason: "c"}
+		x.Apply(report.Stack{Name: "a", Library: "libfabric 1.17"}, &row)
 		if row.Reason == "" {
 			t.Error("the reason is lost")
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mpi"
 )
@@ -30,14 +31,14 @@ type Job struct {
 	Bench func(ctx context.Context, s *mpi.Session, c *mpi.Comm, args []string, each func(size int, value float64)) error
 	// Save takes the report as it is before each stack, marked as partial: it is all
 	// that there will be if rank 0 dies with that stack. nil: nobody takes it.
-	Save func(*Report)
+	Save func(*report.Report)
 
 	client bootstrap.Client
 	group  []framework.Proc // the world
 	rank   int
-	hosts  []string // by rank
-	player int      // rank 0's partner in benchmarks; 0: none
-	report *Report  // rank 0's
+	hosts  []string       // by rank
+	player int            // rank 0's partner in benchmarks; 0: none
+	report *report.Report // rank 0's
 	plan   *Plan
 	began  time.Time
 }
@@ -94,7 +95,7 @@ func (j *Job) patience() time.Duration {
 // the report; when ctx ends, or a rank is lost, it has what there is by then, and
 // says so. Other ranks get nil, and an error that no report can tell. When ranks were
 // not started alike nothing runs, and rank 0's error (ErrConfig) says what differs.
-func (j *Job) Run(ctx context.Context, plan *Plan) (*Report, error) {
+func (j *Job) Run(ctx context.Context, plan *Plan) (*report.Report, error) {
 	j.began = time.Now()
 	err := j.begin(ctx, plan)
 	if j.rank == 0 && errors.Is(err, framework.ErrConfig) {
@@ -149,12 +150,12 @@ func (j *Job) columns(stack int) (run, kits []column) {
 }
 
 // idle says that a stack reaches no other process, and there are some.
-func (j *Job) idle(s Stack) bool { return s.Alone() && len(j.group) > 1 }
+func (j *Job) idle(s report.Stack) bool { return s.Alone() && len(j.group) > 1 }
 
 // cells are the cases of a stack that a report has: OpenCase, what runs, and a case
 // for each kit as a whole.
 func (j *Job) cells(stack int) []string {
-	cells := []string{OpenCase}
+	cells := []string{report.OpenCase}
 	run, kits := j.columns(stack)
 	for _, c := range kits {
 		cells = append(cells, c.name)

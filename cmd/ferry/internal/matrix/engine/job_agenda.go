@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 	"github.com/ferrympi/ferry/framework"
 )
 
@@ -17,8 +18,8 @@ const agendaKey = "ferry.matrix.agenda"
 
 // agenda is what rank 0 tells the others at first.
 type agenda struct {
-	Stacks []Stack `json:"stacks"`
-	Terms  []term  `json:"terms"`
+	Stacks []report.Stack `json:"stacks"`
+	Terms  []term         `json:"terms"`
 }
 
 // A term is something that all ranks must have been started with alike: each goes
@@ -35,7 +36,7 @@ func (j *Job) terms() []term {
 	}
 	return []term{
 		{"--suite", j.Suite.Name}, {"--cases", cases}, {"--timeout", j.Limit.String()},
-		{"--set", strings.Join(j.Set, " ")}, {"version", ThisMachine().Ferry},
+		{"--set", strings.Join(j.Set, " ")}, {"version", report.ThisMachine().Ferry},
 	}
 }
 
@@ -88,13 +89,13 @@ func (j *Job) begin(ctx context.Context, plan *Plan) error {
 // announce is rank 0's part of the beginning.
 func (j *Job) announce(ctx context.Context, plan *Plan) error {
 	j.plan = plan
-	j.report = &Report{Suite: j.Suite.Name, Started: time.Now().UTC().Truncate(time.Second), Machine: ThisMachine(), Stacks: slices.Clone(plan.Stacks)}
-	j.rows = map[[2]string]Row{}
+	j.report = &report.Report{Suite: j.Suite.Name, Started: time.Now().UTC().Truncate(time.Second), Machine: report.ThisMachine(), Stacks: slices.Clone(plan.Stacks)}
+	j.rows = map[[2]string]report.Row{}
 	counts := map[string]int{}
 	for i, s := range plan.Stacks {
 		counts[s.Name] = len(j.cells(i))
 	}
-	j.observe(func(o Observer) { o.Begin(slices.Clone(plan.Stacks), counts) })
+	j.observe(func(o report.Observer) { o.Begin(slices.Clone(plan.Stacks), counts) })
 	text, err := json.Marshal(agenda{plan.Stacks, j.terms()})
 	if err != nil {
 		return err
@@ -134,7 +135,7 @@ func (j *Job) remark() {
 			hosts = append(hosts, h)
 		}
 	}
-	j.report.Notes = append(j.report.Notes, fmt.Sprintf("one job of %s on %s: %s", plural(len(j.group), "rank"), plural(len(hosts), "node"), strings.Join(hosts, ", ")))
+	j.report.Notes = append(j.report.Notes, fmt.Sprintf("one job of %s on %s: %s", report.Plural(len(j.group), "rank"), report.Plural(len(hosts), "node"), strings.Join(hosts, ", ")))
 	if j.player > 0 {
 		j.report.Notes = append(j.report.Notes, fmt.Sprintf("benchmarks are between %s and %s", j.name(0), j.name(j.player)))
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 )
 
 // collect puts together what ranks say, each thing once, and who says it.
@@ -51,12 +53,12 @@ func (j *Job) merge(stack int, run []column, accounts []account) {
 	opened := false
 	for _, a := range accounts {
 		for _, f := range a.Findings {
-			if f.Case == OpenCase && f.Status == Pass {
+			if f.Case == report.OpenCase && f.Status == report.Pass {
 				opened, s.Device, s.Mode = true, f.Device, f.Mode
 			}
 		}
 	}
-	j.done(*s, j.row(*s, OpenCase, accounts))
+	j.done(*s, j.row(*s, report.OpenCase, accounts))
 	if !opened {
 		return
 	}
@@ -70,7 +72,7 @@ func (j *Job) merge(stack int, run []column, accounts []account) {
 				if len(accounts) < len(j.group) {
 					continue
 				}
-				row.Status, row.GivenUp, row.Reason = Skip, true, "not run: the stack was given up after "+strings.Join(ended, ", ")
+				row.Status, row.GivenUp, row.Reason = report.Skip, true, "not run: the stack was given up after "+strings.Join(ended, ", ")
 			}
 			j.done(*s, row)
 		}
@@ -79,7 +81,7 @@ func (j *Job) merge(stack int, run []column, accounts []account) {
 
 // row is what the ranks say of a case, those whose accounts are missing through
 // others. Its Status is empty if nobody says anything.
-func (j *Job) row(s Stack, cell string, accounts []account) Row {
+func (j *Job) row(s report.Stack, cell string, accounts []account) report.Row {
 	row := j.newRow(s, cell)
 	reasons := make([]string, len(j.group))
 	for rank, a := range accounts {
@@ -95,7 +97,7 @@ func (j *Job) row(s Stack, cell string, accounts []account) Row {
 			}
 			for _, other := range f.Others {
 				if other >= len(accounts) {
-					row.Status = worse(row.Status, Fail)
+					row.Status = worse(row.Status, report.Fail)
 					reasons[other] = "it failed, and can't say why any more"
 				}
 			}
@@ -106,35 +108,35 @@ func (j *Job) row(s Stack, cell string, accounts []account) Row {
 }
 
 // newRow is the row of a case, without its outcome.
-func (j *Job) newRow(s Stack, cell string) Row {
-	row := Row{Stack: s.Name, Provider: s.Provider, Case: cell, Ranks: len(j.group)}
+func (j *Job) newRow(s report.Stack, cell string) report.Row {
+	row := report.Row{Stack: s.Name, Provider: s.Provider, Case: cell, Ranks: len(j.group)}
 	row.Command = j.again([]string{"ferry", "run", "-n", fmt.Sprint(len(j.group)), "ferry", "matrix", "--job"}, s, "^"+regexp.QuoteMeta(cell)+"$")
 	return row
 }
 
 // outcome adds a row that is final.
-func (j *Job) outcome(s Stack, cell string, status Status, reason string) {
+func (j *Job) outcome(s report.Stack, cell string, status report.Status, reason string) {
 	row := j.newRow(s, cell)
 	row.Status, row.Reason = status, reason
 	j.done(s, row)
 }
 
 // complete gives a report its rows, also of what was not run.
-func (j *Job) complete(r *Report) {
+func (j *Job) complete(r *report.Report) {
 	for i, s := range r.Stacks {
-		open, tried := j.rows[[2]string{s.Name, OpenCase}]
+		open, tried := j.rows[[2]string{s.Name, report.OpenCase}]
 		for _, cell := range j.cells(i) {
 			row, ok := j.rows[[2]string{s.Name, cell}]
-			if !ok && (tried && open.Status != Pass || r.Partial == "") {
+			if !ok && (tried && open.Status != report.Pass || r.Partial == "") {
 				continue // there is no such stack
 			}
 			if !ok {
 				row = j.newRow(s, cell)
-				row.Status, row.Reason = Skip, "not run: "+r.Partial
+				row.Status, row.Reason = report.Skip, "not run: "+r.Partial
 			}
 			r.Rows = append(r.Rows, row)
 		}
 	}
-	r.Machine.Libraries = libraries(r.Stacks)
+	r.Machine.Libraries = report.Libraries(r.Stacks)
 	r.Seconds = time.Since(j.began).Seconds()
 }

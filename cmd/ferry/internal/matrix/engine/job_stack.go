@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/conform"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mpi"
 )
@@ -19,9 +20,9 @@ func (j *Job) stack(ctx context.Context, i int) error {
 	s := j.plan.Stacks[i]
 	switch {
 	case s.Reason != "":
-		return j.only(s, s.absent(), s.Reason)
+		return j.only(s, s.Absent(), s.Reason)
 	case j.idle(s):
-		return j.only(s, Skip, "no message leaves the process: run `ferry matrix` without --job on a node")
+		return j.only(s, report.Skip, "no message leaves the process: run `ferry matrix` without --job on a node")
 	}
 	j.save(i)
 	run, kits := j.columns(i)
@@ -31,7 +32,7 @@ func (j *Job) stack(ctx context.Context, i int) error {
 		}
 	}
 	// Whether all have the stack is known before anybody waits for a peer.
-	v := j.visit(ctx, s, OpenCase, func(v *visit) error {
+	v := j.visit(ctx, s, report.OpenCase, func(v *visit) error {
 		session, err := j.session(ctx, s)
 		if err != nil {
 			return err
@@ -44,17 +45,17 @@ func (j *Job) stack(ctx context.Context, i int) error {
 		return err
 	}
 	if bad := j.collect(words, func(w word) string { return w.Err }); bad != "" {
-		status := Fail // others have it
+		status := report.Fail // others have it
 		switch {
 		case slices.ContainsFunc(words, func(w word) bool { return w.Lost != "" }):
-			status = Timeout
+			status = report.Timeout
 		case !slices.ContainsFunc(words, func(w word) bool { return w.Err == "" }):
-			status = Unavailable
+			status = report.Unavailable
 		}
 		return errors.Join(j.only(s, status, bad), j.bereft(words))
 	}
 
-	v = j.visit(ctx, s, OpenCase, func(v *visit) error { return j.perform(ctx, s, run, v) })
+	v = j.visit(ctx, s, report.OpenCase, func(v *visit) error { return j.perform(ctx, s, run, v) })
 	if err := context.Cause(ctx); err != nil {
 		j.alone(i, run, v, err)
 		return err
@@ -95,7 +96,7 @@ func (j *Job) alone(stack int, run []column, v *visit, err error) {
 	}
 	a := v.account
 	if isTold(err) && !slices.ContainsFunc(a.Findings, func(f finding) bool { return f.Status.Bad() }) {
-		a.Findings = append(a.Findings, finding{Case: OpenCase, Status: Fail, Reason: err.Error()})
+		a.Findings = append(a.Findings, finding{Case: report.OpenCase, Status: report.Fail, Reason: err.Error()})
 	}
 	if len(a.Findings) > 0 {
 		j.merge(stack, run, []account{a})
@@ -103,17 +104,17 @@ func (j *Job) alone(stack int, run []column, v *visit, err error) {
 }
 
 // leave says why a kit is not run, and what runs it.
-func (j *Job) leave(s Stack, kit column) {
+func (j *Job) leave(s report.Stack, kit column) {
 	row := j.newRow(s, kit.name)
-	row.Status, row.Reason = Skip, "kits make processes of one node: run `ferry matrix` without --job there"
+	row.Status, row.Reason = report.Skip, "kits make processes of one node: run `ferry matrix` without --job there"
 	row.Command = j.again([]string{"ferry", "matrix"}, s, "^"+kit.name+"/")
 	j.done(s, row)
 }
 
 // only is the outcome of a stack that is not run.
-func (j *Job) only(s Stack, status Status, reason string) error {
+func (j *Job) only(s report.Stack, status report.Status, reason string) error {
 	if j.rank == 0 {
-		j.outcome(s, OpenCase, status, reason)
+		j.outcome(s, report.OpenCase, status, reason)
 	}
 	return nil
 }
@@ -127,7 +128,7 @@ func (j *Job) bereft(words []word) error {
 }
 
 // session opens a session over a stack.
-func (j *Job) session(ctx context.Context, s Stack) (*mpi.Session, error) {
+func (j *Job) session(ctx context.Context, s report.Stack) (*mpi.Session, error) {
 	opts := append(slices.Clone(j.Options), mpi.WithBootstrap(j.client))
 	for _, set := range slices.Concat(j.Set, s.Set) {
 		name, value, _ := strings.Cut(set, "=")
@@ -145,7 +146,7 @@ func limited(ctx context.Context, limit time.Duration) (context.Context, context
 
 // perform is one rank's part of a stack that all have. An error ends it early, and
 // has been written down.
-func (j *Job) perform(ctx context.Context, s Stack, run []column, v *visit) error {
+func (j *Job) perform(ctx context.Context, s report.Stack, run []column, v *visit) error {
 	session, err := j.session(ctx, s)
 	if err != nil {
 		return err
@@ -155,8 +156,8 @@ func (j *Job) perform(ctx context.Context, s Stack, run []column, v *visit) erro
 		if errors.Is(err, mpi.ErrPending) { // a case that failed has left communicators
 			v.give(fmt.Sprintf("can't leave %s: %v", s.Name, err))
 		} else if err != nil {
-			v.begin(OpenCase)
-			v.end(finding{Status: Fail, Reason: fmt.Sprintf("close: %v", err)})
+			v.begin(report.OpenCase)
+			v.end(finding{Status: report.Fail, Reason: fmt.Sprintf("close: %v", err)})
 		}
 	}()
 	world, err := j.meetOver(ctx, s, session, v)
@@ -179,7 +180,7 @@ func (j *Job) perform(ctx context.Context, s Stack, run []column, v *visit) erro
 }
 
 // meetOver is OpenCase: a communicator of all, and a message to the next rank.
-func (j *Job) meetOver(ctx context.Context, s Stack, session *mpi.Session, v *visit) (*mpi.Comm, error) {
+func (j *Job) meetOver(ctx context.Context, s report.Stack, session *mpi.Session, v *visit) (*mpi.Comm, error) {
 	ctx, cancel := limited(ctx, j.limit(openColumn(s)))
 	defer cancel()
 	all, err := session.Group(ctx, "mpi://WORLD")
@@ -194,7 +195,7 @@ func (j *Job) meetOver(ctx context.Context, s Stack, session *mpi.Session, v *vi
 	if err != nil {
 		return nil, errors.Join(err, world.Close())
 	}
-	v.end(finding{Status: Pass, Device: device, Mode: mode})
+	v.end(finding{Status: report.Pass, Device: device, Mode: mode})
 	return world, nil
 }
 
@@ -224,7 +225,7 @@ func (j *Job) play(ctx context.Context, session *mpi.Session, world *mpi.Comm, c
 	inTime, cancel := limited(ctx, j.limit(c))
 	defer cancel()
 	v.begin(c.cell(""))
-	var points []Point
+	var points []report.Point
 	err := func() error {
 		two, err := world.Group().Incl(0, j.player)
 		if err != nil {
@@ -236,7 +237,7 @@ func (j *Job) play(ctx context.Context, session *mpi.Session, world *mpi.Comm, c
 		}
 		args := append([]string{c.bench.command}, c.bench.flags...)
 		err = j.Bench(inTime, session, comm, args, func(size int, value float64) {
-			points = append(points, Point{Size: size, Value: value, Unit: c.bench.unit})
+			points = append(points, report.Point{Size: size, Value: value, Unit: c.bench.unit})
 		})
 		return errors.Join(err, comm.Close())
 	}()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/conform"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 	"github.com/ferrympi/ferry/framework"
 )
 
@@ -25,9 +26,9 @@ func TestBenchmarksOfAJobCrossNodes(t *testing.T) {
 func jobOf(cases string) *Job {
 	j := &Job{Runner: &Runner{Suite: Quick(), Cases: regexp.MustCompile(cases)}, hosts: []string{"a", "a", "b"}, player: 2, group: make([]framework.Proc, 3)}
 	j.Suite.Ranks = []int{3}
-	j.rows = map[[2]string]Row{}
-	j.plan = j.over([]Stack{{Name: "ob1+shm", PML: "ob1", Via: "btl shm"}})
-	j.report = &Report{Stacks: j.plan.Stacks}
+	j.rows = map[[2]string]report.Row{}
+	j.plan = j.over([]report.Stack{{Name: "ob1+shm", PML: "ob1", Via: "btl shm"}})
+	j.report = &report.Report{Stacks: j.plan.Stacks}
 	return j
 }
 
@@ -41,20 +42,20 @@ const (
 func TestAccountsOfRanksMakeOneRow(t *testing.T) {
 	j := jobOf("^" + first + "|^" + second)
 	run, _ := j.columns(0)
-	open := finding{Case: OpenCase, Status: Pass, Device: "eth0"}
+	open := finding{Case: report.OpenCase, Status: report.Pass, Device: "eth0"}
 	j.merge(0, run, []account{
-		{Findings: []finding{open, {Case: first, Status: Timeout, Reason: "hung", Seconds: 2}}, Ended: first},
-		{Findings: []finding{open, {Case: first, Status: Fail, Reason: "lost", Seconds: 1}}, Ended: first},
-		{Findings: []finding{open, {Case: first, Status: Timeout, Reason: "hung", Seconds: 3}}, Ended: first},
+		{Findings: []finding{open, {Case: first, Status: report.Timeout, Reason: "hung", Seconds: 2}}, Ended: first},
+		{Findings: []finding{open, {Case: first, Status: report.Fail, Reason: "lost", Seconds: 1}}, Ended: first},
+		{Findings: []finding{open, {Case: first, Status: report.Timeout, Reason: "hung", Seconds: 3}}, Ended: first},
 	})
 	j.complete(j.report)
 	if len(j.report.Rows) != 3 || j.report.Stacks[0].Device != "eth0" {
 		t.Fatalf("%+v", j.report)
 	}
-	for i, want := range []Row{
-		{Case: OpenCase, Status: Pass},
-		{Case: first, Status: Fail, Reason: "rank 0 (a), rank 2 (b): hung; rank 1 (a): lost", Seconds: 3},
-		{Case: second, Status: Skip, Reason: "not run: the stack was given up after " + first},
+	for i, want := range []report.Row{
+		{Case: report.OpenCase, Status: report.Pass},
+		{Case: first, Status: report.Fail, Reason: "rank 0 (a), rank 2 (b): hung; rank 1 (a): lost", Seconds: 3},
+		{Case: second, Status: report.Skip, Reason: "not run: the stack was given up after " + first},
 	} {
 		if got := j.report.Rows[i]; got.Case != want.Case || got.Status != want.Status || got.Reason != want.Reason || got.Seconds != want.Seconds || got.GivenUp != (i == 2) {
 			t.Errorf("%+v, want %+v", got, want)
@@ -94,9 +95,9 @@ func TestEndOfAJobIsTheReasonOfWhatWasNotRun(t *testing.T) {
 	j := jobOf("^" + first + "|^" + second)
 	run, _ := j.columns(0)
 	j.report.Partial = "rank 1 (a) has ended"
-	j.merge(0, run, []account{{Findings: []finding{{Case: OpenCase, Status: Pass}, {Case: first, Status: Pass}}, Ended: second}})
+	j.merge(0, run, []account{{Findings: []finding{{Case: report.OpenCase, Status: report.Pass}, {Case: first, Status: report.Pass}}, Ended: second}})
 	j.complete(j.report)
-	if rows := j.report.Rows; len(rows) != 3 || rows[1].Status != Pass || rows[2].Status != Skip || rows[2].Reason != "not run: rank 1 (a) has ended" {
+	if rows := j.report.Rows; len(rows) != 3 || rows[1].Status != report.Pass || rows[2].Status != report.Skip || rows[2].Reason != "not run: rank 1 (a) has ended" {
 		t.Errorf("%+v", rows)
 	}
 }
@@ -106,8 +107,8 @@ func TestCaseThatAnotherRankFailedIsNoPass(t *testing.T) {
 	j := jobOf("^" + first + "|^" + second)
 	run, _ := j.columns(0)
 	v := &visit{ctx: t.Context(), news: make(chan struct{}, 1)}
-	v.begin(OpenCase)
-	v.end(finding{Status: Pass})
+	v.begin(report.OpenCase)
+	v.end(finding{Status: report.Pass})
 	v.begin(first)
 	v.end(judged(conform.Result{Status: conform.Fail, Ranks: []int{2}}))
 	v.begin(second)
@@ -115,7 +116,7 @@ func TestCaseThatAnotherRankFailedIsNoPass(t *testing.T) {
 	j.alone(0, run, v, told{errors.New("rank 2 (b) has ended")})
 	j.complete(j.report)
 	rows := j.report.Rows
-	if len(rows) != 3 || rows[1].Status != Fail || !strings.HasPrefix(rows[1].Reason, "rank 2 (b): ") || rows[2].Status != Pass {
+	if len(rows) != 3 || rows[1].Status != report.Fail || !strings.HasPrefix(rows[1].Reason, "rank 2 (b): ") || rows[2].Status != report.Pass {
 		t.Errorf("%+v", rows)
 	}
 }
@@ -125,7 +126,7 @@ func TestCaseThatAnotherRankFailedIsNoPass(t *testing.T) {
 func TestRankThatIsLostBetweenCasesIsTheStacksFailure(t *testing.T) {
 	for name, passed := range map[string][]finding{
 		"before any":   nil,
-		"after a case": {{Case: OpenCase, Status: Pass}, {Case: first, Status: Pass}},
+		"after a case": {{Case: report.OpenCase, Status: report.Pass}, {Case: first, Status: report.Pass}},
 	} {
 		for _, lost := range []bool{true, false} {
 			j := jobOf("^" + first)
@@ -137,14 +138,14 @@ func TestRankThatIsLostBetweenCasesIsTheStacksFailure(t *testing.T) {
 			j.alone(0, run, &visit{account: account{Findings: passed}}, err)
 			j.report.Partial = err.Error()
 			j.complete(j.report)
-			want := Row{Status: Fail, Reason: "rank 0 (a): rank 2 (b) has ended"}
+			want := report.Row{Status: report.Fail, Reason: "rank 0 (a): rank 2 (b) has ended"}
 			switch {
 			case !lost && passed == nil:
-				want = Row{Status: Skip, Reason: "not run: context canceled"}
+				want = report.Row{Status: report.Skip, Reason: "not run: context canceled"}
 			case !lost:
-				want = Row{Status: Pass}
+				want = report.Row{Status: report.Pass}
 			}
-			if got := j.report.Rows[0]; got.Case != OpenCase || got.Status != want.Status || got.Reason != want.Reason {
+			if got := j.report.Rows[0]; got.Case != report.OpenCase || got.Status != want.Status || got.Reason != want.Reason {
 				t.Errorf("%s, lost %t: %+v, want %+v", name, lost, got, want)
 			}
 		}

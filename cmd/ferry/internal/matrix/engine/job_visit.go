@@ -8,17 +8,18 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/conform"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 )
 
 // A finding is what one rank says of one case.
 type finding struct {
-	Case    string  `json:"case"`
-	Status  Status  `json:"status"`
-	Reason  string  `json:"reason,omitempty"`
-	Seconds float64 `json:"seconds"`
-	Points  []Point `json:"points,omitempty"`
-	Device  string  `json:"device,omitempty"` // of OpenCase
-	Mode    string  `json:"mode,omitempty"`
+	Case    string         `json:"case"`
+	Status  report.Status  `json:"status"`
+	Reason  string         `json:"reason,omitempty"`
+	Seconds float64        `json:"seconds"`
+	Points  []report.Point `json:"points,omitempty"`
+	Device  string         `json:"device,omitempty"` // of OpenCase
+	Mode    string         `json:"mode,omitempty"`
 	// Others are ranks in which the case failed, as far as this one knows.
 	Others []int `json:"others,omitempty"`
 }
@@ -34,11 +35,11 @@ type account struct {
 func found(err error) finding {
 	switch {
 	case err == nil:
-		return finding{Status: Pass}
+		return finding{Status: report.Pass}
 	case errors.Is(err, conform.ErrHung):
-		return finding{Status: Timeout, Reason: err.Error()}
+		return finding{Status: report.Timeout, Reason: err.Error()}
 	}
-	return finding{Status: Fail, Reason: err.Error()}
+	return finding{Status: report.Fail, Reason: err.Error()}
 }
 
 // judged is the finding of a conformance case.
@@ -66,7 +67,7 @@ type visit struct {
 
 // visit calls f, which begins with the given case. When nothing is heard of it for
 // too long the rank is lost: f still runs, and holds the transport.
-func (j *Job) visit(ctx context.Context, s Stack, first string, f func(*visit) error) *visit {
+func (j *Job) visit(ctx context.Context, s report.Stack, first string, f func(*visit) error) *visit {
 	v := &visit{ctx: ctx, news: make(chan struct{}, 1)}
 	if j.rank == 0 {
 		v.watch = func(cell string) { j.running(s, cell) }
@@ -121,7 +122,7 @@ func (v *visit) begin(cell string) {
 func (v *visit) end(f finding) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.over || v.ctx.Err() != nil && f.Status != Pass && !isTold(context.Cause(v.ctx)) {
+	if v.over || v.ctx.Err() != nil && f.Status != report.Pass && !isTold(context.Cause(v.ctx)) {
 		return
 	}
 	f.Case, f.Seconds, f.Reason = v.running, time.Since(v.began).Seconds(), shorten(f.Reason)
@@ -159,7 +160,7 @@ func (v *visit) close(err error) {
 // failed is what did not work, in words.
 func (v *visit) failed() string {
 	for _, f := range v.account.Findings {
-		if f.Status != Pass {
+		if f.Status != report.Pass {
 			return f.Reason
 		}
 	}

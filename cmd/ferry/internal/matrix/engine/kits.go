@@ -8,6 +8,7 @@ import (
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/btl/btltest"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/mtl"
@@ -26,7 +27,7 @@ func (w *worker) params(i framework.Info, into any) error {
 
 // component returns the one that the stack's messages go through.
 func (w *worker) component() (framework.Component, error) {
-	kind, name := Stack{Via: w.task.Via}.transport()
+	kind, name := report.Stack{Via: w.task.Via}.Transport()
 	if c, ok := w.reg.Lookup(framework.Kind(kind), name); ok {
 		return c, nil
 	}
@@ -88,7 +89,7 @@ func (w *worker) stack(ctx context.Context) (pmltest.Stack, error) {
 		return w.params(c.Info(), c.Params())
 	}
 	err = try(s.PML)
-	if kind, _ := (Stack{Via: w.task.Via}).transport(); kind == string(framework.BTL) {
+	if kind, _ := (report.Stack{Via: w.task.Via}).Transport(); kind == string(framework.BTL) {
 		b, selectErr := w.reg.Select(ctx, framework.BTL, w.values)
 		if selectErr != nil {
 			return s, selectErr

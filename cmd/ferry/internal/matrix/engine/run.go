@@ -1,3 +1,10 @@
+// Package matrix qualifies the transports of a machine: every stack (a PML over a
+// transport, and over a provider of it) runs every case, in processes of its own,
+// and what became of each is a row of a report. `ferry matrix` is its command.
+//
+// It stands on the kits (btltest, mtltest, pmltest), on internal/conform and on
+// `ferry bench`, and adds no check of its own: it finds out which stacks there are,
+// starts processes, survives theirs, and writes down what they said.
 package matrix
 
 import (
@@ -9,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 	"github.com/ferrympi/ferry/framework"
 )
 
@@ -34,22 +42,22 @@ type Runner struct {
 	// launch.Job.
 	Cleanup  func(namespace string)
 	Exclude  *Exclusions
-	Observer Observer // nil: nobody
+	Observer report.Observer // nil: nobody
 
 	mu sync.Mutex // guards what follows, and calls of Observer
 	// rows are those so far, by stack and case.
-	rows map[[2]string]Row
+	rows map[[2]string]report.Row
 }
 
 // A Plan is what a run will do.
 type Plan struct {
-	Stacks  []Stack
+	Stacks  []report.Stack
 	columns [][]column // by stack; nil for one that is not there
 }
 
 // Cells returns the names of a stack's cases, OpenCase first.
 func (p *Plan) Cells(stack int) []string {
-	cells := []string{OpenCase}
+	cells := []string{report.OpenCase}
 	for _, c := range p.columns[stack] {
 		for _, name := range c.cases {
 			cells = append(cells, c.cell(name))
@@ -71,18 +79,18 @@ func (r *Runner) Plan(ctx context.Context) (*Plan, error) {
 		}
 	}
 	p := r.over(stacks)
-	some := r.Cases == nil || r.Cases.MatchString(OpenCase)
+	some := r.Cases == nil || r.Cases.MatchString(report.OpenCase)
 	for i := range stacks {
 		some = some || len(p.columns[i]) > 0
 	}
-	if !some && slices.ContainsFunc(stacks, func(s Stack) bool { return s.Reason == "" }) {
+	if !some && slices.ContainsFunc(stacks, func(s report.Stack) bool { return s.Reason == "" }) {
 		return nil, fmt.Errorf("%w: no case of suite %s matches %q; --list shows them", framework.ErrConfig, r.Suite.Name, r.Cases)
 	}
 	return p, nil
 }
 
 // over is the plan for stacks that are chosen.
-func (r *Runner) over(stacks []Stack) *Plan {
+func (r *Runner) over(stacks []report.Stack) *Plan {
 	p := &Plan{Stacks: stacks, columns: make([][]column, len(stacks))}
 	for i, s := range stacks {
 		if s.Reason != "" {
@@ -98,24 +106,24 @@ func (r *Runner) over(stacks []Stack) *Plan {
 
 // Run does what the plan says. When ctx ends the report has what there is by then,
 // and says so.
-func (r *Runner) Run(ctx context.Context, p *Plan) *Report {
-	report := &Report{Suite: r.Suite.Name, Started: time.Now().UTC().Truncate(time.Second), Machine: ThisMachine(), Stacks: slices.Clone(p.Stacks)}
+func (r *Runner) Run(ctx context.Context, p *Plan) *report.Report {
+	out := &report.Report{Suite: r.Suite.Name, Started: time.Now().UTC().Truncate(time.Second), Machine: report.ThisMachine(), Stacks: slices.Clone(p.Stacks)}
 	began := time.Now()
-	r.rows = map[[2]string]Row{}
+	r.rows = map[[2]string]report.Row{}
 	counts := map[string]int{}
-	for i, s := range report.Stacks {
+	for i, s := range out.Stacks {
 		counts[s.Name] = len(p.Cells(i))
 	}
-	r.observe(func(o Observer) { o.Begin(slices.Clone(report.Stacks), counts) })
+	r.observe(func(o report.Observer) { o.Begin(slices.Clone(out.Stacks), counts) })
 
-	lanes := make([]*lane, len(report.Stacks)) // nil: it could not be opened
+	lanes := make([]*lane, len(out.Stacks)) // nil: it could not be opened
 	room := make(chan struct{}, max(r.Lanes, 1))
 	var wg sync.WaitGroup
-	for i := range report.Stacks {
+	for i := range out.Stacks {
 		room <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-room }()
-			lanes[i] = r.stack(ctx, &report.Stacks[i], p.columns[i])
+			lanes[i] = r.stack(ctx, &out.Stacks[i], p.columns[i])
 		})
 	}
 	wg.Wait()
@@ -128,37 +136,37 @@ func (r *Runner) Run(ctx context.Context, p *Plan) *Report {
 	}
 
 	if ctx.Err() != nil {
-		report.Partial = context.Cause(ctx).Error()
+		out.Partial = context.Cause(ctx).Error()
 	}
-	for i, s := range report.Stacks {
+	for i, s := range out.Stacks {
 		for _, cell := range p.Cells(i) {
 			row, ok := r.rows[[2]string{s.Name, cell}]
-			if !ok && report.Partial == "" {
+			if !ok && out.Partial == "" {
 				continue // it could not be opened
 			}
 			if !ok {
-				row = Row{Stack: s.Name, Provider: s.Provider, Case: cell, Status: Skip, Reason: "not run: " + report.Partial}
+				row = report.Row{Stack: s.Name, Provider: s.Provider, Case: cell, Status: report.Skip, Reason: "not run: " + out.Partial}
 			}
-			report.Rows = append(report.Rows, row)
+			out.Rows = append(out.Rows, row)
 		}
 	}
-	report.Machine.Libraries = libraries(report.Stacks)
-	report.Seconds = time.Since(began).Seconds()
-	return report
+	out.Machine.Libraries = report.Libraries(out.Stacks)
+	out.Seconds = time.Since(began).Seconds()
+	return out
 }
 
 // stack runs what one stack has, without the benchmarks. It returns nil if the
 // stack could not be opened.
-func (r *Runner) stack(ctx context.Context, s *Stack, columns []column) *lane {
+func (r *Runner) stack(ctx context.Context, s *report.Stack, columns []column) *lane {
 	open := openColumn(*s)
 	if s.Reason != "" {
 		row := r.newRow(*s, open, "")
-		row.Status, row.Reason = s.absent(), s.Reason
+		row.Status, row.Reason = s.Absent(), s.Reason
 		r.done(*s, row)
 		return nil
 	}
 	l := &lane{Runner: r, stack: s}
-	if l.cases(ctx, open).Status != Pass {
+	if l.cases(ctx, open).Status != report.Pass {
 		return nil
 	}
 	for _, c := range columns {
@@ -170,8 +178,8 @@ func (r *Runner) stack(ctx context.Context, s *Stack, columns []column) *lane {
 }
 
 // newRow is the row of a case, without its outcome.
-func (r *Runner) newRow(s Stack, c column, testCase string) Row {
-	row := Row{Stack: s.Name, Provider: s.Provider, Case: c.cell(testCase), Ranks: c.ranks}
+func (r *Runner) newRow(s report.Stack, c column, testCase string) report.Row {
+	row := report.Row{Stack: s.Name, Provider: s.Provider, Case: c.cell(testCase), Ranks: c.ranks}
 	if c.bench != nil {
 		row.Command = r.benchCommand(s, c)
 		return row
@@ -185,7 +193,7 @@ func (r *Runner) newRow(s Stack, c column, testCase string) Row {
 }
 
 // again is the command that runs some cases of a stack, as this run does.
-func (r *Runner) again(program []string, s Stack, cases string) string {
+func (r *Runner) again(program []string, s report.Stack, cases string) string {
 	words := slices.Concat(program, []string{"--components", s.Name, "--cases", cases, "--suite", r.Suite.Name}, r.Flags)
 	for _, set := range r.Set {
 		words = append(words, "--set", set)
@@ -206,14 +214,14 @@ func quote(words []string) string {
 	return strings.Join(out, " ")
 }
 
-func (r *Runner) running(s Stack, cell string) {
-	r.observe(func(o Observer) { o.Running(s.Name, cell) })
+func (r *Runner) running(s report.Stack, cell string) {
+	r.observe(func(o report.Observer) { o.Running(s.Name, cell) })
 }
 
 // done takes a row, and returns it as it is in the report.
-func (r *Runner) done(s Stack, row Row) Row {
+func (r *Runner) done(s report.Stack, row report.Row) report.Row {
 	r.Exclude.Apply(s, &row)
-	r.observe(func(o Observer) {
+	r.observe(func(o report.Observer) {
 		r.rows[[2]string{row.Stack, row.Case}] = row
 		o.Done(row)
 	})
@@ -221,7 +229,7 @@ func (r *Runner) done(s Stack, row Row) Row {
 }
 
 // observe calls f with the observer, one call at a time.
-func (r *Runner) observe(f func(Observer)) {
+func (r *Runner) observe(f func(report.Observer)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.Observer == nil {
@@ -234,6 +242,6 @@ func (r *Runner) observe(f func(Observer)) {
 // nobody is an Observer that doesn't listen.
 type nobody struct{}
 
-func (nobody) Begin([]Stack, map[string]int) {}
-func (nobody) Running(string, string)        {}
-func (nobody) Done(Row)                      {}
+func (nobody) Begin([]report.Stack, map[string]int) {}
+func (nobody) Running(string, string)               {}
+func (nobody) Done(report.Row)                      {}

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 	"github.com/ferrympi/ferry/components"
 	"github.com/ferrympi/ferry/framework"
 )
@@ -63,14 +64,14 @@ func badWorker(text string) error {
 		case "leaves":
 			return nil
 		case "limit":
-			w.end(event{Status: Skip, Reason: w.task.Limit.String()})
+			w.end(event{Status: report.Skip, Reason: w.task.Limit.String()})
 		case "errs":
 			return errors.New("the sea is rough")
 		case "garbage":
 			fmt.Fprintln(w.out, "not a report")
 			select {}
 		case "stranger":
-			w.write(event{Case: "nobody asked", Status: Pass})
+			w.write(event{Case: "nobody asked", Status: report.Pass})
 			select {}
 		case "deaf":
 			signal.Ignore(syscall.SIGTERM)
@@ -79,7 +80,7 @@ func badWorker(text string) error {
 			c := make(chan os.Signal, 1)
 			signal.Notify(c, syscall.SIGTERM)
 			<-c
-			w.end(event{Status: Fail, Reason: "the frame never came"})
+			w.end(event{Status: report.Fail, Reason: "the frame never came"})
 			return nil
 		case "orphans":
 			// A child of the worker's, in the same process group.
@@ -92,23 +93,23 @@ func badWorker(text string) error {
 			}
 			panic("with a child")
 		case "skips":
-			w.end(event{Status: Skip, Reason: "too few ranks"})
+			w.end(event{Status: report.Skip, Reason: "too few ranks"})
 			panic("later")
 		case "after":
-			w.end(event{Status: Pass})
+			w.end(event{Status: report.Pass})
 			panic("later")
 		case "second":
 			if w.rank == 1 {
-				w.end(event{Status: Fail, Reason: "wrong byte"})
+				w.end(event{Status: report.Fail, Reason: "wrong byte"})
 				continue
 			}
-			w.end(event{Status: Pass})
+			w.end(event{Status: report.Pass})
 		case "fail":
 			fmt.Println("what it printed")
-			w.end(event{Status: Fail, Reason: "wrong byte"})
+			w.end(event{Status: report.Fail, Reason: "wrong byte"})
 			return nil
 		default:
-			w.end(event{Status: Pass})
+			w.end(event{Status: report.Pass})
 		}
 	}
 	return nil
@@ -131,7 +132,7 @@ func bad(t *testing.T, ranks int, stacks ...[]string) (*Runner, *Plan) {
 	r := &Runner{Program: self, Args: []string{"worker"}, Suite: Suite{Name: "test"}, Limit: 20 * tick, Lanes: len(stacks)}
 	p := &Plan{}
 	for i, cases := range stacks {
-		p.Stacks = append(p.Stacks, Stack{Name: fmt.Sprint("stack", i), Via: "btl self"})
+		p.Stacks = append(p.Stacks, report.Stack{Name: fmt.Sprint("stack", i), Via: "btl self"})
 		p.columns = append(p.columns, []column{{name: "kit", ranks: ranks, cases: cases}})
 	}
 	return r, p
@@ -162,8 +163,8 @@ func allGone(t *testing.T, pids string) {
 }
 
 // outcome is a row as tests compare it.
-func outcome(report *Report, stack, testCase string) (Status, string) {
-	for _, row := range report.Rows {
+func outcome(got *report.Report, stack, testCase string) (report.Status, string) {
+	for _, row := range got.Rows {
 		if row.Stack == stack && row.Case == "kit/"+testCase {
 			return row.Status, row.Reason
 		}
@@ -174,44 +175,44 @@ func outcome(report *Report, stack, testCase string) (Status, string) {
 func TestLostWorkerCostsItsCaseAndNoOther(t *testing.T) {
 	table := []struct {
 		name   string
-		status Status
+		status report.Status
 		reason string // part of it
 	}{
-		{"segv", Fail, "its process exited with status 2: SIGSEGV: segmentation violation"},
-		{"killed", Fail, "its process killed by signal 9 (killed)"},
-		{"leaves", Fail, "its process ended without a result"},
-		{"errs", Fail, "its process exited with status 1: ferry matrix worker: the sea is rough"},
-		{"garbage", Fail, `its process wrote "not a report" where its reports go`},
-		{"stranger", Fail, "where its reports go"},
-		{"deaf", Timeout, "it did not end within 2s"},
-		{"obeys", Timeout, "it did not end within 2s: the frame never came"},
-		{"orphans", Fail, "its process exited with status 2: panic: with a child"},
-		{"after", Fail, "it passed, and then its process exited with status 2: panic: later"},
-		{"skips", Fail, "it was skipped, and then its process exited with status 2: panic: later: too few ranks"},
-		{"fail", Fail, "wrong byte"},
-		{"pass", Pass, ""},
+		{"segv", report.Fail, "its process exited with status 2: SIGSEGV: segmentation violation"},
+		{"killed", report.Fail, "its process killed by signal 9 (killed)"},
+		{"leaves", report.Fail, "its process ended without a result"},
+		{"errs", report.Fail, "its process exited with status 1: ferry matrix worker: the sea is rough"},
+		{"garbage", report.Fail, `its process wrote "not a report" where its reports go`},
+		{"stranger", report.Fail, "where its reports go"},
+		{"deaf", report.Timeout, "it did not end within 2s"},
+		{"obeys", report.Timeout, "it did not end within 2s: the frame never came"},
+		{"orphans", report.Fail, "its process exited with status 2: panic: with a child"},
+		{"after", report.Fail, "it passed, and then its process exited with status 2: panic: later"},
+		{"skips", report.Fail, "it was skipped, and then its process exited with status 2: panic: later: too few ranks"},
+		{"fail", report.Fail, "wrong byte"},
+		{"pass", report.Pass, ""},
 	}
 	var stacks [][]string
 	for _, c := range table {
 		stacks = append(stacks, []string{"before", c.name, "behind"})
 	}
 	r, p := bad(t, 0, stacks...)
-	report := r.Run(t.Context(), p)
+	got := r.Run(t.Context(), p)
 	for i, c := range table {
 		stack := fmt.Sprint("stack", i)
-		if s, why := outcome(report, stack, c.name); s != c.status || !strings.Contains(why, c.reason) || (why == "") != (s == Pass) {
+		if s, why := outcome(got, stack, c.name); s != c.status || !strings.Contains(why, c.reason) || (why == "") != (s == report.Pass) {
 			t.Errorf("%s: %s: %s; want %s: %s", c.name, s, why, c.status, c.reason)
 		}
 		for _, name := range []string{"before", "behind"} {
-			if s, why := outcome(report, stack, name); s != Pass {
+			if s, why := outcome(got, stack, name); s != report.Pass {
 				t.Errorf("%s: %s of it: %s: %s", c.name, name, s, why)
 			}
 		}
 	}
-	if len(report.Rows) != 4*len(table) || report.Partial != "" || !report.Failed() {
-		t.Errorf("%d rows, partial %q, failed %t", len(report.Rows), report.Partial, report.Failed())
+	if len(got.Rows) != 4*len(table) || got.Partial != "" || !got.Failed() {
+		t.Errorf("%d rows, partial %q, failed %t", len(got.Rows), got.Partial, got.Failed())
 	}
-	for _, row := range report.Rows {
+	for _, row := range got.Rows {
 		if row.Case == "kit/fail" && strings.TrimSpace(row.Output) != "what it printed" {
 			t.Errorf("output of fail: %q", row.Output)
 		}
@@ -222,23 +223,23 @@ func TestLostWorkerCostsItsCaseAndNoOther(t *testing.T) {
 func TestRankThatFailsIsNamed(t *testing.T) {
 	r, p := bad(t, 2, []string{"pass", "second", "segv"})
 	p.Stacks[0].Via = "btl shm"
-	report := r.Run(t.Context(), p)
-	if s, why := outcome(report, "stack0", "second"); s != Fail || why != "rank 1: wrong byte" {
+	got := r.Run(t.Context(), p)
+	if s, why := outcome(got, "stack0", "second"); s != report.Fail || why != "rank 1: wrong byte" {
 		t.Errorf("second: %s: %s", s, why)
 	}
-	if s, why := outcome(report, "stack0", "segv"); s != Fail || !strings.HasPrefix(why, "rank ") || !strings.Contains(why, "SIGSEGV") {
+	if s, why := outcome(got, "stack0", "segv"); s != report.Fail || !strings.HasPrefix(why, "rank ") || !strings.Contains(why, "SIGSEGV") {
 		t.Errorf("segv: %s: %s", s, why)
 	}
 }
 
 func TestThreeLostInARowEndTheColumn(t *testing.T) {
 	r, p := bad(t, 0, []string{"killed1", "killed2", "pass1", "killed3", "killed4", "killed5", "pass2"})
-	report := r.Run(t.Context(), p)
-	if s, why := outcome(report, "stack0", "killed5"); s != Fail {
+	got := r.Run(t.Context(), p)
+	if s, why := outcome(got, "stack0", "killed5"); s != report.Fail {
 		t.Errorf("the third in a row: %s: %s", s, why)
 	}
-	if s, why := outcome(report, "stack0", "pass2"); s != Skip || why != "not run: 3 cases in a row were lost" || !report.Rows[len(report.Rows)-1].GivenUp {
-		t.Errorf("behind: %s: %s: %+v", s, why, report.Rows)
+	if s, why := outcome(got, "stack0", "pass2"); s != report.Skip || why != "not run: 3 cases in a row were lost" || !got.Rows[len(got.Rows)-1].GivenUp {
+		t.Errorf("behind: %s: %s: %+v", s, why, got.Rows)
 	}
 }
 
@@ -252,28 +253,28 @@ func TestExcludedLossesGiveNoStackUp(t *testing.T) {
 	if r.Exclude, err = ParseExclusions("x.yaml", []byte("- {stack: stack0, case: kit/(killed|obeys).*, reason: known}")); err != nil {
 		t.Fatal(err)
 	}
-	report := r.Run(t.Context(), p)
+	got := r.Run(t.Context(), p)
 	for _, name := range []string{"pass1", "pass2"} {
-		if s, why := outcome(report, "stack0", name); s != Pass {
+		if s, why := outcome(got, "stack0", name); s != report.Pass {
 			t.Errorf("%s: %s: %s", name, s, why)
 		}
 	}
-	if report.Failed() {
-		t.Errorf("%+v", report.Rows)
+	if got.Failed() {
+		t.Errorf("%+v", got.Rows)
 	}
 }
 
 func TestSuiteLosesPatienceWithAStackThatHangs(t *testing.T) {
 	r, p := bad(t, 0, []string{"obeys1", "pass1", "obeys2", "pass2"}, []string{"pass1"})
 	r.Suite.Patience = 2 * r.Limit
-	report := r.Run(t.Context(), p)
-	if s, why := outcome(report, "stack0", "pass1"); s != Pass {
+	got := r.Run(t.Context(), p)
+	if s, why := outcome(got, "stack0", "pass1"); s != report.Pass {
 		t.Errorf("after one: %s: %s", s, why)
 	}
-	if s, why := outcome(report, "stack0", "pass2"); s != Skip || !strings.HasPrefix(why, "not run: ") {
+	if s, why := outcome(got, "stack0", "pass2"); s != report.Skip || !strings.HasPrefix(why, "not run: ") {
 		t.Errorf("after two: %s: %s", s, why)
 	}
-	if s, why := outcome(report, "stack1", "pass1"); s != Pass {
+	if s, why := outcome(got, "stack1", "pass1"); s != report.Pass {
 		t.Errorf("another stack: %s: %s", s, why)
 	}
 }
@@ -314,7 +315,7 @@ func TestOpenHasTimeForTheWordsOfAProviderThatHangs(t *testing.T) {
 	}
 	for _, suite := range []Suite{Quick(), Full()} {
 		r := &Runner{Suite: suite, Limit: suite.Limit}
-		if got := r.limit(openColumn(Stack{})); got < p.Deadline*3/2+time.Second {
+		if got := r.limit(openColumn(report.Stack{})); got < p.Deadline*3/2+time.Second {
 			t.Errorf("%s: open has %v, and a provider %v, and half as long again", suite.Name, got, p.Deadline)
 		}
 		if got := r.limit(column{name: "mtltest"}); got != suite.Limit {
@@ -327,8 +328,8 @@ func TestOpenHasTimeForTheWordsOfAProviderThatHangs(t *testing.T) {
 func TestLimitOfLessThanATickIsOne(t *testing.T) {
 	r, p := bad(t, 0, []string{"deaf"})
 	r.Suite.Open, r.Limit = time.Minute, tick/2
-	report := r.Run(t.Context(), p)
-	if s, why := outcome(report, "stack0", "deaf"); s != Timeout || why != "it did not end within 50ms" {
+	got := r.Run(t.Context(), p)
+	if s, why := outcome(got, "stack0", "deaf"); s != report.Timeout || why != "it did not end within 50ms" {
 		t.Errorf("%s: %s", s, why)
 	}
 }
@@ -338,11 +339,11 @@ type watcher struct {
 	at     string
 	cancel context.CancelCauseFunc
 	begun  int
-	rows   []Row
+	rows   []report.Row
 }
 
-func (w *watcher) Begin(_ []Stack, cases map[string]int) { w.begun = cases["stack0"] }
-func (w *watcher) Done(row Row)                          { w.rows = append(w.rows, row) }
+func (w *watcher) Begin(_ []report.Stack, cases map[string]int) { w.begun = cases["stack0"] }
+func (w *watcher) Done(row report.Row)                          { w.rows = append(w.rows, row) }
 func (w *watcher) Running(_, testCase string) {
 	if testCase == w.at {
 		w.cancel(errors.New("stopped"))
@@ -355,19 +356,19 @@ func TestInterruptedRunHasWhatThereIs(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	w := &watcher{at: "kit/obeys", cancel: cancel}
 	r.Observer = w
-	report := r.Run(ctx, p)
-	if report.Partial != "stopped" || w.begun != 4 {
-		t.Errorf("partial %q; %d cases announced", report.Partial, w.begun)
+	got := r.Run(ctx, p)
+	if got.Partial != "stopped" || w.begun != 4 {
+		t.Errorf("partial %q; %d cases announced", got.Partial, w.begun)
 	}
-	if s, why := outcome(report, "stack0", "pass"); s != Pass {
+	if s, why := outcome(got, "stack0", "pass"); s != report.Pass {
 		t.Errorf("before: %s: %s", s, why)
 	}
 	for _, name := range []string{"obeys", "behind"} {
-		if s, why := outcome(report, "stack0", name); s != Skip || why != "not run: stopped" {
+		if s, why := outcome(got, "stack0", name); s != report.Skip || why != "not run: stopped" {
 			t.Errorf("%s: %s: %s", name, s, why)
 		}
 	}
-	if report.Failed() {
+	if got.Failed() {
 		t.Error("what did not run has failed")
 	}
 }
@@ -376,18 +377,18 @@ func TestInterruptedRunHasWhatThereIs(t *testing.T) {
 func TestStackThatIsNotThereRunsNothing(t *testing.T) {
 	r, p := bad(t, 0, []string{"pass"}, []string{"pass"})
 	p.Stacks[1].Reason, p.columns[1] = "no such device", nil
-	report := r.Run(t.Context(), p)
-	last := report.Rows[len(report.Rows)-1]
-	if len(report.Rows) != 3 || last.Case != OpenCase || last.Status != Unavailable || last.Reason != "no such device" {
-		t.Errorf("%+v", report.Rows)
+	got := r.Run(t.Context(), p)
+	last := got.Rows[len(got.Rows)-1]
+	if len(got.Rows) != 3 || last.Case != report.OpenCase || last.Status != report.Unavailable || last.Reason != "no such device" {
+		t.Errorf("%+v", got.Rows)
 	}
-	if report.Failed() {
+	if got.Failed() {
 		t.Error("what is not there has failed")
 	}
 	p.Stacks[1].Hangs = true
-	report = r.Run(t.Context(), p)
-	if last := report.Rows[len(report.Rows)-1]; last.Status != Timeout || last.Reason != "no such device" || !report.Failed() {
-		t.Errorf("it hangs: %+v", report.Rows)
+	got = r.Run(t.Context(), p)
+	if last := got.Rows[len(got.Rows)-1]; last.Status != report.Timeout || last.Reason != "no such device" || !got.Failed() {
+		t.Errorf("it hangs: %+v", got.Rows)
 	}
 }
 
@@ -395,12 +396,12 @@ func TestStackThatIsNotThereRunsNothing(t *testing.T) {
 func TestReasonThatIsLongStillArrives(t *testing.T) {
 	var out, errs strings.Builder
 	w := &worker{out: &out, errs: &errs}
-	w.write(event{Case: "x", Status: Fail, Reason: strings.Repeat("ä\n", eventLimit)})
+	w.write(event{Case: "x", Status: report.Fail, Reason: strings.Repeat("ä\n", eventLimit)})
 	if len(out.String()) > eventLimit || len(errs.String()) < 3*eventLimit {
 		t.Errorf("%d bytes in the report, %d beside it", len(out.String()), len(errs.String()))
 	}
 	var got event
-	if err := listen(strings.NewReader(out.String()), func(e event) error { got = e; return nil }); err != nil || got.Status != Fail || len(got.Reason) < 1000 {
+	if err := listen(strings.NewReader(out.String()), func(e event) error { got = e; return nil }); err != nil || got.Status != report.Fail || len(got.Reason) < 1000 {
 		t.Errorf("%v %+v", err, got)
 	}
 }

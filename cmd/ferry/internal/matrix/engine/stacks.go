@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/pml"
@@ -27,14 +28,14 @@ const (
 // asked in processes of their own; where one is lost over it, the stack counts as
 // there, and opening it will show what is wrong. The error is that of ctx, or of
 // parameters.
-func (r *Runner) Stacks(ctx context.Context) ([]Stack, error) {
-	var all []Stack
+func (r *Runner) Stacks(ctx context.Context) ([]report.Stack, error) {
+	var all []report.Stack
 	verdicts, err := r.Registry.Survey(ctx, framework.PML, r.Values)
 	if err != nil {
 		return nil, err
 	}
 	for _, v := range verdicts {
-		base := Stack{Name: v.Name, PML: v.Name, Set: []string{"pml=" + v.Name}}
+		base := report.Stack{Name: v.Name, PML: v.Name, Set: []string{"pml=" + v.Name}}
 		if v.Status != framework.StatusUsable {
 			base.Reason = because(v)
 			all = append(all, base)
@@ -46,7 +47,7 @@ func (r *Runner) Stacks(ctx context.Context) ([]Stack, error) {
 			all = append(all, base)
 			continue
 		}
-		var over []Stack
+		var over []report.Stack
 		switch layered.Below() {
 		case framework.BTL:
 			over, err = r.overBTLs(ctx, base)
@@ -72,23 +73,23 @@ func because(v framework.Verdict) string {
 }
 
 // over is a stack over a component.
-func over(s Stack, kind framework.Kind, name string, set ...string) Stack {
+func over(s report.Stack, kind framework.Kind, name string, set ...string) report.Stack {
 	s.Name += "+" + name
 	s.Via = string(kind) + " " + name
 	s.Set = slices.Concat(s.Set, set)
 	return s
 }
 
-func (r *Runner) overBTLs(ctx context.Context, base Stack) ([]Stack, error) {
+func (r *Runner) overBTLs(ctx context.Context, base report.Stack) ([]report.Stack, error) {
 	verdicts, err := r.Registry.Survey(ctx, framework.BTL, r.Values)
 	if err != nil {
 		return nil, err
 	}
-	var all []Stack
+	var all []report.Stack
 	for _, v := range verdicts {
 		list := v.Name
-		if v.Name != selfBTL {
-			list = selfBTL + "," + v.Name
+		if v.Name != report.SelfBTL {
+			list = report.SelfBTL + "," + v.Name
 		}
 		s := over(base, framework.BTL, v.Name, "btl="+list)
 		if v.Status != framework.StatusUsable {
@@ -101,11 +102,11 @@ func (r *Runner) overBTLs(ctx context.Context, base Stack) ([]Stack, error) {
 
 // overMTLs does not probe: that may load a library, which is not for this process.
 // others are the stacks that are known already.
-func (r *Runner) overMTLs(ctx context.Context, base Stack, others []Stack) ([]Stack, error) {
+func (r *Runner) overMTLs(ctx context.Context, base report.Stack, others []report.Stack) ([]report.Stack, error) {
 	if name := "pml." + base.PML + ".shared_memory"; hasParam(r.Values, name) {
 		base.Set = append(base.Set, name+"=false") // the network carries all, on one node too
 	}
-	var all []Stack
+	var all []report.Stack
 	for _, c := range r.Registry.Components(framework.MTL) {
 		s := over(base, framework.MTL, c.Info().Name, "mtl="+c.Info().Name)
 		if r.Components != nil && !r.Components.may(s.Name, others) {
@@ -118,7 +119,7 @@ func (r *Runner) overMTLs(ctx context.Context, base Stack, others []Stack) ([]St
 		all = append(all, stacks...)
 	}
 	// The machine's own come before those that it lacks.
-	slices.SortStableFunc(all, func(a, b Stack) int {
+	slices.SortStableFunc(all, func(a, b report.Stack) int {
 		return cmp.Compare(min(len(a.Reason), 1), min(len(b.Reason), 1))
 	})
 	return all, nil
@@ -131,24 +132,24 @@ func hasParam(v *framework.Values, name string) bool {
 }
 
 // overMTL asks an MTL for its providers, and each of them.
-func (r *Runner) overMTL(ctx context.Context, s Stack, c framework.Component) ([]Stack, error) {
+func (r *Runner) overMTL(ctx context.Context, s report.Stack, c framework.Component) ([]report.Stack, error) {
 	answer, end := r.ask(ctx, s, taskProviders, nil)
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
 	switch {
-	case answer.Status == Unavailable:
+	case answer.Status == report.Unavailable:
 		s.Reason = answer.Reason
-		return []Stack{s}, nil
+		return []report.Stack{s}, nil
 	case end.lost() || len(answer.Providers) == 0:
-		return []Stack{s}, nil
+		return []report.Stack{s}, nil
 	}
 	asks, ok := framework.As[mtl.Surveyor](c)
 	if !ok {
-		return []Stack{s}, nil
+		return []report.Stack{s}, nil
 	}
 	include := "mtl." + c.Info().Name + ".provider_include="
-	all := make([]Stack, len(answer.Providers))
+	all := make([]report.Stack, len(answer.Providers))
 	room := make(chan struct{}, surveysAtOnce)
 	var wg sync.WaitGroup
 	for i, name := range answer.Providers {
@@ -164,7 +165,7 @@ func (r *Runner) overMTL(ctx context.Context, s Stack, c framework.Component) ([
 			defer func() { <-room }()
 			answer, end := r.ask(ctx, *p, taskSurvey, asks.LogEnvironment())
 			switch {
-			case answer.Status == Unavailable:
+			case answer.Status == report.Unavailable:
 				p.Reason = answer.Reason
 			case !end.lost():
 				judge(p, answer.Offer, asks.LogReason(name, end.output))
@@ -177,7 +178,7 @@ func (r *Runner) overMTL(ctx context.Context, s Stack, c framework.Component) ([
 
 // judge takes over what the provider offers at best; nil: it did not say. log is
 // what the library wrote about it.
-func judge(s *Stack, offer *mtl.Candidate, log string) {
+func judge(s *report.Stack, offer *mtl.Candidate, log string) {
 	if offer == nil {
 		return
 	}
@@ -192,7 +193,7 @@ func judge(s *Stack, offer *mtl.Candidate, log string) {
 }
 
 // ask has a worker survey.
-func (r *Runner) ask(ctx context.Context, s Stack, what string, env []string) (answer event, end ending) {
+func (r *Runner) ask(ctx context.Context, s report.Stack, what string, env []string) (answer event, end ending) {
 	about := s.Provider
 	if about == "" {
 		about = s.Via

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mtl"
 )
@@ -66,14 +67,14 @@ func (surveyed) LogReason(provider, log string) string {
 
 // answer is what a worker of these tests says to a survey.
 func (w *worker) answer(name string) {
-	offer := func(c mtl.Candidate) { w.end(event{Status: Pass, Offer: &c}) }
+	offer := func(c mtl.Candidate) { w.end(event{Status: report.Pass, Offer: &c}) }
 	switch {
 	case w.task.Via == "mtl lacking":
-		w.end(event{Status: Unavailable, Reason: "there is no library"})
+		w.end(event{Status: report.Unavailable, Reason: "there is no library"})
 	case w.task.Via == "mtl dying":
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	case w.task.Column == taskProviders:
-		w.end(event{Status: Pass, Providers: []string{"missing", "fine", "refused", "dies", "old", "hangs"}})
+		w.end(event{Status: report.Pass, Providers: []string{"missing", "fine", "refused", "dies", "old", "hangs"}})
 	case name == "fine":
 		offer(mtl.Candidate{Name: "fine on eth0", Provider: "fine", Library: "lib 1.2", Reason: "near"})
 	case name == "refused":
@@ -84,7 +85,7 @@ func (w *worker) answer(name string) {
 	case name == "hangs":
 		offer(mtl.Candidate{Name: "hangs", Provider: "hangs", Unavailable: true, Hangs: true, Reason: "it does not come back"})
 	case name == "old":
-		w.end(event{Status: Unavailable, Reason: "it is too old"})
+		w.end(event{Status: report.Unavailable, Reason: "it is too old"})
 	default:
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSEGV)
 		select {}
@@ -145,12 +146,12 @@ func TestStacksAreFoundThroughTheRegistryWhateverALibraryDoes(t *testing.T) {
 	if !maps.Equal(got, want) {
 		t.Errorf("%q\nwant %q", got, want)
 	}
-	i := slices.IndexFunc(stacks, func(s Stack) bool { return s.Name == "over_mtl+net fine" })
+	i := slices.IndexFunc(stacks, func(s report.Stack) bool { return s.Name == "over_mtl+net fine" })
 	if s := stacks[max(i, 0)]; s.Library != "lib 1.2" || s.Device != "eth0" || s.Provider != "fine" || s.Via != "mtl net" {
 		t.Errorf("%+v", s)
 	}
 	for _, s := range stacks {
-		if want := s.Name == "over_mtl+net hangs"; s.Hangs != want || s.Reason != "" && (s.absent() == Timeout) != want {
+		if want := s.Name == "over_mtl+net hangs"; s.Hangs != want || s.Reason != "" && (s.Absent() == report.Timeout) != want {
 			t.Errorf("%s hangs: %t", s.Name, s.Hangs)
 		}
 	}
@@ -180,21 +181,21 @@ func survey(t *testing.T, c framework.Component, column, provider string) (event
 
 func TestWorkerTellsWhatIsNotThereFromWhatIsBroken(t *testing.T) {
 	net := part{framework.MTL, "net", framework.Usable()}
-	if e, err := survey(t, surveyed{part: net}, taskProviders, "net"); err != nil || e.Status != Pass || !slices.Equal(e.Providers, []string{"a", "b"}) {
+	if e, err := survey(t, surveyed{part: net}, taskProviders, "net"); err != nil || e.Status != report.Pass || !slices.Equal(e.Providers, []string{"a", "b"}) {
 		t.Errorf("providers: %+v %v", e, err)
 	}
 	// Of several offers that of the provider, however it is written.
 	if e, err := survey(t, surveyed{part: net}, taskSurvey, "a"); err != nil || e.Offer == nil || e.Offer.Library != "lib 1" {
 		t.Errorf("survey: %+v %v", e, err)
 	}
-	if e, err := survey(t, surveyed{net, fmt.Errorf("%w: too old", framework.ErrUnsupported)}, taskSurvey, "a"); err == nil || e.Status != Unavailable || !strings.Contains(e.Reason, "too old") {
+	if e, err := survey(t, surveyed{net, fmt.Errorf("%w: too old", framework.ErrUnsupported)}, taskSurvey, "a"); err == nil || e.Status != report.Unavailable || !strings.Contains(e.Reason, "too old") {
 		t.Errorf("too old: %+v %v", e, err)
 	}
-	if e, err := survey(t, surveyed{net, errors.New("it hangs")}, taskProviders, "net"); err == nil || e.Status != Fail || e.Reason != "it hangs" {
+	if e, err := survey(t, surveyed{net, errors.New("it hangs")}, taskProviders, "net"); err == nil || e.Status != report.Fail || e.Reason != "it hangs" {
 		t.Errorf("broken: %+v %v", e, err)
 	}
 	net.verdict = framework.Unavailable("no library", "install it")
-	if e, err := survey(t, surveyed{part: net}, taskProviders, "net"); err != nil || e.Status != Unavailable || e.Reason != "no library (install it)" {
+	if e, err := survey(t, surveyed{part: net}, taskProviders, "net"); err != nil || e.Status != report.Unavailable || e.Reason != "no library (install it)" {
 		t.Errorf("not there: %+v %v", e, err)
 	}
 }

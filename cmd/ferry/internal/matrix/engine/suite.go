@@ -7,6 +7,7 @@ import (
 	"github.com/ferrympi/ferry/btl/btltest"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/conform"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/mtl/mtltest"
 	"github.com/ferrympi/ferry/pml/pmltest"
@@ -87,20 +88,20 @@ func (c column) cell(testCase string) string {
 }
 
 // openColumn is the column of OpenCase.
-func openColumn(s Stack) column {
+func openColumn(s report.Stack) column {
 	ranks := 2
 	if s.Alone() {
 		ranks = 1
 	}
-	return column{name: OpenCase, ranks: ranks, cases: []string{""}}
+	return column{name: report.OpenCase, ranks: ranks, cases: []string{""}}
 }
 
 // columns returns what the suite has for a stack that can be opened, the benchmarks
 // last. Cases that don't apply to such a stack are not among them.
-func (u Suite) columns(s Stack) []column {
+func (u Suite) columns(s report.Stack) []column {
 	var all []column
 	kit := func(name string, cases []string) { all = append(all, column{name: name, cases: cases}) }
-	switch kind, _ := s.transport(); kind {
+	switch kind, _ := s.Transport(); kind {
 	case "btl":
 		kit("btltest", names(btltest.Cases(nil)))
 	case "mtl":

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/conform"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/mpi"
@@ -39,9 +40,9 @@ type event struct {
 	Rank int    `json:"rank"`
 	Case string `json:"case"`
 	// Status is empty when the case begins.
-	Status  Status  `json:"status,omitempty"`
-	Reason  string  `json:"reason,omitempty"`
-	Seconds float64 `json:"seconds,omitempty"`
+	Status  report.Status `json:"status,omitempty"`
+	Reason  string        `json:"reason,omitempty"`
+	Seconds float64       `json:"seconds,omitempty"`
 
 	Device    string         `json:"device,omitempty"` // of open
 	Mode      string         `json:"mode,omitempty"`
@@ -102,7 +103,7 @@ func (w *worker) work(ctx context.Context) error {
 		return w.kitCases(ctx, cases)
 	case "conform":
 		return w.conform(ctx)
-	case OpenCase:
+	case report.OpenCase:
 		return w.open(ctx)
 	case taskProviders, taskSurvey:
 		return w.survey(ctx)
@@ -112,12 +113,12 @@ func (w *worker) work(ctx context.Context) error {
 
 // failed is what an error of the whole worker makes of its case. Before a stack is
 // open, what is not supported is not there.
-func (w *worker) failed(err error) Status {
-	asks := w.task.Column == OpenCase || w.task.Column == taskProviders || w.task.Column == taskSurvey
+func (w *worker) failed(err error) report.Status {
+	asks := w.task.Column == report.OpenCase || w.task.Column == taskProviders || w.task.Column == taskSurvey
 	if asks && errors.Is(err, framework.ErrUnsupported) {
-		return Unavailable
+		return report.Unavailable
 	}
-	return Fail
+	return report.Fail
 }
 
 func (w *worker) begin(name string) {
@@ -137,13 +138,13 @@ func (w *worker) end(e event) {
 func ended(err error) event {
 	switch {
 	case err == nil:
-		return event{Status: Pass}
+		return event{Status: report.Pass}
 	case errors.Is(err, kittest.ErrSkip):
-		return event{Status: Skip, Reason: err.Error()}
+		return event{Status: report.Skip, Reason: err.Error()}
 	case errors.Is(err, conform.ErrHung):
-		return event{Status: Timeout, Reason: err.Error()}
+		return event{Status: report.Timeout, Reason: err.Error()}
 	}
-	return event{Status: Fail, Reason: err.Error()}
+	return event{Status: report.Fail, Reason: err.Error()}
 }
 
 func (w *worker) write(e event) {
@@ -187,7 +188,7 @@ func (w *worker) conform(ctx context.Context) error {
 			w.begin(r.Case.Name)
 		}
 		if r.Status == conform.Skip {
-			w.end(event{Status: Skip, Reason: fmt.Sprintf("it needs %d ranks", r.Case.Ranks)})
+			w.end(event{Status: report.Skip, Reason: fmt.Sprintf("it needs %d ranks", r.Case.Ranks)})
 			return
 		}
 		// A rank that succeeded while others failed passed, as far as it can tell.
@@ -214,7 +215,7 @@ func (w *worker) open(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, comm.Close()) }()
-	e := event{Status: Pass}
+	e := event{Status: report.Pass}
 	if e.Device, e.Mode, err = greet(ctx, session, comm); err != nil {
 		return err
 	}
@@ -258,12 +259,12 @@ func (w *worker) survey(ctx context.Context) error {
 		return err
 	}
 	w.begin(w.task.Cases[0])
-	e := event{Status: Pass}
+	e := event{Status: report.Pass}
 	asks, ok := framework.As[mtl.Surveyor](c)
 	switch {
 	case w.task.Column == taskProviders:
 		if v := c.Probe(ctx, params); v.Status != framework.StatusUsable {
-			e = event{Status: Unavailable, Reason: because(v)}
+			e = event{Status: report.Unavailable, Reason: because(v)}
 		} else if ok {
 			e.Providers, err = asks.Providers(ctx, params)
 		}

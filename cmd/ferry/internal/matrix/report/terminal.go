@@ -1,4 +1,4 @@
-package matrix
+package report
 
 import (
 	"fmt"
@@ -58,7 +58,7 @@ func (t *Terminal) Begin(stacks []Stack, cases map[string]int) {
 			t.total += cases[s.Name]
 		}
 	}
-	fmt.Fprintf(t.w, "%s, %s\n", plural(len(t.cases), "stack"), plural(t.total, "case"))
+	fmt.Fprintf(t.w, "%s, %s\n", Plural(len(t.cases), "stack"), Plural(t.total, "case"))
 	if !t.look.Live {
 		return
 	}
@@ -202,9 +202,9 @@ func (t *Terminal) table() []string {
 		}
 		lines = append(lines, line)
 	}
-	last := fmt.Sprintf("%d of %s, %.0f s", done, plural(t.total, "case"), time.Since(t.begun).Seconds())
+	last := fmt.Sprintf("%d of %s, %.0f s", done, Plural(t.total, "case"), time.Since(t.begun).Seconds())
 	if more > 0 {
-		last = fmt.Sprintf("and %s; ", plural(more, "more stack")) + last
+		last = fmt.Sprintf("and %s; ", Plural(more, "more stack")) + last
 	}
 	return append(lines, cut(last, max(t.look.Width-1, 1)))
 }

@@ -1,4 +1,4 @@
-package matrix
+package report
 
 import (
 	"fmt"
@@ -145,7 +145,7 @@ func (c *Comparison) Lines() []string {
 	}
 	for _, s := range c.Slower {
 		lines = append(lines, fmt.Sprintf("slower: %s  %s: %s at %d B, was %s (%.2f times); more than %.2f times at %d of %s",
-			s.Stack, s.Case, s.Now.Figure(), s.Now.Size, s.Before.Figure(), s.Factor, c.Factor, s.Sizes, plural(s.Of, "size")))
+			s.Stack, s.Case, s.Now.Figure(), s.Now.Size, s.Before.Figure(), s.Factor, c.Factor, s.Sizes, Plural(s.Of, "size")))
 	}
 	for _, x := range c.NewlyPassing {
 		lines = append(lines, fmt.Sprintf("newly passing: %s  %s (was: %s)", x.Row.Stack, x.Row.Case, was(x.Before)))

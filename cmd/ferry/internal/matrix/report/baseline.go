@@ -1,4 +1,4 @@
-package matrix
+package report
 
 import (
 	"fmt"
@@ -74,10 +74,10 @@ func (c *Comparison) Failed() bool {
 func (c *Comparison) Verdict() string {
 	var worse []string
 	if c != nil && len(c.NewlyFailing) > 0 {
-		worse = append(worse, plural(len(c.NewlyFailing), "case")+" newly failing")
+		worse = append(worse, Plural(len(c.NewlyFailing), "case")+" newly failing")
 	}
 	if c != nil && len(c.Slower) > 0 {
-		worse = append(worse, plural(len(c.Slower), "benchmark")+" slower")
+		worse = append(worse, Plural(len(c.Slower), "benchmark")+" slower")
 	}
 	if worse == nil {
 		return ""

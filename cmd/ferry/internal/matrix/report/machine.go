@@ -1,4 +1,4 @@
-package matrix
+package report
 
 import (
 	"os"
@@ -28,7 +28,7 @@ func ThisMachine() Machine {
 }
 
 // libraries are those that the stacks stand on, each once.
-func libraries(stacks []Stack) []Library {
+func Libraries(stacks []Stack) []Library {
 	var all []Library
 	seen := map[string]bool{}
 	for _, s := range stacks {

@@ -1,11 +1,8 @@
-// Package matrix qualifies the transports of a machine: every stack (a PML over a
-// transport, and over a provider of it) runs every case, in processes of its own,
-// and what became of each is a row of a report. `ferry matrix` is its command.
-//
-// It stands on the kits (btltest, mtltest, pmltest), on internal/conform and on
-// `ferry bench`, and adds no check of its own: it finds out which stacks there are,
-// starts processes, survives theirs, and writes down what they said.
-package matrix
+// Package report is what `ferry matrix` has found: what became of every case on
+// every stack, what that amounts to, and how it is shown: to people as text, live on
+// a terminal, and as one HTML page; to programs as JSON and JUnit's XML. It runs
+// nothing.
+package report
 
 import (
 	"strings"
@@ -52,18 +49,18 @@ type Stack struct {
 }
 
 // Alone says that the stack reaches no other process.
-func (s Stack) Alone() bool { return s.Via == "btl "+selfBTL }
+func (s Stack) Alone() bool { return s.Via == "btl "+SelfBTL }
 
 // transport is the kind of the component that moves the stack's messages ("btl" or
 // "mtl"), and its name; empty for a PML with a transport of its own.
-func (s Stack) transport() (kind, name string) {
+func (s Stack) Transport() (kind, name string) {
 	kind, name, _ = strings.Cut(s.Via, " ")
 	return kind, name
 }
 
 // absent is the outcome of OpenCase of a stack that has a Reason. What is broken is
 // told from what is not there.
-func (s Stack) absent() Status {
+func (s Stack) Absent() Status {
 	if s.Hangs {
 		return Timeout
 	}
@@ -75,11 +72,11 @@ func (s Stack) Missing() string {
 	if s.Reason == "" {
 		return ""
 	}
-	return string(s.absent()) + ": " + s.Reason
+	return string(s.Absent()) + ": " + s.Reason
 }
 
 // selfBTL carries what a process sends to itself. Every stack of BTLs has it.
-const selfBTL = "self"
+const SelfBTL = "self"
 
 // A Row is the outcome of one case of one stack.
 type Row struct {

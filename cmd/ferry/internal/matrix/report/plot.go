@@ -1,4 +1,4 @@
-package page
+package report
 
 import (
 	"fmt"
@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/engine"
 	"github.com/ferrympi/ferry/framework"
 )
 
@@ -42,7 +41,7 @@ type curve struct {
 	Key        mark
 	EndX, EndY float64
 
-	points []matrix.Point
+	points []Point
 }
 
 // mark is one figure.
@@ -71,27 +70,27 @@ func (chart) LabelX() float64   { return plotWidth - right + 24 }
 func (c chart) Box() string     { return fmt.Sprintf("0 0 %d %v", plotWidth, c.Height) }
 
 // charts draws what was measured at two sizes or more.
-func charts(r *matrix.Report) []chart {
+func charts(r *Report) []chart {
 	var out []chart
 	for _, k := range []struct{ name, title, unit string }{
 		{"bench/latency", "Latency", "us"},
 		{"bench/bandwidth", "Bandwidth", "MB/s"},
 		{"bench/rate", "Message rate", "msg/s"},
 	} {
-		c := chart{ID: "plot-" + matrix.Column(k.name), Title: k.title, Unit: k.unit}
+		c := chart{ID: "plot-" + Column(k.name), Title: k.title, Unit: k.unit}
 		sizes := 0
 		for _, row := range r.Rows {
 			if row.Case != k.name {
 				continue
 			}
-			points := slices.DeleteFunc(slices.Clone(row.Points), func(p matrix.Point) bool {
+			points := slices.DeleteFunc(slices.Clone(row.Points), func(p Point) bool {
 				return p.Unit != k.unit || p.Size < 1 || !(p.Value > 0) || math.IsInf(p.Value, 1)
 			})
 			if len(points) == 0 {
 				continue
 			}
-			slices.SortFunc(points, func(a, b matrix.Point) int { return a.Size - b.Size })
-			label := []rune(matrix.Printable(row.Stack))
+			slices.SortFunc(points, func(a, b Point) int { return a.Size - b.Size })
+			label := []rune(Printable(row.Stack))
 			if len(label) > longestName {
 				label = append(label[:longestName-1], '…')
 			}
@@ -203,7 +202,7 @@ func (c *chart) tabulate() {
 		var line []string
 		for _, k := range c.Curves {
 			text := ""
-			if i := slices.IndexFunc(k.points, func(p matrix.Point) bool { return p.Size == size }); i >= 0 {
+			if i := slices.IndexFunc(k.points, func(p Point) bool { return p.Size == size }); i >= 0 {
 				text = k.points[i].Figure()
 			}
 			line = append(line, text)

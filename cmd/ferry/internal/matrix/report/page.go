@@ -1,10 +1,4 @@
-// Package page writes a report of `ferry matrix` as one HTML file that needs
-// nothing else: style, script and plots are in it, and its content security policy
-// forbids every request. It can be read without the script, on paper, on a phone
-// and by a screen reader; the script adds filters and buttons that copy commands.
-//
-// It stands on package matrix, and decides nothing that the report doesn't say.
-package page
+package report
 
 import (
 	"cmp"
@@ -18,8 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-
-	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/engine"
 )
 
 //go:embed page.html
@@ -35,26 +27,26 @@ var pageJS string
 // and their start is measured.
 var page = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("page").Funcs(template.FuncMap{
-		"symbol": func(s matrix.Status) string { return symbols[s] },
-		"text":   matrix.Printable,
+		"symbol": func(s Status) string { return symbols[s] },
+		"text":   Printable,
 		"size":   sizeText,
 		"add":    func(a, b float64) float64 { return round(a + b) },
 	}).Parse(pageHTML))
 })
 
 // Symbols stand beside the words and colours of statuses.
-var symbols = map[matrix.Status]string{
-	matrix.Pass: "✓", matrix.Fail: "✗", matrix.Timeout: "∞", matrix.Skip: "○", matrix.Unavailable: "–",
+var symbols = map[Status]string{
+	Pass: "✓", Fail: "✗", Timeout: "∞", Skip: "○", Unavailable: "–",
 }
 
 // view is what the template shows.
 type view struct {
-	Report     *matrix.Report
-	Comparison *matrix.Comparison
+	Report     *Report
+	Comparison *Comparison
 	Verdict    string
-	State      matrix.Status // of the whole
-	Table      *matrix.Table
-	Statuses   []matrix.Status // that occur
+	State      Status // of the whole
+	Table      *Table
+	Statuses   []Status // that occur
 	Stacks     []stack
 	Groups     []group
 	Charts     []chart
@@ -66,7 +58,7 @@ type view struct {
 
 // stack is a line of the table, and the section that it leads to.
 type stack struct {
-	matrix.Line
+	Line
 	ID      string
 	Missing string
 	Parts   []part
@@ -76,24 +68,24 @@ type stack struct {
 type part struct {
 	ID   string
 	Name string
-	Cell matrix.Cell
+	Cell Cell
 	Rows []row
 }
 
 // row is a case with the name of its place in the page.
 type row struct {
-	matrix.Row
+	Row
 	ID string
 }
 
 // group is what did not pass for one reason.
 type group struct {
-	matrix.Group
+	Group
 	Rows []row
 }
 
-// Write writes the report, and what has changed since a baseline if c is not nil.
-func Write(w io.Writer, r *matrix.Report, c *matrix.Comparison) error {
+// WriteHTML writes the report, and what has changed since a baseline if c is not nil.
+func WriteHTML(w io.Writer, r *Report, c *Comparison) error {
 	v := view{
 		Report: r, Comparison: c, Verdict: r.Verdict() + c.Verdict(), Table: r.Table(),
 		CSS: template.CSS(pageCSS), JS: template.JS(pageJS),
@@ -101,13 +93,13 @@ func Write(w io.Writer, r *matrix.Report, c *matrix.Comparison) error {
 	}
 	switch {
 	case r.Failed() || c.Failed():
-		v.State = matrix.Fail
-	case r.Partial != "" || v.Table.Counts[matrix.Pass] == 0:
-		v.State = matrix.Skip
+		v.State = Fail
+	case r.Partial != "" || v.Table.Counts[Pass] == 0:
+		v.State = Skip
 	default:
-		v.State = matrix.Pass
+		v.State = Pass
 	}
-	for _, s := range matrix.Statuses {
+	for _, s := range Statuses {
 		if v.Table.Counts[s] > 0 {
 			v.Statuses = append(v.Statuses, s)
 		}
@@ -119,12 +111,12 @@ func Write(w io.Writer, r *matrix.Report, c *matrix.Comparison) error {
 }
 
 // stacks makes the sections, those that were opened first.
-func stacks(t *matrix.Table) []stack {
+func stacks(t *Table) []stack {
 	var out []stack
 	for i, l := range t.Lines {
 		s := stack{Line: l, ID: fmt.Sprint("s", i), Missing: l.Missing()}
 		n := 0
-		add := func(name string, cell matrix.Cell) {
+		add := func(name string, cell Cell) {
 			if len(cell.Rows) == 0 {
 				return
 			}
@@ -136,7 +128,7 @@ func stacks(t *matrix.Table) []stack {
 			s.Parts = append(s.Parts, p)
 		}
 		if l.Open.Status != "" {
-			add(matrix.OpenCase, matrix.Cell{Counts: matrix.Counts{l.Open.Status: 1}, Rows: []matrix.Row{l.Open}})
+			add(OpenCase, Cell{Counts: Counts{l.Open.Status: 1}, Rows: []Row{l.Open}})
 		}
 		for j, c := range l.Cells {
 			add(t.Columns[j], c)
@@ -160,7 +152,7 @@ func (s stack) Part(column string) *part {
 
 // groups are the report's, with the places of their rows. Stacks that are not
 // available are left out: the table has their reasons already.
-func groups(r *matrix.Report, stacks []stack) []group {
+func groups(r *Report, stacks []stack) []group {
 	type key struct{ stack, name string }
 	ids := map[key]string{}
 	for _, s := range stacks {
@@ -172,7 +164,7 @@ func groups(r *matrix.Report, stacks []stack) []group {
 	}
 	var out []group
 	for _, g := range r.Groups() {
-		if g.Status == matrix.Unavailable && !slices.ContainsFunc(g.Rows, func(x matrix.Row) bool { return x.Case != matrix.OpenCase }) {
+		if g.Status == Unavailable && !slices.ContainsFunc(g.Rows, func(x Row) bool { return x.Case != OpenCase }) {
 			continue
 		}
 		group := group{Group: g}
@@ -187,9 +179,9 @@ func groups(r *matrix.Report, stacks []stack) []group {
 // Words is what a cell of the table says to those who don't see its colour.
 func (p part) Words() string {
 	var words []string
-	for _, s := range slices.Backward(matrix.Statuses) {
+	for _, s := range slices.Backward(Statuses) {
 		n := p.Cell.Counts[s]
-		if s == matrix.Skip && p.Cell.GivenUp > 0 {
+		if s == Skip && p.Cell.GivenUp > 0 {
 			n -= p.Cell.GivenUp
 			words = append(words, fmt.Sprintf("%d given up", p.Cell.GivenUp))
 		}

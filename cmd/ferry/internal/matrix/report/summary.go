@@ -1,4 +1,4 @@
-package matrix
+package report
 
 import (
 	"fmt"
@@ -297,31 +297,31 @@ func (r *Report) Verdict() string {
 	}
 	switch {
 	case t.Counts.Bad() == 0 && t.GivenUp > 0:
-		fmt.Fprintf(&b, "Failed: gave up %d of %s", hurt, plural(present, "stack"))
+		fmt.Fprintf(&b, "Failed: gave up %d of %s", hurt, Plural(present, "stack"))
 	case ran == 0:
 		b.WriteString("No case ran")
 	case t.Counts.Bad() == 0 && r.Partial != "":
-		fmt.Fprintf(&b, "So far %s passed on %s", plural(ran, "case"), plural(present, "stack"))
+		fmt.Fprintf(&b, "So far %s passed on %s", Plural(ran, "case"), Plural(present, "stack"))
 	case t.Counts.Bad() == 0:
-		fmt.Fprintf(&b, "Passed: %s on %s", plural(ran, "case"), plural(present, "stack"))
+		fmt.Fprintf(&b, "Passed: %s on %s", Plural(ran, "case"), Plural(present, "stack"))
 	default:
-		fmt.Fprintf(&b, "Failed: %d of %s", t.Counts.Bad(), plural(ran, "case"))
+		fmt.Fprintf(&b, "Failed: %d of %s", t.Counts.Bad(), Plural(ran, "case"))
 		if t.Counts[Timeout] > 0 {
 			fmt.Fprintf(&b, ", %d of them by not ending,", t.Counts[Timeout])
 		}
-		fmt.Fprintf(&b, " on %d of %s", hurt, plural(present, "stack"))
+		fmt.Fprintf(&b, " on %d of %s", hurt, Plural(present, "stack"))
 	}
 	if t.GivenUp > 0 {
-		fmt.Fprintf(&b, "; %s not run, because their stacks were given up", plural(t.GivenUp, "case"))
+		fmt.Fprintf(&b, "; %s not run, because their stacks were given up", Plural(t.GivenUp, "case"))
 	}
 	if n := t.Counts[Skip] - t.GivenUp; n > 0 {
-		fmt.Fprintf(&b, "; %s skipped", plural(n, "case"))
+		fmt.Fprintf(&b, "; %s skipped", Plural(n, "case"))
 	}
 	if missing > 0 {
-		fmt.Fprintf(&b, "; %s not available here", plural(missing, "stack"))
+		fmt.Fprintf(&b, "; %s not available here", Plural(missing, "stack"))
 	}
 	if waiting > 0 {
-		fmt.Fprintf(&b, "; %s not run", plural(waiting, "stack"))
+		fmt.Fprintf(&b, "; %s not run", Plural(waiting, "stack"))
 	}
 	b.WriteString(".")
 	return b.String()

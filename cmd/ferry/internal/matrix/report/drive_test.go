@@ -1,4 +1,4 @@
-package page
+package report
 
 import (
 	"encoding/json"
@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/engine"
 )
 
 var (
@@ -27,7 +25,7 @@ func shown(b *browser, selector string) int {
 
 func TestPageInBrowser(t *testing.T) {
 	b := startBrowser(t)
-	fail := filepath.Join(reports, "fail.html")
+	fail := filepath.Join("testdata", "fail.html")
 	run := func(name string, test func(t *testing.T)) {
 		t.Run(name, func(t *testing.T) {
 			b.t = t
@@ -39,8 +37,8 @@ func TestPageInBrowser(t *testing.T) {
 	}
 
 	run("AsksNobodyAndComplainsOfNothing", func(t *testing.T) {
-		pages, _ := filepath.Glob(filepath.Join(reports, "*.html"))
-		for _, page := range append(pages, written(t, hostile(), nil)) {
+		pages, _ := filepath.Glob(filepath.Join("testdata", "*.html"))
+		for _, page := range append(pages, written(t, hostilePage(), nil)) {
 			b.open(page)
 			quiet(t, b)
 		}
@@ -125,7 +123,7 @@ func TestPageInBrowser(t *testing.T) {
 	})
 
 	run("DrawsEachCurveInsideItsAxes", func(t *testing.T) {
-		b.open(filepath.Join(reports, "pass.html"))
+		b.open(filepath.Join("testdata", "pass.html"))
 		for _, plot := range []string{"#plot-latency", "#plot-bandwidth", "#plot-rate"} {
 			if curves := shown(b, plot+" .curve .line"); curves != 2 {
 				t.Errorf("%s has %d curves", plot, curves)
@@ -183,7 +181,7 @@ func TestPageInBrowser(t *testing.T) {
 
 	run("FitsAPhone", func(t *testing.T) {
 		b.do("Emulation.setDeviceMetricsOverride", map[string]any{"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": true})
-		for _, page := range []string{fail, filepath.Join(reports, "unavailable.html")} {
+		for _, page := range []string{fail, filepath.Join("testdata", "unavailable.html")} {
 			b.open(page)
 			b.click("button.all")
 			if wide := eval[int](b, `document.scrollingElement.scrollWidth`); wide > 360 {
@@ -196,7 +194,7 @@ func TestPageInBrowser(t *testing.T) {
 	})
 
 	run("TellsAScreenReaderWhatIsWhat", func(t *testing.T) {
-		b.open(filepath.Join(reports, "skip.html"))
+		b.open(filepath.Join("testdata", "skip.html"))
 		type value struct{ Value any }
 		nodes := call[struct {
 			Nodes []struct {
@@ -302,14 +300,14 @@ const contrast = `(() => {
 })()`
 
 // written makes a page of a report, in a file of the test.
-func written(t *testing.T, r *matrix.Report, c *matrix.Comparison) string {
+func written(t *testing.T, r *Report, c *Comparison) string {
 	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), "page.html"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if err := Write(f, r, c); err != nil {
+	if err := WriteHTML(f, r, c); err != nil {
 		t.Fatal(err)
 	}
 	return f.Name()
@@ -317,27 +315,27 @@ func written(t *testing.T, r *matrix.Report, c *matrix.Comparison) string {
 
 // everyStatus is a report in which each status occurs, and as many curves as there
 // are looks, and one.
-func everyStatus() *matrix.Report {
-	r := &matrix.Report{Suite: "quick", Partial: "interrupted", Notes: []string{"a note"}}
+func everyStatus() *Report {
+	r := &Report{Suite: "quick", Partial: "interrupted", Notes: []string{"a note"}}
 	for i := range looks + 1 {
-		s := matrix.Stack{Name: "stack " + string(rune('a'+i))}
+		s := Stack{Name: "stack " + string(rune('a'+i))}
 		r.Stacks = append(r.Stacks, s)
-		r.Rows = append(r.Rows, matrix.Row{Stack: s.Name, Case: matrix.OpenCase, Status: matrix.Pass})
-		for _, status := range matrix.Statuses {
-			r.Rows = append(r.Rows, matrix.Row{Stack: s.Name, Case: "mtltest/" + string(status), Status: status, Reason: "why", Output: "output", Command: "ferry"})
+		r.Rows = append(r.Rows, Row{Stack: s.Name, Case: OpenCase, Status: Pass})
+		for _, status := range Statuses {
+			r.Rows = append(r.Rows, Row{Stack: s.Name, Case: "mtltest/" + string(status), Status: status, Reason: "why", Output: "output", Command: "ferry"})
 		}
-		r.Rows = append(r.Rows, matrix.Row{Stack: s.Name, Case: "bench/latency", Status: matrix.Pass,
-			Points: []matrix.Point{{Size: 1, Value: 1, Unit: "us"}, {Size: 1024, Value: float64(2 + i), Unit: "us"}}})
+		r.Rows = append(r.Rows, Row{Stack: s.Name, Case: "bench/latency", Status: Pass,
+			Points: []Point{{Size: 1, Value: 1, Unit: "us"}, {Size: 1024, Value: float64(2 + i), Unit: "us"}}})
 	}
 	return r
 }
 
-// hostile is everyStatus as processes may make it that are out of their minds.
-func hostile() *matrix.Report {
+// hostilePage is everyStatus as processes may make it that are out of their minds.
+func hostilePage() *Report {
 	const evil = "<script>console.error(1)</script><img src=http://127.0.0.1:9/ onerror=alert(1)>]]>\"'`{{.}}\x00\x1b[2J\xff\u202e"
 	r := everyStatus()
 	r.Partial, r.Suite, r.Notes = evil, evil, []string{evil}
-	r.Machine = matrix.Machine{Host: evil, Kernel: evil, Libraries: []matrix.Library{{Name: evil, Version: evil}}}
+	r.Machine = Machine{Host: evil, Kernel: evil, Libraries: []Library{{Name: evil, Version: evil}}}
 	for i := range r.Stacks {
 		s := &r.Stacks[i]
 		s.Name += evil
@@ -347,7 +345,7 @@ func hostile() *matrix.Report {
 		row := &r.Rows[i]
 		row.Stack += evil
 		row.Reason, row.Output, row.Command, row.Excluded = evil, evil, evil, evil
-		if row.Case != matrix.OpenCase && row.Points == nil {
+		if row.Case != OpenCase && row.Points == nil {
 			row.Case += evil
 		}
 	}

@@ -1,4 +1,4 @@
-package matrix
+package report
 
 import (
 	"fmt"
@@ -39,7 +39,7 @@ func oneLine(text string) string {
 }
 
 // plural is a number with what it counts: "1 case", "2 cases".
-func plural(n int, what string) string {
+func Plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}

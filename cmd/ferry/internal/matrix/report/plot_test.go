@@ -1,4 +1,4 @@
-package page
+package report
 
 import (
 	"fmt"
@@ -6,17 +6,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/engine"
 )
 
 // latencies is a report with a curve for each list of values, at sizes from 8 on.
-func latencies(curves ...[]float64) *matrix.Report {
-	r := &matrix.Report{}
+func latencies(curves ...[]float64) *Report {
+	r := &Report{}
 	for i, values := range curves {
-		row := matrix.Row{Stack: fmt.Sprint("stack ", i), Case: "bench/latency", Status: matrix.Pass}
+		row := Row{Stack: fmt.Sprint("stack ", i), Case: "bench/latency", Status: Pass}
 		for k, v := range values {
-			row.Points = append(row.Points, matrix.Point{Size: 8 << k, Value: v, Unit: "us"})
+			row.Points = append(row.Points, Point{Size: 8 << k, Value: v, Unit: "us"})
 		}
 		r.Rows = append(r.Rows, row)
 	}
@@ -48,7 +46,7 @@ func TestNamesOfCurvesDoNotOverlap(t *testing.T) {
 
 func TestWhatCanNotBeDrawnIsLeftOut(t *testing.T) {
 	for what, c := range map[string]struct {
-		r      *matrix.Report
+		r      *Report
 		charts int
 	}{
 		"nothing":              {latencies(), 0},
