@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"regexp"
@@ -9,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/prometheus/procfs"
 
 	"github.com/ferrympi/ferry/framework"
 )
@@ -33,37 +34,52 @@ type version struct {
 	Version string `json:"version"`
 }
 
+// proc is what the kernel tells of this machine. Where there is no such folder, all
+// that is asked of it fails.
+var proc, _ = procfs.NewDefaultFS()
+
 // describe looks at the machine and asks the programs for their versions.
-func (r *runner) describe(ctx context.Context, peers []peer) (about, error) {
-	a := about{
-		Date: time.Now().UTC().Format("2006-01-02 15:04 UTC"), Processors: runtime.NumCPU(),
-		Processor: firstField("/proc/cpuinfo", `(?m)^model name\s*:\s*(.+)$`),
-		System:    firstField("/etc/os-release", `(?m)^PRETTY_NAME="?([^"\n]+)`),
-		Kernel:    firstField("/proc/sys/kernel/osrelease", `(\S+)`),
-		Load:      firstField("/proc/loadavg", `(\S+)`),
+func (c *comparison) describe(ctx context.Context, before string) (about, error) {
+	a := about{Date: time.Now().UTC().Format("2006-01-02 15:04 UTC"), Processors: runtime.NumCPU(), Processor: "unknown", System: "unknown"}
+	cpus, err := proc.CPUInfo()
+	memory, err2 := proc.Meminfo()
+	load, err3 := proc.LoadAvg()
+	kernel, err4 := proc.SysctlStrings("kernel/osrelease")
+	if err := errors.Join(err, err2, err3, err4); err != nil {
+		return a, fmt.Errorf("this machine: %w", err)
 	}
-	var info unix.Sysinfo_t
-	if err := unix.Sysinfo(&info); err != nil {
-		return a, fmt.Errorf("memory of this machine: %w", err)
+	if len(cpus) > 0 && cpus[0].ModelName != "" {
+		a.Processor = cpus[0].ModelName
 	}
-	a.Memory = framework.Size(info.Totalram * uint64(info.Unit) >> 30 << 30).String()
-	if commit, _, err := r.command(ctx, []string{"git", "rev-parse", "--short=12", "HEAD"}); err == nil {
+	if system, err := os.ReadFile("/etc/os-release"); err == nil {
+		if m := regexp.MustCompile(`(?m)^PRETTY_NAME="?([^"\n]+)`).FindSubmatch(system); m != nil {
+			a.System = string(m[1])
+		}
+	}
+	if memory.MemTotalBytes != nil {
+		a.Memory = framework.Size(*memory.MemTotalBytes >> 30 << 30).String()
+	}
+	a.Kernel, a.Load = strings.Join(kernel, " "), fmt.Sprintf("%.2f", load.Load1)
+	if commit, _, err := c.command(ctx, []string{"git", "rev-parse", "--short=12", "HEAD"}); err == nil {
 		a.Commit = strings.TrimSpace(commit)
 	}
-	out, _, err := r.command(ctx, []string{r.ferry, "--version"})
-	if err != nil {
-		return a, err
+	version := func(title, program string) error {
+		out, _, err := c.command(ctx, []string{program, "--version"})
+		a.Versions = append(a.Versions, version{title, number(out)})
+		return err
 	}
-	a.Versions = []version{{"ferry", strings.TrimSpace(strings.TrimPrefix(out, "ferry version "))}, {"Go", strings.TrimPrefix(runtime.Version(), "go")}}
-	for _, p := range peers {
-		out, _, err := r.command(ctx, []string{p.Launcher, "--version"})
-		if err != nil {
-			return a, err
-		}
-		a.Versions = append(a.Versions, version{p.Title, number(out)})
+	err = version("ferry", c.ferry)
+	a.Versions = append(a.Versions, goVersion)
+	if before != "" {
+		err = errors.Join(err, version("ferry before", before))
 	}
-	return a, nil
+	for _, p := range c.peers {
+		err = errors.Join(err, version(p.Title, p.Launcher))
+	}
+	return a, err
 }
+
+var goVersion = version{"Go", strings.TrimPrefix(runtime.Version(), "go")}
 
 // number finds the first version number in a text.
 func number(s string) string {
@@ -71,17 +87,4 @@ func number(s string) string {
 		return v
 	}
 	return "of unknown version"
-}
-
-// firstField returns the first match in a file; "unknown" without one.
-func firstField(file, pattern string) string {
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return "unknown"
-	}
-	m := regexp.MustCompile(pattern).FindSubmatch(b)
-	if m == nil {
-		return "unknown"
-	}
-	return strings.TrimSpace(string(m[1]))
 }

@@ -48,7 +48,7 @@ var policies = [][2]string{{"gather", "agree"}, {"lazy", "agree"}, {"lazy", "gat
 // another, as with a peer.
 func ownFigures() []figure {
 	versus := func(f figure, name string, flags []string, title string, other []string, wanted bound) figure {
-		f.Name, f.flags, f.versus, f.wanted = name, flags, &variant{title, other}, wanted
+		f.Name, f.flags, f.versus, f.wanted = name, flags, &variant{Title: title, flags: other}, wanted
 		return f
 	}
 	lat := latency("", 8, 0, 0, "")
@@ -90,76 +90,63 @@ func pairsOfOurs(s *series, want int) own {
 	return o
 }
 
-const (
-	cliffName  = "no cliff: latency of any size from 1 B to 64 KiB to that of any larger one"
-	idleName   = "a rank that is blocked in a receive, use of a processor"
-	growthName = memoryName + " in /dev/shm for each rank, 130 ranks to 32"
-)
+// memoryName begins the names of rows that are about memory.
+const memoryName = "memory"
 
-// otherNames are the names of the rows that are no pairs.
-func otherNames() []string {
-	names := []string{cliffName, idleName, growthName}
+const growthName = memoryName + " in /dev/shm for each rank, 130 ranks to 32"
+
+// An ownRow is a row of ours alone that is no pair. of says what the value is made
+// of.
+type ownRow struct {
+	name   string
+	wanted bound
+	unit   string
+	take   func(context.Context) (value float64, of string, err error)
+}
+
+// alone are the rows of ours alone that are no pairs.
+func (c *comparison) alone() []ownRow {
+	var rows []ownRow
+	counts := c.counts()
 	for _, pml := range counted {
 		for _, p := range policies {
-			names = append(names, countsName(pml, p))
+			rows = append(rows, ownRow{
+				fmt.Sprintf("cid.policy %s to %s, instructions of 8 B through %s", p[0], p[1], pml), oneAnother(0.02), "",
+				func(ctx context.Context) (float64, string, error) { return counts(ctx, pml, p) },
+			})
 		}
 	}
-	return names
+	return append(rows,
+		ownRow{"no cliff: latency of any size from 1 B to 64 KiB to that of any larger one", bound{Most: 1.10}, "", c.cliff},
+		ownRow{"a rank that is blocked in a receive, use of a processor", bound{Most: 2}, "%", c.idle},
+		ownRow{growthName, bound{Most: 2}, "", func(context.Context) (float64, string, error) { return growth(c.kept) }})
 }
 
 // counted are the PMLs whose instructions are counted.
 var counted = []string{"ob1", "cm"}
 
-// countsName is the name of a row of counted instructions.
-func countsName(pml string, p [2]string) string {
-	return fmt.Sprintf("cid.policy %s to %s, instructions of 8 B through %s", p[0], p[1], pml)
-}
-
-// alone takes the rows of ours alone that are no pairs. wants says which.
-func (c *comparison) alone(ctx context.Context, peers []peer, kept []memoryRow, wants func(name string) bool) ([]own, error) {
-	var out []own
-	add := func(name string, wanted bound, unit string, f func() (float64, string, error)) error {
-		if !wants(name) {
-			return nil
-		}
-		o := own{Name: name, Wanted: wanted, Unit: unit}
-		var err error
-		o.Value, o.Of, err = f()
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if err != nil {
-			o.NotMeasured = err.Error()
-		} else {
-			o.Met = wanted.meets(o.Value)
-		}
-		c.note("%s: %s%s (%s)", name, digits(o.Value), unit, o.Of+o.NotMeasured)
-		out = append(out, o)
-		return nil
+// own takes a row. What fails is said in it; an error ends the comparison.
+func (c *comparison) own(ctx context.Context, r ownRow) (o own, err error) {
+	o = own{Name: r.name, Wanted: r.wanted, Unit: r.unit}
+	o.Value, o.Of, err = r.take(ctx)
+	if ctx.Err() != nil {
+		return o, context.Cause(ctx)
 	}
-	counts := c.counts(ctx)
-	for _, pml := range counted {
-		for _, p := range policies {
-			if err := add(countsName(pml, p), oneAnother(0.02), "", func() (float64, string, error) { return counts(pml, p) }); err != nil {
-				return nil, err
-			}
-		}
+	if err != nil {
+		o.NotMeasured = err.Error()
+	} else {
+		o.Met = o.Wanted.meets(o.Value)
 	}
-	if err := add(cliffName, bound{Most: 1.10}, "", func() (float64, string, error) { return c.cliff(ctx) }); err != nil {
-		return nil, err
-	}
-	if err := add(idleName, bound{Most: 2}, "%", func() (float64, string, error) { return c.idle(ctx, peers) }); err != nil {
-		return nil, err
-	}
-	return out, add(growthName, bound{Most: 2}, "", func() (float64, string, error) { return growth(kept) })
+	c.note("%s: %s%s (%s)", o.Name, digits(o.Value), o.Unit, o.Of+o.NotMeasured)
+	return o, nil
 }
 
 // counts returns the ratio of instructions under two policies. They are counted
 // when that is asked for first.
-func (c *comparison) counts(ctx context.Context) func(pml string, p [2]string) (float64, string, error) {
+func (c *comparison) counts() func(ctx context.Context, pml string, p [2]string) (float64, string, error) {
 	var each map[way]float64
 	var err error
-	return func(pml string, p [2]string) (float64, string, error) {
+	return func(ctx context.Context, pml string, p [2]string) (float64, string, error) {
 		if each == nil && err == nil {
 			var output string
 			if output, _, err = c.command(ctx, []string{c.instructions}); err == nil {
@@ -239,15 +226,15 @@ func steepest(cv *curve) (worst float64, of string, err error) {
 
 // idle measures how much of a processor a blocked rank uses; the peers' figures
 // stand beside it for information.
-func (c *comparison) idle(ctx context.Context, peers []peer) (percent float64, of string, err error) {
+func (c *comparison) idle(ctx context.Context) (percent float64, of string, err error) {
 	f := figure{Bench: "idle", Ranks: 2, Unit: "%", Lower: true, iterations: 3}
-	list, err := c.between(ctx, f, side{c.ours(f, nil), ferryRanks})
+	list, err := c.between(ctx, f, side{c.ours(c.ferry, f, nil), ferryRanks})
 	if err != nil {
 		return 0, "", err
 	}
 	var theirs []string
 	f.iterations = 1
-	for _, p := range peers {
+	for _, p := range c.peers {
 		s, err := c.between(ctx, f, side{c.theirs(p, p.Settings[0], f), p.Name})
 		if err != nil {
 			return 0, "", err

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"regexp"
 	"runtime"
-	"slices"
 )
 
 // A figure is one row of the results.
@@ -30,10 +28,11 @@ type figure struct {
 	Aim     string  `json:"aim"` // what would be fine
 }
 
-// A variant is another way to run ferry.
+// A variant is another way to run ferry, or another ferry.
 type variant struct {
-	Title string
-	flags []string
+	Title   string
+	flags   []string
+	program string // empty: the ferry that is measured
 }
 
 // Above this size OSU's loops are shorter.
@@ -118,9 +117,18 @@ func figures() []figure {
 	}
 }
 
-// selected returns those whose names match.
-func selected(figs []figure, re *regexp.Regexp) []figure {
-	return slices.DeleteFunc(figs, func(f figure) bool { return !re.MatchString(f.Name) })
+// besideBefore are the figures beside the peers, with the ferry of an earlier commit
+// in their place: a change of the tree makes nothing slower by more than 2 %.
+func besideBefore(program string) []figure {
+	figs := figures()
+	for i := range figs {
+		f := &figs[i]
+		f.versus = &variant{"before", f.flags, program}
+		if f.wanted = (bound{Least: 1 / 1.02}); f.Lower {
+			f.wanted = bound{Most: 1.02}
+		}
+	}
+	return figs
 }
 
 // largest is the largest size.

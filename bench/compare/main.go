@@ -14,6 +14,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -26,11 +27,14 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"github.com/google/renameio/v2"
 )
 
 // options of a run.
 type options struct {
 	ferry        string // ours
+	before       string // ours of an earlier commit, in place of the peers; empty: the peers
 	instructions string // ours too
 	peers        string // folder of the C sources and of peers.json
 	build        string // folder for what is compiled from them
@@ -63,10 +67,11 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f := flag.NewFlagSet("compare", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.StringVar(&o.ferry, "ferry", "bin/ferry", "ferry `PROGRAM`")
+	f.StringVar(&o.before, "before", "", "alternate with this ferry `PROGRAM`, of an earlier commit, in place of the peers; without -out the results go to bin/before")
 	f.StringVar(&o.instructions, "instructions", "bin/instructions", "`PROGRAM` that counts instructions")
 	f.StringVar(&o.peers, "peers", "bench/peers", "`FOLDER` of the peers' sources and peers.json")
 	f.StringVar(&o.build, "build", "bin/peers", "`FOLDER` for the compiled peers")
-	f.StringVar(&o.out, "out", "bench", "`FOLDER` for results.md and results.json")
+	f.StringVar(&o.out, "out", "", "`FOLDER` for results.md and results.json, in place of bench")
 	f.StringVar(&o.docs, "docs", "docs", "`FOLDER` of performance.md and plots, which follow the results of all figures")
 	rows := f.String("rows", "", "only figures whose name matches `REGEXP`")
 	f.IntVar(&o.pairs, "pairs", 7, "pairs `N` in the near state that each figure needs")
@@ -94,8 +99,14 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	if o.rows, err = regexp.Compile("(?i)" + *rows); err != nil {
 		return nil, fmt.Errorf("-rows: %w", err)
 	}
-	o.complete = *rows == ""
-	for _, path := range []*string{&o.ferry, &o.instructions, &o.build} {
+	o.complete = *rows == "" && o.before == ""
+	paths := []*string{&o.ferry, &o.instructions, &o.build}
+	if o.before != "" {
+		o.out = cmp.Or(o.out, "bin/before")
+		paths = append(paths, &o.before)
+	}
+	o.out = cmp.Or(o.out, "bench")
+	for _, path := range paths {
 		if *path, err = filepath.Abs(*path); err != nil {
 			return nil, err
 		}
@@ -126,87 +137,94 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 // install copies a program, as its installation would. What go build's linker has
 // written lies in the page cache in small pieces; of a job of 2 ranks a copy takes
 // 9 % less processor time.
-func install(program, dir string) (string, error) {
+func install(program, path string) (string, error) {
 	b, err := os.ReadFile(program)
 	if err != nil {
+		return "", fmt.Errorf("%w: run make build", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return "", err
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "ferry")
 	// A program that runs can't be written to, but another one can take its name.
-	if err := os.WriteFile(path+".new", b, 0o755); err != nil {
-		return "", err
-	}
-	return path, os.Rename(path+".new", path)
+	return path, renameio.WriteFile(path, b, 0o755)
 }
 
 // measure takes all that is asked for.
 func (o *options) measure(ctx context.Context, stderr io.Writer) (*report, error) {
-	wants := o.rows.MatchString
-	figs := selected(append(figures(), ownFigures()...), o.rows)
-	sweeps := slices.DeleteFunc(sweeps(), func(s sweep) bool { return !wants(s.Name) })
-	memory := wants(memoryName) || wants(growthName)
-	if len(figs)+len(sweeps) == 0 && !memory && !slices.ContainsFunc(otherNames(), wants) {
+	c := &comparison{
+		runner: &runner{build: o.build, instructions: o.instructions, timeout: o.timeout}, want: o.pairs,
+		note: func(format string, a ...any) { fmt.Fprintf(stderr, "compare: "+format+"\n", a...) },
+	}
+	figs, sweeps, alone, memory := append(figures(), ownFigures()...), sweeps(), c.alone(), o.rows.MatchString(memoryName)
+	if o.before != "" {
+		figs, sweeps, alone, memory = besideBefore(filepath.Join(o.build, "before")), nil, nil, false
+	}
+	figs = matching(figs, o.rows, func(f figure) string { return f.Name })
+	sweeps = matching(sweeps, o.rows, func(s sweep) string { return s.Name })
+	alone = matching(alone, o.rows, func(r ownRow) string { return r.name })
+	memory = memory || slices.ContainsFunc(alone, func(r ownRow) bool { return r.name == growthName })
+	if len(figs)+len(sweeps)+len(alone) == 0 && !memory {
 		return nil, fmt.Errorf("-rows %s: no figure has such a name", o.rows)
 	}
-	for _, program := range []string{o.ferry, o.instructions} {
-		if _, err := os.Stat(program); err != nil {
-			return nil, fmt.Errorf("%w: run make build build-instructions", err)
+	var err error
+	if c.ferry, err = install(o.ferry, filepath.Join(o.build, "ferry")); err != nil {
+		return nil, err
+	}
+	before := ""
+	if o.before != "" {
+		if before, err = install(o.before, filepath.Join(o.build, "before")); err != nil {
+			return nil, err
 		}
-	}
-	peers, err := loadPeers(filepath.Join(o.peers, "peers.json"))
-	if err != nil {
-		return nil, err
-	}
-	r := &runner{build: o.build, instructions: o.instructions, timeout: o.timeout}
-	if r.ferry, err = install(o.ferry, o.build); err != nil {
-		return nil, err
-	}
-	for _, p := range peers {
-		if err := r.compile(ctx, o.peers, p); err != nil {
+	} else {
+		if _, err := os.Stat(o.instructions); err != nil {
+			return nil, fmt.Errorf("%w: run make build-instructions", err)
+		}
+		if c.peers, err = loadPeers(filepath.Join(o.peers, "peers.json")); err != nil {
 			return nil, err
 		}
 	}
-	about, err := r.describe(ctx, peers)
+	for _, p := range c.peers {
+		if err := c.compile(ctx, o.peers, p); err != nil {
+			return nil, err
+		}
+	}
+	about, err := c.describe(ctx, before)
 	if err != nil {
 		return nil, err
 	}
-	gauge, err := newGauge()
-	if err != nil {
+	if c.gauge, err = newGauge(); err != nil {
 		return nil, err
 	}
-	defer gauge.close()
-	if err := gauge.calibrate(ctx); err != nil {
+	defer c.close()
+	if err := c.calibrate(ctx); err != nil {
 		return nil, err
-	}
-	c := &comparison{
-		runner: r, gauge: gauge, want: o.pairs, end: time.Now().Add(o.limit),
-		note: func(format string, a ...any) { fmt.Fprintf(stderr, "compare: "+format+"\n", a...) },
 	}
 	start := time.Now()
-	series, err := c.measure(ctx, figs, peers)
+	c.end = start.Add(o.limit)
+	series, err := c.measure(ctx, figs)
 	if err != nil {
 		return nil, err
 	}
 	var curves []*curve
 	for _, s := range sweeps {
-		list := c.curves(s.parts, peers)
+		list := c.curves(s.parts, c.peers)
 		if err := c.sweep(ctx, s.Name, s.parts, list, o.repeat); err != nil {
 			return nil, err
 		}
 		curves = append(curves, list...)
 	}
-	var kept []memoryRow
 	if memory {
-		if kept, err = c.memories(ctx, peers); err != nil {
+		if err := c.memories(ctx); err != nil {
 			return nil, err
 		}
 	}
-	others, err := c.alone(ctx, peers, kept, wants)
-	if err != nil {
-		return nil, err
+	var others []own
+	for _, r := range alone {
+		mine, err := c.own(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		others = append(others, mine)
 	}
 	// Only now all hops have been seen.
 	for _, s := range series {
@@ -216,7 +234,12 @@ func (o *options) measure(ctx context.Context, stderr io.Writer) (*report, error
 		cv.settle(c.best)
 	}
 	about.Seconds = time.Since(start).Seconds()
-	rep := summarize(about, series, gauge.best, o.pairs)
-	rep.Alone, rep.Kept, rep.Curves = append(rep.Alone, others...), kept, curves
+	rep := summarize(about, series, c.best, o.pairs)
+	rep.Alone, rep.Kept, rep.Curves = append(rep.Alone, others...), c.kept, curves
 	return &rep, nil
+}
+
+// matching returns those whose names match.
+func matching[T any](list []T, re *regexp.Regexp, name func(T) string) []T {
+	return slices.DeleteFunc(list, func(x T) bool { return !re.MatchString(name(x)) })
 }

@@ -110,6 +110,34 @@ func TestSamplesAlternateAndRatiosAreOursOverTheirs(t *testing.T) {
 	}
 }
 
+// Beside an earlier ferry no peer is needed, and what is kept of the peers stays.
+func TestAnEarlierFerryAlternatesWithThisOne(t *testing.T) {
+	needTwoProcessors(t)
+	log := filepath.Join(t.TempDir(), "log")
+	args := world(t, "echo ${0##*/} >>"+log+"; echo '"+recorded+"'", "exit 1")
+	args = append(args, "-before", args[1], "-peers", filepath.Join(t.TempDir(), "none"))
+	if err := run(t.Context(), args, t.Output()); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.ReplaceAll(string(b), "ferry\nbefore\n", "") != "" || len(b) == 0 {
+		t.Errorf("order of samples: %q", b)
+	}
+	_, md := results(t, args)
+	for _, want := range []string{"| 8 B latency | **1.00** met | 0.210 / 0.210 us | <= 1.02 |", "- ferry before 9.9"} {
+		if !strings.Contains(md, want) {
+			t.Errorf("results.md lacks %q:\n%s", want, md)
+		}
+	}
+	o, err := parse([]string{"-before", "x"}, t.Output())
+	if err != nil || o.out != "bin/before" || o.complete {
+		t.Errorf("%+v, error %v", o, err)
+	}
+}
+
 // One crash must neither end a comparison of a quarter of an hour nor vanish.
 func TestSampleThatFailsIsCountedAndTheRestStands(t *testing.T) {
 	needTwoProcessors(t)

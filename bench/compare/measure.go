@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -42,11 +43,11 @@ type series struct {
 // series returns what is to be measured of a figure: beside each setting of each
 // peer that may change it, or beside another way to run ferry.
 func (r *runner) series(f figure, peers []peer) []*series {
-	ours := side{r.ours(f, f.flags), ferryRanks}
+	ours := side{r.ours(r.ferry, f, f.flags), ferryRanks}
 	if v := f.versus; v != nil {
 		return []*series{{
 			fig: f, peer: peer{Title: "ferry"}, setting: setting{Title: v.Title},
-			ours: ours, theirs: side{r.ours(f, v.flags), ferryRanks},
+			ours: ours, theirs: side{r.ours(cmp.Or(v.program, r.ferry), f, v.flags), ferryRanks},
 		}}
 	}
 	var out []*series
@@ -86,19 +87,21 @@ func (s *series) needs(b bests, want int, late bool) bool {
 type comparison struct {
 	*runner
 	*gauge
-	want int
-	end  time.Time
-	note func(format string, a ...any)
+	peers []peer // none: ferry is compared with itself
+	want  int    // pairs
+	end   time.Time
+	note  func(format string, a ...any)
+	kept  []memoryRow // so far
 }
 
 // measure measures each figure beside each setting that may change it. Figures
 // whose samples turn out to be far, by a hop that was seen only later, get
 // another chance at the end.
-func (c *comparison) measure(ctx context.Context, figs []figure, peers []peer) ([]*series, error) {
+func (c *comparison) measure(ctx context.Context, figs []figure) ([]*series, error) {
 	var all []*series
 	byFigure := make([][]*series, len(figs))
 	for i, f := range figs {
-		byFigure[i] = c.series(f, peers)
+		byFigure[i] = c.series(f, c.peers)
 		all = append(all, byFigure[i]...)
 	}
 	for round := range 2 {

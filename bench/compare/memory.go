@@ -20,14 +20,10 @@ type memoryRow struct {
 	NotMeasured string  `json:"not_measured,omitempty"`
 }
 
-// memoryName begins the names of rows that are about memory.
-const memoryName = "memory"
-
 const toNeighbours = "to neighbours"
 
 // memories measures each job once: memory doesn't drift.
-func (c *comparison) memories(ctx context.Context, peers []peer) ([]memoryRow, error) {
-	var all []memoryRow
+func (c *comparison) memories(ctx context.Context) error {
 	for _, job := range []struct {
 		ranks           int
 		bench, messages string
@@ -35,20 +31,22 @@ func (c *comparison) memories(ctx context.Context, peers []peer) ([]memoryRow, e
 		{2, "memory", toNeighbours}, {32, "memory", toNeighbours}, {130, "memory", toNeighbours}, {32, "memory_all", "to everyone"},
 	} {
 		f := figure{Bench: job.bench, Ranks: job.ranks, iterations: 1}
-		mine := memoryRow{Ranks: job.ranks, Messages: job.messages, Of: "ferry"}
-		if err := c.memory(ctx, &mine, c.ours(f, nil)); err != nil {
-			return nil, err
+		take := func(of string, args []string) error {
+			m := memoryRow{Ranks: job.ranks, Messages: job.messages, Of: of}
+			err := c.memory(ctx, &m, args)
+			c.kept = append(c.kept, m)
+			return err
 		}
-		all = append(all, mine)
-		for _, p := range peers {
-			theirs := memoryRow{Ranks: job.ranks, Messages: job.messages, Of: p.Title}
-			if err := c.memory(ctx, &theirs, c.theirs(p, p.Settings[0], f)); err != nil {
-				return nil, err
+		if err := take("ferry", c.ours(c.ferry, f, nil)); err != nil {
+			return err
+		}
+		for _, p := range c.peers {
+			if err := take(p.Title, c.theirs(p, p.Settings[0], f)); err != nil {
+				return err
 			}
-			all = append(all, theirs)
 		}
 	}
-	return all, nil
+	return nil
 }
 
 // memory runs a job. What fails is said in m; an error ends the comparison.

@@ -100,22 +100,22 @@ func (r *runner) theirs(p peer, s setting, f figure) []string {
 	return args
 }
 
-// ours is the command line of our sample, with flags of our own. Jobs are timed
+// ours is the command line of a sample of a ferry, with flags of its own. Jobs are timed
 // from the launcher's start to its end on both sides, so both have a launcher.
-func (r *runner) ours(f figure, flags []string) []string {
+func (r *runner) ours(program string, f figure, flags []string) []string {
 	var args []string
 	switch {
 	case f.Bench == "init" || f.Bench == "hello" || !f.bound():
-		args = []string{r.ferry, "run", "-n", strconv.Itoa(f.Ranks)}
+		args = []string{program, "run", "-n", strconv.Itoa(f.Ranks)}
 		if f.bound() {
 			args = append(args, "--bind-to", "core")
 		}
-		args = append(args, r.ferry, "bench", f.Bench)
+		args = append(args, program, "bench", f.Bench)
 		if f.Bench == "init" || f.Bench == "hello" {
 			return append(args, "--rank")
 		}
 	default:
-		args = []string{r.ferry, "bench", f.Bench, "-n", strconv.Itoa(f.Ranks)}
+		args = []string{program, "bench", f.Bench, "-n", strconv.Itoa(f.Ranks)}
 	}
 	args = append(args, "-m", fmt.Sprintf("%d:%d", f.Size, f.largest()),
 		"-i", strconv.Itoa(f.iterations), "-x", strconv.Itoa(f.warmup), "--format", "json")

@@ -11,7 +11,8 @@ import (
 	"math"
 	"os"
 	"os/exec"
-	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -88,34 +89,19 @@ func (r *runner) command(ctx context.Context, args []string) (output string, u u
 	return "", u, fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, said)
 }
 
-// plainEnvironment drops what would change any side's defaults.
-func plainEnvironment(env []string) []string {
-	var out []string
-next:
-	for _, e := range env {
-		for _, p := range []string{"FERRY_", "OMPI_", "PMIX_", "PRTE_", "MPICH_", "MPIR_", "HYDRA_", "PMI_", "UCX_", "FI_", "GOMAXPROCS", "GOGC", "GODEBUG", "GOMEMLIMIT"} {
-			if strings.HasPrefix(e, p) {
-				continue next
-			}
-		}
-		out = append(out, e)
-	}
-	return out
-}
+// settings are variables that would change any side's defaults.
+var settings = regexp.MustCompile("^(FERRY_|OMPI_|PMIX_|PRTE_|MPICH_|MPIR_|HYDRA_|PMI_|UCX_|FI_|GOMAXPROCS|GOGC|GODEBUG|GOMEMLIMIT)")
+
+// plainEnvironment drops them.
+func plainEnvironment(env []string) []string { return slices.DeleteFunc(env, settings.MatchString) }
 
 // killMarked kills the processes that have the mark in their environment.
 func killMarked(mark string) {
-	files, err := filepath.Glob("/proc/[0-9]*/environ")
-	if err != nil {
-		return // only a bad pattern fails
-	}
-	for _, f := range files {
-		env, err := os.ReadFile(f)
-		if err != nil || !bytes.Contains(env, []byte(mark)) {
-			continue // gone, or another user's
-		}
-		if pid, err := strconv.Atoi(strings.Split(f, "/")[2]); err == nil {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended meanwhile
+	all, _ := proc.AllProcs() // an error: there is no /proc
+	for _, p := range all {
+		// An error: it has gone, or is another user's.
+		if env, err := p.Environ(); err == nil && slices.Contains(env, mark) {
+			_ = syscall.Kill(p.PID, syscall.SIGKILL) // it may have ended meanwhile
 		}
 	}
 }

@@ -74,7 +74,7 @@ func (p point) MarshalJSON() ([]byte, error) {
 func (r *runner) curves(parts []figure, peers []peer, flags ...string) []*curve {
 	mine := &curve{Bench: parts[0].Bench, Unit: parts[0].Unit, Of: "ferry", samples: map[int][]sample{}}
 	for _, f := range parts {
-		mine.sides = append(mine.sides, side{r.ours(f, flags), ferryRanks})
+		mine.sides = append(mine.sides, side{r.ours(r.ferry, f, flags), ferryRanks})
 	}
 	all := []*curve{mine}
 	for _, p := range peers {
