@@ -47,7 +47,6 @@ var rows = []struct {
 
 	{"components", Assembly}, {"config", Assembly}, {"plugin", Assembly},
 	// Data: what is known of components' libraries.
-	{"matrix", Assembly},
 
 	{"mpi", User},
 

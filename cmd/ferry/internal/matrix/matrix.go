@@ -22,10 +22,10 @@ import (
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
 	matrix "github.com/ferrympi/ferry/cmd/ferry/internal/matrix/engine"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/plan"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
 	"github.com/ferrympi/ferry/framework"
-	builtin "github.com/ferrympi/ferry/matrix"
 )
 
 const long = `Qualify the transports of this machine: try every stack with every case, and say
@@ -106,7 +106,7 @@ func Command() *cobra.Command {
 }
 
 // suites by name.
-var suites = map[string]func() matrix.Suite{"quick": matrix.Quick, "full": matrix.Full}
+var suites = map[string]func() plan.Suite{"quick": plan.Quick, "full": plan.Full}
 
 // runner checks the flags and makes what they ask for.
 func (o *options) runner() (*matrix.Runner, error) {
@@ -147,7 +147,7 @@ func (o *options) runner() (*matrix.Runner, error) {
 		r.Flags = append(r.Flags, "--timeout", o.timeout.String())
 	}
 	if o.components != "" {
-		if r.Components, err = matrix.ParseComponents(o.components); err != nil {
+		if r.Components, err = plan.ParseComponents(o.components); err != nil {
 			return nil, exit.Usagef("--components: %w", err)
 		}
 	}
@@ -165,8 +165,8 @@ func (o *options) runner() (*matrix.Runner, error) {
 	return r, nil
 }
 
-func (o *options) exclusions() (*matrix.Exclusions, error) {
-	file, text := "exclude.yaml", builtin.Exclude
+func (o *options) exclusions() (*plan.Exclusions, error) {
+	file, text := "exclude.yaml", plan.Known
 	if o.exclude != "" {
 		var err error
 		if text, err = os.ReadFile(o.exclude); err != nil {
@@ -174,7 +174,7 @@ func (o *options) exclusions() (*matrix.Exclusions, error) {
 		}
 		file = o.exclude
 	}
-	x, err := matrix.ParseExclusions(file, text)
+	x, err := plan.ParseExclusions(file, text)
 	if err != nil {
 		return nil, exit.Usagef("--exclude: %w", err)
 	}

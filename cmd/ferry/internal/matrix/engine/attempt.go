@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/conform"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/plan"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 )
 
@@ -25,7 +26,7 @@ type lane struct {
 // An attempt is one worker that runs some cases of a column.
 type attempt struct {
 	*lane
-	column  column
+	column  plan.Column
 	cases   []string
 	reports []state    // by case
 	sent    int        // rows that are out
@@ -47,16 +48,16 @@ type state struct {
 func (p *state) over() bool { return !slices.Contains(p.ended, false) }
 
 // newAttempt is one at some cases of a column.
-func (l *lane) newAttempt(c column, cases []string) *attempt {
+func (l *lane) newAttempt(c plan.Column, cases []string) *attempt {
 	a := &attempt{lane: l, column: c, cases: cases, reports: make([]state, len(cases)), limit: l.limit(c), out: &excerpt{}}
 	for i := range a.reports {
-		a.reports[i].begun, a.reports[i].ended = make([]bool, max(c.ranks, 1)), make([]bool, max(c.ranks, 1))
+		a.reports[i].begun, a.reports[i].ended = make([]bool, max(c.Ranks, 1)), make([]bool, max(c.Ranks, 1))
 	}
 	return a
 }
 
 // skip says that cases are not run, because the stack is given up.
-func (l *lane) skip(c column, cases []string, why string) {
+func (l *lane) skip(c plan.Column, cases []string, why string) {
 	for _, name := range cases {
 		row := l.newRow(*l.stack, c, name)
 		row.Status, row.Reason, row.GivenUp = report.Skip, "not run: "+why, true
@@ -74,8 +75,8 @@ func (l *lane) impatient() string {
 
 // cases runs the cases of a column: as many by one worker as it survives. Losses that
 // are excluded are no reason to give up. It returns the row that came last.
-func (l *lane) cases(ctx context.Context, c column) (last report.Row) {
-	todo, lost := c.cases, 0
+func (l *lane) cases(ctx context.Context, c plan.Column) (last report.Row) {
+	todo, lost := c.Cases, 0
 	for len(todo) > 0 && ctx.Err() == nil {
 		why := l.impatient()
 		if lost == mostLost {
@@ -87,7 +88,7 @@ func (l *lane) cases(ctx context.Context, c column) (last report.Row) {
 		}
 		a := l.newAttempt(c, todo)
 		end := l.work(ctx, assignment{
-			task: task{Column: c.name, Via: l.stack.Via, Cases: todo, Limit: max(conform.Limit, 2*a.limit)}, set: l.stack.Set, ranks: c.ranks, limit: a.limit, hear: a.hear, out: a.out,
+			task: task{Column: c.Name, Via: l.stack.Via, Cases: todo, Limit: max(conform.Limit, 2*a.limit)}, set: l.stack.Set, ranks: c.Ranks, limit: a.limit, hear: a.hear, out: a.out,
 		})
 		if ctx.Err() != nil {
 			return last
@@ -110,13 +111,13 @@ func (l *lane) cases(ctx context.Context, c column) (last report.Row) {
 // hear takes an event of one of the ranks.
 func (a *attempt) hear(e event) error {
 	i := slices.Index(a.cases, e.Case)
-	if i < 0 || e.Rank < 0 || e.Rank >= max(a.column.ranks, 1) || a.reports[i].ended[e.Rank] {
+	if i < 0 || e.Rank < 0 || e.Rank >= max(a.column.Ranks, 1) || a.reports[i].ended[e.Rank] {
 		return fmt.Errorf("case %q of rank %d", e.Case, e.Rank)
 	}
 	p := &a.reports[i]
 	if e.Status == "" {
 		if !slices.Contains(p.begun, true) {
-			a.running(*a.stack, a.column.cell(e.Case))
+			a.running(*a.stack, a.column.Cell(e.Case))
 		}
 		p.begun[e.Rank] = true
 		a.settle()
@@ -127,7 +128,7 @@ func (a *attempt) hear(e event) error {
 	p.status = worse(p.status, e.Status)
 	if e.Reason != "" {
 		reason := e.Reason
-		if a.column.ranks > 1 && e.Status.Bad() {
+		if a.column.Ranks > 1 && e.Status.Bad() {
 			reason = fmt.Sprintf("rank %d: %s", e.Rank, reason)
 		}
 		if !slices.Contains(p.reasons, reason) {
@@ -156,8 +157,8 @@ func (a *attempt) settle() {
 }
 
 // limit is how long a case of a column may take.
-func (r *Runner) limit(c column) time.Duration {
-	if c.name == report.OpenCase {
+func (r *Runner) limit(c plan.Column) time.Duration {
+	if c.Name == report.OpenCase {
 		return max(r.Limit, r.Suite.Open)
 	}
 	return r.Limit
@@ -254,9 +255,9 @@ func (a *attempt) finish(end ending) {
 }
 
 // measure runs a benchmark.
-func (l *lane) measure(ctx context.Context, c column) {
+func (l *lane) measure(ctx context.Context, c plan.Column) {
 	if why := l.impatient(); why != "" {
-		l.skip(c, c.cases, why)
+		l.skip(c, c.Cases, why)
 		return
 	}
 	row := l.newRow(*l.stack, c, "")

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/plan"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 )
 
@@ -39,7 +40,7 @@ func TestLostWorkerIsBlamedOnTheCaseThatItWasIn(t *testing.T) {
 		var rows []string
 		w := &watcher{}
 		l := &lane{Runner: &Runner{Observer: w, rows: map[[2]string]report.Row{}}, stack: &report.Stack{Name: "s", Via: "btl x"}}
-		a := l.newAttempt(column{name: "conform/2", ranks: 2}, []string{"a", "b", "c"})
+		a := l.newAttempt(plan.Column{Name: "conform/2", Ranks: 2}, []string{"a", "b", "c"})
 		for _, e := range c.events {
 			if err := a.hear(e); err != nil {
 				t.Fatalf("%s: %v", c.what, err)
@@ -58,7 +59,7 @@ func TestLostWorkerIsBlamedOnTheCaseThatItWasIn(t *testing.T) {
 // TestRankThatRepeatsItselfIsNotHeard: what has a row stays as it is.
 func TestRankThatRepeatsItselfIsNotHeard(t *testing.T) {
 	l := &lane{Runner: &Runner{rows: map[[2]string]report.Row{}}, stack: &report.Stack{Name: "s"}}
-	a := l.newAttempt(column{name: "kit"}, []string{"a", "b"})
+	a := l.newAttempt(plan.Column{Name: "kit"}, []string{"a", "b"})
 	for _, e := range []event{{Case: "a"}, {Case: "a", Status: report.Pass}, {Case: "b"}} {
 		if err := a.hear(e); err != nil {
 			t.Fatal(err)

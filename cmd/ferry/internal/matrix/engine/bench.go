@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/plan"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 )
 
@@ -38,15 +39,15 @@ func (f *figures) Write(line []byte) (int, error) {
 }
 
 // bench runs a benchmark as a job of two ranks, each on a core of its own.
-func (r *Runner) bench(ctx context.Context, s report.Stack, c column) ([]report.Point, ending) {
+func (r *Runner) bench(ctx context.Context, s report.Stack, c plan.Column) ([]report.Point, ending) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	news := make(chan struct{}, 1)
-	f := &figures{unit: c.bench.unit, news: news}
+	f := &figures{unit: c.Bench.Unit, news: news}
 	out := &excerpt{}
 	end := r.supervise(ctx, cancel, r.Limit, news, launch.Job{
-		Program: r.Program, Args: slices.Concat([]string{"bench", c.bench.command, "--rank", "-n", strconv.Itoa(c.ranks), "--format", "json"}, c.bench.flags),
-		N: c.ranks, Bind: true, Env: environ(slices.Concat(r.Set, s.Set)), Stdout: f, Stderr: out,
+		Program: r.Program, Args: slices.Concat([]string{"bench", c.Bench.Command, "--rank", "-n", strconv.Itoa(c.Ranks), "--format", "json"}, c.Bench.Flags),
+		N: c.Ranks, Bind: true, Env: environ(slices.Concat(r.Set, s.Set)), Stdout: f, Stderr: out,
 	})
 	end.output = out.String()
 	if end.err == nil {
@@ -56,8 +57,8 @@ func (r *Runner) bench(ctx context.Context, s report.Stack, c column) ([]report.
 }
 
 // benchCommand repeats a benchmark.
-func (r *Runner) benchCommand(s report.Stack, c column) string {
-	words := slices.Concat([]string{"ferry", "bench", c.bench.command}, c.bench.flags)
+func (r *Runner) benchCommand(s report.Stack, c plan.Column) string {
+	words := slices.Concat([]string{"ferry", "bench", c.Bench.Command}, c.Bench.Flags)
 	for _, set := range slices.Concat(r.Set, s.Set) {
 		words = append(words, "--set", set)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/plan"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mpi"
@@ -88,7 +89,7 @@ func (j *Job) hangs() time.Duration { return 3*max(j.Limit, j.Suite.Open) + 5*ti
 // patience is how long ranks wait for one another at a meeting: for rank 0, which
 // finds out what there is, for the two that play benchmarks, and for one that hangs.
 func (j *Job) patience() time.Duration {
-	return time.Minute + j.hangs() + time.Duration(len(j.Suite.benches)+1)*j.Limit
+	return time.Minute + j.hangs() + time.Duration(len(j.Suite.Benches)+1)*j.Limit
 }
 
 // Run runs the plan, which rank 0 has made by Plan and others leave nil. Rank 0 gets
@@ -134,15 +135,15 @@ func (j *Job) save(stack int) {
 }
 
 // columns are those of a stack that a job runs, and the kits, which it does not.
-func (j *Job) columns(stack int) (run, kits []column) {
+func (j *Job) columns(stack int) (run, kits []plan.Column) {
 	if j.idle(j.plan.Stacks[stack]) {
 		return nil, nil
 	}
 	for _, c := range j.plan.columns[stack] {
 		switch {
-		case c.ranks == 0:
+		case c.Ranks == 0:
 			kits = append(kits, c)
-		case c.bench == nil || len(j.group) > 1:
+		case c.Bench == nil || len(j.group) > 1:
 			run = append(run, c)
 		}
 	}
@@ -158,11 +159,11 @@ func (j *Job) cells(stack int) []string {
 	cells := []string{report.OpenCase}
 	run, kits := j.columns(stack)
 	for _, c := range kits {
-		cells = append(cells, c.name)
+		cells = append(cells, c.Name)
 	}
 	for _, c := range run {
-		for _, name := range c.cases {
-			cells = append(cells, c.cell(name))
+		for _, name := range c.Cases {
+			cells = append(cells, c.Cell(name))
 		}
 	}
 	return cells

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/plan"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 )
 
@@ -42,7 +43,7 @@ func (j *Job) together(texts []string) string {
 
 // merge makes rows of what the ranks say. Cases of which none says anything were not
 // run, if the accounts are those of all ranks.
-func (j *Job) merge(stack int, run []column, accounts []account) {
+func (j *Job) merge(stack int, run []plan.Column, accounts []account) {
 	s := &j.report.Stacks[stack]
 	var ended []string
 	for _, a := range accounts {
@@ -63,9 +64,9 @@ func (j *Job) merge(stack int, run []column, accounts []account) {
 		return
 	}
 	for _, c := range run {
-		for _, name := range c.cases {
-			row := j.row(*s, c.cell(name), accounts)
-			if c.bench != nil {
+		for _, name := range c.Cases {
+			row := j.row(*s, c.Cell(name), accounts)
+			if c.Bench != nil {
 				row.Ranks = 2
 			}
 			if row.Status == "" {

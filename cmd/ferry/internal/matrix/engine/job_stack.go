@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/conform"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/plan"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mpi"
@@ -90,7 +91,7 @@ func (j *Job) stack(ctx context.Context, i int) error {
 
 // alone makes rows of what rank 0 has seen itself, where others can't tell because
 // of err. A rank that was lost is the fault of the case that ran, or of the stack.
-func (j *Job) alone(stack int, run []column, v *visit, err error) {
+func (j *Job) alone(stack int, run []plan.Column, v *visit, err error) {
 	if j.rank > 0 {
 		return
 	}
@@ -104,10 +105,10 @@ func (j *Job) alone(stack int, run []column, v *visit, err error) {
 }
 
 // leave says why a kit is not run, and what runs it.
-func (j *Job) leave(s report.Stack, kit column) {
-	row := j.newRow(s, kit.name)
+func (j *Job) leave(s report.Stack, kit plan.Column) {
+	row := j.newRow(s, kit.Name)
 	row.Status, row.Reason = report.Skip, "kits make processes of one node: run `ferry matrix` without --job there"
-	row.Command = j.again([]string{"ferry", "matrix"}, s, "^"+kit.name+"/")
+	row.Command = j.again([]string{"ferry", "matrix"}, s, "^"+kit.Name+"/")
 	j.done(s, row)
 }
 
@@ -134,7 +135,7 @@ func (j *Job) session(ctx context.Context, s report.Stack) (*mpi.Session, error)
 		name, value, _ := strings.Cut(set, "=")
 		opts = append(opts, mpi.WithParam(name, value))
 	}
-	ctx, cancel := limited(ctx, j.limit(openColumn(s)))
+	ctx, cancel := limited(ctx, j.limit(plan.OpenColumn(s)))
 	defer cancel()
 	return mpi.OpenSession(ctx, opts...)
 }
@@ -146,7 +147,7 @@ func limited(ctx context.Context, limit time.Duration) (context.Context, context
 
 // perform is one rank's part of a stack that all have. An error ends it early, and
 // has been written down.
-func (j *Job) perform(ctx context.Context, s report.Stack, run []column, v *visit) error {
+func (j *Job) perform(ctx context.Context, s report.Stack, run []plan.Column, v *visit) error {
 	session, err := j.session(ctx, s)
 	if err != nil {
 		return err
@@ -167,7 +168,7 @@ func (j *Job) perform(ctx context.Context, s report.Stack, run []column, v *visi
 	defer world.Close()
 	for _, c := range run {
 		switch {
-		case c.bench == nil:
+		case c.Bench == nil:
 			err = j.conform(ctx, session, world, c, v)
 		case j.rank == 0 || j.rank == j.player:
 			err = j.play(ctx, session, world, c, v)
@@ -181,7 +182,7 @@ func (j *Job) perform(ctx context.Context, s report.Stack, run []column, v *visi
 
 // meetOver is OpenCase: a communicator of all, and a message to the next rank.
 func (j *Job) meetOver(ctx context.Context, s report.Stack, session *mpi.Session, v *visit) (*mpi.Comm, error) {
-	ctx, cancel := limited(ctx, j.limit(openColumn(s)))
+	ctx, cancel := limited(ctx, j.limit(plan.OpenColumn(s)))
 	defer cancel()
 	all, err := session.Group(ctx, "mpi://WORLD")
 	if err != nil {
@@ -200,44 +201,44 @@ func (j *Job) meetOver(ctx context.Context, s report.Stack, session *mpi.Session
 }
 
 // conform runs conformance cases.
-func (j *Job) conform(ctx context.Context, session *mpi.Session, world *mpi.Comm, c column, v *visit) error {
+func (j *Job) conform(ctx context.Context, session *mpi.Session, world *mpi.Comm, c plan.Column, v *visit) error {
 	var cases []conform.Case
 	for _, x := range conform.Cases() {
-		if !slices.Contains(c.cases, x.Name) {
+		if !slices.Contains(c.Cases, x.Name) {
 			continue
 		}
 		run := x.Run
 		x.Run = func(ctx context.Context, env conform.Env) error {
-			v.begin(c.cell(x.Name))
+			v.begin(c.Cell(x.Name))
 			return run(ctx, env)
 		}
 		cases = append(cases, x)
 	}
 	return conform.On(ctx, session, world, cases, j.Limit, func(r conform.Result) {
-		v.begin(c.cell(r.Case.Name))
+		v.begin(c.Cell(r.Case.Name))
 		v.end(judged(r))
 	})
 }
 
 // play runs a benchmark between rank 0 and its partner. The error says that there is
 // no sense in another one.
-func (j *Job) play(ctx context.Context, session *mpi.Session, world *mpi.Comm, c column, v *visit) error {
+func (j *Job) play(ctx context.Context, session *mpi.Session, world *mpi.Comm, c plan.Column, v *visit) error {
 	inTime, cancel := limited(ctx, j.limit(c))
 	defer cancel()
-	v.begin(c.cell(""))
+	v.begin(c.Cell(""))
 	var points []report.Point
 	err := func() error {
 		two, err := world.Group().Incl(0, j.player)
 		if err != nil {
 			return err
 		}
-		comm, err := mpi.CommFromGroup(inTime, two, "ferry.matrix."+c.name)
+		comm, err := mpi.CommFromGroup(inTime, two, "ferry.matrix."+c.Name)
 		if err != nil {
 			return err
 		}
-		args := append([]string{c.bench.command}, c.bench.flags...)
+		args := append([]string{c.Bench.Command}, c.Bench.Flags...)
 		err = j.Bench(inTime, session, comm, args, func(size int, value float64) {
-			points = append(points, report.Point{Size: size, Value: value, Unit: c.bench.unit})
+			points = append(points, report.Point{Size: size, Value: value, Unit: c.Bench.Unit})
 		})
 		return errors.Join(err, comm.Close())
 	}()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/conform"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/plan"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 	"github.com/ferrympi/ferry/framework"
 )
@@ -24,7 +25,7 @@ func TestBenchmarksOfAJobCrossNodes(t *testing.T) {
 
 // jobOf is rank 0 of a job of three, which has met over one stack.
 func jobOf(cases string) *Job {
-	j := &Job{Runner: &Runner{Suite: Quick(), Cases: regexp.MustCompile(cases)}, hosts: []string{"a", "a", "b"}, player: 2, group: make([]framework.Proc, 3)}
+	j := &Job{Runner: &Runner{Suite: plan.Quick(), Cases: regexp.MustCompile(cases)}, hosts: []string{"a", "a", "b"}, player: 2, group: make([]framework.Proc, 3)}
 	j.Suite.Ranks = []int{3}
 	j.rows = map[[2]string]report.Row{}
 	j.plan = j.over([]report.Stack{{Name: "ob1+shm", PML: "ob1", Via: "btl shm"}})

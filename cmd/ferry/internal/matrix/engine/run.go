@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/plan"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 	"github.com/ferrympi/ferry/framework"
 )
@@ -29,10 +30,10 @@ type Runner struct {
 	Program string
 	Args    []string
 	Set     []string // parameters (NAME=VALUE) for all workers
-	Suite   Suite
+	Suite   plan.Suite
 	Limit   time.Duration // of a case; that of OpenCase may be longer (Suite.Open)
 	// Components, when not nil, chooses stacks.
-	Components *Components
+	Components *plan.Components
 	Cases      *regexp.Regexp // nil: all
 	// Flags are those of `ferry matrix` that a row's Command needs besides.
 	Flags []string
@@ -41,7 +42,7 @@ type Runner struct {
 	// Cleanup removes what the processes of a job have left that were killed; see
 	// launch.Job.
 	Cleanup  func(namespace string)
-	Exclude  *Exclusions
+	Exclude  *plan.Exclusions
 	Observer report.Observer // nil: nobody
 
 	mu sync.Mutex // guards what follows, and calls of Observer
@@ -52,15 +53,15 @@ type Runner struct {
 // A Plan is what a run will do.
 type Plan struct {
 	Stacks  []report.Stack
-	columns [][]column // by stack; nil for one that is not there
+	columns [][]plan.Column // by stack; nil for one that is not there
 }
 
 // Cells returns the names of a stack's cases, OpenCase first.
 func (p *Plan) Cells(stack int) []string {
 	cells := []string{report.OpenCase}
 	for _, c := range p.columns[stack] {
-		for _, name := range c.cases {
-			cells = append(cells, c.cell(name))
+		for _, name := range c.Cases {
+			cells = append(cells, c.Cell(name))
 		}
 	}
 	return cells
@@ -74,7 +75,7 @@ func (r *Runner) Plan(ctx context.Context) (*Plan, error) {
 		return nil, err
 	}
 	if r.Components != nil {
-		if stacks, err = r.Components.choose(stacks); err != nil {
+		if stacks, err = r.Components.Choose(stacks); err != nil {
 			return nil, err
 		}
 	}
@@ -91,14 +92,14 @@ func (r *Runner) Plan(ctx context.Context) (*Plan, error) {
 
 // over is the plan for stacks that are chosen.
 func (r *Runner) over(stacks []report.Stack) *Plan {
-	p := &Plan{Stacks: stacks, columns: make([][]column, len(stacks))}
+	p := &Plan{Stacks: stacks, columns: make([][]plan.Column, len(stacks))}
 	for i, s := range stacks {
 		if s.Reason != "" {
 			continue
 		}
-		p.columns[i] = r.Suite.columns(s)
+		p.columns[i] = r.Suite.Columns(s)
 		if r.Cases != nil {
-			p.columns[i] = filter(p.columns[i], r.Cases.MatchString)
+			p.columns[i] = plan.Filter(p.columns[i], r.Cases.MatchString)
 		}
 	}
 	return p
@@ -129,7 +130,7 @@ func (r *Runner) Run(ctx context.Context, p *Plan) *report.Report {
 	wg.Wait()
 	for i, l := range lanes {
 		for _, c := range p.columns[i] {
-			if l != nil && c.bench != nil && ctx.Err() == nil {
+			if l != nil && c.Bench != nil && ctx.Err() == nil {
 				l.measure(ctx, c)
 			}
 		}
@@ -157,8 +158,8 @@ func (r *Runner) Run(ctx context.Context, p *Plan) *report.Report {
 
 // stack runs what one stack has, without the benchmarks. It returns nil if the
 // stack could not be opened.
-func (r *Runner) stack(ctx context.Context, s *report.Stack, columns []column) *lane {
-	open := openColumn(*s)
+func (r *Runner) stack(ctx context.Context, s *report.Stack, columns []plan.Column) *lane {
+	open := plan.OpenColumn(*s)
 	if s.Reason != "" {
 		row := r.newRow(*s, open, "")
 		row.Status, row.Reason = s.Absent(), s.Reason
@@ -170,7 +171,7 @@ func (r *Runner) stack(ctx context.Context, s *report.Stack, columns []column) *
 		return nil
 	}
 	for _, c := range columns {
-		if c.bench == nil {
+		if c.Bench == nil {
 			l.cases(ctx, c)
 		}
 	}
@@ -178,15 +179,15 @@ func (r *Runner) stack(ctx context.Context, s *report.Stack, columns []column) *
 }
 
 // newRow is the row of a case, without its outcome.
-func (r *Runner) newRow(s report.Stack, c column, testCase string) report.Row {
-	row := report.Row{Stack: s.Name, Provider: s.Provider, Case: c.cell(testCase), Ranks: c.ranks}
-	if c.bench != nil {
+func (r *Runner) newRow(s report.Stack, c plan.Column, testCase string) report.Row {
+	row := report.Row{Stack: s.Name, Provider: s.Provider, Case: c.Cell(testCase), Ranks: c.Ranks}
+	if c.Bench != nil {
 		row.Command = r.benchCommand(s, c)
 		return row
 	}
 	program := []string{"ferry", "matrix"}
-	if strings.HasPrefix(c.name, "conform/") && !s.Alone() {
-		program = append(program, "--ranks", fmt.Sprint(c.ranks))
+	if strings.HasPrefix(c.Name, "conform/") && !s.Alone() {
+		program = append(program, "--ranks", fmt.Sprint(c.Ranks))
 	}
 	row.Command = r.again(program, s, "^"+regexp.QuoteMeta(row.Case)+"$")
 	return row

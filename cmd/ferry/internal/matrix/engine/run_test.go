@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/plan"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 	"github.com/ferrympi/ferry/components"
 	"github.com/ferrympi/ferry/framework"
@@ -129,11 +130,11 @@ func bad(t *testing.T, ranks int, stacks ...[]string) (*Runner, *Plan) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &Runner{Program: self, Args: []string{"worker"}, Suite: Suite{Name: "test"}, Limit: 20 * tick, Lanes: len(stacks)}
+	r := &Runner{Program: self, Args: []string{"worker"}, Suite: plan.Suite{Name: "test"}, Limit: 20 * tick, Lanes: len(stacks)}
 	p := &Plan{}
 	for i, cases := range stacks {
 		p.Stacks = append(p.Stacks, report.Stack{Name: fmt.Sprint("stack", i), Via: "btl self"})
-		p.columns = append(p.columns, []column{{name: "kit", ranks: ranks, cases: cases}})
+		p.columns = append(p.columns, []plan.Column{{Name: "kit", Ranks: ranks, Cases: cases}})
 	}
 	return r, p
 }
@@ -250,7 +251,7 @@ func TestExcludedLossesGiveNoStackUp(t *testing.T) {
 	r.Limit = 5 * tick
 	r.Suite.Patience = r.Limit
 	var err error
-	if r.Exclude, err = ParseExclusions("x.yaml", []byte("- {stack: stack0, case: kit/(killed|obeys).*, reason: known}")); err != nil {
+	if r.Exclude, err = plan.ParseExclusions("x.yaml", []byte("- {stack: stack0, case: kit/(killed|obeys).*, reason: known}")); err != nil {
 		t.Fatal(err)
 	}
 	got := r.Run(t.Context(), p)
@@ -313,12 +314,12 @@ func TestOpenHasTimeForTheWordsOfAProviderThatHangs(t *testing.T) {
 	if p.Deadline == 0 {
 		t.Fatal("mtl.ofi.selftest_timeout has no default")
 	}
-	for _, suite := range []Suite{Quick(), Full()} {
+	for _, suite := range []plan.Suite{plan.Quick(), plan.Full()} {
 		r := &Runner{Suite: suite, Limit: suite.Limit}
-		if got := r.limit(openColumn(report.Stack{})); got < p.Deadline*3/2+time.Second {
+		if got := r.limit(plan.OpenColumn(report.Stack{})); got < p.Deadline*3/2+time.Second {
 			t.Errorf("%s: open has %v, and a provider %v, and half as long again", suite.Name, got, p.Deadline)
 		}
-		if got := r.limit(column{name: "mtltest"}); got != suite.Limit {
+		if got := r.limit(plan.Column{Name: "mtltest"}); got != suite.Limit {
 			t.Errorf("%s: other cases have %v", suite.Name, got)
 		}
 	}

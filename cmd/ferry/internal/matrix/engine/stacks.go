@@ -109,7 +109,7 @@ func (r *Runner) overMTLs(ctx context.Context, base report.Stack, others []repor
 	var all []report.Stack
 	for _, c := range r.Registry.Components(framework.MTL) {
 		s := over(base, framework.MTL, c.Info().Name, "mtl="+c.Info().Name)
-		if r.Components != nil && !r.Components.may(s.Name, others) {
+		if r.Components != nil && !r.Components.May(s.Name, others) {
 			continue
 		}
 		stacks, err := r.overMTL(ctx, s, c)
@@ -157,7 +157,7 @@ func (r *Runner) overMTL(ctx context.Context, s report.Stack, c framework.Compon
 		*p = s
 		p.Name, p.Provider = s.Name+" "+name, name
 		p.Set = append(slices.Clone(s.Set), include+name)
-		if !r.Components.takes(p.Name) {
+		if !r.Components.Takes(p.Name) {
 			continue // it has a name, and that is all that is needed of it
 		}
 		wg.Go(func() {

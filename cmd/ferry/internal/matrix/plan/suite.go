@@ -1,4 +1,6 @@
-package matrix
+// Package plan says what `ferry matrix` will try: which stacks there are, which cases
+// each has, and which of them are known to fail.
+package plan
 
 import (
 	"fmt"
@@ -26,21 +28,21 @@ type Suite struct {
 	// before the rest of the stack is given up; 0: for ever.
 	Patience time.Duration
 
-	benches []bench
+	Benches []bench
 }
 
 // A bench is a benchmark of `ferry bench` as a case.
 type bench struct {
-	name, command string
-	flags         []string
-	unit          string
+	name, Command string
+	Flags         []string
+	Unit          string
 }
 
 // Full is everything.
 func Full() Suite {
 	return Suite{
 		Name: "full", Policies: pmltest.Policies, Ranks: []int{2, 4, 8}, Limit: time.Minute, Open: time.Minute,
-		benches: []bench{
+		Benches: []bench{
 			{"latency", "latency", []string{"-m", "1:4MiB"}, "us"},
 			{"rate", "mbw_mr", []string{"-m", "1:4KiB"}, "msg/s"},
 			{"bandwidth", "bw", []string{"-m", "1:4MiB"}, "MB/s"},
@@ -63,7 +65,7 @@ func Quick() Suite {
 		Open:     20 * time.Second,
 		Patience: 24 * time.Second,
 		// Enough iterations for two digits.
-		benches: []bench{
+		Benches: []bench{
 			{"latency", "latency", []string{"-m", "1:1MiB", "-i", "200", "-x", "20"}, "us"},
 			{"rate", "mbw_mr", []string{"-m", "1:4KiB", "-i", "20", "-x", "2"}, "msg/s"},
 			{"bandwidth", "bw", []string{"-m", "1:1MiB", "-i", "8", "-x", "2"}, "MB/s"},
@@ -72,35 +74,35 @@ func Quick() Suite {
 }
 
 // A column is cases of one stack that one worker runs, one after the other.
-type column struct {
-	name  string   // what the names of its cells begin with: "btltest", "conform/2"; or the only cell's
-	ranks int      // processes of the worker; 0: one, which is no rank
-	cases []string // the rest of the cells' names; one that is empty is the column itself
-	bench *bench
+type Column struct {
+	Name  string   // what the names of its cells begin with: "btltest", "conform/2"; or the only cell's
+	Ranks int      // processes of the worker; 0: one, which is no rank
+	Cases []string // the rest of the cells' names; one that is empty is the column itself
+	Bench *bench
 }
 
 // cell is the name of a case in a report.
-func (c column) cell(testCase string) string {
+func (c Column) Cell(testCase string) string {
 	if testCase == "" {
-		return c.name
+		return c.Name
 	}
-	return c.name + "/" + testCase
+	return c.Name + "/" + testCase
 }
 
 // openColumn is the column of OpenCase.
-func openColumn(s report.Stack) column {
+func OpenColumn(s report.Stack) Column {
 	ranks := 2
 	if s.Alone() {
 		ranks = 1
 	}
-	return column{name: report.OpenCase, ranks: ranks, cases: []string{""}}
+	return Column{Name: report.OpenCase, Ranks: ranks, Cases: []string{""}}
 }
 
 // columns returns what the suite has for a stack that can be opened, the benchmarks
 // last. Cases that don't apply to such a stack are not among them.
-func (u Suite) columns(s report.Stack) []column {
-	var all []column
-	kit := func(name string, cases []string) { all = append(all, column{name: name, cases: cases}) }
+func (u Suite) Columns(s report.Stack) []Column {
+	var all []Column
+	kit := func(name string, cases []string) { all = append(all, Column{Name: name, Cases: cases}) }
 	switch kind, _ := s.Transport(); kind {
 	case "btl":
 		kit("btltest", names(btltest.Cases(nil)))
@@ -117,17 +119,17 @@ func (u Suite) columns(s report.Stack) []column {
 		ranks = []int{1}
 	}
 	for _, n := range ranks {
-		c := column{name: fmt.Sprint("conform/", n), ranks: n}
+		c := Column{Name: fmt.Sprint("conform/", n), Ranks: n}
 		for _, x := range conform.Cases() {
 			if x.Ranks <= n {
-				c.cases = append(c.cases, x.Name)
+				c.Cases = append(c.Cases, x.Name)
 			}
 		}
 		all = append(all, c)
 	}
 	if !s.Alone() {
-		for i := range u.benches {
-			all = append(all, column{name: "bench/" + u.benches[i].name, ranks: 2, cases: []string{""}, bench: &u.benches[i]})
+		for i := range u.Benches {
+			all = append(all, Column{Name: "bench/" + u.Benches[i].name, Ranks: 2, Cases: []string{""}, Bench: &u.Benches[i]})
 		}
 	}
 	return all
@@ -143,16 +145,16 @@ func names(cases []kittest.Case) []string {
 }
 
 // filter keeps the cells that pass.
-func filter(all []column, pass func(cell string) bool) []column {
-	var out []column
+func Filter(all []Column, pass func(cell string) bool) []Column {
+	var out []Column
 	for _, c := range all {
 		var cases []string
-		for _, name := range c.cases {
-			if pass(c.cell(name)) {
+		for _, name := range c.Cases {
+			if pass(c.Cell(name)) {
 				cases = append(cases, name)
 			}
 		}
-		if c.cases = cases; len(cases) > 0 {
+		if c.Cases = cases; len(cases) > 0 {
 			out = append(out, c)
 		}
 	}

@@ -1,15 +1,14 @@
-package matrix
+package plan
 
 import (
 	"strings"
 	"testing"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
-	known "github.com/ferrympi/ferry/matrix"
 )
 
 func TestBuiltInExclusionsAreUnderstood(t *testing.T) {
-	x, err := ParseExclusions("matrix/exclude.yaml", known.Exclude)
+	x, err := ParseExclusions("exclude.yaml", Known)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +163,7 @@ func TestExclusionThatMatchesNothingIsNoted(t *testing.T) {
 }
 
 func FuzzParseExclusions(f *testing.F) {
-	f.Add(known.Exclude)
+	f.Add(Known)
 	f.Add([]byte("- &a {stack: '*', case: '.*', reason: *a}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		x, err := ParseExclusions("f", data)

@@ -1,4 +1,4 @@
-package matrix
+package plan
 
 import (
 	"fmt"
@@ -39,7 +39,7 @@ func matches(pattern, name string) bool {
 
 // choose takes the stacks that are meant, in their order. A pattern that no stack
 // matches is an error that names the nearest.
-func (c *Components) choose(stacks []report.Stack) ([]report.Stack, error) {
+func (c *Components) Choose(stacks []report.Stack) ([]report.Stack, error) {
 	var names []string
 	for _, s := range stacks {
 		names = append(names, s.Name)
@@ -49,7 +49,7 @@ func (c *Components) choose(stacks []report.Stack) ([]report.Stack, error) {
 			return nil, fmt.Errorf("%w: no stack is called %q; the nearest is %q; there are %s", framework.ErrConfig, p, framework.Nearest(p, names), strings.Join(names, ", "))
 		}
 	}
-	chosen := slices.DeleteFunc(slices.Clone(stacks), func(s report.Stack) bool { return !c.takes(s.Name) })
+	chosen := slices.DeleteFunc(slices.Clone(stacks), func(s report.Stack) bool { return !c.Takes(s.Name) })
 	if len(chosen) == 0 {
 		return nil, fmt.Errorf("%w: every stack is excluded: %s", framework.ErrConfig, strings.Join(names, ", "))
 	}
@@ -57,21 +57,21 @@ func (c *Components) choose(stacks []report.Stack) ([]report.Stack, error) {
 }
 
 // takes says whether a stack of that name is meant. A nil *Components takes all.
-func (c *Components) takes(name string) bool {
+func (c *Components) Takes(name string) bool {
 	return c == nil || slices.ContainsFunc(c.patterns, func(p string) bool { return matches(p, name) }) != c.exclude
 }
 
 // Part returns what a report says of the stacks that are meant.
 func (c *Components) Part(r *report.Report) *report.Report {
 	part := *r
-	part.Stacks = slices.DeleteFunc(slices.Clone(r.Stacks), func(s report.Stack) bool { return !c.takes(s.Name) })
-	part.Rows = slices.DeleteFunc(slices.Clone(r.Rows), func(row report.Row) bool { return !c.takes(row.Stack) })
+	part.Stacks = slices.DeleteFunc(slices.Clone(r.Stacks), func(s report.Stack) bool { return !c.Takes(s.Name) })
+	part.Rows = slices.DeleteFunc(slices.Clone(r.Rows), func(row report.Row) bool { return !c.Takes(row.Stack) })
 	return &part
 }
 
 // may says whether a stack whose name begins so could be meant, or the nearest to
 // what is, given the stacks that are known already. To ask what there is takes time.
-func (c *Components) may(begin string, known []report.Stack) bool {
+func (c *Components) May(begin string, known []report.Stack) bool {
 	return c.exclude || slices.ContainsFunc(c.patterns, func(p string) bool {
 		plain := p
 		if i := strings.IndexAny(p, `*?[\`); i >= 0 {
