@@ -19,7 +19,7 @@ const (
 
 // Action is a set of things that the PML does after an event. When several are
 // set it does Reply first.
-type Action uint8
+type Action uint16
 
 const (
 	// SendCompact: send this message with the peer's local id, see Remote.
@@ -45,9 +45,20 @@ const (
 	// Drop: the peer has closed the communicator. The message is counted and goes
 	// nowhere, and its send is complete.
 	Drop
+
+	// Tell the member that the communicator is closed here, see Rest.
+	Tell
+	// Answer: tell it that its word has come that the communicator is closed there, and
+	// that nothing more is sent to it.
+	Answer
+	// Rested: the index may be used again.
+	Rested
+	// Quiet: the index may be used again when others rest for the same reason: only
+	// strangers may still send.
+	Quiet
 )
 
-var actionNames = [...]string{"SendCompact", "SendExtended", "SendRequest", "Hold", "Reply", "Drain", "Conflict", "Drop"}
+var actionNames = [...]string{"SendCompact", "SendExtended", "SendRequest", "Hold", "Reply", "Drain", "Conflict", "Drop", "Tell", "Answer", "Rested", "Quiet"}
 
 // String shows the set as "Reply|Drain", and the empty one as "nothing".
 func (a Action) String() string {

@@ -1,21 +1,16 @@
 package cid
 
 import (
-	"bytes"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/ferrympi/ferry/framework/scripttest"
 	"pgregory.net/rapid"
 )
-
-var update = flag.Bool("update", false, "write what the golden scripts in testdata give now")
 
 // wire is a few processes that share one communicator, each with an Exchange
 // per peer, and what is in flight between them. Data keeps its order; control
@@ -211,46 +206,16 @@ func (w *wire) command(line string) error {
 	return nil
 }
 
-// TestExchangeScripts replays the interactions of testdata: lines of commands,
-// each followed by what comes of it, indented.
+// TestExchangeScripts replays the interactions of testdata/exchange.
 func TestExchangeScripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scripts: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var got bytes.Buffer
-			var w wire
-			for line := range strings.Lines(string(want)) {
-				if strings.HasPrefix(line, "    ") {
-					continue
-				}
-				got.WriteString(line)
-				if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
-					continue
-				}
-				w.log = nil
-				if err := w.command(line); err != nil {
-					t.Fatal(err)
-				}
-				for _, l := range w.log {
-					fmt.Fprintf(&got, "    %s\n", l)
-				}
-			}
-			if *update {
-				if err := os.WriteFile(file, got.Bytes(), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			} else if !bytes.Equal(got.Bytes(), want) {
-				t.Errorf("%s: another interaction than recorded (-update writes it):\n%s", file, &got)
-			}
-		})
-	}
+	scripttest.Run(t, "testdata/exchange/*.txt", func() func(string) ([]string, error) {
+		var w wire
+		return func(line string) ([]string, error) {
+			w.log = nil
+			err := w.command(line)
+			return w.log, err
+		}
+	})
 }
 
 func TestAnyInterleavingEndsKnownAndLosesNothing(t *testing.T) {
