@@ -1,7 +1,6 @@
 // Package bootstraptest is the kit for implementations of the bootstrap
 // contract: it starts jobs through a Factory and checks what the contract
-// claims, under absence, death, cancellation and closing, too. Run does so in a
-// test; Check needs no testing.T.
+// claims, under absence, death, cancellation and closing, too.
 //
 // It never looks inside an implementation, and never sleeps to wait: what has
 // to happen is awaited through the contract, within a deadline.
@@ -13,7 +12,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"testing"
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
@@ -53,48 +51,28 @@ const (
 	short = 300 * time.Millisecond
 )
 
-// testCase is one claim of the contract.
-type testCase struct {
-	name string
-	want Want
-	run  func(context.Context, *Job) error
+// claims are those of the contract, with the job that each needs.
+type claims = []kittest.Claim[Want, *job]
+
+// job is a job for as long as a case runs.
+type job struct {
+	*kittest.T
+	*Job
 }
 
 // Cases returns the claims of the contract, to be made of the jobs of factory.
-func Cases(factory Factory) []kittest.Case {
-	var all []kittest.Case
-	for _, c := range slices.Concat(storeCases(), groupCases(), faultCases(), directoryCases()) {
-		all = append(all, kittest.Case{Name: c.name, Run: func(ctx context.Context) error { return c.check(ctx, factory) }})
-	}
-	return all
-}
-
-// check starts a job for a case and runs it.
-func (c *testCase) check(ctx context.Context, factory Factory) error {
-	job, err := factory(ctx, c.want)
-	if err != nil {
-		return fmt.Errorf("start: %w", err)
-	}
-	err = c.run(ctx, job)
-	if cerr := job.Close(); cerr != nil {
-		err = errors.Join(err, fmt.Errorf("end of job: %w", cerr))
-	}
-	return err
-}
-
-// Check runs every case and returns what failed; cases that don't apply are not
-// errors.
-func Check(ctx context.Context, factory Factory) []error { return kittest.Check(ctx, Cases(factory)) }
-
-// Run runs every case as a subtest; one that does not apply is skipped with the
-// reason.
-func Run(t *testing.T, factory Factory) {
-	t.Helper()
-	kittest.Run(t, Cases(factory))
+func Cases(factory Factory) kittest.Cases {
+	all := slices.Concat(storeCases(), groupCases(), faultCases(), directoryCases())
+	return kittest.Bind(all, func(t *kittest.T, want Want) *job {
+		j, err := factory(t.Context(), want)
+		t.Check(err)
+		t.Cleanup(j.Close)
+		return &job{t, j}
+	})
 }
 
 // world returns the group of all processes.
-func (j *Job) world() []framework.Proc {
+func (j *job) world() []framework.Proc {
 	g := make([]framework.Proc, len(j.Clients))
 	for i, c := range j.Clients {
 		g[i] = c.Identity().Proc
@@ -103,7 +81,7 @@ func (j *Job) world() []framework.Proc {
 }
 
 // group returns the processes of ranks.
-func (j *Job) group(ranks ...int) []framework.Proc {
+func (j *job) group(ranks ...int) []framework.Proc {
 	g := make([]framework.Proc, len(ranks))
 	for i, r := range ranks {
 		g[i] = j.Clients[r].Identity().Proc

@@ -9,18 +9,19 @@ import (
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/framework/kittest"
 )
 
-func directoryCases() []testCase {
-	return []testCase{
-		{"PublishLookupUnpublish", Want{Size: 1, Timeout: long}, publish},
-		{"LookupWaitsForPublish", Want{Size: 2, Timeout: long}, lookupWaits},
-		{"LookupHasADeadline", Want{Size: 1, Timeout: short}, lookupTimesOut},
-		{"LookupIsWithdrawn", Want{Size: 1, Timeout: long}, lookupWithdrawn},
-		{"BuiltinPsets", Want{Size: 3, Timeout: long}, builtinPsets},
-		{"BuiltinPsetsAlone", Want{Size: 1, Timeout: long}, builtinPsets},
-		{"NamedPsets", Want{Size: 4, Timeout: long, Psets: map[string][]uint32{
-			"ocean": {0, 1}, "Air Model": {3, 2}}}, namedPsets},
+func directoryCases() claims {
+	return claims{
+		kittest.Of("PublishLookupUnpublish", Want{Size: 1, Timeout: long}, publish),
+		kittest.Of("LookupWaitsForPublish", Want{Size: 2, Timeout: long}, lookupWaits),
+		kittest.Of("LookupHasADeadline", Want{Size: 1, Timeout: short}, lookupTimesOut),
+		kittest.Of("LookupIsWithdrawn", Want{Size: 1, Timeout: long}, lookupWithdrawn),
+		kittest.Of("BuiltinPsets", Want{Size: 3, Timeout: long}, builtinPsets),
+		kittest.Of("BuiltinPsetsAlone", Want{Size: 1, Timeout: long}, builtinPsets),
+		kittest.Of("NamedPsets", Want{Size: 4, Timeout: long, Psets: map[string][]uint32{
+			"ocean": {0, 1}, "Air Model": {3, 2}}}, namedPsets),
 	}
 }
 
@@ -40,7 +41,7 @@ func wantValue(ctx context.Context, d bootstrap.Directory, name, want string) er
 	return nil
 }
 
-func publish(ctx context.Context, j *Job) error {
+func publish(ctx context.Context, j *job) error {
 	d, err := directory(j.Clients[0])
 	if err != nil {
 		return err
@@ -71,7 +72,7 @@ func publish(ctx context.Context, j *Job) error {
 		wantIs("name over the limit", d.Publish(ctx, strings.Repeat("n", bootstrap.MaxName+1), nil), framework.ErrUnsupported))
 }
 
-func lookupWaits(ctx context.Context, j *Job) error {
+func lookupWaits(ctx context.Context, j *job) error {
 	d0, err := directory(j.Clients[0])
 	if err != nil {
 		return err
@@ -88,7 +89,7 @@ func lookupWaits(ctx context.Context, j *Job) error {
 	})
 }
 
-func lookupTimesOut(ctx context.Context, j *Job) error {
+func lookupTimesOut(ctx context.Context, j *job) error {
 	d, err := directory(j.Clients[0])
 	if err != nil {
 		return err
@@ -100,7 +101,7 @@ func lookupTimesOut(ctx context.Context, j *Job) error {
 	return errors.Join(wantIs("lookup", err, framework.ErrTimeout), d.Publish(ctx, "never", nil), wantValue(ctx, d, "never", ""))
 }
 
-func lookupWithdrawn(ctx context.Context, j *Job) error {
+func lookupWithdrawn(ctx context.Context, j *job) error {
 	d, err := directory(j.Clients[0])
 	if err != nil {
 		return err
@@ -130,7 +131,7 @@ func wantPset(ctx context.Context, p bootstrap.PsetSource, ask, name string, mem
 	return nil
 }
 
-func builtinPsets(ctx context.Context, j *Job) error {
+func builtinPsets(ctx context.Context, j *job) error {
 	for r, c := range j.Clients {
 		p, err := psets(c)
 		if err != nil {
@@ -163,7 +164,7 @@ func builtinPsets(ctx context.Context, j *Job) error {
 	return nil
 }
 
-func namedPsets(ctx context.Context, j *Job) error {
+func namedPsets(ctx context.Context, j *job) error {
 	for _, c := range j.Clients {
 		p, err := psets(c)
 		if err != nil {

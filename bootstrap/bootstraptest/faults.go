@@ -8,24 +8,25 @@ import (
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/framework/kittest"
 )
 
-func faultCases() []testCase {
-	return []testCase{
-		{"DeadlineNamesTheMissing", Want{Size: 5, Timeout: short}, deadlineNames},
-		{"LateMemberDoesNotJoinWhatFailed", Want{Size: 2, Timeout: short}, lateMember},
-		{"DeathEndsWaits", Want{Size: 4, Timeout: long}, deathEndsWaits},
-		{"DeathIsAnEvent", Want{Size: 3, Timeout: long}, deathIsAnEvent},
-		{"CloseIsNoDeath", Want{Size: 3, Timeout: short}, closeIsNoDeath},
-		{"CanceledContextWithdraws", Want{Size: 2, Timeout: long}, cancelWithdraws},
-		{"CanceledMemberIsMissing", Want{Size: 2, Timeout: short}, canceledIsMissing},
-		{"EndedContextSendsNothing", Want{Size: 2, Timeout: long}, endedContext},
-		{"CloseDuringWait", Want{Size: 2, Timeout: long}, closeDuringWait},
-		{"UseAfterClose", Want{Size: 1, Timeout: long}, useAfterClose},
+func faultCases() claims {
+	return claims{
+		kittest.Of("DeadlineNamesTheMissing", Want{Size: 5, Timeout: short}, deadlineNames),
+		kittest.Of("LateMemberDoesNotJoinWhatFailed", Want{Size: 2, Timeout: short}, lateMember),
+		kittest.Of("DeathEndsWaits", Want{Size: 4, Timeout: long}, deathEndsWaits),
+		kittest.Of("DeathIsAnEvent", Want{Size: 3, Timeout: long}, deathIsAnEvent),
+		kittest.Of("CloseIsNoDeath", Want{Size: 3, Timeout: short}, closeIsNoDeath),
+		kittest.Of("CanceledContextWithdraws", Want{Size: 2, Timeout: long}, cancelWithdraws),
+		kittest.Of("CanceledMemberIsMissing", Want{Size: 2, Timeout: short}, canceledIsMissing),
+		kittest.Of("EndedContextSendsNothing", Want{Size: 2, Timeout: long}, endedContext),
+		kittest.Of("CloseDuringWait", Want{Size: 2, Timeout: long}, closeDuringWait),
+		kittest.Of("UseAfterClose", Want{Size: 1, Timeout: long}, useAfterClose),
 	}
 }
 
-func deadlineNames(ctx context.Context, j *Job) error {
+func deadlineNames(ctx context.Context, j *job) error {
 	here, gone := []int{0, 2}, j.group(1, 3, 4)
 	for _, again := range []string{"first", "again"} {
 		err := each(here, func(r int) error {
@@ -44,7 +45,7 @@ func deadlineNames(ctx context.Context, j *Job) error {
 	return each(here, func(r int) error { return j.Clients[r].Fence(ctx, j.group(here...), "t") })
 }
 
-func lateMember(ctx context.Context, j *Job) error {
+func lateMember(ctx context.Context, j *job) error {
 	for r := range 2 {
 		if err := wantMissing("fence", j.Clients[r].Fence(ctx, j.world(), "t"), j.group(1-r), nil); err != nil {
 			return err
@@ -54,14 +55,14 @@ func lateMember(ctx context.Context, j *Job) error {
 }
 
 // killable skips when the job can't lose a process.
-func killable(j *Job) error {
+func killable(j *job) error {
 	if j.Kill == nil {
 		return fmt.Errorf("the kit can't kill a process of this implementation: %w", ErrSkip)
 	}
 	return nil
 }
 
-func deathEndsWaits(ctx context.Context, j *Job) error {
+func deathEndsWaits(ctx context.Context, j *job) error {
 	if err := killable(j); err != nil {
 		return err
 	}
@@ -101,7 +102,7 @@ func deathEndsWaits(ctx context.Context, j *Job) error {
 	return errors.Join(err, <-killed)
 }
 
-func deathIsAnEvent(ctx context.Context, j *Job) error {
+func deathIsAnEvent(ctx context.Context, j *job) error {
 	if err := killable(j); err != nil {
 		return err
 	}
@@ -153,7 +154,7 @@ func deathIsAnEvent(ctx context.Context, j *Job) error {
 }
 
 // closeIsNoDeath: who closed is merely absent.
-func closeIsNoDeath(ctx context.Context, j *Job) error {
+func closeIsNoDeath(ctx context.Context, j *job) error {
 	events := make(chan bootstrap.Event, 16)
 	if src, ok := framework.As[bootstrap.EventSource](j.Clients[0]); ok {
 		src.OnEvent(func(e bootstrap.Event) { events <- e })
@@ -186,7 +187,7 @@ var errCause = errors.New("the kit's own reason")
 
 // cancelWithdraws: after a canceled call both sides can meet under the same
 // tag, and the canceled call has left nothing behind.
-func cancelWithdraws(ctx context.Context, j *Job) error {
+func cancelWithdraws(ctx context.Context, j *job) error {
 	c := j.Clients[0]
 	other := j.group(1)[0]
 	calls := map[string]func(context.Context) error{
@@ -217,7 +218,7 @@ func cancelWithdraws(ctx context.Context, j *Job) error {
 	})
 }
 
-func canceledIsMissing(ctx context.Context, j *Job) error {
+func canceledIsMissing(ctx context.Context, j *job) error {
 	cctx, cancel := context.WithTimeout(ctx, short/4)
 	defer cancel()
 	if err := wantIs("fence", j.Clients[0].Fence(cctx, j.world(), "t"), context.DeadlineExceeded); err != nil {
@@ -226,7 +227,7 @@ func canceledIsMissing(ctx context.Context, j *Job) error {
 	return wantMissing("fence", j.Clients[1].Fence(ctx, j.world(), "t"), j.group(0), nil)
 }
 
-func endedContext(ctx context.Context, j *Job) error {
+func endedContext(ctx context.Context, j *job) error {
 	cctx, cancel := context.WithCancelCause(ctx)
 	cancel(errCause)
 	c := j.Clients[0]
@@ -240,7 +241,7 @@ func endedContext(ctx context.Context, j *Job) error {
 		each(all(2), func(r int) error { return j.Clients[r].Fence(ctx, j.world(), "t") }))
 }
 
-func closeDuringWait(ctx context.Context, j *Job) error {
+func closeDuringWait(ctx context.Context, j *job) error {
 	c := j.Clients[0]
 	other := j.group(1)[0]
 	begun := make(chan struct{}, 3)
@@ -265,7 +266,7 @@ func closeDuringWait(ctx context.Context, j *Job) error {
 	return err
 }
 
-func useAfterClose(ctx context.Context, j *Job) error {
+func useAfterClose(ctx context.Context, j *job) error {
 	c := j.Clients[0]
 	g := j.world()
 	if err := c.Close(); err != nil {

@@ -10,18 +10,19 @@ import (
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/framework/kittest"
 )
 
-func groupCases() []testCase {
-	return []testCase{
-		{"Alone", Want{Size: 1, Timeout: long}, alone},
-		{"PayloadsComeInTheGroupsOrder", Want{Size: 4, Timeout: long}, payloadOrder},
-		{"SameTagBackToBack", Want{Size: 4, Timeout: long}, backToBack},
-		{"OverlappingGroupsDoNotMix", Want{Size: 5, Timeout: long}, overlapping},
-		{"OrderOfTheGroupIsPartOfIt", Want{Size: 2, Timeout: short}, orderMatters},
-		{"SameGroupTwiceAtOnceFromOneProcess", Want{Size: 3, Timeout: long}, twiceAtOnce},
-		{"FenceIsNotAConstruct", Want{Size: 2, Timeout: long}, fenceAndConstruct},
-		{"InvalidGroups", Want{Size: 2, Timeout: long}, invalidGroups},
+func groupCases() claims {
+	return claims{
+		kittest.Of("Alone", Want{Size: 1, Timeout: long}, alone),
+		kittest.Of("PayloadsComeInTheGroupsOrder", Want{Size: 4, Timeout: long}, payloadOrder),
+		kittest.Of("SameTagBackToBack", Want{Size: 4, Timeout: long}, backToBack),
+		kittest.Of("OverlappingGroupsDoNotMix", Want{Size: 5, Timeout: long}, overlapping),
+		kittest.Of("OrderOfTheGroupIsPartOfIt", Want{Size: 2, Timeout: short}, orderMatters),
+		kittest.Of("SameGroupTwiceAtOnceFromOneProcess", Want{Size: 3, Timeout: long}, twiceAtOnce),
+		kittest.Of("FenceIsNotAConstruct", Want{Size: 2, Timeout: long}, fenceAndConstruct),
+		kittest.Of("InvalidGroups", Want{Size: 2, Timeout: long}, invalidGroups),
 	}
 }
 
@@ -57,7 +58,7 @@ func (s *ids) count(n int) error {
 	return nil
 }
 
-func alone(ctx context.Context, j *Job) error {
+func alone(ctx context.Context, j *job) error {
 	c := j.Clients[0]
 	var seen ids
 	for i := range 3 {
@@ -79,7 +80,7 @@ func alone(ctx context.Context, j *Job) error {
 }
 
 // construct makes one for members, whose payloads say who and which.
-func construct(ctx context.Context, j *Job, c bootstrap.Client, members []int, tag string, seen *ids, who string) error {
+func construct(ctx context.Context, j *job, c bootstrap.Client, members []int, tag string, seen *ids, who string) error {
 	group := j.group(members...)
 	pay := func(p framework.Proc) []byte { return fmt.Appendf(nil, "%s from %d", who, p.Rank) }
 	got, err := c.Construct(ctx, group, tag, pay(c.Identity().Proc))
@@ -97,7 +98,7 @@ func construct(ctx context.Context, j *Job, c bootstrap.Client, members []int, t
 	return seen.add(got.ContextID, who)
 }
 
-func payloadOrder(ctx context.Context, j *Job) error {
+func payloadOrder(ctx context.Context, j *job) error {
 	var seen ids
 	groups := [][]int{{0, 1, 2, 3}, {3, 2, 1, 0}, {2, 0}, {1, 3, 0}, {1}}
 	for i, g := range groups {
@@ -109,7 +110,7 @@ func payloadOrder(ctx context.Context, j *Job) error {
 	return seen.count(len(groups))
 }
 
-func backToBack(ctx context.Context, j *Job) error {
+func backToBack(ctx context.Context, j *job) error {
 	const rounds = 200
 	var seen ids
 	err := each(all(4), func(r int) error {
@@ -125,7 +126,7 @@ func backToBack(ctx context.Context, j *Job) error {
 
 // overlapping has each process in several constructs at once, under equal and
 // different tags.
-func overlapping(ctx context.Context, j *Job) error {
+func overlapping(ctx context.Context, j *job) error {
 	groups := [][]int{{0, 1, 2, 3, 4}, {0, 1}, {1, 2}, {2, 3}, {3, 4}, {4, 0}, {0, 2, 4}, {1, 3}}
 	tags := []string{"a", "b"}
 	const rounds = 20
@@ -155,7 +156,7 @@ func overlapping(ctx context.Context, j *Job) error {
 	return errors.Join(err, seen.count(rounds*len(groups)*len(tags)))
 }
 
-func orderMatters(ctx context.Context, j *Job) error {
+func orderMatters(ctx context.Context, j *job) error {
 	return each(all(2), func(r int) error {
 		err := j.Clients[r].Fence(ctx, j.group(r, 1-r), "t")
 		return wantMissing("fence of differently ordered groups", err, j.group(1-r), nil)
@@ -164,7 +165,7 @@ func orderMatters(ctx context.Context, j *Job) error {
 
 // twiceAtOnce: two goroutines of each process call the same construct; they are
 // two instances, and each has one call of every member.
-func twiceAtOnce(ctx context.Context, j *Job) error {
+func twiceAtOnce(ctx context.Context, j *job) error {
 	const rounds = 50
 	var mu sync.Mutex
 	calls := map[uint64]int{}
@@ -194,7 +195,7 @@ func twiceAtOnce(ctx context.Context, j *Job) error {
 	return nil
 }
 
-func fenceAndConstruct(ctx context.Context, j *Job) error {
+func fenceAndConstruct(ctx context.Context, j *job) error {
 	var seen ids
 	return each(all(2), func(r int) error {
 		var wg sync.WaitGroup
@@ -206,7 +207,7 @@ func fenceAndConstruct(ctx context.Context, j *Job) error {
 	})
 }
 
-func invalidGroups(ctx context.Context, j *Job) error {
+func invalidGroups(ctx context.Context, j *job) error {
 	c := j.Clients[0]
 	ns := c.Identity().Proc.Namespace
 	stranger := framework.Proc{Namespace: ns + "x", Rank: 1}

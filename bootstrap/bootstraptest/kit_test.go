@@ -80,7 +80,7 @@ func factory(b broken) bootstraptest.Factory {
 }
 
 func TestKitFindsNothingInWhatKeepsItsPromises(t *testing.T) {
-	for _, err := range bootstraptest.Check(t.Context(), factory(broken{})) {
+	for _, err := range bootstraptest.Cases(factory(broken{})).Check(t.Context()) {
 		t.Error(err)
 	}
 }
@@ -114,7 +114,7 @@ func TestKitCatchesBrokenPromises(t *testing.T) {
 			return nil // the second time, too
 		}},
 	} {
-		errs := bootstraptest.Check(t.Context(), factory(b))
+		errs := bootstraptest.Cases(factory(b)).Check(t.Context())
 		if len(errs) != 1 || !strings.HasPrefix(errs[0].Error(), want+":") {
 			t.Errorf("want one error of case %s, got %v", want, errs)
 		}

@@ -9,23 +9,24 @@ import (
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/framework/kittest"
 )
 
-func storeCases() []testCase {
-	return []testCase{
-		{"Identity", Want{Size: 4, Timeout: long}, identity},
-		{"PutIsSeenAfterFence", Want{Size: 4, Timeout: long}, putIsSeenAfterFence},
-		{"PutIsSeenAfterConstruct", Want{Size: 3, Timeout: long}, putIsSeenAfterConstruct},
-		{"PutCopiesAndReplaces", Want{Size: 1, Timeout: long}, putCopies},
-		{"GetWaitsForPut", Want{Size: 2, Timeout: long}, getWaits},
-		{"GetOfAStranger", Want{Size: 1, Timeout: long}, getOfAStranger},
-		{"GetNamesWhoNeverPut", Want{Size: 1, Timeout: short}, getTimesOut},
-		{"NamesAreAnyBytes", Want{Size: 2, Timeout: long}, anyBytes},
-		{"ValuesUpToTheLimit", Want{Size: 2, Timeout: long}, limits},
+func storeCases() claims {
+	return claims{
+		kittest.Of("Identity", Want{Size: 4, Timeout: long}, identity),
+		kittest.Of("PutIsSeenAfterFence", Want{Size: 4, Timeout: long}, putIsSeenAfterFence),
+		kittest.Of("PutIsSeenAfterConstruct", Want{Size: 3, Timeout: long}, putIsSeenAfterConstruct),
+		kittest.Of("PutCopiesAndReplaces", Want{Size: 1, Timeout: long}, putCopies),
+		kittest.Of("GetWaitsForPut", Want{Size: 2, Timeout: long}, getWaits),
+		kittest.Of("GetOfAStranger", Want{Size: 1, Timeout: long}, getOfAStranger),
+		kittest.Of("GetNamesWhoNeverPut", Want{Size: 1, Timeout: short}, getTimesOut),
+		kittest.Of("NamesAreAnyBytes", Want{Size: 2, Timeout: long}, anyBytes),
+		kittest.Of("ValuesUpToTheLimit", Want{Size: 2, Timeout: long}, limits),
 	}
 }
 
-func identity(_ context.Context, j *Job) error {
+func identity(_ context.Context, j *job) error {
 	for r, c := range j.Clients {
 		id := c.Identity()
 		switch {
@@ -47,7 +48,7 @@ func card(round, rank int) []byte { return fmt.Appendf(nil, "card %d of %d", rou
 
 // seeAll puts a card, meets the others and gets every card, in rounds. Every
 // key serves for two, so that waiting for a first value is not enough.
-func seeAll(ctx context.Context, j *Job, meet func(c bootstrap.Client, round int) error) error {
+func seeAll(ctx context.Context, j *job, meet func(c bootstrap.Client, round int) error) error {
 	n := len(j.Clients)
 	return each(all(n), func(r int) error {
 		c := j.Clients[r]
@@ -76,20 +77,20 @@ func seeAll(ctx context.Context, j *Job, meet func(c bootstrap.Client, round int
 	})
 }
 
-func putIsSeenAfterFence(ctx context.Context, j *Job) error {
+func putIsSeenAfterFence(ctx context.Context, j *job) error {
 	return seeAll(ctx, j, func(c bootstrap.Client, round int) error {
 		return c.Fence(ctx, j.world(), fmt.Sprint(round))
 	})
 }
 
-func putIsSeenAfterConstruct(ctx context.Context, j *Job) error {
+func putIsSeenAfterConstruct(ctx context.Context, j *job) error {
 	return seeAll(ctx, j, func(c bootstrap.Client, round int) error {
 		_, err := c.Construct(ctx, j.world(), fmt.Sprint(round), nil)
 		return err
 	})
 }
 
-func putCopies(ctx context.Context, j *Job) error {
+func putCopies(ctx context.Context, j *job) error {
 	c := j.Clients[0]
 	me := c.Identity().Proc
 	for _, text := range []string{"first", "again", ""} {
@@ -113,7 +114,7 @@ func putCopies(ctx context.Context, j *Job) error {
 	return nil
 }
 
-func getWaits(ctx context.Context, j *Job) error {
+func getWaits(ctx context.Context, j *job) error {
 	got := make(chan error, 1)
 	go func() {
 		v, err := j.Clients[1].Get(ctx, j.group(0)[0], "late")
@@ -132,7 +133,7 @@ func getWaits(ctx context.Context, j *Job) error {
 	return <-got
 }
 
-func getOfAStranger(ctx context.Context, j *Job) error {
+func getOfAStranger(ctx context.Context, j *job) error {
 	c := j.Clients[0]
 	ns := c.Identity().Proc.Namespace
 	_, err := c.Get(ctx, framework.Proc{Namespace: ns, Rank: 1 << 20}, "k")
@@ -140,13 +141,13 @@ func getOfAStranger(ctx context.Context, j *Job) error {
 	return errors.Join(wantIs("rank beyond the job", err, framework.ErrRank), wantIs("other job", err2, framework.ErrRank))
 }
 
-func getTimesOut(ctx context.Context, j *Job) error {
+func getTimesOut(ctx context.Context, j *job) error {
 	_, err := j.Clients[0].Get(ctx, j.group(0)[0], "never")
 	return errors.Join(wantIs("get", err, framework.ErrTimeout), wantMissing("get", err, j.group(0), nil))
 }
 
 // anyBytes: a Go string need not be UTF-8, nor end where C's would.
-func anyBytes(ctx context.Context, j *Job) error {
+func anyBytes(ctx context.Context, j *job) error {
 	names := []string{"", "\xff\xfe", "a\x00b", "a\x00c", "a=b c\n", "\u20ac"}
 	return each(all(2), func(r int) error {
 		c := j.Clients[r]
@@ -168,7 +169,7 @@ func anyBytes(ctx context.Context, j *Job) error {
 	})
 }
 
-func limits(ctx context.Context, j *Job) error {
+func limits(ctx context.Context, j *job) error {
 	name := func(n int) string { return string(bytes.Repeat([]byte{'n'}, n)) }
 	over := func(what string, err error) error { return wantIs(what, err, framework.ErrUnsupported) }
 	return each(all(2), func(r int) error {

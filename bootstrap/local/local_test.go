@@ -155,13 +155,13 @@ func kitJob(ctx context.Context, j *job, want bootstraptest.Want) (*bootstraptes
 
 func TestKitOverUnixSocket(t *testing.T) {
 	base := t.TempDir()
-	bootstraptest.Run(t, func(ctx context.Context, want bootstraptest.Want) (*bootstraptest.Job, error) {
+	bootstraptest.Cases(func(ctx context.Context, want bootstraptest.Want) (*bootstraptest.Job, error) {
 		j, err := newJob(base, options(want))
 		if err != nil {
 			return nil, err
 		}
 		return kitJob(ctx, j, want)
-	})
+	}).Run(t)
 	if left, err := os.ReadDir(base); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
@@ -192,7 +192,7 @@ func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net:
 
 func TestKitOverAnyNetConn(t *testing.T) {
 	base := t.TempDir()
-	bootstraptest.Run(t, func(ctx context.Context, want bootstraptest.Want) (*bootstraptest.Job, error) {
+	bootstraptest.Cases(func(ctx context.Context, want bootstraptest.Want) (*bootstraptest.Job, error) {
 		j, err := newJob(base, options(want))
 		if err != nil {
 			return nil, err
@@ -219,11 +219,11 @@ func TestKitOverAnyNetConn(t *testing.T) {
 		}
 		k.Close = func() error { return errors.Join(j.close(), <-served) }
 		return k, nil
-	})
+	}).Run(t)
 }
 
 func TestKitSingleton(t *testing.T) {
-	bootstraptest.Run(t, func(ctx context.Context, want bootstraptest.Want) (*bootstraptest.Job, error) {
+	bootstraptest.Cases(func(ctx context.Context, want bootstraptest.Want) (*bootstraptest.Job, error) {
 		if want.Size > 1 || len(want.Psets) > 0 {
 			return nil, fmt.Errorf("a singleton is alone and has no launcher: %w", bootstraptest.ErrSkip)
 		}
@@ -240,7 +240,7 @@ func TestKitSingleton(t *testing.T) {
 				return nil
 			},
 		}, nil
-	})
+	}).Run(t)
 }
 
 func TestSessionsReopen(t *testing.T) {

@@ -28,9 +28,7 @@ func TestMain(m *testing.M) {
 	faultstest.Main(func(fault string, using func(faultstest.Counter)) []error {
 		c := btlfault.Wrap(self.Component(), fatal[fault])
 		using(c)
-		return btltest.Check(context.Background(), func(context.Context) (btltest.Subject, error) {
-			return btltest.Subject{Component: c}, nil
-		})
+		return btltest.Cases(btltest.Subject{Component: c}).Check(context.Background())
 	})
 	goleak.VerifyTestMain(m)
 }
@@ -58,9 +56,7 @@ func TestWrappedComponentHasAPlaceOfItsOwn(t *testing.T) {
 func TestLateFramesKeepTheContract(t *testing.T) {
 	for name, inner := range map[string]func() btl.Component{"self": self.Component, "shm": shm.OnHeap} {
 		t.Run(name, func(t *testing.T) {
-			btltest.Run(t, func(context.Context) (btltest.Subject, error) {
-				return btltest.Subject{Component: btlfault.Wrap(inner(), btlfault.Plan{Seed: 1, Delay: 5})}, nil
-			})
+			btltest.Cases(btltest.Subject{Component: btlfault.Wrap(inner(), btlfault.Plan{Seed: 1, Delay: 5})}).Run(t)
 		})
 	}
 }

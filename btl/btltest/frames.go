@@ -8,21 +8,22 @@ import (
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/progress"
 )
 
-func frameCases() []testCase {
-	return []testCase{
-		{"CapsArePlausibleAndFixed", 2, capsArePlausible},
-		{"FramesOfEverySizeArriveWholeAndInOrder", 2, everySize},
-		{"BothDirectionsAtOnceDoNotBlockEachOther", 2, bothDirections},
-		{"FullPathBlocksInsteadOfGrowing", 2, fullPathBlocks},
-		{"SecondReserveDropsTheFirst", 2, secondReserve},
-		{"ShorterCommitSendsOnlyThat", 2, shorterCommit},
-		{"PutSendsTheWholeFrameOrNothing", 2, put},
-		{"NothingIsDeliveredBeforeCommit", 2, nothingBeforeCommit},
-		{"PeerSourceDeliversWhatPollWould", 2, peerSource},
-		{"PeekedFrameStaysTheNextUntilItIsTaken", 2, peek},
+func frameCases() claims {
+	return claims{
+		kittest.Of("CapsArePlausibleAndFixed", 2, capsArePlausible),
+		kittest.Of("FramesOfEverySizeArriveWholeAndInOrder", 2, everySize),
+		kittest.Of("BothDirectionsAtOnceDoNotBlockEachOther", 2, bothDirections),
+		kittest.Of("FullPathBlocksInsteadOfGrowing", 2, fullPathBlocks),
+		kittest.Of("SecondReserveDropsTheFirst", 2, secondReserve),
+		kittest.Of("ShorterCommitSendsOnlyThat", 2, shorterCommit),
+		kittest.Of("PutSendsTheWholeFrameOrNothing", 2, put),
+		kittest.Of("NothingIsDeliveredBeforeCommit", 2, nothingBeforeCommit),
+		kittest.Of("PeerSourceDeliversWhatPollWould", 2, peerSource),
+		kittest.Of("PeekedFrameStaysTheNextUntilItIsTaken", 2, peek),
 	}
 }
 

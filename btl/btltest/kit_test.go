@@ -111,19 +111,13 @@ func TestKitNoticesBrokenPromises(t *testing.T) {
 	} {
 		t.Run(c.caught, func(t *testing.T) {
 			c.broken.Component = self.Component()
-			factory := func(context.Context) (Subject, error) { return Subject{Component: c.broken}, nil }
-			for _, one := range Cases(factory) {
-				if one.Name != c.caught {
-					continue
-				}
-				err := one.Do(t.Context())
-				if err == nil || !strings.Contains(err.Error(), c.caught) {
-					t.Errorf("the kit says %v", err)
-				}
+			one, _ := Cases(Subject{Component: c.broken}).Named(c.caught)
+			if err := one.Do(t.Context()); err == nil {
+				t.Error("the kit finds nothing")
 			}
 		})
 	}
-	if errs := Check(t.Context(), func(context.Context) (Subject, error) { return Subject{Component: self.Component()}, nil }); len(errs) > 0 {
+	if errs := Cases(Subject{Component: self.Component()}).Check(t.Context()); len(errs) > 0 {
 		t.Errorf("what keeps its promises: %v", errs)
 	}
 }
@@ -137,16 +131,9 @@ func TestKitNamesTheFault(t *testing.T) {
 		"got ":             {Corrupt: 20},
 	} {
 		t.Run(strings.TrimSpace(says), func(t *testing.T) {
-			factory := func(context.Context) (Subject, error) {
-				return Subject{Component: btlfault.Wrap(self.Component(), plan)}, nil
-			}
-			for _, one := range Cases(factory) {
-				if one.Name != "FramesOfEverySizeArriveWholeAndInOrder" {
-					continue
-				}
-				if err := one.Do(t.Context()); err == nil || !strings.Contains(err.Error(), says) {
-					t.Errorf("the kit says %v", err)
-				}
+			one, _ := Cases(Subject{Component: btlfault.Wrap(self.Component(), plan)}).Named("FramesOfEverySizeArriveWholeAndInOrder")
+			if err := one.Do(t.Context()); err == nil || !strings.Contains(err.Error(), says) {
+				t.Errorf("the kit says %v", err)
 			}
 		})
 	}

@@ -8,18 +8,19 @@ import (
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/progress"
 )
 
-func pathCases() []testCase {
-	return []testCase{
-		{"UnreachablePeerGetsAnErrorInWords", 2, unreachable},
-		{"RefusedFrameEndsThePathOnce", 2, refusedFrame},
-		{"CloseLosesNoCommittedFrame", 2, closeLosesNothing},
-		{"BlockedSenderLearnsThatThePeerClosed", 2, peerCloses},
-		{"AbandonedConnectHarmsNobody", 2, abandonedConnect},
-		{"ReconnectingForEverGrowsNothing", 2, reconnect},
-		{"ReopenedProcessIsReachedAgain", 2, reopened},
+func pathCases() claims {
+	return claims{
+		kittest.Of("UnreachablePeerGetsAnErrorInWords", 2, unreachable),
+		kittest.Of("RefusedFrameEndsThePathOnce", 2, refusedFrame),
+		kittest.Of("CloseLosesNoCommittedFrame", 2, closeLosesNothing),
+		kittest.Of("BlockedSenderLearnsThatThePeerClosed", 2, peerCloses),
+		kittest.Of("AbandonedConnectHarmsNobody", 2, abandonedConnect),
+		kittest.Of("ReconnectingForEverGrowsNothing", 2, reconnect),
+		kittest.Of("ReopenedProcessIsReachedAgain", 2, reopened),
 	}
 }
 

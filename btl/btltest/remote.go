@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"testing"
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
@@ -14,23 +13,16 @@ import (
 )
 
 // remoteCases are about btl.RemoteReader; a module without it skips them.
-func remoteCases() []testCase {
-	return []testCase{
-		{"ReadCopiesWhatThePeerExposed", 2, readCopies},
-		{"PartsOfAllocatedMemoryAreRead", 2, readParts},
-		{"NothingIsReadThatThePeerDoesNotDescribe", 2, readBehind},
-		{"GarbageDescriptionIsAnErrorAndHarmsNobodyElse", 3, readGarbage},
-		{"AllocateAndFreeForEverGrowsNothing", 2, allocateForEver},
-		{"FreeTakesOnlyWhatAllocateReturned", 2, freeTwice},
-		{"NotesSayWhichWaysAreOnOrOff", 2, notesSay},
+func remoteCases() claims {
+	return claims{
+		kittest.Of("ReadCopiesWhatThePeerExposed", 2, readCopies),
+		kittest.Of("PartsOfAllocatedMemoryAreRead", 2, readParts),
+		kittest.Of("NothingIsReadThatThePeerDoesNotDescribe", 2, readBehind),
+		kittest.Of("GarbageDescriptionIsAnErrorAndHarmsNobodyElse", 3, readGarbage),
+		kittest.Of("AllocateAndFreeForEverGrowsNothing", 2, allocateForEver),
+		kittest.Of("FreeTakesOnlyWhatAllocateReturned", 2, freeTwice),
+		kittest.Of("NotesSayWhichWaysAreOnOrOff", 2, notesSay),
 	}
-}
-
-// RunRemote runs only the cases about btl.RemoteReader: for a transport that has
-// several ways to read, each forced by parameters.
-func RunRemote(t *testing.T, factory Factory) {
-	t.Helper()
-	kittest.Run(t, bind(remoteCases(), factory))
 }
 
 // readers are two processes with a path both ways and their ability.

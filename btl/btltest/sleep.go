@@ -11,15 +11,16 @@ import (
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/progress"
 )
 
-func sleepCases() []testCase {
-	return []testCase{
-		{"ArrivalWakesASleepingEngine", 2, arrivalWakes},
-		{"RoomWakesASleepingSender", 2, roomWakes},
-		{"CloseWakesASleepingSender", 2, closeWakes},
-		{"ManyPeersAtOnceKeepTheirOrder", 8, manyPeers},
+func sleepCases() claims {
+	return claims{
+		kittest.Of("ArrivalWakesASleepingEngine", 2, arrivalWakes),
+		kittest.Of("RoomWakesASleepingSender", 2, roomWakes),
+		kittest.Of("CloseWakesASleepingSender", 2, closeWakes),
+		kittest.Of("ManyPeersAtOnceKeepTheirOrder", 8, manyPeers),
 	}
 }
 

@@ -14,11 +14,13 @@ import (
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/progress"
 )
 
 // world is the processes of a case.
 type world struct {
+	*kittest.T
 	subject   Subject
 	namespace string
 	size      int
@@ -61,16 +63,15 @@ type loss struct {
 
 var worlds atomic.Uint64 // makes namespaces unique
 
-func newWorld(ctx context.Context, s Subject, size int) (*world, error) {
-	w := &world{subject: s, size: size, before: openFiles(), namespace: fmt.Sprintf("btltest-%d-%d", time.Now().UnixNano(), worlds.Add(1))}
+func newWorld(t *kittest.T, s Subject, size int) *world {
+	w := &world{T: t, subject: s, size: size, before: openFiles(), namespace: fmt.Sprintf("btltest-%d-%d", time.Now().UnixNano(), worlds.Add(1))}
+	t.Cleanup(w.close)
 	for rank := range size {
-		n, err := w.open(ctx, rank, progress.Options{})
-		if err != nil {
-			return nil, errors.Join(err, w.close())
-		}
+		n, err := w.open(t.Context(), rank, progress.Options{})
+		t.Check(err)
 		w.nodes = append(w.nodes, n)
 	}
-	return w, nil
+	return w
 }
 
 // open makes a process. Its module is not added to its engine: the case polls.

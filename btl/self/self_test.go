@@ -1,7 +1,6 @@
 package self
 
 import (
-	"context"
 	"os"
 	"strings"
 	"testing"
@@ -14,16 +13,12 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestContract(t *testing.T) {
-	btltest.Run(t, func(context.Context) (btltest.Subject, error) {
-		return btltest.Subject{Component: Component()}, nil
-	})
+	btltest.Cases(btltest.Subject{Component: Component()}).Run(t)
 }
 
 // TestSmallestRingKeepsTheContract: frames come near to the size of the ring.
 func TestSmallestRingKeepsTheContract(t *testing.T) {
-	btltest.Run(t, func(context.Context) (btltest.Subject, error) {
-		return btltest.Subject{Component: Component(), Params: func(_ int, p any) { p.(*params).RingSize = 4 << 10 }}, nil
-	})
+	btltest.Cases(btltest.Subject{Component: Component(), Params: func(_ int, p any) { p.(*params).RingSize = 4 << 10 }}).Run(t)
 }
 
 // TestGuideQuotesThisPackage: docs/writing-a-component.md walks through the code

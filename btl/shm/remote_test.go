@@ -2,7 +2,6 @@ package shm
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"errors"
 	"math"
@@ -33,11 +32,9 @@ func TestEachWayOfReadingKeepsTheContract(t *testing.T) {
 		}
 		for _, way := range []string{"memory", "cma", "auto", "off"} {
 			t.Run(space.name+", "+way, func(t *testing.T) {
-				btltest.RunRemote(t, func(context.Context) (btltest.Subject, error) {
-					return btltest.Subject{Component: space.component(), Params: func(_ int, p any) {
-						p.(*params).SingleCopy = way
-					}}, nil
-				})
+				btltest.RemoteCases(btltest.Subject{Component: space.component(), Params: func(_ int, p any) {
+					p.(*params).SingleCopy = way
+				}}).Run(t)
 			})
 		}
 	}

@@ -53,9 +53,7 @@ func TestContract(t *testing.T) {
 			continue // it would see no more than the run without it
 		}
 		t.Run(c.name, func(t *testing.T) {
-			btltest.Run(t, func(context.Context) (btltest.Subject, error) {
-				return btltest.Subject{Component: c.component(), Params: c.params}, nil
-			})
+			btltest.Cases(btltest.Subject{Component: c.component(), Params: c.params}).Run(t)
 		})
 	}
 }

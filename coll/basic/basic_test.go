@@ -11,7 +11,7 @@ import (
 
 func TestContract(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	colltest.Run(t, Component())
+	colltest.Cases(Component()).Run(t)
 }
 
 // quiet is one member of a communicator in which all messages are free.

@@ -5,20 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"testing"
 	"time"
 
 	"github.com/ferrympi/ferry/coll"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/framework/kittest"
 )
-
-// Run checks c as a test.
-func Run(t *testing.T, c coll.Component) {
-	t.Helper()
-	for _, err := range Check(t.Context(), c) {
-		t.Error(err)
-	}
-}
 
 // stuck is how long one operation may take before it counts as a deadlock. It
 // bounds a failure; nothing that passes comes near it.
@@ -29,119 +21,140 @@ var (
 	counts = []int{0, 1, 2, 7, 100, 1000}
 )
 
-// Check runs every operation that c offers over communicators of 1 to 9
-// members, with 0 to 1000 elements, all roots, in place and not, operations that
-// commute and one that does not, buffered and synchronous sends, and a member
-// that fails. It returns what was wrong, and stops early after a few errors or
-// when ctx ends.
-func Check(ctx context.Context, c coll.Component) []error {
-	k := &checker{ctx: ctx, component: c}
-	if p := c.Params(); p != nil {
-		framework.FillDefaults(p)
-		k.params = p
-	}
-	if v := c.Probe(ctx, k.params); v.Status != framework.StatusUsable {
-		return []error{fmt.Errorf("not usable here: %v", v)}
-	}
-	for _, n := range sizes {
-		for _, synchronous := range []bool{false, true} {
-			k.size(n, Options{Synchronous: synchronous})
-		}
-		k.faults(n)
-	}
-	return k.errs
+// operation is one that a component may offer.
+type operation struct {
+	name    string
+	offered func(*coll.Ops) bool
+	// check does everything with it that has an outcome.
+	check func(*checker, *World, []*coll.Ops)
+	// once does it once, so that a member can fail in it.
+	once func(context.Context, *Peer, *coll.Ops) error
 }
 
+var operations = []operation{
+	{"Barrier", func(o *coll.Ops) bool { return o.Barrier != nil }, (*checker).barrier,
+		func(ctx context.Context, p *Peer, o *coll.Ops) error { return o.Barrier(ctx, p) }},
+	{"Bcast", func(o *coll.Ops) bool { return o.Bcast != nil }, (*checker).bcast,
+		func(ctx context.Context, p *Peer, o *coll.Ops) error {
+			return o.Bcast(ctx, p, fill(64, 1), p.Size()-1)
+		}},
+	{"Reduce", func(o *coll.Ops) bool { return o.Reduce != nil }, (*checker).reduce,
+		func(ctx context.Context, p *Peer, o *coll.Ops) error {
+			return o.Reduce(ctx, p, matrices.fill(3, p.Rank()), matrices.fill(3, 0), matrices.reducer(), p.Size()-1)
+		}},
+	{"Allreduce", func(o *coll.Ops) bool { return o.Allreduce != nil }, (*checker).allreduce,
+		func(ctx context.Context, p *Peer, o *coll.Ops) error {
+			return o.Allreduce(ctx, p, matrices.fill(3, p.Rank()), matrices.fill(3, 0), matrices.reducer())
+		}},
+	{"Allgather", func(o *coll.Ops) bool { return o.Allgather != nil }, (*checker).allgather,
+		func(ctx context.Context, p *Peer, o *coll.Ops) error {
+			return o.Allgather(ctx, p, fill(64, 1), fill(64*p.Size(), 1))
+		}},
+}
+
+// Cases returns the claims of the contract, to be made of c: every operation that
+// it offers, over communicators of 1 to 9 members, with 0 to 1000 elements, all
+// roots, in place and not, operations that commute and one that does not, buffered
+// and synchronous sends, and a member that fails.
+func Cases(c coll.Component) kittest.Cases {
+	claims := []kittest.Claim[struct{}, *checker]{kittest.New("QueryIsTheSameForAll", struct{}{}, (*checker).alike)}
+	for _, o := range operations {
+		claims = append(claims,
+			kittest.New(o.name+"ComesToWhatItShould", struct{}{}, func(k *checker) { k.every(o) }),
+			kittest.New(o.name+"EndsWhenAMemberFails", struct{}{}, func(k *checker) { k.faults(o) }))
+	}
+	return kittest.Bind(claims, func(t *kittest.T, _ struct{}) *checker {
+		k := &checker{T: t, component: c}
+		if p := c.Params(); p != nil {
+			framework.FillDefaults(p)
+			k.params = p
+		}
+		if v := c.Probe(t.Context(), k.params); v.Status != framework.StatusUsable {
+			t.Fatalf("not usable here: %v", v)
+		}
+		return k
+	})
+}
+
+// checker is what a case works with. The first thing that is wrong ends it.
 type checker struct {
-	ctx       context.Context
+	*kittest.T
 	component coll.Component
 	params    any
-	errs      []error
-	hung      bool // a deadlock: each further one would cost as much time
 }
 
-const enough = 10 // errors, after which more would only hide the first
-
-func (k *checker) fail(format string, args ...any) {
-	k.errs = append(k.errs, fmt.Errorf(format, args...))
-}
-
-func (k *checker) done() bool { return k.hung || len(k.errs) >= enough || k.ctx.Err() != nil }
-
-// query asks every member, and checks that they come to the same answer.
+// query asks every member.
 func (k *checker) query(w *World) []*coll.Ops {
 	ops := make([]*coll.Ops, len(w.peers))
 	for r, p := range w.peers {
 		if ops[r] = k.component.Query(k.params, p); ops[r] == nil {
 			ops[r] = &coll.Ops{}
 		}
-		if offers(ops[r]) != offers(ops[0]) || ops[r].Priority != ops[0].Priority {
-			k.fail("size %d: Query of rank %d comes to another answer than that of rank 0", len(w.peers), r)
-		}
-		if p.ops != 0 {
-			k.fail("size %d: Query sends or receives", len(w.peers))
-		}
 	}
 	return ops
 }
 
-func offers(o *coll.Ops) [5]bool {
-	return [5]bool{o.Barrier != nil, o.Bcast != nil, o.Reduce != nil, o.Allreduce != nil, o.Allgather != nil}
-}
-
-func (k *checker) size(n int, opt Options) {
-	w := NewWorld(n, opt)
-	ops := k.query(w)
-	name := func(op string, rest ...any) string {
-		return fmt.Sprintf("%s, %d members, synchronous %v %v", op, n, opt.Synchronous, rest)
-	}
-	if ops[0].Barrier != nil {
-		k.barrier(w, ops, name("barrier"))
-	}
-	for _, count := range counts {
-		if ops[0].Allgather != nil && !k.done() {
-			k.allgather(w, ops, count, name("allgather", count))
-		}
-		for _, e := range elements {
-			for _, inPlace := range []bool{false, true} {
-				if ops[0].Allreduce != nil && !k.done() {
-					k.allreduce(w, ops, e, count, inPlace, name("allreduce", e.name, count, inPlace))
-				}
-				for root := 0; root < n && ops[0].Reduce != nil && !k.done(); root++ {
-					k.reduce(w, ops, e, count, inPlace, root, name("reduce", e.name, count, inPlace, root))
+// alike checks that all members come to the same answer, and ask nobody.
+func (k *checker) alike() {
+	for _, n := range sizes {
+		w := NewWorld(n, Options{})
+		ops := k.query(w)
+		for r, p := range w.peers {
+			for _, o := range operations {
+				if o.offered(ops[r]) != o.offered(ops[0]) || ops[r].Priority != ops[0].Priority {
+					k.Fatalf("%d members: Query of rank %d comes to another answer than that of rank 0", n, r)
 				}
 			}
-		}
-		for root := 0; root < n && ops[0].Bcast != nil && !k.done(); root++ {
-			k.bcast(w, ops, count, root, name("bcast", count, root))
+			if p.ops != 0 {
+				k.Fatalf("%d members: Query sends or receives", n)
+			}
 		}
 	}
 }
 
-// run calls f in all members and checks that none fails and nothing is left.
-func (k *checker) run(w *World, name string, f func(ctx context.Context, p *Peer) error) bool {
-	ctx, cancel := context.WithTimeout(k.ctx, stuck)
+// offered calls f with each size for which the component has the operation, and
+// skips the case if it leaves it to others.
+func (k *checker) offered(o operation, f func(n int)) {
+	found := false
+	for _, n := range sizes {
+		if o.offered(k.query(NewWorld(n, Options{}))[0]) {
+			found = true
+			f(n)
+		}
+	}
+	if !found {
+		k.Skipf("it has no %s", o.name)
+	}
+}
+
+func (k *checker) every(o operation) {
+	k.offered(o, func(n int) {
+		for _, synchronous := range []bool{false, true} {
+			w := NewWorld(n, Options{Synchronous: synchronous})
+			o.check(k, w, k.query(w))
+		}
+	})
+}
+
+// run calls f in all members and checks that none fails and nothing is left. The
+// error names the round.
+func (k *checker) run(w *World, round string, f func(ctx context.Context, p *Peer) error) {
+	ctx, cancel := context.WithTimeout(k.Context(), stuck)
 	defer cancel()
-	before := len(k.errs)
-	if err := errors.Join(w.Run(ctx, f)...); err != nil {
-		k.hung = ctx.Err() != nil
-		k.fail("%s: %w", name, err)
+	if err := errors.Join(append(w.Run(ctx, f), w.Left())...); err != nil {
+		k.Fatalf("%d members, synchronous %v, %s: %w", len(w.peers), w.opt.Synchronous, round, err)
 	}
-	if err := w.Left(); err != nil {
-		k.fail("%s: %w", name, err)
-	}
-	return len(k.errs) == before
 }
 
 // barrier checks that nobody leaves before all have entered: each member enters
 // only after the one before it, so that an early leaver sees too few.
-func (k *checker) barrier(w *World, ops []*coll.Ops, name string) {
+func (k *checker) barrier(w *World, ops []*coll.Ops) {
 	n := len(w.peers)
 	entered := make([]chan struct{}, n)
 	for i := range entered {
 		entered[i] = make(chan struct{})
 	}
-	k.run(w, name, func(ctx context.Context, p *Peer) error {
+	k.run(w, "one by one", func(ctx context.Context, p *Peer) error {
 		if r := p.Rank(); r > 0 {
 			<-entered[r-1]
 		}
@@ -158,71 +171,94 @@ func (k *checker) barrier(w *World, ops []*coll.Ops, name string) {
 	})
 }
 
-func (k *checker) bcast(w *World, ops []*coll.Ops, count, root int, name string) {
-	want := fill(count, root)
-	k.run(w, name, func(ctx context.Context, p *Peer) error {
-		buf := fill(count, p.Rank())
-		if err := ops[p.Rank()].Bcast(ctx, p, buf, root); err != nil {
-			return err
+func (k *checker) bcast(w *World, ops []*coll.Ops) {
+	for _, count := range counts {
+		for root := range w.peers {
+			want := fill(count, root)
+			k.run(w, fmt.Sprintf("%d bytes from %d", count, root), func(ctx context.Context, p *Peer) error {
+				buf := fill(count, p.Rank())
+				if err := ops[p.Rank()].Bcast(ctx, p, buf, root); err != nil {
+					return err
+				}
+				return same(p, "buf", buf, want)
+			})
 		}
-		return same(p, "buf", buf, want)
-	})
-}
-
-func (k *checker) allgather(w *World, ops []*coll.Ops, count int, name string) {
-	var want []byte
-	for r := range w.peers {
-		want = append(want, fill(count, r)...)
 	}
-	k.run(w, name, func(ctx context.Context, p *Peer) error {
-		send, recv := fill(count, p.Rank()), fill(len(want), 200)
-		if err := ops[p.Rank()].Allgather(ctx, p, send, recv); err != nil {
-			return err
-		}
-		return errors.Join(same(p, "recv", recv, want), same(p, "send", send, fill(count, p.Rank())))
-	})
 }
 
-func (k *checker) allreduce(w *World, ops []*coll.Ops, e element, count int, inPlace bool, name string) {
-	want := e.expect(len(w.peers), count)
-	k.run(w, name, func(ctx context.Context, p *Peer) error {
-		send := e.fill(count, p.Rank())
-		recv := send
-		if !inPlace {
-			recv = fill(len(send), 200)
+func (k *checker) allgather(w *World, ops []*coll.Ops) {
+	for _, count := range counts {
+		var want []byte
+		for r := range w.peers {
+			want = append(want, fill(count, r)...)
 		}
-		if err := ops[p.Rank()].Allreduce(ctx, p, send, recv, e.reducer()); err != nil {
-			return err
-		}
-		if !inPlace {
-			if err := same(p, "send", send, e.fill(count, p.Rank())); err != nil {
+		k.run(w, fmt.Sprintf("%d bytes each", count), func(ctx context.Context, p *Peer) error {
+			send, recv := fill(count, p.Rank()), fill(len(want), 200)
+			if err := ops[p.Rank()].Allgather(ctx, p, send, recv); err != nil {
 				return err
 			}
-		}
-		return same(p, "recv", recv, want)
-	})
+			return errors.Join(same(p, "recv", recv, want), same(p, "send", send, fill(count, p.Rank())))
+		})
+	}
 }
 
-func (k *checker) reduce(w *World, ops []*coll.Ops, e element, count int, inPlace bool, root int, name string) {
-	want := e.expect(len(w.peers), count)
-	k.run(w, name, func(ctx context.Context, p *Peer) error {
-		send := e.fill(count, p.Rank())
-		var recv []byte
-		if p.Rank() == root {
-			recv = send
+// reductions calls f with everything that reductions differ in.
+func reductions(f func(e element, count int, inPlace bool, round string)) {
+	for _, count := range counts {
+		for _, e := range elements {
+			for _, inPlace := range []bool{false, true} {
+				f(e, count, inPlace, fmt.Sprintf("%s, %d elements, in place %v", e.name, count, inPlace))
+			}
+		}
+	}
+}
+
+func (k *checker) allreduce(w *World, ops []*coll.Ops) {
+	reductions(func(e element, count int, inPlace bool, round string) {
+		want := e.expect(len(w.peers), count)
+		k.run(w, round, func(ctx context.Context, p *Peer) error {
+			send := e.fill(count, p.Rank())
+			recv := send
 			if !inPlace {
 				recv = fill(len(send), 200)
 			}
-		}
-		if err := ops[p.Rank()].Reduce(ctx, p, send, recv, e.reducer(), root); err != nil {
-			return err
-		}
-		if p.Rank() == root {
-			if err := same(p, "recv", recv, want); err != nil || inPlace {
+			if err := ops[p.Rank()].Allreduce(ctx, p, send, recv, e.reducer()); err != nil {
 				return err
 			}
+			if !inPlace {
+				if err := same(p, "send", send, e.fill(count, p.Rank())); err != nil {
+					return err
+				}
+			}
+			return same(p, "recv", recv, want)
+		})
+	})
+}
+
+func (k *checker) reduce(w *World, ops []*coll.Ops) {
+	reductions(func(e element, count int, inPlace bool, round string) {
+		want := e.expect(len(w.peers), count)
+		for root := range w.peers {
+			k.run(w, fmt.Sprint(round, ", to ", root), func(ctx context.Context, p *Peer) error {
+				send := e.fill(count, p.Rank())
+				var recv []byte
+				if p.Rank() == root {
+					recv = send
+					if !inPlace {
+						recv = fill(len(send), 200)
+					}
+				}
+				if err := ops[p.Rank()].Reduce(ctx, p, send, recv, e.reducer(), root); err != nil {
+					return err
+				}
+				if p.Rank() == root {
+					if err := same(p, "recv", recv, want); err != nil || inPlace {
+						return err
+					}
+				}
+				return same(p, "send", send, e.fill(count, p.Rank()))
+			})
 		}
-		return same(p, "send", send, e.fill(count, p.Rank()))
 	})
 }
 
@@ -231,58 +267,41 @@ var (
 	errSwallowed = errors.New("no error")
 )
 
-// faults fails each of the first operations of each member in turn: that member
-// must return just this error, all others must return, and memory must be back.
-func (k *checker) faults(n int) {
-	e := elements[len(elements)-1]
-	calls := map[string]func(ctx context.Context, p *Peer, o *coll.Ops) error{
-		"barrier": func(ctx context.Context, p *Peer, o *coll.Ops) error { return o.Barrier(ctx, p) },
-		"bcast":   func(ctx context.Context, p *Peer, o *coll.Ops) error { return o.Bcast(ctx, p, fill(64, 1), n-1) },
-		"reduce": func(ctx context.Context, p *Peer, o *coll.Ops) error {
-			return o.Reduce(ctx, p, e.fill(3, p.Rank()), e.fill(3, 0), e.reducer(), n-1)
-		},
-		"allreduce": func(ctx context.Context, p *Peer, o *coll.Ops) error {
-			return o.Allreduce(ctx, p, e.fill(3, p.Rank()), e.fill(3, 0), e.reducer())
-		},
-		"allgather": func(ctx context.Context, p *Peer, o *coll.Ops) error {
-			return o.Allgather(ctx, p, fill(64, 1), fill(64*n, 1))
-		},
-	}
-	have := k.query(NewWorld(n, Options{}))[0]
-	offered := map[string]bool{"barrier": have.Barrier != nil, "bcast": have.Bcast != nil, "reduce": have.Reduce != nil,
-		"allreduce": have.Allreduce != nil, "allgather": have.Allgather != nil}
-	for name, call := range calls {
-		for rank := 0; rank < n && offered[name] && !k.done(); rank++ {
+// faults fails each of the first sends and receives of each member in turn: that
+// member must return just this error, all others must return, and memory must be
+// back.
+func (k *checker) faults(o operation) {
+	k.offered(o, func(n int) {
+		for rank := range n {
 			for at := 1; at <= 4; at++ {
-				k.fault(n, rank, at, name, call)
+				k.fault(n, rank, at, o)
 			}
 		}
-	}
+	})
 }
 
-func (k *checker) fault(n, rank, at int, name string, call func(context.Context, *Peer, *coll.Ops) error) {
+func (k *checker) fault(n, rank, at int, o operation) {
 	w := NewWorld(n, Options{FailRank: rank, FailAt: at, FailWith: errFault})
 	ops := k.query(w)
-	ctx, cancel := context.WithTimeout(k.ctx, stuck)
+	ctx, cancel := context.WithTimeout(k.Context(), stuck)
 	defer cancel()
 	errs := w.Run(ctx, func(ctx context.Context, p *Peer) error {
-		err := call(ctx, p, ops[p.Rank()])
+		err := o.once(ctx, p, ops[p.Rank()])
 		if err == nil && p.rank == rank && p.ops >= at {
 			return errSwallowed // so that the others are released
 		}
 		return err
 	})
+	if ctx.Err() != nil {
+		k.Fatalf("%d members: somebody hangs after operation %d of rank %d failed", n, at, rank)
+	}
 	for r, p := range w.peers {
-		if n := p.scratch.Load(); n != 0 {
-			k.fail("%s, %d members: rank %d keeps %d pieces of scratch memory after operation %d of rank %d failed", name, len(w.peers), r, n, at, rank)
+		if kept := p.scratch.Load(); kept != 0 {
+			k.Fatalf("%d members: rank %d keeps %d pieces of scratch memory after operation %d of rank %d failed", n, r, kept, at, rank)
 		}
 	}
 	if w.peers[rank].ops >= at && !errors.Is(errs[rank], errFault) {
-		k.fail("%s, %d members: rank %d returns %v instead of the error of its operation %d", name, n, rank, errs[rank], at)
-	}
-	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-		k.hung = true
-		k.fail("%s, %d members: somebody hangs after operation %d of rank %d failed", name, n, at, rank)
+		k.Fatalf("%d members: rank %d returns %v instead of the error of its operation %d", n, rank, errs[rank], at)
 	}
 }
 

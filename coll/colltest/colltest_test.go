@@ -50,7 +50,7 @@ func TestKitFindsBrokenComponents(t *testing.T) {
 			}
 		},
 	} {
-		if errs := colltest.Check(t.Context(), broken{basic.Component(), spoil}); len(errs) == 0 {
+		if errs := colltest.Cases(broken{basic.Component(), spoil}).Check(t.Context()); len(errs) == 0 {
 			t.Errorf("%s: passes", name)
 		}
 	}

@@ -30,17 +30,19 @@ var elements = []element{
 	{"exclusive or of 3 bytes", 3, true, func(low, high []byte) []byte {
 		return []byte{low[0] ^ high[0], low[1] ^ high[1], low[2] ^ high[2]}
 	}},
-	{"product of 2x2 matrices", 32, false, func(low, high []byte) []byte {
-		var out []byte
-		for row := range 2 {
-			for col := range 2 {
-				out = binary.LittleEndian.AppendUint64(out,
-					word(low, row*2)*word(high, col)+word(low, row*2+1)*word(high, 2+col))
-			}
-		}
-		return out
-	}},
+	matrices,
 }
+
+var matrices = element{"product of 2x2 matrices", 32, false, func(low, high []byte) []byte {
+	var out []byte
+	for row := range 2 {
+		for col := range 2 {
+			out = binary.LittleEndian.AppendUint64(out,
+				word(low, row*2)*word(high, col)+word(low, row*2+1)*word(high, 2+col))
+		}
+	}
+	return out
+}}
 
 func word(b []byte, i int) uint64 { return binary.LittleEndian.Uint64(b[i*8:]) }
 

@@ -1,6 +1,5 @@
 // Package colltest is the kit for collective components: communicators in
-// memory, and checks that every component must pass. Check returns what it
-// found wrong, for tools; Run reports to a testing.T.
+// memory, and the cases that every component must pass.
 //
 // It stands on package coll alone, and uses neither PML nor transport.
 package colltest

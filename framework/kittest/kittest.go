@@ -1,7 +1,8 @@
 // Package kittest is what kits are made of: named cases, each a claim of a
 // contract that returns an error, and two ways to run them. Tests run all of
 // them as subtests; `ferry matrix` runs them one by one, in processes that may be
-// lost.
+// lost. A kit lists its Claims and says how the world is opened in which one is
+// made (Bind); T is for a case what testing.T is for a test.
 package kittest
 
 import (
@@ -12,13 +13,16 @@ import (
 	"time"
 )
 
-// Case is one claim of a contract.
+// Case is one claim of a contract, bound to a subject.
 type Case struct {
 	Name string
 	// Run returns what is wrong, or an error that wraps ErrSkip where the claim does
-	// not apply. It returns when ctx ends, at the latest.
+	// not apply. It returns when ctx ends, or soon after.
 	Run func(ctx context.Context) error
 }
+
+// Cases are the claims of a kit.
+type Cases []Case
 
 // ErrSkip marks a case that does not apply; the wrapping error gives the reason.
 var ErrSkip = errors.New("not applicable")
@@ -36,11 +40,30 @@ func (c Case) Do(ctx context.Context) error {
 	return nil
 }
 
+// Names returns the names of the cases.
+func (cs Cases) Names() []string {
+	names := make([]string, len(cs))
+	for i, c := range cs {
+		names[i] = c.Name
+	}
+	return names
+}
+
+// Named returns the case of that name.
+func (cs Cases) Named(name string) (Case, bool) {
+	for _, c := range cs {
+		if c.Name == name {
+			return c, true
+		}
+	}
+	return Case{}, false
+}
+
 // Check runs the cases and returns what failed; those that don't apply are not
 // errors.
-func Check(ctx context.Context, cases []Case) []error {
+func (cs Cases) Check(ctx context.Context) []error {
 	var errs []error
-	for _, c := range cases {
+	for _, c := range cs {
 		if err := c.Do(ctx); err != nil && !errors.Is(err, ErrSkip) {
 			errs = append(errs, err)
 		}
@@ -50,9 +73,9 @@ func Check(ctx context.Context, cases []Case) []error {
 
 // Run runs the cases as subtests; one that does not apply is skipped with the
 // reason.
-func Run(t *testing.T, cases []Case) {
+func (cs Cases) Run(t *testing.T) {
 	t.Helper()
-	for _, c := range cases {
+	for _, c := range cs {
 		t.Run(c.Name, func(t *testing.T) {
 			err := c.Do(t.Context())
 			if errors.Is(err, ErrSkip) {
@@ -63,4 +86,37 @@ func Run(t *testing.T, cases []Case) {
 			}
 		})
 	}
+}
+
+// Claim is one claim of a contract, about whatever a kit tests. Needs says what it
+// needs of its world W, such as the number of processes.
+type Claim[N, W any] struct {
+	Name  string
+	Needs N
+	Run   func(W)
+}
+
+// New makes a claim, so that lists of them are short to write.
+func New[N, W any](name string, needs N, run func(W)) Claim[N, W] {
+	return Claim[N, W]{name, needs, run}
+}
+
+// Of makes a claim of a function that returns what is wrong, and takes the case's
+// context.
+func Of[N any, W interface {
+	Context() context.Context
+	Check(...error)
+}](name string, needs N, run func(context.Context, W) error) Claim[N, W] {
+	return Claim[N, W]{name, needs, func(w W) { w.Check(run(w.Context(), w)) }}
+}
+
+// Bind makes cases of claims: open makes the world for one, and has its T clean up.
+func Bind[N, W any](claims []Claim[N, W], open func(t *T, needs N) W) Cases {
+	cases := make(Cases, len(claims))
+	for i, c := range claims {
+		cases[i] = Case{c.Name, func(ctx context.Context) error {
+			return Run(ctx, func(t *T) { c.Run(open(t, c.Needs)) })
+		}}
+	}
+	return cases
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/framework/faults/faultstest"
+	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/mtl/mtlfault"
 	"github.com/ferrympi/ferry/mtl/mtltest"
@@ -22,9 +23,7 @@ func TestMain(m *testing.M) {
 	faultstest.Main(func(fault string, using func(faultstest.Counter)) []error {
 		c := mtlfault.Wrap(mtltest.NewMemory(mtltest.Options{}).Component(), fault, "", fatal[fault])
 		using(c)
-		return mtltest.Check(context.Background(), func(context.Context) (mtltest.Subject, error) {
-			return mtltest.Subject{Component: c}, nil
-		})
+		return mtltest.Cases(mtltest.Subject{Component: c}).Check(context.Background())
 	})
 	goleak.VerifyTestMain(m)
 }
@@ -37,13 +36,12 @@ func TestLostProcess(t *testing.T) {
 	faultstest.Hangs(t, "hang in open", "Open")
 }
 
-func factory(plan mtlfault.Plan) mtltest.Factory {
-	return func(context.Context) (mtltest.Subject, error) {
-		return mtltest.Subject{Component: mtlfault.Wrap(mtltest.NewMemory(mtltest.Options{}).Component(), "fault", "faults", plan)}, nil
-	}
+// cases are those of the kit, with faults.
+func cases(plan mtlfault.Plan) kittest.Cases {
+	return mtltest.Cases(mtltest.Subject{Component: mtlfault.Wrap(mtltest.NewMemory(mtltest.Options{}).Component(), "fault", "faults", plan)})
 }
 
-func TestWithoutFaultsTheKitPasses(t *testing.T) { mtltest.Run(t, factory(mtlfault.Plan{})) }
+func TestWithoutFaultsTheKitPasses(t *testing.T) { cases(mtlfault.Plan{}).Run(t) }
 
 // TestKitFindsEveryFault: each is an error of a case about what it breaks.
 func TestKitFindsEveryFault(t *testing.T) {
@@ -56,13 +54,9 @@ func TestKitFindsEveryFault(t *testing.T) {
 		{"MessagesMatchInTheOrderOfTheirSends", "were sent, and", mtlfault.Plan{Reorder: 5}},
 		{"MessagesOfEverySizeArriveWhole", "arrived changed", mtlfault.Plan{Corrupt: 5}},
 	} {
-		for _, one := range mtltest.Cases(factory(f.plan)) {
-			if one.Name != f.caught {
-				continue
-			}
-			if err := one.Do(t.Context()); err == nil || !strings.Contains(err.Error(), f.says) {
-				t.Errorf("%+v: the kit says %v", f.plan, err)
-			}
+		one, _ := cases(f.plan).Named(f.caught)
+		if err := one.Do(t.Context()); err == nil || !strings.Contains(err.Error(), f.says) {
+			t.Errorf("%+v: the kit says %v", f.plan, err)
 		}
 	}
 }

@@ -4,15 +4,16 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/mtl"
 )
 
-func cancelCases() []testCase {
-	return []testCase{
-		{"CanceledReceiveTakesNothing", 2, cancelTakesNothing},
-		{"CancelOfWhatIsOverDoesNothing", 2, cancelOver},
-		{"CancelInARaceIsCertain", 2, cancelRace},
-		{"CancelReachesWhatWaitsForRoom", 2, cancelMany},
+func cancelCases() claims {
+	return claims{
+		kittest.Of("CanceledReceiveTakesNothing", 2, cancelTakesNothing),
+		kittest.Of("CancelOfWhatIsOverDoesNothing", 2, cancelOver),
+		kittest.Of("CancelInARaceIsCertain", 2, cancelRace),
+		kittest.Of("CancelReachesWhatWaitsForRoom", 2, cancelMany),
 	}
 }
 

@@ -6,15 +6,16 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/mtl"
 )
 
-func controlCases() []testCase {
-	return []testCase{
-		{"ControlMessagesOfEverySizeArrive", 2, controlSizes},
-		{"ControlMessageAboveTheLimitIsRefused", 2, controlTooLong},
-		{"ControlReceivesAreNeverUsedUp", 4, controlFlood},
-		{"ControlMessagesPassUnexpectedOnes", 2, controlPasses},
+func controlCases() claims {
+	return claims{
+		kittest.Of("ControlMessagesOfEverySizeArrive", 2, controlSizes),
+		kittest.Of("ControlMessageAboveTheLimitIsRefused", 2, controlTooLong),
+		kittest.Of("ControlReceivesAreNeverUsedUp", 4, controlFlood),
+		kittest.Of("ControlMessagesPassUnexpectedOnes", 2, controlPasses),
 	}
 }
 

@@ -9,18 +9,19 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/progress"
 )
 
-func endCases() []testCase {
-	return []testCase{
-		{"CloseWithEverythingInProgress", 2, closeBusy},
-		{"CloseLeavesNothingOpen", 2, closeLeaves},
-		{"WhatWasAcceptedArrivesAfterIdleAndClose", 2, idleThenClose},
-		{"PeerThatHasClosedDoesNotKeepOneFromIdleness", 2, idleAfterPeer},
-		{"ArrivalWakesASleepingEngine", 2, arrivalWakes},
-		{"ControlMessageWakesASleepingEngine", 2, controlWakes},
+func endCases() claims {
+	return claims{
+		kittest.Of("CloseWithEverythingInProgress", 2, closeBusy),
+		kittest.Of("CloseLeavesNothingOpen", 2, closeLeaves),
+		kittest.Of("WhatWasAcceptedArrivesAfterIdleAndClose", 2, idleThenClose),
+		kittest.Of("PeerThatHasClosedDoesNotKeepOneFromIdleness", 2, idleAfterPeer),
+		kittest.Of("ArrivalWakesASleepingEngine", 2, arrivalWakes),
+		kittest.Of("ControlMessageWakesASleepingEngine", 2, controlWakes),
 	}
 }
 
@@ -96,12 +97,10 @@ func descriptors() int {
 
 func closeLeaves(ctx context.Context, w *world) error {
 	cycle := func() error {
-		again, err := newWorld(ctx, w.subject, 2)
-		if err != nil {
-			return err
-		}
-		err = again.exchange(ctx, again.nodes[0], again.nodes[1], envelope{cid: 1, tag: 1}, pattern(1, 3000))
-		return errors.Join(err, again.close())
+		return kittest.Run(ctx, func(t *kittest.T) {
+			again := newWorld(t, w.subject, 2)
+			t.Check(again.exchange(ctx, again.nodes[0], again.nodes[1], envelope{cid: 1, tag: 1}, pattern(1, 3000)))
+		})
 	}
 	// What a library keeps for good it has by then.
 	for range 2 {

@@ -4,19 +4,20 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/mtl"
 )
 
-func matchingCases() []testCase {
-	return []testCase{
-		{"MessagesMatchInTheOrderOfTheirSends", 2, orderOfSends},
-		{"ReceivesMatchInTheOrderOfPosting", 2, orderOfPosting},
-		{"AnySourceLearnsTheSource", 3, anySource},
-		{"ReceiveFromOneSourceIgnoresOthers", 3, oneSource},
-		{"EveryBitOfIdAndTagIsMatched", 2, everyBit},
-		{"AnyTagStaysWithinItsId", 2, anyTagWithinID},
-		{"ManyReceivesOfOneIdDoNotBlockAnother", 2, manyReceives},
-		{"LateReceiversGetWhatEachSentInOrder", 4, fanIn},
+func matchingCases() claims {
+	return claims{
+		kittest.Of("MessagesMatchInTheOrderOfTheirSends", 2, orderOfSends),
+		kittest.Of("ReceivesMatchInTheOrderOfPosting", 2, orderOfPosting),
+		kittest.Of("AnySourceLearnsTheSource", 3, anySource),
+		kittest.Of("ReceiveFromOneSourceIgnoresOthers", 3, oneSource),
+		kittest.Of("EveryBitOfIdAndTagIsMatched", 2, everyBit),
+		kittest.Of("AnyTagStaysWithinItsId", 2, anyTagWithinID),
+		kittest.Of("ManyReceivesOfOneIdDoNotBlockAnother", 2, manyReceives),
+		kittest.Of("LateReceiversGetWhatEachSentInOrder", 4, fanIn),
 	}
 }
 

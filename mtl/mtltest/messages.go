@@ -9,23 +9,24 @@ import (
 	"testing"
 
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/mtl"
 )
 
-func messageCases() []testCase {
-	return []testCase{
-		{"CapsArePlausibleAndFixed", 2, capsFixed},
-		{"MessagesOfEverySizeArriveWhole", 2, everySize},
-		{"UnexpectedMessagesOfEverySizeWait", 2, unexpected},
-		{"MessagesToOneselfArrive", 1, toOneself},
-		{"LongerMessageIsTruncatedAndItsLengthTold", 2, truncated},
-		{"MessageAboveTheLimitIsRefusedBeforeItIsSent", 2, tooLong},
-		{"SendersBufferIsFreeWhenItIsDone", 2, bufferIsFree},
-		{"NothingRefusesForWantOfRoom", 2, manyAtOnce},
-		{"SynchronousSendWaitsForItsMatch", 2, synchronous},
-		{"SynchronousSendsOfOneTagCompleteInOrder", 2, synchronousOrder},
-		{"SynchronousMessageToAnySourceIsAnswered", 3, synchronousAny},
-		{"MessagesAllocateNothing", 2, noAllocation},
+func messageCases() claims {
+	return claims{
+		kittest.Of("CapsArePlausibleAndFixed", 2, capsFixed),
+		kittest.Of("MessagesOfEverySizeArriveWhole", 2, everySize),
+		kittest.Of("UnexpectedMessagesOfEverySizeWait", 2, unexpected),
+		kittest.Of("MessagesToOneselfArrive", 1, toOneself),
+		kittest.Of("LongerMessageIsTruncatedAndItsLengthTold", 2, truncated),
+		kittest.Of("MessageAboveTheLimitIsRefusedBeforeItIsSent", 2, tooLong),
+		kittest.Of("SendersBufferIsFreeWhenItIsDone", 2, bufferIsFree),
+		kittest.Of("NothingRefusesForWantOfRoom", 2, manyAtOnce),
+		kittest.Of("SynchronousSendWaitsForItsMatch", 2, synchronous),
+		kittest.Of("SynchronousSendsOfOneTagCompleteInOrder", 2, synchronousOrder),
+		kittest.Of("SynchronousMessageToAnySourceIsAnswered", 3, synchronousAny),
+		kittest.Of("MessagesAllocateNothing", 2, noAllocation),
 	}
 }
 

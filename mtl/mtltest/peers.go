@@ -6,18 +6,19 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/progress"
 )
 
-func peerCases() []testCase {
-	return []testCase{
-		{"GarbageAddressesAreRefused", 2, garbage},
-		{"SamePeerHasOneEndpoint", 2, oneEndpoint},
-		{"NoEndpointIsNobody", 2, noEndpoint},
-		{"DifferentOffersAreBothNamed", 2, differentOffers},
-		{"ForgetEndsTheSendsToThatPeerOnly", 3, forget},
-		{"PeerThatReopensIsAnother", 2, reopen},
+func peerCases() claims {
+	return claims{
+		kittest.Of("GarbageAddressesAreRefused", 2, garbage),
+		kittest.Of("SamePeerHasOneEndpoint", 2, oneEndpoint),
+		kittest.Of("NoEndpointIsNobody", 2, noEndpoint),
+		kittest.Of("DifferentOffersAreBothNamed", 2, differentOffers),
+		kittest.Of("ForgetEndsTheSendsToThatPeerOnly", 3, forget),
+		kittest.Of("PeerThatReopensIsAnother", 2, reopen),
 	}
 }
 

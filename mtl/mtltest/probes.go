@@ -6,17 +6,18 @@ import (
 	"fmt"
 
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/mtl"
 )
 
-func probeCases() []testCase {
-	return []testCase{
-		{"ProbeTellsAndLeavesTheMessage", 2, probeLeaves},
-		{"ProbeFindsOnlyWhatItAsksFor", 3, probeSelects},
-		{"ClaimedMessageIsNobodyElses", 2, claimTakes},
-		{"ClaimedMessageMayBeTruncated", 2, claimTruncates},
-		{"ClaimedSynchronousMessageIsAnswered", 2, claimAnswers},
-		{"ClaimsOfManySendersKeepTheirSource", 3, claimSources},
+func probeCases() claims {
+	return claims{
+		kittest.Of("ProbeTellsAndLeavesTheMessage", 2, probeLeaves),
+		kittest.Of("ProbeFindsOnlyWhatItAsksFor", 3, probeSelects),
+		kittest.Of("ClaimedMessageIsNobodyElses", 2, claimTakes),
+		kittest.Of("ClaimedMessageMayBeTruncated", 2, claimTruncates),
+		kittest.Of("ClaimedSynchronousMessageIsAnswered", 2, claimAnswers),
+		kittest.Of("ClaimsOfManySendersKeepTheirSource", 3, claimSources),
 	}
 }
 

@@ -13,12 +13,14 @@ import (
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/progress"
 )
 
 // world is the processes of a case.
 type world struct {
+	*kittest.T
 	subject   Subject
 	namespace string
 	size      int
@@ -48,16 +50,15 @@ type node struct {
 
 var worlds atomic.Uint64 // makes namespaces unique
 
-func newWorld(ctx context.Context, s Subject, size int) (*world, error) {
-	w := &world{subject: s, size: size, namespace: fmt.Sprintf("mtltest-%d-%d", time.Now().UnixNano(), worlds.Add(1))}
+func newWorld(t *kittest.T, s Subject, size int) *world {
+	w := &world{T: t, subject: s, size: size, namespace: fmt.Sprintf("mtltest-%d-%d", time.Now().UnixNano(), worlds.Add(1))}
+	t.Cleanup(w.close)
 	for rank := range size {
-		n, err := w.open(ctx, rank, s.Component, progress.Options{})
-		if err != nil {
-			return nil, errors.Join(err, w.close())
-		}
+		n, err := w.open(t.Context(), rank, s.Component, progress.Options{})
+		t.Check(err)
 		w.nodes = append(w.nodes, n)
 	}
-	return w, nil
+	return w
 }
 
 // open makes a process. Its module is not added to its engine: the case polls.

@@ -1,7 +1,6 @@
 package ofi_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -13,15 +12,13 @@ import (
 )
 
 // subject sets the parameters of a provider.
-func subject(provider, layout, wait string) mtltest.Factory {
-	return func(context.Context) (mtltest.Subject, error) {
-		c := ofi.Component()
-		return mtltest.Subject{
-			Component:   c,
-			Params:      func(_ int, p any) { ofi.Set(p, []string{provider}, layout, wait) },
-			Other:       other{c},
-			OtherParams: func(p any) { ofi.Set(p, []string{provider}, "20/20/20", wait) },
-		}, nil
+func subject(provider, layout, wait string) mtltest.Subject {
+	c := ofi.Component()
+	return mtltest.Subject{
+		Component:   c,
+		Params:      func(_ int, p any) { ofi.Set(p, []string{provider}, layout, wait) },
+		Other:       other{c},
+		OtherParams: func(p any) { ofi.Set(p, []string{provider}, "20/20/20", wait) },
 	}
 }
 
@@ -47,7 +44,7 @@ func TestKit(t *testing.T) {
 		{"sockets", "auto", "auto"},
 	} {
 		t.Run(fmt.Sprintf("%s,%s,%s", c.provider, c.layout, c.wait), func(t *testing.T) {
-			mtltest.Run(t, subject(c.provider, c.layout, c.wait))
+			mtltest.Cases(subject(c.provider, c.layout, c.wait)).Run(t)
 		})
 	}
 }

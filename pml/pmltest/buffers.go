@@ -7,17 +7,18 @@ import (
 	"fmt"
 
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/pml"
 )
 
-func bufferCases() []testCase {
-	return []testCase{
-		{"EverySizeNearALimitArrivesWhole", 2, allSizes},
-		{"EmptyMessagesMatchToo", 2, empty},
-		{"BothWaysAtOnceEnd", 2, bothWays},
-		{"TruncationWritesNothingBeyond", 2, truncation},
-		{"SynchronousSendWaitsForItsReceive", 2, synchronous},
-		{"LayoutsArePackedAndUnpacked", 2, layouts},
+func bufferCases() claims {
+	return claims{
+		kittest.Of("EverySizeNearALimitArrivesWhole", 2, allSizes),
+		kittest.Of("EmptyMessagesMatchToo", 2, empty),
+		kittest.Of("BothWaysAtOnceEnd", 2, bothWays),
+		kittest.Of("TruncationWritesNothingBeyond", 2, truncation),
+		kittest.Of("SynchronousSendWaitsForItsReceive", 2, synchronous),
+		kittest.Of("LayoutsArePackedAndUnpacked", 2, layouts),
 	}
 }
 

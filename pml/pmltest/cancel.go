@@ -6,17 +6,18 @@ import (
 	"fmt"
 
 	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/pml"
 )
 
-func cancelCases() []testCase {
-	return []testCase{
-		{"CanceledReceiveTakesNoMessage", 2, cancelReceive},
-		{"ContextEndsAnUnmatchedReceiveOnly", 2, receiveContext},
-		{"WithdrawnOfferNeverArrives", 2, withdrawOffered},
-		{"WithdrawnQueuedSendNeverArrives", 2, withdrawQueued},
-		{"MatchedSendIsNotWithdrawn", 2, withdrawMatched},
-		{"SendOfAClaimedMessageEndsWithItsContext", 2, withdrawClaimed},
+func cancelCases() claims {
+	return claims{
+		kittest.Of("CanceledReceiveTakesNoMessage", 2, cancelReceive),
+		kittest.Of("ContextEndsAnUnmatchedReceiveOnly", 2, receiveContext),
+		kittest.Of("WithdrawnOfferNeverArrives", 2, withdrawOffered),
+		kittest.Of("WithdrawnQueuedSendNeverArrives", 2, withdrawQueued),
+		kittest.Of("MatchedSendIsNotWithdrawn", 2, withdrawMatched),
+		kittest.Of("SendOfAClaimedMessageEndsWithItsContext", 2, withdrawClaimed),
 	}
 }
 

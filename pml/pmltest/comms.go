@@ -6,17 +6,18 @@ import (
 	"fmt"
 
 	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/pml"
 )
 
-func commCases() []testCase {
-	return []testCase{
-		{"MessagesWaitForTheirCommunicator", 2, early},
-		{"OfferToAMissingCommunicatorIsWithdrawn", 2, withdrawEarly},
-		{"BothSidesMaySendFirst", 2, bothFirst},
-		{"LateMessagesAreDroppedAndTheirSendersComplete", 2, late},
-		{"CloseLetsPendingOperationsComplete", 2, closePending},
-		{"CommunicatorsDoNotMix", 3, manyComms},
+func commCases() claims {
+	return claims{
+		kittest.Of("MessagesWaitForTheirCommunicator", 2, early),
+		kittest.Of("OfferToAMissingCommunicatorIsWithdrawn", 2, withdrawEarly),
+		kittest.Of("BothSidesMaySendFirst", 2, bothFirst),
+		kittest.Of("LateMessagesAreDroppedAndTheirSendersComplete", 2, late),
+		kittest.Of("CloseLetsPendingOperationsComplete", 2, closePending),
+		kittest.Of("CommunicatorsDoNotMix", 3, manyComms),
 	}
 }
 

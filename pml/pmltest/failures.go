@@ -9,15 +9,16 @@ import (
 
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/pml"
 )
 
-func failureCases() []testCase {
-	return []testCase{
-		{"PeerFailureEndsEverythingPending", 3, peerFails},
-		{"FlushedMessagesOutliveTheirSender", 2, flushed},
-		{"ProcessThatHasLeftHarmsNoOtherReceive", 3, hasLeft},
-		{"InspectAndRouteSayWhatThereIs", 2, inspect},
+func failureCases() claims {
+	return claims{
+		kittest.Of("PeerFailureEndsEverythingPending", 3, peerFails),
+		kittest.Of("FlushedMessagesOutliveTheirSender", 2, flushed),
+		kittest.Of("ProcessThatHasLeftHarmsNoOtherReceive", 3, hasLeft),
+		kittest.Of("InspectAndRouteSayWhatThereIs", 2, inspect),
 	}
 }
 

@@ -7,21 +7,22 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/pml"
 )
 
-func matchCases() []testCase {
-	return []testCase{
-		{"MessagesOfOneSenderStayInOrder", 2, order},
-		{"BlockedReceiveTakesTheFirstOfMany", 2, firstOfMany},
-		{"TagsPickOutOfOrder", 2, tags},
-		{"WildcardsTakeTheFirstThatCame", 3, wildcards},
-		{"ReceivesMatchInTheOrderOfPosting", 2, postingOrder},
-		{"UnexpectedMessagesKeepTheirContents", 2, unexpected},
-		{"PlanesNeverMatchEachOther", 2, planes},
-		{"ProbeLeavesTheMessage", 2, probe},
-		{"ManyGoroutinesDoNotMixTheirMessages", 2, goroutines},
-		{"ProcessReachesItself", 1, selfSends},
+func matchCases() claims {
+	return claims{
+		kittest.Of("MessagesOfOneSenderStayInOrder", 2, order),
+		kittest.Of("BlockedReceiveTakesTheFirstOfMany", 2, firstOfMany),
+		kittest.Of("TagsPickOutOfOrder", 2, tags),
+		kittest.Of("WildcardsTakeTheFirstThatCame", 3, wildcards),
+		kittest.Of("ReceivesMatchInTheOrderOfPosting", 2, postingOrder),
+		kittest.Of("UnexpectedMessagesKeepTheirContents", 2, unexpected),
+		kittest.Of("PlanesNeverMatchEachOther", 2, planes),
+		kittest.Of("ProbeLeavesTheMessage", 2, probe),
+		kittest.Of("ManyGoroutinesDoNotMixTheirMessages", 2, goroutines),
+		kittest.Of("ProcessReachesItself", 1, selfSends),
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"runtime"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework/kittest"
@@ -19,80 +18,42 @@ import (
 // runs every case with each.
 var Policies = []cid.Policy{cid.PolicyAgree, cid.PolicyGather, cid.PolicyLazy}
 
-// testCase is one claim of the contract.
-type testCase struct {
-	name string
-	size int // processes that it needs
-	run  func(context.Context, *fixture) error
-}
+// claims are those of the contract, with the number of processes that each needs.
+type claims = []kittest.Claim[int, *fixture]
 
 // fixture is what a case works with: a world, and a communicator of all.
 type fixture struct {
+	*kittest.T
 	*World
 	policy cid.Policy
 	comms  []pml.Comm // by rank
 }
 
-// cases returns all of them, by file.
-func cases() []testCase {
-	return slices.Concat(matchCases(), bufferCases(), cancelCases(), commCases(), failureCases(), requestCases(), randomCases())
-}
-
 // Cases returns the claims of the contract, to be made of a stack.
-func Cases(stack Stack, policy cid.Policy) []kittest.Case {
-	var all []kittest.Case
-	for _, c := range cases() {
-		all = append(all, kittest.Case{Name: c.name, Run: func(ctx context.Context) error { return c.check(ctx, stack, policy) }})
-	}
-	return all
-}
-
-// check builds a world for a case and runs it. When a case hangs its world is given
-// up, and the error shows what everybody waits for.
-func (c *testCase) check(ctx context.Context, stack Stack, policy cid.Policy) error {
-	w, err := NewWorld(stack, c.size)
-	if err != nil {
-		return fmt.Errorf("world: %w", err)
-	}
-	f := &fixture{World: w, policy: policy}
-	if f.comms, err = w.Comm(policy); err != nil {
-		return fmt.Errorf("communicator: %w", errors.Join(err, w.Close()))
-	}
-	procs := slices.Clone(w.Procs)
-	done := make(chan error, 1)
-	go func() { done <- c.run(ctx, f) }()
-	select {
-	case err = <-done:
-	case <-ctx.Done():
-		select {
-		case err = <-done: // it obeyed the context
-		case <-time.After(time.Second):
-			err = fmt.Errorf("%w, and does not obey its context", context.Cause(ctx))
+func Cases(stack Stack, policy cid.Policy) kittest.Cases {
+	all := slices.Concat(matchCases(), bufferCases(), cancelCases(), commCases(), failureCases(), requestCases(), randomCases())
+	return kittest.Bind(all, func(t *kittest.T, size int) *fixture {
+		w, err := NewWorld(stack, size)
+		t.Check(err)
+		t.Cleanup(w.Close)
+		procs := slices.Clone(w.Procs)
+		t.OnHang(func() (all string) {
 			for _, p := range procs {
-				err = fmt.Errorf("%w\nrank %d: %+v", err, p.Rank, p.Module.Inspect())
+				all += fmt.Sprintf("rank %d: %+v\n", p.Rank, p.Module.Inspect())
 			}
-			return err
-		}
-	}
-	return errors.Join(err, w.Close())
-}
-
-// Check runs every case with every policy and returns what failed.
-func Check(ctx context.Context, stack Stack) []error {
-	var errs []error
-	for _, policy := range Policies {
-		for _, err := range kittest.Check(ctx, Cases(stack, policy)) {
-			errs = append(errs, fmt.Errorf("cid policy %v: %w", policy, err))
-		}
-	}
-	return errs
+			return all
+		})
+		comms, err := w.Comm(policy)
+		t.Check(err)
+		return &fixture{t, w, policy, comms}
+	})
 }
 
 // Run runs every case with the given policies as subtests.
 func Run(t *testing.T, stack Stack, policies ...cid.Policy) {
 	t.Helper()
 	for _, policy := range policies {
-		t.Run(policy.String(), func(t *testing.T) { kittest.Run(t, Cases(stack, policy)) })
+		t.Run(policy.String(), Cases(stack, policy).Run)
 	}
 }
 

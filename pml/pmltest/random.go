@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 
+	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/pml"
 )
 
@@ -98,8 +99,8 @@ func Play(ctx context.Context, comms []pml.Comm, ops []Op) error {
 	})
 }
 
-func randomCases() []testCase {
-	return []testCase{{"RandomTrafficArrivesAsSent", 3, randomTraffic}}
+func randomCases() claims {
+	return claims{kittest.Of("RandomTrafficArrivesAsSent", 3, randomTraffic)}
 }
 
 func randomTraffic(ctx context.Context, f *fixture) error {

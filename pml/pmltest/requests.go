@@ -6,16 +6,17 @@ import (
 	"fmt"
 
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/progress"
 )
 
-func requestCases() []testCase {
-	return []testCase{
-		{"UsedUpHandleIsClosed", 2, staleHandle},
-		{"FreedRequestStillCompletes", 2, freed},
-		{"OneOfTwoWaitersGetsTheStatus", 2, twoWaiters},
-		{"WaitWithEndedContextKeepsTheRequest", 2, waitContext},
+func requestCases() claims {
+	return claims{
+		kittest.Of("UsedUpHandleIsClosed", 2, staleHandle),
+		kittest.Of("FreedRequestStillCompletes", 2, freed),
+		kittest.Of("OneOfTwoWaitersGetsTheStatus", 2, twoWaiters),
+		kittest.Of("WaitWithEndedContextKeepsTheRequest", 2, waitContext),
 	}
 }
 

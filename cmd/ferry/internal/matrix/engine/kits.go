@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/btl/btltest"
@@ -35,7 +34,7 @@ func (w *worker) component() (framework.Component, error) {
 }
 
 // kit returns the cases of a kit for the stack.
-func (w *worker) kit(ctx context.Context, family, policy string) ([]kittest.Case, error) {
+func (w *worker) kit(ctx context.Context, family, policy string) (kittest.Cases, error) {
 	if family == "pmltest" {
 		stack, err := w.stack(ctx)
 		if err != nil {
@@ -58,13 +57,9 @@ func (w *worker) kit(ctx context.Context, family, policy string) ([]kittest.Case
 	fill := func(_ int, params any) { _ = w.params(c.Info(), params) } // it was tried above
 	switch c := c.(type) {
 	case btl.Component:
-		return btltest.Cases(func(context.Context) (btltest.Subject, error) {
-			return btltest.Subject{Component: c, Params: fill}, nil
-		}), nil
+		return btltest.Cases(btltest.Subject{Component: c, Params: fill}), nil
 	case mtl.Component:
-		return mtltest.Cases(func(context.Context) (mtltest.Subject, error) {
-			return mtltest.Subject{Component: c, Params: fill}, nil
-		}), nil
+		return mtltest.Cases(mtltest.Subject{Component: c, Params: fill}), nil
 	}
 	return nil, fmt.Errorf("%w: %s has no kit", framework.ErrUnsupported, w.task.Via)
 }
@@ -116,14 +111,14 @@ func (w *worker) stack(ctx context.Context) (pmltest.Stack, error) {
 
 // kitCases runs the task's cases of a kit. It ends after the first that does not
 // pass: what that has left behind must not spoil others, which get a new worker.
-func (w *worker) kitCases(ctx context.Context, all []kittest.Case) error {
+func (w *worker) kitCases(ctx context.Context, all kittest.Cases) error {
 	for _, name := range w.task.Cases {
-		i := slices.IndexFunc(all, func(c kittest.Case) bool { return c.Name == name })
-		if i < 0 {
+		c, ok := all.Named(name)
+		if !ok {
 			return fmt.Errorf("%w: no case %q in %s", framework.ErrConfig, name, w.task.Column)
 		}
 		w.begin(name)
-		e := ended(all[i].Run(ctx))
+		e := ended(c.Run(ctx))
 		w.end(e)
 		if e.Status.Bad() {
 			return nil

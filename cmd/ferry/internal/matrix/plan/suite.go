@@ -10,7 +10,6 @@ import (
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/conform"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
-	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/mtl/mtltest"
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
@@ -105,13 +104,13 @@ func (u Suite) Columns(s report.Stack) []Column {
 	kit := func(name string, cases []string) { all = append(all, Column{Name: name, Cases: cases}) }
 	switch kind, _ := s.Transport(); kind {
 	case "btl":
-		kit("btltest", names(btltest.Cases(nil)))
+		kit("btltest", btltest.Cases(btltest.Subject{}).Names())
 	case "mtl":
-		kit("mtltest", names(mtltest.Cases(nil)))
+		kit("mtltest", mtltest.Cases(mtltest.Subject{}).Names())
 	}
 	if s.Via != "" && !s.Alone() {
 		for _, p := range u.Policies {
-			kit("pmltest/"+p.String(), names(pmltest.Cases(pmltest.Stack{}, p)))
+			kit("pmltest/"+p.String(), pmltest.Cases(pmltest.Stack{}, p).Names())
 		}
 	}
 	ranks := u.Ranks
@@ -133,15 +132,6 @@ func (u Suite) Columns(s report.Stack) []Column {
 		}
 	}
 	return all
-}
-
-// names of a kit's cases.
-func names(cases []kittest.Case) []string {
-	out := make([]string, len(cases))
-	for i, c := range cases {
-		out[i] = c.Name
-	}
-	return out
 }
 
 // filter keeps the cells that pass.

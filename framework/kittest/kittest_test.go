@@ -1,0 +1,89 @@
+package kittest_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/framework/kittest"
+)
+
+var errSour = errors.New("sour")
+
+// TestFailureEndsTheCaseAndAllWhoWait: no step after a failure runs, goroutines
+// that wait for each other included, and what was opened is closed, the last one
+// first.
+func TestFailureEndsTheCaseAndAllWhoWait(t *testing.T) {
+	var closed []string
+	err := kittest.Run(t.Context(), func(k *kittest.T) {
+		k.Cleanup(func() error { closed = append(closed, "first"); return nil })
+		k.Cleanup(func() error { closed = append(closed, "last"); return errors.New("left behind") })
+		k.Each(3, func(i int) {
+			if i == 1 {
+				k.Check(nil, errSour)
+			}
+			<-k.Context().Done()
+			k.Check(context.Cause(k.Context()))
+		})
+		closed = append(closed, "went on")
+	})
+	if !errors.Is(err, errSour) || err.Error() != "sour\nleft behind" || !slices.Equal(closed, []string{"last", "first"}) {
+		t.Errorf("%v; closed %q", err, closed)
+	}
+}
+
+// TestSkipHidesNoFailure: a case that does not apply fails when it leaves something
+// behind.
+func TestSkipHidesNoFailure(t *testing.T) {
+	skipped := func(left error) error {
+		return kittest.Run(t.Context(), func(k *kittest.T) {
+			k.Cleanup(func() error { return left })
+			k.Skipf("it has %d wings", 3)
+		})
+	}
+	if err := skipped(nil); !errors.Is(err, kittest.ErrSkip) || !strings.Contains(err.Error(), "3 wings") {
+		t.Error(err)
+	}
+	if err := skipped(errSour); errors.Is(err, kittest.ErrSkip) || !errors.Is(err, errSour) {
+		t.Error(err)
+	}
+}
+
+// TestHangingCaseIsGivenUp: it obeys no context, and the error says what it waits for.
+func TestHangingCaseIsGivenUp(t *testing.T) {
+	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Millisecond, errSour)
+	defer cancel()
+	release := make(chan struct{})
+	defer close(release)
+	err := kittest.Run(ctx, func(k *kittest.T) {
+		k.OnHang(func() string { return "rank 1 waits" })
+		<-release
+	})
+	if !errors.Is(err, errSour) || !strings.Contains(err.Error(), "rank 1 waits") {
+		t.Error(err)
+	}
+}
+
+// TestEveryClaimGetsAWorldOfItsOwn, and only one that fails is an error.
+func TestEveryClaimGetsAWorldOfItsOwn(t *testing.T) {
+	opened := 0
+	cases := kittest.Bind([]kittest.Claim[int, int]{
+		kittest.New("Doubled", 2, func(w int) {}),
+		kittest.New("Fails", 3, func(w int) {}),
+	}, func(k *kittest.T, needs int) int {
+		if opened++; needs == 3 {
+			k.Fatalf("a world of %d", needs)
+		}
+		return needs
+	})
+	errs := cases.Check(t.Context())
+	if opened != 2 || len(errs) != 1 || errs[0].Error() != "Fails: a world of 3" {
+		t.Errorf("%d opened: %v", opened, errs)
+	}
+	if _, ok := cases.Named("Doubled"); !ok || !slices.Equal(cases.Names(), []string{"Doubled", "Fails"}) {
+		t.Error(cases.Names())
+	}
+}

@@ -1,0 +1,173 @@
+package kittest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+)
+
+// T is a case that runs. Its methods that end the case end the goroutine that
+// calls them, so that no step of a case needs to look at the outcome of the one
+// before. They may be called from the goroutines of Each, too. When a case fails
+// its context ends: nobody waits for who has given up.
+type T struct {
+	ctx  context.Context
+	stop context.CancelCauseFunc
+
+	mu     sync.Mutex
+	failed bool
+	errs   []error
+	after  []func() error
+	state  func() string
+}
+
+// patience is how long a case may take to clean up, after its context has ended.
+const patience = 3 * time.Second
+
+var errOver = errors.New("the case has failed elsewhere")
+
+// Run runs a case, and returns what is wrong. One that does not come back when its
+// context ends is given up, and the error tells what OnHang shows.
+func Run(ctx context.Context, f func(*T)) error {
+	t := new(T)
+	t.ctx, t.stop = context.WithCancelCause(ctx)
+	defer t.stop(nil)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer t.cleanup()
+		f(t)
+	}()
+	select {
+	case <-ended:
+		return t.outcome()
+	case <-t.ctx.Done():
+	}
+	select {
+	case <-ended:
+		return t.outcome()
+	case <-time.After(patience):
+	}
+	return errors.Join(t.outcome(), fmt.Errorf("%w, and the case does not come back%s", context.Cause(t.ctx), t.shown()))
+}
+
+// shown is what OnHang has to show. Whoever hangs may hold the lock that it needs.
+func (t *T) shown() string {
+	t.mu.Lock()
+	state := t.state
+	t.mu.Unlock()
+	if state == nil {
+		return ""
+	}
+	shown := make(chan string, 1)
+	go func() { shown <- state() }()
+	select {
+	case s := <-shown:
+		return "\n" + s
+	case <-time.After(time.Second):
+		return ", nor can it be inspected"
+	}
+}
+
+func (t *T) cleanup() {
+	for _, f := range slices.Backward(t.after) {
+		if err := f(); err != nil {
+			t.Errorf("%w", err)
+		}
+	}
+}
+
+// outcome is what is wrong: a failure wins over a reason to skip.
+func (t *T) outcome() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if wrong := slices.DeleteFunc(slices.Clone(t.errs), func(err error) bool { return errors.Is(err, ErrSkip) }); len(wrong) > 0 {
+		return errors.Join(wrong...)
+	}
+	return errors.Join(t.errs...)
+}
+
+// Context ends when the case has to come back.
+func (t *T) Context() context.Context { return t.ctx }
+
+// Cleanup has f called when the case has ended, the last one first.
+func (t *T) Cleanup(f func() error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.after = append(t.after, f)
+}
+
+// OnHang sets what shows the state of a case that does not come back.
+func (t *T) OnHang(state func() string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.state = state
+}
+
+// Errorf notes what is wrong; the case goes on.
+func (t *T) Errorf(format string, args ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := fmt.Errorf(format, args...); !errors.Is(err, errOver) {
+		t.errs = append(t.errs, err)
+	}
+}
+
+// Fatalf notes what is wrong and ends the case.
+func (t *T) Fatalf(format string, args ...any) {
+	t.Errorf(format, args...)
+	t.mu.Lock()
+	t.failed = true
+	t.mu.Unlock()
+	t.stop(errOver)
+	runtime.Goexit()
+}
+
+// Skipf ends the case, which does not apply.
+func (t *T) Skipf(format string, args ...any) {
+	t.Fatalf("%w: %s", ErrSkip, fmt.Sprintf(format, args...))
+}
+
+// Check ends the case if there is an error.
+func (t *T) Check(errs ...error) {
+	if err := errors.Join(errs...); err != nil {
+		t.Fatalf("%w", err)
+	}
+}
+
+// Is ends the case unless err is target.
+func (t *T) Is(what string, err, target error) {
+	if !errors.Is(err, target) {
+		t.Fatalf("%s: error %v, want %v", what, err, target)
+	}
+}
+
+// Until gives way to others until cond holds.
+func (t *T) Until(what string, cond func() bool) {
+	for !cond() {
+		if t.ctx.Err() != nil {
+			t.Fatalf("%s: %w", what, context.Cause(t.ctx))
+		}
+		runtime.Gosched()
+	}
+}
+
+// Each calls f for 0 to n-1 at the same time, each in a goroutine of its own, and
+// ends the case if one has.
+func (t *T) Each(n int, f func(i int)) {
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { f(i) })
+	}
+	wg.Wait()
+	t.mu.Lock()
+	failed := t.failed
+	t.mu.Unlock()
+	if failed {
+		runtime.Goexit()
+	}
+}
