@@ -7,11 +7,11 @@
 package bootstraptest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
@@ -72,12 +72,15 @@ func Cases(factory Factory) kittest.Cases {
 }
 
 // world returns the group of all processes.
-func (j *job) world() []framework.Proc {
-	g := make([]framework.Proc, len(j.Clients))
-	for i, c := range j.Clients {
-		g[i] = c.Identity().Proc
+func (j *job) world() []framework.Proc { return j.group(j.ranks()...) }
+
+// ranks returns those of all processes.
+func (j *job) ranks() []int {
+	all := make([]int, len(j.Clients))
+	for i := range all {
+		all[i] = i
 	}
-	return g
+	return all
 }
 
 // group returns the processes of ranks.
@@ -89,63 +92,66 @@ func (j *job) group(ranks ...int) []framework.Proc {
 	return g
 }
 
-// each runs f for each of ranks at the same time, and joins the errors.
-func each(ranks []int, f func(rank int) error) error {
-	errs := make([]error, len(ranks))
-	var wg sync.WaitGroup
-	for i, r := range ranks {
-		wg.Go(func() {
-			if err := f(r); err != nil {
-				errs[i] = fmt.Errorf("rank %d: %w", r, err)
-			}
-		})
+// all runs f for every rank at the same time.
+func (j *job) all(f func(rank int)) { j.Each(len(j.Clients), f) }
+
+// put, get, fence and construct are calls that succeed, of a rank's client.
+func (j *job) put(rank int, key, value string) {
+	if err := j.Clients[rank].Put(j.Context(), key, []byte(value)); err != nil {
+		j.Fatalf("rank %d: put %q: %v", rank, key, err)
 	}
-	wg.Wait()
-	return errors.Join(errs...)
 }
 
-// all returns 0 to n-1.
-func all(n int) []int {
-	r := make([]int, n)
-	for i := range r {
-		r[i] = i
+func (j *job) get(rank, of int, key, want string) {
+	v, err := j.Clients[rank].Get(j.Context(), j.group(of)[0], key)
+	if err != nil || string(v) != want {
+		j.Fatalf("rank %d: get %q of rank %d: %.100q, %v, want %.100q", rank, key, of, v, err, want)
 	}
-	return r
 }
 
-// wantIs fails unless err is target.
-func wantIs(what string, err, target error) error {
-	if !errors.Is(err, target) {
-		return fmt.Errorf("%s: got error %v, want %v", what, err, target)
+func (j *job) fence(rank int, tag string, members ...int) {
+	if err := j.Clients[rank].Fence(j.Context(), j.group(members...), tag); err != nil {
+		j.Fatalf("rank %d: fence %q of %v: %v", rank, tag, members, err)
 	}
-	return nil
 }
 
-// wantMissing fails unless err names exactly missing and failed.
-func wantMissing(what string, err error, missing, failed []framework.Proc) error {
+// meet is a fence of all.
+func (j *job) meet(tag string) { j.all(func(r int) { j.fence(r, tag, j.ranks()...) }) }
+
+// construct makes one of members, whose payloads say who and which.
+func (j *job) construct(rank int, members []int, tag string, seen *ids, who string) {
+	group := j.group(members...)
+	pay := func(p framework.Proc) string { return fmt.Sprintf("%s from %d", who, p.Rank) }
+	got, err := j.Clients[rank].Construct(j.Context(), group, tag, []byte(pay(j.group(rank)[0])))
+	if err != nil {
+		j.Fatalf("rank %d: construct %s: %v", rank, who, err)
+	}
+	if len(got.Payloads) != len(group) {
+		j.Fatalf("construct %s: %d payloads for %d members", who, len(got.Payloads), len(group))
+	}
+	for i, p := range group {
+		if string(got.Payloads[i]) != pay(p) {
+			j.Fatalf("construct %s: payload of %s is %q, want %q", who, p, got.Payloads[i], pay(p))
+		}
+	}
+	seen.add(j, got.ContextID, who)
+}
+
+// missing fails unless err names exactly missing and failed.
+func (j *job) missing(what string, err error, missing, failed []framework.Proc) {
 	var m *framework.MissingError
 	if !errors.As(err, &m) {
-		return fmt.Errorf("%s: got error %v, want a MissingError", what, err)
+		j.Fatalf("%s: got error %v, want a MissingError", what, err)
 	}
 	if !sameProcs(m.Missing, missing) || !sameProcs(m.Failed, failed) {
-		return fmt.Errorf("%s: missing %v, failed %v; want %v and %v", what, m.Missing, m.Failed, missing, failed)
+		j.Fatalf("%s: missing %v, failed %v; want %v and %v", what, m.Missing, m.Failed, missing, failed)
 	}
-	return nil
 }
 
 // sameProcs compares as sets.
 func sameProcs(a, b []framework.Proc) bool {
-	if len(a) != len(b) {
-		return false
+	order := func(x, y framework.Proc) int {
+		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Rank, y.Rank))
 	}
-	in := map[framework.Proc]bool{}
-	for _, p := range a {
-		in[p] = true
-	}
-	for _, p := range b {
-		if !in[p] {
-			return false
-		}
-	}
-	return len(in) == len(b)
+	return slices.Equal(slices.SortedFunc(slices.Values(a), order), slices.SortedFunc(slices.Values(b), order))
 }

@@ -1,9 +1,6 @@
 package bootstraptest
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -14,174 +11,126 @@ import (
 
 func directoryCases() claims {
 	return claims{
-		kittest.Of("PublishLookupUnpublish", Want{Size: 1, Timeout: long}, publish),
-		kittest.Of("LookupWaitsForPublish", Want{Size: 2, Timeout: long}, lookupWaits),
-		kittest.Of("LookupHasADeadline", Want{Size: 1, Timeout: short}, lookupTimesOut),
-		kittest.Of("LookupIsWithdrawn", Want{Size: 1, Timeout: long}, lookupWithdrawn),
-		kittest.Of("BuiltinPsets", Want{Size: 3, Timeout: long}, builtinPsets),
-		kittest.Of("BuiltinPsetsAlone", Want{Size: 1, Timeout: long}, builtinPsets),
-		kittest.Of("NamedPsets", Want{Size: 4, Timeout: long, Psets: map[string][]uint32{
-			"ocean": {0, 1}, "Air Model": {3, 2}}}, namedPsets),
+		kittest.New("PublishLookupUnpublish", Want{Size: 1, Timeout: long}, (*job).publish),
+		kittest.New("LookupWaitsForPublish", Want{Size: 2, Timeout: long}, (*job).lookupWaits),
+		kittest.New("LookupHasADeadline", Want{Size: 1, Timeout: short}, (*job).lookupTimesOut),
+		kittest.New("LookupIsWithdrawn", Want{Size: 1, Timeout: long}, (*job).lookupWithdrawn),
+		kittest.New("BuiltinPsets", Want{Size: 3, Timeout: long}, (*job).builtinPsets),
+		kittest.New("BuiltinPsetsAlone", Want{Size: 1, Timeout: long}, (*job).builtinPsets),
+		kittest.New("NamedPsets", Want{Size: 4, Timeout: long, Psets: map[string][]uint32{
+			"ocean": {0, 1}, "Air Model": {3, 2}}}, (*job).namedPsets),
 	}
 }
 
-func directory(c bootstrap.Client) (bootstrap.Directory, error) {
-	d, ok := framework.As[bootstrap.Directory](c)
+// ability returns an optional one of a rank's client, or skips the case.
+func ability[A any](j *job, rank int) A {
+	a, ok := framework.As[A](j.Clients[rank])
 	if !ok {
-		return nil, fmt.Errorf("no Directory: %w", ErrSkip)
+		j.Skipf("the client has no %T", &a)
 	}
-	return d, nil
+	return a
 }
 
-func wantValue(ctx context.Context, d bootstrap.Directory, name, want string) error {
-	v, ok, err := d.Lookup(ctx, name, true)
+func (j *job) found(d bootstrap.Directory, name, want string) {
+	v, ok, err := d.Lookup(j.Context(), name, true)
 	if err != nil || !ok || string(v) != want {
-		return fmt.Errorf("lookup %q: %q, %v, %v, want %q", name, v, ok, err, want)
+		j.Fatalf("lookup %q: %q, %v, %v, want %q", name, v, ok, err, want)
 	}
-	return nil
 }
 
-func publish(ctx context.Context, j *job) error {
-	d, err := directory(j.Clients[0])
-	if err != nil {
-		return err
+func (j *job) notFound(d bootstrap.Directory, name string) {
+	if v, ok, err := d.Lookup(j.Context(), name, false); err != nil || ok || len(v) != 0 {
+		j.Fatalf("lookup of what nobody has published: %q, %v, %v", v, ok, err)
 	}
-	if v, ok, err := d.Lookup(ctx, "n", false); err != nil || ok || len(v) != 0 {
-		return fmt.Errorf("lookup of what nobody published: %q, %v, %v", v, ok, err)
-	}
+}
+
+func (j *job) publish() {
+	d, ctx := ability[bootstrap.Directory](j, 0), j.Context()
+	j.notFound(d, "n")
 	for _, value := range []string{"one", ""} {
 		b := []byte(value)
-		if err := d.Publish(ctx, "n", b); err != nil {
-			return err
-		}
+		j.Check(d.Publish(ctx, "n", b))
 		clear(b) // it was copied
-		if err := errors.Join(wantValue(ctx, d, "n", value),
-			wantIs("second publish", d.Publish(ctx, "n", nil), bootstrap.ErrPublished),
-			wantValue(ctx, d, "n", value),
-			d.Unpublish(ctx, "n"),
-			wantIs("second unpublish", d.Unpublish(ctx, "n"), bootstrap.ErrNotPublished)); err != nil {
-			return err
-		}
+		j.found(d, "n", value)
+		j.Is("second publish", d.Publish(ctx, "n", nil), bootstrap.ErrPublished)
+		j.found(d, "n", value)
+		j.Check(d.Unpublish(ctx, "n"))
+		j.Is("second unpublish", d.Unpublish(ctx, "n"), bootstrap.ErrNotPublished)
 	}
-	_, ok, err := d.Lookup(ctx, "n", false)
-	if ok || err != nil {
-		return fmt.Errorf("lookup after unpublish: %v, %v", ok, err)
-	}
-	return errors.Join(
-		wantIs("value over the limit", d.Publish(ctx, "n", make([]byte, bootstrap.MaxValue+1)), framework.ErrUnsupported),
-		wantIs("name over the limit", d.Publish(ctx, strings.Repeat("n", bootstrap.MaxName+1), nil), framework.ErrUnsupported))
+	j.notFound(d, "n")
+	j.Is("value over the limit", d.Publish(ctx, "n", make([]byte, bootstrap.MaxValue+1)), framework.ErrUnsupported)
+	j.Is("name over the limit", d.Publish(ctx, strings.Repeat("n", bootstrap.MaxName+1), nil), framework.ErrUnsupported)
 }
 
-func lookupWaits(ctx context.Context, j *job) error {
-	d0, err := directory(j.Clients[0])
-	if err != nil {
-		return err
-	}
-	d1, err := directory(j.Clients[1])
-	if err != nil {
-		return err
-	}
-	return each([]int{0, 1, 2, 3}, func(i int) error {
+func (j *job) lookupWaits() {
+	d := []bootstrap.Directory{ability[bootstrap.Directory](j, 0), ability[bootstrap.Directory](j, 1)}
+	j.Each(4, func(i int) {
 		if i == 3 {
-			return d1.Publish(ctx, "port", []byte("7"))
+			j.Check(d[1].Publish(j.Context(), "port", []byte("7")))
 		}
-		return wantValue(ctx, []bootstrap.Directory{d0, d1}[i%2], "port", "7")
+		j.found(d[i%2], "port", "7")
 	})
 }
 
-func lookupTimesOut(ctx context.Context, j *job) error {
-	d, err := directory(j.Clients[0])
-	if err != nil {
-		return err
-	}
-	_, ok, err := d.Lookup(ctx, "never", true)
+func (j *job) lookupTimesOut() {
+	d := ability[bootstrap.Directory](j, 0)
+	_, ok, err := d.Lookup(j.Context(), "never", true)
 	if ok {
-		return errors.New("found what nobody published")
+		j.Fatalf("found what nobody published")
 	}
-	return errors.Join(wantIs("lookup", err, framework.ErrTimeout), d.Publish(ctx, "never", nil), wantValue(ctx, d, "never", ""))
+	j.Is("lookup", err, framework.ErrTimeout)
+	j.Check(d.Publish(j.Context(), "never", nil))
+	j.found(d, "never", "")
 }
 
-func lookupWithdrawn(ctx context.Context, j *job) error {
-	d, err := directory(j.Clients[0])
-	if err != nil {
-		return err
-	}
-	cctx, cancel := context.WithTimeoutCause(ctx, short/4, errCause)
+func (j *job) lookupWithdrawn() {
+	d := ability[bootstrap.Directory](j, 0)
+	ctx, cancel := j.briefly()
 	defer cancel()
-	_, _, err = d.Lookup(cctx, "never", true)
-	return errors.Join(wantIs("lookup", err, errCause), d.Publish(ctx, "never", []byte("now")), wantValue(ctx, d, "never", "now"))
+	_, _, err := d.Lookup(ctx, "never", true)
+	j.Is("lookup", err, errCause)
+	j.Check(d.Publish(j.Context(), "never", []byte("now")))
+	j.found(d, "never", "now")
 }
 
-func psets(c bootstrap.Client) (bootstrap.PsetSource, error) {
-	p, ok := framework.As[bootstrap.PsetSource](c)
-	if !ok {
-		return nil, fmt.Errorf("no PsetSource: %w", ErrSkip)
+func (j *job) pset(p bootstrap.PsetSource, ask, name string, members []framework.Proc) {
+	got, err := p.Pset(j.Context(), ask)
+	if err != nil || got.Name != name || !slices.Equal(got.Members, members) || got.Dynamic {
+		j.Fatalf("pset %q is %+v, %v, want %q with %v", ask, got, err, name, members)
 	}
-	return p, nil
 }
 
-func wantPset(ctx context.Context, p bootstrap.PsetSource, ask, name string, members []framework.Proc) error {
-	got, err := p.Pset(ctx, ask)
-	if err != nil {
-		return err
-	}
-	if got.Name != name || !slices.Equal(got.Members, members) || got.Dynamic {
-		return fmt.Errorf("pset %q is %+v, want %q with %v", ask, got, name, members)
-	}
-	return nil
-}
-
-func builtinPsets(ctx context.Context, j *job) error {
+func (j *job) builtinPsets() {
 	for r, c := range j.Clients {
-		p, err := psets(c)
-		if err != nil {
-			return err
+		p := ability[bootstrap.PsetSource](j, r)
+		names, err := p.Psets(j.Context())
+		if err != nil || len(names) < 3 || !slices.Equal(names[:3], []string{"mpi://WORLD", "mpi://SELF", "mpix://SHARED"}) {
+			j.Fatalf("rank %d: psets are %q, %v", r, names, err)
 		}
-		names, err := p.Psets(ctx)
-		if err != nil {
-			return err
-		}
-		if len(names) < 3 || !slices.Equal(names[:3], []string{"mpi://WORLD", "mpi://SELF", "mpix://SHARED"}) {
-			return fmt.Errorf("rank %d: psets are %q", r, names)
+		_, err = p.Pset(j.Context(), "no such set")
+		j.Is("unknown pset", err, framework.ErrPset)
+		if !strings.Contains(err.Error(), "mpi://WORLD") {
+			j.Fatalf("the error for an unknown pset (%v) does not say what exists", err)
 		}
 		var local []framework.Proc
 		for _, q := range c.Identity().Locals {
-			local = append(local, j.group(int(q))[0])
+			local = append(local, j.group(int(q))...)
 		}
-		_, err = p.Pset(ctx, "no such set")
-		if err == nil || !strings.Contains(err.Error(), "mpi://WORLD") {
-			return fmt.Errorf("the error for an unknown pset (%v) does not say what exists", err)
-		}
-		if err := errors.Join(
-			wantIs("unknown pset", err, framework.ErrPset),
-			wantPset(ctx, p, "mpi://WORLD", "mpi://WORLD", j.world()),
-			wantPset(ctx, p, "MPI://world", "mpi://WORLD", j.world()),
-			wantPset(ctx, p, "mpi://self", "mpi://SELF", j.group(r)),
-			wantPset(ctx, p, "mpix://shared", "mpix://SHARED", local)); err != nil {
-			return fmt.Errorf("rank %d: %w", r, err)
-		}
+		j.pset(p, "mpi://WORLD", "mpi://WORLD", j.world())
+		j.pset(p, "MPI://world", "mpi://WORLD", j.world())
+		j.pset(p, "mpi://self", "mpi://SELF", j.group(r))
+		j.pset(p, "mpix://shared", "mpix://SHARED", local)
 	}
-	return nil
 }
 
-func namedPsets(ctx context.Context, j *job) error {
-	for _, c := range j.Clients {
-		p, err := psets(c)
-		if err != nil {
-			return err
+func (j *job) namedPsets() {
+	for r := range j.Clients {
+		p := ability[bootstrap.PsetSource](j, r)
+		names, err := p.Psets(j.Context())
+		if err != nil || len(names) != 5 || !slices.Contains(names, "ocean") || !slices.Contains(names, "Air Model") {
+			j.Fatalf("psets are %q, %v", names, err)
 		}
-		names, err := p.Psets(ctx)
-		if err != nil {
-			return err
-		}
-		if len(names) != 5 || !slices.Contains(names, "ocean") || !slices.Contains(names, "Air Model") {
-			return fmt.Errorf("psets are %q", names)
-		}
-		if err := errors.Join(
-			wantPset(ctx, p, "OCEAN", "ocean", j.group(0, 1)),
-			wantPset(ctx, p, "air model", "Air Model", j.group(3, 2))); err != nil {
-			return err
-		}
+		j.pset(p, "OCEAN", "ocean", j.group(0, 1))
+		j.pset(p, "air model", "Air Model", j.group(3, 2))
 	}
-	return nil
 }

@@ -12,11 +12,12 @@ import (
 
 // T is a case that runs. Its methods that end the case end the goroutine that
 // calls them, so that no step of a case needs to look at the outcome of the one
-// before. They may be called from the goroutines of Each, too. When a case fails
+// before. They may be called from the goroutines of Go, too. When a case fails
 // its context ends: nobody waits for who has given up.
 type T struct {
-	ctx  context.Context
-	stop context.CancelCauseFunc
+	ctx   context.Context
+	stop  context.CancelCauseFunc
+	begun sync.WaitGroup // by Go
 
 	mu     sync.Mutex
 	failed bool
@@ -74,6 +75,7 @@ func (t *T) shown() string {
 }
 
 func (t *T) cleanup() {
+	t.begun.Wait()
 	for _, f := range slices.Backward(t.after) {
 		if err := f(); err != nil {
 			t.Errorf("%w", err)
@@ -108,13 +110,17 @@ func (t *T) OnHang(state func() string) {
 	t.state = state
 }
 
-// Errorf notes what is wrong; the case goes on.
+// Errorf notes what is wrong; the case goes on. What only comes of a failure
+// elsewhere, because that has ended the context, is not noted.
 func (t *T) Errorf(format string, args ...any) {
+	for _, arg := range args {
+		if err, ok := arg.(error); ok && errors.Is(err, errOver) {
+			return
+		}
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err := fmt.Errorf(format, args...); !errors.Is(err, errOver) {
-		t.errs = append(t.errs, err)
-	}
+	t.errs = append(t.errs, fmt.Errorf(format, args...))
 }
 
 // Fatalf notes what is wrong and ends the case.
@@ -146,6 +152,36 @@ func (t *T) Is(what string, err, target error) {
 	}
 }
 
+// Same ends the case unless got is what was sent.
+func (t *T) Same(what string, got, sent []byte) {
+	if err := Differ(got, sent); err != nil {
+		t.Fatalf("%s: %w", what, err)
+	}
+}
+
+// Differ says where got is not what was sent.
+func Differ(got, sent []byte) error {
+	if len(got) != len(sent) {
+		return fmt.Errorf("%d bytes came, and %d were sent", len(got), len(sent))
+	}
+	for i := range got {
+		if got[i] != sent[i] {
+			return fmt.Errorf("byte %d of %d is %#x, and %#x was sent", i, len(got), got[i], sent[i])
+		}
+	}
+	return nil
+}
+
+// Payload returns n bytes that differ by seed and by place, at distances of a page and
+// more, too.
+func Payload(seed, n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i*7 + i>>8*13 + seed*31 + 1)
+	}
+	return b
+}
+
 // Until gives way to others until cond holds.
 func (t *T) Until(what string, cond func() bool) {
 	for !cond() {
@@ -156,18 +192,32 @@ func (t *T) Until(what string, cond func() bool) {
 	}
 }
 
-// Each calls f for 0 to n-1 at the same time, each in a goroutine of its own, and
-// ends the case if one has.
-func (t *T) Each(n int, f func(i int)) {
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() { f(i) })
+// Go calls f in a goroutine of its own. The result waits for its end, and ends the
+// case if one has failed; a case that fails before waits for it, too.
+func (t *T) Go(f func()) (wait func()) {
+	done := make(chan struct{})
+	t.begun.Go(func() {
+		defer close(done)
+		f()
+	})
+	return func() {
+		<-done
+		t.mu.Lock()
+		failed := t.failed
+		t.mu.Unlock()
+		if failed {
+			runtime.Goexit()
+		}
 	}
-	wg.Wait()
-	t.mu.Lock()
-	failed := t.failed
-	t.mu.Unlock()
-	if failed {
-		runtime.Goexit()
+}
+
+// Each calls f for 0 to n-1 at the same time, and waits for all.
+func (t *T) Each(n int, f func(i int)) {
+	waits := make([]func(), n)
+	for i := range waits {
+		waits[i] = t.Go(func() { f(i) })
+	}
+	for _, wait := range waits {
+		wait()
 	}
 }
