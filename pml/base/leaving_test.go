@@ -1,0 +1,155 @@
+package base
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/ferrympi/ferry/framework/scripttest"
+	"pgregory.net/rapid"
+)
+
+// command runs one line of a golden script.
+func command(x *Exit, line string) ([]string, error) {
+	f := strings.Fields(line)
+	n := 1
+	if len(f) > 1 {
+		var err error
+		if n, err = strconv.Atoi(f[1]); err != nil && f[1] != "unknown" {
+			return nil, err
+		}
+	}
+	switch f[0] {
+	case "goodbye":
+		total := uint64(n)
+		if f[1] == "unknown" {
+			total = Unknown
+		}
+		return []string{x.Goodbye(total, 3).String()}, nil
+	case "received":
+		x.Received += uint64(n)
+	case "aside":
+		x.Aside += uint64(n)
+	case "turn": // n of them, which come to the same
+		var last Farewell
+		for i := range n {
+			act := x.Turn()
+			if i > 0 && act != last {
+				return nil, fmt.Errorf("%q: turn %d: %v after %v", line, i+1, act, last)
+			}
+			last = act
+		}
+		return []string{last.String()}, nil
+	case "sought":
+		x.Sought()
+		return []string{"next in " + x.Gap().String()}, nil
+	case "departed", "broken", "died":
+		for why, name := range presenceNames {
+			if name == f[0] && !x.Go(Presence(why)) {
+				return []string{"no news"}, nil
+			}
+		}
+		if x.ForgetOnce() {
+			return []string{"Forget"}, nil
+		}
+	case "presence":
+		return []string{x.Presence().String()}, nil
+	case "process":
+		*x = Exit{}
+	default:
+		return nil, fmt.Errorf("unknown command %q", line)
+	}
+	return nil, nil
+}
+
+// TestLeavingScripts replays what testdata/leaving tells of processes that go.
+func TestLeavingScripts(t *testing.T) {
+	scripttest.Run(t, "testdata/leaving/*.txt", func() func(string) ([]string, error) {
+		var x Exit
+		return func(line string) ([]string, error) { return command(&x, line) }
+	})
+}
+
+// TestNoReceiveEndsWhileItsMessageMayCome, nor does one wait for ever, whatever happens
+// in whatever order.
+func TestNoReceiveEndsWhileItsMessageMayCome(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var x Exit
+		total := uint64(rapid.IntRange(0, 5).Draw(t, "sent"))
+		patience := rapid.IntRange(0, 5).Draw(t, "patience")
+		var got, vain, turns int
+		var forgets, ends int
+		atLast := false
+		for step := 0; x.Presence() <= Leaving && turns < 1000; step++ {
+			switch pick := rapid.IntRange(0, 9).Draw(t, "event"); {
+			case pick == 0 || step == 20:
+				n := total
+				if rapid.Bool().Draw(t, "unknown") {
+					n = Unknown
+				}
+				first := x.Presence() == Present
+				if (x.Goodbye(n, patience) == Shut) != first {
+					t.Fatal("shut is for the first goodbye")
+				}
+			case pick == 1 && uint64(got) < total:
+				got++
+				x.Received++
+			case pick == 2 && uint64(got) < total:
+				got++
+				x.Aside++
+			default:
+				before := x.Presence()
+				act := x.Turn()
+				if act != 0 && before != Leaving {
+					t.Fatalf("%v for a process that is %v", act, before)
+				}
+				if act&Forget != 0 {
+					forgets++
+				}
+				if act&(Seek|End) != 0 && forgets != 1 {
+					t.Fatalf("%v, and %d forgotten", act, forgets)
+				}
+				if act&Seek != 0 {
+					seen := x.seen
+					x.Sought()
+					switch {
+					case x.seen > seen:
+						vain, atLast = 0, false
+					case atLast:
+						vain++
+					}
+					atLast = x.Gap() == LastGap
+				}
+				if act&End != 0 {
+					ends++
+					if uint64(got) < total && vain < patience {
+						t.Fatalf("ended with %d of %d messages after %d looks in vain", got, total, vain)
+					}
+					if !x.Go(Departed) || x.Go(Departed) || x.Go(Died) {
+						t.Fatal("a process departs once")
+					}
+				}
+				if before == Leaving {
+					turns++
+				}
+			}
+		}
+		if turns >= 1000 || ends != 1 || !x.Gone() || x.Failed() {
+			t.Fatalf("after %d turns: %+v", turns, x)
+		}
+	})
+}
+
+func TestExitAllocatesNothing(t *testing.T) {
+	if n := testing.AllocsPerRun(100, func() {
+		var x Exit
+		x.Goodbye(1, 1)
+		for x.Turn() == 0 {
+		}
+		x.Sought()
+		x.Go(Died)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
