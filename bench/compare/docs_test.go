@@ -18,14 +18,14 @@ func TestResultsAndDocsFollowFromTheJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	const remedy = "go run ./bench/compare -render"
-	if string(b) != markdown(*rep) {
+	if string(b) != rep.text("results") {
 		t.Errorf("bench/results.md does not follow from results.json: %s", remedy)
 	}
 	b, err = os.ReadFile("../../docs/performance.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := replaceSection(string(b), section(*rep))
+	text, err := replaceSection(string(b), rep.text("performance"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,17 +65,17 @@ func TestPlotOfEachGraph(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, g := range graphs {
-		b, err := os.ReadFile(filepath.Join(dir, g.file()))
+		b, err := os.ReadFile(filepath.Join(dir, g.File()))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, want := range []string{"<svg", g.title, g.axis, ">Open MPI, as it comes<", ">64KiB<"} {
+		for _, want := range []string{"<svg", g.Title, g.axis, ">Open MPI, as it comes<", ">64KiB<"} {
 			if !strings.Contains(string(b), want) {
-				t.Errorf("%s lacks %q", g.file(), want)
+				t.Errorf("%s lacks %q", g.File(), want)
 			}
 		}
 		if strings.Contains(string(b), "failed") {
-			t.Errorf("%s has a curve without points", g.file())
+			t.Errorf("%s has a curve without points", g.File())
 		}
 	}
 }

@@ -23,9 +23,9 @@ type figure struct {
 	duel       bool     // ranks 0 and 1 play and have cores of their own; the others sleep
 
 	// What is wanted, ours / peer: at most for times, at least for rates.
-	Default float64 `json:"-"`   // the best of the peers as they come
-	Best    float64 `json:"-"`   // the best of all their settings
-	Aim     string  `json:"aim"` // what would be fine
+	Wanted     float64 `json:"-"`   // to the best of the peers as they come
+	WantedBest float64 `json:"-"`   // to the best of all their settings
+	Aim        string  `json:"aim"` // what would be fine
 }
 
 // A variant is another way to run ferry, or another ferry.
@@ -46,19 +46,19 @@ func loops(size, small, smallWarmup, large, largeWarmup int) (int, int) {
 }
 
 func latency(name string, size int, def, best float64, aim string) figure {
-	f := figure{Name: name + " latency", Bench: "latency", Size: size, Ranks: 2, Unit: "us", Lower: true, Default: def, Best: best, Aim: aim}
+	f := figure{Name: name + " latency", Bench: "latency", Size: size, Ranks: 2, Unit: "us", Lower: true, Wanted: def, WantedBest: best, Aim: aim}
 	f.iterations, f.warmup = loops(size, 10000, 100, 1000, 10)
 	return f
 }
 
 func window(name, bench, unit string, size int, def, best float64, aim string) figure {
-	f := figure{Name: name, Bench: bench, Size: size, Ranks: 2, Unit: unit, Default: def, Best: best, Aim: aim}
+	f := figure{Name: name, Bench: bench, Size: size, Ranks: 2, Unit: unit, Wanted: def, WantedBest: best, Aim: aim}
 	f.iterations, f.warmup = loops(size, 100, 10, 20, 2)
 	return f
 }
 
 func job(name, bench string, ranks int, wanted float64, aim string) figure {
-	return figure{Name: name, Bench: bench, Ranks: ranks, Unit: "ms", Lower: true, Default: wanted, Best: wanted, Aim: aim, iterations: 1}
+	return figure{Name: name, Bench: bench, Ranks: ranks, Unit: "ms", Lower: true, Wanted: wanted, WantedBest: wanted, Aim: aim, iterations: 1}
 }
 
 // collective has fewer iterations where ranks share cores: MPICH's barrier then
@@ -66,7 +66,7 @@ func job(name, bench string, ranks int, wanted float64, aim string) figure {
 func collective(name, bench string, size, ranks int, wanted float64, aim string) figure {
 	f := figure{
 		Name: name, Bench: bench, Size: size, Ranks: ranks, Unit: "us", Lower: true,
-		Default: wanted, Best: wanted, Aim: aim, iterations: 1000, warmup: 100,
+		Wanted: wanted, WantedBest: wanted, Aim: aim, iterations: 1000, warmup: 100,
 	}
 	if ranks > 2 {
 		f.iterations, f.warmup = 100, 10
@@ -124,8 +124,8 @@ func besideBefore(program string) []figure {
 	for i := range figs {
 		f := &figs[i]
 		f.versus = &variant{"before", f.flags, program}
-		if f.wanted = (bound{Least: 1 / 1.02}); f.Lower {
-			f.wanted = bound{Most: 1.02}
+		if f.wanted = f.Within(1.02); !f.Lower {
+			f.wanted = f.Within(1 / 1.02)
 		}
 	}
 	return figs
@@ -145,21 +145,16 @@ func (f figure) bound() bool { return f.duel || f.Ranks <= runtime.NumCPU() }
 // share cores a hop between two of them says nothing.
 func (f figure) hopInside() bool { return f.bound() && f.Bench != "hello" && f.Bench != "init" }
 
-// meets says whether a ratio is as good as is wanted.
-func (f figure) meets(ratio, wanted float64) bool {
+// Within is the bound that a ratio is: at most for times, at least for rates.
+func (f figure) Within(ratio float64) bound {
 	if f.Lower {
-		return ratio <= wanted
+		return bound{Most: ratio}
 	}
-	return ratio >= wanted
+	return bound{Least: ratio}
 }
 
 // better says whether figure a is better than b.
-func (f figure) better(a, b float64) bool {
-	if f.Lower {
-		return a < b
-	}
-	return a > b
-}
+func (f figure) better(a, b float64) bool { return a != b && a < b == f.Lower }
 
 // units gives how many of what a benchmark prints make one unit of the results.
 var units = map[string]struct {

@@ -128,10 +128,10 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := write(o.out, *rep); err != nil || !o.complete {
+	if err := write(o.out, rep); err != nil || !o.complete {
 		return err
 	}
-	return document(o.docs, *rep)
+	return document(o.docs, rep)
 }
 
 // install copies a program, as its installation would. What go build's linker has
@@ -236,7 +236,7 @@ func (o *options) measure(ctx context.Context, stderr io.Writer) (*report, error
 	about.Seconds = time.Since(start).Seconds()
 	rep := summarize(about, series, c.best, o.pairs)
 	rep.Alone, rep.Kept, rep.Curves = append(rep.Alone, others...), c.kept, curves
-	return &rep, nil
+	return rep, nil
 }
 
 // matching returns those whose names match.

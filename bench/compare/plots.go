@@ -21,7 +21,7 @@ import (
 
 // A graph is one picture of docs/plots.
 type graph struct {
-	bench, title, axis string
+	bench, Title, axis string
 	top                bool // the legend is in the upper left corner, otherwise in the lower one
 }
 
@@ -31,7 +31,7 @@ var graphs = []graph{
 	{"mbw_mr", "Message rate between two ranks, 64 messages under way", "million messages/s", false},
 }
 
-func (g graph) file() string { return g.bench + ".svg" }
+func (g graph) File() string { return g.bench + ".svg" }
 
 // A look is how a curve is drawn. The colours are those of Okabe and Ito, which
 // colour-blind people can tell apart; shapes and dashes differ too.
@@ -64,7 +64,7 @@ func plots(dir string, curves []*curve) error {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
-		if err := g.draw(filepath.Join(dir, g.file()), mine); err != nil {
+		if err := g.draw(filepath.Join(dir, g.File()), mine); err != nil {
 			return fmt.Errorf("plot of %s: %w", g.bench, err)
 		}
 	}
@@ -73,7 +73,7 @@ func plots(dir string, curves []*curve) error {
 
 func (g graph) draw(path string, curves []*curve) error {
 	p := plot.New()
-	p.Title.Text = g.title
+	p.Title.Text = g.Title
 	p.X.Label.Text, p.Y.Label.Text = "size of the message, bytes", g.axis
 	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
 	p.X.Tick.Marker, p.Y.Tick.Marker = plot.TickerFunc(sizeTicks), plot.TickerFunc(decimalTicks)

@@ -119,7 +119,7 @@ func (w *row) beside(wanted float64, only func(result) bool) *standing {
 	if r == nil {
 		return nil
 	}
-	return &standing{r, r.Peer, r.Setting, r.Ratio, wanted, w.meets(r.Ratio, wanted)}
+	return &standing{r, r.Peer, r.Setting, r.Ratio, wanted, w.Within(wanted).meets(r.Ratio)}
 }
 
 // A report is everything that is written.
@@ -134,8 +134,8 @@ type report struct {
 }
 
 // summarize makes rows of series; those of one figure follow one another.
-func summarize(a about, all []*series, hops bests, want int) report {
-	rep := report{about: a, Pairs: want, Hops: hops}
+func summarize(a about, all []*series, hops bests, want int) *report {
+	rep := &report{about: a, Pairs: want, Hops: hops}
 	for _, s := range all {
 		if s.fig.versus != nil {
 			rep.Alone = append(rep.Alone, pairsOfOurs(s, want))
@@ -161,13 +161,13 @@ func summarize(a about, all []*series, hops bests, want int) report {
 func (rep *report) stand() {
 	for i := range rep.Rows {
 		w := &rep.Rows[i]
-		w.Default = w.beside(w.figure.Default, func(r result) bool { return r.Default })
-		w.Best = w.beside(w.figure.Best, func(result) bool { return true })
+		w.Default = w.beside(w.Wanted, func(r result) bool { return r.Default })
+		w.Best = w.beside(w.WantedBest, func(result) bool { return true })
 	}
 }
 
-// never says whether the whole run was far.
-func (rep *report) never() bool {
+// Never says whether the whole run was far.
+func (rep *report) Never() bool {
 	measured := false
 	for _, w := range rep.Rows {
 		for _, r := range w.Results {

@@ -62,7 +62,7 @@ func TestTooFewNearPairsAreSaid(t *testing.T) {
 		t.Errorf("3 of 7: %s, kept %d", r.State, r.Kept)
 	}
 	rep := summarize(about{}, []*series{s}, b, 7)
-	if !rep.never() || !strings.Contains(markdown(rep), "The machine was never near") {
+	if !rep.Never() || !strings.Contains(rep.text("results"), "The machine was never near") {
 		t.Error("a run without near samples doesn't say so")
 	}
 	if _, ok := (&series{fig: s.fig}).result(7); ok {
@@ -132,7 +132,7 @@ func TestStrongestPeerCounts(t *testing.T) {
 	if w.Best.Setting != "single_copy none" || w.Best.Met || w.Best.Ratio >= 1 {
 		t.Errorf("best %+v", w.Best)
 	}
-	if lat := fig(t, "8 B latency"); lat.meets(0.9, 0.8) || !lat.meets(0.8, 0.8) || !f.meets(1.6, 1.6) || f.meets(1.5, 1.6) {
+	if lat := fig(t, "8 B latency"); lat.Within(0.8).meets(0.9) || !lat.Within(0.8).meets(0.8) || !f.Within(1.6).meets(1.6) || f.Within(1.6).meets(1.5) {
 		t.Error("times are wanted at most, rates at least")
 	}
 }
