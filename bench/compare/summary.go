@@ -1,6 +1,6 @@
 package main
 
-import "slices"
+import "github.com/montanaflynn/stats"
 
 // States of a result.
 const (
@@ -80,11 +80,10 @@ func (s sample) hop() float64 {
 	return s.Outside
 }
 
-// median of a list that is not empty.
+// median of a list that is not empty; of the two in the middle it is the mean.
 func median(list []float64) float64 {
-	s := slices.Sorted(slices.Values(list))
-	n := len(s)
-	return (s[(n-1)/2] + s[n/2]) / 2
+	m, _ := stats.Median(list) // fails for an empty list only
+	return m
 }
 
 // A standing is ours beside the strongest of some peers, and whether that is as

@@ -12,11 +12,13 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
@@ -60,7 +62,7 @@ min.`
 
 // options of one run; all ranks have the same.
 type options struct {
-	bench      string
+	benchmark
 	ranks      int
 	sizes      string
 	min, max   int // of sizes
@@ -75,19 +77,7 @@ type options struct {
 	isRank     bool
 
 	given func(flag string) bool // it is on the command line
-}
-
-// ranksNeeded gives the benchmarks and how many ranks they take by themselves.
-var ranksNeeded = map[string]int{
-	"latency": 2, "bw": 2, "bibw": 2, "mbw_mr": 2, "multi_lat": 2, "barrier": 2, "allreduce": 2,
-	"dup": 2, "create": 2, "init": 2, "hello": 2, "hop": 2,
-	"any_lat": 2, "memory": 2, "memory_all": 2, "idle": 2,
-}
-
-// names in the order in which messages list them.
-var names = []string{
-	"latency", "bw", "bibw", "mbw_mr", "multi_lat", "any_lat", "barrier", "allreduce", "dup", "create", "init", "hello",
-	"memory", "memory_all", "idle", "hop",
+	flags []string               // that are given, for ranks
 }
 
 // Command returns the command.
@@ -100,12 +90,17 @@ func (o *options) command() *cobra.Command {
 		Short:     "Measure messages, collectives, communicators and start",
 		Long:      long,
 		Example:   "  ferry bench latency -m 8:1MiB\n  ferry bench barrier -n 8 --format json",
-		ValidArgs: names,
+		ValidArgs: names(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.given = cmd.Flags().Changed
 			if err := o.check(args); err != nil {
 				return err
 			}
+			cmd.Flags().Visit(func(f *pflag.Flag) {
+				if f.Name != "set" && f.Name != "n" { // ranks have them already
+					o.flags = append(o.flags, "--"+f.Name+"="+f.Value.String())
+				}
+			})
 			return o.run(cmd)
 		},
 	}
@@ -124,7 +119,6 @@ func (o *options) command() *cobra.Command {
 	o.set = settings.Flag(f)
 	f.BoolVar(&o.isRank, "rank", false, "be one of the ranks")
 	_ = f.MarkHidden("rank") // fails only for a flag that isn't there
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit.Usagef("%w", err) })
 	return cmd
 }
 
@@ -132,55 +126,49 @@ func (o *options) command() *cobra.Command {
 // and "as many as it takes" can't be written out.
 func (o *options) check(args []string) error {
 	if len(args) != 1 {
-		return exit.Usagef("want one benchmark: %s", strings.Join(names, ", "))
+		return exit.Usagef("want one benchmark: %s", strings.Join(names(), ", "))
 	}
-	o.bench = args[0]
-	need, ok := ranksNeeded[o.bench]
-	if !ok {
+	at := slices.IndexFunc(benchmarks, func(b benchmark) bool { return b.name == args[0] })
+	if at < 0 {
 		return exit.Usagef("unknown benchmark %s; did you mean %s? There are %s",
-			o.bench, framework.Nearest(o.bench, names), strings.Join(names, ", "))
+			args[0], framework.Nearest(args[0], names()), strings.Join(names(), ", "))
 	}
+	o.benchmark = benchmarks[at]
 	if o.ranks == 0 && !o.given("n") {
-		o.ranks = max(need, o.connected+1)
+		o.ranks = max(2, o.connected+1)
 	}
 	var err error
 	if o.min, o.max, err = parseSizes(o.sizes); err != nil {
 		return err
 	}
-	if o.bench == "allreduce" {
+	if o.name == "allreduce" {
 		if o.min = max(o.min, elementBytes); o.min%elementBytes != 0 || o.max < o.min {
 			return exit.Usagef("-m %s: allreduce takes multiples of %d bytes", o.sizes, elementBytes)
 		}
 	}
-	pair := o.bench == "latency" || o.bench == "bw" || o.bench == "bibw" || o.bench == "hop"
-	pairs := o.bench == "mbw_mr" || o.bench == "multi_lat"
+	_, level := threadLevels[o.level]
 	switch {
-	case pair && o.ranks != 2:
-		return exit.Usagef("-n %d: %s is between 2 ranks", o.ranks, o.bench)
-	case pairs && (o.ranks < 2 || o.ranks%2 != 0):
-		return exit.Usagef("-n %d: %s needs pairs of ranks", o.ranks, o.bench)
-	case (o.bench == "any_lat" || o.bench == "idle") && o.ranks < 2:
-		return exit.Usagef("-n %d: %s needs at least 2 ranks", o.ranks, o.bench)
+	case o.takes == pair && o.ranks != 2:
+		return exit.Usagef("-n %d: %s is between 2 ranks", o.ranks, o.name)
+	case o.takes == pairs && (o.ranks < 2 || o.ranks%2 != 0):
+		return exit.Usagef("-n %d: %s needs pairs of ranks", o.ranks, o.name)
+	case o.takes == several && o.ranks < 2:
+		return exit.Usagef("-n %d: %s needs at least 2 ranks", o.ranks, o.name)
 	case o.ranks < 1:
 		return exit.Usagef("-n %d: want at least 1 rank", o.ranks)
 	case o.given("i") && o.iterations < 1:
 		return exit.Usagef("-i %d: want at least 1 iteration", o.iterations)
 	case o.given("x") && o.warmup < 0:
 		return exit.Usagef("-x %d: want no warm-up iterations, or some", o.warmup)
-	}
-	if messages := pair && o.bench != "hop" || pairs; o.allocMem && !messages {
-		return exit.Usagef("--alloc-mem: %s has no buffers of messages", o.bench)
-	}
-	if _, ok := threadLevels[o.level]; !ok {
+	case o.allocMem && (!o.sized || o.name == "allreduce"):
+		return exit.Usagef("--alloc-mem: %s has no buffers of messages", o.name)
+	case !level:
 		return exit.Usagef("--thread-level %s: want single, funneled, serialized or multiple", o.level)
-	}
-	switch {
-	case o.given("connected") && o.bench != "any_lat":
-		return exit.Usagef("--connected: %s has no ranks that only connect; any_lat has", o.bench)
+	case o.given("connected") && o.name != "any_lat":
+		return exit.Usagef("--connected: %s has no ranks that only connect; any_lat has", o.name)
 	case o.given("connected") && (o.connected < 1 || o.connected >= o.ranks):
 		return exit.Usagef("--connected %d: want 1 to %d of %d ranks", o.connected, o.ranks-1, o.ranks)
-	}
-	if _, ok := formats[o.format]; !ok {
+	case formats[o.format].row == nil:
 		return exit.Usagef("--format %s: want osu, json, csv or gobench", o.format)
 	}
 	return nil
@@ -237,12 +225,12 @@ func (o *options) loops(size int, small, smallWarmup, large, largeWarmup int) (i
 }
 
 // fromOutside says that the benchmark is about whole jobs.
-func (o *options) fromOutside() bool { return o.bench == "init" || o.bench == "hello" }
+func (o *options) fromOutside() bool { return o.name == "init" || o.name == "hello" }
 
 func (o *options) run(cmd *cobra.Command) error {
 	if underLauncher := os.Getenv(framework.EnvName("bootstrap.local.address")) != ""; underLauncher || o.isRank {
 		if !o.isRank && o.fromOutside() {
-			return exit.Usagef("%s measures jobs from outside: start it without ferry run", o.bench)
+			return exit.Usagef("%s measures jobs from outside: start it without ferry run", o.name)
 		}
 		return o.asRank(cmd.Context(), cmd.OutOrStdout())
 	}
@@ -253,7 +241,7 @@ func (o *options) run(cmd *cobra.Command) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	s := starter{o: o, ranks: ranks, stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr()}
-	switch o.bench {
+	switch o.name {
 	case "init":
 		return s.init(ctx)
 	case "hello":
@@ -262,41 +250,16 @@ func (o *options) run(cmd *cobra.Command) error {
 	return s.plain(ctx)
 }
 
-// arguments are those of a rank.
-func (o *options) arguments(bench string) []string {
-	args := []string{
-		"bench", bench, "--rank", "-n", strconv.Itoa(o.ranks), "-m", o.sizes, "--format", o.format,
-		"--alloc-mem=" + strconv.FormatBool(o.allocMem), "--half-steps=" + strconv.FormatBool(o.halfSteps), "--thread-level", o.level,
-	}
-	if o.connected > 0 {
-		args = append(args, "--connected", strconv.Itoa(o.connected))
-	}
-	if o.iterations > 0 {
-		args = append(args, "-i", strconv.Itoa(o.iterations))
-	}
-	if o.warmup >= 0 {
-		args = append(args, "-x", strconv.Itoa(o.warmup))
-	}
-	return args
-}
-
 // job is one of ranks of this program itself.
-func (s *starter) job(bench string, ranks int) (launch.Job, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return launch.Job{}, fmt.Errorf("find this program: %w", err)
-	}
-	o := *s.o
-	o.ranks = ranks
-	return launch.Job{
-		Program: self, Args: o.arguments(bench), N: ranks, Env: s.ranks.Env, Cleanup: s.ranks.Cleanup, Bind: true,
-		Stdout: s.stdout, Stderr: s.stderr,
-	}, nil
+func (s *starter) job(bench string, ranks int, flags []string) (launch.Job, error) {
+	j, err := s.ranks.Self(ranks, append([]string{"bench", bench, "--rank", "-n", strconv.Itoa(ranks)}, flags...)...)
+	j.Bind, j.Stdout, j.Stderr = true, s.stdout, s.stderr
+	return j, err
 }
 
 // plain runs a benchmark whose rank 0 prints the rows.
 func (s *starter) plain(ctx context.Context) error {
-	j, err := s.job(s.o.bench, s.o.ranks)
+	j, err := s.job(s.o.name, s.o.ranks, s.o.flags)
 	if err != nil {
 		return err
 	}

@@ -19,53 +19,114 @@ func batchOf(size int) int {
 	return 100
 }
 
-// latency is osu_latency's loop: half of the round trip of a ping-pong.
-func (r *rank) latency(ctx context.Context, size int) (Row, error) {
-	return r.pingPong(ctx, size, 1)
+// A loop is how often an operation is done. It is timed in batches.
+type loop struct {
+	iterations, warmup int
+	batch              int // iterations that are timed together
+	counts             int // operations that an iteration counts as
 }
 
-// pingPong is latency's loop, in which rank 0 receives from the given source.
-func (r *rank) pingPong(ctx context.Context, size, source int) (Row, error) {
-	iterations, warmup := r.o.loops(size, 10000, 100, 1000, 10)
-	send, recv, err := r.buffers(size)
+// time calls f with how many iterations to do, and returns what they took; between,
+// if not nil, follows each call and is not timed.
+func (l loop) time(f func(n int) error, between func() error) (*sample, error) {
+	s := newSample()
+	for done := -l.warmup; done < l.iterations; {
+		n := min(l.batch, l.iterations-done)
+		if done < 0 {
+			n = min(l.batch, -done)
+		}
+		start := time.Now()
+		if err := f(n); err != nil {
+			return nil, err
+		}
+		if done >= 0 {
+			s.add(time.Since(start), l.counts*n)
+		}
+		done += n
+		if between == nil {
+			continue
+		}
+		if err := between(); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// latency is osu_latency's loop: half of the round trip of a ping-pong.
+func (r *rank) latency(ctx context.Context, size int) (Row, error) {
+	return r.latencyFrom(ctx, size, 1)
+}
+
+// latencyFrom is latency's loop, in which rank 0 receives from the given source. Rank
+// 1 reads no clock.
+func (r *rank) latencyFrom(ctx context.Context, size, source int) (Row, error) {
+	if r.comm.Rank() == 1 {
+		l, _, pong, err := r.pingPong(ctx, size, 0, 0)
+		if err != nil {
+			return Row{}, err
+		}
+		return Row{}, pong(l.warmup + l.iterations)
+	}
+	l, ping, _, err := r.pingPong(ctx, size, 1, source)
 	if err != nil {
 		return Row{}, err
 	}
-	s := newSample()
-	c := r.comm
-	switch c.Rank() {
-	case 0:
-		for done := -warmup; done < iterations; {
-			n := min(batchOf(size), iterations-done)
-			if done < 0 {
-				n = -done
-			}
-			start := time.Now()
-			for range n {
-				if err := c.Send(ctx, send, 1, 0); err != nil {
-					return Row{}, err
-				}
-				if _, err := c.Recv(ctx, recv, source, 0); err != nil {
-					return Row{}, err
-				}
-			}
-			if done >= 0 {
-				s.add(time.Since(start), 2*n)
-			}
-			done += n
-		}
-		return s.times(Row{Unit: "us"}, 1e-3), nil
-	case 1:
-		for range warmup + iterations {
-			if _, err := c.Recv(ctx, recv, 0, 0); err != nil {
-				return Row{}, err
-			}
-			if err := c.Send(ctx, send, 0, 0); err != nil {
-				return Row{}, err
-			}
-		}
+	s, err := l.time(ping, nil)
+	if err != nil {
+		return Row{}, err
 	}
-	return Row{}, nil
+	return s.times(Row{Unit: "us"}, 1e-3), nil
+}
+
+// multiLatency is osu_multi_lat's loop: ping-pongs of several pairs at once, a
+// rank of the first half with one of the second.
+func (r *rank) multiLatency(ctx context.Context, size int) (Row, error) {
+	half := r.comm.Size() / 2
+	peer := (r.comm.Rank() + half) % (2 * half)
+	l, f, pong, err := r.pingPong(ctx, size, peer, peer)
+	if err != nil {
+		return Row{}, err
+	}
+	if r.comm.Rank() >= half {
+		f = pong
+	}
+	s, err := l.time(f, nil)
+	if err != nil {
+		return Row{}, err
+	}
+	return r.overAllRanks(ctx, s)
+}
+
+// pingPong returns both sides of a ping-pong with a peer.
+func (r *rank) pingPong(ctx context.Context, size, peer, source int) (l loop, ping, pong func(n int) error, err error) {
+	l = loop{batch: batchOf(size), counts: 2}
+	l.iterations, l.warmup = r.o.loops(size, 10000, 100, 1000, 10)
+	send, recv, err := r.buffers(size)
+	c := r.comm
+	ping = func(n int) error {
+		for range n {
+			if err := c.Send(ctx, send, peer, 0); err != nil {
+				return err
+			}
+			if _, err := c.Recv(ctx, recv, source, 0); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	pong = func(n int) error {
+		for range n {
+			if _, err := c.Recv(ctx, recv, source, 0); err != nil {
+				return err
+			}
+			if err := c.Send(ctx, send, peer, 0); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return l, ping, pong, err
 }
 
 // bandwidth is osu_bw's loop.
@@ -98,7 +159,7 @@ func (r *rank) rate(ctx context.Context, size int) (Row, error) {
 // second. The sample counts windows, at the senders.
 func (r *rank) windows(ctx context.Context, size int) (*sample, error) {
 	const data, ack = 100, 101
-	iterations, warmup := r.o.loops(size, 100, 10, 20, 2)
+	l := r.o.windows(size)
 	c := r.comm
 	half := c.Size() / 2
 	buf, err := r.buffer(size)
@@ -107,34 +168,23 @@ func (r *rank) windows(ctx context.Context, size int) (*sample, error) {
 	}
 	reply := make([]byte, 4)
 	reqs := make([]mpi.Request, window)
-	s := newSample()
-	for i := range warmup + iterations {
-		start := time.Now()
-		if c.Rank() < half {
-			peer := c.Rank() + half
-			for w := range reqs {
-				var err error
-				if reqs[w], err = c.Isend(buf, peer, data); err != nil {
-					return nil, err
-				}
+	if c.Rank() < half {
+		peer := c.Rank() + half
+		return l.time(func(int) error {
+			if err := isends(c, reqs, buf, peer, data); err != nil {
+				return err
 			}
 			if err := mpi.WaitAll(ctx, reqs, nil); err != nil {
-				return nil, err
+				return err
 			}
-			if _, err := c.Recv(ctx, reply, peer, ack); err != nil {
-				return nil, err
-			}
-			if i >= warmup {
-				s.add(time.Since(start), 1)
-			}
-			continue
-		}
-		peer := c.Rank() - half
-		for w := range reqs {
-			var err error
-			if reqs[w], err = c.Irecv(buf, peer, data); err != nil {
-				return nil, err
-			}
+			_, err := c.Recv(ctx, reply, peer, ack)
+			return err
+		}, nil)
+	}
+	peer := c.Rank() - half
+	for range l.warmup + l.iterations {
+		if err := irecvs(c, reqs, buf, peer, data); err != nil {
+			return nil, err
 		}
 		if err := mpi.WaitAll(ctx, reqs, nil); err != nil {
 			return nil, err
@@ -143,31 +193,63 @@ func (r *rank) windows(ctx context.Context, size int) (*sample, error) {
 			return nil, err
 		}
 	}
-	return s, nil
+	return newSample(), nil
 }
 
-// barrier is osu_barrier's loop. The average is over all ranks.
-func (r *rank) barrier(ctx context.Context, _ int) (Row, error) {
-	const batch = 10
-	iterations, warmup := r.o.loops(0, 1000, 200, 0, 0)
-	s := newSample()
-	for done := -warmup; done < iterations; {
-		n := min(batch, iterations-done)
-		if done < 0 {
-			n = -done
+// windows is the loop of what sends windows of messages.
+func (o *options) windows(size int) loop {
+	l := loop{batch: 1, counts: 1}
+	l.iterations, l.warmup = o.loops(size, 100, 10, 20, 2)
+	return l
+}
+
+// isends starts a window of sends.
+func isends(c *mpi.Comm, reqs []mpi.Request, buf []byte, peer, tag int) (err error) {
+	for w := range reqs {
+		if reqs[w], err = c.Isend(buf, peer, tag); err != nil {
+			return err
 		}
-		start := time.Now()
-		for range n {
-			if err := mpi.Barrier(ctx, r.comm); err != nil {
-				return Row{}, err
-			}
-		}
-		if done >= 0 {
-			s.add(time.Since(start), n)
-		}
-		done += n
 	}
-	return r.overAllRanks(ctx, s)
+	return nil
+}
+
+// irecvs starts a window of receives.
+func irecvs(c *mpi.Comm, reqs []mpi.Request, buf []byte, peer, tag int) (err error) {
+	for w := range reqs {
+		if reqs[w], err = c.Irecv(buf, peer, tag); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bidirectional is osu_bibw's loop: both ranks send and receive a window at the
+// same time, and nobody acknowledges.
+func (r *rank) bidirectional(ctx context.Context, size int) (Row, error) {
+	c := r.comm
+	// Each way has its own tag.
+	peer, out, in := 1-c.Rank(), 100+c.Rank(), 101-c.Rank()
+	send, recv, err := r.buffers(size)
+	if err != nil {
+		return Row{}, err
+	}
+	sends, recvs := make([]mpi.Request, window), make([]mpi.Request, window)
+	s, err := r.o.windows(size).time(func(int) error {
+		if err := irecvs(c, recvs, recv, peer, in); err != nil {
+			return err
+		}
+		if err := isends(c, sends, send, peer, out); err != nil {
+			return err
+		}
+		if err := mpi.WaitAll(ctx, sends, nil); err != nil {
+			return err
+		}
+		return mpi.WaitAll(ctx, recvs, nil)
+	}, nil)
+	if err != nil {
+		return Row{}, err
+	}
+	return s.rates(Row{Unit: "MB/s"}, 2*float64(size)*window, 1e3), nil
 }
 
 // overAllRanks makes a row in us of what all ranks have timed: the average is

@@ -15,14 +15,17 @@ import (
 // shmDir is where segments are, of ferry and of other MPI libraries.
 const shmDir = "/dev/shm"
 
-// memory shows what the ranks keep in memory after a barrier and some messages.
-// What is in /dev/shm is counted once, for all who use it.
-func (r *rank) memory(ctx context.Context, exchange func(context.Context) error) error {
+// memory shows what the ranks keep in memory after a barrier and messages to the
+// ranks that are so far above. What is in /dev/shm is counted once, for all who use
+// it.
+func (r *rank) memory(ctx context.Context, steps ...int) error {
 	if err := mpi.Barrier(ctx, r.comm); err != nil {
 		return err
 	}
-	if err := exchange(ctx); err != nil {
-		return err
+	for _, step := range steps {
+		if err := r.shift(ctx, step%r.comm.Size()); err != nil {
+			return err
+		}
 	}
 	if err := mpi.Barrier(ctx, r.comm); err != nil {
 		return err
@@ -54,7 +57,7 @@ func (r *rank) memory(ctx context.Context, exchange func(context.Context) error)
 		if f.kib == nil {
 			all = []float64{float64(fs.Blocks-fs.Bfree) * float64(fs.Bsize) / 1024}
 		}
-		row := ofValues(Row{Bench: r.o.bench + "/" + f.what, Ranks: r.comm.Size(), Unit: "KiB"}, all)
+		row := ofValues(Row{Bench: r.o.name + "/" + f.what, Ranks: r.comm.Size(), Unit: "KiB"}, all)
 		if err := r.emit(row); err != nil {
 			return err
 		}
@@ -62,25 +65,18 @@ func (r *rank) memory(ctx context.Context, exchange func(context.Context) error)
 	return nil
 }
 
-// neighbours sends a message to the rank above and one to the rank below.
-func (r *rank) neighbours(ctx context.Context) error {
-	n := r.comm.Size()
-	for _, step := range []int{1, n - 1} {
-		if err := r.shift(ctx, step%n); err != nil {
-			return err
-		}
-	}
-	return nil
+// memoryOfNeighbours is after a message to the rank above and one to the rank below.
+func (r *rank) memoryOfNeighbours(ctx context.Context) error {
+	return r.memory(ctx, 1, r.comm.Size()-1)
 }
 
-// everyone sends a message to every rank.
-func (r *rank) everyone(ctx context.Context) error {
+// memoryOfEveryone is after a message to every rank.
+func (r *rank) memoryOfEveryone(ctx context.Context) error {
+	var steps []int
 	for step := range r.comm.Size() {
-		if err := r.shift(ctx, step); err != nil {
-			return err
-		}
+		steps = append(steps, step)
 	}
-	return nil
+	return r.memory(ctx, steps...)
 }
 
 // shift sends 8 bytes to the rank that is so far above.

@@ -33,22 +33,13 @@ const hopLimit = 10 * time.Second
 // asRank measures as one of the ranks, and prints if it is the first.
 func (o *options) asRank(ctx context.Context, out io.Writer) (err error) {
 	start := time.Now()
-	session, err := mpi.OpenSession(ctx, append(settings.Session(), mpi.WithThreadLevel(threadLevels[o.level]))...)
+	session, comm, done, err := settings.Join(ctx, "ferry.bench", mpi.WithThreadLevel(threadLevels[o.level]))
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, session.Close()) }()
-	world, err := session.Group(ctx, "mpi://WORLD")
-	if err != nil {
-		return err
-	}
-	comm, err := mpi.CommFromGroup(ctx, world, "ferry.bench")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, comm.Close()) }()
+	defer func() { err = errors.Join(err, done()) }()
 	opened := time.Since(start)
-	switch o.bench {
+	switch o.name {
 	case "init":
 		// The launcher reads these lines; a line is one write.
 		_, err := fmt.Fprintln(out, opened.Nanoseconds())
@@ -57,7 +48,7 @@ func (o *options) asRank(ctx context.Context, out io.Writer) (err error) {
 		return mpi.Barrier(ctx, comm)
 	}
 	o.ranks = comm.Size() // of `ferry run`, if it started us
-	if err := o.check([]string{o.bench}); err != nil {
+	if err := o.check([]string{o.name}); err != nil {
 		return err
 	}
 	r := &rank{o: o, session: session, comm: comm, emit: func(row Row) error { return formats[o.format].row(out, row) }}
@@ -68,7 +59,7 @@ func (o *options) asRank(ctx context.Context, out io.Writer) (err error) {
 		defer func() { err = errors.Join(err, r.line.Close()) }()
 	}
 	if comm.Rank() == 0 {
-		if err := formats[o.format].head(out, o); err != nil {
+		if _, err := io.WriteString(out, formats[o.format].head(o)); err != nil {
 			return err
 		}
 	}
@@ -89,7 +80,7 @@ func Within(ctx context.Context, s *mpi.Session, c *mpi.Comm, args []string, eac
 		return err
 	}
 	if o.fromOutside() {
-		return exit.Usagef("%s measures jobs from outside", o.bench)
+		return exit.Usagef("%s measures jobs from outside", o.name)
 	}
 	r := &rank{o: &o, session: s, comm: c, emit: func(row Row) error { each(row); return nil }}
 	return r.measure(ctx)
@@ -125,30 +116,14 @@ func (r *rank) openLine(ctx context.Context) error {
 
 // measure runs the benchmark for each size, or once.
 func (r *rank) measure(ctx context.Context) error {
-	switch r.o.bench {
-	case "barrier":
-		return r.one(ctx, 0, r.barrier)
-	case "dup":
-		return r.one(ctx, 0, r.dup)
-	case "create":
-		return r.one(ctx, 0, r.create)
-	case "hop":
-		return r.one(ctx, 0, r.hop)
-	case "idle":
-		return r.one(ctx, 0, r.idle)
-	case "memory":
-		return r.memory(ctx, r.neighbours)
-	case "memory_all":
-		return r.memory(ctx, r.everyone)
-	case "any_lat":
-		return r.anyLatency(ctx)
+	switch {
+	case r.o.whole != nil:
+		return r.o.whole(r, ctx)
+	case !r.o.sized:
+		return r.one(ctx, 0)
 	}
-	f := map[string]func(context.Context, int) (Row, error){
-		"latency": r.latency, "multi_lat": r.multiLatency, "bw": r.bandwidth, "bibw": r.bidirectional,
-		"mbw_mr": r.rate, "allreduce": r.allreduce,
-	}[r.o.bench]
 	for size := r.o.min; size <= r.o.max; size = r.o.next(size) {
-		if err := r.one(ctx, size, f); err != nil {
+		if err := r.one(ctx, size); err != nil {
 			return err
 		}
 	}
@@ -161,12 +136,12 @@ var threadLevels = map[string]mpi.ThreadLevel{
 }
 
 // one makes one row of what all ranks do together.
-func (r *rank) one(ctx context.Context, size int, f func(context.Context, int) (Row, error)) error {
+func (r *rank) one(ctx context.Context, size int) error {
 	return r.row(ctx, size, func(ctx context.Context, size int) (Row, error) {
 		if err := mpi.Barrier(ctx, r.comm); err != nil {
 			return Row{}, err
 		}
-		return f(ctx, size)
+		return r.o.each(r, ctx, size)
 	})
 }
 
@@ -184,7 +159,7 @@ func (r *rank) row(ctx context.Context, size int, f func(context.Context, int) (
 	if err != nil || r.comm.Rank() != 0 {
 		return err
 	}
-	row.Bench, row.Size, row.Ranks = r.o.bench, size, r.comm.Size()
+	row.Bench, row.Size, row.Ranks = r.o.name, size, r.comm.Size()
 	row.RawHop = max(before, after)
 	return r.emit(row)
 }

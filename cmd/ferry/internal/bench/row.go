@@ -32,58 +32,16 @@ type Row struct {
 
 // format writes the head of a table and its rows.
 type format struct {
-	head func(w io.Writer, o *options) error
+	head func(o *options) string
 	row  func(w io.Writer, r Row) error
 }
 
 var formats = map[string]format{
-	"osu":     {osuHead, osuRow},
-	"json":    {none, jsonRow},
-	"csv":     {csvHead, csvRow},
-	"gobench": {goHead, goRow},
-}
-
-func none(io.Writer, *options) error { return nil }
-
-// The OSU suite's column widths, and its words, so that what reads its output
-// reads ours.
-func osuHead(w io.Writer, o *options) error {
-	var err error
-	switch o.bench {
-	case "latency":
-		_, err = fmt.Fprintf(w, "# ferry %s latency test\n%-10s%18s\n", version.String(), "# Size", "Latency (us)")
-	case "multi_lat":
-		_, err = fmt.Fprintf(w, "# ferry %s multi latency test\n# [ pairs: %d ]\n%-10s%18s\n",
-			version.String(), o.ranks/2, "# Size", "Latency (us)")
-	case "allreduce":
-		_, err = fmt.Fprintf(w, "# ferry %s allreduce latency test\n%-10s%18s\n", version.String(), "# Size", "Avg Latency(us)")
-	case "bibw":
-		_, err = fmt.Fprintf(w, "# ferry %s bi-directional bandwidth test\n%-10s%18s\n", version.String(), "# Size", "Bandwidth (MB/s)")
-	case "bw":
-		_, err = fmt.Fprintf(w, "# ferry %s bandwidth test\n%-10s%18s\n", version.String(), "# Size", "Bandwidth (MB/s)")
-	case "mbw_mr":
-		_, err = fmt.Fprintf(w, "# ferry %s multiple bandwidth / message rate test\n# [ pairs: %d ] [ window size: %d ]\n%-10s%18s%18s\n",
-			version.String(), o.ranks/2, window, "# Size", "MB/s", "Messages/s")
-	case "barrier":
-		_, err = fmt.Fprintf(w, "# ferry %s barrier latency test\n# Avg Latency(us)\n", version.String())
-	case "dup", "create":
-		_, err = fmt.Fprintf(w, "# ferry %s communicator %s test\n# Avg Latency(us)\n", version.String(), o.bench)
-	case "init":
-		_, err = fmt.Fprintf(w, "# ferry %s init test\n", version.String())
-	case "hello":
-		_, err = fmt.Fprintf(w, "# ferry %s hello test: launch, init and finalize\n", version.String())
-	case "any_lat":
-		_, err = fmt.Fprintf(w, "# ferry %s latency test, receives from any source\n# [ ranks: %d ]\n%-10s%18s\n",
-			version.String(), o.ranks, "# Size", "Latency (us)")
-	case "memory", "memory_all":
-		_, err = fmt.Fprintf(w, "# ferry %s memory test\n# [ ranks: %d ]\n%-20s%18s%18s\n",
-			version.String(), o.ranks, "# Memory", "Avg (KiB)", "Max (KiB)")
-	case "idle":
-		_, err = fmt.Fprintf(w, "# ferry %s idle test: a rank that is blocked in a receive\n# Avg (%% of a processor)\n", version.String())
-	case "hop":
-		_, err = fmt.Fprintf(w, "# raw cache-line hop\n# Avg (ns)\n")
-	}
-	return err
+	"osu":  {func(o *options) string { return o.benchmark.osuHead(o.ranks) }, osuRow},
+	"json": {func(*options) string { return "" }, func(w io.Writer, r Row) error { return json.NewEncoder(w).Encode(r) }},
+	"csv":  {func(*options) string { return "bench,size,ranks,unit,avg,min,p50,p99,raw_hop_ns\n" }, csvRow},
+	// What benchstat compares: the format of `go test -bench` (golang.org/x/perf).
+	"gobench": {func(*options) string { return "ferry: " + version.String() + "\n" }, goRow},
 }
 
 func osuRow(w io.Writer, r Row) error {
@@ -105,22 +63,8 @@ func osuRow(w io.Writer, r Row) error {
 	return err
 }
 
-func jsonRow(w io.Writer, r Row) error { return json.NewEncoder(w).Encode(r) }
-
-func csvHead(w io.Writer, _ *options) error {
-	_, err := fmt.Fprintln(w, "bench,size,ranks,unit,avg,min,p50,p99,raw_hop_ns")
-	return err
-}
-
 func csvRow(w io.Writer, r Row) error {
 	_, err := fmt.Fprintf(w, "%s,%d,%d,%s,%g,%g,%g,%g,%g\n", r.Bench, r.Size, r.Ranks, r.Unit, r.Avg, r.Min, r.P50, r.P99, r.RawHop)
-	return err
-}
-
-// goHead and goRow write the format of `go test -bench` (golang.org/x/perf),
-// which benchstat compares.
-func goHead(w io.Writer, _ *options) error {
-	_, err := fmt.Fprintf(w, "ferry: %s\n", version.String())
 	return err
 }
 

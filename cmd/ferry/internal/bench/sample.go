@@ -1,10 +1,10 @@
 package bench
 
 import (
-	"slices"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+	"github.com/montanaflynn/stats"
 )
 
 // The histogram counts picoseconds, so that batches of 50 ns keep three digits.
@@ -61,12 +61,11 @@ func (s *sample) rates(r Row, work, scale float64) Row {
 // ofValues makes a row of figures that are in its unit already; there is at least
 // one.
 func ofValues(r Row, values []float64) Row {
-	slices.Sort(values)
-	for _, v := range values {
-		r.Avg += v / float64(len(values))
-	}
-	n := len(values)
-	r.Min, r.P50, r.P99, r.max = values[0], values[(n-1)/2], values[(n*99+99)/100-1], values[n-1]
-	r.iterations = n
+	r.iterations = len(values)
+	r.Avg, _ = stats.Mean(values) // like all of these fails without values only
+	r.Min, _ = stats.Min(values)
+	r.P50, _ = stats.PercentileNearestRank(values, 50)
+	r.P99, _ = stats.PercentileNearestRank(values, 99)
+	r.max, _ = stats.Max(values)
 	return r
 }

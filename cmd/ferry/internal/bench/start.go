@@ -51,7 +51,7 @@ func (s *starter) hello(ctx context.Context) error {
 // record finds in each. Jobs have no OSU numbers: 10 after 1 for warm-up.
 func (s *starter) jobs(ctx context.Context, record func(whole time.Duration, output string, sample *sample) error) error {
 	iterations, warmup := s.o.loops(0, 10, 1, 0, 0)
-	if err := formats[s.o.format].head(s.stdout, s.o); err != nil {
+	if _, err := io.WriteString(s.stdout, formats[s.o.format].head(s.o)); err != nil {
 		return err
 	}
 	before, err := s.rawHop(ctx)
@@ -61,7 +61,7 @@ func (s *starter) jobs(ctx context.Context, record func(whole time.Duration, out
 	sample := newSample()
 	for i := range warmup + iterations {
 		start := time.Now()
-		output, err := s.output(ctx, s.o.bench, s.o.ranks)
+		output, err := s.output(ctx, s.o.name, s.o.ranks, s.o.flags)
 		whole := time.Since(start)
 		if err != nil {
 			return err
@@ -77,14 +77,14 @@ func (s *starter) jobs(ctx context.Context, record func(whole time.Duration, out
 	if err != nil {
 		return err
 	}
-	row := sample.times(Row{Bench: s.o.bench, Ranks: s.o.ranks, Unit: "ms", RawHop: max(before, after)}, 1e-6)
+	row := sample.times(Row{Bench: s.o.name, Ranks: s.o.ranks, Unit: "ms", RawHop: max(before, after)}, 1e-6)
 	return formats[s.o.format].row(s.stdout, row)
 }
 
 // output runs a job and returns what it printed. The launcher gives whole lines,
 // one write at a time.
-func (s *starter) output(ctx context.Context, bench string, ranks int) (string, error) {
-	j, err := s.job(bench, ranks)
+func (s *starter) output(ctx context.Context, bench string, ranks int, flags []string) (string, error) {
+	j, err := s.job(bench, ranks, flags)
 	if err != nil {
 		return "", err
 	}
@@ -102,9 +102,7 @@ func (s *starter) output(ctx context.Context, bench string, ranks int) (string, 
 
 // rawHop measures by a job of two ranks.
 func (s *starter) rawHop(ctx context.Context) (float64, error) {
-	o := *s.o
-	o.format, o.iterations, o.warmup = "json", 5, 1
-	out, err := (&starter{o: &o, ranks: s.ranks, stdout: s.stdout, stderr: s.stderr}).output(ctx, "hop", 2)
+	out, err := s.output(ctx, "hop", 2, []string{"--format=json", "-i", "5", "-x", "1"})
 	if err != nil {
 		return 0, err
 	}

@@ -5,7 +5,6 @@ package explain
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,7 +16,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
-	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
 	"github.com/ferrympi/ferry/mpi"
 )
@@ -48,7 +46,6 @@ func Command() *cobra.Command {
 	f.BoolVar(&isRank, "rank", false, "be one of the ranks")
 	_ = f.MarkHidden("rank") // fails only for a flag that isn't there
 	set := settings.Flag(f)
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit.Usagef("%w", err) })
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if isRank {
 			return meet(cmd.Context(), cmd.ErrOrStderr())
@@ -63,9 +60,7 @@ func Command() *cobra.Command {
 		if !asJSON {
 			return e.Print(cmd.OutOrStdout())
 		}
-		enc := json.NewEncoder(cmd.OutOrStdout())
-		enc.SetIndent("", "  ")
-		return enc.Encode(e)
+		return settings.PrintJSON(cmd.OutOrStdout(), e)
 	}
 	return cmd
 }
@@ -76,16 +71,14 @@ func collect(cmd *cobra.Command, ranks int, set []string) (Explanation, error) {
 	if err != nil {
 		return Explanation{}, err
 	}
-	self, err := os.Executable()
+	job, err := prepared.Self(ranks, "explain", "--rank")
 	if err != nil {
-		return Explanation{}, fmt.Errorf("find this program: %w", err)
+		return Explanation{}, err
 	}
+	job.Stdout, job.Stderr, job.Timeout = cmd.ErrOrStderr(), cmd.ErrOrStderr(), limit
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	res, err := launch.Job{
-		Program: self, Args: []string{"explain", "--rank"}, N: ranks, Env: prepared.Env, Cleanup: prepared.Cleanup,
-		Stdout: cmd.ErrOrStderr(), Stderr: cmd.ErrOrStderr(), Timeout: limit,
-	}.Run(ctx)
+	res, err := job.Run(ctx)
 	if err != nil {
 		return Explanation{}, err
 	}
@@ -102,20 +95,11 @@ const meeting = 10 * time.Second
 // can reach, so that each path is really opened. A path that is missing, or does
 // not work, is no error here, but something to explain.
 func meet(ctx context.Context, stderr io.Writer) (err error) {
-	session, err := mpi.OpenSession(ctx, settings.Session()...)
+	session, comm, done, err := settings.Join(ctx, "ferry.explain")
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, session.Close()) }()
-	world, err := session.Group(ctx, "mpi://WORLD")
-	if err != nil {
-		return err
-	}
-	comm, err := mpi.CommFromGroup(ctx, world, "ferry.explain")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, comm.Close()) }()
+	defer func() { err = errors.Join(err, done()) }()
 	routes, err := session.Explain(ctx)
 	if err != nil {
 		return err

@@ -3,8 +3,7 @@
 package info
 
 import (
-	"bytes"
-	"encoding/json"
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/version"
 	"github.com/ferrympi/ferry/config"
@@ -80,16 +78,13 @@ something has set.`,
 	f.BoolVar(&all, "all", false, "show the parameters of all levels, and library versions")
 	f.BoolVar(&asJSON, "json", false, "print everything as JSON")
 	set := settings.Flag(f)
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit.Usagef("%w", err) })
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		info, err := collect(cmd, *set)
 		if err != nil {
 			return err
 		}
 		if asJSON {
-			enc := json.NewEncoder(cmd.OutOrStdout())
-			enc.SetIndent("", "  ")
-			return enc.Encode(info)
+			return settings.PrintJSON(cmd.OutOrStdout(), info)
 		}
 		return info.print(cmd.OutOrStdout(), all)
 	}
@@ -168,53 +163,28 @@ func reason(v framework.Verdict) string {
 }
 
 func (info *Info) print(w io.Writer, all bool) error {
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "ferry %s\n%s\n\n", info.Version, info.Tuned)
-	t := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(t, "FRAMEWORK\tCOMPONENT\tPRIORITY\tSTATUS\tWHAT OR WHY NOT")
-	for _, c := range info.Components {
-		note := c.Reason
-		if note == "" {
-			note = c.Summary
-		}
-		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\n", c.Framework, c.Name, c.Priority, c.Status, note)
-	}
-	t.Flush() // into memory: it can't fail
-
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintf(t, "ferry %s\n%s\n\nFRAMEWORK\tCOMPONENT\tPRIORITY\tSTATUS\tWHAT OR WHY NOT\n", info.Version, info.Tuned)
 	params := slices.Clone(info.Params)
 	for _, c := range info.Components {
+		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\n", c.Framework, c.Name, c.Priority, c.Status, cmp.Or(c.Reason, c.Summary))
 		params = append(params, c.Params...)
 	}
 	slices.SortFunc(params, func(a, b Param) int { return strings.Compare(a.Name, b.Name) })
-	fmt.Fprintln(&b)
-	t = tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(t, "PARAMETER\tVALUE\tDEFAULT\tSOURCE\tLEVEL\tWHAT")
+	fmt.Fprintln(t, "\nPARAMETER\tVALUE\tDEFAULT\tSOURCE\tLEVEL\tWHAT")
 	for _, p := range params {
 		isSet := p.Source != framework.SourceDefault && p.Source != framework.SourceManifest
-		if !all && p.Level != framework.LevelUser && !isSet {
-			continue
+		if all || p.Level == framework.LevelUser || isSet {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", p.Name, cmp.Or(p.Value, `""`), cmp.Or(p.Default, `""`), p.Source, p.Level, p.Doc)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", p.Name, quoteEmpty(p.Value), quoteEmpty(p.Default), p.Source, p.Level, p.Doc)
 	}
-	t.Flush()
 	if all {
-		fmt.Fprintln(&b)
-		t = tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
-		fmt.Fprintln(t, "LIBRARY\tVERSION")
+		fmt.Fprintln(t, "\nLIBRARY\tVERSION")
 		for _, l := range info.Libraries {
 			fmt.Fprintf(t, "%s\t%s\n", l.Name, l.Version)
 		}
-		t.Flush()
 	} else {
-		fmt.Fprintln(&b, "\nferry info --all shows the parameters of every level, and library versions.")
+		fmt.Fprintln(t, "\nferry info --all shows the parameters of every level, and library versions.")
 	}
-	_, err := w.Write(b.Bytes())
-	return err
-}
-
-func quoteEmpty(s string) string {
-	if s == "" {
-		return `""`
-	}
-	return s
+	return t.Flush()
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"strings"
@@ -118,7 +117,10 @@ func (o *options) run(cmd *cobra.Command, args []string) error {
 		return programError(err)
 	}
 	if o.explain {
-		err = printReports(stderr, res)
+		var e explain.Explanation
+		if e, err = explain.Merge(res.Reports); err == nil {
+			err = e.Print(stderr)
+		}
 	}
 	if showTiming != nil {
 		t, timingErr := newTrace(began, res)
@@ -216,12 +218,4 @@ func programError(err error) error {
 		return &exit.Error{Status: exit.NotExecutable, Err: err}
 	}
 	return err
-}
-
-func printReports(w io.Writer, res launch.Result) error {
-	e, err := explain.Merge(res.Reports)
-	if err != nil {
-		return err
-	}
-	return e.Print(w)
 }

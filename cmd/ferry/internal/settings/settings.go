@@ -1,10 +1,14 @@
-// Package settings is the --set flag that several commands share: it checks
-// parameters against everything that is compiled in, and hands them on to ranks.
+// Package settings is what several commands share: the --set flag, whose parameters
+// it checks against everything that is compiled in and hands on to ranks; jobs of
+// ranks of ferry itself; and --json.
 package settings
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -13,14 +17,23 @@ import (
 
 	"github.com/ferrympi/ferry/btl/shm"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
 	"github.com/ferrympi/ferry/components/core"
 	"github.com/ferrympi/ferry/config"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mpi"
 )
 
 // Flag adds --set to flags and returns what it collects.
 func Flag(flags *pflag.FlagSet) *[]string {
 	return flags.StringArray("set", nil, "set a parameter: `NAME=VALUE`, as in `ferry info`; may be repeated")
+}
+
+// PrintJSON writes what --json asks for.
+func PrintJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
 }
 
 // Registry returns what this program knows: components and core parameters.
@@ -88,6 +101,31 @@ func Prepare(ctx context.Context, exports, set []string) (*Ranks, error) {
 		r.Env = append(r.Env, framework.EnvName(s.Name)+"="+s.Value)
 	}
 	return r, nil
+}
+
+// Self is a job of n ranks of this program itself, with the arguments args.
+func (r *Ranks) Self(n int, args ...string) (launch.Job, error) {
+	self, err := os.Executable()
+	if err != nil {
+		err = fmt.Errorf("find this program: %w", err)
+	}
+	return launch.Job{Program: self, Args: args, N: n, Env: r.Env, Cleanup: r.Cleanup}, err
+}
+
+// Join is what a rank of this program begins with: a session and, under a tag, a
+// communicator of all ranks. done closes both.
+func Join(ctx context.Context, tag string, options ...mpi.SessionOption) (session *mpi.Session, comm *mpi.Comm, done func() error, err error) {
+	if session, err = mpi.OpenSession(ctx, append(Session(), options...)...); err != nil {
+		return nil, nil, nil, err
+	}
+	world, err := session.Group(ctx, "mpi://WORLD")
+	if err == nil {
+		comm, err = mpi.CommFromGroup(ctx, world, tag)
+	}
+	if err != nil {
+		return nil, nil, nil, errors.Join(err, session.Close())
+	}
+	return session, comm, func() error { return errors.Join(comm.Close(), session.Close()) }, nil
 }
 
 // Cleanup removes the segments that killed ranks of a job have left: it is a

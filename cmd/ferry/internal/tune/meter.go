@@ -19,6 +19,7 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mpi"
 )
 
 // setting gives texts to parameters, by name. One that is measured names every
@@ -110,19 +111,20 @@ func (m *meter) see(hop float64) {
 
 // starter runs jobs of this program itself.
 type starter struct {
-	self   string // this program
 	ranks  *settings.Ranks
 	stderr io.Writer
 }
 
 // job is a meter's start. What the job says is on standard error.
 func (r *starter) job(ctx context.Context, ranks int, s setting, args ...string) ([]byte, []launch.Report, error) {
+	j, err := r.ranks.Self(ranks, args...)
+	if err != nil {
+		return nil, nil, err
+	}
 	var out bytes.Buffer
-	res, err := launch.Job{
-		Program: r.self, Args: args, N: ranks, Env: slices.Concat(r.ranks.Env, s.environ()), Cleanup: r.ranks.Cleanup,
-		Bind: ranks <= processors, Cores: processors, Timeout: jobLimit,
-		Stdout: &out, Stderr: r.stderr, Note: func(line string) { fmt.Fprintf(r.stderr, "ferry tune: %s\n", line) },
-	}.Run(ctx)
+	j.Env, j.Bind, j.Cores, j.Timeout = slices.Concat(j.Env, s.environ()), ranks <= processors, processors, jobLimit
+	j.Stdout, j.Stderr, j.Note = &out, r.stderr, func(line string) { fmt.Fprintf(r.stderr, "ferry tune: %s\n", line) }
+	res, err := j.Run(ctx)
 	switch {
 	case err != nil:
 		return nil, nil, err
@@ -257,7 +259,7 @@ func (m *meter) ways(ctx context.Context, s setting) (noCMA string, err error) {
 const cmaOff = "one copy by process_vm_readv: off: "
 
 // whyNot is why shm doesn't carry the messages of a pair.
-func whyNot(e explain.Explanation, p explain.Pair) string {
+func whyNot(e explain.Explanation, p mpi.Pair) string {
 	for _, r := range p.Rejected {
 		if r.Name == "shm" {
 			return r.Reason

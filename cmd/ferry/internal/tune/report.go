@@ -1,7 +1,6 @@
 package tune
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -63,29 +62,26 @@ func (t table) figures() []Figure {
 
 // print writes the table for people.
 func (t table) print(w io.Writer) {
-	fmt.Fprintf(w, "%s\n", t.title)
-	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprint(tw, "SIZE")
+	fmt.Fprintf(w, "%s\nSIZE", t.title)
 	for _, path := range t.paths {
-		fmt.Fprintf(tw, "\t%s us\tGB/s", path)
+		fmt.Fprintf(w, "\t%s us\tGB/s", path)
 	}
-	fmt.Fprintln(tw, "\tTAKEN")
-	bySize := map[int]map[string]Figure{}
+	fmt.Fprintln(w, "\tTAKEN")
+	figures := map[int]map[string]Figure{}
 	for _, f := range t.figures() {
-		if bySize[f.Size] == nil {
-			bySize[f.Size] = map[string]Figure{}
+		if figures[f.Size] == nil {
+			figures[f.Size] = map[string]Figure{}
 		}
-		bySize[f.Size][f.Path] = f
+		figures[f.Size][f.Path] = f
 	}
 	for _, size := range sizesOf(t.c, 0, 0, 0) {
-		fmt.Fprint(tw, text(size))
+		fmt.Fprint(w, text(size))
 		for _, path := range t.paths {
-			f := bySize[size][path]
-			fmt.Fprintf(tw, "\t%s\t%s", number(f.Latency, 2), number(f.Bandwidth/1000, 1))
+			f := figures[size][path]
+			fmt.Fprintf(w, "\t%s\t%s", number(f.Latency, 2), number(f.Bandwidth/1000, 1))
 		}
-		fmt.Fprintf(tw, "\t%s\n", t.taken(size))
+		fmt.Fprintf(w, "\t%s\n", t.taken(size))
 	}
-	tw.Flush() // into memory: it can't fail
 	fmt.Fprintln(w)
 }
 
@@ -130,11 +126,10 @@ func (s *search) evidence() (json.RawMessage, error) {
 
 // print writes all for people.
 func (s *search) print(w io.Writer) error {
-	var b bytes.Buffer
+	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	for _, t := range s.tables {
-		t.print(&b)
+		t.print(tw)
 	}
-	tw := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(tw, "PARAMETER\tTRIED\tBESIDE\tBETTER BY\tNEEDED\tTAKEN")
 	for _, t := range s.trials {
 		taken := "no"
@@ -150,23 +145,15 @@ func (s *search) print(w io.Writer) error {
 		}
 		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\n", t.Param, t.Value, t.Beside, gain, needed, taken)
 	}
-	tw.Flush()
 	if len(s.sums) > 0 {
-		fmt.Fprintln(&b)
-		tw = tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
-		fmt.Fprintln(tw, "ALL TOGETHER\tBETTER BY\tNOISE")
+		fmt.Fprintln(tw, "\nALL TOGETHER\tBETTER BY\tNOISE")
 		for _, x := range s.sums {
 			fmt.Fprintf(tw, "%s\t%s\t%s\n", x.What, percent(x.Gain), percent(x.Needed))
 		}
-		tw.Flush()
 	}
-	fmt.Fprintln(&b)
-	tw = tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(tw, "PARAMETER\tVALUE\tDEFAULT")
+	fmt.Fprintln(tw, "\nPARAMETER\tVALUE\tDEFAULT")
 	for _, p := range s.params() {
 		fmt.Fprintf(tw, "%s\t%s\t%s\n", p.Name, p.Value, p.Default)
 	}
-	tw.Flush()
-	_, err := w.Write(b.Bytes())
-	return err
+	return tw.Flush()
 }

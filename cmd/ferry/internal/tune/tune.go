@@ -10,7 +10,6 @@ package tune
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -72,7 +71,6 @@ func Command() *cobra.Command {
 	f.BoolVar(&o.asJSON, "json", false, "print the result and all figures as JSON")
 	f.BoolVar(&o.quick, "quick", false, "a rougher look, in some seconds: fewer samples, up to 256 KiB")
 	f.BoolVar(&o.forget, "forget", false, "remove the result that was kept for this machine")
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit.Usagef("%w", err) })
 	return cmd
 }
 
@@ -127,9 +125,7 @@ func (o *options) run(cmd *cobra.Command) error {
 		}
 	}
 	if o.asJSON {
-		enc := json.NewEncoder(cmd.OutOrStdout())
-		enc.SetIndent("", "  ")
-		return enc.Encode(struct {
+		return settings.PrintJSON(cmd.OutOrStdout(), struct {
 			File string `json:"file"` // empty: it is not kept
 			*tuned.Result
 		}{file, result})
@@ -149,10 +145,6 @@ func (o *options) run(cmd *cobra.Command) error {
 // search prepares a search and runs it.
 func (o *options) search(ctx context.Context, cmd *cobra.Command) (*search, error) {
 	stderr := cmd.ErrOrStderr()
-	self, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("find this program: %w", err)
-	}
 	// An old result must not be measured. Every parameter that one may hold is set
 	// in each job besides.
 	untuned := []string{config.UseTuned + "=off"}
@@ -160,7 +152,7 @@ func (o *options) search(ctx context.Context, cmd *cobra.Command) (*search, erro
 	if err != nil {
 		return nil, err
 	}
-	jobs := &starter{self: self, ranks: ranks, stderr: stderr}
+	jobs := &starter{ranks: ranks, stderr: stderr}
 	s := &search{
 		meter: &meter{start: jobs.job, wanted: 7, patience: patience}, most: 4 * mib, defaults: setting{},
 		note: func(format string, args ...any) { fmt.Fprintf(stderr, "ferry tune: "+format+"\n", args...) },

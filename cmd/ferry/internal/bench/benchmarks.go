@@ -1,0 +1,104 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ferrympi/ferry/cmd/ferry/internal/version"
+)
+
+// A benchmark is what `ferry bench` can measure.
+type benchmark struct {
+	name  string
+	takes ranksWanted
+	sized bool // it is about messages of several sizes
+
+	// each measures one row, after a barrier of all ranks.
+	each func(r *rank, ctx context.Context, size int) (Row, error)
+	// whole measures all of them by itself; nil: each does.
+	whole func(r *rank, ctx context.Context) error
+
+	test    string // title in the OSU suite's format, behind "# ferry VERSION "
+	note    string // line below it, if any: what pairs or ranks there are
+	columns string // names of the columns, if any
+}
+
+// ranksWanted is how many ranks a benchmark takes. By itself each starts 2.
+type ranksWanted int
+
+const (
+	anyRanks ranksWanted = iota
+	several              // at least 2
+	pairs                // an even number
+	pair                 // exactly 2
+)
+
+// The OSU suite's column widths, and its words, so that what reads its output
+// reads ours.
+func columns(first int, names ...string) string {
+	line := fmt.Sprintf("%-*s", first, names[0])
+	for _, name := range names[1:] {
+		line += fmt.Sprintf("%18s", name)
+	}
+	return line
+}
+
+const averageColumn = "# Avg Latency(us)"
+
+// benchmarks stand in the order in which messages list them. init and hello run in
+// jobs of their own (see start.go).
+var benchmarks = []benchmark{
+	{name: "latency", takes: pair, sized: true, each: (*rank).latency,
+		test: "latency test", columns: columns(10, "# Size", "Latency (us)")},
+	{name: "bw", takes: pair, sized: true, each: (*rank).bandwidth,
+		test: "bandwidth test", columns: columns(10, "# Size", "Bandwidth (MB/s)")},
+	{name: "bibw", takes: pair, sized: true, each: (*rank).bidirectional,
+		test: "bi-directional bandwidth test", columns: columns(10, "# Size", "Bandwidth (MB/s)")},
+	{name: "mbw_mr", takes: pairs, sized: true, each: (*rank).rate,
+		test: "multiple bandwidth / message rate test", note: fmt.Sprintf("# [ pairs: %%d ] [ window size: %d ]", window),
+		columns: columns(10, "# Size", "MB/s", "Messages/s")},
+	{name: "multi_lat", takes: pairs, sized: true, each: (*rank).multiLatency,
+		test: "multi latency test", note: "# [ pairs: %d ]", columns: columns(10, "# Size", "Latency (us)")},
+	{name: "any_lat", takes: several, whole: (*rank).anyLatency,
+		test: "latency test, receives from any source", note: "# [ ranks: %d ]", columns: columns(10, "# Size", "Latency (us)")},
+	{name: "barrier", each: (*rank).barrier, test: "barrier latency test", columns: averageColumn},
+	{name: "allreduce", sized: true, each: (*rank).allreduce,
+		test: "allreduce latency test", columns: columns(10, "# Size", "Avg Latency(us)")},
+	{name: "dup", each: (*rank).dup, test: "communicator dup test", columns: averageColumn},
+	{name: "create", each: (*rank).create, test: "communicator create test", columns: averageColumn},
+	{name: "init", test: "init test"},
+	{name: "hello", test: "hello test: launch, init and finalize"},
+	{name: "memory", whole: (*rank).memoryOfNeighbours,
+		test: "memory test", note: "# [ ranks: %d ]", columns: columns(20, "# Memory", "Avg (KiB)", "Max (KiB)")},
+	{name: "memory_all", whole: (*rank).memoryOfEveryone,
+		test: "memory test", note: "# [ ranks: %d ]", columns: columns(20, "# Memory", "Avg (KiB)", "Max (KiB)")},
+	{name: "idle", takes: several, each: (*rank).idle,
+		test: "idle test: a rank that is blocked in a receive", columns: "# Avg (% of a processor)"},
+	{name: "hop", takes: pair, each: (*rank).hop, columns: "# raw cache-line hop\n# Avg (ns)"},
+}
+
+// names of the benchmarks.
+func names() []string {
+	var list []string
+	for _, b := range benchmarks {
+		list = append(list, b.name)
+	}
+	return list
+}
+
+// osuHead is the head of a table in the OSU suite's format.
+func (b benchmark) osuHead(ranks int) (head string) {
+	if b.test != "" {
+		head = fmt.Sprintf("# ferry %s %s\n", version.String(), b.test)
+	}
+	if b.takes == pairs {
+		ranks /= 2
+	}
+	if b.note != "" {
+		head += fmt.Sprintf(b.note, ranks) + "\n"
+	}
+	if b.columns != "" {
+		head += b.columns + "\n"
+	}
+	return head
+}
