@@ -122,7 +122,7 @@ func TestInterruptedJobFailsNothing(t *testing.T) {
 		if r != nil && !strings.Contains(r.Partial, "interrupt") {
 			t.Errorf("%s: partial: %q", begins, r.Partial)
 		}
-		expect(t, r, "ob1+shm", "bench/rate", report.Skip, "not run: stopped by a signal")
+		expect(t, r, "ob1+shm", "bench/rate", report.Skip, "not run: interrupt")
 	}
 }
 

@@ -1,6 +1,11 @@
-// Package matrix is `ferry matrix`: it qualifies the transports of this machine.
-// Which stacks there are, how cases run and what a report is made of stands in
-// internal/matrix; this is its command line, and the workers that it starts.
+// Package matrix is `ferry matrix`: it qualifies the transports of a machine. Every
+// stack (a PML over a transport, and over a provider of it) runs every case, in
+// processes of its own, and what became of each is a row of a report.
+//
+// It stands on the kits (btltest, mtltest, pmltest), on conform and on `ferry bench`,
+// and adds no check of its own. This is its command line; what is tried stands in
+// plan, how in worker and, for ranks that are there already, in job, and what was
+// found in report.
 package matrix
 
 import (
@@ -13,7 +18,6 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -21,9 +25,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
-	matrix "github.com/ferrympi/ferry/cmd/ferry/internal/matrix/engine"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/job"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/plan"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/worker"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
 	"github.com/ferrympi/ferry/framework"
 )
@@ -62,12 +67,13 @@ and marked. A second interrupt ends it at once.`
 const statusInterrupted = 130
 
 type options struct {
-	suite, components, cases, ranks, exclude string
-	json, junit, html, baseline              string
-	slower                                   float64
-	timeout                                  time.Duration
-	list, job                                bool
-	set                                      *[]string
+	suite, components, cases, exclude string
+	ranks                             []int
+	json, junit, html, baseline       string
+	slower                            float64
+	timeout                           time.Duration
+	list, job                         bool
+	set                               *[]string
 }
 
 // Command returns the command.
@@ -88,7 +94,7 @@ func Command() *cobra.Command {
 	f.StringVar(&o.suite, "suite", "quick", "`SUITE`: quick or full")
 	f.StringVar(&o.components, "components", "", "stacks to try: a `LIST` of names and patterns (ob1+shm,cm+ofi*), or ^ and those not to try")
 	f.StringVar(&o.cases, "cases", "", "run the cases whose names match `REGEXP`, besides open")
-	f.StringVar(&o.ranks, "ranks", "", "numbers of ranks of the conformance cases: a `LIST` such as 2,4")
+	f.IntSliceVar(&o.ranks, "ranks", nil, "numbers of ranks of the conformance cases: a `LIST` such as 2,4")
 	f.StringVar(&o.json, "json", "", "write the report as JSON to `FILE`; - is standard output")
 	f.StringVar(&o.junit, "junit", "", "write the report as JUnit's XML to `FILE`, or -")
 	f.StringVar(&o.html, "html", "", "write the report as a page to `FILE`, or -")
@@ -98,18 +104,18 @@ func Command() *cobra.Command {
 	f.DurationVar(&o.timeout, "timeout", 0, "the longest `TIME` that a case may take, in place of the suite's")
 	f.BoolVar(&o.list, "list", false, "list stacks and cases, and run nothing")
 	f.BoolVar(&o.job, "job", false, "be one of the ranks that a launcher has started, and qualify what connects them")
-	f.Lookup("slower").DefValue = "0"
+	f.Lookup("slower").DefValue, f.Lookup("ranks").DefValue = "0", ""
 	o.set = settings.Flag(f)
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit.Usagef("%w", err) })
-	cmd.AddCommand(worker())
+	cmd.AddCommand(workerCommand())
 	return cmd
 }
 
 // suites by name.
 var suites = map[string]func() plan.Suite{"quick": plan.Quick, "full": plan.Full}
 
-// runner checks the flags and makes what they ask for.
-func (o *options) runner() (*matrix.Runner, error) {
+// request checks the flags and makes what they ask for.
+func (o *options) request() (*plan.Request, error) {
 	suite, ok := suites[o.suite]
 	if !ok {
 		return nil, exit.Usagef("--suite %s: want quick or full", o.suite)
@@ -119,24 +125,12 @@ func (o *options) runner() (*matrix.Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &matrix.Runner{
-		Registry: reg, Values: values, Args: []string{"matrix", "worker"}, Set: *o.set, Suite: suite(),
-		Lanes: max(2, runtime.NumCPU()/2), Cleanup: settings.Sweep(values),
-	}
-	if r.Program, err = os.Executable(); err != nil {
-		return nil, fmt.Errorf("find this program: %w", err)
-	}
-	if o.ranks != "" {
-		r.Suite.Ranks = nil
-		for part := range strings.SplitSeq(o.ranks, ",") {
-			n, err := strconv.Atoi(strings.TrimSpace(part))
-			if err != nil || n < 1 {
-				return nil, exit.Usagef("--ranks %s: %q is no number of ranks", o.ranks, part)
-			}
-			r.Suite.Ranks = append(r.Suite.Ranks, n)
+	r := &plan.Request{Registry: reg, Values: values, Set: *o.set, Suite: suite()}
+	if len(o.ranks) > 0 {
+		slices.Sort(o.ranks)
+		if r.Suite.Ranks = slices.Compact(o.ranks); o.ranks[0] < 1 {
+			return nil, exit.Usagef("--ranks: %d is no number of ranks", o.ranks[0])
 		}
-		slices.Sort(r.Suite.Ranks)
-		r.Suite.Ranks = slices.Compact(r.Suite.Ranks)
 	}
 	r.Limit = r.Suite.Limit
 	switch {
@@ -156,29 +150,18 @@ func (o *options) runner() (*matrix.Runner, error) {
 			return nil, exit.Usagef("--cases: %w", err)
 		}
 	}
-	if r.Exclude, err = o.exclusions(); err != nil {
-		return nil, err
-	}
-	if o.exclude != "" {
-		r.Flags = append(r.Flags, "--exclude", o.exclude)
-	}
-	return r, nil
-}
-
-func (o *options) exclusions() (*plan.Exclusions, error) {
 	file, text := "exclude.yaml", plan.Known
 	if o.exclude != "" {
-		var err error
-		if text, err = os.ReadFile(o.exclude); err != nil {
+		file = o.exclude
+		r.Flags = append(r.Flags, "--exclude", file)
+		if text, err = os.ReadFile(file); err != nil {
 			return nil, exit.Usagef("--exclude: %w", err)
 		}
-		file = o.exclude
 	}
-	x, err := plan.ParseExclusions(file, text)
-	if err != nil {
+	if r.Exclude, err = plan.ParseExclusions(file, text); err != nil {
 		return nil, exit.Usagef("--exclude: %w", err)
 	}
-	return x, nil
+	return r, nil
 }
 
 // base is the report to compare with; nil if there is none.
@@ -207,7 +190,7 @@ func (o *options) run(cmd *cobra.Command) error {
 	if !o.job && os.Getenv(framework.EnvName("bootstrap.local.address")) != "" {
 		return exit.Usagef("it starts ranks by itself: run it without ferry run, or with --job as one of its ranks")
 	}
-	r, err := o.runner()
+	r, err := o.request()
 	if err != nil {
 		return err
 	}
@@ -215,44 +198,51 @@ func (o *options) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := interruptible(cmd.Context(), nil, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	ctx, stop := interruptible(cmd.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	run := func(plan *matrix.Plan) (*report.Report, error) { return r.Run(ctx, plan), nil }
-	var j *matrix.Job
+	pool := &worker.Pool{
+		Program: self, Args: []string{"matrix", "worker"}, Set: r.Set, Lanes: max(2, runtime.NumCPU()/2), Cleanup: settings.Sweep(r.Values),
+	}
+	run := func(p *plan.Plan, t *report.Terminal) (*report.Report, error) { return pool.Run(ctx, p.Begin(t)), nil }
+	stdout := cmd.OutOrStdout()
+	var outs outputs
 	if o.job {
-		j, err = o.join(ctx, r)
+		j, err := o.join(ctx, r)
 		if err != nil {
 			return err
 		}
 		defer j.Close()
 		if j.Rank() > 0 {
-			return second(ctx, j)
+			if _, err = j.Run(ctx, nil, nil); ctx.Err() != nil {
+				err = exit.Status(statusInterrupted)
+			}
+			return err
 		}
-		run = func(plan *matrix.Plan) (*report.Report, error) { return j.Run(ctx, plan) }
-	}
-	stdout := cmd.OutOrStdout()
-	outs, err := o.open(stdout)
-	if err != nil {
-		return err
-	}
-	defer outs.close()
-	if o.job {
-		j.Save = func(rep *report.Report) {
-			if err := outs.save(rep); err != nil {
+		j.Save = func(found *report.Report) {
+			if err := outs.save(found); err != nil {
 				fmt.Fprintf(cmd.ErrOrStderr(), "ferry matrix: %v\n", err)
 			}
 		}
+		run = func(p *plan.Plan, t *report.Terminal) (*report.Report, error) { return j.Run(ctx, p, t) }
 	}
-	plan, err := r.Plan(ctx)
+	if outs, err = o.open(stdout); err != nil {
+		return err
+	}
+	defer outs.close()
+	p, err := r.Plan(ctx, pool.Ask)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return &exit.Error{Status: statusInterrupted, Err: fmt.Errorf("%w before a case ran: no report is written", err)}
 	case err != nil:
 		return err
 	case o.list:
-		return list(stdout, plan)
+		return list(stdout, p)
 	}
-	// Where standard output is the found, people read on standard error.
+	// Where standard output is the report, people read on standard error.
 	text := stdout
 	if outs.stdout() {
 		text = cmd.ErrOrStderr()
@@ -267,8 +257,7 @@ func (o *options) run(cmd *cobra.Command) error {
 	defer signal.Stop(pipe)
 	terminal := report.NewTerminal(text, look)
 	terminal.Aloud = o.job
-	r.Observer = terminal
-	found, err := run(plan)
+	found, err := run(p, terminal)
 	terminal.Close()
 	if err != nil {
 		return err
@@ -295,47 +284,37 @@ func (o *options) run(cmd *cobra.Command) error {
 	return nil
 }
 
+// join makes this process one of the ranks of its launcher's job. The caller closes
+// it.
+func (o *options) join(ctx context.Context, r *plan.Request) (*job.Job, error) {
+	switch {
+	case o.list:
+		return nil, exit.Usagef("--list: leave --job out")
+	case len(o.ranks) > 0:
+		return nil, exit.Usagef("--ranks: --job takes the launcher's ranks as they are")
+	}
+	j := &job.Job{Request: r, Options: settings.Session()}
+	return j, j.Open(ctx)
+}
+
 // list prints the names of stacks and cases.
-func list(w io.Writer, plan *matrix.Plan) error {
-	for i, s := range plan.Stacks {
-		line := s.Name
+func list(w io.Writer, p *plan.Plan) error {
+	var b strings.Builder
+	for i, s := range p.Stacks {
 		if s.Reason != "" {
-			line += ": " + s.Missing()
-		}
-		if _, err := fmt.Fprintln(w, line); err != nil {
-			return err
-		}
-		if s.Reason != "" {
+			fmt.Fprintf(&b, "%s: %s\n", s.Name, s.Missing())
 			continue
 		}
-		for _, c := range plan.Cells(i) {
-			if _, err := fmt.Fprintln(w, "  "+c); err != nil {
-				return err
-			}
-		}
+		fmt.Fprintf(&b, "%s\n  %s\n", s.Name, strings.Join(p.Cells(i), "\n  "))
 	}
-	return nil
+	_, err := io.WriteString(w, b.String())
+	return err
 }
 
 // interruptible ends with the first of some signals; the second does what it does to
-// any program. why is the cause; nil: it names the signal.
-func interruptible(ctx context.Context, why error, signals ...os.Signal) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	c := make(chan os.Signal, 1)
-	signal.Notify(c, signals...)
-	go func() {
-		select {
-		case s := <-c:
-			signal.Stop(c)
-			if why == nil {
-				why = fmt.Errorf("stopped by a signal (%v)", s)
-			}
-			cancel(why)
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, func() {
-		signal.Stop(c)
-		cancel(nil)
-	}
+// any program.
+func interruptible(ctx context.Context, signals ...os.Signal) (context.Context, func()) {
+	ctx, stop := signal.NotifyContext(ctx, signals...)
+	context.AfterFunc(ctx, stop)
+	return ctx, stop
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	matrix "github.com/ferrympi/ferry/cmd/ferry/internal/matrix/engine"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/worker"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
 )
 
@@ -16,8 +16,8 @@ import (
 // Files.
 const reports = 3
 
-// worker is the hidden command of the processes that run cases.
-func worker() *cobra.Command {
+// workerCommand is the hidden command of the processes that run cases.
+func workerCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "worker TASK", Short: "Run cases for ferry matrix", Hidden: true, Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -27,14 +27,14 @@ func worker() *cobra.Command {
 			}
 			// What a case starts has no business with the reports.
 			syscall.CloseOnExec(reports)
-			ctx, stop := interruptible(cmd.Context(), errors.New("told to end"), syscall.SIGTERM)
+			ctx, stop := interruptible(cmd.Context(), syscall.SIGTERM)
 			defer stop()
 			reg := settings.Registry()
 			values, _, err := settings.Load(reg, nil)
 			if err != nil {
 				return err
 			}
-			err = matrix.Work(ctx, reg, values, args[0], out, cmd.ErrOrStderr(), settings.Session()...)
+			err = worker.Work(ctx, reg, values, args[0], out, cmd.ErrOrStderr(), settings.Session()...)
 			return errors.Join(err, out.Close())
 		},
 	}

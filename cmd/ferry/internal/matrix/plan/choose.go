@@ -39,7 +39,7 @@ func matches(pattern, name string) bool {
 
 // choose takes the stacks that are meant, in their order. A pattern that no stack
 // matches is an error that names the nearest.
-func (c *Components) Choose(stacks []report.Stack) ([]report.Stack, error) {
+func (c *Components) choose(stacks []report.Stack) ([]report.Stack, error) {
 	var names []string
 	for _, s := range stacks {
 		names = append(names, s.Name)
@@ -71,7 +71,7 @@ func (c *Components) Part(r *report.Report) *report.Report {
 
 // may says whether a stack whose name begins so could be meant, or the nearest to
 // what is, given the stacks that are known already. To ask what there is takes time.
-func (c *Components) May(begin string, known []report.Stack) bool {
+func (c *Components) may(begin string, known []report.Stack) bool {
 	return c.exclude || slices.ContainsFunc(c.patterns, func(p string) bool {
 		plain := p
 		if i := strings.IndexAny(p, `*?[\`); i >= 0 {

@@ -21,7 +21,7 @@ func TestComponentsAreChosenByNameAndPattern(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		chosen, err := c.Choose(all)
+		chosen, err := c.choose(all)
 		var names []string
 		for _, s := range chosen {
 			names = append(names, s.Name)
@@ -35,7 +35,7 @@ func TestComponentsAreChosenByNameAndPattern(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.Choose(all); !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), want) {
+		if _, err := c.choose(all); !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", list, err)
 		}
 	}
@@ -56,7 +56,7 @@ func TestOnlyWhatCouldBeMeantIsAsked(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := c.May("cm+ofi", known); got != want {
+		if got := c.may("cm+ofi", known); got != want {
 			t.Errorf("%s: %t", list, got)
 		}
 	}

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"bytes"
-	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -10,9 +9,9 @@ import (
 	"path"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
+	"github.com/hashicorp/go-version"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
@@ -146,83 +145,23 @@ func (x *Exclusions) Notes(r *report.Report) []string {
 // A versionRange is a library and the versions of it that are meant.
 type versionRange struct {
 	library string
-	bounds  []bound
+	bounds  version.Constraints
 }
-
-// A bound compares a version with one that is written down.
-type bound struct {
-	operator string
-	version  []int
-}
-
-var boundText = regexp.MustCompile(`^\s*(<=|>=|<|>|=)\s*([0-9]+(?:\.[0-9]+)*)\s*$`)
 
 // parseVersions reads "NAME <1.20" or "NAME >=1.15, <1.20".
 func parseVersions(text string) (*versionRange, error) {
 	library, rest, _ := strings.Cut(strings.TrimSpace(text), " ")
-	v := &versionRange{library: library}
-	for part := range strings.SplitSeq(rest, ",") {
-		m := boundText.FindStringSubmatch(part)
-		if m == nil {
-			return nil, fmt.Errorf("versions %q are not like \"libfabric >=1.15, <1.20\"", text)
-		}
-		v.bounds = append(v.bounds, bound{m[1], numbers(m[2])})
+	bounds, err := version.NewConstraint(rest)
+	if err != nil {
+		return nil, fmt.Errorf("versions %q are not like \"libfabric >=1.15, <1.20\": %w", text, err)
 	}
-	return v, nil
+	return &versionRange{library, bounds}, nil
 }
 
 // has says whether a library such as "libfabric 1.17" is in the range. One that
-// doesn't say its version is not.
+// doesn't say its version is not. What is tried before a release counts as that.
 func (v *versionRange) has(library string) bool {
-	name, version, _ := strings.Cut(library, " ")
-	have := numbers(version)
-	if name != v.library || len(have) == 0 {
-		return false
-	}
-	for _, b := range v.bounds {
-		c := compareVersions(have, b.version)
-		if ok := b.operator == "=" && c == 0 || strings.HasSuffix(b.operator, "=") && len(b.operator) == 2 && c == 0 ||
-			b.operator[0] == '<' && c < 0 || b.operator[0] == '>' && c > 0; !ok {
-			return false
-		}
-	}
-	return true
-}
-
-// numbers returns the numbers that a version begins with: those of "1.22.0rc1"
-// are 1, 22 and 0.
-func numbers(version string) []int {
-	var out []int
-	for part := range strings.SplitSeq(version, ".") {
-		end := strings.IndexFunc(part, func(r rune) bool { return r < '0' || r > '9' })
-		if end < 0 {
-			end = len(part)
-		}
-		n, err := strconv.Atoi(part[:end])
-		if err != nil {
-			break
-		}
-		out = append(out, n)
-		if end < len(part) {
-			break
-		}
-	}
-	return out
-}
-
-// compareVersions compares number by number; what is not there counts as 0.
-func compareVersions(a, b []int) int {
-	for i := range max(len(a), len(b)) {
-		var x, y int
-		if i < len(a) {
-			x = a[i]
-		}
-		if i < len(b) {
-			y = b[i]
-		}
-		if c := cmp.Compare(x, y); c != 0 {
-			return c
-		}
-	}
-	return 0
+	name, text, _ := strings.Cut(library, " ")
+	have, err := version.NewVersion(text)
+	return err == nil && name == v.library && v.bounds.Check(have.Core())
 }

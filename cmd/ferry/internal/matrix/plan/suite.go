@@ -3,7 +3,9 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/ferrympi/ferry/btl/btltest"
@@ -27,24 +29,22 @@ type Suite struct {
 	// before the rest of the stack is given up; 0: for ever.
 	Patience time.Duration
 
-	Benches []bench
+	Benches []Column
 }
 
-// A bench is a benchmark of `ferry bench` as a case.
-type bench struct {
-	name, Command string
-	Flags         []string
-	Unit          string
+// bench is the column of a benchmark of `ferry bench`.
+func bench(name, unit string, args ...string) Column {
+	return Column{Name: "bench/" + name, Ranks: 2, Cells: []string{"bench/" + name}, Bench: args, Unit: unit}
 }
 
 // Full is everything.
 func Full() Suite {
 	return Suite{
 		Name: "full", Policies: pmltest.Policies, Ranks: []int{2, 4, 8}, Limit: time.Minute, Open: time.Minute,
-		Benches: []bench{
-			{"latency", "latency", []string{"-m", "1:4MiB"}, "us"},
-			{"rate", "mbw_mr", []string{"-m", "1:4KiB"}, "msg/s"},
-			{"bandwidth", "bw", []string{"-m", "1:4MiB"}, "MB/s"},
+		Benches: []Column{
+			bench("latency", "us", "latency", "-m", "1:4MiB"),
+			bench("rate", "msg/s", "mbw_mr", "-m", "1:4KiB"),
+			bench("bandwidth", "MB/s", "bw", "-m", "1:4MiB"),
 		},
 	}
 }
@@ -64,89 +64,76 @@ func Quick() Suite {
 		Open:     20 * time.Second,
 		Patience: 24 * time.Second,
 		// Enough iterations for two digits.
-		Benches: []bench{
-			{"latency", "latency", []string{"-m", "1:1MiB", "-i", "200", "-x", "20"}, "us"},
-			{"rate", "mbw_mr", []string{"-m", "1:4KiB", "-i", "20", "-x", "2"}, "msg/s"},
-			{"bandwidth", "bw", []string{"-m", "1:1MiB", "-i", "8", "-x", "2"}, "MB/s"},
+		Benches: []Column{
+			bench("latency", "us", "latency", "-m", "1:1MiB", "-i", "200", "-x", "20"),
+			bench("rate", "msg/s", "mbw_mr", "-m", "1:4KiB", "-i", "20", "-x", "2"),
+			bench("bandwidth", "MB/s", "bw", "-m", "1:1MiB", "-i", "8", "-x", "2"),
 		},
 	}
 }
 
-// A column is cases of one stack that one worker runs, one after the other.
+// A Column is cases of one stack that one worker runs, one after the other.
 type Column struct {
 	Name  string   // what the names of its cells begin with: "btltest", "conform/2"; or the only cell's
 	Ranks int      // processes of the worker; 0: one, which is no rank
-	Cases []string // the rest of the cells' names; one that is empty is the column itself
-	Bench *bench
+	Cells []string // the names of the cases
+	Bench []string // arguments of `ferry bench`, if that is what it is
+	Unit  string   // of the benchmark's figures
 }
 
-// cell is the name of a case in a report.
-func (c Column) Cell(testCase string) string {
-	if testCase == "" {
-		return c.Name
+// Of is a column of cases by their names below the column's.
+func Of(name string, ranks int, cases ...string) Column {
+	c := Column{Name: name, Ranks: ranks}
+	for _, x := range cases {
+		c.Cells = append(c.Cells, name+"/"+x)
 	}
-	return c.Name + "/" + testCase
+	return c
 }
 
-// openColumn is the column of OpenCase.
-func OpenColumn(s report.Stack) Column {
-	ranks := 2
+// Case is the name of a cell below the column's.
+func (c Column) Case(cell string) string { return strings.TrimPrefix(cell, c.Name+"/") }
+
+// Kit says that the cases are those of a kit, which makes processes of its own.
+func (c Column) Kit() bool { return c.Ranks == 0 }
+
+// openColumn is the column of report.OpenCase. ranks are those of a launcher, if any.
+func openColumn(s report.Stack, ranks int) Column {
+	c := Column{Name: report.OpenCase, Ranks: cmp.Or(ranks, 2), Cells: []string{report.OpenCase}}
 	if s.Alone() {
-		ranks = 1
+		c.Ranks = 1
 	}
-	return Column{Name: report.OpenCase, Ranks: ranks, Cases: []string{""}}
+	return c
 }
 
 // columns returns what the suite has for a stack that can be opened, the benchmarks
 // last. Cases that don't apply to such a stack are not among them.
-func (u Suite) Columns(s report.Stack) []Column {
+func (u Suite) columns(s report.Stack) []Column {
 	var all []Column
-	kit := func(name string, cases []string) { all = append(all, Column{Name: name, Cases: cases}) }
 	switch kind, _ := s.Transport(); kind {
 	case "btl":
-		kit("btltest", btltest.Cases(btltest.Subject{}).Names())
+		all = append(all, Of("btltest", 0, btltest.Cases(btltest.Subject{}).Names()...))
 	case "mtl":
-		kit("mtltest", mtltest.Cases(mtltest.Subject{}).Names())
-	}
-	if s.Via != "" && !s.Alone() {
-		for _, p := range u.Policies {
-			kit("pmltest/"+p.String(), pmltest.Cases(pmltest.Stack{}, p).Names())
-		}
+		all = append(all, Of("mtltest", 0, mtltest.Cases(mtltest.Subject{}).Names()...))
 	}
 	ranks := u.Ranks
 	if s.Alone() {
 		ranks = []int{1}
+	} else if s.Via != "" {
+		for _, p := range u.Policies {
+			all = append(all, Of("pmltest/"+p.String(), 0, pmltest.Cases(pmltest.Stack{}, p).Names()...))
+		}
 	}
 	for _, n := range ranks {
-		c := Column{Name: fmt.Sprint("conform/", n), Ranks: n}
+		var cases []string
 		for _, x := range conform.Cases() {
 			if x.Ranks <= n {
-				c.Cases = append(c.Cases, x.Name)
+				cases = append(cases, x.Name)
 			}
 		}
-		all = append(all, c)
+		all = append(all, Of(fmt.Sprint("conform/", n), n, cases...))
 	}
 	if !s.Alone() {
-		for i := range u.Benches {
-			all = append(all, Column{Name: "bench/" + u.Benches[i].name, Ranks: 2, Cases: []string{""}, Bench: &u.Benches[i]})
-		}
+		all = append(all, u.Benches...)
 	}
 	return all
-}
-
-// filter keeps the cells that pass.
-func Filter(all []Column, pass func(cell string) bool) []Column {
-	var out []Column
-	for _, c := range all {
-		var cases []string
-		for _, name := range c.Cases {
-			if pass(c.Cell(name)) {
-				cases = append(cases, name)
-			}
-		}
-		if c.Cases = cases; len(cases) > 0 {
-			out = append(out, c)
-		}
-	}
-	return out
 }

@@ -38,7 +38,7 @@ func oneLine(text string) string {
 	return strings.Join(strings.Fields(Printable(text)), " ")
 }
 
-// plural is a number with what it counts: "1 case", "2 cases".
+// Plural is a number with what it counts: "1 case", "2 cases".
 func Plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what

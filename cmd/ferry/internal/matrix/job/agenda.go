@@ -1,4 +1,4 @@
-package matrix
+package job
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 	"github.com/ferrympi/ferry/framework"
@@ -56,9 +55,13 @@ func differ(mine, first []term) string {
 
 // begin has all ranks know what there is to do, and where they are. ErrConfig says
 // that they were not started alike.
-func (j *Job) begin(ctx context.Context, plan *Plan) error {
+func (j *Job) begin(ctx context.Context) error {
 	if j.rank == 0 {
-		if err := j.announce(ctx, plan); err != nil {
+		text, err := json.Marshal(agenda{j.plan.Stacks, j.terms()})
+		if err == nil {
+			err = j.client.Put(ctx, agendaKey, text)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -80,27 +83,10 @@ func (j *Job) begin(ctx context.Context, plan *Plan) error {
 	if words, err = j.meet(ctx, "agree", mine); err != nil {
 		return err
 	}
-	if bad := j.collect(words, func(w word) string { return w.Err }); bad != "" {
+	if bad := j.collect(words, word.err); bad != "" {
 		return told{fmt.Errorf("%w: all ranks need the same flags: %s", framework.ErrConfig, bad)}
 	}
 	return nil
-}
-
-// announce is rank 0's part of the beginning.
-func (j *Job) announce(ctx context.Context, plan *Plan) error {
-	j.plan = plan
-	j.report = &report.Report{Suite: j.Suite.Name, Started: time.Now().UTC().Truncate(time.Second), Machine: report.ThisMachine(), Stacks: slices.Clone(plan.Stacks)}
-	j.rows = map[[2]string]report.Row{}
-	counts := map[string]int{}
-	for i, s := range plan.Stacks {
-		counts[s.Name] = len(j.cells(i))
-	}
-	j.observe(func(o report.Observer) { o.Begin(slices.Clone(plan.Stacks), counts) })
-	text, err := json.Marshal(agenda{plan.Stacks, j.terms()})
-	if err != nil {
-		return err
-	}
-	return j.client.Put(ctx, agendaKey, text)
 }
 
 // adopt takes rank 0's agenda, and says why it can't.
@@ -113,14 +99,14 @@ func (j *Job) adopt(ctx context.Context) (unlike string, err error) {
 	if err := json.Unmarshal(text, &a); err != nil {
 		return differ(j.terms(), nil), nil
 	}
-	j.plan = j.over(a.Stacks)
+	j.plan = j.Over(a.Stacks)
 	return differ(j.terms(), a.Terms), nil
 }
 
 // partner is the last rank of another node than rank 0's, or the last of all.
 func partner(hosts []string) int {
-	for rank := len(hosts) - 1; rank > 0; rank-- {
-		if hosts[rank] != hosts[0] {
+	for rank, host := range slices.Backward(hosts) {
+		if host != hosts[0] {
 			return rank
 		}
 	}
@@ -129,14 +115,10 @@ func partner(hosts []string) int {
 
 // remark writes down where the ranks are.
 func (j *Job) remark() {
-	var hosts []string
-	for _, h := range j.hosts {
-		if !slices.Contains(hosts, h) {
-			hosts = append(hosts, h)
-		}
-	}
-	j.report.Notes = append(j.report.Notes, fmt.Sprintf("one job of %s on %s: %s", report.Plural(len(j.group), "rank"), report.Plural(len(hosts), "node"), strings.Join(hosts, ", ")))
+	hosts := slices.Compact(slices.Sorted(slices.Values(j.hosts)))
+	notes := &j.record.Report.Notes
+	*notes = append(*notes, fmt.Sprintf("one job of %s on %s: %s", report.Plural(j.Ranks, "rank"), report.Plural(len(hosts), "node"), strings.Join(hosts, ", ")))
 	if j.player > 0 {
-		j.report.Notes = append(j.report.Notes, fmt.Sprintf("benchmarks are between %s and %s", j.name(0), j.name(j.player)))
+		*notes = append(*notes, fmt.Sprintf("benchmarks are between %s and %s", j.name(0), j.name(j.player)))
 	}
 }

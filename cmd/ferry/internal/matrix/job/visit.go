@@ -1,55 +1,27 @@
-package matrix
+package job
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/conform"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/worker"
 )
 
-// A finding is what one rank says of one case.
-type finding struct {
-	Case    string         `json:"case"`
-	Status  report.Status  `json:"status"`
-	Reason  string         `json:"reason,omitempty"`
-	Seconds float64        `json:"seconds"`
-	Points  []report.Point `json:"points,omitempty"`
-	Device  string         `json:"device,omitempty"` // of OpenCase
-	Mode    string         `json:"mode,omitempty"`
-	// Others are ranks in which the case failed, as far as this one knows.
-	Others []int `json:"others,omitempty"`
-}
+// obeys is how long a case may take to end when the run is over.
+const obeys = time.Second
 
 // An account is all that one rank says of a stack.
 type account struct {
-	Findings []finding `json:"findings"`
+	Said []worker.Event `json:"said"`
 	// Ended is the case after which the rank left others out; "" if it did not.
 	Ended string `json:"ended,omitempty"`
 }
 
-// found is the finding of what ended with err.
-func found(err error) finding {
-	switch {
-	case err == nil:
-		return finding{Status: report.Pass}
-	case errors.Is(err, conform.ErrHung):
-		return finding{Status: report.Timeout, Reason: err.Error()}
-	}
-	return finding{Status: report.Fail, Reason: err.Error()}
-}
-
-// judged is the finding of a conformance case.
-func judged(r conform.Result) finding {
-	f := found(r.Err)
-	f.Others = r.Ranks
-	return f
-}
-
-// A visit is one rank's time with a stack. Its methods may be called after its end:
+// A visit is one rank's time with a stack. It is a worker.Scribe, whose methods may be called after its end:
 // they do nothing then.
 type visit struct {
 	ctx   context.Context
@@ -65,14 +37,14 @@ type visit struct {
 	lost    string // why the rank can do nothing more
 }
 
-// visit calls f, which begins with the given case. When nothing is heard of it for
+// visit calls f, which begins with report.OpenCase. When nothing is heard of it for
 // too long the rank is lost: f still runs, and holds the transport.
-func (j *Job) visit(ctx context.Context, s report.Stack, first string, f func(*visit) error) *visit {
+func (j *Job) visit(ctx context.Context, s report.Stack, f func(*visit) error) *visit {
 	v := &visit{ctx: ctx, news: make(chan struct{}, 1)}
 	if j.rank == 0 {
-		v.watch = func(cell string) { j.running(s, cell) }
+		v.watch = func(cell string) { j.record.Running(s, cell) }
 	}
-	v.begin(first)
+	v.Begin(report.OpenCase)
 	done := make(chan error, 1)
 	go func() { done <- f(v) }()
 	timer := time.NewTimer(j.hangs())
@@ -89,7 +61,7 @@ func (j *Job) visit(ctx context.Context, s report.Stack, first string, f func(*v
 			select {
 			case err := <-done:
 				v.close(err)
-			case <-time.After(drainGrace):
+			case <-time.After(obeys):
 				v.close(context.Cause(ctx))
 			}
 			return v
@@ -104,7 +76,8 @@ func (j *Job) visit(ctx context.Context, s report.Stack, first string, f func(*v
 	}
 }
 
-func (v *visit) begin(cell string) {
+// Begin implements worker.Scribe.
+func (v *visit) Begin(cell string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.over || v.running == cell {
@@ -114,21 +87,29 @@ func (v *visit) begin(cell string) {
 	if v.watch != nil {
 		v.watch(cell)
 	}
-	tell(v.news)
+	v.tell()
 }
 
-// end says what became of the case that runs. One that did not pass because the run
-// was interrupted has no outcome; one in which a rank was lost has failed.
-func (v *visit) end(f finding) {
+// End implements worker.Scribe. A case that did not pass because the run was
+// interrupted has no outcome; one in which a rank was lost has failed.
+func (v *visit) End(e worker.Event) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.over || v.ctx.Err() != nil && f.Status != report.Pass && !isTold(context.Cause(v.ctx)) {
+	if v.over || v.ctx.Err() != nil && e.Status != report.Pass && !isTold(context.Cause(v.ctx)) {
 		return
 	}
-	f.Case, f.Seconds, f.Reason = v.running, time.Since(v.began).Seconds(), shorten(f.Reason)
-	v.account.Findings = append(v.account.Findings, f)
+	e.Case, e.Seconds, e.Reason = v.running, time.Since(v.began).Seconds(), shorten(e.Reason)
+	v.account.Said = append(v.account.Said, e)
 	v.running = ""
-	tell(v.news)
+	v.tell()
+}
+
+// tell says that there is news.
+func (v *visit) tell() {
+	select {
+	case v.news <- struct{}{}:
+	default:
+	}
 }
 
 // give says why the rank can do nothing more.
@@ -149,7 +130,7 @@ func (v *visit) close(err error) {
 		v.account.Ended = v.last
 		v.mu.Unlock()
 		if running != "" {
-			v.end(found(err))
+			v.End(worker.Ended(err))
 		}
 	}
 	v.mu.Lock()
@@ -159,9 +140,9 @@ func (v *visit) close(err error) {
 
 // failed is what did not work, in words.
 func (v *visit) failed() string {
-	for _, f := range v.account.Findings {
-		if f.Status != report.Pass {
-			return f.Reason
+	for _, e := range v.account.Said {
+		if e.Status != report.Pass {
+			return e.Reason
 		}
 	}
 	return ""

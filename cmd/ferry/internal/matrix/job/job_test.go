@@ -1,4 +1,4 @@
-package matrix
+package job
 
 import (
 	"context"
@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferrympi/ferry/cmd/ferry/internal/conform"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/plan"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/worker"
 	"github.com/ferrympi/ferry/framework"
 )
 
@@ -25,11 +25,10 @@ func TestBenchmarksOfAJobCrossNodes(t *testing.T) {
 
 // jobOf is rank 0 of a job of three, which has met over one stack.
 func jobOf(cases string) *Job {
-	j := &Job{Runner: &Runner{Suite: plan.Quick(), Cases: regexp.MustCompile(cases)}, hosts: []string{"a", "a", "b"}, player: 2, group: make([]framework.Proc, 3)}
+	j := &Job{Request: &plan.Request{Suite: plan.Quick(), Cases: regexp.MustCompile(cases), Ranks: 3}, hosts: []string{"a", "a", "b"}, player: 2, group: make([]framework.Proc, 3)}
 	j.Suite.Ranks = []int{3}
-	j.rows = map[[2]string]report.Row{}
-	j.plan = j.over([]report.Stack{{Name: "ob1+shm", PML: "ob1", Via: "btl shm"}})
-	j.report = &report.Report{Stacks: j.plan.Stacks}
+	j.plan = j.Over([]report.Stack{{Name: "ob1+shm", PML: "ob1", Via: "btl shm"}})
+	j.record = j.plan.Begin(nil)
 	return j
 }
 
@@ -42,23 +41,22 @@ const (
 // gives it, and what nobody ran is not forgotten.
 func TestAccountsOfRanksMakeOneRow(t *testing.T) {
 	j := jobOf("^" + first + "|^" + second)
-	run, _ := j.columns(0)
-	open := finding{Case: report.OpenCase, Status: report.Pass, Device: "eth0"}
-	j.merge(0, run, []account{
-		{Findings: []finding{open, {Case: first, Status: report.Timeout, Reason: "hung", Seconds: 2}}, Ended: first},
-		{Findings: []finding{open, {Case: first, Status: report.Fail, Reason: "lost", Seconds: 1}}, Ended: first},
-		{Findings: []finding{open, {Case: first, Status: report.Timeout, Reason: "hung", Seconds: 3}}, Ended: first},
+	open := worker.Event{Case: report.OpenCase, Status: report.Pass, Device: "eth0"}
+	j.merge(0, []account{
+		{Said: []worker.Event{open, {Case: first, Status: report.Timeout, Reason: "hung", Seconds: 2}}, Ended: first},
+		{Said: []worker.Event{open, {Case: first, Status: report.Fail, Reason: "lost", Seconds: 1}}, Ended: first},
+		{Said: []worker.Event{open, {Case: first, Status: report.Timeout, Reason: "hung", Seconds: 3}}, Ended: first},
 	})
-	j.complete(j.report)
-	if len(j.report.Rows) != 3 || j.report.Stacks[0].Device != "eth0" {
-		t.Fatalf("%+v", j.report)
+	r := j.record.Complete("")
+	if len(r.Rows) != 3 || r.Stacks[0].Device != "eth0" {
+		t.Fatalf("%+v", r)
 	}
 	for i, want := range []report.Row{
 		{Case: report.OpenCase, Status: report.Pass},
 		{Case: first, Status: report.Fail, Reason: "rank 0 (a), rank 2 (b): hung; rank 1 (a): lost", Seconds: 3},
 		{Case: second, Status: report.Skip, Reason: "not run: the stack was given up after " + first},
 	} {
-		if got := j.report.Rows[i]; got.Case != want.Case || got.Status != want.Status || got.Reason != want.Reason || got.Seconds != want.Seconds || got.GivenUp != (i == 2) {
+		if got := r.Rows[i]; got.Case != want.Case || got.Status != want.Status || got.Reason != want.Reason || got.Seconds != want.Seconds || got.GivenUp != (i == 2) {
 			t.Errorf("%+v, want %+v", got, want)
 		}
 	}
@@ -94,11 +92,8 @@ func TestEveryFlagThatDiffersIsNamed(t *testing.T) {
 // there is.
 func TestEndOfAJobIsTheReasonOfWhatWasNotRun(t *testing.T) {
 	j := jobOf("^" + first + "|^" + second)
-	run, _ := j.columns(0)
-	j.report.Partial = "rank 1 (a) has ended"
-	j.merge(0, run, []account{{Findings: []finding{{Case: report.OpenCase, Status: report.Pass}, {Case: first, Status: report.Pass}}, Ended: second}})
-	j.complete(j.report)
-	if rows := j.report.Rows; len(rows) != 3 || rows[1].Status != report.Pass || rows[2].Status != report.Skip || rows[2].Reason != "not run: rank 1 (a) has ended" {
+	j.merge(0, []account{{Said: []worker.Event{{Case: report.OpenCase, Status: report.Pass}, {Case: first, Status: report.Pass}}, Ended: second}})
+	if rows := j.record.Complete("rank 1 (a) has ended").Rows; len(rows) != 3 || rows[1].Status != report.Pass || rows[2].Status != report.Skip || rows[2].Reason != "not run: rank 1 (a) has ended" {
 		t.Errorf("%+v", rows)
 	}
 }
@@ -106,17 +101,15 @@ func TestEndOfAJobIsTheReasonOfWhatWasNotRun(t *testing.T) {
 // TestCaseThatAnotherRankFailedIsNoPass, though nobody is left to say why.
 func TestCaseThatAnotherRankFailedIsNoPass(t *testing.T) {
 	j := jobOf("^" + first + "|^" + second)
-	run, _ := j.columns(0)
 	v := &visit{ctx: t.Context(), news: make(chan struct{}, 1)}
-	v.begin(report.OpenCase)
-	v.end(finding{Status: report.Pass})
-	v.begin(first)
-	v.end(judged(conform.Result{Status: conform.Fail, Ranks: []int{2}}))
-	v.begin(second)
-	v.end(judged(conform.Result{Status: conform.Pass}))
-	j.alone(0, run, v, told{errors.New("rank 2 (b) has ended")})
-	j.complete(j.report)
-	rows := j.report.Rows
+	v.Begin(report.OpenCase)
+	v.End(worker.Event{Status: report.Pass})
+	v.Begin(first)
+	v.End(worker.Event{Status: report.Pass, Others: []int{2}})
+	v.Begin(second)
+	v.End(worker.Event{Status: report.Pass})
+	j.alone(0, v, told{errors.New("rank 2 (b) has ended")})
+	rows := j.record.Complete("rank 2 (b) has ended").Rows
 	if len(rows) != 3 || rows[1].Status != report.Fail || !strings.HasPrefix(rows[1].Reason, "rank 2 (b): ") || rows[2].Status != report.Pass {
 		t.Errorf("%+v", rows)
 	}
@@ -125,20 +118,17 @@ func TestCaseThatAnotherRankFailedIsNoPass(t *testing.T) {
 // TestRankThatIsLostBetweenCasesIsTheStacksFailure: no case did it, and a stack of
 // which all cases pass is fit for use.
 func TestRankThatIsLostBetweenCasesIsTheStacksFailure(t *testing.T) {
-	for name, passed := range map[string][]finding{
+	for name, passed := range map[string][]worker.Event{
 		"before any":   nil,
 		"after a case": {{Case: report.OpenCase, Status: report.Pass}, {Case: first, Status: report.Pass}},
 	} {
 		for _, lost := range []bool{true, false} {
 			j := jobOf("^" + first)
-			run, _ := j.columns(0)
 			err := context.Canceled
 			if lost {
 				err = told{errors.New("rank 2 (b) has ended")}
 			}
-			j.alone(0, run, &visit{account: account{Findings: passed}}, err)
-			j.report.Partial = err.Error()
-			j.complete(j.report)
+			j.alone(0, &visit{account: account{Said: passed}}, err)
 			want := report.Row{Status: report.Fail, Reason: "rank 0 (a): rank 2 (b) has ended"}
 			switch {
 			case !lost && passed == nil:
@@ -146,7 +136,7 @@ func TestRankThatIsLostBetweenCasesIsTheStacksFailure(t *testing.T) {
 			case !lost:
 				want = report.Row{Status: report.Pass}
 			}
-			if got := j.report.Rows[0]; got.Case != report.OpenCase || got.Status != want.Status || got.Reason != want.Reason {
+			if got := j.record.Complete(err.Error()).Rows[0]; got.Case != report.OpenCase || got.Status != want.Status || got.Reason != want.Reason {
 				t.Errorf("%s, lost %t: %+v, want %+v", name, lost, got, want)
 			}
 		}

@@ -1,4 +1,4 @@
-package matrix
+package worker
 
 import (
 	"strings"
@@ -12,17 +12,20 @@ import (
 // TestLostWorkerIsBlamedOnTheCaseThatItWasIn: ranks begin a case while others have
 // still to say what became of the one before it.
 func TestLostWorkerIsBlamedOnTheCaseThatItWasIn(t *testing.T) {
-	begin := func(rank int, name string) event { return event{Rank: rank, Case: name} }
-	end := func(rank int, name string) event { return event{Rank: rank, Case: name, Status: report.Pass} }
+	const column = "conform/2"
+	begin := func(rank int, name string) Event { return Event{Rank: rank, Case: column + "/" + name} }
+	end := func(rank int, name string) Event {
+		return Event{Rank: rank, Case: column + "/" + name, Status: report.Pass}
+	}
 	killed := func(rank int) ending {
 		return ending{ranks: 2, result: launch.Result{Status: 137, Failures: []launch.Failure{{Rank: rank, How: "was killed"}}}}
 	}
 	hung := ending{ranks: 2, hung: true}
-	early := []event{begin(0, "a"), begin(1, "a"), end(0, "a"), begin(0, "b")} // rank 0 is ahead
+	early := []Event{begin(0, "a"), begin(1, "a"), end(0, "a"), begin(0, "b")} // rank 0 is ahead
 	both := append(early[:4:4], end(1, "a"), begin(1, "b"))
 	for _, c := range []struct {
 		what   string
-		events []event
+		Events []Event
 		end    ending
 		rows   string // case and status of each
 		left   string
@@ -39,9 +42,9 @@ func TestLostWorkerIsBlamedOnTheCaseThatItWasIn(t *testing.T) {
 	} {
 		var rows []string
 		w := &watcher{}
-		l := &lane{Runner: &Runner{Observer: w, rows: map[[2]string]report.Row{}}, stack: &report.Stack{Name: "s", Via: "btl x"}}
-		a := l.newAttempt(plan.Column{Name: "conform/2", Ranks: 2}, []string{"a", "b", "c"})
-		for _, e := range c.events {
+		l := &lane{record: (&plan.Plan{Request: &plan.Request{}}).Begin(w), stack: &report.Stack{Name: "s", Via: "btl x"}}
+		a := l.newAttempt(plan.Of(column, 2, "a", "b", "c"))
+		for _, e := range c.Events {
 			if err := a.hear(e); err != nil {
 				t.Fatalf("%s: %v", c.what, err)
 			}
@@ -50,7 +53,7 @@ func TestLostWorkerIsBlamedOnTheCaseThatItWasIn(t *testing.T) {
 		for _, row := range w.rows {
 			rows = append(rows, strings.TrimPrefix(row.Case, "conform/2/")+" "+string(row.Status))
 		}
-		if got := strings.Join(rows, ", "); got != c.rows || strings.Join(a.left(), " ") != c.left {
+		if got := strings.Join(rows, ", "); got != c.rows || strings.ReplaceAll(strings.Join(a.left(), " "), column+"/", "") != c.left {
 			t.Errorf("%s: %s, and %q is left; want %s, and %s", c.what, got, a.left(), c.rows, c.left)
 		}
 	}
@@ -58,14 +61,14 @@ func TestLostWorkerIsBlamedOnTheCaseThatItWasIn(t *testing.T) {
 
 // TestRankThatRepeatsItselfIsNotHeard: what has a row stays as it is.
 func TestRankThatRepeatsItselfIsNotHeard(t *testing.T) {
-	l := &lane{Runner: &Runner{rows: map[[2]string]report.Row{}}, stack: &report.Stack{Name: "s"}}
-	a := l.newAttempt(plan.Column{Name: "kit"}, []string{"a", "b"})
-	for _, e := range []event{{Case: "a"}, {Case: "a", Status: report.Pass}, {Case: "b"}} {
+	l := &lane{record: (&plan.Plan{Request: &plan.Request{}}).Begin(nil), stack: &report.Stack{Name: "s"}}
+	a := l.newAttempt(plan.Of("kit", 0, "a", "b"))
+	for _, e := range []Event{{Case: "kit/a"}, {Case: "kit/a", Status: report.Pass}, {Case: "kit/b"}} {
 		if err := a.hear(e); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, e := range []event{{Case: "a"}, {Case: "a", Status: report.Fail}, {Case: "b", Rank: 1}, {Case: "c"}} {
+	for _, e := range []Event{{Case: "kit/a"}, {Case: "kit/a", Status: report.Fail}, {Case: "kit/b", Rank: 1}, {Case: "kit/c"}} {
 		if err := a.hear(e); err == nil {
 			t.Errorf("%+v was heard", e)
 		}

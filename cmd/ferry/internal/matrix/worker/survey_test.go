@@ -1,4 +1,4 @@
-package matrix
+package worker
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/plan"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mtl"
@@ -67,14 +68,14 @@ func (surveyed) LogReason(provider, log string) string {
 
 // answer is what a worker of these tests says to a survey.
 func (w *worker) answer(name string) {
-	offer := func(c mtl.Candidate) { w.end(event{Status: report.Pass, Offer: &c}) }
+	offer := func(c mtl.Candidate) { w.End(Event{Status: report.Pass, Answer: &plan.Answer{Offer: &c}}) }
 	switch {
 	case w.task.Via == "mtl lacking":
-		w.end(event{Status: report.Unavailable, Reason: "there is no library"})
+		w.End(Event{Status: report.Unavailable, Reason: "there is no library"})
 	case w.task.Via == "mtl dying":
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-	case w.task.Column == taskProviders:
-		w.end(event{Status: report.Pass, Providers: []string{"missing", "fine", "refused", "dies", "old", "hangs"}})
+	case w.task.Name == plan.Providers:
+		w.End(Event{Status: report.Pass, Answer: &plan.Answer{Providers: []string{"missing", "fine", "refused", "dies", "old", "hangs"}}})
 	case name == "fine":
 		offer(mtl.Candidate{Name: "fine on eth0", Provider: "fine", Library: "lib 1.2", Reason: "near"})
 	case name == "refused":
@@ -85,7 +86,7 @@ func (w *worker) answer(name string) {
 	case name == "hangs":
 		offer(mtl.Candidate{Name: "hangs", Provider: "hangs", Unavailable: true, Hangs: true, Reason: "it does not come back"})
 	case name == "old":
-		w.end(event{Status: report.Unavailable, Reason: "it is too old"})
+		w.End(Event{Status: report.Unavailable, Reason: "it is too old"})
 	default:
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSEGV)
 		select {}
@@ -116,12 +117,13 @@ func TestStacksAreFoundThroughTheRegistryWhateverALibraryDoes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, _ := bad(t, 0)
+	r := newBad(t, 0)
 	r.Registry, r.Values = reg, values
-	stacks, err := r.Stacks(t.Context())
+	p, err := r.Request.Plan(t.Context(), r.Ask)
 	if err != nil {
 		t.Fatal(err)
 	}
+	stacks := p.Stacks
 	got := map[string]string{}
 	for _, s := range stacks {
 		got[s.Name] = strings.Join(append(s.Set, s.Reason), " ")
@@ -158,7 +160,7 @@ func TestStacksAreFoundThroughTheRegistryWhateverALibraryDoes(t *testing.T) {
 }
 
 // survey has a worker ask an MTL, and returns what it reports at the end.
-func survey(t *testing.T, c framework.Component, column, provider string) (event, error) {
+func survey(t *testing.T, c framework.Component, column, provider string) (Event, error) {
 	t.Helper()
 	reg := framework.NewRegistry()
 	reg.Register(c)
@@ -166,14 +168,14 @@ func survey(t *testing.T, c framework.Component, column, provider string) (event
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := json.Marshal(task{Column: column, Via: "mtl net", Cases: []string{provider}})
+	text, err := json.Marshal(task{Column: plan.Column{Name: column, Cells: []string{provider}}, Via: "mtl net"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out, errs strings.Builder
 	workErr := Work(t.Context(), reg, values, string(text), &out, &errs)
-	var last event
-	if err := listen(strings.NewReader(out.String()), func(e event) error { last = e; return nil }); err != nil {
+	var last Event
+	if err := listen(strings.NewReader(out.String()), func(e Event) error { last = e; return nil }); err != nil {
 		t.Fatal(err)
 	}
 	return last, workErr
@@ -181,21 +183,21 @@ func survey(t *testing.T, c framework.Component, column, provider string) (event
 
 func TestWorkerTellsWhatIsNotThereFromWhatIsBroken(t *testing.T) {
 	net := part{framework.MTL, "net", framework.Usable()}
-	if e, err := survey(t, surveyed{part: net}, taskProviders, "net"); err != nil || e.Status != report.Pass || !slices.Equal(e.Providers, []string{"a", "b"}) {
+	if e, err := survey(t, surveyed{part: net}, plan.Providers, "net"); err != nil || e.Status != report.Pass || !slices.Equal(e.Answer.Providers, []string{"a", "b"}) {
 		t.Errorf("providers: %+v %v", e, err)
 	}
 	// Of several offers that of the provider, however it is written.
-	if e, err := survey(t, surveyed{part: net}, taskSurvey, "a"); err != nil || e.Offer == nil || e.Offer.Library != "lib 1" {
+	if e, err := survey(t, surveyed{part: net}, plan.Survey, "a"); err != nil || e.Answer.Offer == nil || e.Answer.Offer.Library != "lib 1" {
 		t.Errorf("survey: %+v %v", e, err)
 	}
-	if e, err := survey(t, surveyed{net, fmt.Errorf("%w: too old", framework.ErrUnsupported)}, taskSurvey, "a"); err == nil || e.Status != report.Unavailable || !strings.Contains(e.Reason, "too old") {
+	if e, err := survey(t, surveyed{net, fmt.Errorf("%w: too old", framework.ErrUnsupported)}, plan.Survey, "a"); err == nil || e.Status != report.Unavailable || !strings.Contains(e.Reason, "too old") {
 		t.Errorf("too old: %+v %v", e, err)
 	}
-	if e, err := survey(t, surveyed{net, errors.New("it hangs")}, taskProviders, "net"); err == nil || e.Status != report.Fail || e.Reason != "it hangs" {
+	if e, err := survey(t, surveyed{net, errors.New("it hangs")}, plan.Providers, "net"); err == nil || e.Status != report.Fail || e.Reason != "it hangs" {
 		t.Errorf("broken: %+v %v", e, err)
 	}
 	net.verdict = framework.Unavailable("no library", "install it")
-	if e, err := survey(t, surveyed{part: net}, taskProviders, "net"); err != nil || e.Status != report.Unavailable || e.Reason != "no library (install it)" {
+	if e, err := survey(t, surveyed{part: net}, plan.Providers, "net"); err != nil || e.Status != report.Unavailable || e.Reason != "no library (install it)" {
 		t.Errorf("not there: %+v %v", e, err)
 	}
 }

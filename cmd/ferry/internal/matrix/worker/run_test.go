@@ -1,4 +1,4 @@
-package matrix
+package worker
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -49,13 +48,13 @@ func badWorker(text string) error {
 	if err := os.WriteFile(pid, nil, 0o600); err != nil {
 		return err
 	}
-	for _, name := range w.task.Cases {
-		w.begin(name)
-		if w.task.Column == taskProviders || w.task.Column == taskSurvey {
-			w.answer(name)
+	for _, cell := range w.task.Cells {
+		w.Begin(cell)
+		if w.task.Name == plan.Providers || w.task.Name == plan.Survey {
+			w.answer(cell)
 			continue
 		}
-		switch strings.TrimRight(name, "0123456789") {
+		switch strings.TrimRight(w.task.Case(cell), "0123456789") {
 		case "segv":
 			_ = syscall.Kill(os.Getpid(), syscall.SIGSEGV)
 			select {}
@@ -65,14 +64,14 @@ func badWorker(text string) error {
 		case "leaves":
 			return nil
 		case "limit":
-			w.end(event{Status: report.Skip, Reason: w.task.Limit.String()})
+			w.End(Event{Status: report.Skip, Reason: w.task.Limit.String()})
 		case "errs":
 			return errors.New("the sea is rough")
 		case "garbage":
 			fmt.Fprintln(w.out, "not a report")
 			select {}
 		case "stranger":
-			w.write(event{Case: "nobody asked", Status: report.Pass})
+			w.write(Event{Case: "nobody asked", Status: report.Pass})
 			select {}
 		case "deaf":
 			signal.Ignore(syscall.SIGTERM)
@@ -81,7 +80,7 @@ func badWorker(text string) error {
 			c := make(chan os.Signal, 1)
 			signal.Notify(c, syscall.SIGTERM)
 			<-c
-			w.end(event{Status: report.Fail, Reason: "the frame never came"})
+			w.End(Event{Status: report.Fail, Reason: "the frame never came"})
 			return nil
 		case "orphans":
 			// A child of the worker's, in the same process group.
@@ -94,30 +93,39 @@ func badWorker(text string) error {
 			}
 			panic("with a child")
 		case "skips":
-			w.end(event{Status: report.Skip, Reason: "too few ranks"})
+			w.End(Event{Status: report.Skip, Reason: "too few ranks"})
 			panic("later")
 		case "after":
-			w.end(event{Status: report.Pass})
+			w.End(Event{Status: report.Pass})
 			panic("later")
 		case "second":
 			if w.rank == 1 {
-				w.end(event{Status: report.Fail, Reason: "wrong byte"})
+				w.End(Event{Status: report.Fail, Reason: "wrong byte"})
 				continue
 			}
-			w.end(event{Status: report.Pass})
+			w.End(Event{Status: report.Pass})
 		case "fail":
 			fmt.Println("what it printed")
-			w.end(event{Status: report.Fail, Reason: "wrong byte"})
+			w.End(Event{Status: report.Fail, Reason: "wrong byte"})
 			return nil
 		default:
-			w.end(event{Status: report.Pass})
+			w.End(Event{Status: report.Pass})
 		}
 	}
 	return nil
 }
 
-// bad is a runner of such workers, with a plan of stacks that have the given cases.
-func bad(t *testing.T, ranks int, stacks ...[]string) (*Runner, *Plan) {
+// bad is a pool of such workers, with a plan of stacks that have the given cases.
+type bad struct {
+	*plan.Plan
+	*Pool
+	Observer report.Observer
+}
+
+// run runs the plan.
+func (b *bad) run(ctx context.Context) *report.Report { return b.Pool.Run(ctx, b.Begin(b.Observer)) }
+
+func newBad(t *testing.T, ranks int, stacks ...[]string) *bad {
 	t.Helper()
 	pids := t.TempDir()
 	t.Setenv(envPIDs, pids)
@@ -130,13 +138,16 @@ func bad(t *testing.T, ranks int, stacks ...[]string) (*Runner, *Plan) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &Runner{Program: self, Args: []string{"worker"}, Suite: plan.Suite{Name: "test"}, Limit: 20 * tick, Lanes: len(stacks)}
-	p := &Plan{}
-	for i, cases := range stacks {
-		p.Stacks = append(p.Stacks, report.Stack{Name: fmt.Sprint("stack", i), Via: "btl self"})
-		p.columns = append(p.columns, []plan.Column{{Name: "kit", Ranks: ranks, Cases: cases}})
+	b := &bad{
+		Plan: &plan.Plan{Request: &plan.Request{Suite: plan.Suite{Name: "test"}, Limit: 20 * tick}},
+		Pool: &Pool{Program: self, Args: []string{"worker"}, Lanes: len(stacks)},
 	}
-	return r, p
+	for i, cases := range stacks {
+		b.Stacks = append(b.Stacks, report.Stack{Name: fmt.Sprint("stack", i), Via: "btl self"})
+		open := plan.Column{Name: report.OpenCase, Ranks: 1, Cells: []string{report.OpenCase}}
+		b.Columns = append(b.Columns, []plan.Column{open, plan.Of("kit", ranks, cases...)})
+	}
+	return b
 }
 
 // allGone looks for processes that were left.
@@ -197,8 +208,8 @@ func TestLostWorkerCostsItsCaseAndNoOther(t *testing.T) {
 	for _, c := range table {
 		stacks = append(stacks, []string{"before", c.name, "behind"})
 	}
-	r, p := bad(t, 0, stacks...)
-	got := r.Run(t.Context(), p)
+	r := newBad(t, 0, stacks...)
+	got := r.run(t.Context())
 	for i, c := range table {
 		stack := fmt.Sprint("stack", i)
 		if s, why := outcome(got, stack, c.name); s != c.status || !strings.Contains(why, c.reason) || (why == "") != (s == report.Pass) {
@@ -222,9 +233,9 @@ func TestLostWorkerCostsItsCaseAndNoOther(t *testing.T) {
 
 // The words of a rank that fails name it, and all ranks have their say.
 func TestRankThatFailsIsNamed(t *testing.T) {
-	r, p := bad(t, 2, []string{"pass", "second", "segv"})
-	p.Stacks[0].Via = "btl shm"
-	got := r.Run(t.Context(), p)
+	r := newBad(t, 2, []string{"pass", "second", "segv"})
+	r.Stacks[0].Via = "btl shm"
+	got := r.run(t.Context())
 	if s, why := outcome(got, "stack0", "second"); s != report.Fail || why != "rank 1: wrong byte" {
 		t.Errorf("second: %s: %s", s, why)
 	}
@@ -234,8 +245,8 @@ func TestRankThatFailsIsNamed(t *testing.T) {
 }
 
 func TestThreeLostInARowEndTheColumn(t *testing.T) {
-	r, p := bad(t, 0, []string{"killed1", "killed2", "pass1", "killed3", "killed4", "killed5", "pass2"})
-	got := r.Run(t.Context(), p)
+	r := newBad(t, 0, []string{"killed1", "killed2", "pass1", "killed3", "killed4", "killed5", "pass2"})
+	got := r.run(t.Context())
 	if s, why := outcome(got, "stack0", "killed5"); s != report.Fail {
 		t.Errorf("the third in a row: %s: %s", s, why)
 	}
@@ -247,14 +258,14 @@ func TestThreeLostInARowEndTheColumn(t *testing.T) {
 // TestExcludedLossesGiveNoStackUp: what is behind them would count as skipped, and a
 // run in which hardly anything ran would be green.
 func TestExcludedLossesGiveNoStackUp(t *testing.T) {
-	r, p := bad(t, 0, []string{"killed1", "killed2", "killed3", "pass1", "obeys1", "obeys2", "pass2"})
+	r := newBad(t, 0, []string{"killed1", "killed2", "killed3", "pass1", "obeys1", "obeys2", "pass2"})
 	r.Limit = 5 * tick
 	r.Suite.Patience = r.Limit
 	var err error
 	if r.Exclude, err = plan.ParseExclusions("x.yaml", []byte("- {stack: stack0, case: kit/(killed|obeys).*, reason: known}")); err != nil {
 		t.Fatal(err)
 	}
-	got := r.Run(t.Context(), p)
+	got := r.run(t.Context())
 	for _, name := range []string{"pass1", "pass2"} {
 		if s, why := outcome(got, "stack0", name); s != report.Pass {
 			t.Errorf("%s: %s: %s", name, s, why)
@@ -266,9 +277,9 @@ func TestExcludedLossesGiveNoStackUp(t *testing.T) {
 }
 
 func TestSuiteLosesPatienceWithAStackThatHangs(t *testing.T) {
-	r, p := bad(t, 0, []string{"obeys1", "pass1", "obeys2", "pass2"}, []string{"pass1"})
+	r := newBad(t, 0, []string{"obeys1", "pass1", "obeys2", "pass2"}, []string{"pass1"})
 	r.Suite.Patience = 2 * r.Limit
-	got := r.Run(t.Context(), p)
+	got := r.run(t.Context())
 	if s, why := outcome(got, "stack0", "pass1"); s != report.Pass {
 		t.Errorf("after one: %s: %s", s, why)
 	}
@@ -282,12 +293,12 @@ func TestSuiteLosesPatienceWithAStackThatHangs(t *testing.T) {
 
 // TestLongLimitIsThatOfConformanceCasesToo: they have one of their own.
 func TestLongLimitIsThatOfConformanceCasesToo(t *testing.T) {
-	r, p := bad(t, 0, []string{"limit"})
+	r := newBad(t, 0, []string{"limit"})
 	r.Limit = time.Hour
-	if s, why := outcome(r.Run(t.Context(), p), "stack0", "limit"); why != "2h0m0s" {
+	if s, why := outcome(r.run(t.Context()), "stack0", "limit"); why != "2h0m0s" {
 		t.Errorf("the worker was told: %s: %s", s, why)
 	}
-	text, err := json.Marshal(task{Column: "conform/1", Cases: []string{"group/of a communicator"}, Limit: 1})
+	text, err := json.Marshal(task{Column: plan.Of("conform/1", 1, "group/of a communicator"), Limit: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -315,11 +326,11 @@ func TestOpenHasTimeForTheWordsOfAProviderThatHangs(t *testing.T) {
 		t.Fatal("mtl.ofi.selftest_timeout has no default")
 	}
 	for _, suite := range []plan.Suite{plan.Quick(), plan.Full()} {
-		r := &Runner{Suite: suite, Limit: suite.Limit}
-		if got := r.limit(plan.OpenColumn(report.Stack{})); got < p.Deadline*3/2+time.Second {
+		r := &plan.Request{Suite: suite, Limit: suite.Limit}
+		if got := r.LimitOf(plan.Column{Name: report.OpenCase}); got < p.Deadline*3/2+time.Second {
 			t.Errorf("%s: open has %v, and a provider %v, and half as long again", suite.Name, got, p.Deadline)
 		}
-		if got := r.limit(plan.Column{Name: "mtltest"}); got != suite.Limit {
+		if got := r.LimitOf(plan.Column{Name: "mtltest"}); got != suite.Limit {
 			t.Errorf("%s: other cases have %v", suite.Name, got)
 		}
 	}
@@ -327,9 +338,9 @@ func TestOpenHasTimeForTheWordsOfAProviderThatHangs(t *testing.T) {
 
 // TestLimitOfLessThanATickIsOne: the case did not end, and has not failed.
 func TestLimitOfLessThanATickIsOne(t *testing.T) {
-	r, p := bad(t, 0, []string{"deaf"})
+	r := newBad(t, 0, []string{"deaf"})
 	r.Suite.Open, r.Limit = time.Minute, tick/2
-	got := r.Run(t.Context(), p)
+	got := r.run(t.Context())
 	if s, why := outcome(got, "stack0", "deaf"); s != report.Timeout || why != "it did not end within 50ms" {
 		t.Errorf("%s: %s", s, why)
 	}
@@ -352,12 +363,12 @@ func (w *watcher) Running(_, testCase string) {
 }
 
 func TestInterruptedRunHasWhatThereIs(t *testing.T) {
-	r, p := bad(t, 0, []string{"pass", "obeys", "behind"})
+	r := newBad(t, 0, []string{"pass", "obeys", "behind"})
 	r.Limit = time.Hour
 	ctx, cancel := context.WithCancelCause(t.Context())
 	w := &watcher{at: "kit/obeys", cancel: cancel}
 	r.Observer = w
-	got := r.Run(ctx, p)
+	got := r.run(ctx)
 	if got.Partial != "stopped" || w.begun != 4 {
 		t.Errorf("partial %q; %d cases announced", got.Partial, w.begun)
 	}
@@ -376,9 +387,9 @@ func TestInterruptedRunHasWhatThereIs(t *testing.T) {
 
 // A stack that can't be opened has no other rows.
 func TestStackThatIsNotThereRunsNothing(t *testing.T) {
-	r, p := bad(t, 0, []string{"pass"}, []string{"pass"})
-	p.Stacks[1].Reason, p.columns[1] = "no such device", nil
-	got := r.Run(t.Context(), p)
+	r := newBad(t, 0, []string{"pass"}, []string{"pass"})
+	r.Stacks[1].Reason, r.Columns[1] = "no such device", r.Columns[1][:1]
+	got := r.run(t.Context())
 	last := got.Rows[len(got.Rows)-1]
 	if len(got.Rows) != 3 || last.Case != report.OpenCase || last.Status != report.Unavailable || last.Reason != "no such device" {
 		t.Errorf("%+v", got.Rows)
@@ -386,8 +397,8 @@ func TestStackThatIsNotThereRunsNothing(t *testing.T) {
 	if got.Failed() {
 		t.Error("what is not there has failed")
 	}
-	p.Stacks[1].Hangs = true
-	got = r.Run(t.Context(), p)
+	r.Stacks[1].Hangs = true
+	got = r.run(t.Context())
 	if last := got.Rows[len(got.Rows)-1]; last.Status != report.Timeout || last.Reason != "no such device" || !got.Failed() {
 		t.Errorf("it hangs: %+v", got.Rows)
 	}
@@ -397,20 +408,12 @@ func TestStackThatIsNotThereRunsNothing(t *testing.T) {
 func TestReasonThatIsLongStillArrives(t *testing.T) {
 	var out, errs strings.Builder
 	w := &worker{out: &out, errs: &errs}
-	w.write(event{Case: "x", Status: report.Fail, Reason: strings.Repeat("ä\n", eventLimit)})
+	w.write(Event{Case: "x", Status: report.Fail, Reason: strings.Repeat("ä\n", eventLimit)})
 	if len(out.String()) > eventLimit || len(errs.String()) < 3*eventLimit {
 		t.Errorf("%d bytes in the report, %d beside it", len(out.String()), len(errs.String()))
 	}
-	var got event
-	if err := listen(strings.NewReader(out.String()), func(e event) error { got = e; return nil }); err != nil || got.Status != report.Fail || len(got.Reason) < 1000 {
+	var got Event
+	if err := listen(strings.NewReader(out.String()), func(e Event) error { got = e; return nil }); err != nil || got.Status != report.Fail || len(got.Reason) < 1000 {
 		t.Errorf("%v %+v", err, got)
-	}
-}
-
-func TestCommandIsOneForAShell(t *testing.T) {
-	words := []string{"ferry", "matrix", "--components", "cm+ofi tcp;ofi_rxm", "--cases", `^it's/a "case"\.$`, "--set", "a=b,c", ""}
-	out, err := exec.Command("sh", "-c", `printf '%s\n' `+quote(words)).Output()
-	if err != nil || !slices.Equal(strings.Split(strings.TrimSuffix(string(out), "\n"), "\n"), words) {
-		t.Errorf("%s: %q %v", quote(words), out, err)
 	}
 }

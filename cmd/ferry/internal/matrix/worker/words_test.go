@@ -1,4 +1,4 @@
-package matrix
+package worker
 
 import (
 	"fmt"

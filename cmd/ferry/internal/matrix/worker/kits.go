@@ -1,4 +1,4 @@
-package matrix
+package worker
 
 import (
 	"context"
@@ -33,8 +33,8 @@ func (w *worker) component() (framework.Component, error) {
 	return nil, fmt.Errorf("%w: this program has no %s", framework.ErrUnsupported, w.task.Via)
 }
 
-// kit returns the cases of a kit for the stack.
-func (w *worker) kit(ctx context.Context, family, policy string) (kittest.Cases, error) {
+// kitCases returns the cases of a kit for the stack.
+func (w *worker) kitCases(ctx context.Context, family, policy string) (kittest.Cases, error) {
 	if family == "pmltest" {
 		stack, err := w.stack(ctx)
 		if err != nil {
@@ -109,17 +109,21 @@ func (w *worker) stack(ctx context.Context) (pmltest.Stack, error) {
 	return s, err
 }
 
-// kitCases runs the task's cases of a kit. It ends after the first that does not
-// pass: what that has left behind must not spoil others, which get a new worker.
-func (w *worker) kitCases(ctx context.Context, all kittest.Cases) error {
-	for _, name := range w.task.Cases {
-		c, ok := all.Named(name)
+// kit runs cases of a kit. It ends after the first that does not pass: what that has
+// left behind must not spoil others, which get a new worker.
+func (w *worker) kit(ctx context.Context, family, policy string) error {
+	all, err := w.kitCases(ctx, family, policy)
+	if err != nil {
+		return err
+	}
+	for _, cell := range w.task.Cells {
+		c, ok := all.Named(w.task.Case(cell))
 		if !ok {
-			return fmt.Errorf("%w: no case %q in %s", framework.ErrConfig, name, w.task.Column)
+			return fmt.Errorf("%w: there is no case %s", framework.ErrConfig, cell)
 		}
-		w.begin(name)
-		e := ended(c.Run(ctx))
-		w.end(e)
+		w.Begin(cell)
+		e := Ended(c.Run(ctx))
+		w.End(e)
 		if e.Status.Bad() {
 			return nil
 		}

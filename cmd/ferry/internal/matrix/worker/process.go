@@ -1,4 +1,4 @@
-package matrix
+package worker
 
 import (
 	"bufio"
@@ -9,11 +9,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 	"github.com/ferrympi/ferry/framework"
 )
 
@@ -37,15 +39,14 @@ var errLimit = errors.New("its time is up")
 
 // An assignment is a task for a worker, and how to start it.
 type assignment struct {
+	stack report.Stack
 	task  task
-	set   []string // parameters, NAME=VALUE
 	env   []string
-	ranks int // 0: one process, which is no rank
-	limit time.Duration
+	limit time.Duration // after which a worker of which nothing is heard hangs
 	// hear is told what the worker reports. Calls come one at a time, and all
 	// before work returns.
 	// An error says that this is no report.
-	hear func(event) error
+	hear func(Event) error
 	out  *excerpt // takes what the processes write; nil: the ending has it
 }
 
@@ -81,7 +82,8 @@ func (e ending) how() string {
 }
 
 // work has a worker do its assignment, and returns when no process of it is left.
-func (r *Runner) work(ctx context.Context, a assignment) ending {
+func (p *Pool) work(ctx context.Context, a assignment) ending {
+	a.task.Via = a.stack.Via
 	text, err := json.Marshal(a.task)
 	if err != nil {
 		return ending{err: err}
@@ -100,7 +102,7 @@ func (r *Runner) work(ctx context.Context, a assignment) ending {
 	go func() {
 		defer close(heard)
 		defer pr.Close()
-		err := listen(pr, func(e event) error {
+		err := listen(pr, func(e Event) error {
 			tell(news)
 			return a.hear(e)
 		})
@@ -108,9 +110,9 @@ func (r *Runner) work(ctx context.Context, a assignment) ending {
 			cancel(err)
 		}
 	}()
-	end := r.supervise(ctx, cancel, a.limit, news, launch.Job{
-		Program: r.Program, Args: append(append([]string{}, r.Args...), string(text)), N: max(a.ranks, 1),
-		Env: append(environ(append(append([]string{}, r.Set...), a.set...)), a.env...), Files: []*os.File{pw}, Stdout: a.out, Stderr: a.out,
+	end := p.supervise(ctx, cancel, a.limit, news, launch.Job{
+		Program: p.Program, Args: slices.Concat(p.Args, []string{string(text)}), N: max(a.task.Ranks, 1), Bind: a.task.Bench != nil,
+		Env: slices.Concat(environ(p.Set), environ(a.stack.Set), a.env), Files: []*os.File{pw}, Stdout: a.out, Stderr: a.out,
 	})
 	pw.Close()
 	// It fails only when the listener has gone.
@@ -141,9 +143,9 @@ func tell(news chan<- struct{}) {
 // supervise runs a job to its end. When there is no news of it for limit, it asks
 // the ranks what they wait for, and ends them: gently at first, so that a case can
 // say what is wrong with its own words.
-func (r *Runner) supervise(ctx context.Context, cancel context.CancelCauseFunc, limit time.Duration, news <-chan struct{}, j launch.Job) ending {
+func (p *Pool) supervise(ctx context.Context, cancel context.CancelCauseFunc, limit time.Duration, news <-chan struct{}, j launch.Job) ending {
 	signals := make(chan os.Signal, 1)
-	j.Signals, j.Cleanup = signals, r.Cleanup
+	j.Signals, j.Cleanup = signals, p.Cleanup
 	done := make(chan ending, 1)
 	go func() {
 		res, err := j.Run(ctx)
@@ -181,10 +183,10 @@ func (r *Runner) supervise(ctx context.Context, cancel context.CancelCauseFunc, 
 
 // listen hands on the events that workers write to r. It returns nil at the end,
 // and an error when something else comes.
-func listen(r io.Reader, hear func(event) error) error {
+func listen(r io.Reader, hear func(Event) error) error {
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
-		var e event
+		var e Event
 		d := json.NewDecoder(bytes.NewReader(lines.Bytes()))
 		d.DisallowUnknownFields()
 		err := d.Decode(&e)

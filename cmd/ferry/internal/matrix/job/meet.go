@@ -1,4 +1,4 @@
-package matrix
+package job
 
 import (
 	"context"
@@ -18,8 +18,8 @@ type told struct{ error }
 func (t told) Unwrap() error { return t.error }
 
 func isTold(err error) bool {
-	var t told
-	return errors.As(err, &t)
+	_, ok := errors.AsType[told](err)
+	return ok
 }
 
 // attend returns a context that ends when a rank does: there is nothing to wait for
@@ -73,6 +73,8 @@ type word struct {
 	Lost string `json:"lost,omitempty"` // why this rank takes part in nothing more
 }
 
+func (w word) err() string { return w.Err }
+
 // wordLimit is how many bytes of a reason travel: a word stays below
 // bootstrap.MaxPayload, and an account below bootstrap.MaxValue, escapes included.
 const wordLimit = 2 << 10
@@ -88,8 +90,7 @@ func (j *Job) meet(ctx context.Context, what string, mine word) ([]word, error) 
 	if err != nil && ctx.Err() != nil {
 		return nil, context.Cause(ctx) // why others are missing, too
 	}
-	var missing *framework.MissingError
-	if errors.As(err, &missing) {
+	if missing, ok := errors.AsType[*framework.MissingError](err); ok {
 		return nil, told{errors.New(j.absent(missing))}
 	}
 	if err != nil {

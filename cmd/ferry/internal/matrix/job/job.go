@@ -1,0 +1,120 @@
+// Package job is `ferry matrix --job`: a run whose ranks are there already, on one
+// node or on many, as a launcher has started them. For each stack all of them open a
+// session with its parameters, go through the conformance cases together, and two of
+// them, of different nodes where there are, through the benchmarks; then they close
+// it, and go on with the next.
+//
+// Between stacks they meet through the bootstrap, so that a transport that is broken
+// keeps nobody from saying so. A rank can't be replaced: when one is lost, the run is
+// over, and the report says so. The kits are left out: they make processes of their
+// own, of one node.
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/plan"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mpi"
+)
+
+// A Job is one rank's part of the run. Fields are set before Open.
+type Job struct {
+	*plan.Request
+	Options []mpi.SessionOption // of all sessions
+	// Save takes the report as it is before each stack, marked as partial: it is all
+	// that there will be if rank 0 dies with that stack. nil: nobody takes it.
+	Save func(*report.Report)
+
+	client bootstrap.Client
+	group  []framework.Proc // the world
+	rank   int
+	hosts  []string // by rank
+	player int      // rank 0's partner in benchmarks; 0: none
+	plan   *plan.Plan
+	record *plan.Record // rank 0's
+}
+
+// Open joins the launcher's job. The caller closes it, after Run.
+func (j *Job) Open(ctx context.Context) error {
+	selection, err := j.Registry.Select(ctx, framework.Bootstrap, j.Values)
+	if err != nil {
+		return err
+	}
+	choice, err := selection.One()
+	if err != nil {
+		return err
+	}
+	c, ok := choice.Component.(bootstrap.Component)
+	if !ok {
+		return fmt.Errorf("%w: bootstrap %s (%T) is none", framework.ErrConfig, choice.Verdict.Name, choice.Component)
+	}
+	j.client, err = c.Open(ctx, bootstrap.Env{Params: choice.Params, Logger: slog.New(slog.DiscardHandler), Timeout: j.patience()})
+	if err != nil {
+		return err
+	}
+	id := j.client.Identity()
+	if id.Singleton {
+		return errors.Join(fmt.Errorf("%w: no launcher has started this process, so that it has no job: `ferry run -n 4 ferry matrix --job`, or leave --job out",
+			framework.ErrConfig), j.client.Close())
+	}
+	j.rank, j.Ranks, j.Suite.Ranks = int(id.Proc.Rank), id.Size, []int{id.Size}
+	for rank := range id.Size {
+		j.group = append(j.group, framework.Proc{Namespace: id.Proc.Namespace, Rank: uint32(rank)})
+	}
+	return nil
+}
+
+// Close leaves the job.
+func (j *Job) Close() error { return j.client.Close() }
+
+// Rank is this process's number; 0 has the report.
+func (j *Job) Rank() int { return j.rank }
+
+// hangs is when a rank of which nothing is heard counts as lost: a case obeys after
+// its limit, and then waits twice as long for the other ranks' (conform.On); to open
+// a stack is a session and a communicator.
+func (j *Job) hangs() time.Duration { return 3*max(j.Limit, j.Suite.Open) + 5*time.Second }
+
+// patience is how long ranks wait for one another at a meeting: for rank 0, which
+// finds out what there is, for the two that play benchmarks, and for one that hangs.
+func (j *Job) patience() time.Duration {
+	return time.Minute + j.hangs() + time.Duration(len(j.Suite.Benches)+1)*j.Limit
+}
+
+// Run runs the plan, which rank 0 has made and others leave nil. Rank 0 tells the
+// observer, and gets the report; when ctx ends, or a rank is lost, it has what there
+// is by then, and says so. Other ranks get nil, and an error that no report can tell.
+// When ranks were not started alike nothing runs, and rank 0's error (ErrConfig) says
+// what differs.
+func (j *Job) Run(ctx context.Context, p *plan.Plan, o report.Observer) (*report.Report, error) {
+	if j.plan = p; p != nil {
+		j.record = p.Begin(o)
+	}
+	err := j.begin(ctx)
+	if j.rank == 0 && errors.Is(err, framework.ErrConfig) {
+		return nil, err
+	}
+	ctx, stop := j.attend(ctx)
+	defer stop()
+	for i := 0; err == nil && i < len(j.plan.Stacks); i++ {
+		err = j.stack(ctx, i)
+	}
+	switch {
+	case j.record == nil && isTold(err):
+		return nil, nil
+	case j.record == nil:
+		return nil, err
+	case err == nil:
+		return j.record.Complete(""), nil
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
+	}
+	return j.record.Complete(err.Error()), nil
+}

@@ -1,0 +1,186 @@
+package job
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ferrympi/ferry/cmd/ferry/internal/conform"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/plan"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/worker"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mpi"
+)
+
+// stack has all ranks go through one stack. An error ends the run.
+func (j *Job) stack(ctx context.Context, i int) error {
+	s := j.plan.Stacks[i]
+	switch {
+	case s.Reason != "":
+		j.only(i, s.Absent(), s.Reason)
+		return nil
+	case j.Idle(s):
+		j.only(i, report.Skip, "no message leaves the process: run `ferry matrix` without --job on a node")
+		return nil
+	}
+	j.before(i)
+	// Whether all have the stack is known before anybody waits for a peer.
+	v := j.visit(ctx, s, func(*visit) error {
+		session, err := j.session(ctx, i)
+		if err != nil {
+			return err
+		}
+		return session.Close()
+	})
+	words, err := j.meet(ctx, fmt.Sprint("open ", i), word{Err: v.failed(), Lost: v.lost})
+	if err != nil {
+		j.alone(i, v, err)
+		return err
+	}
+	if bad := j.collect(words, word.err); bad != "" {
+		status := report.Fail // others have it
+		switch {
+		case slices.ContainsFunc(words, func(w word) bool { return w.Lost != "" }):
+			status = report.Timeout
+		case !slices.ContainsFunc(words, func(w word) bool { return w.Err == "" }):
+			status = report.Unavailable
+		}
+		j.only(i, status, bad)
+		return j.bereft(words)
+	}
+
+	v = j.visit(ctx, s, func(v *visit) error { return j.perform(ctx, i, v) })
+	key := fmt.Sprint("ferry.matrix.stack ", i)
+	if err = context.Cause(ctx); err == nil {
+		text, marshalErr := json.Marshal(v.account)
+		if err := errors.Join(marshalErr, j.client.Put(ctx, key, text)); err != nil {
+			return err
+		}
+		words, err = j.meet(ctx, fmt.Sprint("close ", i), word{Lost: v.lost})
+	}
+	if err != nil {
+		j.alone(i, v, err)
+		return err
+	}
+	if j.rank > 0 {
+		return j.bereft(words)
+	}
+	accounts := make([]account, len(j.group))
+	for rank, p := range j.group {
+		text, err := j.client.Get(ctx, p, key)
+		if err == nil {
+			err = json.Unmarshal(text, &accounts[rank])
+		}
+		if err != nil {
+			return err
+		}
+	}
+	j.merge(i, accounts)
+	return j.bereft(words)
+}
+
+// session opens a session over a stack.
+func (j *Job) session(ctx context.Context, i int) (*mpi.Session, error) {
+	opts := append(slices.Clone(j.Options), mpi.WithBootstrap(j.client))
+	for _, set := range slices.Concat(j.Set, j.plan.Stacks[i].Set) {
+		name, value, _ := strings.Cut(set, "=")
+		opts = append(opts, mpi.WithParam(name, value))
+	}
+	ctx, cancel := limited(ctx, j.LimitOf(j.plan.Columns[i][0]))
+	defer cancel()
+	return mpi.OpenSession(ctx, opts...)
+}
+
+// limited is the context of a case.
+func limited(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w for %v", conform.ErrHung, limit))
+}
+
+// perform is one rank's part of a stack that all have. An error ends it early, and
+// has been written down.
+func (j *Job) perform(ctx context.Context, i int, v *visit) error {
+	session, err := j.session(ctx, i)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		err := session.Close()
+		if errors.Is(err, mpi.ErrPending) { // a case that failed has left communicators
+			v.give(fmt.Sprintf("can't leave %s: %v", j.plan.Stacks[i].Name, err))
+		} else if err != nil {
+			v.Begin(report.OpenCase)
+			v.End(worker.Event{Status: report.Fail, Reason: fmt.Sprintf("close: %v", err)})
+		}
+	}()
+	world, err := j.open(ctx, j.plan.Columns[i][0], session, v)
+	if err != nil {
+		return err
+	}
+	defer world.Close()
+	for _, c := range j.plan.Columns[i][1:] {
+		switch {
+		case c.Kit():
+		case c.Bench == nil:
+			err = worker.Conform(ctx, session, world, c, j.Limit, v)
+		case j.rank == 0 || j.rank == j.player:
+			err = j.play(ctx, session, world, c, v)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// open is report.OpenCase: a communicator of all, and a message to the next rank.
+func (j *Job) open(ctx context.Context, c plan.Column, session *mpi.Session, v *visit) (*mpi.Comm, error) {
+	ctx, cancel := limited(ctx, j.LimitOf(c))
+	defer cancel()
+	all, err := session.Group(ctx, "mpi://WORLD")
+	if err != nil {
+		return nil, err
+	}
+	world, err := mpi.CommFromGroup(ctx, all, "ferry.matrix")
+	if err != nil {
+		return nil, err
+	}
+	e := worker.Event{Status: report.Pass}
+	if e.Device, e.Mode, err = worker.Greet(ctx, session, world); err != nil {
+		return nil, errors.Join(err, world.Close())
+	}
+	v.End(e)
+	return world, nil
+}
+
+// play runs a benchmark between rank 0 and its partner. The error says that there is
+// no sense in another one.
+func (j *Job) play(ctx context.Context, session *mpi.Session, world *mpi.Comm, c plan.Column, v *visit) error {
+	inTime, cancel := limited(ctx, j.Limit)
+	defer cancel()
+	v.Begin(c.Name)
+	var points []report.Point
+	err := func() error {
+		two, err := world.Group().Incl(0, j.player)
+		if err != nil {
+			return err
+		}
+		comm, err := mpi.CommFromGroup(inTime, two, "ferry.matrix."+c.Name)
+		if err != nil {
+			return err
+		}
+		err = worker.Measure(inTime, session, comm, c, func(p report.Point) { points = append(points, p) })
+		return errors.Join(err, comm.Close())
+	}()
+	e := worker.Ended(err)
+	e.Points = points
+	v.End(e)
+	if errors.Is(err, framework.ErrProcFailed) {
+		return err
+	}
+	return context.Cause(ctx)
+}

@@ -1,0 +1,124 @@
+package plan
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"al.essio.dev/pkg/shellescape"
+
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// A Request is what a run is asked for. Fields are set before the first call.
+type Request struct {
+	Registry   *framework.Registry
+	Values     *framework.Values // in which Set holds
+	Set        []string          // parameters (NAME=VALUE) for all processes
+	Suite      Suite
+	Limit      time.Duration  // of a case; that of report.OpenCase may be longer (Suite.Open)
+	Components *Components    // nil: all stacks
+	Cases      *regexp.Regexp // nil: all
+	Exclude    *Exclusions
+	Flags      []string // of `ferry matrix` that a row's Command needs besides
+	// Ranks is how many a launcher has started, which go through all stacks together;
+	// 0: each column gets processes of its own.
+	Ranks int
+}
+
+// A Plan is what a run will do.
+type Plan struct {
+	*Request
+	Stacks  []report.Stack
+	Columns [][]Column // by stack; the first is that of report.OpenCase, which every stack has
+}
+
+// Cells returns the names of a stack's cases.
+func (p *Plan) Cells(stack int) (cells []string) {
+	for _, c := range p.Columns[stack] {
+		cells = append(cells, c.Cells...)
+	}
+	return cells
+}
+
+// Plan finds the stacks, and chooses among them and their cases. It is an error if
+// nothing is left.
+func (r *Request) Plan(ctx context.Context, ask Ask) (*Plan, error) {
+	stacks, err := r.stacks(ctx, ask)
+	if err == nil && r.Components != nil {
+		stacks, err = r.Components.choose(stacks)
+	}
+	if err != nil {
+		return nil, err
+	}
+	p := r.Over(stacks)
+	if r.Cases != nil && !r.Cases.MatchString(report.OpenCase) &&
+		slices.ContainsFunc(stacks, func(s report.Stack) bool { return s.Reason == "" }) &&
+		!slices.ContainsFunc(p.Columns, func(c []Column) bool { return len(c) > 1 }) {
+		return nil, fmt.Errorf("%w: no case of suite %s matches %q; --list shows them", framework.ErrConfig, r.Suite.Name, r.Cases)
+	}
+	return p, nil
+}
+
+// Over is the plan for stacks that are chosen.
+func (r *Request) Over(stacks []report.Stack) *Plan {
+	p := &Plan{Request: r, Stacks: stacks, Columns: make([][]Column, len(stacks))}
+	for i, s := range stacks {
+		p.Columns[i] = []Column{openColumn(s, r.Ranks)}
+		if s.Reason != "" || r.Idle(s) {
+			continue
+		}
+		for _, c := range r.Suite.columns(s) {
+			if r.Cases != nil {
+				c.Cells = slices.DeleteFunc(c.Cells, func(cell string) bool { return !r.Cases.MatchString(cell) })
+			}
+			switch {
+			case len(c.Cells) == 0, c.Bench != nil && r.Ranks == 1:
+				continue
+			case c.Kit() && r.Ranks > 0:
+				c.Cells = []string{c.Name} // left out as a whole
+			}
+			p.Columns[i] = append(p.Columns[i], c)
+		}
+	}
+	return p
+}
+
+// Idle says that a stack reaches no other process, and a launcher has started some.
+func (r *Request) Idle(s report.Stack) bool { return s.Alone() && r.Ranks > 1 }
+
+// LimitOf is how long a case of a column may take.
+func (r *Request) LimitOf(c Column) time.Duration {
+	if c.Name == report.OpenCase {
+		return max(r.Limit, r.Suite.Open)
+	}
+	return r.Limit
+}
+
+// Row is the row of a case.
+func (r *Request) Row(s report.Stack, c Column, cell string, status report.Status, reason string) report.Row {
+	row := report.Row{Stack: s.Name, Provider: s.Provider, Case: cell, Ranks: c.Ranks, Status: status, Reason: reason}
+	words, set, cases := []string{"ferry", "matrix"}, r.Set, "^"+regexp.QuoteMeta(cell)+"$"
+	switch {
+	case r.Ranks > 0 && c.Kit():
+		cases = "^" + c.Name + "/"
+	case r.Ranks > 0:
+		words = []string{"ferry", "run", "-n", fmt.Sprint(r.Ranks), "ferry", "matrix", "--job"}
+	case c.Bench != nil:
+		words, set, cases = append([]string{"ferry", "bench"}, c.Bench...), slices.Concat(set, s.Set), ""
+	case strings.HasPrefix(c.Name, "conform/") && !s.Alone():
+		words = append(words, "--ranks", fmt.Sprint(c.Ranks))
+	}
+	if cases != "" {
+		words = slices.Concat(words, []string{"--components", s.Name, "--cases", cases, "--suite", r.Suite.Name}, r.Flags)
+	}
+	for _, x := range set {
+		words = append(words, "--set", x)
+	}
+	row.Command = shellescape.QuoteCommand(words)
+	return row
+}

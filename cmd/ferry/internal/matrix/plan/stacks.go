@@ -1,0 +1,183 @@
+package plan
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// Columns of a survey; their one cell is what is asked about.
+const (
+	Providers = "providers" // what could the stack's transport use?
+	Survey    = "survey"    // what does the stack's provider offer?
+)
+
+// SurveyLimit is how long one provider may take to say what it offers. MTLs have
+// limits of their own, which are shorter and say more.
+const SurveyLimit = 15 * time.Second
+
+// surveysAtOnce is how many are asked at the same time: each mostly waits.
+const surveysAtOnce = 4
+
+// An Answer is what a survey has found.
+type Answer struct {
+	Providers []string       `json:",omitempty"` // to Providers
+	Offer     *mtl.Candidate `json:",omitempty"` // to Survey: the best, if it said
+	Absent    string         `json:"-"`          // why there is no such transport; empty: there is
+	Log       string         `json:"-"`          // what the library below wrote
+}
+
+// Ask has a process survey a stack with more variables in its environment. ok is
+// false if the process was lost.
+type Ask func(ctx context.Context, s report.Stack, c Column, env []string) (a Answer, ok bool)
+
+// stacks finds the stacks that the registry amounts to: a PML over each BTL, over
+// each provider of each MTL, or by itself. One that is not there says why. MTLs are
+// asked in processes of their own; where one is lost over it, the stack counts as
+// there, and opening it will show what is wrong. The error is that of ctx, or of
+// parameters.
+func (r *Request) stacks(ctx context.Context, ask Ask) ([]report.Stack, error) {
+	var all []report.Stack
+	verdicts, err := r.Registry.Survey(ctx, framework.PML, r.Values)
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range verdicts {
+		base := report.Stack{Name: v.Name, PML: v.Name, Set: []string{"pml=" + v.Name}}
+		c, _ := r.Registry.Lookup(framework.PML, v.Name)
+		layered, ok := framework.As[pml.Layered](c)
+		over := []report.Stack{base}
+		switch {
+		case v.Status != framework.StatusUsable:
+			over[0].Reason = Because(v)
+		case !ok:
+		case layered.Below() == framework.BTL:
+			over, err = r.overBTLs(ctx, base)
+		case layered.Below() == framework.MTL:
+			over, err = r.overMTLs(ctx, base, all, ask)
+		default:
+			err = fmt.Errorf("%w: pml %s is over %s, of which ferry matrix knows nothing", framework.ErrUnsupported, v.Name, layered.Below())
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, over...)
+	}
+	return all, ctx.Err()
+}
+
+// Because is why a component can't be used.
+func Because(v framework.Verdict) string {
+	if v.Hint == "" {
+		return v.Reason
+	}
+	return v.Reason + " (" + v.Hint + ")"
+}
+
+// over is a stack over a component.
+func over(s report.Stack, kind framework.Kind, name string, set string) report.Stack {
+	s.Name += "+" + name
+	s.Via = string(kind) + " " + name
+	s.Set = append(slices.Clone(s.Set), set)
+	return s
+}
+
+func (r *Request) overBTLs(ctx context.Context, base report.Stack) ([]report.Stack, error) {
+	verdicts, err := r.Registry.Survey(ctx, framework.BTL, r.Values)
+	var all []report.Stack
+	for _, v := range verdicts {
+		list := v.Name
+		if v.Name != report.SelfBTL {
+			list = report.SelfBTL + "," + v.Name
+		}
+		s := over(base, framework.BTL, v.Name, "btl="+list)
+		if v.Status != framework.StatusUsable {
+			s.Reason = Because(v)
+		}
+		all = append(all, s)
+	}
+	return all, err
+}
+
+// overMTLs does not probe: that may load a library, which is not for this process.
+// others are the stacks that are known already.
+func (r *Request) overMTLs(ctx context.Context, base report.Stack, others []report.Stack, ask Ask) ([]report.Stack, error) {
+	name := "pml." + base.PML + ".shared_memory"
+	if _, ok := r.Values.Spec(name); ok {
+		base.Set = append(base.Set, name+"=false") // the network carries all, on one node too
+	}
+	var all []report.Stack
+	for _, c := range r.Registry.Components(framework.MTL) {
+		s := over(base, framework.MTL, c.Info().Name, "mtl="+c.Info().Name)
+		if r.Components != nil && !r.Components.may(s.Name, others) {
+			continue
+		}
+		all = append(all, r.overMTL(ctx, s, c, ask)...)
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+	}
+	// The machine's own come before those that it lacks.
+	slices.SortStableFunc(all, func(a, b report.Stack) int {
+		return cmp.Compare(min(len(a.Reason), 1), min(len(b.Reason), 1))
+	})
+	return all, nil
+}
+
+// overMTL asks an MTL for its providers, and each of them.
+func (r *Request) overMTL(ctx context.Context, s report.Stack, c framework.Component, ask Ask) []report.Stack {
+	a, ok := ask(ctx, s, Column{Name: Providers, Cells: []string{s.Via}}, nil)
+	s.Reason = a.Absent
+	asks, can := framework.As[mtl.Surveyor](c)
+	if !ok || !can || len(a.Providers) == 0 {
+		return []report.Stack{s}
+	}
+	all := make([]report.Stack, len(a.Providers))
+	var g errgroup.Group
+	g.SetLimit(surveysAtOnce)
+	for i, name := range a.Providers {
+		p := &all[i]
+		*p = s
+		p.Name, p.Provider = s.Name+" "+name, name
+		p.Set = append(slices.Clone(s.Set), "mtl."+c.Info().Name+".provider_include="+name)
+		if !r.Components.Takes(p.Name) {
+			continue // it has a name, and that is all that is needed of it
+		}
+		g.Go(func() error {
+			if a, ok := ask(ctx, *p, Column{Name: Survey, Cells: []string{name}}, asks.LogEnvironment()); ok {
+				judge(p, a, asks.LogReason(name, a.Log))
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // none of them gives one
+	return all
+}
+
+// judge takes over what a provider answers. log is what the library wrote about why
+// it offers nothing.
+func judge(s *report.Stack, a Answer, log string) {
+	s.Reason = a.Absent
+	offer := a.Offer
+	if offer == nil {
+		return
+	}
+	s.Library = offer.Library
+	_, s.Device, _ = strings.Cut(offer.Name, " on ")
+	if offer.Refused || offer.Unavailable {
+		s.Reason, s.Hangs = offer.Reason, offer.Hangs
+	}
+	if offer.Unavailable && log != "" {
+		s.Reason += ": " + log
+	}
+}

@@ -1,0 +1,182 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ferrympi/ferry/cmd/ferry/internal/bench"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/conform"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/plan"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
+	"github.com/ferrympi/ferry/mpi"
+)
+
+// A Scribe takes down what becomes of the cases of one process, one at a time.
+type Scribe interface {
+	Begin(cell string) // nothing new if that one runs already
+	End(Event)         // of the case that runs; its Case and Seconds are the scribe's to know
+}
+
+// ranks runs cases as one of the ranks of a job. After an error the session stays
+// open: to close it may take as long as what has failed.
+func (w *worker) ranks(ctx context.Context) error {
+	session, err := mpi.OpenSession(ctx, w.opts...)
+	if err != nil {
+		return err
+	}
+	all, err := session.Group(ctx, "mpi://WORLD")
+	if err != nil {
+		return err
+	}
+	w.rank = all.Rank()
+	if w.task.Name == report.OpenCase {
+		w.Begin(report.OpenCase)
+	}
+	world, err := mpi.CommFromGroup(ctx, all, "ferry.matrix")
+	if err != nil {
+		return err
+	}
+	switch {
+	case w.task.Name == report.OpenCase:
+		e := Event{Status: report.Pass}
+		if e.Device, e.Mode, err = Greet(ctx, session, world); err == nil {
+			w.End(e)
+		}
+	case w.task.Bench != nil:
+		cell := w.task.Cells[0]
+		w.Begin(cell)
+		err = Measure(ctx, session, world, w.task.Column, func(p report.Point) { w.write(Event{Case: cell, Points: []report.Point{p}}) })
+		if err == nil {
+			w.End(Event{Status: report.Pass})
+		}
+	default:
+		err = Conform(ctx, session, world, w.task.Column, w.task.Limit, w)
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(world.Close(), session.Close())
+}
+
+// Greet has every rank exchange a message with the next one, and says what carries it.
+func Greet(ctx context.Context, session *mpi.Session, world *mpi.Comm) (device, mode string, err error) {
+	n := world.Size()
+	next := (world.Rank() + 1) % n
+	if _, err := world.Sendrecv(ctx, []byte{1}, next, 0, make([]byte, 1), (world.Rank()+n-1)%n, 0); err != nil {
+		return "", "", err
+	}
+	about, err := session.Explain(ctx)
+	if err != nil {
+		return "", "", err
+	}
+	for _, p := range about.Pairs {
+		if p.To != next {
+			continue
+		}
+		device = p.Device
+		for _, note := range p.Notes {
+			if text, ok := strings.CutPrefix(note, "tags: "); ok {
+				mode = text
+			}
+		}
+	}
+	return device, mode, mpi.Barrier(ctx, world)
+}
+
+// Conform runs the conformance cases of a column with all ranks of a communicator. An
+// error says that the ranks lost each other; the case over which they did was
+// taken down.
+func Conform(ctx context.Context, session *mpi.Session, world *mpi.Comm, c plan.Column, limit time.Duration, s Scribe) error {
+	var cases []conform.Case
+	for _, x := range conform.Cases() {
+		cell := c.Name + "/" + x.Name
+		if !slices.Contains(c.Cells, cell) {
+			continue
+		}
+		run := x.Run
+		x.Run = func(ctx context.Context, env conform.Env) error {
+			s.Begin(cell)
+			return run(ctx, env)
+		}
+		cases = append(cases, x)
+	}
+	return conform.On(ctx, session, world, cases, limit, func(r conform.Result) {
+		s.Begin(c.Name + "/" + r.Case.Name) // it may not have come to its Run
+		// A rank that succeeded while others failed passed, as far as it can tell.
+		e := Ended(r.Err)
+		e.Others = r.Ranks
+		s.End(e)
+	})
+}
+
+// Measure runs the benchmark of a column with all ranks of a communicator, of which
+// rank 0 hears the figures.
+func Measure(ctx context.Context, session *mpi.Session, comm *mpi.Comm, c plan.Column, each func(report.Point)) error {
+	n := 0
+	err := bench.Within(ctx, session, comm, c.Bench, func(row bench.Row) {
+		n++
+		each(report.Point{Size: row.Size, Value: row.Avg, Unit: c.Unit})
+	})
+	if err == nil && n == 0 && comm.Rank() == 0 {
+		err = errors.New("it gave no figures")
+	}
+	return err
+}
+
+// Tell puts what ranks say of a case into its row: the worst outcome, the longest
+// time, the figures, and each reason once. Who gives a reason for what is wrong is
+// named by name; nil: there is only one.
+func Tell(row *report.Row, said []Event, name func(rank int) string) {
+	for _, e := range said {
+		row.Status = worse(row.Status, e.Status)
+		row.Seconds = max(row.Seconds, e.Seconds)
+		row.Points = append(row.Points, e.Points...)
+	}
+	if !row.Status.Bad() {
+		name = nil
+	}
+	row.Reason = Together(said, name)
+}
+
+// worse returns the worse of two statuses; "" is none yet.
+func worse(a, b report.Status) report.Status {
+	for _, s := range report.Statuses {
+		if a == s || b == s {
+			return s
+		}
+	}
+	return ""
+}
+
+// mostNamed is how many ranks that say the same are named.
+const mostNamed = 3
+
+// Together is the reasons of ranks, each once, with who gives it if name is not nil.
+func Together(said []Event, name func(rank int) string) string {
+	var lines []string
+	for i, e := range said {
+		same := func(o Event) bool { return o.Reason == e.Reason }
+		if e.Reason == "" || slices.ContainsFunc(said[:i], same) {
+			continue
+		}
+		line := e.Reason
+		if name != nil {
+			var who []string
+			for _, o := range said[i:] {
+				if same(o) {
+					who = append(who, name(o.Rank))
+				}
+			}
+			if len(who) > mostNamed {
+				who = append(who[:mostNamed], fmt.Sprintf("%d more", len(who)-mostNamed))
+			}
+			line = strings.Join(who, ", ") + ": " + line
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, "; ")
+}
