@@ -1,93 +1,139 @@
 package conform
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 
+	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// right and left are the neighbours in a ring of all ranks; a single one is its
-// own neighbour.
-func (e Env) right() int { return (e.Comm.Rank() + 1) % e.Comm.Size() }
-func (e Env) left() int  { return (e.Comm.Rank() + e.Comm.Size() - 1) % e.Comm.Size() }
-
-// must turns a condition that does not hold into an error.
-func must(ok bool, format string, args ...any) error {
-	if ok {
-		return nil
-	}
-	return fmt.Errorf(format, args...)
+// env is what a case works with in this rank. A step that fails ends the case here.
+type env struct {
+	*kittest.T
+	ctx         context.Context
+	session     *mpi.Session
+	c           *mpi.Comm
+	left, right int // neighbours in a ring of all ranks; a single one is its own neighbour
 }
 
-// answers checks that err is of a class.
-func answers(what string, err, class error) error {
-	return must(errors.Is(err, class), "%s: error %v, want one that is %q", what, err, class)
+// of makes a case.
+func of(name, section string, ranks int, run func(*env)) Case {
+	return Case{name, section, ranks, func(ctx context.Context, e Env) error {
+		return kittest.Run(ctx, func(t *kittest.T) {
+			n, me := e.Comm.Size(), e.Comm.Rank()
+			run(&env{t, t.Context(), e.Session, e.Comm, (me + n - 1) % n, (me + 1) % n})
+		})
+	}}
+}
+
+// must ends the case where a condition does not hold.
+func (e *env) must(ok bool, format string, args ...any) {
+	if !ok {
+		e.Fatalf(format, args...)
+	}
 }
 
 // status checks a status.
-func status(what string, got mpi.Status, err error, source, tag, n int) error {
+func (e *env) status(what string, got mpi.Status, err error, source, tag, n int) {
 	if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
+		e.Fatalf("%s: %w", what, err)
 	}
-	return must(got.Source == source && got.Tag == tag && got.Bytes == n && !got.Canceled,
+	e.must(got.Source == source && got.Tag == tag && got.Bytes == n && !got.Canceled,
 		"%s: %+v, want %d bytes from %d with tag %d", what, got, n, source, tag)
 }
 
 // none checks the status of what concerns no message.
-func none(what string, got mpi.Status, err error) error {
-	return status(what, got, err, mpi.AnySource, mpi.AnyTag, 0)
+func (e *env) none(what string, got mpi.Status, err error) {
+	e.status(what, got, err, mpi.AnySource, mpi.AnyTag, 0)
 }
 
 // null checks the status of what concerns ProcNull.
-func null(what string, got mpi.Status, err error) error {
-	return status(what, got, err, mpi.ProcNull, mpi.AnyTag, 0)
+func (e *env) null(what string, got mpi.Status, err error) {
+	e.status(what, got, err, mpi.ProcNull, mpi.AnyTag, 0)
 }
 
 // pattern is contents that differ by sender and message.
-func pattern(n, rank, message int) []byte {
-	b := make([]byte, n)
-	for i := range b {
-		b[i] = byte(i*7 + i>>8*13 + rank*31 + message*101 + 1)
-	}
-	return b
+func pattern(n, rank, message int) []byte { return kittest.Payload(rank+message*101, n) }
+
+// isend and irecv start an operation; every case waits for those that it starts.
+func (e *env) isend(c *mpi.Comm, b []byte, dst, tag int) mpi.Request {
+	r, err := c.Isend(b, dst, tag)
+	e.Check(err)
+	return r
 }
 
-func same(what string, got, want []byte) error {
-	if bytes.Equal(got, want) {
-		return nil
-	}
-	if len(got) != len(want) {
-		return fmt.Errorf("%s: %d bytes, want %d", what, len(got), len(want))
-	}
-	for i := range got {
-		if got[i] != want[i] {
-			return fmt.Errorf("%s: byte %d of %d is %#x, want %#x", what, i, len(got), got[i], want[i])
-		}
-	}
-	return nil
+func (e *env) irecv(b []byte, src, tag int) mpi.Request {
+	r, err := e.c.Irecv(b, src, tag)
+	e.Check(err)
+	return r
+}
+
+// wait waits for a send, or whatever else needs no status.
+func (e *env) wait(r mpi.Request) {
+	_, err := r.Wait(e.ctx)
+	e.Check(err)
+}
+
+// got waits for a receive into in of what was sent from the left with tag.
+func (e *env) got(r mpi.Request, tag int, in, sent []byte) {
+	st, err := r.Wait(e.ctx)
+	e.status("receive", st, err, e.left, tag, len(sent))
+	e.Same("receive", in, sent)
+}
+
+// recv receives by src and tag what was sent from the left with the tag with.
+func (e *env) recv(c *mpi.Comm, src, tag, with int, sent []byte) {
+	in := make([]byte, len(sent))
+	st, err := c.Recv(e.ctx, in, src, tag)
+	e.status("receive", st, err, e.left, with, len(sent))
+	e.Same("receive", in, sent)
+}
+
+func (e *env) barrier() { e.Check(mpi.Barrier(e.ctx, e.c)) }
+
+func (e *env) dup() *mpi.Comm {
+	d, err := e.c.Dup(e.ctx)
+	e.Check(err)
+	return d
 }
 
 // allgather has all ranks know every rank's number.
-func allgather(ctx context.Context, c *mpi.Comm, mine int64) ([]int64, error) {
+func (e *env) allgather(c *mpi.Comm, mine int64) []int64 {
 	all := make([]int64, c.Size())
 	all[c.Rank()] = mine
-	return all, mpi.Allreduce(ctx, c, nil, all, mpi.Sum[int64]())
+	e.Check(mpi.Allreduce(e.ctx, c, nil, all, mpi.Sum[int64]()))
+	return all
 }
 
 // works shows that a communicator carries messages and collectives among its
 // members, and closes it.
-func works(ctx context.Context, c *mpi.Comm) error {
+func (e *env) works(c *mpi.Comm) {
 	n := c.Size()
 	in := make([]byte, 4)
 	right, left := (c.Rank()+1)%n, (c.Rank()+n-1)%n
-	st, err := c.Sendrecv(ctx, pattern(4, c.Rank(), n), right, 3, in, left, 3)
-	err = errors.Join(status("ring", st, err, left, 3, 4), same("ring", in, pattern(4, left, n)))
-	all, gatherErr := allgather(ctx, c, int64(c.Rank()+1))
-	for i, x := range all {
-		err = errors.Join(err, must(x == int64(i+1), "allgather: %v", all))
+	st, err := c.Sendrecv(e.ctx, pattern(4, c.Rank(), n), right, 3, in, left, 3)
+	e.status("ring", st, err, left, 3, 4)
+	e.Same("ring", in, pattern(4, left, n))
+	for i, x := range e.allgather(c, int64(c.Rank()+1)) {
+		e.must(x == int64(i+1), "allgather: %d of rank %d", x, i)
 	}
-	return errors.Join(err, gatherErr, c.Close())
+	e.Check(c.Close())
 }
+
+// incl is a group of some of another's members.
+func (e *env) incl(g *mpi.Group, ranks ...int) *mpi.Group {
+	some, err := g.Incl(ranks...)
+	e.Check(err)
+	return some
+}
+
+func upTo(n int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+func bytesOf(n int) string { return fmt.Sprintf("%d bytes", n) }

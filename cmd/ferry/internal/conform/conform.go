@@ -61,7 +61,7 @@ var ErrHung = errors.New("hung")
 
 // Cases returns all cases, family by family.
 func Cases() []Case {
-	return slices.Concat(messageCases(), matchingCases(), requestCases(), persistentCases(), layoutCases(), communicatorCases(), groupCases(), sessionCases())
+	return slices.Concat(messageCases(), matchingCases(), requestCases(), bufferCases(), communicatorCases(), groupCases(), sessionCases())
 }
 
 // Run runs the cases, one after the other, with all processes of mpi://WORLD,

@@ -1,8 +1,6 @@
 package conform
 
 import (
-	"context"
-	"errors"
 	"slices"
 
 	"github.com/ferrympi/ferry/mpi"
@@ -10,107 +8,89 @@ import (
 
 func groupCases() []Case {
 	return []Case{
-		{"group/of a communicator", "7.3.1", 1, groupOf},
-		{"group/union, intersection, difference", "7.3.2", 1, groupSets},
-		{"group/include and exclude", "7.3.2", 1, groupLists},
-		{"group/ranges", "7.3.2", 1, groupRanges},
-		{"group/translate ranks", "7.3.1", 1, groupTranslate},
-		{"group/empty", "7.3.2", 1, groupEmpty},
+		of("group/of a communicator", "7.3.1", 1, (*env).groupOf),
+		of("group/union, intersection, difference", "7.3.2", 1, (*env).groupSets),
+		of("group/include and exclude", "7.3.2", 1, (*env).groupLists),
+		of("group/ranges", "7.3.2", 1, (*env).groupRanges),
+		of("group/translate ranks", "7.3.1", 1, (*env).groupTranslate),
+		of("group/empty", "7.3.2", 1, (*env).groupEmpty),
 	}
 }
 
-func groupOf(_ context.Context, e Env) error {
-	g := e.Comm.Group()
-	reversed := upTo(g.Size())
-	slices.Reverse(reversed)
-	r, err := g.Incl(reversed...)
-	if err != nil {
-		return err
-	}
-	want := mpi.Similar
+func (e *env) groupOf() {
+	g := e.c.Group()
+	backwards := upTo(g.Size())
+	slices.Reverse(backwards)
+	reversed, first := e.incl(g, backwards...), e.incl(g, 0)
+	want, wantFirst := mpi.Similar, mpi.Unequal
 	if g.Size() == 1 {
-		want = mpi.Identical
+		want, wantFirst = mpi.Identical, mpi.Identical
 	}
-	first, err := g.Incl(0)
-	if err != nil {
-		return err
-	}
-	wantFirst := mpi.Unequal
-	if g.Size() == 1 {
-		wantFirst = mpi.Identical
-	}
-	return errors.Join(
-		must(g.Size() == e.Comm.Size() && g.Rank() == e.Comm.Rank(), "rank %d of %d", g.Rank(), g.Size()),
-		must(len(g.Members()) == g.Size(), "%d members", len(g.Members())),
-		must(g.Compare(g) == mpi.Identical, "itself: %v", g.Compare(g)), must(g.Compare(r) == want, "reversed: %v", g.Compare(r)),
-		must(g.Compare(first) == wantFirst, "the first alone: %v", g.Compare(first)),
-		must(r.Rank() == g.Size()-1-g.Rank(), "rank %d in the reversed group", r.Rank()))
+	e.must(g.Size() == e.c.Size() && g.Rank() == e.c.Rank(), "rank %d of %d", g.Rank(), g.Size())
+	e.must(len(g.Members()) == g.Size(), "%d members", len(g.Members()))
+	e.must(g.Compare(g) == mpi.Identical, "itself: %v", g.Compare(g))
+	e.must(g.Compare(reversed) == want, "reversed: %v", g.Compare(reversed))
+	e.must(g.Compare(first) == wantFirst, "the first alone: %v", g.Compare(first))
+	e.must(reversed.Rank() == g.Size()-1-g.Rank(), "rank %d in the reversed group", reversed.Rank())
 }
 
 // in checks a group's members, by their ranks in all.
-func in(what string, got, all *mpi.Group, want ...int) error {
+func (e *env) in(what string, got, all *mpi.Group, want ...int) {
 	ranks, err := got.Translate(upTo(got.Size()), all)
-	return errors.Join(err, must(slices.Equal(ranks, want), "%s: %v, want %v", what, ranks, want))
+	e.Check(err)
+	e.must(slices.Equal(ranks, want), "%s: %v, want %v", what, ranks, want)
 }
 
-func groupSets(_ context.Context, e Env) error {
-	all := e.Comm.Group()
+func (e *env) groupSets() {
+	all := e.c.Group()
 	n := all.Size()
-	lower, err := all.Incl(upTo((n + 1) / 2)...)
-	if err != nil {
-		return err
-	}
+	half := upTo((n + 1) / 2)
 	var even []int
 	for r := (n - 1) &^ 1; r >= 0; r -= 2 {
 		even = append(even, r)
 	}
-	evens, err := all.Incl(even...) // downwards
-	if err != nil {
-		return err
-	}
-	union := upTo((n + 1) / 2) // first those of the first group, then the rest of the second in its order
+	lower, evens := e.incl(all, half...), e.incl(all, even...) // downwards
+	union := slices.Clone(half)                                // first those of the first group, then the rest of the second in its order
 	var both, less []int
 	for _, r := range even {
-		if r >= (n+1)/2 {
+		if r >= len(half) {
 			union = append(union, r)
 		}
 	}
-	for _, r := range upTo((n + 1) / 2) {
+	for _, r := range half {
 		if r%2 == 0 {
 			both = append(both, r) // in the order of the first group
 		} else {
 			less = append(less, r)
 		}
 	}
-	return errors.Join(in("union", lower.Union(evens), all, union...), in("intersection", lower.Intersection(evens), all, both...),
-		in("difference", lower.Difference(evens), all, less...), in("with itself", all.Difference(all), all),
-		in("union with itself", all.Union(all), all, upTo(n)...))
+	e.in("union", lower.Union(evens), all, union...)
+	e.in("intersection", lower.Intersection(evens), all, both...)
+	e.in("difference", lower.Difference(evens), all, less...)
+	e.in("difference with itself", all.Difference(all), all)
+	e.in("union with itself", all.Union(all), all, upTo(n)...)
 }
 
-func groupLists(_ context.Context, e Env) error {
-	all := e.Comm.Group()
+// ends are the last rank and the first, or the only one.
+func (e *env) ends() []int { return slices.Compact([]int{e.c.Size() - 1, 0}) }
+
+func (e *env) groupLists() {
+	all := e.c.Group()
 	n := all.Size()
-	last, err := all.Incl(n-1, 0)
-	if n == 1 {
-		last, err = all.Incl(0)
-	}
-	if err != nil {
-		return err
-	}
-	want := []int{n - 1, 0}
-	if n == 1 {
-		want = want[:1]
-	}
 	rest, err := all.Excl(n - 1)
+	e.Check(err)
+	e.in("include", e.incl(all, e.ends()...), all, e.ends()...)
+	e.in("exclude", rest, all, upTo(n-1)...)
 	_, high := all.Incl(n)
 	_, low := all.Excl(-1)
 	_, twice := all.Incl(0, 0)
-	return errors.Join(err, in("include", last, all, want...), in("exclude", rest, all, upTo(n-1)...),
-		answers("include out of range", high, mpi.ErrRank), answers("exclude out of range", low, mpi.ErrRank), answers("include twice", twice, mpi.ErrRank))
+	e.Is("include out of range", high, mpi.ErrRank)
+	e.Is("exclude out of range", low, mpi.ErrRank)
+	e.Is("include twice", twice, mpi.ErrRank)
 }
 
-func groupRanges(_ context.Context, e Env) error {
-	all := e.Comm.Group()
+func (e *env) groupRanges() {
+	all := e.c.Group()
 	n := all.Size()
 	var down, odd []int
 	for r := n - 1; r >= 0; r -= 2 {
@@ -121,44 +101,47 @@ func groupRanges(_ context.Context, e Env) error {
 			odd = append(odd, r)
 		}
 	}
-	ranges := []mpi.Range{{First: n - 1, Last: 0, Stride: -2}}
-	a, errA := all.RangeIncl(ranges)
-	b, errB := all.RangeExcl(ranges)
-	if err := errors.Join(errA, errB); err != nil {
-		return err
+	include := func(ranges ...mpi.Range) *mpi.Group {
+		g, err := all.RangeIncl(ranges)
+		e.Check(err)
+		return g
 	}
-	none, errNone := all.RangeIncl([]mpi.Range{{First: 0, Last: 0, Stride: 1}})
-	_, stride := all.RangeIncl([]mpi.Range{{First: 0, Last: n - 1}})
-	_, beyond := all.RangeIncl([]mpi.Range{{First: 0, Last: n, Stride: 1}})
-	_, overlap := all.RangeIncl([]mpi.Range{{First: 0, Last: n - 1, Stride: 1}, {First: 0, Last: 0, Stride: 1}})
-	return errors.Join(errNone, in("range", a, all, down...), in("all but the range", b, all, odd...), in("one", none, all, 0),
-		answers("stride 0", stride, mpi.ErrRank), answers("beyond the group", beyond, mpi.ErrRank), answers("ranges that overlap", overlap, mpi.ErrRank))
+	refused := func(what string, ranges ...mpi.Range) {
+		_, err := all.RangeIncl(ranges)
+		e.Is(what, err, mpi.ErrRank)
+	}
+	step := mpi.Range{First: n - 1, Last: 0, Stride: -2}
+	rest, err := all.RangeExcl([]mpi.Range{step})
+	e.Check(err)
+	e.in("range", include(step), all, down...)
+	e.in("all but the range", rest, all, odd...)
+	e.in("one", include(mpi.Range{First: 0, Last: 0, Stride: 1}), all, 0)
+	refused("stride 0", mpi.Range{First: 0, Last: n - 1})
+	refused("beyond the group", mpi.Range{First: 0, Last: n, Stride: 1})
+	refused("ranges that overlap", mpi.Range{First: 0, Last: n - 1, Stride: 1}, mpi.Range{First: 0, Last: 0, Stride: 1})
 }
 
-func groupTranslate(_ context.Context, e Env) error {
-	all := e.Comm.Group()
+func (e *env) groupTranslate() {
+	all := e.c.Group()
 	rest, err := all.Excl(0)
-	if err != nil {
-		return err
-	}
+	e.Check(err)
 	ranks, err := all.Translate([]int{0, mpi.ProcNull, all.Size() - 1}, rest)
 	want := []int{mpi.Undefined, mpi.ProcNull, all.Size() - 2}
 	if all.Size() == 1 {
 		want[2] = mpi.Undefined
 	}
-	_, wrong := all.Translate([]int{all.Size()}, rest)
-	return errors.Join(err, must(slices.Equal(ranks, want), "%v, want %v", ranks, want), answers("out of range", wrong, mpi.ErrRank))
+	e.must(err == nil && slices.Equal(ranks, want), "%v, %v, want %v", ranks, err, want)
+	_, err = all.Translate([]int{all.Size()}, rest)
+	e.Is("out of range", err, mpi.ErrRank)
 }
 
-func groupEmpty(ctx context.Context, e Env) error {
-	all := e.Comm.Group()
-	empty, err := all.Incl()
-	if err != nil {
-		return err
-	}
-	_, comm := mpi.CommFromGroup(ctx, empty, "conform.empty")
-	return errors.Join(must(empty.Size() == 0 && empty.Rank() == mpi.Undefined, "size %d, rank %d", empty.Size(), empty.Rank()),
-		must(empty.Compare(all.Difference(all)) == mpi.Identical, "two empty groups: %v", empty.Compare(all.Difference(all))),
-		answers("communicator of an empty group", comm, mpi.ErrNoComm),
-		in("union with nothing", empty.Union(all), all, upTo(all.Size())...), in("intersection with nothing", empty.Intersection(all), all))
+func (e *env) groupEmpty() {
+	all := e.c.Group()
+	empty := e.incl(all)
+	e.must(empty.Size() == 0 && empty.Rank() == mpi.Undefined, "size %d, rank %d", empty.Size(), empty.Rank())
+	e.must(empty.Compare(all.Difference(all)) == mpi.Identical, "two empty groups: %v", empty.Compare(all.Difference(all)))
+	_, err := mpi.CommFromGroup(e.ctx, empty, "conform.empty")
+	e.Is("communicator of an empty group", err, mpi.ErrNoComm)
+	e.in("union with nothing", empty.Union(all), all, upTo(all.Size())...)
+	e.in("intersection with nothing", empty.Intersection(all), all)
 }

@@ -111,7 +111,7 @@ func TestRankThatDiesIsNamedByTheCaseThatRan(t *testing.T) {
 // TestInterruptedJobFailsNothing: that the other ranks end, too, is nobody's fault.
 func TestInterruptedJobFailsNothing(t *testing.T) {
 	t.Parallel()
-	for _, begins := range []string{"ob1+shm  open", "ob1+shm  conform/3/message/sendrecv", "ob1+shm  bench/latency"} {
+	for _, begins := range []string{"ob1+shm  open", "ob1+shm  conform/3/message/all to all", "ob1+shm  bench/latency"} {
 		c := job(t, "3", "--components", "ob1+shm", "--suite", "full")
 		c.until("running      " + begins)
 		if err := c.Process.Signal(syscall.SIGINT); err != nil {

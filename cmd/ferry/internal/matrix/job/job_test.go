@@ -34,7 +34,7 @@ func jobOf(cases string) *Job {
 
 const (
 	first  = "conform/3/message/every size arrives whole"
-	second = "conform/3/message/a message of no bytes"
+	second = "conform/3/message/modes of sends"
 )
 
 // TestAccountsOfRanksMakeOneRow: the worst counts, each reason stands once, with who

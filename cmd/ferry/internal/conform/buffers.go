@@ -1,0 +1,120 @@
+package conform
+
+import (
+	"bytes"
+
+	"github.com/ferrympi/ferry/mpi"
+)
+
+func bufferCases() []Case {
+	return []Case{
+		of("persistent/started again and again", "3.9", 1, (*env).persistent),
+		of("persistent/inactive ones", "3.9", 1, (*env).inactive),
+		of("memory/messages out of AllocMem's memory", "9.2", 1, (*env).allocated),
+		of("layout/vector to bytes and back", "5.1.2", 1, (*env).vectors),
+		of("layout/indexed to vector", "5.1.2", 1, (*env).indexed),
+	}
+}
+
+func (e *env) persistent() {
+	c := e.c
+	for _, n := range []int{8, 100_000} {
+		out, in := make([]byte, n), make([]byte, n)
+		for _, start := range []func([]byte, int, int) (*mpi.Persistent, error){c.SendInit, c.SsendInit} {
+			s, err := start(out, e.right, 6)
+			e.Check(err)
+			r, err := c.RecvInit(in, e.left, 6)
+			e.Check(err)
+			for i := range 20 {
+				copy(out, pattern(n, c.Rank(), i)) // what it holds at the start is sent
+				e.Check(r.Start(), s.Start())
+				e.Is("start of an active one", r.Start(), mpi.ErrPending)
+				st, err := r.Wait(e.ctx)
+				e.status("receive", st, err, e.left, 6, n)
+				_, err = s.Wait(e.ctx)
+				e.Check(err)
+				e.Same("receive", in, pattern(n, e.left, i))
+			}
+			e.Check(s.Free(), r.Free())
+			e.Is("start of a freed one", s.Start(), mpi.ErrClosed)
+		}
+	}
+}
+
+func (e *env) inactive() {
+	r, err := e.c.RecvInit(make([]byte, 1), e.left, 1)
+	e.Check(err)
+	st, err := r.Wait(e.ctx)
+	e.none("wait", st, err)
+	st, done, err := r.Test()
+	e.none("test", st, err)
+	e.must(done, "test: pending")
+	p, err := e.c.SendInit(nil, mpi.ProcNull, 1)
+	e.Check(err)
+	e.Check(p.Start())
+	st, err = p.Wait(e.ctx)
+	e.null("ProcNull", st, err)
+	e.Check(p.Free(), r.Free())
+	e.Is("free again", r.Free(), mpi.ErrClosed)
+}
+
+func (e *env) allocated() {
+	m, err := mpi.AllocMem(e.session, 3<<20)
+	e.Check(err)
+	out := mpi.View[byte](m)
+	e.Same("new memory", out, make([]byte, 3<<20))
+	for i, n := range []int{8, 40_000, 2 << 20} {
+		from := out[i : i+n] // a part of it
+		copy(from, pattern(n, e.c.Rank(), i))
+		in := make([]byte, n)
+		st, err := e.c.Sendrecv(e.ctx, from, e.right, i, in, e.left, i)
+		e.status("message", st, err, e.left, i, n)
+		e.Same("message", in, pattern(n, e.left, i))
+	}
+	e.Check(m.Close())
+	e.Is("close again", m.Close(), mpi.ErrClosed)
+}
+
+func (e *env) vectors() {
+	c := e.c
+	for _, blocks := range []int{1, 10, 3000} {
+		l := mpi.Vector(blocks, 24, 40)
+		s, err := c.IsendLayout(pattern(l.Extent(), c.Rank(), blocks), l, e.right, 1)
+		e.Check(err)
+		flat := make([]byte, l.Size())
+		st, err := c.Recv(e.ctx, flat, e.left, 1)
+		e.status("vector to bytes", st, err, e.left, 1, l.Size())
+		e.wait(s)
+		b := e.isend(c, flat, e.right, 2)
+		in := bytes.Repeat([]byte{0xEE}, l.Extent())
+		st, err = c.RecvLayout(e.ctx, in, l, e.left, 2)
+		e.status("bytes to vector", st, err, e.left, 2, l.Size())
+		e.wait(b)
+		// It went round by two ranks.
+		want := bytes.Repeat([]byte{0xEE}, l.Extent())
+		theirs := pattern(l.Extent(), (e.left+c.Size()-1)%c.Size(), blocks)
+		for i := range want {
+			if i%40 < 24 {
+				want[i] = theirs[i]
+			}
+		}
+		e.Same("vector", in, want)
+	}
+}
+
+func (e *env) indexed() {
+	from := mpi.Indexed(mpi.Block{Offset: 50, Bytes: 10}, mpi.Block{Offset: 0, Bytes: 20}, mpi.Block{Offset: 30, Bytes: 6})
+	to := mpi.Vector(4, 9, 11)
+	s, err := e.c.IsendLayout(pattern(from.Extent(), e.c.Rank(), 0), from, e.right, 1)
+	e.Check(err)
+	in := make([]byte, to.Extent())
+	st, err := e.c.RecvLayout(e.ctx, in, to, e.left, 1)
+	e.status("indexed", st, err, e.left, 1, 36)
+	e.wait(s)
+	theirs := pattern(from.Extent(), e.left, 0)
+	want := make([]byte, to.Extent())
+	for i, b := range bytes.Join([][]byte{theirs[50:60], theirs[:20], theirs[30:36]}, nil) {
+		want[i/9*11+i%9] = b
+	}
+	e.Same("indexed", in, want)
+}
