@@ -24,7 +24,7 @@ type shm struct {
 
 func registry() *framework.Registry {
 	r := framework.NewRegistry()
-	r.RegisterParams("btl.shm", func() any { return new(shm) })
+	r.RegisterParams(framework.ParamsOf("btl.shm", new(shm))...)
 	r.SetDefault("btl.shm.name", "manifest")
 	return r
 }

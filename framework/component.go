@@ -39,8 +39,8 @@ type Component interface {
 	Info() Info
 
 	// Params returns a pointer to a new parameter struct (see ParamsOf for its
-	// tags), or nil when the component has none. The caller fills it and hands
-	// it to Probe and Open.
+	// tags), a new *Declared, or nil when the component has none. The caller fills
+	// it and hands it to Probe and Open.
 	Params() any
 
 	// Probe checks, cheaply and locally, whether the component can be used on

@@ -206,11 +206,9 @@ func TestUnknownParameterNamesTheNearest(t *testing.T) {
 
 func TestSecretsStayOutOfMessages(t *testing.T) {
 	r := NewRegistry()
-	r.RegisterParams("bootstrap", func() any {
-		return new(struct {
-			Key string `param:"key" default:"auto" choices:"auto,none" secret:"true" level:"developer" scope:"process" doc:"key"`
-		})
-	})
+	r.RegisterParams(ParamsOf("bootstrap", new(struct {
+		Key string `param:"key" default:"auto" choices:"auto,none" secret:"true" level:"developer" scope:"process" doc:"key"`
+	}))...)
 	v := defaults(t, r)
 	_, err := v.With("environment FERRY_BOOTSTRAP_KEY", map[string]string{"bootstrap.key": "hunter2"})
 	wantError(t, err, ErrConfig, "bootstrap.key")
@@ -233,6 +231,48 @@ func TestValuesAreImmutable(t *testing.T) {
 	}
 	if _, ok := w.Get("nothing"); ok {
 		t.Error("Get of an unknown name is ok")
+	}
+}
+
+// A component in another process has no struct: what it declares must be checked,
+// shown and set like any other, and reach it as texts that need no second parser.
+func TestParametersNeedNoGoStruct(t *testing.T) {
+	specs := []ParamSpec{
+		{Name: "window", Type: TypeSize, Default: "4096", Max: "1MiB", Level: LevelTuner, Scope: ScopeProcess, Doc: "window"},
+		{Name: "wait", Type: TypeDuration, Default: "90s", Level: LevelUser, Scope: ScopeProcess, Doc: "wait"},
+		{Name: "pin", Type: TypeBool, Default: "on", Level: LevelUser, Scope: ScopeProcess, Doc: "pin"},
+		{Name: "paths", Type: TypeList, Default: "", Choices: []string{"a", "b"}, Level: LevelUser, Scope: ScopeProcess, Doc: "paths"},
+		{Name: "rate", Type: TypeFloat, Default: "1e0", Level: LevelUser, Scope: ScopeProcess, Doc: "rate"},
+	}
+	remote := comp(BTL, "remote", 99)
+	remote.params = func() any { return &Declared{Specs: specs} }
+	var probed map[string]string
+	remote.probe = func(_ context.Context, params any) Verdict {
+		probed = params.(*Declared).Texts
+		return Usable()
+	}
+	r := NewRegistry()
+	r.Register(remote)
+	v := set(t, set(t, defaults(t, r), "btl.remote.paths", "b, a"), "btl.remote.window", "64kib")
+	_, err := v.With("flag --set", map[string]string{"btl.remote.paths": "c"})
+	wantError(t, err, ErrConfig, "btl.remote.paths", "list of a, b")
+	s, err := r.Select(t.Context(), BTL, v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"window": "64KiB", "wait": "1m30s", "pin": "true", "paths": "b,a", "rate": "1"}
+	for who, got := range map[string]map[string]string{"Probe": probed, "Open": s.Chosen[0].Params.(*Declared).Texts} {
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%s gets %s", who, d)
+		}
+	}
+	if specs[0].Name != "window" {
+		t.Error("registration changed the component's own descriptions")
+	}
+	specs[0].Type = "colour"
+	wantPanic(t, `type "colour"`, func() { NewRegistry().Register(remote) })
+	if err := specs[0].Check(); err == nil {
+		t.Error("a host of components can't find out before it registers one")
 	}
 }
 
@@ -262,11 +302,9 @@ func TestManifestDefaultsMayPrecedeTheirParameter(t *testing.T) {
 	r.SetDefault("btl.shm.eager_limit", "8KiB")
 	_, err := r.Defaults()
 	wantError(t, err, ErrConfig, "cid.policy", SourceManifest)
-	r.RegisterParams("cid", func() any {
-		return new(struct {
-			Policy string `param:"policy" default:"auto" choices:"auto,lazy" level:"tuner" scope:"communicator" doc:"policy"`
-		})
-	})
+	r.RegisterParams(ParamsOf("cid", new(struct {
+		Policy string `param:"policy" default:"auto" choices:"auto,lazy" level:"tuner" scope:"communicator" doc:"policy"`
+	}))...)
 	v := defaults(t, r)
 	for name, want := range map[string]Value{"cid.policy": {"lazy", SourceManifest}, "btl.shm.eager_limit": {"8KiB", SourceManifest}, "btl.shm.slots": {"8", SourceDefault}} {
 		if got, _ := v.Get(name); got != want {
@@ -285,21 +323,23 @@ func TestBadTagsPanicAtRegistration(t *testing.T) {
 	for says, params := range map[string]any{
 		"not a pointer":  shmParams{},
 		"nil *framework": (*shmParams)(nil),
-		`param ""`:       new(struct{ X int }),
+		`param ""`: &struct {
+			X int `default:"9"`
+		}{},
 		`param "Upper"`: &struct {
-			X int `param:"Upper"`
+			X int `param:"Upper" default:"9"`
 		}{},
 		"can't have type": &struct {
 			X uint8 `param:"x"`
 		}{},
 		`level ""`: &struct {
-			X int `param:"x"`
+			X int `param:"x" default:"9"`
 		}{},
 		`scope "world"`: &struct {
-			X int `param:"x" level:"user" scope:"world"`
+			X int `param:"x" level:"user" scope:"world" default:"9"`
 		}{},
 		"no doc": &struct {
-			X int `param:"x" level:"user" scope:"session"`
+			X int `param:"x" level:"user" scope:"session" default:"9"`
 		}{},
 		"no default": &struct {
 			X int `param:"x" level:"user" scope:"session" doc:"d"`
@@ -340,14 +380,12 @@ func TestNamesRegisteredTwicePanic(t *testing.T) {
 	wantPanic(t, "pml ob1 is registered twice", func() { r.NotBuilt(PML, "ob1", "x", "") })
 	wantPanic(t, "bad component name", func() { r.Register(comp(BTL, "Shm", 1)) })
 	wantPanic(t, "nil component", func() { r.Register(nil) })
-	wantPanic(t, "bad parameter prefix", func() { r.RegisterParams("", func() any { return new(shmParams) }) })
-	wantPanic(t, "btl.shm.eager_limit is registered twice", func() { r.RegisterParams("btl.shm", func() any { return new(shmParams) }) })
+	wantPanic(t, `parameter .eager_limit: param ""`, func() { r.RegisterParams(ParamsOf("", new(shmParams))...) })
+	wantPanic(t, "btl.shm.eager_limit is registered twice", func() { r.RegisterParams(ParamsOf("btl.shm", new(shmParams))...) })
 	wantPanic(t, "share the environment variable FERRY_BTL_SHM_SLOTS", func() {
-		r.RegisterParams("btl", func() any {
-			return new(struct {
-				X int `param:"shm_slots" level:"user" scope:"session" doc:"d" default:"9"`
-			})
-		})
+		r.RegisterParams(ParamsOf("btl", new(struct {
+			X int `param:"shm_slots" level:"user" scope:"session" doc:"d" default:"9"`
+		}))...)
 	})
 	wantPanic(t, "can't begin with select", func() { r.Register(comp("select", "x", 1)) })
 	wantPanic(t, "not registered", func() { r.SetPriority(BTL, "tpc", 1) })
@@ -366,7 +404,7 @@ func TestCloneIsIndependent(t *testing.T) {
 	if c.Components(BTL)[0].Info().Name != "shm" {
 		t.Error("SetPriority changed nothing")
 	}
-	if !cmp.Equal(r.Params(), example().Params()) {
+	if !cmp.Equal(defaults(t, r).Names(), defaults(t, example()).Names()) {
 		t.Error("the original's parameters changed")
 	}
 }
@@ -379,7 +417,7 @@ func TestEnvironmentNamesFollowRegistration(t *testing.T) {
 	if name, ok := r.EnvParam("FERRY_MTL"); !ok || name != "mtl" {
 		t.Errorf("%q, %v", name, ok)
 	}
-	if len(r.EnvNames()) != len(r.Params()) {
+	if len(r.EnvNames()) != len(defaults(t, r).Names()) {
 		t.Error("a parameter has no variable")
 	}
 }

@@ -23,11 +23,9 @@ func (r *Registry) probe(ctx context.Context, kind Kind, vals *Values, wanted fu
 		if !wanted(e.info.Name) {
 			continue
 		}
-		if params := e.component.Params(); params != nil {
-			if err := vals.Decode(string(kind)+"."+e.info.Name, params); err != nil {
-				return nil, err
-			}
-			choices[i].Params = params
+		choices[i].Params = e.component.Params()
+		if err := vals.Decode(string(kind)+"."+e.info.Name, choices[i].Params); err != nil {
+			return nil, err
 		}
 		// The channel has room, so that a probe that comes back too late ends.
 		results[i] = make(chan Verdict, 1)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -80,22 +79,31 @@ func (r *Registry) Register(c Component) {
 	info := c.Info()
 	r.addName(info.Kind, info.Name)
 	r.components[info.Kind][info.Name] = registered{c, info}
-	if params := c.Params(); params != nil {
-		r.addParams(string(info.Kind)+"."+info.Name, params)
-	}
+	r.RegisterParams(ParamsOf(string(info.Kind)+"."+info.Name, c.Params())...)
 }
 
-// RegisterParams adds a group of parameters that belongs to no component, such
-// as "cid" or "session". newStruct returns a pointer to a new struct as ParamsOf
-// describes it; who uses the group fills one with (*Values).Decode. It panics
-// when a name is there already, or when a tag is bad.
-func (r *Registry) RegisterParams(prefix string, newStruct func() any) {
-	for _, part := range strings.Split(prefix, ".") {
-		if !ValidName(part) {
-			panic(fmt.Sprintf("framework: bad parameter prefix %q", prefix))
+// RegisterParams adds parameters by their full names: for groups that belong to no
+// component, such as "cid" or "session". Who uses a group reads it by
+// (*Values).Decode. It panics when a name is there already, or where Check fails.
+func (r *Registry) RegisterParams(specs ...ParamSpec) {
+	for _, s := range specs {
+		if err := s.Check(); err != nil {
+			panic(fmt.Sprintf("framework: parameter %s: %v", s.Name, err))
 		}
+		if first, _, _ := strings.Cut(s.Name, "."); slices.Contains(reservedWords, first) {
+			panic(fmt.Sprintf("framework: parameter %s: names can't begin with %s", s.Name, first))
+		}
+		if _, ok := r.specs[s.Name]; ok {
+			panic(fmt.Sprintf("framework: parameter %s is registered twice", s.Name))
+		}
+		env := EnvName(s.Name)
+		if other, ok := r.env[env]; ok {
+			panic(fmt.Sprintf("framework: parameters %s and %s would share the environment variable %s", other, s.Name, env))
+		}
+		s.DefaultSource = SourceDefault
+		r.env[env] = s.Name
+		r.specs[s.Name] = &s
 	}
-	r.addParams(prefix, newStruct())
 }
 
 // NotBuilt records a component that users may ask for by name but that is not
@@ -142,16 +150,6 @@ func (r *Registry) Lookup(kind Kind, name string) (Component, bool) {
 	return e.component, ok
 }
 
-// Params returns all parameters, sorted by name, with the defaults that
-// components.yaml overrides.
-func (r *Registry) Params() []ParamSpec {
-	list := make([]ParamSpec, 0, len(r.specs))
-	for _, name := range slices.Sorted(maps.Keys(r.specs)) {
-		list = append(list, *r.spec(name))
-	}
-	return list
-}
-
 // EnvParam returns the parameter that an environment variable sets. The name of
 // a parameter can't be computed from the variable's, as '_' stands for both '.'
 // and itself.
@@ -167,26 +165,17 @@ func (r *Registry) EnvNames() []string { return slices.Sorted(maps.Keys(r.env)) 
 // ErrConfig when components.yaml overrides a parameter that is not registered,
 // or with a bad value.
 func (r *Registry) Defaults() (*Values, error) {
-	v := &Values{specs: maps.Clone(r.specs)}
+	base, specs := valuesOf(r.specs), maps.Clone(r.specs)
 	for _, name := range slices.Sorted(maps.Keys(r.defaults)) {
-		// Set has the checks and the messages; the result is not needed.
-		if _, err := v.Set(Setting{name, r.defaults[name], SourceManifest}); err != nil {
+		text := r.defaults[name]
+		if err := base.Check(Setting{name, text, SourceManifest}); err != nil {
 			return nil, err
 		}
-		v.specs[name] = r.spec(name)
-	}
-	return v, nil
-}
-
-// spec returns the spec of a registered name with its overridden default.
-func (r *Registry) spec(name string) *ParamSpec {
-	s := r.specs[name]
-	if text, ok := r.defaults[name]; ok {
-		over := *s
+		over := *specs[name]
 		over.Default, over.DefaultSource = text, SourceManifest
-		return &over
+		specs[name] = &over
 	}
-	return s
+	return valuesOf(specs), nil
 }
 
 func (r *Registry) byPriority(kind Kind) []registered {
@@ -217,33 +206,9 @@ func (r *Registry) addKind(kind Kind) {
 	r.kinds = append(r.kinds, kind)
 	r.components[kind] = map[string]registered{}
 	r.notBuilt[kind] = map[string]Verdict{}
-	r.addSpec(ParamSpec{
-		Name: string(kind), Type: TypeString, DefaultSource: SourceDefault,
+	r.RegisterParams(ParamSpec{
+		Name: string(kind), Type: TypeString,
 		Doc:   fmt.Sprintf("%s components to use, in this order; or ^ and those not to use", kind),
 		Level: LevelUser, Scope: ScopeProcess,
 	})
-}
-
-func (r *Registry) addParams(prefix string, params any) {
-	if v := reflect.ValueOf(params); v.Kind() == reflect.Pointer && v.IsNil() {
-		panic(fmt.Sprintf("framework: parameters of %s: nil %T", prefix, params))
-	}
-	for _, s := range ParamsOf(prefix, params) {
-		r.addSpec(s)
-	}
-}
-
-func (r *Registry) addSpec(s ParamSpec) {
-	if first, _, _ := strings.Cut(s.Name, "."); slices.Contains(reservedWords, first) {
-		panic(fmt.Sprintf("framework: parameter %s: names can't begin with %s", s.Name, first))
-	}
-	if _, ok := r.specs[s.Name]; ok {
-		panic(fmt.Sprintf("framework: parameter %s is registered twice", s.Name))
-	}
-	env := EnvName(s.Name)
-	if other, ok := r.env[env]; ok {
-		panic(fmt.Sprintf("framework: parameters %s and %s would share the environment variable %s", other, s.Name, env))
-	}
-	r.env[env] = s.Name
-	r.specs[s.Name] = &s
 }

@@ -3,7 +3,6 @@ package framework
 import (
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 )
@@ -28,21 +27,24 @@ type Value struct{ Text, Source string }
 // Values holds a value for every parameter of a registry. It is immutable and
 // safe for concurrent use. (*Registry).Defaults makes the first one.
 type Values struct {
-	specs map[string]*ParamSpec // shared between Values, never written
-	set   map[string]Value      // what differs from the defaults
+	specs  map[string]*ParamSpec // shared between Values, never written
+	values map[string]Value      // one for each spec
+}
+
+// valuesOf returns the defaults of specs, which it keeps.
+func valuesOf(specs map[string]*ParamSpec) *Values {
+	v := &Values{specs, make(map[string]Value, len(specs))}
+	for name, s := range specs {
+		v.values[name] = Value{s.Default, s.DefaultSource}
+	}
+	return v
 }
 
 // Get returns the value of the parameter name; ok is false if there is no such
 // parameter.
 func (v *Values) Get(name string) (value Value, ok bool) {
-	s, ok := v.specs[name]
-	if !ok {
-		return Value{}, false
-	}
-	if value, ok = v.set[name]; ok {
-		return value, true
-	}
-	return Value{s.Default, s.DefaultSource}, true
+	value, ok = v.values[name]
+	return value, ok
 }
 
 // Spec returns the description of the parameter name.
@@ -68,27 +70,32 @@ func (v *Values) With(source string, set map[string]string) (*Values, error) {
 }
 
 // Set returns Values in which settings hold, the last one of a name. v is
-// unchanged.
-//
-// Errors answer ErrConfig: an unknown name (the message names the nearest known
-// one), and a text that is no value of its parameter. Both say the source.
+// unchanged. Errors are those of Check.
 func (v *Values) Set(settings ...Setting) (*Values, error) {
-	if len(settings) == 0 {
-		return v, nil
+	if err := v.Check(settings...); err != nil {
+		return nil, err
 	}
-	w := &Values{specs: v.specs, set: make(map[string]Value, len(v.set)+len(settings))}
-	maps.Copy(w.set, v.set)
+	w := &Values{v.specs, maps.Clone(v.values)}
+	for _, s := range settings {
+		w.values[s.Name] = Value{s.Value, s.Source}
+	}
+	return w, nil
+}
+
+// Check says which of settings can't be set. Errors answer ErrConfig: an unknown
+// name (the message names the nearest known one), and a text that is no value of
+// its parameter. Both say the source.
+func (v *Values) Check(settings ...Setting) error {
 	for _, s := range settings {
 		spec, ok := v.specs[s.Name]
 		if !ok {
-			return nil, fmt.Errorf("%w: unknown parameter %q (%s)%s", ErrConfig, s.Name, s.Source, v.nearest(s.Name))
+			return fmt.Errorf("%w: unknown parameter %q (%s)%s", ErrConfig, s.Name, s.Source, v.nearest(s.Name))
 		}
 		if _, err := spec.parse(s.Value); err != nil {
-			return nil, fmt.Errorf("%w: parameter %s (%s): %w", ErrConfig, s.Name, s.Source, err)
+			return fmt.Errorf("%w: parameter %s (%s): %w", ErrConfig, s.Name, s.Source, err)
 		}
-		w.set[s.Name] = Value{s.Value, s.Source}
 	}
-	return w, nil
+	return nil
 }
 
 func (v *Values) nearest(name string) string {
@@ -98,39 +105,17 @@ func (v *Values) nearest(name string) string {
 	return ""
 }
 
-// Decode fills params, a pointer to a struct as ParamsOf describes it, with the
-// values of the parameters prefix.*. It fails with ErrConfig when v holds no
-// such parameter, which means that v was made by a registry that does not know
-// the struct.
-func (v *Values) Decode(prefix string, params any) error {
-	return eachField(params, func(tag string, field reflect.Value) error {
-		name := prefix + "." + tag
-		spec, ok := v.specs[name]
-		if !ok {
-			return fmt.Errorf("%w: parameter %s is not registered%s", ErrConfig, name, v.nearest(name))
-		}
-		value, _ := v.Get(name)
-		parsed, err := spec.parse(value.Text)
-		if err != nil {
-			return fmt.Errorf("%w: parameter %s (%s): %w", ErrConfig, name, value.Source, err)
-		}
-		assign(field, parsed)
-		return nil
-	})
-}
-
-// FillDefaults fills params, a pointer to a struct as ParamsOf describes it,
-// with the defaults of its tags. It panics where ParamsOf does. It is for tests
-// and for components that are used without a registry.
-func FillDefaults(params any) {
-	specs := map[string]*ParamSpec{}
-	list := ParamsOf("params", params)
-	for i := range list {
-		specs[list[i].Name] = &list[i]
+// parsed returns the value of the parameter name.
+func (v *Values) parsed(name string) (any, error) {
+	value, ok := v.values[name]
+	if !ok {
+		return nil, fmt.Errorf("%w: parameter %s is not registered%s", ErrConfig, name, v.nearest(name))
 	}
-	if err := (&Values{specs: specs}).Decode("params", params); err != nil {
-		panic(fmt.Sprintf("framework: defaults of %T: %v", params, err)) // ParamsOf has checked each default
+	parsed, err := v.specs[name].parse(value.Text)
+	if err != nil {
+		return nil, fmt.Errorf("%w: parameter %s (%s): %w", ErrConfig, name, value.Source, err)
 	}
+	return parsed, nil
 }
 
 // Diff returns the names of the parameters of the given scope whose values
@@ -138,13 +123,10 @@ func FillDefaults(params any) {
 // not differ. A parameter that only one of them has differs.
 func (v *Values) Diff(w *Values, scope string) []string {
 	var names []string
-	for name, spec := range v.specs {
+	specs := maps.Clone(v.specs)
+	maps.Copy(specs, w.specs)
+	for name, spec := range specs {
 		if spec.Scope == scope && !v.same(w, name) {
-			names = append(names, name)
-		}
-	}
-	for name, spec := range w.specs {
-		if _, both := v.specs[name]; !both && spec.Scope == scope {
 			names = append(names, name)
 		}
 	}
@@ -153,57 +135,18 @@ func (v *Values) Diff(w *Values, scope string) []string {
 }
 
 func (v *Values) same(w *Values, name string) bool {
-	a, _ := v.Get(name)
-	b, ok := w.Get(name)
-	if !ok {
-		return false
-	}
-	if a.Text == b.Text {
-		return true
-	}
-	x, errX := v.specs[name].parse(a.Text)
-	y, errY := w.specs[name].parse(b.Text)
-	return errX == nil && errY == nil && reflect.DeepEqual(x, y)
-}
-
-// eachField calls f for each field of *params that is a parameter.
-func eachField(params any, f func(tag string, field reflect.Value) error) error {
-	p := reflect.ValueOf(params)
-	if p.Kind() != reflect.Pointer || p.IsNil() || p.Elem().Kind() != reflect.Struct {
-		return fmt.Errorf("%w: parameters decode into a pointer to a struct, not %T", ErrConfig, params)
-	}
-	e := p.Elem()
-	for i := range e.NumField() {
-		field := e.Type().Field(i)
-		tag := field.Tag.Get("param")
-		if !field.IsExported() || tag == "-" {
-			continue
-		}
-		if err := f(tag, e.Field(i)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// assign stores what parse returned in a field of the type that specOf admits.
-func assign(field reflect.Value, parsed any) {
-	if list, ok := parsed.([]string); ok {
-		field.Set(reflect.ValueOf(slices.Clone(list)))
-		return
-	}
-	field.Set(reflect.ValueOf(parsed).Convert(field.Type()))
+	x, errX := v.parsed(name)
+	y, errY := w.parsed(name)
+	return errX == nil && errY == nil && plain(x) == plain(y)
 }
 
 // String lists what was set, secrets left out: for logs.
 func (v *Values) String() string {
-	var b strings.Builder
-	for i, name := range slices.Sorted(maps.Keys(v.set)) {
-		if i > 0 {
-			b.WriteString(", ")
+	var set []string
+	for _, name := range v.Names() {
+		if value, spec := v.values[name], v.specs[name]; value.Source != spec.DefaultSource {
+			set = append(set, fmt.Sprintf("%s=%s (%s)", name, spec.Redact(value.Text), value.Source))
 		}
-		value := v.set[name]
-		fmt.Fprintf(&b, "%s=%s (%s)", name, v.specs[name].Redact(value.Text), value.Source)
 	}
-	return b.String()
+	return strings.Join(set, ", ")
 }

@@ -44,18 +44,12 @@ type Tune struct {
 
 // Register adds the groups to r, except those that r has already.
 func Register(r *framework.Registry) {
-	for _, g := range []struct {
-		prefix, first string
-		params        func() any
-	}{
-		{"cid", "cid.policy", func() any { return new(CID) }},
-		{"session", "session.linger", func() any { return new(Session) }},
-		{"bootstrap", "bootstrap.timeout", func() any { return new(Bootstrap) }},
-		{"progress", "progress.spin", func() any { return new(Progress) }},
-		{"tune", "tune.use", func() any { return new(Tune) }},
+	for prefix, params := range map[string]any{
+		"cid": new(CID), "session": new(Session), "bootstrap": new(Bootstrap), "progress": new(Progress), "tune": new(Tune),
 	} {
-		if _, ok := r.EnvParam(framework.EnvName(g.first)); !ok {
-			r.RegisterParams(g.prefix, g.params)
+		specs := framework.ParamsOf(prefix, params)
+		if _, ok := r.EnvParam(framework.EnvName(specs[0].Name)); !ok {
+			r.RegisterParams(specs...)
 		}
 	}
 }

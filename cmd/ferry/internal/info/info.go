@@ -21,15 +21,9 @@ import (
 
 // Param is one parameter.
 type Param struct {
-	Name    string `json:"name"`
-	Type    string `json:"type"`
-	Value   string `json:"value"`
-	Default string `json:"default"`
-	Source  string `json:"source"`
-	Level   string `json:"level"`
-	Scope   string `json:"scope"`
-	Doc     string `json:"doc"`
-	Unit    string `json:"unit,omitempty"`
+	framework.ParamSpec
+	Value  string `json:"value"`
+	Source string `json:"source"`
 }
 
 // Component is one component, compiled in or only known by name.
@@ -116,12 +110,11 @@ func collect(cmd *cobra.Command, set []string) (*Info, error) {
 			info.Components = append(info.Components, c)
 		}
 	}
-	for _, spec := range reg.Params() {
-		value, _ := values.Get(spec.Name)
-		p := Param{
-			Name: spec.Name, Type: spec.Type, Value: spec.Redact(value.Text), Default: spec.Redact(spec.Default),
-			Source: value.Source, Level: spec.Level, Scope: spec.Scope, Doc: spec.Doc, Unit: spec.Unit,
-		}
+	for _, name := range values.Names() {
+		spec, _ := values.Spec(name)
+		value, _ := values.Get(name)
+		spec.Default = spec.Redact(spec.Default)
+		p := Param{ParamSpec: spec, Value: spec.Redact(value.Text), Source: value.Source}
 		owner := spec.Name[:max(0, strings.LastIndexByte(spec.Name, '.'))]
 		if i, ok := owners[owner]; ok {
 			info.Components[i].Params = append(info.Components[i].Params, p)
