@@ -18,18 +18,21 @@
 // Lists are YAML lists or comma separated text. Put text that YAML would read
 // as a number or a date in quotes.
 //
+// Each source is a koanf of its own (layer), and koanf merges them. Its keys are the
+// full names of parameters, made so when a layer is loaded, and its delimiter is
+// one that no name has: so btl can stand beside btl.shm.eager_limit.
+//
 // The package stands on framework, and is the only one that imports koanf. It
-// knows no component. Files go through koanf one by one, and are joined here:
-// one koanf map can't hold both btl and btl.shm.eager_limit, nor say where a
-// value came from.
+// knows no component.
 package config
 
 import (
-	"fmt"
+	"cmp"
 	"os"
-	"path/filepath"
-	"strings"
+	"slices"
 
+	"github.com/ferrympi/ferry/config/internal/userfile"
+	"github.com/ferrympi/ferry/config/tuned"
 	"github.com/ferrympi/ferry/framework"
 )
 
@@ -40,8 +43,6 @@ const (
 	// FileVariable names a file to read in place of the user file. Then the
 	// file must exist. It is the only FERRY_ variable that sets no parameter.
 	FileVariable = "FERRY_CONFIG"
-
-	prefix = "FERRY_"
 )
 
 // Setting sets one parameter. Load fills in Source where it is empty.
@@ -75,113 +76,40 @@ type Options struct {
 // nearest known one), a bad value, a file that can't be read or is malformed
 // (with its line), and a file named by FERRY_CONFIG that does not exist.
 func Load(reg *framework.Registry, opt Options) (*framework.Values, error) {
-	values, err := reg.Defaults()
+	base, err := reg.Defaults()
 	if err != nil {
 		return nil, err
 	}
-	environ := opt.Environ
-	if environ == nil {
-		environ = os.Environ()
+	if opt.Environ == nil {
+		opt.Environ = os.Environ()
 	}
-	env, err := readEnviron(reg, environ)
+	env, err := environment(reg, opt.Environ)
 	if err != nil {
 		return nil, err
 	}
-	site := opt.SiteFile
-	if site == "" {
-		site = DefaultSiteFile
-	}
-	user := opt.UserFile
-	if user == "" {
-		user = env.userFile()
-	}
-	if env.file != "" {
-		user = env.file
-	}
-	settings, err := readFile(site, false)
+	xdg, home := lookup(opt.Environ, "XDG_CONFIG_HOME"), lookup(opt.Environ, "HOME")
+	named := lookup(opt.Environ, FileVariable)
+	site, err := file(cmp.Or(opt.SiteFile, DefaultSiteFile), false)
 	if err != nil {
 		return nil, err
 	}
-	fromUser, err := readFile(user, env.file != "")
+	user, err := file(cmp.Or(named, opt.UserFile, userfile.Path(xdg, home, ".config", "ferry/config.yaml")), named != "")
 	if err != nil {
 		return nil, err
 	}
-	settings = append(settings, fromUser...)
-	settings = append(settings, env.settings...)
-	settings = appendFrom(settings, opt.Flags, "flag --set")
-	settings = appendFrom(settings, opt.Explicit, "WithParam")
-	asked, err := values.Set(settings...)
+	layers := []layer{registered(base, framework.SourceManifest), site, user, env}
+	layers = append(layers, options(opt.Flags, "flag --set")...)
+	layers = append(layers, options(opt.Explicit, "WithParam")...)
+	values, err := merge(base, layers)
 	if err != nil {
 		return nil, err
 	}
-	state, tuned := readTuned(values, asked, env.cacheDir())
+	state, measured := readTuned(base, values, tuned.Dir(lookup(opt.Environ, "XDG_CACHE_HOME"), home))
 	if opt.Tuned != nil {
 		opt.Tuned(state)
 	}
-	if tuned == nil {
-		return asked, nil
+	if state.Result == nil {
+		return values, nil
 	}
-	return tuned.Set(settings...)
-}
-
-// appendFrom appends more to settings, with source where it has none.
-func appendFrom(settings, more []Setting, source string) []Setting {
-	for _, s := range more {
-		if s.Source == "" {
-			s.Source = source
-		}
-		settings = append(settings, s)
-	}
-	return settings
-}
-
-// environment is what Load needs of the process's environment.
-type environment struct {
-	settings               []Setting
-	file, xdg, cache, home string
-}
-
-// readEnviron picks out the variables of ferry. A FERRY_ variable that is no
-// parameter's is an error: most likely it is misspelt, and the user believes
-// that it works.
-func readEnviron(reg *framework.Registry, environ []string) (environment, error) {
-	var env environment
-	for _, entry := range environ {
-		name, value, ok := strings.Cut(entry, "=")
-		if !ok {
-			continue
-		}
-		switch {
-		case name == FileVariable:
-			env.file = value
-		case name == "XDG_CONFIG_HOME":
-			env.xdg = value
-		case name == "XDG_CACHE_HOME":
-			env.cache = value
-		case name == "HOME":
-			env.home = value
-		case strings.HasPrefix(name, prefix):
-			param, ok := reg.EnvParam(name)
-			if !ok {
-				near := framework.Nearest(name, append(reg.EnvNames(), FileVariable))
-				return env, fmt.Errorf("%w: environment variable %s sets no parameter; the nearest known name is %s",
-					framework.ErrConfig, name, near)
-			}
-			env.settings = append(env.settings, Setting{Name: param, Value: value, Source: "environment " + name})
-		}
-	}
-	return env, nil
-}
-
-// userFile is where the user file is, or "" if the environment doesn't say. As
-// the XDG specification asks, a relative XDG_CONFIG_HOME is ignored.
-func (e *environment) userFile() string {
-	const file = "ferry/config.yaml"
-	switch {
-	case filepath.IsAbs(e.xdg):
-		return filepath.Join(e.xdg, file)
-	case filepath.IsAbs(e.home):
-		return filepath.Join(e.home, ".config", file)
-	}
-	return ""
+	return merge(base, slices.Insert(layers, 1, measured)) // stronger than components.yaml only
 }

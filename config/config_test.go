@@ -177,6 +177,8 @@ func TestBadFilesNameFileAndPlace(t *testing.T) {
 		"btl.shm.name: 2001-01-01":                          {"btl.shm.name", "quotes"},
 		"a: &a [*a]":                                        {"contains itself"},
 		"version: 1":                                        {`unknown parameter "version"`},
+		"btl.shm.pin: true\n---\nbtl.shm.pin: false\n":      {"line 2", "second YAML document"},
+		"btl.shm.pin: true\n---\n[":                         {"line 3"},
 	} {
 		opt := hermetic()
 		opt.SiteFile = write(t, text)
@@ -245,25 +247,18 @@ func FuzzFile(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		settings, err := decode("fuzz.yaml", bytesProvider(text))
+		l, err := newLayer("file fuzz.yaml", bytesProvider(text), parser{})
 		if err != nil {
 			if !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), "file fuzz.yaml") {
 				t.Fatal(err)
 			}
 			return
 		}
-		seen := map[string]bool{}
-		for _, s := range settings {
-			if seen[s.Name] {
-				t.Fatalf("%q is set twice", s.Name)
-			}
-			seen[s.Name] = true
-		}
 		v, err := registry().Defaults()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := v.Set(settings...); err != nil && !errors.Is(err, framework.ErrConfig) {
+		if _, err := merge(v, []layer{l}); err != nil && !errors.Is(err, framework.ErrConfig) {
 			t.Fatal(err)
 		}
 	})

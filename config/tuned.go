@@ -28,67 +28,62 @@ type Tuned struct {
 	Err error
 }
 
-// cacheDir is where results are, or "" if the environment doesn't say.
-func (e *environment) cacheDir() string { return tuned.Dir(e.cache, e.home) }
-
-// readTuned returns defaults with the measured values in their place, or nil if
-// there are none to use. asked holds what all other sources say.
-func readTuned(defaults, asked *framework.Values, dir string) (Tuned, *framework.Values) {
-	var t Tuned
+// readTuned returns the measured values, and what became of them. base holds the
+// defaults, asked what all other sources say.
+func readTuned(base, asked *framework.Values, dir string) (t Tuned, measured layer) {
 	var p struct {
 		Use bool `param:"use"`
 	}
 	if asked.Decode("tune", &p) != nil {
-		return t, nil // the registry doesn't have it
+		return t, measured // the registry doesn't have it
 	}
 	if !p.Use {
 		use, _ := asked.Get(UseTuned)
 		t.Off = use.Source
-		return t, nil
+		return t, measured
 	}
 	if !tuned.Exists(dir) {
-		return t, nil
+		return t, measured
 	}
 	machine := tuned.ThisMachine()
 	file := machine.File(dir)
 	result, err := tuned.Read(file, machine)
 	if errors.Is(err, fs.ErrNotExist) {
-		return t, nil
+		return t, measured
 	}
 	t.File = file
-	var values *framework.Values
 	if err == nil {
-		values, err = apply(result, defaults)
+		measured, err = tunedLayer(result, base)
 	}
 	if err != nil {
 		t.Err = fmt.Errorf("%s %w: its values are not used; `ferry tune` measures again, `ferry tune --forget` removes it", file, err)
-		return t, nil
+		return t, measured
 	}
 	t.Result = result
-	return t, values
+	return t, measured
 }
 
-// apply sets in defaults what was found better than they are. A parameter that
+// tunedLayer is what was found better than the defaults in base. A parameter that
 // this program doesn't have is another program's.
-func apply(r *tuned.Result, defaults *framework.Values) (*framework.Values, error) {
-	var settings []Setting
+func tunedLayer(r *tuned.Result, base *framework.Values) (layer, error) {
+	better := texts{}
 	for _, p := range r.Params {
-		spec, ok := defaults.Spec(p.Name)
+		spec, ok := base.Spec(p.Name)
 		switch {
 		case !ok:
 			continue
 		case spec.Level != framework.LevelTuner:
-			return nil, fmt.Errorf("sets %s, which is not for tuning", p.Name)
+			return layer{}, fmt.Errorf("sets %s, which is not for tuning", p.Name)
 		case spec.DefaultSource == framework.SourceDefault && spec.Default != p.Default:
-			return nil, fmt.Errorf("was measured when the default of %s was %s, and now it is %s", p.Name, p.Default, spec.Default)
+			return layer{}, fmt.Errorf("was measured when the default of %s was %s, and now it is %s", p.Name, p.Default, spec.Default)
 		}
 		if p.Value != p.Default {
-			settings = append(settings, Setting{Name: p.Name, Value: p.Value, Source: SourceTuned})
+			better[p.Name] = p.Value
 		}
 	}
-	values, err := defaults.Set(settings...)
-	if err != nil {
-		return nil, fmt.Errorf("makes no sense: %w", err)
+	l := better.layer(SourceTuned)
+	if err := base.Check(l.settings()...); err != nil {
+		return l, fmt.Errorf("makes no sense: %w", err)
 	}
-	return values, nil
+	return l, nil
 }

@@ -8,20 +8,20 @@
 package tuned
 
 import (
+	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
+	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/ferrympi/ferry/config/internal/userfile"
 	"github.com/ferrympi/ferry/internal/cpu"
 )
 
@@ -84,18 +84,10 @@ func (r *Result) Changed() []Param {
 }
 
 // Dir returns the directory of results: ferry/tune in the user's cache directory
-// (os.UserCacheDir), which follows from the values of XDG_CACHE_HOME and HOME. It
-// is empty where these name none. As the XDG specification asks, a relative
-// XDG_CACHE_HOME is ignored.
+// (os.UserCacheDir), by the values of XDG_CACHE_HOME and HOME. It is empty where
+// these name none.
 func Dir(xdgCacheHome, home string) string {
-	const dir = "ferry/tune"
-	switch {
-	case filepath.IsAbs(xdgCacheHome):
-		return filepath.Join(xdgCacheHome, dir)
-	case filepath.IsAbs(home):
-		return filepath.Join(home, ".cache", dir)
-	}
-	return ""
+	return userfile.Path(xdgCacheHome, home, ".cache", "ferry/tune")
 }
 
 // File returns the name of a machine's file in dir. Machines with the same
@@ -126,16 +118,17 @@ func Exists(dir string) bool {
 // there is fs.ErrNotExist; other errors say in words why the file is not used:
 // it can't be read, is malformed, of another version, or from another machine.
 func Read(file string, m Machine) (*Result, error) {
-	f, err := open(file)
-	if err != nil {
+	if err := userfile.Check(file, maxFile); err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("can't be read: %w", err)
+	}
 	var r Result
-	if err := json.NewDecoder(io.LimitReader(f, maxFile)).Decode(&r); err != nil {
+	if err := json.NewDecoder(bytes.NewReader(text)).Decode(&r); err != nil {
 		return nil, fmt.Errorf("is damaged: %w", err)
 	}
-	r.Figures = nil
 	switch {
 	case r.Format != Format:
 		return nil, fmt.Errorf("has format %d, and this ferry reads %d", r.Format, Format)
@@ -144,33 +137,8 @@ func Read(file string, m Machine) (*Result, error) {
 	case r.Machine.Kernel != m.Kernel:
 		return nil, fmt.Errorf("was measured under kernel %s, and this is %s", r.Machine.Kernel, m.Kernel)
 	}
+	r.Figures = nil
 	return &r, nil
-}
-
-// open opens a regular file that is not too large to be a result.
-func open(file string) (*os.File, error) {
-	// A pipe must not make the program wait.
-	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
-		return nil, fs.ErrNotExist
-	case err != nil:
-		return nil, fmt.Errorf("can't be read: %w", err)
-	}
-	st, err := f.Stat()
-	switch {
-	case err != nil:
-		err = fmt.Errorf("can't be read: %w", err)
-	case !st.Mode().IsRegular():
-		err = errors.New("is not a regular file")
-	case st.Size() > maxFile:
-		err = fmt.Errorf("has %d bytes; a result has at most %d", st.Size(), maxFile)
-	}
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
 }
 
 // Prepare makes dir, and checks that files can be made there.
@@ -178,16 +146,15 @@ func Prepare(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(dir, ".try-")
-	if err != nil {
-		return err
+	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
+		return &fs.PathError{Op: "write to", Path: dir, Err: err}
 	}
-	return errors.Join(f.Close(), os.Remove(f.Name()))
+	return nil
 }
 
 // Write puts r in place of what file holds. Who reads meanwhile sees the old
 // result or the new one, and never a part. The directory must exist.
-func (r *Result) Write(file string) (err error) {
+func (r *Result) Write(file string) error {
 	head := *r
 	head.Figures = nil
 	text, err := json.Marshal(head)
@@ -195,18 +162,5 @@ func (r *Result) Write(file string) (err error) {
 		return err
 	}
 	text = slices.Concat(text, []byte("\n"), r.Figures, []byte("\n"))
-	f, err := os.CreateTemp(filepath.Dir(file), ".new-")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name()) // the error says more
-		}
-	}()
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), file)
+	return renameio.WriteFile(file, text, 0o600, renameio.WithTempDir(filepath.Dir(file)))
 }

@@ -52,26 +52,26 @@ params: {btl.acme_x.depth: 8}
 package components
 
 import (
-	btlacmex "example.com/acme/btl"
+	btl_acme_x "example.com/acme/btl"
 	"github.com/ferrympi/ferry/framework"
-	btlacmex2 "github.com/ferrympi/ferry/other"
-	pmlob1 "github.com/ferrympi/ferry/pml/ob1"
+	btla_cmex "github.com/ferrympi/ferry/other"
+	pml_ob1 "github.com/ferrympi/ferry/pml/ob1"
 )
 
 // Standard returns a new registry with every component that components.yaml
 // names, and with its preferences.
 func Standard() *framework.Registry {
 	r := framework.NewRegistry()
-	r.Register(pmlob1.Component())
+	r.Register(pml_ob1.Component())
 	r.SetPriority("pml", "ob1", 20)
-	r.Register(btlacmex.Component())
+	r.Register(btl_acme_x.Component())
 	r.SetPriority("btl", "acme_x", -3)
-	r.Register(btlacmex2.Component())
+	r.Register(btla_cmex.Component())
 	r.SetPriority("btla", "cmex", 1)
 	r.NotBuilt("mtl", "ofi", "no \"libfabric\"", "")
 	r.SetDefault("btl", "^acme_x")
-	r.SetDefault("pml", "ob1")
 	r.SetDefault("btl.acme_x.depth", "8")
+	r.SetDefault("pml", "ob1")
 	return r
 }
 `

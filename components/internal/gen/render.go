@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"go/format"
-	"slices"
 	"strings"
 
 	"github.com/ferrympi/ferry/config"
@@ -19,21 +18,20 @@ func render(m *config.Manifest) ([]byte, error) {
 	b.WriteString("// Code generated from components.yaml by components/internal/gen; DO NOT EDIT.\n\n")
 	b.WriteString("package components\n\nimport (\n")
 	fmt.Fprintf(&b, "%q\n", module+"/framework")
-	aliases := aliasesOf(m.Components)
-	for i, c := range m.Components {
-		fmt.Fprintf(&b, "%s %q\n", aliases[i], importPath(c.Import))
+	for _, c := range m.Components {
+		fmt.Fprintf(&b, "%s %q\n", alias(c), importPath(c.Import))
 	}
 	b.WriteString(")\n\n// Standard returns a new registry with every component that components.yaml\n")
 	b.WriteString("// names, and with its preferences.\nfunc Standard() *framework.Registry {\nr := framework.NewRegistry()\n")
-	for i, c := range m.Components {
-		fmt.Fprintf(&b, "r.Register(%s.Component())\n", aliases[i])
+	for _, c := range m.Components {
+		fmt.Fprintf(&b, "r.Register(%s.Component())\n", alias(c))
 		// It panics if the component calls itself otherwise than the manifest.
-		fmt.Fprintf(&b, "r.SetPriority(%q, %q, %d)\n", c.Kind, c.Name, c.Priority)
+		fmt.Fprintf(&b, "r.SetPriority(%q, %q, %d)\n", c.Kind, c.Name, *c.Priority)
 	}
 	for _, v := range m.NotBuilt {
 		fmt.Fprintf(&b, "r.NotBuilt(%q, %q, %q, %q)\n", v.Kind, v.Name, v.Reason, v.Hint)
 	}
-	for _, s := range slices.Concat(m.Select, m.Params) {
+	for _, s := range m.Defaults {
 		fmt.Fprintf(&b, "r.SetDefault(%q, %q)\n", s.Name, s.Value)
 	}
 	b.WriteString("return r\n}\n")
@@ -49,17 +47,6 @@ func importPath(path string) string {
 	return module + "/" + path
 }
 
-// aliasesOf names the imports after kind and component, as two kinds may have
-// components of the same name.
-func aliasesOf(components []config.ManifestComponent) []string {
-	aliases := make([]string, len(components))
-	for i, c := range components {
-		name := strings.ReplaceAll(string(c.Kind)+c.Name, "_", "")
-		alias := name
-		for n := 2; alias == "framework" || slices.Contains(aliases[:i], alias); n++ {
-			alias = fmt.Sprintf("%s%d", name, n)
-		}
-		aliases[i] = alias
-	}
-	return aliases
-}
+// alias names an import after kind and component, as two kinds may have components
+// of the same name.
+func alias(c config.ManifestComponent) string { return string(c.Kind) + "_" + c.Name }

@@ -1,0 +1,174 @@
+package config
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	koanfyaml "github.com/knadh/koanf/parsers/yaml"
+	"github.com/knadh/koanf/providers/env/v2"
+	koanffile "github.com/knadh/koanf/providers/file"
+	"github.com/knadh/koanf/v2"
+
+	"github.com/ferrympi/ferry/config/internal/userfile"
+	"github.com/ferrympi/ferry/framework"
+)
+
+const (
+	prefix = "FERRY_"
+
+	// delimiter is koanf's. What has it in its name is no parameter.
+	delimiter = " "
+
+	// maxFile bounds a configuration file. All parameters with their documentation
+	// fit into a tenth of it; what is longer is some other file.
+	maxFile = 1 << 20
+
+	sourceEnvironment = "environment"
+)
+
+// layer is what one source sets: texts by the full names of parameters.
+type layer struct {
+	*koanf.Koanf
+	source string
+}
+
+func newLayer(source string, provider koanf.Provider, parser koanf.Parser) (layer, error) {
+	l := layer{koanf.New(delimiter), source}
+	if err := l.Load(provider, parser); err != nil {
+		return l, fmt.Errorf("%w: %s: %w", framework.ErrConfig, source, err)
+	}
+	return l, nil
+}
+
+// texts is a koanf provider of what is at hand. koanf's own, confmap, copies by
+// reflection, which costs a program's start a tenth of a millisecond.
+type texts map[string]any
+
+func (t texts) Read() (map[string]any, error) { return t, nil }
+func (t texts) ReadBytes() ([]byte, error)    { return nil, errors.ErrUnsupported }
+
+// layer returns t as a layer. Reading a map can't fail.
+func (t texts) layer(source string) layer {
+	l, _ := newLayer(source, t, nil)
+	return l
+}
+
+// settings returns what the layer sets, sorted by name.
+func (l layer) settings() []Setting {
+	var list []Setting
+	for _, name := range l.Keys() {
+		list = append(list, Setting{Name: name, Value: l.String(name), Source: l.sourceOf(name)})
+	}
+	return list
+}
+
+func (l layer) sourceOf(name string) string {
+	if l.source == sourceEnvironment {
+		return l.source + " " + framework.EnvName(name)
+	}
+	return l.source
+}
+
+// merge returns the values that hold when layers are merged over the defaults, the
+// weakest first. What a layer sets must make sense also where a stronger one
+// replaces it.
+func merge(base *framework.Values, layers []layer) (*framework.Values, error) {
+	all := registered(base, framework.SourceDefault)
+	for _, l := range layers {
+		settings := l.settings()
+		if len(settings) == 0 {
+			continue
+		}
+		if err := base.Check(settings...); err != nil {
+			return nil, err
+		}
+		if err := all.Merge(l.Koanf); err != nil {
+			return nil, err
+		}
+	}
+	settings := all.settings()
+	for i, s := range settings {
+		for _, l := range slices.Backward(layers) {
+			if l.Exists(s.Name) {
+				settings[i].Source = l.sourceOf(s.Name)
+				break
+			}
+		}
+	}
+	return base.Set(settings...)
+}
+
+// registered is the defaults that come from source.
+func registered(base *framework.Values, source string) layer {
+	m := texts{}
+	for _, name := range base.Names() {
+		if v, _ := base.Get(name); v.Source == source {
+			m[name] = v.Text
+		}
+	}
+	return m.layer(source)
+}
+
+// options returns a layer for each setting: all are checked, and each has a source of
+// its own, or else this one.
+func options(settings []Setting, source string) []layer {
+	var layers []layer
+	for _, s := range settings {
+		layers = append(layers, texts{s.Name: s.Value}.layer(cmp.Or(s.Source, source)))
+	}
+	return layers
+}
+
+// environment is what the variables of ferry set. A FERRY_ variable that is no
+// parameter's is an error: most likely it is misspelt, and the user believes that
+// it works.
+func environment(reg *framework.Registry, environ []string) (layer, error) {
+	var unknown error
+	l, err := newLayer(sourceEnvironment, env.Provider("", env.Opt{
+		Prefix:      prefix,
+		EnvironFunc: func() []string { return environ },
+		TransformFunc: func(variable, value string) (string, any) {
+			name, ok := reg.EnvParam(variable)
+			if !ok && variable != FileVariable && unknown == nil {
+				near := framework.Nearest(variable, append(reg.EnvNames(), FileVariable))
+				unknown = fmt.Errorf("%w: environment variable %s sets no parameter; the nearest known name is %s",
+					framework.ErrConfig, variable, near)
+			}
+			return name, value // koanf leaves out what has no name
+		},
+	}), nil)
+	return l, errors.Join(err, unknown)
+}
+
+// lookup returns the value of a variable, the last one of that name.
+func lookup(environ []string, name string) string {
+	for _, entry := range slices.Backward(environ) {
+		if n, value, ok := strings.Cut(entry, "="); ok && n == name {
+			return value
+		}
+	}
+	return ""
+}
+
+// file is what a file sets. The empty path and os.DevNull set nothing, nor does a
+// missing file, unless it must exist.
+func file(path string, must bool) (layer, error) {
+	source := "file " + path
+	if path == "" || path == os.DevNull {
+		return texts{}.layer(source), nil
+	}
+	switch err := userfile.Check(path, maxFile); {
+	case errors.Is(err, fs.ErrNotExist) && !must:
+		return texts{}.layer(source), nil
+	case err != nil && must:
+		return layer{}, fmt.Errorf("%w: environment %s: %s %w", framework.ErrConfig, FileVariable, source, err)
+	case err != nil:
+		return layer{}, fmt.Errorf("%w: %s %w", framework.ErrConfig, source, err)
+	}
+	return newLayer(source, koanffile.Provider(path), parser{koanfyaml.Parser()})
+}

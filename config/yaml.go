@@ -1,0 +1,107 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	koanfyaml "github.com/knadh/koanf/parsers/yaml"
+	"go.yaml.in/yaml/v3"
+)
+
+// decode reads text, which holds one YAML document or none, into v. A field that
+// v's type lacks is an error, as most likely it is misspelt. The message is one
+// line, and says which of the text's.
+func decode(text []byte, v any) error {
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	d.KnownFields(true)
+	err := d.Decode(v)
+	if err == nil {
+		var second yaml.Node
+		if err = d.Decode(&second); err == nil {
+			return fmt.Errorf("line %d: a second YAML document begins; one is read", second.Line)
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return errors.New(strings.Join(strings.Fields(err.Error()), " "))
+}
+
+// parser is koanf's for YAML, but it takes one document only, and returns texts by
+// the full names of parameters.
+type parser struct{ *koanfyaml.YAML }
+
+func (parser) Unmarshal(text []byte) (map[string]any, error) {
+	var nested map[string]any
+	if err := decode(text, &nested); err != nil {
+		return nil, err
+	}
+	return normalise(nested)
+}
+
+// normalise returns the texts that nested maps hold, by the full names of
+// parameters: without select. and params., and whether keys are nested or dotted.
+func normalise(nested map[string]any) (map[string]any, error) {
+	flat, keys := map[string]any{}, map[string]string{} // keys: which key has set a parameter
+	var add func(key string, value any) error
+	add = func(key string, value any) error {
+		if m, ok := value.(map[string]any); ok {
+			for _, k := range slices.Sorted(maps.Keys(m)) {
+				sub := k
+				if key != "" {
+					sub = key + "." + k
+				}
+				if err := add(sub, m[k]); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		text, err := textOf(value)
+		if err != nil {
+			return fmt.Errorf("key %s: %w", key, err)
+		}
+		name, selects := strings.CutPrefix(key, "select.")
+		if !selects {
+			name = strings.TrimPrefix(key, "params.")
+		} else if strings.Contains(name, ".") {
+			return fmt.Errorf("key %s: select holds lists of components by framework; parameters belong under params", key)
+		}
+		// Which of two keys wins would depend on their spelling.
+		if other, twice := keys[name]; twice {
+			return fmt.Errorf("parameter %s is set twice, by the keys %s and %s", name, other, key)
+		}
+		flat[name], keys[name] = text, key
+		return nil
+	}
+	return flat, add("", nested)
+}
+
+// textOf returns the text of a YAML scalar, or of a list of scalars joined by
+// commas.
+func textOf(value any) (string, error) {
+	switch v := value.(type) {
+	case string, bool, int, int64, uint64, float64:
+		return fmt.Sprint(v), nil
+	case []any:
+		parts := make([]string, len(v))
+		for i, e := range v {
+			var err error
+			if parts[i], err = textOf(e); err != nil {
+				return "", err
+			}
+			if _, list := e.([]any); list || strings.Contains(parts[i], ",") {
+				return "", fmt.Errorf("element %v is a list, or holds a comma, which separates elements", e)
+			}
+		}
+		return strings.Join(parts, ","), nil
+	case nil:
+		return "", errors.New(`it has no value; write "" for the empty text`)
+	}
+	return "", fmt.Errorf("a YAML value of type %T can't be a parameter; put text in quotes", value)
+}
