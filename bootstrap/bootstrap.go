@@ -161,11 +161,17 @@ const (
 type Event struct {
 	Kind   EventKind
 	Proc   framework.Proc // ProcDied: who
+	Nonce  uint64         // ProcDied: of the last life that it began (EventSource.Begin); 0: none, or not known
 	Reason string         // "signal: killed", "exit status 3"
 }
 
 // An EventSource delivers events.
 type EventSource interface {
+	// Begin says that a life of this process begins, with that nonce: if the process
+	// dies, others are told that this life of it did. Who hears of the life by a fence
+	// or construct in which the process takes part afterwards hears of its death under
+	// that name. It returns at once.
+	Begin(nonce uint64)
 	// OnEvent calls f for each event from now on, and at once for each process
 	// that is already known dead; one call at a time, in order, from a goroutine
 	// of the client. f must not block, nor call the client. There is one f; a

@@ -19,10 +19,7 @@ package btl
 import (
 	"context"
 	"encoding/binary"
-	"errors"
-	"log/slog"
 
-	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/progress"
 )
@@ -37,35 +34,24 @@ type Component interface {
 
 // Env is what a module is opened with.
 type Env struct {
-	Params   any // what Component.Params returned, filled
-	Identity bootstrap.Identity
-	Worlds   *framework.Worlds
-	Nonce    uint64           // of this process; proves to a peer whose memory or socket it met
-	Engine   *progress.Engine // the module's Poll is added to it by the assembly, not by the module
-	Upcall   Receiver
-	Logger   *slog.Logger
+	progress.Env     // the assembly, not the module, adds the module to its Engine
+	Params       any // what Component.Params returned, filled
+	Upcall       Receiver
 }
-
-// ErrPeerClosed is wrapped by the error of a path whose other end was closed in
-// good order: the peer has closed its last session. It is not returned for one
-// that died.
-var ErrPeerClosed = errors.New("the peer has closed its session")
 
 // Receiver is what a module calls upwards. All calls come from the module's
 // Poll, with the engine's lock held.
 type Receiver interface {
 	// Accept says that peer has opened a path to this process. It returns where
-	// the frames of this path go; the module keeps it. nonce is the peer's, as in
-	// its card: a process that closes its last session and opens one again is
-	// another peer, with paths of its own.
-	Accept(peer framework.ProcID, nonce uint64) Inbound
+	// the frames of this path go; the module keeps it.
+	Accept(peer framework.Life) Inbound
 	// Limits says that frames to peer may only be so large from now on, counted as
 	// in Caps: its side of the path turned out smaller. It comes before the first
 	// reservation on that path succeeds.
-	Limits(peer framework.ProcID, nonce uint64, eager, frame int)
+	Limits(peer framework.Life, eager, frame int)
 	// Lost says that a path to or from peer has failed and will carry nothing
 	// more: damaged contents, a broken connection. err is a *framework.TransportError.
-	Lost(peer framework.ProcID, nonce uint64, err error)
+	Lost(peer framework.Life, err error)
 }
 
 // Inbound takes the frames of one path from one peer, in the order in which
@@ -91,20 +77,6 @@ type Caps struct {
 // header of a protocol and some payload.
 const MinFrameLimit = 256
 
-// Address is one module's entry in a process's business card.
-type Address struct {
-	Component string
-	Blob      []byte
-}
-
-// Peer is what Connect needs to know of a process.
-type Peer struct {
-	ID    framework.ProcID
-	Proc  framework.Proc
-	Nonce uint64
-	Blob  []byte // what this component's module put into the peer's card; nil: it has none
-}
-
 // A Module moves frames for this process. It is a progress.Source: Poll hands
 // received frames up and returns how many events there were. It may also say
 // how it is awaited (progress.Beller, progress.Descriptor, progress.Polled).
@@ -120,12 +92,12 @@ type Module interface {
 
 	// Reach reports why the module does not reach peer, in words for `ferry
 	// explain`, or nil if Connect would be likely to succeed. It keeps nothing.
-	Reach(peer Peer) error
+	Reach(peer framework.Peer) error
 
 	// Connect opens a path to peer. It doesn't wait: the endpoint may answer
 	// "would block" until the peer has answered. An error is like
 	// Reach's; nothing is kept then.
-	Connect(peer Peer) (Endpoint, error)
+	Connect(peer framework.Peer) (Endpoint, error)
 
 	// Device names what carries the frames, for explain: "/dev/shm/...", "eth0".
 	Device() string
@@ -190,7 +162,7 @@ func Put(e Endpoint, h Header, payload []byte) bool {
 // Forgetter is an optional ability of a Module: a peer is dead for certain, and
 // what the module keeps for it can go. Frames that have come were polled before.
 type Forgetter interface {
-	Forget(peer framework.ProcID)
+	Forget(peer framework.Life)
 }
 
 // PeerPoller is an optional ability of a Module: polling one peer's path costs
@@ -198,7 +170,7 @@ type Forgetter interface {
 type PeerPoller interface {
 	// PeerSource returns a source that polls only the path from peer, or nil
 	// while there is none. It stays valid until the module closes.
-	PeerSource(peer framework.ProcID) progress.Source
+	PeerSource(peer framework.Life) progress.Source
 }
 
 // Peeker is an optional ability of what PeerSource returns: who waits for one

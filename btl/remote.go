@@ -27,7 +27,7 @@ type RemoteReader interface {
 	// the module prefer other ways for messages of that length (nil error: one
 	// copy by the reader is the way to go). It does not allocate once a peer's
 	// ways are decided.
-	CanRead(peer framework.ProcID, r Remote, size int64) error
+	CanRead(peer framework.Life, r Remote, size int64) error
 
 	// Read copies len(dst) bytes at offset of what peer exposed into dst. It takes
 	// bounded time per call: it may copy less, but at least one byte unless dst
@@ -35,7 +35,7 @@ type RemoteReader interface {
 	// wrote into r. An error means that this way does not work (any more) with
 	// this peer; the module remembers it, only for that peer; the protocol falls
 	// back to frames.
-	Read(peer framework.ProcID, r Remote, offset int64, dst []byte) (n int, err error)
+	Read(peer framework.Life, r Remote, offset int64, dst []byte) (n int, err error)
 
 	// Allocate returns zeroed memory that peers on the node read directly; Free
 	// gives it back when no operation uses it. It is not part of Go's heap:
@@ -51,5 +51,5 @@ type RemoteReader interface {
 
 	// Notes says, per peer, which ways are on or off and why, for explain. It may
 	// try out a way that has not been used yet.
-	Notes(peer framework.ProcID) []string
+	Notes(peer framework.Life) []string
 }

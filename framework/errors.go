@@ -1,6 +1,7 @@
 package framework
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -114,4 +115,18 @@ func procList(ps []Proc) string {
 		s = append(s, p.String())
 	}
 	return strings.Join(s, ", ")
+}
+
+// Ended gives the error of an operation whose context has ended its sentinel:
+// ErrTimeout or ErrCanceled. The cause stays inside. Any other error comes back as
+// it is.
+func Ended(ctx context.Context, op string, err error) error {
+	if err == nil || ctx == nil || ctx.Err() == nil || !errors.Is(err, context.Cause(ctx)) {
+		return err
+	}
+	sentinel := ErrCanceled
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		sentinel = ErrTimeout
+	}
+	return fmt.Errorf("%s: %w: %w", op, sentinel, err)
 }

@@ -94,7 +94,7 @@ func (b *buffered) reap(s *Session) {
 			return false
 		}
 		if err != nil {
-			s.engine.log.Warn("a buffered send failed", "err", err)
+			s.engine.Env().Logger.Warn("a buffered send failed", "err", err)
 		}
 		b.reserved -= x.bytes
 		return true

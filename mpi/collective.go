@@ -28,7 +28,7 @@ type collOps struct {
 // Between enter and leave.
 func (k *collective) operations() (*coll.Ops, error) {
 	if !k.ops.queried {
-		found, err := k.comm().session.engine.queryColl(&k.peers)
+		found, err := k.comm().session.engine.Coll(&k.peers)
 		if err != nil {
 			return nil, err
 		}

@@ -3,11 +3,11 @@ package mpi
 import (
 	"encoding/hex"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 
+	"github.com/ferrympi/ferry/assembly"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
 )
@@ -39,7 +39,7 @@ type Comm struct {
 	rank    int
 	session *Session
 	group   *Group
-	module  module
+	module  assembly.PML
 	values  *framework.Values
 	spec    pml.CommSpec
 
@@ -52,7 +52,7 @@ type Comm struct {
 
 // newComm makes a communicator of the session, whose count holds it already. On
 // an error spec.Local is free again.
-func newComm(s *Session, g *Group, m module, spec pml.CommSpec, values *framework.Values) (*Comm, error) {
+func newComm(s *Session, g *Group, m assembly.PML, spec pml.CommSpec, values *framework.Values) (*Comm, error) {
 	p, err := m.AddComm(spec)
 	if err != nil {
 		m.CIDs().Close(spec.Local)
@@ -66,18 +66,17 @@ func newComm(s *Session, g *Group, m module, spec pml.CommSpec, values *framewor
 	e := s.engine
 	e.mu.Lock()
 	e.comms[spec.ID] = c
-	dead := maps.Clone(e.dead) // nil, or small
 	e.mu.Unlock()
-	for id, reason := range dead {
-		c.memberDied(id, reason)
+	for life, reason := range e.Dead() {
+		c.memberDied(life, reason)
 	}
 	return c, nil
 }
 
 // memberDied ends the collectives of a communicator that has this process as a
 // member. Messages between others are not concerned.
-func (c *Comm) memberDied(id framework.ProcID, reason string) {
-	if rank := slices.Index(c.spec.Group, id); rank >= 0 {
+func (c *Comm) memberDied(peer framework.Life, reason string) {
+	if rank := slices.IndexFunc(c.spec.Group, func(m pml.Member) bool { return m.Life == peer }); rank >= 0 {
 		c.pml.Abort(pml.Collective, &ProcFailedError{Ranks: []int{rank}, Cause: reason})
 	}
 }
@@ -161,6 +160,6 @@ func (c *Comm) Transport(rank int) (Transport, error) {
 	if rank < 0 || rank >= c.size {
 		return Transport{}, c.errRank(rank)
 	}
-	r := c.module.Route(c.spec.Group[rank])
-	return Transport{PML: c.module.name, Component: r.Transport, Device: r.Device, Provider: r.Provider}, nil
+	r := c.module.Route(c.spec.Group[rank].Life)
+	return Transport{PML: c.module.Name, Component: r.Transport, Device: r.Device, Provider: r.Provider}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 
+	"github.com/ferrympi/ferry/assembly"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/pml"
 )
@@ -114,7 +115,7 @@ func (c *Comm) hear(ctx context.Context, g *Group, from, tag int) (cid.Extended,
 	}
 	first := g.members[0]
 	if st.Bytes != announceSize {
-		return cid.Extended{}, badMember(first, fmt.Errorf("create group: %d bytes where %d were expected", st.Bytes, announceSize))
+		return cid.Extended{}, assembly.BadMember(first, fmt.Errorf("create group: %d bytes where %d were expected", st.Bytes, announceSize))
 	}
 	if binary.BigEndian.Uint64(b[16:]) != hashGroup(g) {
 		return cid.Extended{}, fmt.Errorf("%w: %s creates another group with tag %d; use another tag", ErrGroup, first, tag)
@@ -146,7 +147,7 @@ func (e *engine) draw(ctx context.Context) (cid.Extended, error) {
 	}
 	defer func() { <-e.bases.turn }()
 	if e.bases.drawn.Left() == 0 {
-		made, err := e.construct(ctx, []Proc{e.identity.Proc}, "\x00base", nil)
+		made, err := e.Construct(ctx, []Proc{e.identity.Proc}, "\x00base", nil)
 		if err != nil {
 			return cid.Extended{}, err
 		}

@@ -84,7 +84,7 @@ func (c *Comm) deriveNow(ctx context.Context, n int) ([]cid.Extended, error) {
 			return ids, nil
 		}
 		// The tag begins with a byte that keeps it from a user's.
-		made, err := c.session.engine.construct(ctx, c.group.members, "\x00children of "+c.spec.ID.String(), nil)
+		made, err := c.session.engine.Construct(background(ctx), c.group.members, "\x00children of "+c.spec.ID.String(), nil)
 		if err != nil {
 			return nil, err
 		}

@@ -3,7 +3,6 @@ package mpi
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
@@ -71,14 +70,7 @@ func ended(ctx context.Context, op string, err error) error {
 	if p, ok := errors.AsType[*pml.PendingError](err); ok {
 		return &PendingError{Request{p.Request, p.Request.Generation()}, ended(ctx, op, p.Cause)}
 	}
-	if ctx == nil || ctx.Err() == nil || !errors.Is(err, context.Cause(ctx)) {
-		return err
-	}
-	sentinel := ErrCanceled
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		sentinel = ErrTimeout
-	}
-	return fmt.Errorf("%s: %w: %w", op, sentinel, err)
+	return framework.Ended(ctx, op, err)
 }
 
 // background replaces a nil context for callees that need one.

@@ -35,10 +35,10 @@ func (s *Session) Stats() Stats {
 		return out
 	}
 	e := s.engine
-	for _, m := range e.upper() {
+	for _, m := range e.Upper() {
 		for _, p := range m.Stats() {
 			out.Peers = append(out.Peers, PeerStats{
-				Proc: e.worlds.Proc(p.ID), Transport: p.Transport,
+				Proc: e.Env().Worlds.Proc(p.Peer.ID), Transport: p.Transport,
 				Sent: p.Sent, Received: p.Received, SentBytes: p.SentBytes, ReceivedBytes: p.RecvBytes,
 				Unexpected: p.Unexpected, Dropped: p.Dropped,
 			})
@@ -65,23 +65,22 @@ func (c *Comm) Inspect() (Inspection, error) {
 	return Inspection{ID: c.spec.ID, Local: c.spec.Local, Name: c.Name()}, nil
 }
 
-// dump writes the queues of all communicators to standard error: the launcher
+// Dump implements assembly.Watcher: it writes the queues of all communicators to standard error: the launcher
 // asked for it, because the run hangs or a user wants to know. It is an upcall
 // and must not block, and standard error may.
-func (e *engine) dump() {
+func (e *engine) Dump() {
 	var b strings.Builder
 	fmt.Fprintf(&b, "ferry: %s: state of the communicators\n", e.identity.Proc)
 	e.mu.Lock()
 	comms := maps.Clone(e.comms)
-	constructs := maps.Clone(e.constructs.waiting)
 	e.mu.Unlock()
-	for _, turn := range slices.Sorted(maps.Keys(constructs)) {
-		fmt.Fprintf(&b, "  waits for the others to create %s\n", constructs[turn])
+	for _, what := range e.Constructs() {
+		fmt.Fprintf(&b, "  waits for the others to create %s\n", what)
 	}
-	for _, m := range e.upper() {
+	for _, m := range e.Upper() {
 		writeInspection(&b, m.Inspect(), comms)
 		withheld, live, resting := m.CIDs().Counts()
-		fmt.Fprintf(&b, "  ids of pml %s: %d in use, %d resting until all members have closed, %d offered to creations in progress\n", m.name, live, resting, withheld)
+		fmt.Fprintf(&b, "  ids of pml %s: %d in use, %d resting until all members have closed, %d offered to creations in progress\n", m.Name, live, resting, withheld)
 	}
 	go os.Stderr.WriteString(b.String())
 }

@@ -62,7 +62,7 @@ func (e *engine) allocate(bytes int) (*Memory, error) {
 	if bytes == 0 {
 		return &Memory{}, nil
 	}
-	for _, m := range e.modules {
+	for _, m := range e.PMLs() {
 		from, ok := framework.As[pml.Allocator](m.Module)
 		if !ok {
 			continue

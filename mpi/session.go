@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/ferrympi/ferry/assembly"
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/components/core"
 	"github.com/ferrympi/ferry/framework"
@@ -47,11 +48,8 @@ type SessionOption func(*sessionOptions)
 
 type sessionOptions struct {
 	level    ThreadLevel
-	explicit []framework.Setting
-	logger   *slog.Logger
-	registry *framework.Registry
 	client   bootstrap.Client
-	hooks    pml.Hooks
+	assembly assembly.Options
 }
 
 // WithThreadLevel promises a thread level; without it there is no promise
@@ -65,26 +63,28 @@ func WithThreadLevel(level ThreadLevel) SessionOption {
 // first open session had is ErrConfig.
 func WithParam(name, value string) SessionOption {
 	return func(o *sessionOptions) {
-		o.explicit = append(o.explicit, framework.Setting{Name: name, Value: value, Source: "WithParam"})
+		o.assembly.Settings = append(o.assembly.Settings, framework.Setting{Name: name, Value: value, Source: "WithParam"})
 	}
 }
 
 // WithLogger has the library log to l; without it, it is silent. The logger of
 // the first open session gets what concerns the process.
 func WithLogger(l *slog.Logger) SessionOption {
-	return func(o *sessionOptions) { o.logger = l }
+	return func(o *sessionOptions) { o.assembly.Logger = l }
 }
 
 // WithRegistry replaces the components that are compiled in. r isn't changed.
 // Sessions that are open at the same time share one registry: a later session
 // may leave the option out, but not name another one.
 func WithRegistry(r *framework.Registry) SessionOption {
-	return func(o *sessionOptions) { o.registry = r }
+	return func(o *sessionOptions) { o.assembly.Registry = r }
 }
 
 // WithBootstrap uses an open client in place of the one that would be selected.
-// It stays the caller's, who closes it after the last session is closed. As with
-// WithRegistry, sessions that are open at the same time share it.
+// It stays the caller's, who closes it after the last session is closed. Sessions
+// over different clients have nothing in common: so goroutines of one program can be
+// processes of a job, each with a client of its own. A session without the option
+// joins those that are open, if they all have one client.
 func WithBootstrap(c bootstrap.Client) SessionOption {
 	return func(o *sessionOptions) { o.client = c }
 }
@@ -94,7 +94,7 @@ func WithBootstrap(c bootstrap.Client) SessionOption {
 // Without hooks each event costs one branch. As with WithRegistry, sessions that
 // are open at the same time share them.
 func WithHooks(h pml.Hooks) SessionOption {
-	return func(o *sessionOptions) { o.hooks = h }
+	return func(o *sessionOptions) { o.assembly.Hooks = h }
 }
 
 // OpenSession opens a session (MPI_Session_init). It is local: nothing is sent
@@ -114,7 +114,7 @@ func OpenSession(ctx context.Context, opts ...SessionOption) (*Session, error) {
 	if ctx.Err() != nil {
 		return nil, ended(ctx, "open session", context.Cause(ctx))
 	}
-	e, values, err := acquire(ctx, &o)
+	e, values, err := acquire(ctx, o.client, o.assembly)
 	if err != nil {
 		return nil, ended(ctx, "open session", err)
 	}
@@ -194,11 +194,11 @@ func (s *Session) Psets(ctx context.Context) ([]string, error) {
 	if err := s.enter(); err != nil {
 		return nil, err
 	}
-	source, ok := framework.As[bootstrap.PsetSource](s.engine.client)
+	source, ok := framework.As[bootstrap.PsetSource](s.engine.Client())
 	if !ok {
 		return bootstrap.BuiltinPsets(), nil
 	}
-	ctx, cancel := s.engine.bound(ctx)
+	ctx, cancel := s.engine.Bound(background(ctx))
 	defer cancel()
 	names, err := source.Psets(ctx)
 	return names, ended(ctx, "process sets", err)
@@ -233,14 +233,39 @@ func (s *Session) pset(ctx context.Context, name string) (bootstrap.PsetInfo, er
 	if found, ok := bootstrap.BuiltinPset(s.engine.identity, name); ok {
 		return found, nil
 	}
-	source, ok := framework.As[bootstrap.PsetSource](s.engine.client)
+	source, ok := framework.As[bootstrap.PsetSource](s.engine.Client())
 	if !ok {
 		names := bootstrap.BuiltinPsets()
 		return bootstrap.PsetInfo{}, fmt.Errorf("%w: %q; the nearest is %s; there are %s", ErrPset, name,
 			framework.Nearest(name, names), strings.Join(names, ", "))
 	}
-	ctx, cancel := s.engine.bound(ctx)
+	ctx, cancel := s.engine.Bound(background(ctx))
 	defer cancel()
 	found, err := source.Pset(ctx, name)
 	return found, ended(ctx, "process set", err)
+}
+
+// Explanation says what carries messages from this process, and why. Its JSON
+// is what `ferry explain --json` prints.
+type Explanation = assembly.Explanation
+
+// Pair is how messages from one process to another travel.
+type Pair = assembly.Pair
+
+// Rejection is a transport that does not serve a pair, and why.
+type Rejection = assembly.Rejection
+
+// ComponentVerdict is what became of a component.
+type ComponentVerdict = assembly.ComponentVerdict
+
+// Explain says which components were selected and why not the others, and how
+// messages to each known process travel, or would. It sends nothing.
+func (s *Session) Explain(ctx context.Context) (*Explanation, error) {
+	if err := s.enter(); err != nil {
+		return nil, err
+	}
+	if ctx != nil && ctx.Err() != nil {
+		return nil, ended(ctx, "explain", context.Cause(ctx))
+	}
+	return s.engine.Explain(), nil
 }

@@ -147,9 +147,6 @@ func TestLaterSessionMustNotDifferInProcessScope(t *testing.T) {
 	if _, err := mpi.OpenSession(t.Context(), mpi.WithRegistry(components.Standard())); !errors.Is(err, mpi.ErrConfig) {
 		t.Errorf("another registry: %v", err)
 	}
-	if _, err := mpi.OpenSession(t.Context(), mpi.WithBootstrap(&counting{})); !errors.Is(err, mpi.ErrConfig) {
-		t.Errorf("another bootstrap: %v", err)
-	}
 	for _, opt := range []mpi.SessionOption{
 		mpi.WithParam("progress.spin", "7us"), mpi.WithParam("session.linger", "1s"),
 		mpi.WithParam("cid.policy", "lazy"), mpi.WithThreadLevel(mpi.ThreadSingle),
@@ -211,7 +208,7 @@ type watchedModule struct {
 	connects *atomic.Int64
 }
 
-func (m watchedModule) Connect(p btl.Peer) (btl.Endpoint, error) {
+func (m watchedModule) Connect(p framework.Peer) (btl.Endpoint, error) {
 	m.connects.Add(1)
 	return m.Module.Connect(p)
 }
@@ -265,6 +262,13 @@ func TestOpeningASessionSendsNothing(t *testing.T) {
 	}
 }
 
+// nobody is above a BTL.
+type nobody struct{}
+
+func (nobody) Accept(framework.Life) btl.Inbound { return nil }
+func (nobody) Limits(framework.Life, int, int)   {}
+func (nobody) Lost(framework.Life, error)        {}
+
 // failing is a PML that opens its BTLs and then fails.
 type failing struct{ framework.Component }
 
@@ -273,7 +277,7 @@ func (failing) Info() framework.Info {
 }
 
 func (failing) Open(_ context.Context, env pml.Env) (pml.Module, error) {
-	if _, err := env.OpenBTLs(nil); err != nil {
+	if _, err := env.Modules.Open(framework.BTL, func(string) any { return nobody{} }); err != nil {
 		return nil, err
 	}
 	return nil, errors.New("out of luck")

@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/ferrympi/ferry/assembly"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/coll"
-	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
 )
 
@@ -170,7 +170,7 @@ func (c *Comm) sub(all []choice, ranks []int, id cid.Extended) (*Comm, error) {
 	members := make([]Proc, len(ranks))
 	spec := pml.CommSpec{
 		ID: id, Local: all[c.rank].local, Rank: slices.Index(ranks, c.rank),
-		Group: make([]framework.ProcID, len(ranks)), Indices: make([]cid.Local, len(ranks)),
+		Group: make([]pml.Member, len(ranks)), Indices: make([]cid.Local, len(ranks)),
 	}
 	for i, r := range ranks {
 		members[i], spec.Group[i], spec.Indices[i] = c.group.members[r], c.spec.Group[r], all[r].local
@@ -221,7 +221,7 @@ func (c *Comm) exchange(ctx context.Context, mine choice) ([]choice, error) {
 			return nil, err
 		}
 		if st.Bytes != more {
-			return nil, badMember(c.group.members[from], fmt.Errorf("split: %d bytes where %d were expected", st.Bytes, more))
+			return nil, assembly.BadMember(c.group.members[from], fmt.Errorf("split: %d bytes where %d were expected", st.Bytes, more))
 		}
 		known = known[:len(known)+more]
 	}
@@ -235,7 +235,7 @@ func (c *Comm) exchange(ctx context.Context, mine choice) ([]choice, error) {
 		}
 		r := (c.rank + i) % n
 		if (x.color >= 0) != x.local.Valid() || x.color < 0 && x.color != Undefined && x.color != colorFailed {
-			return nil, badMember(c.group.members[r], fmt.Errorf("split: colour %d with id %v makes no sense", x.color, x.local))
+			return nil, assembly.BadMember(c.group.members[r], fmt.Errorf("split: colour %d with id %v makes no sense", x.color, x.local))
 		}
 		all[r] = x
 	}

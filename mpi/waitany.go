@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/progress"
@@ -171,30 +172,24 @@ func allDone(e *progress.Engine, reqs []Request) bool {
 
 // engineOf returns the engine of the requests, nil if none is active. Requests
 // that outlived all sessions have an engine that is gone: where they are mixed
-// with others, it is the present one.
+// with others, it is the others'.
 func engineOf(reqs []Request) *progress.Engine {
 	var e *progress.Engine
 	for _, q := range reqs {
 		switch {
 		case q.r == nil || q.r.Engine() == e:
-		case e == nil:
+		case e == nil || !isOpen(e):
 			e = q.r.Engine()
-		default:
-			if present := presentEngine(); present != nil {
-				return present
-			}
 		}
 	}
 	return e
 }
 
-func presentEngine() *progress.Engine {
-	shared.mu.Lock()
-	defer shared.mu.Unlock()
-	if shared.engine == nil {
-		return nil
-	}
-	return shared.engine.progress
+// isOpen reports whether sessions use the engine.
+func isOpen(e *progress.Engine) bool {
+	engines.mu.Lock()
+	defer engines.mu.Unlock()
+	return slices.ContainsFunc(engines.open, func(x *engine) bool { return x.progress == e })
 }
 
 // takeOne is Test of one request without progress. e's lock held.

@@ -41,9 +41,7 @@ package mtl
 import (
 	"context"
 	"errors"
-	"log/slog"
 
-	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/progress"
 )
@@ -97,13 +95,9 @@ type Surveyor interface {
 
 // Env is what a module is opened with.
 type Env struct {
-	Params   any // what Component.Params returned, filled
-	Identity bootstrap.Identity
-	Worlds   *framework.Worlds
-	Nonce    uint64           // of this process
-	Engine   *progress.Engine // the module's Poll is added to it by the assembly, not by the module
-	Upcall   Receiver
-	Logger   *slog.Logger
+	progress.Env     // the assembly, not the module, adds the module to its Engine
+	Params       any // what Component.Params returned, filled
+	Upcall       Receiver
 }
 
 // Receiver is what a module calls upwards. All calls come from the module's
@@ -162,14 +156,6 @@ type Candidate struct {
 	Refused bool
 	Reason  string // why it was chosen, or not
 	Library string // name and version of the library that offers it; may be empty
-}
-
-// Peer is what Connect needs to know of a process.
-type Peer struct {
-	ID    framework.ProcID
-	Proc  framework.Proc
-	Nonce uint64
-	Blob  []byte // what this component's module put into the peer's card; nil: it has none
 }
 
 // Endpoint names a connected process to the module that returned it. It is valid
@@ -264,13 +250,12 @@ type Module interface {
 	// Reach reports why the module does not reach peer, in words for `ferry
 	// explain`, or nil if Connect would be likely to succeed. Where the offers
 	// differ it names both. It keeps nothing.
-	Reach(peer Peer) error
+	Reach(peer framework.Peer) error
 
 	// Connect makes peer known, this process included. It sends nothing: the
-	// network connects when the first message goes there, or comes. The same peer
-	// (ID and Nonce) has one Endpoint. An error is like Reach's; nothing is kept
-	// then.
-	Connect(peer Peer) (Endpoint, error)
+	// network connects when the first message goes there, or comes. The same life has
+	// one Endpoint. An error is like Reach's; nothing is kept then.
+	Connect(peer framework.Peer) (Endpoint, error)
 
 	// Forget says that the process at to is dead for certain, or that nobody will
 	// send there again. Sends to it that are in progress complete with an error

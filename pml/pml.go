@@ -17,13 +17,9 @@ package pml
 
 import (
 	"context"
-	"log/slog"
 
-	"github.com/ferrympi/ferry/bootstrap"
-	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/progress"
 )
 
@@ -41,51 +37,16 @@ type Component interface {
 	Open(ctx context.Context, env Env) (Module, error)
 }
 
-// Layered is an optional ability of a Component: it moves messages over components
-// of another framework. `ferry matrix` tries it over each of those.
-type Layered interface {
-	// Below returns framework.BTL or framework.MTL.
-	Below() framework.Kind
-}
-
 // Env is what a PML is opened with.
 type Env struct {
-	Params   any
-	Identity bootstrap.Identity
-	Worlds   *framework.Worlds
-	Nonce    uint64
-	Engine   *progress.Engine
-	Logger   *slog.Logger
-	Hooks    Hooks // nil when nobody looks
-	// OpenBTLs opens the selected BTL modules in order of preference, handing up
-	// to r, and adds them to the engine. A module that fails to open is left out,
-	// with its verdict recorded by the assembly.
-	OpenBTLs func(r btl.Receiver) ([]OpenBTL, error)
-	// FailedBTLs returns the selected BTLs that did not open, and why: part of the
-	// answer when no other one reaches a process. It may be nil.
-	FailedBTLs func() []Rejection
-	// OpenMTL opens the MTL that selection prefers, handing up to r, and adds it to
-	// the engine. Its error says why there is none. It may be nil: there is none.
-	OpenMTL func(r mtl.Receiver) (OpenMTL, error)
-	// OpenNode returns the PML that moves messages between processes of one node,
-	// for a PML that leaves those to another one. The assembly closes it, after the
-	// PML that has asked for it. It may be nil: there is none.
-	OpenNode func() (Module, error)
+	progress.Env
+	Params any
+	Hooks  Hooks // nil when nobody looks
+	// Modules opens what the component requires (framework.Requirer).
+	Modules framework.Opener
 }
 
-// OpenBTL is one open BTL module and its name.
-type OpenBTL struct {
-	Name   string
-	Module btl.Module
-}
-
-// OpenMTL is an open MTL module and its name.
-type OpenMTL struct {
-	Name   string
-	Module mtl.Module
-}
-
-// Offer is what a process can do with this PML. It travels in the business
+// Offer is what a process can do with this PML. It travels with the business
 // card; members with equal offers need no further exchange. Strings compare as
 // they are.
 type Offer struct {
@@ -95,19 +56,12 @@ type Offer struct {
 	Detail   string // MTL, provider, tag mode and widths where there is an MTL
 }
 
-// Card is this PML's part of a business card.
-type Card struct {
-	Nonce     uint64
-	Addresses []btl.Address
-	// Credit is how many bytes of messages for which it has no receive yet the
-	// process takes from each peer. 0: this PML has no such limit.
-	Credit int64
-}
-
 // A Module is one PML in one process.
 type Module interface {
 	Offer() Offer
-	Card() Card
+	// Addresses returns the entries of this PML and of the modules below it for the
+	// process's business card. They are fixed once the module is open.
+	Addresses() []framework.Address
 
 	// CIDs is the table from which indices for this PML's communicators come.
 	CIDs() *cid.Table
@@ -115,22 +69,23 @@ type Module interface {
 	TagMax() int
 
 	// Learn gives the business card of a process: from now on messages can go
-	// there. Learning the same card again does nothing. Another nonce says that the
-	// process has closed its last session and opened one again: it is another peer
-	// from now on, and what waits for the earlier one ends.
-	Learn(id framework.ProcID, card Card) error
+	// there. Learning the same life again does nothing. Another life of a process
+	// says that it has closed its last session and opened one again, or was replaced:
+	// it is another peer from now on, and what waits for the earlier one ends. An error
+	// says that the card makes no sense.
+	Learn(peer framework.Life, card framework.Card) error
 
 	// AddComm makes a communicator usable. Every member other than this process
 	// must have been learnt. Messages that had arrived for it are delivered now.
 	AddComm(spec CommSpec) (Comm, error)
 
-	// PeerFailed says that a process is gone: everything pending with it ends
-	// with ErrProcFailed, and so does everything new. It holds for a process whose
+	// PeerFailed says that a process is gone: everything pending with that life of it
+	// ends with ErrProcFailed, and so does everything new. It holds for a life whose
 	// card comes only afterwards too.
-	PeerFailed(id framework.ProcID, reason string)
+	PeerFailed(peer framework.Life, reason string)
 
 	// Route says how messages to a process travel, or would.
-	Route(id framework.ProcID) Route
+	Route(peer framework.Life) Route
 
 	// Stats returns counts per process that messages went to or came from.
 	Stats() []PeerStats
@@ -156,9 +111,16 @@ type CommSpec struct {
 	// when not nil, holds each member's own (policy gather). Neither: lazy.
 	Agreed  bool
 	Indices []cid.Local
-	Group   []framework.ProcID // by rank; the slice is shared and read-only
-	Rank    int                // of this process in Group
-	Name    string             // for Inspect
+	Group   []Member // by rank; the slice is shared and read-only
+	Rank    int      // of this process in Group
+	Name    string   // for Inspect
+}
+
+// Member is one rank of a communicator: an endpoint of a process. A process has one
+// endpoint, 0, in a communicator of whole processes.
+type Member struct {
+	framework.Life
+	Endpoint uint16
 }
 
 // Plane separates traffic that must never match: a user's messages never meet
@@ -310,19 +272,13 @@ type Route struct {
 	Transport string // BTL or MTL; empty: none reaches the process
 	Device    string
 	Provider  string
-	Rejected  []Rejection // the others, and why not
-	Notes     []string    // which of the transport's ways are on or off for this peer, and why
-}
-
-// Rejection is a transport that does not serve a process.
-type Rejection struct {
-	Name   string
-	Reason string
+	Rejected  []framework.Rejection // the others, and why not
+	Notes     []string              // which of the transport's ways are on or off for this peer, and why
 }
 
 // PeerStats counts what went to and came from one process since it was learnt.
 type PeerStats struct {
-	ID                   framework.ProcID
+	Peer                 framework.Life
 	Transport            string
 	Sent, Received       uint64 // messages
 	SentBytes, RecvBytes uint64 // payload
@@ -377,7 +333,7 @@ const (
 // Event is what a hook sees. Fields that don't apply are zero.
 type Event struct {
 	Kind  EventKind
-	Peer  framework.ProcID
+	Peer  framework.Life
 	Comm  cid.Extended
 	Tag   int
 	Bytes int64

@@ -110,11 +110,15 @@ func (j *job) deathIsAnEvent() {
 		return ch
 	}
 	dead := j.group(2)[0]
+	const life = 77
+	ability[bootstrap.EventSource](j, 2).Begin(life - 1)
+	ability[bootstrap.EventSource](j, 2).Begin(life)
+	j.meet("begun")
 	expect := func(ch <-chan bootstrap.Event) {
 		select {
 		case e := <-ch:
-			if e.Kind != bootstrap.ProcDied || e.Proc != dead || e.Reason == "" {
-				j.Fatalf("event %+v, want the death of %s with a reason", e, dead)
+			if e.Kind != bootstrap.ProcDied || e.Proc != dead || e.Nonce != life || e.Reason == "" {
+				j.Fatalf("event %+v, want the death of the last life of %s with a reason", e, dead)
 			}
 		case <-j.Context().Done():
 			j.Fatalf("no event of the death of %s", dead)

@@ -151,7 +151,7 @@ func (c *client) readAll(r *wire.Reader) error {
 func (c *client) addEvent(ev wire.EventBody) {
 	switch k := bootstrap.EventKind(ev.Kind); k {
 	case bootstrap.ProcDied:
-		c.deliver(bootstrap.Event{Kind: k, Proc: c.proc(ev.Rank), Reason: ev.Reason})
+		c.deliver(bootstrap.Event{Kind: k, Proc: c.proc(ev.Rank), Nonce: ev.Nonce, Reason: ev.Reason})
 	case bootstrap.Dump:
 		c.deliver(bootstrap.Event{Kind: k, Proc: c.id.Proc})
 	default:

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/local/internal/wire"
 )
 
 // events keeps what a later OnEvent must still hear, and delivers one event at
@@ -69,6 +70,13 @@ func (e *events) stop() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.stopped, e.queue = true, nil
+}
+
+// Begin tells the server of a life. If that is gone nobody hears of a death.
+func (c *client) Begin(nonce uint64) {
+	if frame, err := wire.Encode(wire.Life, 0, wire.LifeBody{Nonce: nonce}); err == nil {
+		_ = c.write(frame)
+	}
 }
 
 // OnEvent makes f the receiver of events.

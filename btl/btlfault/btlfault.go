@@ -81,7 +81,7 @@ func (c *Component) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
 	}
 	m := &module{
 		c: c, up: env.Upcall, engine: env.Engine, dice: dice,
-		paths: map[framework.ProcID]*inbound{},
+		paths: map[framework.Life]*inbound{},
 	}
 	env.Upcall = (*receiver)(m)
 	var err error
@@ -99,8 +99,8 @@ type module struct {
 	up     btl.Receiver
 	engine *progress.Engine
 	dice   faults.Dice
-	paths  map[framework.ProcID]*inbound // the last one from each peer
-	late   []*inbound                    // that hold frames back
+	paths  map[framework.Life]*inbound // the last one from each peer
+	late   []*inbound                  // that hold frames back
 	frames int
 }
 
@@ -124,7 +124,7 @@ func (m *module) Poll() int {
 }
 
 // Connect implements btl.Module.
-func (m *module) Connect(peer btl.Peer) (btl.Endpoint, error) {
+func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
 	e, err := m.Module.Connect(peer)
 	if err != nil {
 		return nil, err
@@ -133,7 +133,7 @@ func (m *module) Connect(peer btl.Peer) (btl.Endpoint, error) {
 }
 
 // PeerSource implements btl.PeerPoller where the module behind does.
-func (m *module) PeerSource(peer framework.ProcID) progress.Source {
+func (m *module) PeerSource(peer framework.Life) progress.Source {
 	inner, ok := framework.As[btl.PeerPoller](m.Module)
 	if !ok {
 		return nil
@@ -150,7 +150,7 @@ func (m *module) PeerSource(peer framework.ProcID) progress.Source {
 type source struct {
 	inner progress.Source
 	m     *module
-	peer  framework.ProcID
+	peer  framework.Life
 }
 
 func (s *source) Poll() int {

@@ -142,7 +142,7 @@ func traffic(t *testing.T, plan btlfault.Plan) error {
 	// comes any more, or one side has failed, both peers are gone.
 	stop := context.AfterFunc(ctx, func() {
 		for rank, p := range w.Procs {
-			p.Module.PeerFailed(framework.MakeProcID(0, uint32(1-rank)), context.Cause(ctx).Error())
+			p.Module.PeerFailed(w.Group()[1-rank].Life, context.Cause(ctx).Error())
 		}
 	})
 	defer stop()

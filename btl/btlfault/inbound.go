@@ -13,40 +13,39 @@ import (
 type receiver module
 
 // Accept implements btl.Receiver.
-func (r *receiver) Accept(peer framework.ProcID, nonce uint64) btl.Inbound {
+func (r *receiver) Accept(peer framework.Life) btl.Inbound {
 	m := (*module)(r)
 	if old := m.paths[peer]; old != nil {
 		old.flush() // it came before whatever the new path brings
 	}
-	p := &inbound{m: m, peer: peer, nonce: nonce, up: m.up.Accept(peer, nonce)}
+	p := &inbound{m: m, peer: peer, up: m.up.Accept(peer)}
 	m.paths[peer] = p
 	return p
 }
 
 // Lost implements btl.Receiver.
-func (r *receiver) Lost(peer framework.ProcID, nonce uint64, err error) {
+func (r *receiver) Lost(peer framework.Life, err error) {
 	m := (*module)(r)
-	if p := m.paths[peer]; p != nil && p.nonce == nonce { // not a life before
+	if p := m.paths[peer]; p != nil {
 		p.flush()
 		if p.dead != nil {
 			return // this has been said
 		}
 		p.dead = err
 	}
-	m.up.Lost(peer, nonce, err)
+	m.up.Lost(peer, err)
 }
 
 // Limits implements btl.Receiver.
-func (r *receiver) Limits(peer framework.ProcID, nonce uint64, eager, frame int) {
-	(*module)(r).up.Limits(peer, nonce, eager, frame)
+func (r *receiver) Limits(peer framework.Life, eager, frame int) {
+	(*module)(r).up.Limits(peer, eager, frame)
 }
 
 // inbound takes the frames of one path.
 type inbound struct {
-	m     *module
-	peer  framework.ProcID
-	nonce uint64
-	up    btl.Inbound
+	m    *module
+	peer framework.Life
+	up   btl.Inbound
 
 	held   [][]byte // frames that are late, and those behind them
 	behind []byte   // the frame that the next one overtakes, or nil
@@ -156,7 +155,7 @@ func (p *inbound) flush() (n int) {
 		if err := p.up.Frame(f); err != nil {
 			// The module behind learns of it with the next frame.
 			p.dead = &framework.TransportError{Component: "btl fault", Op: "receive", Err: err}
-			p.m.up.Lost(p.peer, p.nonce, p.dead)
+			p.m.up.Lost(p.peer, p.dead)
 		}
 		n++
 	}

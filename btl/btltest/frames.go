@@ -319,7 +319,7 @@ func peerSource(ctx context.Context, w *world) error {
 		return fmt.Errorf("%w: it has no PeerSource", ErrSkip)
 	}
 	var source progress.Source
-	b.do(func() { source = poller.PeerSource(framework.MakeProcID(0, 77)) })
+	b.do(func() { source = poller.PeerSource(framework.Life{ID: framework.MakeProcID(0, 77), Nonce: 1}) })
 	if source != nil {
 		return errors.New("PeerSource of a process that never connected is not nil")
 	}
@@ -334,7 +334,7 @@ func peerSource(ctx context.Context, w *world) error {
 	if err := w.expect(ctx, b, a, [][]byte{first}); err != nil {
 		return err
 	}
-	b.do(func() { source = poller.PeerSource(a.id) })
+	b.do(func() { source = poller.PeerSource(a.life) })
 	if source == nil {
 		return errors.New("PeerSource is nil although a frame has come that way")
 	}

@@ -43,7 +43,7 @@ func (m brokenModule) Caps() btl.Caps {
 	return m.Module.Caps()
 }
 
-func (m brokenModule) Connect(p btl.Peer) (btl.Endpoint, error) {
+func (m brokenModule) Connect(p framework.Peer) (btl.Endpoint, error) {
 	ep, err := m.Module.Connect(p)
 	if err == nil && m.b.endpoint != nil {
 		ep = m.b.endpoint(ep)
@@ -92,9 +92,9 @@ func (e *grows) Commit(n int) {
 // lostTwice tells of a loss two times.
 type lostTwice struct{ btl.Receiver }
 
-func (r lostTwice) Lost(p framework.ProcID, nonce uint64, err error) {
-	r.Receiver.Lost(p, nonce, err)
-	r.Receiver.Lost(p, nonce, err)
+func (r lostTwice) Lost(p framework.Life, err error) {
+	r.Receiver.Lost(p, err)
+	r.Receiver.Lost(p, err)
 }
 
 // TestKitNoticesBrokenPromises: a kit that lets everything pass proves nothing.

@@ -32,11 +32,11 @@ func unreachable(ctx context.Context, w *world) error {
 	}
 	stranger := framework.Proc{Namespace: w.namespace, Rank: 99}
 	good := b.peer()
-	var peers []btl.Peer
+	var peers []framework.Peer
 	for _, blob := range []string{"", "x", ".", "..", "/", "../../etc/passwd", "\x00", strings.Repeat("a", 300), strings.Repeat("\xff", 4096)} {
-		peers = append(peers, btl.Peer{ID: framework.MakeProcID(0, 99), Proc: stranger, Nonce: 1, Blob: []byte(blob)})
+		peers = append(peers, framework.Peer{Life: framework.Life{ID: framework.MakeProcID(0, 99), Nonce: 1}, Proc: stranger, Blob: []byte(blob)})
 	}
-	peers = append(peers, btl.Peer{ID: framework.MakeProcID(0, 99), Proc: stranger, Nonce: 1})
+	peers = append(peers, framework.Peer{Life: framework.Life{ID: framework.MakeProcID(0, 99), Nonce: 1}, Proc: stranger})
 	wrong := good
 	wrong.ID, wrong.Proc, wrong.Nonce = framework.MakeProcID(0, 99), stranger, good.Nonce+1
 	peers = append(peers, wrong)
@@ -65,7 +65,7 @@ func unreachable(ctx context.Context, w *world) error {
 
 // refuses expects an error with words from Reach or Connect, or that the path is
 // lost soon.
-func (w *world) refuses(ctx context.Context, n *node, p btl.Peer) error {
+func (w *world) refuses(ctx context.Context, n *node, p framework.Peer) error {
 	var reach, connect error
 	var ep btl.Endpoint
 	n.do(func() {
@@ -86,14 +86,14 @@ func (w *world) refuses(ctx context.Context, n *node, p btl.Peer) error {
 		return lost
 	})
 	if err == nil {
-		err = n.takeLoss(p.ID)
+		err = n.takeLoss(p.Life)
 	}
 	n.do(ep.Close)
 	return err
 }
 
 // takeLoss checks the one loss that there is, and forgets it.
-func (n *node) takeLoss(peer framework.ProcID) (err error) {
+func (n *node) takeLoss(peer framework.Life) (err error) {
 	n.do(func() {
 		if len(n.lost) != 1 {
 			err = fmt.Errorf("rank %d: Lost was called %d times, want once: %v", n.rank, len(n.lost), n.lost)
@@ -104,7 +104,7 @@ func (n *node) takeLoss(peer framework.ProcID) (err error) {
 		var te *framework.TransportError
 		switch {
 		case l.peer != peer:
-			err = fmt.Errorf("rank %d: lost %x, want %x", n.rank, l.peer, peer)
+			err = fmt.Errorf("rank %d: lost %v, want %v", n.rank, l.peer, peer)
 		case !errors.As(l.err, &te) || te.Component == "" || te.Op == "" || te.Err == nil:
 			err = fmt.Errorf("rank %d: lost with %v, which is no whole TransportError", n.rank, l.err)
 		}
@@ -143,7 +143,7 @@ func refusedFrame(ctx context.Context, w *world) error {
 		return err
 	}
 	seen := 0
-	b.onFrame = func(framework.ProcID, []byte) error {
+	b.onFrame = func(framework.Life, []byte) error {
 		if seen++; seen == 3 {
 			return errRefused
 		}
@@ -169,7 +169,7 @@ func refusedFrame(ctx context.Context, w *world) error {
 	if !errors.Is(cause, errRefused) {
 		return fmt.Errorf("lost with %v, which does not wrap the protocol's error", cause)
 	}
-	if err := b.takeLoss(a.id); err != nil {
+	if err := b.takeLoss(a.life); err != nil {
 		return err
 	}
 	if seen != 3 {
@@ -184,7 +184,7 @@ func refusedFrame(ctx context.Context, w *world) error {
 		return a.hasLost()
 	})
 	if err == nil {
-		err = a.takeLoss(b.id)
+		err = a.takeLoss(b.life)
 	}
 	if err != nil {
 		return err
@@ -283,7 +283,7 @@ func peerCloses(ctx context.Context, w *world) error {
 			return a.hasLost()
 		})
 		if err == nil {
-			err = a.takeLoss(c.id)
+			err = a.takeLoss(c.life)
 		}
 		if err != nil {
 			return err

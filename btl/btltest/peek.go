@@ -23,7 +23,7 @@ func peek(ctx context.Context, w *world) error {
 		return fmt.Errorf("%w: it has no PeerSource", ErrSkip)
 	}
 	var source progress.Source
-	b.do(func() { source = poller.PeerSource(a.id) })
+	b.do(func() { source = poller.PeerSource(a.life) })
 	peeker, ok := framework.As[btl.Peeker](source)
 	if !ok {
 		return fmt.Errorf("%w: its PeerSource has no Peek", ErrSkip)

@@ -62,7 +62,7 @@ func (n *node) expose(buf []byte, registered bool) (r btl.Remote, ok bool) {
 // canRead asks with the lock held.
 func (n *node) canRead(from *node, r btl.Remote, size int64) (err error) {
 	reader, _ := framework.As[btl.RemoteReader](n.module)
-	n.do(func() { err = reader.CanRead(from.id, r, size) })
+	n.do(func() { err = reader.CanRead(from.life, r, size) })
 	return err
 }
 
@@ -71,7 +71,7 @@ func (n *node) readAll(from *node, r btl.Remote, offset int64, dst []byte) (err 
 	reader, _ := framework.As[btl.RemoteReader](n.module)
 	for done := 0; done < len(dst); {
 		k := 0
-		n.do(func() { k, err = reader.Read(from.id, r, offset+int64(done), dst[done:]) })
+		n.do(func() { k, err = reader.Read(from.life, r, offset+int64(done), dst[done:]) })
 		if err != nil {
 			return err
 		}
@@ -162,7 +162,7 @@ func readCopies(ctx context.Context, w *world) error {
 
 func (n *node) notes(peer *node) (notes []string) {
 	reader, _ := framework.As[btl.RemoteReader](n.module)
-	n.do(func() { notes = reader.Notes(peer.id) })
+	n.do(func() { notes = reader.Notes(peer.life) })
 	return notes
 }
 
@@ -236,7 +236,7 @@ func readBehind(ctx context.Context, w *world) error {
 			dst := fill(1, at.n)
 			before := bytes.Clone(dst)
 			n, err := 0, error(nil)
-			b.do(func() { n, err = rb.Read(a.id, r, at.offset, dst) })
+			b.do(func() { n, err = rb.Read(a.life, r, at.offset, dst) })
 			if err == nil || n != 0 || !bytes.Equal(dst, before) {
 				return fmt.Errorf("%d bytes at %d of %d: read %d (%v)", at.n, at.offset, len(buf), n, err)
 			}
@@ -303,8 +303,8 @@ func readGarbage(ctx context.Context, w *world) error {
 		dst := fill(k, 100)
 		n := 0
 		b.do(func() {
-			if err := rb.CanRead(a.id, r, 100); err == nil || k%2 == 0 {
-				n, _ = rb.Read(a.id, r, int64(k%3*1000), dst[:90])
+			if err := rb.CanRead(a.life, r, 100); err == nil || k%2 == 0 {
+				n, _ = rb.Read(a.life, r, int64(k%3*1000), dst[:90])
 			}
 		})
 		if n < 0 || n > 90 || !bytes.Equal(dst[90:], fill(k, 100)[90:]) {
@@ -398,7 +398,7 @@ func notesSay(ctx context.Context, w *world) error {
 	if err != nil {
 		return err
 	}
-	for _, peer := range []framework.ProcID{a.id, framework.MakeProcID(0, 77)} {
+	for _, peer := range []framework.Life{a.life, {ID: framework.MakeProcID(0, 77), Nonce: 1}} {
 		var notes []string
 		b.do(func() { notes = rb.Notes(peer) })
 		if len(notes) == 0 {

@@ -212,7 +212,7 @@ func closeWakes(ctx context.Context, w *world) error {
 		if err != nil {
 			return fmt.Errorf("connected: %v: %w", connected, err)
 		}
-		if err := a.takeLoss(c.id); err != nil {
+		if err := a.takeLoss(c.life); err != nil {
 			return err
 		}
 		if err := a.close(); err != nil {
@@ -239,13 +239,13 @@ func manyPeers(ctx context.Context, w *world) error {
 	size := func(from, to, k int) int {
 		return 1 + (from*31+to*17+k*53)%min(3000, w.nodes[0].module.Caps().FrameLimit)
 	}
-	next := make([]map[framework.ProcID]int, w.size) // frames so far, by sender
+	next := make([]map[framework.Life]int, w.size) // frames so far, by sender
 	for _, n := range w.nodes {
-		next[n.rank] = map[framework.ProcID]int{}
-		n.onFrame = func(from framework.ProcID, frame []byte) error {
+		next[n.rank] = map[framework.Life]int{}
+		n.onFrame = func(from framework.Life, frame []byte) error {
 			k := next[n.rank][from]
 			next[n.rank][from]++
-			if !bytes.Equal(frame, fill(k, size(int(from.Rank()), n.rank, k))) {
+			if !bytes.Equal(frame, fill(k, size(int(from.ID.Rank()), n.rank, k))) {
 				return fmt.Errorf("frame %d from %x is not what was sent: %d bytes", k, from, len(frame))
 			}
 			return nil
@@ -268,7 +268,7 @@ func manyPeers(ctx context.Context, w *world) error {
 	return errors.Join(errs...)
 }
 
-func (n *node) exchange(ctx context.Context, w *world, frames int, size func(from, to, k int) int, next map[framework.ProcID]int) (err error) {
+func (n *node) exchange(ctx context.Context, w *world, frames int, size func(from, to, k int) int, next map[framework.Life]int) (err error) {
 	for _, to := range w.nodes {
 		if to == n {
 			continue

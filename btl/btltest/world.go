@@ -34,30 +34,29 @@ type world struct {
 // keeps what comes up. All is guarded by the engine's lock.
 type node struct {
 	rank   int
-	id     framework.ProcID
+	life   framework.Life
 	proc   framework.Proc
-	nonce  uint64
 	engine *progress.Engine
 	module btl.Module
 	closed bool
 
-	accepted map[framework.ProcID]int
+	accepted map[framework.Life]int
 	got      []received
 	lost     []loss
 	// onFrame, when set, takes the place of got.
-	onFrame func(from framework.ProcID, frame []byte) error
+	onFrame func(from framework.Life, frame []byte) error
 	// news is completed, if somebody waits, by whatever comes up.
 	news progress.Completion
 	bad  error // what the module did against the calling rules
 }
 
 type received struct {
-	from  framework.ProcID
+	from  framework.Life
 	frame []byte
 }
 
 type loss struct {
-	peer framework.ProcID
+	peer framework.Life
 	err  error
 }
 
@@ -83,10 +82,10 @@ func (w *world) open(ctx context.Context, rank int, opt progress.Options) (*node
 	w.nonces++
 	proc := framework.Proc{Namespace: w.namespace, Rank: uint32(rank)}
 	n := &node{
-		rank: rank, id: framework.MakeProcID(0, uint32(rank)), proc: proc,
-		nonce:    framework.NamespaceHash(fmt.Sprint(proc, w.nonces)),
+		rank: rank, proc: proc,
+		life:     framework.Life{ID: framework.MakeProcID(0, uint32(rank)), Nonce: framework.NamespaceHash(fmt.Sprint(proc, w.nonces))},
 		engine:   progress.New(opt),
-		accepted: map[framework.ProcID]int{},
+		accepted: map[framework.Life]int{},
 	}
 	params := w.subject.Component.Params()
 	if params != nil {
@@ -97,13 +96,15 @@ func (w *world) open(ctx context.Context, rank int, opt progress.Options) (*node
 	}
 	var err error
 	n.module, err = w.subject.Component.Open(ctx, btl.Env{
-		Params:   params,
-		Identity: bootstrap.Identity{Proc: proc, Size: w.size, LocalRank: rank, LocalSize: w.size, Locals: locals},
-		Worlds:   framework.NewWorlds(w.namespace),
-		Nonce:    n.nonce,
-		Engine:   n.engine,
-		Upcall:   n,
-		Logger:   slog.New(slog.DiscardHandler),
+		Env: progress.Env{
+			Identity: bootstrap.Identity{Proc: proc, Size: w.size, LocalRank: rank, LocalSize: w.size, Locals: locals},
+			Worlds:   framework.NewWorlds(w.namespace),
+			Self:     n.life,
+			Engine:   n.engine,
+			Logger:   slog.New(slog.DiscardHandler),
+		},
+		Params: params,
+		Upcall: n,
 	})
 	if err != nil {
 		n.engine.Close()
@@ -139,8 +140,8 @@ func (n *node) close() error {
 func (n *node) start() { n.engine.Add(n.module) }
 
 // peer returns what others need to connect to n.
-func (n *node) peer() btl.Peer {
-	return btl.Peer{ID: n.id, Proc: n.proc, Nonce: n.nonce, Blob: n.module.Blob()}
+func (n *node) peer() framework.Peer {
+	return framework.Peer{Life: n.life, Proc: n.proc, Blob: n.module.Blob()}
 }
 
 // do runs f with the engine's lock held.
@@ -172,16 +173,16 @@ func (n *node) poll() {
 }
 
 // Accept implements btl.Receiver.
-func (n *node) Accept(peer framework.ProcID, _ uint64) btl.Inbound {
+func (n *node) Accept(peer framework.Life) btl.Inbound {
 	n.accepted[peer]++
 	return &path{n: n, from: peer}
 }
 
 // Lost implements btl.Receiver.
 // Limits: the kit's processes have the same parameters, and so no reason for it.
-func (n *node) Limits(framework.ProcID, uint64, int, int) {}
+func (n *node) Limits(framework.Life, int, int) {}
 
-func (n *node) Lost(peer framework.ProcID, _ uint64, err error) {
+func (n *node) Lost(peer framework.Life, err error) {
 	n.lost = append(n.lost, loss{peer, err})
 	n.notify()
 }
@@ -195,7 +196,7 @@ func (n *node) notify() {
 // path is the protocol's end of a path to a node.
 type path struct {
 	n     *node
-	from  framework.ProcID
+	from  framework.Life
 	ended bool
 }
 
@@ -347,8 +348,8 @@ func (n *node) compare(from *node, frames [][]byte) (err error) {
 				err = fmt.Errorf("rank %d: %d frames came instead of %d; lost: %v", n.rank, len(got), len(frames), n.lost)
 				return
 			}
-			if got[i].from != from.id {
-				err = fmt.Errorf("rank %d: frame %d came from process %x, not from %x", n.rank, i, got[i].from, from.id)
+			if got[i].from != from.life {
+				err = fmt.Errorf("rank %d: frame %d came from process %v, not from %v", n.rank, i, got[i].from, from.life)
 				return
 			}
 			if !bytes.Equal(got[i].frame, frames[i]) {
@@ -359,7 +360,7 @@ func (n *node) compare(from *node, frames [][]byte) (err error) {
 		if len(got) > len(frames) {
 			err = fmt.Errorf("rank %d: %d frames came instead of %d", n.rank, len(got), len(frames))
 		}
-		if err == nil && n.accepted[from.id] == 0 && len(frames) > 0 {
+		if err == nil && n.accepted[from.life] == 0 && len(frames) > 0 {
 			err = fmt.Errorf("rank %d: frames came without Accept", n.rank)
 		}
 	})

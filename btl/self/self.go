@@ -79,7 +79,7 @@ func (m *module) Blob() []byte { return []byte{} } // nobody needs an address to
 func (m *module) Device() string { return "memory" }
 
 // Reach: nobody but the process itself.
-func (m *module) Reach(peer btl.Peer) error {
+func (m *module) Reach(peer framework.Peer) error {
 	if peer.Proc != m.env.Identity.Proc {
 		return errors.New("serves the process itself only")
 	}
@@ -87,7 +87,7 @@ func (m *module) Reach(peer btl.Peer) error {
 }
 
 // Connect makes the ring at the first use.
-func (m *module) Connect(peer btl.Peer) (btl.Endpoint, error) {
+func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
 	if err := m.Reach(peer); err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func (m *module) Connect(peer btl.Peer) (btl.Endpoint, error) {
 		header, cells := ring.OnHeap(m.cells)
 		m.producer = ring.NewProducer(header, cells)
 		m.consumer = ring.NewConsumer(header, cells)
-		m.up = m.env.Upcall.Accept(peer.ID, m.env.Nonce)
+		m.up = m.env.Upcall.Accept(peer.Life)
 	}
 	return endpoint{m}, nil
 }
@@ -115,8 +115,7 @@ func (m *module) Poll() int {
 		}
 		if err != nil {
 			m.producer, m.consumer = nil, nil
-			self := m.env.Worlds.ID(m.env.Identity.Proc)
-			m.env.Upcall.Lost(self, m.env.Nonce, &framework.TransportError{Component: "btl self", Op: "receive", Err: err})
+			m.env.Upcall.Lost(m.env.Self, &framework.TransportError{Component: "btl self", Op: "receive", Err: err})
 			return n
 		}
 		m.consumer.Release()
@@ -125,8 +124,8 @@ func (m *module) Poll() int {
 }
 
 // PeerSource returns the module itself: there is one path.
-func (m *module) PeerSource(peer framework.ProcID) progress.Source {
-	if m.consumer == nil || peer != m.env.Worlds.ID(m.env.Identity.Proc) {
+func (m *module) PeerSource(peer framework.Life) progress.Source {
+	if m.consumer == nil || peer != m.env.Self {
 		return nil
 	}
 	return m

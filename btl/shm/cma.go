@@ -33,7 +33,7 @@ func (m *module) probeCMA(s *source) error {
 	if err != nil {
 		return vmError(err, s.process.PID)
 	}
-	same := n == len(got) && got == inbox.Proof(s.nonce)
+	same := n == len(got) && got == inbox.Proof(s.peer.Nonce)
 	clear(got[:]) // so that nobody takes us for the peer
 	if !same {
 		return fmt.Errorf("process %d here is not the peer: its process ids are those of another container", s.process.PID)

@@ -93,15 +93,15 @@ func (c component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 		fallback: p.Fallback,
 		extents:  map[int][]int64{},
 		ring:     ringSize(int(p.RingSize), env.Identity.LocalSize),
-		out:      map[framework.ProcID]*endpoint{},
-		in:       map[framework.ProcID]*inbound{},
+		out:      map[framework.Life]*endpoint{},
+		in:       map[framework.Life]*inbound{},
 
 		readVM:  c.readVM,
 		copy:    newCopyPolicy(p, env.Identity.LocalSize),
-		sources: map[framework.ProcID]*source{},
+		sources: map[framework.Life]*source{},
 		mapped:  map[mappedKey]*mapped{},
 	}
-	proof := inbox.Proof(env.Nonce)
+	proof := inbox.Proof(env.Self.Nonce)
 	m.proof = proof[:]
 	m.frameLimit = ring.FrameLimit(m.ring / ring.CellSize)
 	m.eagerLimit = min(int(p.EagerLimit), m.frameLimit)
@@ -112,7 +112,7 @@ func (c component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 	m.size = pages(int64(inbox.Size(slots)))
 	// The nonce makes the name unique: for a session that is opened again, for
 	// containers that share the directory, for jobs with the same name.
-	name := fmt.Sprintf("%s%d-%x", jobPrefix(env.Identity.Proc.Namespace), env.Identity.Proc.Rank, env.Nonce)
+	name := fmt.Sprintf("%s%d-%x", jobPrefix(env.Identity.Proc.Namespace), env.Identity.Proc.Rank, env.Self.Nonce)
 	seg, err := c.space.Create(m.path(name), m.size)
 	var space *shmem.SpaceError
 	if errors.As(err, &space) && p.Fallback != "" {
@@ -134,7 +134,7 @@ func (c component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 		return nil, fmt.Errorf("btl shm: %w", err)
 	}
 	m.segment, m.mapping = seg, mapping
-	m.box = inbox.Init(mapping.Bytes, slots, env.Nonce, ownProcess(m.proof))
+	m.box = inbox.Init(mapping.Bytes, slots, env.Self.Nonce, ownProcess(m.proof))
 	return m, nil
 }
 

@@ -24,8 +24,7 @@ type mapped struct {
 }
 
 type mappedKey struct {
-	peer   framework.ProcID
-	nonce  uint64
+	peer   framework.Life
 	number uint32
 }
 
@@ -37,7 +36,7 @@ func (m *module) readMemory(s *source, d description, offset int64, dst []byte) 
 	}
 	n := 0
 	if err := guarded(func() { n = copy(dst, src[offset:]) }); err != nil {
-		m.unmap(mappedKey{s.id, s.nonce, d.number})
+		m.unmap(mappedKey{s.peer, d.number})
 		return 0, m.off(s, wayMemory, err)
 	}
 	return n, nil
@@ -46,7 +45,7 @@ func (m *module) readMemory(s *source, d description, offset int64, dst []byte) 
 // region returns the memory that a peer describes, mapped here, or remembers that
 // this peer's regions can't be read.
 func (m *module) region(s *source, d description) (mem []byte, err error) {
-	key := mappedKey{s.id, s.nonce, d.number}
+	key := mappedKey{s.peer, d.number}
 	failed := guarded(func() { mem, err = m.attachRegion(s, key) })
 	if err = errors.Join(failed, err); err != nil {
 		m.unmap(key)
@@ -84,7 +83,7 @@ func (m *module) attachRegion(s *source, key mappedKey) ([]byte, error) {
 	// Entered first: if the file is cut short at this moment, the guard finds it.
 	r := &mapped{mapping: mapping, used: m.clock}
 	m.mapped[key] = r
-	r.view, err = inbox.AttachRegion(mapping.Bytes, s.nonce, key.number)
+	r.view, err = inbox.AttachRegion(mapping.Bytes, s.peer.Nonce, key.number)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", seg.Path(), err)
 	}
@@ -121,7 +120,7 @@ func (m *module) unmap(key mappedKey) {
 // unmapPeer unmaps a peer's regions when the last path to or from it has ended: it
 // may be dead, and its memory is not free before. They are mapped again if need
 // be.
-func (m *module) unmapPeer(peer framework.ProcID) {
+func (m *module) unmapPeer(peer framework.Life) {
 	if m.far(peer) != nil {
 		return
 	}

@@ -104,7 +104,7 @@ func (m *module) Allocate(bytes int) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("btl shm: allocate: %w", errors.Join(err, seg.Close()))
 	}
-	r := &region{number: number, segment: seg, mapping: mapped, view: inbox.InitRegion(mapped.Bytes, m.env.Nonce, number, bytes)}
+	r := &region{number: number, segment: seg, mapping: mapped, view: inbox.InitRegion(mapped.Bytes, m.env.Self.Nonce, number, bytes)}
 	mem := r.view.Bytes()
 	r.base = cma.Address(mem)
 

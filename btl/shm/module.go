@@ -37,8 +37,8 @@ type module struct {
 	paths      []*inbound // that are polled
 	turn       int        // in paths; see pollSome
 	last       *inbound   // of paths, from which something came; may be nil
-	in         map[framework.ProcID]*inbound
-	out        map[framework.ProcID]*endpoint
+	in         map[framework.Life]*inbound
+	out        map[framework.Life]*endpoint
 	connecting []*endpoint // whose ring has not been granted yet
 	blocked    []*endpoint // that wait for cells
 	spare      []*endpoint // memory for the next of these lists
@@ -48,7 +48,7 @@ type module struct {
 	memory  memory
 	copy    copyPolicy
 	readVM  readVM
-	sources map[framework.ProcID]*source
+	sources map[framework.Life]*source
 	mapped  map[mappedKey]*mapped
 	clock   uint64 // counts uses of mapped
 }
@@ -135,7 +135,7 @@ func (m *module) pollSome() (n int) {
 }
 
 // PeerSource is the ring from one peer.
-func (m *module) PeerSource(peer framework.ProcID) progress.Source {
+func (m *module) PeerSource(peer framework.Life) progress.Source {
 	if p := m.in[peer]; p != nil {
 		return (*single)(p)
 	}
@@ -172,10 +172,12 @@ func (m *module) grant(i int) error {
 	if !ok {
 		return fmt.Errorf("rank %d of an unknown namespace", from.Rank)
 	}
-	id := framework.MakeProcID(world, from.Rank)
-	if old := m.in[id]; old != nil {
-		// The process was killed and came back: nobody writes to its old ring.
-		m.forget(old.index)
+	peer := framework.Life{ID: framework.MakeProcID(world, from.Rank), Nonce: from.Nonce}
+	for life, old := range m.in {
+		if life.ID == peer.ID {
+			// The process was killed and came back: nobody writes to its old ring.
+			m.forget(old.index)
+		}
 	}
 	// Its bell, for when it waits for cells.
 	far, err := m.attach(from.Name, from.Nonce)
@@ -188,14 +190,14 @@ func (m *module) grant(i int) error {
 		return err
 	}
 	p := &inbound{
-		m: m, id: id, index: i, far: far, bell: far.box.Bell(),
+		m: m, peer: peer, index: i, far: far, bell: far.box.Bell(),
 		offset: offset, size: len(cells.Bytes), cells: cells,
 		consumer: ring.NewConsumer(slot.Ring(), cells.Bytes),
 	}
 	clear(slot.Ring())
-	m.in[id] = p
+	m.in[peer] = p
 	m.paths = append(m.paths, p)
-	p.up = m.env.Upcall.Accept(id, from.Nonce)
+	p.up = m.env.Upcall.Accept(peer)
 	if !slot.Grant(offset, len(cells.Bytes)/ring.CellSize) {
 		m.forget(i)
 		return nil
@@ -248,7 +250,7 @@ func (m *module) extent(bytes int) (int64, *shmem.Mapping, error) {
 }
 
 // Forget implements btl.Forgetter.
-func (m *module) Forget(peer framework.ProcID) {
+func (m *module) Forget(peer framework.Life) {
 	if p := m.in[peer]; p != nil {
 		m.forget(p.index)
 	}
@@ -294,19 +296,18 @@ func (m *module) drop(p *inbound) {
 	if m.last == p {
 		m.last = nil
 	}
-	if m.in[p.id] == p {
-		delete(m.in, p.id)
+	if m.in[p.peer] == p {
+		delete(m.in, p.peer)
 	}
 	p.consumer = nil
 	p.cells.Close()
 	p.far.Close()
-	m.unmapPeer(p.id)
+	m.unmapPeer(p.peer)
 }
 
 // remote is a peer's inbox, mapped here.
 type remote struct {
 	name    string
-	nonce   uint64
 	segment shmem.Segment
 	mapping *shmem.Mapping
 	box     inbox.Inbox
@@ -339,11 +340,11 @@ func (m *module) attach(name string, nonce uint64) (*remote, error) {
 		seg.Close()
 		return nil, fmt.Errorf("%s: %w", seg.Path(), err)
 	}
-	return &remote{name, nonce, seg, mapped, box}, nil
+	return &remote{name, seg, mapped, box}, nil
 }
 
 // reach maps the peer's inbox: the peer is on this node if that works.
-func (m *module) reach(peer btl.Peer) (*remote, error) {
+func (m *module) reach(peer framework.Peer) (*remote, error) {
 	if peer.Proc == m.env.Identity.Proc {
 		return nil, errors.New("a process needs no shared memory with itself")
 	}
@@ -355,7 +356,7 @@ func (m *module) reach(peer btl.Peer) (*remote, error) {
 }
 
 // Reach maps the peer's inbox for a moment.
-func (m *module) Reach(peer btl.Peer) error {
+func (m *module) Reach(peer framework.Peer) error {
 	far, err := m.reach(peer)
 	if err == nil {
 		far.Close()
@@ -364,8 +365,8 @@ func (m *module) Reach(peer btl.Peer) error {
 }
 
 // Connect maps the peer's inbox and asks for a ring.
-func (m *module) Connect(peer btl.Peer) (btl.Endpoint, error) {
-	if e := m.out[peer.ID]; e != nil {
+func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
+	if e := m.out[peer.Life]; e != nil {
 		e.Close()
 	}
 	far, err := m.reach(peer)
@@ -379,15 +380,15 @@ func (m *module) Connect(peer btl.Peer) (btl.Endpoint, error) {
 		if !slot.Claim() {
 			continue
 		}
-		e := &endpoint{m: m, id: peer.ID, far: far, slot: slot, bell: far.box.Bell()}
+		e := &endpoint{m: m, peer: peer.Life, far: far, slot: slot, bell: far.box.Bell()}
 		slot.Ask(inbox.Sender{
 			Rank:  m.env.Identity.Proc.Rank,
 			World: framework.NamespaceHash(m.env.Identity.Proc.Namespace),
-			Nonce: m.env.Nonce,
+			Nonce: m.env.Self.Nonce,
 			Name:  m.name(),
 		})
 		far.box.Request()
-		m.out[peer.ID] = e
+		m.out[peer.Life] = e
 		m.connecting = append(m.connecting, e)
 		m.env.Engine.Nudge() // who sleeps already looks at Interval again
 		return e, nil
@@ -427,13 +428,13 @@ func (m *module) finishConnects() (n int) {
 			n++
 			err := fmt.Errorf("the peer refused: %s", e.slot.Reason())
 			if e.far.box.Closed() {
-				err = btl.ErrPeerClosed
+				err = framework.ErrPeerClosed
 			}
 			e.slot.SetState(inbox.Free)
 			e.fail("connect", err)
 		default:
 			if e.far.box.Closed() {
-				e.fail("connect", btl.ErrPeerClosed)
+				e.fail("connect", framework.ErrPeerClosed)
 				continue
 			}
 			m.connecting = append(m.connecting, e)
@@ -452,7 +453,7 @@ func (m *module) checkBlocked() {
 		switch {
 		case e.far == nil: // closed meanwhile
 		case e.far.box.Closed():
-			e.fail("send", btl.ErrPeerClosed)
+			e.fail("send", framework.ErrPeerClosed)
 		case e.slot.State() == inbox.Refused:
 			e.fail("send", errors.New("the peer has ended the path: it made no sense of what came"))
 		}

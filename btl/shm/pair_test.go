@@ -20,24 +20,29 @@ type pair struct {
 
 type testProc struct {
 	module btl.Module
-	nonce  uint64
+	life   framework.Life
 	engine *progress.Engine
 	lost   []error
 	frames int
 	limit  int // by Limits; 0: none
 }
 
-func (p *testProc) Accept(framework.ProcID, uint64) btl.Inbound       { return p }
-func (p *testProc) Lost(_ framework.ProcID, _ uint64, err error)      { p.lost = append(p.lost, err) }
-func (p *testProc) Limits(_ framework.ProcID, _ uint64, _, frame int) { p.limit = frame }
-func (p *testProc) Frame([]byte) error                                { p.frames++; return nil }
-func newPair(t *testing.T, change func(int, *params)) *pair           { return newPairOf(t, OnHeap(), change) }
+// life is that of a rank of a pair.
+func life(rank int) framework.Life {
+	return framework.Life{ID: framework.MakeProcID(0, uint32(rank)), Nonce: uint64(rank) + 1}
+}
+
+func (p *testProc) Accept(framework.Life) btl.Inbound       { return p }
+func (p *testProc) Lost(_ framework.Life, err error)        { p.lost = append(p.lost, err) }
+func (p *testProc) Limits(_ framework.Life, _, frame int)   { p.limit = frame }
+func (p *testProc) Frame([]byte) error                      { p.frames++; return nil }
+func newPair(t *testing.T, change func(int, *params)) *pair { return newPairOf(t, OnHeap(), change) }
 
 func newPairOf(t *testing.T, c btl.Component, change func(rank int, p *params)) *pair {
 	t.Helper()
 	w := &pair{namespace: t.Name()}
 	for rank := range w.procs {
-		p := &testProc{nonce: uint64(rank) + 1, engine: progress.New(progress.Options{})}
+		p := &testProc{life: life(rank), engine: progress.New(progress.Options{})}
 		values := c.Params().(*params)
 		framework.FillDefaults(values)
 		if change != nil {
@@ -45,10 +50,12 @@ func newPairOf(t *testing.T, c btl.Component, change func(rank int, p *params)) 
 		}
 		var err error
 		p.module, err = c.Open(t.Context(), btl.Env{
-			Params:   values,
-			Identity: bootstrap.Identity{Proc: framework.Proc{Namespace: w.namespace, Rank: uint32(rank)}, Size: 2, LocalRank: rank, LocalSize: 2},
-			Worlds:   framework.NewWorlds(w.namespace),
-			Nonce:    p.nonce, Engine: p.engine, Upcall: p, Logger: slog.New(slog.DiscardHandler),
+			Env: progress.Env{
+				Identity: bootstrap.Identity{Proc: framework.Proc{Namespace: w.namespace, Rank: uint32(rank)}, Size: 2, LocalRank: rank, LocalSize: 2},
+				Worlds:   framework.NewWorlds(w.namespace),
+				Self:     p.life, Engine: p.engine, Logger: slog.New(slog.DiscardHandler),
+			},
+			Params: values, Upcall: p,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -74,11 +81,10 @@ func (w *pair) close(t *testing.T) {
 
 func (w *pair) connect(t *testing.T, from, to int) btl.Endpoint {
 	t.Helper()
-	ep, err := w.procs[from].module.Connect(btl.Peer{
-		ID:    framework.MakeProcID(0, uint32(to)),
-		Proc:  framework.Proc{Namespace: w.namespace, Rank: uint32(to)},
-		Nonce: w.procs[to].nonce,
-		Blob:  w.procs[to].module.Blob(),
+	ep, err := w.procs[from].module.Connect(framework.Peer{
+		Life: w.procs[to].life,
+		Proc: framework.Proc{Namespace: w.namespace, Rank: uint32(to)},
+		Blob: w.procs[to].module.Blob(),
 	})
 	if err != nil {
 		t.Fatal(err)

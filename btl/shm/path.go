@@ -21,7 +21,7 @@ type inbound struct {
 	bell     doorbell.Bell // the sender's
 
 	m      *module
-	id     framework.ProcID
+	peer   framework.Life
 	index  int // of the slot
 	far    *remote
 	offset int64
@@ -95,8 +95,8 @@ func (p *inbound) fail(err error) {
 	p.m.box.Slot(p.index).Move(inbox.Granted, inbox.Refused)
 	p.bell.Ring()
 	p.m.drop(p)
-	p.m.env.Upcall.Lost(p.id, p.far.nonce, &framework.TransportError{
-		Component: "btl shm", Peer: p.m.env.Worlds.Proc(p.id).String(), Op: "receive", Err: err})
+	p.m.env.Upcall.Lost(p.peer, &framework.TransportError{
+		Component: "btl shm", Peer: p.m.env.Worlds.Proc(p.peer.ID).String(), Op: "receive", Err: err})
 }
 
 // endpoint is the path to one peer: a ring in that peer's inbox.
@@ -105,7 +105,7 @@ type endpoint struct {
 	bell     doorbell.Bell  // the receiver's
 
 	m      *module
-	id     framework.ProcID
+	peer   framework.Life
 	far    *remote // nil after Close
 	slot   inbox.Slot
 	cells  *shmem.Mapping
@@ -164,7 +164,7 @@ func (e *endpoint) attachRing() error {
 	mapped.Populate()
 	e.cells = mapped
 	if limit := ring.FrameLimit(cells); limit < e.m.frameLimit {
-		e.m.env.Upcall.Limits(e.id, e.far.nonce, min(e.m.eagerLimit, limit), limit)
+		e.m.env.Upcall.Limits(e.peer, min(e.m.eagerLimit, limit), limit)
 	}
 	e.producer = ring.NewProducer(e.slot.Ring(), mapped.Bytes)
 	return nil
@@ -172,10 +172,10 @@ func (e *endpoint) attachRing() error {
 
 // fail ends the path because of the peer.
 func (e *endpoint) fail(op string, err error) {
-	m, id, nonce := e.m, e.id, e.far.nonce
+	m, peer := e.m, e.peer
 	e.Close()
-	m.env.Upcall.Lost(id, nonce, &framework.TransportError{
-		Component: "btl shm", Peer: m.env.Worlds.Proc(id).String(), Op: op, Err: err})
+	m.env.Upcall.Lost(peer, &framework.TransportError{
+		Component: "btl shm", Peer: m.env.Worlds.Proc(peer.ID).String(), Op: op, Err: err})
 }
 
 // Close tells the peer that nothing more comes.
@@ -196,8 +196,8 @@ func (e *endpoint) Close() {
 	}
 	e.far.Close()
 	e.far = nil
-	if e.m.out[e.id] == e {
-		delete(e.m.out, e.id)
+	if e.m.out[e.peer] == e {
+		delete(e.m.out, e.peer)
 	}
-	e.m.unmapPeer(e.id)
+	e.m.unmapPeer(e.peer)
 }

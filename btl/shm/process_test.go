@@ -24,10 +24,9 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-const (
-	childSize  = 1 << 20
-	childNonce = 77
-)
+const childSize = 1 << 20
+
+var childLife = framework.Life{Nonce: 77}
 
 func childBytes(kind string) []byte {
 	return bytes.Repeat([]byte(kind+" of the child."), childSize/8)[:childSize]
@@ -43,10 +42,12 @@ func ownerInChild(namespace string) error {
 	engine := progress.New(progress.Options{})
 	defer engine.Close()
 	opened, err := c.Open(context.Background(), btl.Env{
-		Params:   p,
-		Identity: bootstrap.Identity{Proc: framework.Proc{Namespace: namespace}, Size: 2, LocalSize: 2},
-		Worlds:   framework.NewWorlds(namespace),
-		Nonce:    childNonce, Engine: engine, Upcall: new(testProc), Logger: slog.New(slog.DiscardHandler),
+		Env: progress.Env{
+			Identity: bootstrap.Identity{Proc: framework.Proc{Namespace: namespace}, Size: 2, LocalSize: 2},
+			Worlds:   framework.NewWorlds(namespace),
+			Self:     childLife, Engine: engine, Logger: slog.New(slog.DiscardHandler),
+		},
+		Params: p, Upcall: new(testProc),
 	})
 	if err != nil {
 		return err
@@ -110,8 +111,8 @@ func startChild(t *testing.T, single, dir string, attr *syscall.SysProcAttr) *ch
 	}
 	w := newPairOf(t, Component(), func(_ int, p *params) { p.SingleCopy, p.Dir = single, dir })
 	c.reader = w.procs[1].module.(*module)
-	if _, err := c.reader.Connect(btl.Peer{
-		ID: rank0, Proc: framework.Proc{Namespace: t.Name()}, Nonce: childNonce, Blob: []byte(blob),
+	if _, err := c.reader.Connect(framework.Peer{
+		Life: childLife, Proc: framework.Proc{Namespace: t.Name()}, Blob: []byte(blob),
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +122,7 @@ func startChild(t *testing.T, single, dir string, attr *syscall.SysProcAttr) *ch
 func (c *child) read(r btl.Remote) ([]byte, error) {
 	got := make([]byte, childSize)
 	for done := 0; done < len(got); {
-		n, err := c.reader.Read(rank0, r, int64(done), got[done:])
+		n, err := c.reader.Read(childLife, r, int64(done), got[done:])
 		if err != nil {
 			return nil, err
 		}
@@ -142,7 +143,7 @@ func TestMemoryOfAnotherProcessIsRead(t *testing.T) {
 				if kind == "heap" && !c.okH {
 					continue
 				}
-				err := c.reader.CanRead(rank0, r, childSize)
+				err := c.reader.CanRead(childLife, r, childSize)
 				if err != nil && single == "cma" {
 					t.Skip("process_vm_readv does not work here: ", err)
 				}
@@ -164,7 +165,7 @@ func TestContainersThatShareMemoryAndNotProcessIDs(t *testing.T) {
 	dir := t.TempDir()
 	attr := func() *syscall.SysProcAttr { return &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID} }
 	c := startChild(t, "memory", dir, attr())
-	if err := c.reader.CanRead(rank0, c.allocated, childSize); err != nil {
+	if err := c.reader.CanRead(childLife, c.allocated, childSize); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := c.read(c.allocated); err != nil || !bytes.Equal(got, childBytes("allocated")) {
@@ -172,15 +173,15 @@ func TestContainersThatShareMemoryAndNotProcessIDs(t *testing.T) {
 	}
 	t.Run("cma", func(t *testing.T) {
 		c := startChild(t, "cma", dir, attr())
-		if pid := c.reader.far(rank0).box.Process().PID; pid != 1 {
+		if pid := c.reader.far(childLife).box.Process().PID; pid != 1 {
 			t.Fatalf("the child says that it is process %d, want 1", pid)
 		}
-		err := c.reader.CanRead(rank0, c.heap, childSize)
+		err := c.reader.CanRead(childLife, c.heap, childSize)
 		if err == nil {
 			t.Fatal("our process 1 is taken for the child")
 		}
 		t.Log(err)
-		if notes := strings.Join(c.reader.Notes(rank0), "; "); !strings.Contains(notes, "process 1") {
+		if notes := strings.Join(c.reader.Notes(childLife), "; "); !strings.Contains(notes, "process 1") {
 			t.Errorf("the notes do not say why: %s", notes)
 		}
 	})
@@ -192,13 +193,13 @@ func TestKilledOwnersMemoryIsNoCrash(t *testing.T) {
 		t.Run(single, func(t *testing.T) {
 			dir := t.TempDir()
 			c := startChild(t, single, dir, nil)
-			if err := c.reader.CanRead(rank0, c.allocated, childSize); err != nil {
+			if err := c.reader.CanRead(childLife, c.allocated, childSize); err != nil {
 				t.Skip("it can't be read here: ", err)
 			}
 			c.cmd.Process.Kill()
 			c.cmd.Process.Wait()
 			got := make([]byte, childSize)
-			_, err := c.reader.Read(rank0, c.allocated, 0, got)
+			_, err := c.reader.Read(childLife, c.allocated, 0, got)
 			// A mapping outlives its owner; the system call does not find it.
 			if single == "memory" && (err != nil || !bytes.Equal(got, childBytes("allocated"))) || single == "cma" && err == nil {
 				t.Errorf("%s: %v", single, err)
@@ -224,12 +225,12 @@ func TestOffsetsBeyond32BitsReachTheRightBytes(t *testing.T) {
 		if !ok {
 			t.Fatal("it is not exposed")
 		}
-		if err := reader.CanRead(rank0, r, length); err != nil {
+		if err := reader.CanRead(childLife, r, length); err != nil {
 			t.Skip("it can't be read here: ", err)
 		}
 		window := make([]byte, 16<<20)
 		for done := int64(0); done < length; {
-			n, err := reader.Read(rank0, r, done, window[:min(int64(len(window)), length-done)])
+			n, err := reader.Read(childLife, r, done, window[:min(int64(len(window)), length-done)])
 			if err != nil || n < 1 {
 				t.Fatalf("at %d: %d, %v", done, n, err)
 			}

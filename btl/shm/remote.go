@@ -72,16 +72,15 @@ func (c *copyPolicy) allows(w way) bool { return c.not[w] == nil }
 
 // source is what this process knows of reading one peer's memory.
 type source struct {
-	id      framework.ProcID
+	peer    framework.Life
 	name    string // of the peer's inbox
-	nonce   uint64
 	process inbox.Process
 	probed  bool        // CMA was tried
 	failed  [ways]error // why a way is off for this peer, and stays so
 }
 
 // far returns the peer's inbox while there is a path from or to it.
-func (m *module) far(peer framework.ProcID) *remote {
+func (m *module) far(peer framework.Life) *remote {
 	if p := m.in[peer]; p != nil {
 		return p.far
 	}
@@ -96,16 +95,15 @@ var (
 	errNotTried = errors.New("not tried: the peer left before a message was large enough")
 )
 
-// source returns what is known of a peer. A process that came back with another
-// nonce is another one.
-func (m *module) source(peer framework.ProcID) (*source, error) {
+// source returns what is known of a peer.
+func (m *module) source(peer framework.Life) (*source, error) {
 	far := m.far(peer)
 	if far == nil {
 		return nil, errNoPath
 	}
 	s := m.sources[peer]
-	if s == nil || s.nonce != far.nonce {
-		s = &source{id: peer, name: far.name, nonce: far.nonce, process: far.box.Process()}
+	if s == nil {
+		s = &source{peer: peer, name: far.name, process: far.box.Process()}
 		m.sources[peer] = s
 	}
 	return s, nil
@@ -113,14 +111,14 @@ func (m *module) source(peer framework.ProcID) (*source, error) {
 
 // off remembers why a way does not work with a peer.
 func (m *module) off(s *source, w way, err error) error {
-	err = &framework.TransportError{Component: "btl shm", Peer: m.env.Worlds.Proc(s.id).String(), Op: "read memory", Err: err}
+	err = &framework.TransportError{Component: "btl shm", Peer: m.env.Worlds.Proc(s.peer.ID).String(), Op: "read memory", Err: err}
 	s.failed[w] = err
 	m.env.Logger.Warn("btl shm: a way to copy large messages is off for one peer", "error", err)
 	return err
 }
 
 // CanRead implements btl.RemoteReader.
-func (m *module) CanRead(peer framework.ProcID, r btl.Remote, size int64) error {
+func (m *module) CanRead(peer framework.Life, r btl.Remote, size int64) error {
 	d, err := decode(r)
 	if err != nil {
 		return err
@@ -177,7 +175,7 @@ func (m *module) probed(s *source) error {
 }
 
 // Read implements btl.RemoteReader.
-func (m *module) Read(peer framework.ProcID, r btl.Remote, offset int64, dst []byte) (int, error) {
+func (m *module) Read(peer framework.Life, r btl.Remote, offset int64, dst []byte) (int, error) {
 	d, err := decode(r)
 	if err != nil {
 		return 0, err
@@ -208,7 +206,7 @@ func (m *module) Read(peer framework.ProcID, r btl.Remote, offset int64, dst []b
 }
 
 // Notes implements btl.RemoteReader.
-func (m *module) Notes(peer framework.ProcID) []string {
+func (m *module) Notes(peer framework.Life) []string {
 	s, noPath := m.source(peer)
 	notes := make([]string, ways)
 	for w, name := range []string{wayMemory: "one copy from allocated memory", wayCMA: "one copy by process_vm_readv"} {

@@ -50,7 +50,7 @@ func connected(t *testing.T, c btl.Component, single string) (w *pair, owner, re
 	return w, w.procs[0].module.(*module), w.procs[1].module.(*module)
 }
 
-var rank0 = framework.MakeProcID(0, 0)
+var rank0 = life(0)
 
 // TestFailedProbeSaysWhy injects what the system call can answer. The error has
 // words, and stays.
@@ -105,7 +105,7 @@ func TestOnePeersFailureLeavesTheOthersOn(t *testing.T) {
 		t.Skip("process_vm_readv does not work here: ", err)
 	}
 	// Another peer, whose process can't be read any more in the middle of a message.
-	bad := framework.MakeProcID(0, 9)
+	bad := framework.Life{ID: framework.MakeProcID(0, 9), Nonce: rank0.Nonce}
 	reader.in[bad] = reader.in[rank0]
 	defer delete(reader.in, bad)
 	if err := reader.CanRead(bad, r, 1<<20); err != nil {
@@ -311,7 +311,7 @@ func TestEndOfThePathsUnmaps(t *testing.T) {
 	if err := reader.CanRead(rank0, r, 1<<20); err != nil {
 		t.Fatal(err)
 	}
-	owner.out[framework.MakeProcID(0, 1)].Close()
+	owner.out[life(1)].Close()
 	w.poll(t, func() bool { return len(reader.in) == 0 })
 	if len(reader.mapped) != 0 {
 		t.Error("the region is mapped although no path is left")

@@ -192,7 +192,7 @@ func TestNoSpaceAnywhereNamesBothPlacesAndTheShortfall(t *testing.T) {
 	p := new(params)
 	framework.FillDefaults(p)
 	p.Dir, p.Fallback = dir, fallback
-	_, err := Component().Open(t.Context(), btl.Env{Params: p, Logger: slog.New(slog.DiscardHandler)})
+	_, err := Component().Open(t.Context(), btl.Env{Env: progress.Env{Logger: slog.New(slog.DiscardHandler)}, Params: p})
 	if err == nil || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), fallback) || !strings.Contains(err.Error(), "short of") {
 		t.Fatal(err)
 	}

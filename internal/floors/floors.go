@@ -45,7 +45,7 @@ var rows = []struct {
 
 	{"bootstrap/wireup", Protocols},
 
-	{"components", Assembly}, {"config", Assembly}, {"plugin", Assembly},
+	{"assembly", Assembly}, {"components", Assembly}, {"config", Assembly}, {"plugin", Assembly},
 	// Data: what is known of components' libraries.
 
 	{"mpi", User},

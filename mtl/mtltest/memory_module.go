@@ -36,8 +36,7 @@ type memory struct {
 }
 
 type memoryPeer struct {
-	id     framework.ProcID
-	nonce  uint64
+	framework.Life
 	module *memory
 	gone   error // why it was forgotten
 }
@@ -95,7 +94,7 @@ func (m *memory) queue(e mtl.Envelope) (*queues, *match.Peer[slot, message]) {
 }
 
 func (m *memory) failure(op string, to mtl.Endpoint, err error) error {
-	peer := m.env.Worlds.Proc(m.peers[to].id).String()
+	peer := m.env.Worlds.Proc(m.peers[to].ID).String()
 	return &framework.TransportError{Component: "mtl memory", Peer: peer, Op: op, Err: err}
 }
 
@@ -149,7 +148,7 @@ func (m *memory) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, m
 	if peer.module.closed {
 		err = fmt.Errorf("it has closed: %w", framework.ErrClosed)
 	} else if faults.Send != nil {
-		err = faults.Send(m.env.Identity.Proc, m.env.Worlds.Proc(peer.id), e)
+		err = faults.Send(m.env.Identity.Proc, m.env.Worlds.Proc(peer.ID), e)
 	}
 	if err != nil {
 		m.done = append(m.done, completion{op, mtl.Result{Err: m.failure("send", to, err)}})
@@ -182,7 +181,7 @@ func (m *memory) SendControl(op *mtl.Op, to mtl.Endpoint, data []byte) (done boo
 		return false, fmt.Errorf("mtl memory: a control message of %d bytes, at most %d: %w", len(data), m.opt.ControlLimit, mtl.ErrTooLong)
 	}
 	if f := m.f.opt.Faults.Control; f != nil {
-		for _, other := range f(m.env.Identity.Proc, m.env.Worlds.Proc(peer.id), bytes.Clone(data)) {
+		for _, other := range f(m.env.Identity.Proc, m.env.Worlds.Proc(peer.ID), bytes.Clone(data)) {
 			m.f.deliverControl(peer.module, other)
 		}
 	} else {
@@ -479,7 +478,7 @@ func (m *memory) Blob() []byte {
 	return append(binary.LittleEndian.AppendUint32(nil, uint32(m.address)), m.Offer()...)
 }
 
-func (m *memory) Reach(peer mtl.Peer) error {
+func (m *memory) Reach(peer framework.Peer) error {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
 	_, err := m.look(peer)
@@ -487,7 +486,7 @@ func (m *memory) Reach(peer mtl.Peer) error {
 }
 
 // look returns the module of a peer.
-func (m *memory) look(peer mtl.Peer) (*memory, error) {
+func (m *memory) look(peer framework.Peer) (*memory, error) {
 	if len(peer.Blob) < 4 {
 		return nil, fmt.Errorf("mtl memory: the card of %v has no address of it", peer.Proc)
 	}
@@ -501,11 +500,11 @@ func (m *memory) look(peer mtl.Peer) (*memory, error) {
 	return m.f.modules[address], nil
 }
 
-func (m *memory) Connect(peer mtl.Peer) (mtl.Endpoint, error) {
+func (m *memory) Connect(peer framework.Peer) (mtl.Endpoint, error) {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
 	for i, p := range m.peers {
-		if p.id == peer.ID && p.nonce == peer.Nonce && p.gone == nil {
+		if p.Life == peer.Life && p.gone == nil {
 			return mtl.Endpoint(i), nil
 		}
 	}
@@ -513,6 +512,6 @@ func (m *memory) Connect(peer mtl.Peer) (mtl.Endpoint, error) {
 	if err != nil {
 		return 0, err
 	}
-	m.peers = append(m.peers, memoryPeer{id: peer.ID, nonce: peer.Nonce, module: module})
+	m.peers = append(m.peers, memoryPeer{Life: peer.Life, module: module})
 	return mtl.Endpoint(len(m.peers) - 1), nil
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/progress"
 )
 
 type tells struct{ done int }
@@ -27,7 +28,7 @@ func TestMemoryCancelComesTooLate(t *testing.T) {
 		p := framework.Proc{Namespace: "job", Rank: uint32(i)}
 		var err error
 		m[i], err = f.Component().Open(context.Background(), mtl.Env{
-			Identity: bootstrap.Identity{Proc: p, Size: 2}, Worlds: framework.NewWorlds("job"), Upcall: deaf{},
+			Env: progress.Env{Identity: bootstrap.Identity{Proc: p, Size: 2}, Worlds: framework.NewWorlds("job")}, Upcall: deaf{},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -40,7 +41,7 @@ func TestMemoryCancelComesTooLate(t *testing.T) {
 	if err := m[1].Recv(&op, 0, mtl.Envelope{CID: 3, Source: mtl.AnySource, Tag: mtl.AnyTag}, buf); err != nil {
 		t.Fatal(err)
 	}
-	to, err := m[0].Connect(mtl.Peer{ID: framework.MakeProcID(0, 1), Blob: m[1].Blob()})
+	to, err := m[0].Connect(framework.Peer{Life: framework.Life{ID: framework.MakeProcID(0, 1)}, Blob: m[1].Blob()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,9 +34,8 @@ type world struct {
 type node struct {
 	w      *world
 	rank   int
-	id     framework.ProcID
+	life   framework.Life
 	proc   framework.Proc
-	nonce  uint64
 	engine *progress.Engine
 	module mtl.Module
 	closed bool
@@ -70,8 +69,8 @@ func (w *world) open(ctx context.Context, rank int, c mtl.Component, opt progres
 	w.nonces++
 	proc := framework.Proc{Namespace: w.namespace, Rank: uint32(rank)}
 	n := &node{
-		w: w, rank: rank, id: framework.MakeProcID(0, uint32(rank)), proc: proc,
-		nonce:  framework.NamespaceHash(fmt.Sprint(proc, w.nonces)),
+		w: w, rank: rank, proc: proc,
+		life:   framework.Life{ID: framework.MakeProcID(0, uint32(rank)), Nonce: framework.NamespaceHash(fmt.Sprint(proc, w.nonces))},
 		engine: progress.New(opt),
 	}
 	params := c.Params()
@@ -86,13 +85,15 @@ func (w *world) open(ctx context.Context, rank int, c mtl.Component, opt progres
 	}
 	var err error
 	n.module, err = c.Open(ctx, mtl.Env{
-		Params:   params,
-		Identity: bootstrap.Identity{Proc: proc, Size: w.size, LocalRank: rank, LocalSize: w.size, Locals: locals},
-		Worlds:   framework.NewWorlds(w.namespace),
-		Nonce:    n.nonce,
-		Engine:   n.engine,
-		Upcall:   n,
-		Logger:   slog.New(slog.DiscardHandler),
+		Env: progress.Env{
+			Identity: bootstrap.Identity{Proc: proc, Size: w.size, LocalRank: rank, LocalSize: w.size, Locals: locals},
+			Worlds:   framework.NewWorlds(w.namespace),
+			Self:     n.life,
+			Engine:   n.engine,
+			Logger:   slog.New(slog.DiscardHandler),
+		},
+		Params: params,
+		Upcall: n,
 	})
 	if err != nil {
 		n.engine.Close()
@@ -126,8 +127,8 @@ func (n *node) close() error {
 }
 
 // peer returns what others need to connect to n.
-func (n *node) peer() mtl.Peer {
-	return mtl.Peer{ID: n.id, Proc: n.proc, Nonce: n.nonce, Blob: n.module.Blob()}
+func (n *node) peer() framework.Peer {
+	return framework.Peer{Life: n.life, Proc: n.proc, Blob: n.module.Blob()}
 }
 
 // do runs f with the engine's lock held.

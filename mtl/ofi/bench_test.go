@@ -16,6 +16,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/mtl/ofi"
+	"github.com/ferrympi/ferry/progress"
 )
 
 // The benchmarks measure the module alone, without an engine or a protocol, between
@@ -54,8 +55,8 @@ func meet(rank int, in, out *os.File) (*end, error) {
 	ofi.Set(p, []string{provider}, "auto", os.Getenv("FERRY_OFI_WAIT"))
 	proc := framework.Proc{Namespace: "bench", Rank: uint32(rank)}
 	m, err := c.Open(context.Background(), mtl.Env{
-		Params: p, Identity: bootstrap.Identity{Proc: proc, Size: 2, LocalSize: 2, LocalRank: rank},
-		Worlds: framework.NewWorlds("bench"), Nonce: uint64(rank) + 1, Upcall: deaf{}, Logger: slog.New(slog.DiscardHandler),
+		Env:    progress.Env{Identity: bootstrap.Identity{Proc: proc, Size: 2, LocalSize: 2, LocalRank: rank}, Worlds: framework.NewWorlds("bench"), Self: framework.Life{Nonce: uint64(rank) + 1}, Logger: slog.New(slog.DiscardHandler)},
+		Params: p, Upcall: deaf{},
 	})
 	if err != nil {
 		return nil, err
@@ -70,7 +71,7 @@ func meet(rank int, in, out *os.File) (*end, error) {
 		return nil, err
 	}
 	other := uint32(1 - rank)
-	peer, err := m.Connect(mtl.Peer{ID: framework.MakeProcID(0, other), Proc: framework.Proc{Namespace: "bench", Rank: other}, Nonce: uint64(other) + 1, Blob: blob})
+	peer, err := m.Connect(framework.Peer{Life: framework.Life{ID: framework.MakeProcID(0, other), Nonce: uint64(other) + 1}, Proc: framework.Proc{Namespace: "bench", Rank: other}, Blob: blob})
 	return &end{m, peer, int32(rank)}, err
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/mtl/ofi"
+	"github.com/ferrympi/ferry/progress"
 )
 
 // compile compiles a C program or library of testdata.
@@ -61,8 +62,8 @@ func open(t *testing.T, set func(params any)) (mtl.Module, error) {
 	set(p)
 	proc := framework.Proc{Namespace: "job"}
 	return c.Open(t.Context(), mtl.Env{
-		Params: p, Identity: bootstrap.Identity{Proc: proc, Size: 1, LocalSize: 1},
-		Worlds: framework.NewWorlds("job"), Nonce: 7, Upcall: deaf{}, Logger: slog.New(slog.DiscardHandler),
+		Env:    progress.Env{Identity: bootstrap.Identity{Proc: proc, Size: 1, LocalSize: 1}, Worlds: framework.NewWorlds("job"), Self: framework.Life{Nonce: 7}, Logger: slog.New(slog.DiscardHandler)},
+		Params: p, Upcall: deaf{},
 	})
 }
 

@@ -25,7 +25,7 @@ type module struct {
 	node   string         // nodeProof, of a provider that never leaves the node
 
 	peers   []peer // by mtl.Endpoint
-	known   map[peerKey]mtl.Endpoint
+	known   map[framework.Life]mtl.Endpoint
 	nonces  map[uint64]mtl.Endpoint // who sent an answer
 	dirty   []mtl.Endpoint          // peers with injected messages that may still be here
 	blocked []mtl.Endpoint          // peers with sends that found no room, each once
@@ -62,14 +62,9 @@ const queueEntries = 8192
 // pollMost is how many completions one Poll takes.
 const pollMost = 64
 
-type peerKey struct {
-	id    framework.ProcID
-	nonce uint64
-}
-
 // peer is a connected process.
 type peer struct {
-	peerKey
+	framework.Life
 	address  uint64 // the number that libfabric gave it
 	gone     error  // why it was forgotten
 	dirty    bool   // it is in module.dirty
@@ -98,7 +93,7 @@ func newModule(env mtl.Env, lib *libfabric.Library, ep *libfabric.Endpoint, info
 	m := &module{
 		env: env, lib: lib, ep: ep, layout: l,
 		peers:  []peer{{gone: errNobody}}, // mtl.NoEndpoint
-		known:  map[peerKey]mtl.Endpoint{},
+		known:  map[framework.Life]mtl.Endpoint{},
 		nonces: map[uint64]mtl.Endpoint{},
 		caps: mtl.Caps{
 			CIDBits: l.cid, SourceBits: l.source, TagBits: l.tag,
@@ -145,13 +140,13 @@ func (m *module) setLocal() error {
 	return nil
 }
 
-func (m *module) Reach(peer mtl.Peer) error {
+func (m *module) Reach(peer framework.Peer) error {
 	_, err := m.look(peer)
 	return err
 }
 
 // look returns the network's address of a peer that this module reaches.
-func (m *module) look(peer mtl.Peer) ([]byte, error) {
+func (m *module) look(peer framework.Peer) ([]byte, error) {
 	if m.broken != nil {
 		return nil, m.broken
 	}
@@ -167,9 +162,8 @@ func (m *module) look(peer mtl.Peer) ([]byte, error) {
 	return b.address, nil
 }
 
-func (m *module) Connect(p mtl.Peer) (mtl.Endpoint, error) {
-	key := peerKey{p.ID, p.Nonce}
-	if to, ok := m.known[key]; ok {
+func (m *module) Connect(p framework.Peer) (mtl.Endpoint, error) {
+	if to, ok := m.known[p.Life]; ok {
 		return to, nil
 	}
 	name, err := m.look(p)
@@ -181,8 +175,8 @@ func (m *module) Connect(p mtl.Peer) (mtl.Endpoint, error) {
 		return 0, &framework.TransportError{Component: component, Peer: p.Proc.String(), Op: "connect", Err: err}
 	}
 	to := mtl.Endpoint(len(m.peers))
-	m.peers = append(m.peers, peer{peerKey: key, address: address})
-	m.known[key], m.nonces[p.Nonce] = to, to
+	m.peers = append(m.peers, peer{Life: p.Life, address: address})
+	m.known[p.Life], m.nonces[p.Nonce] = to, to
 	return to, nil
 }
 
@@ -194,8 +188,8 @@ func (m *module) Forget(to mtl.Endpoint, why error) {
 		return
 	}
 	p.gone = m.transportError("send", to, why)
-	delete(m.known, p.peerKey)
-	delete(m.nonces, p.nonce)
+	delete(m.known, p.Life)
+	delete(m.nonces, p.Nonce)
 	p.queue, p.matching = fifo{}, fifo{}
 	for _, s := range m.slots {
 		if s.to != to || !s.kind.isSend() {
@@ -226,7 +220,7 @@ func (m *module) text(code libfabric.Errno) string {
 func (m *module) transportError(op string, to mtl.Endpoint, err error) error {
 	e := &framework.TransportError{Component: component, Op: op, Err: err}
 	if to != mtl.NoEndpoint {
-		e.Peer = m.env.Worlds.Proc(m.peers[to].id).String()
+		e.Peer = m.env.Worlds.Proc(m.peers[to].ID).String()
 	}
 	return e
 }

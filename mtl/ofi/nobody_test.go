@@ -30,7 +30,7 @@ func two(t *testing.T, provider string, wait time.Duration) (a, b *rig) {
 	for i, r := range rigs {
 		other := uint32(1 - i)
 		var err error
-		r.self, err = r.m.Connect(mtl.Peer{ID: framework.MakeProcID(0, other), Proc: framework.Proc{Namespace: "job", Rank: other}, Nonce: 100 + uint64(other), Blob: rigs[other].m.Blob()})
+		r.self, err = r.m.Connect(framework.Peer{Life: framework.Life{ID: framework.MakeProcID(0, other), Nonce: 100 + uint64(other)}, Proc: framework.Proc{Namespace: "job", Rank: other}, Blob: rigs[other].m.Blob()})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -284,7 +284,7 @@ func (m *module) answer(s *slot, tag uint64, source int32) {
 		tag &^= m.layout.sync
 	}
 	b := append(m.scratch[:0], frameAnswer)
-	b = binary.LittleEndian.AppendUint64(b, m.env.Nonce)
+	b = binary.LittleEndian.AppendUint64(b, m.env.Self.Nonce)
 	b = binary.LittleEndian.AppendUint64(b, tag)
 	// An error means that the peer gets nothing any more.
 	m.untagged(answer, nil, to, b)

@@ -68,9 +68,8 @@ func selfTest(m *module, givenUp func() bool) error {
 	upcall := m.env.Upcall
 	m.env.Upcall = t
 	defer func() { m.env.Upcall = upcall }()
-	id := m.env.Worlds.ID(m.env.Identity.Proc)
 	var err error
-	t.self, err = m.Connect(mtl.Peer{ID: id, Proc: m.env.Identity.Proc, Nonce: m.env.Nonce, Blob: m.blob})
+	t.self, err = m.Connect(framework.Peer{Life: m.env.Self, Proc: m.env.Identity.Proc, Blob: m.blob})
 	if err != nil {
 		return err
 	}

@@ -155,7 +155,7 @@ func TestReceivesThatWaitForALookEndWhenTheirSenderCantBeReached(t *testing.T) {
 	s, st := newSlowLooks(1, mtltest.Options{})
 	w := world(t, st, 2)
 	m := w.Procs[1].Module
-	if err := m.Learn(w.Group()[0], pml.Card{Nonce: 7}); err != nil { // without an address
+	if err := m.Learn(w.Reborn(0, 7), nil); err != nil { // without an address
 		t.Fatal(err)
 	}
 	c := join(t, w, w.NextID(), 1)

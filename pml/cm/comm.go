@@ -54,7 +54,7 @@ type peer struct {
 
 // AddComm implements pml.Module.
 func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
-	if spec.Rank < 0 || spec.Rank >= len(spec.Group) || spec.Group[spec.Rank] != m.self {
+	if spec.Rank < 0 || spec.Rank >= len(spec.Group) || spec.Group[spec.Rank].Life != m.self {
 		return nil, fmt.Errorf("%w: pml cm: rank %d is not this process", framework.ErrGroup, spec.Rank)
 	}
 	if spec.Indices != nil && len(spec.Indices) != len(spec.Group) {
@@ -92,9 +92,9 @@ func (m *Module) addComm(spec pml.CommSpec) (*comm, error) {
 		return nil, fmt.Errorf("%w: pml cm: communicator %v exists", framework.ErrGroup, spec.ID)
 	}
 	c := &comm{m: m, spec: spec, word: m.ids.word(spec.Local), peers: make([]*peer, len(spec.Group)), procs: make([]*proc, len(spec.Group))}
-	for rank, id := range spec.Group {
-		if c.procs[rank] = m.procs[id]; c.procs[rank] == nil {
-			return nil, fmt.Errorf("%w: pml cm: rank %d (%v) has not been learnt", framework.ErrGroup, rank, m.env.Worlds.Proc(id))
+	for rank, member := range spec.Group {
+		if c.procs[rank] = m.member(member.Life); c.procs[rank] == nil {
+			return nil, fmt.Errorf("%w: pml cm: rank %d (%v) has not been learnt", framework.ErrGroup, rank, m.env.Worlds.Proc(member.ID))
 		}
 	}
 	m.byID[spec.ID] = c

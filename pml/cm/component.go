@@ -42,34 +42,37 @@ type params struct {
 
 func (component) Params() any { return new(params) }
 
-// Below implements pml.Layered.
-func (component) Below() framework.Kind { return framework.MTL }
+// Requires implements framework.Requirer.
+func (component) Requires(p any) []framework.Requirement {
+	all := []framework.Requirement{{Kind: framework.MTL, For: "messages that the network matches"}}
+	if p.(*params).SharedMemory {
+		all = append(all, framework.Requirement{Kind: framework.PML, Node: true, For: "messages between processes of a node"})
+	}
+	return all
+}
 
 // Probe finds nothing that could be missing: which MTL works shows when it opens.
 func (component) Probe(context.Context, any) framework.Verdict { return framework.Usable() }
 
 func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
-	if env.OpenMTL == nil {
-		return nil, fmt.Errorf("%w: pml cm: this program has no MTL; pml=ob1 runs over BTLs", framework.ErrUnsupported)
-	}
 	m := &Module{
 		env:     env,
 		engine:  env.Engine,
 		hooks:   env.Hooks,
-		self:    env.Worlds.ID(env.Identity.Proc),
+		self:    env.Self,
 		gone:    cid.NewTombstones(tombstones),
 		byID:    map[cid.Extended]*comm{},
 		procs:   map[framework.ProcID]*proc{},
 		byNonce: map[uint64]*proc{},
-		dead:    map[framework.ProcID]string{},
+		dead:    map[framework.Life]string{},
 		wilds:   map[*wild]struct{}{},
 	}
 	m.strangers.early = map[uint64]*early{}
-	open, err := env.OpenMTL(m)
+	open, err := framework.Open[mtl.Module](env.Modules, framework.MTL, func(string) any { return m })
 	if err != nil {
 		return nil, fmt.Errorf("pml cm: %w", err)
 	}
-	m.name, m.mtl, m.caps = open.Name, open.Module, open.Module.Caps()
+	m.name, m.mtl, m.caps = open[0].Name, open[0].Module, open[0].Module.Caps()
 	if m.caps.ControlLimit < controlSize {
 		return nil, fmt.Errorf("%w: pml cm: mtl %s takes control messages of %d bytes, and %d are needed",
 			framework.ErrUnsupported, m.name, m.caps.ControlLimit, controlSize)
@@ -83,12 +86,15 @@ func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 		m.table.SetLimit(fmt.Sprintf(": mtl %s has %d bits for a communicator (%s), of which %d make the index: close communicators, or have mtl %s use a layout or a provider with more bits (`ferry info` lists them)",
 			m.name, m.caps.CIDBits, strings.TrimLeft(d.Provider+", "+d.Mode, ", "), m.ids.indexBits, m.name))
 	}
-	if env.Params.(*params).SharedMemory && env.OpenNode != nil {
-		if m.node, err = env.OpenNode(); err != nil && !errors.Is(err, framework.ErrUnsupported) {
+	if env.Params.(*params).SharedMemory {
+		node, err := framework.Open[pml.Module](env.Modules, framework.PML, nil)
+		if err == nil {
+			m.node = node[0].Module
+		} else if !errors.Is(err, framework.ErrUnsupported) {
 			return nil, fmt.Errorf("pml cm: for processes of this node: %w", err)
 		}
 	}
-	m.learn(m.self, m.Card())
+	m.learn(m.self, m.Addresses())
 	m.engine.Add(m)
 	return m, nil
 }

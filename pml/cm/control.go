@@ -108,7 +108,7 @@ func (p *proc) control(f control, asks *peer) {
 		return
 	}
 	p.talked = true
-	f.to, f.from = p.nonce, m.env.Nonce
+	f.to, f.from = p.life.Nonce, m.env.Self.Nonce
 	k := m.freeControls
 	if k == nil {
 		k = &controlSend{m: m}
@@ -118,7 +118,7 @@ func (p *proc) control(f control, asks *peer) {
 	}
 	k.asks = asks
 	f.put(k.b[:])
-	m.hook(pml.Event{Kind: pml.EventControl, Peer: p.id, Comm: f.id, Note: controlNames[f.typ]})
+	m.hook(pml.Event{Kind: pml.EventControl, Peer: p.life, Comm: f.id, Note: controlNames[f.typ]})
 	if done, err := m.mtl.SendControl(&k.op, p.to, k.b[:]); done || err != nil {
 		k.done(err)
 	}
@@ -150,7 +150,7 @@ func (p *peer) unasked(err error) {
 // that does not name this process's nonce is a stranger's.
 func (m *Module) Control(data []byte) {
 	f, err := parseControl(data)
-	if err != nil || f.to != m.env.Nonce {
+	if err != nil || f.to != m.env.Self.Nonce {
 		if err == nil {
 			err = errors.New("it is not for this process, or of another job")
 		}
@@ -183,7 +183,7 @@ func (m *Module) takeControl(f *control) {
 		m.env.Logger.Debug("pml cm: a control message is dropped", "err", "its sender is not the member that it claims to be", "communicator", c.spec.ID.String(), "rank", f.rank)
 		return
 	}
-	m.hook(pml.Event{Kind: pml.EventControl, Peer: p.id, Comm: f.id, Note: controlNames[f.typ]})
+	m.hook(pml.Event{Kind: pml.EventControl, Peer: p.life, Comm: f.id, Note: controlNames[f.typ]})
 	q := c.peer(int(f.rank))
 	switch f.typ {
 	case controlRequest:

@@ -21,7 +21,7 @@ func TestReceiveFromTheDeadTakesNobodyElsesMessage(t *testing.T) {
 			w := world(t, s, 2)
 			c := communicator(t, w, cid.PolicyAgree)
 			send(t, c[0], 0, 7, "to myself")
-			w.Procs[0].Module.PeerFailed(framework.MakeProcID(0, 1), "killed")
+			w.Procs[0].Module.PeerFailed(w.Group()[1].Life, "killed")
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
 			buf := make([]byte, 64)

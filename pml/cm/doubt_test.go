@@ -57,7 +57,7 @@ func TestNetworkTellsOfADeathBeforeTheBootstrap(t *testing.T) {
 			net.Fail(net.procs[0], broken)
 			until(t, "the network's word", func() bool { return failed(w.Procs[0].Module) == 3 })
 			if death {
-				w.Procs[0].Module.PeerFailed(w.Group()[1], "killed")
+				w.Procs[0].Module.PeerFailed(w.Group()[1].Life, "killed")
 			}
 			_, known := specific.wait(t)
 			_, any := wild.wait(t)
@@ -87,7 +87,7 @@ func TestNetworkFailsWhatTheDeadHadSent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.Procs[0].Module.PeerFailed(w.Group()[1], "killed")
+	w.Procs[0].Module.PeerFailed(w.Group()[1].Life, "killed")
 	net.Fail(net.procs[0], errors.New("connection reset"))
 	r := start(t)(k.Irecv(pml.Buffer{Bytes: make([]byte, 8)}))
 	_, err = r.wait(t)
@@ -154,7 +154,7 @@ func TestRequestThatTheNetworkFailsIsNoDeath(t *testing.T) {
 	if asked.r.Done() || wild.r.Done() {
 		t.Error("the process counts as failed")
 	}
-	m.PeerFailed(w.Group()[1], "killed")
+	m.PeerFailed(w.Group()[1].Life, "killed")
 	_, err := asked.wait(t)
 	wantFailureOf1(t, "a send that has asked", err)
 	_, err = wild.wait(t)
@@ -183,13 +183,13 @@ func TestRequestThatTheNetworkFailsIsRepeated(t *testing.T) {
 func TestDeathReplacesAnErrorOfTheNetwork(t *testing.T) {
 	w := world(t, stack(mtltest.Options{}), 2)
 	m := w.Procs[0].Module
-	if err := m.Learn(w.Group()[1], pml.Card{Nonce: 7}); err != nil { // without an address
+	if err := m.Learn(w.Reborn(1, 7), nil); err != nil { // without an address
 		t.Fatal(err)
 	}
 	c := join(t, w, w.NextID(), 0)
 	_, err := isend(c, 1, 1, pml.Standard)
 	wantErr(t, "a send", err, framework.ErrTransport)
-	m.PeerFailed(w.Group()[1], "killed")
+	m.PeerFailed(w.Group()[1].Life, "killed")
 	_, err = isend(c, 1, 1, pml.Standard)
 	wantFailureOf1(t, "a send after its death", err)
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
 )
@@ -18,7 +17,7 @@ import (
 // it afterwards is tried for ever. So a process says goodbye, when all that it has
 // sent is on its way or the patience for that has ended, to each with whom it has
 // exchanged anything over the network.
-// What is sent to it later ends with btl.ErrPeerClosed, and so does, some milliseconds
+// What is sent to it later ends with framework.ErrPeerClosed, and so does, some milliseconds
 // after, what is on its way still: it may have been received, and the goodbye have
 // overtaken the network's word of that. Nobody answers, and nobody is waited for.
 //
@@ -83,7 +82,7 @@ func (m *Module) sayGoodbye() {
 	}
 	for _, p := range m.procs {
 		n := p.sent + sent[p]
-		if p.id == m.self || p.unreachable != nil || !p.talked && n+p.received+p.aside == 0 {
+		if p.life == m.self || p.unreachable != nil || !p.talked && n+p.received+p.aside == 0 {
 			continue
 		}
 		p.control(control{typ: controlGoodbye, rank: anyRank, sent: [pml.Planes]uint64{n}}, nil)
@@ -120,7 +119,7 @@ func (p *proc) leave(total uint64) {
 		return
 	}
 	p.left, p.total = true, total
-	p.shut(&framework.TransportError{Component: "pml cm", Peer: p.String(), Op: "goodbye", Err: btl.ErrPeerClosed})
+	p.shut(&framework.TransportError{Component: "pml cm", Peer: p.String(), Op: "goodbye", Err: framework.ErrPeerClosed})
 	p.m.leaving = append(p.m.leaving, &leaver{proc: p, grace: looksBeforeForget, gap: farewellGap})
 	p.m.engine.Nudge()
 }
@@ -130,11 +129,11 @@ func (m *Module) goodbye(p *proc, f *control) {
 	switch {
 	case p == nil:
 		m.park(f)
-	case p.id == m.self || p.err != nil:
+	case p.life == m.self || p.err != nil:
 	case p.left: // it was known, and now how many messages it has sent
 		p.total = min(p.total, f.sent[0])
 	default:
-		m.hook(pml.Event{Kind: pml.EventControl, Peer: p.id, Note: controlNames[f.typ]})
+		m.hook(pml.Event{Kind: pml.EventControl, Peer: p.life, Note: controlNames[f.typ]})
 		p.leave(f.sent[0])
 	}
 }

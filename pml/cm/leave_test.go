@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mtl"
@@ -105,16 +104,16 @@ func TestWhatWaitsForOneThatHasLeftEnds(t *testing.T) {
 			probed <- err
 		}()
 		leave(t, w, 1)
-		wantErr(t, "a probe", <-probed, btl.ErrPeerClosed)
+		wantErr(t, "a probe", <-probed, framework.ErrPeerClosed)
 		_, err := unmatched.wait(t)
-		wantErr(t, "a synchronous send that nobody has matched", err, btl.ErrPeerClosed)
+		wantErr(t, "a synchronous send that nobody has matched", err, framework.ErrPeerClosed)
 		_, err = specific.wait(t)
-		wantErr(t, "a receive", err, btl.ErrPeerClosed)
+		wantErr(t, "a receive", err, framework.ErrPeerClosed)
 		_, err = isend(c[0], 1, 2, pml.Standard)
-		wantErr(t, "a new send", err, btl.ErrPeerClosed)
+		wantErr(t, "a new send", err, framework.ErrPeerClosed)
 		receive(t, c[0], 1, 1, "wanted later")
 		_, err = c[0].Recv(t.Context(), pml.Buffer{}, 1, 1, pml.PointToPoint)
-		wantErr(t, "a new receive", err, btl.ErrPeerClosed)
+		wantErr(t, "a new receive", err, framework.ErrPeerClosed)
 		other := start(t)(isend(c[2], 0, 4, pml.Standard))
 		if st, err := wild.wait(t); err != nil || st.Source != 2 {
 			t.Errorf("a receive from any source: %+v %v", st, err)
@@ -133,7 +132,7 @@ func TestSendThatWaitsForAnIdEndsWhenItsReceiverLeaves(t *testing.T) {
 		until(t, "the question", func() bool { return w.Procs[1].Module.Inspect().Parked == 1 })
 		leave(t, w, 1)
 		_, err := alone.wait(t)
-		wantErr(t, "a send that waits for the receiver's id", err, btl.ErrPeerClosed)
+		wantErr(t, "a send that waits for the receiver's id", err, framework.ErrPeerClosed)
 	})
 }
 
@@ -147,7 +146,7 @@ func TestWhoHasOnlyReceivedSaysGoodbye(t *testing.T) {
 		unmatched := start(t)(isend(c[1], 0, 1, pml.Synchronous))
 		leave(t, w, 0)
 		_, err := unmatched.wait(t)
-		wantErr(t, "a send", err, btl.ErrPeerClosed)
+		wantErr(t, "a send", err, framework.ErrPeerClosed)
 	})
 }
 
@@ -173,7 +172,7 @@ func TestSendThatDoesNotLeaveKeepsNobodyFromBeingTold(t *testing.T) {
 		wantErr(t, "the send", err, framework.ErrClosed)
 		for _, r := range waits {
 			_, err := r.wait(t)
-			wantErr(t, "a receive", err, btl.ErrPeerClosed)
+			wantErr(t, "a receive", err, framework.ErrPeerClosed)
 		}
 	})
 }
@@ -191,20 +190,18 @@ func TestNewLifeOvertakesTheMessagesOfTheOldOne(t *testing.T) {
 	send(t, c[1], 0, 3, "late")
 	net.SetFaults(mtltest.Faults{})
 	r, more := start(t)(recvInto(c[0], 1, 3)), start(t)(recvInto(c[0], 1, 3))
-	old := w.Procs[1].Module.Card()
-	card := old
-	card.Nonce = 424242
-	if err := m.Learn(w.Group()[1], card); err != nil {
+	old := w.Group()[1]
+	if err := m.Learn(framework.Life{ID: old.ID, Nonce: 424242}, w.Procs[1].Module.Addresses()); err != nil {
 		t.Fatal(err)
 	}
 	if st, err := r.wait(t); err != nil || st.Bytes != len("late") {
 		t.Errorf("a receive: %+v %v", st, err)
 	}
 	_, err := isend(c[0], 1, 3, pml.Standard)
-	wantErr(t, "a send to the old life", err, btl.ErrPeerClosed)
-	net.Inject(net.procs[0], goodbye(m.Card().Nonce, old.Nonce, 2))
+	wantErr(t, "a send to the old life", err, framework.ErrPeerClosed)
+	net.Inject(net.procs[0], goodbye(w.Group()[0].Nonce, old.Nonce, 2))
 	_, err = more.wait(t)
-	wantErr(t, "one receive more", err, btl.ErrPeerClosed)
+	wantErr(t, "one receive more", err, framework.ErrPeerClosed)
 	if n := m.Inspect().Parked; n != 0 {
 		t.Errorf("%d are parked still", n)
 	}
@@ -280,10 +277,10 @@ func TestGoodbyeThatOvertakesMessagesEndsNoReceiveOfThem(t *testing.T) {
 	for tag := range n / 2 {
 		post(tag)
 	}
-	net.Inject(net.procs[0], goodbye(w.Procs[0].Module.Card().Nonce, w.Procs[1].Module.Card().Nonce, n))
+	net.Inject(net.procs[0], goodbye(w.Group()[0].Nonce, w.Group()[1].Nonce, n))
 	until(t, "the goodbye", func() bool {
 		_, err := isend(c[0], 1, 1, pml.Standard)
-		return errors.Is(err, btl.ErrPeerClosed)
+		return errors.Is(err, framework.ErrPeerClosed)
 	})
 	for tag := n - 1; tag >= 0; tag-- {
 		if tag == 1 {
@@ -300,5 +297,5 @@ func TestGoodbyeThatOvertakesMessagesEndsNoReceiveOfThem(t *testing.T) {
 		}
 	}
 	_, err := reqs[n].wait(t)
-	wantErr(t, "one more", err, btl.ErrPeerClosed)
+	wantErr(t, "one more", err, framework.ErrPeerClosed)
 }

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mtl/mtltest"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/pml/cm"
@@ -22,7 +22,7 @@ func endsWithGoodbye(t *testing.T, w *pmltest.World, c []pml.Comm) {
 	r := start(t)(recvInto(c[0], 1, 3))
 	leave(t, w, 1)
 	_, err := r.wait(t)
-	wantErr(t, "a receive", err, btl.ErrPeerClosed)
+	wantErr(t, "a receive", err, framework.ErrPeerClosed)
 }
 
 // TestReceiveEndsThoughAMessageLiesElsewhere: on another communicator, and on another

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mtl"
@@ -21,7 +20,7 @@ type Module struct {
 	env    pml.Env
 	engine *progress.Engine
 	hooks  pml.Hooks
-	self   framework.ProcID
+	self   framework.Life
 
 	name string // of the MTL
 	mtl  mtl.Module
@@ -35,7 +34,7 @@ type Module struct {
 	byID      map[cid.Extended]*comm
 	procs     map[framework.ProcID]*proc // present lives
 	byNonce   map[uint64]*proc
-	dead      map[framework.ProcID]string
+	dead      map[framework.Life]string
 	strangers strangers
 	failures  bool // receives have to look for a reason why nothing can come: a proc's err, or an aborted plane
 	kept      int  // messages in unexpected queues
@@ -69,14 +68,12 @@ func (m *Module) Offer() pml.Offer {
 		Detail: fmt.Sprintf("mtl %s: %s; %s", m.name, m.mtl.Offer(), local)}
 }
 
-// Card implements pml.Module.
-func (m *Module) Card() pml.Card {
-	card := pml.Card{Nonce: m.env.Nonce}
+// Addresses implements pml.Module.
+func (m *Module) Addresses() (all []framework.Address) {
 	if m.node != nil {
-		card = m.node.Card()
+		all = m.node.Addresses()
 	}
-	card.Addresses = append(card.Addresses[:len(card.Addresses):len(card.Addresses)], btl.Address{Component: m.name, Blob: m.mtl.Blob()})
-	return card
+	return append(all, framework.Address{Component: framework.ComponentName(framework.MTL, m.name), Blob: m.mtl.Blob()})
 }
 
 // CIDs implements pml.Module.
@@ -86,33 +83,31 @@ func (m *Module) CIDs() *cid.Table { return m.table }
 func (m *Module) TagMax() int { return 1<<m.caps.TagBits - 1 }
 
 // Learn implements pml.Module.
-func (m *Module) Learn(id framework.ProcID, card pml.Card) error {
+func (m *Module) Learn(peer framework.Life, card framework.Card) error {
 	if m.node != nil {
-		if err := m.node.Learn(id, card); err != nil {
+		if err := m.node.Learn(peer, card); err != nil {
 			return err
 		}
 	}
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	m.learn(id, card)
+	m.learn(peer, card)
 	return nil
 }
 
 // PeerFailed implements pml.Module.
-func (m *Module) PeerFailed(id framework.ProcID, reason string) {
+func (m *Module) PeerFailed(peer framework.Life, reason string) {
 	if m.node != nil {
-		m.node.PeerFailed(id, reason)
+		m.node.PeerFailed(peer, reason)
 	}
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	m.dead[id] = reason
+	m.dead[peer] = reason
 	// What it had sent before is there, and arrives.
 	for i := 0; i < mostLastPolls && m.mtl.Poll() > 0; i++ {
 	}
-	for _, p := range m.byNonce {
-		if p.id == id {
-			p.fail(&procFailed{reason})
-		}
+	if p := m.byNonce[peer.Nonce]; p != nil && p.life == peer {
+		p.fail(&procFailed{reason})
 	}
 }
 
@@ -179,26 +174,26 @@ func (m *Module) hook(e pml.Event) {
 }
 
 // Route implements pml.Module.
-func (m *Module) Route(id framework.ProcID) pml.Route {
-	if id != m.self && m.isNear(id) {
-		route := m.node.Route(id)
+func (m *Module) Route(peer framework.Life) pml.Route {
+	if peer != m.self && m.isNear(peer) {
+		route := m.node.Route(peer)
 		route.PML = "cm"
-		route.Rejected = append(route.Rejected, pml.Rejection{Name: m.name, Reason: "not used between processes of a node: pml.cm.shared_memory"})
+		route.Rejected = append(route.Rejected, framework.Rejection{Name: m.name, Reason: "not used between processes of a node: pml.cm.shared_memory"})
 		return route
 	}
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	route := pml.Route{PML: "cm"}
-	p := m.procs[id]
+	p := m.byNonce[peer.Nonce]
 	if p == nil {
 		return route
 	}
-	peer, err := p.peer()
+	far, err := p.peer()
 	if err == nil && !p.connected {
-		err = m.mtl.Reach(peer)
+		err = m.mtl.Reach(far)
 	}
 	if err != nil {
-		route.Rejected = append(route.Rejected, pml.Rejection{Name: m.name, Reason: err.Error()})
+		route.Rejected = append(route.Rejected, framework.Rejection{Name: m.name, Reason: err.Error()})
 		return route
 	}
 	d := m.mtl.Describe()

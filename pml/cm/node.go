@@ -10,7 +10,7 @@ import (
 )
 
 // Where shared memory is used between processes of a node (pml.cm.shared_memory),
-// their messages are another PML's (pml.Env.OpenNode): a communicator has one there,
+// their messages are another PML's (framework.Requirement.Node): a communicator has one there,
 // with an id of its own, beside the one in the network. The path to a member is
 // fixed by what all members know alike, so that both ends of it look at the same
 // place: the launcher's word on who is on a node. A communicator whose members are
@@ -24,8 +24,8 @@ func (m *Module) nearMembers(spec *pml.CommSpec) (near []bool, n int) {
 		return nil, 0
 	}
 	near = make([]bool, len(spec.Group))
-	for rank, id := range spec.Group {
-		if near[rank] = id == m.self || m.isNear(id); near[rank] {
+	for rank, member := range spec.Group {
+		if near[rank] = member.Life == m.self || m.isNear(member.Life); near[rank] {
 			n++
 		}
 	}
@@ -36,9 +36,9 @@ func (m *Module) nearMembers(spec *pml.CommSpec) (near []bool, n int) {
 }
 
 // isNear reports whether another process is on this node, and is reached there.
-func (m *Module) isNear(id framework.ProcID) bool {
-	_, local := slices.BinarySearch(m.env.Identity.Locals, id.Rank())
-	return m.node != nil && local && id.World() == m.self.World()
+func (m *Module) isNear(peer framework.Life) bool {
+	_, local := slices.BinarySearch(m.env.Identity.Locals, peer.ID.Rank())
+	return m.node != nil && local && peer.ID.World() == m.self.ID.World()
 }
 
 // nodeComm makes the part on the node of a communicator.

@@ -71,10 +71,10 @@ func (m *Module) park(f *control) {
 // meet gives a process whose card has come what it had said before. Lock held.
 func (m *Module) meet(p *proc) {
 	s := &m.strangers
-	if e := s.early[p.nonce]; e != nil {
+	if e := s.early[p.life.Nonce]; e != nil {
 		p.early = *e
 		s.n -= len(e.kept)
-		delete(s.early, p.nonce)
+		delete(s.early, p.life.Nonce)
 	}
 	if p.early.lost = s.lost; p.unreachable != nil {
 		p.early = early{}

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"testing"
 
-	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
 )
 
@@ -14,15 +14,14 @@ func TestGoodbyeBeforeTheCard(t *testing.T) {
 	net := newNamed()
 	w := world(t, net.stack(), 2)
 	m := w.Procs[0].Module
-	card := w.Procs[1].Module.Card()
-	card.Nonce = 1234567
-	net.Inject(net.procs[0], goodbye(m.Card().Nonce, card.Nonce, 0))
+	next := w.Reborn(1, 1234567)
+	net.Inject(net.procs[0], goodbye(w.Group()[0].Nonce, next.Nonce, 0))
 	until(t, "the goodbye", func() bool { return m.Inspect().Parked == 1 })
-	if err := m.Learn(w.Group()[1], card); err != nil {
+	if err := m.Learn(next, w.Procs[1].Module.Addresses()); err != nil {
 		t.Fatal(err)
 	}
 	_, err := isend(join(t, w, w.NextID(), 0), 1, 1, pml.Standard)
-	wantErr(t, "a send to it", err, btl.ErrPeerClosed)
+	wantErr(t, "a send to it", err, framework.ErrPeerClosed)
 	if n := m.Inspect().Parked; n != 0 {
 		t.Errorf("%d are parked still", n)
 	}
@@ -34,25 +33,24 @@ func TestWhatOneThatHasGoneHadParkedGoes(t *testing.T) {
 	net := newNamed()
 	w := world(t, net.stack(), 2)
 	m := w.Procs[0].Module
-	card := w.Procs[1].Module.Card()
+	card := framework.Card(w.Procs[1].Module.Addresses())
+	peer := w.Group()[1].Life
 	for life, end := range []func(){
-		func() { net.Inject(net.procs[0], goodbye(m.Card().Nonce, card.Nonce, 0)) },
+		func() { net.Inject(net.procs[0], goodbye(w.Group()[0].Nonce, peer.Nonce, 0)) },
 		func() { // the card of the next life
-			next := card
-			next.Nonce = 2000
-			if err := m.Learn(w.Group()[1], next); err != nil {
+			if err := m.Learn(framework.Life{ID: peer.ID, Nonce: 2000}, card); err != nil {
 				t.Fatal(err)
 			}
 		},
-		func() { m.PeerFailed(w.Group()[1], "killed") },
+		func() { m.PeerFailed(peer, "killed") },
 	} {
-		card.Nonce = uint64(1000 + life)
-		if err := m.Learn(w.Group()[1], card); err != nil {
+		peer.Nonce = uint64(1000 + life)
+		if err := m.Learn(peer, card); err != nil {
 			t.Fatal(err)
 		}
 		const n = 100
 		for i := range n {
-			b := goodbye(m.Card().Nonce, card.Nonce, 0)
+			b := goodbye(w.Group()[0].Nonce, peer.Nonce, 0)
 			b[0] = 1 // a request
 			binary.LittleEndian.PutUint64(b[24:], 1<<40)
 			binary.LittleEndian.PutUint64(b[32:], uint64(i))
@@ -73,7 +71,7 @@ func TestTooManyEarlyControlMessagesAreDroppedAndNobodyWaits(t *testing.T) {
 	m := w.Procs[0].Module
 	flood := func(from uint64) {
 		for i := range 1<<16 + 10 {
-			b := goodbye(m.Card().Nonce, from, 0)
+			b := goodbye(w.Group()[0].Nonce, from, 0)
 			b[0] = 1 // a request
 			binary.LittleEndian.PutUint64(b[24:], 1<<40)
 			binary.LittleEndian.PutUint64(b[32:], uint64(i))
@@ -84,7 +82,7 @@ func TestTooManyEarlyControlMessagesAreDroppedAndNobodyWaits(t *testing.T) {
 	second := join(t, w, id, 2)
 	kept := start(t)(isend(second, 0, 1, pml.Standard))
 	until(t, "the question of rank 2", func() bool { return m.Inspect().Parked == 1 })
-	flood(w.Procs[1].Module.Card().Nonce)
+	flood(w.Group()[1].Nonce)
 	flood(999) // a stranger who knows the nonce
 	until(t, "the flood", func() bool { return m.Inspect().Parked == 1+2<<16 })
 	first := join(t, w, id, 1)

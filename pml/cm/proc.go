@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/pml"
@@ -13,10 +12,9 @@ import (
 // proc is one life of a process: a process that closes its last session and opens
 // one again is another proc, told by its nonce.
 type proc struct {
-	m     *Module
-	id    framework.ProcID
-	nonce uint64
-	card  pml.Card
+	m    *Module
+	life framework.Life
+	card framework.Card
 
 	connected   bool
 	to          mtl.Endpoint
@@ -34,39 +32,48 @@ type proc struct {
 	early    early
 }
 
-func (p *proc) String() string { return p.m.env.Worlds.Proc(p.id).String() }
+func (p *proc) String() string { return p.m.env.Worlds.Proc(p.life.ID).String() }
 
 // learn takes the card of a process, which names its present life. Lock held.
-func (m *Module) learn(id framework.ProcID, card pml.Card) {
-	old := m.procs[id]
-	if old != nil && old.nonce == card.Nonce {
+func (m *Module) learn(life framework.Life, card framework.Card) {
+	old := m.procs[life.ID]
+	if old != nil && old.life == life {
 		return
 	}
-	p := &proc{m: m, id: id, nonce: card.Nonce, card: card}
-	p.stats.ID, p.stats.Transport = id, m.name
-	m.procs[id] = p
-	m.byNonce[card.Nonce] = p
+	p := &proc{m: m, life: life, card: card}
+	p.stats.Peer, p.stats.Transport = life, m.name
+	m.procs[life.ID] = p
+	m.byNonce[life.Nonce] = p
 	switch {
 	case old == nil:
 	case old.err != nil:
-		delete(m.byNonce, old.nonce)
+		delete(m.byNonce, old.life.Nonce)
 	case !old.left: // its goodbye may come later, and what it has sent before
 		old.leave(unknown)
 	}
-	if reason, dead := m.dead[id]; dead {
+	if reason, dead := m.dead[life]; dead {
 		p.fail(&procFailed{reason})
 	}
 	m.meet(p)
 }
 
-// peer returns what the MTL needs to connect.
-func (p *proc) peer() (mtl.Peer, error) {
-	for _, a := range p.card.Addresses {
-		if a.Component == p.m.name {
-			return mtl.Peer{ID: p.id, Proc: p.m.env.Worlds.Proc(p.id), Nonce: p.nonce, Blob: a.Blob}, nil
-		}
+// member returns the process of a new communicator's member, or nil if its card has
+// not come. A life of which only the end is known is one that can't be reached.
+func (m *Module) member(life framework.Life) *proc {
+	if p := m.byNonce[life.Nonce]; p != nil && p.life == life {
+		return p
 	}
-	return mtl.Peer{}, fmt.Errorf("the peer has no address for mtl %s: it is not open there", p.m.name)
+	if m.procs[life.ID] == nil {
+		return nil
+	}
+	p := &proc{m: m, life: life}
+	p.fail(&framework.TransportError{Component: "pml cm", Peer: p.String(), Op: "learn", Err: framework.ErrPeerClosed})
+	return p
+}
+
+// peer returns what the MTL needs to connect.
+func (p *proc) peer() (framework.Peer, error) {
+	return p.card.Peer(p.life, p.m.env.Worlds.Proc(p.life.ID), framework.MTL, p.m.name)
 }
 
 // connect makes the process known to the MTL at its first use. One that can't be
@@ -84,7 +91,7 @@ func (p *proc) connect() error {
 		return p.err
 	}
 	p.connected = true
-	p.m.hook(pml.Event{Kind: pml.EventTransportUp, Peer: p.id, Note: p.m.name})
+	p.m.hook(pml.Event{Kind: pml.EventTransportUp, Peer: p.life, Note: p.m.name})
 	return nil
 }
 
@@ -105,7 +112,7 @@ func (p *proc) forget() {
 	}
 	p.forgotten = true
 	p.m.mtl.Forget(p.to, p.unreachable)
-	p.m.hook(pml.Event{Kind: pml.EventTransportOut, Peer: p.id, Note: p.unreachable.Error()})
+	p.m.hook(pml.Event{Kind: pml.EventTransportOut, Peer: p.life, Note: p.unreachable.Error()})
 }
 
 // fail ends everything that is pending with this process. Receives that the MTL
@@ -116,11 +123,11 @@ func (p *proc) fail(err error) {
 		return
 	}
 	m := p.m
-	p.err, p.unreachable, p.left, p.early = err, err, errors.Is(err, btl.ErrPeerClosed), early{}
+	p.err, p.unreachable, p.left, p.early = err, err, errors.Is(err, framework.ErrPeerClosed), early{}
 	p.forget()
 	m.failures = true
-	if m.procs[p.id] != p { // it has a newer life
-		delete(m.byNonce, p.nonce)
+	if m.procs[p.life.ID] != p { // it has a newer life
+		delete(m.byNonce, p.life.Nonce)
 	}
 	for _, r := range m.requests {
 		switch {

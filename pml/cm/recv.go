@@ -180,7 +180,7 @@ func (r *request) received(res *mtl.Result) {
 		l.Unpack(r.buf.Bytes, r.bounce[:min(res.Bytes, room)], 0)
 	}
 	if m := r.m; m.hooks != nil {
-		m.hook(pml.Event{Kind: pml.EventMatch, Peer: p.proc.id, Comm: c.spec.ID, Tag: int(res.Tag), Bytes: res.Bytes, Plane: r.plane})
+		m.hook(pml.Event{Kind: pml.EventMatch, Peer: p.proc.life, Comm: c.spec.ID, Tag: int(res.Tag), Bytes: res.Bytes, Plane: r.plane})
 	}
 	r.finish()
 }

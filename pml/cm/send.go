@@ -68,7 +68,7 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 	p.proc.stats.Sent++
 	p.proc.stats.SentBytes += uint64(n)
 	if m.hooks != nil {
-		m.hook(pml.Event{Kind: pml.EventSend, Peer: p.proc.id, Comm: c.spec.ID, Tag: tag, Bytes: n, Plane: plane})
+		m.hook(pml.Event{Kind: pml.EventSend, Peer: p.proc.life, Comm: c.spec.ID, Tag: tag, Bytes: n, Plane: plane})
 	}
 	if p.ready {
 		r.transmit()

@@ -46,7 +46,7 @@ type peer struct {
 
 // AddComm implements pml.Module.
 func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
-	if spec.Rank < 0 || spec.Rank >= len(spec.Group) || spec.Group[spec.Rank] != m.self {
+	if spec.Rank < 0 || spec.Rank >= len(spec.Group) || spec.Group[spec.Rank].Life != m.self {
 		return nil, fmt.Errorf("%w: pml ob1: rank %d is not this process", framework.ErrGroup, spec.Rank)
 	}
 	if spec.Indices != nil && len(spec.Indices) != len(spec.Group) {
@@ -57,14 +57,11 @@ func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 	if m.byID[spec.ID] != nil {
 		return nil, fmt.Errorf("%w: pml ob1: communicator %v exists", framework.ErrGroup, spec.ID)
 	}
-	for rank, id := range spec.Group {
-		if id != m.self && !m.proc(id).known {
-			return nil, fmt.Errorf("%w: pml ob1: rank %d (%v) has not been learnt", framework.ErrGroup, rank, m.env.Worlds.Proc(id))
-		}
-	}
 	c := &comm{m: m, spec: spec, peers: make([]*peer, len(spec.Group)), procs: make([]*proc, len(spec.Group))}
-	for rank, id := range spec.Group {
-		c.procs[rank] = m.proc(id)
+	for rank, member := range spec.Group {
+		if c.procs[rank] = m.member(member.Life); c.procs[rank] == nil {
+			return nil, fmt.Errorf("%w: pml ob1: rank %d (%v) has not been learnt", framework.ErrGroup, rank, m.env.Worlds.Proc(member.ID))
+		}
 	}
 	m.byID[spec.ID] = c
 	index := int(spec.Local.Index())

@@ -18,10 +18,13 @@ package ob1
 import (
 	"context"
 
+	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
 )
+
+const name = "ob1"
 
 // WireVersion is the version of ob1's frames. Peers with another one can't talk.
 const WireVersion = 1
@@ -41,7 +44,7 @@ type component struct{}
 func (component) Info() framework.Info {
 	return framework.Info{
 		Kind:     framework.PML,
-		Name:     "ob1",
+		Name:     name,
 		Version:  "1.0.0",
 		Summary:  "matching and protocols of its own, over any BTL",
 		Priority: 20,
@@ -56,8 +59,10 @@ type params struct {
 
 func (component) Params() any { return new(params) }
 
-// Below implements pml.Layered.
-func (component) Below() framework.Kind { return framework.BTL }
+// Requires implements framework.Requirer.
+func (component) Requires(any) []framework.Requirement {
+	return []framework.Requirement{{Kind: framework.BTL, All: true, For: "frames: the one that reaches a peer best"}}
+}
 
 // Probe finds nothing that could be missing: which BTLs work shows when they open.
 func (component) Probe(context.Context, any) framework.Verdict { return framework.Usable() }
@@ -69,24 +74,24 @@ func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 		hooks:    env.Hooks,
 		table:    cid.NewTable(cid.IndexBits),
 		gone:     cid.NewTombstones(tombstones),
-		procs:    map[framework.ProcID]*proc{},
-		lives:    map[incarnation]*proc{},
-		dead:     map[framework.ProcID]string{},
+		procs:    map[framework.Life]*proc{},
+		present:  map[framework.ProcID]*proc{},
+		dead:     map[framework.Life]string{},
 		byID:     map[cid.Extended]*comm{},
 		resting:  map[cid.Extended]*comm{},
 		budget:   int64(env.Params.(*params).UnexpectedLimit),
 		fragment: int64(env.Params.(*params).FragmentSize),
 		parked:   parked{byID: map[cid.Extended][]parkedFrame{}, byLocal: map[cid.Local][]parkedFrame{}},
 	}
-	m.self = env.Worlds.ID(env.Identity.Proc)
-	btls, err := env.OpenBTLs(m)
-	if err != nil {
+	m.self = env.Self
+	var err error
+	if m.btls, err = framework.Open[btl.Module](env.Modules, framework.BTL, func(string) any { return m }); err != nil {
 		return nil, err
 	}
-	m.btls = btls
-	m.byPreference = preferred(btls)
-	m.card = m.makeCard()
-	m.learn(m.self, m.card)
+	m.byPreference = preferred(m.btls)
+	if err := m.learn(m.self, m.Addresses()); err != nil {
+		return nil, err
+	}
 	m.engine.Add(m)
 	return m, nil
 }

@@ -5,7 +5,7 @@ package ob1
 func Balance(from, to *Module) (have, owed, all int64) {
 	from.engine.Lock()
 	p := from.procs[to.self]
-	have, all = p.credit, p.card.Credit
+	have, all = p.credit, p.granted
 	from.engine.Unlock()
 	to.engine.Lock()
 	owed = to.procs[from.self].owed

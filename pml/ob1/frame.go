@@ -129,7 +129,7 @@ func (p *proc) otherFrame(f []byte) error {
 		if err != nil {
 			return err
 		}
-		m.hook(pml.Event{Kind: pml.EventControl, Peer: p.id, Comm: id, Note: "cid"})
+		m.hook(pml.Event{Kind: pml.EventControl, Peer: p.life, Comm: id, Note: "cid"})
 		if q.exchange.RecvReply(cid.Local(le.Uint32(f[8:])))&cid.Conflict != 0 {
 			return fmt.Errorf("two indices for communicator %v", id)
 		}
@@ -147,8 +147,8 @@ func (p *proc) otherFrame(f []byte) error {
 			return errShort(f)
 		}
 		bytes := int64(le.Uint64(f[8:]))
-		if bytes < 0 || bytes > p.card.Credit-p.credit {
-			return fmt.Errorf("gives %d bytes of credit back, and has %d", bytes, p.card.Credit-p.credit)
+		if bytes < 0 || bytes > p.granted-p.credit {
+			return fmt.Errorf("gives %d bytes of credit back, and has %d", bytes, p.granted-p.credit)
 		}
 		p.credit += bytes
 		return nil

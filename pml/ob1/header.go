@@ -3,6 +3,7 @@ package ob1
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/cid"
@@ -45,6 +46,18 @@ const (
 )
 
 var le = binary.LittleEndian
+
+// putAddress writes ob1's own entry in a business card: how many bytes of messages
+// for which it has no receive yet the process takes from each peer.
+func putAddress(credit int64) []byte { return le.AppendUint64(nil, uint64(credit)) }
+
+// parseAddress is the inverse of putAddress.
+func parseAddress(b []byte) (credit int64, err error) {
+	if len(b) != 8 || le.Uint64(b) > math.MaxInt64 {
+		return 0, fmt.Errorf("pml ob1: a business card whose part of %d bytes grants no credit", len(b))
+	}
+	return int64(le.Uint64(b)), nil
+}
 
 // header is the part that all messages have.
 type header struct {

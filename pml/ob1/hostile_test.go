@@ -20,26 +20,35 @@ import (
 // calling Frame.
 type sink struct{ last []byte }
 
-func (s *sink) Poll() int            { return 0 }
-func (s *sink) Caps() btl.Caps       { return btl.Caps{EagerLimit: 1024, FrameLimit: 4096, LatencyNS: 1} }
-func (s *sink) Blob() []byte         { return []byte{} }
-func (s *sink) Device() string       { return "nowhere" }
-func (s *sink) Reach(btl.Peer) error { return nil }
-func (s *sink) Reserve(n int) []byte { s.last = make([]byte, n); return s.last }
-func (s *sink) Commit(n int)         { s.last = s.last[:n] }
-func (s *sink) Idle() bool           { return true }
+func (s *sink) Poll() int                  { return 0 }
+func (s *sink) Caps() btl.Caps             { return btl.Caps{EagerLimit: 1024, FrameLimit: 4096, LatencyNS: 1} }
+func (s *sink) Blob() []byte               { return []byte{} }
+func (s *sink) Device() string             { return "nowhere" }
+func (s *sink) Reach(framework.Peer) error { return nil }
+func (s *sink) Reserve(n int) []byte       { s.last = make([]byte, n); return s.last }
+func (s *sink) Commit(n int)               { s.last = s.last[:n] }
+func (s *sink) Idle() bool                 { return true }
 
 // endpoint and module both have Close, of different types.
 type sinkModule struct{ *sink }
 
-func (sinkModule) Close() error                             { return nil }
-func (m sinkModule) Connect(btl.Peer) (btl.Endpoint, error) { return sinkEndpoint(m), nil }
+func (sinkModule) Close() error                                   { return nil }
+func (m sinkModule) Connect(framework.Peer) (btl.Endpoint, error) { return sinkEndpoint(m), nil }
 
 type sinkEndpoint struct{ *sink }
 
 func (sinkEndpoint) Close() {}
 
 func (e sinkEndpoint) Put(h btl.Header, payload []byte) bool { return btl.Put(e, h, payload) }
+
+// sinks opens a sink.
+type sinks struct{}
+
+func (sinks) Open(framework.Kind, func(string) any) ([]framework.Opened[any], error) {
+	return []framework.Opened[any]{{Name: "sink", Module: sinkModule{new(sink)}}}, nil
+}
+
+func (sinks) Failed(framework.Kind) []framework.Rejection { return nil }
 
 // victim is rank 0 of a world of three, with something in every state: posted
 // receives, unexpected messages, offers in both directions, a copy in progress,
@@ -59,23 +68,26 @@ func newVictim(t testing.TB) *victim {
 	params := Component().Params()
 	framework.FillDefaults(params)
 	module, err := Component().Open(context.Background(), pml.Env{
-		Params:   params,
-		Identity: bootstrap.Identity{Proc: framework.Proc{Namespace: "victim"}, Size: 3},
-		Worlds:   framework.NewWorlds("victim"),
-		Nonce:    1,
-		Engine:   v.engine,
-		Logger:   slog.New(slog.DiscardHandler),
-		OpenBTLs: func(btl.Receiver) ([]pml.OpenBTL, error) {
-			return []pml.OpenBTL{{Name: "sink", Module: sinkModule{new(sink)}}}, nil
+		Env: progress.Env{
+			Identity: bootstrap.Identity{Proc: framework.Proc{Namespace: "victim"}, Size: 3},
+			Worlds:   framework.NewWorlds("victim"),
+			Self:     framework.Life{Nonce: 1},
+			Engine:   v.engine,
+			Logger:   slog.New(slog.DiscardHandler),
 		},
+		Params:  params,
+		Modules: sinks{},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	v.m = module.(*Module)
-	group := []framework.ProcID{0, 1, 2}
-	for _, id := range group[1:] {
-		if err := v.m.Learn(id, pml.Card{Nonce: uint64(id), Credit: 1 << 20, Addresses: []btl.Address{{Component: "sink", Blob: []byte{}}}}); err != nil {
+	var group []pml.Member
+	for id := range framework.ProcID(3) {
+		group = append(group, pml.Member{Life: framework.Life{ID: id, Nonce: uint64(id) + 1}})
+	}
+	for _, member := range group[1:] {
+		if err := v.m.Learn(member.Life, framework.Card{{Component: "pml.ob1", Blob: putAddress(1 << 20)}, {Component: "btl.sink", Blob: []byte{}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -90,7 +102,7 @@ func newVictim(t testing.TB) *victim {
 		}
 		v.comms = append(v.comms, c.(*comm))
 	}
-	v.peer = v.m.Accept(1, 1).(*proc)
+	v.peer = v.m.Accept(group[1].Life).(*proc)
 	c := v.comms[0]
 	start := func(_ *pml.Request, err error) {
 		if err != nil {
@@ -137,7 +149,7 @@ func (v *victim) feed(f []byte) error {
 	defer v.engine.Unlock()
 	err := v.peer.Frame(f)
 	if err != nil {
-		v.m.Lost(1, 1, &framework.TransportError{Component: "test", Op: "receive", Err: err})
+		v.m.Lost(v.peer.life, &framework.TransportError{Component: "test", Op: "receive", Err: err})
 	}
 	return err
 }
@@ -176,8 +188,8 @@ func (v *victim) check(t testing.TB) {
 
 func (v *victim) close(t testing.TB) {
 	t.Helper()
-	v.m.PeerFailed(1, "test")
-	v.m.PeerFailed(2, "test")
+	v.m.PeerFailed(v.comms[0].spec.Group[1].Life, "test")
+	v.m.PeerFailed(v.comms[0].spec.Group[2].Life, "test")
 	for _, c := range v.comms {
 		if c.pending != 0 {
 			t.Errorf("%d requests are pending although all peers have failed", c.pending)
@@ -236,7 +248,7 @@ func TestLateMessageOfTheLastSenderIsDropped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := v.m.AddComm(pml.CommSpec{ID: cid.Extended{Base: 3}, Local: local, Agreed: true, Group: []framework.ProcID{0, 1, 2}})
+	c, err := v.m.AddComm(pml.CommSpec{ID: cid.Extended{Base: 3}, Local: local, Agreed: true, Group: v.comms[0].spec.Group})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,21 @@ import (
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
+// alone makes rank 0's end of a communicator with Group's processes.
+func alone(t *testing.T, w *pmltest.World) pml.Comm {
+	t.Helper()
+	m := w.Procs[0].Module
+	local, err := m.CIDs().Reserve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := m.AddComm(pml.CommSpec{ID: w.NextID(), Local: local, Group: w.Group()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 // bounded is for what once hung: it fails instead.
 func bounded(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -22,18 +37,34 @@ func bounded(t *testing.T) context.Context {
 // TestDeathOutlastsTheCard: the news that a process died comes before its card.
 func TestDeathOutlastsTheCard(t *testing.T) {
 	w := world(t, 2)
-	peer := framework.MakeProcID(0, 1)
+	peer := w.Reborn(1, 77) // one that has not been learnt
 	m := w.Procs[0].Module
 	m.PeerFailed(peer, "signal: killed")
-	card := w.Procs[1].Module.Card()
-	card.Nonce++ // one that has not been learnt
-	if err := m.Learn(peer, card); err != nil {
+	if err := m.Learn(peer, w.Procs[1].Module.Addresses()); err != nil {
 		t.Fatal(err)
 	}
-	c := comms(t, w, cid.PolicyAgree)
-	_, err := c[0].Recv(bounded(t), pml.Buffer{}, 1, 1, pml.PointToPoint)
+	c := alone(t, w)
+	_, err := c.Recv(bounded(t), pml.Buffer{}, 1, 1, pml.PointToPoint)
 	if !errors.Is(err, framework.ErrProcFailed) {
 		t.Errorf("a receive from a dead process: %v", err)
+	}
+}
+
+// TestReplacedProcessIsNotBornDead: the death of one life is not that of the next.
+func TestReplacedProcessIsNotBornDead(t *testing.T) {
+	w := world(t, 2)
+	m := w.Procs[0].Module
+	m.PeerFailed(w.Group()[1].Life, "signal: killed")
+	if err := m.Learn(w.Reborn(1, 77), w.Procs[1].Module.Addresses()); err != nil {
+		t.Fatal(err)
+	}
+	c := alone(t, w)
+	r, err := c.Irecv(pml.Buffer{}, 1, 1, pml.PointToPoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st, done, err := r.Test(r.Generation()); done {
+		t.Errorf("a receive from the new life has ended: %+v %v", st, err)
 	}
 }
 
@@ -52,9 +83,7 @@ func TestReopenedProcessIsAnotherPeer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	card := w.Procs[1].Module.Card()
-	card.Nonce++
-	if err := w.Procs[0].Module.Learn(framework.MakeProcID(0, 1), card); err != nil {
+	if err := w.Procs[0].Module.Learn(w.Reborn(1, 77), w.Procs[1].Module.Addresses()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.Wait(bounded(t), r.Generation()); !errors.Is(err, framework.ErrTransport) {
@@ -96,7 +125,7 @@ func TestWhatWasSentBeforeDeathArrives(t *testing.T) {
 		if err := c[1].Send(ctx, pml.Buffer{Bytes: []byte{2}}, 0, 2, pml.PointToPoint, pml.Standard); err != nil {
 			t.Fatal(err)
 		}
-		w.Procs[0].Module.PeerFailed(framework.MakeProcID(0, 1), "signal: killed")
+		w.Procs[0].Module.PeerFailed(w.Group()[1].Life, "signal: killed")
 		if _, err := r.Wait(ctx, r.Generation()); err != nil || buf[0] != 2 {
 			t.Fatalf("got %d: %v", buf[0], err)
 		}

@@ -17,10 +17,9 @@ type Module struct {
 	env    pml.Env
 	engine *progress.Engine
 	hooks  pml.Hooks
-	self   framework.ProcID
-	card   pml.Card
+	self   framework.Life
 
-	btls         []pml.OpenBTL
+	btls         []framework.Opened[btl.Module]
 	byPreference []int // indices of btls
 
 	comms    []*comm // by index
@@ -28,9 +27,9 @@ type Module struct {
 	resting  map[cid.Extended]*comm // closed here, and not by all who may still send
 	table    *cid.Table
 	gone     *cid.Tombstones
-	procs    map[framework.ProcID]*proc // present incarnations
-	lives    map[incarnation]*proc      // all of whom anything has come
-	dead     map[framework.ProcID]string
+	procs    map[framework.Life]*proc   // all of whom anything has come
+	present  map[framework.ProcID]*proc // whose card came last
+	dead     map[framework.Life]string
 	parked   parked
 	failures int // processes with an error, and aborted planes
 
@@ -51,20 +50,19 @@ type Module struct {
 
 // Offer implements pml.Module.
 func (m *Module) Offer() pml.Offer {
-	return pml.Offer{PML: "ob1", Version: WireVersion, Priority: component{}.Info().Priority}
+	return pml.Offer{PML: name, Version: WireVersion, Priority: component{}.Info().Priority}
 }
 
-// Card implements pml.Module.
-func (m *Module) Card() pml.Card { return m.card }
-
-func (m *Module) makeCard() pml.Card {
-	card := pml.Card{Nonce: m.env.Nonce, Credit: m.budget}
+// Addresses implements pml.Module: the credit that this process grants to each
+// peer, and where its BTLs are reached.
+func (m *Module) Addresses() []framework.Address {
+	all := []framework.Address{{Component: framework.ComponentName(framework.PML, name), Blob: putAddress(m.budget)}}
 	for _, b := range m.btls {
 		if blob := b.Module.Blob(); blob != nil {
-			card.Addresses = append(card.Addresses, btl.Address{Component: b.Name, Blob: blob})
+			all = append(all, framework.Address{Component: framework.ComponentName(framework.BTL, b.Name), Blob: blob})
 		}
 	}
-	return card
+	return all
 }
 
 // CIDs implements pml.Module.
@@ -74,60 +72,45 @@ func (m *Module) CIDs() *cid.Table { return m.table }
 func (m *Module) TagMax() int { return tagMax }
 
 // Learn implements pml.Module.
-func (m *Module) Learn(id framework.ProcID, card pml.Card) error {
+func (m *Module) Learn(peer framework.Life, card framework.Card) error {
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	m.learn(id, card)
-	return nil
+	return m.learn(peer, card)
 }
 
 // Accept implements btl.Receiver.
-func (m *Module) Accept(id framework.ProcID, nonce uint64) btl.Inbound {
-	p := m.incarnation(id, nonce)
+func (m *Module) Accept(peer framework.Life) btl.Inbound {
+	p := m.proc(peer)
 	p.in = inPath{} // there is a new path: ask for it again
 	return p
 }
 
 // Limits implements btl.Receiver.
-func (m *Module) Limits(id framework.ProcID, nonce uint64, eager, frame int) {
-	if p := m.lives[incarnation{id, nonce}]; p != nil {
+func (m *Module) Limits(peer framework.Life, eager, frame int) {
+	if p := m.procs[peer]; p != nil {
 		p.eager, p.frame = min(p.eager, eager), min(p.frame, frame)
 	}
 }
 
 // Lost implements btl.Receiver.
-func (m *Module) Lost(id framework.ProcID, nonce uint64, err error) {
-	if p := m.lives[incarnation{id, nonce}]; p != nil {
+func (m *Module) Lost(peer framework.Life, err error) {
+	if p := m.procs[peer]; p != nil {
 		p.fail(err)
 	}
 }
 
 // PeerFailed implements pml.Module.
-func (m *Module) PeerFailed(id framework.ProcID, reason string) {
+func (m *Module) PeerFailed(peer framework.Life, reason string) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	m.dead[id] = reason
-	m.each(func(p *proc) {
-		if p.id == id {
-			p.drain() // what it had sent before is still there, and arrives
-			p.fail(&procFailed{reason})
-		}
-	})
+	m.dead[peer] = reason
+	if p := m.procs[peer]; p != nil {
+		p.drain() // what it had sent before is still there, and arrives
+		p.fail(&procFailed{reason})
+	}
 	for i := range m.btls {
 		if f, ok := framework.As[btl.Forgetter](m.btls[i].Module); ok {
-			f.Forget(id)
-		}
-	}
-}
-
-// each calls f for every process and incarnation that is known.
-func (m *Module) each(f func(*proc)) {
-	for _, p := range m.procs {
-		f(p)
-	}
-	for _, p := range m.lives {
-		if m.procs[p.id] != p {
-			f(p)
+			f.Forget(peer)
 		}
 	}
 }
@@ -160,12 +143,12 @@ func (m *Module) hook(e pml.Event) {
 }
 
 // Route implements pml.Module.
-func (m *Module) Route(id framework.ProcID) pml.Route {
+func (m *Module) Route(peer framework.Life) pml.Route {
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	p := m.proc(id)
-	route := pml.Route{PML: "ob1"}
-	if !p.known {
+	p := m.procs[peer]
+	route := pml.Route{PML: name}
+	if p == nil || !p.known {
 		return route
 	}
 	b, rejected := p.route()
@@ -174,12 +157,12 @@ func (m *Module) Route(id framework.ProcID) pml.Route {
 		// What the path in use would answer now says nothing: the peer may be
 		// leaving.
 		b = p.btl
-		route.Rejected = slices.DeleteFunc(route.Rejected, func(r pml.Rejection) bool { return r.Name == b.Name })
+		route.Rejected = slices.DeleteFunc(route.Rejected, func(r framework.Rejection) bool { return r.Name == b.Name })
 	}
 	if b != nil {
 		route.Transport, route.Device = b.Name, b.Module.Device()
 		if r, ok := framework.As[btl.RemoteReader](b.Module); ok {
-			route.Notes = r.Notes(id)
+			route.Notes = r.Notes(peer)
 		}
 	}
 	return route
@@ -190,11 +173,11 @@ func (m *Module) Stats() []pml.PeerStats {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	var all []pml.PeerStats
-	m.each(func(p *proc) {
+	for _, p := range m.procs {
 		if p.stats.Sent+p.stats.Received+p.stats.Dropped > 0 {
 			all = append(all, p.stats)
 		}
-	})
+	}
 	return all
 }
 
@@ -246,11 +229,12 @@ func (m *Module) flushed() bool {
 	if m.sends > 0 {
 		return false
 	}
-	idle := true
-	m.each(func(p *proc) {
-		idle = idle && p.idle() && (p.endpoint == nil || p.endpoint.Idle())
-	})
-	return idle
+	for _, p := range m.procs {
+		if !p.idle() || p.endpoint != nil && !p.endpoint.Idle() {
+			return false
+		}
+	}
+	return true
 }
 
 // Flush implements pml.Module.
@@ -262,11 +246,11 @@ func (m *Module) Close() error {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	m.abandon()
-	m.each(func(p *proc) {
+	for _, p := range m.procs {
 		if p.endpoint != nil {
 			p.endpoint.Close()
 			p.endpoint = nil
 		}
-	})
+	}
 	return nil
 }

@@ -12,20 +12,18 @@ import (
 )
 
 // proc is what this process knows of another one (or of itself): its card, the
-// path to it, and what waits for that path. A process that closes its last
-// session and opens one again is another proc, with a nonce, paths and credit of
-// its own; communicators keep the one with which they were made.
+// path to it, and what waits for that path. Each life of a process is a proc, with
+// paths and credit of its own; communicators keep those with which they were made.
 type proc struct {
 	m     *Module
-	id    framework.ProcID
-	nonce uint64 // which incarnation; 0 while nothing has come of it, not even a card
-	known bool   // the card has been learnt
-	card  pml.Card
+	life  framework.Life
+	known bool // the card has been learnt
+	card  framework.Card
 
 	// direct: a message may be sent at once. There is a path, and nothing queues.
 	direct      bool
 	endpoint    btl.Endpoint
-	btl         *pml.OpenBTL
+	btl         *framework.Opened[btl.Module]
 	eager       int              // the largest eager frame
 	frame       int              // the largest frame
 	in          inPath           // by which it is polled
@@ -35,9 +33,9 @@ type proc struct {
 	err         error // it can't be reached any more, and why
 	left        bool  // it has closed its session in good order
 
-	// Credit for messages that may be unexpected: what this process may still
-	// send, and what it has received and not yet given back.
-	credit, owed int64
+	// Credit for messages that may be unexpected: what the card grants, what this
+	// process may still send of it, and what it has received and not yet given back.
+	granted, credit, owed int64
 
 	controls []control   // that wait for the path
 	queue    requestList // sends of which nothing is out
@@ -47,59 +45,59 @@ type proc struct {
 	stats pml.PeerStats
 }
 
-// incarnation names one life of a process.
-type incarnation struct {
-	id    framework.ProcID
-	nonce uint64
-}
-
-// proc returns the present incarnation of a process, as far as it is known.
-func (m *Module) proc(id framework.ProcID) *proc {
-	p := m.procs[id]
+// proc returns a life of a process, which may be one whose card has not come yet.
+func (m *Module) proc(life framework.Life) *proc {
+	p := m.procs[life]
 	if p == nil {
-		p = &proc{m: m, id: id}
-		p.stats.ID = id
-		m.procs[id] = p
+		p = &proc{m: m, life: life}
+		p.stats.Peer = life
+		m.procs[life] = p
 	}
 	return p
 }
 
-// incarnation returns one life of a process, which may be one whose card has not
-// come yet.
-func (m *Module) incarnation(id framework.ProcID, nonce uint64) *proc {
-	key := incarnation{id, nonce}
-	p := m.lives[key]
-	if p == nil {
-		p = m.proc(id)
-		if p.nonce != 0 {
-			p = &proc{m: m, id: id}
-			p.stats.ID = id
-		}
-		p.nonce = nonce
-		m.lives[key] = p
+// member returns the process of a new communicator's member, or nil if its card has
+// not come. A life of which only the end is known is one that can't be reached.
+func (m *Module) member(life framework.Life) *proc {
+	if p := m.procs[life]; p != nil && p.known {
+		return p
 	}
+	if m.present[life.ID] == nil {
+		return nil
+	}
+	p := &proc{m: m, life: life}
+	p.fail(p.ended())
 	return p
 }
 
-// learn takes the card of an incarnation, which is the present one from now on.
-func (m *Module) learn(id framework.ProcID, card pml.Card) {
-	p := m.incarnation(id, card.Nonce)
+func (p *proc) ended() error {
+	return &framework.TransportError{Component: "pml ob1", Peer: p.String(), Op: "learn", Err: framework.ErrPeerClosed}
+}
+
+// learn takes the card of a life, which is the process's present one from now on.
+func (m *Module) learn(life framework.Life, card framework.Card) error {
+	granted, err := parseAddress(card.Find(framework.PML, name))
+	if err != nil {
+		return err
+	}
+	p := m.proc(life)
 	if !p.known {
-		p.known, p.card, p.credit = true, card, card.Credit
+		p.known, p.card, p.granted, p.credit = true, card, granted, granted
 	}
-	if old := m.procs[id]; old != p {
-		m.procs[id] = p
-		delete(m.lives, incarnation{id, old.nonce})
+	if old := m.present[life.ID]; old != nil && old != p {
+		delete(m.procs, old.life)
 		old.drain()
-		old.fail(&framework.TransportError{Component: "pml ob1", Peer: old.String(), Op: "learn", Err: btl.ErrPeerClosed})
+		old.fail(old.ended())
 	}
-	if reason, dead := m.dead[id]; dead {
+	m.present[life.ID] = p
+	if reason, dead := m.dead[life]; dead {
 		p.fail(&procFailed{reason})
 	}
 	if len(p.controls) > 0 && p.connect() == nil { // answers that waited for the card
 		p.markBusy()
 		m.engine.Nudge()
 	}
+	return nil
 }
 
 // drain takes what has come from the process already.
@@ -124,10 +122,10 @@ func (p *proc) pay() {
 	p.owed = 0
 }
 
-func (p *proc) String() string { return p.m.env.Worlds.Proc(p.id).String() }
+func (p *proc) String() string { return p.m.env.Worlds.Proc(p.life.ID).String() }
 
 // preferred orders modules: exclusive ones first, then by latency.
-func preferred(btls []pml.OpenBTL) []int {
+func preferred(btls []framework.Opened[btl.Module]) []int {
 	order := make([]int, len(btls))
 	for i := range order {
 		order[i] = i
@@ -177,13 +175,11 @@ func (p *proc) open() error {
 		p.eager, p.frame = min(caps.EagerLimit, caps.FrameLimit), caps.FrameLimit
 		p.stats.Transport = b.Name
 		p.direct = p.queue.head == nil
-		p.m.hook(pml.Event{Kind: pml.EventTransportUp, Peer: p.id, Note: b.Name})
+		p.m.hook(pml.Event{Kind: pml.EventTransportUp, Peer: p.life, Note: b.Name})
 		return nil
 	}
-	if p.m.env.FailedBTLs != nil {
-		for _, r := range p.m.env.FailedBTLs() {
-			why = append(why, r.Name+" did not open: "+r.Reason)
-		}
+	for _, r := range p.m.env.Modules.Failed(framework.BTL) {
+		why = append(why, r.Name+" did not open: "+r.Reason)
 	}
 	if len(why) == 0 {
 		why = []string{"no BTL is open"}
@@ -194,11 +190,11 @@ func (p *proc) open() error {
 
 // route finds the module that connect would take, and why not those before it,
 // without opening a path. Lock held.
-func (p *proc) route() (found *pml.OpenBTL, rejected []pml.Rejection) {
+func (p *proc) route() (found *framework.Opened[btl.Module], rejected []framework.Rejection) {
 	for _, i := range p.m.byPreference {
 		b := &p.m.btls[i]
 		if found != nil {
-			rejected = append(rejected, pml.Rejection{Name: b.Name, Reason: found.Name + " is preferred"})
+			rejected = append(rejected, framework.Rejection{Name: b.Name, Reason: found.Name + " is preferred"})
 			continue
 		}
 		peer, err := p.peer(b.Name)
@@ -206,7 +202,7 @@ func (p *proc) route() (found *pml.OpenBTL, rejected []pml.Rejection) {
 			err = b.Module.Reach(peer)
 		}
 		if err != nil {
-			rejected = append(rejected, pml.Rejection{Name: b.Name, Reason: err.Error()})
+			rejected = append(rejected, framework.Rejection{Name: b.Name, Reason: err.Error()})
 			continue
 		}
 		found = b
@@ -214,16 +210,9 @@ func (p *proc) route() (found *pml.OpenBTL, rejected []pml.Rejection) {
 	return found, rejected
 }
 
-var errNoAddress = errors.New("the peer has no address for it: the component is not open there")
-
 // peer returns what a BTL needs to connect.
-func (p *proc) peer(component string) (btl.Peer, error) {
-	for _, a := range p.card.Addresses {
-		if a.Component == component {
-			return btl.Peer{ID: p.id, Proc: p.m.env.Worlds.Proc(p.id), Nonce: p.card.Nonce, Blob: a.Blob}, nil
-		}
-	}
-	return btl.Peer{}, errNoAddress
+func (p *proc) peer(component string) (framework.Peer, error) {
+	return p.card.Peer(p.life, p.m.env.Worlds.Proc(p.life.ID), framework.BTL, component)
 }
 
 // control sends a control frame, now or when the path allows, and reports
@@ -244,7 +233,7 @@ func (p *proc) control(c control) bool {
 		// before is delivered.
 		return false
 	}
-	p.m.hook(pml.Event{Kind: pml.EventControl, Peer: p.id, Note: frameNames[c.b[0]]})
+	p.m.hook(pml.Event{Kind: pml.EventControl, Peer: p.life, Note: frameNames[c.b[0]]})
 	if len(p.controls) == 0 {
 		if b := p.endpoint.Reserve(c.size); b != nil {
 			copy(b, c.b[:c.size])
@@ -320,7 +309,7 @@ func (p *proc) fail(err error) {
 		return
 	}
 	p.err = err
-	p.left = errors.Is(err, btl.ErrPeerClosed)
+	p.left = errors.Is(err, framework.ErrPeerClosed)
 	p.m.failures++
 	p.direct = false
 	p.controls = nil
@@ -328,7 +317,7 @@ func (p *proc) fail(err error) {
 	if p.endpoint != nil {
 		p.endpoint.Close()
 		p.endpoint = nil
-		p.m.hook(pml.Event{Kind: pml.EventTransportOut, Peer: p.id, Note: err.Error()})
+		p.m.hook(pml.Event{Kind: pml.EventTransportOut, Peer: p.life, Note: err.Error()})
 	}
 	for _, r := range p.m.requests {
 		switch {

@@ -158,7 +158,7 @@ func (r *request) deliver(payload []byte, tag int) {
 		r.unpack(payload)
 	}
 	if r.m.hooks != nil {
-		r.m.hook(pml.Event{Kind: pml.EventMatch, Peer: r.p.proc.id, Comm: r.c.spec.ID, Tag: tag, Bytes: int64(len(payload)), Plane: r.plane})
+		r.m.hook(pml.Event{Kind: pml.EventMatch, Peer: r.p.proc.life, Comm: r.c.spec.ID, Tag: tag, Bytes: int64(len(payload)), Plane: r.plane})
 	}
 	r.finish()
 }
@@ -181,7 +181,7 @@ func (r *request) accept(length int64, handle uint64, remote *btl.Remote, part [
 		r.Status.Err = truncated(length, r.limit)
 	}
 	if r.m.hooks != nil {
-		r.m.hook(pml.Event{Kind: pml.EventMatch, Peer: r.p.proc.id, Comm: r.c.spec.ID, Tag: tag, Bytes: length, Plane: r.plane})
+		r.m.hook(pml.Event{Kind: pml.EventMatch, Peer: r.p.proc.life, Comm: r.c.spec.ID, Tag: tag, Bytes: length, Plane: r.plane})
 	}
 	if r.readRemote(remote, handle) {
 		return

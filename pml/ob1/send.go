@@ -60,7 +60,7 @@ func (c *comm) sendNow(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.M
 	proc.stats.Sent++
 	proc.stats.SentBytes += uint64(len(buf.Bytes))
 	if c.m.hooks != nil {
-		c.m.hook(pml.Event{Kind: pml.EventSend, Peer: p.proc.id, Comm: c.spec.ID, Tag: tag, Bytes: int64(len(buf.Bytes)), Plane: plane})
+		c.m.hook(pml.Event{Kind: pml.EventSend, Peer: p.proc.life, Comm: c.spec.ID, Tag: tag, Bytes: int64(len(buf.Bytes)), Plane: plane})
 	}
 	return true
 }
@@ -100,7 +100,7 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 	r.Status = pml.NoMessage()
 	p.proc.stats.Sent++
 	p.proc.stats.SentBytes += uint64(buf.Len())
-	m.hook(pml.Event{Kind: pml.EventSend, Peer: p.proc.id, Comm: c.spec.ID, Tag: tag, Bytes: buf.Len(), Plane: plane})
+	m.hook(pml.Event{Kind: pml.EventSend, Peer: p.proc.life, Comm: c.spec.ID, Tag: tag, Bytes: buf.Len(), Plane: plane})
 	p.proc.queue.push(r)
 	if p.proc.queue.head != r || !r.first() {
 		p.proc.direct = false

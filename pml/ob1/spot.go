@@ -24,7 +24,7 @@ func (p *proc) inPath() inPath {
 func (p *proc) findPath() {
 	for i := range p.m.btls {
 		if pp, ok := framework.As[btl.PeerPoller](p.m.btls[i].Module); ok {
-			if p.in.source = pp.PeerSource(p.id); p.in.source != nil {
+			if p.in.source = pp.PeerSource(p.life); p.in.source != nil {
 				p.in.peeker, _ = framework.As[btl.Peeker](p.in.source)
 				return
 			}

@@ -74,7 +74,7 @@ func peerFails(ctx context.Context, f *fixture) error {
 	if err := until(ctx, "posting", func() bool { return f.posted(0) == 4 }); err != nil {
 		return err
 	}
-	id := f.Group()[1]
+	id := f.Group()[1].Life
 	if err := f.Kill(1); err != nil {
 		return err
 	}
@@ -270,7 +270,7 @@ func inspect(ctx context.Context, f *fixture) error {
 	if n := f.sends(0, "offered"); n != 1 && !f.networked() {
 		return fmt.Errorf("%d sends are offered, want 1", n)
 	}
-	route := f.Procs[0].Module.Route(f.Group()[1])
+	route := f.Procs[0].Module.Route(f.Group()[1].Life)
 	if route.PML == "" || route.Transport == "" || route.Device == "" {
 		return fmt.Errorf("route: %+v", route)
 	}

@@ -55,7 +55,7 @@ func runPlan(ctx context.Context, p Plan, v Variant, limit time.Duration) error 
 		}
 		for _, q := range w.Procs {
 			for peer := range p.Ranks {
-				q.Module.PeerFailed(framework.MakeProcID(0, uint32(peer)), "the run has failed")
+				q.Module.PeerFailed(w.Group()[peer].Life, "the run has failed")
 			}
 		}
 	})
@@ -208,7 +208,7 @@ func (r *player) make(i int) (err error) {
 	table := r.w.Procs[r.me].Module.CIDs()
 	spec := pml.CommSpec{ID: b.id, Rank: slices.Index(c.Members, r.me)}
 	for _, m := range c.Members {
-		spec.Group = append(spec.Group, framework.MakeProcID(0, uint32(m)))
+		spec.Group = append(spec.Group, r.w.Group()[m])
 	}
 	if c.Dup {
 		spec.Local, err = table.Reserve()

@@ -193,7 +193,7 @@ func (f *fixture) sends(rank int, state string) (n int) {
 func (f *fixture) limits() []int {
 	var all []int
 	for _, b := range f.Procs[0].btls {
-		c := b.Module.Caps()
+		c := b.Caps()
 		all = append(all, c.EagerLimit, c.FrameLimit, 4*c.FrameLimit)
 	}
 	if f.networked() {

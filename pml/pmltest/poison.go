@@ -20,8 +20,8 @@ func (p poisoned) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
 
 type poisonReceiver struct{ btl.Receiver }
 
-func (p poisonReceiver) Accept(peer framework.ProcID, nonce uint64) btl.Inbound {
-	return &poisonInbound{up: p.Receiver.Accept(peer, nonce)}
+func (p poisonReceiver) Accept(peer framework.Life) btl.Inbound {
+	return &poisonInbound{up: p.Receiver.Accept(peer)}
 }
 
 type poisonInbound struct {

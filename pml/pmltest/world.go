@@ -42,12 +42,15 @@ type Stack struct {
 // Process is one member of a World.
 type Process struct {
 	Rank   int
+	Life   framework.Life
 	Engine *progress.Engine
 	Module pml.Module
 
-	btls []pml.OpenBTL
-	mtl  mtl.Module
-	node pml.Module
+	stack Stack
+	env   progress.Env
+	btls  []btl.Module
+	mtl   mtl.Module
+	node  pml.Module
 }
 
 // World is a set of processes that have learnt each other's cards.
@@ -55,6 +58,7 @@ type World struct {
 	Procs []*Process
 
 	stack    Stack
+	lives    []framework.Life // by rank, of those too that have been killed
 	nextBase atomic.Uint64
 }
 
@@ -80,10 +84,11 @@ func NewWorld(stack Stack, n int) (*World, error) {
 			return nil, errors.Join(err, w.Close())
 		}
 		w.Procs = append(w.Procs, p)
+		w.lives = append(w.lives, p.Life)
 	}
 	for _, p := range w.Procs {
 		for _, q := range w.Procs {
-			if err := p.Module.Learn(framework.MakeProcID(0, uint32(q.Rank)), q.Module.Card()); err != nil {
+			if err := p.Module.Learn(q.Life, q.Module.Addresses()); err != nil {
 				return nil, errors.Join(err, w.Close())
 			}
 		}
@@ -92,75 +97,81 @@ func NewWorld(stack Stack, n int) (*World, error) {
 }
 
 func newProcess(stack Stack, id bootstrap.Identity) (*Process, error) {
-	p := &Process{Rank: int(id.Proc.Rank), Engine: progress.New(progress.Options{})}
-	env := pml.Env{
+	p := &Process{Rank: int(id.Proc.Rank), Engine: progress.New(progress.Options{}), stack: stack}
+	p.Life = framework.Life{ID: framework.MakeProcID(0, id.Proc.Rank), Nonce: framework.NamespaceHash(id.Proc.String())}
+	p.env = progress.Env{
 		Identity: id,
 		Worlds:   framework.NewWorlds(id.Proc.Namespace),
-		Nonce:    framework.NamespaceHash(id.Proc.String()),
+		Self:     p.Life,
 		Engine:   p.Engine,
 		Logger:   slog.New(slog.DiscardHandler),
-		Hooks:    stack.Hooks,
 	}
-	fill := func(c framework.Component) any {
-		params := c.Params()
-		if params == nil {
-			return nil
-		}
-		framework.FillDefaults(params)
-		if stack.Params != nil {
-			stack.Params(c.Info(), params)
-		}
-		return params
-	}
-	env.OpenBTLs = func(r btl.Receiver) ([]pml.OpenBTL, error) {
-		for _, c := range stack.BTLs {
-			m, err := c.Open(context.Background(), btl.Env{
-				Params: fill(c), Identity: id, Worlds: env.Worlds, Nonce: env.Nonce,
-				Engine: p.Engine, Upcall: r, Logger: env.Logger,
-			})
-			if err != nil {
-				return nil, err
-			}
-			p.Engine.Add(m)
-			p.btls = append(p.btls, pml.OpenBTL{Name: c.Info().Name, Module: m})
-		}
-		return p.btls, nil
-	}
-	if stack.MTL != nil {
-		env.OpenMTL = func(r mtl.Receiver) (pml.OpenMTL, error) {
-			m, err := stack.MTL.Open(context.Background(), mtl.Env{
-				Params: fill(stack.MTL), Identity: id, Worlds: env.Worlds, Nonce: env.Nonce,
-				Engine: p.Engine, Upcall: r, Logger: env.Logger,
-			})
-			if err != nil {
-				return pml.OpenMTL{}, err
-			}
-			p.Engine.Add(m)
-			p.mtl = m
-			return pml.OpenMTL{Name: stack.MTL.Info().Name, Module: m}, nil
-		}
-	}
-	if stack.Node != nil {
-		env.OpenNode = func() (m pml.Module, err error) {
-			below := env
-			below.Params, below.OpenMTL, below.OpenNode = fill(stack.Node), nil, nil
-			p.node, err = stack.Node.Open(context.Background(), below)
-			return p.node, err
-		}
-	}
-	env.Params = fill(stack.PML)
 	var err error
-	p.Module, err = stack.PML.Open(context.Background(), env)
-	if err != nil {
+	if p.Module, err = p.openPML(stack.PML); err != nil {
 		return nil, errors.Join(err, p.close())
 	}
 	return p, nil
 }
 
+func (p *Process) openPML(c pml.Component) (pml.Module, error) {
+	return c.Open(context.Background(), pml.Env{Env: p.env, Params: p.fill(c), Hooks: p.stack.Hooks, Modules: p})
+}
+
+// fill returns the parameters of a component.
+func (p *Process) fill(c framework.Component) any {
+	params := c.Params()
+	if params == nil {
+		return nil
+	}
+	framework.FillDefaults(params)
+	if p.stack.Params != nil {
+		p.stack.Params(c.Info(), params)
+	}
+	return params
+}
+
+// Open implements framework.Opener from the stack.
+func (p *Process) Open(kind framework.Kind, up func(name string) any) (all []framework.Opened[any], err error) {
+	switch kind {
+	case framework.BTL:
+		for _, c := range p.stack.BTLs {
+			m, err := c.Open(context.Background(), btl.Env{Env: p.env, Params: p.fill(c), Upcall: up(c.Info().Name).(btl.Receiver)})
+			if err != nil {
+				return nil, err
+			}
+			p.Engine.Add(m)
+			p.btls = append(p.btls, m)
+			all = append(all, framework.Opened[any]{Name: c.Info().Name, Module: m})
+		}
+		return all, nil
+	case framework.MTL:
+		if c := p.stack.MTL; c != nil {
+			m, err := c.Open(context.Background(), mtl.Env{Env: p.env, Params: p.fill(c), Upcall: up(c.Info().Name).(mtl.Receiver)})
+			if err != nil {
+				return nil, err
+			}
+			p.Engine.Add(m)
+			p.mtl = m
+			return []framework.Opened[any]{{Name: c.Info().Name, Module: m}}, nil
+		}
+	case framework.PML:
+		if c := p.stack.Node; c != nil {
+			if p.node, err = p.openPML(c); err != nil {
+				return nil, err
+			}
+			return []framework.Opened[any]{{Name: c.Info().Name, Module: p.node}}, nil
+		}
+	}
+	return nil, fmt.Errorf("%w: the stack has no %s", framework.ErrUnsupported, kind)
+}
+
+// Failed implements framework.Opener: what does not open ends the world.
+func (p *Process) Failed(framework.Kind) []framework.Rejection { return nil }
+
 func (p *Process) close() error {
 	var errs []error
-	for _, b := range p.btls {
-		p.Engine.Remove(b.Module)
+	for _, m := range p.btls {
+		p.Engine.Remove(m)
 	}
 	if p.mtl != nil {
 		p.Engine.Remove(p.mtl)
@@ -174,8 +185,8 @@ func (p *Process) close() error {
 	if p.mtl != nil {
 		errs = append(errs, p.mtl.Close())
 	}
-	for _, b := range p.btls {
-		errs = append(errs, b.Module.Close())
+	for _, m := range p.btls {
+		errs = append(errs, m.Close())
 	}
 	p.Engine.Close()
 	return errors.Join(errs...)
@@ -245,10 +256,19 @@ func (w *World) join(rank int, id cid.Extended, offer *cid.Offer, decision cid.D
 }
 
 // Group returns all processes in the order of their ranks.
-func (w *World) Group() []framework.ProcID {
-	group := make([]framework.ProcID, len(w.Procs))
-	for i := range group {
-		group[i] = framework.MakeProcID(0, uint32(i))
+func (w *World) Group() []pml.Member { return Members(w.lives) }
+
+// Reborn has Group name another life of a process from now on, which it returns.
+func (w *World) Reborn(rank int, nonce uint64) framework.Life {
+	w.lives[rank].Nonce = nonce
+	return w.lives[rank]
+}
+
+// Members returns lives as members of a communicator.
+func Members(lives []framework.Life) []pml.Member {
+	group := make([]pml.Member, len(lives))
+	for i, life := range lives {
+		group[i].Life = life
 	}
 	return group
 }

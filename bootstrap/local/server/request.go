@@ -16,12 +16,14 @@ const maxWaiting = 1 << 16
 // the protocol: its connection is closed.
 func (c *conn) handle(m wire.Message) error {
 	r := request{c, m.ID}
-	if m.ID == 0 && m.Kind != wire.Put {
+	if m.ID == 0 && m.Kind != wire.Put && m.Kind != wire.Life {
 		return fmt.Errorf("id 0")
 	}
 	switch m.Kind {
 	case wire.Put:
 		return serve(m, func(b wire.PutBody) error { return c.s.put(c.rank, b) })
+	case wire.Life:
+		return serve(m, func(b wire.LifeBody) error { c.s.begin(c.rank, b.Nonce); return nil })
 	case wire.Get:
 		return serve(m, func(b wire.GetBody) error { return c.s.get(r, b) })
 	case wire.Fence, wire.Construct:
@@ -67,6 +69,12 @@ func (c *conn) room(id uint64) error {
 		return fmt.Errorf("over %d calls at once", maxWaiting)
 	}
 	return nil
+}
+
+func (s *Server) begin(rank uint32, nonce uint64) {
+	s.mu.Lock()
+	s.procs[rank].nonce = nonce
+	s.mu.Unlock()
 }
 
 func (s *Server) put(rank uint32, b wire.PutBody) error {

@@ -81,7 +81,8 @@ type Server struct {
 
 // proc is what the server knows of one process.
 type proc struct {
-	conn   *conn // its connection, nil before and after
+	conn   *conn  // its connection, nil before and after
+	nonce  uint64 // of the last life that it began; 0: none
 	values map[string]value
 	waits  map[string][]request // Gets of a key that it has not put yet
 	ended  bool                 // it will never come (again)
@@ -267,7 +268,7 @@ func (s *Server) diedLocked(rank uint32, reason string) {
 		return
 	}
 	reason = reason[:min(len(reason), bootstrap.MaxName)]
-	ev := wire.EventBody{Kind: uint8(bootstrap.ProcDied), Rank: rank, Reason: reason}
+	ev := wire.EventBody{Kind: uint8(bootstrap.ProcDied), Rank: rank, Nonce: s.procs[rank].nonce, Reason: reason}
 	s.dead = append(s.dead, ev)
 	s.opt.Logger.Warn("process failed", "rank", rank, "reason", reason)
 	// The event goes first: who then sees a fence fail knows of it already.

@@ -5,7 +5,7 @@
 // A message is the array [kind, id, body]. A client says Hello first and is
 // answered Welcome or Refused. Then it sends requests with ids of its own
 // choice, never 0 and never used again; each is answered once, in any order, by
-// Reply or Failure with that id. Put, Cancel and Goodbye have no answer. The
+// Reply or Failure with that id. Put, Life, Cancel and Goodbye have no answer. The
 // server pushes Event with id 0.
 //
 // What comes in is untrusted: lengths, nesting and array sizes are limited, and
@@ -21,7 +21,7 @@ import (
 
 // Version is the protocol's; client and server must agree exactly, since
 // `ferry run` and the program may be built from different sources.
-const Version = 1
+const Version = 2
 
 // Kind says what a message is. All are below 24, so that one is one byte.
 type Kind uint8
@@ -46,6 +46,7 @@ const (
 	Reply                     // what the request's line says
 	Failure                   // FailureBody
 	Event                     // EventBody
+	Life                      // LifeBody: the last life that the client has begun
 )
 
 // Message is one frame's content.
@@ -156,11 +157,18 @@ type (
 		Missing []uint32
 		Failed  []uint32
 	}
-	// EventBody is news. Kind is a bootstrap.EventKind.
+	// LifeBody names a life of the sender.
+	LifeBody struct {
+		_     struct{} `cbor:",toarray"`
+		Nonce uint64
+	}
+	// EventBody is news. Kind is a bootstrap.EventKind, and Nonce that of the life
+	// that has ended.
 	EventBody struct {
 		_      struct{} `cbor:",toarray"`
 		Kind   uint8
 		Rank   uint32
+		Nonce  uint64
 		Reason string
 	}
 )
@@ -219,7 +227,7 @@ func Decode[T any](body cbor.RawMessage) (T, error) {
 // DecodeMessage reads the content of a frame.
 func DecodeMessage(b []byte) (Message, error) {
 	m, err := Decode[Message](b)
-	if err == nil && (m.Kind < Hello || m.Kind > Event) {
+	if err == nil && (m.Kind < Hello || m.Kind > Life) {
 		return Message{}, errors.New("unknown kind of message")
 	}
 	return m, err

@@ -48,6 +48,9 @@ type watched struct {
 // Unwrap returns the client.
 func (w *watched) Unwrap() any { return w.Client }
 
+// Begin implements bootstrap.EventSource.
+func (w *watched) Begin(nonce uint64) { w.events.Begin(nonce) }
+
 // OnEvent implements bootstrap.EventSource.
 func (w *watched) OnEvent(f func(bootstrap.Event)) {
 	w.events.OnEvent(func(e bootstrap.Event) {

@@ -13,7 +13,6 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mtl"
-	"github.com/ferrympi/ferry/pml"
 )
 
 // Columns of a survey; their one cell is what is asked about.
@@ -55,18 +54,24 @@ func (r *Request) stacks(ctx context.Context, ask Ask) ([]report.Stack, error) {
 	for _, v := range verdicts {
 		base := report.Stack{Name: v.Name, PML: v.Name, Set: []string{"pml=" + v.Name}}
 		c, _ := r.Registry.Lookup(framework.PML, v.Name)
-		layered, ok := framework.As[pml.Layered](c)
 		over := []report.Stack{base}
-		switch {
-		case v.Status != framework.StatusUsable:
+		if v.Status != framework.StatusUsable {
 			over[0].Reason = Because(v)
-		case !ok:
-		case layered.Below() == framework.BTL:
+			all = append(all, over...)
+			continue
+		}
+		below, err := r.below(c)
+		if err != nil {
+			return nil, err
+		}
+		switch below {
+		case "":
+		case framework.BTL:
 			over, err = r.overBTLs(ctx, base)
-		case layered.Below() == framework.MTL:
+		case framework.MTL:
 			over, err = r.overMTLs(ctx, base, all, ask)
 		default:
-			err = fmt.Errorf("%w: pml %s is over %s, of which ferry matrix knows nothing", framework.ErrUnsupported, v.Name, layered.Below())
+			err = fmt.Errorf("%w: pml %s is over %s, of which ferry matrix knows nothing", framework.ErrUnsupported, v.Name, below)
 		}
 		if err != nil {
 			return nil, err
@@ -74,6 +79,27 @@ func (r *Request) stacks(ctx context.Context, ask Ask) ([]report.Stack, error) {
 		all = append(all, over...)
 	}
 	return all, ctx.Err()
+}
+
+// below is the framework whose components move a PML's messages; empty if it moves
+// them itself.
+func (r *Request) below(c framework.Component) (framework.Kind, error) {
+	requirer, ok := framework.As[framework.Requirer](c)
+	if !ok {
+		return "", nil
+	}
+	params := c.Params()
+	if params != nil {
+		if err := r.Values.Decode(string(framework.PML)+"."+c.Info().Name, params); err != nil {
+			return "", err
+		}
+	}
+	for _, need := range requirer.Requires(params) {
+		if !need.Node {
+			return need.Kind, nil
+		}
+	}
+	return "", nil
 }
 
 // Because is why a component can't be used.

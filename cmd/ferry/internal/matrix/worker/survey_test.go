@@ -35,7 +35,9 @@ type layered struct {
 	below framework.Kind
 }
 
-func (l layered) Below() framework.Kind { return l.below }
+func (l layered) Requires(any) []framework.Requirement {
+	return []framework.Requirement{{Kind: framework.PML, Node: true}, {Kind: l.below}}
+}
 
 // surveyed is an MTL that can be asked, which must happen in a worker.
 type surveyed struct {

@@ -1,4 +1,4 @@
-package mpi
+package assembly
 
 import (
 	"cmp"
@@ -6,12 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/pml"
 )
 
 // Explanation says what carries messages from this process, and why. Its JSON
@@ -54,24 +56,14 @@ type ComponentVerdict struct {
 
 // Explain says which components were selected and why not the others, and how
 // messages to each known process travel, or would. It sends nothing.
-func (s *Session) Explain(ctx context.Context) (*Explanation, error) {
-	if err := s.enter(); err != nil {
-		return nil, err
+func (a *Assembly) Explain() *Explanation {
+	x := &Explanation{Pairs: []Pair{a.pair(a.env.Self)}}
+	for _, life := range a.knownLives() {
+		x.Pairs = append(x.Pairs, a.pair(life))
 	}
-	if ctx != nil && ctx.Err() != nil {
-		return nil, ended(ctx, "explain", context.Cause(ctx))
-	}
-	return s.engine.explain(), nil
-}
-
-func (e *engine) explain() *Explanation {
-	x := &Explanation{Pairs: []Pair{e.pair(e.me)}}
-	for _, id := range e.knownProcs() {
-		x.Pairs = append(x.Pairs, e.pair(id))
-	}
-	for _, kind := range e.registry.Kinds() {
-		for _, v := range e.selections[kind].Verdicts {
-			if kind == framework.Bootstrap && e.given != nil && v.Status == framework.StatusSelected {
+	for _, kind := range a.registry.Kinds() {
+		for _, v := range a.selections[kind].Verdicts {
+			if kind == framework.Bootstrap && a.options.Client != nil && v.Status == framework.StatusSelected {
 				v.Status, v.Reason = framework.StatusNotSelected, "the program gave its own (WithBootstrap)"
 			}
 			x.Components = append(x.Components, ComponentVerdict{
@@ -82,56 +74,52 @@ func (e *engine) explain() *Explanation {
 	return x
 }
 
-// knownProcs returns the processes whose cards were learnt, without this one.
-func (e *engine) knownProcs() []framework.ProcID {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	ids := make([]framework.ProcID, 0, len(e.known))
-	for id := range e.known {
-		ids = append(ids, id)
-	}
-	slices.SortFunc(ids, func(a, b framework.ProcID) int { return cmp.Compare(a, b) })
-	return ids
+// knownLives returns the processes whose cards were learnt, without this one, by
+// their ids.
+func (a *Assembly) knownLives() []framework.Life {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.SortedFunc(maps.Keys(a.known), func(x, y framework.Life) int { return cmp.Compare(x.ID, y.ID) })
 }
 
 // note keeps how the members of a new communicator are reached, for a report at
 // the end: a peer may be gone by then to which no message ever went.
-func (e *engine) note(group []framework.ProcID) {
-	if !slices.Contains(e.reports, reportExplain) {
+func (a *Assembly) note(group []pml.Member) {
+	if !slices.Contains(a.reports, reportExplain) {
 		return
 	}
-	for _, id := range group {
-		p := e.pair(id)
-		e.mu.Lock()
-		e.noted[id] = p
-		e.mu.Unlock()
+	for _, m := range group {
+		p := a.pair(m.Life)
+		a.mu.Lock()
+		a.noted[m.Life] = p
+		a.mu.Unlock()
 	}
 }
 
-func (e *engine) pair(id framework.ProcID) Pair {
-	p := e.route(id)
+func (a *Assembly) pair(life framework.Life) Pair {
+	p := a.route(life)
 	if p.Transport == "" {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		if was, ok := e.noted[id]; ok {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if was, ok := a.noted[life]; ok {
 			return was
 		}
 	}
 	return p
 }
 
-// route asks the modules how messages to a process travel, or would.
-func (e *engine) route(id framework.ProcID) Pair {
-	p := Pair{From: int(e.identity.Proc.Rank), To: int(id.Rank())}
-	if id.World() != 0 {
-		p.Namespace = e.worlds.Proc(id).Namespace
+// route asks the PMLs how messages to a process travel, or would.
+func (a *Assembly) route(life framework.Life) Pair {
+	p := Pair{From: int(a.env.Identity.Proc.Rank), To: int(life.ID.Rank())}
+	if life.ID.World() != 0 {
+		p.Namespace = a.env.Worlds.Proc(life.ID).Namespace
 	}
-	for i, m := range e.modules {
-		r := m.Route(id)
+	for i, m := range a.pmls {
+		r := m.Route(life)
 		if i > 0 && r.Transport == "" {
 			continue
 		}
-		p.PML, p.Transport, p.Device, p.Provider = m.name, r.Transport, r.Device, r.Provider
+		p.PML, p.Transport, p.Device, p.Provider = m.Name, r.Transport, r.Device, r.Provider
 		p.Rejected, p.Notes = nil, r.Notes
 		for _, x := range r.Rejected {
 			p.Rejected = append(p.Rejected, Rejection{Name: x.Name, Reason: x.Reason})
@@ -195,24 +183,24 @@ const reportTimeout = 5 * time.Second
 
 // report gives the launcher what it asked for by session.report. Without a
 // launcher there is nobody to ask.
-func (e *engine) report() error {
-	to, ok := framework.As[bootstrap.Reporter](e.client)
+func (a *Assembly) report() error {
+	to, ok := framework.As[bootstrap.Reporter](a.client)
 	if !ok {
 		return nil
 	}
 	var errs []error
-	for _, name := range e.reports {
+	for _, name := range a.reports {
 		var content any
 		switch name {
 		case reportExplain:
-			content = e.explain()
+			content = a.Explain()
 		case reportTiming:
-			content = e.timing.snapshot()
+			content = a.timing.snapshot()
 		}
 		body, err := json.Marshal(content)
 		if err == nil {
 			ctx, cancel := context.WithTimeout(context.Background(), reportTimeout)
-			err = ended(ctx, "report", to.Report(ctx, name, body))
+			err = framework.Ended(ctx, "report", to.Report(ctx, name, body))
 			cancel()
 		}
 		errs = append(errs, err)

@@ -1,4 +1,4 @@
-package mpi
+package assembly
 
 import (
 	"bytes"
@@ -8,31 +8,29 @@ import (
 	"testing"
 
 	"github.com/ferrympi/ferry/bootstrap"
-	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/progress"
 )
 
 // paper is a PML that exists only as an offer and a card.
 type paper struct {
 	pml.Module
 	offer pml.Offer
-	card  pml.Card
 }
 
 func (p paper) Offer() pml.Offer { return p.offer }
-func (p paper) Card() pml.Card   { return p.card }
 
 func somePayload(t testing.TB) []byte {
-	offers, cards, err := encodeCards([]module{{"ob1", paper{
-		offer: pml.Offer{PML: "ob1", Version: 1, Priority: 20},
-		card:  pml.Card{Nonce: 7, Addresses: []btl.Address{{Component: "shm", Blob: []byte("segment")}}},
-	}}})
+	a := &Assembly{Stack: &Stack{env: progress.Env{Self: framework.Life{Nonce: 7}}}}
+	var err error
+	a.offers, a.card, err = encodeCard([]PML{{"ob1", paper{offer: pml.Offer{PML: "ob1", Version: 1, Priority: 20}}}},
+		framework.Card{{Component: "btl.shm", Blob: []byte("segment")}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := encodePayload(offers, cards, cid.NewTable(10).Offer(2).Bytes())
+	b, err := a.encodePayload(cid.NewTable(10).Offer(2).Bytes())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,11 +46,11 @@ func TestPayloadComesBack(t *testing.T) {
 	if err != nil || len(offers) != 1 || offers[0] != (pml.Offer{PML: "ob1", Version: 1, Priority: 20}) {
 		t.Errorf("%+v, %v", offers, err)
 	}
-	cards, err := decodeCards(p.Cards)
-	if err != nil || len(cards) != 1 || cards[0].Nonce != 7 || string(cards[0].Addresses[0].Blob) != "segment" {
-		t.Errorf("%+v, %v", cards, err)
+	card, err := decodeCard(p.Card)
+	if err != nil || len(card) != 1 || p.Nonce != 7 || string(card.Find(framework.BTL, "shm")) != "segment" {
+		t.Errorf("%+v, %v", card, err)
 	}
-	if n := len(p.Offers) + len(p.Cards) + len(p.CID); len(somePayload(t))-n > payloadFrame {
+	if n := len(p.Offers) + len(p.Card) + len(p.CID); len(somePayload(t))-n > payloadFrame {
 		t.Errorf("the frame takes %d bytes, more than payloadFrame", len(somePayload(t))-n)
 	}
 }
@@ -66,7 +64,8 @@ func TestPayloadThatIsNoneIsAnError(t *testing.T) {
 		"more behind":      append(bytes.Clone(good), 0),
 		"another version":  append([]byte{good[0], payloadVersion + 1}, good[2:]...),
 		"another type":     {0x60},
-		"too few elements": {0x81, 0x01},
+		"too few elements": {0x81, payloadVersion},
+		"no nonce":         {0x85, payloadVersion, 0, 0x80, 0x80, 0x40},
 	} {
 		if _, err := decodePayload(b); err == nil {
 			t.Errorf("%s: accepted", name)
@@ -74,9 +73,18 @@ func TestPayloadThatIsNoneIsAnError(t *testing.T) {
 	}
 }
 
+// A process of the version before, whose payload had four elements, is refused by
+// its version, and not as garbage.
+func TestAnotherVersionIsRefusedByItsName(t *testing.T) {
+	_, err := decodePayload([]byte{0x84, 1, 0x80, 0x80, 0x40})
+	if err == nil || !strings.Contains(err.Error(), "version 1, and this program speaks 2") {
+		t.Error(err)
+	}
+}
+
 func FuzzPayload(f *testing.F) {
 	f.Add(somePayload(f))
-	f.Add([]byte{0x84, 1, 0x80, 0x80, 0x40})
+	f.Add([]byte{0x85, 2, 1, 0x80, 0x80, 0x40})
 	f.Add([]byte{0x9f, 0xff})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p, err := decodePayload(b)
@@ -87,14 +95,8 @@ func FuzzPayload(f *testing.F) {
 		if err == nil && (len(offers) == 0 || len(offers) > maxModules) {
 			t.Errorf("%d offers", len(offers))
 		}
-		cards, err := decodeCards(p.Cards)
-		if err != nil {
-			return
-		}
-		for _, c := range cards {
-			if len(c.Addresses) > maxAddresses {
-				t.Errorf("%d addresses", len(c.Addresses))
-			}
+		if card, err := decodeCard(p.Card); err == nil && len(card) > maxAddresses {
+			t.Errorf("%d addresses", len(card))
 		}
 	})
 }
@@ -103,7 +105,7 @@ func TestOffersDecideTheCommonPML(t *testing.T) {
 	ob1, cm, cm2 := pml.Offer{PML: "ob1", Version: 1}, pml.Offer{PML: "cm", Version: 1, Detail: "ofi"}, pml.Offer{PML: "cm", Version: 2, Detail: "ofi"}
 	preferred := ob1
 	preferred.Priority = 99
-	members := []Proc{{Namespace: "job", Rank: 0}, {Namespace: "job", Rank: 1}, {Namespace: "job", Rank: 2}}
+	members := []framework.Proc{{Namespace: "job", Rank: 0}, {Namespace: "job", Rank: 1}, {Namespace: "job", Rank: 2}}
 	for name, c := range map[string]struct {
 		lists [][]pml.Offer
 		want  string
@@ -139,10 +141,10 @@ func TestEndedContextsGetTheirSentinels(t *testing.T) {
 		got  error
 		want []error
 	}{
-		"canceled":       {ended(canceled, "op", cause), []error{ErrCanceled, cause}},
-		"late":           {ended(late, "op", context.DeadlineExceeded), []error{ErrTimeout, context.DeadlineExceeded}},
-		"another reason": {ended(canceled, "op", other), []error{other}},
-		"no context":     {ended(nil, "op", other), []error{other}},
+		"canceled":       {framework.Ended(canceled, "op", cause), []error{framework.ErrCanceled, cause}},
+		"late":           {framework.Ended(late, "op", context.DeadlineExceeded), []error{framework.ErrTimeout, context.DeadlineExceeded}},
+		"another reason": {framework.Ended(canceled, "op", other), []error{other}},
+		"no context":     {framework.Ended(nil, "op", other), []error{other}},
 	} {
 		for _, want := range c.want {
 			if !errors.Is(c.got, want) {
@@ -150,7 +152,7 @@ func TestEndedContextsGetTheirSentinels(t *testing.T) {
 			}
 		}
 	}
-	if errors.Is(ended(canceled, "op", other), ErrCanceled) || ended(canceled, "op", nil) != nil {
+	if errors.Is(framework.Ended(canceled, "op", other), framework.ErrCanceled) || framework.Ended(canceled, "op", nil) != nil {
 		t.Error("an error that the context did not cause is said to be canceled")
 	}
 }
@@ -158,7 +160,7 @@ func TestEndedContextsGetTheirSentinels(t *testing.T) {
 // TestProvidersThatDifferLeaveTheCommonPML: members whose networks do not understand
 // one another take a PML that both have, and otherwise the error names both sides.
 func TestProvidersThatDifferLeaveTheCommonPML(t *testing.T) {
-	members := []Proc{{Namespace: "job", Rank: 0}, {Namespace: "job", Rank: 1}}
+	members := []framework.Proc{{Namespace: "job", Rank: 0}, {Namespace: "job", Rank: 1}}
 	over := func(provider string) pml.Offer {
 		return pml.Offer{PML: "cm", Version: 1, Detail: "mtl ofi: " + provider}
 	}

@@ -1,4 +1,4 @@
-package mpi
+package assembly
 
 import (
 	"slices"

@@ -1,4 +1,4 @@
-package mpi
+package assembly
 
 import (
 	"bytes"
@@ -10,24 +10,24 @@ import (
 	"github.com/fxamacker/cbor/v2"
 
 	"github.com/ferrympi/ferry/bootstrap"
-	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
 )
 
 // payload is what each member of a new communicator gives to the group
-// construct, as a CBOR array. Offers and Cards are left encoded: members whose
+// construct, as a CBOR array. Offers and Card are left encoded: members whose
 // bytes are equal, or were seen before, need no decoding.
 type payload struct {
 	_       struct{} `cbor:",toarray"`
 	Version uint8
+	Nonce   uint64          // of the member's life
 	Offers  cbor.RawMessage // []offer, the member's PMLs by preference
-	Cards   cbor.RawMessage // []card, in the same order
+	Card    cbor.RawMessage // []address
 	CID     []byte          // cid.Offer from the table of the first PML
 }
 
 // payloadVersion changes with any of the types here.
-const payloadVersion = 1
+const payloadVersion = 2
 
 type offer struct {
 	_        struct{} `cbor:",toarray"`
@@ -35,13 +35,6 @@ type offer struct {
 	Version  uint32
 	Priority int32
 	Detail   string
-}
-
-type card struct {
-	_         struct{} `cbor:",toarray"`
-	Nonce     uint64
-	Addresses []address
-	Credit    int64
 }
 
 type address struct {
@@ -73,7 +66,7 @@ var codec = sync.OnceValue(func() cborModes {
 		DupMapKey:        cbor.DupMapKeyEnforcedAPF,
 		IndefLength:      cbor.IndefLengthForbidden,
 		TagsMd:           cbor.TagsForbidden,
-		MaxNestedLevels:  8, // payload, cards, card, addresses, address
+		MaxNestedLevels:  4, // payload, card, address; the library's minimum
 		MaxArrayElements: maxAddresses,
 		MaxMapPairs:      16, // the library's minimum; the payload has no maps
 	}.DecMode()
@@ -83,37 +76,35 @@ var codec = sync.OnceValue(func() cborModes {
 	return cborModes{enc, dec}
 })
 
-// encodeCards encodes what modules offer, and where they are reached.
-func encodeCards(modules []module) (offers, cards []byte, err error) {
+// encodeCard encodes what the PMLs offer, and where the process is reached.
+func encodeCard(pmls []PML, card framework.Card) (offers, addresses []byte, err error) {
 	var os []offer
-	var cs []card
-	for _, m := range modules {
+	for _, m := range pmls {
 		o := m.Offer()
 		os = append(os, offer{PML: o.PML, Version: o.Version, Priority: int32(o.Priority), Detail: o.Detail})
-		c := card{Nonce: m.Card().Nonce, Credit: m.Card().Credit}
-		for _, a := range m.Card().Addresses {
-			c.Addresses = append(c.Addresses, address{Component: a.Component, Blob: a.Blob})
-		}
-		cs = append(cs, c)
+	}
+	var as []address
+	for _, a := range card {
+		as = append(as, address{Component: a.Component, Blob: a.Blob})
 	}
 	if offers, err = codec().enc.Marshal(os); err != nil {
 		return nil, nil, err
 	}
-	if cards, err = codec().enc.Marshal(cs); err != nil {
+	if addresses, err = codec().enc.Marshal(as); err != nil {
 		return nil, nil, err
 	}
 	// What a peer would refuse must not leave this process either.
 	if _, err := decodeOffers(offers); err != nil {
 		return nil, nil, fmt.Errorf("this process's own offers: %w", err)
 	}
-	if _, err := decodeCards(cards); err != nil {
+	if _, err := decodeCard(addresses); err != nil {
 		return nil, nil, fmt.Errorf("this process's own business card: %w", err)
 	}
-	return offers, cards, nil
+	return offers, addresses, nil
 }
 
-func encodePayload(offers, cards, cid []byte) ([]byte, error) {
-	return codec().enc.Marshal(payload{Version: payloadVersion, Offers: offers, Cards: cards, CID: cid})
+func (a *Assembly) encodePayload(cid []byte) ([]byte, error) {
+	return codec().enc.Marshal(payload{Version: payloadVersion, Nonce: a.env.Self.Nonce, Offers: a.offers, Card: a.card, CID: cid})
 }
 
 // decodePayload reads what another process wrote, down to offers and cards.
@@ -122,11 +113,19 @@ func decodePayload(b []byte) (payload, error) {
 	if len(b) > bootstrap.MaxPayload {
 		return p, fmt.Errorf("%d bytes, more than %d", len(b), bootstrap.MaxPayload)
 	}
+	// The version first: another one's array has other elements.
+	var parts []cbor.RawMessage
+	if err := codec().dec.Unmarshal(b, &parts); err != nil {
+		return p, err
+	}
+	if len(parts) > 0 && codec().dec.Unmarshal(parts[0], &p.Version) == nil && p.Version != payloadVersion {
+		return p, fmt.Errorf("version %d, and this program speaks %d: build all programs of a job with one version of ferry", p.Version, payloadVersion)
+	}
 	if err := codec().dec.Unmarshal(b, &p); err != nil {
 		return p, err
 	}
-	if p.Version != payloadVersion {
-		return p, fmt.Errorf("version %d, and this program speaks %d: build all programs of a job with one version of ferry", p.Version, payloadVersion)
+	if p.Nonce == 0 {
+		return p, errors.New("a life without a nonce")
 	}
 	return p, nil
 }
@@ -149,31 +148,22 @@ func decodeOffers(b []byte) ([]pml.Offer, error) {
 	return out, nil
 }
 
-func decodeCards(b []byte) ([]pml.Card, error) {
-	var raw []card
+func decodeCard(b []byte) (framework.Card, error) {
+	var raw []address
 	if err := codec().dec.Unmarshal(b, &raw); err != nil {
 		return nil, err
 	}
-	if len(raw) == 0 || len(raw) > maxModules {
-		return nil, fmt.Errorf("%d cards, want 1 to %d", len(raw), maxModules)
-	}
-	out := make([]pml.Card, len(raw))
-	for i, c := range raw {
-		if c.Credit < 0 {
-			return nil, errors.New("a card with negative credit")
+	card := make(framework.Card, len(raw))
+	for i, a := range raw {
+		if len(a.Component) == 0 || len(a.Component) > maxText {
+			return nil, errors.New("an address without a component, or with too long a name")
 		}
-		out[i].Nonce, out[i].Credit = c.Nonce, c.Credit
-		for _, a := range c.Addresses {
-			if len(a.Component) == 0 || len(a.Component) > maxText {
-				return nil, errors.New("an address without a component, or with too long a name")
-			}
-			out[i].Addresses = append(out[i].Addresses, btl.Address{Component: a.Component, Blob: a.Blob})
-		}
+		card[i] = framework.Address{Component: a.Component, Blob: a.Blob}
 	}
-	return out, nil
+	return card, nil
 }
 
-// same reports whether two offers can talk to each other. Priorities are each
+// sameOffer reports whether two offers can talk to each other. Priorities are each
 // process's own affair.
 func sameOffer(a, b pml.Offer) bool {
 	return a.PML == b.PML && a.Version == b.Version && a.Detail == b.Detail
@@ -183,7 +173,7 @@ func sameOffer(a, b pml.Offer) bool {
 // that comes first on the whole in their lists; of equals the one whose name
 // comes first. It is pure: all members choose alike. If there is none in common
 // the error names who offers what.
-func choose(members []Proc, lists [][]pml.Offer) (pml.Offer, error) {
+func choose(members []framework.Proc, lists [][]pml.Offer) (pml.Offer, error) {
 	var best pml.Offer
 	bestSum := -1
 	for _, candidate := range lists[0] {
@@ -212,7 +202,7 @@ func choose(members []Proc, lists [][]pml.Offer) (pml.Offer, error) {
 	return best, nil
 }
 
-func noneCommon(members []Proc, lists [][]pml.Offer) error {
+func noneCommon(members []framework.Proc, lists [][]pml.Offer) error {
 	var sides []string // distinct offers, in the order of the ranks
 	who := map[string][]string{}
 	for i, list := range lists {

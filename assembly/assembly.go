@@ -1,0 +1,284 @@
+// Package assembly puts a process together from components: it reads the
+// configuration, selects, connects with the launcher, opens the modules of every
+// framework, exchanges business cards with others, says why it is as it is, and
+// takes it all down again.
+//
+// An Assembly is a value, and knows of no other: several may live in one
+// operating-system process, each a process of its job. Package mpi is its user, and
+// shares one among the sessions of a process. A Stack is the part without
+// configuration and launcher, which the kits use too.
+package assembly
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/components"
+	"github.com/ferrympi/ferry/components/core"
+	"github.com/ferrympi/ferry/config"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// Options says what to assemble. The zero value is a process with the standard
+// components, as the configuration wants it.
+type Options struct {
+	// Registry replaces components.Standard, if it is not nil. It isn't changed.
+	Registry *framework.Registry
+	// Client, if not nil, is used in place of the bootstrap that would be selected,
+	// and stays the caller's.
+	Client bootstrap.Client
+	// Settings are the program's, which win over all others.
+	Settings []framework.Setting
+	Logger   *slog.Logger // nil discards
+	Hooks    pml.Hooks    // nil when nobody looks
+	Watcher  Watcher      // nil when nobody looks
+}
+
+// A Watcher hears what happens to the job. Calls come one at a time, from a
+// goroutine of the bootstrap; they must not block. None comes after Close.
+type Watcher interface {
+	// Died says that a process has failed. All PMLs have been told.
+	Died(peer framework.Life, reason string)
+	// Dump says that somebody wants to see what the process waits for.
+	Dump()
+}
+
+// Assembly is one process of a job. Its methods may be called concurrently.
+type Assembly struct {
+	*Stack
+	options  Options
+	registry *framework.Registry
+	values   *framework.Values
+	timeout  time.Duration
+	reports  []string
+	timing   *timing // or nil
+	client   bootstrap.Client
+	colls    []framework.Choice
+	offers   []byte // of all PMLs, as they travel
+	card     []byte // likewise
+
+	mu    sync.Mutex
+	known map[framework.Life]string // cards that the PMLs have learnt
+	noted map[framework.Life]Pair   // see note
+	dead  map[framework.Life]string // that have failed, and how
+
+	constructs struct {
+		last    uint64
+		waiting map[uint64]string // in progress, for Constructs
+	}
+
+	upcall  sync.Mutex // held by event and, briefly, by Close
+	closing bool       // no more upcalls
+}
+
+// Open does the local half of MPI_Init: nothing leaves the process, but for the
+// greeting of its launcher. ErrConfig says what is wrong with the configuration, or
+// that what was asked for by name is not to be had; ErrTransport that the launcher
+// can't be reached. After an error nothing is left open.
+func Open(ctx context.Context, o Options) (*Assembly, error) {
+	a := &Assembly{options: o}
+	if err := a.open(ctx); err != nil {
+		return nil, errors.Join(err, a.Close())
+	}
+	return a, nil
+}
+
+func (a *Assembly) open(ctx context.Context) error {
+	began := now(stepOpen)
+	log := a.options.Logger
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	if a.options.Registry != nil {
+		a.registry = a.options.Registry.Clone()
+	} else {
+		a.registry = components.Standard()
+	}
+	core.Register(a.registry)
+	var err error
+	tuned := func(t config.Tuned) {
+		if t.Err != nil {
+			log.Warn("what was measured here is not used", "err", t.Err)
+		}
+	}
+	if a.values, err = config.Load(a.registry, config.Options{Explicit: a.options.Settings, Tuned: tuned}); err != nil {
+		return err
+	}
+	var boot core.Bootstrap
+	var session core.Session
+	var waiting core.Progress
+	if err := errors.Join(a.values.Decode("bootstrap", &boot), a.values.Decode("session", &session), a.values.Decode("progress", &waiting)); err != nil {
+		return err
+	}
+	a.timeout, a.reports = boot.Timeout, session.Report
+	if slices.Contains(a.reports, reportTiming) {
+		a.timing = newTiming(began)
+	}
+	a.timing.mark(stepConfiguration)
+	selections, err := a.registry.SelectAll(ctx, a.values)
+	if err != nil {
+		return err
+	}
+	a.timing.probes(selections)
+	a.timing.mark(stepSelection)
+	a.Stack = &Stack{registry: a.registry, values: a.values, selections: selections, timing: a.timing}
+	a.colls = selections[framework.Coll].Chosen
+	if err := a.openBootstrap(ctx, log); err != nil {
+		return err
+	}
+	a.timing.mark(stepBootstrap)
+	a.known, a.noted = map[framework.Life]string{}, map[framework.Life]Pair{}
+	a.dead = map[framework.Life]string{}
+	a.constructs.waiting = map[uint64]string{}
+	identity := a.client.Identity()
+	opt, err := waiting.Options(identity.LocalSize)
+	if err != nil {
+		return err
+	}
+	worlds := framework.NewWorlds(identity.Proc.Namespace)
+	err = a.Stack.open(ctx, progress.Env{
+		Identity: identity, Worlds: worlds, Engine: progress.New(opt), Logger: log,
+		Self: framework.Life{ID: worlds.ID(identity.Proc), Nonce: newNonce()},
+	}, a.timing.watch(a.options.Hooks))
+	if err != nil {
+		return err
+	}
+	if a.offers, a.card, err = encodeCard(a.pmls, a.Card()); err != nil {
+		return err
+	}
+	a.timing.mark(stepModules)
+	if events, ok := framework.As[bootstrap.EventSource](a.client); ok {
+		events.Begin(a.env.Self.Nonce)
+		events.OnEvent(a.event)
+	}
+	a.timing.mark(stepSession)
+	return nil
+}
+
+func newNonce() uint64 {
+	var b [8]byte
+	rand.Read(b[:]) // never fails (crypto/rand)
+	return binary.NativeEndian.Uint64(b[:]) | 1
+}
+
+// openBootstrap opens the first bootstrap of the selection. Another one is no
+// substitute if that fails: a program that was started under a launcher must not
+// become N singletons.
+func (a *Assembly) openBootstrap(ctx context.Context, log *slog.Logger) error {
+	if a.options.Client != nil {
+		a.client = a.options.Client
+		return nil
+	}
+	choice, err := a.selections[framework.Bootstrap].One()
+	if err != nil {
+		return err
+	}
+	component, ok := choice.Component.(bootstrap.Component)
+	if !ok {
+		return wrongContract(choice)
+	}
+	c, err := component.Open(ctx, bootstrap.Env{Params: choice.Params, Logger: log, Timeout: a.timeout})
+	if err != nil {
+		return err // whatever c is
+	}
+	a.client = c
+	return nil
+}
+
+func wrongContract(c framework.Choice) error {
+	return fmt.Errorf("%w: component %s %s (%T) does not implement its framework's contract", framework.ErrConfig, c.Verdict.Kind, c.Verdict.Name, c.Component)
+}
+
+// Values returns the values of all parameters that the assembly was opened with.
+func (a *Assembly) Values() *framework.Values { return a.values }
+
+// Client returns the bootstrap client in use.
+func (a *Assembly) Client() bootstrap.Client { return a.client }
+
+// Join returns the values of all parameters for one more user of the assembly, with
+// options of its own. What is of process scope is the first one's; another may only
+// repeat it, and gets ErrConfig where it differs.
+func (a *Assembly) Join(o Options) (*framework.Values, error) {
+	if o.Registry != nil && o.Registry != a.options.Registry {
+		return nil, fmt.Errorf("%w: WithRegistry: another session is open with another registry; close it first", framework.ErrConfig)
+	}
+	if o.Hooks != nil && !Same(o.Hooks, a.options.Hooks) {
+		return nil, fmt.Errorf("%w: WithHooks: another session is open with other hooks; close it first", framework.ErrConfig)
+	}
+	values, err := config.Load(a.registry, config.Options{Explicit: o.Settings})
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range values.Diff(a.values, framework.ScopeProcess) {
+		for _, set := range o.Settings {
+			if set.Name != name {
+				continue
+			}
+			mine, _ := values.Get(name)
+			theirs, _ := a.values.Get(name)
+			spec, _ := values.Spec(name)
+			return nil, fmt.Errorf("%w: parameter %s has process scope: an open session has %q (%s), and this one asks for %q (%s)",
+				framework.ErrConfig, name, spec.Redact(theirs.Text), theirs.Source, spec.Redact(mine.Text), mine.Source)
+		}
+	}
+	return values, nil
+}
+
+// Same reports whether two values are the same one. What can't be compared, such
+// as a function, is not.
+func Same(a, b any) bool {
+	return a == nil && b == nil || a != nil && b != nil && reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
+}
+
+// Bound limits a step of the wire-up. A client that this assembly opened knows
+// the limit already, and names who is missing when it passes.
+func (a *Assembly) Bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if a.options.Client == nil {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, a.timeout)
+}
+
+// Drain waits for at most linger until all that was accepted is on its way, tells
+// peers that nothing more comes, and gives the launcher its reports. Close is next.
+func (a *Assembly) Drain(linger time.Duration) error {
+	a.timing.mark(stepClose)
+	var errs []error
+	ctx, cancel := context.WithTimeout(context.Background(), linger)
+	defer cancel()
+	for _, m := range a.pmls {
+		if err := m.Flush(ctx); err != nil {
+			errs = append(errs, framework.Ended(ctx, fmt.Sprintf("close session: pml %s has sends that did not leave within session.linger=%v", m.Name, linger), err))
+		}
+	}
+	return errors.Join(append(errs, a.report())...)
+}
+
+// Close frees what Open has made.
+func (a *Assembly) Close() error {
+	if a.client == nil {
+		return nil
+	}
+	if events, ok := framework.As[bootstrap.EventSource](a.client); ok {
+		events.OnEvent(nil)
+	}
+	a.upcall.Lock() // an upcall may still be under way
+	a.closing = true
+	a.upcall.Unlock()
+	err := a.Stack.Close()
+	if a.options.Client == nil {
+		err = errors.Join(err, a.client.Close())
+	}
+	return err
+}

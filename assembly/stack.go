@@ -1,0 +1,290 @@
+package assembly
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// PML is an open PML and the name of its component.
+type PML struct {
+	Name string
+	pml.Module
+}
+
+// Stack is the open modules of a process: its PMLs and what they require.
+type Stack struct {
+	registry   *framework.Registry
+	values     *framework.Values
+	selections map[framework.Kind]*framework.Selection
+	timing     *timing
+	env        progress.Env
+	hooks      pml.Hooks
+
+	pmls   []PML       // by preference
+	node   pml.Module  // to which another one leaves the processes of a node, or nil
+	movers []transport // BTLs and MTLs, in the order in which they were opened
+}
+
+// transport is an open BTL or MTL.
+type transport interface {
+	progress.Source
+	Close() error
+}
+
+// OpenStack opens the PMLs that the registry's components make up, under the given
+// values, and what those require. The engine becomes the stack's, which closes it.
+func OpenStack(ctx context.Context, reg *framework.Registry, values *framework.Values, env progress.Env, hooks pml.Hooks) (*Stack, error) {
+	selections, err := reg.SelectAll(ctx, values)
+	s := &Stack{registry: reg, values: values, selections: selections}
+	if err == nil {
+		err = s.open(ctx, env, hooks)
+	} else {
+		env.Engine.Close()
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// open opens every PML that selection allows: the first is what this process
+// prefers, and the others are offers to peers that lack it.
+func (s *Stack) open(ctx context.Context, env progress.Env, hooks pml.Hooks) error {
+	s.env, s.hooks = env, hooks
+	selection := s.selections[framework.PML]
+	for _, choice := range slices.Clone(selection.Chosen) {
+		before, node := len(s.movers), s.node
+		var m pml.Module
+		var err error
+		if choice.Verdict.Name == nodePML && node != nil { // another one has opened it
+			m = node
+		} else {
+			m, err = s.openPML(ctx, choice)
+		}
+		if err == nil {
+			s.pmls = append(s.pmls, PML{choice.Verdict.Name, m})
+			continue
+		}
+		env.Logger.Warn("pml failed to open", "pml", choice.Verdict.Name, "err", err)
+		if s.node != node {
+			err = errors.Join(err, s.closeNode())
+		}
+		err = errors.Join(err, s.closeMovers(before))
+		if bound := selection.Fail(choice.Verdict.Name, err); bound != nil {
+			return bound
+		}
+	}
+	_, err := selection.One()
+	return err
+}
+
+func (s *Stack) openPML(ctx context.Context, choice framework.Choice) (pml.Module, error) {
+	component, ok := choice.Component.(pml.Component)
+	if !ok {
+		return nil, wrongContract(choice)
+	}
+	defer s.timing.opened(framework.PML, choice.Verdict.Name, time.Now())
+	return component.Open(ctx, pml.Env{Env: s.env, Params: choice.Params, Hooks: s.hooks, Modules: &opener{s, ctx}})
+}
+
+// opener opens what one PML requires.
+type opener struct {
+	*Stack
+	ctx context.Context // of the PML's Open
+}
+
+// Open implements framework.Opener.
+func (o *opener) Open(kind framework.Kind, up func(name string) any) (all []framework.Opened[any], err error) {
+	s := o.Stack
+	if kind == framework.PML {
+		return s.openNode(o.ctx)
+	}
+	selection := s.selections[kind]
+	if selection == nil {
+		return nil, fmt.Errorf("%w: this program has no %s component", framework.ErrUnsupported, kind)
+	}
+	for _, choice := range slices.Clone(selection.Chosen) {
+		name := choice.Verdict.Name
+		m, err := s.openMover(o.ctx, choice, up(name))
+		if err != nil {
+			s.env.Logger.Warn(string(kind)+" failed to open", string(kind), name, "err", err)
+			if bound := selection.Fail(name, err); bound != nil {
+				return nil, bound
+			}
+			continue
+		}
+		s.movers = append(s.movers, m)
+		s.env.Engine.Add(m)
+		all = append(all, framework.Opened[any]{Name: name, Module: m})
+		if kind == framework.MTL {
+			_, err := selection.One()
+			return all, err
+		}
+	}
+	return all, selection.Empty()
+}
+
+// openMover opens a BTL or an MTL.
+func (s *Stack) openMover(ctx context.Context, choice framework.Choice, up any) (transport, error) {
+	defer s.timing.opened(choice.Verdict.Kind, choice.Verdict.Name, time.Now())
+	switch c := choice.Component.(type) {
+	case btl.Component:
+		if up, ok := up.(btl.Receiver); ok {
+			return c.Open(ctx, btl.Env{Env: s.env, Params: choice.Params, Upcall: up})
+		}
+	case mtl.Component:
+		if up, ok := up.(mtl.Receiver); ok {
+			return c.Open(ctx, mtl.Env{Env: s.env, Params: choice.Params, Upcall: up})
+		}
+	}
+	return nil, wrongContract(choice)
+}
+
+// Failed implements framework.Opener. The selection does not change any more once
+// modules are in use.
+func (s *Stack) Failed(kind framework.Kind) []framework.Rejection {
+	var failed []framework.Rejection
+	if selection := s.selections[kind]; selection != nil {
+		for _, v := range selection.Verdicts {
+			if v.Status == framework.StatusFailed {
+				failed = append(failed, framework.Rejection{Name: v.Name, Reason: v.Reason})
+			}
+		}
+	}
+	return failed
+}
+
+// nodePML is the PML that others leave the processes of a node to.
+const nodePML = "ob1"
+
+// openNode returns the PML for processes of this node: the module that is open
+// already, or will be one of those that selection allows, or one of its own.
+func (s *Stack) openNode(ctx context.Context) ([]framework.Opened[any], error) {
+	if i := slices.IndexFunc(s.pmls, func(m PML) bool { return m.Name == nodePML }); i >= 0 {
+		s.node = s.pmls[i].Module
+	}
+	if s.node == nil {
+		component, ok := s.registry.Lookup(framework.PML, nodePML)
+		if !ok {
+			return nil, fmt.Errorf("%w: this program has no pml %s", framework.ErrUnsupported, nodePML)
+		}
+		choice := framework.Choice{Component: component, Params: component.Params(), Verdict: framework.Verdict{Kind: framework.PML, Name: nodePML}}
+		if choice.Params != nil {
+			if err := s.values.Decode(string(framework.PML)+"."+nodePML, choice.Params); err != nil {
+				return nil, err
+			}
+		}
+		m, err := s.openPML(ctx, choice)
+		if err != nil {
+			return nil, err
+		}
+		s.node = m
+	}
+	return []framework.Opened[any]{{Name: nodePML, Module: s.node}}, nil
+}
+
+// closeNode closes the PML for processes of this node, unless it is a module of its
+// own. Those that have asked for it are closed.
+func (s *Stack) closeNode() error {
+	m := s.node
+	s.node = nil
+	if m == nil || slices.ContainsFunc(s.pmls, func(x PML) bool { return x.Module == m }) {
+		return nil
+	}
+	return m.Close()
+}
+
+// Env returns what every module was opened with.
+func (s *Stack) Env() *progress.Env { return &s.env }
+
+// PMLs returns the open PMLs, by preference.
+func (s *Stack) PMLs() []PML { return s.pmls }
+
+// Upper returns the PMLs that no other one uses: what they say of themselves has
+// what the node's PML does for them in it.
+func (s *Stack) Upper() []PML {
+	return slices.DeleteFunc(slices.Clone(s.pmls), func(m PML) bool { return s.node != nil && m.Module == s.node })
+}
+
+// Card returns the process's business card.
+func (s *Stack) Card() framework.Card {
+	var card framework.Card
+	for _, m := range s.pmls {
+		for _, a := range m.Addresses() {
+			if !slices.ContainsFunc(card, func(have framework.Address) bool { return have.Component == a.Component }) {
+				card = append(card, a)
+			}
+		}
+	}
+	return card
+}
+
+// Close closes everything that is open: first those that use others.
+func (s *Stack) Close() error {
+	if s == nil || s.env.Engine == nil {
+		return nil
+	}
+	for _, m := range s.movers {
+		s.env.Engine.Remove(m)
+	}
+	var errs []error
+	for _, m := range s.Upper() {
+		errs = append(errs, m.Close())
+	}
+	if s.node != nil {
+		errs = append(errs, s.node.Close())
+	}
+	errs = append(errs, s.closeMovers(0))
+	s.env.Engine.Close()
+	return errors.Join(errs...)
+}
+
+// closeMovers closes the transports from the given one on, the last one first.
+func (s *Stack) closeMovers(from int) error {
+	var errs []error
+	for _, m := range slices.Backward(s.movers[from:]) {
+		s.env.Engine.Remove(m) // does nothing if that was done
+		errs = append(errs, m.Close())
+	}
+	s.movers = s.movers[:from]
+	return errors.Join(errs...)
+}
+
+// Coll asks the selected components what they offer on a communicator.
+func (a *Assembly) Coll(p coll.Peers) (*coll.Ops, error) {
+	var best coll.Ops
+	var of [5]int // priority of each operation's provider, plus one
+	for _, choice := range a.colls {
+		component, ok := choice.Component.(coll.Component)
+		if !ok {
+			return nil, wrongContract(choice)
+		}
+		o := component.Query(choice.Params, p)
+		if o == nil {
+			continue
+		}
+		take(&best.Barrier, o.Barrier, o.Barrier != nil, &of[0], o.Priority)
+		take(&best.Bcast, o.Bcast, o.Bcast != nil, &of[1], o.Priority)
+		take(&best.Reduce, o.Reduce, o.Reduce != nil, &of[2], o.Priority)
+		take(&best.Allreduce, o.Allreduce, o.Allreduce != nil, &of[3], o.Priority)
+		take(&best.Allgather, o.Allgather, o.Allgather != nil, &of[4], o.Priority)
+	}
+	return &best, nil
+}
+
+// take prefers the higher priority, and among equals what selection put first.
+func take[F any](best *F, offer F, offered bool, have *int, priority int) {
+	if offered && (*have == 0 || priority+1 > *have) {
+		*best, *have = offer, priority+1
+	}
+}

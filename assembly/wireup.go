@@ -1,0 +1,179 @@
+package assembly
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// WireUp makes a group construct (MPI-4.1 section 11.3) with the members of group,
+// of which this process is rank: cards are exchanged, the members' PML and ids for
+// the new communicator are decided. It returns the PML and the communicator's
+// description, whose Local is taken from the PML's table. It is collective over
+// group, and returns when all have called it with the same tag, or ctx or the
+// configured time has ended.
+func (a *Assembly) WireUp(ctx context.Context, group []framework.Proc, rank int, tag string, policy cid.Policy) (m PML, spec pml.CommSpec, err error) {
+	// What the cards leave free in the payload is the id offer's.
+	room := bootstrap.MaxPayload - len(a.offers) - len(a.card) - payloadFrame
+	table := a.pmls[0].CIDs()
+	ids := table.OfferFor(policy, len(group), room)
+	defer table.Release(ids) // does nothing once the offer is settled
+
+	body, err := a.encodePayload(ids.Bytes())
+	if err != nil {
+		return m, spec, err
+	}
+	made, err := a.Construct(ctx, group, tag, body)
+	if err != nil {
+		return m, spec, err
+	}
+	payloads := make([]payload, len(group))
+	for i, b := range made.Payloads {
+		if payloads[i], err = decodePayload(b); err != nil {
+			return m, spec, BadMember(group[i], err)
+		}
+	}
+	m, first, err := a.chooseModule(group, payloads)
+	if err != nil {
+		return m, spec, err
+	}
+	spec = pml.CommSpec{ID: cid.Extended{Base: made.ContextID}, Group: make([]pml.Member, len(group)), Rank: rank}
+	for i, p := range group {
+		spec.Group[i].Life = framework.Life{ID: a.env.Worlds.ID(p), Nonce: payloads[i].Nonce}
+		if err := a.learn(spec.Group[i].Life, p, payloads[i]); err != nil {
+			return m, spec, err
+		}
+	}
+	if err := settle(&spec, m.CIDs(), ids, first, payloads); err != nil {
+		return m, spec, err
+	}
+	a.timing.mark(stepComm)
+	a.note(spec.Group)
+	return m, spec, nil
+}
+
+// payloadFrame is more than the CBOR around the parts of a payload takes.
+const payloadFrame = 64
+
+// Construct is the bootstrap's, with the configured deadline.
+func (a *Assembly) Construct(ctx context.Context, group []framework.Proc, tag string, body []byte) (bootstrap.Constructed, error) {
+	ctx, cancel := a.Bound(ctx)
+	defer cancel()
+	a.mu.Lock()
+	turn := a.constructs.last + 1
+	a.constructs.last = turn
+	a.constructs.waiting[turn] = fmt.Sprintf("%q with %d processes", tag, len(group))
+	a.mu.Unlock()
+	a.timing.mark(stepConstruct)
+	made, err := a.client.Construct(ctx, group, tag, body)
+	a.timing.mark(stepConstructed)
+	a.mu.Lock()
+	delete(a.constructs.waiting, turn)
+	a.mu.Unlock()
+	if err != nil {
+		return made, framework.Ended(ctx, "group construct", err)
+	}
+	if made.ContextID == 0 || len(made.Payloads) != len(group) {
+		return made, fmt.Errorf("%w: bootstrap: construct of %d members gave context id %d and %d payloads",
+			framework.ErrTransport, len(group), made.ContextID, len(made.Payloads))
+	}
+	return made, nil
+}
+
+// BadMember is the error for what a member has sent that makes no sense.
+func BadMember(p framework.Proc, err error) error {
+	return &framework.TransportError{Component: "assembly", Peer: p.String(), Op: "business card", Err: err}
+}
+
+// chooseModule returns the module of a new communicator, and whether it is the
+// first choice of every member, from whose tables the id offers are.
+func (a *Assembly) chooseModule(members []framework.Proc, payloads []payload) (m PML, first bool, err error) {
+	if allEqual(payloads) {
+		return a.pmls[0], true, nil
+	}
+	lists := make([][]pml.Offer, len(payloads))
+	for i, p := range payloads {
+		if lists[i], err = decodeOffers(p.Offers); err != nil {
+			return PML{}, false, BadMember(members[i], err)
+		}
+	}
+	chosen, err := choose(members, lists)
+	if err != nil {
+		return PML{}, false, err
+	}
+	first = true
+	for _, list := range lists {
+		first = first && sameOffer(list[0], chosen)
+	}
+	at := slices.IndexFunc(a.pmls, func(m PML) bool { return sameOffer(m.Offer(), chosen) })
+	if at < 0 { // somebody else's card came back as ours
+		return PML{}, false, fmt.Errorf("%w: bootstrap: the payloads do not hold this process's own offers", framework.ErrTransport)
+	}
+	return a.pmls[at], first, nil
+}
+
+// learn gives a member's card to the PMLs that are its, once.
+func (a *Assembly) learn(life framework.Life, p framework.Proc, from payload) error {
+	if life.ID == a.env.Self.ID {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.known[life] == string(from.Card) {
+		return nil
+	}
+	offers, err := decodeOffers(from.Offers)
+	if err != nil {
+		return BadMember(p, err)
+	}
+	card, err := decodeCard(from.Card)
+	if err != nil {
+		return BadMember(p, err)
+	}
+	for _, o := range offers {
+		for _, m := range a.pmls {
+			if !sameOffer(m.Offer(), o) {
+				continue
+			}
+			if err := m.Learn(life, card); err != nil {
+				return BadMember(p, err)
+			}
+		}
+	}
+	for old := range a.known { // it is over
+		if old.ID == life.ID {
+			delete(a.known, old)
+		}
+	}
+	a.known[life] = string(from.Card)
+	return nil
+}
+
+// settle fills in the local ids as the members' offers decide.
+func settle(spec *pml.CommSpec, table *cid.Table, own *cid.Offer, first bool, payloads []payload) error {
+	decision := cid.Decision{Policy: cid.PolicyLazy}
+	if first {
+		offers := make([][]byte, len(payloads))
+		for i, p := range payloads {
+			offers[i] = p.CID
+		}
+		var err error
+		if decision, err = cid.Decide(offers); err != nil {
+			return err
+		}
+	}
+	if decision.Policy == cid.PolicyLazy {
+		local, err := table.Reserve()
+		spec.Local = local
+		return err
+	}
+	spec.Local = decision.Local(spec.Rank)
+	spec.Agreed = decision.Policy == cid.PolicyAgree
+	spec.Indices = decision.Each
+	return table.Accept(own, spec.Local)
+}

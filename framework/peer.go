@@ -1,0 +1,64 @@
+package framework
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Life names one life of a process: from opening the first session, or starting
+// again after a failure, to the end of the last session or of the process. A
+// process that closes its last session and opens one again, and one that was
+// replaced under its rank, are other lives of the same ProcID. Lives compare with
+// ==, and are keys of maps.
+type Life struct {
+	ID ProcID
+	// Nonce is drawn at random when the life begins; it is never 0 and means nothing
+	// else. Whoever finds it in a peer's memory or hears it on a socket knows whom he has met.
+	Nonce uint64
+}
+
+// Peer is what a module needs to know of a process to connect with it.
+type Peer struct {
+	Life
+	Proc Proc
+	Blob []byte // what this component's module put into the peer's card; nil: nothing
+}
+
+// ErrPeerClosed is wrapped by the error of what can't be done because the other
+// process has closed its last session in good order. It is not returned for one
+// that died.
+var ErrPeerClosed = errors.New("the peer has closed its session")
+
+// Address is one component's entry in a business card. Only that component reads
+// the bytes.
+type Address struct {
+	Component string // kind and name, as parameters begin: "btl.shm"
+	Blob      []byte
+}
+
+// ComponentName is the name of a component in cards: "btl.shm".
+func ComponentName(kind Kind, name string) string { return string(kind) + "." + name }
+
+// Card is a process's business card: where each of its components is reached. It
+// belongs to one life.
+type Card []Address
+
+// Find returns what the component put into the card; nil if it has no entry.
+func (c Card) Find(kind Kind, name string) []byte {
+	for _, a := range c {
+		if a.Component == ComponentName(kind, name) {
+			return a.Blob
+		}
+	}
+	return nil
+}
+
+// Peer returns what a module of the component needs to connect with the process
+// whose card it is, or an error that says that the card has no entry for it.
+func (c Card) Peer(life Life, proc Proc, kind Kind, name string) (Peer, error) {
+	p := Peer{Life: life, Proc: proc, Blob: c.Find(kind, name)}
+	if p.Blob == nil {
+		return p, fmt.Errorf("the peer has no address for %s %s: it is not open there", kind, name)
+	}
+	return p, nil
+}

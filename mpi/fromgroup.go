@@ -1,0 +1,88 @@
+package mpi
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/components/core"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// A CommOption changes what CommFromGroup does.
+type CommOption func(map[string]string)
+
+// WithCommParam sets a parameter of communicator scope, such as cid.policy, for
+// the new communicator and those made from it. All members should pass the same.
+// An unknown parameter, a bad value or another scope is ErrConfig.
+func WithCommParam(name, value string) CommOption {
+	return func(set map[string]string) { set[name] = value }
+}
+
+// CommFromGroup makes a communicator from a group (MPI_Comm_create_from_group).
+// It is collective over g: every member calls it with an equal group and the
+// same tag, and it returns when all have. The tag keeps creations apart that
+// overlap in time; it may be used again at once.
+//
+// Errors: ErrNoComm for an empty group, ErrGroup when the caller is no member,
+// ErrTimeout with *MissingError naming who did not come within
+// bootstrap.timeout, ErrProcFailed when a member has died, ErrUnsupported when
+// members have no PML in common.
+func CommFromGroup(ctx context.Context, g *Group, tag string, opts ...CommOption) (*Comm, error) {
+	if g.Size() == 0 {
+		return nil, fmt.Errorf("%w: the group is empty", ErrNoComm)
+	}
+	if g.rank == Undefined {
+		return nil, fmt.Errorf("%w: the caller, %s, is not in it", ErrGroup, g.session.engine.identity.Proc)
+	}
+	s := g.session
+	values, err := commValues(s.values, opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.addComm(); err != nil {
+		return nil, err
+	}
+	c, err := fromGroup(ctx, g, tag, values)
+	if err != nil {
+		s.doneComm()
+		return nil, fmt.Errorf("communicator from group: %w", err)
+	}
+	return c, nil
+}
+
+func commValues(values *framework.Values, opts []CommOption) (*framework.Values, error) {
+	if len(opts) == 0 {
+		return values, nil
+	}
+	set := map[string]string{}
+	for _, opt := range opts {
+		opt(set)
+	}
+	for name := range set {
+		if spec, ok := values.Spec(name); ok && spec.Scope != framework.ScopeCommunicator {
+			return nil, fmt.Errorf("%w: parameter %s has %s scope, and can't be set for one communicator", ErrConfig, name, spec.Scope)
+		}
+	}
+	return values.With("WithCommParam", set)
+}
+
+func fromGroup(ctx context.Context, g *Group, tag string, values *framework.Values) (*Comm, error) {
+	policy, err := policyOf(values)
+	if err != nil {
+		return nil, err
+	}
+	m, spec, err := g.session.engine.WireUp(background(ctx), g.members, g.rank, tag, policy)
+	if err != nil {
+		return nil, err
+	}
+	return newComm(g.session, g, m, spec, values)
+}
+
+func policyOf(values *framework.Values) (cid.Policy, error) {
+	var p core.CID
+	if err := values.Decode("cid", &p); err != nil {
+		return cid.Auto, err
+	}
+	return p.Parse()
+}
