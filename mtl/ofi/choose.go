@@ -24,25 +24,16 @@ type candidate struct {
 // makes up for.
 const classStep = 1000
 
-// classes says what is known of providers whose names tell more than their
-// attributes. All others score by whether they name a device on a bus.
-var classes = map[string]int{
-	"tcp;ofi_rxm": 50, "tcp": 45, "net;ofi_rxm": 40, "net": 35, "udp;ofi_rxd": 20, "sockets": 10, "shm": 5,
-}
-
 const (
 	deviceClass  = 100 // a network interface with its own queues
 	unknownClass = 30
 )
 
-// localProviders never leave the node, whatever their attributes say.
-var localProviders = []string{"shm", "sm2"}
-
 func class(i *libfabric.Info) int {
-	if c, ok := classes[strings.ToLower(i.Provider)]; ok {
+	switch c := about(i.Provider).Class; {
+	case c > 0:
 		return c
-	}
-	if i.PCI != "" {
+	case i.PCI != "":
 		return deviceClass
 	}
 	return unknownClass
@@ -53,19 +44,6 @@ type job struct {
 	oneNode   bool // all of its processes are on this node
 	localRank int
 	version   libfabric.Version
-}
-
-// defects are providers that must not be used, up to a version of the library,
-// because they do harm that the self-test does not always find, or only by waiting.
-// testdata/claim.c shows each.
-var defects = []struct {
-	provider string
-	last     libfabric.Version
-	what     string
-}{
-	{"net", libfabric.Version{Major: 1, Minor: 17}, "a few messages that nobody has received yet keep all that come behind them from arriving"},
-	{"udp;ofi_rxd", libfabric.Version{Major: 1, Minor: 17}, "it corrupts messages and memory when a matched probe has claimed one"},
-	{"shm", libfabric.Version{Major: 1, Minor: 17}, "its probes fail with a truncation error when there is a message"},
 }
 
 // choose orders what the library offers: what Open tries, best first, then what
@@ -116,7 +94,8 @@ func rotate(all []candidate, rank int) []candidate {
 }
 
 func judge(info *libfabric.Info, p *params, j job, t topology) candidate {
-	c := candidate{info: info, local: info.LocalOnly || indexFold(localProviders, info.Provider) >= 0}
+	_, local := needs(info.Provider, Local, j.version)
+	c := candidate{info: info, local: info.LocalOnly || local}
 	distance, where := t.distance(info.PCI, info.Domain)
 	c.score, c.note = class(info)*classStep-distance, where
 	ip, isIP := ipOf(info.AddressFormat, info.Address)
@@ -128,16 +107,15 @@ func judge(info *libfabric.Info, p *params, j job, t topology) candidate {
 			c.score -= usualDistance / 2
 		}
 	}
-	if c.local && class(info) > classes["shm"] {
+	if c.local {
 		c.score -= 2 * usualDistance // it serves no process that comes later from elsewhere
 	}
 	included := len(p.ProviderInclude) > 0
 	wanted := !included || indexFold(p.ProviderInclude, info.Provider) >= 0
-	for _, d := range defects {
-		if wanted && strings.EqualFold(d.provider, info.Provider) && !j.version.After(d.last) {
-			c.refused = fmt.Sprintf("defect of the provider in libfabric %v: %s (docs/providers.md)", j.version, d.what)
-			return c
-		}
+	// It does harm that the self-test does not always find, or only by waiting.
+	if what, ok := needs(info.Provider, Refuse, j.version); ok && wanted {
+		c.refused = fmt.Sprintf("defect of the provider in libfabric %v: %s (docs/providers.md)", j.version, what)
+		return c
 	}
 	switch {
 	case !wanted:

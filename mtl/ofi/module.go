@@ -105,10 +105,10 @@ func newModule(env mtl.Env, lib *libfabric.Library, ep *libfabric.Endpoint, info
 		scratch: make([]byte, 0, controlFrame),
 	}
 	m.mostRecvs = max(info.RxSize-reserved, reserved)
-	if indexFold(unbounded, info.Provider) >= 0 {
+	if _, ok := needs(info.Provider, KeepTo, lib.Version()); ok {
 		m.mostRecvs = m.most / 2 // sends and probes need theirs
 	}
-	if indexFold(spilling, info.Provider) >= 0 && info.RxParts >= 2 {
+	if _, ok := needs(info.Provider, Spill, lib.Version()); ok && info.RxParts >= 2 {
 		m.spill = libfabric.Spill
 	}
 	address, err := ep.Name()
@@ -119,11 +119,6 @@ func newModule(env mtl.Env, lib *libfabric.Library, ep *libfabric.Endpoint, info
 	m.blob = blob{offer: m.offer, node: m.node, address: address}.encode()
 	return m, m.listen(p.Buffers)
 }
-
-// spilling are the providers that must not be shown a message which is longer
-// than its receive. In libfabric 1.17 the connection of tcp;ofi_rxm and net;ofi_rxm is
-// dead afterwards, and udp;ofi_rxd does not say that something is missing.
-var spilling = []string{"tcp;ofi_rxm", "net;ofi_rxm", "udp;ofi_rxd"}
 
 // setLocal makes m one that serves processes of its node only.
 func (m *module) setLocal() error {

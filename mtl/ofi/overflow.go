@@ -25,9 +25,6 @@ type line struct {
 // it takes those of claimed messages at any time.
 const reserved = 16
 
-// unbounded are the providers that take more receives than they say.
-var unbounded = []string{"sockets"}
-
 // seekMost is how many lines one Poll looks at.
 const seekMost = 4
 

@@ -12,17 +12,6 @@ import (
 	"github.com/ferrympi/ferry/mtl"
 )
 
-// networks are the providers that people look for, also where the library does
-// not have them.
-var networks = []string{"cxi", "verbs;ofi_rxm", "psm3", "efa", "opx"}
-
-// layered are names under which a provider is used: of those that the library
-// lists by the part before the semicolon.
-var layered = []string{"tcp;ofi_rxm", "net;ofi_rxm", "udp;ofi_rxd"}
-
-// layers are providers that offer nothing by themselves.
-var layers = []string{"ofi_", "off_", "lnx"}
-
 // core returns the lower of layered providers.
 func core(provider string) string {
 	name, _, _ := strings.Cut(strings.ToLower(provider), ";")
@@ -32,22 +21,15 @@ func core(provider string) string {
 // names returns what the providers that the library has are called in
 // provider_include, and the networks that it could have.
 func names(has []string) []string {
-	all := slices.Clone(networks)
-	add := func(name string) {
-		if !slices.Contains(all, name) {
-			all = append(all, name)
-		}
-	}
-	for _, name := range layered {
-		if slices.Contains(has, core(name)) {
-			add(name)
+	var all []string
+	for _, p := range known {
+		if p.Listed == Always || p.Listed == IfCore && slices.Contains(has, core(p.Name)) {
+			all = append(all, p.Name)
 		}
 	}
 	for _, name := range has {
-		isLayer := slices.ContainsFunc(layers, func(l string) bool { return strings.HasPrefix(name, l) })
-		// verbs and udp have endpoints of other types only.
-		if !isLayer && name != "verbs" && name != "udp" {
-			add(name)
+		if about(name).Listed != Never && !slices.Contains(all, name) {
+			all = append(all, name)
 		}
 	}
 	return all

@@ -112,7 +112,7 @@ func within[T any](ctx context.Context, deadline time.Duration, name string, f f
 
 // try opens a candidate and tests it, with each layout that may serve.
 func try(ctx context.Context, env mtl.Env, p *params, lib *libfabric.Library, c *candidate) (*module, error) {
-	layouts, err := layoutsFor(c.info, p.Layout)
+	layouts, err := layoutsFor(c.info, p.Layout, lib.Version())
 	if err != nil {
 		return nil, err
 	}
@@ -159,14 +159,11 @@ func waitsFor(wait string, crowded bool) []bool {
 	return []bool{false}
 }
 
-// packedOnly are the providers whose probes find messages of every sender, whatever
-// address they are given: the sender must stand in the tag.
-var packedOnly = []string{"sockets"}
-
-// layoutsFor returns the layouts to try, best first.
-func layoutsFor(info *libfabric.Info, name string) ([]layout, error) {
+// layoutsFor returns the layouts to try in a version of the library, best first.
+func layoutsFor(info *libfabric.Info, name string, v libfabric.Version) ([]layout, error) {
 	width := usable(info.TagFormat)
-	canData := info.Directed && info.CQData >= dataBytes && indexFold(packedOnly, info.Provider) < 0
+	_, pack := needs(info.Provider, Pack, v)
+	canData := info.Directed && info.CQData >= dataBytes && !pack
 	switch name {
 	case "data":
 		if !canData {

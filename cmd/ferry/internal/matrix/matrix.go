@@ -150,15 +150,16 @@ func (o *options) request() (*plan.Request, error) {
 			return nil, exit.Usagef("--cases: %w", err)
 		}
 	}
-	file, text := "exclude.yaml", plan.Known
-	if o.exclude != "" {
-		file = o.exclude
-		r.Flags = append(r.Flags, "--exclude", file)
-		if text, err = os.ReadFile(file); err != nil {
-			return nil, exit.Usagef("--exclude: %w", err)
-		}
+	if o.exclude == "" {
+		r.Exclude, err = plan.BuiltIn()
+		return r, err
 	}
-	if r.Exclude, err = plan.ParseExclusions(file, text); err != nil {
+	r.Flags = append(r.Flags, "--exclude", o.exclude)
+	text, err := os.ReadFile(o.exclude)
+	if err == nil {
+		r.Exclude, err = plan.ParseExclusions(o.exclude, text)
+	}
+	if err != nil {
 		return nil, exit.Usagef("--exclude: %w", err)
 	}
 	return r, nil

@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
+	"github.com/ferrympi/ferry/mtl/ofi"
 )
 
 // Exclusions say which cases are known to fail, and why. They still run, so that
@@ -38,11 +39,38 @@ type exclusion struct {
 	says     *regexp.Regexp
 }
 
-// Known is the text of exclude.yaml: the cases that are known to fail through no
-// fault of ferry's.
-//
 //go:embed exclude.yaml
-var Known []byte
+var builtIn []byte
+
+// BuiltIn are ferry's own exclusions: those of exclude.yaml, and what mtl/ofi knows of
+// libfabric's providers and can't help.
+func BuiltIn() (*Exclusions, error) {
+	x, err := ParseExclusions("exclude.yaml", builtIn)
+	if err != nil {
+		return nil, err
+	}
+	return x, x.addProviders(ofi.Known())
+}
+
+// addProviders adds the failures that are expected of providers.
+func (x *Exclusions) addProviders(known []ofi.Provider) error {
+	for _, p := range known {
+		for _, f := range p.Facts {
+			if f.Remedy != ofi.Expect {
+				continue
+			}
+			e := exclusion{Stack: "*+ofi " + p.Name, Case: f.Fails, Reason: f.What, Link: f.Shown}
+			if v := f.Versions(); v != "" {
+				e.Versions = "libfabric " + v
+			}
+			if err := e.compile(); err != nil {
+				return fmt.Errorf("what is known of %s: %w", p.Name, err)
+			}
+			x.entries = append(x.entries, e)
+		}
+	}
+	return nil
+}
 
 // ParseExclusions reads a file such as exclude.yaml. Everything in it must
 // be understood: an entry with a key too many would exclude something else than

@@ -5,10 +5,14 @@ import (
 	"testing"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
+	"github.com/ferrympi/ferry/internal/libfabric"
+	"github.com/ferrympi/ferry/mtl/ofi"
 )
 
+// TestBuiltInExclusionsAreUnderstood, and prove what they say. What is known of a
+// provider stands in mtl/ofi/known.go, where programs read it, too.
 func TestBuiltInExclusionsAreUnderstood(t *testing.T) {
-	x, err := ParseExclusions("exclude.yaml", Known)
+	x, err := BuiltIn()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -16,6 +20,37 @@ func TestBuiltInExclusionsAreUnderstood(t *testing.T) {
 		if e.Link == "" {
 			t.Errorf("the exclusion of %s, %s has no link to a proof", e.Stack, e.Case)
 		}
+	}
+	listed, err := ParseExclusions("exclude.yaml", builtIn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range listed.entries {
+		for _, p := range ofi.Known() {
+			if e.covers(report.Stack{Name: "cm+ofi " + p.Name}) && e.Stack != "*" {
+				t.Errorf("the exclusion of %s, %s belongs into mtl/ofi/known.go", e.Stack, e.Case)
+			}
+		}
+	}
+}
+
+// TestExpectedFailureOfAProviderIsExcluded in the versions that have it.
+func TestExpectedFailureOfAProviderIsExcluded(t *testing.T) {
+	x := new(Exclusions)
+	fact := ofi.Fact{First: libfabric.Version{Major: 2, Minor: 3}, Last: libfabric.Version{Major: 2, Minor: 6}, What: "order", Remedy: ofi.Expect, Fails: "mtltest/Order.*", Shown: "a program"}
+	other := ofi.Fact{What: "another thing", Remedy: ofi.Spill}
+	if err := x.addProviders([]ofi.Provider{{Name: "tcp;ofi_rxm", Facts: []ofi.Fact{other, fact}}}); err != nil || len(x.entries) != 1 {
+		t.Fatal(err, x.entries)
+	}
+	for library, want := range map[string]report.Status{"libfabric 2.2": report.Fail, "libfabric 2.3": report.Skip, "libfabric 2.6": report.Skip, "libfabric 2.7": report.Fail} {
+		row := report.Row{Case: "mtltest/OrderOfAll", Status: report.Fail, Reason: "it failed"}
+		if x.Apply(report.Stack{Name: "cm+ofi tcp;ofi_rxm", Library: library}, &row); row.Status != want {
+			t.Errorf("%s: %+v", library, row)
+		}
+	}
+	fact.Fails = "("
+	if err := x.addProviders([]ofi.Provider{{Name: "tcp", Facts: []ofi.Fact{fact}}}); err == nil {
+		t.Error("a pattern that means nothing is taken")
 	}
 }
 
@@ -163,7 +198,7 @@ func TestExclusionThatMatchesNothingIsNoted(t *testing.T) {
 }
 
 func FuzzParseExclusions(f *testing.F) {
-	f.Add(Known)
+	f.Add(builtIn)
 	f.Add([]byte("- &a {stack: '*', case: '.*', reason: *a}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		x, err := ParseExclusions("f", data)

@@ -1,0 +1,148 @@
+package ofi
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/ferrympi/ferry/internal/libfabric"
+)
+
+// A Provider is what is known of a provider beyond what it says of itself. This file
+// has all of it, and docs/providers.md shows it.
+type Provider struct {
+	Name string // as libfabric has it, in lower case; or a pattern for several (path.Match)
+	// Class orders providers whose names tell more than their attributes, the best
+	// highest. 0: by whether they have a device (deviceClass, unknownClass).
+	Class int
+	// Listed says when it is named as one that could be used.
+	Listed Listing
+	// Named says that it is used only where mtl.ofi.provider_include names it.
+	Named bool
+	// Untried says that there was no such hardware: the self-test decides alone.
+	Untried bool
+	Facts   []Fact
+}
+
+// A Listing says when a provider is named as one that could be used.
+type Listing int
+
+const (
+	IfThere Listing = iota // where the library has it
+	IfCore                 // where the library has what stands before the semicolon of its name
+	Always                 // also where the library lacks it: people look for it
+	Never                  // it has no endpoints that ferry could use by itself
+)
+
+// A Fact is something that ferry does something about.
+type Fact struct {
+	// First and Last are the versions of libfabric in which it is so. Zero: it was so in
+	// all that were tried.
+	First, Last libfabric.Version
+	What        string // in words
+	Remedy      Remedy
+	Fails       string // with Expect: which cases of `ferry matrix`, as a regular expression for whole names
+	Found       string // year and month
+	Shown       string // by what
+}
+
+// Versions are those of First to Last, as a constraint: "<=1.17", ">=1.18, <=2.3"; empty
+// for all.
+func (f Fact) Versions() string {
+	var bounds []string
+	if (f.First != libfabric.Version{}) {
+		bounds = append(bounds, ">="+f.First.String())
+	}
+	if (f.Last != libfabric.Version{}) {
+		bounds = append(bounds, "<="+f.Last.String())
+	}
+	return strings.Join(bounds, ", ")
+}
+
+// A Remedy is what ferry does about a fact, in the words of docs/providers.md.
+type Remedy string
+
+const (
+	Refuse Remedy = "does not use it"
+	Local  Remedy = "takes it for one that never leaves the node"
+	Spill  Remedy = "gives each receive 64 KiB more, which nobody reads"
+	Pack   Remedy = "has the sender in the tag (layout packed)"
+	KeepTo Remedy = "keeps to the length of the queue by itself"
+	Uncut  Remedy = "sets FI_OFI_RXM_SAR_LIMIT=0 before it loads libfabric"
+	Expect Remedy = "has `ferry matrix` expect the failures"
+)
+
+var v1_17 = libfabric.Version{Major: 1, Minor: 17}
+
+const (
+	tooLong  = "a message that is longer than its receive ends the connection, and nobody is told"
+	claim    = "mtl/ofi/testdata/claim.c"
+	segments = "messages of 16 to 128 KiB are cut into segments, and mixed up with the next one when a matched probe has claimed one"
+)
+
+// known has the best first.
+var known = []Provider{
+	{Name: "cxi", Listed: Always, Untried: true},
+	{Name: "verbs;ofi_rxm", Listed: Always, Untried: true, Facts: []Fact{
+		{What: segments + ", by the code that net;ofi_rxm shares", Remedy: Uncut, Found: "2026-11", Shown: claim + " with net;ofi_rxm"},
+	}},
+	{Name: "psm3", Listed: Always, Untried: true},
+	{Name: "efa", Listed: Always, Untried: true},
+	{Name: "opx", Listed: Always, Untried: true},
+	{Name: "tcp;ofi_rxm", Class: 50, Listed: IfCore, Facts: []Fact{
+		{What: tooLong, Remedy: Spill, Found: "2026-11", Shown: "mtltest/LongerMessageIsTruncatedAndItsLengthTold"},
+	}},
+	{Name: "tcp", Class: 45, Named: true},
+	{Name: "net;ofi_rxm", Class: 40, Listed: IfCore, Facts: []Fact{
+		{What: tooLong, Remedy: Spill, Found: "2026-11", Shown: "mtltest/LongerMessageIsTruncatedAndItsLengthTold"},
+		{What: segments, Remedy: Uncut, Found: "2026-11", Shown: claim},
+	}},
+	{Name: "net", Class: 35, Named: true, Facts: []Fact{
+		{Last: v1_17, What: "a few messages that nobody has received yet keep all that come behind them from arriving", Remedy: Refuse, Found: "2026-11", Shown: claim},
+	}},
+	{Name: "udp;ofi_rxd", Class: 20, Listed: IfCore, Facts: []Fact{
+		{Last: v1_17, What: "it corrupts messages and memory when a matched probe has claimed one", Remedy: Refuse, Found: "2026-11", Shown: claim},
+		{What: "it does not say that something is missing of a message that is longer than its receive", Remedy: Spill, Found: "2026-11", Shown: "mtltest/LongerMessageIsTruncatedAndItsLengthTold"},
+	}},
+	{Name: "sockets", Class: 10, Named: true, Facts: []Fact{
+		{What: "its probes find messages of every sender, whatever address they are given", Remedy: Pack, Found: "2026-11", Shown: "mtltest/ProbeFindsOnlyWhatItAsksFor"},
+		{What: "it takes more receives than its queue has room for, and loses their completions", Remedy: KeepTo, Found: "2026-11", Shown: "mtltest/ManyReceivesOfOneIdDoNotBlockAnother"},
+	}},
+	{Name: "shm", Class: 5, Named: true, Facts: []Fact{
+		{What: "it reaches processes of its node only, whatever its attributes say", Remedy: Local, Found: "2026-11", Shown: "its manual, fi_shm(7)"},
+		{Last: v1_17, What: "its probes fail with a truncation error when there is a message", Remedy: Refuse, Found: "2026-11", Shown: claim},
+	}},
+	{Name: "sm2", Named: true, Facts: []Fact{
+		{What: "it reaches processes of its node only, whatever its attributes say", Remedy: Local, Found: "2026-11", Shown: "its manual, fi_sm2(7)"},
+	}},
+	// What has endpoints of other types only, and layers, which offer nothing by themselves.
+	{Name: "verbs", Listed: Never}, {Name: "udp", Listed: Never, Named: true},
+	{Name: "ofi_*", Listed: Never}, {Name: "off_*", Listed: Never}, {Name: "lnx*", Listed: Never},
+}
+
+// Known returns what is known of providers, the best first. It is the caller's, but
+// for the facts.
+func Known() []Provider { return slices.Clone(known) }
+
+// about is what is known of a provider, however its name is written.
+func about(name string) Provider {
+	name = strings.ToLower(name)
+	i := slices.IndexFunc(known, func(p Provider) bool {
+		ok, _ := path.Match(p.Name, name) // the test of the table tries each
+		return ok
+	})
+	if i < 0 {
+		return Provider{Name: name}
+	}
+	return known[i]
+}
+
+// needs returns what of a provider calls for the remedy in a version of the library.
+func needs(provider string, r Remedy, v libfabric.Version) (what string, ok bool) {
+	for _, f := range about(provider).Facts {
+		if f.Remedy == r && !f.First.After(v) && (f.Last == libfabric.Version{} || !v.After(f.Last)) {
+			return f.What, true
+		}
+	}
+	return "", false
+}

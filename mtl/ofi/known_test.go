@@ -1,0 +1,79 @@
+package ofi
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/libfabric"
+)
+
+// rows are the table's, as docs/providers.md has them.
+func rows() (all []string) {
+	for _, p := range known {
+		if p.Untried {
+			all = append(all, fmt.Sprintf("| %s | all | there was no such hardware to try it with | relies on the self-test | | |", p.Name))
+		}
+		for _, f := range p.Facts {
+			all = append(all, fmt.Sprintf("| %s | %s | %s | %s | %s | %s |", p.Name, cmp.Or(f.Versions(), "all"), f.What, f.Remedy, f.Found, f.Shown))
+		}
+	}
+	return all
+}
+
+// TestPageShowsWhatIsKnownOfProviders, each row, and none that the table has not.
+func TestPageShowsWhatIsKnownOfProviders(t *testing.T) {
+	text, err := os.ReadFile("../../docs/providers.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "| provider | libfabric | what is known | ferry | found | shown by |\n| --- | --- | --- | --- | --- | --- |\n")
+	section, _, _ = strings.Cut(section, "\n\n")
+	if want := strings.Join(rows(), "\n"); section != want {
+		t.Errorf("docs/providers.md has\n%s\nand known.go\n%s", section, want)
+	}
+}
+
+func TestTableOfProvidersMakesSense(t *testing.T) {
+	var named []string
+	for i, p := range known {
+		if _, err := path.Match(p.Name, ""); err != nil || p.Name != strings.ToLower(p.Name) || about(strings.ToUpper(p.Name)).Name != p.Name {
+			t.Errorf("%s: %v, or another row hides it", p.Name, err)
+		}
+		if i > 0 && p.Class > known[i-1].Class && known[i-1].Class > 0 {
+			t.Errorf("%s stands behind one that is worse", p.Name)
+		}
+		if p.Named {
+			named = append(named, p.Name)
+		}
+		for _, f := range p.Facts {
+			if f.What == "" || f.Remedy == "" || f.Shown == "" || !regexp.MustCompile(`^20\d\d-\d\d$`).MatchString(f.Found) || (f.Fails != "") != (f.Remedy == Expect) {
+				t.Errorf("%s: %+v", p.Name, f)
+			}
+		}
+	}
+	// The default of provider_exclude is a tag, which can't be made of the table.
+	p := new(params)
+	framework.FillDefaults(p)
+	if slices.Sort(named); !slices.Equal(named, slices.Sorted(slices.Values(p.ProviderExclude))) {
+		t.Errorf("provider_exclude is %q, and known.go names %q", p.ProviderExclude, named)
+	}
+}
+
+func TestFactsEndWithTheVersionThatMendedThem(t *testing.T) {
+	for version, want := range map[libfabric.Version]bool{{Major: 1, Minor: 16}: true, v1_17: true, {Major: 1, Minor: 18}: false, {Major: 2}: false} {
+		if _, ok := needs("NET", Refuse, version); ok != want {
+			t.Errorf("net is refused in %v: %t", version, ok)
+		}
+	}
+	between := Fact{First: libfabric.Version{Major: 1, Minor: 18}, Last: libfabric.Version{Major: 2, Minor: 3}}
+	if got := between.Versions(); got != ">=1.18, <=2.3" {
+		t.Error(got)
+	}
+}
