@@ -82,7 +82,7 @@ func merge(base *framework.Values, layers []layer) (*framework.Values, error) {
 	for _, l := range layers {
 		settings := l.settings()
 		if len(settings) == 0 {
-			continue
+			continue // koanf would go through all defaults again
 		}
 		if err := base.Check(settings...); err != nil {
 			return nil, err
@@ -159,11 +159,8 @@ func lookup(environ []string, name string) string {
 // missing file, unless it must exist.
 func file(path string, must bool) (layer, error) {
 	source := "file " + path
-	if path == "" || path == os.DevNull {
-		return texts{}.layer(source), nil
-	}
 	switch err := userfile.Check(path, maxFile); {
-	case errors.Is(err, fs.ErrNotExist) && !must:
+	case path == os.DevNull, errors.Is(err, fs.ErrNotExist) && !must:
 		return texts{}.layer(source), nil
 	case err != nil && must:
 		return layer{}, fmt.Errorf("%w: environment %s: %s %w", framework.ErrConfig, FileVariable, source, err)

@@ -107,9 +107,6 @@ const maxName = 100
 // Exists reports whether dir may hold results: a cheap question to ask before
 // ThisMachine. It is false for the empty dir.
 func Exists(dir string) bool {
-	if dir == "" {
-		return false
-	}
 	_, err := os.Stat(dir)
 	return err == nil
 }
