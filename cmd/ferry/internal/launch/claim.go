@@ -1,7 +1,6 @@
 package launch
 
 import (
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -39,24 +38,18 @@ func (c *claim) release() {
 // listen opens the server's socket and starts to serve it, and takes the claim.
 // The directories of launchers that were killed are removed while the job runs:
 // it need not wait for that.
-func listen(srv *server.Server, log *slog.Logger) (*claim, error) {
+func listen(srv *server.Server) (*claim, error) {
 	l, err := srv.Listen("")
 	if err != nil {
 		return nil, err
 	}
+	go srv.Serve(l) // until Close; ranks that can't connect say so
 	c := &claim{}
-	go func() {
-		if err := srv.Serve(l); err != nil {
-			log.Error("bootstrap server", "error", err)
-		}
-	}()
-	if c.dir, err = lock(srv.Dir()); err != nil {
-		// Without the lock the job runs as well; only tidying up after a kill is lost.
-		log.Warn("the job's directory is not locked", "error", err)
-		return c, nil
+	// Without the lock the job runs as well; only tidying up after a kill is lost.
+	if c.dir, err = lock(srv.Dir()); err == nil {
+		base := filepath.Dir(srv.Dir())
+		c.tidy.Go(func() { removeStale(base) })
 	}
-	base := filepath.Dir(srv.Dir())
-	c.tidy.Go(func() { removeStale(base, log) })
 	return c, nil
 }
 
@@ -73,7 +66,7 @@ func lock(dir string) (*os.File, error) {
 }
 
 // removeStale removes this user's job directories below base that nobody holds.
-func removeStale(base string, log *slog.Logger) {
+func removeStale(base string) {
 	entries, err := os.ReadDir(base)
 	if err != nil {
 		return // others' problem: ours could be made there
@@ -94,9 +87,7 @@ func removeStale(base string, log *slog.Logger) {
 		if err != nil {
 			continue // alive
 		}
-		if err := os.RemoveAll(dir); err != nil {
-			log.Warn("stale job directory stays", "dir", dir, "error", err)
-		}
+		_ = os.RemoveAll(dir) // what stays is tried again by the next job
 		f.Close()
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -87,7 +86,6 @@ type Job struct {
 	// Cleanup is called once, when no process of the job is left, to remove what
 	// those that were killed could not; namespace is the job's. nil: nothing.
 	Cleanup func(namespace string)
-	Logger  *slog.Logger // nil discards
 }
 
 // Failure is the end of a rank that did not exit with status 0.
@@ -182,14 +180,11 @@ func (j Job) Run(ctx context.Context) (Result, error) {
 	if j.Note == nil {
 		j.Note = func(string) {}
 	}
-	if j.Logger == nil {
-		j.Logger = slog.New(slog.DiscardHandler)
-	}
 
 	var mu sync.Mutex
 	var reports []Report
 	srv, err := server.New(server.Options{
-		Size: j.N, Psets: j.Psets, Logger: j.Logger,
+		Size: j.N, Psets: j.Psets,
 		OnReport: func(rank int, name string, body []byte) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -199,7 +194,7 @@ func (j Job) Run(ctx context.Context) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	claim, err := listen(srv, j.Logger)
+	claim, err := listen(srv)
 	if err != nil {
 		return Result{}, errors.Join(err, srv.Close())
 	}
@@ -211,9 +206,7 @@ func (j Job) Run(ctx context.Context) (Result, error) {
 	if j.Cleanup != nil {
 		j.Cleanup(srv.Namespace())
 	}
-	if err := srv.Close(); err != nil {
-		j.Logger.Warn("bootstrap server left something behind", "error", err)
-	}
+	_ = srv.Close() // what it leaves behind is removed as that of a launcher that was killed
 	mu.Lock()
 	defer mu.Unlock()
 	res.Reports = reports

@@ -1,11 +1,8 @@
 package launch
 
 import (
-	"bufio"
-	"errors"
-	"fmt"
+	"bytes"
 	"io"
-	"os"
 	"sync"
 	"time"
 )
@@ -14,20 +11,12 @@ import (
 // bytes. A rank that writes without line ends can't make the launcher grow.
 const MaxLine = 64 << 10
 
-// drainGrace is how long output is awaited after a rank has ended: a descendant
-// that left the rank's process group may hold the pipe open.
+// drainGrace is how long output is awaited after all ranks have ended: a descendant
+// that left its rank's process group may hold the pipe open.
 const drainGrace = time.Second
 
-// A pump carries one stream of one rank to its destination, line by line.
-type pump struct {
-	r, w   *os.File
-	prefix string
-	out    *lines
-	done   chan struct{}
-}
-
-// lines is a destination that several pumps share: each Write is whole lines.
-type lines struct {
+// A destination takes whole lines from several ranks.
+type destination struct {
 	mu  *sync.Mutex // stdout and stderr may be one terminal: one lock for both
 	w   io.Writer
 	err error
@@ -35,65 +24,60 @@ type lines struct {
 	broken func(error)
 }
 
-func (l *lines) write(b []byte) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.err != nil {
+// A stream carries one stream of one rank to its destination, line by line. Package
+// os/exec writes to it what it reads from the rank's pipe.
+type stream struct {
+	prefix string
+	to     *destination
+
+	mu   sync.Mutex // the end of the job may cut a stream off
+	line []byte     // that has begun: the prefix, and what the rank gave so far
+}
+
+// Write never fails: a rank may go on when its output has nowhere to go.
+func (s *stream) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for rest := b; len(rest) > 0; {
+		if len(s.line) == 0 {
+			s.line = append(s.line, s.prefix...)
+		}
+		n := min(len(rest), MaxLine-(len(s.line)-len(s.prefix)))
+		end := bytes.IndexByte(rest[:n], '\n')
+		if end >= 0 {
+			n = end + 1
+		}
+		s.line, rest = append(s.line, rest[:n]...), rest[n:]
+		if end >= 0 || len(s.line)-len(s.prefix) == MaxLine {
+			s.flush()
+		}
+	}
+	return len(b), nil
+}
+
+// flush hands the line on, with a line end where the rank gave none: a line that is
+// cut, or the last one.
+func (s *stream) flush() {
+	if len(s.line) == 0 {
 		return
 	}
-	if _, l.err = l.w.Write(b); l.err != nil {
-		l.broken(l.err)
+	if s.line[len(s.line)-1] != '\n' {
+		s.line = append(s.line, '\n')
 	}
-}
-
-// newPump makes a pipe; its end w is for the rank.
-func newPump(prefix string, out *lines) (*pump, error) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		return nil, fmt.Errorf("output pipe: %w", err)
-	}
-	return &pump{r: r, w: w, prefix: prefix, out: out, done: make(chan struct{})}, nil
-}
-
-// start reads until the last writer is gone. The caller has closed w.
-func (p *pump) start() {
-	go func() {
-		defer close(p.done)
-		defer p.r.Close()
-		br := bufio.NewReaderSize(p.r, MaxLine)
-		for {
-			line, err := br.ReadSlice('\n')
-			if len(line) > 0 {
-				p.out.write(p.format(line))
-			}
-			if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
-				return
-			}
+	d := s.to
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.err == nil {
+		if _, d.err = d.w.Write(s.line); d.err != nil {
+			d.broken(d.err)
 		}
-	}()
-}
-
-// format adds the prefix, and a line end where the rank gave none: a line that
-// was cut, or the last one.
-func (p *pump) format(line []byte) []byte {
-	b := make([]byte, 0, len(p.prefix)+len(line)+1)
-	b = append(b, p.prefix...)
-	b = append(b, line...)
-	if b[len(b)-1] != '\n' {
-		b = append(b, '\n')
 	}
-	return b
+	s.line = s.line[:0]
 }
 
-// expire gives the stream drainGrace to end by itself; the rank has ended. The
-// channel done then closes.
-func (p *pump) expire() {
-	// It fails only when the pump has closed the pipe already.
-	_ = p.r.SetReadDeadline(time.Now().Add(drainGrace))
-}
-
-// discard is for a pump whose rank never started.
-func (p *pump) discard() {
-	p.w.Close()
-	p.r.Close()
+// close hands on a last line without an end.
+func (s *stream) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.flush()
 }

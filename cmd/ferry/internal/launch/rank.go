@@ -14,9 +14,9 @@ import (
 
 // rank is one process of the job.
 type rank struct {
-	n     int
-	cmd   *exec.Cmd
-	pumps []*pump
+	n       int
+	cmd     *exec.Cmd
+	streams []*stream
 
 	mu sync.Mutex
 	// running is false once the process may be reaped: its id, and that of its
@@ -35,7 +35,8 @@ func (r *rank) signal(sig syscall.Signal) {
 }
 
 // wait blocks until the process has ended, and kills what it left in its group.
-// That must happen before it is reaped, as long as the group's id is ours.
+// That must happen before it is reaped, as long as the group's id is ours. Output may
+// still be on its way: see drain.
 func (r *rank) wait() *os.ProcessState {
 	pid := r.cmd.Process.Pid
 	for {
@@ -48,9 +49,18 @@ func (r *rank) wait() *os.ProcessState {
 	r.mu.Lock()
 	r.running = false
 	r.mu.Unlock()
-	// The state says how it ended, whatever the error.
+	state, _ := r.cmd.Process.Wait() // fails only for a process that is not there
+	return state
+}
+
+// drain gives the rank's output drainGrace to end by itself. The process has ended.
+func (r *rank) drain() {
+	// Of the process it finds that it has been reaped; then it waits for the output. It
+	// says no more than that either did not go as usual.
 	_ = r.cmd.Wait()
-	return r.cmd.ProcessState
+	for _, s := range r.streams {
+		s.close()
+	}
 }
 
 // failure describes an end that is not exit status 0; ok is false for one that is.
@@ -70,37 +80,16 @@ func (r *rank) failure(st *os.ProcessState) (f Failure, ok bool) {
 	return f, true
 }
 
-// streams connects the rank's output: an *os.File is inherited, unless lines are
-// tagged; anything else goes through a pump.
-func (r *rank) streams(j *Job, stdout, stderr *lines) error {
-	connect := func(w io.Writer, out *lines) (*os.File, error) {
-		if f, ok := w.(*os.File); ok && !j.Tag {
-			return f, nil
-		}
-		if w == nil {
-			return nil, nil
-		}
-		prefix := ""
-		if j.Tag {
-			prefix = fmt.Sprintf("[%d] ", r.n)
-		}
-		p, err := newPump(prefix, out)
-		if err != nil {
-			return nil, err
-		}
-		r.pumps = append(r.pumps, p)
-		return p.w, nil
+// output returns what the rank writes to: an *os.File is inherited, unless lines
+// are tagged; anything else gets whole lines.
+func (r *rank) output(tag bool, to *destination) io.Writer {
+	if _, ok := to.w.(*os.File); to.w == nil || ok && !tag {
+		return to.w
 	}
-	out, err := connect(j.Stdout, stdout)
-	if err == nil && out != nil {
-		r.cmd.Stdout = out
+	s := &stream{to: to}
+	if tag {
+		s.prefix = fmt.Sprintf("[%d] ", r.n)
 	}
-	if err != nil {
-		return err
-	}
-	errOut, err := connect(j.Stderr, stderr)
-	if err == nil && errOut != nil {
-		r.cmd.Stderr = errOut
-	}
-	return err
+	r.streams = append(r.streams, s)
+	return s
 }

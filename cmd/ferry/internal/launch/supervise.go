@@ -92,7 +92,11 @@ func supervise(ctx context.Context, j *Job, srv *server.Server) (Result, error) 
 			s.leave()
 		}
 	}
-	s.drain()
+	var drained sync.WaitGroup
+	for _, r := range s.ranks {
+		drained.Go(r.drain)
+	}
+	drained.Wait()
 	switch {
 	case startErr != nil:
 		return s.result, startErr
@@ -106,20 +110,6 @@ func supervise(ctx context.Context, j *Job, srv *server.Server) (Result, error) 
 		s.result.Status = s.result.Failures[0].Status
 	}
 	return s.result, nil
-}
-
-// drain waits for the rest of the output of ranks that have all ended.
-func (s *supervisor) drain() {
-	for _, r := range s.ranks {
-		for _, p := range r.pumps {
-			p.expire()
-		}
-	}
-	for _, r := range s.ranks {
-		for _, p := range r.pumps {
-			<-p.done
-		}
-	}
 }
 
 // startAll starts the ranks in order. After an error those that run must be ended.
@@ -139,8 +129,8 @@ func (s *supervisor) startAll() error {
 	}
 	var mu sync.Mutex
 	broken := func(err error) { s.broken <- err }
-	stdout := &lines{mu: &mu, w: s.job.Stdout, broken: broken}
-	stderr := &lines{mu: &mu, w: s.job.Stderr, broken: broken}
+	stdout := &destination{mu: &mu, w: s.job.Stdout, broken: broken}
+	stderr := &destination{mu: &mu, w: s.job.Stderr, broken: broken}
 	for n := range s.job.N {
 		mine := places
 		if s.job.Bind {
@@ -154,15 +144,13 @@ func (s *supervisor) startAll() error {
 }
 
 // startOne starts a rank that may run on the given processors; none: on all.
-func (s *supervisor) startOne(n int, places []int, stdout, stderr *lines) error {
+func (s *supervisor) startOne(n int, places []int, stdout, stderr *destination) error {
 	r := &rank{n: n, running: true, cmd: exec.Command(s.job.Program, s.job.Args...)}
 	r.cmd.Dir, r.cmd.ExtraFiles = s.job.Dir, s.job.Files
 	// The last of equal names wins: a job inside a job gets its own identity.
 	r.cmd.Env = append(append(os.Environ(), s.job.Env...), s.srv.Environ(n)...)
-	if err := r.streams(s.job, stdout, stderr); err != nil {
-		r.discard()
-		return err
-	}
+	r.cmd.Stdout, r.cmd.Stderr = r.output(s.job.Tag, stdout), r.output(s.job.Tag, stderr)
+	r.cmd.WaitDelay = drainGrace
 	var relay *os.File
 	if n == 0 && s.job.Stdin != nil {
 		r.cmd.Stdin = s.job.Stdin
@@ -171,7 +159,6 @@ func (s *supervisor) startOne(n int, places []int, stdout, stderr *lines) error 
 			// reads the terminal: the launcher reads for it.
 			in, out, err := os.Pipe()
 			if err != nil {
-				r.discard()
 				return fmt.Errorf("input pipe: %w", err)
 			}
 			defer in.Close()
@@ -180,7 +167,6 @@ func (s *supervisor) startOne(n int, places []int, stdout, stderr *lines) error 
 	}
 	fork := cpu.Monotonic()
 	if err := s.fork.start(r.cmd, places); err != nil {
-		r.discard()
 		if relay != nil {
 			relay.Close()
 		}
@@ -200,22 +186,11 @@ func (s *supervisor) startOne(n int, places []int, stdout, stderr *lines) error 
 			_, _ = io.Copy(relay, s.job.Stdin)
 		}()
 	}
-	for _, p := range r.pumps {
-		p.w.Close()
-		p.start()
-	}
 	s.ranks = append(s.ranks, r)
 	s.result.Trace.Ranks = append(s.result.Trace.Ranks, RankTrace{Rank: n, Fork: fork, Started: started})
 	s.live++
 	go func() { s.ends <- end{r, r.wait()} }()
 	return nil
-}
-
-func (r *rank) discard() {
-	for _, p := range r.pumps {
-		p.discard()
-	}
-	r.pumps = nil
 }
 
 func isTerminal(f *os.File) bool {

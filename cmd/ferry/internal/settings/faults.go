@@ -18,48 +18,33 @@ import (
 // broken, each in its own way, over shared memory and over libfabric. They are
 // used when they are named, and never otherwise.
 
-// btlFaults come early enough for the first messages of a conformance case, and
-// not so early that no process would get there.
-var btlFaults = []struct {
+// faults come early enough for the first messages of a conformance case, and not so
+// early that no process would get there.
+var faults = []struct {
 	name, does string
-	plan       btlfault.Plan
+	btl        btlfault.Plan
+	mtl        mtlfault.Plan
 }{
-	{"drop", "loses", btlfault.Plan{Seed: 1, Drop: 20}},
-	{"duplicate", "doubles", btlfault.Plan{Seed: 1, Duplicate: 20}},
-	{"reorder", "swaps", btlfault.Plan{Seed: 1, Reorder: 20}},
-	{"corrupt", "damages", btlfault.Plan{Seed: 1, Corrupt: 20}},
-	{"hang", "hangs after some", btlfault.Plan{HangAfter: 20}},
-	{"hang_open", "hangs before any", btlfault.Plan{HangOpen: true}},
-	{"crash", "crashes after some", btlfault.Plan{CrashAfter: 20}},
-}
-
-var mtlFaults = []struct {
-	name, does string
-	plan       mtlfault.Plan
-}{
-	{"drop", "loses", mtlfault.Plan{Seed: 1, Drop: 20}},
-	{"duplicate", "doubles", mtlfault.Plan{Seed: 1, Duplicate: 20}},
-	{"reorder", "swaps", mtlfault.Plan{Seed: 1, Reorder: 5}}, // two messages at once are rare
-	{"corrupt", "damages", mtlfault.Plan{Seed: 1, Corrupt: 20}},
-	{"hang", "hangs after some", mtlfault.Plan{HangAfter: 20}},
-	{"hang_open", "hangs before any", mtlfault.Plan{HangOpen: true}},
-	{"crash", "crashes after some", mtlfault.Plan{CrashAfter: 20}},
+	{"drop", "loses", btlfault.Plan{Seed: 1, Drop: 20}, mtlfault.Plan{Seed: 1, Drop: 20}},
+	{"duplicate", "doubles", btlfault.Plan{Seed: 1, Duplicate: 20}, mtlfault.Plan{Seed: 1, Duplicate: 20}},
+	{"reorder", "swaps", btlfault.Plan{Seed: 1, Reorder: 20}, mtlfault.Plan{Seed: 1, Reorder: 5}}, // two messages at once are rare
+	{"corrupt", "damages", btlfault.Plan{Seed: 1, Corrupt: 20}, mtlfault.Plan{Seed: 1, Corrupt: 20}},
+	{"hang", "hangs after some", btlfault.Plan{HangAfter: 20}, mtlfault.Plan{HangAfter: 20}},
+	{"hang_open", "hangs before any", btlfault.Plan{HangOpen: true}, mtlfault.Plan{HangOpen: true}},
+	{"crash", "crashes after some", btlfault.Plan{CrashAfter: 20}, mtlfault.Plan{CrashAfter: 20}},
 }
 
 // compiled returns the components that this program has.
 func compiled() *framework.Registry {
 	r := components.Standard()
-	var btls, mtls []string
-	for _, f := range btlFaults {
-		r.Register(btlfault.Wrap(shm.Component(), f.plan).As(f.name, "test build: shm, which "+f.does+" frames"))
-		btls = append(btls, f.name)
+	var names []string
+	for _, f := range faults {
+		r.Register(btlfault.Wrap(shm.Component(), f.btl).As(f.name, "test build: shm, which "+f.does+" frames"))
+		r.Register(mtlfault.Wrap(ofi.Component(), f.name, "test build: ofi, which "+f.does+" messages", f.mtl))
+		names = append(names, f.name)
 	}
-	for _, f := range mtlFaults {
-		r.Register(mtlfault.Wrap(ofi.Component(), f.name, "test build: ofi, which "+f.does+" messages", f.plan))
-		mtls = append(mtls, f.name)
-	}
-	r.SetDefault("btl", "^"+strings.Join(btls, ","))
-	r.SetDefault("mtl", "^"+strings.Join(mtls, ","))
+	r.SetDefault("btl", "^"+strings.Join(names, ","))
+	r.SetDefault("mtl", "^"+strings.Join(names, ","))
 	return r
 }
 

@@ -37,19 +37,7 @@ func (s *search) ordinary(ctx context.Context) error {
 			}
 		}
 	}
-	s.tables = append(s.tables, table{
-		title: "two ranks, a processor each, ordinary memory", ranks: processors, memory: "ordinary",
-		latency: "latency", bandwidth: "bw", c: c, paths: []string{frames: "frames", eager: "eager", cma: "cma"}[:len(arms)],
-		taken: func(size int) string {
-			switch {
-			case size < s.size(eagerLimit):
-				return "eager"
-			case s.best[singleCopy] == "cma" && size >= s.size(cmaMin):
-				return "cma"
-			}
-			return "frames"
-		},
-	})
+	s.shown(c, "two ranks, a processor each, ordinary memory", false, "frames", "eager", "cma")
 	return nil
 }
 
@@ -84,19 +72,7 @@ func (s *search) allocated(ctx context.Context) error {
 			return err
 		}
 	}
-	s.tables = append(s.tables, table{
-		title: "two ranks, a processor each, memory of AllocMem", ranks: processors, memory: "AllocMem",
-		latency: "latency", bandwidth: "bw", c: c, paths: []string{frames: "frames", memory: "memory", cma: "cma"}[:len(arms)],
-		taken: func(size int) string {
-			switch {
-			case s.best[singleCopy] == "cma" && size >= s.size(cmaMin):
-				return "cma"
-			case s.best[singleCopy] == "auto" && size >= s.size(memoryMin):
-				return "memory"
-			}
-			return "frames"
-		},
-	})
+	s.shown(c, "two ranks, a processor each, memory of AllocMem", true, "frames", "memory", "cma")
 	return nil
 }
 
@@ -119,17 +95,22 @@ func (s *search) crowd(ctx context.Context) error {
 			return err
 		}
 	}
-	s.tables = append(s.tables, table{
-		title: fmt.Sprintf("%d ranks on two processors, ordinary memory", crowdRanks), ranks: crowdRanks, memory: "ordinary",
-		latency: "multi_lat", bandwidth: "mbw_mr", c: c, paths: []string{frames: "frames", cma: "cma"},
-		taken: func(size int) string {
-			if s.best[singleCopy] != "off" && size >= s.size(cmaMin) {
-				return "cma"
-			}
-			return "frames"
-		},
-	})
+	s.shown(c, fmt.Sprintf("%d ranks on two processors, ordinary memory", crowdRanks), false, "frames", "cma")
 	return nil
+}
+
+// path is which way a message of some size goes by the values in use.
+func (s *search) path(size int, allocMem, crowd bool) string {
+	single := s.best[singleCopy]
+	switch {
+	case size < s.size(eagerLimit):
+		return "eager"
+	case allocMem && single == "auto" && size >= s.size(memoryMin):
+		return "memory"
+	case (single == "cma" || crowd && single == "auto") && size >= s.size(cmaMin):
+		return "cma"
+	}
+	return "frames"
 }
 
 // threshold finds from which size on path high should take over from path low;

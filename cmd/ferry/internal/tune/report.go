@@ -11,14 +11,23 @@ import (
 
 // table is one contest of paths, size by size.
 type table struct {
-	title              string
-	ranks              int
-	memory             string
-	latency, bandwidth string // names of the benchmarks
-	c                  *contest
-	paths              []string // by arm
-	taken              func(size int) string
+	title    string
+	allocMem bool
+	c        *contest
+	paths    []string // by arm
+	search   *search
 }
+
+// shown keeps a contest as a table. paths are those of its arms; it may have fewer.
+func (s *search) shown(c *contest, title string, allocMem bool, paths ...string) {
+	s.tables = append(s.tables, table{title, allocMem, c, paths[:len(c.arms)], s})
+}
+
+// crowd reports whether more ranks than processors took part.
+func (t table) crowd() bool { return t.c.arms[0].loads[0].ranks > processors }
+
+// taken is the path that messages of a size go.
+func (t table) taken(size int) string { return t.search.path(size, t.allocMem, t.crowd()) }
 
 // Figure is what one path gave for messages of one size.
 type Figure struct {
@@ -44,12 +53,20 @@ type Evidence struct {
 // figures returns the rows of the table.
 func (t table) figures() []Figure {
 	var out []Figure
+	row := Figure{Ranks: processors, Memory: "ordinary"}
+	if t.allocMem {
+		row.Memory = "AllocMem"
+	}
+	latency, bandwidth := "latency", "bw"
+	if t.crowd() {
+		row.Ranks, latency, bandwidth = crowdRanks, "multi_lat", "mbw_mr"
+	}
 	for _, size := range sizesOf(t.c, 0, 0, 0) {
 		for i, path := range t.paths {
-			f := Figure{Ranks: t.ranks, Memory: t.memory, Size: size, Path: path, Taken: t.taken(size) == path}
-			f.Latency = t.c.figure(i, point{t.latency, size})
-			f.Bandwidth = t.c.figure(i, point{t.bandwidth, size})
-			if t.bandwidth == "mbw_mr" { // messages/s
+			f := row
+			f.Size, f.Path, f.Taken = size, path, t.taken(size) == path
+			f.Latency, f.Bandwidth = t.c.figure(i, point{latency, size}), t.c.figure(i, point{bandwidth, size})
+			if t.crowd() { // messages/s
 				f.Bandwidth *= float64(size) / 1e6
 			}
 			if f.Latency+f.Bandwidth > 0 {

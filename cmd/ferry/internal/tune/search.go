@@ -47,16 +47,14 @@ const (
 // loads are those of two ranks with messages of these sizes, both included.
 func loads(from, to int, allocMem bool) []load {
 	var out []load
-	if from < middle {
-		out = append(out,
-			load{bench: "latency", ranks: processors, min: from, max: min(to, middle/2), iterations: 2000, warmup: 100, allocMem: allocMem},
-			load{bench: "bw", ranks: processors, min: from, max: min(to, middle/2), iterations: 100, warmup: 10, allocMem: allocMem})
+	two := func(from, to, iterations, warmup, windows, warmupWindows int) {
+		if from <= to {
+			out = append(out, load{"latency", processors, from, to, iterations, warmup, allocMem},
+				load{"bw", processors, from, to, windows, warmupWindows, allocMem})
+		}
 	}
-	if to >= middle {
-		out = append(out,
-			load{bench: "latency", ranks: processors, min: max(from, middle), max: to, iterations: 100, warmup: 10, allocMem: allocMem},
-			load{bench: "bw", ranks: processors, min: max(from, middle), max: to, iterations: 5, warmup: 1, allocMem: allocMem})
-	}
+	two(from, min(to, middle/2), 2000, 100, 100, 10)
+	two(max(from, middle), to, 100, 10, 5, 1)
 	return out
 }
 
