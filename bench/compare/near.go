@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/internal/hop"
@@ -59,15 +60,14 @@ func newGauge() (*gauge, error) {
 		return nil, fmt.Errorf("affinity: %w", err)
 	}
 	g := &gauge{best: bests{}}
-	found := 0
-	for cpu := 0; cpu < len(set)*64 && found < 2; cpu++ {
-		if set.IsSet(cpu) {
-			g.cores[found] = cpu
-			found++
-		}
-	}
-	if found < 2 {
+	if set.Count() < len(g.cores) {
 		return nil, errors.New("two processors are needed; this process may run on one")
+	}
+	for i, cpu := 0, 0; i < len(g.cores); cpu++ {
+		if set.IsSet(cpu) {
+			g.cores[i] = cpu
+			i++
+		}
 	}
 	var err error
 	if g.lines[0], err = hop.Create(); err != nil {
@@ -95,31 +95,30 @@ const (
 func (g *gauge) now(ctx context.Context) (float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, hopLimit)
 	defer cancel()
-	type result struct {
-		ns  float64
-		err error
+	var ns float64 // of both threads the same but for the clock; the first one's counts
+	var both errgroup.Group
+	for i, core := range g.cores {
+		both.Go(func() error {
+			// The thread keeps its affinity and ends with its goroutine, since nobody
+			// unlocks it.
+			runtime.LockOSThread()
+			var set unix.CPUSet
+			set.Set(core)
+			if err := unix.SchedSetaffinity(0, &set); err != nil {
+				return fmt.Errorf("bind to processor %d: %w", core, err)
+			}
+			mine, err := g.lines[i].Measure(ctx, i == 0, hopTrips)
+			if i == 0 {
+				ns = mine
+			}
+			return err
+		})
 	}
-	side := func(i int) result {
-		// The thread keeps its affinity and ends with its goroutine, since nobody
-		// unlocks it.
-		runtime.LockOSThread()
-		var set unix.CPUSet
-		set.Set(g.cores[i])
-		if err := unix.SchedSetaffinity(0, &set); err != nil {
-			return result{0, fmt.Errorf("bind to processor %d: %w", g.cores[i], err)}
-		}
-		ns, err := g.lines[i].Measure(ctx, i == 0, hopTrips)
-		return result{ns, err}
-	}
-	first, second := make(chan result, 1), make(chan result, 1)
-	go func() { first <- side(0) }()
-	go func() { second <- side(1) }()
-	a, b := <-first, <-second
-	if err := errors.Join(a.err, b.err); err != nil {
+	if err := both.Wait(); err != nil {
 		return 0, err
 	}
-	g.best.see(outside, a.ns)
-	return a.ns, nil
+	g.best.see(outside, ns)
+	return ns, nil
 }
 
 const (

@@ -12,6 +12,7 @@ import (
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/plotutil"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgsvg"
@@ -33,20 +34,11 @@ var graphs = []graph{
 
 func (g graph) File() string { return g.bench + ".svg" }
 
-// A look is how a curve is drawn. The colours are those of Okabe and Ito, which
-// colour-blind people can tell apart; shapes and dashes differ too.
-type look struct {
-	color  color.RGBA
-	shape  draw.GlyphDrawer
-	dashes []vg.Length
-}
-
-var looks = []look{
-	{color.RGBA{0xd5, 0x5e, 0x00, 0xff}, draw.CircleGlyph{}, nil}, // ferry
-	{color.RGBA{0x00, 0x72, 0xb2, 0xff}, draw.SquareGlyph{}, nil},
-	{color.RGBA{0x56, 0xb4, 0xe9, 0xff}, draw.TriangleGlyph{}, []vg.Length{vg.Points(5), vg.Points(3)}},
-	{color.RGBA{0x00, 0x9e, 0x73, 0xff}, draw.PyramidGlyph{}, []vg.Length{vg.Points(2), vg.Points(2)}},
-	{color.RGBA{0xcc, 0x79, 0xa7, 0xff}, draw.CrossGlyph{}, []vg.Length{vg.Points(8), vg.Points(2), vg.Points(2), vg.Points(2)}},
+// colors of the curves: those of Okabe and Ito, which colour-blind people can tell
+// apart. Shapes and dashes differ too.
+var colors = []color.RGBA{
+	{0xd5, 0x5e, 0x00, 0xff}, // ferry
+	{0x00, 0x72, 0xb2, 0xff}, {0x56, 0xb4, 0xe9, 0xff}, {0x00, 0x9e, 0x73, 0xff}, {0xcc, 0x79, 0xa7, 0xff},
 }
 
 // plots draws the graphs of which there are curves into dir.
@@ -98,9 +90,9 @@ func (g graph) draw(path string, curves []*curve) error {
 		if err != nil {
 			return err
 		}
-		l := looks[i%len(looks)]
-		line.Color, line.Width, line.Dashes = l.color, vg.Points(1.5), l.dashes
-		dots.Color, dots.Shape, dots.Radius = l.color, l.shape, vg.Points(2.5)
+		color := colors[i%len(colors)]
+		line.Color, line.Width, line.Dashes = color, vg.Points(1.5), plotutil.Dashes(i)
+		dots.Color, dots.Shape, dots.Radius = color, plotutil.Shape(i), vg.Points(2.5)
 		p.Add(line, dots)
 		name := c.Of
 		if c.Setting != "" {

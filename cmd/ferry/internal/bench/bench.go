@@ -241,11 +241,8 @@ func (o *options) run(cmd *cobra.Command) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	s := starter{o: o, ranks: ranks, stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr()}
-	switch o.name {
-	case "init":
-		return s.init(ctx)
-	case "hello":
-		return s.hello(ctx)
+	if o.fromOutside() {
+		return s.jobs(ctx)
 	}
 	return s.plain(ctx)
 }
@@ -265,8 +262,8 @@ func (s *starter) plain(ctx context.Context) error {
 	}
 	j.Note = func(line string) { fmt.Fprintf(s.stderr, "ferry bench: %s\n", line) }
 	res, err := j.Run(ctx)
-	if err != nil {
-		return err
+	if err == nil {
+		err = exit.Status(res.Status)
 	}
-	return exit.Status(res.Status)
+	return err
 }

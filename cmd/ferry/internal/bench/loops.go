@@ -145,13 +145,13 @@ func (r *rank) rate(ctx context.Context, size int) (Row, error) {
 	if err != nil {
 		return Row{}, err
 	}
-	mine, total := []int64{int64(s.sum)}, make([]int64, 1)
-	if err := mpi.Reduce(ctx, r.comm, mine, total, mpi.Sum[int64](), 0); err != nil || r.comm.Rank() != 0 {
+	total, err := r.total(ctx, s)
+	if err != nil || r.comm.Rank() != 0 {
 		return Row{}, err
 	}
 	pairs := r.comm.Size() / 2
 	row := s.rates(Row{Unit: "messages/s"}, float64(pairs)*window, 1e9)
-	row.Avg = float64(pairs) * window * float64(s.ops) / (float64(total[0]) / float64(pairs)) * 1e9
+	row.Avg = float64(pairs) * window * float64(s.ops) / (total / float64(pairs)) * 1e9
 	return row, nil
 }
 
@@ -255,11 +255,18 @@ func (r *rank) bidirectional(ctx context.Context, size int) (Row, error) {
 // overAllRanks makes a row in us of what all ranks have timed: the average is
 // that of all, the rest is the caller's.
 func (r *rank) overAllRanks(ctx context.Context, s *sample) (Row, error) {
-	mine, total := []int64{int64(s.sum)}, make([]int64, 1)
-	if err := mpi.Reduce(ctx, r.comm, mine, total, mpi.Sum[int64](), 0); err != nil {
+	total, err := r.total(ctx, s)
+	if err != nil {
 		return Row{}, err
 	}
 	row := s.times(Row{Unit: "us"}, 1e-3)
-	row.Avg = float64(total[0]) / float64(r.comm.Size()) / float64(s.ops) * 1e-3
+	row.Avg = total / float64(r.comm.Size()) / float64(s.ops) * 1e-3
 	return row, nil
+}
+
+// total is the time of all ranks together, in ns, at rank 0.
+func (r *rank) total(ctx context.Context, s *sample) (float64, error) {
+	sum := make([]int64, 1)
+	err := mpi.Reduce(ctx, r.comm, []int64{int64(s.sum)}, sum, mpi.Sum[int64](), 0)
+	return float64(sum[0]), err
 }

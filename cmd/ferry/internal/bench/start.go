@@ -21,35 +21,30 @@ type starter struct {
 	stdout, stderr io.Writer
 }
 
-// init times what each rank needs for a session and its first communicator.
-func (s *starter) init(ctx context.Context) error {
-	return s.jobs(ctx, func(_ time.Duration, output string, sample *sample) error {
-		lines := strings.Fields(output)
-		if len(lines) != s.o.ranks {
-			return fmt.Errorf("%d ranks gave %d times", s.o.ranks, len(lines))
-		}
-		for _, l := range lines {
-			ns, err := strconv.ParseInt(l, 10, 64)
-			if err != nil {
-				return fmt.Errorf("time of a rank: %w", err)
-			}
-			sample.add(time.Duration(ns), 1)
-		}
-		return nil
-	})
-}
-
-// hello times whole jobs.
-func (s *starter) hello(ctx context.Context) error {
-	return s.jobs(ctx, func(whole time.Duration, _ string, sample *sample) error {
+// record adds what a job says to the sample: of hello the time of the whole job, of
+// init what each rank needed for a session and its first communicator.
+func (s *starter) record(whole time.Duration, output string, sample *sample) error {
+	if s.o.name == "hello" {
 		sample.add(whole, 1)
 		return nil
-	})
+	}
+	lines := strings.Fields(output)
+	if len(lines) != s.o.ranks {
+		return fmt.Errorf("%d ranks gave %d times", s.o.ranks, len(lines))
+	}
+	for _, l := range lines {
+		ns, err := strconv.ParseInt(l, 10, 64)
+		if err != nil {
+			return fmt.Errorf("time of a rank: %w", err)
+		}
+		sample.add(time.Duration(ns), 1)
+	}
+	return nil
 }
 
-// jobs runs the benchmark's job again and again, and makes one row of what
-// record finds in each. Jobs have no OSU numbers: 10 after 1 for warm-up.
-func (s *starter) jobs(ctx context.Context, record func(whole time.Duration, output string, sample *sample) error) error {
+// jobs runs the benchmark's job again and again, and makes one row of all. Jobs have
+// no OSU numbers: 10 after 1 for warm-up.
+func (s *starter) jobs(ctx context.Context) error {
 	iterations, warmup := s.o.loops(0, 10, 1, 0, 0)
 	if _, err := io.WriteString(s.stdout, formats[s.o.format].head(s.o)); err != nil {
 		return err
@@ -69,7 +64,7 @@ func (s *starter) jobs(ctx context.Context, record func(whole time.Duration, out
 		if i < warmup {
 			continue
 		}
-		if err := record(whole, output, sample); err != nil {
+		if err := s.record(whole, output, sample); err != nil {
 			return err
 		}
 	}
@@ -91,24 +86,21 @@ func (s *starter) output(ctx context.Context, bench string, ranks int, flags []s
 	var out bytes.Buffer
 	j.Stdout = &out
 	res, err := j.Run(ctx)
-	if err != nil {
-		return "", err
+	if err == nil {
+		err = exit.Status(res.Status) // the rank has said why
 	}
-	if res.Status != 0 {
-		return "", exit.Status(res.Status) // the rank has said why
-	}
-	return out.String(), nil
+	return out.String(), err
 }
 
 // rawHop measures by a job of two ranks.
 func (s *starter) rawHop(ctx context.Context) (float64, error) {
 	out, err := s.output(ctx, "hop", 2, []string{"--format=json", "-i", "5", "-x", "1"})
-	if err != nil {
-		return 0, err
-	}
 	var row Row
-	if err := json.Unmarshal([]byte(out), &row); err != nil {
-		return 0, fmt.Errorf("raw hop: %w", err)
+	if err == nil {
+		err = json.Unmarshal([]byte(out), &row)
 	}
-	return row.P50, nil
+	if err != nil {
+		err = fmt.Errorf("raw hop: %w", err)
+	}
+	return row.P50, err
 }

@@ -79,11 +79,11 @@ func collect(cmd *cobra.Command, ranks int, set []string) (Explanation, error) {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	res, err := job.Run(ctx)
+	if err == nil {
+		err = exit.Status(res.Status) // the rank has said why
+	}
 	if err != nil {
 		return Explanation{}, err
-	}
-	if res.Status != 0 {
-		return Explanation{}, exit.Status(res.Status) // the rank has said why
 	}
 	return Merge(res.Reports)
 }
