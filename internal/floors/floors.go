@@ -41,7 +41,7 @@ var rows = []struct {
 	{"framework", Vocabulary},
 
 	{"pml", Contracts}, {"mtl", Contracts}, {"btl", Contracts}, {"bootstrap", Contracts}, {"coll", Contracts},
-	{"cid", Contracts}, {"match", Contracts}, {"progress", Contracts},
+	{"cid", Contracts}, {"match", Contracts}, {"progress", Contracts}, {"pml/base", Contracts},
 
 	{"bootstrap/wireup", Protocols},
 

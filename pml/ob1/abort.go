@@ -3,6 +3,7 @@ package ob1
 import (
 	"fmt"
 
+	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
 )
@@ -12,10 +13,10 @@ func (c *comm) Abort(plane pml.Plane, err error) {
 	m := c.m
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	if c.aborted[plane] != nil {
+	if c.Aborted[plane] != nil {
 		return
 	}
-	c.aborted[plane] = err
+	c.Aborted[plane] = err
 	m.failures++ // receives look for a reason why nothing can come
 	for _, r := range m.requests {
 		if r.c == c && r.plane == plane {
@@ -32,7 +33,7 @@ func (m *Module) abandon() {
 	err := fmt.Errorf("%w: the last session was closed meanwhile", framework.ErrClosed)
 	for _, r := range m.requests {
 		if r.state != idle && r.state != complete {
-			r.c.closing = false // it goes with the module, and tells nobody
+			r.c.Rest = cid.Rest{} // it goes with the module, and tells nobody
 			r.fail(err)
 		}
 	}

@@ -40,7 +40,7 @@ func (c *comm) Improbe(src, tag int, plane pml.Plane) (pml.Claimed, pml.Status, 
 
 func (c *comm) claim(msg *match.Message[message], plane pml.Plane) *claimed {
 	c.queues[plane].Take(msg)
-	c.pending++
+	c.Pending++
 	return &claimed{c, msg.Owner, plane}
 }
 
@@ -54,7 +54,7 @@ func (k *claimed) receive(buf pml.Buffer) (*request, error) {
 		return nil, framework.ErrClosed
 	}
 	r := k.c.m.newRequest(k.c)
-	k.c.pending-- // the request counts now
+	k.c.Pending-- // the request counts now
 	r.send, r.state, r.plane, r.buf, r.tag = false, posted, k.plane, buf, k.msg.node.Tag
 	r.take(k.msg)
 	k.msg = nil

@@ -6,46 +6,42 @@ import (
 	"github.com/ferrympi/ferry/cid"
 )
 
-// How an index comes to be used again.
-//
-// A member that closes a communicator tells everybody with whom it has exchanged
-// messages there (frameClosed), and its index rests until all of them have said
-// the same. Paths keep the order of frames: after a peer's marker no message of
-// its comes that names the index. A peer with whom it exchanged nothing may still
-// send; such a message names the old generation of the index, and the table never
-// gives the same index and generation out twice without need (package cid).
-
-// rest begins the rest of a closed communicator's index. Lock held.
-func (c *comm) rest() {
+// part takes a closed communicator out, on which nothing is pending any more, and tells
+// its members: see cid.Rest. Paths keep the order of frames, so that after a member's
+// frameClosed no message of its comes that names the index. A member with whom nothing
+// was exchanged may still send; such a message names the old generation of the index,
+// and the table never gives the same index and generation out twice without need. Lock
+// held.
+func (c *comm) part() {
 	m := c.m
-	m.table.Rest(c.spec.Local)
+	m.Remove(&c.Spec)
+	m.Table.Rest(c.Spec.Local)
+	m.resting[c.Spec.ID] = c
 	for rank, p := range c.peers {
-		if p == nil || rank == c.spec.Rank || p.proc.err != nil || p.sendSeq == 0 && p.recvSeq == 0 && !p.closed {
+		if p == nil {
 			continue
 		}
-		p.told = true
-		if p.proc.control(cidFrame(frameClosed, c.spec.ID, c.spec.Rank, c.spec.Local)) && !p.closed {
-			c.waiting++
+		if p.proc.last == p {
+			p.proc.last = nil
+		}
+		switch {
+		case rank == c.Spec.Rank:
+		case p.proc.Err != nil:
+			c.Rest.Gone(&p.closing)
+		case c.Rest.Part(&p.closing, p.sendSeq != 0 || p.recvSeq != 0, true)&cid.Tell != 0:
+			if !p.proc.control(cidFrame(frameClosed, c.Spec.ID, c.Spec.Rank, c.Spec.Local)) {
+				c.Rest.Gone(&p.closing)
+			}
 		}
 	}
-	if c.waiting == 0 {
-		m.table.Rested(c.spec.Local)
-		return
-	}
-	m.resting[c.spec.ID] = c
+	c.end(c.Rest.Parted())
 }
 
-// closedBy says that nothing more comes from a peer. Lock held.
-func (c *comm) closedBy(p *peer) {
-	if p.closed {
-		return
-	}
-	p.closed = true
-	if m := c.m; m.resting[c.spec.ID] == c && p.told {
-		if c.waiting--; c.waiting == 0 {
-			delete(m.resting, c.spec.ID)
-			m.table.Rested(c.spec.Local)
-		}
+// end gives the index up if act says so. Lock held.
+func (c *comm) end(act cid.Action) {
+	if act&cid.Rested != 0 {
+		delete(c.m.resting, c.Spec.ID)
+		c.m.Table.Rested(c.Spec.Local)
 	}
 }
 
@@ -54,30 +50,29 @@ func (p *proc) closed(f []byte) error {
 	m := p.m
 	id := cid.Extended{Base: le.Uint64(f[16:]), Sub: le.Uint64(f[24:])}
 	reply := f[1]&closedReply != 0
-	c := m.byID[id]
+	c := m.ByID[id]
 	if c == nil {
 		c = m.resting[id]
 	}
 	if c != nil {
 		rank := le.Uint32(f[4:])
 		if reply { // whoever has forgotten the communicator has forgotten its rank
-			rank = uint32(c.rankOf(p))
+			rank = uint32(c.RankOf(p))
 		}
 		q, err := c.from(p, rank)
 		if err != nil {
 			return err
 		}
-		c.closedBy(q)
-		if !c.closing || q.told || reply {
-			return nil
+		act := c.Rest.RecvClosed(&q.closing, reply, true)
+		if act&cid.Answer != 0 {
+			p.confirmClosed(id)
 		}
-		q.told = true
-		p.confirmClosed(id)
+		c.end(act)
 		return nil
 	}
 	switch {
 	case reply:
-	case m.gone.Has(id):
+	case m.Tombs.Has(id):
 		p.confirmClosed(id)
 	default: // not here yet: members close and create at different times
 		m.parked.byID[id] = append(m.parked.byID[id], parkedFrame{from: p, frame: slices.Clone(f)})

@@ -1,29 +1,20 @@
 package ob1
 
 import (
-	"fmt"
-	"slices"
-
 	"github.com/ferrympi/ferry/cid"
-	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/base"
 	"github.com/ferrympi/ferry/progress"
 )
 
 // comm is one communicator.
 type comm struct {
-	m       *Module
-	spec    pml.CommSpec
-	peers   []*peer // by rank; nil until used
-	procs   []*proc // by rank, as they were when the communicator was made
-	queues  [pml.Planes]match.Queues[request, message]
-	probes  []*progress.Completion // of blocked probes; completed at an arrival
-	pending int                    // requests that are not complete, and claimed messages
-	closing bool                   // Close was called
-	removed bool                   // nothing is pending any more, and the index is given up
-	waiting int                    // while resting: peers that may still send here
-	aborted [pml.Planes]error
+	base.Comm[*proc]
+	m      *Module
+	peers  []*peer // by rank; nil until used
+	queues [pml.Planes]match.Queues[request, message]
+	probes []*progress.Completion // of blocked probes; completed at an arrival
 }
 
 // peer is one rank of one communicator.
@@ -39,36 +30,24 @@ type peer struct {
 	inWord  uint64
 	sendSeq uint64 // of the next message to it, modulo 1<<32
 	recvSeq uint32 // of the next message from it
-	closed  bool   // it has closed the communicator: nothing more comes
-	told    bool   // it has been told that this process has
+	closing cid.Closing
 	match   [pml.Planes]match.Peer[request, message]
 }
 
 // AddComm implements pml.Module.
 func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
-	if spec.Rank < 0 || spec.Rank >= len(spec.Group) || spec.Group[spec.Rank].Life != m.self {
-		return nil, fmt.Errorf("%w: pml ob1: rank %d is not this process", framework.ErrGroup, spec.Rank)
-	}
-	if spec.Indices != nil && len(spec.Indices) != len(spec.Group) {
-		return nil, fmt.Errorf("%w: pml ob1: %d indices for %d members", framework.ErrGroup, len(spec.Indices), len(spec.Group))
+	if err := base.Check(name, &spec, m.self); err != nil {
+		return nil, err
 	}
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	if m.byID[spec.ID] != nil {
-		return nil, fmt.Errorf("%w: pml ob1: communicator %v exists", framework.ErrGroup, spec.ID)
+	c := &comm{Comm: base.Comm[*proc]{Spec: spec}, m: m, peers: make([]*peer, len(spec.Group))}
+	if err := c.Join(name, m.member, m.env.Worlds); err != nil {
+		return nil, err
 	}
-	c := &comm{m: m, spec: spec, peers: make([]*peer, len(spec.Group)), procs: make([]*proc, len(spec.Group))}
-	for rank, member := range spec.Group {
-		if c.procs[rank] = m.member(member.Life); c.procs[rank] == nil {
-			return nil, fmt.Errorf("%w: pml ob1: rank %d (%v) has not been learnt", framework.ErrGroup, rank, m.env.Worlds.Proc(member.ID))
-		}
+	if err := m.Add(name, &spec, c); err != nil {
+		return nil, err
 	}
-	m.byID[spec.ID] = c
-	index := int(spec.Local.Index())
-	for len(m.comms) <= index {
-		m.comms = append(m.comms, make([]*comm, max(64, len(m.comms)))...)
-	}
-	m.comms[index] = c
 	m.deliverParked(c)
 	return c, nil
 }
@@ -78,13 +57,7 @@ func (c *comm) peer(rank int) *peer {
 	if p := c.peers[rank]; p != nil {
 		return p
 	}
-	p := &peer{c: c, proc: c.procs[rank], rank: rank, exchange: cid.NewExchange(cid.Inline), inWord: firstWord(c.spec.Local)}
-	switch {
-	case c.spec.Agreed || rank == c.spec.Rank:
-		p.exchange.Preset(c.spec.Local)
-	case c.spec.Indices != nil:
-		p.exchange.Preset(c.spec.Indices[rank])
-	}
+	p := &peer{c: c, proc: c.Procs[rank], rank: rank, exchange: c.Exchange(rank, cid.Inline), inWord: firstWord(c.Spec.Local)}
 	p.learnt()
 	c.peers[rank] = p
 	return p
@@ -102,18 +75,14 @@ func (p *peer) learnt() {
 // receiver whose index of the communicator is local.
 func firstWord(local cid.Local) uint64 { return frameMatch | uint64(local)<<32 }
 
-// rankOf returns the rank of a process, or -1.
-func (c *comm) rankOf(p *proc) int { return slices.Index(c.procs, p) }
-
 // Close implements pml.Comm.
 func (c *comm) Close() {
 	m := c.m
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	if c.closing {
+	if !c.Rest.Close() {
 		return
 	}
-	c.closing = true
 	for _, p := range c.peers {
 		if p != nil {
 			p.word = 0 // a send that races this finds out, see startSend
@@ -128,29 +97,14 @@ func (c *comm) Close() {
 		})
 	}
 	c.wakeProbes()
-	if c.pending == 0 {
-		c.remove()
+	if c.Pending == 0 {
+		c.part()
 	}
-}
-
-// remove takes the communicator out. Lock held.
-func (c *comm) remove() {
-	m := c.m
-	c.removed = true
-	for _, p := range c.peers {
-		if p != nil && p.proc.last == p {
-			p.proc.last = nil
-		}
-	}
-	delete(m.byID, c.spec.ID)
-	m.comms[c.spec.Local.Index()] = nil
-	m.gone.Add(c.spec.ID)
-	c.rest()
 }
 
 // discard drops an unexpected message that nobody will receive.
 func (m *Module) discard(msg *message) {
-	msg.p.proc.stats.Dropped++
+	msg.p.proc.Stats.Dropped++
 	if msg.offer {
 		msg.p.proc.control(acceptFrame(msg.handle, 0, 0))
 	}
@@ -172,12 +126,4 @@ func (c *comm) wakeProbes() {
 			c.m.engine.Complete(p)
 		}
 	}
-}
-
-// over returns why nothing new begins on a plane, or nil. Lock held.
-func (c *comm) over(plane pml.Plane) error {
-	if c.closing {
-		return framework.ErrClosed
-	}
-	return c.aborted[plane]
 }

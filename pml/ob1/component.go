@@ -22,6 +22,7 @@ import (
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/base"
 )
 
 const name = "ob1"
@@ -31,10 +32,6 @@ const WireVersion = 1
 
 // tagMax is the largest tag of a user: what MPI programs expect of a 32-bit tag.
 const tagMax = 1<<31 - 1
-
-// tombstones is how many closed communicators are remembered (16 bytes each):
-// enough for messages that are late by as many closes.
-const tombstones = 1 << 16
 
 // Component returns the component for the registry.
 func Component() pml.Component { return component{} }
@@ -72,12 +69,10 @@ func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 		env:      env,
 		engine:   env.Engine,
 		hooks:    env.Hooks,
-		table:    cid.NewTable(cid.IndexBits),
-		gone:     cid.NewTombstones(tombstones),
+		Comms:    base.NewComms[comm](cid.NewTable(cid.IndexBits)),
 		procs:    map[framework.Life]*proc{},
 		present:  map[framework.ProcID]*proc{},
 		dead:     map[framework.Life]string{},
-		byID:     map[cid.Extended]*comm{},
 		resting:  map[cid.Extended]*comm{},
 		budget:   int64(env.Params.(*params).UnexpectedLimit),
 		fragment: int64(env.Params.(*params).FragmentSize),

@@ -39,8 +39,8 @@ func (p *proc) Frame(f []byte) error {
 	}
 	q.recvSeq++
 	payload, tag := f[matchSize:], int(int32(tagAndSource))
-	p.stats.Received++
-	p.stats.RecvBytes += uint64(len(payload))
+	p.Stats.Received++
+	p.Stats.RecvBytes += uint64(len(payload))
 	node := c.queues[plane].Arrive(&q.match[plane], tag)
 	if node == nil {
 		c.keep(q, pml.Plane(plane), &inMessage{header: header{tag: int32(tag)}, payload: payload, length: int64(len(payload))})
@@ -60,11 +60,11 @@ func (p *proc) sender(word, source uint64) *peer {
 	m := p.m
 	plane, ctx := pml.Plane(word>>8), cid.Local(word>>32)
 	index := uint64(ctx.Index())
-	if byte(word) != frameMatch || plane >= pml.Plane(pml.Planes) || index >= uint64(len(m.comms)) {
+	if byte(word) != frameMatch || plane >= pml.Plane(pml.Planes) || index >= uint64(len(m.ByIndex)) {
 		return nil
 	}
-	c := m.comms[index]
-	if c == nil || c.spec.Local != ctx || source >= uint64(len(c.peers)) {
+	c := m.ByIndex[index]
+	if c == nil || c.Spec.Local != ctx || source >= uint64(len(c.peers)) {
 		return nil
 	}
 	if q := c.peers[source]; q != nil && q.proc == p {
@@ -74,7 +74,7 @@ func (p *proc) sender(word, source uint64) *peer {
 }
 
 func (c *comm) outOfOrder(q *peer, seq uint32) error {
-	return fmt.Errorf("message %d of rank %d on communicator %v came instead of %d", seq, q.rank, c.spec.ID, q.recvSeq)
+	return fmt.Errorf("message %d of rank %d on communicator %v came instead of %d", seq, q.rank, c.Spec.ID, q.recvSeq)
 }
 
 // otherFrame takes every frame but an eager message of a known communicator from
@@ -121,7 +121,7 @@ func (p *proc) otherFrame(f []byte) error {
 			return errShort(f)
 		}
 		id := cid.Extended{Base: le.Uint64(f[16:]), Sub: le.Uint64(f[24:])}
-		c := m.byID[id]
+		c := m.ByID[id]
 		if c == nil {
 			return nil // closed here meanwhile
 		}
@@ -129,7 +129,7 @@ func (p *proc) otherFrame(f []byte) error {
 		if err != nil {
 			return err
 		}
-		m.hook(pml.Event{Kind: pml.EventControl, Peer: p.life, Comm: id, Note: "cid"})
+		m.hook(pml.Event{Kind: pml.EventControl, Peer: p.Life, Comm: id, Note: "cid"})
 		if q.exchange.RecvReply(cid.Local(le.Uint32(f[8:])))&cid.Conflict != 0 {
 			return fmt.Errorf("two indices for communicator %v", id)
 		}
@@ -180,8 +180,8 @@ func (p *proc) message(in *inMessage, f []byte) error {
 		return p.extended(in, f)
 	}
 	m := p.m
-	if index := int(in.ctx.Index()); index < len(m.comms) {
-		if c := m.comms[index]; c != nil && c.spec.Local == in.ctx {
+	if index := int(in.ctx.Index()); index < len(m.ByIndex) {
+		if c := m.ByIndex[index]; c != nil && c.Spec.Local == in.ctx {
 			return c.arrived(p, in)
 		}
 	}
@@ -191,11 +191,11 @@ func (p *proc) message(in *inMessage, f []byte) error {
 // from returns the peer that claims to be rank, which must be process p.
 func (c *comm) from(p *proc, rank uint32) (*peer, error) {
 	if int64(rank) >= int64(len(c.peers)) {
-		return nil, fmt.Errorf("rank %d of %d in communicator %v", rank, len(c.peers), c.spec.ID)
+		return nil, fmt.Errorf("rank %d of %d in communicator %v", rank, len(c.peers), c.Spec.ID)
 	}
 	q := c.peer(int(rank))
 	if q.proc != p {
-		return nil, fmt.Errorf("claims to be rank %d of communicator %v, and is not", rank, c.spec.ID)
+		return nil, fmt.Errorf("claims to be rank %d of communicator %v, and is not", rank, c.Spec.ID)
 	}
 	return q, nil
 }
@@ -214,8 +214,8 @@ func (c *comm) arrived(p *proc, in *inMessage) error {
 		p.settleCredit(in)
 		return nil
 	}
-	p.stats.Received++
-	p.stats.RecvBytes += uint64(in.length)
+	p.Stats.Received++
+	p.Stats.RecvBytes += uint64(in.length)
 	plane := in.plane()
 	node := c.queues[plane].Arrive(&q.match[plane], int(in.tag))
 	if node == nil {
@@ -237,9 +237,9 @@ func (c *comm) arrived(p *proc, in *inMessage) error {
 // the whole frame.
 func (p *proc) extended(in *inMessage, f []byte) error {
 	m := p.m
-	c := m.byID[in.id]
+	c := m.ByID[in.id]
 	if c == nil {
-		if m.gone.Has(in.id) {
+		if m.Tombs.Has(in.id) {
 			p.drop(in)
 			return nil
 		}
@@ -257,7 +257,7 @@ func (p *proc) extended(in *inMessage, f []byte) error {
 	}
 	q.learnt()
 	if act&cid.Reply != 0 {
-		p.control(cidFrame(frameCID, in.id, c.spec.Rank, c.spec.Local))
+		p.control(cidFrame(frameCID, in.id, c.Spec.Rank, c.Spec.Local))
 	}
 	return c.arrived(p, in)
 }
@@ -266,7 +266,7 @@ func (p *proc) extended(in *inMessage, f []byte) error {
 // be made here, or one that has been closed.
 func (p *proc) unknown(in *inMessage, f []byte) error {
 	m := p.m
-	switch m.table.State(in.ctx) {
+	switch m.Table.State(in.ctx) {
 	case cid.Withheld, cid.Live:
 		m.parked.byLocal[in.ctx] = append(m.parked.byLocal[in.ctx], parkedFrame{from: p, frame: slices.Clone(f)})
 		m.parked.count++
@@ -283,7 +283,7 @@ func (p *proc) drop(in *inMessage) {
 	if in.withdrawn {
 		return
 	}
-	p.stats.Dropped++
+	p.Stats.Dropped++
 	if in.offer {
 		p.control(acceptFrame(in.handle, 0, 0))
 	}
@@ -316,15 +316,15 @@ func (m *Module) deliverParked(c *comm) {
 		return
 	}
 	// Compact messages follow extended ones of the same sender, never the other way.
-	waiting := append(m.parked.byID[c.spec.ID], m.parked.byLocal[c.spec.Local]...)
-	delete(m.parked.byID, c.spec.ID)
-	delete(m.parked.byLocal, c.spec.Local)
+	waiting := append(m.parked.byID[c.Spec.ID], m.parked.byLocal[c.Spec.Local]...)
+	delete(m.parked.byID, c.Spec.ID)
+	delete(m.parked.byLocal, c.Spec.Local)
 	m.parked.count -= len(waiting)
 	for _, w := range waiting {
 		m.replay(w)
 	}
 	for local, frames := range m.parked.byLocal {
-		if s := m.table.State(local); s != cid.Withheld && s != cid.Live {
+		if s := m.Table.State(local); s != cid.Withheld && s != cid.Live {
 			delete(m.parked.byLocal, local)
 			m.parked.count -= len(frames)
 			for _, w := range frames {
@@ -352,7 +352,7 @@ func (m *Module) replay(w parkedFrame) {
 
 // withdraw gives an offer of process p back, if it has not matched. Lock held.
 func (m *Module) withdraw(p *proc, handle uint64) {
-	for _, c := range m.byID {
+	for _, c := range m.ByID {
 		for plane := range c.queues {
 			if msg := c.offer(p, handle, plane); msg != nil {
 				c.queues[plane].Take(&msg.node)

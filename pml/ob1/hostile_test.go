@@ -13,6 +13,7 @@ import (
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/base"
 	"github.com/ferrympi/ferry/progress"
 )
 
@@ -92,7 +93,7 @@ func newVictim(t testing.TB) *victim {
 		}
 	}
 	for i, agreed := range []bool{true, false} {
-		local, err := v.m.table.Reserve()
+		local, err := v.m.Table.Reserve()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,14 +150,14 @@ func (v *victim) feed(f []byte) error {
 	defer v.engine.Unlock()
 	err := v.peer.Frame(f)
 	if err != nil {
-		v.m.Lost(v.peer.life, &framework.TransportError{Component: "test", Op: "receive", Err: err})
+		v.m.Lost(v.peer.Life, &framework.TransportError{Component: "test", Op: "receive", Err: err})
 	}
 	return err
 }
 
 func (v *victim) offer(seq uint32, tag int32, length int64, handle uint64) []byte {
 	f := make([]byte, matchSize+offerSize)
-	putHeader(f, frameOffer, header{ctx: v.comms[0].spec.Local, tag: tag, source: 1, seq: seq})
+	putHeader(f, frameOffer, header{ctx: v.comms[0].Spec.Local, tag: tag, source: 1, seq: seq})
 	putOffer(f[matchSize:], length, handle, 0)
 	return f
 }
@@ -170,7 +171,7 @@ func (v *victim) part(seq uint32, tag int32, length, claimed int64, payload []by
 
 func (v *victim) eager(seq uint32, tag int32, payload []byte) []byte {
 	f := make([]byte, matchSize, matchSize+len(payload))
-	putHeader(f, frameMatch, header{ctx: v.comms[0].spec.Local, tag: tag, source: 1, seq: seq})
+	putHeader(f, frameMatch, header{ctx: v.comms[0].Spec.Local, tag: tag, source: 1, seq: seq})
 	return append(f, payload...)
 }
 
@@ -188,11 +189,11 @@ func (v *victim) check(t testing.TB) {
 
 func (v *victim) close(t testing.TB) {
 	t.Helper()
-	v.m.PeerFailed(v.comms[0].spec.Group[1].Life, "test")
-	v.m.PeerFailed(v.comms[0].spec.Group[2].Life, "test")
+	v.m.PeerFailed(v.comms[0].Spec.Group[1].Life, "test")
+	v.m.PeerFailed(v.comms[0].Spec.Group[2].Life, "test")
 	for _, c := range v.comms {
-		if c.pending != 0 {
-			t.Errorf("%d requests are pending although all peers have failed", c.pending)
+		if c.Pending != 0 {
+			t.Errorf("%d requests are pending although all peers have failed", c.Pending)
 		}
 		c.Close()
 	}
@@ -244,11 +245,11 @@ func TestGuessedHandlesHarmNobody(t *testing.T) {
 func TestLateMessageOfTheLastSenderIsDropped(t *testing.T) {
 	v := newVictim(t)
 	defer v.close(t)
-	local, err := v.m.table.Reserve()
+	local, err := v.m.Table.Reserve()
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := v.m.AddComm(pml.CommSpec{ID: cid.Extended{Base: 3}, Local: local, Agreed: true, Group: v.comms[0].spec.Group})
+	c, err := v.m.AddComm(pml.CommSpec{ID: cid.Extended{Base: 3}, Local: local, Agreed: true, Group: v.comms[0].Spec.Group})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,10 +266,10 @@ func TestLateMessageOfTheLastSenderIsDropped(t *testing.T) {
 		t.Fatal("the sender is not remembered: the test tests nothing")
 	}
 	c.Close()
-	before := v.peer.stats.Dropped
+	before := v.peer.Stats.Dropped
 	v.frame(t, message(7)) // out of order there, but nobody counts any more
-	if v.peer.stats.Dropped != before+1 {
-		t.Errorf("%d messages were dropped, want one", v.peer.stats.Dropped-before)
+	if v.peer.Stats.Dropped != before+1 {
+		t.Errorf("%d messages were dropped, want one", v.peer.Stats.Dropped-before)
 	}
 }
 
@@ -299,7 +300,7 @@ func TestPartThatIsNotThereIsRefused(t *testing.T) {
 // FuzzFrame hands up to three arbitrary frames of one peer to a module that has
 // work in every state.
 func FuzzFrame(f *testing.F) {
-	seed := &victim{comms: []*comm{{spec: pml.CommSpec{Local: cid.MakeLocal(1, 1)}}}}
+	seed := &victim{comms: []*comm{{Comm: base.Comm[*proc]{Spec: pml.CommSpec{Local: cid.MakeLocal(1, 1)}}}}}
 	f.Add(seed.eager(3, 2, []byte("hello")), seed.eager(4, 3, nil), seed.offer(5, 4, 100, 9))
 	f.Add(seed.part(3, 2, 300, 100, make([]byte, 100)), seed.part(4, 9, 300, 100, make([]byte, 100)), seed.part(5, 9, 50, 100, make([]byte, 100)))
 	f.Add(seed.offer(3, 2, math.MaxInt64, 9), seed.offer(4, 3, -1, 9), seed.offer(5, 3, 0, 9))

@@ -9,6 +9,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/base"
 	"github.com/ferrympi/ferry/progress"
 )
 
@@ -22,11 +23,8 @@ type Module struct {
 	btls         []framework.Opened[btl.Module]
 	byPreference []int // indices of btls
 
-	comms    []*comm // by index
-	byID     map[cid.Extended]*comm
-	resting  map[cid.Extended]*comm // closed here, and not by all who may still send
-	table    *cid.Table
-	gone     *cid.Tombstones
+	base.Comms[comm]
+	resting  map[cid.Extended]*comm     // closed here, and not by all who may still send
 	procs    map[framework.Life]*proc   // all of whom anything has come
 	present  map[framework.ProcID]*proc // whose card came last
 	dead     map[framework.Life]string
@@ -66,7 +64,7 @@ func (m *Module) Addresses() []framework.Address {
 }
 
 // CIDs implements pml.Module.
-func (m *Module) CIDs() *cid.Table { return m.table }
+func (m *Module) CIDs() *cid.Table { return m.Table }
 
 // TagMax implements pml.Module.
 func (m *Module) TagMax() int { return tagMax }
@@ -106,7 +104,7 @@ func (m *Module) PeerFailed(peer framework.Life, reason string) {
 	m.dead[peer] = reason
 	if p := m.procs[peer]; p != nil {
 		p.drain() // what it had sent before is still there, and arrives
-		p.fail(&procFailed{reason})
+		p.fail(&base.Failed{Reason: reason})
 	}
 	for i := range m.btls {
 		if f, ok := framework.As[btl.Forgetter](m.btls[i].Module); ok {
@@ -174,8 +172,8 @@ func (m *Module) Stats() []pml.PeerStats {
 	defer m.engine.Unlock()
 	var all []pml.PeerStats
 	for _, p := range m.procs {
-		if p.stats.Sent+p.stats.Received+p.stats.Dropped > 0 {
-			all = append(all, p.stats)
+		if p.Stats.Sent+p.Stats.Received+p.Stats.Dropped > 0 {
+			all = append(all, p.Stats)
 		}
 	}
 	return all
@@ -197,8 +195,8 @@ func (m *Module) Inspect() pml.Inspection {
 		}
 		sends[r.c] = append(sends[r.c], pml.Pending{Peer: r.p.rank, Tag: r.tag, Bytes: r.buf.Len(), Plane: r.plane, State: state})
 	}
-	for _, c := range m.byID {
-		ci := pml.CommInspection{ID: c.spec.ID, Name: c.spec.Name, Local: c.spec.Local, Sends: sends[c]}
+	for _, c := range m.ByID {
+		ci := pml.CommInspection{ID: c.Spec.ID, Name: c.Spec.Name, Local: c.Spec.Local, Sends: sends[c]}
 		for plane := range c.queues {
 			q := &c.queues[plane]
 			post := func(r *match.Recv[request]) {

@@ -1,7 +1,6 @@
 package ob1
 
 import (
-	"errors"
 	"fmt"
 	"sort"
 	"strings"
@@ -9,14 +8,15 @@ import (
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/base"
 )
 
 // proc is what this process knows of another one (or of itself): its card, the
 // path to it, and what waits for that path. Each life of a process is a proc, with
 // paths and credit of its own; communicators keep those with which they were made.
 type proc struct {
+	base.Proc
 	m     *Module
-	life  framework.Life
 	known bool // the card has been learnt
 	card  framework.Card
 
@@ -30,8 +30,6 @@ type proc struct {
 	last        *peer            // whose message came last, on a communicator that exists
 	reader      btl.RemoteReader // nil if the path has none
 	readerKnown bool
-	err         error // it can't be reached any more, and why
-	left        bool  // it has closed its session in good order
 
 	// Credit for messages that may be unexpected: what the card grants, what this
 	// process may still send of it, and what it has received and not yet given back.
@@ -41,16 +39,13 @@ type proc struct {
 	queue    requestList // sends of which nothing is out
 	pushing  requestList // accepted sends whose payload goes out
 	busy     bool        // in Module.busy
-
-	stats pml.PeerStats
 }
 
 // proc returns a life of a process, which may be one whose card has not come yet.
 func (m *Module) proc(life framework.Life) *proc {
 	p := m.procs[life]
 	if p == nil {
-		p = &proc{m: m, life: life}
-		p.stats.Peer = life
+		p = &proc{m: m, Proc: base.NewProc(life)}
 		m.procs[life] = p
 	}
 	return p
@@ -65,7 +60,7 @@ func (m *Module) member(life framework.Life) *proc {
 	if m.present[life.ID] == nil {
 		return nil
 	}
-	p := &proc{m: m, life: life}
+	p := &proc{m: m, Proc: base.NewProc(life)}
 	p.fail(p.ended())
 	return p
 }
@@ -85,13 +80,13 @@ func (m *Module) learn(life framework.Life, card framework.Card) error {
 		p.known, p.card, p.granted, p.credit = true, card, granted, granted
 	}
 	if old := m.present[life.ID]; old != nil && old != p {
-		delete(m.procs, old.life)
+		delete(m.procs, old.Life)
 		old.drain()
 		old.fail(old.ended())
 	}
 	m.present[life.ID] = p
 	if reason, dead := m.dead[life]; dead {
-		p.fail(&procFailed{reason})
+		p.fail(&base.Failed{Reason: reason})
 	}
 	if len(p.controls) > 0 && p.connect() == nil { // answers that waited for the card
 		p.markBusy()
@@ -122,7 +117,7 @@ func (p *proc) pay() {
 	p.owed = 0
 }
 
-func (p *proc) String() string { return p.m.env.Worlds.Proc(p.life.ID).String() }
+func (p *proc) String() string { return p.m.env.Worlds.Proc(p.Life.ID).String() }
 
 // preferred orders modules: exclusive ones first, then by latency.
 func preferred(btls []framework.Opened[btl.Module]) []int {
@@ -152,8 +147,8 @@ func (p *proc) connect() error {
 
 // open is connect for what the process may do without.
 func (p *proc) open() error {
-	if p.err != nil || p.endpoint != nil {
-		return p.err
+	if p.Err != nil || p.endpoint != nil {
+		return p.Err
 	}
 	if !p.known { // a stranger's frame came before its card
 		return fmt.Errorf("%w: the process has not been learnt", framework.ErrTransport)
@@ -173,9 +168,9 @@ func (p *proc) open() error {
 		caps := b.Module.Caps()
 		p.endpoint, p.btl = ep, b
 		p.eager, p.frame = min(caps.EagerLimit, caps.FrameLimit), caps.FrameLimit
-		p.stats.Transport = b.Name
+		p.Stats.Transport = b.Name
 		p.direct = p.queue.head == nil
-		p.m.hook(pml.Event{Kind: pml.EventTransportUp, Peer: p.life, Note: b.Name})
+		p.m.hook(pml.Event{Kind: pml.EventTransportUp, Peer: p.Life, Note: b.Name})
 		return nil
 	}
 	for _, r := range p.m.env.Modules.Failed(framework.BTL) {
@@ -212,13 +207,13 @@ func (p *proc) route() (found *framework.Opened[btl.Module], rejected []framewor
 
 // peer returns what a BTL needs to connect.
 func (p *proc) peer(component string) (framework.Peer, error) {
-	return p.card.Peer(p.life, p.m.env.Worlds.Proc(p.life.ID), framework.BTL, component)
+	return p.card.Peer(p.Life, p.m.env.Worlds.Proc(p.Life.ID), framework.BTL, component)
 }
 
 // control sends a control frame, now or when the path allows, and reports
 // whether there is a path. Lock held.
 func (p *proc) control(c control) bool {
-	if !p.known && p.err == nil {
+	if !p.known && p.Err == nil {
 		// Its frames came before its card: it has made a communicator with this
 		// process that is not complete here. The answer goes when the card comes.
 		p.controls = append(p.controls, c)
@@ -233,7 +228,7 @@ func (p *proc) control(c control) bool {
 		// before is delivered.
 		return false
 	}
-	p.m.hook(pml.Event{Kind: pml.EventControl, Peer: p.life, Note: frameNames[c.b[0]]})
+	p.m.hook(pml.Event{Kind: pml.EventControl, Peer: p.Life, Note: frameNames[c.b[0]]})
 	if len(p.controls) == 0 {
 		if b := p.endpoint.Reserve(c.size); b != nil {
 			copy(b, c.b[:c.size])
@@ -256,13 +251,13 @@ func (p *proc) markBusy() {
 
 // settle keeps direct up to date after a change of the queue.
 func (p *proc) settle() {
-	p.direct = p.err == nil && p.endpoint != nil && p.queue.head == nil
+	p.direct = p.Err == nil && p.endpoint != nil && p.queue.head == nil
 }
 
 // pump sends what waits, as far as the path takes it: control frames, then new
 // messages in their order, then payload. It returns how much went. Lock held.
 func (p *proc) pump() (n int) {
-	if p.err != nil || p.endpoint == nil {
+	if p.Err != nil || p.endpoint == nil {
 		return 0
 	}
 	sent := 0
@@ -305,11 +300,9 @@ func (p *proc) idle() bool {
 
 // fail ends everything that is pending with this process. Lock held.
 func (p *proc) fail(err error) {
-	if p.err != nil {
+	if !p.End(err) {
 		return
 	}
-	p.err = err
-	p.left = errors.Is(err, framework.ErrPeerClosed)
 	p.m.failures++
 	p.direct = false
 	p.controls = nil
@@ -317,44 +310,25 @@ func (p *proc) fail(err error) {
 	if p.endpoint != nil {
 		p.endpoint.Close()
 		p.endpoint = nil
-		p.m.hook(pml.Event{Kind: pml.EventTransportOut, Peer: p.life, Note: err.Error()})
+		p.m.hook(pml.Event{Kind: pml.EventTransportOut, Peer: p.Life, Note: err.Error()})
 	}
 	for _, r := range p.m.requests {
-		switch {
-		case r.state == idle || r.state == complete:
-		case r.p != nil && r.p.proc == p:
+		if r.state == idle || r.state == complete || r.p == nil && r.state != posted {
+			continue
+		}
+		if err := r.c.Ends(r.source(), p); err != nil {
 			if r.state == posted {
 				r.c.queues[r.plane].Cancel(&r.node)
 			}
-			r.fail(r.c.explain(err, r.p.rank))
-		case r.p == nil && r.state == posted && !p.left: // from any source
-			if rank := r.c.rankOf(p); rank >= 0 {
-				r.c.queues[r.plane].Cancel(&r.node)
-				r.fail(fmt.Errorf("%w: rank %d: %w", framework.ErrProcFailedPending, rank, err))
-			}
+			r.fail(err)
 		}
 	}
-	for _, c := range p.m.byID {
+	for _, c := range p.m.ByID {
 		c.wakeProbes()
 	}
 	for _, c := range p.m.resting {
-		if rank := c.rankOf(p); rank >= 0 {
-			c.closedBy(c.peer(rank))
+		if rank := c.RankOf(p); rank >= 0 {
+			c.end(c.Rest.Gone(&c.peer(rank).closing))
 		}
 	}
 }
-
-// explain turns the failure of a process into the error of an operation.
-func (c *comm) explain(err error, rank int) error {
-	if f, ok := err.(*procFailed); ok {
-		return &framework.ProcFailedError{Ranks: []int{rank}, Cause: f.reason}
-	}
-	return err
-}
-
-// procFailed is the err of a proc that the bootstrap reported dead.
-type procFailed struct{ reason string }
-
-func (e *procFailed) Error() string { return "process failed: " + e.reason }
-
-func (e *procFailed) Is(target error) bool { return target == framework.ErrProcFailed }

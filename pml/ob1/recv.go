@@ -6,10 +6,10 @@ import (
 	"slices"
 
 	"github.com/ferrympi/ferry/btl"
-	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/base"
 	"github.com/ferrympi/ferry/progress"
 )
 
@@ -95,7 +95,7 @@ func (c *comm) postRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *request 
 		mp = &r.p.match[plane]
 	}
 	if m.hooks != nil {
-		m.hook(pml.Event{Kind: pml.EventRecv, Comm: c.spec.ID, Tag: tag, Bytes: buf.Len(), Plane: plane})
+		m.hook(pml.Event{Kind: pml.EventRecv, Comm: c.Spec.ID, Tag: tag, Bytes: buf.Len(), Plane: plane})
 	}
 	if found := c.queues[plane].Post(mp, &r.node); found != nil {
 		msg := found.Owner
@@ -103,7 +103,7 @@ func (c *comm) postRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *request 
 		r.take(msg)
 		return r
 	}
-	if m.failures != 0 || c.closing {
+	if m.failures != 0 || c.Closed() {
 		if err := c.cannotCome(r.p, plane); err != nil {
 			c.queues[plane].Cancel(&r.node)
 			r.fail(err)
@@ -127,24 +127,13 @@ func (r *request) take(msg *message) {
 // cannotCome returns why no message will come from p, or from anybody of whom
 // one might (nil), on this plane.
 func (c *comm) cannotCome(p *peer, plane pml.Plane) error {
-	if err := c.over(plane); err != nil {
+	if err := c.Over(plane); err != nil || c.m.failures == 0 {
 		return err
 	}
 	if p != nil {
-		if p.proc.err != nil {
-			return c.explain(p.proc.err, p.rank)
-		}
-		return nil
+		return c.Gone(p.rank)
 	}
-	if c.m.failures == 0 {
-		return nil
-	}
-	for rank, q := range c.procs {
-		if q.err != nil && !q.left {
-			return fmt.Errorf("%w: rank %d: %w", framework.ErrProcFailedPending, rank, q.err)
-		}
-	}
-	return nil
+	return c.Gone(pml.AnySource)
 }
 
 // deliver completes a receive with an eager message. r.p is the sender. Lock held.
@@ -158,7 +147,7 @@ func (r *request) deliver(payload []byte, tag int) {
 		r.unpack(payload)
 	}
 	if r.m.hooks != nil {
-		r.m.hook(pml.Event{Kind: pml.EventMatch, Peer: r.p.proc.life, Comm: r.c.spec.ID, Tag: tag, Bytes: int64(len(payload)), Plane: r.plane})
+		r.m.hook(pml.Event{Kind: pml.EventMatch, Peer: r.p.proc.Life, Comm: r.c.Spec.ID, Tag: tag, Bytes: int64(len(payload)), Plane: r.plane})
 	}
 	r.finish()
 }
@@ -181,7 +170,7 @@ func (r *request) accept(length int64, handle uint64, remote *btl.Remote, part [
 		r.Status.Err = truncated(length, r.limit)
 	}
 	if r.m.hooks != nil {
-		r.m.hook(pml.Event{Kind: pml.EventMatch, Peer: r.p.proc.life, Comm: r.c.spec.ID, Tag: tag, Bytes: length, Plane: r.plane})
+		r.m.hook(pml.Event{Kind: pml.EventMatch, Peer: r.p.proc.Life, Comm: r.c.Spec.ID, Tag: tag, Bytes: length, Plane: r.plane})
 	}
 	if r.readRemote(remote, handle) {
 		return
@@ -189,9 +178,9 @@ func (r *request) accept(length int64, handle uint64, remote *btl.Remote, part [
 	r.state = copying
 	proc := r.p.proc
 	proc.control(acceptFrame(handle, r.handle(), r.limit))
-	if proc.err != nil {
+	if proc.Err != nil {
 		if r.state == copying { // it died after the offer
-			r.fail(r.c.explain(proc.err, r.p.rank))
+			r.fail(base.Explain(proc.Err, r.p.rank))
 		}
 		return
 	}
@@ -295,7 +284,7 @@ func (c *comm) find(src, tag int, plane pml.Plane) (*match.Message[message], err
 // keep stores a message that found no receive. Lock held.
 func (c *comm) keep(p *peer, plane pml.Plane, in *inMessage) {
 	m := c.m
-	if c.closing {
+	if c.Closed() {
 		p.proc.drop(in)
 		return
 	}
@@ -304,7 +293,7 @@ func (c *comm) keep(p *peer, plane pml.Plane, in *inMessage) {
 	copy(msg.data, in.payload)
 	msg.node.Source, msg.node.Tag = p.rank, int(in.tag)
 	c.queues[plane].Keep(&p.match[plane], &msg.node)
-	p.proc.stats.Unexpected++
+	p.proc.Stats.Unexpected++
 	if len(c.probes) > 0 {
 		c.wakeProbes()
 	}

@@ -51,7 +51,7 @@ func (r *request) readRemote(remote *btl.Remote, handle uint64) bool {
 		return false
 	}
 	reader := r.p.proc.remoteReader()
-	if reader == nil || reader.CanRead(r.p.proc.life, *remote, r.limit) != nil {
+	if reader == nil || reader.CanRead(r.p.proc.Life, *remote, r.limit) != nil {
 		return false
 	}
 	r.state, r.remote, r.far = reading, *remote, handle
@@ -79,7 +79,7 @@ func (m *Module) readSome() (n int) {
 
 func (r *request) readStep() {
 	proc := r.p.proc
-	k, err := proc.remoteReader().Read(proc.life, r.remote, r.moved, r.buf.Bytes[r.moved:r.limit])
+	k, err := proc.remoteReader().Read(proc.Life, r.remote, r.moved, r.buf.Bytes[r.moved:r.limit])
 	if err != nil {
 		r.moved = 0
 		r.state = copying

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/pml"
@@ -52,6 +53,14 @@ type request struct {
 	next *request // in the peer's queue of sends, or the free list
 }
 
+// source is the rank of the other side, AnySource while that is not known.
+func (r *request) source() int {
+	if r.p == nil {
+		return pml.AnySource
+	}
+	return r.p.rank
+}
+
 func (r *request) handle() uint64 { return uint64(r.turn)<<32 | uint64(r.slot) }
 
 // newRequest takes a request from the free list, or makes one. Lock held.
@@ -60,7 +69,7 @@ func (m *Module) newRequest(c *comm) *request {
 	r.Start()
 	r.c = c
 	r.moved = 0
-	c.pending++
+	c.Pending++
 	return r
 }
 
@@ -108,13 +117,13 @@ func (r *request) finish() {
 	r.state = complete
 	r.buf = pml.Buffer{} // the user's again
 	c := r.c
-	c.pending--
+	c.Pending--
 	if r.send {
 		r.m.sends--
 	}
 	r.Finish()
-	if c.closing && c.pending == 0 && !c.removed {
-		c.remove()
+	if c.Pending == 0 && c.Rest.Stage() == cid.Ending {
+		c.part()
 	}
 }
 
@@ -164,7 +173,7 @@ func (r *request) Cancel() {
 }
 
 func (r *request) canceled() {
-	if err := r.c.aborted[r.plane]; err != nil {
+	if err := r.c.Aborted[r.plane]; err != nil {
 		r.fail(err)
 		return
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/base"
 )
 
 // Send implements pml.Comm.
@@ -49,7 +50,7 @@ func (c *comm) sendNow(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.M
 	}
 	h := btl.Header{
 		First:  p.word | uint64(plane)<<8,
-		Second: uint64(uint32(tag)) | uint64(c.spec.Rank)<<32,
+		Second: uint64(uint32(tag)) | uint64(c.Spec.Rank)<<32,
 		Third:  uint64(uint32(p.sendSeq)),
 	}
 	if !proc.endpoint.Put(h, buf.Bytes) {
@@ -57,10 +58,10 @@ func (c *comm) sendNow(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.M
 	}
 	p.sendSeq++
 	proc.credit -= cost
-	proc.stats.Sent++
-	proc.stats.SentBytes += uint64(len(buf.Bytes))
+	proc.Stats.Sent++
+	proc.Stats.SentBytes += uint64(len(buf.Bytes))
 	if c.m.hooks != nil {
-		c.m.hook(pml.Event{Kind: pml.EventSend, Peer: p.proc.life, Comm: c.spec.ID, Tag: tag, Bytes: int64(len(buf.Bytes)), Plane: plane})
+		c.m.hook(pml.Event{Kind: pml.EventSend, Peer: p.proc.Life, Comm: c.Spec.ID, Tag: tag, Bytes: int64(len(buf.Bytes)), Plane: plane})
 	}
 	return true
 }
@@ -85,12 +86,12 @@ func (c *comm) Isend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mod
 // startSend makes a request of a send and brings it as far as it goes now. Lock
 // held.
 func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (*request, error) {
-	if err := c.over(plane); err != nil {
+	if err := c.Over(plane); err != nil {
 		return nil, err
 	}
 	p := c.peer(dst)
 	if err := p.proc.connect(); err != nil {
-		return nil, c.explain(err, dst)
+		return nil, base.Explain(err, dst)
 	}
 	m := c.m
 	r := m.newRequest(c)
@@ -98,9 +99,9 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 	r.send, r.state, r.mode, r.plane = true, queued, mode, plane
 	r.p, r.buf, r.tag = p, buf, tag
 	r.Status = pml.NoMessage()
-	p.proc.stats.Sent++
-	p.proc.stats.SentBytes += uint64(buf.Len())
-	m.hook(pml.Event{Kind: pml.EventSend, Peer: p.proc.life, Comm: c.spec.ID, Tag: tag, Bytes: buf.Len(), Plane: plane})
+	p.proc.Stats.Sent++
+	p.proc.Stats.SentBytes += uint64(buf.Len())
+	m.hook(pml.Event{Kind: pml.EventSend, Peer: p.proc.Life, Comm: c.Spec.ID, Tag: tag, Bytes: buf.Len(), Plane: plane})
 	p.proc.queue.push(r)
 	if p.proc.queue.head != r || !r.first() {
 		p.proc.direct = false
@@ -144,9 +145,9 @@ func (r *request) first() bool {
 	if eager {
 		typ = frameMatch
 	}
-	putHeader(b, typ, header{flags: flags, ctx: p.exchange.Remote(), tag: int32(r.tag), source: uint32(c.spec.Rank), seq: uint32(p.sendSeq)})
+	putHeader(b, typ, header{flags: flags, ctx: p.exchange.Remote(), tag: int32(r.tag), source: uint32(c.Spec.Rank), seq: uint32(p.sendSeq)})
 	if !compact {
-		putExtended(b[matchSize:], c.spec.ID, c.spec.Local)
+		putExtended(b[matchSize:], c.Spec.ID, c.Spec.Local)
 	}
 	if eager {
 		r.pack(b[size:n], 0)

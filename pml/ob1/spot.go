@@ -24,7 +24,7 @@ func (p *proc) inPath() inPath {
 func (p *proc) findPath() {
 	for i := range p.m.btls {
 		if pp, ok := framework.As[btl.PeerPoller](p.m.btls[i].Module); ok {
-			if p.in.source = pp.PeerSource(p.life); p.in.source != nil {
+			if p.in.source = pp.PeerSource(p.Life); p.in.source != nil {
 				p.in.peeker, _ = framework.As[btl.Peeker](p.in.source)
 				return
 			}
@@ -54,7 +54,7 @@ func (c *comm) receiveNow(p *peer, buf []byte, tag int, plane pml.Plane) (came, 
 		m.engine.Progress()
 	}
 	path := p.proc.inPath()
-	if path.peeker == nil || len(m.busy)+len(m.reading) > 0 || m.hooks != nil || c.closing || !c.queues[plane].Idle(&p.match[plane]) {
+	if path.peeker == nil || len(m.busy)+len(m.reading) > 0 || m.hooks != nil || c.Closed() || !c.queues[plane].Idle(&p.match[plane]) {
 		return 0, 0, false
 	}
 	word := p.inWord | uint64(plane)<<8
@@ -78,8 +78,8 @@ func (c *comm) receiveNow(p *peer, buf []byte, tag int, plane pml.Plane) (came, 
 		copy(buf, payload)
 		path.peeker.Drop()
 		p.recvSeq++
-		p.proc.stats.Received++
-		p.proc.stats.RecvBytes += uint64(len(payload))
+		p.proc.Stats.Received++
+		p.proc.Stats.RecvBytes += uint64(len(payload))
 		p.proc.owe(int64(len(payload)))
 		return came, len(payload), true
 	}

@@ -1,0 +1,162 @@
+package base
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// Comm is what every PML knows of a communicator. P is the PML's type for a process.
+type Comm[P Process] struct {
+	Spec    pml.CommSpec
+	Procs   []P // by rank, as they were when the communicator was made
+	Pending int // operations that are not complete, and claimed messages
+	Rest    cid.Rest
+	Aborted [pml.Planes]error
+}
+
+// Check says what is wrong with a communicator for the PML called name in process self.
+func Check(name string, spec *pml.CommSpec, self framework.Life) error {
+	refuse := func(format string, args ...any) error {
+		return fmt.Errorf("%w: pml %s: %s", framework.ErrGroup, name, fmt.Sprintf(format, args...))
+	}
+	if spec.Rank < 0 || spec.Rank >= len(spec.Group) || spec.Group[spec.Rank].Life != self {
+		return refuse("rank %d is not this process", spec.Rank)
+	}
+	if spec.Indices != nil && len(spec.Indices) != len(spec.Group) {
+		return refuse("%d indices for %d members", len(spec.Indices), len(spec.Group))
+	}
+	return oneEndpoint(name, spec, self)
+}
+
+// oneEndpoint refuses a communicator in which this process has several members: neither
+// headers nor queues tell endpoints of a process yet. It is the one place that does.
+func oneEndpoint(name string, spec *pml.CommSpec, self framework.Life) error {
+	for rank, member := range spec.Group {
+		if member.Life == self && rank != spec.Rank || member.Endpoint != 0 {
+			return fmt.Errorf("%w: pml %s: rank %d is endpoint %d of a process: one endpoint, 0, in each process",
+				framework.ErrUnsupported, name, rank, member.Endpoint)
+		}
+	}
+	return nil
+}
+
+// Join fills Procs. member returns the process of a member, or the zero P if its card
+// has not come, which is an error.
+func (c *Comm[P]) Join(name string, member func(framework.Life) P, worlds *framework.Worlds) error {
+	var none P
+	c.Procs = make([]P, len(c.Spec.Group))
+	for rank, m := range c.Spec.Group {
+		if c.Procs[rank] = member(m.Life); c.Procs[rank] == none {
+			return fmt.Errorf("%w: pml %s: rank %d (%v) has not been learnt", framework.ErrGroup, name, rank, worlds.Proc(m.ID))
+		}
+	}
+	return nil
+}
+
+// Exchange returns that of the ids with a member, which knows what the communicator's
+// creation has told.
+func (c *Comm[P]) Exchange(rank int, style cid.Style) cid.Exchange {
+	x := cid.NewExchange(style)
+	switch {
+	case c.Spec.Agreed || rank == c.Spec.Rank:
+		x.Preset(c.Spec.Local)
+	case c.Spec.Indices != nil:
+		x.Preset(c.Spec.Indices[rank])
+	}
+	return x
+}
+
+// RankOf returns the rank of a process, or -1.
+func (c *Comm[P]) RankOf(p P) int { return slices.Index(c.Procs, p) }
+
+// Closed reports whether the user has closed the communicator.
+func (c *Comm[P]) Closed() bool { return c.Rest.Stage() != cid.Open }
+
+// Over returns why nothing new begins on a plane, or nil.
+func (c *Comm[P]) Over(plane pml.Plane) error {
+	if c.Closed() {
+		return framework.ErrClosed
+	}
+	return c.Aborted[plane]
+}
+
+// Gone returns why no message comes any more of a member, or why none may of some
+// (pml.AnySource); or nil. A member that has left in good order keeps nobody from
+// receiving of the others.
+func (c *Comm[P]) Gone(rank int) error {
+	if rank != pml.AnySource {
+		if p := c.Procs[rank].Known(); p.Gone() {
+			return Explain(p.Err, rank)
+		}
+		return nil
+	}
+	for rank, q := range c.Procs {
+		if p := q.Known(); p.Failed() {
+			return pendingOf(rank, p.Err)
+		}
+	}
+	return nil
+}
+
+// Ends returns the error with which an operation with a member (pml.AnySource: a receive
+// from any) ends when nothing comes of process p any more. nil: it goes on.
+func (c *Comm[P]) Ends(rank int, p P) error {
+	known := p.Known()
+	switch {
+	case rank != pml.AnySource:
+		if c.Procs[rank] == p {
+			return Explain(known.Err, rank)
+		}
+	case known.Failed():
+		if failed := c.RankOf(p); failed >= 0 {
+			return pendingOf(failed, known.Err)
+		}
+	}
+	return nil
+}
+
+func pendingOf(rank int, err error) error {
+	return fmt.Errorf("%w: rank %d: %w", framework.ErrProcFailedPending, rank, err)
+}
+
+// Comms are the communicators of a module. C is the PML's type for one.
+type Comms[C any] struct {
+	ByIndex []*C // by the index of this process's id, nil where there is none
+	ByID    map[cid.Extended]*C
+	Table   *cid.Table
+	Tombs   *cid.Tombstones // of those that were removed
+}
+
+// NewComms returns an empty set, whose indices come from table.
+func NewComms[C any](table *cid.Table) Comms[C] {
+	return Comms[C]{ByID: map[cid.Extended]*C{}, Table: table, Tombs: cid.NewTombstones(tombstones)}
+}
+
+// tombstones is how many closed communicators are remembered (16 bytes each): enough for
+// messages that are late by as many closes.
+const tombstones = 1 << 16
+
+// Add adds a communicator; its id is that of no other one.
+func (t *Comms[C]) Add(name string, spec *pml.CommSpec, c *C) error {
+	if t.ByID[spec.ID] != nil {
+		return fmt.Errorf("%w: pml %s: communicator %v exists", framework.ErrGroup, name, spec.ID)
+	}
+	t.ByID[spec.ID] = c
+	index := int(spec.Local.Index())
+	for len(t.ByIndex) <= index {
+		t.ByIndex = append(t.ByIndex, make([]*C, max(64, len(t.ByIndex)))...)
+	}
+	t.ByIndex[index] = c
+	return nil
+}
+
+// Remove takes a communicator out. Its index rests in Table until that is told.
+func (t *Comms[C]) Remove(spec *pml.CommSpec) {
+	delete(t.ByID, spec.ID)
+	t.ByIndex[spec.Local.Index()] = nil
+	t.Tombs.Add(spec.ID)
+}
