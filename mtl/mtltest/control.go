@@ -1,119 +1,76 @@
 package mtltest
 
 import (
-	"bytes"
-	"context"
-	"errors"
-	"fmt"
-
 	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/mtl"
 )
 
 func controlCases() claims {
 	return claims{
-		kittest.Of("ControlMessagesOfEverySizeArrive", 2, controlSizes),
-		kittest.Of("ControlMessageAboveTheLimitIsRefused", 2, controlTooLong),
-		kittest.Of("ControlReceivesAreNeverUsedUp", 4, controlFlood),
-		kittest.Of("ControlMessagesPassUnexpectedOnes", 2, controlPasses),
+		kittest.New("ControlMessagesOfEverySizeArrive", 2, (*world).controlSizes),
+		kittest.New("ControlMessageAboveTheLimitIsRefused", 2, (*world).controlTooLong),
+		kittest.New("ControlReceivesAreNeverUsedUp", 4, (*world).controlFlood),
+		kittest.New("ControlMessagesPassUnexpectedOnes", 2, (*world).controlPasses),
 	}
 }
 
-func controlSizes(ctx context.Context, w *world) error {
+func (w *world) controlSizes() {
 	a, b := w.nodes[0], w.nodes[1]
 	for n := 1; n <= a.module.Caps().ControlLimit; n++ {
-		o, err := a.sendControl(b, pattern(n, n))
-		if err != nil {
-			return err
-		}
-		err = w.until(ctx, "a control message", func() (here bool) {
-			b.do(func() { here = len(b.control) == n })
-			return here
-		})
-		if err != nil {
-			return err
-		}
-		if !bytes.Equal(b.control[n-1], pattern(n, n)) {
-			return fmt.Errorf("%d bytes arrived as %d others", n, len(b.control[n-1]))
-		}
-		if err := w.all(ctx, o); err != nil {
-			return err
-		}
+		o := a.sendControl(b, pattern(n, n))
+		w.untilLocked("a control message", b, func() bool { return len(b.control) == n })
+		w.Same("a control message", b.control[n-1], pattern(n, n))
+		w.all(o)
 	}
-	return nil
 }
 
-func controlTooLong(ctx context.Context, w *world) error {
+func (w *world) controlTooLong() {
 	a, b := w.nodes[0], w.nodes[1]
 	for _, n := range []int{0, a.module.Caps().ControlLimit + 1} {
-		if _, err := a.sendControl(b, make([]byte, n)); !errors.Is(err, mtl.ErrTooLong) {
-			return fmt.Errorf("%d bytes: %v", n, err)
-		}
+		_, err := a.tryControl(b, make([]byte, n))
+		w.Is("a control message that is none, or too long", err, mtl.ErrTooLong)
 	}
-	return w.quiet(ctx)
+	w.quiet()
 }
 
 // controlFlood sends more than any number of buffers holds, from all to all, while
 // the receivers sleep now and then.
-func controlFlood(ctx context.Context, w *world) error {
+func (w *world) controlFlood() {
 	const each = 500
 	var ops []*operation
 	for i := range each {
 		for _, a := range w.nodes {
 			for _, b := range w.nodes {
-				o, err := a.sendControl(b, []byte{byte(a.rank), byte(i), byte(i >> 8)})
-				if err != nil {
-					return err
-				}
-				ops = append(ops, o)
+				ops = append(ops, a.sendControl(b, []byte{byte(a.rank), byte(i), byte(i >> 8)}))
 			}
 		}
 		if i%50 == 0 {
 			w.pollAll(w.nodes[i/50%len(w.nodes)])
 		}
 	}
-	if err := w.all(ctx, ops...); err != nil {
-		return err
-	}
+	w.all(ops...)
 	for _, n := range w.nodes {
-		err := w.until(ctx, "control messages", func() (all bool) {
-			n.do(func() { all = len(n.control) >= each*len(w.nodes) })
-			return all
-		})
-		if err != nil {
-			return fmt.Errorf("rank %d has %d of %d: %w", n.rank, len(n.control), each*len(w.nodes), err)
-		}
+		w.untilLocked("control messages", n, func() bool { return len(n.control) >= each*len(w.nodes) })
 		seen := map[string]bool{}
 		for _, c := range n.control {
 			if len(c) != 3 || seen[string(c)] {
-				return fmt.Errorf("rank %d got %x, or got it twice", n.rank, c)
+				w.Fatalf("rank %d got %x, or got it twice", n.rank, c)
 			}
 			seen[string(c)] = true
 		}
 	}
-	return nil
 }
 
-func controlPasses(ctx context.Context, w *world) error {
+func (w *world) controlPasses() {
 	a, b := w.nodes[0], w.nodes[1]
 	const count = 1000
 	var ops []*operation
 	for i := range count {
-		s, err := a.send(b, envelope{cid: 1, tag: int32(i)}, pattern(i, 40))
-		if err != nil {
-			return err
-		}
-		ops = append(ops, s)
+		ops = append(ops, a.send(b, envelope{cid: 1, tag: int32(i)}, pattern(i, 40)))
 	}
-	if err := w.quiet(ctx); err != nil {
-		return fmt.Errorf("behind %d messages that nobody receives: %w", count, err)
-	}
+	w.quiet() // behind messages that nobody receives
 	for i := range count {
-		r, err := b.receive(a, envelope{cid: 1, tag: int32(i)}, make([]byte, 40))
-		if err != nil {
-			return err
-		}
-		ops = append(ops, r)
+		ops = append(ops, b.receive(a, envelope{cid: 1, tag: int32(i)}, make([]byte, 40)))
 	}
-	return w.all(ctx, ops...)
+	w.all(ops...)
 }

@@ -2,9 +2,6 @@ package mtltest
 
 import (
 	"bytes"
-	"context"
-	"errors"
-	"fmt"
 	"os"
 	"runtime"
 	"time"
@@ -16,75 +13,49 @@ import (
 
 func endCases() claims {
 	return claims{
-		kittest.Of("CloseWithEverythingInProgress", 2, closeBusy),
-		kittest.Of("CloseLeavesNothingOpen", 2, closeLeaves),
-		kittest.Of("WhatWasAcceptedArrivesAfterIdleAndClose", 2, idleThenClose),
-		kittest.Of("PeerThatHasClosedDoesNotKeepOneFromIdleness", 2, idleAfterPeer),
-		kittest.Of("ArrivalWakesASleepingEngine", 2, arrivalWakes),
-		kittest.Of("ControlMessageWakesASleepingEngine", 2, controlWakes),
+		kittest.New("CloseWithEverythingInProgress", 2, (*world).closeBusy),
+		kittest.New("CloseLeavesNothingOpen", 2, (*world).closeLeaves),
+		kittest.New("WhatWasAcceptedArrivesAfterIdleAndClose", 2, (*world).idleThenClose),
+		kittest.New("PeerThatHasClosedDoesNotKeepOneFromIdleness", 2, (*world).idleAfterPeer),
+		kittest.New("ArrivalWakesASleepingEngine", 2, (*world).arrivalWakes),
+		kittest.New("ControlMessageWakesASleepingEngine", 2, (*world).controlWakes),
 	}
 }
 
 // closeBusy closes a module with operations of every kind in progress. The world
 // reports a Done that comes late.
-func closeBusy(ctx context.Context, w *world) error {
+func (w *world) closeBusy() {
 	a, b := w.nodes[0], w.nodes[1]
-	if err := w.exchange(ctx, a, b, envelope{cid: 1, tag: 1}, pattern(1, 8)); err != nil {
-		return err
-	}
-	var bufs [][]byte
+	w.exchange(a, b, envelope{cid: 1, tag: 1}, pattern(1, 8))
 	for i, m := range []envelope{{cid: 1, tag: 2}, {cid: 1, tag: 3, mode: mtl.Synchronous}} {
 		for _, n := range []int{8, 1 << 20} {
-			if _, err := a.send(b, m, pattern(i, n)); err != nil {
-				return err
-			}
+			a.send(b, m, pattern(i, n))
 		}
 	}
+	var bufs [][]byte
 	for _, from := range []*node{nil, b, a} {
-		buf := make([]byte, 1<<20)
-		bufs = append(bufs, buf)
-		if _, err := a.receive(from, envelope{cid: 1, tag: 4}, buf); err != nil {
-			return err
-		}
+		bufs = append(bufs, make([]byte, 1<<20))
+		a.receive(from, envelope{cid: 1, tag: 4}, bufs[len(bufs)-1])
 	}
-	canceled, err := a.receive(nil, envelope{cid: 1, tag: 5}, make([]byte, 8))
-	if err != nil {
-		return err
-	}
-	canceled.cancel()
-	if _, err := b.send(a, envelope{cid: 1, tag: 6}, pattern(1, 1<<20)); err != nil {
-		return err
-	}
-	if _, err := a.find(ctx, b, envelope{cid: 1, tag: 6}, true); err != nil { // claimed, and never received
-		return err
-	}
+	a.receive(nil, envelope{cid: 1, tag: 5}, make([]byte, 8)).cancel()
+	b.send(a, envelope{cid: 1, tag: 6}, pattern(1, 1<<20))
+	a.find(b, envelope{cid: 1, tag: 6}, true) // claimed, and never received
 	// It sends into the receives that are given up.
-	if _, err := b.send(a, envelope{cid: 1, tag: 4}, bytes.Repeat([]byte{0xff}, 1<<20)); err != nil {
-		return err
+	b.send(a, envelope{cid: 1, tag: 4}, bytes.Repeat([]byte{0xff}, 1<<20))
+	a.sendControl(b, []byte("still here"))
+	w.Check(a.close())
+	var kept [][]byte
+	for _, buf := range bufs {
+		kept = append(kept, bytes.Clone(buf))
 	}
-	if _, err := a.sendControl(b, []byte("still here")); err != nil {
-		return err
-	}
-	if err := a.close(); err != nil {
-		return err
-	}
-	kept := make([][]byte, len(bufs))
-	for i := range bufs {
-		kept[i] = bytes.Clone(bufs[i])
-	}
-	if err := a.module.Close(); err != nil {
-		return fmt.Errorf("closing again: %w", err)
-	}
+	w.Check(a.module.Close()) // again
 	for range 1000 {
 		b.poll()
 	}
 	runtime.GC()
 	for i := range bufs {
-		if !bytes.Equal(kept[i], bufs[i]) {
-			return errors.New("a buffer was written to after Close")
-		}
+		w.Same("a buffer after Close", bufs[i], kept[i])
 	}
-	return nil
 }
 
 func descriptors() int {
@@ -95,196 +66,111 @@ func descriptors() int {
 	return len(entries)
 }
 
-func closeLeaves(ctx context.Context, w *world) error {
-	cycle := func() error {
-		return kittest.Run(ctx, func(t *kittest.T) {
-			again := newWorld(t, w.subject, 2)
-			t.Check(again.exchange(ctx, again.nodes[0], again.nodes[1], envelope{cid: 1, tag: 1}, pattern(1, 3000)))
-		})
-	}
-	// What a library keeps for good it has by then.
-	for range 2 {
-		if err := cycle(); err != nil {
-			return err
+func (w *world) closeLeaves() {
+	cycles := func(n int) {
+		for range n {
+			w.Check(kittest.Run(w.Context(), func(t *kittest.T) {
+				again := newWorld(t, w.subject, 2)
+				again.exchange(again.nodes[0], again.nodes[1], envelope{cid: 1, tag: 1}, pattern(1, 3000))
+			}))
 		}
 	}
+	cycles(2) // what a library keeps for good it has by then
 	before := descriptors()
-	for range 5 {
-		if err := cycle(); err != nil {
-			return err
-		}
-	}
+	cycles(5)
 	// A library's threads may need a moment to close the last ones.
-	var after int
-	err := w.until(ctx, "descriptors", func() bool { after = descriptors(); return after <= before })
-	if err != nil {
-		return fmt.Errorf("%d descriptors were open, and %d are after five worlds: %w", before, after, err)
-	}
-	return nil
+	w.until("descriptors that five worlds have left open", func() bool { return descriptors() <= before })
 }
 
-func idleThenClose(ctx context.Context, w *world) error {
+// idle polls until a has nothing on its way.
+func (w *world) idle(a *node) { w.untilLocked("idleness", a, a.module.Idle) }
+
+func (w *world) idleThenClose() {
 	a, b := w.nodes[0], w.nodes[1]
 	const count = 300
 	for i := range count {
-		if _, err := a.send(b, envelope{cid: 1, tag: 1}, pattern(i, 40)); err != nil {
-			return err
-		}
+		a.send(b, envelope{cid: 1, tag: 1}, pattern(i, 40))
 	}
-	err := w.until(ctx, "idleness", func() (idle bool) {
-		a.do(func() { idle = a.module.Idle() })
-		return idle
-	})
-	if err != nil {
-		return err
-	}
-	if err := a.close(); err != nil {
-		return err
-	}
+	w.idle(a)
+	w.Check(a.close())
 	for i := range count {
-		r, err := b.receive(nil, envelope{cid: 1, tag: 1}, make([]byte, 40))
-		if err != nil {
-			return err
-		}
-		err = w.until(ctx, fmt.Sprintf("message %d of who has closed", i), r.ended)
-		if err == nil {
-			err = r.check(a, 1, pattern(i, 40))
-		}
-		if err != nil {
-			return err
-		}
+		b.receive(nil, envelope{cid: 1, tag: 1}, make([]byte, 40)).gets(a, 1, pattern(i, 40))
 	}
-	return nil
 }
 
 // idleAfterPeer has the receiver of the last message close first.
-func idleAfterPeer(ctx context.Context, w *world) error {
+func (w *world) idleAfterPeer() {
 	a, b := w.nodes[0], w.nodes[1]
 	for i := range 20 {
-		if err := w.exchange(ctx, a, b, envelope{cid: 1, tag: 1}, pattern(i, 8)); err != nil {
-			return err
-		}
+		w.exchange(a, b, envelope{cid: 1, tag: 1}, pattern(i, 8))
 	}
-	if err := b.close(); err != nil {
-		return err
-	}
+	w.Check(b.close())
 	for range 1000 { // so that a hears of it
 		a.poll()
 	}
-	return w.until(ctx, "idleness, when the peer has closed", func() (idle bool) {
-		a.do(func() { idle = a.module.Idle() })
-		return idle
-	})
+	w.idle(a)
 }
 
 // drowsy engines sleep at once when nothing is there.
 var drowsy = progress.Options{Spin: 1, Yield: 1}
 
-// asleep makes a second process whose engine sleeps until cond holds; the
-// channel gets the outcome.
-func (w *world) asleep(ctx context.Context, start func(*node) (cond func() bool, err error)) (*node, chan error, error) {
-	if err := w.nodes[1].close(); err != nil {
-		return nil, nil, err
-	}
-	b, err := w.open(ctx, 1, w.subject.Component, drowsy)
-	if err != nil {
-		return nil, nil, err
-	}
-	w.extra = append(w.extra, w.nodes[1])
-	w.nodes[1] = b
-	cond, err := start(b)
-	if err != nil {
-		return nil, nil, err
-	}
-	b.engine.Add(b)
-	ended := make(chan error, 1)
-	go func() {
-		b.engine.Lock()
-		defer b.engine.Unlock()
-		for !cond() {
-			b.news.Reset()
-			if err := b.engine.Wait(ctx, &b.news, nil); err != nil {
-				ended <- fmt.Errorf("asleep: %w", err)
-				return
-			}
-		}
-		ended <- nil
-	}()
-	return b, ended, nil
-}
-
-// await polls a until the sleeper has woken up.
-func await(ctx context.Context, a *node, ended chan error) error {
-	for {
-		select {
-		case err := <-ended:
-			return err
-		case <-ctx.Done():
-			return fmt.Errorf("the sleeper was not woken: %w", context.Cause(ctx))
-		default:
-			a.poll()
-			runtime.Gosched()
-		}
-	}
-}
-
 // naps are how long the sleeper is left alone: not at all, and so that it has
 // been asleep for certain, whatever that means to a module.
 var naps = []time.Duration{0, 50 * time.Millisecond}
 
-func arrivalWakes(ctx context.Context, w *world) error {
-	a := w.nodes[0]
-	for i, nap := range naps {
-		var r *operation
-		b, ended, err := w.asleep(ctx, func(b *node) (cond func() bool, err error) {
-			if nap > 0 { // the other one sleeps before it was ever connected
-				if err := w.exchange(ctx, a, b, envelope{cid: 1, tag: 9}, pattern(1, 8)); err != nil {
-					return nil, err
-				}
+// wakes makes a second process whose engine sleeps until the condition that start
+// returns holds. call is what wakes it.
+func (w *world) wakes(nap time.Duration, start func(b *node) (cond func() bool), call func(b *node) *operation) {
+	w.Check(w.nodes[1].close())
+	b, err := w.open(w.Context(), 1, w.subject.Component, drowsy)
+	w.Check(err)
+	w.extra = append(w.extra, w.nodes[1])
+	w.nodes[1] = b
+	cond := start(b)
+	b.engine.Add(b)
+	defer b.engine.Remove(b)
+	woken := make(chan struct{})
+	slept := w.Go(func() {
+		defer close(woken)
+		b.do(func() {
+			for !cond() {
+				b.news.Reset()
+				w.Check(b.engine.Wait(w.Context(), &b.news, nil))
 			}
-			r, err = b.receive(nil, envelope{cid: 1, tag: int32(i)}, make([]byte, 100000))
-			return func() bool { return r.over }, err
 		})
-		if err != nil {
-			return err
+	})
+	time.Sleep(nap) // not to wait for anything: it is what is tested
+	o := call(b)
+	w.until("the sleeper and what wakes it", func() bool {
+		select {
+		case <-woken:
+			return o.ended()
+		default:
+			return false
 		}
-		time.Sleep(nap) // not to wait for anything: it is what is tested
-		s, err := a.send(b, envelope{cid: 1, tag: int32(i)}, pattern(i, 100000))
-		if err == nil {
-			err = await(ctx, a, ended)
-		}
-		if err == nil {
-			err = w.until(ctx, "the send", s.ended, b)
-		}
-		if err == nil {
-			b.do(func() { err = r.check(a, int32(i), pattern(i, 100000)) })
-		}
-		b.engine.Remove(b)
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	}, b)
+	slept()
 }
 
-func controlWakes(ctx context.Context, w *world) error {
+func (w *world) arrivalWakes() {
 	a := w.nodes[0]
-	for _, nap := range naps {
-		b, ended, err := w.asleep(ctx, func(b *node) (func() bool, error) {
-			return func() bool { return len(b.control) > 0 }, nil
-		})
-		if err != nil {
-			return err
-		}
-		time.Sleep(nap)
-		_, err = a.sendControl(b, []byte("wake up"))
-		if err == nil {
-			err = await(ctx, a, ended)
-		}
-		b.engine.Remove(b)
-		if err != nil {
-			return err
-		}
+	for i, nap := range naps {
+		m, sent := envelope{cid: 1, tag: int32(i)}, pattern(i, 100000)
+		var r *operation
+		w.wakes(nap, func(b *node) func() bool {
+			if nap > 0 { // the other one sleeps before it was ever connected
+				w.exchange(a, b, envelope{cid: 1, tag: 9}, pattern(1, 8))
+			}
+			r = b.receive(nil, m, make([]byte, len(sent)))
+			return func() bool { return r.over }
+		}, func(b *node) *operation { return a.send(b, m, sent) })
+		r.check(a, m.tag, sent)
 	}
-	return nil
+}
+
+func (w *world) controlWakes() {
+	for _, nap := range naps {
+		w.wakes(nap, func(b *node) func() bool { return func() bool { return len(b.control) > 0 } },
+			func(b *node) *operation { return w.nodes[0].sendControl(b, []byte("wake up")) })
+	}
 }

@@ -1,88 +1,66 @@
 package mtltest
 
 import (
-	"context"
-	"fmt"
-
 	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/mtl"
 )
 
 func matchingCases() claims {
 	return claims{
-		kittest.Of("MessagesMatchInTheOrderOfTheirSends", 2, orderOfSends),
-		kittest.Of("ReceivesMatchInTheOrderOfPosting", 2, orderOfPosting),
-		kittest.Of("AnySourceLearnsTheSource", 3, anySource),
-		kittest.Of("ReceiveFromOneSourceIgnoresOthers", 3, oneSource),
-		kittest.Of("EveryBitOfIdAndTagIsMatched", 2, everyBit),
-		kittest.Of("AnyTagStaysWithinItsId", 2, anyTagWithinID),
-		kittest.Of("ManyReceivesOfOneIdDoNotBlockAnother", 2, manyReceives),
-		kittest.Of("LateReceiversGetWhatEachSentInOrder", 4, fanIn),
+		kittest.New("MessagesMatchInTheOrderOfTheirSends", 2, (*world).orderOfSends),
+		kittest.New("ReceivesMatchInTheOrderOfPosting", 2, (*world).orderOfPosting),
+		kittest.New("AnySourceLearnsTheSource", 3, (*world).anySource),
+		kittest.New("ReceiveFromOneSourceIgnoresOthers", 3, (*world).oneSource),
+		kittest.New("EveryBitOfIdAndTagIsMatched", 2, (*world).everyBit),
+		kittest.New("AnyTagStaysWithinItsId", 2, (*world).anyTagWithinID),
+		kittest.New("ManyReceivesOfOneIdDoNotBlockAnother", 2, (*world).manyReceives),
+		kittest.New("LateReceiversGetWhatEachSentInOrder", 4, (*world).fanIn),
 	}
 }
 
 // orderOfSends mixes lengths and modes, which travel in different ways.
-func orderOfSends(ctx context.Context, w *world) error {
+func (w *world) orderOfSends() {
 	a, b := w.nodes[0], w.nodes[1]
+	const count = 160
 	lengths := []int{8, 100000, 0, 3000, 64, 20000, 1, 300000}
 	for _, early := range []bool{true, false} {
-		const count = 160
 		var sends, receives []*operation
-		post := func() error {
+		post := func() {
 			for i := range count {
-				from := a
+				from, tag := a, int32(5)
 				if i%3 == 0 {
 					from = nil
 				}
-				tag := int32(5)
 				if i%5 == 0 {
 					tag = mtl.AnyTag
 				}
-				r, err := b.receive(from, envelope{cid: 9, tag: tag}, make([]byte, 300000))
-				if err != nil {
-					return err
-				}
-				receives = append(receives, r)
+				receives = append(receives, b.receive(from, envelope{cid: 9, tag: tag}, make([]byte, 300000)))
 			}
-			return nil
 		}
 		if early {
-			if err := post(); err != nil {
-				return err
-			}
+			post()
 		}
 		for i := range count {
 			m := envelope{cid: 9, tag: 5}
 			if i%7 == 0 {
 				m.mode = mtl.Synchronous
 			}
-			s, err := a.send(b, m, pattern(i, lengths[i%len(lengths)]))
-			if err != nil {
-				return err
-			}
-			sends = append(sends, s)
+			sends = append(sends, a.send(b, m, pattern(i, lengths[i%len(lengths)])))
 			if i%16 == 0 {
 				w.pollAll()
 			}
 		}
 		if !early {
-			if err := post(); err != nil {
-				return err
-			}
+			post()
 		}
-		if err := w.all(ctx, append(sends, receives...)...); err != nil {
-			return err
-		}
+		w.all(append(sends, receives...)...)
 		for i, r := range receives {
-			if err := r.check(a, 5, pattern(i, lengths[i%len(lengths)])); err != nil {
-				return fmt.Errorf("message %d: %w", i, err)
-			}
+			r.check(a, 5, pattern(i, lengths[i%len(lengths)]))
 		}
 	}
-	return nil
 }
 
-func orderOfPosting(ctx context.Context, w *world) error {
+func (w *world) orderOfPosting() {
 	a, b := w.nodes[0], w.nodes[1]
 	// Which of these each message could match, the first posted gets it.
 	posted := []struct {
@@ -91,92 +69,40 @@ func orderOfPosting(ctx context.Context, w *world) error {
 	}{{nil, 1}, {a, mtl.AnyTag}, {nil, mtl.AnyTag}, {a, 1}, {a, 2}}
 	var receives []*operation
 	for _, p := range posted {
-		r, err := b.receive(p.from, envelope{cid: 2, tag: p.tag}, make([]byte, 8))
-		if err != nil {
-			return err
-		}
-		receives = append(receives, r)
+		receives = append(receives, b.receive(p.from, envelope{cid: 2, tag: p.tag}, make([]byte, 8)))
 	}
 	for i, c := range []struct {
 		tag   int32
 		takes int
 	}{{2, 1}, {1, 0}, {2, 2}, {2, 4}, {1, 3}} {
-		s, err := a.send(b, envelope{cid: 2, tag: c.tag}, pattern(i, 8))
-		if err != nil {
-			return err
-		}
-		if err := w.all(ctx, s, receives[c.takes]); err != nil {
-			return fmt.Errorf("message %d should be taken by receive %d: %w", i, c.takes, err)
-		}
-		if err := receives[c.takes].check(a, c.tag, pattern(i, 8)); err != nil {
-			return fmt.Errorf("receive %d: %w", c.takes, err)
-		}
+		receives[c.takes].gets(a, c.tag, pattern(i, 8), a.send(b, envelope{cid: 2, tag: c.tag}, pattern(i, 8)))
 	}
-	return nil
 }
 
-func anySource(ctx context.Context, w *world) error {
-	c := w.nodes[2]
+func (w *world) anySource() {
+	c, m := w.nodes[2], envelope{cid: 2, tag: 1}
 	for round := range 50 {
-		n := w.nodes[round%3]
-		r, err := c.receive(nil, envelope{cid: 2, tag: 1}, make([]byte, 500))
-		if err != nil {
-			return err
-		}
-		sent := pattern(round, 10*round)
-		s, err := n.send(c, envelope{cid: 2, tag: 1}, sent)
-		if err == nil {
-			err = w.all(ctx, r, s)
-		}
-		if err == nil {
-			err = r.check(n, 1, sent)
-		}
-		if err != nil {
-			return err
-		}
+		n, sent := w.nodes[round%3], pattern(round, 10*round)
+		c.receive(nil, m, make([]byte, 500)).gets(n, 1, sent, n.send(c, m, sent))
 	}
-	return nil
 }
 
-func oneSource(ctx context.Context, w *world) error {
+func (w *world) oneSource() {
 	a, b, c := w.nodes[0], w.nodes[1], w.nodes[2]
-	r, err := c.receive(b, envelope{cid: 2, tag: mtl.AnyTag}, make([]byte, 8))
-	if err != nil {
-		return err
-	}
-	first, err := a.send(c, envelope{cid: 2, tag: 1}, pattern(1, 8))
-	if err != nil {
-		return err
-	}
-	if err := w.quiet(ctx); err != nil {
-		return err
-	}
+	m := envelope{cid: 2, tag: 1}
+	r := c.receive(b, envelope{cid: 2, tag: mtl.AnyTag}, make([]byte, 8))
+	first := a.send(c, m, pattern(1, 8))
+	w.quiet()
 	if r.ended() {
-		return fmt.Errorf("a receive from rank 1 took a message of rank 0: %+v", r.Result)
+		w.Fatalf("a receive from rank 1 took a message of rank 0: %+v", r.Result)
 	}
-	second, err := b.send(c, envelope{cid: 2, tag: 1}, pattern(2, 8))
-	if err != nil {
-		return err
-	}
-	if err := w.all(ctx, second, r); err != nil {
-		return err
-	}
-	if err := r.check(b, 1, pattern(2, 8)); err != nil {
-		return err
-	}
-	r, err = c.receive(nil, envelope{cid: 2, tag: 1}, make([]byte, 8))
-	if err == nil {
-		err = w.all(ctx, first, r)
-	}
-	if err == nil {
-		err = r.check(a, 1, pattern(1, 8))
-	}
-	return err
+	r.gets(b, 1, pattern(2, 8), b.send(c, m, pattern(2, 8)))
+	c.receive(nil, m, make([]byte, 8)).gets(a, 1, pattern(1, 8), first)
 }
 
 // everyBit posts receives that differ in one bit each, and sends to them in
 // another order.
-func everyBit(ctx context.Context, w *world) error {
+func (w *world) everyBit() {
 	a, b := w.nodes[0], w.nodes[1]
 	caps := a.module.Caps()
 	ms := []envelope{{}}
@@ -189,127 +115,69 @@ func everyBit(ctx context.Context, w *world) error {
 	ms = append(ms, envelope{cid: uint32(1<<caps.CIDBits - 1), tag: int32(1<<caps.TagBits - 1)})
 	var receives []*operation
 	for i, m := range ms {
-		from := a
-		if i%2 == 1 {
-			from = nil
-		}
-		r, err := b.receive(from, m, make([]byte, 4))
-		if err != nil {
-			return err
-		}
-		receives = append(receives, r)
+		receives = append(receives, b.receive([]*node{a, nil}[i%2], m, make([]byte, 4)))
 	}
 	for i := range ms {
 		i = len(ms) - 1 - i
-		s, err := a.send(b, ms[i], pattern(i, 4))
-		if err == nil {
-			err = w.all(ctx, s, receives[i])
-		}
-		if err == nil {
-			err = receives[i].check(a, ms[i].tag, pattern(i, 4))
-		}
-		if err != nil {
-			return fmt.Errorf("id %#x, tag %#x: %w", ms[i].cid, ms[i].tag, err)
-		}
+		receives[i].gets(a, ms[i].tag, pattern(i, 4), a.send(b, ms[i], pattern(i, 4)))
 	}
-	return nil
 }
 
-func anyTagWithinID(ctx context.Context, w *world) error {
+func (w *world) anyTagWithinID() {
 	a, b := w.nodes[0], w.nodes[1]
-	caps := a.module.Caps()
-	r, err := b.receive(nil, envelope{cid: 2, tag: mtl.AnyTag}, make([]byte, 8))
-	if err != nil {
-		return err
-	}
+	r := b.receive(nil, envelope{cid: 2, tag: mtl.AnyTag}, make([]byte, 8))
 	// The neighbours of the id, with the lowest and the highest tag.
-	for _, m := range []envelope{{cid: 3}, {cid: 1, tag: 1<<caps.TagBits - 1}, {cid: 0}} {
-		if _, err := a.send(b, m, nil); err != nil {
-			return err
-		}
+	for _, m := range []envelope{{cid: 3}, {cid: 1, tag: 1<<a.module.Caps().TagBits - 1}, {cid: 0}} {
+		a.send(b, m, nil)
 	}
-	if err := w.quiet(ctx); err != nil {
-		return err
-	}
+	w.quiet()
 	if r.ended() {
-		return fmt.Errorf("a receive for id 2 took a message of another: %+v", r.Result)
+		w.Fatalf("a receive for id 2 took a message of another: %+v", r.Result)
 	}
-	s, err := a.send(b, envelope{cid: 2, tag: 77}, pattern(1, 8))
-	if err == nil {
-		err = w.all(ctx, s, r)
-	}
-	if err == nil {
-		err = r.check(a, 77, pattern(1, 8))
-	}
-	return err
+	r.gets(a, 77, pattern(1, 8), a.send(b, envelope{cid: 2, tag: 77}, pattern(1, 8)))
 }
 
 // manyReceives posts more receives of one id than any network takes, and has them
 // served only after a message of another id has come: a barrier behind them, say.
-func manyReceives(ctx context.Context, w *world) error {
+func (w *world) manyReceives() {
 	a, b := w.nodes[0], w.nodes[1]
 	const count = 10000
+	m := func(i int) envelope { return envelope{cid: 5, tag: int32(i % 50)} }
 	var ops []*operation
 	for i := range count {
-		r, err := b.receive([]*node{nil, a}[i%2], envelope{cid: 5, tag: int32(i % 50)}, make([]byte, 200))
-		if err != nil {
-			return err
-		}
-		ops = append(ops, r)
+		ops = append(ops, b.receive([]*node{nil, a}[i%2], m(i), make([]byte, 200)))
 	}
 	for i, n := range []int{8, 1 << 20, 0} {
-		if err := w.exchange(ctx, a, b, envelope{cid: 6, tag: 1, mode: mtl.Mode(i % 2)}, pattern(i, n)); err != nil {
-			return fmt.Errorf("a message of another id: %w", err)
-		}
+		w.exchange(a, b, envelope{cid: 6, tag: 1, mode: mtl.Mode(i % 2)}, pattern(i, n))
 	}
 	for i := range count {
-		s, err := a.send(b, envelope{cid: 5, tag: int32(i % 50)}, pattern(i, 8+i%100))
-		if err != nil {
-			return err
-		}
-		ops = append(ops, s)
+		ops = append(ops, a.send(b, m(i), pattern(i, 8+i%100)))
 	}
-	if err := w.all(ctx, ops...); err != nil {
-		return err
-	}
+	w.all(ops...)
 	for i, r := range ops[:count] {
-		if err := r.check(a, int32(i%50), pattern(i, 8+i%100)); err != nil {
-			return fmt.Errorf("receive %d: %w", i, err)
-		}
+		r.check(a, m(i).tag, pattern(i, 8+i%100))
 	}
-	return nil
 }
 
-func fanIn(ctx context.Context, w *world) error {
+func (w *world) fanIn() {
 	const each = 60
-	root := w.nodes[3]
+	root, m := w.nodes[3], envelope{cid: 8, tag: 3}
 	var ops []*operation
 	for i := range each {
 		for _, n := range w.nodes[:3] {
-			s, err := n.send(root, envelope{cid: 8, tag: 3}, pattern(i*4+n.rank, 5+i*40))
-			if err != nil {
-				return err
-			}
-			ops = append(ops, s)
+			ops = append(ops, n.send(root, m, pattern(i*4+n.rank, 5+i*40)))
 		}
 	}
 	next := make([]int, 3)
 	for range 3 * each {
-		r, err := root.receive(nil, envelope{cid: 8, tag: 3}, make([]byte, 5+each*40))
-		if err != nil {
-			return err
-		}
-		if err := w.all(ctx, r); err != nil {
-			return err
-		}
+		r := root.receive(nil, m, make([]byte, 5+each*40))
+		w.all(r)
 		if r.Source < 0 || r.Source > 2 {
-			return fmt.Errorf("a message of rank %d", r.Source)
+			w.Fatalf("a message of rank %d", r.Source)
 		}
 		i := next[r.Source]
 		next[r.Source]++
-		if err := r.check(w.nodes[r.Source], 3, pattern(i*4+int(r.Source), 5+i*40)); err != nil {
-			return fmt.Errorf("message %d of rank %d: %w", i, r.Source, err)
-		}
+		r.check(w.nodes[r.Source], 3, pattern(i*4+int(r.Source), 5+i*40))
 	}
-	return w.all(ctx, ops...)
+	w.all(ops...)
 }

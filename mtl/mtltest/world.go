@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -143,13 +142,14 @@ func (n *node) fault(format string, args ...any) {
 }
 
 // to returns n's endpoint of a process.
-func (n *node) to(peer *node) (e mtl.Endpoint, err error) {
+func (n *node) to(peer *node) (e mtl.Endpoint) {
 	p := peer.peer()
+	var err error
 	n.do(func() { e, err = n.module.Connect(p) })
 	if err != nil {
-		err = fmt.Errorf("connect of rank %d with rank %d: %w", n.rank, peer.rank, err)
+		n.w.Fatalf("connect of rank %d with rank %d: %w", n.rank, peer.rank, err)
 	}
-	return e, err
+	return e
 }
 
 // Poll implements progress.Source for engines that poll by themselves.
@@ -242,84 +242,85 @@ type envelope struct {
 	mode mtl.Mode
 }
 
-func (n *node) send(to *node, m envelope, buf []byte) (*operation, error) {
-	e, err := n.to(to)
-	if err != nil {
-		return nil, err
-	}
-	o := n.operation()
+// try starts a send, which may be refused.
+func (n *node) try(to *node, m envelope, buf []byte) (o *operation, err error) {
+	e := n.to(to)
+	o = n.operation()
 	n.do(func() {
 		o.done, err = n.module.Send(&o.Op, e, mtl.Envelope{CID: m.cid, Source: int32(n.rank), Tag: m.tag}, buf, m.mode)
 		if o.done && m.mode == mtl.Synchronous {
 			n.fault("a synchronous send was done when it was called")
 		}
 	})
+	return o, err
+}
+
+func (n *node) send(to *node, m envelope, buf []byte) *operation {
+	o, err := n.try(to, m, buf)
 	if err != nil {
-		return nil, fmt.Errorf("send of %d bytes from rank %d to rank %d: %w", len(buf), n.rank, to.rank, err)
+		n.w.Fatalf("send of %d bytes from rank %d to rank %d: %w", len(buf), n.rank, to.rank, err)
 	}
-	return o, nil
+	return o
 }
 
 // receive posts a receive; from nil: from any source.
-func (n *node) receive(from *node, m envelope, buf []byte) (*operation, error) {
-	o, e, ep, err := n.inquiry(from, m)
-	if err != nil {
-		return nil, err
-	}
+func (n *node) receive(from *node, m envelope, buf []byte) *operation {
+	o, e, ep := n.inquiry(from, m)
 	o.buf = buf
+	var err error
 	n.do(func() { err = n.module.Recv(&o.Op, ep, e, buf) })
 	if err != nil {
-		return nil, fmt.Errorf("receive at rank %d: %w", n.rank, err)
+		n.w.Fatalf("receive at rank %d: %w", n.rank, err)
 	}
-	return o, nil
+	return o
 }
 
-func (n *node) inquiry(from *node, m envelope) (o *operation, e mtl.Envelope, ep mtl.Endpoint, err error) {
+func (n *node) inquiry(from *node, m envelope) (o *operation, e mtl.Envelope, ep mtl.Endpoint) {
 	o = n.operation()
 	e = mtl.Envelope{CID: m.cid, Source: mtl.AnySource, Tag: m.tag}
 	if from != nil {
-		e.Source = int32(from.rank)
-		ep, err = n.to(from)
+		e.Source, ep = int32(from.rank), n.to(from)
 	}
-	return o, e, ep, err
+	return o, e, ep
 }
 
 // probe looks once.
-func (n *node) probe(ctx context.Context, from *node, m envelope, claim bool) (*operation, error) {
-	o, e, ep, err := n.inquiry(from, m)
-	if err != nil {
-		return nil, err
-	}
+func (n *node) probe(from *node, m envelope, claim bool) *operation {
+	o, e, ep := n.inquiry(from, m)
+	var err error
 	n.do(func() { err = n.module.Probe(&o.Op, ep, e, claim) })
-	if err == nil {
-		err = n.w.until(ctx, "a probe", o.ended)
-	}
-	return o, errors.Join(err, o.Err)
+	n.w.Check(err)
+	n.w.all(o)
+	return o
 }
 
 // find probes until something is found.
-func (n *node) find(ctx context.Context, from *node, m envelope, claim bool) (*operation, error) {
-	for {
-		o, err := n.probe(ctx, from, m, claim)
-		if err != nil || o.Found {
-			return o, err
-		}
-		if ctx.Err() != nil {
-			return nil, fmt.Errorf("the message is never found: %w", context.Cause(ctx))
-		}
-	}
+func (n *node) find(from *node, m envelope, claim bool) (o *operation) {
+	n.w.Until("a probe that finds the message", func() bool {
+		o = n.probe(from, m, claim)
+		return o.Found
+	})
+	return o
 }
 
 // until polls all nodes that are not held until cond holds. cond is called
 // without locks.
-func (w *world) until(ctx context.Context, what string, cond func() bool, held ...*node) error {
-	for !cond() {
-		if ctx.Err() != nil {
-			return fmt.Errorf("%s: %w", what, context.Cause(ctx))
+func (w *world) until(what string, cond func() bool, held ...*node) {
+	w.Until(what, func() bool {
+		done := cond()
+		if !done {
+			w.pollAll(held...)
 		}
-		w.pollAll(held...)
-	}
-	return nil
+		return done
+	})
+}
+
+// untilLocked is until for a cond that is called with n's lock held.
+func (w *world) untilLocked(what string, n *node, cond func() bool) {
+	w.until(what, func() (done bool) {
+		n.do(func() { done = cond() })
+		return done
+	})
 }
 
 func (w *world) pollAll(held ...*node) {
@@ -328,27 +329,30 @@ func (w *world) pollAll(held ...*node) {
 			n.poll()
 		}
 	}
-	runtime.Gosched()
 }
 
-// all polls until every operation is over, and returns what failed.
-func (w *world) all(ctx context.Context, ops ...*operation) error {
+// over polls until every operation is over, in whatever way.
+func (w *world) over(ops ...*operation) {
 	i := 0
-	err := w.until(ctx, "operations that do not end", func() bool {
+	w.OnHang(func() string {
+		return fmt.Sprintf("%d of %d operations do not end, the first is %d", w.pending(ops), len(ops), i)
+	})
+	w.until("operations that do not end", func() bool {
 		for i < len(ops) && ops[i].ended() {
 			i++
 		}
 		return i == len(ops)
 	})
-	if err != nil {
-		return fmt.Errorf("%w (%d of %d, the first is %d)", err, w.pending(ops), len(ops), i)
-	}
+}
+
+// all is over for operations that succeed.
+func (w *world) all(ops ...*operation) {
+	w.over(ops...)
 	for _, o := range ops {
 		if o.Err != nil {
-			err = errors.Join(err, fmt.Errorf("rank %d: %w", o.n.rank, o.Err))
+			w.Fatalf("rank %d: %w", o.n.rank, o.Err)
 		}
 	}
-	return err
 }
 
 func (w *world) pending(ops []*operation) (n int) {
@@ -362,67 +366,62 @@ func (w *world) pending(ops []*operation) (n int) {
 
 // quiet polls so often that whatever may come has come, of what was sent before a
 // control message from each to each that this exchanges.
-func (w *world) quiet(ctx context.Context) error {
+func (w *world) quiet() {
 	want := make([]int, len(w.nodes))
 	for i, n := range w.nodes {
 		n.do(func() { want[i] = len(n.control) + len(w.nodes) })
 	}
 	for _, a := range w.nodes {
 		for _, b := range w.nodes {
-			o, err := a.sendControl(b, []byte("quiet"))
-			if err != nil {
-				return err
-			}
-			if err := w.all(ctx, o); err != nil {
-				return err
-			}
+			w.all(a.sendControl(b, []byte("quiet")))
 		}
 	}
-	return w.until(ctx, "control messages", func() bool {
-		for i, n := range w.nodes {
-			here := 0
-			n.do(func() { here = len(n.control) })
-			if here < want[i] {
-				return false
-			}
-		}
-		return true
-	})
+	for i, n := range w.nodes {
+		w.untilLocked("control messages", n, func() bool { return len(n.control) >= want[i] })
+	}
 }
 
-func (n *node) sendControl(to *node, data []byte) (*operation, error) {
-	e, err := n.to(to)
-	if err != nil {
-		return nil, err
-	}
-	o := n.operation()
+// tryControl starts a control message, which may be refused.
+func (n *node) tryControl(to *node, data []byte) (o *operation, err error) {
+	e := n.to(to)
+	o = n.operation()
 	n.do(func() { o.done, err = n.module.SendControl(&o.Op, e, data) })
+	return o, err
+}
+
+func (n *node) sendControl(to *node, data []byte) *operation {
+	o, err := n.tryControl(to, data)
 	if err != nil {
-		return nil, fmt.Errorf("control message from rank %d to rank %d: %w", n.rank, to.rank, err)
+		n.w.Fatalf("control message from rank %d to rank %d: %w", n.rank, to.rank, err)
 	}
-	return o, nil
+	return o
+}
+
+// check fails unless the receive of an operation that has succeeded got what was sent.
+func (o *operation) check(from *node, tag int32, sent []byte) {
+	w := o.n.w
+	switch {
+	case o.Err != nil:
+		w.Fatalf("rank %d: %w", o.n.rank, o.Err)
+	case o.Canceled:
+		w.Fatalf("the receive was canceled")
+	case o.Source != int32(from.rank) || o.Tag != tag || o.Bytes != int64(len(sent)):
+		w.Fatalf("source %d, tag %d, %d bytes were sent, and source %d, tag %d, %d bytes came", from.rank, tag, len(sent), o.Source, o.Tag, o.Bytes)
+	}
+	w.Same(fmt.Sprintf("%d bytes arrived changed", len(sent)), o.buf[:len(sent)], sent)
+}
+
+// gets waits for the receive and for what else is to end, and checks what it got.
+func (o *operation) gets(from *node, tag int32, sent []byte, others ...*operation) {
+	o.n.w.all(append(others, o)...)
+	o.check(from, tag, sent)
+}
+
+// exchange sends a message into a receive that is there.
+func (w *world) exchange(a, b *node, m envelope, sent []byte) {
+	r := b.receive(a, m, make([]byte, len(sent)))
+	r.gets(a, m.tag, sent, a.send(b, m, sent))
 }
 
 // pattern is n bytes that differ with seed.
-func pattern(seed, n int) []byte {
-	b := make([]byte, n)
-	for i := range b {
-		b[i] = byte(i*7 + i>>8 + seed)
-	}
-	return b
-}
-
-// check says how a received message differs from what was sent.
-func (o *operation) check(from *node, tag int32, sent []byte) error {
-	switch {
-	case o.Err != nil:
-		return o.Err
-	case o.Canceled:
-		return errors.New("the receive was canceled")
-	case o.Source != int32(from.rank) || o.Tag != tag || o.Bytes != int64(len(sent)):
-		return fmt.Errorf("source %d, tag %d, %d bytes were sent, and source %d, tag %d, %d bytes came", from.rank, tag, len(sent), o.Source, o.Tag, o.Bytes)
-	case !bytes.Equal(o.buf[:len(sent)], sent):
-		return fmt.Errorf("%d bytes arrived changed", len(sent))
-	}
-	return nil
-}
+func pattern(seed, n int) []byte { return kittest.Payload(seed, n) }
