@@ -31,7 +31,7 @@ func (c *comm) Mprobe(ctx context.Context, src, tag int, plane pml.Plane) (pml.C
 func (c *comm) Improbe(src, tag int, plane pml.Plane) (pml.Claimed, pml.Status, bool, error) {
 	c.m.engine.Lock()
 	defer c.m.engine.Unlock()
-	msg, err := c.look(src, tag, plane)
+	msg, err := c.probe(src, tag, plane)
 	if msg == nil || err != nil {
 		return nil, pml.NoMessage(), false, err
 	}

@@ -105,8 +105,8 @@ func (c *comm) Close() {
 // discard drops an unexpected message that nobody will receive.
 func (m *Module) discard(msg *message) {
 	msg.p.proc.Stats.Dropped++
-	if msg.offer {
-		msg.p.proc.control(acceptFrame(msg.handle, 0, 0))
+	if msg.rts {
+		msg.p.proc.control(ctsFrame(msg.handle, 0, 0))
 	}
 	m.giveUp(msg)
 }

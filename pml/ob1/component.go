@@ -3,8 +3,8 @@
 //
 //   - eager: header and payload in one frame, at once. A receiver that has no
 //     receive for it yet copies the payload.
-//   - rendezvous: an offer goes first. When a receive matches, the receiver
-//     accepts, and the sender pushes the payload in frames that both sides copy
+//   - rendezvous: a request to send (RTS) goes first. When a receive matches, the
+//     receiver says that the path is clear (CTS), and the sender pushes the payload in frames that both sides copy
 //     at the same time. Large messages and synchronous sends use it.
 //
 // docs/wire.md describes the frames. Per peer, all frames travel on one BTL, in

@@ -52,7 +52,7 @@ func TestReceiverThatDoesNotReceiveIsNotFlooded(t *testing.T) {
 		reqs[i] = r
 	}
 	// Everything that will come without a receive has come when the sender's
-	// offers are there.
+	// RTSs are there.
 	held := func() (eager int64, n int) {
 		for _, ci := range w.Procs[1].Module.Inspect().Comms {
 			for _, m := range ci.Unexpected {

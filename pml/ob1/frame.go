@@ -11,7 +11,7 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-var frameNames = [...]string{"", "match", "offer", "accept", "data", "cid", "withdraw", "withdrawn", "credit", "closed"}
+var frameNames = [...]string{"", "match", "RTS", "CTS", "data", "cid", "withdraw", "withdrawn", "credit", "closed"}
 
 // Frame implements btl.Inbound: one frame from this process. Lock held. What it
 // says is a stranger's word: an error ends the path.
@@ -85,7 +85,7 @@ func (p *proc) otherFrame(f []byte) error {
 		return errors.New("empty frame")
 	}
 	switch typ := f[0]; typ {
-	case frameMatch, frameOffer:
+	case frameMatch, frameRTS:
 		in, err := parseMessage(f)
 		if err != nil {
 			return err
@@ -102,13 +102,13 @@ func (p *proc) otherFrame(f []byte) error {
 		}
 		return r.data(f[dataSize:], int64(le.Uint64(f[16:])))
 
-	case frameAccept:
-		if len(f) < acceptSize {
+	case frameCTS:
+		if len(f) < ctsSize {
 			return errShort(f)
 		}
 		r, limit := m.lookup(le.Uint64(f[8:])), int64(le.Uint64(f[24:]))
-		if r == nil || r.state != offered && r.state != withdrawn || r.p.proc != p {
-			return errors.New("answer to no offer")
+		if r == nil || r.state != rtsSent && r.state != withdrawn || r.p.proc != p {
+			return errors.New("answer to no RTS")
 		}
 		if limit < 0 || limit > r.buf.Len() {
 			return fmt.Errorf("answer asks for %d bytes of %d", limit, r.buf.Len())
@@ -164,7 +164,7 @@ func (p *proc) otherFrame(f []byte) error {
 		}
 		r := m.lookup(handle)
 		if r == nil || r.state != withdrawn || r.p.proc != p {
-			return errors.New("withdrawal of no offer")
+			return errors.New("withdrawal of no RTS")
 		}
 		r.canceled()
 		return nil
@@ -224,7 +224,7 @@ func (c *comm) arrived(p *proc, in *inMessage) error {
 	}
 	r := node.Owner
 	r.p = q
-	if in.offer {
+	if in.rts {
 		r.accept(in.length, in.handle, &in.remote, in.payload, int(in.tag))
 	} else {
 		r.deliver(in.payload, int(in.tag))
@@ -284,8 +284,8 @@ func (p *proc) drop(in *inMessage) {
 		return
 	}
 	p.Stats.Dropped++
-	if in.offer {
-		p.control(acceptFrame(in.handle, 0, 0))
+	if in.rts {
+		p.control(ctsFrame(in.handle, 0, 0))
 	}
 }
 
@@ -306,7 +306,7 @@ type parked struct {
 type parkedFrame struct {
 	from      *proc
 	frame     []byte
-	withdrawn bool // an offer that its sender has taken back; it keeps its place in the sequence
+	withdrawn bool // an RTS that its sender has taken back; it keeps its place in the sequence
 }
 
 // deliverParked hands over what came before the communicator was made, and drops
@@ -350,11 +350,11 @@ func (m *Module) replay(w parkedFrame) {
 	}
 }
 
-// withdraw gives an offer of process p back, if it has not matched. Lock held.
+// withdraw gives an RTS of process p back, if it has not matched. Lock held.
 func (m *Module) withdraw(p *proc, handle uint64) {
 	for _, c := range m.ByID {
 		for plane := range c.queues {
-			if msg := c.offer(p, handle, plane); msg != nil {
+			if msg := c.rts(p, handle, plane); msg != nil {
 				c.queues[plane].Take(&msg.node)
 				m.giveUp(msg)
 				p.control(withdrawFrame(frameWithdrawn, handle))
@@ -368,22 +368,22 @@ func (m *Module) withdraw(p *proc, handle uint64) {
 	// Otherwise it has matched, and the sender has been told, or will be.
 }
 
-// offer finds an unexpected offer by its sender and handle, or nil.
-func (c *comm) offer(p *proc, handle uint64, plane int) (found *message) {
+// rts finds an unexpected RTS by its sender and handle, or nil.
+func (c *comm) rts(p *proc, handle uint64, plane int) (found *message) {
 	c.queues[plane].Unexpected(func(msg *match.Message[message]) {
-		if o := msg.Owner; o.offer && o.handle == handle && o.p.proc == p {
+		if o := msg.Owner; o.rts && o.handle == handle && o.p.proc == p {
 			found = o
 		}
 	})
 	return found
 }
 
-// withdraw marks a parked offer as taken back, and reports whether it was there.
+// withdraw marks a parked RTS as taken back, and reports whether it was there.
 func (k *parked) withdraw(p *proc, handle uint64) bool {
 	mark := func(frames []parkedFrame) bool {
 		for i := range frames {
 			w := &frames[i]
-			if w.from != p || w.withdrawn || w.frame[0] != frameOffer {
+			if w.from != p || w.withdrawn || w.frame[0] != frameRTS {
 				continue
 			}
 			if in, err := parseMessage(w.frame); err == nil && in.handle == handle {

@@ -13,32 +13,32 @@ import (
 // Frame types, byte 0 of every frame. docs/wire.md is the reference.
 const (
 	frameMatch     = 1 // message, eager
-	frameOffer     = 2 // message, rendezvous: length and handle instead of payload
-	frameAccept    = 3 // the receive has matched: send that much, to this handle
+	frameRTS       = 2 // message, rendezvous: length and handle instead of payload
+	frameCTS       = 3 // the receive has matched: send that much, to this handle
 	frameData      = 4 // payload of an accepted message
 	frameCID       = 5 // the sender's index of a communicator
-	frameWithdraw  = 6 // the sender wants an offer back
+	frameWithdraw  = 6 // the sender wants an RTS back
 	frameWithdrawn = 7 // it has it
 	frameCredit    = 8 // so many bytes of unexpected messages have been received
 	frameClosed    = 9 // the sender has closed a communicator, and sends nothing more on it
 )
 
-// Bits of byte 1 of frameMatch and frameOffer.
+// Bits of byte 1 of frameMatch and frameRTS.
 const (
 	flagPlane    = 0x03 // pml.Plane
 	flagExtended = 0x04 // the extended id follows the header
-	flagRemote   = 0x08 // of an offer: where the message lies follows length and handle
+	flagRemote   = 0x08 // of an RTS: where the message lies follows length and handle
 )
 
 // closedReply in byte 1 of a frameClosed: it answers one, and needs no answer.
 const closedReply = 1
 
 const (
-	matchSize    = 24 // header of frameMatch and frameOffer
+	matchSize    = 24 // header of frameMatch and frameRTS
 	extendedSize = 24 // extended id and the sender's index, behind the header
-	offerSize    = 32 // length, handle and the size of the first part, behind that
+	rtsSize      = 32 // length, handle and the size of the first part, behind that
 	remoteSize   = 32 // a btl.Remote, behind that
-	acceptSize   = 32
+	ctsSize      = 32
 	dataSize     = 56 // so that payload begins at a cache line
 	cidSize      = 32
 	withdrawSize = 16
@@ -94,7 +94,7 @@ func getHeader(b []byte) header {
 // charged returns what the sender has charged to its credit for the message, and
 // wants back; ok is false if nothing.
 func (m *inMessage) charged() (bytes int64, ok bool) {
-	return int64(len(m.payload)), !m.offer || len(m.payload) > 0
+	return int64(len(m.payload)), !m.rts || len(m.payload) > 0
 }
 
 func (h header) plane() pml.Plane { return pml.Plane(h.flags & flagPlane) }
@@ -110,37 +110,37 @@ func getExtended(b []byte) (cid.Extended, cid.Local) {
 	return cid.Extended{Base: le.Uint64(b[0:]), Sub: le.Uint64(b[8:])}, cid.Local(le.Uint32(b[16:]))
 }
 
-// putOffer writes offerSize bytes. part is how much of the message follows.
-func putOffer(b []byte, length int64, handle uint64, part int64) {
+// putRTS writes rtsSize bytes. part is how much of the message follows.
+func putRTS(b []byte, length int64, handle uint64, part int64) {
 	le.PutUint64(b[0:], uint64(length))
 	le.PutUint64(b[8:], handle)
 	le.PutUint64(b[16:], uint64(part))
 	le.PutUint64(b[24:], 0)
 }
 
-// inMessage is a decoded frameMatch or frameOffer.
+// inMessage is a decoded frameMatch or frameRTS.
 type inMessage struct {
 	header
 	id      cid.Extended // with flagExtended
 	local   cid.Local    // the sender's index, with flagExtended
-	offer   bool
+	rts     bool
 	length  int64  // of the whole message
-	handle  uint64 // the sender's, of an offer
+	handle  uint64 // the sender's, of an RTS
 	remote  btl.Remote
-	payload []byte // of an eager message; the beginning, of an offer. The BTL's
+	payload []byte // of an eager message; the beginning, of an RTS. The BTL's
 
 	withdrawn bool // see parkedFrame
 }
 
-// parseMessage decodes a frameMatch or frameOffer with all that may follow the
+// parseMessage decodes a frameMatch or frameRTS with all that may follow the
 // header. It reads each byte once.
 func parseMessage(f []byte) (m inMessage, err error) {
 	if len(f) < matchSize {
 		return m, errShort(f)
 	}
-	m.offer = f[0] == frameOffer
+	m.rts = f[0] == frameRTS
 	m.header = getHeader(f)
-	if m.flags&^(flagPlane|flagExtended|flagRemote) != 0 || int(m.plane()) >= pml.Planes || m.flags&flagRemote != 0 && !m.offer {
+	if m.flags&^(flagPlane|flagExtended|flagRemote) != 0 || int(m.plane()) >= pml.Planes || m.flags&flagRemote != 0 && !m.rts {
 		return m, fmt.Errorf("message with flags %#x", m.flags)
 	}
 	f = f[matchSize:]
@@ -151,25 +151,25 @@ func parseMessage(f []byte) (m inMessage, err error) {
 		m.id, m.local = getExtended(f)
 		f = f[extendedSize:]
 	}
-	if !m.offer {
+	if !m.rts {
 		m.payload, m.length = f, int64(len(f))
 		return m, nil
 	}
-	if len(f) < offerSize {
+	if len(f) < rtsSize {
 		return m, errShort(f)
 	}
 	m.length, m.handle = int64(le.Uint64(f)), le.Uint64(f[8:])
 	if m.flags&flagRemote != 0 {
-		if len(f) < offerSize+remoteSize {
+		if len(f) < rtsSize+remoteSize {
 			return m, errShort(f)
 		}
-		copy(m.remote[:], f[offerSize:])
-		m.payload = f[offerSize+remoteSize:]
+		copy(m.remote[:], f[rtsSize:])
+		m.payload = f[rtsSize+remoteSize:]
 	} else {
-		m.payload = f[offerSize:]
+		m.payload = f[rtsSize:]
 	}
 	if part := le.Uint64(f[16:]); m.length < 0 || part > uint64(m.length) || part != uint64(len(m.payload)) {
-		return m, fmt.Errorf("offer of %d bytes with a part of %d in %d", m.length, part, len(m.payload))
+		return m, fmt.Errorf("RTS of %d bytes with a part of %d in %d", m.length, part, len(m.payload))
 	}
 	return m, nil
 }
@@ -183,9 +183,9 @@ type control struct {
 	b    [cidSize]byte
 }
 
-func acceptFrame(sender, receiver uint64, limit int64) (c control) {
-	c.size = acceptSize
-	c.b[0] = frameAccept
+func ctsFrame(sender, receiver uint64, limit int64) (c control) {
+	c.size = ctsSize
+	c.b[0] = frameCTS
 	le.PutUint64(c.b[8:], sender)
 	le.PutUint64(c.b[16:], receiver)
 	le.PutUint64(c.b[24:], uint64(limit))

@@ -52,7 +52,7 @@ func (sinks) Open(framework.Kind, func(string) any) ([]framework.Opened[any], er
 func (sinks) Failed(framework.Kind) []framework.Rejection { return nil }
 
 // victim is rank 0 of a world of three, with something in every state: posted
-// receives, unexpected messages, offers in both directions, a copy in progress,
+// receives, unexpected messages, RTSs in both directions, a copy in progress,
 // a send that is complete and not waited for, messages for communicators that
 // don't exist.
 type victim struct {
@@ -114,18 +114,18 @@ func newVictim(t testing.TB) *victim {
 		t.Fatal(err)
 	}
 	start(c.Isend(v.buffer(10), 1, 1, pml.PointToPoint, pml.Standard))      // handle 0, second turn: eager, complete, not waited for
-	start(c.Isend(v.buffer(100000), 1, 1, pml.PointToPoint, pml.Standard))  // handle 1: offered
+	start(c.Isend(v.buffer(100000), 1, 1, pml.PointToPoint, pml.Standard))  // handle 1: RTS sent
 	start(c.Irecv(v.buffer(5000), 1, 1, pml.PointToPoint))                  // handle 2: copying, below
 	start(c.Irecv(v.buffer(50), 1, 2, pml.PointToPoint))                    // handle 3: posted
 	start(c.Irecv(v.buffer(50), pml.AnySource, 3, pml.PointToPoint))        // handle 4: posted, from any
-	start(c.Isend(v.buffer(20000), 2, 1, pml.PointToPoint, pml.Standard))   // handle 5: offered to somebody else
+	start(c.Isend(v.buffer(20000), 2, 1, pml.PointToPoint, pml.Standard))   // handle 5: RTS sent to somebody else
 	r, err := c.Isend(v.buffer(9), 1, 1, pml.PointToPoint, pml.Synchronous) // handle 6: withdrawing
 	start(r, err)
 	if err := r.Cancel(r.Generation()); err != nil {
 		t.Fatal(err)
 	}
-	v.frame(t, v.offer(0, 1, 5000, 77))
-	v.frame(t, v.offer(1, 9, 5000, 78))
+	v.frame(t, v.rts(0, 1, 5000, 77))
+	v.frame(t, v.rts(1, 9, 5000, 78))
 	v.frame(t, v.eager(2, 9, []byte("unexpected")))
 	return v
 }
@@ -155,17 +155,17 @@ func (v *victim) feed(f []byte) error {
 	return err
 }
 
-func (v *victim) offer(seq uint32, tag int32, length int64, handle uint64) []byte {
-	f := make([]byte, matchSize+offerSize)
-	putHeader(f, frameOffer, header{ctx: v.comms[0].Spec.Local, tag: tag, source: 1, seq: seq})
-	putOffer(f[matchSize:], length, handle, 0)
+func (v *victim) rts(seq uint32, tag int32, length int64, handle uint64) []byte {
+	f := make([]byte, matchSize+rtsSize)
+	putHeader(f, frameRTS, header{ctx: v.comms[0].Spec.Local, tag: tag, source: 1, seq: seq})
+	putRTS(f[matchSize:], length, handle, 0)
 	return f
 }
 
-// part is an offer that claims so much of the message to follow it.
+// part is an RTS that claims so much of the message to follow it.
 func (v *victim) part(seq uint32, tag int32, length, claimed int64, payload []byte) []byte {
-	f := v.offer(seq, tag, length, 79)
-	putOffer(f[matchSize:], length, 79, claimed)
+	f := v.rts(seq, tag, length, 79)
+	putRTS(f[matchSize:], length, 79, claimed)
 	return append(f, payload...)
 }
 
@@ -205,7 +205,7 @@ func (v *victim) close(t testing.TB) {
 
 // withHandle are frames of all types that name a handle.
 func withHandle(handle uint64) (all [][]byte) {
-	for _, c := range []control{acceptFrame(handle, 1, 0), acceptFrame(handle, 1, 5), acceptFrame(handle, 1, math.MaxInt64), acceptFrame(handle, 1, -1),
+	for _, c := range []control{ctsFrame(handle, 1, 0), ctsFrame(handle, 1, 5), ctsFrame(handle, 1, math.MaxInt64), ctsFrame(handle, 1, -1),
 		withdrawFrame(frameWithdraw, handle), withdrawFrame(frameWithdrawn, handle)} {
 		all = append(all, bytes.Clone(c.b[:c.size]))
 	}
@@ -231,7 +231,7 @@ func TestGuessedHandlesHarmNobody(t *testing.T) {
 						t.Error("an error without words")
 					}
 					v.check(t)
-					if to2 := v.m.requests[5]; to2.state != offered {
+					if to2 := v.m.requests[5]; to2.state != rtsSent {
 						t.Errorf("a send to another process is %q", stateNames[to2.state])
 					}
 				})
@@ -273,7 +273,7 @@ func TestLateMessageOfTheLastSenderIsDropped(t *testing.T) {
 	}
 }
 
-// TestPartThatIsNotThereIsRefused: an offer whose part is longer or shorter than
+// TestPartThatIsNotThereIsRefused: an RTS whose part is longer or shorter than
 // what follows, or than the message, ends the path.
 func TestPartThatIsNotThereIsRefused(t *testing.T) {
 	for _, c := range []struct {
@@ -289,7 +289,7 @@ func TestPartThatIsNotThereIsRefused(t *testing.T) {
 			v := newVictim(t)
 			err := v.feed(v.part(3, tag, c.length, c.claimed, make([]byte, c.follows)))
 			if (err == nil) != c.ok {
-				t.Errorf("offer of %d bytes with a part of %d in %d: %v", c.length, c.claimed, c.follows, err)
+				t.Errorf("RTS of %d bytes with a part of %d in %d: %v", c.length, c.claimed, c.follows, err)
 			}
 			v.check(t)
 			v.close(t)
@@ -301,9 +301,9 @@ func TestPartThatIsNotThereIsRefused(t *testing.T) {
 // work in every state.
 func FuzzFrame(f *testing.F) {
 	seed := &victim{comms: []*comm{{Comm: base.Comm[*proc]{Spec: pml.CommSpec{Local: cid.MakeLocal(1, 1)}}}}}
-	f.Add(seed.eager(3, 2, []byte("hello")), seed.eager(4, 3, nil), seed.offer(5, 4, 100, 9))
+	f.Add(seed.eager(3, 2, []byte("hello")), seed.eager(4, 3, nil), seed.rts(5, 4, 100, 9))
 	f.Add(seed.part(3, 2, 300, 100, make([]byte, 100)), seed.part(4, 9, 300, 100, make([]byte, 100)), seed.part(5, 9, 50, 100, make([]byte, 100)))
-	f.Add(seed.offer(3, 2, math.MaxInt64, 9), seed.offer(4, 3, -1, 9), seed.offer(5, 3, 0, 9))
+	f.Add(seed.rts(3, 2, math.MaxInt64, 9), seed.rts(4, 3, -1, 9), seed.rts(5, 3, 0, 9))
 	for slot := range uint64(8) {
 		frames := withHandle(slot)
 		for i := 0; i+2 < len(frames); i += 3 {

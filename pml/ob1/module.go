@@ -34,7 +34,7 @@ type Module struct {
 	requests     []*request // all there are, by slot
 	free         *request
 	freeMessages *message
-	spots        uint // receives that looked at one path only, so far
+	fast         uint // receives that polled one path only, so far
 	pool         pool
 	fragment     int64 // bytes of payload in a frame of a large message
 	budget       int64 // bytes of unexpected messages per peer
@@ -210,8 +210,8 @@ func (m *Module) Inspect() pml.Inspection {
 			}
 			q.Unexpected(func(msg *match.Message[message]) {
 				state := "arrived"
-				if msg.Owner.offer {
-					state = stateNames[offered]
+				if msg.Owner.rts {
+					state = stateNames[rtsSent]
 				}
 				ci.Unexpected = append(ci.Unexpected, pml.Pending{Peer: msg.Source, Tag: msg.Tag, Bytes: msg.Owner.length, Plane: pml.Plane(plane), State: state})
 			})

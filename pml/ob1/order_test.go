@@ -12,9 +12,9 @@ import (
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-// TestDeadSendersOfferKeepsItsPlace: a large message whose sender died before it
+// TestDeadSendersRTSKeepsItsPlace: a large message whose sender died before it
 // was received must not let a smaller one behind it be taken for it.
-func TestDeadSendersOfferKeepsItsPlace(t *testing.T) {
+func TestDeadSendersRTSKeepsItsPlace(t *testing.T) {
 	w, err := pmltest.NewWorld(stack(), 2)
 	if err != nil {
 		t.Fatal(err)

@@ -220,8 +220,8 @@ func (p *proc) control(c control) bool {
 		return true
 	}
 	open := p.open
-	if c.b[0] == frameAccept {
-		open = p.connect // who has made an offer must be there
+	if c.b[0] == frameCTS {
+		open = p.connect // who has sent an RTS must be there
 	}
 	if open() != nil {
 		// It has left, perhaps in good order, and waits for nothing. What it sent

@@ -14,13 +14,13 @@ import (
 )
 
 // message is one that arrived before its receive: an eager message with a copy
-// of its payload, or an offer with a copy of the part that came with it.
+// of its payload, or an RTS with a copy of the part that came with it.
 type message struct {
 	node   match.Message[message]
 	p      *peer
-	offer  bool
+	rts    bool
 	length int64
-	handle uint64 // the sender's, of an offer
+	handle uint64 // the sender's, of an RTS
 	remote btl.Remote
 	data   []byte
 	next   *message
@@ -116,7 +116,7 @@ func (c *comm) postRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *request 
 // the sender. Lock held.
 func (r *request) take(msg *message) {
 	r.p = msg.p
-	if msg.offer {
+	if msg.rts {
 		r.accept(msg.length, msg.handle, &msg.remote, msg.data, msg.node.Tag)
 	} else {
 		r.deliver(msg.data, msg.node.Tag)
@@ -161,7 +161,7 @@ func (r *request) unpack(payload []byte) {
 	r.buf.Layout().Unpack(r.buf.Bytes, payload, 0)
 }
 
-// accept answers an offer that has matched, and takes the part of the message that
+// accept answers an RTS that has matched, and takes the part of the message that
 // came with it. r.p is the sender. Lock held.
 func (r *request) accept(length int64, handle uint64, remote *btl.Remote, part []byte, tag int) {
 	r.Status.Source, r.Status.Tag, r.Status.Bytes = r.p.rank, tag, int(length)
@@ -177,9 +177,9 @@ func (r *request) accept(length int64, handle uint64, remote *btl.Remote, part [
 	}
 	r.state = copying
 	proc := r.p.proc
-	proc.control(acceptFrame(handle, r.handle(), r.limit))
+	proc.control(ctsFrame(handle, r.handle(), r.limit))
 	if proc.Err != nil {
-		if r.state == copying { // it died after the offer
+		if r.state == copying { // it died after the RTS
 			r.fail(base.Explain(proc.Err, r.p.rank))
 		}
 		return
@@ -218,7 +218,7 @@ func (r *request) data(payload []byte, offset int64) error {
 func (c *comm) Iprobe(src, tag int, plane pml.Plane) (pml.Status, bool, error) {
 	c.m.engine.Lock()
 	defer c.m.engine.Unlock()
-	msg, err := c.look(src, tag, plane)
+	msg, err := c.probe(src, tag, plane)
 	if msg == nil || err != nil {
 		return pml.NoMessage(), false, err
 	}
@@ -236,9 +236,9 @@ func (c *comm) Probe(ctx context.Context, src, tag int, plane pml.Plane) (pml.St
 	return msg.Owner.status(), nil
 }
 
-// look finds an unexpected message, and progresses once if there is none. Lock
+// probe finds an unexpected message, and progresses once if there is none. Lock
 // held.
-func (c *comm) look(src, tag int, plane pml.Plane) (*match.Message[message], error) {
+func (c *comm) probe(src, tag int, plane pml.Plane) (*match.Message[message], error) {
 	msg, err := c.find(src, tag, plane)
 	if msg == nil && err == nil {
 		c.m.engine.Progress()
@@ -289,7 +289,7 @@ func (c *comm) keep(p *peer, plane pml.Plane, in *inMessage) {
 		return
 	}
 	msg := m.newMessage(len(in.payload))
-	msg.p, msg.offer, msg.length, msg.handle, msg.remote = p, in.offer, in.length, in.handle, in.remote
+	msg.p, msg.rts, msg.length, msg.handle, msg.remote = p, in.rts, in.length, in.handle, in.remote
 	copy(msg.data, in.payload)
 	msg.node.Source, msg.node.Tag = p.rank, int(in.tag)
 	c.queues[plane].Keep(&p.match[plane], &msg.node)
@@ -315,7 +315,7 @@ func (m *Module) newMessage(n int) *message {
 
 // charged is that of the message as it came in.
 func (msg *message) charged() (bytes int64, ok bool) {
-	return int64(len(msg.data)), !msg.offer || len(msg.data) > 0
+	return int64(len(msg.data)), !msg.rts || len(msg.data) > 0
 }
 
 // freeMessage takes a message back. Its payload has been copied.

@@ -11,8 +11,8 @@ import (
 )
 
 // One copy for large messages. Where the path's module can read the memory of
-// the peer (btl.RemoteReader), an offer says where the message lies, and the
-// receiver copies it from there. It answers the offer when it has all: an accept
+// the peer (btl.RemoteReader), an RTS says where the message lies, and the
+// receiver copies it from there. It answers the RTS when it has all: an accept
 // of 0 bytes, as for a message of which it wants nothing. If reading fails, it
 // accepts as if nothing had been said, and the message comes as frames.
 
@@ -28,7 +28,7 @@ func (p *proc) remoteReader() btl.RemoteReader {
 	return p.reader
 }
 
-// expose describes the message of a send for the offer. ok is false where peers
+// expose describes the message of a send for the RTS. ok is false where peers
 // can't read it.
 func (r *request) expose() (remote btl.Remote, ok bool) {
 	if r.buf.Layout() != nil || len(r.buf.Bytes) == 0 {
@@ -83,12 +83,12 @@ func (r *request) readStep() {
 	if err != nil {
 		r.moved = 0
 		r.state = copying
-		proc.control(acceptFrame(r.far, r.handle(), r.limit))
+		proc.control(ctsFrame(r.far, r.handle(), r.limit))
 		return
 	}
 	r.moved += int64(k)
 	if r.moved == r.limit {
-		proc.control(acceptFrame(r.far, 0, 0))
+		proc.control(ctsFrame(r.far, 0, 0))
 		r.finish()
 	}
 }

@@ -18,8 +18,8 @@ const (
 	idle      state = iota // in the free list
 	posted                 // receive: waits for a message
 	queued                 // send: nothing has gone out yet
-	offered                // send: the offer is out, not accepted
-	withdrawn              // send: canceled, and the receiver has been asked to give the offer back
+	rtsSent                // send: the RTS is out, not accepted
+	withdrawn              // send: canceled, and the receiver has been asked to give the RTS back
 	copying                // accepted: payload is on its way
 	reading                // receive: payload is read out of the sender's memory
 	complete               // done, the user has not taken it yet
@@ -165,8 +165,8 @@ func (r *request) Cancel() {
 		r.p.proc.queue.remove(r)
 		r.p.proc.settle()
 		r.canceled()
-	case offered:
-		// The receiver decides: it accepts, or gives the offer back.
+	case rtsSent:
+		// The receiver decides: it accepts, or gives the RTS back.
 		r.state = withdrawn
 		r.p.proc.control(withdrawFrame(frameWithdraw, r.handle()))
 	}

@@ -111,7 +111,7 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 }
 
 // first sends the first frame of a send, which is the head of its process's
-// queue: the whole message, or an offer. It reports false if the path is
+// queue: the whole message, or an RTS. It reports false if the path is
 // blocked; otherwise the request has left the queue. Lock held.
 func (r *request) first() bool {
 	p, c := r.p, r.c
@@ -124,7 +124,7 @@ func (r *request) first() bool {
 		size += extendedSize
 	}
 	eager := r.mode != pml.Synchronous && int64(size)+length <= int64(p.proc.eager) && length+messageCost <= p.proc.credit
-	n := size + offerSize
+	n := size + rtsSize
 	var remote btl.Remote
 	var part int64
 	if eager {
@@ -141,7 +141,7 @@ func (r *request) first() bool {
 	if b == nil {
 		return false
 	}
-	typ := byte(frameOffer)
+	typ := byte(frameRTS)
 	if eager {
 		typ = frameMatch
 	}
@@ -152,9 +152,9 @@ func (r *request) first() bool {
 	if eager {
 		r.pack(b[size:n], 0)
 	} else {
-		putOffer(b[size:], length, r.handle(), part)
+		putRTS(b[size:], length, r.handle(), part)
 		if flags&flagRemote != 0 {
-			copy(b[size+offerSize:], remote[:])
+			copy(b[size+rtsSize:], remote[:])
 		}
 		r.pack(b[n-int(part):n], 0)
 	}
@@ -165,7 +165,7 @@ func (r *request) first() bool {
 		p.proc.credit -= length + messageCost
 		r.finish()
 	} else {
-		r.state, r.moved = offered, part
+		r.state, r.moved = rtsSent, part
 		if part > 0 {
 			p.proc.credit -= part + messageCost
 		}
@@ -173,7 +173,7 @@ func (r *request) first() bool {
 	return true
 }
 
-// firstPart is how much of a message goes with its offer, where room is so much:
+// firstPart is how much of a message goes with its RTS, where room is so much:
 // the receiver copies it while its answer is on the way. Nothing if there is no
 // credit for it, and for a synchronous send, which asks for the answer.
 func (r *request) firstPart(room int) int64 {
@@ -202,7 +202,7 @@ func (r *request) pack(dst []byte, offset int64) {
 	cpu.CopyShared(dst, r.buf.Bytes[offset:offset+int64(len(dst))])
 }
 
-// accepted is the receiver's answer to an offer: it takes limit bytes.
+// accepted is the receiver's answer to an RTS: it takes limit bytes.
 func (r *request) accepted(far uint64, limit int64) {
 	if limit <= r.moved { // it has all that the receiver wants
 		r.finish()
@@ -239,7 +239,7 @@ func (r *request) push() (n int) {
 	return n
 }
 
-// withdrawPatience is how long a send whose context has ended waits for its offer to
+// withdrawPatience is how long a send whose context has ended waits for its RTS to
 // come back. A receiver says nothing if it has matched: then it accepts, sooner or,
 // where a matched probe has claimed the message, much later.
 const withdrawPatience = time.Second

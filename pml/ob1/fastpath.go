@@ -32,13 +32,13 @@ func (p *proc) findPath() {
 	}
 }
 
-// looksAtOnce is after how many looks, with a PAUSE after each, a receiver sees
+// pollsAtOnce is after how many polls, with a PAUSE after each, a receiver sees
 // whether somebody wants the lock: some 400 ns.
-const looksAtOnce = 16
+const pollsAtOnce = 16
 
-// spotsPerProgress is how many receives in a row look at their peer's path only. A
+// fastPerProgress is how many receives in a row poll their peer's path only. A
 // process that always finds its message there would leave everything else undone.
-const spotsPerProgress = 64
+const fastPerProgress = 64
 
 // receiveNow is a blocking receive from one peer while its caller holds the
 // engine's lock and looks at that peer's path: the usual one, where the message
@@ -50,7 +50,7 @@ const spotsPerProgress = 64
 // and length. Lock held, all the time.
 func (c *comm) receiveNow(p *peer, buf []byte, tag int, plane pml.Plane) (came, bytes int, ok bool) {
 	m := c.m
-	if m.spots++; m.spots%spotsPerProgress == 0 {
+	if m.fast++; m.fast%fastPerProgress == 0 {
 		m.engine.Progress()
 	}
 	path := p.proc.inPath()
@@ -59,8 +59,8 @@ func (c *comm) receiveNow(p *peer, buf []byte, tag int, plane pml.Plane) (came, 
 	}
 	word := p.inWord | uint64(plane)<<8
 	most := m.engine.Looks()
-	for looks := 0; looks < most; looks += looksAtOnce {
-		f := path.peeker.Peek(min(looksAtOnce, most))
+	for polls := 0; polls < most; polls += pollsAtOnce {
+		f := path.peeker.Peek(min(pollsAtOnce, most))
 		if len(f) < matchSize {
 			if m.engine.Wanted() || f != nil {
 				break
