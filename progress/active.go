@@ -147,7 +147,7 @@ func (e *Engine) offer() {
 	e.offers++
 	goroutines := e.offers%offersPerGosched == 0 || e.alone
 	if e.offers%offersPerGosched == 0 { // it may have changed
-		e.alone = runtime.GOMAXPROCS(0) == 1
+		e.alone = sharesP()
 	}
 	e.Unlock()
 	if goroutines {

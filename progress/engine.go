@@ -15,6 +15,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"github.com/ferrympi/ferry/framework"
@@ -83,7 +84,7 @@ type Engine struct {
 	polls   uint64 // poll sessions so far; the keeper's clock of activity
 	free    []*Waiter
 	offers  uint32 // so far
-	alone   bool   // this process has a single P: goroutines run only when offered
+	alone   bool   // goroutines run only when offered: see sharesP
 
 	spin, yield time.Duration
 	looks       int  // of Looks
@@ -100,7 +101,8 @@ func New(opt Options) *Engine {
 		opt.Yield = DefaultYield
 	}
 	e := &Engine{bell: doorbell.New(), spin: opt.Spin, yield: opt.Yield, looks: mostLooks}
-	e.alone = runtime.GOMAXPROCS(0) == 1
+	engines.Add(1)
+	e.alone = sharesP()
 	if opt.Spin <= CrowdedSpin {
 		e.looks, e.crowded = 1, true
 	}
@@ -108,6 +110,13 @@ func New(opt Options) *Engine {
 	go e.keep()
 	return e
 }
+
+// engines counts those of this operating-system process.
+var engines atomic.Int32
+
+// sharesP reports whether whom an engine waits for may need its P: there is a single
+// one, or another engine's ranks are goroutines of this process.
+func sharesP() bool { return runtime.GOMAXPROCS(0) == 1 || engines.Load() > 1 }
 
 // DefaultSpin is above a scheduler's wake-up (some 5 us), so that a peer which
 // computes briefly costs no sleep, and short enough to cost nothing noticeable.
@@ -183,6 +192,7 @@ func (e *Engine) Nudge() { e.bell.Ring() }
 // Close ends the keeper. Nobody waits any more, and all sources have been removed.
 func (e *Engine) Close() {
 	e.keeper.stop(e)
+	engines.Add(-1)
 	e.Lock()
 	fds := e.fds
 	e.fds = nil

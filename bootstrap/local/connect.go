@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"syscall"
 	"time"
 
@@ -37,6 +38,32 @@ func dial(ctx context.Context, path string) (net.Conn, error) {
 			return nil, fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		}
 	}
+}
+
+// Dial opens a client as Open does, for the process that the variables in environ
+// describe, as a launcher would give them to it: for launchers whose ranks are
+// goroutines of its own.
+func Dial(ctx context.Context, environ []string, env bootstrap.Env) (bootstrap.Client, error) {
+	reg := framework.NewRegistry()
+	reg.Register(component{})
+	values, err := reg.Defaults()
+	if err != nil {
+		return nil, err
+	}
+	for _, entry := range environ {
+		variable, value, _ := strings.Cut(entry, "=")
+		if name, ok := reg.EnvParam(variable); ok {
+			if values, err = values.Set(framework.Setting{Name: name, Value: value, Source: variable}); err != nil {
+				return nil, err
+			}
+		}
+	}
+	p := new(Params)
+	if err := values.Decode("bootstrap.local", p); err != nil {
+		return nil, err
+	}
+	env.Params = p
+	return component{}.Open(ctx, env)
 }
 
 // connect proves who the process is and starts the client. conn is the

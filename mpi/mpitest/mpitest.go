@@ -1,0 +1,333 @@
+// Package mpitest runs the ranks of a job as goroutines of one test. Each has a
+// bootstrap client, an engine and transports of its own, as a process would, so that
+// what is tested is what runs on a cluster; only the address space is shared.
+//
+//	func TestSum(t *testing.T) {
+//		mpitest.Run(t, 4, func(ctx context.Context, c *mpi.Comm) error {
+//			sum := make([]int, 1)
+//			if err := mpi.Allreduce(ctx, c, []int{c.Rank()}, sum, mpi.Sum[int]()); err != nil {
+//				return err
+//			}
+//			if sum[0] != 6 {
+//				return fmt.Errorf("the sum is %d", sum[0])
+//			}
+//			return nil
+//		})
+//	}
+//
+// A rank that fails ends the others' context, and one that hangs is named, with what
+// it waits for. When Run returns nothing of the job is left, or the test has failed.
+// Jobs may run at the same time.
+package mpitest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"runtime/pprof"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/local"
+	"github.com/ferrympi/ferry/bootstrap/local/server"
+	"github.com/ferrympi/ferry/mpi"
+)
+
+// Program is what each rank does. ctx ends when the time is up, and when another
+// rank fails.
+type Program func(ctx context.Context, c *mpi.Comm) error
+
+// Job says how ranks run. The zero value, with a Size, is right for most tests.
+type Job struct {
+	Size int
+	// Params sets parameters in all ranks, as mpi.WithParam does: {"pml": "cm"} runs
+	// them over another stack.
+	Params map[string]string
+	// Options returns further options for the session of a rank, if it is not nil.
+	Options func(rank int) []mpi.SessionOption
+	// Timeout is when a rank counts as hung; 0: 30 s.
+	Timeout time.Duration
+	// Psets are process sets that the launcher would have named.
+	Psets []server.Pset
+}
+
+// Run runs f as n ranks over a communicator of all, and fails the test if one of them
+// fails, hangs or leaves something behind.
+func Run(t testing.TB, n int, f Program) { t.Helper(); Job{Size: n}.Run(t, f) }
+
+// Run runs the job: see Run.
+func (j Job) Run(t testing.TB, f Program) {
+	t.Helper()
+	j.RunRanks(t, func(ctx context.Context, r *Rank) (err error) {
+		s, err := r.Open(ctx)
+		if err != nil {
+			return err
+		}
+		defer closed(&err, s.Close)
+		world, err := s.Group(ctx, bootstrap.PsetWorld)
+		if err != nil {
+			return err
+		}
+		c, err := mpi.CommFromGroup(ctx, world, t.Name())
+		if err != nil {
+			return err
+		}
+		defer closed(&err, c.Close)
+		defer r.guard(&err)
+		return f(ctx, c)
+	})
+}
+
+// closed calls a Close, which the program may have called before. Its error counts
+// where nothing else has failed.
+func closed(err *error, close func() error) {
+	if e := close(); *err == nil && !errors.Is(e, mpi.ErrClosed) {
+		*err = e
+	}
+}
+
+// Rank is one rank of a job, for programs that open sessions themselves.
+type Rank struct {
+	Rank   int
+	Client bootstrap.Client // its connection with the launcher; Run closes it
+
+	run     *run
+	options []mpi.SessionOption
+}
+
+// Open opens a session of this rank, with the job's options and then more.
+func (r *Rank) Open(ctx context.Context, more ...mpi.SessionOption) (*mpi.Session, error) {
+	return mpi.OpenSession(ctx, append(r.options[:len(r.options):len(r.options)], more...)...)
+}
+
+// The causes with which the context of ranks ends.
+var (
+	errOther = errors.New("another rank has failed")
+	errTime  = errors.New("the time of the job is up")
+)
+
+// errGoexit is what a rank gets whose function does not return.
+var errGoexit = errors.New("its goroutine has ended: a rank says by its error what is wrong, not by t.Fatal")
+
+const defaultTimeout = 30 * time.Second
+
+// grace is how long ranks may take to return once their context has ended.
+const grace = 5 * time.Second
+
+// RunRanks runs f as the ranks of a job, which open sessions as they like, and close
+// all that they have opened.
+func (j Job) RunRanks(t testing.TB, f func(ctx context.Context, r *Rank) error) {
+	t.Helper()
+	if j.Timeout == 0 {
+		j.Timeout = defaultTimeout
+	}
+	run := &run{job: j, name: fmt.Sprintf("%s %d", t.Name(), runs.Add(1)), over: make([]bool, j.Size)}
+	dir, err := segments()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What a job starts inherits its labels, by which it is found again.
+	pprof.Do(t.Context(), pprof.Labels(labelJob, run.name), func(ctx context.Context) { run.do(ctx, dir, f) })
+	run.left(dir)
+	if err := os.RemoveAll(dir); err != nil {
+		run.wrong("%v", err)
+	}
+	for _, line := range run.log {
+		t.Log(line)
+	}
+	for _, line := range run.errs {
+		t.Error(line)
+	}
+	if len(run.errs) > 0 {
+		t.FailNow()
+	}
+}
+
+// segments makes a directory for the job's shared memory, in memory if possible.
+func segments() (string, error) {
+	if dir, err := os.MkdirTemp("/dev/shm", "mpitest-"); err == nil {
+		return dir, nil
+	}
+	return os.MkdirTemp("", "mpitest-")
+}
+
+// run is a job in progress.
+type run struct {
+	job  Job
+	name string // of labels, unique in the process
+
+	end context.CancelCauseFunc // of the ranks' context
+
+	mu   sync.Mutex
+	over []bool // by rank
+	log  []string
+	errs []string
+}
+
+// failed notes the error of a rank. The first one is the job's; what others say
+// afterwards follows from it, as a rule, and is in the log.
+func (r *run) failed(rank int, err error) {
+	r.end(fmt.Errorf("%w: rank %d: %w", errOther, rank, err))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch line := fmt.Sprintf("rank %d: %v", rank, err); {
+	case slices.Contains(r.errs, line) || errors.Is(err, errOther):
+	case errors.Is(err, errTime):
+		r.errs = append(r.errs, fmt.Sprintf("rank %d did not end within %v: %v", rank, r.job.Timeout, err))
+	case len(r.errs) == 0:
+		r.errs = append(r.errs, line)
+	default:
+		r.log = append(r.log, "afterwards "+line)
+	}
+}
+
+func (r *run) wrong(format string, args ...any) {
+	r.mu.Lock()
+	r.errs = append(r.errs, fmt.Sprintf(format, args...))
+	r.mu.Unlock()
+}
+
+// do runs the ranks under a launcher of their own.
+func (r *run) do(ctx context.Context, dir string, f func(context.Context, *Rank) error) {
+	s, err := server.New(server.Options{Size: r.job.Size, Psets: r.job.Psets})
+	if err != nil {
+		r.wrong("%v", err)
+		return
+	}
+	l, err := s.Listen("")
+	if err != nil {
+		r.wrong("%v", err)
+		return
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = s.Serve(l) }) // ranks that can't connect say more
+	defer serving.Wait()
+	defer s.Close()
+
+	ctx, r.end = context.WithCancelCause(ctx)
+	defer r.end(nil)
+	var ranks sync.WaitGroup
+	for rank := range r.job.Size {
+		ranks.Go(func() {
+			pprof.Do(ctx, pprof.Labels(labelRank, fmt.Sprint(rank)), func(ctx context.Context) {
+				err := errGoexit
+				defer func() {
+					if err != nil {
+						r.failed(rank, err)
+					}
+					r.mu.Lock()
+					r.over[rank] = true
+					r.mu.Unlock()
+				}()
+				err = r.rank(ctx, s, rank, dir, f)
+			})
+		})
+	}
+	done := make(chan struct{})
+	go func() { ranks.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	case <-time.After(r.job.Timeout):
+		r.dump(s) // before they hear of it, and leave where they are
+		r.end(errTime)
+	}
+	select {
+	case <-done:
+	case <-time.After(min(grace, r.job.Timeout)):
+	}
+	r.hangs(context.Cause(ctx))
+}
+
+// rank runs one rank.
+func (r *run) rank(ctx context.Context, s *server.Server, rank int, dir string, f func(context.Context, *Rank) error) (err error) {
+	client, err := local.Dial(ctx, s.Environ(rank), bootstrap.Env{})
+	if err != nil {
+		return err
+	}
+	me := &Rank{Rank: rank, Client: client, run: r, options: []mpi.SessionOption{
+		mpi.WithBootstrap(client), mpi.WithParam("tune.use", "false"),
+	}}
+	if _, set := r.job.Params["btl.shm.dir"]; !set {
+		me.options = append(me.options, mpi.WithParam("btl.shm.dir", dir))
+	}
+	for name, value := range r.job.Params {
+		me.options = append(me.options, mpi.WithParam(name, value))
+	}
+	if r.job.Options != nil {
+		me.options = append(me.options, r.job.Options(rank)...)
+	}
+	defer func() {
+		if e := client.Close(); err == nil {
+			err = e
+		}
+	}()
+	defer me.guard(&err)
+	return f(ctx, me)
+}
+
+// guard is deferred: it turns the panic of a rank into its error, and tells the
+// others of an error before what is deferred behind it closes anything, so that they
+// don't take that for the cause.
+func (r *Rank) guard(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+	}
+	if *err != nil {
+		r.run.failed(r.Rank, *err)
+	}
+}
+
+// hangs names the ranks that have not come back.
+func (r *run) hangs(cause error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for rank, over := range r.over {
+		if !over {
+			r.errs = append(r.errs, fmt.Sprintf("rank %d hangs: it has not returned %v after its context ended (%v); it is at\n%s",
+				rank, min(grace, r.job.Timeout), cause, stacks(r.name, fmt.Sprint(rank))))
+		}
+	}
+}
+
+// dump keeps what the ranks wait for.
+func (r *run) dump(s *server.Server) {
+	s.Dump() // on standard error, as under a launcher
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for rank, over := range r.over {
+		if !over {
+			r.log = append(r.log, fmt.Sprintf("when the time was up rank %d was at\n%s", rank, stacks(r.name, fmt.Sprint(rank))))
+		}
+	}
+}
+
+// left looks for what the job has left.
+func (r *run) left(dir string) {
+	if len(r.errs) > 0 { // a rank that hangs leaves all it has
+		return
+	}
+	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
+		r.wrong("segments are left: %v %v", files, err)
+		return
+	}
+	for wait := time.Millisecond; ; wait *= 2 {
+		stacks := stacks(r.name, "")
+		if stacks == "" {
+			return
+		}
+		if wait > leakPatience {
+			r.wrong("goroutines are left:\n%s", stacks)
+			return
+		}
+		time.Sleep(wait) // some are about to end
+	}
+}
+
+// leakPatience is the longest pause between two looks for goroutines.
+const leakPatience = time.Second

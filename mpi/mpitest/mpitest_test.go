@@ -1,0 +1,188 @@
+package mpitest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/components"
+	"github.com/ferrympi/ferry/mpi"
+	"github.com/ferrympi/ferry/mpi/mpitest"
+	"github.com/ferrympi/ferry/mtl/mtltest"
+)
+
+func TestMain(m *testing.M) {
+	if err := os.Setenv("FERRY_CONFIG", os.DevNull); err != nil { // no user's file in tests
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+// exchange has every rank send to every other, and all combine something.
+func exchange(ctx context.Context, c *mpi.Comm) error {
+	for round := range 20 {
+		for shift := range c.Size() {
+			to, from := (c.Rank()+shift)%c.Size(), (c.Rank()-shift+c.Size())%c.Size()
+			for _, size := range []int{8, 100_000} {
+				out, in := make([]byte, size), make([]byte, size)
+				out[size-1] = byte(c.Rank() + round)
+				if _, err := c.Sendrecv(ctx, out, to, round, in, from, round); err != nil {
+					return err
+				}
+				if in[size-1] != byte(from+round) {
+					return fmt.Errorf("round %d: from rank %d came %d", round, from, in[size-1])
+				}
+			}
+		}
+	}
+	sum := make([]int, 1)
+	if err := mpi.Allreduce(ctx, c, []int{c.Rank()}, sum, mpi.Sum[int]()); err != nil {
+		return err
+	}
+	if want := c.Size() * (c.Size() - 1) / 2; sum[0] != want {
+		return fmt.Errorf("the sum of the ranks is %d, want %d", sum[0], want)
+	}
+	return nil
+}
+
+func TestTwoJobsAtOnceLeaveNothing(t *testing.T) {
+	for round := range 5 {
+		var jobs sync.WaitGroup
+		for job := range 2 {
+			jobs.Go(func() {
+				r := &recorder{TB: t, name: fmt.Sprintf("job %d.%d", round, job)}
+				if r.run(func(t testing.TB) { mpitest.Run(t, 4, exchange) }); len(r.failed) > 0 {
+					t.Error(r.failed)
+				}
+			})
+		}
+		jobs.Wait()
+	}
+}
+
+func TestJobsRunOverAnyStack(t *testing.T) {
+	for _, params := range []map[string]string{
+		{"pml": "ob1"},
+		{"btl.shm.single_copy": "off", "cid.policy": "lazy"},
+		{"btl.shm.ring_size": "64KiB", "btl.shm.eager_limit": "1KiB"},
+	} {
+		mpitest.Job{Size: 3, Params: params}.Run(t, exchange)
+	}
+	reg := components.Standard()
+	reg.Register(mtltest.NewMemory(mtltest.Options{}).Component())
+	for _, shared := range []string{"true", "false"} {
+		mpitest.Job{
+			Size:    3,
+			Params:  map[string]string{"pml": "cm", "mtl": "memory", "pml.cm.shared_memory": shared},
+			Options: func(int) []mpi.SessionOption { return []mpi.SessionOption{mpi.WithRegistry(reg)} },
+		}.Run(t, exchange)
+	}
+}
+
+func TestRankThatHangsIsNamedAndLeaksNothing(t *testing.T) {
+	r := &recorder{TB: t}
+	r.run(func(t testing.TB) {
+		mpitest.Job{Size: 3, Timeout: time.Second}.Run(t, func(ctx context.Context, c *mpi.Comm) error {
+			if c.Rank() != 2 {
+				return nil
+			}
+			_, err := c.Recv(ctx, make([]byte, 1), 0, 7)
+			return err
+		})
+	})
+	if text := r.text(); !strings.Contains(text, "rank 2 did not end within 1s") || strings.Contains(text, "rank 0 did") || !strings.Contains(text, "mpi.(*Comm).Recv") {
+		t.Errorf("the report is: %s", text)
+	}
+}
+
+func TestRankThatIgnoresItsContextIsNamedAsALeak(t *testing.T) {
+	release := make(chan struct{})
+	r := &recorder{TB: t}
+	r.run(func(t testing.TB) {
+		mpitest.Job{Size: 2, Timeout: 500 * time.Millisecond}.Run(t, func(_ context.Context, c *mpi.Comm) error {
+			if c.Rank() == 1 {
+				<-release
+			}
+			return nil
+		})
+	})
+	close(release)
+	if text := r.text(); !strings.Contains(text, "rank 1 hangs") || !strings.Contains(text, "TestRankThatIgnoresItsContextIsNamedAsALeak") {
+		t.Errorf("the report is: %s", text)
+	}
+}
+
+func TestFailureOfOneRankIsTheOnlyOneReported(t *testing.T) {
+	for name, fail := range map[string]func(testing.TB) error{
+		"an error": func(testing.TB) error { return errors.New("out of luck") },
+		"a panic":  func(testing.TB) error { panic("out of luck") },
+	} {
+		r := &recorder{TB: t}
+		r.run(func(t testing.TB) {
+			mpitest.Run(t, 3, func(ctx context.Context, c *mpi.Comm) error {
+				if c.Rank() == 1 {
+					return fail(t)
+				}
+				return mpi.Barrier(ctx, c)
+			})
+		})
+		if len(r.failed) != 1 || !strings.Contains(r.failed[0], "rank 1") || !strings.Contains(r.failed[0], "out of luck") {
+			t.Errorf("%s: the report is: %s", name, r.text())
+		}
+	}
+}
+
+func TestLeaksFailTheTest(t *testing.T) {
+	release := make(chan struct{})
+	defer close(release)
+	for name, leak := range map[string]func(context.Context, *mpitest.Rank) error{
+		"goroutines are left": func(context.Context, *mpitest.Rank) error {
+			go func() { <-release }()
+			return nil
+		},
+		"segments are left": func(ctx context.Context, r *mpitest.Rank) error {
+			_, err := r.Open(ctx) // and does not close it
+			return err
+		},
+	} {
+		r := &recorder{TB: t}
+		r.run(func(t testing.TB) { mpitest.Job{Size: 1}.RunRanks(t, leak) })
+		if text := r.text(); !strings.Contains(text, name) {
+			t.Errorf("%s: the report is: %s", name, text)
+		}
+	}
+}
+
+// recorder is a test that may fail.
+type recorder struct {
+	testing.TB
+	name   string
+	failed []string
+	logged []string
+}
+
+func (r *recorder) Helper()      {}
+func (r *recorder) Name() string { return "recorder" + r.name }
+func (r *recorder) Log(args ...any) {
+	r.logged = append(r.logged, fmt.Sprint(args...))
+}
+func (r *recorder) Error(args ...any) { r.failed = append(r.failed, fmt.Sprint(args...)) }
+func (r *recorder) FailNow()          { runtime.Goexit() }
+
+// run runs f with the recorder, to its end or until it fails.
+func (r *recorder) run(f func(testing.TB)) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f(r)
+	}()
+	<-done
+}
+
+func (r *recorder) text() string { return strings.Join(append(r.failed, r.logged...), "\n") }
