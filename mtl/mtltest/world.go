@@ -334,12 +334,12 @@ func (w *world) pollAll(held ...*node) {
 // over polls until every operation is over, in whatever way.
 func (w *world) over(ops ...*operation) {
 	i := 0
-	w.OnHang(func() string {
-		return fmt.Sprintf("%d of %d operations do not end, the first is %d", w.pending(ops), len(ops), i)
-	})
-	w.until("operations that do not end", func() bool {
+	w.until("operations", func() bool {
 		for i < len(ops) && ops[i].ended() {
 			i++
+		}
+		if w.Context().Err() != nil && i < len(ops) {
+			w.Fatalf("%d of %d operations do not end, the first is %d: %w", w.pending(ops), len(ops), i, context.Cause(w.Context()))
 		}
 		return i == len(ops)
 	})

@@ -2,9 +2,7 @@ package pmltest
 
 import (
 	"bytes"
-	"context"
 	"errors"
-	"fmt"
 
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/framework/kittest"
@@ -13,19 +11,18 @@ import (
 
 func bufferCases() claims {
 	return claims{
-		kittest.Of("EverySizeNearALimitArrivesWhole", 2, allSizes),
-		kittest.Of("EmptyMessagesMatchToo", 2, empty),
-		kittest.Of("BothWaysAtOnceEnd", 2, bothWays),
-		kittest.Of("TruncationWritesNothingBeyond", 2, truncation),
-		kittest.Of("SynchronousSendWaitsForItsReceive", 2, synchronous),
-		kittest.Of("LayoutsArePackedAndUnpacked", 2, layouts),
+		kittest.New("EverySizeNearALimitArrivesWhole", 2, (*fixture).allSizes),
+		kittest.New("BothWaysAtOnceEnd", 2, (*fixture).bothWays),
+		kittest.New("TruncationWritesNothingBeyond", 2, (*fixture).truncation),
+		kittest.New("SynchronousSendWaitsForItsReceive", 2, (*fixture).synchronous),
+		kittest.New("LayoutsArePackedAndUnpacked", 2, (*fixture).layouts),
 	}
 }
 
 // limitMargin is more than any header.
 const limitMargin = 50
 
-func allSizes(ctx context.Context, f *fixture) error {
+func (f *fixture) allSizes() {
 	sizes := []int{5 << 20}
 	for n := range 130 {
 		sizes = append(sizes, n)
@@ -35,158 +32,89 @@ func allSizes(ctx context.Context, f *fixture) error {
 			sizes = append(sizes, n)
 		}
 	}
-	return Each(f.comms, func(rank int, c pml.Comm) error {
+	f.each(f.comms, func(rank int, c pml.Comm) {
 		for i, n := range sizes {
-			b := data(i, n)
-			var err error
 			if rank == i%2 {
-				err = send(ctx, c, 1-rank, 1, b)
+				f.send(c, 1-rank, 1, data(i, n))
 			} else {
-				err = want(ctx, c, 1-rank, 1, b, 1-rank, 1)
-			}
-			if err != nil {
-				return err
+				f.want(c, 1-rank, 1, data(i, n), 1-rank, 1)
 			}
 		}
-		return nil
 	})
 }
 
-func empty(ctx context.Context, f *fixture) error {
-	for i, mode := range []pml.Mode{pml.Standard, pml.Synchronous, pml.Ready} {
-		r, err := irecv(f.comms[1], 0, i, nil)
-		if err != nil {
-			return err
-		}
-		if err := f.comms[0].Send(ctx, pml.Buffer{}, 1, i, p2p, mode); err != nil {
-			return err
-		}
-		st, err := r.wait(ctx)
-		if err == nil {
-			err = compare(st, nil, nil, 0, i)
-		}
-		if err != nil {
-			return fmt.Errorf("mode %d: %w", mode, err)
-		}
-	}
-	return nil
-}
-
-func bothWays(ctx context.Context, f *fixture) error {
-	return Each(f.comms, func(rank int, c pml.Comm) error {
+func (f *fixture) bothWays() {
+	f.each(f.comms, func(rank int, c pml.Comm) {
 		for i := range 30 {
 			n := []int{100, 9000, 1 << 20}[i%3]
-			var reqs []pending
+			var sends []pending
 			for k := range 3 {
-				r, err := isend(c, 1-rank, k, data(i+k+rank, n), pml.Standard)
-				if err != nil {
-					return err
-				}
-				reqs = append(reqs, r)
+				sends = append(sends, f.isend(c, 1-rank, k, data(i+k+rank, n), pml.Standard))
 			}
 			for k := range 3 {
-				if err := want(ctx, c, 1-rank, k, data(i+k+1-rank, n), 1-rank, k); err != nil {
-					return err
-				}
+				f.want(c, 1-rank, k, data(i+k+1-rank, n), 1-rank, k)
 			}
-			for _, r := range reqs {
-				if _, err := r.wait(ctx); err != nil {
-					return err
-				}
-			}
+			f.wait(sends...)
 		}
-		return nil
 	})
 }
 
-func truncation(ctx context.Context, f *fixture) error {
+// guard is what a buffer holds where nothing may be written.
+func guard(n int) []byte { return bytes.Repeat([]byte{0xee}, n) }
+
+func (f *fixture) truncation() {
 	for i, n := range []int{1, 100, 5000, 100000} {
 		for _, room := range []int{0, n / 2, n - 1} {
 			for _, late := range []bool{true, false} {
-				if err := f.truncated(ctx, i, n, room, late); err != nil {
-					return fmt.Errorf("%d bytes into %d (unexpected: %v): %w", n, room, late, err)
-				}
+				f.truncated(data(i, n), room, late)
 			}
 		}
 	}
-	return nil
 }
 
-func (f *fixture) truncated(ctx context.Context, seed, n, room int, late bool) error {
-	whole := bytes.Repeat([]byte{0xee}, n+64)
-	b := data(seed, n)
+// truncated sends b into a receive with less room, which is posted before or late.
+func (f *fixture) truncated(b []byte, room int, late bool) {
+	whole := guard(len(b) + 64)
+	into := whole[32 : 32+room]
 	var s, r pending
-	var err error
-	post := func() { r, err = irecv(f.comms[1], 0, 4, whole[32:32+room]) }
-	if !late {
-		if post(); err != nil {
-			return err
-		}
-	}
-	if s, err = isend(f.comms[0], 1, 4, b, pml.Standard); err != nil {
-		return err
-	}
 	if late {
-		if err := until(ctx, "arrival", func() bool { return f.unexpected(1) == 1 }); err != nil {
-			return err
-		}
-		if post(); err != nil {
-			return err
-		}
+		s = f.isend(f.comms[0], 1, 4, b, pml.Standard)
+		f.Until("arrival", func() bool { return f.unexpected(1) == 1 })
+		r = f.irecv(f.comms[1], 0, 4, into)
+	} else {
+		r = f.irecv(f.comms[1], 0, 4, into)
+		s = f.isend(f.comms[0], 1, 4, b, pml.Standard)
 	}
-	st, err := r.wait(ctx)
+	st, err := r.wait(f.Context())
 	if !errors.Is(err, framework.ErrTruncate) || !errors.Is(st.Err, framework.ErrTruncate) {
-		return fmt.Errorf("receive: %+v %v", st, err)
+		f.Fatalf("%d bytes into %d (unexpected: %v): %+v %v", len(b), room, late, st, err)
 	}
-	if st.Bytes != n || st.Source != 0 || st.Tag != 4 {
-		return fmt.Errorf("status of a truncated message: %+v", st)
+	if st.Bytes != len(b) || st.Source != 0 || st.Tag != 4 {
+		f.Fatalf("status of a truncated message of %d bytes: %+v", len(b), st)
 	}
-	if _, err := s.wait(ctx); err != nil {
-		return fmt.Errorf("the sender of a truncated message: %w", err)
-	}
-	if !bytes.Equal(whole[32:32+room], b[:room]) {
-		return errors.New("what fits did not arrive")
-	}
-	for i, x := range whole {
-		if (i < 32 || i >= 32+room) && x != 0xee {
-			return fmt.Errorf("byte %d outside the buffer was written", i-32)
-		}
-	}
+	f.wait(s)
+	f.Same("what fits", into, b[:room])
+	f.Same("what is before the buffer", whole[:32], guard(32))
+	f.Same("what is behind the buffer", whole[32+room:], guard(len(whole)-32-room))
 	// The next message is not harmed.
-	if s, err = isend(f.comms[0], 1, 4, b, pml.Standard); err != nil {
-		return err
-	}
-	if err := want(ctx, f.comms[1], 0, 4, b, 0, 4); err != nil {
-		return err
-	}
-	_, err = s.wait(ctx)
-	return err
+	s = f.isend(f.comms[0], 1, 4, b, pml.Standard)
+	f.want(f.comms[1], 0, 4, b, 0, 4)
+	f.wait(s)
 }
 
-func synchronous(ctx context.Context, f *fixture) error {
+func (f *fixture) synchronous() {
 	for i, n := range []int{0, 10, 100000} {
-		s, err := isend(f.comms[0], 1, i, data(i, n), pml.Synchronous)
-		if err != nil {
-			return err
-		}
+		s := f.isend(f.comms[0], 1, i, data(i, n), pml.Synchronous)
 		// Other traffic in both directions passes it, and it stays pending.
 		for range 20 {
-			err := Each(f.comms, func(rank int, c pml.Comm) error { return meet(ctx, c, 1-rank) })
-			if err != nil {
-				return err
-			}
+			f.met(f.comms)
 			if _, done, err := s.r.Test(s.gen); done || err != nil {
-				return fmt.Errorf("%d bytes: complete (%v) before a receive was posted: %v", n, done, err)
+				f.Fatalf("%d bytes: complete (%v) before a receive was posted: %v", n, done, err)
 			}
 		}
-		if err := want(ctx, f.comms[1], 0, i, data(i, n), 0, i); err != nil {
-			return err
-		}
-		if _, err := s.wait(ctx); err != nil {
-			return err
-		}
+		f.want(f.comms[1], 0, i, data(i, n), 0, i)
+		f.wait(s)
 	}
-	return nil
 }
 
 // strided is a Layout of count blocks of block bytes, stride apart.
@@ -215,44 +143,28 @@ func (s strided) each(n int, offset int64, f func(at, n, k int)) {
 	}
 }
 
-func layouts(ctx context.Context, f *fixture) error {
+func (f *fixture) layouts() {
 	for _, l := range []strided{{5, 3, 7}, {1000, 8, 24}, {20000, 13, 17}, {300, 1000, 1001}} {
 		out := data(l.count, int(l.Extent()))
 		packed := make([]byte, l.Size())
 		l.Pack(packed, out, 0)
+		unpacked := guard(len(out)) // what is between the blocks stays
+		l.Unpack(unpacked, packed, 0)
 		for _, how := range []string{"both", "sender", "receiver"} {
-			s, r := pml.Buffer{Bytes: out, Form: &pml.Form{Layout: l}}, pml.Buffer{Bytes: bytes.Repeat([]byte{0xee}, len(out)), Form: &pml.Form{Layout: l}}
+			s, r := pml.Buffer{Bytes: out, Form: &pml.Form{Layout: l}}, pml.Buffer{Bytes: guard(len(out)), Form: &pml.Form{Layout: l}}
+			want := unpacked
 			if how == "sender" {
-				r = buffer(make([]byte, len(packed)))
+				r, want = buffer(make([]byte, len(packed))), packed
 			}
 			if how == "receiver" {
 				s = buffer(packed)
 			}
 			q, err := started(f.comms[0].Isend(s, 1, 6, p2p, pml.Standard))
-			if err != nil {
-				return err
-			}
-			st, err := f.comms[1].Recv(ctx, r, 0, 6, p2p)
-			if err != nil {
-				return err
-			}
-			got := r.Bytes
-			if r.Layout() != nil {
-				got = make([]byte, len(packed))
-				l.Pack(got, r.Bytes, 0)
-				clean := bytes.Repeat([]byte{0xee}, len(out))
-				l.Unpack(clean, packed, 0)
-				if !bytes.Equal(clean, r.Bytes) {
-					return fmt.Errorf("%+v at %s: bytes between the blocks were written", l, how)
-				}
-			}
-			if err := compare(st, got, packed, 0, 6); err != nil {
-				return fmt.Errorf("%+v at %s: %w", l, how, err)
-			}
-			if _, err := q.wait(ctx); err != nil {
-				return err
-			}
+			f.Check(err)
+			st, err := f.comms[1].Recv(f.Context(), r, 0, 6, p2p)
+			f.compare(st, err, packed, packed, 0, 6)
+			f.Same("layout at "+how, r.Bytes, want)
+			f.wait(q)
 		}
 	}
-	return nil
 }

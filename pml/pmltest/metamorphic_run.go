@@ -205,41 +205,34 @@ func (r *player) barrier(tag int) error {
 // make makes this rank's end of a communicator.
 func (r *player) make(i int) (err error) {
 	c, b := r.plan.Comms[i], r.births[i]
-	table := r.w.Procs[r.me].Module.CIDs()
+	p := r.w.Procs[r.me]
 	spec := pml.CommSpec{ID: b.id, Rank: slices.Index(c.Members, r.me)}
 	for _, m := range c.Members {
 		spec.Group = append(spec.Group, r.w.Group()[m])
 	}
 	if c.Dup {
-		spec.Local, err = table.Reserve()
-	} else {
-		offer := table.OfferFor(r.policy, len(c.Members), 1<<15)
-		b.mu.Lock()
-		b.payloads[spec.Rank] = offer.Bytes()
-		if b.came++; b.came == len(c.Members) {
-			b.decision, b.err = cid.Decide(b.payloads)
-			close(b.decided)
+		if spec.Local, err = p.Module.CIDs().Reserve(); err == nil {
+			r.comms[i], err = p.Module.AddComm(spec)
 		}
-		b.mu.Unlock()
-		select {
-		case <-b.decided:
-		case <-r.ctx.Done():
-			return context.Cause(r.ctx)
-		}
-		switch {
-		case b.err != nil:
-			return b.err
-		case b.decision.Policy == cid.PolicyLazy:
-			table.Release(offer)
-			spec.Local, err = table.Reserve()
-		default:
-			spec.Local, spec.Agreed, spec.Indices = b.decision.Local(spec.Rank), b.decision.Policy == cid.PolicyAgree, b.decision.Each
-			err = table.Accept(offer, spec.Local)
-		}
+		return err
 	}
-	if err == nil {
-		r.comms[i], err = r.w.Procs[r.me].Module.AddComm(spec)
+	offer := p.Module.CIDs().OfferFor(r.policy, len(c.Members), 1<<15)
+	b.mu.Lock()
+	b.payloads[spec.Rank] = offer.Bytes()
+	if b.came++; b.came == len(c.Members) {
+		b.decision, b.err = cid.Decide(b.payloads)
+		close(b.decided)
 	}
+	b.mu.Unlock()
+	select {
+	case <-b.decided:
+	case <-r.ctx.Done():
+		return context.Cause(r.ctx)
+	}
+	if b.err != nil {
+		return b.err
+	}
+	r.comms[i], err = p.join(spec, offer, b.decision)
 	return err
 }
 

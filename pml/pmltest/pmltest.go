@@ -1,12 +1,11 @@
 package pmltest
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/ferrympi/ferry/cid"
@@ -43,9 +42,9 @@ func Cases(stack Stack, policy cid.Policy) kittest.Cases {
 			}
 			return all
 		})
-		comms, err := w.Comm(policy)
-		t.Check(err)
-		return &fixture{t, w, policy, comms}
+		f := &fixture{T: t, World: w, policy: policy}
+		f.comms = f.comm()
+		return f
 	})
 }
 
@@ -57,61 +56,12 @@ func Run(t *testing.T, stack Stack, policies ...cid.Policy) {
 	}
 }
 
-// until waits until cond holds, while the processes' keepers progress.
-func until(ctx context.Context, what string, cond func() bool) error {
-	for !cond() {
-		if ctx.Err() != nil {
-			return fmt.Errorf("%s: %w", what, context.Cause(ctx))
-		}
-		runtime.Gosched()
-	}
-	return nil
-}
-
 // data makes the contents of a message.
-func data(seed, n int) []byte {
-	b := make([]byte, n)
-	for i := range b {
-		b[i] = byte(seed*31 + i*7 + i>>8*3 + 1)
-	}
-	return b
-}
+func data(seed, n int) []byte { return kittest.Payload(seed, n) }
 
 func buffer(b []byte) pml.Buffer { return pml.Buffer{Bytes: b} }
 
 const p2p = pml.PointToPoint
-
-// send is a blocking standard send of the user's plane.
-func send(ctx context.Context, c pml.Comm, dst, tag int, b []byte) error {
-	if err := c.Send(ctx, buffer(b), dst, tag, p2p, pml.Standard); err != nil {
-		return fmt.Errorf("send of %d bytes to %d with tag %d: %w", len(b), dst, tag, err)
-	}
-	return nil
-}
-
-// want receives and compares: source, tag, length and contents.
-func want(ctx context.Context, c pml.Comm, src, tag int, b []byte, from, with int) error {
-	got := make([]byte, len(b))
-	st, err := c.Recv(ctx, buffer(got), src, tag, p2p)
-	if err != nil {
-		return fmt.Errorf("receive from %d with tag %d: %w", src, tag, err)
-	}
-	return compare(st, got, b, from, with)
-}
-
-func compare(st pml.Status, got, b []byte, from, with int) error {
-	if st.Source != from || st.Tag != with || st.Bytes != len(b) || st.Canceled {
-		return fmt.Errorf("got %+v, want %d bytes from %d with tag %d", st, len(b), from, with)
-	}
-	if !bytes.Equal(got, b) {
-		for i := range got {
-			if got[i] != b[i] {
-				return fmt.Errorf("message of %d bytes from %d with tag %d differs at byte %d: %#x, want %#x", len(b), from, with, i, got[i], b[i])
-			}
-		}
-	}
-	return nil
-}
 
 // pending is a request and its handle.
 type pending struct {
@@ -137,35 +87,150 @@ func irecv(c pml.Comm, src, tag int, b []byte) (pending, error) {
 
 func (p pending) wait(ctx context.Context) (pml.Status, error) { return p.r.Wait(ctx, p.gen) }
 
+// comm makes one more communicator of all.
+func (f *fixture) comm() []pml.Comm {
+	comms, err := f.Comm(f.policy)
+	f.Check(err)
+	return comms
+}
+
+// each runs f for every rank of comms at the same time.
+func (f *fixture) each(comms []pml.Comm, do func(rank int, c pml.Comm)) {
+	f.Each(len(comms), func(rank int) { do(rank, comms[rank]) })
+}
+
+// The steps of cases follow; one that fails ends its case. Those that begin with an i
+// start, as usual. Messages are the user's plane's.
+
+func (f *fixture) isend(c pml.Comm, dst, tag int, b []byte, mode pml.Mode) pending {
+	p, err := isend(c, dst, tag, b, mode)
+	f.Check(err)
+	return p
+}
+
+func (f *fixture) irecv(c pml.Comm, src, tag int, b []byte) pending {
+	p, err := irecv(c, src, tag, b)
+	f.Check(err)
+	return p
+}
+
+// wait waits for sends, which succeed and are not canceled.
+func (f *fixture) wait(all ...pending) {
+	for _, p := range all {
+		if st, err := p.wait(f.Context()); err != nil || st.Canceled {
+			f.Fatalf("send: %+v %w", st, err)
+		}
+	}
+}
+
+// got waits for a receive into buf and compares: source, tag, length and contents.
+func (f *fixture) got(p pending, buf, b []byte, from, with int) {
+	st, err := p.wait(f.Context())
+	f.compare(st, err, buf, b, from, with)
+}
+
+func (f *fixture) compare(st pml.Status, err error, got, b []byte, from, with int) {
+	if err != nil {
+		f.Fatalf("receive from %d with tag %d: %w", from, with, err)
+	}
+	if st.Source != from || st.Tag != with || st.Bytes != len(b) || st.Canceled {
+		f.Fatalf("got %+v, want %d bytes from %d with tag %d", st, len(b), from, with)
+	}
+	f.Same(fmt.Sprintf("message from %d with tag %d", from, with), got, b)
+}
+
+// send is a blocking standard send.
+func (f *fixture) send(c pml.Comm, dst, tag int, b []byte) {
+	if err := c.Send(f.Context(), buffer(b), dst, tag, p2p, pml.Standard); err != nil {
+		f.Fatalf("send of %d bytes to %d with tag %d: %w", len(b), dst, tag, err)
+	}
+}
+
+// want receives by src and tag what process from has sent with the tag with.
+func (f *fixture) want(c pml.Comm, src, tag int, b []byte, from, with int) {
+	got := make([]byte, len(b))
+	st, err := c.Recv(f.Context(), buffer(got), src, tag, p2p)
+	f.compare(st, err, got, b, from, with)
+}
+
+// meet is a barrier of two ranks, each of which calls it for the other.
+func (f *fixture) meet(c pml.Comm, other int) {
+	p, err := started(c.Irecv(pml.Buffer{}, other, 9999, pml.Control))
+	f.Check(err)
+	f.Check(c.Send(f.Context(), pml.Buffer{}, other, 9999, pml.Control, pml.Standard))
+	_, err = p.wait(f.Context())
+	f.Check(err)
+}
+
+// met has all ranks meet each other, so that all paths are open and ids known.
+func (f *fixture) met(comms []pml.Comm) {
+	f.each(comms, func(rank int, c pml.Comm) {
+		for other := range comms {
+			if other != rank {
+				f.meet(c, other)
+			}
+		}
+	})
+}
+
+// hold keeps a process from all progress until the result is called; a case defers
+// that, too.
+func (f *fixture) hold(rank int) (release func()) {
+	e := f.Procs[rank].Engine
+	e.Lock()
+	return sync.OnceFunc(e.Unlock)
+}
+
+var errEnough = errors.New("the test has had enough")
+
+// limitedSend is a send that the case can end with errEnough.
+type limitedSend struct {
+	f      *fixture
+	cancel context.CancelCauseFunc
+	ended  func()
+	err    error
+}
+
+// limited starts a blocking send to rank 1.
+func (f *fixture) limited(c pml.Comm, tag int, b []byte, mode pml.Mode) *limitedSend {
+	ctx, cancel := context.WithCancelCause(f.Context())
+	s := &limitedSend{f: f, cancel: cancel}
+	s.ended = f.Go(func() { s.err = c.Send(ctx, buffer(b), 1, tag, p2p, mode) })
+	return s
+}
+
+// stop ends the send's context, and returns how it has ended.
+func (s *limitedSend) stop() error {
+	s.cancel(errEnough)
+	s.ended()
+	return s.err
+}
+
+// completes has the message of a send whose context has ended received, unless err
+// says that it was withdrawn, which it returns. It may not have been possible to
+// withdraw it: then completes waits for its end. Or a network had taken it before,
+// however long it is.
+func (f *fixture) completes(err error, receive func()) (withdrawn bool) {
+	var p *pml.PendingError
+	if err == nil {
+		receive()
+		return false
+	}
+	f.Is("send whose context has ended", err, errEnough)
+	if !errors.As(err, &p) {
+		return true
+	}
+	rest := pending{p.Request, p.Request.Generation()}
+	receive()
+	f.wait(rest)
+	return false
+}
+
 // networked reports whether a network matches. Then a send that is on its way can't
 // be withdrawn, a network holds any number of messages, and those for a
 // communicator that is not there yet are in it, or still with their sender.
 func (w *World) networked() bool {
 	return w.stack.MTL != nil && (w.stack.Node == nil || w.stack.Nodes > 1)
-}
-
-// completes receives the message of a send whose context has ended, unless err says
-// that it was withdrawn. It may not have been possible to withdraw it: then completes
-// waits for its end. Or a network had taken it before, however long it is.
-func completes(ctx context.Context, err error, receive func() error) error {
-	var p *pml.PendingError
-	if err == nil {
-		return receive()
-	}
-	if !errors.As(err, &p) {
-		return err
-	}
-	if !errors.Is(err, errEnough) {
-		return fmt.Errorf("%w, want the context's cause in it", err)
-	}
-	gen := p.Request.Generation()
-	if err := receive(); err != nil {
-		return fmt.Errorf("the message of a send that can't be withdrawn: %w", err)
-	}
-	if st, err := p.Request.Wait(ctx, gen); err != nil || st.Canceled {
-		return fmt.Errorf("a send that can't be withdrawn: %+v %w", st, err)
-	}
-	return nil
 }
 
 // unexpected counts the messages that wait at a rank.
@@ -201,18 +266,4 @@ func (f *fixture) limits() []int {
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
-}
-
-// meet is a barrier of two ranks, each of which calls it for the other.
-func meet(ctx context.Context, c pml.Comm, other int) error {
-	r, err := c.Irecv(pml.Buffer{}, other, 9999, pml.Control)
-	if err != nil {
-		return err
-	}
-	gen := r.Generation()
-	if err := c.Send(ctx, pml.Buffer{}, other, 9999, pml.Control, pml.Standard); err != nil {
-		return err
-	}
-	_, err = r.Wait(ctx, gen)
-	return err
 }

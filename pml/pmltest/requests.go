@@ -1,9 +1,7 @@
 package pmltest
 
 import (
-	"context"
 	"errors"
-	"fmt"
 
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/framework/kittest"
@@ -13,142 +11,72 @@ import (
 
 func requestCases() claims {
 	return claims{
-		kittest.Of("UsedUpHandleIsClosed", 2, staleHandle),
-		kittest.Of("FreedRequestStillCompletes", 2, freed),
-		kittest.Of("OneOfTwoWaitersGetsTheStatus", 2, twoWaiters),
-		kittest.Of("WaitWithEndedContextKeepsTheRequest", 2, waitContext),
+		kittest.New("UsedUpHandleIsClosed", 2, (*fixture).staleHandle),
+		kittest.New("FreedRequestStillCompletes", 2, (*fixture).freed),
+		kittest.New("OneOfTwoWaitersGetsTheStatus", 2, (*fixture).twoWaiters),
 	}
 }
 
-func staleHandle(ctx context.Context, f *fixture) error {
+func (f *fixture) staleHandle() {
 	buf := make([]byte, 4)
-	old, err := irecv(f.comms[1], 0, 1, buf)
-	if err != nil {
-		return err
-	}
+	old := f.irecv(f.comms[1], 0, 1, buf)
 	for i := range 3 { // after each, the old handle's request may be in use again
-		if err := send(ctx, f.comms[0], 1, 1, data(i, 4)); err != nil {
-			return err
-		}
+		f.send(f.comms[0], 1, 1, data(i, 4))
 		r := old
 		if i > 0 {
-			if r, err = irecv(f.comms[1], 0, 1, buf); err != nil {
-				return err
-			}
-			_, waitErr := old.wait(ctx)
+			r = f.irecv(f.comms[1], 0, 1, buf)
+			_, waitErr := old.wait(f.Context())
 			_, _, testErr := old.r.Test(old.gen)
 			_, _, peekErr := old.r.Peek(old.gen)
 			for _, err := range []error{waitErr, testErr, peekErr, old.r.Cancel(old.gen), old.r.Free(old.gen)} {
-				if !errors.Is(err, framework.ErrClosed) {
-					return fmt.Errorf("use of an old handle: %v, want ErrClosed", err)
-				}
+				f.Is("use of an old handle", err, framework.ErrClosed)
 			}
 		}
-		st, err := r.wait(ctx)
-		if err == nil {
-			err = compare(st, buf, data(i, 4), 0, 1)
-		}
-		if err != nil {
-			return err
-		}
+		f.got(r, buf, data(i, 4), 0, 1)
 	}
-	return nil
 }
 
-func freed(ctx context.Context, f *fixture) error {
+func (f *fixture) freed() {
 	for i, n := range []int{10, 100000} {
-		buf := make([]byte, n)
-		r, err := irecv(f.comms[1], 0, 1, buf)
-		if err != nil {
-			return err
-		}
-		s, err := isend(f.comms[0], 1, 2, data(i, n), pml.Synchronous)
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(r.r.Free(r.gen), s.r.Free(s.gen)); err != nil {
-			return err
-		}
-		if _, err := r.wait(ctx); !errors.Is(err, framework.ErrClosed) {
-			return fmt.Errorf("wait for a freed request: %v", err)
-		}
-		if err := send(ctx, f.comms[0], 1, 1, data(i, n)); err != nil {
-			return err
-		}
-		if err := want(ctx, f.comms[1], 0, 2, data(i, n), 0, 2); err != nil {
-			return err
-		}
+		r := f.irecv(f.comms[1], 0, 1, make([]byte, n))
+		s := f.isend(f.comms[0], 1, 2, data(i, n), pml.Synchronous)
+		f.Check(r.r.Free(r.gen), s.r.Free(s.gen))
+		_, err := r.wait(f.Context())
+		f.Is("wait for a freed request", err, framework.ErrClosed)
+		f.send(f.comms[0], 1, 1, data(i, n))
+		f.want(f.comms[1], 0, 2, data(i, n), 0, 2)
 		// Its message came behind the one that was received, on some networks later.
-		if err := until(ctx, "completion", func() bool { return f.posted(1) == 0 }); err != nil {
-			return err
-		}
+		f.Until("completion", func() bool { return f.posted(1) == 0 })
 	}
-	return nil
 }
 
-func twoWaiters(ctx context.Context, f *fixture) error {
+func (f *fixture) twoWaiters() {
 	for i := range 300 {
 		buf := make([]byte, 16)
-		r, err := irecv(f.comms[1], 0, 1, buf)
-		if err != nil {
-			return err
+		r := f.irecv(f.comms[1], 0, 1, buf)
+		var sts [2]pml.Status
+		var errs [2]error
+		var waits [2]func()
+		for k := range waits {
+			waits[k] = f.Go(func() { sts[k], errs[k] = r.wait(f.Context()) })
 		}
-		type outcome struct {
-			st  pml.Status
-			err error
-		}
-		results := make(chan outcome, 2)
-		for range 2 {
-			go func() {
-				st, err := r.wait(ctx)
-				results <- outcome{st, err}
-			}()
-		}
-		if err := send(ctx, f.comms[0], 1, 1, data(i, 16)); err != nil {
-			return err
-		}
+		f.send(f.comms[0], 1, 1, data(i, 16))
 		got := 0
-		for range 2 {
-			o := <-results
+		for k, wait := range waits {
+			wait()
 			switch {
-			case o.err == nil:
+			case errs[k] == nil:
 				got++
-				if err := compare(o.st, buf, data(i, 16), 0, 1); err != nil {
-					return err
-				}
-			case errors.Is(o.err, framework.ErrClosed), errors.Is(o.err, progress.ErrBusy):
-			default:
-				return o.err
+				f.compare(sts[k], nil, buf, data(i, 16), 0, 1)
+			case !errors.Is(errs[k], framework.ErrClosed) && !errors.Is(errs[k], progress.ErrBusy):
+				f.Check(errs[k])
 			}
 		}
-		if got != 1 {
-			// Who was told to be second may ask again; nobody took the status.
-			st, err := r.wait(ctx)
-			if got != 0 || err != nil {
-				return fmt.Errorf("round %d: %d waiters got the status; then: %+v %v", i, got, st, err)
-			}
+		switch got {
+		case 0: // who was told to be second may ask again; nobody took the status
+			f.got(r, buf, data(i, 16), 0, 1)
+		case 2:
+			f.Fatalf("round %d: both waiters got the status", i)
 		}
 	}
-	return nil
-}
-
-func waitContext(ctx context.Context, f *fixture) error {
-	buf := make([]byte, 5)
-	r, err := irecv(f.comms[1], 0, 1, buf)
-	if err != nil {
-		return err
-	}
-	stop, cancel := context.WithCancelCause(ctx)
-	cancel(errEnough)
-	if _, err := r.wait(stop); !errors.Is(err, errEnough) {
-		return fmt.Errorf("wait with an ended context: %v", err)
-	}
-	if err := send(ctx, f.comms[0], 1, 1, data(1, 5)); err != nil {
-		return err
-	}
-	st, err := r.wait(ctx)
-	if err != nil {
-		return err
-	}
-	return compare(st, buf, data(1, 5), 0, 1)
 }

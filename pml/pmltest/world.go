@@ -214,17 +214,22 @@ func (w *World) Close() error {
 // NextID draws a new extended id, as a group construct would.
 func (w *World) NextID() cid.Extended { return cid.Extended{Base: w.nextBase.Add(1)} }
 
+// decide has all processes offer ids for a communicator of all.
+func (w *World) decide(policy cid.Policy) (offers []*cid.Offer, d cid.Decision, err error) {
+	payloads := make([][]byte, len(w.Procs))
+	for i, p := range w.Procs {
+		offers = append(offers, p.Module.CIDs().OfferFor(policy, len(w.Procs), 1<<15))
+		payloads[i] = offers[i].Bytes()
+	}
+	d, err = cid.Decide(payloads)
+	return offers, d, err
+}
+
 // Comm makes a communicator of all processes, by the given policy: every rank's
 // handle.
 func (w *World) Comm(policy cid.Policy) ([]pml.Comm, error) {
 	id := w.NextID()
-	offers := make([]*cid.Offer, len(w.Procs))
-	payloads := make([][]byte, len(w.Procs))
-	for i, p := range w.Procs {
-		offers[i] = p.Module.CIDs().OfferFor(policy, len(w.Procs), 1<<15)
-		payloads[i] = offers[i].Bytes()
-	}
-	decision, err := cid.Decide(payloads)
+	offers, decision, err := w.decide(policy)
 	if err != nil {
 		return nil, err
 	}
@@ -239,20 +244,23 @@ func (w *World) Comm(policy cid.Policy) ([]pml.Comm, error) {
 
 // join makes one rank's end of a communicator of all, once it is decided.
 func (w *World) join(rank int, id cid.Extended, offer *cid.Offer, decision cid.Decision) (pml.Comm, error) {
-	m := w.Procs[rank].Module
-	spec := pml.CommSpec{ID: id, Group: w.Group(), Rank: rank}
-	var err error
+	return w.Procs[rank].join(pml.CommSpec{ID: id, Group: w.Group(), Rank: rank}, offer, decision)
+}
+
+// join makes this process's end of a communicator, as its members have decided.
+func (p *Process) join(spec pml.CommSpec, offer *cid.Offer, decision cid.Decision) (_ pml.Comm, err error) {
+	table := p.Module.CIDs()
 	if decision.Policy == cid.PolicyLazy {
-		m.CIDs().Release(offer)
-		spec.Local, err = m.CIDs().Reserve()
+		table.Release(offer)
+		spec.Local, err = table.Reserve()
 	} else {
-		spec.Local, spec.Agreed, spec.Indices = decision.Local(rank), decision.Policy == cid.PolicyAgree, decision.Each
-		err = m.CIDs().Accept(offer, spec.Local)
+		spec.Local, spec.Agreed, spec.Indices = decision.Local(spec.Rank), decision.Policy == cid.PolicyAgree, decision.Each
+		err = table.Accept(offer, spec.Local)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return m.AddComm(spec)
+	return p.Module.AddComm(spec)
 }
 
 // Group returns all processes in the order of their ranks.
