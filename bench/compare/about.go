@@ -39,7 +39,7 @@ type version struct {
 var proc, _ = procfs.NewDefaultFS()
 
 // describe looks at the machine and asks the programs for their versions.
-func (c *comparison) describe(ctx context.Context, before string) (about, error) {
+func (c *comparison) describe(ctx context.Context) (about, error) {
 	a := about{Date: time.Now().UTC().Format("2006-01-02 15:04 UTC"), Processors: runtime.NumCPU(), Processor: "unknown", System: "unknown"}
 	cpus, err := proc.CPUInfo()
 	memory, err2 := proc.Meminfo()
@@ -70,10 +70,10 @@ func (c *comparison) describe(ctx context.Context, before string) (about, error)
 	}
 	err = version("ferry", c.ferry)
 	a.Versions = append(a.Versions, goVersion)
-	if before != "" {
-		err = errors.Join(err, version("ferry before", before))
+	if c.before != "" {
+		err = errors.Join(err, version("ferry before", c.before))
 	}
-	for _, p := range c.peers {
+	for _, p := range c.list {
 		err = errors.Join(err, version(p.Title, p.Launcher))
 	}
 	return a, err

@@ -2,10 +2,10 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // own is a row of ours alone.
@@ -146,13 +146,14 @@ func (c *comparison) own(ctx context.Context, r ownRow) (o own, err error) {
 func (c *comparison) counts() func(ctx context.Context, pml string, p [2]string) (float64, string, error) {
 	var each map[way]float64
 	var err error
+	var once sync.Once
 	return func(ctx context.Context, pml string, p [2]string) (float64, string, error) {
-		if each == nil && err == nil {
+		once.Do(func() {
 			var output string
 			if output, _, err = c.command(ctx, []string{c.instructions}); err == nil {
 				each, err = parseCounts(output)
 			}
-		}
+		})
 		if err != nil {
 			return 0, "", err
 		}
@@ -166,16 +167,17 @@ type way struct{ pml, policy string }
 
 // parseCounts reads what bench/instructions prints.
 func parseCounts(output string) (map[way]float64, error) {
+	type row struct {
+		PML, Policy  string
+		Instructions float64
+	}
+	rows, err := parseRows[row](output)
+	if err != nil {
+		return nil, fmt.Errorf("instructions: %w", err)
+	}
 	each := map[way]float64{}
-	for d := json.NewDecoder(strings.NewReader(output)); d.More(); {
-		var row struct {
-			PML, Policy  string
-			Instructions float64
-		}
-		if err := d.Decode(&row); err != nil {
-			return nil, fmt.Errorf("instructions: %.200q: %w", output, err)
-		}
-		each[way{row.PML, row.Policy}] = row.Instructions
+	for _, r := range rows {
+		each[way{r.PML, r.Policy}] = r.Instructions
 	}
 	for _, pml := range counted {
 		for _, p := range policies {
@@ -198,7 +200,7 @@ func (c *comparison) cliff(ctx context.Context) (worst float64, of string, err e
 		parts[i].typical = true
 	}
 	curves := c.curves(parts, nil, "--half-steps")
-	if err := c.sweep(ctx, "no cliff", parts, curves, c.want); err != nil {
+	if err := c.sweep(ctx, "no cliff", parts, curves, c.pairs); err != nil {
 		return 0, "", err
 	}
 	curves[0].settle(c.best)
@@ -234,7 +236,7 @@ func (c *comparison) idle(ctx context.Context) (percent float64, of string, err 
 	}
 	var theirs []string
 	f.iterations = 1
-	for _, p := range c.peers {
+	for _, p := range c.list {
 		s, err := c.between(ctx, f, side{c.theirs(p, p.Settings[0], f), p.Name})
 		if err != nil {
 			return 0, "", err

@@ -151,10 +151,7 @@ func install(program, path string) (string, error) {
 
 // measure takes all that is asked for.
 func (o *options) measure(ctx context.Context, stderr io.Writer) (*report, error) {
-	c := &comparison{
-		runner: &runner{build: o.build, instructions: o.instructions, timeout: o.timeout}, want: o.pairs,
-		note: func(format string, a ...any) { fmt.Fprintf(stderr, "compare: "+format+"\n", a...) },
-	}
+	c := &comparison{options: o, note: func(format string, a ...any) { fmt.Fprintf(stderr, "compare: "+format+"\n", a...) }}
 	figs, sweeps, alone, memory := append(figures(), ownFigures()...), sweeps(), c.alone(), o.rows.MatchString(memoryName)
 	if o.before != "" {
 		figs, sweeps, alone, memory = besideBefore(filepath.Join(o.build, "before")), nil, nil, false
@@ -167,28 +164,23 @@ func (o *options) measure(ctx context.Context, stderr io.Writer) (*report, error
 		return nil, fmt.Errorf("-rows %s: no figure has such a name", o.rows)
 	}
 	var err error
-	if c.ferry, err = install(o.ferry, filepath.Join(o.build, "ferry")); err != nil {
+	if o.ferry, err = install(o.ferry, filepath.Join(o.build, "ferry")); err != nil {
 		return nil, err
 	}
-	before := ""
 	if o.before != "" {
-		if before, err = install(o.before, filepath.Join(o.build, "before")); err != nil {
-			return nil, err
-		}
-	} else {
-		if _, err := os.Stat(o.instructions); err != nil {
-			return nil, fmt.Errorf("%w: run make build-instructions", err)
-		}
-		if c.peers, err = loadPeers(filepath.Join(o.peers, "peers.json")); err != nil {
-			return nil, err
-		}
+		o.before, err = install(o.before, filepath.Join(o.build, "before"))
+	} else if c.list, err = loadPeers(filepath.Join(o.peers, "peers.json")); err == nil {
+		_, err = os.Stat(o.instructions)
 	}
-	for _, p := range c.peers {
+	if err != nil {
+		return nil, fmt.Errorf("%w: see make build build-instructions", err)
+	}
+	for _, p := range c.list {
 		if err := c.compile(ctx, o.peers, p); err != nil {
 			return nil, err
 		}
 	}
-	about, err := c.describe(ctx, before)
+	about, err := c.describe(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -207,7 +199,7 @@ func (o *options) measure(ctx context.Context, stderr io.Writer) (*report, error
 	}
 	var curves []*curve
 	for _, s := range sweeps {
-		list := c.curves(s.parts, c.peers)
+		list := c.curves(s.parts, c.list)
 		if err := c.sweep(ctx, s.Name, s.parts, list, o.repeat); err != nil {
 			return nil, err
 		}

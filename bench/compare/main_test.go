@@ -175,7 +175,7 @@ func TestFigureThatNeverWorksSaysWhy(t *testing.T) {
 // not go on using the processors while others are measured.
 func TestTimeoutLeavesNoProcess(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pid")
-	r := &runner{timeout: time.Minute}
+	r := &options{timeout: time.Minute}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	done := make(chan error, 1)

@@ -42,19 +42,19 @@ type series struct {
 
 // series returns what is to be measured of a figure: beside each setting of each
 // peer that may change it, or beside another way to run ferry.
-func (r *runner) series(f figure, peers []peer) []*series {
-	ours := side{r.ours(r.ferry, f, f.flags), ferryRanks}
+func (o *options) series(f figure, peers []peer) []*series {
+	ours := side{o.ours(o.ferry, f, f.flags), ferryRanks}
 	if v := f.versus; v != nil {
 		return []*series{{
 			fig: f, peer: peer{Title: "ferry"}, setting: setting{Title: v.Title},
-			ours: ours, theirs: side{r.ours(cmp.Or(v.program, r.ferry), f, v.flags), ferryRanks},
+			ours: ours, theirs: side{o.ours(cmp.Or(v.program, o.ferry), f, v.flags), ferryRanks},
 		}}
 	}
 	var out []*series
 	for _, p := range peers {
 		for _, st := range p.Settings {
 			if st.Only == f.over && f.Size >= st.FromBytes {
-				out = append(out, &series{fig: f, peer: p, setting: st, ours: ours, theirs: side{r.theirs(p, st, f), p.Name}})
+				out = append(out, &series{fig: f, peer: p, setting: st, ours: ours, theirs: side{o.theirs(p, st, f), p.Name}})
 			}
 		}
 	}
@@ -85,13 +85,12 @@ func (s *series) needs(b bests, want int, late bool) bool {
 
 // comparison takes all samples.
 type comparison struct {
-	*runner
+	*options
 	*gauge
-	peers []peer // none: ferry is compared with itself
-	want  int    // pairs
-	end   time.Time
-	note  func(format string, a ...any)
-	kept  []memoryRow // so far
+	list []peer // none: ferry is compared with itself
+	end  time.Time
+	note func(format string, a ...any)
+	kept []memoryRow // so far
 }
 
 // measure measures each figure beside each setting that may change it. Figures
@@ -101,7 +100,7 @@ func (c *comparison) measure(ctx context.Context, figs []figure) ([]*series, err
 	var all []*series
 	byFigure := make([][]*series, len(figs))
 	for i, f := range figs {
-		byFigure[i] = c.series(f, c.peers)
+		byFigure[i] = c.series(f, c.list)
 		all = append(all, byFigure[i]...)
 	}
 	for round := range 2 {
@@ -123,7 +122,7 @@ func (c *comparison) figure(ctx context.Context, list []*series) error {
 	for more := true; more; {
 		more = false
 		for _, s := range list {
-			if !s.needs(c.best, c.want, time.Now().After(c.end)) {
+			if !s.needs(c.best, c.pairs, time.Now().After(c.end)) {
 				continue
 			}
 			more = true
@@ -183,7 +182,7 @@ func (c *comparison) glance(list []*series) string {
 	var out []string
 	for _, s := range list {
 		near := s.judge(c.best)
-		r, ok := s.result(c.want)
+		r, ok := s.result(c.pairs)
 		if !ok {
 			out = append(out, fmt.Sprintf("%s %s failed", s.peer.Title, s.setting.Title))
 			continue

@@ -40,7 +40,7 @@ func (c *comparison) memories(ctx context.Context) error {
 		if err := take("ferry", c.ours(c.ferry, f, nil)); err != nil {
 			return err
 		}
-		for _, p := range c.peers {
+		for _, p := range c.list {
 			if err := take(p.Title, c.theirs(p, p.Settings[0], f)); err != nil {
 				return err
 			}
@@ -61,7 +61,7 @@ func (c *comparison) memory(ctx context.Context, m *memoryRow, args []string) er
 	}
 	var rows []benchRow
 	if err == nil {
-		rows, err = parseRows(output)
+		rows, err = parseRows[benchRow](output)
 	}
 	if err == nil {
 		err = m.fill(rows, before)

@@ -155,7 +155,7 @@ func TestBothSidesRunTheSameLoops(t *testing.T) {
 	for _, s := range sweeps() {
 		figs = append(figs, s.parts...)
 	}
-	r := &runner{ferry: "ferry", build: "build"}
+	r := &options{ferry: "ferry", build: "build"}
 	seen := map[string]bool{}
 	for _, f := range figs {
 		if f.upTo == 0 && (seen[f.Name] || f.Wanted == 0 || f.WantedBest == 0 || f.Aim == "") {

@@ -59,25 +59,25 @@ func parsePeers(b []byte) ([]peer, error) {
 }
 
 // compile makes a peer's program from our sources.
-func (r *runner) compile(ctx context.Context, dir string, p peer) error {
+func (o *options) compile(ctx context.Context, dir string, p peer) error {
 	sources, err := filepath.Glob(filepath.Join(dir, "*.c"))
 	if err != nil || len(sources) == 0 {
 		return fmt.Errorf("no C sources in %s", dir)
 	}
-	if err := os.MkdirAll(r.build, 0o755); err != nil {
+	if err := os.MkdirAll(o.build, 0o755); err != nil {
 		return err
 	}
-	args := append([]string{p.Compiler, "-O2", "-std=gnu11", "-Wall", "-Wextra", "-o", r.program(p)}, sources...)
-	if _, _, err := r.command(ctx, args); err != nil {
+	args := append([]string{p.Compiler, "-O2", "-std=gnu11", "-Wall", "-Wextra", "-o", o.program(p)}, sources...)
+	if _, _, err := o.command(ctx, args); err != nil {
 		return fmt.Errorf("compile the programs for %s: %w", p.Title, err)
 	}
 	return nil
 }
 
-func (r *runner) program(p peer) string { return filepath.Join(r.build, p.Name) }
+func (o *options) program(p peer) string { return filepath.Join(o.build, p.Name) }
 
 // theirs is the command line of a peer's sample.
-func (r *runner) theirs(p peer, s setting, f figure) []string {
+func (o *options) theirs(p peer, s setting, f figure) []string {
 	args := []string{p.Launcher}
 	if os.Geteuid() == 0 {
 		args = append(args, p.AsRoot...)
@@ -92,7 +92,7 @@ func (r *runner) theirs(p peer, s setting, f figure) []string {
 	if f.upTo > f.Size {
 		sizes += ":" + strconv.Itoa(f.upTo)
 	}
-	args = append(args, "-n", strconv.Itoa(f.Ranks), r.program(p), f.Bench, "-m", sizes,
+	args = append(args, "-n", strconv.Itoa(f.Ranks), o.program(p), f.Bench, "-m", sizes,
 		"-i", strconv.Itoa(f.iterations), "-x", strconv.Itoa(f.warmup))
 	if f.hopInside() {
 		args = append(args, "--hop")
@@ -102,7 +102,7 @@ func (r *runner) theirs(p peer, s setting, f figure) []string {
 
 // ours is the command line of a sample of a ferry, with flags of its own. Jobs are timed
 // from the launcher's start to its end on both sides, so both have a launcher.
-func (r *runner) ours(program string, f figure, flags []string) []string {
+func (o *options) ours(program string, f figure, flags []string) []string {
 	var args []string
 	switch {
 	case f.Bench == "init" || f.Bench == "hello" || !f.bound():

@@ -35,14 +35,6 @@ func (s sample) MarshalJSON() ([]byte, error) {
 		s.Value, s.Hop, s.Outside, s.Others), nil
 }
 
-// runner runs commands.
-type runner struct {
-	ferry        string
-	instructions string
-	build        string
-	timeout      time.Duration
-}
-
 // marker is an environment variable by which the processes of one sample are
 // found again, whatever sessions and groups their launcher has put them in.
 const marker = "COMPARE_SAMPLE="
@@ -60,8 +52,8 @@ type usage struct {
 
 // command runs a command, with a time limit, and returns what it prints and what
 // it took. Of a command that fails no process is left.
-func (r *runner) command(ctx context.Context, args []string) (output string, u usage, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, r.timeout, fmt.Errorf("not done within %v", r.timeout))
+func (o *options) command(ctx context.Context, args []string) (output string, u usage, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("not done within %v", o.timeout))
 	defer cancel()
 	mark := marker + rand.Text()
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
@@ -107,12 +99,12 @@ func killMarked(mark string) {
 }
 
 // take runs a side's command and makes a sample of each row that it prints.
-func (r *runner) take(ctx context.Context, f figure, from side) ([]sample, error) {
+func (o *options) take(ctx context.Context, f figure, from side) ([]sample, error) {
 	before, err := busy()
 	if err != nil {
 		return nil, err
 	}
-	output, u, err := r.command(ctx, from.args)
+	output, u, err := o.command(ctx, from.args)
 	if err != nil {
 		return nil, err
 	}
@@ -150,10 +142,10 @@ type benchRow struct {
 }
 
 // parseRows reads lines of JSON; there is at least one.
-func parseRows(output string) ([]benchRow, error) {
-	var rows []benchRow
+func parseRows[T any](output string) ([]T, error) {
+	var rows []T
 	for d := json.NewDecoder(strings.NewReader(output)); ; {
-		var row benchRow
+		var row T
 		err := d.Decode(&row)
 		switch {
 		case err == io.EOF && len(rows) > 0:
@@ -168,7 +160,7 @@ func parseRows(output string) ([]benchRow, error) {
 // parseSamples makes a sample of each row, in the figure's unit: one, or those of
 // growing sizes from the smallest to the largest.
 func parseSamples(output string, f figure) ([]sample, error) {
-	rows, err := parseRows(output)
+	rows, err := parseRows[benchRow](output)
 	if err != nil {
 		return nil, err
 	}

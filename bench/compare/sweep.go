@@ -71,10 +71,10 @@ func (p point) MarshalJSON() ([]byte, error) {
 }
 
 // curves returns what there is to measure of a sweep.
-func (r *runner) curves(parts []figure, peers []peer, flags ...string) []*curve {
+func (o *options) curves(parts []figure, peers []peer, flags ...string) []*curve {
 	mine := &curve{Bench: parts[0].Bench, Unit: parts[0].Unit, Of: "ferry", samples: map[int][]sample{}}
 	for _, f := range parts {
-		mine.sides = append(mine.sides, side{r.ours(r.ferry, f, flags), ferryRanks})
+		mine.sides = append(mine.sides, side{o.ours(o.ferry, f, flags), ferryRanks})
 	}
 	all := []*curve{mine}
 	for _, p := range peers {
@@ -84,7 +84,7 @@ func (r *runner) curves(parts []figure, peers []peer, flags ...string) []*curve 
 			}
 			c := &curve{Bench: mine.Bench, Unit: mine.Unit, Of: p.Title, Setting: st.Title, samples: map[int][]sample{}}
 			for _, f := range parts {
-				c.sides = append(c.sides, side{r.theirs(p, st, f), p.Name})
+				c.sides = append(c.sides, side{o.theirs(p, st, f), p.Name})
 			}
 			all = append(all, c)
 		}

@@ -41,24 +41,19 @@ func (r *rank) memory(ctx context.Context, steps ...int) error {
 	if err := mpi.Barrier(ctx, r.comm); err != nil { // what follows takes memory itself
 		return err
 	}
+	inUse := []float64{float64(fs.Blocks-fs.Bfree) * float64(fs.Bsize) / 1024}
+	if r.comm.Rank() != 0 {
+		inUse = nil
+	}
 	for _, f := range []struct {
 		what string
-		kib  []float64 // none: not this rank's to say
-	}{
-		{"private", []float64{private}}, {"pss", []float64{share}}, {"shm", nil},
-	} {
+		kib  []float64
+	}{{"private", []float64{private}}, {"pss", []float64{share}}, {"shm", inUse}} {
 		all, err := r.gather(ctx, f.kib)
+		if err == nil && r.comm.Rank() == 0 {
+			err = r.emit(ofValues(Row{Bench: r.o.name + "/" + f.what, Ranks: r.comm.Size(), Unit: "KiB"}, all))
+		}
 		if err != nil {
-			return err
-		}
-		if r.comm.Rank() != 0 {
-			continue
-		}
-		if f.kib == nil {
-			all = []float64{float64(fs.Blocks-fs.Bfree) * float64(fs.Bsize) / 1024}
-		}
-		row := ofValues(Row{Bench: r.o.name + "/" + f.what, Ranks: r.comm.Size(), Unit: "KiB"}, all)
-		if err := r.emit(row); err != nil {
 			return err
 		}
 	}

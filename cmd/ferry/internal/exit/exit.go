@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
 	"github.com/ferrympi/ferry/framework"
 )
 
@@ -14,8 +15,8 @@ import (
 const (
 	Failed        = 1   // anything else
 	Usage         = 2   // the command line or the configuration makes no sense
-	NotExecutable = 126 // as a shell says it
-	NotFound      = 127
+	notExecutable = 126 // as a shell says it
+	notFound      = 127
 )
 
 // Error is an error with an exit status. A nil Err says nothing more: what
@@ -58,6 +59,10 @@ func Of(err error) (status int, message string) {
 	case errors.As(err, &e):
 	case errors.Is(err, framework.ErrConfig):
 		return Usage, err.Error()
+	case errors.Is(err, launch.ErrNotFound):
+		return notFound, err.Error()
+	case errors.Is(err, launch.ErrNotExecutable):
+		return notExecutable, err.Error()
 	default:
 		return Failed, err.Error()
 	}

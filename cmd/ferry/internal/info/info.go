@@ -3,6 +3,7 @@
 package info
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"io"
@@ -156,7 +157,8 @@ func reason(v framework.Verdict) string {
 }
 
 func (info *Info) print(w io.Writer, all bool) error {
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	var b bytes.Buffer // written at once: several ranks may print it
+	t := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
 	fmt.Fprintf(t, "ferry %s\n%s\n\nFRAMEWORK\tCOMPONENT\tPRIORITY\tSTATUS\tWHAT OR WHY NOT\n", info.Version, info.Tuned)
 	params := slices.Clone(info.Params)
 	for _, c := range info.Components {
@@ -179,5 +181,7 @@ func (info *Info) print(w io.Writer, all bool) error {
 	} else {
 		fmt.Fprintln(t, "\nferry info --all shows the parameters of every level, and library versions.")
 	}
-	return t.Flush()
+	t.Flush() // into memory: it can't fail
+	_, err := w.Write(b.Bytes())
+	return err
 }

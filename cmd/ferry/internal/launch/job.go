@@ -13,10 +13,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -126,38 +126,20 @@ var (
 // PATH, or ErrNotFound or ErrNotExecutable. A relative path starts at this
 // process's working directory, whatever the job's is.
 func Resolve(program string) (string, error) {
-	if program == "" {
-		return "", fmt.Errorf("%w: no name given", ErrNotFound)
-	}
-	path := program
-	if !strings.Contains(program, "/") {
-		found, err := exec.LookPath(program)
-		if err != nil {
-			err = fmt.Errorf("%w: %q is not in PATH", ErrNotFound, program)
-			if st, statErr := os.Stat(program); statErr == nil && !st.IsDir() {
-				err = fmt.Errorf("%w; there is one in this directory: say ./%s", err, program)
-			}
-			return "", err
+	path, err := exec.LookPath(program)
+	switch {
+	case err == nil:
+		return filepath.Abs(path)
+	case errors.Is(err, exec.ErrNotFound) || errors.Is(err, exec.ErrDot):
+		err = fmt.Errorf("%w: %q is not in PATH", ErrNotFound, program)
+		if st, statErr := os.Stat(program); statErr == nil && !st.IsDir() {
+			err = fmt.Errorf("%w; there is one in this directory: say ./%s", err, program)
 		}
-		path = found
-	}
-	path, err := filepath.Abs(path)
-	if err != nil {
+		return "", err
+	case errors.Is(err, fs.ErrNotExist):
 		return "", fmt.Errorf("%w: %w", ErrNotFound, err)
 	}
-	st, err := os.Stat(path)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return "", fmt.Errorf("%w: there is no %s", ErrNotFound, path)
-	case err != nil:
-		return "", fmt.Errorf("%w: %w", ErrNotExecutable, err)
-	case st.IsDir():
-		return "", fmt.Errorf("%w: %s is a directory", ErrNotExecutable, path)
-	}
-	if _, err := exec.LookPath(path); err != nil {
-		return "", fmt.Errorf("%w: %s has mode %v", ErrNotExecutable, path, st.Mode())
-	}
-	return path, nil
+	return "", fmt.Errorf("%w: %w", ErrNotExecutable, err)
 }
 
 // Run runs the job and returns when no process of it is left. An error means

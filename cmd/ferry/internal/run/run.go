@@ -114,7 +114,7 @@ func (o *options) run(cmd *cobra.Command, args []string) error {
 	job.Note = func(line string) { fmt.Fprintf(stderr, "ferry run: %s\n", line) }
 	res, err := job.Run(cmd.Context())
 	if err != nil {
-		return programError(err)
+		return err
 	}
 	if o.explain {
 		var e explain.Explanation
@@ -140,33 +140,22 @@ func (o *options) run(cmd *cobra.Command, args []string) error {
 // job checks the command line; nothing has started.
 func (o *options) job(ctx context.Context, args []string) (launch.Job, error) {
 	var j launch.Job
-	if len(args) == 0 {
+	policy, known := map[string]launch.Policy{"end": launch.End, "continue": launch.Continue}[o.onFailure]
+	switch {
+	case len(args) == 0:
 		return j, exit.Usagef("no program given: ferry run -n 4 PROGRAM")
-	}
-	if o.ranks < 1 {
+	case o.ranks < 1:
 		return j, exit.Usagef("-n %d: want at least 1 rank", o.ranks)
+	case o.bind != "core" && o.bind != "none":
+		return j, exit.Usagef("--bind-to %s: want core or none", o.bind)
+	case !known:
+		return j, exit.Usagef("--on-failure %s: want end or continue", o.onFailure)
+	case o.timeout < 0:
+		return j, exit.Usagef("--timeout %v: want a time above 0", o.timeout)
 	}
 	j = launch.Job{
-		Program: args[0], Args: args[1:], N: o.ranks, Dir: o.dir,
+		Program: args[0], Args: args[1:], N: o.ranks, Dir: o.dir, Bind: o.bind == "core", OnFailure: policy,
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Tag: o.tag, Timeout: o.timeout,
-	}
-	switch o.bind {
-	case "core":
-		j.Bind = true
-	case "none":
-	default:
-		return j, exit.Usagef("--bind-to %s: want core or none", o.bind)
-	}
-	switch o.onFailure {
-	case "end":
-		j.OnFailure = launch.End
-	case "continue":
-		j.OnFailure = launch.Continue
-	default:
-		return j, exit.Usagef("--on-failure %s: want end or continue", o.onFailure)
-	}
-	if o.timeout < 0 {
-		return j, exit.Usagef("--timeout %v: want a time above 0", o.timeout)
 	}
 	var exports []string
 	for _, x := range o.exports {
@@ -203,19 +192,6 @@ func (o *options) job(ctx context.Context, args []string) (launch.Job, error) {
 		return j, err
 	}
 	j.Env, j.Cleanup = ranks.Env, ranks.Cleanup
-	if j.Program, err = launch.Resolve(j.Program); err != nil {
-		return j, programError(err)
-	}
-	return j, nil
-}
-
-// programError gives an error of the launcher its exit status.
-func programError(err error) error {
-	switch {
-	case errors.Is(err, launch.ErrNotFound):
-		return &exit.Error{Status: exit.NotFound, Err: err}
-	case errors.Is(err, launch.ErrNotExecutable):
-		return &exit.Error{Status: exit.NotExecutable, Err: err}
-	}
-	return err
+	j.Program, err = launch.Resolve(j.Program)
+	return j, err
 }
