@@ -79,7 +79,7 @@ const MinFrameLimit = 256
 
 // A Module moves frames for this process. It is a progress.Source: Poll hands
 // received frames up and returns how many events there were. It may also say
-// how it is awaited (progress.Beller, progress.Descriptor, progress.Polled).
+// how it is awaited (progress.Bell, progress.Descriptor, progress.Polled).
 type Module interface {
 	progress.Source
 

@@ -224,7 +224,7 @@ type Result struct {
 
 // A Module moves and matches messages for this process. It is a progress.Source:
 // Poll completes operations, hands up control messages, and returns how many
-// there were of both. It may also say how it is awaited (progress.Beller,
+// there were of both. It may also say how it is awaited (progress.Bell,
 // progress.Descriptor, progress.Polled).
 //
 // When a module as a whole fails, every operation in progress completes with the

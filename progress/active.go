@@ -116,9 +116,8 @@ func (e *Engine) patience() time.Duration {
 
 // awaited reports whether something tells when there is something to poll.
 func awaited(s Source) bool {
-	_, rings := framework.As[Beller](s)
 	_, reads := framework.As[Descriptor](s)
-	return rings || reads
+	return reads
 }
 
 // letIn lets goroutines take the lock that wait for it, without giving up the

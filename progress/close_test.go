@@ -6,7 +6,7 @@ import "testing"
 func TestCloseNeverMissesTheKeeper(t *testing.T) {
 	for range 2000 {
 		e := New(Options{})
-		e.Ring() // it is on its way to the bell
+		e.Bell().Ring() // it is on its way to the bell
 		e.Close()
 	}
 }

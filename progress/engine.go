@@ -28,16 +28,11 @@ type Source interface {
 	Poll() int
 }
 
-// The ways in which a source is awaited are optional abilities of it, or of what
-// it wraps (framework.As). A source with none of them is polled only while
-// somebody waits actively; that is right for sources that depend on another
-// one's progress.
-
-// A Beller is rung from outside, at the bell that it brings: memory that other
-// processes share. At most one source of an engine brings a bell.
-type Beller interface {
-	Bell() doorbell.Bell
-}
+// A source is awaited through the engine's bell, which whoever brings it something
+// rings (Bell). Other ways are optional abilities of it, or of what it wraps
+// (framework.As). A source that nobody rings for and that has none of them is polled
+// only while somebody waits actively; that is right for sources that depend on
+// another one's progress.
 
 // A Descriptor is awaited through a file descriptor.
 type Descriptor interface {
@@ -77,7 +72,7 @@ type Engine struct {
 
 	// All below is guarded by the lock.
 	sources []Source
-	bell    doorbell.Bell
+	bell    Bell
 	fds     *fdPoller
 	polling bool   // somebody has the poll token
 	parked  int    // completions with a parked waiter
@@ -100,7 +95,8 @@ func New(opt Options) *Engine {
 	if opt.Yield == 0 {
 		opt.Yield = DefaultYield
 	}
-	e := &Engine{bell: doorbell.New(), spin: opt.Spin, yield: opt.Yield, looks: mostLooks}
+	e := &Engine{spin: opt.Spin, yield: opt.Yield, looks: mostLooks}
+	e.bell.e, e.bell.now = e, doorbell.New()
 	engines.Add(1)
 	e.alone = sharesP()
 	if opt.Spin <= CrowdedSpin {
@@ -133,15 +129,13 @@ const CrowdedSpin = time.Microsecond
 // take 106 now.
 const DefaultYield = 2 * time.Millisecond
 
-// Add makes s a source. A Beller's bell becomes the engine's.
+// Bell returns the engine's bell.
+func (e *Engine) Bell() *Bell { return &e.bell }
+
+// Add makes s a source.
 func (e *Engine) Add(s Source) {
 	e.Lock()
 	defer e.Unlock()
-	if b, ok := framework.As[Beller](s); ok {
-		old := e.bell
-		e.bell = b.Bell()
-		old.Ring() // the keeper may sleep there
-	}
 	if d, ok := framework.As[Descriptor](s); ok {
 		if e.fds == nil {
 			e.fds = newFDPoller()
@@ -149,14 +143,15 @@ func (e *Engine) Add(s Source) {
 		e.fds.add(d, e)
 	}
 	e.sources = append(e.sources, s)
-	e.bell.Ring() // a keeper that sleeps already has not armed s
+	e.bell.now.Ring() // a keeper that sleeps already has not armed s
 	e.keeper.kick()
 }
 
-// Remove takes s out. When it returns s is not polled any more, and its bell
-// and descriptor are not used.
+// Remove takes s out. When it returns s is not polled any more, and its descriptor
+// is not used.
 func (e *Engine) Remove(s Source) {
 	e.Lock()
+	defer e.Unlock()
 	for i, x := range e.sources {
 		if x == s {
 			e.sources = append(e.sources[:i:i], e.sources[i+1:]...)
@@ -166,28 +161,11 @@ func (e *Engine) Remove(s Source) {
 	if d, ok := framework.As[Descriptor](s); ok && e.fds != nil {
 		e.fds.remove(d)
 	}
-	if b, ok := framework.As[Beller](s); ok && e.bell == b.Bell() {
-		old := e.bell
-		e.bell = doorbell.New()
-		e.Unlock()
-		e.keeper.leave(old)
-		return
-	}
-	e.Unlock()
 }
 
-// Ring has the keeper look at all sources soon: something happened that no
-// source's own bell announces. It may be called without the lock.
-func (e *Engine) Ring() {
-	e.keeper.kick()
-	e.Lock()
-	e.bell.Ring() // under the lock: its memory goes with the source that brought it
-	e.Unlock()
-}
-
-// Nudge is Ring for a source that has just made work for itself. Lock held.
+// Nudge is Bell.Ring for a source that has just made work for itself. Lock held.
 // Cost while nobody sleeps: one load.
-func (e *Engine) Nudge() { e.bell.Ring() }
+func (e *Engine) Nudge() { e.bell.now.Ring() }
 
 // Close ends the keeper. Nobody waits any more, and all sources have been removed.
 func (e *Engine) Close() {

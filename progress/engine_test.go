@@ -14,8 +14,6 @@ import (
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
-
-	"github.com/ferrympi/ferry/internal/doorbell"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -24,14 +22,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // memory: post makes it have something and rings.
 type box struct {
 	e       *Engine
-	bell    doorbell.Bell
+	bell    RemoteBell
 	arrived atomic.Int64
 	taken   int64
 	waits   []*Completion // the i-th thing completes the i-th
 	polls   atomic.Int64
 }
-
-func (b *box) Bell() doorbell.Bell { return b.bell }
 
 func (b *box) Poll() (n int) {
 	b.polls.Add(1)
@@ -51,11 +47,18 @@ func (b *box) post() {
 }
 
 func newBox(t *testing.T, opt Options) *box {
+	t.Helper()
 	e := New(opt)
-	b := &box{e: e, bell: doorbell.New()}
+	mem := make([]byte, BellSize)
+	release, err := e.Bell().Share(mem)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &box{e: e, bell: BellAt(mem)}
 	e.Add(b)
 	t.Cleanup(func() {
 		e.Remove(b)
+		release()
 		e.Close()
 	})
 	return b
@@ -352,7 +355,7 @@ func TestCloseReachesAKeeperThatIsAboutToSleep(t *testing.T) {
 	}
 	// What stop does, at the worst moment.
 	close(e.keeper.quit)
-	e.bell.Ring()
+	e.Nudge()
 	e.Unlock()
 	select {
 	case <-e.keeper.done:
@@ -386,18 +389,36 @@ func (p *pipe) Poll() int {
 	return n
 }
 
-func TestReadableDescriptorEndsTheSleep(t *testing.T) {
+func newPipe(t *testing.T, e *Engine) *pipe {
+	t.Helper()
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_NONBLOCK|unix.O_CLOEXEC); err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Close(fds[0])
-	defer unix.Close(fds[1])
+	t.Cleanup(func() {
+		unix.Close(fds[0])
+		unix.Close(fds[1])
+	})
+	return &pipe{e: e, r: fds[0], w: fds[1]}
+}
+
+// wrapper is a source in front of another one, as fault injection is.
+type wrapper struct{ Source }
+
+func (w wrapper) Unwrap() any { return w.Source }
+
+func TestReadableDescriptorEndsTheSleep(t *testing.T) {
+	t.Run("of a source", func(t *testing.T) { readable(t, func(p *pipe) Source { return p }) })
+	t.Run("of a wrapped source", func(t *testing.T) { readable(t, func(p *pipe) Source { return wrapper{p} }) })
+}
+
+func readable(t *testing.T, source func(*pipe) Source) {
 	e := New(Options{Spin: time.Nanosecond, Yield: time.Nanosecond})
 	defer e.Close()
-	p := &pipe{e: e, r: fds[0], w: fds[1]}
-	e.Add(p)
-	defer e.Remove(p)
+	p := newPipe(t, e)
+	s := source(p)
+	e.Add(s)
+	defer e.Remove(s)
 	for range 10 {
 		var c Completion
 		e.Lock()
@@ -447,20 +468,62 @@ func TestSourceWithoutABellIsPolledWhileAllSleep(t *testing.T) {
 	}
 }
 
-// TestSourceCanGoWhileTheKeeperSleepsOnItsBell: its memory is unmapped after.
-func TestSourceCanGoWhileTheKeeperSleepsOnItsBell(t *testing.T) {
+// TestMemoryOfTheBellCanGoWhileTheKeeperSleepsThere: it is unmapped after.
+func TestMemoryOfTheBellCanGoWhileTheKeeperSleepsThere(t *testing.T) {
 	e := New(Options{})
 	defer e.Close()
 	for range 20 {
-		b := &box{e: e, bell: doorbell.New()}
-		e.Add(b)
+		mem := make([]byte, BellSize)
+		release, err := e.Bell().Share(mem)
+		if err != nil {
+			t.Fatal(err)
+		}
 		asleep(e)
-		e.Remove(b)
+		release()
 		e.keeper.mu.Lock()
-		if e.keeper.asleep == b.bell {
-			t.Error("the keeper still sleeps on the bell of a source that is gone")
+		if e.keeper.asleep == BellAt(mem).bell {
+			t.Error("the keeper still sleeps in memory that was taken back")
 		}
 		e.keeper.mu.Unlock()
+		release() // does nothing
+	}
+}
+
+// TestBellHasOnePlace: the second module that brings memory is told, and the first
+// one's peers can still ring.
+func TestBellHasOnePlace(t *testing.T) {
+	b := newBox(t, Options{Spin: time.Nanosecond, Yield: time.Nanosecond})
+	if _, err := b.e.Bell().Share(make([]byte, BellSize)); err == nil {
+		t.Fatal("the bell was given away twice")
+	}
+	var c Completion
+	b.e.Lock()
+	defer b.e.Unlock()
+	b.waits = []*Completion{&c}
+	go b.post()
+	if err := b.e.Wait(t.Context(), &c, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestBellRingsUnderAnotherEnginesLock: two engines of one process whose sources
+// bring each other something would wait for each other.
+func TestBellRingsUnderAnotherEnginesLock(t *testing.T) {
+	engines := [2]*Engine{New(Options{}), New(Options{})}
+	var wg sync.WaitGroup
+	for i, e := range engines {
+		wg.Go(func() {
+			for range 2000 {
+				e.Lock()
+				runtime.Gosched()
+				engines[1-i].Bell().Ring()
+				e.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	for _, e := range engines {
+		e.Close()
 	}
 }
 

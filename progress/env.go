@@ -16,3 +16,7 @@ type Env struct {
 	Engine   *Engine
 	Logger   *slog.Logger
 }
+
+// Bell is the engine's: a module rings it from its own goroutines, and gives it
+// memory that other processes see if they bring it something.
+func (e Env) Bell() *Bell { return e.Engine.Bell() }

@@ -59,7 +59,7 @@ func (p *fdPoller) run() {
 			e := p.engines[int(ev.Fd)]
 			p.mu.Unlock()
 			if e != nil {
-				e.Ring()
+				e.bell.Ring()
 			}
 		}
 	}

@@ -63,7 +63,7 @@ func (k *keeper) leave(b doorbell.Bell) {
 
 func (k *keeper) stop(e *Engine) {
 	close(k.quit)
-	e.Ring()
+	e.bell.Ring()
 	<-k.done
 }
 
@@ -114,7 +114,7 @@ func (e *Engine) sleep(seen *uint64) (again bool) {
 		e.Unlock()
 		return false
 	}
-	bell := e.bell
+	bell := e.bell.now
 	ticket := bell.Arm()
 	ready, timeout := e.arm()
 	if e.poll() > 0 || !ready || k.stopping() {

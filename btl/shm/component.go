@@ -135,6 +135,10 @@ func (c component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 	}
 	m.segment, m.mapping = seg, mapping
 	m.box = inbox.Init(mapping.Bytes, slots, env.Self.Nonce, ownProcess(m.proof))
+	// Everybody who writes into the inbox can ring there.
+	if m.releaseBell, err = env.Bell().Share(m.box.Bell()); err != nil {
+		return nil, fmt.Errorf("btl shm: %w", errors.Join(err, mapping.Close(), seg.Close()))
+	}
 	return m, nil
 }
 

@@ -9,7 +9,6 @@ import (
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/internal/doorbell"
 	"github.com/ferrympi/ferry/internal/inbox"
 	"github.com/ferrympi/ferry/internal/ring"
 	"github.com/ferrympi/ferry/internal/shmem"
@@ -33,6 +32,8 @@ type module struct {
 	size     int64           // of the segment
 	extents  map[int][]int64 // offsets of ring memory that is free again, by its size
 	requests uint32          // of the inbox, as handled
+
+	releaseBell func() // takes the engine's bell back out of the inbox
 
 	paths      []*inbound // that are polled
 	turn       int        // in paths; see pollSome
@@ -81,9 +82,6 @@ func (m *module) path(name string) string {
 	return filepath.Join(m.dir, name)
 }
 
-// Bell is in the inbox: everybody who writes there can ring it.
-func (m *module) Bell() doorbell.Bell { return m.box.Bell() }
-
 // Poll costs a load for the inbox and one per ring when nothing happens.
 func (m *module) Poll() int {
 	n := 0
@@ -97,7 +95,7 @@ func (m *module) Poll() int {
 	if len(m.blocked) > 0 {
 		m.checkBlocked()
 	}
-	if len(m.paths) > fewPaths && !m.Bell().Armed() {
+	if len(m.paths) > fewPaths && !m.env.Bell().Armed() {
 		return n + m.pollSome()
 	}
 	for _, p := range m.paths {
@@ -190,7 +188,7 @@ func (m *module) grant(i int) error {
 		return err
 	}
 	p := &inbound{
-		m: m, peer: peer, index: i, far: far, bell: far.box.Bell(),
+		m: m, peer: peer, index: i, far: far, bell: progress.BellAt(far.box.Bell()),
 		offset: offset, size: len(cells.Bytes), cells: cells,
 		consumer: ring.NewConsumer(slot.Ring(), cells.Bytes),
 	}
@@ -380,7 +378,7 @@ func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
 		if !slot.Claim() {
 			continue
 		}
-		e := &endpoint{m: m, peer: peer.Life, far: far, slot: slot, bell: far.box.Bell()}
+		e := &endpoint{m: m, peer: peer.Life, far: far, slot: slot, bell: progress.BellAt(far.box.Bell())}
 		slot.Ask(inbox.Sender{
 			Rank:  m.env.Identity.Proc.Rank,
 			World: framework.NamespaceHash(m.env.Identity.Proc.Namespace),
@@ -390,7 +388,7 @@ func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
 		far.box.Request()
 		m.out[peer.Life] = e
 		m.connecting = append(m.connecting, e)
-		m.env.Engine.Nudge() // who sleeps already looks at Interval again
+		m.env.Engine.Nudge() // who sleeps already looks at Due again
 		return e, nil
 	}
 	far.Close()
@@ -402,8 +400,8 @@ func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
 // inbox, and so can't ring.
 const connectTick = 10 * time.Millisecond
 
-// Interval implements progress.Polled.
-func (m *module) Interval() time.Duration {
+// Due implements progress.Timed.
+func (m *module) Due() time.Duration {
 	if len(m.connecting) > 0 {
 		return connectTick
 	}
@@ -477,5 +475,6 @@ func (m *module) Close() error {
 	for key := range m.mapped {
 		m.unmap(key)
 	}
+	m.releaseBell()
 	return errors.Join(m.memory.freeAll(), m.mapping.Close(), m.segment.Close())
 }

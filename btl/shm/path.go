@@ -5,10 +5,10 @@ import (
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/internal/doorbell"
 	"github.com/ferrympi/ferry/internal/inbox"
 	"github.com/ferrympi/ferry/internal/ring"
 	"github.com/ferrympi/ferry/internal/shmem"
+	"github.com/ferrympi/ferry/progress"
 )
 
 // framesPerPoll bounds the time that one ring takes in a Poll.
@@ -18,7 +18,7 @@ const framesPerPoll = 32
 type inbound struct {
 	consumer *ring.Consumer // nil when the path has ended
 	up       btl.Inbound
-	bell     doorbell.Bell // the sender's
+	bell     progress.RemoteBell // the sender's
 
 	m      *module
 	peer   framework.Life
@@ -101,8 +101,8 @@ func (p *inbound) fail(err error) {
 
 // endpoint is the path to one peer: a ring in that peer's inbox.
 type endpoint struct {
-	producer *ring.Producer // nil until the ring is granted, and after Close
-	bell     doorbell.Bell  // the receiver's
+	producer *ring.Producer      // nil until the ring is granted, and after Close
+	bell     progress.RemoteBell // the receiver's
 
 	m      *module
 	peer   framework.Life

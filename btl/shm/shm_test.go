@@ -264,11 +264,11 @@ func TestDamagedRequestIsRefused(t *testing.T) {
 func TestRefusalReachesASenderThatSleeps(t *testing.T) {
 	w := newPair(t, nil)
 	w.connect(t, 0, 1)
-	if d := w.procs[0].module.(progress.Polled).Interval(); d <= 0 {
+	if d := w.procs[0].module.(progress.Timed).Due(); d <= 0 {
 		t.Error("an engine would sleep without limit while a request waits for its answer")
 	}
 	w.poll(t, func() bool { return len(w.procs[0].module.(*module).connecting) == 0 })
-	if d := w.procs[0].module.(progress.Polled).Interval(); d != 0 {
+	if d := w.procs[0].module.(progress.Timed).Due(); d != 0 {
 		t.Errorf("an engine would wake up every %v for nothing", d)
 	}
 }

@@ -141,8 +141,8 @@ func (b Inbox) Process() Process {
 	return Process{PID: le.Uint32(b.mem[offPID:]), Probe: le.Uint64(b.mem[offProbe:])}
 }
 
-// Bell returns the owner's doorbell.
-func (b Inbox) Bell() doorbell.Bell { return doorbell.At(b.mem[offBell : offBell+doorbell.Size]) }
+// Bell returns the memory of the owner's doorbell.
+func (b Inbox) Bell() []byte { return b.mem[offBell : offBell+doorbell.Size] }
 
 // Slots returns the number of slots.
 func (b Inbox) Slots() int { return b.slots }
@@ -154,7 +154,7 @@ func (b Inbox) Requests() uint32 { return b.u32(offRequests).Load() }
 // Request has the owner look at the slots.
 func (b Inbox) Request() {
 	b.u32(offRequests).Add(1)
-	b.Bell().Ring()
+	doorbell.At(b.Bell()).Ring()
 }
 
 // Closed reports whether the owner has closed its inbox: nothing more is read.

@@ -1,0 +1,81 @@
+package progress
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/ferrympi/ferry/internal/doorbell"
+)
+
+// Bell is what wakes a process that sleeps: each engine has one. Whoever brings it
+// something to do from another thread, or from another process, rings.
+type Bell struct {
+	e *Engine
+
+	// mu keeps the memory of now in place while somebody rings who does not hold the
+	// engine's lock. To change now takes both.
+	mu     sync.Mutex
+	now    doorbell.Bell
+	shared bool // now lies in memory that a module has given
+}
+
+// BellSize is the number of bytes that a bell takes in memory which processes share.
+const BellSize = doorbell.Size
+
+var errShared = errors.New("the engine's bell lies in the memory of another module already; an engine has one bell")
+
+// Ring has the engine look at all its sources soon. What it is to find there has been
+// stored before. Any goroutine may call it, with or without locks.
+func (b *Bell) Ring() {
+	b.e.keeper.kick()
+	b.mu.Lock()
+	b.now.Ring()
+	b.mu.Unlock()
+}
+
+// Armed reports whether the process sleeps or is about to: the next Poll is the last
+// one before. Lock held. One load.
+func (b *Bell) Armed() bool { return b.now.Armed() }
+
+// Share has the bell live in mem from now on, where other processes ring it by
+// BellAt: BellSize bytes, zero, beginning at a multiple of 4. The memory belongs to the
+// bell until the function that Share returns has been called, which may wait for who
+// rings at this moment; calling it again does nothing. Of the modules of an engine one
+// can share the bell; the others get an error. Called without the engine's lock, as
+// that function is.
+func (b *Bell) Share(mem []byte) (release func(), err error) {
+	b.e.Lock()
+	defer b.e.Unlock()
+	if b.shared {
+		return nil, errShared
+	}
+	shared := doorbell.At(mem)
+	b.move(shared, true)
+	return sync.OnceFunc(func() {
+		b.e.Lock()
+		b.move(doorbell.New(), false)
+		b.e.Unlock()
+		b.e.keeper.leave(shared)
+	}), nil
+}
+
+// move changes where the bell is. The keeper may sleep at the old place. Lock held.
+func (b *Bell) move(to doorbell.Bell, shared bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	old := b.now
+	b.now, b.shared = to, shared
+	old.Ring()
+}
+
+// RemoteBell is the bell of another process, in memory that it shares.
+type RemoteBell struct{ bell doorbell.Bell }
+
+// BellAt returns the bell that its owner has given to Bell.Share, where it lies here:
+// BellSize bytes, which stay mapped as long as the result is used.
+func BellAt(mem []byte) RemoteBell { return RemoteBell{doorbell.At(mem)} }
+
+// Ring wakes the bell's owner if he sleeps. What he is to find has been stored before,
+// by an atomic operation. Cost while he doesn't sleep: one load of a cache line that is
+// seldom written.
+func (b RemoteBell) Ring() { b.bell.Ring() }
