@@ -11,34 +11,41 @@ import (
 	"strconv"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
-	"github.com/ferrympi/ferry/bootstrap/local/localtest"
-	"github.com/ferrympi/ferry/components"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mpi"
+	"github.com/ferrympi/ferry/mpi/mpitest"
 )
 
-// seed makes a test's choices, and is printed when it fails: SEED=n repeats them.
-func seed(t *testing.T) string {
+// chances makes a test's choices.
+type chances uint64
+
+const envSeed = "SEED"
+
+// seed returns the chances of a test, which are printed when it fails: SEED=n repeats
+// them.
+func seed(t *testing.T) chances {
 	t.Helper()
-	s := os.Getenv("SEED")
-	if s == "" {
-		s = strconv.FormatUint(rand.Uint64(), 10)
+	k := chances(rand.Uint64())
+	if s := os.Getenv(envSeed); s != "" {
+		k = seedOf(s)
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("SEED=%s", s)
+			t.Logf("%s=%d", envSeed, k)
 		}
 	})
-	return "SEED=" + s
+	return k
 }
 
-func chances(rank int) *rand.Rand {
-	n, _ := strconv.ParseUint(os.Getenv("SEED"), 10, 64)
-	return rand.New(rand.NewPCG(n, uint64(rank)))
+func seedOf(text string) chances {
+	n, _ := strconv.ParseUint(text, 10, 64)
+	return chances(n)
 }
+
+// of returns the choices of a rank.
+func (k chances) of(rank int) *rand.Rand { return rand.New(rand.NewPCG(uint64(k), uint64(rank))) }
 
 // soon returns a context that is canceled at a random moment: before the call,
 // during it or after it. cancel waits for the goroutine.
@@ -61,16 +68,16 @@ func soon(ctx context.Context, rng *rand.Rand) (context.Context, func()) {
 
 func TestMessagesWithdrawnAtAnyMomentAreWholeOrNotThere(t *testing.T) {
 	for _, policy := range []string{"agree", "lazy"} {
-		t.Run(policy, func(t *testing.T) { localtest.Run(t, 2, "withdraw", seed(t), "FERRY_CID_POLICY="+policy) })
+		t.Run(policy, func(t *testing.T) { ranks(t, 2, inWorld(seed(t).withdraw), "cid.policy="+policy) })
 	}
 }
 
 // withdraw: rank 0 sends numbered messages with contexts that end at random, and
 // rank 1 receives likewise. Exactly those whose send returned no error arrive,
 // whole and in order.
-func withdraw(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
+func (k chances) withdraw(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	const rounds, most = 1500, 200_000
-	rng := chances(c.Rank())
+	rng := k.of(c.Rank())
 	canceled := 0
 	if c.Rank() == 0 {
 		buf := make([]byte, most)
@@ -164,14 +171,14 @@ func withdraw(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 }
 
 func TestCreationsEndedAtAnyMomentLeaveTheRestWorking(t *testing.T) {
-	localtest.Run(t, 3, "ended-creations", seed(t), "FERRY_BOOTSTRAP_TIMEOUT=20s")
+	ranks(t, 3, inWorld(seed(t).endedCreations), "bootstrap.timeout=20s")
 }
 
 // endedCreations: all members make communicators, and their contexts end at
 // random. Each call returns; what was made works or is closed; and afterwards
 // session and parent go on.
-func endedCreations(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
-	rng := chances(c.Rank())
+func (k chances) endedCreations(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
+	rng := k.of(c.Rank())
 	made, failed := 0, 0
 	for round := range 60 {
 		// Every round has a parent of its own: a failure breaks its collectives.
@@ -223,21 +230,10 @@ func endedCreations(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 }
 
 func TestSendIsWithdrawnBeforeThePeerKnowsTheSender(t *testing.T) {
-	localtest.RunJob(t, localtest.Job{Size: 2, Program: "late-card", Timeout: 20 * time.Second})
+	ranks(t, 2, lateCard)
 }
 
-// lateBootstrap opens clients that finish a construct late in rank 1.
-type lateBootstrap struct {
-	bootstrap.Component
-	client *lateClient
-}
-
-func (b *lateBootstrap) Open(ctx context.Context, env bootstrap.Env) (bootstrap.Client, error) {
-	inner, err := b.Component.Open(ctx, env)
-	b.client = &lateClient{inner}
-	return b.client, err
-}
-
+// lateClient finishes a construct late in rank 1.
 type lateClient struct{ bootstrap.Client }
 
 func (c *lateClient) Unwrap() any { return c.Client }
@@ -256,18 +252,8 @@ func (c *lateClient) Construct(ctx context.Context, group []framework.Proc, tag 
 }
 
 func lateCard(ctx context.Context) error {
-	late := &lateBootstrap{}
-	standard, reg := components.Standard(), framework.NewRegistry()
-	for _, kind := range standard.Kinds() {
-		for _, c := range standard.Components(kind) {
-			if b, ok := c.(bootstrap.Component); ok {
-				late.Component = b
-				c = late
-			}
-			reg.Register(c)
-		}
-	}
-	s, err := mpi.OpenSession(ctx, mpi.WithRegistry(reg), mpi.WithParam("cid.policy", "lazy"))
+	late := &lateClient{mpitest.Client(ctx)}
+	s, err := mpitest.Open(ctx, mpi.WithBootstrap(late), mpi.WithParam("cid.policy", "lazy"))
 	if err != nil {
 		return err
 	}
@@ -297,7 +283,7 @@ func lateCard(ctx context.Context) error {
 			return err
 		}
 		cancel()
-		if err := errors.Join(in("withdrawing"), late.client.Put(ctx, "withdrawing", nil)); err != nil {
+		if err := errors.Join(in("withdrawing"), late.Put(ctx, "withdrawing", nil)); err != nil {
 			return err
 		}
 		// Rank 1 may be quick, and match the offer first.

@@ -8,13 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferrympi/ferry/bootstrap/local/localtest"
 	"github.com/ferrympi/ferry/mpi"
 )
 
 func TestCollectives(t *testing.T) {
 	for _, n := range []int{1, 2, 5} {
-		t.Run(fmt.Sprint(n), func(t *testing.T) { localtest.Run(t, n, "collectives") })
+		t.Run(fmt.Sprint(n), func(t *testing.T) { ranks(t, n, inWorld(collectives)) })
 	}
 }
 
@@ -80,7 +79,7 @@ func collectives(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	return mpi.Barrier(ctx, c)
 }
 
-func TestEndedContextBreaksTheCollectives(t *testing.T) { localtest.Run(t, 2, "broken") }
+func TestEndedContextBreaksTheCollectives(t *testing.T) { ranks(t, 2, inWorld(broken)) }
 
 func broken(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	d, err := c.Dup(ctx)

@@ -12,6 +12,7 @@ import (
 	"github.com/ferrympi/ferry/bootstrap/local/localtest"
 	"github.com/ferrympi/ferry/bootstrap/local/server"
 	"github.com/ferrympi/ferry/mpi"
+	"github.com/ferrympi/ferry/mpi/mpitest"
 )
 
 // allgather is what tests use to compare notes: every member's number in all.
@@ -21,10 +22,10 @@ func allgather(ctx context.Context, c *mpi.Comm, mine int64) ([]int64, error) {
 	return all, mpi.Allreduce(ctx, c, nil, all, mpi.Sum[int64]())
 }
 
-func TestSameTagBackToBack(t *testing.T) { localtest.Run(t, 3, "back-to-back") }
+func TestSameTagBackToBack(t *testing.T) { ranks(t, 3, backToBack) }
 
 func backToBack(ctx context.Context) error {
-	s, err := mpi.OpenSession(ctx)
+	s, err := mpitest.Open(ctx)
 	if err != nil {
 		return err
 	}
@@ -63,14 +64,14 @@ func backToBack(ctx context.Context) error {
 
 func TestConcurrentOverlappingCreations(t *testing.T) {
 	for _, policy := range []string{"auto", "gather", "lazy"} {
-		t.Run(policy, func(t *testing.T) { localtest.Run(t, 4, "overlap", "FERRY_CID_POLICY="+policy) })
+		t.Run(policy, func(t *testing.T) { ranks(t, 4, overlap, "cid.policy="+policy) })
 	}
 }
 
 // overlap: each pair of ranks makes communicators at the same time as all other
 // pairs, in goroutines, all with the same tag.
 func overlap(ctx context.Context) error {
-	s, err := mpi.OpenSession(ctx)
+	s, err := mpitest.Open(ctx)
 	if err != nil {
 		return err
 	}
@@ -114,7 +115,7 @@ func pairUp(ctx context.Context, world *mpi.Group, peer, me int) error {
 
 func TestDupMessageArrivesBeforeThePeerDups(t *testing.T) {
 	for _, policy := range []string{"agree", "lazy"} {
-		t.Run(policy, func(t *testing.T) { localtest.Run(t, 2, "dup-first", "FERRY_CID_POLICY="+policy) })
+		t.Run(policy, func(t *testing.T) { ranks(t, 2, inWorld(dupFirst), "cid.policy="+policy) })
 	}
 }
 
@@ -166,7 +167,7 @@ func dupFirst(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	return errors.Join(err, mpi.Barrier(ctx, grand), grand.Close(), d.Close())
 }
 
-func TestManyDupsAndCloses(t *testing.T) { localtest.Run(t, 2, "many-dups") }
+func TestManyDupsAndCloses(t *testing.T) { ranks(t, 2, inWorld(manyDups)) }
 
 func manyDups(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	peer := 1 - c.Rank()
@@ -188,7 +189,7 @@ func manyDups(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	return nil
 }
 
-func TestIdsGoOnWhenABaseIsExhausted(t *testing.T) { localtest.Run(t, 2, "exhausted") }
+func TestIdsGoOnWhenABaseIsExhausted(t *testing.T) { ranks(t, 2, exhausted) }
 
 // exhausted: a chain of dups is deeper than the levels of one base.
 func exhausted(ctx context.Context) error {
@@ -225,7 +226,7 @@ func exhausted(ctx context.Context) error {
 
 func TestSplit(t *testing.T) {
 	for _, policy := range []string{"agree", "lazy"} {
-		t.Run(policy, func(t *testing.T) { localtest.Run(t, 5, "split", "FERRY_CID_POLICY="+policy) })
+		t.Run(policy, func(t *testing.T) { ranks(t, 5, inWorld(split), "cid.policy="+policy) })
 	}
 }
 
@@ -293,11 +294,11 @@ func split(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 }
 
 func TestMemberThatNeverComesIsNamed(t *testing.T) {
-	localtest.Run(t, 3, "missing", "FERRY_BOOTSTRAP_TIMEOUT=500ms")
+	ranks(t, 3, missing, "bootstrap.timeout=200ms")
 }
 
 func missing(ctx context.Context) error {
-	s, err := mpi.OpenSession(ctx)
+	s, err := mpitest.Open(ctx)
 	if err != nil {
 		return err
 	}
@@ -405,12 +406,12 @@ func dead(ctx context.Context) error {
 	return errors.Join(c.Close(), s.Close())
 }
 
-func TestProcessSets(t *testing.T) {
-	localtest.RunJob(t, localtest.Job{Size: 4, Program: "psets", Psets: []server.Pset{{Name: "app://Odd", Ranks: []uint32{1, 3}}}})
+func TestSetsThatTheLauncherNamed(t *testing.T) {
+	mpitest.Job{Size: 4, Psets: []server.Pset{{Name: "app://Odd", Ranks: []uint32{1, 3}}}}.RunSessions(t, psets)
 }
 
 func psets(ctx context.Context) error {
-	s, err := mpi.OpenSession(ctx)
+	s, err := mpitest.Open(ctx)
 	if err != nil {
 		return err
 	}
@@ -449,10 +450,10 @@ func psets(ctx context.Context) error {
 	return errors.Join(err, must(slices.Equal(all, []int64{1, 3}), "%v", all), c.Close(), s.Close())
 }
 
-func TestMembersWithDifferentPoliciesAgree(t *testing.T) { localtest.Run(t, 3, "mixed") }
+func TestMembersWithDifferentPoliciesAgree(t *testing.T) { ranks(t, 3, mixed) }
 
 func mixed(ctx context.Context) error {
-	s, err := mpi.OpenSession(ctx)
+	s, err := mpitest.Open(ctx)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/ferrympi/ferry/bootstrap/local/localtest"
 	"github.com/ferrympi/ferry/mpi"
 )
 
@@ -27,7 +26,7 @@ func meets(ctx context.Context, c *mpi.Comm, me int, want ...int64) error {
 
 func TestCreateServesDisjointGroups(t *testing.T) {
 	for _, policy := range []string{"agree", "lazy"} {
-		t.Run(policy, func(t *testing.T) { localtest.Run(t, 5, "create", "FERRY_CID_POLICY="+policy) })
+		t.Run(policy, func(t *testing.T) { ranks(t, 5, inWorld(create), "cid.policy="+policy) })
 	}
 }
 
@@ -97,7 +96,7 @@ func create(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 	return wants("create with different groups", err, mpi.ErrGroup)
 }
 
-func TestCreateGroupNeedsItsMembersOnly(t *testing.T) { localtest.Run(t, 4, "create-group") }
+func TestCreateGroupNeedsItsMembersOnly(t *testing.T) { ranks(t, 4, inWorld(createGroup)) }
 
 func createGroup(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 	me := c.Rank()
@@ -172,7 +171,7 @@ func createGroup(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 	return errors.Join(errs...)
 }
 
-func TestCreateGroupWithMixedUpTagsIsAnError(t *testing.T) { localtest.Run(t, 3, "mixed-tags") }
+func TestCreateGroupWithMixedUpTagsIsAnError(t *testing.T) { ranks(t, 3, inWorld(mixedTags)) }
 
 func mixedTags(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	all := c.Group()
@@ -193,7 +192,7 @@ func mixedTags(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	return errors.Join(err, d.Close())
 }
 
-func TestIdupOverlapsWithCollectives(t *testing.T) { localtest.Run(t, 3, "idup") }
+func TestIdupOverlapsWithCollectives(t *testing.T) { ranks(t, 3, inWorld(idup)) }
 
 func idup(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 	key := mpi.NewKey(mpi.KeyHooks[int]{Copy: func(v int) (int, bool) { return v + 1, true }})

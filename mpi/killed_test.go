@@ -125,13 +125,13 @@ func again(f func() (*mpi.Comm, error)) error {
 	}
 }
 
-func TestPeerKilledDuringAnyCallEndsIt(t *testing.T) {
+func TestProcessKilledDuringAnyCallEndsIt(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(operations)) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const ranks = 5
 			r := localtest.RunJob(t, localtest.Job{
-				Size: ranks, Program: "killed", MayFail: true, Timeout: 30 * time.Second, Env: []string{"OPERATION=" + name, seed(t)},
+				Size: ranks, Program: "killed", MayFail: true, Timeout: 30 * time.Second, Env: []string{"OPERATION=" + name, fmt.Sprint(envSeed, "=", seed(t))},
 			})
 			for rank := range ranks - 1 {
 				if r.Exit[rank] != nil {
@@ -149,7 +149,7 @@ func killed(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	f, victim := operations[os.Getenv("OPERATION")], c.Size()-1
 	if c.Rank() == victim {
 		// It dies at any moment from before the others' calls on.
-		rng := chances(victim)
+		rng := seedOf(os.Getenv(envSeed)).of(victim)
 		turns := 1 << rng.IntN(14)
 		for rank := range victim {
 			if _, err := c.Recv(ctx, nil, rank, 99); err != nil {

@@ -8,7 +8,6 @@ import (
 	"math"
 	"testing"
 
-	"github.com/ferrympi/ferry/bootstrap/local/localtest"
 	"github.com/ferrympi/ferry/mpi"
 	"pgregory.net/rapid"
 )
@@ -85,7 +84,7 @@ func TestLayoutsPickTheSameBytesAsALoop(t *testing.T) {
 	})
 }
 
-func TestLayoutsBetweenProcesses(t *testing.T) { localtest.Run(t, 2, "layouts") }
+func TestLayoutsBetweenRanks(t *testing.T) { ranks(t, 2, inWorld(layouts)) }
 
 // layouts: columns of a matrix, small ones in cells and large ones in pieces.
 func layouts(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {

@@ -5,63 +5,50 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/ferrympi/ferry/bootstrap/local/localtest"
 	"github.com/ferrympi/ferry/mpi"
+	"github.com/ferrympi/ferry/mpi/mpitest"
 )
 
 func TestMain(m *testing.M) {
 	if err := os.Setenv("FERRY_CONFIG", os.DevNull); err != nil { // no user's file in tests
 		panic(err)
 	}
+	// What must be processes: they die, or are counted for.
 	localtest.Main(m, map[string]localtest.Program{
-		"allocations":     inWorld(allocations),
-		"arguments":       inWorld(arguments),
-		"back-to-back":    backToBack,
-		"both-ways":       inWorld(bothWays),
-		"bsend":           inWorld(bsend),
-		"broken":          inWorld(broken),
-		"collectives":     inWorld(collectives),
-		"contexts":        inWorld(contexts),
-		"create":          inWorld(create),
-		"create-group":    inWorld(createGroup),
-		"dead":            dead,
-		"dup-first":       inWorld(dupFirst),
-		"ended-creations": inWorld(endedCreations),
-		"withdraw":        inWorld(withdraw),
-		"exhausted":       exhausted,
-		"goroutines":      inWorld(goroutines),
-		"idup":            inWorld(idup),
-		"killed":          inWorld(killed),
-		"late-card":       lateCard,
-		"layouts":         inWorld(layouts),
-		"linger":          linger,
-		"many-dups":       inWorld(manyDups),
-		"missing":         missing,
-		"memory":          inWorld(memory),
-		"mixed-tags":      inWorld(mixedTags),
-		"mixed":           mixed,
-		"mprobe":          inWorld(mprobe),
-		"overlap":         overlap,
-		"persistent":      inWorld(persistent),
-		"psets":           psets,
-		"report":          inWorld(report),
-		"requests":        inWorld(requests),
-		"rsend":           inWorld(rsend),
-		"sessions":        sessions,
-		"some":            inWorld(some),
-		"split":           inWorld(split),
-		"stats":           inWorld(stats),
-		"unexpected":      inWorld(unexpected),
-		"values":          values,
+		"allocations": asProcess(allocations),
+		"dead":        dead,
+		"killed":      asProcess(killed),
+		"report":      asProcess(report),
 	})
 }
 
-// inWorld runs f with a communicator of all processes.
-func inWorld(f func(ctx context.Context, s *mpi.Session, c *mpi.Comm) error) localtest.Program {
+// ranks runs a program as n ranks of a job, goroutines of the test, under parameters
+// such as "cid.policy=lazy".
+func ranks(t *testing.T, n int, program func(context.Context) error, params ...string) {
+	t.Helper()
+	job := mpitest.Job{Size: n, Params: map[string]string{}}
+	for _, p := range params {
+		name, value, _ := strings.Cut(p, "=")
+		job.Params[name] = value
+	}
+	job.RunSessions(t, program)
+}
+
+type worldProgram func(ctx context.Context, s *mpi.Session, c *mpi.Comm) error
+
+// inWorld runs f with a communicator of all ranks.
+func inWorld(f worldProgram) func(context.Context) error { return f.over(mpitest.Open) }
+
+// asProcess is inWorld for a process of its own.
+func asProcess(f worldProgram) localtest.Program { return f.over(mpi.OpenSession) }
+
+func (f worldProgram) over(open func(context.Context, ...mpi.SessionOption) (*mpi.Session, error)) func(context.Context) error {
 	return func(ctx context.Context) (err error) {
-		s, err := mpi.OpenSession(ctx)
+		s, err := open(ctx)
 		if err != nil {
 			return err
 		}

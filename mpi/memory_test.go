@@ -7,7 +7,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/ferrympi/ferry/bootstrap/local/localtest"
 	"github.com/ferrympi/ferry/mpi"
 )
 
@@ -54,7 +53,7 @@ func TestMemoryHoldsTheSessionOpen(t *testing.T) {
 	}
 }
 
-func TestMemoryIsNotTakenFromUnderAMessage(t *testing.T) { localtest.Run(t, 2, "memory") }
+func TestMemoryIsNotTakenFromUnderAMessage(t *testing.T) { ranks(t, 2, inWorld(memory)) }
 
 func memory(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 	const n = 1 << 20

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferrympi/ferry/bootstrap/local/localtest"
 	"github.com/ferrympi/ferry/mpi"
 )
 
@@ -20,7 +19,7 @@ var (
 )
 
 func TestBufferedSendNeverWaitsAndIsBounded(t *testing.T) {
-	localtest.Run(t, 2, "bsend", "FERRY_SESSION_BSEND_LIMIT=1MiB")
+	ranks(t, 2, inWorld(bsend), "session.bsend_limit=1MiB")
 }
 
 func bsend(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
@@ -80,7 +79,7 @@ func bsend(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 	return nil
 }
 
-func TestReadySendWithItsReceivePosted(t *testing.T) { localtest.Run(t, 2, "rsend") }
+func TestReadySendWithItsReceivePosted(t *testing.T) { ranks(t, 2, inWorld(rsend)) }
 
 func rsend(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	peer := 1 - c.Rank()
@@ -103,7 +102,7 @@ func rsend(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	return wants("a wrong rank", c.Rsend(ctx, nil, 7, 0), mpi.ErrRank)
 }
 
-func TestMatchedProbeKeepsAMessageFromOtherReceives(t *testing.T) { localtest.Run(t, 2, "mprobe") }
+func TestMatchedProbeKeepsAMessageFromOtherReceives(t *testing.T) { ranks(t, 2, inWorld(mprobe)) }
 
 func mprobe(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	sizes := []int{0, 10, 1 << 20}
@@ -193,7 +192,7 @@ func mprobe(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	return mpi.Barrier(ctx, c)
 }
 
-func TestPersistentRequestsStartAgain(t *testing.T) { localtest.Run(t, 2, "persistent") }
+func TestPersistentRequestsStartAgain(t *testing.T) { ranks(t, 2, inWorld(persistent)) }
 
 func persistent(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	peer := 1 - c.Rank()
@@ -303,7 +302,7 @@ func persistent(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	return errors.Join(err, d.Close(), wants("start on a closed communicator", late.Start(), mpi.ErrClosed))
 }
 
-func TestWaitSomeTakesAllThatAreComplete(t *testing.T) { localtest.Run(t, 2, "some") }
+func TestWaitSomeTakesAllThatAreComplete(t *testing.T) { ranks(t, 2, inWorld(some)) }
 
 func some(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	const n = 30

@@ -14,7 +14,7 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-func TestBadArgumentsGetTheirErrors(t *testing.T) { localtest.Run(t, 2, "arguments") }
+func TestBadArgumentsGetTheirErrors(t *testing.T) { ranks(t, 2, inWorld(arguments)) }
 
 func arguments(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	buf := make([]byte, 8)
@@ -89,7 +89,7 @@ func arguments(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 
 func TestMessagesOfAllSizesBothWays(t *testing.T) {
 	for _, policy := range []string{"agree", "gather", "lazy"} {
-		t.Run(policy, func(t *testing.T) { localtest.Run(t, 2, "both-ways", "FERRY_CID_POLICY="+policy) })
+		t.Run(policy, func(t *testing.T) { ranks(t, 2, inWorld(bothWays), "cid.policy="+policy) })
 	}
 }
 
@@ -154,7 +154,7 @@ func bothWays(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	return nil
 }
 
-func TestUnexpectedWildcardAndTruncatedMessages(t *testing.T) { localtest.Run(t, 3, "unexpected") }
+func TestUnexpectedWildcardAndTruncatedMessages(t *testing.T) { ranks(t, 3, inWorld(unexpected)) }
 
 func unexpected(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	if c.Rank() != 0 {
@@ -221,7 +221,7 @@ func unexpected(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	return mpi.Barrier(ctx, c)
 }
 
-func TestContextsWithdrawOrEndTheWait(t *testing.T) { localtest.Run(t, 2, "contexts") }
+func TestContextsWithdrawOrEndTheWait(t *testing.T) { ranks(t, 2, inWorld(contexts)) }
 
 func contexts(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	cause := errors.New("the user's cause")
@@ -288,7 +288,7 @@ func contexts(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	return c.Send(ctx, []byte("end"), 0, 1)
 }
 
-func TestRequests(t *testing.T) { localtest.Run(t, 2, "requests") }
+func TestRequests(t *testing.T) { ranks(t, 2, inWorld(requests)) }
 
 func requests(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	peer := 1 - c.Rank()
@@ -429,7 +429,7 @@ func requests(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	return wants("too few statuses", mpi.WaitAll(ctx, reqs, st[:1]), mpi.ErrTruncate)
 }
 
-func TestManyGoroutinesShareACommunicator(t *testing.T) { localtest.Run(t, 2, "goroutines") }
+func TestManyGoroutinesShareACommunicator(t *testing.T) { ranks(t, 2, inWorld(goroutines)) }
 
 func goroutines(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	const n, rounds = 50, 40
@@ -456,7 +456,7 @@ func goroutines(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	return errors.Join(errs...)
 }
 
-func TestSteadyStateAllocatesNothing(t *testing.T) { localtest.Run(t, 2, "allocations") }
+func TestProcessesAllocateNothingInSteadyState(t *testing.T) { localtest.Run(t, 2, "allocations") }
 
 func allocations(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	peer := 1 - c.Rank()

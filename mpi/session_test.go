@@ -18,6 +18,7 @@ import (
 	"github.com/ferrympi/ferry/components"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mpi"
+	"github.com/ferrympi/ferry/mpi/mpitest"
 	"github.com/ferrympi/ferry/pml"
 	"go.uber.org/goleak"
 )
@@ -305,7 +306,7 @@ func TestPMLThatFailsToOpenIsReplacedUnlessAskedFor(t *testing.T) {
 	}
 }
 
-func TestSessionsOverlapAndReopen(t *testing.T) { localtest.Run(t, 2, "sessions") }
+func TestSessionsOverlapAndReopen(t *testing.T) { ranks(t, 2, sessions) }
 
 func sessions(ctx context.Context) error {
 	errs := make([]error, 8)
@@ -343,7 +344,7 @@ func oneSession(ctx context.Context, tag string) error {
 }
 
 func inSession(ctx context.Context, tag string, f func(*mpi.Comm) error) error {
-	s, err := mpi.OpenSession(ctx)
+	s, err := mpitest.Open(ctx)
 	if err != nil {
 		return err
 	}
@@ -358,7 +359,7 @@ func inSession(ctx context.Context, tag string, f func(*mpi.Comm) error) error {
 	return errors.Join(f(c), c.Close(), s.Close())
 }
 
-func TestCloseFlushesAcceptedSends(t *testing.T) { localtest.Run(t, 2, "linger") }
+func TestCloseFlushesAcceptedSends(t *testing.T) { ranks(t, 2, linger) }
 
 // linger: rank 0 leaves at once after its sends, small and large.
 func linger(ctx context.Context) error {
@@ -392,7 +393,7 @@ func linger(ctx context.Context) error {
 	})
 }
 
-func TestLastSessionReportsWhatTheLauncherAskedFor(t *testing.T) {
+func TestProcessesReportWhatTheLauncherAskedFor(t *testing.T) {
 	r := localtest.Run(t, 2, "report", "FERRY_SESSION_REPORT=explain")
 	for rank, reports := range r.Reports {
 		var x mpi.Explanation
@@ -435,7 +436,7 @@ func report(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 		must(strings.Contains(x.String(), "ob1 over shm") && strings.Contains(x.String(), "pml cm: not selected"), "%s", x))
 }
 
-func TestStatsCountMessages(t *testing.T) { localtest.Run(t, 2, "stats") }
+func TestStatsCountMessages(t *testing.T) { ranks(t, 2, inWorld(stats)) }
 
 func stats(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 	peer := 1 - c.Rank()

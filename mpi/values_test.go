@@ -3,13 +3,10 @@ package mpi_test
 import (
 	"context"
 	"fmt"
-	"os"
-	"strconv"
 	"testing"
 
-	"github.com/ferrympi/ferry/bootstrap/local/localtest"
-	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mpi"
+	"github.com/ferrympi/ferry/mpi/mpitest"
 )
 
 // valuesOfRanks are what ranks of one job may have read at different times, each
@@ -22,20 +19,12 @@ var valuesOfRanks = []map[string]string{
 }
 
 func TestRanksWithOtherValuesUnderstandOneAnother(t *testing.T) {
-	localtest.Run(t, len(valuesOfRanks), "values")
-}
-
-func values(ctx context.Context) error {
-	rank, err := strconv.Atoi(os.Getenv(framework.EnvName("bootstrap.local.rank")))
-	if err != nil {
-		return err
-	}
-	for name, value := range valuesOfRanks[rank] {
-		if err := os.Setenv(framework.EnvName(name), value); err != nil {
-			return err
+	mpitest.Job{Size: len(valuesOfRanks), Options: func(rank int) (all []mpi.SessionOption) {
+		for name, value := range valuesOfRanks[rank] {
+			all = append(all, mpi.WithParam(name, value))
 		}
-	}
-	return inWorld(exchangeAllSizes)(ctx)
+		return all
+	}}.RunSessions(t, inWorld(exchangeAllSizes))
 }
 
 // exchangeAllSizes has every rank send to every other what each path carries, out

@@ -63,8 +63,8 @@ func Run(t testing.TB, n int, f Program) { t.Helper(); Job{Size: n}.Run(t, f) }
 // Run runs the job: see Run.
 func (j Job) Run(t testing.TB, f Program) {
 	t.Helper()
-	j.RunRanks(t, func(ctx context.Context, r *Rank) (err error) {
-		s, err := r.Open(ctx)
+	j.RunSessions(t, func(ctx context.Context) (err error) {
+		s, err := Open(ctx)
 		if err != nil {
 			return err
 		}
@@ -78,7 +78,7 @@ func (j Job) Run(t testing.TB, f Program) {
 			return err
 		}
 		defer closed(&err, c.Close)
-		defer r.guard(&err)
+		defer rankOf(ctx).guard(&err)
 		return f(ctx, c)
 	})
 }
@@ -91,19 +91,38 @@ func closed(err *error, close func() error) {
 	}
 }
 
-// Rank is one rank of a job, for programs that open sessions themselves.
-type Rank struct {
-	Rank   int
-	Client bootstrap.Client // its connection with the launcher; Run closes it
-
+// rank is one rank of a job.
+type rank struct {
 	run     *run
+	rank    int
+	client  bootstrap.Client
 	options []mpi.SessionOption
 }
 
-// Open opens a session of this rank, with the job's options and then more.
-func (r *Rank) Open(ctx context.Context, more ...mpi.SessionOption) (*mpi.Session, error) {
-	return mpi.OpenSession(ctx, append(r.options[:len(r.options):len(r.options)], more...)...)
+// paramTimeout is the parameter for how long a step of the wire-up may take.
+const paramTimeout = "bootstrap.timeout"
+
+type rankKey struct{}
+
+// rankOf returns the rank whose context it is.
+func rankOf(ctx context.Context) *rank {
+	r, ok := ctx.Value(rankKey{}).(*rank)
+	if !ok {
+		panic("mpitest: the context is not that of a rank")
+	}
+	return r
 }
+
+// Open opens a session of the rank whose context it is, with the job's options and
+// then more: mpi.OpenSession for programs of RunSessions.
+func Open(ctx context.Context, more ...mpi.SessionOption) (*mpi.Session, error) {
+	options := rankOf(ctx).options
+	return mpi.OpenSession(ctx, append(options[:len(options):len(options)], more...)...)
+}
+
+// Client returns the rank's connection with its launcher. It is the job's, which
+// closes it.
+func Client(ctx context.Context) bootstrap.Client { return rankOf(ctx).client }
 
 // The causes with which the context of ranks ends.
 var (
@@ -119,9 +138,9 @@ const defaultTimeout = 30 * time.Second
 // grace is how long ranks may take to return once their context has ended.
 const grace = 5 * time.Second
 
-// RunRanks runs f as the ranks of a job, which open sessions as they like, and close
-// all that they have opened.
-func (j Job) RunRanks(t testing.TB, f func(ctx context.Context, r *Rank) error) {
+// RunSessions runs f as the ranks of a job, which open sessions as they like (Open),
+// and close all that they have opened.
+func (j Job) RunSessions(t testing.TB, f func(ctx context.Context) error) {
 	t.Helper()
 	if j.Timeout == 0 {
 		j.Timeout = defaultTimeout
@@ -193,7 +212,7 @@ func (r *run) wrong(format string, args ...any) {
 }
 
 // do runs the ranks under a launcher of their own.
-func (r *run) do(ctx context.Context, dir string, f func(context.Context, *Rank) error) {
+func (r *run) do(ctx context.Context, dir string, f func(context.Context) error) {
 	s, err := server.New(server.Options{Size: r.job.Size, Psets: r.job.Psets})
 	if err != nil {
 		r.wrong("%v", err)
@@ -245,12 +264,18 @@ func (r *run) do(ctx context.Context, dir string, f func(context.Context, *Rank)
 }
 
 // rank runs one rank.
-func (r *run) rank(ctx context.Context, s *server.Server, rank int, dir string, f func(context.Context, *Rank) error) (err error) {
-	client, err := local.Dial(ctx, s.Environ(rank), bootstrap.Env{})
+func (r *run) rank(ctx context.Context, s *server.Server, number int, dir string, f func(context.Context) error) (err error) {
+	timeout := bootstrap.DefaultTimeout
+	if text, ok := r.job.Params[paramTimeout]; ok {
+		if timeout, err = time.ParseDuration(text); err != nil {
+			return fmt.Errorf("parameter %s: %w", paramTimeout, err)
+		}
+	}
+	client, err := local.Dial(ctx, s.Environ(number), bootstrap.Env{Timeout: timeout})
 	if err != nil {
 		return err
 	}
-	me := &Rank{Rank: rank, Client: client, run: r, options: []mpi.SessionOption{
+	me := &rank{run: r, rank: number, client: client, options: []mpi.SessionOption{
 		mpi.WithBootstrap(client), mpi.WithParam("tune.use", "false"),
 	}}
 	if _, set := r.job.Params["btl.shm.dir"]; !set {
@@ -259,8 +284,10 @@ func (r *run) rank(ctx context.Context, s *server.Server, rank int, dir string, 
 	for name, value := range r.job.Params {
 		me.options = append(me.options, mpi.WithParam(name, value))
 	}
+	// The client's own limit passes first: it names who is missing.
+	me.options = append(me.options, mpi.WithParam(paramTimeout, (2*timeout).String()))
 	if r.job.Options != nil {
-		me.options = append(me.options, r.job.Options(rank)...)
+		me.options = append(me.options, r.job.Options(number)...)
 	}
 	defer func() {
 		if e := client.Close(); err == nil {
@@ -268,18 +295,18 @@ func (r *run) rank(ctx context.Context, s *server.Server, rank int, dir string, 
 		}
 	}()
 	defer me.guard(&err)
-	return f(ctx, me)
+	return f(context.WithValue(ctx, rankKey{}, me))
 }
 
 // guard is deferred: it turns the panic of a rank into its error, and tells the
 // others of an error before what is deferred behind it closes anything, so that they
 // don't take that for the cause.
-func (r *Rank) guard(err *error) {
+func (r *rank) guard(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
 	}
 	if *err != nil {
-		r.run.failed(r.Rank, *err)
+		r.run.failed(r.rank, *err)
 	}
 }
 

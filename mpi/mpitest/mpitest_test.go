@@ -141,18 +141,18 @@ func TestFailureOfOneRankIsTheOnlyOneReported(t *testing.T) {
 func TestLeaksFailTheTest(t *testing.T) {
 	release := make(chan struct{})
 	defer close(release)
-	for name, leak := range map[string]func(context.Context, *mpitest.Rank) error{
-		"goroutines are left": func(context.Context, *mpitest.Rank) error {
+	for name, leak := range map[string]func(context.Context) error{
+		"goroutines are left": func(context.Context) error {
 			go func() { <-release }()
 			return nil
 		},
-		"segments are left": func(ctx context.Context, r *mpitest.Rank) error {
-			_, err := r.Open(ctx) // and does not close it
+		"segments are left": func(ctx context.Context) error {
+			_, err := mpitest.Open(ctx) // and does not close it
 			return err
 		},
 	} {
 		r := &recorder{TB: t}
-		r.run(func(t testing.TB) { mpitest.Job{Size: 1}.RunRanks(t, leak) })
+		r.run(func(t testing.TB) { mpitest.Job{Size: 1}.RunSessions(t, leak) })
 		if text := r.text(); !strings.Contains(text, name) {
 			t.Errorf("%s: the report is: %s", name, text)
 		}
