@@ -101,10 +101,10 @@ func (j *Job) Run(ctx context.Context, p *plan.Plan, o report.Observer) (*report
 	if j.rank == 0 && errors.Is(err, framework.ErrConfig) {
 		return nil, err
 	}
-	ctx, stop := j.attend(ctx)
+	alive, stop := j.attend(ctx)
 	defer stop()
 	for i := 0; err == nil && i < len(j.plan.Stacks); i++ {
-		err = j.stack(ctx, i)
+		err = j.stack(alive, i)
 	}
 	switch {
 	case j.record == nil && isTold(err):
@@ -113,8 +113,10 @@ func (j *Job) Run(ctx context.Context, p *plan.Plan, o report.Observer) (*report
 		return nil, err
 	case err == nil:
 		return j.record.Complete(""), nil
-	case ctx.Err() != nil:
+	case ctx.Err() != nil: // that other ranks have ended, too, is no news
 		err = context.Cause(ctx)
+	case alive.Err() != nil:
+		err = context.Cause(alive)
 	}
 	return j.record.Complete(err.Error()), nil
 }
