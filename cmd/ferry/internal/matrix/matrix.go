@@ -224,7 +224,7 @@ func (o *options) run(cmd *cobra.Command) error {
 			return err
 		}
 		j.Save = func(found *report.Report) {
-			if err := outs.save(found); err != nil {
+			if err := outs.save(found, nil, false); err != nil {
 				fmt.Fprintf(cmd.ErrOrStderr(), "ferry matrix: %v\n", err)
 			}
 		}
@@ -270,7 +270,7 @@ func (o *options) run(cmd *cobra.Command) error {
 	if base != nil {
 		compared = report.Compare(r.Components.Part(base), found, o.slower)
 	}
-	err = outs.writeAll(found, compared)
+	err = outs.save(found, compared, true)
 	if textErr := report.WriteText(text, found, compared, look); !errors.Is(textErr, syscall.EPIPE) {
 		err = errors.Join(err, textErr)
 	}

@@ -2,7 +2,6 @@ package matrix
 
 import (
 	"bufio"
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"syscall"
+
+	"github.com/google/renameio/v2"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
@@ -24,8 +25,11 @@ type output struct {
 	flag, path string
 	to         io.Writer // what is open during the run: standard output, or no ordinary file; nil: file is replaced
 	file       string    // where the symbolic links of path lead
-	write      func(io.Writer, *report.Report, *report.Comparison) error
+	write      writer
 }
+
+// A writer writes a report in one form.
+type writer func(io.Writer, *report.Report, *report.Comparison) error
 
 // open tests what the flags name. An error is a usage error that names flag and
 // file; nothing is left then.
@@ -33,7 +37,7 @@ func (o *options) open(stdout io.Writer) (outputs, error) {
 	var all outputs
 	for _, x := range []struct {
 		flag, path string
-		write      func(io.Writer, *report.Report, *report.Comparison) error
+		write      writer
 	}{
 		{"json", o.json, func(w io.Writer, r *report.Report, _ *report.Comparison) error { return report.WriteJSON(w, r) }},
 		{"junit", o.junit, func(w io.Writer, r *report.Report, _ *report.Comparison) error { return report.WriteJUnit(w, r) }},
@@ -49,8 +53,8 @@ func (o *options) open(stdout io.Writer) (outputs, error) {
 		} else {
 			err = out.test()
 		}
-		if err == nil {
-			err = all.without(out)
+		if i := slices.IndexFunc(all, out.sameAs); err == nil && i >= 0 {
+			err = fmt.Errorf("%s is where --%s goes", x.path, all[i].flag)
 		}
 		if err != nil {
 			all.close()
@@ -61,21 +65,9 @@ func (o *options) open(stdout io.Writer) (outputs, error) {
 	return all, nil
 }
 
-// without says that another output goes to the same place.
-func (all outputs) without(o *output) error {
-	for _, x := range all {
-		if x.to == o.to && filepath.Base(x.file) == filepath.Base(o.file) && sameDir(x.file, o.file) {
-			return fmt.Errorf("%s is where --%s goes", o.path, x.flag)
-		}
-	}
-	return nil
-}
-
-// sameDir says whether two files are in one directory, whatever that is called.
-func sameDir(a, b string) bool {
-	x, errA := os.Stat(filepath.Dir(a))
-	y, errB := os.Stat(filepath.Dir(b))
-	return errA == nil && errB == nil && os.SameFile(x, y)
+// sameAs says that two outputs go to the same place.
+func (o *output) sameAs(x *output) bool {
+	return o.path == "-" && x.path == "-" || o.file != "" && o.file == x.file
 }
 
 // stdout says whether standard output is a report.
@@ -85,11 +77,14 @@ func (all outputs) stdout() bool {
 
 // test says why a file can't be written. One that is no ordinary file, such as
 // /dev/null, is opened; for a named pipe somebody must be there to read it.
-func (o *output) test() (err error) {
-	switch st, statErr := os.Stat(o.path); {
-	case statErr == nil && st.IsDir():
+func (o *output) test() error {
+	st, err := os.Stat(o.path)
+	isNew := err != nil
+	switch {
+	case isNew || st.Mode().IsRegular():
+	case st.IsDir():
 		return fmt.Errorf("%s is a directory", o.path)
-	case statErr == nil && !st.Mode().IsRegular():
+	default:
 		how := os.O_WRONLY
 		if st.Mode()&os.ModeNamedPipe != 0 {
 			how |= syscall.O_NONBLOCK // to open, not to write: the runtime waits then
@@ -102,59 +97,34 @@ func (o *output) test() (err error) {
 			o.to = f
 		}
 		return err
-	case statErr == nil:
-		// One that must not be written is not replaced either.
-		f, err := os.OpenFile(o.path, os.O_WRONLY, 0)
-		if err != nil {
-			return err
-		}
-		f.Close()
 	}
-	var f *os.File
-	if o.file, err = follow(o.path); err == nil {
-		f, err = o.create()
+	// One that must not be written is not replaced either. A link may lead to what is
+	// not there yet.
+	f, err := os.OpenFile(o.path, os.O_WRONLY|os.O_CREATE, 0o666)
+	if err != nil {
+		return err
+	}
+	f.Close()
+	if o.file, err = filepath.Abs(o.path); err == nil {
+		o.file, err = filepath.EvalSymlinks(o.file)
+	}
+	if err == nil && isNew {
+		err = os.Remove(o.file)
 	}
 	if err != nil {
-		return fmt.Errorf("%s can't be written: %w", o.path, err)
+		return err
 	}
-	return remove(f)
-}
-
-// mostLinks is how many symbolic links the kernel follows.
-const mostLinks = 40
-
-// follow returns where the symbolic links of a path lead, if need be to a file that is
-// not there yet.
-func follow(path string) (string, error) {
-	for range mostLinks {
-		// Not by filepath.Dir: behind a link ".." is another directory.
-		dir, name := filepath.Split(path)
-		dir, err := filepath.EvalSymlinks(cmp.Or(dir, "."))
-		if err != nil {
-			return "", err
-		}
-		path = filepath.Join(dir, name)
-		to, err := os.Readlink(path)
-		switch {
-		case err != nil: // it is no link
-			return path, nil
-		case filepath.IsAbs(to):
-			path = to
-		default:
-			path = dir + "/" + to
-		}
+	beside, err := o.create()
+	if err != nil {
+		return fmt.Errorf("%s can't be replaced: %w", o.path, err)
 	}
-	return "", syscall.ELOOP
+	return beside.Cleanup()
 }
 
 // create makes the file beside the one that it becomes.
-func (o *output) create() (*os.File, error) {
-	name := filepath.Join(filepath.Dir(o.file), fmt.Sprintf(".%s.%d", filepath.Base(o.file), os.Getpid()))
-	return os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+func (o *output) create() (*renameio.PendingFile, error) {
+	return renameio.NewPendingFile(o.file, renameio.WithTempDir(filepath.Dir(o.file)), renameio.WithPermissions(0o666))
 }
-
-// remove closes and removes a file.
-func remove(f *os.File) error { return errors.Join(f.Close(), os.Remove(f.Name())) }
 
 // close closes what is open.
 func (all outputs) close() {
@@ -165,30 +135,19 @@ func (all outputs) close() {
 	}
 }
 
-// save writes the files that will be replaced once more, and joins what went wrong.
-func (all outputs) save(r *report.Report) error {
-	return all.each(func(o *output) error {
-		if o.to != nil {
-			return nil
-		}
-		return o.replace(r, nil)
-	})
-}
-
-// writeAll writes all, and joins what went wrong.
-func (all outputs) writeAll(r *report.Report, c *report.Comparison) error {
-	return all.each(func(o *output) error {
-		if o.to != nil {
-			return o.put(o.to, r, c)
-		}
-		return o.replace(r, c)
-	})
-}
-
-func (all outputs) each(f func(*output) error) error {
+// save writes all, or before the end those that will be replaced once more, and joins
+// what went wrong.
+func (all outputs) save(r *report.Report, c *report.Comparison, end bool) error {
 	var errs []error
 	for _, o := range all {
-		if err := f(o); err != nil {
+		var err error
+		switch {
+		case o.to == nil:
+			err = o.replace(r, c)
+		case end:
+			err = o.put(o.to, r, c)
+		}
+		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", o.path, err))
 		}
 	}
@@ -201,17 +160,11 @@ func (o *output) replace(r *report.Report, c *report.Comparison) error {
 	if err != nil {
 		return err
 	}
+	defer f.Cleanup()
 	if err := o.put(f, r, c); err != nil {
-		return errors.Join(err, remove(f))
+		return err
 	}
-	err = f.Close()
-	if err == nil {
-		err = os.Rename(f.Name(), o.file)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
+	return f.CloseAtomicallyReplace()
 }
 
 func (o *output) put(to io.Writer, r *report.Report, c *report.Comparison) error {

@@ -22,7 +22,7 @@ func TestReportThatCantBeWrittenLeavesTheOneBefore(t *testing.T) {
 	if files, _ := os.ReadDir(filepath.Dir(path)); len(files) > 0 {
 		t.Errorf("a run that is killed leaves %v", files)
 	}
-	if err := outs.save(&report.Report{Partial: "not yet"}); err != nil {
+	if err := outs.save(&report.Report{Partial: "not yet"}, nil, false); err != nil {
 		t.Fatal(err)
 	}
 	before, err := os.ReadFile(path)
@@ -34,7 +34,7 @@ func TestReportThatCantBeWrittenLeavesTheOneBefore(t *testing.T) {
 		_, _ = w.Write([]byte("half"))
 		return full
 	}
-	if err := outs.writeAll(&report.Report{}, nil); !errors.Is(err, full) {
+	if err := outs.save(&report.Report{}, nil, true); !errors.Is(err, full) {
 		t.Error(err)
 	}
 	after, err := os.ReadFile(path)

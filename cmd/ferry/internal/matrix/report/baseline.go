@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,16 +15,9 @@ type Comparison struct {
 	Differs string  // what is not the same there, which makes it hard to compare; empty if nothing
 	Factor  float64 // from which on slower counts; 0: speed was not compared
 
-	NewlyFailing []Change
-	NewlyPassing []Change
-	Slower       []Slowdown
-	Gone, New    []string // stacks that only the earlier report has, or only this one
-}
-
-// A Change is a case whose outcome is another one now.
-type Change struct {
-	Row    Row    // as it is now
-	Before Status // empty if there was no such case
+	NewlyFailing, NewlyPassing []string // cases, with what they were and are
+	Slower                     []Slowdown
+	Gone, New                  []string // stacks that only the earlier report has, or only this one
 }
 
 // A Slowdown is a benchmark that takes longer at some sizes.
@@ -40,27 +34,25 @@ type Slowdown struct {
 // where slower is above 1: those worse by more than that factor are listed.
 func Compare(base, now *Report, slower float64) *Comparison {
 	c := &Comparison{Base: base.title(), Differs: differences(base.Machine, now.Machine), Factor: slower}
-	type key struct{ stack, name string }
-	before := map[key]Row{}
+	before := map[[2]string]Row{}
 	for _, row := range base.Rows {
-		before[key{row.Stack, row.Case}] = row
+		before[[2]string{row.Stack, row.Case}] = row
 	}
 	for _, row := range now.Rows {
-		old := before[key{row.Stack, row.Case}]
+		old := before[[2]string{row.Stack, row.Case}]
+		was := cmp.Or(string(old.Status), "not there")
 		switch {
 		case row.Status.Bad() && !old.Status.Bad(), (row.Status == Unavailable || row.GivenUp) && old.Status == Pass:
-			c.NewlyFailing = append(c.NewlyFailing, Change{row, old.Status})
+			c.NewlyFailing = append(c.NewlyFailing, fmt.Sprintf("%s  %s: %s (was: %s): %s", row.Stack, row.Case, row.Status, was, row.Reason))
 		case row.Status == Pass && (old.Status.Bad() || old.Status == Unavailable || old.GivenUp || old.Status == Skip && old.Excluded != ""):
-			c.NewlyPassing = append(c.NewlyPassing, Change{row, old.Status})
+			c.NewlyPassing = append(c.NewlyPassing, fmt.Sprintf("%s  %s (was: %s)", row.Stack, row.Case, was))
 		case row.Status == Pass && old.Status == Pass && slower > 1:
 			if s, is := slowdown(old, row, slower); is {
 				c.Slower = append(c.Slower, s)
 			}
 		}
 	}
-	then, today := base.stackNames(), now.stackNames()
-	c.Gone = without(then, today)
-	c.New = without(today, then)
+	c.Gone, c.New = base.stacksWithout(now), now.stacksWithout(base)
 	return c
 }
 
@@ -125,38 +117,61 @@ func (r *Report) title() string {
 
 // differences lists what makes two machines hard to compare.
 func differences(a, b Machine) string {
-	var out []string
-	add := func(what, x, y string) {
-		if x != y {
-			out = append(out, fmt.Sprintf("%s was %q and is %q", what, x, y))
-		}
+	pairs := [][3]string{
+		{"host", a.Host, b.Host}, {"CPU", a.CPU, b.CPU}, {"cores", fmt.Sprint(a.Cores), fmt.Sprint(b.Cores)},
+		{"kernel", a.Kernel, b.Kernel}, {"ferry", a.Ferry, b.Ferry},
 	}
-	add("host", a.Host, b.Host)
-	add("CPU", a.CPU, b.CPU)
-	if a.Cores != b.Cores {
-		add("cores", fmt.Sprint(a.Cores), fmt.Sprint(b.Cores))
-	}
-	add("kernel", a.Kernel, b.Kernel)
-	add("ferry", a.Ferry, b.Ferry)
 	for _, now := range b.Libraries {
 		// A run that left stacks out may not have looked for their libraries.
 		if i := slices.IndexFunc(a.Libraries, func(l Library) bool { return l.Name == now.Name }); i >= 0 {
-			add(now.Name, a.Libraries[i].Version, now.Version)
+			pairs = append(pairs, [3]string{now.Name, a.Libraries[i].Version, now.Version})
+		}
+	}
+	var out []string
+	for _, p := range pairs {
+		if p[1] != p[2] {
+			out = append(out, fmt.Sprintf("%s was %q and is %q", p[0], p[1], p[2]))
 		}
 	}
 	return strings.Join(out, "; ")
 }
 
-// stackNames are the stacks that the report knows.
-func (r *Report) stackNames() []string {
+// stacksWithout names the stacks that the report has, and another has not.
+func (r *Report) stacksWithout(other *Report) []string {
+	known := map[string]bool{}
+	for _, l := range other.Table().Lines {
+		known[l.Stack.Name] = true
+	}
 	var names []string
 	for _, l := range r.Table().Lines {
-		names = append(names, l.Stack.Name)
+		if !known[l.Stack.Name] {
+			names = append(names, l.Stack.Name)
+		}
 	}
 	return names
 }
 
-// without returns those of a that are not in b.
-func without(a, b []string) []string {
-	return slices.DeleteFunc(slices.Clone(a), func(s string) bool { return slices.Contains(b, s) })
+// Lines says in words what has changed, the worst first; one line if nothing has.
+func (c *Comparison) Lines() []string {
+	var lines []string
+	for _, x := range c.NewlyFailing {
+		lines = append(lines, "newly failing: "+x)
+	}
+	for _, s := range c.Slower {
+		lines = append(lines, fmt.Sprintf("slower: %s  %s: %s at %d B, was %s (%.2f times); more than %.2f times at %d of %s",
+			s.Stack, s.Case, s.Now.Figure(), s.Now.Size, s.Before.Figure(), s.Factor, c.Factor, s.Sizes, Plural(s.Of, "size")))
+	}
+	for _, x := range c.NewlyPassing {
+		lines = append(lines, "newly passing: "+x)
+	}
+	if len(c.Gone) > 0 {
+		lines = append(lines, "only in the baseline: "+strings.Join(c.Gone, ", "))
+	}
+	if len(c.New) > 0 {
+		lines = append(lines, "not in the baseline: "+strings.Join(c.New, ", "))
+	}
+	if len(lines) == 0 {
+		lines = append(lines, "nothing has changed")
+	}
+	return lines
 }

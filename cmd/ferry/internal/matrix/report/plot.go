@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/ferrympi/ferry/framework"
 )
@@ -26,8 +27,7 @@ type chart struct {
 	Height          float64
 	Curves          []curve
 	X, Y            []tick
-	Sizes           []int      // of the table
-	Cells           [][]string // of the table: by size and curve
+	Sizes           []int // of the table
 }
 
 // curve is one stack's.
@@ -77,7 +77,7 @@ func charts(r *Report) []chart {
 		{"bench/bandwidth", "Bandwidth", "MB/s"},
 		{"bench/rate", "Message rate", "msg/s"},
 	} {
-		c := chart{ID: "plot-" + Column(k.name), Title: k.title, Unit: k.unit}
+		c := chart{ID: "plot-" + column(k.name), Title: k.title, Unit: k.unit}
 		sizes := 0
 		for _, row := range r.Rows {
 			if row.Case != k.name {
@@ -99,7 +99,6 @@ func charts(r *Report) []chart {
 		}
 		if sizes > 1 {
 			c.draw()
-			c.tabulate()
 			out = append(out, c)
 		}
 	}
@@ -112,11 +111,14 @@ func (c *chart) draw() {
 	lowX, highX, lowY, highY := math.Inf(1), math.Inf(-1), math.Inf(1), math.Inf(-1)
 	for _, k := range c.Curves {
 		for _, p := range k.points {
+			c.Sizes = append(c.Sizes, p.Size)
 			x, y := math.Log2(float64(p.Size)), math.Log10(p.Value)
 			lowX, highX = min(lowX, x), max(highX, x)
 			lowY, highY = min(lowY, y), max(highY, y)
 		}
 	}
+	slices.Sort(c.Sizes)
+	c.Sizes = slices.Compact(c.Sizes)
 	// From decade to decade, or to the half of one.
 	lowY, highY = floorHalf(lowY), -floorHalf(-highY)
 	if highY == lowY {
@@ -189,35 +191,23 @@ func (c *chart) describe() string {
 	return s
 }
 
-// tabulate fills the table.
-func (c *chart) tabulate() {
-	for _, k := range c.Curves {
-		for _, p := range k.points {
-			c.Sizes = append(c.Sizes, p.Size)
+// At is the figure at a size, for the table; empty if there is none.
+func (k curve) At(size int) string {
+	for _, p := range k.points {
+		if p.Size == size {
+			return p.Figure()
 		}
 	}
-	slices.Sort(c.Sizes)
-	c.Sizes = slices.Compact(c.Sizes)
-	for _, size := range c.Sizes {
-		var line []string
-		for _, k := range c.Curves {
-			text := ""
-			if i := slices.IndexFunc(k.points, func(p Point) bool { return p.Size == size }); i >= 0 {
-				text = k.points[i].Figure()
-			}
-			line = append(line, text)
-		}
-		c.Cells = append(c.Cells, line)
-	}
+	return ""
 }
 
 // sizeText is a size as people write it.
 func sizeText(bytes int) string {
 	text := framework.Size(bytes).String()
-	if _, err := strconv.Atoi(text); err == nil {
-		text += "B"
+	if i := strings.IndexAny(text, "KMGT"); i >= 0 {
+		return text[:i] + " " + text[i:]
 	}
-	return text[:unitAt(text)] + " " + text[unitAt(text):]
+	return text + " B"
 }
 
 // valueText is a round number at an axis.
@@ -230,11 +220,6 @@ func valueText(value float64) string {
 		value, suffix = value/1000, s
 	}
 	return strconv.FormatFloat(value, 'g', 3, 64) + suffix
-}
-
-// unitAt is where the digits end.
-func unitAt(text string) int {
-	return slices.IndexFunc([]byte(text), func(b byte) bool { return b < '0' || b > '9' })
 }
 
 // floorHalf is the next multiple of a half below.

@@ -1,13 +1,30 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 )
 
 // Bad says that something is wrong, as opposed to not there or not asked for.
 func (s Status) Bad() bool { return s == Fail || s == Timeout }
+
+// givenUp stands in counts for a Skip that is no success: the stack was given up
+// (Row.GivenUp). No row has it as its Status.
+const givenUp Status = "given up"
+
+// kinds are what is counted, the worst first.
+var kinds = []Status{Fail, Timeout, givenUp, Unavailable, Skip, Pass}
+
+// kind is what the row counts as.
+func (r Row) kind() Status {
+	if r.GivenUp {
+		return givenUp
+	}
+	return r.Status
+}
 
 // Failed says whether the machine does not pass: a case failed or did not end
 // that is not excluded, or was not run because its stack was given up.
@@ -19,9 +36,9 @@ func (r *Report) Failed() bool {
 // belongs to none of them makes a column of its own behind these.
 var columns = []string{"btltest", "mtltest", "pmltest", "conform", "latency", "rate", "bandwidth"}
 
-// Column is the column that a case belongs to: its kit, or the name of its
+// column is the column that a case belongs to: its kit, or the name of its
 // benchmark. OpenCase has none.
-func Column(testCase string) string {
+func column(testCase string) string {
 	kit, rest, _ := strings.Cut(testCase, "/")
 	if kit == "bench" && rest != "" {
 		return rest
@@ -35,7 +52,6 @@ type Table struct {
 	Columns []string
 	Lines   []Line
 	Counts  Counts // of all rows
-	GivenUp int    // rows
 }
 
 // A Line is a stack. One that could not be opened has no cells, but the outcome of
@@ -45,27 +61,15 @@ type Line struct {
 	Open   Row    // of OpenCase; its Status is empty if the run ended before it
 	Cells  []Cell // as Columns
 	Counts Counts
-	// GivenUp is how many rows the stack was given up before.
-	GivenUp int
 }
 
 // A Cell is all cases of one kind on one stack.
 type Cell struct {
-	Counts  Counts
-	GivenUp int // rows
-	Rows    []Row
+	Counts Counts
+	Rows   []Row
 }
 
-// State is the status that stands for the cell: a stack that was given up has not
-// passed.
-func (c Cell) State() Status {
-	if s := c.Counts.State(); s != Pass || c.GivenUp == 0 {
-		return s
-	}
-	return Skip
-}
-
-// Counts are numbers of rows by status.
+// Counts are numbers of rows by what they count as.
 type Counts map[Status]int
 
 // Total is the number of rows.
@@ -79,84 +83,91 @@ func (c Counts) Total() (n int) {
 // Bad is the number of those that failed or did not end.
 func (c Counts) Bad() int { return c[Fail] + c[Timeout] }
 
-// Worst is the worst status that occurs, or "" if there are no rows.
-func (c Counts) Worst() Status {
-	for _, s := range Statuses {
-		if c[s] > 0 {
+// State is the status that stands for all: the worst if that is bad, else that they
+// passed, if any did. A stack that was given up has not.
+func (c Counts) State() Status {
+	for _, s := range kinds {
+		switch {
+		case c[s] == 0:
+		case s == givenUp:
+			return Skip
+		case s.Bad() || c[Pass] == 0 || s == Pass:
 			return s
 		}
 	}
 	return ""
 }
 
-// State is the status that stands for all: the worst if that is bad, else that
-// they passed, if any did.
-func (c Counts) State() Status {
-	if s := c.Worst(); s.Bad() || c[Pass] == 0 {
-		return s
+// Of is how many rows have a status.
+func (c Counts) Of(s Status) int {
+	if s == Skip {
+		return c[Skip] + c[givenUp]
 	}
-	return Pass
+	return c[s]
+}
+
+// Statuses are those that occur, the worst first.
+func (c Counts) Statuses() []Status {
+	return slices.DeleteFunc(slices.Clone(Statuses), func(s Status) bool { return c.Of(s) == 0 })
+}
+
+// Words are the numbers in words.
+func (c Counts) Words() string {
+	var words []string
+	for _, s := range slices.Backward(kinds) {
+		if c[s] > 0 {
+			words = append(words, fmt.Sprintf("%d %s", c[s], s))
+		}
+	}
+	return strings.Join(words, ", ")
 }
 
 // Table sorts the report's rows into a table. Columns that nothing belongs to are
 // left out.
 func (r *Report) Table() *Table {
-	t := &Table{Counts: Counts{}}
+	t := &Table{Columns: slices.Clone(columns), Counts: Counts{}}
 	used := map[string]bool{}
-	for _, row := range r.Rows {
-		t.Counts[row.Status]++
-		if row.GivenUp {
-			t.GivenUp++
-		}
-		used[Column(row.Case)] = true
-	}
-	for _, c := range columns {
-		if used[c] {
-			t.Columns = append(t.Columns, c)
-		}
-	}
 	at := map[string]int{}
 	line := func(s Stack) {
-		at[s.Name] = len(t.Lines)
-		t.Lines = append(t.Lines, Line{Stack: s, Counts: Counts{}})
+		if _, ok := at[s.Name]; !ok {
+			at[s.Name] = len(t.Lines)
+			t.Lines = append(t.Lines, Line{Stack: s, Counts: Counts{}})
+		}
 	}
 	for _, s := range r.Stacks {
 		line(s)
 	}
 	for _, row := range r.Rows {
-		if _, ok := at[row.Stack]; !ok {
-			line(Stack{Name: row.Stack, Provider: row.Provider})
-		}
-		if c := Column(row.Case); c != OpenCase && !slices.Contains(t.Columns, c) {
+		line(Stack{Name: row.Stack, Provider: row.Provider})
+		c := column(row.Case)
+		if used[c] = true; c != OpenCase && !slices.Contains(t.Columns, c) {
 			t.Columns = append(t.Columns, c)
 		}
 	}
+	t.Columns = slices.DeleteFunc(t.Columns, func(c string) bool { return !used[c] })
 	for i := range t.Lines {
 		t.Lines[i].Cells = make([]Cell, len(t.Columns))
-		for j := range t.Lines[i].Cells {
+		for j := range t.Columns {
 			t.Lines[i].Cells[j].Counts = Counts{}
 		}
 	}
 	for _, row := range r.Rows {
-		l := &t.Lines[at[row.Stack]]
-		l.Counts[row.Status]++
+		l, kind := &t.Lines[at[row.Stack]], row.kind()
+		t.Counts[kind]++
+		l.Counts[kind]++
 		if row.Case == OpenCase {
 			l.Open = row
 			continue
 		}
-		cell := &l.Cells[slices.Index(t.Columns, Column(row.Case))]
-		cell.Counts[row.Status]++
+		cell := &l.Cells[slices.Index(t.Columns, column(row.Case))]
+		cell.Counts[kind]++
 		cell.Rows = append(cell.Rows, row)
-		if row.GivenUp {
-			cell.GivenUp++
-			l.GivenUp++
-		}
 	}
 	return t
 }
 
 // Missing says why the stack has no cells, or "" if it was opened.
-func (l *Line) Missing() string {
+func (l Line) Missing() string {
 	switch {
 	case l.Open.Status != "" && l.Open.Status != Pass:
 		return fmt.Sprintf("%s: %s", l.Open.Status, l.Open.Reason)
@@ -172,56 +183,44 @@ func (l *Line) Missing() string {
 // passed; "35/37!" if of 37 cases, those that were skipped for other reasons aside,
 // two did not, or were not run because the stack was given up.
 func (c Cell) String() string {
-	of := c.Counts.Total() - c.Counts[Skip] - c.Counts[Unavailable] + c.GivenUp
+	of := c.Counts.Total() - c.Counts[Skip] - c.Counts[Unavailable]
 	switch {
 	case len(c.Rows) == 0:
 		return ""
 	case of == 0:
-		return string(c.Counts.Worst())
+		return string(c.Counts.State())
 	case c.Counts[Pass] < of:
 		return fmt.Sprintf("%d/%d!", c.Counts[Pass], of)
-	}
-	if figure := c.figure(); figure != "" {
-		return figure
+	case len(c.Rows) == 1 && len(c.Rows[0].Points) > 0:
+		return c.Rows[0].best().Figure()
 	}
 	return fmt.Sprint(c.Counts[Pass])
 }
 
-// figure is the one figure that stands for a benchmark: the shortest message's
-// latency or rate, the best bandwidth.
-func (c Cell) figure() string {
-	if len(c.Rows) != 1 || len(c.Rows[0].Points) == 0 {
-		return ""
-	}
-	best := c.Rows[0].Points[0]
-	for _, p := range c.Rows[0].Points {
-		if p.Unit == "MB/s" && p.Value > best.Value || p.Unit != "MB/s" && p.Size < best.Size {
-			best = p
+// best is the one figure that stands for a benchmark: the shortest message's latency
+// or rate, the best bandwidth.
+func (r Row) best() Point {
+	return slices.MinFunc(r.Points, func(a, b Point) int {
+		if a.Unit == "MB/s" {
+			return cmp.Compare(b.Value, a.Value)
 		}
-	}
-	return best.Figure()
+		return cmp.Compare(a.Size, b.Size)
+	})
 }
+
+// larger are the units that are a thousand of the one before.
+var larger = map[string][]string{"us": {"ms"}, "MB/s": {"GB/s"}, "msg/s": {"k/s", "M/s"}}
 
 // Figure is the value with its unit, to three digits.
 func (p Point) Figure() string {
 	value, unit := p.Value, p.Unit
-	switch {
-	case unit == "MB/s" && value >= 1000:
-		value, unit = value/1000, "GB/s"
-	case unit == "msg/s" && value >= 1e6:
-		value, unit = value/1e6, "M/s"
-	case unit == "msg/s" && value >= 1000:
-		value, unit = value/1000, "k/s"
-	case unit == "us" && value >= 1000:
-		value, unit = value/1000, "ms"
+	for _, u := range larger[p.Unit] {
+		if value >= 1000 {
+			value, unit = value/1000, u
+		}
 	}
-	switch {
-	case value >= 100:
-		return fmt.Sprintf("%.0f %s", value, unit)
-	case value >= 10:
-		return fmt.Sprintf("%.1f %s", value, unit)
-	}
-	return fmt.Sprintf("%.2f %s", value, unit)
+	digits := 2 - int(math.Log10(min(max(value, 1), 100)))
+	return fmt.Sprintf("%.*f %s", digits, value, unit)
 }
 
 // A Group is rows that have the same status for the same reason.
@@ -234,43 +233,29 @@ type Group struct {
 // Groups returns what did not pass, the worst first, and within a status in the
 // order of the rows.
 func (r *Report) Groups() []Group {
-	type key struct{ status, reason string }
-	at := map[key]int{}
+	at := map[[2]string]int{}
 	var groups []Group
 	for _, row := range r.Rows {
 		if row.Status == Pass {
 			continue
 		}
-		k := key{string(row.Status), row.Reason}
-		i, ok := at[k]
+		key := [2]string{string(row.kind()), row.Reason}
+		i, ok := at[key]
 		if !ok {
 			i = len(groups)
-			at[k] = i
+			at[key] = i
 			groups = append(groups, Group{Status: row.Status, Reason: row.Reason})
 		}
 		groups[i].Rows = append(groups[i].Rows, row)
 	}
-	slices.SortStableFunc(groups, func(a, b Group) int { return a.order() - b.order() })
+	order := func(g Group) int { return slices.Index(kinds, g.Rows[0].kind()) }
+	slices.SortStableFunc(groups, func(a, b Group) int { return order(a) - order(b) })
 	return groups
-}
-
-// order is where a group stands: what was given up is as bad as what did not end.
-func (g Group) order() int {
-	if g.Rows[0].GivenUp {
-		return slices.Index(Statuses, Timeout)
-	}
-	return slices.Index(Statuses, g.Status)
 }
 
 // Obsolete returns the rows that passed although they are excluded.
 func (r *Report) Obsolete() []Row {
-	var rows []Row
-	for _, row := range r.Rows {
-		if row.Status == Pass && row.Excluded != "" {
-			rows = append(rows, row)
-		}
-	}
-	return rows
+	return slices.DeleteFunc(slices.Clone(r.Rows), func(row Row) bool { return row.Status != Pass || row.Excluded == "" })
 }
 
 // Verdict is the report in a sentence or two.
@@ -279,7 +264,7 @@ func (r *Report) Verdict() string {
 	present, missing, hurt, waiting := 0, 0, 0, 0
 	for _, l := range t.Lines {
 		switch {
-		case l.Counts.Bad()+l.GivenUp > 0:
+		case l.Counts.Bad()+l.Counts[givenUp] > 0:
 			hurt++
 			present++
 		case l.Open.Status == Unavailable || l.Stack.Reason != "":
@@ -290,38 +275,37 @@ func (r *Report) Verdict() string {
 			present++
 		}
 	}
-	ran := t.Counts[Pass] + t.Counts.Bad()
+	bad, ran, on := t.Counts.Bad(), t.Counts[Pass]+t.Counts.Bad(), Plural(present, "stack")
 	var b strings.Builder
 	if r.Partial != "" {
 		fmt.Fprintf(&b, "Not complete: %s. ", oneLine(r.Partial))
 	}
 	switch {
-	case t.Counts.Bad() == 0 && t.GivenUp > 0:
-		fmt.Fprintf(&b, "Failed: gave up %d of %s", hurt, Plural(present, "stack"))
+	case bad == 0 && t.Counts[givenUp] > 0:
+		fmt.Fprintf(&b, "Failed: gave up %d of %s", hurt, on)
 	case ran == 0:
 		b.WriteString("No case ran")
-	case t.Counts.Bad() == 0 && r.Partial != "":
-		fmt.Fprintf(&b, "So far %s passed on %s", Plural(ran, "case"), Plural(present, "stack"))
-	case t.Counts.Bad() == 0:
-		fmt.Fprintf(&b, "Passed: %s on %s", Plural(ran, "case"), Plural(present, "stack"))
+	case bad == 0 && r.Partial != "":
+		fmt.Fprintf(&b, "So far %s passed on %s", Plural(ran, "case"), on)
+	case bad == 0:
+		fmt.Fprintf(&b, "Passed: %s on %s", Plural(ran, "case"), on)
 	default:
-		fmt.Fprintf(&b, "Failed: %d of %s", t.Counts.Bad(), Plural(ran, "case"))
-		if t.Counts[Timeout] > 0 {
-			fmt.Fprintf(&b, ", %d of them by not ending,", t.Counts[Timeout])
+		fmt.Fprintf(&b, "Failed: %d of %s", bad, Plural(ran, "case"))
+		if n := t.Counts[Timeout]; n > 0 {
+			fmt.Fprintf(&b, ", %d of them by not ending,", n)
 		}
-		fmt.Fprintf(&b, " on %d of %s", hurt, Plural(present, "stack"))
+		fmt.Fprintf(&b, " on %d of %s", hurt, on)
 	}
-	if t.GivenUp > 0 {
-		fmt.Fprintf(&b, "; %s not run, because their stacks were given up", Plural(t.GivenUp, "case"))
-	}
-	if n := t.Counts[Skip] - t.GivenUp; n > 0 {
-		fmt.Fprintf(&b, "; %s skipped", Plural(n, "case"))
-	}
-	if missing > 0 {
-		fmt.Fprintf(&b, "; %s not available here", Plural(missing, "stack"))
-	}
-	if waiting > 0 {
-		fmt.Fprintf(&b, "; %s not run", Plural(waiting, "stack"))
+	for _, more := range []struct {
+		n          int
+		what, says string
+	}{
+		{t.Counts[givenUp], "case", "not run, because their stacks were given up"}, {t.Counts[Skip], "case", "skipped"},
+		{missing, "stack", "not available here"}, {waiting, "stack", "not run"},
+	} {
+		if more.n > 0 {
+			fmt.Fprintf(&b, "; %s %s", Plural(more.n, more.what), more.says)
+		}
 	}
 	b.WriteString(".")
 	return b.String()

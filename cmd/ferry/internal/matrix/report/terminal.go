@@ -3,10 +3,61 @@ package report
 import (
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
+
+// A Look is how text is to appear. The zero Look is plain lines of any length.
+type Look struct {
+	Width, Height int  // of the terminal; 0: not known, or no terminal
+	Live          bool // lines can be written over
+	Colour        bool
+}
+
+// LookAt finds out what a file can show. NO_COLOR (https://no-color.org) and
+// TERM=dumb are obeyed.
+func LookAt(f *os.File) Look {
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return Look{} // no terminal
+	}
+	dumb := os.Getenv("TERM") == "dumb" || os.Getenv("TERM") == ""
+	return Look{
+		Width: int(size.Col), Height: int(size.Row),
+		Live:   !dumb && size.Col > 0 && size.Row > 0,
+		Colour: !dumb && os.Getenv("NO_COLOR") == "",
+	}
+}
+
+// colours of statuses: those that the terminal's own palette has.
+var colours = map[Status]string{Fail: "31", Timeout: "35", Unavailable: "90", Skip: "33", Pass: "32"}
+
+// paint gives text the colour of a status, where there are colours.
+func (l Look) paint(s Status, text string) string { return l.render(colours[s], text) }
+
+// bold makes text stand out, where that is possible.
+func (l Look) bold(text string) string { return l.render("1", text) }
+
+func (l Look) render(how, text string) string {
+	if !l.Colour || text == "" {
+		return text
+	}
+	return "\x1b[" + how + "m" + text + "\x1b[0m"
+}
+
+// cut shortens text to a number of columns. Printable text has one column for each
+// character here; libraries name their providers in ASCII.
+func cut(text string, width int) string {
+	r := []rune(text)
+	if width <= 0 || len(r) <= width {
+		return text
+	}
+	return string(r[:width-1]) + "…"
+}
 
 // A Terminal is an Observer that shows how a run goes: on a terminal as a table
 // that is kept up to date, with a line above it for each case that goes wrong;
@@ -22,7 +73,6 @@ type Terminal struct {
 
 	mu      sync.Mutex
 	begun   time.Time
-	stacks  []Stack
 	cases   map[string]int // of the stacks that are there
 	total   int
 	report  Report             // what has come so far
@@ -50,7 +100,7 @@ func NewTerminal(w io.Writer, look Look) *Terminal {
 func (t *Terminal) Begin(stacks []Stack, cases map[string]int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.begun, t.stacks, t.cases = time.Now(), stacks, map[string]int{}
+	t.begun, t.cases = time.Now(), map[string]int{}
 	t.report.Stacks = stacks
 	for _, s := range stacks {
 		if s.Reason == "" {
@@ -155,56 +205,34 @@ func (t *Terminal) draw() {
 // when there is no room for all; those that can't be opened wait for the end.
 func (t *Terminal) table() []string {
 	now := t.report.Table()
-	heads := []string{"stack", "cases"}
-	for _, c := range now.Columns {
-		heads = append(heads, oneLine(c))
-	}
-	grid := [][]string{append(heads, "running")}
-	var busy, idle [][]string
-	var worst []Status
+	width := max(t.look.Width-1, 1)
+	g := grid{{fields: append(now.heads("stack", "cases"), "running")}}
+	var busy, idle grid
 	done := 0
-	var idleWorst []Status
 	for _, l := range now.Lines {
-		if l.Stack.Reason == "" {
-			done += l.Counts.Total()
-		}
-		if l.Missing() != "" && l.Counts.Total() > 0 || l.Stack.Reason != "" {
+		if l.Stack.Reason != "" {
 			continue
 		}
-		fields := []string{cut(oneLine(l.Stack.Name), max(t.look.Width/3, 8)), fmt.Sprintf("%d/%d", l.Counts.Total(), t.cases[l.Stack.Name])}
-		for _, c := range l.Cells {
-			fields = append(fields, c.String())
-		}
-		status := l.Counts.State()
-		run, is := t.running[l.Stack.Name]
-		if !is {
-			idle, idleWorst = append(idle, append(fields, "")), append(idleWorst, status)
+		done += l.Counts.Total()
+		if l.Missing() != "" && l.Counts.Total() > 0 {
 			continue
 		}
-		fields = append(fields, fmt.Sprintf("%s %.0f s", oneLine(run.name), time.Since(run.since).Seconds()))
-		busy, worst = append(busy, fields), append(worst, status)
-	}
-	body, statuses := append(busy, idle...), append(worst, idleWorst...)
-	room, more := t.look.Height-4, 0 // a header, a last line, what may come above, and the cursor
-	if len(body) > max(room, 1) {
-		more = len(body) - max(room, 1)
-		body = body[:max(room, 1)]
-	}
-	grid = append(grid, body...)
-	var lines []string
-	for i, line := range align(grid) {
-		line = cut(line, max(t.look.Width-1, 1))
-		switch {
-		case i == 0:
-			line = t.look.bold(line)
-		case statuses[i-1].Bad():
-			line = t.look.paint(statuses[i-1], line)
+		e := entry{state: l.Counts.State()}
+		e.fields = l.fields(cut(oneLine(l.Stack.Name), max(t.look.Width/3, 8)), fmt.Sprintf("%d/%d", l.Counts.Total(), t.cases[l.Stack.Name]))
+		if run, is := t.running[l.Stack.Name]; is {
+			e.fields = append(e.fields, fmt.Sprintf("%s %.0f s", oneLine(run.name), time.Since(run.since).Seconds()))
+			busy = append(busy, e)
+		} else {
+			e.fields = append(e.fields, "")
+			idle = append(idle, e)
 		}
-		lines = append(lines, line)
 	}
+	body := append(busy, idle...)
+	room := max(t.look.Height-4, 1) // a header, a last line, what may come above, and the cursor
 	last := fmt.Sprintf("%d of %s, %.0f s", done, Plural(t.total, "case"), time.Since(t.begun).Seconds())
-	if more > 0 {
+	if more := len(body) - room; more > 0 {
 		last = fmt.Sprintf("and %s; ", Plural(more, "more stack")) + last
+		body = body[:room]
 	}
-	return append(lines, cut(last, max(t.look.Width-1, 1)))
+	return append(append(g, body...).lines(t.look, width), cut(last, width))
 }

@@ -28,21 +28,28 @@ type attempt struct {
 
 // A state is what ranks have said of one case.
 type state struct {
-	begun, ended []bool // by rank
-	sent         bool   // its row is out
-	said         []Event
+	said []Event
+	sent bool // its row is out
+}
+
+// is says whether a rank has begun the case, or ended it.
+func (p *state) is(rank int, ended bool) bool {
+	return slices.ContainsFunc(p.said, func(e Event) bool { return e.Rank == rank && (!ended || e.Status != "") })
 }
 
 // over says whether all ranks have said what became of the case.
-func (p *state) over() bool { return !slices.Contains(p.ended, false) }
+func (a *attempt) over(p *state) bool {
+	for rank := range max(a.column.Ranks, 1) {
+		if !p.is(rank, true) {
+			return false
+		}
+	}
+	return true
+}
 
 // newAttempt is one at some cases of a column.
 func (l *lane) newAttempt(c plan.Column) *attempt {
-	a := &attempt{lane: l, column: c, states: make([]state, len(c.Cells)), limit: l.record.LimitOf(c), out: &excerpt{}}
-	for i := range a.states {
-		a.states[i].begun, a.states[i].ended = make([]bool, max(c.Ranks, 1)), make([]bool, max(c.Ranks, 1))
-	}
-	return a
+	return &attempt{lane: l, column: c, states: make([]state, len(c.Cells)), limit: l.record.LimitOf(c), out: &excerpt{}}
 }
 
 // impatient says why no further case of the stack is run; empty: there is no reason.
@@ -95,14 +102,13 @@ func (l *lane) cases(ctx context.Context, c plan.Column) (last report.Row) {
 // hear takes an event of one of the ranks.
 func (a *attempt) hear(e Event) error {
 	i := slices.Index(a.column.Cells, e.Case)
-	if i < 0 || e.Rank < 0 || e.Rank >= max(a.column.Ranks, 1) || a.states[i].ended[e.Rank] {
+	if i < 0 || e.Rank < 0 || e.Rank >= max(a.column.Ranks, 1) || a.states[i].is(e.Rank, true) {
 		return fmt.Errorf("case %q of rank %d", e.Case, e.Rank)
 	}
 	p := &a.states[i]
-	if !slices.Contains(p.begun, true) {
+	if len(p.said) == 0 {
 		a.record.Running(*a.stack, e.Case)
 	}
-	p.begun[e.Rank], p.ended[e.Rank] = true, e.Status != ""
 	p.said = append(p.said, e)
 	if e.Device != "" || e.Mode != "" {
 		a.stack.Device, a.stack.Mode = e.Device, e.Mode
@@ -115,11 +121,11 @@ func (a *attempt) hear(e Event) error {
 // becomes of the worker from then on is not theirs.
 func (a *attempt) settle() {
 	last := len(a.states) - 1
-	for last > 0 && !slices.Contains(a.states[last].begun, true) {
+	for last > 0 && len(a.states[last].said) == 0 {
 		last--
 	}
 	for i := range last {
-		if p := &a.states[i]; !p.sent && p.over() {
+		if p := &a.states[i]; !p.sent && a.over(p) {
 			a.send(i, a.outcome(i))
 		}
 	}
@@ -165,7 +171,7 @@ func (a *attempt) blame(end ending) int {
 	}
 	rank := end.result.Failures[0].Rank
 	for i := last + 1; i < len(a.states); i++ {
-		if p := &a.states[i]; rank < len(p.begun) && p.begun[rank] && !p.sent {
+		if p := &a.states[i]; p.is(rank, false) && !p.sent {
 			last = i
 		}
 	}
@@ -181,7 +187,7 @@ func (a *attempt) finish(end ending) {
 	}
 	i := a.blame(end)
 	row := a.outcome(i)
-	over := a.states[i].over()
+	over := a.over(&a.states[i])
 	said := row.Reason
 	was := map[report.Status]string{report.Pass: "it passed", report.Skip: "it was skipped"}[row.Status] // "": it went wrong by itself
 	switch {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -82,6 +83,8 @@ func (e ending) how() string {
 }
 
 // work has a worker do its assignment, and returns when no process of it is left.
+// When nothing is heard of it for its limit, work asks the ranks what they wait for, and
+// ends them: gently at first, so that a case can say what is wrong with its own words.
 func (p *Pool) work(ctx context.Context, a assignment) ending {
 	a.task.Via = a.stack.Via
 	text, err := json.Marshal(a.task)
@@ -97,29 +100,66 @@ func (p *Pool) work(ctx context.Context, a assignment) ending {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	news := make(chan struct{}, 1)
+	var news atomic.Bool
 	heard := make(chan struct{})
 	go func() {
 		defer close(heard)
 		defer pr.Close()
 		err := listen(pr, func(e Event) error {
-			tell(news)
+			news.Store(true)
 			return a.hear(e)
 		})
 		if err != nil {
 			cancel(err)
 		}
 	}()
-	end := p.supervise(ctx, cancel, a.limit, news, launch.Job{
+	signals := make(chan os.Signal, 1)
+	job := launch.Job{
 		Program: p.Program, Args: slices.Concat(p.Args, []string{string(text)}), N: max(a.task.Ranks, 1), Bind: a.task.Bench != nil,
 		Env: slices.Concat(environ(p.Set), environ(a.stack.Set), a.env), Files: []*os.File{pw}, Stdout: a.out, Stderr: a.out,
-	})
+		Signals: signals, Cleanup: p.Cleanup,
+	}
+	end := ending{ranks: job.N}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		end.result, end.err = job.Run(ctx)
+	}()
+	end.hung = watch(a.limit, &news, signals, cancel, done)
+	if cause := context.Cause(ctx); cause != nil {
+		end.err = cause
+	}
 	pw.Close()
 	// It fails only when the listener has gone.
 	_ = pr.SetReadDeadline(time.Now().Add(drainGrace))
 	<-heard
 	end.output = a.out.String()
 	return end
+}
+
+// watch ends a job of which there is no news for limit, and returns when it is done.
+func watch(limit time.Duration, news *atomic.Bool, signals chan<- os.Signal, cancel context.CancelCauseFunc, done <-chan struct{}) (hung bool) {
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	for left := ticks(limit); ; left-- {
+		switch {
+		case left == 0:
+			hung = true
+			signals <- syscall.SIGUSR2
+		case left == -dumpTicks:
+			cancel(errLimit)
+		case left == -dumpTicks-stackTicks:
+			signals <- syscall.SIGQUIT
+		}
+		select {
+		case <-done:
+			return hung
+		case <-ticker.C:
+		}
+		if news.Swap(false) && !hung {
+			left = ticks(limit) + 1
+		}
+	}
 }
 
 // environ is parameters as variables of the environment.
@@ -130,55 +170,6 @@ func environ(set []string) []string {
 		env = append(env, framework.EnvName(name)+"="+value)
 	}
 	return env
-}
-
-// tell wakes who waits for news, now or later.
-func tell(news chan<- struct{}) {
-	select {
-	case news <- struct{}{}:
-	default:
-	}
-}
-
-// supervise runs a job to its end. When there is no news of it for limit, it asks
-// the ranks what they wait for, and ends them: gently at first, so that a case can
-// say what is wrong with its own words.
-func (p *Pool) supervise(ctx context.Context, cancel context.CancelCauseFunc, limit time.Duration, news <-chan struct{}, j launch.Job) ending {
-	signals := make(chan os.Signal, 1)
-	j.Signals, j.Cleanup = signals, p.Cleanup
-	done := make(chan ending, 1)
-	go func() {
-		res, err := j.Run(ctx)
-		done <- ending{result: res, err: err}
-	}()
-	ticker := time.NewTicker(tick)
-	defer ticker.Stop()
-	hung := false
-	for left := ticks(limit); ; {
-		select {
-		case end := <-done:
-			end.hung, end.ranks = hung, j.N
-			if cause := context.Cause(ctx); cause != nil {
-				end.err = cause
-			}
-			return end
-		case <-news:
-			if !hung {
-				left = ticks(limit)
-			}
-		case <-ticker.C:
-			left--
-			switch {
-			case left == 0:
-				hung = true
-				signals <- syscall.SIGUSR2
-			case left == -dumpTicks:
-				cancel(errLimit)
-			case left == -dumpTicks-stackTicks:
-				signals <- syscall.SIGQUIT
-			}
-		}
-	}
 }
 
 // listen hands on the events that workers write to r. It returns nil at the end,
