@@ -18,29 +18,10 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// Plan says which faults happen, and how often: once in so many frames or
-// reservations on average, and never for 0. The zero Plan injects nothing.
-type Plan struct {
-	Seed uint64 // of the random numbers, together with the process's rank
-
-	// Faults that a protocol must not notice.
-	WouldBlock int // a reservation answers "would block"
-	Delay      int // a frame, and those behind it on its path, come late
-	MaxDelay   int // by 1 to so many polls of the module; 0 means 16
-
-	// Faults that break the contract: a protocol answers with an error, or does
-	// not see them; it never crashes, and hands up no message twice.
-	Drop      int // a frame is lost
-	Duplicate int // a frame comes twice
-	Corrupt   int // one bit of a frame's first 64 bytes is turned
-	Reorder   int // a frame comes behind the next one, if that comes within MaxDelay polls
-	KillAfter int // every path to the process ends after that many frames
-
-	// Faults of a library below, which no protocol survives.
-	HangOpen   bool // Open never returns
-	HangAfter  int  // the Poll in which that many frames have come never returns
-	CrashAfter int  // that many frames have come, and the process has a segmentation violation
-}
+// Plan says which faults happen, and how often. Of those that break the contract a
+// protocol answers with an error, or does not see them; it never crashes, and hands up
+// no message twice.
+type Plan = faults.Plan
 
 // Component is a BTL component behind which another one works. Its Params and
 // Probe are the other one's, and so is its Info, so that it takes that one's place
@@ -54,9 +35,6 @@ type Component struct {
 
 // Wrap returns c with the faults of plan in all modules that it opens.
 func Wrap(c btl.Component, plan Plan) *Component {
-	if plan.MaxDelay == 0 {
-		plan.MaxDelay = 16
-	}
 	return &Component{Component: c, info: c.Info(), plan: plan}
 }
 
@@ -75,12 +53,8 @@ func (c *Component) Unwrap() any { return c.Component }
 
 // Open implements btl.Component.
 func (c *Component) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
-	dice := faults.NewDice(c.plan.Seed, env.Identity.Proc.Rank, &c.Count)
-	if c.plan.HangOpen && dice.Hit(1) {
-		faults.Hang()
-	}
 	m := &module{
-		c: c, up: env.Upcall, engine: env.Engine, dice: dice,
+		up: env.Upcall, engine: env.Engine, dice: c.plan.Open(env.Identity.Proc.Rank, &c.Count),
 		paths: map[framework.Life]*inbound{},
 	}
 	env.Upcall = (*receiver)(m)
@@ -95,7 +69,6 @@ func (c *Component) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
 // the engine's lock.
 type module struct {
 	btl.Module
-	c      *Component
 	up     btl.Receiver
 	engine *progress.Engine
 	dice   faults.Dice
@@ -172,7 +145,7 @@ func (e *endpoint) Unwrap() any { return e.Endpoint }
 
 // Reserve implements btl.Endpoint.
 func (e *endpoint) Reserve(n int) []byte {
-	if e.m.dice.Hit(e.m.c.plan.WouldBlock) {
+	if e.m.dice.Hit(e.m.dice.WouldBlock) {
 		e.m.engine.Nudge() // no progress of the peer will wake who tries again
 		return nil
 	}

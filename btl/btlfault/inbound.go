@@ -6,7 +6,6 @@ import (
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/framework/faults"
 )
 
 // receiver is a module as the module behind it calls upwards.
@@ -61,30 +60,19 @@ func (p *inbound) Frame(f []byte) error {
 	if p.dead != nil {
 		return p.dead
 	}
-	m, plan := p.m, &p.m.c.plan
+	m := p.m
 	m.frames++
-	if m.dice.After(plan.KillAfter, m.frames-1) {
+	if m.dice.After(m.dice.KillAfter, m.frames-1) {
 		return errKilled
 	}
-	if m.dice.After(plan.HangAfter, m.frames) {
-		faults.Hang()
-	}
-	if m.dice.After(plan.CrashAfter, m.frames) {
-		faults.Crash()
-	}
-	if m.dice.Hit(plan.Drop) {
-		return nil
-	}
-	if m.dice.Hit(plan.Corrupt) {
-		f = slices.Clone(f)
-		m.dice.Flip(f, 64)
-	}
-	if m.dice.Hit(plan.Duplicate) {
+	m.dice.Passed(m.frames)
+	f = m.dice.Damaged(f)
+	for range m.dice.Copies() {
 		if err := p.order(f); err != nil {
 			return err
 		}
 	}
-	return p.order(f)
+	return nil
 }
 
 // order has a frame overtake the one before, or be overtaken.
@@ -97,7 +85,7 @@ func (p *inbound) order(f []byte) error {
 		}
 		return p.deliver(overtaken)
 	}
-	if p.m.dice.Hit(p.m.c.plan.Reorder) {
+	if p.m.dice.Hit(p.m.dice.Reorder) {
 		p.postpone()
 		p.behind = slices.Clone(f)
 		return nil
@@ -107,7 +95,7 @@ func (p *inbound) order(f []byte) error {
 
 // deliver hands a frame up, now or late.
 func (p *inbound) deliver(f []byte) error {
-	late := p.m.dice.Hit(p.m.c.plan.Delay)
+	late := p.m.dice.Hit(p.m.dice.Delay)
 	if len(p.held) == 0 && !late {
 		return p.up.Frame(f)
 	}
@@ -119,7 +107,7 @@ func (p *inbound) deliver(f []byte) error {
 // postpone comes before the first thing that is kept here.
 func (p *inbound) postpone() {
 	if p.empty() {
-		p.wait = 1 + p.m.dice.IntN(p.m.c.plan.MaxDelay)
+		p.wait = 1 + p.m.dice.IntN(p.m.dice.MaxDelay)
 	}
 	if !p.late {
 		p.late = true

@@ -17,22 +17,10 @@ import (
 	"github.com/ferrympi/ferry/mtl"
 )
 
-// Plan says which faults happen, and how often: once in so many messages on
-// average, and never for 0. The zero Plan injects nothing. Control messages are
-// spared, and so are synchronous sends, except for damage.
-type Plan struct {
-	Seed uint64 // of the random numbers, together with the process's rank
-
-	Drop      int // a message is lost
-	Duplicate int // a message comes twice
-	Corrupt   int // one bit of a message's first 64 bytes is turned
-	Reorder   int // a message goes behind the next one, if that comes before the next Poll
-
-	// Faults of a library below, which no protocol survives.
-	HangOpen   bool // Open never returns
-	HangAfter  int  // after that many sends Poll never returns
-	CrashAfter int  // after that many sends Poll has a segmentation violation
-}
+// Plan says which faults happen, and how often. Control messages are spared, and so
+// are synchronous sends, except for damage; a message goes behind the next one if that
+// comes before the next Poll.
+type Plan = faults.Plan
 
 // Component is an MTL component behind which another one works. Its Params and
 // Probe are the other one's.
@@ -59,10 +47,7 @@ func (c *Component) Info() framework.Info { return c.info }
 
 // Open implements mtl.Component.
 func (c *Component) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
-	m := &module{plan: c.plan, dice: faults.NewDice(c.plan.Seed, env.Identity.Proc.Rank, &c.Count)}
-	if c.plan.HangOpen && m.dice.Hit(1) {
-		faults.Hang()
-	}
+	m := &module{dice: c.plan.Open(env.Identity.Proc.Rank, &c.Count)}
 	var err error
 	if m.Module, err = c.Component.Open(ctx, env); err != nil {
 		return nil, err
@@ -74,7 +59,6 @@ func (c *Component) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 // engine's lock.
 type module struct {
 	mtl.Module
-	plan  Plan
 	dice  faults.Dice
 	sends int
 	late  func() error // sends the message that the next one overtakes; nil if there is none
@@ -103,21 +87,19 @@ func overtaken(late func() error) {
 
 // send sends one message, or does not.
 func (m *module) send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, mode mtl.Mode, mayWait bool) (bool, error) {
-	if len(buf) > 0 && m.dice.Hit(m.plan.Corrupt) {
-		buf = slices.Clone(buf)
-		m.dice.Flip(buf, 64)
-	}
+	buf = m.dice.Damaged(buf)
 	if mode == mtl.Synchronous {
 		return m.Module.Send(op, to, e, buf, mode)
 	}
-	if m.dice.Hit(m.plan.Drop) {
+	copies := m.dice.Copies()
+	if copies == 0 {
 		return true, nil
 	}
-	if mayWait && m.dice.Hit(m.plan.Reorder) {
+	if mayWait && m.dice.Hit(m.dice.Reorder) {
 		m.late = m.copy(to, e, buf)
 		return true, nil
 	}
-	if m.dice.Hit(m.plan.Duplicate) {
+	if copies == 2 {
 		if err := m.copy(to, e, buf)(); err != nil {
 			return false, err
 		}
@@ -141,12 +123,7 @@ func (nobody) Done(*mtl.Op) {}
 
 // Poll implements mtl.Module.
 func (m *module) Poll() int {
-	if m.dice.After(m.plan.HangAfter, m.sends) {
-		faults.Hang()
-	}
-	if m.dice.After(m.plan.CrashAfter, m.sends) {
-		faults.Crash()
-	}
+	m.dice.Passed(m.sends)
 	late := m.late
 	m.late = nil
 	overtaken(late)
