@@ -17,6 +17,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"al.essio.dev/pkg/shellescape"
 )
 
 // A sample is one run of one benchmark.
@@ -78,7 +80,7 @@ func (o *options) command(ctx context.Context, args []string) (output string, u 
 	if len(said) > maxError {
 		said = "..." + said[len(said)-maxError:]
 	}
-	return "", u, fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, said)
+	return "", u, fmt.Errorf("%s: %w: %s", shellescape.QuoteCommand(args), err, said)
 }
 
 // settings are variables that would change any side's defaults.
@@ -122,7 +124,7 @@ func (o *options) take(ctx context.Context, f figure, from side) ([]sample, erro
 		list, err = parseSamples(output, f)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", strings.Join(from.args, " "), err)
+		return nil, fmt.Errorf("%s: %w", shellescape.QuoteCommand(from.args), err)
 	}
 	for i := range list {
 		list[i].instrument, list[i].Others = from.instrument, others(after-before, u.own, u.whole)

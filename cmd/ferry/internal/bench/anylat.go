@@ -39,17 +39,11 @@ func (r *rank) anyLatency(ctx context.Context) error {
 		}
 		time.Sleep(settle)
 	}
-	for size := r.o.min; size <= r.o.max; size = r.o.next(size) {
-		if err := r.row(ctx, size, func(ctx context.Context, size int) (Row, error) { return r.latencyFrom(ctx, size, mpi.AnySource) }); err != nil {
-			return err
-		}
+	err := r.sizes(func(size int) error {
+		return r.row(ctx, size, func() (Row, error) { return r.latencyFrom(ctx, size, mpi.AnySource) })
+	})
+	for peer := 2; peer < c.Size() && c.Rank() == 0 && err == nil; peer++ {
+		err = c.Send(ctx, nil, peer, bye)
 	}
-	if c.Rank() == 0 {
-		for peer := 2; peer < c.Size(); peer++ {
-			if err := c.Send(ctx, nil, peer, bye); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return err
 }

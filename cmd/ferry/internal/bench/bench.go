@@ -208,20 +208,20 @@ func (o *options) next(n int) int {
 // Above this many bytes OSU's loops are shorter.
 const largeMessage = 8192
 
-// loops returns how often to iterate for a size: what the user says, or the
-// given numbers of OSU.
-func (o *options) loops(size int, small, smallWarmup, large, largeWarmup int) (iterations, warmup int) {
-	iterations, warmup = small, smallWarmup
+// loop returns how often to iterate for a size: what the user says, or the given
+// numbers of OSU. Each iteration counts by itself.
+func (o *options) loop(size int, small, smallWarmup, large, largeWarmup int) loop {
+	l := loop{iterations: small, warmup: smallWarmup, batch: 1, counts: 1}
 	if size > largeMessage {
-		iterations, warmup = large, largeWarmup
+		l.iterations, l.warmup = large, largeWarmup
 	}
 	if o.iterations > 0 {
-		iterations = o.iterations
+		l.iterations = o.iterations
 	}
 	if o.warmup >= 0 {
-		warmup = o.warmup
+		l.warmup = o.warmup
 	}
-	return iterations, warmup
+	return l
 }
 
 // fromOutside says that the benchmark is about whole jobs.

@@ -37,15 +37,15 @@ func TestSizesAsOSUReadsThem(t *testing.T) {
 
 func TestIterationsAreThoseOfOSU(t *testing.T) {
 	o := &options{warmup: -1}
-	if i, w := o.loops(largeMessage, 10000, 100, 1000, 10); i != 10000 || w != 100 {
-		t.Errorf("small: %d, %d", i, w)
+	if l := o.loop(largeMessage, 10000, 100, 1000, 10); l.iterations != 10000 || l.warmup != 100 {
+		t.Errorf("small: %d, %d", l.iterations, l.warmup)
 	}
-	if i, w := o.loops(largeMessage+1, 10000, 100, 1000, 10); i != 1000 || w != 10 {
-		t.Errorf("large: %d, %d", i, w)
+	if l := o.loop(largeMessage+1, 10000, 100, 1000, 10); l.iterations != 1000 || l.warmup != 10 {
+		t.Errorf("large: %d, %d", l.iterations, l.warmup)
 	}
 	o.iterations, o.warmup = 7, 0
-	if i, w := o.loops(1, 10000, 100, 1000, 10); i != 7 || w != 0 {
-		t.Errorf("the user's: %d, %d", i, w)
+	if l := o.loop(1, 10000, 100, 1000, 10); l.iterations != 7 || l.warmup != 0 {
+		t.Errorf("the user's: %d, %d", l.iterations, l.warmup)
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 // together times what all ranks do together: f, and between each two of it what is
 // not timed. The average is that of all ranks.
 func (r *rank) together(ctx context.Context, size, batch, warmup int, f func(n int) error, between func() error) (Row, error) {
-	l := loop{batch: batch, counts: 1}
-	l.iterations, l.warmup = r.o.loops(size, 1000, warmup, 100, 10)
+	l := r.o.loop(size, 1000, warmup, 100, 10)
+	l.batch = batch
 	s, err := l.time(f, between)
 	if err != nil {
 		return Row{}, err

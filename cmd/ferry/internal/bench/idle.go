@@ -12,10 +12,10 @@ import (
 // much of a processor does each of them use meanwhile?
 func (r *rank) idle(ctx context.Context, _ int) (Row, error) {
 	const tag = 1
-	iterations, warmup := r.o.loops(0, 3, 0, 0, 0)
+	l := r.o.loop(0, 3, 0, 0, 0)
 	c := r.comm
 	var used []float64
-	for i := range warmup + iterations {
+	for i := range l.warmup + l.iterations {
 		if c.Rank() == 0 {
 			time.Sleep(time.Second)
 			for peer := 1; peer < c.Size(); peer++ {
@@ -38,7 +38,7 @@ func (r *rank) idle(ctx context.Context, _ int) (Row, error) {
 		if err != nil {
 			return Row{}, err
 		}
-		if i >= warmup {
+		if i >= l.warmup {
 			used = append(used, 100*(after-before).Seconds()/whole.Seconds())
 		}
 	}

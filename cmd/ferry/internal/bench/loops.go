@@ -100,8 +100,8 @@ func (r *rank) multiLatency(ctx context.Context, size int) (Row, error) {
 
 // pingPong returns both sides of a ping-pong with a peer.
 func (r *rank) pingPong(ctx context.Context, size, peer, source int) (l loop, ping, pong func(n int) error, err error) {
-	l = loop{batch: batchOf(size), counts: 2}
-	l.iterations, l.warmup = r.o.loops(size, 10000, 100, 1000, 10)
+	l = r.o.loop(size, 10000, 100, 1000, 10)
+	l.batch, l.counts = batchOf(size), 2
 	send, recv, err := r.buffers(size)
 	c := r.comm
 	ping = func(n int) error {
@@ -197,11 +197,7 @@ func (r *rank) windows(ctx context.Context, size int) (*sample, error) {
 }
 
 // windows is the loop of what sends windows of messages.
-func (o *options) windows(size int) loop {
-	l := loop{batch: 1, counts: 1}
-	l.iterations, l.warmup = o.loops(size, 100, 10, 20, 2)
-	return l
-}
+func (o *options) windows(size int) loop { return o.loop(size, 100, 10, 20, 2) }
 
 // isends starts a window of sends.
 func isends(c *mpi.Comm, reqs []mpi.Request, buf []byte, peer, tag int) (err error) {

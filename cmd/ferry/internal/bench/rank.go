@@ -122,8 +122,13 @@ func (r *rank) measure(ctx context.Context) error {
 	case !r.o.sized:
 		return r.one(ctx, 0)
 	}
+	return r.sizes(func(size int) error { return r.one(ctx, size) })
+}
+
+// sizes calls f for each size of messages.
+func (r *rank) sizes(f func(size int) error) error {
 	for size := r.o.min; size <= r.o.max; size = r.o.next(size) {
-		if err := r.one(ctx, size); err != nil {
+		if err := f(size); err != nil {
 			return err
 		}
 	}
@@ -137,7 +142,7 @@ var threadLevels = map[string]mpi.ThreadLevel{
 
 // one makes one row of what all ranks do together.
 func (r *rank) one(ctx context.Context, size int) error {
-	return r.row(ctx, size, func(ctx context.Context, size int) (Row, error) {
+	return r.row(ctx, size, func() (Row, error) {
 		if err := mpi.Barrier(ctx, r.comm); err != nil {
 			return Row{}, err
 		}
@@ -146,12 +151,12 @@ func (r *rank) one(ctx context.Context, size int) error {
 }
 
 // row makes one row, with the raw hop before and after.
-func (r *rank) row(ctx context.Context, size int, f func(context.Context, int) (Row, error)) error {
+func (r *rank) row(ctx context.Context, size int, f func() (Row, error)) error {
 	before, err := r.rawHop(ctx)
 	if err != nil {
 		return err
 	}
-	row, err := f(ctx, size)
+	row, err := f()
 	if err = errors.Join(err, r.freeBuffers()); err != nil {
 		return err
 	}
@@ -177,13 +182,13 @@ func (r *rank) rawHop(ctx context.Context) (float64, error) {
 // hop is the raw hop as a benchmark of its own.
 func (r *rank) hop(ctx context.Context, _ int) (Row, error) {
 	s := newSample()
-	iterations, warmup := r.o.loops(0, 100, 10, 0, 0)
-	for i := range warmup + iterations {
+	l := r.o.loop(0, 100, 10, 0, 0)
+	for i := range l.warmup + l.iterations {
 		ns, err := r.rawHop(ctx)
 		if err != nil {
 			return Row{}, err
 		}
-		if i >= warmup {
+		if i >= l.warmup {
 			// One "operation" is a thousand hops: nanoseconds alone would lose digits.
 			s.add(time.Duration(ns*1000), 1000)
 		}

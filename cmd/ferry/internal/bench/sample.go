@@ -9,8 +9,8 @@ import (
 
 // The histogram counts picoseconds, so that batches of 50 ns keep three digits.
 const (
-	picos   = 1000 // per nanosecond
-	longest = int64(100 * time.Second * picos)
+	picosPerNano = 1000
+	longest      = int64(100 * time.Second * picosPerNano)
 )
 
 // sample collects the times of batches of operations.
@@ -27,34 +27,29 @@ func (s *sample) add(d time.Duration, n int) {
 	s.sum += d
 	s.ops += n
 	// Beyond the longest only the extremes lose precision, not the average.
-	_ = s.hist.RecordValue(min(int64(d)*picos/int64(n), longest))
+	_ = s.hist.RecordValue(min(int64(d)*picosPerNano/int64(n), longest))
 }
-
-// nanos converts a value of the histogram.
-func nanos(v int64) float64 { return float64(v) / picos }
 
 // times makes a row of times. scale turns nanoseconds per operation into the
 // row's unit.
 func (s *sample) times(r Row, scale float64) Row {
-	r.Avg = float64(s.sum.Nanoseconds()) / float64(s.ops) * scale
-	r.Min = nanos(s.hist.Min()) * scale
-	r.P50 = nanos(s.hist.ValueAtQuantile(50)) * scale
-	r.P99 = nanos(s.hist.ValueAtQuantile(99)) * scale
-	r.max = nanos(s.hist.Max()) * scale
-	r.iterations = s.ops
-	return r
+	return s.row(r, func(ns float64) float64 { return ns * scale })
 }
 
 // rates makes a row of rates: work per nanosecond of an operation, times scale.
-// The longest time is the lowest rate, so that quantiles change sides.
 func (s *sample) rates(r Row, work, scale float64) Row {
-	rate := func(ns float64) float64 { return work / max(ns, 1e-3) * scale }
-	r.Avg = rate(float64(s.sum.Nanoseconds()) / float64(s.ops))
-	r.Min = rate(nanos(s.hist.Max()))
-	r.P50 = rate(nanos(s.hist.ValueAtQuantile(50)))
-	r.P99 = rate(nanos(s.hist.ValueAtQuantile(1)))
-	r.max = rate(nanos(s.hist.Min()))
+	return s.row(r, func(ns float64) float64 { return work / max(ns, 1e-3) * scale })
+}
+
+// row makes a row of what convert makes of nanoseconds per operation.
+func (s *sample) row(r Row, convert func(ns float64) float64) Row {
+	of := func(picos int64) float64 { return convert(float64(picos) / picosPerNano) }
 	r.iterations = s.ops
+	r.Avg = convert(float64(s.sum.Nanoseconds()) / float64(s.ops))
+	r.Min, r.P50, r.P99, r.max = of(s.hist.Min()), of(s.hist.ValueAtQuantile(50)), of(s.hist.ValueAtQuantile(99)), of(s.hist.Max())
+	if r.max < r.Min { // the longest time is the lowest rate, so that quantiles change sides
+		r.Min, r.P99, r.max = r.max, of(s.hist.ValueAtQuantile(1)), r.Min
+	}
 	return r
 }
 

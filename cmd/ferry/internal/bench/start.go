@@ -45,7 +45,7 @@ func (s *starter) record(whole time.Duration, output string, sample *sample) err
 // jobs runs the benchmark's job again and again, and makes one row of all. Jobs have
 // no OSU numbers: 10 after 1 for warm-up.
 func (s *starter) jobs(ctx context.Context) error {
-	iterations, warmup := s.o.loops(0, 10, 1, 0, 0)
+	l := s.o.loop(0, 10, 1, 0, 0)
 	if _, err := io.WriteString(s.stdout, formats[s.o.format].head(s.o)); err != nil {
 		return err
 	}
@@ -54,14 +54,14 @@ func (s *starter) jobs(ctx context.Context) error {
 		return err
 	}
 	sample := newSample()
-	for i := range warmup + iterations {
+	for i := range l.warmup + l.iterations {
 		start := time.Now()
 		output, err := s.output(ctx, s.o.name, s.o.ranks, s.o.flags)
 		whole := time.Since(start)
 		if err != nil {
 			return err
 		}
-		if i < warmup {
+		if i < l.warmup {
 			continue
 		}
 		if err := s.record(whole, output, sample); err != nil {

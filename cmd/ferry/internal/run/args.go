@@ -1,6 +1,7 @@
 package run
 
 import (
+	"errors"
 	"slices"
 	"strings"
 
@@ -60,29 +61,19 @@ func canonical(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 
 // badFlag makes an error of package pflag helpful.
 func badFlag(flags *pflag.FlagSet, err error) error {
-	name, unknown := unknownFlag(err)
-	if !unknown {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
 		return exit.Usagef("%w", err)
 	}
+	name := unknown.GetSpecifiedName()
+	dashed := "--" + name
+	if len(name) == 1 {
+		dashed = "-" + name
+	}
 	if slices.Contains(hostFlags, name) {
-		return exit.Usagef("%s: ranks are started on this machine only; for other machines start the program itself by mpiexec or srun", dashed(name))
+		return exit.Usagef("%s: ranks are started on this machine only; for other machines start the program itself by mpiexec or srun", dashed)
 	}
 	var known []string
 	flags.VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
-	return exit.Usagef("unknown flag %s; did you mean --%s?", dashed(name), framework.Nearest(name, known))
-}
-
-func dashed(name string) string {
-	if len(name) == 1 {
-		return "-" + name
-	}
-	return "--" + name
-}
-
-// unknownFlag returns the name of the flag that pflag does not know.
-func unknownFlag(err error) (name string, ok bool) {
-	if e, isNotExist := err.(*pflag.NotExistError); isNotExist {
-		return e.GetSpecifiedName(), true
-	}
-	return "", false
+	return exit.Usagef("unknown flag %s; did you mean --%s?", dashed, framework.Nearest(name, known))
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
 	"github.com/ferrympi/ferry/internal/cpu"
 )
 
@@ -221,17 +222,11 @@ func timingTo(flag string, stderr io.Writer) (show func(*trace) error, err error
 	case timingTable:
 		return func(t *trace) error { return t.print(stderr) }, nil
 	case timingJSON:
-		return func(t *trace) error { return t.encode(stderr) }, nil
+		return func(t *trace) error { return settings.PrintJSON(stderr, t) }, nil
 	}
 	f, err := os.Create(flag)
 	if err != nil {
 		return nil, err
 	}
-	return func(t *trace) error { return errors.Join(t.encode(f), f.Close()) }, nil
-}
-
-func (t *trace) encode(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", " ")
-	return e.Encode(t)
+	return func(t *trace) error { return errors.Join(settings.PrintJSON(f, t), f.Close()) }, nil
 }

@@ -47,27 +47,26 @@ func Registry() *framework.Registry {
 // of the result of `ferry tune`. Errors, which name the nearest known parameter,
 // have the status of a usage error.
 func Load(reg *framework.Registry, set []string) (values *framework.Values, tuned config.Tuned, err error) {
-	values, _, err = load(reg, nil, set, func(t config.Tuned) { tuned = t })
+	values, _, tuned, err = load(reg, nil, set)
 	return values, tuned, err
 }
 
-func load(reg *framework.Registry, environ, set []string, tuned func(config.Tuned)) (*framework.Values, []config.Setting, error) {
-	var flags []config.Setting
+func load(reg *framework.Registry, environ, set []string) (values *framework.Values, flags []config.Setting, tuned config.Tuned, err error) {
 	for _, s := range set {
 		name, value, ok := strings.Cut(s, "=")
 		if !ok || name == "" {
-			return nil, nil, exit.Usagef("--set %s: want NAME=VALUE", s)
+			return nil, nil, tuned, exit.Usagef("--set %s: want NAME=VALUE", s)
 		}
 		flags = append(flags, config.Setting{Name: name, Value: value})
 	}
-	values, err := config.Load(reg, config.Options{Environ: environ, Flags: flags, Tuned: tuned})
+	values, err = config.Load(reg, config.Options{Environ: environ, Flags: flags, Tuned: func(t config.Tuned) { tuned = t }})
 	if err == nil {
 		err = core.Check(values)
 	}
 	if err != nil {
-		return nil, nil, &exit.Error{Status: exit.Usage, Err: err}
+		err = &exit.Error{Status: exit.Usage, Err: err}
 	}
-	return values, flags, nil
+	return values, flags, tuned, err
 }
 
 // Ranks is what Prepare has found out for a job.
@@ -85,11 +84,10 @@ type Ranks struct {
 // all ranks, which find the same.
 func Prepare(ctx context.Context, exports, set []string) (*Ranks, error) {
 	reg := Registry()
-	values, flags, err := load(reg, append(os.Environ(), exports...), set, func(t config.Tuned) {
-		if t.Err != nil {
-			fmt.Fprintf(os.Stderr, "ferry: warning: %v\n", t.Err)
-		}
-	})
+	values, flags, tuned, err := load(reg, append(os.Environ(), exports...), set)
+	if tuned.Err != nil {
+		fmt.Fprintf(os.Stderr, "ferry: warning: %v\n", tuned.Err)
+	}
 	if err != nil {
 		return nil, err
 	}

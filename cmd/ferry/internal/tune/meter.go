@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"al.essio.dev/pkg/shellescape"
+
 	"github.com/ferrympi/ferry/cmd/ferry/internal/bench"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/explain"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
@@ -129,7 +131,7 @@ func (r *starter) job(ctx context.Context, ranks int, s setting, args ...string)
 	case err != nil:
 		return nil, nil, err
 	case res.Status != 0:
-		return nil, nil, fmt.Errorf("ferry %s with %s has failed (status %d)", strings.Join(args, " "), strings.Join(s.environ(), " "), res.Status)
+		return nil, nil, fmt.Errorf("%s ferry %s has failed (status %d)", shellescape.QuoteCommand(s.environ()), shellescape.QuoteCommand(args), res.Status)
 	}
 	return out.Bytes(), res.Reports, nil
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
 
 	"github.com/ferrympi/ferry/config/tuned"
@@ -84,17 +85,14 @@ func (t table) print(w io.Writer) {
 		fmt.Fprintf(w, "\t%s us\tGB/s", path)
 	}
 	fmt.Fprintln(w, "\tTAKEN")
-	figures := map[int]map[string]Figure{}
-	for _, f := range t.figures() {
-		if figures[f.Size] == nil {
-			figures[f.Size] = map[string]Figure{}
-		}
-		figures[f.Size][f.Path] = f
-	}
+	figures := t.figures()
 	for _, size := range sizesOf(t.c, 0, 0, 0) {
 		fmt.Fprint(w, text(size))
 		for _, path := range t.paths {
-			f := figures[size][path]
+			var f Figure // without a measurement: zero
+			if i := slices.IndexFunc(figures, func(f Figure) bool { return f.Size == size && f.Path == path }); i >= 0 {
+				f = figures[i]
+			}
 			fmt.Fprintf(w, "\t%s\t%s", number(f.Latency, 2), number(f.Bandwidth/1000, 1))
 		}
 		fmt.Fprintf(w, "\t%s\n", t.taken(size))
