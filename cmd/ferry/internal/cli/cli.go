@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/bench"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/conform"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/explain"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/info"
@@ -33,7 +34,7 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 		PersistentPreRun: func(*cobra.Command, []string) { started = true },
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(run.Command(), info.Command(), explain.Command(), bench.Command(), tune.Command(), matrix.Command())
+	root.AddCommand(run.Command(), info.Command(), explain.Command(), bench.Command(), tune.Command(), conform.Command(), matrix.Command())
 	root.SetErr(stderr)
 	root.SetArgs(run.Normalize(args))
 

@@ -1,6 +1,7 @@
 // Package conform is ferry's conformance suite: what the MPI standard says of
 // point-to-point communication, communicators, groups and sessions, as cases
-// that each return an error. Ranks of a job run it together, for `ferry matrix`.
+// that each return an error. Ranks of a job run it together; `ferry conform` and
+// `ferry matrix` are ways to start it.
 //
 // It uses the public package mpi only, as any program does.
 package conform
@@ -44,11 +45,12 @@ const (
 
 // Result is the outcome of one case, the same in all ranks except for Rank and Err.
 type Result struct {
-	Case   Case
-	Status Status
-	Rank   int   // this process
-	Ranks  []int // that failed
-	Err    error // of this rank
+	Case    Case
+	Status  Status
+	Rank    int   // this process
+	Ranks   []int // that failed
+	Err     error // of this rank
+	Elapsed time.Duration
 }
 
 // Limit is when a case can be taken to hang: the longest take a second.
@@ -62,12 +64,33 @@ func Cases() []Case {
 	return slices.Concat(messageCases(), matchingCases(), requestCases(), bufferCases(), communicatorCases(), groupCases(), sessionCases())
 }
 
-// On runs the cases, one after the other, with all members of a communicator, which
-// all call it with the same cases. Nobody else uses the communicator. Each case may
-// take limit; a rank whose case has ended waits twice as long for the others. Each
-// result is reported as it comes; cases that fail are no error. After an error, which
-// says that the ranks lost each other, the communicator is of no use any more; the case
-// over which it came was reported.
+// Run runs the cases, one after the other, with all processes of mpi://WORLD,
+// which all call it with the same cases, in a session that is opened with opts. limit
+// is that of a case, as for On. Each result is reported as it comes. The error says
+// that the suite itself could not go on; cases that fail are no error.
+func Run(ctx context.Context, cases []Case, limit time.Duration, report func(Result), opts ...mpi.SessionOption) error {
+	s, err := mpi.OpenSession(ctx, opts...)
+	if err != nil {
+		return err
+	}
+	all, err := s.Group(ctx, "mpi://WORLD")
+	if err != nil {
+		return err
+	}
+	world, err := mpi.CommFromGroup(ctx, all, "ferry.conform")
+	if err != nil {
+		return err
+	}
+	if err := On(ctx, s, world, cases, limit, report); err != nil {
+		return err
+	}
+	return errors.Join(world.Close(), s.Close())
+}
+
+// On is Run in a session that is open, over a communicator of all its processes
+// that nobody else uses. Each case may take limit; a rank whose case has ended waits
+// twice as long for the others. After an error the communicator is of no use any
+// more; the case over which it came was reported.
 func On(ctx context.Context, s *mpi.Session, world *mpi.Comm, cases []Case, limit time.Duration, report func(Result)) error {
 	for _, c := range cases {
 		r, err := runCase(ctx, s, world, c, limit)
@@ -98,7 +121,9 @@ func runCase(ctx context.Context, s *mpi.Session, world *mpi.Comm, c Case, limit
 	if err != nil {
 		return r, err
 	}
+	start := time.Now()
 	r.Err = c.Run(limited, Env{s, comm})
+	r.Elapsed = time.Since(start)
 	r.Err = errors.Join(r.Err, comm.Close())
 	failed := make([]byte, world.Size())
 	if r.Err != nil {

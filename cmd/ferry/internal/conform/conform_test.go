@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 func suite(ctx context.Context) error {
 	var errs []error
 	passed, skipped := 0, 0
-	err := all(ctx, conform.Cases(), func(r conform.Result) {
+	err := conform.Run(ctx, conform.Cases(), conform.Limit, func(r conform.Result) {
 		switch r.Status {
 		case conform.Pass:
 			passed++
@@ -77,7 +77,7 @@ func failing(ctx context.Context) error {
 		{Name: "works", Ranks: 2, Run: func(ctx context.Context, e conform.Env) error { return mpi.Barrier(ctx, e.Comm) }},
 	}
 	var got []string
-	err := all(ctx, cases, func(r conform.Result) { got = append(got, fmt.Sprint(r.Case.Name, " ", r.Status, r.Ranks)) })
+	err := conform.Run(ctx, cases, conform.Limit, func(r conform.Result) { got = append(got, fmt.Sprint(r.Case.Name, " ", r.Status, r.Ranks)) })
 	if want := "[fails in rank 1 fail[1] needs more skip[] works pass[]]"; fmt.Sprint(got) != want {
 		return fmt.Errorf("%v, want %s", got, want)
 	}
@@ -144,11 +144,4 @@ func on(ctx context.Context, f func(*mpi.Session, *mpi.Comm) error) error {
 		return err
 	}
 	return errors.Join(f(s, world), world.Close(), s.Close())
-}
-
-// all runs cases in a session of their own.
-func all(ctx context.Context, cases []conform.Case, report func(conform.Result)) error {
-	return on(ctx, func(s *mpi.Session, world *mpi.Comm) error {
-		return conform.On(ctx, s, world, cases, conform.Limit, report)
-	})
 }
