@@ -22,46 +22,6 @@ func allgather(ctx context.Context, c *mpi.Comm, mine int64) ([]int64, error) {
 	return all, mpi.Allreduce(ctx, c, nil, all, mpi.Sum[int64]())
 }
 
-func TestSameTagBackToBack(t *testing.T) { ranks(t, 3, backToBack) }
-
-func backToBack(ctx context.Context) error {
-	s, err := mpitest.Open(ctx)
-	if err != nil {
-		return err
-	}
-	world, err := s.Group(ctx, "MPI://world")
-	if err != nil {
-		return err
-	}
-	ids := map[mpi.CommID]bool{}
-	var open []*mpi.Comm
-	for i := range 100 {
-		c, err := mpi.CommFromGroup(ctx, world, "same")
-		if err != nil {
-			return fmt.Errorf("round %d: %w", i, err)
-		}
-		if ids[c.ID()] {
-			return fmt.Errorf("round %d: id %v again", i, c.ID())
-		}
-		ids[c.ID()] = true
-		if all, err := allgather(ctx, c, int64(c.Rank())); err != nil || !slices.Equal(all, []int64{0, 1, 2}) {
-			return fmt.Errorf("round %d: %v, %w", i, all, err)
-		}
-		if open = append(open, c); i%3 == 2 { // closed in another order than opened
-			if err := open[0].Close(); err != nil {
-				return err
-			}
-			open = open[1:]
-		}
-	}
-	for _, c := range open {
-		if err := c.Close(); err != nil {
-			return err
-		}
-	}
-	return s.Close()
-}
-
 func TestConcurrentOverlappingCreations(t *testing.T) {
 	for _, policy := range []string{"auto", "gather", "lazy"} {
 		t.Run(policy, func(t *testing.T) { ranks(t, 4, overlap, "cid.policy="+policy) })
@@ -111,60 +71,6 @@ func pairUp(ctx context.Context, world *mpi.Group, peer, me int) error {
 		}
 	}
 	return nil
-}
-
-func TestDupMessageArrivesBeforeThePeerDups(t *testing.T) {
-	for _, policy := range []string{"agree", "lazy"} {
-		t.Run(policy, func(t *testing.T) { ranks(t, 2, inWorld(dupFirst), "cid.policy="+policy) })
-	}
-}
-
-func dupFirst(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
-	var d, grand *mpi.Comm
-	dup := func() (err error) {
-		if d, err = c.Dup(ctx); err != nil {
-			return err
-		}
-		grand, err = d.Dup(ctx)
-		return err
-	}
-	if c.Rank() == 0 {
-		// Dup waits for nobody, and the message goes although rank 1 knows
-		// nothing of the communicator.
-		if err := dup(); err != nil {
-			return err
-		}
-		for i := range 3 {
-			if err := errors.Join(d.Send(ctx, []byte{1, byte(i)}, 1, 5), grand.Send(ctx, []byte{2, byte(i)}, 1, 5)); err != nil {
-				return err
-			}
-		}
-		if err := c.Send(ctx, nil, 1, 0); err != nil {
-			return err
-		}
-	} else {
-		if _, err := c.Recv(ctx, nil, 0, 0); err != nil {
-			return err
-		}
-		if st, ok, err := c.Iprobe(0, 5); ok || err != nil {
-			return fmt.Errorf("a message of another communicator: %+v, %v", st, err)
-		}
-		if err := dup(); err != nil {
-			return err
-		}
-		for i := range 3 {
-			for level, x := range []*mpi.Comm{d, grand} {
-				buf := make([]byte, 2)
-				if _, err := x.Recv(ctx, buf, 0, 5); err != nil || buf[0] != byte(level+1) || buf[1] != byte(i) {
-					return fmt.Errorf("level %d message %d: %v, %v", level, i, buf, err)
-				}
-			}
-		}
-	}
-	err := errors.Join(
-		must(d.Compare(c) == mpi.Congruent && c.Compare(c) == mpi.Identical, "dup: %v, itself: %v", d.Compare(c), c.Compare(c)),
-		must(d.ID() != c.ID() && grand.ID() != d.ID(), "equal ids"))
-	return errors.Join(err, mpi.Barrier(ctx, grand), grand.Close(), d.Close())
 }
 
 func TestManyDupsAndCloses(t *testing.T) { ranks(t, 2, inWorld(manyDups)) }

@@ -79,29 +79,6 @@ func bsend(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 	return nil
 }
 
-func TestReadySendWithItsReceivePosted(t *testing.T) { ranks(t, 2, inWorld(rsend)) }
-
-func rsend(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
-	peer := 1 - c.Rank()
-	for _, size := range []int{0, 8, 1 << 20} {
-		buf := make([]byte, size)
-		r, err := c.Irecv(buf, peer, size)
-		if err != nil {
-			return err
-		}
-		if err := mpi.Barrier(ctx, c); err != nil {
-			return err
-		}
-		if err := errors.Join(c.Rsend(ctx, pattern(size, peer), peer, size), mpi.Rsend(ctx, c, []int{1}, mpi.ProcNull, 0)); err != nil {
-			return err
-		}
-		if st, err := r.Wait(ctx); err != nil || st.Bytes != size || !bytes.Equal(buf, pattern(size, c.Rank())) {
-			return fmt.Errorf("%d bytes: %+v, %v", size, st, err)
-		}
-	}
-	return wants("a wrong rank", c.Rsend(ctx, nil, 7, 0), mpi.ErrRank)
-}
-
 func TestMatchedProbeKeepsAMessageFromOtherReceives(t *testing.T) { ranks(t, 2, inWorld(mprobe)) }
 
 func mprobe(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {

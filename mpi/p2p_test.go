@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -32,6 +31,8 @@ func arguments(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	check("receive with tag -3", recv(0, -3), mpi.ErrTag)
 	check("receive with a tag over TagMax", recv(0, c.TagMax()+1), mpi.ErrTag)
 	check("ssend", c.Ssend(ctx, buf, 9, 0), mpi.ErrRank)
+	check("rsend", c.Rsend(ctx, buf, 7, 0), mpi.ErrRank)
+	errs = append(errs, mpi.Rsend(ctx, c, []int{1}, mpi.ProcNull, 0))
 	_, err := c.Isend(buf, 9, 0)
 	check("isend", err, mpi.ErrRank)
 	_, err = c.Issend(buf, 0, -1)
@@ -87,138 +88,12 @@ func arguments(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	)
 }
 
-func TestMessagesOfAllSizesBothWays(t *testing.T) {
-	for _, policy := range []string{"agree", "gather", "lazy"} {
-		t.Run(policy, func(t *testing.T) { ranks(t, 2, inWorld(bothWays), "cid.policy="+policy) })
-	}
-}
-
 func pattern(n, seed int) []byte {
 	b := make([]byte, n)
 	for i := range b {
 		b[i] = byte(i*7 + i>>8*13 + seed)
 	}
 	return b
-}
-
-func bothWays(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
-	peer := 1 - c.Rank()
-	for size := 0; size <= 8<<20; size = size*3 + 1 {
-		send, recv := pattern(size, c.Rank()), make([]byte, size)
-		want := mpi.Status{Source: peer, Tag: size, Bytes: size}
-		st, err := c.Sendrecv(ctx, send, peer, size, recv, peer, mpi.AnyTag)
-		if err != nil || st != want || !bytes.Equal(recv, pattern(size, peer)) {
-			return fmt.Errorf("sendrecv of %d bytes: %+v, %v", size, st, err)
-		}
-		clear(recv)
-		r, err := c.Irecv(recv, peer, size)
-		if err != nil {
-			return err
-		}
-		if err := c.Send(ctx, send, peer, size); err != nil {
-			return err
-		}
-		if st, err := r.Wait(ctx); err != nil || st != want || !bytes.Equal(recv, pattern(size, peer)) {
-			return fmt.Errorf("send of %d bytes: %+v, %v", size, st, err)
-		}
-		if st, err := c.Sendrecv(ctx, send, c.Rank(), 0, recv, c.Rank(), 0); err != nil || st.Bytes != size || !bytes.Equal(recv, send) {
-			return fmt.Errorf("%d bytes to oneself: %+v, %v", size, st, err)
-		}
-	}
-	// Elements, and as many both ways at once as there is room for requests.
-	const n = 200
-	reqs := make([]mpi.Request, 0, 2*n)
-	in, out := make([][]float64, n), make([][]float64, n)
-	for i := range n {
-		in[i], out[i] = make([]float64, 500), make([]float64, 500)
-		out[i][499] = float64(i)
-		r, err := mpi.Irecv(c, in[i], peer, i)
-		if err != nil {
-			return err
-		}
-		s, err := mpi.Isend(c, out[i], peer, i)
-		if err != nil {
-			return err
-		}
-		reqs = append(reqs, r, s)
-	}
-	st := make([]mpi.Status, len(reqs))
-	if err := mpi.WaitAll(ctx, reqs, st); err != nil {
-		return err
-	}
-	for i := range n {
-		if count, whole := mpi.Count[float64](st[2*i]); in[i][499] != float64(i) || count != 500 || !whole {
-			return fmt.Errorf("message %d: %v, %d elements", i, in[i][499], count)
-		}
-	}
-	return nil
-}
-
-func TestUnexpectedWildcardAndTruncatedMessages(t *testing.T) { ranks(t, 3, inWorld(unexpected)) }
-
-func unexpected(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
-	if c.Rank() != 0 {
-		for i := range 100 {
-			if err := c.Send(ctx, []byte{byte(c.Rank()), byte(i)}, 0, i%2); err != nil {
-				return err
-			}
-		}
-		if err := c.Send(ctx, pattern(100, 1), 0, 7); err != nil {
-			return err
-		}
-		return mpi.Barrier(ctx, c)
-	}
-	buf := make([]byte, 2)
-	// Odd tags first, though they came mixed: from one sender, in order.
-	for i := 1; i < 100; i += 2 {
-		if st, err := c.Recv(ctx, buf, 2, 1); err != nil || st.Bytes != 2 || buf[1] != byte(i) {
-			return fmt.Errorf("tag 1: %v, %+v, %v", buf, st, err)
-		}
-	}
-	next := map[int]byte{1: 0, 2: 0}
-	for range 150 {
-		st, err := c.Probe(ctx, mpi.AnySource, mpi.AnyTag)
-		if err != nil {
-			return err
-		}
-		if st.Tag == 7 { // only after all else of that sender
-			break
-		}
-		got, err := c.Recv(ctx, buf, mpi.AnySource, mpi.AnyTag)
-		if err != nil || got.Source != int(buf[0]) || got.Tag != int(buf[1])%2 {
-			return fmt.Errorf("any: %v, %+v, %v", buf, got, err)
-		}
-		if got.Source == 1 && buf[1] != next[1] {
-			return fmt.Errorf("message %d of rank 1 overtook %d", buf[1], next[1])
-		}
-		next[got.Source]++
-	}
-	for src := 1; src <= 2; src++ {
-		for { // what is left before the long one
-			st, ok, err := c.Iprobe(src, mpi.AnyTag)
-			if err != nil {
-				return err
-			}
-			if ok && st.Tag == 7 {
-				break
-			}
-			if ok {
-				if _, err := c.Recv(ctx, buf, src, st.Tag); err != nil {
-					return err
-				}
-			}
-			runtime.Gosched()
-		}
-		guard := bytes.Repeat([]byte{0xEE}, 64)
-		st, err := c.Recv(ctx, guard[:32], src, 7)
-		if err := errors.Join(wants("a message of 100 bytes into 32", err, mpi.ErrTruncate),
-			must(st.Bytes == 100 && st.Source == src, "truncated: %+v", st),
-			must(bytes.Equal(guard[:32], pattern(100, 1)[:32]), "the beginning is missing"),
-			must(bytes.Equal(guard[32:], bytes.Repeat([]byte{0xEE}, 32)), "bytes beyond the buffer were written")); err != nil {
-			return err
-		}
-	}
-	return mpi.Barrier(ctx, c)
 }
 
 func TestContextsWithdrawOrEndTheWait(t *testing.T) { ranks(t, 2, inWorld(contexts)) }
@@ -288,109 +163,12 @@ func contexts(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	return c.Send(ctx, []byte("end"), 0, 1)
 }
 
-func TestRequests(t *testing.T) { ranks(t, 2, inWorld(requests)) }
+func TestWaitForAllEndsWithItsContextAndKeepsWhatIsPending(t *testing.T) {
+	ranks(t, 2, inWorld(requests))
+}
 
 func requests(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	peer := 1 - c.Rank()
-	none := mpi.Status{Source: mpi.AnySource, Tag: mpi.AnyTag}
-	null := mpi.Status{Source: mpi.ProcNull, Tag: mpi.AnyTag}
-	var zero mpi.Request
-	if st, err := zero.Wait(ctx); err != nil || st != none {
-		return fmt.Errorf("zero request: %+v, %v", st, err)
-	}
-	if i, st, err := mpi.WaitAny(ctx, []mpi.Request{zero, zero}); err != nil || i != mpi.Undefined || st != none {
-		return fmt.Errorf("WaitAny without requests: %d, %+v, %v", i, st, err)
-	}
-	if err := errors.Join(wants("cancel of nothing", zero.Cancel(), mpi.ErrClosed), wants("free of nothing", zero.Free(), mpi.ErrClosed)); err != nil {
-		return err
-	}
-	for range 3 { // recycled ones too
-		r, err := c.Irecv(nil, mpi.ProcNull, 0)
-		if err != nil {
-			return err
-		}
-		if st, done, err := r.Status(); err != nil || !done || st != null {
-			return fmt.Errorf("ProcNull: %+v, %v, %v", st, done, err)
-		}
-		if st, err := r.Wait(ctx); err != nil || st != null {
-			return fmt.Errorf("ProcNull: %+v, %v", st, err)
-		}
-		_, err = r.Wait(ctx)
-		if err := wants("a used request", err, mpi.ErrClosed); err != nil {
-			return err
-		}
-	}
-	if st, err := c.Recv(ctx, nil, mpi.ProcNull, mpi.AnyTag); err != nil || st != null {
-		return fmt.Errorf("receive from ProcNull: %+v, %v", st, err)
-	}
-
-	// WaitAny gives each of several once.
-	const n = 40
-	reqs := make([]mpi.Request, n)
-	bufs := make([][1]byte, n)
-	for i := range reqs {
-		var err error
-		if reqs[i], err = c.Irecv(bufs[i][:], peer, i); err != nil {
-			return err
-		}
-	}
-	copies := append([]mpi.Request(nil), reqs...)
-	if done, err := mpi.TestAll(reqs, nil); done || err != nil {
-		return fmt.Errorf("TestAll before any was sent: %v, %v", done, err)
-	}
-	if i, _, done, err := mpi.TestAny(reqs); done || err != nil || i != mpi.Undefined {
-		return fmt.Errorf("TestAny before any was sent: %d, %v, %v", i, done, err)
-	}
-	if err := mpi.Barrier(ctx, c); err != nil {
-		return err
-	}
-	for i := n - 1; i >= 0; i-- {
-		if err := c.Send(ctx, []byte{byte(i)}, peer, i); err != nil {
-			return err
-		}
-	}
-	seen := map[int]bool{}
-	for range n {
-		i, st, err := mpi.WaitAny(ctx, reqs)
-		if err != nil || seen[i] || st.Tag != i || bufs[i][0] != byte(i) {
-			return fmt.Errorf("WaitAny: %d, %+v, %v", i, st, err)
-		}
-		seen[i] = true
-	}
-	if i, _, err := mpi.WaitAny(ctx, reqs); i != mpi.Undefined || err != nil {
-		return fmt.Errorf("WaitAny after the last: %d, %v", i, err)
-	}
-	_, err := copies[3].Wait(ctx)
-	if err := wants("a copy of a used request", err, mpi.ErrClosed); err != nil {
-		return err
-	}
-
-	// Cancel and Free.
-	r, err := c.Irecv(make([]byte, 1), peer, 900)
-	if err != nil {
-		return err
-	}
-	if err := r.Cancel(); err != nil {
-		return err
-	}
-	if st, err := r.Wait(ctx); err != nil || !st.Canceled {
-		return fmt.Errorf("canceled receive: %+v, %v", st, err)
-	}
-	s, err := c.Isend([]byte{1}, peer, 901)
-	if err != nil {
-		return err
-	}
-	if err := s.Free(); err != nil {
-		return err
-	}
-	if err := wants("a second Free", s.Free(), mpi.ErrClosed); err != nil {
-		return err
-	}
-	if _, err := c.Recv(ctx, make([]byte, 1), peer, 901); err != nil {
-		return err
-	}
-
-	// WaitAll with one that fails, and with one that is still pending.
 	small, _ := c.Irecv(make([]byte, 1), peer, 902)
 	good, _ := c.Irecv(make([]byte, 8), peer, 903)
 	late, err := c.Irecv(make([]byte, 8), peer, 904)

@@ -51,9 +51,9 @@ func (e *env) byTag() {
 		for tag := range reqs {
 			reqs[tag] = e.isend(e.c, pattern(n, e.c.Rank(), tag), e.right, tag)
 		}
-		for i := range reqs {
-			tag := len(reqs) - 1 - i
-			e.recv(e.c, e.left, tag, tag, pattern(n, e.left, tag))
+		for i := range reqs { // neither in the order of the sends nor the other way round
+			tag := (i*7 + 3) % len(reqs)
+			e.recv(e.c, []int{e.left, mpi.AnySource}[i%2], tag, tag, pattern(n, e.left, tag))
 		}
 		e.Check(mpi.WaitAll(e.ctx, reqs, nil))
 	}
