@@ -19,6 +19,7 @@ package btl
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/progress"
@@ -40,7 +41,8 @@ type Env struct {
 }
 
 // Receiver is what a module calls upwards. All calls come from the module's
-// Poll, with the engine's lock held.
+// Poll, with the engine's lock held. The protocol may call the module from within,
+// and close or open paths there.
 type Receiver interface {
 	// Accept says that peer has opened a path to this process. It returns where
 	// the frames of this path go; the module keeps it.
@@ -49,17 +51,29 @@ type Receiver interface {
 	// in Caps: its side of the path turned out smaller. It comes before the first
 	// reservation on that path succeeds.
 	Limits(peer framework.Life, eager, frame int)
-	// Lost says that a path to or from peer has failed and will carry nothing
-	// more: damaged contents, a broken connection. err is a *framework.TransportError.
-	Lost(peer framework.Life, err error)
+	// PathDown says that a path to or from peer carries nothing more: damaged
+	// contents, a broken connection, a refusal. Nothing is said about the process. err
+	// is a *framework.TransportError. One that wraps ErrNeverOpened speaks of the path
+	// to peer, over which no frame went and none will.
+	PathDown(peer framework.Life, err error)
+	// PeerGone says that peer has closed its session in good order: nothing more is
+	// sent to it, and all that it has sent has been handed up. err is a
+	// *framework.TransportError that wraps framework.ErrPeerClosed. Whoever has a path
+	// to peer that is full, or not open yet, is told; a module that knows earlier says so.
+	PeerGone(peer framework.Life, err error)
 }
+
+// ErrNeverOpened is wrapped by the error of a path that Connect has begun and on which
+// no Reserve has succeeded: what waits for it can go another way.
+var ErrNeverOpened = errors.New("the path never opened")
 
 // Inbound takes the frames of one path from one peer, in the order in which
 // they were committed there.
 type Inbound interface {
 	// Frame is called once per frame; frame is valid until it returns. An error
-	// means that the frame's contents make no sense: the module closes the path
-	// and calls Lost.
+	// means that the frame's contents make no sense: the module closes the path,
+	// hands up nothing more of it, and calls PathDown with that error. The sender is
+	// told, too.
 	Frame(frame []byte) error
 }
 
@@ -67,10 +81,9 @@ type Inbound interface {
 type Caps struct {
 	EagerLimit  int     // a frame up to this many bytes is cheap at any time
 	FrameLimit  int     // no frame is larger; at least MinFrameLimit
-	LatencyNS   float64 // one way, small frame; the order of magnitude decides between modules
-	Bandwidth   float64 // bytes per second
-	Exclusivity int     // among modules that reach a peer only those of the highest value are used
-	LocalOnly   bool    // never reaches another node
+	Exclusivity int     // of the modules that reach a peer the one of the highest value is used,
+	LatencyNS   float64 // and among equals the one of the lowest: one way, small frame; the order of magnitude is enough
+	Device      string  // what carries the frames, for explain: "/dev/shm", "eth0"
 }
 
 // MinFrameLimit is the smallest FrameLimit that a module may have: the largest
@@ -98,9 +111,6 @@ type Module interface {
 	// "would block" until the peer has answered. An error is like
 	// Reach's; nothing is kept then.
 	Connect(peer framework.Peer) (Endpoint, error)
-
-	// Device names what carries the frames, for explain: "/dev/shm/...", "eth0".
-	Device() string
 
 	// Close ends all paths and frees all. Frames that were committed before are
 	// delivered as far as the peer reads them. Called without the engine's lock,
@@ -133,7 +143,7 @@ type Endpoint interface {
 	Idle() bool
 
 	// Close gives the path up. What was committed still arrives. Closing again,
-	// or after Lost, does nothing.
+	// or after PathDown or PeerGone, does nothing.
 	Close()
 }
 

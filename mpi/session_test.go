@@ -268,7 +268,8 @@ type nobody struct{}
 
 func (nobody) Accept(framework.Life) btl.Inbound { return nil }
 func (nobody) Limits(framework.Life, int, int)   {}
-func (nobody) Lost(framework.Life, error)        {}
+func (nobody) PathDown(framework.Life, error)    {}
+func (nobody) PeerGone(framework.Life, error)    {}
 
 // failing is a PML that opens its BTLs and then fails.
 type failing struct{ framework.Component }

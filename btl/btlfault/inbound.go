@@ -22,17 +22,33 @@ func (r *receiver) Accept(peer framework.Life) btl.Inbound {
 	return p
 }
 
-// Lost implements btl.Receiver.
-func (r *receiver) Lost(peer framework.Life, err error) {
-	m := (*module)(r)
-	if p := m.paths[peer]; p != nil {
-		p.flush()
-		if p.dead != nil {
-			return // this has been said
-		}
-		p.dead = err
+// PathDown implements btl.Receiver.
+func (r *receiver) PathDown(peer framework.Life, err error) {
+	if errors.Is(err, btl.ErrNeverOpened) || r.ends(peer, err) {
+		r.up.PathDown(peer, err)
 	}
-	m.up.Lost(peer, err)
+}
+
+// PeerGone implements btl.Receiver.
+func (r *receiver) PeerGone(peer framework.Life, err error) {
+	if r.ends(peer, err) {
+		r.up.PeerGone(peer, err)
+	}
+}
+
+// ends hands up what is held back of a path that ends, and reports whether that has
+// not been said.
+func (r *receiver) ends(peer framework.Life, err error) bool {
+	p := r.paths[peer]
+	if p == nil {
+		return true
+	}
+	p.flush()
+	if p.dead != nil {
+		return false
+	}
+	p.dead = err
+	return true
 }
 
 // Limits implements btl.Receiver.
@@ -143,7 +159,7 @@ func (p *inbound) flush() (n int) {
 		if err := p.up.Frame(f); err != nil {
 			// The module behind learns of it with the next frame.
 			p.dead = &framework.TransportError{Component: "btl fault", Op: "receive", Err: err}
-			p.m.up.Lost(p.peer, p.dead)
+			p.m.up.PathDown(p.peer, p.dead)
 		}
 		n++
 	}

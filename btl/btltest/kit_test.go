@@ -89,12 +89,12 @@ func (e *grows) Commit(n int) {
 	}
 }
 
-// lostTwice tells of a loss two times.
-type lostTwice struct{ btl.Receiver }
+// downTwice tells of the end of a path two times.
+type downTwice struct{ btl.Receiver }
 
-func (r lostTwice) Lost(p framework.Life, err error) {
-	r.Receiver.Lost(p, err)
-	r.Receiver.Lost(p, err)
+func (r downTwice) PathDown(p framework.Life, err error) {
+	r.Receiver.PathDown(p, err)
+	r.Receiver.PathDown(p, err)
 }
 
 // TestKitNoticesBrokenPromises: a kit that lets everything pass proves nothing.
@@ -106,7 +106,7 @@ func TestKitNoticesBrokenPromises(t *testing.T) {
 		{"PutSendsTheWholeFrameOrNothing", broken{endpoint: func(e btl.Endpoint) btl.Endpoint { return shortPut{e} }}},
 		{"ShorterCommitSendsOnlyThat", broken{endpoint: func(e btl.Endpoint) btl.Endpoint { return &wholeCommit{Endpoint: e} }}},
 		{"FullPathBlocksInsteadOfGrowing", broken{endpoint: func(e btl.Endpoint) btl.Endpoint { return &grows{Endpoint: e} }}},
-		{"RefusedFrameEndsThePathOnce", broken{upcall: func(r btl.Receiver) btl.Receiver { return lostTwice{r} }}},
+		{"RefusedFrameEndsThePathOnce", broken{upcall: func(r btl.Receiver) btl.Receiver { return downTwice{r} }}},
 		{"CapsArePlausibleAndFixed", broken{caps: func(c btl.Caps) btl.Caps { c.EagerLimit = c.FrameLimit + 1; return c }}},
 	} {
 		t.Run(c.caught, func(t *testing.T) {

@@ -92,11 +92,11 @@ func (w *world) refuses(ctx context.Context, n *node, p framework.Peer) error {
 	return err
 }
 
-// takeLoss checks the one loss that there is, and forgets it.
+// takeLoss checks the one end of a path that there is, and forgets it.
 func (n *node) takeLoss(peer framework.Life) (err error) {
 	n.do(func() {
 		if len(n.lost) != 1 {
-			err = fmt.Errorf("rank %d: Lost was called %d times, want once: %v", n.rank, len(n.lost), n.lost)
+			err = fmt.Errorf("rank %d: %d upcalls told of an end, want one: %v", n.rank, len(n.lost), n.lost)
 			return
 		}
 		l := n.lost[0]
@@ -189,7 +189,7 @@ func refusedFrame(ctx context.Context, w *world) error {
 	if err != nil {
 		return err
 	}
-	a.do(ep.Close) // after Lost it must do no harm
+	a.do(ep.Close) // after PathDown it must do no harm
 	a.do(ep.Close)
 	b.onFrame = nil
 	if ep, err = a.connect(b); err != nil {

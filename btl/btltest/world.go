@@ -41,6 +41,7 @@ type node struct {
 	closed bool
 
 	accepted map[framework.Life]int
+	reserved map[framework.Life]bool // since the last connect
 	got      []received
 	lost     []loss
 	// onFrame, when set, takes the place of got.
@@ -55,9 +56,11 @@ type received struct {
 	frame []byte
 }
 
+// loss is a path that is down, or a peer that is gone.
 type loss struct {
 	peer framework.Life
 	err  error
+	gone bool
 }
 
 var worlds atomic.Uint64 // makes namespaces unique
@@ -86,6 +89,7 @@ func (w *world) open(ctx context.Context, rank int, opt progress.Options) (*node
 		life:     framework.Life{ID: framework.MakeProcID(0, uint32(rank)), Nonce: framework.NamespaceHash(fmt.Sprint(proc, w.nonces))},
 		engine:   progress.New(opt),
 		accepted: map[framework.Life]int{},
+		reserved: map[framework.Life]bool{},
 	}
 	params := w.subject.Component.Params()
 	if params != nil {
@@ -153,11 +157,31 @@ func (n *node) do(f func()) {
 
 func (n *node) connect(to *node) (ep btl.Endpoint, err error) {
 	peer := to.peer()
-	n.do(func() { ep, err = n.module.Connect(peer) })
+	n.do(func() {
+		delete(n.reserved, to.life)
+		ep, err = n.module.Connect(peer)
+	})
 	if err != nil {
-		err = fmt.Errorf("connect of rank %d with rank %d: %w", n.rank, to.rank, err)
+		return nil, fmt.Errorf("connect of rank %d with rank %d: %w", n.rank, to.rank, err)
 	}
-	return ep, err
+	return &watched{ep, n, to.life}, nil
+}
+
+// watched is an endpoint of which the kit knows whether it has opened.
+type watched struct {
+	btl.Endpoint
+	n    *node
+	peer framework.Life
+}
+
+func (e *watched) Unwrap() any { return e.Endpoint }
+
+func (e *watched) Reserve(n int) []byte {
+	b := e.Endpoint.Reserve(n)
+	if b != nil {
+		e.n.reserved[e.peer] = true
+	}
+	return b
 }
 
 func (n *node) reach(to *node) (err error) {
@@ -178,12 +202,23 @@ func (n *node) Accept(peer framework.Life) btl.Inbound {
 	return &path{n: n, from: peer}
 }
 
-// Lost implements btl.Receiver.
 // Limits: the kit's processes have the same parameters, and so no reason for it.
 func (n *node) Limits(framework.Life, int, int) {}
 
-func (n *node) Lost(peer framework.Life, err error) {
-	n.lost = append(n.lost, loss{peer, err})
+// PathDown implements btl.Receiver.
+func (n *node) PathDown(peer framework.Life, err error) { n.lose(loss{peer, err, false}) }
+
+// PeerGone implements btl.Receiver.
+func (n *node) PeerGone(peer framework.Life, err error) { n.lose(loss{peer, err, true}) }
+
+func (n *node) lose(l loss) {
+	if errors.Is(l.err, framework.ErrPeerClosed) != l.gone {
+		n.bad = errors.Join(n.bad, fmt.Errorf("rank %d: a process that has closed is PeerGone, anything else PathDown: %w", n.rank, l.err))
+	}
+	if errors.Is(l.err, btl.ErrNeverOpened) && n.reserved[l.peer] {
+		n.bad = errors.Join(n.bad, fmt.Errorf("rank %d: a path on which Reserve has succeeded can't have never opened: %w", n.rank, l.err))
+	}
+	n.lost = append(n.lost, l)
 	n.notify()
 }
 

@@ -68,15 +68,12 @@ func (m *module) Caps() btl.Caps {
 		EagerLimit:  min(4096, m.limit),
 		FrameLimit:  m.limit,
 		LatencyNS:   50,
-		Bandwidth:   20e9,
 		Exclusivity: 1 << 16, // nothing else serves the process itself
-		LocalOnly:   true,
+		Device:      "memory",
 	}
 }
 
 func (m *module) Blob() []byte { return []byte{} } // nobody needs an address to reach himself
-
-func (m *module) Device() string { return "memory" }
 
 // Reach: nobody but the process itself.
 func (m *module) Reach(peer framework.Peer) error {
@@ -115,7 +112,7 @@ func (m *module) Poll() int {
 		}
 		if err != nil {
 			m.producer, m.consumer = nil, nil
-			m.env.Upcall.Lost(m.env.Self, &framework.TransportError{Component: "btl self", Op: "receive", Err: err})
+			m.env.Upcall.PathDown(m.env.Self, &framework.TransportError{Component: "btl self", Op: "receive", Err: err})
 			return n
 		}
 		m.consumer.Release()

@@ -59,9 +59,8 @@ func (m *module) Caps() btl.Caps {
 		EagerLimit:  m.eagerLimit,
 		FrameLimit:  m.frameLimit,
 		LatencyNS:   70,
-		Bandwidth:   20e9,
 		Exclusivity: 1 << 15,
-		LocalOnly:   true,
+		Device:      filepath.Dir(m.segment.Path()),
 	}
 }
 
@@ -71,8 +70,6 @@ func (m *module) Blob() []byte { return []byte(m.name()) }
 
 // name is the file name of the inbox.
 func (m *module) name() string { return filepath.Base(m.segment.Path()) }
-
-func (m *module) Device() string { return filepath.Dir(m.segment.Path()) }
 
 // path returns where a segment of that name lies.
 func (m *module) path(name string) string {
@@ -93,7 +90,7 @@ func (m *module) Poll() int {
 		n += m.finishConnects()
 	}
 	if len(m.blocked) > 0 {
-		m.checkBlocked()
+		n += m.checkBlocked()
 	}
 	if len(m.paths) > fewPaths && !m.env.Bell().Armed() {
 		return n + m.pollSome()
@@ -420,19 +417,21 @@ func (m *module) finishConnects() (n int) {
 		case inbox.Granted:
 			n++
 			if err := e.attachRing(); err != nil {
-				e.fail("connect", err)
+				e.down("connect", fmt.Errorf("%w: %w", btl.ErrNeverOpened, err))
 			}
 		case inbox.Refused:
 			n++
-			err := fmt.Errorf("the peer refused: %s", e.slot.Reason())
-			if e.far.box.Closed() {
-				err = framework.ErrPeerClosed
-			}
+			reason := e.slot.Reason()
 			e.slot.SetState(inbox.Free)
-			e.fail("connect", err)
+			if e.far.box.Closed() {
+				e.peerGone("connect")
+			} else {
+				e.down("connect", fmt.Errorf("%w: the peer refused: %s", btl.ErrNeverOpened, reason))
+			}
 		default:
 			if e.far.box.Closed() {
-				e.fail("connect", framework.ErrPeerClosed)
+				n++
+				e.peerGone("connect")
 				continue
 			}
 			m.connecting = append(m.connecting, e)
@@ -443,7 +442,7 @@ func (m *module) finishConnects() (n int) {
 }
 
 // checkBlocked finds peers that will never read again.
-func (m *module) checkBlocked() {
+func (m *module) checkBlocked() (n int) {
 	blocked := m.blocked
 	m.blocked, m.spare = m.spare[:0], nil
 	for _, e := range blocked {
@@ -451,12 +450,15 @@ func (m *module) checkBlocked() {
 		switch {
 		case e.far == nil: // closed meanwhile
 		case e.far.box.Closed():
-			e.fail("send", framework.ErrPeerClosed)
+			n++
+			e.peerGone("send")
 		case e.slot.State() == inbox.Refused:
-			e.fail("send", errors.New("the peer has ended the path: it made no sense of what came"))
+			n++
+			e.down("send", errors.New("the peer has ended the path: it made no sense of what came"))
 		}
 	}
 	m.spare = blocked
+	return n
 }
 
 // Close ends all paths. What senders commit from now on is never read.

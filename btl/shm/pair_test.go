@@ -22,7 +22,8 @@ type testProc struct {
 	module btl.Module
 	life   framework.Life
 	engine *progress.Engine
-	lost   []error
+	lost   []error // by PathDown
+	gone   []error // by PeerGone
 	frames int
 	limit  int // by Limits; 0: none
 }
@@ -33,7 +34,8 @@ func life(rank int) framework.Life {
 }
 
 func (p *testProc) Accept(framework.Life) btl.Inbound       { return p }
-func (p *testProc) Lost(_ framework.Life, err error)        { p.lost = append(p.lost, err) }
+func (p *testProc) PathDown(_ framework.Life, err error)    { p.lost = append(p.lost, err) }
+func (p *testProc) PeerGone(_ framework.Life, err error)    { p.gone = append(p.gone, err) }
 func (p *testProc) Limits(_ framework.Life, _, frame int)   { p.limit = frame }
 func (p *testProc) Frame([]byte) error                      { p.frames++; return nil }
 func newPair(t *testing.T, change func(int, *params)) *pair { return newPairOf(t, OnHeap(), change) }
@@ -99,7 +101,7 @@ func (w *pair) poll(t *testing.T, cond func() bool) {
 	defer cancel()
 	for !cond() {
 		if ctx.Err() != nil {
-			t.Fatalf("it never happens; lost: %v, %v", w.procs[0].lost, w.procs[1].lost)
+			t.Fatalf("it never happens; down: %v, %v", w.procs[0].lost, w.procs[1].lost)
 		}
 		for _, p := range w.procs {
 			p.module.Poll()

@@ -95,8 +95,11 @@ func (p *inbound) fail(err error) {
 	p.m.box.Slot(p.index).Move(inbox.Granted, inbox.Refused)
 	p.bell.Ring()
 	p.m.drop(p)
-	p.m.env.Upcall.Lost(p.peer, &framework.TransportError{
-		Component: "btl shm", Peer: p.m.env.Worlds.Proc(p.peer.ID).String(), Op: "receive", Err: err})
+	p.m.env.Upcall.PathDown(p.peer, p.m.failure("receive", p.peer, err))
+}
+
+func (m *module) failure(op string, peer framework.Life, err error) error {
+	return &framework.TransportError{Component: "btl shm", Peer: m.env.Worlds.Proc(peer.ID).String(), Op: op, Err: err}
 }
 
 // endpoint is the path to one peer: a ring in that peer's inbox.
@@ -170,12 +173,21 @@ func (e *endpoint) attachRing() error {
 	return nil
 }
 
-// fail ends the path because of the peer.
-func (e *endpoint) fail(op string, err error) {
-	m, peer := e.m, e.peer
+// down ends the path because of the peer.
+func (e *endpoint) down(op string, err error) {
 	e.Close()
-	m.env.Upcall.Lost(peer, &framework.TransportError{
-		Component: "btl shm", Peer: m.env.Worlds.Proc(peer.ID).String(), Op: op, Err: err})
+	e.m.env.Upcall.PathDown(e.peer, e.m.failure(op, e.peer, err))
+}
+
+// peerGone ends the path because the peer has closed its inbox. What it had sent
+// before is in its ring here.
+func (e *endpoint) peerGone(op string) {
+	if p := e.m.in[e.peer]; p != nil {
+		for p.Poll() > 0 {
+		}
+	}
+	e.Close()
+	e.m.env.Upcall.PeerGone(e.peer, e.m.failure(op, e.peer, framework.ErrPeerClosed))
 }
 
 // Close tells the peer that nothing more comes.

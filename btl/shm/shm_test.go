@@ -125,9 +125,9 @@ func TestSleeperHearsThatItWasRefused(t *testing.T) {
 			}
 			for ctx.Err() == nil { // nobody polls but the keeper
 				a.engine.Lock()
-				lost := len(a.lost)
+				down, gone := len(a.lost) > 0 && errors.Is(a.lost[0], btl.ErrNeverOpened), len(a.gone) > 0
 				a.engine.Unlock()
-				if lost > 0 {
+				if down && how == "refuses" || gone && how == "closes" {
 					return
 				}
 				runtime.Gosched()
@@ -169,7 +169,7 @@ func TestRingsShrinkWhereMemoryIsShort(t *testing.T) {
 func TestFileTakesThePlaceOfMemoryThatIsNotThere(t *testing.T) {
 	dir, fallback := smallTmpfs(t, shmem.PageSize), t.TempDir()
 	w := newPairOf(t, Component(), func(_ int, p *params) { p.Dir, p.Fallback = dir, fallback })
-	if a, b := w.procs[0].module.Device(), w.procs[1].module.Device(); a != dir || b != fallback {
+	if a, b := w.procs[0].module.Caps().Device, w.procs[1].module.Caps().Device; a != dir || b != fallback {
 		t.Fatalf("segments in %s and %s", a, b)
 	}
 	for _, way := range [][2]int{{0, 1}, {1, 0}} {
@@ -223,7 +223,7 @@ func TestGrantOfMemoryThatIsNotThereIsAnError(t *testing.T) {
 			}
 		}
 		w.procs[0].module.Poll()
-		if lost := w.procs[0].lost; len(lost) != 1 || !errors.Is(lost[0], framework.ErrTransport) {
+		if lost := w.procs[0].lost; len(lost) != 1 || !errors.Is(lost[0], framework.ErrTransport) || !errors.Is(lost[0], btl.ErrNeverOpened) {
 			t.Errorf("%d cells at %d: lost %v", grant.cells, grant.offset, lost)
 		}
 	}

@@ -18,7 +18,6 @@ package ob1
 import (
 	"context"
 
-	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
@@ -79,11 +78,9 @@ func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 		parked:   parked{byID: map[cid.Extended][]parkedFrame{}, byLocal: map[cid.Local][]parkedFrame{}},
 	}
 	m.self = env.Self
-	var err error
-	if m.btls, err = framework.Open[btl.Module](env.Modules, framework.BTL, func(string) any { return m }); err != nil {
+	if err := m.openTransports(); err != nil {
 		return nil, err
 	}
-	m.byPreference = preferred(m.btls)
 	if err := m.learn(m.self, m.Addresses()); err != nil {
 		return nil, err
 	}

@@ -7,8 +7,9 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// inPath is how one process's path is polled by itself.
+// inPath is the path from a process.
 type inPath struct {
+	via    *transport      // nil: there is none
 	source progress.Source // nil: not known yet, or the module can't
 	peeker btl.Peeker      // nil: not known yet, or the source can't
 }
@@ -22,13 +23,11 @@ func (p *proc) inPath() inPath {
 }
 
 func (p *proc) findPath() {
-	for i := range p.m.btls {
-		if pp, ok := framework.As[btl.PeerPoller](p.m.btls[i].Module); ok {
-			if p.in.source = pp.PeerSource(p.Life); p.in.source != nil {
-				p.in.peeker, _ = framework.As[btl.Peeker](p.in.source)
-				return
-			}
-		}
+	if p.in.via == nil || p.in.via.poller == nil {
+		return
+	}
+	if p.in.source = p.in.via.poller.PeerSource(p.Life); p.in.source != nil {
+		p.in.peeker, _ = framework.As[btl.Peeker](p.in.source)
 	}
 }
 

@@ -21,10 +21,11 @@ import (
 // calling Frame.
 type sink struct{ last []byte }
 
-func (s *sink) Poll() int                  { return 0 }
-func (s *sink) Caps() btl.Caps             { return btl.Caps{EagerLimit: 1024, FrameLimit: 4096, LatencyNS: 1} }
+func (s *sink) Poll() int { return 0 }
+func (s *sink) Caps() btl.Caps {
+	return btl.Caps{EagerLimit: 1024, FrameLimit: 4096, LatencyNS: 1, Device: "nowhere"}
+}
 func (s *sink) Blob() []byte               { return []byte{} }
-func (s *sink) Device() string             { return "nowhere" }
 func (s *sink) Reach(framework.Peer) error { return nil }
 func (s *sink) Reserve(n int) []byte       { s.last = make([]byte, n); return s.last }
 func (s *sink) Commit(n int)               { s.last = s.last[:n] }
@@ -45,7 +46,8 @@ func (e sinkEndpoint) Put(h btl.Header, payload []byte) bool { return btl.Put(e,
 // sinks opens a sink.
 type sinks struct{}
 
-func (sinks) Open(framework.Kind, func(string) any) ([]framework.Opened[any], error) {
+func (sinks) Open(_ framework.Kind, up func(string) any) ([]framework.Opened[any], error) {
+	up("sink")
 	return []framework.Opened[any]{{Name: "sink", Module: sinkModule{new(sink)}}}, nil
 }
 
@@ -103,7 +105,7 @@ func newVictim(t testing.TB) *victim {
 		}
 		v.comms = append(v.comms, c.(*comm))
 	}
-	v.peer = v.m.Accept(group[1].Life).(*proc)
+	v.peer = v.m.transports[0].Accept(group[1].Life).(*proc)
 	c := v.comms[0]
 	start := func(_ *pml.Request, err error) {
 		if err != nil {
@@ -150,7 +152,7 @@ func (v *victim) feed(f []byte) error {
 	defer v.engine.Unlock()
 	err := v.peer.Frame(f)
 	if err != nil {
-		v.m.Lost(v.peer.Life, &framework.TransportError{Component: "test", Op: "receive", Err: err})
+		v.m.transports[0].PathDown(v.peer.Life, &framework.TransportError{Component: "test", Op: "receive", Err: err})
 	}
 	return err
 }

@@ -2,9 +2,7 @@ package ob1
 
 import (
 	"context"
-	"slices"
 
-	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/match"
@@ -20,8 +18,7 @@ type Module struct {
 	hooks  pml.Hooks
 	self   framework.Life
 
-	btls         []framework.Opened[btl.Module]
-	byPreference []int // indices of btls
+	transports []*transport // by preference
 
 	base.Comms[comm]
 	resting  map[cid.Extended]*comm     // closed here, and not by all who may still send
@@ -55,9 +52,9 @@ func (m *Module) Offer() pml.Offer {
 // peer, and where its BTLs are reached.
 func (m *Module) Addresses() []framework.Address {
 	all := []framework.Address{{Component: framework.ComponentName(framework.PML, name), Blob: putAddress(m.budget)}}
-	for _, b := range m.btls {
-		if blob := b.Module.Blob(); blob != nil {
-			all = append(all, framework.Address{Component: framework.ComponentName(framework.BTL, b.Name), Blob: blob})
+	for _, t := range m.transports {
+		if blob := t.Blob(); blob != nil {
+			all = append(all, framework.Address{Component: framework.ComponentName(framework.BTL, t.name), Blob: blob})
 		}
 	}
 	return all
@@ -76,27 +73,6 @@ func (m *Module) Learn(peer framework.Life, card framework.Card) error {
 	return m.learn(peer, card)
 }
 
-// Accept implements btl.Receiver.
-func (m *Module) Accept(peer framework.Life) btl.Inbound {
-	p := m.proc(peer)
-	p.in = inPath{} // there is a new path: ask for it again
-	return p
-}
-
-// Limits implements btl.Receiver.
-func (m *Module) Limits(peer framework.Life, eager, frame int) {
-	if p := m.procs[peer]; p != nil {
-		p.eager, p.frame = min(p.eager, eager), min(p.frame, frame)
-	}
-}
-
-// Lost implements btl.Receiver.
-func (m *Module) Lost(peer framework.Life, err error) {
-	if p := m.procs[peer]; p != nil {
-		p.fail(err)
-	}
-}
-
 // PeerFailed implements pml.Module.
 func (m *Module) PeerFailed(peer framework.Life, reason string) {
 	m.engine.Lock()
@@ -106,9 +82,9 @@ func (m *Module) PeerFailed(peer framework.Life, reason string) {
 		p.drain() // what it had sent before is still there, and arrives
 		p.fail(&base.Failed{Reason: reason})
 	}
-	for i := range m.btls {
-		if f, ok := framework.As[btl.Forgetter](m.btls[i].Module); ok {
-			f.Forget(peer)
+	for _, t := range m.transports {
+		if t.forgetter != nil {
+			t.forgetter.Forget(peer)
 		}
 	}
 }
@@ -149,18 +125,12 @@ func (m *Module) Route(peer framework.Life) pml.Route {
 	if p == nil || !p.known {
 		return route
 	}
-	b, rejected := p.route()
+	t, rejected := p.route()
 	route.Rejected = rejected
-	if p.btl != nil {
-		// What the path in use would answer now says nothing: the peer may be
-		// leaving.
-		b = p.btl
-		route.Rejected = slices.DeleteFunc(route.Rejected, func(r framework.Rejection) bool { return r.Name == b.Name })
-	}
-	if b != nil {
-		route.Transport, route.Device = b.Name, b.Module.Device()
-		if r, ok := framework.As[btl.RemoteReader](b.Module); ok {
-			route.Notes = r.Notes(peer)
+	if t != nil {
+		route.Transport, route.Device = t.name, t.Device
+		if t.reader != nil {
+			route.Notes = t.reader.Notes(peer)
 		}
 	}
 	return route

@@ -1,10 +1,6 @@
 package ob1
 
 import (
-	"fmt"
-	"sort"
-	"strings"
-
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
@@ -21,15 +17,14 @@ type proc struct {
 	card  framework.Card
 
 	// direct: a message may be sent at once. There is a path, and nothing queues.
-	direct      bool
-	endpoint    btl.Endpoint
-	btl         *framework.Opened[btl.Module]
-	eager       int              // the largest eager frame
-	frame       int              // the largest frame
-	in          inPath           // by which it is polled
-	last        *peer            // whose message came last, on a communicator that exists
-	reader      btl.RemoteReader // nil if the path has none
-	readerKnown bool
+	direct   bool
+	endpoint btl.Endpoint
+	out      *transport // of endpoint; the last one, if that has been closed
+	eager    int        // the largest eager frame
+	frame    int        // the largest frame
+	in       inPath     // the path from it
+	last     *peer      // whose message came last, on a communicator that exists
+	refused  []refused
 
 	// Credit for messages that may be unexpected: what the card grants, what this
 	// process may still send of it, and what it has received and not yet given back.
@@ -118,97 +113,6 @@ func (p *proc) pay() {
 }
 
 func (p *proc) String() string { return p.m.env.Worlds.Proc(p.Life.ID).String() }
-
-// preferred orders modules: exclusive ones first, then by latency.
-func preferred(btls []framework.Opened[btl.Module]) []int {
-	order := make([]int, len(btls))
-	for i := range order {
-		order[i] = i
-	}
-	sort.SliceStable(order, func(a, b int) bool {
-		x, y := btls[order[a]].Module.Caps(), btls[order[b]].Module.Caps()
-		if x.Exclusivity != y.Exclusivity {
-			return x.Exclusivity > y.Exclusivity
-		}
-		return x.LatencyNS < y.LatencyNS
-	})
-	return order
-}
-
-// connect opens a path, if there is none yet. A process to which none can be
-// opened has failed. Lock held.
-func (p *proc) connect() error {
-	err := p.open()
-	if err != nil && p.known {
-		p.fail(err)
-	}
-	return err
-}
-
-// open is connect for what the process may do without.
-func (p *proc) open() error {
-	if p.Err != nil || p.endpoint != nil {
-		return p.Err
-	}
-	if !p.known { // a stranger's frame came before its card
-		return fmt.Errorf("%w: the process has not been learnt", framework.ErrTransport)
-	}
-	var why []string // it failed, for each module
-	for _, i := range p.m.byPreference {
-		b := &p.m.btls[i]
-		peer, err := p.peer(b.Name)
-		var ep btl.Endpoint
-		if err == nil {
-			ep, err = b.Module.Connect(peer)
-		}
-		if err != nil {
-			why = append(why, b.Name+": "+err.Error())
-			continue
-		}
-		caps := b.Module.Caps()
-		p.endpoint, p.btl = ep, b
-		p.eager, p.frame = min(caps.EagerLimit, caps.FrameLimit), caps.FrameLimit
-		p.Stats.Transport = b.Name
-		p.direct = p.queue.head == nil
-		p.m.hook(pml.Event{Kind: pml.EventTransportUp, Peer: p.Life, Note: b.Name})
-		return nil
-	}
-	for _, r := range p.m.env.Modules.Failed(framework.BTL) {
-		why = append(why, r.Name+" did not open: "+r.Reason)
-	}
-	if len(why) == 0 {
-		why = []string{"no BTL is open"}
-	}
-	return &framework.TransportError{Component: "pml ob1", Peer: p.String(), Op: "connect",
-		Err: fmt.Errorf("no transport reaches the process: %s", strings.Join(why, "; "))}
-}
-
-// route finds the module that connect would take, and why not those before it,
-// without opening a path. Lock held.
-func (p *proc) route() (found *framework.Opened[btl.Module], rejected []framework.Rejection) {
-	for _, i := range p.m.byPreference {
-		b := &p.m.btls[i]
-		if found != nil {
-			rejected = append(rejected, framework.Rejection{Name: b.Name, Reason: found.Name + " is preferred"})
-			continue
-		}
-		peer, err := p.peer(b.Name)
-		if err == nil {
-			err = b.Module.Reach(peer)
-		}
-		if err != nil {
-			rejected = append(rejected, framework.Rejection{Name: b.Name, Reason: err.Error()})
-			continue
-		}
-		found = b
-	}
-	return found, rejected
-}
-
-// peer returns what a BTL needs to connect.
-func (p *proc) peer(component string) (framework.Peer, error) {
-	return p.card.Peer(p.Life, p.m.env.Worlds.Proc(p.Life.ID), framework.BTL, component)
-}
 
 // control sends a control frame, now or when the path allows, and reports
 // whether there is a path. Lock held.
@@ -304,14 +208,9 @@ func (p *proc) fail(err error) {
 		return
 	}
 	p.m.failures++
-	p.direct = false
+	p.closePath(err)
 	p.controls = nil
 	p.queue, p.pushing = requestList{}, requestList{}
-	if p.endpoint != nil {
-		p.endpoint.Close()
-		p.endpoint = nil
-		p.m.hook(pml.Event{Kind: pml.EventTransportOut, Peer: p.Life, Note: err.Error()})
-	}
 	for _, r := range p.m.requests {
 		if r.state == idle || r.state == complete || r.p == nil && r.state != posted {
 			continue

@@ -16,25 +16,13 @@ import (
 // of 0 bytes, as for a message of which it wants nothing. If reading fails, it
 // accepts as if nothing had been said, and the message comes as frames.
 
-// remoteReader returns the ability of the path to a process, or nil.
-func (p *proc) remoteReader() btl.RemoteReader {
-	if p.btl == nil {
-		return nil
-	}
-	if !p.readerKnown {
-		p.reader, _ = framework.As[btl.RemoteReader](p.btl.Module)
-		p.readerKnown = true
-	}
-	return p.reader
-}
-
 // expose describes the message of a send for the RTS. ok is false where peers
 // can't read it.
 func (r *request) expose() (remote btl.Remote, ok bool) {
 	if r.buf.Layout() != nil || len(r.buf.Bytes) == 0 {
 		return remote, false
 	}
-	reader := r.p.proc.remoteReader()
+	reader := r.p.proc.out.reader
 	if reader == nil {
 		return remote, false
 	}
@@ -47,14 +35,15 @@ func (r *request) readRemote(remote *btl.Remote, handle uint64) bool {
 	if *remote == (btl.Remote{}) || r.buf.Layout() != nil || r.limit == 0 {
 		return false
 	}
-	if r.p.proc.connect() != nil {
+	// The module by which the RTS came knows what it describes.
+	proc := r.p.proc
+	if proc.in.via == nil || proc.in.via.reader == nil || proc.connect() != nil {
 		return false
 	}
-	reader := r.p.proc.remoteReader()
-	if reader == nil || reader.CanRead(r.p.proc.Life, *remote, r.limit) != nil {
+	if proc.in.via.reader.CanRead(proc.Life, *remote, r.limit) != nil {
 		return false
 	}
-	r.state, r.remote, r.far = reading, *remote, handle
+	r.state, r.remote, r.reader, r.far = reading, *remote, proc.in.via.reader, handle
 	r.m.reading = append(r.m.reading, r)
 	r.m.readSome()
 	return true
@@ -79,7 +68,7 @@ func (m *Module) readSome() (n int) {
 
 func (r *request) readStep() {
 	proc := r.p.proc
-	k, err := proc.remoteReader().Read(proc.Life, r.remote, r.moved, r.buf.Bytes[r.moved:r.limit])
+	k, err := r.reader.Read(proc.Life, r.remote, r.moved, r.buf.Bytes[r.moved:r.limit])
 	if err != nil {
 		r.moved = 0
 		r.state = copying
@@ -89,16 +78,18 @@ func (r *request) readStep() {
 	r.moved += int64(k)
 	if r.moved == r.limit {
 		proc.control(ctsFrame(r.far, 0, 0))
-		r.finish()
+		if r.state == reading { // or the answer found no way, and the process has failed
+			r.finish()
+		}
 	}
 }
 
 // Allocate implements pml.Allocator: with the first module that has memory for
 // its peers.
 func (m *Module) Allocate(bytes int) ([]byte, error) {
-	for i := range m.btls {
-		if reader, ok := framework.As[btl.RemoteReader](m.btls[i].Module); ok {
-			return reader.Allocate(bytes)
+	for _, t := range m.transports {
+		if t.reader != nil {
+			return t.reader.Allocate(bytes)
 		}
 	}
 	return nil, fmt.Errorf("%w: no open transport has memory that peers read directly", framework.ErrUnsupported)
@@ -114,9 +105,9 @@ func (m *Module) Free(memory []byte) error {
 		}
 	}
 	m.engine.Unlock()
-	for i := range m.btls {
-		if reader, ok := framework.As[btl.RemoteReader](m.btls[i].Module); ok {
-			return reader.Free(memory)
+	for _, t := range m.transports {
+		if t.reader != nil {
+			return t.reader.Free(memory)
 		}
 	}
 	return framework.ErrUnsupported

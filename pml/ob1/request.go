@@ -49,6 +49,7 @@ type request struct {
 	limit  int64      // bytes of payload that will be
 	far    uint64     // the peer's handle, once accepted
 	remote btl.Remote // receive: where the message lies, while reading
+	reader btl.RemoteReader
 
 	next *request // in the peer's queue of sends, or the free list
 }

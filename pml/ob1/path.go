@@ -1,0 +1,220 @@
+package ob1
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// How frames get to a process and from it. In each direction they travel on one BTL.
+// To a process it is the best one that reaches it; where its path never opens, what
+// waits goes to the next one. A path that was open and breaks may have lost frames:
+// then everything with the process ends.
+
+// transport is one BTL of this process, with its abilities, and takes what it hands up.
+type transport struct {
+	m    *Module
+	name string
+	btl.Module
+	btl.Caps
+
+	// nil where the module can't.
+	reader    btl.RemoteReader
+	poller    btl.PeerPoller
+	forgetter btl.Forgetter
+}
+
+// openTransports opens the BTLs, the best one first.
+func (m *Module) openTransports() error {
+	var all []*transport
+	opened, err := framework.Open[btl.Module](m.env.Modules, framework.BTL, func(name string) any {
+		all = append(all, &transport{m: m, name: name})
+		return all[len(all)-1]
+	})
+	if err != nil {
+		return err
+	}
+	m.engine.Lock() // modules are polled already
+	defer m.engine.Unlock()
+	for _, o := range opened {
+		t := all[slices.IndexFunc(all, func(t *transport) bool { return t.name == o.Name })]
+		t.Module, t.Caps = o.Module, o.Module.Caps()
+		t.reader, _ = framework.As[btl.RemoteReader](o.Module)
+		t.poller, _ = framework.As[btl.PeerPoller](o.Module)
+		t.forgetter, _ = framework.As[btl.Forgetter](o.Module)
+		m.transports = append(m.transports, t)
+	}
+	slices.SortStableFunc(m.transports, func(x, y *transport) int {
+		return cmp.Or(cmp.Compare(y.Exclusivity, x.Exclusivity), cmp.Compare(x.LatencyNS, y.LatencyNS))
+	})
+	return nil
+}
+
+// Accept implements btl.Receiver.
+func (t *transport) Accept(peer framework.Life) btl.Inbound {
+	p := t.m.proc(peer)
+	p.in = inPath{via: t}
+	return p
+}
+
+// Limits implements btl.Receiver.
+func (t *transport) Limits(peer framework.Life, eager, frame int) {
+	if p := t.m.procs[peer]; p != nil && p.out == t {
+		p.eager, p.frame = min(p.eager, eager), min(p.frame, frame)
+	}
+}
+
+// PathDown implements btl.Receiver.
+func (t *transport) PathDown(peer framework.Life, err error) {
+	p := t.m.procs[peer]
+	switch {
+	case p == nil:
+	case !errors.Is(err, btl.ErrNeverOpened):
+		p.fail(err)
+	case p.out == t && p.endpoint != nil:
+		p.fallBack(err)
+	}
+}
+
+// PeerGone implements btl.Receiver.
+func (t *transport) PeerGone(peer framework.Life, err error) {
+	if p := t.m.procs[peer]; p != nil {
+		p.fail(err)
+	}
+}
+
+// connect opens a path, if there is none yet. A process to which none can be
+// opened has failed. Lock held.
+func (p *proc) connect() error {
+	err := p.open()
+	if err != nil && p.known {
+		p.fail(err)
+	}
+	return err
+}
+
+// open is connect for what the process may do without.
+func (p *proc) open() error {
+	if p.Err != nil || p.endpoint != nil {
+		return p.Err
+	}
+	if !p.known { // a stranger's frame came before its card
+		return fmt.Errorf("%w: the process has not been learnt", framework.ErrTransport)
+	}
+	var why []string // it failed, for each module
+	for _, t := range p.m.transports {
+		err := p.refusal(t)
+		if err == nil {
+			err = p.openBy(t)
+		}
+		if err == nil {
+			return nil
+		}
+		why = append(why, t.name+": "+err.Error())
+	}
+	for _, r := range p.m.env.Modules.Failed(framework.BTL) {
+		why = append(why, r.Name+" did not open: "+r.Reason)
+	}
+	if len(why) == 0 {
+		why = []string{"no BTL is open"}
+	}
+	return &framework.TransportError{Component: "pml ob1", Peer: p.String(), Op: "connect",
+		Err: fmt.Errorf("no transport reaches the process: %s", strings.Join(why, "; "))}
+}
+
+func (p *proc) openBy(t *transport) error {
+	peer, err := p.peer(t)
+	if err != nil {
+		return err
+	}
+	if p.endpoint, err = t.Connect(peer); err != nil {
+		p.endpoint = nil
+		return err
+	}
+	p.out = t
+	p.eager, p.frame = min(t.EagerLimit, t.FrameLimit), t.FrameLimit
+	p.Stats.Transport = t.name
+	p.settle()
+	p.m.hook(pml.Event{Kind: pml.EventTransportUp, Peer: p.Life, Note: t.name})
+	return nil
+}
+
+// refused is a transport whose path to a process never opened, and why.
+type refused struct {
+	by  *transport
+	err error
+}
+
+// refusal returns why a transport is not tried again.
+func (p *proc) refusal(t *transport) error {
+	for _, r := range p.refused {
+		if r.by == t {
+			return r.err
+		}
+	}
+	return nil
+}
+
+// fallBack takes the next transport, because the path by the present one never opened.
+// Nothing has gone over it: all that there is for the process still waits. Lock held.
+func (p *proc) fallBack(err error) {
+	var te *framework.TransportError
+	if errors.As(err, &te) {
+		err = te.Err // without what the name says again
+	}
+	p.refused = append(p.refused, refused{p.out, err})
+	p.closePath(err)
+	p.out = nil
+	if !p.idle() && p.connect() == nil {
+		p.markBusy()
+	}
+}
+
+// closePath gives the path to the process up.
+func (p *proc) closePath(err error) {
+	p.direct = false
+	if p.endpoint != nil {
+		p.endpoint.Close()
+		p.endpoint = nil
+		p.m.hook(pml.Event{Kind: pml.EventTransportOut, Peer: p.Life, Note: err.Error()})
+	}
+}
+
+// route returns the transport that is in use, or that connect would take, and why not
+// the others. It opens no path. Lock held.
+func (p *proc) route() (found *transport, rejected []framework.Rejection) {
+	// What the path in use would answer now says nothing: the peer may be leaving.
+	found = p.out
+	for _, t := range p.m.transports {
+		if t == p.out {
+			continue
+		}
+		err := p.refusal(t)
+		if err == nil {
+			var peer framework.Peer
+			if peer, err = p.peer(t); err == nil {
+				err = t.Reach(peer)
+			}
+		}
+		switch {
+		case err != nil:
+			rejected = append(rejected, framework.Rejection{Name: t.name, Reason: err.Error()})
+		case found == nil:
+			found = t
+		default:
+			rejected = append(rejected, framework.Rejection{Name: t.name, Reason: found.name + " is preferred"})
+		}
+	}
+	return found, rejected
+}
+
+// peer returns what a transport needs to connect.
+func (p *proc) peer(t *transport) (framework.Peer, error) {
+	return p.card.Peer(p.Life, p.m.env.Worlds.Proc(p.Life.ID), framework.BTL, t.name)
+}
