@@ -9,6 +9,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -181,17 +182,14 @@ func parseSizes(s string) (low, high int, err error) {
 		from, to = "1", s
 	}
 	a, err := framework.ParseSize(from)
-	if err == nil {
-		var b framework.Size
-		if b, err = framework.ParseSize(to); err == nil && (a < 0 || b < a) {
-			err = fmt.Errorf("want 0 <= MIN <= MAX")
-		}
-		low, high = int(a), int(b)
+	b, err2 := framework.ParseSize(to)
+	if err = errors.Join(err, err2); err == nil && (a < 0 || b < a) {
+		err = errors.New("want 0 <= MIN <= MAX")
 	}
 	if err != nil {
 		return 0, 0, exit.Usagef("-m %s: %w", s, err)
 	}
-	return low, high, nil
+	return int(a), int(b), nil
 }
 
 // next returns the size after n.

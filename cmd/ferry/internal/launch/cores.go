@@ -1,8 +1,10 @@
 package launch
 
 import (
+	"cmp"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -16,24 +18,17 @@ func cores() ([]int, error) {
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
 		return nil, fmt.Errorf("bind to cores: %w", err)
 	}
-	var rounds [][]int
-	seen := map[string]int{} // hardware threads of a core that were met so far
-	for cpu := range len(set) * 64 {
-		if !set.IsSet(cpu) {
-			continue
-		}
-		core := siblings(cpu)
-		round := seen[core]
-		seen[core]++
-		if round == len(rounds) {
-			rounds = append(rounds, nil)
-		}
-		rounds[round] = append(rounds[round], cpu)
-	}
 	var out []int
-	for _, r := range rounds {
-		out = append(out, r...)
+	threads := map[string]int{} // of a core that were met so far
+	round := map[int]int{}      // of a processor: how many threads of its core come before
+	for cpu := range len(set) * 64 {
+		if set.IsSet(cpu) {
+			core := siblings(cpu)
+			out, round[cpu] = append(out, cpu), threads[core]
+			threads[core]++
+		}
 	}
+	slices.SortStableFunc(out, func(a, b int) int { return cmp.Compare(round[a], round[b]) })
 	if len(out) == 0 {
 		return nil, fmt.Errorf("bind to cores: the affinity mask is empty")
 	}
