@@ -101,13 +101,7 @@ func TestEndOfAJobIsTheReasonOfWhatWasNotRun(t *testing.T) {
 // TestCaseThatAnotherRankFailedIsNoPass, though nobody is left to say why.
 func TestCaseThatAnotherRankFailedIsNoPass(t *testing.T) {
 	j := jobOf("^" + first + "|^" + second)
-	v := &visit{ctx: t.Context(), news: make(chan struct{}, 1)}
-	v.Begin(report.OpenCase)
-	v.End(worker.Event{Status: report.Pass})
-	v.Begin(first)
-	v.End(worker.Event{Status: report.Pass, Others: []int{2}})
-	v.Begin(second)
-	v.End(worker.Event{Status: report.Pass})
+	v := &visit{account: account{Said: []worker.Event{{Case: report.OpenCase, Status: report.Pass}, {Case: first, Status: report.Pass, Others: []int{2}}, {Case: second, Status: report.Pass}}}}
 	j.alone(0, v, told{errors.New("rank 2 (b) has ended")})
 	rows := j.record.Complete("rank 2 (b) has ended").Rows
 	if len(rows) != 3 || rows[1].Status != report.Fail || !strings.HasPrefix(rows[1].Reason, "rank 2 (b): ") || rows[2].Status != report.Pass {

@@ -141,16 +141,12 @@ func (j *Job) perform(ctx context.Context, i int, v *visit) error {
 func (j *Job) open(ctx context.Context, c plan.Column, session *mpi.Session, v *visit) (*mpi.Comm, error) {
 	ctx, cancel := limited(ctx, j.LimitOf(c))
 	defer cancel()
-	all, err := session.Group(ctx, "mpi://WORLD")
+	world, err := worker.World(ctx, session)
 	if err != nil {
 		return nil, err
 	}
-	world, err := mpi.CommFromGroup(ctx, all, "ferry.matrix")
+	e, err := worker.Greet(ctx, session, world)
 	if err != nil {
-		return nil, err
-	}
-	e := worker.Event{Status: report.Pass}
-	if e.Device, e.Mode, err = worker.Greet(ctx, session, world); err != nil {
 		return nil, errors.Join(err, world.Close())
 	}
 	v.End(e)

@@ -3,7 +3,6 @@ package job
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/conform"
@@ -21,126 +20,106 @@ type account struct {
 	Ended string `json:"ended,omitempty"`
 }
 
-// A visit is one rank's time with a stack. It is a worker.Scribe, whose methods may be called after its end:
-// they do nothing then.
+// A visit is one rank's time with a stack. It is a worker.Scribe, whose methods may be
+// called after its end: they do nothing then.
 type visit struct {
-	ctx   context.Context
-	news  chan struct{}     // something has begun or ended
-	watch func(cell string) // is told of what begins, or nil
+	account
+	lost string // why the rank can do nothing more
 
-	mu      sync.Mutex // guards what follows
-	over    bool
+	ctx     context.Context
+	watch   func(cell string) // is told of what begins, or nil
 	running string
 	last    string // that began
 	began   time.Time
-	account account
-	lost    string // why the rank can do nothing more
+	steps   chan func() // what begins and ends, for the goroutine of Job.visit
+	over    chan struct{}
 }
 
 // visit calls f, which begins with report.OpenCase. When nothing is heard of it for
 // too long the rank is lost: f still runs, and holds the transport.
 func (j *Job) visit(ctx context.Context, s report.Stack, f func(*visit) error) *visit {
-	v := &visit{ctx: ctx, news: make(chan struct{}, 1)}
+	v := &visit{ctx: ctx, steps: make(chan func()), over: make(chan struct{})}
+	defer close(v.over)
 	if j.rank == 0 {
 		v.watch = func(cell string) { j.record.Running(s, cell) }
 	}
-	v.Begin(report.OpenCase)
+	v.begin(report.OpenCase)
 	done := make(chan error, 1)
 	go func() { done <- f(v) }()
 	timer := time.NewTimer(j.hangs())
 	defer timer.Stop()
-	for {
+	for ended := ctx.Done(); ; {
+		var err error
 		select {
-		case err := <-done:
-			v.close(err)
-			return v
-		case <-v.news:
-			timer.Reset(j.hangs())
-		case <-ctx.Done():
-			// It obeys soon, or never.
-			select {
-			case err := <-done:
-				v.close(err)
-			case <-time.After(obeys):
-				v.close(context.Cause(ctx))
+		case step := <-v.steps:
+			step()
+			if ended != nil {
+				timer.Reset(j.hangs())
 			}
-			return v
+			continue
+		case <-ended: // it obeys soon, or never
+			ended = nil
+			timer.Reset(obeys)
+			continue
 		case <-timer.C:
-			v.mu.Lock()
-			cell := v.running
-			v.mu.Unlock()
-			v.give("hangs in " + cell)
-			v.close(fmt.Errorf("%w: it obeys no deadline", conform.ErrHung))
-			return v
+			if err = context.Cause(ctx); err == nil {
+				v.lost = "hangs in " + v.running
+				err = fmt.Errorf("%w: it obeys no deadline", conform.ErrHung)
+			}
+		case err = <-done:
 		}
+		// What ended it before its time is the outcome of the case that runs.
+		if err != nil {
+			v.Ended = v.last
+			if v.running != "" {
+				v.end(worker.Ended(err))
+			}
+		}
+		return v
+	}
+}
+
+// step has the goroutine of Job.visit do something.
+func (v *visit) step(f func()) {
+	select {
+	case v.steps <- f:
+	case <-v.over:
 	}
 }
 
 // Begin implements worker.Scribe.
-func (v *visit) Begin(cell string) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.over || v.running == cell {
+func (v *visit) Begin(cell string) { v.step(func() { v.begin(cell) }) }
+
+// End implements worker.Scribe.
+func (v *visit) End(e worker.Event) { v.step(func() { v.end(e) }) }
+
+// give says why the rank can do nothing more.
+func (v *visit) give(lost string) { v.step(func() { v.lost = lost }) }
+
+func (v *visit) begin(cell string) {
+	if v.running == cell {
 		return
 	}
 	v.running, v.last, v.began = cell, cell, time.Now()
 	if v.watch != nil {
 		v.watch(cell)
 	}
-	v.tell()
 }
 
-// End implements worker.Scribe. A case that did not pass because the run was
+// end writes down what became of a case. One that did not pass because the run was
 // interrupted has no outcome; one in which a rank was lost has failed.
-func (v *visit) End(e worker.Event) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.over || v.ctx.Err() != nil && e.Status != report.Pass && !isTold(context.Cause(v.ctx)) {
+func (v *visit) end(e worker.Event) {
+	if v.ctx.Err() != nil && e.Status != report.Pass && !isTold(context.Cause(v.ctx)) {
 		return
 	}
 	e.Case, e.Seconds, e.Reason = v.running, time.Since(v.began).Seconds(), shorten(e.Reason)
-	v.account.Said = append(v.account.Said, e)
+	v.Said = append(v.Said, e)
 	v.running = ""
-	v.tell()
-}
-
-// tell says that there is news.
-func (v *visit) tell() {
-	select {
-	case v.news <- struct{}{}:
-	default:
-	}
-}
-
-// give says why the rank can do nothing more.
-func (v *visit) give(lost string) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if !v.over && v.lost == "" {
-		v.lost = lost
-	}
-}
-
-// close ends the visit. err is what ended it before its time, if anything did: the
-// outcome of the case that runs, if that has none.
-func (v *visit) close(err error) {
-	if err != nil {
-		v.mu.Lock()
-		running := v.running
-		v.account.Ended = v.last
-		v.mu.Unlock()
-		if running != "" {
-			v.End(worker.Ended(err))
-		}
-	}
-	v.mu.Lock()
-	v.over = true
-	v.mu.Unlock()
 }
 
 // failed is what did not work, in words.
 func (v *visit) failed() string {
-	for _, e := range v.account.Said {
+	for _, e := range v.Said {
 		if e.Status != report.Pass {
 			return e.Reason
 		}

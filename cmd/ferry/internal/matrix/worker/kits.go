@@ -78,28 +78,29 @@ func (w *worker) stack(ctx context.Context) (pmltest.Stack, error) {
 	if s.PML, ok = p.Chosen[0].Component.(pml.Component); !ok {
 		return s, fmt.Errorf("%w: %s is no PML", framework.ErrUnsupported, p.Chosen[0].Verdict.Name)
 	}
-	filled := map[framework.Info]bool{}
-	try := func(c framework.Component) error {
-		filled[c.Info()] = true
-		return w.params(c.Info(), c.Params())
-	}
-	err = try(s.PML)
-	if kind, _ := (report.Stack{Via: w.task.Via}).Transport(); kind == string(framework.BTL) {
-		b, selectErr := w.reg.Select(ctx, framework.BTL, w.values)
-		if selectErr != nil {
-			return s, selectErr
+	parts := []framework.Component{s.PML}
+	switch kind, _ := (report.Stack{Via: w.task.Via}).Transport(); framework.Kind(kind) {
+	case framework.BTL:
+		b, err := w.reg.Select(ctx, framework.BTL, w.values)
+		if err != nil {
+			return s, err
 		}
 		for _, c := range b.Chosen {
 			s.BTLs = append(s.BTLs, c.Component.(btl.Component))
-			err = errors.Join(err, try(c.Component))
+			parts = append(parts, c.Component)
 		}
-	} else if kind == string(framework.MTL) {
-		c, lookErr := w.component()
-		if lookErr != nil {
-			return s, lookErr
+	case framework.MTL:
+		c, err := w.component()
+		if err != nil {
+			return s, err
 		}
 		s.MTL = c.(mtl.Component)
-		err = errors.Join(err, try(c))
+		parts = append(parts, c)
+	}
+	filled := map[framework.Info]bool{}
+	for _, c := range parts {
+		filled[c.Info()] = true
+		err = errors.Join(err, w.params(c.Info(), c.Params()))
 	}
 	s.Params = func(i framework.Info, params any) {
 		if filled[i] {

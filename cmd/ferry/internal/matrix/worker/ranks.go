@@ -24,26 +24,21 @@ type Scribe interface {
 // ranks runs cases as one of the ranks of a job. After an error the session stays
 // open: to close it may take as long as what has failed.
 func (w *worker) ranks(ctx context.Context) error {
+	if w.task.Name == report.OpenCase {
+		w.Begin(report.OpenCase)
+	}
 	session, err := mpi.OpenSession(ctx, w.opts...)
 	if err != nil {
 		return err
 	}
-	all, err := session.Group(ctx, "mpi://WORLD")
-	if err != nil {
-		return err
-	}
-	w.rank = all.Rank()
-	if w.task.Name == report.OpenCase {
-		w.Begin(report.OpenCase)
-	}
-	world, err := mpi.CommFromGroup(ctx, all, "ferry.matrix")
+	world, err := World(ctx, session)
 	if err != nil {
 		return err
 	}
 	switch {
 	case w.task.Name == report.OpenCase:
-		e := Event{Status: report.Pass}
-		if e.Device, e.Mode, err = Greet(ctx, session, world); err == nil {
+		var e Event
+		if e, err = Greet(ctx, session, world); err == nil {
 			w.End(e)
 		}
 	case w.task.Bench != nil:
@@ -62,29 +57,40 @@ func (w *worker) ranks(ctx context.Context) error {
 	return errors.Join(world.Close(), session.Close())
 }
 
-// Greet has every rank exchange a message with the next one, and says what carries it.
-func Greet(ctx context.Context, session *mpi.Session, world *mpi.Comm) (device, mode string, err error) {
+// World is a communicator of all processes.
+func World(ctx context.Context, session *mpi.Session) (*mpi.Comm, error) {
+	all, err := session.Group(ctx, "mpi://WORLD")
+	if err != nil {
+		return nil, err
+	}
+	return mpi.CommFromGroup(ctx, all, "ferry.matrix")
+}
+
+// Greet has every rank exchange a message with the next one. The event says what
+// carries it.
+func Greet(ctx context.Context, session *mpi.Session, world *mpi.Comm) (Event, error) {
+	e := Event{Status: report.Pass}
 	n := world.Size()
 	next := (world.Rank() + 1) % n
 	if _, err := world.Sendrecv(ctx, []byte{1}, next, 0, make([]byte, 1), (world.Rank()+n-1)%n, 0); err != nil {
-		return "", "", err
+		return e, err
 	}
 	about, err := session.Explain(ctx)
 	if err != nil {
-		return "", "", err
+		return e, err
 	}
 	for _, p := range about.Pairs {
 		if p.To != next {
 			continue
 		}
-		device = p.Device
+		e.Device = p.Device
 		for _, note := range p.Notes {
 			if text, ok := strings.CutPrefix(note, "tags: "); ok {
-				mode = text
+				e.Mode = text
 			}
 		}
 	}
-	return device, mode, mpi.Barrier(ctx, world)
+	return e, mpi.Barrier(ctx, world)
 }
 
 // Conform runs the conformance cases of a column with all ranks of a communicator. An
@@ -165,14 +171,19 @@ func Together(said []Event, name func(rank int) string) string {
 		}
 		line := e.Reason
 		if name != nil {
-			var who []string
+			var ranks []int
 			for _, o := range said[i:] {
 				if same(o) {
-					who = append(who, name(o.Rank))
+					ranks = append(ranks, o.Rank)
 				}
 			}
-			if len(who) > mostNamed {
-				who = append(who[:mostNamed], fmt.Sprintf("%d more", len(who)-mostNamed))
+			slices.Sort(ranks)
+			var who []string
+			for _, rank := range ranks[:min(len(ranks), mostNamed)] {
+				who = append(who, name(rank))
+			}
+			if more := len(ranks) - mostNamed; more > 0 {
+				who = append(who, fmt.Sprintf("%d more", more))
 			}
 			line = strings.Join(who, ", ") + ": " + line
 		}

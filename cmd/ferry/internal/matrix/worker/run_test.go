@@ -19,6 +19,7 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 	"github.com/ferrympi/ferry/components"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mpi"
 )
 
 // envPIDs is the directory in which workers of these tests leave their process ids.
@@ -306,6 +307,30 @@ func TestLongLimitIsThatOfConformanceCasesToo(t *testing.T) {
 	var out, errs strings.Builder
 	if err := Work(t.Context(), nil, nil, string(text), &out, &errs); err == nil || !strings.Contains(out.String(), "hung for 1ns") {
 		t.Errorf("%v: %s%s", err, &out, &errs)
+	}
+}
+
+// TestRankThatCanNotOpenSaysWhichItIs: two that say the same would be taken for one
+// that says it twice.
+func TestRankThatCanNotOpenSaysWhichItIs(t *testing.T) {
+	t.Setenv(framework.EnvName("bootstrap.local.rank"), "1")
+	text, err := json.Marshal(task{Column: plan.Column{Name: report.OpenCase, Ranks: 2, Cells: []string{report.OpenCase}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out, errs strings.Builder
+	if err := Work(t.Context(), nil, nil, string(text), &out, &errs, mpi.WithParam("pml", "nosuch")); err == nil {
+		t.Error("it opens")
+	}
+	n := 0
+	err = listen(strings.NewReader(out.String()), func(e Event) error {
+		if n++; e.Rank != 1 || e.Case != report.OpenCase {
+			t.Errorf("%+v", e)
+		}
+		return nil
+	})
+	if err != nil || n != 2 {
+		t.Errorf("%v: %s", err, &out)
 	}
 }
 

@@ -10,7 +10,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -88,6 +90,8 @@ func Work(ctx context.Context, reg *framework.Registry, values *framework.Values
 	if err := json.Unmarshal([]byte(text), &w.task); err != nil {
 		return fmt.Errorf("task of a worker: %w", err)
 	}
+	// The launcher has said it: what opens no session has to name itself, too.
+	w.rank, _ = strconv.Atoi(os.Getenv(framework.EnvName("bootstrap.local.rank")))
 	err := w.work(ctx)
 	if err == nil || w.done == len(w.task.Cells) {
 		return err
