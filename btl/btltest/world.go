@@ -5,13 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"runtime"
 	"slices"
-	"sync/atomic"
-	"time"
 
-	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/framework/kittest"
@@ -22,10 +18,10 @@ import (
 type world struct {
 	*kittest.T
 	subject   Subject
+	job       *kittest.Job
 	namespace string
 	size      int
 	nodes     []*node
-	nonces    uint64
 	extra     []*node         // opened and closed by a case
 	before    map[string]bool // files that were open before
 }
@@ -63,10 +59,9 @@ type loss struct {
 	gone bool
 }
 
-var worlds atomic.Uint64 // makes namespaces unique
-
 func newWorld(t *kittest.T, s Subject, size int) *world {
-	w := &world{T: t, subject: s, size: size, before: openFiles(), namespace: fmt.Sprintf("btltest-%d-%d", time.Now().UnixNano(), worlds.Add(1))}
+	job := kittest.NewJob(size, 1)
+	w := &world{T: t, subject: s, job: job, size: size, before: openFiles(), namespace: job.Namespace}
 	t.Cleanup(w.close)
 	for rank := range size {
 		n, err := w.open(t.Context(), rank, progress.Options{})
@@ -78,39 +73,16 @@ func newWorld(t *kittest.T, s Subject, size int) *world {
 
 // open makes a process. Its module is not added to its engine: the case polls.
 func (w *world) open(ctx context.Context, rank int, opt progress.Options) (*node, error) {
-	locals := make([]uint32, w.size)
-	for i := range locals {
-		locals[i] = uint32(i)
-	}
-	w.nonces++
-	proc := framework.Proc{Namespace: w.namespace, Rank: uint32(rank)}
-	n := &node{
-		rank: rank, proc: proc,
-		life:     framework.Life{ID: framework.MakeProcID(0, uint32(rank)), Nonce: framework.NamespaceHash(fmt.Sprint(proc, w.nonces))},
-		engine:   progress.New(opt),
-		accepted: map[framework.Life]int{},
-		reserved: map[framework.Life]bool{},
-	}
-	params := w.subject.Component.Params()
-	if params != nil {
-		framework.FillDefaults(params)
+	env := w.job.Begin(rank, opt)
+	n := &node{rank: rank, proc: env.Identity.Proc, life: env.Self, engine: env.Engine, accepted: map[framework.Life]int{}, reserved: map[framework.Life]bool{}}
+	c := w.subject.Component
+	params := kittest.Params(c, func(params any) {
 		if w.subject.Params != nil {
 			w.subject.Params(rank, params)
 		}
-	}
-	var err error
-	n.module, err = w.subject.Component.Open(ctx, btl.Env{
-		Env: progress.Env{
-			Identity: bootstrap.Identity{Proc: proc, Size: w.size, LocalRank: rank, LocalSize: w.size, Locals: locals},
-			Worlds:   framework.NewWorlds(w.namespace),
-			Self:     n.life,
-			Engine:   n.engine,
-			Logger:   slog.New(slog.DiscardHandler),
-		},
-		Params: params,
-		Upcall: n,
 	})
-	if err != nil {
+	var err error
+	if n.module, err = c.Open(ctx, btl.Env{Env: env, Params: params, Upcall: n}); err != nil {
 		n.engine.Close()
 		return nil, fmt.Errorf("open of rank %d: %w", rank, err)
 	}

@@ -5,12 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
-	"sync/atomic"
-	"time"
 
-	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/mtl"
@@ -20,12 +16,10 @@ import (
 // world is the processes of a case.
 type world struct {
 	*kittest.T
-	subject   Subject
-	namespace string
-	size      int
-	nodes     []*node
-	nonces    uint64
-	extra     []*node // opened by a case
+	subject Subject
+	job     *kittest.Job
+	nodes   []*node
+	extra   []*node // opened by a case
 }
 
 // node is one process: an engine, a module, and the protocol above it. All is
@@ -46,10 +40,8 @@ type node struct {
 	bad     error // what the module did against the calling rules
 }
 
-var worlds atomic.Uint64 // makes namespaces unique
-
 func newWorld(t *kittest.T, s Subject, size int) *world {
-	w := &world{T: t, subject: s, size: size, namespace: fmt.Sprintf("mtltest-%d-%d", time.Now().UnixNano(), worlds.Add(1))}
+	w := &world{T: t, subject: s, job: kittest.NewJob(size, 1)}
 	t.Cleanup(w.close)
 	for rank := range size {
 		n, err := w.open(t.Context(), rank, s.Component, progress.Options{})
@@ -61,40 +53,18 @@ func newWorld(t *kittest.T, s Subject, size int) *world {
 
 // open makes a process. Its module is not added to its engine: the case polls.
 func (w *world) open(ctx context.Context, rank int, c mtl.Component, opt progress.Options) (*node, error) {
-	locals := make([]uint32, w.size)
-	for i := range locals {
-		locals[i] = uint32(i)
-	}
-	w.nonces++
-	proc := framework.Proc{Namespace: w.namespace, Rank: uint32(rank)}
-	n := &node{
-		w: w, rank: rank, proc: proc,
-		life:   framework.Life{ID: framework.MakeProcID(0, uint32(rank)), Nonce: framework.NamespaceHash(fmt.Sprint(proc, w.nonces))},
-		engine: progress.New(opt),
-	}
-	params := c.Params()
-	if params != nil {
-		framework.FillDefaults(params)
+	env := w.job.Begin(rank, opt)
+	n := &node{w: w, rank: rank, proc: env.Identity.Proc, life: env.Self, engine: env.Engine}
+	params := kittest.Params(c, func(params any) {
 		if w.subject.Params != nil {
 			w.subject.Params(rank, params)
 		}
 		if c == w.subject.Other && w.subject.OtherParams != nil {
 			w.subject.OtherParams(params)
 		}
-	}
-	var err error
-	n.module, err = c.Open(ctx, mtl.Env{
-		Env: progress.Env{
-			Identity: bootstrap.Identity{Proc: proc, Size: w.size, LocalRank: rank, LocalSize: w.size, Locals: locals},
-			Worlds:   framework.NewWorlds(w.namespace),
-			Self:     n.life,
-			Engine:   n.engine,
-			Logger:   slog.New(slog.DiscardHandler),
-		},
-		Params: params,
-		Upcall: n,
 	})
-	if err != nil {
+	var err error
+	if n.module, err = c.Open(ctx, mtl.Env{Env: env, Params: params, Upcall: n}); err != nil {
 		n.engine.Close()
 		return nil, fmt.Errorf("open of rank %d: %w", rank, err)
 	}

@@ -8,15 +8,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"sync/atomic"
-	"time"
 
-	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/progress"
@@ -62,24 +60,12 @@ type World struct {
 	nextBase atomic.Uint64
 }
 
-var worlds atomic.Uint64 // makes namespaces unique
-
 // NewWorld builds n processes. Close it.
 func NewWorld(stack Stack, n int) (*World, error) {
 	w := &World{stack: stack}
-	namespace := fmt.Sprintf("world-%d-%d", time.Now().UnixNano(), worlds.Add(1))
-	nodes := max(stack.Nodes, 1)
-	locals := make([][]uint32, nodes)
+	job := kittest.NewJob(n, max(stack.Nodes, 1))
 	for rank := range n {
-		locals[rank%nodes] = append(locals[rank%nodes], uint32(rank))
-	}
-	for rank := range n {
-		here := locals[rank%nodes]
-		id := bootstrap.Identity{
-			Proc: framework.Proc{Namespace: namespace, Rank: uint32(rank)},
-			Size: n, LocalRank: rank / nodes, LocalSize: len(here), Locals: here,
-		}
-		p, err := newProcess(stack, id)
+		p, err := newProcess(stack, rank, job.Begin(rank, progress.Options{}))
 		if err != nil {
 			return nil, errors.Join(err, w.Close())
 		}
@@ -96,16 +82,8 @@ func NewWorld(stack Stack, n int) (*World, error) {
 	return w, nil
 }
 
-func newProcess(stack Stack, id bootstrap.Identity) (*Process, error) {
-	p := &Process{Rank: int(id.Proc.Rank), Engine: progress.New(progress.Options{}), stack: stack}
-	p.Life = framework.Life{ID: framework.MakeProcID(0, id.Proc.Rank), Nonce: framework.NamespaceHash(id.Proc.String())}
-	p.env = progress.Env{
-		Identity: id,
-		Worlds:   framework.NewWorlds(id.Proc.Namespace),
-		Self:     p.Life,
-		Engine:   p.Engine,
-		Logger:   slog.New(slog.DiscardHandler),
-	}
+func newProcess(stack Stack, rank int, env progress.Env) (*Process, error) {
+	p := &Process{Rank: rank, Life: env.Self, Engine: env.Engine, stack: stack, env: env}
 	var err error
 	if p.Module, err = p.openPML(stack.PML); err != nil {
 		return nil, errors.Join(err, p.close())
@@ -119,15 +97,11 @@ func (p *Process) openPML(c pml.Component) (pml.Module, error) {
 
 // fill returns the parameters of a component.
 func (p *Process) fill(c framework.Component) any {
-	params := c.Params()
-	if params == nil {
-		return nil
-	}
-	framework.FillDefaults(params)
-	if p.stack.Params != nil {
-		p.stack.Params(c.Info(), params)
-	}
-	return params
+	return kittest.Params(c, func(params any) {
+		if p.stack.Params != nil {
+			p.stack.Params(c.Info(), params)
+		}
+	})
 }
 
 // Open implements framework.Opener from the stack.
