@@ -222,7 +222,7 @@ func TestAProgramLinksNoTools(t *testing.T) {
 	for _, d := range deps {
 		for _, bad := range []string{
 			"testing", "plugin", "github.com/spf13", "google.golang.org/grpc", "github.com/hashicorp/go-plugin", "gonum.org",
-			"github.com/HdrHistogram", "github.com/prometheus", "pgregory.net/rapid", "go.uber.org/goleak", "github.com/rogpeppe",
+			"github.com/HdrHistogram", "github.com/montanaflynn", "al.essio.dev", "github.com/prometheus", "pgregory.net/rapid", "go.uber.org/goleak", "github.com/rogpeppe",
 			module + "/cmd", module + "/bootstrap/local/server",
 		} {
 			if under(d, bad) {
