@@ -89,13 +89,13 @@ func (c *Comm[P]) Over(plane pml.Plane) error {
 // receiving of the others.
 func (c *Comm[P]) Gone(rank int) error {
 	if rank != pml.AnySource {
-		if p := c.Procs[rank].Known(); p.Gone() {
+		if p := c.Procs[rank].Base(); p.Gone() {
 			return Explain(p.Err, rank)
 		}
 		return nil
 	}
 	for rank, q := range c.Procs {
-		if p := q.Known(); p.Failed() {
+		if p := q.Base(); p.Failed() {
 			return pendingOf(rank, p.Err)
 		}
 	}
@@ -105,7 +105,7 @@ func (c *Comm[P]) Gone(rank int) error {
 // Ends returns the error with which an operation with a member (pml.AnySource: a receive
 // from any) ends when nothing comes of process p any more. nil: it goes on.
 func (c *Comm[P]) Ends(rank int, p P) error {
-	known := p.Known()
+	known := p.Base()
 	switch {
 	case rank != pml.AnySource:
 		if c.Procs[rank] == p {

@@ -10,26 +10,28 @@ import (
 // Proc is what every PML knows of another process, or of its own, in one life.
 type Proc struct {
 	Life  framework.Life
+	Known bool // its card has come
 	Stats pml.PeerStats
 	Exit
 	// Err says why nothing can be sent to the process any more, and, if it is Gone,
 	// that nothing comes of it either. nil: it is present.
-	Err error
+	Err  error
+	name string
 }
 
-// NewProc returns what is known of a process at first.
-func NewProc(life framework.Life) Proc {
-	return Proc{Life: life, Stats: pml.PeerStats{Peer: life}}
-}
+// String names the process in its job.
+func (p *Proc) String() string { return p.name }
 
 // Process is a PML's own type for a process: it embeds a Proc.
 type Process interface {
 	comparable
-	Known() *Proc
+	Base() *Proc
+	// Fail ends all that is pending with the process, if End says so.
+	Fail(err error)
 }
 
-// Known implements Process.
-func (p *Proc) Known() *Proc { return p }
+// Base implements Process.
+func (p *Proc) Base() *Proc { return p }
 
 // End says that nothing comes of the process any more, and why: a *Failed if the
 // bootstrap has said so, an error that wraps framework.ErrPeerClosed if it has left in
@@ -64,4 +66,104 @@ func Explain(err error, rank int) error {
 		return &framework.ProcFailedError{Ranks: []int{rank}, Cause: f.Reason}
 	}
 	return err
+}
+
+// Procs are the processes that a module knows.
+type Procs[P Process] struct {
+	// Lives are those of whom something may still come, by nonce.
+	Lives   map[uint64]P
+	present map[framework.ProcID]P    // whose card came last
+	dead    map[framework.Life]string // and the bootstrap's reason; the card may come later
+	pml     string
+	worlds  *framework.Worlds
+	make    func(Proc) P
+}
+
+// NewProcs returns an empty set for the PML called name, whose processes are made by
+// make.
+func NewProcs[P Process](name string, worlds *framework.Worlds, make func(Proc) P) Procs[P] {
+	return Procs[P]{Lives: map[uint64]P{}, present: map[framework.ProcID]P{}, dead: map[framework.Life]string{}, pml: name, worlds: worlds, make: make}
+}
+
+func (t *Procs[P]) new(life framework.Life) P {
+	return t.make(Proc{Life: life, Stats: pml.PeerStats{Peer: life}, name: t.worlds.Proc(life.ID).String()})
+}
+
+// Find returns a process, or the zero P.
+func (t *Procs[P]) Find(life framework.Life) (p P) {
+	if q, ok := t.Lives[life.Nonce]; ok && q.Base().Life == life {
+		p = q
+	}
+	return p
+}
+
+// Get returns a process, which may be one whose card has not come yet.
+func (t *Procs[P]) Get(life framework.Life) P {
+	var none P
+	p := t.Find(life)
+	if p == none {
+		p = t.new(life)
+		t.Lives[life.Nonce] = p
+	}
+	return p
+}
+
+// Member returns the process of a new communicator's member, or the zero P if its card
+// has not come. A life of which only the end is known is one that can't be reached.
+func (t *Procs[P]) Member(life framework.Life) (p P) {
+	if q := t.Find(life); q != p && q.Base().Known {
+		return q
+	}
+	if t.present[life.ID] != p {
+		p = t.new(life)
+		p.Fail(t.Ended(life))
+	}
+	return p
+}
+
+// Present says that the card of p has come. It returns the process's life of before, if
+// that is another one, or the zero P.
+func (t *Procs[P]) Present(p P) (before P) {
+	known := p.Base()
+	known.Known = true
+	if old := t.present[known.Life.ID]; old != p {
+		before = old
+	}
+	t.present[known.Life.ID] = p
+	if reason, dead := t.dead[known.Life]; dead {
+		p.Fail(&Failed{reason})
+	}
+	return before
+}
+
+// IsPresent reports whether p has no newer life.
+func (t *Procs[P]) IsPresent(p P) bool { return t.present[p.Base().Life.ID] == p }
+
+// Forget says that nothing comes of p any more, and that it has a newer life.
+func (t *Procs[P]) Forget(p P) { delete(t.Lives, p.Base().Life.Nonce) }
+
+// Died says that the bootstrap has reported a death. What has arrived of the process
+// must have been taken.
+func (t *Procs[P]) Died(life framework.Life, reason string) {
+	var none P
+	t.dead[life] = reason
+	if p := t.Find(life); p != none {
+		p.Fail(&Failed{reason})
+	}
+}
+
+// Ended is the error of what is pending with a life whose end only its next one tells.
+func (t *Procs[P]) Ended(life framework.Life) error {
+	return &framework.TransportError{Component: "pml " + t.pml, Peer: t.worlds.Proc(life.ID).String(), Op: "learn", Err: framework.ErrPeerClosed}
+}
+
+// Stats returns those of all with whom something was exchanged.
+func (t *Procs[P]) Stats() []pml.PeerStats {
+	var all []pml.PeerStats
+	for _, p := range t.Lives {
+		if s := p.Base().Stats; s.Sent+s.Received+s.Dropped > 0 {
+			all = append(all, s)
+		}
+	}
+	return all
 }

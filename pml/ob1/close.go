@@ -14,8 +14,8 @@ import (
 // held.
 func (c *comm) part() {
 	m := c.m
-	m.Remove(&c.Spec)
-	m.Table.Rest(c.Spec.Local)
+	m.comms.Remove(&c.Spec)
+	m.comms.Table.Rest(c.Spec.Local)
 	m.resting[c.Spec.ID] = c
 	for rank, p := range c.peers {
 		if p == nil {
@@ -41,7 +41,7 @@ func (c *comm) part() {
 func (c *comm) end(act cid.Action) {
 	if act&cid.Rested != 0 {
 		delete(c.m.resting, c.Spec.ID)
-		c.m.Table.Rested(c.Spec.Local)
+		c.m.comms.Table.Rested(c.Spec.Local)
 	}
 }
 
@@ -50,7 +50,7 @@ func (p *proc) closed(f []byte) error {
 	m := p.m
 	id := cid.Extended{Base: le.Uint64(f[16:]), Sub: le.Uint64(f[24:])}
 	reply := f[1]&closedReply != 0
-	c := m.ByID[id]
+	c := m.comms.ByID[id]
 	if c == nil {
 		c = m.resting[id]
 	}
@@ -72,7 +72,7 @@ func (p *proc) closed(f []byte) error {
 	}
 	switch {
 	case reply:
-	case m.Tombs.Has(id):
+	case m.comms.Tombs.Has(id):
 		p.confirmClosed(id)
 	default: // not here yet: members close and create at different times
 		m.parked.byID[id] = append(m.parked.byID[id], parkedFrame{from: p, frame: slices.Clone(f)})

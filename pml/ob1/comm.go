@@ -42,10 +42,10 @@ func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	c := &comm{Comm: base.Comm[*proc]{Spec: spec}, m: m, peers: make([]*peer, len(spec.Group))}
-	if err := c.Join(name, m.member, m.env.Worlds); err != nil {
+	if err := c.Join(name, m.procs.Member, m.env.Worlds); err != nil {
 		return nil, err
 	}
-	if err := m.Add(name, &spec, c); err != nil {
+	if err := m.comms.Add(name, &spec, c); err != nil {
 		return nil, err
 	}
 	m.deliverParked(c)

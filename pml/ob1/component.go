@@ -68,16 +68,14 @@ func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 		env:      env,
 		engine:   env.Engine,
 		hooks:    env.Hooks,
-		Comms:    base.NewComms[comm](cid.NewTable(cid.IndexBits)),
-		procs:    map[framework.Life]*proc{},
-		present:  map[framework.ProcID]*proc{},
-		dead:     map[framework.Life]string{},
+		comms:    base.NewComms[comm](cid.NewTable(cid.IndexBits)),
 		resting:  map[cid.Extended]*comm{},
 		budget:   int64(env.Params.(*params).UnexpectedLimit),
 		fragment: int64(env.Params.(*params).FragmentSize),
 		parked:   parked{byID: map[cid.Extended][]parkedFrame{}, byLocal: map[cid.Local][]parkedFrame{}},
 	}
 	m.self = env.Self
+	m.procs = base.NewProcs(name, env.Worlds, func(p base.Proc) *proc { return &proc{Proc: p, m: m} })
 	if err := m.openTransports(); err != nil {
 		return nil, err
 	}

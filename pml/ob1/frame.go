@@ -60,10 +60,10 @@ func (p *proc) sender(word, source uint64) *peer {
 	m := p.m
 	plane, ctx := pml.Plane(word>>8), cid.Local(word>>32)
 	index := uint64(ctx.Index())
-	if byte(word) != frameMatch || plane >= pml.Plane(pml.Planes) || index >= uint64(len(m.ByIndex)) {
+	if byte(word) != frameMatch || plane >= pml.Plane(pml.Planes) || index >= uint64(len(m.comms.ByIndex)) {
 		return nil
 	}
-	c := m.ByIndex[index]
+	c := m.comms.ByIndex[index]
 	if c == nil || c.Spec.Local != ctx || source >= uint64(len(c.peers)) {
 		return nil
 	}
@@ -121,7 +121,7 @@ func (p *proc) otherFrame(f []byte) error {
 			return errShort(f)
 		}
 		id := cid.Extended{Base: le.Uint64(f[16:]), Sub: le.Uint64(f[24:])}
-		c := m.ByID[id]
+		c := m.comms.ByID[id]
 		if c == nil {
 			return nil // closed here meanwhile
 		}
@@ -180,8 +180,8 @@ func (p *proc) message(in *inMessage, f []byte) error {
 		return p.extended(in, f)
 	}
 	m := p.m
-	if index := int(in.ctx.Index()); index < len(m.ByIndex) {
-		if c := m.ByIndex[index]; c != nil && c.Spec.Local == in.ctx {
+	if index := int(in.ctx.Index()); index < len(m.comms.ByIndex) {
+		if c := m.comms.ByIndex[index]; c != nil && c.Spec.Local == in.ctx {
 			return c.arrived(p, in)
 		}
 	}
@@ -237,9 +237,9 @@ func (c *comm) arrived(p *proc, in *inMessage) error {
 // the whole frame.
 func (p *proc) extended(in *inMessage, f []byte) error {
 	m := p.m
-	c := m.ByID[in.id]
+	c := m.comms.ByID[in.id]
 	if c == nil {
-		if m.Tombs.Has(in.id) {
+		if m.comms.Tombs.Has(in.id) {
 			p.drop(in)
 			return nil
 		}
@@ -266,7 +266,7 @@ func (p *proc) extended(in *inMessage, f []byte) error {
 // be made here, or one that has been closed.
 func (p *proc) unknown(in *inMessage, f []byte) error {
 	m := p.m
-	switch m.Table.State(in.ctx) {
+	switch m.comms.Table.State(in.ctx) {
 	case cid.Withheld, cid.Live:
 		m.parked.byLocal[in.ctx] = append(m.parked.byLocal[in.ctx], parkedFrame{from: p, frame: slices.Clone(f)})
 		m.parked.count++
@@ -324,7 +324,7 @@ func (m *Module) deliverParked(c *comm) {
 		m.replay(w)
 	}
 	for local, frames := range m.parked.byLocal {
-		if s := m.Table.State(local); s != cid.Withheld && s != cid.Live {
+		if s := m.comms.Table.State(local); s != cid.Withheld && s != cid.Live {
 			delete(m.parked.byLocal, local)
 			m.parked.count -= len(frames)
 			for _, w := range frames {
@@ -346,13 +346,13 @@ func (m *Module) replay(w parkedFrame) {
 		err = w.from.Frame(w.frame)
 	}
 	if err != nil {
-		w.from.fail(&framework.TransportError{Component: "pml ob1", Peer: w.from.String(), Op: "receive", Err: err})
+		w.from.Fail(&framework.TransportError{Component: "pml ob1", Peer: w.from.String(), Op: "receive", Err: err})
 	}
 }
 
 // withdraw gives an RTS of process p back, if it has not matched. Lock held.
 func (m *Module) withdraw(p *proc, handle uint64) {
-	for _, c := range m.ByID {
+	for _, c := range m.comms.ByID {
 		for plane := range c.queues {
 			if msg := c.rts(p, handle, plane); msg != nil {
 				c.queues[plane].Take(&msg.node)

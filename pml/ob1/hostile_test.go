@@ -95,7 +95,7 @@ func newVictim(t testing.TB) *victim {
 		}
 	}
 	for i, agreed := range []bool{true, false} {
-		local, err := v.m.Table.Reserve()
+		local, err := v.m.comms.Table.Reserve()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -247,7 +247,7 @@ func TestGuessedHandlesHarmNobody(t *testing.T) {
 func TestLateMessageOfTheLastSenderIsDropped(t *testing.T) {
 	v := newVictim(t)
 	defer v.close(t)
-	local, err := v.m.Table.Reserve()
+	local, err := v.m.comms.Table.Reserve()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,11 +20,9 @@ type Module struct {
 
 	transports []*transport // by preference
 
-	base.Comms[comm]
-	resting  map[cid.Extended]*comm     // closed here, and not by all who may still send
-	procs    map[framework.Life]*proc   // all of whom anything has come
-	present  map[framework.ProcID]*proc // whose card came last
-	dead     map[framework.Life]string
+	comms    base.Comms[comm]
+	resting  map[cid.Extended]*comm // closed here, and not by all who may still send
+	procs    base.Procs[*proc]
 	parked   parked
 	failures int // processes with an error, and aborted planes
 
@@ -61,7 +59,7 @@ func (m *Module) Addresses() []framework.Address {
 }
 
 // CIDs implements pml.Module.
-func (m *Module) CIDs() *cid.Table { return m.Table }
+func (m *Module) CIDs() *cid.Table { return m.comms.Table }
 
 // TagMax implements pml.Module.
 func (m *Module) TagMax() int { return tagMax }
@@ -77,11 +75,10 @@ func (m *Module) Learn(peer framework.Life, card framework.Card) error {
 func (m *Module) PeerFailed(peer framework.Life, reason string) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	m.dead[peer] = reason
-	if p := m.procs[peer]; p != nil {
+	if p := m.procs.Find(peer); p != nil {
 		p.drain() // what it had sent before is still there, and arrives
-		p.fail(&base.Failed{Reason: reason})
 	}
+	m.procs.Died(peer, reason)
 	for _, t := range m.transports {
 		if t.forgetter != nil {
 			t.forgetter.Forget(peer)
@@ -120,9 +117,9 @@ func (m *Module) hook(e pml.Event) {
 func (m *Module) Route(peer framework.Life) pml.Route {
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	p := m.procs[peer]
+	p := m.procs.Find(peer)
 	route := pml.Route{PML: name}
-	if p == nil || !p.known {
+	if p == nil || !p.Known {
 		return route
 	}
 	t, rejected := p.route()
@@ -140,13 +137,7 @@ func (m *Module) Route(peer framework.Life) pml.Route {
 func (m *Module) Stats() []pml.PeerStats {
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	var all []pml.PeerStats
-	for _, p := range m.procs {
-		if p.Stats.Sent+p.Stats.Received+p.Stats.Dropped > 0 {
-			all = append(all, p.Stats)
-		}
-	}
-	return all
+	return m.procs.Stats()
 }
 
 // Inspect implements pml.Module.
@@ -165,7 +156,7 @@ func (m *Module) Inspect() pml.Inspection {
 		}
 		sends[r.c] = append(sends[r.c], pml.Pending{Peer: r.p.rank, Tag: r.tag, Bytes: r.buf.Len(), Plane: r.plane, State: state})
 	}
-	for _, c := range m.ByID {
+	for _, c := range m.comms.ByID {
 		ci := pml.CommInspection{ID: c.Spec.ID, Name: c.Spec.Name, Local: c.Spec.Local, Sends: sends[c]}
 		for plane := range c.queues {
 			q := &c.queues[plane]
@@ -197,7 +188,7 @@ func (m *Module) flushed() bool {
 	if m.sends > 0 {
 		return false
 	}
-	for _, p := range m.procs {
+	for _, p := range m.procs.Lives {
 		if !p.idle() || p.endpoint != nil && !p.endpoint.Idle() {
 			return false
 		}
@@ -214,7 +205,7 @@ func (m *Module) Close() error {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	m.abandon()
-	for _, p := range m.procs {
+	for _, p := range m.procs.Lives {
 		if p.endpoint != nil {
 			p.endpoint.Close()
 			p.endpoint = nil

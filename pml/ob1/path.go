@@ -58,25 +58,25 @@ func (m *Module) openTransports() error {
 
 // Accept implements btl.Receiver.
 func (t *transport) Accept(peer framework.Life) btl.Inbound {
-	p := t.m.proc(peer)
+	p := t.m.procs.Get(peer)
 	p.in = inPath{via: t}
 	return p
 }
 
 // Limits implements btl.Receiver.
 func (t *transport) Limits(peer framework.Life, eager, frame int) {
-	if p := t.m.procs[peer]; p != nil && p.out == t {
+	if p := t.m.procs.Find(peer); p != nil && p.out == t {
 		p.eager, p.frame = min(p.eager, eager), min(p.frame, frame)
 	}
 }
 
 // PathDown implements btl.Receiver.
 func (t *transport) PathDown(peer framework.Life, err error) {
-	p := t.m.procs[peer]
+	p := t.m.procs.Find(peer)
 	switch {
 	case p == nil:
 	case !errors.Is(err, btl.ErrNeverOpened):
-		p.fail(err)
+		p.Fail(err)
 	case p.out == t && p.endpoint != nil:
 		p.fallBack(err)
 	}
@@ -84,8 +84,8 @@ func (t *transport) PathDown(peer framework.Life, err error) {
 
 // PeerGone implements btl.Receiver.
 func (t *transport) PeerGone(peer framework.Life, err error) {
-	if p := t.m.procs[peer]; p != nil {
-		p.fail(err)
+	if p := t.m.procs.Find(peer); p != nil {
+		p.Fail(err)
 	}
 }
 
@@ -93,8 +93,8 @@ func (t *transport) PeerGone(peer framework.Life, err error) {
 // opened has failed. Lock held.
 func (p *proc) connect() error {
 	err := p.open()
-	if err != nil && p.known {
-		p.fail(err)
+	if err != nil && p.Known {
+		p.Fail(err)
 	}
 	return err
 }
@@ -104,7 +104,7 @@ func (p *proc) open() error {
 	if p.Err != nil || p.endpoint != nil {
 		return p.Err
 	}
-	if !p.known { // a stranger's frame came before its card
+	if !p.Known { // a stranger's frame came before its card
 		return fmt.Errorf("%w: the process has not been learnt", framework.ErrTransport)
 	}
 	var why []string // it failed, for each module

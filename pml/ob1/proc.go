@@ -12,9 +12,8 @@ import (
 // paths and credit of its own; communicators keep those with which they were made.
 type proc struct {
 	base.Proc
-	m     *Module
-	known bool // the card has been learnt
-	card  framework.Card
+	m    *Module
+	card framework.Card
 
 	// direct: a message may be sent at once. There is a path, and nothing queues.
 	direct   bool
@@ -36,52 +35,20 @@ type proc struct {
 	busy     bool        // in Module.busy
 }
 
-// proc returns a life of a process, which may be one whose card has not come yet.
-func (m *Module) proc(life framework.Life) *proc {
-	p := m.procs[life]
-	if p == nil {
-		p = &proc{m: m, Proc: base.NewProc(life)}
-		m.procs[life] = p
-	}
-	return p
-}
-
-// member returns the process of a new communicator's member, or nil if its card has
-// not come. A life of which only the end is known is one that can't be reached.
-func (m *Module) member(life framework.Life) *proc {
-	if p := m.procs[life]; p != nil && p.known {
-		return p
-	}
-	if m.present[life.ID] == nil {
-		return nil
-	}
-	p := &proc{m: m, Proc: base.NewProc(life)}
-	p.fail(p.ended())
-	return p
-}
-
-func (p *proc) ended() error {
-	return &framework.TransportError{Component: "pml ob1", Peer: p.String(), Op: "learn", Err: framework.ErrPeerClosed}
-}
-
 // learn takes the card of a life, which is the process's present one from now on.
 func (m *Module) learn(life framework.Life, card framework.Card) error {
 	granted, err := parseAddress(card.Find(framework.PML, name))
 	if err != nil {
 		return err
 	}
-	p := m.proc(life)
-	if !p.known {
-		p.known, p.card, p.granted, p.credit = true, card, granted, granted
+	p := m.procs.Get(life)
+	if !p.Known {
+		p.card, p.granted, p.credit = card, granted, granted
 	}
-	if old := m.present[life.ID]; old != nil && old != p {
-		delete(m.procs, old.Life)
+	if old := m.procs.Present(p); old != nil {
+		m.procs.Forget(old)
 		old.drain()
-		old.fail(old.ended())
-	}
-	m.present[life.ID] = p
-	if reason, dead := m.dead[life]; dead {
-		p.fail(&base.Failed{Reason: reason})
+		old.Fail(m.procs.Ended(old.Life))
 	}
 	if len(p.controls) > 0 && p.connect() == nil { // answers that waited for the card
 		p.markBusy()
@@ -112,12 +79,10 @@ func (p *proc) pay() {
 	p.owed = 0
 }
 
-func (p *proc) String() string { return p.m.env.Worlds.Proc(p.Life.ID).String() }
-
 // control sends a control frame, now or when the path allows, and reports
 // whether there is a path. Lock held.
 func (p *proc) control(c control) bool {
-	if !p.known && p.Err == nil {
+	if !p.Known && p.Err == nil {
 		// Its frames came before its card: it has made a communicator with this
 		// process that is not complete here. The answer goes when the card comes.
 		p.controls = append(p.controls, c)
@@ -202,8 +167,8 @@ func (p *proc) idle() bool {
 	return len(p.controls) == 0 && p.queue.head == nil && p.pushing.head == nil
 }
 
-// fail ends everything that is pending with this process. Lock held.
-func (p *proc) fail(err error) {
+// Fail implements base.Process. Lock held.
+func (p *proc) Fail(err error) {
 	if !p.End(err) {
 		return
 	}
@@ -222,7 +187,7 @@ func (p *proc) fail(err error) {
 			r.fail(err)
 		}
 	}
-	for _, c := range p.m.ByID {
+	for _, c := range p.m.comms.ByID {
 		c.wakeProbes()
 	}
 	for _, c := range p.m.resting {
