@@ -126,7 +126,6 @@ type Caps struct {
 	MaxMessage   int64 // the longest message, in bytes
 	Inject       int   // Send is usually done with so many bytes when it returns
 	ControlLimit int   // the longest control message, in bytes; at least MinControlLimit
-	LocalOnly    bool  // never reaches another node
 }
 
 // MinControlLimit is the smallest ControlLimit that a module may have.

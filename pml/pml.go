@@ -196,8 +196,6 @@ type MemoryKind uint8
 const (
 	Heap       MemoryKind = iota // Go memory, or anything that is copied like it
 	Registered                   // from AllocMem: peers on the node can read it
-	Foreign                      // mapped by the user, not scanned by the collector
-	Device                       // not addressable by the processor
 )
 
 // A Layout picks a message out of a buffer. Implementations are immutable.

@@ -131,7 +131,7 @@ func (m *module) setLocal() error {
 		return err
 	}
 	b.node = node
-	m.node, m.blob, m.caps.LocalOnly = node, b.encode(), true
+	m.node, m.blob = node, b.encode()
 	return nil
 }
 
