@@ -12,14 +12,8 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// agendaKey is under what rank 0 puts the agenda.
+// agendaKey is under what rank 0 puts the stacks.
 const agendaKey = "ferry.matrix.agenda"
-
-// agenda is what rank 0 tells the others at first.
-type agenda struct {
-	Stacks []report.Stack `json:"stacks"`
-	Terms  []term         `json:"terms"`
-}
 
 // A term is something that all ranks must have been started with alike: each goes
 // through the agenda by itself.
@@ -40,15 +34,15 @@ func (j *Job) terms() []term {
 }
 
 // differ says what a rank has that rank 0 has otherwise; empty: nothing.
-func differ(mine, first []term) string {
+func differ(its, first []term) string {
 	var all []string
-	for i, t := range mine {
-		switch {
-		case i >= len(first) || first[i].Name != t.Name:
-			return "it is another version of ferry than rank 0" // what follows means something else
-		case first[i] != t:
+	for i, t := range its {
+		if i < len(first) && first[i].Name == t.Name && first[i] != t {
 			all = append(all, fmt.Sprintf("%s is %q, and in rank 0 %q", t.Name, t.Value, first[i].Value))
 		}
+	}
+	if !slices.EqualFunc(its, first, func(a, b term) bool { return a.Name == b.Name }) {
+		return "it is another version of ferry than rank 0" // what it says may mean something else
 	}
 	return strings.Join(all, ", ")
 }
@@ -57,7 +51,7 @@ func differ(mine, first []term) string {
 // that they were not started alike.
 func (j *Job) begin(ctx context.Context) error {
 	if j.rank == 0 {
-		text, err := json.Marshal(agenda{j.plan.Stacks, j.terms()})
+		text, err := json.Marshal(j.plan.Stacks)
 		if err == nil {
 			err = j.client.Put(ctx, agendaKey, text)
 		}
@@ -66,7 +60,7 @@ func (j *Job) begin(ctx context.Context) error {
 		}
 	}
 	host, _ := os.Hostname() // "" is a name like any other
-	words, err := j.meet(ctx, "begin", word{Host: host})
+	words, err := j.meet(ctx, "begin", word{Host: host, Terms: j.terms()})
 	if err != nil {
 		return err
 	}
@@ -74,33 +68,21 @@ func (j *Job) begin(ctx context.Context) error {
 		j.hosts = append(j.hosts, w.Host)
 	}
 	j.player = partner(j.hosts)
-	var mine word
-	if j.rank == 0 {
-		j.remark()
-	} else if mine.Err, err = j.adopt(ctx); err != nil {
-		return err
-	}
-	if words, err = j.meet(ctx, "agree", mine); err != nil {
-		return err
-	}
-	if bad := j.collect(words, word.err); bad != "" {
+	if bad := j.collect(words, func(w word) string { return differ(w.Terms, words[0].Terms) }); bad != "" {
 		return told{fmt.Errorf("%w: all ranks need the same flags: %s", framework.ErrConfig, bad)}
 	}
-	return nil
-}
-
-// adopt takes rank 0's agenda, and says why it can't.
-func (j *Job) adopt(ctx context.Context) (unlike string, err error) {
+	if j.rank == 0 {
+		j.remark()
+		return nil
+	}
+	var stacks []report.Stack
 	text, err := j.client.Get(ctx, j.group[0], agendaKey)
-	if err != nil {
-		return "", err
+	if err == nil {
+		err = json.Unmarshal(text, &stacks)
 	}
-	var a agenda
-	if err := json.Unmarshal(text, &a); err != nil {
-		return differ(j.terms(), nil), nil
-	}
-	j.plan = j.Over(a.Stacks)
-	return differ(j.terms(), a.Terms), nil
+	j.plan = j.Over(stacks)
+	j.record = j.plan.Begin(nil)
+	return err
 }
 
 // partner is the last rank of another node than rank 0's, or the last of all.

@@ -38,7 +38,7 @@ type Job struct {
 	hosts  []string // by rank
 	player int      // rank 0's partner in benchmarks; 0: none
 	plan   *plan.Plan
-	record *plan.Record // rank 0's
+	record *plan.Record
 }
 
 // Open joins the launcher's job. The caller closes it, after Run.
@@ -107,9 +107,9 @@ func (j *Job) Run(ctx context.Context, p *plan.Plan, o report.Observer) (*report
 		err = j.stack(alive, i)
 	}
 	switch {
-	case j.record == nil && isTold(err):
+	case j.rank > 0 && isTold(err):
 		return nil, nil
-	case j.record == nil:
+	case j.rank > 0:
 		return nil, err
 	case err == nil:
 		return j.record.Complete(""), nil

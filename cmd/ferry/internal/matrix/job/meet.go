@@ -71,12 +71,11 @@ func (j *Job) name(rank int) string {
 
 // word is what each rank tells all others at a meeting.
 type word struct {
-	Host string `json:"host,omitempty"`
-	Err  string `json:"err,omitempty"`  // what did not work
-	Lost string `json:"lost,omitempty"` // why this rank takes part in nothing more
+	Host  string `json:"host,omitempty"`
+	Terms []term `json:"terms,omitempty"`
+	Err   string `json:"err,omitempty"`  // what did not work
+	Lost  string `json:"lost,omitempty"` // why this rank takes part in nothing more
 }
-
-func (w word) err() string { return w.Err }
 
 // wordLimit is how many bytes of a reason travel: a word stays below
 // bootstrap.MaxPayload, and an account below bootstrap.MaxValue, escapes included.

@@ -11,13 +11,10 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/worker"
 )
 
-// What follows is rank 0's part; others do nothing.
+// All ranks keep a record; rank 0's has what others have said, too, and is the report.
 
 // before hands on what there is before a stack, and says why its kits are not run.
 func (j *Job) before(stack int) {
-	if j.rank > 0 {
-		return
-	}
 	s := j.plan.Stacks[stack]
 	if j.Save != nil {
 		j.Save(j.record.Complete(fmt.Sprintf("nothing was written after stack %s (%d of %d) had begun", s.Name, stack+1, len(j.plan.Stacks))))
@@ -31,10 +28,8 @@ func (j *Job) before(stack int) {
 
 // only is the outcome of a stack that is not run.
 func (j *Job) only(stack int, status report.Status, reason string) {
-	if j.rank == 0 {
-		s := j.plan.Stacks[stack]
-		j.record.Done(s, j.Row(s, j.plan.Columns[stack][0], report.OpenCase, status, reason))
-	}
+	s := j.plan.Stacks[stack]
+	j.record.Done(s, j.Row(s, j.plan.Columns[stack][0], report.OpenCase, status, reason))
 }
 
 // alone makes rows of what rank 0 has seen itself, where others can't tell because
@@ -44,7 +39,7 @@ func (j *Job) alone(stack int, v *visit, err error) {
 	if isTold(err) && !slices.ContainsFunc(a.Said, func(e worker.Event) bool { return e.Status.Bad() }) {
 		a.Said = append(a.Said, worker.Event{Case: report.OpenCase, Status: report.Fail, Reason: err.Error()})
 	}
-	if j.rank == 0 && len(a.Said) > 0 {
+	if len(a.Said) > 0 {
 		j.merge(stack, []account{a})
 	}
 }

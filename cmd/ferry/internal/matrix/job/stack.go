@@ -42,7 +42,7 @@ func (j *Job) stack(ctx context.Context, i int) error {
 		j.alone(i, v, err)
 		return err
 	}
-	if bad := j.collect(words, word.err); bad != "" {
+	if bad := j.collect(words, func(w word) string { return w.Err }); bad != "" {
 		status := report.Fail // others have it
 		switch {
 		case slices.ContainsFunc(words, func(w word) bool { return w.Lost != "" }):

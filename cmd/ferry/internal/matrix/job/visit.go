@@ -27,7 +27,7 @@ type visit struct {
 	lost string // why the rank can do nothing more
 
 	ctx     context.Context
-	watch   func(cell string) // is told of what begins, or nil
+	watch   func(cell string) // is told of what begins
 	running string
 	last    string // that began
 	began   time.Time
@@ -38,11 +38,8 @@ type visit struct {
 // visit calls f, which begins with report.OpenCase. When nothing is heard of it for
 // too long the rank is lost: f still runs, and holds the transport.
 func (j *Job) visit(ctx context.Context, s report.Stack, f func(*visit) error) *visit {
-	v := &visit{ctx: ctx, steps: make(chan func()), over: make(chan struct{})}
+	v := &visit{ctx: ctx, watch: func(cell string) { j.record.Running(s, cell) }, steps: make(chan func()), over: make(chan struct{})}
 	defer close(v.over)
-	if j.rank == 0 {
-		v.watch = func(cell string) { j.record.Running(s, cell) }
-	}
 	v.begin(report.OpenCase)
 	done := make(chan error, 1)
 	go func() { done <- f(v) }()
@@ -101,9 +98,7 @@ func (v *visit) begin(cell string) {
 		return
 	}
 	v.running, v.last, v.began = cell, cell, time.Now()
-	if v.watch != nil {
-		v.watch(cell)
-	}
+	v.watch(cell)
 }
 
 // end writes down what became of a case. One that did not pass because the run was

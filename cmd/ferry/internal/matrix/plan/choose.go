@@ -56,7 +56,7 @@ func (c *Components) choose(stacks []report.Stack) ([]report.Stack, error) {
 	return chosen, nil
 }
 
-// takes says whether a stack of that name is meant. A nil *Components takes all.
+// Takes says whether a stack of that name is meant. A nil *Components takes all.
 func (c *Components) Takes(name string) bool {
 	return c == nil || slices.ContainsFunc(c.patterns, func(p string) bool { return matches(p, name) }) != c.exclude
 }

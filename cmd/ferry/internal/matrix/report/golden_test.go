@@ -187,6 +187,7 @@ func FuzzReadJSON(f *testing.F) {
 	// Short, so that the fuzzer's time isn't spent on making them shorter.
 	f.Add([]byte(`{"partial":"p","stacks":[{"name":"a","set":["x=y"]},{"name":"b","reason":"r"}],"rows":[{"stack":"a","case":"bench/latency","status":"pass","points":[{"size":8,"value":1,"unit":"us"}]}]}`))
 	f.Add([]byte(`{"rows":[{"stack":"a","case":"open","status":"unavailable","reason":"r"},{"stack":"c","case":"k/n","status":"fail","reason":"r","output":"o","command":"c"}]}`))
+	f.Add([]byte(`{"rows":[{"stack":"a","case":"open/b","status":"pass","reason":""},{"stack":"a","case":"bench","status":"pass","reason":""}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r, err := ReadJSON(bytes.NewReader(data))
 		if err != nil {

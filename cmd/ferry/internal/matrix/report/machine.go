@@ -27,7 +27,7 @@ func ThisMachine() Machine {
 	return m
 }
 
-// libraries are those that the stacks stand on, each once.
+// Libraries are those that the stacks stand on, each once.
 func Libraries(stacks []Stack) []Library {
 	var all []Library
 	seen := map[string]bool{}

@@ -51,14 +51,14 @@ type Stack struct {
 // Alone says that the stack reaches no other process.
 func (s Stack) Alone() bool { return s.Via == "btl "+SelfBTL }
 
-// transport is the kind of the component that moves the stack's messages ("btl" or
+// Transport is the kind of the component that moves the stack's messages ("btl" or
 // "mtl"), and its name; empty for a PML with a transport of its own.
 func (s Stack) Transport() (kind, name string) {
 	kind, name, _ = strings.Cut(s.Via, " ")
 	return kind, name
 }
 
-// absent is the outcome of OpenCase of a stack that has a Reason. What is broken is
+// Absent is the outcome of OpenCase of a stack that has a Reason. What is broken is
 // told from what is not there.
 func (s Stack) Absent() Status {
 	if s.Hangs {
@@ -75,7 +75,7 @@ func (s Stack) Missing() string {
 	return string(s.Absent()) + ": " + s.Reason
 }
 
-// selfBTL carries what a process sends to itself. Every stack of BTLs has it.
+// SelfBTL carries what a process sends to itself. Every stack of BTLs has it.
 const SelfBTL = "self"
 
 // A Row is the outcome of one case of one stack.

@@ -58,15 +58,21 @@ type Table struct {
 // that.
 type Line struct {
 	Stack  Stack
-	Open   Row    // of OpenCase; its Status is empty if the run ended before it
-	Cells  []Cell // as Columns
+	Open   Row             // of OpenCase; its Status is empty if the run ended before it
+	Cells  map[string]Cell // by column
 	Counts Counts
 }
 
 // A Cell is all cases of one kind on one stack.
-type Cell struct {
-	Counts Counts
-	Rows   []Row
+type Cell []Row
+
+// Counts are those of the cell's rows.
+func (c Cell) Counts() Counts {
+	counts := Counts{}
+	for _, row := range c {
+		counts[row.kind()]++
+	}
+	return counts
 }
 
 // Counts are numbers of rows by what they count as.
@@ -125,44 +131,33 @@ func (c Counts) Words() string {
 // Table sorts the report's rows into a table. Columns that nothing belongs to are
 // left out.
 func (r *Report) Table() *Table {
-	t := &Table{Columns: slices.Clone(columns), Counts: Counts{}}
-	used := map[string]bool{}
+	t := &Table{Columns: slices.Clone(columns), Counts: Cell(r.Rows).Counts()}
 	at := map[string]int{}
-	line := func(s Stack) {
+	line := func(s Stack) *Line {
 		if _, ok := at[s.Name]; !ok {
 			at[s.Name] = len(t.Lines)
-			t.Lines = append(t.Lines, Line{Stack: s, Counts: Counts{}})
+			t.Lines = append(t.Lines, Line{Stack: s, Counts: Counts{}, Cells: map[string]Cell{}})
 		}
+		return &t.Lines[at[s.Name]]
 	}
 	for _, s := range r.Stacks {
 		line(s)
 	}
+	used := map[string]bool{}
 	for _, row := range r.Rows {
-		line(Stack{Name: row.Stack, Provider: row.Provider})
-		c := column(row.Case)
-		if used[c] = true; c != OpenCase && !slices.Contains(t.Columns, c) {
-			t.Columns = append(t.Columns, c)
-		}
-	}
-	t.Columns = slices.DeleteFunc(t.Columns, func(c string) bool { return !used[c] })
-	for i := range t.Lines {
-		t.Lines[i].Cells = make([]Cell, len(t.Columns))
-		for j := range t.Columns {
-			t.Lines[i].Cells[j].Counts = Counts{}
-		}
-	}
-	for _, row := range r.Rows {
-		l, kind := &t.Lines[at[row.Stack]], row.kind()
-		t.Counts[kind]++
-		l.Counts[kind]++
+		l := line(Stack{Name: row.Stack, Provider: row.Provider})
+		l.Counts[row.kind()]++
 		if row.Case == OpenCase {
 			l.Open = row
 			continue
 		}
-		cell := &l.Cells[slices.Index(t.Columns, column(row.Case))]
-		cell.Counts[kind]++
-		cell.Rows = append(cell.Rows, row)
+		c := column(row.Case)
+		if used[c] = true; !slices.Contains(t.Columns, c) {
+			t.Columns = append(t.Columns, c)
+		}
+		l.Cells[c] = append(l.Cells[c], row)
 	}
+	t.Columns = slices.DeleteFunc(t.Columns, func(c string) bool { return !used[c] })
 	return t
 }
 
@@ -183,18 +178,17 @@ func (l Line) Missing() string {
 // passed; "35/37!" if of 37 cases, those that were skipped for other reasons aside,
 // two did not, or were not run because the stack was given up.
 func (c Cell) String() string {
-	of := c.Counts.Total() - c.Counts[Skip] - c.Counts[Unavailable]
+	n := c.Counts()
+	of := n.Total() - n[Skip] - n[Unavailable]
 	switch {
-	case len(c.Rows) == 0:
-		return ""
 	case of == 0:
-		return string(c.Counts.State())
-	case c.Counts[Pass] < of:
-		return fmt.Sprintf("%d/%d!", c.Counts[Pass], of)
-	case len(c.Rows) == 1 && len(c.Rows[0].Points) > 0:
-		return c.Rows[0].best().Figure()
+		return string(n.State()) // "" for no rows
+	case n[Pass] < of:
+		return fmt.Sprintf("%d/%d!", n[Pass], of)
+	case len(c) == 1 && len(c[0].Points) > 0:
+		return c[0].best().Figure()
 	}
-	return fmt.Sprint(c.Counts[Pass])
+	return fmt.Sprint(n[Pass])
 }
 
 // best is the one figure that stands for a benchmark: the shortest message's latency

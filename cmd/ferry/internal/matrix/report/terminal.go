@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -112,7 +111,7 @@ func (t *Terminal) Begin(stacks []Stack, cases map[string]int) {
 	if !t.look.Live {
 		return
 	}
-	t.draw()
+	t.show("", t.table())
 	t.stop = make(chan struct{})
 	t.stopped.Go(func() {
 		tick := time.NewTicker(every)
@@ -123,7 +122,7 @@ func (t *Terminal) Begin(stacks []Stack, cases map[string]int) {
 				return
 			case <-tick.C:
 				t.mu.Lock()
-				t.draw()
+				t.show("", t.table())
 				t.mu.Unlock()
 			}
 		}
@@ -159,10 +158,7 @@ func (t *Terminal) Done(row Row) {
 	case !t.look.Live:
 		fmt.Fprintln(t.w, line)
 	case row.Status.Bad():
-		// Above the table, where it stays.
-		t.clear()
-		fmt.Fprintln(t.w, line)
-		t.draw()
+		t.show(line+"\n", t.table())
 	}
 }
 
@@ -174,34 +170,24 @@ func (t *Terminal) Close() {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.clear()
+	t.show("", nil)
 }
 
-// clear removes the table from the terminal, with t.mu held.
-func (t *Terminal) clear() {
+// show takes the table away, writes text in its place, which stays, and below it
+// another table, with t.mu held.
+func (t *Terminal) show(text string, table []string) {
 	if t.drawn > 0 {
-		fmt.Fprintf(t.w, "\x1b[%dA\r\x1b[J", t.drawn)
-		t.drawn = 0
+		text = fmt.Sprintf("\x1b[%dA\r\x1b[J", t.drawn) + text
 	}
+	for _, line := range table {
+		text += line + "\n"
+	}
+	t.drawn = len(table)
+	io.WriteString(t.w, text)
 }
 
-// draw writes the table where it was before, with t.mu held. It is never longer
-// than the terminal, whose top can't be written over.
-func (t *Terminal) draw() {
-	lines := t.table()
-	var b strings.Builder
-	if t.drawn > 0 {
-		fmt.Fprintf(&b, "\x1b[%dA\r", t.drawn)
-	}
-	for _, line := range lines {
-		b.WriteString(line + "\x1b[K\n")
-	}
-	b.WriteString("\x1b[J")
-	t.drawn = len(lines)
-	io.WriteString(t.w, b.String())
-}
-
-// table is the present state in lines that fit. Stacks that are busy come first
+// table is the present state in lines that fit: what is above the terminal's top can't
+// be written over. Stacks that are busy come first
 // when there is no room for all; those that can't be opened wait for the end.
 func (t *Terminal) table() []string {
 	now := t.report.Table()
@@ -218,7 +204,7 @@ func (t *Terminal) table() []string {
 			continue
 		}
 		e := entry{state: l.Counts.State()}
-		e.fields = l.fields(cut(oneLine(l.Stack.Name), max(t.look.Width/3, 8)), fmt.Sprintf("%d/%d", l.Counts.Total(), t.cases[l.Stack.Name]))
+		e.fields = l.fields(now, cut(oneLine(l.Stack.Name), max(t.look.Width/3, 8)), fmt.Sprintf("%d/%d", l.Counts.Total(), t.cases[l.Stack.Name]))
 		if run, is := t.running[l.Stack.Name]; is {
 			e.fields = append(e.fields, fmt.Sprintf("%s %.0f s", oneLine(run.name), time.Since(run.since).Seconds()))
 			busy = append(busy, e)

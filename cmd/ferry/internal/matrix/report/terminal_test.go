@@ -71,7 +71,7 @@ func TestLiveTableFitsAndGoesAway(t *testing.T) {
 			term.Running(row.Stack, row.Case)
 			term.mu.Lock()
 			table := term.table()
-			term.draw()
+			term.show("", table)
 			term.mu.Unlock()
 			if len(table) > max(look.Height, 3) {
 				t.Errorf("%d lines on %d", len(table), look.Height)

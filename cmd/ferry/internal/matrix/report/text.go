@@ -93,7 +93,7 @@ func (t *textWriter) table(table *Table) {
 	for _, l := range table.Lines {
 		switch {
 		case l.Missing() == "":
-			g = append(g, entry{fields: l.fields(oneLine(l.Stack.Name)), state: l.Counts.State()})
+			g = append(g, entry{fields: l.fields(table, oneLine(l.Stack.Name)), state: l.Counts.State()})
 		case l.Counts.Total() == 0 && l.Stack.Reason == "":
 			waiting = append(waiting, oneLine(l.Stack.Name))
 		}
@@ -161,9 +161,9 @@ func (t *Table) heads(first ...string) []string {
 }
 
 // fields are those of the line's cells behind some others.
-func (l Line) fields(first ...string) []string {
-	for _, c := range l.Cells {
-		first = append(first, c.String())
+func (l Line) fields(t *Table, first ...string) []string {
+	for _, c := range t.Columns {
+		first = append(first, l.Cells[c].String())
 	}
 	return first
 }
