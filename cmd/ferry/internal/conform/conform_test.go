@@ -12,10 +12,11 @@ import (
 	"github.com/ferrympi/ferry/bootstrap/local/localtest"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/conform"
 	"github.com/ferrympi/ferry/mpi"
+	"github.com/ferrympi/ferry/mpi/mpitest"
 )
 
 func TestMain(m *testing.M) {
-	localtest.Main(m, map[string]localtest.Program{"suite": suite, "failing": failing, "hanging": hanging, "leaving": leaving})
+	localtest.Main(m, map[string]localtest.Program{"suite": suite})
 }
 
 // suite runs every case; the error has those that failed in this rank.
@@ -76,15 +77,17 @@ func failing(ctx context.Context) error {
 		{Name: "needs more", Ranks: 99, Run: func(context.Context, conform.Env) error { return sour }},
 		{Name: "works", Ranks: 2, Run: func(ctx context.Context, e conform.Env) error { return mpi.Barrier(ctx, e.Comm) }},
 	}
-	var got []string
-	err := conform.Run(ctx, cases, conform.Limit, func(r conform.Result) { got = append(got, fmt.Sprint(r.Case.Name, " ", r.Status, r.Ranks)) })
-	if want := "[fails in rank 1 fail[1] needs more skip[] works pass[]]"; fmt.Sprint(got) != want {
-		return fmt.Errorf("%v, want %s", got, want)
-	}
-	return err
+	return on(ctx, func(s *mpi.Session, world *mpi.Comm) error {
+		var got []string
+		err := conform.On(ctx, s, world, cases, conform.Limit, func(r conform.Result) { got = append(got, fmt.Sprint(r.Case.Name, " ", r.Status, r.Ranks)) })
+		if want := "[fails in rank 1 fail[1] needs more skip[] works pass[]]"; fmt.Sprint(got) != want {
+			return fmt.Errorf("%v, want %s", got, want)
+		}
+		return err
+	})
 }
 
-func TestFailureIsEveryRanks(t *testing.T) { localtest.Run(t, 3, "failing") }
+func TestFailureIsEveryRanks(t *testing.T) { mpitest.Job{Size: 3}.RunSessions(t, failing) }
 
 // hanging: a case that hangs in rank 1 ends there, and fails in all.
 func hanging(ctx context.Context) error {
@@ -105,7 +108,7 @@ func hanging(ctx context.Context) error {
 	})
 }
 
-func TestHangingCaseEnds(t *testing.T) { localtest.Run(t, 3, "hanging") }
+func TestHangingCaseEnds(t *testing.T) { mpitest.Job{Size: 3}.RunSessions(t, hanging) }
 
 // leaving: a rank that does not come back ends the suite for the others, which say
 // in which case.
@@ -127,11 +130,11 @@ func leaving(ctx context.Context) error {
 	})
 }
 
-func TestSuiteEndsWithoutTheOthers(t *testing.T) { localtest.Run(t, 2, "leaving") }
+func TestSuiteEndsWithoutTheOthers(t *testing.T) { mpitest.Job{Size: 2}.RunSessions(t, leaving) }
 
 // on calls f with a session and a communicator of all.
 func on(ctx context.Context, f func(*mpi.Session, *mpi.Comm) error) error {
-	s, err := mpi.OpenSession(ctx)
+	s, err := mpitest.Open(ctx)
 	if err != nil {
 		return err
 	}
