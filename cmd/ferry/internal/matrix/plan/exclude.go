@@ -21,10 +21,7 @@ import (
 // Exclusions say which cases are known to fail, and why. They still run, so that
 // an exclusion that has had its day is noticed. A nil *Exclusions excludes
 // nothing.
-type Exclusions struct {
-	file    string
-	entries []exclusion
-}
+type Exclusions struct{ entries []exclusion }
 
 type exclusion struct {
 	Stack    string `yaml:"stack"`    // pattern as for path.Match
@@ -34,6 +31,7 @@ type exclusion struct {
 	Reason   string `yaml:"reason"`
 	Link     string `yaml:"link"`
 
+	where    string // it stands, for people
 	cases    *regexp.Regexp
 	versions *versionRange
 	says     *regexp.Regexp
@@ -59,12 +57,12 @@ func (x *Exclusions) addProviders(known []ofi.Provider) error {
 			if f.Remedy != ofi.Expect {
 				continue
 			}
-			e := exclusion{Stack: "*+ofi " + p.Name, Case: f.Fails, Reason: f.What, Link: f.Shown}
+			e := exclusion{where: "what is known of " + p.Name, Stack: "*+ofi " + p.Name, Case: f.Fails, Reason: f.What, Link: f.Shown}
 			if v := f.Versions(); v != "" {
 				e.Versions = "libfabric " + v
 			}
 			if err := e.compile(); err != nil {
-				return fmt.Errorf("what is known of %s: %w", p.Name, err)
+				return fmt.Errorf("%s: %w", e.where, err)
 			}
 			x.entries = append(x.entries, e)
 		}
@@ -76,7 +74,7 @@ func (x *Exclusions) addProviders(known []ofi.Provider) error {
 // be understood: an entry with a key too many would exclude something else than
 // its author meant. Errors begin with the file's name.
 func ParseExclusions(file string, data []byte) (*Exclusions, error) {
-	x := &Exclusions{file: file}
+	x := new(Exclusions)
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	d.KnownFields(true)
 	if err := d.Decode(&x.entries); err != nil && !errors.Is(err, io.EOF) {
@@ -86,8 +84,10 @@ func ParseExclusions(file string, data []byte) (*Exclusions, error) {
 		return nil, fmt.Errorf("%s: one list of exclusions is expected, and nothing behind it", file)
 	}
 	for i := range x.entries {
-		if err := x.entries[i].compile(); err != nil {
-			return nil, fmt.Errorf("%s: exclusion %d (stack %q, case %q): %w", file, i+1, x.entries[i].Stack, x.entries[i].Case, err)
+		e := &x.entries[i]
+		e.where = fmt.Sprintf("%s: exclusion %d", file, i+1)
+		if err := e.compile(); err != nil {
+			return nil, fmt.Errorf("%s (stack %q, case %q): %w", e.where, e.Stack, e.Case, err)
 		}
 	}
 	return x, nil
@@ -154,7 +154,7 @@ func (x *Exclusions) Notes(r *report.Report) []string {
 		return nil
 	}
 	var notes []string
-	for i, e := range x.entries {
+	for _, e := range x.entries {
 		stack, meant := "", false
 		for _, s := range r.Stacks {
 			if !e.covers(s) || s.Reason != "" {
@@ -164,7 +164,7 @@ func (x *Exclusions) Notes(r *report.Report) []string {
 			meant = meant || slices.ContainsFunc(r.Rows, func(row report.Row) bool { return row.Stack == s.Name && e.cases.MatchString(row.Case) })
 		}
 		if stack != "" && !meant {
-			notes = append(notes, fmt.Sprintf("%s: exclusion %d matches no case of %s: %s", x.file, i+1, stack, e.Case))
+			notes = append(notes, fmt.Sprintf("%s matches no case of %s: %s", e.where, stack, e.Case))
 		}
 	}
 	return notes

@@ -74,7 +74,7 @@ func (r *Request) Over(stacks []report.Stack) *Plan {
 		}
 		for _, c := range r.Suite.columns(s) {
 			if r.Cases != nil {
-				c.Cells = slices.DeleteFunc(c.Cells, func(cell string) bool { return !r.Cases.MatchString(cell) })
+				c.Cells = slices.DeleteFunc(slices.Clone(c.Cells), func(cell string) bool { return !r.Cases.MatchString(cell) })
 			}
 			switch {
 			case len(c.Cells) == 0, c.Bench != nil && r.Ranks == 1:
