@@ -148,8 +148,10 @@ func (f *fixture) probe() {
 				f.Fatalf("iprobe: %+v %v %v", st, ok, err)
 			}
 		}
-		if _, ok, _ := c.Iprobe(0, i+1, p2p); ok {
-			f.Fatalf("iprobe finds a message of another tag")
+		for _, src := range []int{0, pml.AnySource} {
+			if _, ok, _ := c.Iprobe(src, i+1, p2p); ok {
+				f.Fatalf("iprobe of source %d finds a message of another tag", src)
+			}
 		}
 		f.want(c, 0, i, data(i, n), 0, i)
 		f.wait(s)
