@@ -148,9 +148,9 @@ func (r *Rest) RecvReply(m *Closing) Action {
 	return Answer
 }
 
-// Dropped says that a message of a member came that nobody will receive. A stranger is
+// Came says that a message of a member came late: once nothing was pending. A stranger is
 // told then.
-func (r *Rest) Dropped(m *Closing, all bool) (act Action) {
+func (r *Rest) Came(m *Closing, all bool) (act Action) {
 	if r.stage >= Parted && !m.told {
 		r.tell(m)
 		act = Tell

@@ -152,7 +152,7 @@ func (w *ending) deliver(a, b string, i int) {
 		}
 		w.logf("%s: drops it", b)
 		if w.style == Held { // Inline, the PML does not know any more whose it is
-			w.do(b, a, n.rest.Dropped(&p.closing, w.all(p)))
+			w.do(b, a, n.rest.Came(&p.closing, w.all(p)))
 		}
 	case "closed", "answer":
 		p.tally.Final(k.sent)
@@ -339,7 +339,7 @@ func TestClosingIsSmallAndAllocatesNothing(t *testing.T) {
 		tally.Final(Counts{0, 1})
 		r.RecvClosed(&m, false, tally.All())
 		tally.Taken[1]++
-		r.Dropped(&m, tally.All())
+		r.Came(&m, tally.All())
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

@@ -11,11 +11,21 @@ import (
 
 // Comm is what every PML knows of a communicator. P is the PML's type for a process.
 type Comm[P Process] struct {
+	State
+	Procs []P // by rank, as they were when the communicator was made
+}
+
+// State is the part of a Comm that has nothing to do with processes.
+type State struct {
 	Spec    pml.CommSpec
-	Procs   []P // by rank, as they were when the communicator was made
 	Pending int // operations that are not complete, and claimed messages
 	Rest    cid.Rest
 	Aborted [pml.Planes]error
+}
+
+// NewComm returns the beginning of a communicator: Join is next.
+func NewComm[P Process](spec pml.CommSpec, rest cid.Rest) Comm[P] {
+	return Comm[P]{State: State{Spec: spec, Rest: rest}}
 }
 
 // Check says what is wrong with a communicator for the PML called name in process self.
@@ -59,7 +69,7 @@ func (c *Comm[P]) Join(name string, member func(framework.Life) P, worlds *frame
 
 // Exchange returns that of the ids with a member, which knows what the communicator's
 // creation has told.
-func (c *Comm[P]) Exchange(rank int, style cid.Style) cid.Exchange {
+func (c *State) Exchange(rank int, style cid.Style) cid.Exchange {
 	x := cid.NewExchange(style)
 	switch {
 	case c.Spec.Agreed || rank == c.Spec.Rank:
@@ -74,10 +84,10 @@ func (c *Comm[P]) Exchange(rank int, style cid.Style) cid.Exchange {
 func (c *Comm[P]) RankOf(p P) int { return slices.Index(c.Procs, p) }
 
 // Closed reports whether the user has closed the communicator.
-func (c *Comm[P]) Closed() bool { return c.Rest.Stage() != cid.Open }
+func (c *State) Closed() bool { return c.Rest.Stage() != cid.Open }
 
 // Over returns why nothing new begins on a plane, or nil.
-func (c *Comm[P]) Over(plane pml.Plane) error {
+func (c *State) Over(plane pml.Plane) error {
 	if c.Closed() {
 		return framework.ErrClosed
 	}

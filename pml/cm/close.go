@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/pml"
@@ -13,28 +14,20 @@ import (
 //
 // A network keeps a message until a receive with its id takes it. So before the id
 // of a closed communicator may name another one, all that was sent under it must be
-// out of the network. A member that closes tells everybody with whom it has
-// exchanged anything there how many messages it has sent to him on each plane; he
-// answers with the number of his, and sends no more. The index rests until all of
-// them have said so, and until that many messages were received, or found by the
-// reaper and dropped. Control messages may overtake messages: the counts make up
-// for it.
-//
-// A member with whom nothing was exchanged, and that knows the id from the
-// communicator's creation, is not told: it may still send. The reaper goes on
-// looking, until mostQuiet others have closed after this one; from then on only the
-// generation in the id, of which a layout may have few bits, keeps such a message
-// from meeting a newer communicator.
+// out of the network. cid.Rest says when that is: control messages may overtake messages,
+// and carry counts. What nobody has received the reaper finds and drops. For strangers,
+// which may still send, it goes on looking until mostQuiet others have closed after this
+// one; from then on only the generation in the id, of which a layout may have few bits,
+// keeps such a message from meeting a newer communicator.
 
 // Close implements pml.Comm.
 func (c *comm) Close() {
 	m := c.m
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	if c.closing {
+	if !c.Rest.Close() {
 		return
 	}
-	c.closing = true
 	for plane := range pml.Plane(pml.Planes) {
 		c.discardKept(plane)
 	}
@@ -59,93 +52,86 @@ func (c *comm) discardKept(plane pml.Plane) {
 // Lock held.
 func (c *comm) mayRest() {
 	m := c.m
-	if !c.closing || c.pending > 0 || m.closed {
+	switch stage := c.Rest.Stage(); {
+	case stage == cid.Open || c.Pending > 0 || m.closed:
+		return
+	case stage != cid.Ending: // a matched probe had begun before, and what it has found is received
+		for _, p := range c.peers {
+			if p != nil && p.tally.Any() {
+				p.late()
+			}
+		}
 		return
 	}
-	if c.rested { // a look had begun before it closed, and found something
-		c.settle()
-		return
-	}
-	c.rested = true
-	m.table.Rest(c.spec.Local)
+	m.comms.Table.Rest(c.Spec.Local)
 	for rank, p := range c.peers {
 		switch {
-		case p == nil || p.told || p.proc.err != nil || c.near != nil && c.near[rank]:
-		case rank == c.spec.Rank:
-			p.last, p.final, p.told = p.sent, true, true
-		case p.asked || p.sent != [pml.Planes]uint64{} || p.taken != [pml.Planes]uint64{}:
-			p.tell(controlClosed)
+		case p == nil || c.isNear(rank):
+		case rank == c.Spec.Rank:
+			p.tally.Final(p.tally.Sent)
+			c.Rest.PartSelf(&p.closing, p.tally.All())
+		case p.proc.Gone():
+			c.Rest.Gone(&p.closing)
+		default:
+			p.end(c.Rest.Part(&p.closing, p.asked || p.tally.Any(), p.tally.All()))
 		}
 	}
-	c.settle()
+	c.end(c.Rest.Parted())
 }
+
+// isNear reports whether a member's messages are the node's PML's.
+func (c *comm) isNear(rank int) bool { return c.near != nil && c.near[rank] }
 
 // closed takes a member's word that it has closed the communicator, or that it has
 // heard that it is closed here: either way nobody there waits for messages, and it
 // sends nothing more. Lock held.
 func (p *peer) closed(f *control) {
-	if !p.final {
-		p.final, p.last = true, f.sent
-	}
+	p.tally.Final(f.sent)
 	p.act(p.exchange.RecvClosed())
-	if f.typ == controlClosed && !p.told {
-		p.tell(controlAnswer)
-	}
-	p.c.settle()
+	p.end(p.c.Rest.RecvClosed(&p.closing, f.typ == controlAnswer, p.tally.All()))
 }
 
-// mostQuiet is the number of communicators whose index rests only because of members
-// with whom nothing was exchanged.
+// end does what the end of the communicator asks for after an event. Lock held.
+func (p *peer) end(act cid.Action) {
+	if act&cid.Tell != 0 {
+		p.tell(controlClosed)
+	}
+	if act&cid.Answer != 0 {
+		p.tell(controlAnswer)
+	}
+	p.c.end(act)
+}
+
+// mostQuiet is the number of communicators whose index rests only because of strangers.
 const mostQuiet = 256
 
-// settle gives the index up when nothing can come any more. Lock held.
-func (c *comm) settle() {
+// end is that of a peer for what concerns all: the index is given up when nothing can
+// come any more. Lock held.
+func (c *comm) end(act cid.Action) {
+	if act&cid.Rested != 0 {
+		c.giveBack()
+	}
+	if act&cid.Quiet == 0 {
+		return
+	}
 	m := c.m
-	if !c.rested || c.removed || c.quiet {
-		return
-	}
-	known := 0
-	for rank, p := range c.peers {
-		switch {
-		case c.near != nil && c.near[rank]:
-		case p == nil || !p.told && !p.final:
-			continue
-		case p.proc.err != nil:
-		case !p.final:
-			return
-		default:
-			for plane := range p.last {
-				if p.taken[plane] < p.last[plane] {
-					return
-				}
-			}
-		}
-		known++
-	}
-	if strangers := c.spec.Agreed || c.spec.Indices != nil; !strangers || known == len(c.peers) || len(c.peers) == 1 {
-		c.remove()
-		return
-	}
-	c.quiet = true
 	m.quiet = append(m.quiet, c)
 	if len(m.quiet) > min(mostQuiet, 1<<m.ids.indexBits/4) {
 		first := m.quiet[0]
 		m.quiet = slices.Delete(m.quiet, 0, 1)
-		first.remove()
+		first.Rest.Forget()
+		first.giveBack()
 	}
 }
 
-// remove takes the communicator out: nobody looks for messages to it any more. Lock
-// held.
-func (c *comm) remove() {
-	c.removed = true
-	c.giveBack()
-}
+// late says that messages of the member came after the others had been told. Lock held.
+func (p *peer) late() { p.end(p.c.Rest.Came(&p.closing, p.tally.All())) }
 
-// giveBack frees the index of a communicator that was taken out, once the last look
-// for its messages is over: it could find one of the index's next user. Lock held.
+// giveBack takes a communicator out to which nothing comes any more, and frees its
+// index, once the last probe for its messages is over: it could find one of the index's
+// next user. Lock held.
 func (c *comm) giveBack() {
-	if !c.removed || c.looks > 0 {
+	if c.Rest.Stage() != cid.Over || c.looks > 0 {
 		return
 	}
 	m := c.m
@@ -154,10 +140,8 @@ func (c *comm) giveBack() {
 			p.proc.sent += p.sentAll()
 		}
 	}
-	delete(m.byID, c.spec.ID)
-	m.comms[c.spec.Local.Index()] = nil
-	m.gone.Add(c.spec.ID)
-	m.table.Rested(c.spec.Local)
+	m.comms.Remove(&c.Spec)
+	m.comms.Table.Rested(c.Spec.Local)
 }
 
 // dropped counts a message that nobody will receive. Lock held.
@@ -166,12 +150,11 @@ func (c *comm) dropped(msg *message) {
 	if err != nil {
 		return
 	}
-	p.taken[msg.plane]++
-	p.proc.stats.Dropped++
-	if c.rested && !p.told && p.proc.err == nil {
-		p.tell(controlClosed)
+	p.proc.Stats.Dropped++
+	p.tally.Taken[msg.plane]++
+	if c.Rest.Stage() >= cid.Parted {
+		p.late()
 	}
-	c.settle()
 }
 
 // reaping looks for messages to closed communicators, round after round. A round
@@ -198,7 +181,7 @@ func (m *Module) reap() {
 		if rp.busy > 0 {
 			return
 		}
-		m.resting = slices.DeleteFunc(m.resting, func(c *comm) bool { return c.removed })
+		m.resting = slices.DeleteFunc(m.resting, func(c *comm) bool { return c.Rest.Stage() == cid.Over })
 		rp.at, rp.plane = 0, 0
 		if rp.gap = min(max(2*rp.gap, firstReapGap), lastReapGap); rp.found {
 			rp.gap = 0
@@ -214,10 +197,10 @@ func (m *Module) reap() {
 	}
 	for rp.busy < mostReaps && rp.at < len(m.resting) {
 		c, plane := m.resting[rp.at], rp.plane
-		if rp.plane++; c.removed || int(rp.plane) == pml.Planes {
+		if rp.plane++; c.Rest.Stage() == cid.Over || int(rp.plane) == pml.Planes {
 			rp.at, rp.plane = rp.at+1, 0
 		}
-		if c.removed || c.pulling[plane].left > 0 { // receives may wait for the end of the pull
+		if c.Rest.Stage() == cid.Over || c.pulling[plane].left > 0 { // receives may wait for the end of the pull
 			continue
 		}
 		msg := m.newMessage(c, plane)

@@ -2,36 +2,28 @@ package cm
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/base"
 )
 
 // comm is one communicator.
 type comm struct {
-	m       *Module
-	spec    pml.CommSpec
-	word    uint32  // its id at this process, see ids
-	peers   []*peer // by rank; nil until used
-	procs   []*proc // by rank, as they were when the communicator was made
-	near    []bool  // by rank: messages go through the node's PML; nil: none do
-	pending int     // requests that are not complete, and claimed messages
-	looks   int     // messages that are not freed: of looks that are under way, and what they found
-	aborted [pml.Planes]error
+	base.Comm[*proc]
+	m     *Module
+	word  uint32  // its id at this process, see ids
+	peers []*peer // by rank; nil until used
+	near  []bool  // by rank: messages go through the node's PML; nil: none do
+	looks int     // messages that are not freed: of probes that are under way, and what they found
 
 	// Messages that were taken out of the network and have no receive, and receives
 	// that wait while that is being done. See pull.
 	queues   [pml.Planes]match.Queues[request, message]
 	pulling  [pml.Planes]pulling
 	deferred [pml.Planes][]*request
-
-	closing bool // Close was called
-	rested  bool // nothing is pending any more, and peers have been told
-	quiet   bool // only members with whom nothing was exchanged may still send
-	removed bool
 }
 
 // peer is one rank of one communicator.
@@ -44,21 +36,15 @@ type peer struct {
 	word     uint32 // the communicator's id there, see ids
 	held     []*request
 	asked    bool // it has been told this process's id
-	told     bool // it has been told that the communicator is closed here
-	final    bool // it sends nothing more than last says
-	sent     [pml.Planes]uint64
-	taken    [pml.Planes]uint64 // received, or dropped
-	last     [pml.Planes]uint64
+	closing  cid.Closing
+	tally    cid.Tally
 	match    [pml.Planes]match.Peer[request, message]
 }
 
 // AddComm implements pml.Module.
 func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
-	if spec.Rank < 0 || spec.Rank >= len(spec.Group) || spec.Group[spec.Rank].Life != m.self {
-		return nil, fmt.Errorf("%w: pml cm: rank %d is not this process", framework.ErrGroup, spec.Rank)
-	}
-	if spec.Indices != nil && len(spec.Indices) != len(spec.Group) {
-		return nil, fmt.Errorf("%w: pml cm: %d indices for %d members", framework.ErrGroup, len(spec.Indices), len(spec.Group))
+	if err := base.Check("cm", &spec, m.self); err != nil {
+		return nil, err
 	}
 	if int64(len(spec.Group)) > 1<<m.caps.SourceBits {
 		return nil, fmt.Errorf("%w: pml cm: %d members; mtl %s has %d bits for a rank (%s)",
@@ -66,7 +52,7 @@ func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 	}
 	near, n := m.nearMembers(&spec)
 	if n == 0 {
-		return m.addComm(spec)
+		return m.addComm(spec, nil, len(spec.Group)-1)
 	}
 	node, err := m.nodeComm(spec)
 	if err != nil {
@@ -75,34 +61,29 @@ func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 	if n == len(spec.Group) {
 		return &nearComm{node, m, spec}, nil
 	}
-	c, err := m.addComm(spec)
+	c, err := m.addComm(spec, near, len(spec.Group)-n)
 	if err != nil {
 		node.Close()
 		return nil, err
 	}
-	c.near = near
 	return &mixed{comm: c, node: node}, nil
 }
 
-// addComm makes a communicator's part in the network.
-func (m *Module) addComm(spec pml.CommSpec) (*comm, error) {
+// addComm makes a communicator's part in the network, in which there are so many others.
+func (m *Module) addComm(spec pml.CommSpec, near []bool, others int) (*comm, error) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	if m.byID[spec.ID] != nil {
-		return nil, fmt.Errorf("%w: pml cm: communicator %v exists", framework.ErrGroup, spec.ID)
+	if !spec.Agreed && spec.Indices == nil {
+		others = 0 // no strangers: who sends has asked before
 	}
-	c := &comm{m: m, spec: spec, word: m.ids.word(spec.Local), peers: make([]*peer, len(spec.Group)), procs: make([]*proc, len(spec.Group))}
-	for rank, member := range spec.Group {
-		if c.procs[rank] = m.member(member.Life); c.procs[rank] == nil {
-			return nil, fmt.Errorf("%w: pml cm: rank %d (%v) has not been learnt", framework.ErrGroup, rank, m.env.Worlds.Proc(member.ID))
-		}
+	c := &comm{Comm: base.NewComm[*proc](spec, cid.NewRest(cid.Held, others)), m: m, near: near,
+		word: m.ids.word(spec.Local), peers: make([]*peer, len(spec.Group))}
+	if err := c.Join("cm", m.procs.Member, m.env.Worlds); err != nil {
+		return nil, err
 	}
-	m.byID[spec.ID] = c
-	index := int(spec.Local.Index())
-	for len(m.comms) <= index {
-		m.comms = append(m.comms, make([]*comm, max(64, len(m.comms)))...)
+	if err := m.comms.Add("cm", &spec, c); err != nil {
+		return nil, err
 	}
-	m.comms[index] = c
 	c.unpark()
 	return c, nil
 }
@@ -112,13 +93,7 @@ func (c *comm) peer(rank int) *peer {
 	if p := c.peers[rank]; p != nil {
 		return p
 	}
-	p := &peer{c: c, proc: c.procs[rank], rank: rank, exchange: cid.NewExchange(cid.Held)}
-	switch {
-	case c.spec.Agreed || rank == c.spec.Rank:
-		p.exchange.Preset(c.spec.Local)
-	case c.spec.Indices != nil:
-		p.exchange.Preset(c.spec.Indices[rank])
-	}
+	p := &peer{c: c, proc: c.Procs[rank], rank: rank, exchange: c.Exchange(rank, cid.Held)}
 	p.learnt()
 	c.peers[rank] = p
 	return p
@@ -132,21 +107,10 @@ func (p *peer) learnt() {
 	p.ready = p.exchange.Known() && !p.exchange.Closed() && len(p.held) == 0
 }
 
-// rankOf returns the rank of a process, or -1.
-func (c *comm) rankOf(p *proc) int { return slices.Index(c.procs, p) }
-
-// over returns why nothing new begins on a plane, or nil. Lock held.
-func (c *comm) over(plane pml.Plane) error {
-	if c.closing {
-		return framework.ErrClosed
-	}
-	return c.aborted[plane]
-}
-
 // cannotCome returns why no message will come from p, or from anybody of whom one
 // might (nil), on this plane.
 func (c *comm) cannotCome(p *peer, plane pml.Plane) error {
-	if err := c.over(plane); err != nil {
+	if err := c.Over(plane); err != nil {
 		return err
 	}
 	return c.gone(p)
@@ -155,21 +119,13 @@ func (c *comm) cannotCome(p *peer, plane pml.Plane) error {
 // gone returns the failure of p, or of any member (nil), of whom no message will
 // come any more.
 func (c *comm) gone(p *peer) error {
-	if p != nil {
-		if p.proc.err != nil {
-			return c.explain(p.proc.err, p.rank)
-		}
+	switch {
+	case !c.m.failures:
 		return nil
+	case p == nil:
+		return c.Gone(pml.AnySource)
 	}
-	if !c.m.failures {
-		return nil
-	}
-	for rank, q := range c.procs {
-		if q.err != nil && !q.left {
-			return pendingOf(rank, q.err)
-		}
-	}
-	return nil
+	return c.Gone(p.rank)
 }
 
 // Abort implements pml.Comm. A send that the MTL has, and that nobody has received,
@@ -179,10 +135,10 @@ func (c *comm) Abort(plane pml.Plane, err error) {
 	m := c.m
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	if c.aborted[plane] != nil {
+	if c.Aborted[plane] != nil {
 		return
 	}
-	c.aborted[plane] = err
+	c.Aborted[plane] = err
 	m.failures = true
 	for _, r := range m.requests {
 		if r.c != c || r.plane != plane || r.state == complete {

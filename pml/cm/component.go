@@ -10,15 +10,12 @@ import (
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/base"
 )
 
 // WireVersion is the version of cm's control messages and of the layout of its
 // ids. Peers with another one can't talk.
 const WireVersion = 1
-
-// tombstones is how many closed communicators are remembered (16 bytes each):
-// enough for control messages that are late by as many closes.
-const tombstones = 1 << 16
 
 // Component returns the component for the registry.
 func Component() pml.Component { return component{} }
@@ -56,17 +53,13 @@ func (component) Probe(context.Context, any) framework.Verdict { return framewor
 
 func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 	m := &Module{
-		env:     env,
-		engine:  env.Engine,
-		hooks:   env.Hooks,
-		self:    env.Self,
-		gone:    cid.NewTombstones(tombstones),
-		byID:    map[cid.Extended]*comm{},
-		procs:   map[framework.ProcID]*proc{},
-		byNonce: map[uint64]*proc{},
-		dead:    map[framework.Life]string{},
-		wilds:   map[*wild]struct{}{},
+		env:    env,
+		engine: env.Engine,
+		hooks:  env.Hooks,
+		self:   env.Self,
+		wilds:  map[*wild]struct{}{},
 	}
+	m.procs = base.NewProcs("cm", env.Worlds, func(p base.Proc) *proc { return &proc{Proc: p, m: m} })
 	m.strangers.early = map[uint64]*early{}
 	open, err := framework.Open[mtl.Module](env.Modules, framework.MTL, func(string) any { return m })
 	if err != nil {
@@ -80,10 +73,10 @@ func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 	if m.ids, err = layIDs(m.caps.CIDBits); err != nil {
 		return nil, fmt.Errorf("pml cm: mtl %s: %w", m.name, err)
 	}
-	m.table = cid.NewTable(m.ids.indexBits)
+	m.comms = base.NewComms[comm](cid.NewTable(m.ids.indexBits))
 	if m.ids.indexBits < cid.IndexBits {
 		d := m.mtl.Describe()
-		m.table.SetLimit(fmt.Sprintf(": mtl %s has %d bits for a communicator (%s), of which %d make the index: close communicators, or have mtl %s use a layout or a provider with more bits (`ferry info` lists them)",
+		m.comms.Table.SetLimit(fmt.Sprintf(": mtl %s has %d bits for a communicator (%s), of which %d make the index: close communicators, or have mtl %s use a layout or a provider with more bits (`ferry info` lists them)",
 			m.name, m.caps.CIDBits, strings.TrimLeft(d.Provider+", "+d.Mode, ", "), m.ids.indexBits, m.name))
 	}
 	if env.Params.(*params).SharedMemory {

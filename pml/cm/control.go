@@ -28,12 +28,12 @@ const controlSize = 72
 // control is a control message.
 type control struct {
 	typ   byte
-	to    uint64             // nonce of the process that it is for: only members of its job know it
-	from  uint64             // nonce of the sender
-	id    cid.Extended       // of the communicator
-	rank  uint32             // of the sender in it
-	local cid.Local          // the sender's id of it
-	sent  [pml.Planes]uint64 // a goodbye's first is of all
+	to    uint64       // nonce of the process that it is for: only members of its job know it
+	from  uint64       // nonce of the sender
+	id    cid.Extended // of the communicator
+	rank  uint32       // of the sender in it
+	local cid.Local    // the sender's id of it
+	sent  cid.Counts   // a goodbye's first is of all
 }
 
 var le = binary.LittleEndian
@@ -108,7 +108,7 @@ func (p *proc) control(f control, asks *peer) {
 		return
 	}
 	p.talked = true
-	f.to, f.from = p.life.Nonce, m.env.Self.Nonce
+	f.to, f.from = p.Life.Nonce, m.env.Self.Nonce
 	k := m.freeControls
 	if k == nil {
 		k = &controlSend{m: m}
@@ -118,7 +118,7 @@ func (p *proc) control(f control, asks *peer) {
 	}
 	k.asks = asks
 	f.put(k.b[:])
-	m.hook(pml.Event{Kind: pml.EventControl, Peer: p.life, Comm: f.id, Note: controlNames[f.typ]})
+	m.hook(pml.Event{Kind: pml.EventControl, Peer: p.Life, Comm: f.id, Note: controlNames[f.typ]})
 	if done, err := m.mtl.SendControl(&k.op, p.to, k.b[:]); done || err != nil {
 		k.done(err)
 	}
@@ -128,12 +128,11 @@ func (p *proc) control(f control, asks *peer) {
 func (p *peer) tell(typ byte) {
 	c := p.c
 	p.asked = p.asked || typ == controlRequest || typ == controlReply
-	p.told = p.told || typ == controlClosed || typ == controlAnswer
 	var asks *peer
 	if typ == controlRequest {
 		asks = p
 	}
-	p.proc.control(control{typ: typ, id: c.spec.ID, rank: uint32(c.spec.Rank), local: c.spec.Local, sent: p.sent}, asks)
+	p.proc.control(control{typ: typ, id: c.Spec.ID, rank: uint32(c.Spec.Rank), local: c.Spec.Local, sent: p.tally.Sent}, asks)
 }
 
 // unasked fails the sends that wait for the answer to a request which the network has
@@ -163,7 +162,7 @@ func (m *Module) Control(data []byte) {
 // takeControl takes a control message of a member of the job, which may name a
 // communicator that is not here yet. Lock held.
 func (m *Module) takeControl(f *control) {
-	p := m.byNonce[f.from]
+	p := m.procs.Lives[f.from]
 	if p != nil {
 		p.talked = true
 	}
@@ -171,33 +170,30 @@ func (m *Module) takeControl(f *control) {
 		m.goodbye(p, f)
 		return
 	}
-	c := m.byID[f.id]
+	c := m.comms.ByID[f.id]
 	if c == nil {
 		m.unknown(f)
 		return
 	}
 	if f.typ == controlAnswer && f.rank == anyRank && p != nil {
-		f.rank = uint32(c.rankOf(p))
+		f.rank = uint32(c.RankOf(p))
 	}
-	if p == nil || p.err != nil || int64(f.rank) >= int64(len(c.procs)) || c.procs[f.rank] != p {
-		m.env.Logger.Debug("pml cm: a control message is dropped", "err", "its sender is not the member that it claims to be", "communicator", c.spec.ID.String(), "rank", f.rank)
+	if p == nil || p.Gone() || int64(f.rank) >= int64(len(c.Procs)) || c.Procs[f.rank] != p {
+		m.env.Logger.Debug("pml cm: a control message is dropped", "err", "its sender is not the member that it claims to be", "communicator", c.Spec.ID.String(), "rank", f.rank)
 		return
 	}
-	m.hook(pml.Event{Kind: pml.EventControl, Peer: p.life, Comm: f.id, Note: controlNames[f.typ]})
+	m.hook(pml.Event{Kind: pml.EventControl, Peer: p.Life, Comm: f.id, Note: controlNames[f.typ]})
 	q := c.peer(int(f.rank))
 	switch f.typ {
 	case controlRequest:
-		if c.rested { // who has to ask has sent nothing yet
-			q.final = true
-			q.tell(controlAnswer)
-			return
+		if act := c.Rest.RecvRequest(&q.closing, &q.tally); act != 0 {
+			q.end(act)
+		} else {
+			q.act(q.exchange.RecvExtended(f.local))
 		}
-		q.act(q.exchange.RecvExtended(f.local))
 	case controlReply:
 		q.act(q.exchange.RecvReply(f.local))
-		if c.rested && q.told { // it has lost what it was told, see unpark
-			q.tell(controlAnswer)
-		}
+		q.end(c.Rest.RecvReply(&q.closing)) // it may have lost what it was told, see unpark
 	case controlClosed, controlAnswer:
 		q.closed(f)
 	}
@@ -206,8 +202,8 @@ func (m *Module) takeControl(f *control) {
 // act carries out what the exchange says.
 func (p *peer) act(act cid.Action) {
 	if act&cid.Conflict != 0 {
-		p.proc.fail(&framework.TransportError{Component: "pml cm", Peer: p.proc.String(), Op: "receive",
-			Err: fmt.Errorf("two ids for communicator %v", p.c.spec.ID)})
+		p.proc.Fail(&framework.TransportError{Component: "pml cm", Peer: p.proc.String(), Op: "receive",
+			Err: fmt.Errorf("two ids for communicator %v", p.c.Spec.ID)})
 		return
 	}
 	p.learnt()
@@ -225,12 +221,12 @@ func (m *Module) unknown(f *control) {
 	if f.typ == controlReply || f.typ == controlAnswer {
 		return // an answer to what was closed meanwhile
 	}
-	if !m.gone.Has(f.id) {
+	if !m.comms.Tombs.Has(f.id) {
 		m.park(f)
 		return
 	}
-	if p := m.byNonce[f.from]; p != nil {
-		p.stats.Dropped++
+	if p := m.procs.Lives[f.from]; p != nil {
+		p.Stats.Dropped++
 		p.control(control{typ: controlAnswer, id: f.id, rank: anyRank}, nil)
 	}
 }

@@ -1,6 +1,10 @@
 package cm
 
-import "time"
+import (
+	"time"
+
+	"github.com/ferrympi/ferry/pml/base"
+)
 
 // A network finds out that a process has died, or rather that a connection is broken,
 // sooner than the bootstrap tells. An operation that the network has failed waits for
@@ -27,8 +31,8 @@ type doubting struct {
 func (r *request) doubt(err error) {
 	m := r.m
 	known := r.hopeless()
-	if p := r.p; p != nil && p.proc.unreachable != nil {
-		known = r.c.explain(p.proc.unreachable, p.rank)
+	if p := r.p; p != nil && p.proc.Err != nil {
+		known = base.Explain(p.proc.Err, p.rank)
 	}
 	if known != nil {
 		r.fail(known)

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/pml"
 )
@@ -18,7 +19,7 @@ func (m *Module) Inspect() pml.Inspection {
 	}
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	comms := slices.Collect(maps.Values(m.byID))
+	comms := slices.Collect(maps.Values(m.comms.ByID))
 	for _, c := range comms {
 		for plane := range pml.Plane(pml.Planes) {
 			for m.pulls == mostPulls || c.pulling[plane].left > 0 {
@@ -75,10 +76,10 @@ func (m *Module) snapshot(comms []*comm) pml.Inspection {
 		}
 	}
 	for _, c := range comms {
-		if c.removed || c.rested {
+		if c.Rest.Stage() >= cid.Parted {
 			continue
 		}
-		ci := pml.CommInspection{ID: c.spec.ID, Name: c.spec.Name, Local: c.spec.Local, Posted: posted[c], Sends: sends[c], Unexpected: near[c]}
+		ci := pml.CommInspection{ID: c.Spec.ID, Name: c.Spec.Name, Local: c.Spec.Local, Posted: posted[c], Sends: sends[c], Unexpected: near[c]}
 		for plane := range c.queues {
 			c.queues[plane].Unexpected(func(msg *match.Message[message]) {
 				ci.Unexpected = append(ci.Unexpected, pml.Pending{Peer: msg.Source, Tag: msg.Tag, Bytes: msg.Owner.op.Bytes, Plane: pml.Plane(plane), State: "arrived"})

@@ -3,12 +3,13 @@ package cm
 import (
 	"context"
 	"errors"
-	"math"
 	"slices"
 	"time"
 
+	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/base"
 )
 
 // How others hear that a session is over.
@@ -29,17 +30,10 @@ import (
 //
 // The card of a process's next life says that this one is over, too, without a number.
 
-// What is on its way to a process that has left is given so many looks of farewell, at
-// least farewellGap apart.
-const (
-	looksBeforeForget = 10
-	farewellGap       = 2 * time.Millisecond
-)
-
 // mostSought is how many planes one look goes through.
 const mostSought = 64
 
-// mostVain is how many looks for missing messages, lastReapGap apart, may find nothing
+// mostVain is how many looks for missing messages, base.LastGap apart, may find nothing
 // more in a row: five seconds. Messages are later than a goodbye by milliseconds, unless
 // what a network resends counts. Tests change it.
 var mostVain = 20
@@ -73,54 +67,48 @@ func (m *Module) idle() bool { return m.sends == 0 && m.mtl.Idle() }
 // sayGoodbye tells all with whom anything was exchanged. Lock held.
 func (m *Module) sayGoodbye() {
 	sent := map[*proc]uint64{}
-	for _, c := range m.byID {
+	for _, c := range m.comms.ByID {
 		for _, p := range c.peers {
 			if p != nil {
 				sent[p.proc] += p.sentAll()
 			}
 		}
 	}
-	for _, p := range m.procs {
+	for _, p := range m.procs.Lives {
 		n := p.sent + sent[p]
-		if p.life == m.self || p.unreachable != nil || !p.talked && n+p.received+p.aside == 0 {
+		if p.Life == m.self || p.Err != nil || !p.talked && n+p.Received+p.Aside == 0 {
 			continue
 		}
-		p.control(control{typ: controlGoodbye, rank: anyRank, sent: [pml.Planes]uint64{n}}, nil)
+		p.control(control{typ: controlGoodbye, rank: anyRank, sent: cid.Counts{n}}, nil)
 	}
 }
 
 // sentAll is the number of messages to a member, on all planes.
 func (p *peer) sentAll() (n uint64) {
-	for _, k := range p.sent {
+	for _, k := range p.tally.Sent {
 		n += k
 	}
 	return n
 }
 
-// leaver is a process that has left, and of which messages may still come.
+// leaver is a process that is leaving.
 type leaver struct {
 	*proc
-	grace int           // looks left for what is on its way there
-	gap   time.Duration // between looks for its messages
-	next  time.Time
-	at    int    // where a look goes on that is not over: communicator and plane
-	found uint64 // messages accounted for, when the last look was over
-	vain  int    // looks at lastReapGap that found nothing more
+	next time.Time // turn
+	at   int       // where a look goes on that is not over: communicator and plane
 }
-
-// unknown is the number of messages that a process has sent of which nothing is known
-// but that it has left.
-const unknown = math.MaxUint64
 
 // leave ends what is to be sent to a process that has sent so many messages here and
 // sends no more. Lock held.
 func (p *proc) leave(total uint64) {
-	if p.connect() != nil { // receives name it still
+	if p.Presence() == base.Present && p.connect() != nil { // receives name it still
 		return
 	}
-	p.left, p.total = true, total
+	if p.Goodbye(total, mostVain)&base.Shut == 0 {
+		return
+	}
 	p.shut(&framework.TransportError{Component: "pml cm", Peer: p.String(), Op: "goodbye", Err: framework.ErrPeerClosed})
-	p.m.leaving = append(p.m.leaving, &leaver{proc: p, grace: looksBeforeForget, gap: farewellGap})
+	p.m.leaving = append(p.m.leaving, &leaver{proc: p})
 	p.m.engine.Nudge()
 }
 
@@ -129,11 +117,9 @@ func (m *Module) goodbye(p *proc, f *control) {
 	switch {
 	case p == nil:
 		m.park(f)
-	case p.life == m.self || p.err != nil:
-	case p.left: // it was known, and now how many messages it has sent
-		p.total = min(p.total, f.sent[0])
+	case p.Life == m.self || p.Gone():
 	default:
-		m.hook(pml.Event{Kind: pml.EventControl, Peer: p.life, Note: controlNames[f.typ]})
+		m.hook(pml.Event{Kind: pml.EventControl, Peer: p.Life, Note: controlNames[f.typ]})
 		p.leave(f.sent[0])
 	}
 }
@@ -143,46 +129,39 @@ func (m *Module) goodbye(p *proc, f *control) {
 func (m *Module) farewell() {
 	now := time.Now()
 	m.leaving = slices.DeleteFunc(m.leaving, func(l *leaver) bool {
-		return l.err != nil || now.After(l.next) && l.over(now)
+		return l.Gone() || now.After(l.next) && l.over(now)
 	})
 }
 
 // farewellGap is how long farewell has time. Lock held.
 func (m *Module) farewellGap() time.Duration {
-	gap := lastReapGap
+	gap := base.LastGap
 	for _, l := range m.leaving {
-		if gap = min(gap, l.gap); l.at > 0 {
-			return farewellGap
+		if gap = min(gap, l.Gap()); l.at > 0 {
+			return base.FirstGap
 		}
 	}
 	return gap
 }
 
-// over goes on looking for a process's messages, and ends what waits for it when none
-// is missing, or nothing comes any more. Lock held.
+// over takes a turn, or goes on with a look for the process's messages, and reports
+// whether nothing more comes. Lock held.
 func (l *leaver) over(now time.Time) bool {
-	if l.grace--; l.grace > 0 {
-		l.next = now.Add(farewellGap)
-		return false
+	act := l.Turn()
+	if act&base.Forget != 0 {
+		l.forget()
 	}
-	l.forget()
-	found := l.received + l.aside
-	if found >= l.total || l.vain >= mostVain {
-		l.fail(l.unreachable)
+	if act&base.End != 0 {
+		l.Fail(l.Err)
 		return true
 	}
-	if !l.seek() {
-		return false
+	if act&base.Seek != 0 {
+		if !l.seek() {
+			return false
+		}
+		l.Sought()
 	}
-	switch {
-	case found > l.found:
-		l.found, l.vain, l.gap = found, 0, farewellGap
-	case l.gap < lastReapGap:
-		l.gap = min(2*l.gap, lastReapGap)
-	default:
-		l.vain++
-	}
-	l.next = now.Add(l.gap)
+	l.next = now.Add(l.Gap())
 	return false
 }
 
@@ -192,13 +171,13 @@ func (l *leaver) seek() bool {
 	m := l.m
 	for range mostSought {
 		i, plane := l.at/pml.Planes, pml.Plane(l.at%pml.Planes)
-		if i >= len(m.comms) {
+		if i >= len(m.comms.ByIndex) {
 			l.at = 0
 			return true
 		}
-		if c := m.comms[i]; c != nil && !c.closing { // the reaper looks there
-			rank := c.rankOf(l.proc)
-			if rank >= 0 && (c.near == nil || !c.near[rank]) {
+		if c := m.comms.ByIndex[i]; c != nil && !c.Closed() { // the reaper looks there
+			rank := c.RankOf(l.proc)
+			if rank >= 0 && !c.isNear(rank) {
 				if m.pulls == mostPulls || c.pulling[plane].left > 0 {
 					return false // until another pull is over
 				}

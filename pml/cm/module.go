@@ -12,6 +12,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/base"
 	"github.com/ferrympi/ferry/progress"
 )
 
@@ -28,13 +29,8 @@ type Module struct {
 	ids  ids
 	node pml.Module // for processes of this node; or nil
 
-	table     *cid.Table
-	gone      *cid.Tombstones
-	comms     []*comm // by index
-	byID      map[cid.Extended]*comm
-	procs     map[framework.ProcID]*proc // present lives
-	byNonce   map[uint64]*proc
-	dead      map[framework.Life]string
+	comms     base.Comms[comm]
+	procs     base.Procs[*proc]
 	strangers strangers
 	failures  bool // receives have to look for a reason why nothing can come: a proc's err, or an aborted plane
 	kept      int  // messages in unexpected queues
@@ -77,7 +73,7 @@ func (m *Module) Addresses() (all []framework.Address) {
 }
 
 // CIDs implements pml.Module.
-func (m *Module) CIDs() *cid.Table { return m.table }
+func (m *Module) CIDs() *cid.Table { return m.comms.Table }
 
 // TagMax implements pml.Module.
 func (m *Module) TagMax() int { return 1<<m.caps.TagBits - 1 }
@@ -102,13 +98,10 @@ func (m *Module) PeerFailed(peer framework.Life, reason string) {
 	}
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	m.dead[peer] = reason
 	// What it had sent before is there, and arrives.
 	for i := 0; i < mostLastPolls && m.mtl.Poll() > 0; i++ {
 	}
-	if p := m.byNonce[peer.Nonce]; p != nil && p.life == peer {
-		p.fail(&procFailed{reason})
-	}
+	m.procs.Died(peer, reason)
 }
 
 // mostLastPolls bounds the time for what a dead process had sent: others go on
@@ -118,14 +111,14 @@ const mostLastPolls = 1000
 // Endpoint implements mtl.Receiver.
 func (m *Module) Endpoint(word uint32, source int) (mtl.Endpoint, bool) {
 	index := int(m.ids.index(word))
-	if index >= len(m.comms) {
+	if index >= len(m.comms.ByIndex) {
 		return 0, false
 	}
-	c := m.comms[index]
+	c := m.comms.ByIndex[index]
 	if c == nil || word&^(1<<planeBits-1) != c.word || source < 0 || source >= len(c.peers) {
 		return 0, false
 	}
-	p := c.procs[source]
+	p := c.Procs[source]
 	err := p.connect()
 	return p.to, err == nil
 }
@@ -184,7 +177,7 @@ func (m *Module) Route(peer framework.Life) pml.Route {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	route := pml.Route{PML: "cm"}
-	p := m.byNonce[peer.Nonce]
+	p := m.procs.Find(peer)
 	if p == nil {
 		return route
 	}
@@ -212,13 +205,7 @@ func (m *Module) Stats() []pml.PeerStats {
 	}
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	for _, p := range m.procs {
-		if s := p.stats; s.Sent+p.received+s.Dropped > 0 {
-			s.Received = p.received
-			all = append(all, s)
-		}
-	}
-	return all
+	return append(all, m.procs.Stats()...)
 }
 
 // Close implements pml.Module. What is pending ends with an error; what the node's

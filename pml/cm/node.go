@@ -66,7 +66,7 @@ type nearComm struct {
 // Close implements pml.Comm. Nothing was sent under the id in the network.
 func (c *nearComm) Close() {
 	c.Comm.Close()
-	c.m.table.Close(c.spec.Local) // a second time does nothing
+	c.m.comms.Table.Close(c.spec.Local) // a second time does nothing
 }
 
 // mixed is a communicator with members here and elsewhere. What concerns one member
@@ -101,7 +101,7 @@ func (c *mixed) where(src int, plane pml.Plane) (onNode bool, w *wild) {
 		return false, nil
 	case src != pml.AnySource && c.wild[plane] == nil:
 		return true, nil
-	case c.wild[plane] == nil && !c.closing:
+	case c.wild[plane] == nil && !c.Closed():
 		c.wild[plane] = newWild(c, plane)
 	}
 	return false, c.wild[plane]

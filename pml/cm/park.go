@@ -30,10 +30,10 @@ type strangers struct {
 // park keeps a control message that came too early, once. One of a process that has
 // left or failed is of no use. Lock held.
 func (m *Module) park(f *control) {
-	p := m.byNonce[f.from]
+	p := m.procs.Lives[f.from]
 	var e *early
 	if p != nil {
-		if p.unreachable != nil {
+		if p.Err != nil {
 			return
 		}
 		e = &p.early
@@ -54,7 +54,7 @@ func (m *Module) park(f *control) {
 		}
 		*lost = true
 		if p != nil {
-			p.stats.Dropped++
+			p.Stats.Dropped++
 		}
 		return
 	}
@@ -71,12 +71,12 @@ func (m *Module) park(f *control) {
 // meet gives a process whose card has come what it had said before. Lock held.
 func (m *Module) meet(p *proc) {
 	s := &m.strangers
-	if e := s.early[p.life.Nonce]; e != nil {
+	if e := s.early[p.Life.Nonce]; e != nil {
 		p.early = *e
 		s.n -= len(e.kept)
-		delete(s.early, p.life.Nonce)
+		delete(s.early, p.Life.Nonce)
 	}
-	if p.early.lost = s.lost; p.unreachable != nil {
+	if p.early.lost = s.lost; p.Err != nil {
 		p.early = early{}
 	}
 	if f, ok := p.early.kept[earlyKey{typ: controlGoodbye}]; ok {
@@ -88,18 +88,18 @@ func (m *Module) meet(p *proc) {
 // whose request for it may have been dropped; who has closed there already answers. Lock
 // held.
 func (c *comm) unpark() {
-	for rank, p := range c.procs {
+	for rank, p := range c.Procs {
 		for _, typ := range [...]byte{controlRequest, controlClosed} {
 			if len(p.early.kept) == 0 {
 				break
 			}
-			key := earlyKey{c.spec.ID, typ}
+			key := earlyKey{c.Spec.ID, typ}
 			if f, ok := p.early.kept[key]; ok {
 				delete(p.early.kept, key)
 				c.m.takeControl(&f)
 			}
 		}
-		if p.early.lost && rank != c.spec.Rank && !(c.near != nil && c.near[rank]) {
+		if p.early.lost && rank != c.Spec.Rank && !c.isNear(rank) {
 			c.peer(rank).tell(controlReply)
 		}
 	}
@@ -108,7 +108,7 @@ func (c *comm) unpark() {
 // parked is the number of control messages that are kept. Lock held.
 func (m *Module) parked() int {
 	n := m.strangers.n
-	for _, p := range m.byNonce {
+	for _, p := range m.procs.Lives {
 		n += len(p.early.kept)
 	}
 	return n

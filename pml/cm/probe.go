@@ -147,7 +147,7 @@ func (c *comm) ask(src, tag int, plane pml.Plane, claim bool) (*message, error) 
 // meanwhile.
 func (c *comm) find(ctx context.Context, src, tag int, plane pml.Plane, claim bool) (*message, error) {
 	for {
-		if c.closing {
+		if c.Closed() {
 			return nil, framework.ErrClosed // its id may be another communicator's soon
 		}
 		if msg := c.findKept(src, tag, plane, claim); msg != nil {
@@ -326,7 +326,7 @@ type claimed struct {
 }
 
 func (c *comm) claim(msg *message) *claimed {
-	c.pending++
+	c.Pending++
 	return &claimed{c, msg}
 }
 
@@ -336,7 +336,7 @@ func (k *claimed) receive(buf pml.Buffer) (*request, error) {
 		return nil, framework.ErrClosed
 	}
 	r := k.c.m.newRequest(k.c)
-	k.c.pending-- // the request counts now
+	k.c.Pending-- // the request counts now
 	r.send, r.plane, r.buf, r.tag = false, k.msg.plane, buf, int(k.msg.op.Tag)
 	k.msg.giveTo(r)
 	k.msg = nil

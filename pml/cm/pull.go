@@ -29,7 +29,7 @@ const (
 // the others go into the unexpected queue, where a receive looks first. Receives that
 // find nothing there wait for the end. Lock held.
 func (c *comm) pull(plane pml.Plane, from *peer) {
-	if c.pulling[plane].left > 0 || c.closing || c.m.closed || from != nil && from.proc.connect() != nil && !from.proc.connected {
+	if c.pulling[plane].left > 0 || c.Closed() || c.m.closed || from != nil && from.proc.connect() != nil && !from.proc.connected {
 		return
 	}
 	c.pulling[plane] = pulling{from, mostPulled}
@@ -69,7 +69,7 @@ func (msg *message) pulled() {
 	} else {
 		c.keep(msg, p)
 	}
-	if left := &c.pulling[plane].left; *left == 1 || c.closing {
+	if left := &c.pulling[plane].left; *left == 1 || c.Closed() {
 		c.endPull(plane)
 	} else {
 		*left--
@@ -100,7 +100,7 @@ func (c *comm) endPull(plane pml.Plane) {
 		r.state = idle
 		r.post()
 	}
-	if c.closing {
+	if c.Closed() {
 		c.discardKept(plane)
 	}
 	c.m.wakeProbes()
@@ -117,7 +117,7 @@ func (c *comm) keep(msg *message, p *peer) {
 	msg.node.Source, msg.node.Tag = p.rank, int(msg.op.Tag)
 	c.queues[msg.plane].Keep(&p.match[msg.plane], &msg.node)
 	c.m.kept++
-	p.proc.stats.Unexpected++
+	p.proc.Stats.Unexpected++
 }
 
 // unkeep takes a message out of the unexpected queue. Lock held.

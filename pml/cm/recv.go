@@ -10,6 +10,7 @@ import (
 	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/base"
 )
 
 // Recv implements pml.Comm.
@@ -41,9 +42,9 @@ func (c *comm) postRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *request 
 		}
 	}
 	if m.hooks != nil {
-		m.hook(pml.Event{Kind: pml.EventRecv, Comm: c.spec.ID, Tag: tag, Bytes: buf.Len(), Plane: plane})
+		m.hook(pml.Event{Kind: pml.EventRecv, Comm: c.Spec.ID, Tag: tag, Bytes: buf.Len(), Plane: plane})
 	}
-	if c.closing {
+	if c.Closed() {
 		r.fail(framework.ErrClosed)
 		return r
 	}
@@ -73,7 +74,7 @@ func (r *request) post() {
 		if !p.connected && p.connect() != nil {
 			// Without an endpoint there is nothing to ask the MTL for: another
 			// one's messages would answer.
-			r.fail(c.explain(p.unreachable, r.p.rank))
+			r.fail(base.Explain(p.Err, r.p.rank))
 			return
 		}
 		from = p.to
@@ -102,7 +103,7 @@ func (r *request) hopeless() error {
 	if !r.m.failures {
 		return nil
 	}
-	if err := r.c.aborted[r.plane]; err != nil {
+	if err := r.c.Aborted[r.plane]; err != nil {
 		return err
 	}
 	return r.c.gone(r.p)
@@ -150,7 +151,7 @@ func (r *request) receiveClaimed() {
 func (r *request) receivedClaimed(res *mtl.Result) {
 	if res.Err == nil || errors.Is(res.Err, framework.ErrTruncate) {
 		if p, err := r.c.sender(res); err == nil {
-			p.proc.aside--
+			p.proc.Aside--
 		}
 	}
 	r.received(res)
@@ -180,7 +181,7 @@ func (r *request) received(res *mtl.Result) {
 		l.Unpack(r.buf.Bytes, r.bounce[:min(res.Bytes, room)], 0)
 	}
 	if m := r.m; m.hooks != nil {
-		m.hook(pml.Event{Kind: pml.EventMatch, Peer: p.proc.life, Comm: c.spec.ID, Tag: int(res.Tag), Bytes: res.Bytes, Plane: r.plane})
+		m.hook(pml.Event{Kind: pml.EventMatch, Peer: p.proc.Life, Comm: c.Spec.ID, Tag: int(res.Tag), Bytes: res.Bytes, Plane: r.plane})
 	}
 	r.finish()
 }
@@ -207,7 +208,7 @@ func (r *request) unreceived(res *mtl.Result) bool {
 func (c *comm) sender(res *mtl.Result) (*peer, error) {
 	if res.Source < 0 || int(res.Source) >= len(c.peers) {
 		return nil, &framework.TransportError{Component: "pml cm", Op: "receive",
-			Err: fmt.Errorf("message of rank %d on communicator %v of %d", res.Source, c.spec.ID, len(c.peers))}
+			Err: fmt.Errorf("message of rank %d on communicator %v of %d", res.Source, c.Spec.ID, len(c.peers))}
 	}
 	return c.peer(int(res.Source)), nil
 }
@@ -216,16 +217,17 @@ func (c *comm) sender(res *mtl.Result) (*peer, error) {
 func (c *comm) tookOut(res *mtl.Result) (*peer, error) {
 	p, err := c.sender(res)
 	if err == nil {
-		p.proc.aside++
+		p.proc.Aside++
 	}
 	return p, err
 }
 
 // took counts a message that was received.
 func (p *peer) took(plane pml.Plane, bytes int64) {
-	p.taken[plane]++
-	p.proc.received++
-	p.proc.stats.RecvBytes += uint64(bytes)
+	p.proc.Received++
+	p.proc.Stats.Received++
+	p.proc.Stats.RecvBytes += uint64(bytes)
+	p.tally.Taken[plane]++
 }
 
 // dropDeferred takes a receive out of those that wait for a pull.

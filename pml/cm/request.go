@@ -75,7 +75,7 @@ func (m *Module) newRequest(c *comm) *request {
 	}
 	r.Start()
 	r.c = c
-	c.pending++
+	c.Pending++
 	return r
 }
 
@@ -84,7 +84,7 @@ func (r *request) finish() {
 	r.state = complete
 	r.buf = pml.Buffer{} // the user's again
 	c := r.c
-	c.pending--
+	c.Pending--
 	if r.send {
 		r.m.sends--
 	}
@@ -107,7 +107,7 @@ func (r *request) fail(err error) {
 
 // canceled completes a request that was withdrawn.
 func (r *request) canceled() {
-	if err := r.c.aborted[r.plane]; err != nil {
+	if err := r.c.Aborted[r.plane]; err != nil {
 		r.fail(err)
 		return
 	}

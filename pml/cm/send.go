@@ -9,6 +9,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/base"
 )
 
 // Send implements pml.Comm.
@@ -43,7 +44,7 @@ func (c *comm) Isend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mod
 // startSend makes a request of a send and brings it as far as it goes now. It
 // never waits for the peer. Lock held.
 func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (*request, error) {
-	if err := c.over(plane); err != nil {
+	if err := c.Over(plane); err != nil {
 		return nil, err
 	}
 	m := c.m
@@ -51,9 +52,9 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 	if p == nil {
 		p = c.peer(dst)
 	}
-	if !p.proc.connected || p.proc.unreachable != nil {
+	if !p.proc.connected || p.proc.Err != nil {
 		if err := p.proc.connect(); err != nil {
-			return nil, c.explain(err, dst)
+			return nil, base.Explain(err, dst)
 		}
 	}
 	n := buf.Len()
@@ -65,10 +66,10 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 	r.send, r.mode, r.plane = true, mode, plane
 	r.p, r.buf, r.tag = p, buf, tag
 	r.Status = pml.NoMessage()
-	p.proc.stats.Sent++
-	p.proc.stats.SentBytes += uint64(n)
+	p.proc.Stats.Sent++
+	p.proc.Stats.SentBytes += uint64(n)
 	if m.hooks != nil {
-		m.hook(pml.Event{Kind: pml.EventSend, Peer: p.proc.life, Comm: c.spec.ID, Tag: tag, Bytes: n, Plane: plane})
+		m.hook(pml.Event{Kind: pml.EventSend, Peer: p.proc.Life, Comm: c.Spec.ID, Tag: tag, Bytes: n, Plane: plane})
 	}
 	if p.ready {
 		r.transmit()
@@ -98,13 +99,13 @@ func (r *request) transmit() {
 		mode = mtl.Synchronous
 	}
 	r.state, r.busy = sent, true
-	done, err := m.mtl.Send(&r.op, p.proc.to, mtl.Envelope{CID: p.word | uint32(r.plane), Source: int32(r.c.spec.Rank), Tag: int32(r.tag)}, r.contents(), mode)
+	done, err := m.mtl.Send(&r.op, p.proc.to, mtl.Envelope{CID: p.word | uint32(r.plane), Source: int32(r.c.Spec.Rank), Tag: int32(r.tag)}, r.contents(), mode)
 	if err != nil {
 		r.busy = false
 		r.doubt(r.sendError(err))
 		return
 	}
-	p.sent[r.plane]++
+	p.tally.Sent[r.plane]++
 	if done {
 		r.busy = false
 		r.finish()
@@ -135,7 +136,7 @@ func (r *request) sendDone(err error) {
 	if err != nil {
 		// It may have arrived, or not: nobody is to wait for it on the communicator. A
 		// goodbye counts it, so that no other message is taken for it.
-		r.p.sent[r.plane]--
+		r.p.tally.Sent[r.plane]--
 		r.p.proc.sent++
 		r.doubt(r.sendError(err))
 		return
@@ -152,7 +153,7 @@ func (r *request) sendError(err error) error {
 
 // drop completes a send to a member that has closed the communicator.
 func (r *request) drop() {
-	r.p.proc.stats.Dropped++
+	r.p.proc.Stats.Dropped++
 	r.finish()
 }
 
@@ -163,8 +164,8 @@ func (p *peer) drain() {
 	p.held = nil
 	for _, r := range all {
 		switch {
-		case p.proc.unreachable != nil:
-			r.fail(p.c.explain(p.proc.unreachable, p.rank))
+		case p.proc.Err != nil:
+			r.fail(base.Explain(p.proc.Err, p.rank))
 		case p.exchange.Closed():
 			r.drop()
 		default:

@@ -97,7 +97,7 @@ func (w *wild) claimAll(ctx context.Context) {
 	})
 	delete(w.c.m.wilds, w)
 	w.over = true
-	closing := w.c.closing
+	closing := w.c.Closed()
 	e.Unlock()
 	for _, msg := range left { // their senders must not wait
 		msg.claimed.Irecv(pml.Buffer{})
@@ -110,7 +110,7 @@ func (w *wild) claimAll(ctx context.Context) {
 // mayEnd stops the plane of a closed communicator when no receive waits here, and
 // reports whether it did. Lock held.
 func (w *wild) mayEnd() bool {
-	if !w.c.closing || w.posted > 0 {
+	if !w.c.Closed() || w.posted > 0 {
 		return false
 	}
 	w.stop()
@@ -128,9 +128,9 @@ func (w *wild) postRecv(buf pml.Buffer, src, tag int) *request {
 		r.p = c.peer(src)
 		mp = &w.peers[src]
 	}
-	m.hook(pml.Event{Kind: pml.EventRecv, Comm: c.spec.ID, Tag: tag, Bytes: buf.Len(), Plane: w.plane})
+	m.hook(pml.Event{Kind: pml.EventRecv, Comm: c.Spec.ID, Tag: tag, Bytes: buf.Len(), Plane: w.plane})
 	w.posted++
-	if c.closing {
+	if c.Closed() {
 		r.fail(framework.ErrClosed)
 		return r
 	}
