@@ -41,7 +41,7 @@ func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 	}
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	c := &comm{Comm: base.Comm[*proc]{Spec: spec}, m: m, peers: make([]*peer, len(spec.Group))}
+	c := &comm{Comm: base.NewComm[*proc](spec, cid.Rest{}), m: m, peers: make([]*peer, len(spec.Group))}
 	if err := c.Join(name, m.procs.Member, m.env.Worlds); err != nil {
 		return nil, err
 	}

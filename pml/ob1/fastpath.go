@@ -7,9 +7,8 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// inPath is the path from a process.
+// inPath is how the path from a process is polled by itself.
 type inPath struct {
-	via    *transport      // nil: there is none
 	source progress.Source // nil: not known yet, or the module can't
 	peeker btl.Peeker      // nil: not known yet, or the source can't
 }
@@ -23,10 +22,10 @@ func (p *proc) inPath() inPath {
 }
 
 func (p *proc) findPath() {
-	if p.in.via == nil || p.in.via.poller == nil {
+	if p.inBy == nil || p.inBy.poller == nil {
 		return
 	}
-	if p.in.source = p.in.via.poller.PeerSource(p.Life); p.in.source != nil {
+	if p.in.source = p.inBy.poller.PeerSource(p.Life); p.in.source != nil {
 		p.in.peeker, _ = framework.As[btl.Peeker](p.in.source)
 	}
 }

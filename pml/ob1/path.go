@@ -59,7 +59,7 @@ func (m *Module) openTransports() error {
 // Accept implements btl.Receiver.
 func (t *transport) Accept(peer framework.Life) btl.Inbound {
 	p := t.m.procs.Get(peer)
-	p.in = inPath{via: t}
+	p.inBy, p.in = t, inPath{}
 	return p
 }
 

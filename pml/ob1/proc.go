@@ -21,8 +21,9 @@ type proc struct {
 	out      *transport // of endpoint; the last one, if that has been closed
 	eager    int        // the largest eager frame
 	frame    int        // the largest frame
-	in       inPath     // the path from it
-	last     *peer      // whose message came last, on a communicator that exists
+	inBy     *transport // the path from it; nil: there is none
+	in       inPath
+	last     *peer // whose message came last, on a communicator that exists
 	refused  []refused
 
 	// Credit for messages that may be unexpected: what the card grants, what this

@@ -37,13 +37,13 @@ func (r *request) readRemote(remote *btl.Remote, handle uint64) bool {
 	}
 	// The module by which the RTS came knows what it describes.
 	proc := r.p.proc
-	if proc.in.via == nil || proc.in.via.reader == nil || proc.connect() != nil {
+	if proc.inBy == nil || proc.inBy.reader == nil || proc.connect() != nil {
 		return false
 	}
-	if proc.in.via.reader.CanRead(proc.Life, *remote, r.limit) != nil {
+	if proc.inBy.reader.CanRead(proc.Life, *remote, r.limit) != nil {
 		return false
 	}
-	r.state, r.remote, r.reader, r.far = reading, *remote, proc.in.via.reader, handle
+	r.state, r.remote, r.reader, r.far = reading, *remote, proc.inBy.reader, handle
 	r.m.reading = append(r.m.reading, r)
 	r.m.readSome()
 	return true
