@@ -13,6 +13,7 @@ import (
 // comm is one communicator.
 type comm struct {
 	base.Comm[*proc]
+	base.Probes
 	m     *Module
 	word  uint32  // its id at this process, see ids
 	peers []*peer // by rank; nil until used
@@ -78,6 +79,7 @@ func (m *Module) addComm(spec pml.CommSpec, near []bool, others int) (*comm, err
 	}
 	c := &comm{Comm: base.NewComm[*proc](spec, cid.NewRest(cid.Held, others)), m: m, near: near,
 		word: m.ids.word(spec.Local), peers: make([]*peer, len(spec.Group))}
+	c.Probes = base.NewProbes(m.engine, c)
 	if err := c.Join("cm", m.procs.Member, m.env.Worlds); err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/base"
 	"github.com/ferrympi/ferry/progress"
 )
 
@@ -198,50 +199,47 @@ func (c *comm) findKept(src, tag int, plane pml.Plane, claim bool) *message {
 	return copied
 }
 
-// Iprobe implements pml.Comm.
-func (c *comm) Iprobe(src, tag int, plane pml.Plane) (pml.Status, bool, error) {
-	c.m.engine.Lock()
-	defer c.m.engine.Unlock()
-	msg, err := c.find(nil, src, tag, plane, false)
+// Find implements base.Prober.
+func (c *comm) Find(src, tag int, plane pml.Plane, claim bool) (base.Found, error) {
+	msg, err := c.find(nil, src, tag, plane, claim)
+	return c.found(msg, claim), err
+}
+
+// Await implements base.Prober.
+func (c *comm) Await(ctx context.Context, src, tag int, plane pml.Plane, claim bool) (base.Found, error) {
+	for round := 0; ; round++ {
+		msg, err := c.find(ctx, src, tag, plane, claim)
+		if msg == nil && err == nil {
+			err = c.m.pauseRound(ctx, round)
+		}
+		if msg != nil || err != nil {
+			return c.found(msg, claim), err
+		}
+	}
+}
+
+func (c *comm) found(msg *message, claim bool) base.Found {
 	if msg == nil {
-		return pml.NoMessage(), false, err
+		return base.Found{}
 	}
-	defer c.m.freeMessage(msg)
-	return msg.status(), true, nil
+	f := base.Found{Status: msg.status(), OK: true}
+	if claim {
+		c.Pending++
+		f.Message = msg
+	} else {
+		c.m.freeMessage(msg)
+	}
+	return f
 }
 
-// Probe implements pml.Comm.
-func (c *comm) Probe(ctx context.Context, src, tag int, plane pml.Plane) (pml.Status, error) {
-	c.m.engine.Lock()
-	defer c.m.engine.Unlock()
-	msg, err := c.await(ctx, src, tag, plane, false)
-	if err != nil {
-		return pml.NoMessage(), err
-	}
-	defer c.m.freeMessage(msg)
-	return msg.status(), nil
-}
-
-// Improbe implements pml.Comm.
-func (c *comm) Improbe(src, tag int, plane pml.Plane) (pml.Claimed, pml.Status, bool, error) {
-	c.m.engine.Lock()
-	defer c.m.engine.Unlock()
-	msg, err := c.find(nil, src, tag, plane, true)
-	if msg == nil {
-		return nil, pml.NoMessage(), false, err
-	}
-	return c.claim(msg), msg.status(), true, nil
-}
-
-// Mprobe implements pml.Comm.
-func (c *comm) Mprobe(ctx context.Context, src, tag int, plane pml.Plane) (pml.Claimed, pml.Status, error) {
-	c.m.engine.Lock()
-	defer c.m.engine.Unlock()
-	msg, err := c.await(ctx, src, tag, plane, true)
-	if err != nil {
-		return nil, pml.NoMessage(), err
-	}
-	return c.claim(msg), msg.status(), nil
+// Receive implements base.Message.
+func (msg *message) Receive(buf pml.Buffer) *pml.Request {
+	c := msg.c
+	r := c.m.newRequest(c)
+	c.Pending-- // the request counts now
+	r.send, r.plane, r.buf, r.tag = false, msg.plane, buf, int(msg.op.Tag)
+	msg.giveTo(r)
+	return &r.Request
 }
 
 // prober is a blocked probe.
@@ -256,19 +254,6 @@ const (
 	eagerProbes   = 200
 	probeInterval = 100 * time.Microsecond
 )
-
-// await is find that waits for a message.
-func (c *comm) await(ctx context.Context, src, tag int, plane pml.Plane, claim bool) (*message, error) {
-	for round := 0; ; round++ {
-		msg, err := c.find(ctx, src, tag, plane, claim)
-		if msg != nil || err != nil {
-			return msg, err
-		}
-		if err := c.m.pauseRound(ctx, round); err != nil {
-			return nil, err
-		}
-	}
-}
 
 // pauseRound is pause between two looks of a blocked probe.
 func (m *Module) pauseRound(ctx context.Context, round int) error {
@@ -316,52 +301,4 @@ func (m *Module) wakeProbes() {
 		p.due = time.Time{}
 	}
 	m.engine.Nudge()
-}
-
-// claimed is a message that a matched probe took out of matching. Until it is
-// received it counts as pending: the communicator stays.
-type claimed struct {
-	c   *comm
-	msg *message // nil once it is received
-}
-
-func (c *comm) claim(msg *message) *claimed {
-	c.Pending++
-	return &claimed{c, msg}
-}
-
-// receive starts the receive of the message. Lock held.
-func (k *claimed) receive(buf pml.Buffer) (*request, error) {
-	if k.msg == nil {
-		return nil, framework.ErrClosed
-	}
-	r := k.c.m.newRequest(k.c)
-	k.c.Pending-- // the request counts now
-	r.send, r.plane, r.buf, r.tag = false, k.msg.plane, buf, int(k.msg.op.Tag)
-	k.msg.giveTo(r)
-	k.msg = nil
-	return r, nil
-}
-
-// Recv implements pml.Claimed.
-func (k *claimed) Recv(_ context.Context, buf pml.Buffer) (pml.Status, error) {
-	e := k.c.m.engine
-	e.Lock()
-	defer e.Unlock()
-	r, err := k.receive(buf)
-	if err != nil {
-		return pml.NoMessage(), err
-	}
-	return r.finishWait(nil) // it has matched: it completes, or fails
-}
-
-// Irecv implements pml.Claimed.
-func (k *claimed) Irecv(buf pml.Buffer) (*pml.Request, error) {
-	k.c.m.engine.Lock()
-	defer k.c.m.engine.Unlock()
-	r, err := k.receive(buf)
-	if err != nil {
-		return nil, err
-	}
-	return &r.Request, nil
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/base"
 )
 
 // wild is a plane of a mixed communicator on which a receive from any source was
@@ -256,12 +257,8 @@ func (w *wild) findLocked(ctx context.Context, src, tag int, claim bool) (pml.Cl
 	if msg == nil {
 		return nil, pml.NoMessage(), false, err
 	}
-	st := msg.status()
-	if claim {
-		return w.c.claim(msg), st, true, nil
-	}
-	w.c.m.freeMessage(msg)
-	return nil, st, true, nil
+	f := w.c.found(msg, claim)
+	return base.NewClaimed(w.c.m.engine, f.Message), f.Status, true, nil
 }
 
 // await is find that waits.

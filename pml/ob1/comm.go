@@ -11,6 +11,7 @@ import (
 // comm is one communicator.
 type comm struct {
 	base.Comm[*proc]
+	base.Probes
 	m      *Module
 	peers  []*peer // by rank; nil until used
 	queues [pml.Planes]match.Queues[request, message]
@@ -42,6 +43,7 @@ func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	c := &comm{Comm: base.NewComm[*proc](spec, cid.Rest{}), m: m, peers: make([]*peer, len(spec.Group))}
+	c.Probes = base.NewProbes(m.engine, c)
 	if err := c.Join(name, m.procs.Member, m.env.Worlds); err != nil {
 		return nil, err
 	}

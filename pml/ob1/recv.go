@@ -19,6 +19,7 @@ type message struct {
 	node   match.Message[message]
 	p      *peer
 	rts    bool
+	plane  pml.Plane // once it is claimed
 	length int64
 	handle uint64 // the sender's, of an RTS
 	remote btl.Remote
@@ -212,39 +213,6 @@ func (r *request) data(payload []byte, offset int64) error {
 		r.finish()
 	}
 	return nil
-}
-
-// Iprobe implements pml.Comm.
-func (c *comm) Iprobe(src, tag int, plane pml.Plane) (pml.Status, bool, error) {
-	c.m.engine.Lock()
-	defer c.m.engine.Unlock()
-	msg, err := c.probe(src, tag, plane)
-	if msg == nil || err != nil {
-		return pml.NoMessage(), false, err
-	}
-	return msg.Owner.status(), true, nil
-}
-
-// Probe implements pml.Comm.
-func (c *comm) Probe(ctx context.Context, src, tag int, plane pml.Plane) (pml.Status, error) {
-	c.m.engine.Lock()
-	defer c.m.engine.Unlock()
-	msg, err := c.await(ctx, src, tag, plane)
-	if err != nil {
-		return pml.NoMessage(), err
-	}
-	return msg.Owner.status(), nil
-}
-
-// probe finds an unexpected message, and progresses once if there is none. Lock
-// held.
-func (c *comm) probe(src, tag int, plane pml.Plane) (*match.Message[message], error) {
-	msg, err := c.find(src, tag, plane)
-	if msg == nil && err == nil {
-		c.m.engine.Progress()
-		msg, err = c.find(src, tag, plane)
-	}
-	return msg, err
 }
 
 // await waits for an unexpected message. Lock held.
