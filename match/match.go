@@ -52,9 +52,9 @@ type Peer[R, M any] struct {
 // Queues are the posted and the unexpected queue. The zero value is empty and
 // ready. Not safe for concurrent use: the PML's lock guards it.
 type Queues[R, M any] struct {
-	wild  recvList[R]    // receives from any source
-	all   messageList[M] // unexpected messages of all sources, linked by nextAll
-	stamp uint64
+	wildcards recvList[R]    // receives from any source
+	all       messageList[M] // unexpected messages of all sources, linked by nextAll
+	stamp     uint64
 }
 
 type recvList[R any] struct{ head, tail *Recv[R] }
@@ -110,7 +110,7 @@ type messageList[M any] struct{ head, tail *Message[M] }
 // Idle reports whether nothing waits that a receive from p, or a message of p,
 // could match or would have to wait behind.
 func (q *Queues[R, M]) Idle(p *Peer[R, M]) bool {
-	return p.posted.head == nil && q.wild.head == nil && p.unexpected.head == nil
+	return p.posted.head == nil && q.wildcards.head == nil && p.unexpected.head == nil
 }
 
 // Arrive finds the receive for a message from p with the given tag, and takes
@@ -118,7 +118,7 @@ func (q *Queues[R, M]) Idle(p *Peer[R, M]) bool {
 // nil: none waits; the PML then keeps the message and calls Keep.
 func (q *Queues[R, M]) Arrive(p *Peer[R, M], tag int) *Recv[R] {
 	// The usual case, small enough to be inlined: the oldest receive takes it.
-	if r := p.posted.head; r != nil && r.Tag == tag && q.wild.head == nil {
+	if r := p.posted.head; r != nil && r.Tag == tag && q.wildcards.head == nil {
 		p.posted.pop(r)
 		return r
 	}
@@ -127,8 +127,8 @@ func (q *Queues[R, M]) Arrive(p *Peer[R, M], tag int) *Recv[R] {
 
 func (q *Queues[R, M]) arrive(p *Peer[R, M], tag int) *Recv[R] {
 	r := p.posted.first(tag)
-	if q.wild.head != nil {
-		if w := q.wild.first(tag); w != nil && (r == nil || w.stamp < r.stamp) {
+	if q.wildcards.head != nil {
+		if w := q.wildcards.first(tag); w != nil && (r == nil || w.stamp < r.stamp) {
 			r = w
 		}
 	}
@@ -178,7 +178,7 @@ func (q *Queues[R, M]) post(p *Peer[R, M], r *Recv[R]) *Message[M] {
 	q.stamp++
 	r.stamp = q.stamp
 	if r.Source == AnySource {
-		q.wild.push(r)
+		q.wildcards.push(r)
 	} else {
 		p.posted.push(r)
 	}
@@ -244,7 +244,7 @@ func (q *Queues[R, M]) Cancel(r *Recv[R]) bool {
 // when p is nil, in the order of posting. f may cancel the receive that it is
 // given.
 func (q *Queues[R, M]) Posted(p *Peer[R, M], f func(*Recv[R])) {
-	l := &q.wild
+	l := &q.wildcards
 	if p != nil {
 		l = &p.posted
 	}

@@ -12,8 +12,8 @@ import (
 // sent here. Nothing is sent to it any more; what is on its way there is given a moment,
 // since the goodbye may have overtaken the word that it was received. Messages of it go
 // on to be received until all are accounted for: received, or taken aside. Some may lie
-// where nobody has asked for them, so that they are looked for. When nothing is missing,
-// or looking has been in vain for long enough, the process has departed. Where a
+// where nobody has asked for them, so that they are searched for. When nothing is missing,
+// or searching has been in vain for long enough, the process has departed. Where a
 // transport keeps order and tells of the end of a path, a process departs at once.
 //
 // One that dies, or whose path breaks, has gone at once, whatever it had said.
@@ -38,7 +38,7 @@ func (p Presence) String() string { return presenceNames[p] }
 const Unknown = math.MaxUint64
 
 // What is on its way to a process that has left is given so many turns, at least
-// FirstGap apart. Looks for its messages are FirstGap apart at first and LastGap at
+// FirstGap apart. Searches for its messages are FirstGap apart at first and LastGap at
 // last.
 const (
 	graceTurns = 10
@@ -54,7 +54,7 @@ const (
 	Shut Farewell = 1 << iota
 	// Forget: have the transport give up what is on its way to it.
 	Forget
-	// Seek: look for its messages, and call Sought when all places were looked at.
+	// Seek: search for its messages, and call Sought when all places were searched.
 	Seek
 	// End: end what waits for it. It has departed.
 	End
@@ -85,9 +85,9 @@ type Exit struct {
 	Received, Aside uint64
 
 	total     uint64 // that it has sent, by its own word
-	seen      uint64 // accounted for when the last look was over
+	seen      uint64 // accounted for when the last search was over
 	gap       time.Duration
-	patience  int // looks in a row at LastGap that may be in vain
+	patience  int // searches in a row at LastGap that may be in vain
 	vain      int // that were
 	grace     int // turns until what is on its way is forgotten
 	presence  Presence
@@ -105,7 +105,7 @@ func (x *Exit) Failed() bool { return x.presence > Departed }
 
 // Goodbye says that the process has left, and how many messages it has sent here, or
 // Unknown. A number may come after it was known that the process has left. patience is
-// how many looks in a row, LastGap apart, may find nothing. The first goodbye is Shut;
+// how many searches in a row, LastGap apart, may find nothing. The first goodbye is Shut;
 // Turn is to be called from then on. Others are nothing.
 func (x *Exit) Goodbye(total uint64, patience int) Farewell {
 	switch x.presence {
@@ -122,7 +122,7 @@ func (x *Exit) Goodbye(total uint64, patience int) Farewell {
 // Gap is how long after the last turn the next one is due.
 func (x *Exit) Gap() time.Duration { return x.gap }
 
-// Turn says that Gap has passed, or that a look for messages can go on. The result has
+// Turn says that Gap has passed, or that a search for messages can go on. The result has
 // Forget once, and Seek or End; or it is nothing.
 func (x *Exit) Turn() (f Farewell) {
 	if x.presence != Leaving {
@@ -142,7 +142,7 @@ func (x *Exit) Turn() (f Farewell) {
 	return f | Seek
 }
 
-// Sought says that a look for the process's messages is over.
+// Sought says that a search for the process's messages is over.
 func (x *Exit) Sought() {
 	switch found := x.Received + x.Aside; {
 	case found > x.seen:

@@ -131,7 +131,7 @@ func (p *peer) late() { p.end(p.c.Rest.Came(&p.closing, p.tally.All())) }
 // index, once the last probe for its messages is over: it could find one of the index's
 // next user. Lock held.
 func (c *comm) giveBack() {
-	if c.Rest.Stage() != cid.Over || c.looks > 0 {
+	if c.Rest.Stage() != cid.Over || c.probing > 0 {
 		return
 	}
 	m := c.m
@@ -160,9 +160,9 @@ func (c *comm) dropped(msg *message) {
 // reaping looks for messages to closed communicators, round after round. A round
 // that finds nothing makes the time to the next longer.
 type reaping struct {
-	at    int // what is looked at next: in Module.resting, and plane
+	at    int // what is probed next: in Module.resting, and plane
 	plane pml.Plane
-	busy  int  // looks that are under way
+	busy  int  // probes that are under way
 	found bool // something, in this round
 	gap   time.Duration
 	next  time.Time // when the round begins
@@ -171,10 +171,10 @@ type reaping struct {
 const (
 	firstReapGap = 200 * time.Microsecond
 	lastReapGap  = 250 * time.Millisecond
-	mostReaps    = 16 // looks at a time
+	mostReaps    = 16 // probes at a time
 )
 
-// reap begins some looks. Lock held.
+// reap begins some probes. Lock held.
 func (m *Module) reap() {
 	rp := &m.reaper
 	if rp.at >= len(m.resting) {
@@ -204,7 +204,7 @@ func (m *Module) reap() {
 			continue
 		}
 		msg := m.newMessage(c, plane)
-		msg.looker = reaper
+		msg.purpose = forReaper
 		if m.mtl.Probe(&msg.op, 0, mtl.Envelope{CID: c.word | uint32(plane), Source: mtl.AnySource, Tag: mtl.AnyTag}, true) != nil {
 			m.freeMessage(msg)
 			continue
@@ -213,7 +213,7 @@ func (m *Module) reap() {
 	}
 }
 
-// reaped takes the outcome of a look.
+// reaped takes the outcome of a probe.
 func (m *Module) reaped(msg *message) {
 	m.reaper.busy--
 	if msg.op.Err != nil || !msg.op.Found {

@@ -14,11 +14,11 @@ import (
 type comm struct {
 	base.Comm[*proc]
 	base.Probes
-	m     *Module
-	word  uint32  // its id at this process, see ids
-	peers []*peer // by rank; nil until used
-	near  []bool  // by rank: messages go through the node's PML; nil: none do
-	looks int     // messages that are not freed: of probes that are under way, and what they found
+	m       *Module
+	word    uint32  // its id at this process, see ids
+	peers   []*peer // by rank; nil until used
+	near    []bool  // by rank: messages go through the node's PML; nil: none do
+	probing int     // messages that are not freed: of probes that are under way, and what they found
 
 	// Messages that were taken out of the network and have no receive, and receives
 	// that wait while that is being done. See pull.

@@ -29,7 +29,7 @@
 //     before.
 //   - The reaper finds what was sent to communicators that are closed here, drops
 //     and counts it, so that its senders complete and the id can be used again
-//     (close.go).
+//     (close.go; cid.Rest says when).
 //
 // # Who goes
 //

@@ -1,6 +1,6 @@
 package cm
 
-// SetMostVain changes how many looks for missing messages may find nothing more, and
+// SetMostVain changes how many searches for missing messages may find nothing more, and
 // returns what undoes it.
 func SetMostVain(n int) (undo func()) { return set(&mostVain, n) }
 

@@ -30,10 +30,10 @@ import (
 //
 // The card of a process's next life says that this one is over, too, without a number.
 
-// mostSought is how many planes one look goes through.
+// mostSought is how many planes one search goes through.
 const mostSought = 64
 
-// mostVain is how many looks for missing messages, base.LastGap apart, may find nothing
+// mostVain is how many searches for missing messages, base.LastGap apart, may find nothing
 // more in a row: five seconds. Messages are later than a goodbye by milliseconds, unless
 // what a network resends counts. Tests change it.
 var mostVain = 20
@@ -95,7 +95,7 @@ func (p *peer) sentAll() (n uint64) {
 type leaver struct {
 	*proc
 	next time.Time // turn
-	at   int       // where a look goes on that is not over: communicator and plane
+	at   int       // where a search goes on that is not over: communicator and plane
 }
 
 // leave ends what is to be sent to a process that has sent so many messages here and
@@ -144,7 +144,7 @@ func (m *Module) farewellGap() time.Duration {
 	return gap
 }
 
-// over takes a turn, or goes on with a look for the process's messages, and reports
+// over takes a turn, or goes on with a search for the process's messages, and reports
 // whether nothing more comes. Lock held.
 func (l *leaver) over(now time.Time) bool {
 	act := l.Turn()

@@ -123,7 +123,7 @@ func (m *Module) Endpoint(word uint32, source int) (mtl.Endpoint, bool) {
 	return p.to, err == nil
 }
 
-// Poll implements progress.Source: it has blocked probes look again, and looks for
+// Poll implements progress.Source: it has blocked probes ask again, and probes for
 // messages to closed communicators.
 func (m *Module) Poll() int {
 	if len(m.probing) > 0 {

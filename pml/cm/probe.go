@@ -20,20 +20,20 @@ type message struct {
 	op      mtl.Op
 	asked   progress.Completion // of a probe
 	fetches bool                // the contents are being fetched, for r, or for nobody
-	looker  looker              // for whom the look is
+	purpose purpose             // for whom the probe is
 	c       *comm
 	plane   pml.Plane
 	r       *request
 	next    *message
 }
 
-// looker says for whom a look into the network is.
-type looker uint8
+// purpose says for whom a probe is.
+type purpose uint8
 
 const (
-	caller looker = iota // of package mpi, who waits for asked
-	reaper               // see reap
-	puller               // see pull
+	forCaller purpose = iota // of package mpi, who waits for asked
+	forReaper                // see reap
+	forPuller                // see pull
 )
 
 // newMessage returns a message for a probe. Lock held.
@@ -48,16 +48,16 @@ func (m *Module) newMessage(c *comm, plane pml.Plane) *message {
 	}
 	msg.c, msg.plane = c, plane
 	msg.asked.Reset()
-	c.looks++
+	c.probing++
 	return msg
 }
 
 func (m *Module) freeMessage(msg *message) {
 	c := msg.c
-	msg.c, msg.r, msg.fetches, msg.looker = nil, nil, false, caller
+	msg.c, msg.r, msg.fetches, msg.purpose = nil, nil, false, forCaller
 	msg.next = m.freeMessages
 	m.freeMessages = msg
-	c.looks--
+	c.probing--
 	c.giveBack()
 }
 
@@ -65,9 +65,9 @@ func (m *Module) freeMessage(msg *message) {
 func (msg *message) Done(*mtl.Op) {
 	m := msg.c.m
 	switch {
-	case msg.looker == reaper:
+	case msg.purpose == forReaper:
 		m.reaped(msg)
-	case msg.looker == puller:
+	case msg.purpose == forPuller:
 		msg.pulled()
 	case !msg.fetches:
 		m.engine.Complete(&msg.asked)
@@ -100,7 +100,7 @@ func (msg *message) giveTo(r *request) {
 
 // fetch receives a claimed message into buf.
 func (msg *message) fetch(buf []byte) {
-	msg.fetches, msg.looker = true, caller
+	msg.fetches, msg.purpose = true, forCaller
 	if err := msg.c.m.mtl.RecvClaimed(&msg.op, buf); err != nil {
 		msg.op.Result = mtl.Result{Err: err}
 		msg.Done(&msg.op)
@@ -110,7 +110,7 @@ func (msg *message) fetch(buf []byte) {
 // discard drops a claimed message that nobody will receive. Lock held.
 func (msg *message) discard() { msg.fetch(nil) }
 
-// ask looks once into the network for a message. nil: there is none. With claim
+// ask probes the network once for a message. nil: there is none. With claim
 // the message is the caller's. Lock held, and released while the network answers.
 func (c *comm) ask(src, tag int, plane pml.Plane, claim bool) (*message, error) {
 	m := c.m
@@ -244,7 +244,7 @@ func (msg *message) Receive(buf pml.Buffer) *pml.Request {
 
 // prober is a blocked probe.
 type prober struct {
-	again progress.Completion // look again
+	again progress.Completion // probe again
 	due   time.Time           // not before then
 }
 
@@ -255,7 +255,7 @@ const (
 	probeInterval = 100 * time.Microsecond
 )
 
-// pauseRound is pause between two looks of a blocked probe.
+// pauseRound is pause between two rounds of a blocked probe.
 func (m *Module) pauseRound(ctx context.Context, round int) error {
 	var due time.Time
 	if round > eagerProbes {
@@ -295,7 +295,7 @@ func (m *Module) askAgain() {
 	})
 }
 
-// wakeProbes has all blocked probes look again. Lock held.
+// wakeProbes has all blocked probes ask again. Lock held.
 func (m *Module) wakeProbes() {
 	for _, p := range m.probing {
 		p.due = time.Time{}

@@ -13,7 +13,7 @@ import (
 // pulling is how the messages of a plane are taken out of the network.
 type pulling struct {
 	from *peer // only those of this member; nil: all
-	left int   // so many at most, with the one that is looked for; 0: no pull is under way
+	left int   // so many at most, with the one that is probed for; 0: no pull is under way
 }
 
 const (
@@ -37,7 +37,7 @@ func (c *comm) pull(plane pml.Plane, from *peer) {
 	c.pullOne(plane)
 }
 
-// pullOne looks for the next message. Lock held.
+// pullOne probes for the next message. Lock held.
 func (c *comm) pullOne(plane pml.Plane) {
 	var from mtl.Endpoint
 	e := mtl.Envelope{CID: c.word | uint32(plane), Source: mtl.AnySource, Tag: mtl.AnyTag}
@@ -45,14 +45,14 @@ func (c *comm) pullOne(plane pml.Plane) {
 		from, e.Source = p.proc.to, int32(p.rank)
 	}
 	msg := c.m.newMessage(c, plane)
-	msg.looker = puller
+	msg.purpose = forPuller
 	if err := c.m.mtl.Probe(&msg.op, from, e, true); err != nil {
 		c.m.freeMessage(msg)
 		c.endPull(plane)
 	}
 }
 
-// pulled takes the outcome of a look of a pull.
+// pulled takes the outcome of a probe of a pull.
 func (msg *message) pulled() {
 	c, plane := msg.c, msg.plane
 	if msg.op.Err != nil || !msg.op.Found {
@@ -60,7 +60,7 @@ func (msg *message) pulled() {
 		c.endPull(plane)
 		return
 	}
-	msg.looker = caller
+	msg.purpose = forCaller
 	if p, err := c.tookOut(&msg.op.Result); err != nil {
 		msg.discard()
 	} else if r := c.firstDeferred(p, int(msg.op.Tag), plane); r != nil {

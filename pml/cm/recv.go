@@ -53,7 +53,7 @@ func (c *comm) postRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *request 
 }
 
 // post gives a receive its message, if that is in the unexpected queue, or to the
-// MTL, after the end of a pull. A receive whose message can't come any more looks only whether it is there
+// MTL, after the end of a pull. A receive whose message can't come any more probes only whether it is there
 // already. Lock held.
 func (r *request) post() {
 	c, m := r.c, r.m
@@ -213,7 +213,7 @@ func (c *comm) sender(res *mtl.Result) (*peer, error) {
 	return c.peer(int(res.Source)), nil
 }
 
-// tookOut counts a message that a look has claimed, and returns its sender. Lock held.
+// tookOut counts a message that a probe has claimed, and returns its sender. Lock held.
 func (c *comm) tookOut(res *mtl.Result) (*peer, error) {
 	p, err := c.sender(res)
 	if err == nil {

@@ -22,7 +22,7 @@ const (
 	posted                 // receive: the MTL has it
 	waiting                // receive from a member on the node, see wild
 	deferred               // receive: waits until queues have been looked through, see pull
-	seeking                // receive: looks once whether its message is here already
+	seeking                // receive: probes once whether its message is here already
 	receiving              // receive: has its message, whose contents come
 	given                  // receive: has a message of the node, whose contents come, see wild.give
 	doubtful               // the network has failed it, see doubt
