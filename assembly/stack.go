@@ -12,6 +12,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/compose"
 	"github.com/ferrympi/ferry/progress"
 )
 
@@ -31,7 +32,7 @@ type Stack struct {
 	hooks      pml.Hooks
 
 	pmls   []PML       // by preference
-	node   pml.Module  // to which another one leaves the processes of a node, or nil
+	node   PML         // to which others leave the processes of a node; none: no Module
 	movers []transport // BTLs and MTLs, in the order in which they were opened
 }
 
@@ -66,8 +67,8 @@ func (s *Stack) open(ctx context.Context, env progress.Env, hooks pml.Hooks) err
 		before, node := len(s.movers), s.node
 		var m pml.Module
 		var err error
-		if choice.Verdict.Name == nodePML && node != nil { // another one has opened it
-			m = node
+		if choice.Verdict.Name == node.Name && node.Module != nil { // another one has opened it
+			m = node.Module
 		} else {
 			m, err = s.openPML(ctx, choice)
 		}
@@ -76,7 +77,7 @@ func (s *Stack) open(ctx context.Context, env progress.Env, hooks pml.Hooks) err
 			continue
 		}
 		env.Logger.Warn("pml failed to open", "pml", choice.Verdict.Name, "err", err)
-		if s.node != node {
+		if s.node.Module != node.Module {
 			err = errors.Join(err, s.closeNode())
 		}
 		err = errors.Join(err, s.closeMovers(before))
@@ -94,7 +95,23 @@ func (s *Stack) openPML(ctx context.Context, choice framework.Choice) (pml.Modul
 		return nil, wrongContract(choice)
 	}
 	defer s.timing.opened(framework.PML, choice.Verdict.Name, time.Now())
-	return component.Open(ctx, pml.Env{Env: s.env, Params: choice.Params, Hooks: s.hooks, Modules: &opener{s, ctx}})
+	env := pml.Env{Env: s.env, Params: choice.Params, Hooks: s.hooks, Modules: &opener{s, ctx}}
+	m, err := component.Open(ctx, env)
+	if err != nil {
+		return nil, err
+	}
+	for _, need := range framework.Requires(component, choice.Params) {
+		if !need.Node {
+			continue
+		}
+		switch err := s.openNode(ctx, choice.Verdict.Name); {
+		case err == nil:
+			m = compose.New(env, m, s.node.Module, need.By)
+		case !errors.Is(err, framework.ErrUnsupported): // the network has those processes too
+			return nil, errors.Join(fmt.Errorf("pml %s: for %s: %w", choice.Verdict.Name, need.For, err), m.Close())
+		}
+	}
+	return m, nil
 }
 
 // opener opens what one PML requires.
@@ -106,9 +123,6 @@ type opener struct {
 // Open implements framework.Opener.
 func (o *opener) Open(kind framework.Kind, up func(name string) any) (all []framework.Opened[any], err error) {
 	s := o.Stack
-	if kind == framework.PML {
-		return s.openNode(o.ctx)
-	}
 	selection := s.selections[kind]
 	if selection == nil {
 		return nil, fmt.Errorf("%w: this program has no %s component", framework.ErrUnsupported, kind)
@@ -164,40 +178,42 @@ func (s *Stack) Failed(kind framework.Kind) []framework.Rejection {
 	return failed
 }
 
-// nodePML is the PML that others leave the processes of a node to.
-const nodePML = "ob1"
-
-// openNode returns the PML for processes of this node: the module that is open
-// already, or will be one of those that selection allows, or one of its own.
-func (s *Stack) openNode(ctx context.Context) ([]framework.Opened[any], error) {
-	if i := slices.IndexFunc(s.pmls, func(m PML) bool { return m.Name == nodePML }); i >= 0 {
-		s.node = s.pmls[i].Module
+// openNode opens the PML for processes of this node that components.yaml names for
+// another one: the module that is open already, or will be one of those that selection
+// allows, or one of its own.
+func (s *Stack) openNode(ctx context.Context, of string) error {
+	name := s.registry.Node(framework.PML, of)
+	component, ok := s.registry.Lookup(framework.PML, name)
+	switch {
+	case !ok:
+		return fmt.Errorf("%w: this program has no pml for the processes of a node beside %s", framework.ErrUnsupported, of)
+	case s.node.Module != nil && s.node.Name != name:
+		return fmt.Errorf("%w: pml %s serves the processes of this node already, and %s wants %s", framework.ErrConfig, s.node.Name, of, name)
+	case s.node.Module != nil:
+		return nil
 	}
-	if s.node == nil {
-		component, ok := s.registry.Lookup(framework.PML, nodePML)
-		if !ok {
-			return nil, fmt.Errorf("%w: this program has no pml %s", framework.ErrUnsupported, nodePML)
-		}
-		choice := framework.Choice{Component: component, Params: component.Params(), Verdict: framework.Verdict{Kind: framework.PML, Name: nodePML}}
-		if choice.Params != nil {
-			if err := s.values.Decode(string(framework.PML)+"."+nodePML, choice.Params); err != nil {
-				return nil, err
-			}
-		}
-		m, err := s.openPML(ctx, choice)
-		if err != nil {
-			return nil, err
-		}
-		s.node = m
+	if i := slices.IndexFunc(s.pmls, func(m PML) bool { return m.Name == name }); i >= 0 {
+		s.node = s.pmls[i]
+		return nil
 	}
-	return []framework.Opened[any]{{Name: nodePML, Module: s.node}}, nil
+	choice := framework.Choice{Component: component, Params: component.Params(), Verdict: framework.Verdict{Kind: framework.PML, Name: name}}
+	if choice.Params != nil {
+		if err := s.values.Decode(framework.ComponentName(framework.PML, name), choice.Params); err != nil {
+			return err
+		}
+	}
+	m, err := s.openPML(ctx, choice)
+	if err == nil {
+		s.node = PML{name, m}
+	}
+	return err
 }
 
 // closeNode closes the PML for processes of this node, unless it is a module of its
 // own. Those that have asked for it are closed.
 func (s *Stack) closeNode() error {
-	m := s.node
-	s.node = nil
+	m := s.node.Module
+	s.node = PML{}
 	if m == nil || slices.ContainsFunc(s.pmls, func(x PML) bool { return x.Module == m }) {
 		return nil
 	}
@@ -213,7 +229,7 @@ func (s *Stack) PMLs() []PML { return s.pmls }
 // Upper returns the PMLs that no other one uses: what they say of themselves has
 // what the node's PML does for them in it.
 func (s *Stack) Upper() []PML {
-	return slices.DeleteFunc(slices.Clone(s.pmls), func(m PML) bool { return s.node != nil && m.Module == s.node })
+	return slices.DeleteFunc(slices.Clone(s.pmls), func(m PML) bool { return m.Module == s.node.Module })
 }
 
 // Card returns the process's business card.
@@ -241,7 +257,7 @@ func (s *Stack) Close() error {
 	for _, m := range s.Upper() {
 		errs = append(errs, m.Close())
 	}
-	if s.node != nil {
+	if s.node.Module != nil {
 		errs = append(errs, s.node.Close())
 	}
 	errs = append(errs, s.closeMovers(0))

@@ -31,6 +31,7 @@ func Standard() *framework.Registry {
 	r.SetPriority("bootstrap", "local", 10)
 	r.Register(coll_basic.Component())
 	r.SetPriority("coll", "basic", 10)
+	r.SetNode("pml", "cm", "ob1")
 	r.NotBuilt("pml", "ucx", "this version of ferry has no UCX support", "pml=ob1 runs over any BTL")
 	r.NotBuilt("btl", "tcp", "this version of ferry has no TCP transport", "run all ranks on one node")
 	r.NotBuilt("bootstrap", "pmi1", "this version of ferry does not speak PMI-1", "start the program with ferry run")

@@ -31,6 +31,7 @@ type ManifestComponent struct {
 	Name     string
 	Import   string // package path; its function Component makes the component
 	Priority *int
+	Node     string // component of the same kind for the processes of a node; may be empty
 }
 
 // ManifestNotBuilt is what users may ask for, but isn't there.
@@ -82,6 +83,11 @@ func (m *Manifest) check() error {
 			return fmt.Errorf("%s: priority is missing", path)
 		}
 		r.Register(standIn(c))
+	}
+	for i, c := range m.Components {
+		if _, ok := r.Lookup(c.Kind, c.Node); c.Node != "" && (!ok || c.Node == c.Name) {
+			return fmt.Errorf("components[%d]: node %q is no other %s component of this file", i, c.Node, c.Kind)
+		}
 	}
 	for i, v := range m.NotBuilt {
 		path := fmt.Sprintf("not_built[%d]", i)

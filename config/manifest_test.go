@@ -12,7 +12,8 @@ const goodManifest = `
 version: 1
 components:
   - {kind: pml, name: ob1, import: pml/ob1, priority: 20}
-  - {kind: btl, name: shm, import: btl/shm, priority: 30}
+  - {kind: btl, name: shm, import: btl/shm, priority: 30, node: self}
+  - {kind: btl, name: self, import: btl/self, priority: 1}
 not_built:
   - {kind: pml, name: cm, reason: no MTL is compiled in, hint: use ob1}
 plugins: []
@@ -27,7 +28,7 @@ func TestManifestIsReadInFull(t *testing.T) {
 	}
 	want := &Manifest{
 		Version:    1,
-		Components: []ManifestComponent{{"pml", "ob1", "pml/ob1", new(20)}, {"btl", "shm", "btl/shm", new(30)}},
+		Components: []ManifestComponent{{Kind: "pml", Name: "ob1", Import: "pml/ob1", Priority: new(20)}, {"btl", "shm", "btl/shm", new(30), "self"}, {Kind: "btl", Name: "self", Import: "btl/self", Priority: new(1)}},
 		NotBuilt:   []ManifestNotBuilt{{"pml", "cm", "no MTL is compiled in", "use ob1"}},
 		Defaults: []Setting{
 			{Name: "btl", Value: "^shm", Source: "components.yaml"}, {Name: "btl.shm.eager_limit", Value: "4KiB", Source: "components.yaml"},
@@ -59,6 +60,7 @@ func TestBadManifestSaysWhere(t *testing.T) {
 		v + "components: [{kind: btl, name: x, priority: 1}]":                               `components[0]: import ""`,
 		v + "components: [{kind: btl, name: x, import: ../y, priority: 1}]":                 `import "../y"`,
 		v + "components: [{kind: btl, name: x, import: 'y\"', priority: 1}]":                `is no package path`,
+		v + "components: [{kind: btl, name: x, import: y, priority: 1, node: z}]":           `components[0]: node "z" is no other btl component of this file`,
 		v + "components: [{kind: btl, name: x, import: y}]":                                 "components[0]: priority is missing",
 		v + "components: [{kind: btl, name: x, import: y, priority: high}]":                 "line 2: cannot unmarshal !!str `high` into int",
 		v + "components: [{kind: select, name: x, import: y, priority: 1}]":                 `components[0]: kind "select"`,

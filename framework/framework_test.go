@@ -389,6 +389,8 @@ func TestNamesRegisteredTwicePanic(t *testing.T) {
 	})
 	wantPanic(t, "can't begin with select", func() { r.Register(comp("select", "x", 1)) })
 	wantPanic(t, "not registered", func() { r.SetPriority(BTL, "tpc", 1) })
+	wantPanic(t, "not both registered", func() { r.SetNode(BTL, "self", "tpc") })
+	wantPanic(t, "not both registered", func() { r.SetNode(BTL, "tpc", "self") })
 }
 
 func TestCloneIsIndependent(t *testing.T) {
@@ -396,6 +398,7 @@ func TestCloneIsIndependent(t *testing.T) {
 	c := r.Clone()
 	c.Register(comp(BTL, "ib", 1))
 	c.SetPriority(BTL, "shm", 99)
+	c.SetNode(BTL, "ib", "shm")
 	c.NotBuilt(MTL, "psm2", "x", "")
 	c.SetDefault("btl", "shm")
 	if _, ok := r.Lookup(BTL, "ib"); ok || r.Components(BTL)[0].Info().Name != "self" || len(r.notBuilt[MTL]) != 1 || len(r.defaults) != 0 {
@@ -403,6 +406,9 @@ func TestCloneIsIndependent(t *testing.T) {
 	}
 	if c.Components(BTL)[0].Info().Name != "shm" {
 		t.Error("SetPriority changed nothing")
+	}
+	if c.Node(BTL, "ib") != "shm" || c.Node(BTL, "shm") != "" {
+		t.Error("SetNode says otherwise")
 	}
 	if !cmp.Equal(defaults(t, r).Names(), defaults(t, example()).Names()) {
 		t.Error("the original's parameters changed")

@@ -29,6 +29,7 @@ type Registry struct {
 type registered struct {
 	component Component
 	info      Info
+	node      string // see SetNode
 }
 
 // NewRegistry returns a registry that has no components, and the selection
@@ -78,7 +79,7 @@ func (r *Registry) Register(c Component) {
 	}
 	info := c.Info()
 	r.addName(info.Kind, info.Name)
-	r.components[info.Kind][info.Name] = registered{c, info}
+	r.components[info.Kind][info.Name] = registered{component: c, info: info}
 	r.RegisterParams(ParamsOf(string(info.Kind)+"."+info.Name, c.Params())...)
 }
 
@@ -124,6 +125,20 @@ func (r *Registry) SetPriority(kind Kind, name string, priority int) {
 	e.info.Priority = priority
 	r.components[kind][name] = e
 }
+
+// SetNode says which component of the same kind serves the processes of a node for one
+// that requires that (Requirement.Node). It panics when one of the two is not registered.
+func (r *Registry) SetNode(kind Kind, name, node string) {
+	e, ok := r.components[kind][name]
+	if _, there := r.components[kind][node]; !ok || !there {
+		panic(fmt.Sprintf("framework: %s %s for the node, of %s, which are not both registered", kind, node, name))
+	}
+	e.node = node
+	r.components[kind][name] = e
+}
+
+// Node returns what SetNode has said of a component, or "".
+func (r *Registry) Node(kind Kind, name string) string { return r.components[kind][name].node }
 
 // SetDefault overrides the default of a parameter, as components.yaml asks. The
 // parameter may be registered later; Defaults reports names that never were.

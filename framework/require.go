@@ -12,6 +12,8 @@ type Requirement struct {
 	// Node asks for a module for the processes of this node only. Which component
 	// that is stands in components.yaml (node:).
 	Node bool
+	// By is the parameter that asks for it, in full; empty: nothing switches it off.
+	By string
 	// For says in a few words what the modules are needed for.
 	For string
 }
@@ -20,6 +22,14 @@ type Requirement struct {
 type Requirer interface {
 	// Requires returns the requirements under these parameters, which are filled.
 	Requires(params any) []Requirement
+}
+
+// Requires returns the requirements of a component; none, if it is no Requirer.
+func Requires(c Component, params any) []Requirement {
+	if r, ok := As[Requirer](c); ok {
+		return r.Requires(params)
+	}
+	return nil
 }
 
 // Rejection is a component that does not serve a process, and why.

@@ -11,7 +11,7 @@ func (r *Request) Engine() *progress.Engine { return r.engine }
 // Live reports whether a handle of that generation still stands for the
 // request: it was neither used up nor freed. Engine's lock held.
 func (r *Request) Live(generation uint32) bool {
-	return r.generation == generation && !r.released
+	return r.generation == generation && r.attention&freed == 0
 }
 
 // TakeDone is Take of a request that is complete and went well, which is the usual

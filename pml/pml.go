@@ -113,8 +113,14 @@ type CommSpec struct {
 	Indices []cid.Local
 	Group   []Member // by rank; the slice is shared and read-only
 	Rank    int      // of this process in Group
-	Name    string   // for Inspect
+	// Elsewhere, when not nil, says by rank with which members another PML exchanges all
+	// messages of this communicator.
+	Elsewhere []bool
+	Name      string // for Inspect
 }
+
+// IsElsewhere reports whether another PML has a member's messages.
+func (s *CommSpec) IsElsewhere(rank int) bool { return s.Elsewhere != nil && s.Elsewhere[rank] }
 
 // Member is one rank of a communicator: an endpoint of a process. A process has one
 // endpoint, 0, in a communicator of whole processes.
@@ -224,6 +230,11 @@ type Comm interface {
 	// full length of the message, also with ErrTruncate.
 	Recv(ctx context.Context, buf Buffer, src, tag int, plane Plane) (Status, error)
 	Irecv(buf Buffer, src, tag int, plane Plane) (*Request, error)
+	// StartSend is Isend, and StartRecv Irecv, for a caller who holds the engine's lock: he
+	// hears of the end by Request.Notify. Neither waits.
+	StartSend(buf Buffer, dst, tag int, plane Plane, mode Mode) (*Request, error)
+	StartRecv(buf Buffer, src, tag int, plane Plane) *Request
+
 	// Probe blocks until a message that matches is here; it stays.
 	Probe(ctx context.Context, src, tag int, plane Plane) (Status, error)
 	Iprobe(src, tag int, plane Plane) (Status, bool, error)
@@ -244,12 +255,14 @@ type Comm interface {
 }
 
 // Claimed is a message that a matched probe has taken. It is received once, by
-// one of the two; a second time is ErrClosed.
+// one of these; a second time is ErrClosed.
 type Claimed interface {
 	// Recv waits until the message is in buf. If ctx ends first the receive goes on
 	// all the same, because it has matched: Recv waits for it.
 	Recv(ctx context.Context, buf Buffer) (Status, error)
 	Irecv(buf Buffer) (*Request, error)
+	// Start is Irecv for a caller who holds the engine's lock.
+	Start(buf Buffer) (*Request, error)
 }
 
 // Status describes a completed operation (MPI-4.1 section 3.2.5).

@@ -19,7 +19,22 @@ type Request struct {
 	engine     *progress.Engine
 	owner      Owner
 	generation uint32 // changes when the request is released
-	released   bool   // freed by the user before it was complete
+	attention  uint8  // what Finish has to do besides
+	notifier   Notifier
+}
+
+// What Finish may have to do, as bits: a request that completes looks once.
+const (
+	freed  uint8 = 1 << iota // the user has freed it before it was complete
+	notify                   // somebody wants to know
+)
+
+// A Notifier is told that an operation is complete.
+type Notifier interface {
+	// Completed is called once, with the engine's lock held, by whatever has completed
+	// the request. It must not block, and may start and cancel other operations. Who
+	// takes the request does so here (Take), or later.
+	Completed(r *Request)
 }
 
 // Owner is the PML's side of a request. All calls come with the engine's lock
@@ -56,7 +71,7 @@ func (r *Request) Stale(generation uint32) bool {
 func (r *Request) Start() {
 	r.Reset()
 	r.Status = Status{}
-	r.released = false
+	r.attention = 0
 }
 
 // StartDone makes the request complete, without a message and without an error:
@@ -65,14 +80,37 @@ func (r *Request) StartDone() {
 	r.Completion.Set()
 	r.Status.Source, r.Status.Tag, r.Status.Bytes = AnySource, AnyTag, 0
 	r.Status.Canceled, r.Status.Err = false, nil
-	r.released = false
+	r.attention = 0
 }
 
 // Finish completes the request with the status that is set. Engine's lock held.
 func (r *Request) Finish() {
 	r.engine.Complete(&r.Completion)
-	if r.released {
+	if r.attention != 0 {
+		r.attend()
+	}
+}
+
+func (r *Request) attend() {
+	if r.attention&freed != 0 {
 		r.recycle()
+		return
+	}
+	n := r.notifier
+	r.attention, r.notifier = 0, nil
+	n.Completed(r)
+}
+
+// Notify has n told when the request completes. It is for who has started the operation
+// under the engine's lock, which he still holds, and has seen that it is not Done; he
+// doesn't free the request, nor give the handle away.
+func (r *Request) Notify(n Notifier) { r.attention, r.notifier = notify, n }
+
+// CancelLocked is Cancel for who has started the operation, with the engine's lock held.
+// The request may complete before it returns.
+func (r *Request) CancelLocked() {
+	if !r.Done() {
+		r.owner.Cancel()
 	}
 }
 
@@ -167,7 +205,7 @@ func (r *Request) Free(generation uint32) error {
 	if r.Done() {
 		r.recycle()
 	} else {
-		r.released = true
+		r.attention |= freed
 	}
 	return nil
 }

@@ -66,7 +66,7 @@ func (c *comm) mayRest() {
 	m.comms.Table.Rest(c.Spec.Local)
 	for rank, p := range c.peers {
 		switch {
-		case p == nil || c.isNear(rank):
+		case p == nil || c.Spec.IsElsewhere(rank):
 		case rank == c.Spec.Rank:
 			p.tally.Final(p.tally.Sent)
 			c.Rest.PartSelf(&p.closing, p.tally.All())
@@ -78,9 +78,6 @@ func (c *comm) mayRest() {
 	}
 	c.end(c.Rest.Parted())
 }
-
-// isNear reports whether a member's messages are the node's PML's.
-func (c *comm) isNear(rank int) bool { return c.near != nil && c.near[rank] }
 
 // closed takes a member's word that it has closed the communicator, or that it has
 // heard that it is closed here: either way nobody there waits for messages, and it

@@ -2,9 +2,7 @@ package cm_test
 
 import (
 	"context"
-	"errors"
 	"runtime"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -225,100 +223,5 @@ func TestIdIsNotUsedAgainWhileALookForItIsUnderWay(t *testing.T) {
 	until(t, "the end of the look", func() bool { return !s.isHeld() })
 	for _, p := range w.Procs {
 		until(t, "rest", func() bool { _, _, resting := p.Module.CIDs().Counts(); return resting <= 16 })
-	}
-}
-
-// gated is a PML of the node whose claimed messages are received when the gate is open.
-type gated struct {
-	pml.Component
-	entered chan struct{} // one for each receive that waits at the gate
-	gate    chan struct{}
-}
-
-func (g *gated) Open(ctx context.Context, env pml.Env) (pml.Module, error) {
-	m, err := g.Component.Open(ctx, env)
-	return gatedModule{m, g}, err
-}
-
-type gatedModule struct {
-	pml.Module
-	g *gated
-}
-
-func (m gatedModule) AddComm(spec pml.CommSpec) (pml.Comm, error) {
-	c, err := m.Module.AddComm(spec)
-	return gatedComm{c, m.g}, err
-}
-
-type gatedComm struct {
-	pml.Comm
-	g *gated
-}
-
-func (c gatedComm) Mprobe(ctx context.Context, src, tag int, plane pml.Plane) (pml.Claimed, pml.Status, error) {
-	k, st, err := c.Comm.Mprobe(ctx, src, tag, plane)
-	return gatedMessage{k, c.g}, st, err
-}
-
-type gatedMessage struct {
-	pml.Claimed
-	g *gated
-}
-
-func (k gatedMessage) Recv(ctx context.Context, buf pml.Buffer) (pml.Status, error) {
-	k.g.entered <- struct{}{}
-	<-k.g.gate
-	return k.Claimed.Recv(ctx, buf)
-}
-
-func (k gatedMessage) Irecv(buf pml.Buffer) (*pml.Request, error) {
-	k.g.entered <- struct{}{}
-	<-k.g.gate
-	return k.Claimed.Irecv(buf)
-}
-
-// TestNobodyWritesABufferWhoseReceiveIsOver: a message of the node is on its way into
-// it when the session closes.
-func TestNobodyWritesABufferWhoseReceiveIsOver(t *testing.T) {
-	s := onNodes(2, eager)
-	g := &gated{Component: s.Node, entered: make(chan struct{}, 1), gate: make(chan struct{})}
-	s.Node = g
-	w, err := pmltest.NewWorld(s, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := communicator(t, w, cid.PolicyAgree)
-	buf := make([]byte, 7)
-	r, err := c[0].Irecv(pml.Buffer{Bytes: buf}, pml.AnySource, 1, pml.PointToPoint)
-	if err != nil {
-		t.Fatal(err)
-	}
-	gen := r.Generation()
-	send(t, c[2], 0, 1, "message")
-	<-g.entered
-	closed := make(chan error)
-	go func() { closed <- w.Close() }()
-	over := make(chan struct{})
-	var got []byte
-	go func() {
-		defer close(over)
-		_, err = r.Wait(context.Background(), gen)
-		got = slices.Clone(buf) // it is ours now
-	}()
-	select {
-	case <-over:
-	case <-time.After(50 * time.Millisecond): // as long as the message is on its way the receive is not over
-	}
-	close(g.gate)
-	if err := <-closed; err != nil {
-		t.Error(err)
-	}
-	<-over
-	runtime.GC() // whatever is left to run gets its turn
-	if want := map[bool]string{true: "message", false: "\x00\x00\x00\x00\x00\x00\x00"}[err == nil]; string(got) != want || string(buf) != want {
-		t.Errorf("the receive ended with %v, and %q; later the buffer has %q", err, got, buf)
-	}
-	if err != nil && !errors.Is(err, framework.ErrClosed) {
-		t.Errorf("the receive ended with %v", err)
 	}
 }

@@ -17,7 +17,6 @@ type comm struct {
 	m       *Module
 	word    uint32  // its id at this process, see ids
 	peers   []*peer // by rank; nil until used
-	near    []bool  // by rank: messages go through the node's PML; nil: none do
 	probing int     // messages that are not freed: of probes that are under way, and what they found
 
 	// Messages that were taken out of the network and have no receive, and receives
@@ -51,33 +50,17 @@ func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 		return nil, fmt.Errorf("%w: pml cm: %d members; mtl %s has %d bits for a rank (%s)",
 			framework.ErrUnsupported, len(spec.Group), m.name, m.caps.SourceBits, m.mtl.Describe().Mode)
 	}
-	near, n := m.nearMembers(&spec)
-	if n == 0 {
-		return m.addComm(spec, nil, len(spec.Group)-1)
-	}
-	node, err := m.nodeComm(spec)
-	if err != nil {
-		return nil, err
-	}
-	if n == len(spec.Group) {
-		return &nearComm{node, m, spec}, nil
-	}
-	c, err := m.addComm(spec, near, len(spec.Group)-n)
-	if err != nil {
-		node.Close()
-		return nil, err
-	}
-	return &mixed{comm: c, node: node}, nil
-}
-
-// addComm makes a communicator's part in the network, in which there are so many others.
-func (m *Module) addComm(spec pml.CommSpec, near []bool, others int) (*comm, error) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	if !spec.Agreed && spec.Indices == nil {
-		others = 0 // no strangers: who sends has asked before
+	strangers := 0
+	if spec.Agreed || spec.Indices != nil { // otherwise who sends has asked before
+		for rank := range spec.Group {
+			if rank != spec.Rank && !spec.IsElsewhere(rank) {
+				strangers++
+			}
+		}
 	}
-	c := &comm{Comm: base.NewComm[*proc](spec, cid.NewRest(cid.Held, others)), m: m, near: near,
+	c := &comm{Comm: base.NewComm[*proc](spec, cid.NewRest(cid.Held, strangers)), m: m,
 		word: m.ids.word(spec.Local), peers: make([]*peer, len(spec.Group))}
 	c.Probes = base.NewProbes(m.engine, c)
 	if err := c.Join("cm", m.procs.Member, m.env.Worlds); err != nil {

@@ -2,7 +2,6 @@ package cm
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -43,7 +42,7 @@ func (component) Params() any { return new(params) }
 func (component) Requires(p any) []framework.Requirement {
 	all := []framework.Requirement{{Kind: framework.MTL, For: "messages that the network matches"}}
 	if p.(*params).SharedMemory {
-		all = append(all, framework.Requirement{Kind: framework.PML, Node: true, For: "messages between processes of a node"})
+		all = append(all, framework.Requirement{Kind: framework.PML, Node: true, For: "messages between processes of a node", By: "pml.cm.shared_memory"})
 	}
 	return all
 }
@@ -57,7 +56,6 @@ func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 		engine: env.Engine,
 		hooks:  env.Hooks,
 		self:   env.Self,
-		wilds:  map[*wild]struct{}{},
 	}
 	m.procs = base.NewProcs("cm", env.Worlds, func(p base.Proc) *proc { return &proc{Proc: p, m: m} })
 	m.strangers.early = map[uint64]*early{}
@@ -78,14 +76,6 @@ func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 		d := m.mtl.Describe()
 		m.comms.Table.SetLimit(fmt.Sprintf(": mtl %s has %d bits for a communicator (%s), of which %d make the index: close communicators, or have mtl %s use a layout or a provider with more bits (`ferry info` lists them)",
 			m.name, m.caps.CIDBits, strings.TrimLeft(d.Provider+", "+d.Mode, ", "), m.ids.indexBits, m.name))
-	}
-	if env.Params.(*params).SharedMemory {
-		node, err := framework.Open[pml.Module](env.Modules, framework.PML, nil)
-		if err == nil {
-			m.node = node[0].Module
-		} else if !errors.Is(err, framework.ErrUnsupported) {
-			return nil, fmt.Errorf("pml cm: for processes of this node: %w", err)
-		}
 	}
 	m.learn(m.self, m.Addresses())
 	m.engine.Add(m)

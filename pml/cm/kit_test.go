@@ -1,7 +1,6 @@
 package cm_test
 
 import (
-	"fmt"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -43,14 +42,4 @@ func TestContract(t *testing.T) {
 func TestContractWhereMessagesComeLate(t *testing.T) {
 	late := mtltest.Options{Inject: 4 << 20, Faults: mtltest.Faults{Polls: 5}}
 	pmltest.Run(t, stack(late), cid.PolicyLazy, cid.PolicyAgree)
-}
-
-// TestContractWithSharedMemory: all on one node, and on two in turns, so that
-// communicators of three have members here and there.
-func TestContractWithSharedMemory(t *testing.T) {
-	for _, nodes := range []int{1, 2} {
-		t.Run(fmt.Sprint(nodes, " nodes"), func(t *testing.T) {
-			pmltest.Run(t, onNodes(nodes, eager), pmltest.Policies...)
-		})
-	}
 }

@@ -2,7 +2,6 @@ package cm
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -46,11 +45,7 @@ const goodbyePatience = 200 * time.Millisecond
 // Flush implements pml.Module. What did not leave in time keeps nobody from being told
 // that the session is over. A message that is on its way still counts: it may arrive.
 func (m *Module) Flush(ctx context.Context) error {
-	var node error
-	if m.node != nil {
-		node = m.node.Flush(ctx)
-	}
-	err := errors.Join(node, pml.Until(ctx, m.engine, m.idle))
+	err := pml.Until(ctx, m.engine, m.idle)
 	m.engine.Lock()
 	m.sayGoodbye()
 	m.engine.Unlock()
@@ -177,7 +172,7 @@ func (l *leaver) seek() bool {
 		}
 		if c := m.comms.ByIndex[i]; c != nil && !c.Closed() { // the reaper looks there
 			rank := c.RankOf(l.proc)
-			if rank >= 0 && !c.isNear(rank) {
+			if rank >= 0 && !c.Spec.IsElsewhere(rank) {
 				if m.pulls == mostPulls || c.pulling[plane].left > 0 {
 					return false // until another pull is over
 				}

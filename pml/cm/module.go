@@ -3,9 +3,6 @@ package cm
 import (
 	"cmp"
 	"fmt"
-	"maps"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/ferrympi/ferry/cid"
@@ -27,7 +24,6 @@ type Module struct {
 	mtl  mtl.Module
 	caps mtl.Caps
 	ids  ids
-	node pml.Module // for processes of this node; or nil
 
 	comms     base.Comms[comm]
 	procs     base.Procs[*proc]
@@ -43,10 +39,8 @@ type Module struct {
 	freeControls *controlSend
 
 	probing  []*prober // blocked probes
-	wilds    map[*wild]struct{}
-	giving   sync.WaitGroup // messages of the node that are being given to receives
-	resting  []*comm        // closed here, and somebody may still send to them
-	quiet    []*comm        // those of them that are quiet, by age
+	resting  []*comm   // closed here, and somebody may still send to them
+	quiet    []*comm   // those of them that are quiet, by age
 	reaper   reaping
 	pulls    int       // that are under way
 	leaving  []*leaver // processes that have said goodbye, and of which messages may still come
@@ -55,21 +49,13 @@ type Module struct {
 
 // Offer implements pml.Module.
 func (m *Module) Offer() pml.Offer {
-	local := "network only"
-	if m.node != nil {
-		o := m.node.Offer()
-		local = fmt.Sprintf("%s %d on the node", o.PML, o.Version)
-	}
 	return pml.Offer{PML: "cm", Version: WireVersion, Priority: component{}.Info().Priority,
-		Detail: fmt.Sprintf("mtl %s: %s; %s", m.name, m.mtl.Offer(), local)}
+		Detail: fmt.Sprintf("mtl %s: %s", m.name, m.mtl.Offer())}
 }
 
 // Addresses implements pml.Module.
-func (m *Module) Addresses() (all []framework.Address) {
-	if m.node != nil {
-		all = m.node.Addresses()
-	}
-	return append(all, framework.Address{Component: framework.ComponentName(framework.MTL, m.name), Blob: m.mtl.Blob()})
+func (m *Module) Addresses() []framework.Address {
+	return []framework.Address{{Component: framework.ComponentName(framework.MTL, m.name), Blob: m.mtl.Blob()}}
 }
 
 // CIDs implements pml.Module.
@@ -80,11 +66,6 @@ func (m *Module) TagMax() int { return 1<<m.caps.TagBits - 1 }
 
 // Learn implements pml.Module.
 func (m *Module) Learn(peer framework.Life, card framework.Card) error {
-	if m.node != nil {
-		if err := m.node.Learn(peer, card); err != nil {
-			return err
-		}
-	}
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	m.learn(peer, card)
@@ -93,9 +74,6 @@ func (m *Module) Learn(peer framework.Life, card framework.Card) error {
 
 // PeerFailed implements pml.Module.
 func (m *Module) PeerFailed(peer framework.Life, reason string) {
-	if m.node != nil {
-		m.node.PeerFailed(peer, reason)
-	}
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	// What it had sent before is there, and arrives.
@@ -168,12 +146,6 @@ func (m *Module) hook(e pml.Event) {
 
 // Route implements pml.Module.
 func (m *Module) Route(peer framework.Life) pml.Route {
-	if peer != m.self && m.isNear(peer) {
-		route := m.node.Route(peer)
-		route.PML = "cm"
-		route.Rejected = append(route.Rejected, framework.Rejection{Name: m.name, Reason: "not used between processes of a node: pml.cm.shared_memory"})
-		return route
-	}
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	route := pml.Route{PML: "cm"}
@@ -199,34 +171,21 @@ func (m *Module) Route(peer framework.Life) pml.Route {
 
 // Stats implements pml.Module.
 func (m *Module) Stats() []pml.PeerStats {
-	var all []pml.PeerStats
-	if m.node != nil {
-		all = m.node.Stats()
-	}
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	return append(all, m.procs.Stats()...)
+	return m.procs.Stats()
 }
 
-// Close implements pml.Module. What is pending ends with an error; what the node's
-// PML and the MTL still have ends with them, which the assembly closes next.
+// Close implements pml.Module. What is pending ends with an error; what the MTL still
+// has ends with it, which the assembly closes next.
 func (m *Module) Close() error {
 	m.engine.Remove(m)
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	m.closed = true
-	for _, w := range slices.Collect(maps.Keys(m.wilds)) {
-		w.stop()
-		m.engine.Unlock()
-		<-w.ended
-		m.engine.Lock()
-	}
-	m.engine.Unlock()
-	m.giving.Wait() // so that the node's PML knows of all, and ends them
-	m.engine.Lock()
 	err := fmt.Errorf("%w: the last session was closed meanwhile", framework.ErrClosed)
 	for _, r := range m.requests {
-		if r.c != nil && r.state != complete && r.state != given {
+		if r.c != nil && r.state != complete {
 			r.fail(err)
 		}
 	}

@@ -99,7 +99,7 @@ func (c *comm) unpark() {
 				c.m.takeControl(&f)
 			}
 		}
-		if p.early.lost && rank != c.Spec.Rank && !c.isNear(rank) {
+		if p.early.lost && rank != c.Spec.Rank && !c.Spec.IsElsewhere(rank) {
 			c.peer(rank).tell(controlReply)
 		}
 	}

@@ -87,9 +87,6 @@ func (msg *message) status() pml.Status {
 
 // giveTo has a receive get a claimed message. Lock held.
 func (msg *message) giveTo(r *request) {
-	if r.w != nil {
-		r.w.queues.Cancel(&r.node)
-	}
 	r.state = receiving
 	if p, err := msg.c.sender(&msg.op.Result); err == nil {
 		r.p = p

@@ -105,7 +105,7 @@ func (p *proc) Fail(err error) {
 		}
 	}
 	for _, c := range m.resting {
-		if rank := c.RankOf(p); rank >= 0 && !c.isNear(rank) {
+		if rank := c.RankOf(p); rank >= 0 && !c.Spec.IsElsewhere(rank) {
 			q := c.peer(rank)
 			q.end(c.Rest.Gone(&q.closing))
 		}

@@ -31,6 +31,11 @@ func (c *comm) Irecv(buf pml.Buffer, src, tag int, plane pml.Plane) (*pml.Reques
 	return &r.Request, nil
 }
 
+// StartRecv implements pml.Comm.
+func (c *comm) StartRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *pml.Request {
+	return &c.postRecv(buf, src, tag, plane).Request
+}
+
 // postRecv makes a request of a receive. Lock held.
 func (c *comm) postRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *request {
 	m := c.m
@@ -160,9 +165,6 @@ func (r *request) receivedClaimed(res *mtl.Result) {
 // received takes the end of a receive from the MTL.
 func (r *request) received(res *mtl.Result) {
 	c := r.c
-	if w := r.w; w != nil && w.answered(r, res.Canceled && r.why == nil && !r.user) {
-		return
-	}
 	if (res.Canceled || res.Err != nil) && r.unreceived(res) {
 		return
 	}

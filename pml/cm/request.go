@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/progress"
@@ -20,17 +19,15 @@ const (
 	held                   // send: waits for the peer's id of the communicator
 	sent                   // send: the MTL has it
 	posted                 // receive: the MTL has it
-	waiting                // receive from a member on the node, see wild
 	deferred               // receive: waits until queues have been looked through, see pull
 	seeking                // receive: probes once whether its message is here already
 	receiving              // receive: has its message, whose contents come
-	given                  // receive: has a message of the node, whose contents come, see wild.give
 	doubtful               // the network has failed it, see doubt
 	complete               // done, the user has not taken it yet
 	returned               // done and taken, but the MTL still has op
 )
 
-var stateNames = [...]string{"idle", "queued", "offered", "posted", "posted", "posted", "posted", "receiving", "receiving", "failed", "complete", "complete"}
+var stateNames = [...]string{"idle", "queued", "offered", "posted", "posted", "posted", "receiving", "failed", "complete", "complete"}
 
 // request is a send or a receive. Requests are made once and used again; their
 // memory is bounded by the most that were ever in progress at a time.
@@ -52,8 +49,6 @@ type request struct {
 	why    error // of a receive that is being withdrawn, or seeks, and of a doubtful one: what it ends with
 	user   bool  // of a receive that is being withdrawn: its user wants it
 	steps  int   // of a doubtful one: until it ends
-	w      *wild // receive that members on the node may match; or nil
-	node   match.Recv[request]
 
 	next *request // in the free list
 }
@@ -67,7 +62,6 @@ func (m *Module) newRequest(c *comm) *request {
 	if r == nil {
 		r = &request{m: m}
 		r.op.Owner = (*operation)(r)
-		r.node.Owner = r
 		r.Init(m.engine, r)
 		m.requests = append(m.requests, r)
 	} else {
@@ -87,10 +81,6 @@ func (r *request) finish() {
 	c.Pending--
 	if r.send {
 		r.m.sends--
-	}
-	if w := r.w; w != nil {
-		r.w = nil
-		w.finished(r)
 	}
 	r.Finish()
 	c.mayRest()
@@ -128,13 +118,8 @@ func (r *request) Release() {
 	r.m.free = r
 }
 
-// First implements pml.Owner: the network, unless the message may come from the node.
-func (r *request) First() progress.Source {
-	if r.w != nil {
-		return nil
-	}
-	return r.m.mtl
-}
+// First implements pml.Owner.
+func (r *request) First() progress.Source { return r.m.mtl }
 
 // operation is a request as the MTL sees it.
 type operation request
@@ -147,12 +132,9 @@ func (o *operation) Done(op *mtl.Op) {
 	case sent:
 		r.sendDone(op.Err)
 	case seeking:
-		found := op.Err == nil && op.Found
-		switch {
-		case r.w != nil && r.w.answered(r, !found):
-		case found:
+		if op.Err == nil && op.Found {
 			r.receiveClaimed()
-		default:
+		} else {
 			r.fail(r.why)
 		}
 	case posted:
@@ -170,8 +152,6 @@ func (r *request) Cancel() {
 	case posted:
 		r.user = true
 		r.m.mtl.Cancel(&r.op)
-	case waiting:
-		r.canceled()
 	case deferred:
 		r.c.dropDeferred(r)
 		r.canceled()
@@ -192,7 +172,7 @@ func (r *request) end(err error) {
 			r.why = err
 		}
 		r.m.mtl.Cancel(&r.op)
-	case waiting, doubtful:
+	case doubtful:
 		r.fail(err)
 	case deferred:
 		r.c.dropDeferred(r)

@@ -31,10 +31,15 @@ func (c *comm) Send(ctx context.Context, buf pml.Buffer, dst, tag int, plane pml
 
 // Isend implements pml.Comm.
 func (c *comm) Isend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (*pml.Request, error) {
-	e := c.m.engine
-	e.Lock()
+	c.m.engine.Lock()
+	r, err := c.StartSend(buf, dst, tag, plane, mode)
+	c.m.engine.Unlock()
+	return r, err
+}
+
+// StartSend implements pml.Comm.
+func (c *comm) StartSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (*pml.Request, error) {
 	r, err := c.startSend(buf, dst, tag, plane, mode)
-	e.Unlock()
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ func (c *comm) Abort(plane pml.Plane, err error) {
 			r.Cancel() // fails it with err, now or when the peer has answered
 		}
 	}
-	c.wakeProbes()
+	c.changed()
 }
 
 // abandon ends what is pending when the module closes: receives that nobody

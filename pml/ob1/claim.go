@@ -31,11 +31,16 @@ func (c *comm) found(msg *match.Message[message], plane pml.Plane, claim bool) b
 	f := base.Found{Status: msg.Owner.status(), OK: true}
 	if claim {
 		c.queues[plane].Take(msg)
-		c.Pending++
-		msg.Owner.plane = plane
-		f.Message = msg.Owner
+		f.Message = c.claim(msg.Owner, plane)
 	}
 	return f
+}
+
+// claim has a message that is in no queue count as pending.
+func (c *comm) claim(msg *message, plane pml.Plane) base.Message {
+	c.Pending++
+	msg.plane = plane
+	return msg
 }
 
 func (m *message) status() pml.Status {

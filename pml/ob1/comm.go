@@ -16,6 +16,10 @@ type comm struct {
 	peers  []*peer // by rank; nil until used
 	queues [pml.Planes]match.Queues[request, message]
 	probes []*progress.Completion // of blocked probes; completed at an arrival
+	// barred says that no receive may be posted on a plane: the communicator is closed,
+	// or somebody watches.
+	barred   [pml.Planes]bool
+	watchers [pml.Planes]pml.Watcher
 }
 
 // peer is one rank of one communicator.
@@ -93,6 +97,7 @@ func (c *comm) Close() {
 	// No receive can be posted any more: what is here, and what still comes, is
 	// for nobody, and its senders must not wait for a receiver.
 	for plane := range c.queues {
+		c.barred[plane] = true
 		c.queues[plane].Unexpected(func(msg *match.Message[message]) {
 			c.queues[plane].Take(msg)
 			m.discard(msg.Owner)

@@ -189,7 +189,7 @@ func (p *proc) Fail(err error) {
 		}
 	}
 	for _, c := range p.m.comms.ByID {
-		c.wakeProbes()
+		c.changed()
 	}
 	for _, c := range p.m.resting {
 		if rank := c.RankOf(p); rank >= 0 {

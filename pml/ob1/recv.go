@@ -79,6 +79,11 @@ func (c *comm) Irecv(buf pml.Buffer, src, tag int, plane pml.Plane) (*pml.Reques
 	return &r.Request, nil
 }
 
+// StartRecv implements pml.Comm.
+func (c *comm) StartRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *pml.Request {
+	return &c.postRecv(buf, src, tag, plane).Request
+}
+
 // postRecv makes a request of a receive and matches it with what is here. Lock
 // held.
 func (c *comm) postRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *request {
@@ -98,13 +103,17 @@ func (c *comm) postRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *request 
 	if m.hooks != nil {
 		m.hook(pml.Event{Kind: pml.EventRecv, Comm: c.Spec.ID, Tag: tag, Bytes: buf.Len(), Plane: plane})
 	}
+	if c.barred[plane] {
+		r.fail(c.barredBy())
+		return r
+	}
 	if found := c.queues[plane].Post(mp, &r.node); found != nil {
 		msg := found.Owner
 		r.p = msg.p
 		r.take(msg)
 		return r
 	}
-	if m.failures != 0 || c.Closed() {
+	if m.failures != 0 {
 		if err := c.cannotCome(r.p, plane); err != nil {
 			c.queues[plane].Cancel(&r.node)
 			r.fail(err)
@@ -128,13 +137,15 @@ func (r *request) take(msg *message) {
 // cannotCome returns why no message will come from p, or from anybody of whom
 // one might (nil), on this plane.
 func (c *comm) cannotCome(p *peer, plane pml.Plane) error {
-	if err := c.Over(plane); err != nil || c.m.failures == 0 {
-		return err
+	switch {
+	case c.barred[plane]:
+		return c.barredBy()
+	case c.m.failures == 0:
+		return nil
+	case p != nil:
+		return c.CannotCome(p.rank, plane)
 	}
-	if p != nil {
-		return c.Gone(p.rank)
-	}
-	return c.Gone(pml.AnySource)
+	return c.CannotCome(pml.AnySource, plane)
 }
 
 // deliver completes a receive with an eager message. r.p is the sender. Lock held.
@@ -252,7 +263,8 @@ func (c *comm) find(src, tag int, plane pml.Plane) (*match.Message[message], err
 // keep stores a message that found no receive. Lock held.
 func (c *comm) keep(p *peer, plane pml.Plane, in *inMessage) {
 	m := c.m
-	if c.Closed() {
+	w := c.watchers[plane]
+	if c.Closed() && w == nil {
 		p.proc.drop(in)
 		return
 	}
@@ -260,8 +272,12 @@ func (c *comm) keep(p *peer, plane pml.Plane, in *inMessage) {
 	msg.p, msg.rts, msg.length, msg.handle, msg.remote = p, in.rts, in.length, in.handle, in.remote
 	copy(msg.data, in.payload)
 	msg.node.Source, msg.node.Tag = p.rank, int(in.tag)
-	c.queues[plane].Keep(&p.match[plane], &msg.node)
 	p.proc.Stats.Unexpected++
+	if w != nil {
+		c.handOver(msg, plane)
+		return
+	}
+	c.queues[plane].Keep(&p.match[plane], &msg.node)
 	if len(c.probes) > 0 {
 		c.wakeProbes()
 	}

@@ -68,15 +68,18 @@ func (c *comm) sendNow(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.M
 
 // Isend implements pml.Comm.
 func (c *comm) Isend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (*pml.Request, error) {
-	m := c.m
-	m.engine.Lock()
+	c.m.engine.Lock()
+	r, err := c.StartSend(buf, dst, tag, plane, mode)
+	c.m.engine.Unlock()
+	return r, err
+}
+
+// StartSend implements pml.Comm.
+func (c *comm) StartSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (*pml.Request, error) {
 	if c.sendNow(buf, dst, tag, plane, mode) {
-		r := m.sentRequest()
-		m.engine.Unlock()
-		return &r.Request, nil
+		return &c.m.sentRequest().Request, nil
 	}
 	r, err := c.startSend(buf, dst, tag, plane, mode)
-	m.engine.Unlock()
 	if err != nil {
 		return nil, err
 	}

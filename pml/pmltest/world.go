@@ -17,6 +17,7 @@ import (
 	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/compose"
 	"github.com/ferrympi/ferry/progress"
 )
 
@@ -88,11 +89,29 @@ func newProcess(stack Stack, rank int, env progress.Env) (*Process, error) {
 	if p.Module, err = p.openPML(stack.PML); err != nil {
 		return nil, errors.Join(err, p.close())
 	}
+	if c := stack.Node; c != nil {
+		if p.node, err = p.openPML(c); err != nil {
+			return nil, errors.Join(err, p.close())
+		}
+		p.Module = compose.New(p.pmlEnv(stack.PML), p.Module, p.node, "the stack's Node")
+	}
 	return p, nil
 }
 
 func (p *Process) openPML(c pml.Component) (pml.Module, error) {
-	return c.Open(context.Background(), pml.Env{Env: p.env, Params: p.fill(c), Hooks: p.stack.Hooks, Modules: p})
+	return c.Open(context.Background(), p.pmlEnv(c))
+}
+
+func (p *Process) pmlEnv(c pml.Component) pml.Env {
+	return pml.Env{Env: p.env, Params: p.fill(c), Hooks: p.stack.Hooks, Modules: p}
+}
+
+// PMLs returns the process's modules: Module, and that of the node below it.
+func (p *Process) PMLs() []pml.Module {
+	if p.node == nil {
+		return []pml.Module{p.Module}
+	}
+	return []pml.Module{p.Module, p.node}
 }
 
 // fill returns the parameters of a component.
@@ -127,13 +146,6 @@ func (p *Process) Open(kind framework.Kind, up func(name string) any) (all []fra
 			p.Engine.Add(m)
 			p.mtl = m
 			return []framework.Opened[any]{{Name: c.Info().Name, Module: m}}, nil
-		}
-	case framework.PML:
-		if c := p.stack.Node; c != nil {
-			if p.node, err = p.openPML(c); err != nil {
-				return nil, err
-			}
-			return []framework.Opened[any]{{Name: c.Info().Name, Module: p.node}}, nil
 		}
 	}
 	return nil, fmt.Errorf("%w: the stack has no %s", framework.ErrUnsupported, kind)

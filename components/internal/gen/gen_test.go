@@ -34,6 +34,7 @@ version: 1
 components:
   - {kind: pml, name: ob1, import: pml/ob1, priority: 20}
   - {kind: btl, name: acme_x, import: example.com/acme/btl, priority: -3}
+  - {kind: btl, name: net, import: net, priority: 1, node: acme_x}
   - {kind: btla, name: cmex, import: other, priority: 1}
 not_built:
   - {kind: mtl, name: ofi, reason: 'no "libfabric"'}
@@ -54,6 +55,7 @@ package components
 import (
 	btl_acme_x "example.com/acme/btl"
 	"github.com/ferrympi/ferry/framework"
+	btl_net "github.com/ferrympi/ferry/net"
 	btla_cmex "github.com/ferrympi/ferry/other"
 	pml_ob1 "github.com/ferrympi/ferry/pml/ob1"
 )
@@ -66,8 +68,11 @@ func Standard() *framework.Registry {
 	r.SetPriority("pml", "ob1", 20)
 	r.Register(btl_acme_x.Component())
 	r.SetPriority("btl", "acme_x", -3)
+	r.Register(btl_net.Component())
+	r.SetPriority("btl", "net", 1)
 	r.Register(btla_cmex.Component())
 	r.SetPriority("btla", "cmex", 1)
+	r.SetNode("btl", "net", "acme_x")
 	r.NotBuilt("mtl", "ofi", "no \"libfabric\"", "")
 	r.SetDefault("btl", "^acme_x")
 	r.SetDefault("btl.acme_x.depth", "8")

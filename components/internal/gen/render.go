@@ -28,6 +28,11 @@ func render(m *config.Manifest) ([]byte, error) {
 		// It panics if the component calls itself otherwise than the manifest.
 		fmt.Fprintf(&b, "r.SetPriority(%q, %q, %d)\n", c.Kind, c.Name, *c.Priority)
 	}
+	for _, c := range m.Components {
+		if c.Node != "" {
+			fmt.Fprintf(&b, "r.SetNode(%q, %q, %q)\n", c.Kind, c.Name, c.Node)
+		}
+	}
 	for _, v := range m.NotBuilt {
 		fmt.Fprintf(&b, "r.NotBuilt(%q, %q, %q, %q)\n", v.Kind, v.Name, v.Reason, v.Hint)
 	}

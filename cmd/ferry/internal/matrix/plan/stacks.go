@@ -84,17 +84,13 @@ func (r *Request) stacks(ctx context.Context, ask Ask) ([]report.Stack, error) {
 // below is the framework whose components move a PML's messages; empty if it moves
 // them itself.
 func (r *Request) below(c framework.Component) (framework.Kind, error) {
-	requirer, ok := framework.As[framework.Requirer](c)
-	if !ok {
-		return "", nil
-	}
 	params := c.Params()
 	if params != nil {
 		if err := r.Values.Decode(string(framework.PML)+"."+c.Info().Name, params); err != nil {
 			return "", err
 		}
 	}
-	for _, need := range requirer.Requires(params) {
+	for _, need := range framework.Requires(c, params) {
 		if !need.Node {
 			return need.Kind, nil
 		}

@@ -1,4 +1,4 @@
-package cm_test
+package compose_test
 
 import (
 	"encoding/binary"
@@ -32,9 +32,7 @@ func TestSessionIsClosedWhileTheNetworkIsAsked(t *testing.T) {
 		w := world(t, onNodes(2, mtltest.Options{Faults: mtltest.Faults{Polls: 20 << round}}), 3)
 		for range 60 {
 			c := communicator(t, w, cid.PolicyAgree)
-			if _, err := recvInto(c[0], pml.AnySource, 3); err != nil {
-				t.Fatal(err)
-			}
+			irecv(t, c[0], make([]byte, 100), pml.AnySource, 3)
 			send(t, c[2], 0, 3, "of the node")
 		}
 		var over atomic.Bool

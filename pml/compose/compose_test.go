@@ -1,0 +1,231 @@
+package compose_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/btl/self"
+	"github.com/ferrympi/ferry/btl/shm"
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mtl/mtltest"
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/cm"
+	"github.com/ferrympi/ferry/pml/ob1"
+	"github.com/ferrympi/ferry/pml/pmltest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// onNodes is cm over a network in memory, and ob1 between processes of a node; there are
+// so many nodes, on which processes are in turns.
+func onNodes(nodes int, opt mtltest.Options) pmltest.Stack {
+	return pmltest.Stack{
+		PML: cm.Component(), MTL: mtltest.NewMemory(opt).Component(),
+		Node: ob1.Component(), BTLs: []btl.Component{self.Component(), shm.OnHeap()}, Nodes: nodes,
+	}
+}
+
+// TestContract: all on one node, and on two in turns, so that communicators of three have
+// members here and there.
+func TestContract(t *testing.T) {
+	for _, nodes := range []int{1, 2} {
+		t.Run(fmt.Sprint(nodes, " nodes"), func(t *testing.T) {
+			pmltest.Run(t, onNodes(nodes, mtltest.Options{Inject: 8 << 10}), pmltest.Policies...)
+		})
+	}
+}
+
+func world(t *testing.T, s pmltest.Stack, n int) *pmltest.World {
+	t.Helper()
+	w, err := pmltest.NewWorld(s, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+func communicator(t *testing.T, w *pmltest.World, policy cid.Policy) []pml.Comm {
+	t.Helper()
+	c, err := w.Comm(policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func send(t *testing.T, c pml.Comm, dst, tag int, s string) {
+	t.Helper()
+	if err := c.Send(t.Context(), pml.Buffer{Bytes: []byte(s)}, dst, tag, pml.PointToPoint, pml.Standard); err != nil {
+		t.Error(err)
+	}
+}
+
+// started is a request and its handle.
+type started struct {
+	*pml.Request
+	gen uint32
+}
+
+func irecv(t *testing.T, c pml.Comm, buf []byte, src, tag int) started {
+	t.Helper()
+	r, err := c.Irecv(pml.Buffer{Bytes: buf}, src, tag, pml.PointToPoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return started{r, r.Generation()}
+}
+
+// until waits until cond holds, while the processes' keepers progress.
+func until(t *testing.T, cond func() bool) {
+	t.Helper()
+	for limit := time.Now().Add(time.Minute); !cond(); time.Sleep(time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatal("it does not come to pass")
+		}
+	}
+}
+
+// TestNobodyWritesABufferWhoseReceiveIsOver: a message of the node has met a receive from
+// any source, and its contents would come after the session has closed.
+func TestNobodyWritesABufferWhoseReceiveIsOver(t *testing.T) {
+	stack := onNodes(2, mtltest.Options{})
+	pushed, err := pmltest.Settings(stack.Node, stack.BTLs, map[string]string{"btl.shm.single_copy": "off"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stack.Params = func(component framework.Info, params any) {
+		if component.Kind == framework.BTL {
+			pushed(component, params)
+		}
+	}
+	w := world(t, stack, 3)
+	c := communicator(t, w, cid.PolicyAgree)
+	buf := make([]byte, 1<<20)
+	send(t, c[2], 0, 2, "opens the path")
+	if _, err := c[0].Recv(t.Context(), pml.Buffer{Bytes: buf}, 2, 2, pml.PointToPoint); err != nil {
+		t.Fatal(err)
+	}
+	r := irecv(t, c[0], buf, pml.AnySource, 1)
+	s, err := c[2].Isend(pml.Buffer{Bytes: bytes.Repeat([]byte{1}, len(buf))}, 0, 1, pml.PointToPoint, pml.Synchronous)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gen := s.Generation()
+	sender := w.Procs[2].Engine
+	sender.Lock() // it has told of its message, and answers nothing
+	until(t, func() bool {
+		for _, x := range w.Procs[0].Module.Inspect().Comms {
+			if len(x.Sends) == 1 && x.Sends[0].State == "receiving" {
+				return true
+			}
+		}
+		return false
+	})
+	life := w.Procs[0].Life
+	if err := w.Kill(0); err != nil {
+		t.Error(err)
+	}
+	if st, err := r.Wait(t.Context(), r.gen); !errors.Is(err, framework.ErrClosed) {
+		t.Errorf("the receive ended with %+v %v", st, err)
+	}
+	got := bytes.Clone(buf)
+	sender.Unlock()
+	w.Procs[2].Module.PeerFailed(life, "its session is closed")
+	if _, err := s.Wait(t.Context(), gen); err == nil {
+		t.Error("the message was sent")
+	}
+	if !bytes.Equal(buf, got) {
+		t.Error("the buffer was written after the receive had ended")
+	}
+}
+
+// TestProbeAndReceiveGoOnWhenAPlaneBecomesWild: others of the same process are blocked on
+// the node when a receive from any source takes its messages over, and meanwhile.
+func TestProbeAndReceiveGoOnWhenAPlaneBecomesWild(t *testing.T) {
+	w := world(t, onNodes(2, mtltest.Options{}), 3)
+	for round := range 40 {
+		c := communicator(t, w, cid.PolicyAgree)
+		var blocked sync.WaitGroup
+		blocked.Go(func() {
+			buf := make([]byte, 8)
+			st, err := c[0].Recv(t.Context(), pml.Buffer{Bytes: buf}, 2, 1, pml.PointToPoint)
+			if err != nil || string(buf[:st.Bytes]) != "first" {
+				t.Errorf("round %d: received %q: %+v %v", round, buf, st, err)
+			}
+		})
+		blocked.Go(func() {
+			k, st, err := c[0].Mprobe(t.Context(), 2, 2, pml.PointToPoint)
+			if err != nil || st.Source != 2 || st.Bytes != 6 {
+				t.Errorf("round %d: probed %+v %v", round, st, err)
+			} else if _, err := k.Recv(t.Context(), pml.Buffer{Bytes: make([]byte, 6)}); err != nil {
+				t.Error(err)
+			}
+		})
+		time.Sleep(time.Duration(round%4) * 100 * time.Microsecond) // before, at the same time, and after
+		wild := irecv(t, c[0], make([]byte, 8), pml.AnySource, 3)
+		send(t, c[2], 0, 2, "second")
+		send(t, c[2], 0, 1, "first")
+		send(t, c[round%2+1], 0, 3, "third")
+		blocked.Wait()
+		if st, err := wild.Wait(t.Context(), wild.gen); err != nil || st.Source != round%2+1 {
+			t.Errorf("round %d: %+v %v", round, st, err)
+		}
+		for _, x := range c {
+			x.Close()
+		}
+	}
+}
+
+// TestPlaneThatWasWildLeavesNothing: senders of messages that nobody receives complete,
+// and ids on the node are used again, when a communicator with such planes has closed.
+func TestPlaneThatWasWildLeavesNothing(t *testing.T) {
+	w := world(t, onNodes(2, mtltest.Options{}), 3)
+	for range 10 {
+		c := communicator(t, w, cid.PolicyLazy)
+		buf := make([]byte, 8)
+		wild := irecv(t, c[0], buf, pml.AnySource, 1)
+		near := irecv(t, c[0], buf, 2, 2)
+		s, err := c[2].Isend(pml.Buffer{Bytes: make([]byte, 100000)}, 0, 9, pml.PointToPoint, pml.Synchronous)
+		if err != nil {
+			t.Fatal(err)
+		}
+		gen := s.Generation()
+		until(t, func() bool { _, ok, err := c[0].Iprobe(2, 9, pml.PointToPoint); return ok || err != nil })
+		c[0].Close()
+		send(t, c[2], 0, 1, "for any")
+		send(t, c[2], 0, 2, "for one")
+		for _, r := range []started{wild, near} { // they were posted before it closed
+			if st, err := r.Wait(t.Context(), r.gen); err != nil || st.Bytes != 7 || st.Source != 2 {
+				t.Errorf("%+v %v", st, err)
+			}
+		}
+		if _, err := s.Wait(t.Context(), gen); err != nil {
+			t.Error(err)
+		}
+		c[1].Close()
+		c[2].Close()
+	}
+	until(t, func() bool {
+		for _, p := range w.Procs {
+			for _, m := range p.PMLs() {
+				if _, live, resting := m.CIDs().Counts(); live+resting > 0 {
+					return false
+				}
+			}
+		}
+		return true
+	})
+}

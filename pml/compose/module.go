@@ -1,0 +1,243 @@
+// Package compose makes one PML of two: one that has the messages between the processes
+// of a node, and one, the network's, that has all others. It knows their contract,
+// package pml, and nothing of either.
+//
+// A communicator with members on the node and elsewhere is one in each of the two, with
+// an id of its own on the node. The path to a member is fixed by what all members know
+// alike, so that both ends of it look at the same place: the launcher's word on who is on
+// a node. A communicator whose members are all on one node is the node's PML's alone; one
+// that has nobody else of the node is the network's alone, messages to oneself included.
+// What concerns one member goes straight to the PML that has it. Receives and probes from
+// any source concern both: see wildcards.
+//
+// No goroutine belongs to it: everything happens in the calls of users and in the upcalls
+// of the two PMLs, under the engine's lock. Methods whose comment says "lock held" are
+// called with it.
+package compose
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/match"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// Module is the two PMLs in one process.
+type Module struct {
+	env     pml.Env
+	network pml.Module // whose name and ids are those of the composition
+	node    pml.Module
+	by      string // the parameter that asks for it
+
+	requests []*request // all there are
+	free     *request
+	watching map[*wildcards]struct{}
+	closed   bool // Close was called
+}
+
+// New composes two open modules. by is the parameter that asks for the one on the node,
+// for people. The network's becomes the composition's, which closes it; the other is
+// closed afterwards, by whoever has opened it.
+func New(env pml.Env, network, node pml.Module, by string) *Module {
+	return &Module{env: env, network: network, node: node, by: by, watching: map[*wildcards]struct{}{}}
+}
+
+// Unwrap has framework.As look for what the node's PML can do besides: there is memory
+// that others of the node read.
+func (m *Module) Unwrap() any { return m.node }
+
+// Offer implements pml.Module.
+func (m *Module) Offer() pml.Offer {
+	o, node := m.network.Offer(), m.node.Offer()
+	o.Detail += fmt.Sprintf("; %s %d on the node", node.PML, node.Version)
+	return o
+}
+
+// Addresses implements pml.Module.
+func (m *Module) Addresses() []framework.Address {
+	return append(m.node.Addresses(), m.network.Addresses()...)
+}
+
+// CIDs implements pml.Module.
+func (m *Module) CIDs() *cid.Table { return m.network.CIDs() }
+
+// TagMax implements pml.Module.
+func (m *Module) TagMax() int { return min(m.network.TagMax(), m.node.TagMax()) }
+
+// Learn implements pml.Module.
+func (m *Module) Learn(peer framework.Life, card framework.Card) error {
+	if err := m.node.Learn(peer, card); err != nil {
+		return err
+	}
+	return m.network.Learn(peer, card)
+}
+
+// PeerFailed implements pml.Module. What the process had sent on the node arrives before
+// the network's PML ends receives from any source.
+func (m *Module) PeerFailed(peer framework.Life, reason string) {
+	m.node.PeerFailed(peer, reason)
+	m.network.PeerFailed(peer, reason)
+}
+
+// isNear reports whether another process is on this node.
+func (m *Module) isNear(peer framework.Life) bool {
+	_, local := slices.BinarySearch(m.env.Identity.Locals, peer.ID.Rank())
+	return local && peer.ID.World() == m.env.Self.ID.World()
+}
+
+// Route implements pml.Module.
+func (m *Module) Route(peer framework.Life) pml.Route {
+	far := m.network.Route(peer)
+	if peer == m.env.Self || !m.isNear(peer) {
+		return far
+	}
+	route := m.node.Route(peer)
+	route.PML = far.PML
+	route.Rejected = append(route.Rejected, far.Rejected...)
+	if far.Transport != "" {
+		route.Rejected = append(route.Rejected, framework.Rejection{Name: far.Transport,
+			Reason: "not used between processes of a node: " + m.by})
+	}
+	return route
+}
+
+// Stats implements pml.Module.
+func (m *Module) Stats() []pml.PeerStats { return append(m.node.Stats(), m.network.Stats()...) }
+
+// Flush implements pml.Module.
+func (m *Module) Flush(ctx context.Context) error {
+	return errors.Join(m.node.Flush(ctx), m.network.Flush(ctx))
+}
+
+// Close implements pml.Module. A receive that has a message of the node ends when the
+// node's PML is closed.
+func (m *Module) Close() error {
+	e := m.env.Engine
+	e.Lock()
+	m.closed = true
+	e.Unlock()
+	err := m.network.Close()
+	e.Lock()
+	defer e.Unlock()
+	for _, r := range m.requests {
+		if r.w != nil && !r.Done() && !r.given {
+			r.fail(fmt.Errorf("%w: the last session was closed meanwhile", framework.ErrClosed))
+		}
+	}
+	return err
+}
+
+// AddComm implements pml.Module.
+func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
+	near, far := make([]bool, len(spec.Group)), make([]bool, len(spec.Group))
+	n := 0
+	for rank, member := range spec.Group {
+		near[rank] = member.Life == m.env.Self || m.isNear(member.Life)
+		if far[rank] = !near[rank]; near[rank] {
+			n++
+		}
+	}
+	switch {
+	case n == 0 || n == 1 && len(spec.Group) > 1:
+		return m.network.AddComm(spec)
+	case n == len(spec.Group):
+		c, err := m.nodeComm(spec, nil)
+		if err != nil {
+			return nil, err
+		}
+		return &nodeOnly{c, m.CIDs(), spec.Local}, nil
+	}
+	node, err := m.nodeComm(spec, far)
+	if err != nil {
+		return nil, err
+	}
+	watchable, ok := framework.As[pml.Watchable](node)
+	if !ok {
+		err = fmt.Errorf("%w: pml %s can't serve the processes of a node beside a network: it does not see each message arrive",
+			framework.ErrUnsupported, m.node.Offer().PML)
+	}
+	spec.Elsewhere = near
+	var network pml.Comm
+	if err == nil {
+		network, err = m.network.AddComm(spec)
+	}
+	if err != nil {
+		node.Close()
+		return nil, err
+	}
+	return &comm{m: m, spec: spec, near: near, network: network, node: node, watchable: watchable}, nil
+}
+
+// nodeComm makes a communicator's part on the node.
+func (m *Module) nodeComm(spec pml.CommSpec, elsewhere []bool) (pml.Comm, error) {
+	table := m.node.CIDs()
+	local, err := table.Reserve()
+	if err != nil {
+		return nil, fmt.Errorf("pml %s: on the node: %w", m.network.Offer().PML, err)
+	}
+	spec.Local, spec.Agreed, spec.Indices, spec.Elsewhere = local, false, nil, elsewhere
+	c, err := m.node.AddComm(spec)
+	if err != nil {
+		table.Close(local)
+		return nil, fmt.Errorf("pml %s: on the node: %w", m.network.Offer().PML, err)
+	}
+	return c, nil
+}
+
+// nodeOnly is a communicator whose members are all on this node.
+type nodeOnly struct {
+	pml.Comm
+	network *cid.Table
+	local   cid.Local // in that
+}
+
+// Close implements pml.Comm. Nothing was sent under the id in the network.
+func (c *nodeOnly) Close() {
+	c.Comm.Close()
+	c.network.Close(c.local) // a second time does nothing
+}
+
+// Inspect implements pml.Module.
+func (m *Module) Inspect() pml.Inspection {
+	node, all := m.node.Inspect(), m.network.Inspect()
+	all.Parked += node.Parked
+	m.env.Engine.Lock()
+	defer m.env.Engine.Unlock()
+	for w := range m.watching {
+		node.Comms = append(node.Comms, w.inspect())
+	}
+	for _, n := range node.Comms {
+		i := slices.IndexFunc(all.Comms, func(c pml.CommInspection) bool { return c.ID == n.ID })
+		if i < 0 {
+			all.Comms = append(all.Comms, n)
+			continue
+		}
+		c := &all.Comms[i]
+		c.Posted, c.Unexpected, c.Sends = append(c.Posted, n.Posted...), append(c.Unexpected, n.Unexpected...), append(c.Sends, n.Sends...)
+	}
+	return all
+}
+
+// inspect describes what waits here, and is not in the network too. Lock held.
+func (w *wildcards) inspect() pml.CommInspection {
+	spec := &w.c.spec
+	x := pml.CommInspection{ID: spec.ID, Name: spec.Name, Local: spec.Local}
+	for src := range w.peers {
+		w.queues.Posted(&w.peers[src], func(r *match.Recv[request]) {
+			x.Posted = append(x.Posted, pml.Pending{Peer: r.Source, Tag: r.Tag, Bytes: r.Owner.buf.Len(), Plane: w.plane, State: "posted"})
+		})
+	}
+	add := func(msg *match.Message[message]) {
+		x.Unexpected = append(x.Unexpected, pml.Pending{Peer: msg.Source, Tag: msg.Tag, Bytes: int64(msg.Owner.bytes), Plane: w.plane, State: "arrived"})
+	}
+	w.queues.Unexpected(add)
+	for _, msg := range w.arrived {
+		add(&msg.node)
+	}
+	return x
+}

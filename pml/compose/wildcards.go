@@ -1,0 +1,180 @@
+package compose
+
+import (
+	"github.com/ferrympi/ferry/match"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// wildcards is a plane of a communicator on which a receive or a probe from any source
+// was posted. From then on messages of the node are matched here: the node's PML hands
+// them over in the order of their arrival (pml.Watcher), and receives that they may match
+// are posted here. Those from any source are posted in the network too.
+//
+// A message of the node that meets a receive which the network has as well waits until
+// the network's receive is withdrawn for certain. If the network had matched it, the
+// message goes to the next receive that it matches: it is the one that can wait, for a
+// message that a network has matched can't be put back in its order. Messages behind it
+// wait too, so that there is one such question at a time.
+//
+// Receives from members on the node that were posted before stay with its PML, and get
+// what comes first, as they should.
+type wildcards struct {
+	c      *comm
+	plane  pml.Plane
+	queues match.Queues[request, message]
+	peers  []match.Peer[request, message] // by rank
+
+	arrived []*message // that are not in the queues yet
+	asking  *request   // that is being withdrawn from the network for arrived[0]
+	pending int        // receives that are not complete
+	changed bool       // receives may wait in vain
+	watches bool
+	probes  []*probe // that are blocked
+}
+
+// message is one of the node.
+type message struct {
+	node    match.Message[message]
+	claimed pml.Claimed
+	bytes   int
+}
+
+func (msg *message) status() pml.Status {
+	return pml.Status{Source: msg.node.Source, Tag: msg.node.Tag, Bytes: msg.bytes}
+}
+
+func newWildcards(c *comm, plane pml.Plane) *wildcards {
+	return &wildcards{c: c, plane: plane, peers: make([]match.Peer[request, message], len(c.near))}
+}
+
+// watch begins. Lock held.
+func (w *wildcards) watch() {
+	w.watches = true
+	w.c.m.watching[w] = struct{}{}
+	w.c.watchable.Watch(w.plane, w)
+}
+
+// mayEnd ends a plane of a closed communicator on which no receive waits. Senders of
+// messages that nobody will receive must not wait. Lock held.
+func (w *wildcards) mayEnd() {
+	if !w.c.closed || w.pending > 0 || !w.watches || w.c.m.closed {
+		return
+	}
+	w.watches = false
+	delete(w.c.m.watching, w)
+	for _, msg := range w.arrived {
+		msg.drop()
+	}
+	w.arrived = nil
+	w.queues.Unexpected(func(msg *match.Message[message]) {
+		w.queues.Take(msg)
+		msg.Owner.drop()
+	})
+	w.c.watchable.Watch(w.plane, nil)
+}
+
+// drop receives a message that nobody waits for. Lock held.
+func (msg *message) drop() {
+	r, err := msg.claimed.Start(pml.Buffer{})
+	switch {
+	case err != nil:
+	case r.Done():
+		forget{}.Completed(r)
+	default:
+		r.Notify(forget{})
+	}
+}
+
+// forget takes requests that nobody waits for.
+type forget struct{}
+
+// Completed implements pml.Notifier.
+func (forget) Completed(r *pml.Request) { r.Take(r.Generation()) }
+
+// post posts a receive from any source, or from a member on the node. Lock held.
+func (w *wildcards) post(buf pml.Buffer, src, tag int) *request {
+	c, m := w.c, w.c.m
+	r := m.newRequest(w)
+	r.buf = buf
+	r.posted.Source, r.posted.Tag = src, tag
+	w.pending++
+	if err := c.over(); err != nil {
+		r.fail(err)
+		return r
+	}
+	if found := w.queues.Post(w.from(src), &r.posted); found != nil {
+		r.hook()
+		r.give(found.Owner)
+		return r
+	}
+	if src == pml.AnySource {
+		r.follow(c.network.StartRecv(buf, src, tag, w.plane))
+		return r
+	}
+	r.hook()
+	switch err := c.watchable.CannotCome(src, w.plane); {
+	case err == nil:
+	case len(w.arrived) > 0: // its message may be among them
+		w.changed = true
+	default:
+		r.fail(err)
+	}
+	return r
+}
+
+// from returns the queues of a source; nil: any.
+func (w *wildcards) from(src int) *match.Peer[request, message] {
+	if src == pml.AnySource {
+		return nil
+	}
+	return &w.peers[src]
+}
+
+// Arrived implements pml.Watcher.
+func (w *wildcards) Arrived(k pml.Claimed, st pml.Status) {
+	msg := &message{claimed: k, bytes: st.Bytes}
+	msg.node.Owner, msg.node.Source, msg.node.Tag = msg, st.Source, st.Tag
+	w.arrived = append(w.arrived, msg)
+	w.settle()
+}
+
+// Changed implements pml.Watcher.
+func (w *wildcards) Changed() {
+	w.changed = true
+	w.settle()
+}
+
+// settle matches what has arrived, in order, and then ends the receives whose message
+// can't come any more. Lock held.
+func (w *wildcards) settle() {
+	for len(w.arrived) > 0 && w.asking == nil {
+		msg := w.arrived[0]
+		from := &w.peers[msg.node.Source]
+		found := w.queues.Arrive(from, msg.node.Tag)
+		switch {
+		case found == nil:
+			w.arrived = w.arrived[1:]
+			w.queues.Keep(from, &msg.node)
+			w.wakeProbes()
+		case found.Owner.part != nil:
+			w.asking = found.Owner
+			w.asking.part.CancelLocked() // it may answer at once
+		default:
+			w.arrived = w.arrived[1:]
+			found.Owner.give(msg)
+		}
+	}
+	if !w.changed || len(w.arrived) > 0 {
+		return
+	}
+	w.changed = false
+	w.wakeProbes()
+	for src := range w.peers {
+		if !w.c.near[src] {
+			continue
+		}
+		if err := w.c.watchable.CannotCome(src, w.plane); err != nil {
+			w.queues.Posted(&w.peers[src], func(r *match.Recv[request]) { r.Owner.fail(err) })
+		}
+	}
+}
