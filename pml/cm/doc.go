@@ -39,8 +39,9 @@
 //
 // # Shared memory
 //
-// Between processes of a node messages may be another PML's (node.go). Receives from
-// any source then look at both (wild.go).
+// Between processes of a node messages may be another PML's: cm requires one
+// (pml.cm.shared_memory), the assembly composes the two (pml/compose), and a
+// communicator says which members are not cm's (pml.CommSpec.Elsewhere).
 //
 // # Buffers
 //
