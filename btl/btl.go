@@ -18,7 +18,6 @@ package btl
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 
 	"github.com/ferrympi/ferry/framework"
@@ -131,13 +130,6 @@ type Endpoint interface {
 	// After it the bytes are the module's.
 	Commit(n int)
 
-	// Put is Reserve, filling in and Commit of one frame in one call: a header of
-	// three words, little-endian, and a payload behind it, which is the caller's
-	// again. It reports false, and nothing has happened, if it would block. The
-	// frame is not larger than FrameLimit. A module that gains nothing by it calls
-	// the function Put.
-	Put(h Header, payload []byte) bool
-
 	// Idle reports whether nothing is left here that only this process can bring
 	// on its way: a session that closes waits for it.
 	Idle() bool
@@ -145,52 +137,4 @@ type Endpoint interface {
 	// Close gives the path up. What was committed still arrives. Closing again,
 	// or after PathDown or PeerGone, does nothing.
 	Close()
-}
-
-// Header is the beginning of a frame that is Put. A protocol's bytes in the order
-// of the frame are the words' bytes in little-endian order.
-type Header struct{ First, Second, Third uint64 }
-
-// HeaderSize is the size of a Header in bytes.
-const HeaderSize = 24
-
-// Put implements Endpoint.Put by Reserve and Commit.
-func Put(e Endpoint, h Header, payload []byte) bool {
-	n := HeaderSize + len(payload)
-	b := e.Reserve(n)
-	if b == nil {
-		return false
-	}
-	binary.LittleEndian.PutUint64(b[0:], h.First)
-	binary.LittleEndian.PutUint64(b[8:], h.Second)
-	binary.LittleEndian.PutUint64(b[16:], h.Third)
-	copy(b[HeaderSize:], payload)
-	e.Commit(n)
-	return true
-}
-
-// Forgetter is an optional ability of a Module: a peer is dead for certain, and
-// what the module keeps for it can go. Frames that have come were polled before.
-type Forgetter interface {
-	Forget(peer framework.Life)
-}
-
-// PeerPoller is an optional ability of a Module: polling one peer's path costs
-// less than Poll. A blocking receive from a known source asks for it.
-type PeerPoller interface {
-	// PeerSource returns a source that polls only the path from peer, or nil
-	// while there is none. It stays valid until the module closes.
-	PeerSource(peer framework.Life) progress.Source
-}
-
-// Peeker is an optional ability of what PeerSource returns: who waits for one
-// frame can look at it where it lies, instead of having it handed up.
-type Peeker interface {
-	// Peek returns the next frame of the path, or nil if looking that many times
-	// found none. It is the module's and valid until the next call of Drop or
-	// Poll; without Drop a Poll hands it up.
-	Peek(looks int) []byte
-
-	// Drop is done with the frame that Peek has just returned.
-	Drop()
 }

@@ -5,7 +5,8 @@
 // `ferry matrix` stand on it.
 //
 // It sees only what package btl declares, so that it wraps any module, and hides
-// no optional ability of it (framework.As) but btl.Peeker. Which faults happen
+// no optional ability of it (framework.As) but those by which frames would pass it:
+// btl.Peeker, btl.Placer and btl.ShortSender. Which faults happen
 // follows from a seed and from what the program does, never from a clock.
 package btlfault
 
@@ -102,6 +103,9 @@ func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
+	if g, ok := framework.As[btl.Gatherer](e); ok {
+		return &gatherer{endpoint{e, m}, g}, nil
+	}
 	return &endpoint{e, m}, nil
 }
 
@@ -134,23 +138,36 @@ func (s *source) Poll() int {
 	return n
 }
 
-// endpoint sends.
+// endpoint sends. It has only the abilities that see its faults.
 type endpoint struct {
 	btl.Endpoint
 	m *module
 }
 
-// Unwrap returns the endpoint behind.
-func (e *endpoint) Unwrap() any { return e.Endpoint }
+// blocks reports whether a call is to answer "would block".
+func (e *endpoint) blocks() bool {
+	if !e.m.dice.Hit(e.m.dice.WouldBlock) {
+		return false
+	}
+	e.m.engine.Nudge() // no progress of the peer will wake who tries again
+	return true
+}
 
 // Reserve implements btl.Endpoint.
 func (e *endpoint) Reserve(n int) []byte {
-	if e.m.dice.Hit(e.m.dice.WouldBlock) {
-		e.m.engine.Nudge() // no progress of the peer will wake who tries again
+	if e.blocks() {
 		return nil
 	}
 	return e.Endpoint.Reserve(n)
 }
 
-// Put implements btl.Endpoint.
-func (e *endpoint) Put(h btl.Header, payload []byte) bool { return btl.Put(e, h, payload) }
+// gatherer is an endpoint in front of one that can gather.
+type gatherer struct {
+	endpoint
+	inner btl.Gatherer
+}
+
+// Gather implements btl.Gatherer.
+func (e *gatherer) Gather(header, payload []byte, c btl.LocalCompletion) bool {
+	return !e.blocks() && e.inner.Gather(header, payload, c)
+}

@@ -32,7 +32,7 @@ type claims = []kittest.Claim[int, *world]
 
 // Cases returns the claims of the contract, to be made of a subject.
 func Cases(s Subject) kittest.Cases {
-	return bind(s, slices.Concat(frameCases(), pathCases(), sleepCases(), remoteCases()))
+	return bind(s, slices.Concat(frameCases(), gatherCases(), pathCases(), sleepCases(), remoteCases()))
 }
 
 // RemoteCases returns only the claims about btl.RemoteReader: for a transport that

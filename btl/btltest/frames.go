@@ -20,7 +20,7 @@ func frameCases() claims {
 		kittest.Of("FullPathBlocksInsteadOfGrowing", 2, fullPathBlocks),
 		kittest.Of("SecondReserveDropsTheFirst", 2, secondReserve),
 		kittest.Of("ShorterCommitSendsOnlyThat", 2, shorterCommit),
-		kittest.Of("PutSendsTheWholeFrameOrNothing", 2, put),
+		kittest.Of("ShortSendIsTheWholeFrameOrNothing", 2, short),
 		kittest.Of("NothingIsDeliveredBeforeCommit", 2, nothingBeforeCommit),
 		kittest.Of("PeerSourceDeliversWhatPollWould", 2, peerSource),
 		kittest.Of("PeekedFrameStaysTheNextUntilItIsTaken", 2, peek),

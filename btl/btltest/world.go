@@ -42,6 +42,10 @@ type node struct {
 	lost     []loss
 	// onFrame, when set, takes the place of got.
 	onFrame func(from framework.Life, frame []byte) error
+	// place, when set, says where payloads belong; placed hears that they are there.
+	place  func(header []byte, size int) []byte
+	placed func(header []byte, size int) error
+	lent   map[framework.Life]int // payloads that are read where they lie
 	// news is completed, if somebody waits, by whatever comes up.
 	news progress.Completion
 	bad  error // what the module did against the calling rules
@@ -74,7 +78,7 @@ func newWorld(t *kittest.T, s Subject, size int) *world {
 // open makes a process. Its module is not added to its engine: the case polls.
 func (w *world) open(ctx context.Context, rank int, opt progress.Options) (*node, error) {
 	env := w.job.Begin(rank, opt)
-	n := &node{rank: rank, proc: env.Identity.Proc, life: env.Self, engine: env.Engine, accepted: map[framework.Life]int{}, reserved: map[framework.Life]bool{}}
+	n := &node{rank: rank, proc: env.Identity.Proc, life: env.Self, engine: env.Engine, accepted: map[framework.Life]int{}, reserved: map[framework.Life]bool{}, lent: map[framework.Life]int{}}
 	c := w.subject.Component
 	params := kittest.Params(c, func(params any) {
 		if w.subject.Params != nil {
@@ -189,6 +193,9 @@ func (n *node) lose(l loss) {
 	}
 	if errors.Is(l.err, btl.ErrNeverOpened) && n.reserved[l.peer] {
 		n.bad = errors.Join(n.bad, fmt.Errorf("rank %d: a path on which Reserve has succeeded can't have never opened: %w", n.rank, l.err))
+	}
+	if n.lent[l.peer] > 0 {
+		n.bad = errors.Join(n.bad, fmt.Errorf("rank %d: %d payloads were not free when it was said that the path had ended: %w", n.rank, n.lent[l.peer], l.err))
 	}
 	n.lost = append(n.lost, l)
 	n.notify()

@@ -160,7 +160,8 @@ func (e endpoint) Commit(n int) {
 	e.m.env.Engine.Nudge()
 }
 
-func (e endpoint) Put(h btl.Header, payload []byte) bool {
+// SendShort implements btl.ShortSender.
+func (e endpoint) SendShort(h btl.ShortHeader, payload []byte) bool {
 	if e.m.producer == nil || !e.m.producer.Put(h.First, h.Second, h.Third, payload) {
 		return false
 	}

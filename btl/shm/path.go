@@ -140,13 +140,13 @@ func (e *endpoint) Commit(n int) {
 	e.bell.Ring()
 }
 
-// Put costs what Commit does unless the ring is full.
-func (e *endpoint) Put(h btl.Header, payload []byte) bool {
+// SendShort implements btl.ShortSender. It costs what Commit does unless the ring is full.
+func (e *endpoint) SendShort(h btl.ShortHeader, payload []byte) bool {
 	if e.producer != nil && e.producer.Put(h.First, h.Second, h.Third, payload) {
 		e.bell.Ring()
 		return true
 	}
-	return btl.Put(e, h, payload)
+	return btl.SendShort(e, h, payload)
 }
 
 // Idle: committed frames lie in the receiver's memory, and need us no more.

@@ -172,24 +172,6 @@ func TestReceivesThatWaitForALookEndWhenTheirSenderCantBeReached(t *testing.T) {
 	<-inspected
 }
 
-// TestIndexIsFreeWhenAllMembersHaveClosed: all have exchanged something, so that nobody
-// may still send, and the index need not rest until others are closed.
-func TestIndexIsFreeWhenAllMembersHaveClosed(t *testing.T) {
-	for _, policy := range pmltest.Policies {
-		w := world(t, stack(mtltest.Options{}), 2)
-		c := communicator(t, w, policy)
-		meet(t, c, 1)
-		c[0].Close()
-		c[1].Close()
-		for _, p := range w.Procs {
-			until(t, "the end of the rest", func() bool {
-				_, _, resting := p.Module.CIDs().Counts()
-				return resting == 0
-			})
-		}
-	}
-}
-
 // TestIdIsNotUsedAgainWhileALookForItIsUnderWay: it would take a message of the next
 // communicator with this id, and drop it.
 func TestIdIsNotUsedAgainWhileALookForItIsUnderWay(t *testing.T) {

@@ -1,10 +1,6 @@
 package ob1
 
 import (
-	"fmt"
-
-	"github.com/ferrympi/ferry/cid"
-	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
 )
 
@@ -29,11 +25,9 @@ func (c *comm) Abort(plane pml.Plane, err error) {
 // abandon ends what is pending when the module closes: receives that nobody
 // matched, sends that did not leave in time. Whoever waits for one later hears
 // it. Lock held.
-func (m *Module) abandon() {
-	err := fmt.Errorf("%w: the last session was closed meanwhile", framework.ErrClosed)
+func (m *Module) abandon(err error) {
 	for _, r := range m.requests {
 		if r.state != idle && r.state != complete {
-			r.c.Rest = cid.Rest{} // it goes with the module, and tells nobody
 			r.fail(err)
 		}
 	}

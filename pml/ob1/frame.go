@@ -93,14 +93,7 @@ func (p *proc) otherFrame(f []byte) error {
 		return p.message(&in, f)
 
 	case frameData:
-		if len(f) < dataSize {
-			return errShort(f)
-		}
-		r := m.lookup(le.Uint64(f[8:]))
-		if r == nil || r.state != copying || r.p.proc != p {
-			return errors.New("payload for no receive")
-		}
-		return r.data(f[dataSize:], int64(le.Uint64(f[16:])))
+		return p.data(f)
 
 	case frameCTS:
 		if len(f) < ctsSize {

@@ -41,8 +41,6 @@ type sinkEndpoint struct{ *sink }
 
 func (sinkEndpoint) Close() {}
 
-func (e sinkEndpoint) Put(h btl.Header, payload []byte) bool { return btl.Put(e, h, payload) }
-
 // sinks opens a sink.
 type sinks struct{}
 

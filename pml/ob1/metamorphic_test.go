@@ -7,6 +7,7 @@ import (
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/btl/btlfault"
+	"github.com/ferrympi/ferry/btl/btltest"
 	"github.com/ferrympi/ferry/btl/self"
 	"github.com/ferrympi/ferry/btl/shm"
 	"github.com/ferrympi/ferry/cid"
@@ -43,6 +44,10 @@ func variants(t *testing.T) []pmltest.Variant {
 	}
 	tiny := map[string]string{"btl.shm.ring_size": "16KiB", "btl.shm.eager_limit": "64", "btl.self.ring_size": "4KiB"}
 	late := btlfault.Plan{Seed: *seed, Delay: 3, MaxDelay: 50, WouldBlock: 3}
+	add("memory: gathered, placed", 0, cid.PolicyAgree, nil, btltest.NewMemory(btltest.Options{NoRead: true}))
+	add("memory: gathered late, placed in pieces", 0, cid.PolicyLazy, nil,
+		btlfault.Wrap(btltest.NewMemory(btltest.Options{EagerLimit: 256, FrameLimit: 3000}), late),
+		btltest.NewMemory(btltest.Options{Name: "pieces", NoRead: true, EagerLimit: 128, FrameLimit: 2000, Step: 700, Exclusivity: 1}))
 	if underRace {
 		for _, policy := range pmltest.Policies {
 			add("shm on the heap, "+policy.String(), 0, policy, nil, self.Component(), shm.OnHeap())

@@ -2,6 +2,7 @@ package ob1
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
@@ -31,9 +32,10 @@ type Module struct {
 	freeMessages *message
 	fast         uint // receives that polled one path only, so far
 	pool         pool
-	fragment     int64 // bytes of payload in a frame of a large message
-	budget       int64 // bytes of unexpected messages per peer
-	sends        int   // that are not complete
+	fragment     int64          // bytes of payload in a frame of a large message
+	budget       int64          // bytes of unexpected messages per peer
+	header       [dataSize]byte // of the frame that is gathered
+	sends        int            // that are not complete
 
 	reading []*request // receives that read the sender's memory
 
@@ -204,12 +206,13 @@ func (m *Module) Close() error {
 	m.engine.Remove(m)
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	m.abandon()
-	for _, p := range m.procs.Lives {
-		if p.endpoint != nil {
-			p.endpoint.Close()
-			p.endpoint = nil
-		}
+	err := fmt.Errorf("%w: the last session was closed meanwhile", framework.ErrClosed)
+	for _, c := range m.comms.ByID {
+		c.Rest = cid.Rest{} // it goes with the module, and tells nobody
 	}
+	for _, p := range m.procs.Lives {
+		p.closePath(err) // first: what is gathered is read until then
+	}
+	m.abandon(err)
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/btl/btltest"
 	"github.com/ferrympi/ferry/btl/self"
 	"github.com/ferrympi/ferry/btl/shm"
 	"github.com/ferrympi/ferry/cid"
@@ -34,6 +35,9 @@ func TestContract(t *testing.T) {
 		t.Run("files", func(t *testing.T) { pmltest.Run(t, stack(), pmltest.Policies...) })
 	}
 	t.Run("heap", func(t *testing.T) { pmltest.Run(t, heap(), pmltest.Policies...) })
+	t.Run("every ability", func(t *testing.T) {
+		pmltest.Run(t, pmltest.Stack{PML: ob1.Component(), BTLs: []btl.Component{btltest.NewMemory(btltest.Options{Step: 5000})}}, cid.PolicyAgree)
+	})
 }
 
 // TestFramesAreNotKept runs over transports whose frames turn to garbage as soon
@@ -45,6 +49,8 @@ func TestFramesAreNotKept(t *testing.T) {
 	}
 	pmltest.Run(t, pmltest.Stack{PML: ob1.Component(), BTLs: []btl.Component{
 		pmltest.Poisoned(self.Component()), pmltest.Poisoned(shm.OnHeap())}}, policies...)
+	pmltest.Run(t, pmltest.Stack{PML: ob1.Component(), BTLs: []btl.Component{
+		pmltest.Poisoned(btltest.NewMemory(btltest.Options{NoRead: true, Step: 5000}))}}, policies[0])
 }
 
 // steady counts the allocations of a ping-pong between two processes when

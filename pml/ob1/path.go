@@ -133,11 +133,12 @@ func (p *proc) openBy(t *transport) error {
 	if err != nil {
 		return err
 	}
-	if p.endpoint, err = t.Connect(peer); err != nil {
-		p.endpoint = nil
+	endpoint, err := t.Connect(peer)
+	if err != nil {
 		return err
 	}
-	p.out = t
+	p.out, p.endpoint, p.short = t, endpoint, btl.Short(endpoint)
+	p.gather, _ = framework.As[btl.Gatherer](endpoint)
 	p.eager, p.frame = min(t.EagerLimit, t.FrameLimit), t.FrameLimit
 	p.Stats.Transport = t.name
 	p.settle()
@@ -179,9 +180,9 @@ func (p *proc) fallBack(err error) {
 // closePath gives the path to the process up.
 func (p *proc) closePath(err error) {
 	p.direct = false
-	if p.endpoint != nil {
-		p.endpoint.Close()
-		p.endpoint = nil
+	if endpoint := p.endpoint; endpoint != nil {
+		p.endpoint = nil // Close may complete sends
+		endpoint.Close()
 		p.m.hook(pml.Event{Kind: pml.EventTransportOut, Peer: p.Life, Note: err.Error()})
 	}
 }

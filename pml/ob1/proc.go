@@ -18,10 +18,12 @@ type proc struct {
 	// direct: a message may be sent at once. There is a path, and nothing queues.
 	direct   bool
 	endpoint btl.Endpoint
-	out      *transport // of endpoint; the last one, if that has been closed
-	eager    int        // the largest eager frame
-	frame    int        // the largest frame
-	inBy     *transport // the path from it; nil: there is none
+	short    btl.ShortSender // of endpoint
+	gather   btl.Gatherer    // of endpoint; nil: it can't
+	out      *transport      // of endpoint; the last one, if that has been closed
+	eager    int             // the largest eager frame
+	frame    int             // the largest frame
+	inBy     *transport      // the path from it; nil: there is none
 	in       inPath
 	last     *peer // whose message came last, on a communicator that exists
 	refused  []refused

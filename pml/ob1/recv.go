@@ -2,7 +2,6 @@ package ob1
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/ferrympi/ferry/btl"
@@ -210,20 +209,6 @@ func (r *request) store(payload []byte, offset int64) {
 		return
 	}
 	cpu.CopyShared(r.buf.Bytes[offset:], payload)
-}
-
-// data takes a frame of payload. Lock held.
-func (r *request) data(payload []byte, offset int64) error {
-	if r.send || r.state != copying || offset != r.moved || int64(len(payload)) > r.limit-r.moved || len(payload) == 0 {
-		return fmt.Errorf("payload of %d bytes at %d for a receive of %d in state %q at %d",
-			len(payload), offset, r.limit, stateNames[r.state], r.moved)
-	}
-	r.store(payload, offset)
-	r.moved += int64(len(payload))
-	if r.moved == r.limit {
-		r.finish()
-	}
-	return nil
 }
 
 // await waits for an unexpected message. Lock held.

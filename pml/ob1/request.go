@@ -46,6 +46,7 @@ type request struct {
 	buf    pml.Buffer
 	tag    int
 	moved  int64      // bytes of payload copied
+	lent   int        // frames that still read payload where it lies
 	limit  int64      // bytes of payload that will be
 	far    uint64     // the peer's handle, once accepted
 	remote btl.Remote // receive: where the message lies, while reading
@@ -69,7 +70,7 @@ func (m *Module) newRequest(c *comm) *request {
 	r := m.freeRequest()
 	r.Start()
 	r.c = c
-	r.moved = 0
+	r.moved, r.lent = 0, 0
 	c.Pending++
 	return r
 }
@@ -131,6 +132,9 @@ func (r *request) finish() {
 // fail completes a request with an error. Lock held.
 func (r *request) fail(err error) {
 	r.Status.Err = err
+	if r.send {
+		r.Status.Source, r.Status.Tag = pml.AnySource, pml.AnyTag
+	}
 	r.finish()
 }
 

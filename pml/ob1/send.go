@@ -48,12 +48,12 @@ func (c *comm) sendNow(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.M
 	if !proc.direct || n > proc.eager || cost > proc.credit {
 		return false
 	}
-	h := btl.Header{
+	h := btl.ShortHeader{
 		First:  p.word | uint64(plane)<<8,
 		Second: uint64(uint32(tag)) | uint64(c.Spec.Rank)<<32,
 		Third:  uint64(uint32(p.sendSeq)),
 	}
-	if !proc.endpoint.Put(h, buf.Bytes) {
+	if !proc.short.SendShort(h, buf.Bytes) {
 		return false
 	}
 	p.sendSeq++
@@ -218,28 +218,6 @@ func (r *request) accepted(far uint64, limit int64) {
 	if !proc.idle() {
 		proc.markBusy()
 	}
-}
-
-// push sends payload of an accepted send, which is the head of its process's
-// list, until the path is blocked or all is sent. It returns the number of
-// frames. Lock held.
-func (r *request) push() (n int) {
-	proc := r.p.proc
-	for r.moved < r.limit {
-		k := min(r.limit-r.moved, int64(proc.frame-dataSize), r.m.piece(r.limit))
-		b := proc.endpoint.Reserve(dataSize + int(k))
-		if b == nil {
-			return n
-		}
-		putData(b, r.far, r.moved)
-		r.pack(b[dataSize:], r.moved)
-		proc.endpoint.Commit(dataSize + int(k))
-		r.moved += k
-		n++
-	}
-	proc.pushing.pop()
-	r.finish()
-	return n
 }
 
 // withdrawPatience is how long a send whose context has ended waits for its RTS to

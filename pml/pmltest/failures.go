@@ -40,8 +40,9 @@ func (f *fixture) peerFails() {
 	})
 	f.Until("posting", func() bool { return f.posted(0) == 4 })
 	dead := f.Group()[1].Life
-	f.Check(f.Kill(1))
+	// The news comes first: a transport may see that its modules close in good order.
 	f.Procs[0].Module.PeerFailed(dead, "signal: killed")
+	f.Check(f.Kill(1))
 	f.Procs[0].Module.PeerFailed(dead, "signal: killed") // the news may come twice
 	ends := func(what string, p pending, target error) {
 		_, err := p.wait(f.Context())

@@ -7,7 +7,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// Poisoned wraps a BTL so that a frame's bytes change as soon as Frame has
+// Poisoned wraps a BTL so that a frame's bytes change as soon as Frame or Place has
 // returned: a PML that keeps what belongs to the module then delivers garbage.
 func Poisoned(c btl.Component) btl.Component { return poisoned{c} }
 
@@ -29,11 +29,31 @@ type poisonInbound struct {
 	frame []byte
 }
 
-func (p *poisonInbound) Frame(frame []byte) error {
+// lend calls f with a copy of frame, which is garbage afterwards.
+func (p *poisonInbound) lend(frame []byte, f func([]byte)) {
 	p.frame = append(p.frame[:0], frame...)
-	err := p.up.Frame(p.frame[:len(frame):len(frame)])
+	f(p.frame[:len(frame):len(frame)])
 	for i := range p.frame {
 		p.frame[i] = 0xdb
 	}
+}
+
+func (p *poisonInbound) Frame(frame []byte) (err error) {
+	p.lend(frame, func(b []byte) { err = p.up.Frame(b) })
+	return err
+}
+
+// Place implements btl.Placer where the protocol does.
+func (p *poisonInbound) Place(header []byte, size int) (dst []byte) {
+	if placer, ok := framework.As[btl.Placer](p.up); ok {
+		p.lend(header, func(b []byte) { dst = placer.Place(b, size) })
+	}
+	return dst
+}
+
+// Placed implements btl.Placer.
+func (p *poisonInbound) Placed(header []byte, size int) (err error) {
+	placer, _ := framework.As[btl.Placer](p.up)
+	p.lend(header, func(b []byte) { err = placer.Placed(b, size) })
 	return err
 }

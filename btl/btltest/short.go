@@ -10,20 +10,20 @@ import (
 	"github.com/ferrympi/ferry/btl"
 )
 
-// put mixes Put with Reserve and Commit, up to a full path and over the end of a
-// ring: frames arrive whole, in one order, and a Put that reports false has sent
+// short mixes SendShort with Reserve and Commit, up to a full path and over the end of
+// a ring: frames arrive whole, in one order, and a SendShort that reports false has sent
 // nothing.
-func put(ctx context.Context, w *world) error {
+func short(ctx context.Context, w *world) error {
 	a, b, ep, err := w.greeted(ctx)
 	if err != nil {
 		return err
 	}
-	limit := a.module.Caps().FrameLimit
+	limit, sender := a.module.Caps().FrameLimit, btl.Short(ep)
 	for round := range 60 {
 		var frames [][]byte
 		refused := false
 		for k := 0; k < 300 && !refused; k++ {
-			frame := fill(round+k, btl.HeaderSize+(round*k*37)%(limit-btl.HeaderSize+1))
+			frame := fill(round+k, btl.ShortHeaderSize+(round*k*37)%(limit-btl.ShortHeaderSize+1))
 			a.do(func() {
 				if k%5 == 4 { // a reservation that is not used
 					ep.Reserve(1 + k%limit)
@@ -36,8 +36,8 @@ func put(ctx context.Context, w *world) error {
 					return
 				}
 				word := func(i int) uint64 { return binary.LittleEndian.Uint64(frame[8*i:]) }
-				payload := bytes.Clone(frame[btl.HeaderSize:])
-				refused = !ep.Put(btl.Header{First: word(0), Second: word(1), Third: word(2)}, payload)
+				payload := bytes.Clone(frame[btl.ShortHeaderSize:])
+				refused = !sender.SendShort(btl.ShortHeader{First: word(0), Second: word(1), Third: word(2)}, payload)
 				clear(payload) // the caller's again
 			})
 			if !refused {
@@ -54,7 +54,7 @@ func put(ctx context.Context, w *world) error {
 		b.do(func() {
 			b.module.Poll()
 			if len(b.got) > 0 {
-				err = errors.New("a frame came that Put had refused")
+				err = errors.New("a frame came that SendShort had refused")
 			}
 		})
 		if err != nil {

@@ -1,0 +1,127 @@
+package btl
+
+import (
+	"encoding/binary"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// What a module may do beyond the contract. A protocol asks for each ability once, by
+// framework.As: when the module is open, or when a path opens; a module asks the
+// Inbound that Accept returned. What is said of the engine's lock holds here, too.
+
+// ShortHeader is the header of a short frame. A protocol's bytes in the order of the
+// frame are the words' bytes in little-endian order.
+type ShortHeader struct{ First, Second, Third uint64 }
+
+// ShortHeaderSize is the size of a ShortHeader in bytes.
+const ShortHeaderSize = 24
+
+// ShortSender is an optional ability of an Endpoint: one call sends a frame, which costs
+// less than Reserve and Commit.
+type ShortSender interface {
+	// SendShort sends one frame: a header, and behind it a payload, which is copied and
+	// the caller's again. It reports false, and nothing has happened, if it would block.
+	// The frame is not larger than FrameLimit. A reservation is dropped.
+	SendShort(h ShortHeader, payload []byte) bool
+}
+
+// SendShort is ShortSender.SendShort by Reserve and Commit.
+func SendShort(e Endpoint, h ShortHeader, payload []byte) bool {
+	n := ShortHeaderSize + len(payload)
+	b := e.Reserve(n)
+	if b == nil {
+		return false
+	}
+	binary.LittleEndian.PutUint64(b[0:], h.First)
+	binary.LittleEndian.PutUint64(b[8:], h.Second)
+	binary.LittleEndian.PutUint64(b[16:], h.Third)
+	copy(b[ShortHeaderSize:], payload)
+	e.Commit(n)
+	return true
+}
+
+// Short returns the ability of an endpoint, or one that is made of Reserve and Commit.
+func Short(e Endpoint) ShortSender {
+	if s, ok := framework.As[ShortSender](e); ok {
+		return s
+	}
+	return byReserve{e}
+}
+
+type byReserve struct{ Endpoint }
+
+func (e byReserve) SendShort(h ShortHeader, payload []byte) bool {
+	return SendShort(e.Endpoint, h, payload)
+}
+
+// GatherHeader is the most that Gather takes as a header, in bytes.
+const GatherHeader = 64
+
+// Gatherer is an optional ability of an Endpoint: the payload of a frame is sent from
+// where it lies.
+type Gatherer interface {
+	// Gather sends one frame: a header of 1 to GatherHeader bytes, which is copied, and
+	// behind it a payload of at least one byte, together not more than FrameLimit. It
+	// reports false, and nothing has happened, if it would block. Otherwise the module
+	// reads the payload, which stays as it is, until it calls c, once. That may be
+	// before Gather returns. A reservation is dropped.
+	//
+	// When PathDown or PeerGone is called, and when Close of the endpoint returns, no
+	// payload is read any more, and all calls have been made: a frame that was not out
+	// is dropped, with those behind it. Idle is false while a call is to come.
+	Gather(header, payload []byte, c LocalCompletion) bool
+}
+
+// LocalCompletion is told that a payload is its owner's again.
+type LocalCompletion interface {
+	// LocallyComplete is called with the engine's lock held, from Gather, Close of the
+	// endpoint, or Poll. It does not call the endpoint.
+	LocallyComplete()
+}
+
+// Placer is an optional ability of an Inbound: the payload of a frame goes straight to
+// where it belongs.
+type Placer interface {
+	// Place returns where the payload of a frame belongs that Gather has sent: size
+	// bytes. header is what Gather was given, as a peer has sent it, and the module's
+	// again when Place returns. nil: there is no such place, and the module hands the
+	// frame up by Frame.
+	//
+	// The bytes are the module's until its Poll returns. If the payload is not complete
+	// by then, it asks again in a later Poll, with the same header and size, and goes on
+	// where it stopped. nil then: what the payload was for has ended. The module drops
+	// the frame and goes on with the next one.
+	Place(header []byte, size int) []byte
+
+	// Placed says, in the Poll of the last Place, that all of the payload is there. The
+	// error is as that of Frame.
+	Placed(header []byte, size int) error
+}
+
+// Forgetter is an optional ability of a Module: a peer is dead for certain, and
+// what the module keeps for it can go. Frames that have come were polled before.
+type Forgetter interface {
+	Forget(peer framework.Life)
+}
+
+// PeerPoller is an optional ability of a Module: polling one peer's path costs
+// less than Poll. A blocking receive from a known source asks for it.
+type PeerPoller interface {
+	// PeerSource returns a source that polls only the path from peer, or nil
+	// while there is none. It stays valid until the module closes.
+	PeerSource(peer framework.Life) progress.Source
+}
+
+// Peeker is an optional ability of what PeerSource returns: who waits for one
+// frame can look at it where it lies, instead of having it handed up.
+type Peeker interface {
+	// Peek returns the next frame of the path, or nil if looking that many times
+	// found none. It is the module's and valid until the next call of Drop or
+	// Poll; without Drop a Poll hands it up.
+	Peek(looks int) []byte
+
+	// Drop is done with the frame that Peek has just returned.
+	Drop()
+}

@@ -1,0 +1,288 @@
+package ob1_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/btl/btlfault"
+	"github.com/ferrympi/ferry/btl/btltest"
+	"github.com/ferrympi/ferry/btl/self"
+	"github.com/ferrympi/ferry/btl/shm"
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/ob1"
+	"github.com/ferrympi/ferry/pml/pmltest"
+)
+
+// over makes a world whose processes have these BTLs, and a communicator of all.
+func over(t *testing.T, n int, btls ...btl.Component) (*pmltest.World, []pml.Comm) {
+	t.Helper()
+	return overStack(t, n, pmltest.Stack{PML: ob1.Component(), BTLs: btls})
+}
+
+func overStack(t *testing.T, n int, stack pmltest.Stack) (*pmltest.World, []pml.Comm) {
+	t.Helper()
+	w, err := pmltest.NewWorld(stack, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return w, comms(t, w, cid.PolicyAgree)
+}
+
+// wait waits for a request that start has started.
+func wait(ctx context.Context, r *pml.Request, err error) error {
+	if err == nil {
+		_, err = r.Wait(ctx, r.Generation())
+	}
+	return err
+}
+
+// gated refuses paths between two processes, once it is opened.
+type gated struct {
+	open chan struct{}
+	why  error
+}
+
+func (g gated) refuse(from, to framework.Proc) error {
+	if from == to {
+		return nil
+	}
+	<-g.open
+	return g.why
+}
+
+var errPicky = errors.New("it takes no strangers")
+
+// TestRefusedPathLeavesWhatWaitsToTheNextOne: messages of all kinds are queued when the
+// preferred transport refuses. They arrive by the other one, in order, and nothing else
+// has ended.
+func TestRefusedPathLeavesWhatWaitsToTheNextOne(t *testing.T) {
+	gate := gated{make(chan struct{}), errPicky}
+	first := btltest.NewMemory(btltest.Options{Name: "picky", Exclusivity: 2, EagerLimit: 16 << 10, Refuse: gate.refuse})
+	second := btltest.NewMemory(btltest.Options{Name: "patient", Exclusivity: 1, EagerLimit: 256, FrameLimit: 1024})
+	w, cs := over(t, 2, first, second)
+	ctx := bounded(t)
+	sizes := []int{0, 8, 300, 10_000, 100_000, 17, 4096}
+	var sent, received []*pml.Request
+	posted := make([][]byte, len(sizes))
+	for i, n := range sizes {
+		posted[i] = make([]byte, n)
+		r, err := cs[0].Irecv(pml.Buffer{Bytes: posted[i]}, 1, 3, pml.PointToPoint)
+		if err != nil {
+			t.Fatal(err)
+		}
+		received = append(received, r)
+	}
+	for i, n := range sizes {
+		r, err := cs[1].Isend(pml.Buffer{Bytes: bytes.Repeat([]byte{byte(i + 1)}, n)}, 0, 3, pml.PointToPoint, pml.Standard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent = append(sent, r)
+	}
+	close(gate.open)
+	for i := range sizes {
+		if err := errors.Join(wait(ctx, sent[i], nil), wait(ctx, received[i], nil)); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(posted[i], bytes.Repeat([]byte{byte(i + 1)}, sizes[i])) {
+			t.Errorf("message %d came in another one's place", i)
+		}
+	}
+	for rank, m := range w.Procs { // rank 0 has only answered
+		route := m.Module.Route(w.Group()[1-rank].Life)
+		if route.Transport != "patient" || len(route.Rejected) != 1 || route.Rejected[0].Name != "picky" || !strings.Contains(route.Rejected[0].Reason, errPicky.Error()) {
+			t.Errorf("rank %d: the route is %+v", rank, route)
+		}
+	}
+}
+
+// TestRefusedByAllNamesAll: the error of what was queued has every reason.
+func TestRefusedByAllNamesAll(t *testing.T) {
+	gate := gated{make(chan struct{}), errPicky}
+	other := gated{gate.open, errors.New("its room is taken")}
+	_, cs := over(t, 2,
+		btltest.NewMemory(btltest.Options{Name: "picky", Exclusivity: 2, Refuse: gate.refuse}),
+		btltest.NewMemory(btltest.Options{Name: "full", Exclusivity: 1, Refuse: other.refuse}))
+	r, err := cs[0].Isend(pml.Buffer{Bytes: []byte{1}}, 1, 3, pml.PointToPoint, pml.Standard)
+	close(gate.open)
+	err = wait(bounded(t), r, err)
+	if !errors.Is(err, framework.ErrTransport) || errors.Is(err, framework.ErrPeerClosed) {
+		t.Errorf("the send ended with %v", err)
+	}
+	for _, want := range []string{"picky: ", errPicky.Error(), "full: ", other.why.Error()} {
+		if !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("%q does not say %q", err, want)
+		}
+	}
+}
+
+// TestPeerWhoseRingIsRefusedIsNotDead: shared memory has room for no ring.
+func TestPeerWhoseRingIsRefusedIsNotDead(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", 2*64<<10)); err != nil {
+		t.Skip("can't mount a small tmpfs: ", err)
+	}
+	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
+	btls := []btl.Component{self.Component(), shm.Component(), btltest.NewMemory(btltest.Options{})}
+	params, err := pmltest.Settings(ob1.Component(), btls, map[string]string{"btl.shm.dir": dir, "btl.shm.fallback_dir": ""})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, cs := overStack(t, 2, pmltest.Stack{PML: ob1.Component(), BTLs: btls, Params: params})
+	ctx := bounded(t)
+	if err := pmltest.Each(cs, func(rank int, c pml.Comm) error {
+		out, in := []byte{byte(rank)}, make([]byte, 1)
+		send, err := c.Isend(pml.Buffer{Bytes: out}, 1-rank, 1, pml.PointToPoint, pml.Standard)
+		if err != nil {
+			return err
+		}
+		_, err = c.Recv(ctx, pml.Buffer{Bytes: in}, 1-rank, 1, pml.PointToPoint)
+		return errors.Join(err, wait(ctx, send, nil))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	route := w.Procs[0].Module.Route(w.Group()[1].Life)
+	if said := fmt.Sprint(route.Rejected); route.Transport != "memory" || !strings.Contains(said, "the peer refused: \"no space in ") {
+		t.Errorf("the route is %+v", route)
+	}
+}
+
+// TestBothEndsOfABrokenPathHearOfIt, and neither that the other one has left.
+func TestBothEndsOfABrokenPathHearOfIt(t *testing.T) {
+	_, cs := over(t, 2, btlfault.Wrap(btltest.NewMemory(btltest.Options{}), btlfault.Plan{KillAfter: 20}))
+	ctx := bounded(t)
+	pmltest.Each(cs, func(rank int, c pml.Comm) (err error) {
+		b := pml.Buffer{Bytes: make([]byte, 8)}
+		for err == nil {
+			if err = c.Send(ctx, b, 1-rank, 1, pml.PointToPoint, pml.Standard); err == nil {
+				_, err = c.Recv(ctx, b, 1-rank, 1, pml.PointToPoint)
+			}
+		}
+		if !errors.Is(err, framework.ErrTransport) || errors.Is(err, framework.ErrPeerClosed) {
+			t.Errorf("rank %d: %v", rank, err)
+		}
+		return nil
+	})
+}
+
+// TestPeerThatClosesIsGoneAndNotBroken: what waits for it ends with the reason.
+func TestPeerThatClosesIsGoneAndNotBroken(t *testing.T) {
+	w, cs := over(t, 2, btltest.NewMemory(btltest.Options{}))
+	ctx := bounded(t)
+	b := pml.Buffer{Bytes: make([]byte, 8)}
+	last, err := cs[1].Isend(b, 0, 2, pml.PointToPoint, pml.Standard)
+	if err := wait(ctx, last, err); err != nil {
+		t.Fatal(err)
+	}
+	send, err := cs[0].Isend(b, 1, 1, pml.PointToPoint, pml.Synchronous)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Kill(1); err != nil { // closes its modules, as the end of a session does
+		t.Fatal(err)
+	}
+	if err := wait(ctx, send, nil); !errors.Is(err, framework.ErrPeerClosed) || !errors.Is(err, framework.ErrTransport) {
+		t.Errorf("a send to a process that closes: %v", err)
+	}
+	if _, err := cs[0].Recv(ctx, b, 1, 2, pml.PointToPoint); err != nil {
+		t.Errorf("what it had sent before: %v", err)
+	}
+	if _, err := cs[0].Recv(ctx, b, 1, 2, pml.PointToPoint); !errors.Is(err, framework.ErrPeerClosed) {
+		t.Errorf("a receive from a process that has closed: %v", err)
+	}
+}
+
+// TestLargeMessagesAreGatheredAndPlaced: nothing is copied in between, where both ends
+// can; a layout is packed as before.
+func TestLargeMessagesAreGatheredAndPlaced(t *testing.T) {
+	net := btltest.NewMemory(btltest.Options{NoRead: true, Step: 3000})
+	_, cs := over(t, 2, net)
+	ctx := bounded(t)
+	const size = 1 << 20
+	sent := make([]byte, size)
+	for i := range sent {
+		sent[i] = byte(i * 7)
+	}
+	got := make([]byte, size)
+	r, err := cs[1].Irecv(pml.Buffer{Bytes: got}, 0, 1, pml.PointToPoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(cs[0].Send(ctx, pml.Buffer{Bytes: sent}, 1, 1, pml.PointToPoint, pml.Standard), wait(ctx, r, nil)); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, sent) {
+		t.Error("the message differs")
+	}
+	if gathered, placed := net.Counts(); gathered < 4 || placed != gathered {
+		t.Errorf("%d frames were gathered and %d placed", gathered, placed)
+	}
+}
+
+// bare hides what modules can do beyond the contract: they drain no path, and are not
+// told to forget a peer.
+type bare struct{ btl.Component }
+
+func (c bare) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
+	m, err := c.Component.Open(ctx, env)
+	return struct{ btl.Module }{m}, err
+}
+
+// TestFailedMessageIsTouchedNoMore: the peer of a large message is reported dead while
+// its payload is on its way, a byte at a time. Both buffers are the user's again.
+func TestFailedMessageIsTouchedNoMore(t *testing.T) {
+	for _, victim := range []int{0, 1} {
+		t.Run(fmt.Sprintf("rank %d survives", 1-victim), func(t *testing.T) {
+			net := btltest.NewMemory(btltest.Options{NoRead: true, Step: 1})
+			w, cs := over(t, 2, bare{net})
+			ctx := bounded(t)
+			bufs := [2][]byte{bytes.Repeat([]byte{1}, 1<<20), make([]byte, 1<<20)}
+			r, err := cs[1].Irecv(pml.Buffer{Bytes: bufs[1]}, 0, 1, pml.PointToPoint)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := cs[0].Isend(pml.Buffer{Bytes: bufs[0]}, 1, 1, pml.PointToPoint, pml.Standard)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for gathered := int64(0); gathered == 0; gathered, _ = net.Counts() {
+				if ctx.Err() != nil {
+					t.Fatal("nothing is gathered")
+				}
+			}
+			survivor := 1 - victim
+			w.Procs[survivor].Module.PeerFailed(w.Group()[victim].Life, "signal: killed")
+			if err := wait(ctx, [2]*pml.Request{s, r}[survivor], nil); !errors.Is(err, framework.ErrProcFailed) {
+				t.Fatal(err)
+			}
+			mine := bufs[survivor]
+			for i := range mine { // under the race detector this finds who still reads
+				mine[i] = 0xaa
+			}
+			for range 1000 {
+				for _, p := range w.Procs {
+					p.Engine.Lock()
+					p.Engine.Progress()
+					p.Engine.Unlock()
+				}
+			}
+			if !bytes.Equal(mine, bytes.Repeat([]byte{0xaa}, len(mine))) {
+				t.Error("something was written into a buffer whose receive had ended")
+			}
+		})
+	}
+}
