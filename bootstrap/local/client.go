@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,10 +50,8 @@ type answer struct {
 }
 
 func newClient(conn net.Conn, id bootstrap.Identity, env bootstrap.Env) *client {
-	c := &client{id: id, conn: conn, timeout: env.Timeout, log: env.Logger, calls: map[uint64]chan answer{}}
-	if c.timeout <= 0 {
-		c.timeout = bootstrap.DefaultTimeout
-	}
+	c := &client{id: id, conn: conn, timeout: cmp.Or(env.Timeout, bootstrap.DefaultTimeout), log: env.Logger, calls: map[uint64]chan answer{}}
+	c.events.spawn = c.wg.Go
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
@@ -113,10 +112,10 @@ func (c *client) read(r *wire.Reader) {
 		return
 	}
 	c.conn.Close()
-	err = &framework.TransportError{Component: "bootstrap local", Peer: "the launcher", Op: "receive", Err: err}
+	err = launcherError("receive", err)
 	c.log.Warn("bootstrap local: connection to the launcher lost", "error", err)
 	c.end(err)
-	c.deliver(bootstrap.Event{Kind: bootstrap.ServerLost, Reason: err.Error()})
+	c.events.add(bootstrap.Event{Kind: bootstrap.ServerLost, Reason: err.Error()})
 }
 
 func (c *client) readAll(r *wire.Reader) error {
@@ -151,28 +150,30 @@ func (c *client) readAll(r *wire.Reader) error {
 func (c *client) addEvent(ev wire.EventBody) {
 	switch k := bootstrap.EventKind(ev.Kind); k {
 	case bootstrap.ProcDied:
-		c.deliver(bootstrap.Event{Kind: k, Proc: c.proc(ev.Rank), Nonce: ev.Nonce, Reason: ev.Reason})
+		c.events.add(bootstrap.Event{Kind: k, Proc: c.proc(ev.Rank), Nonce: ev.Nonce, Reason: ev.Reason})
 	case bootstrap.Dump:
-		c.deliver(bootstrap.Event{Kind: k, Proc: c.id.Proc})
+		c.events.add(bootstrap.Event{Kind: k, Proc: c.id.Proc})
 	default:
 		c.log.Warn("bootstrap local: unknown event", "kind", ev.Kind)
 	}
 }
 
-func (c *client) deliver(ev bootstrap.Event) { c.events.add(ev, c.wg.Go) }
-
 func (c *client) proc(rank uint32) framework.Proc {
 	return framework.Proc{Namespace: c.id.Proc.Namespace, Rank: rank}
 }
 
-// write sends one frame. Nothing waits for it to be handled.
-func (c *client) write(frame []byte) error {
+// send sends one frame. Nothing waits for it to be handled.
+func (c *client) send(k wire.Kind, id uint64, body any) error {
+	frame, err := wire.Encode(k, id, body)
+	if err != nil {
+		return err
+	}
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
 	if err := c.failure(); err != nil {
 		return err
 	}
-	err := c.conn.SetWriteDeadline(time.Now().Add(c.timeout))
+	err = c.conn.SetWriteDeadline(time.Now().Add(c.timeout))
 	if err == nil {
 		_, err = c.conn.Write(frame)
 	}
@@ -182,10 +183,15 @@ func (c *client) write(frame []byte) error {
 	if err := c.failure(); err != nil {
 		return err // Close, or the reader, was first and knows better
 	}
-	err = &framework.TransportError{Component: "bootstrap local", Peer: "the launcher", Op: "send", Err: err}
+	err = launcherError("send", err)
 	c.end(err)
 	c.conn.Close() // half a frame may be out: there is no going on
 	return err
+}
+
+// launcherError is the error of a connection that is of no more use.
+func launcherError(op string, err error) error {
+	return &framework.TransportError{Component: "bootstrap local", Peer: "the launcher", Op: op, Err: err}
 }
 
 func (c *client) failure() error {
@@ -207,24 +213,17 @@ func (c *client) call(ctx context.Context, k wire.Kind, body any) (m wire.Messag
 	if err != nil {
 		return m, nil, err
 	}
-	frame, err := wire.Encode(k, id, body)
-	if err != nil {
+	if err := c.send(k, id, body); err != nil {
 		c.forget(id)
 		return m, nil, err
 	}
-	if err := c.write(frame); err != nil {
-		c.forget(id)
-		return m, nil, err
-	}
-	deadline := time.NewTimer(c.timeout)
-	defer deadline.Stop()
 	expired := false
 	select {
 	case a := <-ch:
 		return a.msg, nil, a.err
 	case <-ctx.Done():
 		waitErr = context.Cause(ctx)
-	case <-deadline.C:
+	case <-time.After(c.timeout):
 		expired, waitErr = true, fmt.Errorf("%w (after %v)", framework.ErrTimeout, c.timeout)
 	}
 	a := c.cancel(id, ch, expired)
@@ -233,23 +232,17 @@ func (c *client) call(ctx context.Context, k wire.Kind, body any) (m wire.Messag
 
 // cancel tells the server that a wait has ended, and returns its last word.
 func (c *client) cancel(id uint64, ch chan answer, expired bool) answer {
-	frame, err := wire.Encode(wire.Cancel, id, wire.CancelBody{Expired: expired})
-	if err == nil {
-		err = c.write(frame)
-	}
+	err := c.send(wire.Cancel, id, wire.CancelBody{Expired: expired})
 	if err != nil {
 		c.forget(id)
 		return answer{err: err}
 	}
-	grace := time.NewTimer(answerGrace)
-	defer grace.Stop()
 	select {
 	case a := <-ch:
 		return a
-	case <-grace.C:
+	case <-time.After(answerGrace):
 	}
-	err = &framework.TransportError{Component: "bootstrap local", Peer: "the launcher", Op: "wait for an answer",
-		Err: fmt.Errorf("%w: none within %v of the end of the call", framework.ErrTimeout, answerGrace)}
+	err = launcherError("wait for an answer", fmt.Errorf("%w: none within %v of the end of the call", framework.ErrTimeout, answerGrace))
 	c.end(err)
 	c.conn.Close()
 	return answer{err: err}
@@ -276,15 +269,13 @@ func (c *client) forget(id uint64) {
 func (c *client) failed(op, name string, m wire.Message, waitErr error) error {
 	f, err := wire.Decode[wire.FailureBody](m.Body)
 	if err != nil {
-		return &framework.TransportError{Component: "bootstrap local", Peer: "the launcher", Op: op, Err: err}
+		return launcherError(op, err)
 	}
 	switch f.Code {
 	case wire.CodeMissing:
 		return &framework.MissingError{Op: op, Tag: name, Missing: c.procs(f.Missing), Failed: c.procs(f.Failed)}
 	case wire.CodeWithdrawn:
-		if waitErr == nil {
-			waitErr = framework.ErrCanceled
-		}
+		waitErr = cmp.Or(waitErr, framework.ErrCanceled)
 		if len(f.Missing) == 0 {
 			return fmt.Errorf("bootstrap: %s %q: %w", op, name, waitErr)
 		}
@@ -304,7 +295,7 @@ func (c *client) failed(op, name string, m wire.Message, waitErr error) error {
 		wire.CodeLimit:        framework.ErrUnsupported,
 	}[f.Code]
 	if !ok {
-		return &framework.TransportError{Component: "bootstrap local", Peer: "the launcher", Op: op, Err: fmt.Errorf("unknown failure %d: %s", f.Code, f.Text)}
+		return launcherError(op, fmt.Errorf("unknown failure %d: %s", f.Code, f.Text))
 	}
 	if f.Text == "" {
 		return fmt.Errorf("bootstrap: %s %q: %w", op, name, sentinel)

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,11 +31,9 @@ func dial(ctx context.Context, path string) (net.Conn, error) {
 		if err == nil || !errors.Is(err, syscall.EAGAIN) {
 			return conn, err
 		}
-		t := time.NewTimer(wait)
 		select {
-		case <-t.C:
+		case <-time.After(wait):
 		case <-ctx.Done():
-			t.Stop()
 			return nil, fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		}
 	}
@@ -74,7 +73,7 @@ func connect(ctx context.Context, conn net.Conn, id bootstrap.Identity, token st
 	welcome, err := c.handshake(ctx, r, token)
 	if err != nil {
 		conn.Close()
-		return nil, &framework.TransportError{Component: "bootstrap local", Peer: "the launcher", Op: "handshake", Err: err}
+		return nil, launcherError("handshake", err)
 	}
 	for _, d := range welcome.Dead {
 		c.addEvent(d)
@@ -83,54 +82,49 @@ func connect(ctx context.Context, conn net.Conn, id bootstrap.Identity, token st
 	return c, nil
 }
 
-func (c *client) handshake(ctx context.Context, r *wire.Reader, token string) (wire.WelcomeBody, error) {
-	var none wire.WelcomeBody
+func (c *client) handshake(ctx context.Context, r *wire.Reader, token string) (w wire.WelcomeBody, err error) {
 	if err := wire.CheckPeer(c.conn); err != nil {
-		return none, err
+		return w, err
 	}
 	if err := c.conn.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
-		return none, err
+		return w, err
 	}
 	// A ctx that ends makes the reads and writes below fail.
 	stop := context.AfterFunc(ctx, func() { c.conn.SetDeadline(time.Unix(1, 0)) })
-	welcome, err := c.greet(r, token)
+	w, err = c.greet(r, token)
 	if !stop() {
-		return none, context.Cause(ctx)
+		return w, context.Cause(ctx)
 	}
-	if err != nil {
-		return none, err
-	}
-	return welcome, c.conn.SetDeadline(time.Time{})
+	return w, cmp.Or(err, c.conn.SetDeadline(time.Time{}))
 }
 
-func (c *client) greet(r *wire.Reader, token string) (wire.WelcomeBody, error) {
-	var none wire.WelcomeBody
+func (c *client) greet(r *wire.Reader, token string) (w wire.WelcomeBody, err error) {
 	hello, err := wire.Encode(wire.Hello, 0, wire.HelloBody{
 		Version: wire.Version, Token: token, Namespace: c.id.Proc.Namespace, Rank: c.id.Proc.Rank,
 	})
-	if err != nil {
-		return none, err
+	if err == nil {
+		_, err = c.conn.Write(hello)
 	}
-	if _, err := c.conn.Write(hello); err != nil {
-		return none, err
+	if err != nil {
+		return w, err
 	}
 	m, err := r.Next()
 	if err != nil {
-		return none, err
+		return w, err
 	}
 	switch m.Kind {
 	case wire.Refused:
 		b, err := wire.Decode[wire.RefusedBody](m.Body)
-		if err != nil {
-			return none, err
+		if err == nil {
+			err = fmt.Errorf("the launcher refused rank %d: %s", c.id.Proc.Rank, b.Reason)
 		}
-		return none, fmt.Errorf("the launcher refused rank %d: %s", c.id.Proc.Rank, b.Reason)
+		return w, err
 	case wire.Welcome:
-		b, err := wire.Decode[wire.WelcomeBody](m.Body)
-		if err == nil && int64(b.Size) != int64(c.id.Size) {
-			err = fmt.Errorf("%s says %d processes, the launcher %d", wire.EnvSize, c.id.Size, b.Size)
+		w, err = wire.Decode[wire.WelcomeBody](m.Body)
+		if err == nil && int64(w.Size) != int64(c.id.Size) {
+			err = fmt.Errorf("%s says %d processes, the launcher %d", wire.EnvSize, c.id.Size, w.Size)
 		}
-		return b, err
+		return w, err
 	}
-	return none, fmt.Errorf("message kind %d instead of a welcome", m.Kind)
+	return w, fmt.Errorf("message kind %d instead of a welcome", m.Kind)
 }

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/ferrympi/ferry/bootstrap"
@@ -16,14 +17,13 @@ type events struct {
 	queue   []bootstrap.Event
 	running bool
 	stopped bool
-	spawn   func(func()) // how a goroutine is started; set by the first event
+	spawn   func(func()) // starts a goroutine that Close waits for
 }
 
-// add takes an event in. spawn starts a goroutine that Close waits for.
-func (e *events) add(ev bootstrap.Event, spawn func(func())) {
+// add takes an event in.
+func (e *events) add(ev bootstrap.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.spawn = spawn
 	if ev.Kind != bootstrap.Dump {
 		e.history = append(e.history, ev)
 	}
@@ -39,7 +39,7 @@ func (e *events) set(f func(bootstrap.Event)) {
 	defer e.mu.Unlock()
 	e.f, e.queue = f, nil
 	if f != nil {
-		e.queue = append(e.queue, e.history...)
+		e.queue = slices.Clone(e.history)
 	}
 	e.startLocked()
 }
@@ -73,11 +73,7 @@ func (e *events) stop() {
 }
 
 // Begin tells the server of a life. If that is gone nobody hears of a death.
-func (c *client) Begin(nonce uint64) {
-	if frame, err := wire.Encode(wire.Life, 0, wire.LifeBody{Nonce: nonce}); err == nil {
-		_ = c.write(frame)
-	}
-}
+func (c *client) Begin(nonce uint64) { _ = c.send(wire.Life, 0, wire.LifeBody{Nonce: nonce}) }
 
 // OnEvent makes f the receiver of events.
 func (c *client) OnEvent(f func(bootstrap.Event)) { c.events.set(f) }

@@ -86,17 +86,17 @@ func FuzzServerReads(f *testing.F) {
 		id uint64
 		b  any
 	}{
-		{wire.Put, 0, wire.PutBody{Key: "k", Value: []byte("v")}},
+		{wire.Put, 0, wire.ValuedBody{Name: "k", Value: []byte("v")}},
 		{wire.Get, 1, wire.GetBody{Rank: 1, Key: "k"}},
 		{wire.Construct, 2, wire.JoinBody{Tag: "t", Group: group, Payload: []byte("p")}},
 		{wire.Fence, 3, wire.JoinBody{Tag: "t", Group: []byte{0x81, 0x83, 0x63, 'j', 'o', 'b', 0, 0x1a, 255, 255, 255, 255}}},
 		{wire.Cancel, 2, wire.CancelBody{Expired: true}},
-		{wire.Publish, 4, wire.PublishBody{Name: "n"}},
+		{wire.Publish, 4, wire.ValuedBody{Name: "n"}},
 		{wire.Unpublish, 4, wire.NameBody{Name: "n"}},
 		{wire.Lookup, 5, wire.LookupBody{Name: "n", Wait: true}},
 		{wire.Psets, 6, wire.Empty{}},
 		{wire.Pset, 7, wire.NameBody{Name: "n"}},
-		{wire.Report, 8, wire.PublishBody{Name: "n"}},
+		{wire.Report, 8, wire.ValuedBody{Name: "n"}},
 		{wire.Goodbye, 0, wire.Empty{}},
 	} {
 		frame, err := wire.Encode(m.k, m.id, m.b)

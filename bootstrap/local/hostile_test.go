@@ -162,7 +162,7 @@ func TestHostileConnectionsDisturbNobody(t *testing.T) {
 		"a server's message":       frame(wire.Reply, 7, wire.Empty{}),
 		"id 0":                     frame(wire.Get, 0, wire.GetBody{}),
 		"a body of another kind":   frame(wire.Get, 1, wire.Empty{}),
-		"a value over the limit":   frame(wire.Put, 0, wire.PutBody{Value: make([]byte, bootstrap.MaxValue+1)}),
+		"a value over the limit":   frame(wire.Put, 0, wire.ValuedBody{Value: make([]byte, bootstrap.MaxValue+1)}),
 		"a name over the limit":    frame(wire.Lookup, 1, wire.LookupBody{Name: strings.Repeat("x", bootstrap.MaxName+1)}),
 		"a group that is no group": frame(wire.Fence, 1, wire.JoinBody{Group: []byte{0x01}}),
 		"the same id twice": slices.Concat(frame(wire.Get, 1, wire.GetBody{Rank: 0, Key: "never"}),
@@ -299,7 +299,7 @@ func TestDroppedClientIsServedNoMore(t *testing.T) {
 		}
 		burst = append(burst, get...)
 	}
-	report, err := wire.Encode(wire.Report, 61, wire.PublishBody{Name: "late"})
+	report, err := wire.Encode(wire.Report, 61, wire.ValuedBody{Name: "late"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,9 @@ import (
 // request makes a call and decodes its answer as A.
 func request[A any](ctx context.Context, c *client, op, name string, k wire.Kind, body any) (A, error) {
 	var none A
+	if err := checkLimits(op, name, nil, 0); err != nil {
+		return none, err
+	}
 	m, waitErr, err := c.call(ctx, k, body)
 	if err != nil {
 		if waitErr != nil {
@@ -24,7 +27,7 @@ func request[A any](ctx context.Context, c *client, op, name string, k wire.Kind
 	}
 	a, err := wire.Decode[A](m.Body)
 	if err != nil {
-		return none, &framework.TransportError{Component: "bootstrap local", Peer: "the launcher", Op: op, Err: err}
+		return none, launcherError(op, err)
 	}
 	return a, nil
 }
@@ -55,11 +58,7 @@ func (c *client) Put(ctx context.Context, key string, value []byte) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("bootstrap: put %q: %w", key, context.Cause(ctx))
 	}
-	frame, err := wire.Encode(wire.Put, 0, wire.PutBody{Key: key, Value: value})
-	if err == nil {
-		err = c.write(frame)
-	}
-	if err != nil {
+	if err := c.send(wire.Put, 0, wire.ValuedBody{Name: key, Value: value}); err != nil {
 		return fmt.Errorf("bootstrap: put %q: %w", key, err)
 	}
 	return nil
@@ -67,9 +66,6 @@ func (c *client) Put(ctx context.Context, key string, value []byte) error {
 
 // Get returns what p stored under key.
 func (c *client) Get(ctx context.Context, p framework.Proc, key string) ([]byte, error) {
-	if err := checkLimits("get", key, nil, 0); err != nil {
-		return nil, err
-	}
 	if p.Namespace != c.id.Proc.Namespace {
 		return nil, fmt.Errorf("bootstrap: get %q: %w: %s is not of this job (%s)", key, framework.ErrRank, p, c.id.Proc.Namespace)
 	}
@@ -79,9 +75,6 @@ func (c *client) Get(ctx context.Context, p framework.Proc, key string) ([]byte,
 
 // Fence waits for every member of group.
 func (c *client) Fence(ctx context.Context, group []framework.Proc, tag string) error {
-	if err := checkLimits("fence", tag, nil, 0); err != nil {
-		return err
-	}
 	body, err := joinBody(group, tag, nil)
 	if err != nil {
 		return fmt.Errorf("bootstrap: fence %q: %w", tag, err)
@@ -102,12 +95,11 @@ func (c *client) Construct(ctx context.Context, group []framework.Proc, tag stri
 		return none, fmt.Errorf("bootstrap: %s %q: %w", op, tag, err)
 	}
 	a, err := request[wire.ConstructedBody](ctx, c, op, tag, wire.Construct, body)
+	if err == nil && (a.ContextID == 0 || len(a.Payloads) != len(group)) {
+		err = launcherError(op, fmt.Errorf("context id %d with %d payloads for %d members", a.ContextID, len(a.Payloads), len(group)))
+	}
 	if err != nil {
 		return none, err
-	}
-	if a.ContextID == 0 || len(a.Payloads) != len(group) {
-		return none, &framework.TransportError{Component: "bootstrap local", Peer: "the launcher", Op: op,
-			Err: fmt.Errorf("context id %d with %d payloads for %d members", a.ContextID, len(a.Payloads), len(group))}
 	}
 	return bootstrap.Constructed{ContextID: a.ContextID, Payloads: a.Payloads}, nil
 }
@@ -122,24 +114,18 @@ func (c *client) Publish(ctx context.Context, name string, value []byte) error {
 	if err := checkLimits("publish", name, value, bootstrap.MaxValue); err != nil {
 		return err
 	}
-	_, err := request[wire.Empty](ctx, c, "publish", name, wire.Publish, wire.PublishBody{Name: name, Value: value})
+	_, err := request[wire.Empty](ctx, c, "publish", name, wire.Publish, wire.ValuedBody{Name: name, Value: value})
 	return err
 }
 
 // Unpublish withdraws name.
 func (c *client) Unpublish(ctx context.Context, name string) error {
-	if err := checkLimits("unpublish", name, nil, 0); err != nil {
-		return err
-	}
 	_, err := request[wire.Empty](ctx, c, "unpublish", name, wire.Unpublish, wire.NameBody{Name: name})
 	return err
 }
 
 // Lookup returns a published value.
 func (c *client) Lookup(ctx context.Context, name string, wait bool) ([]byte, bool, error) {
-	if err := checkLimits("lookup", name, nil, 0); err != nil {
-		return nil, false, err
-	}
 	v, err := request[wire.ValueBody](ctx, c, "lookup", name, wire.Lookup, wire.LookupBody{Name: name, Wait: wait})
 	return v.Value, v.Found, err
 }
@@ -156,9 +142,6 @@ func (c *client) Psets(ctx context.Context) ([]string, error) {
 // Pset finds a process set; the built-in ones without a message.
 func (c *client) Pset(ctx context.Context, name string) (bootstrap.PsetInfo, error) {
 	var none bootstrap.PsetInfo
-	if err := checkLimits("pset", name, nil, 0); err != nil {
-		return none, err
-	}
 	if err := c.failure(); err != nil {
 		return none, fmt.Errorf("bootstrap: pset %q: %w", name, err)
 	}
@@ -177,6 +160,6 @@ func (c *client) Report(ctx context.Context, name string, body []byte) error {
 	if err := checkLimits("report", name, body, bootstrap.MaxValue); err != nil {
 		return err
 	}
-	_, err := request[wire.Empty](ctx, c, "report", name, wire.Report, wire.PublishBody{Name: name, Value: body})
+	_, err := request[wire.Empty](ctx, c, "report", name, wire.Report, wire.ValuedBody{Name: name, Value: body})
 	return err
 }

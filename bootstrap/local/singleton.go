@@ -2,9 +2,9 @@ package local
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -31,26 +31,20 @@ type singleton struct {
 }
 
 func newSingleton(env bootstrap.Env) *singleton {
-	var b [8]byte
-	rand.Read(b[:]) // never fails (crypto/rand)
-	s := &singleton{
+	return &singleton{
 		id: bootstrap.Identity{
-			Proc:      framework.Proc{Namespace: "singleton-" + hex.EncodeToString(b[:])},
+			Proc:      framework.Proc{Namespace: "singleton-" + rand.Text()},
 			Size:      1,
 			LocalSize: 1,
 			Locals:    []uint32{0},
 			Singleton: true,
 		},
-		timeout:   env.Timeout,
+		timeout:   cmp.Or(env.Timeout, bootstrap.DefaultTimeout),
 		done:      make(chan struct{}),
 		changed:   make(chan struct{}),
 		values:    map[string][]byte{},
 		published: map[string][]byte{},
 	}
-	if s.timeout <= 0 {
-		s.timeout = bootstrap.DefaultTimeout
-	}
-	return s
 }
 
 // Identity says who this process is.
@@ -69,8 +63,9 @@ func (s *singleton) Close() error {
 }
 
 // begin checks what every call checks, and leaves s.mu locked when it is fine.
-func (s *singleton) begin(ctx context.Context, op, name string) error {
-	if err := checkLimits(op, name, nil, 0); err != nil {
+// value may have so many bytes at most.
+func (s *singleton) begin(ctx context.Context, op, name string, value []byte, most int) error {
+	if err := checkLimits(op, name, value, most); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
@@ -91,10 +86,7 @@ func (s *singleton) changedLocked() {
 
 // Put stores value under key.
 func (s *singleton) Put(ctx context.Context, key string, value []byte) error {
-	if err := checkLimits("put", key, value, bootstrap.MaxValue); err != nil {
-		return err
-	}
-	if err := s.begin(ctx, "put", key); err != nil {
+	if err := s.begin(ctx, "put", key, value, bootstrap.MaxValue); err != nil {
 		return err
 	}
 	defer s.mu.Unlock()
@@ -105,10 +97,9 @@ func (s *singleton) Put(ctx context.Context, key string, value []byte) error {
 
 // await returns what find finds. It waits for that if wait is set.
 func (s *singleton) await(ctx context.Context, op, name string, wait bool, find func() ([]byte, bool)) ([]byte, bool, error) {
-	deadline := time.NewTimer(s.timeout)
-	defer deadline.Stop()
+	deadline := time.After(s.timeout)
 	for {
-		if err := s.begin(ctx, op, name); err != nil {
+		if err := s.begin(ctx, op, name, nil, 0); err != nil {
 			return nil, false, err
 		}
 		v, ok := find()
@@ -121,7 +112,7 @@ func (s *singleton) await(ctx context.Context, op, name string, wait bool, find 
 		case <-changed:
 		case <-ctx.Done():
 		case <-s.done:
-		case <-deadline.C:
+		case <-deadline:
 			return nil, false, fmt.Errorf("bootstrap: %s %q: %w (after %v)", op, name, framework.ErrTimeout, s.timeout)
 		}
 	}
@@ -151,7 +142,7 @@ func (s *singleton) checkGroup(op, tag string, group []framework.Proc) error {
 
 // Fence returns at once: all members are here.
 func (s *singleton) Fence(ctx context.Context, group []framework.Proc, tag string) error {
-	if err := s.begin(ctx, "fence", tag); err != nil {
+	if err := s.begin(ctx, "fence", tag, nil, 0); err != nil {
 		return err
 	}
 	defer s.mu.Unlock()
@@ -161,10 +152,7 @@ func (s *singleton) Fence(ctx context.Context, group []framework.Proc, tag strin
 // Construct returns at once with a new context id.
 func (s *singleton) Construct(ctx context.Context, group []framework.Proc, tag string, payload []byte) (bootstrap.Constructed, error) {
 	const op = "group construct"
-	if err := checkLimits(op, tag, payload, bootstrap.MaxPayload); err != nil {
-		return bootstrap.Constructed{}, err
-	}
-	if err := s.begin(ctx, op, tag); err != nil {
+	if err := s.begin(ctx, op, tag, payload, bootstrap.MaxPayload); err != nil {
 		return bootstrap.Constructed{}, err
 	}
 	defer s.mu.Unlock()
@@ -177,10 +165,7 @@ func (s *singleton) Construct(ctx context.Context, group []framework.Proc, tag s
 
 // Publish stores value under name.
 func (s *singleton) Publish(ctx context.Context, name string, value []byte) error {
-	if err := checkLimits("publish", name, value, bootstrap.MaxValue); err != nil {
-		return err
-	}
-	if err := s.begin(ctx, "publish", name); err != nil {
+	if err := s.begin(ctx, "publish", name, value, bootstrap.MaxValue); err != nil {
 		return err
 	}
 	defer s.mu.Unlock()
@@ -194,7 +179,7 @@ func (s *singleton) Publish(ctx context.Context, name string, value []byte) erro
 
 // Unpublish withdraws name.
 func (s *singleton) Unpublish(ctx context.Context, name string) error {
-	if err := s.begin(ctx, "unpublish", name); err != nil {
+	if err := s.begin(ctx, "unpublish", name, nil, 0); err != nil {
 		return err
 	}
 	defer s.mu.Unlock()
@@ -212,7 +197,7 @@ func (s *singleton) Lookup(ctx context.Context, name string, wait bool) ([]byte,
 
 // Psets returns the built-in names; there are no others.
 func (s *singleton) Psets(ctx context.Context) ([]string, error) {
-	if err := s.begin(ctx, "psets", ""); err != nil {
+	if err := s.begin(ctx, "psets", "", nil, 0); err != nil {
 		return nil, err
 	}
 	defer s.mu.Unlock()
@@ -221,7 +206,7 @@ func (s *singleton) Psets(ctx context.Context) ([]string, error) {
 
 // Pset finds a built-in process set.
 func (s *singleton) Pset(ctx context.Context, name string) (bootstrap.PsetInfo, error) {
-	if err := s.begin(ctx, "pset", name); err != nil {
+	if err := s.begin(ctx, "pset", name, nil, 0); err != nil {
 		return bootstrap.PsetInfo{}, err
 	}
 	defer s.mu.Unlock()

@@ -135,8 +135,7 @@ func (c *conn) admit(h wire.HelloBody) error {
 	if int64(h.Rank) >= int64(s.opt.Size) {
 		return fmt.Errorf("rank %d of %d", h.Rank, s.opt.Size)
 	}
-	patience := time.NewTimer(rejoinWait)
-	defer patience.Stop()
+	patience := time.After(rejoinWait)
 	for {
 		before, err := c.take(h.Rank)
 		if err != nil || before == nil {
@@ -146,7 +145,7 @@ func (c *conn) admit(h wire.HelloBody) error {
 		case <-before.ended:
 		case <-s.done:
 			return errors.New("the launcher is ending")
-		case <-patience.C:
+		case <-patience:
 			return fmt.Errorf("rank %d is connected already", h.Rank)
 		}
 	}
@@ -288,16 +287,10 @@ func (r request) fail(f wire.FailureBody) {
 	r.c.send(frame)
 }
 
-// wait files r under w. The caller holds Server.mu.
-func (r request) wait(w waiting) { r.c.pending[r.id] = w }
-
-func tooLong(what string, n, limit int) error {
-	return fmt.Errorf("%s of %d bytes, limit %d", what, n, limit)
-}
-
-func checkName(what, s string) error {
-	if len(s) > bootstrap.MaxName {
-		return tooLong(what, len(s), bootstrap.MaxName)
+// checkSizes refuses a name and a value that are longer than clients send.
+func checkSizes(name string, value []byte, most int) error {
+	if len(name) > bootstrap.MaxName || len(value) > most {
+		return fmt.Errorf("a name of %d bytes and a value of %d, limits %d and %d", len(name), len(value), bootstrap.MaxName, most)
 	}
 	return nil
 }

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"slices"
+
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/local/internal/wire"
 )
@@ -16,19 +18,10 @@ type join struct {
 	here     int
 }
 
-// joinKey is equal for calls that belong together.
-func joinKey(kind wire.Kind, b wire.JoinBody) string {
-	// The group is a CBOR value and so delimits itself: no two pairs are equal.
-	return string([]byte{byte(kind)}) + string(b.Group) + b.Tag
-}
-
 // join enters r into an instance, and completes that when r is its last.
 func (s *Server) join(r request, kind wire.Kind, b wire.JoinBody) error {
-	if err := checkName("tag", b.Tag); err != nil {
+	if err := checkSizes(b.Tag, b.Payload, bootstrap.MaxPayload); err != nil {
 		return err
-	}
-	if n := len(b.Payload); n > bootstrap.MaxPayload {
-		return tooLong("payload", n, bootstrap.MaxPayload)
 	}
 	j, err := s.enterJoin(r, kind, b)
 	if err != nil || j == nil {
@@ -40,7 +33,9 @@ func (s *Server) join(r request, kind wire.Kind, b wire.JoinBody) error {
 // enterJoin returns the instance when r completed it; it is then out of the
 // table and nobody else's.
 func (s *Server) enterJoin(r request, kind wire.Kind, b wire.JoinBody) (*join, error) {
-	key := joinKey(kind, b)
+	// Equal for calls that belong together. The group is a CBOR value and so delimits
+	// itself: no two pairs are equal.
+	key := string([]byte{byte(kind)}) + string(b.Group) + b.Tag
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	j, at := s.findJoin(key, r.c.rank)
@@ -57,10 +52,7 @@ func (s *Server) enterJoin(r request, kind wire.Kind, b wire.JoinBody) (*join, e
 			r.fail(wire.FailureBody{Code: wire.CodeGroup, Text: "the caller is no member"})
 			return nil, nil
 		}
-		n := 0
-		for _, run := range group {
-			n += int(run.Count)
-		}
+		n := len(group.Ranks())
 		j = &join{key: key, kind: kind, group: group, members: make([]request, n), payloads: make([][]byte, n)}
 		if failed := s.endedLocked(j); len(failed) > 0 {
 			r.fail(wire.FailureBody{Code: wire.CodeMissing, Failed: failed})
@@ -70,7 +62,7 @@ func (s *Server) enterJoin(r request, kind wire.Kind, b wire.JoinBody) (*join, e
 	}
 	j.members[at], j.payloads[at] = r, b.Payload
 	j.here++
-	r.wait(joinWait{j, at})
+	r.c.pending[r.id] = joinWait{j, at}
 	if j.here < len(j.members) {
 		return nil, nil
 	}
@@ -94,18 +86,11 @@ func (s *Server) findJoin(key string, rank uint32) (*join, int) {
 }
 
 func (s *Server) removeJoin(j *join) {
-	js := s.joins[j.key]
-	for i := range js {
-		if js[i] == j {
-			js = append(js[:i:i], js[i+1:]...) // a copy: a caller may be ranging over the old one
-			break
-		}
-	}
-	if len(js) == 0 {
+	// A copy: a caller may be ranging over the old one.
+	js := slices.DeleteFunc(slices.Clone(s.joins[j.key]), func(x *join) bool { return x == j })
+	if s.joins[j.key] = js; len(js) == 0 {
 		delete(s.joins, j.key)
-		return
 	}
-	s.joins[j.key] = js
 }
 
 // complete answers every member of j. What all get alike is encoded once.

@@ -63,17 +63,6 @@ func listenUnix(path string) (net.Listener, error) {
 	return l, nil
 }
 
-func (s *Server) removeDir() error {
-	s.mu.Lock()
-	dir := s.dir
-	s.dir = ""
-	s.mu.Unlock()
-	if dir == "" {
-		return nil
-	}
-	return os.RemoveAll(dir)
-}
-
 // Dir returns the job's directory, or "" before Listen and after Close.
 func (s *Server) Dir() string {
 	s.mu.Lock()
@@ -129,12 +118,10 @@ func (s *Server) Serve(l net.Listener) error {
 			return fmt.Errorf("bootstrap server: accept: %w", err)
 		}
 		s.opt.Logger.Warn("bootstrap server: accept failed, trying again", "error", err)
-		t := time.NewTimer(wait)
 		select {
-		case <-t.C:
+		case <-time.After(wait):
 			wait = min(2*wait, time.Second)
 		case <-s.done:
-			t.Stop()
 			return nil
 		}
 	}

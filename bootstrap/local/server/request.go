@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,24 +18,27 @@ const maxWaiting = 1 << 16
 func (c *conn) handle(m wire.Message) error {
 	r := request{c, m.ID}
 	if m.ID == 0 && m.Kind != wire.Put && m.Kind != wire.Life {
-		return fmt.Errorf("id 0")
+		return errors.New("id 0")
+	}
+	switch m.Kind {
+	case wire.Get, wire.Lookup, wire.Fence, wire.Construct: // they may wait
+		if err := c.room(m.ID); err != nil {
+			return err
+		}
 	}
 	switch m.Kind {
 	case wire.Put:
-		return serve(m, func(b wire.PutBody) error { return c.s.put(c.rank, b) })
+		return serve(m, func(b wire.ValuedBody) error { return c.s.put(c.rank, b) })
 	case wire.Life:
 		return serve(m, func(b wire.LifeBody) error { c.s.begin(c.rank, b.Nonce); return nil })
 	case wire.Get:
 		return serve(m, func(b wire.GetBody) error { return c.s.get(r, b) })
 	case wire.Fence, wire.Construct:
-		if err := c.room(m.ID); err != nil {
-			return err
-		}
 		return serve(m, func(b wire.JoinBody) error { return c.s.join(r, m.Kind, b) })
 	case wire.Cancel:
 		return serve(m, func(b wire.CancelBody) error { c.s.cancel(r, b.Expired); return nil })
 	case wire.Publish:
-		return serve(m, func(b wire.PublishBody) error { return c.s.publish(r, b) })
+		return serve(m, func(b wire.ValuedBody) error { return c.s.publish(r, b) })
 	case wire.Unpublish:
 		return serve(m, func(b wire.NameBody) error { return c.s.unpublish(r, b) })
 	case wire.Lookup:
@@ -44,7 +48,7 @@ func (c *conn) handle(m wire.Message) error {
 	case wire.Pset:
 		return serve(m, func(b wire.NameBody) error { return c.s.pset(r, b) })
 	case wire.Report:
-		return serve(m, func(b wire.PublishBody) error { return c.s.report(r, b) })
+		return serve(m, func(b wire.ValuedBody) error { return c.s.report(r, b) })
 	}
 	return fmt.Errorf("message kind %d is not a request", m.Kind)
 }
@@ -77,31 +81,21 @@ func (s *Server) begin(rank uint32, nonce uint64) {
 	s.mu.Unlock()
 }
 
-func (s *Server) put(rank uint32, b wire.PutBody) error {
-	if err := checkName("key", b.Key); err != nil {
-		return err
-	}
-	if n := len(b.Value); n > bootstrap.MaxValue {
-		return tooLong("value", n, bootstrap.MaxValue)
-	}
-	v, err := encodeValue(b.Value)
+func (s *Server) put(rank uint32, b wire.ValuedBody) error {
+	v, err := encodeValue(b)
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := &s.procs[rank]
-	if p.values == nil {
-		p.values = map[string]value{}
-	}
-	p.values[b.Key] = v
-	for _, r := range p.waits[b.Key] {
-		if err := r.replyLocked(v); err != nil {
-			return err
-		}
-	}
-	delete(p.waits, b.Key)
-	return nil
+	return s.procs[rank].put.set(b.Name, v)
+}
+
+// A board has named values, and who waits for one that is not there yet. It is
+// guarded by Server.mu. The zero board is empty.
+type board struct {
+	values map[string]value
+	waits  map[string][]request
 }
 
 // A value is an encoded ValueBody. It is encoded once, when it is put: however
@@ -109,8 +103,43 @@ func (s *Server) put(rank uint32, b wire.PutBody) error {
 // Server.mu for longer than it takes to queue it.
 type value []byte
 
-func encodeValue(b []byte) (value, error) {
-	return wire.EncodeBody(wire.ValueBody{Found: true, Value: b})
+func encodeValue(b wire.ValuedBody) (value, error) {
+	if err := checkSizes(b.Name, b.Value, bootstrap.MaxValue); err != nil {
+		return nil, err
+	}
+	return wire.EncodeBody(wire.ValueBody{Found: true, Value: b.Value})
+}
+
+// set stores v, and answers all who wait for it.
+func (b *board) set(name string, v value) error {
+	if b.values == nil {
+		b.values = map[string]value{}
+	}
+	b.values[name] = v
+	for _, r := range b.waits[name] {
+		if err := r.replyLocked(v); err != nil {
+			return err
+		}
+	}
+	delete(b.waits, name)
+	return nil
+}
+
+// await has r wait for name; w takes it out again.
+func (b *board) await(name string, r request, w waiting) {
+	if b.waits == nil {
+		b.waits = map[string][]request{}
+	}
+	b.waits[name] = append(b.waits[name], r)
+	r.c.pending[r.id] = w
+}
+
+// remove takes r out of those who wait for name.
+func (b *board) remove(name string, r request) {
+	rs := slices.DeleteFunc(b.waits[name], func(x request) bool { return x == r })
+	if b.waits[name] = rs; len(rs) == 0 {
+		delete(b.waits, name)
+	}
 }
 
 // replyLocked answers r, which may have waited, with v. The caller holds
@@ -126,10 +155,7 @@ func (r request) replyLocked(v value) error {
 }
 
 func (s *Server) get(r request, b wire.GetBody) error {
-	if err := checkName("key", b.Key); err != nil {
-		return err
-	}
-	if err := r.c.room(r.id); err != nil {
+	if err := checkSizes(b.Key, nil, 0); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -139,18 +165,14 @@ func (s *Server) get(r request, b wire.GetBody) error {
 		return nil
 	}
 	p := &s.procs[b.Rank]
-	if v, ok := p.values[b.Key]; ok {
+	if v, ok := p.put.values[b.Key]; ok {
 		return r.replyLocked(v)
 	}
 	if p.ended {
 		r.fail(wire.FailureBody{Code: wire.CodeMissing, Failed: []uint32{b.Rank}})
 		return nil
 	}
-	if p.waits == nil {
-		p.waits = map[string][]request{}
-	}
-	p.waits[b.Key] = append(p.waits[b.Key], r)
-	r.wait(getWait{b.Rank, b.Key})
+	p.put.await(b.Key, r, getWait{b.Rank, b.Key})
 	return nil
 }
 
@@ -160,7 +182,7 @@ type getWait struct {
 }
 
 func (w getWait) withdraw(s *Server, r request, expired bool) wire.FailureBody {
-	remove(s.procs[w.rank].waits, w.key, r)
+	s.procs[w.rank].put.remove(w.key, r)
 	code := wire.CodeWithdrawn
 	if expired {
 		code = wire.CodeMissing
@@ -168,95 +190,69 @@ func (w getWait) withdraw(s *Server, r request, expired bool) wire.FailureBody {
 	return wire.FailureBody{Code: code, Missing: []uint32{w.rank}}
 }
 
-// remove takes r out of m[key].
-func remove(m map[string][]request, key string, r request) {
-	rs := slices.DeleteFunc(m[key], func(x request) bool { return x == r })
-	if len(rs) == 0 {
-		delete(m, key)
-		return
-	}
-	m[key] = rs
-}
-
 // cancel ends the wait of r, if it still waits: its answer is on the way else.
 func (s *Server) cancel(r request, expired bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w, ok := r.c.pending[r.id]
-	if !ok {
-		return
+	if w, ok := r.c.pending[r.id]; ok {
+		delete(r.c.pending, r.id)
+		r.fail(w.withdraw(s, r, expired))
 	}
-	delete(r.c.pending, r.id)
-	r.fail(w.withdraw(s, r, expired))
 }
 
-func (s *Server) publish(r request, b wire.PublishBody) error {
-	if err := checkName("name", b.Name); err != nil {
-		return err
-	}
-	if n := len(b.Value); n > bootstrap.MaxValue {
-		return tooLong("value", n, bootstrap.MaxValue)
-	}
-	v, err := encodeValue(b.Value)
+func (s *Server) publish(r request, b wire.ValuedBody) error {
+	v, err := encodeValue(b)
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, ok := s.values[b.Name]; ok {
+	if _, ok := s.published.values[b.Name]; ok {
 		r.fail(wire.FailureBody{Code: wire.CodePublished})
 		return nil
 	}
-	s.values[b.Name] = v
-	for _, w := range s.lookups[b.Name] {
-		if err := w.replyLocked(v); err != nil {
-			return err
-		}
+	if err := s.published.set(b.Name, v); err != nil {
+		return err
 	}
-	delete(s.lookups, b.Name)
 	return r.reply(wire.Empty{})
 }
 
 func (s *Server) unpublish(r request, b wire.NameBody) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, ok := s.values[b.Name]; !ok {
+	if _, ok := s.published.values[b.Name]; !ok {
 		r.fail(wire.FailureBody{Code: wire.CodeNotPublished})
 		return nil
 	}
-	delete(s.values, b.Name)
+	delete(s.published.values, b.Name)
 	return r.reply(wire.Empty{})
 }
 
 func (s *Server) lookup(r request, b wire.LookupBody) error {
-	if err := checkName("name", b.Name); err != nil {
-		return err
-	}
-	if err := r.c.room(r.id); err != nil {
+	if err := checkSizes(b.Name, nil, 0); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if v, ok := s.values[b.Name]; ok {
+	if v, ok := s.published.values[b.Name]; ok {
 		return r.replyLocked(v)
 	}
 	if !b.Wait {
 		return r.reply(wire.ValueBody{})
 	}
-	s.lookups[b.Name] = append(s.lookups[b.Name], r)
-	r.wait(lookupWait{b.Name})
+	s.published.await(b.Name, r, lookupWait{b.Name})
 	return nil
 }
 
 type lookupWait struct{ name string }
 
 func (w lookupWait) withdraw(s *Server, r request, _ bool) wire.FailureBody {
-	remove(s.lookups, w.name, r)
+	s.published.remove(w.name, r)
 	return wire.FailureBody{Code: wire.CodeWithdrawn}
 }
 
 func (s *Server) pset(r request, b wire.NameBody) error {
-	if err := checkName("name", b.Name); err != nil {
+	if err := checkSizes(b.Name, nil, 0); err != nil {
 		return err
 	}
 	p, ok := s.psets[strings.ToLower(b.Name)]
@@ -270,12 +266,9 @@ func (s *Server) pset(r request, b wire.NameBody) error {
 	return r.reply(wire.PsetBody{Name: p.Name, Ranks: p.Ranks})
 }
 
-func (s *Server) report(r request, b wire.PublishBody) error {
-	if err := checkName("name", b.Name); err != nil {
+func (s *Server) report(r request, b wire.ValuedBody) error {
+	if err := checkSizes(b.Name, b.Value, bootstrap.MaxValue); err != nil {
 		return err
-	}
-	if n := len(b.Value); n > bootstrap.MaxValue {
-		return tooLong("value", n, bootstrap.MaxValue)
 	}
 	if s.opt.OnReport != nil {
 		s.opt.OnReport(int(r.c.rank), b.Name, b.Value)

@@ -12,10 +12,10 @@ package server
 
 import (
 	"crypto/rand"
-	"encoding/hex"
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -74,21 +74,19 @@ type Server struct {
 	procs     []proc // by rank
 	dead      []wire.EventBody
 	joins     map[string][]*join
-	values    map[string]value     // published
-	lookups   map[string][]request // waiting for a name to be published
-	contexts  uint64               // context ids given out
+	published board
+	contexts  uint64 // context ids given out
 }
 
 // proc is what the server knows of one process.
 type proc struct {
 	conn   *conn  // its connection, nil before and after
 	nonce  uint64 // of the last life that it began; 0: none
-	values map[string]value
-	waits  map[string][]request // Gets of a key that it has not put yet
-	ended  bool                 // it will never come (again)
-	exited bool                 // ProcExited was called
-	reason string               // of ProcExited
-	broken bool                 // its connection broke; it has exitGrace left
+	put    board
+	ended  bool   // it will never come (again)
+	exited bool   // ProcExited was called
+	reason string // of ProcExited
+	broken bool   // its connection broke; it has exitGrace left
 }
 
 // New returns a server for the job that opt describes. It fails with ErrConfig
@@ -104,22 +102,20 @@ func New(opt Options) (*Server, error) {
 		opt.HandshakeTimeout = handshakeTimeout
 	}
 	if opt.Namespace == "" {
-		opt.Namespace = "ferry-" + random(8)
+		opt.Namespace = "ferry-" + strings.ToLower(rand.Text())
 	}
 	if len(opt.Namespace) > bootstrap.MaxName {
 		return nil, fmt.Errorf("%w: a namespace of %d bytes: the limit is %d", framework.ErrConfig, len(opt.Namespace), bootstrap.MaxName)
 	}
 	s := &Server{
 		opt:       opt,
-		token:     random(32),
+		token:     rand.Text() + rand.Text(),
 		psets:     map[string]Pset{},
 		done:      make(chan struct{}),
 		listeners: map[net.Listener]struct{}{},
 		conns:     map[*conn]struct{}{},
 		procs:     make([]proc, opt.Size),
 		joins:     map[string][]*join{},
-		values:    map[string]value{},
-		lookups:   map[string][]request{},
 	}
 	for _, p := range opt.Psets {
 		if err := p.check(opt.Size); err != nil {
@@ -133,13 +129,6 @@ func New(opt Options) (*Server, error) {
 		s.names = append(s.names, p.Name)
 	}
 	return s, nil
-}
-
-// random returns n random bytes in hexadecimal.
-func random(n int) string {
-	b := make([]byte, n)
-	rand.Read(b) // never fails (crypto/rand)
-	return hex.EncodeToString(b)
 }
 
 // Namespace returns the job's name.
@@ -171,24 +160,25 @@ func (s *Server) ProcExited(rank int, reason string) {
 		return
 	}
 	p.exited, p.reason = true, reason
-	switch {
-	case p.conn != nil:
+	if p.conn != nil {
 		// It may still hold a goodbye that nobody has read: its reader decides.
 		s.after(drainGrace, p.conn.abandon)
-	case p.broken:
-		s.diedLocked(uint32(rank), lostReason(reason))
-	case reason != "":
-		s.diedLocked(uint32(rank), reason)
-	default:
-		s.endLocked(uint32(rank))
+		return
 	}
+	s.exitedLocked(uint32(rank), !p.broken)
 }
 
-func lostReason(reason string) string {
-	if reason == "" {
-		return "exit status 0, but its session was not closed"
+// exitedLocked settles what becomes of a process that has exited: it has failed if
+// its status says so, or if it had not closed its session.
+func (s *Server) exitedLocked(rank uint32, sessionClosed bool) {
+	switch reason := s.procs[rank].reason; {
+	case reason != "":
+		s.diedLocked(rank, reason)
+	case !sessionClosed:
+		s.diedLocked(rank, "exit status 0, but its session was not closed")
+	default:
+		s.endLocked(rank)
 	}
-	return reason
 }
 
 // Dump asks every connected process for an Inspect dump on its standard error.
@@ -215,19 +205,19 @@ func (s *Server) Close() error {
 	for c := range s.conns {
 		c.drop()
 	}
+	dir := s.dir
+	s.dir = ""
 	s.mu.Unlock()
 	s.wg.Wait()
-	return s.removeDir()
+	return os.RemoveAll(dir) // nothing for ""
 }
 
 // after calls f on a goroutine of its own in d, unless the server is closed
 // before. The caller holds s.mu, and s is not closed.
 func (s *Server) after(d time.Duration, f func()) {
 	s.wg.Go(func() {
-		t := time.NewTimer(d)
-		defer t.Stop()
 		select {
-		case <-t.C:
+		case <-time.After(d):
 			f()
 		case <-s.done:
 		}
@@ -245,13 +235,9 @@ func (s *Server) lostLocked(c *conn) {
 	c.pending = nil
 	switch {
 	case s.closed:
-	case c.goodbye && p.exited && p.reason == "":
-		s.endLocked(rank)
-	case c.goodbye && p.exited:
-		s.diedLocked(rank, p.reason)
-	case c.goodbye: // it may come again
 	case p.exited:
-		s.diedLocked(rank, lostReason(p.reason))
+		s.exitedLocked(rank, c.goodbye)
+	case c.goodbye: // it may come again
 	default:
 		p.broken = true
 		s.after(exitGrace, func() {
@@ -287,12 +273,12 @@ func (s *Server) endLocked(rank uint32) {
 			}
 		}
 	}
-	for _, rs := range p.waits {
+	for _, rs := range p.put.waits {
 		for _, r := range rs {
 			r.fail(wire.FailureBody{Code: wire.CodeMissing, Failed: []uint32{rank}})
 		}
 	}
-	p.waits = nil
+	p.put.waits = nil
 }
 
 // broadcastLocked sends ev to every process that has said hello, but not to

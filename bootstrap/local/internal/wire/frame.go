@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -77,7 +78,7 @@ func (r *Reader) Next() (Message, error) {
 	if n == 0 || n > r.limit {
 		return Message{}, fmt.Errorf("%w: %d bytes, limit %d", ErrFrameSize, n, r.limit)
 	}
-	b, err := readN(r.br, int(n))
+	b, err := readN(r.br, int64(n))
 	if err != nil {
 		return Message{}, err
 	}
@@ -90,21 +91,13 @@ func (r *Reader) Next() (Message, error) {
 
 // readN reads n bytes. Memory grows with what has come, not with what the
 // length says, so that a mere header costs nothing.
-func readN(r io.Reader, n int) ([]byte, error) {
+func readN(r io.Reader, n int64) ([]byte, error) {
 	const step = 64 << 10
-	b := make([]byte, min(n, step))
-	for have := 0; ; {
-		if _, err := io.ReadFull(r, b[have:]); err != nil {
-			if err == io.EOF {
-				err = io.ErrUnexpectedEOF
-			}
-			return nil, err
-		}
-		if have = len(b); have == n {
-			return b, nil
-		}
-		next := make([]byte, min(n, 2*have))
-		copy(next, b)
-		b = next
+	var b bytes.Buffer
+	b.Grow(int(min(n, step)) + bytes.MinRead)
+	_, err := io.CopyN(&b, r, n)
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
 	}
+	return b.Bytes(), err
 }

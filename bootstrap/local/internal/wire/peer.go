@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"os"
@@ -15,19 +16,16 @@ func CheckPeer(c net.Conn) error {
 	if !ok {
 		return nil
 	}
-	raw, err := u.SyscallConn()
-	if err != nil {
-		return fmt.Errorf("peer credentials: %w", err)
-	}
 	var cred *syscall.Ucred
 	var credErr error
-	if err := raw.Control(func(fd uintptr) {
-		cred, credErr = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
-	}); err != nil {
-		return fmt.Errorf("peer credentials: %w", err)
+	raw, err := u.SyscallConn()
+	if err == nil {
+		err = raw.Control(func(fd uintptr) {
+			cred, credErr = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+		})
 	}
-	if credErr != nil {
-		return fmt.Errorf("peer credentials: %w", credErr)
+	if err = cmp.Or(err, credErr); err != nil {
+		return fmt.Errorf("peer credentials: %w", err)
 	}
 	if uid := os.Getuid(); int(cred.Uid) != uid {
 		return fmt.Errorf("the other end of %s belongs to user %d, not to %d", c.LocalAddr(), cred.Uid, uid)

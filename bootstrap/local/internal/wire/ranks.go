@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -18,15 +19,13 @@ func ParseRanks(s string) ([]uint32, error) {
 			return nil, fmt.Errorf("rank list %q has an empty item: want ranks and ranges such as 0-3,7", s)
 		}
 		a, b, isRange := strings.Cut(item, "-")
-		first, err := parseRank(a)
-		if err != nil {
-			return nil, fmt.Errorf("rank list %q: %w", s, err)
+		if !isRange {
+			b = a
 		}
-		last := first
-		if isRange {
-			if last, err = parseRank(b); err != nil {
-				return nil, fmt.Errorf("rank list %q: %w", s, err)
-			}
+		first, err := parseRank(a)
+		last, err2 := parseRank(b)
+		if err = cmp.Or(err, err2); err != nil {
+			return nil, fmt.Errorf("rank list %q: %w", s, err)
 		}
 		if last < first {
 			return nil, fmt.Errorf("rank list %q: range %s runs backwards", s, item)

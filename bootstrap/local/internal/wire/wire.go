@@ -32,17 +32,17 @@ const (
 	Welcome                   // WelcomeBody
 	Refused                   // RefusedBody
 	Goodbye                   // Empty: the client will close the connection
-	Put                       // PutBody
+	Put                       // ValuedBody
 	Get                       // GetBody -> ValueBody
 	Fence                     // JoinBody -> Empty
 	Construct                 // JoinBody -> ConstructedBody
 	Cancel                    // CancelBody; id is that of the request
-	Publish                   // PublishBody -> Empty
+	Publish                   // ValuedBody -> Empty
 	Unpublish                 // NameBody -> Empty
 	Lookup                    // LookupBody -> ValueBody
 	Psets                     // Empty -> NamesBody
 	Pset                      // NameBody -> PsetBody
-	Report                    // PublishBody -> Empty
+	Report                    // ValuedBody -> Empty
 	Reply                     // what the request's line says
 	Failure                   // FailureBody
 	Event                     // EventBody
@@ -82,10 +82,10 @@ type (
 		_      struct{} `cbor:",toarray"`
 		Reason string
 	}
-	// PutBody stores a value in the sender's name.
-	PutBody struct {
+	// ValuedBody names a value that the sender puts, publishes or reports.
+	ValuedBody struct {
 		_     struct{} `cbor:",toarray"`
-		Key   string
+		Name  string
 		Value []byte
 	}
 	// GetBody asks for the value of a rank.
@@ -125,12 +125,6 @@ type (
 	NameBody struct {
 		_    struct{} `cbor:",toarray"`
 		Name string
-	}
-	// PublishBody gives a named value.
-	PublishBody struct {
-		_     struct{} `cbor:",toarray"`
-		Name  string
-		Value []byte
 	}
 	// LookupBody asks for a published value.
 	LookupBody struct {

@@ -45,7 +45,7 @@ func TestFrameRoundTrip(t *testing.T) {
 }
 
 func TestFrameOverTheLimitIsNotSent(t *testing.T) {
-	if _, err := Encode(Put, 0, PutBody{Value: make([]byte, MaxFrame)}); !errors.Is(err, ErrFrameSize) {
+	if _, err := Encode(Put, 0, ValuedBody{Value: make([]byte, MaxFrame)}); !errors.Is(err, ErrFrameSize) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := Header(Put, 0, MaxFrame-HeaderSize+4); err != nil {
@@ -142,7 +142,7 @@ func TestHostileRunsAreRefused(t *testing.T) {
 }
 
 func FuzzReader(f *testing.F) {
-	for _, b := range []any{Empty{}, PutBody{Key: "k", Value: []byte("v")}, FailureBody{Code: CodeGroup, Missing: []uint32{1}},
+	for _, b := range []any{Empty{}, ValuedBody{Name: "k", Value: []byte("v")}, FailureBody{Code: CodeGroup, Missing: []uint32{1}},
 		WelcomeBody{Size: 2, Dead: []EventBody{{Kind: 1, Rank: 1, Reason: "r"}}}} {
 		frame, err := Encode(Put, 1, b)
 		if err != nil {
@@ -160,8 +160,8 @@ func FuzzReader(f *testing.F) {
 				return
 			}
 			for _, decode := range []func() error{
-				try[HelloBody](m), try[WelcomeBody](m), try[RefusedBody](m), try[PutBody](m), try[GetBody](m), try[ValueBody](m),
-				try[JoinBody](m), try[ConstructedBody](m), try[CancelBody](m), try[NameBody](m), try[PublishBody](m),
+				try[HelloBody](m), try[WelcomeBody](m), try[RefusedBody](m), try[GetBody](m), try[ValueBody](m),
+				try[JoinBody](m), try[ConstructedBody](m), try[CancelBody](m), try[NameBody](m), try[ValuedBody](m),
 				try[LookupBody](m), try[NamesBody](m), try[PsetBody](m), try[FailureBody](m), try[EventBody](m),
 			} {
 				if err := decode(); err != nil {
