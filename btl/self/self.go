@@ -1,8 +1,5 @@
 // Package self is the BTL by which a process sends to itself: a cell ring in Go
 // memory. It is always there, and reaches nobody else.
-//
-// It is also the smallest complete BTL, to be copied by whoever writes another
-// one: docs/writing-a-component.md walks through this file.
 package self
 
 import (
@@ -10,8 +7,8 @@ import (
 	"errors"
 
 	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/btl/ring"
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/internal/ring"
 	"github.com/ferrympi/ferry/progress"
 )
 
@@ -89,9 +86,7 @@ func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
 		return nil, err
 	}
 	if m.producer == nil {
-		header, cells := ring.OnHeap(m.cells)
-		m.producer = ring.NewProducer(header, cells)
-		m.consumer = ring.NewConsumer(header, cells)
+		m.producer, m.consumer = ring.New(m.cells)
 		m.up = m.env.Upcall.Accept(peer.Life)
 	}
 	return endpoint{m}, nil
@@ -162,7 +157,7 @@ func (e endpoint) Commit(n int) {
 
 // SendShort implements btl.ShortSender.
 func (e endpoint) SendShort(h btl.ShortHeader, payload []byte) bool {
-	if e.m.producer == nil || !e.m.producer.Put(h.First, h.Second, h.Third, payload) {
+	if e.m.producer == nil || !e.m.producer.SendShort(h, payload) {
 		return false
 	}
 	e.m.env.Engine.Nudge()

@@ -18,22 +18,22 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/btl/segment"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/cma"
 	"github.com/ferrympi/ferry/internal/inbox"
 	"github.com/ferrympi/ferry/internal/ring"
-	"github.com/ferrympi/ferry/internal/shmem"
 )
 
 // Component returns the component for the registry.
-func Component() btl.Component { return component{shmem.Files{}, cma.Read} }
+func Component() btl.Component { return component{segment.Files{}, cma.Read} }
 
 // OnHeap returns a component whose segments lie in Go memory: several modules
 // in one process, which the race detector can watch. For tests.
-func OnHeap() btl.Component { return component{new(shmem.Heap), cma.Read} }
+func OnHeap() btl.Component { return component{new(segment.Heap), cma.Read} }
 
 type component struct {
-	space  shmem.Space
+	space  segment.Space
 	readVM readVM
 }
 
@@ -64,7 +64,7 @@ func (component) Info() framework.Info {
 func (component) Params() any { return new(params) }
 
 func (c component) Probe(_ context.Context, p any) framework.Verdict {
-	if _, heap := c.space.(*shmem.Heap); heap {
+	if _, heap := c.space.(*segment.Heap); heap {
 		return framework.Usable()
 	}
 	dir := p.(*params).Dir
@@ -114,7 +114,7 @@ func (c component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 	// containers that share the directory, for jobs with the same name.
 	name := fmt.Sprintf("%s%d-%x", jobPrefix(env.Identity.Proc.Namespace), env.Identity.Proc.Rank, env.Self.Nonce)
 	seg, err := c.space.Create(m.path(name), m.size)
-	var space *shmem.SpaceError
+	var space *segment.SpaceError
 	if errors.As(err, &space) && p.Fallback != "" {
 		name = fallbackName + strings.TrimPrefix(name, usualName)
 		var second error
@@ -164,4 +164,4 @@ func ringSize(asked, ranks int) int {
 }
 
 // pages rounds up to what can be mapped by itself.
-func pages(n int64) int64 { return (n + shmem.PageSize - 1) / shmem.PageSize * shmem.PageSize }
+func pages(n int64) int64 { return (n + segment.PageSize - 1) / segment.PageSize * segment.PageSize }

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"runtime/debug"
 
+	"github.com/ferrympi/ferry/btl/segment"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/inbox"
-	"github.com/ferrympi/ferry/internal/shmem"
 )
 
 // maxMapped bounds the peers' regions that are mapped here at a time. A process
@@ -19,7 +19,7 @@ const maxMapped = 256
 // calls of Read, so that it can be unmapped at any time under the engine's lock.
 type mapped struct {
 	view    inbox.Region
-	mapping *shmem.Mapping
+	mapping *segment.Mapping
 	used    uint64 // when, by m.clock
 }
 

@@ -10,9 +10,9 @@ import (
 	"sync"
 
 	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/btl/segment"
 	"github.com/ferrympi/ferry/internal/cma"
 	"github.com/ferrympi/ferry/internal/inbox"
-	"github.com/ferrympi/ferry/internal/shmem"
 )
 
 // description is what a btl.Remote holds: where the bytes are in a region, or in
@@ -67,8 +67,8 @@ type region struct {
 	number  uint32
 	base    uint64 // address of the memory
 	view    inbox.Region
-	mapping *shmem.Mapping
-	segment shmem.Segment
+	mapping *segment.Mapping
+	segment segment.Segment
 }
 
 // regionName is the file name of a region of the process with that inbox. It

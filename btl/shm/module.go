@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/btl/segment"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/inbox"
 	"github.com/ferrympi/ferry/internal/ring"
-	"github.com/ferrympi/ferry/internal/shmem"
 	"github.com/ferrympi/ferry/progress"
 )
 
@@ -19,15 +19,15 @@ import (
 // engine's lock.
 type module struct {
 	env        btl.Env
-	space      shmem.Space
+	space      segment.Space
 	dir        string
 	fallback   string // where segments are that found no room in dir
 	ring       int    // bytes of cells of a ring
 	frameLimit int
 	eagerLimit int
 
-	segment  shmem.Segment
-	mapping  *shmem.Mapping
+	segment  segment.Segment
+	mapping  *segment.Mapping
 	box      inbox.Inbox
 	size     int64           // of the segment
 	extents  map[int][]int64 // offsets of ring memory that is free again, by its size
@@ -203,9 +203,9 @@ func (m *module) grant(i int) error {
 
 // ringMemory returns memory for the cells of a ring: as much as was configured,
 // or, where the file system has no room for that, the least: others want some too.
-func (m *module) ringMemory() (offset int64, cells *shmem.Mapping, err error) {
+func (m *module) ringMemory() (offset int64, cells *segment.Mapping, err error) {
 	offset, cells, err = m.extent(m.ring)
-	var space *shmem.SpaceError
+	var space *segment.SpaceError
 	if errors.As(err, &space) && m.ring > smallestRing {
 		return m.extent(smallestRing)
 	}
@@ -214,11 +214,11 @@ func (m *module) ringMemory() (offset int64, cells *shmem.Mapping, err error) {
 
 // smallestRing is what is made of a ring that finds no room, in bytes: the unit
 // in which a segment grows.
-const smallestRing = shmem.PageSize
+const smallestRing = segment.PageSize
 
 // extent returns zeroed memory for the cells of a ring, mapped by this process
 // first, so that it lies near to it. New memory of a segment is zero.
-func (m *module) extent(bytes int) (int64, *shmem.Mapping, error) {
+func (m *module) extent(bytes int) (int64, *segment.Mapping, error) {
 	var offset int64
 	used := len(m.extents[bytes]) > 0
 	if free := m.extents[bytes]; used {
@@ -257,7 +257,7 @@ func (m *module) Forget(peer framework.Life) {
 // refusal puts an error into the few words that a slot has room for. The log of
 // this process has all of it.
 func refusal(err error) string {
-	var space *shmem.SpaceError
+	var space *segment.SpaceError
 	if errors.As(err, &space) {
 		return fmt.Sprintf("no space in %s: need %d KiB, %d free", filepath.Dir(space.Path), space.Need>>10, max(space.Free, 0)>>10)
 	}
@@ -303,8 +303,8 @@ func (m *module) drop(p *inbound) {
 // remote is a peer's inbox, mapped here.
 type remote struct {
 	name    string
-	segment shmem.Segment
-	mapping *shmem.Mapping
+	segment segment.Segment
+	mapping *segment.Mapping
 	box     inbox.Inbox
 }
 

@@ -4,10 +4,10 @@ import (
 	"fmt"
 
 	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/btl/segment"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/inbox"
 	"github.com/ferrympi/ferry/internal/ring"
-	"github.com/ferrympi/ferry/internal/shmem"
 	"github.com/ferrympi/ferry/progress"
 )
 
@@ -26,7 +26,7 @@ type inbound struct {
 	far    *remote
 	offset int64
 	size   int // bytes of cells
-	cells  *shmem.Mapping
+	cells  *segment.Mapping
 }
 
 // Poll hands up the frames that have come. Cost when there is none: one load of
@@ -111,7 +111,7 @@ type endpoint struct {
 	peer   framework.Life
 	far    *remote // nil after Close
 	slot   inbox.Slot
-	cells  *shmem.Mapping
+	cells  *segment.Mapping
 	listed bool // in m.blocked
 }
 

@@ -14,10 +14,10 @@ import (
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/btl/btltest"
+	"github.com/ferrympi/ferry/btl/segment"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/cma"
 	"github.com/ferrympi/ferry/internal/inbox"
-	"github.com/ferrympi/ferry/internal/shmem"
 )
 
 // TestEachWayOfReadingKeepsTheContract forces each way, over files and over Go
@@ -66,7 +66,7 @@ func TestFailedProbeSaysWhy(t *testing.T) {
 		{nil, "is not the peer"},
 	} {
 		calls := 0
-		_, owner, reader := connected(t, component{new(shmem.Heap), func(_ int, dst []byte, _ uint64) (int, error) {
+		_, owner, reader := connected(t, component{new(segment.Heap), func(_ int, dst []byte, _ uint64) (int, error) {
 			calls++
 			if c.errno == nil {
 				return copy(dst, "another process's bytes"), nil
@@ -329,7 +329,7 @@ func TestTooSmallFileSystemFailsAllocateNotTheFirstTouch(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := owner.Allocate(int(int64(st.Blocks)*st.Bsize + 1))
-	var space *shmem.SpaceError
+	var space *segment.SpaceError
 	if !errors.As(err, &space) || !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), owner.dir) {
 		t.Errorf("got %v", err)
 	}

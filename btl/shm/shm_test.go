@@ -17,9 +17,9 @@ import (
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/btl/btltest"
+	"github.com/ferrympi/ferry/btl/segment"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/inbox"
-	"github.com/ferrympi/ferry/internal/shmem"
 	"github.com/ferrympi/ferry/progress"
 )
 
@@ -153,7 +153,7 @@ func smallTmpfs(t *testing.T, bytes int) string {
 
 // TestRingsShrinkWhereMemoryIsShort: the inboxes fit, and full rings do not.
 func TestRingsShrinkWhereMemoryIsShort(t *testing.T) {
-	dir := smallTmpfs(t, 4*shmem.PageSize)
+	dir := smallTmpfs(t, 4*segment.PageSize)
 	w := newPairOf(t, Component(), func(_ int, p *params) { p.Dir, p.RingSize = dir, 1<<20 })
 	for _, way := range [][2]int{{0, 1}, {1, 0}} {
 		from, to := w.procs[way[0]], w.procs[way[1]]
@@ -167,7 +167,7 @@ func TestRingsShrinkWhereMemoryIsShort(t *testing.T) {
 // TestFileTakesThePlaceOfMemoryThatIsNotThere: not even the inbox fits. One of
 // the two processes is in the fallback directory, the other finds it there.
 func TestFileTakesThePlaceOfMemoryThatIsNotThere(t *testing.T) {
-	dir, fallback := smallTmpfs(t, shmem.PageSize), t.TempDir()
+	dir, fallback := smallTmpfs(t, segment.PageSize), t.TempDir()
 	w := newPairOf(t, Component(), func(_ int, p *params) { p.Dir, p.Fallback = dir, fallback })
 	if a, b := w.procs[0].module.Caps().Device, w.procs[1].module.Caps().Device; a != dir || b != fallback {
 		t.Fatalf("segments in %s and %s", a, b)
@@ -205,13 +205,13 @@ func TestGrantOfMemoryThatIsNotThereIsAnError(t *testing.T) {
 		offset int64
 		cells  int
 	}{
-		{-shmem.PageSize, 2048},
-		{math.MaxInt64 &^ (shmem.PageSize - 1), 2048},
+		{-segment.PageSize, 2048},
+		{math.MaxInt64 &^ (segment.PageSize - 1), 2048},
 		{1 << 40, 2048},
-		{shmem.PageSize, 1 << 24},
-		{shmem.PageSize, 3000},
-		{shmem.PageSize, 0},
-		{shmem.PageSize, 1<<32 - 1},
+		{segment.PageSize, 1 << 24},
+		{segment.PageSize, 3000},
+		{segment.PageSize, 0},
+		{segment.PageSize, 1<<32 - 1},
 		{8, 2048},
 	} {
 		w := newPair(t, nil)

@@ -6,8 +6,8 @@ import (
 	"os"
 	"strings"
 
+	"github.com/ferrympi/ferry/btl/segment"
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/internal/shmem"
 )
 
 // prefix begins the file names of this user's segments. The user is part of it
@@ -23,7 +23,7 @@ const (
 
 // removeStale removes what dead processes left of the segments whose names begin
 // with prefix, in both directories.
-func removeStale(space shmem.Space, dir, fallback, prefix string) (removed []string, err error) {
+func removeStale(space segment.Space, dir, fallback, prefix string) (removed []string, err error) {
 	removed, err = space.RemoveStale(dir, prefix)
 	if fallback != "" {
 		more, second := space.RemoveStale(fallback, fallbackName+strings.TrimPrefix(prefix, usualName))
@@ -43,10 +43,10 @@ func jobPrefix(namespace string) string {
 // launcher, at the job's end: what it leaves (the segments of those who are
 // alive) or misses goes when the next job of this user starts.
 func RemoveJob(dir, fallback, namespace string) (removed []string, err error) {
-	return removeStale(shmem.Files{}, dir, fallback, jobPrefix(namespace))
+	return removeStale(segment.Files{}, dir, fallback, jobPrefix(namespace))
 }
 
 // RemoveDead is RemoveJob for all jobs of this user.
 func RemoveDead(dir, fallback string) (removed []string, err error) {
-	return removeStale(shmem.Files{}, dir, fallback, prefix())
+	return removeStale(segment.Files{}, dir, fallback, prefix())
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ferrympi/ferry/internal/shmem"
+	"github.com/ferrympi/ferry/btl/segment"
 )
 
 // A launcher tidies up after its own dead, and after nobody else: a job beside
@@ -22,7 +22,7 @@ func TestOnlyTheJobsOwnDeadSegmentsAreRemoved(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	alive, err := shmem.Create(filepath.Join(dir, jobPrefix("job-a")+"1-1"), shmem.PageSize)
+	alive, err := segment.Create(filepath.Join(dir, jobPrefix("job-a")+"1-1"), segment.PageSize)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ const (
 // ground lists the folders below internal that make up the ground floor: only
 // there is unsafe, cgo or assembly allowed.
 var ground = []string{
-	"cma", "cpu", "doorbell", "hop", "inbox", "invariants", "libfabric", "mem", "pmixc", "ring", "shmem", "ucp",
+	"cma", "cpu", "doorbell", "hop", "inbox", "invariants", "libfabric", "mem", "pmixc", "ring", "ucp",
 }
 
 // rows maps folders to floors. The longest prefix that matches wins.
@@ -41,6 +41,7 @@ var rows = []struct {
 	{"framework", Vocabulary},
 
 	{"pml", Contracts}, {"mtl", Contracts}, {"btl", Contracts}, {"bootstrap", Contracts}, {"coll", Contracts},
+	{"btl/ring", Contracts}, {"btl/segment", Contracts}, // what transports of other modules are made of
 	{"cid", Contracts}, {"match", Contracts}, {"progress", Contracts}, {"pml/base", Contracts},
 
 	{"bootstrap/wireup", Protocols},

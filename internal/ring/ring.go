@@ -39,6 +39,7 @@ package ring
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"unsafe"
@@ -75,20 +76,30 @@ type memory struct {
 	waiting  *atomic.Uint32
 }
 
-// attach takes a header and cells, both aligned to a cache line; the number of
-// cells is a power of two, and at least MinCells. Their memory must stay mapped.
-func attach(header, cells []byte) memory {
+// Check says what keeps memory from being a ring: header and cells are aligned to a
+// cache line; the number of cells is a power of two, and at least MinCells.
+func Check(header, cells []byte) error {
 	n := len(cells) / CellSize
 	if len(cells)%CellSize != 0 || n < MinCells || n&(n-1) != 0 {
-		panic(fmt.Sprintf("ring: %d bytes of cells", len(cells)))
+		return fmt.Errorf("ring: %d bytes of cells: not a power of two of at least %d", len(cells), MinCells*CellSize)
 	}
 	if len(header) < HeaderSize {
-		panic("ring: short header")
+		return fmt.Errorf("ring: a header of %d bytes, not %d", len(header), HeaderSize)
 	}
 	h, p := unsafe.Pointer(unsafe.SliceData(header)), unsafe.Pointer(unsafe.SliceData(cells))
 	if uintptr(h)%CellSize != 0 || uintptr(p)%CellSize != 0 {
-		panic("ring: memory is not aligned to a cell")
+		return errors.New("ring: memory is not aligned to a cell")
 	}
+	return nil
+}
+
+// attach panics if Check finds something. The memory must stay mapped.
+func attach(header, cells []byte) memory {
+	if err := Check(header, cells); err != nil {
+		panic(err)
+	}
+	n := len(cells) / CellSize
+	h, p := unsafe.Pointer(unsafe.SliceData(header)), unsafe.Pointer(unsafe.SliceData(cells))
 	return memory{
 		base:     p,
 		size:     uint64(len(cells)),

@@ -1,8 +1,8 @@
-// Package shmem makes and maps files in shared memory: O_EXCL, mode 0600, space
+// Package segment makes and maps files in shared memory: O_EXCL, mode 0600, space
 // reserved, and owned through a file lock, so that a segment whose owner died is
 // known from one whose owner lives, also between containers that share /dev/shm
 // and not their process ids.
-package shmem
+package segment
 
 import (
 	"errors"

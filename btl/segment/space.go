@@ -1,4 +1,4 @@
-package shmem
+package segment
 
 import (
 	"fmt"
