@@ -11,13 +11,13 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/ferrympi/ferry/assembly"
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/pml"
-	"github.com/ferrympi/ferry/pml/compose"
 	"github.com/ferrympi/ferry/progress"
 )
 
@@ -43,13 +43,12 @@ type Process struct {
 	Rank   int
 	Life   framework.Life
 	Engine *progress.Engine
-	Module pml.Module
+	Module pml.Module // what the assembly makes of the stack
 
-	stack Stack
-	env   progress.Env
+	stack *assembly.Stack
+	pmls  []pml.Module // by themselves, in the order in which they were opened
 	btls  []btl.Module
-	mtl   mtl.Module
-	node  pml.Module
+	mtl   mtl.Module // or nil
 }
 
 // World is a set of processes that have learnt each other's cards.
@@ -66,7 +65,7 @@ func NewWorld(stack Stack, n int) (*World, error) {
 	w := &World{stack: stack}
 	job := kittest.NewJob(n, max(stack.Nodes, 1))
 	for rank := range n {
-		p, err := newProcess(stack, rank, job.Begin(rank, progress.Options{}))
+		p, err := stack.open(rank, job.Begin(rank, progress.Options{}))
 		if err != nil {
 			return nil, errors.Join(err, w.Close())
 		}
@@ -83,107 +82,102 @@ func NewWorld(stack Stack, n int) (*World, error) {
 	return w, nil
 }
 
-func newProcess(stack Stack, rank int, env progress.Env) (*Process, error) {
-	p := &Process{Rank: rank, Life: env.Self, Engine: env.Engine, stack: stack, env: env}
-	var err error
-	if p.Module, err = p.openPML(stack.PML); err != nil {
-		return nil, errors.Join(err, p.close())
+// open assembles a process.
+func (s Stack) open(rank int, env progress.Env) (*Process, error) {
+	p := &Process{Rank: rank, Life: env.Self, Engine: env.Engine}
+	reg := framework.NewRegistry()
+	name := s.PML.Info().Name
+	reg.Register(openedPML{s.PML, s, p})
+	if s.Node != nil {
+		reg.Register(openedPML{s.Node, s, p})
+		reg.SetNode(framework.PML, name, s.Node.Info().Name)
 	}
-	if c := stack.Node; c != nil {
-		if p.node, err = p.openPML(c); err != nil {
-			return nil, errors.Join(err, p.close())
-		}
-		p.Module = compose.New(p.pmlEnv(stack.PML), p.Module, p.node, "the stack's Node")
+	for _, c := range s.BTLs {
+		reg.Register(openedBTL{c, s, p})
 	}
+	if s.MTL != nil {
+		reg.Register(openedMTL{s.MTL, s, p})
+	}
+	values, err := reg.Defaults()
+	if err == nil {
+		values, err = values.Set(framework.Setting{Name: string(framework.PML), Value: name, Source: "the stack"})
+	}
+	if err != nil {
+		env.Engine.Close()
+		return nil, err
+	}
+	if p.stack, err = assembly.OpenStack(context.Background(), reg, values, env, s.Hooks); err != nil {
+		return nil, err
+	}
+	p.Module = p.stack.PMLs()[0].Module
 	return p, nil
 }
 
-func (p *Process) openPML(c pml.Component) (pml.Module, error) {
-	return c.Open(context.Background(), p.pmlEnv(c))
+func (s Stack) adjust(c framework.Component, params any) {
+	if s.Params != nil && params != nil {
+		s.Params(c.Info(), params)
+	}
 }
 
-func (p *Process) pmlEnv(c pml.Component) pml.Env {
-	return pml.Env{Env: p.env, Params: p.fill(c), Hooks: p.stack.Hooks, Modules: p}
+// openedPML, openedBTL and openedMTL are components as the assembly sees them: with
+// the stack's parameters, and with their modules kept for who looks inside.
+type openedPML struct {
+	pml.Component
+	s Stack
+	p *Process
 }
 
-// PMLs returns the process's modules: Module, and that of the node below it.
-func (p *Process) PMLs() []pml.Module {
-	if p.node == nil {
-		return []pml.Module{p.Module}
+func (o openedPML) Unwrap() any { return o.Component }
+
+func (o openedPML) Open(ctx context.Context, env pml.Env) (pml.Module, error) {
+	o.s.adjust(o.Component, env.Params)
+	m, err := o.Component.Open(ctx, env)
+	if err == nil {
+		o.p.pmls = append(o.p.pmls, m)
 	}
-	return []pml.Module{p.Module, p.node}
+	return m, err
 }
 
-// fill returns the parameters of a component.
-func (p *Process) fill(c framework.Component) any {
-	return kittest.Params(c, func(params any) {
-		if p.stack.Params != nil {
-			p.stack.Params(c.Info(), params)
-		}
-	})
+type openedBTL struct {
+	btl.Component
+	s Stack
+	p *Process
 }
 
-// Open implements framework.Opener from the stack.
-func (p *Process) Open(kind framework.Kind, up func(name string) any) (all []framework.Opened[any], err error) {
-	switch kind {
-	case framework.BTL:
-		for _, c := range p.stack.BTLs {
-			m, err := c.Open(context.Background(), btl.Env{Env: p.env, Params: p.fill(c), Upcall: up(c.Info().Name).(btl.Receiver)})
-			if err != nil {
-				return nil, err
-			}
-			p.Engine.Add(m)
-			p.btls = append(p.btls, m)
-			all = append(all, framework.Opened[any]{Name: c.Info().Name, Module: m})
-		}
-		return all, nil
-	case framework.MTL:
-		if c := p.stack.MTL; c != nil {
-			m, err := c.Open(context.Background(), mtl.Env{Env: p.env, Params: p.fill(c), Upcall: up(c.Info().Name).(mtl.Receiver)})
-			if err != nil {
-				return nil, err
-			}
-			p.Engine.Add(m)
-			p.mtl = m
-			return []framework.Opened[any]{{Name: c.Info().Name, Module: m}}, nil
-		}
+func (o openedBTL) Unwrap() any { return o.Component }
+
+func (o openedBTL) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
+	o.s.adjust(o.Component, env.Params)
+	m, err := o.Component.Open(ctx, env)
+	if err == nil {
+		o.p.btls = append(o.p.btls, m)
 	}
-	return nil, fmt.Errorf("%w: the stack has no %s", framework.ErrUnsupported, kind)
+	return m, err
 }
 
-// Failed implements framework.Opener: what does not open ends the world.
-func (p *Process) Failed(framework.Kind) []framework.Rejection { return nil }
-
-func (p *Process) close() error {
-	var errs []error
-	for _, m := range p.btls {
-		p.Engine.Remove(m)
-	}
-	if p.mtl != nil {
-		p.Engine.Remove(p.mtl)
-	}
-	if p.Module != nil {
-		errs = append(errs, p.Module.Close())
-	}
-	if p.node != nil {
-		errs = append(errs, p.node.Close())
-	}
-	if p.mtl != nil {
-		errs = append(errs, p.mtl.Close())
-	}
-	for _, m := range p.btls {
-		errs = append(errs, m.Close())
-	}
-	p.Engine.Close()
-	return errors.Join(errs...)
+type openedMTL struct {
+	mtl.Component
+	s Stack
+	p *Process
 }
+
+func (o openedMTL) Unwrap() any { return o.Component }
+
+func (o openedMTL) Open(ctx context.Context, env mtl.Env) (m mtl.Module, err error) {
+	o.s.adjust(o.Component, env.Params)
+	o.p.mtl, err = o.Component.Open(ctx, env)
+	return o.p.mtl, err
+}
+
+// PMLs returns the process's modules: Module, and those that it is composed of.
+func (p *Process) PMLs() []pml.Module { return p.pmls }
 
 // Kill closes one process without telling anybody, as if it had died. Its
 // engine must be at rest.
 func (w *World) Kill(rank int) error {
 	p := w.Procs[rank]
 	w.Procs[rank] = nil
-	return p.close()
+	return p.stack.Close()
 }
 
 // Close ends all processes.
@@ -191,7 +185,7 @@ func (w *World) Close() error {
 	var errs []error
 	for _, p := range w.Procs {
 		if p != nil {
-			errs = append(errs, p.close())
+			errs = append(errs, p.stack.Close())
 		}
 	}
 	return errors.Join(errs...)
