@@ -50,6 +50,14 @@ type Owner interface {
 	First() progress.Source
 }
 
+// Abandoner is an optional ability of an Owner whose blocking operations may have to go
+// on without their caller, see Conclude.
+type Abandoner interface {
+	// Abandon says of an operation that is still pending after Cancel whether its caller
+	// is to get a PendingError. It may wait a while, releasing the engine's lock.
+	Abandon() bool
+}
+
 // Init ties the request to its engine and owner, once.
 func (r *Request) Init(e *progress.Engine, owner Owner) {
 	r.engine, r.owner = e, owner
@@ -117,6 +125,29 @@ func (r *Request) CancelLocked() {
 func (r *Request) recycle() {
 	r.generation++
 	r.owner.Release()
+}
+
+// Conclude waits for an operation that only the caller knows, and uses the request up. If
+// ctx ends first it is withdrawn if it has not matched, and waited for otherwise; or it
+// becomes the caller's, by a PendingError. Engine's lock held, and released meanwhile.
+func (r *Request) Conclude(ctx context.Context) (Status, error) {
+	var err error
+	if !r.Done() {
+		err = r.engine.Wait(ctx, &r.Completion, r.owner.First())
+	}
+	if err != nil {
+		r.owner.Cancel()
+		if a, ok := r.owner.(Abandoner); ok && !r.Done() && a.Abandon() {
+			return NoMessage(), &PendingError{Request: r, Cause: err}
+		}
+		r.engine.Wait(nil, &r.Completion, r.owner.First())
+	}
+	st := r.Status
+	if !st.Canceled {
+		err = st.Err // it had matched, if ctx has ended
+	}
+	r.owner.Release()
+	return st, err
 }
 
 // stale is what an old handle gets.

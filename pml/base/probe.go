@@ -128,5 +128,5 @@ func (k *Claimed) Recv(_ context.Context, buf pml.Buffer) (pml.Status, error) {
 	if err != nil {
 		return pml.NoMessage(), err
 	}
-	return r.WaitLocked(nil, r.Generation(), nil)
+	return r.Conclude(nil)
 }

@@ -20,10 +20,11 @@ type Module struct {
 	hooks  pml.Hooks
 	self   framework.Life
 
-	name string // of the MTL
-	mtl  mtl.Module
-	caps mtl.Caps
-	ids  ids
+	name   string // of the MTL
+	mtl    mtl.Module
+	source progress.Source // mtl, converted once
+	caps   mtl.Caps
+	ids    ids
 
 	comms     base.Comms[comm]
 	procs     base.Procs[*proc]

@@ -17,7 +17,7 @@ import (
 func (c *comm) Recv(ctx context.Context, buf pml.Buffer, src, tag int, plane pml.Plane) (pml.Status, error) {
 	e := c.m.engine
 	e.Lock()
-	st, err := c.postRecv(buf, src, tag, plane).finishWait(ctx)
+	st, err := c.postRecv(buf, src, tag, plane).Conclude(ctx)
 	e.Unlock()
 	return st, err
 }

@@ -1,7 +1,6 @@
 package cm
 
 import (
-	"context"
 	"fmt"
 	"slices"
 
@@ -89,9 +88,6 @@ func (r *request) finish() {
 // fail completes a request with an error. Lock held.
 func (r *request) fail(err error) {
 	r.Status.Err = err
-	if r.send {
-		r.Status.Source, r.Status.Tag = pml.AnySource, pml.AnyTag
-	}
 	r.finish()
 }
 
@@ -122,7 +118,7 @@ func (r *request) Release() {
 }
 
 // First implements pml.Owner.
-func (r *request) First() progress.Source { return r.m.mtl }
+func (r *request) First() progress.Source { return r.m.source }
 
 // operation is a request as the MTL sees it.
 type operation request
@@ -192,29 +188,8 @@ func (r *request) unhold() {
 	r.p.held = slices.Delete(r.p.held, i, i+1)
 }
 
-// finishWait waits for a request that only the caller knows, and releases it. If
-// ctx ends, the operation is withdrawn if it has not matched. A send that can't be
-// withdrawn becomes the caller's request. Lock held.
-func (r *request) finishWait(ctx context.Context) (pml.Status, error) {
-	e := r.m.engine
-	err := e.Wait(ctx, &r.Completion, r.First())
-	if err != nil {
-		r.Cancel()
-		if r.send && !r.Done() {
-			return pml.NoMessage(), &pml.PendingError{Request: &r.Request, Cause: err}
-		}
-		e.Wait(nil, &r.Completion, r.First())
-		if !r.Status.Canceled {
-			err = nil // it had matched
-		}
-	}
-	st := r.Status
-	if err == nil {
-		err = st.Err
-	}
-	r.Release()
-	return st, err
-}
+// Abandon implements pml.Abandoner: a send can't be withdrawn.
+func (r *request) Abandon() bool { return r.send }
 
 // truncated is the error of a receive whose buffer was too short.
 func truncated(got, room int64) error {

@@ -22,7 +22,7 @@ func (c *comm) Send(ctx context.Context, buf pml.Buffer, dst, tag int, plane pml
 			err = r.Status.Err
 			r.Release()
 		} else {
-			_, err = r.finishWait(ctx)
+			_, err = r.Conclude(ctx)
 		}
 	}
 	e.Unlock()

@@ -52,7 +52,7 @@ func (c *comm) Recv(ctx context.Context, buf pml.Buffer, src, tag int, plane pml
 	}
 	c.m.env.Engine.Lock()
 	defer c.m.env.Engine.Unlock()
-	return c.wildcards(plane).post(buf, src, tag).wait(ctx)
+	return c.wildcards(plane).post(buf, src, tag).Conclude(ctx)
 }
 
 // Irecv implements pml.Comm.

@@ -1,8 +1,6 @@
 package compose
 
 import (
-	"context"
-
 	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/progress"
@@ -123,20 +121,3 @@ func (r *request) Release() {
 
 // First implements pml.Owner: the message may come from either side.
 func (r *request) First() progress.Source { return nil }
-
-// wait waits for a request that only the caller knows, and releases it. If ctx ends, the
-// receive is withdrawn if it has not matched. Lock held.
-func (r *request) wait(ctx context.Context) (pml.Status, error) {
-	e := r.m.env.Engine
-	err := e.Wait(ctx, &r.Completion, nil)
-	if err != nil {
-		r.CancelLocked()
-		e.Wait(nil, &r.Completion, nil)
-	}
-	st := r.Status
-	if !st.Canceled {
-		err = st.Err // it had matched
-	}
-	r.Release()
-	return st, err
-}

@@ -48,25 +48,8 @@ func (c *comm) Recv(ctx context.Context, buf pml.Buffer, src, tag int, plane pml
 
 // recvPosted is Recv by way of a request. It releases the lock.
 func (c *comm) recvPosted(ctx context.Context, buf pml.Buffer, src, tag int, plane pml.Plane) (pml.Status, error) {
-	m := c.m
-	r := c.postRecv(buf, src, tag, plane)
-	var err error
-	if !r.Done() {
-		err = m.engine.Wait(ctx, &r.Completion, r.First())
-		if err != nil {
-			r.Cancel()
-			m.engine.Wait(nil, &r.Completion, r.First())
-			if !r.Status.Canceled {
-				err = nil // it had matched: the message is here
-			}
-		}
-	}
-	st := r.Status
-	if err == nil {
-		err = st.Err
-	}
-	r.Release()
-	m.engine.Unlock()
+	st, err := c.postRecv(buf, src, tag, plane).Conclude(ctx)
+	c.m.engine.Unlock()
 	return st, err
 }
 

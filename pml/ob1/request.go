@@ -132,9 +132,6 @@ func (r *request) finish() {
 // fail completes a request with an error. Lock held.
 func (r *request) fail(err error) {
 	r.Status.Err = err
-	if r.send {
-		r.Status.Source, r.Status.Tag = pml.AnySource, pml.AnyTag
-	}
 	r.finish()
 }
 

@@ -30,7 +30,7 @@ func (c *comm) Send(ctx context.Context, buf pml.Buffer, dst, tag int, plane pml
 func (c *comm) sendQueued(ctx context.Context, buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) error {
 	r, err := c.startSend(buf, dst, tag, plane, mode)
 	if err == nil {
-		err = r.finishWait(ctx)
+		_, err = r.Conclude(ctx)
 	}
 	c.m.engine.Unlock()
 	return err
@@ -225,30 +225,12 @@ func (r *request) accepted(far uint64, limit int64) {
 // where a matched probe has claimed the message, much later.
 const withdrawPatience = time.Second
 
-// finishWait waits for a send that only the caller knows, takes its error and releases
-// it. If ctx ends, it is withdrawn if it has not matched, and otherwise waited for; one
-// of which nothing is heard becomes the caller's request. Lock held.
-func (r *request) finishWait(ctx context.Context) error {
-	m := r.m
-	err := m.engine.Wait(ctx, &r.Completion, r.First())
-	if err != nil {
-		r.Cancel()
-		if r.state == withdrawn {
-			patience, stop := context.WithTimeout(context.Background(), withdrawPatience)
-			m.engine.Wait(patience, &r.Completion, r.First())
-			stop()
-			if r.state == withdrawn {
-				return &pml.PendingError{Request: &r.Request, Cause: err}
-			}
-		}
-		m.engine.Wait(nil, &r.Completion, r.First())
-		if !r.Status.Canceled {
-			err = nil // it had matched
-		}
+// Abandon implements pml.Abandoner: nothing is heard of a send that was withdrawn.
+func (r *request) Abandon() bool {
+	if r.state == withdrawn {
+		patience, stop := context.WithTimeout(context.Background(), withdrawPatience)
+		defer stop()
+		r.m.engine.Wait(patience, &r.Completion, r.First())
 	}
-	if err == nil {
-		err = r.Status.Err
-	}
-	r.Release()
-	return err
+	return r.state == withdrawn
 }
