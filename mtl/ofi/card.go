@@ -79,8 +79,11 @@ func nodeProof() (string, error) {
 
 // The address formats of libfabric that are known here (fi_getinfo(3)).
 const (
-	formatIPv4 = 2 // FI_SOCKADDR_IN
-	formatIPv6 = 3 // FI_SOCKADDR_IN6
+	formatSocket = 1 // FI_SOCKADDR, the first one of socket addresses
+	formatIPv4   = 2 // FI_SOCKADDR_IN
+	formatIPv6   = 3 // FI_SOCKADDR_IN6
+	formatIB     = 4 // FI_SOCKADDR_IB, the last one of socket addresses
+	formatText   = 9 // FI_ADDR_STR
 )
 
 // formatName names a format in offers: who has another one is not reached.

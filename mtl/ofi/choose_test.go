@@ -1,6 +1,7 @@
 package ofi
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/libfabric"
 	"github.com/ferrympi/ferry/mtl"
 )
@@ -234,5 +238,33 @@ func TestStoppedProcessKeepsItsDeadline(t *testing.T) {
 			t.Fatalf("after twenty steps %v is left", p.left)
 		}
 		p.last = p.last.Add(-24 * time.Hour)
+	}
+}
+
+// TestAddressThatLibfabricWouldReadBeyondIsRefused: it takes no length, so that a
+// peer's short address would have it read whatever lies behind.
+func TestAddressThatLibfabricWouldReadBeyondIsRefused(t *testing.T) {
+	own := []byte{unix.AF_INET, 0, 1, 2, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}
+	other := slices.Replace(slices.Clone(own), 0, 1, unix.AF_INET6)
+	for _, c := range []struct {
+		format  uint32
+		own     []byte
+		address []byte
+		ok      bool
+	}{
+		{formatIPv4, own, own, true},
+		{formatIPv4, own, own[:15], false},
+		{formatIPv4, own, append(own, 0), false},
+		{formatIPv4, own, other, false}, // one of IPv6 is longer
+		{16, own, other, true},          // bytes that only the provider reads
+		{16, own, own[:1], false},
+		{formatText, []byte("fi_shm://7\x00"), []byte("fi_shm://12345\x00"), true},
+		{formatText, []byte("fi_shm://7\x00"), []byte("fi_shm://7"), false},
+	} {
+		m := &module{format: c.format, own: c.own, offer: "o"}
+		err := m.Reach(framework.Peer{Blob: blob{offer: "o", address: c.address}.encode()})
+		if (err == nil) != c.ok || err != nil && !errors.Is(err, errBlob) {
+			t.Errorf("format %d, %q beside %q: %v", c.format, c.address, c.own, err)
+		}
 	}
 }

@@ -132,8 +132,6 @@ func (ofi) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 			env.Logger.Info("mtl ofi: left out", "provider", c.info.String(), "reason", c.refused)
 			continue
 		}
-		m.about.Library = library(o.lib)
-		m.about.Provider, m.about.Device, m.about.Mode = c.info.Provider, c.info.Domain, m.layout.String()
 		m.about.Candidates = append(described(all), o.unavailable(p.ProviderInclude)...)
 		for k := range all {
 			switch d := &m.about.Candidates[k]; {

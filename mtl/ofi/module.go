@@ -1,6 +1,7 @@
 package ofi
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"runtime"
@@ -21,6 +22,8 @@ type module struct {
 	about  mtl.Description
 	offer  string
 	blob   []byte
+	format uint32         // of addresses
+	own    []byte         // this process's address
 	spill  libfabric.Kind // Spill, where the provider does not truncate well
 	node   string         // nodeProof, of a provider that never leaves the node
 
@@ -88,8 +91,9 @@ func (m *module) Describe() mtl.Description { return m.about }
 func (m *module) Offer() string             { return m.offer }
 func (m *module) Blob() []byte              { return m.blob }
 
-// newModule makes a module of an open endpoint.
-func newModule(env mtl.Env, lib *libfabric.Library, ep *libfabric.Endpoint, info *libfabric.Info, l layout, p *params) (*module, error) {
+// newModule makes a module of a candidate's open endpoint, which is the module's now.
+func newModule(env mtl.Env, lib *libfabric.Library, ep *libfabric.Endpoint, c *candidate, l layout, p *params) *module {
+	info := c.info
 	m := &module{
 		env: env, lib: lib, ep: ep, layout: l,
 		peers:  []peer{{gone: errNobody}}, // mtl.NoEndpoint
@@ -99,6 +103,9 @@ func newModule(env mtl.Env, lib *libfabric.Library, ep *libfabric.Endpoint, info
 			CIDBits: l.cid, SourceBits: l.source, TagBits: l.tag,
 			MaxMessage: int64(min(info.MaxMessage, math.MaxInt64)), Inject: info.Inject, ControlLimit: controlLimit,
 		},
+		about:   mtl.Description{Library: library(lib), Provider: info.Provider, Device: info.Domain, Mode: l.String()},
+		format:  info.AddressFormat,
+		offer:   fmt.Sprintf("%s, %s, %v", info.Provider, formatName(info.AddressFormat), l),
 		most:    max(queueEntries, info.TxSize+info.RxSize),
 		txSize:  info.TxSize,
 		connect: p.Connect,
@@ -111,28 +118,21 @@ func newModule(env mtl.Env, lib *libfabric.Library, ep *libfabric.Endpoint, info
 	if _, ok := needs(info.Provider, Spill, lib.Version()); ok && info.RxParts >= 2 {
 		m.spill = libfabric.Spill
 	}
-	address, err := ep.Name()
-	if err != nil {
-		return nil, err
-	}
-	m.offer = fmt.Sprintf("%s, %s, %v", info.Provider, formatName(info.AddressFormat), l)
-	m.blob = blob{offer: m.offer, node: m.node, address: address}.encode()
-	return m, m.listen(p.Buffers)
+	return m
 }
 
-// setLocal makes m one that serves processes of its node only.
-func (m *module) setLocal() error {
-	node, err := nodeProof()
-	if err != nil {
+// begin learns the module's address and listens.
+func (m *module) begin(c *candidate, buffers int) (err error) {
+	if m.own, err = m.ep.Name(); err != nil {
 		return err
 	}
-	b, err := parseBlob(m.blob)
-	if err != nil {
-		return err
+	if c.local {
+		if m.node, err = nodeProof(); err != nil {
+			return err
+		}
 	}
-	b.node = node
-	m.node, m.blob = node, b.encode()
-	return nil
+	m.blob = blob{offer: m.offer, node: m.node, address: m.own}.encode()
+	return m.listen(buffers)
 }
 
 func (m *module) Reach(peer framework.Peer) error {
@@ -153,8 +153,21 @@ func (m *module) look(peer framework.Peer) ([]byte, error) {
 		return nil, fmt.Errorf("mtl ofi: %v has %q, and this process %q: mtl.ofi.provider_include and mtl.ofi.layout choose", peer.Proc, b.offer, m.offer)
 	case m.node != "" && b.node != m.node:
 		return nil, fmt.Errorf("mtl ofi: %v is on another node, which %s never reaches", peer.Proc, m.about.Provider)
+	case !m.whole(b.address):
+		return nil, fmt.Errorf("mtl ofi: %v: %w", peer.Proc, errBlob)
 	}
 	return b.address, nil
+}
+
+// whole reports whether libfabric, which takes no length, reads no more of a peer's
+// address than there is: it goes by the format, by the family that a socket address
+// begins with, and by the zero at the end of a text.
+func (m *module) whole(address []byte) bool {
+	if m.format == formatText {
+		return bytes.IndexByte(address, 0) >= 0
+	}
+	socket := formatSocket <= m.format && m.format <= formatIB
+	return len(address) == len(m.own) && (!socket || bytes.HasPrefix(address, m.own[:min(2, len(m.own))]))
 }
 
 func (m *module) Connect(p framework.Peer) (mtl.Endpoint, error) {

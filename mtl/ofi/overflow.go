@@ -83,6 +83,17 @@ func (m *module) overflow() {
 	}
 }
 
+// startUrgent starts a receive that no other may overtake or keep waiting: it goes
+// first when there is room again.
+func (m *module) startUrgent(s *slot) libfabric.Errno {
+	code := m.startReceive(s)
+	if code == libfabric.Again {
+		m.urgent.push(s)
+		return 0
+	}
+	return code
+}
+
 // refused ends a receive that the provider does not take at all.
 func (m *module) refused(s *slot, code libfabric.Errno) {
 	if code == 0 {
@@ -121,11 +132,7 @@ func (m *module) soughtFor(s *slot, ev *libfabric.Event) {
 		if s.length > int64(len(s.buf)) {
 			s.flags |= m.spill
 		}
-		if code := m.startReceive(s); code == libfabric.Again {
-			m.urgent.push(s)
-		} else {
-			m.refused(s, code)
-		}
+		m.refused(s, m.startUrgent(s))
 	case libfabric.NoMessage:
 		if s.canceled {
 			m.leave(l, s)

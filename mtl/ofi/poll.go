@@ -216,9 +216,7 @@ func (m *module) listen(buffers int) error {
 			return err
 		}
 		s.buf = m.listening[i*controlFrame : (i+1)*controlFrame]
-		if code := m.startReceive(s); code == libfabric.Again {
-			m.urgent.push(s)
-		} else if code != 0 {
+		if code := m.startUrgent(s); code != 0 {
 			return m.callError("receive", mtl.NoEndpoint, code)
 		}
 	}
@@ -245,11 +243,7 @@ func (m *module) heard(s *slot, ev *libfabric.Event) {
 	if m.broken != nil {
 		return
 	}
-	code := m.startReceive(s)
-	switch {
-	case code == libfabric.Again:
-		m.urgent.push(s)
-	case code != 0 || m.faults > mostFaults:
+	if code := m.startUrgent(s); code != 0 || m.faults > mostFaults {
 		m.fail(errors.New("receives of control messages fail: " + m.text(max(code, ev.Err))))
 	}
 }

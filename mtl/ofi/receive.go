@@ -56,11 +56,7 @@ func (m *module) RecvClaimed(op *mtl.Op, buf []byte) error {
 	if len(buf) > 0 {
 		s.pins.Pin(&buf[0])
 	}
-	switch code := m.startReceive(s); code {
-	case 0:
-	case libfabric.Again:
-		m.urgent.push(s)
-	default:
+	if code := m.startUrgent(s); code != 0 {
 		err := m.callError("receive", s.to, code)
 		m.release(s)
 		return err
@@ -86,10 +82,8 @@ func (m *module) accept(cid uint32, s *slot) error {
 		// What it would find may belong to a receive that waits.
 		m.end(s.op, mtl.Result{})
 		m.release(s)
-	case s.kind == receive:
-		m.wait(cid, s)
 	default:
-		m.urgent.push(s)
+		m.wait(cid, s)
 	}
 	return nil
 }

@@ -124,7 +124,7 @@ func (o *found) absent(name string, infos []libfabric.Info) string {
 
 // load loads the library.
 func load(ctx context.Context, p *params) (*libfabric.Library, error) {
-	lib, err := within(ctx, p.Deadline, "library "+p.Library, func(func() bool) (*libfabric.Library, error) {
+	lib, err := within(ctx, p.Deadline, "library "+p.Library, func(context.Context) (*libfabric.Library, error) {
 		lib, err := libfabric.Load(p.Library)
 		if err != nil {
 			return nil, err
@@ -145,7 +145,7 @@ func start(ctx context.Context, p *params) (*libfabric.Library, []string, error)
 	lib, err := load(ctx, p)
 	var has []string
 	if err == nil {
-		has, err = within(ctx, p.Deadline, p.Library+": its providers", func(func() bool) ([]string, error) { return lib.Providers() }, func([]string) {})
+		has, err = within(ctx, p.Deadline, p.Library+": its providers", func(context.Context) ([]string, error) { return lib.Providers() }, func([]string) {})
 		if errors.Is(err, errHangs) {
 			err = fmt.Errorf("%s did not start within %v: %w; FI_LOG_LEVEL=info in the environment has its providers say how far they get", p.Library, p.Deadline, err)
 		}
@@ -162,7 +162,7 @@ func ask(ctx context.Context, p *params, lib *libfabric.Library, provider string
 	if provider == "" {
 		name = "offers of all providers"
 	}
-	return within(ctx, p.Deadline, p.Library+": "+name, func(func() bool) (*libfabric.Infos, error) {
+	return within(ctx, p.Deadline, p.Library+": "+name, func(context.Context) (*libfabric.Infos, error) {
 		return lib.Infos(provider)
 	}, func(i *libfabric.Infos) {
 		if i != nil {

@@ -42,9 +42,9 @@ func (p *patience) over() bool {
 
 // within calls f, and waits for it until the deadline. f may end up in C code that
 // never returns: then its goroutine and its thread are left behind, and within
-// returns an error that wraps errHangs. What f returns after all goes to late. f
-// may ask whether it has been given up.
-func within[T any](ctx context.Context, deadline time.Duration, name string, f func(givenUp func() bool) (T, error), late func(T)) (T, error) {
+// returns an error that wraps errHangs. What f returns after all goes to late. f's
+// context ends when f is given up.
+func within[T any](ctx context.Context, deadline time.Duration, name string, f func(context.Context) (T, error), late func(T)) (T, error) {
 	var none T
 	hanging.mu.Lock()
 	since, hangs := hanging.calls[name]
@@ -56,26 +56,19 @@ func within[T any](ctx context.Context, deadline time.Duration, name string, f f
 		v   T
 		err error
 	}
-	var mu sync.Mutex
-	up := false
-	givenUp := func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return up
-	}
-	done := make(chan result, 1)
+	given, giveUp := context.WithCancel(context.Background())
+	defer giveUp()
+	done := make(chan result)
 	go func() {
-		v, err := f(givenUp)
-		mu.Lock()
-		defer mu.Unlock()
-		if !up {
-			done <- result{v, err}
-			return
+		v, err := f(given)
+		select {
+		case done <- result{v, err}:
+		case <-given.Done():
+			late(v)
+			hanging.mu.Lock()
+			delete(hanging.calls, name)
+			hanging.mu.Unlock()
 		}
-		late(v)
-		hanging.mu.Lock()
-		delete(hanging.calls, name)
-		hanging.mu.Unlock()
 	}()
 	wait := newPatience(deadline)
 	tick := time.NewTicker(wait.step)
@@ -93,14 +86,11 @@ func within[T any](ctx context.Context, deadline time.Duration, name string, f f
 			err = fmt.Errorf("%w: %w", errHangs, context.Cause(ctx))
 		}
 	}
-	mu.Lock()
-	defer mu.Unlock()
 	select {
 	case r := <-done: // just in time
 		return r.v, r.err
 	default:
 	}
-	up = true
 	hanging.mu.Lock()
 	defer hanging.mu.Unlock()
 	if hanging.calls == nil {
@@ -122,8 +112,8 @@ func try(ctx context.Context, env mtl.Env, p *params, lib *libfabric.Library, c 
 		for _, fd := range waits {
 			// The test has the deadline; what does not even come back to it gets half as
 			// long again.
-			m, err := within(ctx, p.Deadline+p.Deadline/2, "provider "+c.info.String(), func(givenUp func() bool) (*module, error) {
-				return openTested(env, p, lib, c, l, fd, givenUp)
+			m, err := within(ctx, p.Deadline+p.Deadline/2, "provider "+c.info.String(), func(given context.Context) (*module, error) {
+				return openTested(given, env, p, lib, c, l, fd)
 			}, func(m *module) {
 				if m != nil {
 					m.Close()
@@ -191,27 +181,19 @@ func layoutsFor(info *libfabric.Info, name string, v libfabric.Version) ([]layou
 	return []layout{l}, err
 }
 
-// openTested opens an endpoint and tests it.
-func openTested(env mtl.Env, p *params, lib *libfabric.Library, c *candidate, l layout, fd bool, givenUp func() bool) (*module, error) {
+// openTested opens an endpoint and tests it, until ctx ends.
+func openTested(ctx context.Context, env mtl.Env, p *params, lib *libfabric.Library, c *candidate, l layout, fd bool) (*module, error) {
 	ep, err := lib.Open(c.info, fd, max(queueEntries, c.info.TxSize+c.info.RxSize))
 	if err != nil {
 		return nil, err
 	}
-	m, err := newModule(env, lib, ep, c.info, l, p)
-	if err == nil && c.local {
-		err = m.setLocal()
-	}
-	if err == nil {
-		m.about.Provider = c.info.Provider
+	m := newModule(env, lib, ep, c, l, p)
+	if err = m.begin(c, p.Buffers); err == nil {
 		wait := newPatience(p.Deadline)
-		err = selfTest(m, func() bool { return wait.over() || givenUp() })
+		err = selfTest(m, func() bool { return wait.over() || ctx.Err() != nil })
 	}
 	if err != nil {
-		if m != nil {
-			m.Close()
-		} else {
-			ep.Close()
-		}
+		m.Close()
 		return nil, err
 	}
 	return m, nil
