@@ -94,10 +94,20 @@ func (c *State) Over(plane pml.Plane) error {
 	return c.Aborted[plane]
 }
 
-// Gone returns why no message comes any more of a member, or why none may of some
+// Done says that one of Pending is no more, and reports whether the communicator is
+// closed, and nothing is pending now.
+func (c *State) Done() (ends bool) {
+	c.Pending--
+	return c.Pending == 0 && c.Rest.Stage() == cid.Ending
+}
+
+// CannotCome returns why no message comes any more of a member, or why none may of some
 // (pml.AnySource); or nil. A member that has left in good order keeps nobody from
 // receiving of the others.
-func (c *Comm[P]) Gone(rank int) error {
+func (c *Comm[P]) CannotCome(rank int, plane pml.Plane) error {
+	if err := c.Aborted[plane]; err != nil {
+		return err
+	}
 	if rank != pml.AnySource {
 		if p := c.Procs[rank].Base(); p.Gone() {
 			return Explain(p.Err, rank)

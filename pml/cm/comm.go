@@ -92,25 +92,13 @@ func (p *peer) learnt() {
 	p.ready = p.exchange.Known() && !p.exchange.Closed() && len(p.held) == 0
 }
 
-// cannotCome returns why no message will come from p, or from anybody of whom one
-// might (nil), on this plane.
-func (c *comm) cannotCome(p *peer, plane pml.Plane) error {
-	if err := c.Over(plane); err != nil {
-		return err
-	}
-	return c.gone(p)
-}
-
-// gone returns the failure of p, or of any member (nil), of whom no message will
-// come any more.
-func (c *comm) gone(p *peer) error {
-	switch {
-	case !c.m.failures:
+// cannotCome returns why no message will come from src, or from anybody of whom one
+// might, on this plane.
+func (c *comm) cannotCome(src int, plane pml.Plane) error {
+	if !c.m.failures {
 		return nil
-	case p == nil:
-		return c.Gone(pml.AnySource)
 	}
-	return c.Gone(p.rank)
+	return c.CannotCome(src, plane)
 }
 
 // Abort implements pml.Comm. A send that the MTL has, and that nobody has received,

@@ -30,7 +30,7 @@ type doubting struct {
 // time, that the other process has failed or left. Lock held.
 func (r *request) doubt(err error) {
 	m := r.m
-	known := r.hopeless()
+	known := r.c.cannotCome(r.source(), r.plane)
 	if p := r.p; p != nil && p.proc.Err != nil {
 		known = base.Explain(p.proc.Err, p.rank)
 	}

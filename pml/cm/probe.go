@@ -165,7 +165,10 @@ func (c *comm) find(ctx context.Context, src, tag int, plane pml.Plane, claim bo
 	if msg := c.findKept(src, tag, plane, claim); msg != nil { // it was pulled meanwhile
 		return msg, nil
 	}
-	return nil, c.cannotCome(c.peerOf(src), plane)
+	if c.Closed() {
+		return nil, framework.ErrClosed
+	}
+	return nil, c.cannotCome(src, plane)
 }
 
 func (c *comm) peerOf(src int) *peer {

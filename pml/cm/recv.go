@@ -86,7 +86,7 @@ func (r *request) post() {
 	}
 	r.busy = true
 	var err error
-	if why := r.hopeless(); why != nil {
+	if why := r.c.cannotCome(r.source(), r.plane); why != nil {
 		r.state, r.why = seeking, why
 		err = m.mtl.Probe(&r.op, from, r.envelope(), true)
 	} else {
@@ -101,17 +101,6 @@ func (r *request) post() {
 			r.doubt(err)
 		}
 	}
-}
-
-// hopeless returns why the receive's message can't come any more, or nil.
-func (r *request) hopeless() error {
-	if !r.m.failures {
-		return nil
-	}
-	if err := r.c.Aborted[r.plane]; err != nil {
-		return err
-	}
-	return r.c.gone(r.p)
 }
 
 func (r *request) source() int {

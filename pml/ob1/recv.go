@@ -96,7 +96,7 @@ func (c *comm) postRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *request 
 		return r
 	}
 	if m.failures != 0 {
-		if err := c.cannotCome(r.p, plane); err != nil {
+		if err := c.cannotCome(src, plane); err != nil {
 			c.queues[plane].Cancel(&r.node)
 			r.fail(err)
 		}
@@ -116,18 +116,16 @@ func (r *request) take(msg *message) {
 	r.m.giveUp(msg)
 }
 
-// cannotCome returns why no message will come from p, or from anybody of whom
-// one might (nil), on this plane.
-func (c *comm) cannotCome(p *peer, plane pml.Plane) error {
+// cannotCome returns why no message will come from src, or from anybody of whom one
+// might, on this plane.
+func (c *comm) cannotCome(src int, plane pml.Plane) error {
 	switch {
 	case c.barred[plane]:
 		return c.barredBy()
 	case c.m.failures == 0:
 		return nil
-	case p != nil:
-		return c.CannotCome(p.rank, plane)
 	}
-	return c.CannotCome(pml.AnySource, plane)
+	return c.CannotCome(src, plane)
 }
 
 // deliver completes a receive with an eager message. r.p is the sender. Lock held.
@@ -225,7 +223,7 @@ func (c *comm) find(src, tag int, plane pml.Plane) (*match.Message[message], err
 	if found := c.queues[plane].Find(mp, src, tag); found != nil {
 		return found, nil
 	}
-	return nil, c.cannotCome(p, plane)
+	return nil, c.cannotCome(src, plane)
 }
 
 // keep stores a message that found no receive. Lock held.

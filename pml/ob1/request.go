@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/ferrympi/ferry/btl"
-	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/pml"
@@ -119,12 +118,12 @@ func (r *request) finish() {
 	r.state = complete
 	r.buf = pml.Buffer{} // the user's again
 	c := r.c
-	c.Pending--
 	if r.send {
 		r.m.sends--
 	}
+	ends := c.Done()
 	r.Finish()
-	if c.Pending == 0 && c.Rest.Stage() == cid.Ending {
+	if ends {
 		c.part()
 	}
 }

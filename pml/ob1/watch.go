@@ -1,7 +1,6 @@
 package ob1
 
 import (
-	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/pml"
@@ -13,7 +12,7 @@ import (
 func (c *comm) Watch(plane pml.Plane, w pml.Watcher) {
 	if w == nil {
 		c.watchers[plane] = nil
-		if c.Pending--; c.Pending == 0 && c.Rest.Stage() == cid.Ending {
+		if c.Done() {
 			c.part()
 		}
 		return
@@ -31,14 +30,6 @@ func (c *comm) Watch(plane pml.Plane, w pml.Watcher) {
 func (c *comm) handOver(msg *message, plane pml.Plane) {
 	k := base.NewClaimed(c.m.engine, c.claim(msg, plane))
 	c.watchers[plane].Arrived(k, msg.status())
-}
-
-// CannotCome implements pml.Watchable.
-func (c *comm) CannotCome(src int, plane pml.Plane) error {
-	if err := c.Aborted[plane]; err != nil {
-		return err
-	}
-	return c.Gone(src)
 }
 
 // barredBy returns why receives can't be posted on a barred plane.
