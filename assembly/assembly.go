@@ -45,12 +45,13 @@ type Options struct {
 	Watcher  Watcher      // nil when nobody looks
 }
 
-// A Watcher hears what happens to the job. Calls come one at a time, from a
-// goroutine of the bootstrap; they must not block. None comes after Close.
+// A Watcher hears what happens to the job. No call comes after Close.
 type Watcher interface {
-	// Died says that a process has failed. All PMLs have been told.
+	// Died says that a process has failed. All PMLs have been told. Calls come one at a
+	// time.
 	Died(peer framework.Life, reason string)
-	// Dump says that somebody wants to see what the process waits for.
+	// Dump says that somebody wants to see what the process waits for. It may come while
+	// another call is under way, whose end it must not wait for.
 	Dump()
 }
 
@@ -78,8 +79,14 @@ type Assembly struct {
 		waiting map[uint64]string // in progress, for Constructs
 	}
 
-	upcall  sync.Mutex // held by event and, briefly, by Close
-	closing bool       // no more upcalls
+	upcalls struct {
+		sync.Mutex
+		closing bool
+		deaths  []death // of which nobody has been told yet
+		telling bool
+		dumping bool
+		running sync.WaitGroup
+	}
 }
 
 // Open does the local half of MPI_Init: nothing leaves the process, but for the
@@ -273,9 +280,10 @@ func (a *Assembly) Close() error {
 	if events, ok := framework.As[bootstrap.EventSource](a.client); ok {
 		events.OnEvent(nil)
 	}
-	a.upcall.Lock() // an upcall may still be under way
-	a.closing = true
-	a.upcall.Unlock()
+	a.upcalls.Lock()
+	a.upcalls.closing = true
+	a.upcalls.Unlock()
+	a.upcalls.running.Wait()
 	err := a.Stack.Close()
 	if a.options.Client == nil {
 		err = errors.Join(err, a.client.Close())

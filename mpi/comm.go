@@ -59,7 +59,7 @@ func newComm(s *Session, g *Group, m assembly.PML, spec pml.CommSpec, values *fr
 		return nil, err
 	}
 	c := &Comm{
-		pml: p, size: g.Size(), tagMax: m.TagMax(),
+		pml: p, size: g.Size(), tagMax: m.Caps().TagMax,
 		rank: spec.Rank, session: s, group: g, module: m, values: values, spec: spec,
 	}
 	c.collective.init(c)

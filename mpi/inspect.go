@@ -2,6 +2,7 @@ package mpi
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"os"
@@ -51,12 +52,19 @@ func (s *Session) Stats() Stats {
 // hang: receives that wait, messages that wait, sends that are not complete.
 type Inspection = pml.CommInspection
 
-// Inspect returns a snapshot of the communicator's queues; ErrClosed after Close.
+// Inspect returns a snapshot of the communicator's queues: what this process knows. Where
+// a network matches, messages that nobody has asked for are not in it. It changes
+// nothing, and waits for nothing: ErrTimeout says that a transport keeps the process from
+// answering. ErrClosed after Close.
 func (c *Comm) Inspect() (Inspection, error) {
 	if c.closed.Load() {
 		return Inspection{}, c.errClosed()
 	}
-	for _, x := range c.module.Inspect().Comms {
+	all, err := c.module.Inspect(context.Background())
+	if err != nil {
+		return Inspection{}, err
+	}
+	for _, x := range all.Comms {
 		if x.ID == c.spec.ID {
 			x.Name = c.Name()
 			return x, nil
@@ -65,10 +73,16 @@ func (c *Comm) Inspect() (Inspection, error) {
 	return Inspection{ID: c.spec.ID, Local: c.spec.Local, Name: c.Name()}, nil
 }
 
-// Dump implements assembly.Watcher: it writes the queues of all communicators to standard error: the launcher
-// asked for it, because the run hangs or a user wants to know. It is an upcall
-// and must not block, and standard error may.
+// Dump implements assembly.Watcher: it writes the queues of all communicators to
+// standard error. The launcher asked for it, because the run hangs or a user wants to
+// know. Standard error may block.
 func (e *engine) Dump() {
+	text := e.describe()
+	go os.Stderr.WriteString(text)
+}
+
+// describe returns what this process waits for.
+func (e *engine) describe() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "ferry: %s: state of the communicators\n", e.identity.Proc)
 	e.mu.Lock()
@@ -78,11 +92,16 @@ func (e *engine) Dump() {
 		fmt.Fprintf(&b, "  waits for the others to create %s\n", what)
 	}
 	for _, m := range e.Upper() {
-		writeInspection(&b, m.Inspect(), comms)
+		x, err := m.Inspect(context.Background())
+		if err != nil {
+			fmt.Fprintf(&b, "  the queues of pml %s are not known: %v\n", m.Name, err)
+			continue
+		}
+		writeInspection(&b, x, comms)
 		withheld, live, resting := m.CIDs().Counts()
 		fmt.Fprintf(&b, "  ids of pml %s: %d in use, %d resting until all members have closed, %d offered to creations in progress\n", m.Name, live, resting, withheld)
 	}
-	go os.Stderr.WriteString(b.String())
+	return b.String()
 }
 
 // writeInspection writes the communicators where something waits. comms has those
@@ -117,6 +136,9 @@ func writeInspection(b *strings.Builder, x pml.Inspection, comms map[cid.Extende
 	}
 	if x.Parked > 0 {
 		fmt.Fprintf(b, "  %d messages for communicators that don't exist here yet\n", x.Parked)
+	}
+	for _, note := range x.Notes {
+		fmt.Fprintf(b, "  %s\n", note)
 	}
 }
 

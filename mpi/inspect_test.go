@@ -1,6 +1,7 @@
 package mpi
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -36,5 +37,36 @@ func TestDumpShowsWhatEachSideWaitsFor(t *testing.T) {
 	}
 	if strings.Contains(b.String(), "tag 20") || strings.Count(b.String(), "nobody has received") != 1 {
 		t.Errorf("too much in\n%s", b.String())
+	}
+}
+
+// TestNothingWaitsForAnEngineThatIsStuck: in a transport that does not return, say.
+func TestNothingWaitsForAnEngineThatIsStuck(t *testing.T) {
+	s, err := OpenSession(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	g, err := s.Group(t.Context(), "mpi://SELF")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := CommFromGroup(t.Context(), g, "stuck")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	s.engine.progress.Lock()
+	_, err = c.Inspect()
+	text := s.engine.describe()
+	s.engine.progress.Unlock()
+	if !errors.Is(err, ErrTimeout) {
+		t.Errorf("Inspect says %v", err)
+	}
+	if want := "the queues of pml ob1 are not known: deadline exceeded: the progress engine"; !strings.Contains(text, want) {
+		t.Errorf("no %q in\n%s", want, text)
+	}
+	if _, err := c.Inspect(); err != nil {
+		t.Errorf("afterwards Inspect says %v", err)
 	}
 }

@@ -65,8 +65,8 @@ type Module interface {
 
 	// CIDs is the table from which indices for this PML's communicators come.
 	CIDs() *cid.Table
-	// TagMax is the largest tag that a user may use.
-	TagMax() int
+	// Caps says what the PML can do with its transports. They are fixed once it is open.
+	Caps() Caps
 
 	// Learn gives the business card of a process: from now on messages can go
 	// there. Learning the same life again does nothing. Another life of a process
@@ -90,8 +90,11 @@ type Module interface {
 	// Stats returns counts per process that messages went to or came from.
 	Stats() []PeerStats
 
-	// Inspect describes queues and states for a person who debugs a hang.
-	Inspect() Inspection
+	// Inspect describes queues and states for a person who debugs a hang: what is known
+	// here. It changes nothing, and neither asks a network nor waits for one; it returns
+	// within 100 ms, if need be with the error that the engine is stuck
+	// (progress.Engine.Observe).
+	Inspect(ctx context.Context) (Inspection, error)
 
 	// Flush returns when everything that was accepted is on its way without
 	// further help of this process, or with the cause of ctx. Peers may have been told
@@ -101,6 +104,22 @@ type Module interface {
 	// Close frees all. No communicator is left, and no call is in progress. The engine
 	// does not poll the transports any more; they are closed next.
 	Close() error
+}
+
+// Caps says what users may expect of a PML, whoever the peer is. It has all four probes.
+type Caps struct {
+	TagMax     int   // the largest tag
+	MaxMessage int64 // the longest message that goes to everybody, in bytes; a longer one may be refused with ErrUnsupported
+	// Withdraw: a send that has not matched can be withdrawn. Otherwise one that has left
+	// may go on (PendingError).
+	Withdraw bool
+	// Arrivals: a message is known when it arrives: Inspect lists it, also for a
+	// communicator that is not there yet, and communicators are Watchable. What the
+	// receiver has no room for waits with its sender, queued.
+	Arrivals bool
+	// Steps are lengths at which messages begin to travel in another way, sorted. Tests go
+	// to both sides of each.
+	Steps []int
 }
 
 // CommSpec describes a communicator to a PML.
@@ -302,6 +321,8 @@ type Inspection struct {
 	Comms []CommInspection
 	// Parked counts messages for communicators that don't exist here yet.
 	Parked int
+	// Notes say what the snapshot can't have.
+	Notes []string
 }
 
 // CommInspection is a snapshot of one communicator.

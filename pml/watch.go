@@ -2,8 +2,8 @@ package pml
 
 import "errors"
 
-// Watchable is an optional ability of a Comm whose PML sees each message when it
-// arrives (Caps.Arrivals): another PML matches the messages of a plane, because some of
+// Watchable is an ability of a Comm (ask through framework.As) whose PML knows each
+// message when it arrives (Caps.Arrivals): another PML matches the messages of a plane, because some of
 // their receives may be matched elsewhere. All calls, in both directions, come with the
 // engine's lock held.
 type Watchable interface {

@@ -1,10 +1,13 @@
 package progress
 
 import (
+	"context"
+	"fmt"
 	"runtime"
 	"sync/atomic"
 	"time"
 
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/cpu"
 )
 
@@ -36,20 +39,45 @@ const (
 	lockSleep  = 20 * time.Microsecond
 )
 
-func (l *lock) lockSlow() {
+func (l *lock) lockSlow() { l.lockUntil(func() bool { return false }) }
+
+// lockUntil takes the lock, and reports true, unless enough says before that it is not
+// worth to wait for longer. It is asked now and then.
+func (l *lock) lockUntil(enough func() bool) bool {
 	l.waiters.Add(1)
+	defer l.waiters.Add(-1)
 	for i := 0; ; i++ {
 		if atomic.LoadUint32(&l.state) == 0 && atomic.CompareAndSwapUint32(&l.state, 0, 1) {
-			break
+			return true
 		}
 		switch {
 		case i < lockSpins:
 			cpu.Pause()
 		case i < lockSpins+lockYields:
 			runtime.Gosched()
+		case enough():
+			return false
 		default:
 			time.Sleep(lockSleep)
 		}
 	}
-	l.waiters.Add(-1)
+}
+
+// ObserveLimit is how long Observe waits.
+const ObserveLimit = 80 * time.Millisecond
+
+// Observe calls f with the lock held, for somebody who only wants to know something. A
+// transport may hang in a call, with the lock in hand, and who looks for the reason must
+// not hang with it: after ObserveLimit, or when ctx ends, Observe gives up, and the error
+// wraps framework.ErrTimeout.
+func (l *lock) Observe(ctx context.Context, f func()) error {
+	ctx, cancel := context.WithTimeout(ctx, ObserveLimit)
+	defer cancel()
+	if !l.lockUntil(func() bool { return ctx.Err() != nil }) {
+		return fmt.Errorf("%w: the progress engine did not become free within %v: a transport hangs in one of its calls, as the goroutines show (SIGQUIT)",
+			framework.ErrTimeout, ObserveLimit)
+	}
+	defer l.Unlock()
+	f()
+	return nil
 }

@@ -23,6 +23,7 @@ type slowLooks struct {
 	mu       sync.Mutex
 	hold     int
 	op       *mtl.Op // of the look that is held
+	from     mtl.Endpoint
 	envelope mtl.Envelope
 	released bool
 	reused   bool // a message was sent under the id of the look that is held
@@ -64,7 +65,7 @@ func (m *slowModule) Probe(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, claim 
 		if m.s.hold--; m.s.hold != 0 {
 			return false
 		}
-		m.s.op, m.s.envelope = op, e
+		m.s.op, m.s.from, m.s.envelope = op, from, e
 		return true
 	}) {
 		return nil
@@ -91,7 +92,7 @@ func (m *slowModule) Poll() int {
 		return true
 	})
 	if op != nil {
-		if err := m.Module.Probe(op, 0, m.s.envelope, true); err != nil {
+		if err := m.Module.Probe(op, m.s.from, m.s.envelope, true); err != nil {
 			panic(err) // a network in memory takes it
 		}
 	}
@@ -109,7 +110,7 @@ func until(t *testing.T, what string, f func() bool) {
 }
 
 // TestCloseWhileQueuesAreLookedThroughLosesNothing: receives that were posted before
-// the close get the messages that Inspect takes out meanwhile.
+// the close get the messages that are pulled meanwhile.
 func TestCloseWhileQueuesAreLookedThroughLosesNothing(t *testing.T) {
 	s, st := newSlowLooks(2, mtltest.Options{})
 	w := world(t, st, 2)
@@ -120,10 +121,10 @@ func TestCloseWhileQueuesAreLookedThroughLosesNothing(t *testing.T) {
 	if _, err := c[1].Probe(t.Context(), 0, 2, pml.PointToPoint); err != nil {
 		t.Fatal(err)
 	}
-	inspected := make(chan struct{})
+	pulled := make(chan struct{})
 	go func() {
-		defer close(inspected)
-		w.Procs[1].Module.Inspect()
+		defer close(pulled)
+		cm.Pull(w.Procs[1].Module, 0)
 	}()
 	until(t, "the second look", s.isHeld)
 	var reqs []*pml.Request
@@ -144,23 +145,23 @@ func TestCloseWhileQueuesAreLookedThroughLosesNothing(t *testing.T) {
 			t.Errorf("receive %d: %+v %v", i, st, err)
 		}
 	}
-	<-inspected
+	<-pulled
 	c[0].Close()
 }
 
 // TestReceivesThatWaitForALookEndWhenTheirSenderCantBeReached: all of them, each once.
 func TestReceivesThatWaitForALookEndWhenTheirSenderCantBeReached(t *testing.T) {
 	s, st := newSlowLooks(1, mtltest.Options{})
-	w := world(t, st, 2)
+	w := world(t, st, 3)
 	m := w.Procs[1].Module
 	if err := m.Learn(w.Reborn(0, 7), nil); err != nil { // without an address
 		t.Fatal(err)
 	}
 	c := join(t, w, w.NextID(), 1)
-	inspected := make(chan struct{})
+	pulled := make(chan struct{})
 	go func() {
-		defer close(inspected)
-		m.Inspect()
+		defer close(pulled)
+		cm.Pull(m, 2)
 	}()
 	until(t, "a look", s.isHeld)
 	reqs := []started{start(t)(recvInto(c, 0, 1)), start(t)(recvInto(c, 0, 2))}
@@ -169,7 +170,7 @@ func TestReceivesThatWaitForALookEndWhenTheirSenderCantBeReached(t *testing.T) {
 		_, err := r.wait(t)
 		wantErr(t, "a receive", err, framework.ErrTransport)
 	}
-	<-inspected
+	<-pulled
 }
 
 // TestIdIsNotUsedAgainWhileALookForItIsUnderWay: it would take a message of the next

@@ -21,10 +21,9 @@
 // withdrawn (pml.PendingError), and until a receive takes it nobody here knows of
 // it. Three things look for messages nevertheless, each by probes that claim:
 //
-//   - Inspect takes messages out, into unexpected queues that receives look through
-//     first (pull.go). What was taken is the first that its sender has sent and that
-//     nobody has received, so that the order stays. What a process that has left has
-//     sent is taken out in the same way.
+//   - What a process that has left has sent is taken out (pull.go), into unexpected
+//     queues that receives look through first. What was taken is the first that its
+//     sender has sent and that nobody has received, so that the order stays.
 //   - A receive from a process that has failed looks once for what had been sent
 //     before.
 //   - The reaper finds what was sent to communicators that are closed here, drops

@@ -21,7 +21,7 @@ import (
 // failed counts the operations of a process that the network has failed, and that wait
 // for the bootstrap's word.
 func failed(m pml.Module) (n int) {
-	for _, c := range m.Inspect().Comms {
+	for _, c := range pmltest.Inspect(m).Comms {
 		for _, p := range append(c.Posted, c.Sends...) {
 			if p.State == "failed" {
 				n++

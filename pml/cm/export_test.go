@@ -1,5 +1,23 @@
 package cm
 
+import "github.com/ferrympi/ferry/pml"
+
+// Pull takes a member's messages out of the network, as when it has left, and returns at
+// the end of the pulls.
+func Pull(m pml.Module, rank int) {
+	cm := m.(*Module)
+	cm.engine.Lock()
+	defer cm.engine.Unlock()
+	for _, c := range cm.comms.ByID {
+		for plane := range pml.Plane(pml.Planes) {
+			c.pull(plane, c.peer(rank))
+		}
+	}
+	for cm.pulls > 0 {
+		cm.awaitPull(nil)
+	}
+}
+
 // SetMostVain changes how many searches for missing messages may find nothing more, and
 // returns what undoes it.
 func SetMostVain(n int) (undo func()) { return set(&mostVain, n) }

@@ -82,7 +82,7 @@ func TestFault1IsendReturnsWhileThePeerSleeps(t *testing.T) {
 		}
 		gens[i] = reqs[i].Generation()
 	}
-	if got := len(w.Procs[0].Module.Inspect().Comms[0].Sends); got != n {
+	if got := len(pmltest.Inspect(w.Procs[0].Module).Comms[0].Sends); got != n {
 		t.Errorf("%d sends wait, want %d", got, n)
 	}
 	w.Procs[1].Engine.Unlock()
@@ -121,7 +121,7 @@ func TestFault2UnknownCommunicatorIsWaitedFor(t *testing.T) {
 	if _, err := join(t, w, id, 0).Isend(text("early"), 1, 5, pml.PointToPoint, pml.Standard); err != nil {
 		t.Fatal(err)
 	}
-	for w.Procs[1].Module.Inspect().Parked == 0 { // the question is there before the communicator
+	for pmltest.Inspect(w.Procs[1].Module).Parked == 0 { // the question is there before the communicator
 		runtime.Gosched()
 	}
 	for _, c := range []pml.Comm{other[1], second} {
@@ -144,7 +144,7 @@ func TestFault3ControlMessagesGoOnAfterUnknownOnes(t *testing.T) {
 			t.Fatal(err)
 		}
 		gen := r.Generation()
-		for w.Procs[1].Module.Inspect().Parked == 0 {
+		for pmltest.Inspect(w.Procs[1].Module).Parked == 0 {
 			runtime.Gosched()
 		}
 		second := join(t, w, id, 1)
@@ -392,7 +392,7 @@ func TestManyCommunicatorsOnOnePair(t *testing.T) {
 // TestLimitsOfALayoutAreClearErrors: as on a network that matches few bits.
 func TestLimitsOfALayoutAreClearErrors(t *testing.T) {
 	w := world(t, stack(mtltest.Options{CIDBits: 8, TagBits: 10, SourceBits: 1, MaxMessage: 1000}), 2)
-	if got := w.Procs[0].Module.TagMax(); got != 1023 {
+	if got := w.Procs[0].Module.Caps().TagMax; got != 1023 {
 		t.Errorf("TagMax is %d", got)
 	}
 	var err error

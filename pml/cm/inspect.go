@@ -1,39 +1,25 @@
 package cm
 
 import (
-	"maps"
-	"slices"
+	"context"
 
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/pml"
 )
 
-// Inspect implements pml.Module. A network does not tell what waits in it: Inspect
-// takes the messages out, mostPulled of a plane, and keeps them, in order, for the
-// receives to come.
-func (m *Module) Inspect() pml.Inspection {
-	m.engine.Lock()
-	defer m.engine.Unlock()
-	comms := slices.Collect(maps.Values(m.comms.ByID))
-	for _, c := range comms {
-		for plane := range pml.Plane(pml.Planes) {
-			for m.pulls == mostPulls || c.pulling[plane].left > 0 {
-				m.awaitPull(nil)
-			}
-			c.pull(plane, nil)
-		}
-	}
-	for m.pulls > 0 {
-		m.awaitPull(nil)
-	}
-	return m.snapshot(comms)
+// unseen is what a person has to know who looks for a message.
+const unseen = "a network does not tell what waits in it: messages that nobody has asked for are not listed"
+
+// Inspect implements pml.Module.
+func (m *Module) Inspect(ctx context.Context) (x pml.Inspection, err error) {
+	err = m.engine.Observe(ctx, func() { x = m.inspect() })
+	return x, err
 }
 
-// snapshot describes communicators. Lock held.
-func (m *Module) snapshot(comms []*comm) pml.Inspection {
-	var ins pml.Inspection
-	ins.Parked = m.parked()
+// inspect is Inspect with the lock held.
+func (m *Module) inspect() pml.Inspection {
+	ins := pml.Inspection{Parked: m.parked(), Notes: []string{unseen}}
 	posted, sends := map[*comm][]pml.Pending{}, map[*comm][]pml.Pending{}
 	for _, r := range m.requests {
 		if r.c == nil || r.state == complete {
@@ -46,7 +32,7 @@ func (m *Module) snapshot(comms []*comm) pml.Inspection {
 			posted[r.c] = append(posted[r.c], p)
 		}
 	}
-	for _, c := range comms {
+	for _, c := range m.comms.ByID {
 		if c.Rest.Stage() >= cid.Parted {
 			continue
 		}

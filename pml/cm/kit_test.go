@@ -18,7 +18,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // eager is a network that takes messages of some size at once, as providers do.
-var eager = mtltest.Options{Inject: 8 << 10}
+var eager = mtltest.Options{Inject: 8 << 10, MaxMessage: 16 << 20}
 
 // stack is cm over a network in memory.
 func stack(opt mtltest.Options) pmltest.Stack {

@@ -129,7 +129,7 @@ func TestSendThatWaitsForAnIdEndsWhenItsReceiverLeaves(t *testing.T) {
 	networks(t, func(t *testing.T, s pmltest.Stack) {
 		w := world(t, s, 2)
 		alone := start(t)(isend(join(t, w, w.NextID(), 0), 1, 1, pml.Standard))
-		until(t, "the question", func() bool { return w.Procs[1].Module.Inspect().Parked == 1 })
+		until(t, "the question", func() bool { return pmltest.Inspect(w.Procs[1].Module).Parked == 1 })
 		leave(t, w, 1)
 		_, err := alone.wait(t)
 		wantErr(t, "a send that waits for the receiver's id", err, framework.ErrPeerClosed)
@@ -202,7 +202,7 @@ func TestNewLifeOvertakesTheMessagesOfTheOldOne(t *testing.T) {
 	net.Inject(net.procs[0], goodbye(w.Group()[0].Nonce, old.Nonce, 2))
 	_, err = more.wait(t)
 	wantErr(t, "one receive more", err, framework.ErrPeerClosed)
-	if n := m.Inspect().Parked; n != 0 {
+	if n := pmltest.Inspect(m).Parked; n != 0 {
 		t.Errorf("%d are parked still", n)
 	}
 }

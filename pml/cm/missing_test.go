@@ -62,7 +62,7 @@ func TestReceiveEndsThoughAMessageIsClaimed(t *testing.T) {
 				if _, err := c[0].Probe(t.Context(), 1, 1, pml.PointToPoint); err != nil {
 					t.Fatal(err)
 				}
-				w.Procs[0].Module.Inspect() // takes it out of the network
+				cm.Pull(w.Procs[0].Module, 1)
 			}
 			k, _, err := c[0].Mprobe(t.Context(), 1, 1, pml.PointToPoint)
 			if err != nil {
@@ -132,9 +132,9 @@ func TestLookingForOneTakesNobodyElsesMessages(t *testing.T) {
 	})
 }
 
-// TestInspectTakesABoundedNumberOfMessages: others may go on sending, and receives wait
+// TestPullTakesABoundedNumberOfMessages: others may go on sending, and receives wait
 // for its end. What is left keeps its order.
-func TestInspectTakesABoundedNumberOfMessages(t *testing.T) {
+func TestPullTakesABoundedNumberOfMessages(t *testing.T) {
 	const n, most = 5000, 4096
 	w := world(t, stack(eager), 2)
 	c := communicator(t, w, cid.PolicyAgree)
@@ -145,7 +145,8 @@ func TestInspectTakesABoundedNumberOfMessages(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []int{most, n} {
-		if got := len(w.Procs[0].Module.Inspect().Comms[0].Unexpected); got != want {
+		cm.Pull(w.Procs[0].Module, 1)
+		if got := len(pmltest.Inspect(w.Procs[0].Module).Comms[0].Unexpected); got != want {
 			t.Errorf("%d messages are unexpected, want %d", got, want)
 		}
 	}
@@ -168,10 +169,10 @@ func TestReceiveTakesWhatALookHasFound(t *testing.T) {
 	if _, err := c[1].Probe(t.Context(), 0, 1, pml.PointToPoint); err != nil {
 		t.Fatal(err)
 	}
-	inspected := make(chan struct{})
+	pulled := make(chan struct{})
 	go func() {
-		defer close(inspected)
-		w.Procs[1].Module.Inspect()
+		defer close(pulled)
+		cm.Pull(w.Procs[1].Module, 0)
 	}()
 	until(t, "the third look", s.isHeld)
 	receive(t, c[1], 0, 1, "first")
@@ -192,7 +193,7 @@ func TestReceiveTakesWhatALookHasFound(t *testing.T) {
 	if st, err := wants.wait(t); err != nil || st.Bytes != len("third") {
 		t.Errorf("the receive that was posted first: %+v %v", st, err)
 	}
-	<-inspected
+	<-pulled
 	send(t, c[0], 1, 2, "fourth")
 	if st, err := later.wait(t); err != nil || st.Tag != 2 {
 		t.Errorf("the receive that was posted then: %+v %v", st, err)

@@ -62,8 +62,10 @@ func (m *Module) Addresses() []framework.Address {
 // CIDs implements pml.Module.
 func (m *Module) CIDs() *cid.Table { return m.comms.Table }
 
-// TagMax implements pml.Module.
-func (m *Module) TagMax() int { return 1<<m.caps.TagBits - 1 }
+// Caps implements pml.Module.
+func (m *Module) Caps() pml.Caps {
+	return pml.Caps{TagMax: 1<<m.caps.TagBits - 1, MaxMessage: m.caps.MaxMessage, Steps: []int{m.caps.Inject}}
+}
 
 // Learn implements pml.Module.
 func (m *Module) Learn(peer framework.Life, card framework.Card) error {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
 // TestGoodbyeBeforeTheCard: a fast member makes a communicator, sends, and leaves
@@ -16,13 +17,13 @@ func TestGoodbyeBeforeTheCard(t *testing.T) {
 	m := w.Procs[0].Module
 	next := w.Reborn(1, 1234567)
 	net.Inject(net.procs[0], goodbye(w.Group()[0].Nonce, next.Nonce, 0))
-	until(t, "the goodbye", func() bool { return m.Inspect().Parked == 1 })
+	until(t, "the goodbye", func() bool { return pmltest.Inspect(m).Parked == 1 })
 	if err := m.Learn(next, w.Procs[1].Module.Addresses()); err != nil {
 		t.Fatal(err)
 	}
 	_, err := isend(join(t, w, w.NextID(), 0), 1, 1, pml.Standard)
 	wantErr(t, "a send to it", err, framework.ErrPeerClosed)
-	if n := m.Inspect().Parked; n != 0 {
+	if n := pmltest.Inspect(m).Parked; n != 0 {
 		t.Errorf("%d are parked still", n)
 	}
 }
@@ -56,9 +57,9 @@ func TestWhatOneThatHasGoneHadParkedGoes(t *testing.T) {
 			binary.LittleEndian.PutUint64(b[32:], uint64(i))
 			net.Inject(net.procs[0], b)
 		}
-		until(t, "requests", func() bool { return m.Inspect().Parked == n })
+		until(t, "requests", func() bool { return pmltest.Inspect(m).Parked == n })
 		end()
-		until(t, "the end of what was kept", func() bool { return m.Inspect().Parked == 0 })
+		until(t, "the end of what was kept", func() bool { return pmltest.Inspect(m).Parked == 0 })
 	}
 }
 
@@ -81,10 +82,10 @@ func TestTooManyEarlyControlMessagesAreDroppedAndNobodyWaits(t *testing.T) {
 	id := w.NextID()
 	second := join(t, w, id, 2)
 	kept := start(t)(isend(second, 0, 1, pml.Standard))
-	until(t, "the question of rank 2", func() bool { return m.Inspect().Parked == 1 })
+	until(t, "the question of rank 2", func() bool { return pmltest.Inspect(m).Parked == 1 })
 	flood(w.Group()[1].Nonce)
 	flood(999) // a stranger who knows the nonce
-	until(t, "the flood", func() bool { return m.Inspect().Parked == 1+2<<16 })
+	until(t, "the flood", func() bool { return pmltest.Inspect(m).Parked == 1+2<<16 })
 	first := join(t, w, id, 1)
 	lost := start(t)(isend(first, 0, 1, pml.Synchronous))
 	gone := w.NextID()
@@ -95,7 +96,7 @@ func TestTooManyEarlyControlMessagesAreDroppedAndNobodyWaits(t *testing.T) {
 	}
 	withdrawn.Close()
 	until(t, "the rest", func() bool {
-		m.Inspect() // progresses
+		pmltest.Inspect(m) // progresses
 		return m.Stats()[0].Dropped > 10
 	})
 	for _, s := range []started{kept, lost} {

@@ -12,7 +12,7 @@ import (
 
 // pulling is how the messages of a plane are taken out of the network.
 type pulling struct {
-	from *peer // only those of this member; nil: all
+	from *peer // of which member
 	left int   // so many at most, with the one that is probed for; 0: no pull is under way
 }
 
@@ -23,13 +23,13 @@ const (
 	mostPulled = 4096
 )
 
-// pull begins to take the messages of a plane, or of one member there (from), out of
-// the network. They are the first that their senders have sent and that nobody has
+// pull begins to take the messages of a member on a plane out of the network. They are
+// the first that their senders have sent and that nobody has
 // received: a receive that was posted since the beginning of the pull gets them, and
 // the others go into the unexpected queue, where a receive looks first. Receives that
 // find nothing there wait for the end. Lock held.
 func (c *comm) pull(plane pml.Plane, from *peer) {
-	if c.pulling[plane].left > 0 || c.Closed() || c.m.closed || from != nil && from.proc.connect() != nil && !from.proc.connected {
+	if c.pulling[plane].left > 0 || c.Closed() || c.m.closed || from.proc.connect() != nil && !from.proc.connected {
 		return
 	}
 	c.pulling[plane] = pulling{from, mostPulled}
@@ -39,14 +39,11 @@ func (c *comm) pull(plane pml.Plane, from *peer) {
 
 // pullOne probes for the next message. Lock held.
 func (c *comm) pullOne(plane pml.Plane) {
-	var from mtl.Endpoint
-	e := mtl.Envelope{CID: c.word | uint32(plane), Source: mtl.AnySource, Tag: mtl.AnyTag}
-	if p := c.pulling[plane].from; p != nil {
-		from, e.Source = p.proc.to, int32(p.rank)
-	}
+	p := c.pulling[plane].from
+	e := mtl.Envelope{CID: c.word | uint32(plane), Source: int32(p.rank), Tag: mtl.AnyTag}
 	msg := c.m.newMessage(c, plane)
 	msg.purpose = forPuller
-	if err := c.m.mtl.Probe(&msg.op, from, e, true); err != nil {
+	if err := c.m.mtl.Probe(&msg.op, p.proc.to, e, true); err != nil {
 		c.m.freeMessage(msg)
 		c.endPull(plane)
 	}

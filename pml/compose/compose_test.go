@@ -127,12 +127,13 @@ func TestNobodyWritesABufferWhoseReceiveIsOver(t *testing.T) {
 	sender := w.Procs[2].Engine
 	sender.Lock() // it has told of its message, and answers nothing
 	until(t, func() bool {
-		for _, x := range w.Procs[0].Module.Inspect().Comms {
+		all, err := w.Procs[0].Module.Inspect(t.Context())
+		for _, x := range all.Comms {
 			if len(x.Sends) == 1 && x.Sends[0].State == "receiving" {
 				return true
 			}
 		}
-		return false
+		return err != nil
 	})
 	life := w.Procs[0].Life
 	if err := w.Kill(0); err != nil {

@@ -25,6 +25,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/progress"
 )
 
 // Module is the two PMLs in one process.
@@ -66,8 +67,17 @@ func (m *Module) Addresses() []framework.Address {
 // CIDs implements pml.Module.
 func (m *Module) CIDs() *cid.Table { return m.network.CIDs() }
 
-// TagMax implements pml.Module.
-func (m *Module) TagMax() int { return min(m.network.TagMax(), m.node.TagMax()) }
+// Caps implements pml.Module. A receive from any source has to do with both.
+func (m *Module) Caps() pml.Caps {
+	far, near := m.network.Caps(), m.node.Caps()
+	caps := pml.Caps{
+		TagMax: min(far.TagMax, near.TagMax), MaxMessage: min(far.MaxMessage, near.MaxMessage),
+		Withdraw: far.Withdraw && near.Withdraw, Steps: slices.Concat(far.Steps, near.Steps),
+	}
+	slices.Sort(caps.Steps)
+	caps.Steps = slices.Compact(caps.Steps)
+	return caps
+}
 
 // Learn implements pml.Module.
 func (m *Module) Learn(peer framework.Life, card framework.Card) error {
@@ -203,14 +213,23 @@ func (c *nodeOnly) Close() {
 }
 
 // Inspect implements pml.Module.
-func (m *Module) Inspect() pml.Inspection {
-	node, all := m.node.Inspect(), m.network.Inspect()
-	all.Parked += node.Parked
-	m.env.Engine.Lock()
-	defer m.env.Engine.Unlock()
-	for w := range m.watching {
-		node.Comms = append(node.Comms, w.inspect())
+func (m *Module) Inspect(ctx context.Context) (pml.Inspection, error) {
+	ctx, cancel := context.WithTimeout(ctx, progress.ObserveLimit) // of all three
+	defer cancel()
+	all, err := m.network.Inspect(ctx)
+	if err != nil {
+		return all, err
 	}
+	node, err := m.node.Inspect(ctx)
+	if err == nil {
+		err = m.env.Engine.Observe(ctx, func() {
+			for w := range m.watching {
+				node.Comms = append(node.Comms, w.inspect())
+			}
+		})
+	}
+	all.Parked += node.Parked
+	all.Notes = append(all.Notes, node.Notes...)
 	for _, n := range node.Comms {
 		i := slices.IndexFunc(all.Comms, func(c pml.CommInspection) bool { return c.ID == n.ID })
 		if i < 0 {
@@ -220,7 +239,7 @@ func (m *Module) Inspect() pml.Inspection {
 		c := &all.Comms[i]
 		c.Posted, c.Unexpected, c.Sends = append(c.Posted, n.Posted...), append(c.Unexpected, n.Unexpected...), append(c.Sends, n.Sends...)
 	}
-	return all
+	return all, err
 }
 
 // inspect describes what waits here, and is not in the network too. Lock held.

@@ -54,7 +54,7 @@ func TestReceiverThatDoesNotReceiveIsNotFlooded(t *testing.T) {
 	// Everything that will come without a receive has come when the sender's
 	// RTSs are there.
 	held := func() (eager int64, n int) {
-		for _, ci := range w.Procs[1].Module.Inspect().Comms {
+		for _, ci := range pmltest.Inspect(w.Procs[1].Module).Comms {
 			for _, m := range ci.Unexpected {
 				n++
 				if m.State == "arrived" {
@@ -194,7 +194,7 @@ func TestClosedIndexRestsUntilThePeerHasClosedToo(t *testing.T) {
 				}
 			}
 			for _, p := range w.Procs {
-				if n := p.Module.Inspect().Parked; n != 0 {
+				if n := pmltest.Inspect(p.Module).Parked; n != 0 {
 					t.Errorf("rank %d keeps %d frames for communicators that will never be", p.Rank, n)
 				}
 			}

@@ -183,7 +183,9 @@ func (v *victim) check(t testing.TB) {
 			t.Fatalf("something was written outside of buffer %d", i)
 		}
 	}
-	v.m.Inspect()
+	if _, err := v.m.Inspect(t.Context()); err != nil {
+		t.Error(err)
+	}
 	v.m.Stats()
 }
 

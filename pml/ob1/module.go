@@ -3,6 +3,8 @@ package ob1
 import (
 	"context"
 	"fmt"
+	"math"
+	"slices"
 
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
@@ -63,8 +65,17 @@ func (m *Module) Addresses() []framework.Address {
 // CIDs implements pml.Module.
 func (m *Module) CIDs() *cid.Table { return m.comms.Table }
 
-// TagMax implements pml.Module.
-func (m *Module) TagMax() int { return tagMax }
+// Caps implements pml.Module.
+func (m *Module) Caps() pml.Caps {
+	caps := pml.Caps{TagMax: tagMax, MaxMessage: math.MaxInt64, Withdraw: true, Arrivals: true}
+	for _, t := range m.transports {
+		c := t.Module.Caps()
+		caps.Steps = append(caps.Steps, c.EagerLimit, c.FrameLimit, 4*c.FrameLimit)
+	}
+	slices.Sort(caps.Steps)
+	caps.Steps = slices.Compact(caps.Steps)
+	return caps
+}
 
 // Learn implements pml.Module.
 func (m *Module) Learn(peer framework.Life, card framework.Card) error {
@@ -143,9 +154,13 @@ func (m *Module) Stats() []pml.PeerStats {
 }
 
 // Inspect implements pml.Module.
-func (m *Module) Inspect() pml.Inspection {
-	m.engine.Lock()
-	defer m.engine.Unlock()
+func (m *Module) Inspect(ctx context.Context) (x pml.Inspection, err error) {
+	err = m.engine.Observe(ctx, func() { x = m.inspect() })
+	return x, err
+}
+
+// inspect is Inspect with the lock held.
+func (m *Module) inspect() pml.Inspection {
 	ins := pml.Inspection{Parked: m.parked.count}
 	sends := map[*comm][]pml.Pending{}
 	for _, r := range m.requests {

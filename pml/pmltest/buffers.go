@@ -16,6 +16,7 @@ func bufferCases() claims {
 		kittest.New("TruncationWritesNothingBeyond", 2, (*fixture).truncation),
 		kittest.New("SynchronousSendWaitsForItsReceive", 2, (*fixture).synchronous),
 		kittest.New("LayoutsArePackedAndUnpacked", 2, (*fixture).layouts),
+		kittest.New("LongestMessagePassesAndTagsToo", 2, (*fixture).longest),
 	}
 }
 
@@ -27,7 +28,7 @@ func (f *fixture) allSizes() {
 	for n := range 130 {
 		sizes = append(sizes, n)
 	}
-	for _, limit := range f.limits() {
+	for _, limit := range f.caps().Steps {
 		for n := max(0, limit-limitMargin); n <= limit+limitMargin; n++ {
 			sizes = append(sizes, n)
 		}
@@ -72,6 +73,29 @@ func (f *fixture) truncation() {
 	}
 }
 
+// mostLongest is what a test has memory for.
+const mostLongest = 64 << 20
+
+func (f *fixture) longest() {
+	caps := f.caps()
+	b := data(1, int(min(caps.MaxMessage, mostLongest)))
+	s := f.isend(f.comms[0], 1, caps.TagMax, b, pml.Standard)
+	f.want(f.comms[1], 0, pml.AnyTag, b, 0, caps.TagMax)
+	f.wait(s)
+	if caps.MaxMessage > mostLongest {
+		return
+	}
+	// A longer one may pass all the same, to some.
+	b = append(b, 1)
+	if r, err := f.comms[0].Isend(buffer(b), 1, 1, p2p, pml.Standard); err != nil {
+		f.Is("a message that is too long", err, framework.ErrUnsupported)
+	} else {
+		s := pending{r, r.Generation()}
+		f.want(f.comms[1], 0, 1, b, 0, 1)
+		f.wait(s)
+	}
+}
+
 // truncated sends b into a receive with less room, which is posted before or late.
 func (f *fixture) truncated(b []byte, room int, late bool) {
 	whole := guard(len(b) + 64)
@@ -79,7 +103,7 @@ func (f *fixture) truncated(b []byte, room int, late bool) {
 	var s, r pending
 	if late {
 		s = f.isend(f.comms[0], 1, 4, b, pml.Standard)
-		f.Until("arrival", func() bool { return f.unexpected(1) == 1 })
+		f.arrived(f.comms[1], 0, 4)
 		r = f.irecv(f.comms[1], 0, 4, into)
 	} else {
 		r = f.irecv(f.comms[1], 0, 4, into)

@@ -44,14 +44,15 @@ func runPlan(ctx context.Context, p Plan, v Variant, limit time.Duration) error 
 	for i, c := range p.Comms {
 		run.births[i] = &birth{id: w.NextID(), payloads: make([][]byte, len(c.Members)), decided: make(chan struct{})}
 	}
-	var inspected []pml.Inspection
+	var inspected []string
 	// What has matched waits for its peer, whatever the context says: so that a
 	// failed run ends, all peers are gone then.
 	broken := make(chan struct{})
 	stop := context.AfterFunc(run.ctx, func() {
 		defer close(broken)
 		for _, q := range w.Procs {
-			inspected = append(inspected, q.Module.Inspect())
+			x, err := q.Module.Inspect(context.Background())
+			inspected = append(inspected, fmt.Sprintf("%+v %v", x, err))
 		}
 		for _, q := range w.Procs {
 			for peer := range p.Ranks {
@@ -74,7 +75,7 @@ func runPlan(ctx context.Context, p Plan, v Variant, limit time.Duration) error 
 	<-broken
 	err = context.Cause(run.ctx)
 	for rank, x := range inspected {
-		err = fmt.Errorf("%w\nrank %d: %+v", err, rank, x)
+		err = fmt.Errorf("%w\nrank %d: %s", err, rank, x)
 	}
 	return errors.Join(err, w.Close())
 }
@@ -257,7 +258,7 @@ func (r *player) event(e *PlanEvent) error {
 			return fmt.Errorf("%+v, %v", st, err)
 		}
 	case CancelSend:
-		if r.w.networked() {
+		if !r.w.caps().Withdraw {
 			return r.cancelLater(c, e)
 		}
 		op, err := isend(c, e.To, strayTag+2, data(e.Key, e.Size), pml.Synchronous)
@@ -266,7 +267,7 @@ func (r *player) event(e *PlanEvent) error {
 		}
 		return r.cancelNow(op)
 	case ExpireSend:
-		if r.w.networked() {
+		if !r.w.caps().Withdraw {
 			return r.expireLater(ended, c, e)
 		}
 		if err := c.Send(ended, buffer(data(e.Key, e.Size)), e.To, strayTag+3, p2p, pml.Synchronous); !errors.Is(err, context.Canceled) {

@@ -38,7 +38,8 @@ func Cases(stack Stack, policy cid.Policy) kittest.Cases {
 		procs := slices.Clone(w.Procs)
 		t.OnHang(func() (all string) {
 			for _, p := range procs {
-				all += fmt.Sprintf("rank %d: %+v\n", p.Rank, p.Module.Inspect())
+				x, err := p.Module.Inspect(context.Background())
+				all += fmt.Sprintf("rank %d: %+v %v\n", p.Rank, x, err)
 			}
 			return all
 		})
@@ -226,24 +227,39 @@ func (f *fixture) completes(err error, receive func()) (withdrawn bool) {
 	return false
 }
 
-// networked reports whether a network matches. Then a send that is on its way can't
-// be withdrawn, a network holds any number of messages, and those for a
-// communicator that is not there yet are in it, or still with their sender.
-func (w *World) networked() bool {
-	return w.stack.MTL != nil && (w.stack.Node == nil || w.stack.Nodes > 1)
+// caps are those of the stack, in all processes alike.
+func (w *World) caps() pml.Caps {
+	i := slices.IndexFunc(w.Procs, func(p *Process) bool { return p != nil }) // some may have been killed
+	return w.Procs[i].Module.Caps()
 }
 
-// unexpected counts the messages that wait at a rank.
-func (f *fixture) unexpected(rank int) (n int) {
-	for _, c := range f.Procs[rank].Module.Inspect().Comms {
-		n += len(c.Unexpected)
-	}
-	return n
+// arrived waits until a message is here that nobody has received.
+func (f *fixture) arrived(c pml.Comm, src, tag int) {
+	_, err := c.Probe(f.Context(), src, tag, p2p)
+	f.Check(err)
 }
+
+// none reports whether no message waits.
+func (f *fixture) none(c pml.Comm) bool {
+	_, found, err := c.Iprobe(pml.AnySource, pml.AnyTag, p2p)
+	f.Check(err)
+	return !found
+}
+
+// Inspect is m.Inspect for tests, which try again while the engine is busy.
+func Inspect(m pml.Module) pml.Inspection {
+	for {
+		if x, err := m.Inspect(context.Background()); err == nil {
+			return x
+		}
+	}
+}
+
+func (f *fixture) inspection(rank int) pml.Inspection { return Inspect(f.Procs[rank].Module) }
 
 // sends counts those of a rank that are in the given state.
 func (f *fixture) sends(rank int, state string) (n int) {
-	for _, c := range f.Procs[rank].Module.Inspect().Comms {
+	for _, c := range f.inspection(rank).Comms {
 		for _, s := range c.Sends {
 			if s.State == state {
 				n++
@@ -251,19 +267,4 @@ func (f *fixture) sends(rank int, state string) (n int) {
 		}
 	}
 	return n
-}
-
-// limits are the sizes at which a stack changes its ways: where a frame ends,
-// where the rings are full.
-func (f *fixture) limits() []int {
-	var all []int
-	for _, b := range f.Procs[0].btls {
-		c := b.Caps()
-		all = append(all, c.EagerLimit, c.FrameLimit, 4*c.FrameLimit)
-	}
-	if f.networked() {
-		all = append(all, f.Procs[0].mtl.Caps().Inject)
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
 }

@@ -1,0 +1,114 @@
+package assembly
+
+import (
+	"context"
+	"testing"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/local"
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/btl/self"
+	"github.com/ferrympi/ferry/components"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// hanging is a BTL whose module does not return from Poll, once it is told so, until go on
+// is closed.
+type hanging struct {
+	btl.Component
+	entered, goOn chan struct{}
+}
+
+func newHanging() *hanging {
+	return &hanging{Component: self.Component(), entered: make(chan struct{}), goOn: make(chan struct{})}
+}
+
+func (h *hanging) Info() framework.Info {
+	info := h.Component.Info()
+	info.Name = "hanging"
+	return info
+}
+
+func (h *hanging) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
+	m, err := h.Component.Open(ctx, env)
+	return &hangingModule{m, h, false}, err
+}
+
+type hangingModule struct {
+	btl.Module
+	*hanging
+	now bool
+}
+
+func (m *hangingModule) Unwrap() any { return m.Module }
+
+func (m *hangingModule) Poll() int {
+	if m.now {
+		m.now = false
+		close(m.entered)
+		<-m.goOn
+	}
+	return m.Module.Poll()
+}
+
+// eventful is the client of a singleton, with events that the test makes.
+type eventful struct {
+	bootstrap.Client
+	event func(bootstrap.Event)
+}
+
+func (e *eventful) Begin(uint64) {}
+
+func (e *eventful) OnEvent(f func(bootstrap.Event)) { e.event = f }
+
+type watcher struct{ died, dumped chan struct{} }
+
+func (w *watcher) Died(framework.Life, string) { close(w.died) }
+func (w *watcher) Dump()                       { close(w.dumped) }
+
+// TestDumpComesThoughATransportHangs: and the news of a death waits for it meanwhile, in
+// the engine's lock.
+func TestDumpComesThoughATransportHangs(t *testing.T) {
+	client, err := local.Component().Open(t.Context(), bootstrap.Env{Params: local.Component().Params()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	events := &eventful{Client: client}
+	hang, reg := newHanging(), components.Standard()
+	reg.Register(hang)
+	watch := &watcher{make(chan struct{}), make(chan struct{})}
+	a, err := Open(t.Context(), Options{
+		Registry: reg, Client: events, Watcher: watch,
+		Settings: []framework.Setting{{Name: "btl", Value: "hanging"}, {Name: "pml", Value: "ob1"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := a.Env().Engine
+	e.Lock()
+	a.movers[0].(*hangingModule).now = true
+	e.Unlock()
+	<-hang.entered // the engine's keeper polls
+	events.event(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: framework.Proc{Namespace: "other", Rank: 1}, Nonce: 5, Reason: "test"})
+	events.event(bootstrap.Event{Kind: bootstrap.Dump})
+	<-watch.dumped
+	if dead := a.Dead(); len(dead) != 1 {
+		t.Errorf("dead are %v", dead)
+	}
+	for _, m := range a.Upper() {
+		if _, err := m.Inspect(t.Context()); err == nil {
+			t.Errorf("pml %s says what waits in an engine that hangs", m.Name)
+		}
+	}
+	select {
+	case <-watch.died:
+		t.Error("PMLs know of a death though they can't have the engine")
+	default:
+	}
+	close(hang.goOn)
+	<-watch.died
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+}
