@@ -85,18 +85,14 @@ type MissingError struct {
 }
 
 func (e *MissingError) Error() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "bootstrap: %s %q: ", e.Op, e.Tag)
+	var why []string
 	if len(e.Missing) > 0 {
-		fmt.Fprintf(&b, "deadline passed; missing: %s", procList(e.Missing))
+		why = append(why, "deadline passed; missing: "+procList(e.Missing))
 	}
 	if len(e.Failed) > 0 {
-		if len(e.Missing) > 0 {
-			b.WriteString("; ")
-		}
-		fmt.Fprintf(&b, "failed: %s", procList(e.Failed))
+		why = append(why, "failed: "+procList(e.Failed))
 	}
-	return b.String()
+	return fmt.Sprintf("bootstrap: %s %q: %s", e.Op, e.Tag, strings.Join(why, "; "))
 }
 
 // Is reports whether target is ErrTimeout or, when a member died, ErrProcFailed.
@@ -107,12 +103,11 @@ func (e *MissingError) Is(target error) bool {
 func procList(ps []Proc) string {
 	const most = 16 // enough to see a pattern; a full list of thousands hides it
 	var s []string
-	for i, p := range ps {
-		if i == most {
-			s = append(s, fmt.Sprintf("and %d more", len(ps)-most))
-			break
-		}
+	for _, p := range ps[:min(len(ps), most)] {
 		s = append(s, p.String())
+	}
+	if more := len(ps) - most; more > 0 {
+		s = append(s, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(s, ", ")
 }

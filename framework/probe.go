@@ -11,7 +11,7 @@ import (
 
 // probe runs the probes of the components of kind whose name is wanted, all at
 // the same time, and returns one Choice for each component of kind, wanted or
-// not, by falling priority.
+// not, by falling priority, and last those that are not built.
 func (r *Registry) probe(ctx context.Context, kind Kind, vals *Values, wanted func(string) bool) ([]Choice, error) {
 	entries := r.byPriority(kind)
 	choices := make([]Choice, len(entries))
@@ -19,7 +19,11 @@ func (r *Registry) probe(ctx context.Context, kind Kind, vals *Values, wanted fu
 	limited, cancel := context.WithTimeout(ctx, r.probeLimit)
 	defer cancel()
 	for i, e := range entries {
-		choices[i] = Choice{Component: e.component, Verdict: Verdict{Kind: kind, Name: e.info.Name, Priority: e.info.Priority}}
+		choices[i] = Choice{Component: e.component, Verdict: e.notBuilt}
+		if e.component == nil {
+			continue
+		}
+		choices[i].Verdict = Verdict{Kind: kind, Name: e.info.Name, Priority: e.info.Priority}
 		if !wanted(e.info.Name) {
 			continue
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -19,7 +20,6 @@ import (
 type Registry struct {
 	kinds      []Kind
 	components map[Kind]map[string]registered
-	notBuilt   map[Kind]map[string]Verdict
 	specs      map[string]*ParamSpec // by full name; never written after registration
 	env        map[string]string     // environment variable -> full name
 	defaults   map[string]string     // overrides from the manifest
@@ -27,9 +27,10 @@ type Registry struct {
 }
 
 type registered struct {
-	component Component
+	component Component // nil if it is not built
 	info      Info
 	node      string // see SetNode
+	notBuilt  Verdict
 }
 
 // NewRegistry returns a registry that has no components, and the selection
@@ -37,7 +38,6 @@ type registered struct {
 func NewRegistry() *Registry {
 	r := &Registry{
 		components: map[Kind]map[string]registered{},
-		notBuilt:   map[Kind]map[string]Verdict{},
 		specs:      map[string]*ParamSpec{},
 		env:        map[string]string{},
 		defaults:   map[string]string{},
@@ -56,7 +56,6 @@ func (r *Registry) Clone() *Registry {
 	c := &Registry{
 		kinds:      slices.Clone(r.kinds),
 		components: make(map[Kind]map[string]registered, len(r.components)),
-		notBuilt:   make(map[Kind]map[string]Verdict, len(r.notBuilt)),
 		specs:      maps.Clone(r.specs),
 		env:        maps.Clone(r.env),
 		defaults:   maps.Clone(r.defaults),
@@ -64,9 +63,6 @@ func (r *Registry) Clone() *Registry {
 	}
 	for k, m := range r.components {
 		c.components[k] = maps.Clone(m)
-	}
-	for k, m := range r.notBuilt {
-		c.notBuilt[k] = maps.Clone(m)
 	}
 	return c
 }
@@ -112,14 +108,17 @@ func (r *Registry) RegisterParams(specs ...ParamSpec) {
 // the name is there already.
 func (r *Registry) NotBuilt(kind Kind, name, reason, hint string) {
 	r.addName(kind, name)
-	r.notBuilt[kind][name] = Verdict{Kind: kind, Name: name, Status: StatusNotBuilt, Reason: reason, Hint: hint}
+	r.components[kind][name] = registered{
+		info:     Info{Name: name, Priority: math.MinInt}, // behind all that are
+		notBuilt: Verdict{Kind: kind, Name: name, Status: StatusNotBuilt, Reason: reason, Hint: hint},
+	}
 }
 
 // SetPriority overrides the priority that the component gives itself. It panics
 // when there is no such component.
 func (r *Registry) SetPriority(kind Kind, name string, priority int) {
-	e, ok := r.components[kind][name]
-	if !ok {
+	e := r.components[kind][name]
+	if e.component == nil {
 		panic(fmt.Sprintf("framework: priority of %s %s, which is not registered", kind, name))
 	}
 	e.info.Priority = priority
@@ -129,8 +128,8 @@ func (r *Registry) SetPriority(kind Kind, name string, priority int) {
 // SetNode says which component of the same kind serves the processes of a node for one
 // that requires that (Requirement.Node). It panics when one of the two is not registered.
 func (r *Registry) SetNode(kind Kind, name, node string) {
-	e, ok := r.components[kind][name]
-	if _, there := r.components[kind][node]; !ok || !there {
+	e := r.components[kind][name]
+	if _, there := r.Lookup(kind, node); e.component == nil || !there {
 		panic(fmt.Sprintf("framework: %s %s for the node, of %s, which are not both registered", kind, node, name))
 	}
 	e.node = node
@@ -151,18 +150,19 @@ func (r *Registry) Kinds() []Kind { return slices.Clone(r.kinds) }
 // Components returns the components of a kind, by falling priority, equals by
 // name.
 func (r *Registry) Components(kind Kind) []Component {
-	entries := r.byPriority(kind)
-	cs := make([]Component, len(entries))
-	for i, e := range entries {
-		cs[i] = e.component
+	var cs []Component
+	for _, e := range r.byPriority(kind) {
+		if e.component != nil {
+			cs = append(cs, e.component)
+		}
 	}
 	return cs
 }
 
 // Lookup returns the component of that kind and name.
 func (r *Registry) Lookup(kind Kind, name string) (Component, bool) {
-	e, ok := r.components[kind][name]
-	return e.component, ok
+	e := r.components[kind][name]
+	return e.component, e.component != nil
 }
 
 // EnvParam returns the parameter that an environment variable sets. The name of
@@ -206,9 +206,7 @@ func (r *Registry) addName(kind Kind, name string) {
 	if !ValidName(string(kind)) || !ValidName(name) {
 		panic(fmt.Sprintf("framework: bad component name %q of kind %q: want a lower case letter, then letters, digits and '_'", name, kind))
 	}
-	_, built := r.components[kind][name]
-	_, not := r.notBuilt[kind][name]
-	if built || not {
+	if _, ok := r.components[kind][name]; ok {
 		panic(fmt.Sprintf("framework: %s %s is registered twice", kind, name))
 	}
 	if r.components[kind] == nil {
@@ -220,7 +218,6 @@ func (r *Registry) addName(kind Kind, name string) {
 func (r *Registry) addKind(kind Kind) {
 	r.kinds = append(r.kinds, kind)
 	r.components[kind] = map[string]registered{}
-	r.notBuilt[kind] = map[string]Verdict{}
 	r.RegisterParams(ParamSpec{
 		Name: string(kind), Type: TypeString,
 		Doc:   fmt.Sprintf("%s components to use, in this order; or ^ and those not to use", kind),

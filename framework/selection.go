@@ -67,6 +67,7 @@ func (r *Registry) Select(ctx context.Context, kind Kind, vals *Values) (*Select
 	s := &Selection{Kind: kind, list: list}
 	for _, p := range probed {
 		switch {
+		case p.Component == nil: // not built, whatever the list says
 		case !allowed(p.Verdict.Name) && list.exclude:
 			p.Verdict.Status, p.Verdict.Reason = StatusNotSelected, "excluded by "+list.String()
 		case !allowed(p.Verdict.Name):
@@ -77,7 +78,6 @@ func (r *Registry) Select(ctx context.Context, kind Kind, vals *Values) (*Select
 		}
 		s.Verdicts = append(s.Verdicts, p.Verdict)
 	}
-	s.Verdicts = append(s.Verdicts, r.notBuiltVerdicts(kind)...)
 	if len(list.names) > 0 && !list.exclude {
 		slices.SortStableFunc(s.Chosen, func(a, b Choice) int {
 			return cmp.Compare(slices.Index(list.names, a.Verdict.Name), slices.Index(list.names, b.Verdict.Name))
@@ -117,7 +117,7 @@ func (r *Registry) Survey(ctx context.Context, kind Kind, vals *Values) ([]Verdi
 	for _, p := range probed {
 		verdicts = append(verdicts, p.Verdict)
 	}
-	return append(verdicts, r.notBuiltVerdicts(kind)...), nil
+	return verdicts, nil
 }
 
 // checkNames refuses names that the registry never heard of.
@@ -125,9 +125,6 @@ func (r *Registry) checkNames(list *selectionList) error {
 	var known []string
 	for _, e := range r.byPriority(list.kind) {
 		known = append(known, e.info.Name)
-	}
-	for _, v := range r.notBuiltVerdicts(list.kind) {
-		known = append(known, v.Name)
 	}
 	for _, name := range list.names {
 		if slices.Contains(known, name) {
@@ -147,7 +144,7 @@ func (r *Registry) checkBound(ctx context.Context, s *Selection, vals *Values) e
 	var missing []string
 	for _, name := range s.list.names {
 		if v := s.verdict(name); v.Status != StatusSelected {
-			missing = append(missing, describe(*v))
+			missing = append(missing, v.describe())
 		}
 	}
 	if len(missing) == 0 {
@@ -168,29 +165,6 @@ func (r *Registry) checkBound(ctx context.Context, s *Selection, vals *Values) e
 		exists = "usable here: " + strings.Join(usable, ", ")
 	}
 	return fmt.Errorf("%w: %s: %s; %s", ErrConfig, s.list, strings.Join(missing, "; "), exists)
-}
-
-func (r *Registry) notBuiltVerdicts(kind Kind) []Verdict {
-	var verdicts []Verdict
-	for _, v := range r.notBuilt[kind] {
-		verdicts = append(verdicts, v)
-	}
-	slices.SortFunc(verdicts, func(a, b Verdict) int { return cmp.Compare(a.Name, b.Name) })
-	return verdicts
-}
-
-func describe(v Verdict) string {
-	s := fmt.Sprintf("%s is %s", v.Name, v.Status)
-	if v.Status == StatusFailed {
-		s = v.Name + " failed"
-	}
-	if v.Reason != "" {
-		s += ": " + v.Reason
-	}
-	if v.Hint != "" {
-		s += " (" + v.Hint + ")"
-	}
-	return s
 }
 
 func (s *Selection) verdict(name string) *Verdict {
@@ -261,7 +235,7 @@ func (s *Selection) Empty() error {
 	}
 	var reasons []string
 	for _, v := range s.Verdicts {
-		reasons = append(reasons, describe(v))
+		reasons = append(reasons, v.describe())
 	}
 	return fmt.Errorf("%w: no %s component is usable: %s", sentinel, s.Kind, strings.Join(reasons, "; "))
 }

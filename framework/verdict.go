@@ -18,21 +18,12 @@ const (
 	StatusFailed                    // it was taken, and then its Open or self-test failed
 )
 
+var statusNames = [...]string{"usable", "selected", "not selected", "unavailable", "not built", "failed"}
+
 // String returns the words that `ferry info` and `ferry explain` print.
 func (s Status) String() string {
-	switch s {
-	case StatusUsable:
-		return "usable"
-	case StatusSelected:
-		return "selected"
-	case StatusNotSelected:
-		return "not selected"
-	case StatusUnavailable:
-		return "unavailable"
-	case StatusNotBuilt:
-		return "not built"
-	case StatusFailed:
-		return "failed"
+	if int(s) < len(statusNames) {
+		return statusNames[s]
 	}
 	return fmt.Sprintf("status(%d)", uint8(s))
 }
@@ -59,7 +50,18 @@ func Unavailable(reason, hint string) Verdict {
 }
 
 func (v Verdict) String() string {
-	s := fmt.Sprintf("%s %s: %s", v.Kind, v.Name, v.Status)
+	return fmt.Sprintf("%s %s: %s", v.Kind, v.Name, v.Status) + v.because()
+}
+
+// describe is String in an error about components of one kind.
+func (v Verdict) describe() string {
+	if v.Status == StatusFailed {
+		return v.Name + " failed" + v.because()
+	}
+	return fmt.Sprintf("%s is %s", v.Name, v.Status) + v.because()
+}
+
+func (v Verdict) because() (s string) {
 	if v.Reason != "" {
 		s += ": " + v.Reason
 	}
