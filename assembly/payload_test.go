@@ -30,7 +30,7 @@ func somePayload(t testing.TB) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := a.encodePayload(cid.NewTable(10).Offer(2).Bytes())
+	b, err := a.encodePayload(cid.NewTable(10).OfferFor(cid.PolicyAgree, 2, 1<<10).Bytes())
 	if err != nil {
 		t.Fatal(err)
 	}

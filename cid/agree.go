@@ -71,24 +71,11 @@ func Decide(offers [][]byte) (Decision, error) {
 	return Decision{Policy: PolicyGather, Each: each}, nil
 }
 
-// Agree returns the id that all members of a new communicator take: the lowest
-// index that is in each of offers, with a generation that no member used last
-// on it. It is pure, and does not depend on the order of the offers. The result
-// is false if no index is common; a malformed offer is an error that names the
-// member and wraps framework.ErrTransport.
-func Agree(offers [][]byte) (Local, bool, error) {
-	os, err := decodeOffers(offers)
-	if err != nil {
-		return NoLocal, false, err
-	}
-	l, ok := agree(os)
-	return l, ok, nil
-}
-
+// agree returns the id that all members of a new communicator take: the lowest
+// index that is in each of their offers, of which there is one at least, with a
+// generation that no member used last on it. It does not depend on the order of the
+// offers. The result is false if no index is common.
 func agree(os []Offer) (Local, bool) {
-	if len(os) == 0 {
-		return NoLocal, false
-	}
 	at := make([]int, len(os)) // how far each offer is read
 	lasts := make([]uint32, 0, len(os))
 next:

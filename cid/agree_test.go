@@ -68,12 +68,22 @@ func TestGenerationsAtTheSeam(t *testing.T) {
 	}
 }
 
+// agreed returns the id on which offers agree.
+func agreed(offers [][]byte) (Local, bool, error) {
+	os, err := decodeOffers(offers)
+	if err != nil {
+		return NoLocal, false, err
+	}
+	l, ok := agree(os)
+	return l, ok, nil
+}
+
 func TestIndexWithoutAFreshGenerationIsPassedOver(t *testing.T) {
 	offers := make([][]byte, MaxGen)
 	for i := range offers {
 		offers[i] = offerOf(PolicyAgree, MakeLocal(3, uint32(i+1)), MakeLocal(8, 0))
 	}
-	if l, ok, err := Agree(offers); err != nil || !ok || l != MakeLocal(8, 1) {
+	if l, ok, err := agreed(offers); err != nil || !ok || l != MakeLocal(8, 1) {
 		t.Errorf("%v, %v, %v", l, ok, err)
 	}
 }
@@ -83,15 +93,12 @@ func TestMembersAgreeOnTheLowestCommonIndex(t *testing.T) {
 	b := offerOf(PolicyAgree, MakeLocal(2, 1), MakeLocal(6, 1), MakeLocal(9, 3))
 	c := offerOf(PolicyAgree, MakeLocal(0, 1), MakeLocal(1, 1), MakeLocal(6, 0), MakeLocal(9, 3))
 	for _, offers := range [][][]byte{{a, b, c}, {c, b, a}, {b, a, c}} {
-		if l, ok, err := Agree(offers); err != nil || !ok || l != MakeLocal(6, 2) {
+		if l, ok, err := agreed(offers); err != nil || !ok || l != MakeLocal(6, 2) {
 			t.Errorf("%v, %v, %v", l, ok, err)
 		}
 	}
-	if _, ok, err := Agree([][]byte{a, offerOf(PolicyAgree, MakeLocal(2, 1), MakeLocal(3, 1))}); ok || err != nil {
+	if _, ok, err := agreed([][]byte{a, offerOf(PolicyAgree, MakeLocal(2, 1), MakeLocal(3, 1))}); ok || err != nil {
 		t.Errorf("nothing is common: %v, %v", ok, err)
-	}
-	if _, ok, err := Agree(nil); ok || err != nil {
-		t.Errorf("no offers: %v, %v", ok, err)
 	}
 }
 
@@ -150,7 +157,7 @@ func TestDamagedOfferNamesTheMember(t *testing.T) {
 		"count":             flip(3, 3),
 		"index not ascends": flip(len(good)-1, 2),
 	} {
-		_, ok, err := Agree([][]byte{good, bad})
+		_, ok, err := agreed([][]byte{good, bad})
 		if ok || !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "member 1 of 2") {
 			t.Errorf("%s: %v, %v", name, ok, err)
 		}
@@ -178,8 +185,8 @@ func FuzzOffers(f *testing.F) {
 	for range 3 {
 		table.Close(mustAccept(f, table))
 	}
-	f.Add(table.Offer(4).Bytes(), table.Offer(0).Bytes())
-	f.Add(NewTable(2).Offer(4).Bytes(), NewTable(3).Offer(5).Bytes())
+	f.Add(table.offer(Auto, 4).Bytes(), table.offer(Auto, 0).Bytes())
+	f.Add(NewTable(2).offer(Auto, 4).Bytes(), NewTable(3).offer(Auto, 5).Bytes())
 	f.Add(offerOf(PolicyGather, MakeLocal(1, MaxGen)), offerOf(PolicyAgree, MakeLocal(1, 1), MakeLocal(1<<IndexBits-1, 1)))
 	f.Add([]byte{1, 0, 0xff, 0xff}, []byte{})
 	f.Fuzz(func(t *testing.T, a, b []byte) {
@@ -207,8 +214,8 @@ func FuzzOffers(f *testing.F) {
 }
 
 func mustAccept(f *testing.F, table *Table) Local {
-	o := table.Offer(1)
-	l, _, err := Agree([][]byte{o.Bytes()})
+	o := table.offer(Auto, 1)
+	l, _, err := agreed([][]byte{o.Bytes()})
 	if err == nil {
 		err = table.Accept(o, l)
 	}

@@ -32,15 +32,9 @@ const (
 	maxOffer = 16383
 )
 
-// Offer withholds the n lowest free indices, for one construct: fewer when
-// fewer are free, and none when n is below 1. The lowest, for those are what
-// other members most likely offer, too; what keeps a closed index from being
-// mistaken is its generation, and its rest.
-func (t *Table) Offer(n int) *Offer { return t.offer(Auto, n) }
-
-// OfferFor is Offer with what policy needs for a communicator of that many
-// members: nothing for PolicyLazy, one index for PolicyGather, several for
-// PolicyAgree. Auto agrees, and goes to gather and to lazy as the members
+// OfferFor withholds, for one construct, what policy needs for a communicator of
+// that many members: nothing for PolicyLazy, one index for PolicyGather, several
+// for PolicyAgree. Auto agrees, and goes to gather and to lazy as the members
 // become so many that their offers weigh too much together. room is how many
 // bytes the construct's payload can still take; a policy that does not fit
 // becomes lazy.
@@ -48,6 +42,9 @@ func (t *Table) OfferFor(policy Policy, members, room int) *Offer {
 	return t.offer(policy.plan(members, room))
 }
 
+// offer withholds the n lowest free indices: fewer when fewer are free. The lowest,
+// for those are what other members most likely offer, too; what keeps a closed index
+// from being mistaken is its generation, and its rest.
 func (t *Table) offer(policy Policy, n int) *Offer {
 	t.mu.Lock()
 	defer t.mu.Unlock()

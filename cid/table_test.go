@@ -114,7 +114,7 @@ func TestFullTableSaysWhatTakesTheRoom(t *testing.T) {
 		if !errors.Is(err, framework.ErrUnsupported) || !strings.Contains(err.Error(), fmt.Sprintf("1 resting, 0 withheld, of the %d", 1<<bits)) {
 			t.Errorf("%d bits: %v", bits, err)
 		}
-		if o := table.Offer(3); len(o.entries) != 0 {
+		if o := table.offer(Auto, 3); len(o.entries) != 0 {
 			t.Errorf("%d bits: a full table offers %v", bits, o.entries)
 		}
 		table.Rested(ids[0])
@@ -140,7 +140,7 @@ func TestReserveLooksBeyondWhatOffersWithhold(t *testing.T) {
 	table := NewTable(16)
 	var offers []*Offer
 	for range 3 {
-		offers = append(offers, table.Offer(maxOffer)) // 49149 of 65536 indices
+		offers = append(offers, table.offer(Auto, maxOffer)) // 49149 of 65536 indices
 	}
 	l := reserve(t, table)
 	for _, o := range offers {
@@ -159,7 +159,7 @@ func TestTableWidthIsClamped(t *testing.T) {
 
 func TestOfferedIndexIsWithheldFromConcurrentConstructs(t *testing.T) {
 	table := NewTable(4)
-	a, b := table.Offer(5), table.Offer(5)
+	a, b := table.offer(Auto, 5), table.offer(Auto, 5)
 	l := reserve(t, table)
 	seen := map[uint32]bool{l.Index(): true}
 	for _, e := range append(append([]Local{}, a.entries...), b.entries...) {
@@ -187,13 +187,13 @@ func TestOfferedIndexIsWithheldFromConcurrentConstructs(t *testing.T) {
 
 func TestAcceptRefusesWhatDoesNotFollow(t *testing.T) {
 	table := NewTable(4)
-	old := table.Offer(1)
+	old := table.offer(Auto, 1)
 	first := MakeLocal(old.entries[0].Index(), 7)
 	if err := table.Accept(old, first); err != nil {
 		t.Fatal(err)
 	}
 	table.Close(first)
-	o := table.Offer(2)
+	o := table.offer(Auto, 2)
 	for name, l := range map[string]Local{
 		"no id":               NoLocal,
 		"generation 0":        MakeLocal(o.entries[1].Index(), 0),
@@ -341,9 +341,9 @@ func TestConcurrentCreationsShareNoIndex(t *testing.T) {
 			for i := range 500 {
 				l, err := table.Reserve()
 				if g%2 == 0 {
-					o := table.Offer(4)
+					o := table.offer(Auto, 4)
 					table.Close(l)
-					if l, _, err = Agree([][]byte{o.Bytes()}); err == nil {
+					if l, _, err = agreed([][]byte{o.Bytes()}); err == nil {
 						err = table.Accept(o, l)
 					}
 				}
