@@ -24,55 +24,35 @@ func reduce(ctx context.Context, p coll.Peers, send, recv []byte, r coll.Reducer
 	if !r.Commutative {
 		top = 0
 	}
-	if rank == top {
-		return reduceTop(ctx, p, send, recv, r, root, top)
-	}
 	me := relative(rank, top, n)
-	if me&1 == 1 { // a leaf: nothing to combine
-		err := p.Send(ctx, send, absolute(me-1, top, n), tagReduce)
-		return lateResult(ctx, p, recv, root, top, err)
-	}
-	acc, in := p.Scratch(len(send)), p.Scratch(len(send))
-	copy(acc, send)
-	sum, bit, err := climb(ctx, p, acc, in, r, top)
-	if err == nil {
-		err = p.Send(ctx, sum, absolute(me-bit, top, n), tagReduce)
-	}
-	p.Release(in)
-	p.Release(acc)
-	return lateResult(ctx, p, recv, root, top, err)
-}
-
-// reduceTop is reduce at the top of the tree.
-func reduceTop(ctx context.Context, p coll.Peers, send, recv []byte, r coll.Reducer, root, top int) error {
-	in := p.Scratch(len(send))
-	acc := recv
-	if root != top {
-		acc = p.Scratch(len(send))
-	}
-	acc = acc[:len(send)]
-	copyOnce(acc, send)
-	sum, _, err := climb(ctx, p, acc, in, r, top)
-	if err == nil {
-		if root == top {
-			copyOnce(recv, sum)
-		} else {
-			err = p.Send(ctx, sum, root, tagReduce)
+	sum, bit := send, 1
+	if me&1 == 0 { // no leaf: there is something to combine
+		in, acc := p.Scratch(len(send)), recv
+		defer p.Release(in)
+		if rank != root || rank != top {
+			acc = p.Scratch(len(send))
+			defer p.Release(acc)
+		}
+		acc = acc[:len(send)]
+		copyOnce(acc, send)
+		var err error
+		if sum, bit, err = climb(ctx, p, acc, in, r, top); err != nil {
+			return err
 		}
 	}
-	if root != top {
-		p.Release(acc)
+	to := absolute(me-bit, top, n)
+	if rank == top {
+		to = root
 	}
-	p.Release(in)
+	if to == rank {
+		copyOnce(recv, sum)
+		return nil
+	}
+	err := p.Send(ctx, sum, to, tagReduce)
+	if err == nil && rank == root { // of a tree that ends elsewhere
+		err = recvAll(ctx, p, recv, top, tagReduce)
+	}
 	return err
-}
-
-// lateResult receives the result at a root that is not the top of the tree.
-func lateResult(ctx context.Context, p coll.Peers, recv []byte, root, top int, err error) error {
-	if err != nil || root == top || p.Rank() != root {
-		return err
-	}
-	return recvAll(ctx, p, recv, top, tagReduce)
 }
 
 // climb takes in the children of this member, and returns the sum, which is in

@@ -1,7 +1,6 @@
 package colltest
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -64,11 +63,7 @@ func Cases(c coll.Component) kittest.Cases {
 			kittest.New(o.name+"EndsWhenAMemberFails", struct{}{}, func(k *checker) { k.faults(o) }))
 	}
 	return kittest.Bind(claims, func(t *kittest.T, _ struct{}) *checker {
-		k := &checker{T: t, component: c}
-		if p := c.Params(); p != nil {
-			framework.FillDefaults(p)
-			k.params = p
-		}
+		k := &checker{T: t, component: c, params: kittest.Params(c, nil)}
 		if v := c.Probe(t.Context(), k.params); v.Status != framework.StatusUsable {
 			t.Fatalf("not usable here: %v", v)
 		}
@@ -306,12 +301,8 @@ func (k *checker) fault(n, rank, at int, o operation) {
 }
 
 func same(p *Peer, what string, got, want []byte) error {
-	if bytes.Equal(got, want) {
-		return nil
+	if err := kittest.Differ(got, want); err != nil {
+		return fmt.Errorf("rank %d: wrong %s: %w", p.Rank(), what, err)
 	}
-	at := 0
-	for at < min(len(got), len(want)) && got[at] == want[at] {
-		at++
-	}
-	return fmt.Errorf("rank %d: wrong %s (%d bytes) from byte %d on", p.Rank(), what, len(got), at)
+	return nil
 }

@@ -5,8 +5,10 @@
 package colltest
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -176,7 +178,7 @@ func (p *Peer) post(buf []byte, dst, tag int) (*message, error) {
 	if dst < 0 || dst >= p.Size() || tag < 0 || tag > coll.MaxTag {
 		return nil, fmt.Errorf("rank %d sends to rank %d with tag %d, which is out of range: %w", p.rank, dst, tag, framework.ErrRank)
 	}
-	m := &message{src: p.rank, tag: tag, data: append([]byte(nil), buf...), taken: make(chan struct{})}
+	m := &message{src: p.rank, tag: tag, data: bytes.Clone(buf), taken: make(chan struct{})}
 	box := &p.w.boxes[dst]
 	box.mu.Lock()
 	defer box.mu.Unlock()
@@ -225,11 +227,11 @@ func (p *Peer) receive(ctx context.Context, buf []byte, src, tag int) (int, erro
 func (b *mailbox) take(src, tag int) (*message, <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for i, m := range b.queue {
-		if m.src == src && m.tag == tag {
-			b.queue = append(b.queue[:i], b.queue[i+1:]...)
-			return m, nil
-		}
+	i := slices.IndexFunc(b.queue, func(m *message) bool { return m.src == src && m.tag == tag })
+	if i < 0 {
+		return nil, b.arrived
 	}
-	return nil, b.arrived
+	m := b.queue[i]
+	b.queue = slices.Delete(b.queue, i, i+1)
+	return m, nil
 }
