@@ -24,6 +24,8 @@ type Explanation struct {
 	Pairs []Pair `json:"pairs"`
 	// Components holds the verdict on each component, as selection decided.
 	Components []ComponentVerdict `json:"components"`
+	// Requirements holds what the open components need of others.
+	Requirements []Need `json:"requirements"`
 }
 
 // Pair is how messages from one process to another travel.
@@ -54,6 +56,37 @@ type ComponentVerdict struct {
 	Hint      string `json:"hint,omitempty"`
 }
 
+// Need is a requirement of a component, and what satisfies it.
+type Need struct {
+	Component   string   `json:"component"`           // "pml cm"
+	Requires    string   `json:"requires"`            // "mtl"; "pml for the node"
+	For         string   `json:"for"`                 // in a few words
+	Parameter   string   `json:"parameter,omitempty"` // that asks for it
+	SatisfiedBy []string `json:"satisfied_by"`        // names of components, by preference; empty: none
+	Reason      string   `json:"reason,omitempty"`    // why none does
+}
+
+func newNeed(of framework.Verdict, r framework.Requirement) Need {
+	n := Need{Component: fmt.Sprintf("%s %s", of.Kind, of.Name), Requires: string(r.Kind), For: r.For, Parameter: r.By, SatisfiedBy: []string{}}
+	if r.Node {
+		n.Requires += " for the node"
+	}
+	return n
+}
+
+// String is a line for people.
+func (n Need) String() string {
+	what := n.For
+	if n.Parameter != "" {
+		what += "; " + n.Parameter
+	}
+	by := strings.Join(n.SatisfiedBy, ", ")
+	if by == "" {
+		by = "none: " + n.Reason
+	}
+	return fmt.Sprintf("%s requires %s (%s): %s", n.Component, n.Requires, what, by)
+}
+
 // Explain says which components were selected and why not the others, and how
 // messages to each known process travel, or would. It sends nothing.
 func (a *Assembly) Explain() *Explanation {
@@ -71,6 +104,7 @@ func (a *Assembly) Explain() *Explanation {
 			})
 		}
 	}
+	x.Requirements = append([]Need{}, a.needs...)
 	return x
 }
 
@@ -167,6 +201,9 @@ func (x *Explanation) String() string {
 			fmt.Fprintf(&b, " (%s)", c.Hint)
 		}
 		b.WriteByte('\n')
+	}
+	for _, n := range x.Requirements {
+		fmt.Fprintln(&b, n)
 	}
 	return b.String()
 }

@@ -34,6 +34,7 @@ type Stack struct {
 	pmls   []PML       // by preference
 	node   PML         // to which others leave the processes of a node; none: no Module
 	movers []transport // BTLs and MTLs, in the order in which they were opened
+	needs  []Need      // of pmls and node
 }
 
 // transport is an open BTL or MTL.
@@ -95,29 +96,34 @@ func (s *Stack) openPML(ctx context.Context, choice framework.Choice) (pml.Modul
 		return nil, wrongContract(choice)
 	}
 	defer s.timing.opened(framework.PML, choice.Verdict.Name, time.Now())
-	env := pml.Env{Env: s.env, Params: choice.Params, Hooks: s.hooks, Modules: &opener{s, ctx}}
+	below := &opener{Stack: s, ctx: ctx, opened: map[framework.Kind][]string{}}
+	env := pml.Env{Env: s.env, Params: choice.Params, Hooks: s.hooks, Modules: below}
 	m, err := component.Open(ctx, env)
 	if err != nil {
 		return nil, err
 	}
+	var needs []Need
 	for _, need := range framework.Requires(component, choice.Params) {
+		n := newNeed(choice.Verdict, need)
 		if !need.Node {
-			continue
-		}
-		switch err := s.openNode(ctx, choice.Verdict.Name); {
-		case err == nil:
+			n.SatisfiedBy = below.opened[need.Kind]
+		} else if err := s.openNode(ctx, choice.Verdict.Name); err == nil {
 			m = compose.New(env, m, s.node.Module, need.By)
-		case !errors.Is(err, framework.ErrUnsupported): // the network has those processes too
+			n.SatisfiedBy = []string{s.node.Name}
+		} else if n.Reason = err.Error(); !errors.Is(err, framework.ErrUnsupported) { // the network has those processes too
 			return nil, errors.Join(fmt.Errorf("pml %s: for %s: %w", choice.Verdict.Name, need.For, err), m.Close())
 		}
+		needs = append(needs, n)
 	}
+	s.needs = append(s.needs, needs...)
 	return m, nil
 }
 
 // opener opens what one PML requires.
 type opener struct {
 	*Stack
-	ctx context.Context // of the PML's Open
+	ctx    context.Context // of the PML's Open
+	opened map[framework.Kind][]string
 }
 
 // Open implements framework.Opener.
@@ -139,6 +145,7 @@ func (o *opener) Open(kind framework.Kind, up func(name string) any) (all []fram
 		}
 		s.movers = append(s.movers, m)
 		s.env.Engine.Add(m)
+		o.opened[kind] = append(o.opened[kind], name)
 		all = append(all, framework.Opened[any]{Name: name, Module: m})
 		if kind == framework.MTL {
 			_, err := selection.One()

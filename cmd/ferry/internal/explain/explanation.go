@@ -10,6 +10,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/ferrympi/ferry/assembly"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
 	"github.com/ferrympi/ferry/mpi"
 )
@@ -30,6 +31,8 @@ type Component struct {
 type Explanation struct {
 	Pairs      []mpi.Pair  `json:"pairs"`
 	Components []Component `json:"components"`
+	// Requirements holds what components need of others, in some rank.
+	Requirements []assembly.Need `json:"requirements"`
 }
 
 // Merge joins the explanations that ranks handed in. A component that all ranks
@@ -49,6 +52,11 @@ func Merge(reports []launch.Report) (Explanation, error) {
 		}
 		handedIn++
 		all.Pairs = append(all.Pairs, e.Pairs...)
+		for _, n := range e.Requirements {
+			if !slices.ContainsFunc(all.Requirements, func(have assembly.Need) bool { return have.String() == n.String() }) {
+				all.Requirements = append(all.Requirements, n)
+			}
+		}
 		for _, c := range e.Components {
 			if where[c] == nil {
 				order = append(order, c)
@@ -96,6 +104,12 @@ func (e Explanation) Print(w io.Writer) error {
 			reason = strings.TrimSpace(fmt.Sprintf("%s [ranks %s]", reason, strings.Trim(fmt.Sprint(c.Ranks), "[]")))
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", c.Framework, c.Name, c.Verdict, cmp.Or(reason, "-"))
+	}
+	if len(e.Requirements) > 0 {
+		fmt.Fprintln(t)
+	}
+	for _, n := range e.Requirements {
+		fmt.Fprintln(t, n)
 	}
 	return t.Flush()
 }

@@ -1,0 +1,47 @@
+package assembly
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/local"
+	"github.com/ferrympi/ferry/components"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mtl/mtltest"
+)
+
+// TestRequirementsAreExplained: whatever satisfies them, and which parameter asks for it.
+func TestRequirementsAreExplained(t *testing.T) {
+	frames := Need{Component: "pml ob1", Requires: "btl", For: "frames: the one that reaches a peer best", SatisfiedBy: []string{"self"}}
+	network := Need{Component: "pml cm", Requires: "mtl", For: "messages that the network matches", SatisfiedBy: []string{"memory"}}
+	node := Need{Component: "pml cm", Requires: "pml for the node", For: "messages between processes of a node",
+		Parameter: "pml.cm.shared_memory", SatisfiedBy: []string{"ob1"}}
+	for shared, want := range map[string][]Need{"true": {frames, network, node}, "false": {network}} {
+		client, err := local.Component().Open(t.Context(), bootstrap.Env{Params: local.Component().Params()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		reg := components.Standard()
+		reg.Register(mtltest.NewMemory(mtltest.Options{}).Component())
+		a, err := Open(t.Context(), Options{Registry: reg, Client: client, Settings: []framework.Setting{
+			{Name: "pml", Value: "cm"}, {Name: "mtl", Value: "memory"}, {Name: "btl", Value: "self"}, {Name: "pml.cm.shared_memory", Value: shared},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(want, a.Explain().Requirements); d != "" {
+			t.Errorf("shared memory: %s: %s", shared, d)
+		}
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := client.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if got, want := node.String(), "pml cm requires pml for the node (messages between processes of a node; pml.cm.shared_memory): ob1"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
