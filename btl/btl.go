@@ -39,6 +39,18 @@ type Env struct {
 	Upcall       Receiver
 }
 
+// Ended tells the protocol that a path to or from peer has ended: PeerGone if err wraps
+// framework.ErrPeerClosed, else PathDown, with a TransportError of component ("btl
+// shm"), op ("send", "receive") and err. Called from Poll, with the lock held.
+func (e *Env) Ended(component string, peer framework.Life, op string, err error) {
+	failure := &framework.TransportError{Component: component, Peer: e.Worlds.Proc(peer.ID).String(), Op: op, Err: err}
+	if errors.Is(err, framework.ErrPeerClosed) {
+		e.Upcall.PeerGone(peer, failure)
+	} else {
+		e.Upcall.PathDown(peer, failure)
+	}
+}
+
 // Receiver is what a module calls upwards. All calls come from the module's
 // Poll, with the engine's lock held. The protocol may call the module from within,
 // and close or open paths there.

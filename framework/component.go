@@ -49,6 +49,19 @@ type Component interface {
 	Probe(ctx context.Context, params any) Verdict
 }
 
+// Basic is a Component's part that has no parameters, and that can always be used: a
+// component embeds it, and adds Open.
+type Basic Info
+
+// Info implements Component.
+func (b Basic) Info() Info { return Info(b) }
+
+// Params implements Component.
+func (Basic) Params() any { return nil }
+
+// Probe implements Component.
+func (Basic) Probe(context.Context, any) Verdict { return Usable() }
+
 // As returns v as the optional ability T. It looks through wrappers (tracing,
 // fault injection) that have a method Unwrap() any, so that a wrapper does not
 // hide what the wrapped value can do. A wrapper that implements T itself wins.

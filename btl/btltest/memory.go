@@ -34,6 +34,7 @@ type Options struct {
 // optional abilities, and what protocols above BTLs are tested with. It is a component,
 // and safe for concurrent use.
 type Memory struct {
+	framework.Basic
 	opt Options
 
 	// mu guards the modules' lists and what their paths hold, because modules touch one
@@ -61,22 +62,12 @@ func NewMemory(opt Options) *Memory {
 	if opt.Name == "" {
 		opt.Name = "memory"
 	}
-	return &Memory{opt: opt, modules: map[string]*memory{}, readers: map[uint64]*memoryReader{}}
+	info := framework.Basic{Kind: framework.BTL, Name: opt.Name, Version: "1.0.0", Summary: "processes of a test, in one process"}
+	return &Memory{Basic: info, opt: opt, modules: map[string]*memory{}, readers: map[uint64]*memoryReader{}}
 }
 
 // Counts returns how many frames have been gathered and how many payloads placed.
 func (f *Memory) Counts() (gathered, placed int64) { return f.gathered.Load(), f.placed.Load() }
-
-// Info implements framework.Component.
-func (f *Memory) Info() framework.Info {
-	return framework.Info{Kind: framework.BTL, Name: f.opt.Name, Version: "1.0.0", Summary: "processes of a test, in one process"}
-}
-
-// Params implements framework.Component.
-func (f *Memory) Params() any { return nil }
-
-// Probe implements framework.Component.
-func (f *Memory) Probe(context.Context, any) framework.Verdict { return framework.Usable() }
 
 // Open implements btl.Component.
 func (f *Memory) Open(_ context.Context, env btl.Env) (btl.Module, error) {
@@ -169,8 +160,4 @@ func (m *memory) Close() error {
 		w.end(gone, framework.ErrPeerClosed)
 	}
 	return nil
-}
-
-func (m *memory) failure(op string, peer framework.Life, err error) error {
-	return &framework.TransportError{Component: "btl " + m.f.opt.Name, Peer: m.env.Worlds.Proc(peer.ID).String(), Op: op, Err: err}
 }

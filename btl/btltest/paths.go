@@ -236,11 +236,17 @@ func closeLosesNothing(ctx context.Context, w *world) error {
 			}
 			frames = append(frames, frame)
 		}
-		err = w.until(ctx, "the frames need the sender no more", func() (idle bool) {
+		idle := func() (idle bool) {
 			a.do(func() { idle = ep.Idle() })
 			return idle || a == b
-		}, b)
-		if err != nil {
+		}
+		for range patience { // the last one may wait for room, which the receiver makes
+			if idle() {
+				break
+			}
+			a.poll()
+		}
+		if err := w.until(ctx, "the frames need the sender no more", idle); err != nil {
 			return err
 		}
 		a.do(ep.Close)

@@ -254,11 +254,7 @@ func (m *memory) look(w *wire) int {
 		}
 	}
 	plainEnd{w}.Close()
-	if err := m.failure("send", w.peer, why); state == gone {
-		m.env.Upcall.PeerGone(w.peer, err)
-	} else {
-		m.env.Upcall.PathDown(w.peer, err)
-	}
+	m.env.Ended("btl memory", w.peer, "send", why)
 	return 1
 }
 
@@ -282,7 +278,7 @@ func (w *wire) Poll() int {
 		if err != nil {
 			w.end(down, errors.New("the peer has ended the path: it made no sense of what came"))
 			w.drop()
-			w.to.env.Upcall.PathDown(w.sender, w.to.failure("receive", w.sender, err))
+			w.to.env.Ended("btl memory", w.sender, "receive", err)
 			return n + 1
 		}
 		switch came {

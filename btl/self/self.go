@@ -107,7 +107,7 @@ func (m *module) Poll() int {
 		}
 		if err != nil {
 			m.producer, m.consumer = nil, nil
-			m.env.Upcall.PathDown(m.env.Self, &framework.TransportError{Component: "btl self", Op: "receive", Err: err})
+			m.env.Ended("btl self", m.env.Self, "receive", err)
 			return n
 		}
 		m.consumer.Release()

@@ -95,11 +95,7 @@ func (p *inbound) fail(err error) {
 	p.m.box.Slot(p.index).Move(inbox.Granted, inbox.Refused)
 	p.bell.Ring()
 	p.m.drop(p)
-	p.m.env.Upcall.PathDown(p.peer, p.m.failure("receive", p.peer, err))
-}
-
-func (m *module) failure(op string, peer framework.Life, err error) error {
-	return &framework.TransportError{Component: "btl shm", Peer: m.env.Worlds.Proc(peer.ID).String(), Op: op, Err: err}
+	p.m.env.Ended("btl shm", p.peer, "receive", err)
 }
 
 // endpoint is the path to one peer: a ring in that peer's inbox.
@@ -176,7 +172,7 @@ func (e *endpoint) attachRing() error {
 // down ends the path because of the peer.
 func (e *endpoint) down(op string, err error) {
 	e.Close()
-	e.m.env.Upcall.PathDown(e.peer, e.m.failure(op, e.peer, err))
+	e.m.env.Ended("btl shm", e.peer, op, err)
 }
 
 // peerGone ends the path because the peer has closed its inbox. What it had sent
@@ -186,8 +182,7 @@ func (e *endpoint) peerGone(op string) {
 		for p.Poll() > 0 {
 		}
 	}
-	e.Close()
-	e.m.env.Upcall.PeerGone(e.peer, e.m.failure(op, e.peer, framework.ErrPeerClosed))
+	e.down(op, framework.ErrPeerClosed)
 }
 
 // Close tells the peer that nothing more comes.

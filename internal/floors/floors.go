@@ -131,6 +131,8 @@ func Check(from, to string, use Use) error {
 		return nil
 	}
 	switch {
+	case under(from, "examples") && strings.Contains("/"+to+"/", "/internal/"):
+		return edge(from, ff, to, tf, "examples are what strangers write, who can't")
 	case IsKit(to) && !IsKit(from) && ff != Tools:
 		return edge(from, ff, to, tf, "a kit is for tests")
 	case IsKit(from):

@@ -261,6 +261,9 @@ func TestForbiddenEdgesAreRefused(t *testing.T) {
 		{"cmd/ferry/internal/run", "examples/hello", Code, false},
 		{"mpi", "cmd/ferry/internal/launch", Code, false},
 		{"mpi", "bootstrap/local/localtest", ExternalTest, true},
+		{"examples/vendor-btl", "btl", Code, true},
+		{"examples/vendor-btl", "btl/btltest", InternalTest, true},
+		{"examples/vendor-btl", "internal/ring", Code, false},
 		{"somewhere", "mpi", Code, false},
 	} {
 		if err := Check(c.from, c.to, c.use); (err == nil) != c.ok {
