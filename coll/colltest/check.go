@@ -197,64 +197,58 @@ func (k *checker) allgather(w *World, ops []*coll.Ops) {
 	}
 }
 
-// reductions calls f with everything that reductions differ in.
-func reductions(f func(e element, count int, inPlace bool, round string)) {
-	for _, count := range counts {
-		for _, e := range elements {
-			for _, inPlace := range []bool{false, true} {
-				f(e, count, inPlace, fmt.Sprintf("%s, %d elements, in place %v", e.name, count, inPlace))
-			}
-		}
-	}
-}
-
 func (k *checker) allreduce(w *World, ops []*coll.Ops) {
-	reductions(func(e element, count int, inPlace bool, round string) {
-		want := e.expect(len(w.peers), count)
-		k.run(w, round, func(ctx context.Context, p *Peer) error {
-			send := e.fill(count, p.Rank())
-			recv := send
-			if !inPlace {
-				recv = fill(len(send), 200)
-			}
-			if err := ops[p.Rank()].Allreduce(ctx, p, send, recv, e.reducer()); err != nil {
-				return err
-			}
-			if !inPlace {
-				if err := same(p, "send", send, e.fill(count, p.Rank())); err != nil {
-					return err
-				}
-			}
-			return same(p, "recv", recv, want)
-		})
+	k.reductions(w, []int{everyone}, func(ctx context.Context, p *Peer, send, recv []byte, r coll.Reducer, _ int) error {
+		return ops[p.Rank()].Allreduce(ctx, p, send, recv, r)
 	})
 }
 
 func (k *checker) reduce(w *World, ops []*coll.Ops) {
-	reductions(func(e element, count int, inPlace bool, round string) {
-		want := e.expect(len(w.peers), count)
-		for root := range w.peers {
-			k.run(w, fmt.Sprint(round, ", to ", root), func(ctx context.Context, p *Peer) error {
-				send := e.fill(count, p.Rank())
-				var recv []byte
-				if p.Rank() == root {
-					recv = send
-					if !inPlace {
-						recv = fill(len(send), 200)
-					}
-				}
-				if err := ops[p.Rank()].Reduce(ctx, p, send, recv, e.reducer(), root); err != nil {
+	var roots []int
+	for r := range w.peers {
+		roots = append(roots, r)
+	}
+	k.reductions(w, roots, func(ctx context.Context, p *Peer, send, recv []byte, r coll.Reducer, root int) error {
+		return ops[p.Rank()].Reduce(ctx, p, send, recv, r, root)
+	})
+}
+
+// everyone is the root of a reduction whose result all members get.
+const everyone = -1
+
+// reductions checks everything that reductions differ in.
+func (k *checker) reductions(w *World, roots []int, do func(ctx context.Context, p *Peer, send, recv []byte, r coll.Reducer, root int) error) {
+	check := func(count int, e element, inPlace bool, root int, want []byte) {
+		k.run(w, fmt.Sprintf("%s, %d elements, in place %v, to %d", e.name, count, inPlace, root), func(ctx context.Context, p *Peer) error {
+			send := e.fill(count, p.Rank())
+			var recv []byte
+			gets := root == everyone || root == p.Rank()
+			switch {
+			case gets && inPlace:
+				recv = send
+			case gets:
+				recv = fill(len(send), 200)
+			}
+			if err := do(ctx, p, send, recv, e.reducer(), root); err != nil {
+				return err
+			}
+			if gets {
+				if err := same(p, "recv", recv, want); err != nil || inPlace {
 					return err
 				}
-				if p.Rank() == root {
-					if err := same(p, "recv", recv, want); err != nil || inPlace {
-						return err
-					}
-				}
-				return same(p, "send", send, e.fill(count, p.Rank()))
-			})
+			}
+			return same(p, "send", send, e.fill(count, p.Rank()))
+		})
+	}
+	for _, count := range counts {
+		for _, e := range elements {
+			want := e.expect(len(w.peers), count)
+			for _, root := range roots {
+				check(count, e, false, root, want)
+				check(count, e, true, root, want)
+			}
 		}
-	})
+	}
 }
 
 var (

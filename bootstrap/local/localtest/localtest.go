@@ -82,7 +82,6 @@ type Job struct {
 	Program string
 	Env     []string      // further variables, NAME=value
 	Timeout time.Duration // 0: a minute
-	Psets   []server.Pset
 	// MayFail accepts ranks that fail: the test looks at Result itself.
 	MayFail bool
 }
@@ -138,7 +137,7 @@ const (
 func (job Job) run() (Result, error) {
 	var mu sync.Mutex
 	r := Result{Output: make([]string, job.Size), Exit: make([]error, job.Size), Reports: make([]map[string][]byte, job.Size)}
-	s, err := server.New(server.Options{Size: job.Size, Psets: job.Psets, OnReport: func(rank int, name string, body []byte) {
+	s, err := server.New(server.Options{Size: job.Size, OnReport: func(rank int, name string, body []byte) {
 		mu.Lock()
 		defer mu.Unlock()
 		if r.Reports[rank] == nil {

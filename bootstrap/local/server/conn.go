@@ -34,7 +34,7 @@ type conn struct {
 	rank    uint32
 	ended   chan struct{} // closed when lostLocked has been called for it
 	goodbye bool
-	pending map[uint64]waiting // by request id
+	pending map[uint64]withdraw // by request id, what a request waits for
 
 	qmu     sync.Mutex
 	queue   net.Buffers
@@ -49,15 +49,14 @@ type request struct {
 	id uint64
 }
 
-// waiting is what a request waits in. withdraw takes r out and says with what
-// to answer; the caller holds Server.mu and has taken r out of pending.
-type waiting interface {
-	withdraw(s *Server, r request, expired bool) wire.FailureBody
-}
+// withdraw ends the wait of a request, whose deadline has passed (expired) or whose
+// caller has gone, and says with what to answer. The caller holds Server.mu and has
+// taken the request out of pending.
+type withdraw func(expired bool) wire.FailureBody
 
 // start serves nc on a goroutine of its own.
 func (s *Server) start(nc net.Conn) {
-	c := &conn{s: s, nc: nc, ended: make(chan struct{}), pending: map[uint64]waiting{}}
+	c := &conn{s: s, nc: nc, ended: make(chan struct{}), pending: map[uint64]withdraw{}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {

@@ -62,7 +62,7 @@ func (s *Server) enterJoin(r request, kind wire.Kind, b wire.JoinBody) (*join, e
 	}
 	j.members[at], j.payloads[at] = r, b.Payload
 	j.here++
-	r.c.pending[r.id] = joinWait{j, at}
+	r.c.pending[r.id] = func(expired bool) wire.FailureBody { return s.leaveJoin(j, at, expired) }
 	if j.here < len(j.members) {
 		return nil, nil
 	}
@@ -155,18 +155,11 @@ func (s *Server) endedLocked(j *join) []uint32 {
 	return out
 }
 
-// joinWait is a member's wait in a join.
-type joinWait struct {
-	j  *join
-	at int
-}
-
-// withdraw takes the member out; when its deadline has passed, the instance
+// leaveJoin takes a member out; when its deadline has passed, the instance
 // ends for all, and everyone learns the same names.
-func (w joinWait) withdraw(s *Server, r request, expired bool) wire.FailureBody {
-	j := w.j
+func (s *Server) leaveJoin(j *join, at int, expired bool) wire.FailureBody {
 	missing := j.absentLocked()
-	j.members[w.at], j.payloads[w.at] = request{}, nil
+	j.members[at], j.payloads[at] = request{}, nil
 	j.here--
 	if expired {
 		f := wire.FailureBody{Code: wire.CodeMissing, Missing: missing}

@@ -125,20 +125,18 @@ func (b *board) set(name string, v value) error {
 	return nil
 }
 
-// await has r wait for name; w takes it out again.
-func (b *board) await(name string, r request, w waiting) {
+// await has r wait for name. If it is withdrawn, failure says with what to answer.
+func (b *board) await(name string, r request, failure withdraw) {
 	if b.waits == nil {
 		b.waits = map[string][]request{}
 	}
 	b.waits[name] = append(b.waits[name], r)
-	r.c.pending[r.id] = w
-}
-
-// remove takes r out of those who wait for name.
-func (b *board) remove(name string, r request) {
-	rs := slices.DeleteFunc(b.waits[name], func(x request) bool { return x == r })
-	if b.waits[name] = rs; len(rs) == 0 {
-		delete(b.waits, name)
+	r.c.pending[r.id] = func(expired bool) wire.FailureBody {
+		rs := slices.DeleteFunc(b.waits[name], func(x request) bool { return x == r })
+		if b.waits[name] = rs; len(rs) == 0 {
+			delete(b.waits, name)
+		}
+		return failure(expired)
 	}
 }
 
@@ -172,31 +170,23 @@ func (s *Server) get(r request, b wire.GetBody) error {
 		r.fail(wire.FailureBody{Code: wire.CodeMissing, Failed: []uint32{b.Rank}})
 		return nil
 	}
-	p.put.await(b.Key, r, getWait{b.Rank, b.Key})
+	p.put.await(b.Key, r, func(expired bool) wire.FailureBody {
+		code := wire.CodeWithdrawn
+		if expired {
+			code = wire.CodeMissing
+		}
+		return wire.FailureBody{Code: code, Missing: []uint32{b.Rank}}
+	})
 	return nil
-}
-
-type getWait struct {
-	rank uint32
-	key  string
-}
-
-func (w getWait) withdraw(s *Server, r request, expired bool) wire.FailureBody {
-	s.procs[w.rank].put.remove(w.key, r)
-	code := wire.CodeWithdrawn
-	if expired {
-		code = wire.CodeMissing
-	}
-	return wire.FailureBody{Code: code, Missing: []uint32{w.rank}}
 }
 
 // cancel ends the wait of r, if it still waits: its answer is on the way else.
 func (s *Server) cancel(r request, expired bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if w, ok := r.c.pending[r.id]; ok {
+	if leave, ok := r.c.pending[r.id]; ok {
 		delete(r.c.pending, r.id)
-		r.fail(w.withdraw(s, r, expired))
+		r.fail(leave(expired))
 	}
 }
 
@@ -240,15 +230,8 @@ func (s *Server) lookup(r request, b wire.LookupBody) error {
 	if !b.Wait {
 		return r.reply(wire.ValueBody{})
 	}
-	s.published.await(b.Name, r, lookupWait{b.Name})
+	s.published.await(b.Name, r, func(bool) wire.FailureBody { return wire.FailureBody{Code: wire.CodeWithdrawn} })
 	return nil
-}
-
-type lookupWait struct{ name string }
-
-func (w lookupWait) withdraw(s *Server, r request, _ bool) wire.FailureBody {
-	s.published.remove(w.name, r)
-	return wire.FailureBody{Code: wire.CodeWithdrawn}
 }
 
 func (s *Server) pset(r request, b wire.NameBody) error {

@@ -229,8 +229,8 @@ func (s *Server) lostLocked(c *conn) {
 	rank := c.rank
 	p := &s.procs[rank]
 	p.conn = nil
-	for id, w := range c.pending {
-		w.withdraw(s, request{c, id}, false)
+	for _, leave := range c.pending {
+		leave(false)
 	}
 	c.pending = nil
 	switch {
