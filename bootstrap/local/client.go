@@ -24,7 +24,8 @@ const (
 	closeGrace = time.Second
 )
 
-// client is a connection to the launcher. One goroutine reads; callers write.
+// client is a connection to the launcher: a bootstrap.Client with all optional
+// abilities. One goroutine reads; callers write.
 type client struct {
 	id      bootstrap.Identity
 	conn    net.Conn
@@ -58,10 +59,8 @@ func newClient(conn net.Conn, id bootstrap.Identity, env bootstrap.Env) *client 
 	return c
 }
 
-// Identity says who this process is.
 func (c *client) Identity() bootstrap.Identity { return c.id }
 
-// Close says goodbye and ends the connection.
 func (c *client) Close() error {
 	c.mu.Lock()
 	if c.closed {

@@ -37,7 +37,6 @@ type component struct{}
 // Component returns the component. It is a stateless value.
 func Component() bootstrap.Component { return component{} }
 
-// Info says who the component is.
 func (component) Info() framework.Info {
 	return framework.Info{
 		Kind:     framework.Bootstrap,
@@ -48,7 +47,6 @@ func (component) Info() framework.Info {
 	}
 }
 
-// Params returns a new *Params.
 func (component) Params() any { return new(Params) }
 
 // Probe finds local usable when a launcher of ferry's is named, and otherwise

@@ -75,5 +75,4 @@ func (e *events) stop() {
 // Begin tells the server of a life. If that is gone nobody hears of a death.
 func (c *client) Begin(nonce uint64) { _ = c.send(wire.Life, 0, wire.LifeBody{Nonce: nonce}) }
 
-// OnEvent makes f the receiver of events.
 func (c *client) OnEvent(f func(bootstrap.Event)) { c.events.set(f) }

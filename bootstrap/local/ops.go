@@ -64,7 +64,6 @@ func (c *client) Put(ctx context.Context, key string, value []byte) error {
 	return nil
 }
 
-// Get returns what p stored under key.
 func (c *client) Get(ctx context.Context, p framework.Proc, key string) ([]byte, error) {
 	if p.Namespace != c.id.Proc.Namespace {
 		return nil, fmt.Errorf("bootstrap: get %q: %w: %s is not of this job (%s)", key, framework.ErrRank, p, c.id.Proc.Namespace)
@@ -73,7 +72,6 @@ func (c *client) Get(ctx context.Context, p framework.Proc, key string) ([]byte,
 	return v.Value, err
 }
 
-// Fence waits for every member of group.
 func (c *client) Fence(ctx context.Context, group []framework.Proc, tag string) error {
 	body, err := joinBody(group, tag, nil)
 	if err != nil {
@@ -83,7 +81,6 @@ func (c *client) Fence(ctx context.Context, group []framework.Proc, tag string) 
 	return err
 }
 
-// Construct is a fence with a context id and payloads.
 func (c *client) Construct(ctx context.Context, group []framework.Proc, tag string, payload []byte) (bootstrap.Constructed, error) {
 	const op = "group construct"
 	var none bootstrap.Constructed
@@ -109,7 +106,6 @@ func joinBody(group []framework.Proc, tag string, payload []byte) (wire.JoinBody
 	return wire.JoinBody{Tag: tag, Group: g, Payload: payload}, err
 }
 
-// Publish stores value under name for the whole job.
 func (c *client) Publish(ctx context.Context, name string, value []byte) error {
 	if err := checkLimits("publish", name, value, bootstrap.MaxValue); err != nil {
 		return err
@@ -118,19 +114,16 @@ func (c *client) Publish(ctx context.Context, name string, value []byte) error {
 	return err
 }
 
-// Unpublish withdraws name.
 func (c *client) Unpublish(ctx context.Context, name string) error {
 	_, err := request[wire.Empty](ctx, c, "unpublish", name, wire.Unpublish, wire.NameBody{Name: name})
 	return err
 }
 
-// Lookup returns a published value.
 func (c *client) Lookup(ctx context.Context, name string, wait bool) ([]byte, bool, error) {
 	v, err := request[wire.ValueBody](ctx, c, "lookup", name, wire.Lookup, wire.LookupBody{Name: name, Wait: wait})
 	return v.Value, v.Found, err
 }
 
-// Psets returns the names of all process sets.
 func (c *client) Psets(ctx context.Context) ([]string, error) {
 	b, err := request[wire.NamesBody](ctx, c, "psets", "", wire.Psets, wire.Empty{})
 	if err != nil {
@@ -155,7 +148,6 @@ func (c *client) Pset(ctx context.Context, name string) (bootstrap.PsetInfo, err
 	return bootstrap.PsetInfo{Name: b.Name, Members: c.procs(b.Ranks)}, nil
 }
 
-// Report hands body to the launcher.
 func (c *client) Report(ctx context.Context, name string, body []byte) error {
 	if err := checkLimits("report", name, body, bootstrap.MaxValue); err != nil {
 		return err

@@ -15,8 +15,8 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// singleton serves a process that is alone in its job. It has no goroutine and
-// no socket.
+// singleton serves a process that is alone in its job: a bootstrap.Client with the
+// abilities of a Directory and a PsetSource. It has no goroutine and no socket.
 type singleton struct {
 	id      bootstrap.Identity
 	timeout time.Duration
@@ -47,10 +47,8 @@ func newSingleton(env bootstrap.Env) *singleton {
 	}
 }
 
-// Identity says who this process is.
 func (s *singleton) Identity() bootstrap.Identity { return s.id }
 
-// Close ends calls in progress.
 func (s *singleton) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +82,6 @@ func (s *singleton) changedLocked() {
 	s.changed = make(chan struct{})
 }
 
-// Put stores value under key.
 func (s *singleton) Put(ctx context.Context, key string, value []byte) error {
 	if err := s.begin(ctx, "put", key, value, bootstrap.MaxValue); err != nil {
 		return err
@@ -95,14 +92,14 @@ func (s *singleton) Put(ctx context.Context, key string, value []byte) error {
 	return nil
 }
 
-// await returns what find finds. It waits for that if wait is set.
-func (s *singleton) await(ctx context.Context, op, name string, wait bool, find func() ([]byte, bool)) ([]byte, bool, error) {
+// await returns what from has under name. It waits for that if wait is set.
+func (s *singleton) await(ctx context.Context, op, name string, wait bool, from map[string][]byte) ([]byte, bool, error) {
 	deadline := time.After(s.timeout)
 	for {
 		if err := s.begin(ctx, op, name, nil, 0); err != nil {
 			return nil, false, err
 		}
-		v, ok := find()
+		v, ok := from[name]
 		changed := s.changed
 		s.mu.Unlock()
 		if ok || !wait {
@@ -123,7 +120,7 @@ func (s *singleton) Get(ctx context.Context, p framework.Proc, key string) ([]by
 	if p != s.id.Proc {
 		return nil, fmt.Errorf("bootstrap: get %q: %w: %s is not of this job (%s)", key, framework.ErrRank, p, s.id.Proc.Namespace)
 	}
-	v, _, err := s.await(ctx, "get", key, true, func() ([]byte, bool) { v, ok := s.values[key]; return v, ok })
+	v, _, err := s.await(ctx, "get", key, true, s.values)
 	if errors.Is(err, framework.ErrTimeout) {
 		return nil, &framework.MissingError{Op: "get", Tag: key, Missing: []framework.Proc{p}}
 	}
@@ -149,7 +146,6 @@ func (s *singleton) Fence(ctx context.Context, group []framework.Proc, tag strin
 	return s.checkGroup("fence", tag, group)
 }
 
-// Construct returns at once with a new context id.
 func (s *singleton) Construct(ctx context.Context, group []framework.Proc, tag string, payload []byte) (bootstrap.Constructed, error) {
 	const op = "group construct"
 	if err := s.begin(ctx, op, tag, payload, bootstrap.MaxPayload); err != nil {
@@ -163,7 +159,6 @@ func (s *singleton) Construct(ctx context.Context, group []framework.Proc, tag s
 	return bootstrap.Constructed{ContextID: s.contexts, Payloads: [][]byte{bytes.Clone(payload)}}, nil
 }
 
-// Publish stores value under name.
 func (s *singleton) Publish(ctx context.Context, name string, value []byte) error {
 	if err := s.begin(ctx, "publish", name, value, bootstrap.MaxValue); err != nil {
 		return err
@@ -177,7 +172,6 @@ func (s *singleton) Publish(ctx context.Context, name string, value []byte) erro
 	return nil
 }
 
-// Unpublish withdraws name.
 func (s *singleton) Unpublish(ctx context.Context, name string) error {
 	if err := s.begin(ctx, "unpublish", name, nil, 0); err != nil {
 		return err
@@ -190,12 +184,10 @@ func (s *singleton) Unpublish(ctx context.Context, name string) error {
 	return nil
 }
 
-// Lookup returns a published value.
 func (s *singleton) Lookup(ctx context.Context, name string, wait bool) ([]byte, bool, error) {
-	return s.await(ctx, "lookup", name, wait, func() ([]byte, bool) { v, ok := s.published[name]; return v, ok })
+	return s.await(ctx, "lookup", name, wait, s.published)
 }
 
-// Psets returns the built-in names; there are no others.
 func (s *singleton) Psets(ctx context.Context) ([]string, error) {
 	if err := s.begin(ctx, "psets", "", nil, 0); err != nil {
 		return nil, err
@@ -204,7 +196,6 @@ func (s *singleton) Psets(ctx context.Context) ([]string, error) {
 	return bootstrap.BuiltinPsets(), nil
 }
 
-// Pset finds a built-in process set.
 func (s *singleton) Pset(ctx context.Context, name string) (bootstrap.PsetInfo, error) {
 	if err := s.begin(ctx, "pset", name, nil, 0); err != nil {
 		return bootstrap.PsetInfo{}, err

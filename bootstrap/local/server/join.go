@@ -146,13 +146,7 @@ func (j *join) absentLocked() []uint32 {
 
 // endedLocked returns the members of j that will never come.
 func (s *Server) endedLocked(j *join) []uint32 {
-	var out []uint32
-	for _, r := range j.group.Ranks() {
-		if s.procs[r].ended {
-			out = append(out, r)
-		}
-	}
-	return out
+	return slices.DeleteFunc(j.group.Ranks(), func(r uint32) bool { return !s.procs[r].ended })
 }
 
 // leaveJoin takes a member out; when its deadline has passed, the instance
