@@ -31,7 +31,6 @@ func await(m *module) (mtl.Module, error) {
 
 func (a awaited) FD() int { return a.fd }
 
-// Close implements mtl.Module.
 func (a awaited) Close() error {
 	if !a.closed {
 		unix.Close(a.fd)

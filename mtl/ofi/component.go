@@ -29,6 +29,7 @@ const component = "mtl ofi"
 // Component returns the component for the registry.
 func Component() mtl.Component { return ofi{} }
 
+// ofi is an mtl.Component, and an mtl.Surveyor.
 type ofi struct{}
 
 // params are the component's parameters; each is mtl.ofi.NAME.
@@ -95,7 +96,6 @@ func onDisk(name, searchPath string) bool {
 	return false
 }
 
-// Open implements mtl.Component.
 func (ofi) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 	p := env.Params.(*params)
 	o, err := find(ctx, p)

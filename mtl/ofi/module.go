@@ -12,7 +12,7 @@ import (
 	"github.com/ferrympi/ferry/mtl"
 )
 
-// module is an open endpoint. The engine's lock guards it.
+// module is an open endpoint: an mtl.Module. The engine's lock guards it.
 type module struct {
 	env    mtl.Env
 	lib    *libfabric.Library

@@ -16,7 +16,6 @@ func (m *module) Poll() int {
 	if m.broken == nil {
 		var code libfabric.Errno
 		n, code = m.ep.Poll(m.events[:])
-
 		for i := range n {
 			m.complete(&m.events[i])
 			if m.broken != nil {
@@ -80,7 +79,7 @@ func (m *module) complete(ev *libfabric.Event) {
 		m.soughtFor(s, ev)
 	case send, control, answer, flush:
 		m.sending--
-		m.finish(s, mtl.Result{Err: m.sendError(s, ev)})
+		m.finish(s, mtl.Result{Err: m.eventError("send", s.to, ev)})
 	case synchronous:
 		m.sentSynchronous(s, ev)
 	case listen:
@@ -111,14 +110,11 @@ func (m *module) describe(ev *libfabric.Event) string {
 	return fmt.Sprintf("%s (%d)", m.ep.Describe(ev), ev.Err)
 }
 
-func (m *module) sendError(s *slot, ev *libfabric.Event) error {
+// eventError is the error in an event, nil if there is none.
+func (m *module) eventError(op string, to mtl.Endpoint, ev *libfabric.Event) error {
 	if ev.Err == 0 {
 		return nil
 	}
-	return m.eventError("send", s.to, ev)
-}
-
-func (m *module) eventError(op string, to mtl.Endpoint, ev *libfabric.Event) error {
 	why := m.describe(ev)
 	if ev.Err == libfabric.Canceled { // nobody here has asked for it
 		why = "the network gave it up, as it does when the peer goes in the middle of a message: " + why
@@ -132,19 +128,18 @@ func (m *module) received(s *slot, ev *libfabric.Event) {
 	if s.kind == claimed {
 		r.Bytes = s.length
 	}
-	switch ev.Err {
-	case 0:
+	switch {
+	case ev.Err == 0:
 		if r.Bytes > int64(len(s.buf)) { // it was spilt
 			r.Err = framework.ErrTruncate
 		}
-	case libfabric.Truncated:
+	case ev.Err == libfabric.Truncated:
 		r.Err = framework.ErrTruncate
 		r.Bytes = max(r.Bytes, int64(len(s.buf))+int64(ev.Overflow))
+	case ev.Err == libfabric.Canceled && s.canceled:
+		m.finish(s, mtl.Result{Canceled: true})
+		return
 	default:
-		if ev.Err == libfabric.Canceled && s.canceled {
-			m.finish(s, mtl.Result{Canceled: true})
-			return
-		}
 		m.finish(s, mtl.Result{Err: m.eventError("receive", s.to, ev)})
 		return
 	}
@@ -189,7 +184,7 @@ func (m *module) sentSynchronous(s *slot, ev *libfabric.Event) {
 	}
 	m.peers[s.to].matching.drop(s)
 	m.sending--
-	m.finish(s, mtl.Result{Err: m.sendError(s, ev)})
+	m.finish(s, mtl.Result{Err: m.eventError("send", s.to, ev)})
 }
 
 // What modules send to one another's listening buffers begins with one of these.

@@ -5,12 +5,10 @@ import (
 	"github.com/ferrympi/ferry/mtl"
 )
 
-// Recv implements mtl.Module.
 func (m *module) Recv(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte) error {
 	return m.post(receive, op, from, e, buf)
 }
 
-// Probe implements mtl.Module.
 func (m *module) Probe(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, claim bool) error {
 	if claim {
 		return m.post(claiming, op, from, e, nil)
@@ -43,7 +41,6 @@ func (m *module) post(k kind, op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf
 	return m.accept(e.CID, s)
 }
 
-// RecvClaimed implements mtl.Module.
 func (m *module) RecvClaimed(op *mtl.Op, buf []byte) error {
 	if m.broken != nil {
 		return m.broken
@@ -121,7 +118,6 @@ func (m *module) startReceive(s *slot) libfabric.Errno {
 	return code
 }
 
-// Cancel implements mtl.Module.
 func (m *module) Cancel(op *mtl.Op) {
 	if m.broken != nil || int(op.Slot) >= len(m.slots) {
 		return

@@ -56,7 +56,6 @@ func (m *module) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, m
 	return false, m.dispatch(s)
 }
 
-// SendControl implements mtl.Module.
 func (m *module) SendControl(op *mtl.Op, to mtl.Endpoint, data []byte) (done bool, err error) {
 	if err := m.may(to); err != nil {
 		return false, err

@@ -35,19 +35,15 @@ func names(has []string) []string {
 	return all
 }
 
-// Providers implements mtl.Surveyor.
 func (ofi) Providers(ctx context.Context, p any) ([]string, error) {
 	_, has, err := start(ctx, p.(*params))
 	return names(has), err
 }
 
-// LogEnvironment implements mtl.Surveyor.
 func (ofi) LogEnvironment() []string { return libfabric.LogEnvironment() }
 
-// LogReason implements mtl.Surveyor.
 func (ofi) LogReason(provider, log string) string { return libfabric.LogReason(provider, log) }
 
-// Survey implements mtl.Surveyor.
 func (ofi) Survey(ctx context.Context, given any) ([]mtl.Candidate, error) {
 	p := given.(*params)
 	o, err := find(ctx, p)
