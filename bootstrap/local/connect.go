@@ -45,20 +45,22 @@ func dial(ctx context.Context, path string) (net.Conn, error) {
 func Dial(ctx context.Context, environ []string, env bootstrap.Env) (bootstrap.Client, error) {
 	reg := framework.NewRegistry()
 	reg.Register(component{})
-	values, err := reg.Defaults()
-	if err != nil {
-		return nil, err
-	}
+	var set []framework.Setting
 	for _, entry := range environ {
 		variable, value, _ := strings.Cut(entry, "=")
 		if name, ok := reg.EnvParam(variable); ok {
-			if values, err = values.Set(framework.Setting{Name: name, Value: value, Source: variable}); err != nil {
-				return nil, err
-			}
+			set = append(set, framework.Setting{Name: name, Value: value, Source: variable})
 		}
 	}
 	p := new(Params)
-	if err := values.Decode("bootstrap.local", p); err != nil {
+	values, err := reg.Defaults()
+	if err == nil {
+		values, err = values.Set(set...)
+	}
+	if err == nil {
+		err = values.Decode("bootstrap.local", p)
+	}
+	if err != nil {
 		return nil, err
 	}
 	env.Params = p
