@@ -15,13 +15,10 @@ import (
 // errHangs is what a call of libfabric is given up with.
 var errHangs = errors.New("it does not come back")
 
-// hanging names the calls that were given up and have not come back. Their
-// threads are lost, and what they hold libfabric's locks for stays locked: who
-// calls again learns so at once, and loses no second thread.
-var hanging struct {
-	mu    sync.Mutex
-	calls map[string]time.Time
-}
+// hanging names the calls that were given up and have not come back, each with the
+// time.Time of that. Their threads are lost, and what they hold libfabric's locks for
+// stays locked: who calls again learns so at once, and loses no second thread.
+var hanging sync.Map
 
 // patience is a deadline in steps of a twentieth. A process that is stopped, or
 // starved of processors, for long loses one step by it.
@@ -46,11 +43,8 @@ func (p *patience) over() bool {
 // context ends when f is given up.
 func within[T any](ctx context.Context, deadline time.Duration, name string, f func(context.Context) (T, error), late func(T)) (T, error) {
 	var none T
-	hanging.mu.Lock()
-	since, hangs := hanging.calls[name]
-	hanging.mu.Unlock()
-	if hangs {
-		return none, fmt.Errorf("%w since %v", errHangs, since.Format(time.RFC3339))
+	if since, hangs := hanging.Load(name); hangs {
+		return none, fmt.Errorf("%w since %v", errHangs, since.(time.Time).Format(time.RFC3339))
 	}
 	type result struct {
 		v   T
@@ -65,9 +59,7 @@ func within[T any](ctx context.Context, deadline time.Duration, name string, f f
 		case done <- result{v, err}:
 		case <-given.Done():
 			late(v)
-			hanging.mu.Lock()
-			delete(hanging.calls, name)
-			hanging.mu.Unlock()
+			hanging.Delete(name)
 		}
 	}()
 	wait := newPatience(deadline)
@@ -91,12 +83,7 @@ func within[T any](ctx context.Context, deadline time.Duration, name string, f f
 		return r.v, r.err
 	default:
 	}
-	hanging.mu.Lock()
-	defer hanging.mu.Unlock()
-	if hanging.calls == nil {
-		hanging.calls = map[string]time.Time{}
-	}
-	hanging.calls[name] = time.Now()
+	hanging.Store(name, time.Now())
 	return none, err
 }
 
