@@ -2,9 +2,7 @@ package btltest
 
 import (
 	"bytes"
-	"context"
-	"errors"
-	"fmt"
+	"encoding/binary"
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
@@ -14,348 +12,237 @@ import (
 
 func frameCases() claims {
 	return claims{
-		kittest.Of("CapsArePlausibleAndFixed", 2, capsArePlausible),
-		kittest.Of("FramesOfEverySizeArriveWholeAndInOrder", 2, everySize),
-		kittest.Of("BothDirectionsAtOnceDoNotBlockEachOther", 2, bothDirections),
-		kittest.Of("FullPathBlocksInsteadOfGrowing", 2, fullPathBlocks),
-		kittest.Of("SecondReserveDropsTheFirst", 2, secondReserve),
-		kittest.Of("ShorterCommitSendsOnlyThat", 2, shorterCommit),
-		kittest.Of("ShortSendIsTheWholeFrameOrNothing", 2, short),
-		kittest.Of("NothingIsDeliveredBeforeCommit", 2, nothingBeforeCommit),
-		kittest.Of("PeerSourceDeliversWhatPollWould", 2, peerSource),
-		kittest.Of("PeekedFrameStaysTheNextUntilItIsTaken", 2, peek),
+		kittest.New("CapsArePlausibleAndFixed", 2, (*world).capsArePlausible),
+		kittest.New("FramesOfEverySizeArriveWholeAndInOrder", 2, (*world).everySize),
+		kittest.New("BothDirectionsAtOnceDoNotBlockEachOther", 2, (*world).bothDirections),
+		kittest.New("FullPathBlocksInsteadOfGrowing", 2, (*world).fullPathBlocks),
+		kittest.New("SecondReserveDropsTheFirst", 2, (*world).secondReserve),
+		kittest.New("ShorterCommitSendsOnlyThat", 2, (*world).shorterCommit),
+		kittest.New("ShortSendIsTheWholeFrameOrNothing", 2, (*world).shortSend),
+		kittest.New("NothingIsDeliveredBeforeCommit", 2, (*world).nothingBeforeCommit),
+		kittest.New("PeerSourceDeliversWhatPollWould", 2, (*world).peerSource),
+		kittest.New("PeekedFrameStaysTheNextUntilItIsTaken", 2, (*world).peek),
 	}
 }
 
-func capsArePlausible(ctx context.Context, w *world) error {
-	a, b, err := w.pair()
-	if err != nil {
-		return err
-	}
-	c := a.module.Caps()
-	var errs []error
+func (w *world) capsArePlausible() {
 	claim := func(ok bool, format string, args ...any) {
 		if !ok {
-			errs = append(errs, fmt.Errorf(format, args...))
+			w.Errorf(format, args...)
 		}
 	}
+	m := w.nodes[0].module
+	c, blob := m.Caps(), bytes.Clone(m.Blob())
 	claim(c.FrameLimit >= btl.MinFrameLimit, "FrameLimit %d is below MinFrameLimit %d", c.FrameLimit, btl.MinFrameLimit)
 	claim(c.EagerLimit >= 1 && c.EagerLimit <= c.FrameLimit, "EagerLimit %d is not in 1..FrameLimit %d", c.EagerLimit, c.FrameLimit)
 	claim(c.LatencyNS > 0 && c.LatencyNS < 1e9, "LatencyNS %v", c.LatencyNS)
 	claim(c.Device != "", "Device is empty: explain has nothing to show")
-	claim(a.module.Blob() != nil, "Blob is nil: no peer can connect")
-	blob := bytes.Clone(a.module.Blob())
-	ep, err := a.connect(b)
-	if err != nil {
-		return errors.Join(append(errs, err)...)
-	}
-	frame := fill(1, c.FrameLimit)
-	if err := w.send(ctx, a, ep, frame); err != nil {
-		return err
-	}
-	if err := w.expect(ctx, b, a, [][]byte{frame}); err != nil {
-		return err
-	}
-	claim(a.module.Caps() == c, "Caps changed from %+v to %+v", c, a.module.Caps())
-	claim(bytes.Equal(a.module.Blob(), blob), "Blob changed: it stands in the business card already")
+	claim(m.Blob() != nil, "Blob is nil: no peer can connect")
 	info := w.subject.Component.Info()
 	claim(info.Kind == framework.BTL && info.Name != "" && info.Version != "" && info.Summary != "", "Info is %+v", info)
-	return errors.Join(errs...)
+	w.path().carry(pattern(1, c.FrameLimit))
+	claim(m.Caps() == c, "Caps changed from %+v to %+v", c, m.Caps())
+	claim(bytes.Equal(m.Blob(), blob), "Blob changed: it stands in the business card already")
 }
 
 // sizes are all small ones, all about a limit, and many between.
-func sizes(c btl.Caps) []int {
-	var s []int
-	for n := 1; n <= min(1100, c.FrameLimit); n++ {
-		s = append(s, n)
-	}
-	for n := 1101; n < c.FrameLimit; n += 509 { // a prime: every remainder of every alignment
-		s = append(s, n)
-	}
-	for _, limit := range []int{c.EagerLimit, c.FrameLimit} {
-		for n := max(1, limit-70); n <= min(limit+70, c.FrameLimit); n++ {
+func sizes(c btl.Caps) (s []int) {
+	upTo := func(from, to, step int) {
+		for n := max(1, from); n <= min(to, c.FrameLimit); n += step {
 			s = append(s, n)
 		}
 	}
+	upTo(1, 1100, 1)
+	upTo(1101, c.FrameLimit, 509) // a prime: every remainder of every alignment
+	upTo(c.EagerLimit-70, c.EagerLimit+70, 1)
+	upTo(c.FrameLimit-70, c.FrameLimit, 1)
 	return s
 }
 
-func everySize(ctx context.Context, w *world) error {
-	a, b, err := w.pair()
-	if err != nil {
-		return err
-	}
-	ep, err := a.connect(b)
-	if err != nil {
-		return err
-	}
+func (w *world) everySize() {
+	p := w.path()
 	const batch = 16
-	all := sizes(a.module.Caps())
+	all := sizes(p.from.module.Caps())
 	for k := 0; k < len(all); k += batch {
 		var frames [][]byte
 		for i, n := range all[k:min(k+batch, len(all))] {
-			frames = append(frames, fill(k+i, n))
-			if err := w.send(ctx, a, ep, frames[i]); err != nil {
-				return err
-			}
+			frames = append(frames, pattern(k+i, n))
 		}
-		if err := w.expect(ctx, b, a, frames); err != nil {
-			return fmt.Errorf("frames of %d to %d bytes: %w", len(frames[0]), len(frames[len(frames)-1]), err)
-		}
+		p.carry(frames...)
 	}
-	return nil
 }
 
-func bothDirections(ctx context.Context, w *world) error {
-	a, b, err := w.apart()
-	if err != nil {
-		return err
-	}
-	ab, err := a.connect(b)
-	if err != nil {
-		return err
-	}
-	ba, err := b.connect(a)
-	if err != nil {
-		return err
-	}
-	// Both fill their path before anybody reads.
-	var toB, toA [][]byte
-	flood := func(n *node, ep btl.Endpoint, frames *[][]byte) error {
-		frame := fill(len(*frames), 1+(len(*frames)*37)%min(2000, n.module.Caps().FrameLimit))
-		if err := w.send(ctx, n, ep, frame); err != nil {
-			return err
-		}
-		*frames = append(*frames, frame)
-		return nil
-	}
-	for range 1000 {
-		if err := errors.Join(flood(a, ab, &toB), flood(b, ba, &toA)); err != nil {
-			return err
+// bothDirections has both fill their path before anybody reads.
+func (w *world) bothDirections() {
+	a, b := w.apart()
+	paths := []*path{a.connect(b), b.connect(a)}
+	var frames [][]byte
+	for k := range 1000 {
+		frames = append(frames, pattern(k, 1+k*37%min(2000, paths[0].limit())))
+		for _, p := range paths {
+			p.send(frames[k])
 		}
 	}
-	return errors.Join(w.expect(ctx, b, a, toB), w.expect(ctx, a, b, toA))
+	for _, p := range paths {
+		p.arrive(frames...)
+	}
 }
 
-// growLimit is what a module may buffer for a receiver that doesn't poll before
-// the kit calls it growth: the buffers of a socket are below it.
-const growLimit = 64 << 20
-
-func fullPathBlocks(ctx context.Context, w *world) error {
-	a, b, err := w.pair()
-	if err != nil {
-		return err
+func (w *world) fullPathBlocks() {
+	p := w.path()
+	last := pattern(1, p.limit())
+	for range 3 {
+		frames := p.fill(5000, p.put)
+		p.send(last)
+		p.arrive(append(frames, last)...)
 	}
-	ep, err := a.connect(b)
-	if err != nil {
-		return err
-	}
-	first := [][]byte{fill(0, 10)}
-	if err := w.send(ctx, a, ep, first[0]); err != nil {
-		return err
-	}
-	if err := w.expect(ctx, b, a, first); err != nil {
-		return err
-	}
-	size := min(5000, a.module.Caps().FrameLimit)
-	for round := range 3 {
-		var frames [][]byte
-		sent := 0
-		for {
-			frame := fill(len(frames), size-len(frames)%7)
-			ok, err := a.try(ep, frame)
-			if err != nil {
-				return err
-			}
-			if !ok {
-				if a == b {
-					break
-				}
-				// Its own progress may make room once: a socket takes more.
-				a.poll()
-				if ok, err = a.try(ep, frame); err != nil || !ok {
-					if err != nil {
-						return err
-					}
-					break
-				}
-			}
-			frames = append(frames, frame)
-			if sent += len(frame); sent > growLimit {
-				return fmt.Errorf("%d bytes were taken for a receiver that doesn't poll", sent)
-			}
-		}
-		if len(frames) == 0 {
-			return fmt.Errorf("round %d: an empty path takes no frame of %d bytes", round, size)
-		}
-		last := fill(1, a.module.Caps().FrameLimit)
-		if err := w.send(ctx, a, ep, last); err != nil {
-			return fmt.Errorf("round %d: after %d frames: %w", round, len(frames), err)
-		}
-		if err := w.expect(ctx, b, a, append(frames, last)); err != nil {
-			return fmt.Errorf("round %d: %w", round, err)
-		}
-	}
-	return nil
 }
 
-func secondReserve(ctx context.Context, w *world) error {
-	a, b, err := w.pair()
-	if err != nil {
-		return err
-	}
-	ep, err := a.connect(b)
-	if err != nil {
-		return err
-	}
+func (w *world) secondReserve() {
+	p := w.path()
 	var frames [][]byte
 	for k := range 200 {
-		frame := fill(k, 1+k*13%200)
-		err := w.until(ctx, "reserve", func() (ok bool) {
-			a.do(func() {
-				drop := ep.Reserve(min(1+k*29%900, a.module.Caps().FrameLimit))
-				for i := range drop {
-					drop[i] = 1 // looks like a first lap, or a true flag
-				}
-				keep := ep.Reserve(len(frame))
-				if ok = keep != nil; ok {
-					copy(keep, frame)
-					ep.Commit(len(frame))
-				}
-			})
-			return ok
+		frames = append(frames, pattern(k, 1+k*13%200))
+		p.from.until("room", func() bool {
+			ones(p.Reserve(min(1+k*29%900, p.limit())))
+			return p.put(frames[k])
 		})
-		if err != nil {
-			return err
-		}
-		frames = append(frames, frame)
 	}
-	return w.expect(ctx, b, a, frames)
+	p.arrive(frames...)
 }
 
-func shorterCommit(ctx context.Context, w *world) error {
-	a, b, err := w.pair()
-	if err != nil {
-		return err
+// ones fills what was reserved: it looks like a first lap, or a true flag.
+func ones(b []byte) {
+	for i := range b {
+		b[i] = 1
 	}
-	ep, err := a.connect(b)
-	if err != nil {
-		return err
-	}
-	limit := a.module.Caps().FrameLimit
+}
+
+func (w *world) shorterCommit() {
+	p := w.path()
 	var frames [][]byte
 	for k := range 300 {
-		size := 1 + k*97%limit
-		part := fill(k, 1+k*31%size)
-		err := w.until(ctx, "reserve", func() (ok bool) {
-			a.do(func() {
-				bytes := ep.Reserve(size)
-				if ok = bytes != nil; ok {
-					for i := range bytes {
-						bytes[i] = 1
-					}
-					copy(bytes, part)
-					ep.Commit(len(part))
-				}
-			})
-			return ok
+		size := 1 + k*97%p.limit()
+		frames = append(frames, pattern(k, 1+k*31%size))
+		p.from.until("room", func() bool {
+			b := p.Reserve(size)
+			if b != nil {
+				ones(b)
+				p.Commit(copy(b, frames[k]))
+			}
+			return b != nil
 		})
-		if err != nil {
-			return err
-		}
-		frames = append(frames, part)
 	}
-	return w.expect(ctx, b, a, frames)
+	p.arrive(frames...)
 }
 
-func nothingBeforeCommit(ctx context.Context, w *world) error {
-	a, b, err := w.pair()
-	if err != nil {
-		return err
+// shortSend mixes SendShort with Reserve and Commit, up to a full path and over the end of
+// a ring: frames arrive whole, in one order, and a SendShort that reports false has sent
+// nothing.
+func (w *world) shortSend() {
+	p := w.path()
+	sender, limit := btl.Short(p), p.limit()
+	short := func(frame []byte) bool {
+		word := func(i int) uint64 { return binary.LittleEndian.Uint64(frame[8*i:]) }
+		payload := bytes.Clone(frame[btl.ShortHeaderSize:])
+		defer clear(payload) // the caller's again
+		return sender.SendShort(btl.ShortHeader{First: word(0), Second: word(1), Third: word(2)}, payload)
 	}
-	ep, err := a.connect(b)
-	if err != nil {
-		return err
+	for round := range 60 {
+		p.arrive(p.burst(300, func(k int) ([]byte, bool) {
+			frame := pattern(round+k, btl.ShortHeaderSize+(round*k*37)%(limit-btl.ShortHeaderSize+1))
+			if k%5 == 4 { // a reservation that is not used
+				p.Reserve(1 + k%limit)
+			}
+			if k%3 == 0 {
+				return frame, p.put(frame)
+			}
+			return frame, short(frame)
+		})...)
+		p.to.poll()
+		p.to.take(p.from, nil) // nor has what was refused been sent
 	}
-	frame := fill(1, min(300, a.module.Caps().FrameLimit))
-	for round := range 100 {
-		reserved := false
-		err := w.until(ctx, "reserve", func() bool {
-			a.do(func() {
-				if buf := ep.Reserve(len(frame)); buf != nil {
-					copy(buf, frame)
-					reserved = true
-				}
-			})
-			return reserved
+}
+
+func (w *world) nothingBeforeCommit() {
+	p := w.path()
+	frame := pattern(1, min(300, p.limit()))
+	for range 100 {
+		p.from.until("room", func() bool {
+			b := p.Reserve(len(frame))
+			copy(b, frame)
+			return b != nil
 		})
-		if err != nil {
-			return err
-		}
 		for range 10 {
-			b.poll()
-			a.poll()
+			w.pollAll()
 		}
-		if err := b.compare(a, nil); err != nil {
-			return fmt.Errorf("round %d: before Commit: %w", round, err)
-		}
-		// Poll may have run in between, but nothing else was done with the endpoint.
-		a.do(func() { ep.Commit(len(frame)) })
-		if err := w.expect(ctx, b, a, [][]byte{frame}); err != nil {
-			return fmt.Errorf("round %d: %w", round, err)
-		}
+		p.to.take(p.from, nil)
+		// Poll has run in between, but nothing else was done with the endpoint.
+		p.from.do(func() { p.Commit(len(frame)) })
+		p.arrive(frame)
 	}
-	return nil
 }
 
-func peerSource(ctx context.Context, w *world) error {
-	a, b, err := w.pair()
-	if err != nil {
-		return err
+// source is the one of a path's receiver that polls only this path.
+func (p *path) source(peer framework.Life) (source progress.Source) {
+	poller := ability[btl.PeerPoller](p.w, p.to.module)
+	p.to.do(func() { source = poller.PeerSource(peer) })
+	return source
+}
+
+func (w *world) peerSource() {
+	p := w.path()
+	if p.source(framework.Life{ID: framework.MakeProcID(0, 77), Nonce: 1}) != nil {
+		w.Fatalf("PeerSource of a process that never connected is not nil")
 	}
-	poller, ok := framework.As[btl.PeerPoller](b.module)
-	if !ok {
-		return fmt.Errorf("%w: it has no PeerSource", ErrSkip)
-	}
-	var source progress.Source
-	b.do(func() { source = poller.PeerSource(framework.Life{ID: framework.MakeProcID(0, 77), Nonce: 1}) })
-	if source != nil {
-		return errors.New("PeerSource of a process that never connected is not nil")
-	}
-	ep, err := a.connect(b)
-	if err != nil {
-		return err
-	}
-	first := fill(0, 9)
-	if err := w.send(ctx, a, ep, first); err != nil {
-		return err
-	}
-	if err := w.expect(ctx, b, a, [][]byte{first}); err != nil {
-		return err
-	}
-	b.do(func() { source = poller.PeerSource(a.life) })
+	source := p.source(p.from.peer.Life)
 	if source == nil {
-		return errors.New("PeerSource is nil although a frame has come that way")
+		w.Fatalf("PeerSource is nil although a frame has come that way")
 	}
 	for round := range 50 {
 		var frames [][]byte
 		for k := range 5 {
-			frames = append(frames, fill(k, 1+round*k))
-			if err := w.send(ctx, a, ep, frames[k]); err != nil {
-				return err
-			}
+			frames = append(frames, pattern(k, 1+round*k))
 		}
-		err := w.until(ctx, "poll of the peer's source", func() bool {
-			n := 0
-			b.do(func() { source.Poll(); n = len(b.got) })
-			return n == len(frames)
-		}, b)
-		if err == nil {
-			err = b.compare(a, frames)
-		}
-		if err != nil {
-			return fmt.Errorf("round %d: %w", round, err)
-		}
+		p.send(frames...)
+		p.to.until("a poll of the peer's source", func() bool {
+			source.Poll()
+			return len(p.to.got) == len(frames)
+		}, p.to)
+		p.to.take(p.from, frames)
 	}
-	return nil
+}
+
+// peek takes frames in turn by Drop and by Poll, of sizes that go round the end of
+// a ring several times: each comes once, in its place.
+func (w *world) peek() {
+	p := w.path()
+	peeker := ability[btl.Peeker](w, p.source(p.from.peer.Life))
+	none := func(what string) {
+		p.to.do(func() {
+			if b := peeker.Peek(3); b != nil {
+				w.Fatalf("a peek returns %d bytes %s", len(b), what)
+			}
+		})
+	}
+	none("that nobody has sent")
+	for round := range 400 {
+		frame := pattern(round, 1+round*97%p.limit())
+		p.send(frame)
+		p.to.until("a peek", func() bool {
+			got := bytes.Clone(peeker.Peek(2))
+			if got != nil {
+				w.Same("a peeked frame", got, frame)
+				w.Same("a frame that is peeked again", peeker.Peek(1), frame)
+			}
+			return got != nil
+		}, p.to)
+		if round%2 == 0 {
+			p.to.do(peeker.Drop)
+		} else {
+			p.arrive(frame)
+		}
+		none("of a frame that was taken")
+		p.to.take(p.from, nil)
+	}
 }

@@ -18,44 +18,53 @@ type resources struct {
 // own log, among others, grows by itself.
 func openFiles() map[string]bool {
 	names := map[string]bool{}
-	if entries, err := os.ReadDir("/proc/self/fd"); err == nil {
-		for _, e := range entries {
-			if name, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil {
-				names[name] = true
-			}
-		}
-	}
+	descriptors(func(_, name string) { names[name] = true })
 	return names
 }
 
-func (w *world) resources() (r resources) {
-	if entries, err := os.ReadDir("/proc/self/fd"); err == nil {
-		r.descriptors = len(entries)
-		for _, e := range entries {
-			path := "/proc/self/fd/" + e.Name()
-			if name, err := os.Readlink(path); err != nil || w.before[name] {
-				continue
-			}
-			if st, err := os.Stat(path); err == nil && st.Mode().IsRegular() {
-				r.bytes += st.Size()
-			}
+// descriptors calls f for each that is open, with the name of its file.
+func descriptors(f func(path, name string)) {
+	entries, _ := os.ReadDir("/proc/self/fd")
+	for _, e := range entries {
+		path := "/proc/self/fd/" + e.Name()
+		if name, err := os.Readlink(path); err == nil { // else it was for ReadDir
+			f(path, name)
 		}
 	}
-	if maps, err := os.ReadFile("/proc/self/maps"); err == nil {
-		for line := range strings.Lines(string(maps)) {
-			if strings.Contains(line, "/") {
-				r.mappings++
-			}
+}
+
+func (w *world) resources() (r resources) {
+	descriptors(func(path, name string) {
+		r.descriptors++
+		if st, err := os.Stat(path); err == nil && st.Mode().IsRegular() && !w.before[name] {
+			r.bytes += st.Size()
+		}
+	})
+	maps, _ := os.ReadFile("/proc/self/maps")
+	for line := range strings.Lines(string(maps)) {
+		if strings.Contains(line, "/") {
+			r.mappings++
 		}
 	}
 	return r
 }
 
-// more reports whether something has grown.
-func (r resources) more(before resources) bool {
-	return r.descriptors > before.descriptors || r.mappings > before.mappings || r.bytes > before.bytes
-}
-
 func (r resources) String() string {
 	return fmt.Sprintf("%d descriptors, %d mapped files, %d bytes of open files", r.descriptors, r.mappings, r.bytes)
+}
+
+// growsNothing fails if something is left behind by the cycles that follow those in which
+// things settle.
+func (w *world) growsNothing(cycles, settled int, cycle func(k int)) {
+	var before resources
+	for k := range cycles {
+		if k == settled {
+			before = w.resources()
+		}
+		cycle(k)
+	}
+	after := w.resources()
+	if after.descriptors > before.descriptors || after.mappings > before.mappings || after.bytes > before.bytes {
+		w.Fatalf("%d cycles: %v before, %v after", cycles-settled, before, after)
+	}
 }

@@ -2,14 +2,10 @@ package btltest
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"fmt"
 	"runtime"
-	"sync"
 	"time"
 
-	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/progress"
@@ -17,285 +13,165 @@ import (
 
 func sleepCases() claims {
 	return claims{
-		kittest.Of("ArrivalWakesASleepingEngine", 2, arrivalWakes),
-		kittest.Of("RoomWakesASleepingSender", 2, roomWakes),
-		kittest.Of("CloseWakesASleepingSender", 2, closeWakes),
-		kittest.Of("ManyPeersAtOnceKeepTheirOrder", 8, manyPeers),
+		kittest.New("ArrivalWakesASleepingEngine", 2, (*world).arrivalWakes),
+		kittest.New("RoomWakesASleepingSender", 2, (*world).roomWakes),
+		kittest.New("CloseWakesASleepingSender", 2, (*world).closeWakes),
+		kittest.New("ManyPeersAtOnceKeepTheirOrder", 8, (*world).manyPeers),
 	}
 }
 
 // drowsy engines sleep at once when nothing is there.
 var drowsy = progress.Options{Spin: 1, Yield: 1}
 
+// start has the engine poll the module, and sleep when nothing comes.
+func (n *node) start() { n.engine.Add(n.module) }
+
 // outbox sends what waits whenever its engine polls, as a protocol does.
 type outbox struct {
-	ep     btl.Endpoint
+	*path
 	frames [][]byte
+}
+
+// outbox returns one that sends frames from now on.
+func (p *path) outbox(frames ...[]byte) *outbox {
+	o := &outbox{p, frames}
+	p.from.engine.Add(o)
+	p.w.Cleanup(func() error { p.from.engine.Remove(o); return nil })
+	return o
 }
 
 // Poll implements progress.Source.
 func (o *outbox) Poll() (n int) {
-	for len(o.frames) > 0 {
-		b := o.ep.Reserve(len(o.frames[0]))
-		if b == nil {
-			break
-		}
-		copy(b, o.frames[0])
-		o.ep.Commit(len(o.frames[0]))
+	for len(o.frames) > 0 && o.put(o.frames[0]) {
 		o.frames = o.frames[1:]
 		n++
 	}
 	return n
 }
 
-// wait sleeps until cond holds, which is called with the lock held whenever
-// something came up. Lock held.
-func (n *node) wait(ctx context.Context, cond func() bool) error {
-	for !cond() {
-		n.news.Reset()
-		if err := n.engine.Wait(ctx, &n.news, nil); err != nil {
-			return fmt.Errorf("rank %d: asleep: %w", n.rank, err)
+// sleep sleeps until cond holds, which is called with the lock held whenever
+// something came up, or a path is lost.
+func (n *node) sleep(cond func() bool) {
+	n.do(func() {
+		for !cond() && len(n.lost) == 0 {
+			n.news.Reset()
+			if err := n.engine.Wait(n.w.Context(), &n.news, nil); err != nil {
+				n.w.Fatalf("rank %d: asleep: %w", n.rank, err)
+			}
 		}
-	}
-	return nil
+	})
 }
 
-// awake returns two processes whose engines poll their modules, and sleep.
-func (w *world) awake(ctx context.Context) (a, b *node, err error) {
-	if _, _, err := w.pair(); err != nil {
-		return nil, nil, err
-	}
-	_, _, err = w.apart()
-	alone := err != nil
-	if a, err = w.open(ctx, 0, drowsy); err != nil {
-		return nil, nil, err
-	}
-	w.extra = append(w.extra, a)
+// awake returns a pair whose engines poll their modules, and sleep.
+func (w *world) awake() (a, b *node) {
+	alone := w.nodes[0].reach(w.nodes[1]) != nil
+	a, b = w.open(0, drowsy), w.open(1, drowsy)
 	a.start()
-	if alone {
-		return a, a, nil
-	}
-	if b, err = w.open(ctx, 1, drowsy); err != nil {
-		return nil, nil, err
-	}
-	w.extra = append(w.extra, b)
 	b.start()
-	return a, b, nil
+	if alone {
+		return a, a
+	}
+	return a, b
 }
 
 // arrivalWakes is a ping-pong in which each side sleeps until the other's frame
 // has come.
-func arrivalWakes(ctx context.Context, w *world) error {
-	a, b, err := w.awake(ctx)
-	if err != nil {
-		return err
-	}
-	const rounds = 500
-	play := func(n, to *node, first bool) (err error) {
-		ep, err := n.connect(to)
-		if err != nil {
-			return err
-		}
-		out := &outbox{ep: ep}
-		n.engine.Add(out)
-		defer n.engine.Remove(out)
-		n.do(func() {
-			for k := range rounds {
-				if k%2 == 0 == first || n == to {
-					out.frames = append(out.frames, fill(k, 30))
-					out.Poll()
-				}
-				if k%2 == 1 == first || n == to {
-					if err = n.wait(ctx, func() bool { return len(n.got) > 0 || len(n.lost) > 0 }); err != nil {
-						err = fmt.Errorf("round %d: %w", k, err)
-						return
-					}
-					if len(n.got) != 1 || !bytes.Equal(n.got[0].frame, fill(k, 30)) {
-						err = fmt.Errorf("rank %d: round %d: got %v; lost %v", n.rank, k, n.got, n.lost)
-						return
-					}
-					n.got = nil
-				}
+func (w *world) arrivalWakes() {
+	a, b := w.awake()
+	alone := a == b
+	play := func(n, to *node, first bool) {
+		out := n.connect(to).outbox()
+		for k := range 500 {
+			frame, mine := pattern(k, 30), k%2 == 0 == first
+			if mine || alone {
+				n.do(func() { out.frames = append(out.frames, frame); out.Poll() })
 			}
-		})
-		return err
+			if !mine || alone {
+				n.sleep(func() bool { return len(n.got) > 0 })
+				n.take(to, [][]byte{frame})
+			}
+		}
 	}
-	if a == b {
-		return play(a, a, true)
+	if alone {
+		play(a, a, true)
+		return
 	}
-	var wg sync.WaitGroup
-	var ea, eb error
-	wg.Go(func() { ea = play(a, b, true) })
-	wg.Go(func() { eb = play(b, a, false) })
-	wg.Wait()
-	return errors.Join(ea, eb)
+	w.Each(2, func(i int) { play([]*node{a, b}[i], []*node{b, a}[i], i == 0) })
 }
 
 // roomWakes has a sender sleep on a full path, whose receiver is slow.
-func roomWakes(ctx context.Context, w *world) error {
-	a, b, err := w.awake(ctx)
-	if err != nil {
-		return err
+func (w *world) roomWakes() {
+	w.apart() // else nobody else gives cells back
+	a, b := w.awake()
+	p := a.connect(b)
+	var frames [][]byte
+	for k := range 3000 {
+		frames = append(frames, pattern(k, min(1000, p.limit())))
 	}
-	if a == b {
-		return fmt.Errorf("%w: nobody else gives cells back", ErrSkip)
-	}
-	ep, err := a.connect(b)
-	if err != nil {
-		return err
-	}
-	const frames = 3000
-	out := &outbox{ep: ep}
-	size := min(1000, a.module.Caps().FrameLimit)
-	for k := range frames {
-		out.frames = append(out.frames, fill(k, size))
-	}
-	want := out.frames
-	a.engine.Add(out)
-	defer a.engine.Remove(out)
+	out := p.outbox(frames...)
 	a.do(func() { out.Poll() })
-	b.do(func() {
-		err = b.wait(ctx, func() bool { return len(b.got) >= frames || len(b.lost) > 0 })
-	})
-	if err != nil {
-		return err
-	}
-	return b.compare(a, want)
+	b.sleep(func() bool { return len(b.got) >= len(frames) })
+	b.take(a, frames)
 }
 
-// closeWakes has a sender sleep on a full path, whose receiver doesn't poll and
-// then closes. The sender waits for nothing else.
-func closeWakes(ctx context.Context, w *world) error {
-	b := w.nodes[1]
-	if _, _, err := w.apart(); err != nil {
-		return err
-	}
+// closeWakes has a sender sleep on a path that is full, or was never answered, whose
+// receiver doesn't poll and then closes. The sender waits for nothing else.
+func (w *world) closeWakes() {
+	w.apart()
 	for round := range 40 {
-		connected := round%2 == 0
-		a, err := w.open(ctx, 0, drowsy)
-		if err != nil {
-			return err
+		a, c := w.open(0, drowsy), w.open(1, drowsy)
+		p := a.connect(c)
+		if round%2 == 0 {
+			p.carry(pattern(0, 3))
+			p.fill(512, p.put)
 		}
-		w.extra = append(w.extra, a)
-		c, err := w.open(ctx, b.rank, drowsy)
-		if err != nil {
-			return err
-		}
-		w.extra = append(w.extra, c)
-		ep, err := a.connect(c)
-		if err != nil {
-			return err
-		}
-		if connected {
-			if err := w.fillWith(ctx, a, c, ep); err != nil {
-				return err
-			}
-		}
-		out := &outbox{ep: ep, frames: [][]byte{fill(0, 200)}}
 		a.start()
-		a.engine.Add(out)
-		done := make(chan error, 1)
-		go func() {
-			var err error
-			a.do(func() { err = a.wait(ctx, func() bool { return len(a.lost) > 0 }) })
-			done <- err
-		}()
+		p.outbox(pattern(0, 200))
+		slept := w.Go(func() { a.sleep(func() bool { return false }) })
 		// Later in each round, so that it also comes when the sender sleeps.
 		for start := time.Now(); time.Since(start) < time.Duration(round)*50*time.Microsecond; {
 			runtime.Gosched()
 		}
-		if err := c.close(); err != nil {
-			return err
-		}
-		err = <-done
-		a.engine.Remove(out)
-		if err != nil {
-			return fmt.Errorf("connected: %v: %w", connected, err)
-		}
-		if err := a.takeLoss(c.life); err != nil {
-			return err
-		}
-		if err := a.close(); err != nil {
-			return err
-		}
+		w.Check(c.close())
+		slept()
+		w.Check(a.loses(c.peer.Life, func() {}), a.close())
 	}
-	return nil
-}
-
-// fillWith is fillOver for processes that until doesn't poll.
-func (w *world) fillWith(ctx context.Context, a, c *node, ep btl.Endpoint) error {
-	nodes := w.nodes
-	w.nodes = []*node{a}
-	defer func() { w.nodes = nodes }()
-	return w.fillOver(ctx, a, c, ep)
 }
 
 // manyPeers has everybody send to everybody, each with its own goroutine.
-func manyPeers(ctx context.Context, w *world) error {
-	if _, _, err := w.apart(); err != nil {
-		return err
-	}
+func (w *world) manyPeers() {
+	w.apart()
+	all, limit := w.nodes, w.nodes[0].module.Caps().FrameLimit
 	const frames = 300
-	size := func(from, to, k int) int {
-		return 1 + (from*31+to*17+k*53)%min(3000, w.nodes[0].module.Caps().FrameLimit)
-	}
-	next := make([]map[framework.Life]int, w.size) // frames so far, by sender
-	for _, n := range w.nodes {
-		next[n.rank] = map[framework.Life]int{}
-		n.onFrame = func(from framework.Life, frame []byte) error {
-			k := next[n.rank][from]
-			next[n.rank][from]++
-			if !bytes.Equal(frame, fill(k, size(int(from.ID.Rank()), n.rank, k))) {
-				return fmt.Errorf("frame %d from %x is not what was sent: %d bytes", k, from, len(frame))
+	frame := func(from, to, k int) []byte { return pattern(k, 1+(from*31+to*17+k*53)%min(3000, limit)) }
+	w.Each(len(all), func(rank int) {
+		n, came, next := all[rank], 0, map[framework.Life]int{} // frames so far, by sender
+		n.onFrame = func(from framework.Life, got []byte) error {
+			k := next[from]
+			next[from]++
+			came++
+			if !bytes.Equal(got, frame(int(from.ID.Rank()), rank, k)) {
+				return fmt.Errorf("frame %d from %x is not what was sent: %d bytes", k, from, len(got))
 			}
 			return nil
 		}
 		n.start()
-	}
-	errs := make([]error, w.size)
-	var arrived, wg sync.WaitGroup
-	arrived.Add(w.size)
-	for _, n := range w.nodes {
-		wg.Go(func() {
-			err := n.exchange(ctx, w, frames, size, next[n.rank])
-			errs[n.rank] = err
-			// Nobody closes before all have what they wait for.
-			arrived.Done()
-			arrived.Wait()
-		})
-	}
-	wg.Wait()
-	return errors.Join(errs...)
-}
-
-func (n *node) exchange(ctx context.Context, w *world, frames int, size func(from, to, k int) int, next map[framework.Life]int) (err error) {
-	for _, to := range w.nodes {
-		if to == n {
-			continue
-		}
-		ep, err := n.connect(to)
-		if err != nil {
-			return err
-		}
-		out := &outbox{ep: ep}
-		for k := range frames {
-			out.frames = append(out.frames, fill(k, size(n.rank, to.rank, k)))
-		}
-		n.engine.Add(out)
-	}
-	n.do(func() {
-		err = n.wait(ctx, func() bool {
-			whole := 0
-			for _, k := range next {
-				if k == frames {
-					whole++
-				}
+		for _, to := range all {
+			if to == n {
+				continue
 			}
-			return whole == w.size-1 || len(n.lost) > 0
-		})
-		if err == nil && len(n.lost) > 0 {
-			err = fmt.Errorf("rank %d lost %x: %w", n.rank, n.lost[0].peer, n.lost[0].err)
+			out := n.connect(to).outbox()
+			n.do(func() {
+				for k := range frames {
+					out.frames = append(out.frames, frame(rank, to.rank, k))
+				}
+			})
 		}
+		n.sleep(func() bool { return came == frames*(len(all)-1) })
+		n.do(func() {
+			if len(n.lost) > 0 {
+				w.Fatalf("rank %d lost %x: %w", rank, n.lost[0].peer, n.lost[0].err)
+			}
+		})
 	})
-	return err
 }

@@ -101,15 +101,6 @@ func New[N, W any](name string, needs N, run func(W)) Claim[N, W] {
 	return Claim[N, W]{name, needs, run}
 }
 
-// Of makes a claim of a function that returns what is wrong, and takes the case's
-// context.
-func Of[N any, W interface {
-	Context() context.Context
-	Check(...error)
-}](name string, needs N, run func(context.Context, W) error) Claim[N, W] {
-	return Claim[N, W]{name, needs, func(w W) { w.Check(run(w.Context(), w)) }}
-}
-
 // Bind makes cases of claims: open makes the world for one, and has its T clean up.
 func Bind[N, W any](claims []Claim[N, W], open func(t *T, needs N) W) Cases {
 	cases := make(Cases, len(claims))

@@ -1,6 +1,7 @@
 package kittest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -161,6 +162,9 @@ func (t *T) Same(what string, got, sent []byte) {
 
 // Differ says where got is not what was sent.
 func Differ(got, sent []byte) error {
+	if bytes.Equal(got, sent) {
+		return nil
+	}
 	if len(got) != len(sent) {
 		return fmt.Errorf("%d bytes came, and %d were sent", len(got), len(sent))
 	}
