@@ -10,10 +10,11 @@ import (
 
 // comm is one communicator.
 type comm struct {
+	m     *Module
+	peers []*peer // by rank; nil until used
+	slow  bool    // no fast path: a plane is barred, or hooks want to see all
 	base.Comm[*proc]
 	base.Probes
-	m      *Module
-	peers  []*peer // by rank; nil until used
 	queues [pml.Planes]match.Queues[request, message]
 	probes []*progress.Completion // of blocked probes; completed at an arrival
 	// barred says that no receive may be posted on a plane: the communicator is closed,
@@ -46,7 +47,7 @@ func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 	}
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	c := &comm{Comm: base.NewComm[*proc](spec, cid.Rest{}), m: m, peers: make([]*peer, len(spec.Group))}
+	c := &comm{Comm: base.NewComm[*proc](spec, cid.Rest{}), m: m, slow: m.hooks != nil, peers: make([]*peer, len(spec.Group))}
 	c.Probes = base.NewProbes(m.engine, c)
 	if err := c.Join(name, m.procs.Member, m.env.Worlds); err != nil {
 		return nil, err
@@ -97,7 +98,7 @@ func (c *comm) Close() {
 	// No receive can be posted any more: what is here, and what still comes, is
 	// for nobody, and its senders must not wait for a receiver.
 	for plane := range c.queues {
-		c.barred[plane] = true
+		c.bar(pml.Plane(plane))
 		c.queues[plane].Unexpected(func(msg *match.Message[message]) {
 			c.queues[plane].Take(msg)
 			m.discard(msg.Owner)

@@ -52,7 +52,7 @@ func (c *comm) receiveNow(p *peer, buf []byte, tag int, plane pml.Plane) (came, 
 		m.engine.Progress()
 	}
 	path := p.proc.inPath()
-	if path.peeker == nil || len(m.busy)+len(m.reading) > 0 || m.hooks != nil || c.barred[plane] || !c.queues[plane].Idle(&p.match[plane]) {
+	if path.peeker == nil || len(m.busy)+len(m.reading) > 0 || c.slow || !c.queues[plane].Idle(&p.match[plane]) {
 		return 0, 0, false
 	}
 	word := p.inWord | uint64(plane)<<8

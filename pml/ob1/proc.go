@@ -11,26 +11,27 @@ import (
 // path to it, and what waits for that path. Each life of a process is a proc, with
 // paths and credit of its own; communicators keep those with which they were made.
 type proc struct {
-	base.Proc
-	m    *Module
-	card framework.Card
+	// What every message needs comes first: instructions that reach it are shorter.
 
 	// direct: a message may be sent at once. There is a path, and nothing queues.
-	direct   bool
-	endpoint btl.Endpoint
-	short    btl.ShortSender // of endpoint
-	gather   btl.Gatherer    // of endpoint; nil: it can't
-	out      *transport      // of endpoint; the last one, if that has been closed
-	eager    int             // the largest eager frame
-	frame    int             // the largest frame
-	inBy     *transport      // the path from it; nil: there is none
-	in       inPath
-	last     *peer // whose message came last, on a communicator that exists
-	refused  []refused
+	direct bool
+	short  btl.ShortSender // of endpoint
+	eager  int             // the largest eager frame
+	// Credit for messages that may be unexpected: what this process may still send of
+	// what the card grants, and what it has received and not yet given back.
+	credit, owed, granted int64
+	in                    inPath
+	last                  *peer // whose message came last, on a communicator that exists
+	m                     *Module
 
-	// Credit for messages that may be unexpected: what the card grants, what this
-	// process may still send of it, and what it has received and not yet given back.
-	granted, credit, owed int64
+	base.Proc
+	card     framework.Card
+	endpoint btl.Endpoint
+	gather   btl.Gatherer // of endpoint; nil: it can't
+	out      *transport   // of endpoint; the last one, if that has been closed
+	frame    int          // the largest frame
+	inBy     *transport   // the path from it; nil: there is none
+	refused  []refused
 
 	controls []control   // that wait for the path
 	queue    requestList // sends of which nothing is out

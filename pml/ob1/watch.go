@@ -17,7 +17,8 @@ func (c *comm) Watch(plane pml.Plane, w pml.Watcher) {
 		}
 		return
 	}
-	c.watchers[plane], c.barred[plane] = w, true
+	c.watchers[plane] = w
+	c.bar(plane)
 	c.Pending++
 	c.queues[plane].Unexpected(func(msg *match.Message[message]) {
 		c.queues[plane].Take(msg)
@@ -31,6 +32,9 @@ func (c *comm) handOver(msg *message, plane pml.Plane) {
 	k := base.NewClaimed(c.m.engine, c.claim(msg, plane))
 	c.watchers[plane].Arrived(k, msg.status())
 }
+
+// bar has no receive posted on a plane any more.
+func (c *comm) bar(plane pml.Plane) { c.barred[plane], c.slow = true, true }
 
 // barredBy returns why receives can't be posted on a barred plane.
 func (c *comm) barredBy() error {
