@@ -11,18 +11,18 @@ import (
 type comm struct {
 	m         *Module
 	spec      pml.CommSpec
-	near      []bool // by rank: on the node
+	local     []bool // by rank: on the node
 	network   pml.Comm
 	node      pml.Comm
 	watchable pml.Watchable // node
-	wild      [pml.Planes]*wildcards
+	byPlane   [pml.Planes]*wildcards
 	closing   bool // Close was called
 	closed    bool // and it has closed node
 }
 
 // part returns the PML's communicator that has the messages of a member.
 func (c *comm) part(rank int) pml.Comm {
-	if c.near[rank] {
+	if c.local[rank] {
 		return c.node
 	}
 	return c.network
@@ -65,9 +65,9 @@ func (c *comm) Irecv(buf pml.Buffer, src, tag int, plane pml.Plane) (*pml.Reques
 // StartRecv implements pml.Comm.
 func (c *comm) StartRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *pml.Request {
 	switch {
-	case src != pml.AnySource && !c.near[src]:
+	case src != pml.AnySource && !c.local[src]:
 		return c.network.StartRecv(buf, src, tag, plane)
-	case src != pml.AnySource && c.wild[plane] == nil:
+	case src != pml.AnySource && c.byPlane[plane] == nil:
 		return c.node.StartRecv(buf, src, tag, plane)
 	}
 	return &c.wildcards(plane).post(buf, src, tag).Request
@@ -76,10 +76,10 @@ func (c *comm) StartRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *pml.Req
 // wildcards returns those of a plane, which is watched on the node from then on: since
 // a receive or a probe from any source needs it. Lock held.
 func (c *comm) wildcards(plane pml.Plane) *wildcards {
-	w := c.wild[plane]
+	w := c.byPlane[plane]
 	if w == nil {
 		w = newWildcards(c, plane)
-		if c.wild[plane] = w; !c.closing {
+		if c.byPlane[plane] = w; !c.closing {
 			w.watch()
 		}
 	}
@@ -107,7 +107,7 @@ func (c *comm) Close() {
 	e.Lock()
 	defer e.Unlock()
 	c.closed = true
-	for _, w := range c.wild {
+	for _, w := range c.byPlane {
 		if w != nil {
 			w.wakeProbes()
 			w.mayEnd()

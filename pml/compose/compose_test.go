@@ -176,12 +176,12 @@ func TestProbeAndReceiveGoOnWhenAPlaneBecomesWild(t *testing.T) {
 			}
 		})
 		time.Sleep(time.Duration(round%4) * 100 * time.Microsecond) // before, at the same time, and after
-		wild := irecv(t, c[0], make([]byte, 8), pml.AnySource, 3)
+		anySource := irecv(t, c[0], make([]byte, 8), pml.AnySource, 3)
 		send(t, c[2], 0, 2, "second")
 		send(t, c[2], 0, 1, "first")
 		send(t, c[round%2+1], 0, 3, "third")
 		blocked.Wait()
-		if st, err := wild.Wait(t.Context(), wild.gen); err != nil || st.Source != round%2+1 {
+		if st, err := anySource.Wait(t.Context(), anySource.gen); err != nil || st.Source != round%2+1 {
 			t.Errorf("round %d: %+v %v", round, st, err)
 		}
 		for _, x := range c {
@@ -197,8 +197,8 @@ func TestPlaneThatWasWildLeavesNothing(t *testing.T) {
 	for range 10 {
 		c := communicator(t, w, cid.PolicyLazy)
 		buf := make([]byte, 8)
-		wild := irecv(t, c[0], buf, pml.AnySource, 1)
-		near := irecv(t, c[0], buf, 2, 2)
+		anySource := irecv(t, c[0], buf, pml.AnySource, 1)
+		local := irecv(t, c[0], buf, 2, 2)
 		s, err := c[2].Isend(pml.Buffer{Bytes: make([]byte, 100000)}, 0, 9, pml.PointToPoint, pml.Synchronous)
 		if err != nil {
 			t.Fatal(err)
@@ -208,7 +208,7 @@ func TestPlaneThatWasWildLeavesNothing(t *testing.T) {
 		c[0].Close()
 		send(t, c[2], 0, 1, "for any")
 		send(t, c[2], 0, 2, "for one")
-		for _, r := range []started{wild, near} { // they were posted before it closed
+		for _, r := range []started{anySource, local} { // they were posted before it closed
 			if st, err := r.Wait(t.Context(), r.gen); err != nil || st.Bytes != 7 || st.Source != 2 {
 				t.Errorf("%+v %v", st, err)
 			}

@@ -69,10 +69,10 @@ func (m *Module) CIDs() *cid.Table { return m.network.CIDs() }
 
 // Caps implements pml.Module. A receive from any source has to do with both.
 func (m *Module) Caps() pml.Caps {
-	far, near := m.network.Caps(), m.node.Caps()
+	remote, local := m.network.Caps(), m.node.Caps()
 	caps := pml.Caps{
-		TagMax: min(far.TagMax, near.TagMax), MaxMessage: min(far.MaxMessage, near.MaxMessage),
-		Withdraw: far.Withdraw && near.Withdraw, Steps: slices.Concat(far.Steps, near.Steps),
+		TagMax: min(remote.TagMax, local.TagMax), MaxMessage: min(remote.MaxMessage, local.MaxMessage),
+		Withdraw: remote.Withdraw && local.Withdraw, Steps: slices.Concat(remote.Steps, local.Steps),
 	}
 	slices.Sort(caps.Steps)
 	caps.Steps = slices.Compact(caps.Steps)
@@ -94,23 +94,23 @@ func (m *Module) PeerFailed(peer framework.Life, reason string) {
 	m.network.PeerFailed(peer, reason)
 }
 
-// isNear reports whether another process is on this node.
-func (m *Module) isNear(peer framework.Life) bool {
+// isLocal reports whether another process is on this node.
+func (m *Module) isLocal(peer framework.Life) bool {
 	_, local := slices.BinarySearch(m.env.Identity.Locals, peer.ID.Rank())
 	return local && peer.ID.World() == m.env.Self.ID.World()
 }
 
 // Route implements pml.Module.
 func (m *Module) Route(peer framework.Life) pml.Route {
-	far := m.network.Route(peer)
-	if peer == m.env.Self || !m.isNear(peer) {
-		return far
+	remote := m.network.Route(peer)
+	if peer == m.env.Self || !m.isLocal(peer) {
+		return remote
 	}
 	route := m.node.Route(peer)
-	route.PML = far.PML
-	route.Rejected = append(route.Rejected, far.Rejected...)
-	if far.Transport != "" {
-		route.Rejected = append(route.Rejected, framework.Rejection{Name: far.Transport,
+	route.PML = remote.PML
+	route.Rejected = append(route.Rejected, remote.Rejected...)
+	if remote.Transport != "" {
+		route.Rejected = append(route.Rejected, framework.Rejection{Name: remote.Transport,
 			Reason: "not used between processes of a node: " + m.by})
 	}
 	return route
@@ -144,11 +144,11 @@ func (m *Module) Close() error {
 
 // AddComm implements pml.Module.
 func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
-	near, far := make([]bool, len(spec.Group)), make([]bool, len(spec.Group))
+	local, remote := make([]bool, len(spec.Group)), make([]bool, len(spec.Group))
 	n := 0
 	for rank, member := range spec.Group {
-		near[rank] = member.Life == m.env.Self || m.isNear(member.Life)
-		if far[rank] = !near[rank]; near[rank] {
+		local[rank] = member.Life == m.env.Self || m.isLocal(member.Life)
+		if remote[rank] = !local[rank]; local[rank] {
 			n++
 		}
 	}
@@ -162,7 +162,7 @@ func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 		}
 		return &nodeOnly{c, m.CIDs(), spec.Local}, nil
 	}
-	node, err := m.nodeComm(spec, far)
+	node, err := m.nodeComm(spec, remote)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +171,7 @@ func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 		err = fmt.Errorf("%w: pml %s can't serve the processes of a node beside a network: it does not see each message arrive",
 			framework.ErrUnsupported, m.node.Offer().PML)
 	}
-	spec.Elsewhere = near
+	spec.Elsewhere = local
 	var network pml.Comm
 	if err == nil {
 		network, err = m.network.AddComm(spec)
@@ -180,7 +180,7 @@ func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 		node.Close()
 		return nil, err
 	}
-	return &comm{m: m, spec: spec, near: near, network: network, node: node, watchable: watchable}, nil
+	return &comm{m: m, spec: spec, local: local, network: network, node: node, watchable: watchable}, nil
 }
 
 // nodeComm makes a communicator's part on the node.

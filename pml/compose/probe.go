@@ -11,13 +11,13 @@ import (
 
 // Iprobe implements pml.Comm.
 func (c *comm) Iprobe(src, tag int, plane pml.Plane) (pml.Status, bool, error) {
-	_, st, ok, err := c.look(src, tag, plane, false)
+	_, st, ok, err := c.probe(src, tag, plane, false)
 	return st, ok, err
 }
 
 // Improbe implements pml.Comm.
 func (c *comm) Improbe(src, tag int, plane pml.Plane) (pml.Claimed, pml.Status, bool, error) {
-	return c.look(src, tag, plane, true)
+	return c.probe(src, tag, plane, true)
 }
 
 // Probe implements pml.Comm.
@@ -49,8 +49,8 @@ func awaitIn(ctx context.Context, c pml.Comm, src, tag int, plane pml.Plane, cla
 	return nil, st, err
 }
 
-// look looks once for a message.
-func (c *comm) look(src, tag int, plane pml.Plane, claim bool) (pml.Claimed, pml.Status, bool, error) {
+// probe asks once for a message.
+func (c *comm) probe(src, tag int, plane pml.Plane, claim bool) (pml.Claimed, pml.Status, bool, error) {
 	if src != pml.AnySource {
 		if k, st, ok, err := lookIn(c.part(src), src, tag, plane, claim); err != pml.ErrWatched {
 			return k, st, ok, err

@@ -44,7 +44,7 @@ func (msg *message) status() pml.Status {
 }
 
 func newWildcards(c *comm, plane pml.Plane) *wildcards {
-	return &wildcards{c: c, plane: plane, peers: make([]match.Peer[request, message], len(c.near))}
+	return &wildcards{c: c, plane: plane, peers: make([]match.Peer[request, message], len(c.local))}
 }
 
 // watch begins. Lock held.
@@ -170,7 +170,7 @@ func (w *wildcards) settle() {
 	w.changed = false
 	w.wakeProbes()
 	for src := range w.peers {
-		if !w.c.near[src] {
+		if !w.c.local[src] {
 			continue
 		}
 		if err := w.c.watchable.CannotCome(src, w.plane); err != nil {
