@@ -1,13 +1,18 @@
 package btltest
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/progress"
 )
 
 // Options describe a Memory. Zero fields get the values of the comment.
@@ -41,29 +46,20 @@ type Memory struct {
 	// another. Nothing is called upwards with it held.
 	mu               sync.Mutex
 	gathered, placed atomic.Int64
-	modules          map[string]*memory       // by address
-	readers          map[uint64]*memoryReader // by nonce, of those that have allocated
+	modules          map[string]*memory // by address
+	regions          map[uint64]region  // by number: what modules have allocated
+	last             uint64             // of the numbers
 }
 
 // NewMemory returns a network without modules.
 func NewMemory(opt Options) *Memory {
-	set := func(v *int, usual int) {
-		if *v == 0 {
-			*v = usual
-		}
-	}
-	set(&opt.EagerLimit, 4<<10)
-	set(&opt.FrameLimit, 64<<10)
-	set(&opt.Room, 4*opt.FrameLimit)
-	opt.EagerLimit = min(opt.EagerLimit, opt.FrameLimit)
-	if opt.LatencyNS == 0 {
-		opt.LatencyNS = 100
-	}
-	if opt.Name == "" {
-		opt.Name = "memory"
-	}
+	opt.Name = cmp.Or(opt.Name, "memory")
+	opt.FrameLimit = cmp.Or(opt.FrameLimit, 64<<10)
+	opt.EagerLimit = min(cmp.Or(opt.EagerLimit, 4<<10), opt.FrameLimit)
+	opt.Room = max(cmp.Or(opt.Room, 4*opt.FrameLimit), opt.FrameLimit)
+	opt.LatencyNS = cmp.Or(opt.LatencyNS, 100)
 	info := framework.Basic{Kind: framework.BTL, Name: opt.Name, Version: "1.0.0", Summary: "processes of a test, in one process"}
-	return &Memory{Basic: info, opt: opt, modules: map[string]*memory{}, readers: map[uint64]*memoryReader{}}
+	return &Memory{Basic: info, opt: opt, modules: map[string]*memory{}, regions: map[uint64]region{}}
 }
 
 // Counts returns how many frames have been gathered and how many payloads placed.
@@ -78,7 +74,7 @@ func (f *Memory) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 	if f.opt.NoRead {
 		return m, nil
 	}
-	return &memoryReader{memory: m}, nil
+	return memoryReader{m}, nil
 }
 
 // memory is a module. What is not guarded by the network's lock is by its engine's.
@@ -133,11 +129,13 @@ func (m *memory) Connect(peer framework.Peer) (btl.Endpoint, error) {
 
 // Forget implements btl.Forgetter.
 func (m *memory) Forget(peer framework.Life) {
+	m.f.mu.Lock()
 	for _, w := range m.in {
 		if w.sender == peer {
-			w.end(down, errForgotten)
+			w.end(errors.New("the process is known to be dead"))
 		}
 	}
+	m.f.mu.Unlock()
 	for _, w := range m.out {
 		if w.peer == peer {
 			plainEnd{w}.Close()
@@ -153,11 +151,82 @@ func (m *memory) Close() error {
 		plainEnd{w}.Close()
 	}
 	m.f.mu.Lock()
+	defer m.f.mu.Unlock()
 	delete(m.f.modules, m.address)
-	in := append(m.in, m.asked...)
+	maps.DeleteFunc(m.f.regions, func(_ uint64, r region) bool { return r.owner == m })
+	for _, w := range append(m.in, m.asked...) {
+		w.end(framework.ErrPeerClosed)
+	}
+	return nil
+}
+
+// Poll implements progress.Source.
+func (m *memory) Poll() (n int) {
+	m.f.mu.Lock()
+	asked := m.asked
+	m.asked = nil
 	m.f.mu.Unlock()
-	for _, w := range in {
-		w.end(gone, framework.ErrPeerClosed)
+	for _, w := range asked {
+		m.answer(w)
+		n++
+	}
+	for _, w := range m.in {
+		n += w.Poll()
+	}
+	for _, w := range m.out {
+		n += w.tell() + m.look(w)
+	}
+	return n
+}
+
+// answer opens a path from a peer, or refuses it.
+func (m *memory) answer(w *wire) {
+	from := w.from.env
+	w.sender = framework.Life{ID: m.env.Worlds.ID(from.Identity.Proc), Nonce: from.Self.Nonce}
+	var refused error
+	if refuse := m.f.opt.Refuse; refuse != nil {
+		refused = refuse(from.Identity.Proc, m.env.Identity.Proc)
+	}
+	if refused == nil {
+		w.up = m.env.Upcall.Accept(w.sender)
+		w.placer, _ = framework.As[btl.Placer](w.up)
+		m.in = append(slices.Clone(m.in), w)
+	}
+	m.f.mu.Lock()
+	defer m.f.mu.Unlock()
+	if refused != nil {
+		w.end(fmt.Errorf("%w: the peer refused: %w", btl.ErrNeverOpened, refused))
+	} else if w.state == asking {
+		w.state = open
+	}
+	from.Bell().Ring()
+}
+
+// look tells of a path to a peer that has ended.
+func (m *memory) look(w *wire) int {
+	m.f.mu.Lock()
+	over, why := w.state == ended, w.why
+	m.f.mu.Unlock()
+	if w.closed || !over {
+		return 0
+	}
+	if errors.Is(why, framework.ErrPeerClosed) { // what it has sent before is here
+		for _, x := range m.in {
+			for x.from == w.to && x.Poll() > 0 {
+			}
+		}
+	}
+	plainEnd{w}.Close()
+	m.env.Ended("btl memory", w.peer, "send", why)
+	return 1
+}
+
+// PeerSource implements btl.PeerPoller.
+func (m *memory) PeerSource(peer framework.Life) progress.Source {
+	for _, w := range slices.Backward(m.in) {
+		if w.sender == peer {
+			return w
+		}
 	}
 	return nil
 }

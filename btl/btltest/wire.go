@@ -2,12 +2,10 @@ package btltest
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/progress"
 )
 
 // wire is a path of a Memory from one module to another one.
@@ -17,19 +15,20 @@ type wire struct {
 	sender   framework.Life // from, as the receiver names it
 
 	// Guarded by the network's lock.
-	state     wireState
-	why       error
-	frames    []*wireFrame
-	bytes     int                   // of frames
-	blocked   bool                  // the sender waits for room
-	completed []btl.LocalCompletion // of which the sender is to be told
+	state  wireState
+	why    error // it has ended
+	frames []*wireFrame
+	bytes  int                   // of frames
+	due    []btl.LocalCompletion // of which the sender is to be told
 
-	reserved []byte // the sender's
-	closed   bool   // the sender's: nothing more is said of the path
+	// The sender's.
+	reserved []byte
+	lent     int  // payloads that the sender has not been told of
+	closed   bool // nothing more is said of the path
 
 	// The receiver's.
 	up     btl.Inbound
-	placer btl.Placer // nil: it is not asked
+	placer btl.Placer // nil: there is none to ask
 	placed int        // bytes of the first frame's payload
 }
 
@@ -38,15 +37,11 @@ type wireState uint8
 const (
 	asking wireState = iota // the receiver has not answered
 	open
-	left // the sender has closed its end
-	down // the receiver has
-	gone // with its module
+	left  // the sender has closed its end
+	ended // the receiver has
 )
 
-var (
-	errForgotten = errors.New("the process is known to be dead")
-	errHalf      = errors.New("the sender has closed the path in the middle of a frame")
-)
+var errHalf = errors.New("the sender has closed the path in the middle of a frame")
 
 // wireFrame is a frame on its way: whole in data, or gathered.
 type wireFrame struct {
@@ -55,64 +50,48 @@ type wireFrame struct {
 	done    btl.LocalCompletion
 }
 
-func (f *wireFrame) size() int { return len(f.data) + len(f.payload) }
-
 // room reports whether a frame of n bytes can be sent now. f.mu held.
-func (w *wire) room(n int) bool {
-	ok := w.state == open && w.bytes+n <= max(w.from.f.opt.Room, w.from.f.opt.FrameLimit)
-	w.blocked = w.blocked || !ok
-	return ok
-}
+func (w *wire) room(n int) bool { return w.state == open && w.bytes+n <= w.from.f.opt.Room }
 
 // push sends a frame. f.mu held.
 func (w *wire) push(frame *wireFrame) {
 	w.frames = append(w.frames, frame)
-	w.bytes += frame.size()
+	w.bytes += len(frame.data) + len(frame.payload)
 	w.to.env.Bell().Ring()
 }
 
 // pop takes the first frame. f.mu held.
 func (w *wire) pop() {
-	frame := w.frames[0]
+	w.free(w.frames[:1])
 	w.frames = w.frames[1:]
-	w.bytes -= frame.size()
 	w.placed = 0
-	if frame.done != nil {
-		w.completed = append(w.completed, frame.done)
-	}
-	if frame.done != nil || w.blocked {
-		w.blocked = false
-		w.from.env.Bell().Ring()
-	}
 }
 
-// end says that the receiver reads nothing more, and why.
-func (w *wire) end(state wireState, why error) {
-	w.from.f.mu.Lock()
-	defer w.from.f.mu.Unlock()
-	if w.state != left {
-		w.state, w.why = state, why
+// free makes room of frames that are no longer read. f.mu held.
+func (w *wire) free(frames []*wireFrame) {
+	for _, frame := range frames {
+		w.bytes -= len(frame.data) + len(frame.payload)
+		if frame.done != nil {
+			w.due = append(w.due, frame.done)
+		}
 	}
-	w.dropFrom(0)
 	w.from.env.Bell().Ring()
 }
 
-// dropFrom drops frames. f.mu held.
-func (w *wire) dropFrom(i int) {
-	for _, frame := range w.frames[i:] {
-		w.bytes -= frame.size()
-		if frame.done != nil {
-			w.completed = append(w.completed, frame.done)
-		}
+// end says that the receiver reads nothing more, and why. f.mu held.
+func (w *wire) end(why error) {
+	if w.state != left {
+		w.state, w.why = ended, why
 	}
-	w.frames = w.frames[:i]
+	w.free(w.frames)
+	w.frames = nil
 }
 
 // plainEnd is the sender's end with the mandatory methods.
-type plainEnd struct{ w *wire }
+type plainEnd struct{ *wire }
 
-func (e plainEnd) Reserve(n int) []byte {
-	w := e.w
+// Reserve implements btl.Endpoint.
+func (w plainEnd) Reserve(n int) []byte {
 	w.from.f.mu.Lock()
 	defer w.from.f.mu.Unlock()
 	w.reserved = nil
@@ -122,8 +101,8 @@ func (e plainEnd) Reserve(n int) []byte {
 	return w.reserved
 }
 
-func (e plainEnd) Commit(n int) {
-	w := e.w
+// Commit implements btl.Endpoint.
+func (w plainEnd) Commit(n int) {
 	w.from.f.mu.Lock()
 	defer w.from.f.mu.Unlock()
 	if w.state == open {
@@ -133,42 +112,45 @@ func (e plainEnd) Commit(n int) {
 }
 
 // Idle is false while a payload is read here, and on the way from a process to itself.
-func (e plainEnd) Idle() bool {
-	w := e.w
+func (w plainEnd) Idle() bool {
 	w.from.f.mu.Lock()
 	defer w.from.f.mu.Unlock()
-	lent := slices.ContainsFunc(w.frames, func(f *wireFrame) bool { return f.done != nil })
-	return !lent && len(w.completed) == 0 && (w.from != w.to || len(w.frames) == 0)
+	return w.lent == 0 && (w.from != w.to || len(w.frames) == 0)
 }
 
 // Close leaves what has been copied to the receiver.
-func (e plainEnd) Close() {
-	w := e.w
+func (w plainEnd) Close() {
 	if w.closed {
 		return
 	}
 	w.closed = true
-	f := w.from.f
-	f.mu.Lock()
+	w.from.f.mu.Lock()
 	if w.state == asking || w.state == open {
 		w.state = left
 		if i := slices.IndexFunc(w.frames, func(f *wireFrame) bool { return f.done != nil }); i >= 0 {
 			w.why = errHalf
-			w.dropFrom(i)
+			w.free(w.frames[i:])
+			w.frames = w.frames[:i]
 		}
 	}
 	w.to.env.Bell().Ring()
-	f.mu.Unlock()
+	w.from.f.mu.Unlock()
 	w.tell()
-	w.from.out = slices.DeleteFunc(slices.Clone(w.from.out), func(x *wire) bool { return x == w })
+	w.from.out = without(w.from.out, w.wire)
+}
+
+// without returns a list, over which a Poll may range, without a wire.
+func without(list []*wire, w *wire) []*wire {
+	return slices.DeleteFunc(slices.Clone(list), func(x *wire) bool { return x == w })
 }
 
 // tell makes the calls that are due of the sender's completions.
 func (w *wire) tell() int {
 	w.from.f.mu.Lock()
-	due := w.completed
-	w.completed = nil
+	due := w.due
+	w.due = nil
 	w.from.f.mu.Unlock()
+	w.lent -= len(due)
 	for _, c := range due {
 		c.LocallyComplete()
 	}
@@ -179,13 +161,12 @@ func (w *wire) tell() int {
 type wireEnd struct{ plainEnd }
 
 // SendShort implements btl.ShortSender.
-func (e wireEnd) SendShort(h btl.ShortHeader, payload []byte) bool {
-	return btl.SendShort(e.plainEnd, h, payload)
+func (w wireEnd) SendShort(h btl.ShortHeader, payload []byte) bool {
+	return btl.SendShort(w.plainEnd, h, payload)
 }
 
 // Gather implements btl.Gatherer.
-func (e wireEnd) Gather(header, payload []byte, c btl.LocalCompletion) bool {
-	w := e.w
+func (w wireEnd) Gather(header, payload []byte, c btl.LocalCompletion) bool {
 	w.from.f.mu.Lock()
 	defer w.from.f.mu.Unlock()
 	w.reserved = nil
@@ -193,166 +174,88 @@ func (e wireEnd) Gather(header, payload []byte, c btl.LocalCompletion) bool {
 		return false
 	}
 	w.push(&wireFrame{data: slices.Clone(header), payload: payload, done: c})
+	w.lent++
 	w.from.f.gathered.Add(1)
 	return true
-}
-
-// Poll implements progress.Source.
-func (m *memory) Poll() (n int) {
-	m.f.mu.Lock()
-	asked := m.asked
-	m.asked = nil
-	m.f.mu.Unlock()
-	for _, w := range asked {
-		m.answer(w)
-		n++
-	}
-	for _, w := range m.in {
-		n += w.Poll()
-	}
-	for _, w := range m.out {
-		n += w.tell() + m.look(w)
-	}
-	return n
-}
-
-// answer opens a path from a peer, or refuses it.
-func (m *memory) answer(w *wire) {
-	from := w.from.env
-	w.sender = framework.Life{ID: m.env.Worlds.ID(from.Identity.Proc), Nonce: from.Self.Nonce}
-	if refuse := m.f.opt.Refuse; refuse != nil {
-		if err := refuse(from.Identity.Proc, m.env.Identity.Proc); err != nil {
-			w.end(down, fmt.Errorf("%w: the peer refused: %w", btl.ErrNeverOpened, err))
-			return
-		}
-	}
-	w.up = m.env.Upcall.Accept(w.sender)
-	if !m.f.opt.NoPlace {
-		w.placer, _ = framework.As[btl.Placer](w.up)
-	}
-	m.in = append(slices.Clone(m.in), w)
-	m.f.mu.Lock()
-	defer m.f.mu.Unlock()
-	if w.state == asking {
-		w.state = open
-	}
-	from.Bell().Ring()
-}
-
-// look tells of a path to a peer that has ended.
-func (m *memory) look(w *wire) int {
-	m.f.mu.Lock()
-	state, why := w.state, w.why
-	m.f.mu.Unlock()
-	if w.closed || state != down && state != gone {
-		return 0
-	}
-	if state == gone { // what it has sent before is here
-		for _, x := range m.in {
-			for x.from == w.to && x.Poll() > 0 {
-			}
-		}
-	}
-	plainEnd{w}.Close()
-	m.env.Ended("btl memory", w.peer, "send", why)
-	return 1
-}
-
-// PeerSource implements btl.PeerPoller.
-func (m *memory) PeerSource(peer framework.Life) progress.Source {
-	for _, w := range slices.Backward(m.in) {
-		if w.sender == peer {
-			return w
-		}
-	}
-	return nil
 }
 
 // framesPerPoll bounds the time that a path takes in a Poll.
 const framesPerPoll = 32
 
 // Poll hands up what has come by the path.
-func (w *wire) Poll() int {
-	for n := range framesPerPoll {
-		came, err := w.next()
-		if err != nil {
-			w.end(down, errors.New("the peer has ended the path: it made no sense of what came"))
-			w.drop()
+func (w *wire) Poll() (n int) {
+	for range framesPerPoll {
+		came, more, err := w.next()
+		if n += came; err != nil {
+			w.from.f.mu.Lock()
+			w.end(errors.New("the peer has ended the path: it made no sense of what came"))
+			w.from.f.mu.Unlock()
+			w.to.in = without(w.to.in, w)
 			w.to.env.Ended("btl memory", w.sender, "receive", err)
 			return n + 1
 		}
-		switch came {
-		case nothing:
-			return n
-		case part:
-			return n + 1
+		if !more {
+			break
 		}
 	}
-	return framesPerPoll
+	return n
 }
 
-// What next has handed up.
-const (
-	nothing = iota
-	part    // of a frame; the rest is for the next Poll
-	whole   // frame
-)
-
-// drop forgets a path from a peer.
-func (w *wire) drop() {
-	w.to.in = slices.DeleteFunc(slices.Clone(w.to.in), func(x *wire) bool { return x == w })
-}
-
-// next hands up a frame, or a part of one.
-func (w *wire) next() (came int, err error) {
+// next hands up a frame, or a part of one, and reports whether there may be more in the
+// same Poll.
+func (w *wire) next() (came int, more bool, err error) {
 	f := w.from.f
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	if len(w.frames) == 0 {
-		state, why := w.state, w.why
-		f.mu.Unlock()
-		if state != open {
-			w.drop()
+		if w.state != open {
+			w.to.in = without(w.to.in, w)
 		}
-		if w.placed > 0 && why == errHalf {
+		if w.placed > 0 && w.why == errHalf {
 			w.placed = 0
-			return nothing, errHalf
+			err = errHalf
 		}
-		return nothing, nil
+		return 0, false, err
 	}
 	frame := w.frames[0]
-	f.mu.Unlock()
-
 	var dst []byte
-	if frame.done != nil && w.placer != nil {
-		dst = w.placer.Place(frame.data, len(frame.payload))
-	}
-	f.mu.Lock()
-	if len(w.frames) == 0 || w.frames[0] != frame { // the sender has taken it back
-		f.mu.Unlock()
-		return whole, nil
+	if frame.done != nil && w.placer != nil && !f.opt.NoPlace {
+		f.unlocked(func() { dst = w.placer.Place(frame.data, len(frame.payload)) })
+		if len(w.frames) == 0 || w.frames[0] != frame { // the sender has taken it back
+			return 0, true, nil
+		}
 	}
 	switch {
 	case dst != nil:
-		k := len(dst)
-		if f.opt.Step > 0 {
-			k = min(k, w.placed+f.opt.Step)
-		}
-		w.placed += copy(dst[w.placed:k], frame.payload[w.placed:])
+		k := f.step(len(dst) - w.placed)
+		w.placed += copy(dst[w.placed:w.placed+k], frame.payload[w.placed:])
 		if w.placed < len(frame.payload) {
-			f.mu.Unlock()
-			return part, nil
+			return 1, false, nil
 		}
 		w.pop()
-		f.mu.Unlock()
 		f.placed.Add(1)
-		return whole, w.placer.Placed(frame.data, len(frame.payload))
+		f.unlocked(func() { err = w.placer.Placed(frame.data, len(frame.payload)) })
 	case w.placed > 0: // nobody wants the rest
 		w.pop()
-		f.mu.Unlock()
-		return whole, nil
+	default:
+		whole := slices.Concat(frame.data, frame.payload)
+		w.pop()
+		f.unlocked(func() { err = w.up.Frame(whole) })
 	}
-	data := slices.Concat(frame.data, frame.payload)
-	w.pop()
+	return 1, true, err
+}
+
+// unlocked calls upwards.
+func (f *Memory) unlocked(call func()) {
 	f.mu.Unlock()
-	return whole, w.up.Frame(data)
+	defer f.mu.Lock()
+	call()
+}
+
+// step is how much of n bytes is copied at once.
+func (f *Memory) step(n int) int {
+	if f.opt.Step > 0 {
+		return min(n, f.opt.Step)
+	}
+	return n
 }
