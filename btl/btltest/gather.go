@@ -97,7 +97,7 @@ func (w *world) gatherEnds() {
 	p = a.greet(c)
 	p.fill(5000, lend)
 	w.Check(c.close())
-	w.Check(a.loses(c.peer.Life, func() { lend(pattern(1, min(400, p.limit()))) }))
+	a.loses(c.peer.Life, func() { lend(pattern(1, min(400, p.limit()))) })
 }
 
 // places are where the payloads of a path are placed: between guards.

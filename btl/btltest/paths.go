@@ -63,7 +63,7 @@ func (n *node) refused(p framework.Peer) {
 		n.w.words("Connect", connect)
 		return
 	}
-	n.w.Check(n.loses(p.Life, func() {}))
+	n.loses(p.Life, nothing)
 	n.do(ep.Close)
 }
 
@@ -86,8 +86,7 @@ func (w *world) refusedFrame() {
 	for range 100 {
 		w.pollAll()
 	}
-	b.do(func() { w.Is("the receiver's loss", b.lost[0].err, errRefused) })
-	w.Check(b.loses(a.peer.Life, func() {}))
+	w.Is("the receiver's loss", b.loses(a.peer.Life, nothing), errRefused)
 	if seen != 3 {
 		w.Fatalf("%d frames came up, want 3: none follows the one that was refused", seen)
 	}
@@ -95,7 +94,9 @@ func (w *world) refusedFrame() {
 		return
 	}
 	// The sender must not wait for a reader that is gone.
-	w.Check(a.loses(b.peer.Life, func() { p.put(pattern(1, 200)) }))
+	if err := a.loses(b.peer.Life, func() { p.put(pattern(1, 200)) }); errors.Is(err, framework.ErrPeerClosed) {
+		w.Fatalf("a peer that is there is said to have closed: %w", err)
+	}
 	p.close() // after PathDown it must do no harm
 	p.close()
 	b.onFrame = nil
@@ -141,7 +142,7 @@ func (w *world) peerCloses() {
 			p.fill(512, p.put)
 		}
 		w.Check(c.close())
-		w.Check(a.loses(c.peer.Life, func() { p.put(pattern(1, min(512, p.limit()))) }))
+		a.loses(c.peer.Life, func() { p.put(pattern(1, min(512, p.limit()))) })
 		p.close()
 	}
 }

@@ -74,6 +74,11 @@ func (w *world) awake() (a, b *node) {
 	return a, b
 }
 
+// nap is how long a sleeper is left alone now and then, so that its engine sleeps for
+// certain: not to wait for anything. An engine that nobody rings looks again within a
+// second; so many of those are a hang.
+const nap = 3 * time.Millisecond
+
 // arrivalWakes is a ping-pong in which each side sleeps until the other's frame
 // has come.
 func (w *world) arrivalWakes() {
@@ -83,13 +88,23 @@ func (w *world) arrivalWakes() {
 		out := n.connect(to).outbox()
 		for k := range 500 {
 			frame, mine := pattern(k, 30), k%2 == 0 == first
-			if mine || alone {
+			send := func() {
+				if k%5 == 0 {
+					time.Sleep(nap)
+				}
 				n.do(func() { out.frames = append(out.frames, frame); out.Poll() })
+			}
+			sent := func() {}
+			if alone {
+				sent = w.Go(send) // while it sleeps, or before
+			} else if mine {
+				send()
 			}
 			if !mine || alone {
 				n.sleep(func() bool { return len(n.got) > 0 })
 				n.take(to, [][]byte{frame})
 			}
+			sent()
 		}
 	}
 	if alone {
@@ -134,7 +149,8 @@ func (w *world) closeWakes() {
 		}
 		w.Check(c.close())
 		slept()
-		w.Check(a.loses(c.peer.Life, func() {}), a.close())
+		a.loses(c.peer.Life, nothing)
+		w.Check(a.close())
 	}
 }
 

@@ -19,6 +19,7 @@ type wire struct {
 	why    error // it has ended
 	frames []*wireFrame
 	bytes  int                   // of frames
+	waits  bool                  // the sender, for room
 	due    []btl.LocalCompletion // of which the sender is to be told
 
 	// The sender's.
@@ -51,7 +52,11 @@ type wireFrame struct {
 }
 
 // room reports whether a frame of n bytes can be sent now. f.mu held.
-func (w *wire) room(n int) bool { return w.state == open && w.bytes+n <= w.from.f.opt.Room }
+func (w *wire) room(n int) bool {
+	ok := w.state == open && w.bytes+n <= w.from.f.opt.Room
+	w.waits = w.waits || !ok
+	return ok
+}
 
 // push sends a frame. f.mu held.
 func (w *wire) push(frame *wireFrame) {
@@ -75,7 +80,10 @@ func (w *wire) free(frames []*wireFrame) {
 			w.due = append(w.due, frame.done)
 		}
 	}
-	w.from.env.Bell().Ring()
+	if w.waits || len(w.due) > 0 {
+		w.waits = false
+		w.from.env.Bell().Ring()
+	}
 }
 
 // end says that the receiver reads nothing more, and why. f.mu held.
@@ -85,6 +93,7 @@ func (w *wire) end(why error) {
 	}
 	w.free(w.frames)
 	w.frames = nil
+	w.from.env.Bell().Ring()
 }
 
 // plainEnd is the sender's end with the mandatory methods.

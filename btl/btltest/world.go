@@ -199,22 +199,26 @@ func (n *node) lose(l loss) {
 }
 
 // loses waits until n has lost its path to peer, which try tries with the lock held, and
-// returns what is wrong with what was said of it, once.
+// returns what was said of it, once.
 func (n *node) loses(peer framework.Life, try func()) error {
 	n.until("the path is lost", func() bool { try(); return len(n.lost) > 0 })
 	var lost []loss
 	n.do(func() { lost, n.lost = n.lost, nil })
+	err := lost[0].err
 	var te *framework.TransportError
-	switch l := lost[0]; {
+	switch {
 	case len(lost) != 1:
-		return fmt.Errorf("rank %d: %d upcalls told of an end, want one: %v", n.rank, len(lost), lost)
-	case l.peer != peer:
-		return fmt.Errorf("rank %d: lost %v, want %v", n.rank, l.peer, peer)
-	case !errors.As(l.err, &te) || te.Component == "" || te.Op == "" || te.Err == nil:
-		return fmt.Errorf("rank %d: lost with %v, which is no whole TransportError", n.rank, l.err)
+		n.w.Fatalf("rank %d: %d upcalls told of an end, want one: %v", n.rank, len(lost), lost)
+	case lost[0].peer != peer:
+		n.w.Fatalf("rank %d: lost %v, want %v", n.rank, lost[0].peer, peer)
+	case !errors.As(err, &te) || te.Component == "" || te.Op == "" || te.Err == nil:
+		n.w.Fatalf("rank %d: lost with %v, which is no whole TransportError", n.rank, err)
 	}
-	return nil
+	return err
 }
+
+// nothing is what one tries who only waits.
+func nothing() {}
 
 func (n *node) notify() {
 	if !n.news.Done() {
