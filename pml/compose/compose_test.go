@@ -2,6 +2,7 @@ package compose_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -229,4 +230,46 @@ func TestPlaneThatWasWildLeavesNothing(t *testing.T) {
 		}
 		return true
 	})
+}
+
+// TestProbeOfAMemberThatHasLeftEndsWhileTheNetworkIsAsked: whether a message of another
+// member of the node may have a receive.
+func TestProbeOfAMemberThatHasLeftEndsWhileTheNetworkIsAsked(t *testing.T) {
+	w := world(t, onNodes(2, mtltest.Options{Faults: mtltest.Faults{Polls: 3000}}), 5)
+	c := communicator(t, w, cid.PolicyAgree)
+	buf := make([]byte, 8)
+	first := irecv(t, c[0], buf, pml.AnySource, 1) // the plane is watched from now on
+	send(t, c[4], 0, 1, "first")
+	if _, err := first.Wait(t.Context(), first.gen); err != nil {
+		t.Fatal(err)
+	}
+	life := w.Procs[2].Life
+	life.Nonce += 1000 // its next one
+	if err := w.Procs[0].Module.Learn(life, w.Procs[2].Module.Addresses()); err != nil {
+		t.Fatal(err)
+	}
+	until(t, func() bool { _, _, err := c[0].Iprobe(2, 9, pml.PointToPoint); return err != nil })
+	asked := irecv(t, c[0], buf, pml.AnySource, 1)
+	send(t, c[4], 0, 1, "second")
+	until(t, func() bool {
+		all, err := w.Procs[0].Module.Inspect(t.Context())
+		for _, x := range all.Comms {
+			if len(x.Unexpected) > 0 {
+				return true
+			}
+		}
+		return err != nil
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	var other sync.WaitGroup
+	other.Go(func() {
+		if st, err := asked.Wait(t.Context(), asked.gen); err != nil || st.Source != 4 {
+			t.Errorf("%+v %v", st, err)
+		}
+	})
+	if _, err := c[0].Probe(ctx, 2, 9, pml.PointToPoint); !errors.Is(err, framework.ErrPeerClosed) {
+		t.Errorf("a probe of a member that has left: %v", err)
+	}
+	other.Wait()
 }

@@ -93,9 +93,12 @@ func (w *wildcards) find(src, tag int, claim bool) (pml.Claimed, pml.Status, boo
 		w.queues.Take(found)
 		return msg.claimed, msg.status(), true, nil
 	}
-	var err error
-	if src != pml.AnySource && len(w.arrived) == 0 {
-		err = w.c.watchable.CannotCome(src, w.plane)
+	if src == pml.AnySource {
+		return nil, pml.NoMessage(), false, nil
+	}
+	err := w.c.watchable.CannotCome(src, w.plane)
+	if err != nil && len(w.arrived) > 0 { // its message may be among them
+		w.changed, err = true, nil
 	}
 	return nil, pml.NoMessage(), false, err
 }

@@ -27,7 +27,7 @@ type wildcards struct {
 	arrived []*message // that are not in the queues yet
 	asking  *request   // that is being withdrawn from the network for arrived[0]
 	pending int        // receives that are not complete
-	changed bool       // receives may wait in vain
+	changed bool       // receives and probes may wait in vain
 	watches bool
 	probes  []*probe // that are blocked
 }
