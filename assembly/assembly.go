@@ -69,8 +69,12 @@ type Assembly struct {
 	offers   []byte // of all PMLs, as they travel
 	card     []byte // likewise
 
+	closing  sync.Once
+	closed   error      // of Close
+	learning sync.Mutex // held while PMLs learn a card, before mu
+
 	mu    sync.Mutex
-	known map[framework.Life]string // cards that the PMLs have learnt
+	known map[framework.Life]string // cards that the PMLs have learnt, or are learning
 	noted map[framework.Life]Pair   // see note
 	dead  map[framework.Life]string // that have failed, and how
 
@@ -272,8 +276,13 @@ func (a *Assembly) Drain(linger time.Duration) error {
 	return errors.Join(append(errs, a.report())...)
 }
 
-// Close frees what Open has made.
+// Close frees what Open has made. Closing again gives the same result.
 func (a *Assembly) Close() error {
+	a.closing.Do(func() { a.closed = a.close() })
+	return a.closed
+}
+
+func (a *Assembly) close() error {
 	if a.client == nil {
 		return nil
 	}

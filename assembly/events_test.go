@@ -3,6 +3,7 @@ package assembly
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/local"
@@ -66,18 +67,15 @@ type watcher struct{ died, dumped chan struct{} }
 func (w *watcher) Died(framework.Life, string) { close(w.died) }
 func (w *watcher) Dump()                       { close(w.dumped) }
 
-// TestDumpComesThoughATransportHangs: and the news of a death waits for it meanwhile, in
-// the engine's lock.
-func TestDumpComesThoughATransportHangs(t *testing.T) {
+// open opens an assembly over the hanging BTL, with the given watcher.
+func (h *hanging) open(t *testing.T, watch Watcher) (*Assembly, *eventful) {
 	client, err := local.Component().Open(t.Context(), bootstrap.Env{Params: local.Component().Params()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer client.Close()
-	events := &eventful{Client: client}
-	hang, reg := newHanging(), components.Standard()
-	reg.Register(hang)
-	watch := &watcher{make(chan struct{}), make(chan struct{})}
+	t.Cleanup(func() { client.Close() })
+	events, reg := &eventful{Client: client}, components.Standard()
+	reg.Register(h)
 	a, err := Open(t.Context(), Options{
 		Registry: reg, Client: events, Watcher: watch,
 		Settings: []framework.Setting{{Name: "btl", Value: "hanging"}, {Name: "pml", Value: "ob1"}},
@@ -85,11 +83,24 @@ func TestDumpComesThoughATransportHangs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return a, events
+}
+
+// hang has the engine's keeper hang in the module's Poll.
+func (h *hanging) hang(a *Assembly) {
 	e := a.Env().Engine
 	e.Lock()
 	a.movers[0].(*hangingModule).now = true
 	e.Unlock()
-	<-hang.entered // the engine's keeper polls
+	<-h.entered
+}
+
+// TestDumpComesThoughATransportHangs: and the news of a death waits for it meanwhile, in
+// the engine's lock.
+func TestDumpComesThoughATransportHangs(t *testing.T) {
+	hang, watch := newHanging(), &watcher{make(chan struct{}), make(chan struct{})}
+	a, events := hang.open(t, watch)
+	hang.hang(a)
 	events.event(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: framework.Proc{Namespace: "other", Rank: 1}, Nonce: 5, Reason: "test"})
 	events.event(bootstrap.Event{Kind: bootstrap.Dump})
 	<-watch.dumped
@@ -110,5 +121,38 @@ func TestDumpComesThoughATransportHangs(t *testing.T) {
 	<-watch.died
 	if err := a.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestDeathIsHeardWhileACardWaitsForTheEngine: in which a transport hangs. Nobody who only
+// notes or asks something waits with it, and the PMLs hear of the death in the end.
+func TestDeathIsHeardWhileACardWaitsForTheEngine(t *testing.T) {
+	hang, watch := newHanging(), &watcher{make(chan struct{}), make(chan struct{})}
+	a, events := hang.open(t, watch)
+	hang.hang(a)
+	other := framework.Proc{Namespace: "other", Rank: 1}
+	life := framework.Life{ID: a.env.Worlds.ID(other), Nonce: 5}
+	learnt := make(chan error, 1)
+	go func() { learnt <- a.learn(life, other, payload{Nonce: 5, Offers: a.offers, Card: a.card}) }()
+	for len(a.knownLives()) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	events.event(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: other, Reason: "test"}) // of whatever life
+	events.event(bootstrap.Event{Kind: bootstrap.Dump})
+	<-watch.dumped
+	if dead := a.Dead(); dead[life] != "test" {
+		t.Errorf("dead are %v", dead)
+	}
+	a.Constructs()
+	close(hang.goOn)
+	if err := <-learnt; err != nil {
+		t.Error(err)
+	}
+	<-watch.died
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := a.Close(); err != nil {
+		t.Errorf("closed again: %v", err)
 	}
 }

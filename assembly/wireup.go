@@ -122,9 +122,12 @@ func (a *Assembly) learn(life framework.Life, p framework.Proc, from payload) er
 	if life.ID == a.env.Self.ID {
 		return nil
 	}
+	a.learning.Lock()
+	defer a.learning.Unlock()
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.known[life] == string(from.Card) {
+	known := a.known[life] == string(from.Card)
+	a.mu.Unlock()
+	if known {
 		return nil
 	}
 	offers, err := decodeOffers(from.Offers)
@@ -135,23 +138,35 @@ func (a *Assembly) learn(life framework.Life, p framework.Proc, from payload) er
 	if err != nil {
 		return BadMember(p, err)
 	}
+	// Before the PMLs know it: a death that is reported meanwhile is told to them. And
+	// without mu while they do: they wait for the engine, in which a transport may hang.
+	a.know(life, string(from.Card))
 	for _, o := range offers {
 		for _, m := range a.pmls {
 			if !sameOffer(m.Offer(), o) {
 				continue
 			}
 			if err := m.Learn(life, card); err != nil {
+				a.mu.Lock()
+				delete(a.known, life)
+				a.mu.Unlock()
 				return BadMember(p, err)
 			}
 		}
 	}
+	return nil
+}
+
+// know notes the card of a life, which is the process's present one from now on.
+func (a *Assembly) know(life framework.Life, card string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	for old := range a.known { // it is over
 		if old.ID == life.ID {
 			delete(a.known, old)
 		}
 	}
-	a.known[life] = string(from.Card)
-	return nil
+	a.known[life] = card
 }
 
 // settle fills in the local ids as the members' offers decide.
