@@ -27,6 +27,7 @@ type engine struct {
 	nulls      *nullOwner
 	bases      bases
 	registered registered
+	opened     chan struct{} // closed once all above is set: events come before
 
 	// Guarded by engines.mu.
 	sessions int
@@ -72,7 +73,7 @@ func acquire(ctx context.Context, client bootstrap.Client, o assembly.Options) (
 		e.sessions++
 		return e, values, nil
 	}
-	e = &engine{client: client, comms: map[cid.Extended]*Comm{}, sessions: 1}
+	e = &engine{client: client, comms: map[cid.Extended]*Comm{}, sessions: 1, opened: make(chan struct{})}
 	e.bases.init()
 	o.Client, o.Watcher = client, e
 	if e.Assembly, err = assembly.Open(ctx, o); err != nil {
@@ -81,6 +82,7 @@ func acquire(ctx context.Context, client bootstrap.Client, o assembly.Options) (
 	env := e.Env()
 	e.progress, e.identity = env.Engine, env.Identity
 	e.nulls = newNullOwner(e.progress)
+	close(e.opened)
 	engines.open = append(engines.open, e)
 	return e, e.Values(), nil
 }

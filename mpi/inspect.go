@@ -77,6 +77,7 @@ func (c *Comm) Inspect() (Inspection, error) {
 // standard error. The launcher asked for it, because the run hangs or a user wants to
 // know. Standard error may block.
 func (e *engine) Dump() {
+	<-e.opened
 	text := e.describe()
 	go os.Stderr.WriteString(text)
 }
