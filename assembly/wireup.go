@@ -2,6 +2,7 @@ package assembly
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -125,10 +126,13 @@ func (a *Assembly) learn(life framework.Life, p framework.Proc, from payload) er
 	a.learning.Lock()
 	defer a.learning.Unlock()
 	a.mu.Lock()
-	known := a.known[life] == string(from.Card)
+	known, err := a.known[life] == string(from.Card), a.taken(life)
 	a.mu.Unlock()
 	if known {
 		return nil
+	}
+	if err != nil {
+		return BadMember(p, err)
 	}
 	offers, err := decodeOffers(from.Offers)
 	if err != nil {
@@ -152,6 +156,19 @@ func (a *Assembly) learn(life framework.Life, p framework.Proc, from payload) er
 				a.mu.Unlock()
 				return BadMember(p, err)
 			}
+		}
+	}
+	return nil
+}
+
+// taken says whose nonce a life has that belongs to another process, or nil. a.mu held.
+func (a *Assembly) taken(life framework.Life) error {
+	if life.Nonce == a.env.Self.Nonce {
+		return errors.New("its nonce is this process's own")
+	}
+	for other := range a.known {
+		if other.Nonce == life.Nonce && other.ID != life.ID {
+			return fmt.Errorf("its nonce is that of %v", a.env.Worlds.Proc(other.ID))
 		}
 	}
 	return nil

@@ -97,13 +97,17 @@ func (t *Procs[P]) Find(life framework.Life) (p P) {
 	return p
 }
 
-// Get returns a process, which may be one whose card has not come yet.
+// Get returns a process, which may be one whose card has not come yet. One that says it
+// has the nonce of a process whose card has come takes nobody's place: it is not among
+// Lives.
 func (t *Procs[P]) Get(life framework.Life) P {
 	var none P
 	p := t.Find(life)
 	if p == none {
 		p = t.new(life)
-		t.Lives[life.Nonce] = p
+		if q := t.Lives[life.Nonce]; q == none || !q.Base().Known {
+			t.Lives[life.Nonce] = p
+		}
 	}
 	return p
 }
@@ -140,7 +144,11 @@ func (t *Procs[P]) Present(p P) (before P) {
 func (t *Procs[P]) IsPresent(p P) bool { return t.present[p.Base().Life.ID] == p }
 
 // Forget says that nothing comes of p any more, and that it has a newer life.
-func (t *Procs[P]) Forget(p P) { delete(t.Lives, p.Base().Life.Nonce) }
+func (t *Procs[P]) Forget(p P) {
+	if nonce := p.Base().Life.Nonce; t.Lives[nonce] == p {
+		delete(t.Lives, nonce)
+	}
+}
 
 // Died says that the bootstrap has reported a death. What has arrived of the process
 // must have been taken.

@@ -197,3 +197,21 @@ func TestCloseEndsABlockedProbe(t *testing.T) {
 		t.Errorf("Probe: %v", err)
 	}
 }
+
+// TestLieAboutANonceTakesNobodysPlace: a card says that its process has the nonce of
+// another one, whose death is heard all the same.
+func TestLieAboutANonceTakesNobodysPlace(t *testing.T) {
+	w := world(t, 3)
+	m := w.Procs[0].Module
+	victim, liar := w.Group()[1].Life, w.Group()[2].Life
+	liar.Nonce = victim.Nonce
+	for range 2 {
+		_ = m.Learn(liar, w.Procs[2].Module.Addresses()) // refused or not
+		liar.ID++
+	}
+	c := alone(t, w)
+	m.PeerFailed(victim, "signal: killed")
+	if _, err := c.Recv(bounded(t), pml.Buffer{}, 1, 1, pml.PointToPoint); !errors.Is(err, framework.ErrProcFailed) {
+		t.Errorf("a receive from a dead process: %v", err)
+	}
+}
