@@ -12,6 +12,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/btl/btlfault"
+	"github.com/ferrympi/ferry/btl/btltest"
 	"github.com/ferrympi/ferry/btl/self"
 	"github.com/ferrympi/ferry/btl/shm"
 	"github.com/ferrympi/ferry/cid"
@@ -272,4 +274,47 @@ func TestProbeOfAMemberThatHasLeftEndsWhileTheNetworkIsAsked(t *testing.T) {
 		t.Errorf("a probe of a member that has left: %v", err)
 	}
 	other.Wait()
+}
+
+// TestAnySourceEndsWhenAPathOnTheNodeBreaks: the bootstrap has not reported anything, so
+// that the network's PML knows nothing of it.
+func TestAnySourceEndsWhenAPathOnTheNodeBreaks(t *testing.T) {
+	stack := onNodes(2, mtltest.Options{})
+	stack.BTLs = []btl.Component{self.Component(), btlfault.Wrap(btltest.NewMemory(btltest.Options{}), btlfault.Plan{KillAfter: 20})}
+	w := world(t, stack, 3)
+	c := communicator(t, w, cid.PolicyAgree)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	b := pml.Buffer{Bytes: make([]byte, 8)}
+	posted := irecv(t, c[0], make([]byte, 8), pml.AnySource, 1)
+	var probes sync.WaitGroup
+	probes.Go(func() {
+		if _, err := c[0].Probe(ctx, pml.AnySource, 9, pml.PointToPoint); !errors.Is(err, framework.ErrProcFailedPending) {
+			t.Errorf("a probe that waited: %v", err)
+		}
+	})
+	for err := error(nil); err == nil; {
+		if err = c[2].Send(ctx, b, 0, 2, pml.PointToPoint, pml.Standard); err == nil {
+			_, err = c[0].Recv(ctx, b, 2, 2, pml.PointToPoint)
+		}
+	}
+	if _, err := posted.Wait(ctx, posted.gen); !errors.Is(err, framework.ErrProcFailedPending) {
+		t.Errorf("a receive that waited: %v", err)
+	}
+	probes.Wait()
+	send(t, c[1], 0, 3, "probed")
+	send(t, c[1], 0, 4, "received")
+	until(t, func() bool { _, ok, err := c[0].Iprobe(1, 4, pml.PointToPoint); return ok || err != nil })
+	if st, err := c[0].Probe(ctx, pml.AnySource, 3, pml.PointToPoint); err != nil || st.Source != 1 {
+		t.Errorf("a probe for what the network has: %+v %v", st, err)
+	}
+	if st, err := c[0].Recv(ctx, b, pml.AnySource, 4, pml.PointToPoint); err != nil || st.Source != 1 {
+		t.Errorf("a receive of what the network has: %+v %v", st, err)
+	}
+	if _, err := c[0].Recv(ctx, b, pml.AnySource, 2, pml.PointToPoint); !errors.Is(err, framework.ErrProcFailedPending) {
+		t.Errorf("a receive: %v", err)
+	}
+	if _, _, err := c[0].Iprobe(pml.AnySource, 2, pml.PointToPoint); !errors.Is(err, framework.ErrProcFailedPending) {
+		t.Errorf("a probe that does not wait: %v", err)
+	}
 }

@@ -68,15 +68,26 @@ func (c *comm) probe(src, tag int, plane pml.Plane, claim bool) (pml.Claimed, pm
 		e.Progress()
 		return w.find(src, tag, claim)
 	}
+	return w.lookInNetwork(tag, claim)
+}
+
+// lookInNetwork asks once for a message from any source that find has not found. Lock
+// held, and released meanwhile.
+func (w *wildcards) lookInNetwork(tag int, claim bool) (pml.Claimed, pml.Status, bool, error) {
+	e := w.c.m.env.Engine
 	e.Unlock()
-	k, st, ok, err = lookIn(c.network, src, tag, plane, claim)
+	k, st, ok, err := lookIn(w.c.network, pml.AnySource, tag, w.plane, claim)
 	e.Lock()
-	if !ok {
-		if k, st, ok, _ := w.find(src, tag, claim); ok { // it came meanwhile
-			return k, st, ok, nil
-		}
+	if ok {
+		return k, st, ok, err
 	}
-	return k, st, ok, err
+	if k, st, ok, _ := w.find(pml.AnySource, tag, claim); ok { // it came meanwhile
+		return k, st, ok, nil
+	}
+	if err == nil && len(w.arrived) == 0 {
+		err = w.lost
+	}
+	return k, st, false, err
 }
 
 // find looks among the messages of the node. The error says that none can come. Lock
@@ -138,6 +149,12 @@ func (c *comm) await(ctx context.Context, src, tag int, plane pml.Plane, claim b
 		k, st, ok, err := w.find(src, tag, claim)
 		if ok || err != nil {
 			return k, st, err
+		}
+		if src == pml.AnySource && w.lost != nil {
+			if k, st, ok, err = w.lookInNetwork(tag, claim); ok || err != nil {
+				return k, st, err
+			}
+			w.changed = true // it comes again when what has arrived is settled
 		}
 		p := new(probe)
 		w.probes = append(w.probes, p)

@@ -17,6 +17,7 @@ type request struct {
 	part   *pml.Request // of the PML that has the receive; nil: it waits for a message of the node
 	given  bool         // it has a message of the node
 	user   bool         // its user withdraws it
+	why    error        // what it ends with if the network's PML withdraws it
 	next   *request     // in the free list
 }
 
@@ -75,7 +76,17 @@ func (r *request) Completed(part *pml.Request) {
 		w.settle()
 		return
 	}
+	if st.Canceled && !r.user && r.why != nil {
+		st = pml.Status{Err: r.why}
+	}
 	r.finish(st)
+}
+
+// end ends a receive from any source that has no message yet. Lock held.
+func (r *request) end(why error) {
+	if r.why = why; r.part != nil { // else it is being posted, see post
+		r.part.CancelLocked()
+	}
 }
 
 // finish completes the request. Lock held.
@@ -114,7 +125,7 @@ func (r *request) Cancel() {
 
 // Release implements pml.Owner.
 func (r *request) Release() {
-	r.w, r.given, r.user = nil, false, false
+	r.w, r.given, r.user, r.why = nil, false, false, nil
 	r.next = r.m.free
 	r.m.free = r
 }

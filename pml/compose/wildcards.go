@@ -1,6 +1,9 @@
 package compose
 
 import (
+	"errors"
+
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/pml"
 )
@@ -29,6 +32,7 @@ type wildcards struct {
 	pending int        // receives that are not complete
 	changed bool       // receives and probes may wait in vain
 	watches bool
+	lost    error    // why receives from any source may wait in vain, see lookForLost
 	probes  []*probe // that are blocked
 }
 
@@ -51,7 +55,23 @@ func newWildcards(c *comm, plane pml.Plane) *wildcards {
 func (w *wildcards) watch() {
 	w.watches = true
 	w.c.m.watching[w] = struct{}{}
+	w.lookForLost()
 	w.c.watchable.Watch(w.plane, w)
+}
+
+// lookForLost sees whether a member on the node has failed. The network's PML, which has
+// the receives from any source too, hears of it only if the bootstrap reports a death, and
+// not if a path on the node breaks. Lock held.
+func (w *wildcards) lookForLost() {
+	for src, local := range w.c.local {
+		if !local {
+			continue
+		}
+		if err := w.c.watchable.CannotCome(src, w.plane); err != nil && !errors.Is(err, framework.ErrPeerClosed) {
+			w.lost = w.c.watchable.CannotCome(pml.AnySource, w.plane)
+			return
+		}
+	}
 }
 
 // mayEnd ends a plane of a closed communicator on which no receive waits. Senders of
@@ -109,6 +129,13 @@ func (w *wildcards) post(buf pml.Buffer, src, tag int) *request {
 	}
 	if src == pml.AnySource {
 		r.follow(c.network.StartRecv(buf, src, tag, w.plane))
+		switch {
+		case w.lost == nil || r.part == nil:
+		case len(w.arrived) > 0: // its message may be among them
+			w.changed = true
+		default:
+			r.end(w.lost)
+		}
 		return r
 	}
 	r.hook()
@@ -168,7 +195,11 @@ func (w *wildcards) settle() {
 		return
 	}
 	w.changed = false
+	w.lookForLost()
 	w.wakeProbes()
+	if w.lost != nil {
+		w.queues.Posted(nil, func(r *match.Recv[request]) { r.Owner.end(w.lost) })
+	}
 	for src := range w.peers {
 		if !w.c.local[src] {
 			continue
