@@ -209,11 +209,13 @@ func (s *Stack) openNode(ctx context.Context, of string) error {
 			return err
 		}
 	}
+	before := len(s.movers)
 	m, err := s.openPML(ctx, choice)
-	if err == nil {
-		s.node = PML{name, m}
+	if err != nil { // the network goes on without: nothing of it stays open
+		return errors.Join(err, s.closeMovers(before))
 	}
-	return err
+	s.node = PML{name, m}
+	return nil
 }
 
 // closeNode closes the PML for processes of this node, unless it is a module of its

@@ -17,9 +17,9 @@ type Request struct {
 	Status Status
 
 	engine     *progress.Engine
-	owner      Owner
 	generation uint32 // changes when the request is released
 	attention  uint8  // what Finish has to do besides
+	owner      Owner
 	notifier   Notifier
 }
 

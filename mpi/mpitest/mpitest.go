@@ -156,6 +156,8 @@ func (j Job) RunSessions(t testing.TB, f func(ctx context.Context) error) {
 	if err := os.RemoveAll(dir); err != nil {
 		run.wrong("%v", err)
 	}
+	run.mu.Lock() // a rank that hangs may still have something to say
+	defer run.mu.Unlock()
 	for _, line := range run.log {
 		t.Log(line)
 	}

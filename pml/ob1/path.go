@@ -170,8 +170,8 @@ func (p *proc) fallBack(err error) {
 		err = te.Err // without what the name says again
 	}
 	p.refused = append(p.refused, refused{p.out, err})
+	p.out = nil // first: sends that closing completes may open the next path
 	p.closePath(err)
-	p.out = nil
 	if !p.idle() && p.connect() == nil {
 		p.markBusy()
 	}

@@ -168,10 +168,10 @@ func (r *request) accept(length int64, handle uint64, remote *btl.Remote, part [
 		return
 	}
 	r.state = copying
-	proc := r.p.proc
+	proc, turn := r.p.proc, r.turn
 	proc.control(ctsFrame(handle, r.handle(), r.limit))
-	if proc.Err != nil {
-		if r.state == copying { // it died after the RTS
+	if proc.Err != nil { // it died after the RTS, and the request may be in use again
+		if r.turn == turn && r.state == copying {
 			r.fail(base.Explain(proc.Err, r.p.rank))
 		}
 		return

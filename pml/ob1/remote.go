@@ -77,8 +77,9 @@ func (r *request) readStep() {
 	}
 	r.moved += int64(k)
 	if r.moved == r.limit {
+		turn := r.turn
 		proc.control(ctsFrame(r.far, 0, 0))
-		if r.state == reading { // or the answer found no way, and the process has failed
+		if r.turn == turn && r.state == reading { // or the answer found no way, and the process has failed
 			r.finish()
 		}
 	}

@@ -36,22 +36,23 @@ type request struct {
 	// Module.requests, and a count that changes with each use.
 	slot, turn uint32
 
-	state  state
-	send   bool
-	mode   pml.Mode
-	plane  pml.Plane
-	c      *comm
-	p      *peer // send: the receiver; receive: the sender, nil for any until matched
-	buf    pml.Buffer
-	tag    int
-	moved  int64      // bytes of payload copied
-	lent   int        // frames that still read payload where it lies
-	limit  int64      // bytes of payload that will be
-	far    uint64     // the peer's handle, once accepted
-	remote btl.Remote // receive: where the message lies, while reading
-	reader btl.RemoteReader
+	state state
+	send  bool
+	mode  pml.Mode
+	plane pml.Plane
+	c     *comm
+	p     *peer // send: the receiver; receive: the sender, nil for any until matched
+	buf   pml.Buffer
+	tag   int
+	moved int64    // bytes of payload copied
+	lent  int      // frames that still read payload where it lies
+	next  *request // in the peer's queue of sends, or the free list
+	limit int64    // bytes of payload that will be
+	far   uint64   // the peer's handle, once accepted
 
-	next *request // in the peer's queue of sends, or the free list
+	// Where the message of a receive lies, while it is read from there.
+	remote btl.Remote
+	reader btl.RemoteReader
 }
 
 // source is the rank of the other side, AnySource while that is not known.

@@ -68,10 +68,19 @@ func (c *comm) sendNow(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.M
 
 // Isend implements pml.Comm.
 func (c *comm) Isend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (*pml.Request, error) {
-	c.m.engine.Lock()
-	r, err := c.StartSend(buf, dst, tag, plane, mode)
-	c.m.engine.Unlock()
-	return r, err
+	m := c.m
+	m.engine.Lock()
+	if c.sendNow(buf, dst, tag, plane, mode) { // StartSend, without a call more
+		r := m.sentRequest()
+		m.engine.Unlock()
+		return &r.Request, nil
+	}
+	r, err := c.startSend(buf, dst, tag, plane, mode)
+	m.engine.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	return &r.Request, nil
 }
 
 // StartSend implements pml.Comm.
