@@ -1,10 +1,13 @@
 package floors
 
 import (
+	"flag"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -124,6 +127,72 @@ func TestNoFileOutsideTheTable(t *testing.T) {
 		if _, err := Of(f.dir); err != nil {
 			t.Errorf("%s: %v", f.name, err)
 		}
+	}
+}
+
+func TestTableNamesOnlyWhatExists(t *testing.T) {
+	var dirs []string
+	for _, g := range ground {
+		dirs = append(dirs, "internal/"+g)
+	}
+	for _, r := range rows {
+		dirs = append(dirs, r.dir)
+	}
+	for _, dir := range dirs {
+		if _, err := os.Stat(filepath.Join(root(t), dir)); err != nil {
+			t.Errorf("the table has a row for %s, which is not there", dir)
+		}
+	}
+}
+
+var update = flag.Bool("update", false, "write edges.txt as the imports are")
+
+// Every edge between packages is written down, so that a change which adds one
+// shows it to whoever reads the change.
+func TestEdgesAreThoseOfTheList(t *testing.T) {
+	edges := map[string]map[string]bool{}
+	for _, f := range files(t) {
+		if f.use != Code {
+			continue
+		}
+		if edges[f.dir] == nil {
+			edges[f.dir] = map[string]bool{}
+		}
+		for _, p := range imports(t, f) {
+			if to, ours := strings.CutPrefix(p, module+"/"); ours {
+				edges[f.dir][to] = true
+			}
+		}
+	}
+	var b strings.Builder
+	for _, from := range slices.Sorted(maps.Keys(edges)) {
+		if len(edges[from]) > 0 {
+			fmt.Fprintf(&b, "%s: %s\n", from, strings.Join(slices.Sorted(maps.Keys(edges[from])), " "))
+		}
+	}
+	if *update {
+		if err := os.WriteFile("edges.txt", []byte(b.String()), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list, err := os.ReadFile("edges.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := strings.Split(string(list), "\n")
+	have := strings.Split(b.String(), "\n")
+	for _, line := range have {
+		if !slices.Contains(want, line) {
+			t.Errorf("not in edges.txt: %s", line)
+		}
+	}
+	for _, line := range want {
+		if !slices.Contains(have, line) {
+			t.Errorf("in edges.txt only: %s", line)
+		}
+	}
+	if t.Failed() {
+		t.Log("if the edges are meant to be: go test ./internal/floors -update")
 	}
 }
 
