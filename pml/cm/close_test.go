@@ -113,8 +113,8 @@ func until(t *testing.T, what string, f func() bool) {
 // the close get the messages that are pulled meanwhile.
 func TestCloseWhileQueuesAreLookedThroughLosesNothing(t *testing.T) {
 	s, st := newSlowLooks(2, mtltest.Options{})
-	w := world(t, st, 2)
-	c := communicator(t, w, cid.PolicyAgree)
+	w := pmltest.OpenWorld(t, st, 2)
+	c := w.Comms(t, cid.PolicyAgree)
 	for tag := range 3 {
 		send(t, c[0], 1, tag, "for a receive that waits")
 	}
@@ -152,7 +152,7 @@ func TestCloseWhileQueuesAreLookedThroughLosesNothing(t *testing.T) {
 // TestReceivesThatWaitForALookEndWhenTheirSenderCantBeReached: all of them, each once.
 func TestReceivesThatWaitForALookEndWhenTheirSenderCantBeReached(t *testing.T) {
 	s, st := newSlowLooks(1, mtltest.Options{})
-	w := world(t, st, 3)
+	w := pmltest.OpenWorld(t, st, 3)
 	m := w.Procs[1].Module
 	if err := m.Learn(w.Reborn(0, 7), nil); err != nil { // without an address
 		t.Fatal(err)
@@ -177,9 +177,9 @@ func TestReceivesThatWaitForALookEndWhenTheirSenderCantBeReached(t *testing.T) {
 // communicator with this id, and drop it.
 func TestIdIsNotUsedAgainWhileALookForItIsUnderWay(t *testing.T) {
 	s, st := newSlowLooks(1, mtltest.Options{CIDBits: 8}) // 64 indices without a generation
-	w := world(t, st, 2)
+	w := pmltest.OpenWorld(t, st, 2)
 	cycle := func() {
-		c := communicator(t, w, cid.PolicyAgree)
+		c := w.Comms(t, cid.PolicyAgree)
 		send(t, c[0], 1, 1, "hello")
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
@@ -192,7 +192,7 @@ func TestIdIsNotUsedAgainWhileALookForItIsUnderWay(t *testing.T) {
 			until(t, "rest", func() bool { _, _, resting := p.Module.CIDs().Counts(); return resting < 32 })
 		}
 	}
-	for _, c := range communicator(t, w, cid.PolicyAgree) {
+	for _, c := range w.Comms(t, cid.PolicyAgree) {
 		c.Close()
 	}
 	until(t, "a look of the reaper", s.isHeld)

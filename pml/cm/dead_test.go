@@ -18,8 +18,8 @@ import (
 func TestReceiveFromTheDeadTakesNobodyElsesMessage(t *testing.T) {
 	for name, s := range map[string]pmltest.Stack{"memory": stack(mtltest.Options{}), "ofi": overOFI(t, "tcp;ofi_rxm", 0)} {
 		t.Run(name, func(t *testing.T) {
-			w := world(t, s, 2)
-			c := communicator(t, w, cid.PolicyAgree)
+			w := pmltest.OpenWorld(t, s, 2)
+			c := w.Comms(t, cid.PolicyAgree)
 			send(t, c[0], 0, 7, "to myself")
 			w.Procs[0].Module.PeerFailed(w.Group()[1].Life, "killed")
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)

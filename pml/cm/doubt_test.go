@@ -48,8 +48,8 @@ func TestNetworkTellsOfADeathBeforeTheBootstrap(t *testing.T) {
 		t.Run(fmt.Sprint("death ", death), func(t *testing.T) {
 			defer cm.SetDoubtSteps(map[bool]int{true: math.MaxInt, false: 80}[death])()
 			net := newNamed()
-			w := world(t, net.stack(), 2)
-			c := communicator(t, w, cid.PolicyAgree)
+			w := pmltest.OpenWorld(t, net.stack(), 2)
+			c := w.Comms(t, cid.PolicyAgree)
 			meet(t, c, 1)
 			specific := start(t)(recvInto(c[0], 1, 3))
 			wild := start(t)(recvInto(c[0], pml.AnySource, 3))
@@ -80,8 +80,8 @@ func TestNetworkTellsOfADeathBeforeTheBootstrap(t *testing.T) {
 func TestNetworkFailsWhatTheDeadHadSent(t *testing.T) {
 	defer cm.SetDoubtSteps(math.MaxInt)()
 	net := newNamed()
-	w := world(t, net.stack(), 2)
-	c := communicator(t, w, cid.PolicyAgree)
+	w := pmltest.OpenWorld(t, net.stack(), 2)
+	c := w.Comms(t, cid.PolicyAgree)
 	send(t, c[1], 0, 1, "message")
 	k, _, err := c[0].Mprobe(t.Context(), pml.AnySource, 1, pml.PointToPoint)
 	if err != nil {
@@ -138,8 +138,8 @@ func (m *deafModule) Poll() int {
 func worldOfDeaf(t *testing.T) (*deaf, *pmltest.World, []pml.Comm) {
 	net := &deaf{Component: mtltest.NewMemory(mtltest.Options{}).Component()}
 	net.is.Store(true)
-	w := world(t, pmltest.Stack{PML: cm.Component(), MTL: net}, 2)
-	return net, w, communicator(t, w, cid.PolicyLazy)
+	w := pmltest.OpenWorld(t, pmltest.Stack{PML: cm.Component(), MTL: net}, 2)
+	return net, w, w.Comms(t, cid.PolicyLazy)
 }
 
 // TestRequestThatTheNetworkFailsIsNoDeath: not before the bootstrap says so; and then
@@ -181,7 +181,7 @@ func TestRequestThatTheNetworkFailsIsRepeated(t *testing.T) {
 // TestDeathReplacesAnErrorOfTheNetwork: a process that could not be reached has failed,
 // and says so when that is known.
 func TestDeathReplacesAnErrorOfTheNetwork(t *testing.T) {
-	w := world(t, stack(mtltest.Options{}), 2)
+	w := pmltest.OpenWorld(t, stack(mtltest.Options{}), 2)
 	m := w.Procs[0].Module
 	if err := m.Learn(w.Reborn(1, 7), nil); err != nil { // without an address
 		t.Fatal(err)

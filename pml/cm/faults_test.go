@@ -24,30 +24,6 @@ import (
 // The faults of Open MPI's cm and OFI MTL that facts/openmpi.md lists, and that
 // concern communicator ids: each is a test of the same number.
 
-// world is n processes over a network.
-func world(t *testing.T, s pmltest.Stack, n int) *pmltest.World {
-	t.Helper()
-	w, err := pmltest.NewWorld(s, n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := w.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return w
-}
-
-func communicator(t *testing.T, w *pmltest.World, policy cid.Policy) []pml.Comm {
-	t.Helper()
-	c, err := w.Comm(policy)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
 func text(s string) pml.Buffer { return pml.Buffer{Bytes: []byte(s)} }
 
 // receive takes a message and compares it.
@@ -69,8 +45,8 @@ func send(t *testing.T, c pml.Comm, dst, tag int, s string) {
 
 // Isend waits for the exchange of ids in Open MPI, and so for the peer.
 func TestFault1IsendReturnsWhileThePeerSleeps(t *testing.T) {
-	w := world(t, stack(mtltest.Options{}), 2)
-	c := communicator(t, w, cid.PolicyLazy)
+	w := pmltest.OpenWorld(t, stack(mtltest.Options{}), 2)
+	c := w.Comms(t, cid.PolicyLazy)
 	w.Procs[1].Engine.Lock() // it does nothing at all
 	const n = 1000
 	reqs := make([]*pml.Request, n)
@@ -114,8 +90,8 @@ func join(t *testing.T, w *pmltest.World, id cid.Extended, rank int) pml.Comm {
 // An id that is not known here is looked up as if it were this process's own in Open
 // MPI: the message goes to the wrong communicator.
 func TestFault2UnknownCommunicatorIsWaitedFor(t *testing.T) {
-	w := world(t, stack(mtltest.Options{}), 2)
-	other := communicator(t, w, cid.PolicyLazy) // the sender's index of the next one is in use here
+	w := pmltest.OpenWorld(t, stack(mtltest.Options{}), 2)
+	other := w.Comms(t, cid.PolicyLazy) // the sender's index of the next one is in use here
 	second := join(t, w, w.NextID(), 1)
 	id := w.NextID()
 	if _, err := join(t, w, id, 0).Isend(text("early"), 1, 5, pml.PointToPoint, pml.Standard); err != nil {
@@ -135,7 +111,7 @@ func TestFault2UnknownCommunicatorIsWaitedFor(t *testing.T) {
 // On that path the buffer for control messages is lost in Open MPI: after a few, a
 // process hears nothing more.
 func TestFault3ControlMessagesGoOnAfterUnknownOnes(t *testing.T) {
-	w := world(t, stack(mtltest.Options{}), 2)
+	w := pmltest.OpenWorld(t, stack(mtltest.Options{}), 2)
 	for round := range 200 {
 		id := w.NextID()
 		first := join(t, w, id, 0)
@@ -159,7 +135,7 @@ func TestFault3ControlMessagesGoOnAfterUnknownOnes(t *testing.T) {
 
 // The id has 16 bits on the wire and 30 in the tag in Open MPI.
 func TestFault4IdsAreAsWideInControlMessagesAsInTheNetwork(t *testing.T) {
-	w := world(t, stack(mtltest.Options{CIDBits: 32}), 2)
+	w := pmltest.OpenWorld(t, stack(mtltest.Options{CIDBits: 32}), 2)
 	for _, p := range w.Procs { // indices above 16 bits, and not the same ones
 		for i := range 1<<17 + 1000*p.Rank {
 			if _, err := p.Module.CIDs().Reserve(); err != nil {
@@ -167,7 +143,7 @@ func TestFault4IdsAreAsWideInControlMessagesAsInTheNetwork(t *testing.T) {
 			}
 		}
 	}
-	c := communicator(t, w, cid.PolicyLazy)
+	c := w.Comms(t, cid.PolicyLazy)
 	go send(t, c[0], 1, 1, "there")
 	receive(t, c[1], 0, 1, "there")
 	go send(t, c[1], 0, 1, "and back")
@@ -178,8 +154,8 @@ func TestFault4IdsAreAsWideInControlMessagesAsInTheNetwork(t *testing.T) {
 // MPI.
 func TestFault5ConcurrentFirstSendersAgree(t *testing.T) {
 	for range 20 {
-		w := world(t, stack(mtltest.Options{Faults: mtltest.Faults{Polls: 1}}), 2)
-		c := communicator(t, w, cid.PolicyLazy)
+		w := pmltest.OpenWorld(t, stack(mtltest.Options{Faults: mtltest.Faults{Polls: 1}}), 2)
+		c := w.Comms(t, cid.PolicyLazy)
 		const many, each = 8, 20
 		var wg sync.WaitGroup
 		for rank := range 2 {
@@ -207,8 +183,8 @@ func TestFault6ClosingWithEverythingOutstanding(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := communicator(t, w, cid.PolicyLazy)
-	known := communicator(t, w, cid.PolicyAgree)
+	c := w.Comms(t, cid.PolicyLazy)
+	known := w.Comms(t, cid.PolicyAgree)
 	w.Procs[1].Engine.Lock()
 	var waits []func() error
 	start := func(r *pml.Request, err error) {
@@ -235,8 +211,8 @@ func TestFault6ClosingWithEverythingOutstanding(t *testing.T) {
 // A message that waited for the id is sent with parts of the control message as its
 // tag in Open MPI.
 func TestFault7HeldMessagesKeepTheirEnvelope(t *testing.T) {
-	w := world(t, stack(mtltest.Options{}), 3)
-	c := communicator(t, w, cid.PolicyLazy)
+	w := pmltest.OpenWorld(t, stack(mtltest.Options{}), 3)
+	c := w.Comms(t, cid.PolicyLazy)
 	tags := []int{0, 77, 1<<24 - 1, 3}
 	for _, from := range []int{0, 1} {
 		for i, tag := range tags {
@@ -259,8 +235,8 @@ func TestFault7HeldMessagesKeepTheirEnvelope(t *testing.T) {
 // An error of the network ends the process in Open MPI.
 func TestFault8ErrorsOfTheNetworkAreReturned(t *testing.T) {
 	net := mtltest.NewMemory(mtltest.Options{})
-	w := world(t, pmltest.Stack{PML: cm.Component(), MTL: net.Component()}, 2)
-	c := communicator(t, w, cid.PolicyAgree)
+	w := pmltest.OpenWorld(t, pmltest.Stack{PML: cm.Component(), MTL: net.Component()}, 2)
+	c := w.Comms(t, cid.PolicyAgree)
 	broken := errors.New("cable is cut")
 	net.SetFaults(mtltest.Faults{Send: func(_, _ framework.Proc, _ mtl.Envelope) error { return broken }})
 	if err := c[0].Send(t.Context(), text("x"), 1, 1, pml.PointToPoint, pml.Standard); !errors.Is(err, broken) || !errors.Is(err, framework.ErrTransport) {
@@ -279,10 +255,10 @@ func TestFault9And10NothingIsSentBeforeTheFirstMessage(t *testing.T) {
 		controls.Add(1)
 		return [][]byte{data}
 	}}})
-	w := world(t, pmltest.Stack{PML: cm.Component(), MTL: net.Component()}, 2)
+	w := pmltest.OpenWorld(t, pmltest.Stack{PML: cm.Component(), MTL: net.Component()}, 2)
 	for _, policy := range pmltest.Policies {
 		for range 10 {
-			for _, c := range communicator(t, w, policy) {
+			for _, c := range w.Comms(t, policy) {
 				c.Close()
 			}
 		}
@@ -291,7 +267,7 @@ func TestFault9And10NothingIsSentBeforeTheFirstMessage(t *testing.T) {
 		}
 	}
 	for _, policy := range []cid.Policy{cid.PolicyAgree, cid.PolicyGather} {
-		c := communicator(t, w, policy)
+		c := w.Comms(t, policy)
 		for rank := range 2 {
 			go send(t, c[rank], 1-rank, 1, "hello")
 		}
@@ -310,8 +286,8 @@ func TestFault13FailedOpenCanBeTriedAgain(t *testing.T) {
 	if _, err := pmltest.NewWorld(pmltest.Stack{PML: cm.Component(), MTL: narrow.Component()}, 1); !errors.Is(err, framework.ErrUnsupported) {
 		t.Fatalf("a network without room for control messages: %v", err)
 	}
-	w := world(t, stack(mtltest.Options{}), 1)
-	c := communicator(t, w, cid.PolicyAgree)
+	w := pmltest.OpenWorld(t, stack(mtltest.Options{}), 1)
+	c := w.Comms(t, cid.PolicyAgree)
 	go send(t, c[0], 0, 1, "now")
 	receive(t, c[0], 0, 1, "now")
 }
@@ -341,9 +317,9 @@ func TestControlMessagesInAnyOrderAndStrangersAmongThem(t *testing.T) {
 		}
 		return out
 	}})
-	w := world(t, pmltest.Stack{PML: cm.Component(), MTL: net.Component()}, 3)
+	w := pmltest.OpenWorld(t, pmltest.Stack{PML: cm.Component(), MTL: net.Component()}, 3)
 	for round := range 30 {
-		c := communicator(t, w, cid.PolicyLazy)
+		c := w.Comms(t, cid.PolicyLazy)
 		err := pmltest.Each(c, func(rank int, c pml.Comm) error {
 			var wg sync.WaitGroup
 			for to := range 3 {
@@ -373,11 +349,11 @@ func TestManyCommunicatorsOnOnePair(t *testing.T) {
 	if underRace {
 		t.Skip("the race detector makes it long, and there is one goroutine")
 	}
-	w := world(t, stack(mtltest.Options{}), 2)
+	w := pmltest.OpenWorld(t, stack(mtltest.Options{}), 2)
 	const many = 40000
 	all := make([][]pml.Comm, many)
 	for i := range all {
-		all[i] = communicator(t, w, pmltest.Policies[i%len(pmltest.Policies)])
+		all[i] = w.Comms(t, pmltest.Policies[i%len(pmltest.Policies)])
 	}
 	for _, i := range []int{many - 1, many - 2, many - 3, 0, 1, 2} {
 		s := fmt.Sprint("communicator ", i)
@@ -391,7 +367,7 @@ func TestManyCommunicatorsOnOnePair(t *testing.T) {
 
 // TestLimitsOfALayoutAreClearErrors: as on a network that matches few bits.
 func TestLimitsOfALayoutAreClearErrors(t *testing.T) {
-	w := world(t, stack(mtltest.Options{CIDBits: 8, TagBits: 10, SourceBits: 1, MaxMessage: 1000}), 2)
+	w := pmltest.OpenWorld(t, stack(mtltest.Options{CIDBits: 8, TagBits: 10, SourceBits: 1, MaxMessage: 1000}), 2)
 	if got := w.Procs[0].Module.Caps().TagMax; got != 1023 {
 		t.Errorf("TagMax is %d", got)
 	}
@@ -403,13 +379,13 @@ func TestLimitsOfALayoutAreClearErrors(t *testing.T) {
 	if !errors.Is(err, framework.ErrUnsupported) || !strings.Contains(err.Error(), "close communicators") || n != 65 {
 		t.Errorf("communicator %d of 64: %v", n, err)
 	}
-	w = world(t, stack(mtltest.Options{MaxMessage: 1000, SourceBits: 1}), 2)
-	c := communicator(t, w, cid.PolicyAgree)
+	w = pmltest.OpenWorld(t, stack(mtltest.Options{MaxMessage: 1000, SourceBits: 1}), 2)
+	c := w.Comms(t, cid.PolicyAgree)
 	err = c[0].Send(t.Context(), pml.Buffer{Bytes: make([]byte, 1001)}, 1, 1, pml.PointToPoint, pml.Standard)
 	if !errors.Is(err, framework.ErrUnsupported) || !errors.Is(err, mtl.ErrTooLong) || !strings.Contains(err.Error(), "1000") {
 		t.Errorf("a message above the limit: %v", err)
 	}
-	w = world(t, stack(mtltest.Options{SourceBits: 1}), 3)
+	w = pmltest.OpenWorld(t, stack(mtltest.Options{SourceBits: 1}), 3)
 	if _, err := w.Comm(cid.PolicyAgree); !errors.Is(err, framework.ErrUnsupported) {
 		t.Errorf("three members, and one bit for a rank: %v", err)
 	}
@@ -423,9 +399,9 @@ func TestLimitsOfALayoutAreClearErrors(t *testing.T) {
 func TestIndicesAreUsedAgain(t *testing.T) {
 	for _, policy := range pmltest.Policies {
 		t.Run(policy.String(), func(t *testing.T) {
-			w := world(t, stack(mtltest.Options{CIDBits: 9, Inject: 4096, Faults: mtltest.Faults{Polls: 2}}), 2)
+			w := pmltest.OpenWorld(t, stack(mtltest.Options{CIDBits: 9, Inject: 4096, Faults: mtltest.Faults{Polls: 2}}), 2)
 			for round := range 2000 { // of 128 indices
-				c := communicator(t, w, policy)
+				c := w.Comms(t, policy)
 				stray := round%3 == 0
 				done := make(chan struct{})
 				go func() {
@@ -458,9 +434,9 @@ func TestIndicesAreUsedAgain(t *testing.T) {
 // TestSendToWhomHasClosedBeforeTheFirstMessageEnds: the receiver has forgotten the
 // communicator when it is asked for its id. The send is dropped, and completes.
 func TestSendToWhomHasClosedBeforeTheFirstMessageEnds(t *testing.T) {
-	w := world(t, stack(mtltest.Options{}), 2)
+	w := pmltest.OpenWorld(t, stack(mtltest.Options{}), 2)
 	for _, mode := range []pml.Mode{pml.Standard, pml.Synchronous} {
-		c := communicator(t, w, cid.PolicyLazy)
+		c := w.Comms(t, cid.PolicyLazy)
 		c[1].Close()
 		for i := range 3 {
 			if err := c[0].Send(t.Context(), text("to nobody"), 1, i, pml.PointToPoint, mode); err != nil {

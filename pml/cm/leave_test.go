@@ -88,12 +88,12 @@ func isend(c pml.Comm, dst, tag int, mode pml.Mode) (*pml.Request, error) {
 // TestWhatWaitsForOneThatHasLeftEnds: sends to it, and receives from it.
 func TestWhatWaitsForOneThatHasLeftEnds(t *testing.T) {
 	networks(t, func(t *testing.T, s pmltest.Stack) {
-		w := world(t, s, 3)
+		w := pmltest.OpenWorld(t, s, 3)
 		for _, policy := range pmltest.Policies {
-			c := communicator(t, w, policy)
+			c := w.Comms(t, policy)
 			meet(t, c, 1)
 		}
-		c := communicator(t, w, cid.PolicyAgree)
+		c := w.Comms(t, cid.PolicyAgree)
 		send(t, c[1], 0, 1, "wanted later") // lies in the network while rank 0 waits for another one
 		unmatched := start(t)(isend(c[0], 1, 2, pml.Synchronous))
 		specific := start(t)(recvInto(c[0], 1, 3))
@@ -127,7 +127,7 @@ func TestWhatWaitsForOneThatHasLeftEnds(t *testing.T) {
 // TestSendThatWaitsForAnIdEndsWhenItsReceiverLeaves: it never made the communicator.
 func TestSendThatWaitsForAnIdEndsWhenItsReceiverLeaves(t *testing.T) {
 	networks(t, func(t *testing.T, s pmltest.Stack) {
-		w := world(t, s, 2)
+		w := pmltest.OpenWorld(t, s, 2)
 		alone := start(t)(isend(join(t, w, w.NextID(), 0), 1, 1, pml.Standard))
 		until(t, "the question", func() bool { return pmltest.Inspect(w.Procs[1].Module).Parked == 1 })
 		leave(t, w, 1)
@@ -140,8 +140,8 @@ func TestSendThatWaitsForAnIdEndsWhenItsReceiverLeaves(t *testing.T) {
 // tried for ever.
 func TestWhoHasOnlyReceivedSaysGoodbye(t *testing.T) {
 	networks(t, func(t *testing.T, s pmltest.Stack) {
-		w := world(t, s, 2)
-		c := communicator(t, w, cid.PolicyAgree)
+		w := pmltest.OpenWorld(t, s, 2)
+		c := w.Comms(t, cid.PolicyAgree)
 		meet(t, c, 1)
 		unmatched := start(t)(isend(c[1], 0, 1, pml.Synchronous))
 		leave(t, w, 0)
@@ -154,8 +154,8 @@ func TestWhoHasOnlyReceivedSaysGoodbye(t *testing.T) {
 // all hear that the session is over.
 func TestSendThatDoesNotLeaveKeepsNobodyFromBeingTold(t *testing.T) {
 	networks(t, func(t *testing.T, s pmltest.Stack) {
-		w := world(t, s, 3)
-		c := communicator(t, w, cid.PolicyAgree)
+		w := pmltest.OpenWorld(t, s, 3)
+		c := w.Comms(t, cid.PolicyAgree)
 		meet(t, c, 2)
 		stuck := start(t)(isend(c[2], 1, 5, pml.Synchronous))
 		if _, err := c[1].Probe(t.Context(), 2, 5, pml.PointToPoint); err != nil {
@@ -182,9 +182,9 @@ func TestSendThatDoesNotLeaveKeepsNobodyFromBeingTold(t *testing.T) {
 func TestNewLifeOvertakesTheMessagesOfTheOldOne(t *testing.T) {
 	defer cm.SetMostVain(math.MaxInt)()
 	net := newNamed()
-	w := world(t, net.stack(), 2)
+	w := pmltest.OpenWorld(t, net.stack(), 2)
 	m := w.Procs[0].Module
-	c := communicator(t, w, cid.PolicyAgree)
+	c := w.Comms(t, cid.PolicyAgree)
 	meet(t, c, 1)
 	net.SetFaults(mtltest.Faults{Polls: 2000})
 	send(t, c[1], 0, 3, "late")
@@ -212,8 +212,8 @@ func TestNewLifeOvertakesTheMessagesOfTheOldOne(t *testing.T) {
 func TestLeavingTogetherWaitsForNobody(t *testing.T) {
 	networks(t, func(t *testing.T, s pmltest.Stack) {
 		for round := range 5 {
-			w := world(t, s, 3)
-			c := communicator(t, w, pmltest.Policies[round%len(pmltest.Policies)])
+			w := pmltest.OpenWorld(t, s, 3)
+			c := w.Comms(t, pmltest.Policies[round%len(pmltest.Policies)])
 			var all sync.WaitGroup
 			for rank := range 3 {
 				all.Go(func() {
@@ -269,8 +269,8 @@ func (c naming) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 // received first, by receives that were posted before and after it.
 func TestGoodbyeThatOvertakesMessagesEndsNoReceiveOfThem(t *testing.T) {
 	net := newNamed()
-	w := world(t, net.stack(), 2)
-	c := communicator(t, w, cid.PolicyAgree)
+	w := pmltest.OpenWorld(t, net.stack(), 2)
+	c := w.Comms(t, cid.PolicyAgree)
 	const n = 6
 	var reqs []started
 	post := func(tag int) { reqs = append(reqs, start(t)(recvInto(c[0], 1, tag))) }

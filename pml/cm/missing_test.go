@@ -29,8 +29,8 @@ func endsWithGoodbye(t *testing.T, w *pmltest.World, c []pml.Comm) {
 // plane, and nobody receives there.
 func TestReceiveEndsThoughAMessageLiesElsewhere(t *testing.T) {
 	networks(t, func(t *testing.T, s pmltest.Stack) {
-		w := world(t, s, 2)
-		a, b := communicator(t, w, cid.PolicyLazy), communicator(t, w, cid.PolicyAgree)
+		w := pmltest.OpenWorld(t, s, 2)
+		a, b := w.Comms(t, cid.PolicyLazy), w.Comms(t, cid.PolicyAgree)
 		meet(t, b, 1)
 		for plane := range pml.Plane(pml.Planes) {
 			for _, c := range []pml.Comm{a[1], b[1]} {
@@ -39,7 +39,7 @@ func TestReceiveEndsThoughAMessageLiesElsewhere(t *testing.T) {
 				}
 			}
 		}
-		closed := communicator(t, w, cid.PolicyLazy)
+		closed := w.Comms(t, cid.PolicyLazy)
 		send(t, closed[1], 0, 1, "dropped")
 		closed[0].Close()
 		endsWithGoodbye(t, w, b)
@@ -53,8 +53,8 @@ func TestReceiveEndsThoughAMessageLiesElsewhere(t *testing.T) {
 // TestReceiveEndsThoughAMessageIsClaimed: and the one who has claimed it takes his time.
 func TestReceiveEndsThoughAMessageIsClaimed(t *testing.T) {
 	networks(t, func(t *testing.T, s pmltest.Stack) {
-		w := world(t, s, 2)
-		c := communicator(t, w, cid.PolicyAgree)
+		w := pmltest.OpenWorld(t, s, 2)
+		c := w.Comms(t, cid.PolicyAgree)
 		var claimed []pml.Claimed
 		for _, kept := range []bool{false, true} {
 			send(t, c[1], 0, 1, "claimed")
@@ -85,8 +85,8 @@ func TestReceiveEndsThoughAMessageIsClaimed(t *testing.T) {
 func TestReceiveEndsThoughAMessageNeverComes(t *testing.T) {
 	defer cm.SetMostVain(1)()
 	networks(t, func(t *testing.T, s pmltest.Stack) {
-		w := world(t, s, 2)
-		c := communicator(t, w, cid.PolicyAgree)
+		w := pmltest.OpenWorld(t, s, 2)
+		c := w.Comms(t, cid.PolicyAgree)
 		meet(t, c, 1)
 		m := w.Procs[1].Module
 		local, err := m.CIDs().Reserve()
@@ -106,8 +106,8 @@ func TestReceiveEndsThoughAMessageNeverComes(t *testing.T) {
 // network, and their receives don't wait for an end that does not come.
 func TestLookingForOneTakesNobodyElsesMessages(t *testing.T) {
 	networks(t, func(t *testing.T, s pmltest.Stack) {
-		w := world(t, s, 3)
-		c := communicator(t, w, cid.PolicyAgree)
+		w := pmltest.OpenWorld(t, s, 3)
+		c := w.Comms(t, cid.PolicyAgree)
 		meet(t, c, 1)
 		meet(t, c, 2) // without a message received a process has no statistics
 		for range 20 {
@@ -136,8 +136,8 @@ func TestLookingForOneTakesNobodyElsesMessages(t *testing.T) {
 // for its end. What is left keeps its order.
 func TestPullTakesABoundedNumberOfMessages(t *testing.T) {
 	const n, most = 5000, 4096
-	w := world(t, stack(eager), 2)
-	c := communicator(t, w, cid.PolicyAgree)
+	w := pmltest.OpenWorld(t, stack(eager), 2)
+	c := w.Comms(t, cid.PolicyAgree)
 	for i := range n {
 		send(t, c[1], 0, i, "message")
 	}
@@ -161,8 +161,8 @@ func TestPullTakesABoundedNumberOfMessages(t *testing.T) {
 // that do wait have their turn first.
 func TestReceiveTakesWhatALookHasFound(t *testing.T) {
 	s, st := newSlowLooks(3, mtltest.Options{})
-	w := world(t, st, 2)
-	c := communicator(t, w, cid.PolicyAgree)
+	w := pmltest.OpenWorld(t, st, 2)
+	c := w.Comms(t, cid.PolicyAgree)
 	for _, text := range []string{"first", "second", "third"} {
 		send(t, c[0], 1, 1, text)
 	}

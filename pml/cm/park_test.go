@@ -13,7 +13,7 @@ import (
 // before this one knows who it is.
 func TestGoodbyeBeforeTheCard(t *testing.T) {
 	net := newNamed()
-	w := world(t, net.stack(), 2)
+	w := pmltest.OpenWorld(t, net.stack(), 2)
 	m := w.Procs[0].Module
 	next := w.Reborn(1, 1234567)
 	net.Inject(net.procs[0], goodbye(w.Group()[0].Nonce, next.Nonce, 0))
@@ -32,7 +32,7 @@ func TestGoodbyeBeforeTheCard(t *testing.T) {
 // may have each bounded number kept once only.
 func TestWhatOneThatHasGoneHadParkedGoes(t *testing.T) {
 	net := newNamed()
-	w := world(t, net.stack(), 2)
+	w := pmltest.OpenWorld(t, net.stack(), 2)
 	m := w.Procs[0].Module
 	card := framework.Card(w.Procs[1].Module.Addresses())
 	peer := w.Group()[1].Life
@@ -68,7 +68,7 @@ func TestWhatOneThatHasGoneHadParkedGoes(t *testing.T) {
 // communicator is made, and who has closed it meanwhile is heard again.
 func TestTooManyEarlyControlMessagesAreDroppedAndNobodyWaits(t *testing.T) {
 	net := newNamed()
-	w := world(t, net.stack(), 3)
+	w := pmltest.OpenWorld(t, net.stack(), 3)
 	m := w.Procs[0].Module
 	flood := func(from uint64) {
 		for i := range 1<<16 + 10 {

@@ -46,29 +46,6 @@ func TestContract(t *testing.T) {
 	}
 }
 
-func world(t *testing.T, s pmltest.Stack, n int) *pmltest.World {
-	t.Helper()
-	w, err := pmltest.NewWorld(s, n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := w.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return w
-}
-
-func communicator(t *testing.T, w *pmltest.World, policy cid.Policy) []pml.Comm {
-	t.Helper()
-	c, err := w.Comm(policy)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
 func send(t *testing.T, c pml.Comm, dst, tag int, s string) {
 	t.Helper()
 	if err := c.Send(t.Context(), pml.Buffer{Bytes: []byte(s)}, dst, tag, pml.PointToPoint, pml.Standard); err != nil {
@@ -114,8 +91,8 @@ func TestNobodyWritesABufferWhoseReceiveIsOver(t *testing.T) {
 			pushed(component, params)
 		}
 	}
-	w := world(t, stack, 3)
-	c := communicator(t, w, cid.PolicyAgree)
+	w := pmltest.OpenWorld(t, stack, 3)
+	c := w.Comms(t, cid.PolicyAgree)
 	buf := make([]byte, 1<<20)
 	send(t, c[2], 0, 2, "opens the path")
 	if _, err := c[0].Recv(t.Context(), pml.Buffer{Bytes: buf}, 2, 2, pml.PointToPoint); err != nil {
@@ -159,9 +136,9 @@ func TestNobodyWritesABufferWhoseReceiveIsOver(t *testing.T) {
 // TestProbeAndReceiveGoOnWhenAPlaneBecomesWild: others of the same process are blocked on
 // the node when a receive from any source takes its messages over, and meanwhile.
 func TestProbeAndReceiveGoOnWhenAPlaneBecomesWild(t *testing.T) {
-	w := world(t, onNodes(2, mtltest.Options{}), 3)
+	w := pmltest.OpenWorld(t, onNodes(2, mtltest.Options{}), 3)
 	for round := range 40 {
-		c := communicator(t, w, cid.PolicyAgree)
+		c := w.Comms(t, cid.PolicyAgree)
 		var blocked sync.WaitGroup
 		blocked.Go(func() {
 			buf := make([]byte, 8)
@@ -196,9 +173,9 @@ func TestProbeAndReceiveGoOnWhenAPlaneBecomesWild(t *testing.T) {
 // TestPlaneThatWasWildLeavesNothing: senders of messages that nobody receives complete,
 // and ids on the node are used again, when a communicator with such planes has closed.
 func TestPlaneThatWasWildLeavesNothing(t *testing.T) {
-	w := world(t, onNodes(2, mtltest.Options{}), 3)
+	w := pmltest.OpenWorld(t, onNodes(2, mtltest.Options{}), 3)
 	for range 10 {
-		c := communicator(t, w, cid.PolicyLazy)
+		c := w.Comms(t, cid.PolicyLazy)
 		buf := make([]byte, 8)
 		anySource := irecv(t, c[0], buf, pml.AnySource, 1)
 		local := irecv(t, c[0], buf, 2, 2)
@@ -237,8 +214,8 @@ func TestPlaneThatWasWildLeavesNothing(t *testing.T) {
 // TestProbeOfAMemberThatHasLeftEndsWhileTheNetworkIsAsked: whether a message of another
 // member of the node may have a receive.
 func TestProbeOfAMemberThatHasLeftEndsWhileTheNetworkIsAsked(t *testing.T) {
-	w := world(t, onNodes(2, mtltest.Options{Faults: mtltest.Faults{Polls: 3000}}), 5)
-	c := communicator(t, w, cid.PolicyAgree)
+	w := pmltest.OpenWorld(t, onNodes(2, mtltest.Options{Faults: mtltest.Faults{Polls: 3000}}), 5)
+	c := w.Comms(t, cid.PolicyAgree)
 	buf := make([]byte, 8)
 	first := irecv(t, c[0], buf, pml.AnySource, 1) // the plane is watched from now on
 	send(t, c[4], 0, 1, "first")
@@ -281,8 +258,8 @@ func TestProbeOfAMemberThatHasLeftEndsWhileTheNetworkIsAsked(t *testing.T) {
 func TestAnySourceEndsWhenAPathOnTheNodeBreaks(t *testing.T) {
 	stack := onNodes(2, mtltest.Options{})
 	stack.BTLs = []btl.Component{self.Component(), btlfault.Wrap(btltest.NewMemory(btltest.Options{}), btlfault.Plan{KillAfter: 20})}
-	w := world(t, stack, 3)
-	c := communicator(t, w, cid.PolicyAgree)
+	w := pmltest.OpenWorld(t, stack, 3)
+	c := w.Comms(t, cid.PolicyAgree)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	b := pml.Buffer{Bytes: make([]byte, 8)}

@@ -29,9 +29,9 @@ func TestAnySourceOnNodeAndNetworkLosesNothing(t *testing.T) {
 // of the node may have it. The answers come when nothing waits for them any more.
 func TestSessionIsClosedWhileTheNetworkIsAsked(t *testing.T) {
 	for round := range 4 {
-		w := world(t, onNodes(2, mtltest.Options{Faults: mtltest.Faults{Polls: 20 << round}}), 3)
+		w := pmltest.OpenWorld(t, onNodes(2, mtltest.Options{Faults: mtltest.Faults{Polls: 20 << round}}), 3)
 		for range 60 {
-			c := communicator(t, w, cid.PolicyAgree)
+			c := w.Comms(t, cid.PolicyAgree)
 			irecv(t, c[0], make([]byte, 100), pml.AnySource, 3)
 			send(t, c[2], 0, 3, "of the node")
 		}
@@ -54,8 +54,8 @@ func TestSessionIsClosedWhileTheNetworkIsAsked(t *testing.T) {
 
 func anySource(t *testing.T, s pmltest.Stack, policy cid.Policy) {
 	const n, batch = 400, 8
-	w := world(t, s, 3)
-	c := communicator(t, w, policy)
+	w := pmltest.OpenWorld(t, s, 3)
+	c := w.Comms(t, policy)
 	var senders sync.WaitGroup
 	for from := 1; from <= 2; from++ { // rank 1 is elsewhere, and rank 2 on the node of rank 0
 		senders.Go(func() {

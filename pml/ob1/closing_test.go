@@ -9,12 +9,13 @@ import (
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
 // TestNoReceiveOnACommunicatorThatCloses: one that closes and has something
 // pending takes no new receive, also if the message lies in the ring.
 func TestNoReceiveOnACommunicatorThatCloses(t *testing.T) {
-	w := world(t, 2)
+	w := pmltest.OpenWorld(t, stack(), 2)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	cs, err := w.Comm(cid.PolicyAgree)
@@ -53,10 +54,10 @@ func TestNoReceiveOnACommunicatorThatCloses(t *testing.T) {
 // TestReceivesThatHitLetOthersGoOn: a process whose every receive finds its message
 // at the first look still moves a large message that has matched.
 func TestReceivesThatHitLetOthersGoOn(t *testing.T) {
-	w := world(t, 2)
+	w := pmltest.OpenWorld(t, stack(), 2)
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Second)
 	defer cancel()
-	cs := comms(t, w, cid.PolicyAgree)
+	cs := w.Comms(t, cid.PolicyAgree)
 	const rounds, size = 30000, 8 << 20
 	other := make(chan error, 1)
 	go func() {

@@ -8,6 +8,7 @@ import (
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/pml/ob1"
+	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
 // TestEveryByteOfCreditComesBack: messages of all kinds are received, received
@@ -15,7 +16,7 @@ import (
 // after their receives. In the end the sender has, or is owed, all that the card
 // gave him: otherwise a long-lived pair of processes would come to a standstill.
 func TestEveryByteOfCreditComesBack(t *testing.T) {
-	w := world(t, 2)
+	w := pmltest.OpenWorld(t, stack(), 2)
 	modules := [2]*ob1.Module{w.Procs[0].Module.(*ob1.Module), w.Procs[1].Module.(*ob1.Module)}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

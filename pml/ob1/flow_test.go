@@ -11,36 +11,13 @@ import (
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-func world(t *testing.T, n int) *pmltest.World {
-	t.Helper()
-	w, err := pmltest.NewWorld(stack(), n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := w.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return w
-}
-
-func comms(t *testing.T, w *pmltest.World, policy cid.Policy) []pml.Comm {
-	t.Helper()
-	cs, err := w.Comm(policy)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return cs
-}
-
 // TestReceiverThatDoesNotReceiveIsNotFlooded: many more messages than the
 // receiver's budget are started before it posts a receive. What it holds stays
 // within the budget, the rest stays with the sender, and the order holds.
 func TestReceiverThatDoesNotReceiveIsNotFlooded(t *testing.T) {
 	const messages, size = 10000, 512 // 5 MB against a budget of 2 MiB
-	w := world(t, 2)
-	c := comms(t, w, cid.PolicyAgree)
+	w := pmltest.OpenWorld(t, stack(), 2)
+	c := w.Comms(t, cid.PolicyAgree)
 	reqs := make([]*pml.Request, messages)
 	for i := range reqs {
 		buf := make([]byte, size)
@@ -107,8 +84,8 @@ func TestReceiverThatDoesNotReceiveIsNotFlooded(t *testing.T) {
 // tag 2 behind them, which is received first.
 func TestLateTagIsFoundBehindManyOthers(t *testing.T) {
 	const messages = 10000
-	w := world(t, 2)
-	c := comms(t, w, cid.PolicyAgree)
+	w := pmltest.OpenWorld(t, stack(), 2)
+	c := w.Comms(t, cid.PolicyAgree)
 	err := pmltest.Each(c, func(rank int, c pml.Comm) error {
 		ctx := context.Background()
 		if rank == 0 {
@@ -152,10 +129,10 @@ func TestLateTagIsFoundBehindManyOthers(t *testing.T) {
 func TestClosedIndexRestsUntilThePeerHasClosedToo(t *testing.T) {
 	for _, policy := range []cid.Policy{cid.PolicyAgree, cid.PolicyGather, cid.PolicyLazy} {
 		t.Run(policy.String(), func(t *testing.T) {
-			w := world(t, 2)
+			w := pmltest.OpenWorld(t, stack(), 2)
 			table := w.Procs[0].Module.CIDs()
 			for round := range 200 {
-				c := comms(t, w, policy)
+				c := w.Comms(t, policy)
 				// Rank 0 hears from rank 1 first, so that it knows of it.
 				err := pmltest.Each(c, func(rank int, c pml.Comm) error {
 					if rank == 1 {
@@ -205,9 +182,9 @@ func TestClosedIndexRestsUntilThePeerHasClosedToo(t *testing.T) {
 // TestPeerThatNeverHeardOfItConfirmsAClose: rank 0 sends and closes before rank
 // 1 has received anything, and rank 1 closes without looking.
 func TestPeerThatNeverHeardOfItConfirmsAClose(t *testing.T) {
-	w := world(t, 2)
+	w := pmltest.OpenWorld(t, stack(), 2)
 	for range 100 {
-		c := comms(t, w, cid.PolicyAgree)
+		c := w.Comms(t, cid.PolicyAgree)
 		c[1].Close()
 		if err := c[0].Send(context.Background(), pml.Buffer{Bytes: []byte{1}}, 1, 0, pml.PointToPoint, pml.Standard); err != nil {
 			t.Fatal(err)
@@ -233,8 +210,8 @@ func TestPeerThatNeverHeardOfItConfirmsAClose(t *testing.T) {
 // receives the message, once.
 func TestClaimedMessageIsNobodyElses(t *testing.T) {
 	for _, size := range []int{0, 100, 1 << 20} {
-		w := world(t, 2)
-		c := comms(t, w, cid.PolicyAgree)
+		w := pmltest.OpenWorld(t, stack(), 2)
+		c := w.Comms(t, cid.PolicyAgree)
 		err := pmltest.Each(c, func(rank int, c pml.Comm) error {
 			ctx := context.Background()
 			if rank == 0 {

@@ -36,7 +36,7 @@ func bounded(t *testing.T) context.Context {
 
 // TestDeathOutlastsTheCard: the news that a process died comes before its card.
 func TestDeathOutlastsTheCard(t *testing.T) {
-	w := world(t, 2)
+	w := pmltest.OpenWorld(t, stack(), 2)
 	peer := w.Reborn(1, 77) // one that has not been learnt
 	m := w.Procs[0].Module
 	m.PeerFailed(peer, "signal: killed")
@@ -52,7 +52,7 @@ func TestDeathOutlastsTheCard(t *testing.T) {
 
 // TestReplacedProcessIsNotBornDead: the death of one life is not that of the next.
 func TestReplacedProcessIsNotBornDead(t *testing.T) {
-	w := world(t, 2)
+	w := pmltest.OpenWorld(t, stack(), 2)
 	m := w.Procs[0].Module
 	m.PeerFailed(w.Group()[1].Life, "signal: killed")
 	if err := m.Learn(w.Reborn(1, 77), w.Procs[1].Module.Addresses()); err != nil {
@@ -73,8 +73,8 @@ func TestReplacedProcessIsNotBornDead(t *testing.T) {
 // new card is no error, what waits for the earlier life ends, and the communicator
 // can be closed.
 func TestReopenedProcessIsAnotherPeer(t *testing.T) {
-	w := world(t, 2)
-	c := comms(t, w, cid.PolicyAgree)
+	w := pmltest.OpenWorld(t, stack(), 2)
+	c := w.Comms(t, cid.PolicyAgree)
 	r, err := c[0].Irecv(pml.Buffer{}, 1, 1, pml.PointToPoint)
 	if err != nil {
 		t.Fatal(err)
@@ -104,8 +104,8 @@ func TestReopenedProcessIsAnotherPeer(t *testing.T) {
 // TestWhatWasSentBeforeDeathArrives at a process that never sent anything back.
 func TestWhatWasSentBeforeDeathArrives(t *testing.T) {
 	for range 50 {
-		w := world(t, 2)
-		c := comms(t, w, cid.PolicyAgree)
+		w := pmltest.OpenWorld(t, stack(), 2)
+		c := w.Comms(t, cid.PolicyAgree)
 		ctx := bounded(t)
 		buf := make([]byte, 1)
 		if err := pmltest.Each(c, func(rank int, c pml.Comm) error {
@@ -135,8 +135,8 @@ func TestWhatWasSentBeforeDeathArrives(t *testing.T) {
 // TestClosesOverUnreceivedLargeSendsEnd: both ranks close while they owe each
 // other the receive of a large message.
 func TestClosesOverUnreceivedLargeSendsEnd(t *testing.T) {
-	w := world(t, 2)
-	c := comms(t, w, cid.PolicyAgree)
+	w := pmltest.OpenWorld(t, stack(), 2)
+	c := w.Comms(t, cid.PolicyAgree)
 	var reqs [2]*pml.Request
 	for rank := range c {
 		var err error
@@ -157,10 +157,10 @@ func TestClosesOverUnreceivedLargeSendsEnd(t *testing.T) {
 // TestUseAfterCloseIsAnErrorAndHarmsNobodyElse: the index may be another
 // communicator's by then.
 func TestUseAfterCloseIsAnErrorAndHarmsNobodyElse(t *testing.T) {
-	w := world(t, 1)
-	old := comms(t, w, cid.PolicyAgree)[0]
+	w := pmltest.OpenWorld(t, stack(), 1)
+	old := w.Comms(t, cid.PolicyAgree)[0]
 	old.Close()
-	c := comms(t, w, cid.PolicyAgree)[0]
+	c := w.Comms(t, cid.PolicyAgree)[0]
 	ctx := bounded(t)
 	buf := pml.Buffer{Bytes: make([]byte, 4)}
 	if err := old.Send(ctx, buf, 0, 1, pml.PointToPoint, pml.Standard); !errors.Is(err, framework.ErrClosed) {
@@ -185,8 +185,8 @@ func TestUseAfterCloseIsAnErrorAndHarmsNobodyElse(t *testing.T) {
 
 // TestCloseEndsABlockedProbe: nothing can come for it any more.
 func TestCloseEndsABlockedProbe(t *testing.T) {
-	w := world(t, 1)
-	c := comms(t, w, cid.PolicyAgree)[0]
+	w := pmltest.OpenWorld(t, stack(), 1)
+	c := w.Comms(t, cid.PolicyAgree)[0]
 	ended := make(chan error)
 	go func() {
 		_, err := c.Probe(bounded(t), 0, 1, pml.PointToPoint)
@@ -201,7 +201,7 @@ func TestCloseEndsABlockedProbe(t *testing.T) {
 // TestLieAboutANonceTakesNobodysPlace: a card says that its process has the nonce of
 // another one, whose death is heard all the same.
 func TestLieAboutANonceTakesNobodysPlace(t *testing.T) {
-	w := world(t, 3)
+	w := pmltest.OpenWorld(t, stack(), 3)
 	m := w.Procs[0].Module
 	victim, liar := w.Group()[1].Life, w.Group()[2].Life
 	liar.Nonce = victim.Nonce

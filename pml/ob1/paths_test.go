@@ -30,16 +30,8 @@ func over(t *testing.T, n int, btls ...btl.Component) (*pmltest.World, []pml.Com
 
 func overStack(t *testing.T, n int, stack pmltest.Stack) (*pmltest.World, []pml.Comm) {
 	t.Helper()
-	w, err := pmltest.NewWorld(stack, n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := w.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return w, comms(t, w, cid.PolicyAgree)
+	w := pmltest.OpenWorld(t, stack, n)
+	return w, w.Comms(t, cid.PolicyAgree)
 }
 
 // wait waits for a request that start has started.

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"testing"
 
 	"github.com/ferrympi/ferry/assembly"
 	"github.com/ferrympi/ferry/btl"
@@ -203,6 +204,32 @@ func (w *World) decide(policy cid.Policy) (offers []*cid.Offer, d cid.Decision, 
 	}
 	d, err = cid.Decide(payloads)
 	return offers, d, err
+}
+
+// OpenWorld is NewWorld for a test: one that can't be built ends the test, and it is
+// closed at the test's end.
+func OpenWorld(t testing.TB, stack Stack, n int) *World {
+	t.Helper()
+	w, err := NewWorld(stack, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+// Comms is Comm for a test: one that can't be made ends the test.
+func (w *World) Comms(t testing.TB, policy cid.Policy) []pml.Comm {
+	t.Helper()
+	cs, err := w.Comm(policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cs
 }
 
 // Comm makes a communicator of all processes, by the given policy: every rank's
