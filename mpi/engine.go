@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ferrympi/ferry/assembly"
@@ -27,20 +28,27 @@ type engine struct {
 	nulls      *nullOwner
 	bases      bases
 	registered registered
-	opened     chan struct{} // closed once all above is set: events come before
+	opened     atomic.Bool // all above is set: events come before
 
 	// Guarded by engines.mu.
 	sessions int
-	closed   chan struct{} // not nil once the last session closes; closed at its end
+	busy     chan struct{} // not nil while the engine opens or closes; closed at its end
 
 	mu    sync.Mutex
 	comms map[cid.Extended]*Comm // that are open
 }
 
-// engines are those of the sessions that are open in this operating-system process.
-var engines struct {
+// engines are those of the sessions that are open in this operating-system process, and
+// those that open or close just now.
+var engines engineList
+
+type engineList struct {
 	mu   sync.Mutex
 	open []*engine
+}
+
+func (l *engineList) remove(e *engine) {
+	l.open = slices.DeleteFunc(l.open, func(x *engine) bool { return x == e })
 }
 
 // acquire returns the engine that a new session uses, which it makes for the first
@@ -49,42 +57,67 @@ var engines struct {
 func acquire(ctx context.Context, client bootstrap.Client, o assembly.Options) (*engine, *framework.Values, error) {
 	engines.mu.Lock()
 	defer engines.mu.Unlock()
-	e, err := sharedEngine(client)
-	for err == nil && e != nil && e.closed != nil {
+	for {
+		e, err := sharedEngine(client)
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case e == nil:
+			return newEngine(ctx, client, o)
+		case e.busy == nil:
+			values, err := e.Join(o)
+			if err != nil {
+				return nil, nil, err
+			}
+			e.sessions++
+			return e, values, nil
+		}
+		busy := e.busy
 		engines.mu.Unlock()
 		select {
-		case <-e.closed:
+		case <-busy:
 		case <-ctx.Done():
 		}
 		engines.mu.Lock()
 		if ctx.Err() != nil {
 			return nil, nil, context.Cause(ctx)
 		}
-		e, err = sharedEngine(client)
 	}
-	if err != nil {
-		return nil, nil, err
-	}
-	if e != nil {
-		values, err := e.Join(o)
-		if err != nil {
-			return nil, nil, err
-		}
-		e.sessions++
-		return e, values, nil
-	}
-	e = &engine{client: client, comms: map[cid.Extended]*Comm{}, sessions: 1, opened: make(chan struct{})}
+}
+
+// newEngine makes the engine of a first session. The caller holds engines.mu, which is
+// given up meanwhile: ranks that are goroutines open at the same time, and a bootstrap
+// may make one wait for the other.
+func newEngine(ctx context.Context, client bootstrap.Client, o assembly.Options) (*engine, *framework.Values, error) {
+	e := &engine{client: client, comms: map[cid.Extended]*Comm{}, sessions: 1, busy: make(chan struct{})}
 	e.bases.init()
+	engines.open = append(engines.open, e)
 	o.Client, o.Watcher = client, e
-	if e.Assembly, err = assembly.Open(ctx, o); err != nil {
+	if err := e.assemble(ctx, o); err != nil {
 		return nil, nil, err
 	}
-	env := e.Env()
-	e.progress, e.identity = env.Engine, env.Identity
-	e.nulls = newNullOwner(e.progress)
-	close(e.opened)
-	engines.open = append(engines.open, e)
 	return e, e.Values(), nil
+}
+
+func (e *engine) assemble(ctx context.Context, o assembly.Options) error {
+	engines.mu.Unlock()
+	var a *assembly.Assembly
+	defer func() {
+		engines.mu.Lock()
+		close(e.busy)
+		e.busy = nil
+		if a == nil { // it failed, or a component panicked
+			engines.remove(e)
+			return
+		}
+		env := a.Env()
+		e.Assembly, e.progress, e.identity = a, env.Engine, env.Identity
+		e.nulls = newNullOwner(e.progress)
+		e.opened.Store(true)
+	}()
+	var err error
+	a, err = assembly.Open(ctx, o)
+	return err
 }
 
 // sharedEngine returns the open engine that a session with the client, or without one of
@@ -114,12 +147,12 @@ func release(e *engine, linger time.Duration) error {
 		engines.mu.Unlock()
 		return nil
 	}
-	e.closed = make(chan struct{})
+	e.busy = make(chan struct{})
 	engines.mu.Unlock() // other engines come and go meanwhile
 	err := errors.Join(e.Drain(linger), e.Close())
 	engines.mu.Lock()
-	close(e.closed)
-	engines.open = slices.DeleteFunc(engines.open, func(x *engine) bool { return x == e })
+	close(e.busy)
+	engines.remove(e)
 	engines.mu.Unlock()
 	return err
 }

@@ -77,8 +77,10 @@ func (c *Comm) Inspect() (Inspection, error) {
 // standard error. The launcher asked for it, because the run hangs or a user wants to
 // know. Standard error may block.
 func (e *engine) Dump() {
-	<-e.opened
-	text := e.describe()
+	text := "ferry: this process opens its first session\n" // waiting for its end could make that wait for us
+	if e.opened.Load() {
+		text = e.describe()
+	}
 	go os.Stderr.WriteString(text)
 }
 

@@ -338,7 +338,10 @@ func (r *run) dump(s *server.Server) {
 
 // left looks for what the job has left.
 func (r *run) left(dir string) {
-	if len(r.errs) > 0 { // a rank that hangs leaves all it has
+	r.mu.Lock()
+	failed := len(r.errs) > 0
+	r.mu.Unlock()
+	if failed { // a rank that hangs leaves all it has
 		return
 	}
 	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
