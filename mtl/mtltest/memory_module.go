@@ -35,6 +35,10 @@ type memory struct {
 	closed  bool
 }
 
+// departed takes the place of every module that has closed: that one holds its
+// process, with engine and transports, and the network may outlive thousands.
+var departed = &memory{closed: true}
+
 type memoryPeer struct {
 	framework.Life
 	module *memory
@@ -452,6 +456,7 @@ func (m *memory) Close() error {
 	m.closed = true
 	m.giveAllUp(mtl.Result{Canceled: true})
 	m.done, m.inbox, m.queues = nil, nil, nil
+	m.f.modules[m.address] = departed
 	return nil
 }
 

@@ -2,7 +2,10 @@ package mtltest
 
 import (
 	"context"
+	"errors"
+	"runtime"
 	"testing"
+	"weak"
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/framework"
@@ -19,11 +22,8 @@ type deaf struct{}
 func (deaf) Control([]byte)                            {}
 func (deaf) Endpoint(uint32, int) (mtl.Endpoint, bool) { return 0, false }
 
-// TestMemoryCancelComesTooLate: with Faults.Polls a message overtakes the cancel
-// of its receive, and the receive completes with the message.
-func TestMemoryCancelComesTooLate(t *testing.T) {
-	f := NewMemory(Options{Faults: Faults{Polls: 3}})
-	var m [2]mtl.Module
+// pair returns two modules of a network.
+func pair(t *testing.T, f *Memory) (m [2]mtl.Module) {
 	for i := range m {
 		p := framework.Proc{Namespace: "job", Rank: uint32(i)}
 		var err error
@@ -33,8 +33,44 @@ func TestMemoryCancelComesTooLate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer m[i].Close()
 	}
+	return m
+}
+
+// TestMemoryKeepsNobodyWhoHasClosed: a network that many worlds use, one after the
+// other, would hold them all, with their engines and rings.
+func TestMemoryKeepsNobodyWhoHasClosed(t *testing.T) {
+	f := NewMemory(Options{})
+	m := pair(t, f)
+	closed := weak.Make(m[0].(*memory))
+	late := framework.Peer{Life: framework.Life{ID: framework.MakeProcID(0, 0)}, Blob: m[0].Blob()}
+	m[0].Close()
+	m[0] = nil
+	runtime.GC()
+	if closed.Value() != nil {
+		t.Error("a module that has closed is still held")
+	}
+	// Its card is still about, and leads to a process that answers nothing.
+	to, err := m[1].Connect(late)
+	if err != nil {
+		t.Fatal(err)
+	}
+	op := mtl.Op{Owner: new(tells)}
+	if done, err := m[1].Send(&op, to, mtl.Envelope{CID: 3}, nil, mtl.Standard); done || err != nil {
+		t.Fatal(done, err)
+	}
+	if m[1].Poll(); !errors.Is(op.Err, framework.ErrClosed) {
+		t.Error(op.Err)
+	}
+	m[1].Close()
+}
+
+// TestMemoryCancelComesTooLate: with Faults.Polls a message overtakes the cancel
+// of its receive, and the receive completes with the message.
+func TestMemoryCancelComesTooLate(t *testing.T) {
+	m := pair(t, NewMemory(Options{Faults: Faults{Polls: 3}}))
+	defer m[0].Close()
+	defer m[1].Close()
 	var owner tells
 	op := mtl.Op{Owner: &owner}
 	buf := make([]byte, 8)
