@@ -330,13 +330,16 @@ func TestOtherUsersAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	served := make(chan error, 1)
-	go func() { served <- j.srv.Serve(l) }()
 	conn := dialAsNobody(t, l.Addr().String())
+	there, err := l.Accept()
+	if err := errors.Join(err, l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	j.srv.ServeConn(there)
 	if n, err := conn.Read(make([]byte, 1)); n > 0 || err == nil {
 		t.Errorf("read %d bytes, %v", n, err)
 	}
-	if err := errors.Join(j.srv.Close(), <-served); err != nil {
+	if err := j.srv.Close(); err != nil {
 		t.Error(err)
 	}
 	if n := log.with("belongs to user 65534"); n != 1 {

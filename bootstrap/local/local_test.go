@@ -29,7 +29,6 @@ type job struct {
 	srv     *server.Server
 	dial    func(ctx context.Context, rank int, timeout time.Duration) (bootstrap.Client, error)
 	clients []bootstrap.Client
-	served  chan error
 }
 
 // close ends clients that are still open, and the server.
@@ -39,7 +38,7 @@ func (j *job) close() error {
 			return err
 		}
 	}
-	return errors.Join(j.srv.Close(), <-j.served)
+	return j.srv.Close()
 }
 
 // paramsFrom reads what Environ gives, as config does in a process.
@@ -79,12 +78,10 @@ func newJob(base string, opt server.Options) (*job, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := srv.Listen(base)
-	if err != nil {
+	if err := srv.Listen(base); err != nil {
 		return nil, errors.Join(err, srv.Close())
 	}
-	j := &job{srv: srv, served: make(chan error, 1)}
-	go func() { j.served <- srv.Serve(l) }()
+	j := &job{srv: srv}
 	j.dial = func(ctx context.Context, rank int, timeout time.Duration) (bootstrap.Client, error) {
 		p, err := paramsFrom(srv.Environ(rank))
 		if err != nil {
@@ -167,29 +164,7 @@ func TestKitOverUnixSocket(t *testing.T) {
 	}
 }
 
-// pipeListener hands out ends of net.Pipe: no socket, no buffer, no peer
-// credentials.
-type pipeListener struct {
-	conns chan net.Conn
-	done  chan struct{}
-	once  sync.Once
-}
-
-func newPipeListener() *pipeListener {
-	return &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
-}
-
-func (l *pipeListener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.done:
-		return nil, net.ErrClosed
-	}
-}
-func (l *pipeListener) Close() error   { l.once.Do(func() { close(l.done) }); return nil }
-func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"} }
-
+// net.Pipe has no socket, no buffer and no peer credentials.
 func TestKitOverAnyNetConn(t *testing.T) {
 	base := t.TempDir()
 	bootstraptest.Cases(func(ctx context.Context, want bootstraptest.Want) (*bootstraptest.Job, error) {
@@ -197,9 +172,6 @@ func TestKitOverAnyNetConn(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		l := newPipeListener()
-		served := make(chan error, 1)
-		go func() { served <- j.srv.Serve(l) }()
 		j.dial = func(ctx context.Context, rank int, timeout time.Duration) (bootstrap.Client, error) {
 			p, err := paramsFrom(j.srv.Environ(rank))
 			if err != nil {
@@ -210,15 +182,10 @@ func TestKitOverAnyNetConn(t *testing.T) {
 				return nil, err
 			}
 			a, b := net.Pipe()
-			l.conns <- b
+			j.srv.ServeConn(b)
 			return connect(ctx, a, id, p.Token, bootstrap.Env{Timeout: timeout})
 		}
-		k, err := kitJob(ctx, j, want)
-		if err != nil {
-			return nil, err
-		}
-		k.Close = func() error { return errors.Join(j.close(), <-served) }
-		return k, nil
+		return kitJob(ctx, j, want)
 	}).Run(t)
 }
 
@@ -246,6 +213,7 @@ func TestKitSingleton(t *testing.T) {
 func TestSessionsReopen(t *testing.T) {
 	j := testJob(t, server.Options{Size: 2, Logger: slog.New(slog.DiscardHandler)})
 	peer := j.open(t, 1)
+	events := listen(t, peer)
 	world := []framework.Proc{{Namespace: j.srv.Namespace(), Rank: 0}, {Namespace: j.srv.Namespace(), Rank: 1}}
 	for i := range 50 {
 		c := j.open(t, 0)
@@ -255,8 +223,9 @@ func TestSessionsReopen(t *testing.T) {
 			t.Fatalf("round %d: %v", i, err)
 		}
 	}
-	if dead := j.srv.Dead(); len(dead) > 0 {
-		t.Errorf("reported dead: %v", dead)
+	j.srv.Dump() // comes after whatever else was to come
+	if e := next(t, events); e.Kind != bootstrap.Dump {
+		t.Errorf("event %+v, want the dump: nobody has died", e)
 	}
 }
 

@@ -220,15 +220,11 @@ func (r *run) do(ctx context.Context, dir string, f func(context.Context) error)
 		r.wrong("%v", err)
 		return
 	}
-	l, err := s.Listen("")
-	if err != nil {
+	defer s.Close()
+	if err := s.Listen(""); err != nil {
 		r.wrong("%v", err)
 		return
 	}
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = s.Serve(l) }) // ranks that can't connect say more
-	defer serving.Wait()
-	defer s.Close()
 
 	ctx, r.end = context.WithCancelCause(ctx)
 	defer r.end(nil)

@@ -148,14 +148,10 @@ func (job Job) run() (Result, error) {
 	if err != nil {
 		return r, err
 	}
-	l, err := s.Listen("")
-	if err != nil {
+	defer s.Close()
+	if err := s.Listen(""); err != nil {
 		return r, err
 	}
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = s.Serve(l) }) // ranks that can't connect say more
-	defer serving.Wait()
-	defer s.Close()
 
 	ranks := make([]*exec.Cmd, job.Size)
 	outputs := make([]bytes.Buffer, job.Size)

@@ -54,8 +54,9 @@ type request struct {
 // taken the request out of pending.
 type withdraw func(expired bool) wire.FailureBody
 
-// start serves nc on a goroutine of its own.
-func (s *Server) start(nc net.Conn) {
+// ServeConn serves the process at the other end of nc, which is the server's from
+// now on, on a goroutine of its own.
+func (s *Server) ServeConn(nc net.Conn) {
 	c := &conn{s: s, nc: nc, ended: make(chan struct{}), pending: map[uint64]withdraw{}}
 	s.mu.Lock()
 	defer s.mu.Unlock()

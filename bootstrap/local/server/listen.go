@@ -16,10 +16,10 @@ import (
 const maxSocketPath = 107
 
 // Listen makes a directory of the job (mode 0700) below base, and in it the
-// server's socket (mode 0600). An empty base means $XDG_RUNTIME_DIR, or the
-// directory for temporary files. The result is for Serve; both it and the
-// directory go with Close. Descriptors are close-on-exec, as all of Go's.
-func (s *Server) Listen(base string) (net.Listener, error) {
+// server's socket (mode 0600), and serves there until Close, with which both go. An
+// empty base means $XDG_RUNTIME_DIR, or the directory for temporary files.
+// Descriptors are close-on-exec, as all of Go's.
+func (s *Server) Listen(base string) error {
 	if base == "" {
 		base = os.Getenv("XDG_RUNTIME_DIR")
 		if st, err := os.Stat(base); err != nil || !st.IsDir() {
@@ -28,24 +28,24 @@ func (s *Server) Listen(base string) (net.Listener, error) {
 	}
 	dir, err := os.MkdirTemp(base, "ferry-")
 	if err != nil {
-		return nil, fmt.Errorf("bootstrap server: %w", err)
+		return fmt.Errorf("bootstrap server: %w", err)
 	}
 	path := filepath.Join(dir, "bootstrap")
 	l, err := listenUnix(path)
 	if err != nil {
 		os.RemoveAll(dir)
-		return nil, fmt.Errorf("bootstrap server: %w", err)
+		return fmt.Errorf("bootstrap server: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || s.dir != "" {
+	if s.closed || s.listener != nil {
 		l.Close()
 		os.RemoveAll(dir)
-		return nil, errors.New("bootstrap server: Listen after Close, or a second time")
+		return errors.New("bootstrap server: Listen after Close, or a second time")
 	}
-	s.listeners[l] = struct{}{}
-	s.dir, s.address = dir, "unix:"+path
-	return l, nil
+	s.listener, s.dir, s.address = l, dir, "unix:"+path
+	s.wg.Go(func() { s.accept(l) })
+	return nil
 }
 
 func listenUnix(path string) (net.Listener, error) {
@@ -84,56 +84,26 @@ func (s *Server) Environ(rank int) []string {
 	}
 }
 
-// Serve accepts connections from l, which Close closes too, until Close; it
-// then returns nil. It is meant to have a goroutine of its own. When l fails in
-// a way that may pass (no descriptors left), it goes on; otherwise it returns
-// the error.
-func (s *Server) Serve(l net.Listener) error {
-	if !s.enter(l) {
-		l.Close()
-		return nil
-	}
-	defer s.wg.Done()
-	defer func() {
-		s.mu.Lock()
-		delete(s.listeners, l)
-		s.mu.Unlock()
-		l.Close()
-	}()
+// accept serves who connects, until Close. When it fails otherwise (no descriptors
+// left), it tries again: that may pass.
+func (s *Server) accept(l net.Listener) {
 	wait := time.Millisecond
 	for {
 		nc, err := l.Accept()
 		if err == nil {
 			wait = time.Millisecond
-			s.start(nc)
+			s.ServeConn(nc)
 			continue
 		}
-		select {
-		case <-s.done:
-			return nil
-		default:
-		}
-		var te interface{ Temporary() bool }
-		if !errors.As(err, &te) || !te.Temporary() {
-			return fmt.Errorf("bootstrap server: accept: %w", err)
+		if errors.Is(err, net.ErrClosed) {
+			return
 		}
 		s.opt.Logger.Warn("bootstrap server: accept failed, trying again", "error", err)
 		select {
 		case <-time.After(wait):
 			wait = min(2*wait, time.Second)
 		case <-s.done:
-			return nil
+			return
 		}
 	}
-}
-
-func (s *Server) enter(l net.Listener) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return false
-	}
-	s.listeners[l] = struct{}{}
-	s.wg.Add(1)
-	return true
 }

@@ -67,7 +67,7 @@ type Server struct {
 
 	mu        sync.Mutex
 	closed    bool
-	listeners map[net.Listener]struct{}
+	listener  net.Listener // of Listen
 	conns     map[*conn]struct{}
 	dir       string // made by Listen
 	address   string // what Environ gives
@@ -108,14 +108,13 @@ func New(opt Options) (*Server, error) {
 		return nil, fmt.Errorf("%w: a namespace of %d bytes: the limit is %d", framework.ErrConfig, len(opt.Namespace), bootstrap.MaxName)
 	}
 	s := &Server{
-		opt:       opt,
-		token:     rand.Text() + rand.Text(),
-		psets:     map[string]Pset{},
-		done:      make(chan struct{}),
-		listeners: map[net.Listener]struct{}{},
-		conns:     map[*conn]struct{}{},
-		procs:     make([]proc, opt.Size),
-		joins:     map[string][]*join{},
+		opt:   opt,
+		token: rand.Text() + rand.Text(),
+		psets: map[string]Pset{},
+		done:  make(chan struct{}),
+		conns: map[*conn]struct{}{},
+		procs: make([]proc, opt.Size),
+		joins: map[string][]*join{},
 	}
 	for _, p := range opt.Psets {
 		if err := p.check(opt.Size); err != nil {
@@ -133,17 +132,6 @@ func New(opt Options) (*Server, error) {
 
 // Namespace returns the job's name.
 func (s *Server) Namespace() string { return s.opt.Namespace }
-
-// Dead returns the ranks that have been reported dead, in that order.
-func (s *Server) Dead() []int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := make([]int, len(s.dead))
-	for i, d := range s.dead {
-		out[i] = int(d.Rank)
-	}
-	return out
-}
 
 // ProcExited tells the server that process rank has ended. reason is empty for
 // exit status 0, and otherwise says how ("signal: killed", "exit status 3").
@@ -188,8 +176,8 @@ func (s *Server) Dump() {
 	s.broadcastLocked(wire.EventBody{Kind: uint8(bootstrap.Dump)}, nil)
 }
 
-// Close ends all connections and Serve calls, removes what Listen made, and
-// waits until nothing of the server runs. A second Close does nothing.
+// Close ends all connections, removes what Listen made, and waits until nothing of
+// the server runs. A second Close does nothing.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -199,8 +187,8 @@ func (s *Server) Close() error {
 	}
 	s.closed = true
 	close(s.done)
-	for l := range s.listeners {
-		l.Close() // its Serve reports what there is to report
+	if s.listener != nil {
+		s.listener.Close() // the directory goes below, and the socket with it
 	}
 	for c := range s.conns {
 		c.drop()

@@ -35,17 +35,16 @@ func (c *claim) release() {
 	}
 }
 
-// listen opens the server's socket and starts to serve it, and takes the claim.
+// listen opens the server's socket, and takes the claim.
 // The directories of launchers that were killed are removed while the job runs:
 // it need not wait for that.
 func listen(srv *server.Server) (*claim, error) {
-	l, err := srv.Listen("")
-	if err != nil {
+	if err := srv.Listen(""); err != nil {
 		return nil, err
 	}
-	go srv.Serve(l) // until Close; ranks that can't connect say so
 	c := &claim{}
 	// Without the lock the job runs as well; only tidying up after a kill is lost.
+	var err error
 	if c.dir, err = lock(srv.Dir()); err == nil {
 		base := filepath.Dir(srv.Dir())
 		c.tidy.Go(func() { removeStale(base) })
