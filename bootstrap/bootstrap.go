@@ -139,12 +139,12 @@ type PsetInfo struct {
 	Dynamic bool // it came to be after the job started
 }
 
-// A PsetSource knows all process sets: WORLD, SELF and SHARED, which follow
-// from Identity (see BuiltinPset), and those of the launcher.
+// A PsetSource knows the launcher's process sets. WORLD, SELF and SHARED are not
+// among them: they follow from Identity (BuiltinPset).
 type PsetSource interface {
-	// Psets returns the names, those three first.
+	// Psets returns their names.
 	Psets(ctx context.Context) ([]string, error)
-	// Pset finds name without regard to case. ErrPset names what exists.
+	// Pset finds name without regard to case. ErrPset names all that exist.
 	Pset(ctx context.Context, name string) (PsetInfo, error)
 }
 

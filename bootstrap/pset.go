@@ -22,22 +22,24 @@ func BuiltinPsets() []string { return []string{PsetWorld, PsetSelf, PsetShared} 
 func BuiltinPset(id Identity, name string) (info PsetInfo, ok bool) {
 	switch {
 	case strings.EqualFold(name, PsetWorld):
-		info.Name = PsetWorld
-		info.Members = make([]framework.Proc, id.Size)
-		for r := range info.Members {
-			info.Members[r] = framework.Proc{Namespace: id.Proc.Namespace, Rank: uint32(r)}
+		ranks := make([]uint32, id.Size)
+		for r := range ranks {
+			ranks[r] = uint32(r)
 		}
+		return PsetInfo{Name: PsetWorld, Members: id.Procs(ranks)}, true
 	case strings.EqualFold(name, PsetSelf):
-		info.Name = PsetSelf
-		info.Members = []framework.Proc{id.Proc}
+		return PsetInfo{Name: PsetSelf, Members: []framework.Proc{id.Proc}}, true
 	case strings.EqualFold(name, PsetShared):
-		info.Name = PsetShared
-		info.Members = make([]framework.Proc, len(id.Locals))
-		for i, r := range id.Locals {
-			info.Members[i] = framework.Proc{Namespace: id.Proc.Namespace, Rank: r}
-		}
-	default:
-		return PsetInfo{}, false
+		return PsetInfo{Name: PsetShared, Members: id.Procs(id.Locals)}, true
 	}
-	return info, true
+	return PsetInfo{}, false
+}
+
+// Procs returns the processes of this job that have these ranks.
+func (id Identity) Procs(ranks []uint32) []framework.Proc {
+	var procs []framework.Proc
+	for _, r := range ranks {
+		procs = append(procs, framework.Proc{Namespace: id.Proc.Namespace, Rank: r})
+	}
+	return procs
 }

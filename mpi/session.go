@@ -194,14 +194,18 @@ func (s *Session) Psets(ctx context.Context) ([]string, error) {
 	if err := s.enter(); err != nil {
 		return nil, err
 	}
+	builtin := bootstrap.BuiltinPsets()
 	source, ok := framework.As[bootstrap.PsetSource](s.engine.Client())
 	if !ok {
-		return bootstrap.BuiltinPsets(), nil
+		return builtin, nil
 	}
 	ctx, cancel := s.engine.Bound(background(ctx))
 	defer cancel()
 	names, err := source.Psets(ctx)
-	return names, ended(ctx, "process sets", err)
+	if err != nil {
+		return nil, ended(ctx, "process sets", err)
+	}
+	return append(builtin, names...), nil
 }
 
 // PsetInfo describes the process set of that name. ErrPset says which exist.

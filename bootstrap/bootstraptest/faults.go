@@ -228,7 +228,7 @@ func (j *job) useAfterClose() {
 	}
 	if p, ok := framework.As[bootstrap.PsetSource](c); ok {
 		_, err1 := p.Psets(ctx)
-		_, err2 := p.Pset(ctx, bootstrap.PsetWorld)
+		_, err2 := p.Pset(ctx, "ocean")
 		j.Is("psets", err1, framework.ErrClosed)
 		j.Is("pset", err2, framework.ErrClosed)
 	}

@@ -149,16 +149,12 @@ func (c *client) readAll(r *wire.Reader) error {
 func (c *client) addEvent(ev wire.EventBody) {
 	switch k := bootstrap.EventKind(ev.Kind); k {
 	case bootstrap.ProcDied:
-		c.events.add(bootstrap.Event{Kind: k, Proc: c.proc(ev.Rank), Nonce: ev.Nonce, Reason: ev.Reason})
+		c.events.add(bootstrap.Event{Kind: k, Proc: framework.Proc{Namespace: c.id.Proc.Namespace, Rank: ev.Rank}, Nonce: ev.Nonce, Reason: ev.Reason})
 	case bootstrap.Dump:
 		c.events.add(bootstrap.Event{Kind: k, Proc: c.id.Proc})
 	default:
 		c.log.Warn("bootstrap local: unknown event", "kind", ev.Kind)
 	}
-}
-
-func (c *client) proc(rank uint32) framework.Proc {
-	return framework.Proc{Namespace: c.id.Proc.Namespace, Rank: rank}
 }
 
 // send sends one frame. Nothing waits for it to be handled.
@@ -272,18 +268,18 @@ func (c *client) failed(op, name string, m wire.Message, waitErr error) error {
 	}
 	switch f.Code {
 	case wire.CodeMissing:
-		return &framework.MissingError{Op: op, Tag: name, Missing: c.procs(f.Missing), Failed: c.procs(f.Failed)}
+		return &framework.MissingError{Op: op, Tag: name, Missing: c.id.Procs(f.Missing), Failed: c.id.Procs(f.Failed)}
 	case wire.CodeWithdrawn:
 		waitErr = cmp.Or(waitErr, framework.ErrCanceled)
 		if len(f.Missing) == 0 {
 			return fmt.Errorf("bootstrap: %s %q: %w", op, name, waitErr)
 		}
-		missing := &framework.MissingError{Op: op, Tag: name, Missing: c.procs(f.Missing)}
+		missing := &framework.MissingError{Op: op, Tag: name, Missing: c.id.Procs(f.Missing)}
 		if errors.Is(waitErr, context.DeadlineExceeded) {
 			return fmt.Errorf("%w: %w", waitErr, missing)
 		}
 		// Not wrapped: a caller that cancels did not run into a deadline.
-		return fmt.Errorf("bootstrap: %s %q: %w; not there yet: %v", op, name, waitErr, c.procs(f.Missing))
+		return fmt.Errorf("bootstrap: %s %q: %w; not there yet: %v", op, name, waitErr, c.id.Procs(f.Missing))
 	}
 	sentinel, ok := map[wire.Code]error{
 		wire.CodeGroup:        framework.ErrGroup,
@@ -300,12 +296,4 @@ func (c *client) failed(op, name string, m wire.Message, waitErr error) error {
 		return fmt.Errorf("bootstrap: %s %q: %w", op, name, sentinel)
 	}
 	return fmt.Errorf("bootstrap: %s %q: %w: %s", op, name, sentinel, f.Text)
-}
-
-func (c *client) procs(ranks []uint32) []framework.Proc {
-	var out []framework.Proc
-	for _, r := range ranks {
-		out = append(out, c.proc(r))
-	}
-	return out
 }

@@ -126,26 +126,15 @@ func (c *client) Lookup(ctx context.Context, name string, wait bool) ([]byte, bo
 
 func (c *client) Psets(ctx context.Context) ([]string, error) {
 	b, err := request[wire.NamesBody](ctx, c, "psets", "", wire.Psets, wire.Empty{})
-	if err != nil {
-		return nil, err
-	}
-	return append(bootstrap.BuiltinPsets(), b.Names...), nil
+	return b.Names, err
 }
 
-// Pset finds a process set; the built-in ones without a message.
 func (c *client) Pset(ctx context.Context, name string) (bootstrap.PsetInfo, error) {
-	var none bootstrap.PsetInfo
-	if err := c.failure(); err != nil {
-		return none, fmt.Errorf("bootstrap: pset %q: %w", name, err)
-	}
-	if p, ok := bootstrap.BuiltinPset(c.id, name); ok {
-		return p, nil
-	}
 	b, err := request[wire.PsetBody](ctx, c, "pset", name, wire.Pset, wire.NameBody{Name: name})
 	if err != nil {
-		return none, err
+		return bootstrap.PsetInfo{}, err
 	}
-	return bootstrap.PsetInfo{Name: b.Name, Members: c.procs(b.Ranks)}, nil
+	return bootstrap.PsetInfo{Name: b.Name, Members: c.id.Procs(b.Ranks)}, nil
 }
 
 func (c *client) Report(ctx context.Context, name string, body []byte) error {

@@ -17,19 +17,21 @@ type Pset struct {
 
 // ParsePset reads NAME=RANKS, as `--pset` has it: "solvers=0-3,7". The ranks'
 // order is kept. Errors are ErrConfig and say what is wrong.
-func ParsePset(s string) (name string, ranks []uint32, err error) {
+func ParsePset(s string) (Pset, error) {
 	i := strings.LastIndexByte(s, '=') // ranks have none, names may
 	if i < 0 {
-		return "", nil, fmt.Errorf("%w: process set %q: want NAME=RANKS, such as solvers=0-3,7", framework.ErrConfig, s)
+		return Pset{}, fmt.Errorf("%w: process set %q: want NAME=RANKS, such as solvers=0-3,7", framework.ErrConfig, s)
 	}
 	p := Pset{Name: strings.TrimSpace(s[:i])}
 	if err := p.checkName(); err != nil {
-		return "", nil, err
+		return Pset{}, err
 	}
-	if p.Ranks, err = wire.ParseRanks(s[i+1:]); err != nil {
-		return "", nil, fmt.Errorf("%w: process set %q: %w", framework.ErrConfig, p.Name, err)
+	ranks, err := wire.ParseRanks(s[i+1:])
+	if err != nil {
+		return Pset{}, fmt.Errorf("%w: process set %q: %w", framework.ErrConfig, p.Name, err)
 	}
-	return p.Name, p.Ranks, nil
+	p.Ranks = ranks
+	return p, nil
 }
 
 func (p Pset) checkName() error {

@@ -34,15 +34,15 @@ func TestParsePset(t *testing.T) {
 		{in: "mpix://x=1", err: "reserved"},
 		{in: strings.Repeat("n", 2000) + "=1", err: "the limit is 1024"},
 	} {
-		name, ranks, err := ParsePset(c.in)
+		p, err := ParsePset(c.in)
 		if c.err != "" {
 			if !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), c.err) {
 				t.Errorf("%.40q: got %v, want ErrConfig with %q", c.in, err, c.err)
 			}
 			continue
 		}
-		if err != nil || name != c.name || !slices.Equal(ranks, c.ranks) {
-			t.Errorf("%q: got %q %v, %v", c.in, name, ranks, err)
+		if err != nil || p.Name != c.name || !slices.Equal(p.Ranks, c.ranks) {
+			t.Errorf("%q: got %+v, %v", c.in, p, err)
 		}
 	}
 }
@@ -86,7 +86,7 @@ func FuzzParsePset(f *testing.F) {
 	f.Add("a=b=1")
 	f.Add("=")
 	f.Fuzz(func(t *testing.T, s string) {
-		name, ranks, err := ParsePset(s)
+		p, err := ParsePset(s)
 		if err != nil {
 			if !errors.Is(err, framework.ErrConfig) {
 				t.Errorf("%q: %v is no ErrConfig", s, err)
@@ -94,10 +94,10 @@ func FuzzParsePset(f *testing.F) {
 			return
 		}
 		// What was read can be written and read again.
-		list := strings.Trim(strings.ReplaceAll(fmt.Sprint(ranks), " ", ","), "[]")
-		again, ranks2, err := ParsePset(name + "=" + list)
-		if err != nil || again != name || !slices.Equal(ranks, ranks2) {
-			t.Errorf("%q: %q %v, then %q %v, %v", s, name, ranks, again, ranks2, err)
+		list := strings.Trim(strings.ReplaceAll(fmt.Sprint(p.Ranks), " ", ","), "[]")
+		again, err := ParsePset(p.Name + "=" + list)
+		if err != nil || again.Name != p.Name || !slices.Equal(again.Ranks, p.Ranks) {
+			t.Errorf("%q: %+v, then %+v, %v", s, p, again, err)
 		}
 	})
 }

@@ -170,11 +170,11 @@ func (o *options) job(ctx context.Context, args []string) (launch.Job, error) {
 		}
 	}
 	for _, p := range o.psets {
-		name, ranks, err := server.ParsePset(p)
+		set, err := server.ParsePset(p)
 		if err != nil {
 			return j, exit.Usagef("--pset: %w", err)
 		}
-		j.Psets = append(j.Psets, server.Pset{Name: name, Ranks: ranks})
+		j.Psets = append(j.Psets, set)
 	}
 	set := *o.set
 	var asked []string
