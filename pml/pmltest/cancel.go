@@ -10,36 +10,11 @@ import (
 
 func cancelCases() claims {
 	return claims{
-		kittest.New("CanceledReceiveTakesNoMessage", 2, (*fixture).cancelReceive),
 		kittest.New("ContextEndsAnUnmatchedReceiveOnly", 2, (*fixture).receiveContext),
 		kittest.New("WithdrawnOfferNeverArrives", 2, (*fixture).withdrawOffered),
 		kittest.New("WithdrawnQueuedSendNeverArrives", 2, (*fixture).withdrawQueued),
 		kittest.New("MatchedSendIsNotWithdrawn", 2, (*fixture).withdrawMatched),
 		kittest.New("SendOfAClaimedMessageEndsWithItsContext", 2, (*fixture).withdrawClaimed),
-	}
-}
-
-func (f *fixture) cancelReceive() {
-	c := f.comms[1]
-	for _, src := range []int{0, pml.AnySource} {
-		buf := make([]byte, 10)
-		r := f.irecv(c, src, 1, buf)
-		f.Check(r.r.Cancel(r.gen))
-		if st, err := r.wait(f.Context()); err != nil || !st.Canceled || st.Source != pml.AnySource || st.Bytes != 0 {
-			f.Fatalf("canceled receive: %+v %v", st, err)
-		}
-		b := data(src, 10)
-		f.send(f.comms[0], 1, 1, b)
-		f.want(c, src, 1, b, 0, 1)
-		// After it has matched, cancel changes nothing.
-		r = f.irecv(c, src, 1, buf)
-		f.send(f.comms[0], 1, 1, b)
-		f.Until("completion", func() bool {
-			_, done, err := r.r.Peek(r.gen)
-			return done || err != nil
-		})
-		f.Check(r.r.Cancel(r.gen))
-		f.got(r, buf, b, 0, 1)
 	}
 }
 
@@ -53,6 +28,8 @@ func (f *fixture) receiveContext() {
 	f.Until("posting", func() bool { return f.posted(1) == 1 })
 	cancel(errEnough)
 	ended()
+	_, err := c.Probe(stop, 0, 1, p2p)
+	f.Is("probe whose context has ended", err, errEnough)
 	if n := f.posted(1); n != 0 {
 		f.Fatalf("receives that are still posted: %d", n)
 	}

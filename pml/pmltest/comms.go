@@ -13,7 +13,6 @@ func commCases() claims {
 		kittest.New("BothSidesMaySendFirst", 2, (*fixture).bothFirst),
 		kittest.New("LateMessagesAreDroppedAndTheirSendersComplete", 2, (*fixture).late),
 		kittest.New("CloseLetsPendingOperationsComplete", 2, (*fixture).closePending),
-		kittest.New("CommunicatorsDoNotMix", 3, (*fixture).manyComms),
 	}
 }
 
@@ -169,31 +168,5 @@ func (f *fixture) closePending() {
 		comms[0].Close()
 		f.got(r, buf, data(n, n), 0, 1)
 		f.wait(s)
-	}
-}
-
-// manyComms uses many communicators of the same processes at once, and again
-// after some have closed.
-func (f *fixture) manyComms() {
-	for range 3 {
-		all := make([][]pml.Comm, 30)
-		for i := range all {
-			all[i] = f.comm()
-		}
-		f.Each(3, func(rank int) {
-			to, from := (rank+1)%3, (rank+2)%3
-			for i := range all {
-				f.send(all[i][rank], to, 1, data(i+rank, 40))
-			}
-			for i := range all {
-				k := len(all) - 1 - i
-				f.want(all[k][rank], pml.AnySource, pml.AnyTag, data(k+from, 40), from, 1)
-			}
-		})
-		for _, comms := range all {
-			for _, c := range comms {
-				c.Close()
-			}
-		}
 	}
 }

@@ -1,8 +1,6 @@
 package pmltest
 
 import (
-	"context"
-
 	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/pml"
 )
@@ -14,9 +12,7 @@ func matchCases() claims {
 		kittest.New("ReceivesMatchInTheOrderOfPosting", 2, (*fixture).postingOrder),
 		kittest.New("UnexpectedMessagesKeepTheirContents", 2, (*fixture).unexpectedMessages),
 		kittest.New("PlanesNeverMatchEachOther", 2, (*fixture).planes),
-		kittest.New("ProbeLeavesTheMessage", 2, (*fixture).probe),
 		kittest.New("ManyGoroutinesDoNotMixTheirMessages", 2, (*fixture).goroutines),
-		kittest.New("ProcessReachesItself", 1, (*fixture).selfSends),
 	}
 }
 
@@ -133,40 +129,6 @@ func (f *fixture) planes() {
 	}
 }
 
-func (f *fixture) probe() {
-	c := f.comms[1]
-	if st, ok, err := c.Iprobe(pml.AnySource, pml.AnyTag, p2p); ok || err != nil || st.Source != pml.AnySource {
-		f.Fatalf("iprobe of nothing: %+v %v %v", st, ok, err)
-	}
-	for i, n := range []int{0, 10, 100000} {
-		found := f.Go(func() { // blocked, or not: it must see the message either way
-			st, err := c.Probe(f.Context(), 0, i, p2p)
-			if err != nil || st.Source != 0 || st.Tag != i || st.Bytes != n {
-				f.Fatalf("probe: %+v %v", st, err)
-			}
-		})
-		s := f.isend(f.comms[0], 1, i, data(i, n), pml.Standard)
-		found()
-		for range 3 {
-			st, ok, err := c.Iprobe(pml.AnySource, i, p2p)
-			if err != nil || !ok || st.Bytes != n || st.Tag != i || st.Source != 0 {
-				f.Fatalf("iprobe: %+v %v %v", st, ok, err)
-			}
-		}
-		for _, src := range []int{0, pml.AnySource} {
-			if _, ok, _ := c.Iprobe(src, i+1, p2p); ok {
-				f.Fatalf("iprobe of source %d finds a message of another tag", src)
-			}
-		}
-		f.want(c, 0, i, data(i, n), 0, i)
-		f.wait(s)
-	}
-	ended, cancel := context.WithCancelCause(f.Context())
-	cancel(errEnough)
-	_, err := c.Probe(ended, 0, 1, p2p)
-	f.Is("probe with an ended context", err, errEnough)
-}
-
 func (f *fixture) goroutines() {
 	const many, rounds = 16, 60
 	f.Each(2*many, func(k int) {
@@ -187,18 +149,4 @@ func (f *fixture) goroutines() {
 			}
 		}
 	})
-}
-
-func (f *fixture) selfSends() {
-	c := f.comms[0]
-	for i, n := range append([]int{0, 8, 1 << 20}, f.caps().Steps...) {
-		b := data(i, n)
-		s := f.isend(c, 0, i, b, pml.Standard)
-		f.want(c, 0, i, b, 0, i)
-		f.wait(s)
-		got := make([]byte, n)
-		r := f.irecv(c, pml.AnySource, pml.AnyTag, got)
-		f.Check(c.Send(f.Context(), buffer(b), 0, i, p2p, pml.Synchronous))
-		f.got(r, got, b, 0, i)
-	}
 }

@@ -78,6 +78,32 @@ func (r *player) class(k *PlanClass) (first, blocking []step) {
 	return first, blocking
 }
 
+// strided is a Layout of count blocks of block bytes, stride apart.
+type strided struct{ count, block, stride int }
+
+func (s strided) Size() int64   { return int64(s.count * s.block) }
+func (s strided) Extent() int64 { return int64((s.count-1)*s.stride + s.block) }
+
+func (s strided) Pack(dst, buf []byte, offset int64) {
+	s.each(len(dst), offset, func(at, n, k int) { copy(dst[k:k+n], buf[at:at+n]) })
+}
+
+func (s strided) Unpack(buf, src []byte, offset int64) {
+	s.each(len(src), offset, func(at, n, k int) { copy(buf[at:at+n], src[k:k+n]) })
+}
+
+// each walks n bytes of the message from offset: f gets the place in the
+// buffer, the length, and the place in the piece.
+func (s strided) each(n int, offset int64, f func(at, n, k int)) {
+	for k := 0; k < n; {
+		pos := int(offset) + k
+		in := pos % s.block
+		step := min(s.block-in, n-k)
+		f(pos/s.block*s.stride+in, step, k)
+		k += step
+	}
+}
+
 // layoutOf lays n bytes out with gaps. n is not 0.
 func layoutOf(n int) strided {
 	block := 64

@@ -248,7 +248,11 @@ func (r *player) event(e *PlanEvent) error {
 			runtime.Gosched()
 		}
 	case CancelRecv:
-		op, err := irecv(c, e.To, strayTag, make([]byte, 8))
+		src := e.To
+		if e.Key%2 == 0 {
+			src = pml.AnySource
+		}
+		op, err := irecv(c, src, strayTag, make([]byte, 8))
 		if err != nil {
 			return err
 		}

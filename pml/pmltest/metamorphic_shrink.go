@@ -3,11 +3,13 @@ package pmltest
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/pml"
 )
 
@@ -16,21 +18,48 @@ import (
 // smallest plan found that still fails there.
 func Metamorphic(ctx context.Context, seed uint64, variants []Variant) error {
 	for _, ranks := range []int{1, 2 + int(seed%3)} {
-		p := NewPlan(seed, ranks)
 		for _, v := range variants {
 			if v.Ranks != 0 && ranks > v.Ranks {
 				continue
 			}
-			if err := RunPlan(ctx, p, v); err != nil {
-				small, smallErr := shrink(ctx, p, v)
-				if smallErr == nil {
-					return fmt.Errorf("seed %d, %s: %w\nit did not fail again, when tried to be made smaller:\n%v", seed, v.Name, err, p)
-				}
-				return fmt.Errorf("seed %d, %s: %w\nas it failed at first: %w\n%v", seed, v.Name, smallErr, err, small)
+			if err := v.play(ctx, NewPlan(seed, ranks)); err != nil {
+				return err
 			}
 		}
 	}
 	return nil
+}
+
+// play runs a plan, and says what it failed with and at the least.
+func (v Variant) play(ctx context.Context, p Plan) error {
+	err := RunPlan(ctx, p, v)
+	if err == nil {
+		return nil
+	}
+	small, smallErr := shrink(ctx, p, v)
+	if smallErr == nil {
+		return fmt.Errorf("seed %d, %s: %w\nit did not fail again, when tried to be made smaller:\n%v", p.Seed, v.Name, err, p)
+	}
+	return fmt.Errorf("seed %d, %s: %w\nas it failed at first: %w\n%v", p.Seed, v.Name, smallErr, err, small)
+}
+
+func randomCases() claims {
+	return claims{
+		kittest.New("ProcessReachesItself", 1, (*fixture).randomPlans),
+		kittest.New("RandomProgramGoesAsTheStandardSays", 3, (*fixture).randomPlans),
+	}
+}
+
+// plansPerCase is how many programs a case tries.
+const plansPerCase = 3
+
+// randomPlans: what the standard says of messages, probes, truncation, layouts,
+// cancellation and communicators holds on this stack too, in any mixture.
+func (f *fixture) randomPlans() {
+	v := Variant{Name: "policy " + f.policy.String(), Stack: f.stack, Policy: f.policy}
+	for range plansPerCase {
+		f.Check(v.play(f.Context(), NewPlan(rand.Uint64(), len(f.Procs))))
+	}
 }
 
 // How long and how hard to look for a smaller plan. A failure may depend on
