@@ -14,7 +14,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func reference(opt Options) Subject {
 	f := NewMemory(opt)
-	return Subject{Component: f.Component(), Other: f.Other(Options{TagBits: 20})}
+	return Subject{Component: f.Component(), Other: memoryComponent{f, Options{TagBits: 20}.filled()}}
 }
 
 func TestReference(t *testing.T) {

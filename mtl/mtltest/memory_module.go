@@ -21,16 +21,19 @@ type memory struct {
 	address int
 	peers   []memoryPeer // by endpoint
 	queues  map[uint32]*queues
-	slots   []*slot // receives and probes, by Op.Slot
-	idle    []uint32
 	polls   int
-	cancels []*slot // those whose cancel has not taken effect
-	sends   map[*message]struct{}
 	inbox   []*message
+	sends   map[*message]struct{} // those in progress
+
+	receives map[*mtl.Op]*receive // those in progress
+	idle     spare[receive]
+	cancels  []*receive // those whose cancel has not taken effect
+	claims   map[*mtl.Op]*message
+
 	done    []completion // of which the next Poll tells
 	told    []completion // room for done, used only by Poll
 	control []*message   // of which the next Poll tells
-	answers []*message   // synchronous ones that have matched and are not answered
+	answers []*message   // synchronous ones that have matched a receive from any source, and are not answered
 	failed  error
 	closed  bool
 }
@@ -52,18 +55,17 @@ type completion struct {
 
 // queues are the matching state of one communicator id.
 type queues struct {
-	match.Queues[slot, message]
-	peers map[int32]*match.Peer[slot, message]
+	match.Queues[receive, message]
+	peers map[int32]*match.Peer[receive, message]
 }
 
-// slot is a receive or a probe in progress.
-type slot struct {
-	op      *mtl.Op // nil: the slot is not in use
-	buf     []byte
-	queues  *queues
-	node    match.Recv[slot]
-	claimed *message
-	cancel  int // the poll in which a cancel takes effect; 0: none
+// receive is one in progress.
+type receive struct {
+	op     *mtl.Op
+	buf    []byte
+	queues *queues
+	node   match.Recv[receive]
+	cancel int // the poll in which a cancel takes effect; 0: none
 }
 
 // message is on its way, or waits for its receive.
@@ -75,23 +77,22 @@ type message struct {
 	from, to *memory
 	op       *mtl.Op // of the sender, who is told when the message has matched; or nil
 	sync     bool
-	wild     bool // it has matched a receive from any source
+	wild     bool // it has matched a receive or a probe from any source
 	due      int  // the receiver's poll in which it arrives
 	node     match.Message[message]
-	next     *message // in the free list
 }
 
 // queue returns the matching state of an id, and that of the source unless it is
 // AnySource.
-func (m *memory) queue(e mtl.Envelope) (*queues, *match.Peer[slot, message]) {
+func (m *memory) queue(e mtl.Envelope) (*queues, *match.Peer[receive, message]) {
 	q := m.queues[e.CID]
 	if q == nil {
-		q = &queues{peers: map[int32]*match.Peer[slot, message]{}}
+		q = &queues{peers: map[int32]*match.Peer[receive, message]{}}
 		m.queues[e.CID] = q
 	}
 	p := q.peers[e.Source]
 	if p == nil && e.Source != mtl.AnySource {
-		p = new(match.Peer[slot, message])
+		p = new(match.Peer[receive, message])
 		q.peers[e.Source] = p
 	}
 	return q, p
@@ -149,10 +150,9 @@ func (m *memory) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, m
 		return false, fmt.Errorf("mtl memory: %d bytes, at most %d: %w", len(buf), m.opt.MaxMessage, mtl.ErrTooLong)
 	}
 	faults := &m.f.opt.Faults
+	err = faults.Send
 	if peer.module.closed {
 		err = fmt.Errorf("it has closed: %w", framework.ErrClosed)
-	} else if faults.Send != nil {
-		err = faults.Send(m.env.Identity.Proc, m.env.Worlds.Proc(peer.ID), e)
 	}
 	if err != nil {
 		m.done = append(m.done, completion{op, mtl.Result{Err: m.failure("send", to, err)}})
@@ -185,7 +185,7 @@ func (m *memory) SendControl(op *mtl.Op, to mtl.Endpoint, data []byte) (done boo
 		return false, fmt.Errorf("mtl memory: a control message of %d bytes, at most %d: %w", len(data), m.opt.ControlLimit, mtl.ErrTooLong)
 	}
 	if f := m.f.opt.Faults.Control; f != nil {
-		for _, other := range f(m.env.Identity.Proc, m.env.Worlds.Proc(peer.ID), bytes.Clone(data)) {
+		for _, other := range f(bytes.Clone(data)) {
 			m.f.deliverControl(peer.module, other)
 		}
 	} else {
@@ -244,59 +244,57 @@ func (m *memory) sent(msg *message, r mtl.Result) {
 	msg.op = nil
 }
 
-func (m *memory) start(op *mtl.Op, buf []byte) *slot {
-	var s *slot
-	if n := len(m.idle); n > 0 {
-		op.Slot = m.idle[n-1]
-		m.idle = m.idle[:n-1]
-		s = m.slots[op.Slot]
-	} else {
-		op.Slot = uint32(len(m.slots))
-		s = new(slot)
-		s.node.Owner = s
-		m.slots = append(m.slots, s)
-	}
-	s.op, s.buf = op, buf
-	return s
-}
-
-// finish ends a receive or a probe.
-func (m *memory) finish(s *slot, r mtl.Result) {
-	m.done = append(m.done, completion{s.op, r})
-	if s.claimed == nil {
-		m.idle = append(m.idle, s.op.Slot)
-	}
-	*s = slot{claimed: s.claimed, node: match.Recv[slot]{Owner: s}}
-}
-
 func (m *memory) Recv(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte) error {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
 	if err := m.from(from, e); err != nil {
 		return err
 	}
-	s := m.start(op, buf)
-	s.node.Source, s.node.Tag = int(e.Source), int(e.Tag)
 	q, p := m.queue(e)
-	s.queues = q
-	if found := q.Post(p, &s.node); found != nil {
-		m.receive(s, found.Owner)
+	r := m.idle.take()
+	*r = receive{op: op, buf: buf, queues: q, node: match.Recv[receive]{Owner: r, Source: int(e.Source), Tag: int(e.Tag)}}
+	m.receives[op] = r
+	if found := q.Post(p, &r.node); found != nil {
+		m.received(r, found.Owner)
 	}
 	return nil
 }
 
-// receive ends a receive with its message.
-func (m *memory) receive(s *slot, msg *message) {
-	msg.wild = s.node.Source == mtl.AnySource
-	r := mtl.Result{Source: msg.envelope.Source, Tag: msg.envelope.Tag, Bytes: int64(len(msg.data))}
-	if copy(s.buf, msg.data) < len(msg.data) {
+// finish ends a receive.
+func (m *memory) finish(r *receive, result mtl.Result) {
+	m.done = append(m.done, completion{r.op, result})
+	delete(m.receives, r.op)
+	*r = receive{}
+	m.idle.give(r)
+}
+
+// received ends a receive with its message.
+func (m *memory) received(r *receive, msg *message) {
+	msg.wild = r.node.Source == mtl.AnySource
+	m.finish(r, m.take(r.buf, msg))
+}
+
+// take copies a message that has matched, and has its sender told, which may be here.
+func (m *memory) take(buf []byte, msg *message) mtl.Result {
+	r := msg.result()
+	if copy(buf, msg.data) < len(msg.data) {
 		r.Err = framework.ErrTruncate
 	}
-	m.finish(s, r)
-	if msg.sync {
+	if msg.sync && msg.wild {
 		m.answers = append(m.answers, msg)
-		return
+	} else {
+		m.over(msg)
 	}
+	return r
+}
+
+// result is what a receive or a probe tells of a message.
+func (msg *message) result() mtl.Result {
+	return mtl.Result{Source: msg.envelope.Source, Tag: msg.envelope.Tag, Bytes: int64(len(msg.data))}
+}
+
+// over ends the send of a message that has been received.
+func (m *memory) over(msg *message) {
 	msg.from.sent(msg, mtl.Result{})
 	m.f.release(msg)
 }
@@ -307,20 +305,19 @@ func (m *memory) Probe(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, claim bool
 	if err := m.from(from, e); err != nil {
 		return err
 	}
-	s := m.start(op, nil)
 	q, p := m.queue(e)
-	found := q.Find(p, int(e.Source), int(e.Tag))
-	if found == nil {
-		m.finish(s, mtl.Result{})
-		return nil
+	var r mtl.Result
+	if found := q.Find(p, int(e.Source), int(e.Tag)); found != nil {
+		msg := found.Owner
+		r = msg.result()
+		r.Found = true
+		if claim {
+			q.Take(found)
+			m.claims[op] = msg
+			msg.wild = e.Source == mtl.AnySource
+		}
 	}
-	msg := found.Owner
-	if claim {
-		q.Take(found)
-		s.claimed = msg
-		msg.wild = e.Source == mtl.AnySource
-	}
-	m.finish(s, mtl.Result{Found: true, Source: msg.envelope.Source, Tag: msg.envelope.Tag, Bytes: int64(len(msg.data))})
+	m.done = append(m.done, completion{op, r})
 	return nil
 }
 
@@ -330,26 +327,17 @@ func (m *memory) RecvClaimed(op *mtl.Op, buf []byte) error {
 	if err := m.state(); err != nil {
 		return err
 	}
-	s := m.slots[op.Slot]
-	msg := s.claimed
-	s.op, s.buf, s.claimed = op, buf, nil
-	s.node.Source = int(msg.envelope.Source)
-	if msg.wild {
-		s.node.Source = mtl.AnySource
-	}
-	m.receive(s, msg)
+	m.done = append(m.done, completion{op, m.take(buf, m.claims[op])})
+	delete(m.claims, op)
 	return nil
 }
 
 func (m *memory) Cancel(op *mtl.Op) {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
-	if int(op.Slot) >= len(m.slots) {
-		return
-	}
-	if s := m.slots[op.Slot]; s.op == op && s.cancel == 0 && s.queues != nil {
-		s.cancel = m.polls + m.f.opt.Faults.Polls
-		m.cancels = append(m.cancels, s)
+	if r := m.receives[op]; r != nil && r.cancel == 0 {
+		r.cancel = m.polls + m.f.opt.Faults.Polls
+		m.cancels = append(m.cancels, r)
 	}
 }
 
@@ -370,7 +358,7 @@ func (m *memory) arrive() {
 		}
 		q, p := m.queue(msg.envelope)
 		if r := q.Arrive(p, int(msg.envelope.Tag)); r != nil {
-			m.receive(r.Owner, msg)
+			m.received(r.Owner, msg)
 		} else {
 			msg.node.Owner = msg
 			q.Keep(p, &msg.node)
@@ -378,28 +366,26 @@ func (m *memory) arrive() {
 	}
 	m.inbox = slices.Delete(m.inbox, 0, due)
 	kept := m.cancels[:0]
-	for _, s := range m.cancels {
+	for _, r := range m.cancels {
 		switch {
-		case s.cancel == 0: // it has matched meanwhile
-		case s.cancel > m.polls:
-			kept = append(kept, s)
-		case s.queues.Cancel(&s.node):
-			m.finish(s, mtl.Result{Canceled: true})
+		case r.cancel == 0: // it has matched meanwhile
+		case r.cancel > m.polls:
+			kept = append(kept, r)
+		case r.queues.Cancel(&r.node):
+			m.finish(r, mtl.Result{Canceled: true})
 		}
 	}
 	m.cancels = kept
 }
 
 // giveAllUp ends everything that is in progress.
-func (m *memory) giveAllUp(r mtl.Result) {
+func (m *memory) giveAllUp(result mtl.Result) {
 	for msg := range m.sends {
-		m.giveUp(msg, r)
+		m.giveUp(msg, result)
 	}
-	for _, s := range m.slots {
-		if s.op != nil {
-			s.queues.Cancel(&s.node)
-			m.finish(s, r)
-		}
+	for _, r := range m.receives {
+		r.queues.Cancel(&r.node)
+		m.finish(r, result)
 	}
 }
 
@@ -413,22 +399,16 @@ func (m *memory) Poll() int {
 		m.giveAllUp(mtl.Result{Err: m.failed})
 	}
 	n := len(m.done) + len(m.control)
-	for i := 0; i < len(m.answers); i++ {
-		msg := m.answers[i]
-		answered := true
-		if msg.wild {
-			f.mu.Unlock()
-			_, answered = m.env.Upcall.Endpoint(msg.envelope.CID, int(msg.envelope.Source))
-			f.mu.Lock()
-		}
+	for _, msg := range m.answers {
+		f.mu.Unlock()
+		_, answered := m.env.Upcall.Endpoint(msg.envelope.CID, int(msg.envelope.Source))
+		f.mu.Lock()
 		if answered {
-			msg.from.sent(msg, mtl.Result{})
-			f.release(msg)
+			m.over(msg)
 		}
 	}
 	m.answers = m.answers[:0]
-	for i := 0; i < len(m.control); i++ {
-		msg := m.control[i]
+	for _, msg := range m.control {
 		f.mu.Unlock()
 		m.env.Upcall.Control(msg.data)
 		f.mu.Lock()
@@ -475,7 +455,7 @@ func (m *memory) Describe() mtl.Description {
 }
 
 func (m *memory) Offer() string {
-	return fmt.Sprintf("memory %d/%d/%d%s", m.opt.CIDBits, m.opt.SourceBits, m.opt.TagBits, m.opt.Layout)
+	return fmt.Sprintf("memory %d/%d/%d", m.opt.CIDBits, m.opt.SourceBits, m.opt.TagBits)
 }
 
 // Blob is the address, then the offer.

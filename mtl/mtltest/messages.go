@@ -230,9 +230,6 @@ func (w *world) synchronousAny() {
 
 // noAllocation uses the same operations and buffers again and again.
 func (w *world) noAllocation() {
-	if underRace {
-		w.Skipf("the race detector allocates")
-	}
 	a, b := w.nodes[0], w.nodes[1]
 	to, from := a.to(b), b.to(a)
 	s, r := a.operation(), b.operation()

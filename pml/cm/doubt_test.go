@@ -47,14 +47,14 @@ func TestNetworkTellsOfADeathBeforeTheBootstrap(t *testing.T) {
 	for _, death := range []bool{true, false} {
 		t.Run(fmt.Sprint("death ", death), func(t *testing.T) {
 			defer cm.SetDoubtSteps(map[bool]int{true: math.MaxInt, false: 80}[death])()
-			net := newNamed()
-			w := pmltest.OpenWorld(t, net.stack(), 2)
+			net := mtltest.NewMemory(mtltest.Options{})
+			w := pmltest.OpenWorld(t, over(net), 2)
 			c := w.Comms(t, cid.PolicyAgree)
 			meet(t, c, 1)
 			specific := start(t)(recvInto(c[0], 1, 3))
 			wild := start(t)(recvInto(c[0], pml.AnySource, 3))
 			out := start(t)(isend(c[0], 1, 3, pml.Synchronous))
-			net.Fail(net.procs[0], broken)
+			net.Fail(0, broken)
 			until(t, "the network's word", func() bool { return failed(w.Procs[0].Module) == 3 })
 			if death {
 				w.Procs[0].Module.PeerFailed(w.Group()[1].Life, "killed")
@@ -79,8 +79,8 @@ func TestNetworkTellsOfADeathBeforeTheBootstrap(t *testing.T) {
 // and nobody will tell again.
 func TestNetworkFailsWhatTheDeadHadSent(t *testing.T) {
 	defer cm.SetDoubtSteps(math.MaxInt)()
-	net := newNamed()
-	w := pmltest.OpenWorld(t, net.stack(), 2)
+	net := mtltest.NewMemory(mtltest.Options{})
+	w := pmltest.OpenWorld(t, over(net), 2)
 	c := w.Comms(t, cid.PolicyAgree)
 	send(t, c[1], 0, 1, "message")
 	k, _, err := c[0].Mprobe(t.Context(), pml.AnySource, 1, pml.PointToPoint)
@@ -88,7 +88,7 @@ func TestNetworkFailsWhatTheDeadHadSent(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.Procs[0].Module.PeerFailed(w.Group()[1].Life, "killed")
-	net.Fail(net.procs[0], errors.New("connection reset"))
+	net.Fail(0, errors.New("connection reset"))
 	r := start(t)(k.Irecv(pml.Buffer{Bytes: make([]byte, 8)}))
 	_, err = r.wait(t)
 	wantFailureOf1(t, "a claimed message", err)

@@ -17,7 +17,6 @@ import (
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/mtl/mtltest"
 	"github.com/ferrympi/ferry/pml"
-	"github.com/ferrympi/ferry/pml/cm"
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
@@ -235,10 +234,10 @@ func TestFault7HeldMessagesKeepTheirEnvelope(t *testing.T) {
 // An error of the network ends the process in Open MPI.
 func TestFault8ErrorsOfTheNetworkAreReturned(t *testing.T) {
 	net := mtltest.NewMemory(mtltest.Options{})
-	w := pmltest.OpenWorld(t, pmltest.Stack{PML: cm.Component(), MTL: net.Component()}, 2)
+	w := pmltest.OpenWorld(t, over(net), 2)
 	c := w.Comms(t, cid.PolicyAgree)
 	broken := errors.New("cable is cut")
-	net.SetFaults(mtltest.Faults{Send: func(_, _ framework.Proc, _ mtl.Envelope) error { return broken }})
+	net.SetFaults(mtltest.Faults{Send: broken})
 	if err := c[0].Send(t.Context(), text("x"), 1, 1, pml.PointToPoint, pml.Standard); !errors.Is(err, broken) || !errors.Is(err, framework.ErrTransport) {
 		t.Errorf("send: %v", err)
 	}
@@ -251,11 +250,11 @@ func TestFault8ErrorsOfTheNetworkAreReturned(t *testing.T) {
 // communicators that are derived cost none either (fault 10).
 func TestFault9And10NothingIsSentBeforeTheFirstMessage(t *testing.T) {
 	var controls atomic.Int64
-	net := mtltest.NewMemory(mtltest.Options{Faults: mtltest.Faults{Control: func(_, _ framework.Proc, data []byte) [][]byte {
+	net := mtltest.NewMemory(mtltest.Options{Faults: mtltest.Faults{Control: func(data []byte) [][]byte {
 		controls.Add(1)
 		return [][]byte{data}
 	}}})
-	w := pmltest.OpenWorld(t, pmltest.Stack{PML: cm.Component(), MTL: net.Component()}, 2)
+	w := pmltest.OpenWorld(t, over(net), 2)
 	for _, policy := range pmltest.Policies {
 		for range 10 {
 			for _, c := range w.Comms(t, policy) {
@@ -283,7 +282,7 @@ func TestFault9And10NothingIsSentBeforeTheFirstMessage(t *testing.T) {
 // A component that has failed to open can be opened again.
 func TestFault13FailedOpenCanBeTriedAgain(t *testing.T) {
 	narrow := mtltest.NewMemory(mtltest.Options{ControlLimit: 1})
-	if _, err := pmltest.NewWorld(pmltest.Stack{PML: cm.Component(), MTL: narrow.Component()}, 1); !errors.Is(err, framework.ErrUnsupported) {
+	if _, err := pmltest.NewWorld(over(narrow), 1); !errors.Is(err, framework.ErrUnsupported) {
 		t.Fatalf("a network without room for control messages: %v", err)
 	}
 	w := pmltest.OpenWorld(t, stack(mtltest.Options{}), 1)
@@ -299,7 +298,7 @@ func TestControlMessagesInAnyOrderAndStrangersAmongThem(t *testing.T) {
 	var kept [][]byte
 	n := 0
 	net := mtltest.NewMemory(mtltest.Options{Inject: 4096})
-	net.SetFaults(mtltest.Faults{Control: func(_, _ framework.Proc, data []byte) [][]byte {
+	net.SetFaults(mtltest.Faults{Control: func(data []byte) [][]byte {
 		mu.Lock()
 		defer mu.Unlock()
 		n++
@@ -317,7 +316,7 @@ func TestControlMessagesInAnyOrderAndStrangersAmongThem(t *testing.T) {
 		}
 		return out
 	}})
-	w := pmltest.OpenWorld(t, pmltest.Stack{PML: cm.Component(), MTL: net.Component()}, 3)
+	w := pmltest.OpenWorld(t, over(net), 3)
 	for round := range 30 {
 		c := w.Comms(t, cid.PolicyLazy)
 		err := pmltest.Each(c, func(rank int, c pml.Comm) error {

@@ -20,10 +20,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // eager is a network that takes messages of some size at once, as providers do.
 var eager = mtltest.Options{Inject: 8 << 10, MaxMessage: 16 << 20}
 
-// stack is cm over a network in memory.
-func stack(opt mtltest.Options) pmltest.Stack {
-	return pmltest.Stack{PML: cm.Component(), MTL: mtltest.NewMemory(opt).Component()}
+// over is cm over a network in memory.
+func over(net *mtltest.Memory) pmltest.Stack {
+	return pmltest.Stack{PML: cm.Component(), MTL: net.Component()}
 }
+
+// stack is over, for a network of its own.
+func stack(opt mtltest.Options) pmltest.Stack { return over(mtltest.NewMemory(opt)) }
 
 // onNodes is stack, for processes on so many nodes, with shared memory between those
 // of one.

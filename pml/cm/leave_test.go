@@ -11,7 +11,6 @@ import (
 
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/mtl/mtltest"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/pml/cm"
@@ -181,8 +180,8 @@ func TestSendThatDoesNotLeaveKeepsNobodyFromBeingTold(t *testing.T) {
 // that follows them says when there are no more.
 func TestNewLifeOvertakesTheMessagesOfTheOldOne(t *testing.T) {
 	defer cm.SetMostVain(math.MaxInt)()
-	net := newNamed()
-	w := pmltest.OpenWorld(t, net.stack(), 2)
+	net := mtltest.NewMemory(mtltest.Options{})
+	w := pmltest.OpenWorld(t, over(net), 2)
 	m := w.Procs[0].Module
 	c := w.Comms(t, cid.PolicyAgree)
 	meet(t, c, 1)
@@ -199,7 +198,7 @@ func TestNewLifeOvertakesTheMessagesOfTheOldOne(t *testing.T) {
 	}
 	_, err := isend(c[0], 1, 3, pml.Standard)
 	wantErr(t, "a send to the old life", err, framework.ErrPeerClosed)
-	net.Inject(net.procs[0], goodbye(w.Group()[0].Nonce, old.Nonce, 2))
+	net.Inject(0, goodbye(w.Group()[0].Nonce, old.Nonce, 2))
 	_, err = more.wait(t)
 	wantErr(t, "one receive more", err, framework.ErrPeerClosed)
 	if n := pmltest.Inspect(m).Parked; n != 0 {
@@ -243,33 +242,11 @@ func goodbye(to, from uint64, n int) []byte {
 	return b
 }
 
-// named is a network in memory that tells the names of its processes, by rank.
-type named struct {
-	*mtltest.Memory
-	procs []framework.Proc
-}
-
-func newNamed() *named { return &named{Memory: mtltest.NewMemory(mtltest.Options{})} }
-
-func (n *named) stack() pmltest.Stack {
-	return pmltest.Stack{PML: cm.Component(), MTL: naming{n.Memory.Component(), n}}
-}
-
-type naming struct {
-	mtl.Component
-	n *named
-}
-
-func (c naming) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
-	c.n.procs = append(c.n.procs, env.Identity.Proc)
-	return c.Component.Open(ctx, env)
-}
-
 // TestGoodbyeThatOvertakesMessagesEndsNoReceiveOfThem: all that it counts are
 // received first, by receives that were posted before and after it.
 func TestGoodbyeThatOvertakesMessagesEndsNoReceiveOfThem(t *testing.T) {
-	net := newNamed()
-	w := pmltest.OpenWorld(t, net.stack(), 2)
+	net := mtltest.NewMemory(mtltest.Options{})
+	w := pmltest.OpenWorld(t, over(net), 2)
 	c := w.Comms(t, cid.PolicyAgree)
 	const n = 6
 	var reqs []started
@@ -277,7 +254,7 @@ func TestGoodbyeThatOvertakesMessagesEndsNoReceiveOfThem(t *testing.T) {
 	for tag := range n / 2 {
 		post(tag)
 	}
-	net.Inject(net.procs[0], goodbye(w.Group()[0].Nonce, w.Group()[1].Nonce, n))
+	net.Inject(0, goodbye(w.Group()[0].Nonce, w.Group()[1].Nonce, n))
 	until(t, "the goodbye", func() bool {
 		_, err := isend(c[0], 1, 1, pml.Standard)
 		return errors.Is(err, framework.ErrPeerClosed)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mtl/mtltest"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
@@ -12,11 +13,11 @@ import (
 // TestGoodbyeBeforeTheCard: a fast member makes a communicator, sends, and leaves
 // before this one knows who it is.
 func TestGoodbyeBeforeTheCard(t *testing.T) {
-	net := newNamed()
-	w := pmltest.OpenWorld(t, net.stack(), 2)
+	net := mtltest.NewMemory(mtltest.Options{})
+	w := pmltest.OpenWorld(t, over(net), 2)
 	m := w.Procs[0].Module
 	next := w.Reborn(1, 1234567)
-	net.Inject(net.procs[0], goodbye(w.Group()[0].Nonce, next.Nonce, 0))
+	net.Inject(0, goodbye(w.Group()[0].Nonce, next.Nonce, 0))
 	until(t, "the goodbye", func() bool { return pmltest.Inspect(m).Parked == 1 })
 	if err := m.Learn(next, w.Procs[1].Module.Addresses()); err != nil {
 		t.Fatal(err)
@@ -31,13 +32,13 @@ func TestGoodbyeBeforeTheCard(t *testing.T) {
 // TestWhatOneThatHasGoneHadParkedGoes: a process that opens one session after the other
 // may have each bounded number kept once only.
 func TestWhatOneThatHasGoneHadParkedGoes(t *testing.T) {
-	net := newNamed()
-	w := pmltest.OpenWorld(t, net.stack(), 2)
+	net := mtltest.NewMemory(mtltest.Options{})
+	w := pmltest.OpenWorld(t, over(net), 2)
 	m := w.Procs[0].Module
 	card := framework.Card(w.Procs[1].Module.Addresses())
 	peer := w.Group()[1].Life
 	for life, end := range []func(){
-		func() { net.Inject(net.procs[0], goodbye(w.Group()[0].Nonce, peer.Nonce, 0)) },
+		func() { net.Inject(0, goodbye(w.Group()[0].Nonce, peer.Nonce, 0)) },
 		func() { // the card of the next life
 			if err := m.Learn(framework.Life{ID: peer.ID, Nonce: 2000}, card); err != nil {
 				t.Fatal(err)
@@ -55,7 +56,7 @@ func TestWhatOneThatHasGoneHadParkedGoes(t *testing.T) {
 			b[0] = 1 // a request
 			binary.LittleEndian.PutUint64(b[24:], 1<<40)
 			binary.LittleEndian.PutUint64(b[32:], uint64(i))
-			net.Inject(net.procs[0], b)
+			net.Inject(0, b)
 		}
 		until(t, "requests", func() bool { return pmltest.Inspect(m).Parked == n })
 		end()
@@ -67,8 +68,8 @@ func TestWhatOneThatHasGoneHadParkedGoes(t *testing.T) {
 // kept for communicators to come is bounded; who has asked in vain is told when the
 // communicator is made, and who has closed it meanwhile is heard again.
 func TestTooManyEarlyControlMessagesAreDroppedAndNobodyWaits(t *testing.T) {
-	net := newNamed()
-	w := pmltest.OpenWorld(t, net.stack(), 3)
+	net := mtltest.NewMemory(mtltest.Options{})
+	w := pmltest.OpenWorld(t, over(net), 3)
 	m := w.Procs[0].Module
 	flood := func(from uint64) {
 		for i := range 1<<16 + 10 {
@@ -76,7 +77,7 @@ func TestTooManyEarlyControlMessagesAreDroppedAndNobodyWaits(t *testing.T) {
 			b[0] = 1 // a request
 			binary.LittleEndian.PutUint64(b[24:], 1<<40)
 			binary.LittleEndian.PutUint64(b[32:], uint64(i))
-			net.Inject(net.procs[0], b)
+			net.Inject(0, b)
 		}
 	}
 	id := w.NextID()
