@@ -1,8 +1,11 @@
 package mpi
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"math/bits"
+	"slices"
 
 	"github.com/ferrympi/ferry/coll"
 	"github.com/ferrympi/ferry/internal/mem"
@@ -18,23 +21,13 @@ import (
 // what has happened: each further one, creation of communicators included, is
 // ErrBroken. Messages between two members are not concerned.
 
-// collOps are the operations of a communicator; queried at the first use.
-type collOps struct {
-	coll.Ops
-	queried bool
-}
-
 // operations returns what the selected components offer on the communicator.
 // Between enter and leave.
-func (k *collective) operations() (*coll.Ops, error) {
-	if !k.ops.queried {
-		found, err := k.comm().session.engine.Coll(&k.peers)
-		if err != nil {
-			return nil, err
-		}
-		k.ops = collOps{*found, true}
+func (k *collective) operations() (_ *coll.Ops, err error) {
+	if k.ops == nil {
+		k.ops, err = k.comm().session.engine.Coll(&k.peers)
 	}
-	return &k.ops.Ops, nil
+	return k.ops, err
 }
 
 func errNoColl(op string) error {
@@ -66,18 +59,14 @@ func Barrier(ctx context.Context, c *Comm) error {
 // Bcast sends root's buf to all others' buf (MPI_Bcast), which has the same
 // length.
 func Bcast[T any](ctx context.Context, c *Comm, buf []T, root int) error {
-	b, err := bytesOf(buf)
-	if err != nil {
-		return err
-	}
-	if err := c.checkRoot(root); err != nil {
+	if err := cmp.Or(sendable[T](), c.checkRoot(root)); err != nil {
 		return err
 	}
 	return c.collective.run(ctx, "bcast", func(o *coll.Ops) error {
 		if o.Bcast == nil {
 			return errNoColl("bcast")
 		}
-		return o.Bcast(background(ctx), &c.collective.peers, b, root)
+		return o.Bcast(background(ctx), &c.collective.peers, mem.Bytes(buf), root)
 	})
 }
 
@@ -136,7 +125,7 @@ func (c *Comm) checkRoot(root int) error {
 
 // reduction checks the arguments of one and returns them as bytes.
 func reduction[T any](send, recv []T, op Op[T], receives bool) (r coll.Reducer, in, out []byte, err error) {
-	if in, err = bytesOf(send); err != nil {
+	if err := sendable[T](); err != nil {
 		return r, nil, nil, err
 	}
 	if op.apply == nil {
@@ -148,15 +137,14 @@ func reduction[T any](send, recv []T, op Op[T], receives bool) (r coll.Reducer, 
 		}
 		out = mem.Bytes(recv[:len(send)])
 	}
-	return coll.Reducer{ElemSize: mem.Size[T](), Commutative: op.commutative, Apply: op.apply}, in, out, nil
+	return coll.Reducer{ElemSize: mem.Size[T](), Commutative: op.commutative, Apply: op.apply}, mem.Bytes(send), out, nil
 }
 
 // peers is a communicator as a collective component sees it. One collective is
 // in progress at a time, so that scratch memory needs no lock.
 type peers struct {
 	c       *Comm
-	plane   pml.Plane
-	scratch [scratchPieces][]byte // free ones
+	scratch [][]byte // free pieces, the smallest first
 }
 
 // What a communicator keeps of scratch memory: no algorithm uses more pieces at
@@ -170,54 +158,50 @@ func (p *peers) Rank() int { return p.c.rank }
 func (p *peers) Size() int { return p.c.size }
 
 func (p *peers) Send(ctx context.Context, buf []byte, dst, tag int) error {
-	return p.c.pml.Send(ctx, pml.Buffer{Bytes: buf}, dst, tag, p.plane, pml.Standard)
+	return p.c.pml.Send(ctx, pml.Buffer{Bytes: buf}, dst, tag, pml.Collective, pml.Standard)
 }
 
 func (p *peers) Recv(ctx context.Context, buf []byte, src, tag int) (int, error) {
-	st, err := p.c.pml.Recv(ctx, pml.Buffer{Bytes: buf}, src, tag, p.plane)
+	st, err := p.c.pml.Recv(ctx, pml.Buffer{Bytes: buf}, src, tag, pml.Collective)
 	return st.Bytes, err
 }
 
 func (p *peers) SendRecv(ctx context.Context, send []byte, dst int, recv []byte, src, tag int) (int, error) {
-	st, err := p.c.sendrecv(ctx, send, dst, tag, recv, src, tag, p.plane)
+	st, err := p.c.sendrecv(ctx, send, dst, tag, recv, src, tag, pml.Collective)
 	return st.Bytes, err
 }
 
 // Scratch returns the smallest kept piece that is large enough, or a new one,
 // aligned for every element type.
 func (p *peers) Scratch(n int) []byte {
-	best := -1
-	for i, b := range p.scratch {
-		if b != nil && cap(b) >= n && (best < 0 || cap(b) < cap(p.scratch[best])) {
-			best = i
-		}
-	}
-	if best < 0 {
+	i := p.firstOf(n)
+	if i == len(p.scratch) {
 		// A power of two of at least 64 bytes: the pieces fit again, and Go
 		// aligns what is that large to 8 bytes.
-		size := 64
-		for size < n {
-			size *= 2
-		}
-		return make([]byte, size)[:n]
+		return make([]byte, n, max(64, 1<<bits.Len(uint(n-1))))
 	}
-	b := p.scratch[best]
-	p.scratch[best] = nil
+	b := p.scratch[i]
+	p.scratch = slices.Delete(p.scratch, i, i+1)
 	return b[:n]
 }
 
-// Release keeps b in place of a smaller piece, if there is no free place.
+// Release keeps b, in place of the smallest piece if there are enough.
 func (p *peers) Release(b []byte) {
 	if cap(b) == 0 || cap(b) > scratchLimit {
 		return
 	}
-	least := 0
-	for i, have := range p.scratch {
-		if cap(have) < cap(p.scratch[least]) {
-			least = i
+	p.scratch = slices.Insert(p.scratch, p.firstOf(cap(b)), b)
+	if len(p.scratch) > scratchPieces {
+		p.scratch = slices.Delete(p.scratch, 0, 1)
+	}
+}
+
+// firstOf returns the index of the first piece that has n bytes.
+func (p *peers) firstOf(n int) int {
+	for i, b := range p.scratch {
+		if cap(b) >= n {
+			return i
 		}
 	}
-	if cap(p.scratch[least]) < cap(b) {
-		p.scratch[least] = b[:0]
-	}
+	return len(p.scratch)
 }

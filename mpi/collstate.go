@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ferrympi/ferry/cid"
-	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/coll"
 )
 
 // collective is the state of a communicator's collective operations. One is in
@@ -21,16 +21,24 @@ type collective struct {
 	children cid.Deriver  // idup's while that is in progress
 	idup     *CommRequest // the last one that may not be complete, or nil
 	peers    peers
-	ops      collOps
+	ops      *coll.Ops // what components offer here, once that was asked
 }
 
 func (k *collective) init(c *Comm) {
 	k.children = cid.NewDeriver(c.spec.ID)
-	k.peers = peers{c: c, plane: pml.Collective}
+	k.peers.c = c
 }
 
 // comm is the communicator that k is part of.
 func (k *collective) comm() *Comm { return k.peers.c }
+
+// lastIdup returns the idup that the next creation comes after, which keeps it from
+// now on, or nil. Between enter and leave.
+func (k *collective) lastIdup() *CommRequest {
+	last := k.idup
+	k.idup = nil
+	return last
+}
 
 // enter begins a collective. It must be followed by leave, unless it failed.
 func (k *collective) enter(ctx context.Context) error {

@@ -3,13 +3,12 @@ package mpi
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"fmt"
 	"slices"
 
 	"github.com/ferrympi/ferry/assembly"
 	"github.com/ferrympi/ferry/cid"
-	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/internal/mem"
 	"github.com/ferrympi/ferry/pml"
 )
 
@@ -19,8 +18,8 @@ import (
 // takes part, and gets ErrNoComm. Any other negative colour is an error; the
 // others are served as if that member had passed Undefined.
 //
-// It exchanges colours and keys, in a logarithmic number of steps, and nothing
-// else: the ids follow from the colours.
+// It costs one allgather of colours and keys, and nothing else: the ids follow from
+// the colours.
 func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
 	if color < 0 && color != Undefined {
 		d, err := c.split(ctx, "split", Undefined, 0, nil)
@@ -86,14 +85,11 @@ func (c *Comm) ranksOf(g *Group) ([]int, error) {
 	return ranks, nil
 }
 
-// choice is what one member passes to Split.
+// choice is what one member passes to Split, and what it sends.
 type choice struct {
 	color, key int64
 	local      cid.Local // the member's id for the new communicator, or NoLocal
 }
-
-// choiceSize is that of an encoded choice: colour, key, local id.
-const choiceSize = 8 + 8 + 4
 
 // colorFailed is the colour of a member that has no id left: all members then
 // fail alike.
@@ -138,7 +134,7 @@ func (c *Comm) divide(ctx context.Context, mine choice, want []int) (d *Comm, er
 		return nil, full
 	}
 	colors := distinct(all)
-	ids, err := c.derive(ctx, len(colors))
+	ids, err := c.derive(ctx, c.collective.lastIdup(), len(colors))
 	if err != nil {
 		return nil, err
 	}
@@ -182,9 +178,6 @@ func (c *Comm) sub(all []choice, ranks []int, id cid.Extended) (*Comm, error) {
 	if policy == cid.PolicyLazy {
 		spec.Indices = nil
 	}
-	if err := c.session.addComm(); err != nil {
-		return nil, err
-	}
 	return c.child(newGroup(c.session, members), spec)
 }
 
@@ -200,44 +193,23 @@ func distinct(all []choice) []int64 {
 	return slices.Compact(colors)
 }
 
-// tagSplit is used on the collective plane, and by no collective component. (The
-// control plane's tags are those of CreateGroup's callers.)
-const tagSplit = coll.MaxTag + 1
-
-// exchange gathers every member's choice in all members, by Bruck's algorithm:
-// in each step the number of choices that a member knows doubles.
+// exchange gathers every member's choice in all members.
 func (c *Comm) exchange(ctx context.Context, mine choice) ([]choice, error) {
-	n := c.size
-	known := make([]byte, 0, n*choiceSize) // of ranks c.rank, c.rank+1, ...
-	known = binary.BigEndian.AppendUint64(known, uint64(mine.color))
-	known = binary.BigEndian.AppendUint64(known, uint64(mine.key))
-	known = binary.BigEndian.AppendUint32(known, uint32(mine.local))
-	for have := 1; have < n; have *= 2 {
-		more := min(have, n-have) * choiceSize
-		from := (c.rank + have) % n
-		send, recv := known[:more], known[len(known):len(known)+more]
-		st, err := c.sendrecv(ctx, send, (c.rank-have+n)%n, tagSplit, recv, from, tagSplit, pml.Collective)
-		if err != nil {
-			return nil, err
-		}
-		if st.Bytes != more {
-			return nil, assembly.BadMember(c.group.members[from], fmt.Errorf("split: %d bytes where %d were expected", st.Bytes, more))
-		}
-		known = known[:len(known)+more]
+	ops, err := c.collective.operations()
+	if err != nil {
+		return nil, err
 	}
-	all := make([]choice, n)
-	for i := range n {
-		b := known[i*choiceSize:]
-		x := choice{
-			color: int64(binary.BigEndian.Uint64(b)),
-			key:   int64(binary.BigEndian.Uint64(b[8:])),
-			local: cid.Local(binary.BigEndian.Uint32(b[16:])),
-		}
-		r := (c.rank + i) % n
+	if ops.Allgather == nil {
+		return nil, errNoColl("allgather")
+	}
+	all := make([]choice, c.size)
+	if err := ops.Allgather(background(ctx), &c.collective.peers, mem.Bytes([]choice{mine}), mem.Bytes(all)); err != nil {
+		return nil, err
+	}
+	for r, x := range all {
 		if (x.color >= 0) != x.local.Valid() || x.color < 0 && x.color != Undefined && x.color != colorFailed {
 			return nil, assembly.BadMember(c.group.members[r], fmt.Errorf("split: colour %d with id %v makes no sense", x.color, x.local))
 		}
-		all[r] = x
 	}
 	return all, nil
 }

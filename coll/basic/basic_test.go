@@ -1,11 +1,14 @@
 package basic
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/ferrympi/ferry/coll"
 	"github.com/ferrympi/ferry/coll/colltest"
+	"github.com/ferrympi/ferry/framework/kittest"
 	"go.uber.org/goleak"
 )
 
@@ -56,6 +59,28 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 		})
 		if n != 0 {
 			t.Errorf("rank %d: %v allocations", rank, n)
+		}
+	}
+}
+
+// TestLargeBlocksGoRound: the kit's blocks are small enough for the other algorithm.
+func TestLargeBlocksGoRound(t *testing.T) {
+	const m = bruckLimit + 1
+	for _, n := range []int{2, 3, 6} {
+		w := colltest.NewWorld(n, colltest.Options{Synchronous: true})
+		var want []byte
+		for r := range n {
+			want = append(want, bytes.Repeat([]byte{byte(r + 1)}, m)...)
+		}
+		errs := w.Run(t.Context(), func(ctx context.Context, p *colltest.Peer) error {
+			send, recv := want[p.Rank()*m:][:m], make([]byte, len(want))
+			if err := allgather(ctx, p, send, recv); err != nil {
+				return err
+			}
+			return kittest.Differ(recv, want)
+		})
+		if err := errors.Join(append(errs, w.Left())...); err != nil {
+			t.Errorf("%d members: %v", n, err)
 		}
 	}
 }

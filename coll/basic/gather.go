@@ -6,17 +6,17 @@ import (
 	"github.com/ferrympi/ferry/coll"
 )
 
-// bruckLimit is the size of the result, in bytes, up to which few steps matter
-// more than copying every byte once more: some tens of cells of a transport.
-const bruckLimit = 64 << 10
+// bruckLimit is the size of a block, in bytes, up to which few steps matter more
+// than copying every byte once more: as much as is copied while a message travels.
+const bruckLimit = 4 << 10
 
-// allgather takes Bruck's algorithm for small results and a ring for large ones.
+// allgather takes Bruck's algorithm for small blocks and a ring for large ones.
 func allgather(ctx context.Context, p coll.Peers, send, recv []byte) error {
 	n, rank, m := p.Size(), p.Rank(), len(send)
 	if m == 0 {
 		return nil
 	}
-	if n == 1 || n*m > bruckLimit {
+	if n == 1 || m > bruckLimit {
 		copyOnce(recv[rank*m:], send)
 		return ring(ctx, p, recv, m)
 	}
