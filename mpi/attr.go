@@ -20,46 +20,38 @@ type Key[T any] struct{ hooks KeyHooks[T] }
 // NewKey makes a key that differs from all others (MPI_Comm_create_keyval).
 func NewKey[T any](hooks KeyHooks[T]) *Key[T] { return &Key[T]{hooks} }
 
-// attribute is one value of a communicator, without its type.
-type attribute struct {
-	key, value any
-	copy       func() (attribute, bool)
-	delete     func()
+// attribute is one value of a communicator under some key.
+type attribute interface {
+	under() any // the key
+	copy() (attribute, bool)
+	delete()
 }
 
-func (k *Key[T]) attribute(v T) attribute {
-	return attribute{
-		key: k, value: v,
-		copy: func() (attribute, bool) {
-			if k.hooks.Copy == nil {
-				return attribute{}, false
-			}
-			w, ok := k.hooks.Copy(v)
-			return k.attribute(w), ok
-		},
-		delete: func() {
-			if k.hooks.Delete != nil {
-				k.hooks.Delete(v)
-			}
-		},
+type valueOf[T any] struct {
+	key   *Key[T]
+	value T
+}
+
+func (a valueOf[T]) under() any { return a.key }
+
+func (a valueOf[T]) copy() (attribute, bool) {
+	if a.key.hooks.Copy == nil {
+		return nil, false
+	}
+	v, ok := a.key.hooks.Copy(a.value)
+	return valueOf[T]{a.key, v}, ok
+}
+
+func (a valueOf[T]) delete() {
+	if a.key.hooks.Delete != nil {
+		a.key.hooks.Delete(a.value)
 	}
 }
 
 // SetAttr stores v in the communicator under k (MPI_Comm_set_attr). It is local.
 // A value that was there is deleted. ErrClosed after Close.
 func SetAttr[T any](c *Comm, k *Key[T], v T) error {
-	c.mu.Lock()
-	if c.closed.Load() {
-		c.mu.Unlock()
-		return c.errClosed()
-	}
-	old, had := c.removeAttr(k)
-	c.attrs = append(c.attrs, k.attribute(v))
-	c.mu.Unlock()
-	if had {
-		old.delete()
-	}
-	return nil
+	return c.replaceAttr(k, valueOf[T]{k, v})
 }
 
 // Attr returns what the communicator has under k (MPI_Comm_get_attr), and
@@ -68,8 +60,7 @@ func Attr[T any](c *Comm, k *Key[T]) (T, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if i := c.attrIndex(k); i >= 0 {
-		v, _ := c.attrs[i].value.(T) // a nil interface is no T, and comes back as nil
-		return v, true
+		return c.attrs[i].(valueOf[T]).value, true
 	}
 	var none T
 	return none, false
@@ -78,38 +69,34 @@ func Attr[T any](c *Comm, k *Key[T]) (T, bool) {
 // DeleteAttr takes the value under k out of the communicator, and calls the
 // key's Delete (MPI_Comm_delete_attr). Without a value it does nothing.
 // ErrClosed after Close.
-func DeleteAttr[T any](c *Comm, k *Key[T]) error {
+func DeleteAttr[T any](c *Comm, k *Key[T]) error { return c.replaceAttr(k) }
+
+// replaceAttr puts an attribute, or none, in place of the one that has the key. Hooks
+// run without a lock.
+func (c *Comm) replaceAttr(key any, by ...attribute) error {
 	c.mu.Lock()
 	if c.closed.Load() {
 		c.mu.Unlock()
 		return c.errClosed()
 	}
-	old, had := c.removeAttr(k)
-	c.mu.Unlock()
-	if had {
-		old.delete()
+	var old []attribute
+	if i := c.attrIndex(key); i >= 0 {
+		old = []attribute{c.attrs[i]}
+		c.attrs = slices.Delete(c.attrs, i, i+1)
 	}
+	c.attrs = append(c.attrs, by...)
+	c.mu.Unlock()
+	deleteAttrs(old)
 	return nil
 }
 
 // attrIndex finds the attribute of a key: few communicators have more than a
 // handful. c.mu held.
 func (c *Comm) attrIndex(key any) int {
-	return slices.IndexFunc(c.attrs, func(a attribute) bool { return a.key == key })
+	return slices.IndexFunc(c.attrs, func(a attribute) bool { return a.under() == key })
 }
 
-// removeAttr takes an attribute out. c.mu held.
-func (c *Comm) removeAttr(key any) (attribute, bool) {
-	i := c.attrIndex(key)
-	if i < 0 {
-		return attribute{}, false
-	}
-	old := c.attrs[i]
-	c.attrs = slices.Delete(c.attrs, i, i+1)
-	return old, true
-}
-
-// copyAttrs returns the attributes of a duplicate. The hooks run without a lock.
+// copyAttrs returns the attributes of a duplicate.
 func (c *Comm) copyAttrs() []attribute {
 	c.mu.Lock()
 	attrs := slices.Clone(c.attrs)
@@ -121,15 +108,6 @@ func (c *Comm) copyAttrs() []attribute {
 		}
 	}
 	return copies
-}
-
-// deleteAttrs deletes all attributes of a communicator that is closed.
-func (c *Comm) deleteAttrs() {
-	c.mu.Lock()
-	attrs := c.attrs
-	c.attrs = nil
-	c.mu.Unlock()
-	deleteAttrs(attrs)
 }
 
 // deleteAttrs calls the hooks, the last set attribute first: the only order that

@@ -50,12 +50,25 @@ type Comm struct {
 	attrs []attribute // in the order in which they were set
 }
 
-// newComm makes a communicator of the session, whose count holds it already. On
-// an error spec.Local is free again.
-func newComm(s *Session, g *Group, m assembly.PML, spec pml.CommSpec, values *framework.Values) (*Comm, error) {
+// newComm makes a communicator, which holds the session open. It takes a local id if
+// the spec has none. On an error the id is free again.
+func newComm(s *Session, g *Group, m assembly.PML, spec pml.CommSpec, values *framework.Values) (_ *Comm, err error) {
+	defer func() {
+		if err != nil {
+			m.CIDs().Close(spec.Local)
+		}
+	}()
+	if !spec.Local.Valid() {
+		if spec.Local, err = m.CIDs().Reserve(); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.hold(&s.comms); err != nil {
+		return nil, err
+	}
 	p, err := m.AddComm(spec)
 	if err != nil {
-		m.CIDs().Close(spec.Local)
+		s.drop(&s.comms)
 		return nil, err
 	}
 	c := &Comm{
@@ -136,8 +149,12 @@ func (c *Comm) Close() error {
 	delete(e.comms, c.spec.ID)
 	e.mu.Unlock()
 	c.pml.Close()
-	c.session.doneComm()
-	c.deleteAttrs()
+	c.session.drop(&c.session.comms)
+	c.mu.Lock()
+	attrs := c.attrs
+	c.attrs = nil
+	c.mu.Unlock()
+	deleteAttrs(attrs)
 	return nil
 }
 

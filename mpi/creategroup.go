@@ -54,16 +54,9 @@ func (c *Comm) createGroup(ctx context.Context, g *Group, ranks []int, tag int) 
 	if err != nil {
 		return nil, err
 	}
-	if err := c.session.addComm(); err != nil {
-		return nil, err
-	}
 	spec := pml.CommSpec{ID: id, Rank: g.Rank()}
 	for _, r := range ranks {
 		spec.Group = append(spec.Group, c.spec.Group[r])
-	}
-	if spec.Local, err = c.module.CIDs().Reserve(); err != nil {
-		c.session.doneComm()
-		return nil, err
 	}
 	return c.child(newGroup(c.session, g.members), spec)
 }

@@ -18,7 +18,7 @@ func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
 	if err := c.collective.enter(ctx); err != nil {
 		return nil, err
 	}
-	d, err := c.dup(ctx)
+	d, err := c.dup(ctx, c.collective.lastIdup())
 	if err := c.collective.leave(ctx, "dup", err); err != nil {
 		return nil, err
 	}
@@ -26,52 +26,31 @@ func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
 	return d, nil
 }
 
-func (c *Comm) dup(ctx context.Context) (*Comm, error) {
-	ids, err := c.derive(ctx, 1)
+// dup makes a communicator with c's members, after the creation before, which may be
+// nil.
+func (c *Comm) dup(ctx context.Context, before *CommRequest) (*Comm, error) {
+	ids, err := c.derive(ctx, before, 1)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.session.addComm(); err != nil {
-		return nil, err
-	}
-	return c.twin(ids[0])
+	return c.child(c.group, pml.CommSpec{ID: ids[0], Group: c.spec.Group, Rank: c.rank})
 }
 
-// twin makes a communicator with c's members, which the session has counted. On
-// an error it is not counted any more.
-func (c *Comm) twin(id cid.Extended) (*Comm, error) {
-	local, err := c.module.CIDs().Reserve()
-	if err != nil {
-		c.session.doneComm()
-		return nil, err
-	}
-	return c.child(c.group, pml.CommSpec{ID: id, Local: local, Group: c.spec.Group, Rank: c.rank})
-}
-
-// child makes a communicator below c, which the session has counted. On an error
-// it is not counted any more, and spec.Local is free again.
+// child is newComm below c.
 func (c *Comm) child(g *Group, spec pml.CommSpec) (*Comm, error) {
-	d, err := newComm(c.session, g, c.module, spec, c.values)
-	if err != nil {
-		c.session.doneComm()
-	}
-	return d, err
+	return newComm(c.session, g, c.module, spec, c.values)
 }
 
-// derive returns the ids of the next n children, the same in all members. When
-// the base has no more, all members draw a new one.
-func (c *Comm) derive(ctx context.Context, n int) ([]cid.Extended, error) {
-	k := &c.collective
-	if before := k.idup; before != nil {
-		if err := before.await(background(ctx)); err != nil {
+// derive returns the ids of the next n children, the same in all members: those after
+// the creation before, if that is not nil. When the base has no more, all members draw
+// a new one.
+func (c *Comm) derive(ctx context.Context, before *CommRequest, n int) ([]cid.Extended, error) {
+	ctx = background(ctx)
+	if before != nil {
+		if err := before.await(ctx); err != nil {
 			return nil, err
 		}
-		k.idup = nil
 	}
-	return c.deriveNow(ctx, n)
-}
-
-func (c *Comm) deriveNow(ctx context.Context, n int) ([]cid.Extended, error) {
 	d := &c.collective.children
 	ids := make([]cid.Extended, 0, n)
 	for {
@@ -84,7 +63,7 @@ func (c *Comm) deriveNow(ctx context.Context, n int) ([]cid.Extended, error) {
 			return ids, nil
 		}
 		// The tag begins with a byte that keeps it from a user's.
-		made, err := c.session.engine.Construct(background(ctx), c.group.members, "\x00children of "+c.spec.ID.String(), nil)
+		made, err := c.session.engine.Construct(ctx, c.group.members, "\x00children of "+c.spec.ID.String(), nil)
 		if err != nil {
 			return nil, err
 		}
@@ -111,18 +90,14 @@ func (c *Comm) Idup() (*CommRequest, error) {
 		return nil, err
 	}
 	defer k.leave(nil, "idup", nil)
-	if err := c.session.addComm(); err != nil {
+	if err := c.session.hold(&c.session.comms); err != nil {
 		return nil, err
 	}
-	r := &CommRequest{done: make(chan struct{})}
-	before := k.idup
-	if before != nil && before.ended() {
-		before = nil
-	}
+	r, before := &CommRequest{done: make(chan struct{})}, k.lastIdup()
 	k.idup = r
 	attrs := c.copyAttrs()
-	if before == nil && k.children.Left() > 0 {
-		c.finishIdup(nil, r, attrs) // needs nobody: the usual case
+	if (before == nil || before.ended()) && k.children.Left() > 0 {
+		c.finishIdup(before, r, attrs) // needs nobody: the usual case
 	} else {
 		go c.finishIdup(before, r, attrs)
 	}
@@ -133,19 +108,8 @@ func (c *Comm) Idup() (*CommRequest, error) {
 // deadline (bootstrap.timeout), so that it ends.
 func (c *Comm) finishIdup(before, r *CommRequest, attrs []attribute) {
 	defer close(r.done)
-	var ids []cid.Extended
-	if before != nil {
-		r.err = before.await(context.Background())
-	}
-	if r.err == nil {
-		ids, r.err = c.deriveNow(context.Background(), 1)
-	}
-	if r.err == nil {
-		r.comm, r.err = c.twin(ids[0])
-	} else {
-		c.session.doneComm()
-	}
-	if r.err != nil {
+	defer c.session.drop(&c.session.comms)
+	if r.comm, r.err = c.dup(context.Background(), before); r.err != nil {
 		r.err = c.collective.fail(fmt.Errorf("idup: %w", r.err))
 		deleteAttrs(attrs)
 		return
@@ -176,14 +140,11 @@ func (r *CommRequest) ended() bool {
 // Wait blocks until the creation has ended, and returns its outcome. If ctx ends
 // first only the wait ends. ErrClosed for a request that is used up.
 func (r *CommRequest) Wait(ctx context.Context) (*Comm, error) {
-	if r == nil || r.done == nil || r.used.Load() {
+	if r == nil || r.done == nil {
 		return nil, errInactive()
 	}
-	ctx = background(ctx)
-	select {
-	case <-r.done:
-	case <-ctx.Done():
-		return nil, ended(ctx, "wait", context.Cause(ctx))
+	if err := r.await(background(ctx)); err != nil && !r.ended() {
+		return nil, ended(ctx, "wait", err)
 	}
 	return r.take()
 }

@@ -40,12 +40,12 @@ func CommFromGroup(ctx context.Context, g *Group, tag string, opts ...CommOption
 	if err != nil {
 		return nil, err
 	}
-	if err := s.addComm(); err != nil {
+	if err := s.hold(&s.comms); err != nil { // while it is made
 		return nil, err
 	}
+	defer s.drop(&s.comms)
 	c, err := fromGroup(ctx, g, tag, values)
 	if err != nil {
-		s.doneComm()
 		return nil, fmt.Errorf("communicator from group: %w", err)
 	}
 	return c, nil

@@ -83,14 +83,8 @@ func (g *Group) Compare(other *Group) Comparison {
 	if slices.Equal(g.procs(), other.procs()) {
 		return Identical
 	}
-	if g.Size() != other.Size() {
+	if g.Size() != other.Size() || g.Difference(other).Size() > 0 {
 		return Unequal
-	}
-	in := g.index()
-	for _, p := range other.procs() {
-		if _, ok := in[p]; !ok {
-			return Unequal
-		}
 	}
 	return Similar
 }
@@ -109,14 +103,7 @@ func (g *Group) Union(other *Group) *Group {
 	if g == nil || g.session == nil {
 		base = other
 	}
-	in := g.index()
-	members := g.Members()
-	for _, p := range other.procs() {
-		if _, ok := in[p]; !ok {
-			members = append(members, p)
-		}
-	}
-	return base.with(members)
+	return base.with(slices.Concat(g.procs(), other.Difference(g).procs()))
 }
 
 // Intersection returns the members of g that are also in other, in g's order.
@@ -127,13 +114,10 @@ func (g *Group) Difference(other *Group) *Group { return g.filter(other, false) 
 
 func (g *Group) filter(other *Group, keep bool) *Group {
 	in := other.index()
-	var members []Proc
-	for _, p := range g.procs() {
-		if _, ok := in[p]; ok == keep {
-			members = append(members, p)
-		}
-	}
-	return g.with(members)
+	return g.with(slices.DeleteFunc(g.Members(), func(p Proc) bool {
+		_, ok := in[p]
+		return ok != keep
+	}))
 }
 
 // Incl returns the members with these ranks, in this order. A rank that is out
@@ -152,20 +136,11 @@ func (g *Group) Incl(ranks ...int) (*Group, error) {
 // Excl returns all members but those with these ranks, in g's order. A rank that
 // is out of range or comes twice is ErrRank.
 func (g *Group) Excl(ranks ...int) (*Group, error) {
-	if err := g.check(ranks); err != nil {
+	out, err := g.Incl(ranks...)
+	if err != nil {
 		return nil, err
 	}
-	out := make([]bool, g.Size())
-	for _, r := range ranks {
-		out[r] = true
-	}
-	var members []Proc
-	for r, p := range g.procs() {
-		if !out[r] {
-			members = append(members, p)
-		}
-	}
-	return g.with(members), nil
+	return g.Difference(out), nil
 }
 
 func (g *Group) check(ranks []int) error {

@@ -124,10 +124,7 @@ func (c *Comm) SendLayout(ctx context.Context, buf []byte, l Layout, dst, tag in
 	if err != nil {
 		return err
 	}
-	if null, err := c.sendArgs(dst, tag); null || err != nil {
-		return err
-	}
-	return ended(ctx, "send", c.pml.Send(ctx, b, dst, tag, pml.PointToPoint, pml.Standard))
+	return c.send(ctx, "send", b, dst, tag, pml.Standard)
 }
 
 // RecvLayout is Recv into the places in buf that l names; the bytes between them

@@ -33,26 +33,16 @@ func AllocMem(s *Session, bytes int) (*Memory, error) {
 	if bytes < 0 || bytes > most {
 		return nil, fmt.Errorf("%w: memory of %d bytes", ErrUnsupported, bytes)
 	}
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
-		return nil, closedSession()
+	if err := s.hold(&s.memories); err != nil {
+		return nil, err
 	}
-	s.memories++
-	s.mu.Unlock()
 	m, err := s.engine.allocate(bytes)
 	if err != nil {
-		s.doneMemory()
+		s.drop(&s.memories)
 		return nil, fmt.Errorf("memory of %d bytes: %w", bytes, err)
 	}
 	m.session = s
 	return m, nil
-}
-
-func (s *Session) doneMemory() {
-	s.mu.Lock()
-	s.memories--
-	s.mu.Unlock()
 }
 
 // memoryAlign suits every element type, and keeps pieces apart in the cache.
@@ -112,7 +102,7 @@ func (m *Memory) Close() error {
 	}
 	m.closed = true
 	m.bytes = nil
-	m.session.doneMemory()
+	m.session.drop(&m.session.memories)
 	return nil
 }
 
@@ -140,10 +130,7 @@ func (r *registered) change(f func([][]byte) [][]byte) {
 	if old := r.list.Load(); old != nil {
 		list = slices.Clone(*old)
 	}
-	if list = f(list); len(list) == 0 {
-		r.list.Store(nil)
-		return
-	}
+	list = f(list)
 	r.list.Store(&list)
 }
 

@@ -77,25 +77,21 @@ func (m *Message) Irecv(buf []byte) (Request, error) {
 		}
 		return m.comm.session.engine.nulls.request(), nil
 	}
-	r, err := m.claimed.Irecv(pml.Buffer{Bytes: buf})
-	if err != nil {
-		return Request{}, err
-	}
-	return Request{r, r.Generation()}, nil
+	return started(m.claimed.Irecv(pml.Buffer{Bytes: buf}))
 }
 
 // Mrecv is (*Message).Recv of elements.
 func Mrecv[T any](ctx context.Context, m *Message, buf []T) (Status, error) {
-	if !mem.PointerFree[T]() {
-		return noMessage(), errType[T]()
+	if err := sendable[T](); err != nil {
+		return noMessage(), err
 	}
 	return m.Recv(ctx, mem.Bytes(buf))
 }
 
 // Imrecv is (*Message).Irecv of elements.
 func Imrecv[T any](m *Message, buf []T) (Request, error) {
-	if !mem.PointerFree[T]() {
-		return Request{}, errType[T]()
+	if err := sendable[T](); err != nil {
+		return Request{}, err
 	}
 	return m.Irecv(mem.Bytes(buf))
 }

@@ -91,25 +91,22 @@ func (c *Comm) Send(ctx context.Context, buf []byte, dst, tag int) error {
 
 // Ssend is Send that returns only after the receive has matched (MPI_Ssend).
 func (c *Comm) Ssend(ctx context.Context, buf []byte, dst, tag int) error {
-	if !c.plainSend(dst, tag) {
-		if null, err := c.sendArgs(dst, tag); null || err != nil {
-			return err
-		}
-	}
-	err := c.pml.Send(ctx, pml.Buffer{Bytes: buf, Form: c.formOf(buf)}, dst, tag, pml.PointToPoint, pml.Synchronous)
-	return ended(ctx, "ssend", err)
+	return c.send(ctx, "ssend", pml.Buffer{Bytes: buf, Form: c.formOf(buf)}, dst, tag, pml.Synchronous)
 }
 
 // Rsend is Send by a caller who knows that the receive is posted already
 // (MPI_Rsend). If it isn't, the message arrives all the same.
 func (c *Comm) Rsend(ctx context.Context, buf []byte, dst, tag int) error {
-	if !c.plainSend(dst, tag) {
-		if null, err := c.sendArgs(dst, tag); null || err != nil {
-			return err
-		}
+	return c.send(ctx, "rsend", pml.Buffer{Bytes: buf, Form: c.formOf(buf)}, dst, tag, pml.Ready)
+}
+
+// send is what the blocking sends have in common. Send, the one that counts, does the
+// same without the call.
+func (c *Comm) send(ctx context.Context, op string, buf pml.Buffer, dst, tag int, mode pml.Mode) error {
+	if null, err := c.sendArgs(dst, tag); null || err != nil {
+		return err
 	}
-	err := c.pml.Send(ctx, pml.Buffer{Bytes: buf, Form: c.formOf(buf)}, dst, tag, pml.PointToPoint, pml.Ready)
-	return ended(ctx, "rsend", err)
+	return ended(ctx, op, c.pml.Send(ctx, buf, dst, tag, pml.PointToPoint, mode))
 }
 
 // Recv receives a message from rank src, or AnySource, with that tag, or AnyTag,
@@ -245,11 +242,7 @@ func (c *Comm) isend(buf pml.Buffer, dst, tag int, mode pml.Mode) (Request, erro
 			return c.session.engine.nulls.request(), nil
 		}
 	}
-	r, err := c.pml.Isend(buf, dst, tag, pml.PointToPoint, mode)
-	if err != nil {
-		return Request{}, err
-	}
-	return Request{r, r.Generation()}, nil
+	return started(c.pml.Isend(buf, dst, tag, pml.PointToPoint, mode))
 }
 
 // Irecv starts a receive (MPI_Irecv). buf is the library's until the request is
@@ -266,11 +259,7 @@ func (c *Comm) irecv(buf pml.Buffer, src, tag int) (Request, error) {
 			return c.session.engine.nulls.request(), nil
 		}
 	}
-	r, err := c.pml.Irecv(buf, src, tag, pml.PointToPoint)
-	if err != nil {
-		return Request{}, err
-	}
-	return Request{r, r.Generation()}, nil
+	return started(c.pml.Irecv(buf, src, tag, pml.PointToPoint))
 }
 
 // Probe blocks until a message that matches is here, and leaves it there

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/ferrympi/ferry/internal/mem"
 	"github.com/ferrympi/ferry/pml"
 )
 
@@ -61,24 +62,14 @@ func (p *Persistent) Start() error {
 		return errInactive()
 	case p.current() != Request{}:
 		return fmt.Errorf("%w: the persistent request is active; wait for it first", ErrPending)
-	case p.comm.closed.Load():
-		return p.comm.errClosed()
-	case p.peer == ProcNull:
-		p.active = p.comm.session.engine.nulls.request()
-		return nil
 	}
-	var r *pml.Request
 	var err error
 	if p.recv {
-		r, err = p.comm.pml.Irecv(p.buf, p.peer, p.tag, pml.PointToPoint)
+		p.active, err = p.comm.irecv(p.buf, p.peer, p.tag)
 	} else {
-		r, err = p.comm.pml.Isend(p.buf, p.peer, p.tag, pml.PointToPoint, p.mode)
+		p.active, err = p.comm.isend(p.buf, p.peer, p.tag, p.mode)
 	}
-	if err != nil {
-		return err
-	}
-	p.active = Request{r, r.Generation()}
-	return nil
+	return err
 }
 
 // current is the request of the operation in progress, the zero one if there is
@@ -148,27 +139,24 @@ func (p *Persistent) Free() error {
 
 // SendInit is (*Comm).SendInit of elements.
 func SendInit[T any](c *Comm, buf []T, dst, tag int) (*Persistent, error) {
-	b, err := bytesOf(buf)
-	if err != nil {
+	if err := sendable[T](); err != nil {
 		return nil, err
 	}
-	return c.SendInit(b, dst, tag)
+	return c.SendInit(mem.Bytes(buf), dst, tag)
 }
 
 // SsendInit is (*Comm).SsendInit of elements.
 func SsendInit[T any](c *Comm, buf []T, dst, tag int) (*Persistent, error) {
-	b, err := bytesOf(buf)
-	if err != nil {
+	if err := sendable[T](); err != nil {
 		return nil, err
 	}
-	return c.SsendInit(b, dst, tag)
+	return c.SsendInit(mem.Bytes(buf), dst, tag)
 }
 
 // RecvInit is (*Comm).RecvInit of elements.
 func RecvInit[T any](c *Comm, buf []T, src, tag int) (*Persistent, error) {
-	b, err := bytesOf(buf)
-	if err != nil {
+	if err := sendable[T](); err != nil {
 		return nil, err
 	}
-	return c.RecvInit(b, src, tag)
+	return c.RecvInit(mem.Bytes(buf), src, tag)
 }

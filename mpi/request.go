@@ -19,6 +19,14 @@ type Request struct {
 	gen uint32
 }
 
+// started makes the handle of an operation that has been started.
+func started(r *pml.Request, err error) (Request, error) {
+	if err != nil {
+		return Request{}, err
+	}
+	return Request{r, r.Generation()}, nil
+}
+
 // Wait blocks until the operation is complete, and returns its outcome
 // (MPI_Wait). If ctx ends first only the wait ends: the operation goes on, and
 // the request can be waited for again.

@@ -149,20 +149,21 @@ func (s *Session) Close() error {
 
 func closedSession() error { return fmt.Errorf("%w: the session is closed", ErrClosed) }
 
-// addComm counts a communicator that is about to be made; doneComm takes it back.
-func (s *Session) addComm() error {
+// hold keeps the session open: comms or memories count what is open, or is about to
+// be made. drop takes it back.
+func (s *Session) hold(count *int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return closedSession()
 	}
-	s.comms++
+	*count++
 	return nil
 }
 
-func (s *Session) doneComm() {
+func (s *Session) drop(count *int) {
 	s.mu.Lock()
-	s.comms--
+	*count--
 	s.mu.Unlock()
 }
 

@@ -299,12 +299,11 @@ func TestSome(reqs []Request, done []int, st []Status) (int, error) {
 	}
 	e.Lock()
 	defer e.Unlock()
-	n, err := takeSome(e, reqs, done, st)
-	if n == 0 && err == nil {
-		e.Progress()
-		n, err = takeSome(e, reqs, done, st)
+	if n, err := takeSome(e, reqs, done, st); n > 0 {
+		return n, err
 	}
-	return n, err
+	e.Progress()
+	return takeSome(e, reqs, done, st)
 }
 
 // takeSome takes all requests that are complete. e's lock held.
