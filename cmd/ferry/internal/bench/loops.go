@@ -266,3 +266,103 @@ func (r *rank) total(ctx context.Context, s *sample) (float64, error) {
 	err := mpi.Reduce(ctx, r.comm, []int64{int64(s.sum)}, sum, mpi.Sum[int64](), 0)
 	return float64(sum[0]), err
 }
+
+// settle is how long the players of any_lat wait until those that only wait have
+// gone to sleep: 63 of them yield some milliseconds each before that.
+const settle = 200 * time.Millisecond
+
+// anyLatency is latency's loop between ranks 0 and 1, where rank 0 receives from
+// any source. The first --connected of the other ranks have sent it a message
+// before, and the rest has not. All but the two are blocked in a receive until the
+// end. There is no barrier, since that would connect more ranks.
+func (r *rank) anyLatency(ctx context.Context) error {
+	const hello, bye = 2, 3
+	c := r.comm
+	connected := r.o.connected
+	if connected == 0 {
+		connected = c.Size() - 1
+	}
+	switch me := c.Rank(); {
+	case me > 1:
+		if me <= connected {
+			if err := c.Send(ctx, nil, 0, hello); err != nil {
+				return err
+			}
+		}
+		_, err := c.Recv(ctx, nil, 0, bye)
+		return err
+	case me == 0:
+		for peer := 2; peer <= connected; peer++ {
+			if _, err := c.Recv(ctx, nil, peer, hello); err != nil {
+				return err
+			}
+		}
+		time.Sleep(settle)
+	}
+	err := r.sizes(func(size int) error {
+		return r.row(ctx, size, func() (Row, error) { return r.latencyFrom(ctx, size, mpi.AnySource) })
+	})
+	for peer := 2; peer < c.Size() && c.Rank() == 0 && err == nil; peer++ {
+		err = c.Send(ctx, nil, peer, bye)
+	}
+	return err
+}
+
+// together times what all ranks do together: f, and between each two of it what is
+// not timed. The average is that of all ranks.
+func (r *rank) together(ctx context.Context, size, batch, warmup int, f func(n int) error, between func() error) (Row, error) {
+	l := r.o.loop(size, 1000, warmup, 100, 10)
+	l.batch = batch
+	s, err := l.time(f, between)
+	if err != nil {
+		return Row{}, err
+	}
+	return r.overAllRanks(ctx, s)
+}
+
+// barrier is osu_barrier's loop.
+func (r *rank) barrier(ctx context.Context, _ int) (Row, error) {
+	return r.together(ctx, 0, 10, 200, func(n int) error {
+		for range n {
+			if err := mpi.Barrier(ctx, r.comm); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, nil)
+}
+
+// elementBytes is the size of an element of allreduce: a float32, as in OSU's.
+const elementBytes = 4
+
+// allreduce is osu_allreduce's loop: a barrier, which is not timed, keeps the
+// iterations apart.
+func (r *rank) allreduce(ctx context.Context, size int) (Row, error) {
+	send, recv := make([]float32, size/elementBytes), make([]float32, size/elementBytes)
+	for i := range send {
+		send[i], recv[i] = 1, 0
+	}
+	sum := mpi.Sum[float32]()
+	return r.together(ctx, size, 1, 100,
+		func(int) error { return mpi.Allreduce(ctx, r.comm, send, recv, sum) },
+		func() error { return mpi.Barrier(ctx, r.comm) })
+}
+
+// dup times (*Comm).Dup.
+func (r *rank) dup(ctx context.Context, _ int) (Row, error) {
+	return r.communicators(ctx, func() (*mpi.Comm, error) { return r.comm.Dup(ctx) })
+}
+
+// create times CommFromGroup, again and again with the same tag.
+func (r *rank) create(ctx context.Context, _ int) (Row, error) {
+	group := r.comm.Group()
+	return r.communicators(ctx, func() (*mpi.Comm, error) { return mpi.CommFromGroup(ctx, group, "ferry.bench.create") })
+}
+
+// communicators are made and closed; closing is not timed.
+func (r *rank) communicators(ctx context.Context, newComm func() (*mpi.Comm, error)) (Row, error) {
+	var c *mpi.Comm
+	return r.together(ctx, 0, 1, 100,
+		func(int) (err error) { c, err = newComm(); return err },
+		func() error { return c.Close() })
+}
