@@ -21,18 +21,15 @@ func (e *env) persistent() {
 	for _, n := range []int{8, 100_000} {
 		out, in := make([]byte, n), make([]byte, n)
 		for _, start := range []func([]byte, int, int) (*mpi.Persistent, error){c.SendInit, c.SsendInit} {
-			s, err := start(out, e.right, 6)
-			e.Check(err)
-			r, err := c.RecvInit(in, e.left, 6)
-			e.Check(err)
+			s := need(start(out, e.right, 6))(e)
+			r := need(c.RecvInit(in, e.left, 6))(e)
 			for i := range 20 {
 				copy(out, pattern(n, c.Rank(), i)) // what it holds at the start is sent
 				e.Check(r.Start(), s.Start())
 				e.Is("start of an active one", r.Start(), mpi.ErrPending)
 				st, err := r.Wait(e.ctx)
 				e.status("receive", st, err, e.left, 6, n)
-				_, err = s.Wait(e.ctx)
-				e.Check(err)
+				need(s.Wait(e.ctx))(e)
 				e.Same("receive", in, pattern(n, e.left, i))
 			}
 			e.Check(s.Free(), r.Free())
@@ -42,15 +39,13 @@ func (e *env) persistent() {
 }
 
 func (e *env) inactive() {
-	r, err := e.c.RecvInit(make([]byte, 1), e.left, 1)
-	e.Check(err)
+	r := need(e.c.RecvInit(make([]byte, 1), e.left, 1))(e)
 	st, err := r.Wait(e.ctx)
 	e.none("wait", st, err)
 	st, done, err := r.Test()
 	e.none("test", st, err)
 	e.must(done, "test: pending")
-	p, err := e.c.SendInit(nil, mpi.ProcNull, 1)
-	e.Check(err)
+	p := need(e.c.SendInit(nil, mpi.ProcNull, 1))(e)
 	e.Check(p.Start())
 	st, err = p.Wait(e.ctx)
 	e.null("ProcNull", st, err)
@@ -59,8 +54,7 @@ func (e *env) inactive() {
 }
 
 func (e *env) allocated() {
-	m, err := mpi.AllocMem(e.session, 3<<20)
-	e.Check(err)
+	m := need(mpi.AllocMem(e.session, 3<<20))(e)
 	out := mpi.View[byte](m)
 	e.Same("new memory", out, make([]byte, 3<<20))
 	for i, n := range []int{8, 40_000, 2 << 20} {
@@ -79,8 +73,7 @@ func (e *env) vectors() {
 	c := e.c
 	for _, blocks := range []int{1, 10, 3000} {
 		l := mpi.Vector(blocks, 24, 40)
-		s, err := c.IsendLayout(pattern(l.Extent(), c.Rank(), blocks), l, e.right, 1)
-		e.Check(err)
+		s := need(c.IsendLayout(pattern(l.Extent(), c.Rank(), blocks), l, e.right, 1))(e)
 		flat := make([]byte, l.Size())
 		st, err := c.Recv(e.ctx, flat, e.left, 1)
 		e.status("vector to bytes", st, err, e.left, 1, l.Size())
@@ -105,8 +98,7 @@ func (e *env) vectors() {
 func (e *env) indexed() {
 	from := mpi.Indexed(mpi.Block{Offset: 50, Bytes: 10}, mpi.Block{Offset: 0, Bytes: 20}, mpi.Block{Offset: 30, Bytes: 6})
 	to := mpi.Vector(4, 9, 11)
-	s, err := e.c.IsendLayout(pattern(from.Extent(), e.c.Rank(), 0), from, e.right, 1)
-	e.Check(err)
+	s := need(e.c.IsendLayout(pattern(from.Extent(), e.c.Rank(), 0), from, e.right, 1))(e)
 	in := make([]byte, to.Extent())
 	st, err := e.c.RecvLayout(e.ctx, in, to, e.left, 1)
 	e.status("indexed", st, err, e.left, 1, 36)

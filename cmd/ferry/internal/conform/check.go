@@ -2,7 +2,6 @@ package conform
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/mpi"
@@ -25,6 +24,14 @@ func of(name, section string, ranks int, run func(*env)) Case {
 			run(&env{t, t.Context(), e.Session, e.Comm, (me + n - 1) % n, (me + 1) % n})
 		})
 	}}
+}
+
+// need is the result of a step without which the case can't go on.
+func need[V any](v V, err error) func(*env) V {
+	return func(e *env) V {
+		e.Check(err)
+		return v
+	}
 }
 
 // must ends the case where a condition does not hold.
@@ -58,22 +65,13 @@ func pattern(n, rank, message int) []byte { return kittest.Payload(rank+message*
 
 // isend and irecv start an operation; every case waits for those that it starts.
 func (e *env) isend(c *mpi.Comm, b []byte, dst, tag int) mpi.Request {
-	r, err := c.Isend(b, dst, tag)
-	e.Check(err)
-	return r
+	return need(c.Isend(b, dst, tag))(e)
 }
 
-func (e *env) irecv(b []byte, src, tag int) mpi.Request {
-	r, err := e.c.Irecv(b, src, tag)
-	e.Check(err)
-	return r
-}
+func (e *env) irecv(b []byte, src, tag int) mpi.Request { return need(e.c.Irecv(b, src, tag))(e) }
 
 // wait waits for a send, or whatever else needs no status.
-func (e *env) wait(r mpi.Request) {
-	_, err := r.Wait(e.ctx)
-	e.Check(err)
-}
+func (e *env) wait(r mpi.Request) { need(r.Wait(e.ctx))(e) }
 
 // got waits for a receive into in of what was sent from the left with tag.
 func (e *env) got(r mpi.Request, tag int, in, sent []byte) {
@@ -92,11 +90,7 @@ func (e *env) recv(c *mpi.Comm, src, tag, with int, sent []byte) {
 
 func (e *env) barrier() { e.Check(mpi.Barrier(e.ctx, e.c)) }
 
-func (e *env) dup() *mpi.Comm {
-	d, err := e.c.Dup(e.ctx)
-	e.Check(err)
-	return d
-}
+func (e *env) dup() *mpi.Comm { return need(e.c.Dup(e.ctx))(e) }
 
 // allgather has all ranks know every rank's number.
 func (e *env) allgather(c *mpi.Comm, mine int64) []int64 {
@@ -122,11 +116,7 @@ func (e *env) works(c *mpi.Comm) {
 }
 
 // incl is a group of some of another's members.
-func (e *env) incl(g *mpi.Group, ranks ...int) *mpi.Group {
-	some, err := g.Incl(ranks...)
-	e.Check(err)
-	return some
-}
+func (e *env) incl(g *mpi.Group, ranks ...int) *mpi.Group { return need(g.Incl(ranks...))(e) }
 
 func upTo(n int) []int {
 	all := make([]int, n)
@@ -135,5 +125,3 @@ func upTo(n int) []int {
 	}
 	return all
 }
-
-func bytesOf(n int) string { return fmt.Sprintf("%d bytes", n) }

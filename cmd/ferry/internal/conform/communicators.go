@@ -33,8 +33,7 @@ func (e *env) dupFirst() {
 		e.works(d)
 		return
 	}
-	_, err := c.Recv(e.ctx, nil, 0, 0)
-	e.Check(err)
+	need(c.Recv(e.ctx, nil, 0, 0))(e)
 	d := e.dup()
 	in := make([]byte, 1)
 	st, err := d.Recv(e.ctx, in, 0, 0)
@@ -46,14 +45,11 @@ func (e *env) dupFirst() {
 func (e *env) idup() {
 	var reqs [3]*mpi.CommRequest
 	for i := range reqs {
-		var err error
-		reqs[i], err = e.c.Idup()
-		e.Check(err)
+		reqs[i] = need(e.c.Idup())(e)
 	}
 	e.barrier() // others may be called meanwhile
 	for _, r := range reqs {
-		d, err := r.Wait(e.ctx)
-		e.Check(err)
+		d := need(r.Wait(e.ctx))(e)
 		e.works(d)
 	}
 }
@@ -62,8 +58,7 @@ func (e *env) split() {
 	c := e.c
 	n, me := c.Size(), c.Rank()
 	// Even and odd ranks, in reverse.
-	d, err := c.Split(e.ctx, me%2, -me)
-	e.Check(err)
+	d := need(c.Split(e.ctx, me%2, -me))(e)
 	var want []int
 	for r := n - 1; r >= 0; r-- {
 		if r%2 == me%2 {
@@ -73,8 +68,7 @@ func (e *env) split() {
 	e.in("members", d.Group(), c.Group(), want...)
 	e.works(d)
 	// Equal keys keep the order of the ranks, whatever the colour's size.
-	d, err = c.Split(e.ctx, 1<<30, 5)
-	e.Check(err)
+	d = need(c.Split(e.ctx, 1<<30, 5))(e)
 	e.must(d.Rank() == me && d.Size() == n, "rank %d of %d", d.Rank(), d.Size())
 	e.works(d)
 	// Who wants none gets none, and the others their own.
@@ -82,7 +76,7 @@ func (e *env) split() {
 	if me == n-1 {
 		color = mpi.Undefined
 	}
-	d, err = c.Split(e.ctx, color, 0)
+	d, err := c.Split(e.ctx, color, 0)
 	if me == n-1 {
 		e.Is("Undefined", err, mpi.ErrNoComm)
 		return
@@ -93,10 +87,8 @@ func (e *env) split() {
 }
 
 func (e *env) splitShared() {
-	d, err := e.c.SplitShared(e.ctx, 0)
-	e.Check(err)
-	node, err := e.session.Group(e.ctx, "mpix://SHARED")
-	e.Check(err)
+	d := need(e.c.SplitShared(e.ctx, 0))(e)
+	node := need(e.session.Group(e.ctx, "mpix://SHARED"))(e)
 	same := d.Group().Compare(node.Intersection(e.c.Group()))
 	e.must(same == mpi.Identical || same == mpi.Similar, "its members are not those of mpix://SHARED: %v", same)
 	e.works(d)
@@ -114,10 +106,8 @@ func (e *env) create() {
 		e.works(d)
 	}
 	// Groups that have nothing in common, in one call.
-	mine, err := c.Group().RangeIncl([]mpi.Range{{First: c.Rank() % 2, Last: c.Size() - 1, Stride: 2}})
-	e.Check(err)
-	d, err = c.Create(e.ctx, mine)
-	e.Check(err)
+	mine := need(c.Group().RangeIncl([]mpi.Range{{First: c.Rank() % 2, Last: c.Size() - 1, Stride: 2}}))(e)
+	d = need(c.Create(e.ctx, mine))(e)
 	e.must(d.Size() == mine.Size(), "%d members", d.Size())
 	e.works(d)
 }
@@ -131,8 +121,7 @@ func (e *env) createGroup() {
 	}
 	g := e.incl(c.Group(), members...)
 	for range 3 { // the same tag again, back to back
-		d, err := c.CreateGroup(e.ctx, g, 4)
-		e.Check(err)
+		d := need(c.CreateGroup(e.ctx, g, 4))(e)
 		e.must(d.Group().Compare(g) == mpi.Identical, "other members")
 		e.works(d)
 	}
@@ -145,10 +134,8 @@ func (e *env) createGroup() {
 func (e *env) compare() {
 	c := e.c
 	d := e.dup()
-	reverse, err := c.Split(e.ctx, 0, -c.Rank())
-	e.Check(err)
-	alone, err := c.Split(e.ctx, c.Rank(), 0)
-	e.Check(err)
+	reverse := need(c.Split(e.ctx, 0, -c.Rank()))(e)
+	alone := need(c.Split(e.ctx, c.Rank(), 0))(e)
 	wantReverse, wantAlone := mpi.Similar, mpi.Unequal
 	if c.Size() == 1 {
 		wantReverse, wantAlone = mpi.Congruent, mpi.Congruent
@@ -172,8 +159,7 @@ func (e *env) contexts() {
 	all := []*mpi.Comm{e.c}
 	for range 20 {
 		d := e.dup()
-		s, err := d.Split(e.ctx, 0, d.Rank())
-		e.Check(err)
+		s := need(d.Split(e.ctx, 0, d.Rank()))(e)
 		all = append(all, d, s)
 	}
 	var reqs []mpi.Request
@@ -199,14 +185,12 @@ func (e *env) overlapping() {
 		if i > 0 && c.Size() > 1 {
 			color = (c.Rank() + i) / 2 % 2
 		}
-		d, err := c.Split(e.ctx, color, c.Rank()*(1-2*(i%2)))
-		e.Check(err)
+		d := need(c.Split(e.ctx, color, c.Rank()*(1-2*(i%2))))(e)
 		all = append(all, d)
 	}
 	e.Each(len(all), func(i int) {
 		for range 20 {
-			d, err := all[i].Dup(e.ctx)
-			e.Check(err)
+			d := need(all[i].Dup(e.ctx))(e)
 			e.works(d)
 		}
 		e.works(all[i])
@@ -226,8 +210,7 @@ func (e *env) pendingClose() {
 	d := e.dup()
 	const n = 100_000
 	in := make([]byte, n)
-	r, err := d.Irecv(in, e.left, 0)
-	e.Check(err)
+	r := need(d.Irecv(in, e.left, 0))(e)
 	s := e.isend(d, pattern(n, d.Rank(), 0), e.right, 0)
 	e.Check(d.Close())
 	e.wait(s)

@@ -50,12 +50,11 @@ const (
 
 // Result is the outcome of one case, the same in all ranks except for Rank and Err.
 type Result struct {
-	Case    Case
-	Status  Status
-	Rank    int   // this process
-	Ranks   []int // that failed
-	Err     error // of this rank
-	Elapsed time.Duration
+	Case   Case
+	Status Status
+	Rank   int   // this process
+	Ranks  []int // that failed
+	Err    error // of this rank
 }
 
 // Limit is when a case can be taken to hang: the longest take a second.
@@ -64,39 +63,22 @@ const Limit = 30 * time.Second
 // ErrHung is wrapped by the error of a case that did not end within its limit.
 var ErrHung = errors.New("hung")
 
+// Within is the context of a case, which ends with ErrHung after limit.
+func Within(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w for %v", ErrHung, limit))
+}
+
 // Cases returns all cases, family by family.
 func Cases() []Case {
 	return slices.Concat(messageCases(), matchingCases(), requestCases(), bufferCases(), communicatorCases(), groupCases(), sessionCases())
 }
 
-// Run runs the cases, one after the other, with all processes of mpi://WORLD,
-// which all call it with the same cases, in a session that is opened with opts. limit
-// is that of a case, as for On. Each result is reported as it comes. The error says
-// that the suite itself could not go on; cases that fail are no error.
-func Run(ctx context.Context, cases []Case, limit time.Duration, report func(Result), opts ...mpi.SessionOption) error {
-	s, err := mpi.OpenSession(ctx, opts...)
-	if err != nil {
-		return err
-	}
-	all, err := s.Group(ctx, "mpi://WORLD")
-	if err != nil {
-		return err
-	}
-	world, err := mpi.CommFromGroup(ctx, all, "ferry.conform")
-	if err != nil {
-		return err
-	}
-	if err := On(ctx, s, world, cases, limit, report); err != nil {
-		return err
-	}
-	return errors.Join(world.Close(), s.Close())
-}
-
-// On is Run in a session that is open, over a communicator of all its processes
-// that nobody else uses. Each case may take limit; a rank whose case has ended waits
-// twice as long for the others. After an error the communicator is of no use any
-// more; the case over which it came was reported.
-func On(ctx context.Context, s *mpi.Session, world *mpi.Comm, cases []Case, limit time.Duration, report func(Result)) error {
+// Run runs the cases, one after the other, over a communicator that nobody else
+// uses; its processes all call it with the same cases. Each case may take limit; a
+// rank whose case has ended waits twice as long for the others. Each result is
+// reported as it comes; cases that fail are no error. After an error the communicator
+// is of no use any more; the case over which it came was reported.
+func Run(ctx context.Context, s *mpi.Session, world *mpi.Comm, cases []Case, limit time.Duration, report func(Result)) error {
 	for _, c := range cases {
 		r, err := runCase(ctx, s, world, c, limit)
 		if err != nil {
@@ -118,23 +100,19 @@ func runCase(ctx context.Context, s *mpi.Session, world *mpi.Comm, c Case, limit
 	if world.Size() < c.Ranks {
 		return r, nil
 	}
-	hung := fmt.Errorf("%w for %v", ErrHung, limit)
-	limited, cancel := context.WithTimeoutCause(ctx, limit, hung)
+	limited, cancel := Within(ctx, limit)
 	defer cancel()
 	r.Status, r.Ranks = Fail, []int{r.Rank}
 	comm, err := world.Dup(limited)
 	if err != nil {
 		return r, err
 	}
-	start := time.Now()
-	r.Err = c.Run(limited, Env{s, comm})
-	r.Elapsed = time.Since(start)
-	r.Err = errors.Join(r.Err, comm.Close())
+	r.Err = errors.Join(c.Run(limited, Env{s, comm}), comm.Close())
 	failed := make([]byte, world.Size())
 	if r.Err != nil {
 		failed[world.Rank()] = 1
 	}
-	settle, cancel := context.WithTimeoutCause(ctx, 2*limit, hung)
+	settle, cancel := Within(ctx, 2*limit)
 	defer cancel()
 	if err := mpi.Allreduce(settle, world, nil, failed, mpi.Max[byte]()); err != nil {
 		return r, err
@@ -184,7 +162,11 @@ func Command() *cobra.Command {
 // run runs the cases. Rank 0 prints the outcomes, and every rank what it failed with.
 func run(cmd *cobra.Command, cases []Case) error {
 	out, failed := cmd.OutOrStdout(), 0
-	err := Run(cmd.Context(), cases, Limit, func(r Result) {
+	session, world, done, err := settings.Join(cmd.Context(), "ferry.conform")
+	if err != nil {
+		return err
+	}
+	err = Run(cmd.Context(), session, world, cases, Limit, func(r Result) {
 		if r.Status == Fail {
 			failed++
 		}
@@ -198,12 +180,12 @@ func run(cmd *cobra.Command, cases []Case) error {
 		if r.Err != nil {
 			fmt.Fprintf(cmd.ErrOrStderr(), "rank %d: %s: %v\n", r.Rank, r.Case.Name, r.Err)
 		}
-	}, settings.Session()...)
-	if err != nil {
-		return err
+	})
+	if err == nil { // else to close may take as long as what has failed
+		err = done()
 	}
-	if failed > 0 {
-		return exit.Status(exit.Failed) // the lines have said why
+	if err == nil && failed > 0 {
+		err = exit.Status(exit.Failed) // the lines have said why
 	}
-	return nil
+	return err
 }

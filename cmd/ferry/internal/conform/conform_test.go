@@ -11,6 +11,7 @@ import (
 
 	"github.com/ferrympi/ferry/bootstrap/local/localtest"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/conform"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
 	"github.com/ferrympi/ferry/mpi"
 	"github.com/ferrympi/ferry/mpi/mpitest"
 )
@@ -23,7 +24,11 @@ func TestMain(m *testing.M) {
 func suite(ctx context.Context) error {
 	var errs []error
 	passed, skipped := 0, 0
-	err := conform.Run(ctx, conform.Cases(), conform.Limit, func(r conform.Result) {
+	session, world, done, err := settings.Join(ctx, "test")
+	if err != nil {
+		return err
+	}
+	err = conform.Run(ctx, session, world, conform.Cases(), conform.Limit, func(r conform.Result) {
 		switch r.Status {
 		case conform.Pass:
 			passed++
@@ -36,7 +41,7 @@ func suite(ctx context.Context) error {
 	if os.Getenv("CONFORM_COUNT") != "" {
 		fmt.Printf("%d passed, %d skipped\n", passed, skipped)
 	}
-	return errors.Join(append(errs, err)...)
+	return errors.Join(append(errs, err, done())...)
 }
 
 func TestSuite(t *testing.T) {
@@ -79,7 +84,7 @@ func failing(ctx context.Context) error {
 	}
 	return on(ctx, func(s *mpi.Session, world *mpi.Comm) error {
 		var got []string
-		err := conform.On(ctx, s, world, cases, conform.Limit, func(r conform.Result) { got = append(got, fmt.Sprint(r.Case.Name, " ", r.Status, r.Ranks)) })
+		err := conform.Run(ctx, s, world, cases, conform.Limit, func(r conform.Result) { got = append(got, fmt.Sprint(r.Case.Name, " ", r.Status, r.Ranks)) })
 		if want := "[fails in rank 1 fail[1] needs more skip[] works pass[]]"; fmt.Sprint(got) != want {
 			return fmt.Errorf("%v, want %s", got, want)
 		}
@@ -100,7 +105,7 @@ func hanging(ctx context.Context) error {
 			return err
 		}}}
 		var got conform.Result
-		err := conform.On(ctx, s, world, cases, time.Second, func(r conform.Result) { got = r })
+		err := conform.Run(ctx, s, world, cases, time.Second, func(r conform.Result) { got = r })
 		if got.Status != conform.Fail || !slices.Equal(got.Ranks, []int{1}) || errors.Is(got.Err, conform.ErrHung) != (got.Rank == 1) {
 			return fmt.Errorf("%+v", got)
 		}
@@ -122,7 +127,7 @@ func leaving(ctx context.Context) error {
 			{Name: "after that", Ranks: 1, Run: func(context.Context, conform.Env) error { return nil }},
 		}
 		var got []conform.Result
-		err := conform.On(ctx, s, world, cases, 100*time.Millisecond, func(r conform.Result) { got = append(got, r) })
+		err := conform.Run(ctx, s, world, cases, 100*time.Millisecond, func(r conform.Result) { got = append(got, r) })
 		if err == nil || len(got) != 1 || got[0].Status != conform.Fail || !errors.Is(got[0].Err, err) {
 			return fmt.Errorf("%v %+v", err, got)
 		}

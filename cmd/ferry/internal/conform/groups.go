@@ -36,8 +36,7 @@ func (e *env) groupOf() {
 
 // in checks a group's members, by their ranks in all.
 func (e *env) in(what string, got, all *mpi.Group, want ...int) {
-	ranks, err := got.Translate(upTo(got.Size()), all)
-	e.Check(err)
+	ranks := need(got.Translate(upTo(got.Size()), all))(e)
 	e.must(slices.Equal(ranks, want), "%s: %v, want %v", what, ranks, want)
 }
 
@@ -77,8 +76,7 @@ func (e *env) ends() []int { return slices.Compact([]int{e.c.Size() - 1, 0}) }
 func (e *env) groupLists() {
 	all := e.c.Group()
 	n := all.Size()
-	rest, err := all.Excl(n - 1)
-	e.Check(err)
+	rest := need(all.Excl(n - 1))(e)
 	e.in("include", e.incl(all, e.ends()...), all, e.ends()...)
 	e.in("exclude", rest, all, upTo(n-1)...)
 	_, high := all.Incl(n)
@@ -102,17 +100,14 @@ func (e *env) groupRanges() {
 		}
 	}
 	include := func(ranges ...mpi.Range) *mpi.Group {
-		g, err := all.RangeIncl(ranges)
-		e.Check(err)
-		return g
+		return need(all.RangeIncl(ranges))(e)
 	}
 	refused := func(what string, ranges ...mpi.Range) {
 		_, err := all.RangeIncl(ranges)
 		e.Is(what, err, mpi.ErrRank)
 	}
 	step := mpi.Range{First: n - 1, Last: 0, Stride: -2}
-	rest, err := all.RangeExcl([]mpi.Range{step})
-	e.Check(err)
+	rest := need(all.RangeExcl([]mpi.Range{step}))(e)
 	e.in("range", include(step), all, down...)
 	e.in("all but the range", rest, all, odd...)
 	e.in("one", include(mpi.Range{First: 0, Last: 0, Stride: 1}), all, 0)
@@ -123,8 +118,7 @@ func (e *env) groupRanges() {
 
 func (e *env) groupTranslate() {
 	all := e.c.Group()
-	rest, err := all.Excl(0)
-	e.Check(err)
+	rest := need(all.Excl(0))(e)
 	ranks, err := all.Translate([]int{0, mpi.ProcNull, all.Size() - 1}, rest)
 	want := []int{mpi.Undefined, mpi.ProcNull, all.Size() - 2}
 	if all.Size() == 1 {

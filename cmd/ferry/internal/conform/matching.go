@@ -31,9 +31,7 @@ func (e *env) nonOvertaking() {
 		if i%3 == 0 {
 			start = e.c.Issend
 		}
-		var err error
-		reqs[i], err = start(out, e.right, 4)
-		e.Check(err)
+		reqs[i] = need(start(out, e.right, 4))(e)
 	}
 	for i := range n {
 		tag := 4
@@ -91,8 +89,7 @@ func (e *env) fromAll() {
 	next := make([]int64, c.Size())
 	in := make([]int64, 1)
 	for range each * (c.Size() - 1) {
-		st, err := mpi.Recv(e.ctx, c, in, mpi.AnySource, mpi.AnyTag)
-		e.Check(err)
+		st := need(mpi.Recv(e.ctx, c, in, mpi.AnySource, mpi.AnyTag))(e)
 		e.must(in[0] == next[st.Source] && st.Tag == int(in[0])%3,
 			"message %d with tag %d of rank %d, want message %d", in[0], st.Tag, st.Source, next[st.Source])
 		next[st.Source]++
@@ -130,8 +127,7 @@ func (e *env) matchedProbe() {
 		// The next receive gets the next message: this one is taken.
 		e.recv(c, mpi.AnySource, i, i, pattern(n, e.left, 1))
 		in := make([]byte, n)
-		r, err := first.Irecv(in)
-		e.Check(err)
+		r := need(first.Irecv(in))(e)
 		e.got(r, i, in, pattern(n, e.left, 0))
 		_, again := first.Recv(e.ctx, in)
 		e.Is("a second receive of it", again, mpi.ErrClosed)
@@ -158,8 +154,7 @@ func (e *env) concurrentProbes() {
 			m, st, err := c.Mprobe(e.ctx, mpi.AnySource, 0)
 			e.Check(err)
 			in := make([]byte, st.Bytes)
-			_, err = m.Recv(e.ctx, in)
-			e.Check(err)
+			need(m.Recv(e.ctx, in))(e)
 			e.Same("taken", in, pattern(st.Bytes, e.left, st.Bytes-1))
 			mu.Lock()
 			again := seen[st.Bytes]
@@ -183,8 +178,7 @@ func (e *env) planes() {
 	for i := range 20 {
 		all := e.allgather(c, int64(c.Rank()))
 		e.must(all[c.Size()-1] == int64(c.Size()-1), "allgather: %v", all)
-		d, err := c.Split(e.ctx, c.Rank()%2, i)
-		e.Check(err)
+		d := need(c.Split(e.ctx, c.Rank()%2, i))(e)
 		e.Check(d.Close())
 		e.barrier()
 	}

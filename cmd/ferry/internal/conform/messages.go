@@ -3,6 +3,7 @@ package conform
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/ferrympi/ferry/mpi"
@@ -25,13 +26,13 @@ func messageCases() []Case {
 // everySize sends round a ring by Sendrecv, also what a plain send would wait with.
 func (e *env) everySize() {
 	for i, n := range []int{0, 1, 2, 7, 8, 63, 64, 65, 500, 4095, 4096, 4097, 8167, 8168, 8169, 8192, 20_000, 65_536, 200_001, 5 << 20} {
-		in, src := make([]byte, n), e.left
+		what, in, src := fmt.Sprintf("%d bytes", n), make([]byte, n), e.left
 		if i%2 == 1 {
 			src = mpi.AnySource
 		}
 		st, err := e.c.Sendrecv(e.ctx, pattern(n, e.c.Rank(), i), e.right, i, in, src, i)
-		e.status(bytesOf(n), st, err, e.left, i, n)
-		e.Same(bytesOf(n), in, pattern(n, e.left, i))
+		e.status(what, st, err, e.left, i, n)
+		e.Same(what, in, pattern(n, e.left, i))
 	}
 }
 
@@ -53,8 +54,7 @@ func (e *env) synchronous() {
 	for _, n := range []int{0, 8, 100_000} {
 		switch c.Rank() {
 		case 0:
-			r, err := c.Issend(make([]byte, n), 1, 1)
-			e.Check(err)
+			r := need(c.Issend(make([]byte, n), 1, 1))(e)
 			for range 100 {
 				if _, done, err := r.Status(); done || err != nil {
 					e.Fatalf("a synchronous send of %d bytes is complete before its receive, %v", n, err)
@@ -65,10 +65,8 @@ func (e *env) synchronous() {
 		case 1:
 			// The order of these is what tells: the message with tag 1 is here, and its
 			// sender says with tag 2 that it was not complete.
-			_, err := c.Probe(e.ctx, 0, 1)
-			e.Check(err)
-			_, err = c.Recv(e.ctx, nil, 0, 2)
-			e.Check(err)
+			need(c.Probe(e.ctx, 0, 1))(e)
+			need(c.Recv(e.ctx, nil, 0, 2))(e)
 			st, err := c.Recv(e.ctx, make([]byte, n), 0, 1)
 			e.status("synchronous", st, err, 0, 1, n)
 		}
@@ -105,8 +103,7 @@ func (e *env) procNull() {
 	e.null("mprobe", st, err)
 	st, err = m.Recv(ctx, buf)
 	e.null("receive of the message", st, err)
-	issend, err := c.Issend(buf, mpi.ProcNull, 0)
-	e.Check(err)
+	issend := need(c.Issend(buf, mpi.ProcNull, 0))(e)
 	for _, r := range []mpi.Request{e.isend(c, buf, mpi.ProcNull, 0), issend, e.irecv(buf, mpi.ProcNull, 0)} {
 		st, done, err := r.Test()
 		e.null("request", st, err)
@@ -185,8 +182,7 @@ func (e *env) allAtOnce() {
 	}
 	in := make([]byte, 1<<20)
 	for range reqs {
-		st, err := c.Recv(e.ctx, in, mpi.AnySource, mpi.AnyTag)
-		e.Check(err)
+		st := need(c.Recv(e.ctx, in, mpi.AnySource, mpi.AnyTag))(e)
 		e.Same("message", in[:st.Bytes], pattern(st.Bytes, st.Source, st.Tag))
 	}
 	e.Check(mpi.WaitAll(e.ctx, reqs, nil))

@@ -184,8 +184,7 @@ func (e *env) testAll() {
 	})
 	st := make([]mpi.Status, n+1)
 	e.Until("completion", func() bool {
-		done, err := mpi.TestAll(reqs, st)
-		e.Check(err)
+		done := need(mpi.TestAll(reqs, st))(e)
 		return done
 	})
 	for i := range n {
@@ -212,8 +211,7 @@ func (e *env) cancelTooLate() {
 	for i, n := range []int{10, 100_000} {
 		in := make([]byte, n)
 		r := e.irecv(in, e.left, i)
-		s, err := e.c.Issend(pattern(n, e.c.Rank(), i), e.right, i)
-		e.Check(err)
+		s := need(e.c.Issend(pattern(n, e.c.Rank(), i), e.right, i))(e)
 		e.wait(s)   // the right neighbour's receive has matched
 		e.barrier() // and so has this rank's
 		e.Check(r.Cancel())

@@ -23,22 +23,14 @@ func sessionCases() []Case {
 
 // open opens a session, which the case closes.
 func (e *env) open(opts ...mpi.SessionOption) *mpi.Session {
-	s, err := mpi.OpenSession(e.ctx, opts...)
-	e.Check(err)
-	return s
+	return need(mpi.OpenSession(e.ctx, opts...))(e)
 }
 
 // group is a process set of a session.
-func (e *env) group(s *mpi.Session, name string) *mpi.Group {
-	g, err := s.Group(e.ctx, name)
-	e.Check(err)
-	return g
-}
+func (e *env) group(s *mpi.Session, name string) *mpi.Group { return need(s.Group(e.ctx, name))(e) }
 
 func (e *env) fromTag(g *mpi.Group, tag string) *mpi.Comm {
-	c, err := mpi.CommFromGroup(e.ctx, g, tag)
-	e.Check(err)
-	return c
+	return need(mpi.CommFromGroup(e.ctx, g, tag))(e)
 }
 
 // severalSessions opens several, closes them in another order, and does it again.
@@ -70,8 +62,7 @@ func (e *env) processSets() {
 	names, err := s.Psets(e.ctx)
 	e.must(err == nil && len(names) >= 2 && names[0] == "mpi://WORLD" && names[1] == "mpi://SELF", "process sets %q, %v", names, err)
 	for i, name := range names {
-		info, err := s.PsetInfo(e.ctx, name)
-		e.Check(err)
+		info := need(s.PsetInfo(e.ctx, name))(e)
 		g := e.group(s, strings.ToUpper(name)) // names have no case
 		e.must(info.Size == g.Size(), "%s: size %d and %d", name, info.Size, g.Size())
 		e.must(info.Included == (g.Rank() != mpi.Undefined), "%s: included %t, rank %d", name, info.Included, g.Rank())
@@ -105,8 +96,7 @@ func (e *env) isolation() {
 // localOpen: rank 0 opens and closes, while the others wait for its message.
 func (e *env) localOpen() {
 	if e.c.Rank() != 0 {
-		_, err := e.c.Recv(e.ctx, nil, 0, 0)
-		e.Check(err)
+		need(e.c.Recv(e.ctx, nil, 0, 0))(e)
 		return
 	}
 	s := e.open()
@@ -128,9 +118,8 @@ func (e *env) fromGroup() {
 	if all.Size() == 1 {
 		return
 	}
-	others, err := all.Excl(all.Rank())
-	e.Check(err)
-	_, err = mpi.CommFromGroup(e.ctx, others, "conform.outside")
+	others := need(all.Excl(all.Rank()))(e)
+	_, err := mpi.CommFromGroup(e.ctx, others, "conform.outside")
 	e.Is("a group without the caller", err, mpi.ErrGroup)
 }
 

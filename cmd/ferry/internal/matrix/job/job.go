@@ -78,7 +78,7 @@ func (j *Job) Close() error { return j.client.Close() }
 func (j *Job) Rank() int { return j.rank }
 
 // hangs is when a rank of which nothing is heard counts as lost: a case obeys after
-// its limit, and then waits twice as long for the other ranks' (conform.On); to open
+// its limit, and then waits twice as long for the other ranks' (conform.Run); to open
 // a stack is a session and a communicator.
 func (j *Job) hangs() time.Duration { return 3*max(j.Limit, j.Suite.Open) + 5*time.Second }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/conform"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/plan"
@@ -91,14 +90,9 @@ func (j *Job) session(ctx context.Context, i int) (*mpi.Session, error) {
 		name, value, _ := strings.Cut(set, "=")
 		opts = append(opts, mpi.WithParam(name, value))
 	}
-	ctx, cancel := limited(ctx, j.LimitOf(j.plan.Columns[i][0]))
+	ctx, cancel := conform.Within(ctx, j.LimitOf(j.plan.Columns[i][0]))
 	defer cancel()
 	return mpi.OpenSession(ctx, opts...)
-}
-
-// limited is the context of a case.
-func limited(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w for %v", conform.ErrHung, limit))
 }
 
 // perform is one rank's part of a stack that all have. An error ends it early, and
@@ -139,7 +133,7 @@ func (j *Job) perform(ctx context.Context, i int, v *visit) error {
 
 // open is report.OpenCase: a communicator of all, and a message to the next rank.
 func (j *Job) open(ctx context.Context, c plan.Column, session *mpi.Session, v *visit) (*mpi.Comm, error) {
-	ctx, cancel := limited(ctx, j.LimitOf(c))
+	ctx, cancel := conform.Within(ctx, j.LimitOf(c))
 	defer cancel()
 	world, err := worker.World(ctx, session)
 	if err != nil {
@@ -156,7 +150,7 @@ func (j *Job) open(ctx context.Context, c plan.Column, session *mpi.Session, v *
 // play runs a benchmark between rank 0 and its partner. The error says that there is
 // no sense in another one.
 func (j *Job) play(ctx context.Context, session *mpi.Session, world *mpi.Comm, c plan.Column, v *visit) error {
-	inTime, cancel := limited(ctx, j.Limit)
+	inTime, cancel := conform.Within(ctx, j.Limit)
 	defer cancel()
 	v.Begin(c.Name)
 	var points []report.Point

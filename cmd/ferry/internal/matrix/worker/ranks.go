@@ -110,7 +110,7 @@ func Conform(ctx context.Context, session *mpi.Session, world *mpi.Comm, c plan.
 		}
 		cases = append(cases, x)
 	}
-	return conform.On(ctx, session, world, cases, limit, func(r conform.Result) {
+	return conform.Run(ctx, session, world, cases, limit, func(r conform.Result) {
 		s.Begin(c.Name + "/" + r.Case.Name) // it may not have come to its Run
 		// A rank that succeeded while others failed passed, as far as it can tell.
 		e := Ended(r.Err)
