@@ -29,6 +29,8 @@ import (
 	"time"
 
 	"github.com/google/renameio/v2"
+
+	"github.com/ferrympi/ferry/internal/hop"
 )
 
 // options of a run.
@@ -188,7 +190,7 @@ func (o *options) measure(ctx context.Context, stderr io.Writer) (*report, error
 		return nil, err
 	}
 	defer c.close()
-	if err := c.calibrate(ctx); err != nil {
+	if err := hop.Calibrate(ctx, c.now); err != nil {
 		return nil, err
 	}
 	start := time.Now()

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/ferrympi/ferry/internal/hop"
 )
 
 // ferryRanks is the instrument that takes the raw hop inside our jobs.
@@ -157,11 +159,11 @@ func (c *comparison) pair(ctx context.Context, s *series) (p pair, err error) {
 
 // between takes samples between two hops.
 func (c *comparison) between(ctx context.Context, f figure, from side) ([]sample, error) {
-	wait := patience
+	patience := hop.Patience
 	if time.Now().After(c.end) {
-		wait = 0
+		patience = 0
 	}
-	before, err := c.await(ctx, wait)
+	before, err := hop.Await(ctx, patience, c.now, func(ns float64) bool { return c.best[outside].Near(ns) })
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"text/template"
+
+	"github.com/ferrympi/ferry/internal/hop"
 )
 
 // write writes results.md and results.json.
@@ -70,7 +72,7 @@ var reportText string
 var texts = template.Must(template.New("").Funcs(template.FuncMap{
 	"digits": digits, "met": metOrShort,
 	"cell":       strings.NewReplacer("\n", " ", "|", "\\|").Replace, // text that fits a table
-	"nearFactor": func() float64 { return nearFactor },
+	"nearFactor": func() float64 { return hop.NearFactor },
 	"graphs":     func() []graph { return graphs },
 }).Parse(reportText))
 

@@ -85,7 +85,7 @@ func TestInstrumentsHaveLimitsOfTheirOwn(t *testing.T) {
 	b.see("openmpi", 20)
 	b.see(ferryRanks, 27)
 	b.see(ferryRanks, 0) // not taken
-	if !b.near(ferryRanks, 40) || b.near("openmpi", 31) || !b.near("openmpi", 0) {
+	if !b[ferryRanks].Near(40) || b["openmpi"].Near(31) || !b["openmpi"].Near(0) {
 		t.Errorf("%v", b)
 	}
 	b.see(outside, 25)

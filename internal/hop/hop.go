@@ -88,15 +88,24 @@ func (l *Line) Unlink() error { return os.Remove(l.path) }
 // Close unmaps the line.
 func (l *Line) Close() error { return unix.Munmap(l.mem) }
 
-// batches is how many times Measure measures. The median drops the first, in
-// which one side still waits for the other, and an interrupt here or there.
-const batches = 5
+const (
+	// batches is how many times Measure measures. The median drops the first, in
+	// which one side still waits for the other, and an interrupt here or there.
+	batches = 5
 
-// Measure passes the counter to and fro, batches times trips times, and returns
-// the median time of one way in nanoseconds. Both processes call it with the
-// same trips, one of them with first set. It waits for the other side as long
-// as ctx lasts.
-func (l *Line) Measure(ctx context.Context, first bool, trips int) (float64, error) {
+	// trips makes a measurement some 100 us long: enough for a median, too short to
+	// matter beside what it accompanies.
+	trips = 200
+
+	// limit is when the other side counts as gone.
+	limit = 10 * time.Second
+)
+
+// Measure passes the counter to and fro, and returns the median time of one way in
+// nanoseconds. Both processes call it, one of them with first set.
+func (l *Line) Measure(ctx context.Context, first bool) (float64, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	var times [batches]float64
 	for b := range times {
 		start := time.Now()

@@ -31,10 +31,10 @@ func TestBothSidesSeeTheSameCounter(t *testing.T) {
 	for range 2 { // a second measurement goes on where the first ended
 		other := make(chan error, 1)
 		go func() {
-			_, err := b.Measure(ctx, false, 100)
+			_, err := b.Measure(ctx, false)
 			other <- err
 		}()
-		ns, err := a.Measure(ctx, true, 100)
+		ns, err := a.Measure(ctx, true)
 		if err != nil || ns <= 0 {
 			t.Fatalf("%v ns, error %v", ns, err)
 		}
@@ -56,7 +56,7 @@ func TestSilentPartnerIsNoHang(t *testing.T) {
 	defer l.Unlink()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	if _, err := l.Measure(ctx, true, 1); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := l.Measure(ctx, true); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("error %v", err)
 	}
 }

@@ -23,13 +23,6 @@ type rank struct {
 	emit     func(Row) error
 }
 
-// hopTrips makes the raw hop some 100 us long: enough for a median, too short to
-// matter beside what it accompanies.
-const hopTrips = 200
-
-// hopLimit ends the run when the other rank has gone.
-const hopLimit = 10 * time.Second
-
 // asRank measures as one of the ranks, and prints if it is the first.
 func (o *options) asRank(ctx context.Context, out io.Writer) (err error) {
 	start := time.Now()
@@ -174,9 +167,7 @@ func (r *rank) rawHop(ctx context.Context) (float64, error) {
 	if r.line == nil {
 		return 0, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, hopLimit)
-	defer cancel()
-	return r.line.Measure(ctx, r.comm.Rank() == 0, hopTrips)
+	return r.line.Measure(ctx, r.comm.Rank() == 0)
 }
 
 // hop is the raw hop as a benchmark of its own.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/montanaflynn/stats"
+
+	"github.com/ferrympi/ferry/internal/hop"
 )
 
 const (
@@ -49,7 +51,7 @@ func (m *meter) contest(ctx context.Context, arms ...arm) (*contest, error) {
 		end = m.end
 	}
 	for len(c.rounds) < attempts*m.wanted && !c.enough() && time.Now().Before(end) {
-		if err := m.await(ctx); err != nil {
+		if _, err := hop.Await(ctx, m.patience, m.hop, m.near); err != nil {
 			return nil, err
 		}
 		round := make([]sweep, len(arms))

@@ -21,6 +21,7 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/hop"
 	"github.com/ferrympi/ferry/mpi"
 )
 
@@ -73,14 +74,6 @@ type reading struct {
 type sweep map[point]reading
 
 const (
-	// nearFactor: a sample was taken in the near state if its raw hop is at most
-	// this many times the best that was seen. States lie a factor of 2 to 10 apart,
-	// and within one the hop varies by 20 %.
-	nearFactor = 1.5
-
-	calibration = time.Second
-	patience    = 400 * time.Millisecond // for the near state to come back
-
 	// share is the longest that one contest goes on. Those of a quiet machine take
 	// 2 to 6 s; a busy one must not spend all its time on the first.
 	share = 12 * time.Second
@@ -97,19 +90,13 @@ type meter struct {
 	wanted   int           // rounds in the near state
 	patience time.Duration // for it to come back
 	end      time.Time     // no more rounds after it
-	hopMin   float64       // the smallest raw hop so far, in ns
+	bestHop  hop.Best      // so far
 
 	samples, counted int // taken, and those of them in the near state
 }
 
 // near reports whether a sample with that raw hop counts, by what is known now.
-func (m *meter) near(hop float64) bool { return hop <= nearFactor*m.hopMin }
-
-func (m *meter) see(hop float64) {
-	if hop > 0 && (m.hopMin == 0 || hop < m.hopMin) {
-		m.hopMin = hop
-	}
-}
+func (m *meter) near(ns float64) bool { return m.bestHop.Near(ns) }
 
 // starter runs jobs of this program itself.
 type starter struct {
@@ -168,29 +155,8 @@ func (m *meter) hop(ctx context.Context) (float64, error) {
 	if len(rows) != 1 {
 		return 0, fmt.Errorf("ferry bench hop: %d rows", len(rows))
 	}
-	m.see(rows[0].P50)
+	m.bestHop.See(rows[0].P50)
 	return rows[0].P50, nil
-}
-
-// calibrate looks for the near state, so that the first samples can be judged.
-func (m *meter) calibrate(ctx context.Context) error {
-	for end := time.Now().Add(calibration); time.Now().Before(end); {
-		if _, err := m.hop(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// await returns when the processors are near one another, or when that lasts too
-// long.
-func (m *meter) await(ctx context.Context) error {
-	for end := time.Now().Add(m.patience); ; {
-		hop, err := m.hop(ctx)
-		if err != nil || m.near(hop) || time.Now().After(end) {
-			return err
-		}
-	}
 }
 
 // sweep runs loads under a setting. Ranks that share processors can't take the
@@ -221,7 +187,7 @@ func (m *meter) sweep(ctx context.Context, s setting, loads []load) (sweep, erro
 			if crowd {
 				x.hop = max(before, after)
 			} else {
-				m.see(x.hop)
+				m.bestHop.See(x.hop)
 			}
 			out[point{l.bench, r.Size}] = x
 		}

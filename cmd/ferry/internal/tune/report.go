@@ -132,7 +132,7 @@ func (s *search) params() []tuned.Param {
 
 // evidence is what the file keeps beside the values.
 func (s *search) evidence() (json.RawMessage, error) {
-	e := Evidence{RawHop: s.hopMin, Samples: s.samples, Counted: s.counted, Trials: s.trials, Together: s.sums, Figures: []Figure{}}
+	e := Evidence{RawHop: float64(s.bestHop), Samples: s.samples, Counted: s.counted, Trials: s.trials, Together: s.sums, Figures: []Figure{}}
 	for _, t := range s.tables {
 		e.Figures = append(e.Figures, t.figures()...)
 	}

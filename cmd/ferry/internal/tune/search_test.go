@@ -134,7 +134,7 @@ func TestFarSamplesDontCount(t *testing.T) {
 	}
 	x.far = 1 // but for the first moment
 	s = newSearch(x, 1)
-	s.hopMin = 25
+	s.bestHop = 25
 	if err := s.run(context.Background()); err != nil || !maps.Equal(s.best, s.defaults) || s.counted != 0 {
 		t.Errorf("nothing but far samples: %v, %v, %d counted", s.best, err, s.counted)
 	}

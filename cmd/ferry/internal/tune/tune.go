@@ -27,6 +27,7 @@ import (
 	"github.com/ferrympi/ferry/config/tuned"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/cpu"
+	"github.com/ferrympi/ferry/internal/hop"
 )
 
 const long = `Measure which paths messages should take on this machine, and keep the result.
@@ -138,7 +139,7 @@ func (o *options) run(cmd *cobra.Command) error {
 		what = "kept in " + file
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "\n%s: %d of %d parameters differ from their defaults; %d of %d samples counted (raw hop at most %.1f times the best, %.0f ns)\n",
-		what, len(result.Changed()), len(result.Params), s.counted, s.samples, nearFactor, s.hopMin)
+		what, len(result.Changed()), len(result.Params), s.counted, s.samples, hop.NearFactor, s.bestHop)
 	return err
 }
 
@@ -154,7 +155,7 @@ func (o *options) search(ctx context.Context, cmd *cobra.Command) (*search, erro
 	}
 	jobs := &starter{ranks: ranks, stderr: stderr}
 	s := &search{
-		meter: &meter{start: jobs.job, wanted: 7, patience: patience}, most: 4 * mib, defaults: setting{},
+		meter: &meter{start: jobs.job, wanted: 7, patience: hop.Patience}, most: 4 * mib, defaults: setting{},
 		note: func(format string, args ...any) { fmt.Fprintf(stderr, "ferry tune: "+format+"\n", args...) },
 	}
 	if o.quick {
@@ -179,7 +180,7 @@ func (o *options) search(ctx context.Context, cmd *cobra.Command) (*search, erro
 	if s.noCMA, err = s.ways(ctx, s.defaults); err != nil {
 		return nil, err
 	}
-	if err := s.calibrate(ctx); err != nil {
+	if err := hop.Calibrate(ctx, s.hop); err != nil {
 		return nil, err
 	}
 	s.end = time.Now().Add(limit)
