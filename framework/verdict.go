@@ -61,12 +61,17 @@ func (v Verdict) describe() string {
 	return fmt.Sprintf("%s is %s", v.Name, v.Status) + v.because()
 }
 
-func (v Verdict) because() (s string) {
-	if v.Reason != "" {
-		s += ": " + v.Reason
+func (v Verdict) because() string {
+	if why := v.Why(); why != "" {
+		return ": " + why
 	}
-	if v.Hint != "" {
-		s += " (" + v.Hint + ")"
+	return ""
+}
+
+// Why is the reason, with the hint behind it.
+func (v Verdict) Why() string {
+	if v.Hint == "" {
+		return v.Reason
 	}
-	return s
+	return v.Reason + " (" + v.Hint + ")"
 }

@@ -102,7 +102,7 @@ func collect(cmd *cobra.Command, set []string) (*Info, error) {
 		for _, v := range verdicts {
 			c := Component{
 				Framework: string(v.Kind), Name: v.Name, Priority: v.Priority,
-				Status: v.Status.String(), Reason: reason(v), Params: []Param{},
+				Status: v.Status.String(), Reason: v.Why(), Params: []Param{},
 			}
 			if built, ok := reg.Lookup(v.Kind, v.Name); ok {
 				c.Version, c.Summary = built.Info().Version, built.Info().Summary
@@ -147,13 +147,6 @@ func (t Tuned) String() string {
 		return "not tuned: `ferry tune` measures what is best on this machine"
 	}
 	return "not tuned: " + t.Reason
-}
-
-func reason(v framework.Verdict) string {
-	if v.Hint == "" {
-		return v.Reason
-	}
-	return v.Reason + " (" + v.Hint + ")"
 }
 
 func (info *Info) print(w io.Writer, all bool) error {

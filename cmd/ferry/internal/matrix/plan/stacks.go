@@ -56,7 +56,7 @@ func (r *Request) stacks(ctx context.Context, ask Ask) ([]report.Stack, error) {
 		c, _ := r.Registry.Lookup(framework.PML, v.Name)
 		over := []report.Stack{base}
 		if v.Status != framework.StatusUsable {
-			over[0].Reason = Because(v)
+			over[0].Reason = v.Why()
 			all = append(all, over...)
 			continue
 		}
@@ -98,14 +98,6 @@ func (r *Request) below(c framework.Component) (framework.Kind, error) {
 	return "", nil
 }
 
-// Because is why a component can't be used.
-func Because(v framework.Verdict) string {
-	if v.Hint == "" {
-		return v.Reason
-	}
-	return v.Reason + " (" + v.Hint + ")"
-}
-
 // over is a stack over a component.
 func over(s report.Stack, kind framework.Kind, name string, set string) report.Stack {
 	s.Name += "+" + name
@@ -124,7 +116,7 @@ func (r *Request) overBTLs(ctx context.Context, base report.Stack) ([]report.Sta
 		}
 		s := over(base, framework.BTL, v.Name, "btl="+list)
 		if v.Status != framework.StatusUsable {
-			s.Reason = Because(v)
+			s.Reason = v.Why()
 		}
 		all = append(all, s)
 	}

@@ -174,7 +174,7 @@ func (w *worker) survey(ctx context.Context) error {
 	switch {
 	case w.task.Name == plan.Providers:
 		if v := c.Probe(ctx, params); v.Status != framework.StatusUsable {
-			e = Event{Status: report.Unavailable, Reason: plan.Because(v)}
+			e = Event{Status: report.Unavailable, Reason: v.Why()}
 		} else if ok {
 			e.Answer.Providers, err = asks.Providers(ctx, params)
 		}
