@@ -8,13 +8,11 @@
 package bench
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/signal"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -22,7 +20,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
-	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
 	"github.com/ferrympi/ferry/framework"
 )
@@ -226,7 +223,7 @@ func (o *options) loop(size int, small, smallWarmup, large, largeWarmup int) loo
 func (o *options) fromOutside() bool { return o.name == "init" || o.name == "hello" }
 
 func (o *options) run(cmd *cobra.Command) error {
-	if underLauncher := os.Getenv(framework.EnvName("bootstrap.local.address")) != ""; underLauncher || o.isRank {
+	if o.isRank || settings.InJob() {
 		if !o.isRank && o.fromOutside() {
 			return exit.Usagef("%s measures jobs from outside: start it without ferry run", o.name)
 		}
@@ -242,26 +239,6 @@ func (o *options) run(cmd *cobra.Command) error {
 	if o.fromOutside() {
 		return s.jobs(ctx)
 	}
-	return s.plain(ctx)
-}
-
-// job is one of ranks of this program itself.
-func (s *starter) job(bench string, ranks int, flags []string) (launch.Job, error) {
-	j, err := s.ranks.Self(ranks, append([]string{"bench", bench, "--rank", "-n", strconv.Itoa(ranks)}, flags...)...)
-	j.Bind, j.Stdout, j.Stderr = true, s.stdout, s.stderr
-	return j, err
-}
-
-// plain runs a benchmark whose rank 0 prints the rows.
-func (s *starter) plain(ctx context.Context) error {
-	j, err := s.job(s.o.name, s.o.ranks, s.o.flags)
-	if err != nil {
-		return err
-	}
-	j.Note = func(line string) { fmt.Fprintf(s.stderr, "ferry bench: %s\n", line) }
-	res, err := j.Run(ctx)
-	if err == nil {
-		err = exit.Status(res.Status)
-	}
-	return err
+	// Rank 0 prints the rows.
+	return s.run(ctx, s.stdout, func(line string) { fmt.Fprintf(s.stderr, "ferry bench: %s\n", line) }, o.name, o.ranks, o.flags)
 }

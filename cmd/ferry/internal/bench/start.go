@@ -76,19 +76,22 @@ func (s *starter) jobs(ctx context.Context) error {
 	return formats[s.o.format].row(s.stdout, row)
 }
 
-// output runs a job and returns what it printed. The launcher gives whole lines,
-// one write at a time.
-func (s *starter) output(ctx context.Context, bench string, ranks int, flags []string) (string, error) {
-	j, err := s.job(bench, ranks, flags)
-	if err != nil {
-		return "", err
-	}
-	var out bytes.Buffer
-	j.Stdout = &out
+// run runs a job of ranks of this program itself.
+func (s *starter) run(ctx context.Context, stdout io.Writer, note func(string), bench string, ranks int, flags []string) error {
+	j := s.ranks.Self(ranks, append([]string{"bench", bench, "--rank", "-n", strconv.Itoa(ranks)}, flags...)...)
+	j.Bind, j.Stdout, j.Stderr, j.Note = true, stdout, s.stderr, note
 	res, err := j.Run(ctx)
 	if err == nil {
 		err = exit.Status(res.Status) // the rank has said why
 	}
+	return err
+}
+
+// output runs a job and returns what it printed. The launcher gives whole lines,
+// one write at a time.
+func (s *starter) output(ctx context.Context, bench string, ranks int, flags []string) (string, error) {
+	var out bytes.Buffer
+	err := s.run(ctx, &out, nil, bench, ranks, flags)
 	return out.String(), err
 }
 

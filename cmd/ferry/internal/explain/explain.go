@@ -71,10 +71,7 @@ func collect(cmd *cobra.Command, ranks int, set []string) (Explanation, error) {
 	if err != nil {
 		return Explanation{}, err
 	}
-	job, err := prepared.Self(ranks, "explain", "--rank")
-	if err != nil {
-		return Explanation{}, err
-	}
+	job := prepared.Self(ranks, "explain", "--rank")
 	job.Stdout, job.Stderr, job.Timeout = cmd.ErrOrStderr(), cmd.ErrOrStderr(), limit
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -30,7 +30,6 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/worker"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
-	"github.com/ferrympi/ferry/framework"
 )
 
 const long = `Qualify the transports of this machine: try every stack with every case, and say
@@ -188,7 +187,7 @@ func (o *options) base() (*report.Report, error) {
 }
 
 func (o *options) run(cmd *cobra.Command) error {
-	if !o.job && os.Getenv(framework.EnvName("bootstrap.local.address")) != "" {
+	if !o.job && settings.InJob() {
 		return exit.Usagef("it starts ranks by itself: run it without ferry run, or with --job as one of its ranks")
 	}
 	r, err := o.request()

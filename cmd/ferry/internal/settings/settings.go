@@ -102,13 +102,16 @@ func Prepare(ctx context.Context, exports, set []string) (*Ranks, error) {
 }
 
 // Self is a job of n ranks of this program itself, with the arguments args.
-func (r *Ranks) Self(n int, args ...string) (launch.Job, error) {
+func (r *Ranks) Self(n int, args ...string) launch.Job {
 	self, err := os.Executable()
 	if err != nil {
-		err = fmt.Errorf("find this program: %w", err)
+		self = os.Args[0]
 	}
-	return launch.Job{Program: self, Args: args, N: n, Env: r.Env, Cleanup: r.Cleanup}, err
+	return launch.Job{Program: self, Args: args, N: n, Env: r.Env, Cleanup: r.Cleanup}
 }
+
+// InJob says that a launcher has started this process as a rank.
+func InJob() bool { return os.Getenv(framework.EnvName("bootstrap.local.address")) != "" }
 
 // Join is what a rank of this program begins with: a session and, under a tag, a
 // communicator of all ranks. done closes both.

@@ -106,10 +106,7 @@ type starter struct {
 
 // job is a meter's start. What the job says is on standard error.
 func (r *starter) job(ctx context.Context, ranks int, s setting, args ...string) ([]byte, []launch.Report, error) {
-	j, err := r.ranks.Self(ranks, args...)
-	if err != nil {
-		return nil, nil, err
-	}
+	j := r.ranks.Self(ranks, args...)
 	var out bytes.Buffer
 	j.Env, j.Bind, j.Cores, j.Timeout = slices.Concat(j.Env, s.environ()), ranks <= processors, processors, jobLimit
 	j.Stdout, j.Stderr, j.Note = &out, r.stderr, func(line string) { fmt.Fprintf(r.stderr, "ferry tune: %s\n", line) }

@@ -25,7 +25,6 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/version"
 	"github.com/ferrympi/ferry/config"
 	"github.com/ferrympi/ferry/config/tuned"
-	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/internal/hop"
 )
@@ -96,7 +95,7 @@ func forget(cmd *cobra.Command) error {
 func (o *options) run(cmd *cobra.Command) error {
 	dir := directory()
 	switch {
-	case os.Getenv(framework.EnvName("bootstrap.local.address")) != "":
+	case settings.InJob():
 		return exit.Usagef("it starts ranks by itself: run it without ferry run")
 	case cpu.Available() < processors:
 		return errors.New("two processors are needed, and this process may run on one")
