@@ -84,5 +84,5 @@ func policyOf(values *framework.Values) (cid.Policy, error) {
 	if err := values.Decode("cid", &p); err != nil {
 		return cid.Auto, err
 	}
-	return p.Parse()
+	return cid.ParsePolicy(p.Policy)
 }

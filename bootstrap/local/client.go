@@ -204,12 +204,13 @@ func (c *client) call(ctx context.Context, k wire.Kind, body any) (m wire.Messag
 		return m, nil, context.Cause(ctx)
 	}
 	ch := make(chan answer, 1)
-	id, err := c.file(ch)
-	if err != nil {
-		return m, nil, err
-	}
+	c.mu.Lock()
+	c.lastID++
+	id := c.lastID
+	c.calls[id] = ch
+	c.mu.Unlock()
+	defer c.forget(id)
 	if err := c.send(k, id, body); err != nil {
-		c.forget(id)
 		return m, nil, err
 	}
 	expired := false
@@ -229,7 +230,6 @@ func (c *client) call(ctx context.Context, k wire.Kind, body any) (m wire.Messag
 func (c *client) cancel(id uint64, ch chan answer, expired bool) answer {
 	err := c.send(wire.Cancel, id, wire.CancelBody{Expired: expired})
 	if err != nil {
-		c.forget(id)
 		return answer{err: err}
 	}
 	select {
@@ -241,17 +241,6 @@ func (c *client) cancel(id uint64, ch chan answer, expired bool) answer {
 	c.end(err)
 	c.conn.Close()
 	return answer{err: err}
-}
-
-func (c *client) file(ch chan answer) (uint64, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.err != nil {
-		return 0, c.err
-	}
-	c.lastID++
-	c.calls[c.lastID] = ch
-	return c.lastID, nil
 }
 
 func (c *client) forget(id uint64) {

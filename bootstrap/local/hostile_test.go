@@ -167,6 +167,8 @@ func TestHostileConnectionsDisturbNobody(t *testing.T) {
 		"a group that is no group": frame(wire.Fence, 1, wire.JoinBody{Group: []byte{0x01}}),
 		"the same id twice": slices.Concat(frame(wire.Get, 1, wire.GetBody{Rank: 0, Key: "never"}),
 			frame(wire.Get, 1, wire.GetBody{Rank: 0, Key: "never"})),
+		"the id of a call that waits for one that does not": slices.Concat(frame(wire.Get, 1, wire.GetBody{Rank: 0, Key: "never"}),
+			frame(wire.Unpublish, 1, wire.NameBody{Name: "never"})),
 	} {
 		k := testJob(t, server.Options{Size: 2, Logger: slog.New(log)})
 		other := k.open(t, 0)

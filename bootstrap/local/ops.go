@@ -10,24 +10,22 @@ import (
 )
 
 // request makes a call and decodes its answer as A.
-func request[A any](ctx context.Context, c *client, op, name string, k wire.Kind, body any) (A, error) {
-	var none A
+func request[A any](ctx context.Context, c *client, op, name string, k wire.Kind, body any) (a A, err error) {
 	if err := checkLimits(op, name, nil, 0); err != nil {
-		return none, err
+		return a, err
 	}
 	m, waitErr, err := c.call(ctx, k, body)
 	if err != nil {
 		if waitErr != nil {
 			err = fmt.Errorf("%w: %w", waitErr, err)
 		}
-		return none, fmt.Errorf("bootstrap: %s %q: %w", op, name, err)
+		return a, fmt.Errorf("bootstrap: %s %q: %w", op, name, err)
 	}
 	if m.Kind == wire.Failure {
-		return none, c.failed(op, name, m, waitErr)
+		return a, c.failed(op, name, m, waitErr)
 	}
-	a, err := wire.Decode[A](m.Body)
-	if err != nil {
-		return none, launcherError(op, err)
+	if a, err = wire.Decode[A](m.Body); err != nil {
+		return a, launcherError(op, err)
 	}
 	return a, nil
 }
@@ -73,37 +71,29 @@ func (c *client) Get(ctx context.Context, p framework.Proc, key string) ([]byte,
 }
 
 func (c *client) Fence(ctx context.Context, group []framework.Proc, tag string) error {
-	body, err := joinBody(group, tag, nil)
-	if err != nil {
-		return fmt.Errorf("bootstrap: fence %q: %w", tag, err)
-	}
-	_, err = request[wire.Empty](ctx, c, "fence", tag, wire.Fence, body)
+	_, err := join[wire.Empty](ctx, c, "fence", wire.Fence, group, tag, nil)
 	return err
 }
 
 func (c *client) Construct(ctx context.Context, group []framework.Proc, tag string, payload []byte) (bootstrap.Constructed, error) {
 	const op = "group construct"
-	var none bootstrap.Constructed
 	if err := checkLimits(op, tag, payload, bootstrap.MaxPayload); err != nil {
-		return none, err
+		return bootstrap.Constructed{}, err
 	}
-	body, err := joinBody(group, tag, payload)
-	if err != nil {
-		return none, fmt.Errorf("bootstrap: %s %q: %w", op, tag, err)
-	}
-	a, err := request[wire.ConstructedBody](ctx, c, op, tag, wire.Construct, body)
+	a, err := join[wire.ConstructedBody](ctx, c, op, wire.Construct, group, tag, payload)
 	if err == nil && (a.ContextID == 0 || len(a.Payloads) != len(group)) {
 		err = launcherError(op, fmt.Errorf("context id %d with %d payloads for %d members", a.ContextID, len(a.Payloads), len(group)))
 	}
-	if err != nil {
-		return none, err
-	}
-	return bootstrap.Constructed{ContextID: a.ContextID, Payloads: a.Payloads}, nil
+	return bootstrap.Constructed{ContextID: a.ContextID, Payloads: a.Payloads}, err
 }
 
-func joinBody(group []framework.Proc, tag string, payload []byte) (wire.JoinBody, error) {
+// join enters a fence or construct.
+func join[A any](ctx context.Context, c *client, op string, k wire.Kind, group []framework.Proc, tag string, payload []byte) (a A, err error) {
 	g, err := wire.EncodeBody(wire.MakeRuns(group))
-	return wire.JoinBody{Tag: tag, Group: g, Payload: payload}, err
+	if err != nil {
+		return a, fmt.Errorf("bootstrap: %s %q: %w", op, tag, err)
+	}
+	return request[A](ctx, c, op, tag, k, wire.JoinBody{Tag: tag, Group: g, Payload: payload})
 }
 
 func (c *client) Publish(ctx context.Context, name string, value []byte) error {
@@ -131,10 +121,7 @@ func (c *client) Psets(ctx context.Context) ([]string, error) {
 
 func (c *client) Pset(ctx context.Context, name string) (bootstrap.PsetInfo, error) {
 	b, err := request[wire.PsetBody](ctx, c, "pset", name, wire.Pset, wire.NameBody{Name: name})
-	if err != nil {
-		return bootstrap.PsetInfo{}, err
-	}
-	return bootstrap.PsetInfo{Name: b.Name, Members: c.id.Procs(b.Ranks)}, nil
+	return bootstrap.PsetInfo{Name: b.Name, Members: c.id.Procs(b.Ranks)}, err
 }
 
 func (c *client) Report(ctx context.Context, name string, body []byte) error {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/progress"
@@ -65,9 +64,6 @@ func Check(values *framework.Values) error {
 	}
 	return nil
 }
-
-// Parse returns the policy, which the parameter's choices have checked.
-func (c CID) Parse() (cid.Policy, error) { return cid.ParsePolicy(c.Policy) }
 
 // Options turns the group into the engine's options, for a node with this
 // many ranks of the job. auto polls long if each rank has a processor.

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,26 +16,22 @@ const maxWaiting = 1 << 16
 // the protocol: its connection is closed.
 func (c *conn) handle(m wire.Message) error {
 	r := request{c, m.ID}
-	if m.ID == 0 && m.Kind != wire.Put && m.Kind != wire.Life {
-		return errors.New("id 0")
-	}
-	switch m.Kind {
-	case wire.Get, wire.Lookup, wire.Fence, wire.Construct: // they may wait
-		if err := c.room(m.ID); err != nil {
-			return err
-		}
-	}
-	switch m.Kind {
+	switch m.Kind { // these have no answer
 	case wire.Put:
 		return serve(m, func(b wire.ValuedBody) error { return c.s.put(c.rank, b) })
 	case wire.Life:
 		return serve(m, func(b wire.LifeBody) error { c.s.begin(c.rank, b.Nonce); return nil })
+	case wire.Cancel:
+		return serve(m, func(b wire.CancelBody) error { c.s.cancel(r, b.Expired); return nil })
+	}
+	if err := c.room(m.ID); err != nil {
+		return err
+	}
+	switch m.Kind {
 	case wire.Get:
 		return serve(m, func(b wire.GetBody) error { return c.s.get(r, b) })
 	case wire.Fence, wire.Construct:
 		return serve(m, func(b wire.JoinBody) error { return c.s.join(r, m.Kind, b) })
-	case wire.Cancel:
-		return serve(m, func(b wire.CancelBody) error { c.s.cancel(r, b.Expired); return nil })
 	case wire.Publish:
 		return serve(m, func(b wire.ValuedBody) error { return c.s.publish(r, b) })
 	case wire.Unpublish:
@@ -62,12 +57,13 @@ func serve[B any](m wire.Message, f func(B) error) error {
 	return f(b)
 }
 
-// room refuses an id that is in use, and more waiting calls than the limit.
+// room refuses an id that no request may have now, and more waiting calls than the
+// limit.
 func (c *conn) room(id uint64) error {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	if _, ok := c.pending[id]; ok {
-		return fmt.Errorf("request id %d is in use", id)
+	if _, used := c.pending[id]; used || id == 0 {
+		return fmt.Errorf("request id %d is in use, or 0", id)
 	}
 	if len(c.pending) >= maxWaiting {
 		return fmt.Errorf("over %d calls at once", maxWaiting)
