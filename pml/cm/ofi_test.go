@@ -9,7 +9,6 @@ import (
 	"github.com/ferrympi/ferry/btl/self"
 	"github.com/ferrympi/ferry/btl/shm"
 	"github.com/ferrympi/ferry/cid"
-	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/libfabric"
 	"github.com/ferrympi/ferry/mtl/ofi"
 	"github.com/ferrympi/ferry/pml/cm"
@@ -27,22 +26,7 @@ func overOFI(t *testing.T, provider string, nodes int) pmltest.Stack {
 		}
 		t.Skipf("%v: install libfabric1", err)
 	}
-	reg := framework.NewRegistry()
-	for _, c := range []framework.Component{cm.Component(), ob1.Component(), ofi.Component(), self.Component(), shm.OnHeap()} {
-		reg.Register(c)
-	}
-	values, err := reg.Defaults()
-	if err == nil {
-		values, err = values.With("the test", map[string]string{"mtl.ofi.provider_include": provider})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := pmltest.Stack{PML: cm.Component(), MTL: ofi.Component(), Params: func(c framework.Info, params any) {
-		if err := values.Decode(string(c.Kind)+"."+c.Name, params); err != nil {
-			panic(err) // the registry has it
-		}
-	}}
+	s := pmltest.Stack{PML: cm.Component(), MTL: ofi.Component(), Set: map[string]string{"mtl.ofi.provider_include": provider}}
 	if nodes > 0 {
 		s.Node, s.BTLs, s.Nodes = ob1.Component(), []btl.Component{self.Component(), shm.OnHeap()}, nodes
 	}

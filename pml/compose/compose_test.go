@@ -21,6 +21,7 @@ import (
 	"github.com/ferrympi/ferry/mtl/mtltest"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/pml/cm"
+	"github.com/ferrympi/ferry/pml/compose"
 	"github.com/ferrympi/ferry/pml/ob1"
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
@@ -82,15 +83,7 @@ func until(t *testing.T, cond func() bool) {
 // any source, and its contents would come after the session has closed.
 func TestNobodyWritesABufferWhoseReceiveIsOver(t *testing.T) {
 	stack := onNodes(2, mtltest.Options{})
-	pushed, err := pmltest.Settings(stack.Node, stack.BTLs, map[string]string{"btl.shm.single_copy": "off"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	stack.Params = func(component framework.Info, params any) {
-		if component.Kind == framework.BTL {
-			pushed(component, params)
-		}
-	}
+	stack.Set = map[string]string{"btl.shm.single_copy": "off"}
 	w := pmltest.OpenWorld(t, stack, 3)
 	c := w.Comms(t, cid.PolicyAgree)
 	buf := make([]byte, 1<<20)
@@ -201,7 +194,8 @@ func TestPlaneThatWasWildLeavesNothing(t *testing.T) {
 	}
 	until(t, func() bool {
 		for _, p := range w.Procs {
-			for _, m := range p.PMLs() {
+			node := p.Module.(*compose.Module).Unwrap().(pml.Module)
+			for _, m := range []pml.Module{p.Module, node} {
 				if _, live, resting := m.CIDs().Counts(); live+resting > 0 {
 					return false
 				}

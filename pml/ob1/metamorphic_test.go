@@ -33,13 +33,9 @@ func variants(t *testing.T) []pmltest.Variant {
 	t.Helper()
 	var all []pmltest.Variant
 	add := func(name string, ranks int, policy cid.Policy, set map[string]string, btls ...btl.Component) {
-		params, err := pmltest.Settings(ob1.Component(), btls, set)
-		if err != nil {
-			t.Fatal(err)
-		}
 		all = append(all, pmltest.Variant{
 			Name: name, Ranks: ranks, Policy: policy,
-			Stack: pmltest.Stack{PML: ob1.Component(), BTLs: btls, Params: params},
+			Stack: pmltest.Stack{PML: ob1.Component(), BTLs: btls, Set: set},
 		})
 	}
 	tiny := map[string]string{"btl.shm.ring_size": "16KiB", "btl.shm.eager_limit": "64", "btl.self.ring_size": "4KiB"}

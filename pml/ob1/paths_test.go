@@ -129,12 +129,10 @@ func TestPeerWhoseRingIsRefusedIsNotDead(t *testing.T) {
 		t.Skip("can't mount a small tmpfs: ", err)
 	}
 	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
-	btls := []btl.Component{self.Component(), shm.Component(), btltest.NewMemory(btltest.Options{})}
-	params, err := pmltest.Settings(ob1.Component(), btls, map[string]string{"btl.shm.dir": dir, "btl.shm.fallback_dir": ""})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, cs := overStack(t, 2, pmltest.Stack{PML: ob1.Component(), BTLs: btls, Params: params})
+	w, cs := overStack(t, 2, pmltest.Stack{
+		PML: ob1.Component(), BTLs: []btl.Component{self.Component(), shm.Component(), btltest.NewMemory(btltest.Options{})},
+		Set: map[string]string{"btl.shm.dir": dir, "btl.shm.fallback_dir": ""},
+	})
 	ctx := bounded(t)
 	if err := pmltest.Each(cs, func(rank int, c pml.Comm) error {
 		out, in := []byte{byte(rank)}, make([]byte, 1)

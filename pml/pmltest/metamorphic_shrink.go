@@ -7,10 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ferrympi/ferry/btl"
-	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/framework/kittest"
-	"github.com/ferrympi/ferry/pml"
 )
 
 // Metamorphic runs the plans of a seed, one of a single process and one of
@@ -141,26 +138,4 @@ func (p Plan) parts() (all []Plan) {
 		}
 	}
 	return all
-}
-
-// Settings makes a Stack's Params from texts, as a user sets them: full names,
-// such as btl.shm.ring_size. Each must be a parameter of one of the components.
-func Settings(p pml.Component, btls []btl.Component, set map[string]string) (func(framework.Info, any), error) {
-	reg := framework.NewRegistry()
-	reg.Register(p)
-	for _, b := range btls {
-		reg.Register(b)
-	}
-	values, err := reg.Defaults()
-	if err != nil {
-		return nil, err
-	}
-	if values, err = values.With("the variant", set); err != nil {
-		return nil, err
-	}
-	return func(c framework.Info, params any) {
-		if err := values.Decode(string(c.Kind)+"."+c.Name, params); err != nil {
-			panic(err) // the registry has it
-		}
-	}, nil
 }

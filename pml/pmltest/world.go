@@ -33,10 +33,10 @@ type Stack struct {
 	Node pml.Component
 	// Nodes is the number of nodes that processes believe they are on, in turns; 0: one.
 	Nodes int
-	// Params, when not nil, may change the parameters of a component before it
-	// is opened. They hold their defaults.
-	Params func(component framework.Info, params any)
-	Hooks  pml.Hooks
+	// Set has parameters that don't hold their defaults, by their full names, such as
+	// btl.shm.ring_size.
+	Set   map[string]string
+	Hooks pml.Hooks
 }
 
 // Process is one member of a World.
@@ -47,9 +47,6 @@ type Process struct {
 	Module pml.Module // what the assembly makes of the stack
 
 	stack *assembly.Stack
-	pmls  []pml.Module // by themselves, in the order in which they were opened
-	btls  []btl.Module
-	mtl   mtl.Module // or nil
 }
 
 // World is a set of processes that have learnt each other's cards.
@@ -88,18 +85,21 @@ func (s Stack) open(rank int, env progress.Env) (*Process, error) {
 	p := &Process{Rank: rank, Life: env.Self, Engine: env.Engine}
 	reg := framework.NewRegistry()
 	name := s.PML.Info().Name
-	reg.Register(openedPML{s.PML, s, p})
+	reg.Register(s.PML)
 	if s.Node != nil {
-		reg.Register(openedPML{s.Node, s, p})
+		reg.Register(s.Node)
 		reg.SetNode(framework.PML, name, s.Node.Info().Name)
 	}
 	for _, c := range s.BTLs {
-		reg.Register(openedBTL{c, s, p})
+		reg.Register(c)
 	}
 	if s.MTL != nil {
-		reg.Register(openedMTL{s.MTL, s, p})
+		reg.Register(s.MTL)
 	}
 	values, err := reg.Defaults()
+	if err == nil {
+		values, err = values.With("the stack", s.Set)
+	}
 	if err == nil {
 		values, err = values.Set(framework.Setting{Name: string(framework.PML), Value: name, Source: "the stack"})
 	}
@@ -113,65 +113,6 @@ func (s Stack) open(rank int, env progress.Env) (*Process, error) {
 	p.Module = p.stack.PMLs()[0].Module
 	return p, nil
 }
-
-func (s Stack) adjust(c framework.Component, params any) {
-	if s.Params != nil && params != nil {
-		s.Params(c.Info(), params)
-	}
-}
-
-// openedPML, openedBTL and openedMTL are components as the assembly sees them: with
-// the stack's parameters, and with their modules kept for who looks inside.
-type openedPML struct {
-	pml.Component
-	s Stack
-	p *Process
-}
-
-func (o openedPML) Unwrap() any { return o.Component }
-
-func (o openedPML) Open(ctx context.Context, env pml.Env) (pml.Module, error) {
-	o.s.adjust(o.Component, env.Params)
-	m, err := o.Component.Open(ctx, env)
-	if err == nil {
-		o.p.pmls = append(o.p.pmls, m)
-	}
-	return m, err
-}
-
-type openedBTL struct {
-	btl.Component
-	s Stack
-	p *Process
-}
-
-func (o openedBTL) Unwrap() any { return o.Component }
-
-func (o openedBTL) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
-	o.s.adjust(o.Component, env.Params)
-	m, err := o.Component.Open(ctx, env)
-	if err == nil {
-		o.p.btls = append(o.p.btls, m)
-	}
-	return m, err
-}
-
-type openedMTL struct {
-	mtl.Component
-	s Stack
-	p *Process
-}
-
-func (o openedMTL) Unwrap() any { return o.Component }
-
-func (o openedMTL) Open(ctx context.Context, env mtl.Env) (m mtl.Module, err error) {
-	o.s.adjust(o.Component, env.Params)
-	o.p.mtl, err = o.Component.Open(ctx, env)
-	return o.p.mtl, err
-}
-
-// PMLs returns the process's modules: Module, and those that it is composed of.
-func (p *Process) PMLs() []pml.Module { return p.pmls }
 
 // Kill closes one process without telling anybody, as if it had died. Its
 // engine must be at rest.

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/ferrympi/ferry/btl"
@@ -97,17 +96,18 @@ func (w *worker) stack(ctx context.Context) (pmltest.Stack, error) {
 		s.MTL = c.(mtl.Component)
 		parts = append(parts, c)
 	}
-	filled := map[framework.Info]bool{}
+	s.Set = map[string]string{}
 	for _, c := range parts {
-		filled[c.Info()] = true
-		err = errors.Join(err, w.params(c.Info(), c.Params()))
-	}
-	s.Params = func(i framework.Info, params any) {
-		if filled[i] {
-			_ = w.params(i, params) // it was tried above
+		i, params := c.Info(), c.Params()
+		if params == nil {
+			continue
+		}
+		for _, p := range framework.ParamsOf(framework.ComponentName(i.Kind, i.Name), params) {
+			v, _ := w.values.Get(p.Name)
+			s.Set[p.Name] = v.Text
 		}
 	}
-	return s, err
+	return s, nil
 }
 
 // kit runs cases of a kit. It ends after the first that does not pass: what that has
