@@ -138,9 +138,9 @@ func (e *Engine) Add(s Source) {
 	defer e.Unlock()
 	if d, ok := framework.As[Descriptor](s); ok {
 		if e.fds == nil {
-			e.fds = newFDPoller()
+			e.fds = newFDPoller(&e.bell)
 		}
-		e.fds.add(d, e)
+		e.fds.add(d)
 	}
 	e.sources = append(e.sources, s)
 	e.bell.now.Ring() // a keeper that sleeps already has not armed s

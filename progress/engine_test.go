@@ -14,6 +14,8 @@ import (
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/internal/doorbell"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -68,7 +70,7 @@ func newBox(t *testing.T, opt Options) *box {
 func asleep(e *Engine) {
 	for {
 		e.keeper.mu.Lock()
-		ok := e.keeper.asleep.Valid()
+		ok := e.keeper.asleep != doorbell.Bell{}
 		e.keeper.mu.Unlock()
 		if ok {
 			return

@@ -1,37 +1,29 @@
 package progress
 
-import (
-	"sync"
+import "golang.org/x/sys/unix"
 
-	"golang.org/x/sys/unix"
-)
-
-// fdPoller turns readable descriptors into rings of the bell: one goroutine,
-// and one thread of the system, for all descriptors of a process. A descriptor
+// fdPoller turns readable descriptors into rings of the engine's bell: one goroutine,
+// and one thread of the system, for all descriptors. A descriptor
 // is watched only after arm, and only until it was readable once, so that a
 // rank that polls by itself causes no wake-ups.
 type fdPoller struct {
-	epoll int
+	bell  *Bell
+	epoll int // -1: there is none
 	wake  int // eventfd that ends the goroutine
-
-	mu      sync.Mutex
-	engines map[int]*Engine // by descriptor
-	done    chan struct{}
+	done  chan struct{}
 }
 
 // newFDPoller returns a poller. Where the system refuses one (no descriptors
 // left) its arm says so, and the keeper polls at an interval instead.
-func newFDPoller() *fdPoller {
-	p := &fdPoller{epoll: -1, wake: -1, engines: map[int]*Engine{}, done: make(chan struct{})}
+func newFDPoller(bell *Bell) *fdPoller {
+	p := &fdPoller{bell: bell, epoll: -1, done: make(chan struct{})}
 	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
-		close(p.done)
 		return p
 	}
 	ev, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
 		unix.Close(ep)
-		close(p.done)
 		return p
 	}
 	p.epoll, p.wake = ep, ev
@@ -55,21 +47,13 @@ func (p *fdPoller) run() {
 			if int(ev.Fd) == p.wake {
 				return
 			}
-			p.mu.Lock()
-			e := p.engines[int(ev.Fd)]
-			p.mu.Unlock()
-			if e != nil {
-				e.bell.Ring()
-			}
 		}
+		p.bell.Ring()
 	}
 }
 
 // add registers d, not armed.
-func (p *fdPoller) add(d Descriptor, e *Engine) {
-	p.mu.Lock()
-	p.engines[d.FD()] = e
-	p.mu.Unlock()
+func (p *fdPoller) add(d Descriptor) {
 	unix.EpollCtl(p.epoll, unix.EPOLL_CTL_ADD, d.FD(), &unix.EpollEvent{Events: unix.EPOLLONESHOT, Fd: int32(d.FD())})
 }
 
@@ -80,9 +64,6 @@ func (p *fdPoller) arm(d Descriptor) bool {
 }
 
 func (p *fdPoller) remove(d Descriptor) {
-	p.mu.Lock()
-	delete(p.engines, d.FD())
-	p.mu.Unlock()
 	unix.EpollCtl(p.epoll, unix.EPOLL_CTL_DEL, d.FD(), nil)
 }
 

@@ -51,9 +51,6 @@ func At(mem []byte) Bell {
 	return Bell{(*atomic.Uint32)(p), (*atomic.Uint32)(unsafe.Add(p, 4))}
 }
 
-// Valid reports whether b has memory.
-func (b Bell) Valid() bool { return b.sequence != nil }
-
 // Ring wakes the owner if it is armed. What it is to see must have been stored
 // before, by an atomic operation. Cost when nobody sleeps: one load of a cache
 // line that is seldom written.
