@@ -11,10 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// dir is in memory, on every Linux machine.
+const dir = "/dev/shm"
+
 // TestMain is also the owner that dies: a child creates a segment and is killed.
 func TestMain(m *testing.M) {
 	if path := os.Getenv("SHMEM_TEST_OWNER"); path != "" {
-		if _, err := Create(path, PageSize); err != nil {
+		if _, err := new(Files).Create(path, PageSize); err != nil {
 			os.Stderr.WriteString(err.Error())
 			os.Exit(1)
 		}
@@ -25,13 +28,13 @@ func TestMain(m *testing.M) {
 }
 
 func TestTwoMappingsShareMemory(t *testing.T) {
-	path := filepath.Join(Dir, "ferry-test-"+filepath.Base(t.TempDir())+t.Name())
-	f, err := Create(path, 2*PageSize)
+	path := filepath.Join(dir, "ferry-test-"+filepath.Base(t.TempDir())+t.Name())
+	f, err := new(Files).Create(path, 2*PageSize)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	g, err := Open(path)
+	g, err := new(Files).Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,16 +56,24 @@ func TestTwoMappingsShareMemory(t *testing.T) {
 	if _, err := g.Map(PageSize, 2*PageSize); err == nil {
 		t.Fatal("mapped memory behind the end: touching it would be a fault")
 	}
+	if err := f.Grow(3 * PageSize); err != nil {
+		t.Fatal(err)
+	}
+	c, err := g.Map(PageSize, 2*PageSize)
+	if err != nil {
+		t.Fatal("the owner has made it longer meanwhile: ", err)
+	}
+	defer c.Close()
 }
 
 func TestNameIsNeverTakenFromAnother(t *testing.T) {
-	path := filepath.Join(Dir, "ferry-test-"+t.Name())
-	f, err := Create(path, PageSize)
+	path := filepath.Join(dir, "ferry-test-"+t.Name())
+	f, err := new(Files).Create(path, PageSize)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if g, err := Create(path, PageSize); !errors.Is(err, os.ErrExist) {
+	if g, err := new(Files).Create(path, PageSize); !errors.Is(err, os.ErrExist) {
 		g.Close()
 		t.Fatalf("second Create: %v", err)
 	}
@@ -72,12 +83,12 @@ func TestNameIsNeverTakenFromAnother(t *testing.T) {
 // another one lives.
 func TestDeadOwnersSegmentGoesAndALiveOnesStays(t *testing.T) {
 	prefix := "ferry-test-stale-"
-	live, err := Create(filepath.Join(Dir, prefix+"live"), PageSize)
+	live, err := new(Files).Create(filepath.Join(dir, prefix+"live"), PageSize)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer live.Close()
-	path := filepath.Join(Dir, prefix+"dead")
+	path := filepath.Join(dir, prefix+"dead")
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "SHMEM_TEST_OWNER="+path)
 	out, err := cmd.StdoutPipe()
@@ -90,12 +101,12 @@ func TestDeadOwnersSegmentGoesAndALiveOnesStays(t *testing.T) {
 	if _, err := out.Read(make([]byte, 6)); err != nil {
 		t.Fatal("the owner did not come up: ", err)
 	}
-	if removed, err := RemoveStale(Dir, prefix); err != nil || len(removed) != 0 {
+	if removed, err := new(Files).RemoveStale(dir, prefix); err != nil || len(removed) != 0 {
 		t.Fatalf("removed %v (%v) while the owners live", removed, err)
 	}
 	cmd.Process.Kill()
 	cmd.Wait()
-	removed, err := RemoveStale(Dir, prefix)
+	removed, err := new(Files).RemoveStale(dir, prefix)
 	if err != nil || len(removed) != 1 || removed[0] != path {
 		t.Fatalf("removed %v (%v), want %s", removed, err, path)
 	}
@@ -107,11 +118,11 @@ func TestDeadOwnersSegmentGoesAndALiveOnesStays(t *testing.T) {
 // TestTooSmallFileSystemIsAnErrorNotAFault asks for more than there is.
 func TestTooSmallFileSystemIsAnErrorNotAFault(t *testing.T) {
 	var st unix.Statfs_t
-	if err := unix.Statfs(Dir, &st); err != nil {
+	if err := unix.Statfs(dir, &st); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(Dir, "ferry-test-"+t.Name())
-	_, err := Create(path, int64(st.Blocks)*st.Bsize+PageSize)
+	path := filepath.Join(dir, "ferry-test-"+t.Name())
+	_, err := new(Files).Create(path, int64(st.Blocks)*st.Bsize+PageSize)
 	var space *SpaceError
 	if !errors.As(err, &space) || !errors.Is(err, unix.ENOSPC) {
 		t.Fatalf("got %v", err)

@@ -4,7 +4,7 @@
 // for pairs that don't talk.
 //
 // It stands on internal/inbox for the layout, internal/ring for the ring and
-// internal/shmem for the files, and holds no unsafe code itself.
+// btl/segment for the files, and holds no unsafe code itself.
 package shm
 
 import (

@@ -153,9 +153,6 @@ func (e *endpoint) attachRing() error {
 	if cells < ring.MinCells || cells&(cells-1) != 0 || cells > 1<<24 {
 		return fmt.Errorf("the peer granted a ring of %d cells", cells)
 	}
-	if _, err := e.far.segment.Refresh(); err != nil {
-		return err
-	}
 	mapped, err := e.far.segment.Map(offset, cells*ring.CellSize)
 	if err != nil {
 		return err

@@ -22,7 +22,7 @@ func TestOnlyTheJobsOwnDeadSegmentsAreRemoved(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	alive, err := segment.Create(filepath.Join(dir, jobPrefix("job-a")+"1-1"), segment.PageSize)
+	alive, err := segment.Files{}.Create(filepath.Join(dir, jobPrefix("job-a")+"1-1"), segment.PageSize)
 	if err != nil {
 		t.Fatal(err)
 	}

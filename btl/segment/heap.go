@@ -1,54 +1,11 @@
 package segment
 
 import (
-	"fmt"
 	"os"
 	"sync"
 
 	"github.com/ferrympi/ferry/internal/ring"
 )
-
-// Segment is what a transport needs of a segment: *File, or a heap segment.
-type Segment interface {
-	Path() string
-	Size() int64
-	Refresh() (int64, error)
-	Grow(size int64) error
-	Map(offset int64, length int) (*Mapping, error)
-	Discard(offset int64) error
-	Close() error
-}
-
-// Space is where segments are made and found.
-type Space interface {
-	Create(path string, size int64) (Segment, error)
-	Open(path string) (Segment, error)
-	RemoveStale(dir, prefix string) ([]string, error)
-}
-
-// Files is the space of files in shared memory.
-type Files struct{}
-
-// Create is the function Create.
-func (Files) Create(path string, size int64) (Segment, error) {
-	f, err := Create(path, size)
-	if err != nil {
-		return nil, err
-	}
-	return f, nil
-}
-
-// Open is the function Open.
-func (Files) Open(path string) (Segment, error) {
-	f, err := Open(path)
-	if err != nil {
-		return nil, err
-	}
-	return f, nil
-}
-
-// RemoveStale is the function RemoveStale.
-func (Files) RemoveStale(dir, prefix string) ([]string, error) { return RemoveStale(dir, prefix) }
 
 // Heap is a space of segments in Go memory, for several "processes" inside one
 // test: the race detector sees what happens there. The zero value is empty.
@@ -66,18 +23,17 @@ type heapSegment struct {
 	mem  []byte
 	mu   sync.Mutex
 	size int64
-	own  bool
-	of   *heapSegment // the owner's, for one that was opened
+	of   *heapSegment // the owner's: for the owner itself
 }
 
-// Create makes a segment.
+// Create implements Space.
 func (h *Heap) Create(path string, size int64) (Segment, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.segments[path] != nil {
 		return nil, &os.PathError{Op: "create segment", Path: path, Err: os.ErrExist}
 	}
-	s := &heapSegment{heap: h, path: path, mem: ring.Aligned(heapCapacity), own: true}
+	s := &heapSegment{heap: h, path: path, mem: ring.Aligned(heapCapacity)}
 	s.of = s
 	if err := s.Grow(size); err != nil {
 		return nil, err
@@ -89,7 +45,7 @@ func (h *Heap) Create(path string, size int64) (Segment, error) {
 	return s, nil
 }
 
-// Open finds a segment.
+// Open implements Space.
 func (h *Heap) Open(path string) (Segment, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -105,12 +61,10 @@ func (h *Heap) RemoveStale(string, string) ([]string, error) { return nil, nil }
 
 func (s *heapSegment) Path() string { return s.path }
 
-func (s *heapSegment) Size() int64 { n, _ := s.Refresh(); return n }
-
-func (s *heapSegment) Refresh() (int64, error) {
+func (s *heapSegment) Size() int64 {
 	s.of.mu.Lock()
 	defer s.of.mu.Unlock()
-	return s.of.size, nil
+	return s.of.size
 }
 
 func (s *heapSegment) Grow(size int64) error {
@@ -124,8 +78,8 @@ func (s *heapSegment) Grow(size int64) error {
 }
 
 func (s *heapSegment) Map(offset int64, length int) (*Mapping, error) {
-	if offset < 0 || offset%PageSize != 0 || length <= 0 || offset > s.Size()-int64(length) {
-		return nil, fmt.Errorf("segment %s: mapping %d bytes at %d of %d", s.path, length, offset, s.Size())
+	if err := inside(s, offset, length); err != nil {
+		return nil, err
 	}
 	m := &Mapping{Bytes: s.mem[offset : offset+int64(length) : offset+int64(length)]}
 	m.once.Do(func() {}) // nothing to unmap
@@ -136,7 +90,7 @@ func (s *heapSegment) Map(offset int64, length int) (*Mapping, error) {
 func (s *heapSegment) Discard(int64) error { return nil }
 
 func (s *heapSegment) Close() error {
-	if s.own {
+	if s.of == s {
 		s.heap.mu.Lock()
 		delete(s.heap.segments, s.path)
 		s.heap.mu.Unlock()

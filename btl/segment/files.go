@@ -1,0 +1,169 @@
+package segment
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Files is the space of files in shared memory.
+type Files struct{}
+
+// file is an open segment of Files.
+type file struct {
+	path string
+	fd   int
+	own  bool
+	size int64
+}
+
+// Create implements Space.
+func (Files) Create(path string, size int64) (Segment, error) {
+	// An unnamed file first: nobody can see it unlocked, and nothing is left
+	// if we fail half-way.
+	fd, err := unix.Open(filepath.Dir(path), unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, &os.PathError{Op: "create segment in", Path: filepath.Dir(path), Err: err}
+	}
+	f := &file{path: path, fd: fd, own: true}
+	if err := f.Grow(size); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		unix.Close(fd)
+		return nil, &os.PathError{Op: "lock segment", Path: path, Err: err}
+	}
+	if err := unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), unix.AT_FDCWD, path, unix.AT_SYMLINK_FOLLOW); err != nil {
+		unix.Close(fd)
+		return nil, &os.PathError{Op: "create segment", Path: path, Err: err}
+	}
+	return f, nil
+}
+
+// Open implements Space.
+func (Files) Open(path string) (Segment, error) {
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open segment", Path: path, Err: err}
+	}
+	f := &file{path: path, fd: fd}
+	st, err := f.look()
+	if err == nil && (st.Mode&unix.S_IFMT != unix.S_IFREG || int(st.Uid) != unix.Geteuid()) {
+		err = fmt.Errorf("segment %s belongs to user %d, not to %d", path, st.Uid, unix.Geteuid())
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	return f, nil
+}
+
+// RemoveStale implements Space.
+func (s Files) RemoveStale(dir, prefix string) (removed []string, err error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), prefix) {
+			continue
+		}
+		seg, err := s.Open(filepath.Join(dir, e.Name()))
+		if err != nil {
+			continue
+		}
+		f := seg.(*file)
+		// Names appear locked (see Create), so a free lock means a dead owner.
+		if unix.Flock(f.fd, unix.LOCK_EX|unix.LOCK_NB) == nil && unix.Unlink(f.path) == nil {
+			removed = append(removed, f.path)
+		}
+		unix.Close(f.fd)
+	}
+	return removed, nil
+}
+
+// look says what the file is now, and how long.
+func (f *file) look() (st unix.Stat_t, err error) {
+	if err := unix.Fstat(f.fd, &st); err != nil {
+		return st, &os.PathError{Op: "stat segment", Path: f.path, Err: err}
+	}
+	f.size = st.Size
+	return st, nil
+}
+
+func (f *file) Path() string { return f.path }
+
+func (f *file) Size() int64 { return f.size }
+
+func (f *file) Grow(size int64) error {
+	if size <= f.size {
+		return nil
+	}
+	err := error(unix.EINTR)
+	for errors.Is(err, unix.EINTR) {
+		err = unix.Fallocate(f.fd, 0, f.size, size-f.size)
+	}
+	if errors.Is(err, unix.EOPNOTSUPP) { // a file system that reserves nothing
+		err = unix.Ftruncate(f.fd, size)
+	}
+	if errors.Is(err, unix.ENOSPC) {
+		free := int64(-1)
+		var st unix.Statfs_t
+		if unix.Fstatfs(f.fd, &st) == nil {
+			free = int64(st.Bavail) * st.Bsize
+		}
+		unix.Ftruncate(f.fd, f.size)
+		return &SpaceError{Path: f.path, Need: size - f.size, Free: free}
+	}
+	if err != nil {
+		return &os.PathError{Op: "reserve space for segment", Path: f.path, Err: err}
+	}
+	f.size = size
+	return nil
+}
+
+func (f *file) Map(offset int64, length int) (*Mapping, error) {
+	if _, err := f.look(); err != nil {
+		return nil, err
+	}
+	if err := inside(f, offset, length); err != nil {
+		return nil, err
+	}
+	b, err := unix.Mmap(f.fd, offset, length, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, &os.PathError{Op: "map segment", Path: f.path, Err: err}
+	}
+	return &Mapping{Bytes: b}, nil
+}
+
+func (f *file) Discard(offset int64) error {
+	if offset >= f.size {
+		return nil
+	}
+	err := unix.Fallocate(f.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, offset, f.size-offset)
+	if err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
+		return &os.PathError{Op: "give back memory of segment", Path: f.path, Err: err}
+	}
+	return nil
+}
+
+func (f *file) Close() error {
+	if f.fd < 0 {
+		return nil
+	}
+	var err error
+	if f.own {
+		err = unix.Unlink(f.path)
+		if errors.Is(err, unix.ENOENT) {
+			err = nil
+		}
+	}
+	err = errors.Join(err, unix.Close(f.fd))
+	f.fd = -1
+	return err
+}
