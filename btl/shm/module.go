@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,14 +36,13 @@ type module struct {
 
 	releaseBell func() // takes the engine's bell back out of the inbox
 
-	paths      []*inbound // that are polled
-	turn       int        // in paths; see pollSome
-	last       *inbound   // of paths, from which something came; may be nil
-	in         map[framework.Life]*inbound
-	out        map[framework.Life]*endpoint
-	connecting []*endpoint // whose ring has not been granted yet
-	blocked    []*endpoint // that wait for cells
-	spare      []*endpoint // memory for the next of these lists
+	paths   []*inbound // that are polled
+	turn    int        // in paths; see pollSome
+	last    *inbound   // of paths, from which something came; may be nil
+	in      map[framework.Life]*inbound
+	out     map[framework.Life]*endpoint
+	waiting []*endpoint // for a ring, or for cells
+	spare   []*endpoint // memory for the next such list
 
 	// One copy for large messages: what peers read here, and what is read there.
 	proof   []byte // that this is the process that a peer wants to read
@@ -86,11 +86,8 @@ func (m *module) Poll() int {
 		m.requests = r
 		n += m.serve()
 	}
-	if len(m.connecting) > 0 {
-		n += m.finishConnects()
-	}
-	if len(m.blocked) > 0 {
-		n += m.checkBlocked()
+	if len(m.waiting) > 0 {
+		n += m.checkWaiting()
 	}
 	if len(m.paths) > fewPaths && !m.env.Bell().Armed() {
 		return n + m.pollSome()
@@ -384,7 +381,7 @@ func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
 		})
 		far.box.Request()
 		m.out[peer.Life] = e
-		m.connecting = append(m.connecting, e)
+		e.wait()
 		m.env.Engine.Nudge() // who sleeps already looks at Due again
 		return e, nil
 	}
@@ -399,65 +396,23 @@ const connectTick = 10 * time.Millisecond
 
 // Due implements progress.Timed.
 func (m *module) Due() time.Duration {
-	if len(m.connecting) > 0 {
+	if slices.ContainsFunc(m.waiting, func(e *endpoint) bool { return e.producer == nil }) {
 		return connectTick
 	}
 	return 0
 }
 
-// finishConnects attaches the rings that have been granted.
-func (m *module) finishConnects() (n int) {
-	waiting := m.connecting
-	m.connecting, m.spare = m.spare[:0], nil
+// checkWaiting looks after the endpoints that wait for their peer.
+func (m *module) checkWaiting() (n int) {
+	waiting := m.waiting
+	m.waiting, m.spare = m.spare[:0], nil
 	for _, e := range waiting {
-		if e.far == nil { // closed meanwhile
-			continue
-		}
-		switch e.slot.State() {
-		case inbox.Granted:
+		e.listed = false
+		if e.far != nil && e.check() { // else closed meanwhile
 			n++
-			if err := e.attachRing(); err != nil {
-				e.down("connect", fmt.Errorf("%w: %w", btl.ErrNeverOpened, err))
-			}
-		case inbox.Refused:
-			n++
-			reason := e.slot.Reason()
-			e.slot.SetState(inbox.Free)
-			if e.far.box.Closed() {
-				e.peerGone("connect")
-			} else {
-				e.down("connect", fmt.Errorf("%w: the peer refused: %s", btl.ErrNeverOpened, reason))
-			}
-		default:
-			if e.far.box.Closed() {
-				n++
-				e.peerGone("connect")
-				continue
-			}
-			m.connecting = append(m.connecting, e)
 		}
 	}
 	m.spare = waiting
-	return n
-}
-
-// checkBlocked finds peers that will never read again.
-func (m *module) checkBlocked() (n int) {
-	blocked := m.blocked
-	m.blocked, m.spare = m.spare[:0], nil
-	for _, e := range blocked {
-		e.listed = false
-		switch {
-		case e.far == nil: // closed meanwhile
-		case e.far.box.Closed():
-			n++
-			e.peerGone("send")
-		case e.slot.State() == inbox.Refused:
-			n++
-			e.down("send", errors.New("the peer has ended the path: it made no sense of what came"))
-		}
-	}
-	m.spare = blocked
 	return n
 }
 

@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/ferrympi/ferry/btl"
@@ -108,7 +109,7 @@ type endpoint struct {
 	far    *remote // nil after Close
 	slot   inbox.Slot
 	cells  *segment.Mapping
-	listed bool // in m.blocked
+	listed bool // in m.waiting
 }
 
 // Reserve costs a comparison unless the ring was full when it last looked.
@@ -123,11 +124,16 @@ func (e *endpoint) Reserve(n int) []byte {
 	if !e.producer.Wait(n) {
 		return e.producer.Reserve(n)
 	}
+	e.wait()
+	return nil
+}
+
+// wait has Poll look what becomes of the path.
+func (e *endpoint) wait() {
 	if !e.listed {
 		e.listed = true
-		e.m.blocked = append(e.m.blocked, e)
+		e.m.waiting = append(e.m.waiting, e)
 	}
-	return nil
 }
 
 // Commit costs one atomic store, and a load of the receiver's bell.
@@ -147,6 +153,33 @@ func (e *endpoint) SendShort(h btl.ShortHeader, payload []byte) bool {
 
 // Idle: committed frames lie in the receiver's memory, and need us no more.
 func (e *endpoint) Idle() bool { return true }
+
+// check looks what has become of a path that waits for its ring, or for cells, and
+// reports whether that is anything.
+func (e *endpoint) check() bool {
+	state, op := e.slot.State(), "send"
+	if e.producer == nil {
+		op = "connect"
+	}
+	switch {
+	case e.producer == nil && state == inbox.Granted:
+		if err := e.attachRing(); err != nil {
+			e.down(op, fmt.Errorf("%w: %w", btl.ErrNeverOpened, err))
+		}
+	case e.far.box.Closed():
+		e.peerGone(op)
+	case e.producer == nil && state == inbox.Refused:
+		e.down(op, fmt.Errorf("%w: the peer refused: %s", btl.ErrNeverOpened, e.slot.Reason()))
+	case state == inbox.Refused:
+		e.down(op, errors.New("the peer has ended the path: it made no sense of what came"))
+	case e.producer == nil: // no answer yet
+		e.wait()
+		return false
+	default: // it is listed again if it still finds no room
+		return false
+	}
+	return true
+}
 
 func (e *endpoint) attachRing() error {
 	offset, cells := e.slot.Granted()

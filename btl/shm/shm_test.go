@@ -267,7 +267,7 @@ func TestRefusalReachesASenderThatSleeps(t *testing.T) {
 	if d := w.procs[0].module.(progress.Timed).Due(); d <= 0 {
 		t.Error("an engine would sleep without limit while a request waits for its answer")
 	}
-	w.poll(t, func() bool { return len(w.procs[0].module.(*module).connecting) == 0 })
+	w.poll(t, func() bool { return len(w.procs[0].module.(*module).waiting) == 0 })
 	if d := w.procs[0].module.(progress.Timed).Due(); d != 0 {
 		t.Errorf("an engine would wake up every %v for nothing", d)
 	}
