@@ -16,8 +16,7 @@ func frameCases() claims {
 		kittest.New("FramesOfEverySizeArriveWholeAndInOrder", 2, (*world).everySize),
 		kittest.New("BothDirectionsAtOnceDoNotBlockEachOther", 2, (*world).bothDirections),
 		kittest.New("FullPathBlocksInsteadOfGrowing", 2, (*world).fullPathBlocks),
-		kittest.New("SecondReserveDropsTheFirst", 2, (*world).secondReserve),
-		kittest.New("ShorterCommitSendsOnlyThat", 2, (*world).shorterCommit),
+		kittest.New("OnlyWhatIsCommittedIsSent", 2, (*world).reservations),
 		kittest.New("ShortSendIsTheWholeFrameOrNothing", 2, (*world).shortSend),
 		kittest.New("NothingIsDeliveredBeforeCommit", 2, (*world).nothingBeforeCommit),
 		kittest.New("PeerSourceDeliversWhatPollWould", 2, (*world).peerSource),
@@ -98,14 +97,23 @@ func (w *world) fullPathBlocks() {
 	}
 }
 
-func (w *world) secondReserve() {
+// reservations are larger than what is committed of them, or dropped by another one.
+func (w *world) reservations() {
 	p := w.path()
 	var frames [][]byte
-	for k := range 200 {
-		frames = append(frames, pattern(k, 1+k*13%200))
+	for k := range 400 {
+		size := 1 + k*97%p.limit()
+		frames = append(frames, pattern(k, 1+k*31%size))
 		p.from.until("room", func() bool {
-			ones(p.Reserve(min(1+k*29%900, p.limit())))
-			return p.put(frames[k])
+			if k%2 == 0 {
+				ones(p.Reserve(min(1+k*29%900, p.limit())))
+			}
+			b := p.Reserve(size)
+			if b != nil {
+				ones(b)
+				p.Commit(copy(b, frames[k]))
+			}
+			return b != nil
 		})
 	}
 	p.arrive(frames...)
@@ -116,24 +124,6 @@ func ones(b []byte) {
 	for i := range b {
 		b[i] = 1
 	}
-}
-
-func (w *world) shorterCommit() {
-	p := w.path()
-	var frames [][]byte
-	for k := range 300 {
-		size := 1 + k*97%p.limit()
-		frames = append(frames, pattern(k, 1+k*31%size))
-		p.from.until("room", func() bool {
-			b := p.Reserve(size)
-			if b != nil {
-				ones(b)
-				p.Commit(copy(b, frames[k]))
-			}
-			return b != nil
-		})
-	}
-	p.arrive(frames...)
 }
 
 // shortSend mixes SendShort with Reserve and Commit, up to a full path and over the end of

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// broken wraps btl/self so that one promise is broken.
+// broken wraps a component so that one promise is broken, or its abilities are hidden.
 type broken struct {
 	btl.Component
 	endpoint func(btl.Endpoint) btl.Endpoint
@@ -29,7 +29,7 @@ func (b broken) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
 		env.Upcall = b.upcall(env.Upcall)
 	}
 	m, err := b.Component.Open(ctx, env)
-	return brokenModule{m, b}, err
+	return &brokenModule{m, b}, err
 }
 
 type brokenModule struct {
@@ -37,14 +37,14 @@ type brokenModule struct {
 	b broken
 }
 
-func (m brokenModule) Caps() btl.Caps {
+func (m *brokenModule) Caps() btl.Caps {
 	if m.b.caps != nil {
 		return m.b.caps(m.Module.Caps())
 	}
 	return m.Module.Caps()
 }
 
-func (m brokenModule) Connect(p framework.Peer) (btl.Endpoint, error) {
+func (m *brokenModule) Connect(p framework.Peer) (btl.Endpoint, error) {
 	ep, err := m.Module.Connect(p)
 	if err == nil && m.b.endpoint != nil {
 		ep = m.b.endpoint(ep)
@@ -147,6 +147,34 @@ func (r downTwice) PathDown(p framework.Life, err error) {
 	r.Receiver.PathDown(p, err)
 }
 
+// placeless takes payloads as frames only.
+type placeless struct{ btl.Receiver }
+
+func (r placeless) Accept(peer framework.Life) btl.Inbound {
+	return struct{ btl.Inbound }{r.Receiver.Accept(peer)}
+}
+
+// firstCommit sends from the first reservation, whatever was reserved since.
+type firstCommit struct {
+	btl.Endpoint
+	first []byte
+}
+
+func (e *firstCommit) Reserve(n int) []byte {
+	b := e.Endpoint.Reserve(n)
+	if e.first == nil {
+		e.first = b
+	} else if b != nil {
+		b = make([]byte, n)
+	}
+	return b
+}
+
+func (e *firstCommit) Commit(n int) {
+	e.first = nil
+	e.Endpoint.Commit(n)
+}
+
 // TestKitNoticesBrokenPromises: a kit that lets everything pass proves nothing.
 func TestKitNoticesBrokenPromises(t *testing.T) {
 	memory := NewMemory(Options{Step: 1000})
@@ -158,7 +186,8 @@ func TestKitNoticesBrokenPromises(t *testing.T) {
 		{"GatheredPayloadIsFreeOnceItIsSaid", broken{Component: memory, endpoint: func(e btl.Endpoint) btl.Endpoint { return early{e} }}},
 		{"GatheredPayloadIsFreeOnceItIsSaid", broken{Component: memory, endpoint: func(e btl.Endpoint) btl.Endpoint { return silent{e} }}},
 		{"NothingIsPlacedWhenTheReceiveHasEnded", broken{Component: memory, upcall: func(r btl.Receiver) btl.Receiver { return stubborn{r} }}},
-		{"ShorterCommitSendsOnlyThat", broken{endpoint: func(e btl.Endpoint) btl.Endpoint { return &wholeCommit{Endpoint: e} }}},
+		{"OnlyWhatIsCommittedIsSent", broken{endpoint: func(e btl.Endpoint) btl.Endpoint { return &wholeCommit{Endpoint: e} }}},
+		{"OnlyWhatIsCommittedIsSent", broken{endpoint: func(e btl.Endpoint) btl.Endpoint { return &firstCommit{Endpoint: e} }}},
 		{"FullPathBlocksInsteadOfGrowing", broken{endpoint: func(e btl.Endpoint) btl.Endpoint { return &grows{Endpoint: e} }}},
 		{"RefusedFrameEndsThePathOnce", broken{upcall: func(r btl.Receiver) btl.Receiver { return downTwice{r} }}},
 		{"CapsArePlausibleAndFixed", broken{caps: func(c btl.Caps) btl.Caps { c.EagerLimit = c.FrameLimit + 1; return c }}},
@@ -179,14 +208,15 @@ func TestKitNoticesBrokenPromises(t *testing.T) {
 
 // TestMemoryKeepsItsPromises: the reference, in all its forms.
 func TestMemoryKeepsItsPromises(t *testing.T) {
-	for name, opt := range map[string]Options{
-		"all abilities":    {},
-		"plain":            {Plain: true, NoRead: true},
-		"hands frames up":  {NoPlace: true},
-		"places in pieces": {Step: 777},
-		"smallest":         {EagerLimit: 1, FrameLimit: btl.MinFrameLimit, Step: 100},
+	memory := func(opt Options) btl.Component { return NewMemory(opt) }
+	for name, c := range map[string]btl.Component{
+		"all abilities":    memory(Options{}),
+		"plain":            broken{Component: memory(Options{}), endpoint: func(e btl.Endpoint) btl.Endpoint { return struct{ btl.Endpoint }{e} }},
+		"hands frames up":  broken{Component: memory(Options{}), upcall: func(r btl.Receiver) btl.Receiver { return placeless{r} }},
+		"places in pieces": memory(Options{Step: 777}),
+		"smallest":         memory(Options{EagerLimit: 1, FrameLimit: btl.MinFrameLimit, Step: 100}),
 	} {
-		t.Run(name, func(t *testing.T) { Cases(Subject{Component: NewMemory(opt)}).Run(t) })
+		t.Run(name, func(t *testing.T) { Cases(Subject{Component: c}).Run(t) })
 	}
 }
 

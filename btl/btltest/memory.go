@@ -24,10 +24,8 @@ type Options struct {
 	LatencyNS   float64 // 100
 	Room        int     // of a path, in bytes of frames; 4 times FrameLimit
 
-	Plain   bool // endpoints have the mandatory methods only
-	NoRead  bool // modules are no btl.RemoteReader
-	NoPlace bool // modules ask nobody where payloads belong
-	Step    int  // payload that is placed in one Poll, in bytes; 0: all
+	NoRead bool // modules are no btl.RemoteReader
+	Step   int  // payload that is placed in one Poll, in bytes; 0: all
 
 	// Refuse, when not nil, says why the second process refuses a path from the first.
 	// It is asked in a Poll of the second, and must not call the module.
@@ -121,10 +119,7 @@ func (m *memory) Connect(peer framework.Peer) (btl.Endpoint, error) {
 	far.asked = append(far.asked, w)
 	m.out = append(m.out, w)
 	far.env.Bell().Ring()
-	if m.f.opt.Plain {
-		return plainEnd{w}, nil
-	}
-	return wireEnd{plainEnd{w}}, nil
+	return w, nil
 }
 
 // Forget implements btl.Forgetter.
@@ -138,7 +133,7 @@ func (m *memory) Forget(peer framework.Life) {
 	m.f.mu.Unlock()
 	for _, w := range m.out {
 		if w.peer == peer {
-			plainEnd{w}.Close()
+			w.Close()
 		}
 	}
 }
@@ -148,7 +143,7 @@ func (m *memory) Close() error {
 	m.env.Engine.Lock()
 	defer m.env.Engine.Unlock()
 	for _, w := range m.out {
-		plainEnd{w}.Close()
+		w.Close()
 	}
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
@@ -216,7 +211,7 @@ func (m *memory) look(w *wire) int {
 			}
 		}
 	}
-	plainEnd{w}.Close()
+	w.Close()
 	m.env.Ended("btl memory", w.peer, "send", why)
 	return 1
 }

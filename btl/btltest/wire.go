@@ -8,7 +8,8 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// wire is a path of a Memory from one module to another one.
+// wire is a path of a Memory from one module to another one: the sender's endpoint, and
+// what the receiver polls.
 type wire struct {
 	from, to *memory
 	peer     framework.Life // to, as the sender names it
@@ -96,11 +97,8 @@ func (w *wire) end(why error) {
 	w.from.env.Bell().Ring()
 }
 
-// plainEnd is the sender's end with the mandatory methods.
-type plainEnd struct{ *wire }
-
 // Reserve implements btl.Endpoint.
-func (w plainEnd) Reserve(n int) []byte {
+func (w *wire) Reserve(n int) []byte {
 	w.from.f.mu.Lock()
 	defer w.from.f.mu.Unlock()
 	w.reserved = nil
@@ -111,7 +109,7 @@ func (w plainEnd) Reserve(n int) []byte {
 }
 
 // Commit implements btl.Endpoint.
-func (w plainEnd) Commit(n int) {
+func (w *wire) Commit(n int) {
 	w.from.f.mu.Lock()
 	defer w.from.f.mu.Unlock()
 	if w.state == open {
@@ -121,14 +119,14 @@ func (w plainEnd) Commit(n int) {
 }
 
 // Idle is false while a payload is read here, and on the way from a process to itself.
-func (w plainEnd) Idle() bool {
+func (w *wire) Idle() bool {
 	w.from.f.mu.Lock()
 	defer w.from.f.mu.Unlock()
 	return w.lent == 0 && (w.from != w.to || len(w.frames) == 0)
 }
 
 // Close leaves what has been copied to the receiver.
-func (w plainEnd) Close() {
+func (w *wire) Close() {
 	if w.closed {
 		return
 	}
@@ -145,7 +143,7 @@ func (w plainEnd) Close() {
 	w.to.env.Bell().Ring()
 	w.from.f.mu.Unlock()
 	w.tell()
-	w.from.out = without(w.from.out, w.wire)
+	w.from.out = without(w.from.out, w)
 }
 
 // without returns a list, over which a Poll may range, without a wire.
@@ -166,16 +164,13 @@ func (w *wire) tell() int {
 	return len(due)
 }
 
-// wireEnd is the sender's end with all abilities.
-type wireEnd struct{ plainEnd }
-
 // SendShort implements btl.ShortSender.
-func (w wireEnd) SendShort(h btl.ShortHeader, payload []byte) bool {
-	return btl.SendShort(w.plainEnd, h, payload)
+func (w *wire) SendShort(h btl.ShortHeader, payload []byte) bool {
+	return btl.SendShort(w, h, payload)
 }
 
 // Gather implements btl.Gatherer.
-func (w wireEnd) Gather(header, payload []byte, c btl.LocalCompletion) bool {
+func (w *wire) Gather(header, payload []byte, c btl.LocalCompletion) bool {
 	w.from.f.mu.Lock()
 	defer w.from.f.mu.Unlock()
 	w.reserved = nil
@@ -228,7 +223,7 @@ func (w *wire) next() (came int, more bool, err error) {
 	}
 	frame := w.frames[0]
 	var dst []byte
-	if frame.done != nil && w.placer != nil && !f.opt.NoPlace {
+	if frame.done != nil && w.placer != nil {
 		f.unlocked(func() { dst = w.placer.Place(frame.data, len(frame.payload)) })
 		if len(w.frames) == 0 || w.frames[0] != frame { // the sender has taken it back
 			return 0, true, nil
