@@ -15,7 +15,6 @@ func pathCases() claims {
 		kittest.New("UnreachablePeerGetsAnErrorInWords", 2, (*world).unreachable),
 		kittest.New("RefusedFrameEndsThePathOnce", 2, (*world).refusedFrame),
 		kittest.New("CloseLosesNoCommittedFrame", 2, (*world).closeLosesNothing),
-		kittest.New("BlockedSenderLearnsThatThePeerClosed", 2, (*world).peerCloses),
 		kittest.New("AbandonedConnectHarmsNobody", 2, (*world).abandonedConnect),
 		kittest.New("ReconnectingForEverGrowsNothing", 2, (*world).reconnect),
 		kittest.New("ReopenedProcessIsReachedAgain", 2, (*world).reopened),
@@ -127,23 +126,6 @@ func (w *world) closeLosesNothing() {
 			w.Check(a.close())
 		}
 		p.arrive(frames...)
-	}
-}
-
-// peerCloses: a full path whose reader closes is lost, and so is a connection
-// that was never answered.
-func (w *world) peerCloses() {
-	a, b := w.apart()
-	for _, connected := range []bool{true, false} {
-		c := w.open(b.rank, progress.Options{})
-		p := a.connect(c)
-		if connected {
-			p.carry(pattern(0, 3))
-			p.fill(512, p.put)
-		}
-		w.Check(c.close())
-		a.loses(c.peer.Life, func() { p.put(pattern(1, min(512, p.limit()))) })
-		p.close()
 	}
 }
 

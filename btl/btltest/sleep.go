@@ -15,7 +15,7 @@ func sleepCases() claims {
 	return claims{
 		kittest.New("ArrivalWakesASleepingEngine", 2, (*world).arrivalWakes),
 		kittest.New("RoomWakesASleepingSender", 2, (*world).roomWakes),
-		kittest.New("CloseWakesASleepingSender", 2, (*world).closeWakes),
+		kittest.New("BlockedSenderLearnsThatThePeerClosed", 2, (*world).closeWakes),
 		kittest.New("ManyPeersAtOnceKeepTheirOrder", 8, (*world).manyPeers),
 	}
 }
@@ -129,8 +129,8 @@ func (w *world) roomWakes() {
 	b.take(a, frames)
 }
 
-// closeWakes has a sender sleep on a path that is full, or was never answered, whose
-// receiver doesn't poll and then closes. The sender waits for nothing else.
+// closeWakes has a sender wait, and soon sleep, on a path that is full, or was never
+// answered, whose receiver doesn't poll and then closes. It waits for nothing else.
 func (w *world) closeWakes() {
 	w.apart()
 	for round := range 40 {
@@ -150,6 +150,7 @@ func (w *world) closeWakes() {
 		w.Check(c.close())
 		slept()
 		a.loses(c.peer.Life, nothing)
+		p.close() // after PeerGone it must do no harm
 		w.Check(a.close())
 	}
 }
