@@ -58,16 +58,12 @@ type Watcher interface {
 // Assembly is one process of a job. Its methods may be called concurrently.
 type Assembly struct {
 	*Stack
-	options  Options
-	registry *framework.Registry
-	values   *framework.Values
-	timeout  time.Duration
-	reports  []string
-	timing   *timing // or nil
-	client   bootstrap.Client
-	colls    []framework.Choice
-	offers   []byte // of all PMLs, as they travel
-	card     []byte // likewise
+	options Options
+	timeout time.Duration
+	reports []string
+	client  bootstrap.Client
+	offers  []byte // of all PMLs, as they travel
+	card    []byte // likewise
 
 	closing  sync.Once
 	closed   error      // of Close
@@ -98,7 +94,11 @@ type Assembly struct {
 // that what was asked for by name is not to be had; ErrTransport that the launcher
 // can't be reached. After an error nothing is left open.
 func Open(ctx context.Context, o Options) (*Assembly, error) {
-	a := &Assembly{options: o}
+	a := &Assembly{
+		Stack: new(Stack), options: o,
+		known: map[framework.Life]string{}, noted: map[framework.Life]Pair{}, dead: map[framework.Life]string{},
+	}
+	a.constructs.waiting = map[uint64]string{}
 	if err := a.open(ctx); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
@@ -137,21 +137,15 @@ func (a *Assembly) open(ctx context.Context) error {
 		a.timing = newTiming(began)
 	}
 	a.timing.mark(stepConfiguration)
-	selections, err := a.registry.SelectAll(ctx, a.values)
-	if err != nil {
+	if a.selections, err = a.registry.SelectAll(ctx, a.values); err != nil {
 		return err
 	}
-	a.timing.probes(selections)
+	a.timing.probes(a.selections)
 	a.timing.mark(stepSelection)
-	a.Stack = &Stack{registry: a.registry, values: a.values, selections: selections, timing: a.timing}
-	a.colls = selections[framework.Coll].Chosen
 	if err := a.openBootstrap(ctx, log); err != nil {
 		return err
 	}
 	a.timing.mark(stepBootstrap)
-	a.known, a.noted = map[framework.Life]string{}, map[framework.Life]Pair{}
-	a.dead = map[framework.Life]string{}
-	a.constructs.waiting = map[uint64]string{}
 	identity := a.client.Identity()
 	opt, err := waiting.Options(identity.LocalSize)
 	if err != nil {

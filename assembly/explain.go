@@ -30,21 +30,15 @@ type Explanation struct {
 
 // Pair is how messages from one process to another travel.
 type Pair struct {
-	From      int         `json:"from"` // ranks in mpi://WORLD
-	To        int         `json:"to"`
-	Namespace string      `json:"namespace,omitempty"` // of the other process, if it is of another job
-	PML       string      `json:"pml"`
-	Transport string      `json:"transport"` // empty: none reaches it
-	Device    string      `json:"device"`
-	Provider  string      `json:"provider"`
-	Rejected  []Rejection `json:"rejected,omitempty"` // the other transports
-	Notes     []string    `json:"notes,omitempty"`    // the transport's ways to this process that are on or off, and why
-}
-
-// Rejection is a transport that does not serve a pair, and why.
-type Rejection struct {
-	Name   string `json:"name"`
-	Reason string `json:"reason"`
+	From      int                   `json:"from"` // ranks in mpi://WORLD
+	To        int                   `json:"to"`
+	Namespace string                `json:"namespace,omitempty"` // of the other process, if it is of another job
+	PML       string                `json:"pml"`
+	Transport string                `json:"transport"` // empty: none reaches it
+	Device    string                `json:"device"`
+	Provider  string                `json:"provider"`
+	Rejected  []framework.Rejection `json:"rejected,omitempty"` // the other transports
+	Notes     []string              `json:"notes,omitempty"`    // the transport's ways to this process that are on or off, and why
 }
 
 // ComponentVerdict is what became of a component.
@@ -154,10 +148,7 @@ func (a *Assembly) route(life framework.Life) Pair {
 			continue
 		}
 		p.PML, p.Transport, p.Device, p.Provider = m.Name, r.Transport, r.Device, r.Provider
-		p.Rejected, p.Notes = nil, r.Notes
-		for _, x := range r.Rejected {
-			p.Rejected = append(p.Rejected, Rejection{Name: x.Name, Reason: x.Reason})
-		}
+		p.Rejected, p.Notes = r.Rejected, r.Notes
 		if r.Transport != "" {
 			break
 		}

@@ -1,9 +1,9 @@
 package assembly
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -176,23 +176,17 @@ func sameOffer(a, b pml.Offer) bool {
 func choose(members []framework.Proc, lists [][]pml.Offer) (pml.Offer, error) {
 	var best pml.Offer
 	bestSum := -1
+candidates:
 	for _, candidate := range lists[0] {
 		sum := 0
 		for _, list := range lists {
-			at := -1
-			for i, o := range list {
-				if sameOffer(o, candidate) {
-					at = i
-					break
-				}
-			}
+			at := slices.IndexFunc(list, func(o pml.Offer) bool { return sameOffer(o, candidate) })
 			if at < 0 {
-				sum = -1
-				break
+				continue candidates
 			}
 			sum += at
 		}
-		if sum >= 0 && (bestSum < 0 || sum < bestSum || sum == bestSum && candidate.PML < best.PML) {
+		if bestSum < 0 || sum < bestSum || sum == bestSum && candidate.PML < best.PML {
 			best, bestSum = candidate, sum
 		}
 	}
@@ -203,45 +197,25 @@ func choose(members []framework.Proc, lists [][]pml.Offer) (pml.Offer, error) {
 }
 
 func noneCommon(members []framework.Proc, lists [][]pml.Offer) error {
+	const most = 4     // an example each is enough to find the difference
 	var sides []string // distinct offers, in the order of the ranks
-	who := map[string][]string{}
+	who := map[string][]framework.Proc{}
 	for i, list := range lists {
-		var b strings.Builder
+		texts := make([]string, len(list))
 		for j, o := range list {
-			if j > 0 {
-				b.WriteString(", ")
-			}
-			fmt.Fprintf(&b, "%s (wire version %d", o.PML, o.Version)
+			texts[j] = fmt.Sprintf("%s (wire version %d)", o.PML, o.Version)
 			if o.Detail != "" {
-				fmt.Fprintf(&b, ", %s", o.Detail)
+				texts[j] = fmt.Sprintf("%s (wire version %d, %s)", o.PML, o.Version, o.Detail)
 			}
-			b.WriteString(")")
 		}
-		side := b.String()
+		side := strings.Join(texts, ", ")
 		if who[side] == nil {
 			sides = append(sides, side)
 		}
-		who[side] = append(who[side], members[i].String())
+		who[side] = append(who[side], members[i])
 	}
-	parts := make([]string, len(sides))
 	for i, side := range sides {
-		procs := who[side]
-		const most = 4 // an example each is enough to find the difference
-		if len(procs) > most {
-			procs = append(procs[:most:most], fmt.Sprintf("and %d more", len(procs)-most))
-		}
-		parts[i] = fmt.Sprintf("%s: offered by %s", side, strings.Join(procs, ", "))
+		sides[i] = fmt.Sprintf("%s: offered by %s", side, framework.ProcList(who[side], most))
 	}
-	return fmt.Errorf("%w: the members have no pml in common: %s", framework.ErrUnsupported, strings.Join(parts, "; "))
-}
-
-// allEqual reports whether all members' offers are the same bytes: the usual
-// case, in which each takes its own first choice.
-func allEqual(payloads []payload) bool {
-	for i := range payloads {
-		if !bytes.Equal(payloads[i].Offers, payloads[0].Offers) {
-			return false
-		}
-	}
-	return true
+	return fmt.Errorf("%w: the members have no pml in common: %s", framework.ErrUnsupported, strings.Join(sides, "; "))
 }

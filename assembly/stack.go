@@ -27,7 +27,7 @@ type Stack struct {
 	registry   *framework.Registry
 	values     *framework.Values
 	selections map[framework.Kind]*framework.Selection
-	timing     *timing
+	timing     *timing // or nil
 	env        progress.Env
 	hooks      pml.Hooks
 
@@ -256,7 +256,7 @@ func (s *Stack) Card() framework.Card {
 
 // Close closes everything that is open: first those that use others.
 func (s *Stack) Close() error {
-	if s == nil || s.env.Engine == nil {
+	if s.env.Engine == nil {
 		return nil
 	}
 	for _, m := range s.movers {
@@ -289,7 +289,7 @@ func (s *Stack) closeMovers(from int) error {
 func (a *Assembly) Coll(p coll.Peers) (*coll.Ops, error) {
 	var best coll.Ops
 	var of [5]int // priority of each operation's provider, plus one
-	for _, choice := range a.colls {
+	for _, choice := range a.selections[framework.Coll].Chosen {
 		component, ok := choice.Component.(coll.Component)
 		if !ok {
 			return nil, wrongContract(choice)

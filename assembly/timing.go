@@ -64,20 +64,15 @@ func now(step string) timeMark { return timeMark{step, cpu.Monotonic(), cpu.Used
 
 // mark notes that a step is over, if it is the first of its name.
 func (t *timing) mark(step string) {
-	if t != nil {
-		t.add(now(step))
+	if t == nil {
+		return
 	}
-}
-
-func (t *timing) add(m timeMark) {
+	m := now(step)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, have := range t.report.Marks {
-		if have.Step == m.Step {
-			return
-		}
+	if !slices.ContainsFunc(t.report.Marks, func(have timeMark) bool { return have.Step == step }) {
+		t.report.Marks = append(t.report.Marks, m)
 	}
-	t.report.Marks = append(t.report.Marks, m)
 }
 
 // part notes how long a part of a step took.

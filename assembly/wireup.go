@@ -1,6 +1,7 @@
 package assembly
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -94,8 +95,8 @@ func BadMember(p framework.Proc, err error) error {
 // chooseModule returns the module of a new communicator, and whether it is the
 // first choice of every member, from whose tables the id offers are.
 func (a *Assembly) chooseModule(members []framework.Proc, payloads []payload) (m PML, first bool, err error) {
-	if allEqual(payloads) {
-		return a.pmls[0], true, nil
+	if !slices.ContainsFunc(payloads, func(p payload) bool { return !bytes.Equal(p.Offers, payloads[0].Offers) }) {
+		return a.pmls[0], true, nil // the usual case: each takes its own first choice
 	}
 	lists := make([][]pml.Offer, len(payloads))
 	for i, p := range payloads {

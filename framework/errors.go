@@ -87,10 +87,10 @@ type MissingError struct {
 func (e *MissingError) Error() string {
 	var why []string
 	if len(e.Missing) > 0 {
-		why = append(why, "deadline passed; missing: "+procList(e.Missing))
+		why = append(why, "deadline passed; missing: "+ProcList(e.Missing, mostProcs))
 	}
 	if len(e.Failed) > 0 {
-		why = append(why, "failed: "+procList(e.Failed))
+		why = append(why, "failed: "+ProcList(e.Failed, mostProcs))
 	}
 	return fmt.Sprintf("bootstrap: %s %q: %s", e.Op, e.Tag, strings.Join(why, "; "))
 }
@@ -100,8 +100,11 @@ func (e *MissingError) Is(target error) bool {
 	return target == ErrTimeout && len(e.Missing) > 0 || target == ErrProcFailed && len(e.Failed) > 0
 }
 
-func procList(ps []Proc) string {
-	const most = 16 // enough to see a pattern; a full list of thousands hides it
+// mostProcs are enough to see a pattern; a full list of thousands hides it.
+const mostProcs = 16
+
+// ProcList names the first of some processes, and says how many more there are.
+func ProcList(ps []Proc, most int) string {
 	var s []string
 	for _, p := range ps[:min(len(ps), most)] {
 		s = append(s, p.String())

@@ -34,8 +34,8 @@ func Requires(c Component, params any) []Requirement {
 
 // Rejection is a component that does not serve a process, and why.
 type Rejection struct {
-	Name   string
-	Reason string
+	Name   string `json:"name"`
+	Reason string `json:"reason"`
 }
 
 // Opened is an open module and the name of its component.

@@ -258,7 +258,7 @@ type Explanation = assembly.Explanation
 type Pair = assembly.Pair
 
 // Rejection is a transport that does not serve a pair, and why.
-type Rejection = assembly.Rejection
+type Rejection = framework.Rejection
 
 // ComponentVerdict is what became of a component.
 type ComponentVerdict = assembly.ComponentVerdict
