@@ -43,6 +43,16 @@ func dial(ctx context.Context, path string) (net.Conn, error) {
 // describe, as a launcher would give them to it: for launchers whose ranks are
 // goroutines of its own.
 func Dial(ctx context.Context, environ []string, env bootstrap.Env) (bootstrap.Client, error) {
+	p, err := paramsFrom(environ)
+	if err != nil {
+		return nil, err
+	}
+	env.Params = p
+	return component{}.Open(ctx, env)
+}
+
+// paramsFrom reads what environ says of the component's parameters.
+func paramsFrom(environ []string) (*Params, error) {
 	reg := framework.NewRegistry()
 	reg.Register(component{})
 	var set []framework.Setting
@@ -52,19 +62,15 @@ func Dial(ctx context.Context, environ []string, env bootstrap.Env) (bootstrap.C
 			set = append(set, framework.Setting{Name: name, Value: value, Source: variable})
 		}
 	}
-	p := new(Params)
 	values, err := reg.Defaults()
 	if err == nil {
 		values, err = values.Set(set...)
 	}
-	if err == nil {
-		err = values.Decode("bootstrap.local", p)
-	}
 	if err != nil {
 		return nil, err
 	}
-	env.Params = p
-	return component{}.Open(ctx, env)
+	p := new(Params)
+	return p, values.Decode("bootstrap.local", p)
 }
 
 // connect proves who the process is and starts the client. conn is the

@@ -7,9 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"reflect"
-	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -41,37 +38,6 @@ func (j *job) close() error {
 	return j.srv.Close()
 }
 
-// paramsFrom reads what Environ gives, as config does in a process.
-func paramsFrom(environ []string) (*Params, error) {
-	p := &Params{Size: 1}
-	v := reflect.ValueOf(p).Elem()
-	for _, kv := range environ {
-		name, text, _ := strings.Cut(kv, "=")
-		found := false
-		for i := range v.NumField() {
-			tag := v.Type().Field(i).Tag.Get("param")
-			if name != "FERRY_BOOTSTRAP_LOCAL_"+strings.ToUpper(tag) {
-				continue
-			}
-			found = true
-			switch f := v.Field(i); f.Kind() {
-			case reflect.Int:
-				n, err := strconv.Atoi(text)
-				if err != nil {
-					return nil, err
-				}
-				f.SetInt(int64(n))
-			default:
-				f.SetString(text)
-			}
-		}
-		if !found {
-			return nil, fmt.Errorf("%s is no parameter", name)
-		}
-	}
-	return p, nil
-}
-
 // newJob starts a server on a Unix socket below base.
 func newJob(base string, opt server.Options) (*job, error) {
 	srv, err := server.New(opt)
@@ -83,11 +49,7 @@ func newJob(base string, opt server.Options) (*job, error) {
 	}
 	j := &job{srv: srv}
 	j.dial = func(ctx context.Context, rank int, timeout time.Duration) (bootstrap.Client, error) {
-		p, err := paramsFrom(srv.Environ(rank))
-		if err != nil {
-			return nil, err
-		}
-		return Component().Open(ctx, bootstrap.Env{Params: p, Timeout: timeout})
+		return Dial(ctx, srv.Environ(rank), bootstrap.Env{Timeout: timeout})
 	}
 	return j, nil
 }
