@@ -4,7 +4,7 @@
 // pure: no locks, no memory of its own, no knowledge of transports. Every PML
 // shares it, one Queues per (communicator, plane).
 //
-// Recv and Message are intrusive list nodes: a PML embeds them in its requests
+// Recv and Message are intrusive list entries: a PML embeds them in its requests
 // and buffered messages and sets Owner once, so that matching allocates nothing.
 //
 // Cost: an arrival looks through the receives posted for its source and those
@@ -18,94 +18,104 @@ const (
 	AnyTag    = -2
 )
 
-// Recv is a posted receive. R is what the PML embeds it in.
-type Recv[R any] struct {
-	Source int // rank, or AnySource
-	Tag    int // or AnyTag
-	Owner  *R
+// Entry is what waits in a queue: a posted receive, or a message that arrived before
+// its receive. T is what the PML embeds it in.
+type Entry[T any] struct {
+	Source int // rank; of a receive also AnySource
+	Tag    int // of a receive also AnyTag
+	Owner  *T
 
-	stamp      uint64 // order of posting
-	next, prev *Recv[R]
-	list       *recvList[R]
+	stamp uint64   // of a receive: order of posting
+	list  *list[T] // of its source; nil: not queued
+	in    [2]links[T]
 }
 
-// Message is a message that arrived before its receive. M is what the PML
-// embeds it in.
-type Message[M any] struct {
-	Source int
-	Tag    int
-	Owner  *M
+// Recv is a posted receive.
+type Recv[R any] = Entry[R]
 
-	// A message is in two lists: all messages by arrival, and those of its source.
-	nextAll, prevAll *Message[M]
-	nextSrc, prevSrc *Message[M]
-	from             *messageList[M]
-}
+// Message is a message that arrived before its receive.
+type Message[M any] = Entry[M]
 
-// Peer is the part of the queues that concerns one source. A PML keeps the
-// pointer beside what else it knows of the source.
-type Peer[R, M any] struct {
-	posted     recvList[R]
-	unexpected messageList[M]
-}
+// A chain is a list's share of an entry. A message is in two lists: that of its source,
+// where receives are too, and all messages by arrival.
+const (
+	bySource = iota
+	byArrival
+)
 
-// Queues are the posted and the unexpected queue. The zero value is empty and
-// ready. Not safe for concurrent use: the PML's lock guards it.
-type Queues[R, M any] struct {
-	wildcards recvList[R]    // receives from any source
-	all       messageList[M] // unexpected messages of all sources, linked by nextAll
-	stamp     uint64
-}
+type links[T any] struct{ next, prev *Entry[T] }
 
-type recvList[R any] struct{ head, tail *Recv[R] }
+type list[T any] struct{ head, tail *Entry[T] }
 
-func (l *recvList[R]) push(r *Recv[R]) {
-	r.list, r.next, r.prev = l, nil, l.tail
+func (l *list[T]) push(e *Entry[T], chain int) {
+	e.in[chain] = links[T]{prev: l.tail}
 	if l.tail == nil {
-		l.head = r
+		l.head = e
 	} else {
-		l.tail.next = r
+		l.tail.in[chain].next = e
 	}
-	l.tail = r
+	l.tail = e
 }
 
-func (l *recvList[R]) remove(r *Recv[R]) {
-	if r.prev == nil {
-		l.head = r.next
+func (l *list[T]) remove(e *Entry[T], chain int) {
+	at := &e.in[chain]
+	if at.prev == nil {
+		l.head = at.next
 	} else {
-		r.prev.next = r.next
+		at.prev.in[chain].next = at.next
 	}
-	if r.next == nil {
-		l.tail = r.prev
+	if at.next == nil {
+		l.tail = at.prev
 	} else {
-		r.next.prev = r.prev
+		at.next.in[chain].prev = at.prev
 	}
-	r.list, r.next, r.prev, r.stamp = nil, nil, nil, 0
+	*at = links[T]{}
 }
 
-// pop is remove of r, which is the head.
-func (l *recvList[R]) pop(r *Recv[R]) {
-	next := r.next
-	l.head = next
+// pop is remove of the head, by source.
+func (l *list[T]) pop() {
+	next := l.head.in[bySource].next
+	l.head.list, l.head = nil, next
 	if next == nil {
 		l.tail = nil
 	} else {
-		next.prev = nil
+		next.in[bySource].prev = nil
 	}
-	r.list = nil
 }
 
-// first returns the oldest receive that takes tag.
-func (l *recvList[R]) first(tag int) *Recv[R] {
-	for r := l.head; r != nil; r = r.next {
-		if r.Tag == tag || r.Tag == AnyTag {
-			return r
+// first returns the oldest entry whose tag goes with tag: one of the two may be AnyTag.
+func (l *list[T]) first(tag, chain int) *Entry[T] {
+	for e := l.head; e != nil; e = e.in[chain].next {
+		if e.Tag == tag || e.Tag == AnyTag || tag == AnyTag {
+			return e
 		}
 	}
 	return nil
 }
 
-type messageList[M any] struct{ head, tail *Message[M] }
+// each calls f, which may remove the entry that it is given.
+func (l *list[T]) each(chain int, f func(*Entry[T])) {
+	for e := l.head; e != nil; {
+		next := e.in[chain].next
+		f(e)
+		e = next
+	}
+}
+
+// Peer is the part of the queues that concerns one source. A PML keeps the
+// pointer beside what else it knows of the source.
+type Peer[R, M any] struct {
+	posted     list[R]
+	unexpected list[M]
+}
+
+// Queues are the posted and the unexpected queue. The zero value is empty and
+// ready. Not safe for concurrent use: the PML's lock guards it.
+type Queues[R, M any] struct {
+	wildcards list[R] // receives from any source
+	all       list[M] // unexpected messages of all sources, by arrival
+	stamp     uint64
+}
 
 // Idle reports whether nothing waits that a receive from p, or a message of p,
 // could match or would have to wait behind.
@@ -119,42 +129,28 @@ func (q *Queues[R, M]) Idle(p *Peer[R, M]) bool {
 func (q *Queues[R, M]) Arrive(p *Peer[R, M], tag int) *Recv[R] {
 	// The usual case, small enough to be inlined: the oldest receive takes it.
 	if r := p.posted.head; r != nil && r.Tag == tag && q.wildcards.head == nil {
-		p.posted.pop(r)
+		p.posted.pop()
 		return r
 	}
 	return q.arrive(p, tag)
 }
 
 func (q *Queues[R, M]) arrive(p *Peer[R, M], tag int) *Recv[R] {
-	r := p.posted.first(tag)
-	if q.wildcards.head != nil {
-		if w := q.wildcards.first(tag); w != nil && (r == nil || w.stamp < r.stamp) {
-			r = w
-		}
+	r := p.posted.first(tag, bySource)
+	if w := q.wildcards.first(tag, bySource); w != nil && (r == nil || w.stamp < r.stamp) {
+		r = w
 	}
 	if r != nil {
-		r.list.remove(r)
+		q.Cancel(r)
 	}
 	return r
 }
 
 // Keep queues a message from p that found no receive.
 func (q *Queues[R, M]) Keep(p *Peer[R, M], m *Message[M]) {
-	m.from = &p.unexpected
-	m.nextAll, m.prevAll = nil, q.all.tail
-	if q.all.tail == nil {
-		q.all.head = m
-	} else {
-		q.all.tail.nextAll = m
-	}
-	q.all.tail = m
-	m.nextSrc, m.prevSrc = nil, p.unexpected.tail
-	if p.unexpected.tail == nil {
-		p.unexpected.head = m
-	} else {
-		p.unexpected.tail.nextSrc = m
-	}
-	p.unexpected.tail = m
+	m.list = &p.unexpected
+	q.all.push(m, byArrival)
+	p.unexpected.push(m, bySource)
 }
 
 // Post gives a receive. It returns the message that matches it, taken out of
@@ -164,9 +160,7 @@ func (q *Queues[R, M]) Post(p *Peer[R, M], r *Recv[R]) *Message[M] {
 	if r.Source == AnySource || p.unexpected.head != nil {
 		return q.post(p, r)
 	}
-	q.stamp++
-	r.stamp = q.stamp
-	p.posted.push(r)
+	q.wait(&p.posted, r)
 	return nil
 }
 
@@ -175,59 +169,35 @@ func (q *Queues[R, M]) post(p *Peer[R, M], r *Recv[R]) *Message[M] {
 		q.Take(m)
 		return m
 	}
-	q.stamp++
-	r.stamp = q.stamp
 	if r.Source == AnySource {
-		q.wildcards.push(r)
+		q.wait(&q.wildcards, r)
 	} else {
-		p.posted.push(r)
+		q.wait(&p.posted, r)
 	}
 	return nil
+}
+
+// wait queues a receive.
+func (q *Queues[R, M]) wait(l *list[R], r *Recv[R]) {
+	q.stamp++
+	r.stamp, r.list = q.stamp, l
+	l.push(r, bySource)
 }
 
 // Find returns the message that a receive for source and tag would get now,
 // and leaves it in the queue (probe).
 func (q *Queues[R, M]) Find(p *Peer[R, M], source, tag int) *Message[M] {
 	if source == AnySource {
-		for m := q.all.head; m != nil; m = m.nextAll {
-			if tag == AnyTag || m.Tag == tag {
-				return m
-			}
-		}
-		return nil
+		return q.all.first(tag, byArrival)
 	}
-	for m := p.unexpected.head; m != nil; m = m.nextSrc {
-		if tag == AnyTag || m.Tag == tag {
-			return m
-		}
-	}
-	return nil
+	return p.unexpected.first(tag, bySource)
 }
 
 // Take takes an unexpected message out of the queue (matched probe).
 func (q *Queues[R, M]) Take(m *Message[M]) {
-	if m.prevAll == nil {
-		q.all.head = m.nextAll
-	} else {
-		m.prevAll.nextAll = m.nextAll
-	}
-	if m.nextAll == nil {
-		q.all.tail = m.prevAll
-	} else {
-		m.nextAll.prevAll = m.prevAll
-	}
-	l := m.from
-	if m.prevSrc == nil {
-		l.head = m.nextSrc
-	} else {
-		m.prevSrc.nextSrc = m.nextSrc
-	}
-	if m.nextSrc == nil {
-		l.tail = m.prevSrc
-	} else {
-		m.nextSrc.prevSrc = m.prevSrc
-	}
-	m.nextAll, m.prevAll, m.nextSrc, m.prevSrc, m.from = nil, nil, nil, nil, nil
+	q.all.remove(m, byArrival)
+	m.list.remove(m, bySource)
+	m.list = nil
 }
 
 // Cancel takes a posted receive out of its queue. It reports whether it was
@@ -236,7 +206,8 @@ func (q *Queues[R, M]) Cancel(r *Recv[R]) bool {
 	if r.list == nil {
 		return false
 	}
-	r.list.remove(r)
+	r.list.remove(r, bySource)
+	r.list = nil
 	return true
 }
 
@@ -248,19 +219,9 @@ func (q *Queues[R, M]) Posted(p *Peer[R, M], f func(*Recv[R])) {
 	if p != nil {
 		l = &p.posted
 	}
-	for r := l.head; r != nil; {
-		next := r.next
-		f(r)
-		r = next
-	}
+	l.each(bySource, f)
 }
 
 // Unexpected calls f for every unexpected message in the order of arrival. f may
 // take the message that it is given.
-func (q *Queues[R, M]) Unexpected(f func(*Message[M])) {
-	for m := q.all.head; m != nil; {
-		next := m.nextAll
-		f(m)
-		m = next
-	}
-}
+func (q *Queues[R, M]) Unexpected(f func(*Message[M])) { q.all.each(byArrival, f) }
