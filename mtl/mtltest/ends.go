@@ -121,11 +121,7 @@ var naps = []time.Duration{0, 50 * time.Millisecond}
 // wakes makes a second process whose engine sleeps until the condition that start
 // returns holds. call is what wakes it.
 func (w *world) wakes(nap time.Duration, start func(b *node) (cond func() bool), call func(b *node) *operation) {
-	w.Check(w.nodes[1].close())
-	b, err := w.open(w.Context(), 1, w.subject.Component, drowsy)
-	w.Check(err)
-	w.extra = append(w.extra, w.nodes[1])
-	w.nodes[1] = b
+	b := w.reopen(1, drowsy)
 	cond := start(b)
 	b.engine.Add(b)
 	defer b.engine.Remove(b)

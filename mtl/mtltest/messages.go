@@ -239,16 +239,16 @@ func (w *world) noAllocation() {
 		out, in := pattern(1, n), make([]byte, n)
 		var failed error
 		once := func() {
-			s.over, s.done, r.over = false, false, false
+			s.over, r.over = false, false
 			b.engine.Lock()
 			err := b.module.Recv(&r.Op, from, e, in)
 			b.engine.Unlock()
 			a.engine.Lock()
 			done, err2 := a.module.Send(&s.Op, to, e, out, mtl.Standard)
+			s.over = done
 			a.engine.Unlock()
-			s.done = done
 			failed = errors.Join(failed, err, err2)
-			for failed == nil && !(r.over && (s.over || s.done)) && ctx.Err() == nil {
+			for failed == nil && !(r.over && s.over) && ctx.Err() == nil {
 				w.pollAll()
 			}
 		}

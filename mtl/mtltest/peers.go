@@ -2,6 +2,7 @@ package mtltest
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/ferrympi/ferry/framework/kittest"
@@ -16,7 +17,7 @@ func peerCases() claims {
 		kittest.New("NoEndpointIsNobody", 2, (*world).noEndpoint),
 		kittest.New("DifferentOffersAreBothNamed", 2, (*world).differentOffers),
 		kittest.New("ForgetEndsTheSendsToThatPeerOnly", 3, (*world).forget),
-		kittest.New("PeerThatReopensIsAnother", 2, (*world).reopen),
+		kittest.New("PeerThatReopensIsAnother", 2, (*world).anotherLife),
 	}
 }
 
@@ -74,9 +75,7 @@ func (w *world) differentOffers() {
 		w.Skipf("the subject has no other offer")
 	}
 	a := w.nodes[0]
-	other, err := w.open(w.Context(), 1, w.subject.Other, progress.Options{})
-	w.Check(err)
-	w.extra = append(w.extra, other)
+	other := w.open(1, w.subject.Other, progress.Options{})
 	mine, theirs := a.module.Offer(), other.module.Offer()
 	if mine == theirs {
 		w.Fatalf("both offer %q", mine)
@@ -108,12 +107,7 @@ func (w *world) forget() {
 	for range 100 {
 		w.pollAll(b)
 	}
-	var pending []*operation
-	for _, o := range ops {
-		if !o.ended() {
-			pending = append(pending, o)
-		}
-	}
+	pending := slices.DeleteFunc(ops, (*operation).ended)
 	a.do(func() { a.module.Forget(to, errGone) })
 	if w.pending(pending) != len(pending) {
 		w.Fatalf("Forget called Done itself")
@@ -135,8 +129,7 @@ func (w *world) forget() {
 	c.receive(a, envelope{cid: 1, tag: 2}, make([]byte, 100)).gets(a, 2, pattern(9, 100), toC)
 }
 
-// reopen has a process close its module and open another one.
-func (w *world) reopen() {
+func (w *world) anotherLife() {
 	a, b := w.nodes[0], w.nodes[1]
 	for i := range 3 {
 		w.exchange(a, b, envelope{cid: 1, tag: 1}, pattern(i, 3000))
@@ -145,11 +138,7 @@ func (w *world) reopen() {
 		w.idle(b)
 		w.Check(b.close())
 		a.do(func() { a.module.Forget(old, errGone) })
-		w.extra = append(w.extra, b)
-		var err error
-		b, err = w.open(w.Context(), 1, w.subject.Component, progress.Options{})
-		w.Check(err)
-		w.nodes[1] = b
+		b = w.reopen(1, progress.Options{})
 		if a.to(b) == old {
 			w.Fatalf("who has opened again has the endpoint of who was there before")
 		}

@@ -18,8 +18,8 @@ type world struct {
 	*kittest.T
 	subject Subject
 	job     *kittest.Job
-	nodes   []*node
-	extra   []*node // opened by a case
+	nodes   []*node // by rank
+	opened  []*node // those that were replaced, too
 }
 
 // node is one process: an engine, a module, and the protocol above it. All is
@@ -44,15 +44,13 @@ func newWorld(t *kittest.T, s Subject, size int) *world {
 	w := &world{T: t, subject: s, job: kittest.NewJob(size, 1)}
 	t.Cleanup(w.close)
 	for rank := range size {
-		n, err := w.open(t.Context(), rank, s.Component, progress.Options{})
-		t.Check(err)
-		w.nodes = append(w.nodes, n)
+		w.nodes = append(w.nodes, w.open(rank, s.Component, progress.Options{}))
 	}
 	return w
 }
 
 // open makes a process. Its module is not added to its engine: the case polls.
-func (w *world) open(ctx context.Context, rank int, c mtl.Component, opt progress.Options) (*node, error) {
+func (w *world) open(rank int, c mtl.Component, opt progress.Options) *node {
 	env := w.job.Begin(rank, opt)
 	n := &node{w: w, rank: rank, proc: env.Identity.Proc, life: env.Self, engine: env.Engine}
 	params := kittest.Params(c, func(params any) {
@@ -64,17 +62,25 @@ func (w *world) open(ctx context.Context, rank int, c mtl.Component, opt progres
 		}
 	})
 	var err error
-	if n.module, err = c.Open(ctx, mtl.Env{Env: env, Params: params, Upcall: n}); err != nil {
+	if n.module, err = c.Open(w.Context(), mtl.Env{Env: env, Params: params, Upcall: n}); err != nil {
 		n.engine.Close()
-		return nil, fmt.Errorf("open of rank %d: %w", rank, err)
+		w.Fatalf("open of rank %d: %w", rank, err)
 	}
-	return n, nil
+	w.opened = append(w.opened, n)
+	return n
+}
+
+// reopen has a process close its module and open another one.
+func (w *world) reopen(rank int, opt progress.Options) *node {
+	w.Check(w.nodes[rank].close())
+	w.nodes[rank] = w.open(rank, w.subject.Component, opt)
+	return w.nodes[rank]
 }
 
 // close ends all processes, and reports what modules did against the rules.
 func (w *world) close() error {
 	var errs []error
-	for _, n := range append(w.nodes, w.extra...) {
+	for _, n := range w.opened {
 		errs = append(errs, n.close())
 		n.do(func() { errs = append(errs, n.bad) })
 	}
@@ -173,8 +179,7 @@ func (n *node) notify() {
 type operation struct {
 	mtl.Op
 	n    *node
-	over bool // Done was called
-	done bool // or it was done when the call returned
+	over bool // when the call returned, or by Done
 	buf  []byte
 }
 
@@ -191,7 +196,7 @@ func (o *operation) Done(op *mtl.Op) {
 		o.n.fault("Done was called outside of Poll")
 	case op != &o.Op:
 		o.n.fault("Done of another operation was called")
-	case o.over || o.done:
+	case o.over:
 		o.n.fault("Done was called for what is over: %+v", op.Result)
 	case o.n.closed:
 		o.n.fault("Done was called after Close")
@@ -201,7 +206,7 @@ func (o *operation) Done(op *mtl.Op) {
 }
 
 func (o *operation) ended() (ended bool) {
-	o.n.do(func() { ended = o.over || o.done })
+	o.n.do(func() { ended = o.over })
 	return ended
 }
 
@@ -217,8 +222,8 @@ func (n *node) try(to *node, m envelope, buf []byte) (o *operation, err error) {
 	e := n.to(to)
 	o = n.operation()
 	n.do(func() {
-		o.done, err = n.module.Send(&o.Op, e, mtl.Envelope{CID: m.cid, Source: int32(n.rank), Tag: m.tag}, buf, m.mode)
-		if o.done && m.mode == mtl.Synchronous {
+		o.over, err = n.module.Send(&o.Op, e, mtl.Envelope{CID: m.cid, Source: int32(n.rank), Tag: m.tag}, buf, m.mode)
+		if o.over && m.mode == mtl.Synchronous {
 			n.fault("a synchronous send was done when it was called")
 		}
 	})
@@ -355,7 +360,7 @@ func (w *world) quiet() {
 func (n *node) tryControl(to *node, data []byte) (o *operation, err error) {
 	e := n.to(to)
 	o = n.operation()
-	n.do(func() { o.done, err = n.module.SendControl(&o.Op, e, data) })
+	n.do(func() { o.over, err = n.module.SendControl(&o.Op, e, data) })
 	return o, err
 }
 
