@@ -67,6 +67,7 @@ func (s *spare[T]) take() *T {
 		return new(T)
 	}
 	x := (*s)[n-1]
+	(*s)[n-1] = nil // it is the taker's alone
 	*s = (*s)[:n-1]
 	return x
 }

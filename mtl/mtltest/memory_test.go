@@ -42,27 +42,44 @@ func pair(t *testing.T, f *Memory) (m [2]mtl.Module) {
 func TestMemoryKeepsNobodyWhoHasClosed(t *testing.T) {
 	f := NewMemory(Options{})
 	m := pair(t, f)
-	closed := weak.Make(m[0].(*memory))
-	late := framework.Peer{Life: framework.Life{ID: framework.MakeProcID(0, 0)}, Blob: m[0].Blob()}
-	m[0].Close()
-	m[0] = nil
-	runtime.GC()
-	if closed.Value() != nil {
-		t.Error("a module that has closed is still held")
+	other := framework.Peer{Life: framework.Life{ID: framework.MakeProcID(0, 1)}, Blob: m[1].Blob()}
+	send := func() *mtl.Op {
+		op := &mtl.Op{Owner: new(tells)}
+		to, err := m[0].Connect(other)
+		if err == nil {
+			_, err = m[0].Send(op, to, mtl.Envelope{CID: 3}, []byte("text"), mtl.Standard)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return op
 	}
-	// Its card is still about, and leads to a process that answers nothing.
-	to, err := m[1].Connect(late)
-	if err != nil {
+	send()
+	m[1].Poll()
+	if err := m[1].Recv(&mtl.Op{Owner: new(tells)}, mtl.NoEndpoint, mtl.Envelope{CID: 3, Source: mtl.AnySource}, nil); err != nil {
 		t.Fatal(err)
 	}
-	op := mtl.Op{Owner: new(tells)}
-	if done, err := m[1].Send(&op, to, mtl.Envelope{CID: 3}, nil, mtl.Standard); done || err != nil {
-		t.Fatal(done, err)
-	}
-	if m[1].Poll(); !errors.Is(op.Err, framework.ErrClosed) {
+	send() // nobody receives it
+	m[1].Close()
+	m[0].Forget(1, framework.ErrClosed)
+	// Its card is still about, and leads to a process that answers nothing.
+	op := send()
+	if m[0].Poll(); !errors.Is(op.Err, framework.ErrClosed) {
 		t.Error(op.Err)
 	}
-	m[1].Close()
+	m[0].Close()
+	var kept [2]weak.Pointer[memory]
+	for i := range m {
+		kept[i] = weak.Make(m[i].(*memory))
+		m[i] = nil
+	}
+	runtime.GC()
+	for i := range kept {
+		if kept[i].Value() != nil {
+			t.Errorf("module %d has closed, and is still held", i)
+		}
+	}
+	runtime.KeepAlive(f)
 }
 
 // TestMemoryCancelComesTooLate: with Faults.Polls a message overtakes the cancel
