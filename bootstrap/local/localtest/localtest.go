@@ -153,32 +153,33 @@ func (job Job) run() (Result, error) {
 		return r, err
 	}
 
-	ranks := make([]*exec.Cmd, job.Size)
+	ctx, kill := context.WithCancel(context.Background())
+	defer kill()
 	outputs := make([]bytes.Buffer, job.Size)
-	ended := make(chan int, job.Size)
-	for i := range ranks {
-		ranks[i] = job.command(s, i, &outputs[i])
-		if err := ranks[i].Start(); err != nil {
-			for _, c := range ranks[:i] {
-				kill(c)
-			}
+	ended := make(chan error, job.Size)
+	for i := range outputs {
+		c := job.command(ctx, s, i, &outputs[i])
+		if err := c.Start(); err != nil {
 			return r, err
 		}
 		go func() {
-			r.Exit[i] = ranks[i].Wait()
-			s.ProcExited(i, reason(r.Exit[i]))
-			ended <- i
+			err := c.Wait()
+			r.Exit[i] = err
+			s.ProcExited(i, reason(err))
+			ended <- err
 		}()
 	}
-	job.wait(s, ranks, ended, r.Exit)
+	job.wait(s, ended, kill)
 	for i := range outputs {
 		r.Output[i] = outputs[i].String()
 	}
 	return r, nil
 }
 
-func (job Job) command(s *server.Server, rank int, out *bytes.Buffer) *exec.Cmd {
-	c := exec.Command(os.Args[0])
+// command is a rank, which is killed with what it has started when ctx ends.
+func (job Job) command(ctx context.Context, s *server.Server, rank int, out *bytes.Buffer) *exec.Cmd {
+	c := exec.CommandContext(ctx, os.Args[0])
+	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "FERRY_") {
 			c.Env = append(c.Env, v)
@@ -199,37 +200,28 @@ func (job Job) command(s *server.Server, rank int, out *bytes.Buffer) *exec.Cmd 
 }
 
 // wait returns when all ranks have ended, by themselves or by force.
-func (job Job) wait(s *server.Server, ranks []*exec.Cmd, ended <-chan int, exit []error) {
+func (job Job) wait(s *server.Server, ended <-chan error, kill func()) {
 	limit := time.NewTimer(job.Timeout)
 	defer limit.Stop()
 	dumped := false
-	gone := make([]bool, len(ranks))
-	for left := len(ranks); left > 0; {
+	for left := job.Size; left > 0; {
 		select {
-		case i := <-ended:
+		case err := <-ended:
 			left--
-			gone[i] = true
-			if exit[i] != nil && !job.MayFail && !dumped {
+			if err != nil && !job.MayFail && !dumped {
 				limit.Reset(min(afterFailure, job.Timeout))
 			}
 		case <-limit.C:
-			if !dumped {
-				dumped = true
-				s.Dump()
-				limit.Reset(afterDump)
+			if dumped {
+				kill()
 				continue
 			}
-			for i, c := range ranks {
-				if !gone[i] {
-					kill(c)
-				}
-			}
+			dumped = true
+			s.Dump()
+			limit.Reset(afterDump)
 		}
 	}
 }
-
-// kill kills a rank that has not been waited for, and what it started.
-func kill(c *exec.Cmd) { _ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
 
 func reason(err error) string {
 	if err == nil {

@@ -72,17 +72,18 @@ func (c *conn) run() {
 	s := c.s
 	r := wire.NewReader(c.nc, wire.MaxHello)
 	err := c.handshake(r)
-	if err == nil {
+	admitted := err == nil
+	if admitted {
 		r.SetLimit(wire.MaxFrame)
 		err = c.read(r)
-		s.mu.Lock()
-		s.lostLocked(c)
-		s.mu.Unlock()
 	}
-	close(c.ended)
 	s.mu.Lock()
+	if admitted {
+		s.lostLocked(c)
+	}
 	quiet := s.closed || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed)
 	s.mu.Unlock()
+	close(c.ended)
 	if !quiet {
 		// Before the client sees the end: who then closes the server must not
 		// silence it.
