@@ -28,7 +28,7 @@ func (r *Registry) probe(ctx context.Context, kind Kind, vals *Values, wanted fu
 			continue
 		}
 		choices[i].Params = e.component.Params()
-		if err := vals.Decode(string(kind)+"."+e.info.Name, choices[i].Params); err != nil {
+		if err := vals.Decode(ComponentName(kind, e.info.Name), choices[i].Params); err != nil {
 			return nil, err
 		}
 		// The channel has room, so that a probe that comes back too late ends.

@@ -19,7 +19,7 @@ import (
 // tag) panic: they are mistakes in the program, found when it first starts.
 type Registry struct {
 	kinds      []Kind
-	components map[Kind]map[string]registered
+	components map[string]registered // by ComponentName
 	specs      map[string]*ParamSpec // by full name; never written after registration
 	env        map[string]string     // environment variable -> full name
 	defaults   map[string]string     // overrides from the manifest
@@ -37,7 +37,7 @@ type registered struct {
 // parameters of the frameworks that ferry defines.
 func NewRegistry() *Registry {
 	r := &Registry{
-		components: map[Kind]map[string]registered{},
+		components: map[string]registered{},
 		specs:      map[string]*ParamSpec{},
 		env:        map[string]string{},
 		defaults:   map[string]string{},
@@ -53,18 +53,10 @@ func NewRegistry() *Registry {
 
 // Clone returns an independent copy, to which more can be registered.
 func (r *Registry) Clone() *Registry {
-	c := &Registry{
-		kinds:      slices.Clone(r.kinds),
-		components: make(map[Kind]map[string]registered, len(r.components)),
-		specs:      maps.Clone(r.specs),
-		env:        maps.Clone(r.env),
-		defaults:   maps.Clone(r.defaults),
-		probeLimit: r.probeLimit,
-	}
-	for k, m := range r.components {
-		c.components[k] = maps.Clone(m)
-	}
-	return c
+	c := *r
+	c.kinds, c.components = slices.Clone(r.kinds), maps.Clone(r.components)
+	c.specs, c.env, c.defaults = maps.Clone(r.specs), maps.Clone(r.env), maps.Clone(r.defaults)
+	return &c
 }
 
 // Register adds c and its parameters. It panics when a component of that kind
@@ -74,9 +66,8 @@ func (r *Registry) Register(c Component) {
 		panic("framework: Register of a nil component")
 	}
 	info := c.Info()
-	r.addName(info.Kind, info.Name)
-	r.components[info.Kind][info.Name] = registered{component: c, info: info}
-	r.RegisterParams(ParamsOf(string(info.Kind)+"."+info.Name, c.Params())...)
+	r.add(registered{component: c, info: info})
+	r.RegisterParams(ParamsOf(ComponentName(info.Kind, info.Name), c.Params())...)
 }
 
 // RegisterParams adds parameters by their full names: for groups that belong to no
@@ -107,37 +98,38 @@ func (r *Registry) RegisterParams(specs ...ParamSpec) {
 // compiled in: reason says why, hint what they can do about it. It panics when
 // the name is there already.
 func (r *Registry) NotBuilt(kind Kind, name, reason, hint string) {
-	r.addName(kind, name)
-	r.components[kind][name] = registered{
-		info:     Info{Name: name, Priority: math.MinInt}, // behind all that are
+	r.add(registered{
+		info:     Info{Kind: kind, Name: name, Priority: math.MinInt}, // behind all that are
 		notBuilt: Verdict{Kind: kind, Name: name, Status: StatusNotBuilt, Reason: reason, Hint: hint},
-	}
+	})
 }
 
 // SetPriority overrides the priority that the component gives itself. It panics
 // when there is no such component.
 func (r *Registry) SetPriority(kind Kind, name string, priority int) {
-	e := r.components[kind][name]
+	e := r.components[ComponentName(kind, name)]
 	if e.component == nil {
 		panic(fmt.Sprintf("framework: priority of %s %s, which is not registered", kind, name))
 	}
 	e.info.Priority = priority
-	r.components[kind][name] = e
+	r.components[ComponentName(kind, name)] = e
 }
 
 // SetNode says which component of the same kind serves the processes of a node for one
 // that requires that (Requirement.Node). It panics when one of the two is not registered.
 func (r *Registry) SetNode(kind Kind, name, node string) {
-	e := r.components[kind][name]
+	e := r.components[ComponentName(kind, name)]
 	if _, there := r.Lookup(kind, node); e.component == nil || !there {
 		panic(fmt.Sprintf("framework: %s %s for the node, of %s, which are not both registered", kind, node, name))
 	}
 	e.node = node
-	r.components[kind][name] = e
+	r.components[ComponentName(kind, name)] = e
 }
 
 // Node returns what SetNode has said of a component, or "".
-func (r *Registry) Node(kind Kind, name string) string { return r.components[kind][name].node }
+func (r *Registry) Node(kind Kind, name string) string {
+	return r.components[ComponentName(kind, name)].node
+}
 
 // SetDefault overrides the default of a parameter, as components.yaml asks. The
 // parameter may be registered later; Defaults reports names that never were.
@@ -161,7 +153,7 @@ func (r *Registry) Components(kind Kind) []Component {
 
 // Lookup returns the component of that kind and name.
 func (r *Registry) Lookup(kind Kind, name string) (Component, bool) {
-	e := r.components[kind][name]
+	e := r.components[ComponentName(kind, name)]
 	return e.component, e.component != nil
 }
 
@@ -194,30 +186,32 @@ func (r *Registry) Defaults() (*Values, error) {
 }
 
 func (r *Registry) byPriority(kind Kind) []registered {
-	entries := slices.Collect(maps.Values(r.components[kind]))
+	entries := slices.Collect(maps.Values(r.components))
+	entries = slices.DeleteFunc(entries, func(e registered) bool { return e.info.Kind != kind })
 	slices.SortFunc(entries, func(a, b registered) int {
 		return cmp.Or(cmp.Compare(b.info.Priority, a.info.Priority), cmp.Compare(a.info.Name, b.info.Name))
 	})
 	return entries
 }
 
-// addName makes room for a component; it panics if the name is bad or taken.
-func (r *Registry) addName(kind Kind, name string) {
+// add panics if the name is bad or taken.
+func (r *Registry) add(e registered) {
+	kind, name := e.info.Kind, e.info.Name
 	if !ValidName(string(kind)) || !ValidName(name) {
 		panic(fmt.Sprintf("framework: bad component name %q of kind %q: want a lower case letter, then letters, digits and '_'", name, kind))
 	}
-	if _, ok := r.components[kind][name]; ok {
+	if _, ok := r.components[ComponentName(kind, name)]; ok {
 		panic(fmt.Sprintf("framework: %s %s is registered twice", kind, name))
 	}
-	if r.components[kind] == nil {
+	if !slices.Contains(r.kinds, kind) {
 		r.addKind(kind)
 	}
+	r.components[ComponentName(kind, name)] = e
 }
 
 // addKind adds a framework and its selection parameter.
 func (r *Registry) addKind(kind Kind) {
 	r.kinds = append(r.kinds, kind)
-	r.components[kind] = map[string]registered{}
 	r.RegisterParams(ParamSpec{
 		Name: string(kind), Type: TypeString,
 		Doc:   fmt.Sprintf("%s components to use, in this order; or ^ and those not to use", kind),
