@@ -189,7 +189,6 @@ func (o *options) measure(ctx context.Context, stderr io.Writer) (*report, error
 	if c.gauge, err = newGauge(); err != nil {
 		return nil, err
 	}
-	defer c.close()
 	if err := hop.Calibrate(ctx, c.now); err != nil {
 		return nil, err
 	}

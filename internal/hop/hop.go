@@ -3,90 +3,32 @@
 // judged, and tells whether two processors are near or far from one another at
 // the moment (they drift on shared machines).
 //
-// Two processes map one file and pass a counter to and fro in a single line,
-// with a PAUSE in every poll. It stands on internal/cpu only.
+// Two processes share some memory and pass a counter to and fro in a single line of
+// it, with a PAUSE in every poll. It stands on internal/cpu only.
 package hop
 
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"time"
 	"unsafe"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/internal/cpu"
 )
 
 // Line is one process's view of the shared cache line.
 type Line struct {
-	mem  []byte
 	word *atomic.Uint64
-	path string
 	hops uint64 // that this process knows of
 }
 
-// Create makes a line in a new file, of which it is the user's only. The other
-// process opens Path; then the file should go (Unlink).
-func Create() (*Line, error) {
-	dir := "/dev/shm" // memory, where a page is never written back
-	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
-		dir = os.TempDir()
-	}
-	f, err := os.CreateTemp(dir, "ferry-hop-") // mode 0600
-	if err != nil {
-		return nil, fmt.Errorf("hop: %w", err)
-	}
-	defer f.Close()
-	// Space is taken now, so that a full file system is an error and not a SIGBUS.
-	if err := unix.Fallocate(int(f.Fd()), 0, 0, int64(os.Getpagesize())); err != nil {
-		os.Remove(f.Name())
-		return nil, fmt.Errorf("hop: space for one page in %s: %w", dir, err)
-	}
-	l, err := mapLine(f)
-	if err != nil {
-		os.Remove(f.Name())
-	}
-	return l, err
+// At returns the line where mem begins: at a multiple of a cache line, zero at first,
+// and mapped as long as the Line is used.
+func At(mem []byte) *Line {
+	return &Line{word: (*atomic.Uint64)(unsafe.Pointer(&mem[:unsafe.Sizeof(uint64(0))][0]))}
 }
-
-// Open maps the line that another process has made.
-func Open(path string) (*Line, error) {
-	f, err := os.OpenFile(filepath.Clean(path), os.O_RDWR|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return nil, fmt.Errorf("hop: %w", err)
-	}
-	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return nil, fmt.Errorf("hop: %w", err)
-	}
-	if st.Size() < int64(os.Getpagesize()) {
-		return nil, fmt.Errorf("hop: %s is no line: %d bytes are less than a page", path, st.Size())
-	}
-	return mapLine(f)
-}
-
-func mapLine(f *os.File) (*Line, error) {
-	mem, err := unix.Mmap(int(f.Fd()), 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		return nil, fmt.Errorf("hop: map %s: %w", f.Name(), err)
-	}
-	return &Line{mem: mem, word: (*atomic.Uint64)(unsafe.Pointer(&mem[0])), path: f.Name()}, nil
-}
-
-// Path is the file's.
-func (l *Line) Path() string { return l.path }
-
-// Unlink removes the file; lines that are open stay.
-func (l *Line) Unlink() error { return os.Remove(l.path) }
-
-// Close unmaps the line.
-func (l *Line) Close() error { return unix.Munmap(l.mem) }
 
 const (
 	// batches is how many times Measure measures. The median drops the first, in

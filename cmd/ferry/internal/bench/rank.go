@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"time"
 
+	"github.com/ferrympi/ferry/btl/segment"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
 	"github.com/ferrympi/ferry/internal/hop"
@@ -18,8 +21,9 @@ type rank struct {
 	o        *options
 	session  *mpi.Session
 	comm     *mpi.Comm
-	line     *hop.Line     // between ranks 0 and 1; nil elsewhere
-	memories []*mpi.Memory // of the row that is measured
+	line     *hop.Line        // between ranks 0 and 1; nil elsewhere
+	shared   *segment.Mapping // where it is
+	memories []*mpi.Memory    // of the row that is measured
 	emit     func(Row) error
 }
 
@@ -48,8 +52,8 @@ func (o *options) asRank(ctx context.Context, out io.Writer) (err error) {
 	if err := r.openLine(ctx); err != nil {
 		return err
 	}
-	if r.line != nil {
-		defer func() { err = errors.Join(err, r.line.Close()) }()
+	if r.shared != nil {
+		defer func() { err = errors.Join(err, r.shared.Close()) }()
 	}
 	if comm.Rank() == 0 {
 		if _, err := io.WriteString(out, formats[o.format].head(o)); err != nil {
@@ -80,31 +84,48 @@ func Within(ctx context.Context, s *mpi.Session, c *mpi.Comm, args []string, eac
 }
 
 // openLine gives ranks 0 and 1 a shared cache line.
-func (r *rank) openLine(ctx context.Context) error {
+func (r *rank) openLine(ctx context.Context) (err error) {
 	const tag = 1
 	if r.comm.Size() < 2 || r.comm.Rank() > 1 {
 		return nil
 	}
-	if r.comm.Rank() == 1 {
+	var s segment.Segment
+	if r.comm.Rank() == 0 {
+		s, err = segment.Files{}.Create(linePath(), segment.PageSize)
+	} else {
 		path := make([]byte, 4096)
-		st, err := r.comm.Recv(ctx, path, 0, tag)
-		if err != nil {
-			return err
+		st, failed := r.comm.Recv(ctx, path, 0, tag)
+		if failed != nil {
+			return failed
 		}
-		if r.line, err = hop.Open(string(path[:st.Bytes])); err != nil {
-			return err
-		}
-		return r.comm.Send(ctx, nil, 0, tag)
+		s, err = segment.Files{}.Open(string(path[:st.Bytes]))
 	}
-	var err error
-	if r.line, err = hop.Create(); err != nil {
+	if err != nil {
 		return err
 	}
-	err = r.comm.Send(ctx, []byte(r.line.Path()), 1, tag)
-	if err == nil {
-		_, err = r.comm.Recv(ctx, nil, 1, tag) // it has opened the file
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if r.shared, err = s.Map(0, segment.PageSize); err != nil {
+		return err
 	}
-	return errors.Join(err, r.line.Unlink())
+	r.line = hop.At(r.shared.Bytes)
+	if r.comm.Rank() == 1 {
+		return r.comm.Send(ctx, nil, 0, tag)
+	}
+	if err := r.comm.Send(ctx, []byte(s.Path()), 1, tag); err != nil {
+		return err
+	}
+	_, err = r.comm.Recv(ctx, nil, 1, tag) // it has opened the file
+	return err
+}
+
+// linePath is a file name that nobody else has, in memory: a page there is never
+// written back.
+func linePath() string {
+	dir := "/dev/shm"
+	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
+		dir = os.TempDir()
+	}
+	return filepath.Join(dir, fmt.Sprintf("ferry-hop-%x-%x", os.Getpid(), time.Now().UnixNano()))
 }
 
 // measure runs the benchmark for each size, or once.
