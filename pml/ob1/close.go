@@ -1,10 +1,6 @@
 package ob1
 
-import (
-	"slices"
-
-	"github.com/ferrympi/ferry/cid"
-)
+import "github.com/ferrympi/ferry/cid"
 
 // part takes a closed communicator out, on which nothing is pending any more, and tells
 // its members: see cid.Rest. Paths keep the order of frames, so that after a member's
@@ -75,8 +71,7 @@ func (p *proc) closed(f []byte) error {
 	case m.comms.Tombs.Has(id):
 		p.confirmClosed(id)
 	default: // not here yet: members close and create at different times
-		m.parked.byID[id] = append(m.parked.byID[id], parkedFrame{from: p, frame: slices.Clone(f)})
-		m.parked.count++
+		m.park(named(id), p, f)
 	}
 	return nil
 }

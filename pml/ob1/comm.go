@@ -121,9 +121,7 @@ func (m *Module) discard(msg *message) {
 
 // giveUp frees a message whose payload nobody needs any more, and owes its credit.
 func (m *Module) giveUp(msg *message) {
-	if bytes, ok := msg.charged(); ok {
-		msg.p.proc.owe(bytes)
-	}
+	msg.p.proc.release(msg.rts, msg.data)
 	m.freeMessage(msg)
 }
 

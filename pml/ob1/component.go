@@ -72,7 +72,7 @@ func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 		resting:  map[cid.Extended]*comm{},
 		budget:   int64(env.Params.(*params).UnexpectedLimit),
 		fragment: int64(env.Params.(*params).FragmentSize),
-		parked:   parked{byID: map[cid.Extended][]parkedFrame{}, byLocal: map[cid.Local][]parkedFrame{}},
+		parked:   parked{},
 	}
 	m.self = env.Self
 	m.procs = base.NewProcs(name, env.Worlds, func(p base.Proc) *proc { return &proc{Proc: p, m: m} })

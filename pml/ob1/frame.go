@@ -13,6 +13,13 @@ import (
 
 var frameNames = [...]string{"", "match", "RTS", "CTS", "data", "cid", "withdraw", "withdrawn", "credit", "closed"}
 
+// frameSizes are the least sizes of frames. Those of messages and payload are looked at
+// part by part.
+var frameSizes = [...]int{
+	frameCTS: ctsSize, frameCID: cidSize, frameClosed: cidSize,
+	frameWithdraw: withdrawSize, frameWithdrawn: withdrawSize, frameCredit: creditSize,
+}
+
 // Frame implements btl.Inbound: one frame from this process. Lock held. What it
 // says is a stranger's word: an error ends the path.
 //
@@ -84,7 +91,11 @@ func (p *proc) otherFrame(f []byte) error {
 	if len(f) == 0 {
 		return errors.New("empty frame")
 	}
-	switch typ := f[0]; typ {
+	typ := f[0]
+	if int(typ) < len(frameSizes) && len(f) < frameSizes[typ] {
+		return errShort(f)
+	}
+	switch typ {
 	case frameMatch, frameRTS:
 		in, err := parseMessage(f)
 		if err != nil {
@@ -96,9 +107,6 @@ func (p *proc) otherFrame(f []byte) error {
 		return p.data(f)
 
 	case frameCTS:
-		if len(f) < ctsSize {
-			return errShort(f)
-		}
 		r, limit := m.lookup(le.Uint64(f[8:])), int64(le.Uint64(f[24:]))
 		if r == nil || r.state != rtsSent && r.state != withdrawn || r.p.proc != p {
 			return errors.New("answer to no RTS")
@@ -110,9 +118,6 @@ func (p *proc) otherFrame(f []byte) error {
 		return nil
 
 	case frameCID:
-		if len(f) < cidSize {
-			return errShort(f)
-		}
 		id := cid.Extended{Base: le.Uint64(f[16:]), Sub: le.Uint64(f[24:])}
 		c := m.comms.ByID[id]
 		if c == nil {
@@ -130,15 +135,9 @@ func (p *proc) otherFrame(f []byte) error {
 		return nil
 
 	case frameClosed:
-		if len(f) < cidSize {
-			return errShort(f)
-		}
 		return p.closed(f)
 
 	case frameCredit:
-		if len(f) < creditSize {
-			return errShort(f)
-		}
 		bytes := int64(le.Uint64(f[8:]))
 		if bytes < 0 || bytes > p.granted-p.credit {
 			return fmt.Errorf("gives %d bytes of credit back, and has %d", bytes, p.granted-p.credit)
@@ -147,9 +146,6 @@ func (p *proc) otherFrame(f []byte) error {
 		return nil
 
 	case frameWithdraw, frameWithdrawn:
-		if len(f) < withdrawSize {
-			return errShort(f)
-		}
 		handle := le.Uint64(f[8:])
 		if typ == frameWithdraw {
 			m.withdraw(p, handle)
@@ -204,7 +200,7 @@ func (c *comm) arrived(p *proc, in *inMessage) error {
 	}
 	q.recvSeq++
 	if in.withdrawn {
-		p.settleCredit(in)
+		p.release(in.rts, in.payload)
 		return nil
 	}
 	p.Stats.Received++
@@ -222,7 +218,7 @@ func (c *comm) arrived(p *proc, in *inMessage) error {
 	} else {
 		r.deliver(in.payload, int(in.tag))
 	}
-	p.settleCredit(in)
+	p.release(in.rts, in.payload)
 	return nil
 }
 
@@ -236,8 +232,7 @@ func (p *proc) extended(in *inMessage, f []byte) error {
 			p.drop(in)
 			return nil
 		}
-		m.parked.byID[in.id] = append(m.parked.byID[in.id], parkedFrame{from: p, frame: slices.Clone(f)})
-		m.parked.count++
+		m.park(named(in.id), p, f)
 		return nil
 	}
 	q, err := c.from(p, in.source)
@@ -258,12 +253,9 @@ func (p *proc) extended(in *inMessage, f []byte) error {
 // unknown takes a message whose index is no communicator's: one that is about to
 // be made here, or one that has been closed.
 func (p *proc) unknown(in *inMessage, f []byte) error {
-	m := p.m
-	switch m.comms.Table.State(in.ctx) {
-	case cid.Withheld, cid.Live:
-		m.parked.byLocal[in.ctx] = append(m.parked.byLocal[in.ctx], parkedFrame{from: p, frame: slices.Clone(f)})
-		m.parked.count++
-	default:
+	if p.m.awaited(in.ctx) {
+		p.m.park(parkedKey{local: in.ctx}, p, f)
+	} else {
 		p.drop(in)
 	}
 	return nil
@@ -272,7 +264,7 @@ func (p *proc) unknown(in *inMessage, f []byte) error {
 // drop counts a message for a communicator that is gone. Its sender is told that
 // it is done.
 func (p *proc) drop(in *inMessage) {
-	p.settleCredit(in)
+	p.release(in.rts, in.payload)
 	if in.withdrawn {
 		return
 	}
@@ -282,19 +274,16 @@ func (p *proc) drop(in *inMessage) {
 	}
 }
 
-// settleCredit owes what the sender has charged for a message that is not kept.
-func (p *proc) settleCredit(in *inMessage) {
-	if bytes, ok := in.charged(); ok {
-		p.owe(bytes)
-	}
+// parked are messages for communicators that do not exist here yet, in their order.
+type parked map[parkedKey][]parkedFrame
+
+// parkedKey is how a frame names its communicator: by id, or by this process's index.
+type parkedKey struct {
+	id    cid.Extended
+	local cid.Local // NoLocal where id is the name
 }
 
-// parked are messages for communicators that do not exist here yet.
-type parked struct {
-	byID    map[cid.Extended][]parkedFrame
-	byLocal map[cid.Local][]parkedFrame
-	count   int
-}
+func named(id cid.Extended) parkedKey { return parkedKey{id, cid.NoLocal} }
 
 type parkedFrame struct {
 	from      *proc
@@ -302,29 +291,46 @@ type parkedFrame struct {
 	withdrawn bool // an RTS that its sender has taken back; it keeps its place in the sequence
 }
 
+// park keeps a frame of process p until its communicator is here.
+func (m *Module) park(key parkedKey, p *proc, f []byte) {
+	m.parked[key] = append(m.parked[key], parkedFrame{from: p, frame: slices.Clone(f)})
+}
+
+func (k parked) count() (n int) {
+	for _, frames := range k {
+		n += len(frames)
+	}
+	return n
+}
+
 // deliverParked hands over what came before the communicator was made, and drops
 // what waits for indices that became nothing.
 func (m *Module) deliverParked(c *comm) {
-	if m.parked.count == 0 {
-		return
-	}
 	// Compact messages follow extended ones of the same sender, never the other way.
-	waiting := append(m.parked.byID[c.Spec.ID], m.parked.byLocal[c.Spec.Local]...)
-	delete(m.parked.byID, c.Spec.ID)
-	delete(m.parked.byLocal, c.Spec.Local)
-	m.parked.count -= len(waiting)
-	for _, w := range waiting {
-		m.replay(w)
+	for _, key := range [...]parkedKey{named(c.Spec.ID), {local: c.Spec.Local}} {
+		m.unpark(key)
 	}
-	for local, frames := range m.parked.byLocal {
-		if s := m.comms.Table.State(local); s != cid.Withheld && s != cid.Live {
-			delete(m.parked.byLocal, local)
-			m.parked.count -= len(frames)
-			for _, w := range frames {
-				m.replay(w) // which drops it
-			}
+	for key := range m.parked {
+		if key.local != cid.NoLocal && !m.awaited(key.local) {
+			m.unpark(key) // which drops it
 		}
 	}
+}
+
+// unpark takes the frames with that name in again.
+func (m *Module) unpark(key parkedKey) {
+	frames := m.parked[key]
+	delete(m.parked, key)
+	for _, w := range frames {
+		m.replay(w)
+	}
+}
+
+// awaited reports whether an index of this process may be a communicator's that is about
+// to be made.
+func (m *Module) awaited(local cid.Local) bool {
+	s := m.comms.Table.State(local)
+	return s == cid.Withheld || s == cid.Live
 }
 
 func (m *Module) replay(w parkedFrame) {
@@ -372,8 +378,8 @@ func (c *comm) rts(p *proc, handle uint64, plane int) (found *message) {
 }
 
 // withdraw marks a parked RTS as taken back, and reports whether it was there.
-func (k *parked) withdraw(p *proc, handle uint64) bool {
-	mark := func(frames []parkedFrame) bool {
+func (k parked) withdraw(p *proc, handle uint64) bool {
+	for _, frames := range k {
 		for i := range frames {
 			w := &frames[i]
 			if w.from != p || w.withdrawn || w.frame[0] != frameRTS {
@@ -383,17 +389,6 @@ func (k *parked) withdraw(p *proc, handle uint64) bool {
 				w.withdrawn = true
 				return true
 			}
-		}
-		return false
-	}
-	for _, frames := range k.byID {
-		if mark(frames) {
-			return true
-		}
-	}
-	for _, frames := range k.byLocal {
-		if mark(frames) {
-			return true
 		}
 	}
 	return false

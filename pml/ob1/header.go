@@ -91,12 +91,6 @@ func getHeader(b []byte) header {
 	}
 }
 
-// charged returns what the sender has charged to its credit for the message, and
-// wants back; ok is false if nothing.
-func (m *inMessage) charged() (bytes int64, ok bool) {
-	return int64(len(m.payload)), !m.rts || len(m.payload) > 0
-}
-
 func (h header) plane() pml.Plane { return pml.Plane(h.flags & flagPlane) }
 
 // putExtended writes extendedSize bytes.

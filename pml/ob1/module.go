@@ -161,7 +161,7 @@ func (m *Module) Inspect(ctx context.Context) (x pml.Inspection, err error) {
 
 // inspect is Inspect with the lock held.
 func (m *Module) inspect() pml.Inspection {
-	ins := pml.Inspection{Parked: m.parked.count}
+	ins := pml.Inspection{Parked: m.parked.count()}
 	sends := map[*comm][]pml.Pending{}
 	for _, r := range m.requests {
 		if r.state == idle || r.state == complete || r.state == posted {

@@ -1,6 +1,8 @@
 package ob1
 
 import (
+	"slices"
+
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
@@ -78,6 +80,14 @@ func (p *proc) owe(bytes int64) {
 	}
 }
 
+// release owes what the sender has charged for a message with which that payload came:
+// for an RTS without any it has charged nothing. Lock held.
+func (p *proc) release(rts bool, payload []byte) {
+	if !rts || len(payload) > 0 {
+		p.owe(int64(len(payload)))
+	}
+}
+
 func (p *proc) pay() {
 	p.control(creditFrame(p.owed))
 	p.owed = 0
@@ -102,15 +112,22 @@ func (p *proc) control(c control) bool {
 		return false
 	}
 	p.m.hook(pml.Event{Kind: pml.EventControl, Peer: p.Life, Note: frameNames[c.b[0]]})
-	if len(p.controls) == 0 {
-		if b := p.endpoint.Reserve(c.size); b != nil {
-			copy(b, c.b[:c.size])
-			p.endpoint.Commit(c.size)
-			return true
-		}
+	if len(p.controls) == 0 && p.put(&c) {
+		return true
 	}
 	p.controls = append(p.controls, c)
 	p.markBusy()
+	return true
+}
+
+// put sends a control frame if the path has room for it.
+func (p *proc) put(c *control) bool {
+	b := p.endpoint.Reserve(c.size)
+	if b == nil {
+		return false
+	}
+	copy(b, c.b[:c.size])
+	p.endpoint.Commit(c.size)
 	return true
 }
 
@@ -133,21 +150,10 @@ func (p *proc) pump() (n int) {
 	if p.Err != nil || p.endpoint == nil {
 		return 0
 	}
-	sent := 0
-	for _, c := range p.controls {
-		b := p.endpoint.Reserve(c.size)
-		if b == nil {
-			break
-		}
-		copy(b, c.b[:c.size])
-		p.endpoint.Commit(c.size)
-		sent++
+	for n < len(p.controls) && p.put(&p.controls[n]) {
+		n++
 	}
-	n = sent
-	if sent > 0 {
-		p.controls = append(p.controls[:0], p.controls[sent:]...)
-	}
-	if len(p.controls) > 0 {
+	if p.controls = slices.Delete(p.controls, 0, n); len(p.controls) > 0 {
 		return n
 	}
 	for p.queue.head != nil && p.queue.head.first() {
