@@ -94,6 +94,20 @@ func (c *State) Over(plane pml.Plane) error {
 	return c.Aborted[plane]
 }
 
+// Withdrawn returns the status of an operation on a plane that was withdrawn: by its
+// user, or because the plane was aborted.
+func (c *State) Withdrawn(plane pml.Plane) pml.Status {
+	st := pml.NoMessage()
+	st.Err = c.Aborted[plane]
+	st.Canceled = st.Err == nil
+	return st
+}
+
+// Truncated is the error of a receive whose buffer was too short.
+func Truncated(got, room int64) error {
+	return fmt.Errorf("%w: message of %d bytes, buffer of %d", framework.ErrTruncate, got, room)
+}
+
 // Done says that one of Pending is no more, and reports whether the communicator is
 // closed, and nothing is pending now.
 func (c *State) Done() (ends bool) {

@@ -2,7 +2,6 @@ package base
 
 import (
 	"math"
-	"strings"
 	"time"
 )
 
@@ -28,10 +27,6 @@ const (
 	Broken            // nor of this one: the path to it has failed
 	Died              // the bootstrap has said so
 )
-
-var presenceNames = [...]string{"present", "leaving", "departed", "broken", "died"}
-
-func (p Presence) String() string { return presenceNames[p] }
 
 // Unknown is the number of messages that a process has sent of which nothing is known
 // but that it has left.
@@ -59,22 +54,6 @@ const (
 	// End: end what waits for it. It has departed.
 	End
 )
-
-var farewellNames = [...]string{"Shut", "Forget", "Seek", "End"}
-
-// String shows the set as "Forget|Seek", and the empty one as "nothing".
-func (f Farewell) String() string {
-	var names []string
-	for i, name := range farewellNames {
-		if f&(1<<i) != 0 {
-			names = append(names, name)
-		}
-	}
-	if len(names) == 0 {
-		return "nothing"
-	}
-	return strings.Join(names, "|")
-}
 
 // Exit is how one process goes, as another one sees it: a pure state machine. Events go
 // in by its methods, what is to be done comes out. No method allocates. The zero Exit is

@@ -10,6 +10,28 @@ import (
 	"pgregory.net/rapid"
 )
 
+// In scripts these go by name.
+var (
+	presenceNames = [...]string{"present", "leaving", "departed", "broken", "died"}
+	farewellNames = [...]string{"Shut", "Forget", "Seek", "End"}
+)
+
+func (p Presence) String() string { return presenceNames[p] }
+
+// String shows the set as "Forget|Seek", and the empty one as "nothing".
+func (f Farewell) String() string {
+	var names []string
+	for i, name := range farewellNames {
+		if f&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return "nothing"
+	}
+	return strings.Join(names, "|")
+}
+
 // command runs one line of a golden script.
 func command(x *Exit, line string) ([]string, error) {
 	f := strings.Fields(line)

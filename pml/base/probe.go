@@ -23,13 +23,14 @@ type Found struct {
 }
 
 // Prober is what a PML's communicator does for Probes. Calls come with the engine's lock
-// held, and may release it meanwhile. An error says why no message can come.
+// held, and may release it meanwhile.
 type Prober interface {
 	// Find looks once for a message that a receive would get now. With claim it is taken
-	// out of matching.
-	Find(src, tag int, plane pml.Plane, claim bool) (Found, error)
-	// Await is Find that waits for a message, or until ctx ends.
-	Await(ctx context.Context, src, tag int, plane pml.Plane, claim bool) (Found, error)
+	// out of matching. An error says why no message can come, or that ctx has ended.
+	Find(ctx context.Context, src, tag int, plane pml.Plane, claim bool) (Found, error)
+	// Pause waits until Find may find more, or until ctx ends, which is the error. rounds
+	// have found nothing.
+	Pause(ctx context.Context, rounds int) error
 }
 
 // Probes are the probes of pml.Comm.
@@ -68,15 +69,22 @@ func (p *Probes) Mprobe(ctx context.Context, src, tag int, plane pml.Plane) (pml
 func (p *Probes) find(src, tag int, plane pml.Plane, claim bool) (Found, error) {
 	p.engine.Lock()
 	defer p.engine.Unlock()
-	f, err := p.prober.Find(src, tag, plane, claim)
+	f, err := p.prober.Find(nil, src, tag, plane, claim)
 	return f.orNone(), err
 }
 
 func (p *Probes) await(ctx context.Context, src, tag int, plane pml.Plane, claim bool) (Found, error) {
 	p.engine.Lock()
 	defer p.engine.Unlock()
-	f, err := p.prober.Await(ctx, src, tag, plane, claim)
-	return f.orNone(), err
+	for rounds := 1; ; rounds++ {
+		f, err := p.prober.Find(ctx, src, tag, plane, claim)
+		if !f.OK && err == nil {
+			err = p.prober.Pause(ctx, rounds)
+		}
+		if f.OK || err != nil {
+			return f.orNone(), err
+		}
+	}
 }
 
 func (f Found) orNone() Found {

@@ -171,23 +171,12 @@ func (c *comm) find(ctx context.Context, src, tag int, plane pml.Plane, claim bo
 	return nil, c.cannotCome(src, plane)
 }
 
-func (c *comm) peerOf(src int) *peer {
-	if src == pml.AnySource {
-		return nil
-	}
-	return c.peer(src)
-}
-
 // findKept is find in the unexpected queue.
 func (c *comm) findKept(src, tag int, plane pml.Plane, claim bool) *message {
 	if c.m.kept == 0 {
 		return nil
 	}
-	var mp *match.Peer[request, message]
-	if p := c.peerOf(src); p != nil {
-		mp = &p.match[plane]
-	}
-	found := c.queues[plane].Find(mp, src, tag)
+	found := c.queues[plane].Find(c.matchPeer(src, plane), src, tag)
 	if found == nil {
 		return nil
 	}
@@ -200,27 +189,10 @@ func (c *comm) findKept(src, tag int, plane pml.Plane, claim bool) *message {
 }
 
 // Find implements base.Prober.
-func (c *comm) Find(src, tag int, plane pml.Plane, claim bool) (base.Found, error) {
-	msg, err := c.find(nil, src, tag, plane, claim)
-	return c.found(msg, claim), err
-}
-
-// Await implements base.Prober.
-func (c *comm) Await(ctx context.Context, src, tag int, plane pml.Plane, claim bool) (base.Found, error) {
-	for round := 0; ; round++ {
-		msg, err := c.find(ctx, src, tag, plane, claim)
-		if msg == nil && err == nil {
-			err = c.m.pauseRound(ctx, round)
-		}
-		if msg != nil || err != nil {
-			return c.found(msg, claim), err
-		}
-	}
-}
-
-func (c *comm) found(msg *message, claim bool) base.Found {
+func (c *comm) Find(ctx context.Context, src, tag int, plane pml.Plane, claim bool) (base.Found, error) {
+	msg, err := c.find(ctx, src, tag, plane, claim)
 	if msg == nil {
-		return base.Found{}
+		return base.Found{}, err
 	}
 	f := base.Found{Status: msg.status(), OK: true}
 	if claim {
@@ -229,7 +201,7 @@ func (c *comm) found(msg *message, claim bool) base.Found {
 	} else {
 		c.m.freeMessage(msg)
 	}
-	return f
+	return f, nil
 }
 
 // Receive implements base.Message.
@@ -255,13 +227,13 @@ const (
 	probeInterval = 100 * time.Microsecond
 )
 
-// pauseRound is pause between two rounds of a blocked probe.
-func (m *Module) pauseRound(ctx context.Context, round int) error {
+// Pause implements base.Prober.
+func (c *comm) Pause(ctx context.Context, rounds int) error {
 	var due time.Time
-	if round > eagerProbes {
+	if rounds > eagerProbes {
 		due = time.Now().Add(probeInterval)
 	}
-	return m.pause(ctx, due)
+	return c.m.pause(ctx, due)
 }
 
 // pause waits for a poll at or after due. Lock held, and released meanwhile.

@@ -63,7 +63,7 @@ func (c *comm) postRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *request 
 func (r *request) post() {
 	c, m := r.c, r.m
 	if m.kept > 0 {
-		if found := c.queues[r.plane].Find(r.matchPeer(), r.source(), r.tag); found != nil {
+		if found := c.queues[r.plane].Find(c.matchPeer(r.source(), r.plane), r.source(), r.tag); found != nil {
 			c.unkeep(found, r.plane).giveTo(r)
 			return
 		}
@@ -110,11 +110,12 @@ func (r *request) source() int {
 	return r.p.rank
 }
 
-func (r *request) matchPeer() *match.Peer[request, message] {
-	if r.p == nil {
+// matchPeer returns the queues of a source; nil: any.
+func (c *comm) matchPeer(src int, plane pml.Plane) *match.Peer[request, message] {
+	if src == pml.AnySource {
 		return nil
 	}
-	return &r.p.match[r.plane]
+	return &c.peer(src).match[plane]
 }
 
 func (r *request) envelope() mtl.Envelope {
@@ -166,7 +167,7 @@ func (r *request) received(res *mtl.Result) {
 	r.Status.Source, r.Status.Tag, r.Status.Bytes = p.rank, int(res.Tag), int(res.Bytes)
 	room := r.buf.Len()
 	if res.Bytes > room {
-		r.Status.Err = truncated(res.Bytes, room)
+		r.Status.Err = base.Truncated(res.Bytes, room)
 	}
 	if l := r.buf.Layout(); l != nil {
 		l.Unpack(r.buf.Bytes, r.bounce[:min(res.Bytes, room)], 0)

@@ -1,10 +1,8 @@
 package cm
 
 import (
-	"fmt"
 	"slices"
 
-	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/progress"
@@ -93,12 +91,7 @@ func (r *request) fail(err error) {
 
 // canceled completes a request that was withdrawn.
 func (r *request) canceled() {
-	if err := r.c.Aborted[r.plane]; err != nil {
-		r.fail(err)
-		return
-	}
-	r.Status = pml.NoMessage()
-	r.Status.Canceled = true
+	r.Status = r.c.Withdrawn(r.plane)
 	r.finish()
 }
 
@@ -190,8 +183,3 @@ func (r *request) unhold() {
 
 // Abandon implements pml.Abandoner: a send can't be withdrawn.
 func (r *request) Abandon() bool { return r.send }
-
-// truncated is the error of a receive whose buffer was too short.
-func truncated(got, room int64) error {
-	return fmt.Errorf("%w: message of %d bytes, buffer of %d", framework.ErrTruncate, got, room)
-}

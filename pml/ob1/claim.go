@@ -2,38 +2,52 @@ package ob1
 
 import (
 	"context"
+	"slices"
 
 	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/pml/base"
+	"github.com/ferrympi/ferry/progress"
 )
 
 // Find implements base.Prober. It progresses once if there is no message.
-func (c *comm) Find(src, tag int, plane pml.Plane, claim bool) (base.Found, error) {
+func (c *comm) Find(_ context.Context, src, tag int, plane pml.Plane, claim bool) (base.Found, error) {
 	msg, err := c.find(src, tag, plane)
 	if msg == nil && err == nil {
 		c.m.engine.Progress()
 		msg, err = c.find(src, tag, plane)
 	}
-	return c.found(msg, plane, claim), err
-}
-
-// Await implements base.Prober.
-func (c *comm) Await(ctx context.Context, src, tag int, plane pml.Plane, claim bool) (base.Found, error) {
-	msg, err := c.await(ctx, src, tag, plane)
-	return c.found(msg, plane, claim), err
-}
-
-func (c *comm) found(msg *match.Message[message], plane pml.Plane, claim bool) base.Found {
 	if msg == nil {
-		return base.Found{}
+		return base.Found{}, err
 	}
 	f := base.Found{Status: msg.Owner.status(), OK: true}
 	if claim {
 		c.queues[plane].Take(msg)
 		f.Message = c.claim(msg.Owner, plane)
 	}
-	return f
+	return f, nil
+}
+
+// find looks for an unexpected message; the error says that none can come. Lock
+// held.
+func (c *comm) find(src, tag int, plane pml.Plane) (*match.Message[message], error) {
+	var mp *match.Peer[request, message]
+	if src != pml.AnySource {
+		mp = &c.peer(src).match[plane]
+	}
+	if found := c.queues[plane].Find(mp, src, tag); found != nil {
+		return found, nil
+	}
+	return nil, c.cannotCome(src, plane)
+}
+
+// Pause implements base.Prober: until something arrives that has no receive.
+func (c *comm) Pause(ctx context.Context, _ int) error {
+	arrival := new(progress.Completion)
+	c.probes = append(c.probes, arrival)
+	err := c.m.engine.Wait(ctx, arrival, nil)
+	c.probes = slices.DeleteFunc(c.probes, func(p *progress.Completion) bool { return p == arrival })
+	return err
 }
 
 // claim has a message that is in no queue count as pending.

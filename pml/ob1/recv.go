@@ -2,14 +2,12 @@ package ob1
 
 import (
 	"context"
-	"slices"
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/pml/base"
-	"github.com/ferrympi/ferry/progress"
 )
 
 // message is one that arrived before its receive: an eager message with a copy
@@ -36,7 +34,7 @@ func (c *comm) Recv(ctx context.Context, buf pml.Buffer, src, tag int, plane pml
 			if came, n, ok := c.receiveNow(p, buf.Bytes, tag, plane); ok {
 				e.Unlock()
 				if n > len(buf.Bytes) {
-					err := truncated(int64(n), int64(len(buf.Bytes)))
+					err := base.Truncated(int64(n), int64(len(buf.Bytes)))
 					return pml.Status{Source: src, Tag: came, Bytes: n, Err: err}, err
 				}
 				return pml.Status{Source: src, Tag: came, Bytes: n}, nil
@@ -133,7 +131,7 @@ func (r *request) deliver(payload []byte, tag int) {
 	r.Status.Source, r.Status.Tag, r.Status.Bytes = r.p.rank, tag, len(payload)
 	if r.buf.Layout() == nil {
 		if copy(r.buf.Bytes, payload) < len(payload) {
-			r.Status.Err = truncated(int64(len(payload)), int64(len(r.buf.Bytes)))
+			r.Status.Err = base.Truncated(int64(len(payload)), int64(len(r.buf.Bytes)))
 		}
 	} else {
 		r.unpack(payload)
@@ -147,7 +145,7 @@ func (r *request) deliver(payload []byte, tag int) {
 func (r *request) unpack(payload []byte) {
 	size := r.buf.Len()
 	if int64(len(payload)) > size {
-		r.Status.Err = truncated(int64(len(payload)), size)
+		r.Status.Err = base.Truncated(int64(len(payload)), size)
 		payload = payload[:size]
 	}
 	r.buf.Layout().Unpack(r.buf.Bytes, payload, 0)
@@ -159,7 +157,7 @@ func (r *request) accept(length int64, handle uint64, remote *btl.Remote, part [
 	r.Status.Source, r.Status.Tag, r.Status.Bytes = r.p.rank, tag, int(length)
 	r.limit = min(length, r.buf.Len())
 	if r.limit < length {
-		r.Status.Err = truncated(length, r.limit)
+		r.Status.Err = base.Truncated(length, r.limit)
 	}
 	if r.m.hooks != nil {
 		r.m.hook(pml.Event{Kind: pml.EventMatch, Peer: r.p.proc.Life, Comm: r.c.Spec.ID, Tag: tag, Bytes: length, Plane: r.plane})
@@ -190,40 +188,6 @@ func (r *request) store(payload []byte, offset int64) {
 		return
 	}
 	cpu.CopyShared(r.buf.Bytes[offset:], payload)
-}
-
-// await waits for an unexpected message. Lock held.
-func (c *comm) await(ctx context.Context, src, tag int, plane pml.Plane) (*match.Message[message], error) {
-	var arrival progress.Completion
-	for {
-		msg, err := c.find(src, tag, plane)
-		if msg != nil || err != nil {
-			return msg, err
-		}
-		arrival.Reset()
-		c.probes = append(c.probes, &arrival)
-		err = c.m.engine.Wait(ctx, &arrival, nil)
-		i := slices.Index(c.probes, &arrival)
-		c.probes = slices.Delete(c.probes, i, i+1)
-		if err != nil {
-			return nil, err
-		}
-	}
-}
-
-// find looks for an unexpected message; the error says that none can come. Lock
-// held.
-func (c *comm) find(src, tag int, plane pml.Plane) (*match.Message[message], error) {
-	var p *peer
-	var mp *match.Peer[request, message]
-	if src != pml.AnySource {
-		p = c.peer(src)
-		mp = &p.match[plane]
-	}
-	if found := c.queues[plane].Find(mp, src, tag); found != nil {
-		return found, nil
-	}
-	return nil, c.cannotCome(src, plane)
 }
 
 // keep stores a message that found no receive. Lock held.
@@ -261,11 +225,6 @@ func (m *Module) newMessage(n int) *message {
 	}
 	msg.data = m.pool.get(n)
 	return msg
-}
-
-// charged is that of the message as it came in.
-func (msg *message) charged() (bytes int64, ok bool) {
-	return int64(len(msg.data)), !msg.rts || len(msg.data) > 0
 }
 
 // freeMessage takes a message back. Its payload has been copied.

@@ -1,10 +1,7 @@
 package ob1
 
 import (
-	"fmt"
-
 	"github.com/ferrympi/ferry/btl"
-	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/progress"
@@ -172,12 +169,7 @@ func (r *request) Cancel() {
 }
 
 func (r *request) canceled() {
-	if err := r.c.Aborted[r.plane]; err != nil {
-		r.fail(err)
-		return
-	}
-	r.Status = pml.NoMessage()
-	r.Status.Canceled = true
+	r.Status = r.c.Withdrawn(r.plane)
 	r.finish()
 }
 
@@ -221,9 +213,4 @@ func (l *requestList) remove(r *request) {
 		r.next = nil
 		return
 	}
-}
-
-// truncated is the error of a receive whose buffer was too short.
-func truncated(got int64, room int64) error {
-	return fmt.Errorf("%w: message of %d bytes, buffer of %d", framework.ErrTruncate, got, room)
 }
