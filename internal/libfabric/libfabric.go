@@ -23,10 +23,7 @@ import (
 var ErrNotBuilt = errors.New("compiled without libfabric support")
 
 // Oldest is the oldest version that this package is tested with, and asks for.
-const (
-	OldestMajor = 1
-	OldestMinor = 17
-)
+var Oldest = Version{1, 17}
 
 // Errno is a libfabric error number; 0 is success.
 type Errno int32
@@ -115,11 +112,6 @@ func (v Version) String() string { return fmt.Sprintf("%d.%d", v.Major, v.Minor)
 // After reports whether v is newer than w.
 func (v Version) After(w Version) bool {
 	return v.Major > w.Major || v.Major == w.Major && v.Minor > w.Minor
-}
-
-// Old reports whether v is older than Oldest.
-func (v Version) Old() bool {
-	return Version{OldestMajor, OldestMinor}.After(v)
 }
 
 // loadError makes one line of what the dynamic linker says.

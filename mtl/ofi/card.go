@@ -1,7 +1,7 @@
 package ofi
 
 import (
-	"encoding/binary"
+	"bytes"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -12,9 +12,10 @@ import (
 )
 
 // blobVersion is that of blob's encoding and of what modules send one another.
-const blobVersion = 1
+const blobVersion = 2
 
-// blob is this component's part of a business card.
+// blob is this component's part of a business card: the version, then its fields with
+// a zero between them, which is in no text.
 type blob struct {
 	offer   string
 	node    string // of a process that only its node reaches; otherwise empty
@@ -22,12 +23,7 @@ type blob struct {
 }
 
 func (b blob) encode() []byte {
-	out := []byte{blobVersion}
-	for _, part := range []string{b.offer, b.node, string(b.address)} {
-		out = binary.LittleEndian.AppendUint16(out, uint16(len(part)))
-		out = append(out, part...)
-	}
-	return out
+	return fmt.Appendf(nil, "%c%s\x00%s\x00%s", blobVersion, b.offer, b.node, b.address)
 }
 
 var errBlob = errors.New("its entry in the business card makes no sense")
@@ -40,22 +36,11 @@ func parseBlob(in []byte) (blob, error) {
 	if in[0] != blobVersion {
 		return blob{}, fmt.Errorf("it speaks version %d, and this process version %d", in[0], blobVersion)
 	}
-	in = in[1:]
-	var parts [3]string
-	for i := range parts {
-		if len(in) < 2 {
-			return blob{}, errBlob
-		}
-		n := int(binary.LittleEndian.Uint16(in))
-		if in = in[2:]; len(in) < n {
-			return blob{}, errBlob
-		}
-		parts[i], in = string(in[:n]), in[n:]
-	}
-	if len(in) > 0 || parts[0] == "" || parts[2] == "" {
+	parts := bytes.SplitN(in[1:], []byte{0}, 3)
+	if len(parts) < 3 || len(parts[0]) == 0 || len(parts[2]) == 0 {
 		return blob{}, errBlob
 	}
-	return blob{parts[0], parts[1], []byte(parts[2])}, nil
+	return blob{string(parts[0]), string(parts[1]), parts[2]}, nil
 }
 
 // nodeProof is equal in processes that share memory and see one another: same

@@ -62,17 +62,18 @@ func choose(infos []libfabric.Info, p *params, j job, t topology) []candidate {
 		all = append(all, judge(info, p, j, t))
 	}
 	order := func(c candidate) int {
-		if i := indexFold(p.ProviderInclude, c.info.Provider); i >= 0 {
-			return i
+		others := len(p.ProviderInclude)
+		i := indexFold(p.ProviderInclude, c.info.Provider)
+		if i < 0 {
+			i = others
 		}
-		return len(p.ProviderInclude)
+		if c.refused != "" {
+			i += others + 1
+		}
+		return i
 	}
 	slices.SortStableFunc(all, func(a, b candidate) int {
-		return cmp.Or(
-			cmp.Compare(boolInt(a.refused != ""), boolInt(b.refused != "")),
-			cmp.Compare(order(a), order(b)),
-			cmp.Compare(b.score, a.score),
-		)
+		return cmp.Or(cmp.Compare(order(a), order(b)), cmp.Compare(b.score, a.score))
 	})
 	return rotate(all, j.localRank)
 }
@@ -189,11 +190,4 @@ func matchesAny(patterns []string, name string) bool {
 		ok, err := path.Match(p, name)
 		return ok || err != nil && p == name
 	})
-}
-
-func boolInt(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }

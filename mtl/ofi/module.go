@@ -45,13 +45,12 @@ type module struct {
 	mostRecvs int
 	txSize    int           // sends that the provider says it has room for
 	connect   time.Duration // mtl.ofi.connect_timeout
-	sending   int           // sends that are not over, of any kind
+	sending   int           // slots of sends that are not over, of any kind
 	listening []byte        // the buffers of control messages, pinned
 	pins      runtime.Pinner
 	scratch   []byte // for control messages that are sent at once
 	faults    int    // control receives that failed one after the other
 	strays    int    // errors one after the other that belong to no operation
-	strange   int    // messages that nobody here could have sent
 	broken    error
 	closed    bool
 
@@ -203,13 +202,12 @@ func (m *module) Forget(to mtl.Endpoint, why error) {
 		if s.to != to || !s.kind.isSend() {
 			continue
 		}
-		m.end(s.op, mtl.Result{Err: p.gone})
-		s.op = nil
-		if s.posted && !s.sent {
-			s.kind = abandoned // until libfabric lets go of the buffer
-		} else {
-			m.release(s)
+		if !s.posted || s.sent {
+			m.giveUp(s, mtl.Result{Err: p.gone})
+			continue
 		}
+		m.end(s.op, mtl.Result{Err: p.gone})
+		s.op, s.kind = nil, abandoned // until libfabric lets go of the buffer
 		m.sending--
 	}
 }
@@ -239,14 +237,13 @@ func (m *module) fail(err error) {
 	m.broken = &framework.TransportError{Component: component, Op: "poll", Err: err}
 	m.env.Logger.Error("mtl ofi: the module has failed", "provider", m.about.Provider, "err", err)
 	m.ep.Close() // now nobody touches the buffers
-	m.sending, m.blocked, m.dirty, m.lines, m.urgent = 0, nil, nil, nil, fifo{}
+	m.blocked, m.dirty, m.lines, m.urgent = nil, nil, nil, fifo{}
 	for i := range m.peers {
 		m.peers[i].queue, m.peers[i].matching = fifo{}, fifo{}
 	}
 	for _, s := range m.slots {
 		if s.kind != unused {
-			m.end(s.op, mtl.Result{Err: m.broken})
-			m.release(s)
+			m.giveUp(s, mtl.Result{Err: m.broken})
 		}
 	}
 }

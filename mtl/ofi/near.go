@@ -27,21 +27,14 @@ func newTopology(sys string) topology {
 	if unix.SchedGetaffinity(0, &set) != nil {
 		return t
 	}
-	dirs, _ := filepath.Glob(filepath.Join(sys, "devices/system/node/node[0-9]*"))
-	for _, dir := range dirs {
-		node, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(dir), "node"))
-		if err != nil {
-			continue
-		}
-		cpus, _ := filepath.Glob(filepath.Join(dir, "cpu[0-9]*"))
-		for _, c := range cpus {
-			if n, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(c), "cpu")); err == nil && set.IsSet(n) {
-				t.nodes = append(t.nodes, node)
-				break
-			}
+	paths, _ := filepath.Glob(filepath.Join(sys, "devices/system/node/node[0-9]*/cpu[0-9]*"))
+	for _, path := range paths {
+		var node, cpu int
+		n, _ := fmt.Sscanf(strings.TrimPrefix(path, sys), "/devices/system/node/node%d/cpu%d", &node, &cpu)
+		if n == 2 && set.IsSet(cpu) && !slices.Contains(t.nodes, node) {
+			t.nodes = append(t.nodes, node)
 		}
 	}
-	slices.Sort(t.nodes)
 	return t
 }
 
@@ -62,14 +55,11 @@ func (t topology) distance(pci, name string) (int, string) {
 		if err != nil || node < 0 {
 			break // the machine has one node, or does not say
 		}
-		row, err := os.ReadFile(filepath.Join(t.sys, "devices/system/node", fmt.Sprintf("node%d", node), "distance"))
-		if err != nil {
-			break
-		}
-		best := 0
+		text, _ = os.ReadFile(filepath.Join(t.sys, "devices/system/node", fmt.Sprintf("node%d", node), "distance"))
+		row, best := strings.Fields(string(text)), 0
 		for _, own := range t.nodes {
-			if fields := strings.Fields(string(row)); own < len(fields) {
-				if d, err := strconv.Atoi(fields[own]); err == nil && (best == 0 || d < best) {
+			if own < len(row) {
+				if d, err := strconv.Atoi(row[own]); err == nil && (best == 0 || d < best) {
 					best = d
 				}
 			}

@@ -60,7 +60,7 @@ func (m *module) leave(l *line, s *slot) {
 func (m *module) overflow() {
 	for m.urgent.head != nil {
 		s := m.urgent.head
-		code := m.startReceive(s)
+		code := m.start(s)
 		if code == libfabric.Again {
 			return
 		}
@@ -72,7 +72,7 @@ func (m *module) overflow() {
 		m.lines = append(m.lines[1:], l) // the others get their turn
 		for l.head != nil && !l.sought {
 			s := l.head
-			code := m.startReceive(s)
+			code := m.start(s)
 			if code == libfabric.Again {
 				m.seek(l)
 				break
@@ -86,7 +86,7 @@ func (m *module) overflow() {
 // startUrgent starts a receive that no other may overtake or keep waiting: it goes
 // first when there is room again.
 func (m *module) startUrgent(s *slot) libfabric.Errno {
-	code := m.startReceive(s)
+	code := m.start(s)
 	if code == libfabric.Again {
 		m.urgent.push(s)
 		return 0
@@ -104,8 +104,7 @@ func (m *module) refused(s *slot, code libfabric.Errno) {
 		m.fail(err)
 		return
 	}
-	m.end(s.op, mtl.Result{Err: err})
-	m.release(s)
+	m.giveUp(s, mtl.Result{Err: err})
 }
 
 // seek looks for the message of the first in a line.

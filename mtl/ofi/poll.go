@@ -78,7 +78,6 @@ func (m *module) complete(ev *libfabric.Event) {
 	case sought:
 		m.soughtFor(s, ev)
 	case send, control, answer, flush:
-		m.sending--
 		m.finish(s, mtl.Result{Err: m.eventError("send", s.to, ev)})
 	case synchronous:
 		m.sentSynchronous(s, ev)
@@ -183,7 +182,6 @@ func (m *module) sentSynchronous(s *slot, ev *libfabric.Event) {
 		return
 	}
 	m.peers[s.to].matching.drop(s)
-	m.sending--
 	m.finish(s, mtl.Result{Err: m.eventError("send", s.to, ev)})
 }
 
@@ -230,8 +228,7 @@ func (m *module) heard(s *slot, ev *libfabric.Event) {
 	case ev.Err == 0:
 		m.faults = 0
 		m.frame(s.buf[:min(ev.Length, uint64(len(s.buf)))])
-	case ev.Err == libfabric.Truncated: // longer than any of ours
-		m.strange++
+	case ev.Err == libfabric.Truncated: // a stranger's: longer than any of ours
 	default:
 		m.faults++
 	}
@@ -243,23 +240,21 @@ func (m *module) heard(s *slot, ev *libfabric.Event) {
 	}
 }
 
-// frame takes what came into a listening buffer. It is a stranger's word.
+// frame takes what came into a listening buffer. It may be a stranger's: what makes
+// no sense is nobody's.
 func (m *module) frame(b []byte) {
 	switch {
 	case len(b) > 1 && b[0] == frameControl:
 		m.env.Upcall.Control(b[1:])
 	case len(b) == answerFrame && b[0] == frameAnswer:
 		m.answered(binary.LittleEndian.Uint64(b[1:]), binary.LittleEndian.Uint64(b[9:]))
-	case len(b) == 1 && b[0] == frameFlush:
-	default:
-		m.strange++
 	}
 }
 
 // answer tells the sender of a synchronous message that it has matched.
 func (m *module) answer(s *slot, tag uint64, source int32) {
 	to := s.to
-	if s.wild {
+	if to == mtl.NoEndpoint {
 		e, _ := m.layout.message(tag, 0)
 		var ok bool
 		if to, ok = m.env.Upcall.Endpoint(e.CID, int(source)); !ok {
@@ -285,12 +280,10 @@ func (m *module) answer(s *slot, tag uint64, source int32) {
 func (m *module) answered(nonce, tag uint64) {
 	to, ok := m.nonces[nonce]
 	if !ok {
-		m.strange++
 		return
 	}
 	waits := &m.peers[to].matching
-	var before *slot
-	for s := waits.head; s != nil; before, s = s, s.next {
+	for s := waits.head; s != nil; s = s.next {
 		own := s.tag
 		if !m.layout.data {
 			own &^= m.layout.sync
@@ -298,12 +291,10 @@ func (m *module) answered(nonce, tag uint64) {
 		if own != tag {
 			continue
 		}
-		waits.remove(before, s)
+		waits.drop(s)
 		if s.matched = true; s.sent {
-			m.sending--
 			m.finish(s, mtl.Result{})
 		}
 		return
 	}
-	m.strange++
 }

@@ -20,21 +20,21 @@ func (m *module) post(k kind, op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf
 	if m.broken != nil {
 		return m.broken
 	}
-	wild := e.Source == mtl.AnySource
-	if wild {
+	address := libfabric.AnyAddress
+	switch {
+	case e.Source == mtl.AnySource:
 		from = mtl.NoEndpoint
-	} else if from == mtl.NoEndpoint || int(from) >= len(m.peers) {
+	case from == mtl.NoEndpoint || int(from) >= len(m.peers):
 		return errNobody
+	default:
+		address = m.peers[from].address
 	}
 	s, err := m.take(k, op, buf)
 	if err != nil {
 		return m.transportError("receive", from, err)
 	}
-	s.to, s.wild, s.address = from, wild, libfabric.AnyAddress
+	s.to, s.address = from, address
 	s.tag, s.more = m.layout.receive(e)
-	if !wild {
-		s.address = m.peers[from].address
-	}
 	if s.flags = m.spill; k == claiming {
 		s.flags |= libfabric.Claim
 	}
@@ -67,55 +67,23 @@ func (m *module) accept(cid uint32, s *slot) error {
 	code := libfabric.Again
 	behind := len(m.lines) > 0 && m.lineOf(cid) != nil
 	if !behind {
-		code = m.startReceive(s)
+		code = m.start(s)
 	}
+	looks := s.kind == probe || s.kind == claiming
 	switch {
 	case code == 0:
-	case code != libfabric.Again:
+	case looks && (code == libfabric.Again || code == libfabric.NoMessage):
+		// What it would find may belong to a receive that waits; and some providers say
+		// at once that there is nothing.
+		m.giveUp(s, mtl.Result{})
+	case code == libfabric.Again:
+		m.wait(cid, s)
+	default:
 		err := m.callError("receive", s.to, code)
 		m.release(s)
 		return err
-	case s.kind == probe || s.kind == claiming:
-		// What it would find may belong to a receive that waits.
-		m.end(s.op, mtl.Result{})
-		m.release(s)
-	default:
-		m.wait(cid, s)
 	}
 	return nil
-}
-
-// startReceive gives a receive or a probe to libfabric.
-func (m *module) startReceive(s *slot) libfabric.Errno {
-	if m.posted >= m.most {
-		return libfabric.Again
-	}
-	var code libfabric.Errno
-	switch s.kind {
-	case listen:
-		code = m.ep.Recv(s.number, s.buf)
-	case probe, claiming:
-		code = m.ep.Peek(s.number, s.address, s.tag, s.more, s.flags)
-		if code == libfabric.NoMessage { // some providers say so at once
-			m.end(s.op, mtl.Result{})
-			m.release(s)
-			return 0
-		}
-	case receive:
-		if m.receives >= m.mostRecvs {
-			return libfabric.Again
-		}
-		if code = m.ep.TRecv(s.number, s.buf, s.address, s.tag, s.more, s.flags); code == 0 {
-			m.receives++
-		}
-	default:
-		code = m.ep.TRecv(s.number, s.buf, s.address, s.tag, s.more, s.flags)
-	}
-	if code == 0 {
-		s.posted = true
-		m.posted++
-	}
-	return code
 }
 
 func (m *module) Cancel(op *mtl.Op) {
@@ -133,7 +101,6 @@ func (m *module) Cancel(op *mtl.Op) {
 		m.ep.Cancel(s.number)
 	default:
 		m.leave(m.lineOf(m.layout.cidOf(s.tag)), s)
-		m.end(op, mtl.Result{Canceled: true})
-		m.release(s)
+		m.giveUp(s, mtl.Result{Canceled: true})
 	}
 }

@@ -127,7 +127,6 @@ func (m *module) dispatch(s *slot) error {
 		s.since = time.Now()
 	}
 	p.queue.push(s)
-	m.sending++
 	if !p.isQueued {
 		p.isQueued = true
 		m.blocked = append(m.blocked, s.to)
@@ -135,31 +134,12 @@ func (m *module) dispatch(s *slot) error {
 	return nil
 }
 
-// started counts a send that libfabric has. A synchronous one waits for its
-// answer from now on; its sends are answered in their order.
+// started has a synchronous send that libfabric has wait for its answer. Its sends are
+// answered in their order.
 func (m *module) started(s *slot) {
-	m.sending++
 	if s.kind == synchronous {
 		m.peers[s.to].matching.push(s)
 	}
-}
-
-// start gives a send to libfabric.
-func (m *module) start(s *slot) libfabric.Errno {
-	if m.posted >= m.most {
-		return libfabric.Again
-	}
-	var code libfabric.Errno
-	if s.kind == send || s.kind == synchronous {
-		code = m.ep.TSend(s.number, s.buf, s.address, s.tag, s.more, s.flags)
-	} else {
-		code = m.ep.Send(s.number, s.buf, s.address, 0)
-	}
-	if code == 0 {
-		s.posted = true
-		m.posted++
-	}
-	return code
 }
 
 // retryMost is how many peers' queues one Poll looks at: a job that talks to
@@ -186,17 +166,15 @@ func (m *module) retry() {
 				code = libfabric.Canceled
 			}
 			p.queue.pop()
-			m.sending--
 			if code == 0 {
 				p.refusals, p.wait = 0, nil
 				m.started(s)
 				continue
 			}
-			m.end(s.op, mtl.Result{Err: m.callError("send", to, code)})
-			m.release(s)
+			m.giveUp(s, mtl.Result{Err: m.callError("send", to, code)})
 		}
 		if p.queue.head != nil && m.overdue(to) {
-			m.giveUp(to)
+			m.giveUpOn(to)
 		}
 		// Those behind it get their turn.
 		n := copy(m.blocked, m.blocked[1:])
@@ -239,17 +217,15 @@ func (m *module) overdue(to mtl.Endpoint) bool {
 	return own == 0 && all < m.txSize/2 && m.posted < m.most
 }
 
-// giveUp ends the sends that wait for a peer. Another one is tried again.
-func (m *module) giveUp(to mtl.Endpoint) {
+// giveUpOn ends the sends that wait for a peer. Another one is tried again.
+func (m *module) giveUpOn(to mtl.Endpoint) {
 	p := &m.peers[to]
 	err := m.transportError("send", to, fmt.Errorf("%v found nobody there who takes a message within %v (mtl.ofi.connect_timeout): its session is over, its process is stopped, or %s does not get there",
 		m.env.Identity.Proc, m.connect, m.about.Provider))
 	for p.queue.head != nil {
 		s := p.queue.head
 		p.queue.pop()
-		m.sending--
-		m.end(s.op, mtl.Result{Err: err})
-		m.release(s)
+		m.giveUp(s, mtl.Result{Err: err})
 	}
 }
 

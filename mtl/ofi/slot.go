@@ -43,7 +43,6 @@ type slot struct {
 	pins     runtime.Pinner
 
 	to      mtl.Endpoint // or from where; NoEndpoint if from anywhere
-	wild    bool         // from anywhere
 	address uint64
 	tag     uint64
 	more    uint64 // completion data of a send, bits to ignore of a receive
@@ -66,31 +65,27 @@ func (f *fifo) push(s *slot) {
 	f.tail = s
 }
 
-func (f *fifo) pop() { f.remove(nil, f.head) }
-
-// remove takes s, which stands behind before, out; nil: it is the first.
-func (f *fifo) remove(before, s *slot) {
-	if before == nil {
-		f.head = s.next
-	} else {
-		before.next = s.next
+func (f *fifo) pop() {
+	if f.head = f.head.next; f.head == nil {
+		f.tail = nil
 	}
-	if f.tail == s {
-		f.tail = before
-	}
-	s.next = nil
 }
 
 // drop takes s out, if it is there.
-func (f *fifo) drop(s *slot) bool {
-	var before *slot
-	for x := f.head; x != nil; before, x = x, x.next {
-		if x == s {
-			f.remove(before, x)
-			return true
+func (f *fifo) drop(s *slot) {
+	if s == f.head {
+		f.pop()
+		return
+	}
+	for x := f.head; x != nil; x = x.next {
+		if x.next == s {
+			x.next = s.next
+			if f.tail == s {
+				f.tail = x
+			}
+			return
 		}
 	}
-	return false
 }
 
 // take returns a slot for an operation on buf, which it pins.
@@ -113,6 +108,9 @@ func (m *module) take(k kind, op *mtl.Op, buf []byte) (*slot, error) {
 	s := m.slots[m.free[len(m.free)-1]]
 	m.free = m.free[:len(m.free)-1]
 	s.kind, s.op, s.buf = k, op, buf
+	if k.isSend() {
+		m.sending++
+	}
 	if op != nil {
 		op.Slot = s.number
 	}
@@ -122,12 +120,48 @@ func (m *module) take(k kind, op *mtl.Op, buf []byte) (*slot, error) {
 	return s, nil
 }
 
+// start gives an operation to libfabric.
+func (m *module) start(s *slot) (code libfabric.Errno) {
+	if m.posted >= m.most || s.kind == receive && m.receives >= m.mostRecvs {
+		return libfabric.Again
+	}
+	switch s.kind {
+	case send, synchronous:
+		code = m.ep.TSend(s.number, s.buf, s.address, s.tag, s.more, s.flags)
+	case control, answer, flush:
+		code = m.ep.Send(s.number, s.buf, s.address, 0)
+	case receive, claimed:
+		code = m.ep.TRecv(s.number, s.buf, s.address, s.tag, s.more, s.flags)
+	case probe, claiming:
+		code = m.ep.Peek(s.number, s.address, s.tag, s.more, s.flags)
+	case listen:
+		code = m.ep.Recv(s.number, s.buf)
+	}
+	if code == 0 {
+		s.posted = true
+		m.posted++
+		if s.kind == receive {
+			m.receives++
+		}
+	}
+	return code
+}
+
+// giveUp frees a slot, and has the next Poll tell its operation's owner.
+func (m *module) giveUp(s *slot, r mtl.Result) {
+	m.end(s.op, r)
+	m.release(s)
+}
+
 // release gives a slot back.
 func (m *module) release(s *slot) {
 	if len(s.buf) > 0 {
 		s.pins.Unpin()
 	}
-	s.kind, s.op, s.buf, s.wild, s.flags = unused, nil, nil, false, 0
+	if s.kind.isSend() {
+		m.sending--
+	}
+	s.kind, s.op, s.buf, s.flags = unused, nil, nil, 0
 	s.posted, s.sent, s.matched, s.canceled = false, false, false, false
 	m.free = append(m.free, s.number)
 }

@@ -1,6 +1,7 @@
 package ofi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,9 +41,25 @@ func (ofi) Providers(ctx context.Context, p any) ([]string, error) {
 	return names(has), err
 }
 
-func (ofi) LogEnvironment() []string { return libfabric.LogEnvironment() }
+func (ofi) LogEnvironment() []string { return []string{"FI_LOG_LEVEL=info"} }
 
-func (ofi) LogReason(provider, log string) string { return libfabric.LogReason(provider, log) }
+// LogReason returns the last thing that a provider said: where it offers nothing, that
+// is most often why, and not all say it. Of a layered provider the lower one counts.
+func (ofi) LogReason(provider, log string) (reason string) {
+	for line := range strings.Lines(log) {
+		// libfabric:PID:SECONDS:LAYER:PROVIDER:SUBSYSTEM:FUNCTION():LINE<LEVEL> TEXT
+		part := strings.SplitN(line, ":", 8)
+		if len(part) < 8 || part[0] != "libfabric" || part[4] != core(provider) {
+			continue
+		}
+		_, text, _ := strings.Cut(part[7], "> ")
+		// What its parameters are it says again and again.
+		if text = strings.TrimSpace(text); text != "" && !strings.HasPrefix(part[6], "fi_param_") {
+			reason = text
+		}
+	}
+	return reason
+}
 
 func (ofi) Survey(ctx context.Context, given any) ([]mtl.Candidate, error) {
 	p := given.(*params)
@@ -125,8 +142,8 @@ func load(ctx context.Context, p *params) (*libfabric.Library, error) {
 		if err != nil {
 			return nil, err
 		}
-		if v := lib.Version(); v.Old() {
-			return nil, fmt.Errorf("%w: %s is version %v, too old: ferry needs %d.%d", framework.ErrUnsupported, p.Library, v, libfabric.OldestMajor, libfabric.OldestMinor)
+		if v := lib.Version(); libfabric.Oldest.After(v) {
+			return nil, fmt.Errorf("%w: %s is version %v, too old: ferry needs %v", framework.ErrUnsupported, p.Library, v, libfabric.Oldest)
 		}
 		return lib, nil
 	}, func(*libfabric.Library) {})
@@ -154,17 +171,9 @@ func start(ctx context.Context, p *params) (*libfabric.Library, []string, error)
 
 // ask asks one provider, or all of them for "", what they offer.
 func ask(ctx context.Context, p *params, lib *libfabric.Library, provider string) (*libfabric.Infos, error) {
-	name := "offers of " + provider
-	if provider == "" {
-		name = "offers of all providers"
-	}
-	return within(ctx, p.Deadline, p.Library+": "+name, func(context.Context) (*libfabric.Infos, error) {
+	return within(ctx, p.Deadline, p.Library+": offers of "+cmp.Or(provider, "all providers"), func(context.Context) (*libfabric.Infos, error) {
 		return lib.Infos(provider)
-	}, func(i *libfabric.Infos) {
-		if i != nil {
-			i.Free()
-		}
-	})
+	}, (*libfabric.Infos).Free)
 }
 
 // find loads the library and asks what there is. Where providers are included, it

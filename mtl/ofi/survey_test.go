@@ -86,6 +86,26 @@ func TestProvidersWithoutADeviceAreNamedWithTheReason(t *testing.T) {
 	}
 }
 
+// TestReasonIsTheProvidersOwn: not what the library says of others, or of
+// parameters, or while another layer asks.
+func TestReasonIsTheProvidersOwn(t *testing.T) {
+	const log = `something else
+libfabric:7:1795191319::core:core:ofi_register_provider():461<info> registering provider: shm (117.0)
+libfabric:7:1795191319::psm2:core:psmx2_init_lib():233<info> no hfi device is found.
+libfabric:7:1795191319::verbs:fabric:vrb_init_info():1346<info> no RDMA devices found
+libfabric:7:1795191319::verbs:core:fi_param_get_():278<info> variable tx_size=<not set>
+libfabric:7:1795191320:ofi_rxm:core:core:ofi_layering_ok():1110<info> Provider ofi_rxm is excluded
+libfabric:7:1795191320::psm2:core:psmx2_fini():656<info> 
+libfabric:7:1795191320::efa`
+	for provider, want := range map[string]string{
+		"verbs": "no RDMA devices found", "Verbs;ofi_rxm": "no RDMA devices found", "psm2": "no hfi device is found.", "efa": "", "nosuch": "",
+	} {
+		if got := ofi.Component().(mtl.Surveyor).LogReason(provider, log); got != want {
+			t.Errorf("%s: %q, want %q", provider, got, want)
+		}
+	}
+}
+
 // TestLibraryTellsWhyAProviderIsNotThere: in a process of its own, on standard error.
 func TestLibraryTellsWhyAProviderIsNotThere(t *testing.T) {
 	needLibfabric(t)

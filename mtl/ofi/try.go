@@ -39,8 +39,8 @@ func (p *patience) over() bool {
 
 // within calls f, and waits for it until the deadline. f may end up in C code that
 // never returns: then its goroutine and its thread are left behind, and within
-// returns an error that wraps errHangs. What f returns after all goes to late. f's
-// context ends when f is given up.
+// returns an error that wraps errHangs. What f succeeds with after all goes to late.
+// f's context ends when f is given up.
 func within[T any](ctx context.Context, deadline time.Duration, name string, f func(context.Context) (T, error), late func(T)) (T, error) {
 	var none T
 	if since, hangs := hanging.Load(name); hangs {
@@ -58,7 +58,9 @@ func within[T any](ctx context.Context, deadline time.Duration, name string, f f
 		select {
 		case done <- result{v, err}:
 		case <-given.Done():
-			late(v)
+			if err == nil {
+				late(v)
+			}
 			hanging.Delete(name)
 		}
 	}()
@@ -101,11 +103,7 @@ func try(ctx context.Context, env mtl.Env, p *params, lib *libfabric.Library, c 
 			// long again.
 			m, err := within(ctx, p.Deadline+p.Deadline/2, "provider "+c.info.String(), func(given context.Context) (*module, error) {
 				return openTested(given, env, p, lib, c, l, fd)
-			}, func(m *module) {
-				if m != nil {
-					m.Close()
-				}
-			})
+			}, func(m *module) { m.Close() })
 			if err == nil {
 				return m, nil
 			}
@@ -141,31 +139,34 @@ func layoutsFor(info *libfabric.Info, name string, v libfabric.Version) ([]layou
 	width := usable(info.TagFormat)
 	_, pack := needs(info.Provider, Pack, v)
 	canData := info.Directed && info.CQData >= dataBytes && !pack
-	switch name {
-	case "data":
-		if !canData {
-			return nil, errors.New("it lacks completion data, or receives and probes from one address, and mtl.ofi.layout asks for them")
-		}
-		l, err := newLayout(width, true)
+	var asked []bool // with data, or not
+	switch {
+	case name == "data" && !canData:
+		return nil, errors.New("it lacks completion data, or receives and probes from one address, and mtl.ofi.layout asks for them")
+	case name == "data":
+		asked = []bool{true}
+	case name == "packed" || name == "auto" && !canData:
+		asked = []bool{false}
+	case name == "auto":
+		asked = []bool{true, false}
+	default:
+		l, err := parseLayout(name, width)
 		return []layout{l}, err
-	case "auto", "packed":
-		var all []layout
-		if name == "auto" && canData {
-			if l, err := newLayout(width, true); err == nil {
-				all = append(all, l)
-			}
-		}
-		l, err := newLayout(width, false)
-		if err == nil {
-			all, err = append(all, l), nil
-		}
-		if len(all) > 0 {
-			err = nil
-		}
-		return all, err
 	}
-	l, err := parseLayout(name, width)
-	return []layout{l}, err
+	var all []layout
+	var failed error
+	for _, data := range asked {
+		l, err := newLayout(width, data)
+		if err != nil {
+			failed = err
+			continue
+		}
+		all = append(all, l)
+	}
+	if len(all) == 0 {
+		return nil, failed
+	}
+	return all, nil
 }
 
 // openTested opens an endpoint and tests it, until ctx ends.
