@@ -261,7 +261,7 @@ func (c *client) failed(op, name string, m wire.Message, waitErr error) error {
 	case wire.CodeWithdrawn:
 		waitErr = cmp.Or(waitErr, framework.ErrCanceled)
 		if len(f.Missing) == 0 {
-			return fmt.Errorf("bootstrap: %s %q: %w", op, name, waitErr)
+			return opError(op, name, waitErr)
 		}
 		missing := &framework.MissingError{Op: op, Tag: name, Missing: c.id.Procs(f.Missing)}
 		if errors.Is(waitErr, context.DeadlineExceeded) {
@@ -281,8 +281,8 @@ func (c *client) failed(op, name string, m wire.Message, waitErr error) error {
 	if !ok {
 		return launcherError(op, fmt.Errorf("unknown failure %d: %s", f.Code, f.Text))
 	}
-	if f.Text == "" {
-		return fmt.Errorf("bootstrap: %s %q: %w", op, name, sentinel)
+	if f.Text != "" {
+		sentinel = fmt.Errorf("%w: %s", sentinel, f.Text)
 	}
-	return fmt.Errorf("bootstrap: %s %q: %w: %s", op, name, sentinel, f.Text)
+	return opError(op, name, sentinel)
 }

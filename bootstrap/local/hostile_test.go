@@ -112,11 +112,12 @@ func TestHostileConnectionsDisturbNobody(t *testing.T) {
 	oversized := binary.BigEndian.AppendUint32(nil, wire.MaxHello+1)
 	huge := binary.BigEndian.AppendUint32(nil, wire.MaxFrame+1)
 	frame := func(k wire.Kind, id uint64, body any) []byte {
-		f, err := wire.Encode(k, id, body)
+		b := wire.EncodeBody(body) // over the limits, too
+		h, err := wire.Header(k, id, len(b))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return f
+		return append(h, b...)
 	}
 	for _, c := range []struct {
 		what    string

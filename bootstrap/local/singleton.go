@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/local/internal/wire"
 	"github.com/ferrympi/ferry/framework"
 )
 
@@ -57,11 +58,8 @@ func (s *singleton) Close() error {
 // begin checks what every call checks, and leaves s.mu locked when it is fine.
 // value may have so many bytes at most.
 func (s *singleton) begin(ctx context.Context, op, name string, value []byte, most int) error {
-	if err := checkLimits(op, name, value, most); err != nil {
-		return err
-	}
-	if ctx.Err() != nil {
-		return fmt.Errorf("bootstrap: %s %q: %w", op, name, context.Cause(ctx))
+	if err := cmp.Or(wire.CheckSizes(name, value, most), context.Cause(ctx)); err != nil {
+		return opError(op, name, err)
 	}
 	s.mu.Lock()
 	if s.closed {

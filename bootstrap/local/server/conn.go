@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/local/internal/wire"
 )
 
@@ -268,30 +267,26 @@ func (c *conn) write() {
 }
 
 // reply answers r with body.
-func (r request) reply(body any) error {
-	frame, err := wire.Encode(wire.Reply, r.id, body)
-	if err != nil {
-		return err
-	}
-	r.c.send(frame)
-	return nil
+func (r request) reply(body any) { r.answer(wire.Reply, wire.EncodeBody(body)) }
+
+// replyLocked answers r, which may have waited, with v. The caller holds Server.mu.
+func (r request) replyLocked(v value) {
+	delete(r.c.pending, r.id)
+	r.answer(wire.Reply, v)
 }
 
-// fail answers r with f.
+// fail answers r, which may have waited, with f. The caller holds Server.mu.
 func (r request) fail(f wire.FailureBody) {
 	delete(r.c.pending, r.id)
-	frame, err := wire.Encode(wire.Failure, r.id, f)
-	if err != nil { // no Failure is near the limit of a frame
+	r.answer(wire.Failure, wire.EncodeBody(f))
+}
+
+// answer answers r with an encoded body, which other answers may share.
+func (r request) answer(k wire.Kind, body []byte) {
+	h, err := wire.Header(k, r.id, len(body))
+	if err != nil { // the limits of what clients send keep answers far below a frame's
 		r.c.drop()
 		return
 	}
-	r.c.send(frame)
-}
-
-// checkSizes refuses a name and a value that are longer than clients send.
-func checkSizes(name string, value []byte, most int) error {
-	if len(name) > bootstrap.MaxName || len(value) > most {
-		return fmt.Errorf("a name of %d bytes and a value of %d, limits %d and %d", len(name), len(value), bootstrap.MaxName, most)
-	}
-	return nil
+	r.c.send(h, body)
 }

@@ -3,7 +3,6 @@ package server
 import (
 	"slices"
 
-	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/local/internal/wire"
 )
 
@@ -20,14 +19,11 @@ type join struct {
 
 // join enters r into an instance, and completes that when r is its last.
 func (s *Server) join(r request, kind wire.Kind, b wire.JoinBody) error {
-	if err := checkSizes(b.Tag, b.Payload, bootstrap.MaxPayload); err != nil {
-		return err
-	}
 	j, err := s.enterJoin(r, kind, b)
-	if err != nil || j == nil {
-		return err
+	if j != nil {
+		s.complete(j)
 	}
-	return s.complete(j)
+	return err
 }
 
 // enterJoin returns the instance when r completed it; it is then out of the
@@ -94,7 +90,7 @@ func (s *Server) removeJoin(j *join) {
 }
 
 // complete answers every member of j. What all get alike is encoded once.
-func (s *Server) complete(j *join) error {
+func (s *Server) complete(j *join) {
 	var body any = wire.Empty{}
 	if j.kind == wire.Construct {
 		s.mu.Lock()
@@ -103,24 +99,14 @@ func (s *Server) complete(j *join) error {
 		s.mu.Unlock()
 		body = wire.ConstructedBody{ContextID: id, Payloads: j.payloads}
 	}
-	b, err := wire.EncodeBody(body)
-	if err != nil {
-		return err
+	kind, answer := wire.Reply, wire.EncodeBody(body)
+	if _, err := wire.Header(kind, 0, len(answer)); err != nil {
+		kind, answer = wire.Failure, wire.EncodeBody(wire.FailureBody{Code: wire.CodeLimit,
+			Text: "the payloads of all members together do not fit into one frame: " + err.Error()})
 	}
 	for _, m := range j.members {
-		h, err := wire.Header(wire.Reply, m.id, len(b))
-		if err != nil {
-			h, err = wire.Encode(wire.Failure, m.id, wire.FailureBody{Code: wire.CodeLimit,
-				Text: "the payloads of all members together do not fit into one frame: " + err.Error()})
-			if err != nil {
-				return err
-			}
-			m.c.send(h)
-			continue
-		}
-		m.c.send(h, b)
+		m.answer(kind, answer)
 	}
-	return nil
 }
 
 // failJoinLocked ends j: f answers all who wait in it.

@@ -18,43 +18,47 @@ func (c *conn) handle(m wire.Message) error {
 	r := request{c, m.ID}
 	switch m.Kind { // these have no answer
 	case wire.Put:
-		return serve(m, func(b wire.ValuedBody) error { return c.s.put(c.rank, b) })
+		return serve(m, func(b wire.ValuedBody) { c.s.put(c.rank, b) })
 	case wire.Life:
-		return serve(m, func(b wire.LifeBody) error { c.s.begin(c.rank, b.Nonce); return nil })
+		return serve(m, func(b wire.LifeBody) { c.s.begin(c.rank, b.Nonce) })
 	case wire.Cancel:
-		return serve(m, func(b wire.CancelBody) error { c.s.cancel(r, b.Expired); return nil })
+		return serve(m, func(b wire.CancelBody) { c.s.cancel(r, b.Expired) })
 	}
 	if err := c.room(m.ID); err != nil {
 		return err
 	}
 	switch m.Kind {
 	case wire.Get:
-		return serve(m, func(b wire.GetBody) error { return c.s.get(r, b) })
+		return serve(m, func(b wire.GetBody) { c.s.get(r, b) })
 	case wire.Fence, wire.Construct:
-		return serve(m, func(b wire.JoinBody) error { return c.s.join(r, m.Kind, b) })
+		b, err := wire.Decode[wire.JoinBody](m.Body)
+		if err != nil {
+			return err
+		}
+		return c.s.join(r, m.Kind, b)
 	case wire.Publish:
-		return serve(m, func(b wire.ValuedBody) error { return c.s.publish(r, b) })
+		return serve(m, func(b wire.ValuedBody) { c.s.publish(r, b) })
 	case wire.Unpublish:
-		return serve(m, func(b wire.NameBody) error { return c.s.unpublish(r, b) })
+		return serve(m, func(b wire.NameBody) { c.s.unpublish(r, b) })
 	case wire.Lookup:
-		return serve(m, func(b wire.LookupBody) error { return c.s.lookup(r, b) })
+		return serve(m, func(b wire.LookupBody) { c.s.lookup(r, b) })
 	case wire.Psets:
-		return r.reply(wire.NamesBody{Names: c.s.names})
+		return serve(m, func(wire.Empty) { r.reply(wire.NamesBody{Names: c.s.names}) })
 	case wire.Pset:
-		return serve(m, func(b wire.NameBody) error { return c.s.pset(r, b) })
+		return serve(m, func(b wire.NameBody) { c.s.pset(r, b) })
 	case wire.Report:
-		return serve(m, func(b wire.ValuedBody) error { return c.s.report(r, b) })
+		return serve(m, func(b wire.ValuedBody) { c.s.report(r, b) })
 	}
 	return fmt.Errorf("message kind %d is not a request", m.Kind)
 }
 
 // serve decodes m's body and hands it to f.
-func serve[B any](m wire.Message, f func(B) error) error {
+func serve[B any](m wire.Message, f func(B)) error {
 	b, err := wire.Decode[B](m.Body)
-	if err != nil {
-		return err
+	if err == nil {
+		f(b)
 	}
-	return f(b)
+	return err
 }
 
 // room refuses an id that no request may have now, and more waiting calls than the
@@ -77,14 +81,11 @@ func (s *Server) begin(rank uint32, nonce uint64) {
 	s.mu.Unlock()
 }
 
-func (s *Server) put(rank uint32, b wire.ValuedBody) error {
-	v, err := encodeValue(b)
-	if err != nil {
-		return err
-	}
+func (s *Server) put(rank uint32, b wire.ValuedBody) {
+	v := encodeValue(b)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.procs[rank].put.set(b.Name, v)
+	s.procs[rank].put.set(b.Name, v)
 }
 
 // A board has named values, and who waits for one that is not there yet. It is
@@ -99,26 +100,20 @@ type board struct {
 // Server.mu for longer than it takes to queue it.
 type value []byte
 
-func encodeValue(b wire.ValuedBody) (value, error) {
-	if err := checkSizes(b.Name, b.Value, bootstrap.MaxValue); err != nil {
-		return nil, err
-	}
+func encodeValue(b wire.ValuedBody) value {
 	return wire.EncodeBody(wire.ValueBody{Found: true, Value: b.Value})
 }
 
 // set stores v, and answers all who wait for it.
-func (b *board) set(name string, v value) error {
+func (b *board) set(name string, v value) {
 	if b.values == nil {
 		b.values = map[string]value{}
 	}
 	b.values[name] = v
 	for _, r := range b.waits[name] {
-		if err := r.replyLocked(v); err != nil {
-			return err
-		}
+		r.replyLocked(v)
 	}
 	delete(b.waits, name)
-	return nil
 }
 
 // await has r wait for name. If it is withdrawn, failure says with what to answer.
@@ -136,35 +131,21 @@ func (b *board) await(name string, r request, failure withdraw) {
 	}
 }
 
-// replyLocked answers r, which may have waited, with v. The caller holds
-// Server.mu.
-func (r request) replyLocked(v value) error {
-	delete(r.c.pending, r.id)
-	h, err := wire.Header(wire.Reply, r.id, len(v))
-	if err != nil {
-		return err
-	}
-	r.c.send(h, v)
-	return nil
-}
-
-func (s *Server) get(r request, b wire.GetBody) error {
-	if err := checkSizes(b.Key, nil, 0); err != nil {
-		return err
-	}
+func (s *Server) get(r request, b wire.GetBody) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if int64(b.Rank) >= int64(len(s.procs)) {
 		r.fail(wire.FailureBody{Code: wire.CodeRank, Text: fmt.Sprintf("the job has %d processes", len(s.procs))})
-		return nil
+		return
 	}
 	p := &s.procs[b.Rank]
 	if v, ok := p.put.values[b.Key]; ok {
-		return r.replyLocked(v)
+		r.replyLocked(v)
+		return
 	}
 	if p.ended {
 		r.fail(wire.FailureBody{Code: wire.CodeMissing, Failed: []uint32{b.Rank}})
-		return nil
+		return
 	}
 	p.put.await(b.Key, r, func(expired bool) wire.FailureBody {
 		code := wire.CodeWithdrawn
@@ -173,7 +154,6 @@ func (s *Server) get(r request, b wire.GetBody) error {
 		}
 		return wire.FailureBody{Code: code, Missing: []uint32{b.Rank}}
 	})
-	return nil
 }
 
 // cancel ends the wait of r, if it still waits: its answer is on the way else.
@@ -186,71 +166,57 @@ func (s *Server) cancel(r request, expired bool) {
 	}
 }
 
-func (s *Server) publish(r request, b wire.ValuedBody) error {
-	v, err := encodeValue(b)
-	if err != nil {
-		return err
-	}
+func (s *Server) publish(r request, b wire.ValuedBody) {
+	v := encodeValue(b)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.published.values[b.Name]; ok {
 		r.fail(wire.FailureBody{Code: wire.CodePublished})
-		return nil
+		return
 	}
-	if err := s.published.set(b.Name, v); err != nil {
-		return err
-	}
-	return r.reply(wire.Empty{})
+	s.published.set(b.Name, v)
+	r.reply(wire.Empty{})
 }
 
-func (s *Server) unpublish(r request, b wire.NameBody) error {
+func (s *Server) unpublish(r request, b wire.NameBody) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.published.values[b.Name]; !ok {
 		r.fail(wire.FailureBody{Code: wire.CodeNotPublished})
-		return nil
+		return
 	}
 	delete(s.published.values, b.Name)
-	return r.reply(wire.Empty{})
+	r.reply(wire.Empty{})
 }
 
-func (s *Server) lookup(r request, b wire.LookupBody) error {
-	if err := checkSizes(b.Name, nil, 0); err != nil {
-		return err
-	}
+func (s *Server) lookup(r request, b wire.LookupBody) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if v, ok := s.published.values[b.Name]; ok {
-		return r.replyLocked(v)
+	v, ok := s.published.values[b.Name]
+	switch {
+	case ok:
+		r.replyLocked(v)
+	case b.Wait:
+		s.published.await(b.Name, r, func(bool) wire.FailureBody { return wire.FailureBody{Code: wire.CodeWithdrawn} })
+	default:
+		r.reply(wire.ValueBody{})
 	}
-	if !b.Wait {
-		return r.reply(wire.ValueBody{})
-	}
-	s.published.await(b.Name, r, func(bool) wire.FailureBody { return wire.FailureBody{Code: wire.CodeWithdrawn} })
-	return nil
 }
 
-func (s *Server) pset(r request, b wire.NameBody) error {
-	if err := checkSizes(b.Name, nil, 0); err != nil {
-		return err
+func (s *Server) pset(r request, b wire.NameBody) {
+	if p, ok := s.psets[strings.ToLower(b.Name)]; ok {
+		r.reply(wire.PsetBody{Name: p.Name, Ranks: p.Ranks})
+		return
 	}
-	p, ok := s.psets[strings.ToLower(b.Name)]
-	if !ok {
-		names := append(bootstrap.BuiltinPsets(), s.names...)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		r.fail(wire.FailureBody{Code: wire.CodePset, Text: "there are " + strings.Join(names, ", ")})
-		return nil
-	}
-	return r.reply(wire.PsetBody{Name: p.Name, Ranks: p.Ranks})
+	names := append(bootstrap.BuiltinPsets(), s.names...)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.fail(wire.FailureBody{Code: wire.CodePset, Text: "there are " + strings.Join(names, ", ")})
 }
 
-func (s *Server) report(r request, b wire.ValuedBody) error {
-	if err := checkSizes(b.Name, b.Value, bootstrap.MaxValue); err != nil {
-		return err
-	}
+func (s *Server) report(r request, b wire.ValuedBody) {
 	if s.opt.OnReport != nil {
 		s.opt.OnReport(int(r.c.rank), b.Name, b.Value)
 	}
-	return r.reply(wire.Empty{})
+	r.reply(wire.Empty{})
 }

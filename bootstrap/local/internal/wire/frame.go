@@ -40,12 +40,12 @@ func Header(k Kind, id uint64, bodyLen int) ([]byte, error) {
 	return h, nil
 }
 
-// Encode returns a whole frame.
+// Encode returns a whole frame, unless the body is over its limits.
 func Encode(k Kind, id uint64, body any) ([]byte, error) {
-	b, err := EncodeBody(body)
-	if err != nil {
+	if err := check(body); err != nil {
 		return nil, err
 	}
+	b := EncodeBody(body)
 	h, err := Header(k, id, len(b))
 	if err != nil {
 		return nil, err

@@ -211,10 +211,13 @@ var cborModes = sync.OnceValue(func() modes {
 // MaxElements limits every list in a message, and so the size of a job.
 const MaxElements = 1 << 17
 
-// Decode reads a body. It fails on anything that is not exactly a T.
+// Decode reads a body. It fails on anything that is not exactly a T within its limits.
 func Decode[T any](body cbor.RawMessage) (T, error) {
 	var v T
 	err := cborModes().dec.Unmarshal(body, &v)
+	if err == nil {
+		err = check(v)
+	}
 	return v, err
 }
 
@@ -228,4 +231,10 @@ func DecodeMessage(b []byte) (Message, error) {
 }
 
 // EncodeBody encodes a body, which may then go into several frames.
-func EncodeBody(body any) ([]byte, error) { return cborModes().enc.Marshal(body) }
+func EncodeBody(body any) []byte {
+	b, err := cborModes().enc.Marshal(body)
+	if err != nil {
+		panic(err) // bodies are numbers, texts and bytes
+	}
+	return b
+}

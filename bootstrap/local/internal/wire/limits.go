@@ -1,0 +1,37 @@
+package wire
+
+import (
+	"fmt"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// limited is a body whose name or value may not have any length. Encode refuses what
+// is longer, and so does Decode: a server need not believe its clients.
+type limited interface{ check() error }
+
+func (b ValuedBody) check() error { return CheckSizes(b.Name, b.Value, bootstrap.MaxValue) }
+func (b JoinBody) check() error   { return CheckSizes(b.Tag, b.Payload, bootstrap.MaxPayload) }
+func (b GetBody) check() error    { return CheckSizes(b.Key, nil, 0) }
+func (b NameBody) check() error   { return CheckSizes(b.Name, nil, 0) }
+func (b LookupBody) check() error { return CheckSizes(b.Name, nil, 0) }
+
+func check(body any) error {
+	if b, ok := body.(limited); ok {
+		return b.check()
+	}
+	return nil
+}
+
+// CheckSizes refuses, by ErrUnsupported, a name of more than bootstrap.MaxName bytes
+// and a value of more than most.
+func CheckSizes(name string, value []byte, most int) error {
+	if len(name) > bootstrap.MaxName {
+		return fmt.Errorf("a name of %d bytes is over the limit of %d: %w", len(name), bootstrap.MaxName, framework.ErrUnsupported)
+	}
+	if len(value) > most {
+		return fmt.Errorf("a value of %d bytes is over the limit of %d: %w", len(value), most, framework.ErrUnsupported)
+	}
+	return nil
+}
