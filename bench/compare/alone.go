@@ -194,8 +194,7 @@ func parseCounts(output string) (map[way]float64, error) {
 // sizes there is always one that others have disturbed.
 func (c *comparison) cliff(ctx context.Context) (worst float64, of string, err error) {
 	const kib = 1 << 10
-	parts := []figure{latency("", 1, 0, 0, ""), latency("", 12*kib, 0, 0, "")}
-	parts[0].upTo, parts[1].upTo = 8*kib, 64*kib
+	parts := []figure{latency("", 1, 0, 0, "").through(8 * kib), latency("", 12*kib, 0, 0, "").through(64 * kib)}
 	for i := range parts {
 		parts[i].typical = true
 	}

@@ -38,23 +38,32 @@ type variant struct {
 // Above this size OSU's loops are shorter.
 const largeMessage = 8192
 
-func loops(size, small, smallWarmup, large, largeWarmup int) (int, int) {
-	if size > largeMessage {
-		return large, largeWarmup
+// through has the figure be about the sizes up to one, all with the loops of that.
+func (f figure) through(upTo int) figure {
+	if upTo > f.Size {
+		f.upTo = upTo
 	}
-	return small, smallWarmup
+	switch large := upTo > largeMessage; {
+	case f.Lower && large:
+		f.iterations, f.warmup = 1000, 10
+	case f.Lower:
+		f.iterations, f.warmup = 10000, 100
+	case large:
+		f.iterations, f.warmup = 20, 2
+	default:
+		f.iterations, f.warmup = 100, 10
+	}
+	return f
 }
 
 func latency(name string, size int, def, best float64, aim string) figure {
-	f := figure{Name: name + " latency", Bench: "latency", Size: size, Ranks: 2, Unit: "us", Lower: true, Wanted: def, WantedBest: best, Aim: aim}
-	f.iterations, f.warmup = loops(size, 10000, 100, 1000, 10)
-	return f
+	f := window(name+" latency", "latency", "us", size, def, best, aim)
+	f.Lower = true
+	return f.through(size)
 }
 
 func window(name, bench, unit string, size int, def, best float64, aim string) figure {
-	f := figure{Name: name, Bench: bench, Size: size, Ranks: 2, Unit: unit, Wanted: def, WantedBest: best, Aim: aim}
-	f.iterations, f.warmup = loops(size, 100, 10, 20, 2)
-	return f
+	return figure{Name: name, Bench: bench, Size: size, Ranks: 2, Unit: unit, Wanted: def, WantedBest: best, Aim: aim}.through(size)
 }
 
 func job(name, bench string, ranks int, wanted float64, aim string) figure {

@@ -63,23 +63,21 @@ func (c *comparison) describe(ctx context.Context) (about, error) {
 	if commit, _, err := c.command(ctx, []string{"git", "rev-parse", "--short=12", "HEAD"}); err == nil {
 		a.Commit = strings.TrimSpace(commit)
 	}
-	version := func(title, program string) error {
+	ask := func(title, program string) error {
 		out, _, err := c.command(ctx, []string{program, "--version"})
 		a.Versions = append(a.Versions, version{title, number(out)})
 		return err
 	}
-	err = version("ferry", c.ferry)
-	a.Versions = append(a.Versions, goVersion)
+	err = ask("ferry", c.ferry)
+	a.Versions = append(a.Versions, version{"Go", strings.TrimPrefix(runtime.Version(), "go")})
 	if c.before != "" {
-		err = errors.Join(err, version("ferry before", c.before))
+		err = errors.Join(err, ask("ferry before", c.before))
 	}
 	for _, p := range c.list {
-		err = errors.Join(err, version(p.Title, p.Launcher))
+		err = errors.Join(err, ask(p.Title, p.Launcher))
 	}
 	return a, err
 }
-
-var goVersion = version{"Go", strings.TrimPrefix(runtime.Version(), "go")}
 
 // number finds the first version number in a text.
 func number(s string) string {

@@ -70,7 +70,7 @@ var reportText string
 
 // texts are what people read of a report.
 var texts = template.Must(template.New("").Funcs(template.FuncMap{
-	"digits": digits, "met": metOrShort,
+	"digits":     digits,
 	"cell":       strings.NewReplacer("\n", " ", "|", "\\|").Replace, // text that fits a table
 	"nearFactor": func() float64 { return hop.NearFactor },
 	"graphs":     func() []graph { return graphs },
@@ -98,13 +98,6 @@ func digits(v float64) string {
 		return fmt.Sprintf("%.2f", v)
 	}
 	return fmt.Sprintf("%.3f", v)
-}
-
-func metOrShort(met bool) string {
-	if met {
-		return "met"
-	}
-	return "short"
 }
 
 // Beside shows ours beside a peer, and which setting of it if it is not as it comes.

@@ -19,26 +19,18 @@ type sweep struct {
 func sweeps() []sweep {
 	const kib, mib = 1 << 10, 1 << 20
 	return []sweep{
-		{"sweep of latency", ranges("latency", "us", true, 1, 8*kib, 4*mib)},
-		{"sweep of bandwidth", ranges("bw", "GB/s", false, 1, 8*kib, 4*mib)},
-		{"sweep of message rate", ranges("mbw_mr", "million/s", false, 1, 8*kib)},
+		{"sweep of latency", ranges(latency("", 1, 0, 0, ""), 8*kib, 4*mib)},
+		{"sweep of bandwidth", ranges(window("", "bw", "GB/s", 1, 0, 0, ""), 8*kib, 4*mib)},
+		{"sweep of message rate", ranges(window("", "mbw_mr", "million/s", 1, 0, 0, ""), 8*kib)},
 	}
 }
 
-// ranges makes the parts of a sweep, whose sizes double from the first to the
-// last; the others end a part.
-func ranges(bench, unit string, lower bool, sizes ...int) []figure {
-	var parts []figure
-	from := sizes[0]
-	for _, to := range sizes[1:] {
-		f := figure{Bench: bench, Size: from, upTo: to, Ranks: 2, Unit: unit, Lower: lower}
-		if bench == "latency" {
-			f.iterations, f.warmup = loops(to, 10000, 100, 1000, 10)
-		} else {
-			f.iterations, f.warmup = loops(to, 100, 10, 20, 2)
-		}
-		parts = append(parts, f)
-		from = 2 * to
+// ranges makes the parts of a sweep, whose sizes double from that of f; ends are the
+// last of each part.
+func ranges(f figure, ends ...int) (parts []figure) {
+	for _, end := range ends {
+		parts = append(parts, f.through(end))
+		f.Size = 2 * end
 	}
 	return parts
 }

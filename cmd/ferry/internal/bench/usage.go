@@ -42,19 +42,15 @@ func (r *rank) memory(ctx context.Context, steps ...int) error {
 	if err := mpi.Barrier(ctx, r.comm); err != nil { // what follows takes memory itself
 		return err
 	}
-	inUse := []float64{float64(fs.Blocks-fs.Bfree) * float64(fs.Bsize) / 1024}
-	if r.comm.Rank() != 0 {
-		inUse = nil
+	of := map[string][]float64{"shm": {float64(fs.Blocks-fs.Bfree) * float64(fs.Bsize) / 1024}}
+	if of["private"], err = r.gather(ctx, []float64{private}); err != nil {
+		return err
 	}
-	for _, f := range []struct {
-		what string
-		kib  []float64
-	}{{"private", []float64{private}}, {"pss", []float64{share}}, {"shm", inUse}} {
-		all, err := r.gather(ctx, f.kib)
-		if err == nil && r.comm.Rank() == 0 {
-			err = r.emit(ofValues(Row{Bench: r.o.name + "/" + f.what, Ranks: r.comm.Size(), Unit: "KiB"}, all))
-		}
-		if err != nil {
+	if of["pss"], err = r.gather(ctx, []float64{share}); err != nil || r.comm.Rank() != 0 {
+		return err
+	}
+	for _, what := range []string{"private", "pss", "shm"} {
+		if err := r.emit(ofValues(Row{Bench: r.o.name + "/" + what, Ranks: r.comm.Size(), Unit: "KiB"}, of[what])); err != nil {
 			return err
 		}
 	}
@@ -83,27 +79,11 @@ func (r *rank) shift(ctx context.Context, step int) error {
 	return err
 }
 
-// gather brings the values of all ranks together at rank 0.
+// gather brings the values of all ranks together; each has as many.
 func (r *rank) gather(ctx context.Context, mine []float64) ([]float64, error) {
-	const tag = 2
-	c := r.comm
-	if c.Rank() != 0 {
-		return nil, mpi.Send(ctx, c, mine, 0, tag)
-	}
-	all := mine
-	for peer := 1; peer < c.Size(); peer++ {
-		st, err := c.Probe(ctx, peer, tag)
-		if err != nil {
-			return nil, err
-		}
-		n, _ := mpi.Count[float64](st)
-		theirs := make([]float64, n)
-		if _, err := mpi.Recv(ctx, c, theirs, peer, tag); err != nil {
-			return nil, err
-		}
-		all = append(all, theirs...)
-	}
-	return all, nil
+	all := make([]float64, len(mine)*r.comm.Size())
+	copy(all[r.comm.Rank()*len(mine):], mine)
+	return all, mpi.Allreduce(ctx, r.comm, nil, all, mpi.Sum[float64]())
 }
 
 // resident returns how much memory is this process's alone, and how much is its
@@ -139,7 +119,7 @@ func (r *rank) idle(ctx context.Context, _ int) (Row, error) {
 	const tag = 1
 	l := r.o.loop(0, 3, 0, 0, 0)
 	c := r.comm
-	var used []float64
+	used := make([]float64, l.iterations) // none of it by rank 0
 	for i := range l.warmup + l.iterations {
 		if c.Rank() == 0 {
 			time.Sleep(time.Second)
@@ -164,14 +144,14 @@ func (r *rank) idle(ctx context.Context, _ int) (Row, error) {
 			return Row{}, err
 		}
 		if i >= l.warmup {
-			used = append(used, 100*(after-before).Seconds()/whole.Seconds())
+			used[i-l.warmup] = 100 * (after - before).Seconds() / whole.Seconds()
 		}
 	}
 	all, err := r.gather(ctx, used)
 	if err != nil || c.Rank() != 0 {
 		return Row{}, err
 	}
-	return ofValues(Row{Unit: "%"}, all), nil
+	return ofValues(Row{Unit: "%"}, all[l.iterations:]), nil
 }
 
 // processorTime is how much of processors this process has used so far.

@@ -139,7 +139,6 @@ func Command() *cobra.Command {
 		Args:    cobra.NoArgs,
 	}
 	cmd.Flags().StringVar(&only, "only", "", "run the cases whose names match `REGEXP`")
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit.Usagef("%w", err) })
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		match, err := regexp.Compile(only)
 		if err != nil {

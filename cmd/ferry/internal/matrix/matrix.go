@@ -105,7 +105,6 @@ func Command() *cobra.Command {
 	f.BoolVar(&o.job, "job", false, "be one of the ranks that a launcher has started, and qualify what connects them")
 	f.Lookup("slower").DefValue, f.Lookup("ranks").DefValue = "0", ""
 	o.set = settings.Flag(f)
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit.Usagef("%w", err) })
 	cmd.AddCommand(workerCommand())
 	return cmd
 }

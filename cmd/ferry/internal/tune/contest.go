@@ -192,18 +192,11 @@ func (c *contest) score(i, j int, keep func(point) bool) score {
 	return s
 }
 
-// at returns by how much arm j was better than arm i at a size: the mean of its
-// points' medians. ok is false where there are too few samples.
-func (c *contest) at(i, j, size int) (gain float64, ok bool) {
-	s := c.score(i, j, func(p point) bool { return p.size == size })
-	return s.gain, s.known
-}
-
 // worst returns the size at which arm j does worst beside arm i.
 func (c *contest) worst(i, j int) (size int, gain float64) {
-	for _, p := range c.points(i, j) {
-		if g, ok := c.at(i, j, p.size); ok && (size == 0 || g < gain) {
-			size, gain = p.size, g
+	for _, at := range sizesOf(c, i, j, 0) {
+		if s := c.score(i, j, func(p point) bool { return p.size == at }); s.known && (size == 0 || s.gain < gain) {
+			size, gain = at, s.gain
 		}
 	}
 	return size, gain
