@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,12 +26,8 @@ func Ferry() { os.Exit(cli.Main(context.Background(), os.Args[1:], os.Stderr)) }
 
 // Main is for TestMain: it makes `ferry` and the given programs commands.
 func Main(m *testing.M, programs map[string]func()) {
-	commands := map[string]func(){
-		"ferry": Ferry,
-	}
-	for name, f := range programs {
-		commands[name] = f
-	}
+	commands := map[string]func(){"ferry": Ferry}
+	maps.Copy(commands, programs)
 	testscript.Main(m, commands)
 }
 

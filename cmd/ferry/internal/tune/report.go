@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"text/tabwriter"
 
 	"github.com/ferrympi/ferry/config/tuned"
@@ -51,31 +50,19 @@ type Evidence struct {
 	Together []sum    `json:"together,omitempty"`
 }
 
-// figures returns the rows of the table.
-func (t table) figures() []Figure {
-	var out []Figure
-	row := Figure{Ranks: processors, Memory: "ordinary"}
+// figure is what the path of an arm gave for messages of a size; without a
+// measurement it is 0.
+func (t table) figure(arm, size int) Figure {
+	f := Figure{Ranks: processors, Memory: "ordinary", Size: size, Path: t.paths[arm], Taken: t.taken(size) == t.paths[arm]}
 	if t.allocMem {
-		row.Memory = "AllocMem"
+		f.Memory = "AllocMem"
 	}
-	latency, bandwidth := "latency", "bw"
-	if t.crowd() {
-		row.Ranks, latency, bandwidth = crowdRanks, "multi_lat", "mbw_mr"
+	latency, bandwidth, unit := "latency", "bw", 1.0
+	if t.crowd() { // whose rate is in messages/s
+		f.Ranks, latency, bandwidth, unit = crowdRanks, "multi_lat", "mbw_mr", float64(size)/1e6
 	}
-	for _, size := range sizesOf(t.c, 0, 0, 0) {
-		for i, path := range t.paths {
-			f := row
-			f.Size, f.Path, f.Taken = size, path, t.taken(size) == path
-			f.Latency, f.Bandwidth = t.c.figure(i, point{latency, size}), t.c.figure(i, point{bandwidth, size})
-			if t.crowd() { // messages/s
-				f.Bandwidth *= float64(size) / 1e6
-			}
-			if f.Latency+f.Bandwidth > 0 {
-				out = append(out, f)
-			}
-		}
-	}
-	return out
+	f.Latency, f.Bandwidth = t.c.figure(arm, point{latency, size}), t.c.figure(arm, point{bandwidth, size})*unit
+	return f
 }
 
 // print writes the table for people.
@@ -85,14 +72,10 @@ func (t table) print(w io.Writer) {
 		fmt.Fprintf(w, "\t%s us\tGB/s", path)
 	}
 	fmt.Fprintln(w, "\tTAKEN")
-	figures := t.figures()
 	for _, size := range sizesOf(t.c, 0, 0, 0) {
 		fmt.Fprint(w, text(size))
-		for _, path := range t.paths {
-			var f Figure // without a measurement: zero
-			if i := slices.IndexFunc(figures, func(f Figure) bool { return f.Size == size && f.Path == path }); i >= 0 {
-				f = figures[i]
-			}
+		for arm := range t.paths {
+			f := t.figure(arm, size)
 			fmt.Fprintf(w, "\t%s\t%s", number(f.Latency, 2), number(f.Bandwidth/1000, 1))
 		}
 		fmt.Fprintf(w, "\t%s\n", t.taken(size))
@@ -134,7 +117,13 @@ func (s *search) params() []tuned.Param {
 func (s *search) evidence() (json.RawMessage, error) {
 	e := Evidence{RawHop: float64(s.bestHop), Samples: s.samples, Counted: s.counted, Trials: s.trials, Together: s.sums, Figures: []Figure{}}
 	for _, t := range s.tables {
-		e.Figures = append(e.Figures, t.figures()...)
+		for _, size := range sizesOf(t.c, 0, 0, 0) {
+			for arm := range t.paths {
+				if f := t.figure(arm, size); f.Latency+f.Bandwidth > 0 {
+					e.Figures = append(e.Figures, f)
+				}
+			}
+		}
 	}
 	return json.Marshal(e)
 }
