@@ -25,18 +25,6 @@ import (
 	"github.com/ferrympi/ferry/internal/cpu"
 )
 
-// Policy says what happens to a job when one of its ranks fails.
-type Policy int
-
-// The policies.
-const (
-	// End gives the other ranks the death event and Grace to finish; then
-	// SIGTERM, and after another Grace SIGKILL.
-	End Policy = iota
-	// Continue leaves the others alone: they learn of it and decide.
-	Continue
-)
-
 // Grace is how long each step of ending a job may take: long enough to write a
 // file, short enough to wait for.
 const Grace = 2 * time.Second
@@ -77,9 +65,13 @@ type Job struct {
 	// and never mix; one longer than MaxLine is cut into several.
 	Tag bool
 
-	Timeout   time.Duration    // 0: none
-	OnFailure Policy           //
-	Signals   <-chan os.Signal // passed on to the ranks; nil: none. See supervise.go
+	// Continue leaves the other ranks alone when one fails: they learn of it and
+	// decide. Without it they have Grace to finish; then they get SIGTERM, and after
+	// another Grace SIGKILL.
+	Continue bool
+
+	Timeout time.Duration    // 0: none
+	Signals <-chan os.Signal // passed on to the ranks; nil: none. See supervise.go
 	// Note is told, in one line each and without delay, what the user should
 	// know: which rank failed and how. nil: nobody is told.
 	Note func(string)

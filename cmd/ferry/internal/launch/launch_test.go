@@ -120,7 +120,7 @@ func TestContinueLeavesTheOthersAlone(t *testing.T) {
 	// Rank 1 fails; rank 0 goes on until the test lets it, which it does when it
 	// has been told of the failure.
 	j := shell(t, 2, `test $FERRY_BOOTSTRAP_LOCAL_RANK = 1 && exit 4; read x <`+fifo+`; echo went on`)
-	j.OnFailure = Continue
+	j.Continue = true
 	j.Note = func(string) {
 		go func() { _ = os.WriteFile(fifo, []byte("go\n"), 0) }()
 	}

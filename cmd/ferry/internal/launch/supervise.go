@@ -214,7 +214,7 @@ func (s *supervisor) ended(e end) {
 		s.job.Note(f.String())
 	}
 	s.result.Failures = append(s.result.Failures, f)
-	if s.stage == running && s.job.OnFailure == End {
+	if s.stage == running && !s.job.Continue {
 		s.enter(grieving)
 	}
 }

@@ -143,7 +143,6 @@ func (o *options) run(cmd *cobra.Command, args []string) error {
 // job checks the command line; nothing has started.
 func (o *options) job(ctx context.Context, args []string) (launch.Job, error) {
 	var j launch.Job
-	policy, known := map[string]launch.Policy{"end": launch.End, "continue": launch.Continue}[o.onFailure]
 	switch {
 	case len(args) == 0:
 		return j, exit.Usagef("no program given: ferry run -n 4 PROGRAM")
@@ -151,13 +150,13 @@ func (o *options) job(ctx context.Context, args []string) (launch.Job, error) {
 		return j, exit.Usagef("-n %d: want at least 1 rank", o.ranks)
 	case o.bind != "core" && o.bind != "none":
 		return j, exit.Usagef("--bind-to %s: want core or none", o.bind)
-	case !known:
+	case o.onFailure != "end" && o.onFailure != "continue":
 		return j, exit.Usagef("--on-failure %s: want end or continue", o.onFailure)
 	case o.timeout < 0:
 		return j, exit.Usagef("--timeout %v: want a time above 0", o.timeout)
 	}
 	j = launch.Job{
-		Program: args[0], Args: args[1:], N: o.ranks, Dir: o.dir, Bind: o.bind == "core", OnFailure: policy,
+		Program: args[0], Args: args[1:], N: o.ranks, Dir: o.dir, Bind: o.bind == "core", Continue: o.onFailure == "continue",
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Tag: o.tag, Timeout: o.timeout,
 	}
 	var exports []string

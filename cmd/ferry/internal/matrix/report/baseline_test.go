@@ -119,8 +119,8 @@ func TestSlowerMeansMoreTimeOrLessBandwidth(t *testing.T) {
 
 func TestBaselineSaysWhatMakesItHardToCompare(t *testing.T) {
 	a, b := reportOf(Row{Case: "c", Status: Pass}), reportOf(Row{Case: "c", Status: Pass})
-	a.Machine = Machine{Host: "h1", Cores: 2, Libraries: []Library{{"libfabric", "1.17"}}}
-	b.Machine = Machine{Host: "h2", Cores: 2, Libraries: []Library{{"libfabric", "1.22"}, {"ucx", "1.13"}}}
+	a.Machine = Machine{Host: "h1", Cores: 2, Libraries: []Library{{Name: "libfabric", Version: "1.17"}}}
+	b.Machine = Machine{Host: "h2", Cores: 2, Libraries: []Library{{Name: "libfabric", Version: "1.22"}, {Name: "ucx", Version: "1.13"}}}
 	b.Stacks = []Stack{{Name: "new"}}
 	got := Compare(a, b, 0)
 	for _, want := range []string{`host was "h1" and is "h2"`, `libfabric was "1.17" and is "1.22"`} {

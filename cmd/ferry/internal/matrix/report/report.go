@@ -127,10 +127,7 @@ type Machine struct {
 }
 
 // A Library is one that a stack stands on, as found at run time.
-type Library struct {
-	Name    string `json:"name"`
-	Version string `json:"version"`
-}
+type Library = version.Library
 
 // A Report is all that a run has found.
 type Report struct {
@@ -177,10 +174,10 @@ func Libraries(stacks []Stack) []Library {
 	var all []Library
 	seen := map[string]bool{}
 	for _, s := range stacks {
-		name, version, _ := strings.Cut(s.Library, " ")
+		name, its, _ := strings.Cut(s.Library, " ")
 		if name != "" && !seen[s.Library] {
 			seen[s.Library] = true
-			all = append(all, Library{Name: name, Version: version})
+			all = append(all, Library{Name: name, Version: its})
 		}
 	}
 	return all
