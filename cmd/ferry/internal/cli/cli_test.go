@@ -2,18 +2,22 @@ package cli_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"regexp"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/cmd/ferry/ferrytest"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/mpi"
 )
 
@@ -58,7 +62,61 @@ func check(err error) {
 	}
 }
 
-func TestCommands(t *testing.T) { ferrytest.Run(t) }
+func TestCommands(t *testing.T) {
+	ferrytest.Run(t, func(p *testscript.Params) {
+		p.Cmds["fields"] = fields
+		// processors: there are two at least.
+		p.Condition = func(name string) (bool, error) {
+			if name != "processors" {
+				return false, fmt.Errorf("unknown condition %s", name)
+			}
+			return cpu.Available() >= 2, nil
+		}
+	})
+}
+
+// fields FILE PATH...: FILE is JSON, one value or one per line, and in each of
+// them every PATH (a.b.c; arrays are entered at every element) is there.
+func fields(ts *testscript.TestScript, neg bool, args []string) {
+	dec := json.NewDecoder(strings.NewReader(ts.ReadFile(args[0])))
+	values := 0
+	for dec.More() {
+		var v any
+		ts.Check(dec.Decode(&v))
+		values++
+		for _, p := range args[1:] {
+			if err := lookup(v, strings.Split(p, ".")); err != nil {
+				ts.Fatalf("%s: %v", p, err)
+			}
+		}
+	}
+	if values == 0 || neg {
+		ts.Fatalf("no JSON in %s", args[0])
+	}
+}
+
+func lookup(v any, path []string) error {
+	if list, ok := v.([]any); ok {
+		for _, e := range list {
+			if err := lookup(e, path); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(path) == 0 {
+		return nil
+	}
+	m, ok := v.(map[string]any)
+	if !ok {
+		return fmt.Errorf("%v is no object", v)
+	}
+	next, ok := m[path[0]]
+	if !ok {
+		return fmt.Errorf("no field %s in %v", path[0], m)
+	}
+	return lookup(next, path[1:])
+}
 
 // Ranks are in process groups of their own, which a terminal stops when they
 // read from it: the launcher has to read for them.
