@@ -27,8 +27,7 @@ func (e *env) persistent() {
 				copy(out, pattern(n, c.Rank(), i)) // what it holds at the start is sent
 				e.Check(r.Start(), s.Start())
 				e.Is("start of an active one", r.Start(), mpi.ErrPending)
-				st, err := r.Wait(e.ctx)
-				e.status("receive", st, err, e.left, 6, n)
+				e.status("receive", e.left, 6, n)(r.Wait(e.ctx))
 				need(s.Wait(e.ctx))(e)
 				e.Same("receive", in, pattern(n, e.left, i))
 			}
@@ -40,15 +39,13 @@ func (e *env) persistent() {
 
 func (e *env) inactive() {
 	r := need(e.c.RecvInit(make([]byte, 1), e.left, 1))(e)
-	st, err := r.Wait(e.ctx)
-	e.none("wait", st, err)
+	e.none("wait")(r.Wait(e.ctx))
 	st, done, err := r.Test()
-	e.none("test", st, err)
+	e.none("test")(st, err)
 	e.must(done, "test: pending")
 	p := need(e.c.SendInit(nil, mpi.ProcNull, 1))(e)
 	e.Check(p.Start())
-	st, err = p.Wait(e.ctx)
-	e.null("ProcNull", st, err)
+	e.null("ProcNull")(p.Wait(e.ctx))
 	e.Check(p.Free(), r.Free())
 	e.Is("free again", r.Free(), mpi.ErrClosed)
 }
@@ -61,8 +58,7 @@ func (e *env) allocated() {
 		from := out[i : i+n] // a part of it
 		copy(from, pattern(n, e.c.Rank(), i))
 		in := make([]byte, n)
-		st, err := e.c.Sendrecv(e.ctx, from, e.right, i, in, e.left, i)
-		e.status("message", st, err, e.left, i, n)
+		e.status("message", e.left, i, n)(e.c.Sendrecv(e.ctx, from, e.right, i, in, e.left, i))
 		e.Same("message", in, pattern(n, e.left, i))
 	}
 	e.Check(m.Close())
@@ -75,13 +71,11 @@ func (e *env) vectors() {
 		l := mpi.Vector(blocks, 24, 40)
 		s := need(c.IsendLayout(pattern(l.Extent(), c.Rank(), blocks), l, e.right, 1))(e)
 		flat := make([]byte, l.Size())
-		st, err := c.Recv(e.ctx, flat, e.left, 1)
-		e.status("vector to bytes", st, err, e.left, 1, l.Size())
+		e.status("vector to bytes", e.left, 1, l.Size())(c.Recv(e.ctx, flat, e.left, 1))
 		e.wait(s)
 		b := e.isend(c, flat, e.right, 2)
 		in := bytes.Repeat([]byte{0xEE}, l.Extent())
-		st, err = c.RecvLayout(e.ctx, in, l, e.left, 2)
-		e.status("bytes to vector", st, err, e.left, 2, l.Size())
+		e.status("bytes to vector", e.left, 2, l.Size())(c.RecvLayout(e.ctx, in, l, e.left, 2))
 		e.wait(b)
 		// It went round by two ranks.
 		want := bytes.Repeat([]byte{0xEE}, l.Extent())
@@ -100,8 +94,7 @@ func (e *env) indexed() {
 	to := mpi.Vector(4, 9, 11)
 	s := need(e.c.IsendLayout(pattern(from.Extent(), e.c.Rank(), 0), from, e.right, 1))(e)
 	in := make([]byte, to.Extent())
-	st, err := e.c.RecvLayout(e.ctx, in, to, e.left, 1)
-	e.status("indexed", st, err, e.left, 1, 36)
+	e.status("indexed", e.left, 1, 36)(e.c.RecvLayout(e.ctx, in, to, e.left, 1))
 	e.wait(s)
 	theirs := pattern(from.Extent(), e.left, 0)
 	want := make([]byte, to.Extent())

@@ -41,23 +41,25 @@ func (e *env) must(ok bool, format string, args ...any) {
 	}
 }
 
-// status checks a status.
-func (e *env) status(what string, got mpi.Status, err error, source, tag, n int) {
-	if err != nil {
-		e.Fatalf("%s: %w", what, err)
+// status checks that a step worked, and its status.
+func (e *env) status(what string, source, tag, n int) func(mpi.Status, error) {
+	return func(got mpi.Status, err error) {
+		if err != nil {
+			e.Fatalf("%s: %w", what, err)
+		}
+		e.must(got.Source == source && got.Tag == tag && got.Bytes == n && !got.Canceled,
+			"%s: %+v, want %d bytes from %d with tag %d", what, got, n, source, tag)
 	}
-	e.must(got.Source == source && got.Tag == tag && got.Bytes == n && !got.Canceled,
-		"%s: %+v, want %d bytes from %d with tag %d", what, got, n, source, tag)
 }
 
 // none checks the status of what concerns no message.
-func (e *env) none(what string, got mpi.Status, err error) {
-	e.status(what, got, err, mpi.AnySource, mpi.AnyTag, 0)
+func (e *env) none(what string) func(mpi.Status, error) {
+	return e.status(what, mpi.AnySource, mpi.AnyTag, 0)
 }
 
 // null checks the status of what concerns ProcNull.
-func (e *env) null(what string, got mpi.Status, err error) {
-	e.status(what, got, err, mpi.ProcNull, mpi.AnyTag, 0)
+func (e *env) null(what string) func(mpi.Status, error) {
+	return e.status(what, mpi.ProcNull, mpi.AnyTag, 0)
 }
 
 // pattern is contents that differ by sender and message.
@@ -75,16 +77,14 @@ func (e *env) wait(r mpi.Request) { need(r.Wait(e.ctx))(e) }
 
 // got waits for a receive into in of what was sent from the left with tag.
 func (e *env) got(r mpi.Request, tag int, in, sent []byte) {
-	st, err := r.Wait(e.ctx)
-	e.status("receive", st, err, e.left, tag, len(sent))
+	e.status("receive", e.left, tag, len(sent))(r.Wait(e.ctx))
 	e.Same("receive", in, sent)
 }
 
 // recv receives by src and tag what was sent from the left with the tag with.
 func (e *env) recv(c *mpi.Comm, src, tag, with int, sent []byte) {
 	in := make([]byte, len(sent))
-	st, err := c.Recv(e.ctx, in, src, tag)
-	e.status("receive", st, err, e.left, with, len(sent))
+	e.status("receive", e.left, with, len(sent))(c.Recv(e.ctx, in, src, tag))
 	e.Same("receive", in, sent)
 }
 
@@ -106,8 +106,7 @@ func (e *env) works(c *mpi.Comm) {
 	n := c.Size()
 	in := make([]byte, 4)
 	right, left := (c.Rank()+1)%n, (c.Rank()+n-1)%n
-	st, err := c.Sendrecv(e.ctx, pattern(4, c.Rank(), n), right, 3, in, left, 3)
-	e.status("ring", st, err, left, 3, 4)
+	e.status("ring", left, 3, 4)(c.Sendrecv(e.ctx, pattern(4, c.Rank(), n), right, 3, in, left, 3))
 	e.Same("ring", in, pattern(4, left, n))
 	for i, x := range e.allgather(c, int64(c.Rank()+1)) {
 		e.must(x == int64(i+1), "allgather: %d of rank %d", x, i)

@@ -101,16 +101,15 @@ func (e *env) probe() {
 	for i, n := range []int{0, 30, 100_000} {
 		s := e.isend(c, pattern(n, c.Rank(), i), e.right, i)
 		for range 2 { // it stays
-			st, err := c.Probe(e.ctx, mpi.AnySource, i)
-			e.status("probe", st, err, e.left, i, n)
+			e.status("probe", e.left, i, n)(c.Probe(e.ctx, mpi.AnySource, i))
 			st, ok, err := c.Iprobe(e.left, mpi.AnyTag)
-			e.status("iprobe", st, err, e.left, i, n)
+			e.status("iprobe", e.left, i, n)(st, err)
 			e.must(ok, "iprobe after probe: nothing")
 		}
 		e.recv(c, e.left, i, i, pattern(n, e.left, i))
 		e.wait(s)
 		st, ok, err := c.Iprobe(mpi.AnySource, i)
-		e.none("iprobe after the receive", st, err)
+		e.none("iprobe after the receive")(st, err)
 		e.must(!ok, "iprobe after the receive: a message")
 	}
 }
@@ -123,7 +122,7 @@ func (e *env) matchedProbe() {
 			sends = append(sends, e.isend(c, pattern(n, c.Rank(), k), e.right, i))
 		}
 		first, st, err := c.Mprobe(e.ctx, e.left, i)
-		e.status("mprobe", st, err, e.left, i, n)
+		e.status("mprobe", e.left, i, n)(st, err)
 		// The next receive gets the next message: this one is taken.
 		e.recv(c, mpi.AnySource, i, i, pattern(n, e.left, 1))
 		in := make([]byte, n)
@@ -134,7 +133,7 @@ func (e *env) matchedProbe() {
 		e.Check(mpi.WaitAll(e.ctx, sends, nil))
 	}
 	m, st, ok, err := c.Improbe(e.left, 0)
-	e.none("improbe of nothing", st, err)
+	e.none("improbe of nothing")(st, err)
 	e.must(!ok && m == nil, "improbe: a message that nobody sent")
 }
 

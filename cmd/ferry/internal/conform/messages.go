@@ -30,8 +30,7 @@ func (e *env) everySize() {
 		if i%2 == 1 {
 			src = mpi.AnySource
 		}
-		st, err := e.c.Sendrecv(e.ctx, pattern(n, e.c.Rank(), i), e.right, i, in, src, i)
-		e.status(what, st, err, e.left, i, n)
+		e.status(what, e.left, i, n)(e.c.Sendrecv(e.ctx, pattern(n, e.c.Rank(), i), e.right, i, in, src, i))
 		e.Same(what, in, pattern(n, e.left, i))
 	}
 }
@@ -67,8 +66,7 @@ func (e *env) synchronous() {
 			// sender says with tag 2 that it was not complete.
 			need(c.Probe(e.ctx, 0, 1))(e)
 			need(c.Recv(e.ctx, nil, 0, 2))(e)
-			st, err := c.Recv(e.ctx, make([]byte, n), 0, 1)
-			e.status("synchronous", st, err, 0, 1, n)
+			e.status("synchronous", 0, 1, n)(c.Recv(e.ctx, make([]byte, n), 0, 1))
 		}
 	}
 }
@@ -91,26 +89,22 @@ func (e *env) procNull() {
 	c, ctx, buf := e.c, e.ctx, []byte{1, 2, 3}
 	e.Check(c.Send(ctx, buf, mpi.ProcNull, 0), c.Ssend(ctx, buf, mpi.ProcNull, 0),
 		c.Bsend(ctx, buf, mpi.ProcNull, 0), c.Rsend(ctx, buf, mpi.ProcNull, 0))
-	st, err := c.Recv(ctx, buf, mpi.ProcNull, mpi.AnyTag)
-	e.null("receive", st, err)
+	e.null("receive")(c.Recv(ctx, buf, mpi.ProcNull, mpi.AnyTag))
 	e.must(buf[0] == 1, "the buffer was written")
-	st, err = c.Probe(ctx, mpi.ProcNull, 5)
-	e.null("probe", st, err)
+	e.null("probe")(c.Probe(ctx, mpi.ProcNull, 5))
 	st, ok, err := c.Iprobe(mpi.ProcNull, 5)
-	e.null("iprobe", st, err)
+	e.null("iprobe")(st, err)
 	e.must(ok, "iprobe: nothing")
 	m, st, err := c.Mprobe(ctx, mpi.ProcNull, 5)
-	e.null("mprobe", st, err)
-	st, err = m.Recv(ctx, buf)
-	e.null("receive of the message", st, err)
+	e.null("mprobe")(st, err)
+	e.null("receive of the message")(m.Recv(ctx, buf))
 	issend := need(c.Issend(buf, mpi.ProcNull, 0))(e)
 	for _, r := range []mpi.Request{e.isend(c, buf, mpi.ProcNull, 0), issend, e.irecv(buf, mpi.ProcNull, 0)} {
 		st, done, err := r.Test()
-		e.null("request", st, err)
+		e.null("request")(st, err)
 		e.must(done, "a request with ProcNull is pending")
 	}
-	st, err = c.Sendrecv(ctx, buf, mpi.ProcNull, 0, buf, mpi.ProcNull, 0)
-	e.null("sendrecv", st, err)
+	e.null("sendrecv")(c.Sendrecv(ctx, buf, mpi.ProcNull, 0, buf, mpi.ProcNull, 0))
 	if c.Size() == 1 {
 		return
 	}
@@ -124,9 +118,9 @@ func (e *env) procNull() {
 	}
 	st, err = c.Sendrecv(ctx, []byte{9}, dst, 7, buf, src, 7)
 	if src == mpi.ProcNull {
-		e.null("first of a line", st, err)
+		e.null("first of a line")(st, err)
 	} else {
-		e.status("line", st, err, src, 7, 1)
+		e.status("line", src, 7, 1)(st, err)
 	}
 }
 
@@ -137,7 +131,7 @@ func (e *env) truncation() {
 			mem := make([]byte, n+8)
 			st, err := e.c.Recv(e.ctx, mem[:room], e.left, i)
 			e.Is("receive that is too short", err, mpi.ErrTruncate)
-			e.status("truncated", st, nil, e.left, i, n)
+			e.status("truncated", e.left, i, n)(st, nil)
 			e.Same("what fits", mem[:room], pattern(n, e.left, i)[:room])
 			e.must(bytes.Count(mem[room:], []byte{0}) == len(mem)-room, "%d bytes into %d: what is behind them was written", n, room)
 			e.wait(s)
@@ -162,7 +156,7 @@ func (e *env) highestTag() {
 func (e *env) counts() {
 	in := make([]float64, 10)
 	st, err := mpi.Sendrecv(e.ctx, e.c, []float64{1, 2, 3}, e.right, 0, in, e.left, 0)
-	e.status("elements", st, err, e.left, 0, 24)
+	e.status("elements", e.left, 0, 24)(st, err)
 	n, whole := mpi.Count[float64](st)
 	_, odd := mpi.Count[[5]byte](st)
 	e.must(n == 3 && whole, "%d elements, whole: %t", n, whole)

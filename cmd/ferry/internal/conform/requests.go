@@ -24,13 +24,12 @@ func requestCases() []Case {
 
 func (e *env) nullRequests() {
 	var zero mpi.Request
-	st, err := zero.Wait(e.ctx)
-	e.none("wait", st, err)
+	e.none("wait")(zero.Wait(e.ctx))
 	st, done, err := zero.Test()
-	e.none("test", st, err)
+	e.none("test")(st, err)
 	e.must(done, "test: pending")
 	st, done, err = zero.Status()
-	e.none("status", st, err)
+	e.none("status")(st, err)
 	e.must(done, "status: pending")
 	e.Is("cancel", zero.Cancel(), mpi.ErrClosed)
 	e.Is("free", zero.Free(), mpi.ErrClosed)
@@ -38,15 +37,15 @@ func (e *env) nullRequests() {
 		all := make([]mpi.Status, len(list))
 		e.Check(mpi.WaitAll(e.ctx, list, all))
 		for _, st := range all {
-			e.none("wait for all", st, nil)
+			e.none("wait for all")(st, nil)
 		}
 		ok, err := mpi.TestAll(list, nil)
 		e.must(ok && err == nil, "test for all: %t, %v", ok, err)
 		i, st, err := mpi.WaitAny(e.ctx, list)
-		e.none("wait for any", st, err)
+		e.none("wait for any")(st, err)
 		e.must(i == mpi.Undefined, "wait for any: %d", i)
 		i, st, ok, err = mpi.TestAny(list)
-		e.none("test for any", st, err)
+		e.none("test for any")(st, err)
 		e.must(ok && i == mpi.Undefined, "test for any: %d, %t", i, ok)
 		n, err := mpi.WaitSome(e.ctx, list, make([]int, len(list)), nil)
 		e.must(n == mpi.Undefined && err == nil, "wait for some: %d, %v", n, err)
@@ -83,11 +82,10 @@ func (e *env) getStatus() {
 	})
 	for range 2 {
 		st, done, err := r.Status()
-		e.status("status", st, err, e.left, 1, 2)
+		e.status("status", e.left, 1, 2)(st, err)
 		e.must(done, "it is pending again")
 	}
-	st, err := r.Wait(e.ctx)
-	e.status("wait", st, err, e.left, 1, 2)
+	e.status("wait", e.left, 1, 2)(r.Wait(e.ctx))
 }
 
 // waitAll: each has its own outcome, and the error is that of the one that fails.
@@ -109,10 +107,10 @@ func (e *env) waitAll() {
 	st := make([]mpi.Status, 4)
 	e.Is("wait for all", mpi.WaitAll(e.ctx, reqs, st), mpi.ErrTruncate)
 	e.Is("the one that fails", st[1].Err, mpi.ErrTruncate)
-	e.status("too short", st[1], nil, e.left, 1, 11)
-	e.status("first", st[0], st[0].Err, e.left, 0, 0)
-	e.null("null", st[2], st[2].Err)
-	e.status("last", st[3], st[3].Err, e.left, 3, 30)
+	e.status("too short", e.left, 1, 11)(st[1], nil)
+	e.status("first", e.left, 0, 0)(st[0], st[0].Err)
+	e.null("null")(st[2], st[2].Err)
+	e.status("last", e.left, 3, 30)(st[3], st[3].Err)
 	e.Same("last", bufs[3], pattern(30, e.left, 3))
 	for i, r := range reqs {
 		e.must(r == mpi.Request{}, "request %d is not null afterwards", i)
@@ -144,12 +142,12 @@ func (e *env) waitAny() {
 	seen := map[int]bool{}
 	for range n {
 		i, st, err := mpi.WaitAny(e.ctx, reqs)
-		e.status("any", st, err, e.left, i, 1)
+		e.status("any", e.left, i, 1)(st, err)
 		e.must(!seen[i] && int(bufs[i][0]) == i, "request %d again", i)
 		seen[i] = true
 	}
 	i, st, err := mpi.WaitAny(e.ctx, reqs)
-	e.none("after the last", st, err)
+	e.none("after the last")(st, err)
 	e.must(i == mpi.Undefined, "index %d after the last", i)
 }
 
@@ -165,7 +163,7 @@ func (e *env) waitSome() {
 		k, err := mpi.WaitSome(e.ctx, reqs, done, st)
 		e.must(k >= 1 && err == nil, "wait for some: %d, %v", k, err)
 		for j, i := range done[:k] {
-			e.status("some", st[j], st[j].Err, e.left, i, 1)
+			e.status("some", e.left, i, 1)(st[j], st[j].Err)
 			e.must(!seen[i] && int(bufs[i][0]) == i, "request %d again", i)
 			seen[i] = true
 		}
@@ -188,9 +186,9 @@ func (e *env) testAll() {
 		return done
 	})
 	for i := range n {
-		e.status("all", st[i], st[i].Err, e.left, i, 1)
+		e.status("all", e.left, i, 1)(st[i], st[i].Err)
 	}
-	e.none("null", st[n], st[n].Err)
+	e.none("null")(st[n], st[n].Err)
 }
 
 func (e *env) cancel() {
