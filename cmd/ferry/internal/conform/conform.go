@@ -144,12 +144,7 @@ func Command() *cobra.Command {
 		if err != nil {
 			return exit.Usagef("--only: %w", err)
 		}
-		var cases []Case
-		for _, c := range Cases() {
-			if match.MatchString(c.Name) {
-				cases = append(cases, c)
-			}
-		}
+		cases := slices.DeleteFunc(Cases(), func(c Case) bool { return !match.MatchString(c.Name) })
 		if len(cases) == 0 {
 			return exit.Usagef("--only %s: no case has such a name", only)
 		}

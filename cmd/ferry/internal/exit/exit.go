@@ -52,22 +52,22 @@ func Status(status int) error {
 // Of returns the exit status for err, and what is to be printed, if anything.
 // framework.ErrConfig is a matter of usage, whoever found it.
 func Of(err error) (status int, message string) {
-	var e *Error
-	switch {
-	case err == nil:
+	if err == nil {
 		return 0, ""
-	case errors.As(err, &e):
-	case errors.Is(err, framework.ErrConfig):
-		return Usage, err.Error()
-	case errors.Is(err, launch.ErrNotFound):
-		return notFound, err.Error()
-	case errors.Is(err, launch.ErrNotExecutable):
-		return notExecutable, err.Error()
-	default:
-		return Failed, err.Error()
 	}
-	if e.Err == nil {
+	status = Failed
+	e, own := errors.AsType[*Error](err)
+	switch {
+	case own && e.Err == nil:
 		return e.Status, ""
+	case own:
+		status = e.Status
+	case errors.Is(err, framework.ErrConfig):
+		status = Usage
+	case errors.Is(err, launch.ErrNotFound):
+		status = notFound
+	case errors.Is(err, launch.ErrNotExecutable):
+		status = notExecutable
 	}
-	return e.Status, err.Error()
+	return status, err.Error()
 }

@@ -140,13 +140,14 @@ func (w *worker) End(e Event) {
 
 func (w *worker) write(e Event) {
 	e.Rank = w.rank
+	whole := e.Reason
 	line, err := json.Marshal(e)
-	if err == nil && len(line) >= eventLimit && e.Reason != "" {
-		fmt.Fprintln(w.errs, e.Reason)
-		for err == nil && len(line) >= eventLimit && e.Reason != "" {
-			e.Reason = strings.ToValidUTF8(e.Reason[:len(e.Reason)*3/4], "")
-			line, err = json.Marshal(e)
-		}
+	for err == nil && len(line) >= eventLimit && e.Reason != "" {
+		e.Reason = strings.ToValidUTF8(e.Reason[:len(e.Reason)*3/4], "")
+		line, err = json.Marshal(e)
+	}
+	if e.Reason != whole {
+		fmt.Fprintln(w.errs, whole)
 	}
 	if err == nil {
 		_, err = w.out.Write(append(line, '\n'))
