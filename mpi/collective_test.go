@@ -12,6 +12,7 @@ import (
 )
 
 func TestCollectives(t *testing.T) {
+	t.Parallel()
 	for _, n := range []int{1, 2, 5} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) { ranks(t, n, inWorld(collectives)) })
 	}

@@ -23,9 +23,7 @@ func allgather(ctx context.Context, c *mpi.Comm, mine int64) ([]int64, error) {
 }
 
 func TestConcurrentOverlappingCreations(t *testing.T) {
-	for _, policy := range []string{"auto", "gather", "lazy"} {
-		t.Run(policy, func(t *testing.T) { ranks(t, 4, overlap, "cid.policy="+policy) })
-	}
+	policies(t, 4, overlap, "auto", "gather", "lazy")
 }
 
 // overlap: each pair of ranks makes communicators at the same time as all other
@@ -130,11 +128,7 @@ func exhausted(ctx context.Context) error {
 	})(ctx)
 }
 
-func TestSplit(t *testing.T) {
-	for _, policy := range []string{"agree", "lazy"} {
-		t.Run(policy, func(t *testing.T) { ranks(t, 5, inWorld(split), "cid.policy="+policy) })
-	}
-}
+func TestSplit(t *testing.T) { policies(t, 5, inWorld(split), "agree", "lazy") }
 
 func split(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 	// Even and odd ranks, in reverse.
@@ -269,6 +263,7 @@ func waitPublished(ctx context.Context, _ *mpi.Session, world *mpi.Group) (mpi.C
 }
 
 func TestDeadProcessEndsWhatWaitsForIt(t *testing.T) {
+	t.Parallel()
 	r := localtest.RunJob(t, localtest.Job{Size: 3, Program: "dead", MayFail: true})
 	for rank := range 2 {
 		if r.Exit[rank] != nil {
@@ -313,6 +308,7 @@ func dead(ctx context.Context) error {
 }
 
 func TestSetsThatTheLauncherNamed(t *testing.T) {
+	t.Parallel()
 	mpitest.Job{Size: 4, Psets: []server.Pset{{Name: "app://Odd", Ranks: []uint32{1, 3}}}}.RunSessions(t, psets)
 }
 

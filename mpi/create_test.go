@@ -24,11 +24,7 @@ func meets(ctx context.Context, c *mpi.Comm, me int, want ...int64) error {
 	return must(slices.Equal(all, want), "members %v, want %v", all, want)
 }
 
-func TestCreateServesDisjointGroups(t *testing.T) {
-	for _, policy := range []string{"agree", "lazy"} {
-		t.Run(policy, func(t *testing.T) { ranks(t, 5, inWorld(create), "cid.policy="+policy) })
-	}
-}
+func TestCreateServesDisjointGroups(t *testing.T) { policies(t, 5, inWorld(create), "agree", "lazy") }
 
 func create(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 	me := c.Rank()

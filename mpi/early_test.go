@@ -80,6 +80,7 @@ func withOpening(first func(context.Context) error) []mpi.SessionOption {
 }
 
 func TestRankWaitsForAnotherToOpen(t *testing.T) {
+	t.Parallel()
 	const n = 4
 	var here sync.WaitGroup
 	here.Add(n)

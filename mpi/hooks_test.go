@@ -107,7 +107,7 @@ func TestSendThatCannotBeWithdrawnGivesItsRequest(t *testing.T) {
 			reg.Register(c)
 		}
 	}
-	_, c := singleton(t, mpi.WithRegistry(reg))
+	_, c := singleton(t, mpi.WithRegistry(reg), mpi.WithParam("pml", "ob1"))
 	cause := errors.New("the user's cause")
 	for what, send := range map[string]func(ctx context.Context) error{
 		"Ssend": func(ctx context.Context) error { return c.Ssend(ctx, []byte("late"), 0, 1) },

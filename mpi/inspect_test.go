@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/local"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/pml"
 )
@@ -42,7 +44,13 @@ func TestDumpShowsWhatEachSideWaitsFor(t *testing.T) {
 
 // TestNothingWaitsForAnEngineThatIsStuck: in a transport that does not return, say.
 func TestNothingWaitsForAnEngineThatIsStuck(t *testing.T) {
-	s, err := OpenSession(t.Context())
+	t.Parallel() // it stands still: with an engine of its own
+	client, err := local.Component().Open(t.Context(), bootstrap.Env{Params: &local.Params{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	s, err := OpenSession(t.Context(), WithBootstrap(client))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -126,6 +126,7 @@ func again(f func() (*mpi.Comm, error)) error {
 }
 
 func TestProcessKilledDuringAnyCallEndsIt(t *testing.T) {
+	t.Parallel()
 	for _, name := range slices.Sorted(maps.Keys(operations)) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -27,9 +27,11 @@ func TestMain(m *testing.M) {
 }
 
 // ranks runs a program as n ranks of a job, goroutines of the test, under parameters
-// such as "cid.policy=lazy".
+// such as "cid.policy=lazy". Jobs run beside one another, after the tests that open a
+// session of this process: that would join the engine of a job.
 func ranks(t *testing.T, n int, program func(context.Context) error, params ...string) {
 	t.Helper()
+	t.Parallel()
 	job := mpitest.Job{Size: n, Params: map[string]string{}}
 	for _, p := range params {
 		name, value, _ := strings.Cut(p, "=")
@@ -39,6 +41,14 @@ func ranks(t *testing.T, n int, program func(context.Context) error, params ...s
 }
 
 type worldProgram func(ctx context.Context, s *mpi.Session, c *mpi.Comm) error
+
+// policies runs a program of n ranks under each of these policies of communicator ids.
+func policies(t *testing.T, n int, program func(context.Context) error, names ...string) {
+	t.Parallel()
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) { ranks(t, n, program, "cid.policy="+name) })
+	}
+}
 
 // inWorld runs f with a communicator of all ranks.
 func inWorld(f worldProgram) func(context.Context) error { return f.over(mpitest.Open) }

@@ -88,10 +88,15 @@ func arguments(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	)
 }
 
+// pattern returns n bytes that differ by seed and by place, again after 64 KiB.
 func pattern(n, seed int) []byte {
+	const period = 1 << 16
 	b := make([]byte, n)
-	for i := range b {
+	for i := range min(n, period) {
 		b[i] = byte(i*7 + i>>8*13 + seed)
+	}
+	for have := period; have < n; have *= 2 {
+		copy(b[have:], b[:have])
 	}
 	return b
 }
@@ -376,10 +381,11 @@ func allocations(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 				err = k.step()
 			}
 		}
-		for range 2000 { // pools fill, queues grow
+		const rounds = 400
+		for range rounds { // pools fill, queues grow
 			run()
 		}
-		n := testing.AllocsPerRun(2000, run)
+		n := testing.AllocsPerRun(rounds, run)
 		if err != nil {
 			return err
 		}

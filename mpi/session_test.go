@@ -230,7 +230,7 @@ func TestOpeningASessionSendsNothing(t *testing.T) {
 			reg.Register(c)
 		}
 	}
-	s, err := mpi.OpenSession(t.Context(), mpi.WithBootstrap(counted), mpi.WithRegistry(reg))
+	s, err := mpi.OpenSession(t.Context(), mpi.WithBootstrap(counted), mpi.WithRegistry(reg), mpi.WithParam("pml", "ob1"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -395,6 +395,7 @@ func linger(ctx context.Context) error {
 }
 
 func TestProcessesReportWhatTheLauncherAskedFor(t *testing.T) {
+	t.Parallel()
 	r := localtest.Run(t, 2, "report", "FERRY_SESSION_REPORT=explain")
 	for rank, reports := range r.Reports {
 		var x mpi.Explanation

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/mpi"
 	"github.com/ferrympi/ferry/mpi/mpitest"
 )
@@ -19,6 +20,7 @@ var valuesOfRanks = []map[string]string{
 }
 
 func TestRanksWithOtherValuesUnderstandOneAnother(t *testing.T) {
+	t.Parallel()
 	mpitest.Job{Size: len(valuesOfRanks), Options: func(rank int) (all []mpi.SessionOption) {
 		for name, value := range valuesOfRanks[rank] {
 			all = append(all, mpi.WithParam(name, value))
@@ -36,9 +38,7 @@ func exchangeAllSizes(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 			return err
 		}
 		for _, out := range [][]byte{make([]byte, size), mpi.View[byte](m)} {
-			for i := range out {
-				out[i] = byte(i*7 + c.Rank())
-			}
+			copy(out, pattern(size, c.Rank()))
 			in := make([][]byte, c.Size())
 			var reqs []mpi.Request
 			for peer := range c.Size() {
@@ -57,10 +57,8 @@ func exchangeAllSizes(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 				return err
 			}
 			for peer, got := range in {
-				for i, b := range got {
-					if b != byte(i*7+peer) {
-						return fmt.Errorf("byte %d of %d from rank %d is %#x", i, size, peer, b)
-					}
+				if err := kittest.Differ(got, pattern(size, peer)); err != nil {
+					return fmt.Errorf("%d bytes from rank %d: %w", size, peer, err)
 				}
 			}
 		}
