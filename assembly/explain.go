@@ -70,15 +70,11 @@ func newNeed(of framework.Verdict, r framework.Requirement) Need {
 
 // String is a line for people.
 func (n Need) String() string {
-	what := n.For
-	if n.Parameter != "" {
-		what += "; " + n.Parameter
-	}
 	by := strings.Join(n.SatisfiedBy, ", ")
 	if by == "" {
 		by = "none: " + n.Reason
 	}
-	return fmt.Sprintf("%s requires %s (%s): %s", n.Component, n.Requires, what, by)
+	return fmt.Sprintf("%s requires %s (%s): %s", n.Component, n.Requires, n.For+clause("; %s", n.Parameter), by)
 }
 
 // Explain says which components were selected and why not the others, and how
@@ -167,14 +163,7 @@ func (x *Explanation) String() string {
 		if p.Transport == "" {
 			fmt.Fprintf(&b, "%d -> %s: no transport (pml %s)\n", p.From, to, p.PML)
 		} else {
-			fmt.Fprintf(&b, "%d -> %s: %s over %s", p.From, to, p.PML, p.Transport)
-			if p.Device != "" {
-				fmt.Fprintf(&b, " (%s)", p.Device)
-			}
-			if p.Provider != "" {
-				fmt.Fprintf(&b, ", provider %s", p.Provider)
-			}
-			b.WriteByte('\n')
+			fmt.Fprintf(&b, "%d -> %s: %s over %s%s%s\n", p.From, to, p.PML, p.Transport, clause(" (%s)", p.Device), clause(", provider %s", p.Provider))
 		}
 		for _, r := range p.Rejected {
 			fmt.Fprintf(&b, "    not %s: %s\n", r.Name, r.Reason)
@@ -184,19 +173,20 @@ func (x *Explanation) String() string {
 		}
 	}
 	for _, c := range x.Components {
-		fmt.Fprintf(&b, "%s %s: %s", c.Framework, c.Name, c.Verdict)
-		if c.Reason != "" {
-			fmt.Fprintf(&b, ": %s", c.Reason)
-		}
-		if c.Hint != "" {
-			fmt.Fprintf(&b, " (%s)", c.Hint)
-		}
-		b.WriteByte('\n')
+		fmt.Fprintf(&b, "%s %s: %s%s%s\n", c.Framework, c.Name, c.Verdict, clause(": %s", c.Reason), clause(" (%s)", c.Hint))
 	}
 	for _, n := range x.Requirements {
 		fmt.Fprintln(&b, n)
 	}
 	return b.String()
+}
+
+// clause is a part of a sentence that is left out where there is nothing to say.
+func clause(format, what string) string {
+	if what == "" {
+		return ""
+	}
+	return fmt.Sprintf(format, what)
 }
 
 // What session.report may ask for: names of reports.

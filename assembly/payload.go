@@ -203,10 +203,7 @@ func noneCommon(members []framework.Proc, lists [][]pml.Offer) error {
 	for i, list := range lists {
 		texts := make([]string, len(list))
 		for j, o := range list {
-			texts[j] = fmt.Sprintf("%s (wire version %d)", o.PML, o.Version)
-			if o.Detail != "" {
-				texts[j] = fmt.Sprintf("%s (wire version %d, %s)", o.PML, o.Version, o.Detail)
-			}
+			texts[j] = fmt.Sprintf("%s (wire version %d%s)", o.PML, o.Version, clause(", %s", o.Detail))
 		}
 		side := strings.Join(texts, ", ")
 		if who[side] == nil {

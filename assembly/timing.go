@@ -94,9 +94,6 @@ func (t *timing) snapshot() timingReport {
 
 // probes notes how long each component's probe took.
 func (t *timing) probes(selections map[framework.Kind]*framework.Selection) {
-	if t == nil {
-		return
-	}
 	for kind, s := range selections {
 		for _, v := range s.Verdicts {
 			if v.Took > 0 {
@@ -108,9 +105,7 @@ func (t *timing) probes(selections map[framework.Kind]*framework.Selection) {
 
 // opened notes how long a component took to open since start; it is deferred.
 func (t *timing) opened(kind framework.Kind, name string, start time.Time) {
-	if t != nil {
-		t.part(stepModules, "open "+string(kind)+" "+name, time.Since(start))
-	}
+	t.part(stepModules, "open "+string(kind)+" "+name, time.Since(start))
 }
 
 // watch returns hooks that see the first path and the first message, besides what

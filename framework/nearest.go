@@ -1,18 +1,24 @@
 package framework
 
+import (
+	"cmp"
+	"slices"
+)
+
 // Nearest returns the candidate with the smallest edit distance from name; of
 // several equals the one that shares the longest prefix with it, then the first.
 // It is "" when there are no candidates. Error messages about unknown names use
 // it.
 func Nearest(name string, candidates []string) string {
-	best, bestDistance := "", -1
-	for _, c := range candidates {
-		d := editDistance(name, c)
-		if bestDistance < 0 || d < bestDistance || d == bestDistance && commonPrefix(name, c) > commonPrefix(name, best) {
-			best, bestDistance = c, d
-		}
+	if len(candidates) == 0 {
+		return ""
 	}
-	return best
+	return slices.MinFunc(candidates, func(a, b string) int {
+		return cmp.Or(
+			cmp.Compare(editDistance(name, a), editDistance(name, b)),
+			cmp.Compare(commonPrefix(name, b), commonPrefix(name, a)),
+		)
+	})
 }
 
 func commonPrefix(a, b string) int {
