@@ -1,7 +1,5 @@
 package cid
 
-import "strings"
-
 // Style says how a PML carries out the exchange.
 type Style uint8
 
@@ -57,22 +55,6 @@ const (
 	// strangers may still send.
 	Quiet
 )
-
-var actionNames = [...]string{"SendCompact", "SendExtended", "SendRequest", "Hold", "Reply", "Drain", "Conflict", "Drop", "Tell", "Answer", "Rested", "Quiet"}
-
-// String shows the set as "Reply|Drain", and the empty one as "nothing".
-func (a Action) String() string {
-	var names []string
-	for i, name := range actionNames {
-		if a&(1<<i) != 0 {
-			names = append(names, name)
-		}
-	}
-	if len(names) == 0 {
-		return "nothing"
-	}
-	return strings.Join(names, "|")
-}
 
 // Exchange is how one process learns the local id that one peer has for one
 // communicator, and tells its own: a pure state machine. Events go in by its

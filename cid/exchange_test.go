@@ -12,6 +12,22 @@ import (
 	"pgregory.net/rapid"
 )
 
+var actionNames = [...]string{"SendCompact", "SendExtended", "SendRequest", "Hold", "Reply", "Drain", "Conflict", "Drop", "Tell", "Answer", "Rested", "Quiet"}
+
+// String shows the set in scripts as "Reply|Drain", and the empty one as "nothing".
+func (a Action) String() string {
+	var names []string
+	for i, name := range actionNames {
+		if a&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return "nothing"
+	}
+	return strings.Join(names, "|")
+}
+
 // wire is a few processes that share one communicator, each with an Exchange
 // per peer, and what is in flight between them. Data keeps its order; control
 // messages overtake it, and one another.

@@ -29,15 +29,6 @@ const (
 	Stale
 )
 
-var stateNames = [...]string{"free", "withheld", "live", "resting", "stale"}
-
-func (s State) String() string {
-	if int(s) < len(stateNames) {
-		return stateNames[s]
-	}
-	return fmt.Sprintf("state(%d)", uint8(s))
-}
-
 // Table is one process's local ids: which are in use, which rest, and which
 // generation each index had last. It is safe for concurrent use. It is not on
 // the path of a message: a PML asks it only about ids it has no communicator

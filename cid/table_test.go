@@ -13,6 +13,10 @@ import (
 	"pgregory.net/rapid"
 )
 
+var stateNames = [...]string{"free", "withheld", "live", "resting", "stale"}
+
+func (s State) String() string { return stateNames[s] }
+
 func reserve(t *testing.T, table *Table) Local {
 	t.Helper()
 	l, err := table.Reserve()
