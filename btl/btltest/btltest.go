@@ -24,9 +24,6 @@ type Subject struct {
 	Params func(rank int, params any)
 }
 
-// ErrSkip marks a case that does not apply; the wrapping error gives the reason.
-var ErrSkip = kittest.ErrSkip
-
 // claims are those of the contract, with the number of processes that each needs.
 type claims = []kittest.Claim[int, *world]
 

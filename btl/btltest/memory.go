@@ -17,12 +17,10 @@ import (
 
 // Options describe a Memory. Zero fields get the values of the comment.
 type Options struct {
-	Name        string  // memory
-	EagerLimit  int     // 4 KiB
-	FrameLimit  int     // 64 KiB
-	Exclusivity int     // 0
-	LatencyNS   float64 // 100
-	Room        int     // of a path, in bytes of frames; 4 times FrameLimit
+	Name        string // memory
+	EagerLimit  int    // 4 KiB
+	FrameLimit  int    // 64 KiB
+	Exclusivity int    // 0
 
 	NoRead bool // modules are no btl.RemoteReader
 	Step   int  // payload that is placed in one Poll, in bytes; 0: all
@@ -54,8 +52,6 @@ func NewMemory(opt Options) *Memory {
 	opt.Name = cmp.Or(opt.Name, "memory")
 	opt.FrameLimit = cmp.Or(opt.FrameLimit, 64<<10)
 	opt.EagerLimit = min(cmp.Or(opt.EagerLimit, 4<<10), opt.FrameLimit)
-	opt.Room = max(cmp.Or(opt.Room, 4*opt.FrameLimit), opt.FrameLimit)
-	opt.LatencyNS = cmp.Or(opt.LatencyNS, 100)
 	info := framework.Basic{Kind: framework.BTL, Name: opt.Name, Version: "1.0.0", Summary: "processes of a test, in one process"}
 	return &Memory{Basic: info, opt: opt, modules: map[string]*memory{}, regions: map[uint64]region{}}
 }
@@ -87,7 +83,7 @@ type memory struct {
 
 func (m *memory) Caps() btl.Caps {
 	o := &m.f.opt
-	return btl.Caps{EagerLimit: o.EagerLimit, FrameLimit: o.FrameLimit, LatencyNS: o.LatencyNS, Exclusivity: o.Exclusivity, Device: "Go memory"}
+	return btl.Caps{EagerLimit: o.EagerLimit, FrameLimit: o.FrameLimit, LatencyNS: 100, Exclusivity: o.Exclusivity, Device: "Go memory"}
 }
 
 func (m *memory) Blob() []byte { return []byte(m.address) }

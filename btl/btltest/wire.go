@@ -52,9 +52,12 @@ type wireFrame struct {
 	done    btl.LocalCompletion
 }
 
+// framesOnTheWay is how many of the largest frames a path has room for.
+const framesOnTheWay = 4
+
 // room reports whether a frame of n bytes can be sent now. f.mu held.
 func (w *wire) room(n int) bool {
-	ok := w.state == open && w.bytes+n <= w.from.f.opt.Room
+	ok := w.state == open && w.bytes+n <= framesOnTheWay*w.from.f.opt.FrameLimit
 	w.waits = w.waits || !ok
 	return ok
 }

@@ -13,29 +13,18 @@ import (
 )
 
 // Component returns the component for the registry.
-func Component() btl.Component { return component{} }
+func Component() btl.Component {
+	return component{framework.Basic{Kind: framework.BTL, Name: "self", Version: "1.0.0", Summary: "a process to itself, through Go memory", Priority: 50}}
+}
 
-type component struct{}
+type component struct{ framework.Basic }
 
 // params are the component's parameters; each is btl.self.NAME.
 type params struct {
 	RingSize framework.Size `param:"ring_size" default:"64KiB" min:"4KiB" max:"64MiB" unit:"bytes" level:"developer" scope:"process" doc:"Memory for messages on their way from the process to itself; rounded up to a power of two."`
 }
 
-func (component) Info() framework.Info {
-	return framework.Info{
-		Kind:     framework.BTL,
-		Name:     "self",
-		Version:  "1.0.0",
-		Summary:  "a process to itself, through Go memory",
-		Priority: 50,
-	}
-}
-
 func (component) Params() any { return new(params) }
-
-// Probe finds nothing that could be missing.
-func (component) Probe(context.Context, any) framework.Verdict { return framework.Usable() }
 
 func (component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 	p := env.Params.(*params)

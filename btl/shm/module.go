@@ -369,7 +369,7 @@ func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
 	for i := range slots {
 		// Neighbours in rank get neighbouring slots; nobody else contends then.
 		slot := far.box.Slot((int(m.env.Identity.Proc.Rank) + i) % slots)
-		if !slot.Claim() {
+		if !slot.Move(inbox.Free, inbox.Claimed) {
 			continue
 		}
 		e := &endpoint{m: m, peer: peer.Life, far: far, slot: slot, bell: progress.BellAt(far.box.Bell())}

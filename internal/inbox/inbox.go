@@ -180,9 +180,6 @@ func (s Slot) State() uint32 { return s.state().Load() }
 // SetState sets the state: whose turn it is, follows from it.
 func (s Slot) SetState(state uint32) { s.state().Store(state) }
 
-// Claim takes a free slot for a sender.
-func (s Slot) Claim() bool { return s.Move(Free, Claimed) }
-
 // Move changes the state if it is still what the caller thinks: sender and owner
 // may both want to change it at the same time.
 func (s Slot) Move(from, to uint32) bool { return s.state().CompareAndSwap(from, to) }

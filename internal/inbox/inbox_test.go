@@ -44,7 +44,7 @@ func TestSlotChangesHandsOnlyAsTheTableSays(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := b.Slot(0)
-	if !s.Claim() || s.Claim() {
+	if !s.Move(Free, Claimed) || s.Move(Free, Claimed) {
 		t.Fatal("a slot was claimed twice, or not at all")
 	}
 	before := b.Requests()
