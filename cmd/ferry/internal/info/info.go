@@ -88,7 +88,7 @@ something has set.`,
 
 func collect(cmd *cobra.Command, set []string) (*Info, error) {
 	reg := settings.Registry()
-	values, tuned, err := settings.Load(reg, set)
+	values, tuned, err := settings.Load(reg, nil, set)
 	if err != nil {
 		return nil, err
 	}

@@ -119,7 +119,7 @@ func (o *options) request() (*plan.Request, error) {
 		return nil, exit.Usagef("--suite %s: want quick or full", o.suite)
 	}
 	reg := settings.Registry()
-	values, _, err := settings.Load(reg, *o.set)
+	values, _, err := settings.Load(reg, nil, *o.set)
 	if err != nil {
 		return nil, err
 	}
@@ -336,7 +336,7 @@ func workerCommand() *cobra.Command {
 			ctx, stop := interruptible(cmd.Context(), syscall.SIGTERM)
 			defer stop()
 			reg := settings.Registry()
-			values, _, err := settings.Load(reg, nil)
+			values, _, err := settings.Load(reg, nil, nil)
 			if err != nil {
 				return err
 			}

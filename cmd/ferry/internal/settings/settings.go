@@ -43,19 +43,15 @@ func Registry() *framework.Registry {
 	return reg
 }
 
-// Load joins the values of --set with files and environment, and says what became
-// of the result of `ferry tune`. Errors, which name the nearest known parameter,
-// have the status of a usage error.
-func Load(reg *framework.Registry, set []string) (values *framework.Values, tuned config.Tuned, err error) {
-	values, _, tuned, err = load(reg, nil, set)
-	return values, tuned, err
-}
-
-func load(reg *framework.Registry, environ, set []string) (values *framework.Values, flags []config.Setting, tuned config.Tuned, err error) {
+// Load joins the values of --set with files and an environment, which is this
+// process's if it is nil, and says what became of the result of `ferry tune`. Errors,
+// which name the nearest known parameter, have the status of a usage error.
+func Load(reg *framework.Registry, environ, set []string) (values *framework.Values, tuned config.Tuned, err error) {
+	var flags []config.Setting
 	for _, s := range set {
 		name, value, ok := strings.Cut(s, "=")
 		if !ok || name == "" {
-			return nil, nil, tuned, exit.Usagef("--set %s: want NAME=VALUE", s)
+			return nil, tuned, exit.Usagef("--set %s: want NAME=VALUE", s)
 		}
 		flags = append(flags, config.Setting{Name: name, Value: value})
 	}
@@ -66,7 +62,17 @@ func load(reg *framework.Registry, environ, set []string) (values *framework.Val
 	if err != nil {
 		err = &exit.Error{Status: exit.Usage, Err: err}
 	}
-	return values, flags, tuned, err
+	return values, tuned, err
+}
+
+// Environ is parameters (NAME=VALUE) as variables of the environment.
+func Environ(set []string) []string {
+	env := make([]string, len(set))
+	for i, s := range set {
+		name, value, _ := strings.Cut(s, "=")
+		env[i] = framework.EnvName(name) + "=" + value
+	}
+	return env
 }
 
 // Ranks is what Prepare has found out for a job.
@@ -84,7 +90,7 @@ type Ranks struct {
 // all ranks, which find the same.
 func Prepare(ctx context.Context, exports, set []string) (*Ranks, error) {
 	reg := Registry()
-	values, flags, tuned, err := load(reg, append(os.Environ(), exports...), set)
+	values, tuned, err := Load(reg, append(os.Environ(), exports...), set)
 	if tuned.Err != nil {
 		fmt.Fprintf(os.Stderr, "ferry: warning: %v\n", tuned.Err)
 	}
@@ -94,11 +100,7 @@ func Prepare(ctx context.Context, exports, set []string) (*Ranks, error) {
 	if _, err := reg.SelectAll(ctx, values); err != nil {
 		return nil, &exit.Error{Status: exit.Usage, Err: err}
 	}
-	r := &Ranks{Env: slices.Clone(exports), values: values}
-	for _, s := range flags {
-		r.Env = append(r.Env, framework.EnvName(s.Name)+"="+s.Value)
-	}
-	return r, nil
+	return &Ranks{Env: slices.Concat(exports, Environ(set)), values: values}, nil
 }
 
 // Self is a job of n ranks of this program itself, with the arguments args.
@@ -119,14 +121,19 @@ func Join(ctx context.Context, tag string, options ...mpi.SessionOption) (sessio
 	if session, err = mpi.OpenSession(ctx, append(Session(), options...)...); err != nil {
 		return nil, nil, nil, err
 	}
-	world, err := session.Group(ctx, "mpi://WORLD")
-	if err == nil {
-		comm, err = mpi.CommFromGroup(ctx, world, tag)
-	}
-	if err != nil {
+	if comm, err = World(ctx, session, tag); err != nil {
 		return nil, nil, nil, errors.Join(err, session.Close())
 	}
 	return session, comm, func() error { return errors.Join(comm.Close(), session.Close()) }, nil
+}
+
+// World is a communicator of all ranks.
+func World(ctx context.Context, session *mpi.Session, tag string) (*mpi.Comm, error) {
+	all, err := session.Group(ctx, "mpi://WORLD")
+	if err != nil {
+		return nil, err
+	}
+	return mpi.CommFromGroup(ctx, all, tag)
 }
 
 // Cleanup removes the segments that killed ranks of a job have left: it is a

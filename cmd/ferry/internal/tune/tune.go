@@ -160,7 +160,7 @@ func (o *options) search(ctx context.Context, cmd *cobra.Command) (*search, erro
 	if o.quick {
 		s.wanted, s.most = 3, 256*kib
 	}
-	values, _, err := settings.Load(settings.Registry(), untuned)
+	values, _, err := settings.Load(settings.Registry(), nil, untuned)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/plan"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/worker"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mpi"
 )
@@ -135,7 +136,7 @@ func (j *Job) perform(ctx context.Context, i int, v *visit) error {
 func (j *Job) open(ctx context.Context, c plan.Column, session *mpi.Session, v *visit) (*mpi.Comm, error) {
 	ctx, cancel := conform.Within(ctx, j.LimitOf(c))
 	defer cancel()
-	world, err := worker.World(ctx, session)
+	world, err := settings.World(ctx, session, "ferry.matrix")
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -20,7 +19,7 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/plan"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
-	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
 )
 
 // A Pool starts workers. Fields are set before the first call.
@@ -198,7 +197,7 @@ func (p *Pool) work(ctx context.Context, a assignment) ending {
 	signals := make(chan os.Signal, 1)
 	job := launch.Job{
 		Program: p.Program, Args: slices.Concat(p.Args, []string{string(text)}), N: max(a.task.Ranks, 1), Bind: a.task.Bench != nil,
-		Env: slices.Concat(environ(p.Set), environ(a.stack.Set), a.env), Files: []*os.File{pw}, Stdout: a.out, Stderr: a.out,
+		Env: slices.Concat(settings.Environ(p.Set), settings.Environ(a.stack.Set), a.env), Files: []*os.File{pw}, Stdout: a.out, Stderr: a.out,
 		Signals: signals, Cleanup: p.Cleanup,
 	}
 	end := ending{ranks: job.N}
@@ -242,16 +241,6 @@ func watch(limit time.Duration, news *atomic.Bool, signals chan<- os.Signal, can
 			left = ticks(limit) + 1
 		}
 	}
-}
-
-// environ is parameters as variables of the environment.
-func environ(set []string) []string {
-	var env []string
-	for _, s := range set {
-		name, value, _ := strings.Cut(s, "=")
-		env = append(env, framework.EnvName(name)+"="+value)
-	}
-	return env
 }
 
 // listen hands on the events that workers write to r. It returns nil at the end,

@@ -12,6 +12,7 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/conform"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/plan"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
 	"github.com/ferrympi/ferry/mpi"
 )
 
@@ -31,7 +32,7 @@ func (w *worker) ranks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	world, err := World(ctx, session)
+	world, err := settings.World(ctx, session, "ferry.matrix")
 	if err != nil {
 		return err
 	}
@@ -55,15 +56,6 @@ func (w *worker) ranks(ctx context.Context) error {
 		return err
 	}
 	return errors.Join(world.Close(), session.Close())
-}
-
-// World is a communicator of all processes.
-func World(ctx context.Context, session *mpi.Session) (*mpi.Comm, error) {
-	all, err := session.Group(ctx, "mpi://WORLD")
-	if err != nil {
-		return nil, err
-	}
-	return mpi.CommFromGroup(ctx, all, "ferry.matrix")
 }
 
 // Greet has every rank exchange a message with the next one. The event says what
