@@ -25,18 +25,15 @@ func (c *Comm) Bsend(ctx context.Context, buf []byte, dst, tag int) error {
 	if err := s.buffered.reserve(s, size); err != nil {
 		return err
 	}
-	r, err := c.pml.Isend(pml.Buffer{Bytes: slices.Clone(buf)}, dst, tag, pml.PointToPoint, pml.Standard)
-	if err != nil {
-		s.buffered.add(bufferedSend{bytes: size})
-		return ended(ctx, "bsend", err)
-	}
-	q := Request{r, r.Generation()}
-	_, done, err := q.Test()
-	if done {
-		q = Request{}
+	q, err := c.isend(pml.Buffer{Bytes: slices.Clone(buf)}, dst, tag, pml.Standard)
+	if err == nil {
+		var done bool
+		if _, done, err = q.Test(); done {
+			q = Request{}
+		}
 	}
 	s.buffered.add(bufferedSend{q, size})
-	return err
+	return ended(ctx, "bsend", err)
 }
 
 // bsendOverhead is what a buffered send takes besides its payload, so that empty
@@ -75,7 +72,8 @@ func (b *buffered) reserve(s *Session, bytes int64) error {
 	return nil
 }
 
-// add takes a send for which there was room; the zero Request has left already.
+// add takes a send for which there was room; the zero Request has left already, or
+// never will.
 func (b *buffered) add(s bufferedSend) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -163,7 +163,7 @@ func writePending(b *strings.Builder, title, word string, list []pml.Pending, c 
 		if p.Tag == AnyTag {
 			tag = "any"
 		}
-		fmt.Fprintf(b, "      %s %s, tag %s, %d bytes, %s, %s\n", word, peerName(c, p.Peer), tag, p.Bytes, planeName(p.Plane), p.State)
+		fmt.Fprintf(b, "      %s %s, tag %s, %d bytes, %s, %s\n", word, peerName(c, p.Peer), tag, p.Bytes, planeNames[p.Plane], p.State)
 	}
 }
 
@@ -178,12 +178,4 @@ func peerName(c *Comm, rank int) string {
 	return fmt.Sprintf("%d (%s)", rank, c.group.members[rank])
 }
 
-func planeName(p pml.Plane) string {
-	switch p {
-	case pml.PointToPoint:
-		return "point to point"
-	case pml.Collective:
-		return "collective"
-	}
-	return "control"
-}
+var planeNames = [pml.Planes]string{pml.PointToPoint: "point to point", pml.Collective: "collective", pml.Control: "control"}

@@ -22,11 +22,8 @@ import (
 // the colours.
 func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
 	if color < 0 && color != Undefined {
-		d, err := c.split(ctx, "split", Undefined, 0, nil)
-		if err != nil {
-			err = fmt.Errorf("colour %d is negative and not Undefined: %w", color, err)
-		}
-		return d, err
+		_, err := c.split(ctx, "split", Undefined, 0, nil)
+		return nil, fmt.Errorf("colour %d is negative and not Undefined: %w", color, err)
 	}
 	return c.split(ctx, "split", color, key, nil)
 }

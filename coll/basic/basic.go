@@ -14,8 +14,8 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// Priority is low: anything that knows more about the machine does better.
-const Priority = 10
+// priority is low: anything that knows more about the machine does better.
+const priority = 10
 
 // The tags of the operations. One each is enough: messages between two ranks
 // keep their order, and every member makes the same calls in the same order.
@@ -27,25 +27,19 @@ const (
 	tagAllgather
 )
 
-type component struct{}
-
 // Component returns the component, for a registry.
-func Component() coll.Component { return component{} }
-
-func (component) Info() framework.Info {
-	return framework.Info{
-		Kind: framework.Coll, Name: "basic", Version: "1.0.0", Priority: Priority,
+func Component() coll.Component {
+	return component{framework.Basic{
+		Kind: framework.Coll, Name: "basic", Version: "1.0.0", Priority: priority,
 		Summary: "collectives in a logarithmic number of point-to-point steps",
-	}
+	}}
 }
 
-func (component) Params() any { return nil }
-
-func (component) Probe(context.Context, any) framework.Verdict { return framework.Usable() }
+type component struct{ framework.Basic }
 
 func (component) Query(any, coll.Peers) *coll.Ops {
 	return &coll.Ops{
-		Priority:  Priority,
+		Priority:  priority,
 		Barrier:   barrier,
 		Bcast:     bcast,
 		Reduce:    reduce,
@@ -100,12 +94,6 @@ func absolute(rel, root, n int) int  { return (rel + root) % n }
 func recvAll(ctx context.Context, p coll.Peers, buf []byte, src, tag int) error {
 	got, err := p.Recv(ctx, buf, src, tag)
 	return whole(got, len(buf), src, err)
-}
-
-// swapAll sends send to a peer and receives exactly len(recv) bytes from it.
-func swapAll(ctx context.Context, p coll.Peers, send, recv []byte, peer, tag int) error {
-	got, err := p.SendRecv(ctx, send, peer, recv, peer, tag)
-	return whole(got, len(recv), peer, err)
 }
 
 // whole turns a message that is too short into an error. One that is too long

@@ -125,7 +125,8 @@ func double(ctx context.Context, p coll.Peers, acc, in []byte, r coll.Reducer, a
 		if peer < pairs {
 			rank = peer*2 + 1
 		}
-		if err := swapAll(ctx, p, acc, in, rank, tagAllreduce); err != nil {
+		got, err := p.SendRecv(ctx, acc, rank, in, rank, tagAllreduce)
+		if err := whole(got, len(in), rank, err); err != nil {
 			return err
 		}
 		if peer < actor {

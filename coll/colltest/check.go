@@ -270,7 +270,7 @@ func (k *checker) faults(o operation) {
 }
 
 func (k *checker) fault(n, rank, at int, o operation) {
-	w := NewWorld(n, Options{FailRank: rank, FailAt: at, FailWith: errFault})
+	w := NewWorld(n, Options{FailRank: rank, FailAt: at})
 	ops := k.query(w)
 	ctx, cancel := context.WithTimeout(k.Context(), stuck)
 	defer cancel()

@@ -21,10 +21,9 @@ type Options struct {
 	// Synchronous makes every Send wait until its message was received: an
 	// algorithm that relies on buffering then deadlocks.
 	Synchronous bool
-	// FailRank's operation number FailAt (counted from 1) fails with FailWith.
+	// FailRank's operation number FailAt (counted from 1) fails with errFault.
 	// FailAt 0: none does.
 	FailRank, FailAt int
-	FailWith         error
 }
 
 // World is a communicator whose members are goroutines of this process.
@@ -169,7 +168,7 @@ func (p *Peer) Release(b []byte) {
 func (p *Peer) operation(ctx context.Context) error {
 	p.ops++
 	if p.w.opt.FailAt == p.ops && p.w.opt.FailRank == p.rank {
-		return p.w.opt.FailWith
+		return errFault
 	}
 	return context.Cause(ctx)
 }
