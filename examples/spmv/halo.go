@@ -22,17 +22,13 @@ type neighbour struct {
 }
 
 func newHalo(m *matrix, comm *mpi.Comm) *halo {
-	h := neighboursOf(m, comm.Rank(), comm.Size())
-	h.comm = comm
-	return h
+	return &halo{m: m, comm: comm, neighbours: neighboursOf(m, comm.Rank(), comm.Size())}
 }
 
-func neighboursOf(m *matrix, rank, ranks int) *halo {
-	h := &halo{m: m}
-	rows := m.cube * m.cube * m.cube
-	reach := m.cube*m.cube + m.cube + 1
+func neighboursOf(m *matrix, rank, ranks int) (all []neighbour) {
+	rows, reach := m.cube*m.cube*m.cube, reachOf(m.cube)
 	if m.own.len() == 0 {
-		return h
+		return nil
 	}
 	for r := range ranks {
 		theirs := ownedBy(rows, r, ranks)
@@ -45,10 +41,10 @@ func neighboursOf(m *matrix, rank, ranks int) *halo {
 			send: m.own.intersect(span{theirs.first - reach, theirs.end + reach}),
 		}
 		if n.recv.len() > 0 {
-			h.neighbours = append(h.neighbours, n)
+			all = append(all, n)
 		}
 	}
-	return h
+	return all
 }
 
 // start begins the exchange of x's borders.

@@ -70,13 +70,12 @@ func run(ctx context.Context, cube, iterations int) error {
 		}
 		m.multiply(y, x, m.own.first, m.inner.first)
 		m.multiply(y, x, m.inner.end, m.own.end)
-		show.step(i + 1)
+		show(i + 1)
 	}
 	if err := mpi.Barrier(ctx, comm); err != nil {
 		return err
 	}
 	elapsed := time.Since(start)
-	show.end()
 
 	worst, err := check(ctx, comm, m, x, y)
 	if err != nil || comm.Rank() != 0 {

@@ -36,10 +36,11 @@ type matrix struct {
 	value              []float64
 }
 
+// reachOf is how far the rows are at most that a row touches.
+func reachOf(cube int) int { return cube*cube + cube + 1 }
+
 func newMatrix(cube, rank, ranks int) *matrix {
-	rows := cube * cube * cube
-	// A row touches others at this distance at most.
-	reach := cube*cube + cube + 1
+	rows, reach := cube*cube*cube, reachOf(cube)
 	own := ownedBy(rows, rank, ranks)
 	m := &matrix{
 		cube: cube, own: own,
@@ -62,26 +63,26 @@ func newMatrix(cube, rank, ranks int) *matrix {
 	m.column = make([]int32, 0, 27*own.len())
 	m.value = make([]float64, 0, 27*own.len())
 	for row := own.first; row < own.end; row++ {
-		neighbors(cube, row, func(column int) {
-			v := neighbor
-			if column == row {
-				v = diagonal
-			}
+		eachNonzero(cube, row, func(column int, value float64) {
 			m.column = append(m.column, int32(column-m.needed.first))
-			m.value = append(m.value, v)
+			m.value = append(m.value, value)
 		})
 		m.start = append(m.start, len(m.column))
 	}
 	return m
 }
 
-// neighbors calls f for each column of a row, in ascending order.
-func neighbors(cube, row int, f func(column int)) {
+// eachNonzero calls f for those of a row, in the order of their columns.
+func eachNonzero(cube, row int, f func(column int, value float64)) {
 	x, y, z := row%cube, row/cube%cube, row/cube/cube
 	for k := max(0, z-1); k <= min(cube-1, z+1); k++ {
 		for j := max(0, y-1); j <= min(cube-1, y+1); j++ {
 			for i := max(0, x-1); i <= min(cube-1, x+1); i++ {
-				f((k*cube+j)*cube + i)
+				column, value := (k*cube+j)*cube+i, neighbor
+				if column == row {
+					value = diagonal
+				}
+				f(column, value)
 			}
 		}
 	}
@@ -134,19 +135,12 @@ func largestDifference(cube int, x, y []float64) float64 {
 	var worst float64
 	for row := range y {
 		var sum float64
-		neighbors(cube, row, func(column int) {
-			if column == row {
-				sum += diagonal * x[column]
-			} else {
-				sum += neighbor * x[column]
-			}
-		})
-		if d := math.Abs(sum - y[row]); d > worst || math.IsNaN(d) {
-			worst = d
-		}
-		if math.IsNaN(worst) {
+		eachNonzero(cube, row, func(column int, value float64) { sum += value * x[column] })
+		d := math.Abs(sum - y[row])
+		if math.IsNaN(d) {
 			return math.Inf(1)
 		}
+		worst = max(worst, d)
 	}
 	return worst
 }

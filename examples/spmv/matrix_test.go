@@ -1,6 +1,9 @@
 package main
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 // product computes y = A x on ranks that share a process: borders are copied as
 // the halo would send them.
@@ -58,7 +61,7 @@ func TestInnerRowsTouchOwnElementsOnly(t *testing.T) {
 		for r := range ranks {
 			m := newMatrix(6, r, ranks)
 			for row := m.inner.first; row < m.inner.end; row++ {
-				neighbors(6, row, func(column int) {
+				eachNonzero(6, row, func(column int, _ float64) {
 					if column < m.own.first || column >= m.own.end {
 						t.Fatalf("rank %d of %d: inner row %d touches %d", r, ranks, row, column)
 					}
@@ -72,17 +75,13 @@ func TestInnerRowsTouchOwnElementsOnly(t *testing.T) {
 func TestNeighboursAgree(t *testing.T) {
 	for _, ranks := range []int{2, 3, 7, 20, 300} {
 		const cube = 6
-		halos := make([]*halo, ranks)
+		halos := make([][]neighbour, ranks)
 		for r := range ranks {
 			halos[r] = neighboursOf(newMatrix(cube, r, ranks), r, ranks)
 		}
-		for r, h := range halos {
-			for _, n := range h.neighbours {
-				found := false
-				for _, back := range halos[n.rank].neighbours {
-					found = found || back.rank == r && back.recv == n.send && back.send == n.recv
-				}
-				if !found {
+		for r, neighbours := range halos {
+			for _, n := range neighbours {
+				if !slices.Contains(halos[n.rank], neighbour{rank: r, recv: n.send, send: n.recv}) {
 					t.Fatalf("%d ranks: %d exchanges %+v, its neighbour doesn't", ranks, r, n)
 				}
 			}

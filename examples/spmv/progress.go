@@ -6,29 +6,21 @@ import (
 	"time"
 )
 
-// progress shows how far the work is, on a terminal only.
-type progress struct {
-	on    bool
-	total int
-	last  time.Time
-}
-
-func newProgress(on bool, total int) *progress {
+// newProgress returns what shows how far the work is, on a terminal only, until all
+// is done.
+func newProgress(on bool, total int) func(done int) {
 	st, err := os.Stderr.Stat()
-	return &progress{on: on && err == nil && st.Mode()&os.ModeCharDevice != 0, total: total}
-}
-
-func (p *progress) step(done int) {
-	const often = 100 * time.Millisecond
-	if !p.on || done < p.total && time.Since(p.last) < often {
-		return
+	if !on || err != nil || st.Mode()&os.ModeCharDevice == 0 {
+		return func(int) {}
 	}
-	p.last = time.Now()
-	fmt.Fprintf(os.Stderr, "\rspmv: %d of %d", done, p.total)
-}
-
-func (p *progress) end() {
-	if p.on {
-		fmt.Fprint(os.Stderr, "\r\033[K")
+	const often = 100 * time.Millisecond
+	var last time.Time
+	return func(done int) {
+		if done == total {
+			fmt.Fprint(os.Stderr, "\r\033[K")
+		} else if time.Since(last) >= often {
+			last = time.Now()
+			fmt.Fprintf(os.Stderr, "\rspmv: %d of %d", done, total)
+		}
 	}
 }
