@@ -16,30 +16,12 @@ import (
 	"github.com/ferrympi/ferry/btl/shm"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/framework/faults/faultstest"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/pml/ob1"
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-var fatal = map[string]btlfault.Plan{"crash": {CrashAfter: 20}, "hang": {HangAfter: 20}, "hang in open": {HangOpen: true}}
-
-func TestMain(m *testing.M) {
-	faultstest.Main(func(fault string, using func(faultstest.Counter)) []error {
-		c := btlfault.Wrap(self.Component(), fatal[fault])
-		using(c)
-		return btltest.Cases(btltest.Subject{Component: c}).Check(context.Background())
-	})
-	goleak.VerifyTestMain(m)
-}
-
-// TestLostProcess: a process that is to crash or to hang does so, where the kit
-// would go on.
-func TestLostProcess(t *testing.T) {
-	faultstest.Crashes(t, "crash")
-	faultstest.Hangs(t, "hang", "Frame")
-	faultstest.Hangs(t, "hang in open", "Open")
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestWrappedComponentHasAPlaceOfItsOwn(t *testing.T) {
 	r := framework.NewRegistry()

@@ -10,31 +10,13 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/framework/faults/faultstest"
 	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/mtl/mtlfault"
 	"github.com/ferrympi/ferry/mtl/mtltest"
 )
 
-var fatal = map[string]mtlfault.Plan{"crash": {CrashAfter: 20}, "hang": {HangAfter: 20}, "hang in open": {HangOpen: true}}
-
-func TestMain(m *testing.M) {
-	faultstest.Main(func(fault string, using func(faultstest.Counter)) []error {
-		c := mtlfault.Wrap(mtltest.NewMemory(mtltest.Options{}).Component(), fault, "", fatal[fault])
-		using(c)
-		return mtltest.Cases(mtltest.Subject{Component: c}).Check(context.Background())
-	})
-	goleak.VerifyTestMain(m)
-}
-
-// TestLostProcess: a process that is to crash or to hang does so, where the kit
-// would go on.
-func TestLostProcess(t *testing.T) {
-	faultstest.Crashes(t, "crash")
-	faultstest.Hangs(t, "hang", "Poll")
-	faultstest.Hangs(t, "hang in open", "Open")
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // cases are those of the kit, with faults.
 func cases(plan mtlfault.Plan) kittest.Cases {
