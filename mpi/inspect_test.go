@@ -65,8 +65,10 @@ func TestNothingWaitsForAnEngineThatIsStuck(t *testing.T) {
 	}
 	defer c.Close()
 	s.engine.progress.Lock()
+	described := make(chan string)
+	go func() { described <- s.engine.describe() }()
 	_, err = c.Inspect()
-	text := s.engine.describe()
+	text := <-described
 	s.engine.progress.Unlock()
 	if !errors.Is(err, ErrTimeout) {
 		t.Errorf("Inspect says %v", err)
