@@ -51,10 +51,9 @@ func (f *fixture) longest() {
 	}
 	// A longer one may pass all the same, to some.
 	b = append(b, 1)
-	if r, err := f.comms[0].Isend(buffer(b), 1, 1, p2p, pml.Standard); err != nil {
+	if s, err := isend(f.comms[0], 1, 1, b, pml.Standard); err != nil {
 		f.Is("a message that is too long", err, framework.ErrUnsupported)
 	} else {
-		s := pending{r, r.Generation()}
 		f.want(f.comms[1], 0, 1, b, 0, 1)
 		f.wait(s)
 	}

@@ -187,7 +187,7 @@ func (r *player) irecv(k *PlanClass, m, want *PlanMessage) error {
 	op, err := started(r.comms[k.Comm].Irecv(b, src, tag, p2p))
 	if err == nil {
 		r.started = append(r.started, &operation{op, m.RecvWait, func(st pml.Status, err error) error {
-			return r.got(k, want, contents(), room)(st, err)
+			return k.got(want, contents(), room, st, err)
 		}})
 	}
 	return err
@@ -238,5 +238,5 @@ func (r *player) recv(k *PlanClass, m, want *PlanMessage) error {
 	default:
 		st, err = c.Recv(r.ctx, b, src, tag, p2p)
 	}
-	return r.got(k, want, contents(), room)(st, err)
+	return k.got(want, contents(), room, st, err)
 }

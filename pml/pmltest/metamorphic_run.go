@@ -27,10 +27,8 @@ type Variant struct {
 // planLimit is when a plan counts as hung.
 const planLimit = 20 * time.Second
 
-// RunPlan runs a plan over a variant. The error says which operation went
+// runPlan runs a plan over a variant. The error says which operation went
 // otherwise than MPI says, or what hangs.
-func RunPlan(ctx context.Context, p Plan, v Variant) error { return runPlan(ctx, p, v, planLimit) }
-
 func runPlan(ctx context.Context, p Plan, v Variant, limit time.Duration) error {
 	w, err := NewWorld(v.Stack, p.Ranks)
 	if err != nil {
@@ -261,22 +259,8 @@ func (r *player) event(e *PlanEvent) error {
 		if st, err := c.Recv(ended, pml.Buffer{}, pml.AnySource, strayTag+1, p2p); !errors.Is(err, context.Canceled) {
 			return fmt.Errorf("%+v, %v", st, err)
 		}
-	case CancelSend:
-		if !r.w.caps().Withdraw {
-			return r.cancelLater(c, e)
-		}
-		op, err := isend(c, e.To, strayTag+2, data(e.Key, e.Size), pml.Synchronous)
-		if err != nil {
-			return err
-		}
-		return r.cancelNow(op)
-	case ExpireSend:
-		if !r.w.caps().Withdraw {
-			return r.expireLater(ended, c, e)
-		}
-		if err := c.Send(ended, buffer(data(e.Key, e.Size)), e.To, strayTag+3, p2p, pml.Synchronous); !errors.Is(err, context.Canceled) {
-			return fmt.Errorf("ended with %w", err)
-		}
+	case CancelSend, ExpireSend:
+		return r.withdraw(ended, c, e)
 	case Stray:
 		op, err := isend(c, e.To, strayTag+4, data(e.Key, e.Size), pml.Mode(e.Key%2))
 		if err != nil {
@@ -287,36 +271,37 @@ func (r *player) event(e *PlanEvent) error {
 	return nil
 }
 
-// cancelLater is CancelSend where a network matches: what has left goes on like a
-// stray send, and like that only to a higher rank.
-func (r *player) cancelLater(c pml.Comm, e *PlanEvent) error {
-	if e.Rank >= e.To {
+// withdraw takes a send back that nothing matches. Where a network matches, what has left
+// goes on like a stray send, and like that only to a higher rank.
+func (r *player) withdraw(ended context.Context, c pml.Comm, e *PlanEvent) (err error) {
+	certain := r.w.caps().Withdraw
+	if !certain && e.Rank >= e.To {
 		return nil
 	}
-	op, err := isend(c, e.To, strayTag+2, data(e.Key, e.Size), pml.Synchronous)
-	if err == nil {
-		err = op.r.Cancel(op.gen)
+	var op pending
+	b := data(e.Key, e.Size)
+	if e.Kind == CancelSend {
+		if op, err = isend(c, e.To, strayTag+2, b, pml.Synchronous); err != nil {
+			return err
+		}
+		if certain {
+			return r.cancelNow(op)
+		}
+		if err = op.r.Cancel(op.gen); err != nil {
+			return err
+		}
+	} else {
+		err = c.Send(ended, buffer(b), e.To, strayTag+3, p2p, pml.Synchronous)
+		var left *pml.PendingError
+		switch {
+		case !errors.Is(err, context.Canceled):
+			return fmt.Errorf("ended with %w", err)
+		case !errors.As(err, &left):
+			return nil
+		}
+		op = pending{left.Request, left.Request.Generation()}
 	}
-	if err == nil {
-		r.strays = append(r.strays, &operation{pending: op, end: func(_ pml.Status, err error) error { return err }})
-	}
-	return err
-}
-
-// expireLater is likewise ExpireSend.
-func (r *player) expireLater(ended context.Context, c pml.Comm, e *PlanEvent) error {
-	if e.Rank >= e.To {
-		return nil
-	}
-	err := c.Send(ended, buffer(data(e.Key, e.Size)), e.To, strayTag+3, p2p, pml.Synchronous)
-	var p *pml.PendingError
-	switch {
-	case errors.As(err, &p):
-		op := pending{p.Request, p.Request.Generation()}
-		r.strays = append(r.strays, &operation{pending: op, end: func(st pml.Status, err error) error { return sent(-1, st, err) }})
-	case !errors.Is(err, context.Canceled):
-		return fmt.Errorf("ended with %w", err)
-	}
+	r.strays = append(r.strays, &operation{pending: op, end: func(_ pml.Status, err error) error { return err }})
 	return nil
 }
 
@@ -339,25 +324,19 @@ func sent(id int, st pml.Status, err error) error {
 }
 
 // got checks the end of a receive.
-func (r *player) got(k *PlanClass, want *PlanMessage, mem []byte, room int) func(pml.Status, error) error {
-	return func(st pml.Status, err error) error {
-		if room < want.Size && errors.Is(err, framework.ErrTruncate) || room >= want.Size && err == nil {
-			err = nil
-		} else {
-			return fmt.Errorf("receive of message %d into %d bytes: %+v, %v", want.ID, room, st, err)
-		}
-		if st.Source != k.From || st.Tag != want.Tag || st.Bytes != want.Size || st.Canceled {
-			return fmt.Errorf("receive of message %d (from %d, tag %d, %d bytes): %+v", want.ID, k.From, want.Tag, want.Size, st)
-		}
-		n := min(room, want.Size)
-		if !bytes.Equal(mem[:n], data(want.ID, want.Size)[:n]) {
-			return fmt.Errorf("receive of message %d: other contents", want.ID)
-		}
-		for i, x := range mem[n:] {
-			if x != 0xee {
-				return fmt.Errorf("receive of message %d of %d bytes: byte %d behind it was written", want.ID, want.Size, i)
-			}
-		}
-		return nil
+func (k *PlanClass) got(want *PlanMessage, mem []byte, room int, st pml.Status, err error) error {
+	if short := room < want.Size; short != errors.Is(err, framework.ErrTruncate) || !short && err != nil {
+		return fmt.Errorf("receive of message %d into %d bytes: %+v, %v", want.ID, room, st, err)
 	}
+	if st.Source != k.From || st.Tag != want.Tag || st.Bytes != want.Size || st.Canceled {
+		return fmt.Errorf("receive of message %d (from %d, tag %d, %d bytes): %+v", want.ID, k.From, want.Tag, want.Size, st)
+	}
+	n := min(room, want.Size)
+	if !bytes.Equal(mem[:n], data(want.ID, want.Size)[:n]) {
+		return fmt.Errorf("receive of message %d: other contents", want.ID)
+	}
+	if i := slices.IndexFunc(mem[n:], func(x byte) bool { return x != 0xee }); i >= 0 {
+		return fmt.Errorf("receive of message %d of %d bytes: byte %d behind it was written", want.ID, want.Size, i)
+	}
+	return nil
 }

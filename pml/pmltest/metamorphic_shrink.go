@@ -29,7 +29,7 @@ func Metamorphic(ctx context.Context, seed uint64, variants []Variant) error {
 
 // play runs a plan, and says what it failed with and at the least.
 func (v Variant) play(ctx context.Context, p Plan) error {
-	err := RunPlan(ctx, p, v)
+	err := runPlan(ctx, p, v, planLimit)
 	if err == nil {
 		return nil
 	}
