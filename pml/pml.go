@@ -46,6 +46,13 @@ type Env struct {
 	Modules framework.Opener
 }
 
+// Event tells Hooks, if there are any.
+func (e *Env) Event(ev Event) {
+	if e.Hooks != nil {
+		e.Hooks.Event(ev)
+	}
+}
+
 // Offer is what a process can do with this PML. It travels with the business
 // card; members with equal offers need no further exchange. Strings compare as
 // they are.

@@ -23,13 +23,24 @@ type State struct {
 	Aborted [pml.Planes]error
 }
 
-// NewComm returns the beginning of a communicator: Join is next.
-func NewComm[P Process](spec pml.CommSpec, rest cid.Rest) Comm[P] {
-	return Comm[P]{State: State{Spec: spec, Rest: rest}}
+// Comm returns the beginning of a communicator, or what is wrong with it: the card of
+// every member must have come.
+func (t *Procs[P]) Comm(spec pml.CommSpec, rest cid.Rest) (c Comm[P], err error) {
+	if err := check(t.pml, &spec, t.env.Self); err != nil {
+		return c, err
+	}
+	c = Comm[P]{State: State{Spec: spec, Rest: rest}, Procs: make([]P, len(spec.Group))}
+	var none P
+	for rank, m := range spec.Group {
+		if c.Procs[rank] = t.Member(m.Life); c.Procs[rank] == none {
+			return c, fmt.Errorf("%w: pml %s: rank %d (%v) has not been learnt", framework.ErrGroup, t.pml, rank, t.env.Worlds.Proc(m.ID))
+		}
+	}
+	return c, nil
 }
 
-// Check says what is wrong with a communicator for the PML called name in process self.
-func Check(name string, spec *pml.CommSpec, self framework.Life) error {
+// check says what is wrong with a communicator for the PML called name in process self.
+func check(name string, spec *pml.CommSpec, self framework.Life) error {
 	refuse := func(format string, args ...any) error {
 		return fmt.Errorf("%w: pml %s: %s", framework.ErrGroup, name, fmt.Sprintf(format, args...))
 	}
@@ -49,19 +60,6 @@ func oneEndpoint(name string, spec *pml.CommSpec, self framework.Life) error {
 		if member.Life == self && rank != spec.Rank || member.Endpoint != 0 {
 			return fmt.Errorf("%w: pml %s: rank %d is endpoint %d of a process: one endpoint, 0, in each process",
 				framework.ErrUnsupported, name, rank, member.Endpoint)
-		}
-	}
-	return nil
-}
-
-// Join fills Procs. member returns the process of a member, or the zero P if its card
-// has not come, which is an error.
-func (c *Comm[P]) Join(name string, member func(framework.Life) P, worlds *framework.Worlds) error {
-	var none P
-	c.Procs = make([]P, len(c.Spec.Group))
-	for rank, m := range c.Spec.Group {
-		if c.Procs[rank] = member(m.Life); c.Procs[rank] == none {
-			return fmt.Errorf("%w: pml %s: rank %d (%v) has not been learnt", framework.ErrGroup, name, rank, worlds.Proc(m.ID))
 		}
 	}
 	return nil

@@ -22,7 +22,7 @@ func TestGroupWithSeveralMembersOfThisProcessIsRefused(t *testing.T) {
 		{"another process's rank", []pml.Member{{Life: other}, {Life: self}}, framework.ErrGroup},
 		{"nobody", nil, framework.ErrGroup},
 	} {
-		if err := Check("test", &pml.CommSpec{Group: c.group}, self); !errors.Is(err, c.want) {
+		if err := check("test", &pml.CommSpec{Group: c.group}, self); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", c.what, err, c.want)
 		}
 	}

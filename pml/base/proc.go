@@ -5,6 +5,7 @@ import (
 
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/progress"
 )
 
 // Proc is what every PML knows of another process, or of its own, in one life.
@@ -75,18 +76,18 @@ type Procs[P Process] struct {
 	present map[framework.ProcID]P    // whose card came last
 	dead    map[framework.Life]string // and the bootstrap's reason; the card may come later
 	pml     string
-	worlds  *framework.Worlds
+	env     *progress.Env
 	make    func(Proc) P
 }
 
-// NewProcs returns an empty set for the PML called name, whose processes are made by
-// make.
-func NewProcs[P Process](name string, worlds *framework.Worlds, make func(Proc) P) Procs[P] {
-	return Procs[P]{Lives: map[uint64]P{}, present: map[framework.ProcID]P{}, dead: map[framework.Life]string{}, pml: name, worlds: worlds, make: make}
+// NewProcs returns an empty set for the PML called name, which was opened in env, and
+// whose processes are made by make.
+func NewProcs[P Process](name string, env *progress.Env, make func(Proc) P) Procs[P] {
+	return Procs[P]{Lives: map[uint64]P{}, present: map[framework.ProcID]P{}, dead: map[framework.Life]string{}, pml: name, env: env, make: make}
 }
 
 func (t *Procs[P]) new(life framework.Life) P {
-	return t.make(Proc{Life: life, Stats: pml.PeerStats{Peer: life}, name: t.worlds.Proc(life.ID).String()})
+	return t.make(Proc{Life: life, Stats: pml.PeerStats{Peer: life}, name: t.env.Worlds.Proc(life.ID).String()})
 }
 
 // Find returns a process, or the zero P.
@@ -162,7 +163,7 @@ func (t *Procs[P]) Died(life framework.Life, reason string) {
 
 // Ended is the error of what is pending with a life whose end only its next one tells.
 func (t *Procs[P]) Ended(life framework.Life) error {
-	return &framework.TransportError{Component: "pml " + t.pml, Peer: t.worlds.Proc(life.ID).String(), Op: "learn", Err: framework.ErrPeerClosed}
+	return &framework.TransportError{Component: "pml " + t.pml, Peer: t.env.Worlds.Proc(life.ID).String(), Op: "learn", Err: framework.ErrPeerClosed}
 }
 
 // Stats returns those of all with whom something was exchanged.

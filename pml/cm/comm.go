@@ -43,9 +43,6 @@ type peer struct {
 
 // AddComm implements pml.Module.
 func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
-	if err := base.Check("cm", &spec, m.self); err != nil {
-		return nil, err
-	}
 	if int64(len(spec.Group)) > 1<<m.caps.SourceBits {
 		return nil, fmt.Errorf("%w: pml cm: %d members; mtl %s has %d bits for a rank (%s)",
 			framework.ErrUnsupported, len(spec.Group), m.name, m.caps.SourceBits, m.mtl.Describe().Mode)
@@ -60,12 +57,12 @@ func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 			}
 		}
 	}
-	c := &comm{Comm: base.NewComm[*proc](spec, cid.NewRest(cid.Held, strangers)), m: m,
-		word: m.ids.word(spec.Local), peers: make([]*peer, len(spec.Group))}
-	c.Probes = base.NewProbes(m.engine, c)
-	if err := c.Join("cm", m.procs.Member, m.env.Worlds); err != nil {
+	known, err := m.procs.Comm(spec, cid.NewRest(cid.Held, strangers))
+	if err != nil {
 		return nil, err
 	}
+	c := &comm{Comm: known, m: m, word: m.ids.word(spec.Local), peers: make([]*peer, len(spec.Group))}
+	c.Probes = base.NewProbes(m.engine, c)
 	if err := m.comms.Add("cm", &spec, c); err != nil {
 		return nil, err
 	}

@@ -51,13 +51,8 @@ func (component) Requires(p any) []framework.Requirement {
 func (component) Probe(context.Context, any) framework.Verdict { return framework.Usable() }
 
 func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
-	m := &Module{
-		env:    env,
-		engine: env.Engine,
-		hooks:  env.Hooks,
-		self:   env.Self,
-	}
-	m.procs = base.NewProcs("cm", env.Worlds, func(p base.Proc) *proc { return &proc{Proc: p, m: m} })
+	m := &Module{env: env, engine: env.Engine}
+	m.procs = base.NewProcs("cm", &m.env.Env, func(p base.Proc) *proc { return &proc{Proc: p, m: m} })
 	m.strangers.early = map[uint64]*early{}
 	open, err := framework.Open[mtl.Module](env.Modules, framework.MTL, func(string) any { return m })
 	if err != nil {
@@ -78,7 +73,7 @@ func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 		m.comms.Table.SetLimit(fmt.Sprintf(": mtl %s has %d bits for a communicator (%s), of which %d make the index: close communicators, or have mtl %s use a layout or a provider with more bits (`ferry info` lists them)",
 			m.name, m.caps.CIDBits, strings.TrimLeft(d.Provider+", "+d.Mode, ", "), m.ids.indexBits, m.name))
 	}
-	m.learn(m.self, m.Addresses())
+	m.learn(m.env.Self, m.Addresses())
 	m.engine.Add(m)
 	return m, nil
 }

@@ -118,7 +118,7 @@ func (p *proc) control(f control, asks *peer) {
 	}
 	k.asks = asks
 	f.put(k.b[:])
-	m.hook(pml.Event{Kind: pml.EventControl, Peer: p.Life, Comm: f.id, Note: controlNames[f.typ]})
+	m.env.Event(pml.Event{Kind: pml.EventControl, Peer: p.Life, Comm: f.id, Note: controlNames[f.typ]})
 	if done, err := m.mtl.SendControl(&k.op, p.to, k.b[:]); done || err != nil {
 		k.done(err)
 	}
@@ -182,7 +182,7 @@ func (m *Module) takeControl(f *control) {
 		m.env.Logger.Debug("pml cm: a control message is dropped", "err", "its sender is not the member that it claims to be", "communicator", c.Spec.ID.String(), "rank", f.rank)
 		return
 	}
-	m.hook(pml.Event{Kind: pml.EventControl, Peer: p.Life, Comm: f.id, Note: controlNames[f.typ]})
+	m.env.Event(pml.Event{Kind: pml.EventControl, Peer: p.Life, Comm: f.id, Note: controlNames[f.typ]})
 	q := c.peer(int(f.rank))
 	switch f.typ {
 	case controlRequest:

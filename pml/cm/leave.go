@@ -71,7 +71,7 @@ func (m *Module) sayGoodbye() {
 	}
 	for _, p := range m.procs.Lives {
 		n := p.sent + sent[p]
-		if p.Life == m.self || p.Err != nil || !p.talked && n+p.Received+p.Aside == 0 {
+		if p.Life == m.env.Self || p.Err != nil || !p.talked && n+p.Received+p.Aside == 0 {
 			continue
 		}
 		p.control(control{typ: controlGoodbye, rank: anyRank, sent: cid.Counts{n}}, nil)
@@ -112,9 +112,9 @@ func (m *Module) goodbye(p *proc, f *control) {
 	switch {
 	case p == nil:
 		m.park(f)
-	case p.Life == m.self || p.Gone():
+	case p.Life == m.env.Self || p.Gone():
 	default:
-		m.hook(pml.Event{Kind: pml.EventControl, Peer: p.Life, Note: controlNames[f.typ]})
+		m.env.Event(pml.Event{Kind: pml.EventControl, Peer: p.Life, Note: controlNames[f.typ]})
 		p.leave(f.sent[0])
 	}
 }

@@ -17,8 +17,6 @@ import (
 type Module struct {
 	env    pml.Env
 	engine *progress.Engine
-	hooks  pml.Hooks
-	self   framework.Life
 
 	name   string // of the MTL
 	mtl    mtl.Module
@@ -139,12 +137,6 @@ func (m *Module) Due() time.Duration {
 		}
 	}
 	return interval
-}
-
-func (m *Module) hook(e pml.Event) {
-	if m.hooks != nil {
-		m.hooks.Event(e)
-	}
 }
 
 // Route implements pml.Module.

@@ -59,7 +59,7 @@ func (p *proc) connect() error {
 		return p.Err
 	}
 	p.connected = true
-	p.m.hook(pml.Event{Kind: pml.EventTransportUp, Peer: p.Life, Note: p.m.name})
+	p.m.env.Event(pml.Event{Kind: pml.EventTransportUp, Peer: p.Life, Note: p.m.name})
 	return nil
 }
 
@@ -77,7 +77,7 @@ func (p *proc) shut(err error) {
 func (p *proc) forget() {
 	if p.connected {
 		p.m.mtl.Forget(p.to, p.Err)
-		p.m.hook(pml.Event{Kind: pml.EventTransportOut, Peer: p.Life, Note: p.Err.Error()})
+		p.m.env.Event(pml.Event{Kind: pml.EventTransportOut, Peer: p.Life, Note: p.Err.Error()})
 	}
 }
 

@@ -46,8 +46,8 @@ func (c *comm) postRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *request 
 			r.p = c.peer(src)
 		}
 	}
-	if m.hooks != nil {
-		m.hook(pml.Event{Kind: pml.EventRecv, Comm: c.Spec.ID, Tag: tag, Bytes: buf.Len(), Plane: plane})
+	if m.env.Hooks != nil {
+		m.env.Event(pml.Event{Kind: pml.EventRecv, Comm: c.Spec.ID, Tag: tag, Bytes: buf.Len(), Plane: plane})
 	}
 	if c.Closed() {
 		r.fail(framework.ErrClosed)
@@ -172,8 +172,8 @@ func (r *request) received(res *mtl.Result) {
 	if l := r.buf.Layout(); l != nil {
 		l.Unpack(r.buf.Bytes, r.bounce[:min(res.Bytes, room)], 0)
 	}
-	if m := r.m; m.hooks != nil {
-		m.hook(pml.Event{Kind: pml.EventMatch, Peer: p.proc.Life, Comm: c.Spec.ID, Tag: int(res.Tag), Bytes: res.Bytes, Plane: r.plane})
+	if m := r.m; m.env.Hooks != nil {
+		m.env.Event(pml.Event{Kind: pml.EventMatch, Peer: p.proc.Life, Comm: c.Spec.ID, Tag: int(res.Tag), Bytes: res.Bytes, Plane: r.plane})
 	}
 	r.finish()
 }

@@ -73,8 +73,8 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 	r.Status = pml.NoMessage()
 	p.proc.Stats.Sent++
 	p.proc.Stats.SentBytes += uint64(n)
-	if m.hooks != nil {
-		m.hook(pml.Event{Kind: pml.EventSend, Peer: p.proc.Life, Comm: c.Spec.ID, Tag: tag, Bytes: n, Plane: plane})
+	if m.env.Hooks != nil {
+		m.env.Event(pml.Event{Kind: pml.EventSend, Peer: p.proc.Life, Comm: c.Spec.ID, Tag: tag, Bytes: n, Plane: plane})
 	}
 	if p.ready {
 		r.transmit()

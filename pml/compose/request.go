@@ -39,9 +39,7 @@ func (m *Module) newRequest(w *wildcards) *request {
 
 // hook tells of a receive that no PML below has seen.
 func (r *request) hook() {
-	if h := r.m.env.Hooks; h != nil {
-		h.Event(pml.Event{Kind: pml.EventRecv, Comm: r.w.c.spec.ID, Tag: r.posted.Tag, Bytes: r.buf.Len(), Plane: r.w.plane})
-	}
+	r.m.env.Event(pml.Event{Kind: pml.EventRecv, Comm: r.w.c.spec.ID, Tag: r.posted.Tag, Bytes: r.buf.Len(), Plane: r.w.plane})
 }
 
 // give has the receive get a message of the node. Lock held.

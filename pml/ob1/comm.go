@@ -42,16 +42,14 @@ type peer struct {
 
 // AddComm implements pml.Module.
 func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
-	if err := base.Check(name, &spec, m.self); err != nil {
-		return nil, err
-	}
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	c := &comm{Comm: base.NewComm[*proc](spec, cid.Rest{}), m: m, slow: m.hooks != nil, peers: make([]*peer, len(spec.Group))}
-	c.Probes = base.NewProbes(m.engine, c)
-	if err := c.Join(name, m.procs.Member, m.env.Worlds); err != nil {
+	known, err := m.procs.Comm(spec, cid.Rest{})
+	if err != nil {
 		return nil, err
 	}
+	c := &comm{Comm: known, m: m, slow: m.env.Hooks != nil, peers: make([]*peer, len(spec.Group))}
+	c.Probes = base.NewProbes(m.engine, c)
 	if err := m.comms.Add(name, &spec, c); err != nil {
 		return nil, err
 	}

@@ -67,19 +67,17 @@ func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 	m := &Module{
 		env:      env,
 		engine:   env.Engine,
-		hooks:    env.Hooks,
 		comms:    base.NewComms[comm](cid.NewTable(cid.IndexBits)),
 		resting:  map[cid.Extended]*comm{},
 		budget:   int64(env.Params.(*params).UnexpectedLimit),
 		fragment: int64(env.Params.(*params).FragmentSize),
 		parked:   parked{},
 	}
-	m.self = env.Self
-	m.procs = base.NewProcs(name, env.Worlds, func(p base.Proc) *proc { return &proc{Proc: p, m: m} })
+	m.procs = base.NewProcs(name, &m.env.Env, func(p base.Proc) *proc { return &proc{Proc: p, m: m} })
 	if err := m.openTransports(); err != nil {
 		return nil, err
 	}
-	if err := m.learn(m.self, m.Addresses()); err != nil {
+	if err := m.learn(m.env.Self, m.Addresses()); err != nil {
 		return nil, err
 	}
 	m.engine.Add(m)

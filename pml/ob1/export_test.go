@@ -4,11 +4,11 @@ package ob1
 // card gave.
 func Balance(from, to *Module) (have, owed, all int64) {
 	from.engine.Lock()
-	p := from.procs.Find(to.self)
+	p := from.procs.Find(to.env.Self)
 	have, all = p.credit, p.granted
 	from.engine.Unlock()
 	to.engine.Lock()
-	owed = to.procs.Find(from.self).owed
+	owed = to.procs.Find(from.env.Self).owed
 	to.engine.Unlock()
 	return have, owed, all
 }

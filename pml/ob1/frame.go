@@ -127,7 +127,7 @@ func (p *proc) otherFrame(f []byte) error {
 		if err != nil {
 			return err
 		}
-		m.hook(pml.Event{Kind: pml.EventControl, Peer: p.Life, Comm: id, Note: "cid"})
+		m.env.Event(pml.Event{Kind: pml.EventControl, Peer: p.Life, Comm: id, Note: "cid"})
 		if q.exchange.RecvReply(cid.Local(le.Uint32(f[8:])))&cid.Conflict != 0 {
 			return fmt.Errorf("two indices for communicator %v", id)
 		}

@@ -302,7 +302,7 @@ func TestPartThatIsNotThereIsRefused(t *testing.T) {
 // FuzzFrame hands up to three arbitrary frames of one peer to a module that has
 // work in every state.
 func FuzzFrame(f *testing.F) {
-	seed := &victim{comms: []*comm{{Comm: base.NewComm[*proc](pml.CommSpec{Local: cid.MakeLocal(1, 1)}, cid.Rest{})}}}
+	seed := &victim{comms: []*comm{{Comm: base.Comm[*proc]{State: base.State{Spec: pml.CommSpec{Local: cid.MakeLocal(1, 1)}}}}}}
 	f.Add(seed.eager(3, 2, []byte("hello")), seed.eager(4, 3, nil), seed.rts(5, 4, 100, 9))
 	f.Add(seed.part(3, 2, 300, 100, make([]byte, 100)), seed.part(4, 9, 300, 100, make([]byte, 100)), seed.part(5, 9, 50, 100, make([]byte, 100)))
 	f.Add(seed.rts(3, 2, math.MaxInt64, 9), seed.rts(4, 3, -1, 9), seed.rts(5, 3, 0, 9))

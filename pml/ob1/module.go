@@ -18,8 +18,6 @@ import (
 type Module struct {
 	env    pml.Env
 	engine *progress.Engine
-	hooks  pml.Hooks
-	self   framework.Life
 
 	transports []*transport // by preference
 
@@ -118,12 +116,6 @@ func (m *Module) Poll() (n int) {
 	}
 	clear(work)
 	return n
-}
-
-func (m *Module) hook(e pml.Event) {
-	if m.hooks != nil {
-		m.hooks.Event(e)
-	}
 }
 
 // Route implements pml.Module.

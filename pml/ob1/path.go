@@ -142,7 +142,7 @@ func (p *proc) openBy(t *transport) error {
 	p.eager, p.frame = min(t.EagerLimit, t.FrameLimit), t.FrameLimit
 	p.Stats.Transport = t.name
 	p.settle()
-	p.m.hook(pml.Event{Kind: pml.EventTransportUp, Peer: p.Life, Note: t.name})
+	p.m.env.Event(pml.Event{Kind: pml.EventTransportUp, Peer: p.Life, Note: t.name})
 	return nil
 }
 
@@ -183,7 +183,7 @@ func (p *proc) closePath(err error) {
 	if endpoint := p.endpoint; endpoint != nil {
 		p.endpoint = nil // Close may complete sends
 		endpoint.Close()
-		p.m.hook(pml.Event{Kind: pml.EventTransportOut, Peer: p.Life, Note: err.Error()})
+		p.m.env.Event(pml.Event{Kind: pml.EventTransportOut, Peer: p.Life, Note: err.Error()})
 	}
 }
 

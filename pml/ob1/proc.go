@@ -111,7 +111,7 @@ func (p *proc) control(c control) bool {
 		// before is delivered.
 		return false
 	}
-	p.m.hook(pml.Event{Kind: pml.EventControl, Peer: p.Life, Note: frameNames[c.b[0]]})
+	p.m.env.Event(pml.Event{Kind: pml.EventControl, Peer: p.Life, Note: frameNames[c.b[0]]})
 	if len(p.controls) == 0 && p.put(&c) {
 		return true
 	}

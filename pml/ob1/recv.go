@@ -80,8 +80,8 @@ func (c *comm) postRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *request 
 		}
 		mp = &r.p.match[plane]
 	}
-	if m.hooks != nil {
-		m.hook(pml.Event{Kind: pml.EventRecv, Comm: c.Spec.ID, Tag: tag, Bytes: buf.Len(), Plane: plane})
+	if m.env.Hooks != nil {
+		m.env.Event(pml.Event{Kind: pml.EventRecv, Comm: c.Spec.ID, Tag: tag, Bytes: buf.Len(), Plane: plane})
 	}
 	if c.barred[plane] {
 		r.fail(c.barredBy())
@@ -136,8 +136,8 @@ func (r *request) deliver(payload []byte, tag int) {
 	} else {
 		r.unpack(payload)
 	}
-	if r.m.hooks != nil {
-		r.m.hook(pml.Event{Kind: pml.EventMatch, Peer: r.p.proc.Life, Comm: r.c.Spec.ID, Tag: tag, Bytes: int64(len(payload)), Plane: r.plane})
+	if r.m.env.Hooks != nil {
+		r.m.env.Event(pml.Event{Kind: pml.EventMatch, Peer: r.p.proc.Life, Comm: r.c.Spec.ID, Tag: tag, Bytes: int64(len(payload)), Plane: r.plane})
 	}
 	r.finish()
 }
@@ -159,8 +159,8 @@ func (r *request) accept(length int64, handle uint64, remote *btl.Remote, part [
 	if r.limit < length {
 		r.Status.Err = base.Truncated(length, r.limit)
 	}
-	if r.m.hooks != nil {
-		r.m.hook(pml.Event{Kind: pml.EventMatch, Peer: r.p.proc.Life, Comm: r.c.Spec.ID, Tag: tag, Bytes: length, Plane: r.plane})
+	if r.m.env.Hooks != nil {
+		r.m.env.Event(pml.Event{Kind: pml.EventMatch, Peer: r.p.proc.Life, Comm: r.c.Spec.ID, Tag: tag, Bytes: length, Plane: r.plane})
 	}
 	if r.readRemote(remote, handle) {
 		return

@@ -60,8 +60,8 @@ func (c *comm) sendNow(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.M
 	proc.credit -= cost
 	proc.Stats.Sent++
 	proc.Stats.SentBytes += uint64(len(buf.Bytes))
-	if c.m.hooks != nil {
-		c.m.hook(pml.Event{Kind: pml.EventSend, Peer: p.proc.Life, Comm: c.Spec.ID, Tag: tag, Bytes: int64(len(buf.Bytes)), Plane: plane})
+	if c.m.env.Hooks != nil {
+		c.m.env.Event(pml.Event{Kind: pml.EventSend, Peer: p.proc.Life, Comm: c.Spec.ID, Tag: tag, Bytes: int64(len(buf.Bytes)), Plane: plane})
 	}
 	return true
 }
@@ -113,7 +113,7 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 	r.Status = pml.NoMessage()
 	p.proc.Stats.Sent++
 	p.proc.Stats.SentBytes += uint64(buf.Len())
-	m.hook(pml.Event{Kind: pml.EventSend, Peer: p.proc.Life, Comm: c.Spec.ID, Tag: tag, Bytes: buf.Len(), Plane: plane})
+	m.env.Event(pml.Event{Kind: pml.EventSend, Peer: p.proc.Life, Comm: c.Spec.ID, Tag: tag, Bytes: buf.Len(), Plane: plane})
 	p.proc.queue.push(r)
 	if p.proc.queue.head != r || !r.first() {
 		p.proc.direct = false
