@@ -13,10 +13,10 @@ import (
 
 func endCases() claims {
 	return claims{
-		kittest.New("CloseWithEverythingInProgress", 2, (*world).closeBusy),
+		two("CloseWithEverythingInProgress", (*world).closeBusy),
 		kittest.New("CloseLeavesNothingOpen", 2, (*world).closeLeaves),
-		kittest.New("WhatWasAcceptedArrivesAfterIdleAndClose", 2, (*world).idleThenClose),
-		kittest.New("PeerThatHasClosedDoesNotKeepOneFromIdleness", 2, (*world).idleAfterPeer),
+		two("WhatWasAcceptedArrivesAfterIdleAndClose", (*world).idleThenClose),
+		two("PeerThatHasClosedDoesNotKeepOneFromIdleness", (*world).idleAfterPeer),
 		kittest.New("ArrivalWakesASleepingEngine", 2, (*world).arrivalWakes),
 		kittest.New("ControlMessageWakesASleepingEngine", 2, (*world).controlWakes),
 	}
@@ -24,8 +24,7 @@ func endCases() claims {
 
 // closeBusy closes a module with operations of every kind in progress. The world
 // reports a Done that comes late.
-func (w *world) closeBusy() {
-	a, b := w.nodes[0], w.nodes[1]
+func (w *world) closeBusy(a, b *node) {
 	w.exchange(a, b, envelope{cid: 1, tag: 1}, pattern(1, 8))
 	for i, m := range []envelope{{cid: 1, tag: 2}, {cid: 1, tag: 3, mode: mtl.Synchronous}} {
 		for _, n := range []int{8, 1 << 20} {
@@ -85,8 +84,7 @@ func (w *world) closeLeaves() {
 // idle polls until a has nothing on its way.
 func (w *world) idle(a *node) { w.untilLocked("idleness", a, a.module.Idle) }
 
-func (w *world) idleThenClose() {
-	a, b := w.nodes[0], w.nodes[1]
+func (w *world) idleThenClose(a, b *node) {
 	const count = 300
 	for i := range count {
 		a.send(b, envelope{cid: 1, tag: 1}, pattern(i, 40))
@@ -99,8 +97,7 @@ func (w *world) idleThenClose() {
 }
 
 // idleAfterPeer has the receiver of the last message close first.
-func (w *world) idleAfterPeer() {
-	a, b := w.nodes[0], w.nodes[1]
+func (w *world) idleAfterPeer(a, b *node) {
 	for i := range 20 {
 		w.exchange(a, b, envelope{cid: 1, tag: 1}, pattern(i, 8))
 	}

@@ -1,26 +1,27 @@
 package mtltest
 
 import (
+	"slices"
+
 	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/mtl"
 )
 
 func matchingCases() claims {
 	return claims{
-		kittest.New("MessagesMatchInTheOrderOfTheirSends", 2, (*world).orderOfSends),
-		kittest.New("ReceivesMatchInTheOrderOfPosting", 2, (*world).orderOfPosting),
+		two("MessagesMatchInTheOrderOfTheirSends", (*world).orderOfSends),
+		two("ReceivesMatchInTheOrderOfPosting", (*world).orderOfPosting),
 		kittest.New("AnySourceLearnsTheSource", 3, (*world).anySource),
 		kittest.New("ReceiveFromOneSourceIgnoresOthers", 3, (*world).oneSource),
-		kittest.New("EveryBitOfIdAndTagIsMatched", 2, (*world).everyBit),
-		kittest.New("AnyTagStaysWithinItsId", 2, (*world).anyTagWithinID),
-		kittest.New("ManyReceivesOfOneIdDoNotBlockAnother", 2, (*world).manyReceives),
+		two("EveryBitOfIdAndTagIsMatched", (*world).everyBit),
+		two("AnyTagStaysWithinItsId", (*world).anyTagWithinID),
+		two("ManyReceivesOfOneIdDoNotBlockAnother", (*world).manyReceives),
 		kittest.New("LateReceiversGetWhatEachSentInOrder", 4, (*world).fanIn),
 	}
 }
 
 // orderOfSends mixes lengths and modes, which travel in different ways.
-func (w *world) orderOfSends() {
-	a, b := w.nodes[0], w.nodes[1]
+func (w *world) orderOfSends(a, b *node) {
 	const count = 160
 	lengths := []int{8, 100000, 0, 3000, 64, 20000, 1, 300000}
 	for _, early := range []bool{true, false} {
@@ -60,8 +61,7 @@ func (w *world) orderOfSends() {
 	}
 }
 
-func (w *world) orderOfPosting() {
-	a, b := w.nodes[0], w.nodes[1]
+func (w *world) orderOfPosting(a, b *node) {
 	// Which of these each message could match, the first posted gets it.
 	posted := []struct {
 		from *node
@@ -102,8 +102,7 @@ func (w *world) oneSource() {
 
 // everyBit posts receives that differ in one bit each, and sends to them in
 // another order.
-func (w *world) everyBit() {
-	a, b := w.nodes[0], w.nodes[1]
+func (w *world) everyBit(a, b *node) {
 	caps := a.module.Caps()
 	ms := []envelope{{}}
 	for bit := range caps.CIDBits {
@@ -123,8 +122,7 @@ func (w *world) everyBit() {
 	}
 }
 
-func (w *world) anyTagWithinID() {
-	a, b := w.nodes[0], w.nodes[1]
+func (w *world) anyTagWithinID(a, b *node) {
 	r := b.receive(nil, envelope{cid: 2, tag: mtl.AnyTag}, make([]byte, 8))
 	// The neighbours of the id, with the lowest and the highest tag.
 	for _, m := range []envelope{{cid: 3}, {cid: 1, tag: 1<<a.module.Caps().TagBits - 1}, {cid: 0}} {
@@ -139,8 +137,7 @@ func (w *world) anyTagWithinID() {
 
 // manyReceives posts more receives of one id than any network takes, and has them
 // served only after a message of another id has come: a barrier behind them, say.
-func (w *world) manyReceives() {
-	a, b := w.nodes[0], w.nodes[1]
+func (w *world) manyReceives(a, b *node) {
 	const count = 10000
 	m := func(i int) envelope { return envelope{cid: 5, tag: int32(i % 50)} }
 	var ops []*operation
@@ -180,4 +177,90 @@ func (w *world) fanIn() {
 		r.check(w.nodes[r.Source], 3, pattern(i*4+int(r.Source), 5+i*40))
 	}
 	w.all(ops...)
+}
+
+func cancelCases() claims {
+	return claims{
+		two("CanceledReceiveTakesNothing", (*world).cancelTakesNothing),
+		two("CancelOfWhatIsOverDoesNothing", (*world).cancelOver),
+		two("CancelInARaceIsCertain", (*world).cancelRace),
+		two("CancelReachesWhatWaitsForRoom", (*world).cancelMany),
+	}
+}
+
+func (o *operation) cancel() { o.n.do(func() { o.n.module.Cancel(&o.Op) }) }
+
+func (w *world) cancelTakesNothing(a, b *node) {
+	for i, from := range []*node{nil, a} {
+		m := envelope{cid: 4, tag: int32(i)}
+		buf := make([]byte, 8)
+		r := b.receive(from, m, buf)
+		r.cancel()
+		if r.ended() {
+			w.Fatalf("Cancel called Done itself")
+		}
+		w.all(r)
+		if !r.Canceled {
+			w.Fatalf("it was not canceled: %+v", r.Result)
+		}
+		w.exchange(a, b, m, pattern(1, 8))
+		w.Same("the buffer of a canceled receive", buf, make([]byte, 8))
+	}
+}
+
+func (w *world) cancelOver(a, b *node) {
+	m := envelope{cid: 4, tag: 1}
+	r := b.receive(a, m, make([]byte, 8))
+	w.all(r, a.send(b, m, pattern(1, 8)))
+	r.cancel()
+	// Another operation may use what the first one used.
+	next := b.receive(a, m, make([]byte, 8))
+	r.cancel()
+	w.quiet()
+	if next.ended() {
+		w.Fatalf("Cancel of an operation that is over ended another: %+v", next.Result)
+	}
+	next.gets(a, 1, pattern(2, 8), a.send(b, m, pattern(2, 8)))
+}
+
+// cancelRace cancels receives while their messages are on the way: each message
+// is received exactly once, in order.
+func (w *world) cancelRace(a, b *node) {
+	const rounds = 200
+	m := envelope{cid: 4, tag: 1}
+	for i := range rounds {
+		n := 20
+		if i%4 == 3 {
+			n = 100000
+		}
+		r, s := b.receive([]*node{nil, a}[i%2], m, make([]byte, n)), a.send(b, m, pattern(i, n))
+		for range i % 5 {
+			w.pollAll()
+		}
+		r.cancel()
+		r.cancel() // twice does nothing
+		w.all(r)
+		if r.Canceled {
+			r = b.receive(a, m, make([]byte, n))
+		}
+		r.gets(a, 1, pattern(i, n), s)
+	}
+}
+
+func (w *world) cancelMany(a, b *node) {
+	const count = 5000 // more than the queues of most networks take
+	var receives []*operation
+	for i := range count {
+		receives = append(receives, b.receive(nil, envelope{cid: 4, tag: int32(i % 7)}, make([]byte, 8)))
+	}
+	for _, r := range slices.Backward(receives) {
+		r.cancel()
+	}
+	w.all(receives...)
+	for i, r := range receives {
+		if !r.Canceled {
+			w.Fatalf("receive %d was not canceled: %+v", i, r.Result)
+		}
+	}
+	w.exchange(a, b, envelope{cid: 4, tag: 1, mode: mtl.Synchronous}, pattern(1, 8))
 }

@@ -3,6 +3,8 @@ package mtltest
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
+	"fmt"
 	"sync"
 
 	"github.com/ferrympi/ferry/framework"
@@ -113,6 +115,22 @@ func (f *Memory) release(msg *message) {
 	f.messages.give(msg)
 }
 
+// deliver puts a message into a module's inbox. f.mu held.
+func (f *Memory) deliver(to *memory, msg *message) {
+	msg.to, msg.due = to, to.polls+f.opt.Faults.Polls
+	msg.node.Source, msg.node.Tag = int(msg.envelope.Source), int(msg.envelope.Tag)
+	to.inbox = append(to.inbox, msg)
+}
+
+func (f *Memory) deliverControl(to *memory, data []byte) {
+	if to.closed {
+		return // it goes nowhere, as on a network
+	}
+	msg := f.message(data)
+	msg.control = true
+	f.deliver(to, msg)
+}
+
 type memoryComponent struct {
 	f   *Memory
 	opt Options
@@ -136,4 +154,90 @@ func (c memoryComponent) Open(_ context.Context, env mtl.Env) (mtl.Module, error
 	}
 	c.f.modules = append(c.f.modules, m)
 	return m, nil
+}
+
+// departed takes the place of every module that has closed: that one holds its
+// process, with engine and transports, and the network may outlive thousands.
+var departed = &memory{closed: true}
+
+type memoryPeer struct {
+	framework.Life
+	module *memory
+	gone   error // why it was forgotten
+}
+
+func (m *memory) Caps() mtl.Caps {
+	return mtl.Caps{
+		CIDBits: m.opt.CIDBits, SourceBits: m.opt.SourceBits, TagBits: m.opt.TagBits,
+		MaxMessage: m.opt.MaxMessage, Inject: m.opt.Inject, ControlLimit: m.opt.ControlLimit,
+	}
+}
+
+func (m *memory) Describe() mtl.Description {
+	return mtl.Description{Mode: m.Offer(), Candidates: []mtl.Candidate{{Name: "memory", Chosen: true, Reason: "there is nothing else"}}}
+}
+
+func (m *memory) Offer() string {
+	return fmt.Sprintf("memory %d/%d/%d", m.opt.CIDBits, m.opt.SourceBits, m.opt.TagBits)
+}
+
+// Blob is the address, then the offer.
+func (m *memory) Blob() []byte {
+	return append(binary.LittleEndian.AppendUint32(nil, uint32(m.address)), m.Offer()...)
+}
+
+func (m *memory) Reach(peer framework.Peer) error {
+	m.f.mu.Lock()
+	defer m.f.mu.Unlock()
+	_, err := m.look(peer)
+	return err
+}
+
+// look returns the module of a peer.
+func (m *memory) look(peer framework.Peer) (*memory, error) {
+	if len(peer.Blob) < 4 {
+		return nil, fmt.Errorf("mtl memory: the card of %v has no address of it", peer.Proc)
+	}
+	if offer := string(peer.Blob[4:]); offer != m.Offer() {
+		return nil, fmt.Errorf("mtl memory: %v has %q, and this process %q", peer.Proc, offer, m.Offer())
+	}
+	address := binary.LittleEndian.Uint32(peer.Blob)
+	if uint64(address) >= uint64(len(m.f.modules)) {
+		return nil, fmt.Errorf("mtl memory: %v has no address %d", peer.Proc, address)
+	}
+	return m.f.modules[address], nil
+}
+
+func (m *memory) Connect(peer framework.Peer) (mtl.Endpoint, error) {
+	m.f.mu.Lock()
+	defer m.f.mu.Unlock()
+	for i, p := range m.peers {
+		if p.Life == peer.Life && p.gone == nil {
+			return mtl.Endpoint(i), nil
+		}
+	}
+	module, err := m.look(peer)
+	if err != nil {
+		return 0, err
+	}
+	m.peers = append(m.peers, memoryPeer{Life: peer.Life, module: module})
+	return mtl.Endpoint(len(m.peers) - 1), nil
+}
+
+func (m *memory) Forget(to mtl.Endpoint, why error) {
+	m.f.mu.Lock()
+	defer m.f.mu.Unlock()
+	peer := &m.peers[to]
+	peer.gone = m.failure(to, why)
+	for msg := range m.sends {
+		if msg.to == peer.module {
+			m.giveUp(msg, mtl.Result{Err: peer.gone})
+		}
+	}
+}
+
+// failure is the error of a send to a peer.
+func (m *memory) failure(to mtl.Endpoint, err error) error {
+	peer := m.env.Worlds.Proc(m.peers[to].ID).String()
+	return &framework.TransportError{Component: "mtl memory", Peer: peer, Op: "send", Err: err}
 }

@@ -2,7 +2,6 @@ package mtltest
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"slices"
 	"time"
@@ -36,16 +35,6 @@ type memory struct {
 	answers []*message   // synchronous ones that have matched a receive from any source, and are not answered
 	failed  error
 	closed  bool
-}
-
-// departed takes the place of every module that has closed: that one holds its
-// process, with engine and transports, and the network may outlive thousands.
-var departed = &memory{closed: true}
-
-type memoryPeer struct {
-	framework.Life
-	module *memory
-	gone   error // why it was forgotten
 }
 
 type completion struct {
@@ -96,11 +85,6 @@ func (m *memory) queue(e mtl.Envelope) (*queues, *match.Peer[receive, message]) 
 		q.peers[e.Source] = p
 	}
 	return q, p
-}
-
-func (m *memory) failure(op string, to mtl.Endpoint, err error) error {
-	peer := m.env.Worlds.Proc(m.peers[to].ID).String()
-	return &framework.TransportError{Component: "mtl memory", Peer: peer, Op: op, Err: err}
 }
 
 // state returns why the module takes no operations.
@@ -155,7 +139,7 @@ func (m *memory) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, m
 		err = fmt.Errorf("it has closed: %w", framework.ErrClosed)
 	}
 	if err != nil {
-		m.done = append(m.done, completion{op, mtl.Result{Err: m.failure("send", to, err)}})
+		m.done = append(m.done, completion{op, mtl.Result{Err: m.failure(to, err)}})
 		return false, nil
 	}
 	done = len(buf) <= m.opt.Inject && mode == mtl.Standard && !faults.NeverInject
@@ -196,34 +180,6 @@ func (m *memory) SendControl(op *mtl.Op, to mtl.Endpoint, data []byte) (done boo
 		return false, nil
 	}
 	return true, nil
-}
-
-// deliver puts a message into a module's inbox. f.mu held.
-func (f *Memory) deliver(to *memory, msg *message) {
-	msg.to, msg.due = to, to.polls+f.opt.Faults.Polls
-	msg.node.Source, msg.node.Tag = int(msg.envelope.Source), int(msg.envelope.Tag)
-	to.inbox = append(to.inbox, msg)
-}
-
-func (f *Memory) deliverControl(to *memory, data []byte) {
-	if to.closed {
-		return // it goes nowhere, as on a network
-	}
-	msg := f.message(data)
-	msg.control = true
-	f.deliver(to, msg)
-}
-
-func (m *memory) Forget(to mtl.Endpoint, why error) {
-	m.f.mu.Lock()
-	defer m.f.mu.Unlock()
-	peer := &m.peers[to]
-	peer.gone = m.failure("send", to, why)
-	for msg := range m.sends {
-		if msg.to == peer.module {
-			m.giveUp(msg, mtl.Result{Err: peer.gone})
-		}
-	}
 }
 
 // giveUp ends a send whose message nobody has received. It may arrive all the
@@ -442,61 +398,3 @@ func (m *memory) Close() error {
 
 // Interval implements progress.Polled.
 func (m *memory) Interval() time.Duration { return 100 * time.Microsecond }
-
-func (m *memory) Caps() mtl.Caps {
-	return mtl.Caps{
-		CIDBits: m.opt.CIDBits, SourceBits: m.opt.SourceBits, TagBits: m.opt.TagBits,
-		MaxMessage: m.opt.MaxMessage, Inject: m.opt.Inject, ControlLimit: m.opt.ControlLimit,
-	}
-}
-
-func (m *memory) Describe() mtl.Description {
-	return mtl.Description{Mode: m.Offer(), Candidates: []mtl.Candidate{{Name: "memory", Chosen: true, Reason: "there is nothing else"}}}
-}
-
-func (m *memory) Offer() string {
-	return fmt.Sprintf("memory %d/%d/%d", m.opt.CIDBits, m.opt.SourceBits, m.opt.TagBits)
-}
-
-// Blob is the address, then the offer.
-func (m *memory) Blob() []byte {
-	return append(binary.LittleEndian.AppendUint32(nil, uint32(m.address)), m.Offer()...)
-}
-
-func (m *memory) Reach(peer framework.Peer) error {
-	m.f.mu.Lock()
-	defer m.f.mu.Unlock()
-	_, err := m.look(peer)
-	return err
-}
-
-// look returns the module of a peer.
-func (m *memory) look(peer framework.Peer) (*memory, error) {
-	if len(peer.Blob) < 4 {
-		return nil, fmt.Errorf("mtl memory: the card of %v has no address of it", peer.Proc)
-	}
-	if offer := string(peer.Blob[4:]); offer != m.Offer() {
-		return nil, fmt.Errorf("mtl memory: %v has %q, and this process %q", peer.Proc, offer, m.Offer())
-	}
-	address := binary.LittleEndian.Uint32(peer.Blob)
-	if uint64(address) >= uint64(len(m.f.modules)) {
-		return nil, fmt.Errorf("mtl memory: %v has no address %d", peer.Proc, address)
-	}
-	return m.f.modules[address], nil
-}
-
-func (m *memory) Connect(peer framework.Peer) (mtl.Endpoint, error) {
-	m.f.mu.Lock()
-	defer m.f.mu.Unlock()
-	for i, p := range m.peers {
-		if p.Life == peer.Life && p.gone == nil {
-			return mtl.Endpoint(i), nil
-		}
-	}
-	module, err := m.look(peer)
-	if err != nil {
-		return 0, err
-	}
-	m.peers = append(m.peers, memoryPeer{Life: peer.Life, module: module})
-	return mtl.Endpoint(len(m.peers) - 1), nil
-}

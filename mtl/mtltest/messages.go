@@ -13,23 +13,22 @@ import (
 
 func messageCases() claims {
 	return claims{
-		kittest.New("CapsArePlausibleAndFixed", 2, (*world).capsFixed),
-		kittest.New("MessagesOfEverySizeArriveWhole", 2, (*world).everySize),
-		kittest.New("UnexpectedMessagesOfEverySizeWait", 2, (*world).unexpected),
+		two("CapsArePlausibleAndFixed", (*world).capsFixed),
+		two("MessagesOfEverySizeArriveWhole", (*world).everySize),
+		two("UnexpectedMessagesOfEverySizeWait", (*world).unexpected),
 		kittest.New("MessagesToOneselfArrive", 1, (*world).toOneself),
-		kittest.New("LongerMessageIsTruncatedAndItsLengthTold", 2, (*world).truncated),
-		kittest.New("MessageAboveTheLimitIsRefusedBeforeItIsSent", 2, (*world).tooLong),
-		kittest.New("SendersBufferIsFreeWhenItIsDone", 2, (*world).bufferIsFree),
-		kittest.New("NothingRefusesForWantOfRoom", 2, (*world).manyAtOnce),
-		kittest.New("SynchronousSendWaitsForItsMatch", 2, (*world).synchronous),
-		kittest.New("SynchronousSendsOfOneTagCompleteInOrder", 2, (*world).synchronousOrder),
+		two("LongerMessageIsTruncatedAndItsLengthTold", (*world).truncated),
+		two("MessageAboveTheLimitIsRefusedBeforeItIsSent", (*world).tooLong),
+		two("SendersBufferIsFreeWhenItIsDone", (*world).bufferIsFree),
+		two("NothingRefusesForWantOfRoom", (*world).manyAtOnce),
+		two("SynchronousSendWaitsForItsMatch", (*world).synchronous),
+		two("SynchronousSendsOfOneTagCompleteInOrder", (*world).synchronousOrder),
 		kittest.New("SynchronousMessageToAnySourceIsAnswered", 3, (*world).synchronousAny),
-		kittest.New("MessagesAllocateNothing", 2, (*world).noAllocation),
+		two("MessagesAllocateNothing", (*world).noAllocation),
 	}
 }
 
-func (w *world) capsFixed() {
-	a, b := w.nodes[0], w.nodes[1]
+func (w *world) capsFixed(a, b *node) {
 	caps, offer, blob := a.module.Caps(), a.module.Offer(), bytes.Clone(a.module.Blob())
 	switch {
 	case caps.CIDBits < 4 || caps.CIDBits > 32 || caps.SourceBits < 8 || caps.SourceBits > 31 || caps.TagBits < 15 || caps.TagBits > 31:
@@ -63,8 +62,7 @@ func sizes(caps mtl.Caps) []int {
 // guard is what a buffer holds where nothing may be written.
 func guard(n int) []byte { return bytes.Repeat([]byte{0xee}, n) }
 
-func (w *world) everySize() {
-	a, b := w.nodes[0], w.nodes[1]
+func (w *world) everySize(a, b *node) {
 	for i, n := range sizes(a.module.Caps()) {
 		buf := guard(n + 8) // it is longer, and its end must stay
 		from := []*node{a, nil}[i%2]
@@ -76,8 +74,7 @@ func (w *world) everySize() {
 	}
 }
 
-func (w *world) unexpected() {
-	a, b := w.nodes[0], w.nodes[1]
+func (w *world) unexpected(a, b *node) {
 	all := sizes(a.module.Caps())
 	var sends []*operation
 	for i, n := range all {
@@ -104,8 +101,7 @@ func (w *world) toOneself() {
 	}
 }
 
-func (w *world) truncated() {
-	a, b := w.nodes[0], w.nodes[1]
+func (w *world) truncated(a, b *node) {
 	for i, size := range []int{1, 8, 64, 1000, 1 << 20} {
 		for _, early := range []bool{true, false} {
 			sent, buf, room := pattern(i, size), guard(size), size/2
@@ -132,8 +128,7 @@ func (w *world) truncated() {
 	}
 }
 
-func (w *world) tooLong() {
-	a, b := w.nodes[0], w.nodes[1]
+func (w *world) tooLong(a, b *node) {
 	limit := a.module.Caps().MaxMessage
 	if limit > math.MaxInt32 {
 		w.Skipf("no message of this test is longer than %d bytes", limit)
@@ -143,8 +138,7 @@ func (w *world) tooLong() {
 	w.exchange(a, b, envelope{cid: 1, tag: 1}, pattern(1, 8))
 }
 
-func (w *world) bufferIsFree() {
-	a, b := w.nodes[0], w.nodes[1]
+func (w *world) bufferIsFree(a, b *node) {
 	for i, n := range []int{8, 300, 5000, 100000} {
 		m := envelope{cid: 2, tag: int32(i)}
 		buf := pattern(i, n)
@@ -160,8 +154,7 @@ func (w *world) bufferIsFree() {
 	}
 }
 
-func (w *world) manyAtOnce() {
-	a, b := w.nodes[0], w.nodes[1]
+func (w *world) manyAtOnce(a, b *node) {
 	const count = 5000
 	m := func(i int) envelope { return envelope{cid: 4, tag: int32(i % 100)} }
 	size := func(i int) int {
@@ -183,8 +176,7 @@ func (w *world) manyAtOnce() {
 	}
 }
 
-func (w *world) synchronous() {
-	a, b := w.nodes[0], w.nodes[1]
+func (w *world) synchronous(a, b *node) {
 	for i, n := range []int{0, 8, 1000, 1 << 20} {
 		m := envelope{cid: 5, tag: int32(i), mode: mtl.Synchronous}
 		s := a.send(b, m, pattern(i, n))
@@ -196,8 +188,7 @@ func (w *world) synchronous() {
 	}
 }
 
-func (w *world) synchronousOrder() {
-	a, b := w.nodes[0], w.nodes[1]
+func (w *world) synchronousOrder(a, b *node) {
 	m := envelope{cid: 5, tag: 9, mode: mtl.Synchronous}
 	var sends []*operation
 	for i := range 4 {
@@ -229,8 +220,7 @@ func (w *world) synchronousAny() {
 }
 
 // noAllocation uses the same operations and buffers again and again.
-func (w *world) noAllocation() {
-	a, b := w.nodes[0], w.nodes[1]
+func (w *world) noAllocation(a, b *node) {
 	to, from := a.to(b), b.to(a)
 	s, r := a.operation(), b.operation()
 	e := mtl.Envelope{CID: 3, Source: 0, Tag: 4}
@@ -262,4 +252,87 @@ func (w *world) noAllocation() {
 			w.Fatalf("%d bytes: %.2f allocations per message", n, per)
 		}
 	}
+}
+
+func controlCases() claims {
+	return claims{
+		two("ControlMessagesOfEverySizeArrive", (*world).controlSizes),
+		two("ControlMessageAboveTheLimitIsRefused", (*world).controlTooLong),
+		kittest.New("ControlReceivesAreNeverUsedUp", 4, (*world).controlFlood),
+		two("ControlMessagesPassUnexpectedOnes", (*world).controlPasses),
+	}
+}
+
+// tryControl starts a control message, which may be refused.
+func (n *node) tryControl(to *node, data []byte) (o *operation, err error) {
+	e := n.to(to)
+	o = n.operation()
+	n.do(func() { o.over, err = n.module.SendControl(&o.Op, e, data) })
+	return o, err
+}
+
+func (n *node) sendControl(to *node, data []byte) *operation {
+	o, err := n.tryControl(to, data)
+	if err != nil {
+		n.w.Fatalf("control message from rank %d to rank %d: %w", n.rank, to.rank, err)
+	}
+	return o
+}
+
+func (w *world) controlSizes(a, b *node) {
+	for n := 1; n <= a.module.Caps().ControlLimit; n++ {
+		o := a.sendControl(b, pattern(n, n))
+		w.untilLocked("a control message", b, func() bool { return len(b.control) == n })
+		w.Same("a control message", b.control[n-1], pattern(n, n))
+		w.all(o)
+	}
+}
+
+func (w *world) controlTooLong(a, b *node) {
+	for _, n := range []int{0, a.module.Caps().ControlLimit + 1} {
+		_, err := a.tryControl(b, make([]byte, n))
+		w.Is("a control message that is none, or too long", err, mtl.ErrTooLong)
+	}
+	w.quiet()
+}
+
+// controlFlood sends more than any number of buffers holds, from all to all, while
+// the receivers sleep now and then.
+func (w *world) controlFlood() {
+	const each = 500
+	var ops []*operation
+	for i := range each {
+		for _, a := range w.nodes {
+			for _, b := range w.nodes {
+				ops = append(ops, a.sendControl(b, []byte{byte(a.rank), byte(i), byte(i >> 8)}))
+			}
+		}
+		if i%50 == 0 {
+			w.pollAll(w.nodes[i/50%len(w.nodes)])
+		}
+	}
+	w.all(ops...)
+	for _, n := range w.nodes {
+		w.untilLocked("control messages", n, func() bool { return len(n.control) >= each*len(w.nodes) })
+		seen := map[string]bool{}
+		for _, c := range n.control {
+			if len(c) != 3 || seen[string(c)] {
+				w.Fatalf("rank %d got %x, or got it twice", n.rank, c)
+			}
+			seen[string(c)] = true
+		}
+	}
+}
+
+func (w *world) controlPasses(a, b *node) {
+	const count = 1000
+	var ops []*operation
+	for i := range count {
+		ops = append(ops, a.send(b, envelope{cid: 1, tag: int32(i)}, pattern(i, 40)))
+	}
+	w.quiet() // behind messages that nobody receives
+	for i := range count {
+		ops = append(ops, b.receive(a, envelope{cid: 1, tag: int32(i)}, make([]byte, 40)))
+	}
+	w.all(ops...)
 }

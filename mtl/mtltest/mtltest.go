@@ -34,6 +34,11 @@ type Subject struct {
 // claims are those of the contract, with the number of processes that each needs.
 type claims = []kittest.Claim[int, *world]
 
+// two makes a claim about two processes, with which run is called.
+func two(name string, run func(w *world, a, b *node)) kittest.Claim[int, *world] {
+	return kittest.New(name, 2, func(w *world) { run(w, w.nodes[0], w.nodes[1]) })
+}
+
 // Cases returns the claims of the contract, to be made of a subject.
 func Cases(s Subject) kittest.Cases {
 	all := slices.Concat(messageCases(), matchingCases(), probeCases(), cancelCases(), controlCases(), peerCases(), endCases())

@@ -12,17 +12,16 @@ import (
 
 func peerCases() claims {
 	return claims{
-		kittest.New("GarbageAddressesAreRefused", 2, (*world).garbage),
-		kittest.New("SamePeerHasOneEndpoint", 2, (*world).oneEndpoint),
-		kittest.New("NoEndpointIsNobody", 2, (*world).noEndpoint),
+		two("GarbageAddressesAreRefused", (*world).garbage),
+		two("SamePeerHasOneEndpoint", (*world).oneEndpoint),
+		two("NoEndpointIsNobody", (*world).noEndpoint),
 		kittest.New("DifferentOffersAreBothNamed", 2, (*world).differentOffers),
 		kittest.New("ForgetEndsTheSendsToThatPeerOnly", 3, (*world).forget),
-		kittest.New("PeerThatReopensIsAnother", 2, (*world).anotherLife),
+		two("PeerThatReopensIsAnother", (*world).anotherLife),
 	}
 }
 
-func (w *world) garbage() {
-	a, b := w.nodes[0], w.nodes[1]
+func (w *world) garbage(a, b *node) {
 	good := b.module.Blob()
 	for _, blob := range [][]byte{nil, {}, {0}, []byte("no address"), good[:len(good)/2], append([]byte{0xff}, good...)} {
 		p := b.peer()
@@ -39,8 +38,7 @@ func (w *world) garbage() {
 	w.exchange(a, b, envelope{cid: 1, tag: 1}, pattern(1, 8))
 }
 
-func (w *world) oneEndpoint() {
-	a, b := w.nodes[0], w.nodes[1]
+func (w *world) oneEndpoint(a, b *node) {
 	first, second, own := a.to(b), a.to(b), a.to(a)
 	if first != second || own == first {
 		w.Fatalf("rank 1 is endpoint %d and %d, this process %d", first, second, own)
@@ -51,8 +49,7 @@ func (w *world) oneEndpoint() {
 }
 
 // noEndpoint asks things of an endpoint that was never set, after others have been.
-func (w *world) noEndpoint() {
-	a, b := w.nodes[0], w.nodes[1]
+func (w *world) noEndpoint(a, b *node) {
 	w.exchange(a, b, envelope{cid: 1, tag: 1}, pattern(1, 8))
 	var errs [4]error
 	a.do(func() {
@@ -129,8 +126,7 @@ func (w *world) forget() {
 	c.receive(a, envelope{cid: 1, tag: 2}, make([]byte, 100)).gets(a, 2, pattern(9, 100), toC)
 }
 
-func (w *world) anotherLife() {
-	a, b := w.nodes[0], w.nodes[1]
+func (w *world) anotherLife(a, b *node) {
 	for i := range 3 {
 		w.exchange(a, b, envelope{cid: 1, tag: 1}, pattern(i, 3000))
 		w.exchange(b, a, envelope{cid: 1, tag: 1, mode: mtl.Synchronous}, pattern(i, 8))

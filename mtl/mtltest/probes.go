@@ -8,11 +8,11 @@ import (
 
 func probeCases() claims {
 	return claims{
-		kittest.New("ProbeTellsAndLeavesTheMessage", 2, (*world).probeLeaves),
+		two("ProbeTellsAndLeavesTheMessage", (*world).probeLeaves),
 		kittest.New("ProbeFindsOnlyWhatItAsksFor", 3, (*world).probeSelects),
-		kittest.New("ClaimedMessageIsNobodyElses", 2, (*world).claimTakes),
-		kittest.New("ClaimedMessageMayBeTruncated", 2, (*world).claimTruncates),
-		kittest.New("ClaimedSynchronousMessageIsAnswered", 2, (*world).claimAnswers),
+		two("ClaimedMessageIsNobodyElses", (*world).claimTakes),
+		two("ClaimedMessageMayBeTruncated", (*world).claimTruncates),
+		two("ClaimedSynchronousMessageIsAnswered", (*world).claimAnswers),
 		kittest.New("ClaimsOfManySendersKeepTheirSource", 3, (*world).claimSources),
 	}
 }
@@ -24,8 +24,7 @@ func (o *operation) found(from *node, tag int32, n int) {
 	}
 }
 
-func (w *world) probeLeaves() {
-	a, b := w.nodes[0], w.nodes[1]
+func (w *world) probeLeaves(a, b *node) {
 	for i, n := range []int{0, 8, 5000, 100000, 1 << 20} {
 		m := envelope{cid: 4, tag: int32(i)}
 		if p := b.probe(nil, m, false); p.Found {
@@ -72,8 +71,7 @@ func (o *operation) receiveClaimed(buf []byte) *operation {
 	return o
 }
 
-func (w *world) claimTakes() {
-	a, b := w.nodes[0], w.nodes[1]
+func (w *world) claimTakes(a, b *node) {
 	m := envelope{cid: 4, tag: 1}
 	for _, n := range []int{0, 8, 5000, 100000, 1 << 20} {
 		var sends []*operation
@@ -90,8 +88,7 @@ func (w *world) claimTakes() {
 	}
 }
 
-func (w *world) claimTruncates() {
-	a, b := w.nodes[0], w.nodes[1]
+func (w *world) claimTruncates(a, b *node) {
 	for i, n := range []int{8, 5000, 100000, 1 << 20} {
 		m := envelope{cid: 4, tag: int32(i)}
 		s := a.send(b, m, pattern(i, n))
@@ -105,8 +102,7 @@ func (w *world) claimTruncates() {
 	}
 }
 
-func (w *world) claimAnswers() {
-	a, b := w.nodes[0], w.nodes[1]
+func (w *world) claimAnswers(a, b *node) {
 	for i, from := range []*node{nil, a} {
 		m := envelope{cid: 4, tag: int32(i), mode: mtl.Synchronous}
 		s := a.send(b, m, pattern(i, 100))

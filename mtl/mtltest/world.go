@@ -356,22 +356,6 @@ func (w *world) quiet() {
 	}
 }
 
-// tryControl starts a control message, which may be refused.
-func (n *node) tryControl(to *node, data []byte) (o *operation, err error) {
-	e := n.to(to)
-	o = n.operation()
-	n.do(func() { o.over, err = n.module.SendControl(&o.Op, e, data) })
-	return o, err
-}
-
-func (n *node) sendControl(to *node, data []byte) *operation {
-	o, err := n.tryControl(to, data)
-	if err != nil {
-		n.w.Fatalf("control message from rank %d to rank %d: %w", n.rank, to.rank, err)
-	}
-	return o
-}
-
 // check fails unless the receive of an operation that has succeeded got what was sent.
 func (o *operation) check(from *node, tag int32, sent []byte) {
 	w := o.n.w
