@@ -42,10 +42,10 @@ var (
 // Library is libfabric, loaded.
 type Library struct{ c *C.ferry_lib }
 
-var loaded struct {
-	mu   sync.Mutex
+var loaded = struct {
+	sync.Mutex
 	libs map[string]*Library
-}
+}{libs: map[string]*Library{}}
 
 // Built returns nil if this program can load libfabric, or why not.
 func Built() error {
@@ -61,8 +61,8 @@ func Load(path string) (*Library, error) {
 	if err := Built(); err != nil {
 		return nil, err
 	}
-	loaded.mu.Lock()
-	defer loaded.mu.Unlock()
+	loaded.Lock()
+	defer loaded.Unlock()
 	if l := loaded.libs[path]; l != nil {
 		return l, nil
 	}
@@ -70,17 +70,12 @@ func Load(path string) (*Library, error) {
 	defer C.free(unsafe.Pointer(name))
 	why := (*C.char)(C.calloc(1, 512))
 	defer C.free(unsafe.Pointer(why))
-	l := new(Library)
 	var c *C.ferry_lib
 	if C.ferry_load(name, &c, why, 512) != 0 {
 		return nil, loadError(path, C.GoString(why))
 	}
-	l.c = c
-	if loaded.libs == nil {
-		loaded.libs = map[string]*Library{}
-	}
-	loaded.libs[path] = l
-	return l, nil
+	loaded.libs[path] = &Library{c}
+	return loaded.libs[path], nil
 }
 
 // Version is the library's.
@@ -90,10 +85,8 @@ func (l *Library) Version() Version {
 }
 
 func (l *Library) fail(call string, code C.int) error {
-	if code < 0 {
-		code = -code
-	}
-	return &Error{call, Errno(code), C.GoString(C.ferry_error(l.c, code))}
+	e := Errno(max(code, -code))
+	return &Error{call, e, l.Text(e)}
 }
 
 // Text is the library's text for an error number.

@@ -70,23 +70,23 @@ func (m *module) Unwrap() any { return m.Module }
 // Send implements mtl.Module.
 func (m *module) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, mode mtl.Mode) (bool, error) {
 	m.sends++
-	late := m.late
-	m.late = nil
-	done, err := m.send(op, to, e, buf, mode, late == nil)
-	overtaken(late)
-	return done, err
+	if m.late != nil {
+		defer m.overtaken()
+	}
+	return m.send(op, to, e, buf, mode)
 }
 
 // overtaken sends a message that was overtaken, if there is one. An error is nobody's:
 // its sender was told that it is on its way.
-func overtaken(late func() error) {
-	if late != nil {
+func (m *module) overtaken() {
+	if late := m.late; late != nil {
+		m.late = nil
 		_ = late()
 	}
 }
 
 // send sends one message, or does not.
-func (m *module) send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, mode mtl.Mode, mayWait bool) (bool, error) {
+func (m *module) send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, mode mtl.Mode) (bool, error) {
 	buf = m.dice.Damaged(buf)
 	if mode == mtl.Synchronous {
 		return m.Module.Send(op, to, e, buf, mode)
@@ -95,7 +95,7 @@ func (m *module) send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, m
 	if copies == 0 {
 		return true, nil
 	}
-	if mayWait && m.dice.Hit(m.dice.Reorder) {
+	if m.late == nil && m.dice.Hit(m.dice.Reorder) {
 		m.late = m.copy(to, e, buf)
 		return true, nil
 	}
@@ -124,9 +124,7 @@ func (nobody) Done(*mtl.Op) {}
 // Poll implements mtl.Module.
 func (m *module) Poll() int {
 	m.dice.Passed(m.sends)
-	late := m.late
-	m.late = nil
-	overtaken(late)
+	m.overtaken()
 	return m.Module.Poll()
 }
 

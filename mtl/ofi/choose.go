@@ -3,9 +3,14 @@ package ofi
 import (
 	"cmp"
 	"fmt"
+	"os"
 	"path"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/internal/libfabric"
 	"github.com/ferrympi/ferry/mtl"
@@ -140,27 +145,24 @@ const mostDomains = 3
 
 // summary lists candidates by provider and reason, with their domains.
 func summary(all []candidate) string {
-	type group struct{ provider, reason string }
-	var groups []group
-	domains := map[group][]string{}
-	for _, c := range all {
-		g := group{c.info.Provider, c.refused}
-		if _, ok := domains[g]; !ok {
-			groups = append(groups, g)
-		}
-		if !slices.Contains(domains[g], c.info.Domain) {
-			domains[g] = append(domains[g], c.info.Domain)
-		}
-	}
 	var lines []string
-	for _, g := range groups {
-		d := domains[g]
-		line := g.provider + " on " + strings.Join(d[:min(len(d), mostDomains)], ", ")
-		if more := len(d) - mostDomains; more > 0 {
+	for i, c := range all {
+		alike := func(d candidate) bool { return d.info.Provider == c.info.Provider && d.refused == c.refused }
+		if slices.ContainsFunc(all[:i], alike) {
+			continue
+		}
+		var domains []string
+		for _, d := range all[i:] {
+			if alike(d) && !slices.Contains(domains, d.info.Domain) {
+				domains = append(domains, d.info.Domain)
+			}
+		}
+		line := c.info.Provider + " on " + strings.Join(domains[:min(len(domains), mostDomains)], ", ")
+		if more := len(domains) - mostDomains; more > 0 {
 			line += fmt.Sprintf(" and %d more", more)
 		}
-		if g.reason != "" {
-			line += ": " + g.reason
+		if c.refused != "" {
+			line += ": " + c.refused
 		}
 		lines = append(lines, line)
 	}
@@ -190,4 +192,64 @@ func matchesAny(patterns []string, name string) bool {
 		ok, err := path.Match(p, name)
 		return ok || err != nil && p == name
 	})
+}
+
+// usualDistance is what the system calls the distance of a NUMA node to itself;
+// it is taken for whatever is not known.
+const usualDistance = 10
+
+// topology knows how far network interfaces are from this process.
+type topology struct {
+	sys   string // "/sys"; another root in tests
+	nodes []int  // NUMA nodes on whose processors this process may run
+}
+
+func newTopology(sys string) topology {
+	t := topology{sys: sys}
+	var set unix.CPUSet
+	if unix.SchedGetaffinity(0, &set) != nil {
+		return t
+	}
+	found, _ := filepath.Glob(filepath.Join(sys, "devices/system/node/node[0-9]*/cpu[0-9]*"))
+	for _, dir := range found {
+		var node, cpu int
+		n, _ := fmt.Sscanf(strings.TrimPrefix(dir, sys), "/devices/system/node/node%d/cpu%d", &node, &cpu)
+		if n == 2 && set.IsSet(cpu) && !slices.Contains(t.nodes, node) {
+			t.nodes = append(t.nodes, node)
+		}
+	}
+	return t
+}
+
+// distance returns how far an interface is: the shortest of the system's
+// distances between its node and one of the process's. pci is its address, or
+// empty, and name what the system may call it.
+func (t topology) distance(pci, name string) (int, string) {
+	for _, dir := range []string{
+		filepath.Join(t.sys, "bus/pci/devices", pci),
+		filepath.Join(t.sys, "class/net", name, "device"),
+		filepath.Join(t.sys, "class/infiniband", name, "device"),
+	} {
+		text, err := os.ReadFile(filepath.Join(dir, "numa_node"))
+		if err != nil {
+			continue
+		}
+		node, err := strconv.Atoi(strings.TrimSpace(string(text)))
+		if err != nil || node < 0 {
+			break // the machine has one node, or does not say
+		}
+		text, _ = os.ReadFile(filepath.Join(t.sys, "devices/system/node", fmt.Sprintf("node%d", node), "distance"))
+		row, best := strings.Fields(string(text)), 0
+		for _, own := range t.nodes {
+			if own < len(row) {
+				if d, err := strconv.Atoi(row[own]); err == nil && (best == 0 || d < best) {
+					best = d
+				}
+			}
+		}
+		if best > 0 {
+			return best, fmt.Sprintf("on NUMA node %d, distance %d", node, best)
+		}
+	}
+	return usualDistance, ""
 }

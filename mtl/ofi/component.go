@@ -124,10 +124,10 @@ func (ofi) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 			inUse = true
 			hang[c.info.Provider] = c.info.String()
 		}
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
 		if err != nil {
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
 			c.refused = err.Error()
 			env.Logger.Info("mtl ofi: left out", "provider", c.info.String(), "reason", c.refused)
 			continue

@@ -42,8 +42,7 @@ func (m *module) Poll() int {
 func (m *module) tell() int {
 	m.over, m.telling = m.telling[:0], m.over
 	for _, e := range m.telling {
-		e.op.Result = e.result
-		e.op.Owner.Done(e.op)
+		done(e.op, e.result)
 	}
 	n := len(m.telling)
 	clear(m.telling)
@@ -55,9 +54,13 @@ func (m *module) finish(s *slot, r mtl.Result) {
 	op := s.op
 	m.release(s)
 	if op != nil {
-		op.Result = r
-		op.Owner.Done(op)
+		done(op, r)
 	}
+}
+
+func done(op *mtl.Op, r mtl.Result) {
+	op.Result = r
+	op.Owner.Done(op)
 }
 
 // complete takes one event.
@@ -166,8 +169,7 @@ func (m *module) probed(s *slot, ev *libfabric.Event) {
 		}
 		op := s.op
 		s.kind, s.posted, s.op, s.length = claimed, false, nil, r.Bytes
-		op.Result = r
-		op.Owner.Done(op)
+		done(op, r)
 	case libfabric.NoMessage:
 		m.finish(s, mtl.Result{})
 	default:
