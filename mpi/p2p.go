@@ -144,8 +144,6 @@ func (c *Comm) Sendrecv(ctx context.Context, send []byte, dst, stag int, recv []
 		return noMessage(), err
 	}
 	switch {
-	case nullSend && nullRecv:
-		return nullStatus(), nil
 	case nullSend:
 		return c.Recv(ctx, recv, src, rtag)
 	case nullRecv:

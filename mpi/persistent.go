@@ -85,9 +85,8 @@ func (p *Persistent) current() Request {
 // zero Request while it is inactive. A wait that uses the Request up makes the
 // operation inactive.
 func (p *Persistent) Request() Request {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.current()
+	q, _ := p.handle()
+	return q
 }
 
 // Wait blocks until the operation is complete, and makes it inactive (MPI_Wait).
