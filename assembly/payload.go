@@ -11,6 +11,7 @@ import (
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/strictcbor"
 	"github.com/ferrympi/ferry/pml"
 )
 
@@ -51,30 +52,8 @@ const (
 	maxText      = 1 << 10
 )
 
-type cborModes struct {
-	enc cbor.EncMode
-	dec cbor.DecMode
-}
-
 // codec is made at first use: importing ferry runs nothing.
-var codec = sync.OnceValue(func() cborModes {
-	enc, err := cbor.EncOptions{NilContainers: cbor.NilContainerAsEmpty}.EncMode()
-	if err != nil {
-		panic(err) // the options are constants
-	}
-	dec, err := cbor.DecOptions{
-		DupMapKey:        cbor.DupMapKeyEnforcedAPF,
-		IndefLength:      cbor.IndefLengthForbidden,
-		TagsMd:           cbor.TagsForbidden,
-		MaxNestedLevels:  4, // payload, card, address; the library's minimum
-		MaxArrayElements: maxAddresses,
-		MaxMapPairs:      16, // the library's minimum; the payload has no maps
-	}.DecMode()
-	if err != nil {
-		panic(err)
-	}
-	return cborModes{enc, dec}
-})
+var codec = sync.OnceValue(func() strictcbor.Codec { return strictcbor.New(maxAddresses, cbor.UTF8RejectInvalid) })
 
 // encodeCard encodes what the PMLs offer, and where the process is reached.
 func encodeCard(pmls []PML, card framework.Card) (offers, addresses []byte, err error) {
@@ -87,10 +66,10 @@ func encodeCard(pmls []PML, card framework.Card) (offers, addresses []byte, err 
 	for _, a := range card {
 		as = append(as, address{Component: a.Component, Blob: a.Blob})
 	}
-	if offers, err = codec().enc.Marshal(os); err != nil {
+	if offers, err = codec().Marshal(os); err != nil {
 		return nil, nil, err
 	}
-	if addresses, err = codec().enc.Marshal(as); err != nil {
+	if addresses, err = codec().Marshal(as); err != nil {
 		return nil, nil, err
 	}
 	// What a peer would refuse must not leave this process either.
@@ -104,7 +83,7 @@ func encodeCard(pmls []PML, card framework.Card) (offers, addresses []byte, err 
 }
 
 func (a *Assembly) encodePayload(cid []byte) ([]byte, error) {
-	return codec().enc.Marshal(payload{Version: payloadVersion, Nonce: a.env.Self.Nonce, Offers: a.offers, Card: a.card, CID: cid})
+	return codec().Marshal(payload{Version: payloadVersion, Nonce: a.env.Self.Nonce, Offers: a.offers, Card: a.card, CID: cid})
 }
 
 // decodePayload reads what another process wrote, down to offers and cards.
@@ -115,13 +94,13 @@ func decodePayload(b []byte) (payload, error) {
 	}
 	// The version first: another one's array has other elements.
 	var parts []cbor.RawMessage
-	if err := codec().dec.Unmarshal(b, &parts); err != nil {
+	if err := codec().Unmarshal(b, &parts); err != nil {
 		return p, err
 	}
-	if len(parts) > 0 && codec().dec.Unmarshal(parts[0], &p.Version) == nil && p.Version != payloadVersion {
+	if len(parts) > 0 && codec().Unmarshal(parts[0], &p.Version) == nil && p.Version != payloadVersion {
 		return p, fmt.Errorf("version %d, and this program speaks %d: build all programs of a job with one version of ferry", p.Version, payloadVersion)
 	}
-	if err := codec().dec.Unmarshal(b, &p); err != nil {
+	if err := codec().Unmarshal(b, &p); err != nil {
 		return p, err
 	}
 	if p.Nonce == 0 {
@@ -132,7 +111,7 @@ func decodePayload(b []byte) (payload, error) {
 
 func decodeOffers(b []byte) ([]pml.Offer, error) {
 	var raw []offer
-	if err := codec().dec.Unmarshal(b, &raw); err != nil {
+	if err := codec().Unmarshal(b, &raw); err != nil {
 		return nil, err
 	}
 	if len(raw) == 0 || len(raw) > maxModules {
@@ -150,7 +129,7 @@ func decodeOffers(b []byte) ([]pml.Offer, error) {
 
 func decodeCard(b []byte) (framework.Card, error) {
 	var raw []address
-	if err := codec().dec.Unmarshal(b, &raw); err != nil {
+	if err := codec().Unmarshal(b, &raw); err != nil {
 		return nil, err
 	}
 	card := make(framework.Card, len(raw))

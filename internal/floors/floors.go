@@ -38,7 +38,7 @@ var rows = []struct {
 	dir   string
 	floor Floor
 }{
-	{"framework", Vocabulary},
+	{"framework", Vocabulary}, {"internal/strictcbor", Vocabulary},
 
 	{"pml", Contracts}, {"mtl", Contracts}, {"btl", Contracts}, {"bootstrap", Contracts}, {"coll", Contracts},
 	{"btl/ring", Contracts}, {"btl/segment", Contracts}, // what transports of other modules are made of

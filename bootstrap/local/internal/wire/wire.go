@@ -17,6 +17,8 @@ import (
 	"sync"
 
 	"github.com/fxamacker/cbor/v2"
+
+	"github.com/ferrympi/ferry/internal/strictcbor"
 )
 
 // Version is the protocol's; client and server must agree exactly, since
@@ -182,31 +184,8 @@ const (
 	CodeLimit                        // too large
 )
 
-type modes struct {
-	enc cbor.EncMode
-	dec cbor.DecMode
-}
-
-// cborModes are made at first use: importing ferry runs nothing.
-var cborModes = sync.OnceValue(func() modes {
-	enc, err := cbor.EncOptions{NilContainers: cbor.NilContainerAsEmpty}.EncMode()
-	if err != nil {
-		panic(err) // the options are constants
-	}
-	dec, err := cbor.DecOptions{
-		DupMapKey:        cbor.DupMapKeyEnforcedAPF,
-		IndefLength:      cbor.IndefLengthForbidden,
-		TagsMd:           cbor.TagsForbidden,
-		MaxNestedLevels:  4, // message, body, list, element; also the library's minimum
-		MaxArrayElements: MaxElements,
-		MaxMapPairs:      16,                     // the library's minimum; the protocol has no maps
-		UTF8:             cbor.UTF8DecodeInvalid, // a tag is any Go string
-	}.DecMode()
-	if err != nil {
-		panic(err)
-	}
-	return modes{enc, dec}
-})
+// codec is made at first use: importing ferry runs nothing. A tag is any Go string.
+var codec = sync.OnceValue(func() strictcbor.Codec { return strictcbor.New(MaxElements, cbor.UTF8DecodeInvalid) })
 
 // MaxElements limits every list in a message, and so the size of a job.
 const MaxElements = 1 << 17
@@ -214,7 +193,7 @@ const MaxElements = 1 << 17
 // Decode reads a body. It fails on anything that is not exactly a T within its limits.
 func Decode[T any](body cbor.RawMessage) (T, error) {
 	var v T
-	err := cborModes().dec.Unmarshal(body, &v)
+	err := codec().Unmarshal(body, &v)
 	if err == nil {
 		err = check(v)
 	}
@@ -232,7 +211,7 @@ func DecodeMessage(b []byte) (Message, error) {
 
 // EncodeBody encodes a body, which may then go into several frames.
 func EncodeBody(body any) []byte {
-	b, err := cborModes().enc.Marshal(body)
+	b, err := codec().Marshal(body)
 	if err != nil {
 		panic(err) // bodies are numbers, texts and bytes
 	}
