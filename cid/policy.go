@@ -2,6 +2,7 @@ package cid
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/ferrympi/ferry/framework"
 )
@@ -39,10 +40,8 @@ func (p Policy) String() string {
 // ParsePolicy reads "auto", "agree", "gather" or "lazy". Any other text is an
 // error that wraps framework.ErrConfig.
 func ParsePolicy(s string) (Policy, error) {
-	for i, name := range policyNames {
-		if s == name {
-			return Policy(i), nil
-		}
+	if i := slices.Index(policyNames[:], s); i >= 0 {
+		return Policy(i), nil
 	}
 	return Auto, fmt.Errorf("cid.policy: unknown policy %q: use auto, agree, gather or lazy: %w", s, framework.ErrConfig)
 }

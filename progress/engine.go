@@ -102,7 +102,8 @@ func New(opt Options) *Engine {
 	if opt.Spin <= CrowdedSpin {
 		e.looks, e.crowded = 1, true
 	}
-	e.keeper.init()
+	e.keeper.kicks, e.keeper.quit, e.keeper.done = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
+	e.keeper.left.L = &e.keeper.mu
 	go e.keep()
 	return e
 }

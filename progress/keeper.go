@@ -33,14 +33,7 @@ type keeper struct {
 
 	mu     sync.Mutex
 	asleep doorbell.Bell // the bell on which it sleeps now, if any
-	left   *sync.Cond    // signalled when asleep is cleared
-}
-
-func (k *keeper) init() {
-	k.kicks = make(chan struct{}, 1)
-	k.quit = make(chan struct{})
-	k.done = make(chan struct{})
-	k.left = sync.NewCond(&k.mu)
+	left   sync.Cond     // of mu; signalled when asleep is cleared
 }
 
 // kick has the keeper look, if it watches. If it is armed, it need not.
