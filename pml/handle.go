@@ -1,6 +1,9 @@
 package pml
 
-import "github.com/ferrympi/ferry/progress"
+import (
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/progress"
+)
 
 // What package mpi needs to look at several requests at once: it takes the
 // engine's lock itself.
@@ -32,7 +35,7 @@ func (r *Request) TakeDone(generation uint32, st *Status) bool {
 func (r *Request) Take(generation uint32) (st Status, done bool, err error) {
 	switch {
 	case !r.Live(generation):
-		return NoMessage(), false, stale()
+		return NoMessage(), false, framework.ErrClosed
 	case !r.Done():
 		return NoMessage(), false, nil
 	}

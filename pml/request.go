@@ -150,8 +150,21 @@ func (r *Request) Conclude(ctx context.Context) (Status, error) {
 	return st, err
 }
 
-// stale is what an old handle gets.
-func stale() error { return framework.ErrClosed }
+// PendingError is what Comm.Send returns when its context has ended and the PML
+// can neither withdraw the message nor say that it never will be received:
+// below an MTL or UCX it may have matched already, and elsewhere a matched probe
+// may have claimed it. The send goes on, unless its receiver gives it back after
+// all; its buffer is the PML's until Request is complete, and Request is the
+// caller's, as if Isend had returned it. errors.Is finds Cause.
+type PendingError struct {
+	Request *Request
+	Cause   error // the context's
+}
+
+func (e *PendingError) Error() string { return "send can't be withdrawn: " + e.Cause.Error() }
+
+// Unwrap returns the cause.
+func (e *PendingError) Unwrap() error { return e.Cause }
 
 // Wait blocks until the operation is complete, returns its status and releases
 // the request: the handle is used up. If ctx ends first the request stays as it
@@ -201,7 +214,7 @@ func (r *Request) Peek(generation uint32) (st Status, done bool, err error) {
 	e.Lock()
 	defer e.Unlock()
 	if !r.Live(generation) {
-		return NoMessage(), false, stale()
+		return NoMessage(), false, framework.ErrClosed
 	}
 	if !r.Done() {
 		e.Progress()
@@ -218,11 +231,9 @@ func (r *Request) Cancel(generation uint32) error {
 	r.engine.Lock()
 	defer r.engine.Unlock()
 	if !r.Live(generation) {
-		return stale()
+		return framework.ErrClosed
 	}
-	if !r.Done() {
-		r.owner.Cancel()
-	}
+	r.CancelLocked()
 	return nil
 }
 
@@ -231,7 +242,7 @@ func (r *Request) Free(generation uint32) error {
 	r.engine.Lock()
 	defer r.engine.Unlock()
 	if !r.Live(generation) {
-		return stale()
+		return framework.ErrClosed
 	}
 	if r.Done() {
 		r.recycle()

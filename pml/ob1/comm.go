@@ -123,6 +123,24 @@ func (m *Module) giveUp(msg *message) {
 	m.freeMessage(msg)
 }
 
+// Abort implements pml.Comm.
+func (c *comm) Abort(plane pml.Plane, err error) {
+	m := c.m
+	m.engine.Lock()
+	defer m.engine.Unlock()
+	if c.Aborted[plane] != nil {
+		return
+	}
+	c.Aborted[plane] = err
+	m.failures++ // receives look for a reason why nothing can come
+	for _, r := range m.requests {
+		if r.c == c && r.plane == plane {
+			r.Cancel() // fails it with err, now or when the peer has answered
+		}
+	}
+	c.changed()
+}
+
 // wakeProbes has blocked probes look again. Lock held.
 func (c *comm) wakeProbes() {
 	for _, p := range c.probes {

@@ -208,7 +208,7 @@ func (m *Module) flushed() bool {
 // Flush implements pml.Module.
 func (m *Module) Flush(ctx context.Context) error { return pml.Until(ctx, m.engine, m.flushed) }
 
-// Close implements pml.Module.
+// Close implements pml.Module. What is pending ends: whoever waits for it later hears it.
 func (m *Module) Close() error {
 	m.engine.Remove(m)
 	m.engine.Lock()
@@ -220,6 +220,10 @@ func (m *Module) Close() error {
 	for _, p := range m.procs.Lives {
 		p.closePath(err) // first: what is gathered is read until then
 	}
-	m.abandon(err)
+	for _, r := range m.requests { // receives that nobody matched, sends that did not leave in time
+		if r.state != idle && r.state != complete {
+			r.fail(err)
+		}
+	}
 	return nil
 }
