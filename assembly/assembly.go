@@ -82,7 +82,7 @@ type Assembly struct {
 	upcalls struct {
 		sync.Mutex
 		closing bool
-		deaths  []death // of which nobody has been told yet
+		endings []ending // of which nobody has been told yet
 		telling bool
 		dumping bool
 		running sync.WaitGroup
@@ -152,6 +152,7 @@ func (a *Assembly) open(ctx context.Context) error {
 		return err
 	}
 	worlds := framework.NewWorlds(identity.Proc.Namespace)
+	a.giveUp = a.tellGivenUp
 	err = a.Stack.open(ctx, progress.Env{
 		Identity: identity, Worlds: worlds, Engine: progress.New(opt), Logger: log,
 		Self: framework.Life{ID: worlds.ID(identity.Proc), Nonce: newNonce()},
@@ -280,7 +281,8 @@ func (a *Assembly) close() error {
 	if a.client == nil {
 		return nil
 	}
-	if events, ok := framework.As[bootstrap.EventSource](a.client); ok {
+	events, ok := framework.As[bootstrap.EventSource](a.client)
+	if ok {
 		events.OnEvent(nil)
 	}
 	a.upcalls.Lock()
@@ -288,6 +290,9 @@ func (a *Assembly) close() error {
 	a.upcalls.Unlock()
 	a.upcalls.running.Wait()
 	err := a.Stack.Close()
+	if ok {
+		events.End()
+	}
 	if a.options.Client == nil {
 		err = errors.Join(err, a.client.Close())
 	}

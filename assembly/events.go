@@ -1,6 +1,7 @@
 package assembly
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
@@ -20,15 +21,20 @@ func (a *Assembly) event(ev bootstrap.Event) {
 	switch ev.Kind {
 	case bootstrap.ProcDied:
 		a.env.Logger.Warn("process died", "proc", ev.Proc.String(), "reason", ev.Reason)
-		for _, life := range a.lives(framework.Life{ID: a.env.Worlds.ID(ev.Proc), Nonce: ev.Nonce}) {
+		for _, life := range a.lives(ev) {
 			a.mu.Lock()
 			a.dead[life] = ev.Reason // first: a communicator that is made from now on knows
 			a.mu.Unlock()
-			u.deaths = append(u.deaths, death{life, ev.Reason})
+			a.ends(ending{peer: life, died: ev.Reason})
 		}
-		if !u.telling {
-			u.telling = true
-			u.running.Go(a.tell)
+	case bootstrap.ProcLeft:
+		for _, life := range a.lives(ev) {
+			a.ends(ending{peer: life, gone: framework.ErrPeerClosed})
+		}
+	case bootstrap.GivenUp:
+		a.env.Logger.Warn("a process has given this one up", "proc", ev.Proc.String(), "reason", ev.Reason)
+		for _, life := range a.lives(ev) {
+			a.ends(ending{peer: life, gone: fmt.Errorf("%w: %s", framework.ErrGivenUp, ev.Reason)})
 		}
 	case bootstrap.ServerLost:
 		// Constructs fail by themselves; messages need no server.
@@ -46,35 +52,62 @@ func (a *Assembly) event(ev bootstrap.Event) {
 	}
 }
 
-// death is that of one life.
-type death struct {
-	peer   framework.Life
-	reason string
+// ending is that of one life: it died, or is gone otherwise.
+type ending struct {
+	peer framework.Life
+	died string
+	gone error
 }
 
-// tell tells of deaths, in order.
+// ends has PMLs and watcher told of an ending. upcalls is locked.
+func (a *Assembly) ends(e ending) {
+	u := &a.upcalls
+	u.endings = append(u.endings, e)
+	if !u.telling {
+		u.telling = true
+		u.running.Go(a.tell)
+	}
+}
+
+// tell tells of endings, in order.
 func (a *Assembly) tell() {
 	u := &a.upcalls
 	u.Lock()
 	defer u.Unlock()
-	for len(u.deaths) > 0 && !u.closing {
-		d := u.deaths[0]
-		u.deaths = u.deaths[1:]
+	for len(u.endings) > 0 && !u.closing {
+		e := u.endings[0]
+		u.endings = u.endings[1:]
 		u.Unlock()
 		for _, m := range a.pmls {
-			m.PeerFailed(d.peer, d.reason)
+			if e.gone != nil {
+				m.PeerGone(e.peer, e.gone)
+			} else {
+				m.PeerFailed(e.peer, e.died)
+			}
 		}
-		if a.options.Watcher != nil {
-			a.options.Watcher.Died(d.peer, d.reason)
+		if e.gone == nil && a.options.Watcher != nil {
+			a.options.Watcher.Died(e.peer, e.died)
 		}
 		u.Lock()
 	}
 	u.telling = false
 }
 
-// lives returns which lives have ended with a process: the one that was named, or
+// tellGivenUp is pml.Env's GiveUp: telling a peer may wait for the launcher's socket.
+func (a *Assembly) tellGivenUp(peer framework.Life, why error) {
+	events, ok := framework.As[bootstrap.EventSource](a.client)
+	u := &a.upcalls
+	u.Lock()
+	defer u.Unlock()
+	if ok && !u.closing {
+		u.running.Go(func() { events.GiveUp(a.env.Worlds.Proc(peer.ID), peer.Nonce, why.Error()) })
+	}
+}
+
+// lives returns which lives of a process an event is about: the one that it names, or
 // all that are known if the bootstrap can't name it.
-func (a *Assembly) lives(ended framework.Life) []framework.Life {
+func (a *Assembly) lives(ev bootstrap.Event) []framework.Life {
+	ended := framework.Life{ID: a.env.Worlds.ID(ev.Proc), Nonce: ev.Nonce}
 	if ended.Nonce != 0 {
 		return []framework.Life{ended}
 	}

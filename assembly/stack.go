@@ -30,6 +30,7 @@ type Stack struct {
 	timing     *timing // or nil
 	env        progress.Env
 	hooks      pml.Hooks
+	giveUp     func(framework.Life, error) // pml.Env's
 
 	pmls   []PML       // by preference
 	node   PML         // to which others leave the processes of a node; none: no Module
@@ -97,7 +98,7 @@ func (s *Stack) openPML(ctx context.Context, choice framework.Choice) (pml.Modul
 	}
 	defer s.timing.opened(framework.PML, choice.Verdict.Name, time.Now())
 	below := &opener{Stack: s, ctx: ctx, opened: map[framework.Kind][]string{}}
-	env := pml.Env{Env: s.env, Params: choice.Params, Hooks: s.hooks, Modules: below}
+	env := pml.Env{Env: s.env, Params: choice.Params, Hooks: s.hooks, Modules: below, GiveUp: s.giveUp}
 	m, err := component.Open(ctx, env)
 	if err != nil {
 		return nil, err

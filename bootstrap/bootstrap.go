@@ -155,14 +155,16 @@ const (
 	ProcDied   EventKind = iota + 1 // a process failed; Client.Close says what counts
 	ServerLost                      // the connection to the server broke
 	Dump                            // the server asks for an Inspect dump on standard error
+	ProcLeft                        // a life of a process is over in good order; see EventSource.End
+	GivenUp                         // a process has given this life of this process up; see EventSource.GiveUp
 )
 
 // Event is news from the server.
 type Event struct {
 	Kind   EventKind
-	Proc   framework.Proc // ProcDied: who
-	Nonce  uint64         // ProcDied: of the last life that it began (EventSource.Begin); 0: none, or not known
-	Reason string         // "signal: killed", "exit status 3"
+	Proc   framework.Proc // ProcDied, ProcLeft, GivenUp: who
+	Nonce  uint64         // likewise: of the last life that it began (EventSource.Begin); 0: none, or not known
+	Reason string         // "signal: killed", "exit status 3"; GivenUp: as it was given
 }
 
 // An EventSource delivers events.
@@ -172,6 +174,13 @@ type EventSource interface {
 	// or construct in which the process takes part afterwards hears of its death under
 	// that name. It returns at once.
 	Begin(nonce uint64)
+	// End says that the life is over in good order: this process has closed its last
+	// session, and nothing more is sent to it. Those who have an open client hear ProcLeft
+	// soon. Close says so too. It returns at once.
+	End()
+	// GiveUp tells a life of another process that this one can't exchange anything with it
+	// any more, and why. It returns at once.
+	GiveUp(p framework.Proc, nonce uint64, reason string)
 	// OnEvent calls f for each event from now on, and at once for each process
 	// that is already known dead; one call at a time, in order, from a goroutine
 	// of the client. f must not block, nor call the client. There is one f; a

@@ -29,6 +29,10 @@ type Peer struct {
 // that died.
 var ErrPeerClosed = errors.New("the peer has closed its session")
 
+// ErrGivenUp is wrapped by the error of what can't be done because the other process can't
+// exchange anything with this one, and has said so. Both are alive.
+var ErrGivenUp = errors.New("the peer has given this process up")
+
 // Address is one component's entry in a business card. Only that component reads
 // the bytes.
 type Address struct {

@@ -44,6 +44,11 @@ type Env struct {
 	Hooks  Hooks // nil when nobody looks
 	// Modules opens what the component requires (framework.Requirer).
 	Modules framework.Opener
+	// GiveUp tells a process that nothing can be exchanged with it any more, though it is
+	// neither known to have failed nor to have left, and why: its operations with this
+	// one end too (PeerGone). Called once for each life, with the engine's lock held; it
+	// returns at once. nil: nobody can be told.
+	GiveUp func(peer framework.Life, why error)
 }
 
 // Event tells Hooks, if there are any.
@@ -90,6 +95,12 @@ type Module interface {
 	// ends with ErrProcFailed, and so does everything new. It holds for a life whose
 	// card comes only afterwards too.
 	PeerFailed(peer framework.Life, reason string)
+
+	// PeerGone says that nothing more is exchanged with a life of a process that has not
+	// failed: how wraps framework.ErrPeerClosed if it has closed its last session in good
+	// order, and framework.ErrGivenUp if it can't exchange anything with this process. What
+	// it had sent before is received first. It may come late, and more than once.
+	PeerGone(peer framework.Life, how error)
 
 	// Route says how messages to a process travel, or would.
 	Route(peer framework.Life) Route

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
@@ -17,6 +19,9 @@ func faultCases() claims {
 		kittest.New("LateMemberDoesNotJoinWhatFailed", Want{Size: 2, Timeout: short}, (*job).lateMember),
 		kittest.New("DeathEndsWaits", Want{Size: 4, Timeout: long}, (*job).deathEndsWaits),
 		kittest.New("DeathIsAnEvent", Want{Size: 3, Timeout: long}, (*job).deathIsAnEvent),
+		kittest.New("LifeThatEndsIsAnEvent", Want{Size: 3, Timeout: long}, (*job).lifeEnds),
+		kittest.New("LifeThatIsGivenUpHearsOfIt", Want{Size: 2, Timeout: long}, (*job).givenUp),
+		kittest.New("CloseWhileNewsComesIsNoDeath", Want{Size: 2, Timeout: long}, (*job).closeAmongNews),
 		kittest.New("CloseIsNoDeath", Want{Size: 3, Timeout: short}, (*job).closeIsNoDeath),
 		kittest.New("CanceledContextWithdraws", Want{Size: 2, Timeout: long}, (*job).cancelWithdraws),
 		kittest.New("CanceledMemberIsMissing", Want{Size: 2, Timeout: short}, (*job).canceledIsMissing),
@@ -104,11 +109,6 @@ func (j *job) deathEndsWaits() {
 
 func (j *job) deathIsAnEvent() {
 	j.mortal()
-	listen := func(r int) <-chan bootstrap.Event {
-		ch := make(chan bootstrap.Event, 16)
-		ability[bootstrap.EventSource](j, r).OnEvent(func(e bootstrap.Event) { ch <- e })
-		return ch
-	}
 	dead := j.group(2)[0]
 	const life = 77
 	ability[bootstrap.EventSource](j, 2).Begin(life - 1)
@@ -124,16 +124,90 @@ func (j *job) deathIsAnEvent() {
 			j.Fatalf("no event of the death of %s", dead)
 		}
 	}
-	early := listen(0)
+	early := j.listen(0)
 	j.Check(j.Kill(2))
 	expect(early)
 	// Who begins to listen now hears of it too, and so does a second listener.
-	expect(listen(1))
-	expect(listen(0))
-	late := listen(1)
+	expect(j.listen(1))
+	expect(j.listen(0))
+	late := j.listen(1)
 	expect(late)
 	j.fence(0, "t", 0)
 	j.noEvent(late)
+}
+
+// listen returns a client's events, of which there is room for some.
+func (j *job) listen(rank int) <-chan bootstrap.Event {
+	ch := make(chan bootstrap.Event, 16)
+	ability[bootstrap.EventSource](j, rank).OnEvent(func(e bootstrap.Event) { ch <- e })
+	return ch
+}
+
+// next fails unless the next event is the given one.
+func (j *job) next(ch <-chan bootstrap.Event, want bootstrap.Event) {
+	select {
+	case e := <-ch:
+		if e != want {
+			j.Fatalf("event %+v, want %+v", e, want)
+		}
+	case <-j.Context().Done():
+		j.Fatalf("no event %+v", want)
+	}
+}
+
+// lifeEnds: by End, or with the client, and whatever comes next.
+func (j *job) lifeEnds() {
+	leaver := ability[bootstrap.EventSource](j, 2)
+	leaver.Begin(7)
+	j.meet("begun")
+	event := bootstrap.Event{Kind: bootstrap.ProcLeft, Proc: j.group(2)[0], Nonce: 7}
+	near, far := j.listen(0), j.listen(1)
+	leaver.End()
+	leaver.End() // nothing more to say
+	j.next(near, event)
+	j.next(far, event)
+	leaver.Begin(8)
+	leaver.End()
+	leaver.Begin(9)
+	j.meet("again")
+	event.Nonce = 8
+	j.next(near, event)
+	j.next(far, event)
+	j.Check(j.Clients[2].Close())
+	event.Nonce = 9
+	j.next(near, event)
+	j.next(far, event)
+}
+
+// givenUp: only the life that was meant.
+func (j *job) givenUp() {
+	from, to := ability[bootstrap.EventSource](j, 0), ability[bootstrap.EventSource](j, 1)
+	from.Begin(5)
+	to.Begin(6)
+	j.meet("begun")
+	news := j.listen(1)
+	from.GiveUp(j.group(1)[0], 99, "somebody else")
+	from.GiveUp(j.group(1)[0], 6, "no way")
+	j.next(news, bootstrap.Event{Kind: bootstrap.GivenUp, Proc: j.group(0)[0], Nonce: 5, Reason: "no way"})
+}
+
+// closeAmongNews: a client that closes leaves unread what is sent to it.
+func (j *job) closeAmongNews() {
+	from, to := ability[bootstrap.EventSource](j, 0), ability[bootstrap.EventSource](j, 1)
+	to.Begin(6)
+	j.meet("begun")
+	events := j.listen(0)
+	var closed atomic.Bool
+	telling := j.Go(func() {
+		for !closed.Load() {
+			from.GiveUp(j.group(1)[0], 6, strings.Repeat("no way ", 100))
+		}
+	})
+	time.Sleep(short / 50)
+	j.Check(j.Clients[1].Close())
+	closed.Store(true)
+	telling()
+	j.next(events, bootstrap.Event{Kind: bootstrap.ProcLeft, Proc: j.group(1)[0], Nonce: 6})
 }
 
 func (j *job) noEvent(ch <-chan bootstrap.Event) {

@@ -40,6 +40,7 @@ type client struct {
 	lastID uint64
 	err    error // why there will be no answers any more
 	closed bool
+	life   uint64 // that has begun; 0: none
 
 	events events
 }
@@ -147,11 +148,19 @@ func (c *client) readAll(r *wire.Reader) error {
 
 // addEvent passes on what the server said.
 func (c *client) addEvent(ev wire.EventBody) {
-	switch k := bootstrap.EventKind(ev.Kind); k {
-	case bootstrap.ProcDied:
-		c.events.add(bootstrap.Event{Kind: k, Proc: framework.Proc{Namespace: c.id.Proc.Namespace, Rank: ev.Rank}, Nonce: ev.Nonce, Reason: ev.Reason})
+	e := bootstrap.Event{Kind: bootstrap.EventKind(ev.Kind), Proc: framework.Proc{Namespace: c.id.Proc.Namespace, Rank: ev.Rank}, Nonce: ev.Nonce, Reason: ev.Reason}
+	switch e.Kind {
+	case bootstrap.ProcDied, bootstrap.ProcLeft:
+		c.events.add(e)
+	case bootstrap.GivenUp:
+		c.mu.Lock()
+		present := c.life
+		c.mu.Unlock()
+		if ev.Life == present {
+			c.events.add(e)
+		}
 	case bootstrap.Dump:
-		c.events.add(bootstrap.Event{Kind: k, Proc: c.id.Proc})
+		c.events.add(bootstrap.Event{Kind: e.Kind, Proc: c.id.Proc})
 	default:
 		c.log.Warn("bootstrap local: unknown event", "kind", ev.Kind)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/local/internal/wire"
+	"github.com/ferrympi/ferry/framework"
 )
 
 // events keeps what a later OnEvent must still hear, and delivers one event at
@@ -24,7 +25,7 @@ type events struct {
 func (e *events) add(ev bootstrap.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if ev.Kind != bootstrap.Dump {
+	if ev.Kind == bootstrap.ProcDied || ev.Kind == bootstrap.ServerLost {
 		e.history = append(e.history, ev)
 	}
 	if e.f != nil {
@@ -73,6 +74,23 @@ func (e *events) stop() {
 }
 
 // Begin tells the server of a life. If that is gone nobody hears of a death.
-func (c *client) Begin(nonce uint64) { _ = c.send(wire.Life, 0, wire.LifeBody{Nonce: nonce}) }
+func (c *client) Begin(nonce uint64) { c.begin(nonce) }
+
+// End implements bootstrap.EventSource.
+func (c *client) End() { c.begin(0) }
+
+func (c *client) begin(nonce uint64) {
+	c.mu.Lock()
+	c.life = nonce
+	c.mu.Unlock()
+	_ = c.send(wire.Life, 0, wire.LifeBody{Nonce: nonce})
+}
+
+// GiveUp implements bootstrap.EventSource. Whoever is not of this job hears nothing.
+func (c *client) GiveUp(p framework.Proc, nonce uint64, reason string) {
+	if p.Namespace == c.id.Proc.Namespace {
+		_ = c.send(wire.GiveUp, 0, wire.GiveUpBody{Rank: p.Rank, Nonce: nonce, Reason: reason[:min(len(reason), bootstrap.MaxName)]})
+	}
+}
 
 func (c *client) OnEvent(f func(bootstrap.Event)) { c.events.set(f) }

@@ -5,7 +5,6 @@ import (
 
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
-	"github.com/ferrympi/ferry/progress"
 )
 
 // Proc is what every PML knows of another process, or of its own, in one life.
@@ -16,8 +15,9 @@ type Proc struct {
 	Exit
 	// Err says why nothing can be sent to the process any more, and, if it is Gone,
 	// that nothing comes of it either. nil: it is present.
-	Err  error
-	name string
+	Err    error
+	name   string
+	giveUp func(framework.Life, error) // pml.Env's
 }
 
 // String names the process in its job.
@@ -49,6 +49,9 @@ func (p *Proc) End(err error) bool {
 		return false
 	}
 	p.Err = err
+	if why == Broken && p.giveUp != nil && !errors.Is(err, framework.ErrGivenUp) {
+		p.giveUp(p.Life, err)
+	}
 	return true
 }
 
@@ -73,21 +76,27 @@ func Explain(err error, rank int) error {
 type Procs[P Process] struct {
 	// Lives are those of whom something may still come, by nonce.
 	Lives   map[uint64]P
-	present map[framework.ProcID]P    // whose card came last
-	dead    map[framework.Life]string // and the bootstrap's reason; the card may come later
+	present map[framework.ProcID]P     // whose card came last
+	ended   map[framework.ProcID]ended // the last life of which the bootstrap has said so
 	pml     string
-	env     *progress.Env
+	env     *pml.Env
 	make    func(Proc) P
+}
+
+// ended is a life that is over, of which the card may come later.
+type ended struct {
+	nonce uint64
+	how   error
 }
 
 // NewProcs returns an empty set for the PML called name, which was opened in env, and
 // whose processes are made by make.
-func NewProcs[P Process](name string, env *progress.Env, make func(Proc) P) Procs[P] {
-	return Procs[P]{Lives: map[uint64]P{}, present: map[framework.ProcID]P{}, dead: map[framework.Life]string{}, pml: name, env: env, make: make}
+func NewProcs[P Process](name string, env *pml.Env, make func(Proc) P) Procs[P] {
+	return Procs[P]{Lives: map[uint64]P{}, present: map[framework.ProcID]P{}, ended: map[framework.ProcID]ended{}, pml: name, env: env, make: make}
 }
 
 func (t *Procs[P]) new(life framework.Life) P {
-	return t.make(Proc{Life: life, Stats: pml.PeerStats{Peer: life}, name: t.env.Worlds.Proc(life.ID).String()})
+	return t.make(Proc{Life: life, Stats: pml.PeerStats{Peer: life}, name: t.env.Worlds.Proc(life.ID).String(), giveUp: t.env.GiveUp})
 }
 
 // Find returns a process, or the zero P.
@@ -127,16 +136,21 @@ func (t *Procs[P]) Member(life framework.Life) (p P) {
 }
 
 // Present says that the card of p has come. It returns the process's life of before, if
-// that is another one, or the zero P.
+// that is another one, or the zero P. The card of a life that is known to be over may be
+// late: a newer one of the process stays present.
 func (t *Procs[P]) Present(p P) (before P) {
 	known := p.Base()
 	known.Known = true
-	if old := t.present[known.Life.ID]; old != p {
-		before = old
+	old := t.present[known.Life.ID]
+	if e := t.ended[known.Life.ID]; e.how != nil && e.nonce == known.Life.Nonce {
+		p.Fail(e.how)
+		if old != before {
+			return before
+		}
 	}
 	t.present[known.Life.ID] = p
-	if reason, dead := t.dead[known.Life]; dead {
-		p.Fail(&Failed{reason})
+	if old != p {
+		before = old
 	}
 	return before
 }
@@ -153,17 +167,26 @@ func (t *Procs[P]) Forget(p P) {
 
 // Died says that the bootstrap has reported a death. What has arrived of the process
 // must have been taken.
-func (t *Procs[P]) Died(life framework.Life, reason string) {
+func (t *Procs[P]) Died(life framework.Life, reason string) { t.over(life, &Failed{reason}) }
+
+// Gone is pml.Module's PeerGone. What has arrived of the process must have been taken.
+func (t *Procs[P]) Gone(life framework.Life, how error) { t.over(life, t.transportError(life, how)) }
+
+func (t *Procs[P]) over(life framework.Life, how error) {
 	var none P
-	t.dead[life] = reason
+	t.ended[life.ID] = ended{life.Nonce, how}
 	if p := t.Find(life); p != none {
-		p.Fail(&Failed{reason})
+		p.Fail(how)
 	}
 }
 
 // Ended is the error of what is pending with a life whose end only its next one tells.
 func (t *Procs[P]) Ended(life framework.Life) error {
-	return &framework.TransportError{Component: "pml " + t.pml, Peer: t.env.Worlds.Proc(life.ID).String(), Op: "learn", Err: framework.ErrPeerClosed}
+	return t.transportError(life, framework.ErrPeerClosed)
+}
+
+func (t *Procs[P]) transportError(life framework.Life, err error) error {
+	return &framework.TransportError{Component: "pml " + t.pml, Peer: t.env.Worlds.Proc(life.ID).String(), Op: "exchange", Err: err}
 }
 
 // Stats returns those of all with whom something was exchanged.

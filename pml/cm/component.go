@@ -52,7 +52,7 @@ func (component) Probe(context.Context, any) framework.Verdict { return framewor
 
 func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 	m := &Module{env: env, engine: env.Engine}
-	m.procs = base.NewProcs("cm", &m.env.Env, func(p base.Proc) *proc { return &proc{Proc: p, m: m} })
+	m.procs = base.NewProcs("cm", &m.env, func(p base.Proc) *proc { return &proc{Proc: p, m: m} })
 	m.strangers.early = map[uint64]*early{}
 	open, err := framework.Open[mtl.Module](env.Modules, framework.MTL, func(string) any { return m })
 	if err != nil {

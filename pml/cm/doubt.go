@@ -6,19 +6,14 @@ import (
 	"github.com/ferrympi/ferry/pml/base"
 )
 
-// A network finds out that a process has died, or rather that a connection is broken,
-// sooner than the bootstrap tells. An operation that the network has failed waits for
-// the bootstrap's word, so that its error is the failure of the process, as everywhere
-// else (ErrProcFailed, and by name); and the network's own if there is no such word.
+// An operation that the network has failed waits for the bootstrap's word (see
+// base.DoubtStep), so that its error is the failure of the process, as everywhere else
+// (ErrProcFailed, and by name); and the network's own if there is no such word.
 // Whatever the network says concerns that operation only, or the sends that wait for the
 // answer to a request: the next ones try again.
 
-// The time to wait, in steps: a process that is stopped meanwhile loses one of them.
-// The bootstrap of a node takes milliseconds, that of a large job a part of a second.
-const doubtStep = 10 * time.Millisecond
-
 // Tests change it.
-var doubtSteps = 80
+var doubtSteps = base.DoubtSteps
 
 // doubting is what resolve goes by.
 type doubting struct {
@@ -46,7 +41,7 @@ func (r *request) doubt(err error) {
 // resolve ends the operations that have waited for long enough. Lock held.
 func (m *Module) resolve() {
 	now := time.Now()
-	if now.Sub(m.doubting.last) < doubtStep {
+	if now.Sub(m.doubting.last) < base.DoubtStep {
 		return
 	}
 	m.doubting = doubting{last: now}

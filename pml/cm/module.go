@@ -2,6 +2,7 @@ package cm
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"time"
 
@@ -83,6 +84,18 @@ func (m *Module) PeerFailed(peer framework.Life, reason string) {
 	m.procs.Died(peer, reason)
 }
 
+// PeerGone implements pml.Module. One that has left may have sent what the network still
+// brings, and says itself how much.
+func (m *Module) PeerGone(peer framework.Life, how error) {
+	m.engine.Lock()
+	defer m.engine.Unlock()
+	if p := m.procs.Find(peer); p != nil && p.Known && errors.Is(how, framework.ErrPeerClosed) {
+		p.leave(base.Unknown)
+		return
+	}
+	m.procs.Gone(peer, how)
+}
+
 // mostLastPolls bounds the time for what a dead process had sent: others go on
 // sending meanwhile.
 const mostLastPolls = 1000
@@ -130,7 +143,7 @@ func (m *Module) Due() time.Duration {
 		{len(m.probing) > 0, probeInterval},
 		{len(m.resting) > 0, max(m.reaper.gap, firstReapGap)},
 		{len(m.leaving) > 0, m.farewellGap()},
-		{m.doubting.any, doubtStep},
+		{m.doubting.any, base.DoubtStep},
 	} {
 		if work.is && (interval == 0 || work.gap < interval) {
 			interval = work.gap

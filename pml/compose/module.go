@@ -94,6 +94,12 @@ func (m *Module) PeerFailed(peer framework.Life, reason string) {
 	m.network.PeerFailed(peer, reason)
 }
 
+// PeerGone implements pml.Module.
+func (m *Module) PeerGone(peer framework.Life, how error) {
+	m.node.PeerGone(peer, how)
+	m.network.PeerGone(peer, how)
+}
+
 // isLocal reports whether another process is on this node.
 func (m *Module) isLocal(peer framework.Life) bool {
 	_, local := slices.BinarySearch(m.env.Identity.Locals, peer.ID.Rank())

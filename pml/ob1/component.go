@@ -73,7 +73,7 @@ func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 		fragment: int64(env.Params.(*params).FragmentSize),
 		parked:   parked{},
 	}
-	m.procs = base.NewProcs(name, &m.env.Env, func(p base.Proc) *proc { return &proc{Proc: p, m: m} })
+	m.procs = base.NewProcs(name, &m.env, func(p base.Proc) *proc { return &proc{Proc: p, m: m} })
 	if err := m.openTransports(); err != nil {
 		return nil, err
 	}

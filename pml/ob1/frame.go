@@ -345,7 +345,7 @@ func (m *Module) replay(w parkedFrame) {
 		err = w.from.Frame(w.frame)
 	}
 	if err != nil {
-		w.from.Fail(&framework.TransportError{Component: "pml ob1", Peer: w.from.String(), Op: "receive", Err: err})
+		w.from.doubt(&framework.TransportError{Component: "pml ob1", Peer: w.from.String(), Op: "receive", Err: err})
 	}
 }
 

@@ -39,8 +39,9 @@ type Module struct {
 
 	reading []*request // receives that read the sender's memory
 
-	busy  []*proc // that have something to send
-	spare []*proc // busy's other backing array
+	busy     []*proc // that have something to send
+	spare    []*proc // busy's other backing array
+	doubting doubting
 }
 
 // Offer implements pml.Module.
@@ -82,25 +83,13 @@ func (m *Module) Learn(peer framework.Life, card framework.Card) error {
 	return m.learn(peer, card)
 }
 
-// PeerFailed implements pml.Module.
-func (m *Module) PeerFailed(peer framework.Life, reason string) {
-	m.engine.Lock()
-	defer m.engine.Unlock()
-	if p := m.procs.Find(peer); p != nil {
-		p.drain() // what it had sent before is still there, and arrives
-	}
-	m.procs.Died(peer, reason)
-	for _, t := range m.transports {
-		if t.forgetter != nil {
-			t.forgetter.Forget(peer)
-		}
-	}
-}
-
 // Poll implements progress.Source: it sends what waits for a path.
 func (m *Module) Poll() (n int) {
 	if len(m.reading) > 0 {
 		n = m.readSome()
+	}
+	if len(m.doubting.procs) > 0 {
+		m.resolve()
 	}
 	if len(m.busy) == 0 {
 		return n
@@ -110,7 +99,7 @@ func (m *Module) Poll() (n int) {
 	for _, p := range work {
 		p.busy = false
 		n += p.pump()
-		if !p.idle() {
+		if !p.idle() && p.why == nil {
 			p.markBusy()
 		}
 	}

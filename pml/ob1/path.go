@@ -76,7 +76,9 @@ func (t *transport) PathDown(peer framework.Life, err error) {
 	switch {
 	case p == nil:
 	case !errors.Is(err, btl.ErrNeverOpened):
-		p.Fail(err)
+		if p.out == t || p.inBy == t { // otherwise nothing was on it
+			p.doubt(err)
+		}
 	case p.out == t && p.endpoint != nil:
 		p.fallBack(err)
 	}
@@ -89,12 +91,16 @@ func (t *transport) PeerGone(peer framework.Life, err error) {
 	}
 }
 
-// connect opens a path, if there is none yet. A process to which none can be
-// opened has failed. Lock held.
+// connect opens a path, if there is none yet. One to which none can be opened is in
+// doubt: nothing goes until that is over. Lock held.
 func (p *proc) connect() error {
+	if p.why != nil {
+		return p.Err
+	}
 	err := p.open()
 	if err != nil && p.Known {
-		p.Fail(err)
+		p.doubt(err)
+		return p.Err
 	}
 	return err
 }
@@ -103,6 +109,9 @@ func (p *proc) connect() error {
 func (p *proc) open() error {
 	if p.Err != nil || p.endpoint != nil {
 		return p.Err
+	}
+	if p.why != nil {
+		return p.why
 	}
 	if !p.Known { // a stranger's frame came before its card
 		return fmt.Errorf("%w: the process has not been learnt", framework.ErrTransport)

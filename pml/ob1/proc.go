@@ -39,6 +39,8 @@ type proc struct {
 	queue    requestList // sends of which nothing is out
 	pushing  requestList // accepted sends whose payload goes out
 	busy     bool        // in Module.busy
+	why      error       // it is in doubt, because of that
+	steps    int         // that it still is
 }
 
 // learn takes the card of a life, which is the process's present one from now on.
@@ -106,7 +108,7 @@ func (p *proc) control(c control) bool {
 	if c.b[0] == frameCTS {
 		open = p.connect // who has sent an RTS must be there
 	}
-	if open() != nil {
+	if open() != nil || p.endpoint == nil {
 		// It has left, perhaps in good order, and waits for nothing. What it sent
 		// before is delivered.
 		return false
@@ -183,6 +185,7 @@ func (p *proc) Fail(err error) {
 		return
 	}
 	p.m.failures++
+	p.why = nil
 	p.closePath(err)
 	p.controls = nil
 	p.queue, p.pushing = requestList{}, requestList{}

@@ -102,20 +102,21 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 		return nil, err
 	}
 	p := c.peer(dst)
-	if err := p.proc.connect(); err != nil {
-		return nil, base.Explain(err, dst)
-	}
 	m := c.m
 	r := m.newRequest(c)
 	m.sends++
 	r.send, r.state, r.mode, r.plane = true, queued, mode, plane
 	r.p, r.buf, r.tag = p, buf, tag
 	r.Status = pml.NoMessage()
+	if err := p.proc.connect(); err != nil {
+		r.fail(base.Explain(err, dst))
+		return r, nil
+	}
 	p.proc.Stats.Sent++
 	p.proc.Stats.SentBytes += uint64(buf.Len())
 	m.env.Event(pml.Event{Kind: pml.EventSend, Peer: p.proc.Life, Comm: c.Spec.ID, Tag: tag, Bytes: buf.Len(), Plane: plane})
 	p.proc.queue.push(r)
-	if p.proc.queue.head != r || !r.first() {
+	if p.proc.queue.head != r || p.proc.why != nil || !r.first() {
 		p.proc.direct = false
 		p.proc.markBusy()
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -202,6 +203,18 @@ func (c *conn) drop() {
 	c.nc.Close()
 }
 
+// mute ends writing after an error. A client that has closed its end may have said
+// goodbye, which the reader still finds.
+func (c *conn) mute(err error) {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		c.drop()
+		return
+	}
+	c.qmu.Lock()
+	c.dropped, c.queue = true, nil
+	c.qmu.Unlock()
+}
+
 func (c *conn) isDropped() bool {
 	c.qmu.Lock()
 	defer c.qmu.Unlock()
@@ -257,7 +270,7 @@ func (c *conn) write() {
 		c.nc.SetWriteDeadline(time.Now().Add(writeTimeout)) // an error here shows in WriteTo
 		n, err := batch.WriteTo(c.nc)
 		if err != nil {
-			c.drop()
+			c.mute(err)
 			return
 		}
 		c.qmu.Lock()

@@ -20,7 +20,9 @@ func (c *conn) handle(m wire.Message) error {
 	case wire.Put:
 		return serve(m, func(b wire.ValuedBody) { c.s.put(c.rank, b) })
 	case wire.Life:
-		return serve(m, func(b wire.LifeBody) { c.s.begin(c.rank, b.Nonce) })
+		return serve(m, func(b wire.LifeBody) { c.s.life(c.rank, b.Nonce) })
+	case wire.GiveUp:
+		return serve(m, func(b wire.GiveUpBody) { c.s.giveUp(c.rank, b) })
 	case wire.Cancel:
 		return serve(m, func(b wire.CancelBody) { c.s.cancel(r, b.Expired) })
 	}
@@ -73,12 +75,6 @@ func (c *conn) room(id uint64) error {
 		return fmt.Errorf("over %d calls at once", maxWaiting)
 	}
 	return nil
-}
-
-func (s *Server) begin(rank uint32, nonce uint64) {
-	s.mu.Lock()
-	s.procs[rank].nonce = nonce
-	s.mu.Unlock()
 }
 
 func (s *Server) put(rank uint32, b wire.ValuedBody) {

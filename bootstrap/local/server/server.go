@@ -73,6 +73,7 @@ type Server struct {
 	address   string // what Environ gives
 	procs     []proc // by rank
 	dead      []wire.EventBody
+	left      []uint32 // whose lives are over, of which the others have not been told yet
 	joins     map[string][]*join
 	published board
 	contexts  uint64 // context ids given out
@@ -82,6 +83,7 @@ type Server struct {
 type proc struct {
 	conn   *conn  // its connection, nil before and after
 	nonce  uint64 // of the last life that it began; 0: none
+	left   bool   // that is over in good order
 	put    board
 	ended  bool   // it will never come (again)
 	exited bool   // ProcExited was called
@@ -226,6 +228,7 @@ func (s *Server) lostLocked(c *conn) {
 	case p.exited:
 		s.exitedLocked(rank, c.goodbye)
 	case c.goodbye: // it may come again
+		s.leftLocked(rank)
 	default:
 		p.broken = true
 		s.after(exitGrace, func() {
@@ -272,14 +275,22 @@ func (s *Server) endLocked(rank uint32) {
 // broadcastLocked sends ev to every process that has said hello, but not to
 // except.
 func (s *Server) broadcastLocked(ev wire.EventBody, except *conn) {
+	var to []*conn
+	for i := range s.procs {
+		if c := s.procs[i].conn; c != nil && c != except {
+			to = append(to, c)
+		}
+	}
+	s.sendLocked(ev, to...)
+}
+
+func (s *Server) sendLocked(ev wire.EventBody, to ...*conn) {
 	frame, err := wire.Encode(wire.Event, 0, ev)
 	if err != nil {
 		s.opt.Logger.Error("event not sent", "error", err)
 		return
 	}
-	for i := range s.procs {
-		if c := s.procs[i].conn; c != nil && c != except {
-			c.send(frame)
-		}
+	for _, c := range to {
+		c.send(frame)
 	}
 }

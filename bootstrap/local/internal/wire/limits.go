@@ -15,6 +15,7 @@ func (b ValuedBody) check() error { return CheckSizes(b.Name, b.Value, bootstrap
 func (b JoinBody) check() error   { return CheckSizes(b.Tag, b.Payload, bootstrap.MaxPayload) }
 func (b GetBody) check() error    { return CheckSizes(b.Key, nil, 0) }
 func (b NameBody) check() error   { return CheckSizes(b.Name, nil, 0) }
+func (b GiveUpBody) check() error { return CheckSizes(b.Reason, nil, 0) }
 func (b LookupBody) check() error { return CheckSizes(b.Name, nil, 0) }
 
 func check(body any) error {

@@ -5,8 +5,8 @@
 // A message is the array [kind, id, body]. A client says Hello first and is
 // answered Welcome or Refused. Then it sends requests with ids of its own
 // choice, never 0 and never used again; each is answered once, in any order, by
-// Reply or Failure with that id. Put, Life, Cancel and Goodbye have no answer. The
-// server pushes Event with id 0.
+// Reply or Failure with that id. Put, Life, GiveUp, Cancel and Goodbye have no answer.
+// The server pushes Event with id 0.
 //
 // What comes in is untrusted: lengths, nesting and array sizes are limited, and
 // every error means that the connection is to be closed.
@@ -23,7 +23,7 @@ import (
 
 // Version is the protocol's; client and server must agree exactly, since
 // `ferry run` and the program may be built from different sources.
-const Version = 2
+const Version = 3
 
 // Kind says what a message is. All are below 24, so that one is one byte.
 type Kind uint8
@@ -48,7 +48,8 @@ const (
 	Reply                     // what the request's line says
 	Failure                   // FailureBody
 	Event                     // EventBody
-	Life                      // LifeBody: the last life that the client has begun
+	Life                      // LifeBody: a life of the client begins, or is over
+	GiveUp                    // GiveUpBody
 )
 
 // Message is one frame's content.
@@ -153,18 +154,27 @@ type (
 		Missing []uint32
 		Failed  []uint32
 	}
-	// LifeBody names a life of the sender.
+	// LifeBody names the life of the sender that begins; 0: the last one is over in good
+	// order.
 	LifeBody struct {
 		_     struct{} `cbor:",toarray"`
 		Nonce uint64
 	}
-	// EventBody is news. Kind is a bootstrap.EventKind, and Nonce that of the life
-	// that has ended.
+	// GiveUpBody says which life of which rank the sender has given up, and why.
+	GiveUpBody struct {
+		_      struct{} `cbor:",toarray"`
+		Rank   uint32
+		Nonce  uint64
+		Reason string
+	}
+	// EventBody is news. Kind is a bootstrap.EventKind, and Nonce that of the last life of
+	// Rank. Life is the receiver's that was given up.
 	EventBody struct {
 		_      struct{} `cbor:",toarray"`
 		Kind   uint8
 		Rank   uint32
 		Nonce  uint64
+		Life   uint64
 		Reason string
 	}
 )
@@ -203,7 +213,7 @@ func Decode[T any](body cbor.RawMessage) (T, error) {
 // DecodeMessage reads the content of a frame.
 func DecodeMessage(b []byte) (Message, error) {
 	m, err := Decode[Message](b)
-	if err == nil && (m.Kind < Hello || m.Kind > Life) {
+	if err == nil && (m.Kind < Hello || m.Kind > GiveUp) {
 		return Message{}, errors.New("unknown kind of message")
 	}
 	return m, err

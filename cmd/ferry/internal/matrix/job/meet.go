@@ -41,19 +41,16 @@ func (j *Job) attend(ctx context.Context) (_ context.Context, stop func()) {
 // A watched client has its job hear what the sessions over it hear.
 type watched struct {
 	bootstrap.Client
-	events bootstrap.EventSource
-	hear   func(bootstrap.Event)
+	bootstrap.EventSource
+	hear func(bootstrap.Event)
 }
 
 // Unwrap returns the client.
 func (w *watched) Unwrap() any { return w.Client }
 
-// Begin implements bootstrap.EventSource.
-func (w *watched) Begin(nonce uint64) { w.events.Begin(nonce) }
-
 // OnEvent implements bootstrap.EventSource.
 func (w *watched) OnEvent(f func(bootstrap.Event)) {
-	w.events.OnEvent(func(e bootstrap.Event) {
+	w.EventSource.OnEvent(func(e bootstrap.Event) {
 		w.hear(e)
 		if f != nil {
 			f(e)

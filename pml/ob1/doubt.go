@@ -1,0 +1,102 @@
+package ob1
+
+import (
+	"slices"
+	"time"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/pml/base"
+)
+
+// A path that can't be opened, or that breaks, ends everything with the process, since
+// frames may be lost. Mostly it is the first sign that the process has died or left: so
+// operations wait for a moment, until the bootstrap says so (see base.DoubtStep). Without
+// such a word their error is the transport's, and the process is told that it has been
+// given up: to it the path may look well.
+
+// Tests change it.
+var doubtSteps = base.DoubtSteps
+
+// doubting are the processes that are in doubt.
+type doubting struct {
+	procs []*proc
+	last  time.Time // when a step was taken
+}
+
+// doubt ends everything with the process because of err, unless the bootstrap has a
+// better reason in time. Lock held.
+func (p *proc) doubt(err error) {
+	if p.Err != nil || p.why != nil {
+		return
+	}
+	m := p.m
+	p.why, p.steps = err, doubtSteps
+	p.closePath(err)
+	p.controls = nil
+	m.doubting.procs = append(m.doubting.procs, p)
+	m.engine.Nudge()
+}
+
+// resolve ends the doubt of processes that have waited for long enough. Lock held.
+func (m *Module) resolve() {
+	now := time.Now()
+	if now.Sub(m.doubting.last) < base.DoubtStep {
+		return
+	}
+	m.doubting.last = now
+	var over []*proc
+	m.doubting.procs = slices.DeleteFunc(m.doubting.procs, func(p *proc) bool {
+		if p.steps--; p.Err == nil && p.steps > 0 {
+			return false
+		}
+		if p.Err == nil {
+			over = append(over, p)
+		}
+		return true
+	})
+	for _, p := range over {
+		p.Fail(p.why)
+	}
+}
+
+// Due implements progress.Timed.
+func (m *Module) Due() time.Duration {
+	if len(m.doubting.procs) > 0 {
+		return base.DoubtStep
+	}
+	return 0
+}
+
+// PeerFailed implements pml.Module.
+func (m *Module) PeerFailed(peer framework.Life, reason string) {
+	m.engine.Lock()
+	defer m.engine.Unlock()
+	m.drain(peer)
+	m.procs.Died(peer, reason)
+	m.forget(peer)
+}
+
+// PeerGone implements pml.Module.
+func (m *Module) PeerGone(peer framework.Life, how error) {
+	m.engine.Lock()
+	defer m.engine.Unlock()
+	m.drain(peer)
+	m.procs.Gone(peer, how)
+}
+
+// drain takes what a process has sent before its end: it is there already, and arrives.
+func (m *Module) drain(peer framework.Life) {
+	if p := m.procs.Find(peer); p != nil {
+		p.drain()
+	}
+}
+
+// forget frees what transports keep for a process that has failed. One that has left does
+// so itself.
+func (m *Module) forget(peer framework.Life) {
+	for _, t := range m.transports {
+		if t.forgetter != nil {
+			t.forgetter.Forget(peer)
+		}
+	}
+}
