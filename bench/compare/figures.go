@@ -140,7 +140,6 @@ func besideBefore(program string) []figure {
 	return figs
 }
 
-// largest is the largest size.
 func (f figure) largest() int { return max(f.Size, f.upTo) }
 
 // fromOutside says that the time of the whole job is the figure.

@@ -79,7 +79,6 @@ func (c *comparison) describe(ctx context.Context) (about, error) {
 	return a, err
 }
 
-// number finds the first version number in a text.
 func number(s string) string {
 	if v := regexp.MustCompile(`\d+\.\d+(\.\d+)*\S*`).FindString(s); v != "" {
 		return v

@@ -63,7 +63,6 @@ func main() {
 	}
 }
 
-// parse reads the command line.
 func parse(args []string, stderr io.Writer) (*options, error) {
 	o := &options{}
 	f := flag.NewFlagSet("compare", flag.ContinueOnError)
@@ -232,7 +231,6 @@ func (o *options) measure(ctx context.Context, stderr io.Writer) (*report, error
 	return rep, nil
 }
 
-// matching returns those whose names match.
 func matching[T any](list []T, re *regexp.Regexp, name func(T) string) []T {
 	return slices.DeleteFunc(list, func(x T) bool { return !re.MatchString(name(x)) })
 }

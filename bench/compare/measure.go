@@ -144,7 +144,6 @@ func (c *comparison) figure(ctx context.Context, list []*series) error {
 	return nil
 }
 
-// pair takes ours, then theirs.
 func (c *comparison) pair(ctx context.Context, s *series) (p pair, err error) {
 	ours, err := c.between(ctx, s.fig, s.ours)
 	if err != nil {

@@ -32,7 +32,6 @@ func (b bests) sample(s sample) bool {
 	return b[outside].Near(s.Outside) && b[s.instrument].Near(s.Hop)
 }
 
-// pair judges a pair.
 func (b bests) pair(p pair) bool { return b.sample(p.Ours) && b.sample(p.Peer) }
 
 // gauge takes the raw hop between two processors from outside of the jobs, with

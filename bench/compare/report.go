@@ -15,7 +15,6 @@ import (
 	"github.com/ferrympi/ferry/internal/hop"
 )
 
-// write writes results.md and results.json.
 func write(dir string, rep *report) error {
 	b, err := json.Marshal(rep)
 	if err != nil {
@@ -35,7 +34,6 @@ func write(dir string, rep *report) error {
 	return os.WriteFile(filepath.Join(dir, "results.md"), []byte(rep.text("results")), 0o644)
 }
 
-// load reads a report that write has written.
 func load(dir string) (*report, error) {
 	b, err := os.ReadFile(filepath.Join(dir, "results.json"))
 	if err != nil {
@@ -149,7 +147,6 @@ func document(dir string, rep *report) error {
 	return os.WriteFile(path, []byte(text), 0o644)
 }
 
-// replaceSection puts the generated part in its place.
 func replaceSection(text, section string) (string, error) {
 	before, rest, ok := strings.Cut(text, sectionBegin)
 	_, after, ok2 := strings.Cut(rest, sectionEnd)

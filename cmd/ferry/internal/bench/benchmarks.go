@@ -77,7 +77,6 @@ var benchmarks = []benchmark{
 	{name: "hop", takes: pair, each: (*rank).hop, columns: "# raw cache-line hop\n# Avg (ns)"},
 }
 
-// names of the benchmarks.
 func names() []string {
 	var list []string
 	for _, b := range benchmarks {

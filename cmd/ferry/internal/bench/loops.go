@@ -199,7 +199,6 @@ func (r *rank) windows(ctx context.Context, size int) (*sample, error) {
 // windows is the loop of what sends windows of messages.
 func (o *options) windows(size int) loop { return o.loop(size, 100, 10, 20, 2) }
 
-// isends starts a window of sends.
 func isends(c *mpi.Comm, reqs []mpi.Request, buf []byte, peer, tag int) (err error) {
 	for w := range reqs {
 		if reqs[w], err = c.Isend(buf, peer, tag); err != nil {
@@ -209,7 +208,6 @@ func isends(c *mpi.Comm, reqs []mpi.Request, buf []byte, peer, tag int) (err err
 	return nil
 }
 
-// irecvs starts a window of receives.
 func irecvs(c *mpi.Comm, reqs []mpi.Request, buf []byte, peer, tag int) (err error) {
 	for w := range reqs {
 		if reqs[w], err = c.Irecv(buf, peer, tag); err != nil {

@@ -292,7 +292,7 @@ func (o *options) join(ctx context.Context, r *plan.Request) (*job.Job, error) {
 	case len(o.ranks) > 0:
 		return nil, exit.Usagef("--ranks: --job takes the launcher's ranks as they are")
 	}
-	j := &job.Job{Request: r, Options: settings.Session()}
+	j := &job.Job{Request: r}
 	return j, j.Open(ctx)
 }
 

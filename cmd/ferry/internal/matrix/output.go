@@ -126,7 +126,6 @@ func (o *output) create() (*renameio.PendingFile, error) {
 	return renameio.NewPendingFile(o.file, renameio.WithTempDir(filepath.Dir(o.file)), renameio.WithPermissions(0o666))
 }
 
-// close closes what is open.
 func (all outputs) close() {
 	for _, o := range all {
 		if f, ok := o.to.(*os.File); ok && o.path != "-" {

@@ -59,7 +59,6 @@ type phase struct {
 	Parts  []part        `json:"parts,omitempty"`
 }
 
-// trace is all of it.
 type trace struct {
 	Whole     time.Duration `json:"whole_ns"`
 	Phases    []phase       `json:"phases"`
@@ -183,7 +182,6 @@ func median(list []time.Duration) time.Duration {
 	return list[(len(list)-1)/2]
 }
 
-// print writes a table.
 func (t *trace) print(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-48s%10s%10s%10s%10s%11s%7s\n", "done, ms after ferry run began", "first", "median", "last", "took", "processor", "share")

@@ -21,13 +21,11 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/plan"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/mpi"
 )
 
 // A Job is one rank's part of the run. Fields are set before Open.
 type Job struct {
 	*plan.Request
-	Options []mpi.SessionOption // of all sessions
 	// Save takes the report as it is before each stack, marked as partial: it is all
 	// that there will be if rank 0 dies with that stack. nil: nobody takes it.
 	Save func(*report.Report)

@@ -86,7 +86,7 @@ func (j *Job) stack(ctx context.Context, i int) error {
 
 // session opens a session over a stack.
 func (j *Job) session(ctx context.Context, i int) (*mpi.Session, error) {
-	opts := append(slices.Clone(j.Options), mpi.WithBootstrap(j.client))
+	opts := append(settings.Session(), mpi.WithBootstrap(j.client))
 	for _, set := range slices.Concat(j.Set, j.plan.Stacks[i].Set) {
 		name, value, _ := strings.Cut(set, "=")
 		opts = append(opts, mpi.WithParam(name, value))

@@ -126,7 +126,6 @@ func WriteJUnit(w io.Writer, r *Report) error {
 	return out.WriteXML(w)
 }
 
-// testcase is one row.
 func testcase(row Row) junit.Testcase {
 	c := junit.Testcase{Name: oneLine(row.Case), Classname: oneLine(row.Stack), Time: seconds(row.Seconds)}
 	why := &junit.Result{Message: oneLine(row.Reason), Type: string(row.kind()), Data: Printable(row.Reason)}
