@@ -2,6 +2,7 @@ package ofi
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"runtime"
@@ -91,7 +92,7 @@ func (t *tester) until(cond func() bool) {
 		if t.m.Poll() == 0 {
 			runtime.Gosched()
 		}
-		t.err = t.m.broken
+		t.err = cmp.Or(t.err, t.m.broken)
 	}
 }
 
@@ -138,13 +139,11 @@ func (t *tester) look(claim bool) *trial {
 
 // find looks until it has found one.
 func (t *tester) find(claim bool) *trial {
-	p := t.look(claim)
-	for t.err == nil && !p.Found {
-		if t.givenUp() {
-			t.err = errGivenUp
-		}
+	p := new(trial)
+	t.until(func() bool {
 		p = t.look(claim)
-	}
+		return p.Found
+	})
 	return p
 }
 
