@@ -150,7 +150,7 @@ func (c memoryComponent) Open(_ context.Context, env mtl.Env) (mtl.Module, error
 	m := &memory{
 		peers: []memoryPeer{{gone: errNobody}},                                // mtl.NoEndpoint
 		f:     c.f, env: env, opt: c.opt, address: len(c.f.modules), polls: 1, // a cancel names its poll, and 0 is none
-		queues: map[uint32]*queues{}, sends: map[*message]struct{}{}, receives: map[*mtl.Op]*receive{}, claims: map[*mtl.Op]*message{},
+		queues: map[uint32]*queues{}, sends: map[*message]struct{}{}, claims: map[*mtl.Op]*message{},
 	}
 	c.f.modules = append(c.f.modules, m)
 	return m, nil

@@ -24,7 +24,7 @@ type memory struct {
 	inbox   []*message
 	sends   map[*message]struct{} // those in progress
 
-	receives map[*mtl.Op]*receive // those in progress
+	receives []*receive // those in progress
 	idle     spare[receive]
 	cancels  []*receive // those whose cancel has not taken effect
 	claims   map[*mtl.Op]*message
@@ -50,6 +50,7 @@ type queues struct {
 
 // receive is one in progress.
 type receive struct {
+	at     int // in memory.receives
 	op     *mtl.Op
 	buf    []byte
 	queues *queues
@@ -208,45 +209,50 @@ func (m *memory) Recv(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte)
 	}
 	q, p := m.queue(e)
 	r := m.idle.take()
-	*r = receive{op: op, buf: buf, queues: q, node: match.Recv[receive]{Owner: r, Source: int(e.Source), Tag: int(e.Tag)}}
-	m.receives[op] = r
+	r.at, r.op, r.buf, r.queues = len(m.receives), op, buf, q
+	r.node.Owner, r.node.Source, r.node.Tag = r, int(e.Source), int(e.Tag)
+	m.receives = append(m.receives, r)
 	if found := q.Post(p, &r.node); found != nil {
 		m.received(r, found.Owner)
 	}
 	return nil
 }
 
-// finish ends a receive.
+// finish ends a receive that has no message.
 func (m *memory) finish(r *receive, result mtl.Result) {
 	m.done = append(m.done, completion{r.op, result})
-	delete(m.receives, r.op)
-	*r = receive{}
+	m.free(r)
+}
+
+func (m *memory) free(r *receive) {
+	last := len(m.receives) - 1
+	m.receives[r.at], m.receives[last].at = m.receives[last], r.at
+	m.receives[last] = nil
+	m.receives = m.receives[:last]
+	r.op, r.buf, r.cancel = nil, nil, 0
 	m.idle.give(r)
 }
 
 // received ends a receive with its message.
 func (m *memory) received(r *receive, msg *message) {
 	msg.wild = r.node.Source == mtl.AnySource
-	m.finish(r, m.take(r.buf, msg))
+	m.take(r.op, r.buf, msg)
+	m.free(r)
 }
 
-// take copies a message that has matched, and has its sender told, which may be here.
-func (m *memory) take(buf []byte, msg *message) mtl.Result {
-	r := msg.result()
+// take ends an operation with a message that has matched, and has its sender told, which
+// may be here.
+func (m *memory) take(op *mtl.Op, buf []byte, msg *message) {
+	var err error
 	if copy(buf, msg.data) < len(msg.data) {
-		r.Err = framework.ErrTruncate
+		err = framework.ErrTruncate
 	}
+	m.done = append(m.done, completion{op, mtl.Result{Source: msg.envelope.Source, Tag: msg.envelope.Tag, Bytes: int64(len(msg.data)), Err: err}})
 	if msg.sync && msg.wild {
 		m.answers = append(m.answers, msg)
 	} else {
 		m.over(msg)
 	}
-	return r
-}
-
-// result is what a receive or a probe tells of a message.
-func (msg *message) result() mtl.Result {
-	return mtl.Result{Source: msg.envelope.Source, Tag: msg.envelope.Tag, Bytes: int64(len(msg.data))}
 }
 
 // over ends the send of a message that has been received.
@@ -265,8 +271,7 @@ func (m *memory) Probe(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, claim bool
 	var r mtl.Result
 	if found := q.Find(p, int(e.Source), int(e.Tag)); found != nil {
 		msg := found.Owner
-		r = msg.result()
-		r.Found = true
+		r = mtl.Result{Found: true, Source: msg.envelope.Source, Tag: msg.envelope.Tag, Bytes: int64(len(msg.data))}
 		if claim {
 			q.Take(found)
 			m.claims[op] = msg
@@ -283,7 +288,7 @@ func (m *memory) RecvClaimed(op *mtl.Op, buf []byte) error {
 	if err := m.state(); err != nil {
 		return err
 	}
-	m.done = append(m.done, completion{op, m.take(buf, m.claims[op])})
+	m.take(op, buf, m.claims[op])
 	delete(m.claims, op)
 	return nil
 }
@@ -291,7 +296,11 @@ func (m *memory) RecvClaimed(op *mtl.Op, buf []byte) error {
 func (m *memory) Cancel(op *mtl.Op) {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
-	if r := m.receives[op]; r != nil && r.cancel == 0 {
+	i := slices.IndexFunc(m.receives, func(r *receive) bool { return r.op == op })
+	if i < 0 {
+		return
+	}
+	if r := m.receives[i]; r.cancel == 0 {
 		r.cancel = m.polls + m.f.opt.Faults.Polls
 		m.cancels = append(m.cancels, r)
 	}
@@ -339,7 +348,7 @@ func (m *memory) giveAllUp(result mtl.Result) {
 	for msg := range m.sends {
 		m.giveUp(msg, result)
 	}
-	for _, r := range m.receives {
+	for _, r := range slices.Clone(m.receives) { // finish takes them out
 		r.queues.Cancel(&r.node)
 		m.finish(r, result)
 	}
