@@ -93,14 +93,10 @@ func (a *Assembly) tell() {
 	u.telling = false
 }
 
-// tellGivenUp is pml.Env's GiveUp: telling a peer may wait for the launcher's socket.
+// tellGivenUp is pml.Env's GiveUp.
 func (a *Assembly) tellGivenUp(peer framework.Life, why error) {
-	events, ok := framework.As[bootstrap.EventSource](a.client)
-	u := &a.upcalls
-	u.Lock()
-	defer u.Unlock()
-	if ok && !u.closing {
-		u.running.Go(func() { events.GiveUp(a.env.Worlds.Proc(peer.ID), peer.Nonce, why.Error()) })
+	if events, ok := framework.As[bootstrap.EventSource](a.client); ok {
+		events.GiveUp(a.env.Worlds.Proc(peer.ID), peer.Nonce, why.Error())
 	}
 }
 

@@ -99,7 +99,9 @@ type Client interface {
 	// The same tag may be used again at once. A member whose call ends with an
 	// error has withdrawn: the others go on waiting for it until their deadline,
 	// except that the first deadline to pass ends the fence for all that wait. A
-	// member that has ended, in whatever way, ends it at once.
+	// member that has ended, in whatever way, ends it at once. With a server that says
+	// nothing (ErrTransport, though others of the client's calls work) it is not known
+	// whether the member has withdrawn.
 	Fence(ctx context.Context, group []framework.Proc, tag string) error
 
 	// Construct is a Fence that also agrees on a 64-bit context id and hands
@@ -179,7 +181,8 @@ type EventSource interface {
 	// soon. Close says so too. It returns at once.
 	End()
 	// GiveUp tells a life of another process that this one can't exchange anything with it
-	// any more, and why. It returns at once.
+	// any more, and why. It returns at once, and the news is lost if the server does not
+	// read for long.
 	GiveUp(p framework.Proc, nonce uint64, reason string)
 	// OnEvent calls f for each event from now on, and at once for each process
 	// that is already known dead; one call at a time, in order, from a goroutine

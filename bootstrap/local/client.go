@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
@@ -17,32 +18,45 @@ import (
 
 const (
 	// answerGrace is how long a call whose wait has ended waits for the server
-	// to say so, and who was missing. A server that is silent for so long is gone.
+	// to say so, and who was missing.
 	answerGrace = 5 * time.Second
 
-	// closeGrace limits the writing of the goodbye.
+	// closeGrace limits the writing of what is queued when the client closes, and of the
+	// goodbye.
 	closeGrace = time.Second
 )
 
 // client is a connection to the launcher: a bootstrap.Client with all optional
-// abilities. One goroutine reads; callers write.
+// abilities. One goroutine reads; another one writes while there is something to
+// write, so that no call waits for a launcher that does not read, unless it wants to.
 type client struct {
 	id      bootstrap.Identity
 	conn    net.Conn
 	timeout time.Duration
+	grace   time.Duration // answerGrace; tests have less
 	log     *slog.Logger
 	wg      sync.WaitGroup // the reader, and the deliverer of events
+	writer  sync.WaitGroup
 
-	wmu sync.Mutex // one frame at a time
+	lastID atomic.Uint64
+	ended  chan struct{} // closed with err
 
 	mu     sync.Mutex
-	calls  map[uint64]chan answer
-	lastID uint64
-	err    error // why there will be no answers any more
+	calls  map[uint64]*call
+	err    error // why there will be no answers any more: the first cause
 	closed bool
 	life   uint64 // that has begun; 0: none
+	out    outbox
 
 	events events
+}
+
+// call is one that waits for its answer.
+type call struct {
+	answer chan answer // has room for it
+	// silent is set when the caller has gone without one: it ends the connection if the
+	// server has not answered by then.
+	silent *time.Timer
 }
 
 // answer is what a call gets: a Reply or Failure, or the reason for neither.
@@ -52,7 +66,10 @@ type answer struct {
 }
 
 func newClient(conn net.Conn, id bootstrap.Identity, env bootstrap.Env) *client {
-	c := &client{id: id, conn: conn, timeout: cmp.Or(env.Timeout, bootstrap.DefaultTimeout), log: env.Logger, calls: map[uint64]chan answer{}}
+	c := &client{
+		id: id, conn: conn, timeout: cmp.Or(env.Timeout, bootstrap.DefaultTimeout), grace: answerGrace,
+		log: env.Logger, ended: make(chan struct{}), calls: map[uint64]*call{},
+	}
 	c.events.spawn = c.wg.Go
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
@@ -68,16 +85,17 @@ func (c *client) Close() error {
 		c.mu.Unlock()
 		return closedError("Close")
 	}
+	lost := c.err != nil
 	c.closed = true
-	c.mu.Unlock()
-	c.end(closedError("Close during the call"))
-	c.conn.SetWriteDeadline(time.Now().Add(closeGrace)) // frees a writer that is stuck
-	if frame, err := wire.Encode(wire.Goodbye, 0, wire.Empty{}); err == nil {
-		c.wmu.Lock()
-		c.conn.SetWriteDeadline(time.Now().Add(closeGrace))
-		c.conn.Write(frame) // when it fails there is no server to be told
-		c.wmu.Unlock()
+	c.endLocked(closedError("Close during the call"))
+	if !lost {
+		c.conn.SetWriteDeadline(time.Now().Add(closeGrace)) // of a write that is under way too
+		if frame, err := wire.Encode(wire.Goodbye, 0, wire.Empty{}); err == nil {
+			c.queueLocked(frame)
+		}
 	}
+	c.mu.Unlock()
+	c.writer.Wait()
 	c.conn.Close()
 	c.events.stop()
 	c.wg.Wait()
@@ -88,33 +106,40 @@ func closedError(what string) error {
 	return fmt.Errorf("bootstrap local: %s: %w", what, framework.ErrClosed)
 }
 
-// end makes every call, now and later, return err. The first err stays.
-func (c *client) end(err error) {
+// fail ends the connection because of err, unless it has ended before.
+func (c *client) fail(err error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.endLocked(err)
+	c.mu.Unlock()
+	c.conn.Close()
+}
+
+// endLocked makes every call, now and later, return err. The first err stays.
+func (c *client) endLocked(err error) {
 	if c.err != nil {
 		return
 	}
 	c.err = err
-	for id, ch := range c.calls {
-		ch <- answer{err: err}
+	close(c.ended)
+	for id, call := range c.calls {
+		if call.silent != nil {
+			call.silent.Stop()
+		}
+		call.answer <- answer{err: err}
 		delete(c.calls, id)
 	}
 }
 
 // read hands answers to their calls until the connection ends.
 func (c *client) read(r *wire.Reader) {
-	err := c.readAll(r)
+	c.fail(launcherError("receive", c.readAll(r)))
 	c.mu.Lock()
-	closed := c.closed
+	closed, err := c.closed, c.err
 	c.mu.Unlock()
 	if closed {
 		return
 	}
-	c.conn.Close()
-	err = launcherError("receive", err)
 	c.log.Warn("bootstrap local: connection to the launcher lost", "error", err)
-	c.end(err)
 	c.events.add(bootstrap.Event{Kind: bootstrap.ServerLost, Reason: err.Error()})
 }
 
@@ -126,14 +151,9 @@ func (c *client) readAll(r *wire.Reader) error {
 		}
 		switch m.Kind {
 		case wire.Reply, wire.Failure:
-			c.mu.Lock()
-			ch, ok := c.calls[m.ID]
-			delete(c.calls, m.ID)
-			c.mu.Unlock()
-			if !ok {
+			if !c.answered(m) {
 				return fmt.Errorf("answer to a call that is not there (id %d)", m.ID)
 			}
-			ch <- answer{msg: m} // has room: one answer per call
 		case wire.Event:
 			ev, err := wire.Decode[wire.EventBody](m.Body)
 			if err != nil {
@@ -166,42 +186,28 @@ func (c *client) addEvent(ev wire.EventBody) {
 	}
 }
 
-// send sends one frame. Nothing waits for it to be handled.
-func (c *client) send(k wire.Kind, id uint64, body any) error {
-	frame, err := wire.Encode(k, id, body)
-	if err != nil {
-		return err
+// answered hands an answer to its call. It reports false if there is none.
+func (c *client) answered(m wire.Message) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	call, ok := c.calls[m.ID]
+	if !ok {
+		return false
 	}
-	c.wmu.Lock()
-	defer c.wmu.Unlock()
-	if err := c.failure(); err != nil {
-		return err
+	delete(c.calls, m.ID)
+	if call.silent != nil {
+		call.silent.Stop()
+		if m.Kind == wire.Reply {
+			c.log.Warn("bootstrap local: a call that was given up is done after all; others may count on it", "id", m.ID)
+		}
 	}
-	err = c.conn.SetWriteDeadline(time.Now().Add(c.timeout))
-	if err == nil {
-		_, err = c.conn.Write(frame)
-	}
-	if err == nil {
-		return nil
-	}
-	if err := c.failure(); err != nil {
-		return err // Close, or the reader, was first and knows better
-	}
-	err = launcherError("send", err)
-	c.end(err)
-	c.conn.Close() // half a frame may be out: there is no going on
-	return err
+	call.answer <- answer{msg: m}
+	return true
 }
 
 // launcherError is the error of a connection that is of no more use.
 func launcherError(op string, err error) error {
 	return &framework.TransportError{Component: "bootstrap local", Peer: "the launcher", Op: op, Err: err}
-}
-
-func (c *client) failure() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.err
 }
 
 // call sends a request and waits for its answer. When ctx ends or the deadline
@@ -212,50 +218,54 @@ func (c *client) call(ctx context.Context, k wire.Kind, body any) (m wire.Messag
 	if ctx.Err() != nil {
 		return m, nil, context.Cause(ctx)
 	}
-	ch := make(chan answer, 1)
-	c.mu.Lock()
-	c.lastID++
-	id := c.lastID
-	c.calls[id] = ch
-	c.mu.Unlock()
-	defer c.forget(id)
-	if err := c.send(k, id, body); err != nil {
+	mine := &call{answer: make(chan answer, 1)}
+	id := c.lastID.Add(1)
+	sent, err := c.sendCall(k, id, body, mine)
+	if err != nil {
 		return m, nil, err
 	}
 	expired := false
 	select {
-	case a := <-ch:
+	case a := <-mine.answer:
 		return a.msg, nil, a.err
 	case <-ctx.Done():
 		waitErr = context.Cause(ctx)
 	case <-time.After(c.timeout):
 		expired, waitErr = true, fmt.Errorf("%w (after %v)", framework.ErrTimeout, c.timeout)
 	}
-	a := c.cancel(id, ch, expired)
+	if c.takeBack(sent, id) {
+		return m, nil, fmt.Errorf("%w: %w", waitErr, errUnread)
+	}
+	a := c.cancel(id, mine, expired)
 	return a.msg, waitErr, a.err
 }
 
-// cancel tells the server that a wait has ended, and returns its last word.
-func (c *client) cancel(id uint64, ch chan answer, expired bool) answer {
-	err := c.send(wire.Cancel, id, wire.CancelBody{Expired: expired})
-	if err != nil {
+// cancel tells the server that a wait has ended, and returns its last word. A server
+// that has none for c.grace may be stopped: the call ends without. One that is silent for
+// c.timeout is gone.
+func (c *client) cancel(id uint64, mine *call, expired bool) answer {
+	if _, err := c.send(wire.Cancel, id, wire.CancelBody{Expired: expired}); err != nil {
 		return answer{err: err}
 	}
 	select {
-	case a := <-ch:
+	case a := <-mine.answer:
 		return a
-	case <-time.After(answerGrace):
+	case <-time.After(c.grace):
 	}
-	err = launcherError("wait for an answer", fmt.Errorf("%w: none within %v of the end of the call", framework.ErrTimeout, answerGrace))
-	c.end(err)
-	c.conn.Close()
-	return answer{err: err}
-}
-
-func (c *client) forget(id uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.calls, id)
+	if c.calls[id] != mine {
+		return <-mine.answer // it has just come
+	}
+	silence := max(c.timeout, c.grace)
+	mine.silent = time.AfterFunc(silence-c.grace, func() { c.fail(silentError(silence)) })
+	return answer{err: silentError(c.grace)}
+}
+
+// silentError is the error of a call of which the server does not even say that it has
+// been withdrawn.
+func silentError(silence time.Duration) error {
+	return launcherError("wait for an answer", fmt.Errorf("%w: none within %v of the end of the call", framework.ErrTimeout, silence))
 }
 
 // failed turns a Failure into an error. op and name are what was called.

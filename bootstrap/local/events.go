@@ -83,13 +83,17 @@ func (c *client) begin(nonce uint64) {
 	c.mu.Lock()
 	c.life = nonce
 	c.mu.Unlock()
-	_ = c.send(wire.Life, 0, wire.LifeBody{Nonce: nonce})
+	_, _ = c.send(wire.Life, 0, wire.LifeBody{Nonce: nonce})
 }
 
-// GiveUp implements bootstrap.EventSource. Whoever is not of this job hears nothing.
+// GiveUp implements bootstrap.EventSource. Whoever is not of this job hears nothing; nor
+// does anybody while the launcher does not read.
 func (c *client) GiveUp(p framework.Proc, nonce uint64, reason string) {
-	if p.Namespace == c.id.Proc.Namespace {
-		_ = c.send(wire.GiveUp, 0, wire.GiveUpBody{Rank: p.Rank, Nonce: nonce, Reason: reason[:min(len(reason), bootstrap.MaxName)]})
+	c.mu.Lock()
+	unread := c.out.bytes
+	c.mu.Unlock()
+	if p.Namespace == c.id.Proc.Namespace && unread < mostNews {
+		_, _ = c.send(wire.GiveUp, 0, wire.GiveUpBody{Rank: p.Rank, Nonce: nonce, Reason: reason[:min(len(reason), bootstrap.MaxName)]})
 	}
 }
 

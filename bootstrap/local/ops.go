@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/local/internal/wire"
@@ -35,16 +36,35 @@ func opError(op, name string, err error) error {
 	return fmt.Errorf("bootstrap: %s %q: %w", op, name, err)
 }
 
-// Put stores value under key. It has no answer.
+// Put stores value under key. It has no answer, and returns when the kernel has it.
 func (c *client) Put(ctx context.Context, key string, value []byte) error {
 	err := context.Cause(ctx)
 	if err == nil {
-		err = c.send(wire.Put, 0, wire.ValuedBody{Name: key, Value: value})
+		err = c.put(ctx, wire.ValuedBody{Name: key, Value: value})
 	}
 	if err != nil {
 		return opError("put", key, err)
 	}
 	return nil
+}
+
+func (c *client) put(ctx context.Context, body wire.ValuedBody) error {
+	o, err := c.send(wire.Put, 0, body)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-o.sent:
+		return nil
+	case <-c.ended:
+		return c.failure()
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case <-time.After(c.timeout):
+		err = fmt.Errorf("%w (after %v)", framework.ErrTimeout, c.timeout)
+	}
+	c.takeBack(o, 0) // if it has not begun to go
+	return fmt.Errorf("%w: %w", err, errUnread)
 }
 
 func (c *client) Get(ctx context.Context, p framework.Proc, key string) ([]byte, error) {
