@@ -3,7 +3,10 @@ package mpi
 import "slices"
 
 // KeyHooks says what happens to the values of a key. Hooks are called by the
-// goroutine that duplicates, deletes or closes, and may use this package.
+// goroutine that duplicates, deletes or closes, and may use this package. A panic
+// of one goes on to that goroutine when the others have been called: what was to be
+// deleted or closed is; of a duplicate nothing is left, and an Idup that began so
+// breaks the communicator's collectives, because others have theirs.
 type KeyHooks[T any] struct {
 	// Copy makes the value of a duplicate; false leaves the duplicate without.
 	// nil: duplicates never have the attribute (MPI_COMM_NULL_COPY_FN).
@@ -102,18 +105,27 @@ func (c *Comm) copyAttrs() []attribute {
 	attrs := slices.Clone(c.attrs)
 	c.mu.Unlock()
 	var copies []attribute
+	whole := false
+	defer func() {
+		if !whole { // a hook has panicked
+			deleteAttrs(copies)
+		}
+	}()
 	for _, a := range attrs {
 		if b, ok := a.copy(); ok {
 			copies = append(copies, b)
 		}
 	}
+	whole = true
 	return copies
 }
 
-// deleteAttrs calls the hooks, the last set attribute first: the only order that
-// MPI ever demands (of MPI_COMM_SELF, MPI-4.1 section 11.2.4).
+// deleteAttrs calls the hooks, each of them also when one panics, the last set
+// attribute first: the only order that MPI ever demands (of MPI_COMM_SELF, MPI-4.1
+// section 11.2.4).
 func deleteAttrs(attrs []attribute) {
-	for _, a := range slices.Backward(attrs) {
-		a.delete()
+	if last := len(attrs) - 1; last >= 0 {
+		defer deleteAttrs(attrs[:last])
+		attrs[last].delete()
 	}
 }

@@ -92,3 +92,52 @@ func TestDeleteHookMayUseTheLibrary(t *testing.T) {
 		t.Errorf("the hook did not close it: %v", err)
 	}
 }
+
+func TestHookThatPanicsKeepsNoSessionOpen(t *testing.T) {
+	noLeak(t)
+	s, c := singleton(t)
+	var deleted []string
+	del := func(v string) {
+		deleted = append(deleted, v)
+		if v == "bad" {
+			panic("delete")
+		}
+	}
+	copied := mpi.NewKey(mpi.KeyHooks[string]{Copy: func(v string) (string, bool) { return v + "'", true }, Delete: del})
+	uncopied := mpi.NewKey(mpi.KeyHooks[string]{Copy: func(string) (string, bool) { panic("copy") }, Delete: del})
+	panics := func(want string, f func()) {
+		t.Helper()
+		defer func() {
+			t.Helper()
+			if got := recover(); got != want {
+				t.Errorf("panic %v, want %q", got, want)
+			}
+		}()
+		f()
+	}
+	if err := errors.Join(mpi.SetAttr(c, copied, "a"), mpi.SetAttr(c, uncopied, "b")); err != nil {
+		t.Fatal(err)
+	}
+	panics("copy", func() { c.Dup(t.Context()) })
+	if err := mpi.Barrier(t.Context(), c); err != nil {
+		t.Errorf("after a dup whose hook panicked: %v", err)
+	}
+	panics("copy", func() { c.Idup() })
+	if want := []string{"a'", "a'"}; !slices.Equal(deleted, want) {
+		t.Errorf("deleted %q, want %q: a duplicate that nobody gets", deleted, want)
+	}
+	if err := mpi.Barrier(t.Context(), c); !errors.Is(err, mpi.ErrBroken) {
+		t.Errorf("after an idup whose hook panicked: %v", err)
+	}
+	if err := errors.Join(mpi.DeleteAttr(c, uncopied), mpi.SetAttr(c, uncopied, "bad")); err != nil {
+		t.Fatal(err)
+	}
+	deleted = nil
+	panics("delete", func() { c.Close() })
+	if want := []string{"bad", "a"}; !slices.Equal(deleted, want) {
+		t.Errorf("closing deleted %q, want %q: all", deleted, want)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}

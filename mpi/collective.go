@@ -16,13 +16,13 @@ import (
 // order, with arguments that fit together. A wrong argument is an error of that
 // member alone, and the others go on waiting for it.
 //
-// A context that ends during a collective, or any other failure in its middle,
-// breaks the communicator's collectives, because members don't agree any more on
+// A context that ends during a collective, an operation (Op) that panics, or any other
+// failure in its middle breaks the communicator's collectives, because members don't agree any more on
 // what has happened: each further one, creation of communicators included, is
 // ErrBroken. Messages between two members are not concerned.
 
 // operations returns what the selected components offer on the communicator.
-// Between enter and leave.
+// Inside do.
 func (k *collective) operations() (_ *coll.Ops, err error) {
 	if k.ops == nil {
 		k.ops, err = k.comm().session.engine.Coll(&k.peers)
@@ -36,14 +36,13 @@ func errNoColl(op string) error {
 
 // run makes one collective call.
 func (k *collective) run(ctx context.Context, op string, f func(*coll.Ops) error) error {
-	if err := k.enter(ctx); err != nil {
-		return err
-	}
-	ops, err := k.operations()
-	if err == nil {
-		err = f(ops)
-	}
-	return k.leave(ctx, op, err)
+	return k.do(ctx, op, func() error {
+		ops, err := k.operations()
+		if err != nil {
+			return err
+		}
+		return f(ops)
+	})
 }
 
 // Barrier returns when all members have called it (MPI_Barrier).
@@ -129,7 +128,7 @@ func reduction[T any](send, recv []T, op Op[T], receives bool) (r coll.Reducer, 
 		return r, nil, nil, err
 	}
 	if op.apply == nil {
-		return r, nil, nil, fmt.Errorf("%w: the zero Op is no operation; use NewOp, Sum or another constructor", ErrUnsupported)
+		return r, nil, nil, fmt.Errorf("%w: the zero Op, or that of NewOp(nil), is no operation; use Sum or another constructor", ErrUnsupported)
 	}
 	if receives {
 		if len(recv) < len(send) {

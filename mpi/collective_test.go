@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -138,4 +139,52 @@ func broken(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 		}
 	}
 	return d.Close()
+}
+
+func TestPanicInAnOperationBreaksTheCollectivesAndNothingElse(t *testing.T) {
+	ranks(t, 2, inWorld(panickedOperation))
+}
+
+// panickedOperation: the operation panics in rank 1, which recovers, as an HTTP server
+// does for a handler; or ends its goroutine, as a test's Fatal does.
+func panickedOperation(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
+	for _, end := range []func(){func() { panic("no such sum") }, runtime.Goexit} {
+		d, err := c.Dup(ctx)
+		if err != nil {
+			return err
+		}
+		sum := mpi.NewOp(func(inout, in []int) {
+			if c.Rank() == 1 {
+				end()
+			}
+			inout[0] += in[0]
+		}, true)
+		done := make(chan error)
+		go func() {
+			err := errors.New("it did not return")
+			defer func() { recover(); done <- err }()
+			err = mpi.Allreduce(ctx, d, []int{1}, make([]int, 1), sum)
+		}()
+		err = <-done
+		if c.Rank() == 0 && err != nil {
+			return fmt.Errorf("the other member: %w", err)
+		}
+		if c.Rank() == 1 {
+			broken := mpi.Barrier(ctx, d)
+			_, dup := d.Dup(ctx)
+			if err := errors.Join(must(err != nil, "the panic was swallowed"),
+				wants("the next one", broken, mpi.ErrBroken), wants("dup", dup, mpi.ErrBroken),
+				must(strings.Contains(fmt.Sprint(broken), "allreduce: an operation or hook of the program panicked"), "%v", broken)); err != nil {
+				return err
+			}
+		}
+		peer := 1 - c.Rank()
+		if _, err := d.Sendrecv(ctx, []byte{1}, peer, 0, make([]byte, 1), peer, 0); err != nil {
+			return fmt.Errorf("a message: %w", err)
+		}
+		if err := d.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
 }

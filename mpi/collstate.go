@@ -33,14 +33,39 @@ func (k *collective) init(c *Comm) {
 func (k *collective) comm() *Comm { return k.peers.c }
 
 // lastIdup returns the idup that the next creation comes after, which keeps it from
-// now on, or nil. Between enter and leave.
+// now on, or nil. Inside do.
 func (k *collective) lastIdup() *CommRequest {
 	last := k.idup
 	k.idup = nil
 	return last
 }
 
-// enter begins a collective. It must be followed by leave, unless it failed.
+// errPanicked is what is known of a collective that did not return.
+var errPanicked = errors.New("an operation or hook of the program panicked in it")
+
+// do makes one collective call, which is f. An error means that members don't agree
+// any more on what has happened, so that further ones are refused. So does a panic,
+// which goes on to the caller: f calls functions of the program (Op, KeyHooks).
+func (k *collective) do(ctx context.Context, op string, f func() error) error {
+	if err := k.enter(ctx); err != nil {
+		return err
+	}
+	panicked := true
+	defer func() {
+		if panicked {
+			k.fail(fmt.Errorf("%s: %w", op, errPanicked))
+		}
+		k.busy.Store(false)
+	}()
+	err := f()
+	if err != nil && !errors.Is(err, ErrNoComm) {
+		err = k.fail(ended(ctx, op, err))
+	}
+	panicked = false
+	return err
+}
+
+// enter begins a collective, unless it fails.
 func (k *collective) enter(ctx context.Context) error {
 	c := k.comm()
 	if c.closed.Load() {
@@ -56,16 +81,6 @@ func (k *collective) enter(ctx context.Context) error {
 	if err != nil {
 		k.busy.Store(false)
 	}
-	return err
-}
-
-// leave ends a collective with its error. An error means that members don't
-// agree any more on what has happened, so that further ones are refused.
-func (k *collective) leave(ctx context.Context, op string, err error) error {
-	if err != nil && !errors.Is(err, ErrNoComm) {
-		err = k.fail(ended(ctx, op, err))
-	}
-	k.busy.Store(false)
 	return err
 }
 

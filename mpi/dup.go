@@ -15,14 +15,22 @@ import (
 // new one before others have called Dup. (Once in 65535 creations from one
 // communicator the members meet to draw new ids.)
 func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
-	if err := c.collective.enter(ctx); err != nil {
+	var d *Comm
+	err := c.collective.do(ctx, "dup", func() (err error) {
+		d, err = c.dup(ctx, c.collective.lastIdup())
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
-	d, err := c.dup(ctx, c.collective.lastIdup())
-	if err := c.collective.leave(ctx, "dup", err); err != nil {
-		return nil, err
-	}
+	copied := false
+	defer func() {
+		if !copied { // a hook has panicked, and nobody gets the duplicate
+			d.Close()
+		}
+	}()
 	d.attrs = c.copyAttrs()
+	copied = true
 	return d, nil
 }
 
@@ -85,23 +93,30 @@ type CommRequest struct {
 // called before it is complete. Attributes are copied now. Session.Close is
 // ErrPending until the new communicator has been taken and closed.
 func (c *Comm) Idup() (*CommRequest, error) {
-	k := &c.collective
-	if err := k.enter(nil); err != nil {
+	r := &CommRequest{done: make(chan struct{})}
+	err := c.collective.do(nil, "idup", func() error { return c.startIdup(r) })
+	if err != nil {
 		return nil, err
 	}
-	defer k.leave(nil, "idup", nil)
+	return r, nil
+}
+
+// startIdup begins the creation that is r. Inside do.
+func (c *Comm) startIdup(r *CommRequest) error {
+	attrs := c.copyAttrs() // first, while a hook that panics leaves nothing half made
 	if err := c.session.hold(&c.session.comms); err != nil {
-		return nil, err
+		deleteAttrs(attrs)
+		return err
 	}
-	r, before := &CommRequest{done: make(chan struct{})}, k.lastIdup()
+	k := &c.collective
+	before := k.lastIdup()
 	k.idup = r
-	attrs := c.copyAttrs()
 	if (before == nil || before.ended()) && k.children.Left() > 0 {
 		c.finishIdup(before, r, attrs) // needs nobody: the usual case
 	} else {
 		go c.finishIdup(before, r, attrs)
 	}
-	return r, nil
+	return nil
 }
 
 // finishIdup makes the communicator after the one before. Deriving has a

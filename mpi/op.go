@@ -12,8 +12,13 @@ type Op[T any] struct {
 // NewOp makes an operation (MPI_Op_create). f computes inout[i] = in[i] op
 // inout[i] for all i: in has the operand of the lower ranks. The slices have
 // equal lengths. The operation must be associative; commutative says that its
-// operands may also be exchanged. f must not call this package.
+// operands may also be exchanged. f must not call this package. If it panics, so does
+// the reduction, and the communicator's collectives are broken. Without f there is no
+// operation: a reduction with it is ErrUnsupported.
 func NewOp[T any](f func(inout, in []T), commutative bool) Op[T] {
+	if f == nil {
+		return Op[T]{}
+	}
 	return Op[T]{
 		apply:       func(inout, in []byte) { f(mem.Of[T](inout), mem.Of[T](in)) },
 		commutative: commutative,

@@ -55,6 +55,7 @@ func arguments(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	check("elements with uintptr", mpi.Bcast(ctx, c, []uintptr{1}, 0), mpi.ErrType)
 	check("a result that is too short", mpi.Allreduce(ctx, c, make([]int, 2), make([]int, 1), mpi.Sum[int]()), mpi.ErrTruncate)
 	check("the zero Op", mpi.Allreduce(ctx, c, make([]int, 1), make([]int, 1), mpi.Op[int]{}), mpi.ErrUnsupported)
+	check("an operation without a function", mpi.Allreduce(ctx, c, make([]int, 1), make([]int, 1), mpi.NewOp[int](nil, true)), mpi.ErrUnsupported)
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}

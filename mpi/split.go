@@ -95,14 +95,12 @@ const colorFailed = -1
 // split is the collective below Split, Create and SplitShared. want, if not nil,
 // holds the ranks that must come together, in their order.
 func (c *Comm) split(ctx context.Context, op string, color, key int, want []int) (*Comm, error) {
-	if err := c.collective.enter(ctx); err != nil {
-		return nil, err
-	}
-	d, err := c.divide(ctx, choice{color: int64(color), key: int64(key)}, want)
-	if err := c.collective.leave(ctx, op, err); err != nil {
-		return nil, err
-	}
-	return d, nil
+	var d *Comm
+	err := c.collective.do(ctx, op, func() (err error) {
+		d, err = c.divide(ctx, choice{color: int64(color), key: int64(key)}, want)
+		return err
+	})
+	return d, err
 }
 
 func (c *Comm) divide(ctx context.Context, mine choice, want []int) (d *Comm, err error) {
