@@ -24,6 +24,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ferrympi/ferry/bootstrap/local/server"
+	"github.com/ferrympi/ferry/internal/fork"
 )
 
 // Program is what one rank does. The context ends before the harness kills the
@@ -155,11 +156,13 @@ func (job Job) run() (Result, error) {
 
 	ctx, kill := context.WithCancel(context.Background())
 	defer kill()
+	thread := fork.New()
+	defer thread.Close()
 	outputs := make([]bytes.Buffer, job.Size)
 	ended := make(chan error, job.Size)
 	for i := range outputs {
 		c := job.command(ctx, s, i, &outputs[i])
-		if err := c.Start(); err != nil {
+		if err := thread.Start(c); err != nil {
 			return r, err
 		}
 		go func() {
@@ -195,7 +198,6 @@ func (job Job) command(ctx context.Context, s *server.Server, rank int, out *byt
 	c.Stdout, c.Stderr = out, out
 	// What a rank leaves running must not keep Wait waiting for its output.
 	c.WaitDelay = time.Second
-	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	return c
 }
 

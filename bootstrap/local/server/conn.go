@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap/local/internal/wire"
@@ -85,9 +86,17 @@ func (c *conn) run() {
 	s.mu.Unlock()
 	close(c.ended)
 	if !quiet {
-		// Before the client sees the end: who then closes the server must not
-		// silence it.
-		s.opt.Logger.Warn("bootstrap server: connection closed", "rank", c.rank, "error", err)
+		// Before the client hears of it: who then closes the server must not silence it.
+		if admitted {
+			s.opt.Logger.Warn("bootstrap server: connection closed", "rank", c.rank, "error", err)
+		} else {
+			s.opt.Logger.Warn("bootstrap server: a connection is not let in", "error", err)
+		}
+	}
+	if reason, ok := errors.AsType[refusal](err); ok {
+		if frame, e := wire.Encode(wire.Refused, 0, wire.RefusedBody{Reason: reason.Error()}); e == nil {
+			c.nc.Write(frame) // a courtesy: the log has the reason in any case
+		}
 	}
 	c.drop()
 	s.mu.Lock()
@@ -95,7 +104,17 @@ func (c *conn) run() {
 	s.mu.Unlock()
 }
 
-// handshake reads the hello and answers it. A refusal is told to the client.
+// cutOff reports whether a Reader's err says no more than that the process at the other
+// end has ended: in the middle of a frame, or with something unread. What is malformed may
+// wrap an unexpected end too, of a part of the message.
+func cutOff(err error) bool {
+	return err == io.ErrUnexpectedEOF || errors.Is(err, syscall.ECONNRESET)
+}
+
+// refusal is an error of which the client is told.
+type refusal struct{ error }
+
+// handshake reads the hello and welcomes the client.
 func (c *conn) handshake(r *wire.Reader) error {
 	if err := wire.CheckPeer(c.nc); err != nil {
 		return err
@@ -113,10 +132,7 @@ func (c *conn) handshake(r *wire.Reader) error {
 		return fmt.Errorf("handshake: not a hello")
 	}
 	if err := c.admit(h); err != nil {
-		if frame, e := wire.Encode(wire.Refused, 0, wire.RefusedBody{Reason: err.Error()}); e == nil {
-			c.nc.Write(frame) // a courtesy: the log has the reason in any case
-		}
-		return fmt.Errorf("refused: %w", err)
+		return fmt.Errorf("refused: %w", refusal{err})
 	}
 	return c.nc.SetReadDeadline(time.Time{})
 }
@@ -177,6 +193,9 @@ func (c *conn) take(rank uint32) (before *conn, err error) {
 func (c *conn) read(r *wire.Reader) error {
 	for {
 		m, err := r.Next()
+		if cutOff(err) {
+			return io.EOF
+		}
 		if err != nil {
 			return err
 		}

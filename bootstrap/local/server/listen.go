@@ -85,20 +85,23 @@ func (s *Server) Environ(rank int) []string {
 }
 
 // accept serves who connects, until Close. When it fails otherwise (no descriptors
-// left), it tries again: that may pass.
+// left), it tries again: that may pass. Of failures in a row it logs the first.
 func (s *Server) accept(l net.Listener) {
-	wait := time.Millisecond
+	const atFirst = time.Millisecond
+	wait := atFirst
 	for {
 		nc, err := l.Accept()
 		if err == nil {
-			wait = time.Millisecond
+			wait = atFirst
 			s.ServeConn(nc)
 			continue
 		}
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		s.opt.Logger.Warn("bootstrap server: accept failed, trying again", "error", err)
+		if wait == atFirst {
+			s.opt.Logger.Warn("bootstrap server: accept failed, trying again", "error", err)
+		}
 		select {
 		case <-time.After(wait):
 			wait = min(2*wait, time.Second)

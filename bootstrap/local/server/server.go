@@ -27,10 +27,12 @@ import (
 
 // Options describe a job.
 type Options struct {
-	Namespace string       // its name; empty: a unique one is made
-	Size      int          // its processes, at least 1
-	Psets     []Pset       // named on the command line
-	Logger    *slog.Logger // nil discards
+	Namespace string // its name; empty: a unique one is made
+	Size      int    // its processes, at least 1
+	Psets     []Pset // named on the command line
+	// Logger is told what the job's processes or strangers do wrong, as a warning; nil
+	// discards. It is called with locks held, and must not wait.
+	Logger *slog.Logger
 
 	// HandshakeTimeout is how long a connection may take to say who it is; 0
 	// means 10 s.
@@ -39,6 +41,11 @@ type Options struct {
 	// OnReport receives what processes report (bootstrap.Reporter). Calls come
 	// from several goroutines at once; body is the callee's. nil drops reports.
 	OnReport func(rank int, name string, body []byte)
+
+	// OnLost is told of each process whose connection has broken though it is not known
+	// to have ended: it counts as failed from now on. Calls come one at a time, and must
+	// not wait. nil: nobody is told.
+	OnLost func(rank int)
 }
 
 const (
@@ -234,6 +241,9 @@ func (s *Server) lostLocked(c *conn) {
 		s.after(exitGrace, func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
+			if !p.ended && !s.closed && s.opt.OnLost != nil {
+				s.opt.OnLost(int(rank))
+			}
 			s.diedLocked(rank, "connection lost")
 		})
 	}
@@ -247,7 +257,7 @@ func (s *Server) diedLocked(rank uint32, reason string) {
 	reason = reason[:min(len(reason), bootstrap.MaxName)]
 	ev := wire.EventBody{Kind: uint8(bootstrap.ProcDied), Rank: rank, Nonce: s.procs[rank].nonce, Reason: reason}
 	s.dead = append(s.dead, ev)
-	s.opt.Logger.Warn("process failed", "rank", rank, "reason", reason)
+	s.opt.Logger.Info("process failed", "rank", rank, "reason", reason)
 	// The event goes first: who then sees a fence fail knows of it already.
 	s.broadcastLocked(ev, s.procs[rank].conn)
 	s.endLocked(rank)

@@ -5,34 +5,21 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/internal/fork"
 )
 
-// A forker starts processes from one thread that lives as long as they do. The
-// kernel sends a child its parent-death signal when the THREAD that forked it
-// ends, and threads of the Go runtime may: ranks must outlive those, and not
-// the launcher.
-type forker struct{ do chan func() }
-
-func newForker() *forker {
-	f := &forker{do: make(chan func())}
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		// A refusal costs speed only.
-		_ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(timerSlack), 0, 0, 0)
-		defer unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0) // the default again
-		for g := range f.do {
-			g()
-		}
-	}()
-	return f
+// newForker returns the thread that starts the ranks. They inherit what it has.
+func newForker() *fork.Thread {
+	t := fork.New()
+	// A refusal costs speed only.
+	t.Do(func() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(timerSlack), 0, 0, 0) })
+	return t
 }
 
 // timerSlack is how late the kernel may wake a rank's thread that sleeps for a
@@ -44,39 +31,29 @@ func newForker() *forker {
 // makes them; a thread can't change it for another without privileges.
 const timerSlack = time.Millisecond
 
-// close ends the thread's loop; all processes must have ended.
-func (f *forker) close() { close(f.do) }
-
-// start starts cmd in a process group of its own, which dies with this process,
-// on the given processors only; none: on all that this process may use.
-func (f *forker) start(cmd *exec.Cmd, places []int) error {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	result := make(chan error)
-	f.do <- func() { result <- startBound(cmd, places) }
-	return <-result
-}
-
-// startBound runs on the forker's thread: a child inherits the affinity of the
-// thread that makes it.
-func startBound(cmd *exec.Cmd, places []int) error {
+// startOn starts cmd on the given processors only; none: on all that this process may
+// use. A child inherits the affinity of the thread that makes it.
+func startOn(t *fork.Thread, cmd *exec.Cmd, places []int) error {
 	if len(places) == 0 {
-		return cmd.Start()
+		return t.Start(cmd)
 	}
 	var before, mask unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &before); err != nil {
-		return err
-	}
 	for _, cpu := range places {
 		mask.Set(cpu)
 	}
-	if err := unix.SchedSetaffinity(0, &mask); err != nil {
+	var err error
+	t.Do(func() {
+		if err = unix.SchedGetaffinity(0, &before); err == nil {
+			err = unix.SchedSetaffinity(0, &mask)
+		}
+	})
+	if err != nil {
 		return err
 	}
-	err := cmd.Start()
 	// Setting back a mask that was just read can't fail, and the process that
 	// may run by now would not be the wiser.
-	_ = unix.SchedSetaffinity(0, &before)
-	return err
+	defer t.Do(func() { _ = unix.SchedSetaffinity(0, &before) })
+	return t.Start(cmd)
 }
 
 // cores returns the processors that this process may run on, in the order in

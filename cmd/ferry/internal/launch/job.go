@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -73,6 +74,10 @@ type Job struct {
 	// decide. Without it they have Grace to finish; then they get SIGTERM, and after
 	// another Grace SIGKILL.
 	Continue bool
+	// LossGrace is how long a rank may go on that has lost its connection with this
+	// process, before it counts as one that failed: the ranks' bootstrap.timeout, after
+	// which it has given up the others. 0: bootstrap.DefaultTimeout.
+	LossGrace time.Duration
 
 	Timeout time.Duration    // 0: none
 	Signals <-chan os.Signal // passed on to the ranks; nil: none. See supervise.go
@@ -161,8 +166,9 @@ func (j Job) Run(ctx context.Context) (Result, error) {
 
 	var mu sync.Mutex
 	var reports []Report
+	said, lost := make(chan string, maxSaid), make(chan int, j.N) // a connection is lost once
 	srv, err := server.New(server.Options{
-		Size: j.N, Psets: j.Psets,
+		Size: j.N, Psets: j.Psets, Logger: slog.New(lines(said)), OnLost: func(rank int) { lost <- rank },
 		OnReport: func(rank int, name string, body []byte) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -179,12 +185,15 @@ func (j Job) Run(ctx context.Context) (Result, error) {
 	defer claim.release()
 
 	serving := cpu.Monotonic()
-	res, runErr := supervise(ctx, &j, srv)
+	res, runErr := supervise(ctx, &j, srv, said, lost)
 	res.Trace.Begin, res.Trace.Serving, res.Trace.Over = begin, serving, cpu.Monotonic()
 	if j.Cleanup != nil {
 		j.Cleanup(srv.Namespace())
 	}
 	_ = srv.Close() // what it leaves behind is removed as that of a launcher that was killed
+	for len(said) > 0 {
+		j.Note(<-said)
+	}
 	mu.Lock()
 	defer mu.Unlock()
 	res.Reports = reports

@@ -33,6 +33,12 @@ func TestMain(m *testing.M) {
 		fmt.Println("got")
 		os.Exit(0)
 	}
+	if act, ok := acts[os.Getenv(envAct)]; ok {
+		if err := act(); err != nil {
+			fmt.Println(err)
+		}
+		os.Exit(0)
+	}
 	goleak.VerifyTestMain(m)
 }
 

@@ -19,6 +19,7 @@ type rank struct {
 	n       int
 	cmd     *exec.Cmd
 	streams []*stream
+	over    bool // the supervisor knows that the process has ended
 
 	mu sync.Mutex
 	// running is false once the process may be reaped: its id, and that of its

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,8 +14,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/local/server"
 	"github.com/ferrympi/ferry/internal/cpu"
+	"github.com/ferrympi/ferry/internal/fork"
 )
 
 // stage is how far the end of a job has come. Each lasts Grace.
@@ -32,10 +35,14 @@ const (
 type supervisor struct {
 	job   *Job
 	srv   *server.Server
-	fork  *forker
+	fork  *fork.Thread
 	ranks []*rank
 	live  int
 	ends  chan end // capacity for every rank: nobody waits to say goodbye
+
+	said    <-chan string // by the server
+	lost    <-chan int    // ranks without a connection
+	overdue chan *rank    // whose LossGrace is over; capacity for every rank
 
 	stage      stage
 	next       *time.Timer // when the stage is over
@@ -56,14 +63,14 @@ type end struct {
 //
 // Signals: INT, TERM, HUP and USR1 go to every rank's process group. A second
 // INT kills the job. USR2 asks every rank for an Inspect dump.
-func supervise(ctx context.Context, j *Job, srv *server.Server) (Result, error) {
+func supervise(ctx context.Context, j *Job, srv *server.Server, said <-chan string, lost <-chan int) (Result, error) {
 	s := &supervisor{
-		job: j, srv: srv, fork: newForker(), ends: make(chan end, j.N),
+		job: j, srv: srv, fork: newForker(), ends: make(chan end, j.N), said: said, lost: lost, overdue: make(chan *rank, j.N),
 		next: time.NewTimer(Grace), broken: make(chan error, 2),
 	}
 	s.next.Stop()
 	defer s.next.Stop()
-	defer s.fork.close()
+	defer s.fork.Close()
 
 	startErr := s.startAll()
 	if startErr != nil {
@@ -84,6 +91,12 @@ func supervise(ctx context.Context, j *Job, srv *server.Server) (Result, error) 
 			s.timeout()
 		case <-s.next.C:
 			s.advance()
+		case line := <-s.said:
+			j.Note(line)
+		case n := <-s.lost:
+			s.cutOff(s.ranks[n])
+		case r := <-s.overdue:
+			s.outlived(r)
 		case err := <-s.broken:
 			j.Note(fmt.Sprintf("output can't be written (%v): ending the job", err))
 			s.leave()
@@ -165,8 +178,8 @@ func (s *supervisor) startOne(n int, places []int, stdout, stderr *destination) 
 			r.cmd.Stdin, relay = in, out
 		}
 	}
-	fork := cpu.Monotonic()
-	if err := s.fork.start(r.cmd, places); err != nil {
+	asked := cpu.Monotonic()
+	if err := startOn(s.fork, r.cmd, places); err != nil {
 		if relay != nil {
 			relay.Close()
 		}
@@ -187,7 +200,7 @@ func (s *supervisor) startOne(n int, places []int, stdout, stderr *destination) 
 		}()
 	}
 	s.ranks = append(s.ranks, r)
-	s.result.Trace.Ranks = append(s.result.Trace.Ranks, RankTrace{Rank: n, Fork: fork, Started: started})
+	s.result.Trace.Ranks = append(s.result.Trace.Ranks, RankTrace{Rank: n, Fork: asked, Started: started})
 	s.live++
 	go func() { s.ends <- end{r, r.wait()} }()
 	return nil
@@ -201,6 +214,7 @@ func isTerminal(f *os.File) bool {
 // ended takes note of a rank's end.
 func (s *supervisor) ended(e end) {
 	s.live--
+	e.rank.over = true
 	s.result.Trace.Ranks[e.rank.n].Ended = cpu.Monotonic() // ranks start in order
 	f, failed := e.rank.failure(e.state)
 	if !failed {
@@ -215,6 +229,26 @@ func (s *supervisor) ended(e end) {
 	}
 	s.result.Failures = append(s.result.Failures, f)
 	if s.stage == running && !s.job.Continue {
+		s.enter(grieving)
+	}
+}
+
+// cutOff takes note of a rank that runs without a connection. The others have been told
+// that it has failed.
+func (s *supervisor) cutOff(r *rank) {
+	if r.over || s.stage != running {
+		return
+	}
+	s.job.Note(fmt.Sprintf("rank %d (pid %d) has lost its connection with the launcher: it counts as failed", r.n, r.cmd.Process.Pid))
+	if !s.job.Continue {
+		time.AfterFunc(cmp.Or(s.job.LossGrace, bootstrap.DefaultTimeout), func() { s.overdue <- r })
+	}
+}
+
+// outlived ends the job if a rank goes on without a connection.
+func (s *supervisor) outlived(r *rank) {
+	if !r.over && s.stage == running {
+		s.job.Note(fmt.Sprintf("rank %d (pid %d) goes on without a connection: ending the job", r.n, r.cmd.Process.Pid))
 		s.enter(grieving)
 	}
 }

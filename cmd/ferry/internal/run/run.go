@@ -34,6 +34,9 @@ USR2 makes each rank list what it waits for on standard error.
 
 When a rank fails the others are told. With --on-failure end, the default, they
 get 2 s to finish, then SIGTERM, and 2 s later SIGKILL; with continue they go on.
+A rank that runs, but has lost its connection with ferry run, counts as failed: the
+others are told at once. With end the job is ended when the rank still runs
+bootstrap.timeout later; with continue it is for the rank itself to end.
 Whatever happens, no process is left at the end, and no shared memory of those
 that were killed.
 
@@ -193,7 +196,7 @@ func (o *options) job(ctx context.Context, args []string) (launch.Job, error) {
 	if err != nil {
 		return j, err
 	}
-	j.Env, j.Cleanup = ranks.Env, ranks.Cleanup
+	j.Env, j.Cleanup, j.LossGrace = ranks.Env, ranks.Cleanup, ranks.LossGrace()
 	j.Program, err = launch.Resolve(j.Program)
 	return j, err
 }

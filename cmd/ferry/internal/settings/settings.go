@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -109,7 +110,7 @@ func (r *Ranks) Self(n int, args ...string) launch.Job {
 	if err != nil {
 		self = os.Args[0]
 	}
-	return launch.Job{Program: self, Args: args, N: n, Env: r.Env, Cleanup: r.Cleanup}
+	return launch.Job{Program: self, Args: args, N: n, Env: r.Env, Cleanup: r.Cleanup, LossGrace: r.LossGrace()}
 }
 
 // InJob says that a launcher has started this process as a rank.
@@ -134,6 +135,14 @@ func World(ctx context.Context, session *mpi.Session, tag string) (*mpi.Comm, er
 		return nil, err
 	}
 	return mpi.CommFromGroup(ctx, all, tag)
+}
+
+// LossGrace is a launch.Job's. A program that chose another time by WithParam has that
+// much less of it, or more.
+func (r *Ranks) LossGrace() time.Duration {
+	var boot core.Bootstrap
+	_ = r.values.Decode("bootstrap", &boot) // the values have been checked
+	return boot.Timeout
 }
 
 // Cleanup removes the segments that killed ranks of a job have left: it is a

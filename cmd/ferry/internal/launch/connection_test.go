@@ -1,0 +1,120 @@
+package launch
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/local"
+)
+
+// envAct makes this program a rank that does what acts says.
+const envAct = "LAUNCH_TEST_ACT"
+
+var acts = map[string]func() error{
+	"cut":      cut,
+	"stranger": stranger,
+}
+
+// cut connects, cuts the connection, and then waits for the end of its input.
+func cut() error {
+	c, err := local.Dial(context.Background(), os.Environ(), bootstrap.Env{})
+	if err != nil {
+		return err
+	}
+	if n := shutDownSockets(); n != 1 {
+		return fmt.Errorf("%d connections cut", n)
+	}
+	_, err = bufio.NewReader(os.Stdin).ReadString('\n')
+	c.Close()
+	return err
+}
+
+// shutDownSockets shuts down the Unix sockets that this process has, and returns how many
+// there were.
+func shutDownSockets() (n int) {
+	fds, _ := filepath.Glob("/proc/self/fd/*")
+	for _, path := range fds {
+		fd, err := strconv.Atoi(filepath.Base(path))
+		if err != nil {
+			continue
+		}
+		if peer, err := unix.Getpeername(fd); err == nil {
+			if _, ok := peer.(*unix.SockaddrUnix); ok && unix.Shutdown(fd, unix.SHUT_RDWR) == nil {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// stranger connects as one that has nothing to do with the job.
+func stranger() error {
+	environ := os.Environ()
+	for i, v := range environ {
+		if strings.HasPrefix(v, "FERRY_BOOTSTRAP_LOCAL_TOKEN=") {
+			environ[i] = "FERRY_BOOTSTRAP_LOCAL_TOKEN=guessed"
+		}
+	}
+	_, err := local.Dial(context.Background(), environ, bootstrap.Env{})
+	if err == nil {
+		return errors.New("let in")
+	}
+	return nil
+}
+
+// acting is a job of one rank that does what acts says. Its standard input is written to
+// by the test.
+func acting(t *testing.T, act string) (j Job, notes *[]string, input *os.File) {
+	t.Helper()
+	j = shell(t, 1, "")
+	j.Program, j.Args, j.Env = os.Args[0], nil, []string{envAct + "=" + act}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close(); w.Close() })
+	notes = new([]string)
+	j.Stdin, j.Note = r, func(line string) { *notes = append(*notes, line) }
+	return j, notes, w
+}
+
+func TestRankWithoutAConnectionEndsTheJob(t *testing.T) {
+	j, notes, _ := acting(t, "cut")
+	j.LossGrace = 10 * time.Millisecond
+	res := run(t, j)
+	if res.Status != 128+int(syscall.SIGTERM) || len(*notes) != 2 || !strings.Contains((*notes)[0], "has lost its connection") || !strings.Contains((*notes)[1], "goes on") {
+		t.Errorf("status %d, notes %q, output %q", res.Status, *notes, text(j))
+	}
+}
+
+func TestRankWithoutAConnectionMayGoOnIfTheUserSaysSo(t *testing.T) {
+	j, notes, input := acting(t, "cut")
+	j.LossGrace, j.Continue = time.Nanosecond, true
+	note := j.Note
+	j.Note = func(line string) {
+		note(line)
+		fmt.Fprintln(input)
+	}
+	if res := run(t, j); res.Status != 0 || len(*notes) != 1 || text(j) != "" {
+		t.Errorf("status %d, notes %q, output %q", res.Status, *notes, text(j))
+	}
+}
+
+func TestStrangersAreNoted(t *testing.T) {
+	j, notes, _ := acting(t, "stranger")
+	if res := run(t, j); res.Status != 0 || len(*notes) != 1 || !strings.Contains((*notes)[0], "wrong token") || text(j) != "" {
+		t.Errorf("status %d, notes %q, output %q", res.Status, *notes, text(j))
+	}
+}

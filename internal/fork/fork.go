@@ -1,0 +1,46 @@
+// Package fork starts processes that die with this one. The kernel sends a child
+// its parent-death signal when the thread that forked it ends, and the Go runtime
+// ends threads when it likes: so one thread forks, and lives as long as its
+// children.
+package fork
+
+import (
+	"os/exec"
+	"runtime"
+	"syscall"
+)
+
+// A Thread forks. Its methods may be called concurrently.
+type Thread struct{ do chan func() }
+
+// New starts a thread.
+func New() *Thread {
+	t := &Thread{do: make(chan func())}
+	go func() {
+		// Never unlocked: the thread ends with this goroutine, with whatever Do has
+		// changed of it.
+		runtime.LockOSThread()
+		for f := range t.do {
+			f()
+		}
+	}()
+	return t
+}
+
+// Do calls f on the thread, and returns when that has.
+func (t *Thread) Do(f func()) {
+	done := make(chan struct{})
+	t.do <- func() { defer close(done); f() }
+	<-done
+}
+
+// Start starts cmd in a process group of its own, to be killed when this process
+// ends, in whatever way.
+func (t *Thread) Start(cmd *exec.Cmd) (err error) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	t.Do(func() { err = cmd.Start() })
+	return err
+}
+
+// Close ends the thread. What it has started is killed, if it has not ended.
+func (t *Thread) Close() { close(t.do) }
