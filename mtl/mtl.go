@@ -31,6 +31,18 @@
 // Poll. It moves neither in memory nor to another module meanwhile. A call that
 // returns an error, or says that the operation is done, has not kept the Op.
 //
+// # Messages of the dead
+//
+// A message up to Caps.Eager has come whole when a probe finds it. Of a longer one some
+// is with its sender until it is received, and lost when that one dies: who receives such
+// a message gets an error, from the call or from Done, and no other process's memory. A
+// module asks nothing of a process that was forgotten (Forget). Before, it may be that
+// only the network knows of the death, or not even that.
+//
+// A probe, with claim too, asks nothing of the sender. What a process has sent that has
+// died a protocol therefore takes by claiming probes. It posts no receive any more that
+// could match: what a provider does with one is the provider's affair.
+//
 // # Buffers
 //
 // A buffer that is handed to an operation is the module's for as long as the Op
@@ -125,6 +137,7 @@ type Caps struct {
 
 	MaxMessage   int64 // the longest message, in bytes
 	Inject       int   // Send is usually done with so many bytes when it returns
+	Eager        int64 // the longest message that has come whole when a probe finds it
 	ControlLimit int   // the longest control message, in bytes; at least MinControlLimit
 }
 
@@ -261,7 +274,7 @@ type Module interface {
 	// that wraps why, in the next Poll, and later ones fail with it. (What a network
 	// library still holds of their buffers it may read, and not write, until it lets
 	// go; the module sees to it that this is harmless.) Receives stay: the protocol
-	// cancels those that are in vain.
+	// cancels those that are in vain. What of its messages is still there, is lost.
 	Forget(to Endpoint, why error)
 
 	// Send sends buf. e.Source is this process's rank. done: the message is on its
@@ -282,7 +295,7 @@ type Module interface {
 	Probe(op *Op, from Endpoint, e Envelope, claim bool) error
 
 	// RecvClaimed receives the message that a probe with op has claimed. It can't
-	// be canceled.
+	// be canceled. An error, too, is the end of the message.
 	RecvClaimed(op *Op, buf []byte) error
 
 	// Cancel withdraws a receive that is in progress, if it has not matched. The

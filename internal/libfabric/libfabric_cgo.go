@@ -167,17 +167,21 @@ type Endpoint struct {
 	lib *Library
 }
 
-// Open opens an endpoint, ready to receive. With waitFD it can be awaited by FD.
-// Its completion queue has room for entries: not all providers keep more, so that
-// there must not be more operations in progress.
-func (l *Library) Open(info *Info, waitFD bool, entries int) (*Endpoint, error) {
-	var wait C.int
+// Open opens an endpoint, ready to receive. With waitFD it can be awaited by FD, and if
+// it is directed its receives and peeks may have the address of a peer. Its completion
+// queue has room for entries: not all providers keep more, so that there must not be
+// more operations in progress.
+func (l *Library) Open(info *Info, waitFD, directed bool, entries int) (*Endpoint, error) {
+	var wait, byAddress C.int
 	if waitFD {
 		wait = 1
 	}
+	if directed {
+		byAddress = 1
+	}
 	var step *C.char
 	e := &Endpoint{lib: l}
-	if r := C.ferry_open(l.c, info.raw, wait, C.size_t(entries), &e.c, &step); r != 0 {
+	if r := C.ferry_open(l.c, info.raw, wait, byAddress, C.size_t(entries), &e.c, &step); r != 0 {
 		return nil, l.fail(C.GoString(step), r)
 	}
 	return e, nil

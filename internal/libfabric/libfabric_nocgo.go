@@ -17,11 +17,11 @@ func Load(string) (*Library, error) { return nil, Built() }
 
 // What follows is never reached: there is no Library.
 
-func (*Library) Version() Version                         { return Version{} }
-func (*Library) Text(Errno) string                        { return "" }
-func (*Library) Providers() ([]string, error)             { return nil, Built() }
-func (*Library) Infos(string) (*Infos, error)             { return nil, Built() }
-func (*Library) Open(*Info, bool, int) (*Endpoint, error) { return nil, Built() }
+func (*Library) Version() Version                               { return Version{} }
+func (*Library) Text(Errno) string                              { return "" }
+func (*Library) Providers() ([]string, error)                   { return nil, Built() }
+func (*Library) Infos(string) (*Infos, error)                   { return nil, Built() }
+func (*Library) Open(*Info, bool, bool, int) (*Endpoint, error) { return nil, Built() }
 
 // Infos is a list of ways to use the network.
 type Infos struct{ List []Info }

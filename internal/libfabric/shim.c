@@ -56,6 +56,10 @@ int ferry_load(const char *path, ferry_lib **out, char *why, size_t room)
 	// them up when such a message is claimed (mtl/ofi/testdata/claim.c). 0: none are
 	// cut, whatever the user's environment says.
 	setenv("FI_OFI_RXM_SAR_LIMIT", "0", 1);
+	// They note in each buffer of a connection of its own that connection, and follow it
+	// when it is no more (mtl/ofi/testdata/orphan.c). Buffers that connections share
+	// leave them to look it up, unless receives have addresses.
+	setenv("FI_OFI_RXM_USE_SRX", "1", 1);
 	void *h = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
 	if (!h) {
 		snprintf(why, room, "%s", dlerror());
@@ -205,9 +209,9 @@ int ferry_grow(ferry_ep *ep)
 }
 
 // ferry_open opens an endpoint that can send and receive; its completion queue has
-// room for entries. When it fails *step
-// says what libfabric refused.
-int ferry_open(ferry_lib *lib, const void *info, int wait_fd, size_t entries, ferry_ep **out, const char **step)
+// room for entries. Only a directed one may give receives and peeks an address. When it
+// fails *step says what libfabric refused.
+int ferry_open(ferry_lib *lib, const void *info, int wait_fd, int directed, size_t entries, ferry_ep **out, const char **step)
 {
 	ferry_ep *ep = calloc(1, sizeof(*ep));
 	int r = -FI_ENOMEM;
@@ -221,6 +225,10 @@ int ferry_open(ferry_lib *lib, const void *info, int wait_fd, size_t entries, fe
 	ep->info = lib->dupinfo(info);
 	if (!ep->info)
 		goto fail;
+	if (!directed) {
+		ep->info->caps &= ~(FI_DIRECTED_RECV | FI_SOURCE);
+		ep->info->rx_attr->caps &= ~(FI_DIRECTED_RECV | FI_SOURCE);
+	}
 	*step = "fi_fabric";
 	if ((r = lib->fabric(ep->info->fabric_attr, &ep->fabric, NULL)))
 		goto fail;
@@ -361,6 +369,18 @@ int ferry_recv(ferry_ep *ep, uint32_t i, void *buf, size_t n)
 
 int ferry_cancel(ferry_ep *ep, uint32_t i) { return fi_cancel(&ep->ep->fid, &slot_at(ep, i)->context); }
 
+// slot_of returns the number of the slot whose context this is. Providers over ofi_rxm
+// have failures whose context is a buffer of their own.
+static uint32_t slot_of(ferry_ep *ep, const void *context)
+{
+	for (uint32_t i = 0; i < ep->n_chunks; i++) {
+		uintptr_t offset = (uintptr_t)context - (uintptr_t)ep->chunks[i];
+		if (offset < CHUNK * sizeof(slot) && offset % sizeof(slot) == 0)
+			return ((const slot *)context)->index;
+	}
+	return FERRY_NO_SLOT;
+}
+
 // read_error reads one failed completion: 1, 0 if there is none after all, or a
 // failure of the queue itself.
 static ssize_t read_error(ferry_ep *ep, ferry_event *out)
@@ -373,7 +393,7 @@ static ssize_t read_error(ferry_ep *ep, ferry_event *out)
 	int err = e.err < 0 ? -e.err : e.err ? e.err : FI_EOTHER;
 	*out = (ferry_event){
 		.tag = e.tag, .data = e.data, .length = e.len, .overflow = e.olen,
-		.slot = e.op_context ? ((slot *)e.op_context)->index : FERRY_NO_SLOT, .error = err, .provider_error = e.prov_errno,
+		.slot = slot_of(ep, e.op_context), .error = err, .provider_error = e.prov_errno,
 	};
 	return 1;
 }

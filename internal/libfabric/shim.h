@@ -78,7 +78,7 @@ int ferry_providers(ferry_lib *lib, void **list);
 int ferry_next_info(void **at, ferry_info *out);
 void ferry_free_infos(ferry_lib *lib, void *list);
 
-int ferry_open(ferry_lib *lib, const void *info, int wait_fd, size_t entries, ferry_ep **ep, const char **step);
+int ferry_open(ferry_lib *lib, const void *info, int wait_fd, int directed, size_t entries, ferry_ep **ep, const char **step);
 void ferry_close(ferry_ep *ep);
 int ferry_name(ferry_ep *ep, void *buf, size_t *bytes);
 int ferry_grow(ferry_ep *ep);

@@ -13,7 +13,7 @@ int ferry_infos(ferry_lib *l, const char *p, void **o) { return -FERRY_NOT_BUILT
 int ferry_providers(ferry_lib *l, void **o) { return -FERRY_NOT_BUILT; }
 int ferry_next_info(void **a, ferry_info *o) { return 0; }
 void ferry_free_infos(ferry_lib *l, void *o) {}
-int ferry_open(ferry_lib *l, const void *i, int w, size_t n, ferry_ep **e, const char **s) { return -FERRY_NOT_BUILT; }
+int ferry_open(ferry_lib *l, const void *i, int w, int d, size_t n, ferry_ep **e, const char **s) { return -FERRY_NOT_BUILT; }
 void ferry_close(ferry_ep *e) {}
 int ferry_name(ferry_ep *e, void *b, size_t *n) { return -FERRY_NOT_BUILT; }
 int ferry_grow(ferry_ep *e) { return -FERRY_NOT_BUILT; }

@@ -124,6 +124,22 @@ type loyal struct{ mtl.Module }
 
 func (loyal) Forget(mtl.Endpoint, error) {}
 
+// silent says nothing of messages that are lost.
+type silent struct{ mtl.Module }
+
+func (m silent) RecvClaimed(op *mtl.Op, buf []byte) error {
+	op.Owner = quiet{op.Owner}
+	return m.Module.RecvClaimed(op, buf)
+}
+
+type quiet struct{ mtl.Owner }
+
+func (q quiet) Done(op *mtl.Op) {
+	if op.Err == nil {
+		q.Owner.Done(op)
+	}
+}
+
 // TestKitNoticesBrokenPromises: a kit that lets everything pass proves nothing.
 func TestKitNoticesBrokenPromises(t *testing.T) {
 	plain := func(f func(mtl.Module) mtl.Module) func(mtl.Module, *mtl.Env) mtl.Module {
@@ -140,6 +156,7 @@ func TestKitNoticesBrokenPromises(t *testing.T) {
 		{"CanceledReceiveTakesNothing", plain(func(m mtl.Module) mtl.Module { return hasty{m} })},
 		{"CloseWithEverythingInProgress", plain(func(m mtl.Module) mtl.Module { return late{m, map[*mtl.Op]bool{}} })},
 		{"ForgetEndsTheSendsToThatPeerOnly", plain(func(m mtl.Module) mtl.Module { return loyal{m} })},
+		{"MessagesOfTheForgottenAreReceivedWholeOrNotAtAll", plain(func(m mtl.Module) mtl.Module { return silent{m} })},
 		{"ControlReceivesAreNeverUsedUp", func(m mtl.Module, env *mtl.Env) mtl.Module {
 			if m == nil {
 				env.Upcall = deafens{env.Upcall, new(int)}

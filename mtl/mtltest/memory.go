@@ -18,6 +18,7 @@ type Options struct {
 	TagBits      int   // 24
 	MaxMessage   int64 // 1 GiB
 	Inject       int   // 64
+	Eager        int64 // 4096, or Inject if that is more
 	ControlLimit int   // 256
 	Faults       Faults
 }
@@ -29,6 +30,7 @@ func (o Options) filled() Options {
 	o.TagBits = cmp.Or(o.TagBits, 24)
 	o.MaxMessage = cmp.Or(o.MaxMessage, 1<<30)
 	o.Inject = cmp.Or(o.Inject, 64)
+	o.Eager = cmp.Or(o.Eager, max(4096, int64(o.Inject)))
 	o.ControlLimit = cmp.Or(o.ControlLimit, 256)
 	return o
 }
@@ -169,7 +171,7 @@ type memoryPeer struct {
 func (m *memory) Caps() mtl.Caps {
 	return mtl.Caps{
 		CIDBits: m.opt.CIDBits, SourceBits: m.opt.SourceBits, TagBits: m.opt.TagBits,
-		MaxMessage: m.opt.MaxMessage, Inject: m.opt.Inject, ControlLimit: m.opt.ControlLimit,
+		MaxMessage: m.opt.MaxMessage, Inject: m.opt.Inject, Eager: m.opt.Eager, ControlLimit: m.opt.ControlLimit,
 	}
 }
 

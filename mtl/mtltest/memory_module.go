@@ -2,6 +2,7 @@ package mtltest
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -68,6 +69,7 @@ type message struct {
 	op       *mtl.Op // of the sender, who is told when the message has matched; or nil
 	sync     bool
 	wild     bool // it has matched a receive or a probe from any source
+	orphan   bool // its sender has closed
 	due      int  // the receiver's poll in which it arrives
 	node     match.Message[message]
 }
@@ -243,6 +245,10 @@ func (m *memory) received(r *receive, msg *message) {
 // take ends an operation with a message that has matched, and has its sender told, which
 // may be here.
 func (m *memory) take(op *mtl.Op, buf []byte, msg *message) {
+	if err := m.lost(msg); err != nil { // and the sender, if there is one, is never told
+		m.done = append(m.done, completion{op, mtl.Result{Err: err}})
+		return
+	}
 	var err error
 	if copy(buf, msg.data) < len(msg.data) {
 		err = framework.ErrTruncate
@@ -254,6 +260,25 @@ func (m *memory) take(op *mtl.Op, buf []byte, msg *message) {
 		m.over(msg)
 	}
 }
+
+// lost returns why the rest of a message can't be had: its sender has closed, or is
+// forgotten here.
+func (m *memory) lost(msg *message) error {
+	if int64(len(msg.data)) <= m.opt.Eager {
+		return nil
+	}
+	for i := range m.peers {
+		if p := &m.peers[i]; p.module == msg.from && p.gone != nil {
+			return p.gone
+		}
+	}
+	if msg.orphan {
+		return &framework.TransportError{Component: "mtl memory", Op: "receive", Err: errOrphan}
+	}
+	return nil
+}
+
+var errOrphan = errors.New("some of the message was still with its sender, which has closed")
 
 // over ends the send of a message that has been received.
 func (m *memory) over(msg *message) {
@@ -399,6 +424,9 @@ func (m *memory) Close() error {
 		return nil
 	}
 	m.closed = true
+	for msg := range m.sends {
+		msg.orphan = true
+	}
 	m.giveAllUp(mtl.Result{Canceled: true})
 	m.done, m.inbox, m.queues = nil, nil, nil
 	m.f.modules[m.address] = departed

@@ -33,7 +33,7 @@ func (w *world) capsFixed(a, b *node) {
 	switch {
 	case caps.CIDBits < 4 || caps.CIDBits > 32 || caps.SourceBits < 8 || caps.SourceBits > 31 || caps.TagBits < 15 || caps.TagBits > 31:
 		w.Fatalf("implausible widths: %+v", caps)
-	case caps.MaxMessage < 1<<20 || caps.Inject < 0 || int64(caps.Inject) > caps.MaxMessage:
+	case caps.MaxMessage < 1<<20 || caps.Inject < 0 || int64(caps.Inject) > caps.MaxMessage || caps.Eager < 0 || caps.Eager > caps.MaxMessage:
 		w.Fatalf("implausible sizes: %+v", caps)
 	case caps.ControlLimit < mtl.MinControlLimit:
 		w.Fatalf("control messages of %d bytes, and %d are needed", caps.ControlLimit, mtl.MinControlLimit)

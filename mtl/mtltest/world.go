@@ -37,7 +37,8 @@ type node struct {
 	// news is completed, if somebody waits, by whatever happens.
 	news    progress.Completion
 	polling bool
-	bad     error // what the module did against the calling rules
+	dead    map[int]bool // ranks that are forgotten
+	bad     error        // what the module did against the calling rules
 }
 
 func newWorld(t *kittest.T, s Subject, size int) *world {
@@ -162,7 +163,7 @@ func (n *node) Endpoint(_ uint32, source int) (mtl.Endpoint, bool) {
 	if !n.polling {
 		n.fault("Endpoint was asked outside of Poll")
 	}
-	if source < 0 || source >= len(n.w.nodes) {
+	if source < 0 || source >= len(n.w.nodes) || n.dead[source] {
 		return 0, false
 	}
 	to, err := n.module.Connect(n.w.nodes[source].peer())

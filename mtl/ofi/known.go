@@ -1,6 +1,8 @@
 package ofi
 
 import (
+	"math"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -41,6 +43,8 @@ type Fact struct {
 	First, Last libfabric.Version
 	What        string // in words
 	Remedy      Remedy
+	Eager       int64  // with Keep: messages up to this length, in bytes
+	Unless      string // a variable of the environment that, if it is set, changes it
 	Fails       string // with Expect: which cases of `ferry matrix`, as a regular expression for whole names
 	Found       string // year and month
 	Shown       string // by what
@@ -67,6 +71,8 @@ const (
 	Local  Remedy = "takes it for one that never leaves the node"
 	Spill  Remedy = "gives each receive 64 KiB more, which nobody reads"
 	Pack   Remedy = "has the sender in the tag (layout packed)"
+	Prefer Remedy = "has the sender in the tag, unless mtl.ofi.layout says data, and sets FI_OFI_RXM_USE_SRX=1 before it loads libfabric"
+	Keep   Remedy = "receives such messages of a process that has died, and not only what is injected"
 	KeepTo Remedy = "keeps to the length of the queue by itself"
 	Uncut  Remedy = "sets FI_OFI_RXM_SAR_LIMIT=0 before it loads libfabric"
 	Expect Remedy = "has `ferry matrix` expect the failures"
@@ -77,25 +83,38 @@ var v1_17 = libfabric.Version{Major: 1, Minor: 17}
 const (
 	tooLong  = "a message that is longer than its receive ends the connection, and nobody is told"
 	claim    = "mtl/ofi/testdata/claim.c"
+	orphan   = "mtl/ofi/testdata/orphan.c"
+	orphans  = "who receives a message above 16 KiB whose sender has died crashes, or gets another process's memory, if receives can have an address or connections have buffers of their own"
+	buffers  = "a message up to 16 KiB has come whole when a probe finds it, unless FI_OFI_RXM_BUFFER_SIZE is set"
 	segments = "messages of 16 to 128 KiB are cut into segments, and mixed up with the next one when a matched probe has claimed one"
 )
+
+// rxmBuffer is the length, in bytes, of the buffers of ofi_rxm: longer messages are left
+// with their sender until they are received.
+const rxmBuffer = 16 << 10
 
 // known has the best first.
 var known = []Provider{
 	{Name: "cxi", Listed: Always, Untried: true},
 	{Name: "verbs;ofi_rxm", Listed: Always, Untried: true, Facts: []Fact{
 		{What: segments + ", by the code that net;ofi_rxm shares", Remedy: Uncut, Found: "2026-11", Shown: claim + " with net;ofi_rxm"},
+		{What: orphans + ", by that code", Remedy: Prefer, Found: "2026-11", Shown: orphan + " with net;ofi_rxm"},
+		{What: buffers, Remedy: Keep, Eager: rxmBuffer, Unless: "FI_OFI_RXM_BUFFER_SIZE", Found: "2026-11", Shown: "internal/soak/TestKillLeavesMessages"},
 	}},
 	{Name: "psm3", Listed: Always, Untried: true},
 	{Name: "efa", Listed: Always, Untried: true},
 	{Name: "opx", Listed: Always, Untried: true},
 	{Name: "tcp;ofi_rxm", Class: 50, Listed: IfCore, Facts: []Fact{
 		{What: tooLong, Remedy: Spill, Found: "2026-11", Shown: "mtltest/LongerMessageIsTruncatedAndItsLengthTold"},
+		{What: orphans, Remedy: Prefer, Found: "2026-11", Shown: orphan},
+		{What: buffers, Remedy: Keep, Eager: rxmBuffer, Unless: "FI_OFI_RXM_BUFFER_SIZE", Found: "2026-11", Shown: "internal/soak/TestKillLeavesMessages"},
 	}},
 	{Name: "tcp", Class: 45, Named: true},
 	{Name: "net;ofi_rxm", Class: 40, Listed: IfCore, Facts: []Fact{
 		{What: tooLong, Remedy: Spill, Found: "2026-11", Shown: "mtltest/LongerMessageIsTruncatedAndItsLengthTold"},
 		{What: segments, Remedy: Uncut, Found: "2026-11", Shown: claim},
+		{What: orphans, Remedy: Prefer, Found: "2026-11", Shown: orphan},
+		{What: buffers, Remedy: Keep, Eager: rxmBuffer, Unless: "FI_OFI_RXM_BUFFER_SIZE", Found: "2026-11", Shown: "internal/soak/TestKillLeavesMessages"},
 	}},
 	{Name: "net", Class: 35, Named: true, Facts: []Fact{
 		{Last: v1_17, What: "a few messages that nobody has received yet keep all that come behind them from arriving", Remedy: Refuse, Found: "2026-11", Shown: claim},
@@ -106,6 +125,7 @@ var known = []Provider{
 	}},
 	{Name: "sockets", Class: 10, Named: true, Facts: []Fact{
 		{What: "its probes find messages of every sender, whatever address they are given", Remedy: Pack, Found: "2026-11", Shown: "mtltest/ProbeFindsOnlyWhatItAsksFor"},
+		{What: "a message of any length has come whole when a probe finds it", Remedy: Keep, Eager: math.MaxInt64, Found: "2026-11", Shown: "mtltest/MessagesOfTheDeadAreReceivedWholeOrNotAtAll"},
 		{What: "it takes more receives than its queue has room for, and loses their completions", Remedy: KeepTo, Found: "2026-11", Shown: "mtltest/ManyReceivesOfOneIdDoNotBlockAnother"},
 	}},
 	{Name: "shm", Class: 5, Named: true, Facts: []Fact{
@@ -139,10 +159,17 @@ func about(name string) Provider {
 
 // needs returns what of a provider calls for the remedy in a version of the library.
 func needs(provider string, r Remedy, v libfabric.Version) (what string, ok bool) {
+	f, ok := fact(provider, r, v)
+	return f.What, ok
+}
+
+// fact returns the first that calls for the remedy in a version of the library.
+func fact(provider string, r Remedy, v libfabric.Version) (Fact, bool) {
 	for _, f := range about(provider).Facts {
-		if f.Remedy == r && !f.First.After(v) && (f.Last == libfabric.Version{} || !v.After(f.Last)) {
-			return f.What, true
+		_, set := os.LookupEnv(f.Unless)
+		if f.Remedy == r && !f.First.After(v) && (f.Last == libfabric.Version{} || !v.After(f.Last)) && !set {
+			return f, true
 		}
 	}
-	return "", false
+	return Fact{}, false
 }

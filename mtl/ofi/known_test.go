@@ -72,6 +72,13 @@ func TestFactsEndWithTheVersionThatMendedThem(t *testing.T) {
 			t.Errorf("net is refused in %v: %t", version, ok)
 		}
 	}
+	size := func() int64 { f, _ := fact("tcp;ofi_rxm", Keep, v1_17); return f.Eager }
+	if got := size(); got != rxmBuffer {
+		t.Errorf("messages of tcp;ofi_rxm come whole up to %d bytes", got)
+	}
+	if t.Setenv("FI_OFI_RXM_BUFFER_SIZE", "4096"); size() != 0 {
+		t.Errorf("the environment changes the size of buffers, and messages of tcp;ofi_rxm come whole up to %d bytes", size())
+	}
 	between := Fact{First: libfabric.Version{Major: 1, Minor: 18}, Last: libfabric.Version{Major: 2, Minor: 3}}
 	if got := between.Versions(); got != ">=1.18, <=2.3" {
 		t.Error(got)

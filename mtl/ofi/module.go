@@ -103,6 +103,7 @@ func newModule(env mtl.Env, lib *libfabric.Library, ep *libfabric.Endpoint, c *c
 		caps: mtl.Caps{
 			CIDBits: l.cid, SourceBits: l.source, TagBits: l.tag,
 			MaxMessage: int64(min(info.MaxMessage, math.MaxInt64)), Inject: info.Inject, ControlLimit: controlLimit,
+			Eager: int64(info.Inject), // what is injected has no buffer that it could be fetched from
 		},
 		about:   mtl.Description{Library: library(lib), Provider: info.Provider, Device: info.Domain, Mode: l.String()},
 		format:  info.AddressFormat,
@@ -118,6 +119,9 @@ func newModule(env mtl.Env, lib *libfabric.Library, ep *libfabric.Endpoint, c *c
 	}
 	if _, ok := needs(info.Provider, Spill, lib.Version()); ok && info.RxParts >= 2 {
 		m.spill = libfabric.Spill
+	}
+	if f, ok := fact(info.Provider, Keep, lib.Version()); ok {
+		m.caps.Eager = min(f.Eager, m.caps.MaxMessage)
 	}
 	return m
 }

@@ -60,6 +60,10 @@ func (m *module) leave(l *line, s *slot) {
 func (m *module) overflow() {
 	for m.urgent.head != nil {
 		s := m.urgent.head
+		if s.kind == claimed && m.leftThere(s) {
+			m.urgent.pop()
+			continue
+		}
 		code := m.start(s)
 		if code == libfabric.Again {
 			return
@@ -125,8 +129,10 @@ func (m *module) soughtFor(s *slot, ev *libfabric.Event) {
 	switch ev.Err {
 	case 0:
 		m.leave(l, s)
-		r, _ := m.result(ev)
-		s.kind, s.length = claimed, r.Bytes
+		m.claim(s, ev)
+		if m.leftThere(s) {
+			return
+		}
 		s.flags = libfabric.Claim
 		if s.length > int64(len(s.buf)) {
 			s.flags |= m.spill

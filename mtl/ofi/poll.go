@@ -161,14 +161,14 @@ func (m *module) result(ev *libfabric.Event) (mtl.Result, mtl.Mode) {
 func (m *module) probed(s *slot, ev *libfabric.Event) {
 	switch ev.Err {
 	case 0:
-		r, _ := m.result(ev)
-		r.Found = true
 		if s.kind == probe {
+			r, _ := m.result(ev)
+			r.Found = true
 			m.finish(s, r)
 			return
 		}
-		op := s.op
-		s.kind, s.posted, s.op, s.length = claimed, false, nil, r.Bytes
+		op, r := s.op, m.claim(s, ev)
+		s.op, r.Found = nil, true
 		done(op, r)
 	case libfabric.NoMessage:
 		m.finish(s, mtl.Result{})

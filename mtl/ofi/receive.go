@@ -1,6 +1,8 @@
 package ofi
 
 import (
+	"fmt"
+
 	"github.com/ferrympi/ferry/internal/libfabric"
 	"github.com/ferrympi/ferry/mtl"
 )
@@ -26,7 +28,7 @@ func (m *module) post(k kind, op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf
 		from = mtl.NoEndpoint
 	case from == mtl.NoEndpoint || int(from) >= len(m.peers):
 		return errNobody
-	default:
+	case m.layout.data:
 		address = m.peers[from].address
 	}
 	s, err := m.take(k, op, buf)
@@ -46,6 +48,10 @@ func (m *module) RecvClaimed(op *mtl.Op, buf []byte) error {
 		return m.broken
 	}
 	s := m.slots[op.Slot]
+	if err := m.lost(s); err != nil {
+		m.leaveThere(s)
+		return err
+	}
 	s.op, s.buf, s.flags = op, buf, libfabric.Claim
 	if s.length > int64(len(buf)) {
 		s.flags |= m.spill
@@ -59,6 +65,45 @@ func (m *module) RecvClaimed(op *mtl.Op, buf []byte) error {
 		return err
 	}
 	return nil
+}
+
+// claim notes that a probe has taken a message out of matching.
+func (m *module) claim(s *slot, ev *libfabric.Event) mtl.Result {
+	r, _ := m.result(ev)
+	s.kind, s.posted, s.length = claimed, false, r.Bytes
+	if s.to == mtl.NoEndpoint && s.length > m.caps.Eager { // lost wants to know
+		if from, ok := m.env.Upcall.Endpoint(m.layout.cidOf(ev.Tag), int(r.Source)); ok {
+			s.to = from
+		}
+	}
+	return r
+}
+
+// lost returns why the rest of a claimed message can't be had. A provider that is asked
+// for it all the same may follow a connection that is no more (known.go, Prefer).
+func (m *module) lost(s *slot) error {
+	gone := m.peers[s.to].gone
+	if gone == nil || s.length <= m.caps.Eager {
+		return nil
+	}
+	return m.transportError("receive", s.to, fmt.Errorf("of %d bytes some were still with their sender: %w", s.length, gone))
+}
+
+// leaveThere gives up a claimed message that is lost. The provider keeps it, and the slot with
+// it, until the endpoint closes.
+func (m *module) leaveThere(s *slot) {
+	s.pins.Unpin()
+	s.kind, s.op, s.buf = abandoned, nil, nil
+}
+
+// leftThere is leaveThere for a receive that has the message already, if it is lost.
+func (m *module) leftThere(s *slot) bool {
+	err := m.lost(s)
+	if err != nil {
+		m.end(s.op, mtl.Result{Err: err})
+		m.leaveThere(s)
+	}
+	return err != nil
 }
 
 // accept starts a receive or a probe, or has it wait for room. An error means that

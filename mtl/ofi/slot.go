@@ -18,7 +18,7 @@ const (
 	control   // a control message that is sent
 	answer    // to a synchronous message
 	flush     // behind injected messages
-	abandoned // a send to a peer that was forgotten
+	abandoned // a send to a peer that was forgotten, or a message that is lost with its sender
 	receive
 	probe
 	claiming // a probe that takes what it finds

@@ -139,13 +139,14 @@ func layoutsFor(info *libfabric.Info, name string, v libfabric.Version) ([]layou
 	width := usable(info.TagFormat)
 	_, pack := needs(info.Provider, Pack, v)
 	canData := info.Directed && info.CQData >= dataBytes && !pack
+	_, prefer := needs(info.Provider, Prefer, v)
 	var asked []bool // with data, or not
 	switch {
 	case name == "data" && !canData:
 		return nil, errors.New("it lacks completion data, or receives and probes from one address, and mtl.ofi.layout asks for them")
 	case name == "data":
 		asked = []bool{true}
-	case name == "packed" || name == "auto" && !canData:
+	case name == "packed" || name == "auto" && (!canData || prefer):
 		asked = []bool{false}
 	case name == "auto":
 		asked = []bool{true, false}
@@ -171,7 +172,7 @@ func layoutsFor(info *libfabric.Info, name string, v libfabric.Version) ([]layou
 
 // openTested opens an endpoint and tests it, until ctx ends.
 func openTested(ctx context.Context, env mtl.Env, p *params, lib *libfabric.Library, c *candidate, l layout, fd bool) (*module, error) {
-	ep, err := lib.Open(c.info, fd, max(queueEntries, c.info.TxSize+c.info.RxSize))
+	ep, err := lib.Open(c.info, fd, l.data, max(queueEntries, c.info.TxSize+c.info.RxSize))
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,8 @@
 //	              ferry doesn't keep them from it
 //	drop          completions of tcp;ofi_rxm never come
 //	fail          its completion queues fail once FABRIC_FAULT_NOW is set
-//	stray         they have FABRIC_FAULT_NOW errors that belong to no operation
+//	stray         they have FABRIC_FAULT_NOW errors that belong to no operation; half of
+//	              them have a context that is the library's own
 //	cancel        once FABRIC_FAULT_NOW is set, the receive that was posted last ends
 //	              as canceled, and so do probes that find nothing
 //
@@ -96,8 +97,12 @@ static ssize_t cq_readerr(struct fid_cq *cq, struct fi_cq_err_entry *e, uint64_t
 {
 	if (fault("stray") && strays < now()) {
 		strays++;
+		static uint32_t own[128]; // what looks like the context of an operation that is not there
+		for (int i = 0; i < 128; i++)
+			own[i] = 200;
 		memset(e, 0, sizeof(*e));
 		e->err = FI_ECONNRESET;
+		e->op_context = strays % 2 ? own : NULL;
 		return 1;
 	}
 	ssize_t r = real_cq->readerr(cq, e, flags);
