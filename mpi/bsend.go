@@ -17,8 +17,8 @@ import (
 // waits for these sends like for others. Other errors: ErrRank, ErrTag,
 // ErrClosed, ErrProcFailed, ErrTransport.
 func (c *Comm) Bsend(ctx context.Context, buf []byte, dst, tag int) error {
-	if null, err := c.sendArgs(dst, tag); null || err != nil {
-		return err
+	if null, err := c.sendArgs(ctx, dst, tag); null || err != nil {
+		return ended(ctx, "bsend", err)
 	}
 	s := c.session
 	size := int64(len(buf)) + bsendOverhead

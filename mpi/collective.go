@@ -16,10 +16,11 @@ import (
 // order, with arguments that fit together. A wrong argument is an error of that
 // member alone, and the others go on waiting for it.
 //
-// A context that ends during a collective, an operation (Op) that panics, or any other
-// failure in its middle breaks the communicator's collectives, because members don't agree any more on
-// what has happened: each further one, creation of communicators included, is
-// ErrBroken. Messages between two members are not concerned.
+// A context that ends during a collective, an operation (Op) that panics, or any
+// other failure in its middle breaks the communicator's collectives, because members
+// don't agree any more on what has happened: each further one, creation of
+// communicators included, is ErrBroken. Messages between two members are not
+// concerned.
 
 // operations returns what the selected components offer on the communicator.
 // Inside do.

@@ -75,7 +75,7 @@ func (k *collective) enter(ctx context.Context) error {
 		return fmt.Errorf("%w: another goroutine is in a collective operation of this communicator; use one communicator for each (Dup)", ErrPending)
 	}
 	err := k.works()
-	if err == nil && ctx != nil && ctx.Err() != nil {
+	if err == nil && over(ctx) {
 		err = k.fail(ended(ctx, "collective", context.Cause(ctx)))
 	}
 	if err != nil {

@@ -46,6 +46,9 @@ func (c *Comm) CreateGroup(ctx context.Context, g *Group, tag int) (*Comm, error
 func (c *Comm) createGroup(ctx context.Context, g *Group, ranks []int, tag int) (*Comm, error) {
 	var id cid.Extended
 	var err error
+	if over(ctx) {
+		return nil, context.Cause(ctx)
+	}
 	if g.Rank() == 0 {
 		id, err = c.announce(ctx, g, ranks[1:], tag)
 	} else {

@@ -19,9 +19,12 @@
 // overlap, end and begin again. They share one engine, which the first one
 // starts and the last one ends.
 //
-// Every call that waits takes a context; nil is context.Background. A context
+// Every call that may wait takes a context; nil is context.Background. A context
 // that ends withdraws an operation that is not matched yet, and never tears a
-// matched one. Errors are values: see the Err variables for errors.Is. Methods
+// matched one. A call whose context has ended before does nothing and fails, also
+// where there is nothing to wait for; only what is complete already is taken by the
+// calls that wait for requests, and what is matched already is received by
+// (*Message).Recv. Errors are values: see the Err variables for errors.Is. Methods
 // may be called by any number of goroutines at the same time, except that the
 // collective operations of one communicator, its creation of others included,
 // are made by one goroutine at a time (MPI-4.1 section 6.13).

@@ -65,24 +65,34 @@ func TestHooksSeeMessagesOfAllSessions(t *testing.T) {
 	}
 }
 
-// sticky is a PML whose sends can't be withdrawn, as below an MTL.
-type sticky struct{ pml.Component }
+// sticky is a PML whose sends can't be withdrawn, as below an MTL. It calls begun when
+// one has begun.
+type sticky struct {
+	pml.Component
+	begun func()
+}
 
 func (c sticky) Open(ctx context.Context, env pml.Env) (pml.Module, error) {
 	m, err := c.Component.Open(ctx, env)
-	return stickyModule{m}, err
+	return stickyModule{m, c.begun}, err
 }
 
-type stickyModule struct{ pml.Module }
+type stickyModule struct {
+	pml.Module
+	begun func()
+}
 
 func (m stickyModule) Unwrap() any { return m.Module }
 
 func (m stickyModule) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 	c, err := m.Module.AddComm(spec)
-	return stickyComm{c}, err
+	return stickyComm{c, m.begun}, err
 }
 
-type stickyComm struct{ pml.Comm }
+type stickyComm struct {
+	pml.Comm
+	begun func()
+}
 
 func (c stickyComm) Send(ctx context.Context, buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) error {
 	r, err := c.Isend(buf, dst, tag, plane, mode)
@@ -90,6 +100,7 @@ func (c stickyComm) Send(ctx context.Context, buf pml.Buffer, dst, tag int, plan
 		return err
 	}
 	gen := r.Generation()
+	c.begun()
 	_, err = r.Wait(ctx, gen)
 	if err != nil && r.Generation() == gen {
 		return &pml.PendingError{Request: r, Cause: err}
@@ -99,10 +110,11 @@ func (c stickyComm) Send(ctx context.Context, buf pml.Buffer, dst, tag int, plan
 
 func TestSendThatCannotBeWithdrawnGivesItsRequest(t *testing.T) {
 	standard, reg := components.Standard(), framework.NewRegistry()
+	var begun func()
 	for _, kind := range standard.Kinds() {
 		for _, c := range standard.Components(kind) {
 			if p, ok := c.(pml.Component); ok {
-				c = sticky{p}
+				c = sticky{p, func() { begun() }}
 			}
 			reg.Register(c)
 		}
@@ -117,7 +129,7 @@ func TestSendThatCannotBeWithdrawnGivesItsRequest(t *testing.T) {
 		},
 	} {
 		ctx, cancel := context.WithCancelCause(t.Context())
-		cancel(cause)
+		begun = func() { cancel(cause) }
 		err := send(ctx)
 		var p *mpi.PendingError
 		if !errors.As(err, &p) || !errors.Is(err, mpi.ErrPending) || !errors.Is(err, mpi.ErrCanceled) || !errors.Is(err, cause) {

@@ -134,8 +134,8 @@ func (c *Comm) RecvLayout(ctx context.Context, buf []byte, l Layout, src, tag in
 	if err != nil {
 		return noMessage(), err
 	}
-	if null, err := c.recvArgs(src, tag); err != nil {
-		return noMessage(), err
+	if null, err := c.recvArgs(ctx, src, tag); err != nil {
+		return noMessage(), ended(ctx, "receive", err)
 	} else if null {
 		return nullStatus(), nil
 	}

@@ -21,8 +21,8 @@ type Message struct {
 // Mprobe blocks until a message that matches is here, and takes it out of
 // matching (MPI_Mprobe). Errors are those of Recv.
 func (c *Comm) Mprobe(ctx context.Context, src, tag int) (*Message, Status, error) {
-	if null, err := c.recvArgs(src, tag); err != nil {
-		return nil, noMessage(), err
+	if null, err := c.recvArgs(ctx, src, tag); err != nil {
+		return nil, noMessage(), ended(ctx, "mprobe", err)
 	} else if null {
 		return &Message{comm: c}, nullStatus(), nil
 	}
@@ -36,7 +36,7 @@ func (c *Comm) Mprobe(ctx context.Context, src, tag int) (*Message, Status, erro
 // Improbe is Mprobe without waiting (MPI_Improbe): the result is nil and false if
 // no message that matches is here.
 func (c *Comm) Improbe(src, tag int) (*Message, Status, bool, error) {
-	if null, err := c.recvArgs(src, tag); err != nil {
+	if null, err := c.recvArgs(nil, src, tag); err != nil {
 		return nil, noMessage(), false, err
 	} else if null {
 		return &Message{comm: c}, nullStatus(), true, nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/ferrympi/ferry/internal/mem"
 	"github.com/ferrympi/ferry/pml"
 )
 
@@ -32,34 +33,42 @@ func (c *Comm) plainRecv(src, tag int) bool {
 	return uint(src) < uint(c.size) && uint(tag) <= uint(c.tagMax) && !c.closed.Load()
 }
 
+// endless is the type of Background, most callers' context, which never ends.
+var endless = mem.ContextType(context.Background())
+
+// over reports whether a context has ended before the call. Then the call does nothing,
+// also if it need not wait: a program that only sends hears of the end too. Send and Recv
+// look at the type first, so that Background costs them a comparison.
+func over(ctx context.Context) bool { return ctx != nil && ctx.Err() != nil }
+
 // sendArgs checks the arguments of a send; null says that it goes nowhere.
-func (c *Comm) sendArgs(dst, tag int) (null bool, err error) {
+func (c *Comm) sendArgs(ctx context.Context, dst, tag int) (null bool, err error) {
 	switch {
 	case c.closed.Load():
 		return false, c.errClosed()
 	case tag < 0 || tag > c.tagMax:
 		return false, c.errTag(tag)
-	case dst == ProcNull:
-		return true, nil
-	case dst < 0 || dst >= c.size:
+	case dst != ProcNull && (dst < 0 || dst >= c.size):
 		return false, c.errRank(dst)
+	case over(ctx):
+		return false, context.Cause(ctx)
 	}
-	return false, nil
+	return dst == ProcNull, nil
 }
 
 // recvArgs checks those of a receive or probe, where wildcards are allowed.
-func (c *Comm) recvArgs(src, tag int) (null bool, err error) {
+func (c *Comm) recvArgs(ctx context.Context, src, tag int) (null bool, err error) {
 	switch {
 	case c.closed.Load():
 		return false, c.errClosed()
 	case tag != AnyTag && (tag < 0 || tag > c.tagMax):
 		return false, c.errTag(tag)
-	case src == ProcNull:
-		return true, nil
-	case src != AnySource && (src < 0 || src >= c.size):
+	case src != ProcNull && src != AnySource && (src < 0 || src >= c.size):
 		return false, c.errRank(src)
+	case over(ctx):
+		return false, context.Cause(ctx)
 	}
-	return false, nil
+	return src == ProcNull, nil
 }
 
 func (c *Comm) errRank(rank int) error {
@@ -77,9 +86,12 @@ func (c *Comm) errTag(tag int) error {
 // ErrProcFailed, ErrTransport. Where a message can't be withdrawn the error is
 // *PendingError; over shared memory only if a matched probe has claimed it.
 func (c *Comm) Send(ctx context.Context, buf []byte, dst, tag int) error {
+	if mem.ContextType(ctx) != endless && ctx != nil && ctx.Err() != nil {
+		return ended(ctx, "send", context.Cause(ctx))
+	}
 	if !c.plainSend(dst, tag) {
-		if null, err := c.sendArgs(dst, tag); null || err != nil {
-			return err
+		if null, err := c.sendArgs(ctx, dst, tag); null || err != nil {
+			return ended(ctx, "send", err)
 		}
 	}
 	err := c.pml.Send(ctx, pml.Buffer{Bytes: buf, Form: c.formOf(buf)}, dst, tag, pml.PointToPoint, pml.Standard)
@@ -103,8 +115,8 @@ func (c *Comm) Rsend(ctx context.Context, buf []byte, dst, tag int) error {
 // send is what the blocking sends have in common. Send, the one that counts, does the
 // same without the call.
 func (c *Comm) send(ctx context.Context, op string, buf pml.Buffer, dst, tag int, mode pml.Mode) error {
-	if null, err := c.sendArgs(dst, tag); null || err != nil {
-		return err
+	if null, err := c.sendArgs(ctx, dst, tag); null || err != nil {
+		return ended(ctx, op, err)
 	}
 	return ended(ctx, op, c.pml.Send(ctx, buf, dst, tag, pml.PointToPoint, mode))
 }
@@ -115,9 +127,12 @@ func (c *Comm) send(ctx context.Context, op string, buf pml.Buffer, dst, tag int
 // Status.Bytes is the full length. If ctx ends while no message has matched, the
 // receive is withdrawn. Other errors are those of Send.
 func (c *Comm) Recv(ctx context.Context, buf []byte, src, tag int) (Status, error) {
+	if mem.ContextType(ctx) != endless && ctx != nil && ctx.Err() != nil {
+		return noMessage(), ended(ctx, "receive", context.Cause(ctx))
+	}
 	if !c.plainRecv(src, tag) {
-		if null, err := c.recvArgs(src, tag); err != nil {
-			return noMessage(), err
+		if null, err := c.recvArgs(ctx, src, tag); err != nil {
+			return noMessage(), ended(ctx, "receive", err)
 		} else if null {
 			return nullStatus(), nil
 		}
@@ -135,13 +150,13 @@ func (c *Comm) Recv(ctx context.Context, buf []byte, src, tag int) (Status, erro
 // The buffers must not overlap. The Status is the receive's. If ctx ends, what
 // is unmatched of both is withdrawn.
 func (c *Comm) Sendrecv(ctx context.Context, send []byte, dst, stag int, recv []byte, src, rtag int) (Status, error) {
-	nullSend, err := c.sendArgs(dst, stag)
+	nullSend, err := c.sendArgs(nil, dst, stag)
 	if err != nil {
 		return noMessage(), err
 	}
-	nullRecv, err := c.recvArgs(src, rtag)
+	nullRecv, err := c.recvArgs(ctx, src, rtag)
 	if err != nil {
-		return noMessage(), err
+		return noMessage(), ended(ctx, "sendrecv", err)
 	}
 	switch {
 	case nullSend:
@@ -234,7 +249,7 @@ func (c *Comm) Issend(buf []byte, dst, tag int) (Request, error) {
 
 func (c *Comm) isend(buf pml.Buffer, dst, tag int, mode pml.Mode) (Request, error) {
 	if !c.plainSend(dst, tag) {
-		if null, err := c.sendArgs(dst, tag); err != nil {
+		if null, err := c.sendArgs(nil, dst, tag); err != nil {
 			return Request{}, err
 		} else if null {
 			return c.session.engine.nulls.request(), nil
@@ -251,7 +266,7 @@ func (c *Comm) Irecv(buf []byte, src, tag int) (Request, error) {
 
 func (c *Comm) irecv(buf pml.Buffer, src, tag int) (Request, error) {
 	if !c.plainRecv(src, tag) {
-		if null, err := c.recvArgs(src, tag); err != nil {
+		if null, err := c.recvArgs(nil, src, tag); err != nil {
 			return Request{}, err
 		} else if null {
 			return c.session.engine.nulls.request(), nil
@@ -263,8 +278,8 @@ func (c *Comm) irecv(buf pml.Buffer, src, tag int) (Request, error) {
 // Probe blocks until a message that matches is here, and leaves it there
 // (MPI_Probe). Its length is in the Status.
 func (c *Comm) Probe(ctx context.Context, src, tag int) (Status, error) {
-	if null, err := c.recvArgs(src, tag); err != nil {
-		return noMessage(), err
+	if null, err := c.recvArgs(ctx, src, tag); err != nil {
+		return noMessage(), ended(ctx, "probe", err)
 	} else if null {
 		return nullStatus(), nil
 	}
@@ -275,7 +290,7 @@ func (c *Comm) Probe(ctx context.Context, src, tag int) (Status, error) {
 // Iprobe is Probe without waiting (MPI_Iprobe): the result is false if no
 // message that matches is here.
 func (c *Comm) Iprobe(src, tag int) (Status, bool, error) {
-	if null, err := c.recvArgs(src, tag); err != nil {
+	if null, err := c.recvArgs(nil, src, tag); err != nil {
 		return noMessage(), false, err
 	} else if null {
 		return nullStatus(), true, nil

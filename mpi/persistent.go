@@ -38,7 +38,7 @@ func (c *Comm) SsendInit(buf []byte, dst, tag int) (*Persistent, error) {
 }
 
 func (c *Comm) sendInit(buf []byte, dst, tag int, mode pml.Mode) (*Persistent, error) {
-	if _, err := c.sendArgs(dst, tag); err != nil {
+	if _, err := c.sendArgs(nil, dst, tag); err != nil {
 		return nil, err
 	}
 	return &Persistent{comm: c, buf: pml.Buffer{Bytes: buf, Form: c.formOf(buf)}, peer: dst, tag: tag, mode: mode}, nil
@@ -46,7 +46,7 @@ func (c *Comm) sendInit(buf []byte, dst, tag int, mode pml.Mode) (*Persistent, e
 
 // RecvInit makes a persistent receive (MPI_Recv_init). Arguments are checked now.
 func (c *Comm) RecvInit(buf []byte, src, tag int) (*Persistent, error) {
-	if _, err := c.recvArgs(src, tag); err != nil {
+	if _, err := c.recvArgs(nil, src, tag); err != nil {
 		return nil, err
 	}
 	return &Persistent{comm: c, buf: pml.Buffer{Bytes: buf}, peer: src, tag: tag, recv: true}, nil

@@ -110,10 +110,10 @@ func OpenSession(ctx context.Context, opts ...SessionOption) (*Session, error) {
 	if o.level < ThreadSingle || o.level > ThreadMultiple {
 		return nil, fmt.Errorf("%w: thread level %d is none of ThreadSingle to ThreadMultiple", ErrConfig, int(o.level))
 	}
-	ctx = background(ctx)
-	if ctx.Err() != nil {
+	if over(ctx) {
 		return nil, ended(ctx, "open session", context.Cause(ctx))
 	}
+	ctx = background(ctx)
 	e, values, err := acquire(ctx, o.client, o.assembly)
 	if err != nil {
 		return nil, ended(ctx, "open session", err)
@@ -235,6 +235,9 @@ func (s *Session) pset(ctx context.Context, name string) (bootstrap.PsetInfo, er
 	if err := s.enter(); err != nil {
 		return bootstrap.PsetInfo{}, err
 	}
+	if over(ctx) {
+		return bootstrap.PsetInfo{}, ended(ctx, "process set", context.Cause(ctx))
+	}
 	if found, ok := bootstrap.BuiltinPset(s.engine.identity, name); ok {
 		return found, nil
 	}
@@ -269,7 +272,7 @@ func (s *Session) Explain(ctx context.Context) (*Explanation, error) {
 	if err := s.enter(); err != nil {
 		return nil, err
 	}
-	if ctx != nil && ctx.Err() != nil {
+	if over(ctx) {
 		return nil, ended(ctx, "explain", context.Cause(ctx))
 	}
 	return s.engine.Explain(), nil

@@ -3,6 +3,7 @@
 package mem
 
 import (
+	"context"
 	"reflect"
 	"unsafe"
 )
@@ -66,6 +67,10 @@ func pointerFree(t reflect.Type) bool {
 	}
 	return false // uintptr too: an address means nothing elsewhere
 }
+
+// ContextType returns a number that contexts of one type have in common, and no other
+// ones: the first word of an interface value, which is free to look at. nil: 0.
+func ContextType(ctx context.Context) uintptr { return *(*uintptr)(unsafe.Pointer(&ctx)) }
 
 // Within reports whether all of inner lies in outer's memory.
 func Within(outer, inner []byte) bool {

@@ -1,6 +1,9 @@
 package mem
 
-import "testing"
+import (
+	"context"
+	"testing"
+)
 
 func TestWithinKnowsTheEdges(t *testing.T) {
 	all := make([]byte, 100)
@@ -15,5 +18,22 @@ func TestWithinKnowsTheEdges(t *testing.T) {
 	}
 	if Within(nil, outer) {
 		t.Error("nothing holds something")
+	}
+}
+
+// If Go laid out interface values anew, a context that ends would be taken for one that
+// never does.
+func TestOnlyContextsOfOneTypeHaveOneNumber(t *testing.T) {
+	kinds := []context.Context{nil, context.Background(), context.TODO(), t.Context(), context.WithValue(t.Context(), t, 1)}
+	others := []context.Context{nil, context.Background(), context.TODO(), nil, context.WithValue(context.TODO(), t, 2)}
+	var stop context.CancelFunc
+	others[3], stop = context.WithCancel(context.TODO())
+	defer stop()
+	for i, a := range kinds {
+		for j, b := range others {
+			if same := ContextType(a) == ContextType(b); same != (i == j) {
+				t.Errorf("%T and %T: %v", a, b, same)
+			}
+		}
 	}
 }
