@@ -76,7 +76,7 @@ func (g *gauge) now(ctx context.Context) (float64, error) {
 			if err := unix.SchedSetaffinity(0, &set); err != nil {
 				return fmt.Errorf("bind to processor %d: %w", core, err)
 			}
-			mine, err := g.lines[i].Measure(ctx, i == 0)
+			mine, err := g.lines[i].Measure(ctx, i == 0, nil)
 			if i == 0 {
 				ns = mine
 			}

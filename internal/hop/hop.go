@@ -44,8 +44,9 @@ const (
 )
 
 // Measure passes the counter to and fro, and returns the median time of one way in
-// nanoseconds. Both processes call it, one of them with first set.
-func (l *Line) Measure(ctx context.Context, first bool) (float64, error) {
+// nanoseconds. Both processes call it, one of them with first set. alive, unless it is
+// nil, is asked while the other does not answer, and says why it never will.
+func (l *Line) Measure(ctx context.Context, first bool, alive func() error) (float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var times [batches]float64
@@ -54,11 +55,11 @@ func (l *Line) Measure(ctx context.Context, first bool) (float64, error) {
 		for range trips {
 			if first {
 				l.word.Store(l.hops + 1)
-				if err := l.await(ctx, l.hops+2); err != nil {
+				if err := l.await(ctx, l.hops+2, alive); err != nil {
 					return 0, err
 				}
 			} else {
-				if err := l.await(ctx, l.hops+1); err != nil {
+				if err := l.await(ctx, l.hops+1, alive); err != nil {
 					return 0, err
 				}
 				l.word.Store(l.hops + 2)
@@ -72,7 +73,7 @@ func (l *Line) Measure(ctx context.Context, first bool) (float64, error) {
 }
 
 // await polls until the counter is n.
-func (l *Line) await(ctx context.Context, n uint64) error {
+func (l *Line) await(ctx context.Context, n uint64, alive func() error) error {
 	// Some microseconds; beyond, the other side doesn't run: it may need this
 	// very processor.
 	const patience = 1000
@@ -81,8 +82,12 @@ func (l *Line) await(ctx context.Context, n uint64) error {
 			cpu.Pause()
 			continue
 		}
-		if ctx.Err() != nil {
-			return fmt.Errorf("hop: the other process does not answer: %w", context.Cause(ctx))
+		err := context.Cause(ctx)
+		if err == nil && alive != nil {
+			err = alive()
+		}
+		if err != nil {
+			return fmt.Errorf("hop: the other process does not answer: %w", err)
 		}
 		cpu.Yield()
 	}

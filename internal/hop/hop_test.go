@@ -15,10 +15,10 @@ func TestBothSidesSeeTheSameCounter(t *testing.T) {
 	for range 2 { // a second measurement goes on where the first ended
 		other := make(chan error, 1)
 		go func() {
-			_, err := b.Measure(ctx, false)
+			_, err := b.Measure(ctx, false, nil)
 			other <- err
 		}()
-		ns, err := a.Measure(ctx, true)
+		ns, err := a.Measure(ctx, true, nil)
 		if err != nil || ns <= 0 {
 			t.Fatalf("%v ns, error %v", ns, err)
 		}
@@ -35,7 +35,11 @@ func TestSilentPartnerIsNoHang(t *testing.T) {
 	l := At(make([]byte, 64))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	if _, err := l.Measure(ctx, true); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := l.Measure(ctx, true, nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error %v", err)
+	}
+	dead := errors.New("it has ended")
+	if _, err := l.Measure(t.Context(), true, func() error { return dead }); !errors.Is(err, dead) {
 		t.Errorf("error %v", err)
 	}
 }

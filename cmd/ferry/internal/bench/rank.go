@@ -83,9 +83,11 @@ func Within(ctx context.Context, s *mpi.Session, c *mpi.Comm, args []string, eac
 	return r.measure(ctx)
 }
 
+// lineTag is that of the messages about the shared cache line.
+const lineTag = 1
+
 // openLine gives ranks 0 and 1 a shared cache line.
 func (r *rank) openLine(ctx context.Context) (err error) {
-	const tag = 1
 	if r.comm.Size() < 2 || r.comm.Rank() > 1 {
 		return nil
 	}
@@ -94,7 +96,7 @@ func (r *rank) openLine(ctx context.Context) (err error) {
 		s, err = segment.Files{}.Create(linePath(), segment.PageSize)
 	} else {
 		path := make([]byte, 4096)
-		st, failed := r.comm.Recv(ctx, path, 0, tag)
+		st, failed := r.comm.Recv(ctx, path, 0, lineTag)
 		if failed != nil {
 			return failed
 		}
@@ -109,12 +111,12 @@ func (r *rank) openLine(ctx context.Context) (err error) {
 	}
 	r.line = hop.At(r.shared.Bytes)
 	if r.comm.Rank() == 1 {
-		return r.comm.Send(ctx, nil, 0, tag)
+		return r.comm.Send(ctx, nil, 0, lineTag)
 	}
-	if err := r.comm.Send(ctx, []byte(s.Path()), 1, tag); err != nil {
+	if err := r.comm.Send(ctx, []byte(s.Path()), 1, lineTag); err != nil {
 		return err
 	}
-	_, err = r.comm.Recv(ctx, nil, 1, tag) // it has opened the file
+	_, err = r.comm.Recv(ctx, nil, 1, lineTag) // it has opened the file
 	return err
 }
 
@@ -188,7 +190,11 @@ func (r *rank) rawHop(ctx context.Context) (float64, error) {
 	if r.line == nil {
 		return 0, nil
 	}
-	return r.line.Measure(ctx, r.comm.Rank() == 0)
+	me := r.comm.Rank()
+	return r.line.Measure(ctx, me == 0, func() error {
+		_, _, err := r.comm.Iprobe(1-me, lineTag) // nothing comes, or never will
+		return err
+	})
 }
 
 // hop is the raw hop as a benchmark of its own.

@@ -1,0 +1,53 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/ferrympi/ferry/bootstrap/local/localtest"
+	"github.com/ferrympi/ferry/mpi"
+)
+
+func TestMain(m *testing.M) {
+	localtest.Main(m, map[string]localtest.Program{"hop": hopWithTheDead})
+}
+
+// A raw hop with a process that has died would wait for seconds, and not say why.
+func TestRawHopEndsWithTheOtherProcess(t *testing.T) {
+	r := localtest.RunJob(t, localtest.Job{Size: 2, Program: "hop", MayFail: true})
+	if r.Exit[0] != nil || r.Exit[1] == nil {
+		t.Errorf("%v\n%s", r.Exit, r.Output)
+	}
+}
+
+func hopWithTheDead(ctx context.Context) error {
+	s, err := mpi.OpenSession(ctx)
+	if err != nil {
+		return err
+	}
+	world, err := s.Group(ctx, "mpi://WORLD")
+	if err != nil {
+		return err
+	}
+	c, err := mpi.CommFromGroup(ctx, world, "hop")
+	if err != nil {
+		return err
+	}
+	r := &rank{comm: c}
+	if err := r.openLine(ctx); err != nil {
+		return err
+	}
+	if _, err := r.rawHop(ctx); err != nil {
+		return err
+	}
+	if c.Rank() == 1 {
+		os.Exit(3)
+	}
+	if _, err := r.rawHop(ctx); !errors.Is(err, mpi.ErrProcFailed) {
+		return fmt.Errorf("the raw hop ended with %w", err)
+	}
+	return errors.Join(c.Close(), s.Close(), r.shared.Close())
+}
