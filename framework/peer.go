@@ -29,6 +29,10 @@ type Peer struct {
 // that died.
 var ErrPeerClosed = errors.New("the peer has closed its session")
 
+// ErrNotMember is wrapped by the error of what can't be done because the communicator came
+// to exist here and not in the other process, where its creation failed.
+var ErrNotMember = errors.New("the peer is not in the communicator: creating it failed there")
+
 // ErrGivenUp is wrapped by the error of what can't be done because the other process can't
 // exchange anything with this one, and has said so. Both are alive.
 var ErrGivenUp = errors.New("the peer has given this process up")

@@ -16,6 +16,7 @@ import (
 type collective struct {
 	busy   atomic.Bool
 	broken atomic.Pointer[error] // why no further one can work
+	idups  atomic.Int32          // in progress
 
 	// Guarded by busy.
 	children cid.Deriver  // idup's while that is in progress
@@ -53,13 +54,13 @@ func (k *collective) do(ctx context.Context, op string, f func() error) error {
 	panicked := true
 	defer func() {
 		if panicked {
-			k.fail(fmt.Errorf("%s: %w", op, errPanicked))
+			k.breaks(fmt.Errorf("%s: %w", op, errPanicked))
 		}
 		k.busy.Store(false)
 	}()
 	err := f()
 	if err != nil && !errors.Is(err, ErrNoComm) {
-		err = k.fail(ended(ctx, op, err))
+		err = k.breaks(ended(ctx, op, err))
 	}
 	panicked = false
 	return err
@@ -76,7 +77,7 @@ func (k *collective) enter(ctx context.Context) error {
 	}
 	err := k.works()
 	if err == nil && over(ctx) {
-		err = k.fail(ended(ctx, "collective", context.Cause(ctx)))
+		err = k.breaks(ended(ctx, "collective", context.Cause(ctx)))
 	}
 	if err != nil {
 		k.busy.Store(false)
@@ -90,6 +91,16 @@ func (k *collective) works() error {
 		return fmt.Errorf("%w: an earlier one failed: %w", ErrBroken, *earlier)
 	}
 	return nil
+}
+
+// breaks is fail for who has entered. This member will be in no communicator that others
+// may have made in the operation, and tells those who wait for it there: Split succeeds
+// in one member and fails in another when a third one dies.
+func (k *collective) breaks(err error) error {
+	if k.idups.Load() == 0 { // otherwise one of those may be made yet
+		k.comm().module.Refuse(k.children.Unborn())
+	}
+	return k.fail(err)
 }
 
 func (k *collective) fail(err error) error {

@@ -111,6 +111,7 @@ func (c *Comm) startIdup(r *CommRequest) error {
 	k := &c.collective
 	before := k.lastIdup()
 	k.idup = r
+	k.idups.Add(1)
 	if (before == nil || before.ended()) && k.children.Left() > 0 {
 		c.finishIdup(before, r, attrs) // needs nobody: the usual case
 	} else {
@@ -123,6 +124,7 @@ func (c *Comm) startIdup(r *CommRequest) error {
 // deadline (bootstrap.timeout), so that it ends.
 func (c *Comm) finishIdup(before, r *CommRequest, attrs []attribute) {
 	defer close(r.done)
+	defer c.collective.idups.Add(-1)
 	defer c.session.drop(&c.session.comms)
 	if r.comm, r.err = c.dup(context.Background(), before); r.err != nil {
 		r.err = c.collective.fail(fmt.Errorf("idup: %w", r.err))

@@ -102,6 +102,11 @@ type Module interface {
 	// it had sent before is received first. It may come late, and more than once.
 	PeerGone(peer framework.Life, how error)
 
+	// Refuse says that this process is, and will be, in no communicator whose id lies in
+	// the span: its part in their creation has failed. Messages for them are dropped, and
+	// a member that waits for one of this process hears of it.
+	Refuse(cid.Span)
+
 	// Route says how messages to a process travel, or would.
 	Route(peer framework.Life) Route
 

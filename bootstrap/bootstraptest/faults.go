@@ -204,6 +204,7 @@ func (j *job) closeAmongNews() {
 		}
 	})
 	time.Sleep(short / 50)
+	to.End() // which the server reads after it could not write any more
 	j.Check(j.Clients[1].Close())
 	closed.Store(true)
 	telling()

@@ -52,6 +52,7 @@ func TestMain(m *testing.M) {
 		"late-tag":   inWorld(lateTag),
 		"quick":      inWorld(quick),
 		"reuse":      reuse,
+		"split":      inWorld(splits),
 		"wake":       inWorld(wake),
 	})
 }

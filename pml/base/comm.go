@@ -161,11 +161,27 @@ type Comms[C any] struct {
 	ByID    map[cid.Extended]*C
 	Table   *cid.Table
 	Tombs   *cid.Tombstones // of those that were removed
+	refused []cid.Span
 }
 
 // NewComms returns an empty set, whose indices come from table.
 func NewComms[C any](table *cid.Table) Comms[C] {
 	return Comms[C]{ByID: map[cid.Extended]*C{}, Table: table, Tombs: cid.NewTombstones(tombstones)}
+}
+
+// Refuse is pml.Module's.
+func (t *Comms[C]) Refuse(s cid.Span) {
+	if s != (cid.Span{}) {
+		t.refused = append(t.refused, s)
+	}
+}
+
+// Over reports whether a communicator that is not here will not come either.
+func (t *Comms[C]) Over(id cid.Extended) bool { return t.Refused(id) || t.Tombs.Has(id) }
+
+// Refused reports whether an id is of those that Refuse was told.
+func (t *Comms[C]) Refused(id cid.Extended) bool {
+	return slices.ContainsFunc(t.refused, func(s cid.Span) bool { return s.Has(id) })
 }
 
 // tombstones is how many closed communicators are remembered (16 bytes each): enough for

@@ -185,6 +185,11 @@ func (t *Procs[P]) Ended(life framework.Life) error {
 	return t.transportError(life, framework.ErrPeerClosed)
 }
 
+// NotMember is the error of an operation with a process that has refused the communicator.
+func (t *Procs[P]) NotMember(life framework.Life) error {
+	return t.transportError(life, framework.ErrNotMember)
+}
+
 func (t *Procs[P]) transportError(life framework.Life, err error) error {
 	return &framework.TransportError{Component: "pml " + t.pml, Peer: t.env.Worlds.Proc(life.ID).String(), Op: "exchange", Err: err}
 }

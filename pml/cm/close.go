@@ -85,7 +85,60 @@ func (c *comm) mayRest() {
 func (p *peer) closed(f *control) {
 	p.tally.Final(f.sent)
 	p.act(p.exchange.RecvClosed())
-	p.end(p.c.Rest.RecvClosed(&p.closing, f.typ == controlAnswer, p.tally.All()))
+	p.end(p.c.Rest.RecvClosed(&p.closing, f.typ != controlClosed, p.tally.All()))
+	if f.typ == controlRefused {
+		p.refuse()
+	}
+}
+
+// refuse takes the word of a member that its part in the creation has failed: nothing
+// comes of it. Lock held.
+func (p *peer) refuse() {
+	c := p.c
+	if c.Closed() || p.refused {
+		return
+	}
+	p.refused, c.refused, p.ready = true, true, false
+	for _, r := range c.m.requests {
+		if r.c == c && r.state == posted && r.p == p {
+			r.end(c.m.procs.NotMember(p.proc.Life))
+		}
+	}
+	c.m.wakeProbes()
+}
+
+// inquire asks the members from which receives wait, and of which nothing has come on
+// the communicator, whether they are in it at all. Where a process has failed others may
+// have failed to create it. Lock held.
+func (m *Module) inquire() {
+	for _, r := range m.requests {
+		if r.c != nil && r.state == posted && r.p != nil {
+			r.p.inquire()
+		}
+	}
+}
+
+func (p *peer) inquire() {
+	if p.inquired || p.tally.Taken != (cid.Counts{}) || p.rank == p.c.Spec.Rank || p.proc.Err != nil {
+		return
+	}
+	p.inquired = true
+	p.tell(controlRequest)
+}
+
+// Refuse implements pml.Module.
+func (m *Module) Refuse(s cid.Span) {
+	m.engine.Lock()
+	defer m.engine.Unlock()
+	m.comms.Refuse(s)
+	for _, p := range m.procs.Lives {
+		for key, f := range p.early.kept {
+			if s.Has(key.id) {
+				delete(p.early.kept, key)
+				m.takeControl(&f)
+			}
+		}
+	}
 }
 
 // end does what the end of the communicator asks for after an event. Lock held.

@@ -17,6 +17,7 @@ type comm struct {
 	m       *Module
 	word    uint32  // its id at this process, see ids
 	peers   []*peer // by rank; nil until used
+	refused bool    // by a member
 	probing int     // messages that are not freed: of probes that are under way, and what they found
 
 	// Messages that were taken out of the network and have no receive, and receives
@@ -36,6 +37,8 @@ type peer struct {
 	word     uint32 // the communicator's id there, see ids
 	held     []*request
 	asked    bool // it has been told this process's id
+	inquired bool // it was asked whether it is in the communicator
+	refused  bool // it is not
 	closing  cid.Closing
 	tally    cid.Tally
 	match    [pml.Planes]match.Peer[request, message]
@@ -92,6 +95,9 @@ func (p *peer) learnt() {
 // cannotCome returns why no message will come from src, or from anybody of whom one
 // might, on this plane.
 func (c *comm) cannotCome(src int, plane pml.Plane) error {
+	if src >= 0 && c.refused && c.peer(src).refused {
+		return c.m.procs.NotMember(c.Procs[src].Life)
+	}
 	if !c.m.failures {
 		return nil
 	}

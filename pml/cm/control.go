@@ -18,9 +18,10 @@ const (
 	controlClosed  = 3 // I have closed it, and have sent you that many messages
 	controlAnswer  = 4 // I heard that you have closed it, and have sent you that many messages
 	controlGoodbye = 5 // my session is over, and I have sent you that many messages on all communicators
+	controlRefused = 6 // an answer: I am not in it, nor will I be
 )
 
-var controlNames = [...]string{"", "request", "reply", "closed", "closed, answered", "goodbye"}
+var controlNames = [...]string{"", "request", "reply", "closed", "closed, answered", "goodbye", "refused"}
 
 // controlSize is the size of every control message.
 const controlSize = 72
@@ -60,7 +61,7 @@ func parseControl(b []byte) (f control, err error) {
 	if len(b) != controlSize {
 		return f, fmt.Errorf("control message of %d bytes, want %d", len(b), controlSize)
 	}
-	if head := le.Uint32(b); head>>8 != WireVersion || head&0xff < controlRequest || head&0xff > controlGoodbye {
+	if head := le.Uint32(b); head>>8 != WireVersion || head&0xff < controlRequest || head&0xff > controlRefused {
 		return f, fmt.Errorf("control message that begins with %#x", head)
 	}
 	if le.Uint32(b[44:]) != 0 {
@@ -175,7 +176,7 @@ func (m *Module) takeControl(f *control) {
 		m.unknown(f)
 		return
 	}
-	if f.typ == controlAnswer && f.rank == anyRank && p != nil {
+	if (f.typ == controlAnswer || f.typ == controlRefused) && f.rank == anyRank && p != nil {
 		f.rank = uint32(c.RankOf(p))
 	}
 	if p == nil || p.Gone() || int64(f.rank) >= int64(len(c.Procs)) || c.Procs[f.rank] != p {
@@ -194,7 +195,7 @@ func (m *Module) takeControl(f *control) {
 	case controlReply:
 		q.act(q.exchange.RecvReply(f.local))
 		q.end(c.Rest.RecvReply(&q.closing)) // it may have lost what it was told, see unpark
-	case controlClosed, controlAnswer:
+	case controlClosed, controlAnswer, controlRefused:
 		q.closed(f)
 	}
 }
@@ -218,16 +219,20 @@ func (p *peer) act(act cid.Action) {
 // unknown takes a control message of a communicator that is not here: one that is
 // about to be made, or one that has been closed.
 func (m *Module) unknown(f *control) {
-	if f.typ == controlReply || f.typ == controlAnswer {
+	if f.typ == controlReply || f.typ == controlAnswer || f.typ == controlRefused {
 		return // an answer to what was closed meanwhile
 	}
-	if !m.comms.Tombs.Has(f.id) {
+	if !m.comms.Over(f.id) {
 		m.park(f)
 		return
 	}
 	if p := m.procs.Lives[f.from]; p != nil {
 		p.Stats.Dropped++
-		p.control(control{typ: controlAnswer, id: f.id, rank: anyRank}, nil)
+		answer := control{typ: controlAnswer, id: f.id, rank: anyRank}
+		if m.comms.Refused(f.id) {
+			answer.typ = controlRefused
+		}
+		p.control(answer, nil)
 	}
 }
 

@@ -159,7 +159,7 @@ func TestRequestThatTheNetworkFailsIsNoDeath(t *testing.T) {
 	wantFailureOf1(t, "a send that has asked", err)
 	_, err = wild.wait(t)
 	wantErr(t, "a receive from any source", err, framework.ErrProcFailedPending)
-	_, err = isend(c[0], 1, 1, pml.Standard)
+	_, err = start(t)(isend(c[0], 1, 1, pml.Standard)).wait(t)
 	wantFailureOf1(t, "a new send", err)
 }
 
@@ -187,9 +187,9 @@ func TestDeathReplacesAnErrorOfTheNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := join(t, w, w.NextID(), 0)
-	_, err := isend(c, 1, 1, pml.Standard)
+	_, err := start(t)(isend(c, 1, 1, pml.Standard)).wait(t)
 	wantErr(t, "a send", err, framework.ErrTransport)
 	m.PeerFailed(w.Group()[1].Life, "killed")
-	_, err = isend(c, 1, 1, pml.Standard)
+	_, err = start(t)(isend(c, 1, 1, pml.Standard)).wait(t)
 	wantFailureOf1(t, "a send after its death", err)
 }

@@ -108,7 +108,7 @@ func TestWhatWaitsForOneThatHasLeftEnds(t *testing.T) {
 		wantErr(t, "a synchronous send that nobody has matched", err, framework.ErrPeerClosed)
 		_, err = specific.wait(t)
 		wantErr(t, "a receive", err, framework.ErrPeerClosed)
-		_, err = isend(c[0], 1, 2, pml.Standard)
+		_, err = start(t)(isend(c[0], 1, 2, pml.Standard)).wait(t)
 		wantErr(t, "a new send", err, framework.ErrPeerClosed)
 		receive(t, c[0], 1, 1, "wanted later")
 		_, err = c[0].Recv(t.Context(), pml.Buffer{}, 1, 1, pml.PointToPoint)
@@ -196,7 +196,7 @@ func TestNewLifeOvertakesTheMessagesOfTheOldOne(t *testing.T) {
 	if st, err := r.wait(t); err != nil || st.Bytes != len("late") {
 		t.Errorf("a receive: %+v %v", st, err)
 	}
-	_, err := isend(c[0], 1, 3, pml.Standard)
+	_, err := start(t)(isend(c[0], 1, 3, pml.Standard)).wait(t)
 	wantErr(t, "a send to the old life", err, framework.ErrPeerClosed)
 	net.Inject(0, goodbye(w.Group()[0].Nonce, old.Nonce, 2))
 	_, err = more.wait(t)
@@ -256,7 +256,7 @@ func TestGoodbyeThatOvertakesMessagesEndsNoReceiveOfThem(t *testing.T) {
 	}
 	net.Inject(0, goodbye(w.Group()[0].Nonce, w.Group()[1].Nonce, n))
 	until(t, "the goodbye", func() bool {
-		_, err := isend(c[0], 1, 1, pml.Standard)
+		err := c[0].Send(t.Context(), pml.Buffer{}, 1, 1, pml.PointToPoint, pml.Standard)
 		return errors.Is(err, framework.ErrPeerClosed)
 	})
 	for tag := n - 1; tag >= 0; tag-- {

@@ -82,6 +82,7 @@ func (m *Module) PeerFailed(peer framework.Life, reason string) {
 	for i := 0; i < mostLastPolls && m.mtl.Poll() > 0; i++ {
 	}
 	m.procs.Died(peer, reason)
+	m.inquire()
 }
 
 // PeerGone implements pml.Module. One that has left may have sent what the network still
@@ -91,9 +92,10 @@ func (m *Module) PeerGone(peer framework.Life, how error) {
 	defer m.engine.Unlock()
 	if p := m.procs.Find(peer); p != nil && p.Known && errors.Is(how, framework.ErrPeerClosed) {
 		p.leave(base.Unknown)
-		return
+	} else {
+		m.procs.Gone(peer, how)
 	}
-	m.procs.Gone(peer, how)
+	m.inquire()
 }
 
 // mostLastPolls bounds the time for what a dead process had sent: others go on

@@ -22,7 +22,7 @@ func TestGoodbyeBeforeTheCard(t *testing.T) {
 	if err := m.Learn(next, w.Procs[1].Module.Addresses()); err != nil {
 		t.Fatal(err)
 	}
-	_, err := isend(join(t, w, w.NextID(), 0), 1, 1, pml.Standard)
+	_, err := start(t)(isend(join(t, w, w.NextID(), 0), 1, 1, pml.Standard)).wait(t)
 	wantErr(t, "a send to it", err, framework.ErrPeerClosed)
 	if n := pmltest.Inspect(m).Parked; n != 0 {
 		t.Errorf("%d are parked still", n)

@@ -57,10 +57,9 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 	if p == nil {
 		p = c.peer(dst)
 	}
+	var gone error
 	if !p.proc.connected || p.proc.Err != nil {
-		if err := p.proc.connect(); err != nil {
-			return nil, base.Explain(err, dst)
-		}
+		gone = p.proc.connect()
 	}
 	n := buf.Len()
 	if n > m.caps.MaxMessage {
@@ -71,6 +70,13 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 	r.send, r.mode, r.plane = true, mode, plane
 	r.p, r.buf, r.tag = p, buf, tag
 	r.Status = pml.NoMessage()
+	if gone == nil && p.refused {
+		gone = m.procs.NotMember(p.proc.Life)
+	}
+	if gone != nil {
+		r.fail(base.Explain(gone, dst))
+		return r, nil
+	}
 	p.proc.Stats.Sent++
 	p.proc.Stats.SentBytes += uint64(n)
 	if m.env.Hooks != nil {

@@ -100,6 +100,12 @@ func (m *Module) PeerGone(peer framework.Life, how error) {
 	m.network.PeerGone(peer, how)
 }
 
+// Refuse implements pml.Module.
+func (m *Module) Refuse(s cid.Span) {
+	m.node.Refuse(s)
+	m.network.Refuse(s)
+}
+
 // isLocal reports whether another process is on this node.
 func (m *Module) isLocal(peer framework.Life) bool {
 	_, local := slices.BinarySearch(m.env.Identity.Locals, peer.ID.Rank())

@@ -60,6 +60,9 @@ func (p *proc) closed(f []byte) error {
 			return err
 		}
 		act := c.Rest.RecvClosed(&q.closing, reply, true)
+		if f[1]&closedRefused != 0 {
+			q.refuse()
+		}
 		if act&cid.Answer != 0 {
 			p.confirmClosed(id)
 		}
@@ -68,7 +71,7 @@ func (p *proc) closed(f []byte) error {
 	}
 	switch {
 	case reply:
-	case m.comms.Tombs.Has(id):
+	case m.comms.Over(id):
 		p.confirmClosed(id)
 	default: // not here yet: members close and create at different times
 		m.park(named(id), p, f)
@@ -76,10 +79,63 @@ func (p *proc) closed(f []byte) error {
 	return nil
 }
 
+// refuse takes the word of a member that its part in the creation has failed: nothing
+// comes of it.
+func (q *peer) refuse() {
+	c := q.c
+	if c.Closed() || q.refused {
+		return
+	}
+	q.refused, c.refused, q.word = true, true, 0
+	for _, r := range c.m.requests {
+		if r.c == c && r.state == posted && r.p == q {
+			c.queues[r.plane].Cancel(&r.node)
+			r.fail(c.m.procs.NotMember(q.proc.Life))
+		}
+	}
+	c.wakeProbes()
+}
+
+// inquire asks the members from which receives wait, and of which nothing has come on
+// the communicator, whether they are in it at all. Where a process has failed others may
+// have failed to create it. Lock held.
+func (m *Module) inquire() {
+	for _, r := range m.requests {
+		if r.state == posted && r.p != nil {
+			r.p.inquire()
+		}
+	}
+}
+
+func (p *peer) inquire() {
+	if p.inquired || p.recvSeq != 0 || p.rank == p.c.Spec.Rank || p.proc.Err != nil {
+		return
+	}
+	p.inquired = true
+	ask := cidFrame(frameCID, p.c.Spec.ID, p.c.Spec.Rank, p.c.Spec.Local)
+	ask.b[1] = cidInquiry
+	p.proc.control(ask)
+}
+
+// Refuse implements pml.Module.
+func (m *Module) Refuse(s cid.Span) {
+	m.engine.Lock()
+	defer m.engine.Unlock()
+	m.comms.Refuse(s)
+	for key := range m.parked {
+		if s.Has(key.id) {
+			m.unpark(key)
+		}
+	}
+	m.dropParked()
+}
+
 // confirmClosed answers a frameClosed of a communicator on which this process
 // had nothing to say.
 func (p *proc) confirmClosed(id cid.Extended) {
 	answer := cidFrame(frameClosed, id, 0, cid.NoLocal)
-	answer.b[1] = closedReply
+	if answer.b[1] = closedReply; p.m.comms.Refused(id) {
+		answer.b[1] |= closedRefused
+	}
 	p.control(answer)
 }

@@ -10,9 +10,10 @@ import (
 
 // comm is one communicator.
 type comm struct {
-	m     *Module
-	peers []*peer // by rank; nil until used
-	slow  bool    // no fast path: a plane is barred, or hooks want to see all
+	m       *Module
+	peers   []*peer // by rank; nil until used
+	slow    bool    // no fast path: a plane is barred, or hooks want to see all
+	refused bool    // by a member
 	base.Comm[*proc]
 	base.Probes
 	queues [pml.Planes]match.Queues[request, message]
@@ -33,11 +34,13 @@ type peer struct {
 	// type and the peer's index; 0 while that is not known. See putHeader.
 	word uint64
 	// inWord is that of its messages to this process.
-	inWord  uint64
-	sendSeq uint64 // of the next message to it, modulo 1<<32
-	recvSeq uint32 // of the next message from it
-	closing cid.Closing
-	match   [pml.Planes]match.Peer[request, message]
+	inWord   uint64
+	sendSeq  uint64 // of the next message to it, modulo 1<<32
+	recvSeq  uint32 // of the next message from it
+	closing  cid.Closing
+	inquired bool // it was asked whether it is in the communicator
+	refused  bool // it is not
+	match    [pml.Planes]match.Peer[request, message]
 }
 
 // AddComm implements pml.Module.

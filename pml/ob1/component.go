@@ -27,7 +27,7 @@ import (
 const name = "ob1"
 
 // WireVersion is the version of ob1's frames. Peers with another one can't talk.
-const WireVersion = 1
+const WireVersion = 2
 
 // tagMax is the largest tag of a user: what MPI programs expect of a 32-bit tag.
 const tagMax = 1<<31 - 1

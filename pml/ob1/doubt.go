@@ -74,6 +74,7 @@ func (m *Module) PeerFailed(peer framework.Life, reason string) {
 	m.drain(peer)
 	m.procs.Died(peer, reason)
 	m.forget(peer)
+	m.inquire()
 }
 
 // PeerGone implements pml.Module.
@@ -82,6 +83,7 @@ func (m *Module) PeerGone(peer framework.Life, how error) {
 	defer m.engine.Unlock()
 	m.drain(peer)
 	m.procs.Gone(peer, how)
+	m.inquire()
 }
 
 // drain takes what a process has sent before its end: it is there already, and arrives.

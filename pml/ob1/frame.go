@@ -120,8 +120,16 @@ func (p *proc) otherFrame(f []byte) error {
 	case frameCID:
 		id := cid.Extended{Base: le.Uint64(f[16:]), Sub: le.Uint64(f[24:])}
 		c := m.comms.ByID[id]
-		if c == nil {
-			return nil // closed here meanwhile
+		switch {
+		case c != nil:
+		case f[1]&cidInquiry == 0: // closed here meanwhile
+			return nil
+		case m.comms.Over(id):
+			p.confirmClosed(id)
+			return nil
+		default:
+			m.park(named(id), p, f)
+			return nil
 		}
 		q, err := c.from(p, le.Uint32(f[4:]))
 		if err != nil {
@@ -228,8 +236,11 @@ func (p *proc) extended(in *inMessage, f []byte) error {
 	m := p.m
 	c := m.comms.ByID[in.id]
 	if c == nil {
-		if m.comms.Tombs.Has(in.id) {
+		if m.comms.Over(in.id) {
 			p.drop(in)
+			if m.comms.Refused(in.id) {
+				p.confirmClosed(in.id)
+			}
 			return nil
 		}
 		m.park(named(in.id), p, f)
@@ -303,13 +314,17 @@ func (k parked) count() (n int) {
 	return n
 }
 
-// deliverParked hands over what came before the communicator was made, and drops
-// what waits for indices that became nothing.
+// deliverParked hands over what came before the communicator was made.
 func (m *Module) deliverParked(c *comm) {
 	// Compact messages follow extended ones of the same sender, never the other way.
 	for _, key := range [...]parkedKey{named(c.Spec.ID), {local: c.Spec.Local}} {
 		m.unpark(key)
 	}
+	m.dropParked()
+}
+
+// dropParked drops what waits for indices that became nothing.
+func (m *Module) dropParked() {
 	for key := range m.parked {
 		if key.local != cid.NoLocal && !m.awaited(key.local) {
 			m.unpark(key) // which drops it

@@ -30,8 +30,15 @@ const (
 	flagRemote   = 0x08 // of an RTS: where the message lies follows length and handle
 )
 
+// cidInquiry in byte 1 of a frameCID: it asks whether the receiver is in the communicator,
+// which answers by a frameClosed if it is not, and will not be.
+const cidInquiry = 1
+
 // closedReply in byte 1 of a frameClosed: it answers one, and needs no answer.
 const closedReply = 1
+
+// closedRefused beside it: the sender is not in the communicator, nor will be.
+const closedRefused = 2
 
 const (
 	matchSize    = 24 // header of frameMatch and frameRTS

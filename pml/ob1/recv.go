@@ -93,10 +93,12 @@ func (c *comm) postRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *request 
 		r.take(msg)
 		return r
 	}
-	if m.failures != 0 {
+	if m.failures != 0 || c.refused {
 		if err := c.cannotCome(src, plane); err != nil {
 			c.queues[plane].Cancel(&r.node)
 			r.fail(err)
+		} else if r.p != nil {
+			r.p.inquire()
 		}
 	}
 	return r
@@ -120,6 +122,8 @@ func (c *comm) cannotCome(src int, plane pml.Plane) error {
 	switch {
 	case c.barred[plane]:
 		return c.barredBy()
+	case src >= 0 && c.refused && c.peer(src).refused:
+		return c.m.procs.NotMember(c.Procs[src].Life)
 	case c.m.failures == 0:
 		return nil
 	}

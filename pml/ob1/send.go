@@ -108,7 +108,11 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 	r.send, r.state, r.mode, r.plane = true, queued, mode, plane
 	r.p, r.buf, r.tag = p, buf, tag
 	r.Status = pml.NoMessage()
-	if err := p.proc.connect(); err != nil {
+	err := p.proc.connect()
+	if err == nil && p.refused {
+		err = m.procs.NotMember(p.proc.Life)
+	}
+	if err != nil {
 		r.fail(base.Explain(err, dst))
 		return r, nil
 	}

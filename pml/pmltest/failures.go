@@ -3,6 +3,8 @@ package pmltest
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
 	"time"
 
 	"github.com/ferrympi/ferry/cid"
@@ -16,6 +18,8 @@ func failureCases() claims {
 		kittest.New("PeerFailureEndsEverythingPending", 3, (*fixture).peerFails),
 		kittest.New("FlushedMessagesOutliveTheirSender", 2, (*fixture).flushed),
 		kittest.New("ProcessThatHasLeftHarmsNoOtherReceive", 3, (*fixture).hasLeft),
+		kittest.New("WhoHasGivenUpEndsWhatWaitsForHim", 3, (*fixture).givenUp),
+		kittest.New("MemberWhoseCreationFailedIsNotWaitedFor", 2, (*fixture).refused),
 		kittest.New("InspectAndRouteSayWhatThereIs", 2, (*fixture).inspect),
 	}
 }
@@ -140,6 +144,61 @@ func (f *fixture) hasLeft() {
 	f.got(first, got, data(1, 100), 0, 1)
 	f.send(f.comms[2], 1, 2, data(2, 4))
 	f.got(wild, from2, data(2, 4), 2, 2)
+}
+
+// givenUp: a process that lives says that it can't exchange anything with this one.
+func (f *fixture) givenUp() {
+	f.met(f.comms)
+	c, m := f.comms[0], f.Procs[0].Module
+	buf := make([]byte, 4)
+	known, other := f.irecv(c, 1, 2, make([]byte, 4)), f.irecv(c, 2, 2, buf)
+	offer := f.isend(c, 1, 3, data(0, 4), pml.Synchronous)
+	how := fmt.Errorf("%w: a reason", framework.ErrGivenUp)
+	for range 2 { // the news may come twice
+		m.PeerGone(f.Group()[1].Life, how)
+	}
+	for what, p := range map[string]pending{"receive": known, "send": offer, "later receive": f.irecv(c, 1, 2, nil), "later send": f.isend(c, 1, 2, nil, pml.Synchronous)} {
+		_, err := p.wait(f.Context())
+		f.Is(what, err, framework.ErrGivenUp)
+		f.Is(what, err, framework.ErrTransport)
+	}
+	f.send(f.comms[2], 0, 2, data(1, 4))
+	f.got(other, buf, data(1, 4), 2, 2)
+}
+
+// refused: rank 0 has a communicator that rank 1 has not, and won't have. The news that
+// somebody has died makes it ask.
+func (f *fixture) refused() {
+	stranger := framework.Life{ID: framework.MakeProcID(1, 77), Nonce: 77}
+	for _, first := range []string{"the question", "the refusal", "a message"} {
+		h := f.half()
+		refuse := func() {
+			f.Procs[1].Module.Refuse(cid.Span{Base: h.id.Base, Last: math.MaxUint64})
+			f.Procs[1].Module.CIDs().Release(h.offers[1])
+		}
+		var lost pending
+		if first == "a message" {
+			lost = f.isend(h.comms[0], 1, 5, data(0, 4), pml.Standard)
+		}
+		if first != "the question" {
+			refuse()
+		}
+		r := f.irecv(h.comms[0], 1, 5, make([]byte, 4))
+		f.Procs[0].Module.PeerFailed(stranger, "test")
+		late := f.irecv(h.comms[0], 1, 5, make([]byte, 4))
+		if first == "the question" {
+			f.met(f.comms) // it is there, unless a network has it overtaken
+			refuse()
+		}
+		for _, p := range []pending{r, late, f.irecv(h.comms[0], 1, 5, make([]byte, 4))} {
+			_, err := p.wait(f.Context())
+			f.Is("receive from a member that is not in the communicator, first "+first, err, framework.ErrNotMember)
+		}
+		if first == "a message" {
+			f.wait(lost)
+		}
+		h.comms[0].Close()
+	}
 }
 
 func (f *fixture) inspect() {

@@ -41,7 +41,8 @@ type conn struct {
 	queue   net.Buffers
 	queued  int // bytes in queue, and in the writer's hands
 	writing bool
-	dropped bool
+	muted   bool // nothing can be written any more
+	dropped bool // nor is anything read
 }
 
 // request is one client's call, to be answered once.
@@ -230,7 +231,7 @@ func (c *conn) mute(err error) {
 		return
 	}
 	c.qmu.Lock()
-	c.dropped, c.queue = true, nil
+	c.muted, c.queue = true, nil
 	c.qmu.Unlock()
 }
 
@@ -255,7 +256,7 @@ func (c *conn) abandon() {
 func (c *conn) send(parts ...[]byte) {
 	c.qmu.Lock()
 	defer c.qmu.Unlock()
-	if c.dropped {
+	if c.dropped || c.muted {
 		return
 	}
 	for _, p := range parts {
