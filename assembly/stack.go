@@ -172,18 +172,19 @@ func (s *Stack) openMover(ctx context.Context, choice framework.Choice, up any) 
 	return nil, wrongContract(choice)
 }
 
-// Failed implements framework.Opener. The selection does not change any more once
+// NotOpen implements framework.Opener. The selection does not change any more once
 // modules are in use.
-func (s *Stack) Failed(kind framework.Kind) []framework.Rejection {
-	var failed []framework.Rejection
+func (s *Stack) NotOpen(kind framework.Kind) []framework.Rejection {
+	var not []framework.Rejection
 	if selection := s.selections[kind]; selection != nil {
 		for _, v := range selection.Verdicts {
-			if v.Status == framework.StatusFailed {
-				failed = append(failed, framework.Rejection{Name: v.Name, Reason: v.Reason})
+			switch v.Status {
+			case framework.StatusNotSelected, framework.StatusUnavailable, framework.StatusFailed:
+				not = append(not, v.Rejection())
 			}
 		}
 	}
-	return failed
+	return not
 }
 
 // openNode opens the PML for processes of this node that components.yaml names for

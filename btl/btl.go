@@ -101,6 +101,13 @@ type Caps struct {
 // header of a protocol and some payload.
 const MinFrameLimit = 256
 
+// NotMeant is the error of a module that is not for such a peer, as one between
+// processes is not for a process itself. It explains nothing, and is left out where
+// other modules have reasons.
+type NotMeant string
+
+func (e NotMeant) Error() string { return string(e) }
+
 // A Module moves frames for this process. It is a progress.Source: Poll hands
 // received frames up and returns how many events there were. It may also say
 // how it is awaited (progress.Bell, progress.Descriptor, progress.Polled).
@@ -115,7 +122,8 @@ type Module interface {
 	Blob() []byte
 
 	// Reach reports why the module does not reach peer, in words for `ferry
-	// explain`, or nil if Connect would be likely to succeed. It keeps nothing.
+	// explain`, or nil if Connect would be likely to succeed; NotMeant, if it is not for
+	// such peers whatever the machine. It keeps nothing.
 	Reach(peer framework.Peer) error
 
 	// Connect opens a path to peer. It doesn't wait: the endpoint may answer

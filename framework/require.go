@@ -53,8 +53,9 @@ type Opener interface {
 	// is left, or why one that the user has asked for by name does not open.
 	Open(kind Kind, up func(name string) any) ([]Opened[any], error)
 
-	// Failed returns the selected components of a kind that did not open.
-	Failed(kind Kind) []Rejection
+	// NotOpen returns the components of a kind that are compiled in and not open, and why:
+	// they were not selected, this machine lacks something, or they failed.
+	NotOpen(kind Kind) []Rejection
 }
 
 // Open is Opener.Open for modules of type M, the contract of kind.

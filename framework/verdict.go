@@ -53,6 +53,9 @@ func (v Verdict) String() string {
 	return fmt.Sprintf("%s %s: %s", v.Kind, v.Name, v.Status) + v.because()
 }
 
+// Rejection is the verdict of a component that is not open.
+func (v Verdict) Rejection() Rejection { return Rejection{v.Name, v.Status.String() + v.because()} }
+
 // describe is String in an error about components of one kind.
 func (v Verdict) describe() string {
 	if v.Status == StatusFailed {

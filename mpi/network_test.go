@@ -1,6 +1,7 @@
 package mpi_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -98,6 +99,16 @@ func TestCMWithoutAnMTLIsAnError(t *testing.T) {
 	if got := x.String(); !strings.Contains(got, "pml cm: failed: pml cm:") {
 		t.Errorf("%s", got)
 	}
+}
+
+// TestWithoutATransportTheReasonIsTheMissingOnes: that another one serves the process
+// itself only helps nobody.
+func TestWithoutATransportTheReasonIsTheMissingOnes(t *testing.T) {
+	ranks(t, 2, inWorld(func(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
+		err := c.Send(ctx, nil, 1-c.Rank(), 0)
+		return must(errors.Is(err, mpi.ErrTransport) && strings.HasSuffix(err.Error(),
+			"no transport reaches the process: shm: unavailable: /nonexistent is no directory (set btl.shm.dir to a directory in memory)"), "%v", err)
+	}), "btl.shm.dir=/nonexistent")
 }
 
 // TestLimitOfANetworksIdsSaysWhoSetsIt: a network that matches few bits has few

@@ -338,7 +338,7 @@ func (m *module) attach(name string, nonce uint64) (*remote, error) {
 // reach maps the peer's inbox: the peer is on this node if that works.
 func (m *module) reach(peer framework.Peer) (*remote, error) {
 	if peer.Proc == m.env.Identity.Proc {
-		return nil, errors.New("a process needs no shared memory with itself")
+		return nil, btl.NotMeant("a process needs no shared memory with itself")
 	}
 	far, err := m.attach(string(peer.Blob), peer.Nonce)
 	if err != nil {

@@ -49,7 +49,7 @@ func (sinks) Open(_ framework.Kind, up func(string) any) ([]framework.Opened[any
 	return []framework.Opened[any]{{Name: "sink", Module: sinkModule{new(sink)}}}, nil
 }
 
-func (sinks) Failed(framework.Kind) []framework.Rejection { return nil }
+func (sinks) NotOpen(framework.Kind) []framework.Rejection { return nil }
 
 // victim is rank 0 of a world of three, with something in every state: posted
 // receives, unexpected messages, RTSs in both directions, a copy in progress,

@@ -116,7 +116,7 @@ func (p *proc) open() error {
 	if !p.Known { // a stranger's frame came before its card
 		return fmt.Errorf("%w: the process has not been learnt", framework.ErrTransport)
 	}
-	var why []string // it failed, for each module
+	var why rejections
 	for _, t := range p.m.transports {
 		err := p.refusal(t)
 		if err == nil {
@@ -125,16 +125,31 @@ func (p *proc) open() error {
 		if err == nil {
 			return nil
 		}
-		why = append(why, t.name+": "+err.Error())
-	}
-	for _, r := range p.m.env.Modules.Failed(framework.BTL) {
-		why = append(why, r.Name+" did not open: "+r.Reason)
-	}
-	if len(why) == 0 {
-		why = []string{"no BTL is open"}
+		why.add(t, err)
 	}
 	return &framework.TransportError{Component: "pml ob1", Peer: p.String(), Op: "connect",
-		Err: fmt.Errorf("no transport reaches the process: %s", strings.Join(why, "; "))}
+		Err: fmt.Errorf("no transport reaches the process: %s", append(why, p.m.env.Modules.NotOpen(framework.BTL)...))}
+}
+
+// rejections are the transports that don't carry the messages of a process.
+type rejections []framework.Rejection
+
+// add adds a transport, unless that explains nothing.
+func (r *rejections) add(t *transport, err error) {
+	if _, not := errors.AsType[btl.NotMeant](err); !not {
+		*r = append(*r, framework.Rejection{Name: t.name, Reason: err.Error()})
+	}
+}
+
+func (r rejections) String() string {
+	if len(r) == 0 {
+		return "this program has none for it"
+	}
+	all := make([]string, len(r))
+	for i, x := range r {
+		all[i] = x.Name + ": " + x.Reason
+	}
+	return strings.Join(all, "; ")
 }
 
 func (p *proc) openBy(t *transport) error {
@@ -198,7 +213,7 @@ func (p *proc) closePath(err error) {
 
 // route returns the transport that is in use, or that connect would take, and why not
 // the others. It opens no path. Lock held.
-func (p *proc) route() (found *transport, rejected []framework.Rejection) {
+func (p *proc) route() (found *transport, rejected rejections) {
 	// What the path in use would answer now says nothing: the peer may be leaving.
 	found = p.out
 	for _, t := range p.m.transports {
@@ -214,12 +229,15 @@ func (p *proc) route() (found *transport, rejected []framework.Rejection) {
 		}
 		switch {
 		case err != nil:
-			rejected = append(rejected, framework.Rejection{Name: t.name, Reason: err.Error()})
+			rejected.add(t, err)
 		case found == nil:
 			found = t
 		default:
 			rejected = append(rejected, framework.Rejection{Name: t.name, Reason: found.name + " is preferred"})
 		}
+	}
+	if found == nil {
+		rejected = append(rejected, p.m.env.Modules.NotOpen(framework.BTL)...)
 	}
 	return found, rejected
 }

@@ -208,7 +208,7 @@ func (m *meter) ways(ctx context.Context, s setting) (noCMA string, err error) {
 			continue
 		}
 		if p.Transport != "shm" {
-			return "", fmt.Errorf("no shared memory between two ranks here: %s", whyNot(e, p))
+			return "", fmt.Errorf("no shared memory between two ranks here: %s", whyNot(p))
 		}
 		for _, note := range p.Notes {
 			if why, off := strings.CutPrefix(note, cmaOff); off {
@@ -224,15 +224,10 @@ func (m *meter) ways(ctx context.Context, s setting) (noCMA string, err error) {
 const cmaOff = "one copy by process_vm_readv: off: "
 
 // whyNot is why shm doesn't carry the messages of a pair.
-func whyNot(e explain.Explanation, p mpi.Pair) string {
+func whyNot(p mpi.Pair) string {
 	for _, r := range p.Rejected {
 		if r.Name == "shm" {
-			return r.Reason
-		}
-	}
-	for _, c := range e.Components {
-		if c.Framework == string(framework.BTL) && c.Name == "shm" {
-			return fmt.Sprintf("btl shm is %s: %s", c.Verdict, c.Reason)
+			return "btl shm: " + r.Reason
 		}
 	}
 	return "btl shm is not there"
