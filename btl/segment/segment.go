@@ -66,13 +66,16 @@ type SpaceError struct {
 	Free int64 // bytes that the file system has, -1 if unknown
 }
 
-func (e *SpaceError) Error() string {
+func (e *SpaceError) Error() string { return e.Path + ": " + e.Shortage() }
+
+// Shortage is the error without the path, for another process: 150 bytes.
+func (e *SpaceError) Shortage() string {
 	free := "unknown"
 	if e.Free >= 0 {
 		free = fmt.Sprintf("%d KiB", e.Free>>10)
 	}
-	return fmt.Sprintf("%s: no space for a segment: need %d KiB, free %s, short of %d KiB; enlarge the file system (docker: --shm-size) or choose another directory",
-		e.Path, e.Need>>10, free, (e.Need-max(e.Free, 0))>>10)
+	return fmt.Sprintf("no space for a segment: need %d KiB, free %s, short of %d KiB; enlarge the file system (docker: --shm-size) or choose another directory",
+		e.Need>>10, free, (e.Need-max(e.Free, 0))>>10)
 }
 
 // Unwrap returns ENOSPC.

@@ -142,7 +142,7 @@ func (m *module) serve() (n int) {
 		case inbox.Requested:
 			if err := m.grant(i); err != nil {
 				m.env.Logger.Warn("btl shm: refused a connection", "error", err)
-				slot.Refuse(refusal(err))
+				slot.Refuse(m.refusal(err))
 			}
 			n++
 		case inbox.Left:
@@ -251,14 +251,20 @@ func (m *module) Forget(peer framework.Life) {
 	}
 }
 
-// refusal puts an error into the few words that a slot has room for. The log of
-// this process has all of it.
-func refusal(err error) string {
+// refusal puts an error into what a slot has room for. The log of this process has the
+// directories, which may be long.
+func (m *module) refusal(err error) string {
 	var space *segment.SpaceError
 	if errors.As(err, &space) {
-		return fmt.Sprintf("no space in %s: need %d KiB, %d free", filepath.Dir(space.Path), space.Need>>10, max(space.Free, 0)>>10)
+		return space.Shortage()
 	}
-	return err.Error()
+	why := err.Error()
+	for _, dir := range []string{m.dir, m.fallback} {
+		if dir != "" {
+			why = strings.ReplaceAll(why, dir+"/", "")
+		}
+	}
+	return why
 }
 
 // forget drains and frees the ring of a sender that has left, and frees slot i.

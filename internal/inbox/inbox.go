@@ -25,7 +25,7 @@ import (
 const (
 	magic = uint64(0x316d7379_72726566) // "ferrysm1"
 	// Version is the version of the layout.
-	Version = 1
+	Version = 2
 
 	offMagic    = 0   // u64
 	offVersion  = 8   // u32
@@ -43,6 +43,8 @@ const (
 	SlotSize = 256
 	// NameMax is the longest file name of a sender's segment, in bytes.
 	NameMax = 63
+	// ReasonMax is the longest reason of a refusal, in bytes.
+	ReasonMax = SlotSize - slotReason - 1
 
 	slotState  = 0   // u32 atomic
 	slotRank   = 4   // u32 sender's world rank
@@ -52,6 +54,7 @@ const (
 	slotCells  = 32  // u32 number of cells
 	slotRing   = 64  // ring header
 	slotName   = 192 // file name of the sender's segment, NUL at the end
+	slotReason = 64  // why a request was refused, over ring and name, NUL at the end
 
 	stateOpen   = 1
 	stateClosed = 2
@@ -220,19 +223,20 @@ func (s Slot) Sender() (Sender, error) {
 	}, nil
 }
 
-// Refuse answers a request with a reason, of which a cache line's worth is kept.
+// Refuse answers a request with a reason, which ReasonMax cuts. It takes the place of
+// the ring's header, which is in use in Granted only, and of the name.
 func (s Slot) Refuse(reason string) {
 	if s.State() != Requested {
 		return
 	}
-	n := copy(s.mem[slotName:slotName+NameMax], reason)
-	s.mem[slotName+n] = 0
+	n := copy(s.mem[slotReason:slotReason+ReasonMax], reason)
+	s.mem[slotReason+n] = 0
 	s.Move(Requested, Refused)
 }
 
 // Reason reads why a request was refused. It is a peer's text.
 func (s Slot) Reason() string {
-	text := bytes.Clone(s.mem[slotName : slotName+NameMax+1]) // read once
+	text := bytes.Clone(s.mem[slotReason : slotReason+ReasonMax+1]) // read once
 	text, _, _ = bytes.Cut(text, []byte{0})
 	return strconv.Quote(string(text))
 }

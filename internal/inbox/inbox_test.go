@@ -3,6 +3,7 @@ package inbox
 import (
 	"bytes"
 	"encoding/binary"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -65,6 +66,26 @@ func TestSlotChangesHandsOnlyAsTheTableSays(t *testing.T) {
 	s.SetState(Left)
 	if s.Grant(1<<17, 64) || s.State() != Left {
 		t.Error("granted to a sender that has left")
+	}
+}
+
+func TestReasonIsWholeAndHidesNoLaterRequest(t *testing.T) {
+	for _, n := range []int{0, NameMax + 1, ReasonMax, ReasonMax + 1} {
+		s := Slot{ring.Aligned(SlotSize)}
+		s.Ask(Sender{Name: "x"})
+		reason := strings.Repeat("r", n)
+		s.Refuse(reason)
+		if got, want := s.Reason(), strconv.Quote(reason[:min(n, ReasonMax)]); got != want || s.State() != Refused {
+			t.Errorf("%d bytes: %s in state %d, want %s", n, got, s.State(), want)
+		}
+		s.Ask(Sender{Rank: 1, Name: "y"})
+		if from, err := s.Sender(); err != nil || from != (Sender{Rank: 1, Name: "y"}) {
+			t.Errorf("the next request: %+v, %v", from, err)
+		}
+	}
+	s := Slot{bytes.Repeat([]byte{'a'}, SlotSize)} // no end
+	if got := s.Reason(); len(got) != ReasonMax+1+2 {
+		t.Errorf("a reason without end: %s", got)
 	}
 }
 
