@@ -191,20 +191,31 @@ func TestSocketIsTheUsersOwnAndGoesAway(t *testing.T) {
 	}
 }
 
-func TestSocketPathTooLongIsSaid(t *testing.T) {
-	base := filepath.Join(t.TempDir(), strings.Repeat("d", 100))
-	if err := os.Mkdir(base, 0o700); err != nil {
+func TestDirectoryThatCannotHoldTheSocketIsBlamedOnWhoChoseIt(t *testing.T) {
+	long := filepath.Join(t.TempDir(), strings.Repeat("d", 100))
+	if err := os.Mkdir(long, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	srv, err := server.New(server.Options{Size: 1})
-	if err != nil {
-		t.Fatal(err)
+	const tooLong = "the limit is 107: choose a shorter directory"
+	for _, c := range []struct{ base, runtime, temporary, says string }{
+		{base: long, runtime: "/tmp", temporary: "/tmp", says: tooLong},
+		{runtime: long, temporary: "/tmp", says: tooLong + " (XDG_RUNTIME_DIR)"},
+		{runtime: "/nonexistent", temporary: long, says: tooLong + " (TMPDIR)"},
+		{temporary: long, says: tooLong + " (TMPDIR)"},
+		{temporary: "/nonexistent", says: "no such file or directory (TMPDIR)"},
+	} {
+		t.Setenv("XDG_RUNTIME_DIR", c.runtime)
+		t.Setenv("TMPDIR", c.temporary)
+		srv, err := server.New(server.Options{Size: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := srv.Listen(c.base); err == nil || !strings.HasSuffix(err.Error(), c.says) {
+			t.Errorf("%+v: %v", c, err)
+		}
+		srv.Close()
 	}
-	defer srv.Close()
-	if err := srv.Listen(base); err == nil || !strings.Contains(err.Error(), "the limit is 107") {
-		t.Errorf("got %v", err)
-	}
-	if left, err := os.ReadDir(base); err != nil || len(left) > 0 {
+	if left, err := os.ReadDir(long); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
 }

@@ -20,21 +20,19 @@ const maxSocketPath = 107
 // empty base means $XDG_RUNTIME_DIR, or the directory for temporary files.
 // Descriptors are close-on-exec, as all of Go's.
 func (s *Server) Listen(base string) error {
+	from := ""
 	if base == "" {
-		base = os.Getenv("XDG_RUNTIME_DIR")
-		if st, err := os.Stat(base); err != nil || !st.IsDir() {
-			base = os.TempDir()
-		}
+		base, from = usualBase()
 	}
 	dir, err := os.MkdirTemp(base, "ferry-")
 	if err != nil {
-		return fmt.Errorf("bootstrap server: %w", err)
+		return fmt.Errorf("bootstrap server: %w%s", err, from)
 	}
 	path := filepath.Join(dir, "bootstrap")
 	l, err := listenUnix(path)
 	if err != nil {
 		os.RemoveAll(dir)
-		return fmt.Errorf("bootstrap server: %w", err)
+		return fmt.Errorf("bootstrap server: %w%s", err, from)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,9 +46,24 @@ func (s *Server) Listen(base string) error {
 	return nil
 }
 
+// usualBase returns where the directories of jobs are, and which variable says so, in
+// brackets.
+func usualBase() (base, from string) {
+	const runtime, temporary = "XDG_RUNTIME_DIR", "TMPDIR"
+	if dir := os.Getenv(runtime); dir != "" {
+		if st, err := os.Stat(dir); err == nil && st.IsDir() {
+			return dir, " (" + runtime + ")"
+		}
+	}
+	if os.Getenv(temporary) != "" {
+		from = " (" + temporary + ")"
+	}
+	return os.TempDir(), from
+}
+
 func listenUnix(path string) (net.Listener, error) {
 	if len(path) > maxSocketPath {
-		return nil, fmt.Errorf("socket path %s has %d bytes, the limit is %d: choose a shorter directory (TMPDIR)", path, len(path), maxSocketPath)
+		return nil, fmt.Errorf("socket path %s has %d bytes, the limit is %d: choose a shorter directory", path, len(path), maxSocketPath)
 	}
 	l, err := net.Listen("unix", path)
 	if err != nil {
