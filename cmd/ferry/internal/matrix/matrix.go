@@ -124,6 +124,9 @@ func (o *options) request() (*plan.Request, error) {
 		return nil, err
 	}
 	r := &plan.Request{Registry: reg, Values: values, Set: *o.set, Suite: suite()}
+	if set := r.Overridden(); set != "" {
+		return nil, exit.Usagef("--set %s: each stack sets that itself; choose stacks with --components", set)
+	}
 	if len(o.ranks) > 0 {
 		slices.Sort(o.ranks)
 		if r.Suite.Ranks = slices.Compact(o.ranks); o.ranks[0] < 1 {

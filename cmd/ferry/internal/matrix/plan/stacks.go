@@ -123,10 +123,29 @@ func (r *Request) overBTLs(ctx context.Context, base report.Stack) ([]report.Sta
 	return all, err
 }
 
+// sharedMemory is the parameter by which a PML leaves the processes of a node to
+// another one.
+func sharedMemory(pml string) string { return string(framework.PML) + "." + pml + ".shared_memory" }
+
+// Overridden returns the first of Set that every stack sets anew, because it is made so;
+// empty: there is none.
+func (r *Request) Overridden() string {
+	own := []string{string(framework.PML), string(framework.BTL), string(framework.MTL)}
+	for _, c := range r.Registry.Components(framework.PML) {
+		own = append(own, sharedMemory(c.Info().Name))
+	}
+	for _, set := range r.Set {
+		if name, _, _ := strings.Cut(set, "="); slices.Contains(own, name) {
+			return set
+		}
+	}
+	return ""
+}
+
 // overMTLs does not probe: that may load a library, which is not for this process.
 // others are the stacks that are known already.
 func (r *Request) overMTLs(ctx context.Context, base report.Stack, others []report.Stack, ask Ask) ([]report.Stack, error) {
-	name := "pml." + base.PML + ".shared_memory"
+	name := sharedMemory(base.PML)
 	if _, ok := r.Values.Spec(name); ok {
 		base.Set = append(base.Set, name+"=false") // the network carries all, on one node too
 	}
