@@ -295,6 +295,9 @@ func dead(ctx context.Context) error {
 	if err := wants("receive from a dead process", err, mpi.ErrProcFailed); err != nil {
 		return err
 	}
+	if err := startWithTheDead(ctx, c, 2); err != nil {
+		return err
+	}
 	_, err = mpi.CommFromGroup(ctx, world, "again")
 	if err := wants("creation with a dead process", err, mpi.ErrProcFailed); err != nil {
 		return err
@@ -305,6 +308,47 @@ func dead(ctx context.Context) error {
 		return err
 	}
 	return errors.Join(c.Close(), s.Close())
+}
+
+// startWithTheDead: what doesn't block starts, so that a program hears of a death where it
+// waits, and there alone.
+func startWithTheDead(ctx context.Context, c *mpi.Comm, dead int) error {
+	b := make([]byte, 1)
+	for what, start := range map[string]func() (mpi.Request, error){
+		"Isend":  func() (mpi.Request, error) { return c.Isend(b, dead, 0) },
+		"Issend": func() (mpi.Request, error) { return c.Issend(b, dead, 0) },
+		"Irecv":  func() (mpi.Request, error) { return c.Irecv(b, dead, 0) },
+	} {
+		r, err := start()
+		if err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		_, err = r.Wait(ctx)
+		if err := wants(what, err, mpi.ErrProcFailed); err != nil {
+			return err
+		}
+	}
+	for what, init := range map[string]func([]byte, int, int) (*mpi.Persistent, error){
+		"SendInit": c.SendInit, "SsendInit": c.SsendInit, "RecvInit": c.RecvInit,
+	} {
+		p, err := init(b, dead, 0)
+		if err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		for range 2 { // it is inactive after the first
+			if err := p.Start(); err != nil {
+				return fmt.Errorf("%s: Start: %w", what, err)
+			}
+			_, err = p.Wait(ctx)
+			if err := wants(what, err, mpi.ErrProcFailed); err != nil {
+				return err
+			}
+		}
+		if err := p.Free(); err != nil {
+			return err
+		}
+	}
+	return wants("Bsend", c.Bsend(ctx, b, dead, 0), mpi.ErrProcFailed)
 }
 
 func TestSetsThatTheLauncherNamed(t *testing.T) {

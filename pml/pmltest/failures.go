@@ -65,6 +65,9 @@ func (f *fixture) peerFails() {
 		f.Fatalf("new receive from the dead: %v, want a ProcFailedError that names rank 1", err)
 	}
 	f.Is("new send to the dead", c.Send(f.Context(), pml.Buffer{}, 1, 9, p2p, pml.Standard), framework.ErrProcFailed)
+	for _, mode := range []pml.Mode{pml.Standard, pml.Synchronous, pml.Ready} {
+		ends("new nonblocking send to the dead, which starts", f.isend(c, 1, 9, data(0, 10), mode), framework.ErrProcFailed)
+	}
 	_, err := c.Probe(f.Context(), 1, 9, p2p)
 	f.Is("probe for the dead", err, framework.ErrProcFailed)
 	for i := range 3 { // what had been sent before is delivered
