@@ -59,7 +59,7 @@ type Watcher interface {
 type Assembly struct {
 	*Stack
 	options Options
-	timeout time.Duration
+	boot    core.Bootstrap
 	reports []string
 	client  bootstrap.Client
 	offers  []byte // of all PMLs, as they travel
@@ -69,10 +69,11 @@ type Assembly struct {
 	closed   error      // of Close
 	learning sync.Mutex // held while PMLs learn a card, before mu
 
-	mu    sync.Mutex
-	known map[framework.Life]string // cards that the PMLs have learnt, or are learning
-	noted map[framework.Life]Pair   // see note
-	dead  map[framework.Life]string // that have failed, and how
+	mu       sync.Mutex
+	known    map[framework.Life]acquaintance
+	noted    map[framework.Life]Pair   // see note
+	dead     map[framework.Life]string // that have failed, and how
+	isolated error                     // why nothing is exchanged with any other process; see isolate
 
 	constructs struct {
 		last    uint64
@@ -82,11 +83,19 @@ type Assembly struct {
 	upcalls struct {
 		sync.Mutex
 		closing bool
-		endings []ending // of which nobody has been told yet
+		stop    chan struct{} // closed with closing
+		lost    bool          // the launcher is gone
+		endings []ending      // of which nobody has been told yet
 		telling bool
 		dumping bool
 		running sync.WaitGroup
 	}
+}
+
+// acquaintance is what is known of a life whose card the PMLs have learnt, or are learning.
+type acquaintance struct {
+	card string
+	gone bool // nothing more is exchanged with it, and the PMLs know why
 }
 
 // Open does the local half of MPI_Init: nothing leaves the process, but for the
@@ -96,9 +105,10 @@ type Assembly struct {
 func Open(ctx context.Context, o Options) (*Assembly, error) {
 	a := &Assembly{
 		Stack: new(Stack), options: o,
-		known: map[framework.Life]string{}, noted: map[framework.Life]Pair{}, dead: map[framework.Life]string{},
+		known: map[framework.Life]acquaintance{}, noted: map[framework.Life]Pair{}, dead: map[framework.Life]string{},
 	}
 	a.constructs.waiting = map[uint64]string{}
+	a.upcalls.stop = make(chan struct{})
 	if err := a.open(ctx); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
@@ -126,13 +136,12 @@ func (a *Assembly) open(ctx context.Context) error {
 	if a.values, err = config.Load(a.registry, config.Options{Explicit: a.options.Settings, Tuned: tuned}); err != nil {
 		return err
 	}
-	var boot core.Bootstrap
 	var session core.Session
 	var waiting core.Progress
-	if err := errors.Join(a.values.Decode("bootstrap", &boot), a.values.Decode("session", &session), a.values.Decode("progress", &waiting)); err != nil {
+	if err := errors.Join(a.values.Decode("bootstrap", &a.boot), a.values.Decode("session", &session), a.values.Decode("progress", &waiting)); err != nil {
 		return err
 	}
-	a.timeout, a.reports = boot.Timeout, session.Report
+	a.reports = session.Report
 	if slices.Contains(a.reports, reportTiming) {
 		a.timing = newTiming(began)
 	}
@@ -194,7 +203,7 @@ func (a *Assembly) openBootstrap(ctx context.Context, log *slog.Logger) error {
 	if !ok {
 		return wrongContract(choice)
 	}
-	c, err := component.Open(ctx, bootstrap.Env{Params: choice.Params, Logger: log, Timeout: a.timeout})
+	c, err := component.Open(ctx, bootstrap.Env{Params: choice.Params, Logger: log, Timeout: a.boot.Timeout})
 	if err != nil {
 		return err // whatever c is
 	}
@@ -253,7 +262,7 @@ func (a *Assembly) Bound(ctx context.Context) (context.Context, context.CancelFu
 	if a.options.Client == nil {
 		return ctx, func() {}
 	}
-	return context.WithTimeout(ctx, a.timeout)
+	return context.WithTimeout(ctx, a.boot.Timeout)
 }
 
 // Drain waits for at most linger until all that was accepted is on its way, tells
@@ -287,6 +296,7 @@ func (a *Assembly) close() error {
 	}
 	a.upcalls.Lock()
 	a.upcalls.closing = true
+	close(a.upcalls.stop)
 	a.upcalls.Unlock()
 	a.upcalls.running.Wait()
 	err := a.Stack.Close()

@@ -28,17 +28,12 @@ func (a *Assembly) event(ev bootstrap.Event) {
 			a.ends(ending{peer: life, died: ev.Reason})
 		}
 	case bootstrap.ProcLeft:
-		for _, life := range a.lives(ev) {
-			a.ends(ending{peer: life, gone: framework.ErrPeerClosed})
-		}
+		a.goes(ev, framework.ErrPeerClosed)
 	case bootstrap.GivenUp:
 		a.env.Logger.Warn("a process has given this one up", "proc", ev.Proc.String(), "reason", ev.Reason)
-		for _, life := range a.lives(ev) {
-			a.ends(ending{peer: life, gone: fmt.Errorf("%w: %s", framework.ErrGivenUp, ev.Reason)})
-		}
+		a.goes(ev, fmt.Errorf("%w: %s", framework.ErrGivenUp, ev.Reason))
 	case bootstrap.ServerLost:
-		// Constructs fail by themselves; messages need no server.
-		a.env.Logger.Warn("the launcher is gone", "reason", ev.Reason)
+		a.serverLost(ev.Reason)
 	case bootstrap.Dump:
 		if a.options.Watcher != nil && !u.dumping {
 			u.dumping = true
@@ -49,6 +44,20 @@ func (a *Assembly) event(ev bootstrap.Event) {
 				u.Unlock()
 			})
 		}
+	}
+}
+
+// goes has PMLs told that nothing more is exchanged with the lives that ev is about.
+// upcalls is locked.
+func (a *Assembly) goes(ev bootstrap.Event, how error) {
+	for _, life := range a.lives(ev) {
+		a.mu.Lock()
+		if known, ok := a.known[life]; ok {
+			known.gone = true
+			a.known[life] = known
+		}
+		a.mu.Unlock()
+		a.ends(ending{peer: life, gone: how})
 	}
 }
 

@@ -70,7 +70,7 @@ func (w *watcher) Died(framework.Life, string) { close(w.died) }
 func (w *watcher) Dump()                       { close(w.dumped) }
 
 // open opens an assembly over the hanging BTL, with the given watcher.
-func (h *hanging) open(t *testing.T, watch Watcher) (*Assembly, *eventful) {
+func (h *hanging) open(t *testing.T, watch Watcher, more ...framework.Setting) (*Assembly, *eventful) {
 	client, err := local.Component().Open(t.Context(), bootstrap.Env{Params: local.Component().Params()})
 	if err != nil {
 		t.Fatal(err)
@@ -80,7 +80,7 @@ func (h *hanging) open(t *testing.T, watch Watcher) (*Assembly, *eventful) {
 	reg.Register(h)
 	a, err := Open(t.Context(), Options{
 		Registry: reg, Client: events, Watcher: watch,
-		Settings: []framework.Setting{{Name: "btl", Value: "hanging"}, {Name: "pml", Value: "ob1"}},
+		Settings: append(more, framework.Setting{Name: "btl", Value: "hanging"}, framework.Setting{Name: "pml", Value: "ob1"}),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -127,7 +127,7 @@ func (a *Assembly) learn(life framework.Life, p framework.Proc, from payload) er
 	a.learning.Lock()
 	defer a.learning.Unlock()
 	a.mu.Lock()
-	known, err := a.known[life] == string(from.Card), a.taken(life)
+	known, err := a.known[life].card == string(from.Card), a.taken(life)
 	a.mu.Unlock()
 	if known {
 		return nil
@@ -145,7 +145,7 @@ func (a *Assembly) learn(life framework.Life, p framework.Proc, from payload) er
 	}
 	// Before the PMLs know it: a death that is reported meanwhile is told to them. And
 	// without mu while they do: they wait for the engine, in which a transport may hang.
-	a.know(life, string(from.Card))
+	isolated := a.know(life, string(from.Card))
 	for _, o := range offers {
 		for _, m := range a.pmls {
 			if !sameOffer(m.Offer(), o) {
@@ -156,6 +156,9 @@ func (a *Assembly) learn(life framework.Life, p framework.Proc, from payload) er
 				delete(a.known, life)
 				a.mu.Unlock()
 				return BadMember(p, err)
+			}
+			if isolated != nil {
+				m.PeerGone(life, isolated)
 			}
 		}
 	}
@@ -175,8 +178,9 @@ func (a *Assembly) taken(life framework.Life) error {
 	return nil
 }
 
-// know notes the card of a life, which is the process's present one from now on.
-func (a *Assembly) know(life framework.Life, card string) {
+// know notes the card of a life, which is the process's present one from now on. It
+// returns why nothing is exchanged with it all the same, if that is so.
+func (a *Assembly) know(life framework.Life, card string) (isolated error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for old := range a.known { // it is over
@@ -184,7 +188,8 @@ func (a *Assembly) know(life framework.Life, card string) {
 			delete(a.known, old)
 		}
 	}
-	a.known[life] = card
+	a.known[life] = acquaintance{card: card}
+	return a.isolated
 }
 
 // settle fills in the local ids as the members' offers decide.

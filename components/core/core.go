@@ -26,8 +26,13 @@ type Session struct {
 
 // Bootstrap is the group bootstrap.
 type Bootstrap struct {
-	Timeout time.Duration `param:"timeout" default:"60s" min:"1ms" level:"user" scope:"process" doc:"how long each step of a collective wire-up waits for the other members"`
+	Timeout time.Duration `param:"timeout" default:"60s" min:"1ms" level:"user" scope:"process" doc:"how long each step of a collective wire-up waits for the other members, and how long a process goes on that has lost its launcher"`
+	OnLoss  string        `param:"on_loss" default:"end" choices:"end,continue" level:"user" scope:"process" doc:"when the launcher is gone, and with it the news of processes that end: end what is pending with others after bootstrap.timeout, or continue without such news"`
 }
+
+// LossContinue is the value of bootstrap.on_loss with which a process goes on without its
+// launcher.
+const LossContinue = "continue"
 
 // Progress is the group progress.
 type Progress struct {

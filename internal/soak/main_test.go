@@ -41,6 +41,7 @@ func TestMain(m *testing.M) {
 	localtest.Main(m, map[string]localtest.Program{
 		"big":        inWorld(big),
 		"comms":      inWorld(comms),
+		"cut":        inWorld(cut),
 		"cycles":     cycles,
 		"dups":       inWorld(dups),
 		"flood":      inWorld(flood),
@@ -50,6 +51,7 @@ func TestMain(m *testing.M) {
 		"kill":       inWorld(victim),
 		"late-dup":   inWorld(lateDup),
 		"late-tag":   inWorld(lateTag),
+		"orphan":     inWorld(orphan),
 		"quick":      inWorld(quick),
 		"reuse":      reuse,
 		"split":      inWorld(splits),

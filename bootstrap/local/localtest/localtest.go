@@ -85,6 +85,9 @@ type Job struct {
 	Timeout time.Duration // 0: a minute
 	// MayFail accepts ranks that fail: the test looks at Result itself.
 	MayFail bool
+	// Desert, when it is closed, ends the launcher's connections for good, as its death
+	// would; nil: never. The harness stays, and ends the ranks when their time is up.
+	Desert <-chan struct{}
 }
 
 // Result is what became of a job.
@@ -172,7 +175,16 @@ func (job Job) run() (Result, error) {
 			ended <- err
 		}()
 	}
+	over := make(chan struct{})
+	go func() {
+		select {
+		case <-job.Desert:
+			s.Close()
+		case <-over:
+		}
+	}()
 	job.wait(s, ended, kill)
+	close(over)
 	for i := range outputs {
 		r.Output[i] = outputs[i].String()
 	}

@@ -35,8 +35,10 @@ USR2 makes each rank list what it waits for on standard error.
 When a rank fails the others are told. With --on-failure end, the default, they
 get 2 s to finish, then SIGTERM, and 2 s later SIGKILL; with continue they go on.
 A rank that runs, but has lost its connection with ferry run, counts as failed: the
-others are told at once. With end the job is ended when the rank still runs
-bootstrap.timeout later; with continue it is for the rank itself to end.
+others are told at once. Its own messages end with errors bootstrap.timeout later,
+and with --on-failure end so does the job; with continue nothing ends a rank that
+goes on in spite of them. The same errors come in every rank if ferry run itself
+is killed, unless bootstrap.on_loss is continue.
 Whatever happens, no process is left at the end, and no shared memory of those
 that were killed.
 

@@ -1,0 +1,59 @@
+package assembly
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/ferrympi/ferry/components/core"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// Messages need no launcher, but without one nobody says when a process ends: whoever waits
+// for one that does would wait for ever. So a process that has lost its launcher gives up
+// all others, after a time in which it may end by itself, as it mostly does in a job that
+// ends as a whole.
+
+// serverLost begins that time. upcalls is locked.
+func (a *Assembly) serverLost(reason string) {
+	u := &a.upcalls
+	if u.lost {
+		return
+	}
+	u.lost = true
+	if a.boot.OnLoss == core.LossContinue {
+		a.env.Logger.Warn("the launcher is gone; this process goes on without hearing of others that end (bootstrap.on_loss=continue)", "reason", reason)
+		return
+	}
+	a.env.Logger.Warn("the launcher is gone; all exchange with other processes ends after bootstrap.timeout (bootstrap.on_loss=continue goes on without it)",
+		"timeout", a.boot.Timeout, "reason", reason)
+	err := &framework.TransportError{
+		Component: "bootstrap", Op: "hear of other processes",
+		Err: fmt.Errorf("the launcher is gone since %s (%s), so that nobody says any more when a process ends; bootstrap.on_loss=continue goes on without it",
+			time.Now().Format(time.TimeOnly), reason),
+	}
+	u.running.Go(func() {
+		select {
+		case <-time.After(a.boot.Timeout):
+			a.isolate(err)
+		case <-u.stop:
+		}
+	})
+}
+
+// isolate ends all exchange with other processes, now and later, with err.
+func (a *Assembly) isolate(err error) {
+	u := &a.upcalls
+	u.Lock()
+	defer u.Unlock()
+	if u.closing {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.isolated = err
+	for life, known := range a.known {
+		if _, dead := a.dead[life]; !dead && !known.gone {
+			a.ends(ending{peer: life, gone: err})
+		}
+	}
+}

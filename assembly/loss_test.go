@@ -1,0 +1,103 @@
+package assembly
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/pml"
+)
+
+var lost = bootstrap.Event{Kind: bootstrap.ServerLost, Reason: "test"}
+
+// meet makes a communicator with a process that nobody has heard of before, and starts a
+// receive from it.
+func meet(t *testing.T, a *Assembly, nonce uint64) receive {
+	t.Helper()
+	other := framework.Proc{Namespace: "other", Rank: uint32(nonce)}
+	life := framework.Life{ID: a.env.Worlds.ID(other), Nonce: nonce}
+	if err := a.learn(life, other, payload{Nonce: nonce, Offers: a.offers, Card: a.card}); err != nil {
+		t.Fatal(err)
+	}
+	m := a.pmls[0]
+	local, err := m.CIDs().Reserve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := m.AddComm(pml.CommSpec{ID: cid.Extended{Base: nonce}, Local: local, Group: []pml.Member{{Life: a.env.Self}, {Life: life}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	r, err := c.Irecv(pml.Buffer{}, 1, 0, pml.PointToPoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return receive{r, r.Generation()}
+}
+
+type receive struct {
+	*pml.Request
+	generation uint32
+}
+
+func (r receive) wait(t *testing.T) error {
+	_, err := r.Wait(t.Context(), r.generation)
+	return err
+}
+
+// TestLossOfTheLauncherEndsAllExchange: with those that are known, and with one that a group
+// construct brings which had ended just before.
+func TestLossOfTheLauncherEndsAllExchange(t *testing.T) {
+	a, events := newHanging().open(t, nil, framework.Setting{Name: "bootstrap.timeout", Value: "10ms"})
+	defer a.Close()
+	early, left, died := meet(t, a, 1), meet(t, a, 2), meet(t, a, 3)
+	events.event(bootstrap.Event{Kind: bootstrap.ProcLeft, Proc: framework.Proc{Namespace: "other", Rank: 2}, Nonce: 2})
+	events.event(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: framework.Proc{Namespace: "other", Rank: 3}, Nonce: 3, Reason: "test"})
+	events.event(lost)
+	if err := early.wait(t); !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "the launcher is gone since") {
+		t.Errorf("a receive that waits when the launcher goes: %v", err)
+	}
+	if err := meet(t, a, 4).wait(t); !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "the launcher is gone since") {
+		t.Errorf("one from a process that comes late: %v", err)
+	}
+	// What had another reason keeps it.
+	if err := left.wait(t); !errors.Is(err, framework.ErrPeerClosed) {
+		t.Errorf("one from a process that had left: %v", err)
+	}
+	if err := died.wait(t); !errors.Is(err, framework.ErrProcFailed) {
+		t.Errorf("one from a process that had died: %v", err)
+	}
+}
+
+// TestCloseDoesNotWaitForTheGraceOfALostLauncher: of an hour.
+func TestCloseDoesNotWaitForTheGraceOfALostLauncher(t *testing.T) {
+	a, events := newHanging().open(t, nil, framework.Setting{Name: "bootstrap.timeout", Value: "1h"})
+	r := meet(t, a, 1)
+	events.event(lost)
+	events.event(lost)
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := r.wait(t); !errors.Is(err, framework.ErrClosed) {
+		t.Errorf("what waited when the session was closed ends with %v", err)
+	}
+}
+
+func TestLossOfTheLauncherIsIgnoredIfTheUserSaysSo(t *testing.T) {
+	a, events := newHanging().open(t, nil,
+		framework.Setting{Name: "bootstrap.timeout", Value: "1ms"}, framework.Setting{Name: "bootstrap.on_loss", Value: "continue"})
+	r := meet(t, a, 1)
+	events.event(lost)
+	time.Sleep(20 * time.Millisecond)
+	if _, done, err := r.Test(r.generation); done || err != nil {
+		t.Errorf("a receive ended: %v", err)
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+}
