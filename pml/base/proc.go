@@ -89,6 +89,8 @@ type ended struct {
 	how   error
 }
 
+func (e ended) is(life framework.Life) bool { return e.how != nil && e.nonce == life.Nonce }
+
 // NewProcs returns an empty set for the PML called name, which was opened in env, and
 // whose processes are made by make.
 func NewProcs[P Process](name string, env *pml.Env, make func(Proc) P) Procs[P] {
@@ -129,8 +131,12 @@ func (t *Procs[P]) Member(life framework.Life) (p P) {
 		return q
 	}
 	if t.present[life.ID] != p {
+		how := t.Ended(life)
+		if e := t.ended[life.ID]; e.is(life) {
+			how = e.how
+		}
 		p = t.new(life)
-		p.Fail(t.Ended(life))
+		p.Fail(how)
 	}
 	return p
 }
@@ -141,16 +147,16 @@ func (t *Procs[P]) Member(life framework.Life) (p P) {
 func (t *Procs[P]) Present(p P) (before P) {
 	known := p.Base()
 	known.Known = true
-	old := t.present[known.Life.ID]
-	if e := t.ended[known.Life.ID]; e.how != nil && e.nonce == known.Life.Nonce {
-		p.Fail(e.how)
-		if old != before {
-			return before
+	old, e := t.present[known.Life.ID], t.ended[known.Life.ID]
+	late := e.is(known.Life)
+	if !late || old == before {
+		t.present[known.Life.ID] = p
+		if old != p {
+			before = old
 		}
 	}
-	t.present[known.Life.ID] = p
-	if old != p {
-		before = old
+	if late {
+		p.Fail(e.how)
 	}
 	return before
 }

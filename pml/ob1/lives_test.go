@@ -34,22 +34,6 @@ func bounded(t *testing.T) context.Context {
 	return ctx
 }
 
-// TestDeathOutlastsTheCard: the news that a process died comes before its card.
-func TestDeathOutlastsTheCard(t *testing.T) {
-	w := pmltest.OpenWorld(t, stack(), 2)
-	peer := w.Reborn(1, 77) // one that has not been learnt
-	m := w.Procs[0].Module
-	m.PeerFailed(peer, "signal: killed")
-	if err := m.Learn(peer, w.Procs[1].Module.Addresses()); err != nil {
-		t.Fatal(err)
-	}
-	c := alone(t, w)
-	_, err := c.Recv(bounded(t), pml.Buffer{}, 1, 1, pml.PointToPoint)
-	if !errors.Is(err, framework.ErrProcFailed) {
-		t.Errorf("a receive from a dead process: %v", err)
-	}
-}
-
 // TestReplacedProcessIsNotBornDead: the death of one life is not that of the next.
 func TestReplacedProcessIsNotBornDead(t *testing.T) {
 	w := pmltest.OpenWorld(t, stack(), 2)

@@ -16,6 +16,7 @@ import (
 func failureCases() claims {
 	return claims{
 		kittest.New("PeerFailureEndsEverythingPending", 3, (*fixture).peerFails),
+		kittest.New("DeathOutlastsTheCard", 2, (*fixture).diesEarly),
 		kittest.New("FlushedMessagesOutliveTheirSender", 2, (*fixture).flushed),
 		kittest.New("ProcessThatHasLeftHarmsNoOtherReceive", 3, (*fixture).hasLeft),
 		kittest.New("WhoHasGivenUpEndsWhatWaitsForHim", 3, (*fixture).givenUp),
@@ -76,6 +77,27 @@ func (f *fixture) peerFails() {
 	// Others go on.
 	f.send(f.comms[2], 0, 2, data(1, 10))
 	f.got(other, buf, data(1, 10), 2, 2)
+}
+
+// diesEarly: the news that a process died comes before its card, of its first life or of
+// another one.
+func (f *fixture) diesEarly() {
+	for what, life := range map[string]framework.Life{
+		"its first":    {ID: f.Group()[1].ID + 10, Nonce: 77},
+		"another life": {ID: f.Group()[1].ID, Nonce: 78},
+	} {
+		m := f.Procs[0].Module
+		m.PeerFailed(life, "signal: killed")
+		f.Check(m.Learn(life, f.Procs[1].Module.Addresses()))
+		local, err := m.CIDs().Reserve()
+		f.Check(err)
+		c, err := m.AddComm(pml.CommSpec{ID: f.NextID(), Local: local, Group: Members([]framework.Life{f.Group()[0].Life, life})})
+		f.Check(err)
+		_, err = c.Recv(f.Context(), pml.Buffer{}, 1, 1, p2p)
+		f.Is("receive from the dead, "+what, err, framework.ErrProcFailed)
+		f.Is("send to the dead, "+what, c.Send(f.Context(), pml.Buffer{}, 1, 1, p2p, pml.Synchronous), framework.ErrProcFailed)
+		c.Close()
+	}
 }
 
 // flushed: after Flush a process may end, and its messages arrive.
