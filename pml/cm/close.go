@@ -177,11 +177,30 @@ func (c *comm) end(act cid.Action) {
 // late says that messages of the member came after the others had been told. Lock held.
 func (p *peer) late() { p.end(p.c.Rest.Came(&p.closing, p.tally.All())) }
 
+// over reports whether nothing comes to a communicator any more, and nothing that has come
+// is in the network still. Nobody waits for the messages of a member that has failed; those
+// that are there are looked for once more.
+func (c *comm) over() bool {
+	return c.Rest.Stage() == cid.Over && slices.Min(c.searched[:]) >= c.lastDeath()
+}
+
+// lastDeath returns the number of the last failure of a member.
+func (c *comm) lastDeath() (last uint32) {
+	if c.m.deaths > 0 {
+		for rank, p := range c.Procs {
+			if !c.Spec.IsElsewhere(rank) {
+				last = max(last, p.death)
+			}
+		}
+	}
+	return last
+}
+
 // giveBack takes a communicator out to which nothing comes any more, and frees its
 // index, once the last probe for its messages is over: it could find one of the index's
 // next user. Lock held.
 func (c *comm) giveBack() {
-	if c.Rest.Stage() != cid.Over || c.probing > 0 {
+	if c.probing > 0 || !c.over() {
 		return
 	}
 	m := c.m
@@ -196,8 +215,8 @@ func (c *comm) giveBack() {
 
 // dropped counts a message that nobody will receive. Lock held.
 func (c *comm) dropped(msg *message) {
-	p, err := c.sender(&msg.op.Result)
-	if err != nil {
+	p := msg.from
+	if p == nil {
 		return
 	}
 	p.proc.Stats.Dropped++
@@ -231,7 +250,7 @@ func (m *Module) reap() {
 		if rp.busy > 0 {
 			return
 		}
-		m.resting = slices.DeleteFunc(m.resting, func(c *comm) bool { return c.Rest.Stage() == cid.Over })
+		m.resting = slices.DeleteFunc(m.resting, (*comm).over)
 		rp.at, rp.plane = 0, 0
 		if rp.gap = min(max(2*rp.gap, firstReapGap), lastReapGap); rp.found {
 			rp.gap = 0
@@ -247,14 +266,15 @@ func (m *Module) reap() {
 	}
 	for rp.busy < mostReaps && rp.at < len(m.resting) {
 		c, plane := m.resting[rp.at], rp.plane
-		if rp.plane++; c.Rest.Stage() == cid.Over || int(rp.plane) == pml.Planes {
+		over := c.over()
+		if rp.plane++; over || int(rp.plane) == pml.Planes {
 			rp.at, rp.plane = rp.at+1, 0
 		}
-		if c.Rest.Stage() == cid.Over || c.pulling[plane].left > 0 { // receives may wait for the end of the pull
+		if over || c.pulling[plane].left > 0 { // receives may wait for the end of the pull
 			continue
 		}
 		msg := m.newMessage(c, plane)
-		msg.purpose = forReaper
+		msg.purpose, msg.deaths = forReaper, m.deaths
 		if m.mtl.Probe(&msg.op, 0, mtl.Envelope{CID: c.word | uint32(plane), Source: mtl.AnySource, Tag: mtl.AnyTag}, true) != nil {
 			m.freeMessage(msg)
 			continue
@@ -267,10 +287,13 @@ func (m *Module) reap() {
 func (m *Module) reaped(msg *message) {
 	m.reaper.busy--
 	if msg.op.Err != nil || !msg.op.Found {
+		if msg.op.Err == nil {
+			msg.c.searched[msg.plane] = msg.deaths
+		}
 		m.freeMessage(msg)
 		return
 	}
 	m.reaper.found = true
-	msg.c.tookOut(&msg.op.Result) // of a rank that isn't there: dropped too
+	msg.from, _ = msg.c.tookOut(&msg.op.Result) // of a rank that isn't there: dropped too
 	msg.discard()
 }

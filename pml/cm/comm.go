@@ -18,7 +18,10 @@ type comm struct {
 	word    uint32  // its id at this process, see ids
 	peers   []*peer // by rank; nil until used
 	refused bool    // by a member
-	probing int     // messages that are not freed: of probes that are under way, and what they found
+	// searched is how many processes had failed, by plane, when the reaper began the last
+	// probe that has found nothing.
+	searched [pml.Planes]uint32
+	probing  int // messages that are not freed: of probes that are under way, and what they found
 
 	// Messages that were taken out of the network and have no receive, and receives
 	// that wait while that is being done. See pull.

@@ -32,3 +32,128 @@ func TestReceiveFromTheDeadTakesNobodyElsesMessage(t *testing.T) {
 		})
 	}
 }
+
+// long is a message of which some is with its sender until it is received.
+const long = 100_000
+
+// leaves has rank 1 send messages to a rank, with tags 1, 2 and so on, and returns when
+// they are there.
+func leaves(t *testing.T, c []pml.Comm, to int, lengths ...int) {
+	t.Helper()
+	for i, n := range lengths {
+		if _, err := c[1].Isend(pml.Buffer{Bytes: make([]byte, n)}, to, i+1, pml.PointToPoint, pml.Standard); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c[to].Probe(t.Context(), 1, i+1, pml.PointToPoint); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestLongMessageOfTheDeadIsAnErrorOfWhoReceivesIt: whether it was claimed before the death
+// or not, by rank or from any, and whether the launcher tells of the death before the
+// receive or after. Short ones are received, and others go on.
+func TestLongMessageOfTheDeadIsAnErrorOfWhoReceivesIt(t *testing.T) {
+	for name, toldFirst := range map[string]bool{"told first": true, "told later": false} {
+		t.Run(name, func(t *testing.T) {
+			networks(t, func(t *testing.T, s pmltest.Stack) {
+				w := pmltest.OpenWorld(t, s, 3)
+				c := w.Comms(t, cid.PolicyAgree)
+				leaves(t, c, 0, long, long, long, 10, long)
+				tell := func() { w.Procs[0].Module.PeerFailed(w.Group()[1].Life, "killed") }
+				claimed, _, err := c[0].Mprobe(t.Context(), 1, 1, pml.PointToPoint)
+				if err == nil {
+					err = w.Kill(1)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if toldFirst {
+					tell()
+				}
+				buf := func() pml.Buffer { return pml.Buffer{Bytes: make([]byte, long)} }
+				reqs := []started{
+					start(t)(claimed.Irecv(buf())),
+					start(t)(c[0].Irecv(buf(), 1, 2, pml.PointToPoint)),
+					start(t)(c[0].Irecv(buf(), pml.AnySource, 3, pml.PointToPoint)),
+				}
+				if !toldFirst {
+					tell()
+				}
+				for i, want := range []error{framework.ErrProcFailed, framework.ErrProcFailed, framework.ErrProcFailedPending} {
+					if st, err := reqs[i].wait(t); !errors.Is(err, want) && !errors.Is(err, framework.ErrProcFailed) {
+						t.Errorf("receive %d: %+v, %v, want %v", i, st, err, want)
+					}
+				}
+				if st, err := start(t)(c[0].Irecv(buf(), 1, 4, pml.PointToPoint)).wait(t); err != nil || st.Bytes != 10 {
+					t.Errorf("a short message: %+v, %v", st, err)
+				}
+				meet(t, []pml.Comm{c[0], nil, c[2]}, 2)
+				c[0].Close()
+				w.Procs[2].Module.PeerFailed(w.Group()[1].Life, "killed")
+				c[2].Close()
+				until(t, "rest", func() bool { _, _, resting := w.Procs[0].Module.CIDs().Counts(); return resting == 0 })
+			})
+		})
+	}
+}
+
+// TestLongMessageOfTheDeadIsDroppedAsItsOwn: and not as one of rank 0, whose messages were
+// then fewer than it says, and the communicator's index free too early.
+func TestLongMessageOfTheDeadIsDroppedAsItsOwn(t *testing.T) {
+	networks(t, func(t *testing.T, s pmltest.Stack) {
+		w := pmltest.OpenWorld(t, s, 3)
+		c := w.Comms(t, cid.PolicyAgree)
+		go send(t, c[0], 2, 9, "message")
+		receive(t, c[2], 0, 9, "message")
+		leaves(t, c, 2, long, 10, long)
+		if err := w.Kill(1); err != nil {
+			t.Fatal(err)
+		}
+		w.Procs[2].Module.PeerFailed(w.Group()[1].Life, "killed")
+		w.Procs[0].Engine.Lock() // it doesn't say that it has sent no more
+		defer w.Procs[0].Engine.Unlock()
+		c[2].Close()
+		dropped := func(rank int) uint64 {
+			for _, s := range w.Procs[2].Module.Stats() {
+				if s.Peer == w.Group()[rank].Life {
+					return s.Dropped
+				}
+			}
+			return 0
+		}
+		until(t, "the end of the messages", func() bool { return dropped(0)+dropped(1) >= 3 })
+		if dropped(0) != 0 || dropped(1) != 3 {
+			t.Errorf("%d messages of rank 0 were dropped, and %d of rank 1", dropped(0), dropped(1))
+		}
+	})
+}
+
+// TestIdIsNotUsedAgainWhileTheDeadHaveMessagesUnderIt: the next communicator would find
+// them.
+func TestIdIsNotUsedAgainWhileTheDeadHaveMessagesUnderIt(t *testing.T) {
+	w := pmltest.OpenWorld(t, stack(mtltest.Options{CIDBits: 8}), 2) // 64 indices without a generation
+	c := w.Comms(t, cid.PolicyLazy)
+	leaves(t, c, 0, 10, long)
+	if err := w.Kill(1); err != nil {
+		t.Fatal(err)
+	}
+	m := w.Procs[0].Module
+	m.PeerFailed(w.Group()[1].Life, "killed")
+	c[0].Close()
+	for range 200 {
+		local, err := m.CIDs().Reserve()
+		if err != nil {
+			t.Fatal(err)
+		}
+		next, err := m.AddComm(pml.CommSpec{ID: w.NextID(), Local: local, Group: w.Group()[:1]})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if st, ok, err := next.Iprobe(pml.AnySource, pml.AnyTag, pml.PointToPoint); ok || err != nil {
+			t.Fatalf("a message on a new communicator: %+v, %v", st, err)
+		}
+		next.Close()
+	}
+	until(t, "rest", func() bool { _, _, resting := m.CIDs().Counts(); return resting == 0 })
+}

@@ -28,10 +28,11 @@ type Module struct {
 	comms     base.Comms[comm]
 	procs     base.Procs[*proc]
 	strangers strangers
-	failures  bool // receives have to look for a reason why nothing can come: a proc's err, or an aborted plane
-	kept      int  // messages in unexpected queues
-	sends     int  // that are not complete
-	closed    bool // Close was called
+	deaths    uint32 // processes that have failed
+	failures  bool   // receives have to look for a reason why nothing can come: a proc's err, or an aborted plane
+	kept      int    // messages in unexpected queues
+	sends     int    // that are not complete
+	closed    bool   // Close was called
 
 	requests     []*request // all there are
 	free         *request

@@ -21,6 +21,8 @@ type message struct {
 	asked   progress.Completion // of a probe
 	fetches bool                // the contents are being fetched, for r, or for nobody
 	purpose purpose             // for whom the probe is
+	deaths  uint32              // of one for the reaper: Module.deaths when it began
+	from    *peer               // who has sent it, once it is claimed; nil: a rank that isn't there
 	c       *comm
 	plane   pml.Plane
 	r       *request
@@ -54,7 +56,7 @@ func (m *Module) newMessage(c *comm, plane pml.Plane) *message {
 
 func (m *Module) freeMessage(msg *message) {
 	c := msg.c
-	msg.c, msg.r, msg.fetches, msg.purpose = nil, nil, false, forCaller
+	msg.c, msg.r, msg.from, msg.fetches, msg.purpose = nil, nil, nil, false, forCaller
 	msg.next = m.freeMessages
 	m.freeMessages = msg
 	c.probing--
@@ -88,10 +90,7 @@ func (msg *message) status() pml.Status {
 // giveTo has a receive get a claimed message. Lock held.
 func (msg *message) giveTo(r *request) {
 	r.state = receiving
-	if p, err := msg.c.sender(&msg.op.Result); err == nil {
-		r.p = p
-	}
-	msg.r = r
+	r.p, msg.r = msg.from, r
 	msg.fetch(r.target())
 }
 
@@ -126,7 +125,7 @@ func (c *comm) ask(src, tag int, plane pml.Plane, claim bool) (*message, error) 
 		if err = msg.op.Err; err == nil && msg.op.Found {
 			if !claim {
 				_, err = c.sender(&msg.op.Result)
-			} else if _, err = c.tookOut(&msg.op.Result); err != nil {
+			} else if msg.from, err = c.tookOut(&msg.op.Result); err != nil {
 				msg.discard()
 				return nil, err
 			}

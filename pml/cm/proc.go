@@ -16,6 +16,7 @@ type proc struct {
 
 	connected bool
 	to        mtl.Endpoint
+	death     uint32 // it was that many failures that the module had heard of; 0: it has not failed
 	talked    bool   // a control message went there or came from it
 	sent      uint64 // messages to it that no communicator counts any more
 	early     early
@@ -89,6 +90,10 @@ func (p *proc) Fail(err error) {
 	}
 	m := p.m
 	p.early = early{}
+	if p.Failed() {
+		m.deaths++
+		p.death = m.deaths
+	}
 	if p.ForgetOnce() {
 		p.forget()
 	}

@@ -58,7 +58,8 @@ func (msg *message) pulled() {
 		return
 	}
 	msg.purpose = forCaller
-	if p, err := c.tookOut(&msg.op.Result); err != nil {
+	p, err := c.tookOut(&msg.op.Result)
+	if msg.from = p; err != nil {
 		msg.discard()
 	} else if r := c.firstDeferred(p, int(msg.op.Tag), plane); r != nil {
 		c.dropDeferred(r)
