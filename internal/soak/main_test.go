@@ -50,6 +50,7 @@ func TestMain(m *testing.M) {
 		"keeper":     inWorld(keeper),
 		"kill":       inWorld(victim),
 		"late-dup":   inWorld(lateDup),
+		"orphans":    orphans,
 		"late-tag":   inWorld(lateTag),
 		"orphan":     inWorld(orphan),
 		"quick":      inWorld(quick),

@@ -19,6 +19,10 @@ import (
 // which may still send, it goes on looking until mostQuiet others have closed after this
 // one; from then on only the generation in the id, of which a layout may have few bits,
 // keeps such a message from meeting a newer communicator.
+//
+// For those of a member that has failed nobody waits, whatever it had said. But its
+// messages that have come must not meet a newer communicator either, least of all those
+// that can't be received any more: the reaper looks once more, after the failure.
 
 // Close implements pml.Comm.
 func (c *comm) Close() {

@@ -25,7 +25,9 @@
 //     queues that receives look through first. What was taken is the first that its
 //     sender has sent and that nobody has received, so that the order stays.
 //   - A receive from a process that has failed looks once for what had been sent
-//     before.
+//     before. A message of which the sender still had some is lost (mtl.Caps.Eager): it
+//     is found like others, and who receives it gets the failure. Nobody posts a receive
+//     that could match such a message, once it is known that a member has failed.
 //   - The reaper finds what was sent to communicators that are closed here, drops
 //     and counts it, so that its senders complete and the id can be used again
 //     (close.go; cid.Rest says when).
