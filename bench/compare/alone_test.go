@@ -46,7 +46,9 @@ func TestSteepestCliff(t *testing.T) {
 }
 
 func TestFarSamplesOfACurveAreDropped(t *testing.T) {
-	b := bests{outside: 25, ferryRanks: 25}
+	b := bests{}
+	b.of(outside).See(25)
+	b.of(ferryRanks).See(25)
 	at := func(value, hop float64) sample {
 		return sample{Value: value, Hop: hop, Outside: 26, instrument: ferryRanks}
 	}

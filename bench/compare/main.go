@@ -29,8 +29,6 @@ import (
 	"time"
 
 	"github.com/google/renameio/v2"
-
-	"github.com/ferrympi/ferry/internal/hop"
 )
 
 // options of a run.
@@ -188,7 +186,7 @@ func (o *options) measure(ctx context.Context, stderr io.Writer) (*report, error
 	if c.gauge, err = newGauge(); err != nil {
 		return nil, err
 	}
-	if err := hop.Calibrate(ctx, c.now); err != nil {
+	if err := c.best.of(outside).Calibrate(ctx, c.now); err != nil {
 		return nil, err
 	}
 	start := time.Now()

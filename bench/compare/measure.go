@@ -162,7 +162,7 @@ func (c *comparison) between(ctx context.Context, f figure, from side) ([]sample
 	if time.Now().After(c.end) {
 		patience = 0
 	}
-	before, err := hop.Await(ctx, patience, c.now, func(ns float64) bool { return c.best[outside].Near(ns) })
+	before, err := c.best.of(outside).Await(ctx, patience, c.now)
 	if err != nil {
 		return nil, err
 	}
@@ -171,9 +171,11 @@ func (c *comparison) between(ctx context.Context, f figure, from side) ([]sample
 		return nil, err
 	}
 	after, err := c.now(ctx)
+	around := max(before, after)
+	c.best.of(outside).See(around)
 	for i := range list {
-		list[i].Outside = max(before, after)
-		c.best.see(from.instrument, list[i].Hop)
+		list[i].Outside = around
+		c.best.of(from.instrument).See(list[i].Hop)
 	}
 	return list, err
 }

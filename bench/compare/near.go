@@ -16,20 +16,32 @@ import (
 // outside names the instrument of this process itself.
 const outside = "compare"
 
-// bests holds the best raw hop that each instrument has seen, in ns. Instruments
-// are kept apart because Go's loop and C's take some nanoseconds more or less
-// for the same hop; a common limit would favour one of them.
-type bests map[string]hop.Best
+// bests estimates the best raw hop of each instrument. Instruments are kept apart
+// because Go's loop and C's take some nanoseconds more or less for the same hop; a
+// common limit would favour one of them.
+type bests map[string]*hop.Best
 
-func (b bests) see(instrument string, ns float64) {
-	if best := b[instrument]; best.See(ns) {
-		b[instrument] = best
+func (b bests) of(instrument string) *hop.Best {
+	if b[instrument] == nil {
+		b[instrument] = &hop.Best{}
 	}
+	return b[instrument]
 }
 
 // sample judges a sample: the hops around the job, and the one beside its loop.
 func (b bests) sample(s sample) bool {
-	return b[outside].Near(s.Outside) && b[s.instrument].Near(s.Hop)
+	return b.of(outside).Near(s.Outside) && b.of(s.instrument).Near(s.Hop)
+}
+
+// ns are the estimates.
+func (b bests) ns() map[string]float64 {
+	out := map[string]float64{}
+	for instrument, best := range b {
+		if ns := best.NS(); ns > 0 { // it took some
+			out[instrument] = ns
+		}
+	}
+	return out
 }
 
 func (b bests) pair(p pair) bool { return b.sample(p.Ours) && b.sample(p.Peer) }
@@ -86,6 +98,5 @@ func (g *gauge) now(ctx context.Context) (float64, error) {
 	if err := both.Wait(); err != nil {
 		return 0, err
 	}
-	g.best.see(outside, ns)
 	return ns, nil
 }

@@ -1,12 +1,9 @@
 package main
 
-import "github.com/montanaflynn/stats"
+import (
+	"github.com/montanaflynn/stats"
 
-// States of a result.
-const (
-	near = "near" // as many pairs as wanted were near; they alone count
-	few  = "few"  // at least half as many were; they alone count
-	far  = "far"  // fewer: all pairs count, and the figure is a rough one
+	"github.com/ferrympi/ferry/internal/hop"
 )
 
 // twoFigures are those of the best pair: the one whose two figures together are the best: the quietest
@@ -26,7 +23,7 @@ type result struct {
 	Theirs  float64    `json:"peers"` // median
 	Ratio   float64    `json:"ratio"` // ours / theirs
 	Best    twoFigures `json:"best_pair"`
-	State   string     `json:"state"`
+	State   hop.State  `json:"state"`
 	Hop     float64    `json:"raw_hop_ns"` // median over the pairs that count
 	Others  float64    `json:"others"`     // median of processors that worked for others, of all samples that count
 	Kept    int        `json:"kept"`
@@ -46,12 +43,9 @@ func (s *series) result(want int) (r result, ok bool) {
 			counted = append(counted, p)
 		}
 	}
-	state := near
-	switch n := len(counted); {
-	case 2*n < want:
-		state, counted = far, s.pairs
-	case n < want:
-		state = few
+	state := hop.Judge(len(counted), want)
+	if state == hop.Far {
+		counted = s.pairs
 	}
 	r = result{
 		Peer: s.peer.Title, Setting: s.setting.Title, Default: s.setting.Default, State: state,
@@ -124,17 +118,17 @@ func (w *row) beside(wanted float64, only func(result) bool) *standing {
 // A report is everything that is written.
 type report struct {
 	about
-	Pairs  int         `json:"pairs_wanted"`
-	Hops   bests       `json:"best_raw_hops_ns"` // by instrument
-	Rows   []row       `json:"rows"`
-	Alone  []own       `json:"alone"`
-	Kept   []memoryRow `json:"rank_memory"`
-	Curves []*curve    `json:"curves"`
+	Pairs  int                `json:"pairs_wanted"`
+	Hops   map[string]float64 `json:"best_raw_hops_ns"` // by instrument
+	Rows   []row              `json:"rows"`
+	Alone  []own              `json:"alone"`
+	Kept   []memoryRow        `json:"rank_memory"`
+	Curves []*curve           `json:"curves"`
 }
 
 // summarize makes rows of series; those of one figure follow one another.
 func summarize(a about, all []*series, hops bests, want int) *report {
-	rep := &report{about: a, Pairs: want, Hops: hops}
+	rep := &report{about: a, Pairs: want, Hops: hops.ns()}
 	for _, s := range all {
 		if s.fig.versus != nil {
 			rep.Alone = append(rep.Alone, pairsOfOurs(s, want))
@@ -167,11 +161,11 @@ func (rep *report) stand() {
 
 // Never says whether the whole run was far.
 func (rep *report) Never() bool {
-	states := map[string]bool{}
+	states := map[hop.State]bool{}
 	for _, w := range rep.Rows {
 		for _, r := range w.Results {
 			states[r.State] = true
 		}
 	}
-	return states[far] && len(states) == 1
+	return states[hop.Far] && len(states) == 1
 }

@@ -4,6 +4,8 @@ import (
 	"math"
 	"strings"
 	"testing"
+
+	"github.com/ferrympi/ferry/internal/hop"
 )
 
 // pairsOf makes pairs of ours, our hop, theirs, their hop.
@@ -26,10 +28,10 @@ func drifting(t *testing.T) (*series, bests) {
 		[4]float64{0.15, 60, 1.30, 470}, [4]float64{0.16, 74, 0.17, 60},
 	)
 	b := bests{}
-	b.see(outside, 50)
+	b.of(outside).See(50)
 	for _, p := range s.pairs {
-		b.see(ferryRanks, p.Ours.Hop)
-		b.see("openmpi", p.Peer.Hop)
+		b.of(ferryRanks).See(p.Ours.Hop)
+		b.of("openmpi").See(p.Peer.Hop)
 	}
 	return s, b
 }
@@ -40,7 +42,7 @@ func TestFarSamplesAreDropped(t *testing.T) {
 		t.Fatalf("%d pairs are near, want 3", n)
 	}
 	r, ok := s.result(3)
-	if !ok || r.State != near || r.Kept != 3 || r.Dropped != 2 {
+	if !ok || r.State != hop.Near || r.Kept != 3 || r.Dropped != 2 {
 		t.Errorf("%+v", r)
 	}
 	if r.Ours != 0.14 || r.Theirs != 0.16 || math.Abs(r.Ratio-0.875) > 1e-12 || r.Hop != 55 {
@@ -54,11 +56,11 @@ func TestFarSamplesAreDropped(t *testing.T) {
 func TestTooFewNearPairsAreSaid(t *testing.T) {
 	s, b := drifting(t)
 	s.judge(b)
-	if r, _ := s.result(6); r.State != few || r.Kept != 3 {
+	if r, _ := s.result(6); r.State != hop.Few || r.Kept != 3 {
 		t.Errorf("3 of 6: %s, kept %d", r.State, r.Kept)
 	}
 	r, _ := s.result(7)
-	if r.State != far || r.Kept != 5 || r.Dropped != 0 {
+	if r.State != hop.Far || r.Kept != 5 || r.Dropped != 0 {
 		t.Errorf("3 of 7: %s, kept %d", r.State, r.Kept)
 	}
 	rep := summarize(about{}, []*series{s}, b, 7)
@@ -70,10 +72,15 @@ func TestTooFewNearPairsAreSaid(t *testing.T) {
 	}
 }
 
-// A better hop that comes late makes earlier samples far ones.
-func TestLaterHopJudgesEarlierSamples(t *testing.T) {
+// A better state that comes late makes earlier samples far ones; one hop doesn't.
+func TestLaterHopsJudgeEarlierSamples(t *testing.T) {
 	s, b := drifting(t)
-	b.see("openmpi", 20)
+	b.of("openmpi").See(20)
+	if n := s.judge(b); n != 3 {
+		t.Errorf("one lucky hop: %d pairs are near", n)
+	}
+	b.of("openmpi").See(21)
+	b.of("openmpi").See(20)
 	if n := s.judge(b); n != 0 {
 		t.Errorf("%d pairs are near", n)
 	}
@@ -82,13 +89,16 @@ func TestLaterHopJudgesEarlierSamples(t *testing.T) {
 // Go's loop and C's take different times for the same hop.
 func TestInstrumentsHaveLimitsOfTheirOwn(t *testing.T) {
 	b := bests{}
-	b.see("openmpi", 20)
-	b.see(ferryRanks, 27)
-	b.see(ferryRanks, 0) // not taken
-	if !b[ferryRanks].Near(40) || b["openmpi"].Near(31) || !b["openmpi"].Near(0) {
+	b.of("openmpi").See(20)
+	b.of(ferryRanks).See(27)
+	b.of("mpich").See(0) // not taken
+	if !b.of(ferryRanks).Near(40) || b.of("openmpi").Near(31) || !b.of("mpich").Near(0) {
 		t.Errorf("%v", b)
 	}
-	b.see(outside, 25)
+	if ns := b.ns(); len(ns) != 2 || ns["openmpi"] != 20 || ns[ferryRanks] != 27 {
+		t.Errorf("%v", ns)
+	}
+	b.of(outside).See(25)
 	if b.sample(sample{Hop: 27, Outside: 100, instrument: ferryRanks}) {
 		t.Error("the hop around the job does not count")
 	}
@@ -121,7 +131,7 @@ func TestStrongestPeerCounts(t *testing.T) {
 	}
 	rep := summarize(about{}, []*series{
 		mk("Open MPI", "as it comes", true, 26, 13), mk("Open MPI", "single_copy none", false, 26, 27), mk("MPICH", "as it comes", true, 26, 12),
-	}, bests{outside: 50}, 1)
+	}, bests{}, 1)
 	if len(rep.Rows) != 1 {
 		t.Fatalf("%d rows", len(rep.Rows))
 	}

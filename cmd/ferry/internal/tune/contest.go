@@ -44,14 +44,15 @@ type contest struct {
 }
 
 // contest takes rounds until there are enough in the near state, or the time is up.
+// There is one at least: a path without a figure would be a table without a row.
 func (m *meter) contest(ctx context.Context, arms ...arm) (*contest, error) {
 	c := &contest{m: m, arms: arms}
 	end := time.Now().Add(share)
 	if m.end.Before(end) {
 		end = m.end
 	}
-	for len(c.rounds) < attempts*m.wanted && !c.enough() && time.Now().Before(end) {
-		if _, err := hop.Await(ctx, m.patience, m.hop, m.near); err != nil {
+	for len(c.rounds) == 0 || len(c.rounds) < attempts*m.wanted && !c.enough() && time.Now().Before(end) {
+		if _, err := m.bestHop.Await(ctx, m.patience, m.hop); err != nil {
 			return nil, err
 		}
 		round := make([]sweep, len(arms))
@@ -71,7 +72,7 @@ func (m *meter) contest(ctx context.Context, arms ...arm) (*contest, error) {
 		for _, arm := range round {
 			for _, x := range arm {
 				m.samples++
-				if m.near(x.hop) {
+				if m.bestHop.Near(x.hop) {
 					m.counted++
 				}
 			}
@@ -115,7 +116,7 @@ func (c *contest) points(i, j int) []point {
 func (c *contest) pairs(i, j int, p point) (gains []float64, rounds []int) {
 	for r, round := range c.rounds {
 		a, b := round[i][p], round[j][p]
-		if c.m.near(a.hop) && c.m.near(b.hop) {
+		if near := c.m.bestHop.Near; near(a.hop) && near(b.hop) {
 			gains = append(gains, a.cost-b.cost)
 			rounds = append(rounds, r)
 		}
@@ -202,18 +203,23 @@ func (c *contest) worst(i, j int) (size int, gain float64) {
 	return size, gain
 }
 
-// figure returns the median of an arm's samples that count; 0 if there are none.
-func (c *contest) figure(i int, p point) float64 {
-	var values []float64
+// figure returns the median of an arm's samples that count; 0 if nobody has taken any.
+func (c *contest) figure(i int, p point) (value float64, state hop.State) {
+	var all, counted []float64
 	for _, round := range c.rounds {
-		if x, ok := round[i][p]; ok && c.m.near(x.hop) {
-			values = append(values, x.value)
+		x, ok := round[i][p]
+		if !ok {
+			return 0, hop.Near
+		}
+		all = append(all, x.value)
+		if c.m.bestHop.Near(x.hop) {
+			counted = append(counted, x.value)
 		}
 	}
-	if len(values) == 0 {
-		return 0
+	if state = hop.Judge(len(counted), c.m.wanted); state == hop.Far {
+		counted = all
 	}
-	return median(values)
+	return median(counted), state
 }
 
 // suffice reports whether so many samples will do: two thirds of those wanted.

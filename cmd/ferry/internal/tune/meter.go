@@ -90,13 +90,10 @@ type meter struct {
 	wanted   int           // rounds in the near state
 	patience time.Duration // for it to come back
 	end      time.Time     // no more rounds after it
-	bestHop  hop.Best      // so far
+	bestHop  hop.Best      // of the samples so far
 
 	samples, counted int // taken, and those of them in the near state
 }
-
-// near reports whether a sample with that raw hop counts, by what is known now.
-func (m *meter) near(ns float64) bool { return m.bestHop.Near(ns) }
 
 // starter runs jobs of this program itself.
 type starter struct {
@@ -152,7 +149,6 @@ func (m *meter) hop(ctx context.Context) (float64, error) {
 	if len(rows) != 1 {
 		return 0, fmt.Errorf("ferry bench hop: %d rows", len(rows))
 	}
-	m.bestHop.See(rows[0].P50)
 	return rows[0].P50, nil
 }
 
@@ -176,13 +172,15 @@ func (m *meter) sweep(ctx context.Context, s setting, loads []load) (sweep, erro
 		if err != nil {
 			return nil, err
 		}
+		around := max(before, after)
+		m.bestHop.See(around)
 		for _, r := range rows {
 			x := reading{value: r.Avg, cost: math.Log(r.Avg), hop: r.RawHop}
 			if r.Unit != "us" {
 				x.cost = -x.cost
 			}
 			if crowd {
-				x.hop = max(before, after)
+				x.hop = around
 			} else {
 				m.bestHop.See(x.hop)
 			}

@@ -146,7 +146,7 @@ func (s *search) threshold(ctx context.Context, name string, c *contest, low, hi
 		}
 	}
 	if len(all) == 0 {
-		s.note("%s stays: too few samples in the near state", name)
+		s.tried(name, "", score{}, "")
 		return nil
 	}
 	slices.SortStableFunc(all, func(a, b candidate) int { return cmp.Compare(b.sum, a.sum) })

@@ -1,12 +1,14 @@
 package tune
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"text/tabwriter"
 
 	"github.com/ferrympi/ferry/config/tuned"
+	"github.com/ferrympi/ferry/internal/hop"
 )
 
 // table is one contest of paths, size by size.
@@ -37,12 +39,14 @@ type Figure struct {
 	Path      string  `json:"path"`                     // "eager", "frames", "memory" or "cma"
 	Latency   float64 `json:"latency_us,omitempty"`     // one way
 	Bandwidth float64 `json:"bandwidth_mbps,omitempty"` // 10^6 bytes per second, of all pairs
-	Taken     bool    `json:"taken"`                    // by the values in use
+	// State is that of the latency or the bandwidth, of the one that was near less often.
+	State hop.State `json:"state"`
+	Taken bool      `json:"taken"` // by the values in use
 }
 
 // Evidence is what the values stand on.
 type Evidence struct {
-	RawHop   float64  `json:"raw_hop_ns"` // the best; samples beyond 1.5 times it don't count
+	RawHop   float64  `json:"raw_hop_ns"` // the best (hop.Best); samples beyond 1.5 times it are far
 	Samples  int      `json:"samples"`
 	Counted  int      `json:"counted"` // of them
 	Figures  []Figure `json:"figures"`
@@ -61,8 +65,21 @@ func (t table) figure(arm, size int) Figure {
 	if t.crowd() { // whose rate is in messages/s
 		f.Ranks, latency, bandwidth, unit = crowdRanks, "multi_lat", "mbw_mr", float64(size)/1e6
 	}
-	f.Latency, f.Bandwidth = t.c.figure(arm, point{latency, size}), t.c.figure(arm, point{bandwidth, size})*unit
+	var other hop.State
+	f.Latency, f.State = t.c.figure(arm, point{latency, size})
+	f.Bandwidth, other = t.c.figure(arm, point{bandwidth, size})
+	f.Bandwidth, f.State = f.Bandwidth*unit, worse(f.State, other)
 	return f
+}
+
+// worse is the state of a row that has two.
+func worse(a, b hop.State) hop.State {
+	for _, s := range []hop.State{hop.Far, hop.Few} {
+		if a == s || b == s {
+			return s
+		}
+	}
+	return hop.Near
 }
 
 // print writes the table for people.
@@ -71,14 +88,16 @@ func (t table) print(w io.Writer) {
 	for _, path := range t.paths {
 		fmt.Fprintf(w, "\t%s us\tGB/s", path)
 	}
-	fmt.Fprintln(w, "\tTAKEN")
+	fmt.Fprintln(w, "\tSTATE\tTAKEN")
 	for _, size := range sizesOf(t.c, 0, 0, 0) {
 		fmt.Fprint(w, text(size))
+		state := hop.Near
 		for arm := range t.paths {
 			f := t.figure(arm, size)
+			state = worse(state, f.State)
 			fmt.Fprintf(w, "\t%s\t%s", number(f.Latency, 2), number(f.Bandwidth/1000, 1))
 		}
-		fmt.Fprintf(w, "\t%s\n", t.taken(size))
+		fmt.Fprintf(w, "\t%s\t%s\n", state, t.taken(size))
 	}
 	fmt.Fprintln(w)
 }
@@ -115,7 +134,7 @@ func (s *search) params() []tuned.Param {
 
 // evidence is what the file keeps beside the values.
 func (s *search) evidence() (json.RawMessage, error) {
-	e := Evidence{RawHop: float64(s.bestHop), Samples: s.samples, Counted: s.counted, Trials: s.trials, Together: s.sums, Figures: []Figure{}}
+	e := Evidence{RawHop: s.bestHop.NS(), Samples: s.samples, Counted: s.counted, Trials: s.trials, Together: s.sums, Figures: []Figure{}}
 	for _, t := range s.tables {
 		for _, size := range sizesOf(t.c, 0, 0, 0) {
 			for arm := range t.paths {
@@ -147,7 +166,7 @@ func (s *search) print(w io.Writer) error {
 		if t.Needed == 0 { // too few samples to tell
 			gain, needed = "-", "-"
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\n", t.Param, t.Value, t.Beside, gain, needed, taken)
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\n", t.Param, cmp.Or(t.Value, "-"), t.Beside, gain, needed, taken)
 	}
 	if len(s.sums) > 0 {
 		fmt.Fprintln(tw, "\nALL TOGETHER\tBETTER BY\tNOISE")

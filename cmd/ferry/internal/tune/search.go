@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ferrympi/ferry/framework"
@@ -87,7 +88,7 @@ type search struct {
 // trial is one value that was compared with the one that was best so far.
 type trial struct {
 	Param  string  `json:"param"`
-	Value  string  `json:"value"`
+	Value  string  `json:"value"` // empty: none could be compared
 	Beside string  `json:"beside"`
 	Gain   float64 `json:"gain"`   // by what part the value was better; negative: worse
 	Needed float64 `json:"needed"` // for it to be taken
@@ -176,7 +177,7 @@ func (s *search) tried(name, value string, x score, why string) {
 	switch {
 	case !x.known:
 		t.Why = "too few samples in the near state"
-		s.note("%s=%s: %s", name, value, t.Why)
+		s.note("%s: %s", strings.TrimSuffix(name+"="+value, "="), t.Why)
 	case why != "":
 		s.note("%s=%s: %+.1f %%, but %s", name, value, 100*t.Gain, why)
 	default:

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -132,11 +133,49 @@ func TestFarSamplesDontCount(t *testing.T) {
 	if s.counted == s.samples || s.counted < s.samples/3 {
 		t.Errorf("%d of %d samples counted; 3 of 10 jobs were far", s.counted, s.samples)
 	}
-	x.far = 1 // but for the first moment
-	s = newSearch(x, 1)
-	s.bestHop = 25
-	if err := s.run(context.Background()); err != nil || !maps.Equal(s.best, s.defaults) || s.counted != 0 {
-		t.Errorf("nothing but far samples: %v, %v, %d counted", s.best, err, s.counted)
+	x.far = 1 // always: there is nothing that would be nearer
+	s = find(t, x, 1)
+	if want := usualDefaults.with(ringSize, "256KiB"); !maps.Equal(s.best, want) || s.counted != s.samples {
+		t.Errorf("nothing but far samples: %v, %d of %d counted", s.best, s.counted, s.samples)
+	}
+}
+
+// TestMachineThatIsSeldomNearHasRows, which say so: a path without figures tells
+// nobody anything. Values need more than that.
+func TestMachineThatIsSeldomNearHasRows(t *testing.T) {
+	for _, far := range []float64{0.7, 0.85} {
+		s := find(t, &machine{noise: 0.03, far: far}, 1)
+		if !maps.Equal(s.best, s.defaults) {
+			t.Errorf("far %g: %v", far, s.best)
+		}
+		tried := map[string]bool{}
+		for _, x := range s.trials {
+			tried[x.Param] = true
+		}
+		if len(tried) != len(names) {
+			t.Errorf("far %g: only %v were tried", far, tried)
+		}
+		var b bytes.Buffer
+		if err := s.print(&b); err != nil {
+			t.Fatal(err)
+		}
+		if !regexp.MustCompile(`(?m)^64KiB .* (few|far) +frames$`).MatchString(b.String()) || strings.Contains(b.String(), "NaN") {
+			t.Errorf("far %g:\n%s", far, b.String())
+		}
+		raw, err := s.evidence()
+		if err != nil || !bytes.Contains(raw, []byte(`"state":"far"`)) {
+			t.Errorf("far %g: %v, %.300s", far, err, raw)
+		}
+	}
+}
+
+// TestLuckyHopMakesNothingFar, however early it comes.
+func TestLuckyHopMakesNothingFar(t *testing.T) {
+	s := newSearch(&machine{noise: 0.03}, 1)
+	s.bestHop.See(12)
+	s.bestHop.See(13)
+	if err := s.run(context.Background()); err != nil || s.counted != s.samples {
+		t.Errorf("%v, %d of %d samples counted, best hop %.0f ns", err, s.counted, s.samples, s.bestHop.NS())
 	}
 }
 
@@ -190,6 +229,11 @@ func TestWithoutTimeTheDefaultsStay(t *testing.T) {
 	var b bytes.Buffer
 	if err := s.print(&b); err != nil {
 		t.Error(err)
+	}
+	for _, row := range []string{`64KiB .*far +frames`, `btl\.shm\.eager_limit +- +32KiB +- +- +no: too few samples.*`} {
+		if !regexp.MustCompile("(?m)^" + row + "$").MatchString(b.String()) {
+			t.Errorf("no row %s in\n%s", row, b.String())
+		}
 	}
 }
 
@@ -258,7 +302,7 @@ func TestTablesSayWhichPathIsTaken(t *testing.T) {
 	if err := s.print(&b); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"SIZE    frames us  GB/s  eager us  GB/s  cma us  GB/s  TAKEN", "btl.shm.memory_min     256KiB  8KiB"} {
+	for _, want := range []string{"SIZE    frames us  GB/s  eager us  GB/s  cma us  GB/s  STATE  TAKEN", "btl.shm.memory_min     256KiB  8KiB"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())
 		}

@@ -138,7 +138,7 @@ func (o *options) run(cmd *cobra.Command) error {
 		what = "kept in " + file
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "\n%s: %d of %d parameters differ from their defaults; %d of %d samples counted (raw hop at most %.1f times the best, %.0f ns)\n",
-		what, len(result.Changed()), len(result.Params), s.counted, s.samples, hop.NearFactor, s.bestHop)
+		what, len(result.Changed()), len(result.Params), s.counted, s.samples, hop.NearFactor, s.bestHop.NS())
 	return err
 }
 
@@ -179,7 +179,7 @@ func (o *options) search(ctx context.Context, cmd *cobra.Command) (*search, erro
 	if s.noCMA, err = s.ways(ctx, s.defaults); err != nil {
 		return nil, err
 	}
-	if err := hop.Calibrate(ctx, s.hop); err != nil {
+	if err := s.bestHop.Calibrate(ctx, s.hop); err != nil {
 		return nil, err
 	}
 	s.end = time.Now().Add(limit)
