@@ -22,6 +22,7 @@ import (
 type Line struct {
 	word *atomic.Uint64
 	hops uint64 // that this process knows of
+	slow bool   // the last of them has waited for a processor
 }
 
 // At returns the line where mem begins: at a multiple of a cache line, zero at first,
@@ -39,6 +40,10 @@ const (
 	// matter beside what it accompanies.
 	trips = 200
 
+	// budget is when a measurement whose hops wait for processors is ended before its
+	// last trip: on a busy machine each may take a time slice, and all of them seconds.
+	budget = 10 * time.Millisecond
+
 	// limit is when the other side counts as gone.
 	limit = 10 * time.Second
 )
@@ -51,33 +56,41 @@ func (l *Line) Measure(ctx context.Context, first bool, alive func() error) (flo
 	defer cancel()
 	var times [batches]float64
 	for b := range times {
-		start := time.Now()
-		for range trips {
+		start, end, made := time.Now(), l.hops+2*trips, 0
+		for l.hops < end {
+			var err error
 			if first {
-				l.word.Store(l.hops + 1)
-				if err := l.await(ctx, l.hops+2, alive); err != nil {
-					return 0, err
+				next := l.hops + 1
+				if l.slow && time.Since(start) > budget {
+					next = end - 1 // the other side sees that this trip is the last
 				}
-			} else {
-				if err := l.await(ctx, l.hops+1, alive); err != nil {
-					return 0, err
-				}
-				l.word.Store(l.hops + 2)
+				l.slow = false
+				l.word.Store(next)
+				l.hops, err = l.await(ctx, next+1, alive)
+			} else if l.hops, err = l.await(ctx, l.hops+1, alive); err == nil {
+				l.hops++
+				l.word.Store(l.hops)
 			}
-			l.hops += 2
+			if err != nil {
+				return 0, err
+			}
+			made++
 		}
-		times[b] = float64(time.Since(start).Nanoseconds()) / float64(2*trips)
+		times[b] = float64(time.Since(start).Nanoseconds()) / float64(2*made)
 	}
 	slices.Sort(times[:])
 	return times[batches/2], nil
 }
 
-// await polls until the counter is n.
-func (l *Line) await(ctx context.Context, n uint64, alive func() error) error {
+// await polls until the counter is n at least, and returns it.
+func (l *Line) await(ctx context.Context, n uint64, alive func() error) (uint64, error) {
 	// Some microseconds; beyond, the other side doesn't run: it may need this
 	// very processor.
 	const patience = 1000
-	for i := 1; l.word.Load() != n; i++ {
+	for i := 1; ; i++ {
+		if now := l.word.Load(); now >= n {
+			return now, nil
+		}
 		if i%patience != 0 {
 			cpu.Pause()
 			continue
@@ -87,9 +100,9 @@ func (l *Line) await(ctx context.Context, n uint64, alive func() error) error {
 			err = alive()
 		}
 		if err != nil {
-			return fmt.Errorf("hop: the other process does not answer: %w", err)
+			return 0, fmt.Errorf("hop: the other process does not answer: %w", err)
 		}
+		l.slow = true
 		cpu.Yield()
 	}
-	return nil
 }

@@ -3,6 +3,7 @@ package hop
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"time"
 )
@@ -28,6 +29,34 @@ func TestBothSidesSeeTheSameCounter(t *testing.T) {
 	}
 	if a.hops != b.hops || a.word.Load() != a.hops {
 		t.Errorf("hops: %d, %d, counter %d", a.hops, b.hops, b.word.Load())
+	}
+}
+
+// TestPartnerThatWaitsForItsProcessorIsNotGone: on a busy machine each of its answers
+// takes a time slice, and two thousand of them would take longer than the limit.
+func TestPartnerThatWaitsForItsProcessorIsNotGone(t *testing.T) {
+	mem := make([]byte, 64)
+	word, ends := At(mem).word, uint64(2*trips*batches)
+	answers := make(chan int)
+	go func() {
+		n := 0
+		for last := uint64(0); last < ends; n++ {
+			for word.Load() == last {
+				runtime.Gosched()
+			}
+			time.Sleep(2 * time.Millisecond)
+			last = word.Load() + 1
+			word.Store(last)
+		}
+		answers <- n
+	}()
+	l := At(mem)
+	ns, err := l.Measure(t.Context(), true, nil)
+	if err != nil || ns < 1e6 || l.hops != ends {
+		t.Fatalf("%.0f ns, error %v, %d hops of %d", ns, err, l.hops, ends)
+	}
+	if n := <-answers; n < batches || n > batches*trips/4 {
+		t.Errorf("%d answers", n)
 	}
 }
 

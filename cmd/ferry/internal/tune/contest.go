@@ -47,7 +47,7 @@ type contest struct {
 // There is one at least: a path without a figure would be a table without a row.
 func (m *meter) contest(ctx context.Context, arms ...arm) (*contest, error) {
 	c := &contest{m: m, arms: arms}
-	end := time.Now().Add(share)
+	end := time.Now().Add(m.share)
 	if m.end.Before(end) {
 		end = m.end
 	}

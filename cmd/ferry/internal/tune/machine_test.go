@@ -133,8 +133,8 @@ func newSearch(x *machine, seed uint64) *search {
 		x.cost = usual
 	}
 	return &search{
-		meter: &meter{start: x.start, wanted: 7, end: time.Now().Add(time.Hour)}, most: 4 * mib,
-		defaults: usualDefaults, best: usualDefaults, note: func(string, ...any) {},
+		meter: &meter{start: x.start, wanted: 7, end: time.Now().Add(time.Hour), share: time.Minute, note: func(string, ...any) {}}, most: 4 * mib,
+		defaults: usualDefaults, best: usualDefaults,
 	}
 }
 

@@ -74,12 +74,26 @@ type reading struct {
 type sweep map[point]reading
 
 const (
-	// share is the longest that one contest goes on. Those of a quiet machine take
-	// 2 to 6 s; a busy one must not spend all its time on the first.
-	share = 12 * time.Second
+	// late is when a job is given up that could do with fewer iterations. Jobs take a
+	// tenth of a second. But on a busy machine each message may wait for a time slice,
+	// and ten thousand of them take minutes.
+	late = 5 * time.Second
 
-	jobLimit = time.Minute // of jobs that take a tenth of a second; longer is a hang
+	jobLimit = time.Minute // of those with the fewest iterations; longer is a hang
+
+	fewest = 5 // iterations of a busy machine
 )
+
+var errLate = fmt.Errorf("not done within %v", late)
+
+// busy is by how many powers of ten iterations are fewer than on a machine that does
+// nothing else.
+type busy int
+
+const busiest busy = 2
+
+// part is what there is of some iterations.
+func (b busy) part(n int) int { return max(min(n, fewest), n/[]int{1, 10, 100}[b]) }
 
 // meter measures, by jobs of this program on two processors.
 type meter struct {
@@ -87,10 +101,13 @@ type meter struct {
 	// made up.
 	start func(ctx context.Context, ranks int, s setting, args ...string) (stdout []byte, reports []launch.Report, err error)
 
-	wanted   int           // rounds in the near state
+	wanted   int // rounds in the near state
+	note     func(format string, args ...any)
 	patience time.Duration // for it to come back
-	end      time.Time     // no more rounds after it
+	end      time.Time     // no more rounds after it, but for the first of a contest
+	share    time.Duration // of the time for one contest
 	bestHop  hop.Best      // of the samples so far
+	busy     busy          // as the jobs so far have shown
 
 	samples, counted int // taken, and those of them in the near state
 }
@@ -117,10 +134,28 @@ func (r *starter) job(ctx context.Context, ranks int, s setting, args ...string)
 	return out.Bytes(), res.Reports, nil
 }
 
+// run runs a load, with fewer iterations from when a job was late.
+func (m *meter) run(ctx context.Context, s setting, l load) ([]byte, error) {
+	for {
+		inTime, cancel := ctx, context.CancelFunc(func() {})
+		if m.busy < busiest {
+			inTime, cancel = context.WithTimeoutCause(ctx, late, errLate)
+		}
+		out, _, err := m.start(inTime, l.ranks, s, "bench", l.bench, "-m", fmt.Sprintf("%d:%d", l.min, l.max),
+			"-i", strconv.Itoa(m.busy.part(l.iterations)), "-x", strconv.Itoa(m.busy.part(l.warmup)),
+			"--alloc-mem="+strconv.FormatBool(l.allocMem), "--format", "json")
+		cancel()
+		if !errors.Is(err, errLate) {
+			return out, err
+		}
+		m.busy++
+		m.note("this machine is busy: from now on there are fewer iterations (ferry bench %s: %v)", l.bench, errLate)
+	}
+}
+
 // bench runs a load and returns its rows.
 func (m *meter) bench(ctx context.Context, s setting, l load) ([]bench.Row, error) {
-	out, _, err := m.start(ctx, l.ranks, s, "bench", l.bench, "-m", fmt.Sprintf("%d:%d", l.min, l.max),
-		"-i", strconv.Itoa(l.iterations), "-x", strconv.Itoa(l.warmup), "--alloc-mem="+strconv.FormatBool(l.allocMem), "--format", "json")
+	out, err := m.run(ctx, s, l)
 	if err != nil {
 		return nil, err
 	}

@@ -75,7 +75,6 @@ type search struct {
 	defaults, best setting
 	most           int    // the largest message
 	noCMA          string // why process_vm_readv doesn't work; or empty
-	note           func(format string, args ...any)
 
 	forced    score  // process_vm_readv for two ranks, beside frames
 	notForced string // why it is not taken although it passes

@@ -4,11 +4,16 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
 )
 
 func TestWhatIsClearlyBetterIsTaken(t *testing.T) {
@@ -305,6 +310,42 @@ func TestTablesSayWhichPathIsTaken(t *testing.T) {
 	for _, want := range []string{"SIZE    frames us  GB/s  eager us  GB/s  cma us  GB/s  STATE  TAKEN", "btl.shm.memory_min     256KiB  8KiB"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+}
+
+// TestBusyMachineHasFewerIterations: a message that waits for a time slice takes ten
+// thousand times as long, and a job of so many would be taken for one that hangs.
+func TestBusyMachineHasFewerIterations(t *testing.T) {
+	for suffice, want := range map[string][]string{
+		"2000": {"2000 100"},
+		"200":  {"2000 100", "200 10"},
+		"20":   {"2000 100", "200 10", "20 5"},
+		"2":    {"2000 100", "200 10", "20 5"},
+	} {
+		var tried []string
+		m := newSearch(&machine{}, 1).meter
+		start, late := m.start, 0
+		m.note = func(string, ...any) { late++ }
+		m.start = func(ctx context.Context, ranks int, s setting, args ...string) ([]byte, []launch.Report, error) {
+			i, x := args[slices.Index(args, "-i")+1], args[slices.Index(args, "-x")+1]
+			tried = append(tried, i+" "+x)
+			if len(i) <= len(suffice) {
+				return start(ctx, ranks, s, args...)
+			}
+			if _, inTime := ctx.Deadline(); !inTime {
+				return nil, nil, errors.New("a hang")
+			}
+			return nil, nil, fmt.Errorf("job given up: %w", errLate) // what launch says of the context's cause
+		}
+		l := load{bench: "latency", ranks: processors, min: kib, max: kib, iterations: 2000, warmup: 100}
+		for range 2 { // from then on
+			if _, err := m.bench(t.Context(), usualDefaults, l); (err != nil) != (suffice == "2") {
+				t.Errorf("%s would suffice: %v", suffice, err)
+			}
+		}
+		if want = append(want, want[len(want)-1]); !slices.Equal(tried, want) || late != len(want)-2 {
+			t.Errorf("%s would suffice: tried %q, want %q; %d notes", suffice, tried, want, late)
 		}
 	}
 }

@@ -45,8 +45,16 @@ type options struct {
 	dryRun, forget, asJSON, quick bool
 }
 
-// limit is after what time no more contests begin, but for the last look.
-const limit = 85 * time.Second
+const (
+	// limit is after what time contests have no more than one round, but for the last
+	// look; share is the longest that one of them goes on. Those of a quiet machine take 2 to
+	// 6 s; a busy one must not spend all its time on the first.
+	limit = 85 * time.Second
+	share = 12 * time.Second
+
+	// rough is by how much less there is of both for a rougher look.
+	rough = 6
+)
 
 // Command returns the command.
 func Command() *cobra.Command {
@@ -154,11 +162,12 @@ func (o *options) search(ctx context.Context, cmd *cobra.Command) (*search, erro
 	}
 	jobs := &starter{ranks: ranks, stderr: stderr}
 	s := &search{
-		meter: &meter{start: jobs.job, wanted: 7, patience: hop.Patience}, most: 4 * mib, defaults: setting{},
-		note: func(format string, args ...any) { fmt.Fprintf(stderr, "ferry tune: "+format+"\n", args...) },
+		meter: &meter{start: jobs.job, wanted: 7, patience: hop.Patience, share: share}, most: 4 * mib, defaults: setting{},
 	}
+	s.note = func(format string, args ...any) { fmt.Fprintf(stderr, "ferry tune: "+format+"\n", args...) }
+	limit := limit
 	if o.quick {
-		s.wanted, s.most = 3, 256*kib
+		s.wanted, s.most, s.share, limit = 3, 256*kib, share/rough, limit/rough
 	}
 	values, _, err := settings.Load(settings.Registry(), nil, untuned)
 	if err != nil {
