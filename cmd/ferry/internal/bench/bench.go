@@ -10,11 +10,9 @@ package bench
 import (
 	"errors"
 	"fmt"
-	"os"
 	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -233,7 +231,7 @@ func (o *options) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(cmd.Context(), exit.Signals()...)
 	defer stop()
 	s := starter{o: o, ranks: ranks, stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr()}
 	if o.fromOutside() {

@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -211,4 +212,55 @@ func TestNoOrphansWhenTheLauncherIsStopped(t *testing.T) {
 func alive(pid int) bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && !regexp.MustCompile(`\) [ZX] `).Match(b)
+}
+
+// TestSignalsLeaveNoFiles: whatever of the signals that users and their machines send ends
+// a command, its jobs end first, and take what they have put into memory with them.
+func TestSignalsLeaveNoFiles(t *testing.T) {
+	path, err := exec.LookPath("ferry")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{"bench latency -i 1000000000", "explain", "tune --dry-run", "matrix --components ob1+shm", "run -n 2 ferry bench latency -i 1000000000"} {
+		for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGTERM} {
+			runtimeDir, segments := t.TempDir(), t.TempDir()
+			cmd := exec.Command(path, strings.Fields(command)...)
+			cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+runtimeDir, framework.EnvName("btl.shm.dir")+"="+segments)
+			var out bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &out, &out
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan struct{})
+			go func() { _ = cmd.Wait(); close(ended) }()
+			for entries(t, segments) == 0 && !closed(ended) {
+				time.Sleep(time.Millisecond)
+			}
+			if err := cmd.Process.Signal(sig); err != nil && command != "explain" { // which is quick
+				t.Errorf("%s has ended before %v: %s", command, sig, out.String())
+			}
+			<-ended
+			if n := entries(t, runtimeDir) + entries(t, segments); n > 0 || cmd.ProcessState.ExitCode() < 0 {
+				t.Errorf("%s, %v: %v, %d files are left\n%s", command, sig, cmd.ProcessState, n, out.String())
+			}
+		}
+	}
+}
+
+func entries(t *testing.T, dir string) int {
+	t.Helper()
+	all, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(all)
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }

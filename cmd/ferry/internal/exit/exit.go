@@ -1,10 +1,13 @@
-// Package exit carries exit statuses from ferry's commands to its main
-// function, as errors.
+// Package exit is how ferry's commands end: it carries exit statuses to the main
+// function, as errors, and knows the signals that end a command.
 package exit
 
 import (
 	"errors"
 	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
 	"github.com/ferrympi/ferry/framework"
@@ -18,6 +21,16 @@ const (
 	notExecutable = 126 // as a shell says it
 	notFound      = 127
 )
+
+// Signals returns the signals that end a command in good order: what it has started ends
+// first, and its files go. A hangup is none of them for a command that nohup(1) has started.
+func Signals() []os.Signal {
+	all := []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGQUIT}
+	if !signal.Ignored(syscall.SIGHUP) {
+		all = append(all, syscall.SIGHUP)
+	}
+	return all
+}
 
 // Error is an error with an exit status. A nil Err says nothing more: what
 // there was to say has been said.

@@ -8,9 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -73,7 +71,7 @@ func collect(cmd *cobra.Command, ranks int, set []string) (Explanation, error) {
 	}
 	job := prepared.Self(ranks, "explain", "--rank")
 	job.Stdout, job.Stderr, job.Timeout = cmd.ErrOrStderr(), cmd.ErrOrStderr(), limit
-	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(cmd.Context(), exit.Signals()...)
 	defer stop()
 	res, err := job.Run(ctx)
 	if err == nil {

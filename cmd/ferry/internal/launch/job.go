@@ -5,7 +5,8 @@
 // benchmarks and `ferry explain` use it too.
 //
 // It stands on bootstrap/local/server and knows nothing of messages. It never
-// ends the process itself, and takes no signals that it isn't handed.
+// ends the process itself, and takes no signals that it isn't handed, but for SIGCHLD
+// (Job.Sweep).
 package launch
 
 import (
@@ -78,6 +79,12 @@ type Job struct {
 	// process, before it counts as one that failed: the ranks' bootstrap.timeout, after
 	// which it has given up the others. 0: bootstrap.DefaultTimeout.
 	LossGrace time.Duration
+
+	// Sweep leaves no process of the job at its end, wherever ranks have put it: this
+	// process becomes the parent of all that theirs leave behind, for good, and kills them.
+	// Children that it has already are spared. Without Sweep only the ranks' process
+	// groups end with them.
+	Sweep bool
 
 	Timeout time.Duration    // 0: none
 	Signals <-chan os.Signal // passed on to the ranks; nil: none. See supervise.go

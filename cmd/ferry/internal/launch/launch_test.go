@@ -231,14 +231,16 @@ func (c *counter) Write(p []byte) (int, error) {
 }
 
 func TestSecondInterruptKills(t *testing.T) {
-	j := shell(t, 2, `trap "" INT TERM; echo ready; while :; do sleep 0.02; done`)
-	out := &counter{want: 2, word: "ready", reached: make(chan struct{})}
-	j.Stdout = out
-	signals := make(chan os.Signal, 2)
-	j.Signals = signals
-	go func() { <-out.reached; signals <- os.Interrupt; signals <- os.Interrupt }()
-	if res := run(t, j); res.Status != 128+int(syscall.SIGINT) {
-		t.Errorf("status %d", res.Status)
+	for _, twice := range [][2]syscall.Signal{{syscall.SIGINT, syscall.SIGINT}, {syscall.SIGTERM, syscall.SIGTERM}, {syscall.SIGINT, syscall.SIGTERM}} {
+		j := shell(t, 2, `trap "" INT TERM; echo ready; while :; do sleep 0.02; done`)
+		out := &counter{want: 2, word: "ready", reached: make(chan struct{})}
+		j.Stdout = out
+		signals := make(chan os.Signal, 2)
+		j.Signals = signals
+		go func() { <-out.reached; signals <- twice[0]; signals <- twice[1] }()
+		if res := run(t, j); res.Status != 128+int(twice[1]) {
+			t.Errorf("%v: status %d", twice, res.Status)
+		}
 	}
 }
 

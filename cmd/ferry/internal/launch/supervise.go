@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -44,12 +46,16 @@ type supervisor struct {
 	lost    <-chan int    // ranks without a connection
 	overdue chan *rank    // whose LossGrace is over; capacity for every rank
 
+	adopted <-chan os.Signal // SIGCHLD: a child has ended; nil: nobody sweeps
+	reap    <-chan time.Time // when to look for orphans among them
+	others  []int            // children that are not the job's
+
 	stage      stage
 	next       *time.Timer // when the stage is over
 	timeUp     <-chan time.Time
 	broken     chan error // output can't be written
 	timedOut   bool
-	interrupts int            // SIGINTs so far
+	interrupts int            // SIGINTs and SIGTERMs so far
 	killedBy   syscall.Signal // the second signal
 	result     Result
 }
@@ -61,8 +67,8 @@ type end struct {
 
 // supervise starts the ranks and returns when all have ended.
 //
-// Signals: INT, TERM, HUP and USR1 go to every rank's process group. A second
-// INT kills the job. USR2 asks every rank for an Inspect dump.
+// Signals: USR2 asks every rank for an Inspect dump; others go to every rank's process
+// group. The second of INT and TERM kills the job: there may be ranks that ignore both.
 func supervise(ctx context.Context, j *Job, srv *server.Server, said <-chan string, lost <-chan int) (Result, error) {
 	s := &supervisor{
 		job: j, srv: srv, fork: newForker(), ends: make(chan end, j.N), said: said, lost: lost, overdue: make(chan *rank, j.N),
@@ -72,6 +78,12 @@ func supervise(ctx context.Context, j *Job, srv *server.Server, said <-chan stri
 	defer s.next.Stop()
 	defer s.fork.Close()
 
+	if j.Sweep {
+		ended := make(chan os.Signal, 1)
+		signal.Notify(ended, syscall.SIGCHLD)
+		defer signal.Stop(ended)
+		s.adopt(ended)
+	}
 	startErr := s.startAll()
 	if startErr != nil {
 		s.kill()
@@ -87,6 +99,13 @@ func supervise(ctx context.Context, j *Job, srv *server.Server, said <-chan stri
 			s.ended(e)
 		case sig := <-j.Signals:
 			s.signal(sig)
+		case <-s.adopted:
+			if s.reap == nil {
+				s.reap = time.After(reapDelay)
+			}
+		case <-s.reap:
+			s.reap = nil
+			reap(s.notOrphans())
 		case <-s.timeUp:
 			s.timeout()
 		case <-s.next.C:
@@ -105,6 +124,7 @@ func supervise(ctx context.Context, j *Job, srv *server.Server, said <-chan stri
 			s.leave()
 		}
 	}
+	s.sweep()
 	var drained sync.WaitGroup
 	for _, r := range s.ranks {
 		drained.Go(r.drain)
@@ -123,6 +143,36 @@ func supervise(ctx context.Context, j *Job, srv *server.Server, said <-chan stri
 		s.result.Status = s.result.Failures[0].Status
 	}
 	return s.result, nil
+}
+
+// adopt prepares for what ranks leave behind. Without it the job runs all the same.
+func (s *supervisor) adopt(ended <-chan os.Signal) {
+	others, err := adopt()
+	if err != nil {
+		s.job.Note(err.Error())
+	}
+	s.others, s.adopted = others, ended
+}
+
+// notOrphans returns the children for whom somebody else waits.
+func (s *supervisor) notOrphans() []int {
+	pids := slices.Clone(s.others)
+	for _, r := range s.ranks {
+		if !r.over {
+			pids = append(pids, r.cmd.Process.Pid)
+		}
+	}
+	return pids
+}
+
+// sweep ends what the ranks have left behind. All of them have ended.
+func (s *supervisor) sweep() {
+	if s.adopted == nil {
+		return
+	}
+	if left := sweep(s.others, Grace); len(left) > 0 {
+		s.job.Note(fmt.Sprintf("processes %v, which ranks have started, can't be ended", left))
+	}
 }
 
 // startAll starts the ranks in order. After an error those that run must be ended.
@@ -262,7 +312,7 @@ func (s *supervisor) signal(sig os.Signal) {
 	case syscall.SIGUSR2:
 		s.srv.Dump()
 		return
-	case syscall.SIGINT:
+	case syscall.SIGINT, syscall.SIGTERM:
 		if s.interrupts++; s.interrupts > 1 {
 			s.killedBy = number
 			s.kill()

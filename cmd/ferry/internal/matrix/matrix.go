@@ -204,7 +204,7 @@ func (o *options) run(cmd *cobra.Command) error {
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
-	ctx, stop := interruptible(cmd.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	ctx, stop := interruptible(cmd.Context(), exit.Signals()...)
 	defer stop()
 	pool := &worker.Pool{
 		Program: self, Args: []string{"matrix", "worker"}, Set: r.Set, Lanes: max(2, runtime.NumCPU()/2), Cleanup: settings.Sweep(r.Values),

@@ -28,9 +28,9 @@ const long = `Start a program as N ranks on this machine.
 
 Ranks inherit the environment and the working directory. Standard input goes to
 rank 0. Output is inherited as it is; --tag-output puts "[rank] " before each
-line, and lines of different ranks then never mix. INT, TERM, HUP and USR1 are
-passed on to every rank and what it has started; a second INT kills the job.
-USR2 makes each rank list what it waits for on standard error.
+line, and lines of different ranks then never mix. INT, TERM, QUIT, HUP and USR1 are
+passed on to every rank and its process group; a second INT or TERM, of either kind,
+kills the job. USR2 makes each rank list what it waits for on standard error.
 
 When a rank fails the others are told. With --on-failure end, the default, they
 get 2 s to finish, then SIGTERM, and 2 s later SIGKILL; with continue they go on.
@@ -39,8 +39,15 @@ others are told at once. Its own messages end with errors bootstrap.timeout late
 and with --on-failure end so does the job; with continue nothing ends a rank that
 goes on in spite of them. The same errors come in every rank if ferry run itself
 is killed, unless bootstrap.on_loss is continue.
-Whatever happens, no process is left at the end, and no shared memory of those
-that were killed.
+
+At the end ferry run kills whatever ranks have started that still runs, in the
+background and as a daemon too, and removes the shared memory of those that were
+killed. These may stay: a process that runs as another user (sudo), and one that
+somebody else has started for a rank (a container, systemd, at, a batch system).
+If ferry run itself is killed with SIGKILL, the processes die that it has started
+itself. Where a rank is behind a shell or another wrapper that is the wrapper; the
+rank ends by the errors that it gets after bootstrap.timeout, unless it goes on in
+spite of them. Other processes that ranks have started stay then.
 
 --timing shows on standard error, when the job has ended, at which time the first,
 the median and the last rank had done each step up to their first message; how long
@@ -112,7 +119,7 @@ func (o *options) run(cmd *cobra.Command, args []string) error {
 	signals := make(chan os.Signal, 16) // room for a burst; a slow launcher still sees each kind
 	// PIPE too: standard output that breaks ends the job by the launcher's own
 	// hand, and not by its death.
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
+	signal.Notify(signals, append(exit.Signals(), syscall.SIGUSR1, syscall.SIGUSR2)...)
 	defer signal.Stop(signals)
 	pipe := make(chan os.Signal, 1)
 	signal.Notify(pipe, syscall.SIGPIPE)
@@ -162,7 +169,7 @@ func (o *options) job(ctx context.Context, args []string) (launch.Job, error) {
 	}
 	j = launch.Job{
 		Program: args[0], Args: args[1:], N: o.ranks, Dir: o.dir, Bind: o.bind == "core", Continue: o.onFailure == "continue",
-		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Tag: o.tag, Timeout: o.timeout,
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Tag: o.tag, Timeout: o.timeout, Sweep: true,
 	}
 	var exports []string
 	for _, x := range o.exports {

@@ -15,7 +15,6 @@ import (
 	"io/fs"
 	"os"
 	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -115,7 +114,7 @@ func (o *options) run(cmd *cobra.Command) error {
 			return fmt.Errorf("the result can't be kept: %w; --dry-run measures all the same", err)
 		}
 	}
-	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(cmd.Context(), exit.Signals()...)
 	defer stop()
 	s, err := o.search(ctx, cmd)
 	if err != nil {
