@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferrympi/ferry/bootstrap/local/localtest"
 	"github.com/ferrympi/ferry/bootstrap/local/server"
 	"github.com/ferrympi/ferry/mpi"
 	"github.com/ferrympi/ferry/mpi/mpitest"
@@ -260,95 +259,6 @@ func waitPublished(ctx context.Context, _ *mpi.Session, world *mpi.Group) (mpi.C
 			return mpi.CommID{}, err
 		}
 	}
-}
-
-func TestDeadProcessEndsWhatWaitsForIt(t *testing.T) {
-	t.Parallel()
-	r := localtest.RunJob(t, localtest.Job{Size: 3, Program: "dead", MayFail: true})
-	for rank := range 2 {
-		if r.Exit[rank] != nil {
-			t.Errorf("rank %d: %v\n%s", rank, r.Exit[rank], r.Output[rank])
-		}
-	}
-	if r.Exit[2] == nil {
-		t.Error("rank 2 was to fail")
-	}
-}
-
-func dead(ctx context.Context) error {
-	s, err := mpi.OpenSession(ctx)
-	if err != nil {
-		return err
-	}
-	world, err := s.Group(ctx, "mpi://WORLD")
-	if err != nil {
-		return err
-	}
-	c, err := mpi.CommFromGroup(ctx, world, "world")
-	if err != nil {
-		return err
-	}
-	if c.Rank() == 2 {
-		return errors.New("rank 2 fails as it should")
-	}
-	_, err = c.Recv(ctx, nil, 2, 0)
-	if err := wants("receive from a dead process", err, mpi.ErrProcFailed); err != nil {
-		return err
-	}
-	if err := startWithTheDead(ctx, c, 2); err != nil {
-		return err
-	}
-	_, err = mpi.CommFromGroup(ctx, world, "again")
-	if err := wants("creation with a dead process", err, mpi.ErrProcFailed); err != nil {
-		return err
-	}
-	// The others go on.
-	peer := 1 - c.Rank()
-	if _, err := c.Sendrecv(ctx, []byte{1}, peer, 0, make([]byte, 1), peer, 0); err != nil {
-		return err
-	}
-	return errors.Join(c.Close(), s.Close())
-}
-
-// startWithTheDead: what doesn't block starts, so that a program hears of a death where it
-// waits, and there alone.
-func startWithTheDead(ctx context.Context, c *mpi.Comm, dead int) error {
-	b := make([]byte, 1)
-	for what, start := range map[string]func() (mpi.Request, error){
-		"Isend":  func() (mpi.Request, error) { return c.Isend(b, dead, 0) },
-		"Issend": func() (mpi.Request, error) { return c.Issend(b, dead, 0) },
-		"Irecv":  func() (mpi.Request, error) { return c.Irecv(b, dead, 0) },
-	} {
-		r, err := start()
-		if err != nil {
-			return fmt.Errorf("%s: %w", what, err)
-		}
-		_, err = r.Wait(ctx)
-		if err := wants(what, err, mpi.ErrProcFailed); err != nil {
-			return err
-		}
-	}
-	for what, init := range map[string]func([]byte, int, int) (*mpi.Persistent, error){
-		"SendInit": c.SendInit, "SsendInit": c.SsendInit, "RecvInit": c.RecvInit,
-	} {
-		p, err := init(b, dead, 0)
-		if err != nil {
-			return fmt.Errorf("%s: %w", what, err)
-		}
-		for range 2 { // it is inactive after the first
-			if err := p.Start(); err != nil {
-				return fmt.Errorf("%s: Start: %w", what, err)
-			}
-			_, err = p.Wait(ctx)
-			if err := wants(what, err, mpi.ErrProcFailed); err != nil {
-				return err
-			}
-		}
-		if err := p.Free(); err != nil {
-			return err
-		}
-	}
-	return wants("Bsend", c.Bsend(ctx, b, dead, 0), mpi.ErrProcFailed)
 }
 
 func TestSetsThatTheLauncherNamed(t *testing.T) {

@@ -20,6 +20,7 @@ func TestMain(m *testing.M) {
 	// What must be processes: they die, or are counted for.
 	localtest.Main(m, map[string]localtest.Program{
 		"allocations": asProcess(allocations),
+		"cut":         asProcess(cut),
 		"dead":        dead,
 		"killed":      asProcess(killed),
 		"report":      asProcess(report),

@@ -3,7 +3,6 @@ package shm
 import (
 	"errors"
 	"fmt"
-	"runtime/debug"
 
 	"github.com/ferrympi/ferry/btl/segment"
 	"github.com/ferrympi/ferry/framework"
@@ -35,7 +34,7 @@ func (m *module) readMemory(s *source, d description, offset int64, dst []byte) 
 		return 0, err
 	}
 	n := 0
-	if err := guarded(func() { n = copy(dst, src[offset:]) }); err != nil {
+	if err := guarded(func() error { n = copy(dst, src[offset:]); return nil }); err != nil {
 		m.unmap(mappedKey{s.peer, d.number})
 		return 0, m.off(s, wayMemory, err)
 	}
@@ -44,10 +43,10 @@ func (m *module) readMemory(s *source, d description, offset int64, dst []byte) 
 
 // region returns the memory that a peer describes, mapped here, or remembers that
 // this peer's regions can't be read.
-func (m *module) region(s *source, d description) (mem []byte, err error) {
+func (m *module) region(s *source, d description) ([]byte, error) {
+	var mem []byte
 	key := mappedKey{s.peer, d.number}
-	failed := guarded(func() { mem, err = m.attachRegion(s, key) })
-	if err = errors.Join(failed, err); err != nil {
+	if err := guarded(func() (err error) { mem, err = m.attachRegion(s, key); return err }); err != nil {
 		m.unmap(key)
 		return nil, m.off(s, wayMemory, err)
 	}
@@ -97,7 +96,7 @@ func (m *module) makeRoom() {
 	first := true
 	for key, r := range m.mapped {
 		live := false
-		if err := guarded(func() { live = r.view.Live() }); err != nil || !live {
+		if err := guarded(func() error { live = r.view.Live(); return nil }); err != nil || !live {
 			m.unmap(key)
 			continue
 		}
@@ -129,22 +128,4 @@ func (m *module) unmapPeer(peer framework.Life) {
 			m.unmap(key)
 		}
 	}
-}
-
-// guarded calls f, which touches a peer's region. The peer can cut the file short
-// at any time, and touching what was behind the end is a fault: an error here.
-func guarded(f func()) (err error) {
-	old := debug.SetPanicOnFault(true)
-	defer func() {
-		debug.SetPanicOnFault(old)
-		switch r := recover().(type) {
-		case nil:
-		case interface{ Addr() uintptr }:
-			err = errors.New("the peer has cut its segment short")
-		default:
-			panic(r)
-		}
-	}()
-	f()
-	return nil
 }

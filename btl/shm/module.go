@@ -194,7 +194,7 @@ func (m *module) grant(i int) error {
 		m.forget(i)
 		return nil
 	}
-	p.bell.Ring()
+	p.ring()
 	return nil
 }
 
@@ -271,6 +271,7 @@ func (m *module) refusal(err error) string {
 func (m *module) forget(i int) {
 	for _, p := range m.paths {
 		if p.index == i {
+			p.bell = progress.BellAt(m.box.Bell()) // nobody waits for cells
 			for p.Poll() > 0 {
 			}
 			m.drop(p)
@@ -301,98 +302,6 @@ func (m *module) drop(p *inbound) {
 	p.cells.Close()
 	p.far.Close()
 	m.unmapPeer(p.peer)
-}
-
-// remote is a peer's inbox, mapped here.
-type remote struct {
-	name    string
-	segment segment.Segment
-	mapping *segment.Mapping
-	box     inbox.Inbox
-}
-
-func (r *remote) Close() {
-	r.mapping.Close()
-	r.segment.Close()
-}
-
-// attach maps header and slots of a peer's inbox.
-func (m *module) attach(name string, nonce uint64) (*remote, error) {
-	if name == "" || filepath.Base(name) != name {
-		return nil, fmt.Errorf("%q is no segment name", name)
-	}
-	seg, err := m.space.Open(m.path(name))
-	if err != nil {
-		return nil, err
-	}
-	// The mapping covers what there is of the first pages; the header says how
-	// many slots are meant to be there.
-	mapped, err := seg.Map(0, int(min(seg.Size(), pages(int64(inbox.Size(1<<16))))))
-	if err != nil {
-		seg.Close()
-		return nil, err
-	}
-	box, err := inbox.Attach(mapped.Bytes, nonce)
-	if err != nil {
-		mapped.Close()
-		seg.Close()
-		return nil, fmt.Errorf("%s: %w", seg.Path(), err)
-	}
-	return &remote{name, seg, mapped, box}, nil
-}
-
-// reach maps the peer's inbox: the peer is on this node if that works.
-func (m *module) reach(peer framework.Peer) (*remote, error) {
-	if peer.Proc == m.env.Identity.Proc {
-		return nil, btl.NotMeant("a process needs no shared memory with itself")
-	}
-	far, err := m.attach(string(peer.Blob), peer.Nonce)
-	if err != nil {
-		return nil, fmt.Errorf("not on this node, or %s is not shared: %w", m.dir, err)
-	}
-	return far, nil
-}
-
-// Reach maps the peer's inbox for a moment.
-func (m *module) Reach(peer framework.Peer) error {
-	far, err := m.reach(peer)
-	if err == nil {
-		far.Close()
-	}
-	return err
-}
-
-// Connect maps the peer's inbox and asks for a ring.
-func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
-	if e := m.out[peer.Life]; e != nil {
-		e.Close()
-	}
-	far, err := m.reach(peer)
-	if err != nil {
-		return nil, err
-	}
-	slots := far.box.Slots()
-	for i := range slots {
-		// Neighbours in rank get neighbouring slots; nobody else contends then.
-		slot := far.box.Slot((int(m.env.Identity.Proc.Rank) + i) % slots)
-		if !slot.Move(inbox.Free, inbox.Claimed) {
-			continue
-		}
-		e := &endpoint{m: m, peer: peer.Life, far: far, slot: slot, bell: progress.BellAt(far.box.Bell())}
-		slot.Ask(inbox.Sender{
-			Rank:  m.env.Identity.Proc.Rank,
-			World: framework.NamespaceHash(m.env.Identity.Proc.Namespace),
-			Nonce: m.env.Self.Nonce,
-			Name:  m.name(),
-		})
-		far.box.Request()
-		m.out[peer.Life] = e
-		e.wait()
-		m.env.Engine.Nudge() // who sleeps already looks at Due again
-		return e, nil
-	}
-	far.Close()
-	return nil, fmt.Errorf("all %d places for senders at the peer are taken; raise btl.shm.max_peers", slots)
 }
 
 // connectTick is how often a sender that sleeps looks whether its request was
@@ -429,7 +338,7 @@ func (m *module) Close() error {
 	}
 	m.box.Shut()
 	for len(m.paths) > 0 {
-		m.paths[0].bell.Ring() // it may sleep until there are cells
+		m.paths[0].ring() // it may sleep until there are cells
 		m.drop(m.paths[0])
 	}
 	for i := range m.box.Slots() {

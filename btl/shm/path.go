@@ -94,7 +94,7 @@ func (p *inbound) poll() bool {
 func (p *inbound) fail(err error) {
 	// The sender must not wait for a reader that is gone.
 	p.m.box.Slot(p.index).Move(inbox.Granted, inbox.Refused)
-	p.bell.Ring()
+	p.ring()
 	p.m.drop(p)
 	p.m.env.Ended("btl shm", p.peer, "receive", err)
 }
@@ -157,25 +157,43 @@ func (e *endpoint) Idle() bool { return true }
 // check looks what has become of a path that waits for its ring, or for cells, and
 // reports whether that is anything.
 func (e *endpoint) check() bool {
-	state, op := e.slot.State(), "send"
 	if e.producer == nil {
-		op = "connect"
+		return e.checkRequest()
 	}
 	switch {
-	case e.producer == nil && state == inbox.Granted:
-		if err := e.attachRing(); err != nil {
-			e.down(op, fmt.Errorf("%w: %w", btl.ErrNeverOpened, err))
-		}
 	case e.far.box.Closed():
-		e.peerGone(op)
-	case e.producer == nil && state == inbox.Refused:
-		e.down(op, fmt.Errorf("%w: the peer refused: %s", btl.ErrNeverOpened, e.slot.Reason()))
-	case state == inbox.Refused:
-		e.down(op, errors.New("the peer has ended the path: it made no sense of what came"))
-	case e.producer == nil: // no answer yet
-		e.wait()
-		return false
+		e.peerGone("send")
+	case e.slot.State() == inbox.Refused:
+		e.down("send", errors.New("the peer has ended the path: it made no sense of what came"))
 	default: // it is listed again if it still finds no room
+		return false
+	}
+	return true
+}
+
+// checkRequest is check for a path that waits for its ring.
+func (e *endpoint) checkRequest() bool {
+	answered := true
+	err := guarded(func() error {
+		switch state := e.slot.State(); {
+		case state == inbox.Granted:
+			return e.attachRing()
+		case e.far.box.Closed():
+			return framework.ErrPeerClosed
+		case state == inbox.Refused:
+			return fmt.Errorf("the peer refused: %s", e.slot.Reason())
+		}
+		answered = false
+		return nil
+	})
+	const op = "connect"
+	switch {
+	case errors.Is(err, framework.ErrPeerClosed):
+		e.peerGone(op)
+	case err != nil:
+		e.down(op, fmt.Errorf("%w: %w", btl.ErrNeverOpened, err))
+	case !answered:
+		e.wait()
 		return false
 	}
 	return true
@@ -221,13 +239,16 @@ func (e *endpoint) Close() {
 		return
 	}
 	e.producer = nil
-	// The receiver may answer the request at this moment: then the second or the
-	// third change succeeds.
-	if e.slot.Move(inbox.Requested, inbox.Left) || e.slot.Move(inbox.Granted, inbox.Left) {
-		e.far.box.Request()
-	} else {
-		e.slot.Move(inbox.Refused, inbox.Free)
-	}
+	_ = guarded(func() error {
+		// The receiver may answer the request at this moment: then the second or the
+		// third change succeeds.
+		if e.slot.Move(inbox.Requested, inbox.Left) || e.slot.Move(inbox.Granted, inbox.Left) {
+			e.far.box.Request()
+		} else {
+			e.slot.Move(inbox.Refused, inbox.Free)
+		}
+		return nil
+	})
 	if e.cells != nil {
 		e.cells.Close()
 	}

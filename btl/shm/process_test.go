@@ -40,7 +40,6 @@ func ownerInChild(namespace string) error {
 	framework.FillDefaults(p)
 	p.SingleCopy, p.Dir = os.Getenv("SHM_TEST_SINGLE_COPY"), os.Getenv("SHM_TEST_DIR")
 	engine := progress.New(progress.Options{})
-	defer engine.Close()
 	opened, err := c.Open(context.Background(), btl.Env{
 		Env: progress.Env{
 			Identity: bootstrap.Identity{Proc: framework.Proc{Namespace: namespace}, Size: 2, LocalSize: 2},
@@ -52,7 +51,11 @@ func ownerInChild(namespace string) error {
 	if err != nil {
 		return err
 	}
-	defer opened.Close()
+	engine.Add(opened)
+	defer func() {
+		engine.Close()
+		opened.Close()
+	}()
 	m := opened.(*module)
 	heap := childBytes("heap")
 	allocated, err := m.Allocate(childSize)

@@ -103,7 +103,10 @@ func (m *module) source(peer framework.Life) (*source, error) {
 	}
 	s := m.sources[peer]
 	if s == nil {
-		s = &source{peer: peer, name: far.name, process: far.box.Process()}
+		s = &source{peer: peer, name: far.name}
+		if err := guarded(func() error { s.process = far.box.Process(); return nil }); err != nil {
+			return nil, err
+		}
 		m.sources[peer] = s
 	}
 	return s, nil
@@ -214,7 +217,7 @@ func (m *module) Notes(peer framework.Life) []string {
 		if why == nil {
 			why = noPath
 		}
-		if far := m.far(peer); why == nil && way(w) == wayCMA && !s.probed && far != nil && far.box.Closed() {
+		if far := m.far(peer); why == nil && way(w) == wayCMA && !s.probed && far != nil && far.closed() {
 			why = errNotTried
 		}
 		if why == nil {

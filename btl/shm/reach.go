@@ -1,0 +1,118 @@
+package shm
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/btl/segment"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/inbox"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// remote is a peer's inbox, mapped here.
+type remote struct {
+	name    string
+	segment segment.Segment
+	mapping *segment.Mapping
+	box     inbox.Inbox
+}
+
+func (r *remote) Close() {
+	r.mapping.Close()
+	r.segment.Close()
+}
+
+// closed reports whether the peer has closed its inbox, or lost it.
+func (r *remote) closed() (closed bool) {
+	err := guarded(func() error { closed = r.box.Closed(); return nil })
+	return closed || err != nil
+}
+
+// attach maps header and slots of a peer's inbox.
+func (m *module) attach(name string, nonce uint64) (*remote, error) {
+	if name == "" || filepath.Base(name) != name {
+		return nil, fmt.Errorf("%q is no segment name", name)
+	}
+	seg, err := m.space.Open(m.path(name))
+	if err != nil {
+		return nil, err
+	}
+	// The mapping covers what there is of the first pages; the header says how
+	// many slots are meant to be there.
+	mapped, err := seg.Map(0, int(min(seg.Size(), pages(int64(inbox.Size(1<<16))))))
+	if err != nil {
+		seg.Close()
+		return nil, err
+	}
+	far := &remote{name: name, segment: seg, mapping: mapped}
+	if err := guarded(func() (err error) { far.box, err = inbox.Attach(mapped.Bytes, nonce); return err }); err != nil {
+		far.Close()
+		return nil, fmt.Errorf("%s: %w", seg.Path(), err)
+	}
+	return far, nil
+}
+
+// reach maps the peer's inbox: the peer is on this node if that works.
+func (m *module) reach(peer framework.Peer) (*remote, error) {
+	if peer.Proc == m.env.Identity.Proc {
+		return nil, btl.NotMeant("a process needs no shared memory with itself")
+	}
+	far, err := m.attach(string(peer.Blob), peer.Nonce)
+	if err != nil {
+		return nil, fmt.Errorf("not on this node, or %s is not shared: %w", m.dir, err)
+	}
+	return far, nil
+}
+
+// Reach maps the peer's inbox for a moment.
+func (m *module) Reach(peer framework.Peer) error {
+	far, err := m.reach(peer)
+	if err == nil {
+		far.Close()
+	}
+	return err
+}
+
+// Connect maps the peer's inbox and asks for a ring.
+func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
+	if e := m.out[peer.Life]; e != nil {
+		e.Close()
+	}
+	far, err := m.reach(peer)
+	if err != nil {
+		return nil, err
+	}
+	var slot inbox.Slot
+	if err := guarded(func() (err error) { slot, err = m.ask(far); return err }); err != nil {
+		far.Close()
+		return nil, err
+	}
+	e := &endpoint{m: m, peer: peer.Life, far: far, slot: slot, bell: progress.BellAt(far.box.Bell())}
+	m.out[peer.Life] = e
+	e.wait()
+	m.env.Engine.Nudge() // who sleeps already looks at Due again
+	return e, nil
+}
+
+// ask claims a slot of a peer's inbox, and asks for a ring there.
+func (m *module) ask(far *remote) (inbox.Slot, error) {
+	slots := far.box.Slots()
+	for i := range slots {
+		// Neighbours in rank get neighbouring slots; nobody else contends then.
+		slot := far.box.Slot((int(m.env.Identity.Proc.Rank) + i) % slots)
+		if !slot.Move(inbox.Free, inbox.Claimed) {
+			continue
+		}
+		slot.Ask(inbox.Sender{
+			Rank:  m.env.Identity.Proc.Rank,
+			World: framework.NamespaceHash(m.env.Identity.Proc.Namespace),
+			Nonce: m.env.Self.Nonce,
+			Name:  m.name(),
+		})
+		far.box.Request()
+		return slot, nil
+	}
+	return inbox.Slot{}, fmt.Errorf("all %d places for senders at the peer are taken; raise btl.shm.max_peers", slots)
+}
