@@ -42,3 +42,19 @@ func TestUnbornHasLaterChildrenAndTheirsOnly(t *testing.T) {
 }
 
 func must(ids []Extended, _ error) []Extended { return ids }
+
+func TestBelowHasTheCommunicatorAndItsDescendantsOnly(t *testing.T) {
+	for _, id := range []Extended{{7, 0}, {7, 3 << 48}, {7, 3<<48 | 1<<32}, {7, 3<<48 | 1<<32 | 2<<16}, {7, 3<<48 | 1<<32 | 2<<16 | 9}} {
+		span, below := Below(id), NewDeriver(id)
+		last := below
+		last.left = min(1, last.left)
+		for _, child := range append(must(below.Next(min(1, below.Left()))), must(last.Next(last.Left()))...) {
+			if !span.Has(child) || !Below(child).Has(child) || Below(child).Has(id) {
+				t.Errorf("%v, a child of %v", child, id)
+			}
+		}
+		if !span.Has(id) || span.Has(Extended{7, 4 << 48}) && id.Sub != 0 || span.Has(Extended{8, id.Sub}) {
+			t.Errorf("%v: %+v", id, span)
+		}
+	}
+}

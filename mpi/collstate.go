@@ -20,6 +20,7 @@ type collective struct {
 
 	// Guarded by busy.
 	children cid.Deriver  // idup's while that is in progress
+	unborn   cid.Span     // ids that were not given out when the operation began
 	idup     *CommRequest // the last one that may not be complete, or nil
 	peers    peers
 	ops      *coll.Ops // what components offer here, once that was asked
@@ -54,7 +55,7 @@ func (k *collective) do(ctx context.Context, op string, f func() error) error {
 	panicked := true
 	defer func() {
 		if panicked {
-			k.breaks(fmt.Errorf("%s: %w", op, errPanicked))
+			k.fail(fmt.Errorf("%s: %w", op, errPanicked)) // it may have been under the engine's lock: breaks would wait for that
 		}
 		k.busy.Store(false)
 	}()
@@ -76,6 +77,9 @@ func (k *collective) enter(ctx context.Context) error {
 		return fmt.Errorf("%w: another goroutine is in a collective operation of this communicator; use one communicator for each (Dup)", ErrPending)
 	}
 	err := k.works()
+	if k.unborn = (cid.Span{}); k.idups.Load() == 0 { // otherwise one of those may be made yet
+		k.unborn = k.children.Unborn()
+	}
 	if err == nil && over(ctx) {
 		err = k.breaks(ended(ctx, "collective", context.Cause(ctx)))
 	}
@@ -97,9 +101,7 @@ func (k *collective) works() error {
 // may have made in the operation, and tells those who wait for it there: Split succeeds
 // in one member and fails in another when a third one dies.
 func (k *collective) breaks(err error) error {
-	if k.idups.Load() == 0 { // otherwise one of those may be made yet
-		k.comm().module.Refuse(k.children.Unborn())
-	}
+	k.comm().module.Refuse(k.unborn)
 	return k.fail(err)
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ferrympi/ferry/assembly"
+	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
 )
@@ -56,6 +57,7 @@ func newComm(s *Session, g *Group, m assembly.PML, spec pml.CommSpec, values *fr
 	defer func() {
 		if err != nil {
 			m.CIDs().Close(spec.Local)
+			m.Refuse(cid.Below(spec.ID)) // the others may have it
 		}
 	}()
 	if !spec.Local.Valid() {

@@ -3,7 +3,6 @@ package mpi
 import (
 	"context"
 	"fmt"
-	"math"
 
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/components/core"
@@ -77,11 +76,7 @@ func fromGroup(ctx context.Context, g *Group, tag string, values *framework.Valu
 	if err != nil {
 		return nil, err
 	}
-	c, err := newComm(g.session, g, m, spec, values)
-	if err != nil { // the others may have it
-		m.Refuse(cid.Span{Base: spec.ID.Base, Last: math.MaxUint64})
-	}
-	return c, err
+	return newComm(g.session, g, m, spec, values)
 }
 
 func policyOf(values *framework.Values) (cid.Policy, error) {

@@ -192,7 +192,7 @@ func (c *client) answered(m wire.Message) bool {
 	defer c.mu.Unlock()
 	call, ok := c.calls[m.ID]
 	if !ok {
-		return false
+		return c.closed // which has answered all calls itself
 	}
 	delete(c.calls, m.ID)
 	if call.silent != nil {

@@ -88,11 +88,11 @@ func (c *comm) mayRest() {
 // sends nothing more. Lock held.
 func (p *peer) closed(f *control) {
 	p.tally.Final(f.sent)
-	p.act(p.exchange.RecvClosed())
-	p.end(p.c.Rest.RecvClosed(&p.closing, f.typ != controlClosed, p.tally.All()))
 	if f.typ == controlRefused {
 		p.refuse()
 	}
+	p.act(p.exchange.RecvClosed())
+	p.end(p.c.Rest.RecvClosed(&p.closing, f.typ != controlClosed, p.tally.All()))
 }
 
 // refuse takes the word of a member that its part in the creation has failed: nothing
@@ -103,9 +103,13 @@ func (p *peer) refuse() {
 		return
 	}
 	p.refused, c.refused, p.ready = true, true, false
+	err := c.m.procs.NotMember(p.proc.Life)
+	for len(p.held) > 0 {
+		p.held[0].end(err)
+	}
 	for _, r := range c.m.requests {
 		if r.c == c && r.state == posted && r.p == p {
-			r.end(c.m.procs.NotMember(p.proc.Life))
+			r.end(err)
 		}
 	}
 	c.m.wakeProbes()

@@ -94,17 +94,29 @@ type leaver struct {
 }
 
 // leave ends what is to be sent to a process that has sent so many messages here and
-// sends no more. Lock held.
-func (p *proc) leave(total uint64) {
-	if p.Presence() == base.Present && p.connect() != nil { // receives name it still
+// sends no more. patience is base.Exit's. Lock held.
+func (p *proc) leave(total uint64, patience int) {
+	closed := &framework.TransportError{Component: "pml cm", Peer: p.String(), Op: "goodbye", Err: framework.ErrPeerClosed}
+	if p.Presence() == base.Present && !p.connected && p.introduce() != nil { // receives name it still
+		p.Fail(closed) // and get nothing
 		return
 	}
-	if p.Goodbye(total, mostVain)&base.Shut == 0 {
+	if p.Goodbye(total, patience)&base.Shut == 0 {
 		return
 	}
-	p.shut(&framework.TransportError{Component: "pml cm", Peer: p.String(), Op: "goodbye", Err: framework.ErrPeerClosed})
+	p.shut(closed)
 	p.m.leaving = append(p.m.leaving, &leaver{proc: p})
 	p.m.engine.Nudge()
+}
+
+// left takes the bootstrap's word that the process has left. Its own, with a number, may be
+// on the way. From one with which nothing was exchanged that is not likely.
+func (p *proc) left() {
+	patience := mostVain
+	if !p.talked && p.sent+p.Received+p.Aside == 0 {
+		patience = 1
+	}
+	p.leave(base.Unknown, patience)
 }
 
 // goodbye takes the goodbye of p; nil: a process whose card has not come. Lock held.
@@ -115,7 +127,7 @@ func (m *Module) goodbye(p *proc, f *control) {
 	case p.Life == m.env.Self || p.Gone():
 	default:
 		m.env.Event(pml.Event{Kind: pml.EventControl, Peer: p.Life, Note: controlNames[f.typ]})
-		p.leave(f.sent[0])
+		p.leave(f.sent[0], mostVain)
 	}
 }
 

@@ -43,8 +43,9 @@ type Module struct {
 	resting  []*comm   // closed here, and somebody may still send to them
 	quiet    []*comm   // those of them that are quiet, by age
 	reaper   reaping
-	pulls    int       // that are under way
-	leaving  []*leaver // processes that have said goodbye, and of which messages may still come
+	pulls    int                         // that are under way
+	left     map[framework.ProcID]uint64 // the last life of each that has left, by the bootstrap's word
+	leaving  []*leaver                   // processes that have said goodbye, and of which messages may still come
 	doubting doubting
 }
 
@@ -79,11 +80,15 @@ func (m *Module) Learn(peer framework.Life, card framework.Card) error {
 func (m *Module) PeerFailed(peer framework.Life, reason string) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	// What it had sent before is there, and arrives.
-	for i := 0; i < mostLastPolls && m.mtl.Poll() > 0; i++ {
-	}
+	m.lastPolls()
 	m.procs.Died(peer, reason)
 	m.inquire()
+}
+
+// lastPolls takes what a process had sent before its end: it is there, and arrives.
+func (m *Module) lastPolls() {
+	for i := 0; i < mostLastPolls && m.mtl.Poll() > 0; i++ {
+	}
 }
 
 // PeerGone implements pml.Module. One that has left may have sent what the network still
@@ -91,12 +96,16 @@ func (m *Module) PeerFailed(peer framework.Life, reason string) {
 func (m *Module) PeerGone(peer framework.Life, how error) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	if p := m.procs.Find(peer); p != nil && p.Known && errors.Is(how, framework.ErrPeerClosed) {
-		p.leave(base.Unknown)
-	} else {
+	if !errors.Is(how, framework.ErrPeerClosed) {
+		m.lastPolls()
 		m.procs.Gone(peer, how)
+		m.inquire()
+		return
 	}
-	m.inquire()
+	m.left[peer.ID] = peer.Nonce
+	if p := m.procs.Find(peer); p != nil && p.Known {
+		p.left()
+	}
 }
 
 // mostLastPolls bounds the time for what a dead process had sent: others go on

@@ -34,10 +34,13 @@ func (m *Module) learn(life framework.Life, card framework.Card) {
 		if old.Gone() {
 			m.procs.Forget(old)
 		} else { // its goodbye may come later, and what it has sent before
-			old.leave(base.Unknown)
+			old.leave(base.Unknown, mostVain)
 		}
 	}
 	m.meet(p)
+	if m.left[life.ID] == life.Nonce {
+		p.left()
+	}
 }
 
 // peer returns what the MTL needs to connect.
@@ -51,17 +54,23 @@ func (p *proc) connect() error {
 	if p.connected || p.Err != nil {
 		return p.Err
 	}
+	if err := p.introduce(); err != nil {
+		p.Fail(&framework.TransportError{Component: "pml cm", Peer: p.String(), Op: "connect", Err: err})
+		return p.Err
+	}
+	return nil
+}
+
+func (p *proc) introduce() error {
 	peer, err := p.peer()
 	if err == nil {
 		p.to, err = p.m.mtl.Connect(peer)
 	}
-	if err != nil {
-		p.Fail(&framework.TransportError{Component: "pml cm", Peer: p.String(), Op: "connect", Err: err})
-		return p.Err
+	if err == nil {
+		p.connected = true
+		p.m.env.Event(pml.Event{Kind: pml.EventTransportUp, Peer: p.Life, Note: p.m.name})
 	}
-	p.connected = true
-	p.m.env.Event(pml.Event{Kind: pml.EventTransportUp, Peer: p.Life, Note: p.m.name})
-	return nil
+	return err
 }
 
 // shut ends what is to be sent to this process, and is not on its way yet. Lock held.

@@ -93,7 +93,7 @@ func (q *peer) refuse() {
 			r.fail(c.m.procs.NotMember(q.proc.Life))
 		}
 	}
-	c.wakeProbes()
+	c.changed()
 }
 
 // inquire asks the members from which receives wait, and of which nothing has come on

@@ -1,6 +1,7 @@
 package ob1
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -81,10 +82,19 @@ func (m *Module) PeerFailed(peer framework.Life, reason string) {
 func (m *Module) PeerGone(peer framework.Life, how error) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	m.drain(peer)
+	for _, t := range m.transports { // what it had sent may not have been looked at
+		for i := 0; i < mostLastPolls && t.Poll() > 0; i++ {
+		}
+	}
 	m.procs.Gone(peer, how)
-	m.inquire()
+	if errors.Is(how, framework.ErrGivenUp) {
+		m.inquire()
+	}
 }
+
+// mostLastPolls bounds the time for what a process had sent: others go on sending
+// meanwhile.
+const mostLastPolls = 1000
 
 // drain takes what a process has sent before its end: it is there already, and arrives.
 func (m *Module) drain(peer framework.Life) {

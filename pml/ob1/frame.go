@@ -237,10 +237,10 @@ func (p *proc) extended(in *inMessage, f []byte) error {
 	c := m.comms.ByID[in.id]
 	if c == nil {
 		if m.comms.Over(in.id) {
-			p.drop(in)
-			if m.comms.Refused(in.id) {
+			if m.comms.Refused(in.id) { // first: otherwise its send went well
 				p.confirmClosed(in.id)
 			}
+			p.drop(in)
 			return nil
 		}
 		m.park(named(in.id), p, f)

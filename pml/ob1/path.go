@@ -196,8 +196,16 @@ func (p *proc) fallBack(err error) {
 	p.refused = append(p.refused, refused{p.out, err})
 	p.out = nil // first: sends that closing completes may open the next path
 	p.closePath(err)
-	if !p.idle() && p.connect() == nil {
+	connect := p.connect
+	if p.queue.head == nil && p.pushing.head == nil && !slices.ContainsFunc(p.controls, func(c control) bool { return c.b[0] == frameCTS }) {
+		connect = p.open // only for what the process may do without
+	}
+	switch {
+	case p.idle():
+	case connect() == nil:
 		p.markBusy()
+	case p.why == nil:
+		p.controls = nil
 	}
 }
 

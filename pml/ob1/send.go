@@ -221,6 +221,10 @@ func (r *request) pack(dst []byte, offset int64) {
 
 // accepted is the receiver's answer to an RTS: it takes limit bytes.
 func (r *request) accepted(far uint64, limit int64) {
+	if r.p.refused {
+		r.fail(r.m.procs.NotMember(r.p.proc.Life))
+		return
+	}
 	if limit <= r.moved { // it has all that the receiver wants
 		r.finish()
 		return

@@ -233,6 +233,9 @@ func (s *Server) lostLocked(c *conn) {
 	switch {
 	case s.closed:
 	case p.exited:
+		if c.goodbye {
+			s.leftLocked(rank)
+		}
 		s.exitedLocked(rank, c.goodbye)
 	case c.goodbye: // it may come again
 		s.leftLocked(rank)
