@@ -210,16 +210,21 @@ func (o *options) run(cmd *cobra.Command) error {
 		Program: self, Args: []string{"matrix", "worker"}, Set: r.Set, Lanes: max(2, runtime.NumCPU()/2), Cleanup: settings.Sweep(r.Values),
 	}
 	run := func(p *plan.Plan, t *report.Terminal) (*report.Report, error) { return pool.Run(ctx, p.Begin(t)), nil }
+	interrupted := func() bool { return ctx.Err() != nil }
 	stdout := cmd.OutOrStdout()
 	var outs outputs
 	if o.job {
 		j, err := o.join(ctx, r)
-		if err != nil {
+		switch {
+		case err != nil && interrupted():
+			return exit.Status(statusInterrupted)
+		case err != nil:
 			return err
 		}
 		defer j.Close()
+		interrupted = func() bool { return ctx.Err() != nil || j.Interrupted() }
 		if j.Rank() > 0 {
-			if _, err = j.Run(ctx, nil, nil); ctx.Err() != nil {
+			if _, err = j.Run(ctx, nil, nil); interrupted() {
 				err = exit.Status(statusInterrupted)
 			}
 			return err
@@ -237,7 +242,7 @@ func (o *options) run(cmd *cobra.Command) error {
 	defer outs.close()
 	p, err := r.Plan(ctx, pool.Ask)
 	switch {
-	case err != nil && ctx.Err() != nil:
+	case err != nil && interrupted():
 		return &exit.Error{Status: statusInterrupted, Err: fmt.Errorf("%w before a case ran: no report is written", err)}
 	case err != nil:
 		return err
@@ -278,7 +283,7 @@ func (o *options) run(cmd *cobra.Command) error {
 	switch {
 	case err != nil:
 		return err
-	case found.Partial != "" && ctx.Err() != nil:
+	case found.Partial != "" && interrupted():
 		return exit.Status(statusInterrupted)
 	case found.Partial != "" || found.Failed() || compared.Failed():
 		return exit.Status(exit.Failed) // the text has said why

@@ -64,9 +64,11 @@ func (j *Job) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	j.mu.Lock()
 	for _, w := range words {
 		j.hosts = append(j.hosts, w.Host)
 	}
+	j.mu.Unlock()
 	j.player = partner(j.hosts)
 	if bad := j.collect(words, func(w word) string { return differ(w.Terms, words[0].Terms) }); bad != "" {
 		return told{fmt.Errorf("%w: all ranks need the same flags: %s", framework.ErrConfig, bad)}

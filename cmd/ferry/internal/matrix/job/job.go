@@ -15,6 +15,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
@@ -30,13 +32,18 @@ type Job struct {
 	// that there will be if rank 0 dies with that stack. nil: nobody takes it.
 	Save func(*report.Report)
 
-	client bootstrap.Client
-	group  []framework.Proc // the world
-	rank   int
-	hosts  []string // by rank
-	player int      // rank 0's partner in benchmarks; 0: none
-	plan   *plan.Plan
-	record *plan.Record
+	client      bootstrap.Client
+	group       []framework.Proc // the world
+	rank        int
+	player      int // rank 0's partner in benchmarks; 0: none
+	plan        *plan.Plan
+	record      *plan.Record
+	stop        context.CancelCauseFunc // ends the run before its time
+	leaving     atomic.Bool             // it is about to be called
+	interrupted bool
+
+	mu    sync.Mutex
+	hosts []string // by rank; guarded by mu
 }
 
 // Open joins the launcher's job. The caller closes it, after Run.
@@ -57,16 +64,21 @@ func (j *Job) Open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	id := j.client.Identity()
-	if id.Singleton {
+	if j.client.Identity().Singleton {
 		return errors.Join(fmt.Errorf("%w: no launcher has started this process, so that it has no job: `ferry run -n 4 ferry matrix --job`, or leave --job out",
 			framework.ErrConfig), j.client.Close())
 	}
+	j.enter()
+	return nil
+}
+
+// enter takes from the client who is who.
+func (j *Job) enter() {
+	id := j.client.Identity()
 	j.rank, j.Ranks, j.Suite.Ranks = int(id.Proc.Rank), id.Size, []int{id.Size}
 	for rank := range id.Size {
 		j.group = append(j.group, framework.Proc{Namespace: id.Proc.Namespace, Rank: uint32(rank)})
 	}
-	return nil
 }
 
 // Close leaves the job.
@@ -95,15 +107,22 @@ func (j *Job) Run(ctx context.Context, p *plan.Plan, o report.Observer) (*report
 	if j.plan = p; p != nil {
 		j.record = p.Begin(o)
 	}
-	err := j.begin(ctx)
+	alive, stop := j.attend(ctx)
+	defer stop()
+	err := j.begin(alive)
 	if j.rank == 0 && errors.Is(err, framework.ErrConfig) {
 		return nil, err
 	}
-	alive, stop := j.attend(ctx)
-	defer stop()
 	for i := 0; err == nil && i < len(j.plan.Stacks); i++ {
 		err = j.stack(alive, i)
 	}
+	if err != nil && ctx.Err() != nil {
+		<-alive.Done() // it follows
+	}
+	if err != nil && alive.Err() != nil { // what came first is the reason of the rest
+		err = context.Cause(alive)
+	}
+	j.interrupted = isInterrupted(err)
 	switch {
 	case j.rank > 0 && isTold(err):
 		return nil, nil
@@ -111,10 +130,10 @@ func (j *Job) Run(ctx context.Context, p *plan.Plan, o report.Observer) (*report
 		return nil, err
 	case err == nil:
 		return j.record.Complete(""), nil
-	case ctx.Err() != nil: // that other ranks have ended, too, is no news
-		err = context.Cause(ctx)
-	case alive.Err() != nil:
-		err = context.Cause(alive)
 	}
 	return j.record.Complete(err.Error()), nil
 }
+
+// Interrupted says, after Run, that an interrupt has ended it: of this rank, or of
+// another one.
+func (j *Job) Interrupted() bool { return j.interrupted }

@@ -5,61 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
-	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/framework"
 )
 
-// told is an error that ended the run, and that rank 0 knows of, or the launcher.
-type told struct{ error }
-
-func (t told) Unwrap() error { return t.error }
-
-func isTold(err error) bool {
-	_, ok := errors.AsType[told](err)
-	return ok
-}
-
-// attend returns a context that ends when a rank does: there is nothing to wait for
-// any more, and the case that runs is the one to name. The caller calls stop.
-func (j *Job) attend(ctx context.Context) (_ context.Context, stop func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	if events, ok := framework.As[bootstrap.EventSource](j.client); ok {
-		w := &watched{j.client, events, func(e bootstrap.Event) {
-			if rank := slices.Index(j.group, e.Proc); e.Kind == bootstrap.ProcDied && rank >= 0 {
-				cancel(told{fmt.Errorf("%s has ended (%s)", j.name(rank), e.Reason)})
-			}
-		}}
-		w.OnEvent(nil)
-		j.client = w
-	}
-	return ctx, func() { cancel(nil) }
-}
-
-// A watched client has its job hear what the sessions over it hear.
-type watched struct {
-	bootstrap.Client
-	bootstrap.EventSource
-	hear func(bootstrap.Event)
-}
-
-// Unwrap returns the client.
-func (w *watched) Unwrap() any { return w.Client }
-
-// OnEvent implements bootstrap.EventSource.
-func (w *watched) OnEvent(f func(bootstrap.Event)) {
-	w.EventSource.OnEvent(func(e bootstrap.Event) {
-		w.hear(e)
-		if f != nil {
-			f(e)
-		}
-	})
-}
-
 // name is a rank, with where it is if that is known.
 func (j *Job) name(rank int) string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
 	if rank >= len(j.hosts) {
 		return fmt.Sprint("rank ", rank)
 	}
@@ -86,10 +40,14 @@ func (j *Job) meet(ctx context.Context, what string, mine word) ([]word, error) 
 		return nil, err
 	}
 	c, err := j.client.Construct(ctx, j.group, "ferry.matrix."+what, text)
-	if err != nil && ctx.Err() != nil {
+	missing, absent := errors.AsType[*framework.MissingError](err)
+	if absent && len(missing.Failed) > 0 {
+		await(ctx, obeys) // the news of why is on the way
+	}
+	if err != nil && j.over(ctx) {
 		return nil, context.Cause(ctx) // why others are missing, too
 	}
-	if missing, ok := errors.AsType[*framework.MissingError](err); ok {
+	if absent {
 		return nil, told{errors.New(j.absent(missing))}
 	}
 	if err != nil {

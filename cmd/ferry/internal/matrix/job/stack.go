@@ -103,7 +103,12 @@ func (j *Job) perform(ctx context.Context, i int, v *visit) error {
 	if err != nil {
 		return err
 	}
+	var world *mpi.Comm
 	defer func() {
+		j.over(ctx) // before others see that this rank leaves
+		if world != nil {
+			_ = world.Close() // the session says if that is no end
+		}
 		err := session.Close()
 		if errors.Is(err, mpi.ErrPending) { // a case that failed has left communicators
 			v.give(fmt.Sprintf("can't leave %s: %v", j.plan.Stacks[i].Name, err))
@@ -112,11 +117,9 @@ func (j *Job) perform(ctx context.Context, i int, v *visit) error {
 			v.End(worker.Event{Status: report.Fail, Reason: fmt.Sprintf("close: %v", err)})
 		}
 	}()
-	world, err := j.open(ctx, j.plan.Columns[i][0], session, v)
-	if err != nil {
+	if world, err = j.open(ctx, j.plan.Columns[i][0], session, v); err != nil {
 		return err
 	}
-	defer world.Close()
 	for _, c := range j.plan.Columns[i][1:] {
 		switch {
 		case c.Kit():
@@ -132,7 +135,8 @@ func (j *Job) perform(ctx context.Context, i int, v *visit) error {
 	return nil
 }
 
-// open is report.OpenCase: a communicator of all, and a message to the next rank.
+// open is report.OpenCase: a communicator of all, and a message to the next rank. It may
+// return a communicator with an error.
 func (j *Job) open(ctx context.Context, c plan.Column, session *mpi.Session, v *visit) (*mpi.Comm, error) {
 	ctx, cancel := conform.Within(ctx, j.LimitOf(c))
 	defer cancel()
@@ -141,11 +145,10 @@ func (j *Job) open(ctx context.Context, c plan.Column, session *mpi.Session, v *
 		return nil, err
 	}
 	e, err := worker.Greet(ctx, session, world)
-	if err != nil {
-		return nil, errors.Join(err, world.Close())
+	if err == nil {
+		v.End(e)
 	}
-	v.End(e)
-	return world, nil
+	return world, err
 }
 
 // play runs a benchmark between rank 0 and its partner. The error says that there is

@@ -3,6 +3,7 @@ package job
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/conform"
@@ -27,6 +28,7 @@ type visit struct {
 	lost string // why the rank can do nothing more
 
 	ctx     context.Context
+	cut     func() bool       // the run is over before its time
 	watch   func(cell string) // is told of what begins
 	running string
 	last    string // that began
@@ -38,7 +40,7 @@ type visit struct {
 // visit calls f, which begins with report.OpenCase. When nothing is heard of it for
 // too long the rank is lost: f still runs, and holds the transport.
 func (j *Job) visit(ctx context.Context, s report.Stack, f func(*visit) error) *visit {
-	v := &visit{ctx: ctx, watch: func(cell string) { j.record.Running(s, cell) }, steps: make(chan func()), over: make(chan struct{})}
+	v := &visit{ctx: ctx, cut: func() bool { return j.over(ctx) }, watch: func(cell string) { j.record.Running(s, cell) }, steps: make(chan func()), over: make(chan struct{})}
 	defer close(v.over)
 	v.begin(report.OpenCase)
 	done := make(chan error, 1)
@@ -102,10 +104,16 @@ func (v *visit) begin(cell string) {
 }
 
 // end writes down what became of a case. One that did not pass because the run was
-// interrupted has no outcome; one in which a rank was lost has failed.
+// interrupted has no outcome; one in which a rank was lost has failed, for that reason.
 func (v *visit) end(e worker.Event) {
-	if v.ctx.Err() != nil && e.Status != report.Pass && !isTold(context.Cause(v.ctx)) {
-		return
+	if e.Status != report.Pass && v.cut() {
+		why := context.Cause(v.ctx)
+		if !isTold(why) {
+			return
+		}
+		if e.Status.Bad() && !strings.Contains(e.Reason, why.Error()) {
+			e.Reason = fmt.Sprintf("%v: %s", why, e.Reason)
+		}
 	}
 	e.Case, e.Seconds, e.Reason = v.running, time.Since(v.began).Seconds(), shorten(e.Reason)
 	v.Said = append(v.Said, e)

@@ -1,0 +1,208 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/local"
+	"github.com/ferrympi/ferry/bootstrap/local/server"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/plan"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// A stepper is a client that calls hear before each of its steps.
+type stepper struct {
+	bootstrap.Client
+	hear func()
+}
+
+func (s stepper) Unwrap() any { return s.Client }
+
+func (s stepper) Put(ctx context.Context, key string, value []byte) error {
+	s.hear()
+	return s.Client.Put(ctx, key, value)
+}
+
+func (s stepper) Get(ctx context.Context, p framework.Proc, key string) ([]byte, error) {
+	s.hear()
+	return s.Client.Get(ctx, p, key)
+}
+
+func (s stepper) Fence(ctx context.Context, group []framework.Proc, tag string) error {
+	s.hear()
+	return s.Client.Fence(ctx, group, tag)
+}
+
+func (s stepper) Construct(ctx context.Context, group []framework.Proc, tag string, payload []byte) (bootstrap.Constructed, error) {
+	s.hear()
+	return s.Client.Construct(ctx, group, tag, payload)
+}
+
+// running is an observer that calls itself when a case begins.
+type running func()
+
+func (f running) Begin([]report.Stack, map[string]int) {}
+func (f running) Running(string, string)               { f() }
+func (f running) Done(report.Row)                      {}
+
+// launch returns the ranks of a job, and their launcher.
+func launch(t *testing.T, size int) (jobs []*Job, s *server.Server) {
+	t.Helper()
+	s, err := server.New(server.Options{Size: size})
+	if err == nil {
+		err = s.Listen("")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	for n := range size {
+		j := &Job{Request: &plan.Request{Suite: plan.Quick(), Cases: regexp.MustCompile("^conform/3/message/modes"), Limit: time.Minute}}
+		if j.client, err = local.Dial(t.Context(), s.Environ(n), bootstrap.Env{Timeout: j.patience()}); err != nil {
+			t.Fatal(err)
+		}
+		j.enter()
+		jobs = append(jobs, j)
+	}
+	return jobs, s
+}
+
+var stacks = []report.Stack{{Name: "ob1+shm", PML: "ob1", Via: "btl shm", Set: []string{"pml=ob1", "btl=shm,self"}}}
+
+// run has three ranks run a job, of which one is interrupted before its step of that
+// number, and none else. ended says that it had fewer.
+func run(t *testing.T, rank, step int) (r *report.Report, ended bool) {
+	t.Helper()
+	jobs, s := launch(t, 3)
+	var ranks sync.WaitGroup
+	var steps atomic.Int32
+	for n, j := range jobs {
+		ctx, interrupt := context.WithCancelCause(t.Context())
+		defer interrupt(nil)
+		hear := func() {
+			if n == rank && int(steps.Add(1)) == step {
+				interrupt(errors.New("interrupt signal received"))
+			}
+		}
+		j.client = stepper{j.client, hear}
+		ranks.Go(func() {
+			var p *plan.Plan
+			if n == 0 {
+				p = j.Over(stacks)
+			}
+			found, err := j.Run(ctx, p, running(hear))
+			if n == 0 {
+				r = found
+			}
+			how := "" // one that was behind its last case has ended in good order
+			switch {
+			case j.Interrupted():
+				how = "exit status 130"
+			case err != nil:
+				t.Errorf("rank %d, step %d: rank %d: %v", rank, step, n, err)
+			}
+			if err := j.Close(); err != nil {
+				t.Error(err)
+			}
+			s.ProcExited(n, how)
+		})
+	}
+	ranks.Wait()
+	return r, int(steps.Load()) < step
+}
+
+// TestInterruptOfOneRankIsNobodysFault, whatever step it meets: others see what they wait
+// for fail, or hear that the rank has ended, before their own signal, or without one.
+func TestInterruptOfOneRankIsNobodysFault(t *testing.T) {
+	t.Setenv("FERRY_BTL_SHM_DIR", t.TempDir())
+	t.Setenv("FERRY_TUNE_USE", "off")
+	for rank := range 3 {
+		for step := 1; ; step++ {
+			r, ended := run(t, rank, step)
+			for _, row := range r.Rows {
+				if row.Status.Bad() || row.Status == report.Skip && !strings.HasPrefix(row.Reason, "not run: interrupt") {
+					t.Errorf("rank %d, step %d: %s: %s: %s", rank, step, row.Case, row.Status, row.Reason)
+				}
+			}
+			if ended {
+				if r.Partial != "" || len(r.Rows) < 2 || step < 5 {
+					t.Errorf("rank %d has no more than %d steps: %+v", rank, step, r)
+				}
+				break
+			}
+			if r.Partial != "" && !strings.HasPrefix(r.Partial, "interrupt") {
+				t.Errorf("rank %d, step %d: partial %q", rank, step, r.Partial)
+			}
+		}
+	}
+}
+
+// TestWhatFailsBecauseAnotherLeavesHasItsReason: a rank that obeys, or hears of a death,
+// closes its session before it ends, and others see that first.
+func TestWhatFailsBecauseAnotherLeavesHasItsReason(t *testing.T) {
+	const seen = "the peer has closed its session"
+	for name, c := range map[string]struct {
+		leave func(interrupt func(), its *Job) // what the other rank does
+		want  string
+	}{
+		"it does not":       {func(func(), *Job) {}, seen},
+		"it is interrupted": {func(interrupt func(), _ *Job) { interrupt() }, ""},
+		"it hears of a death": {func(_ func(), its *Job) {
+			its.client.(*watched).hear(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: its.group[2], Reason: "signal: killed"})
+		}, "rank 2 has ended (signal: killed): " + seen},
+		"it hears of another's interrupt": {func(_ func(), its *Job) {
+			its.client.(*watched).hear(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: its.group[2], Reason: "exit status 130"})
+		}, ""},
+	} {
+		jobs, _ := launch(t, 3)
+		first, other := jobs[0], jobs[1]
+		first.plan = first.Over(stacks)
+		first.record = first.plan.Begin(nil)
+		alive, stop := first.attend(t.Context())
+		defer stop()
+		ctx, interrupt := context.WithCancel(t.Context())
+		its, stop := other.attend(ctx)
+		defer stop()
+		v := first.visit(alive, stacks[0], func(*visit) error {
+			if c.leave(interrupt, other); c.want != seen {
+				<-its.Done() // it would close its session now
+			}
+			return errors.New(seen)
+		})
+		if got := v.failed(); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+		if why := context.Cause(alive); isInterrupted(why) != (c.want == "") || isTold(why) != strings.Contains(c.want, "ended") {
+			t.Errorf("%s: the run ends with %v", name, why)
+		}
+		for _, j := range jobs {
+			if err := j.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		interrupt()
+	}
+}
+
+// TestEndByAnInterruptIsNoLoss: a rank may have had no time to say so. Any other end is
+// one.
+func TestEndByAnInterruptIsNoLoss(t *testing.T) {
+	for reason, want := range map[string]bool{
+		"exit status 130": true, "signal: interrupt": true, "signal: terminated": true, "signal: hangup": true,
+		"exit status 1": false, "signal: killed": false, "connection lost": false,
+	} {
+		err := jobOf("a").ended(2, reason)
+		if isInterrupted(err) != want || isTold(err) == want || !strings.Contains(err.Error(), fmt.Sprintf("rank 2 (b) has ended (%s)", reason)) {
+			t.Errorf("%s: %v", reason, err)
+		}
+	}
+}
