@@ -26,6 +26,7 @@ import (
 	"github.com/ferrympi/ferry/components/core"
 	"github.com/ferrympi/ferry/config"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/limits"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/progress"
 )
@@ -115,8 +116,15 @@ func Open(ctx context.Context, o Options) (*Assembly, error) {
 	return a, nil
 }
 
+// opening is what opening takes at least: descriptors for the runtime's poller and a file,
+// and a thread for the engine's keeper.
+var opening = limits.Need{Files: 3, Threads: 1, Space: 16 << 20}
+
 func (a *Assembly) open(ctx context.Context) error {
 	began := now(stepOpen)
+	if err := opening.Check(); err != nil {
+		return fmt.Errorf("%w: this process can't do more: %w", framework.ErrUnsupported, err)
+	}
 	log := a.options.Logger
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)

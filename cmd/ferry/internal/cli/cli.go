@@ -19,6 +19,7 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/run"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/tune"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/version"
+	"github.com/ferrympi/ferry/internal/limits"
 )
 
 // Main runs the command line args (without the program's name) and returns the
@@ -31,7 +32,10 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 		Short:         "Message passing for Go with MPI-4 Sessions",
 		Version:       version.String(),
 		SilenceErrors: true, SilenceUsage: true,
-		PersistentPreRun: func(*cobra.Command, []string) { started = true },
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			started = true
+			return limits.Need{Files: 3}.Check() // for the runtime's poller, and a file
+		},
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(run.Command(), info.Command(), explain.Command(), bench.Command(), tune.Command(), conform.Command(), matrix.Command())

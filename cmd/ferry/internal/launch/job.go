@@ -29,6 +29,7 @@ import (
 	"github.com/ferrympi/ferry/bootstrap/local/server"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/cpu"
+	"github.com/ferrympi/ferry/internal/limits"
 )
 
 // Grace is how long each step of ending a job may take: long enough to write a
@@ -124,6 +125,14 @@ type Result struct {
 	Trace    Trace
 }
 
+// What a job takes, by measurement: with less a launcher that was short of threads or
+// address space was ended by the Go runtime in one of two runs, or more often.
+const (
+	threads     = 4 // of the launcher
+	rankThreads = 6 // of a rank that is a program of ferry's
+	space       = 160 << 20
+)
+
 // Errors of Resolve.
 var (
 	ErrNotFound      = errors.New("program not found")
@@ -158,6 +167,9 @@ func (j Job) Run(ctx context.Context) (Result, error) {
 	begin := cpu.Monotonic()
 	if j.N < 1 {
 		return Result{}, fmt.Errorf("%w: a job of %d ranks: want at least 1", framework.ErrConfig, j.N)
+	}
+	if err := (limits.Need{Threads: threads + j.N*rankThreads, Space: space}).Check(); err != nil {
+		return Result{}, fmt.Errorf("a job of %d ranks can't run here: %w", j.N, err)
 	}
 	path, err := Resolve(j.Program)
 	if err != nil {
