@@ -91,7 +91,7 @@ func connect(ctx context.Context, conn net.Conn, id bootstrap.Identity, token st
 }
 
 func (c *client) handshake(ctx context.Context, r *wire.Reader, token string) (w wire.WelcomeBody, err error) {
-	if err := wire.CheckPeer(c.conn); err != nil {
+	if _, err := wire.CheckPeer(c.conn); err != nil {
 		return w, err
 	}
 	if err := c.conn.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {

@@ -63,18 +63,22 @@ func TestExitsThatAreFailures(t *testing.T) {
 			watch := j.open(t, 0)
 			events := listen(t, watch)
 			victim := framework.Proc{Namespace: j.srv.Namespace(), Rank: 1}
+			var v bootstrap.Client
 			if c.life >= came {
-				v := j.open(t, 1)
-				if c.life == closed {
-					if err := v.Close(); err != nil {
-						t.Fatal(err)
-					}
-				} else {
-					v.(*client).conn.Close()
+				v = j.open(t, 1)
+			}
+			if c.life == closed {
+				if err := v.Close(); err != nil {
+					t.Fatal(err)
 				}
 			}
+			// It comes before the connection breaks: in the other order the server does not wait
+			// for it for long, since this process is seen to run.
 			if c.exit != "-" {
 				j.srv.ProcExited(1, c.exit)
+			}
+			if c.life == came {
+				v.(*client).conn.Close()
 			}
 			err := watch.Fence(t.Context(), []framework.Proc{watch.Identity().Proc, victim}, "t")
 			var missing *framework.MissingError

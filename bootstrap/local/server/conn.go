@@ -33,6 +33,7 @@ type conn struct {
 	s       *Server
 	nc      net.Conn
 	rank    uint32
+	pid     int           // of the process at the other end; 0: not known
 	ended   chan struct{} // closed when lostLocked has been called for it
 	goodbye bool
 	pending map[uint64]withdraw // by request id, what a request waits for
@@ -117,7 +118,8 @@ type refusal struct{ error }
 
 // handshake reads the hello and welcomes the client.
 func (c *conn) handshake(r *wire.Reader) error {
-	if err := wire.CheckPeer(c.nc); err != nil {
+	var err error
+	if c.pid, err = wire.CheckPeer(c.nc); err != nil {
 		return err
 	}
 	deadline := time.Now().Add(c.s.opt.HandshakeTimeout)

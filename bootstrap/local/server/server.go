@@ -52,7 +52,8 @@ const (
 	handshakeTimeout = 10 * time.Second
 
 	// exitGrace is how long a connection that broke without a goodbye waits for
-	// ProcExited to say why, before the process is reported dead regardless.
+	// ProcExited to say why, before the process is reported dead regardless, unless it is
+	// seen to end (see exit.go).
 	exitGrace = 50 * time.Millisecond
 
 	// drainGrace is how long the connection of an exited process may still
@@ -241,14 +242,7 @@ func (s *Server) lostLocked(c *conn) {
 		s.leftLocked(rank)
 	default:
 		p.broken = true
-		s.after(exitGrace, func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if !p.ended && !s.closed && s.opt.OnLost != nil {
-				s.opt.OnLost(int(rank))
-			}
-			s.diedLocked(rank, "connection lost")
-		})
+		s.after(exitGrace, func() { s.cutOff(rank, c.pid, exitGrace) })
 	}
 }
 

@@ -10,11 +10,12 @@ import (
 
 // CheckPeer refuses a Unix socket whose other end belongs to another user
 // (SO_PEERCRED: the kernel's word, taken when it connected or listened). Other
-// connections have no such word and rest on the token alone.
-func CheckPeer(c net.Conn) error {
+// connections have no such word and rest on the token alone. It returns the process that
+// connected; 0 if that is not known.
+func CheckPeer(c net.Conn) (pid int, err error) {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
-		return nil
+		return 0, nil
 	}
 	var cred *syscall.Ucred
 	var credErr error
@@ -25,12 +26,12 @@ func CheckPeer(c net.Conn) error {
 		})
 	}
 	if err = cmp.Or(err, credErr); err != nil {
-		return fmt.Errorf("peer credentials: %w", err)
+		return 0, fmt.Errorf("peer credentials: %w", err)
 	}
 	if uid := os.Getuid(); int(cred.Uid) != uid {
-		return fmt.Errorf("the other end of %s belongs to user %d, not to %d", c.LocalAddr(), cred.Uid, uid)
+		return 0, fmt.Errorf("the other end of %s belongs to user %d, not to %d", c.LocalAddr(), cred.Uid, uid)
 	}
-	return nil
+	return int(cred.Pid), nil
 }
 
 // The environment by which a launcher tells a process who it is. The names

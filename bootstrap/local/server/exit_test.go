@@ -1,0 +1,58 @@
+package server
+
+import (
+	"math"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestProcessThatStillEndsIsNotCutOff: between the end of its connection and the news of
+// its own a busy machine may take its time. "Connection lost" would hide why it ended.
+func TestProcessThatStillEndsIsNotCutOff(t *testing.T) {
+	child := exec.Command("true")
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pid := child.Process.Pid
+	if err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil { // it is not reaped
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		what   string
+		pid    int
+		within time.Duration
+		reason string
+	}{
+		{"a child that has ended", pid, math.MaxInt64, "signal: killed"},
+		{"one that runs", os.Getpid(), 0, "connection lost"},
+		{"one that nobody knows", 0, 0, "connection lost"},
+	} {
+		if got := endsWithin(c.pid); got != c.within {
+			t.Errorf("%s: may end within %v, want %v", c.what, got, c.within)
+		}
+		lost := 0
+		s, err := New(Options{Size: 1, OnLost: func(int) { lost++ }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.procs[0].broken = true
+		s.cutOff(0, c.pid, time.Hour)
+		s.ProcExited(0, "signal: killed")
+		if len(s.dead) != 1 || s.dead[0].Reason != c.reason || (lost == 1) != (c.within == 0) {
+			t.Errorf("%s: %+v, told of %d", c.what, s.dead, lost)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := child.Wait(); err != nil {
+		t.Error(err)
+	}
+	if got := endsWithin(pid); got != reapGrace {
+		t.Errorf("one that is gone: may end within %v", got)
+	}
+}
