@@ -30,7 +30,11 @@ const sweepStep = time.Millisecond
 // there are already, which are not the job's: a shell may have started them before it
 // became this program.
 func adopt() (others []int, err error) {
-	others = children()
+	// The kernel's list may lack some if one of them ends meanwhile, and what is not on it
+	// will be killed. To look at all processes takes longer; mostly there are no children.
+	if others = children(); len(others) > 0 {
+		others = scanChildren()
+	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return others, fmt.Errorf("processes that ranks leave behind in sessions of their own stay: %w", err)
 	}
