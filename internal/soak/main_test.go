@@ -56,6 +56,7 @@ func TestMain(m *testing.M) {
 		"quick":      inWorld(quick),
 		"reuse":      reuse,
 		"split":      inWorld(splits),
+		"storm":      stormRank,
 		"wake":       inWorld(wake),
 	})
 }

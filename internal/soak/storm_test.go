@@ -1,0 +1,265 @@
+package soak
+
+import (
+	"cmp"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/bootstrap/local/localtest"
+	"github.com/ferrympi/ferry/btl/shm"
+)
+
+// A storm is a random program of 3 to 8 ranks, with a fault at a random point. Afterwards
+// every rank tells its story, and those of both ends of each pair are compared: each
+// operation has ended, what was accepted has been received, in order and whole, errors
+// are of the right class and name the right rank, and both ends have one or none. Nothing
+// crashes, and nothing is left.
+//
+//	go test ./internal/soak -v -run Storm                               a few of each
+//	go test ./internal/soak -v -full -run Storm -timeout 1h             as many as are meant to be
+//	go test ./internal/soak -v -run StormKill/cm -storm.seed 17         that one again, and its stories
+var (
+	stormSeed  = flag.Int64("storm.seed", -1, "run the storm of this seed only")
+	stormCount = flag.Int("storm.count", 0, "how many storms to run of each kind and stack")
+	stormTimes = flag.Int("storm.times", 1, "how often to run each storm")
+	stormAll   = flag.Bool("storm.all", false, "run also those that are known to fail")
+	stormWait  = flag.Duration("storm.wait", 15*time.Second, "how long an operation of a storm may take")
+)
+
+// knownToFail are storms that show what is not mended yet: who mends it takes its line
+// out.
+var knownToFail = []struct {
+	what  string
+	shows func(*storm) bool
+}{}
+
+// known returns why a storm is left out, or "".
+func (s *storm) known() string {
+	for _, k := range knownToFail {
+		if !*stormAll && k.shows(s) {
+			return k.what
+		}
+	}
+	return ""
+}
+
+// TestStormKill: a rank dies by a signal, an exit or a panic.
+func TestStormKill(t *testing.T) { storms(t, "kill", size(600, 6)) }
+
+// TestStormClose: a rank closes communicators and session in good order, while others
+// have messages for it, or want some.
+func TestStormClose(t *testing.T) { storms(t, "close", size(600, 6)) }
+
+// TestStormShortage: room for segments, descriptors or address space run out, in one rank
+// or in all.
+func TestStormShortage(t *testing.T) { storms(t, "shortage", size(100, 6)) }
+
+// TestStormCut: a rank loses its launcher, or all do.
+func TestStormCut(t *testing.T) { storms(t, "cut", size(40, 3)) }
+
+// storms runs n storms of a kind, over all stacks.
+func storms(t *testing.T, kind string, n int) {
+	names := slices.Sorted(maps.Keys(stacks))
+	for i, stack := range names {
+		t.Run(stack, func(t *testing.T) {
+			t.Parallel()
+			if stacks[stack] != nil {
+				overNetwork(t)
+			}
+			g := &gale{t: t, counts: map[string][]uint64{}, known: map[string]int{}}
+			start := time.Now()
+			if *stormSeed >= 0 {
+				g.run(newStorm(kind, stack, uint64(*stormSeed)))
+			} else {
+				n := cmp.Or(*stormCount, (n+len(names)-1-i)/len(names))
+				for seed := 0; seed < n || g.done < n && seed < 10*n; seed++ {
+					g.run(newStorm(kind, stack, uint64(seed)))
+				}
+			}
+			g.report(time.Since(start))
+		})
+	}
+}
+
+// gale is some storms of a kind, over one stack.
+type gale struct {
+	t      *testing.T
+	done   int
+	failed int
+	counts map[string][]uint64 // seeds of each kind of finding
+	known  map[string]int      // storms that were left out, and why
+	worst  time.Duration       // from a fault to an error
+	told   string              // which
+}
+
+// mostShown is how many storms that fail are shown whole.
+const mostShown = 3
+
+func (g *gale) run(s *storm) {
+	if why := s.known(); why != "" {
+		g.known[why]++
+		return
+	}
+	for range *stormTimes {
+		g.once(s)
+	}
+}
+
+func (g *gale) once(s *storm) {
+	t := g.t
+	dir, stop := s.directories(t)
+	defer stop()
+	env := append(slices.Clone(s.env), envStorm+"="+s.String(), envStormWait+"="+stormWait.String(), envStormDir+"="+dir,
+		"FERRY_BTL_SHM_DIR="+filepath.Join(dir, "shm"), "FERRY_SESSION_LINGER=1s")
+	if !s.noFallback {
+		env = append(env, "FERRY_BTL_SHM_FALLBACK_DIR="+filepath.Join(dir, "fallback"))
+	} else {
+		env = append(env, "FERRY_BTL_SHM_FALLBACK_DIR=")
+	}
+	if s.kind == "cut" {
+		env = append(env, "FERRY_BOOTSTRAP_TIMEOUT=1s")
+	}
+	r := localtest.RunJob(t, localtest.Job{Size: s.ranks, Program: "storm", Env: env, MayFail: true, Timeout: 10 * *stormWait})
+	var ends []ending
+	for rank := range s.ranks {
+		ends = append(ends, ending{r.Exit[rank], r.Output[rank]})
+	}
+	findings, stories := compare(s, ends)
+	if !slices.ContainsFunc(stories, func(st *story) bool { return st != nil && len(st.Hangs) > 0 }) {
+		findings = append(findings, s.leftovers(t, dir, stories)...)
+	}
+	if after, what := latest(stories, faultTime(dir)); after > g.worst {
+		g.worst, g.told = after, fmt.Sprintf("seed %d: %s", s.seed, what)
+	}
+	g.done++
+	if len(findings) == 0 && *stormSeed < 0 {
+		return
+	}
+	kinds := map[string]bool{}
+	for _, f := range findings {
+		kinds[f.kind] = true
+	}
+	for k := range kinds {
+		g.counts[k] = append(g.counts[k], s.seed)
+	}
+	if len(findings) > 0 {
+		g.failed++
+	}
+	if g.failed <= mostShown || *stormSeed >= 0 {
+		g.show(s, findings, stories, ends)
+	}
+}
+
+// show prints a storm and how it went.
+func (g *gale) show(s *storm, findings []finding, stories []*story, ends []ending) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "storm %s: %d ranks, %d communicators, steps %v; %s; nodes: %t; %s\n", s, s.ranks, s.comms, s.steps, s.fault, s.nodes, strings.Join(s.env, " "))
+	for i, f := range findings {
+		if i == 10 {
+			fmt.Fprintf(&b, "  and %d more\n", len(findings)-i)
+			break
+		}
+		fmt.Fprintf(&b, "  %s: %s\n", f.kind, f.text)
+	}
+	for rank, st := range stories {
+		text, err := json.Marshal(st)
+		fmt.Fprintf(&b, "  rank %d: %s, %v, exit %v\n", rank, text, err, ends[rank].err)
+		if st != nil && len(st.Hangs) > 0 {
+			before, _, _ := strings.Cut(ends[rank].out, "\n"+storyMark)
+			fmt.Fprintf(&b, "    %s\n", strings.ReplaceAll(before, "\n", "\n    "))
+		}
+	}
+	g.t.Log(b.String())
+}
+
+// report says what the storms have shown.
+func (g *gale) report(took time.Duration) {
+	t := g.t
+	for _, why := range slices.Sorted(maps.Keys(g.known)) {
+		t.Logf("%d storms are left out: %s", g.known[why], why)
+	}
+	if g.done == 0 {
+		t.Skipf("known to fail: %s (-storm.all runs it)", strings.Join(slices.Sorted(maps.Keys(g.known)), "; "))
+	}
+	t.Logf("%d storms in %v; the last error came %v after the fault: %s", g.done, took.Round(time.Millisecond), g.worst.Round(10*time.Microsecond), g.told)
+	kinds := slices.SortedFunc(maps.Keys(g.counts), func(a, b string) int { return cmp.Compare(len(g.counts[b]), len(g.counts[a])) })
+	for _, k := range kinds {
+		t.Logf("%4d storms: %s: seeds %v", len(g.counts[k]), k, g.counts[k][:min(len(g.counts[k]), 12)])
+	}
+	if g.failed > 0 {
+		t.Errorf("%d of %d storms fail", g.failed, g.done)
+	}
+}
+
+// directories makes those of one storm: shm and fallback for segments, and the one
+// around them.
+func (s *storm) directories(t *testing.T) (dir string, remove func()) {
+	t.Helper()
+	dir = segments(t)
+	for _, name := range []string{"shm", "fallback"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	small := filepath.Join(dir, "shm")
+	room := s.tmpfs()
+	if room > 0 {
+		if os.Getuid() != 0 {
+			t.Skip("only root can mount a small file system in memory")
+		}
+		if err := unix.Mount("tmpfs", small, "tmpfs", 0, fmt.Sprint("size=", room)); err != nil {
+			t.Skipf("mount of a small file system in memory: %v", err)
+		}
+	}
+	return dir, func() {
+		if room > 0 {
+			if err := unix.Unmount(small, unix.MNT_DETACH); err != nil {
+				t.Error(err)
+			}
+		}
+		os.RemoveAll(dir)
+	}
+}
+
+// leftovers looks for what should have gone with the ranks.
+func (s *storm) leftovers(t *testing.T, dir string, stories []*story) (found []finding) {
+	look := func(what string) {
+		for _, name := range append(files(t, filepath.Join(dir, "shm")), files(t, filepath.Join(dir, "fallback"))...) {
+			if !strings.Contains(name, ballast) {
+				found = append(found, finding{what, name})
+			}
+		}
+	}
+	if !slices.Contains(stories, nil) {
+		look("left by ranks that ended in good order")
+	}
+	// What the dead leave is the launcher's to remove.
+	if _, err := shm.RemoveDead(filepath.Join(dir, "shm"), filepath.Join(dir, "fallback")); err != nil {
+		found = append(found, finding{"left", err.Error()})
+	}
+	if found == nil {
+		look("left behind, although nobody uses it")
+	}
+	return found
+}
+
+// faultTime returns when the first fault came, 0 if none did.
+func faultTime(dir string) (at int64) {
+	names, _ := filepath.Glob(filepath.Join(dir, "fault-*"))
+	for _, name := range names {
+		if m := moment(name); at == 0 || m < at {
+			at = m
+		}
+	}
+	return at
+}
