@@ -134,12 +134,16 @@ func fill(dir string, room int64) error {
 // or no thread. That is a death like another one.
 var outOfMemory = []string{"out of memory", "cannot allocate memory", "pthread_create failed", "failed to create new OS thread", "errno=12", "mmap failed"}
 
-// starved reports whether that was it.
+// starved reports whether that was it. The runtime's collector also takes no memory for
+// memory, and dies of a signal in code of its own.
 func starved(out string) bool {
 	for _, words := range outOfMemory {
 		if strings.Contains(out, words) {
 			return true
 		}
 	}
-	return false
+	_, trace, ok := strings.Cut(out, "SIGSEGV")
+	_, trace, _ = strings.Cut(trace, "\ngoroutine ")
+	trace, _, _ = strings.Cut(trace, "\n\n")
+	return ok && strings.Contains(trace, "\nruntime.") && !strings.Contains(trace, "ferry") && !strings.Contains(trace, "cgo")
 }

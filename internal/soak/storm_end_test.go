@@ -189,10 +189,14 @@ func (p *player) finish(ctx context.Context) {
 		}
 	}
 	p.step()
+	dies := s.kind == "kill" && s.faulty(p.me)
+	if dies && !s.orderly(p.me) {
+		select {} // it comes
+	}
 	p.closeAll()
 	p.step()
-	if s.kind == "kill" && s.faulty(p.me) {
-		select {} // it comes
+	if dies {
+		select {}
 	}
 }
 
@@ -266,7 +270,7 @@ func (p *player) lateCalls(ctx context.Context, peer int) {
 			return
 		}
 	}
-	if p.Coll.Class == "" && (p.storm.kind != "cut" || p.storm.fault.rank != everywhere && !p.storm.faulty(p.me)) {
+	if p.Coll.Class == "" && len(p.storm.colls) > 0 && (p.storm.kind != "cut" || p.storm.fault.rank != everywhere && !p.storm.faulty(p.me)) {
 		if err := p.under(ctx, "late barrier", func(ctx context.Context) error { return mpi.Barrier(ctx, p.coll) }); err != nil {
 			p.Coll.Op = "late barrier"
 			p.endColl("late barrier", err, nil)

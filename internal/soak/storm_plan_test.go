@@ -159,11 +159,14 @@ func newStorm(kind, stack string, seed uint64) *storm {
 	s.parameters(d)
 	s.noFallback = kind == "shortage" && d.one(4)
 	s.messages(d)
-	kinds := len(collectives)
+	kinds, n := len(collectives), d.IntN(16)
 	if d.one(2) {
 		kinds -= 2
 	}
-	for range d.IntN(16) {
+	if kind == "close" && !d.one(4) {
+		n = 0
+	}
+	for range n {
 		s.colls = append(s.colls, collective{collectives[d.IntN(kinds)], messageLengths[d.IntN(len(messageLengths)-1)].most, d.IntN(s.ranks)})
 	}
 	s.steps = make([]int, s.ranks)
