@@ -79,7 +79,7 @@ func TestJobOverTheNetwork(t *testing.T) {
 func TestJobOutlivesABrokenStack(t *testing.T) {
 	t.Parallel()
 	for _, broken := range []string{"ob1+drop", "ob1+duplicate"} {
-		r := job(t, "3", "--components", broken+",ob1+shm", "--timeout", "2s", "--cases", "^conform/3/message|^bench/rate").wait(1)
+		r := job(t, "3", "--components", broken+",ob1+shm", "--timeout", "10s", "--cases", "^conform/3/message|^bench/rate").wait(1)
 		bad := 0
 		for _, x := range r.Rows {
 			if x.Stack == broken && x.Status.Bad() {
@@ -96,7 +96,7 @@ func TestJobOutlivesABrokenStack(t *testing.T) {
 // TestRankThatHangsIsNamed: it can't be replaced, so that the run is over.
 func TestRankThatHangsIsNamed(t *testing.T) {
 	t.Parallel()
-	r := job(t, "2", "--components", "ob1+hang,ob1+shm", "--timeout", "1s", "--cases", "^conform/2/message").wait(1)
+	r := job(t, "2", "--components", "ob1+hang,ob1+shm", "--timeout", "3s", "--cases", "^conform/2/message").wait(1)
 	const first = "conform/2/message/every size arrives whole"
 	expect(t, r, "ob1+hang", first, report.Timeout, "rank [01] .*obeys no deadline")
 	expect(t, r, "ob1+shm", report.OpenCase, report.Skip, "not run: rank")
@@ -151,7 +151,7 @@ func TestInterruptedJobFailsNothing(t *testing.T) {
 // which it died. Nothing else stays beside the report.
 func TestRankZeroDiesAndLeavesAReport(t *testing.T) {
 	t.Parallel()
-	c := job(t, "2", "--components", "ob1+corrupt,ob1+hang", "--cases", "^conform/2/message/every", "--timeout", "2s")
+	c := job(t, "2", "--components", "ob1+corrupt,ob1+hang", "--cases", "^conform/2/message/every", "--timeout", "5s")
 	c.until("running      ob1+hang  conform/2/message/") // where it stays for seconds
 	c.killRank(0)
 	r := c.wait(128 + int(syscall.SIGKILL))
