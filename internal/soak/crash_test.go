@@ -93,7 +93,7 @@ func victim(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 	switch {
 	case !errors.Is(err, mpi.ErrProcFailed):
 		return fmt.Errorf("not ErrProcFailed: %w", err)
-	case late > time.Second:
+	case late > prompt:
 		return fmt.Errorf("%v after the death: %w", late, err)
 	}
 	// New calls fail at once, and all else goes on.

@@ -103,7 +103,7 @@ func cut(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	switch {
 	case !errors.Is(err, mpi.ErrTransport):
 		return fmt.Errorf("not ErrTransport: %w", err)
-	case late > lossTimeout+time.Second:
+	case late > lossTimeout+prompt:
 		return fmt.Errorf("%v after the cut: %w", late, err)
 	}
 	// New calls fail at once.
@@ -253,7 +253,7 @@ func orphan(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 // ends says what is wrong with the end of an orphan.
 func ends(err error, goOn bool, start time.Time, timeout time.Duration) error {
 	after := time.Since(start).Round(time.Millisecond)
-	if goOn || !errors.Is(err, mpi.ErrTransport) || after > timeout+time.Second {
+	if goOn || !errors.Is(err, mpi.ErrTransport) || after > timeout+prompt {
 		return fmt.Errorf("after %v: %w", after, err)
 	}
 	fmt.Printf("%v until %v", after, err)

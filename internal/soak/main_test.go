@@ -61,6 +61,11 @@ func TestMain(m *testing.M) {
 	})
 }
 
+// prompt is what takes longer than that waits for something that does not come: the
+// library's own waits for others are of a minute. A busy machine needs seconds for what
+// takes a millisecond elsewhere.
+const prompt = 20 * time.Second
+
 // size returns the size of a program in this run.
 func size(fullSize, small int) int {
 	if *full {

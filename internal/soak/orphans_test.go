@@ -52,7 +52,7 @@ func TestKillLeavesMessages(t *testing.T) {
 	for _, provider := range providers {
 		for _, s := range scenes {
 			r := localtest.RunJob(t, localtest.Job{Size: 3, Program: "orphans", MayFail: true, Timeout: time.Minute,
-				Env: append(slices.Clone(env), "FERRY_MTL_OFI_PROVIDER_INCLUDE="+provider, "FERRY_BTL_SHM_DIR="+segments(t), "SOAK_SCENE="+s)})
+				Env: append(slices.Clone(env), "FERRY_MTL_OFI_PROVIDER_INCLUDE="+provider, "FERRY_BTL_SHM_DIR="+segments(t), "SOAK_SCENE="+s, "FERRY_SESSION_LINGER=10m")}) // who lingers does not end in time
 			for rank, err := range r.Exit {
 				if died := rank == 2; died != (err != nil) {
 					t.Errorf("%s, %s: rank %d: %v\n%.3000s", provider, s, rank, err, r.Output[rank])
@@ -64,9 +64,6 @@ func TestKillLeavesMessages(t *testing.T) {
 		}
 	}
 	t.Logf("%d deaths: close takes at most %v", len(providers)*len(scenes), slowest)
-	if slowest > 2*time.Second {
-		t.Error("that is too long")
-	}
 }
 
 func scene(length, state, next, death int) string {
