@@ -6,7 +6,6 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -356,26 +355,6 @@ func (s *storm) faultStep(rank int) int {
 // orderly reports whether a rank that is killed may have closed its session before.
 func (s *storm) orderly(rank int) bool {
 	return s.kind == "kill" && (s.faultStep(rank) > s.steps[rank] || s.fault.early)
-}
-
-// overNetwork reports whether messages go over a network.
-func (s *storm) overNetwork() bool { return s.stack == "cm" || s.nodes }
-
-// claimsForGood reports whether a rank claims a message that it never receives.
-func (s *storm) claimsForGood() bool {
-	for _, st := range s.streams {
-		for _, m := range st.messages {
-			if m.hold == never && (m.recv == mprobeRecv || m.recv == improbeIrecv) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// splits reports whether communicators are split.
-func (s *storm) splits() bool {
-	return slices.ContainsFunc(s.colls, func(k collective) bool { return strings.HasPrefix(k.op, "split") })
 }
 
 // tmpfs is the size of the file system for segments, 0 for the usual one.
