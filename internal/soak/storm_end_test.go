@@ -38,8 +38,13 @@ func (p *player) endColl(what string, err error, members []int) {
 	if k == strange {
 		p.wrong("unnamed: %s: %v", what, err)
 	}
+	// Who waits for this member may hear that it takes no part any more.
+	if err := p.coll.Close(); err != nil {
+		p.wrong("close: %v", err)
+	}
 	p.teller.mu.Lock()
 	defer p.teller.mu.Unlock()
+	p.collClosed = true
 	p.Coll.Class, p.Coll.Err, p.Coll.At = string(rune(k)), err.Error(), now()
 }
 
@@ -345,7 +350,7 @@ func (p *player) closeEarly() {
 		}
 		settle(true)
 	}
-	for _, c := range append(p.comms, p.coll) {
+	for _, c := range p.opened() {
 		if err := c.Close(); err != nil {
 			p.Closed = err.Error()
 		}

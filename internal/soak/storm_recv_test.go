@@ -8,6 +8,7 @@ import (
 	"math"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ferrympi/ferry/mpi"
@@ -196,6 +197,10 @@ func (x *receiver) shorten(window int) {
 
 // ended notes the end of a receive.
 func (x *receiver) ended(i int, buf []byte, st mpi.Status, err error) {
+	if x.stray(i, buf, st, err) {
+		x.ledger.set(i, missed)
+		return
+	}
 	k := x.ends(x.stream.from, x.name(i), err)
 	if k == 0 {
 		k = received
@@ -203,6 +208,27 @@ func (x *receiver) ended(i int, buf []byte, st mpi.Status, err error) {
 	}
 	x.over = x.over || k == hung
 	x.ledger.set(i, k)
+}
+
+// stray reports whether a receive has taken the message of an earlier one that had failed:
+// what has left the sender may come after its end was told.
+func (x *receiver) stray(i int, buf []byte, st mpi.Status, err error) bool {
+	if err != nil && !errors.Is(err, mpi.ErrTruncate) || !x.storm.faulty(x.stream.from) {
+		return false
+	}
+	if err == nil && x.stream.is(x.at, i, buf) {
+		return false
+	}
+	before := x.ledger.String()
+	for k, m := range x.stream.messages[:i] {
+		if m.tag == x.stream.messages[i].tag && m.size == st.Bytes && strings.ContainsRune("PTC", rune(before[k])) {
+			want := make([]byte, m.size)
+			pattern(want, x.at, k)
+			n := min(len(buf), m.size)
+			return bytes.Equal(buf[:n], want[:n])
+		}
+	}
+	return false
 }
 
 // check compares what has come with what was sent.
@@ -248,9 +274,11 @@ func (p *player) receiveWild(comm int) {
 			return err
 		})
 		if err != nil {
-			peer := p.storm.fault.rank
-			if from != mpi.AnySource {
-				peer = from
+			peer := from
+			if from == mpi.AnySource && p.storm.kind == "shortage" {
+				peer = everywhere // the error is about somebody
+			} else if from == mpi.AnySource {
+				peer = p.storm.fault.rank
 			}
 			switch k := p.ends(peer, what, err); {
 			case k == hung || k == withdrawn || k == open:

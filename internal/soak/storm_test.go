@@ -56,15 +56,15 @@ func (s *storm) known() string {
 }
 
 // TestStormKill: a rank dies by a signal, an exit or a panic.
-func TestStormKill(t *testing.T) { storms(t, "kill", size(600, 6)) }
+func TestStormKill(t *testing.T) { storms(t, "kill", size(600, 3)) }
 
 // TestStormClose: a rank closes communicators and session in good order, while others
 // have messages for it, or want some.
-func TestStormClose(t *testing.T) { storms(t, "close", size(600, 6)) }
+func TestStormClose(t *testing.T) { storms(t, "close", size(600, 3)) }
 
 // TestStormShortage: room for segments, descriptors or address space run out, in one rank
 // or in all.
-func TestStormShortage(t *testing.T) { storms(t, "shortage", size(100, 6)) }
+func TestStormShortage(t *testing.T) { storms(t, "shortage", size(100, 3)) }
 
 // TestStormCut: a rank loses its launcher, or all do.
 func TestStormCut(t *testing.T) { storms(t, "cut", size(40, 3)) }

@@ -190,7 +190,7 @@ func (j *judge) classes(rank, peer int) string {
 	case j.kind == "close":
 		return string(peerClosed)
 	case j.kind == "cut" && j.fault.rank == everywhere:
-		return string([]byte{transport, peerClosed})
+		return string([]byte{transport, procFailed, peerClosed}) // one is cut before the other
 	case j.kind == "cut" && j.faulty(rank):
 		return string(transport)
 	case j.kind == "cut":
@@ -238,7 +238,7 @@ func (j *judge) stream(at int) {
 			if len(to.Hangs) > 0 || s.wild && !whole {
 				good += string(untried)
 			}
-			if s.wild && !whole && j.kind != "cut" {
+			if !whole {
 				good += string(missed)
 			}
 			if !strings.ContainsRune(good, rune(k)) {

@@ -19,7 +19,7 @@ const (
 	untried    = '.'
 	left       = 'n' // a message that is not received on purpose, and its send
 	withdrawn  = 'x' // canceled by the rank itself, because it closes
-	missed     = 'm' // a message for any source of which a later one came
+	missed     = 'm' // another message of the stream came in its place, or for any source a later one
 	open       = 'q' // a send that the rank's own close left pending
 	tooLate    = 'L' // a send that was accepted after the end of the peer had been told
 	procFailed = 'P'
