@@ -147,7 +147,10 @@ func (g *gale) once(s *storm) {
 		g.worst, g.told = after, fmt.Sprintf("seed %d: %s", s.seed, what)
 	}
 	g.done++
-	if len(findings) == 0 && *stormSeed < 0 {
+	if len(findings) == 0 {
+		if *stormSeed >= 0 && *stormTimes == 1 {
+			g.show(s, nil, stories, ends)
+		}
 		return
 	}
 	kinds := map[string]bool{}
@@ -157,11 +160,10 @@ func (g *gale) once(s *storm) {
 	for k := range kinds {
 		g.counts[k] = append(g.counts[k], s.seed)
 	}
-	if len(findings) > 0 {
-		g.failed++
-	}
-	if g.failed <= mostShown || *stormSeed >= 0 {
+	if g.failed++; g.failed <= mostShown {
 		g.show(s, findings, stories, ends)
+	} else {
+		t.Logf("storm %s: %s: %s: %s", s, s.fault, findings[0].kind, findings[0].text)
 	}
 }
 
