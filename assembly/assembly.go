@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/components"
 	"github.com/ferrympi/ferry/components/core"
 	"github.com/ferrympi/ferry/config"
@@ -51,6 +52,9 @@ type Watcher interface {
 	// Died says that a process has failed. All PMLs have been told. Calls come one at a
 	// time.
 	Died(peer framework.Life, reason string)
+	// Broken says that a process takes part in no further collective of a communicator, and
+	// why, though none has failed. Calls come one at a time, Died's among them.
+	Broken(comm cid.Extended, by framework.Proc, reason string)
 	// Dump says that somebody wants to see what the process waits for. It may come while
 	// another call is under way, whose end it must not wait for.
 	Dump()
@@ -86,7 +90,7 @@ type Assembly struct {
 		closing bool
 		stop    chan struct{} // closed with closing
 		lost    bool          // the launcher is gone
-		endings []ending      // of which nobody has been told yet
+		news    []news        // of which nobody has been told yet
 		telling bool
 		dumping bool
 		running sync.WaitGroup

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 )
 
@@ -25,13 +26,16 @@ func (a *Assembly) event(ev bootstrap.Event) {
 			a.mu.Lock()
 			a.dead[life] = ev.Reason // first: a communicator that is made from now on knows
 			a.mu.Unlock()
-			a.ends(ending{peer: life, died: ev.Reason})
+			a.passes(news{peer: life, died: ev.Reason})
 		}
 	case bootstrap.ProcLeft:
 		a.goes(ev, framework.ErrPeerClosed)
 	case bootstrap.GivenUp:
 		a.env.Logger.Warn("a process has given this one up", "proc", ev.Proc.String(), "reason", ev.Reason)
 		a.goes(ev, fmt.Errorf("%w: %s", framework.ErrGivenUp, ev.Reason))
+	case bootstrap.Broken:
+		a.env.Logger.Warn("collectives are broken", "comm", ev.Comm.String(), "proc", ev.Proc.String(), "reason", ev.Reason)
+		a.passes(news{broken: &ev})
 	case bootstrap.ServerLost:
 		a.serverLost(ev.Reason)
 	case bootstrap.Dump:
@@ -57,49 +61,70 @@ func (a *Assembly) goes(ev bootstrap.Event, how error) {
 			a.known[life] = known
 		}
 		a.mu.Unlock()
-		a.ends(ending{peer: life, gone: how})
+		a.passes(news{peer: life, gone: how})
 	}
 }
 
-// ending is that of one life: it died, or is gone otherwise.
-type ending struct {
-	peer framework.Life
-	died string
-	gone error
+// news is for PMLs and watcher: that a life is over, because it died or otherwise, or that
+// the collectives of a communicator are.
+type news struct {
+	peer   framework.Life
+	died   string
+	gone   error
+	broken *bootstrap.Event
 }
 
-// ends has PMLs and watcher told of an ending. upcalls is locked.
-func (a *Assembly) ends(e ending) {
+// passes has PMLs and watcher told. upcalls is locked.
+func (a *Assembly) passes(n news) {
 	u := &a.upcalls
-	u.endings = append(u.endings, e)
+	u.news = append(u.news, n)
 	if !u.telling {
 		u.telling = true
 		u.running.Go(a.tell)
 	}
 }
 
-// tell tells of endings, in order.
+// tell passes news on, in order.
 func (a *Assembly) tell() {
 	u := &a.upcalls
 	u.Lock()
 	defer u.Unlock()
-	for len(u.endings) > 0 && !u.closing {
-		e := u.endings[0]
-		u.endings = u.endings[1:]
+	for len(u.news) > 0 && !u.closing {
+		n := u.news[0]
+		u.news = u.news[1:]
 		u.Unlock()
-		for _, m := range a.pmls {
-			if e.gone != nil {
-				m.PeerGone(e.peer, e.gone)
-			} else {
-				m.PeerFailed(e.peer, e.died)
-			}
-		}
-		if e.gone == nil && a.options.Watcher != nil {
-			a.options.Watcher.Died(e.peer, e.died)
-		}
+		a.pass(n)
 		u.Lock()
 	}
 	u.telling = false
+}
+
+func (a *Assembly) pass(n news) {
+	for _, m := range a.pmls {
+		switch {
+		case n.broken != nil:
+			m.Inquire()
+		case n.gone != nil:
+			m.PeerGone(n.peer, n.gone)
+		default:
+			m.PeerFailed(n.peer, n.died)
+		}
+	}
+	switch w := a.options.Watcher; {
+	case w == nil || n.gone != nil:
+	case n.broken != nil:
+		w.Broken(n.broken.Comm, n.broken.Proc, n.broken.Reason)
+	default:
+		w.Died(n.peer, n.died)
+	}
+}
+
+// Broke tells the other members of a communicator that this one takes part in none of its
+// collectives any more, and why. It returns at once.
+func (a *Assembly) Broke(comm cid.Extended, why error) {
+	if events, ok := framework.As[bootstrap.EventSource](a.client); ok {
+		events.Broke(comm, why.Error())
+	}
 }
 
 // tellGivenUp is pml.Env's GiveUp.

@@ -9,6 +9,7 @@ import (
 	"github.com/ferrympi/ferry/bootstrap/local"
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/btl/self"
+	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/components"
 	"github.com/ferrympi/ferry/framework"
 )
@@ -61,13 +62,15 @@ type eventful struct {
 func (e *eventful) Begin(uint64)                          {}
 func (e *eventful) End()                                  {}
 func (e *eventful) GiveUp(framework.Proc, uint64, string) {}
+func (e *eventful) Broke(cid.Extended, string)            {}
 
 func (e *eventful) OnEvent(f func(bootstrap.Event)) { e.event = f }
 
 type watcher struct{ died, dumped chan struct{} }
 
-func (w *watcher) Died(framework.Life, string) { close(w.died) }
-func (w *watcher) Dump()                       { close(w.dumped) }
+func (w *watcher) Died(framework.Life, string)                 { close(w.died) }
+func (w *watcher) Broken(cid.Extended, framework.Proc, string) {}
+func (w *watcher) Dump()                                       { close(w.dumped) }
 
 // open opens an assembly over the hanging BTL, with the given watcher.
 func (h *hanging) open(t *testing.T, watch Watcher, more ...framework.Setting) (*Assembly, *eventful) {

@@ -53,7 +53,7 @@ func (a *Assembly) isolate(err error) {
 	a.isolated = err
 	for life, known := range a.known {
 		if _, dead := a.dead[life]; !dead && !known.gone {
-			a.ends(ending{peer: life, gone: err})
+			a.passes(news{peer: life, gone: err})
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 )
 
@@ -159,14 +160,16 @@ const (
 	Dump                            // the server asks for an Inspect dump on standard error
 	ProcLeft                        // a life of a process is over in good order; see EventSource.End
 	GivenUp                         // a process has given this life of this process up; see EventSource.GiveUp
+	Broken                          // the collectives of a communicator can't go on; see EventSource.Broke
 )
 
 // Event is news from the server.
 type Event struct {
 	Kind   EventKind
-	Proc   framework.Proc // ProcDied, ProcLeft, GivenUp: who
+	Proc   framework.Proc // ProcDied, ProcLeft, GivenUp, Broken: who
 	Nonce  uint64         // likewise: of the last life that it began (EventSource.Begin); 0: none, or not known
-	Reason string         // "signal: killed", "exit status 3"; GivenUp: as it was given
+	Comm   cid.Extended   // Broken
+	Reason string         // "signal: killed", "exit status 3"; GivenUp, Broken: as it was given
 }
 
 // An EventSource delivers events.
@@ -184,6 +187,11 @@ type EventSource interface {
 	// any more, and why. It returns at once, and the news is lost if the server does not
 	// read for long.
 	GiveUp(p framework.Proc, nonce uint64, reason string)
+	// Broke tells all others who have an open client that this process takes part in no
+	// further collective operation of a communicator, and why. Of each communicator they
+	// hear once, whoever says so first. It returns at once, and the news is lost if the
+	// server does not read for long.
+	Broke(comm cid.Extended, reason string)
 	// OnEvent calls f for each event from now on, and at once for each process
 	// that is already known dead; one call at a time, in order, from a goroutine
 	// of the client. f must not block, nor call the client. There is one f; a

@@ -19,8 +19,9 @@ import (
 // A context that ends during a collective, an operation (Op) that panics, or any
 // other failure in its middle breaks the communicator's collectives, because members
 // don't agree any more on what has happened: each further one, creation of
-// communicators included, is ErrBroken. Messages between two members are not
-// concerned.
+// communicators included, is ErrBroken. The other members, who would wait for that one,
+// are told: theirs end with ErrBroken too, which names it. Messages between two members
+// are not concerned.
 
 // operations returns what the selected components offer on the communicator.
 // Inside do.

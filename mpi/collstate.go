@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/pml"
 )
 
 // collective is the state of a communicator's collective operations. One is in
@@ -105,7 +107,22 @@ func (k *collective) breaks(err error) error {
 	return k.fail(err)
 }
 
+// fail has all further collectives of this member refused, and tells the others, who
+// would wait for it. A death they hear of by themselves, and what they were told they know.
 func (k *collective) fail(err error) error {
-	k.broken.CompareAndSwap(nil, &err)
+	if k.broken.CompareAndSwap(nil, &err) && !errors.Is(err, ErrProcFailed) && !errors.Is(err, ErrBroken) {
+		c := k.comm()
+		c.session.engine.Broke(c.spec.ID, err)
+	}
 	return err
+}
+
+// brokenBy ends a communicator's collectives, because a member takes part in none any
+// more. What has arrived for those that come is received.
+func (c *Comm) brokenBy(p Proc, reason string) {
+	who := p.String()
+	if rank := slices.Index(c.group.procs(), p); rank >= 0 {
+		who = fmt.Sprintf("rank %d", rank)
+	}
+	c.pml.Abort(pml.Collective, fmt.Errorf("%w: %s takes part in none any more: %s", ErrBroken, who, reason))
 }

@@ -58,6 +58,9 @@ func newComm(s *Session, g *Group, m assembly.PML, spec pml.CommSpec, values *fr
 		if err != nil {
 			m.CIDs().Close(spec.Local)
 			m.Refuse(cid.Below(spec.ID)) // the others may have it
+			if len(spec.Group) > 1 {
+				s.engine.Broke(spec.ID, err)
+			}
 		}
 	}()
 	if !spec.Local.Valid() {
@@ -78,13 +81,7 @@ func newComm(s *Session, g *Group, m assembly.PML, spec pml.CommSpec, values *fr
 		rank: spec.Rank, session: s, group: g, module: m, values: values, spec: spec,
 	}
 	c.collective.init(c)
-	e := s.engine
-	e.mu.Lock()
-	e.comms[spec.ID] = c
-	e.mu.Unlock()
-	for life, reason := range e.Dead() {
-		c.memberDied(life, reason)
-	}
+	s.engine.add(c)
 	return c, nil
 }
 

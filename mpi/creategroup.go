@@ -32,10 +32,11 @@ func (c *Comm) CreateGroup(ctx context.Context, g *Group, tag int) (*Comm, error
 		return nil, fmt.Errorf("%w: the caller is not in the group", ErrNoComm)
 	}
 	k := &c.collective
-	if err := k.works(); err != nil {
-		return nil, err
+	broken := k.works()
+	if broken != nil && g.Rank() != 0 {
+		return nil, broken
 	}
-	d, err := c.createGroup(ctx, g, ranks, tag)
+	d, err := c.createGroup(ctx, g, ranks, tag, broken)
 	if err != nil {
 		// The others' message may come yet, and the next creation must not take it.
 		return nil, k.fail(fmt.Errorf("create group: %w", ended(ctx, "wait", err)))
@@ -43,15 +44,18 @@ func (c *Comm) CreateGroup(ctx context.Context, g *Group, tag int) (*Comm, error
 	return d, nil
 }
 
-func (c *Comm) createGroup(ctx context.Context, g *Group, ranks []int, tag int) (*Comm, error) {
+// createGroup does it, unless it can't be done in this member: which the others must hear
+// of its first one.
+func (c *Comm) createGroup(ctx context.Context, g *Group, ranks []int, tag int, cannot error) (*Comm, error) {
 	var id cid.Extended
-	var err error
-	if over(ctx) {
-		return nil, context.Cause(ctx)
+	err := cannot
+	if err == nil && over(ctx) {
+		err = context.Cause(ctx)
 	}
-	if g.Rank() == 0 {
-		id, err = c.announce(ctx, g, ranks[1:], tag)
-	} else {
+	switch {
+	case g.Rank() == 0:
+		id, err = c.announce(ctx, g, ranks[1:], tag, err)
+	case err == nil:
 		id, err = c.hear(ctx, g, ranks[0], tag)
 	}
 	if err != nil {
@@ -82,10 +86,12 @@ func hashGroup(g *Group) uint64 {
 	return h.Sum64()
 }
 
-// announce draws an id and sends it to these ranks. If there is none it sends
-// that, so that they don't wait.
-func (c *Comm) announce(ctx context.Context, g *Group, ranks []int, tag int) (cid.Extended, error) {
-	id, err := c.session.engine.draw(ctx)
+// announce draws an id and sends it to these ranks. If there is none, because it can't be
+// made here or otherwise, it sends that, so that they don't wait.
+func (c *Comm) announce(ctx context.Context, g *Group, ranks []int, tag int, err error) (id cid.Extended, _ error) {
+	if err == nil {
+		id, err = c.session.engine.draw(ctx)
+	}
 	msg := announcement(id, g)
 	for _, r := range ranks {
 		// Nobody waits for these sends: whether a member has heard does not depend on

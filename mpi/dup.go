@@ -127,6 +127,8 @@ func (c *Comm) finishIdup(before, r *CommRequest, attrs []attribute) {
 	defer c.collective.idups.Add(-1)
 	defer c.session.drop(&c.session.comms)
 	if r.comm, r.err = c.dup(context.Background(), before); r.err != nil {
+		// Those that come after it fail too: nothing else derives ids.
+		c.module.Refuse(c.collective.children.Unborn())
 		r.err = c.collective.fail(fmt.Errorf("idup: %w", r.err))
 		deleteAttrs(attrs)
 		return

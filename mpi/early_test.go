@@ -9,6 +9,7 @@ import (
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/local"
+	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/components"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mpi"
@@ -22,6 +23,7 @@ type hasty struct{ bootstrap.Client }
 func (hasty) Begin(uint64)                          {}
 func (hasty) End()                                  {}
 func (hasty) GiveUp(framework.Proc, uint64, string) {}
+func (hasty) Broke(cid.Extended, string)            {}
 
 func (hasty) OnEvent(f func(bootstrap.Event)) {
 	if f != nil {

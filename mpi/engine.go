@@ -34,8 +34,9 @@ type engine struct {
 	sessions int
 	busy     chan struct{} // not nil while the engine opens or closes; closed at its end
 
-	mu    sync.Mutex
-	comms map[cid.Extended]*Comm // that are open
+	mu     sync.Mutex
+	comms  map[cid.Extended]*Comm // that are open
+	broken []bootstrap.Event      // of communicators that are not, the last ones; see Broken
 }
 
 // engines are those of the sessions that are open in this operating-system process, and
@@ -166,5 +167,41 @@ func (e *engine) Died(peer framework.Life, reason string) {
 	e.mu.Unlock()
 	for _, c := range comms {
 		c.memberDied(peer, reason)
+	}
+}
+
+// mostBroken is how many communicators are remembered that were broken before they came
+// to be here. It is more than may be under way at a time.
+const mostBroken = 1024
+
+// Broken implements assembly.Watcher. Members make a communicator at different times: one
+// may have given it up before another has it.
+func (e *engine) Broken(id cid.Extended, by framework.Proc, reason string) {
+	e.mu.Lock()
+	c := e.comms[id]
+	if c == nil {
+		e.broken = append(e.broken[max(0, len(e.broken)-mostBroken+1):], bootstrap.Event{Comm: id, Proc: by, Reason: reason})
+	}
+	e.mu.Unlock()
+	if c != nil {
+		c.brokenBy(by, reason)
+	}
+}
+
+// add has a communicator hear of what concerns it, from now on and already.
+func (e *engine) add(c *Comm) {
+	e.mu.Lock()
+	e.comms[c.spec.ID] = c
+	at := slices.IndexFunc(e.broken, func(ev bootstrap.Event) bool { return ev.Comm == c.spec.ID })
+	var before bootstrap.Event
+	if at >= 0 {
+		before = e.broken[at]
+	}
+	e.mu.Unlock()
+	if at >= 0 {
+		c.brokenBy(before.Proc, before.Reason)
+	}
+	for life, reason := range e.Dead() {
+		c.memberDied(life, reason)
 	}
 }

@@ -107,6 +107,11 @@ type Module interface {
 	// a member that waits for one of this process hears of it.
 	Refuse(cid.Span)
 
+	// Inquire says that others may have refused, though none has failed: whoever waits for a
+	// member from which nothing has come on a communicator, now or later, asks whether it is
+	// in it. After PeerFailed that is so without being told. What has arrived is taken first.
+	Inquire()
+
 	// Route says how messages to a process travel, or would.
 	Route(peer framework.Life) Route
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/framework/kittest"
 )
@@ -21,6 +22,7 @@ func faultCases() claims {
 		kittest.New("DeathIsAnEvent", Want{Size: 3, Timeout: long}, (*job).deathIsAnEvent),
 		kittest.New("LifeThatEndsIsAnEvent", Want{Size: 3, Timeout: long}, (*job).lifeEnds),
 		kittest.New("LifeThatIsGivenUpHearsOfIt", Want{Size: 2, Timeout: long}, (*job).givenUp),
+		kittest.New("BrokenCommunicatorIsToldOnceToAllOthers", Want{Size: 3, Timeout: long}, (*job).brokenOnce),
 		kittest.New("CloseWhileNewsComesIsNoDeath", Want{Size: 2, Timeout: long}, (*job).closeAmongNews),
 		kittest.New("CloseIsNoDeath", Want{Size: 3, Timeout: short}, (*job).closeIsNoDeath),
 		kittest.New("CanceledContextWithdraws", Want{Size: 2, Timeout: long}, (*job).cancelWithdraws),
@@ -189,6 +191,30 @@ func (j *job) givenUp() {
 	from.GiveUp(j.group(1)[0], 99, "somebody else")
 	from.GiveUp(j.group(1)[0], 6, "no way")
 	j.next(news, bootstrap.Event{Kind: bootstrap.GivenUp, Proc: j.group(0)[0], Nonce: 5, Reason: "no way"})
+}
+
+// brokenOnce: all members come to know, and to say, that a communicator's collectives can't
+// go on.
+func (j *job) brokenOnce() {
+	first, second := ability[bootstrap.EventSource](j, 0), ability[bootstrap.EventSource](j, 1)
+	first.Begin(5)
+	second.Begin(6)
+	j.meet("begun")
+	at := []<-chan bootstrap.Event{j.listen(0), j.listen(1), j.listen(2)}
+	id, other := cid.Extended{Base: 7, Sub: 1 << 48}, cid.Extended{Base: 7}
+	broken := bootstrap.Event{Kind: bootstrap.Broken, Proc: j.group(0)[0], Nonce: 5, Comm: id, Reason: "no way"}
+	first.Broke(id, "no way")
+	j.next(at[1], broken)
+	j.next(at[2], broken)
+	second.Broke(id, "I have heard")
+	second.Broke(other, "another one")
+	broken = bootstrap.Event{Kind: bootstrap.Broken, Proc: j.group(1)[0], Nonce: 6, Comm: other, Reason: "another one"}
+	j.next(at[0], broken)
+	j.next(at[2], broken)
+	j.meet("told")
+	for _, ch := range at {
+		j.noEvent(ch)
+	}
 }
 
 // closeAmongNews: a client that closes leaves unread what is sent to it.

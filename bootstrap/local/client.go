@@ -13,6 +13,7 @@ import (
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/local/internal/wire"
+	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 )
 
@@ -168,9 +169,9 @@ func (c *client) readAll(r *wire.Reader) error {
 
 // addEvent passes on what the server said.
 func (c *client) addEvent(ev wire.EventBody) {
-	e := bootstrap.Event{Kind: bootstrap.EventKind(ev.Kind), Proc: framework.Proc{Namespace: c.id.Proc.Namespace, Rank: ev.Rank}, Nonce: ev.Nonce, Reason: ev.Reason}
+	e := bootstrap.Event{Kind: bootstrap.EventKind(ev.Kind), Proc: framework.Proc{Namespace: c.id.Proc.Namespace, Rank: ev.Rank}, Nonce: ev.Nonce, Comm: cid.FromBytes(ev.Comm), Reason: ev.Reason}
 	switch e.Kind {
-	case bootstrap.ProcDied, bootstrap.ProcLeft:
+	case bootstrap.ProcDied, bootstrap.ProcLeft, bootstrap.Broken:
 		c.events.add(e)
 	case bootstrap.GivenUp:
 		c.mu.Lock()

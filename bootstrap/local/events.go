@@ -6,6 +6,7 @@ import (
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/local/internal/wire"
+	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 )
 
@@ -89,11 +90,23 @@ func (c *client) begin(nonce uint64) {
 // GiveUp implements bootstrap.EventSource. Whoever is not of this job hears nothing; nor
 // does anybody while the launcher does not read.
 func (c *client) GiveUp(p framework.Proc, nonce uint64, reason string) {
+	if p.Namespace == c.id.Proc.Namespace {
+		c.tell(wire.GiveUp, wire.GiveUpBody{Rank: p.Rank, Nonce: nonce, Reason: reason[:min(len(reason), bootstrap.MaxName)]})
+	}
+}
+
+// Broke implements bootstrap.EventSource.
+func (c *client) Broke(comm cid.Extended, reason string) {
+	c.tell(wire.Broke, wire.BrokeBody{Comm: comm.Bytes(), Reason: reason[:min(len(reason), bootstrap.MaxName)]})
+}
+
+// tell sends news, unless the launcher does not read.
+func (c *client) tell(k wire.Kind, news any) {
 	c.mu.Lock()
 	unread := c.out.bytes
 	c.mu.Unlock()
-	if p.Namespace == c.id.Proc.Namespace && unread < mostNews {
-		_, _ = c.send(wire.GiveUp, 0, wire.GiveUpBody{Rank: p.Rank, Nonce: nonce, Reason: reason[:min(len(reason), bootstrap.MaxName)]})
+	if unread < mostNews {
+		_, _ = c.send(k, 0, news)
 	}
 }
 

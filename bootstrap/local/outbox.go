@@ -22,7 +22,7 @@ type outgoing struct {
 }
 
 // mostNews is how many bytes may wait for the launcher before news that nobody waits for
-// (bootstrap.EventSource.GiveUp) is dropped. Whatever else is queued has a caller that waits, or
+// (bootstrap.EventSource.GiveUp, Broke) is dropped. Whatever else is queued has a caller that waits, or
 // comes once in a session.
 const mostNews = 1 << 20
 

@@ -32,19 +32,24 @@ func (p *player) collectives(err error) {
 	p.Coll.Op = ""
 }
 
+// over is a context that has ended.
+var over = func() context.Context {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(errors.New("this rank has had an error in a collective"))
+	return ctx
+}()
+
 // endColl notes why there are no more collectives.
 func (p *player) endColl(what string, err error, members []int) {
 	k := p.classify(err, what, members)
 	if k == strange {
 		p.wrong("unnamed: %s: %v", what, err)
 	}
-	// Who waits for this member may hear that it takes no part any more.
-	if err := p.coll.Close(); err != nil {
-		p.wrong("close: %v", err)
-	}
+	// It may have been another communicator that failed: this rank enters no collective of
+	// the first one any more either, and those who wait for it there may hear of it.
+	_ = mpi.Barrier(over, p.coll)
 	p.teller.mu.Lock()
 	defer p.teller.mu.Unlock()
-	p.collClosed = true
 	p.Coll.Class, p.Coll.Err, p.Coll.At = string(rune(k)), err.Error(), now()
 }
 
@@ -350,7 +355,7 @@ func (p *player) closeEarly() {
 		}
 		settle(true)
 	}
-	for _, c := range p.opened() {
+	for _, c := range append(p.comms, p.coll) {
 		if err := c.Close(); err != nil {
 			p.Closed = err.Error()
 		}

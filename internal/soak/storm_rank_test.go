@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/pprof"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -31,16 +30,15 @@ const storyMark = "STORY "
 // player is one rank of a storm.
 type player struct {
 	teller
-	me         int
-	wait       time.Duration
-	session    *mpi.Session
-	comms      []*mpi.Comm // of the streams
-	coll       *mpi.Comm
-	collClosed bool
-	sent       map[int]*ledger
-	got        map[int]*ledger
-	steps      atomic.Int64
-	struck     sync.Once
+	me      int
+	wait    time.Duration
+	session *mpi.Session
+	comms   []*mpi.Comm // of the streams
+	coll    *mpi.Comm
+	sent    map[int]*ledger
+	got     map[int]*ledger
+	steps   atomic.Int64
+	struck  sync.Once
 
 	all  context.Context // ends when something hangs
 	life context.Context // ends when the rank closes early, too
@@ -145,7 +143,10 @@ func (p *player) watch(done <-chan struct{}) {
 
 // dump says what waits, and where.
 func (p *player) dump() {
-	for i, c := range p.opened() {
+	for i, c := range append(p.comms[:len(p.comms):len(p.comms)], p.coll) {
+		if c == nil {
+			continue
+		}
 		in, err := c.Inspect()
 		fmt.Printf("communicator %d: %+v, %v\n", i, in, err)
 	}
@@ -266,20 +267,13 @@ func (p *player) open(ctx context.Context) string {
 	return ""
 }
 
-// opened are the communicators that are open.
-func (p *player) opened() []*mpi.Comm {
-	all := slices.Clone(p.comms)
-	if p.coll != nil && !p.collClosed {
-		all = append(all, p.coll)
-	}
-	return all
-}
-
 // closeAll closes the communicators and the session, in good order.
 func (p *player) closeAll() {
 	var errs []error
-	for _, c := range p.opened() {
-		errs = append(errs, c.Close())
+	for _, c := range append(p.comms[:len(p.comms):len(p.comms)], p.coll) {
+		if c != nil {
+			errs = append(errs, c.Close())
+		}
 	}
 	p.step()
 	if !p.storm.faulty(p.me) || p.storm.kind == "cut" || p.storm.kind == "shortage" { // else their receivers wait for its end

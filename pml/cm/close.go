@@ -108,22 +108,61 @@ func (p *peer) refuse() {
 		p.held[0].end(err)
 	}
 	for _, r := range c.m.requests {
-		if r.c == c && r.state == posted && r.p == p {
+		if r.c == c && r.state == posted && (r.p == p || r.p == nil) {
 			r.end(err)
 		}
 	}
 	c.m.wakeProbes()
 }
 
-// inquire asks the members from which receives wait, and of which nothing has come on
-// the communicator, whether they are in it at all. Where a process has failed others may
-// have failed to create it. Lock held.
-func (m *Module) inquire() {
-	for _, r := range m.requests {
-		if r.c != nil && r.state == posted && r.p != nil {
-			r.p.inquire()
+// refusedBy returns the error of a receive from a member that has refused, or from any if
+// one has.
+func (c *comm) refusedBy(src int) error {
+	if !c.refused {
+		return nil
+	}
+	for _, p := range c.peers {
+		if p != nil && p.refused && (src == p.rank || src == pml.AnySource) {
+			return c.m.procs.NotMember(p.proc.Life)
 		}
 	}
+	return nil
+}
+
+// Inquire implements pml.Module.
+func (m *Module) Inquire() {
+	m.engine.Lock()
+	defer m.engine.Unlock()
+	m.failures = true // receives and probes that come later ask
+	m.lastPolls()
+	m.inquire()
+}
+
+// inquire has whoever waits ask the members from which nothing has come on a communicator
+// whether they are in it at all: their part in its creation may have failed, as it does in
+// some when a process fails. Lock held.
+func (m *Module) inquire() {
+	for _, r := range m.requests {
+		if r.c != nil && r.state == posted {
+			r.c.inquire(r.source())
+		}
+	}
+	m.wakeProbes()
+}
+
+// inquire asks the member that is src, or all. Lock held.
+func (c *comm) inquire(src int) {
+	if src != pml.AnySource {
+		c.peer(src).inquire()
+		return
+	}
+	for rank := range c.Procs {
+		if c.inquired || c.Spec.IsElsewhere(rank) {
+			continue
+		}
+		c.peer(rank).inquire()
+	}
+	c.inquired = true
 }
 
 func (p *peer) inquire() {

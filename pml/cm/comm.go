@@ -14,10 +14,11 @@ import (
 type comm struct {
 	base.Comm[*proc]
 	base.Probes
-	m       *Module
-	word    uint32  // its id at this process, see ids
-	peers   []*peer // by rank; nil until used
-	refused bool    // by a member
+	m        *Module
+	word     uint32  // its id at this process, see ids
+	peers    []*peer // by rank; nil until used
+	refused  bool    // by a member
+	inquired bool    // all members were asked whether they are in it
 	// searched is how many processes had failed, by plane, when the reaper began the last
 	// probe that has found nothing.
 	searched [pml.Planes]uint32
@@ -96,15 +97,20 @@ func (p *peer) learnt() {
 }
 
 // cannotCome returns why no message will come from src, or from anybody of whom one
-// might, on this plane.
+// might, on this plane. Where it is not known that a member is in the communicator, that
+// one is asked.
 func (c *comm) cannotCome(src int, plane pml.Plane) error {
-	if src >= 0 && c.refused && c.peer(src).refused {
-		return c.m.procs.NotMember(c.Procs[src].Life)
-	}
-	if !c.m.failures {
+	if !c.m.failures && !c.refused {
 		return nil
 	}
-	return c.CannotCome(src, plane)
+	if err := c.refusedBy(src); err != nil {
+		return err
+	}
+	err := c.CannotCome(src, plane)
+	if err == nil {
+		c.inquire(src)
+	}
+	return err
 }
 
 // Abort implements pml.Comm. A send that the MTL has, and that nobody has received,

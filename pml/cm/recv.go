@@ -90,9 +90,6 @@ func (r *request) post() {
 		r.state, r.why = seeking, why
 		err = m.mtl.Probe(&r.op, from, r.envelope(), true)
 	} else {
-		if m.failures && r.p != nil {
-			r.p.inquire()
-		}
 		r.state = posted
 		err = m.mtl.Recv(&r.op, from, r.envelope(), r.target())
 	}

@@ -106,6 +106,12 @@ func (m *Module) Refuse(s cid.Span) {
 	m.network.Refuse(s)
 }
 
+// Inquire implements pml.Module.
+func (m *Module) Inquire() {
+	m.node.Inquire()
+	m.network.Inquire()
+}
+
 // isLocal reports whether another process is on this node.
 func (m *Module) isLocal(peer framework.Life) bool {
 	_, local := slices.BinarySearch(m.env.Identity.Locals, peer.ID.Rank())

@@ -67,7 +67,7 @@ func (w *wildcards) lookForLost() {
 		if !local {
 			continue
 		}
-		if err := w.c.watchable.CannotCome(src, w.plane); err != nil && !errors.Is(err, framework.ErrPeerClosed) && !errors.Is(err, framework.ErrNotMember) {
+		if err := w.c.watchable.CannotCome(src, w.plane); err != nil && !errors.Is(err, framework.ErrPeerClosed) {
 			w.lost = w.c.watchable.CannotCome(pml.AnySource, w.plane)
 			return
 		}

@@ -38,7 +38,10 @@ func (c *comm) find(src, tag int, plane pml.Plane) (*match.Message[message], err
 	if found := c.queues[plane].Find(mp, src, tag); found != nil {
 		return found, nil
 	}
-	return nil, c.cannotCome(src, plane)
+	if c.barred[plane] {
+		return nil, c.barredBy()
+	}
+	return nil, c.CannotCome(src, plane)
 }
 
 // Pause implements base.Prober: until something arrives that has no receive.

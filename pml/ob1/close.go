@@ -1,6 +1,9 @@
 package ob1
 
-import "github.com/ferrympi/ferry/cid"
+import (
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/pml"
+)
 
 // part takes a closed communicator out, on which nothing is pending any more, and tells
 // its members: see cid.Rest. Paths keep the order of frames, so that after a member's
@@ -88,7 +91,7 @@ func (q *peer) refuse() {
 	}
 	q.refused, c.refused, q.word = true, true, 0
 	for _, r := range c.m.requests {
-		if r.c == c && r.state == posted && r.p == q {
+		if r.c == c && r.state == posted && (r.p == q || r.p == nil) {
 			c.queues[r.plane].Cancel(&r.node)
 			r.fail(c.m.procs.NotMember(q.proc.Life))
 		}
@@ -96,15 +99,56 @@ func (q *peer) refuse() {
 	c.changed()
 }
 
-// inquire asks the members from which receives wait, and of which nothing has come on
-// the communicator, whether they are in it at all. Where a process has failed others may
-// have failed to create it. Lock held.
-func (m *Module) inquire() {
-	for _, r := range m.requests {
-		if r.state == posted && r.p != nil {
-			r.p.inquire()
+// refusedBy returns the error of a receive from a member that has refused, or from any if
+// one has.
+func (c *comm) refusedBy(src int) error {
+	if !c.refused {
+		return nil
+	}
+	for _, q := range c.peers {
+		if q != nil && q.refused && (src == q.rank || src == pml.AnySource) {
+			return c.m.procs.NotMember(q.proc.Life)
 		}
 	}
+	return nil
+}
+
+// Inquire implements pml.Module.
+func (m *Module) Inquire() {
+	m.engine.Lock()
+	defer m.engine.Unlock()
+	m.failures++ // receives and probes that come later ask
+	m.lastPolls()
+	m.inquire()
+}
+
+// inquire has whoever waits ask the members from which nothing has come on a communicator
+// whether they are in it at all: their part in its creation may have failed, as it does in
+// some when a process fails. Lock held.
+func (m *Module) inquire() {
+	for _, r := range m.requests {
+		if r.state == posted {
+			r.c.inquire(r.source())
+		}
+	}
+	for _, c := range m.comms.ByID {
+		c.changed()
+	}
+}
+
+// inquire asks the member that is src, or all. Lock held.
+func (c *comm) inquire(src int) {
+	if src != pml.AnySource {
+		c.peer(src).inquire()
+		return
+	}
+	for rank := range c.Procs {
+		if c.inquired || c.Spec.IsElsewhere(rank) {
+			continue
+		}
+		c.peer(rank).inquire()
+	}
+	c.inquired = true
 }
 
 func (p *peer) inquire() {

@@ -82,10 +82,7 @@ func (m *Module) PeerFailed(peer framework.Life, reason string) {
 func (m *Module) PeerGone(peer framework.Life, how error) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	for _, t := range m.transports { // what it had sent may not have been looked at
-		for i := 0; i < mostLastPolls && t.Poll() > 0; i++ {
-		}
-	}
+	m.lastPolls()
 	m.procs.Gone(peer, how)
 	if errors.Is(how, framework.ErrGivenUp) {
 		m.inquire()
@@ -95,6 +92,14 @@ func (m *Module) PeerGone(peer framework.Life, how error) {
 // mostLastPolls bounds the time for what a process had sent: others go on sending
 // meanwhile.
 const mostLastPolls = 1000
+
+// lastPolls takes what others had sent before the news of them.
+func (m *Module) lastPolls() {
+	for _, t := range m.transports {
+		for i := 0; i < mostLastPolls && t.Poll() > 0; i++ {
+		}
+	}
+}
 
 // drain takes what a process has sent before its end: it is there already, and arrives.
 func (m *Module) drain(peer framework.Life) {

@@ -94,11 +94,9 @@ func (c *comm) postRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *request 
 		return r
 	}
 	if m.failures != 0 || c.refused {
-		if err := c.cannotCome(src, plane); err != nil {
+		if err := c.CannotCome(src, plane); err != nil {
 			c.queues[plane].Cancel(&r.node)
 			r.fail(err)
-		} else if r.p != nil {
-			r.p.inquire()
 		}
 	}
 	return r
@@ -116,18 +114,20 @@ func (r *request) take(msg *message) {
 	r.m.giveUp(msg)
 }
 
-// cannotCome returns why no message will come from src, or from anybody of whom one
-// might, on this plane.
-func (c *comm) cannotCome(src int, plane pml.Plane) error {
-	switch {
-	case c.barred[plane]:
-		return c.barredBy()
-	case src >= 0 && c.refused && c.peer(src).refused:
-		return c.m.procs.NotMember(c.Procs[src].Life)
-	case c.m.failures == 0:
+// CannotCome implements pml.Watchable: receives and probes ask too. Where it is not known
+// that a member is in the communicator, that one is asked. Lock held.
+func (c *comm) CannotCome(src int, plane pml.Plane) error {
+	if c.m.failures == 0 && !c.refused {
 		return nil
 	}
-	return c.CannotCome(src, plane)
+	if err := c.refusedBy(src); err != nil {
+		return err
+	}
+	err := c.Comm.CannotCome(src, plane)
+	if err == nil {
+		c.inquire(src)
+	}
+	return err
 }
 
 // deliver completes a receive with an eager message. r.p is the sender. Lock held.

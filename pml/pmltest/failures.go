@@ -192,9 +192,14 @@ func (f *fixture) givenUp() {
 }
 
 // refused: rank 0 has a communicator that rank 1 has not, and won't have. The news that
-// somebody has died makes it ask.
+// somebody has died, or that others have refused, makes it ask.
 func (f *fixture) refused() {
 	stranger := framework.Life{ID: framework.MakeProcID(1, 77), Nonce: 77}
+	f.refuses(func() { f.Procs[0].Module.PeerFailed(stranger, "test") })
+	f.refuses(f.Procs[0].Module.Inquire)
+}
+
+func (f *fixture) refuses(news func()) {
 	for _, first := range []string{"the question", "the refusal", "a message"} {
 		h := f.half()
 		refuse := func() {
@@ -208,14 +213,20 @@ func (f *fixture) refused() {
 		if first != "the question" {
 			refuse()
 		}
-		r := f.irecv(h.comms[0], 1, 5, make([]byte, 4))
-		f.Procs[0].Module.PeerFailed(stranger, "test")
+		r, any := f.irecv(h.comms[0], 1, 5, make([]byte, 4)), f.irecv(h.comms[0], pml.AnySource, 5, make([]byte, 4))
+		probed := make(chan error, 1)
+		f.Go(func() {
+			_, err := h.comms[0].Probe(f.Context(), 1, 6, p2p)
+			probed <- err
+		})
+		news()
 		late := f.irecv(h.comms[0], 1, 5, make([]byte, 4))
 		if first == "the question" {
 			f.met(f.comms) // it is there, unless a network has it overtaken
 			refuse()
 		}
-		for _, p := range []pending{r, late, f.irecv(h.comms[0], 1, 5, make([]byte, 4))} {
+		f.Is("probe, first "+first, <-probed, framework.ErrNotMember)
+		for _, p := range []pending{r, any, late, f.irecv(h.comms[0], 1, 5, make([]byte, 4)), f.irecv(h.comms[0], pml.AnySource, 5, make([]byte, 4))} {
 			_, err := p.wait(f.Context())
 			f.Is("receive from a member that is not in the communicator, first "+first, err, framework.ErrNotMember)
 		}

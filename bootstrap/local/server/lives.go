@@ -65,3 +65,24 @@ func (s *Server) giveUp(from uint32, b wire.GiveUpBody) {
 		Reason: b.Reason,
 	}, s.procs[b.Rank].conn)
 }
+
+// mostBroken is how many communicators broke remembers. What is told twice does no harm.
+const mostBroken = 1 << 16
+
+// broke tells everybody of a communicator whose collectives can't go on: once, because
+// all its members come to say so.
+func (s *Server) broke(from uint32, b wire.BrokeBody) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, told := s.broken[b.Comm]; told {
+		return
+	}
+	if len(s.broken) == mostBroken {
+		clear(s.broken)
+	}
+	s.broken[b.Comm] = struct{}{}
+	p := &s.procs[from]
+	s.broadcastLocked(wire.EventBody{
+		Kind: uint8(bootstrap.Broken), Rank: from, Nonce: p.nonce, Comm: b.Comm, Reason: b.Reason,
+	}, p.conn)
+}

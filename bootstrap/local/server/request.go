@@ -23,6 +23,8 @@ func (c *conn) handle(m wire.Message) error {
 		return serve(m, func(b wire.LifeBody) { c.s.life(c.rank, b.Nonce) })
 	case wire.GiveUp:
 		return serve(m, func(b wire.GiveUpBody) { c.s.giveUp(c.rank, b) })
+	case wire.Broke:
+		return serve(m, func(b wire.BrokeBody) { c.s.broke(c.rank, b) })
 	case wire.Cancel:
 		return serve(m, func(b wire.CancelBody) { c.s.cancel(r, b.Expired) })
 	}

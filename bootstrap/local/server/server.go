@@ -81,7 +81,8 @@ type Server struct {
 	address   string // what Environ gives
 	procs     []proc // by rank
 	dead      []wire.EventBody
-	left      []uint32 // whose lives are over, of which the others have not been told yet
+	left      []uint32              // whose lives are over, of which the others have not been told yet
+	broken    map[[16]byte]struct{} // communicators of which broke has told
 	joins     map[string][]*join
 	published board
 	contexts  uint64 // context ids given out
@@ -124,7 +125,7 @@ func New(opt Options) (*Server, error) {
 		done:  make(chan struct{}),
 		conns: map[*conn]struct{}{},
 		procs: make([]proc, opt.Size),
-		joins: map[string][]*join{},
+		joins: map[string][]*join{}, broken: map[[16]byte]struct{}{},
 	}
 	for _, p := range opt.Psets {
 		if err := p.check(opt.Size); err != nil {

@@ -16,6 +16,7 @@ func (b JoinBody) check() error   { return CheckSizes(b.Tag, b.Payload, bootstra
 func (b GetBody) check() error    { return CheckSizes(b.Key, nil, 0) }
 func (b NameBody) check() error   { return CheckSizes(b.Name, nil, 0) }
 func (b GiveUpBody) check() error { return CheckSizes(b.Reason, nil, 0) }
+func (b BrokeBody) check() error  { return CheckSizes(b.Reason, nil, 0) }
 func (b LookupBody) check() error { return CheckSizes(b.Name, nil, 0) }
 
 func check(body any) error {

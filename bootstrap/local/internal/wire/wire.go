@@ -5,7 +5,7 @@
 // A message is the array [kind, id, body]. A client says Hello first and is
 // answered Welcome or Refused. Then it sends requests with ids of its own
 // choice, never 0 and never used again; each is answered once, in any order, by
-// Reply or Failure with that id. Put, Life, GiveUp, Cancel and Goodbye have no answer.
+// Reply or Failure with that id. Put, Life, GiveUp, Broke, Cancel and Goodbye have no answer.
 // The server pushes Event with id 0.
 //
 // What comes in is untrusted: lengths, nesting and array sizes are limited, and
@@ -23,7 +23,7 @@ import (
 
 // Version is the protocol's; client and server must agree exactly, since
 // `ferry run` and the program may be built from different sources.
-const Version = 3
+const Version = 4
 
 // Kind says what a message is. All are below 24, so that one is one byte.
 type Kind uint8
@@ -50,6 +50,7 @@ const (
 	Event                     // EventBody
 	Life                      // LifeBody: a life of the client begins, or is over
 	GiveUp                    // GiveUpBody
+	Broke                     // BrokeBody
 )
 
 // Message is one frame's content.
@@ -167,14 +168,23 @@ type (
 		Nonce  uint64
 		Reason string
 	}
+	// BrokeBody says which communicator's collectives the sender takes no part in any more,
+	// and why.
+	BrokeBody struct {
+		_      struct{} `cbor:",toarray"`
+		Comm   [16]byte // cid.Extended.Bytes
+		Reason string
+	}
 	// EventBody is news. Kind is a bootstrap.EventKind, and Nonce that of the last life of
-	// Rank. Life is the receiver's that was given up.
+	// Rank. Life is the receiver's that was given up, Comm a communicator whose collectives
+	// can't go on.
 	EventBody struct {
 		_      struct{} `cbor:",toarray"`
 		Kind   uint8
 		Rank   uint32
 		Nonce  uint64
 		Life   uint64
+		Comm   [16]byte
 		Reason string
 	}
 )
@@ -213,7 +223,7 @@ func Decode[T any](body cbor.RawMessage) (T, error) {
 // DecodeMessage reads the content of a frame.
 func DecodeMessage(b []byte) (Message, error) {
 	m, err := Decode[Message](b)
-	if err == nil && (m.Kind < Hello || m.Kind > GiveUp) {
+	if err == nil && (m.Kind < Hello || m.Kind > Broke) {
 		return Message{}, errors.New("unknown kind of message")
 	}
 	return m, err
