@@ -14,6 +14,7 @@ import (
 func endCases() claims {
 	return claims{
 		two("CloseWithEverythingInProgress", (*world).closeBusy),
+		kittest.New("CloseWhileAMessageIsHalfHere", 2, (*world).closeHalf),
 		kittest.New("CloseLeavesNothingOpen", 2, (*world).closeLeaves),
 		two("WhatWasAcceptedArrivesAfterIdleAndClose", (*world).idleThenClose),
 		two("PeerThatHasClosedDoesNotKeepOneFromIdleness", (*world).idleAfterPeer),
@@ -54,6 +55,23 @@ func (w *world) closeBusy(a, b *node) {
 	runtime.GC()
 	for i := range bufs {
 		w.Same("a buffer after Close", bufs[i], kept[i])
+	}
+}
+
+// closeHalf closes a module that has got a part of a long message.
+func (w *world) closeHalf() {
+	for rounds := 1; rounds <= 256; rounds *= 2 {
+		w.Check(kittest.Run(w.Context(), func(t *kittest.T) {
+			again := newWorld(t, w.subject, 2)
+			a, b := again.nodes[0], again.nodes[1]
+			again.exchange(a, b, envelope{cid: 1, tag: 1}, pattern(1, 8))
+			a.receive(b, envelope{cid: 1, tag: 2}, make([]byte, 32<<20))
+			b.send(a, envelope{cid: 1, tag: 2}, make([]byte, 32<<20))
+			for range rounds {
+				again.pollAll()
+			}
+			t.Check(a.close())
+		}))
 	}
 }
 

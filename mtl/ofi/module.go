@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -261,7 +262,9 @@ func (m *module) Close() error {
 		return nil
 	}
 	m.closed = true
-	m.ep.Close()
+	if m.finishReceives() {
+		m.ep.Close()
+	}
 	for _, s := range m.slots {
 		s.pins.Unpin()
 	}
@@ -271,6 +274,40 @@ func (m *module) Close() error {
 	}
 	m.slots, m.free, m.over = nil, nil, nil
 	return nil
+}
+
+// closePatience is how long Close waits for messages that are half here.
+const closePatience = time.Second
+
+// finishReceives waits for messages that are half here, where the endpoint can't be closed
+// before. It reports whether it can be now: otherwise it stays open, and nobody touches
+// the buffers, because nobody polls.
+func (m *module) finishReceives() bool {
+	if _, ok := needs(m.about.Provider, Finish, m.lib.Version()); !ok || m.broken != nil {
+		return true
+	}
+	for _, s := range m.slots {
+		if s.posted && s.kind == receive && !s.canceled {
+			m.ep.Cancel(s.number)
+		}
+	}
+	for end := time.Now().Add(closePatience); ; {
+		n, code := m.ep.Poll(m.events[:])
+		for _, ev := range m.events[:n] {
+			if int(ev.Slot) < len(m.slots) {
+				m.slots[ev.Slot].posted = false
+			}
+		}
+		switch {
+		case code != 0 || !slices.ContainsFunc(m.slots, (*slot).isReceiving):
+			return true
+		case time.Now().After(end):
+			m.env.Logger.Warn("mtl ofi: an endpoint stays open: a message is half here, and does not go on", "provider", m.about.Provider)
+			return false
+		case n == 0:
+			time.Sleep(pollInterval / 10)
+		}
+	}
 }
 
 // awaited is a module whose completion queue has a descriptor. The engine does not

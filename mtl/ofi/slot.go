@@ -52,6 +52,11 @@ type slot struct {
 	next    *slot     // in a fifo
 }
 
+// isReceiving reports whether libfabric has a receive of a message in s.
+func (s *slot) isReceiving() bool {
+	return s.posted && (s.kind == receive || s.kind == claimed || s.kind == sought)
+}
+
 // fifo is a list of slots.
 type fifo struct{ head, tail *slot }
 

@@ -183,6 +183,7 @@ func openTested(ctx context.Context, env mtl.Env, p *params, lib *libfabric.Libr
 		err = selfTest(m, func() bool { return wait.over() || ctx.Err() != nil })
 	}
 	if err != nil {
+		m.broken = err // it may bring nothing to its end: Close does not wait for that
 		m.Close()
 		return nil, err
 	}
