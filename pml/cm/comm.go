@@ -103,6 +103,11 @@ func (c *comm) cannotCome(src int, plane pml.Plane) error {
 	if !c.m.failures && !c.refused {
 		return nil
 	}
+	return c.whyNone(src, plane)
+}
+
+// whyNone is cannotCome where something has failed.
+func (c *comm) whyNone(src int, plane pml.Plane) error {
 	if err := c.refusedBy(src); err != nil {
 		return err
 	}
