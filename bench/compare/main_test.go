@@ -227,6 +227,13 @@ func TestQuickRowBesideRealPeers(t *testing.T) {
 			t.Skipf("%s is not installed; make compare installs it", program)
 		}
 	}
+	for _, compiler := range []string{"mpicc.openmpi", "mpicc.mpich"} { // which may be there without what they need
+		c := exec.CommandContext(t.Context(), compiler, "-E", "-x", "c", "-")
+		c.Stdin = strings.NewReader("#include <mpi.h>\n")
+		if err := c.Run(); err != nil {
+			t.Skipf("%s finds no mpi.h; make compare installs it", compiler)
+		}
+	}
 	ferry, err := exec.LookPath("ferry")
 	if err != nil {
 		t.Fatal(err)

@@ -65,8 +65,9 @@ func (w *world) closeHalf() {
 			again := newWorld(t, w.subject, 2)
 			a, b := again.nodes[0], again.nodes[1]
 			again.exchange(a, b, envelope{cid: 1, tag: 1}, pattern(1, 8))
-			a.receive(b, envelope{cid: 1, tag: 2}, make([]byte, 32<<20))
-			b.send(a, envelope{cid: 1, tag: 2}, make([]byte, 32<<20))
+			long := make([]byte, min(32<<20, a.module.Caps().MaxMessage))
+			b.send(a, envelope{cid: 1, tag: 2}, long)
+			a.receive(b, envelope{cid: 1, tag: 2}, make([]byte, len(long)))
 			for range rounds {
 				again.pollAll()
 			}
