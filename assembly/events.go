@@ -34,7 +34,7 @@ func (a *Assembly) event(ev bootstrap.Event) {
 		a.env.Logger.Warn("a process has given this one up", "proc", ev.Proc.String(), "reason", ev.Reason)
 		a.goes(ev, fmt.Errorf("%w: %s", framework.ErrGivenUp, ev.Reason))
 	case bootstrap.Broken:
-		a.env.Logger.Warn("collectives are broken", "comm", ev.Comm.String(), "proc", ev.Proc.String(), "reason", ev.Reason)
+		a.env.Logger.Debug("collectives are broken", "comm", ev.Comm.String(), "proc", ev.Proc.String(), "reason", ev.Reason)
 		a.passes(news{broken: &ev})
 	case bootstrap.ServerLost:
 		a.serverLost(ev.Reason)
@@ -121,9 +121,9 @@ func (a *Assembly) pass(n news) {
 
 // Broke tells the other members of a communicator that this one takes part in none of its
 // collectives any more, and why. It returns at once.
-func (a *Assembly) Broke(comm cid.Extended, why error) {
-	if events, ok := framework.As[bootstrap.EventSource](a.client); ok {
-		events.Broke(comm, why.Error())
+func (a *Assembly) Broke(comm cid.Extended, members []framework.Proc, why error) {
+	if events, ok := framework.As[bootstrap.EventSource](a.client); ok && len(members) > 1 {
+		events.Broke(comm, members, why.Error())
 	}
 }
 

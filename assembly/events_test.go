@@ -59,10 +59,10 @@ type eventful struct {
 	event func(bootstrap.Event)
 }
 
-func (e *eventful) Begin(uint64)                          {}
-func (e *eventful) End()                                  {}
-func (e *eventful) GiveUp(framework.Proc, uint64, string) {}
-func (e *eventful) Broke(cid.Extended, string)            {}
+func (e *eventful) Begin(uint64)                                 {}
+func (e *eventful) End()                                         {}
+func (e *eventful) GiveUp(framework.Proc, uint64, string)        {}
+func (e *eventful) Broke(cid.Extended, []framework.Proc, string) {}
 
 func (e *eventful) OnEvent(f func(bootstrap.Event)) { e.event = f }
 

@@ -34,6 +34,11 @@ func (a *Assembly) WireUp(ctx context.Context, group []framework.Proc, rank int,
 	if err != nil {
 		return m, spec, err
 	}
+	defer func() {
+		if err != nil { // the others may have the communicator
+			a.refuse(cid.Extended{Base: made.ContextID}, group, err)
+		}
+	}()
 	payloads := make([]payload, len(group))
 	for i, b := range made.Payloads {
 		if payloads[i], err = decodePayload(b); err != nil {
@@ -57,6 +62,15 @@ func (a *Assembly) WireUp(ctx context.Context, group []framework.Proc, rank int,
 	a.timing.mark(stepComm)
 	a.note(spec.Group)
 	return m, spec, nil
+}
+
+// refuse says that this process is in no communicator with that id, nor in one that is
+// derived from it, though it is of the group.
+func (a *Assembly) refuse(id cid.Extended, group []framework.Proc, why error) {
+	for _, m := range a.pmls {
+		m.Refuse(cid.Below(id))
+	}
+	a.Broke(id, group, why)
 }
 
 // payloadFrame is more than the CBOR around the parts of a payload takes.

@@ -187,11 +187,11 @@ type EventSource interface {
 	// any more, and why. It returns at once, and the news is lost if the server does not
 	// read for long.
 	GiveUp(p framework.Proc, nonce uint64, reason string)
-	// Broke tells all others who have an open client that this process takes part in no
-	// further collective operation of a communicator, and why. Of each communicator they
-	// hear once, whoever says so first. It returns at once, and the news is lost if the
-	// server does not read for long.
-	Broke(comm cid.Extended, reason string)
+	// Broke tells the other members of a communicator that this one takes part in none of
+	// its collective operations any more, and why. Of each communicator they hear once,
+	// whoever says so first. It returns at once, and the news is lost if the server does not
+	// read for long.
+	Broke(comm cid.Extended, members []framework.Proc, reason string)
 	// OnEvent calls f for each event from now on, and at once for each process
 	// that is already known dead; one call at a time, in order, from a goroutine
 	// of the client. f must not block, nor call the client. There is one f; a

@@ -64,45 +64,117 @@ func TestCollectiveThatBreaksInOneMemberEndsInAll(t *testing.T) {
 	}
 }
 
-// TestMemberWhoseDupFailedIsNotWaitedFor: the others have the communicator, because it
-// takes no message to make it.
-func TestMemberWhoseDupFailedIsNotWaitedFor(t *testing.T) {
+// TestMemberThatIsInNoNewCommunicatorIsNotWaitedFor: its part in the creation has failed, and
+// the others' has not, by whatever way.
+func TestMemberThatIsInNoNewCommunicatorIsNotWaitedFor(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	waits := map[string]func(ctx context.Context, c *mpi.Comm) error{
-		"recv":  func(ctx context.Context, c *mpi.Comm) error { _, err := c.Recv(ctx, nil, 1, 0); return err },
-		"any":   func(ctx context.Context, c *mpi.Comm) error { _, err := c.Recv(ctx, nil, mpi.AnySource, 0); return err },
-		"probe": func(ctx context.Context, c *mpi.Comm) error { _, err := c.Probe(ctx, 1, 0); return err },
-		"ssend": func(ctx context.Context, c *mpi.Comm) error { return c.Ssend(ctx, nil, 1, 0) },
+	key := mpi.NewKey(mpi.KeyHooks[int]{Copy: func(int) (int, bool) { panic("enough") }})
+	dup := func(ctx context.Context, c *mpi.Comm) (*mpi.Comm, error) { return c.Dup(ctx) }
+	idup := func(ctx context.Context, c *mpi.Comm) (*mpi.Comm, error) {
+		r, err := c.Idup()
+		if err != nil {
+			return nil, err
+		}
+		return r.Wait(ctx)
 	}
-	for name, wait := range waits {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			mpitest.Job{Size: 3}.Run(t, func(ctx context.Context, world *mpi.Comm) error {
-				parent, err := world.Dup(ctx)
-				if err != nil {
-					return err
-				}
-				defer parent.Close()
-				if world.Rank() == 1 {
-					_, err := parent.Dup(over)
-					if err := wants("a dup in a context that has ended", err, mpi.ErrCanceled); err != nil {
+	all := func(ctx context.Context, c *mpi.Comm) (*mpi.Comm, error) { return c.CreateGroup(ctx, c.Group(), 1) }
+	two := func(ctx context.Context, c *mpi.Comm) (*mpi.Comm, error) { // the groups of 0 and 1 don't fit
+		g, err := c.Group().Incl(0, 1)
+		switch {
+		case err != nil:
+			return nil, err
+		case c.Rank() == 1:
+			g = c.Group()
+		case c.Rank() == 2:
+			g, err = g.Incl()
+		}
+		d, created := c.Create(ctx, g)
+		if errors.Is(created, mpi.ErrNoComm) {
+			created = nil
+		}
+		return d, errors.Join(err, created)
+	}
+	type create = func(ctx context.Context, c *mpi.Comm) (*mpi.Comm, error)
+	within := func(ctx context.Context, make create) create {
+		return func(_ context.Context, c *mpi.Comm) (*mpi.Comm, error) { return make(ctx, c) }
+	}
+	panics := func(make create) create {
+		return func(ctx context.Context, c *mpi.Comm) (_ *mpi.Comm, err error) {
+			defer func() { err = fmt.Errorf("%v", recover()) }()
+			if err := mpi.SetAttr(c, key, 1); err != nil {
+				return nil, err
+			}
+			return make(ctx, c)
+		}
+	}
+	for name, way := range map[string]struct{ fails, make create }{
+		"dup":                  {within(over, dup), dup},
+		"dup, a hook panics":   {panics(dup), dup},
+		"idup, a hook panics":  {panics(idup), idup},
+		"create group":         {within(over, all), all},
+		"create, other groups": {two, two},
+		"create group, broken": {func(ctx context.Context, c *mpi.Comm) (*mpi.Comm, error) {
+			return nil, errors.Join(mpi.Barrier(over, c), func() error { _, err := all(ctx, c); return err }())
+		}, all},
+	} {
+		for op, wait := range map[string]func(ctx context.Context, c *mpi.Comm) error{
+			"recv":    func(ctx context.Context, c *mpi.Comm) error { _, err := c.Recv(ctx, nil, 1, 0); return err },
+			"any":     func(ctx context.Context, c *mpi.Comm) error { _, err := c.Recv(ctx, nil, mpi.AnySource, 0); return err },
+			"probe":   func(ctx context.Context, c *mpi.Comm) error { _, err := c.Probe(ctx, 1, 0); return err },
+			"ssend":   func(ctx context.Context, c *mpi.Comm) error { return c.Ssend(ctx, nil, 1, 0) },
+			"large":   func(ctx context.Context, c *mpi.Comm) error { return c.Send(ctx, make([]byte, 4<<20), 1, 0) },
+			"barrier": func(ctx context.Context, c *mpi.Comm) error { return mpi.Barrier(ctx, c) },
+		} {
+			t.Run(name+"/"+op, func(t *testing.T) {
+				t.Parallel()
+				mpitest.Job{Size: 3}.Run(t, func(ctx context.Context, world *mpi.Comm) error {
+					parent, err := world.Dup(ctx)
+					if err != nil {
+						return err
+					}
+					defer parent.Close()
+					if world.Rank() == 1 {
+						if _, err := way.fails(ctx, parent); err == nil {
+							return errors.New("it is made here")
+						}
+						return mpi.Barrier(ctx, world)
+					}
+					d, err := way.make(ctx, parent)
+					if d != nil {
+						defer d.Close()
+						err = wait(ctx, d)
+						if !errors.Is(err, mpi.ErrBroken) && !errors.Is(err, framework.ErrNotMember) {
+							return fmt.Errorf("waiting for it: %w", err)
+						}
+					} else if err != nil && !errors.Is(err, mpi.ErrBroken) { // it had heard
 						return err
 					}
 					return mpi.Barrier(ctx, world)
-				}
-				d, err := parent.Dup(ctx)
-				if err != nil {
-					return err
-				}
-				defer d.Close()
-				if err := wants("waiting for it", wait(ctx, d), framework.ErrNotMember); err != nil {
-					return err
-				}
-				return mpi.Barrier(ctx, world)
+				})
 			})
-		})
+		}
 	}
+}
+
+// TestCreateGroupEndsIfItsFirstMemberNeverComes: it takes part in nothing any more.
+func TestCreateGroupEndsIfItsFirstMemberNeverComes(t *testing.T) {
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	mpitest.Job{Size: 3}.Run(t, func(ctx context.Context, world *mpi.Comm) error {
+		c, err := world.Dup(ctx)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		if c.Rank() == 0 {
+			err = wants("barrier", mpi.Barrier(over, c), mpi.ErrCanceled)
+		} else {
+			_, err = c.CreateGroup(ctx, c.Group(), 1)
+			err = wants("create group", err, mpi.ErrBroken)
+		}
+		return errors.Join(err, mpi.Barrier(ctx, world))
+	})
 }
 
 // TestCreateGroupEndsInAllIfItsFirstMemberCannotMakeIt: it tells the others, who wait for

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/ferrympi/ferry/cid"
@@ -19,6 +20,11 @@ type collective struct {
 	busy   atomic.Bool
 	broken atomic.Pointer[error] // why no further one can work
 	idups  atomic.Int32          // in progress
+	waits  struct {
+		sync.Mutex
+		ends    map[context.Context]context.CancelCauseFunc // see untilBroken
+		unheard map[*pml.Request]uint32                     // and their turns; see refuseUnheard
+	}
 
 	// Guarded by busy.
 	children cid.Deriver  // idup's while that is in progress
@@ -57,7 +63,9 @@ func (k *collective) do(ctx context.Context, op string, f func() error) error {
 	panicked := true
 	defer func() {
 		if panicked {
-			k.fail(fmt.Errorf("%s: %w", op, errPanicked)) // it may have been under the engine's lock: breaks would wait for that
+			err := fmt.Errorf("%s: %w", op, errPanicked)
+			k.fail(err)
+			go k.leave(k.unborn, err) // it may have been under the engine's lock, for which this waits
 		}
 		k.busy.Store(false)
 	}()
@@ -93,18 +101,30 @@ func (k *collective) enter(ctx context.Context) error {
 
 // works returns ErrBroken if an earlier collective has failed.
 func (k *collective) works() error {
-	if earlier := k.broken.Load(); earlier != nil {
+	switch earlier := k.broken.Load(); {
+	case earlier == nil:
+		return nil
+	case errors.Is(*earlier, ErrBroken): // in another member
+		return *earlier
+	default:
 		return fmt.Errorf("%w: an earlier one failed: %w", ErrBroken, *earlier)
 	}
-	return nil
 }
 
-// breaks is fail for who has entered. This member will be in no communicator that others
-// may have made in the operation, and tells those who wait for it there: Split succeeds
-// in one member and fails in another when a third one dies.
+// breaks is fail for who has entered.
 func (k *collective) breaks(err error) error {
-	k.comm().module.Refuse(k.unborn)
-	return k.fail(err)
+	k.fail(err)
+	k.leave(k.unborn, err)
+	return err
+}
+
+// leave has this member receive nothing of collectives any more, which their senders wait
+// for. It will be in no communicator that others may have made in the operation, whose ids
+// are unborn, and those who wait for it there hear so: Split succeeds in one member and
+// fails in another when a third one dies.
+func (k *collective) leave(unborn cid.Span, err error) {
+	k.comm().module.Refuse(unborn)
+	k.comm().pml.Abort(pml.Collective, err)
 }
 
 // fail has all further collectives of this member refused, and tells the others, who
@@ -112,17 +132,50 @@ func (k *collective) breaks(err error) error {
 func (k *collective) fail(err error) error {
 	if k.broken.CompareAndSwap(nil, &err) && !errors.Is(err, ErrProcFailed) && !errors.Is(err, ErrBroken) {
 		c := k.comm()
-		c.session.engine.Broke(c.spec.ID, err)
+		c.session.engine.Broke(c.spec.ID, c.group.procs(), err)
 	}
+	k.endWaits(err)
 	return err
 }
 
 // brokenBy ends a communicator's collectives, because a member takes part in none any
-// more. What has arrived for those that come is received.
+// more. What waits ends, unless it has arrived.
 func (c *Comm) brokenBy(p Proc, reason string) {
 	who := p.String()
 	if rank := slices.Index(c.group.procs(), p); rank >= 0 {
 		who = fmt.Sprintf("rank %d", rank)
 	}
-	c.pml.Abort(pml.Collective, fmt.Errorf("%w: %s takes part in none any more: %s", ErrBroken, who, reason))
+	err := fmt.Errorf("%w: %s takes part in none any more: %s", ErrBroken, who, reason)
+	c.pml.Abort(pml.Collective, err)
+	c.collective.fail(err)
+}
+
+// untilBroken returns a context for a part of a creation that waits for others by another
+// way than messages of collectives: it ends when these are broken, too. The caller calls
+// stop.
+func (k *collective) untilBroken(ctx context.Context) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(background(ctx))
+	k.waits.Lock()
+	defer k.waits.Unlock()
+	if earlier := k.broken.Load(); earlier != nil {
+		cancel(*earlier)
+	}
+	if k.waits.ends == nil {
+		k.waits.ends = map[context.Context]context.CancelCauseFunc{}
+	}
+	k.waits.ends[ctx] = cancel
+	return ctx, func() {
+		k.waits.Lock()
+		defer k.waits.Unlock()
+		delete(k.waits.ends, ctx)
+		cancel(nil)
+	}
+}
+
+func (k *collective) endWaits(why error) {
+	k.waits.Lock()
+	defer k.waits.Unlock()
+	for _, cancel := range k.waits.ends {
+		cancel(why)
+	}
 }

@@ -52,18 +52,20 @@ type Comm struct {
 }
 
 // newComm makes a communicator, which holds the session open. It takes a local id if
-// the spec has none. On an error the id is free again.
+// the spec has none, which is free again on an error. One that others know stays taken:
+// what they send must meet no later communicator.
 func newComm(s *Session, g *Group, m assembly.PML, spec pml.CommSpec, values *framework.Values) (_ *Comm, err error) {
+	mine := !spec.Local.Valid()
 	defer func() {
 		if err != nil {
-			m.CIDs().Close(spec.Local)
-			m.Refuse(cid.Below(spec.ID)) // the others may have it
-			if len(spec.Group) > 1 {
-				s.engine.Broke(spec.ID, err)
+			if mine {
+				m.CIDs().Close(spec.Local)
 			}
+			m.Refuse(cid.Below(spec.ID)) // the others may have it
+			s.engine.Broke(spec.ID, g.procs(), err)
 		}
 	}()
-	if !spec.Local.Valid() {
+	if mine {
 		if spec.Local, err = m.CIDs().Reserve(); err != nil {
 			return nil, err
 		}
@@ -147,6 +149,7 @@ func (c *Comm) Close() error {
 	e.mu.Lock()
 	delete(e.comms, c.spec.ID)
 	e.mu.Unlock()
+	c.collective.close()
 	c.pml.Close()
 	c.session.drop(&c.session.comms)
 	c.mu.Lock()

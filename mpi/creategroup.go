@@ -33,15 +33,16 @@ func (c *Comm) CreateGroup(ctx context.Context, g *Group, tag int) (*Comm, error
 	}
 	k := &c.collective
 	broken := k.works()
-	if broken != nil && g.Rank() != 0 {
+	d, err := c.createGroup(ctx, g, ranks, tag, broken)
+	switch {
+	case err == nil:
+		return d, nil
+	case broken != nil:
 		return nil, broken
 	}
-	d, err := c.createGroup(ctx, g, ranks, tag, broken)
-	if err != nil {
-		// The others' message may come yet, and the next creation must not take it.
-		return nil, k.fail(fmt.Errorf("create group: %w", ended(ctx, "wait", err)))
-	}
-	return d, nil
+	err = k.fail(fmt.Errorf("create group: %w", ended(ctx, "wait", err)))
+	c.pml.Abort(pml.Collective, err)
+	return nil, err
 }
 
 // createGroup does it, unless it can't be done in this member: which the others must hear
@@ -57,6 +58,8 @@ func (c *Comm) createGroup(ctx context.Context, g *Group, ranks []int, tag int, 
 		id, err = c.announce(ctx, g, ranks[1:], tag, err)
 	case err == nil:
 		id, err = c.hear(ctx, g, ranks[0], tag)
+	default:
+		c.refuseUnheard(ranks[0], tag, g)
 	}
 	if err != nil {
 		return nil, err
@@ -103,16 +106,62 @@ func (c *Comm) announce(ctx context.Context, g *Group, ranks []int, tag int, err
 		if sendErr != nil && err == nil {
 			err = sendErr
 			msg = announcement(cid.Extended{}, g)
+			c.refuse(id, g, err) // some may have it
 		}
 	}
 	return id, err
 }
 
+// refuse says that this process is not in a communicator that others have made or will.
+func (c *Comm) refuse(id cid.Extended, g *Group, why error) {
+	c.module.Refuse(cid.Below(id))
+	c.session.engine.Broke(id, g.procs(), why)
+}
+
+// refuseUnheard refuses what the group's first member may announce yet: the others take it
+// for a communicator with this one. Until that comes, or never will, a receive waits for it,
+// and no later creation takes it.
+func (c *Comm) refuseUnheard(from, tag int, g *Group) {
+	b := make([]byte, announceSize)
+	q, err := c.pml.Irecv(pml.Buffer{Bytes: b}, from, tag, pml.Control)
+	if err != nil {
+		return
+	}
+	k := &c.collective
+	turn := q.Generation()
+	k.waits.Lock()
+	if k.waits.unheard == nil {
+		k.waits.unheard = map[*pml.Request]uint32{}
+	}
+	k.waits.unheard[q] = turn
+	k.waits.Unlock()
+	go func() {
+		st, err := q.Wait(context.Background(), turn)
+		k.waits.Lock()
+		if k.waits.unheard[q] == turn { // otherwise it is in use again already
+			delete(k.waits.unheard, q)
+		}
+		k.waits.Unlock()
+		if err != nil || st.Bytes != announceSize || binary.BigEndian.Uint64(b[16:]) != hashGroup(g) {
+			return
+		}
+		if id := cid.FromBytes([16]byte(b[:16])); id.Base != 0 {
+			c.refuse(id, g, fmt.Errorf("%w: creating it was given up here", ErrBroken))
+		}
+	}()
+}
+
 // hear receives the id from the group's first member.
 func (c *Comm) hear(ctx context.Context, g *Group, from, tag int) (cid.Extended, error) {
 	b := make([]byte, announceSize)
+	ctx, stop := c.collective.untilBroken(ctx)
+	defer stop()
 	st, err := c.pml.Recv(ctx, pml.Buffer{Bytes: b}, from, tag, pml.Control)
 	if err != nil {
+		if over(ctx) {
+			c.refuseUnheard(from, tag, g)
+			err = context.Cause(ctx)
+		}
 		return cid.Extended{}, err
 	}
 	first := g.members[0]
@@ -127,6 +176,15 @@ func (c *Comm) hear(ctx context.Context, g *Group, from, tag int) (cid.Extended,
 		return cid.Extended{}, fmt.Errorf("%w: %s could draw no id, and says why", ErrBroken, first)
 	}
 	return id, nil
+}
+
+// close withdraws what a communicator that closes waits for.
+func (k *collective) close() {
+	k.waits.Lock()
+	defer k.waits.Unlock()
+	for q, turn := range k.waits.unheard {
+		_ = q.Cancel(turn) // unless it is over
+	}
 }
 
 // bases draws ids that a single process may give to communicators: children of

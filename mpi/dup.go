@@ -25,8 +25,10 @@ func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
 	}
 	copied := false
 	defer func() {
-		if !copied { // a hook has panicked, and nobody gets the duplicate
+		if !copied { // a hook has panicked, and nobody gets the duplicate, which others have
+			d.collective.fail(fmt.Errorf("dup: %w", errPanicked))
 			d.Close()
+			c.module.Refuse(cid.Below(d.spec.ID))
 		}
 	}()
 	d.attrs = c.copyAttrs()
@@ -70,6 +72,8 @@ func (c *Comm) derive(ctx context.Context, before *CommRequest, n int) ([]cid.Ex
 		if len(ids) == n {
 			return ids, nil
 		}
+		ctx, stop := c.collective.untilBroken(ctx)
+		defer stop()
 		// The tag begins with a byte that keeps it from a user's.
 		made, err := c.session.engine.Construct(ctx, c.group.members, "\x00children of "+c.spec.ID.String(), nil)
 		if err != nil {
@@ -126,14 +130,17 @@ func (c *Comm) finishIdup(before, r *CommRequest, attrs []attribute) {
 	defer close(r.done)
 	defer c.collective.idups.Add(-1)
 	defer c.session.drop(&c.session.comms)
-	if r.comm, r.err = c.dup(context.Background(), before); r.err != nil {
-		// Those that come after it fail too: nothing else derives ids.
-		c.module.Refuse(c.collective.children.Unborn())
+	r.comm, r.err = c.dup(context.Background(), before)
+	if r.err != nil {
 		r.err = c.collective.fail(fmt.Errorf("idup: %w", r.err))
+		c.pml.Abort(pml.Collective, r.err)
 		deleteAttrs(attrs)
-		return
+	} else {
+		r.comm.attrs = attrs
 	}
-	r.comm.attrs = attrs
+	if c.collective.broken.Load() != nil { // this member derives no further ids
+		c.module.Refuse(c.collective.children.Unborn())
+	}
 }
 
 // await waits for the end of the creation, and returns its error.

@@ -35,8 +35,8 @@ type engine struct {
 	busy     chan struct{} // not nil while the engine opens or closes; closed at its end
 
 	mu     sync.Mutex
-	comms  map[cid.Extended]*Comm // that are open
-	broken []bootstrap.Event      // of communicators that are not, the last ones; see Broken
+	comms  map[cid.Extended]*Comm           // that are open
+	broken map[cid.Extended]bootstrap.Event // of communicators that are not here (yet); see Broken
 }
 
 // engines are those of the sessions that are open in this operating-system process, and
@@ -171,8 +171,8 @@ func (e *engine) Died(peer framework.Life, reason string) {
 }
 
 // mostBroken is how many communicators are remembered that were broken before they came
-// to be here. It is more than may be under way at a time.
-const mostBroken = 1024
+// to be here. It is far more than may be under way at a time.
+const mostBroken = 4096
 
 // Broken implements assembly.Watcher. Members make a communicator at different times: one
 // may have given it up before another has it.
@@ -180,7 +180,10 @@ func (e *engine) Broken(id cid.Extended, by framework.Proc, reason string) {
 	e.mu.Lock()
 	c := e.comms[id]
 	if c == nil {
-		e.broken = append(e.broken[max(0, len(e.broken)-mostBroken+1):], bootstrap.Event{Comm: id, Proc: by, Reason: reason})
+		if e.broken == nil || len(e.broken) == mostBroken {
+			e.broken = map[cid.Extended]bootstrap.Event{}
+		}
+		e.broken[id] = bootstrap.Event{Proc: by, Reason: reason}
 	}
 	e.mu.Unlock()
 	if c != nil {
@@ -192,13 +195,9 @@ func (e *engine) Broken(id cid.Extended, by framework.Proc, reason string) {
 func (e *engine) add(c *Comm) {
 	e.mu.Lock()
 	e.comms[c.spec.ID] = c
-	at := slices.IndexFunc(e.broken, func(ev bootstrap.Event) bool { return ev.Comm == c.spec.ID })
-	var before bootstrap.Event
-	if at >= 0 {
-		before = e.broken[at]
-	}
+	before, broken := e.broken[c.spec.ID]
 	e.mu.Unlock()
-	if at >= 0 {
+	if broken {
 		c.brokenBy(before.Proc, before.Reason)
 	}
 	for life, reason := range e.Dead() {

@@ -113,11 +113,6 @@ func (c *Comm) divide(ctx context.Context, mine choice, want []int) (d *Comm, er
 			mine.color = colorFailed
 		}
 	}
-	defer func() {
-		if err != nil {
-			table.Close(mine.local) // does nothing for NoLocal, or after newComm has done it
-		}
-	}()
 	all, err := c.exchange(ctx, mine)
 	if err != nil {
 		return nil, err
@@ -126,6 +121,7 @@ func (c *Comm) divide(ctx context.Context, mine choice, want []int) (d *Comm, er
 		if full == nil {
 			full = fmt.Errorf("%w: rank %d has no communicator id left", ErrUnsupported, r)
 		}
+		table.Close(mine.local) // nobody uses it; after any other error somebody may
 		return nil, full
 	}
 	colors := distinct(all)

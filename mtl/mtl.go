@@ -208,6 +208,15 @@ type Op struct {
 	Slot uint32
 }
 
+// A Finisher is a module that may go on receiving until its messages are whole (ask
+// through framework.As).
+type Finisher interface {
+	// Finish withdraws all receives, and returns when none has matched that is not over, or
+	// after some time in which that did not come about. From then on nothing writes into a
+	// receive's buffer. Done is called for nobody. Close is next. Called as Close is.
+	Finish()
+}
+
 // Owner is the protocol's side of an Op.
 type Owner interface {
 	// Done says that op is over. It may start operations, with op too. It does not

@@ -22,7 +22,7 @@ func faultCases() claims {
 		kittest.New("DeathIsAnEvent", Want{Size: 3, Timeout: long}, (*job).deathIsAnEvent),
 		kittest.New("LifeThatEndsIsAnEvent", Want{Size: 3, Timeout: long}, (*job).lifeEnds),
 		kittest.New("LifeThatIsGivenUpHearsOfIt", Want{Size: 2, Timeout: long}, (*job).givenUp),
-		kittest.New("BrokenCommunicatorIsToldOnceToAllOthers", Want{Size: 3, Timeout: long}, (*job).brokenOnce),
+		kittest.New("BrokenCommunicatorIsToldOnceToItsOtherMembers", Want{Size: 4, Timeout: long}, (*job).brokenOnce),
 		kittest.New("CloseWhileNewsComesIsNoDeath", Want{Size: 2, Timeout: long}, (*job).closeAmongNews),
 		kittest.New("CloseIsNoDeath", Want{Size: 3, Timeout: short}, (*job).closeIsNoDeath),
 		kittest.New("CanceledContextWithdraws", Want{Size: 2, Timeout: long}, (*job).cancelWithdraws),
@@ -200,14 +200,15 @@ func (j *job) brokenOnce() {
 	first.Begin(5)
 	second.Begin(6)
 	j.meet("begun")
-	at := []<-chan bootstrap.Event{j.listen(0), j.listen(1), j.listen(2)}
+	members := j.group(2, 0, 1)
+	at := []<-chan bootstrap.Event{j.listen(0), j.listen(1), j.listen(2), j.listen(3)}
 	id, other := cid.Extended{Base: 7, Sub: 1 << 48}, cid.Extended{Base: 7}
 	broken := bootstrap.Event{Kind: bootstrap.Broken, Proc: j.group(0)[0], Nonce: 5, Comm: id, Reason: "no way"}
-	first.Broke(id, "no way")
+	first.Broke(id, members, "no way")
 	j.next(at[1], broken)
 	j.next(at[2], broken)
-	second.Broke(id, "I have heard")
-	second.Broke(other, "another one")
+	second.Broke(id, members, "I have heard")
+	second.Broke(other, members, "another one")
 	broken = bootstrap.Event{Kind: bootstrap.Broken, Proc: j.group(1)[0], Nonce: 6, Comm: other, Reason: "another one"}
 	j.next(at[0], broken)
 	j.next(at[2], broken)

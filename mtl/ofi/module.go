@@ -55,6 +55,8 @@ type module struct {
 	faults    int    // control receives that failed one after the other
 	strays    int    // errors one after the other that belong to no operation
 	broken    error
+	finished  bool // see Finish
+	half      bool // a message is half here, for good
 	closed    bool
 
 	events [pollMost]libfabric.Event
@@ -262,7 +264,7 @@ func (m *module) Close() error {
 		return nil
 	}
 	m.closed = true
-	if m.finishReceives() {
+	if m.Finish(); !m.half {
 		m.ep.Close()
 	}
 	for _, s := range m.slots {
@@ -276,35 +278,38 @@ func (m *module) Close() error {
 	return nil
 }
 
-// closePatience is how long Close waits for messages that are half here.
-const closePatience = time.Second
+// finishPatience is how long Finish waits for messages that are half here.
+const finishPatience = time.Second
 
-// finishReceives waits for messages that are half here, where the endpoint can't be closed
-// before. It reports whether it can be now: otherwise it stays open, and nobody touches
+// Finish implements mtl.Finisher, for libraries whose endpoints can't be closed while a
+// message is half here. If that does not go on the endpoint stays open, and nobody touches
 // the buffers, because nobody polls.
-func (m *module) finishReceives() bool {
-	if _, ok := needs(m.about.Provider, Finish, m.lib.Version()); !ok || m.broken != nil {
-		return true
+func (m *module) Finish() {
+	if _, ok := needs(m.about.Provider, Finish, m.lib.Version()); !ok || m.finished || m.broken != nil {
+		return
 	}
+	m.finished = true
 	for _, s := range m.slots {
 		if s.posted && s.kind == receive && !s.canceled {
 			m.ep.Cancel(s.number)
 		}
 	}
-	for end := time.Now().Add(closePatience); ; {
+	for end := time.Now().Add(finishPatience); ; {
 		n, code := m.ep.Poll(m.events[:])
 		for _, ev := range m.events[:n] {
 			if int(ev.Slot) < len(m.slots) {
 				m.slots[ev.Slot].posted = false
 			}
 		}
-		switch {
-		case code != 0 || !slices.ContainsFunc(m.slots, (*slot).isReceiving):
-			return true
-		case time.Now().After(end):
+		if !slices.ContainsFunc(m.slots, (*slot).isReceiving) {
+			return
+		}
+		if code != 0 || time.Now().After(end) {
+			m.half = true
 			m.env.Logger.Warn("mtl ofi: an endpoint stays open: a message is half here, and does not go on", "provider", m.about.Provider)
-			return false
-		case n == 0:
+			return
+		}
+		if n == 0 {
 			time.Sleep(pollInterval / 10)
 		}
 	}

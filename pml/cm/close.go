@@ -36,9 +36,18 @@ func (c *comm) Close() {
 		c.discardKept(plane)
 	}
 	m.wakeProbes()
-	m.resting = append(m.resting, c)
-	m.reaper.gap, m.reaper.next = 0, time.Time{}
+	c.beReaped()
 	c.mayRest()
+}
+
+// beReaped has the messages that come for nobody any more looked for and dropped: all, or
+// those on planes that are aborted. Lock held.
+func (c *comm) beReaped() {
+	m := c.m
+	if !slices.Contains(m.reaped, c) {
+		m.reaped = append(m.reaped, c)
+	}
+	m.reaper.gap, m.reaper.next = 0, time.Time{}
 }
 
 // discardKept drops the unexpected messages of a plane that closes. No receive can be
@@ -111,6 +120,9 @@ func (p *peer) refuse() {
 		if r.c == c && r.state == posted && (r.p == p || r.p == nil) {
 			r.end(err)
 		}
+		if r.c == c && r.state == sent && r.p == p {
+			r.fail(err) // the network has its buffer, for a message that nobody asks for
+		}
 	}
 	c.m.wakeProbes()
 }
@@ -143,8 +155,12 @@ func (m *Module) Inquire() {
 // some when a process fails. Lock held.
 func (m *Module) inquire() {
 	for _, r := range m.requests {
-		if r.c != nil && r.state == posted {
+		switch {
+		case r.c == nil:
+		case r.state == posted:
 			r.c.inquire(r.source())
+		case r.state == sent: // nobody may receive it
+			r.p.inquire()
 		}
 	}
 	m.wakeProbes()
@@ -276,7 +292,7 @@ func (c *comm) dropped(msg *message) {
 // reaping looks for messages to closed communicators, round after round. A round
 // that finds nothing makes the time to the next longer.
 type reaping struct {
-	at    int // what is probed next: in Module.resting, and plane
+	at    int // what is probed next: in Module.reaped, and plane
 	plane pml.Plane
 	busy  int  // probes that are under way
 	found bool // something, in this round
@@ -293,11 +309,11 @@ const (
 // reap begins some probes. Lock held.
 func (m *Module) reap() {
 	rp := &m.reaper
-	if rp.at >= len(m.resting) {
+	if rp.at >= len(m.reaped) {
 		if rp.busy > 0 {
 			return
 		}
-		m.resting = slices.DeleteFunc(m.resting, (*comm).over)
+		m.reaped = slices.DeleteFunc(m.reaped, (*comm).over)
 		rp.at, rp.plane = 0, 0
 		if rp.gap = min(max(2*rp.gap, firstReapGap), lastReapGap); rp.found {
 			rp.gap = 0
@@ -311,13 +327,13 @@ func (m *Module) reap() {
 		}
 		rp.next = time.Time{}
 	}
-	for rp.busy < mostReaps && rp.at < len(m.resting) {
-		c, plane := m.resting[rp.at], rp.plane
+	for rp.busy < mostReaps && rp.at < len(m.reaped) {
+		c, plane := m.reaped[rp.at], rp.plane
 		over := c.over()
 		if rp.plane++; over || int(rp.plane) == pml.Planes {
 			rp.at, rp.plane = rp.at+1, 0
 		}
-		if over || c.pulling[plane].left > 0 { // receives may wait for the end of the pull
+		if over || c.pulling[plane].left > 0 || !c.Closed() && c.Aborted[plane] == nil { // receives may wait for the end of the pull
 			continue
 		}
 		msg := m.newMessage(c, plane)
@@ -330,8 +346,8 @@ func (m *Module) reap() {
 	}
 }
 
-// reaped takes the outcome of a probe.
-func (m *Module) reaped(msg *message) {
+// reapedOne takes the outcome of a probe.
+func (m *Module) reapedOne(msg *message) {
 	m.reaper.busy--
 	if msg.op.Err != nil || !msg.op.Found {
 		if msg.op.Err == nil {

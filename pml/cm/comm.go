@@ -118,9 +118,9 @@ func (c *comm) whyNone(src int, plane pml.Plane) error {
 	return err
 }
 
-// Abort implements pml.Comm. A send that the MTL has, and that nobody has received,
-// ends too: the network may still read its buffer, for a message that nobody waits
-// for any more.
+// Abort implements pml.Comm. The network may read the buffer of a send that it has, for a
+// member that hears of the end later: such a send ends when that has received the message,
+// or dropped it, because all members empty a plane that is aborted.
 func (c *comm) Abort(plane pml.Plane, err error) {
 	m := c.m
 	m.engine.Lock()
@@ -131,14 +131,10 @@ func (c *comm) Abort(plane pml.Plane, err error) {
 	c.Aborted[plane] = err
 	m.failures = true
 	for _, r := range m.requests {
-		if r.c != c || r.plane != plane || r.state == complete {
-			continue
-		}
-		if r.state == sent {
-			r.fail(err)
-		} else {
+		if r.c == c && r.plane == plane && r.state != complete {
 			r.end(err)
 		}
 	}
+	c.beReaped()
 	m.wakeProbes()
 }

@@ -40,7 +40,7 @@ type Module struct {
 	freeControls *controlSend
 
 	probing  []*prober // blocked probes
-	resting  []*comm   // closed here, and somebody may still send to them
+	reaped   []*comm   // closed here, or a plane is aborted, and somebody may still send to them
 	quiet    []*comm   // those of them that are quiet, by age
 	reaper   reaping
 	pulls    int                         // that are under way
@@ -133,7 +133,7 @@ func (m *Module) Poll() int {
 	if len(m.probing) > 0 {
 		m.askAgain()
 	}
-	if len(m.resting) > 0 {
+	if len(m.reaped) > 0 {
 		m.reap()
 	}
 	if len(m.leaving) > 0 {
@@ -153,7 +153,7 @@ func (m *Module) Due() time.Duration {
 		gap time.Duration
 	}{
 		{len(m.probing) > 0, probeInterval},
-		{len(m.resting) > 0, max(m.reaper.gap, firstReapGap)},
+		{len(m.reaped) > 0, max(m.reaper.gap, firstReapGap)},
 		{len(m.leaving) > 0, m.farewellGap()},
 		{m.doubting.any, base.DoubtStep},
 	} {
@@ -200,6 +200,9 @@ func (m *Module) Stats() []pml.PeerStats {
 // has ends with it, which the assembly closes next.
 func (m *Module) Close() error {
 	m.engine.Remove(m)
+	if f, ok := framework.As[mtl.Finisher](m.mtl); ok {
+		f.Finish() // what has matched is written into the user's buffers until then
+	}
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	m.closed = true

@@ -68,7 +68,7 @@ func (msg *message) Done(*mtl.Op) {
 	m := msg.c.m
 	switch {
 	case msg.purpose == forReaper:
-		m.reaped(msg)
+		m.reapedOne(msg)
 	case msg.purpose == forPuller:
 		msg.pulled()
 	case !msg.fetches:

@@ -118,8 +118,8 @@ func (p *proc) Fail(err error) {
 			r.end(err)
 		}
 	}
-	for _, c := range m.resting {
-		if rank := c.RankOf(p); rank >= 0 && !c.Spec.IsElsewhere(rank) {
+	for _, c := range m.reaped {
+		if rank := c.RankOf(p); c.Closed() && rank >= 0 && !c.Spec.IsElsewhere(rank) {
 			q := c.peer(rank)
 			q.end(c.Rest.Gone(&q.closing))
 		}

@@ -120,6 +120,8 @@ func (r *request) transmit() {
 	if done {
 		r.busy = false
 		r.finish()
+	} else if m.failures {
+		p.inquire()
 	}
 }
 

@@ -91,9 +91,13 @@ func (q *peer) refuse() {
 	}
 	q.refused, c.refused, q.word = true, true, 0
 	for _, r := range c.m.requests {
-		if r.c == c && r.state == posted && (r.p == q || r.p == nil) {
+		switch {
+		case r.c != c || r.p != q && r.p != nil:
+		case r.state == posted:
 			c.queues[r.plane].Cancel(&r.node)
 			r.fail(c.m.procs.NotMember(q.proc.Life))
+		case r.state == queued || r.state == rtsSent:
+			r.Cancel()
 		}
 	}
 	c.changed()
@@ -122,12 +126,12 @@ func (m *Module) Inquire() {
 	m.inquire()
 }
 
-// inquire has whoever waits ask the members from which nothing has come on a communicator
-// whether they are in it at all: their part in its creation may have failed, as it does in
-// some when a process fails. Lock held.
+// inquire has whoever waits, with a send too, ask the members from which nothing has come
+// on a communicator whether they are in it at all: their part in its creation may have
+// failed, as it does in some when a process fails. Lock held.
 func (m *Module) inquire() {
 	for _, r := range m.requests {
-		if r.state == posted {
+		if r.state == posted || r.state == rtsSent {
 			r.c.inquire(r.source())
 		}
 	}

@@ -169,6 +169,10 @@ func (r *request) Cancel() {
 }
 
 func (r *request) canceled() {
+	if r.send && r.p.refused {
+		r.fail(r.m.procs.NotMember(r.p.proc.Life))
+		return
+	}
 	r.Status = r.c.Withdrawn(r.plane)
 	r.finish()
 }

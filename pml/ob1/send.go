@@ -186,6 +186,9 @@ func (r *request) first() bool {
 		if part > 0 {
 			p.proc.credit -= part + messageCost
 		}
+		if r.m.failures != 0 {
+			p.inquire() // nobody may receive it
+		}
 	}
 	return true
 }

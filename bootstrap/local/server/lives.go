@@ -69,8 +69,8 @@ func (s *Server) giveUp(from uint32, b wire.GiveUpBody) {
 // mostBroken is how many communicators broke remembers. What is told twice does no harm.
 const mostBroken = 1 << 16
 
-// broke tells everybody of a communicator whose collectives can't go on: once, because
-// all its members come to say so.
+// broke tells the members of a communicator whose collectives can't go on: once, because
+// all of them come to say so.
 func (s *Server) broke(from uint32, b wire.BrokeBody) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,8 +81,13 @@ func (s *Server) broke(from uint32, b wire.BrokeBody) {
 		clear(s.broken)
 	}
 	s.broken[b.Comm] = struct{}{}
-	p := &s.procs[from]
-	s.broadcastLocked(wire.EventBody{
-		Kind: uint8(bootstrap.Broken), Rank: from, Nonce: p.nonce, Comm: b.Comm, Reason: b.Reason,
-	}, p.conn)
+	var to []*conn
+	for _, rank := range b.Ranks {
+		if rank != from && int64(rank) < int64(len(s.procs)) && s.procs[rank].conn != nil {
+			to = append(to, s.procs[rank].conn)
+		}
+	}
+	s.sendLocked(wire.EventBody{
+		Kind: uint8(bootstrap.Broken), Rank: from, Nonce: s.procs[from].nonce, Comm: b.Comm, Reason: b.Reason,
+	}, to...)
 }

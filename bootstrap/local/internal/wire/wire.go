@@ -173,6 +173,7 @@ type (
 	BrokeBody struct {
 		_      struct{} `cbor:",toarray"`
 		Comm   [16]byte // cid.Extended.Bytes
+		Ranks  []uint32 // of the members
 		Reason string
 	}
 	// EventBody is news. Kind is a bootstrap.EventKind, and Nonce that of the last life of
