@@ -100,6 +100,7 @@ type Assembly struct {
 // acquaintance is what is known of a life whose card the PMLs have learnt, or are learning.
 type acquaintance struct {
 	card string
+	here bool // it is on this node
 	gone bool // nothing more is exchanged with it, and the PMLs know why
 }
 
@@ -175,7 +176,7 @@ func (a *Assembly) open(ctx context.Context) error {
 	worlds := framework.NewWorlds(identity.Proc.Namespace)
 	a.giveUp = a.tellGivenUp
 	err = a.Stack.open(ctx, progress.Env{
-		Identity: identity, Worlds: worlds, Engine: progress.New(opt), Logger: log,
+		Identity: identity, Worlds: worlds, Node: nodeID(a.values), Engine: progress.New(opt), Logger: log,
 		Self: framework.Life{ID: worlds.ID(identity.Proc), Nonce: newNonce()},
 	}, a.timing.watch(a.options.Hooks))
 	if err != nil {

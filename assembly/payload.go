@@ -28,7 +28,7 @@ type payload struct {
 }
 
 // payloadVersion changes with any of the types here.
-const payloadVersion = 2
+const payloadVersion = 3
 
 type offer struct {
 	_        struct{} `cbor:",toarray"`

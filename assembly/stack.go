@@ -245,7 +245,7 @@ func (s *Stack) Upper() []PML {
 
 // Card returns the process's business card.
 func (s *Stack) Card() framework.Card {
-	var card framework.Card
+	card := framework.Card{}.WithNode(s.env.Node)
 	for _, m := range s.pmls {
 		for _, a := range m.Addresses() {
 			if !slices.ContainsFunc(card, func(have framework.Address) bool { return have.Component == a.Component }) {

@@ -159,7 +159,7 @@ func (a *Assembly) learn(life framework.Life, p framework.Proc, from payload) er
 	}
 	// Before the PMLs know it: a death that is reported meanwhile is told to them. And
 	// without mu while they do: they wait for the engine, in which a transport may hang.
-	isolated := a.know(life, string(from.Card))
+	isolated := a.know(life, acquaintance{card: string(from.Card), here: card.OnNode(a.env.Node)})
 	for _, o := range offers {
 		for _, m := range a.pmls {
 			if !sameOffer(m.Offer(), o) {
@@ -192,9 +192,17 @@ func (a *Assembly) taken(life framework.Life) error {
 	return nil
 }
 
+// IsHere reports whether a member of a communicator is on this process's node: a launcher
+// may not know, and the member's card says so.
+func (a *Assembly) IsHere(member framework.Life) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return member == a.env.Self || a.known[member].here
+}
+
 // know notes the card of a life, which is the process's present one from now on. It
 // returns why nothing is exchanged with it all the same, if that is so.
-func (a *Assembly) know(life framework.Life, card string) (isolated error) {
+func (a *Assembly) know(life framework.Life, what acquaintance) (isolated error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for old := range a.known { // it is over
@@ -202,7 +210,7 @@ func (a *Assembly) know(life framework.Life, card string) (isolated error) {
 			delete(a.known, old)
 		}
 	}
-	a.known[life] = acquaintance{card: card}
+	a.known[life] = what
 	return a.isolated
 }
 

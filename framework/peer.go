@@ -3,6 +3,7 @@ package framework
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Life names one life of a process: from opening the first session, or starting
@@ -50,6 +51,21 @@ func ComponentName(kind Kind, name string) string { return string(kind) + "." + 
 // Card is a process's business card: where each of its components is reached. It
 // belongs to one life.
 type Card []Address
+
+// nodeEntry is the entry of a card that says on which node the process is.
+const nodeEntry = "node"
+
+// WithNode returns the card of a process that is on the node with that id (progress.Env).
+func (c Card) WithNode(id string) Card {
+	return append(Card{{Component: nodeEntry, Blob: []byte(id)}}, c...)
+}
+
+// OnNode reports whether the process is on the node with that id. An empty id is no
+// node's.
+func (c Card) OnNode(id string) bool {
+	i := slices.IndexFunc(c, func(a Address) bool { return a.Component == nodeEntry })
+	return i >= 0 && id != "" && string(c[i].Blob) == id
+}
 
 // Find returns what the component put into the card; nil if it has no entry.
 func (c Card) Find(kind Kind, name string) []byte {

@@ -29,23 +29,15 @@ func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
 }
 
 // SplitShared is Split into one communicator per node (MPI_Comm_split_type with
-// MPI_COMM_TYPE_SHARED): its members are those of c in mpix://SHARED.
+// MPI_COMM_TYPE_SHARED): its members are those of c that see the same shared memory.
 func (c *Comm) SplitShared(ctx context.Context, key int) (*Comm, error) {
 	return c.split(ctx, "split shared", c.firstHere(), key, nil)
 }
 
 // firstHere returns the lowest rank of c on this process's node.
 func (c *Comm) firstHere() int {
-	id := &c.session.engine.identity
-	for rank, p := range c.group.members {
-		if p.Namespace != id.Proc.Namespace {
-			continue
-		}
-		if _, here := slices.BinarySearch(id.Locals, p.Rank); here {
-			return rank
-		}
-	}
-	return c.rank
+	at := slices.IndexFunc(c.spec.Group, func(m pml.Member) bool { return c.session.engine.IsHere(m.Life) })
+	return max(at, 0) // this process itself is
 }
 
 // Create makes a communicator for a part of the members (MPI_Comm_create). It is

@@ -13,8 +13,11 @@ type Env struct {
 	Identity bootstrap.Identity
 	Worlds   *framework.Worlds
 	Self     framework.Life // this process; its nonce proves to a peer whose memory or socket it met
-	Engine   *Engine
-	Logger   *slog.Logger
+	// Node is equal in two processes if they are on one node: they see the same shared memory.
+	// It is compared with what others' cards say (framework.Card.OnNode); empty: not known.
+	Node   string
+	Engine *Engine
+	Logger *slog.Logger
 }
 
 // Bell is the engine's: a module rings it from its own goroutines, and gives it

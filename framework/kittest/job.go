@@ -41,6 +41,7 @@ func (j *Job) Begin(rank int, opt progress.Options) progress.Env {
 		Identity: bootstrap.Identity{Proc: proc, Size: j.size, LocalRank: rank / len(j.locals), LocalSize: len(here), Locals: here},
 		Worlds:   framework.NewWorlds(j.Namespace),
 		Self:     framework.Life{ID: framework.MakeProcID(0, uint32(rank)), Nonce: framework.NamespaceHash(fmt.Sprint(proc, j.lives))},
+		Node:     fmt.Sprintf("%s/%d", j.Namespace, rank%len(j.locals)),
 		Engine:   progress.New(opt),
 		Logger:   slog.New(slog.DiscardHandler),
 	}

@@ -4,8 +4,8 @@
 //
 // A communicator with members on the node and elsewhere is one in each of the two, with
 // an id of its own on the node. The path to a member is fixed by what all members know
-// alike, so that both ends of it look at the same place: the launcher's word on who is on
-// a node. A communicator whose members are all on one node is the node's PML's alone; one
+// alike, so that both ends of it look at the same place: what their cards say of the
+// node that they are on. A communicator whose members are all on one node is the node's PML's alone; one
 // that has nobody else of the node is the network's alone, messages to oneself included.
 // What concerns one member goes straight to the PML that has it. Receives and probes from
 // any source concern both: see wildcards.
@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
@@ -39,13 +40,16 @@ type Module struct {
 	free     *request
 	watching map[*wildcards]struct{}
 	closed   bool // Close was called
+
+	mu   sync.Mutex
+	here map[framework.ProcID]framework.Life // others on this node, as their cards say
 }
 
 // New composes two open modules. by is the parameter that asks for the one on the node,
 // for people. The network's becomes the composition's, which closes it; the other is
 // closed afterwards, by whoever has opened it.
 func New(env pml.Env, network, node pml.Module, by string) *Module {
-	return &Module{env: env, network: network, node: node, by: by, watching: map[*wildcards]struct{}{}}
+	return &Module{env: env, network: network, node: node, by: by, watching: map[*wildcards]struct{}{}, here: map[framework.ProcID]framework.Life{}}
 }
 
 // Unwrap has framework.As look for what the node's PML can do besides: there is memory
@@ -81,6 +85,11 @@ func (m *Module) Caps() pml.Caps {
 
 // Learn implements pml.Module.
 func (m *Module) Learn(peer framework.Life, card framework.Card) error {
+	m.mu.Lock()
+	if delete(m.here, peer.ID); card.OnNode(m.env.Node) {
+		m.here[peer.ID] = peer
+	}
+	m.mu.Unlock()
 	if err := m.node.Learn(peer, card); err != nil {
 		return err
 	}
@@ -112,10 +121,12 @@ func (m *Module) Inquire() {
 	m.network.Inquire()
 }
 
-// isLocal reports whether another process is on this node.
+// isLocal reports whether another process is on this node. Both ends of a pair come to the
+// same answer: what their cards say is equal, or not.
 func (m *Module) isLocal(peer framework.Life) bool {
-	_, local := slices.BinarySearch(m.env.Identity.Locals, peer.ID.Rank())
-	return local && peer.ID.World() == m.env.Self.ID.World()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.here[peer.ID] == peer
 }
 
 // Route implements pml.Module.

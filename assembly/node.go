@@ -1,0 +1,32 @@
+package assembly
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/framework"
+)
+
+// nodeID returns what is equal in processes that share memory, and in no others: the
+// kernel's boot, and the directory in which segments are made. Containers on one host are
+// one node if they share that directory. A host's name proves none of this, and what a
+// launcher counts as a node may be several containers. Empty: there is no such directory.
+func nodeID(values *framework.Values) string {
+	dir, ok := values.Get("btl.shm.dir")
+	if !ok {
+		dir.Text = "/dev/shm"
+	}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(dir.Text, &st); err != nil {
+		return ""
+	}
+	return fmt.Sprintf("%x", sha256.Sum256(fmt.Appendf(nil, "%s %d:%d", strings.TrimSpace(string(boot)), st.Dev, st.Ino)))
+}
