@@ -77,7 +77,7 @@ func TestPayloadThatIsNoneIsAnError(t *testing.T) {
 // its version, and not as garbage.
 func TestAnotherVersionIsRefusedByItsName(t *testing.T) {
 	_, err := decodePayload([]byte{0x84, 1, 0x80, 0x80, 0x40})
-	if err == nil || !strings.Contains(err.Error(), "version 1, and this program speaks 2") {
+	if err == nil || !strings.Contains(err.Error(), "version 1, and this program speaks 3") {
 		t.Error(err)
 	}
 }

@@ -19,7 +19,7 @@ func TestGoodbyeBeforeTheCard(t *testing.T) {
 	next := w.Reborn(1, 1234567)
 	net.Inject(0, goodbye(w.Group()[0].Nonce, next.Nonce, 0))
 	until(t, "the goodbye", func() bool { return pmltest.Inspect(m).Parked == 1 })
-	if err := m.Learn(next, w.Procs[1].Module.Addresses()); err != nil {
+	if err := m.Learn(next, w.Procs[1].Card()); err != nil {
 		t.Fatal(err)
 	}
 	_, err := start(t)(isend(join(t, w, w.NextID(), 0), 1, 1, pml.Standard)).wait(t)
@@ -35,7 +35,7 @@ func TestWhatOneThatHasGoneHadParkedGoes(t *testing.T) {
 	net := mtltest.NewMemory(mtltest.Options{})
 	w := pmltest.OpenWorld(t, over(net), 2)
 	m := w.Procs[0].Module
-	card := framework.Card(w.Procs[1].Module.Addresses())
+	card := w.Procs[1].Card()
 	peer := w.Group()[1].Life
 	for life, end := range []func(){
 		func() { net.Inject(0, goodbye(w.Group()[0].Nonce, peer.Nonce, 0)) },

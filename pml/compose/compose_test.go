@@ -218,7 +218,7 @@ func TestProbeOfAMemberThatHasLeftEndsWhileTheNetworkIsAsked(t *testing.T) {
 	}
 	life := w.Procs[2].Life
 	life.Nonce += 1000 // its next one
-	if err := w.Procs[0].Module.Learn(life, w.Procs[2].Module.Addresses()); err != nil {
+	if err := w.Procs[0].Module.Learn(life, w.Procs[2].Card()); err != nil {
 		t.Fatal(err)
 	}
 	until(t, func() bool { _, _, err := c[0].Iprobe(2, 9, pml.PointToPoint); return err != nil })

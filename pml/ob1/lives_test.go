@@ -39,7 +39,7 @@ func TestReplacedProcessIsNotBornDead(t *testing.T) {
 	w := pmltest.OpenWorld(t, stack(), 2)
 	m := w.Procs[0].Module
 	m.PeerFailed(w.Group()[1].Life, "signal: killed")
-	if err := m.Learn(w.Reborn(1, 77), w.Procs[1].Module.Addresses()); err != nil {
+	if err := m.Learn(w.Reborn(1, 77), w.Procs[1].Card()); err != nil {
 		t.Fatal(err)
 	}
 	c := alone(t, w)
@@ -67,7 +67,7 @@ func TestReopenedProcessIsAnotherPeer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Procs[0].Module.Learn(w.Reborn(1, 77), w.Procs[1].Module.Addresses()); err != nil {
+	if err := w.Procs[0].Module.Learn(w.Reborn(1, 77), w.Procs[1].Card()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.Wait(bounded(t), r.Generation()); !errors.Is(err, framework.ErrTransport) {
@@ -190,7 +190,7 @@ func TestLieAboutANonceTakesNobodysPlace(t *testing.T) {
 	victim, liar := w.Group()[1].Life, w.Group()[2].Life
 	liar.Nonce = victim.Nonce
 	for range 2 {
-		_ = m.Learn(liar, w.Procs[2].Module.Addresses()) // refused or not
+		_ = m.Learn(liar, w.Procs[2].Card()) // refused or not
 		liar.ID++
 	}
 	c := alone(t, w)

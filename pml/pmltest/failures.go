@@ -88,7 +88,7 @@ func (f *fixture) diesEarly() {
 	} {
 		m := f.Procs[0].Module
 		m.PeerFailed(life, "signal: killed")
-		f.Check(m.Learn(life, f.Procs[1].Module.Addresses()))
+		f.Check(m.Learn(life, f.Procs[1].Card()))
 		local, err := m.CIDs().Reserve()
 		f.Check(err)
 		c, err := m.AddComm(pml.CommSpec{ID: f.NextID(), Local: local, Group: Members([]framework.Life{f.Group()[0].Life, life})})

@@ -49,6 +49,9 @@ type Process struct {
 	stack *assembly.Stack
 }
 
+// Card is the process's business card.
+func (p *Process) Card() framework.Card { return p.stack.Card() }
+
 // World is a set of processes that have learnt each other's cards.
 type World struct {
 	Procs []*Process
@@ -72,7 +75,7 @@ func NewWorld(stack Stack, n int) (*World, error) {
 	}
 	for _, p := range w.Procs {
 		for _, q := range w.Procs {
-			if err := p.Module.Learn(q.Life, q.Module.Addresses()); err != nil {
+			if err := p.Module.Learn(q.Life, q.Card()); err != nil {
 				return nil, errors.Join(err, w.Close())
 			}
 		}

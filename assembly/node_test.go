@@ -1,0 +1,38 @@
+package assembly
+
+import (
+	"testing"
+
+	"github.com/ferrympi/ferry/components"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// TestNodeIsWhoSharesMemory: the directory of segments decides, and nothing that can't be
+// looked at makes a node.
+func TestNodeIsWhoSharesMemory(t *testing.T) {
+	of := func(dir string) string {
+		values, err := components.Standard().Defaults()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if values, err = values.Set(framework.Setting{Name: "btl.shm.dir", Value: dir, Source: "the test"}); err != nil {
+			t.Fatal(err)
+		}
+		return nodeID(values)
+	}
+	here, there := t.TempDir(), t.TempDir()
+	if of(here) == "" || of(here) != of(here) || of(here) == of(there) {
+		t.Errorf("%q, %q", of(here), of(there))
+	}
+	if id := of(here + "/missing"); id != "" {
+		t.Errorf("a directory that is not there: %q", id)
+	}
+	for _, id := range []string{"", of(there)} {
+		if card := (framework.Card{}).WithNode(of(here)); card.OnNode(id) || !card.OnNode(of(here)) {
+			t.Errorf("%v on %q", card, id)
+		}
+	}
+	if (framework.Card{}).WithNode("").OnNode("") {
+		t.Error("two processes that know nothing are on one node")
+	}
+}
