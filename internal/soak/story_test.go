@@ -154,12 +154,9 @@ func (j *judge) errors(rank int, st *story) {
 		}
 	}
 	if k := st.Coll.Class; k != "" && !short && !strings.HasPrefix(st.Coll.Op, "barrier after") {
-		want := ""
+		want := string(broken) // somebody else may have heard first, and say so
 		for peer := range j.ranks {
 			want += j.classes(rank, peer)
-		}
-		if strings.ContainsRune(want, peerClosed) { // a death is heard by all, but this may be told by somebody in the collective
-			want += string(broken)
 		}
 		if !strings.Contains(want+string([]byte{withdrawn, open}), k) {
 			j.find("class of a collective: "+k, "rank %d: %s: %s", rank, st.Coll.Op, st.Coll.Err)

@@ -115,7 +115,7 @@ func (c *State) Done() (ends bool) {
 
 // CannotCome returns why no message comes any more of a member, or why none may of some
 // (pml.AnySource); or nil. A member that has left in good order keeps nobody from
-// receiving of the others.
+// receiving of the others, unless none is left.
 func (c *Comm[P]) CannotCome(rank int, plane pml.Plane) error {
 	if err := c.Aborted[plane]; err != nil {
 		return err
@@ -131,7 +131,21 @@ func (c *Comm[P]) CannotCome(rank int, plane pml.Plane) error {
 			return pendingOf(rank, p.Err)
 		}
 	}
-	return nil
+	return c.alone()
+}
+
+// alone returns why no message of another member comes: all of them are gone. nil: one may.
+func (c *Comm[P]) alone() (err error) {
+	for rank, q := range c.Procs {
+		switch p := q.Base(); {
+		case rank == c.Spec.Rank:
+		case !p.Gone():
+			return nil
+		default:
+			err = Explain(p.Err, rank)
+		}
+	}
+	return err
 }
 
 // Ends returns the error with which an operation with a member (pml.AnySource: a receive
@@ -147,6 +161,8 @@ func (c *Comm[P]) Ends(rank int, p P) error {
 		if failed := c.RankOf(p); failed >= 0 {
 			return pendingOf(failed, known.Err)
 		}
+	case c.RankOf(p) >= 0:
+		return c.alone()
 	}
 	return nil
 }

@@ -20,6 +20,7 @@ func failureCases() claims {
 		kittest.New("FlushedMessagesOutliveTheirSender", 2, (*fixture).flushed),
 		kittest.New("ProcessThatHasLeftHarmsNoOtherReceive", 3, (*fixture).hasLeft),
 		kittest.New("WhoHasGivenUpEndsWhatWaitsForHim", 3, (*fixture).givenUp),
+		kittest.New("ReceiveFromAnySourceEndsWhenNobodyIsLeft", 3, (*fixture).nobodyLeft),
 		kittest.New("MemberWhoseCreationFailedIsNotWaitedFor", 2, (*fixture).refused),
 		kittest.New("InspectAndRouteSayWhatThereIs", 2, (*fixture).inspect),
 	}
@@ -189,6 +190,29 @@ func (f *fixture) givenUp() {
 	}
 	f.send(f.comms[2], 0, 2, data(1, 4))
 	f.got(other, buf, data(1, 4), 2, 2)
+}
+
+// nobodyLeft: who leaves in good order keeps nobody from receiving, but for the last one.
+func (f *fixture) nobodyLeft() {
+	m, c := f.Procs[0].Module, f.comms[0]
+	r := f.irecv(c, pml.AnySource, 1, make([]byte, 4))
+	probed := make(chan error, 1)
+	f.Go(func() {
+		_, err := c.Probe(f.Context(), pml.AnySource, 2, p2p)
+		probed <- err
+	})
+	m.PeerGone(f.Procs[1].Life, framework.ErrPeerClosed)
+	more := f.irecv(c, pml.AnySource, 3, make([]byte, 4))
+	f.send(f.comms[2], 0, 3, data(1, 4))
+	if _, err := more.wait(f.Context()); err != nil {
+		f.Errorf("receive from the member that is left: %v", err)
+	}
+	m.PeerGone(f.Procs[2].Life, framework.ErrPeerClosed)
+	_, err := r.wait(f.Context())
+	f.Is("receive", err, framework.ErrPeerClosed)
+	f.Is("probe", <-probed, framework.ErrPeerClosed)
+	_, err = f.irecv(c, pml.AnySource, 1, make([]byte, 4)).wait(f.Context())
+	f.Is("later receive", err, framework.ErrPeerClosed)
 }
 
 // refused: rank 0 has a communicator that rank 1 has not, and won't have. The news that
