@@ -21,8 +21,8 @@ func TestNodeIsWhoSharesMemory(t *testing.T) {
 		return nodeID(values)
 	}
 	here, there := t.TempDir(), t.TempDir()
-	if of(here) == "" || of(here) != of(here) || of(here) == of(there) {
-		t.Errorf("%q, %q", of(here), of(there))
+	if id, again := of(here), of(here); id == "" || again != id || of(there) == id {
+		t.Errorf("%q, %q, %q", id, again, of(there))
 	}
 	if id := of(here + "/missing"); id != "" {
 		t.Errorf("a directory that is not there: %q", id)
