@@ -191,8 +191,8 @@ func (j *judge) classes(rank, peer int) string {
 		return string(peerClosed)
 	case j.kind == "cut" && j.fault.rank == everywhere:
 		return string([]byte{transport, procFailed, peerClosed}) // one is cut before the other
-	case j.kind == "cut" && j.faulty(rank):
-		return string(transport)
+	case j.kind == "cut" && j.faulty(rank): // the others end meanwhile
+		return string([]byte{transport, peerClosed})
 	case j.kind == "cut":
 		return string(procFailed)
 	}
