@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mpi"
@@ -154,6 +155,53 @@ func TestMemberThatIsInNoNewCommunicatorIsNotWaitedFor(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// TestMemberThatHearsBeforeItCreatesIsNotWaitedFor: another one made the communicator before
+// the creator's collectives broke, and this one afterwards won't.
+func TestMemberThatHearsBeforeItCreatesIsNotWaitedFor(t *testing.T) {
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, end := range map[string]func(ctx context.Context, c *mpi.Comm) error{
+		"dup": func(ctx context.Context, c *mpi.Comm) error {
+			_, err := c.Dup(ctx)
+			return wants("dup", err, mpi.ErrBroken)
+		},
+		"close": func(_ context.Context, c *mpi.Comm) error { return c.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			mpitest.Job{Size: 3}.Run(t, func(ctx context.Context, world *mpi.Comm) error {
+				c, err := world.Dup(ctx)
+				if err != nil {
+					return err
+				}
+				defer c.Close()
+				switch c.Rank() {
+				case 0:
+					var d *mpi.Comm
+					if d, err = c.Dup(ctx); err != nil {
+						return err
+					}
+					defer d.Close()
+					err = world.Send(ctx, nil, 1, 0)
+					_, waited := d.Recv(ctx, nil, 2, 0)
+					err = errors.Join(err, wants("recv", waited, framework.ErrNotMember))
+				case 1:
+					_, err = world.Recv(ctx, nil, 0, 0)
+					err = errors.Join(err, wants("barrier", mpi.Barrier(over, c), mpi.ErrCanceled))
+				case 2:
+					for !mpi.IsBroken(c) {
+						if time.Sleep(time.Millisecond); ctx.Err() != nil {
+							return errors.New("it never hears")
+						}
+					}
+					err = end(ctx, c)
+				}
+				return errors.Join(err, mpi.Barrier(ctx, world))
+			})
+		})
 	}
 }
 

@@ -29,6 +29,7 @@ type collective struct {
 	// Guarded by busy.
 	children cid.Deriver  // idup's while that is in progress
 	unborn   cid.Span     // ids that were not given out when the operation began
+	left     atomic.Bool  // and are refused; see leave
 	idup     *CommRequest // the last one that may not be complete, or nil
 	peers    peers
 	ops      *coll.Ops // what components offer here, once that was asked
@@ -90,6 +91,9 @@ func (k *collective) enter(ctx context.Context) error {
 	if k.unborn = (cid.Span{}); k.idups.Load() == 0 { // otherwise one of those may be made yet
 		k.unborn = k.children.Unborn()
 	}
+	if err != nil && !k.left.Load() { // others may have made by now what this won't make
+		k.leave(k.unborn, err)
+	}
 	if err == nil && over(ctx) {
 		err = k.breaks(ended(ctx, "collective", context.Cause(ctx)))
 	}
@@ -123,8 +127,27 @@ func (k *collective) breaks(err error) error {
 // are unborn, and those who wait for it there hear so: Split succeeds in one member and
 // fails in another when a third one dies.
 func (k *collective) leave(unborn cid.Span, err error) {
-	k.comm().module.Refuse(unborn)
+	if unborn != (cid.Span{}) {
+		k.left.Store(true)
+		k.comm().module.Refuse(unborn)
+	}
 	k.comm().pml.Abort(pml.Collective, err)
+}
+
+// close ends what waits for nothing that the communicator's user could still see. If another
+// member broke the collectives, others may have made by now what this one won't make.
+func (k *collective) close() {
+	if err := k.works(); err != nil && !k.left.Load() && k.busy.CompareAndSwap(false, true) {
+		if k.idups.Load() == 0 {
+			k.leave(k.children.Unborn(), err)
+		}
+		k.busy.Store(false)
+	}
+	k.waits.Lock()
+	defer k.waits.Unlock()
+	for q, turn := range k.waits.unheard {
+		_ = q.Cancel(turn) // unless it is over
+	}
 }
 
 // fail has all further collectives of this member refused, and tells the others, who

@@ -178,15 +178,6 @@ func (c *Comm) hear(ctx context.Context, g *Group, from, tag int) (cid.Extended,
 	return id, nil
 }
 
-// close withdraws what a communicator that closes waits for.
-func (k *collective) close() {
-	k.waits.Lock()
-	defer k.waits.Unlock()
-	for q, turn := range k.waits.unheard {
-		_ = q.Cancel(turn) // unless it is over
-	}
-}
-
 // bases draws ids that a single process may give to communicators: children of
 // bases that it asks the bootstrap for, one for many.
 type bases struct {

@@ -15,24 +15,24 @@ import (
 // new one before others have called Dup. (Once in 65535 creations from one
 // communicator the members meet to draw new ids.)
 func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
+	copied := false
+	defer func() {
+		if !copied { // a hook has panicked, and others may have the duplicate
+			c.collective.do(ctx, "dup", func() error { return errPanicked })
+		}
+	}()
+	attrs := c.copyAttrs() // first, while a hook that panics leaves nothing half made
+	copied = true
 	var d *Comm
 	err := c.collective.do(ctx, "dup", func() (err error) {
 		d, err = c.dup(ctx, c.collective.lastIdup())
 		return err
 	})
 	if err != nil {
+		deleteAttrs(attrs)
 		return nil, err
 	}
-	copied := false
-	defer func() {
-		if !copied { // a hook has panicked, and nobody gets the duplicate, which others have
-			d.collective.fail(fmt.Errorf("dup: %w", errPanicked))
-			d.Close()
-			c.module.Refuse(cid.Below(d.spec.ID))
-		}
-	}()
-	d.attrs = c.copyAttrs()
-	copied = true
+	d.attrs = attrs
 	return d, nil
 }
 
