@@ -15,19 +15,23 @@ import (
 // new one before others have called Dup. (Once in 65535 creations from one
 // communicator the members meet to draw new ids.)
 func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
-	copied := false
-	defer func() {
-		if !copied { // a hook has panicked, and others may have the duplicate
-			c.collective.do(ctx, "dup", func() error { return errPanicked })
-		}
-	}()
-	attrs := c.copyAttrs() // first, while a hook that panics leaves nothing half made
-	copied = true
-	var d *Comm
+	var ids []cid.Extended
 	err := c.collective.do(ctx, "dup", func() (err error) {
-		d, err = c.dup(ctx, c.collective.lastIdup())
+		ids, err = c.derive(ctx, c.collective.lastIdup(), 1)
 		return err
 	})
+	if err != nil {
+		return nil, err
+	}
+	copied := false
+	defer func() {
+		if !copied { // a hook has panicked, and others have the duplicate
+			c.refuse(ids[0], c.group, fmt.Errorf("dup: %w", errPanicked))
+		}
+	}()
+	attrs := c.copyAttrs() // first, so that it is in no duplicate that closes again
+	copied = true
+	d, err := c.same(ids[0])
 	if err != nil {
 		deleteAttrs(attrs)
 		return nil, err
@@ -43,7 +47,12 @@ func (c *Comm) dup(ctx context.Context, before *CommRequest) (*Comm, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.child(c.group, pml.CommSpec{ID: ids[0], Group: c.spec.Group, Rank: c.rank})
+	return c.same(ids[0])
+}
+
+// same is a child with c's members.
+func (c *Comm) same(id cid.Extended) (*Comm, error) {
+	return c.child(c.group, pml.CommSpec{ID: id, Group: c.spec.Group, Rank: c.rank})
 }
 
 // child is newComm below c.
