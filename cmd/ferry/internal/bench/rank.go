@@ -121,13 +121,27 @@ func (r *rank) openLine(ctx context.Context) (err error) {
 }
 
 // linePath is a file name that nobody else has, in memory: a page there is never
-// written back.
+// written back. Files of ranks that were killed before both had theirs open go.
 func linePath() string {
 	dir := "/dev/shm"
 	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
 		dir = os.TempDir()
 	}
+	removeOldLines(dir, time.Now())
 	return filepath.Join(dir, fmt.Sprintf("ferry-hop-%x-%x", os.Getpid(), time.Now().UnixNano()))
+}
+
+// oldLine is how long no rank takes to open a file that another has made.
+const oldLine = 10 * time.Minute
+
+// removeOldLines removes what linePath named in dir and is still there long after.
+func removeOldLines(dir string, now time.Time) {
+	paths, _ := filepath.Glob(filepath.Join(dir, "ferry-hop-*-*")) // the pattern is well formed
+	for _, path := range paths {
+		if st, err := os.Lstat(path); err == nil && st.Mode().IsRegular() && now.Sub(st.ModTime()) > oldLine {
+			_ = os.Remove(path) // another user's stays
+		}
+	}
 }
 
 // measure runs the benchmark for each size, or once.
