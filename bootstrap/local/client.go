@@ -3,7 +3,6 @@ package local
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -12,7 +11,9 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
-	"github.com/ferrympi/ferry/bootstrap/local/internal/wire"
+	"github.com/ferrympi/ferry/bootstrap/internal/events"
+	"github.com/ferrympi/ferry/bootstrap/internal/join"
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 )
@@ -49,7 +50,7 @@ type client struct {
 	life   uint64 // that has begun; 0: none
 	out    outbox
 
-	events events
+	events events.Queue
 }
 
 // call is one that waits for its answer.
@@ -71,7 +72,7 @@ func newClient(conn net.Conn, id bootstrap.Identity, env bootstrap.Env) *client 
 		id: id, conn: conn, timeout: cmp.Or(env.Timeout, bootstrap.DefaultTimeout), grace: answerGrace,
 		log: env.Logger, ended: make(chan struct{}), calls: map[uint64]*call{},
 	}
-	c.events.spawn = c.wg.Go
+	c.events.Spawn = c.wg.Go
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
@@ -98,7 +99,7 @@ func (c *client) Close() error {
 	c.mu.Unlock()
 	c.writer.Wait()
 	c.conn.Close()
-	c.events.stop()
+	c.events.Stop()
 	c.wg.Wait()
 	return nil
 }
@@ -141,7 +142,7 @@ func (c *client) read(r *wire.Reader) {
 		return
 	}
 	c.log.Warn("bootstrap local: connection to the launcher lost", "error", err)
-	c.events.add(bootstrap.Event{Kind: bootstrap.ServerLost, Reason: err.Error()})
+	c.events.Add(bootstrap.Event{Kind: bootstrap.ServerLost, Reason: err.Error()})
 }
 
 func (c *client) readAll(r *wire.Reader) error {
@@ -172,16 +173,16 @@ func (c *client) addEvent(ev wire.EventBody) {
 	e := bootstrap.Event{Kind: bootstrap.EventKind(ev.Kind), Proc: framework.Proc{Namespace: c.id.Proc.Namespace, Rank: ev.Rank}, Nonce: ev.Nonce, Comm: cid.FromBytes(ev.Comm), Reason: ev.Reason}
 	switch e.Kind {
 	case bootstrap.ProcDied, bootstrap.ProcLeft, bootstrap.Broken:
-		c.events.add(e)
+		c.events.Add(e)
 	case bootstrap.GivenUp:
 		c.mu.Lock()
 		present := c.life
 		c.mu.Unlock()
 		if ev.Life == present {
-			c.events.add(e)
+			c.events.Add(e)
 		}
 	case bootstrap.Dump:
-		c.events.add(bootstrap.Event{Kind: e.Kind, Proc: c.id.Proc})
+		c.events.Add(bootstrap.Event{Kind: e.Kind, Proc: c.id.Proc})
 	default:
 		c.log.Warn("bootstrap local: unknown event", "kind", ev.Kind)
 	}
@@ -275,34 +276,9 @@ func (c *client) failed(op, name string, m wire.Message, waitErr error) error {
 	if err != nil {
 		return launcherError(op, err)
 	}
-	switch f.Code {
-	case wire.CodeMissing:
-		return &framework.MissingError{Op: op, Tag: name, Missing: c.id.Procs(f.Missing), Failed: c.id.Procs(f.Failed)}
-	case wire.CodeWithdrawn:
-		waitErr = cmp.Or(waitErr, framework.ErrCanceled)
-		if len(f.Missing) == 0 {
-			return opError(op, name, waitErr)
-		}
-		missing := &framework.MissingError{Op: op, Tag: name, Missing: c.id.Procs(f.Missing)}
-		if errors.Is(waitErr, context.DeadlineExceeded) {
-			return fmt.Errorf("%w: %w", waitErr, missing)
-		}
-		// Not wrapped: a caller that cancels did not run into a deadline.
-		return fmt.Errorf("bootstrap: %s %q: %w; not there yet: %v", op, name, waitErr, c.id.Procs(f.Missing))
-	}
-	sentinel, ok := map[wire.Code]error{
-		wire.CodeGroup:        framework.ErrGroup,
-		wire.CodeRank:         framework.ErrRank,
-		wire.CodePublished:    bootstrap.ErrPublished,
-		wire.CodeNotPublished: bootstrap.ErrNotPublished,
-		wire.CodePset:         framework.ErrPset,
-		wire.CodeLimit:        framework.ErrUnsupported,
-	}[f.Code]
+	err, ok := join.Error(c.id, op, name, f, waitErr)
 	if !ok {
-		return launcherError(op, fmt.Errorf("unknown failure %d: %s", f.Code, f.Text))
+		return launcherError(op, err)
 	}
-	if f.Text != "" {
-		sentinel = fmt.Errorf("%w: %s", sentinel, f.Text)
-	}
-	return opError(op, name, sentinel)
+	return err
 }

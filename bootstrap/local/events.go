@@ -1,79 +1,13 @@
 package local
 
 import (
-	"slices"
 	"strings"
-	"sync"
 
 	"github.com/ferrympi/ferry/bootstrap"
-	"github.com/ferrympi/ferry/bootstrap/local/internal/wire"
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 )
-
-// events keeps what a later OnEvent must still hear, and delivers one event at
-// a time, on a goroutine that lives while there is something to deliver.
-type events struct {
-	mu      sync.Mutex
-	f       func(bootstrap.Event)
-	history []bootstrap.Event // deaths, and the loss of the server
-	queue   []bootstrap.Event
-	running bool
-	stopped bool
-	spawn   func(func()) // starts a goroutine that Close waits for
-}
-
-// add takes an event in.
-func (e *events) add(ev bootstrap.Event) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if ev.Kind == bootstrap.ProcDied || ev.Kind == bootstrap.ServerLost {
-		e.history = append(e.history, ev)
-	}
-	if e.f != nil {
-		e.queue = append(e.queue, ev)
-	}
-	e.startLocked()
-}
-
-// set makes f the receiver, of the past first.
-func (e *events) set(f func(bootstrap.Event)) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.f, e.queue = f, nil
-	if f != nil {
-		e.queue = slices.Clone(e.history)
-	}
-	e.startLocked()
-}
-
-func (e *events) startLocked() {
-	if e.running || e.stopped || len(e.queue) == 0 {
-		return
-	}
-	e.running = true
-	e.spawn(e.run)
-}
-
-func (e *events) run() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for len(e.queue) > 0 {
-		f, ev := e.f, e.queue[0]
-		e.queue = e.queue[1:]
-		e.mu.Unlock()
-		f(ev)
-		e.mu.Lock()
-	}
-	e.running = false
-}
-
-// stop ends delivery; the goroutine may still be in its last call.
-func (e *events) stop() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.stopped, e.queue = true, nil
-}
 
 // Begin tells the server of a life. If that is gone nobody hears of a death.
 func (c *client) Begin(nonce uint64) { c.begin(nonce) }
@@ -125,4 +59,4 @@ func (c *client) tell(k wire.Kind, news any) {
 	}
 }
 
-func (c *client) OnEvent(f func(bootstrap.Event)) { c.events.set(f) }
+func (c *client) OnEvent(f func(bootstrap.Event)) { c.events.Set(f) }

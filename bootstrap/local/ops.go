@@ -6,7 +6,8 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
-	"github.com/ferrympi/ferry/bootstrap/local/internal/wire"
+	"github.com/ferrympi/ferry/bootstrap/internal/join"
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 	"github.com/ferrympi/ferry/framework"
 )
 
@@ -17,7 +18,7 @@ func request[A any](ctx context.Context, c *client, op, name string, k wire.Kind
 		if waitErr != nil {
 			err = fmt.Errorf("%w: %w", waitErr, err)
 		}
-		return a, opError(op, name, err)
+		return a, join.OpError(op, name, err)
 	}
 	if m.Kind == wire.Failure {
 		return a, c.failed(op, name, m, waitErr)
@@ -28,14 +29,6 @@ func request[A any](ctx context.Context, c *client, op, name string, k wire.Kind
 	return a, nil
 }
 
-// opError says which call err ended.
-func opError(op, name string, err error) error {
-	if len(name) > bootstrap.MaxName {
-		name = name[:32] + "..."
-	}
-	return fmt.Errorf("bootstrap: %s %q: %w", op, name, err)
-}
-
 // Put stores value under key. It has no answer, and returns when the kernel has it.
 func (c *client) Put(ctx context.Context, key string, value []byte) error {
 	err := context.Cause(ctx)
@@ -43,7 +36,7 @@ func (c *client) Put(ctx context.Context, key string, value []byte) error {
 		err = c.put(ctx, wire.ValuedBody{Name: key, Value: value})
 	}
 	if err != nil {
-		return opError("put", key, err)
+		return join.OpError("put", key, err)
 	}
 	return nil
 }
@@ -76,21 +69,21 @@ func (c *client) Get(ctx context.Context, p framework.Proc, key string) ([]byte,
 }
 
 func (c *client) Fence(ctx context.Context, group []framework.Proc, tag string) error {
-	_, err := join[wire.Empty](ctx, c, "fence", wire.Fence, group, tag, nil)
+	_, err := enter[wire.Empty](ctx, c, "fence", wire.Fence, group, tag, nil)
 	return err
 }
 
 func (c *client) Construct(ctx context.Context, group []framework.Proc, tag string, payload []byte) (bootstrap.Constructed, error) {
 	const op = "group construct"
-	a, err := join[wire.ConstructedBody](ctx, c, op, wire.Construct, group, tag, payload)
+	a, err := enter[wire.ConstructedBody](ctx, c, op, wire.Construct, group, tag, payload)
 	if err == nil && (a.ContextID == 0 || len(a.Payloads) != len(group)) {
 		err = launcherError(op, fmt.Errorf("context id %d with %d payloads for %d members", a.ContextID, len(a.Payloads), len(group)))
 	}
 	return bootstrap.Constructed{ContextID: a.ContextID, Payloads: a.Payloads}, err
 }
 
-// join enters a fence or construct.
-func join[A any](ctx context.Context, c *client, op string, k wire.Kind, group []framework.Proc, tag string, payload []byte) (A, error) {
+// enter enters a fence or construct.
+func enter[A any](ctx context.Context, c *client, op string, k wire.Kind, group []framework.Proc, tag string, payload []byte) (A, error) {
 	runs := wire.EncodeBody(wire.MakeRuns(group))
 	return request[A](ctx, c, op, tag, k, wire.JoinBody{Tag: tag, Group: runs, Payload: payload})
 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ferrympi/ferry/bootstrap/local/internal/wire"
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 )
 
 // outbox is what the launcher has not been sent yet. Guarded by client.mu.

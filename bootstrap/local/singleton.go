@@ -10,7 +10,8 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
-	"github.com/ferrympi/ferry/bootstrap/local/internal/wire"
+	"github.com/ferrympi/ferry/bootstrap/internal/join"
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 	"github.com/ferrympi/ferry/framework"
 )
 
@@ -59,7 +60,7 @@ func (s *singleton) Close() error {
 // value may have so many bytes at most.
 func (s *singleton) begin(ctx context.Context, op, name string, value []byte, most int) error {
 	if err := cmp.Or(wire.CheckSizes(name, value, most), context.Cause(ctx)); err != nil {
-		return opError(op, name, err)
+		return join.OpError(op, name, err)
 	}
 	s.mu.Lock()
 	if s.closed {

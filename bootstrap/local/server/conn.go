@@ -11,7 +11,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ferrympi/ferry/bootstrap/local/internal/wire"
+	"github.com/ferrympi/ferry/bootstrap/internal/join"
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 )
 
 const (
@@ -36,7 +37,7 @@ type conn struct {
 	pid     int           // of the process at the other end; 0: not known
 	ended   chan struct{} // closed when lostLocked has been called for it
 	goodbye bool
-	pending map[uint64]withdraw // by request id, what a request waits for
+	pending map[uint64]join.Withdraw // by request id, what a request waits for
 
 	qmu     sync.Mutex
 	queue   net.Buffers
@@ -46,21 +47,16 @@ type conn struct {
 	dropped bool // nor is anything read
 }
 
-// request is one client's call, to be answered once.
+// request is one client's call, to be answered once: a join.Waiter.
 type request struct {
 	c  *conn
 	id uint64
 }
 
-// withdraw ends the wait of a request, whose deadline has passed (expired) or whose
-// caller has gone, and says with what to answer. The caller holds Server.mu and has
-// taken the request out of pending.
-type withdraw func(expired bool) wire.FailureBody
-
 // ServeConn serves the process at the other end of nc, which is the server's from
 // now on, on a goroutine of its own.
 func (s *Server) ServeConn(nc net.Conn) {
-	c := &conn{s: s, nc: nc, ended: make(chan struct{}), pending: map[uint64]withdraw{}}
+	c := &conn{s: s, nc: nc, ended: make(chan struct{}), pending: map[uint64]join.Withdraw{}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -301,23 +297,17 @@ func (c *conn) write() {
 	}
 }
 
-// reply answers r with body.
-func (r request) reply(body any) { r.answer(wire.Reply, wire.EncodeBody(body)) }
+// reply answers r, which has not waited, with body.
+func (r request) reply(body any) { r.Answer(wire.Reply, wire.EncodeBody(body)) }
 
-// replyLocked answers r, which may have waited, with v. The caller holds Server.mu.
-func (r request) replyLocked(v value) {
-	delete(r.c.pending, r.id)
-	r.answer(wire.Reply, v)
-}
+// Waits implements join.Waiter. The caller holds Server.mu, as for Done.
+func (r request) Waits(w join.Withdraw) { r.c.pending[r.id] = w }
 
-// fail answers r, which may have waited, with f. The caller holds Server.mu.
-func (r request) fail(f wire.FailureBody) {
-	delete(r.c.pending, r.id)
-	r.answer(wire.Failure, wire.EncodeBody(f))
-}
+// Done implements join.Waiter.
+func (r request) Done() { delete(r.c.pending, r.id) }
 
-// answer answers r with an encoded body, which other answers may share.
-func (r request) answer(k wire.Kind, body []byte) {
+// Answer implements join.Waiter.
+func (r request) Answer(k wire.Kind, body []byte) {
 	h, err := wire.Header(k, r.id, len(body))
 	if err != nil { // the limits of what clients send keep answers far below a frame's
 		r.c.drop()

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/ferrympi/ferry/bootstrap/local/internal/wire"
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 )
 
 // maxSocketPath is the room in sockaddr_un, less its final zero (unix(7)).

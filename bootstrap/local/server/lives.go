@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
-	"github.com/ferrympi/ferry/bootstrap/local/internal/wire"
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 )
 
 // leftDelay is how long the news that lives are over in good order waits for more of its

@@ -2,11 +2,11 @@ package server
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/ferrympi/ferry/bootstrap"
-	"github.com/ferrympi/ferry/bootstrap/local/internal/wire"
+	"github.com/ferrympi/ferry/bootstrap/internal/join"
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 )
 
 // maxWaiting is how many calls one client may have outstanding.
@@ -80,78 +80,45 @@ func (c *conn) room(id uint64) error {
 }
 
 func (s *Server) put(rank uint32, b wire.ValuedBody) {
-	v := encodeValue(b)
+	v := join.EncodeValue(b.Value)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.procs[rank].put.set(b.Name, v)
-}
-
-// A board has named values, and who waits for one that is not there yet. It is
-// guarded by Server.mu. The zero board is empty.
-type board struct {
-	values map[string]value
-	waits  map[string][]request
-}
-
-// A value is an encoded ValueBody. It is encoded once, when it is put: however
-// many ask for a large one, none of their answers copies it, and none holds
-// Server.mu for longer than it takes to queue it.
-type value []byte
-
-func encodeValue(b wire.ValuedBody) value {
-	return wire.EncodeBody(wire.ValueBody{Found: true, Value: b.Value})
-}
-
-// set stores v, and answers all who wait for it.
-func (b *board) set(name string, v value) {
-	if b.values == nil {
-		b.values = map[string]value{}
-	}
-	b.values[name] = v
-	for _, r := range b.waits[name] {
-		r.replyLocked(v)
-	}
-	delete(b.waits, name)
-}
-
-// await has r wait for name. If it is withdrawn, failure says with what to answer.
-func (b *board) await(name string, r request, failure withdraw) {
-	if b.waits == nil {
-		b.waits = map[string][]request{}
-	}
-	b.waits[name] = append(b.waits[name], r)
-	r.c.pending[r.id] = func(expired bool) wire.FailureBody {
-		rs := slices.DeleteFunc(b.waits[name], func(x request) bool { return x == r })
-		if b.waits[name] = rs; len(rs) == 0 {
-			delete(b.waits, name)
-		}
-		return failure(expired)
-	}
+	s.procs[rank].put.Set(b.Name, v)
 }
 
 func (s *Server) get(r request, b wire.GetBody) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if int64(b.Rank) >= int64(len(s.procs)) {
-		r.fail(wire.FailureBody{Code: wire.CodeRank, Text: fmt.Sprintf("the job has %d processes", len(s.procs))})
+		join.Fail(r, wire.FailureBody{Code: wire.CodeRank, Text: fmt.Sprintf("the job has %d processes", len(s.procs))})
 		return
 	}
 	p := &s.procs[b.Rank]
-	if v, ok := p.put.values[b.Key]; ok {
-		r.replyLocked(v)
+	if v, ok := p.put.Get(b.Key); ok {
+		r.Answer(wire.Reply, v)
 		return
 	}
 	if p.ended {
-		r.fail(wire.FailureBody{Code: wire.CodeMissing, Failed: []uint32{b.Rank}})
+		join.Fail(r, wire.FailureBody{Code: wire.CodeMissing, Failed: []uint32{b.Rank}})
 		return
 	}
-	p.put.await(b.Key, r, func(expired bool) wire.FailureBody {
-		code := wire.CodeWithdrawn
-		if expired {
-			code = wire.CodeMissing
-		}
-		return wire.FailureBody{Code: code, Missing: []uint32{b.Rank}}
-	})
+	p.put.AwaitPut(b.Key, r, b.Rank)
+}
+
+// join enters r into a fence or construct, and completes that when r is its last.
+func (s *Server) join(r request, kind wire.Kind, b wire.JoinBody) error {
+	s.mu.Lock()
+	j, err := s.joins.Enter(r, r.c.rank, kind, b)
+	var context uint64
+	if j != nil && kind == wire.Construct {
+		s.contexts++
+		context = s.contexts
+	}
+	s.mu.Unlock()
+	if j != nil {
+		j.Complete(context)
+	}
+	return err
 }
 
 // cancel ends the wait of r, if it still waits: its answer is on the way else.
@@ -160,42 +127,41 @@ func (s *Server) cancel(r request, expired bool) {
 	defer s.mu.Unlock()
 	if leave, ok := r.c.pending[r.id]; ok {
 		delete(r.c.pending, r.id)
-		r.fail(leave(expired))
+		join.Fail(r, leave(expired))
 	}
 }
 
 func (s *Server) publish(r request, b wire.ValuedBody) {
-	v := encodeValue(b)
+	v := join.EncodeValue(b.Value)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, ok := s.published.values[b.Name]; ok {
-		r.fail(wire.FailureBody{Code: wire.CodePublished})
+	if _, ok := s.published.Get(b.Name); ok {
+		join.Fail(r, wire.FailureBody{Code: wire.CodePublished})
 		return
 	}
-	s.published.set(b.Name, v)
+	s.published.Set(b.Name, v)
 	r.reply(wire.Empty{})
 }
 
 func (s *Server) unpublish(r request, b wire.NameBody) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, ok := s.published.values[b.Name]; !ok {
-		r.fail(wire.FailureBody{Code: wire.CodeNotPublished})
+	if !s.published.Delete(b.Name) {
+		join.Fail(r, wire.FailureBody{Code: wire.CodeNotPublished})
 		return
 	}
-	delete(s.published.values, b.Name)
 	r.reply(wire.Empty{})
 }
 
 func (s *Server) lookup(r request, b wire.LookupBody) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	v, ok := s.published.values[b.Name]
+	v, ok := s.published.Get(b.Name)
 	switch {
 	case ok:
-		r.replyLocked(v)
+		r.Answer(wire.Reply, v)
 	case b.Wait:
-		s.published.await(b.Name, r, func(bool) wire.FailureBody { return wire.FailureBody{Code: wire.CodeWithdrawn} })
+		s.published.Await(b.Name, r, func(bool) wire.FailureBody { return wire.FailureBody{Code: wire.CodeWithdrawn} })
 	default:
 		r.reply(wire.ValueBody{})
 	}
@@ -209,7 +175,7 @@ func (s *Server) pset(r request, b wire.NameBody) {
 	names := append(bootstrap.BuiltinPsets(), s.names...)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r.fail(wire.FailureBody{Code: wire.CodePset, Text: "there are " + strings.Join(names, ", ")})
+	join.Fail(r, wire.FailureBody{Code: wire.CodePset, Text: "there are " + strings.Join(names, ", ")})
 }
 
 func (s *Server) report(r request, b wire.ValuedBody) {

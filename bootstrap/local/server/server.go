@@ -21,7 +21,8 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
-	"github.com/ferrympi/ferry/bootstrap/local/internal/wire"
+	"github.com/ferrympi/ferry/bootstrap/internal/join"
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 	"github.com/ferrympi/ferry/framework"
 )
 
@@ -83,8 +84,8 @@ type Server struct {
 	dead      []wire.EventBody
 	left      []uint32              // whose lives are over, of which the others have not been told yet
 	broken    map[[16]byte]struct{} // communicators of which broke has told
-	joins     map[string][]*join
-	published board
+	joins     join.Table[request]
+	published join.Board[request]
 	contexts  uint64 // context ids given out
 }
 
@@ -93,7 +94,7 @@ type proc struct {
 	conn   *conn  // its connection, nil before and after
 	nonce  uint64 // of the last life that it began; 0: none
 	left   bool   // that is over in good order
-	put    board
+	put    join.Board[request]
 	ended  bool   // it will never come (again)
 	exited bool   // ProcExited was called
 	reason string // of ProcExited
@@ -119,14 +120,16 @@ func New(opt Options) (*Server, error) {
 		return nil, fmt.Errorf("%w: a namespace of %d bytes: the limit is %d", framework.ErrConfig, len(opt.Namespace), bootstrap.MaxName)
 	}
 	s := &Server{
-		opt:   opt,
-		token: rand.Text() + rand.Text(),
-		psets: map[string]Pset{},
-		done:  make(chan struct{}),
-		conns: map[*conn]struct{}{},
-		procs: make([]proc, opt.Size),
-		joins: map[string][]*join{}, broken: map[[16]byte]struct{}{},
+		opt:    opt,
+		token:  rand.Text() + rand.Text(),
+		psets:  map[string]Pset{},
+		done:   make(chan struct{}),
+		conns:  map[*conn]struct{}{},
+		procs:  make([]proc, opt.Size),
+		joins:  join.Table[request]{Namespace: opt.Namespace, Size: opt.Size},
+		broken: map[[16]byte]struct{}{},
 	}
+	s.joins.Ended = func(rank uint32) bool { return s.procs[rank].ended }
 	for _, p := range opt.Psets {
 		if err := p.check(opt.Size); err != nil {
 			return nil, err
@@ -265,19 +268,8 @@ func (s *Server) diedLocked(rank uint32, reason string) {
 func (s *Server) endLocked(rank uint32) {
 	p := &s.procs[rank]
 	p.ended = true
-	for _, js := range s.joins {
-		for _, j := range js {
-			if j.group.Index(rank) >= 0 {
-				s.failJoinLocked(j, wire.FailureBody{Code: wire.CodeMissing, Failed: s.endedLocked(j)})
-			}
-		}
-	}
-	for _, rs := range p.put.waits {
-		for _, r := range rs {
-			r.fail(wire.FailureBody{Code: wire.CodeMissing, Failed: []uint32{rank}})
-		}
-	}
-	p.put.waits = nil
+	s.joins.ProcEnded(rank)
+	p.put.Fail(wire.FailureBody{Code: wire.CodeMissing, Failed: []uint32{rank}})
 }
 
 // broadcastLocked sends ev to every process that has said hello, but not to

@@ -1,0 +1,210 @@
+// Package join is what processes wait for in a bootstrap: fences and group
+// constructs that others have to enter, and values that others have to put.
+// Whoever serves those of a job, the launcher or one of the members, does so by
+// the same rules, and processes get the same errors.
+//
+// It is pure logic, without time, locks or connections: whoever uses it holds its
+// own lock during every call, except where a comment says otherwise.
+package join
+
+import (
+	"slices"
+
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
+)
+
+// A Waiter is a call of a process, to be answered once.
+type Waiter interface {
+	comparable
+	// Waits says how the wait is ended before its time.
+	Waits(Withdraw)
+	// Done says that nothing of what Waits said is to be called any more.
+	Done()
+	// Answer gives the answer, encoded. Others may get the same bytes.
+	Answer(k wire.Kind, body []byte)
+}
+
+// Withdraw ends the wait of a Waiter, whose deadline has passed (expired) or whose
+// caller has gone, and returns what to answer it with.
+type Withdraw func(expired bool) wire.FailureBody
+
+// Fail answers w, which may have waited, with f.
+func Fail[W Waiter](w W, f wire.FailureBody) {
+	w.Done()
+	w.Answer(wire.Failure, wire.EncodeBody(f))
+}
+
+// A Table holds the fences and constructs of the processes of a namespace that not
+// all members have entered yet.
+type Table[W Waiter] struct {
+	Namespace string
+	Size      int
+	// Ended reports whether a process will never come (again).
+	Ended func(rank uint32) bool
+	joins map[string][]*Join[W]
+}
+
+// A Join is one instance of a fence or construct, from its first member's call to its
+// last's.
+type Join[W Waiter] struct {
+	Kind     wire.Kind
+	Group    wire.Runs
+	key      string
+	members  []member[W] // by position in the group
+	payloads [][]byte
+	here     int
+}
+
+type member[W Waiter] struct {
+	w    W
+	here bool
+}
+
+// Enter enters w, the call of a process, into an instance. It returns the instance if w
+// was its last member: that is out of the table then, and for Complete. A group that is
+// not valid, or has a member that has ended, is answered. An error means that the body is
+// no group's.
+func (t *Table[W]) Enter(w W, rank uint32, kind wire.Kind, b wire.JoinBody) (*Join[W], error) {
+	// Equal for calls that belong together. The group is a CBOR value and so delimits
+	// itself: no two pairs are equal.
+	key := string([]byte{byte(kind)}) + string(b.Group) + b.Tag
+	j, at := t.find(key, rank)
+	if j == nil {
+		group, err := wire.Decode[wire.Runs](b.Group)
+		if err != nil {
+			return nil, err
+		}
+		if err := group.Check(t.Namespace, t.Size); err != nil {
+			Fail(w, wire.FailureBody{Code: wire.CodeGroup, Text: err.Error()})
+			return nil, nil
+		}
+		if at = group.Index(rank); at < 0 {
+			Fail(w, wire.FailureBody{Code: wire.CodeGroup, Text: "the caller is no member"})
+			return nil, nil
+		}
+		n := len(group.Ranks())
+		j = &Join[W]{Kind: kind, Group: group, key: key, members: make([]member[W], n), payloads: make([][]byte, n)}
+		if failed := t.endedOf(j); len(failed) > 0 {
+			Fail(w, wire.FailureBody{Code: wire.CodeMissing, Failed: failed})
+			return nil, nil
+		}
+		if t.joins == nil {
+			t.joins = map[string][]*Join[W]{}
+		}
+		t.joins[key] = append(t.joins[key], j)
+	}
+	j.members[at], j.payloads[at] = member[W]{w, true}, b.Payload
+	j.here++
+	w.Waits(func(expired bool) wire.FailureBody { return t.leave(j, at, expired) })
+	if j.here < len(j.members) {
+		return nil, nil
+	}
+	t.remove(j)
+	for _, m := range j.members {
+		m.w.Done()
+	}
+	return j, nil
+}
+
+// find returns the oldest instance of key in which rank is not yet, and rank's
+// position there. A process that is in one already means the next.
+func (t *Table[W]) find(key string, rank uint32) (*Join[W], int) {
+	for _, j := range t.joins[key] {
+		at := j.Group.Index(rank)
+		if at >= 0 && !j.members[at].here {
+			return j, at
+		}
+	}
+	return nil, -1
+}
+
+func (t *Table[W]) remove(j *Join[W]) {
+	// A copy: a caller may be ranging over the old one.
+	js := slices.DeleteFunc(slices.Clone(t.joins[j.key]), func(x *Join[W]) bool { return x == j })
+	if t.joins[j.key] = js; len(js) == 0 {
+		delete(t.joins, j.key)
+	}
+}
+
+// Complete answers every member of j, which Enter has returned. What all get alike is
+// encoded once: that may take long, and needs no lock. context is the id of a construct.
+func (j *Join[W]) Complete(context uint64) {
+	var body any = wire.Empty{}
+	if j.Kind == wire.Construct {
+		body = wire.ConstructedBody{ContextID: context, Payloads: j.payloads}
+	}
+	kind, answer := wire.Reply, wire.EncodeBody(body)
+	if _, err := wire.Header(kind, 0, len(answer)); err != nil {
+		kind, answer = wire.Failure, wire.EncodeBody(wire.FailureBody{Code: wire.CodeLimit,
+			Text: "the payloads of all members together do not fit into one frame: " + err.Error()})
+	}
+	for _, m := range j.members {
+		m.w.Answer(kind, answer)
+	}
+}
+
+// ProcEnded ends every instance that waits for rank, which will never come.
+func (t *Table[W]) ProcEnded(rank uint32) {
+	for _, js := range t.joins {
+		for _, j := range js {
+			if j.Group.Index(rank) >= 0 {
+				t.fail(j, wire.FailureBody{Code: wire.CodeMissing, Failed: t.endedOf(j)})
+			}
+		}
+	}
+}
+
+// Absent returns the ranks that some instance waits for, each once.
+func (t *Table[W]) Absent() []uint32 {
+	var out []uint32
+	for _, js := range t.joins {
+		for _, j := range js {
+			out = append(out, j.absent()...)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// fail ends j: f answers all who wait in it.
+func (t *Table[W]) fail(j *Join[W], f wire.FailureBody) {
+	t.remove(j)
+	for _, m := range j.members {
+		if m.here {
+			Fail(m.w, f)
+		}
+	}
+}
+
+// absent returns the ranks that j still waits for.
+func (j *Join[W]) absent() []uint32 {
+	var out []uint32
+	for i, r := range j.Group.Ranks() {
+		if !j.members[i].here {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// endedOf returns the members of j that will never come.
+func (t *Table[W]) endedOf(j *Join[W]) []uint32 {
+	return slices.DeleteFunc(j.Group.Ranks(), func(r uint32) bool { return !t.Ended(r) })
+}
+
+// leave takes a member out; when its deadline has passed, the instance ends for all, and
+// everyone learns the same names.
+func (t *Table[W]) leave(j *Join[W], at int, expired bool) wire.FailureBody {
+	missing := j.absent()
+	j.members[at], j.payloads[at] = member[W]{}, nil
+	j.here--
+	if expired {
+		f := wire.FailureBody{Code: wire.CodeMissing, Missing: missing}
+		t.fail(j, f)
+		return f
+	}
+	if j.here == 0 {
+		t.remove(j)
+	}
+	return wire.FailureBody{Code: wire.CodeWithdrawn, Missing: missing}
+}

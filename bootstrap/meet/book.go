@@ -1,0 +1,32 @@
+package meet
+
+import (
+	"context"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// A Launcher is what meet takes of whatever started the process: who it is, and an
+// address book. Every launcher has that much; none keeps the promises of
+// bootstrap.Client. Its methods may be called concurrently. None of them waits for
+// another process of the job.
+type Launcher interface {
+	// Identity says who this process is. Locals, and what follows from it, may be unknown:
+	// then LocalSize is 0.
+	Identity() bootstrap.Identity
+	// Publish stores this process's entry, of up to MaxEntry bytes, under its name. It is
+	// called once in the life of a process; entry is copied. Who can read it is of the job.
+	Publish(ctx context.Context, entry []byte) error
+	// Find returns what p has published; ok is false as long as there is nothing. The result
+	// is the caller's.
+	Find(ctx context.Context, p framework.Proc) (entry []byte, ok bool, err error)
+	// Abort ends the job, where the launcher can, and otherwise does nothing.
+	Abort(ctx context.Context, status int, reason string) error
+	// Close says that this process is done with the launcher. What was found before stays
+	// of use: the process may open a client again, and meets those it knows.
+	Close() error
+}
+
+// MaxEntry is the most that an entry takes.
+const MaxEntry = 2 << 10
