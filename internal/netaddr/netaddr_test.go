@@ -1,0 +1,86 @@
+package netaddr
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+)
+
+const up = net.FlagUp | net.FlagRunning
+
+func nic(name string, flags net.Flags, nets ...string) Interface {
+	i := Interface{Name: name, Flags: flags}
+	for _, n := range nets {
+		i.Nets = append(i.Nets, netip.MustParsePrefix(n))
+	}
+	return i
+}
+
+var (
+	lo     = nic("lo", up|net.FlagLoopback, "127.0.0.1/8", "::1/128")
+	eth    = nic("eth0", up, "10.1.0.7/16", "fe80::1/64", "fd00::7/64")
+	ib     = nic("ib0", up, "192.168.4.7/24")
+	docker = nic("docker0", up, "172.17.0.1/16")
+	vpn    = nic("tun0", up|net.FlagPointToPoint, "10.8.0.2/24")
+	down   = nic("eth1", 0, "10.2.0.7/16")
+)
+
+func TestAddressesThatPeersAreTold(t *testing.T) {
+	for _, c := range []struct {
+		what string
+		ifs  []Interface
+		want []string
+	}{
+		{"nothing but loopback", []Interface{lo, down}, []string{"127.0.0.1", "::1"}},
+		{"loopback is not for others", []Interface{lo, eth}, []string{"10.1.0.7", "fd00::7"}},
+		{"networks of containers come last", []Interface{docker, vpn, lo, eth, ib}, []string{"10.1.0.7", "192.168.4.7", "fd00::7", "10.8.0.2", "172.17.0.1"}},
+		{"one address on two interfaces", []Interface{ib, ib}, []string{"192.168.4.7"}},
+		{"only link-local", []Interface{nic("eth0", up, "fe80::1/64", "169.254.3.3/16"), lo}, []string{"127.0.0.1", "::1"}},
+		{"nothing at all", nil, nil},
+	} {
+		if got := Publish(c.ifs); !slices.Equal(texts(got), c.want) {
+			t.Errorf("%s: %v, want %v", c.what, got, c.want)
+		}
+	}
+}
+
+func TestHostWithManyAddressesTellsSome(t *testing.T) {
+	i := nic("eth0", up)
+	for n := range 100 {
+		i.Nets = append(i.Nets, netip.MustParsePrefix(fmt.Sprintf("10.0.%d.1/24", n)))
+	}
+	if got := Publish([]Interface{i}); len(got) != Most || got[0].String() != "10.0.0.1" {
+		t.Errorf("%d addresses, from %v", len(got), got[0])
+	}
+}
+
+func TestAddressOfACommonNetworkIsTriedFirst(t *testing.T) {
+	var peer []netip.Addr
+	for _, a := range []string{"127.0.0.1", "10.9.0.1", "172.17.0.1", "192.168.4.9", "fe80::2", "224.0.0.1", "0.0.0.0"} {
+		peer = append(peer, netip.MustParseAddr(a))
+	}
+	got := texts(Order([]Interface{lo, docker, ib, down}, append(peer, netip.Addr{})))
+	if want := []string{"192.168.4.9", "10.9.0.1", "172.17.0.1", "127.0.0.1"}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+func TestThisHostHasAnAddress(t *testing.T) {
+	ifs, err := Host()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(Publish(ifs)) == 0 {
+		t.Skipf("this host has no address, not even loopback: %v", ifs)
+	}
+}
+
+func texts(addrs []netip.Addr) []string {
+	var out []string
+	for _, a := range addrs {
+		out = append(out, a.String())
+	}
+	return out
+}
