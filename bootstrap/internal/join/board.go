@@ -85,3 +85,6 @@ func (b *Board[W]) Fail(f wire.FailureBody) {
 		}
 	}
 }
+
+// Forget lets nobody wait any more, and answers nobody.
+func (b *Board[W]) Forget() { b.waits = nil }

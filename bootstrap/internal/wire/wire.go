@@ -1,12 +1,14 @@
-// Package wire is the protocol between a ferry process and its launcher, as
-// both bootstrap/local and its server speak it: frames of a 4-byte big-endian
-// length and one CBOR message, over any stream.
+// Package wire is how ferry's processes speak of bootstrap matters: to their launcher
+// (bootstrap/local and its server), or among themselves (bootstrap/meet). It is
+// frames of a 4-byte big-endian length and one CBOR message, over any stream.
 //
-// A message is the array [kind, id, body]. A client says Hello first and is
-// answered Welcome or Refused. Then it sends requests with ids of its own
+// A message is the array [kind, id, body]. Requests have ids of the sender's own
 // choice, never 0 and never used again; each is answered once, in any order, by
-// Reply or Failure with that id. Put, Life, GiveUp, Broke, Cancel and Goodbye have no answer.
-// The server pushes Event with id 0.
+// Reply or Failure with that id. Put, Life, GiveUp, Broke, Cancel, Keep, Event and Goodbye
+// have no answer, and id 0, but for Cancel.
+//
+// A launcher's client says Hello first and is answered Welcome or Refused; between
+// members a handshake of another form comes before all messages.
 //
 // What comes in is untrusted: lengths, nesting and array sizes are limited, and
 // every error means that the connection is to be closed.
@@ -21,7 +23,7 @@ import (
 	"github.com/ferrympi/ferry/internal/strictcbor"
 )
 
-// Version is the protocol's; client and server must agree exactly, since
+// Version is that of the protocol between client and launcher, which must agree exactly, since
 // `ferry run` and the program may be built from different sources.
 const Version = 4
 
@@ -51,6 +53,8 @@ const (
 	Life                      // LifeBody: a life of the client begins, or is over
 	GiveUp                    // GiveUpBody
 	Broke                     // BrokeBody
+	Keep                      // KeepBody: of bootstrap/meet only, as Kept is
+	Kept                      // GetBody -> KeptBody
 )
 
 // Message is one frame's content.
@@ -176,6 +180,23 @@ type (
 		Ranks  []uint32 // of the members
 		Reason string
 	}
+	// KeepBody is a value that the sender has put, for the receiver to keep for the time
+	// after the sender's. Version counts what the sender has put; with Last, the receiver
+	// has all up to there.
+	KeepBody struct {
+		_       struct{} `cbor:",toarray"`
+		Version uint64
+		Last    bool
+		Name    string
+		Value   []byte
+	}
+	// KeptBody answers Kept: what is kept of a process, which has all up to Version.
+	KeptBody struct {
+		_       struct{} `cbor:",toarray"`
+		Version uint64
+		Found   bool
+		Value   []byte
+	}
 	// EventBody is news. Kind is a bootstrap.EventKind, and Nonce that of the last life of
 	// Rank. Life is the receiver's that was given up, Comm a communicator whose collectives
 	// can't go on.
@@ -224,7 +245,7 @@ func Decode[T any](body cbor.RawMessage) (T, error) {
 // DecodeMessage reads the content of a frame.
 func DecodeMessage(b []byte) (Message, error) {
 	m, err := Decode[Message](b)
-	if err == nil && (m.Kind < Hello || m.Kind > Broke) {
+	if err == nil && (m.Kind < Hello || m.Kind > Kept) {
 		return Message{}, errors.New("unknown kind of message")
 	}
 	return m, err

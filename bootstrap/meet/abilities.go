@@ -1,0 +1,129 @@
+package meet
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/internal/join"
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// What the launcher can do besides, a client can: with the client's deadlines, limits and
+// end. Each ability wraps the client, so that framework.As finds those that there are.
+
+func withAbilities(c *client) bootstrap.Client {
+	var out bootstrap.Client = c
+	if d, ok := framework.As[bootstrap.Directory](c.launcher); ok {
+		out = &directory{wrapped{out}, c, d}
+	}
+	if s, ok := framework.As[bootstrap.PsetSource](c.launcher); ok {
+		out = &psets{wrapped{out}, c, s}
+	}
+	if r, ok := framework.As[bootstrap.Reporter](c.launcher); ok {
+		out = &reporter{wrapped{out}, c, r}
+	}
+	return out
+}
+
+// wrapped is a client with one ability more.
+type wrapped struct{ bootstrap.Client }
+
+// Unwrap shows the other abilities.
+func (w wrapped) Unwrap() any { return w.Client }
+
+// within makes a call of the launcher that ends with the client, by its deadline or with
+// ctx; name is checked.
+func (c *client) within(ctx context.Context, op, name string, value []byte, call func(context.Context) error) error {
+	err := wire.CheckSizes(name, value, bootstrap.MaxValue)
+	if err == nil {
+		err = context.Cause(ctx)
+	}
+	if err == nil && c.ctx.Err() != nil {
+		return closedError(op)
+	}
+	if err == nil {
+		ctx, cancel := context.WithCancelCause(ctx)
+		stop := context.AfterFunc(c.ctx, func() { cancel(closedError("Close during the call")) })
+		late := time.AfterFunc(c.timeout, func() { cancel(fmt.Errorf("%w (after %v)", framework.ErrTimeout, c.timeout)) })
+		err = call(ctx)
+		if err != nil && ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		late.Stop()
+		stop()
+		cancel(nil)
+	}
+	if err != nil {
+		return join.OpError(op, name, err)
+	}
+	return nil
+}
+
+// directory is the launcher's name service, which need not know how to wait.
+type directory struct {
+	wrapped
+	c *client
+	d bootstrap.Directory
+}
+
+func (d *directory) Publish(ctx context.Context, name string, value []byte) error {
+	return d.c.within(ctx, "publish", name, value, func(ctx context.Context) error { return d.d.Publish(ctx, name, value) })
+}
+
+func (d *directory) Unpublish(ctx context.Context, name string) error {
+	return d.c.within(ctx, "unpublish", name, nil, func(ctx context.Context) error { return d.d.Unpublish(ctx, name) })
+}
+
+func (d *directory) Lookup(ctx context.Context, name string, wait bool) (value []byte, ok bool, err error) {
+	err = d.c.within(ctx, "lookup", name, nil, func(ctx context.Context) error {
+		for pause := firstPause; ; pause = min(2*pause, mostPause) {
+			var err error
+			if value, ok, err = d.d.Lookup(ctx, name, false); err != nil || ok || !wait {
+				return err
+			}
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	})
+	return value, ok && err == nil, err
+}
+
+// psets are the launcher's process sets.
+type psets struct {
+	wrapped
+	c *client
+	s bootstrap.PsetSource
+}
+
+func (p *psets) Psets(ctx context.Context) (names []string, err error) {
+	err = p.c.within(ctx, "psets", "", nil, func(ctx context.Context) (err error) {
+		names, err = p.s.Psets(ctx)
+		return err
+	})
+	return names, err
+}
+
+func (p *psets) Pset(ctx context.Context, name string) (info bootstrap.PsetInfo, err error) {
+	err = p.c.within(ctx, "pset", name, nil, func(ctx context.Context) (err error) {
+		info, err = p.s.Pset(ctx, name)
+		return err
+	})
+	return info, err
+}
+
+// reporter hands reports to the launcher.
+type reporter struct {
+	wrapped
+	c *client
+	r bootstrap.Reporter
+}
+
+func (r *reporter) Report(ctx context.Context, name string, body []byte) error {
+	return r.c.within(ctx, "report", name, body, func(ctx context.Context) error { return r.r.Report(ctx, name, body) })
+}

@@ -1,0 +1,261 @@
+package meet
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/bootstraptest"
+	"github.com/ferrympi/ferry/framework"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// book is a job's address book in memory, and its name service.
+type book struct {
+	namespace string
+	size      int
+	psets     map[string][]uint32
+	// hidden is how many times an entry is looked up in vain before it is seen.
+	hidden int
+
+	mu      sync.Mutex
+	entries map[framework.Proc][]byte
+	asked   map[framework.Proc]int
+	names   map[string][]byte
+	finds   atomic.Int64
+	failure error // of every call
+}
+
+func newBook(size int) *book {
+	return &book{
+		namespace: "meet-" + rand.Text(), size: size,
+		entries: map[framework.Proc][]byte{}, asked: map[framework.Proc]int{}, names: map[string][]byte{},
+	}
+}
+
+func (b *book) proc(rank int) framework.Proc {
+	return framework.Proc{Namespace: b.namespace, Rank: uint32(rank)}
+}
+
+func (b *book) world() (all []framework.Proc) {
+	for r := range b.size {
+		all = append(all, b.proc(r))
+	}
+	return all
+}
+
+// launcher is the book as one process sees it.
+type launcher struct {
+	*book
+	rank int
+}
+
+func (l launcher) Identity() bootstrap.Identity {
+	id := bootstrap.Identity{Proc: l.proc(l.rank), Size: l.size, LocalRank: l.rank, LocalSize: l.size}
+	for r := range l.size {
+		id.Locals = append(id.Locals, uint32(r))
+	}
+	return id
+}
+
+func (l launcher) Publish(_ context.Context, entry []byte) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, twice := l.entries[l.proc(l.rank)]; twice {
+		return errors.New("published twice")
+	}
+	l.entries[l.proc(l.rank)] = bytes.Clone(entry)
+	return l.failure
+}
+
+func (l launcher) Find(_ context.Context, p framework.Proc) ([]byte, bool, error) {
+	l.finds.Add(1)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e, ok := l.entries[p]
+	if l.asked[p]++; ok && l.asked[p] <= l.hidden {
+		ok = false
+	}
+	return bytes.Clone(e), ok, l.failure
+}
+
+func (l launcher) Abort(context.Context, int, string) error { return nil }
+func (l launcher) Close() error                             { return nil }
+
+// named is a launcher that also has a name service and process sets.
+type named struct{ launcher }
+
+func (n named) Publish(ctx context.Context, entry []byte) error { return n.launcher.Publish(ctx, entry) }
+
+// A Launcher's Publish is another one than a Directory's.
+func (n named) Unwrap() any { return names{n.book} }
+
+type names struct{ *book }
+
+func (n names) Publish(_ context.Context, name string, value []byte) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if _, ok := n.names[name]; ok {
+		return bootstrap.ErrPublished
+	}
+	n.names[name] = bytes.Clone(value)
+	return nil
+}
+
+func (n names) Unpublish(_ context.Context, name string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if _, ok := n.names[name]; !ok {
+		return bootstrap.ErrNotPublished
+	}
+	delete(n.names, name)
+	return nil
+}
+
+func (n names) Lookup(_ context.Context, name string, wait bool) ([]byte, bool, error) {
+	if wait {
+		return nil, false, errors.New("asked to wait")
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	v, ok := n.names[name]
+	return bytes.Clone(v), ok, nil
+}
+
+// network says how the processes of a test reach one another.
+type network int
+
+const (
+	unix network = iota
+	tcp          // each believes that it is on a host of its own
+)
+
+func (n network) String() string { return [...]string{"unix", "tcp"}[n] }
+
+var hosts atomic.Uint64
+
+// openOn opens the client of a rank.
+func openOn(ctx context.Context, n network, l Launcher, env bootstrap.Env) (*client, error) {
+	return open(ctx, env, l, func(e *entry) error {
+		if n == tcp {
+			e.host = 1<<63 + hosts.Add(1)
+		}
+		return nil
+	})
+}
+
+// testJob is a book with the clients that were opened so far, in a test.
+type testJob struct {
+	*book
+	t       testing.TB
+	on      network
+	env     bootstrap.Env
+	clients []*client
+}
+
+func newTestJob(t testing.TB, on network, size int) *testJob {
+	j := &testJob{book: newBook(size), t: t, on: on, env: bootstrap.Env{Timeout: 20 * time.Second}}
+	t.Cleanup(func() {
+		for _, c := range j.clients {
+			c.Crash()
+		}
+	})
+	return j
+}
+
+// open opens a rank.
+func (j *testJob) open(rank int) *client {
+	j.t.Helper()
+	c, err := openOn(j.t.Context(), j.on, launcher{j.book, rank}, j.env)
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	j.clients = append(j.clients, c)
+	return c
+}
+
+// openAll opens all ranks.
+func (j *testJob) openAll() []*client {
+	j.t.Helper()
+	for r := range j.size {
+		j.open(r)
+	}
+	return j.clients
+}
+
+// fence has clients meet, which are all members of the group.
+func (j *testJob) fence(tag string, cs ...*client) {
+	j.t.Helper()
+	var group []framework.Proc
+	for _, c := range cs {
+		group = append(group, c.id.Proc)
+	}
+	if err := inAll(cs, func(c *client) error { return c.Fence(j.t.Context(), group, tag) }); err != nil {
+		j.t.Fatalf("fence %q: %v", tag, err)
+	}
+}
+
+// inAll runs f for all clients at once.
+func inAll(cs []*client, f func(*client) error) error {
+	errs := make([]error, len(cs))
+	var wg sync.WaitGroup
+	for i, c := range cs {
+		wg.Go(func() {
+			if err := f(c); err != nil {
+				errs[i] = fmt.Errorf("rank %d: %w", c.id.Proc.Rank, err)
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// factory makes jobs for the kit.
+func factory(n network, hidden int) bootstraptest.Factory {
+	return func(ctx context.Context, want bootstraptest.Want) (*bootstraptest.Job, error) {
+		if len(want.Psets) > 0 {
+			return nil, fmt.Errorf("this launcher has no process sets: %w", bootstraptest.ErrSkip)
+		}
+		b := newBook(want.Size)
+		b.hidden = hidden
+		var cs []*client
+		job := &bootstraptest.Job{
+			Kill: func(rank int) error { return cs[rank].Crash() },
+			Close: func() error {
+				var errs []error
+				for _, c := range cs {
+					if err := c.Close(); !errors.Is(err, framework.ErrClosed) {
+						errs = append(errs, err)
+					}
+					c.Crash()
+				}
+				return errors.Join(errs...)
+			},
+		}
+		for r := range want.Size {
+			c, err := openOn(ctx, n, named{launcher{b, r}}, bootstrap.Env{Timeout: want.Timeout})
+			if err != nil {
+				return nil, errors.Join(err, job.Close())
+			}
+			cs = append(cs, c)
+			job.Clients = append(job.Clients, withAbilities(c))
+		}
+		return job, nil
+	}
+}
+
+func TestKitOverUnixSockets(t *testing.T) { bootstraptest.Cases(factory(unix, 0)).Run(t) }
+
+func TestKitOverTCP(t *testing.T) { bootstraptest.Cases(factory(tcp, 0)).Run(t) }
+
+func TestKitWithEntriesThatAreSeenLate(t *testing.T) { bootstraptest.Cases(factory(unix, 5)).Run(t) }

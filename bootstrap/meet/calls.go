@@ -1,0 +1,280 @@
+package meet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap/internal/join"
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// answerGrace is how long a call whose wait has ended waits for the process that leads it
+// to say so, and who was missing.
+const answerGrace = 5 * time.Second
+
+// call is a request of this process that waits for its answer.
+type call struct {
+	id     uint64
+	rank   uint32
+	kind   wire.Kind
+	frame  []byte
+	answer chan answer // has room for it
+
+	// Guarded by place.mu.
+	link     *link // on which it was sent; nil: it waits for one
+	canceled bool  // its caller does not want it any more
+}
+
+// answer is what a call gets: a Reply or Failure, or the reason for neither.
+type answer struct {
+	msg wire.Message
+	err error
+}
+
+// answers are the calls that wait. Its lock is below all others.
+type answers struct {
+	mu  sync.Mutex
+	of  map[uint64]*call
+	err error // there will be none any more
+}
+
+func (a *answers) add(one *call) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.of == nil {
+		a.of = map[uint64]*call{}
+	}
+	if a.err == nil {
+		a.of[one.id] = one
+	}
+	return a.err
+}
+
+// give hands an answer to its call, and reports false if there is none.
+func (a *answers) give(id uint64, ans answer) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	call, ok := a.of[id]
+	if ok {
+		delete(a.of, id)
+		call.answer <- ans
+	}
+	return ok || a.err != nil
+}
+
+// from is give for what a process has answered. Whom it has not been asked is none of its
+// business.
+func (a *answers) from(rank uint32, m wire.Message) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if call, ok := a.of[m.ID]; ok && call.rank == rank {
+		delete(a.of, m.ID)
+		call.answer <- answer{msg: m}
+	}
+}
+
+func (a *answers) each(f func(*call)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, call := range a.of {
+		f(call)
+	}
+}
+
+// end gives err to all that wait, and to all that come.
+func (a *answers) end(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.err = err
+	for id, call := range a.of {
+		delete(a.of, id)
+		call.answer <- answer{err: err}
+	}
+}
+
+// call asks a process, which may be this one, and waits for the answer. When ctx ends or
+// the deadline passes the other one is told, and its answer still counts: it may say who
+// was missing, or that the call was done after all.
+func (c *client) call(ctx context.Context, op, name string, rank uint32, k wire.Kind, body any) (wire.Message, error) {
+	if ctx.Err() != nil {
+		return wire.Message{}, join.OpError(op, name, context.Cause(ctx))
+	}
+	mine, err := c.ask(rank, k, body)
+	if err != nil {
+		return wire.Message{}, join.OpError(op, name, err)
+	}
+	timeout := time.NewTimer(c.timeout)
+	defer timeout.Stop()
+	var a answer
+	var waitErr, unreached error
+	select {
+	case a = <-mine.answer:
+	case <-ctx.Done():
+		waitErr = context.Cause(ctx)
+		a, unreached = c.withdraw(mine, false)
+	case <-timeout.C:
+		waitErr = fmt.Errorf("%w (after %v)", framework.ErrTimeout, c.timeout)
+		a, unreached = c.withdraw(mine, true)
+	}
+	if a.err != nil {
+		if waitErr != nil {
+			a.err = fmt.Errorf("%w: %w", waitErr, a.err)
+		}
+		return a.msg, join.OpError(op, name, a.err)
+	}
+	if a.msg.Kind == wire.Reply {
+		return a.msg, nil
+	}
+	f, err := wire.Decode[wire.FailureBody](a.msg.Body)
+	if err == nil {
+		var ok bool
+		if err, ok = join.Error(c.id, op, name, f, waitErr); !ok {
+			err = c.peerError(rank, op, err)
+		}
+	} else {
+		err = c.peerError(rank, op, err)
+	}
+	if unreached != nil {
+		err = fmt.Errorf("%w; %s was not reached: %w", err, c.procName(rank), unreached)
+	}
+	return a.msg, err
+}
+
+// ask sends a request, as soon as there is a way.
+func (c *client) ask(rank uint32, k wire.Kind, body any) (*call, error) {
+	frame, err := wire.Encode(k, 0, body)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil, c.answers.err
+	}
+	c.lastID++
+	mine := &call{id: c.lastID, rank: rank, kind: k, frame: withID(frame, c.lastID), answer: make(chan answer, 1)}
+	if err := c.answers.add(mine); err != nil {
+		c.mu.Unlock()
+		return nil, err
+	}
+	if rank != c.id.Proc.Rank {
+		c.send(c.peerOf(rank), mine)
+		c.mu.Unlock()
+		return mine, nil
+	}
+	mine.link = c.own
+	c.wg.Add(1) // what comes of it may go to others
+	c.mu.Unlock()
+	defer c.wg.Done()
+	m, err := wire.DecodeMessage(mine.frame[4:])
+	if err == nil {
+		err = c.serve(c.own, m)
+	}
+	return mine, err
+}
+
+// send sends a call on its way, or has it wait for one. The caller holds place.mu.
+func (c *client) send(p *peer, call *call) {
+	switch {
+	case p.gone:
+		c.failMissing(call, wire.FailureBody{Code: wire.CodeMissing, Failed: []uint32{p.rank}})
+	case len(p.links) > 0:
+		c.sendOn(p.links[0], call)
+	default:
+		p.waiting = append(p.waiting, call)
+		c.review(p)
+	}
+}
+
+// sendOn sends a call, and before a join what the peer is to keep. The caller holds
+// place.mu.
+func (c *client) sendOn(l *link, call *call) {
+	call.link = l
+	if call.kind == wire.Fence || call.kind == wire.Construct {
+		c.entrust(l)
+	}
+	l.send(call.frame)
+}
+
+// sendAgain is send for a call whose connection has ended in good order, or has ended
+// before it was answered. The caller holds place.mu.
+func (c *client) sendAgain(p *peer, call *call) {
+	if call.canceled {
+		c.failMissing(call, wire.FailureBody{Code: wire.CodeWithdrawn, Missing: []uint32{p.rank}})
+		return
+	}
+	c.send(p, call)
+}
+
+// failMissing answers a call of this process itself.
+func (c *client) failMissing(call *call, f wire.FailureBody) {
+	c.answers.give(call.id, answer{msg: wire.Message{Kind: wire.Failure, Body: wire.EncodeBody(f)}})
+}
+
+// failCalls ends those calls with err. The caller holds place.mu.
+func (c *client) failCalls(calls *[]*call, err error) {
+	for _, call := range *calls {
+		c.answers.give(call.id, answer{err: err})
+	}
+	*calls = nil
+}
+
+// withdraw ends the wait of a call, and returns its last answer, which is of this process
+// itself if the other one was not reached: then unreached says why.
+func (c *client) withdraw(mine *call, expired bool) (a answer, unreached error) {
+	c.mu.Lock()
+	mine.canceled = true
+	switch l := mine.link; {
+	case l == c.own:
+		c.cancelOwn(mine.id, expired)
+	case l != nil:
+		l.send(frameOf(wire.Cancel, mine.id, wire.CancelBody{Expired: expired}))
+	default:
+		p := c.peerOf(mine.rank)
+		p.waiting = slices.DeleteFunc(p.waiting, func(x *call) bool { return x == mine })
+		unreached = p.why
+		f := wire.FailureBody{Code: wire.CodeWithdrawn, Missing: []uint32{mine.rank}}
+		if expired {
+			f.Code = wire.CodeMissing
+		}
+		c.failMissing(mine, f)
+		c.review(p)
+	}
+	c.mu.Unlock()
+	select {
+	case a = <-mine.answer:
+		return a, unreached
+	case <-time.After(answerGrace):
+	}
+	silent := c.peerError(mine.rank, "wait for an answer", fmt.Errorf("%w: none within %v of the end of the call", framework.ErrTimeout, answerGrace))
+	c.answers.give(mine.id, answer{err: silent})
+	return <-mine.answer, nil
+}
+
+// cancelOwn ends the wait of a call of this process at itself. The caller holds place.mu.
+func (c *client) cancelOwn(id uint64, expired bool) { c.cancel(request{c.own, id}, expired) }
+
+// withID returns a frame of wire.Encode with another id.
+func withID(frame []byte, id uint64) []byte {
+	k := wire.Kind(frame[5])
+	h, err := wire.Header(k, id, len(frame)-wire.HeaderSize)
+	if err != nil {
+		panic(err) // it was as long before
+	}
+	copy(frame, h)
+	return frame
+}
+
+// cutOff reports whether err says no more than that the process at the other end has
+// ended: in the middle of a frame, or with something unread.
+func cutOff(err error) bool {
+	return err == io.ErrUnexpectedEOF || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, net.ErrClosed)
+}

@@ -1,0 +1,247 @@
+package meet
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/internal/events"
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// client is a process's part in the meeting service: a bootstrap.Client, and a
+// bootstrap.EventSource. Each connection has a goroutine that reads, and another one while
+// there is something to write. What has to be decided is decided under one lock, the
+// place's, during which nobody waits.
+type client struct {
+	*place
+	launcher Launcher
+	timeout  time.Duration
+	log      *slog.Logger
+	own      *link // to this process itself
+
+	ctx  context.Context // ends with the client
+	stop context.CancelFunc
+	done <-chan struct{} // of ctx
+	wg   sync.WaitGroup
+
+	answers answers
+	events  events.Queue
+
+	// Guarded by place.mu.
+	closed   bool
+	lastID   uint64
+	peers    map[uint32]*peer
+	links    map[*link]struct{}
+	joins    joinTable
+	life     uint64 // that has begun; 0: none
+	scouting bool
+	tidying  bool
+	unsaid   []wire.EventBody // lives that are over, of which others have not been told yet
+}
+
+// Open returns the client of the process that l describes. It publishes where the process
+// is found, once in its life, and sends nothing to any other. l is the client's, and closed
+// with it.
+//
+// Optional abilities: bootstrap.EventSource; those of bootstrap.Directory,
+// bootstrap.PsetSource and bootstrap.Reporter that l has. There is no ServerLost unless l
+// is a Watcher.
+//
+// Errors: ErrTransport if the process can't listen, or l does not publish; ErrConfig if the
+// process has a client that is open.
+func Open(ctx context.Context, env bootstrap.Env, l Launcher) (bootstrap.Client, error) {
+	c, err := open(ctx, env, l, func(*entry) error { return nil })
+	if err != nil {
+		return nil, err
+	}
+	return withAbilities(c), nil
+}
+
+// open is Open; fresh may change the entry of a place that is new.
+func open(ctx context.Context, env bootstrap.Env, l Launcher, fresh func(*entry) error) (*client, error) {
+	id := l.Identity()
+	p, err := placeOf(id, fresh)
+	if err != nil {
+		return nil, err
+	}
+	c := newClient(env, l, p)
+	if err := c.take(); err != nil {
+		return nil, err
+	}
+	if !p.published {
+		if err := l.Publish(ctx, p.self.encode()); err != nil {
+			c.mu.Lock()
+			p.open = nil
+			c.mu.Unlock()
+			p.leave() // nobody knows of it
+			return nil, &framework.TransportError{Component: component, Peer: "the launcher", Op: "publish this process's entry", Err: err}
+		}
+		p.published = true
+	}
+	c.begun()
+	return c, nil
+}
+
+func newClient(env bootstrap.Env, l Launcher, p *place) *client {
+	c := &client{
+		place: p, launcher: l, timeout: cmp.Or(env.Timeout, bootstrap.DefaultTimeout), log: env.Logger,
+		peers: map[uint32]*peer{}, links: map[*link]struct{}{},
+	}
+	c.own = &link{c: c, rank: p.id.Proc.Rank, pending: withdraws{}}
+	c.ctx, c.stop = context.WithCancel(context.Background())
+	c.done = c.ctx.Done()
+	c.events.Spawn = c.wg.Go
+	c.joins = joinTable{Namespace: p.id.Proc.Namespace, Size: p.id.Size, Ended: c.hasEnded}
+	if c.log == nil {
+		c.log = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// take makes c the place's client.
+func (c *client) take() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.open != nil {
+		return fmt.Errorf("%w: %s: this process has an open client already", framework.ErrConfig, component)
+	}
+	c.open = c
+	return nil
+}
+
+// begun lets others in.
+func (c *client) begun() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, ev := range c.dead {
+		c.events.Add(c.event(ev))
+	}
+	c.accepting(true)
+	if c.unix != nil {
+		c.wg.Go(func() { c.accept(c.unix) })
+	}
+	if c.tcp != nil {
+		c.wg.Go(func() { c.accept(c.tcp) })
+	}
+}
+
+func (c *client) Identity() bootstrap.Identity { return c.id }
+
+// Close says goodbye to all who are connected, and leaves the sockets open, on which
+// nobody answers until the process opens a client again.
+func (c *client) Close() error {
+	ways, ok := c.finish(func(l *link) { l.end(frameOf(wire.Goodbye, 0, wire.Empty{})) })
+	if !ok {
+		return closedError("Close")
+	}
+	// Who has heard it says so by closing.
+	gone := time.AfterFunc(closeGrace, func() {
+		for _, l := range ways {
+			l.drop()
+		}
+	})
+	c.wg.Wait()
+	gone.Stop()
+	c.mu.Lock()
+	c.open = nil
+	c.mu.Unlock()
+	return c.launcher.Close()
+}
+
+// Crash ends the process's client and its place as the end of the process would: without
+// a goodbye, and nobody listens any more. It is for tests that have several processes in
+// one program; after Close it gives back what outlasts a client.
+func (c *client) Crash() error {
+	c.leave()
+	if _, ok := c.finish((*link).drop); !ok {
+		return nil
+	}
+	c.wg.Wait()
+	return nil
+}
+
+// finish ends all calls and attempts, and has each connection ended by f.
+func (c *client) finish(f func(*link)) (ways []*link, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, false
+	}
+	c.closed = true
+	c.answers.end(closedError("Close during the call"))
+	clear(c.own.pending)
+	c.put.Forget()
+	for l := range c.links {
+		ways = append(ways, l)
+		f(l)
+	}
+	c.stop()
+	c.accepting(false)
+	c.events.Stop()
+	return ways, true
+}
+
+// after calls f on a goroutine of its own in d, unless the client closes before. The caller
+// holds place.mu, and the client is not closed.
+func (c *client) after(d time.Duration, f func()) {
+	c.wg.Go(func() {
+		select {
+		case <-time.After(d):
+			f()
+		case <-c.done:
+		}
+	})
+}
+
+// read serves one connection until it ends.
+func (c *client) read(l *link, r *wire.Reader) {
+	err := c.readAll(l, r)
+	c.mu.Lock()
+	quiet := c.closed || l.goodbye || errors.Is(err, io.EOF) || cutOff(err)
+	c.mu.Unlock()
+	if !quiet {
+		c.log.Warn("bootstrap meet: connection closed", "peer", c.procName(l.rank), "error", err)
+	}
+	l.drop()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lose(l)
+}
+
+func (c *client) readAll(l *link, r *wire.Reader) error {
+	for {
+		m, err := r.Next()
+		if err != nil {
+			return err
+		}
+		if m.Kind == wire.Goodbye {
+			c.mu.Lock()
+			l.goodbye = true
+			c.mu.Unlock()
+			return io.EOF
+		}
+		if c.ctx.Err() != nil {
+			continue // to the peer's end, so that it finds what was sent last
+		}
+		if err := c.serve(l, m); err != nil {
+			return fmt.Errorf("message of kind %d: %w", m.Kind, err)
+		}
+	}
+}
+
+// frameOf encodes what has no variable part, or was checked before.
+func frameOf(k wire.Kind, id uint64, body any) []byte {
+	f, err := wire.Encode(k, id, body)
+	if err != nil {
+		panic(err)
+	}
+	return f
+}

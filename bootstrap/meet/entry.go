@@ -1,0 +1,122 @@
+package meet
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/ferrympi/ferry/internal/netaddr"
+)
+
+// version is that of entry, handshake and messages together: processes of one job must
+// agree exactly.
+const version = 1
+
+// keySize is that of the key, in bytes.
+const keySize = 32
+
+// entry is what a process publishes: how it is reached, and by whom. docs/wire.md has its
+// bytes.
+type entry struct {
+	key   [keySize]byte // whoever knows it is of the job
+	nonce uint64        // of the process; it outlasts lives
+	host  uint64        // where its Unix socket can be seen; 0: it has none
+	port  uint16        // on which it listens by TCP; 0: it does not
+	addrs []netip.Addr  // the most useful first
+}
+
+const entryHead = 1 + keySize + 8 + 8 + 2 + 1
+
+func (e *entry) encode() []byte {
+	b := make([]byte, 0, entryHead+17*len(e.addrs))
+	b = append(b, version)
+	b = append(b, e.key[:]...)
+	b = binary.BigEndian.AppendUint64(b, e.nonce)
+	b = binary.BigEndian.AppendUint64(b, e.host)
+	b = binary.BigEndian.AppendUint16(b, e.port)
+	b = append(b, byte(len(e.addrs)))
+	for _, a := range e.addrs {
+		ip := a.AsSlice()
+		b = append(append(b, byte(len(ip))), ip...)
+	}
+	return b
+}
+
+// decodeEntry reads what a launcher has handed on, which may be anything.
+func decodeEntry(b []byte) (entry, error) {
+	var e entry
+	switch {
+	case len(b) == 0:
+		return e, errors.New("the entry is empty")
+	case b[0] != version:
+		return e, fmt.Errorf("the entry has version %d, this process speaks %d: build all programs of a job from the same ferry", b[0], version)
+	case len(b) < entryHead:
+		return e, fmt.Errorf("the entry is cut short: %d bytes", len(b))
+	case len(b) > MaxEntry:
+		return e, fmt.Errorf("the entry has %d bytes, the limit is %d", len(b), MaxEntry)
+	}
+	at := 1 + copy(e.key[:], b[1:])
+	e.nonce = binary.BigEndian.Uint64(b[at:])
+	e.host = binary.BigEndian.Uint64(b[at+8:])
+	e.port = binary.BigEndian.Uint16(b[at+16:])
+	count, rest := int(b[at+18]), b[entryHead:]
+	if e.nonce == 0 || count > netaddr.Most || (e.port == 0) != (count == 0) {
+		return e, fmt.Errorf("the entry makes no sense: nonce %d, port %d with %d addresses", e.nonce, e.port, count)
+	}
+	for range count {
+		if len(rest) == 0 || len(rest) < 1+int(rest[0]) {
+			return e, errors.New("the entry is cut short in an address")
+		}
+		a, ok := netip.AddrFromSlice(rest[1 : 1+int(rest[0])])
+		if !ok {
+			return e, fmt.Errorf("the entry has an address of %d bytes", rest[0])
+		}
+		e.addrs, rest = append(e.addrs, a), rest[1+int(rest[0]):]
+	}
+	if len(rest) > 0 {
+		return e, fmt.Errorf("the entry has %d bytes too many", len(rest))
+	}
+	return e, nil
+}
+
+// socket is the name of the process's Unix socket: in the abstract namespace, so that
+// nothing is left of it, however the process ends.
+func (e *entry) socket() string { return socketName(e.nonce) }
+
+func socketName(nonce uint64) string { return fmt.Sprintf("@ferry-meet-%016x", nonce) }
+
+// where says how the process is to be reached, for errors.
+func (e *entry) where(here bool) string {
+	if here {
+		return "its Unix socket"
+	}
+	var s []string
+	for _, a := range e.addrs {
+		s = append(s, netip.AddrPortFrom(a, e.port).String())
+	}
+	if len(s) == 0 {
+		return "no address"
+	}
+	return strings.Join(s, ", ")
+}
+
+// sameHost names what shares abstract sockets: this boot of this machine, and the network
+// namespace. 0: not known.
+func sameHost() uint64 {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return 0
+	}
+	net, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		return 0
+	}
+	h := fnv.New64a()
+	h.Write(slices.Concat(boot, []byte(net)))
+	return max(h.Sum64(), 1)
+}

@@ -1,0 +1,127 @@
+package meet
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// The handshake, in which each end proves to the other that it knows the key of the one
+// that was connected to, and which processes meet. All parts have one length, so that
+// there is nothing to parse, and all of both ends' random bytes are in each proof, so that
+// none is of use a second time.
+//
+//	hello   magic, both ranks, both nonces, 32 random bytes     connector
+//	answer  32 random bytes, proof                              acceptor
+//	proof                                                       connector
+const (
+	helloSize  = 8 + 4 + 4 + 8 + 8 + challengeSize
+	answerSize = challengeSize + sha256.Size
+	proofSize  = sha256.Size
+
+	challengeSize = 32
+)
+
+var magic = [8]byte{'f', 'e', 'r', 'r', 'y', 'm', 't', version}
+
+// errWrongKey says that who was connected to does not know the key of the entry: it is
+// somebody else.
+var errWrongKey = errors.New("who answers there does not know the key of its entry")
+
+// hello is what a connector says first.
+type hello struct {
+	from, to           uint32 // ranks
+	fromNonce, toNonce uint64 // of the processes
+	challenge          [challengeSize]byte
+}
+
+func (h *hello) encode() []byte {
+	b := make([]byte, 0, helloSize)
+	b = append(b, magic[:]...)
+	b = binary.BigEndian.AppendUint32(b, h.from)
+	b = binary.BigEndian.AppendUint32(b, h.to)
+	b = binary.BigEndian.AppendUint64(b, h.fromNonce)
+	b = binary.BigEndian.AppendUint64(b, h.toNonce)
+	return append(b, h.challenge[:]...)
+}
+
+func decodeHello(b [helloSize]byte) (h hello, ok bool) {
+	h.from = binary.BigEndian.Uint32(b[8:])
+	h.to = binary.BigEndian.Uint32(b[12:])
+	h.fromNonce = binary.BigEndian.Uint64(b[16:])
+	h.toNonce = binary.BigEndian.Uint64(b[24:])
+	copy(h.challenge[:], b[32:])
+	return h, [8]byte(b[:8]) == magic
+}
+
+// The two proofs differ in their first byte: neither serves as the other.
+const (
+	roleAcceptor  = 'a'
+	roleConnector = 'c'
+)
+
+func (h *hello) proof(role byte, key [keySize]byte, namespace string, answer [challengeSize]byte) []byte {
+	m := hmac.New(sha256.New, key[:])
+	m.Write([]byte{role})
+	m.Write(h.encode())
+	m.Write(answer[:])
+	m.Write([]byte(namespace))
+	return m.Sum(nil)
+}
+
+// greet is the connector's part, up to the proof that it returns for sending: e is the entry
+// of the process that h.to names.
+func greet(rw io.ReadWriter, namespace string, h hello, e entry) (proof []byte, err error) {
+	if _, err := rand.Read(h.challenge[:]); err != nil {
+		return nil, err
+	}
+	if _, err := rw.Write(h.encode()); err != nil {
+		return nil, err
+	}
+	var b [answerSize]byte
+	if _, err := io.ReadFull(rw, b[:]); err != nil {
+		return nil, err
+	}
+	answer := [challengeSize]byte(b[:challengeSize])
+	if !hmac.Equal(b[challengeSize:], h.proof(roleAcceptor, e.key, namespace, answer)) {
+		return nil, errWrongKey
+	}
+	return h.proof(roleConnector, e.key, namespace, answer), nil
+}
+
+// welcome is the acceptor's part. The error says what a stranger did wrong.
+func (p *place) welcome(rw io.ReadWriter) (hello, error) {
+	var b [helloSize]byte
+	if _, err := io.ReadFull(rw, b[:]); err != nil {
+		return hello{}, fmt.Errorf("no hello: %w", err)
+	}
+	h, ok := decodeHello(b)
+	switch {
+	case !ok:
+		return h, errors.New("not a hello of this version")
+	case h.to != p.id.Proc.Rank || h.toNonce != p.self.nonce:
+		return h, fmt.Errorf("a hello for rank %d, in another life or job", h.to)
+	case int64(h.from) >= int64(p.id.Size) || h.from == h.to:
+		return h, fmt.Errorf("rank %d of %d", h.from, p.id.Size)
+	}
+	var answer [challengeSize]byte
+	if _, err := rand.Read(answer[:]); err != nil {
+		return h, err
+	}
+	ours := h.proof(roleAcceptor, p.self.key, p.id.Proc.Namespace, answer)
+	if _, err := rw.Write(append(answer[:], ours...)); err != nil {
+		return h, err
+	}
+	var theirs [proofSize]byte
+	if _, err := io.ReadFull(rw, theirs[:]); err != nil {
+		return h, fmt.Errorf("no proof: %w", err)
+	}
+	if !hmac.Equal(theirs[:], h.proof(roleConnector, p.self.key, p.id.Proc.Namespace, answer)) {
+		return h, errors.New("wrong key")
+	}
+	return h, nil
+}

@@ -1,0 +1,191 @@
+package meet
+
+import (
+	"net"
+	"sync"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap/internal/join"
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
+)
+
+const (
+	// maxUnread is how much a peer may leave unread before its connection is dropped: two
+	// frames of the largest size, besides what the kernel holds.
+	maxUnread = 2 * (wire.MaxFrame + wire.HeaderSize)
+
+	// mostNews is how much may wait for a peer before news that nobody waits for is
+	// dropped.
+	mostNews = 1 << 20
+
+	// writeTimeout is how long one batch may take to be read.
+	writeTimeout = 10 * time.Second
+
+	// closeGrace is how long a connection may take to end in good order when the client
+	// closes: to write what is queued, and to hear the same of the peer.
+	closeGrace = time.Second
+)
+
+// link is a connection to a peer after the handshake. With no connection it is the way
+// of this process to itself.
+type link struct {
+	c    *client
+	rank uint32
+	nc   net.Conn
+
+	// Guarded by place.mu.
+	pending map[uint64]join.Withdraw // requests of the peer that wait here
+	goodbye bool                     // the peer has said so
+	lost    bool
+	sent    uint64 // the version of what this process has put that the peer keeps
+
+	mu      sync.Mutex // below place.mu
+	queue   net.Buffers
+	unread  int // bytes in queue, and in the writer's hands
+	allowed int // bytes of allow, so far
+	writing bool
+	over    bool // nothing can be written any more, or shall be
+	ending  bool // the connection's writing end closes when the queue is empty
+}
+
+// send queues parts, which nobody changes any more. It never blocks. A peer that has left
+// too much unread is dropped.
+func (l *link) send(parts ...[]byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sendLocked(parts...)
+}
+
+func (l *link) sendLocked(parts ...[]byte) {
+	if l.over || l.ending {
+		return
+	}
+	for _, p := range parts {
+		l.queue = append(l.queue, p)
+		l.unread += len(p)
+	}
+	if l.unread > maxUnread+l.allowed {
+		l.c.log.Warn("bootstrap meet: a peer does not read, its connection is dropped", "peer", l.c.procName(l.rank), "unread", l.unread)
+		l.dropLocked()
+		return
+	}
+	if !l.writing {
+		l.writing = true
+		l.c.wg.Go(l.write)
+	}
+}
+
+// allow is send for what may take any room: its sender has it in memory anyway.
+func (l *link) allow(frame []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.allowed += len(frame)
+	l.sendLocked(frame)
+}
+
+// news sends what may be lost.
+func (l *link) news(frame []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.unread < mostNews {
+		l.sendLocked(frame)
+	}
+}
+
+// end sends a last frame, and then closes the writing end.
+func (l *link) end(last []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.nc.SetWriteDeadline(time.Now().Add(closeGrace)) // of a write that is under way too
+	l.sendLocked(last)
+	l.ending = true
+}
+
+// drop ends the connection; its reader does the rest.
+func (l *link) drop() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.dropLocked()
+}
+
+func (l *link) dropLocked() {
+	l.over, l.queue = true, nil
+	l.nc.Close()
+}
+
+// write empties the queue and ends: an idle link has no writer.
+func (l *link) write() {
+	for {
+		l.mu.Lock()
+		batch := l.queue
+		l.queue = nil
+		if len(batch) == 0 || l.over {
+			l.writing = false
+			if l.ending && !l.over {
+				closeWrite(l.nc)
+			}
+			l.mu.Unlock()
+			return
+		}
+		if !l.ending {
+			l.nc.SetWriteDeadline(time.Now().Add(writeTimeout)) // an error here shows in WriteTo
+		}
+		l.mu.Unlock()
+		n, err := batch.WriteTo(l.nc)
+		l.mu.Lock()
+		if l.unread -= int(n); err != nil {
+			l.failedLocked(err)
+		}
+		l.mu.Unlock()
+	}
+}
+
+// failedLocked ends writing after an error. A peer that has closed its end may have said
+// goodbye, which the reader still finds.
+func (l *link) failedLocked(err error) {
+	if e, ok := err.(net.Error); ok && e.Timeout() {
+		l.dropLocked()
+		return
+	}
+	l.over, l.queue = true, nil
+}
+
+// closeWrite tells the other end that nothing more comes. What it still sends is read: a
+// connection that is closed with something unread may lose what it has sent last.
+func closeWrite(nc net.Conn) {
+	if half, ok := nc.(interface{ CloseWrite() error }); ok {
+		half.CloseWrite()
+		return
+	}
+	nc.Close()
+}
+
+// request is a peer's call, or one of this process itself, to be answered once: a
+// join.Waiter.
+type request struct {
+	l  *link
+	id uint64
+}
+
+// Waits implements join.Waiter. The caller holds place.mu, as for Done.
+func (r request) Waits(w join.Withdraw) { r.l.pending[r.id] = w }
+
+// Done implements join.Waiter.
+func (r request) Done() { delete(r.l.pending, r.id) }
+
+// Answer implements join.Waiter.
+func (r request) Answer(k wire.Kind, body []byte) {
+	if r.l.nc == nil {
+		r.l.c.answers.give(r.id, answer{msg: wire.Message{Kind: k, ID: r.id, Body: body}})
+		return
+	}
+	h, err := wire.Header(k, r.id, len(body))
+	if err != nil { // the limits of requests keep answers below a frame's
+		r.l.drop()
+		return
+	}
+	r.l.send(h, body)
+}
+
+// reply answers r, which has not waited, with body.
+func (r request) reply(body any) { r.Answer(wire.Reply, wire.EncodeBody(body)) }

@@ -1,0 +1,373 @@
+package meet
+
+import (
+	"slices"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// News is passed on by whoever had not heard it, over all connections but the one that it
+// came by. Every process keeps a connection to the head of each group that it was in, the
+// first member that has neither ended nor left, so that news finds all who were ever in a
+// group with somebody who was in a group with somebody, and so on.
+
+const (
+	// leftDelay is how long the news that lives are over in good order waits for more of
+	// its kind. It concerns who is late only: at the end of a job all close at once, and
+	// nobody is left then who would have to hear of all others.
+	leftDelay = 20 * time.Millisecond
+
+	// When a head has gone, members connect to the next one after headDelay, unless they
+	// go themselves by then; it connects to those who have not come within gatherDelay.
+	headDelay   = 150 * time.Millisecond
+	gatherDelay = time.Second
+
+	// headPatience is how long a member tries.
+	headPatience = 10 * time.Second
+
+	// mostTold is how much news is remembered. What is told twice does no harm.
+	mostTold = 1 << 16
+
+	// mostGroups is how many groups are remembered.
+	mostGroups = 1 << 12
+
+	// mostParcel is how much news waits for a connection to one process.
+	mostParcel = 16
+)
+
+// event is ev as this client's user sees it.
+func (c *client) event(ev wire.EventBody) bootstrap.Event {
+	return bootstrap.Event{Kind: bootstrap.EventKind(ev.Kind), Proc: c.id.Procs([]uint32{ev.Rank})[0], Nonce: ev.Nonce,
+		Comm: cid.FromBytes(ev.Comm), Reason: ev.Reason}
+}
+
+// isNew reports whether ev has not been heard, and remembers it. The caller holds place.mu.
+func (c *client) isNew(ev wire.EventBody) bool {
+	ev.Reason = ""
+	if ev.Kind == uint8(bootstrap.Broken) { // whoever says so
+		ev.Rank, ev.Nonce = 0, 0
+	}
+	if _, told := c.told[ev]; told {
+		return false
+	}
+	if len(c.told) >= mostTold {
+		clear(c.told)
+	}
+	c.told[ev] = struct{}{}
+	return true
+}
+
+// flood sends news to all who are connected, but not to whom it came from nor to whom it is
+// about. The caller holds place.mu.
+func (c *client) flood(ev wire.EventBody, from *link) {
+	frame := frameOf(wire.Event, 0, ev)
+	for _, p := range c.peers {
+		if len(p.links) > 0 && p.rank != ev.Rank && (from == nil || p.rank != from.rank) {
+			p.links[0].send(frame)
+		}
+	}
+}
+
+// heard takes in news that another process passes on.
+func (c *client) heard(ev wire.EventBody, from *link) error {
+	if int64(ev.Rank) >= int64(c.id.Size) {
+		return framework.ErrRank
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil
+	}
+	switch bootstrap.EventKind(ev.Kind) {
+	case bootstrap.ProcDied:
+		c.died(ev, from)
+	case bootstrap.ProcLeft:
+		if p := c.peerOf(ev.Rank); c.isNew(ev) {
+			if p.life == 0 || p.life == ev.Nonce {
+				p.left = true
+			}
+			c.events.Add(c.event(ev))
+			c.flood(ev, from)
+			c.tidy()
+		}
+	case bootstrap.Broken:
+		if c.isNew(ev) {
+			c.events.Add(c.event(ev))
+			c.flood(ev, from)
+		}
+	default:
+		c.log.Warn("bootstrap meet: unknown event", "kind", ev.Kind, "from", c.procName(from.rank))
+	}
+	return nil
+}
+
+// over draws the conclusion that a process has ended. It has failed unless it had said
+// goodbye. The caller holds place.mu.
+func (c *client) over(p *peer, reason string) {
+	switch {
+	case p.gone:
+	case p.absent || !p.met && (p.left || !c.fellow(p.rank)):
+		c.ends(p)
+	default:
+		c.died(wire.EventBody{Kind: uint8(bootstrap.ProcDied), Rank: p.rank, Nonce: p.life, Reason: reason}, nil)
+	}
+}
+
+// died notes and passes on that a process has failed. The caller holds place.mu.
+func (c *client) died(ev wire.EventBody, from *link) {
+	ev.Reason = ev.Reason[:min(len(ev.Reason), bootstrap.MaxName)]
+	if _, known := c.dead[ev.Rank]; known {
+		return
+	}
+	if ev.Rank == c.id.Proc.Rank {
+		c.log.Warn("bootstrap meet: others take this process for dead", "from", c.procName(from.rank), "reason", ev.Reason)
+		return
+	}
+	c.dead[ev.Rank] = ev
+	c.log.Info("process failed", "rank", ev.Rank, "reason", ev.Reason)
+	// The news goes first: who then sees a fence fail knows of it already.
+	c.events.Add(c.event(ev))
+	c.flood(ev, from)
+	c.ends(c.peerOf(ev.Rank))
+}
+
+// ends releases those who wait for a process that will never come. The caller holds
+// place.mu.
+func (c *client) ends(p *peer) {
+	p.gone, p.suspect, p.doubtful, p.waiting, p.parcel = true, false, nil, nil, nil
+	for _, l := range p.links {
+		l.drop()
+	}
+	var calls []*call
+	c.answers.each(func(call *call) {
+		if call.rank == p.rank {
+			calls = append(calls, call)
+		}
+	})
+	for _, call := range calls {
+		c.failMissing(call, wire.FailureBody{Code: wire.CodeMissing, Failed: []uint32{p.rank}})
+	}
+	c.joins.ProcEnded(p.rank)
+	c.review(p)
+	c.tidy()
+}
+
+// lifeOf is what a Life message says: a life has begun, or (0) the present one is over.
+func (c *client) lifeOf(rank uint32, nonce uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.peerOf(rank)
+	if nonce == 0 {
+		c.left(p)
+		return
+	}
+	c.sayLeft() // before it has another one
+	p.life, p.left = nonce, false
+}
+
+// left notes that the present life of p is over in good order. The caller holds place.mu.
+func (c *client) left(p *peer) {
+	ev := wire.EventBody{Kind: uint8(bootstrap.ProcLeft), Rank: p.rank, Nonce: p.life}
+	if p.life == 0 || c.closed {
+		return
+	}
+	p.left = true
+	if !c.isNew(ev) {
+		return
+	}
+	c.events.Add(c.event(ev))
+	c.tidy()
+	if c.unsaid = append(c.unsaid, ev); len(c.unsaid) == 1 {
+		c.after(leftDelay, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.sayLeft()
+		})
+	}
+}
+
+// sayLeft sends what left has noted. The caller holds place.mu.
+func (c *client) sayLeft() {
+	for _, ev := range c.unsaid {
+		c.flood(ev, nil)
+	}
+	c.unsaid = nil
+}
+
+// introduce tells the other end of a new connection what it should know. The caller holds
+// place.mu.
+func (c *client) introduce(l *link) {
+	if c.life != 0 {
+		l.send(frameOf(wire.Life, 0, wire.LifeBody{Nonce: c.life}))
+	}
+	for _, ev := range c.dead {
+		if ev.Rank != l.rank {
+			l.send(frameOf(wire.Event, 0, ev))
+		}
+	}
+}
+
+// Begin implements bootstrap.EventSource.
+func (c *client) Begin(nonce uint64) { c.tellLife(nonce) }
+
+// End implements bootstrap.EventSource.
+func (c *client) End() { c.tellLife(0) }
+
+func (c *client) tellLife(nonce uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || c.life == nonce {
+		return
+	}
+	c.life = nonce
+	for l := range c.links {
+		l.send(frameOf(wire.Life, 0, wire.LifeBody{Nonce: nonce}))
+	}
+}
+
+// GiveUp implements bootstrap.EventSource. The news is lost if the process has closed.
+func (c *client) GiveUp(to framework.Proc, nonce uint64, reason string) {
+	if to.Namespace != c.id.Proc.Namespace || int64(to.Rank) >= int64(c.id.Size) || to == c.id.Proc {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	frame := frameOf(wire.GiveUp, 0, wire.GiveUpBody{Rank: to.Rank, Nonce: nonce, Reason: reason[:min(len(reason), bootstrap.MaxName)]})
+	switch p := c.peerOf(to.Rank); {
+	case len(p.links) > 0:
+		p.links[0].news(frame)
+	case !p.absent && !p.gone && !c.closed && len(p.parcel) < mostParcel:
+		p.parcel = append(p.parcel, frame)
+		c.review(p)
+	}
+}
+
+// givenUp is the other end of GiveUp.
+func (c *client) givenUp(from uint32, b wire.GiveUpBody) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if b.Nonce == c.life && !c.closed {
+		c.events.Add(bootstrap.Event{Kind: bootstrap.GivenUp, Proc: c.id.Procs([]uint32{from})[0], Nonce: c.peerOf(from).life, Reason: b.Reason})
+	}
+}
+
+// Broke implements bootstrap.EventSource.
+func (c *client) Broke(comm cid.Extended, reason string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ev := wire.EventBody{Kind: uint8(bootstrap.Broken), Rank: c.id.Proc.Rank, Nonce: c.life, Comm: comm.Bytes(), Reason: reason[:min(len(reason), bootstrap.MaxName)]}
+	if !c.closed && c.isNew(ev) {
+		c.flood(ev, nil)
+	}
+}
+
+// OnEvent implements bootstrap.EventSource.
+func (c *client) OnEvent(f func(bootstrap.Event)) { c.events.Set(f) }
+
+// membership is a group that the process was in.
+type membership struct {
+	key  string
+	runs wire.Runs
+	by   *client
+}
+
+// joined notes that the process was in a group.
+func (c *client) joined(key string, runs wire.Runs) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if i := slices.IndexFunc(c.groups, func(m membership) bool { return m.key == key }); i >= 0 {
+		c.groups[i].by = c
+		return
+	}
+	if len(c.groups) >= mostGroups {
+		c.groups = slices.Delete(c.groups, 0, 1)
+	}
+	c.groups = append(c.groups, membership{key, runs, c})
+}
+
+// fellow reports whether this client was in a group with rank. The caller holds place.mu.
+func (c *client) fellow(rank uint32) bool {
+	return slices.ContainsFunc(c.groups, func(m membership) bool { return m.by == c && m.runs.Index(rank) >= 0 })
+}
+
+// away reports whether a process passes nothing on. The caller holds place.mu.
+func (c *client) away(rank uint32) bool {
+	_, dead := c.dead[rank]
+	p := c.peers[rank]
+	return dead || p != nil && (p.gone || p.absent || p.left)
+}
+
+// tidy sees to it, in a while, that there is a connection to each head. The caller holds
+// place.mu.
+func (c *client) tidy() {
+	if c.tidying || c.closed || len(c.groups) == 0 {
+		return
+	}
+	c.tidying = true
+	c.after(headDelay, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.tidying = false
+		if c.meetHeads() {
+			c.after(gatherDelay, c.gather)
+		}
+	})
+}
+
+// meetHeads connects with the heads. It reports whether this process is one. The caller
+// holds place.mu.
+func (c *client) meetHeads() (isHead bool) {
+	for _, m := range c.groups {
+		if m.by != c {
+			continue
+		}
+		switch head, ok := c.head(m.runs); {
+		case !ok:
+		case head == c.id.Proc.Rank:
+			isHead = true
+		default:
+			c.useful(head)
+		}
+	}
+	return isHead
+}
+
+func (c *client) head(runs wire.Runs) (uint32, bool) {
+	return first(runs, func(r uint32) bool { return r == c.id.Proc.Rank || !c.away(r) })
+}
+
+// gather connects with those whose head this process is and who have not come.
+func (c *client) gather() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range c.groups {
+		head, _ := c.head(m.runs)
+		if m.by != c || head != c.id.Proc.Rank {
+			continue
+		}
+		for _, rank := range m.runs.Ranks() {
+			if rank != head && !c.away(rank) {
+				c.useful(rank)
+			}
+		}
+	}
+}
+
+// useful tries for a time to have a connection with rank. The caller holds place.mu.
+func (c *client) useful(rank uint32) {
+	p := c.peerOf(rank)
+	if len(p.links) > 0 || p.gone || c.closed || time.Now().Before(p.until) {
+		return
+	}
+	p.until = time.Now().Add(headPatience)
+	c.review(p)
+	c.after(headPatience, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.review(p)
+	})
+}

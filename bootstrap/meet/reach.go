@@ -1,0 +1,418 @@
+package meet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap/internal/join"
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
+	"github.com/ferrympi/ferry/internal/netaddr"
+)
+
+const (
+	// Pauses between attempts to reach a process that a call waits for, or that nothing
+	// but curiosity asks after.
+	firstPause = time.Millisecond
+	mostPause  = 50 * time.Millisecond
+	idlePause  = time.Second
+
+	// stagger is how long one address has before the next is tried beside it.
+	stagger = 250 * time.Millisecond
+
+	// connectTimeout is how long the network may take to answer at an address.
+	connectTimeout = 5 * time.Second
+
+	// refusals are how many in a row, and refusedFor for how long, end the calls that wait for
+	// a process which was never met and is on another host.
+	refusals   = 5
+	refusedFor = time.Second
+)
+
+// peer is what a client knows of another process. Guarded by place.mu.
+type peer struct {
+	rank    uint32
+	links   []*link // the first is used
+	life    uint64  // that the process has begun; 0: none, or not known
+	left    bool    // that is over in good order
+	met     bool    // there was a connection
+	absent  bool    // it has said goodbye: it may come again
+	gone    bool    // it has ended
+	waiting []*call // for a connection
+	parcel  [][]byte
+
+	// Why it is to be reached, besides waiting and parcel.
+	suspect    bool      // its connection broke
+	suspicions int       // so far
+	doubtful   []*call   // that were sent before it broke
+	scouted    bool      // others wait for it in a join that this process leads
+	until      time.Time // it is of use to be connected with it
+
+	dialing bool
+	wake    chan struct{}
+	cancel  context.CancelFunc // of the attempt that is under way
+	refused int                // in a row, since
+	since   time.Time
+	why     error // of the last attempt
+}
+
+// peerOf returns what is known of rank. The caller holds place.mu.
+func (c *client) peerOf(rank uint32) *peer {
+	p := c.peers[rank]
+	if p == nil {
+		_, dead := c.dead[rank]
+		p = &peer{rank: rank, gone: dead, wake: make(chan struct{}, 1)}
+		c.peers[rank] = p
+	}
+	return p
+}
+
+// wanted reports whether there is a reason to connect.
+func (p *peer) wanted() bool {
+	if p.gone || len(p.links) > 0 {
+		return false
+	}
+	return len(p.waiting) > 0 || len(p.parcel) > 0 || p.suspect || p.scouted || time.Now().Before(p.until)
+}
+
+// review begins or ends attempts, as there are reasons for them. The caller holds place.mu.
+func (c *client) review(p *peer) {
+	wanted := p.wanted() && !c.closed
+	switch {
+	case wanted && !p.dialing:
+		p.dialing = true
+		c.wg.Go(func() { c.dial(p) })
+	case wanted:
+		select {
+		case p.wake <- struct{}{}:
+		default:
+		}
+	case p.cancel != nil && len(p.links) == 0: // a second connection does no harm
+		p.cancel()
+	}
+}
+
+// dial tries to reach p until it is reached, or nobody wants that any more.
+func (c *client) dial(p *peer) {
+	for wait := firstPause; ; wait = min(2*wait, mostPause) {
+		c.mu.Lock()
+		if !p.wanted() || c.closed {
+			p.dialing = false
+			c.mu.Unlock()
+			return
+		}
+		ctx, cancel := context.WithCancel(c.ctx)
+		p.cancel = cancel
+		e, found := c.entries[p.rank]
+		c.mu.Unlock()
+		err := c.attempt(ctx, p.rank, e, found)
+		c.mu.Lock()
+		p.cancel = nil
+		if err != nil && ctx.Err() == nil {
+			c.missed(p, err)
+		}
+		pause := wait
+		if len(p.waiting) == 0 && !p.suspect {
+			pause = idlePause
+		}
+		again := p.wanted()
+		c.mu.Unlock()
+		cancel()
+		if !again {
+			continue // to the end above
+		}
+		select {
+		case <-time.After(pause):
+		case <-c.done:
+		case <-p.wake: // a call has begun to wait
+			wait = firstPause
+		}
+	}
+}
+
+// Why an attempt has failed.
+var (
+	errNoEntry = errors.New("it has published no entry: it has not opened a session yet")
+	errFinal   = errors.New("not to be tried again")
+)
+
+// missed draws conclusions from an attempt that has failed. The caller holds place.mu.
+func (c *client) missed(p *peer, err error) {
+	p.why = err
+	refused := errors.Is(err, syscall.ECONNREFUSED)
+	if !refused {
+		p.refused = 0
+	} else if p.refused++; p.refused == 1 {
+		p.since = time.Now()
+	}
+	e, found := c.entries[p.rank]
+	switch {
+	case errors.Is(err, errFinal) && p.suspect:
+		c.over(p, fmt.Sprintf("connection lost, and then: %v", err))
+	case errors.Is(err, errFinal):
+		c.failCalls(&p.waiting, c.peerError(p.rank, "connect", err))
+	case refused && found && (c.near(e) || p.met):
+		c.over(p, fmt.Sprintf("connection lost: %v", err))
+	case refused && p.refused >= refusals && time.Since(p.since) > refusedFor:
+		c.failCalls(&p.waiting, c.peerError(p.rank, "connect", fmt.Errorf("nobody answers for its entry, at %s: %w", e.where(false), err)))
+	}
+}
+
+// near reports whether the process of e can be reached by its Unix socket, which is there
+// as long as the process is.
+func (c *client) near(e entry) bool { return e.host != 0 && e.host == c.self.host }
+
+// attempt finds the process's entry, unless it was found before, and connects.
+func (c *client) attempt(ctx context.Context, rank uint32, e entry, found bool) error {
+	if !found {
+		b, ok, err := c.launcher.Find(ctx, c.id.Procs([]uint32{rank})[0])
+		if err != nil {
+			return fmt.Errorf("look up its entry: %w: %w", err, errFinal)
+		}
+		if !ok {
+			return errNoEntry
+		}
+		if e, err = decodeEntry(b); err != nil {
+			return fmt.Errorf("%w: %w", err, errFinal)
+		}
+		c.mu.Lock()
+		c.entries[rank] = e
+		c.mu.Unlock()
+	}
+	if c.near(e) {
+		return c.connect(ctx, rank, e, "unix", e.socket())
+	}
+	if len(e.addrs) == 0 {
+		return fmt.Errorf("it has a Unix socket only, and is on another host or in another network namespace: %w", errFinal)
+	}
+	return c.connectAny(ctx, rank, e)
+}
+
+// connectAny tries the addresses of a process on another host, one after another, the next
+// when the last one has failed or takes long.
+func (c *client) connectAny(ctx context.Context, rank uint32, e entry) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ifs, _ := netaddr.Host() // without, the peer's order stands
+	addrs := netaddr.Order(ifs, e.addrs)
+	results := make(chan error, len(addrs))
+	var errs []error
+	begun := 0
+	for len(errs) < len(addrs) {
+		var next <-chan time.Time
+		if begun < len(addrs) {
+			if begun == len(errs) { // nothing is under way
+				next = time.After(0)
+			} else {
+				next = time.After(stagger)
+			}
+		}
+		select {
+		case <-next:
+			at := net.JoinHostPort(addrs[begun].String(), fmt.Sprint(e.port))
+			begun++
+			c.wg.Go(func() { results <- c.connect(ctx, rank, e, "tcp", at) })
+		case err := <-results:
+			if err == nil {
+				return nil
+			}
+			errs = append(errs, err)
+		}
+	}
+	return worst(errs)
+}
+
+// worst joins the errors of a process's addresses. Refused is only who was refused
+// everywhere; and of a wrong key all is said.
+func worst(errs []error) error {
+	refused := func(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
+	var other []error
+	for _, err := range errs {
+		if !refused(err) {
+			other = append(other, err)
+		}
+	}
+	switch {
+	case len(errs) == 0:
+		return fmt.Errorf("its entry has no address that this host could use: %w", errFinal)
+	case len(other) == 0:
+		return errors.Join(errs...)
+	}
+	return errors.Join(other...)
+}
+
+// connect connects with one address, proves who this process is, and begins the link.
+func (c *client) connect(ctx context.Context, rank uint32, e entry, network, at string) error {
+	d := net.Dialer{Timeout: connectTimeout}
+	nc, err := d.DialContext(ctx, network, at)
+	for pause := firstPause; errors.Is(err, syscall.EAGAIN); pause = min(2*pause, mostPause) { // a full backlog
+		select {
+		case <-time.After(pause):
+			nc, err = d.DialContext(ctx, network, at)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := wire.CheckPeer(nc); err != nil {
+		nc.Close()
+		return fmt.Errorf("%w: %w", err, errFinal)
+	}
+	// There is no deadline: a process without a client does not answer until it has one again.
+	stop := context.AfterFunc(ctx, func() { nc.SetDeadline(time.Unix(1, 0)) })
+	h := hello{from: c.id.Proc.Rank, to: rank, fromNonce: c.self.nonce, toNonce: e.nonce}
+	proof, err := greet(nc, c.id.Proc.Namespace, h, e)
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err == nil { // from here on the other end counts on the link
+		nc.SetDeadline(time.Now().Add(handshakeTimeout))
+		_, err = nc.Write(proof)
+	}
+	if err != nil {
+		nc.Close()
+		if errors.Is(err, errWrongKey) {
+			err = fmt.Errorf("%s: %w: %w", at, err, errFinal)
+		}
+		return err
+	}
+	return c.met(rank, nc, false)
+}
+
+// met makes nc, whose other end has proved to be rank, a link. accepted says who had
+// connected: the acceptor says welcome.
+func (c *client) met(rank uint32, nc net.Conn, accepted bool) error {
+	l := &link{c: c, rank: rank, nc: nc, pending: map[uint64]join.Withdraw{}}
+	r := wire.NewReader(nc, wire.MaxFrame)
+	if !accepted {
+		if err := c.welcomed(r); err != nil {
+			nc.Close()
+			return err
+		}
+		nc.SetDeadline(time.Time{})
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.peerOf(rank)
+	switch {
+	case c.closed:
+		if !accepted { // who has welcomed this process is not to take it for dead
+			nc.Write(frameOf(wire.Goodbye, 0, wire.Empty{}))
+		}
+		nc.Close()
+		return closedError("Close during the handshake")
+	case p.gone && accepted:
+		return errors.New("rank has failed, and can't come again")
+	case len(p.links) >= maxLinks && accepted:
+		return errors.New("too many connections of one process")
+	}
+	if accepted {
+		l.send(frameOf(wire.Welcome, 0, wire.WelcomeBody{Size: uint32(c.id.Size)}))
+	}
+	c.begin(p, l)
+	c.wg.Go(func() { c.read(l, r) })
+	return nil
+}
+
+// maxLinks is how many connections a pair may have: one, or two that have crossed, and
+// such as are about to end.
+const maxLinks = 8
+
+func (c *client) welcomed(r *wire.Reader) error {
+	m, err := r.Next()
+	if err != nil {
+		return err
+	}
+	w, err := wire.Decode[wire.WelcomeBody](m.Body)
+	switch {
+	case m.Kind != wire.Welcome || err != nil:
+		return fmt.Errorf("message kind %d instead of a welcome: %w", m.Kind, errFinal)
+	case int64(w.Size) != int64(c.id.Size):
+		return fmt.Errorf("it says that the job has %d processes, this process knows of %d: %w", w.Size, c.id.Size, errFinal)
+	}
+	return nil
+}
+
+// begin makes l a way to p. What waits for one goes. The caller holds place.mu.
+func (c *client) begin(p *peer, l *link) {
+	p.links = append(p.links, l)
+	p.met, p.absent, p.left, p.refused, p.why = true, false, false, 0, nil
+	c.links[l] = struct{}{}
+	c.introduce(l)
+	for _, frame := range p.parcel {
+		l.send(frame)
+	}
+	p.parcel = nil
+	if p.suspect { // it lives, but what was said before is lost
+		p.suspect = false
+		c.log.Warn("bootstrap meet: a connection was lost, and is there again", "peer", c.procName(p.rank))
+		c.failCalls(&p.doubtful, c.peerError(p.rank, "receive", fmt.Errorf("the connection broke: %w", io.ErrUnexpectedEOF)))
+	}
+	waiting := p.waiting
+	p.waiting = nil
+	for _, call := range waiting {
+		c.sendOn(l, call)
+	}
+}
+
+// lose ends l, whose reader has ended. The caller holds place.mu.
+func (c *client) lose(l *link) {
+	p := c.peerOf(l.rank)
+	l.lost = true
+	delete(c.links, l)
+	p.links = slices.DeleteFunc(p.links, func(x *link) bool { return x == l })
+	for _, leave := range l.pending {
+		leave(false)
+	}
+	l.pending = nil
+	if c.closed {
+		return
+	}
+	var mine []*call
+	c.answers.each(func(call *call) {
+		if call.link == l {
+			call.link = nil
+			mine = append(mine, call)
+		}
+	})
+	slices.SortFunc(mine, func(a, b *call) int { return int(a.id - b.id) })
+	switch {
+	case l.goodbye: // what was not answered will not be, and may be asked again
+		for _, call := range mine {
+			c.sendAgain(p, call)
+		}
+		if len(p.links) == 0 {
+			p.absent = true
+			c.left(p)
+		}
+	case p.gone:
+	case len(p.links) > 0:
+		c.failCalls(&mine, c.peerError(p.rank, "receive", io.ErrUnexpectedEOF))
+	default:
+		c.suspect(p, mine)
+	}
+	c.tidy()
+	c.review(p)
+}
+
+// suspect has p connected with once more: if that is refused, or not answered, it is dead.
+func (c *client) suspect(p *peer, doubtful []*call) {
+	p.suspect = true
+	p.suspicions++
+	p.doubtful = append(p.doubtful, doubtful...)
+	this := p.suspicions
+	c.after(handshakeTimeout, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if p.suspect && p.suspicions == this && !p.gone {
+			c.over(p, "connection lost, and it does not answer")
+		}
+	})
+}

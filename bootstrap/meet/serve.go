@@ -1,0 +1,223 @@
+package meet
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/internal/join"
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
+	"github.com/ferrympi/ferry/framework"
+)
+
+type (
+	joinTable = join.Table[request]
+	withdraws = map[uint64]join.Withdraw
+)
+
+// maxWaiting is how many calls one peer may have outstanding here.
+const maxWaiting = 1 << 16
+
+// serve handles one message. An error means that the peer does not keep to the protocol:
+// the connection is closed.
+func (c *client) serve(l *link, m wire.Message) error {
+	switch m.Kind { // these have no answer
+	case wire.Reply, wire.Failure:
+		c.answers.from(l.rank, m)
+		return nil
+	case wire.Life:
+		return serve(m, func(b wire.LifeBody) { c.lifeOf(l.rank, b.Nonce) })
+	case wire.GiveUp:
+		return serve(m, func(b wire.GiveUpBody) { c.givenUp(l.rank, b) })
+	case wire.Event:
+		b, err := wire.Decode[wire.EventBody](m.Body)
+		if err != nil {
+			return err
+		}
+		return c.heard(b, l)
+	case wire.Keep:
+		return serve(m, func(b wire.KeepBody) { c.keep(l.rank, b) })
+	case wire.Cancel:
+		return serve(m, func(b wire.CancelBody) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.cancel(request{l, m.ID}, b.Expired)
+		})
+	}
+	if err := c.room(l, m.ID); err != nil {
+		return err
+	}
+	r := request{l, m.ID}
+	switch m.Kind {
+	case wire.Get:
+		return serve(m, func(b wire.GetBody) { c.get(r, b) })
+	case wire.Kept:
+		return serve(m, func(b wire.GetBody) { c.kept(r, b) })
+	case wire.Fence, wire.Construct:
+		b, err := wire.Decode[wire.JoinBody](m.Body)
+		if err != nil {
+			return err
+		}
+		return c.join(r, m.Kind, b)
+	}
+	return fmt.Errorf("it is not a request")
+}
+
+// serve decodes m's body and hands it to f.
+func serve[B any](m wire.Message, f func(B)) error {
+	b, err := wire.Decode[B](m.Body)
+	if err == nil {
+		f(b)
+	}
+	return err
+}
+
+// room refuses an id that no request may have now, and more waiting calls than the limit.
+func (c *client) room(l *link, id uint64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, used := l.pending[id]; used || id == 0 {
+		return fmt.Errorf("request id %d is in use, or 0", id)
+	}
+	if len(l.pending) >= maxWaiting && l != c.own {
+		return fmt.Errorf("over %d calls at once", maxWaiting)
+	}
+	return nil
+}
+
+// cancel ends the wait of r, if it still waits: its answer is on the way else. The caller
+// holds place.mu.
+func (c *client) cancel(r request, expired bool) {
+	if leave, ok := r.l.pending[r.id]; ok {
+		delete(r.l.pending, r.id)
+		join.Fail(r, leave(expired))
+	}
+}
+
+// join enters r into a fence or construct that this process leads, and completes that when
+// r is its last.
+func (c *client) join(r request, kind wire.Kind, b wire.JoinBody) error {
+	c.mu.Lock()
+	if c.closed || r.l.lost {
+		c.mu.Unlock()
+		return nil
+	}
+	j, err := c.joins.Enter(r, r.l.rank, kind, b)
+	var context uint64
+	switch {
+	case j != nil:
+		if kind == wire.Construct {
+			context = c.nextContext()
+		}
+		c.entrustSecond(j.Group)
+	case err == nil:
+		c.scoutSoon()
+	}
+	c.mu.Unlock()
+	if j != nil {
+		j.Complete(context)
+	}
+	return err
+}
+
+const (
+	// A join has waited this long when its leader begins to look after those who have not
+	// come, and then looks so often.
+	scoutGrace = 500 * time.Millisecond
+	scoutEvery = time.Second
+
+	// mostScouted is how many it looks after at a time.
+	mostScouted = 64
+)
+
+// scoutSoon has those looked after whom joins wait for: one that has ended before it came
+// could not be missed by anybody. The caller holds place.mu.
+func (c *client) scoutSoon() {
+	if !c.scouting {
+		c.scouting = true
+		c.after(scoutGrace, c.scout)
+	}
+}
+
+func (c *client) scout() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.peers {
+		p.scouted = false
+	}
+	n := 0
+	for _, rank := range c.joins.Absent() {
+		if p := c.peerOf(rank); rank != c.id.Proc.Rank && n < mostScouted {
+			p.scouted = true
+			n++
+		}
+	}
+	for _, p := range c.peers {
+		c.review(p)
+	}
+	if c.scouting = n > 0 && !c.closed; c.scouting {
+		c.after(scoutEvery, c.scout)
+	}
+}
+
+// hasEnded reports whether a process will never come again. The caller holds place.mu.
+func (c *client) hasEnded(rank uint32) bool {
+	p := c.peers[rank]
+	_, dead := c.dead[rank]
+	return dead || p != nil && p.gone
+}
+
+func (c *client) Fence(ctx context.Context, group []framework.Proc, tag string) error {
+	_, err := enter[wire.Empty](ctx, c, "fence", wire.Fence, group, tag, nil)
+	return err
+}
+
+func (c *client) Construct(ctx context.Context, group []framework.Proc, tag string, payload []byte) (bootstrap.Constructed, error) {
+	const op = "group construct"
+	a, err := enter[wire.ConstructedBody](ctx, c, op, wire.Construct, group, tag, payload)
+	if err == nil && (a.ContextID == 0 || len(a.Payloads) != len(group)) {
+		err = c.peerError(group[0].Rank, op, fmt.Errorf("context id %d with %d payloads for %d members", a.ContextID, len(a.Payloads), len(group)))
+	}
+	return bootstrap.Constructed{ContextID: a.ContextID, Payloads: a.Payloads}, err
+}
+
+// enter enters a fence or construct, which the first member of the group leads.
+func enter[A any](ctx context.Context, c *client, op string, k wire.Kind, group []framework.Proc, tag string, payload []byte) (a A, err error) {
+	runs := wire.MakeRuns(group)
+	if err := runs.Check(c.id.Proc.Namespace, c.id.Size); err != nil {
+		return a, join.OpError(op, tag, fmt.Errorf("%w: %w", framework.ErrGroup, err))
+	}
+	if runs.Index(c.id.Proc.Rank) < 0 {
+		return a, join.OpError(op, tag, fmt.Errorf("%w: the caller is no member", framework.ErrGroup))
+	}
+	if failed := c.endedOf(runs); len(failed) > 0 && ctx.Err() == nil {
+		return a, &framework.MissingError{Op: op, Tag: tag, Failed: c.id.Procs(failed)}
+	}
+	key := wire.EncodeBody(runs)
+	m, err := c.call(ctx, op, tag, group[0].Rank, k, wire.JoinBody{Tag: tag, Group: key, Payload: payload})
+	if err != nil {
+		return a, err
+	}
+	if a, err = wire.Decode[A](m.Body); err != nil {
+		return a, c.peerError(group[0].Rank, op, err)
+	}
+	c.joined(string(key), runs)
+	return a, nil
+}
+
+// endedOf returns the members of a group that will never come, unless the client is
+// closed: that comes first.
+func (c *client) endedOf(runs wire.Runs) (failed []uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.dead) == 0 && len(c.peers) == 0 || c.closed {
+		return nil
+	}
+	for _, rank := range runs.Ranks() {
+		if c.hasEnded(rank) {
+			failed = append(failed, rank)
+		}
+	}
+	return failed
+}

@@ -1,0 +1,248 @@
+package meet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/internal/join"
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// What a process has put is its own to give. So that it can be had when the process has
+// died, or has no client open, another one keeps it: of each group the first member that
+// is another process. It gets what is new before the process enters a fence or construct
+// of the group, so that what is put before that can be had after it. A job that puts
+// nothing pays nothing.
+
+// kept is what this process keeps of another one.
+type kept struct {
+	version uint64 // it is all that was put up to here
+	values  map[string][]byte
+}
+
+const (
+	// ownerGrace is how long a Get waits for a connection to the process that puts before
+	// it asks who keeps what that has put.
+	ownerGrace = 100 * time.Millisecond
+
+	// keeperGrace is how long those have.
+	keeperGrace = 2 * time.Second
+)
+
+// Put stores value here: it is there when Put returns.
+func (c *client) Put(ctx context.Context, key string, value []byte) error {
+	err := wire.CheckSizes(key, value, bootstrap.MaxValue)
+	if err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return join.OpError("put", key, err)
+	}
+	v := join.EncodeValue(value)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return closedError("put")
+	}
+	c.version++
+	c.versions[key] = c.version
+	c.put.Set(key, v)
+	return nil
+}
+
+func (c *client) Get(ctx context.Context, p framework.Proc, key string) ([]byte, error) {
+	const op = "get"
+	switch {
+	case p.Namespace != c.id.Proc.Namespace:
+		return nil, join.OpError(op, key, fmt.Errorf("%w: %s is not of this job (%s)", framework.ErrRank, p, c.id.Proc.Namespace))
+	case int64(p.Rank) >= int64(c.id.Size):
+		return nil, join.OpError(op, key, fmt.Errorf("%w: the job has %d processes", framework.ErrRank, c.id.Size))
+	}
+	asking, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var value []byte
+	found := make(chan bool, 1)
+	if c.connected(p.Rank) {
+		found <- false
+	} else {
+		go func() {
+			v, ok := c.fromKeepers(asking, p.Rank, key, ownerGrace)
+			if ok {
+				value = v
+				cancel(errKept)
+			}
+			found <- ok
+		}()
+	}
+	m, err := c.call(asking, op, key, p.Rank, wire.Get, wire.GetBody{Rank: p.Rank, Key: key})
+	cancel(nil)
+	if <-found && err != nil {
+		return value, nil
+	}
+	if errors.Is(err, framework.ErrProcFailed) {
+		if v, ok := c.fromKeepers(ctx, p.Rank, key, 0); ok {
+			return v, nil
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	v, err := wire.Decode[wire.ValueBody](m.Body)
+	if err != nil {
+		return nil, c.peerError(p.Rank, op, err)
+	}
+	return v.Value, nil
+}
+
+// errKept ends a call whose answer somebody else has.
+var errKept = errors.New("somebody else keeps the value")
+
+// connected reports whether a request can go to rank at once.
+func (c *client) connected(rank uint32) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.peers[rank]
+	return rank == c.id.Proc.Rank || p != nil && (len(p.links) > 0 || p.gone)
+}
+
+// fromKeepers asks, in d, those who keep what rank has put, unless rank itself is connected
+// then. Of what they have the newest counts.
+func (c *client) fromKeepers(ctx context.Context, rank uint32, key string, d time.Duration) (value []byte, found bool) {
+	if d > 0 {
+		select {
+		case <-time.After(d):
+		case <-ctx.Done():
+			return nil, false
+		}
+		if c.connected(rank) {
+			return nil, false
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, keeperGrace)
+	defer cancel()
+	var newest uint64
+	for _, keeper := range c.keepersOf(rank) {
+		m, err := c.call(ctx, "get what is kept", key, keeper, wire.Kept, wire.GetBody{Rank: rank, Key: key})
+		if err != nil {
+			continue
+		}
+		b, err := wire.Decode[wire.KeptBody](m.Body)
+		if err == nil && b.Version >= max(newest, 1) {
+			newest, value, found = b.Version, b.Value, b.Found
+		}
+	}
+	return value, found
+}
+
+// keepersOf returns who keeps what rank has put before a fence or construct in which both
+// were.
+func (c *client) keepersOf(rank uint32) []uint32 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []uint32
+	for _, m := range c.groups {
+		if m.runs.Index(rank) < 0 {
+			continue
+		}
+		k, ok := first(m.runs, func(r uint32) bool { return r != rank })
+		if ok && !slices.Contains(out, k) && (k == c.id.Proc.Rank || !c.hasEnded(k)) {
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+// get serves a Get of what this process puts.
+func (c *client) get(r request, b wire.GetBody) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch v, ok := c.put.Get(b.Key); {
+	case c.closed || r.l.lost:
+	case b.Rank != c.id.Proc.Rank:
+		join.Fail(r, wire.FailureBody{Code: wire.CodeRank, Text: "a Get goes to who puts"})
+	case ok:
+		r.Answer(wire.Reply, v)
+	default:
+		c.put.AwaitPut(b.Key, r, b.Rank)
+	}
+}
+
+// kept serves a Get of what this process keeps.
+func (c *client) kept(r request, b wire.GetBody) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var answer wire.KeptBody
+	if k := c.copies[b.Rank]; k != nil {
+		answer.Version = k.version
+		answer.Value, answer.Found = k.values[b.Key]
+	}
+	r.reply(answer)
+}
+
+// keep takes in what rank has put.
+func (c *client) keep(rank uint32, b wire.KeepBody) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := c.copies[rank]
+	if k == nil {
+		k = &kept{values: map[string][]byte{}}
+		c.copies[rank] = k
+	}
+	k.values[b.Name] = b.Value
+	if b.Last {
+		k.version = max(k.version, b.Version)
+	}
+}
+
+// entrust sends, ahead of all that comes, what this process has put and the other end does
+// not keep yet. The caller holds place.mu.
+func (c *client) entrust(l *link) {
+	if l.sent == c.version {
+		return
+	}
+	var names []string
+	for name, v := range c.versions {
+		if v > l.sent {
+			names = append(names, name)
+		}
+	}
+	for i, name := range names {
+		encoded, _ := c.put.Get(name)
+		v, err := wire.Decode[wire.ValueBody]([]byte(encoded))
+		if err != nil {
+			panic(err) // it was encoded here
+		}
+		l.allow(frameOf(wire.Keep, 0, wire.KeepBody{Version: c.version, Last: i == len(names)-1, Name: name, Value: v.Value}))
+	}
+	l.sent = c.version
+}
+
+// entrustSecond is entrust for the first member of a group, which leads: the second keeps
+// what it has put. The caller holds place.mu.
+func (c *client) entrustSecond(group wire.Runs) {
+	if c.version == 0 || group[0].First != c.id.Proc.Rank {
+		return
+	}
+	if k, ok := first(group, func(r uint32) bool { return r != c.id.Proc.Rank }); ok {
+		if p := c.peerOf(k); len(p.links) > 0 {
+			c.entrust(p.links[0])
+		}
+	}
+}
+
+// first returns the first member of a group that f likes.
+func first(runs wire.Runs, f func(rank uint32) bool) (uint32, bool) {
+	for _, r := range runs {
+		for i := range r.Count {
+			if f(r.First + i) {
+				return r.First + i, true
+			}
+		}
+	}
+	return 0, false
+}
