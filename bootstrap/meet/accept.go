@@ -2,6 +2,8 @@ package meet
 
 import (
 	"errors"
+	"io"
+	"log/slog"
 	"net"
 	"os"
 	"slices"
@@ -132,12 +134,13 @@ func (d *door) handshake(nc net.Conn) {
 		nc.SetDeadline(time.Time{})
 		err = c.met(h.from, nc, true)
 	}
-	if err != nil {
-		nc.Close()
-		select {
-		case <-c.done:
-		default:
-			c.log.Warn("bootstrap meet: a connection is not let in", "from", nc.RemoteAddr().String(), "error", err)
-		}
+	if err == nil {
+		return
 	}
+	nc.Close()
+	level := slog.LevelWarn
+	if c.ctx.Err() != nil || h.toNonce == c.self.nonce && (errors.Is(err, io.EOF) || cutOff(err)) {
+		level = slog.LevelDebug // one of the job, that had stopped waiting
+	}
+	c.log.Log(c.ctx, level, "bootstrap meet: a connection is not let in", "from", nc.RemoteAddr().String(), "error", err)
 }

@@ -95,7 +95,9 @@ func (l launcher) Close() error                             { return nil }
 // named is a launcher that also has a name service and process sets.
 type named struct{ launcher }
 
-func (n named) Publish(ctx context.Context, entry []byte) error { return n.launcher.Publish(ctx, entry) }
+func (n named) Publish(ctx context.Context, entry []byte) error {
+	return n.launcher.Publish(ctx, entry)
+}
 
 // A Launcher's Publish is another one than a Directory's.
 func (n named) Unwrap() any { return names{n.book} }

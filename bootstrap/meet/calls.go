@@ -276,5 +276,5 @@ func withID(frame []byte, id uint64) []byte {
 // cutOff reports whether err says no more than that the process at the other end has
 // ended: in the middle of a frame, or with something unread.
 func cutOff(err error) bool {
-	return err == io.ErrUnexpectedEOF || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, net.ErrClosed)
+	return err == io.ErrUnexpectedEOF || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, net.ErrClosed)
 }

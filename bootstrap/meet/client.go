@@ -143,13 +143,10 @@ func (c *client) Close() error {
 		return closedError("Close")
 	}
 	// Who has heard it says so by closing.
-	gone := time.AfterFunc(closeGrace, func() {
-		for _, l := range ways {
-			l.drop()
-		}
-	})
+	for _, l := range ways {
+		time.AfterFunc(closeGrace, l.dropFlushed)
+	}
 	c.wg.Wait()
-	gone.Stop()
 	c.mu.Lock()
 	c.open = nil
 	c.mu.Unlock()

@@ -21,8 +21,8 @@ const (
 	// writeTimeout is how long one batch may take to be read.
 	writeTimeout = 10 * time.Second
 
-	// closeGrace is how long a connection may take to end in good order when the client
-	// closes: to write what is queued, and to hear the same of the peer.
+	// closeGrace is how long it may take when the client closes, and the peer then to close
+	// its end.
 	closeGrace = time.Second
 )
 
@@ -115,29 +115,53 @@ func (l *link) dropLocked() {
 
 // write empties the queue and ends: an idle link has no writer.
 func (l *link) write() {
-	for {
-		l.mu.Lock()
-		batch := l.queue
-		l.queue = nil
-		if len(batch) == 0 || l.over {
-			l.writing = false
-			if l.ending && !l.over {
-				closeWrite(l.nc)
-			}
-			l.mu.Unlock()
-			return
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.queue) > 0 && !l.over {
+		batch, size := l.takeLocked()
+		patience := writeTimeout
+		if l.ending {
+			patience = closeGrace
 		}
-		if !l.ending {
-			l.nc.SetWriteDeadline(time.Now().Add(writeTimeout)) // an error here shows in WriteTo
-		}
+		l.nc.SetWriteDeadline(time.Now().Add(patience)) // an error here shows in WriteTo
 		l.mu.Unlock()
-		n, err := batch.WriteTo(l.nc)
+		_, err := batch.WriteTo(l.nc)
 		l.mu.Lock()
-		if l.unread -= int(n); err != nil {
+		if l.unread -= size; err != nil {
 			l.failedLocked(err)
 		}
-		l.mu.Unlock()
 	}
+	l.writing = false
+	if l.ending && !l.over {
+		closeWrite(l.nc)
+	}
+}
+
+// takeLocked takes a batch out of the queue, small enough to be read soon by who reads at
+// all.
+func (l *link) takeLocked() (batch net.Buffers, size int) {
+	const most = 1 << 20
+	for len(l.queue) > 0 && size < most {
+		p := l.queue[0]
+		n := min(len(p), most-size)
+		batch, size = append(batch, p[:n]), size+n
+		if l.queue[0] = p[n:]; n == len(p) {
+			l.queue = l.queue[1:]
+		}
+	}
+	return batch, size
+}
+
+// dropFlushed ends a connection on which nothing is written any more, however long that
+// takes. Whoever has read all had the time to close its end.
+func (l *link) dropFlushed() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.writing {
+		time.AfterFunc(closeGrace, l.dropFlushed)
+		return
+	}
+	l.dropLocked()
 }
 
 // failedLocked ends writing after an error. A peer that has closed its end may have said
