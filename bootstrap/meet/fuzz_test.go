@@ -1,0 +1,101 @@
+package meet
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/netip"
+	"testing"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
+	"github.com/ferrympi/ferry/framework"
+)
+
+func FuzzEntry(f *testing.F) {
+	e := entry{nonce: 1, host: 2, port: 3, addrs: []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")}}
+	f.Add(e.encode())
+	f.Add((&entry{nonce: 1, host: 2}).encode())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		e, err := decodeEntry(b)
+		if err == nil && !bytes.Equal(e.encode(), b) {
+			t.Errorf("%x is read as %x", b, e.encode())
+		}
+	})
+}
+
+// Whatever a stranger says, it is not let in without the key.
+func FuzzHandshake(f *testing.F) {
+	p := &place{id: bootstrap.Identity{Proc: framework.Proc{Namespace: "job"}, Size: 2}}
+	p.self.nonce, p.self.key = 5, [keySize]byte{1, 2, 3}
+	h := hello{from: 1, to: 0, fromNonce: 9, toNonce: 5}
+	f.Add(h.encode())
+	f.Add(append(h.encode(), make([]byte, proofSize)...))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if h, err := p.welcome(said{bytes.NewReader(b), io.Discard}); err == nil {
+			t.Errorf("let in: %+v", h)
+		}
+		if _, err := greet(said{bytes.NewReader(b), io.Discard}, "job", h, p.self); err == nil {
+			t.Error("somebody else was taken for the process")
+		}
+	})
+}
+
+type said struct {
+	io.Reader
+	io.Writer
+}
+
+// Whatever a process of the job sends, the others go on.
+func FuzzPeer(f *testing.F) {
+	group := wire.EncodeBody(wire.Runs{{Namespace: "job", First: 0, Count: 3}})
+	for _, m := range []struct {
+		k  wire.Kind
+		id uint64
+		b  any
+	}{
+		{wire.Life, 0, wire.LifeBody{Nonce: 4}},
+		{wire.Life, 0, wire.LifeBody{}},
+		{wire.GiveUp, 0, wire.GiveUpBody{Reason: "r"}},
+		{wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcDied), Rank: 3, Reason: "r"}},
+		{wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcLeft), Rank: 3, Nonce: 1}},
+		{wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.Broken), Rank: 2}},
+		{wire.Keep, 0, wire.KeepBody{Version: 1, Last: true, Name: "k"}},
+		{wire.Kept, 3, wire.GetBody{Rank: 2, Key: "k"}},
+		{wire.Get, 1, wire.GetBody{Rank: 0, Key: "k"}},
+		{wire.Construct, 2, wire.JoinBody{Tag: "t", Group: group, Payload: []byte("p")}},
+		{wire.Fence, 3, wire.JoinBody{Tag: "t", Group: []byte{0x81, 0x83, 0x63, 'j', 'o', 'b', 0, 0x1a, 255, 255, 255, 255}}},
+		{wire.Cancel, 2, wire.CancelBody{Expired: true}},
+		{wire.Reply, 1, wire.ValueBody{Found: true}},
+		{wire.Failure, 1, wire.FailureBody{Code: wire.CodeMissing, Missing: []uint32{1}}},
+		{wire.Goodbye, 0, wire.Empty{}},
+	} {
+		f.Add(frameOf(m.k, m.id, m.b))
+	}
+	j := newTestJob(f, unix, 4)
+	j.namespace = "job"
+	good := j.open(0)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		nc, r := impostor(t, unix, good, 2)
+		nc.Write(b) // the other end may have closed
+		nc.Write(frameOf(wire.Goodbye, 0, wire.Empty{}))
+		for {
+			if _, err := r.Next(); err != nil {
+				break
+			}
+		}
+		nc.Close()
+		err := good.Fence(t.Context(), []framework.Proc{j.proc(0)}, "t")
+		if err != nil && !errors.Is(err, framework.ErrProcFailed) { // of this process nobody may say that
+			t.Error(err)
+		}
+		good.mu.Lock()
+		clear(good.dead)
+		clear(good.told)
+		clear(good.copies)
+		for _, p := range good.peers {
+			p.gone = false
+		}
+		good.mu.Unlock()
+	})
+}
