@@ -14,6 +14,7 @@ import (
 	"github.com/ferrympi/ferry/bootstrap/internal/events"
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/netaddr"
 )
 
 // client is a process's part in the meeting service: a bootstrap.Client, and a
@@ -34,6 +35,8 @@ type client struct {
 
 	answers answers
 	events  events.Queue
+
+	interfaces func() []netaddr.Interface // of this host
 
 	// Guarded by place.mu.
 	closed   bool
@@ -98,6 +101,10 @@ func newClient(env bootstrap.Env, l Launcher, p *place) *client {
 	c.own = &link{c: c, rank: p.id.Proc.Rank, pending: withdraws{}}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	c.done = c.ctx.Done()
+	c.interfaces = sync.OnceValue(func() []netaddr.Interface {
+		ifs, _ := netaddr.Host() // without, the order in which peers publish theirs stands
+		return ifs
+	})
 	c.events.Spawn = c.wg.Go
 	c.joins = joinTable{Namespace: p.id.Proc.Namespace, Size: p.id.Size, Ended: c.hasEnded}
 	if c.log == nil {

@@ -198,8 +198,7 @@ func (c *client) attempt(ctx context.Context, rank uint32, e entry, found bool) 
 func (c *client) connectAny(ctx context.Context, rank uint32, e entry) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ifs, _ := netaddr.Host() // without, the peer's order stands
-	addrs := netaddr.Order(ifs, e.addrs)
+	addrs := netaddr.Order(c.interfaces(), e.addrs)
 	results := make(chan error, len(addrs))
 	var errs []error
 	begun := 0
