@@ -10,7 +10,14 @@ import (
 // A Launcher is what meet takes of whatever started the process: who it is, and an
 // address book. Every launcher has that much; none keeps the promises of
 // bootstrap.Client. Its methods may be called concurrently. None of them waits for
-// another process of the job.
+// another process of the job, and each returns soon when its context has ended: Close of a
+// client waits for that.
+//
+// What else a launcher can do its value, or what that unwraps to (framework.As), may have:
+// bootstrap.Directory (whose Lookup is never asked to wait, and whose Publish is another
+// one than the Launcher's: so it is a value of its own), bootstrap.PsetSource,
+// bootstrap.Reporter, and Watcher. The client has it then, with its own deadlines and
+// limits of size.
 type Launcher interface {
 	// Identity says who this process is. Locals, and what follows from it, may be unknown:
 	// then LocalSize is 0.
@@ -26,6 +33,14 @@ type Launcher interface {
 	// Close says that this process is done with the launcher. What was found before stays
 	// of use: the process may open a client again, and meets those it knows.
 	Close() error
+}
+
+// A Watcher is a Launcher that hears of what meet can't see by itself.
+type Watcher interface {
+	// Watch has f called for each process that the launcher knows to have failed (ProcDied;
+	// the nonce may be 0), when the launcher is lost (ServerLost), and when it asks for a dump
+	// (Dump). Calls may come at any time, and until Watch(nil) has returned. f does not wait.
+	Watch(f func(bootstrap.Event))
 }
 
 // MaxEntry is the most that an entry takes.

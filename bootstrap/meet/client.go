@@ -90,6 +90,7 @@ func open(ctx context.Context, env bootstrap.Env, l Launcher, fresh func(*entry)
 		p.published = true
 	}
 	c.begun()
+	c.watch(c.fromLauncher)
 	return c, nil
 }
 
@@ -140,11 +141,19 @@ func (c *client) begun() {
 	}
 }
 
+// watch has f called for what the launcher hears, if it can.
+func (c *client) watch(f func(bootstrap.Event)) {
+	if w, ok := framework.As[Watcher](c.launcher); ok {
+		w.Watch(f)
+	}
+}
+
 func (c *client) Identity() bootstrap.Identity { return c.id }
 
 // Close says goodbye to all who are connected, and leaves the sockets open, on which
 // nobody answers until the process opens a client again.
 func (c *client) Close() error {
+	c.watch(nil)
 	ways, ok := c.finish(func(l *link) { l.end(frameOf(wire.Goodbye, 0, wire.Empty{})) })
 	if !ok {
 		return closedError("Close")
@@ -164,6 +173,7 @@ func (c *client) Close() error {
 // a goodbye, and nobody listens any more. It is for tests that have several processes in
 // one program; after Close it gives back what outlasts a client.
 func (c *client) Crash() error {
+	c.watch(nil)
 	c.leave()
 	if _, ok := c.finish((*link).drop); !ok {
 		return nil

@@ -2,12 +2,8 @@ package meet
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -77,163 +73,6 @@ func (c *client) connectedTo(rank int) bool {
 	defer c.mu.Unlock()
 	p := c.peers[uint32(rank)]
 	return p != nil && len(p.links) > 0
-}
-
-func TestOpenSendsNothingToAnybody(t *testing.T) {
-	j := newTestJob(t, unix, 3)
-	j.openAll()
-	if n := j.finds.Load(); n != 0 {
-		t.Errorf("%d entries were looked up", n)
-	}
-	for _, c := range j.clients {
-		if len(c.links) > 0 {
-			t.Errorf("rank %d has connections", c.id.Proc.Rank)
-		}
-	}
-}
-
-// The leader comes again and again, and so does a member; ids never repeat.
-func TestSessionsReopen(t *testing.T) {
-	both(t, func(t *testing.T, on network) {
-		j := newTestJob(t, on, 2)
-		ids := map[uint64]bool{}
-		stay := j.open(1)
-		heard := listen(stay)
-		for round := range 60 {
-			c := j.open(0)
-			group := []framework.Proc{j.proc(round % 2), j.proc(1 - round%2)}
-			got := make([]uint64, 2)
-			if err := inAll([]*client{c, stay}, func(c *client) error {
-				made, err := c.Construct(t.Context(), group, "t", nil)
-				got[c.id.Proc.Rank] = made.ContextID
-				return err
-			}); err != nil {
-				t.Fatalf("round %d: %v", round, err)
-			}
-			if got[0] != got[1] || ids[got[0]] {
-				t.Fatalf("round %d: ids %x after %v", round, got, ids)
-			}
-			ids[got[0]] = true
-			if err := c.Close(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		noEvent(t, heard)
-	})
-}
-
-// Processes come in any order; those who are there wait for the leader.
-func TestLeaderThatComesLate(t *testing.T) {
-	both(t, func(t *testing.T, on network) {
-		j := newTestJob(t, on, 3)
-		first := j.open(0)
-		if err := first.Close(); err != nil { // it was there once: its socket is
-			t.Fatal(err)
-		}
-		early := []*client{j.open(1), j.open(2)}
-		waiting := make(chan error, 1)
-		go func() {
-			waiting <- inAll(early, func(c *client) error { return c.Fence(t.Context(), j.world(), "t") })
-		}()
-		eventually(t, "the others wait for the leader", func() bool {
-			early[0].mu.Lock()
-			defer early[0].mu.Unlock()
-			p := early[0].peers[0]
-			return p != nil && len(p.waiting) == 1
-		})
-		late := j.open(0)
-		if err := errors.Join(late.Fence(t.Context(), j.world(), "t"), <-waiting); err != nil {
-			t.Fatal(err)
-		}
-	})
-}
-
-// A leader that closes while others wait in its joins is absent, and may come again.
-func TestLeaderThatClosesMeanwhile(t *testing.T) {
-	both(t, func(t *testing.T, on network) {
-		j := newTestJob(t, on, 3)
-		cs := j.openAll()
-		j.fence("start", cs...)
-		waiting := make(chan error, 1)
-		go func() { waiting <- cs[1].Fence(t.Context(), j.world(), "t") }()
-		eventually(t, "rank 1 waits at rank 0", func() bool {
-			cs[0].mu.Lock()
-			defer cs[0].mu.Unlock()
-			return len(cs[0].joins.Absent()) == 2
-		})
-		if err := cs[0].Close(); err != nil {
-			t.Fatal(err)
-		}
-		again := j.open(0)
-		if err := errors.Join(inAll([]*client{again, cs[2]}, func(c *client) error { return c.Fence(t.Context(), j.world(), "t") }), <-waiting); err != nil {
-			t.Fatal(err)
-		}
-	})
-}
-
-func TestLeaderThatDiesEndsTheJoin(t *testing.T) {
-	both(t, func(t *testing.T, on network) {
-		j := newTestJob(t, on, 4)
-		cs := j.openAll()
-		cs[0].Begin(50)
-		j.fence("start", cs...)
-		heard := listen(cs[3])
-		errs := make(chan error, 2)
-		for _, c := range cs[1:3] {
-			go func() {
-				_, err := c.Construct(t.Context(), j.world(), "t", []byte("payload"))
-				errs <- err
-			}()
-		}
-		eventually(t, "two wait at the leader", func() bool {
-			cs[0].mu.Lock()
-			defer cs[0].mu.Unlock()
-			return len(cs[0].joins.Absent()) == 2
-		})
-		if err := cs[0].Crash(); err != nil {
-			t.Fatal(err)
-		}
-		failed(t, "a construct that waits", <-errs, j.proc(0))
-		failed(t, "another one", <-errs, j.proc(0))
-		if e := next(t, heard); e.Kind != bootstrap.ProcDied || e.Proc != j.proc(0) || e.Nonce != 50 {
-			t.Errorf("event %+v", e)
-		}
-		failed(t, "a construct that comes later", cs[3].Fence(t.Context(), j.world(), "t"), j.proc(0))
-		j.fence("the living go on", cs[1:]...)
-	})
-}
-
-// Nobody was ever connected with the member: the leader finds out.
-func TestMemberThatDiesBeforeItWasMet(t *testing.T) {
-	j := newTestJob(t, unix, 3)
-	cs := j.openAll()
-	if err := cs[2].Crash(); err != nil {
-		t.Fatal(err)
-	}
-	err := inAll(cs[:2], func(c *client) error {
-		failed(t, fmt.Sprint("rank ", c.id.Proc.Rank), c.Fence(t.Context(), j.world(), "t"), j.proc(2))
-		return nil
-	})
-	if err != nil {
-		t.Error(err)
-	}
-}
-
-func TestLeaderThatDiedBeforeItWasMet(t *testing.T) {
-	both(t, func(t *testing.T, on network) {
-		j := newTestJob(t, on, 2)
-		cs := j.openAll()
-		if err := cs[0].Crash(); err != nil {
-			t.Fatal(err)
-		}
-		err := cs[1].Fence(t.Context(), j.world(), "t")
-		if on == unix { // where nobody listens nobody is
-			failed(t, "fence", err, j.proc(0))
-		} else if !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "nobody answers for its entry") ||
-			!strings.Contains(err.Error(), j.proc(0).String()) {
-			t.Errorf("fence: %v", err)
-		}
-	})
 }
 
 // When the process through which all were connected goes, in whatever way, those who stay
@@ -478,116 +317,60 @@ func TestConnectionsThatCross(t *testing.T) {
 	})
 }
 
-// Whatever stands in the book, the error says whose entry it is.
-func TestEntriesThatLeadNowhere(t *testing.T) {
-	_, port := closedPort(t)
-	good := entry{nonce: 1, host: 7, port: port, addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}
-	unixOnly := entry{nonce: 1, host: 7}
-	for want, b := range map[string][]byte{
-		"is empty":                      {},
-		"has version 99":                {99},
-		"is cut short":                  good.encode()[:20],
-		"bytes too many":                append(good.encode(), 0),
-		"makes no sense":                (&entry{nonce: 1, port: 1}).encode(),
-		"nobody answers for its entry":  good.encode(),
-		"has a Unix socket only":        unixOnly.encode(),
-		"has an address of 5 bytes":     append((&entry{nonce: 1, port: 1, addrs: []netip.Addr{{}}}).encode()[:entryHead], 5, 1, 2, 3, 4, 5),
-		"the entry is cut short in an ": append((&entry{nonce: 1, port: 1, addrs: []netip.Addr{{}}}).encode()[:entryHead], 16, 1),
-	} {
-		j := newTestJob(t, unix, 2)
-		c := j.open(1)
-		j.entries[j.proc(0)] = b
-		err := c.Fence(t.Context(), j.world(), "t")
-		if !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), j.proc(0).String()) {
-			t.Errorf("%s: %v", want, err)
-		}
-	}
-}
-
-// closedPort returns a port of this host on which nobody listens.
-func closedPort(t *testing.T) (net.Addr, uint16) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Close()
-	return l.Addr(), uint16(l.Addr().(*net.TCPAddr).Port)
-}
-
-// The key is what makes an entry's process out of whoever listens there.
-func TestEntryWhoseKeyDoesNotAnswerIsNotFollowed(t *testing.T) {
+// A connection that breaks though both ends live is not a death, and is made again.
+func TestConnectionThatBreaksBetweenTheLiving(t *testing.T) {
 	both(t, func(t *testing.T, on network) {
 		j := newTestJob(t, on, 3)
 		cs := j.openAll()
-		e, err := decodeEntry(j.entries[j.proc(0)])
-		if err != nil {
-			t.Fatal(err)
+		j.fence("start", cs...)
+		heard := []<-chan bootstrap.Event{listen(cs[0]), listen(cs[1])}
+		waiting := make(chan error, 1)
+		go func() { waiting <- cs[1].Fence(t.Context(), j.world(), "t") }()
+		eventually(t, "rank 1 waits at rank 0", func() bool { return waitsAt(cs[0]) == 1 })
+		cs[0].mu.Lock()
+		cs[0].peers[1].links[0].drop()
+		cs[0].mu.Unlock()
+		// It is not known whether the call has been withdrawn.
+		if err := <-waiting; !errors.Is(err, framework.ErrTransport) || errors.Is(err, framework.ErrProcFailed) {
+			t.Errorf("%v", err)
 		}
-		if _, err := rand.Read(e.key[:]); err != nil {
-			t.Fatal(err)
-		}
-		j.entries[j.proc(0)] = e.encode()
-		err = cs[1].Fence(t.Context(), j.world(), "t")
-		if !errors.Is(err, errWrongKey) || !strings.Contains(err.Error(), j.proc(0).String()) {
-			t.Errorf("fence: %v", err)
-		}
-		if err := cs[0].Fence(t.Context(), j.world()[:1], "alone"); err != nil {
-			t.Error(err)
+		j.fence("t", cs...)
+		for _, ch := range heard {
+			noEvent(t, ch)
 		}
 	})
 }
 
-func TestLauncherThatFailsEndsWhatNeedsIt(t *testing.T) {
+// told is a launcher that hears of things.
+type told struct {
+	launcher
+	f func(bootstrap.Event)
+}
+
+func (l *told) Watch(f func(bootstrap.Event)) { l.f = f }
+
+func TestLauncherThatHearsOfThings(t *testing.T) {
 	j := newTestJob(t, unix, 3)
-	cs := j.openAll()
-	j.fence("start", cs[:2]...)
-	down := errors.New("the launcher is gone")
-	j.mu.Lock()
-	j.failure = down
-	j.mu.Unlock()
-	if _, err := cs[1].Get(t.Context(), j.proc(2), "k"); !errors.Is(err, down) || !errors.Is(err, framework.ErrTransport) {
-		t.Errorf("get of a process that was never met: %v", err)
+	l := &told{launcher: launcher{j.book, 0}}
+	c, err := openOn(t.Context(), unix, l, j.env)
+	if err != nil {
+		t.Fatal(err)
 	}
-	j.fence("those who have met go on", cs[:2]...)
-	b := newBook(1)
-	b.failure = down
-	if _, err := Open(t.Context(), bootstrap.Env{}, launcher{b, 0}); !errors.Is(err, down) || !errors.Is(err, framework.ErrTransport) {
-		t.Errorf("open: %v", err)
+	j.clients = append(j.clients, c)
+	other := j.open(1)
+	other.Begin(7)
+	j.fence("start", c, other)
+	heard := listen(c)
+	l.f(bootstrap.Event{Kind: bootstrap.ServerLost, Reason: "r"})
+	if e := next(t, heard); e.Kind != bootstrap.ServerLost {
+		t.Errorf("event %+v", e)
 	}
-}
-
-func TestSecondClientOfAProcessIsRefused(t *testing.T) {
-	j := newTestJob(t, unix, 1)
-	j.open(0)
-	if _, err := Open(t.Context(), bootstrap.Env{}, launcher{j.book, 0}); !errors.Is(err, framework.ErrConfig) {
-		t.Errorf("%v", err)
+	l.f(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: j.proc(1), Reason: "the launcher says so"})
+	if e := next(t, heard); e.Kind != bootstrap.ProcDied || e.Proc != j.proc(1) || e.Nonce != 7 {
+		t.Errorf("event %+v", e)
 	}
-}
-
-func TestReopeningCostsNoDescriptor(t *testing.T) {
-	both(t, func(t *testing.T, on network) {
-		j := newTestJob(t, on, 2)
-		stay := j.open(1)
-		count := func() int {
-			fds, err := os.ReadDir("/proc/self/fd")
-			if err != nil {
-				t.Fatal(err)
-			}
-			return len(fds)
-		}
-		var before int
-		for round := range 200 {
-			c := j.open(0)
-			j.fence("t", c, stay)
-			if err := c.Close(); err != nil {
-				t.Fatal(err)
-			}
-			if round == 20 {
-				before = count()
-			}
-		}
-		if after := count(); after > before+5 {
-			t.Errorf("%d descriptors, %d before", after, before)
-		}
-	})
+	failed(t, "fence", c.Fence(t.Context(), j.world()[:2], "t"), j.proc(1))
+	if err := c.Close(); err != nil || l.f != nil {
+		t.Errorf("close: %v; still watching: %t", err, l.f != nil)
+	}
 }

@@ -1,6 +1,7 @@
 package meet
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -105,6 +106,20 @@ func (c *client) heard(ev wire.EventBody, from *link) error {
 	return nil
 }
 
+// fromLauncher takes in what a Watcher says.
+func (c *client) fromLauncher(e bootstrap.Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.closed:
+	case e.Kind == bootstrap.ServerLost || e.Kind == bootstrap.Dump:
+		c.events.Add(e)
+	case e.Kind == bootstrap.ProcDied && e.Proc.Namespace == c.id.Proc.Namespace && int64(e.Proc.Rank) < int64(c.id.Size):
+		nonce := cmp.Or(e.Nonce, c.peerOf(e.Proc.Rank).life)
+		c.died(wire.EventBody{Kind: uint8(e.Kind), Rank: e.Proc.Rank, Nonce: nonce, Reason: e.Reason}, nil)
+	}
+}
+
 // over draws the conclusion that a process has ended. It has failed unless it had said
 // goodbye. The caller holds place.mu.
 func (c *client) over(p *peer, reason string) {
@@ -124,7 +139,7 @@ func (c *client) died(ev wire.EventBody, from *link) {
 		return
 	}
 	if ev.Rank == c.id.Proc.Rank {
-		c.log.Warn("bootstrap meet: others take this process for dead", "from", c.procName(from.rank), "reason", ev.Reason)
+		c.log.Warn("bootstrap meet: this process is taken for dead", "reason", ev.Reason)
 		return
 	}
 	c.dead[ev.Rank] = ev

@@ -5,14 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"slices"
 	"syscall"
 	"time"
-
-	"github.com/ferrympi/ferry/bootstrap/internal/join"
-	"github.com/ferrympi/ferry/bootstrap/internal/wire"
-	"github.com/ferrympi/ferry/internal/netaddr"
 )
 
 const (
@@ -22,11 +17,9 @@ const (
 	mostPause  = 50 * time.Millisecond
 	idlePause  = time.Second
 
-	// stagger is how long one address has before the next is tried beside it.
-	stagger = 250 * time.Millisecond
-
-	// connectTimeout is how long the network may take to answer at an address.
-	connectTimeout = 5 * time.Second
+	// breakGrace is how long one connection of several to a process has been broken when the
+	// others count as whole.
+	breakGrace = time.Second
 
 	// refusals are how many in a row, and refusedFor for how long, end the calls that wait for
 	// a process which was never met and is on another host.
@@ -49,6 +42,7 @@ type peer struct {
 	// Why it is to be reached, besides waiting and parcel.
 	suspect    bool      // its connection broke
 	suspicions int       // so far
+	lives      bool      // its socket was there since the last one
 	doubtful   []*call   // that were sent before it broke
 	scouted    bool      // others wait for it in a join that this process leads
 	until      time.Time // it is of use to be connected with it
@@ -193,152 +187,6 @@ func (c *client) attempt(ctx context.Context, rank uint32, e entry, found bool) 
 	return c.connectAny(ctx, rank, e)
 }
 
-// connectAny tries the addresses of a process on another host, one after another, the next
-// when the last one has failed or takes long.
-func (c *client) connectAny(ctx context.Context, rank uint32, e entry) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	addrs := netaddr.Order(c.interfaces(), e.addrs)
-	results := make(chan error, len(addrs))
-	var errs []error
-	begun := 0
-	for len(errs) < len(addrs) {
-		var next <-chan time.Time
-		if begun < len(addrs) {
-			if begun == len(errs) { // nothing is under way
-				next = time.After(0)
-			} else {
-				next = time.After(stagger)
-			}
-		}
-		select {
-		case <-next:
-			at := net.JoinHostPort(addrs[begun].String(), fmt.Sprint(e.port))
-			begun++
-			c.wg.Go(func() { results <- c.connect(ctx, rank, e, "tcp", at) })
-		case err := <-results:
-			if err == nil {
-				return nil
-			}
-			errs = append(errs, err)
-		}
-	}
-	return worst(errs)
-}
-
-// worst joins the errors of a process's addresses. Refused is only who was refused
-// everywhere; and of a wrong key all is said.
-func worst(errs []error) error {
-	refused := func(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
-	var other []error
-	for _, err := range errs {
-		if !refused(err) {
-			other = append(other, err)
-		}
-	}
-	switch {
-	case len(errs) == 0:
-		return fmt.Errorf("its entry has no address that this host could use: %w", errFinal)
-	case len(other) == 0:
-		return errors.Join(errs...)
-	}
-	return errors.Join(other...)
-}
-
-// connect connects with one address, proves who this process is, and begins the link.
-func (c *client) connect(ctx context.Context, rank uint32, e entry, network, at string) error {
-	d := net.Dialer{Timeout: connectTimeout}
-	nc, err := d.DialContext(ctx, network, at)
-	for pause := firstPause; errors.Is(err, syscall.EAGAIN); pause = min(2*pause, mostPause) { // a full backlog
-		select {
-		case <-time.After(pause):
-			nc, err = d.DialContext(ctx, network, at)
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	if err != nil {
-		return err
-	}
-	if _, err := wire.CheckPeer(nc); err != nil {
-		nc.Close()
-		return fmt.Errorf("%w: %w", err, errFinal)
-	}
-	// There is no deadline: a process without a client does not answer until it has one again.
-	stop := context.AfterFunc(ctx, func() { nc.SetDeadline(time.Unix(1, 0)) })
-	h := hello{from: c.id.Proc.Rank, to: rank, fromNonce: c.self.nonce, toNonce: e.nonce}
-	proof, err := greet(nc, c.id.Proc.Namespace, h, e)
-	if !stop() && err == nil {
-		err = ctx.Err()
-	}
-	if err == nil { // from here on the other end counts on the link
-		nc.SetDeadline(time.Now().Add(handshakeTimeout))
-		_, err = nc.Write(proof)
-	}
-	if err != nil {
-		nc.Close()
-		if errors.Is(err, errWrongKey) {
-			err = fmt.Errorf("%s: %w: %w", at, err, errFinal)
-		}
-		return err
-	}
-	return c.met(rank, nc, false)
-}
-
-// met makes nc, whose other end has proved to be rank, a link. accepted says who had
-// connected: the acceptor says welcome.
-func (c *client) met(rank uint32, nc net.Conn, accepted bool) error {
-	l := &link{c: c, rank: rank, nc: nc, pending: map[uint64]join.Withdraw{}}
-	r := wire.NewReader(nc, wire.MaxFrame)
-	if !accepted {
-		if err := c.welcomed(r); err != nil {
-			nc.Close()
-			return err
-		}
-		nc.SetDeadline(time.Time{})
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	p := c.peerOf(rank)
-	switch {
-	case c.closed:
-		if !accepted { // who has welcomed this process is not to take it for dead
-			nc.Write(frameOf(wire.Goodbye, 0, wire.Empty{}))
-		}
-		nc.Close()
-		return closedError("Close during the handshake")
-	case p.gone && accepted:
-		return errors.New("rank has failed, and can't come again")
-	case len(p.links) >= maxLinks && accepted:
-		return errors.New("too many connections of one process")
-	}
-	if accepted {
-		l.send(frameOf(wire.Welcome, 0, wire.WelcomeBody{Size: uint32(c.id.Size)}))
-	}
-	c.begin(p, l)
-	c.wg.Go(func() { c.read(l, r) })
-	return nil
-}
-
-// maxLinks is how many connections a pair may have: one, or two that have crossed, and
-// such as are about to end.
-const maxLinks = 8
-
-func (c *client) welcomed(r *wire.Reader) error {
-	m, err := r.Next()
-	if err != nil {
-		return err
-	}
-	w, err := wire.Decode[wire.WelcomeBody](m.Body)
-	switch {
-	case m.Kind != wire.Welcome || err != nil:
-		return fmt.Errorf("message kind %d instead of a welcome: %w", m.Kind, errFinal)
-	case int64(w.Size) != int64(c.id.Size):
-		return fmt.Errorf("it says that the job has %d processes, this process knows of %d: %w", w.Size, c.id.Size, errFinal)
-	}
-	return nil
-}
-
 // begin makes l a way to p. What waits for one goes. The caller holds place.mu.
 func (c *client) begin(p *peer, l *link) {
 	p.links = append(p.links, l)
@@ -352,7 +200,7 @@ func (c *client) begin(p *peer, l *link) {
 	if p.suspect { // it lives, but what was said before is lost
 		p.suspect = false
 		c.log.Warn("bootstrap meet: a connection was lost, and is there again", "peer", c.procName(p.rank))
-		c.failCalls(&p.doubtful, c.peerError(p.rank, "receive", fmt.Errorf("the connection broke: %w", io.ErrUnexpectedEOF)))
+		c.failCalls(&p.doubtful, c.brokenError(p.rank))
 	}
 	waiting := p.waiting
 	p.waiting = nil
@@ -389,11 +237,19 @@ func (c *client) lose(l *link) {
 		}
 		if len(p.links) == 0 {
 			p.absent = true
+			c.failCalls(&p.doubtful, c.brokenError(p.rank))
 			c.left(p)
 		}
 	case p.gone:
-	case len(p.links) > 0:
-		c.failCalls(&mine, c.peerError(p.rank, "receive", io.ErrUnexpectedEOF))
+	case len(p.links) > 0: // of which the other ones may be about to end too
+		p.doubtful = append(p.doubtful, mine...)
+		c.after(breakGrace, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if !p.suspect && !p.gone {
+				c.failCalls(&p.doubtful, c.brokenError(p.rank))
+			}
+		})
 	default:
 		c.suspect(p, mine)
 	}
@@ -401,17 +257,31 @@ func (c *client) lose(l *link) {
 	c.review(p)
 }
 
-// suspect has p connected with once more: if that is refused, or not answered, it is dead.
+// brokenError is the error of a call of which it is not known what became of it.
+func (c *client) brokenError(rank uint32) error {
+	return c.peerError(rank, "receive", fmt.Errorf("the connection broke during the call: %w", io.ErrUnexpectedEOF))
+}
+
+// suspect has p connected with once more. If that is refused it is dead, and so if its host
+// can't be reached for a while. One that does not answer, though its socket is there, lives:
+// it has no client any more, or is stopped.
 func (c *client) suspect(p *peer, doubtful []*call) {
-	p.suspect = true
+	p.suspect, p.lives = true, false
 	p.suspicions++
 	p.doubtful = append(p.doubtful, doubtful...)
 	this := p.suspicions
 	c.after(handshakeTimeout, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if p.suspect && p.suspicions == this && !p.gone {
-			c.over(p, "connection lost, and it does not answer")
+		switch {
+		case !p.suspect || p.suspicions != this || p.gone:
+		case p.lives:
+			p.suspect, p.absent = false, true
+			c.failCalls(&p.doubtful, c.brokenError(p.rank))
+			c.tidy()
+			c.review(p)
+		default:
+			c.over(p, "connection lost, and it can't be reached")
 		}
 	})
 }

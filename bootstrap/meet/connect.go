@@ -1,0 +1,184 @@
+package meet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap/internal/join"
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
+	"github.com/ferrympi/ferry/internal/netaddr"
+)
+
+const (
+	// stagger is how long one address has before the next is tried beside it.
+	stagger = 250 * time.Millisecond
+
+	// connectTimeout is how long the network may take to answer at an address.
+	connectTimeout = 5 * time.Second
+
+	// maxLinks is how many connections a pair may have: one, or two that have crossed, and
+	// such as are about to end.
+	maxLinks = 8
+)
+
+// keepAlive finds out within half a minute that the other end's host has gone.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4}
+
+// connectAny tries the addresses of a process on another host, one after another, the next
+// when the last one has failed or takes long.
+func (c *client) connectAny(ctx context.Context, rank uint32, e entry) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	addrs := netaddr.Order(c.interfaces(), e.addrs)
+	results := make(chan error, len(addrs))
+	var errs []error
+	begun := 0
+	for len(errs) < len(addrs) {
+		var next <-chan time.Time
+		if begun < len(addrs) {
+			if begun == len(errs) { // nothing is under way
+				next = time.After(0)
+			} else {
+				next = time.After(stagger)
+			}
+		}
+		select {
+		case <-next:
+			at := net.JoinHostPort(addrs[begun].String(), fmt.Sprint(e.port))
+			begun++
+			c.wg.Go(func() { results <- c.connect(ctx, rank, e, "tcp", at) })
+		case err := <-results:
+			if err == nil {
+				return nil
+			}
+			errs = append(errs, err)
+		}
+	}
+	return worst(errs)
+}
+
+// worst joins the errors of a process's addresses. Refused is only who was refused
+// everywhere; and of a wrong key all is said.
+func worst(errs []error) error {
+	refused := func(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
+	var other []error
+	for _, err := range errs {
+		if !refused(err) {
+			other = append(other, err)
+		}
+	}
+	switch {
+	case len(errs) == 0:
+		return fmt.Errorf("its entry has no address that this host could use: %w", errFinal)
+	case len(other) == 0:
+		return errors.Join(errs...)
+	}
+	return errors.Join(other...)
+}
+
+// connect connects with one address, proves who this process is, and begins the link.
+func (c *client) connect(ctx context.Context, rank uint32, e entry, network, at string) error {
+	d := net.Dialer{Timeout: connectTimeout}
+	nc, err := d.DialContext(ctx, network, at)
+	for pause := firstPause; errors.Is(err, syscall.EAGAIN); pause = min(2*pause, mostPause) { // a full backlog
+		select {
+		case <-time.After(pause):
+			nc, err = d.DialContext(ctx, network, at)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := wire.CheckPeer(nc); err != nil {
+		nc.Close()
+		return fmt.Errorf("%w: %w", err, errFinal)
+	}
+	c.mu.Lock()
+	c.peerOf(rank).lives = true
+	c.mu.Unlock()
+	// There is no deadline: a process without a client does not answer until it has one again.
+	stop := context.AfterFunc(ctx, func() { nc.SetDeadline(time.Unix(1, 0)) })
+	h := hello{from: c.id.Proc.Rank, to: rank, fromNonce: c.self.nonce, toNonce: e.nonce}
+	proof, err := greet(nc, c.id.Proc.Namespace, h, e)
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err == nil { // from here on the other end counts on the link
+		nc.SetDeadline(time.Now().Add(handshakeTimeout))
+		_, err = nc.Write(proof)
+	}
+	if err != nil {
+		nc.Close()
+		if errors.Is(err, errWrongKey) {
+			err = fmt.Errorf("%s: %w: %w", at, err, errFinal)
+		}
+		return err
+	}
+	return c.met(rank, nc, false)
+}
+
+// met makes nc, whose other end has proved to be rank, a link. accepted says who had
+// connected: the acceptor says welcome.
+func (c *client) met(rank uint32, nc net.Conn, accepted bool) error {
+	l := &link{c: c, rank: rank, nc: nc, pending: map[uint64]join.Withdraw{}}
+	r := wire.NewReader(nc, wire.MaxFrame)
+	if t, ok := nc.(*net.TCPConn); ok {
+		t.SetKeepAliveConfig(keepAlive) // without, a host that goes is found later
+	}
+	if !accepted {
+		stopped := make(chan struct{})
+		stop := context.AfterFunc(c.ctx, func() { nc.SetDeadline(time.Unix(1, 0)); close(stopped) })
+		err := c.welcomed(r)
+		if !stop() {
+			<-stopped
+		}
+		nc.SetDeadline(time.Time{})
+		if err != nil && c.ctx.Err() == nil {
+			nc.Close()
+			return err
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.peerOf(rank)
+	switch {
+	case c.closed:
+		if !accepted { // who lets this process in is not to take it for dead
+			nc.SetDeadline(time.Now().Add(closeGrace))
+			nc.Write(frameOf(wire.Goodbye, 0, wire.Empty{}))
+		}
+		nc.Close()
+		return closedError("Close during the handshake")
+	case p.gone && accepted:
+		return errors.New("rank has failed, and can't come again")
+	case len(p.links) >= maxLinks && accepted:
+		return errors.New("too many connections of one process")
+	}
+	if accepted {
+		l.send(frameOf(wire.Welcome, 0, wire.WelcomeBody{Size: uint32(c.id.Size)}))
+	}
+	c.begin(p, l)
+	c.wg.Go(func() { c.read(l, r) })
+	return nil
+}
+
+func (c *client) welcomed(r *wire.Reader) error {
+	m, err := r.Next()
+	if err != nil {
+		return err
+	}
+	w, err := wire.Decode[wire.WelcomeBody](m.Body)
+	switch {
+	case m.Kind != wire.Welcome || err != nil:
+		return fmt.Errorf("message kind %d instead of a welcome: %w", m.Kind, errFinal)
+	case int64(w.Size) != int64(c.id.Size):
+		return fmt.Errorf("it says that the job has %d processes, this process knows of %d: %w", w.Size, c.id.Size, errFinal)
+	}
+	return nil
+}
