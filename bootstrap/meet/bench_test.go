@@ -6,14 +6,16 @@ import (
 	"time"
 )
 
-// A job of processes that have never met makes its first communicator.
+// A job of processes that have never met makes its first communicator; all of them share
+// this machine's processors.
 func BenchmarkFirstConstruct(b *testing.B) {
-	for _, on := range []network{unix, tcp} {
-		for _, n := range []int{2, 32, 130} {
-			b.Run(fmt.Sprintf("%s/%d", on, n), func(b *testing.B) {
+	for _, c := range []struct{ ranks, nodes int }{{2, 1}, {32, 1}, {32, 4}, {128, 1}, {128, 4}} {
+		for _, on := range []network{unix, tcp} {
+			b.Run(fmt.Sprintf("%s/%d-on-%d", on, c.ranks, c.nodes), func(b *testing.B) {
 				var constructs time.Duration
 				for b.Loop() {
-					j := newTestJob(b, on, n)
+					j := newTestJob(b, on, c.ranks)
+					j.nodes = c.nodes
 					j.openAll()
 					world := j.world()
 					begin := time.Now()

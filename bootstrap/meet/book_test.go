@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type book struct {
 	namespace string
 	size      int
-	psets     map[string][]uint32
+	nodes     int // on which the processes are, in turns; 0: one
 	// hidden is how many times an entry is looked up in vain before it is seen.
 	hidden int
 
@@ -61,10 +61,12 @@ type launcher struct {
 }
 
 func (l launcher) Identity() bootstrap.Identity {
-	id := bootstrap.Identity{Proc: l.proc(l.rank), Size: l.size, LocalRank: l.rank, LocalSize: l.size}
-	for r := range l.size {
+	nodes := max(l.nodes, 1)
+	id := bootstrap.Identity{Proc: l.proc(l.rank), Size: l.size, LocalRank: l.rank / nodes}
+	for r := l.rank % nodes; r < l.size; r += nodes {
 		id.Locals = append(id.Locals, uint32(r))
 	}
+	id.LocalSize = len(id.Locals)
 	return id
 }
 
@@ -223,13 +225,13 @@ func inAll(cs []*client, f func(*client) error) error {
 }
 
 // factory makes jobs for the kit.
-func factory(n network, hidden int) bootstraptest.Factory {
+func factory(n network, hidden, nodes int) bootstraptest.Factory {
 	return func(ctx context.Context, want bootstraptest.Want) (*bootstraptest.Job, error) {
 		if len(want.Psets) > 0 {
 			return nil, fmt.Errorf("this launcher has no process sets: %w", bootstraptest.ErrSkip)
 		}
 		b := newBook(want.Size)
-		b.hidden = hidden
+		b.hidden, b.nodes = hidden, nodes
 		var cs []*client
 		job := &bootstraptest.Job{
 			Kill: func(rank int) error { return cs[rank].Crash() },
@@ -256,8 +258,12 @@ func factory(n network, hidden int) bootstraptest.Factory {
 	}
 }
 
-func TestKitOverUnixSockets(t *testing.T) { bootstraptest.Cases(factory(unix, 0)).Run(t) }
+func TestKitOverUnixSockets(t *testing.T) { bootstraptest.Cases(factory(unix, 0, 1)).Run(t) }
 
-func TestKitOverTCP(t *testing.T) { bootstraptest.Cases(factory(tcp, 0)).Run(t) }
+func TestKitOverTCP(t *testing.T) { bootstraptest.Cases(factory(tcp, 0, 1)).Run(t) }
 
-func TestKitWithEntriesThatAreSeenLate(t *testing.T) { bootstraptest.Cases(factory(unix, 5)).Run(t) }
+func TestKitOnTwoNodes(t *testing.T) { bootstraptest.Cases(factory(unix, 0, 2)).Run(t) }
+
+func TestKitWithEntriesThatAreSeenLate(t *testing.T) {
+	bootstraptest.Cases(factory(unix, 5, 2)).Run(t)
+}

@@ -23,10 +23,12 @@ const answerGrace = 5 * time.Second
 // call is a request of this process that waits for its answer.
 type call struct {
 	id     uint64
-	rank   uint32
+	rank   uint32 // whom it goes to; guarded by place.mu and answers.mu
+	leader uint32 // whom it is for: the same, or who passes it on
 	kind   wire.Kind
 	frame  []byte
 	answer chan answer // has room for it
+	to     request     // who gets the answer, of a call that is relayed; l is nil: answer
 
 	// Guarded by place.mu.
 	link     *link // on which it was sent; nil: it waits for one
@@ -58,27 +60,33 @@ func (a *answers) add(one *call) error {
 	return a.err
 }
 
-// give hands an answer to its call, and reports false if there is none.
-func (a *answers) give(id uint64, ans answer) bool {
+// give hands an answer to its call, if there is one.
+func (a *answers) give(id uint64, ans answer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	call, ok := a.of[id]
-	if ok {
+	if call, ok := a.of[id]; ok {
 		delete(a.of, id)
-		call.answer <- ans
+		call.done(ans)
 	}
-	return ok || a.err != nil
 }
 
-// from is give for what a process has answered. Whom it has not been asked is none of its
+// answered hands on what a process has answered. Whom it has not been asked is none of its
 // business.
-func (a *answers) from(rank uint32, m wire.Message) {
+func (c *client) answered(rank uint32, m wire.Message) {
+	a := &c.answers
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if call, ok := a.of[m.ID]; ok && call.rank == rank {
 		delete(a.of, m.ID)
-		call.answer <- answer{msg: m}
+		call.done(answer{msg: m})
 	}
+}
+
+// turn has a call go to another process.
+func (a *answers) turn(one *call, rank uint32) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	one.rank = rank
 }
 
 func (a *answers) each(f func(*call)) {
@@ -96,7 +104,23 @@ func (a *answers) end(err error) {
 	a.err = err
 	for id, call := range a.of {
 		delete(a.of, id)
-		call.answer <- answer{err: err}
+		call.done(answer{err: err})
+	}
+}
+
+// done ends a call.
+func (one *call) done(a answer) {
+	if one.to.l == nil {
+		one.answer <- a
+		return
+	}
+	c := one.to.l.c
+	c.relays.end(one.to)
+	switch {
+	case a.err == nil:
+		one.to.Answer(a.msg.Kind, a.msg.Body)
+	case !errors.Is(a.err, framework.ErrClosed): // of that the other end hears a goodbye
+		one.to.Answer(wire.Failure, wire.EncodeBody(wire.FailureBody{Code: wire.CodeDirect}))
 	}
 }
 
@@ -104,10 +128,15 @@ func (a *answers) end(err error) {
 // the deadline passes the other one is told, and its answer still counts: it may say who
 // was missing, or that the call was done after all.
 func (c *client) call(ctx context.Context, op, name string, rank uint32, k wire.Kind, body any) (wire.Message, error) {
+	return c.callVia(ctx, op, name, rank, rank, k, body)
+}
+
+// callVia is call for what goes to rank through another process, if that is soon reached.
+func (c *client) callVia(ctx context.Context, op, name string, via, rank uint32, k wire.Kind, body any) (wire.Message, error) {
 	if ctx.Err() != nil {
 		return wire.Message{}, join.OpError(op, name, context.Cause(ctx))
 	}
-	mine, err := c.ask(rank, k, body)
+	mine, err := c.ask(via, rank, k, body)
 	if err != nil {
 		return wire.Message{}, join.OpError(op, name, err)
 	}
@@ -135,6 +164,9 @@ func (c *client) call(ctx context.Context, op, name string, rank uint32, k wire.
 	}
 	f, err := wire.Decode[wire.FailureBody](a.msg.Body)
 	if err == nil {
+		if f.Code == wire.CodeDirect && via != rank {
+			return a.msg, errDirect
+		}
 		var ok bool
 		if err, ok = join.Error(c.id, op, name, f, waitErr); !ok {
 			err = c.peerError(rank, op, err)
@@ -148,8 +180,8 @@ func (c *client) call(ctx context.Context, op, name string, rank uint32, k wire.
 	return a.msg, err
 }
 
-// ask sends a request, as soon as there is a way.
-func (c *client) ask(rank uint32, k wire.Kind, body any) (*call, error) {
+// ask sends a request, as soon as there is a way: to via or, if that takes long, to rank.
+func (c *client) ask(via, rank uint32, k wire.Kind, body any) (*call, error) {
 	frame, err := wire.Encode(k, 0, body)
 	if err != nil {
 		return nil, err
@@ -160,13 +192,16 @@ func (c *client) ask(rank uint32, k wire.Kind, body any) (*call, error) {
 		return nil, c.answers.err
 	}
 	c.lastID++
-	mine := &call{id: c.lastID, rank: rank, kind: k, frame: withID(frame, c.lastID), answer: make(chan answer, 1)}
+	mine := &call{id: c.lastID, rank: via, leader: rank, kind: k, frame: withID(frame, c.lastID), answer: make(chan answer, 1)}
 	if err := c.answers.add(mine); err != nil {
 		c.mu.Unlock()
 		return nil, err
 	}
-	if rank != c.id.Proc.Rank {
-		c.send(c.peerOf(rank), mine)
+	if via != c.id.Proc.Rank {
+		c.send(c.peerOf(via), mine)
+		if via != rank && mine.link == nil {
+			c.after(viaGrace, func() { c.turn(mine) })
+		}
 		c.mu.Unlock()
 		return mine, nil
 	}
@@ -198,7 +233,7 @@ func (c *client) send(p *peer, call *call) {
 // place.mu.
 func (c *client) sendOn(l *link, call *call) {
 	call.link = l
-	if call.kind == wire.Fence || call.kind == wire.Construct {
+	if k := call.kind; (k == wire.Fence || k == wire.Construct) && call.to.l == nil {
 		c.entrust(l)
 	}
 	l.send(call.frame)
@@ -210,6 +245,10 @@ func (c *client) sendAgain(p *peer, call *call) {
 	if call.canceled {
 		c.failMissing(call, wire.FailureBody{Code: wire.CodeWithdrawn, Missing: []uint32{p.rank}})
 		return
+	}
+	if call.leader != p.rank { // who would have passed it on
+		c.answers.turn(call, call.leader)
+		p = c.peerOf(call.leader)
 	}
 	c.send(p, call)
 }
@@ -231,36 +270,43 @@ func (c *client) failCalls(calls *[]*call, err error) {
 // itself if the other one was not reached: then unreached says why.
 func (c *client) withdraw(mine *call, expired bool) (a answer, unreached error) {
 	c.mu.Lock()
-	mine.canceled = true
-	switch l := mine.link; {
-	case l == c.own:
-		c.cancelOwn(mine.id, expired)
-	case l != nil:
-		l.send(frameOf(wire.Cancel, mine.id, wire.CancelBody{Expired: expired}))
-	default:
-		p := c.peerOf(mine.rank)
-		p.waiting = slices.DeleteFunc(p.waiting, func(x *call) bool { return x == mine })
-		unreached = p.why
-		f := wire.FailureBody{Code: wire.CodeWithdrawn, Missing: []uint32{mine.rank}}
-		if expired {
-			f.Code = wire.CodeMissing
-		}
-		c.failMissing(mine, f)
-		c.review(p)
-	}
+	unreached = c.cancelCall(mine, expired)
 	c.mu.Unlock()
 	select {
 	case a = <-mine.answer:
 		return a, unreached
 	case <-time.After(answerGrace):
 	}
-	silent := c.peerError(mine.rank, "wait for an answer", fmt.Errorf("%w: none within %v of the end of the call", framework.ErrTimeout, answerGrace))
+	c.mu.Lock()
+	rank := mine.rank
+	c.mu.Unlock()
+	silent := c.peerError(rank, "wait for an answer", fmt.Errorf("%w: none within %v of the end of the call", framework.ErrTimeout, answerGrace))
 	c.answers.give(mine.id, answer{err: silent})
 	return <-mine.answer, nil
 }
 
-// cancelOwn ends the wait of a call of this process at itself. The caller holds place.mu.
-func (c *client) cancelOwn(id uint64, expired bool) { c.cancel(request{c.own, id}, expired) }
+// cancelCall has a call end its wait where it is, and answers it if that is here: then
+// unreached says why. The caller holds place.mu.
+func (c *client) cancelCall(one *call, expired bool) (unreached error) {
+	one.canceled = true
+	switch l := one.link; {
+	case l == c.own:
+		c.cancel(request{l, one.id}, expired)
+	case l != nil:
+		l.send(frameOf(wire.Cancel, one.id, wire.CancelBody{Expired: expired}))
+	default:
+		p := c.peerOf(one.rank)
+		p.waiting = slices.DeleteFunc(p.waiting, func(x *call) bool { return x == one })
+		unreached = p.why
+		f := wire.FailureBody{Code: wire.CodeWithdrawn, Missing: []uint32{one.rank}}
+		if expired {
+			f.Code = wire.CodeMissing
+		}
+		c.failMissing(one, f)
+		c.review(p)
+	}
+	return unreached
+}
 
 // withID returns a frame of wire.Encode with another id.
 func withID(frame []byte, id uint64) []byte {

@@ -34,6 +34,7 @@ type client struct {
 	wg   sync.WaitGroup
 
 	answers answers
+	relays  relays
 	events  events.Queue
 
 	interfaces func() []netaddr.Interface // of this host

@@ -37,12 +37,14 @@ type link struct {
 	pending map[uint64]join.Withdraw // requests of the peer that wait here
 	goodbye bool                     // the peer has said so
 	lost    bool
+	heard   []byte // by the reader only: the body of the last reply
 	sent    uint64 // the version of what this process has put that the peer keeps
 
 	mu      sync.Mutex // below place.mu
 	queue   net.Buffers
-	unread  int // bytes in queue, and in the writer's hands
-	allowed int // bytes of allow, so far
+	unread  int    // bytes in queue, and in the writer's hands
+	allowed int    // bytes of allow, so far
+	last    []byte // the body of the last reply
 	writing bool
 	over    bool // nothing can be written any more, or shall be
 	ending  bool // the connection's writing end closes when the queue is empty
@@ -208,8 +210,27 @@ func (r request) Answer(k wire.Kind, body []byte) {
 		r.l.drop()
 		return
 	}
-	r.l.send(h, body)
+	r.l.reply(k, r.id, h, body)
 }
+
+// reply is send for an answer. What is the last reply's very body does not go twice: one
+// who speaks for a whole node gets the result of a join once.
+func (l *link) reply(k wire.Kind, id uint64, header, body []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case k != wire.Reply:
+		l.sendLocked(header, body)
+	case len(body) > small && len(body) == len(l.last) && &body[0] == &l.last[0]:
+		l.sendLocked(frameOf(wire.Same, id, wire.Empty{}))
+	default:
+		l.last = body
+		l.sendLocked(header, body)
+	}
+}
+
+// small is the size of bodies, in bytes, that may as well go again.
+const small = 16
 
 // reply answers r, which has not waited, with body.
 func (r request) reply(body any) { r.Answer(wire.Reply, wire.EncodeBody(body)) }

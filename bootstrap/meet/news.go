@@ -2,7 +2,6 @@ package meet
 
 import (
 	"cmp"
-	"slices"
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
@@ -22,19 +21,8 @@ const (
 	// nobody is left then who would have to hear of all others.
 	leftDelay = 20 * time.Millisecond
 
-	// When a head has gone, members connect to the next one after headDelay, unless they
-	// go themselves by then; it connects to those who have not come within gatherDelay.
-	headDelay   = 150 * time.Millisecond
-	gatherDelay = time.Second
-
-	// headPatience is how long a member tries.
-	headPatience = 10 * time.Second
-
 	// mostTold is how much news is remembered. What is told twice does no harm.
 	mostTold = 1 << 16
-
-	// mostGroups is how many groups are remembered.
-	mostGroups = 1 << 12
 
 	// mostParcel is how much news waits for a connection to one process.
 	mostParcel = 16
@@ -282,107 +270,3 @@ func (c *client) Broke(comm cid.Extended, reason string) {
 
 // OnEvent implements bootstrap.EventSource.
 func (c *client) OnEvent(f func(bootstrap.Event)) { c.events.Set(f) }
-
-// membership is a group that the process was in.
-type membership struct {
-	key  string
-	runs wire.Runs
-	by   *client
-}
-
-// joined notes that the process was in a group.
-func (c *client) joined(key string, runs wire.Runs) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if i := slices.IndexFunc(c.groups, func(m membership) bool { return m.key == key }); i >= 0 {
-		c.groups[i].by = c
-		return
-	}
-	if len(c.groups) >= mostGroups {
-		c.groups = slices.Delete(c.groups, 0, 1)
-	}
-	c.groups = append(c.groups, membership{key, runs, c})
-}
-
-// fellow reports whether this client was in a group with rank. The caller holds place.mu.
-func (c *client) fellow(rank uint32) bool {
-	return slices.ContainsFunc(c.groups, func(m membership) bool { return m.by == c && m.runs.Index(rank) >= 0 })
-}
-
-// away reports whether a process passes nothing on. The caller holds place.mu.
-func (c *client) away(rank uint32) bool {
-	_, dead := c.dead[rank]
-	p := c.peers[rank]
-	return dead || p != nil && (p.gone || p.absent || p.left)
-}
-
-// tidy sees to it, in a while, that there is a connection to each head. The caller holds
-// place.mu.
-func (c *client) tidy() {
-	if c.tidying || c.closed || len(c.groups) == 0 {
-		return
-	}
-	c.tidying = true
-	c.after(headDelay, func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.tidying = false
-		if c.meetHeads() {
-			c.after(gatherDelay, c.gather)
-		}
-	})
-}
-
-// meetHeads connects with the heads. It reports whether this process is one. The caller
-// holds place.mu.
-func (c *client) meetHeads() (isHead bool) {
-	for _, m := range c.groups {
-		if m.by != c {
-			continue
-		}
-		switch head, ok := c.head(m.runs); {
-		case !ok:
-		case head == c.id.Proc.Rank:
-			isHead = true
-		default:
-			c.useful(head)
-		}
-	}
-	return isHead
-}
-
-func (c *client) head(runs wire.Runs) (uint32, bool) {
-	return first(runs, func(r uint32) bool { return r == c.id.Proc.Rank || !c.away(r) })
-}
-
-// gather connects with those whose head this process is and who have not come.
-func (c *client) gather() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, m := range c.groups {
-		head, _ := c.head(m.runs)
-		if m.by != c || head != c.id.Proc.Rank {
-			continue
-		}
-		for _, rank := range m.runs.Ranks() {
-			if rank != head && !c.away(rank) {
-				c.useful(rank)
-			}
-		}
-	}
-}
-
-// useful tries for a time to have a connection with rank. The caller holds place.mu.
-func (c *client) useful(rank uint32) {
-	p := c.peerOf(rank)
-	if len(p.links) > 0 || p.gone || c.closed || time.Now().Before(p.until) {
-		return
-	}
-	p.until = time.Now().Add(headPatience)
-	c.review(p)
-	c.after(headPatience, func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.review(p)
-	})
-}

@@ -222,6 +222,9 @@ func (c *client) lose(l *link) {
 	if c.closed {
 		return
 	}
+	for _, one := range c.relays.by(l) {
+		c.cancelCall(one, false)
+	}
 	var mine []*call
 	c.answers.each(func(call *call) {
 		if call.link == l {

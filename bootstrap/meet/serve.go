@@ -2,6 +2,7 @@ package meet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -23,8 +24,18 @@ const maxWaiting = 1 << 16
 // the connection is closed.
 func (c *client) serve(l *link, m wire.Message) error {
 	switch m.Kind { // these have no answer
-	case wire.Reply, wire.Failure:
-		c.answers.from(l.rank, m)
+	case wire.Reply:
+		l.heard = m.Body
+		c.answered(l.rank, m)
+		return nil
+	case wire.Same:
+		if m.Kind, m.Body = wire.Reply, l.heard; l.heard == nil {
+			return errors.New("it refers to a reply that was never sent")
+		}
+		c.answered(l.rank, m)
+		return nil
+	case wire.Failure:
+		c.answered(l.rank, m)
 		return nil
 	case wire.Life:
 		return serve(m, func(b wire.LifeBody) { c.lifeOf(l.rank, b.Nonce) })
@@ -59,9 +70,15 @@ func (c *client) serve(l *link, m wire.Message) error {
 		if err != nil {
 			return err
 		}
-		return c.join(r, m.Kind, b)
+		return c.join(r, l.rank, m.Kind, b)
+	case wire.Relay:
+		b, err := wire.Decode[wire.RelayBody](m.Body)
+		if err != nil || b.Kind != wire.Fence && b.Kind != wire.Construct {
+			return fmt.Errorf("what is no fence or construct is relayed: %w", err)
+		}
+		return c.join(r, b.Rank, b.Kind, wire.JoinBody{Tag: b.Tag, Group: b.Group, Payload: b.Payload})
 	}
-	return fmt.Errorf("it is not a request")
+	return errors.New("it is not a request")
 }
 
 // serve decodes m's body and hands it to f.
@@ -80,8 +97,8 @@ func (c *client) room(l *link, id uint64) error {
 	if _, used := l.pending[id]; used || id == 0 {
 		return fmt.Errorf("request id %d is in use, or 0", id)
 	}
-	if len(l.pending) >= maxWaiting && l != c.own {
-		return fmt.Errorf("over %d calls at once", maxWaiting)
+	if l != c.own && (len(l.pending) >= maxWaiting || c.relays.full(request{l, id})) {
+		return fmt.Errorf("over %d calls at once, or id %d is in use", maxWaiting, id)
 	}
 	return nil
 }
@@ -89,21 +106,33 @@ func (c *client) room(l *link, id uint64) error {
 // cancel ends the wait of r, if it still waits: its answer is on the way else. The caller
 // holds place.mu.
 func (c *client) cancel(r request, expired bool) {
+	if relayed := c.relays.of(r); relayed != nil {
+		c.cancelCall(relayed, expired)
+		return
+	}
 	if leave, ok := r.l.pending[r.id]; ok {
 		delete(r.l.pending, r.id)
 		join.Fail(r, leave(expired))
 	}
 }
 
-// join enters r into a fence or construct that this process leads, and completes that when
-// r is its last.
-func (c *client) join(r request, kind wire.Kind, b wire.JoinBody) error {
+// join enters r, the call of rank, into a fence or construct, and completes that when r is
+// its last. Another process may lead it: then r is one of this node's, and is passed on.
+func (c *client) join(r request, rank uint32, kind wire.Kind, b wire.JoinBody) error {
+	group, err := wire.Decode[wire.Runs](b.Group)
+	if err != nil {
+		return err
+	}
 	c.mu.Lock()
 	if c.closed || r.l.lost {
 		c.mu.Unlock()
 		return nil
 	}
-	j, err := c.joins.Enter(r, r.l.rank, kind, b)
+	if len(group) > 0 && group[0].First != c.id.Proc.Rank {
+		defer c.mu.Unlock()
+		return c.passOn(r, rank, kind, b, group)
+	}
+	j, err := c.joins.Enter(r, rank, kind, b)
 	var context uint64
 	switch {
 	case j != nil:
@@ -195,7 +224,11 @@ func enter[A any](ctx context.Context, c *client, op string, k wire.Kind, group 
 		return a, &framework.MissingError{Op: op, Tag: tag, Failed: c.id.Procs(failed)}
 	}
 	key := wire.EncodeBody(runs)
-	m, err := c.call(ctx, op, tag, group[0].Rank, k, wire.JoinBody{Tag: tag, Group: key, Payload: payload})
+	body, leader := wire.JoinBody{Tag: tag, Group: key, Payload: payload}, group[0].Rank
+	m, err := c.callVia(ctx, op, tag, c.via(runs), leader, k, body)
+	if errors.Is(err, errDirect) {
+		m, err = c.call(ctx, op, tag, leader, k, body)
+	}
 	if err != nil {
 		return a, err
 	}

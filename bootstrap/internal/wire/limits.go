@@ -18,6 +18,7 @@ func (b NameBody) check() error   { return CheckSizes(b.Name, nil, 0) }
 func (b GiveUpBody) check() error { return CheckSizes(b.Reason, nil, 0) }
 func (b BrokeBody) check() error  { return CheckSizes(b.Reason, nil, 0) }
 func (b LookupBody) check() error { return CheckSizes(b.Name, nil, 0) }
+func (b RelayBody) check() error  { return CheckSizes(b.Tag, b.Payload, bootstrap.MaxPayload) }
 func (b KeepBody) check() error   { return CheckSizes(b.Name, b.Value, bootstrap.MaxValue) }
 
 func check(body any) error {

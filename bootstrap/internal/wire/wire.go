@@ -53,8 +53,14 @@ const (
 	Life                      // LifeBody: a life of the client begins, or is over
 	GiveUp                    // GiveUpBody
 	Broke                     // BrokeBody
-	Keep                      // KeepBody: of bootstrap/meet only, as Kept is
-	Kept                      // GetBody -> KeptBody
+)
+
+// What members say to one another (bootstrap/meet) in place of what only a launcher is told.
+const (
+	Keep  = Put     // KeepBody
+	Relay = Publish // RelayBody -> as Fence or Construct
+	Same  = Lookup  // Empty: a Reply, whose body is that of the one before on this connection
+	Kept  = Psets   // GetBody -> KeptBody
 )
 
 // Message is one frame's content.
@@ -197,6 +203,15 @@ type (
 		Found   bool
 		Value   []byte
 	}
+	// RelayBody is the JoinBody of another process, Rank, and its Kind.
+	RelayBody struct {
+		_       struct{} `cbor:",toarray"`
+		Rank    uint32
+		Kind    Kind
+		Tag     string
+		Group   cbor.RawMessage
+		Payload []byte
+	}
 	// EventBody is news. Kind is a bootstrap.EventKind, and Nonce that of the last life of
 	// Rank. Life is the receiver's that was given up, Comm a communicator whose collectives
 	// can't go on.
@@ -224,6 +239,7 @@ const (
 	CodeNotPublished                 // the name is free
 	CodePset                         // no such process set
 	CodeLimit                        // too large
+	CodeDirect                       // a Relay has failed: say it to the leader yourself
 )
 
 // codec is made at first use: importing ferry runs nothing. A tag is any Go string.
@@ -245,7 +261,7 @@ func Decode[T any](body cbor.RawMessage) (T, error) {
 // DecodeMessage reads the content of a frame.
 func DecodeMessage(b []byte) (Message, error) {
 	m, err := Decode[Message](b)
-	if err == nil && (m.Kind < Hello || m.Kind > Kept) {
+	if err == nil && (m.Kind < Hello || m.Kind > Broke) {
 		return Message{}, errors.New("unknown kind of message")
 	}
 	return m, err

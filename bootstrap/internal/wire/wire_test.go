@@ -74,7 +74,7 @@ func TestStrictDecoding(t *testing.T) {
 		"indefinite length":     body(0x9f, 5, 0, 0x80, 0xff),
 		"a tag":                 body(0xc1, 0x83, 5, 0, 0x80),
 		"no kind":               body(0x83, 0, 0, 0x80),
-		"unknown kind":          body(0x83, 0x18, 24, 0, 0x80),
+		"unknown kind":          body(0x83, 23, 0, 0x80),
 		"kind over 8 bits":      body(0x83, 0x19, 1, 5, 0, 0x80),
 		"deep nesting":          append(bytes.Repeat([]byte{0x81}, 9), 0x80),
 		"array longer than all": body(0x9b, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff),
@@ -158,7 +158,7 @@ func FuzzReader(f *testing.F) {
 			for _, decode := range []func() error{
 				try[HelloBody](m), try[WelcomeBody](m), try[RefusedBody](m), try[GetBody](m), try[ValueBody](m),
 				try[JoinBody](m), try[ConstructedBody](m), try[CancelBody](m), try[NameBody](m), try[ValuedBody](m),
-				try[LookupBody](m), try[NamesBody](m), try[PsetBody](m), try[FailureBody](m), try[EventBody](m), try[KeepBody](m), try[KeptBody](m),
+				try[LookupBody](m), try[NamesBody](m), try[PsetBody](m), try[FailureBody](m), try[EventBody](m), try[KeepBody](m), try[KeptBody](m), try[RelayBody](m),
 			} {
 				if err := decode(); err != nil {
 					t.Errorf("%x: %v", m.Body, err)

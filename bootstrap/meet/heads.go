@@ -1,0 +1,151 @@
+package meet
+
+import (
+	"slices"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
+)
+
+const (
+	// When a head has gone, members connect to the next one after headDelay, unless they
+	// go themselves by then; it connects to those who have not come within gatherDelay.
+	headDelay   = 150 * time.Millisecond
+	gatherDelay = time.Second
+
+	// headPatience is how long a member tries.
+	headPatience = 10 * time.Second
+
+	// mostGroups is how many groups are remembered.
+	mostGroups = 1 << 12
+)
+
+// membership is a group that the process was in. With whom it keeps a connection because of
+// that follows from who is still there: the first member, the head; or for those of another
+// node than the head's, the lowest member of their own, which has one with the head.
+type membership struct {
+	key    string
+	runs   wire.Runs
+	by     *client
+	head   bool // this process is the head
+	lowest bool // this process is the lowest of its node, which is not the head's
+	gather bool // it has just become one of the two
+}
+
+// joined notes that the process was in a group.
+func (c *client) joined(key string, runs wire.Runs) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := slices.IndexFunc(c.groups, func(m membership) bool { return m.key == key })
+	if i >= 0 && c.groups[i].by == c {
+		return
+	}
+	if i < 0 {
+		if len(c.groups) >= mostGroups {
+			c.groups = slices.Delete(c.groups, 0, 1)
+		}
+		c.groups = append(c.groups, membership{key: key, runs: runs})
+		i = len(c.groups) - 1
+	}
+	m := &c.groups[i]
+	m.by = c
+	c.stand(m)
+	m.gather = false // who is in the group has just come
+}
+
+// stand finds out what this process is in a group now, and with whom it keeps a
+// connection, if with any.
+func (c *client) stand(m *membership) (with uint32, any bool) {
+	self := c.id.Proc.Rank
+	stays := func(r uint32) bool { return r == self || !c.away(r) }
+	head, _ := first(m.runs, stays)
+	lowest, other := c.lowestHere(m.runs, head, stays)
+	isHead, isLowest := head == self, other && lowest == self
+	m.gather = m.gather || isHead && !m.head || isLowest && !m.lowest
+	m.head, m.lowest = isHead, isLowest
+	if other && !isLowest {
+		head = lowest
+	}
+	return head, !isHead
+}
+
+// fellow reports whether this client was in a group with rank. The caller holds place.mu.
+func (c *client) fellow(rank uint32) bool {
+	return slices.ContainsFunc(c.groups, func(m membership) bool { return m.by == c && m.runs.Index(rank) >= 0 })
+}
+
+// away reports whether a process passes nothing on. The caller holds place.mu.
+func (c *client) away(rank uint32) bool {
+	_, dead := c.dead[rank]
+	p := c.peers[rank]
+	return dead || p != nil && (p.gone || p.absent || p.left)
+}
+
+// tidy sees to it, in a while, that there is a connection to each head. The caller holds
+// place.mu.
+func (c *client) tidy() {
+	if c.tidying || c.closed || len(c.groups) == 0 {
+		return
+	}
+	c.tidying = true
+	c.after(headDelay, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.tidying = false
+		if c.meetHeads() {
+			c.after(gatherDelay, c.gather)
+		}
+	})
+}
+
+// meetHeads connects with the heads. It reports whether others are to be gathered. The
+// caller holds place.mu.
+func (c *client) meetHeads() (gather bool) {
+	for i := range c.groups {
+		m := &c.groups[i]
+		if m.by != c {
+			continue
+		}
+		if with, any := c.stand(m); any {
+			c.useful(with)
+		}
+		gather = gather || m.gather
+	}
+	return gather
+}
+
+// gather connects with those who should have come since this process has become the head
+// of a group, or the lowest of its node there: one that has died meanwhile is not missed by
+// anybody else.
+func (c *client) gather() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range c.groups {
+		m := &c.groups[i]
+		if m.by != c || !m.gather {
+			continue
+		}
+		m.gather = false
+		for _, rank := range m.runs.Ranks() {
+			_, here := slices.BinarySearch(c.id.Locals, rank)
+			if rank != c.id.Proc.Rank && !c.away(rank) && (m.head || here) {
+				c.useful(rank)
+			}
+		}
+	}
+}
+
+// useful tries for a time to have a connection with rank. The caller holds place.mu.
+func (c *client) useful(rank uint32) {
+	p := c.peerOf(rank)
+	if len(p.links) > 0 || p.gone || c.closed || time.Now().Before(p.until) {
+		return
+	}
+	p.until = time.Now().Add(headPatience)
+	c.review(p)
+	c.after(headPatience, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.review(p)
+	})
+}
