@@ -200,7 +200,7 @@ func (c *client) ask(via, rank uint32, k wire.Kind, body any) (*call, error) {
 	if via != c.id.Proc.Rank {
 		c.send(c.peerOf(via), mine)
 		if via != rank && mine.link == nil {
-			c.after(viaGrace, func() { c.turn(mine) })
+			c.after(c.viaGrace(), func() { c.turn(mine) })
 		}
 		c.mu.Unlock()
 		return mine, nil

@@ -17,9 +17,10 @@ import (
 // becomes of a call, by a deadline, a death or its caller, becomes of what was passed on.
 // Who leads can't see which processes share a node, so that nodes form no further tree.
 
-// viaGrace is how long a join waits for a connection to the process that would pass it on
-// before it goes to the leader itself: nobody may be missed because another one is.
-const viaGrace = 100 * time.Millisecond
+// viaGrace returns how long a join waits for a connection to the process that would pass it
+// on before it goes to the leader itself. That one is a member too, so that nothing is lost by
+// waiting; but whoever has come by the deadline is not to be missed because another one is.
+func (c *client) viaGrace() time.Duration { return min(c.timeout/8, 5*time.Second) }
 
 // errDirect says that a join was not passed on.
 var errDirect = errors.New("it was not passed on")
