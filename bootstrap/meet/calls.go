@@ -175,7 +175,7 @@ func (c *client) callVia(ctx context.Context, op, name string, via, rank uint32,
 		err = c.peerError(rank, op, err)
 	}
 	if unreached != nil {
-		err = fmt.Errorf("%w; %s was not reached: %w", err, c.procName(rank), unreached)
+		err = fmt.Errorf("%w; %s gives no answer: %w", err, c.procName(rank), unreached)
 	}
 	return a.msg, err
 }
@@ -243,7 +243,7 @@ func (c *client) sendOn(l *link, call *call) {
 // before it was answered. The caller holds place.mu.
 func (c *client) sendAgain(p *peer, call *call) {
 	if call.canceled {
-		c.failMissing(call, wire.FailureBody{Code: wire.CodeWithdrawn, Missing: []uint32{p.rank}})
+		c.failMissing(call, absent(p.rank, false))
 		return
 	}
 	if call.leader != p.rank { // who would have passed it on
@@ -275,14 +275,22 @@ func (c *client) withdraw(mine *call, expired bool) (a answer, unreached error) 
 	select {
 	case a = <-mine.answer:
 		return a, unreached
-	case <-time.After(answerGrace):
+	case <-time.After(c.grace):
 	}
 	c.mu.Lock()
-	rank := mine.rank
-	c.mu.Unlock()
-	silent := c.peerError(rank, "wait for an answer", fmt.Errorf("%w: none within %v of the end of the call", framework.ErrTimeout, answerGrace))
-	c.answers.give(mine.id, answer{err: silent})
-	return <-mine.answer, nil
+	defer c.mu.Unlock()
+	c.failMissing(mine, absent(mine.rank, expired))
+	return <-mine.answer, c.peerError(mine.rank, "wait for an answer", fmt.Errorf("%w: none within %v of the end of the call", framework.ErrTimeout, c.grace))
+}
+
+// absent is the answer to a call, whose deadline has passed or whose caller has gone, that
+// rank has not answered.
+func absent(rank uint32, expired bool) wire.FailureBody {
+	f := wire.FailureBody{Code: wire.CodeWithdrawn, Missing: []uint32{rank}}
+	if expired {
+		f.Code = wire.CodeMissing
+	}
+	return f
 }
 
 // cancelCall has a call end its wait where it is, and answers it if that is here: then
@@ -298,11 +306,7 @@ func (c *client) cancelCall(one *call, expired bool) (unreached error) {
 		p := c.peerOf(one.rank)
 		p.waiting = slices.DeleteFunc(p.waiting, func(x *call) bool { return x == one })
 		unreached = p.why
-		f := wire.FailureBody{Code: wire.CodeWithdrawn, Missing: []uint32{one.rank}}
-		if expired {
-			f.Code = wire.CodeMissing
-		}
-		c.failMissing(one, f)
+		c.failMissing(one, absent(one.rank, expired))
 		c.review(p)
 	}
 	return unreached

@@ -25,6 +25,7 @@ type client struct {
 	*place
 	launcher Launcher
 	timeout  time.Duration
+	grace    time.Duration // answerGrace; tests have less
 	log      *slog.Logger
 	own      *link // to this process itself
 
@@ -97,7 +98,7 @@ func open(ctx context.Context, env bootstrap.Env, l Launcher, fresh func(*entry)
 
 func newClient(env bootstrap.Env, l Launcher, p *place) *client {
 	c := &client{
-		place: p, launcher: l, timeout: cmp.Or(env.Timeout, bootstrap.DefaultTimeout), log: env.Logger,
+		place: p, launcher: l, timeout: cmp.Or(env.Timeout, bootstrap.DefaultTimeout), grace: answerGrace, log: env.Logger,
 		peers: map[uint32]*peer{}, links: map[*link]struct{}{},
 	}
 	c.own = &link{c: c, rank: p.id.Proc.Rank, pending: withdraws{}}

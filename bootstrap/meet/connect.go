@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"syscall"
 	"time"
 
@@ -61,23 +62,21 @@ func (c *client) connectAny(ctx context.Context, rank uint32, e entry) error {
 	return worst(errs)
 }
 
-// worst joins the errors of a process's addresses. Refused is only who was refused
-// everywhere; and of a wrong key all is said.
+// worst joins the errors of a process's addresses. Who was refused at some and else not
+// reached was not refused; and who was found to be somebody else at some may still be
+// reached at those where nothing was found out.
 func worst(errs []error) error {
 	refused := func(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
-	var other []error
-	for _, err := range errs {
-		if !refused(err) {
-			other = append(other, err)
+	final := func(err error) bool { return errors.Is(err, errFinal) }
+	for _, known := range []func(error) bool{func(err error) bool { return refused(err) || final(err) }, refused} {
+		if open := slices.DeleteFunc(slices.Clone(errs), known); len(open) > 0 {
+			errs = open
 		}
 	}
-	switch {
-	case len(errs) == 0:
+	if len(errs) == 0 {
 		return fmt.Errorf("its entry has no address that this host could use: %w", errFinal)
-	case len(other) == 0:
-		return errors.Join(errs...)
 	}
-	return errors.Join(other...)
+	return errors.Join(errs...)
 }
 
 // connect connects with one address, proves who this process is, and begins the link.
@@ -148,15 +147,13 @@ func (c *client) met(rank uint32, nc net.Conn, accepted bool) error {
 	defer c.mu.Unlock()
 	p := c.peerOf(rank)
 	switch {
-	case c.closed:
+	case c.closed || p.gone:
 		if !accepted { // who lets this process in is not to take it for dead
 			nc.SetDeadline(time.Now().Add(closeGrace))
 			nc.Write(frameOf(wire.Goodbye, 0, wire.Empty{}))
 		}
 		nc.Close()
-		return closedError("Close during the handshake")
-	case p.gone && accepted:
-		return errors.New("rank has failed, and can't come again")
+		return errors.New("this process has closed, or the other one counts as failed")
 	case len(p.links) >= maxLinks && accepted:
 		return errors.New("too many connections of one process")
 	}

@@ -3,10 +3,12 @@ package meet
 import (
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/ferrympi/ferry/bootstrap"
@@ -125,4 +127,23 @@ func TestReopeningCostsNoDescriptor(t *testing.T) {
 			t.Errorf("%d descriptors, %d before", after, before)
 		}
 	})
+}
+
+func TestWhatIsSaidOfSeveralAddresses(t *testing.T) {
+	refused, wrong, late := syscall.ECONNREFUSED, fmt.Errorf("%w: %w", errWrongKey, errFinal), errors.New("late")
+	for _, c := range []struct {
+		errs           []error
+		refused, final bool
+	}{
+		{nil, false, true},
+		{[]error{refused, refused}, true, false},
+		{[]error{refused, wrong}, false, true},
+		{[]error{refused, late}, false, false},
+		{[]error{wrong, late, refused}, false, false},
+	} {
+		err := worst(c.errs)
+		if errors.Is(err, refused) != c.refused || errors.Is(err, errFinal) != c.final {
+			t.Errorf("%v becomes %v", c.errs, err)
+		}
+	}
 }

@@ -86,21 +86,13 @@ func decodeEntry(b []byte) (entry, error) {
 
 // socket is the name of the process's Unix socket: in the abstract namespace, so that
 // nothing is left of it, however the process ends.
-func (e *entry) socket() string { return socketName(e.nonce) }
+func (e *entry) socket() string { return fmt.Sprintf("@ferry-meet-%016x", e.nonce) }
 
-func socketName(nonce uint64) string { return fmt.Sprintf("@ferry-meet-%016x", nonce) }
-
-// where says how the process is to be reached, for errors.
-func (e *entry) where(here bool) string {
-	if here {
-		return "its Unix socket"
-	}
+// where says at which addresses the process is to be reached by TCP, for errors.
+func (e *entry) where() string {
 	var s []string
 	for _, a := range e.addrs {
 		s = append(s, netip.AddrPortFrom(a, e.port).String())
-	}
-	if len(s) == 0 {
-		return "no address"
 	}
 	return strings.Join(s, ", ")
 }

@@ -359,3 +359,30 @@ func TestSilentPeerIsNamedAtTheDeadline(t *testing.T) {
 	}
 	noEvent(t, heard)
 }
+
+// A leader that is stopped has its connections, and answers nothing: the call ends some time
+// after its deadline, and names it. It is not known then whether it was withdrawn.
+func TestLeaderThatIsStoppedIsNamed(t *testing.T) {
+	j, _ := logged(t, unix, 2)
+	j.env.Timeout = 200 * time.Millisecond
+	c := j.open(0)
+	c.grace = 100 * time.Millisecond
+	nc, r := impostor(t, unix, c, 1)
+	for _, end := range []error{framework.ErrTimeout, context.Canceled} {
+		ctx, cancel := context.WithCancel(t.Context())
+		if end == context.Canceled {
+			time.AfterFunc(10*time.Millisecond, cancel)
+		}
+		err := c.Fence(ctx, []framework.Proc{j.proc(1), j.proc(0)}, "t")
+		cancel()
+		if !errors.Is(err, end) || !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), j.proc(1).String()) {
+			t.Errorf("%v", err)
+		}
+		for _, k := range []wire.Kind{wire.Fence, wire.Cancel} {
+			if m, err := r.Next(); err != nil || m.Kind != k {
+				t.Errorf("kind %d, %v, want %d", m.Kind, err, k)
+			}
+		}
+	}
+	nc.Close()
+}

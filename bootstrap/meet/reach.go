@@ -1,6 +1,7 @@
 package meet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -153,7 +154,7 @@ func (c *client) missed(p *peer, err error) {
 	case refused && found && (c.near(e) || p.met):
 		c.over(p, fmt.Sprintf("connection lost: %v", err))
 	case refused && p.refused >= refusals && time.Since(p.since) > refusedFor:
-		c.failCalls(&p.waiting, c.peerError(p.rank, "connect", fmt.Errorf("nobody answers for its entry, at %s: %w", e.where(false), err)))
+		c.failCalls(&p.waiting, c.peerError(p.rank, "connect", fmt.Errorf("nobody answers for its entry, at %s: %w", e.where(), err)))
 	}
 }
 
@@ -232,7 +233,7 @@ func (c *client) lose(l *link) {
 			mine = append(mine, call)
 		}
 	})
-	slices.SortFunc(mine, func(a, b *call) int { return int(a.id - b.id) })
+	slices.SortFunc(mine, func(a, b *call) int { return cmp.Compare(a.id, b.id) })
 	switch {
 	case l.goodbye: // what was not answered will not be, and may be asked again
 		for _, call := range mine {
