@@ -11,14 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/bootstraptest"
 	"github.com/ferrympi/ferry/framework"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // book is a job's address book in memory, and its name service.
 type book struct {

@@ -9,7 +9,8 @@
 // (reach.go), and stays so.
 //
 // The first member of a group leads its fences and constructs: the others send it
-// their part, and it answers all. A construct is a fence that carries payloads and
+// their part, those of another node through the lowest of them (relay.go), and it answers
+// all. A construct is a fence that carries payloads and
 // draws an id; there is one mechanism (bootstrap/internal/join). A Get is a request
 // to the process that puts, and waits there.
 //
