@@ -1,0 +1,156 @@
+package join
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// caller is a call of a process, which keeps its answer.
+type caller struct {
+	rank  uint32
+	leave Withdraw
+	got   []string
+}
+
+func (c *caller) Waits(w Withdraw) { c.leave = w }
+func (c *caller) Done()            { c.leave = nil }
+func (c *caller) Answer(k wire.Kind, body []byte) {
+	f, err := wire.Decode[wire.FailureBody](body)
+	switch {
+	case k == wire.Reply:
+		c.got = append(c.got, "done")
+	case err != nil:
+		c.got = append(c.got, err.Error())
+	default:
+		c.got = append(c.got, fmt.Sprintf("code %d missing %v failed %v", f.Code, f.Missing, f.Failed))
+	}
+}
+
+// table returns one of 4 processes, some of which have ended, and what enters rank's call
+// for a group.
+func table(t *testing.T, ended ...uint32) (*Table[*caller], func(rank uint32, tag string, group ...uint32) *caller) {
+	tab := &Table[*caller]{Namespace: "job", Size: 4, Ended: func(r uint32) bool { return slices.Contains(ended, r) }}
+	return tab, func(rank uint32, tag string, group ...uint32) *caller {
+		procs := bootstrap.Identity{Proc: framework.Proc{Namespace: "job"}}.Procs(group)
+		c := &caller{rank: rank}
+		j, err := tab.Enter(c, rank, wire.Fence, wire.JoinBody{Tag: tag, Group: wire.EncodeBody(wire.MakeRuns(procs))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if j != nil {
+			j.Complete(0)
+		}
+		return c
+	}
+}
+
+func answers(t *testing.T, want string, cs ...*caller) {
+	t.Helper()
+	for _, c := range cs {
+		if got := strings.Join(c.got, "; "); got != want {
+			t.Errorf("rank %d got %q, want %q", c.rank, got, want)
+		}
+	}
+}
+
+func TestCallOfOneThatIsInAlreadyMeansTheNextInstance(t *testing.T) {
+	tab, enter := table(t)
+	a, b := enter(0, "t", 0, 1), enter(0, "t", 0, 1)
+	c := enter(1, "t", 0, 1)
+	answers(t, "done", a, c)
+	answers(t, "", b)
+	d := enter(1, "t", 0, 1)
+	answers(t, "done", b, d)
+	if n := len(tab.joins); n != 0 || a.leave != nil {
+		t.Errorf("%d instances are left", n)
+	}
+}
+
+func TestFirstDeadlineEndsItForAllWithTheSameNames(t *testing.T) {
+	tab, enter := table(t)
+	a, b := enter(0, "t", 0, 1, 2, 3), enter(2, "t", 0, 1, 2, 3)
+	if f := b.leave(true); fmt.Sprint(f.Code, f.Missing) != "1 [1 3]" {
+		t.Errorf("who has waited too long gets %+v", f)
+	}
+	answers(t, "code 1 missing [1 3] failed []", a)
+	if len(tab.Absent()) != 0 {
+		t.Errorf("waits for %v", tab.Absent())
+	}
+}
+
+func TestWithdrawnMemberIsMissing(t *testing.T) {
+	tab, enter := table(t)
+	a, b := enter(0, "t", 0, 1, 2), enter(1, "t", 0, 1, 2)
+	if f := b.leave(false); fmt.Sprint(f.Code, f.Missing) != "2 [2]" {
+		t.Errorf("who has withdrawn gets %+v", f)
+	}
+	if got := tab.Absent(); !slices.Equal(got, []uint32{1, 2}) {
+		t.Errorf("waits for %v", got)
+	}
+	answers(t, "", a)
+	c, d := enter(2, "t", 0, 1, 2), enter(1, "t", 0, 1, 2)
+	answers(t, "done", a, c, d)
+}
+
+func TestEndOfAProcessEndsItsInstancesAndNoOthers(t *testing.T) {
+	tab, enter := table(t, 3)
+	a, b := enter(0, "t", 0, 1, 2), enter(0, "t", 0, 1)
+	c := enter(0, "t", 3, 0)
+	answers(t, "code 1 missing [] failed [3]", c)
+	tab.Ended = func(r uint32) bool { return r >= 2 }
+	tab.ProcEnded(2)
+	answers(t, "code 1 missing [] failed [2]", a)
+	answers(t, "", b)
+}
+
+func TestGroupsThatAreNone(t *testing.T) {
+	_, enter := table(t)
+	answers(t, "code 3 missing [] failed []", enter(0, "t"), enter(0, "t", 1), enter(0, "t", 0, 9), enter(0, "t", 0, 1, 0))
+}
+
+func TestBoardAnswersAllWhoWait(t *testing.T) {
+	var b Board[*caller]
+	one, two, three := &caller{rank: 1}, &caller{rank: 2}, &caller{rank: 3}
+	for _, c := range []*caller{one, two, three} {
+		b.AwaitPut("k", c, 0)
+	}
+	if f := two.leave(true); f.Code != wire.CodeMissing || !slices.Equal(f.Missing, []uint32{0}) {
+		t.Errorf("%+v", f)
+	}
+	b.Set("k", EncodeValue([]byte("v")))
+	answers(t, "done", one, three)
+	answers(t, "", two)
+	b.AwaitPut("other", two, 0)
+	b.Fail(wire.FailureBody{Code: wire.CodeMissing, Failed: []uint32{0}})
+	answers(t, "code 1 missing [] failed [0]", two)
+	if !b.Delete("k") || b.Delete("k") {
+		t.Error("a value is taken away once")
+	}
+}
+
+// A caller that cancels did not run into a deadline, and one whose context's has passed did.
+func TestErrorsOfWithdrawnCalls(t *testing.T) {
+	id := bootstrap.Identity{Proc: framework.Proc{Namespace: "job"}}
+	f := wire.FailureBody{Code: wire.CodeWithdrawn, Missing: []uint32{2}}
+	cause := errors.New("a cause")
+	for _, c := range []struct {
+		wait    error
+		timeout bool
+	}{{cause, false}, {context.DeadlineExceeded, true}} {
+		err, ok := Error(id, "fence", "t", f, c.wait)
+		if !ok || !errors.Is(err, c.wait) || errors.Is(err, framework.ErrTimeout) != c.timeout || !strings.Contains(err.Error(), "job:2") {
+			t.Errorf("%v: %v", c.wait, err)
+		}
+	}
+	if err, ok := Error(id, "fence", "t", wire.FailureBody{Code: 99, Text: "what"}, nil); ok || !strings.Contains(err.Error(), "99: what") {
+		t.Errorf("%v, %t", err, ok)
+	}
+}
