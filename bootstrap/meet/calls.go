@@ -299,7 +299,7 @@ func (c *client) cancelCall(one *call, expired bool) (unreached error) {
 	one.canceled = true
 	switch l := one.link; {
 	case l == c.own:
-		c.cancel(request{l, one.id}, expired)
+		c.cancel(request{l: l, id: one.id}, expired)
 	case l != nil:
 		l.send(frameOf(wire.Cancel, one.id, wire.CancelBody{Expired: expired}))
 	default:

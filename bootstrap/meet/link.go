@@ -189,8 +189,9 @@ func closeWrite(nc net.Conn) {
 // request is a peer's call, or one of this process itself, to be answered once: a
 // join.Waiter.
 type request struct {
-	l  *link
-	id uint64
+	l       *link
+	id      uint64
+	relayed bool // the other end passes the answer on
 }
 
 // Waits implements join.Waiter. The caller holds place.mu, as for Done.

@@ -208,3 +208,28 @@ func TestNewsFindsANodeWhoseLowestHasGone(t *testing.T) {
 		}
 	})
 }
+
+// Whoever has the result of a join may close, and end, at once: others have theirs too.
+func TestWhoIsDoneMayEndAtOnce(t *testing.T) {
+	both(t, func(t *testing.T, on network) {
+		for round := range 24 {
+			j := newTestJob(t, on, 40)
+			j.nodes = 1 + round%3
+			group := j.world()
+			if round%2 == 1 {
+				slices.Reverse(group)
+			}
+			err := inAll(j.openAll(), func(c *client) error {
+				for range 2 {
+					if _, err := c.Construct(t.Context(), group, "t", make([]byte, 100)); err != nil {
+						return err
+					}
+				}
+				return errors.Join(c.Close(), c.Crash())
+			})
+			if err != nil {
+				t.Fatalf("round %d: %v", round, err)
+			}
+		}
+	})
+}

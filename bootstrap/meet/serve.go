@@ -53,13 +53,13 @@ func (c *client) serve(l *link, m wire.Message) error {
 		return serve(m, func(b wire.CancelBody) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			c.cancel(request{l, m.ID}, b.Expired)
+			c.cancel(request{l: l, id: m.ID}, b.Expired)
 		})
 	}
 	if err := c.room(l, m.ID); err != nil {
 		return err
 	}
-	r := request{l, m.ID}
+	r := request{l: l, id: m.ID}
 	switch m.Kind {
 	case wire.Get:
 		return serve(m, func(b wire.GetBody) { c.get(r, b) })
@@ -76,6 +76,7 @@ func (c *client) serve(l *link, m wire.Message) error {
 		if err != nil || b.Kind != wire.Fence && b.Kind != wire.Construct {
 			return fmt.Errorf("what is no fence or construct is relayed: %w", err)
 		}
+		r.relayed = true
 		return c.join(r, b.Rank, b.Kind, wire.JoinBody{Tag: b.Tag, Group: b.Group, Payload: b.Payload})
 	}
 	return errors.New("it is not a request")
@@ -97,7 +98,7 @@ func (c *client) room(l *link, id uint64) error {
 	if _, used := l.pending[id]; used || id == 0 {
 		return fmt.Errorf("request id %d is in use, or 0", id)
 	}
-	if l != c.own && (len(l.pending) >= maxWaiting || c.relays.full(request{l, id})) {
+	if l != c.own && (len(l.pending) >= maxWaiting || c.relays.full(request{l: l, id: id})) {
 		return fmt.Errorf("over %d calls at once, or id %d is in use", maxWaiting, id)
 	}
 	return nil
@@ -145,7 +146,7 @@ func (c *client) join(r request, rank uint32, kind wire.Kind, b wire.JoinBody) e
 	}
 	c.mu.Unlock()
 	if j != nil {
-		j.Complete(context)
+		j.Complete(context, func(r request) bool { return r.relayed })
 	}
 	return err
 }

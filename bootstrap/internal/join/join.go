@@ -128,7 +128,10 @@ func (t *Table[W]) remove(j *Join[W]) {
 
 // Complete answers every member of j, which Enter has returned. What all get alike is
 // encoded once: that may take long, and needs no lock. context is the id of a construct.
-func (j *Join[W]) Complete(context uint64) {
+// Those for which early is true are answered first (nil: none), and then the others from
+// the group's last to its first: who has its answer may close, and must not have to answer
+// others then.
+func (j *Join[W]) Complete(context uint64, early func(W) bool) {
 	var body any = wire.Empty{}
 	if j.Kind == wire.Construct {
 		body = wire.ConstructedBody{ContextID: context, Payloads: j.payloads}
@@ -139,7 +142,14 @@ func (j *Join[W]) Complete(context uint64) {
 			Text: "the payloads of all members together do not fit into one frame: " + err.Error()})
 	}
 	for _, m := range j.members {
-		m.w.Answer(kind, answer)
+		if early != nil && early(m.w) {
+			m.w.Answer(kind, answer)
+		}
+	}
+	for _, m := range slices.Backward(j.members) {
+		if early == nil || !early(m.w) {
+			m.w.Answer(kind, answer)
+		}
 	}
 }
 

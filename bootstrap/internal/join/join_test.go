@@ -46,7 +46,7 @@ func table(t *testing.T, ended ...uint32) (*Table[*caller], func(rank uint32, ta
 			t.Fatal(err)
 		}
 		if j != nil {
-			j.Complete(0)
+			j.Complete(0, nil)
 		}
 		return c
 	}
