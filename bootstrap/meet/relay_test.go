@@ -193,7 +193,7 @@ func TestNewsFindsANodeWhoseLowestHasGone(t *testing.T) {
 					t.Fatal(err)
 				}
 				eventually(t, "5 and 7 are connected with 3, and that with 0", func() bool {
-					return cs[5].connectedTo(3) && cs[7].connectedTo(3) && cs[3].connectedTo(0)
+					return cs[3].knows(5) && cs[3].knows(7) && cs[3].connectedTo(0)
 				})
 				heard := listen(cs[6])
 				if err := cs[7].Crash(); err != nil {
