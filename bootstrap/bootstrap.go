@@ -1,7 +1,8 @@
 // Package bootstrap is the contract between ferry and whatever started the
 // process: who am I, who else is there, and how do we meet before any
 // transport works. Implementations stand beside it: bootstrap/local speaks to
-// `ferry run`, and serves a program that was started by itself.
+// `ferry run`, and serves a program that was started by itself; with bootstrap/meet the
+// processes of any other launcher serve one another.
 //
 // A Client never carries user messages. Every call that waits takes a context
 // and also has a deadline of its own (Env.Timeout, parameter
