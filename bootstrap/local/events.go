@@ -1,8 +1,6 @@
 package local
 
 import (
-	"strings"
-
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 	"github.com/ferrympi/ferry/cid"
@@ -26,27 +24,19 @@ func (c *client) begin(nonce uint64) {
 // does anybody while the launcher does not read.
 func (c *client) GiveUp(p framework.Proc, nonce uint64, reason string) {
 	if p.Namespace == c.id.Proc.Namespace {
-		c.tell(wire.GiveUp, wire.GiveUpBody{Rank: p.Rank, Nonce: nonce, Reason: cut(reason)})
+		c.tell(wire.GiveUp, wire.GiveUpBody{Rank: p.Rank, Nonce: nonce, Reason: wire.CutReason(reason)})
 	}
 }
 
 // Broke implements bootstrap.EventSource. Who is not of this job hears nothing.
 func (c *client) Broke(comm cid.Extended, members []framework.Proc, reason string) {
-	news := wire.BrokeBody{Comm: comm.Bytes(), Reason: cut(reason)}
+	news := wire.BrokeBody{Comm: comm.Bytes(), Reason: wire.CutReason(reason)}
 	for _, p := range members {
 		if p.Namespace == c.id.Proc.Namespace {
 			news.Ranks = append(news.Ranks, p.Rank)
 		}
 	}
 	c.tell(wire.Broke, news)
-}
-
-// cut returns as much of a reason as travels.
-func cut(reason string) string {
-	if len(reason) <= bootstrap.MaxName {
-		return reason
-	}
-	return strings.ToValidUTF8(reason[:bootstrap.MaxName], "")
 }
 
 // tell sends news, unless the launcher does not read.

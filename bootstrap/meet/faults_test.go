@@ -113,7 +113,7 @@ func TestNewsFindsAllWhenTheHeadHasGone(t *testing.T) {
 				for len(heard) > 0 { // of before
 					<-heard
 				}
-				cs[3].Broke(cid.Extended{Base: 9}, "a reason")
+				cs[3].Broke(cid.Extended{Base: 9}, j.world(), "a reason")
 				if e := next(t, heard); e.Kind != bootstrap.Broken {
 					// Deaths of before are told again to a new listener.
 					for e.Kind == bootstrap.ProcDied && e.Proc != j.proc(3) {

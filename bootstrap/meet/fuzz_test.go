@@ -60,7 +60,7 @@ func FuzzPeer(f *testing.F) {
 		{wire.GiveUp, 0, wire.GiveUpBody{Reason: "r"}},
 		{wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcDied), Rank: 3, Reason: "r"}},
 		{wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcLeft), Rank: 3, Nonce: 1}},
-		{wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.Broken), Rank: 2}},
+		{wire.Told, 0, wire.BrokenBody{Event: wire.EventBody{Kind: uint8(bootstrap.Broken), Rank: 2}, Members: wire.Runs{{Namespace: "job", Count: 3}}}},
 		{wire.Keep, 0, wire.KeepBody{Version: 1, Last: true, Name: "k"}},
 		{wire.Kept, 3, wire.GetBody{Rank: 2, Key: "k"}},
 		{wire.Get, 1, wire.GetBody{Rank: 0, Key: "k"}},

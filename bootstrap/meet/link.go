@@ -58,6 +58,8 @@ func (l *link) send(parts ...[]byte) {
 	l.sendLocked(parts...)
 }
 
+func (l *link) sendFrame(frame []byte) { l.send(frame) }
+
 func (l *link) sendLocked(parts ...[]byte) {
 	if l.over || l.ending {
 		return

@@ -2,6 +2,8 @@ package meet
 
 import (
 	"cmp"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
@@ -53,10 +55,24 @@ func (c *client) isNew(ev wire.EventBody) bool {
 // flood sends news to all who are connected, but not to whom it came from nor to whom it is
 // about. The caller holds place.mu.
 func (c *client) flood(ev wire.EventBody, from *link) {
-	frame := frameOf(wire.Event, 0, ev)
+	c.spread(frameOf(wire.Event, 0, ev), ev.Rank, from, (*link).sendFrame)
+}
+
+// floodBroken is flood for what concerns some only, who may be found through others. It is
+// lost where what was sent before is not read.
+func (c *client) floodBroken(b wire.BrokenBody, from *link) {
+	frame, err := wire.Encode(wire.Told, 0, b)
+	if err != nil {
+		c.log.Warn("bootstrap meet: news of a communicator that is broken is too large", "error", err)
+		return
+	}
+	c.spread(frame, b.Event.Rank, from, (*link).news)
+}
+
+func (c *client) spread(frame []byte, about uint32, from *link, send func(*link, []byte)) {
 	for _, p := range c.peers {
-		if len(p.links) > 0 && p.rank != ev.Rank && (from == nil || p.rank != from.rank) {
-			p.links[0].send(frame)
+		if len(p.links) > 0 && p.rank != about && (from == nil || p.rank != from.rank) {
+			send(p.links[0], frame)
 		}
 	}
 }
@@ -83,14 +99,26 @@ func (c *client) heard(ev wire.EventBody, from *link) error {
 			c.flood(ev, from)
 			c.tidy()
 		}
-	case bootstrap.Broken:
-		if c.isNew(ev) {
-			c.events.Add(c.event(ev))
-			c.flood(ev, from)
-		}
 	default:
 		c.log.Warn("bootstrap meet: unknown event", "kind", ev.Kind, "from", c.procName(from.rank))
 	}
+	return nil
+}
+
+// heardBroken takes in and passes on that a communicator's collectives can't go on.
+func (c *client) heardBroken(b wire.BrokenBody, from *link) error {
+	if int64(b.Event.Rank) >= int64(c.id.Size) || b.Event.Kind != uint8(bootstrap.Broken) {
+		return fmt.Errorf("event of kind %d of rank %d", b.Event.Kind, b.Event.Rank)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || !c.isNew(b.Event) {
+		return nil
+	}
+	if b.Members.Index(c.id.Proc.Rank) >= 0 {
+		c.events.Add(c.event(b.Event))
+	}
+	c.floodBroken(b, from)
 	return nil
 }
 
@@ -122,7 +150,7 @@ func (c *client) over(p *peer, reason string) {
 
 // died notes and passes on that a process has failed. The caller holds place.mu.
 func (c *client) died(ev wire.EventBody, from *link) {
-	ev.Reason = ev.Reason[:min(len(ev.Reason), bootstrap.MaxName)]
+	ev.Reason = wire.CutReason(ev.Reason)
 	if _, known := c.dead[ev.Rank]; known {
 		return
 	}
@@ -239,7 +267,7 @@ func (c *client) GiveUp(to framework.Proc, nonce uint64, reason string) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	frame := frameOf(wire.GiveUp, 0, wire.GiveUpBody{Rank: to.Rank, Nonce: nonce, Reason: reason[:min(len(reason), bootstrap.MaxName)]})
+	frame := frameOf(wire.GiveUp, 0, wire.GiveUpBody{Rank: to.Rank, Nonce: nonce, Reason: wire.CutReason(reason)})
 	switch p := c.peerOf(to.Rank); {
 	case len(p.links) > 0:
 		p.links[0].news(frame)
@@ -258,13 +286,14 @@ func (c *client) givenUp(from uint32, b wire.GiveUpBody) {
 	}
 }
 
-// Broke implements bootstrap.EventSource.
-func (c *client) Broke(comm cid.Extended, reason string) {
+// Broke implements bootstrap.EventSource. Who is not of this job hears nothing.
+func (c *client) Broke(comm cid.Extended, members []framework.Proc, reason string) {
+	ours := slices.DeleteFunc(slices.Clone(members), func(p framework.Proc) bool { return p.Namespace != c.id.Proc.Namespace })
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	ev := wire.EventBody{Kind: uint8(bootstrap.Broken), Rank: c.id.Proc.Rank, Nonce: c.life, Comm: comm.Bytes(), Reason: reason[:min(len(reason), bootstrap.MaxName)]}
+	ev := wire.EventBody{Kind: uint8(bootstrap.Broken), Rank: c.id.Proc.Rank, Nonce: c.life, Comm: comm.Bytes(), Reason: wire.CutReason(reason)}
 	if !c.closed && c.isNew(ev) {
-		c.flood(ev, nil)
+		c.floodBroken(wire.BrokenBody{Event: ev, Members: wire.MakeRuns(ours)}, nil)
 	}
 }
 

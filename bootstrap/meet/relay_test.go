@@ -143,7 +143,7 @@ func TestDeathsAroundWhoPassesOn(t *testing.T) {
 				}
 				living := slices.DeleteFunc(slices.Clone(cs), func(c *client) bool { return c == cs[victim] })
 				j.fence("the living go on", living...)
-				cs[7].Broke(cid.Extended{Base: 9}, "a reason")
+				cs[7].Broke(cid.Extended{Base: 9}, j.world(), "a reason")
 				if e := next(t, heard[0]); e.Kind != bootstrap.Broken {
 					t.Errorf("event %+v", e)
 				}

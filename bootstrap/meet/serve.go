@@ -47,6 +47,12 @@ func (c *client) serve(l *link, m wire.Message) error {
 			return err
 		}
 		return c.heard(b, l)
+	case wire.Told:
+		b, err := wire.Decode[wire.BrokenBody](m.Body)
+		if err != nil {
+			return err
+		}
+		return c.heardBroken(b, l)
 	case wire.Keep:
 		return serve(m, func(b wire.KeepBody) { c.keep(l.rank, b) })
 	case wire.Cancel:

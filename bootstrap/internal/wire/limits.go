@@ -2,6 +2,7 @@ package wire
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/framework"
@@ -19,6 +20,7 @@ func (b GiveUpBody) check() error { return CheckSizes(b.Reason, nil, 0) }
 func (b BrokeBody) check() error  { return CheckSizes(b.Reason, nil, 0) }
 func (b LookupBody) check() error { return CheckSizes(b.Name, nil, 0) }
 func (b RelayBody) check() error  { return CheckSizes(b.Tag, b.Payload, bootstrap.MaxPayload) }
+func (b BrokenBody) check() error { return CheckSizes(b.Event.Reason, nil, 0) }
 func (b KeepBody) check() error   { return CheckSizes(b.Name, b.Value, bootstrap.MaxValue) }
 
 func check(body any) error {
@@ -26,6 +28,14 @@ func check(body any) error {
 		return b.check()
 	}
 	return nil
+}
+
+// CutReason returns as much of a reason as travels.
+func CutReason(reason string) string {
+	if len(reason) <= bootstrap.MaxName {
+		return reason
+	}
+	return strings.ToValidUTF8(reason[:bootstrap.MaxName], "")
 }
 
 // CheckSizes refuses, by ErrUnsupported, a name of more than bootstrap.MaxName bytes

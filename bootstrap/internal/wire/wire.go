@@ -61,6 +61,7 @@ const (
 	Relay = Publish // RelayBody -> as Fence or Construct
 	Same  = Lookup  // Empty: a Reply, whose body is that of the one before on this connection
 	Kept  = Psets   // GetBody -> KeptBody
+	Told  = Broke   // BrokenBody
 )
 
 // Message is one frame's content.
@@ -211,6 +212,12 @@ type (
 		Tag     string
 		Group   cbor.RawMessage
 		Payload []byte
+	}
+	// BrokenBody is news for the members of a communicator, which others pass on.
+	BrokenBody struct {
+		_       struct{} `cbor:",toarray"`
+		Event   EventBody
+		Members Runs
 	}
 	// EventBody is news. Kind is a bootstrap.EventKind, and Nonce that of the last life of
 	// Rank. Life is the receiver's that was given up, Comm a communicator whose collectives

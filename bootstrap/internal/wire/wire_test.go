@@ -158,7 +158,7 @@ func FuzzReader(f *testing.F) {
 			for _, decode := range []func() error{
 				try[HelloBody](m), try[WelcomeBody](m), try[RefusedBody](m), try[GetBody](m), try[ValueBody](m),
 				try[JoinBody](m), try[ConstructedBody](m), try[CancelBody](m), try[NameBody](m), try[ValuedBody](m),
-				try[LookupBody](m), try[NamesBody](m), try[PsetBody](m), try[FailureBody](m), try[EventBody](m), try[KeepBody](m), try[KeptBody](m), try[RelayBody](m),
+				try[LookupBody](m), try[NamesBody](m), try[PsetBody](m), try[FailureBody](m), try[EventBody](m), try[KeepBody](m), try[KeptBody](m), try[RelayBody](m), try[BrokenBody](m),
 			} {
 				if err := decode(); err != nil {
 					t.Errorf("%x: %v", m.Body, err)
