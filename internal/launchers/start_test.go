@@ -1,0 +1,141 @@
+package launchers
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// everyone is All, and the one that gives ranks no more than a number.
+func everyone() []Launcher { return append(All(), SlurmNone) }
+
+// gives is what the pages of docs/launchers.md say that ranks find in their environment.
+var gives = map[string][]string{
+	"ferry":      {"FERRY_BOOTSTRAP_LOCAL_ADDRESS", "FERRY_BOOTSTRAP_LOCAL_RANK", "FERRY_BOOTSTRAP_LOCAL_SIZE"},
+	"hydra":      {"PMI_FD", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+	"hydra-port": {"PMI_PORT", "PMI_ID", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+	"mpirun":     {"PMIX_NAMESPACE", "PMIX_RANK", "PMIX_SERVER_URI2", "PMIX_SERVER_URI41", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_MCA_orte_hnp_uri"},
+	"srun-pmi2":  {"PMI_FD", "PMI_RANK", "PMI_SIZE", "PMI_JOBID", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"},
+	"srun-pmix":  {"PMIX_NAMESPACE", "PMIX_RANK", "PMIX_SERVER_URI2", "PMIX_SERVER_URI41", "SLURM_PMIX_MAPPING_SERV", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},
+	"srun-none":  {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"},
+}
+
+// lacks is what they say that ranks don't find.
+var lacks = map[string][]string{
+	"ferry":      {"PMI_", "PMIX_"},
+	"hydra":      {"PMIX_", "PMI_PORT"},
+	"hydra-port": {"PMIX_", "PMI_FD", "PMI_RANK", "PMI_SIZE"},
+	"mpirun":     {"PMI_"},
+	"srun-pmi2":  {"PMIX_", "PMI_PORT"},
+	"srun-pmix":  {"PMI_"},
+	"srun-none":  {"PMI_", "PMIX_"},
+}
+
+// TestEnvironmentIsWhatThePagesSay: a rank's number is its own, and the variables by which
+// a bootstrap is chosen are there.
+func TestEnvironmentIsWhatThePagesSay(t *testing.T) {
+	Each(t, everyone(), func(t *testing.T, l *Started) {
+		res := l.ToTheEnd(t, Job{Size: 4, Program: "environ"})
+		t.Logf("4 ranks in %v", res.Time)
+		for i, rank := range res.Ranks {
+			names := names(rank.Output)
+			if !slices.Contains(strings.Split(rank.Output, "\n"), l.Rank+"="+strconv.Itoa(i)) {
+				t.Errorf("rank %d has another %s", i, l.Rank)
+			}
+			for _, name := range gives[l.Name] {
+				if !slices.Contains(names, name) {
+					t.Errorf("rank %d has no %s", i, name)
+				}
+			}
+			for _, prefix := range lacks[l.Name] {
+				if at := slices.IndexFunc(names, func(name string) bool { return strings.HasPrefix(name, prefix) }); at >= 0 {
+					t.Errorf("rank %d has %s", i, names[at])
+				}
+			}
+		}
+		if t.Failed() {
+			t.Log(res.Ranks[0].Output)
+		}
+	})
+}
+
+func names(environ string) (all []string) {
+	for line := range strings.Lines(environ) {
+		name, _, _ := strings.Cut(line, "=")
+		all = append(all, name)
+	}
+	return all
+}
+
+// TestProgramsOfOthersStart: a file that knows nothing of this package.
+func TestProgramsOfOthersStart(t *testing.T) {
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	Each(t, everyone(), func(t *testing.T, l *Started) {
+		for i, rank := range l.ToTheEnd(t, Job{Size: 3, Program: "/bin/hostname"}).Ranks {
+			if strings.TrimSpace(rank.Output) != host {
+				t.Errorf("rank %d says %q", i, rank.Output)
+			}
+		}
+		if res := l.ToTheEnd(t, Job{Size: 2, Program: Ferry, Args: []string{"--version"}}); !strings.Contains(res.Ranks[1].Output, "ferry") {
+			t.Error(res)
+		}
+	})
+}
+
+// TestFailureOfARankIsSeen: what a rank returns and what the launcher makes of it.
+func TestFailureOfARankIsSeen(t *testing.T) {
+	Each(t, everyone(), func(t *testing.T, l *Started) {
+		res := l.Begin(t, Job{Size: 2, Program: "fail"}).Wait()
+		t.Logf("the launcher: %v", res.Launcher)
+		if err := res.Failures("fail"); res.Launcher == nil || !strings.Contains(err.Error(), "rank 1 has had enough") {
+			t.Errorf("failures are %v\n%v", err, res)
+		}
+	})
+}
+
+// TestMissingPackageIsNamed: the skip says what to install.
+func TestMissingPackageIsNamed(t *testing.T) {
+	l := Launcher{Name: "none", Need: []Need{{"sh", "dash"}, {"no-such-launcher", "no-such-package"}}}
+	if err := l.missing(); err == nil || !strings.Contains(err.Error(), "no-such-launcher") || !strings.Contains(err.Error(), "no-such-package") {
+		t.Error(err)
+	}
+}
+
+// envHost makes this process name its host, in a name space of its own.
+const envHost = "LAUNCHERS_HOST"
+
+// TestHostThatDoesNotResolve: every launcher starts jobs where the host's own name is in
+// no table, as in containers.
+func TestHostThatDoesNotResolve(t *testing.T) {
+	if os.Getenv(envHost) != "" {
+		t.Skip("this is that test")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const host = "no-such-host.invalid"
+	cmd := exec.CommandContext(t.Context(), self, "-test.v", "-test.run", "^(TestEnvironmentIsWhatThePagesSay|TestProgramsOfOthersStart)$")
+	cmd.Env = append(plainEnviron(), envHost+"="+host)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUTS}
+	out, err := cmd.CombinedOutput()
+	if errors.Is(err, syscall.EPERM) {
+		const reason = "a name of its own for the host needs root: "
+		if os.Getenv("REQUIRE_ALL") == "1" {
+			t.Fatal(reason, err)
+		}
+		t.Skip(reason, err)
+	}
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Logf("%d tests pass, %d are skipped", strings.Count(string(out), "--- PASS"), strings.Count(string(out), "--- SKIP"))
+}

@@ -1,0 +1,91 @@
+package launchers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strings"
+)
+
+// Usage is what this process takes.
+type Usage struct {
+	Heap, Resident                    int64 // bytes
+	Descriptors, Mappings, Goroutines int
+}
+
+// Measure measures this process, after a collection.
+func Measure() Usage {
+	debug.FreeOSMemory() // collects too
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	u := Usage{Heap: int64(m.HeapAlloc), Goroutines: runtime.NumGoroutine()}
+	if fds, err := os.ReadDir("/proc/self/fd"); err == nil {
+		u.Descriptors = len(fds)
+	}
+	if maps, err := os.ReadFile("/proc/self/maps"); err == nil {
+		u.Mappings = strings.Count(string(maps), "\n")
+	}
+	if b, err := os.ReadFile("/proc/self/statm"); err == nil {
+		var all, resident int64
+		fmt.Sscan(string(b), &all, &resident)
+		u.Resident = resident * int64(os.Getpagesize())
+	}
+	return u
+}
+
+// What a process may take more after many rounds than after the first tenth of them.
+const (
+	moreMappings = 8        // the Go runtime's own, once in a while
+	moreHeap     = 64 << 10 // bytes that the runtime and pools keep at times
+	morePerRound = 1 << 10  // bytes of resident memory, as the slope of many measurements
+	slopeRounds  = 1000     // a shorter line shows noise
+)
+
+// Steady calls round n times, and is an error if the process then takes more than when it
+// had settled: descriptors, goroutines, mappings or memory. It prints what it has measured.
+func Steady(ctx context.Context, n int, round func(ctx context.Context, i int) error) error {
+	settled, every := n/10, max(n/90, 1)
+	var x, resident []float64
+	var first, last Usage
+	for i := range n {
+		if err := round(ctx, i); err != nil {
+			return fmt.Errorf("round %d: %w", i, err)
+		}
+		if i < settled || (i-settled)%every != 0 && i != n-1 {
+			continue
+		}
+		last = Measure()
+		if len(x) == 0 {
+			first = last
+		}
+		x, resident = append(x, float64(i)), append(resident, float64(last.Resident))
+	}
+	rise := slope(x, resident)
+	fmt.Printf("after %d rounds %+v, after %d %+v; resident memory per round: %+.0f B\n", settled+1, first, n, last, rise)
+	switch {
+	case last.Descriptors > first.Descriptors:
+		return fmt.Errorf("descriptors grow from %d to %d", first.Descriptors, last.Descriptors)
+	case last.Goroutines > first.Goroutines:
+		return fmt.Errorf("goroutines grow from %d to %d", first.Goroutines, last.Goroutines)
+	case last.Mappings > first.Mappings+moreMappings:
+		return fmt.Errorf("mappings grow from %d to %d", first.Mappings, last.Mappings)
+	case last.Heap > first.Heap+moreHeap:
+		return fmt.Errorf("the heap grows from %d to %d bytes", first.Heap, last.Heap)
+	case n >= slopeRounds && rise > morePerRound:
+		return fmt.Errorf("resident memory grows by %.0f bytes a round", rise)
+	}
+	return errors.Join(ctx.Err())
+}
+
+// slope is the least-squares rise of y per unit of x.
+func slope(x, y []float64) float64 {
+	n := float64(len(x))
+	var sx, sy, sxx, sxy float64
+	for i := range x {
+		sx, sy, sxx, sxy = sx+x[i], sy+y[i], sxx+x[i]*x[i], sxy+x[i]*y[i]
+	}
+	return (n*sxy - sx*sy) / (n*sxx - sx*sx)
+}
