@@ -3,12 +3,15 @@ package launchers
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
+
+var full = flag.Bool("full", false, "run the slow cases as often as the fast ones")
 
 func TestMain(m *testing.M) {
 	if name, ok := os.LookupEnv(envHost); ok {

@@ -129,8 +129,11 @@ func TestLauncherKilledDuringAConstruct(t *testing.T) {
 	const timeout = 2 * time.Second // bootstrap.timeout
 	wired(t, func(t *testing.T, l *Started) {
 		var worst time.Duration
-		errs := 0
-		for range 20 {
+		errs, kills := 0, 20
+		if strings.HasPrefix(l.Name, "srun") && !*full {
+			kills = 3 // for almost 3 s after each the node takes no job
+		}
+		for range kills {
 			res := l.KillLauncher(t, Job{Size: 4, Program: "wire-up", Env: []string{"FERRY_BOOTSTRAP_TIMEOUT=" + timeout.String(), "FERRY_BOOTSTRAP_ON_LOSS=end"}}, timeout+prompt)
 			worst = max(worst, res.Time)
 			for i, rank := range res.Ranks {
@@ -142,7 +145,7 @@ func TestLauncherKilledDuringAConstruct(t *testing.T) {
 				}
 			}
 		}
-		t.Logf("no process is left after %v at the latest; %d of 80 ranks ended with an error, the others were killed", worst, errs)
+		t.Logf("no process is left after %v at the latest; %d of %d ranks ended with an error, the others were killed", worst, errs, 4*kills)
 	})
 }
 
