@@ -65,6 +65,14 @@ var (
 		command: func(n int) []string {
 			return []string{"mpirun.openmpi", "--oversubscribe", "-n", strconv.Itoa(n)}
 		}}
+	// PRRTE is in no Debian package: All has it where somebody has installed it.
+	PRRTE = Launcher{Name: "prterun", Speaks: PMIx, Need: []Need{{"prterun", "PRRTE from its sources"}}, Rank: "PMIX_RANK", Orphans: true,
+		begin: func(testing.TB) []string {
+			return []string{"PRTE_ALLOW_RUN_AS_ROOT=1", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1"}
+		},
+		command: func(n int) []string {
+			return []string{"prterun", "--map-by", ":OVERSUBSCRIBE", "-n", strconv.Itoa(n)}
+		}}
 	SlurmPMI2 = srun("pmi2", PMI1)
 	SlurmPMIx = srun("pmix", PMIx)
 	SlurmNone = srun("none", Nothing)
@@ -86,7 +94,11 @@ func srun(mpi string, speaks Speaks) Launcher {
 
 // All returns every launcher by which the ranks of a job can meet.
 func All() []Launcher {
-	return []Launcher{FerryRun, Hydra, HydraPort, OpenMPI, SlurmPMI2, SlurmPMIx}
+	all := []Launcher{FerryRun, Hydra, HydraPort, OpenMPI, SlurmPMI2, SlurmPMIx}
+	if PRRTE.missing() == nil {
+		all = append(all, PRRTE)
+	}
+	return all
 }
 
 // Each runs f under each launcher, as a subtest with its name.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // everyone is All, and the one that gives ranks no more than a number.
@@ -20,6 +21,7 @@ var gives = map[string][]string{
 	"hydra":      {"PMI_FD", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
 	"hydra-port": {"PMI_PORT", "PMI_ID", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
 	"mpirun":     {"PMIX_NAMESPACE", "PMIX_RANK", "PMIX_SERVER_URI2", "PMIX_SERVER_URI41", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_MCA_orte_hnp_uri"},
+	"prterun":    {"PMIX_NAMESPACE", "PMIX_RANK", "PMIX_SERVER_URI2", "PMIX_SERVER_URI41", "PRTE_LAUNCHED"},
 	"srun-pmi2":  {"PMI_FD", "PMI_RANK", "PMI_SIZE", "PMI_JOBID", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"},
 	"srun-pmix":  {"PMIX_NAMESPACE", "PMIX_RANK", "PMIX_SERVER_URI2", "PMIX_SERVER_URI41", "SLURM_PMIX_MAPPING_SERV", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},
 	"srun-none":  {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"},
@@ -31,6 +33,7 @@ var lacks = map[string][]string{
 	"hydra":      {"PMIX_", "PMI_PORT"},
 	"hydra-port": {"PMIX_", "PMI_FD", "PMI_RANK", "PMI_SIZE"},
 	"mpirun":     {"PMI_"},
+	"prterun":    {"PMI_", "OMPI_"},
 	"srun-pmi2":  {"PMIX_", "PMI_PORT"},
 	"srun-pmix":  {"PMI_"},
 	"srun-none":  {"PMI_", "PMIX_"},
@@ -97,6 +100,19 @@ func TestFailureOfARankIsSeen(t *testing.T) {
 		t.Logf("the launcher: %v", res.Launcher)
 		if err := res.Failures("fail"); res.Launcher == nil || !strings.Contains(err.Error(), "rank 1 has had enough") {
 			t.Errorf("failures are %v\n%v", err, res)
+		}
+	})
+}
+
+// TestJobThatDoesNotEndIsEnded: with all its processes, and with an error that names them.
+func TestJobThatDoesNotEndIsEnded(t *testing.T) {
+	Each(t, everyone(), func(t *testing.T, l *Started) {
+		r := l.Begin(t, Job{Size: 2, Program: "/bin/sleep", Args: []string{"1000"}, Timeout: 300 * time.Millisecond})
+		if err := r.Wait().Failures("/bin/sleep"); err == nil || !strings.Contains(err.Error(), "sleep 1000") {
+			t.Error(err)
+		}
+		if left := r.Processes(); len(left) > 0 {
+			t.Errorf("left: %v", left)
 		}
 	})
 }
