@@ -35,6 +35,7 @@ func TestConform(t *testing.T) {
 // session, and are asleep.
 func TestPairAmongSleepers(t *testing.T) {
 	wired(t, func(t *testing.T, l *Started) {
+		t.Parallel() // mostly asleep
 		for i, rank := range l.ToTheEnd(t, Job{Size: 4, Program: "pair"}).Ranks {
 			t.Logf("rank %d: %s", i, rank.Output)
 		}

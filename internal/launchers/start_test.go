@@ -107,6 +107,7 @@ func TestFailureOfARankIsSeen(t *testing.T) {
 // TestJobThatDoesNotEndIsEnded: with all its processes, and with an error that names them.
 func TestJobThatDoesNotEndIsEnded(t *testing.T) {
 	Each(t, everyone(), func(t *testing.T, l *Started) {
+		t.Parallel() // mostly waits
 		r := l.Begin(t, Job{Size: 2, Program: "/bin/sleep", Args: []string{"1000"}, Timeout: 300 * time.Millisecond})
 		if err := r.Wait().Failures("/bin/sleep"); err == nil || !strings.Contains(err.Error(), "sleep 1000") {
 			t.Error(err)
