@@ -1,0 +1,188 @@
+package wire
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestDialogues replays the scripts in testdata: what is called, what the client (>) and
+// the server (<) say then, each line whole, and what comes of it (=). "<+" is a line
+// without its end, "< close" the end of the connection; lines of the server that follow
+// one another go in one piece. LONG stands for 2,500 bytes.
+func TestDialogues(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, file := range files {
+		script, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// An empty line between dialogues: each has a connection of its own.
+		for i, dialogue := range strings.Split(string(script), "\n\n") {
+			t.Run(fmt.Sprintf("%s/%d", strings.TrimSuffix(filepath.Base(file), ".txt"), i+1), func(t *testing.T) { replay(t, dialogue) })
+		}
+	}
+}
+
+var long = strings.Repeat("0123456789", 250)
+
+func replay(t *testing.T, dialogue string) {
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	c := New(ours, time.Minute)
+	defer c.Close()
+	said := make(chan string)
+	finished := make(chan struct{})
+	go serve(t, theirs, said, finished)
+
+	var call, outcome string
+	flush := func() {
+		if call == "" {
+			return
+		}
+		if got := do(t, c, call); got != outcome {
+			t.Errorf("%s:\n got %s\nwant %s", call, got, outcome)
+		}
+		call = ""
+	}
+	for line := range strings.Lines(strings.ReplaceAll(dialogue, "LONG", long)) {
+		line = strings.TrimSuffix(line, "\n")
+		switch {
+		case line == "" || line[0] == '#':
+		case line[0] == '>' || line[0] == '<':
+			said <- line
+		case line[0] == '=':
+			outcome = line[2:]
+			said <- "=" // what was said is all
+			flush()
+		default:
+			call = line
+		}
+	}
+	close(said)
+	c.Close()
+	<-finished
+}
+
+// serve plays the server: it collects what is said until an outcome comes, and plays that.
+func serve(t *testing.T, conn net.Conn, said <-chan string, finished chan<- struct{}) {
+	defer close(finished)
+	r := bufio.NewReader(conn)
+	var part []string
+	for s := range said {
+		if s != "=" {
+			part = append(part, s)
+			continue
+		}
+		if !play(t, conn, r, part) {
+			for range said { // the script has more than the client says
+			}
+			return
+		}
+		part = nil
+	}
+}
+
+func play(t *testing.T, conn net.Conn, r *bufio.Reader, part []string) bool {
+	answer := ""
+	for _, s := range append(part, ">") {
+		what, text, _ := strings.Cut(s, " ")
+		switch {
+		case what == ">":
+			if answer != "" {
+				conn.Write([]byte(answer)) // the client may have closed
+				answer = ""
+			}
+			if text == "" {
+				return true
+			}
+			got, err := r.ReadString('\n')
+			if err != nil || got != text+"\n" {
+				t.Errorf("the client says %q, %v, and not %q", got, err, text)
+				conn.Close()
+				return false
+			}
+		case text == "close":
+			conn.Write([]byte(answer))
+			conn.Close()
+			return false
+		case what == "<+":
+			answer += text
+		default:
+			answer += text + "\n"
+		}
+	}
+	return true
+}
+
+// do calls what a script says and puts what it returns into words.
+func do(t *testing.T, c *Client, call string) string {
+	t.Helper()
+	f := strings.Fields(call)
+	arg := func(i int) string {
+		if i < len(f) {
+			return f[i]
+		}
+		return ""
+	}
+	num := func(i int) int {
+		n, err := strconv.Atoi(arg(i))
+		if err != nil {
+			t.Fatalf("%s: %v", call, err)
+		}
+		return n
+	}
+	found := func(text string, ok bool, err error) (string, error) {
+		if !ok {
+			text = "nothing"
+		}
+		return text, err
+	}
+	result, err := "done", error(nil)
+	ctx := t.Context()
+	switch f[0] {
+	case "who":
+		var rank, size int
+		rank, size, err = c.Who(ctx, num(1))
+		result = fmt.Sprintf("rank %d of %d", rank, size)
+	case "init":
+		err = c.Init(ctx)
+		m := c.Maxes()
+		result = fmt.Sprintf("%s groups:%t %d %d %d", c.KVSName(), c.Groups(), m.KVSName, m.Key, m.Value)
+	case "put":
+		err = c.Put(ctx, arg(1), arg(2))
+	case "get":
+		result, err = found(c.Get(ctx, arg(1)))
+	case "barrier":
+		err = c.Barrier(ctx, arg(1))
+	case "publish":
+		err = c.Publish(ctx, arg(1), arg(2))
+	case "lookup":
+		result, err = found(c.Lookup(ctx, arg(1)))
+	case "unpublish":
+		err = c.Unpublish(ctx, arg(1))
+	case "finalize":
+		err = c.Finalize(ctx)
+	case "abort":
+		err = c.Abort(ctx, num(1))
+	default:
+		t.Fatalf("a script calls %q", call)
+	}
+	if err != nil {
+		return "error: " + err.Error()
+	}
+	return result
+}
