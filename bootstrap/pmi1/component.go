@@ -1,0 +1,104 @@
+// Package pmi1 is the bootstrap under launchers that serve PMI-1: MPICH's mpiexec.hydra
+// of either generation, and those that descend from it, and Slurm's srun --mpi=pmi2. It
+// takes two things of the server: who this process is, and the name service as an address
+// book. Everything else that a bootstrap.Client promises is bootstrap/meet's, between
+// the members themselves.
+//
+// A server talks to a process once. So clients of one process share the conversation,
+// and it ends with the last one that closes: after that the process lives on what it has
+// learnt, and can't find anybody whom it has not met before.
+//
+// A process that has opened a client and ends without closing it has not said
+// goodbye: Hydra then kills the others, and mpiexec may return 0 all the same. A program that
+// leaves early calls Close (of its sessions) first, or means the others to end.
+//
+// Who may read the book is the launcher's to say: with mpiexec's option -nameserver
+// it is a server that other jobs use too.
+//
+// It stands on bootstrap/meet, internal/wire (the lines of PMI-1) and the standard library.
+package pmi1
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// Params are the component's parameters. Without them the environment says where the
+// server is.
+type Params struct {
+	Port string `param:"port" default:"" level:"developer" scope:"process" doc:"the PMI-1 server, host:port; empty: what PMI_FD or PMI_PORT says"`
+	ID   int    `param:"id" default:"0" min:"0" level:"developer" scope:"process" doc:"this process's number at that server, as PMI_ID has it"`
+}
+
+type component struct{}
+
+// Component returns the component. It is a stateless value.
+func Component() bootstrap.Component { return component{} }
+
+func (component) Info() framework.Info {
+	return framework.Info{
+		Kind:     framework.Bootstrap,
+		Name:     "pmi1",
+		Version:  "1.0.0",
+		Summary:  "wire-up under mpiexec.hydra and srun --mpi=pmi2, by PMI-1",
+		Priority: 30,
+	}
+}
+
+func (component) Params() any { return new(Params) }
+
+// hint is how a program comes to have a PMI-1 server.
+const hint = "start it with mpiexec.hydra or srun --mpi=pmi2"
+
+// Probe finds pmi1 usable when the environment names a server, and a descriptor that it
+// names is one that this process has inherited. It sends nothing.
+func (component) Probe(_ context.Context, params any) framework.Verdict {
+	p, ok := params.(*Params)
+	if !ok {
+		return framework.Unavailable(fmt.Sprintf("parameters are %T, not %T", params, p), "")
+	}
+	at, err := findPlace(p, os.LookupEnv)
+	if err == nil && at.fd >= 0 && !visited(at) {
+		err = checkInherited(at.fd)
+	}
+	if err != nil {
+		return framework.Unavailable(err.Error(), hint)
+	}
+	return framework.Usable()
+}
+
+// Open makes the process known to its server, unless it is, and returns a client over it.
+// Errors: ErrConfig for an environment that makes no sense, ErrTransport when the server
+// can't be reached, or says what it should not.
+func (component) Open(ctx context.Context, env bootstrap.Env) (bootstrap.Client, error) {
+	l, err := open(ctx, env)
+	if err != nil {
+		return nil, err
+	}
+	c, err := client(ctx, env, l)
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return c, nil
+}
+
+func open(ctx context.Context, env bootstrap.Env) (*launcher, error) {
+	p, ok := env.Params.(*Params)
+	if !ok {
+		return nil, fmt.Errorf("%w: bootstrap pmi1: parameters are %T, not %T", framework.ErrConfig, env.Params, p)
+	}
+	at, err := findPlace(p, os.LookupEnv)
+	if err != nil {
+		return nil, fmt.Errorf("%w: bootstrap pmi1: %w", framework.ErrConfig, err)
+	}
+	proc, err := enter(ctx, at, env)
+	if err != nil {
+		return nil, err
+	}
+	return &launcher{p: proc}, nil
+}

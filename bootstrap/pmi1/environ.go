@@ -1,0 +1,162 @@
+package pmi1
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/bootstrap/pmi1/internal/wire"
+)
+
+// The environment variables of PMI-1. A server gives a descriptor, rank and size, or its
+// port and a number by which it tells the process the rest.
+const (
+	envFD        = "PMI_FD"
+	envRank      = "PMI_RANK"
+	envSize      = "PMI_SIZE"
+	envPort      = "PMI_PORT"
+	envID        = "PMI_ID"
+	envLocalRank = "MPI_LOCALRANKID"
+	envLocalSize = "MPI_LOCALNRANKS"
+)
+
+// place is where this process's PMI-1 server is, as its environment says.
+type place struct {
+	fd   int    // -1 in port mode
+	port string // host:port
+
+	id         int // in port mode
+	rank, size int // in descriptor mode
+
+	localRank, localSize int // -1 where nothing is said
+}
+
+// key tells places apart: a process has one server, but tests have several processes.
+func (p place) key() string {
+	if p.fd >= 0 {
+		return fmt.Sprintf("%s=%d", envFD, p.fd)
+	}
+	return fmt.Sprintf("%s=%s %s=%d", envPort, p.port, envID, p.id)
+}
+
+// errNoServer says that nothing in the environment speaks of PMI-1.
+var errNoServer = errors.New("no PMI-1 server started this process (" + envFD + " and " + envPort + " are not set)")
+
+// findPlace reads params and the environment. A descriptor wins, as everywhere.
+func findPlace(params *Params, lookup func(string) (string, bool)) (place, error) {
+	p := place{fd: -1, localRank: -1, localSize: -1}
+	for name, into := range map[string]*int{envLocalRank: &p.localRank, envLocalSize: &p.localSize} {
+		if n, ok, err := number(lookup, name, 0); ok && err == nil {
+			*into = n // only a check: what is no number says nothing
+		}
+	}
+	var ok bool
+	var err error
+	if params.Port != "" {
+		p.port, p.id = params.Port, params.ID
+		p.localRank, p.localSize = -1, -1
+		return p, checkPort(p.port)
+	}
+	if p.fd, ok, err = number(lookup, envFD, 0); ok || err != nil {
+		if err == nil {
+			err = p.rankAndSize(lookup)
+		}
+		return p, err
+	}
+	p.fd = -1
+	if p.port, ok = lookup(envPort); ok {
+		if p.id, ok, err = number(lookup, envID, 0); err == nil && !ok {
+			err = fmt.Errorf("%s is set, but not %s", envPort, envID)
+		}
+		if err == nil {
+			err = checkPort(p.port)
+		}
+		return p, err
+	}
+	for _, name := range []string{envRank, envSize} {
+		if _, ok := lookup(name); ok {
+			return p, fmt.Errorf("%s is set, but neither %s nor %s: the launcher has no PMI-1 server", name, envFD, envPort)
+		}
+	}
+	return p, errNoServer
+}
+
+func (p *place) rankAndSize(lookup func(string) (string, bool)) error {
+	for _, v := range []struct {
+		name  string
+		least int
+		into  *int
+	}{{envSize, 1, &p.size}, {envRank, 0, &p.rank}} {
+		n, ok, err := number(lookup, v.name, v.least)
+		if err == nil && !ok {
+			err = fmt.Errorf("%s is set, but not %s", envFD, v.name)
+		}
+		if err != nil {
+			return err
+		}
+		*v.into = n
+	}
+	if p.rank >= p.size || p.size > wire.MaxSize {
+		return fmt.Errorf("%s=%d and %s=%d make no sense", envRank, p.rank, envSize, p.size)
+	}
+	return nil
+}
+
+// number reads a variable that holds a number of least at least.
+func number(lookup func(string) (string, bool), name string, least int) (n int, ok bool, err error) {
+	text, ok := lookup(name)
+	if !ok {
+		return 0, false, nil
+	}
+	if n, err = strconv.Atoi(text); err != nil || n < least {
+		return 0, true, fmt.Errorf("%s=%q is no number of %d or more", name, text, least)
+	}
+	return n, true, nil
+}
+
+func checkPort(port string) error {
+	host, number, err := net.SplitHostPort(port)
+	if n, bad := strconv.ParseUint(number, 10, 16); err == nil && (host == "" || bad != nil || n == 0) {
+		err = errors.New("no host and number")
+	}
+	if err != nil {
+		return fmt.Errorf("%s=%q: want host:port (%w)", envPort, port, err)
+	}
+	return nil
+}
+
+// checkInherited says whether a descriptor can be the one that the server gave: a stream
+// socket that came through exec. One that was opened here, or is not there at all, means
+// that the variable was meant for a parent of this process.
+func checkInherited(fd int) error {
+	const meant = "it was meant for a process that started this one"
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+	if err != nil {
+		return fmt.Errorf("%s=%d is no open descriptor: %s", envFD, fd, meant)
+	}
+	if kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE); err != nil || kind != unix.SOCK_STREAM || flags&unix.FD_CLOEXEC != 0 {
+		return fmt.Errorf("%s=%d is no connection that was handed to this process: %s", envFD, fd, meant)
+	}
+	return nil
+}
+
+// dial connects to the server. The descriptor becomes the connection's, and is
+// close-on-exec from then on: a program that this one starts must not hold it open.
+func (p place) dial(ctx context.Context) (net.Conn, error) {
+	if p.fd < 0 {
+		var d net.Dialer
+		return d.DialContext(ctx, "tcp", p.port)
+	}
+	if err := checkInherited(p.fd); err != nil {
+		return nil, err
+	}
+	unix.CloseOnExec(p.fd)
+	f := os.NewFile(uintptr(p.fd), envFD)
+	defer f.Close() // FileConn has one of its own
+	return net.FileConn(f)
+}

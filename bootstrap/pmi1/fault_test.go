@@ -1,0 +1,252 @@
+package pmi1
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/pmi1/pmi1test"
+	"github.com/ferrympi/ferry/framework"
+)
+
+const short = 20 * time.Millisecond // the deadline of an answer that never comes
+
+// faults are what a server may do instead of answering, with what the error then says.
+func faults(cmd, field string) map[string]pmi1test.Fault {
+	f := map[string]pmi1test.Fault{
+		"no whole answer":  {Cmd: cmd},
+		"closed":           {Cmd: cmd, Close: true},
+		"Segmentation":     {Cmd: cmd, Say: "Segmentation fault\n"},
+		"is cut":           {Cmd: cmd, Say: "cmd=half", Close: true},
+		"cmd=other_result": {Cmd: cmd, Say: "cmd=other_result rc=0\n"},
+		"byte 0x0":         {Cmd: cmd, Say: "cmd=\x00\n"},
+		"over 4096":        {Cmd: cmd, Say: "cmd=" + strings.Repeat("x", 9000)},
+	}
+	if field != "" {
+		f["is not a number"] = pmi1test.Fault{Cmd: cmd, Say: field}
+	}
+	return f
+}
+
+func TestServerThatFailsIsAnErrorOfOpen(t *testing.T) {
+	for cmd, field := range map[string]string{
+		"initack":        "cmd=initack rank=many\ncmd=set size=4\ncmd=set rank=0\ncmd=set debug=0\n",
+		"init":           "cmd=response_to_init pmi_version=1 pmi_subversion=9 rc=0\n",
+		"get_maxes":      "cmd=maxes kvsname_max=256 keylen_max=64\n",
+		"get_my_kvsname": "",
+		"get":            "",
+	} {
+		for want, fault := range faults(cmd, field) {
+			if cmd == "get_maxes" && want == "is not a number" {
+				want = "no vallen_max"
+			}
+			s := server(t, pmi1test.Options{})
+			s.Break(fault)
+			_, err := open(t.Context(), env(s, 0, short))
+			if !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s, %q: got %v", cmd, want, err)
+			}
+			if errors.Is(err, framework.ErrTimeout) != (want == "no whole answer") && want != "over 4096" {
+				t.Errorf("%s, %q: a timeout? %v", cmd, want, err)
+			}
+		}
+	}
+}
+
+func TestServerThatFailsIsAnErrorOfEveryCall(t *testing.T) {
+	for cmd, call := range map[string]func(ctx context.Context, l *launcher) error{
+		"publish_name": func(ctx context.Context, l *launcher) error { return l.Publish(ctx, []byte("x")) },
+		"lookup_name":  func(ctx context.Context, l *launcher) error { _, _, err := l.Find(ctx, proc(1)); return err },
+		"finalize":     func(_ context.Context, l *launcher) error { return l.Close() },
+	} {
+		for want, fault := range faults(cmd, "") {
+			s := server(t, pmi1test.Options{})
+			l, err := open(t.Context(), env(s, 0, short))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Break(fault)
+			if err := call(t.Context(), l); !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s, %q: got %v", cmd, want, err)
+			}
+			if cmd == "finalize" {
+				continue
+			}
+			// The first cause stays the answer, and nothing hangs.
+			if _, _, err := l.Find(t.Context(), proc(2)); !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s, %q, afterwards: %v", cmd, want, err)
+			}
+			if err := l.Close(); !errors.Is(err, framework.ErrTransport) {
+				t.Errorf("%s, %q, Close: %v", cmd, want, err)
+			}
+		}
+	}
+}
+
+func TestServerThatIsNotThereIsAnError(t *testing.T) {
+	nobody, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := nobody.Addr().String()
+	nobody.Close()
+	for range 2 {
+		_, err := open(t.Context(), bootstrap.Env{Params: &Params{Port: port}})
+		if !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), port) {
+			t.Errorf("got %v", err)
+		}
+	}
+	if visited(place{fd: -1, port: port}) {
+		t.Error("nothing was said, and yet it can't be tried again")
+	}
+}
+
+func TestTwoAnswersAreNotTheNextOnes(t *testing.T) {
+	s := server(t, pmi1test.Options{})
+	a, b := rank(t, s, 0), rank(t, s, 1)
+	if err := a.Publish(t.Context(), []byte("a")); err != nil {
+		t.Fatal(err)
+	}
+	s.Break(pmi1test.Fault{Cmd: "lookup_name", Twice: true})
+	if e, ok, err := b.Find(t.Context(), proc(0)); !ok || err != nil || string(e) != "a" {
+		t.Errorf("%q, %t, %v", e, ok, err)
+	}
+	if e, ok, err := b.Find(t.Context(), proc(2)); ok || !errors.Is(err, framework.ErrTransport) {
+		t.Errorf("the second is taken for another rank's: %q, %t, %v", e, ok, err)
+	}
+}
+
+// TestLateSecondAnswerIsNotAnotherRanks: it comes when the next request is under way.
+func TestLateSecondAnswerIsNotAnotherRanks(t *testing.T) {
+	s := server(t, pmi1test.Options{})
+	a, b := rank(t, s, 0), rank(t, s, 1)
+	if err := a.Publish(t.Context(), []byte("a")); err != nil {
+		t.Fatal(err)
+	}
+	s.Break(pmi1test.Fault{Cmd: "lookup_name", Say: "cmd=lookup_result port=" + s.Names()["ferry/"+kvsname+"/0"] + " rc=0\n"})
+	if e, ok, err := b.Find(t.Context(), proc(2)); ok || !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "ferry/"+kvsname+"/2") {
+		t.Errorf("%q, %t, %v", e, ok, err)
+	}
+}
+
+func TestCutEntryIsNotTaken(t *testing.T) {
+	s := server(t, pmi1test.Options{})
+	a, b := rank(t, s, 0), rank(t, s, 1)
+	entry := bytes.Repeat([]byte("secret"), 200)
+	if err := a.Publish(t.Context(), entry); err != nil {
+		t.Fatal(err)
+	}
+	s.Break(pmi1test.Fault{Cmd: "lookup_name", Cut: "port"})
+	_, ok, err := b.Find(t.Context(), proc(0))
+	if ok || !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "cut") || strings.Contains(err.Error(), "736563726574") {
+		t.Errorf("%t, %v", ok, err)
+	}
+	if e, ok, err := b.Find(t.Context(), proc(0)); !ok || err != nil || !bytes.Equal(e, entry) {
+		t.Errorf("afterwards: %d bytes, %t, %v", len(e), ok, err)
+	}
+}
+
+func TestForeignEntryIsNotTaken(t *testing.T) {
+	s := server(t, pmi1test.Options{})
+	l := rank(t, s, 0)
+	name := "ferry/" + kvsname + "/1"
+	part := encodePart(name, 2, []byte("x"))
+	for _, c := range []struct {
+		port string
+		want string
+		more map[string]string
+	}{
+		{port: "tag#0$port#1234$", want: "cut, or nothing"},
+		{port: "0.00000000.", want: "cut, or nothing"},
+		{port: "1..", want: "cut, or nothing"},
+		{port: part, want: "part 2 under the name " + name + "/1"},
+		{port: part, want: "part 2", more: map[string]string{name + "/1": encodePart(name+"/1", 3, nil)}},
+		{port: part, want: "part 2", more: map[string]string{name + "/1": part}},
+		{port: encodePart(name, 2, make([]byte, 1500)), want: "part 2", more: map[string]string{name + "/1": encodePart(name+"/1", 2, make([]byte, 1500))}},
+	} {
+		s.Publish(name, c.port)
+		for k, v := range c.more {
+			s.Publish(k, v)
+		}
+		if _, ok, err := l.Find(t.Context(), proc(1)); ok || !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %t, %v", c.port, ok, err)
+		}
+	}
+}
+
+func TestRefusedPublishNamesTheName(t *testing.T) {
+	s := server(t, pmi1test.Options{})
+	l := rank(t, s, 0)
+	s.Break(pmi1test.Fault{Cmd: "publish_name", Say: "cmd=publish_result info=ok rc=7 msg=no_room\n"})
+	// The answer says that it is not done, though the name is there after all.
+	if err := l.Publish(t.Context(), []byte("x")); err != nil {
+		t.Errorf("refused, but there: %v", err)
+	}
+	other := rank(t, s, 1)
+	s.Publish("ferry/"+kvsname+"/1", "another's")
+	err := other.Publish(t.Context(), make([]byte, 1500))
+	if !errors.Is(err, bootstrap.ErrPublished) || !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "ferry/"+kvsname+"/1") {
+		t.Errorf("taken: %v", err)
+	}
+	for name := range s.Names() {
+		if strings.HasPrefix(name, "ferry/"+kvsname+"/1/") {
+			t.Errorf("%s is left behind", name)
+		}
+	}
+	// What was published by a call whose context had ended is found there.
+	three := rank(t, s, 3)
+	name := "ferry/" + kvsname + "/3"
+	s.Publish(name, encodePart(name, 1, []byte("x")))
+	if err := three.Publish(t.Context(), []byte("x")); err != nil {
+		t.Errorf("published before: %v", err)
+	}
+	if err := three.Publish(t.Context(), []byte("y")); !errors.Is(err, bootstrap.ErrPublished) {
+		t.Errorf("published otherwise before: %v", err)
+	}
+}
+
+func TestLocalRanksAreUnknownUnlessAllAgree(t *testing.T) {
+	for _, c := range []struct {
+		mapping, localRank, localSize string
+		want                          []uint32
+	}{
+		{"(vector,(0,1,1))", "", "", []uint32{0, 1, 2, 3}},
+		{"(vector,(0,2,2))", "0", "2", []uint32{2, 3}},
+		{"(vector,(0,2,2))", "1", "2", nil},
+		{"(vector,(0,2,2))", "0", "4", nil},
+		{"(vector,(0,2,2", "0", "2", nil},
+		{"(matrix,(0,2,2))", "0", "2", nil},
+		{"segments=2", "0", "2", nil},
+		{"", "0", "2", nil},
+	} {
+		s := server(t, pmi1test.Options{Mapping: c.mapping})
+		at := place{fd: -1, port: s.Port(), id: 2, localRank: -1, localSize: -1}
+		for text, into := range map[string]*int{c.localRank: &at.localRank, c.localSize: &at.localSize} {
+			if text != "" {
+				*into = int(text[0] - '0')
+			}
+		}
+		var log bytes.Buffer
+		p, err := enter(t.Context(), at, bootstrap.Env{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		if err != nil {
+			t.Errorf("%s: %v", c.mapping, err)
+			continue
+		}
+		if !slices.Equal(p.id.Locals, c.want) || p.id.LocalSize != len(c.want) || p.id.LocalSize > 0 && p.id.Locals[p.id.LocalRank] != 2 {
+			t.Errorf("%+v: got %+v", c, p.id)
+		}
+		if told := strings.Contains(log.String(), "not known"); told != (c.want == nil && c.mapping != "") {
+			t.Errorf("%+v: log %s", c, log.String())
+		}
+		if err := p.leave(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,3 @@
+package pmi1
+
+func asRankOfHydra() {}

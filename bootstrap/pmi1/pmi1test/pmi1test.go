@@ -1,0 +1,225 @@
+// Package pmi1test is a PMI-1 server for tests: it answers as Hydra of either
+// generation or Slurm do, over a port or a pair of sockets, remembers what a launcher
+// would have killed the job for, and breaks its promises where a test says so.
+//
+// It stands on the standard library, so that a mistake in the client's parser is not
+// made here again.
+package pmi1test
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// Style says whose answers a server gives.
+type Style int
+
+// The styles.
+const (
+	Hydra402 Style = iota // Debian's mpiexec.hydra 4.0.2
+	HydraNew              // MPICH's of 2026: rc first, PMI 1.2 with groups
+	Slurm                 // srun --mpi=pmi2
+)
+
+// Options say what job a server has.
+type Options struct {
+	Size    int
+	KVSName string
+	Mapping string // PMI_process_mapping; "": none
+	Style   Style
+}
+
+// A Fault is an answer that a server does not give as it should.
+type Fault struct {
+	Cmd   string // to which command
+	Say   string // what is said instead, to the byte; "" with nothing else set: silence
+	Close bool   // the connection is closed after that
+	Twice bool   // the right answer, twice in one piece
+	Cut   string // the right answer, with the value of this field cut in half
+}
+
+// A Server serves one job.
+type Server struct {
+	o  Options
+	l  net.Listener
+	wg sync.WaitGroup
+
+	mu       sync.Mutex
+	conns    map[net.Conn]struct{}
+	names    map[string]string
+	put      map[string]string // before a barrier
+	stored   map[string]string
+	waiting  map[string][]net.Conn // in barriers
+	fault    *Fault
+	said     []string
+	killed   []string
+	finished []int
+	aborted  []int
+}
+
+// Start starts a server on a port of this machine.
+func Start(o Options) (*Server, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{
+		o: o, l: l, conns: map[net.Conn]struct{}{}, names: map[string]string{},
+		put: map[string]string{}, stored: map[string]string{}, waiting: map[string][]net.Conn{},
+	}
+	if o.Mapping != "" {
+		s.stored["PMI_process_mapping"] = o.Mapping
+	}
+	s.wg.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			s.serve(conn, -1)
+		}
+	})
+	return s, nil
+}
+
+// Port returns what PMI_PORT says.
+func (s *Server) Port() string { return s.l.Addr().String() }
+
+// Serve serves the process of that rank on conn, which becomes the server's: descriptor mode.
+func (s *Server) Serve(conn net.Conn, rank int) { s.serve(conn, rank) }
+
+// Close ends all connections, and waits until nothing is served.
+func (s *Server) Close() {
+	s.l.Close()
+	s.mu.Lock()
+	for conn := range s.conns {
+		conn.Close()
+	}
+	s.mu.Unlock()
+	s.wg.Wait()
+}
+
+// Break makes the next answer to f.Cmd, of whichever process, another one.
+func (s *Server) Break(f Fault) { s.with(func() { s.fault = &f }) }
+
+// Said returns the requests that came, without their ends.
+func (s *Server) Said() (said []string) {
+	s.with(func() { said = slices.Clone(s.said) })
+	return said
+}
+
+// Killed says why a launcher would have killed the job: unknown commands, and processes
+// that had said something and went without finalize.
+func (s *Server) Killed() (why []string) {
+	s.with(func() { why = slices.Clone(s.killed) })
+	return why
+}
+
+// Finished returns the ranks that have finalized, in that order.
+func (s *Server) Finished() (ranks []int) {
+	s.with(func() { ranks = slices.Clone(s.finished) })
+	return ranks
+}
+
+// Aborted returns the statuses with which processes have aborted the job.
+func (s *Server) Aborted() (statuses []int) {
+	s.with(func() { statuses = slices.Clone(s.aborted) })
+	return statuses
+}
+
+// Names returns what is published.
+func (s *Server) Names() map[string]string {
+	names := map[string]string{}
+	s.with(func() {
+		for k, v := range s.names {
+			names[k] = v
+		}
+	})
+	return names
+}
+
+// Publish publishes a name, as another job's process could.
+func (s *Server) Publish(service, port string) { s.with(func() { s.names[service] = port }) }
+
+func (s *Server) with(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+}
+
+func (s *Server) serve(conn net.Conn, rank int) {
+	s.with(func() { s.conns[conn] = struct{}{} })
+	s.wg.Go(func() {
+		defer conn.Close()
+		spoke, finished := false, false
+		r := bufio.NewReader(conn)
+		for !finished {
+			line, err := r.ReadString('\n')
+			if err != nil {
+				break
+			}
+			spoke = true
+			line = strings.TrimSuffix(line, "\n")
+			s.with(func() { finished = s.answer(conn, &rank, line) })
+		}
+		s.with(func() {
+			delete(s.conns, conn)
+			if spoke && !finished {
+				s.killed = append(s.killed, fmt.Sprintf("rank %d is gone without finalize", rank))
+			}
+		})
+	})
+}
+
+// answer answers one request, and reports whether the connection is over.
+func (s *Server) answer(conn net.Conn, rank *int, line string) (over bool) {
+	s.said = append(s.said, line)
+	fields := map[string]string{}
+	for word := range strings.FieldsSeq(line) {
+		k, v, _ := strings.Cut(word, "=")
+		fields[k] = v
+	}
+	cmd := fields["cmd"]
+	text, known := s.reply(conn, rank, cmd, fields)
+	if !known {
+		s.killed = append(s.killed, fmt.Sprintf("rank %d said %q", *rank, line))
+		return true
+	}
+	if f := s.fault; f != nil && f.Cmd == cmd {
+		s.fault = nil
+		switch {
+		case f.Twice:
+			text += text
+		case f.Cut != "":
+			text = cut(text, f.Cut)
+		default:
+			text = f.Say
+		}
+		if over = f.Close; text == "" {
+			return over
+		}
+	}
+	conn.Write([]byte(text)) // who does not listen any more gets nothing
+	if cmd == "finalize" {
+		s.finished = append(s.finished, *rank)
+	}
+	return over || cmd == "finalize"
+}
+
+// cut halves the value of a field.
+func cut(text, key string) string {
+	before, rest, _ := strings.Cut(text, " "+key+"=")
+	end := strings.IndexAny(rest, " \n")
+	return before + " " + key + "=" + rest[:end/2] + rest[end:]
+}
+
+// number reads a field that holds one; 0 if it does not.
+func number(text string) int {
+	n, _ := strconv.Atoi(text)
+	return n
+}

@@ -1,0 +1,170 @@
+package pmi1
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/pmi1/internal/wire"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// process is what this operating-system process is to its PMI-1 server. It outlives
+// clients, because the server talks to a process once: after finalize the descriptor is
+// dead, and what was learnt until then has to do.
+type process struct {
+	place   place
+	timeout time.Duration
+	log     *slog.Logger
+	begun   chan struct{} // closed when begin has ended; what is below is set then
+
+	err  error // why there is no wire-up
+	id   bootstrap.Identity
+	wire *wire.Client
+
+	mu       sync.Mutex
+	users    int
+	finished bool                      // finalize has begun: the server serves nobody here any more
+	known    map[framework.Proc][]byte // entries: what was found, and what this process has published
+}
+
+// processes holds one process for each place. There is one in a program: its descriptor
+// is inherited once, whoever opens clients. Tests have more, by port.
+var processes = struct {
+	sync.Mutex
+	at map[string]*process
+}{at: map[string]*process{}}
+
+// enter returns the process at a place, with one user more, when the server has said who
+// it is. The first caller's timeout and logger are the ones that count. A ctx that ends
+// does not end the conversation, which can't be had twice: a later call finds its result.
+func enter(ctx context.Context, at place, env bootstrap.Env) (*process, error) {
+	processes.Lock()
+	p := processes.at[at.key()]
+	if p == nil {
+		p = &process{
+			place: at, timeout: cmp.Or(env.Timeout, bootstrap.DefaultTimeout), log: env.Logger,
+			begun: make(chan struct{}), known: map[framework.Proc][]byte{},
+		}
+		if p.log == nil {
+			p.log = slog.New(slog.DiscardHandler)
+		}
+		processes.at[at.key()] = p
+		go p.begin()
+	}
+	processes.Unlock()
+	select {
+	case <-p.begun:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if p.err != nil {
+		return nil, p.err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.users++
+	return p, nil
+}
+
+// visited reports whether a place has been spoken to.
+func visited(at place) bool {
+	processes.Lock()
+	defer processes.Unlock()
+	return processes.at[at.key()] != nil
+}
+
+// dialTimeout limits connecting to a server's port.
+const dialTimeout = 10 * time.Second
+
+// begin makes the process known to its server.
+func (p *process) begin() {
+	defer close(p.begun)
+	dialing, cancel := context.WithTimeout(context.Background(), min(p.timeout, dialTimeout))
+	defer cancel()
+	conn, err := p.place.dial(dialing)
+	if err != nil {
+		p.err = &framework.TransportError{Component: "bootstrap pmi1", Peer: "the launcher at " + p.place.key(), Op: "connect", Err: err}
+		processes.Lock()
+		delete(processes.at, p.place.key()) // nothing was said: the next call tries again
+		processes.Unlock()
+		return
+	}
+	p.wire = wire.New(conn, p.timeout)
+	if p.err = p.greet(context.Background()); p.err != nil {
+		p.wire.Close()
+	}
+}
+
+// greet learns who this process is. Every answer has a deadline.
+func (p *process) greet(ctx context.Context) (err error) {
+	rank, size := p.place.rank, p.place.size
+	if p.place.fd < 0 {
+		if rank, size, err = p.wire.Who(ctx, p.place.id); err != nil {
+			return err
+		}
+	}
+	if err := p.wire.Init(ctx); err != nil {
+		return err
+	}
+	p.id = bootstrap.Identity{Proc: framework.Proc{Namespace: p.wire.KVSName(), Rank: uint32(rank)}, Size: size}
+	mapping, ok, err := p.wire.Get(ctx, mappingKey)
+	if broken := p.wire.Err(); broken != nil {
+		return broken
+	}
+	if err == nil && !ok {
+		return nil // servers drop a mapping that is too long for them
+	}
+	var locals []uint32
+	if err == nil {
+		locals, err = localRanks(mapping, rank, size)
+	}
+	if err == nil {
+		err = p.place.agrees(locals, uint32(rank))
+	}
+	if err != nil {
+		// No reason to fail: node ids travel in the cards as well.
+		p.log.Warn("bootstrap pmi1: it is not known who is on this node", "error", err)
+		return nil
+	}
+	p.id.Locals, p.id.LocalSize = locals, len(locals)
+	p.id.LocalRank, _ = slices.BinarySearch(locals, uint32(rank))
+	return nil
+}
+
+// agrees checks what a mapping says against the variables that some servers set.
+func (p place) agrees(locals []uint32, rank uint32) error {
+	at, _ := slices.BinarySearch(locals, rank)
+	if p.localSize >= 0 && p.localSize != len(locals) || p.localRank >= 0 && p.localRank != at {
+		return fmt.Errorf("%s places %d ranks on this node, with this one at %d, but %s is %d and %s is %d",
+			mappingKey, len(locals), at, envLocalSize, p.localSize, envLocalRank, p.localRank)
+	}
+	return nil
+}
+
+// leave takes one user away. With the last one the conversation with the server ends.
+func (p *process) leave() error {
+	p.mu.Lock()
+	p.users--
+	last := p.users == 0 && !p.finished
+	p.finished = p.finished || last
+	p.mu.Unlock()
+	if !last {
+		return nil
+	}
+	ctx, cancel := context.WithTimeoutCause(context.Background(), goodbyeTimeout, &framework.TransportError{
+		Component: "bootstrap pmi1", Peer: "the launcher", Op: "finalize",
+		Err: fmt.Errorf("%w: it is not done within %v", framework.ErrTimeout, goodbyeTimeout),
+	})
+	defer cancel()
+	return p.wire.Finalize(ctx)
+}
+
+// goodbyeTimeout limits Close, which has no context of its caller's, when the time for an
+// answer is longer.
+const goodbyeTimeout = 10 * time.Second
