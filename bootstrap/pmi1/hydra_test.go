@@ -1,3 +1,230 @@
 package pmi1
 
-func asRankOfHydra() {}
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/meet"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// The test binary is the program of the jobs below: what it does is in roleVar, and the
+// job's directory in dirVar.
+const (
+	roleVar = "FERRY_TEST_PMI1_ROLE"
+	dirVar  = "FERRY_TEST_PMI1_DIR"
+)
+
+const hydraTimeout = 20 * time.Second
+
+// asRankOfHydra runs this process as a rank, if it is one, and ends it.
+func asRankOfHydra() {
+	role, ok := roles[os.Getenv(roleVar)]
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), hydraTimeout)
+	defer cancel()
+	status, err := role(ctx)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "rank:", err)
+		status = max(status, 1)
+	}
+	os.Exit(status)
+}
+
+var roles = map[string]func(ctx context.Context) (status int, err error){
+	"meet":    roleMeet,
+	"forgets": roleForget,
+	"aborts":  roleAbort,
+	"leaves":  roleLeave,
+}
+
+func openAnd(ctx context.Context, f func(*launcher) error) error {
+	if v := probe(new(Params)); v.Status != framework.StatusUsable {
+		return errors.New(v.Why())
+	}
+	l, err := open(ctx, bootstrap.Env{Params: new(Params), Timeout: hydraTimeout})
+	if err != nil {
+		return err
+	}
+	return f(l)
+}
+
+// roleMeet: ranks 1 and 3 find each other while 0 and 2 don't even say hello.
+func roleMeet(ctx context.Context) (int, error) {
+	number := os.Getenv(envRank) + os.Getenv(envID)
+	if number == "0" || number == "2" {
+		return 0, untilThere(ctx, "done-1", "done-3")
+	}
+	began := time.Now()
+	return 0, openAnd(ctx, func(l *launcher) error {
+		opened := time.Since(began)
+		id := l.Identity()
+		entry := bytes.Repeat([]byte{byte(id.Proc.Rank)}, 1500)
+		if err := l.Publish(ctx, entry); err != nil {
+			return err
+		}
+		published := time.Since(began) - opened
+		other := framework.Proc{Namespace: id.Proc.Namespace, Rank: 4 - id.Proc.Rank}
+		got, err := find(ctx, l, other)
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(got, bytes.Repeat([]byte{byte(other.Rank)}, 1500)) {
+			return fmt.Errorf("%v has %d bytes %x...", other, len(got), got[:min(4, len(got))])
+		}
+		var took []time.Duration
+		name := service(other, 0, l.p.wire.Maxes().Key)
+		for range 200 {
+			start := time.Now()
+			if _, ok, err := l.p.wire.Lookup(ctx, name); !ok || err != nil {
+				return fmt.Errorf("lookup: %t, %w", ok, err)
+			}
+			took = append(took, time.Since(start))
+		}
+		slices.Sort(took)
+		start := time.Now()
+		if err := l.Close(); err != nil {
+			return err
+		}
+		fmt.Printf("rank %d of %d, %d local, groups %t: open %v, publish 1500 B %v, lookup p50 %v p99 %v, finalize %v\n", id.Proc.Rank, id.Size,
+			id.LocalSize, l.p.wire.Groups(), opened.Round(time.Microsecond), published.Round(time.Microsecond), took[100], took[198], time.Since(start).Round(time.Microsecond))
+		again, err := open(ctx, bootstrap.Env{Params: new(Params)})
+		if err != nil {
+			return fmt.Errorf("open again: %w", err)
+		}
+		if _, ok, err := again.Find(ctx, other); !ok || err != nil {
+			return fmt.Errorf("find again: %t, %w", ok, err)
+		}
+		if _, _, err := again.Find(ctx, framework.Proc{Namespace: id.Proc.Namespace}); !errors.Is(err, errFinished) {
+			return fmt.Errorf("find a stranger: %w", err)
+		}
+		return errors.Join(again.Close(), os.WriteFile(filepath.Join(os.Getenv(dirVar), fmt.Sprint("done-", id.Proc.Rank)), nil, 0o600))
+	})
+}
+
+// find asks until there is an answer.
+func find(ctx context.Context, l meet.Launcher, p framework.Proc) ([]byte, error) {
+	for {
+		entry, ok, err := l.Find(ctx, p)
+		if ok || err != nil {
+			return entry, err
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%v: %w", p, context.Cause(ctx))
+		}
+	}
+}
+
+// untilThere waits for files of the job's directory.
+func untilThere(ctx context.Context, names ...string) error {
+	for _, name := range names {
+		for {
+			if _, err := os.Stat(filepath.Join(os.Getenv(dirVar), name)); err == nil {
+				break
+			}
+			select {
+			case <-time.After(10 * time.Millisecond):
+			case <-ctx.Done():
+				return fmt.Errorf("%s: %w", name, context.Cause(ctx))
+			}
+		}
+	}
+	return nil
+}
+
+// roleAbort: rank 0 aborts the job, in which the others would wait.
+func roleAbort(ctx context.Context) (int, error) {
+	return 0, openAnd(ctx, func(l *launcher) error {
+		if l.Identity().Proc.Rank == 0 {
+			if err := l.Abort(ctx, 3, "as the test wants"); err != nil {
+				return err
+			}
+		}
+		return untilThere(ctx, "never")
+	})
+}
+
+// roleForget: rank 0 ends without a goodbye when the others have said hello, and they wait.
+func roleForget(ctx context.Context) (int, error) {
+	return 0, openAnd(ctx, func(l *launcher) error {
+		if err := l.p.wire.Barrier(ctx, ""); err != nil || l.Identity().Proc.Rank == 0 {
+			return err
+		}
+		return untilThere(ctx, "never")
+	})
+}
+
+// roleLeave: each ends with its rank as its status.
+func roleLeave(ctx context.Context) (status int, err error) {
+	err = openAnd(ctx, func(l *launcher) error {
+		status = int(l.Identity().Proc.Rank)
+		return l.Close()
+	})
+	return status, err
+}
+
+// mpiexec runs a role as a job of four, and returns its output and status.
+func mpiexec(t *testing.T, role string, args ...string) (output string, status int) {
+	t.Helper()
+	path, err := exec.LookPath("mpiexec.hydra")
+	if err != nil {
+		if os.Getenv("REQUIRE_ALL") == "1" {
+			t.Fatal("mpiexec.hydra is missing, and REQUIRE_ALL=1: ", err)
+		}
+		t.Skip("SKIPPED: no mpiexec.hydra (Debian's mpich)")
+	}
+	cmd := exec.CommandContext(t.Context(), path, append(args, "-n", "4", os.Args[0])...)
+	cmd.Env = append(os.Environ(), roleVar+"="+role, dirVar+"="+t.TempDir())
+	cmd.WaitDelay = time.Second
+	out, err := cmd.CombinedOutput()
+	if _, ended := errors.AsType[*exec.ExitError](err); err != nil && !ended {
+		t.Fatal(err)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
+}
+
+func TestUnderHydraTwoFindEachOtherWhileOthersSleep(t *testing.T) {
+	for name, args := range map[string][]string{"descriptor": nil, "port": {"-pmi-port"}} {
+		t.Run(name, func(t *testing.T) {
+			out, status := mpiexec(t, "meet", args...)
+			if status != 0 || strings.Count(out, "rank ") != 2 {
+				t.Errorf("status %d: %s", status, out)
+			}
+			t.Log(out)
+		})
+	}
+}
+
+func TestUnderHydraStatusesArriveAtMpiexec(t *testing.T) {
+	if out, status := mpiexec(t, "leaves"); status != 3 {
+		t.Errorf("ranks end with 0, 1, 2 and 3, whose bits together are 3: status %d: %s", status, out)
+	}
+	if out, status := mpiexec(t, "aborts"); status != 3 {
+		t.Errorf("a rank aborts with 3: status %d: %s", status, out)
+	}
+}
+
+// TestUnderHydraAnEndWithoutGoodbyeEndsTheOthers: which wait, and would for long. The status
+// of mpiexec says nothing of it.
+func TestUnderHydraAnEndWithoutGoodbyeEndsTheOthers(t *testing.T) {
+	began := time.Now()
+	out, status := mpiexec(t, "forgets")
+	if time.Since(began) > hydraTimeout/2 || strings.Contains(out, "never") {
+		t.Errorf("the others go on: status %d: %s", status, out)
+	}
+	t.Logf("status %d: %s", status, out)
+}
