@@ -1,6 +1,7 @@
 package pmi1
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -9,142 +10,205 @@ import (
 	"hash/fnv"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
-	"github.com/ferrympi/ferry/bootstrap/meet"
 	"github.com/ferrympi/ferry/bootstrap/pmi1/internal/wire"
 	"github.com/ferrympi/ferry/framework"
 )
 
-// The address book is the server's name service: what is published there is seen at once
-// and by everybody, while what is put into the key space waits for a barrier of all.
+// What a job keeps in the server's name service: the addresses of its processes, under
+// ferry/KVSNAME/RANK, and what programs publish, under ferry/n/HASH (names). What is
+// published there is seen at once and by everybody, while what is put into the key space
+// waits for a barrier of all.
 //
-// An entry stands under ferry/KVSNAME/RANK as COUNT.SUM.HEX. COUNT is over 1 if it does
-// not fit into one port: then ferry/KVSNAME/RANK/1 and so on hold the rest, in the same
-// form. The head is published last, so that who finds it finds all. SUM is the CRC-32 of
-// the name and what follows the sum, by which an answer that was cut, or that belongs to
-// another request, is found out.
+// A value stands under its name as COUNT.SUM.HEX. COUNT is over 1 if it does not fit into
+// one port: then NAME/1 and so on hold the rest as SUM.HEX. The head is published last and
+// withdrawn first, so that who finds it finds all. SUM is the CRC-32 of the name and the
+// value, by which an answer that was cut, that belongs to another request, or to what
+// was published there before, is found out.
 
 const (
-	// mostParts is enough for an entry of meet.MaxEntry bytes with the smallest limits
-	// that are accepted.
-	mostParts = 99
+	// mostParts is enough for a value of bootstrap.MaxValue bytes with the limits that
+	// servers have, and for an entry with the smallest that are accepted.
+	mostParts = 9999
 
-	partHeader = len("99.00000000.")
+	headHeader = len("9999.00000000.")
 )
 
-// service returns the name of a part of p's entry. It fits into most bytes, of which the
-// server needs one: a long namespace is there as its hash.
-func service(p framework.Proc, part, most int) string {
-	const longest = len("ferry//4294967295/99")
+// addressName returns the name of p's entry. With the number of a part it fits into most
+// bytes, of which the server needs one: a long namespace is there as its hash.
+func addressName(p framework.Proc, most int) string {
+	const longest = len("ferry//4294967295/9999")
 	namespace := p.Namespace
 	if longest+len(namespace) >= most || strings.ContainsFunc(namespace, func(r rune) bool { return r <= ' ' || r > '~' || r == '\\' }) {
-		h := fnv.New128a()
-		h.Write([]byte(namespace))
-		namespace = hex.EncodeToString(h.Sum(nil))
+		namespace = hash(namespace)
 	}
-	name := "ferry/" + namespace + "/" + strconv.FormatUint(uint64(p.Rank), 10)
-	if part > 0 {
-		name += "/" + strconv.Itoa(part)
-	}
-	return name
+	return "ferry/" + namespace + "/" + strconv.FormatUint(uint64(p.Rank), 10)
 }
 
-// encodePart returns what is published under name.
-func encodePart(name string, count int, part []byte) string {
-	text := hex.EncodeToString(part)
-	return fmt.Sprintf("%d.%08x.%s", count, sum(name, count, text), text)
+// publicName returns the name under which a job has what a program calls name. It is no
+// address of a job that is called n: a hash is longer than a rank.
+func publicName(namespace, name string) string { return "ferry/n/" + hash(namespace+"\x00"+name) }
+
+func hash(text string) string {
+	h := fnv.New128a()
+	h.Write([]byte(text))
+	return hex.EncodeToString(h.Sum(nil))
 }
 
-func sum(name string, count int, text string) uint32 {
-	return crc32.ChecksumIEEE(fmt.Appendf(nil, "%s %d %s", name, count, text))
+func partName(name string, part int) string {
+	if part == 0 {
+		return name
+	}
+	return name + "/" + strconv.Itoa(part)
+}
+
+func sum(name string, value []byte) uint32 {
+	return crc32.Update(crc32.ChecksumIEEE([]byte(name)), crc32.IEEETable, value)
+}
+
+// encode returns the ports of the parts of a value, each with room bytes of it at most.
+func encode(name string, value []byte, room int) (ports []string) {
+	count := max(1, (len(value)+room-1)/room)
+	check := sum(name, value)
+	for i := range count {
+		port := fmt.Sprintf("%08x.%x", check, value[i*room:min((i+1)*room, len(value))])
+		if i == 0 {
+			port = fmt.Sprintf("%d.%s", count, port)
+		}
+		ports = append(ports, port)
+	}
+	return ports
 }
 
 var errPart = errors.New("it is cut, or nothing that a ferry program has published there")
 
-// decodePart is the inverse of encodePart.
-func decodePart(name, port string) (count int, part []byte, err error) {
-	head, rest, _ := strings.Cut(port, ".")
-	check, text, _ := strings.Cut(rest, ".")
-	if count, err = strconv.Atoi(head); err != nil || count < 1 || count > mostParts {
-		return 0, nil, errPart
+// decodeHead takes the first part of a value apart.
+func decodeHead(port string) (count int, check string, part []byte, err error) {
+	number, rest, _ := strings.Cut(port, ".")
+	if count, err = strconv.Atoi(number); err != nil || count < 1 || count > mostParts {
+		return 0, "", nil, errPart
 	}
-	if want, err := strconv.ParseUint(check, 16, 32); err != nil || uint32(want) != sum(name, count, text) {
-		return 0, nil, errPart
+	check, _, _ = strings.Cut(rest, ".")
+	part, err = decodePart(rest, check)
+	return count, check, part, err
+}
+
+// decodePart takes a part apart that must have that sum.
+func decodePart(port, check string) ([]byte, error) {
+	text, ok := strings.CutPrefix(port, check+".")
+	part, err := hex.DecodeString(text)
+	if !ok || err != nil {
+		return nil, errPart
 	}
-	if part, err = hex.DecodeString(text); err != nil {
-		return 0, nil, errPart
-	}
-	return count, part, nil
+	return part, nil
 }
 
 // book is the name service of a job.
 type book struct{ wire *wire.Client }
 
-func (b book) service(p framework.Proc, part int) string { return service(p, part, b.wire.Maxes().Key) }
+// withdrawTimeout limits the withdrawal of what was published in part.
+const withdrawTimeout = time.Second
 
-// write publishes p's entry. When a part can't be published, those that were are withdrawn.
-func (b book) write(ctx context.Context, p framework.Proc, entry []byte) error {
-	room := (b.wire.MaxPort(b.service(p, mostParts)) - partHeader) / 2
-	if len(entry) > room*mostParts || len(entry) > meet.MaxEntry {
-		return fmt.Errorf("%w: bootstrap pmi1: an address entry of %d bytes: the limit is %d", framework.ErrUnsupported, len(entry), min(room*mostParts, meet.MaxEntry))
+// write publishes a value, or nothing. A name that is taken is bootstrap.ErrPublished;
+// with a server that replaces (Slurm), of two who publish at the same time both may succeed.
+func (b book) write(ctx context.Context, name string, value []byte) error {
+	if err := b.free(ctx, name); err != nil {
+		return err
 	}
-	count := max(1, (len(entry)+room-1)/room)
-	for i := count - 1; i >= 0; i-- {
-		err := b.writePart(ctx, b.service(p, i), count, entry[i*room:min((i+1)*room, len(entry))])
+	room := (b.wire.MaxPort(partName(name, mostParts)) - headHeader) / 2
+	ports := encode(name, value, room)
+	if len(ports) > mostParts {
+		return fmt.Errorf("%w: bootstrap pmi1: %d bytes under the name %s: the limit is %d", framework.ErrUnsupported, len(value), name, room*mostParts)
+	}
+	for i := len(ports) - 1; i >= 0; i-- {
+		err := b.wire.Publish(ctx, partName(name, i), ports[i])
 		if err == nil {
 			continue
 		}
-		for j := i + 1; j < count && b.wire.Err() == nil; j++ {
-			b.wire.Unpublish(context.WithoutCancel(ctx), b.service(p, j)) // the error that counts is err
+		first := i // may be there or not
+		if _, refused := errors.AsType[*wire.RefusedError](err); refused {
+			first = i + 1
+			err = cmp.Or(b.free(ctx, partName(name, i)), err)
 		}
+		b.withdraw(context.WithoutCancel(ctx), name, first, len(ports))
 		return err
 	}
 	return nil
 }
 
-func (b book) writePart(ctx context.Context, name string, count int, part []byte) error {
-	port := encodePart(name, count, part)
-	err := b.wire.Publish(ctx, name, port)
-	if _, ok := errors.AsType[*wire.RefusedError](err); !ok {
-		return err
+// free returns ErrPublished if something is published under name.
+func (b book) free(ctx context.Context, name string) error {
+	port, ok, err := b.wire.Lookup(ctx, name)
+	if ok {
+		return fmt.Errorf("bootstrap pmi1: publish %s: %w, with %s", name, bootstrap.ErrPublished, wire.Quote("port="+port))
 	}
-	there, ok, lookupErr := b.wire.Lookup(ctx, name)
-	switch {
-	case lookupErr != nil:
-		return errors.Join(err, lookupErr)
-	case !ok:
-		return err
-	case there == port:
-		return nil // by an earlier call of this process, whose context ended
-	}
-	return fmt.Errorf("%w: %w, as %s", err, bootstrap.ErrPublished, wire.Quote("port="+there))
+	return err
 }
 
-// read returns p's entry; ok is false while there is none.
-func (b book) read(ctx context.Context, p framework.Proc) (entry []byte, ok bool, err error) {
-	count := 1
-	for i := 0; i < count; i++ {
-		name := b.service(p, i)
-		port, ok, err := b.wire.Lookup(ctx, name)
-		if err != nil || !ok && i == 0 {
+// withdraw takes parts back, as far as possible: another error is told.
+func (b book) withdraw(ctx context.Context, name string, first, end int) {
+	ctx, cancel := context.WithTimeout(ctx, withdrawTimeout)
+	defer cancel()
+	for i := first; i < end && b.wire.Err() == nil && ctx.Err() == nil; i++ {
+		b.wire.Unpublish(ctx, partName(name, i))
+	}
+}
+
+// read returns the value under name, of most bytes at most; ok is false while there is none.
+func (b book) read(ctx context.Context, name string, most int) (value []byte, ok bool, err error) {
+	port, ok, err := b.wire.Lookup(ctx, name)
+	if err != nil || !ok {
+		return nil, false, err
+	}
+	bad := func(part int, port string, err error) error {
+		return &framework.TransportError{
+			Component: "bootstrap pmi1", Peer: "the launcher", Op: "look up " + partName(name, part),
+			Err: fmt.Errorf("%s: %w", wire.Quote("port="+port), err),
+		}
+	}
+	head := port
+	count, check, value, err := decodeHead(head)
+	if err != nil {
+		return nil, false, bad(0, head, err)
+	}
+	for i := 1; i < count && len(value) <= most; i++ {
+		port, ok, err := b.wire.Lookup(ctx, partName(name, i))
+		if err != nil {
 			return nil, false, err
 		}
-		n, part, err := 0, []byte(nil), errors.New("it is missing")
-		if ok {
-			n, part, err = decodePart(name, port)
-		}
-		if err == nil && i > 0 && n != count || len(entry)+len(part) > meet.MaxEntry {
-			err = errPart
+		part, err := decodePart(port, check)
+		if !ok {
+			err = errors.New("a part is missing")
 		}
 		if err != nil {
-			return nil, false, &framework.TransportError{
-				Component: "bootstrap pmi1", Peer: p.String(), Op: "find the address",
-				Err: fmt.Errorf("part %d under the name %s, %s: %w", i+1, name, wire.Quote("port="+port), err),
-			}
+			return nil, false, bad(i, port, err)
 		}
-		count = n
-		entry = append(entry, part...)
+		value = append(value, part...)
 	}
-	return entry, true, nil
+	if fmt.Sprintf("%08x", sum(name, value)) != check || len(value) > most {
+		return nil, false, bad(0, head, errPart)
+	}
+	return value, true, nil
+}
+
+// remove withdraws the value under name; ok is false if there is none.
+func (b book) remove(ctx context.Context, name string) (ok bool, err error) {
+	port, ok, err := b.wire.Lookup(ctx, name)
+	if err != nil || !ok {
+		return false, err
+	}
+	count, _, _, err := decodeHead(port)
+	if err != nil {
+		count = 1 // it can't be more than that, whatever it is
+	}
+	if err := b.wire.Unpublish(ctx, name); err != nil {
+		if _, refused := errors.AsType[*wire.RefusedError](err); refused {
+			return false, nil // somebody else was faster
+		}
+		return false, err
+	}
+	b.withdraw(context.WithoutCancel(ctx), name, 1, count)
+	return true, nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"slices"
@@ -157,26 +158,30 @@ func TestForeignEntryIsNotTaken(t *testing.T) {
 	s := server(t, pmi1test.Options{})
 	l := rank(t, s, 0)
 	name := "ferry/" + kvsname + "/1"
-	part := encodePart(name, 2, []byte("x"))
+	two := encode(name, []byte("xy"), 1)
+	long := encode(name, make([]byte, 3000), 1500)
 	for _, c := range []struct {
 		port string
 		want string
-		more map[string]string
+		more string // of part 1
 	}{
 		{port: "tag#0$port#1234$", want: "cut, or nothing"},
 		{port: "0.00000000.", want: "cut, or nothing"},
 		{port: "1..", want: "cut, or nothing"},
-		{port: part, want: "part 2 under the name " + name + "/1"},
-		{port: part, want: "part 2", more: map[string]string{name + "/1": encodePart(name+"/1", 3, nil)}},
-		{port: part, want: "part 2", more: map[string]string{name + "/1": part}},
-		{port: encodePart(name, 2, make([]byte, 1500)), want: "part 2", more: map[string]string{name + "/1": encodePart(name+"/1", 2, make([]byte, 1500))}},
+		{port: "1.00000000.00", want: "cut, or nothing"},
+		{port: encode(name+"x", []byte("x"), 9)[0], want: "cut, or nothing"},
+		{port: two[0], want: "a part is missing"},
+		{port: two[0], want: "look up " + name + "/1", more: "?"},
+		{port: two[0], want: "look up " + name + "/1", more: encode(name, []byte("ab"), 1)[1]}, // of another value
+		{port: two[0], want: "cut, or nothing", more: two[1][:len(two[1])-2]},
+		{port: long[0], want: "cut, or nothing", more: long[1]},
 	} {
 		s.Publish(name, c.port)
-		for k, v := range c.more {
-			s.Publish(k, v)
+		if c.more != "" {
+			s.Publish(name+"/1", c.more)
 		}
-		if _, ok, err := l.Find(t.Context(), proc(1)); ok || !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %t, %v", c.port, ok, err)
+		if _, ok, err := l.Find(t.Context(), proc(1)); ok || !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%.40s: %t, %v, want %q", c.port, ok, err, c.want)
 		}
 	}
 }
@@ -184,31 +189,42 @@ func TestForeignEntryIsNotTaken(t *testing.T) {
 func TestRefusedPublishNamesTheName(t *testing.T) {
 	s := server(t, pmi1test.Options{})
 	l := rank(t, s, 0)
+	left := func(r string) {
+		t.Helper()
+		for name := range s.Names() {
+			if strings.HasPrefix(name, "ferry/"+kvsname+"/"+r+"/") {
+				t.Errorf("%s is left behind", name)
+			}
+		}
+	}
+	name := "ferry/" + kvsname + "/0"
 	s.Break(pmi1test.Fault{Cmd: "publish_name", Say: "cmd=publish_result info=ok rc=7 msg=no_room\n"})
-	// The answer says that it is not done, though the name is there after all.
-	if err := l.Publish(t.Context(), []byte("x")); err != nil {
-		t.Errorf("refused, but there: %v", err)
+	if err := l.Publish(t.Context(), make([]byte, 1500)); !errors.Is(err, framework.ErrTransport) && !errors.Is(err, bootstrap.ErrPublished) || !strings.Contains(err.Error(), name) {
+		t.Errorf("refused: %v", err)
 	}
 	other := rank(t, s, 1)
 	s.Publish("ferry/"+kvsname+"/1", "another's")
-	err := other.Publish(t.Context(), make([]byte, 1500))
-	if !errors.Is(err, bootstrap.ErrPublished) || !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "ferry/"+kvsname+"/1") {
-		t.Errorf("taken: %v", err)
-	}
-	for name := range s.Names() {
-		if strings.HasPrefix(name, "ferry/"+kvsname+"/1/") {
-			t.Errorf("%s is left behind", name)
+	for range 2 {
+		err := other.Publish(t.Context(), make([]byte, 1500))
+		if !errors.Is(err, bootstrap.ErrPublished) || !strings.Contains(err.Error(), "ferry/"+kvsname+"/1") || !strings.Contains(err.Error(), "another's") {
+			t.Errorf("taken: %v", err)
 		}
 	}
-	// What was published by a call whose context had ended is found there.
-	three := rank(t, s, 3)
-	name := "ferry/" + kvsname + "/3"
-	s.Publish(name, encodePart(name, 1, []byte("x")))
-	if err := three.Publish(t.Context(), []byte("x")); err != nil {
-		t.Errorf("published before: %v", err)
+	left("1")
+	// The head is taken in the last moment, or a part.
+	for r, taken := range map[int]string{2: "", 3: "/2"} {
+		name := fmt.Sprintf("ferry/%s/%d%s", kvsname, r, taken)
+		l := rank(t, s, r)
+		s.Break(pmi1test.Fault{Cmd: "lookup_name", Say: "cmd=lookup_result rc=1\n"})
+		s.Publish(name, "another's")
+		if err := l.Publish(t.Context(), make([]byte, 1500)); !errors.Is(err, bootstrap.ErrPublished) || !strings.Contains(err.Error(), name) {
+			t.Errorf("taken meanwhile: %v", err)
+		}
 	}
-	if err := three.Publish(t.Context(), []byte("y")); !errors.Is(err, bootstrap.ErrPublished) {
-		t.Errorf("published otherwise before: %v", err)
+	left("0")
+	left("2")
+	if _, there := s.Names()["ferry/"+kvsname+"/3"]; there || len(s.Names()) != 3 {
+		t.Errorf("there is %d", len(s.Names()))
 	}
 }
 

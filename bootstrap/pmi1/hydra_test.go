@@ -85,7 +85,7 @@ func roleMeet(ctx context.Context) (int, error) {
 			return fmt.Errorf("%v has %d bytes %x...", other, len(got), got[:min(4, len(got))])
 		}
 		var took []time.Duration
-		name := service(other, 0, l.p.wire.Maxes().Key)
+		name := l.address(other)
 		for range 200 {
 			start := time.Now()
 			if _, ok, err := l.p.wire.Lookup(ctx, name); !ok || err != nil {

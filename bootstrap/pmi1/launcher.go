@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/meet"
 	"github.com/ferrympi/ferry/framework"
 )
 
@@ -54,6 +55,9 @@ func (l *launcher) learn(p framework.Proc, entry []byte) {
 	l.p.known[p] = slices.Clone(entry)
 }
 
+// address returns the name under which p's entry is.
+func (l *launcher) address(p framework.Proc) string { return addressName(p, l.p.wire.Maxes().Key) }
+
 // Publish implements meet.Launcher. The entry stays when this process says goodbye; a
 // second call with the same entry does nothing, with another it is ErrPublished.
 func (l *launcher) Publish(ctx context.Context, entry []byte) error {
@@ -65,10 +69,13 @@ func (l *launcher) Publish(ctx context.Context, entry []byte) error {
 		}
 		return fmt.Errorf("bootstrap pmi1: %s of %v: %w, with other bytes", op, me, bootstrap.ErrPublished)
 	}
+	if len(entry) > meet.MaxEntry {
+		return fmt.Errorf("%w: bootstrap pmi1: %s of %v: %d bytes, limit %d", framework.ErrUnsupported, op, me, len(entry), meet.MaxEntry)
+	}
 	if err := l.usable(op, "the launcher"); err != nil {
 		return err
 	}
-	if err := (book{l.p.wire}).write(ctx, me, entry); err != nil {
+	if err := (book{l.p.wire}).write(ctx, l.address(me), entry); err != nil {
 		return err
 	}
 	l.learn(me, entry)
@@ -83,7 +90,7 @@ func (l *launcher) Find(ctx context.Context, p framework.Proc) (entry []byte, ok
 	if err := l.usable("find the address", p.String()); err != nil {
 		return nil, false, err
 	}
-	if entry, ok, err = (book{l.p.wire}).read(ctx, p); ok {
+	if entry, ok, err = (book{l.p.wire}).read(ctx, l.address(p), meet.MaxEntry); ok {
 		l.learn(p, entry)
 	}
 	return entry, ok, err

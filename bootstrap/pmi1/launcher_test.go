@@ -152,16 +152,18 @@ func TestSmallestLimitsAreEnough(t *testing.T) {
 
 func TestNamesFitWhateverTheNamespace(t *testing.T) {
 	seen := map[string]string{}
-	for _, ns := range []string{"12.0", kvsname, strings.Repeat("n", 36), strings.Repeat("n", 37), strings.Repeat("n", 255), "a b", "a\nb", "é"} {
-		for _, part := range []int{0, 1, mostParts} {
-			name := service(framework.Proc{Namespace: ns, Rank: 1<<32 - 1}, part, 64)
-			if other, twice := seen[name]; twice || len(name) > 63 || strings.ContainsAny(name, " \n") {
-				t.Errorf("namespace %q: the name %q (also of %q)", ns, name, other)
+	for _, ns := range []string{"n", "12.0", kvsname, strings.Repeat("n", 41), strings.Repeat("n", 42), strings.Repeat("n", 255), "a b", "a\nb", "é"} {
+		for _, base := range []string{addressName(framework.Proc{Namespace: ns, Rank: 1<<32 - 1}, 64), publicName(ns, "3"), publicName(ns, "")} {
+			for _, part := range []int{0, 1, mostParts} {
+				name := partName(base, part)
+				if other, twice := seen[name]; twice || len(name) > 63 || strings.ContainsAny(name, " \n") {
+					t.Errorf("namespace %q: the name %q (also of %q)", ns, name, other)
+				}
+				seen[name] = ns
 			}
-			seen[name] = ns
 		}
 	}
-	if got := service(framework.Proc{Namespace: "12.0", Rank: 3}, 0, 64); got != "ferry/12.0/3" {
+	if got := addressName(framework.Proc{Namespace: "12.0", Rank: 3}, 64); got != "ferry/12.0/3" {
 		t.Errorf("a short namespace gives %s", got)
 	}
 }

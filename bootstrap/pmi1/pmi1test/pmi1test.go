@@ -37,7 +37,7 @@ type Options struct {
 // A Fault is an answer that a server does not give as it should.
 type Fault struct {
 	Cmd   string // to which command
-	Say   string // what is said instead, to the byte; "" with nothing else set: silence
+	Say   string // the request is not done, and this is said, to the byte; "" with nothing else set: silence
 	Close bool   // the connection is closed after that
 	Twice bool   // the right answer, twice in one piece
 	Cut   string // the right answer, with the value of this field cut in half
@@ -185,6 +185,11 @@ func (s *Server) answer(conn net.Conn, rank *int, line string) (over bool) {
 		fields[k] = v
 	}
 	cmd := fields["cmd"]
+	if f := s.fault; f != nil && f.Cmd == cmd && !f.Twice && f.Cut == "" { // it is not done either
+		s.fault = nil
+		conn.Write([]byte(f.Say))
+		return f.Close
+	}
 	text, known := s.reply(conn, rank, cmd, fields)
 	if !known {
 		s.killed = append(s.killed, fmt.Sprintf("rank %d said %q", *rank, line))
@@ -192,23 +197,17 @@ func (s *Server) answer(conn net.Conn, rank *int, line string) (over bool) {
 	}
 	if f := s.fault; f != nil && f.Cmd == cmd {
 		s.fault = nil
-		switch {
-		case f.Twice:
+		if f.Twice {
 			text += text
-		case f.Cut != "":
+		} else {
 			text = cut(text, f.Cut)
-		default:
-			text = f.Say
-		}
-		if over = f.Close; text == "" {
-			return over
 		}
 	}
 	conn.Write([]byte(text)) // who does not listen any more gets nothing
 	if cmd == "finalize" {
 		s.finished = append(s.finished, *rank)
 	}
-	return over || cmd == "finalize"
+	return cmd == "finalize"
 }
 
 // cut halves the value of a field.
