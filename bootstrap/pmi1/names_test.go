@@ -59,7 +59,7 @@ func TestInterruptedPublishLeavesNothing(t *testing.T) {
 	s := server(t, pmi1test.Options{})
 	l := rank(t, s, 0)
 	d := names{l}
-	for i := range 30 { // canceled at the i-th request, or soon after
+	for i := range 12 { // canceled at the i-th request, or soon after
 		ctx, cancel := context.WithCancel(t.Context())
 		at, canceled := len(s.Said())+i, make(chan struct{})
 		go func() {
