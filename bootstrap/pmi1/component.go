@@ -9,13 +9,14 @@
 // learnt, and can't find anybody whom it has not met before.
 //
 // A process that has opened a client and ends without closing it has not said
-// goodbye: Hydra then kills the others, and mpiexec may return 0 all the same. A program that
-// leaves early calls Close (of its sessions) first, or means the others to end.
+// goodbye. Hydra then kills the others, and mpiexec may return 0 all the same; Slurm does
+// nothing. A program that leaves early closes its sessions first, or means the others
+// to end.
 //
 // Who may read the book is the launcher's to say: with mpiexec's option -nameserver
-// it is a server that other jobs use too.
+// it is a server that other jobs use too, and that keeps names for longer than a job.
 //
-// It stands on bootstrap/meet, internal/wire (the lines of PMI-1) and the standard library.
+// It stands on bootstrap/meet and internal/wire, which knows the lines of PMI-1.
 package pmi1
 
 import (

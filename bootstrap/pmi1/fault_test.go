@@ -17,7 +17,13 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-const short = 20 * time.Millisecond // the deadline of an answer that never comes
+// patience is the deadline of answers: it is short where one never comes.
+func patience(f pmi1test.Fault) time.Duration {
+	if f.Say == "" && !f.Close {
+		return 200 * time.Millisecond
+	}
+	return time.Minute
+}
 
 // faults are what a server may do instead of answering, with what the error then says.
 func faults(cmd, field string) map[string]pmi1test.Fault {
@@ -50,7 +56,7 @@ func TestServerThatFailsIsAnErrorOfOpen(t *testing.T) {
 			}
 			s := server(t, pmi1test.Options{})
 			s.Break(fault)
-			_, err := open(t.Context(), env(s, 0, short))
+			_, err := open(t.Context(), env(s, 0, patience(fault)))
 			if !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s, %q: got %v", cmd, want, err)
 			}
@@ -69,7 +75,7 @@ func TestServerThatFailsIsAnErrorOfEveryCall(t *testing.T) {
 	} {
 		for want, fault := range faults(cmd, "") {
 			s := server(t, pmi1test.Options{})
-			l, err := open(t.Context(), env(s, 0, short))
+			l, err := open(t.Context(), env(s, 0, patience(fault)))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -22,7 +22,7 @@ type Style int
 // The styles.
 const (
 	Hydra402 Style = iota // Debian's mpiexec.hydra 4.0.2
-	HydraNew              // MPICH's of 2026: rc first, PMI 1.2 with groups
+	HydraNew              // 5.1.0a1: rc first, PMI 1.2 with groups
 	Slurm                 // srun --mpi=pmi2
 )
 

@@ -56,6 +56,8 @@ func (s *Server) say(cmd string, rc int, rest string) string {
 		rest = " " + rest
 	}
 	switch {
+	case s.o.Style == HydraNew && cmd == "barrier_out":
+		return fmt.Sprintf("cmd=%s%s\n", cmd, rest)
 	case s.o.Style != Hydra402:
 		return fmt.Sprintf("cmd=%s rc=%d%s\n", cmd, rc, rest)
 	case rc == 0 && (cmd == "maxes" || cmd == "my_kvsname" || cmd == "finalize_ack" || cmd == "barrier_out"):
@@ -90,7 +92,7 @@ func (s *Server) name(cmd, service, port string) string {
 	if ok {
 		return s.say(reply, 0, strings.TrimSpace(rest+" info=ok"))
 	}
-	return s.say(reply, 1, "msg=no")
+	return s.say(reply, 1, "")
 }
 
 // barrier answers all of them when the last one comes, and nobody before.
