@@ -25,7 +25,7 @@ const (
 	dirVar  = "FERRY_TEST_PMI1_DIR"
 )
 
-const hydraTimeout = 20 * time.Second
+const hydraTimeout = time.Minute
 
 // asRankOfHydra runs this process as a rank, if it is one, and ends it.
 func asRankOfHydra() {

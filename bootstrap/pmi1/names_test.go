@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/pmi1/pmi1test"
@@ -66,7 +66,7 @@ func TestInterruptedPublishLeavesNothing(t *testing.T) {
 			defer close(canceled)
 			defer cancel()
 			for len(s.Said()) < at && ctx.Err() == nil {
-				runtime.Gosched()
+				time.Sleep(20 * time.Microsecond)
 			}
 		}()
 		err := d.Publish(ctx, "n", make([]byte, 5_000))
