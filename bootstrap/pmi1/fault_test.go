@@ -115,6 +115,37 @@ func TestServerThatIsNotThereIsAnError(t *testing.T) {
 	}
 }
 
+// TestLostServerIsNews: though nobody asks anything of it. A goodbye is none.
+func TestLostServerIsNews(t *testing.T) {
+	s := server(t, pmi1test.Options{})
+	events := make(chan bootstrap.Event, 10)
+	a, gone, b := rank(t, s, 0), rank(t, s, 0), rank(t, s, 1)
+	a.Watch(func(e bootstrap.Event) { events <- e })
+	gone.Watch(func(bootstrap.Event) { t.Error("a launcher that is closed hears of it") })
+	b.Watch(func(bootstrap.Event) { t.Error("the end after a goodbye is news") })
+	if err := errors.Join(gone.Close(), b.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	if e := <-events; e.Kind != bootstrap.ServerLost || !strings.Contains(e.Reason, "EOF") {
+		t.Errorf("event %+v", e)
+	}
+	a.Watch(nil)
+	a.Watch(func(e bootstrap.Event) { events <- e })
+	if e := <-events; e.Kind != bootstrap.ServerLost {
+		t.Errorf("event for who comes late: %+v", e)
+	}
+	if _, _, err := a.Find(t.Context(), proc(2)); !errors.Is(err, framework.ErrTransport) {
+		t.Errorf("find: %v", err)
+	}
+	if err := a.Close(); !errors.Is(err, framework.ErrTransport) {
+		t.Errorf("close: %v", err)
+	}
+	if len(events) > 0 {
+		t.Errorf("more events: %+v", <-events)
+	}
+}
+
 func TestTwoAnswersAreNotTheNextOnes(t *testing.T) {
 	s := server(t, pmi1test.Options{})
 	a, b := rank(t, s, 0), rank(t, s, 1)

@@ -106,6 +106,22 @@ func (l *launcher) Abort(ctx context.Context, status int, reason string) error {
 	return l.p.wire.Abort(ctx, status)
 }
 
+// Watch has f called when the server is lost, at once if it is: then mpiexec, or the
+// launcher's process on this node, has ended. It hears of nothing else. f must not wait,
+// and none is called any more when Watch(nil) has returned.
+func (l *launcher) Watch(f func(bootstrap.Event)) {
+	l.p.news.Lock()
+	defer l.p.news.Unlock()
+	if f == nil {
+		delete(l.p.watchers, l)
+		return
+	}
+	l.p.watchers[l] = f
+	if l.p.lost != nil {
+		f(l.p.lostEvent())
+	}
+}
+
 // Close implements meet.Launcher. With the last one that is open the process says
 // goodbye to its server, for good; it waits for the answer, and returns ErrTransport when
 // there is none.
@@ -113,5 +129,6 @@ func (l *launcher) Close() error {
 	if l.closed.Swap(true) {
 		return fmt.Errorf("bootstrap pmi1: close: %w", framework.ErrClosed)
 	}
+	l.Watch(nil)
 	return l.p.leave()
 }

@@ -31,6 +31,10 @@ type process struct {
 	users    int
 	finished bool                      // finalize has begun: the server serves nobody here any more
 	known    map[framework.Proc][]byte // entries: what was found, and what this process has published
+
+	news     sync.Mutex // held during calls of watchers
+	watchers map[*launcher]func(bootstrap.Event)
+	lost     error // the server has gone before this process said goodbye
 }
 
 // processes holds one process for each place. There is one in a program: its descriptor
@@ -49,7 +53,7 @@ func enter(ctx context.Context, at place, env bootstrap.Env) (*process, error) {
 	if p == nil {
 		p = &process{
 			place: at, timeout: cmp.Or(env.Timeout, bootstrap.DefaultTimeout), log: env.Logger,
-			begun: make(chan struct{}), known: map[framework.Proc][]byte{},
+			begun: make(chan struct{}), known: map[framework.Proc][]byte{}, watchers: map[*launcher]func(bootstrap.Event){},
 		}
 		if p.log == nil {
 			p.log = slog.New(slog.DiscardHandler)
@@ -95,7 +99,7 @@ func (p *process) begin() {
 		processes.Unlock()
 		return
 	}
-	p.wire = wire.New(conn, p.timeout)
+	p.wire = wire.New(conn, p.timeout, p.lose)
 	if p.err = p.greet(context.Background()); p.err != nil {
 		p.wire.Close()
 	}
@@ -145,6 +149,20 @@ func (p place) agrees(locals []uint32, rank uint32) error {
 			mappingKey, len(locals), at, envLocalSize, p.localSize, envLocalRank, p.localRank)
 	}
 	return nil
+}
+
+// lose tells the watchers that the server is gone.
+func (p *process) lose(err error) {
+	p.news.Lock()
+	defer p.news.Unlock()
+	p.lost = err
+	for _, f := range p.watchers {
+		f(p.lostEvent())
+	}
+}
+
+func (p *process) lostEvent() bootstrap.Event {
+	return bootstrap.Event{Kind: bootstrap.ServerLost, Reason: "the connection to the PMI-1 server broke: " + p.lost.Error()}
 }
 
 // leave takes one user away. With the last one the conversation with the server ends.

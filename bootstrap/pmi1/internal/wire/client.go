@@ -27,29 +27,94 @@ import (
 // A call whose ctx ends leaves its request under way: the next one waits for that.
 type Client struct {
 	conn    net.Conn
-	r       *bufio.Reader // of whose turn it is
 	timeout time.Duration
+	lost    func(error)
 	turn    chan struct{} // holds a token while nobody speaks
+	lines   chan received // those that answer a request; has room for all of them
 	wg      sync.WaitGroup
 
 	subversion int    // set by Init
 	maxes      Maxes  // set by Init
 	kvsname    string // set by Init
 
-	mu  sync.Mutex
-	err error // why it is over
+	mu      sync.Mutex
+	want    int   // lines that the request under way still gets
+	ended   error // why there will be no more lines
+	leaving bool  // the end is this process's own wish
+	err     error // why it is over
 }
 
+// received is a line, or why there will be no more.
+type received struct {
+	line Line
+	err  error
+}
+
+// mostLines is the most that answer one request.
+const mostLines = 4
+
 // New returns a client on conn, which becomes its own. Each answer has timeout to come.
-func New(conn net.Conn, timeout time.Duration) *Client {
-	c := &Client{conn: conn, r: bufio.NewReaderSize(conn, MaxLine), timeout: timeout, turn: make(chan struct{}, 1)}
+// lost is called, once and from a goroutine of the client's, if the server ends the
+// connection while nobody has asked for that; it must not call the client.
+func New(conn net.Conn, timeout time.Duration, lost func(error)) *Client {
+	c := &Client{conn: conn, timeout: timeout, lost: lost, turn: make(chan struct{}, 1), lines: make(chan received, mostLines+1)}
 	c.turn <- struct{}{}
+	c.wg.Go(c.read)
 	return c
+}
+
+// read hands lines to the request that is under way, until the connection ends or makes
+// no sense. A line that nobody has asked for is the end too: whose answer is the next?
+func (c *Client) read() {
+	r := bufio.NewReaderSize(c.conn, MaxLine)
+	for {
+		text, err := r.ReadSlice('\n')
+		gone := err != nil && !errors.Is(err, bufio.ErrBufferFull)
+		line, err := parseRead(text, err)
+		behind, _ := r.Peek(r.Buffered())
+		asked, quiet := c.readOne(line, err, string(behind))
+		if asked {
+			c.lines <- received{line, err}
+		}
+		if gone && !quiet {
+			c.lost(err)
+		}
+		if !asked || err != nil {
+			return
+		}
+	}
+}
+
+// readOne notes what read has got, and what came in one piece with it. It reports whether
+// there is a request to which the line goes, and whether an end is no news.
+func (c *Client) readOne(line Line, err error, behind string) (asked, quiet bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if asked = c.want > 0; asked && err == nil {
+		// Before the line is handed on: the next request must not find want at 0.
+		if c.want--; c.want > 0 || behind == "" {
+			return asked, c.leaving
+		}
+		err = unasked(behind)
+	} else if err == nil {
+		err = unasked(line.text)
+	}
+	idle := c.want == 0
+	c.want, c.ended = 0, err
+	if idle && !c.leaving {
+		c.err = cmp.Or(c.err, transportError("listen", explain("", err)))
+	}
+	return asked, c.leaving
+}
+
+func unasked(text string) error {
+	return fmt.Errorf("the launcher has said more than it was asked: %s", quoteRequest(text))
 }
 
 // Close ends the connection without a word to the server, and waits for the request
 // that is under way, which fails.
 func (c *Client) Close() error {
+	c.leave()
 	c.fail(transportError("close", framework.ErrClosed))
 	err := c.conn.Close()
 	c.wg.Wait()
@@ -63,6 +128,13 @@ func (e *RefusedError) Error() string { return "the launcher refused: " + e.Answ
 
 func transportError(op string, err error) error {
 	return &framework.TransportError{Component: "bootstrap pmi1", Peer: "the launcher", Op: op, Err: err}
+}
+
+// leave says that an end of the connection is no news.
+func (c *Client) leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.leaving = true
 }
 
 // fail ends the conversation because of err, unless it has ended before, and returns
@@ -140,53 +212,70 @@ func (c *Client) askAll(ctx context.Context, want []string, cmd string, fields .
 }
 
 // exchange writes one request, in one piece because servers wait for the rest of a
-// line before they serve anybody else, and reads the lines that answer it.
+// line before they serve anybody else, and takes the lines that answer it.
 func (c *Client) exchange(text string, want []string) ([]Line, error) {
-	if n := c.r.Buffered(); n > 0 {
-		b, _ := c.r.Peek(n)
-		return nil, fmt.Errorf("the launcher has said more than it was asked: %s", Quote(string(b)))
+	c.mu.Lock()
+	ended := c.ended
+	if ended == nil {
+		c.want = len(want)
 	}
-	if err := c.conn.SetDeadline(time.Now().Add(c.timeout)); err != nil {
+	c.mu.Unlock()
+	if ended != nil {
+		return nil, explain(text, ended)
+	}
+	late := time.NewTimer(c.timeout)
+	defer late.Stop()
+	if err := c.conn.SetWriteDeadline(time.Now().Add(c.timeout)); err != nil {
 		return nil, err
 	}
 	if _, err := io.WriteString(c.conn, text); err != nil {
-		return nil, c.explain(text, err)
+		return nil, explain(text, err)
 	}
 	var lines []Line
 	for _, cmd := range want {
-		l, err := c.readLine()
-		if err != nil {
-			return nil, c.explain(text, err)
+		select {
+		case got := <-c.lines:
+			if got.err != nil {
+				return nil, explain(text, got.err)
+			}
+			if got.line.Cmd != cmd {
+				return nil, fmt.Errorf("the launcher answered %s with %s", quoteRequest(text), got.line)
+			}
+			lines = append(lines, got.line)
+		case <-late.C:
+			return nil, fmt.Errorf("%w: no whole answer to %s within %v", framework.ErrTimeout, quoteRequest(text), c.timeout)
 		}
-		if l.Cmd != cmd {
-			return nil, fmt.Errorf("the launcher answered %s with %s", Quote(strings.TrimSuffix(text, "\n")), l)
-		}
-		lines = append(lines, l)
 	}
 	return lines, nil
 }
 
-func (c *Client) readLine() (Line, error) {
-	b, err := c.r.ReadSlice('\n')
+// parseRead makes a line of what a reader gave.
+func parseRead(text []byte, err error) (Line, error) {
 	switch {
 	case errors.Is(err, bufio.ErrBufferFull):
-		return Line{}, fmt.Errorf("the launcher's line %s is over %d bytes", Quote(string(b)), MaxLine)
-	case err != nil && len(b) > 0:
-		return Line{}, fmt.Errorf("the launcher's line %s is cut: %w", Quote(string(b)), err)
+		return Line{}, fmt.Errorf("the launcher's line %s is over %d bytes", Quote(string(text)), MaxLine)
+	case err != nil && len(text) > 0:
+		return Line{}, fmt.Errorf("the launcher's line %s is cut: %w", Quote(string(text)), err)
 	case err != nil:
 		return Line{}, err
 	}
-	return Parse(string(b[:len(b)-1]))
+	return Parse(string(text[:len(text)-1]))
 }
 
-// explain says of an error of the connection what was wanted.
-func (c *Client) explain(text string, err error) error {
-	asked := Quote(strings.TrimSuffix(text, "\n"))
+// explain says of an error of the connection what was wanted of it; text is the request,
+// if there was one.
+func explain(text string, err error) error {
 	switch {
+	case err == io.EOF && text == "": // and no part of a line
+		return fmt.Errorf("the launcher closed the connection: %w", err)
+	case err == io.EOF:
+		return fmt.Errorf("the launcher closed the connection instead of answering %s: %w", quoteRequest(text), err)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return fmt.Errorf("%w: no whole answer to %s within %v: %w", framework.ErrTimeout, asked, c.timeout, err)
-	case err == io.EOF: // and no part of a line
-		return fmt.Errorf("the launcher closed the connection instead of answering %s: %w", asked, err)
+		return fmt.Errorf("%w: the launcher does not read %s: %w", framework.ErrTimeout, quoteRequest(text), err)
+	case text == "":
+		return err
 	}
-	return fmt.Errorf("%w (after %s)", err, asked)
+	return fmt.Errorf("%w (after %s)", err, quoteRequest(text))
 }
+
+func quoteRequest(text string) string { return Quote(strings.TrimSuffix(text, "\n")) }

@@ -42,7 +42,7 @@ var long = strings.Repeat("0123456789", 250)
 func replay(t *testing.T, dialogue string) {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
-	c := New(ours, time.Minute)
+	c := New(ours, time.Minute, func(error) {})
 	defer c.Close()
 	said := make(chan string)
 	finished := make(chan struct{})

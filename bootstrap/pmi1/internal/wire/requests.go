@@ -181,6 +181,7 @@ func (c *Client) Lookup(ctx context.Context, service string) (port string, ok bo
 // Finalize says goodbye and ends the connection. The server serves this process no
 // more, on no connection.
 func (c *Client) Finalize(ctx context.Context) error {
+	c.leave()
 	l, err := c.ask(ctx, "finalize_ack", "finalize")
 	err = c.done("finalize", l, err)
 	if closed := c.Close(); err == nil && closed != nil {
