@@ -1,0 +1,65 @@
+package pmi1
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/bootstraptest"
+	"github.com/ferrympi/ferry/bootstrap/pmi1/pmi1test"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// factory makes jobs of processes that have a server's port.
+func factory(style pmi1test.Style) bootstraptest.Factory {
+	return func(ctx context.Context, want bootstraptest.Want) (*bootstraptest.Job, error) {
+		if len(want.Psets) > 0 {
+			return nil, fmt.Errorf("PMI-1 has no process sets: %w", bootstraptest.ErrSkip)
+		}
+		s, err := pmi1test.Start(pmi1test.Options{Size: want.Size, KVSName: "kvs_" + rand.Text(), Style: style, Mapping: "(vector,(0,1,1))"})
+		if err != nil {
+			return nil, err
+		}
+		job := &bootstraptest.Job{}
+		// crash ends a process: it is not there any more, nor where it listened.
+		crash := func(c bootstrap.Client) error {
+			p, ok := framework.As[interface{ Crash() error }](c)
+			if !ok {
+				return errors.New("the client can't crash")
+			}
+			return p.Crash()
+		}
+		job.Kill = func(rank int) error { return crash(job.Clients[rank]) }
+		job.Close = func() error {
+			var errs []error
+			for _, c := range job.Clients {
+				if err := c.Close(); !errors.Is(err, framework.ErrClosed) {
+					errs = append(errs, err)
+				}
+				errs = append(errs, crash(c))
+			}
+			s.Close()
+			for id := range want.Size {
+				forget(place{fd: -1, port: s.Port(), id: id})
+			}
+			return errors.Join(errs...)
+		}
+		for r := range want.Size {
+			c, err := Component().Open(ctx, env(s, r, want.Timeout))
+			if err != nil {
+				return nil, errors.Join(err, job.Close())
+			}
+			job.Clients = append(job.Clients, c)
+		}
+		return job, nil
+	}
+}
+
+func TestKit(t *testing.T) {
+	for name, style := range styles {
+		t.Run(name, bootstraptest.Cases(factory(style)).Run)
+	}
+}
