@@ -1,0 +1,282 @@
+//go:build cgo
+
+package pmixc
+
+/*
+#cgo LDFLAGS: -ldl -lpthread
+#cgo noescape fpmix_next
+#cgo nocallback fpmix_next
+#include <stdlib.h>
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+	"unsafe"
+)
+
+// The statuses of pmixc.go are those of abi.h: an index other than 0 does not compile.
+var _ = [...]struct{}{
+	[1]struct{}{}[ProcAborted-C.FPMIX_ERR_PROC_ABORTED],
+	[1]struct{}{}[Timeout-C.FPMIX_ERR_TIMEOUT],
+	[1]struct{}{}[Unreachable-C.FPMIX_ERR_UNREACH],
+	[1]struct{}{}[NotFound-C.FPMIX_ERR_NOT_FOUND],
+	[1]struct{}{}[NotSupported-C.FPMIX_ERR_NOT_SUPPORTED],
+	[1]struct{}{}[LostConnection-C.FPMIX_ERR_LOST_CONNECTION],
+	[1]struct{}{}[ProcUnsynced-C.FPMIX_ERR_PROC_TERM_WO_SYNC],
+	[1]struct{}{}[ProcKilled-C.FPMIX_ERR_PROC_ABORTED_BY_SIG],
+	[1]struct{}{}[ProcExitNonzero-C.FPMIX_ERR_EXIT_NONZERO_TERM],
+	[1]struct{}{}[Number-C.FPMIX_NUMBER], [1]struct{}{}[Text-C.FPMIX_TEXT],
+	[1]struct{}{}[MaxNamespace+1-C.FPMIX_NSPACE_ROOM], [1]struct{}{}[MaxKey+1-C.FPMIX_KEY_ROOM],
+	[1]struct{}{}[Wildcard-C.FPMIX_RANK_WILDCARD],
+}
+
+// Library is libpmix, loaded.
+type Library struct {
+	c     *C.fpmix_lib
+	calls slots
+}
+
+var loaded = struct {
+	sync.Mutex
+	libs map[string]*Library
+}{libs: map[string]*Library{}}
+
+// Built returns nil if this program can load libpmix, or why not.
+func Built() error { return nil }
+
+// Load loads the library: path is a file, or a name that the dynamic linker looks
+// for. It stays loaded, and a second Load of the same path returns it again.
+func Load(path string) (*Library, error) {
+	loaded.Lock()
+	defer loaded.Unlock()
+	if l := loaded.libs[path]; l != nil {
+		return l, nil
+	}
+	name := C.CString(path)
+	defer C.free(unsafe.Pointer(name))
+	why := (*C.char)(C.calloc(1, 512))
+	defer C.free(unsafe.Pointer(why))
+	var c *C.fpmix_lib
+	if C.fpmix_load(name, &c, why, 512) != 0 {
+		return nil, loadError(path, C.GoString(why))
+	}
+	loaded.libs[path] = &Library{c: c, calls: make(slots, MostCalls)}
+	return loaded.libs[path], nil
+}
+
+// About is what the library says of itself.
+func (l *Library) About() string { return C.GoString(C.fpmix_version(l.c)) }
+
+// Version is the library's; ok is false if it says something that is none.
+func (l *Library) Version() (v Version, ok bool) { return parseVersion(l.About()) }
+
+// Text is the library's text for a status.
+func (l *Library) Text(s Status) string { return C.GoString(C.fpmix_text(l.c, C.int(s))) }
+
+func (l *Library) check(call string, r C.int) error {
+	if r == 0 {
+		return nil
+	}
+	return &Error{call, Status(r), l.Text(Status(r))}
+}
+
+// do is within for a call that has no result.
+func (l *Library) do(ctx context.Context, call string, f func() C.int) error {
+	_, err := within(ctx, l.calls, call, func() (struct{}, error) { return struct{}{}, l.check(call, f()) })
+	return err
+}
+
+// Init connects to the server that the environment names (PMIX_NAMESPACE, PMIX_RANK,
+// PMIX_SERVER_URI and others), and says who this process is. Each needs a Finalize, and
+// a pair of them leaks some 0.15 MiB in 4.2.2.
+func (l *Library) Init(ctx context.Context) (Proc, error) {
+	const call = "PMIx_Init"
+	return within(ctx, l.calls, call, func() (Proc, error) {
+		var p C.fpmix_proc
+		err := l.check(call, C.fpmix_init(l.c, &p))
+		return proc(&p), err
+	})
+}
+
+// Initialized reports whether the process, not necessarily this package, has
+// initialised the library.
+func (l *Library) Initialized() bool { return C.fpmix_initialized(l.c) != 0 }
+
+// Finalize says that this process is done.
+func (l *Library) Finalize(ctx context.Context) error {
+	return l.do(ctx, "PMIx_Finalize", func() C.int { return C.fpmix_finalize(l.c) })
+}
+
+// Abort ends the job.
+func (l *Library) Abort(ctx context.Context, status int, message string) error {
+	return l.do(ctx, "PMIx_Abort", func() C.int {
+		s := C.CString(message)
+		defer C.free(unsafe.Pointer(s))
+		return C.fpmix_abort(l.c, C.int(status), s)
+	})
+}
+
+// Put stores value under key for all processes. It is copied, and on its way after
+// Commit.
+func (l *Library) Put(ctx context.Context, key string, value []byte) error {
+	const call = "PMIx_Put"
+	if err := fits(call, key, MaxKey); err != nil {
+		return err
+	}
+	bytes := C.CBytes(value) // the caller may be gone before the call is
+	return l.do(ctx, call, func() C.int {
+		defer C.free(bytes)
+		k := C.CString(key)
+		defer C.free(unsafe.Pointer(k))
+		return C.fpmix_put(l.c, k, bytes, C.size_t(len(value)))
+	})
+}
+
+// Commit sends what was put to the server.
+func (l *Library) Commit(ctx context.Context) error {
+	return l.do(ctx, "PMIx_Commit", func() C.int { return C.fpmix_commit(l.c) })
+}
+
+// Get returns what p has put under key, or what the server knows of it. With limit 0 it
+// asks the server of this node (PMIX_IMMEDIATE): that knows its own processes, and of
+// others what somebody has fetched before. With a limit, in whole seconds and at least
+// one, that server asks the one of p's node, and waits until p has put it (PMIX_TIMEOUT).
+// What is not there is an Error: NotFound, or Timeout.
+func (l *Library) Get(ctx context.Context, p Proc, key string, limit time.Duration) (Value, error) {
+	const call = "PMIx_Get"
+	if err := fits(call, key, MaxKey); err != nil {
+		return Value{}, err
+	}
+	if err := fits(call, p.Namespace, MaxNamespace); err != nil {
+		return Value{}, err
+	}
+	return within(ctx, l.calls, call, func() (Value, error) {
+		ns, k := C.CString(p.Namespace), C.CString(key)
+		defer C.free(unsafe.Pointer(ns))
+		defer C.free(unsafe.Pointer(k))
+		var got C.fpmix_got
+		if err := l.check(call, C.fpmix_get(l.c, ns, C.uint32_t(p.Rank), k, seconds(limit), &got)); err != nil {
+			return Value{}, err
+		}
+		defer C.free(unsafe.Pointer(got.bytes))
+		return value(&got)
+	})
+}
+
+func value(got *C.fpmix_got) (Value, error) {
+	if got.n > math.MaxInt32 {
+		return Value{}, fmt.Errorf("a value of %d bytes", uint64(got.n))
+	}
+	return Value{
+		Kind: Kind(got.kind), Type: int(got._type), Number: int64(got.number),
+		Bytes: C.GoBytes(unsafe.Pointer(got.bytes), C.int(got.n)),
+	}, nil
+}
+
+// seconds rounds up: 0 would mean for ever.
+func seconds(d time.Duration) C.int {
+	return C.int(min(int64((d+time.Second-1)/time.Second), math.MaxInt32))
+}
+
+// Fence returns when all of these ranks of a namespace, the caller among them, have
+// called it with the same list. The list goes as it is: all callers need the same order,
+// and a wildcard that some use in place of the ranks hangs. A member that never comes ends
+// it with Timeout after limit, in all; one that has died may count as one that came.
+func (l *Library) Fence(ctx context.Context, namespace string, ranks []uint32, limit time.Duration) error {
+	const call = "PMIx_Fence"
+	if err := fitsGroup(call, namespace, ranks, limit); err != nil {
+		return err
+	}
+	members := append([]uint32(nil), ranks...)
+	return l.do(ctx, call, func() C.int {
+		ns := C.CString(namespace)
+		defer C.free(unsafe.Pointer(ns))
+		return C.fpmix_fence(l.c, ns, (*C.uint32_t)(&members[0]), C.size_t(len(members)), seconds(limit))
+	})
+}
+
+// Construct is a Fence that makes a group, and draws a context id for it.
+func (l *Library) Construct(ctx context.Context, name, namespace string, ranks []uint32, limit time.Duration) (id uint64, err error) {
+	const call = "PMIx_Group_construct"
+	if err := fitsGroup(call, namespace, ranks, limit); err != nil {
+		return 0, err
+	}
+	if err := fits(call, name, MaxKey); err != nil {
+		return 0, err
+	}
+	members := append([]uint32(nil), ranks...)
+	return within(ctx, l.calls, call, func() (uint64, error) {
+		ns, group := C.CString(namespace), C.CString(name)
+		defer C.free(unsafe.Pointer(ns))
+		defer C.free(unsafe.Pointer(group))
+		var id C.uint64_t
+		r := C.fpmix_group(l.c, group, ns, (*C.uint32_t)(&members[0]), C.size_t(len(members)), seconds(limit), &id)
+		if err := l.check(call, r); err != nil {
+			return 0, err
+		}
+		return uint64(id), nil
+	})
+}
+
+// Psets returns the names of the process sets, with commas.
+func (l *Library) Psets(ctx context.Context) (string, error) {
+	const call = "PMIx_Query_info"
+	v, err := within(ctx, l.calls, call, func() (Value, error) {
+		var got C.fpmix_got
+		if err := l.check(call, C.fpmix_pset_names(l.c, &got)); err != nil {
+			return Value{}, err
+		}
+		defer C.free(unsafe.Pointer(got.bytes))
+		return value(&got)
+	})
+	return string(v.Bytes), err
+}
+
+// Pset returns the members of a process set.
+func (l *Library) Pset(ctx context.Context, name string) ([]Proc, error) {
+	const call = "PMIx_Query_info"
+	return within(ctx, l.calls, call, func() ([]Proc, error) {
+		s := C.CString(name)
+		defer C.free(unsafe.Pointer(s))
+		var list *C.fpmix_proc
+		var n C.size_t
+		if err := l.check(call, C.fpmix_pset_members(l.c, s, &list, &n)); err != nil {
+			return nil, err
+		}
+		defer C.free(unsafe.Pointer(list))
+		var members []Proc
+		for i := range unsafe.Slice(list, n) {
+			members = append(members, proc(&unsafe.Slice(list, n)[i]))
+		}
+		return members, nil
+	})
+}
+
+// Watch has events with that code come to Next. A process watches a code once: a
+// second time it would come twice.
+func (l *Library) Watch(ctx context.Context, code Status) error {
+	return l.do(ctx, "PMIx_Register_event_handler", func() C.int { return C.fpmix_watch(l.c, C.int(code)) })
+}
+
+// Next takes the oldest event; ok is false if there is none. It does not wait. Events
+// belong to the process: each comes once, whoever asks.
+func (*Library) Next() (e Event, ok bool) {
+	var n C.fpmix_news
+	if C.fpmix_next(&n) == 0 {
+		return Event{}, false
+	}
+	return Event{Code: Status(n.code), Proc: proc(&n.proc)}, true
+}
+
+// Dropped is the number of events for which there was no room.
+func (*Library) Dropped() uint64 { return uint64(C.fpmix_dropped()) }
+
+func proc(p *C.fpmix_proc) Proc {
+	return Proc{Namespace: C.GoString(&p.nspace[0]), Rank: uint32(p.rank)}
+}

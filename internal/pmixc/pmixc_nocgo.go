@@ -1,0 +1,45 @@
+//go:build !cgo
+
+package pmixc
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Library is libpmix, loaded; here there is none.
+type Library struct{}
+
+// Built returns nil if this program can load libpmix, or why not.
+func Built() error { return fmt.Errorf("%w: it was compiled without cgo", ErrNotBuilt) }
+
+// Load returns why nothing can be loaded.
+func Load(string) (*Library, error) { return nil, Built() }
+
+// What follows is never reached: there is no Library.
+
+func (*Library) About() string                                { return "" }
+func (*Library) Version() (Version, bool)                     { return Version{}, false }
+func (*Library) Text(Status) string                           { return "" }
+func (*Library) Init(context.Context) (Proc, error)           { return Proc{}, Built() }
+func (*Library) Initialized() bool                            { return false }
+func (*Library) Finalize(context.Context) error               { return Built() }
+func (*Library) Abort(context.Context, int, string) error     { return Built() }
+func (*Library) Put(context.Context, string, []byte) error    { return Built() }
+func (*Library) Commit(context.Context) error                 { return Built() }
+func (*Library) Psets(context.Context) (string, error)        { return "", Built() }
+func (*Library) Pset(context.Context, string) ([]Proc, error) { return nil, Built() }
+func (*Library) Watch(context.Context, Status) error          { return Built() }
+func (*Library) Next() (Event, bool)                          { return Event{}, false }
+func (*Library) Dropped() uint64                              { return 0 }
+
+func (*Library) Get(context.Context, Proc, string, time.Duration) (Value, error) {
+	return Value{}, Built()
+}
+
+func (*Library) Fence(context.Context, string, []uint32, time.Duration) error { return Built() }
+
+func (*Library) Construct(context.Context, string, string, []uint32, time.Duration) (uint64, error) {
+	return 0, Built()
+}

@@ -1,0 +1,173 @@
+package pmixc
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/internal/pmixc/pmixtest"
+)
+
+// library is libpmix, or the reason for a skip.
+func library(t *testing.T) *Library {
+	t.Helper()
+	l, err := Load(Soname)
+	if err != nil {
+		pmixtest.Missing(t, "%v: install libpmix2, and build with cgo", err)
+	}
+	return l
+}
+
+func TestLoadNamesWhatIsMissing(t *testing.T) {
+	for _, path := range []string{"libnosuchpmix.so.2", "/nonexistent/libpmix.so.2", "libc.so.6"} {
+		_, err := Load(path)
+		if errors.Is(err, ErrNotBuilt) {
+			t.Skip(err)
+		}
+		if err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
+// TestLibraryThatIsAnotherIsNotKept: what has been loaded by mistake goes again.
+func TestLibraryThatIsAnotherIsNotKept(t *testing.T) {
+	const other = "libanl.so.1"
+	mapped := func() bool {
+		text, err := os.ReadFile("/proc/self/maps")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Contains(string(text), other)
+	}
+	if mapped() {
+		t.Skip("this program has it for another reason")
+	}
+	_, err := Load(other)
+	if err == nil || !strings.Contains(err.Error(), "it has no PMIx_") {
+		t.Skip(err)
+	}
+	if mapped() {
+		t.Errorf("%s stays loaded", other)
+	}
+}
+
+func TestVersionsAreReadAsLibrariesSayThem(t *testing.T) {
+	for text, want := range map[string]string{
+		"OpenPMIx 4.2.2rc2 (PMIx Standard: 4.2, Stable ABI: 0.0, Provisional ABI: 0.0)": "4.2.2",
+		"OpenPMIx 4.1.2, repo rev: v4.1.2 (PMIx Standard: 4.1)":                         "4.1.2",
+		"OpenPMIx 5.0.8 (PMIx Standard: 5.1, Stable ABI: 5.0, Provisional ABI: 5.0)":    "5.0.8",
+		"OpenPMIx 6.1.0a1, repo rev: gitclone":                                          "6.1.0",
+		"3.2.3":                                                                         "3.2.3",
+		"v4.1":                                                                          "4.1.0",
+		"":                                                                              "",
+		"PMIx":                                                                          "",
+		"OpenPMIx version.info":                                                         "",
+		"OpenPMIx 99999999999999999999.1":                                               "",
+	} {
+		v, ok := parseVersion(text)
+		if got := v.String(); ok != (want != "") || ok && got != want {
+			t.Errorf("%q: %v, %t, want %q", text, v, ok, want)
+		}
+	}
+}
+
+func TestVersionsCompare(t *testing.T) {
+	for v, old := range map[Version]bool{{4, 0, 9}: true, {4, 1, 0}: false, {4, 1, 2}: false, {5, 0, 0}: false, {3, 99, 9}: true} {
+		if Oldest.After(v) != old {
+			t.Errorf("%v is too old: %t", v, !old)
+		}
+	}
+}
+
+// TestInterfaceIsAsTheHeadersSay: a layout or a number that is not libpmix's own would
+// show as memory that is overwritten.
+func TestInterfaceIsAsTheHeadersSay(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "abi")
+	pmixtest.Compile(t, out, "testdata/abi.c", "-Wextra", "-Werror",
+		"-DGO_JOB_SIZE="+strconv.Quote(JobSize), "-DGO_LOCAL_PEERS="+strconv.Quote(LocalPeers))
+	if text, err := exec.Command(out).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, text)
+	}
+}
+
+// TestCallThatDoesNotReturnIsNamed: neither the caller waits for it, nor do callers
+// without end make threads without end.
+func TestCallThatDoesNotReturnIsNamed(t *testing.T) {
+	why := errors.New("enough")
+	calls := make(slots, 2)
+	stop := make(chan struct{})
+	hang := func() (int, error) { <-stop; return 7, nil }
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(why)
+	for range cap(calls) {
+		if _, err := within(ctx, calls, "PMIx_Get", hang); !errors.Is(err, why) || !strings.Contains(err.Error(), "PMIx_Get has not returned") {
+			t.Errorf("got %v", err)
+		}
+	}
+	if _, err := within(ctx, calls, "PMIx_Put", hang); !errors.Is(err, why) || !strings.Contains(err.Error(), "PMIx_Put was not made") {
+		t.Errorf("over the limit: got %v", err)
+	}
+	close(stop)
+	for range 3 { // and then there is room again
+		if v, err := within(t.Context(), calls, "PMIx_Get", hang); v != 7 || err != nil {
+			t.Errorf("afterwards: %d, %v", v, err)
+		}
+	}
+}
+
+// TestWhatHasComeCounts: a result is no less one because the time is up too.
+func TestWhatHasComeCounts(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	for range 100 {
+		v, err := within(ctx, make(slots, 1), "PMIx_Get", func() (int, error) { return 7, nil })
+		if ctx.Err() == nil && (v != 7 || err != nil) {
+			t.Fatal(v, err)
+		}
+	}
+	cancel()
+}
+
+// TestWithoutServerIsAnErrorAtOnce: nothing in the environment, or a server that is gone.
+func TestWithoutServerIsAnErrorAtOnce(t *testing.T) {
+	library(t)
+	for name, env := range map[string][]string{
+		"nothing": nil,
+		"gone": {"PMIX_NAMESPACE=job", "PMIX_RANK=0", "PMIX_VERSION=4.2.2", "PMIX_SERVER_URI41=pmix-server.1;tcp4://127.0.0.1:9",
+			"PMIX_SERVER_URI4=pmix-server.1;tcp4://127.0.0.1:9"},
+	} {
+		out, err := pmixtest.RunAny(t, []string{"/usr/bin/env"}, "alone", env...)
+		if err != nil || !strings.Contains(out, "PMIx_Init: ") {
+			t.Errorf("%s: %v: %s", name, err, out)
+		}
+		t.Logf("%s: %s", name, out)
+	}
+}
+
+func TestNamesThatDoNotFitAreRefused(t *testing.T) {
+	l := library(t)
+	long := strings.Repeat("x", MaxKey+1)
+	for _, key := range []string{"", long, "a\x00b"} {
+		if err := l.Put(t.Context(), key, nil); err == nil {
+			t.Errorf("put of %q", key)
+		}
+		if _, err := l.Get(t.Context(), Proc{"job", 0}, key, 0); err == nil {
+			t.Errorf("get of %q", key)
+		}
+	}
+	if _, err := l.Get(t.Context(), Proc{long, 0}, "key", 0); err == nil {
+		t.Error("a namespace that is too long")
+	}
+	if err := l.Fence(t.Context(), "job", []uint32{0, 1}, 0); err == nil {
+		t.Error("a fence without a limit")
+	}
+	if err := l.Fence(t.Context(), "job", nil, time.Second); err == nil {
+		t.Error("a fence of nobody")
+	}
+}

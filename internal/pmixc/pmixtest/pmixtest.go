@@ -1,0 +1,258 @@
+// Package pmixtest runs a test as the ranks of a PMIx job: the test binary starts copies
+// of itself under a launcher, either a small one on libpmix's server interface, which is
+// compiled from testdata/server.c, or the machine's own mpirun. What the machine lacks is a
+// skip that says so, and a failure where REQUIRE_ALL is 1.
+//
+//	func TestMain(m *testing.M) { pmixtest.Main(m, map[string]pmixtest.Program{"put": put}) }
+//	func TestPut(t *testing.T) { pmixtest.Run(t, pmixtest.Server(t, "-n", "2"), "put") }
+package pmixtest
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Program is what one rank does. An error is printed, and the rank exits with status 1.
+// It prints what the test reads.
+type Program func(ctx context.Context) error
+
+const (
+	envProgram = "PMIXTEST_PROGRAM"
+	envDir     = "PMIXTEST_DIR" // where the small launcher has its files
+	// limit is what a job may take, on a machine that does other things too.
+	limit = time.Minute
+)
+
+// Main is what TestMain calls: in a process that Run has started it runs the
+// program and exits, else it runs the tests. after is called in both before the end of a
+// success: it looks for what was left behind.
+func Main(m *testing.M, programs map[string]Program, after func() error) {
+	name, ok := os.LookupEnv(envProgram)
+	if !ok {
+		status := m.Run()
+		built.remove()
+		if err := after(); err != nil && status == 0 {
+			fmt.Fprintln(os.Stderr, err)
+			status = 1
+		}
+		os.Exit(status)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	err := fmt.Errorf("no program %q", name)
+	if p := programs[name]; p != nil {
+		err = p(ctx)
+	}
+	cancel()
+	if err == nil {
+		err = after()
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "rank %s: %s: %v\n", os.Getenv("PMIX_RANK"), name, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// Missing skips the test, or fails it where everything is required.
+func Missing(t testing.TB, format string, args ...any) {
+	t.Helper()
+	if os.Getenv("REQUIRE_ALL") == "1" {
+		t.Fatalf("REQUIRE_ALL=1: "+format, args...)
+	}
+	t.Skipf(format, args...)
+}
+
+//go:embed testdata/server.c
+var source []byte
+
+// built is the server, compiled once for all tests of a binary.
+var built builtServer
+
+type builtServer struct {
+	sync.Mutex
+	dir, path string
+}
+
+// remove is called at the end of the tests.
+func (b *builtServer) remove() {
+	if b.dir != "" {
+		os.RemoveAll(b.dir)
+	}
+}
+
+// Compile compiles a C program against libpmix's headers and the library.
+func Compile(t testing.TB, out string, args ...string) {
+	t.Helper()
+	if _, err := exec.LookPath("gcc"); err != nil {
+		Missing(t, "no gcc: install gcc and libc6-dev")
+	}
+	include := headers(t)
+	args = append([]string{"-Wall", "-I" + include, "-I" + filepath.Join(include, "pmix"), "-o", out}, args...)
+	args = append(args, "-L"+filepath.Join(filepath.Dir(include), "lib"), "-lpmix", "-lpthread")
+	if text, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+}
+
+// headers is the folder of libpmix's headers.
+func headers(t testing.TB) string {
+	t.Helper()
+	for _, pattern := range []string{"/usr/lib/*-linux-gnu/pmix2/include", "/usr/include", "/usr/local/include"} {
+		found, _ := filepath.Glob(filepath.Join(pattern, "pmix_server.h"))
+		if len(found) > 0 {
+			return filepath.Dir(found[0])
+		}
+	}
+	Missing(t, "no headers of libpmix: install libpmix-dev")
+	return ""
+}
+
+// Server returns the command line of the small launcher, up to the program that it is to
+// start. testdata/server.c says which arguments it takes.
+func Server(t testing.TB, args ...string) []string {
+	t.Helper()
+	built.Lock()
+	defer built.Unlock()
+	if built.path == "" {
+		dir, err := os.MkdirTemp("", "pmixtest")
+		if err != nil {
+			t.Fatal(err)
+		}
+		built.dir = dir
+		file := filepath.Join(dir, "server.c")
+		if err := os.WriteFile(file, source, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		Compile(t, filepath.Join(dir, "server"), file)
+		built.path = filepath.Join(dir, "server")
+	}
+	return append(append([]string{built.path}, args...), "--")
+}
+
+// Mpirun returns the command line of Open MPI's launcher for n ranks.
+func Mpirun(t testing.TB, n int, args ...string) []string {
+	t.Helper()
+	for _, name := range []string{"mpirun.openmpi", "mpirun"} {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			continue
+		}
+		about, err := exec.Command(path, "--version").CombinedOutput()
+		if err == nil && bytes.Contains(about, []byte("Open MPI")) {
+			return append([]string{path, "--oversubscribe", "-n", strconv.Itoa(n)}, args...)
+		}
+	}
+	Missing(t, "no mpirun of Open MPI: install openmpi-bin")
+	return nil
+}
+
+// Run runs a program as the ranks that the launcher starts, and returns what they and
+// the launcher have printed. It fails the test if the launcher fails.
+func Run(t testing.TB, launcher []string, program string, env ...string) string {
+	t.Helper()
+	out, err := RunAny(t, launcher, program, env...)
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", program, err, out)
+	}
+	return out
+}
+
+// RunAny is Run for jobs that may fail.
+func RunAny(t testing.TB, launcher []string, program string, env ...string) (string, error) {
+	t.Helper()
+	j := Start(t, launcher, program, env...)
+	return j.Wait()
+}
+
+// A Job is one that was started.
+type Job struct {
+	Process *os.Process // the launcher
+	cmd     *exec.Cmd
+	out     *output
+	stop    context.CancelFunc
+}
+
+// Start starts what Run runs. The launcher, and with it the ranks, are killed when the
+// test's time is up.
+func Start(t testing.TB, launcher []string, program string, env ...string) *Job {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithTimeout(context.Background(), limit)
+	t.Cleanup(stop)
+	cmd := exec.CommandContext(ctx, launcher[0], append(launcher[1:], self)...)
+	cmd.Env = append(outside(), "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+		envProgram+"="+program, envDir+"="+built.dir)
+	cmd.Env = append(cmd.Env, env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 5 * time.Second
+	out := new(output)
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return &Job{Process: cmd.Process, cmd: cmd, out: out, stop: stop}
+}
+
+// Wait waits for the launcher's end.
+func (j *Job) Wait() (string, error) {
+	err := j.cmd.Wait()
+	j.stop()
+	return j.out.String(), err
+}
+
+// Output is what was printed so far.
+func (j *Job) Output() string { return j.out.String() }
+
+// Await waits until the job has printed text.
+func (j *Job) Await(t testing.TB, text string) {
+	t.Helper()
+	for end := time.Now().Add(limit); !strings.Contains(j.Output(), text); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("nobody said %q:\n%s", text, j.Output())
+		}
+	}
+}
+
+// outside is the environment without what another launcher has left in it.
+func outside() []string {
+	var env []string
+	for _, e := range os.Environ() {
+		if !strings.HasPrefix(e, "PMIX_") && !strings.HasPrefix(e, "OMPI_") && !strings.HasPrefix(e, "SLURM_") {
+			env = append(env, e)
+		}
+	}
+	return env
+}
+
+// output is a buffer that may be read while it is written.
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}

@@ -1,0 +1,418 @@
+// A launcher with a PMIx server in it, as small as tests need one: it starts a program
+// as N ranks, on one node or on two that it pretends to have, and has what Debian's
+// launchers lack: groups, process sets, and news of deaths.
+//
+//	server [-n RANKS] [-nodes 1|2] [-no-peers] [-no-groups] [-pset NAME] -- PROGRAM ARGS
+//
+// -pset names the set of the odd ranks. For each rank that ends it prints "rank R: exit S"
+// or "rank R: signal S" on standard error. When it dies, so do its ranks.
+#define _GNU_SOURCE
+#include <pmix.h>
+#include <pmix_server.h>
+
+#include <pthread.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { MOST = 64 };
+
+static int ranks = 2, nodes = 1, peers = 1, groups = 1;
+static const char *pset;
+static pmix_nspace_t nspace;
+static int node; // which one this process serves
+static int other = -1;
+static pid_t pid_of[MOST];
+
+static int node_of(int rank) { return rank * nodes / ranks; }
+
+static void die(const char *what, pmix_status_t r)
+{
+	fprintf(stderr, "server: %s: %s\n", what, PMIx_Error_string(r));
+	exit(70);
+}
+
+// Waiting for what calls back.
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static int ready;
+
+static void done(pmix_status_t r, void *cbdata)
+{
+	(void)cbdata;
+	if (r != PMIX_SUCCESS)
+		die("set-up", r);
+	pthread_mutex_lock(&lock);
+	ready++;
+	pthread_cond_broadcast(&changed);
+	pthread_mutex_unlock(&lock);
+}
+
+static void settle(const char *what, pmix_status_t r)
+{
+	if (r == PMIX_OPERATION_SUCCEEDED)
+		return;
+	if (r != PMIX_SUCCESS)
+		die(what, r);
+	pthread_mutex_lock(&lock);
+	while (!ready)
+		pthread_cond_wait(&changed, &lock);
+	ready = 0;
+	pthread_mutex_unlock(&lock);
+}
+
+static pmix_status_t connected(const pmix_proc_t *p, void *o, pmix_op_cbfunc_t f, void *d)
+{
+	(void)p, (void)o, (void)f, (void)d;
+	return PMIX_OPERATION_SUCCEEDED;
+}
+
+static pmix_status_t aborted(const pmix_proc_t *p, void *o, int status, const char msg[], pmix_proc_t procs[], size_t n,
+			     pmix_op_cbfunc_t f, void *d)
+{
+	(void)o, (void)procs, (void)n, (void)f, (void)d;
+	fprintf(stderr, "rank %u: abort %d: %s\n", p->rank, status, msg);
+	for (int i = 0; i < ranks; i++)
+		if (pid_of[i] > 0)
+			kill(pid_of[i], SIGKILL);
+	return PMIX_OPERATION_SUCCEEDED;
+}
+
+static pmix_status_t fence(const pmix_proc_t procs[], size_t n, const pmix_info_t info[], size_t ninfo, char *data,
+			   size_t ndata, pmix_modex_cbfunc_t f, void *d)
+{
+	(void)procs, (void)n;
+	pmix_status_t r = PMIX_SUCCESS; // all of one node have come, or it is too late
+	for (size_t i = 0; i < ninfo; i++)
+		if (PMIX_CHECK_KEY(&info[i], PMIX_LOCAL_COLLECTIVE_STATUS))
+			r = info[i].value.data.status;
+	f(r, data, ndata, d, NULL, NULL);
+	return PMIX_SUCCESS;
+}
+
+static pmix_status_t events(pmix_status_t *codes, size_t n, const pmix_info_t info[], size_t ninfo, pmix_op_cbfunc_t f, void *d)
+{
+	(void)codes, (void)n, (void)info, (void)ninfo, (void)f, (void)d;
+	return PMIX_OPERATION_SUCCEEDED;
+}
+
+static pmix_status_t no_events(pmix_status_t *codes, size_t n, pmix_op_cbfunc_t f, void *d)
+{
+	(void)codes, (void)n, (void)f, (void)d;
+	return PMIX_OPERATION_SUCCEEDED;
+}
+
+static void release(void *cbdata) { free(cbdata); }
+
+struct infos { pmix_info_t *list; size_t n; };
+
+static void release_infos(void *cbdata)
+{
+	struct infos *r = cbdata;
+	PMIX_INFO_FREE(r->list, r->n);
+	free(r);
+}
+
+static struct infos *infos(size_t n)
+{
+	struct infos *r = malloc(sizeof(*r));
+	r->n = n;
+	PMIX_INFO_CREATE(r->list, n);
+	return r;
+}
+
+// group is called when all members of one node have come.
+static pmix_status_t group(pmix_group_operation_t op, char name[], const pmix_proc_t procs[], size_t n,
+			   const pmix_info_t how[], size_t nhow, pmix_info_cbfunc_t f, void *d)
+{
+	(void)name, (void)procs, (void)n, (void)how, (void)nhow;
+	static size_t next = 1000;
+	if (op != PMIX_GROUP_CONSTRUCT) {
+		f(PMIX_SUCCESS, NULL, 0, d, NULL, NULL);
+		return PMIX_SUCCESS;
+	}
+	struct infos *r = infos(1);
+	size_t id = next++;
+	PMIX_INFO_LOAD(&r->list[0], PMIX_GROUP_CONTEXT_ID, &id, PMIX_SIZE);
+	f(PMIX_SUCCESS, r->list, r->n, d, release_infos, r);
+	return PMIX_SUCCESS;
+}
+
+static pmix_status_t query(pmix_proc_t *p, pmix_query_t *q, size_t n, pmix_info_cbfunc_t f, void *d)
+{
+	(void)p;
+	if (!pset || n != 1)
+		return PMIX_ERR_NOT_FOUND;
+	struct infos *r = infos(1);
+	if (!strcmp(q[0].keys[0], PMIX_QUERY_PSET_NAMES)) {
+		PMIX_INFO_LOAD(&r->list[0], PMIX_QUERY_PSET_NAMES, pset, PMIX_STRING);
+	} else if (!strcmp(q[0].keys[0], PMIX_QUERY_PSET_MEMBERSHIP) && q[0].nqual == 1 &&
+		   !strcmp(q[0].qualifiers[0].value.data.string, pset)) {
+		pmix_data_array_t *a;
+		PMIX_DATA_ARRAY_CREATE(a, (size_t)ranks / 2, PMIX_PROC);
+		for (int i = 1; i < ranks; i += 2)
+			PMIX_LOAD_PROCID(&((pmix_proc_t *)a->array)[i / 2], nspace, i);
+		PMIX_LOAD_KEY(r->list[0].key, PMIX_QUERY_PSET_MEMBERSHIP);
+		r->list[0].value.type = PMIX_DATA_ARRAY;
+		r->list[0].value.data.darray = a;
+	} else {
+		release_infos(r);
+		return PMIX_ERR_NOT_FOUND;
+	}
+	f(PMIX_SUCCESS, r->list, r->n, d, release_infos, r);
+	return PMIX_SUCCESS;
+}
+
+// What the servers of two nodes say to one another: who wants what a rank has put, and
+// here it is.
+struct asked { pmix_modex_cbfunc_t f; void *d; };
+
+struct letter {
+	int answer, status;
+	uint32_t rank;
+	struct asked *who;
+	size_t n;
+	char data[32 << 10];
+};
+
+static void say(struct letter *l)
+{
+	if (send(other, l, offsetof(struct letter, data) + l->n, 0) < 0)
+		perror("server: send");
+}
+
+static pmix_status_t modex(const pmix_proc_t *p, const pmix_info_t info[], size_t ninfo, pmix_modex_cbfunc_t f, void *d)
+{
+	(void)info, (void)ninfo;
+	struct asked *who = malloc(sizeof(*who));
+	*who = (struct asked){f, d};
+	struct letter *l = calloc(1, sizeof(*l));
+	l->rank = p->rank;
+	l->who = who;
+	say(l);
+	free(l);
+	return PMIX_SUCCESS;
+}
+
+static void modex_done(pmix_status_t r, char *data, size_t n, void *cbdata)
+{
+	struct letter *l = cbdata;
+	l->answer = 1;
+	l->status = r;
+	l->n = n <= sizeof(l->data) ? n : 0;
+	if (l->n)
+		memcpy(l->data, data, l->n);
+	say(l);
+	free(l);
+}
+
+static void *listen_to_other(void *unused)
+{
+	(void)unused;
+	for (;;) {
+		struct letter *l = calloc(1, sizeof(*l));
+		if (recv(other, l, sizeof(*l), 0) <= 0)
+			return NULL;
+		if (!l->answer) {
+			pmix_proc_t p;
+			PMIX_LOAD_PROCID(&p, nspace, l->rank);
+			pmix_status_t r = PMIx_server_dmodex_request(&p, modex_done, l);
+			if (r != PMIX_SUCCESS)
+				modex_done(r, NULL, 0, l);
+			continue;
+		}
+		char *data = malloc(l->n + 1);
+		memcpy(data, l->data, l->n);
+		l->who->f(l->status, data, l->n, l->who->d, release, data);
+		free(l->who);
+		free(l);
+	}
+}
+
+static pmix_server_module_t module = {
+	.client_connected = connected, .client_finalized = connected, .abort = aborted, .fence_nb = fence,
+	.direct_modex = modex, .register_events = events, .deregister_events = no_events, .query = query, .group = group,
+};
+
+static pmix_data_array_t *array(pmix_info_t *i, const char *key, size_t n)
+{
+	PMIX_LOAD_KEY(i->key, key);
+	i->value.type = PMIX_DATA_ARRAY;
+	PMIX_DATA_ARRAY_CREATE(i->value.data.darray, n, PMIX_INFO);
+	return i->value.data.darray;
+}
+
+// describe tells the server of this node what the job is.
+static void describe(void)
+{
+	char names[64], map[8 * MOST] = "", local[8 * MOST] = "", item[16];
+	int mine = 0;
+	snprintf(names, sizeof(names), nodes == 2 ? "node0,node1" : "node0");
+	for (int i = 0; i < ranks; i++) {
+		int first = i == 0 || node_of(i) != node_of(i - 1);
+		snprintf(item, sizeof(item), "%s%d", i == 0 ? "" : first ? ";" : ",", i);
+		strcat(map, item);
+		if (node_of(i) == node) {
+			snprintf(item, sizeof(item), "%s%d", mine++ ? "," : "", i);
+			strcat(local, item);
+		}
+	}
+	char *regex, *ppn;
+	PMIx_generate_regex(names, &regex);
+	PMIx_generate_ppn(map, &ppn);
+	uint32_t size = ranks, local_size = mine, n_nodes = nodes;
+	size_t n = 1 + ranks;
+	pmix_info_t *info;
+	PMIX_INFO_CREATE(info, n);
+	pmix_info_t *job = array(&info[0], PMIX_JOB_INFO_ARRAY, 6 + peers)->array;
+	PMIX_INFO_LOAD(&job[0], PMIX_NODE_MAP, regex, PMIX_REGEX);
+	PMIX_INFO_LOAD(&job[1], PMIX_PROC_MAP, ppn, PMIX_REGEX);
+	PMIX_INFO_LOAD(&job[2], PMIX_JOB_SIZE, &size, PMIX_UINT32);
+	PMIX_INFO_LOAD(&job[3], PMIX_UNIV_SIZE, &size, PMIX_UINT32);
+	PMIX_INFO_LOAD(&job[4], PMIX_LOCAL_SIZE, &local_size, PMIX_UINT32);
+	PMIX_INFO_LOAD(&job[5], PMIX_NUM_NODES, &n_nodes, PMIX_UINT32);
+	if (peers)
+		PMIX_INFO_LOAD(&job[6], PMIX_LOCAL_PEERS, local, PMIX_STRING);
+	for (int i = 0; i < ranks; i++) {
+		pmix_info_t *one = array(&info[1 + i], PMIX_PROC_DATA, 3)->array;
+		pmix_rank_t rank = i;
+		uint32_t at = node_of(i);
+		PMIX_INFO_LOAD(&one[0], PMIX_RANK, &rank, PMIX_PROC_RANK);
+		PMIX_INFO_LOAD(&one[1], PMIX_NODEID, &at, PMIX_UINT32);
+		PMIX_INFO_LOAD(&one[2], PMIX_HOSTNAME, at ? "node1" : "node0", PMIX_STRING);
+	}
+	settle("register_nspace", PMIx_server_register_nspace(nspace, mine, info, n, done, NULL));
+	PMIX_INFO_FREE(info, n);
+}
+
+static void start(int rank, char **argv)
+{
+	extern char **environ;
+	pmix_proc_t p;
+	PMIX_LOAD_PROCID(&p, nspace, rank);
+	settle("register_client", PMIx_server_register_client(&p, getuid(), getgid(), NULL, done, NULL));
+	char **env = NULL;
+	pmix_status_t r = PMIX_SUCCESS;
+	for (char **e = environ; *e; e++)
+		if (strncmp(*e, "PMIX_", 5))
+			PMIX_ARGV_APPEND(r, env, *e);
+	r = PMIx_server_setup_fork(&p, &env);
+	if (r != PMIX_SUCCESS)
+		die("setup_fork", r);
+	pid_t parent = getpid();
+	if ((pid_of[rank] = fork()) == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (getppid() != parent)
+			_exit(71);
+		sigset_t none;
+		sigemptyset(&none);
+		sigprocmask(SIG_SETMASK, &none, NULL);
+		execve(argv[0], argv, env);
+		perror(argv[0]);
+		_exit(72);
+	}
+}
+
+// ended tells the others of a death.
+static void ended(pid_t pid, int status)
+{
+	int rank = 0;
+	while (rank < ranks && pid_of[rank] != pid)
+		rank++;
+	if (rank == ranks)
+		return;
+	pid_of[rank] = 0;
+	if (WIFSIGNALED(status))
+		fprintf(stderr, "rank %d: signal %d\n", rank, WTERMSIG(status));
+	else
+		fprintf(stderr, "rank %d: exit %d\n", rank, WEXITSTATUS(status));
+	if (status == 0)
+		return;
+	pmix_proc_t p;
+	PMIX_LOAD_PROCID(&p, nspace, rank);
+	pmix_info_t *info;
+	PMIX_INFO_CREATE(info, 1);
+	PMIX_INFO_LOAD(&info[0], PMIX_EVENT_AFFECTED_PROC, &p, PMIX_PROC);
+	PMIx_Notify_event(PMIX_ERR_PROC_ABORTED, &p, PMIX_RANGE_NAMESPACE, info, 1, NULL, NULL);
+}
+
+static int serve(char **argv)
+{
+	const char *tmp = getenv("PMIXTEST_DIR");
+	char dir[128], host[8];
+	snprintf(dir, sizeof(dir), "%s/job-XXXXXX", tmp ? tmp : "/tmp");
+	if (!mkdtemp(dir))
+		return 73;
+	snprintf(host, sizeof(host), "node%d", node);
+	pmix_info_t *info;
+	PMIX_INFO_CREATE(info, 2);
+	PMIX_INFO_LOAD(&info[0], PMIX_SERVER_TMPDIR, dir, PMIX_STRING);
+	PMIX_INFO_LOAD(&info[1], PMIX_HOSTNAME, host, PMIX_STRING);
+	if (!groups)
+		module.group = NULL;
+	pmix_status_t r = PMIx_server_init(&module, info, 2);
+	if (r != PMIX_SUCCESS)
+		die("server_init", r);
+	pthread_t thread;
+	if (other >= 0)
+		pthread_create(&thread, NULL, listen_to_other, NULL);
+	describe();
+	for (int i = 0; i < ranks; i++)
+		if (node_of(i) == node)
+			start(i, argv);
+	int status, worst = 0;
+	for (pid_t pid; (pid = wait(&status)) > 0;) {
+		ended(pid, status);
+		if (status)
+			worst = 1;
+	}
+	char rm[sizeof(dir) + 8];
+	snprintf(rm, sizeof(rm), "rm -rf %s", dir);
+	if (system(rm))
+		worst = 1;
+	_exit(worst); // server_finalize may hang when there were groups
+}
+
+int main(int argc, char **argv)
+{
+	int i = 1;
+	for (; i < argc && strcmp(argv[i], "--"); i++) {
+		if (!strcmp(argv[i], "-n"))
+			ranks = atoi(argv[++i]);
+		else if (!strcmp(argv[i], "-nodes"))
+			nodes = atoi(argv[++i]);
+		else if (!strcmp(argv[i], "-no-peers"))
+			peers = 0;
+		else if (!strcmp(argv[i], "-no-groups"))
+			groups = 0;
+		else if (!strcmp(argv[i], "-pset"))
+			pset = argv[++i];
+	}
+	if (i + 1 >= argc || ranks < nodes || ranks > MOST)
+		return 64;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	snprintf(nspace, sizeof(nspace), "pmixtest-%d", getpid());
+	if (nodes == 1)
+		return serve(argv + i + 1);
+	int pair[2];
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+		return 73;
+	for (node = 0; node < 2; node++) {
+		if (fork() == 0) {
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
+			other = pair[node];
+			return serve(argv + i + 1);
+		}
+	}
+	int status, worst = 0;
+	while (wait(&status) > 0)
+		if (status)
+			worst = 1;
+	return worst;
+}

@@ -1,0 +1,445 @@
+package pmixc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/ferrympi/ferry/internal/pmixc/pmixtest"
+)
+
+func TestMain(m *testing.M) {
+	pmixtest.Main(m, map[string]pmixtest.Program{
+		"alone": alone, "leave": leave, "again": member(again), "describe": member(describe), "exchange": member(exchange), "fence": member(fence), "late": member(late),
+		"deaths": member(deaths), "group": member(group), "psets": member(psets), "signals": member(signals), "hang": member(hang), "abort": member(abort),
+	}, func() error { return goleak.Find() })
+}
+
+// member is a program between Init and Finalize: Open MPI's launcher ends a job of which a
+// process ends without.
+func member(f func(ctx context.Context, l *Library, p Proc) error) pmixtest.Program {
+	return func(ctx context.Context) error {
+		l, err := Load(Soname)
+		if err != nil {
+			return err
+		}
+		p, err := l.Init(ctx)
+		if err != nil {
+			return err
+		}
+		return errors.Join(f(ctx, l, p), l.Finalize(ctx))
+	}
+}
+
+func alone(ctx context.Context) error {
+	l, err := Load(Soname)
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	p, err := l.Init(ctx)
+	if err == nil {
+		return fmt.Errorf("this is %v", p)
+	}
+	fmt.Printf("%v after %v\n", err, time.Since(begin))
+	return nil
+}
+
+// describe prints what the server says of the job.
+func describe(ctx context.Context, l *Library, p Proc) error {
+	size, err := l.Get(ctx, Proc{p.Namespace, Wildcard}, JobSize, 0)
+	if err != nil {
+		return err
+	}
+	peers, err := l.Get(ctx, Proc{p.Namespace, Wildcard}, LocalPeers, 0)
+	if err != nil && !Is(err, NotFound) {
+		return err
+	}
+	fmt.Printf("rank %d: size %d kind %d, peers %q %v, initialised %t\n", p.Rank, size.Number, size.Kind, peers.Bytes, err, l.Initialized())
+	return nil
+}
+
+func TestJobIsDescribed(t *testing.T) {
+	library(t)
+	out := pmixtest.Run(t, pmixtest.Server(t, "-n", "4", "-nodes", "2"), "describe")
+	for rank, peers := range []string{"0,1", "0,1", "2,3", "2,3"} {
+		if want := fmt.Sprintf("rank %d: size 4 kind 1, peers %q <nil>, initialised true", rank, peers); !strings.Contains(out, want) {
+			t.Errorf("want %s in\n%s", want, out)
+		}
+	}
+	out = pmixtest.Run(t, pmixtest.Server(t, "-n", "1", "-no-peers"), "describe")
+	if !strings.Contains(out, "rank 0: size 1 kind 1") {
+		t.Errorf("without peers: %s", out)
+	}
+	t.Log(out)
+}
+
+// exchange has ranks 1 and 3 find what the other one has put, while the others sleep.
+func exchange(ctx context.Context, l *Library, p Proc) error {
+	if p.Rank%2 == 0 {
+		time.Sleep(2 * time.Second)
+		return nil
+	}
+	value := slices.Repeat([]byte{byte(p.Rank), 0}, 1000)
+	err := errors.Join(l.Put(ctx, "ferry.test", value), l.Commit(ctx))
+	if err != nil {
+		return err
+	}
+	other := Proc{p.Namespace, 4 - p.Rank}
+	begin := time.Now()
+	var v Value
+	for tries := 1; ; tries++ {
+		if v, err = l.Get(ctx, other, "ferry.test", 0); err == nil {
+			fmt.Printf("rank %d: found after %v and %d tries\n", p.Rank, time.Since(begin), tries)
+			break
+		}
+		if !Is(err, NotFound) {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if want := slices.Repeat([]byte{byte(other.Rank), 0}, 1000); v.Kind != Text || !slices.Equal(v.Bytes, want) {
+		return fmt.Errorf("%v has put %d %d bytes", other, v.Kind, len(v.Bytes))
+	}
+	const times = 200
+	for _, key := range []string{"ferry.test", "ferry.nothing"} {
+		begin = time.Now()
+		for range times {
+			if _, err = l.Get(ctx, other, key, 0); err != nil && !Is(err, NotFound) {
+				return err
+			}
+		}
+		fmt.Printf("rank %d: get of %s: %v each, %v\n", p.Rank, key, time.Since(begin)/times, err)
+	}
+	return nil
+}
+
+// TestTwoFindOneAnotherWhileOthersSleep: an exchange is no matter of the whole job.
+func TestTwoFindOneAnotherWhileOthersSleep(t *testing.T) {
+	library(t)
+	for name, launcher := range map[string][]string{"server": pmixtest.Server(t, "-n", "4"), "mpirun": pmixtest.Mpirun(t, 4)} {
+		t.Run(name, func(t *testing.T) {
+			t.Log(pmixtest.Run(t, launcher, "exchange"))
+		})
+	}
+}
+
+// late has rank 0 look for what rank 1, on another node, puts later.
+func late(ctx context.Context, l *Library, p Proc) error {
+	other := Proc{p.Namespace, 1 - p.Rank}
+	if p.Rank == 1 {
+		time.Sleep(time.Second)
+		if err := errors.Join(l.Put(ctx, "ferry.test", []byte("here")), l.Commit(ctx)); err != nil {
+			return err
+		}
+		time.Sleep(time.Second)
+		return nil
+	}
+	begin := time.Now()
+	if _, err := l.Get(ctx, other, "ferry.test", 0); !Is(err, NotFound) {
+		return fmt.Errorf("at once: %w", err)
+	}
+	at := time.Since(begin)
+	v, err := l.Get(ctx, other, "ferry.test", 30*time.Second)
+	fmt.Printf("rank 0: not there after %v, %q after %v %v\n", at, v.Bytes, time.Since(begin), err)
+	return err
+}
+
+// TestImmediateGetStaysOnItsNode: what is on another node is found by one with a limit.
+func TestImmediateGetStaysOnItsNode(t *testing.T) {
+	library(t)
+	out := pmixtest.Run(t, pmixtest.Server(t, "-n", "2", "-nodes", "2"), "late")
+	if !strings.Contains(out, `"here"`) {
+		t.Error(out)
+	}
+	t.Log(out)
+}
+
+// fence has ranks 1 and 3 meet by themselves, then all but rank 2, who never comes.
+func fence(ctx context.Context, l *Library, p Proc) error {
+	if p.Rank%2 == 1 {
+		if err := l.Fence(ctx, p.Namespace, []uint32{1, 3}, 30*time.Second); err != nil {
+			return err
+		}
+	}
+	if p.Rank == 2 {
+		time.Sleep(3 * time.Second)
+		return nil
+	}
+	err := l.Fence(ctx, p.Namespace, []uint32{0, 1, 2, 3}, time.Second)
+	if !Is(err, Timeout) {
+		return fmt.Errorf("a fence without rank 2: %w", err)
+	}
+	fmt.Printf("rank %d: %v\n", p.Rank, err)
+	return nil
+}
+
+// TestFenceEndsWithoutItsMembers: with a limit, and for all that wait.
+func TestFenceEndsWithoutItsMembers(t *testing.T) {
+	library(t)
+	for name, launcher := range map[string][]string{"server": pmixtest.Server(t, "-n", "4"), "mpirun": pmixtest.Mpirun(t, 4)} {
+		t.Run(name, func(t *testing.T) {
+			if out := pmixtest.Run(t, launcher, "fence"); strings.Count(out, "TIMEOUT (-24)") != 3 {
+				t.Error(out)
+			}
+		})
+	}
+}
+
+// deaths has rank 1 die, and the others hear of it.
+func deaths(ctx context.Context, l *Library, p Proc) error {
+	for _, code := range []Status{ProcAborted, LostConnection, ProcKilled} {
+		if err := l.Watch(ctx, code); err != nil {
+			return err
+		}
+	}
+	all := []uint32{0, 1, 2}
+	if err := l.Fence(ctx, p.Namespace, all, 30*time.Second); err != nil {
+		return err
+	}
+	if p.Rank == 1 {
+		return syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}
+	for ctx.Err() == nil {
+		if e, ok := l.Next(); ok {
+			if e.Proc != (Proc{p.Namespace, 1}) {
+				return fmt.Errorf("%v has an event %d", e.Proc, e.Code)
+			}
+			fmt.Printf("rank %d: event %d of rank %d, dropped %d\n", p.Rank, e.Code, e.Proc.Rank, l.Dropped())
+			return nil
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return context.Cause(ctx)
+}
+
+func TestDeathIsHeardOf(t *testing.T) {
+	library(t)
+	out, _ := pmixtest.RunAny(t, pmixtest.Server(t, "-n", "3"), "deaths")
+	for _, want := range []string{"rank 0: event -7 of rank 1", "rank 2: event -7 of rank 1", "rank 0: exit 0", "rank 2: exit 0"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("want %q in\n%s", want, out)
+		}
+	}
+}
+
+// group has the odd ranks make two groups.
+func group(ctx context.Context, l *Library, p Proc) error {
+	if p.Rank%2 == 0 {
+		return nil
+	}
+	for i := range 2 {
+		id, err := l.Construct(ctx, fmt.Sprintf("g%d", i), p.Namespace, []uint32{1, 3}, 30*time.Second)
+		fmt.Printf("rank %d: group %d has id %d, %v\n", p.Rank, i, id, err)
+	}
+	return nil
+}
+
+func TestGroupsDrawIDs(t *testing.T) {
+	library(t)
+	out := pmixtest.Run(t, pmixtest.Server(t, "-n", "4"), "group")
+	for _, want := range []string{"rank 1: group 0 has id 1000, <nil>", "rank 3: group 1 has id 1001, <nil>"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("want %q in\n%s", want, out)
+		}
+	}
+}
+
+// TestFailedGroupHasNoID: libpmix returns one result then, in which anything may stand.
+func TestFailedGroupHasNoID(t *testing.T) {
+	library(t)
+	for name, launcher := range map[string][]string{"server": pmixtest.Server(t, "-n", "4", "-no-groups"), "mpirun": pmixtest.Mpirun(t, 4)} {
+		t.Run(name, func(t *testing.T) {
+			if out := pmixtest.Run(t, launcher, "group"); strings.Count(out, "has id 0, PMIx_Group_construct: ") != 4 {
+				t.Error(out)
+			}
+		})
+	}
+}
+
+func psets(ctx context.Context, l *Library, p Proc) error {
+	names, err := l.Psets(ctx)
+	members, err2 := l.Pset(ctx, "odd")
+	_, err3 := l.Pset(ctx, "no such set")
+	fmt.Printf("rank %d: psets %q %v, odd %d %v, other %v\n", p.Rank, names, err, len(members), err2, err3)
+	if len(members) == 2 && members[1] != (Proc{p.Namespace, 3}) {
+		return fmt.Errorf("members %v", members)
+	}
+	return nil
+}
+
+func TestProcessSetsAreRead(t *testing.T) {
+	library(t)
+	out := pmixtest.Run(t, pmixtest.Server(t, "-n", "4", "-pset", "odd"), "psets")
+	if strings.Count(out, `psets "odd" <nil>, odd 2 <nil>, other PMIx_Query_info: `) != 4 {
+		t.Error(out)
+	}
+	out = pmixtest.Run(t, pmixtest.Mpirun(t, 1), "psets")
+	if !strings.Contains(out, `psets "" PMIx_Query_info: `) {
+		t.Error(out)
+	}
+}
+
+// signals has a signal come when the library has started its thread.
+func signals(ctx context.Context, _ *Library, _ Proc) error {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGTERM)
+	defer signal.Stop(c)
+	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
+		return err
+	}
+	select {
+	case <-c:
+	case <-ctx.Done():
+		return errors.New("no signal came")
+	}
+	masks, err := threadMasks()
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(masks, "fffffffe7ffbfeff") && !slices.Contains(masks, "fffffffc7ffbfeff") {
+		return fmt.Errorf("no thread has its signals blocked: %v", masks)
+	}
+	return nil
+}
+
+// threadMasks reads which signals each thread has blocked.
+func threadMasks() ([]string, error) {
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return nil, err
+	}
+	var masks []string
+	for _, task := range tasks {
+		text, err := os.ReadFile("/proc/self/task/" + task.Name() + "/status")
+		if err != nil {
+			continue // it has ended
+		}
+		_, rest, _ := strings.Cut(string(text), "SigBlk:\t")
+		mask, _, _ := strings.Cut(rest, "\n")
+		masks = append(masks, mask)
+	}
+	return masks, nil
+}
+
+// TestSignalsAreLeftToGo: the library's thread takes none.
+func TestSignalsAreLeftToGo(t *testing.T) {
+	library(t)
+	pmixtest.Run(t, pmixtest.Server(t, "-n", "1"), "signals")
+}
+
+// hang has the server stop, and then asks it something.
+func hang(ctx context.Context, l *Library, p Proc) error {
+	if err := syscall.Kill(os.Getppid(), syscall.SIGSTOP); err != nil {
+		return err
+	}
+	short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	defer cancel()
+	_, err := l.Get(short, Proc{p.Namespace, 1}, "ferry.test", 0)
+	fmt.Println(err)
+	if !errors.Is(err, context.DeadlineExceeded) {
+		return errors.New("no deadline")
+	}
+	if err := syscall.Kill(os.Getppid(), syscall.SIGCONT); err != nil {
+		return err
+	}
+	_, err = l.Get(ctx, Proc{p.Namespace, 1}, "ferry.test", 0) // the goroutine of the first is gone, too
+	if !Is(err, NotFound) {
+		return fmt.Errorf("afterwards: %w", err)
+	}
+	return nil
+}
+
+// TestStoppedServerHoldsNobody: libpmix waits for its server for ever.
+func TestStoppedServerHoldsNobody(t *testing.T) {
+	library(t)
+	out := pmixtest.Run(t, pmixtest.Server(t, "-n", "1"), "hang")
+	if !strings.Contains(out, "PMIx_Get has not returned: context deadline exceeded") {
+		t.Error(out)
+	}
+}
+
+func abort(ctx context.Context, l *Library, p Proc) error {
+	if p.Rank == 0 {
+		return l.Abort(ctx, 17, "that is enough")
+	}
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// TestAbortEndsTheJob: those that wait for something else too.
+func TestAbortEndsTheJob(t *testing.T) {
+	library(t)
+	for name, launcher := range map[string][]string{"server": pmixtest.Server(t, "-n", "2"), "mpirun": pmixtest.Mpirun(t, 2)} {
+		t.Run(name, func(t *testing.T) {
+			out, err := pmixtest.RunAny(t, launcher, "abort")
+			if err == nil {
+				t.Errorf("status 0: %s", out)
+			}
+			t.Log(out)
+		})
+	}
+}
+
+// leave initialises, and rank 0 ends as LEAVE says while the others still live.
+func leave(ctx context.Context) error {
+	l, err := Load(Soname)
+	if err != nil {
+		return err
+	}
+	p, err := l.Init(ctx)
+	if err != nil {
+		return err
+	}
+	if err := l.Fence(ctx, p.Namespace, []uint32{0, 1}, 30*time.Second); err != nil {
+		return err
+	}
+	how := os.Getenv("LEAVE")
+	if p.Rank == 0 && how == "exit" {
+		return nil
+	}
+	if p.Rank == 0 {
+		return l.Finalize(ctx)
+	}
+	time.Sleep(2 * time.Second)
+	fmt.Printf("rank %d: still here\n", p.Rank)
+	return l.Finalize(ctx)
+}
+
+// again finalizes and initialises once more, and asks for what was put before.
+func again(ctx context.Context, l *Library, p Proc) error {
+	if err := errors.Join(l.Put(ctx, "ferry.test", []byte("first")), l.Commit(ctx), l.Fence(ctx, p.Namespace, []uint32{0, 1}, 30*time.Second)); err != nil {
+		return err
+	}
+	if p.Rank == 0 { // ends at once
+		return nil
+	}
+	time.Sleep(500 * time.Millisecond)
+	v, err := l.Get(ctx, Proc{p.Namespace, 0}, "ferry.test", 0)
+	fmt.Printf("rank 1: of one that has finalized: %q %v\n", v.Bytes, err)
+	for range 2 {
+		begin := time.Now()
+		if err := l.Finalize(ctx); err != nil {
+			return err
+		}
+		at := time.Since(begin)
+		if _, err := l.Init(ctx); err != nil {
+			return err
+		}
+		fmt.Printf("rank 1: finalize %v, init %v\n", at, time.Since(begin)-at)
+	}
+	v, err = l.Get(ctx, Proc{p.Namespace, 0}, "ferry.test", 0)
+	fmt.Printf("rank 1: again: %q %v\n", v.Bytes, err)
+	v, err = l.Get(ctx, p, "ferry.test", 0)
+	fmt.Printf("rank 1: own: %q %v\n", v.Bytes, err)
+	return nil
+}

@@ -1,0 +1,355 @@
+// The calls of libpmix that ferry uses. The library is loaded at run time; abi.h takes
+// the place of its headers. There is no policy here: which calls, with what deadlines and
+// what their results mean is Go's business.
+//
+// All functions may be called concurrently, as the library's own. Most of them wait for
+// the library's thread, or for its server, and may do so for ever.
+#include "shim.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct fpmix_lib {
+	fpmix_calls f;
+};
+
+// fpmix_load loads the library at path (a name without a slash is searched for).
+// Once it is in use it is never unloaded: it leaves a thread behind.
+int fpmix_load(const char *path, fpmix_lib **out, char *why, size_t room)
+{
+	void *h = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
+	if (!h) {
+		snprintf(why, room, "%s", dlerror());
+		return FPMIX_ERR_NOT_FOUND;
+	}
+	fpmix_lib *lib = calloc(1, sizeof(*lib));
+	if (!lib) {
+		snprintf(why, room, "no memory");
+		return FPMIX_ERR_NOMEM;
+	}
+#define CALL(name) {#name, (void **)&lib->f.name}
+	const struct { const char *name; void **at; } need[] = {
+		CALL(PMIx_Get_version), CALL(PMIx_Error_string), CALL(PMIx_Init), CALL(PMIx_Initialized),
+		CALL(PMIx_Finalize), CALL(PMIx_Abort), CALL(PMIx_Put), CALL(PMIx_Commit), CALL(PMIx_Get),
+		CALL(PMIx_Fence), CALL(PMIx_Register_event_handler), CALL(PMIx_Group_construct), CALL(PMIx_Query_info),
+	};
+#undef CALL
+	for (size_t i = 0; i < sizeof(need) / sizeof(need[0]); i++) {
+		*need[i].at = dlsym(h, need[i].name);
+		if (!*need[i].at) {
+			snprintf(why, room, "it has no %s", need[i].name);
+			free(lib);
+			dlclose(h); // whatever it is, none of its code has been called
+			return FPMIX_ERR_NOT_FOUND;
+		}
+	}
+	*(void **)&lib->f.PMIx_Value_destruct = dlsym(h, "PMIx_Value_destruct");
+	*out = lib;
+	return 0;
+}
+
+const char *fpmix_version(fpmix_lib *lib) { return lib->f.PMIx_Get_version(); }
+
+const char *fpmix_text(fpmix_lib *lib, int status) { return lib->f.PMIx_Error_string(status); }
+
+// fpmix_init connects to the server that the environment names. The library's thread
+// starts in it: with all signals blocked, so that those for the process go to Go's threads.
+int fpmix_init(fpmix_lib *lib, fpmix_proc *self)
+{
+	sigset_t all, before;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	int r = lib->f.PMIx_Init(self, NULL, 0);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return r;
+}
+
+int fpmix_initialized(fpmix_lib *lib) { return lib->f.PMIx_Initialized(); }
+
+int fpmix_finalize(fpmix_lib *lib) { return lib->f.PMIx_Finalize(NULL, 0); }
+
+int fpmix_abort(fpmix_lib *lib, int status, const char *message) { return lib->f.PMIx_Abort(status, message, NULL, 0); }
+
+// fpmix_put stores a copy of the bytes for everybody. They go with the next commit.
+int fpmix_put(fpmix_lib *lib, const char *key, void *bytes, size_t n)
+{
+	fpmix_value v = {.type = FPMIX_BYTE_OBJECT, .data.bo = {bytes, n}};
+	return lib->f.PMIx_Put(FPMIX_GLOBAL, key, &v);
+}
+
+int fpmix_commit(fpmix_lib *lib) { return lib->f.PMIx_Commit(); }
+
+// destroy frees what v points to. Before 4.2 the library has no function for that: of
+// types other than those that we ask for, something stays.
+static void destroy(fpmix_lib *lib, fpmix_value *v)
+{
+	if (lib->f.PMIx_Value_destruct)
+		lib->f.PMIx_Value_destruct(v);
+	else if (v->type == FPMIX_STRING)
+		free(v->data.string);
+	else if (v->type == FPMIX_BYTE_OBJECT)
+		free(v->data.bo.bytes);
+}
+
+static void free_infos(fpmix_lib *lib, fpmix_info *infos, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		destroy(lib, &infos[i].value);
+	free(infos);
+}
+
+static int keep(fpmix_got *out, const char *bytes, size_t n)
+{
+	out->kind = FPMIX_TEXT;
+	out->n = 0;
+	out->bytes = NULL;
+	if (!bytes || n == 0)
+		return 0;
+	if (!(out->bytes = malloc(n)))
+		return FPMIX_ERR_NOMEM;
+	memcpy(out->bytes, bytes, n);
+	out->n = n;
+	return 0;
+}
+
+// read_value copies v. Servers differ in which type a number has.
+static int read_value(const fpmix_value *v, fpmix_got *out)
+{
+	out->kind = FPMIX_NUMBER;
+	out->type = v->type;
+	switch (v->type) {
+	case FPMIX_BOOL: out->number = v->data.flag; return 0;
+	case FPMIX_SIZE: out->number = (int64_t)v->data.size; return 0;
+	case FPMIX_INT: out->number = v->data.integer; return 0;
+	case FPMIX_INT8: out->number = v->data.int8; return 0;
+	case FPMIX_INT16: out->number = v->data.int16; return 0;
+	case FPMIX_INT32: out->number = v->data.int32; return 0;
+	case FPMIX_INT64: out->number = v->data.int64; return 0;
+	case FPMIX_UINT: out->number = v->data.uint; return 0;
+	case FPMIX_UINT8: out->number = v->data.uint8; return 0;
+	case FPMIX_UINT16: out->number = v->data.uint16; return 0;
+	case FPMIX_UINT32: out->number = v->data.uint32; return 0;
+	case FPMIX_UINT64: out->number = (int64_t)v->data.uint64; return 0;
+	case FPMIX_PROC_RANK: out->number = v->data.rank; return 0;
+	case FPMIX_STRING: return keep(out, v->data.string, v->data.string ? strlen(v->data.string) : 0);
+	case FPMIX_BYTE_OBJECT: return keep(out, v->data.bo.bytes, v->data.bo.size);
+	}
+	out->kind = FPMIX_OTHER;
+	return 0;
+}
+
+static void set_key(fpmix_info *i, const char *key)
+{
+	memset(i, 0, sizeof(*i));
+	strncpy(i->key, key, FPMIX_KEY_ROOM - 1);
+}
+
+static void set_flag(fpmix_info *i, const char *key)
+{
+	set_key(i, key);
+	i->value.type = FPMIX_BOOL;
+	i->value.data.flag = 1;
+}
+
+// set_timeout: servers of 4.2 read the number as one without a sign.
+static void set_timeout(fpmix_info *i, int seconds)
+{
+	set_key(i, FPMIX_TIMEOUT);
+	i->value.type = FPMIX_INT;
+	i->value.data.integer = seconds;
+}
+
+// fpmix_get reads what a process has put. With seconds 0 it asks the server of this node
+// alone, for what it has now; else that server may ask others, for so long.
+int fpmix_get(fpmix_lib *lib, const char *nspace, uint32_t rank, const char *key, int seconds, fpmix_got *out)
+{
+	fpmix_proc p = {.rank = rank};
+	strncpy(p.nspace, nspace, FPMIX_NSPACE_ROOM - 1);
+	fpmix_info how;
+	if (seconds > 0)
+		set_timeout(&how, seconds);
+	else
+		set_flag(&how, FPMIX_IMMEDIATE);
+	fpmix_value *v = NULL;
+	int r = lib->f.PMIx_Get(&p, key, &how, 1, &v);
+	if (r == FPMIX_SUCCESS && !v)
+		r = FPMIX_ERR_NOT_FOUND;
+	if (r == FPMIX_SUCCESS)
+		r = read_value(v, out);
+	if (v) {
+		destroy(lib, v);
+		free(v);
+	}
+	return r;
+}
+
+static fpmix_proc *procs_of(const char *nspace, const uint32_t *ranks, size_t n)
+{
+	fpmix_proc *p = calloc(n, sizeof(*p));
+	for (size_t i = 0; p && i < n; i++) {
+		strncpy(p[i].nspace, nspace, FPMIX_NSPACE_ROOM - 1);
+		p[i].rank = ranks[i];
+	}
+	return p;
+}
+
+// fpmix_fence waits until all of these ranks have called it, with the same list.
+int fpmix_fence(fpmix_lib *lib, const char *nspace, const uint32_t *ranks, size_t n, int seconds)
+{
+	fpmix_proc *procs = procs_of(nspace, ranks, n);
+	if (!procs)
+		return FPMIX_ERR_NOMEM;
+	fpmix_info limit;
+	set_timeout(&limit, seconds);
+	int r = lib->f.PMIx_Fence(procs, n, &limit, 1);
+	free(procs);
+	return r;
+}
+
+// fpmix_group waits until all of these ranks have called it, and draws a context id. The
+// results of a construct that has failed are never read: there is one, and its id is
+// whatever lay in memory.
+int fpmix_group(fpmix_lib *lib, const char *name, const char *nspace, const uint32_t *ranks, size_t n, int seconds, uint64_t *id)
+{
+	fpmix_proc *procs = procs_of(nspace, ranks, n);
+	if (!procs)
+		return FPMIX_ERR_NOMEM;
+	fpmix_info how[2], *results = NULL;
+	size_t nresults = 0;
+	set_flag(&how[0], FPMIX_GROUP_ASSIGN_CONTEXT_ID);
+	set_timeout(&how[1], seconds);
+	int r = lib->f.PMIx_Group_construct(name, procs, n, how, 2, &results, &nresults);
+	free(procs);
+	if (r != FPMIX_SUCCESS)
+		return r;
+	r = FPMIX_ERR_NOT_FOUND;
+	fpmix_got got;
+	for (size_t i = 0; i < nresults; i++)
+		if (!strncmp(results[i].key, FPMIX_GROUP_CONTEXT_ID, FPMIX_KEY_ROOM) &&
+		    read_value(&results[i].value, &got) == 0 && got.kind == FPMIX_NUMBER) {
+			*id = (uint64_t)got.number;
+			r = FPMIX_SUCCESS;
+		}
+	free_infos(lib, results, nresults);
+	return r;
+}
+
+// query asks the server one thing. It never asks which attributes are supported: that
+// crashes in 4.2.2.
+static int query(fpmix_lib *lib, char *key, fpmix_info *qualifier, fpmix_info **results, size_t *n)
+{
+	char *keys[] = {key, NULL};
+	fpmix_query q = {keys, qualifier, qualifier ? 1 : 0};
+	*results = NULL;
+	*n = 0;
+	int r = lib->f.PMIx_Query_info(&q, 1, results, n);
+	return r == FPMIX_OPERATION_SUCCEEDED ? FPMIX_SUCCESS : r;
+}
+
+// fpmix_pset_names lists the process sets, with commas.
+int fpmix_pset_names(fpmix_lib *lib, fpmix_got *out)
+{
+	fpmix_info *results;
+	size_t n;
+	int r = query(lib, FPMIX_QUERY_PSET_NAMES, NULL, &results, &n);
+	if (r != FPMIX_SUCCESS)
+		return r;
+	r = n > 0 ? read_value(&results[0].value, out) : FPMIX_ERR_NOT_FOUND;
+	free_infos(lib, results, n);
+	return r;
+}
+
+// fpmix_pset_members copies the members of a process set. The caller frees them.
+int fpmix_pset_members(fpmix_lib *lib, const char *pset, fpmix_proc **members, size_t *count)
+{
+	fpmix_info which, *results;
+	size_t n;
+	set_key(&which, FPMIX_PSET_NAME);
+	which.value.type = FPMIX_STRING;
+	which.value.data.string = (char *)pset;
+	int r = query(lib, FPMIX_QUERY_PSET_MEMBERSHIP, &which, &results, &n);
+	if (r != FPMIX_SUCCESS)
+		return r;
+	r = FPMIX_ERR_NOT_FOUND;
+	if (n > 0 && results[0].value.type == FPMIX_DATA_ARRAY) {
+		fpmix_array *a = results[0].value.data.darray;
+		if (a && a->type == FPMIX_PROC && a->array && (*members = calloc(a->size + 1, sizeof(**members)))) {
+			memcpy(*members, a->array, a->size * sizeof(**members));
+			*count = a->size;
+			r = FPMIX_SUCCESS;
+		}
+	}
+	free_infos(lib, results, n);
+	return r;
+}
+
+// Events wait here until Go asks. They are rare: deaths, and the end of the server. When
+// there is no room the oldest stay, and the rest is counted.
+enum { ROOM = 1024 };
+static struct {
+	pthread_mutex_t lock;
+	size_t first, n;
+	uint64_t dropped;
+	fpmix_news news[ROOM];
+} queue = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+// on_event runs on the library's thread. It lets other handlers of the process see the
+// event too.
+static void on_event(size_t id, int status, const fpmix_proc *source, fpmix_info info[], size_t ninfo,
+		     fpmix_info results[], size_t nresults, fpmix_event_done done, void *cbdata)
+{
+	(void)id, (void)results, (void)nresults;
+	const fpmix_proc *who = source;
+	for (size_t i = 0; i < ninfo; i++)
+		if (!strncmp(info[i].key, FPMIX_EVENT_AFFECTED_PROC, FPMIX_KEY_ROOM) && info[i].value.type == FPMIX_PROC &&
+		    info[i].value.data.proc)
+			who = info[i].value.data.proc;
+	pthread_mutex_lock(&queue.lock);
+	if (queue.n < ROOM) {
+		fpmix_news *n = &queue.news[(queue.first + queue.n++) % ROOM];
+		n->code = status;
+		memset(&n->proc, 0, sizeof(n->proc));
+		if (who)
+			n->proc = *who;
+		n->proc.nspace[FPMIX_NSPACE_ROOM - 1] = 0;
+	} else {
+		queue.dropped++;
+	}
+	pthread_mutex_unlock(&queue.lock);
+	if (done)
+		done(FPMIX_EVENT_NO_ACTION_TAKEN, NULL, 0, NULL, NULL, cbdata);
+}
+
+// fpmix_watch registers a handler for one code. One for all codes, or a default one,
+// does not get everything.
+int fpmix_watch(fpmix_lib *lib, int code)
+{
+	int r = lib->f.PMIx_Register_event_handler(&code, 1, NULL, 0, on_event, NULL, NULL);
+	return r > 0 ? 0 : r; // without a function to call it returns the handler's number
+}
+
+// fpmix_next takes the oldest event; 0: there is none.
+int fpmix_next(fpmix_news *out)
+{
+	pthread_mutex_lock(&queue.lock);
+	int any = queue.n > 0;
+	if (any) {
+		*out = queue.news[queue.first];
+		queue.first = (queue.first + 1) % ROOM;
+		queue.n--;
+	}
+	pthread_mutex_unlock(&queue.lock);
+	return any;
+}
+
+uint64_t fpmix_dropped(void)
+{
+	pthread_mutex_lock(&queue.lock);
+	uint64_t n = queue.dropped;
+	pthread_mutex_unlock(&queue.lock);
+	return n;
+}

@@ -1,0 +1,49 @@
+// What Go sees of libpmix: plain types. shim.c says what each function does.
+#ifndef FERRY_PMIXC_SHIM_H
+#define FERRY_PMIXC_SHIM_H
+
+#include "abi.h"
+
+typedef struct fpmix_lib fpmix_lib;
+
+// What a value was turned into.
+enum { FPMIX_OTHER, FPMIX_NUMBER, FPMIX_TEXT };
+
+// fpmix_got is a value. Its bytes are the caller's, who frees them.
+typedef struct fpmix_got {
+	int kind;
+	int type; // libpmix's
+	int64_t number;
+	char *bytes; // FPMIX_TEXT: a string or a byte object
+	size_t n;
+} fpmix_got;
+
+// fpmix_news is one event.
+typedef struct fpmix_news {
+	int code;
+	fpmix_proc proc; // who is concerned, or, if the event does not say, who it comes from
+} fpmix_news;
+
+int fpmix_load(const char *path, fpmix_lib **lib, char *why, size_t room);
+const char *fpmix_version(fpmix_lib *lib);
+const char *fpmix_text(fpmix_lib *lib, int status);
+
+int fpmix_init(fpmix_lib *lib, fpmix_proc *self);
+int fpmix_initialized(fpmix_lib *lib);
+int fpmix_finalize(fpmix_lib *lib);
+int fpmix_abort(fpmix_lib *lib, int status, const char *message);
+
+int fpmix_put(fpmix_lib *lib, const char *key, void *bytes, size_t n);
+int fpmix_commit(fpmix_lib *lib);
+int fpmix_get(fpmix_lib *lib, const char *nspace, uint32_t rank, const char *key, int seconds, fpmix_got *out);
+int fpmix_fence(fpmix_lib *lib, const char *nspace, const uint32_t *ranks, size_t n, int seconds);
+
+int fpmix_group(fpmix_lib *lib, const char *name, const char *nspace, const uint32_t *ranks, size_t n, int seconds, uint64_t *id);
+int fpmix_pset_names(fpmix_lib *lib, fpmix_got *out);
+int fpmix_pset_members(fpmix_lib *lib, const char *pset, fpmix_proc **members, size_t *n);
+
+int fpmix_watch(fpmix_lib *lib, int code);
+int fpmix_next(fpmix_news *out);
+uint64_t fpmix_dropped(void);
+
+#endif
