@@ -196,6 +196,29 @@ func within[T any](ctx context.Context, s slots, call string, f func() (T, error
 	}
 }
 
+// alone waits until no other call is in progress, and keeps others out until the release.
+// It leaves room for one.
+func (s slots) alone(ctx context.Context, call string) (release func(), err error) {
+	taken := 0
+	release = func() {
+		for range taken {
+			<-s
+		}
+	}
+	for range cap(s) {
+		select {
+		case s <- struct{}{}:
+			taken++
+		case <-ctx.Done():
+			release()
+			return nil, fmt.Errorf("%s was not made: other calls of libpmix have not returned: %w", call, context.Cause(ctx))
+		}
+	}
+	<-s
+	taken--
+	return release, nil
+}
+
 // fits refuses a name that libpmix would cut.
 func fits(call, name string, most int) error {
 	if len(name) == 0 || len(name) > most || strings.IndexByte(name, 0) >= 0 {

@@ -108,9 +108,16 @@ func (l *Library) Init(ctx context.Context) (Proc, error) {
 // initialised the library.
 func (l *Library) Initialized() bool { return C.fpmix_initialized(l.c) != 0 }
 
-// Finalize says that this process is done.
+// Finalize says that this process is done. It waits for calls in progress, because libpmix
+// takes away what they stand on, and is called once at a time.
 func (l *Library) Finalize(ctx context.Context) error {
-	return l.do(ctx, "PMIx_Finalize", func() C.int { return C.fpmix_finalize(l.c) })
+	const call = "PMIx_Finalize"
+	release, err := l.calls.alone(ctx, call)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return l.do(ctx, call, func() C.int { return C.fpmix_finalize(l.c) })
 }
 
 // Abort ends the job.

@@ -134,6 +134,26 @@ func TestWhatHasComeCounts(t *testing.T) {
 	cancel()
 }
 
+// TestFinalizeWaitsForCalls: libpmix frees what they use.
+func TestFinalizeWaitsForCalls(t *testing.T) {
+	calls := make(slots, 3)
+	calls <- struct{}{}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := calls.alone(ctx, "PMIx_Finalize"); !errors.Is(err, context.DeadlineExceeded) || len(calls) != 1 {
+		t.Fatalf("%v, and %d calls", err, len(calls))
+	}
+	go func() { <-calls }()
+	release, err := calls.alone(t.Context(), "PMIx_Finalize")
+	if err != nil || len(calls) != cap(calls)-1 {
+		t.Fatalf("%v, and room for %d", err, cap(calls)-len(calls))
+	}
+	release()
+	if len(calls) != 0 {
+		t.Errorf("%d slots stay taken", len(calls))
+	}
+}
+
 // TestWithoutServerIsAnErrorAtOnce: nothing in the environment, or a server that is gone.
 func TestWithoutServerIsAnErrorAtOnce(t *testing.T) {
 	library(t)

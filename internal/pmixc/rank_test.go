@@ -83,11 +83,11 @@ func TestJobIsDescribed(t *testing.T) {
 	t.Log(out)
 }
 
-// exchange has ranks 1 and 3 find what the other one has put, while the others sleep.
+// exchange has ranks 1 and 3 find what the other one has put, while the others wait for
+// their end.
 func exchange(ctx context.Context, l *Library, p Proc) error {
 	if p.Rank%2 == 0 {
-		time.Sleep(2 * time.Second)
-		return nil
+		return pmixtest.Await(ctx, "done1", "done3")
 	}
 	value := slices.Repeat([]byte{byte(p.Rank), 0}, 1000)
 	err := errors.Join(l.Put(ctx, "ferry.test", value), l.Commit(ctx))
@@ -120,11 +120,11 @@ func exchange(ctx context.Context, l *Library, p Proc) error {
 		}
 		fmt.Printf("rank %d: get of %s: %v each, %v\n", p.Rank, key, time.Since(begin)/times, err)
 	}
-	return nil
+	return pmixtest.Set(fmt.Sprint("done", p.Rank), "")
 }
 
-// TestTwoFindOneAnotherWhileOthersSleep: an exchange is no matter of the whole job.
-func TestTwoFindOneAnotherWhileOthersSleep(t *testing.T) {
+// TestTwoFindOneAnotherWhileOthersWait: an exchange is no matter of the whole job.
+func TestTwoFindOneAnotherWhileOthersWait(t *testing.T) {
 	library(t)
 	for name, launcher := range map[string][]string{"server": pmixtest.Server(t, "-n", "4"), "mpirun": pmixtest.Mpirun(t, 4)} {
 		t.Run(name, func(t *testing.T) {
@@ -390,56 +390,67 @@ func TestAbortEndsTheJob(t *testing.T) {
 	}
 }
 
-// leave initialises, and rank 0 ends as LEAVE says while the others still live.
+// leave has rank 0 end as LEAVE says while rank 1 still lives.
 func leave(ctx context.Context) error {
-	l, err := Load(Soname)
-	if err != nil {
+	return member(func(ctx context.Context, l *Library, p Proc) error {
+		exit := os.Getenv("LEAVE") == "exit"
+		if err := l.Fence(ctx, p.Namespace, []uint32{0, 1}, 30*time.Second); err != nil {
+			return err
+		}
+		switch {
+		case exit && p.Rank == 0:
+			os.Exit(0)
+		case exit:
+			<-ctx.Done() // the launcher ends it, or it ends with an error
+			return errors.New("nobody has ended this process")
+		case p.Rank == 0:
+			return pmixtest.Set("leaves", "")
+		}
+		err := pmixtest.Await(ctx, "leaves")
+		time.Sleep(200 * time.Millisecond)
 		return err
-	}
-	p, err := l.Init(ctx)
-	if err != nil {
-		return err
-	}
-	if err := l.Fence(ctx, p.Namespace, []uint32{0, 1}, 30*time.Second); err != nil {
-		return err
-	}
-	how := os.Getenv("LEAVE")
-	if p.Rank == 0 && how == "exit" {
-		return nil
-	}
-	if p.Rank == 0 {
-		return l.Finalize(ctx)
-	}
-	time.Sleep(2 * time.Second)
-	fmt.Printf("rank %d: still here\n", p.Rank)
-	return l.Finalize(ctx)
+	})(ctx)
 }
 
-// again finalizes and initialises once more, and asks for what was put before.
+// TestExitWithoutFinalizeEndsTheJob: Open MPI's launcher takes it for a failure whatever the
+// status is. So somebody has to finalize before the process knows that it ends.
+func TestExitWithoutFinalizeEndsTheJob(t *testing.T) {
+	library(t)
+	pmixtest.Run(t, pmixtest.Mpirun(t, 2), "leave", "LEAVE=finalize")
+	out, err := pmixtest.RunAny(t, pmixtest.Mpirun(t, 2), "leave", "LEAVE=exit")
+	if err == nil || !strings.Contains(out, "without calling") || strings.Contains(out, "nobody has ended") {
+		t.Errorf("exit: %v\n%s", err, out)
+	}
+}
+
+// again has rank 1 finalize and initialise once more, and look for what was put before and
+// what it puts then.
 func again(ctx context.Context, l *Library, p Proc) error {
-	if err := errors.Join(l.Put(ctx, "ferry.test", []byte("first")), l.Commit(ctx), l.Fence(ctx, p.Namespace, []uint32{0, 1}, 30*time.Second)); err != nil {
+	const key = "ferry.test"
+	both := []uint32{0, 1}
+	if err := errors.Join(l.Put(ctx, key, []byte("first")), l.Commit(ctx), l.Fence(ctx, p.Namespace, both, 30*time.Second)); err != nil {
 		return err
 	}
-	if p.Rank == 0 { // ends at once
+	if p.Rank == 0 {
+		time.Sleep(time.Second)
 		return nil
 	}
-	time.Sleep(500 * time.Millisecond)
-	v, err := l.Get(ctx, Proc{p.Namespace, 0}, "ferry.test", 0)
-	fmt.Printf("rank 1: of one that has finalized: %q %v\n", v.Bytes, err)
-	for range 2 {
-		begin := time.Now()
-		if err := l.Finalize(ctx); err != nil {
-			return err
-		}
-		at := time.Since(begin)
-		if _, err := l.Init(ctx); err != nil {
-			return err
-		}
-		fmt.Printf("rank 1: finalize %v, init %v\n", at, time.Since(begin)-at)
+	if err := l.Finalize(ctx); err != nil {
+		return err
 	}
-	v, err = l.Get(ctx, Proc{p.Namespace, 0}, "ferry.test", 0)
-	fmt.Printf("rank 1: again: %q %v\n", v.Bytes, err)
-	v, err = l.Get(ctx, p, "ferry.test", 0)
-	fmt.Printf("rank 1: own: %q %v\n", v.Bytes, err)
+	if _, err := l.Init(ctx); err != nil {
+		return err
+	}
+	for _, who := range both {
+		v, err := l.Get(ctx, Proc{p.Namespace, who}, key, 0)
+		fmt.Printf("rank 1: of rank %d: %q %v\n", who, v.Bytes, err)
+	}
 	return nil
+}
+
+// TestSecondInitFindsNothing: it is why a process initialises once. A libpmix that has
+// learnt better is no failure.
+func TestSecondInitFindsNothing(t *testing.T) {
+	library(t)
+	t.Log(pmixtest.Run(t, pmixtest.Mpirun(t, 2), "again"))
 }

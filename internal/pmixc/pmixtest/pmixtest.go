@@ -29,7 +29,8 @@ type Program func(ctx context.Context) error
 
 const (
 	envProgram = "PMIXTEST_PROGRAM"
-	envDir     = "PMIXTEST_DIR" // where the small launcher has its files
+	envDir     = "PMIXTEST_DIR"   // where the small launcher has its files
+	envFlags   = "PMIXTEST_FLAGS" // where the ranks have theirs
 	// limit is what a job may take, on a machine that does other things too.
 	limit = time.Minute
 )
@@ -62,6 +63,39 @@ func Main(m *testing.M, programs map[string]Program, after func() error) {
 		os.Exit(1)
 	}
 	os.Exit(0)
+}
+
+// Set tells the ranks of the job, and the test, that this one has come to a point. The
+// text is for who awaits it.
+func Set(flag, text string) error {
+	file := filepath.Join(os.Getenv(envFlags), flag)
+	if err := os.WriteFile(file+".tmp", []byte(text), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(file+".tmp", file)
+}
+
+// Await waits for other ranks to have come to points.
+func Await(ctx context.Context, flags ...string) error {
+	for _, flag := range flags {
+		if _, err := await(ctx, os.Getenv(envFlags), flag); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func await(ctx context.Context, dir, flag string) (string, error) {
+	for {
+		if text, err := os.ReadFile(filepath.Join(dir, flag)); err == nil {
+			return string(text), nil
+		}
+		select {
+		case <-time.After(2 * time.Millisecond):
+		case <-ctx.Done():
+			return "", fmt.Errorf("nobody has set %s: %w", flag, context.Cause(ctx))
+		}
+	}
 }
 
 // Missing skips the test, or fails it where everything is required.
@@ -179,6 +213,7 @@ func RunAny(t testing.TB, launcher []string, program string, env ...string) (str
 type Job struct {
 	Process *os.Process // the launcher
 	cmd     *exec.Cmd
+	flags   string
 	out     *output
 	stop    context.CancelFunc
 }
@@ -191,11 +226,12 @@ func Start(t testing.TB, launcher []string, program string, env ...string) *Job 
 	if err != nil {
 		t.Fatal(err)
 	}
+	flags := t.TempDir()
 	ctx, stop := context.WithTimeout(context.Background(), limit)
 	t.Cleanup(stop)
 	cmd := exec.CommandContext(ctx, launcher[0], append(launcher[1:], self)...)
 	cmd.Env = append(outside(), "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
-		envProgram+"="+program, envDir+"="+built.dir)
+		envProgram+"="+program, envDir+"="+built.dir, envFlags+"="+flags)
 	cmd.Env = append(cmd.Env, env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
@@ -205,7 +241,7 @@ func Start(t testing.TB, launcher []string, program string, env ...string) *Job 
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	return &Job{Process: cmd.Process, cmd: cmd, out: out, stop: stop}
+	return &Job{Process: cmd.Process, cmd: cmd, flags: flags, out: out, stop: stop}
 }
 
 // Wait waits for the launcher's end.
@@ -215,17 +251,16 @@ func (j *Job) Wait() (string, error) {
 	return j.out.String(), err
 }
 
-// Output is what was printed so far.
-func (j *Job) Output() string { return j.out.String() }
-
-// Await waits until the job has printed text.
-func (j *Job) Await(t testing.TB, text string) {
+// Await waits until a rank has set the flag, and returns its text.
+func (j *Job) Await(t testing.TB, flag string) string {
 	t.Helper()
-	for end := time.Now().Add(limit); !strings.Contains(j.Output(), text); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("nobody said %q:\n%s", text, j.Output())
-		}
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	text, err := await(ctx, j.flags, flag)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, j.out)
 	}
+	return text
 }
 
 // outside is the environment without what another launcher has left in it.
@@ -239,7 +274,7 @@ func outside() []string {
 	return env
 }
 
-// output is a buffer that may be read while it is written.
+// output is a buffer for several to write to.
 type output struct {
 	mu sync.Mutex
 	b  bytes.Buffer

@@ -1,0 +1,196 @@
+package pmix
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/pmixc"
+	"github.com/ferrympi/ferry/internal/pmixc/pmixtest"
+)
+
+// defaults are the component's parameters as nobody has set them.
+var defaults = &Params{Library: pmixc.Soname}
+
+// under pretends that a PMIx server has started this process.
+func under(t *testing.T, uri string) {
+	t.Helper()
+	t.Setenv("PMIX_NAMESPACE", "job")
+	t.Setenv("PMIX_RANK", "0")
+	t.Setenv("PMIX_VERSION", "4.2.2")
+	for _, name := range []string{"PMIX_SERVER_URI41", "PMIX_SERVER_URI4", "PMIX_SERVER_URI3"} {
+		t.Setenv(name, "pmix-server.1;"+uri)
+	}
+}
+
+// fake compiles testdata/fake.c. Its calls hang until the test ends.
+func fake(t *testing.T, version string) string {
+	t.Helper()
+	if err := pmixc.Built(); err != nil {
+		t.Skip(err)
+	}
+	if _, err := exec.LookPath("gcc"); err != nil {
+		pmixtest.Missing(t, "no gcc: install gcc and libc6-dev")
+	}
+	lib := filepath.Join(t.TempDir(), pmixc.Soname)
+	flag := filepath.Join(t.TempDir(), "hang")
+	if err := os.WriteFile(flag, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text, err := exec.Command("gcc", "-shared", "-fPIC", `-DVERSION="`+version+`"`, `-DFLAG="`+flag+`"`, "-o", lib, "testdata/fake.c").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return lib
+}
+
+// probe wants a verdict that says want, and hint.
+func probe(t *testing.T, p *Params, status framework.Status, want, hint string) {
+	t.Helper()
+	v := Component().Probe(t.Context(), p)
+	if v.Status != status || !strings.Contains(v.Reason, want) || !strings.Contains(v.Hint, hint) {
+		t.Errorf("got %v (%s), want %v with %q, %q", v, v.Hint, status, want, hint)
+	}
+}
+
+func TestWithoutServerInTheEnvironment(t *testing.T) {
+	for _, e := range os.Environ() {
+		if name, _, _ := strings.Cut(e, "="); strings.HasPrefix(name, "PMIX_") {
+			t.Setenv(name, "")
+			os.Unsetenv(name)
+		}
+	}
+	probe(t, defaults, framework.StatusUnavailable, "PMIX_NAMESPACE is not set", "srun --mpi=pmix")
+	t.Setenv("PMIX_RANK", "3")
+	probe(t, defaults, framework.StatusUnavailable, "not PMIX_NAMESPACE, PMIX_SERVER_URI*", "mpirun")
+}
+
+// TestLibrariesThatDoNotServeAreNamed: one that is missing, too old, or something else.
+func TestLibrariesThatDoNotServeAreNamed(t *testing.T) {
+	if err := pmixc.Built(); err != nil {
+		t.Skip(err)
+	}
+	under(t, "tcp4://127.0.0.1:9")
+	probe(t, &Params{Library: "/nonexistent/libpmix.so.2"}, framework.StatusUnavailable, "/nonexistent/libpmix.so.2 can't be loaded", "libpmix2")
+	probe(t, &Params{Library: "libc.so.6"}, framework.StatusUnavailable, "it has no PMIx_", "bootstrap.pmix.library")
+	probe(t, &Params{Library: fake(t, "OpenPMIx 3.2.3")}, framework.StatusUnavailable, "3.2.3\", too old: ferry needs 4.1.0", "4.1.0 or newer")
+	probe(t, &Params{Library: fake(t, "no version")}, framework.StatusUnavailable, "too old", "4.1.0 or newer")
+	probe(t, &Params{Library: fake(t, "OpenPMIx 4.1.0")}, framework.StatusUsable, "", "")
+}
+
+// TestOtherSonameIsNamed: what is there is said, although it does not serve.
+func TestOtherSonameIsNamed(t *testing.T) {
+	if err := pmixc.Built(); err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	saved := libraryDirs
+	libraryDirs = []string{dir}
+	defer func() { libraryDirs = saved }()
+	if err := os.WriteFile(filepath.Join(dir, "libnosuchpmix.so.1"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := load("libnosuchpmix.so.2")
+	if err == nil || !strings.Contains(err.Error(), "libnosuchpmix.so.2 can't be loaded") || !strings.Contains(err.Error(), "there is "+dir+"/libnosuchpmix.so.1, with another interface") {
+		t.Error(err)
+	}
+}
+
+// TestLibraryIsLookedForWherePMIxSays: in its variables first, and a file as it is.
+func TestLibraryIsLookedForWherePMIxSays(t *testing.T) {
+	dir, prefix := t.TempDir(), t.TempDir()
+	saved := libraryDirs
+	libraryDirs = nil
+	defer func() { libraryDirs = saved }()
+	for _, file := range []string{dir + "/libpmix.so.2", prefix + "/lib64/libpmix.so.2"} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	env := map[string]string{"PMIX_LIBDIR": dir, "PMIX_PREFIX": prefix}
+	got := places("libpmix.so.2", func(name string) string { return env[name] })
+	if want := []string{dir + "/libpmix.so.2", prefix + "/lib64/libpmix.so.2", "libpmix.so.2"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if got := places("./libpmix.so.2", os.Getenv); !slices.Equal(got, []string{"./libpmix.so.2"}) {
+		t.Error(got)
+	}
+}
+
+// TestHangingLibraryEndsWithItsCaller: libpmix need not return at all.
+func TestHangingLibraryEndsWithItsCaller(t *testing.T) {
+	p := &Params{Library: fake(t, "OpenPMIx 4.2.2")}
+	under(t, "tcp4://127.0.0.1:9")
+	enough := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	time.AfterFunc(20*time.Millisecond, func() { cancel(enough) })
+	c, err := Component().Open(ctx, bootstrap.Env{Params: p})
+	if c != nil || !errors.Is(err, enough) || !strings.Contains(err.Error(), "PMIx_Init has not returned") {
+		t.Errorf("got %v, %v", c, err)
+	}
+}
+
+func TestIdentityIsWhatTheServerSays(t *testing.T) {
+	me := pmixc.Proc{Namespace: "job", Rank: 2}
+	size := pmixc.Value{Kind: pmixc.Number, Number: 8}
+	id, err := identity(me, size, "5, 2,0")
+	if err != nil || !slices.Equal(id.Locals, []uint32{0, 2, 5}) || id.LocalRank != 1 || id.LocalSize != 3 ||
+		id.Size != 8 || id.Proc != (framework.Proc{Namespace: "job", Rank: 2}) || id.Singleton {
+		t.Errorf("%+v, %v", id, err)
+	}
+	// Nobody said who is here.
+	if id, err = identity(me, size, ""); err != nil || id.LocalSize != 0 || id.Locals != nil {
+		t.Errorf("%+v, %v", id, err)
+	}
+	for want, c := range map[string]struct {
+		me    pmixc.Proc
+		size  pmixc.Value
+		peers string
+	}{
+		"no namespace":                           {pmixc.Proc{Rank: 2}, size, "2"},
+		"job has 0 processes":                    {me, pmixc.Value{Kind: pmixc.Number}, "2"},
+		"job has -4 processes":                   {me, pmixc.Value{Kind: pmixc.Number, Number: -4}, "2"},
+		"(type 3)":                               {me, pmixc.Value{Kind: pmixc.Text, Type: 3}, "2"},
+		"this is rank 9":                         {pmixc.Proc{Namespace: "job", Rank: 9}, size, "2"},
+		"not this process, rank 2":               {me, size, "0,1"},
+		`"8" is no rank of 8`:                    {me, size, "2,8"},
+		`"" is no rank of 8`:                     {me, size, "2,"},
+		`"0-3" is no rank of 8`:                  {me, size, "0-3"},
+		"one is there twice":                     {me, size, "2,3,2"},
+		`"-1" is no rank`:                        {me, size, "2,-1"},
+		`"4294967296" is no rank`:                {me, size, "2,4294967296"},
+		strings.Repeat("x", 100) + `"... are on`: {me, size, strings.Repeat("x", 5000)},
+	} {
+		if _, err := identity(c.me, c.size, c.peers); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
+
+// FuzzLocalPeers: a list from a server is read, or refused.
+func FuzzLocalPeers(f *testing.F) {
+	for _, s := range []string{"0,1,2,3", "2", "", ",", "0-3", "1,1", " 1", "99999999999999999999", "7,\x00"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, list string) {
+		const size = 8
+		all, err := ranks(list, size)
+		if err != nil {
+			if len(err.Error()) > 2000 {
+				t.Errorf("an error of %d bytes", len(err.Error()))
+			}
+			return
+		}
+		if len(all) == 0 || len(all) > size || !slices.IsSorted(all) || all[len(all)-1] >= size {
+			t.Errorf("%q: %v", list, all)
+		}
+	})
+}

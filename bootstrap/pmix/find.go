@@ -1,0 +1,151 @@
+package pmix
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap/meet"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/pmixc"
+)
+
+// How long a search for an entry on another node lasts before it is begun again, which
+// is also how long Close may have to wait for it; and how much of that a Find waits
+// itself: an entry that is there comes within a millisecond.
+const (
+	searchTimeout = time.Second
+	searchGrace   = 20 * time.Millisecond
+)
+
+// mostSearches leaves calls of libpmix to others.
+const mostSearches = pmixc.MostCalls / 2
+
+// search is a request for an entry to the server of another node.
+type search struct {
+	done chan struct{} // closed at the end
+	err  error         // of that end, unless it is that there is nothing
+}
+
+// Find asks the server of this node, who knows what its own processes have put, and what
+// others of this node have asked about before (PMIX_IMMEDIATE). That one does not ask other
+// nodes' servers, so that for a process that is not known to be here a search does, on the
+// side: an answer is there with a later Find, if it is not there soon.
+//
+// Without PMIX_IMMEDIATE a Get of what is not there takes two seconds to fail, and the
+// caller would wait for the other process.
+func (l *launcher) Find(ctx context.Context, p framework.Proc) (entry []byte, ok bool, err error) {
+	op := fmt.Sprintf("find the entry of %v", p)
+	if e, ok := l.found(p); ok && !l.closed.Load() {
+		return e, true, nil
+	}
+	if err := l.usable(op); err != nil {
+		return nil, false, err
+	}
+	err = l.ask(ctx, p, 0)
+	if missing(err) && !l.isHere(p) {
+		err = l.seek(ctx, p)
+	}
+	if e, ok := l.found(p); ok {
+		return e, true, nil
+	}
+	if err != nil && !missing(err) {
+		return nil, false, failed(ctx, op, err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if how, ok := l.dead[p]; ok { // without having put one
+		return nil, false, fmt.Errorf("%s: %s: %w: %s", component, op, framework.ErrProcFailed, how)
+	}
+	return nil, false, nil
+}
+
+// found returns what was found before.
+func (p *process) found(proc framework.Proc) ([]byte, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e, ok := p.known[proc]
+	return slices.Clone(e), ok
+}
+
+// isHere reports whether proc is known to be on this node.
+func (p *process) isHere(proc framework.Proc) bool {
+	_, ok := slices.BinarySearch(p.id.Locals, proc.Rank)
+	return ok && proc.Namespace == p.id.Proc.Namespace
+}
+
+// ask gets an entry, and keeps it. wait is for servers of other nodes; 0 asks this one.
+func (p *process) ask(ctx context.Context, proc framework.Proc, wait time.Duration) error {
+	limited, cancel := limit(ctx, wait+callTimeout)
+	defer cancel()
+	v, err := p.lib.Get(limited, pmixc.Proc{Namespace: proc.Namespace, Rank: proc.Rank}, key, wait)
+	if err != nil {
+		return err
+	}
+	if v.Kind != pmixc.Text || len(v.Bytes) > meet.MaxEntry {
+		return fmt.Errorf("what it has put is no entry: type %d, %d bytes", v.Type, len(v.Bytes))
+	}
+	p.mu.Lock()
+	p.known[proc] = v.Bytes
+	p.mu.Unlock()
+	return nil
+}
+
+// seek waits a little for a search, which it begins if there is none. It returns why the
+// last one has failed, once.
+func (p *process) seek(ctx context.Context, proc framework.Proc) error {
+	p.mu.Lock()
+	s := p.searches[proc]
+	if s == nil {
+		if p.done || len(p.searches) >= mostSearches {
+			p.mu.Unlock()
+			return nil
+		}
+		s = &search{done: make(chan struct{})}
+		p.searches[proc] = s
+		go p.run(s, proc)
+	}
+	p.mu.Unlock()
+	grace := time.NewTimer(searchGrace)
+	defer grace.Stop()
+	select {
+	case <-s.done:
+		return s.err
+	case <-grace.C:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// run is a search. It outlives the Find that began it, and ends with the server's answer
+// or its time.
+func (p *process) run(s *search, proc framework.Proc) {
+	if err := p.ask(context.Background(), proc, searchTimeout); err != nil && !missing(err) {
+		s.err = err
+	}
+	p.mu.Lock()
+	delete(p.searches, proc)
+	p.mu.Unlock()
+	close(s.done)
+}
+
+// learnTimeout bounds what learning adds to the end of a job: some 0.02 ms for each
+// process of the node.
+const learnTimeout = 100 * time.Millisecond
+
+// learn finds, before the process is done with its server, whom it has not looked for yet:
+// those of its node who have put their entries. In another session it may want them.
+func (p *process) learn() {
+	ctx, cancel := context.WithTimeout(context.Background(), learnTimeout)
+	defer cancel()
+	for _, rank := range p.id.Locals {
+		proc := framework.Proc{Namespace: p.id.Proc.Namespace, Rank: rank}
+		if _, ok := p.found(proc); ok {
+			continue
+		}
+		if err := p.ask(ctx, proc, 0); err != nil && !missing(err) {
+			return
+		}
+	}
+}

@@ -1,0 +1,91 @@
+package pmix
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/pmixc"
+)
+
+// identify asks what the server says of the job. That stands in libpmix's memory after
+// Init, or is with the server of this node, so that nobody else is asked.
+func identify(ctx context.Context, lib *pmixc.Library, me pmixc.Proc) (bootstrap.Identity, error) {
+	job := pmixc.Proc{Namespace: me.Namespace, Rank: pmixc.Wildcard}
+	size, err := lib.Get(ctx, job, pmixc.JobSize, 0)
+	if err != nil {
+		return bootstrap.Identity{}, fmt.Errorf("the size of the job: %w", err)
+	}
+	peers, err := lib.Get(ctx, job, pmixc.LocalPeers, 0)
+	if missing(err) {
+		peers, err = pmixc.Value{}, nil // a server need not say
+	}
+	if err != nil {
+		return bootstrap.Identity{}, fmt.Errorf("the processes of this node: %w", err)
+	}
+	return identity(me, size, string(peers.Bytes))
+}
+
+// missing reports whether a Get has found that there is nothing.
+func missing(err error) bool { return pmixc.Is(err, pmixc.NotFound) || pmixc.Is(err, pmixc.Timeout) }
+
+// identity makes sense of what the server says. peers is a list such as "0,1,5", or
+// empty: then it is not known who is on this node.
+func identity(me pmixc.Proc, size pmixc.Value, peers string) (bootstrap.Identity, error) {
+	var id bootstrap.Identity
+	switch {
+	case me.Namespace == "":
+		return id, errors.New("the server says that this process has no namespace")
+	case size.Kind != pmixc.Number || size.Number < 1 || size.Number > math.MaxInt32:
+		return id, fmt.Errorf("the server says that the job has %d processes (type %d)", size.Number, size.Type)
+	case int64(me.Rank) >= size.Number:
+		return id, fmt.Errorf("the server says that this is rank %d, and that the job has %d processes", me.Rank, size.Number)
+	}
+	id.Proc = framework.Proc{Namespace: me.Namespace, Rank: me.Rank}
+	id.Size = int(size.Number)
+	if peers == "" {
+		return id, nil
+	}
+	locals, err := ranks(peers, uint32(id.Size))
+	if err != nil {
+		return id, err
+	}
+	at, ok := slices.BinarySearch(locals, me.Rank)
+	if !ok {
+		return id, fmt.Errorf("the server says that %s are on this node, and not this process, rank %d", quote(peers), me.Rank)
+	}
+	id.Locals, id.LocalRank, id.LocalSize = locals, at, len(locals)
+	return id, nil
+}
+
+// ranks reads a list of ranks below size, and sorts it.
+func ranks(list string, size uint32) ([]uint32, error) {
+	var all []uint32
+	for item := range strings.SplitSeq(list, ",") {
+		n, err := strconv.ParseUint(strings.TrimSpace(item), 10, 32)
+		if err != nil || n >= uint64(size) {
+			return nil, fmt.Errorf("the server says that %s are on this node: %s is no rank of %d", quote(list), quote(item), size)
+		}
+		all = append(all, uint32(n))
+	}
+	slices.Sort(all)
+	if len(slices.Compact(slices.Clone(all))) != len(all) {
+		return nil, fmt.Errorf("the server says that %s are on this node: one is there twice", quote(list))
+	}
+	return all, nil
+}
+
+// quote shows what a server has said, and not too much of it.
+func quote(s string) string {
+	const most = 100
+	if len(s) > most {
+		return strconv.Quote(s[:most]) + "..."
+	}
+	return strconv.Quote(s)
+}

@@ -1,0 +1,94 @@
+package pmix
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/meet"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// key is what a process's entry is put under.
+const key = "ferry.entry"
+
+// launcher is a meet.Launcher. Every launcher of a process is the same but for its end.
+type launcher struct {
+	*process
+	closed atomic.Bool
+}
+
+var _ meet.Launcher = (*launcher)(nil)
+
+func (l *launcher) Identity() bootstrap.Identity { return l.id }
+
+// usable returns why the server can't be asked.
+func (l *launcher) usable(op string) error {
+	if l.closed.Load() {
+		return fmt.Errorf("%s: %s: %w", component, op, framework.ErrClosed)
+	}
+	l.news()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.lost:
+		return &framework.TransportError{Component: component, Peer: server(), Op: op, Err: errors.New("the connection is lost")}
+	case l.done:
+		return &framework.TransportError{Component: component, Peer: server(), Op: op, Err: errors.New(
+			"this process has closed its last session once, and told its launcher so: it reaches those whom it found before, and nobody else")}
+	}
+	return nil
+}
+
+// Publish puts the entry. Servers keep copies, so that a second entry would reach some and
+// not others.
+func (l *launcher) Publish(ctx context.Context, entry []byte) error {
+	const op = "publish"
+	if len(entry) > meet.MaxEntry {
+		return fmt.Errorf("%w: %s: an entry of %d bytes: the most is %d", framework.ErrUnsupported, component, len(entry), meet.MaxEntry)
+	}
+	if err := l.usable(op); err != nil {
+		return err
+	}
+	limited, cancel := limit(ctx, callTimeout)
+	defer cancel()
+	err := l.lib.Put(limited, key, entry)
+	if err == nil {
+		err = l.lib.Commit(limited)
+	}
+	if err != nil {
+		return failed(ctx, op, err)
+	}
+	return nil
+}
+
+// Abort has the launcher end the job. It does nothing after the process has finalized.
+func (l *launcher) Abort(ctx context.Context, status int, reason string) error {
+	const op = "abort"
+	if l.closed.Load() {
+		return fmt.Errorf("%s: %s: %w", component, op, framework.ErrClosed)
+	}
+	l.mu.Lock()
+	done := l.done
+	l.mu.Unlock()
+	if done {
+		return nil
+	}
+	limited, cancel := limit(ctx, callTimeout)
+	defer cancel()
+	if err := l.lib.Abort(limited, status, reason); err != nil {
+		return failed(ctx, op, err)
+	}
+	return nil
+}
+
+// Close finalizes if this is the process's last launcher, and then takes up to
+// finalizeTimeout. A second one is ErrClosed.
+func (l *launcher) Close() error {
+	if l.closed.Swap(true) {
+		return fmt.Errorf("%s: close: %w", component, framework.ErrClosed)
+	}
+	return l.detach()
+}

@@ -1,0 +1,83 @@
+package pmix
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/pmixc"
+)
+
+// libraryDirs is where distributions have libpmix; Debian has it in a folder of its own
+// too, which its packages may or may not link to.
+var libraryDirs = []string{
+	"/usr/lib/*-linux-gnu/pmix2/lib", "/usr/lib/*-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib", "/opt/pmix/lib",
+}
+
+// load loads libpmix from the first place that has it, and refuses one that is too old.
+func load(name string) (*pmixc.Library, error) {
+	var errs []error
+	for _, path := range places(name, os.Getenv) {
+		l, err := pmixc.Load(path)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if v, ok := l.Version(); !ok || pmixc.Oldest.After(v) {
+			return nil, fmt.Errorf("%w: %s is %q, too old: ferry needs %v", framework.ErrUnsupported, path, l.About(), pmixc.Oldest)
+		}
+		return l, nil
+	}
+	err := errors.Join(errs...)
+	if others := others(name); len(others) > 0 {
+		return nil, fmt.Errorf("%s; there is %s, with another interface", oneLine(err), strings.Join(others, ", "))
+	}
+	return nil, errors.New(oneLine(err))
+}
+
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+
+// places lists where a library is looked for: a file is itself; a name is looked for where
+// PMIx's own variables say, by the dynamic linker, and where distributions have it. What
+// does not exist is left out, but for what the linker looks for.
+func places(name string, getenv func(string) string) []string {
+	if strings.Contains(name, "/") {
+		return []string{name}
+	}
+	var list []string
+	add := func(pattern string) {
+		found, _ := filepath.Glob(filepath.Join(pattern, name))
+		list = append(list, found...)
+	}
+	if dir := getenv("PMIX_LIBDIR"); dir != "" {
+		add(dir)
+	}
+	if prefix := getenv("PMIX_PREFIX"); prefix != "" {
+		add(filepath.Join(prefix, "lib"))
+		add(filepath.Join(prefix, "lib64"))
+		add(filepath.Join(prefix, "lib", "*-linux-gnu"))
+	}
+	list = append(list, name)
+	for _, dir := range libraryDirs {
+		add(dir)
+	}
+	return list
+}
+
+// others lists libraries whose names differ from name behind ".so" only.
+func others(name string) []string {
+	stem, _, ok := strings.Cut(filepath.Base(name), ".so")
+	if !ok {
+		return nil
+	}
+	var list []string
+	for _, dir := range libraryDirs {
+		found, _ := filepath.Glob(filepath.Join(dir, stem+".so.[0-9]"))
+		list = append(list, slices.DeleteFunc(found, func(f string) bool { return filepath.Base(f) == filepath.Base(name) })...)
+	}
+	return list
+}

@@ -1,0 +1,151 @@
+package pmix
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/meet"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/pmixc"
+)
+
+// How long the server may take. It answers within a millisecond; a machine that is
+// starting many processes may take longer.
+const (
+	initTimeout     = 10 * time.Second // to be connected to
+	callTimeout     = 10 * time.Second // to answer a call
+	finalizeTimeout = 5 * time.Second
+)
+
+// process is this process's part in PMIx. libpmix knows one of it in a process, whatever
+// else in that process uses libpmix, so that there is one here.
+type process struct {
+	lib *pmixc.Library
+	id  bootstrap.Identity
+
+	mu       sync.Mutex
+	open     int                       // launchers
+	done     bool                      // finalized
+	lost     bool                      // the server has gone
+	known    map[framework.Proc][]byte // what was found
+	dead     map[framework.Proc]string // who has failed, and how
+	searches map[framework.Proc]*search
+}
+
+// this is the process, from its first launcher on; spoiled is why there can't be one any
+// more. door is their lock, one that can be waited for with a context.
+var (
+	this    *process
+	spoiled error
+	door    = make(chan struct{}, 1)
+)
+
+// attach returns a launcher. The first one of the process connects to the server.
+func attach(ctx context.Context, p *Params) (meet.Launcher, error) {
+	select {
+	case door <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	defer func() { <-door }()
+	if spoiled != nil {
+		return nil, spoiled
+	}
+	if this == nil {
+		lib, err := load(p.Library)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", component, err)
+		}
+		if this, err = initialize(ctx, lib); err != nil {
+			return nil, err
+		}
+	}
+	this.mu.Lock()
+	defer this.mu.Unlock()
+	this.open++
+	return &launcher{process: this}, nil
+}
+
+// initialize connects to the server, and asks it who this process is.
+func initialize(ctx context.Context, lib *pmixc.Library) (*process, error) {
+	limited, cancel := limit(ctx, initTimeout)
+	defer cancel()
+	me, err := lib.Init(limited)
+	if err != nil {
+		return nil, failed(ctx, "connect", err)
+	}
+	p := &process{
+		lib:   lib,
+		known: map[framework.Proc][]byte{}, dead: map[framework.Proc]string{}, searches: map[framework.Proc]*search{},
+	}
+	if p.id, err = identify(limited, lib, me); err == nil {
+		err = p.watch(limited)
+	}
+	if err != nil {
+		err = errors.Join(failed(ctx, "learn of the job", err), p.finalize())
+		spoiled = fmt.Errorf("this process can't initialise PMIx once more, after: %w", err)
+		return nil, err
+	}
+	return p, nil
+}
+
+// detach is the end of a launcher. With the last one the process is done.
+func (p *process) detach() error {
+	door <- struct{}{} // for as long as finalizing takes
+	defer func() { <-door }()
+	p.mu.Lock()
+	p.open--
+	last := p.open == 0 && !p.done
+	p.done = p.done || last
+	gone := p.lost
+	p.mu.Unlock()
+	if !last || gone { // there is nobody to tell
+		return nil
+	}
+	p.learn()
+	return p.finalize()
+}
+
+// finalize tells the server that this process is done. It waits for calls in progress.
+func (p *process) finalize() error {
+	ctx, cancel := limit(context.Background(), finalizeTimeout)
+	defer cancel()
+	if err := p.lib.Finalize(ctx); err != nil && !gone(err) {
+		return failed(context.Background(), "finalize", err)
+	}
+	return nil
+}
+
+// limit gives a call a deadline of its own.
+func limit(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, d, fmt.Errorf("%w: no answer within %v", framework.ErrTimeout, d))
+}
+
+// failed says what has failed: the server, or, if the caller's context has ended, that.
+func failed(ctx context.Context, op string, err error) error {
+	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
+		return fmt.Errorf("%s: %s with %s: %w", component, op, server(), err)
+	}
+	return &framework.TransportError{Component: component, Peer: server(), Op: op, Err: err}
+}
+
+// server names the server, as the environment does.
+func server() string {
+	for _, name := range []string{"PMIX_SERVER_URI41", "PMIX_SERVER_URI4", "PMIX_SERVER_URI3", "PMIX_SERVER_URI21", "PMIX_SERVER_URI2"} {
+		if _, at, ok := strings.Cut(os.Getenv(name), ";"); ok {
+			return "the PMIx server at " + at
+		}
+	}
+	return "the PMIx server"
+}
+
+// gone reports whether an error means that there is no server any more.
+func gone(err error) bool {
+	return pmixc.Is(err, pmixc.Unreachable) || pmixc.Is(err, pmixc.LostConnection)
+}
