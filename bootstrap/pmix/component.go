@@ -2,23 +2,24 @@
 // PRRTE's prun, and Slurm's srun --mpi=pmix. Of PMIx it takes who the process is, and an
 // address book; everything else is bootstrap/meet's, because servers differ in all else: most
 // have no groups, tell nobody of deaths, and end fences that a dead process has not entered
-// with success.
+// with success; Slurm's has no name service either.
 //
 // libpmix is loaded at run time (internal/pmixc).
 //
 // # When a process is initialised, and when it is done
 //
-// Both Open MPI's mpirun (4.1.4) and Slurm (22.05) take a process that was initialised, and
-// ends without PMIx_Finalize, for one that has failed, although it exits with status 0,
-// and kill the others: mpirun with status 1 and "exited without calling finalize", Slurm
-// with "mpi/pmix: Error handler invoked: status = -61". So the process finalizes when its
-// last launcher is closed. After that both let it live, and exit, as it likes.
+// Open MPI's mpirun (4.1.4) and Slurm (22.05) take a process that was initialised, and ends
+// without PMIx_Finalize, for one that has failed, although it exits with status 0, and kill
+// the others: mpirun after a second, with status 1 and "exited without calling finalize",
+// Slurm at once, with status 137 and "Error handler invoked: status = -61". So the process
+// finalizes when its last launcher is closed. Then both let it live on, and exit. A process
+// that was never initialised may exit too, under Slurm; mpirun ends the job for it if
+// others were initialised before.
 //
-// A process that initialises libpmix (4.2.2) once more is of no use: it leaks 0.15 MiB
-// each time, and finds nothing of what any process has put, whether before or afterwards,
-// its own included until it puts that again. So a process initialises once. What opens
-// after it has finalized lives on what was found before; at the end it learns of all those
-// on its node, who may be wanted later.
+// A process that initialises libpmix (4.2.2) once more is of no use: it finds nothing of
+// what any process has put, not even its own, and leaks 0.15 MiB each time. So a process
+// initialises once. What opens after it has finalized lives on what was found before, and at
+// the end the process looks for all of its node, who may be wanted later.
 package pmix
 
 import (

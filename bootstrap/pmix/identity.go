@@ -15,7 +15,8 @@ import (
 )
 
 // identify asks what the server says of the job. That stands in libpmix's memory after
-// Init, or is with the server of this node, so that nobody else is asked.
+// Init, or is with the server of this node, so that nobody else is asked. Where the job
+// comes from is not: processes that were spawned under mpirun do not find PMIX_PARENT_ID.
 func identify(ctx context.Context, lib *pmixc.Library, me pmixc.Proc) (bootstrap.Identity, error) {
 	job := pmixc.Proc{Namespace: me.Namespace, Rank: pmixc.Wildcard}
 	size, err := lib.Get(ctx, job, pmixc.JobSize, 0)

@@ -43,7 +43,8 @@ func (l *launcher) usable(op string) error {
 }
 
 // Publish puts the entry. Servers keep copies, so that a second entry would reach some and
-// not others.
+// not others. What PMIx calls publishing is not used: Slurm has none, and others take a
+// name twice, and let nobody but its owner withdraw it.
 func (l *launcher) Publish(ctx context.Context, entry []byte) error {
 	const op = "publish"
 	if len(entry) > meet.MaxEntry {
