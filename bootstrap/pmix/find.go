@@ -22,7 +22,8 @@ const (
 // mostSearches leaves calls of libpmix to others.
 const mostSearches = pmixc.MostCalls / 2
 
-// search is a request for an entry to the server of another node.
+// search is a request for an entry to the server of another node. One that has failed
+// stays until a Find has said so.
 type search struct {
 	done chan struct{} // closed at the end
 	err  error         // of that end, unless it is that there is nothing
@@ -92,42 +93,55 @@ func (p *process) ask(ctx context.Context, proc framework.Proc, wait time.Durati
 	return nil
 }
 
-// seek waits a little for a search, which it begins if there is none. It returns why the
-// last one has failed, once.
+// seek waits a little for a search, which it begins if there is none. It returns why that
+// has failed.
 func (p *process) seek(ctx context.Context, proc framework.Proc) error {
-	p.mu.Lock()
-	s := p.searches[proc]
+	s := p.searchFor(proc)
 	if s == nil {
-		if p.done || len(p.searches) >= mostSearches {
-			p.mu.Unlock()
-			return nil
-		}
-		s = &search{done: make(chan struct{})}
-		p.searches[proc] = s
-		go p.run(s, proc)
+		return nil
 	}
-	p.mu.Unlock()
 	grace := time.NewTimer(searchGrace)
 	defer grace.Stop()
 	select {
 	case <-s.done:
-		return s.err
 	case <-grace.C:
+		return nil
 	case <-ctx.Done():
-	}
-	return nil
-}
-
-// run is a search. It outlives the Find that began it, and ends with the server's answer
-// or its time.
-func (p *process) run(s *search, proc framework.Proc) {
-	if err := p.ask(context.Background(), proc, searchTimeout); err != nil && !missing(err) {
-		s.err = err
+		return nil
 	}
 	p.mu.Lock()
-	delete(p.searches, proc)
-	p.mu.Unlock()
-	close(s.done)
+	defer p.mu.Unlock()
+	if p.searches[proc] == s {
+		delete(p.searches, proc)
+	}
+	return s.err
+}
+
+// searchFor returns the search for an entry, a new one if there is none; nil if there are
+// too many.
+func (p *process) searchFor(proc framework.Proc) *search {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s := p.searches[proc]; s != nil {
+		return s
+	}
+	if p.done || len(p.searches) >= mostSearches {
+		return nil
+	}
+	s := &search{done: make(chan struct{})}
+	p.searches[proc] = s
+	go func() { // it outlives the Find, and ends with the server's answer or its time
+		err := p.ask(context.Background(), proc, searchTimeout)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if err == nil || missing(err) {
+			delete(p.searches, proc)
+		} else {
+			s.err = err
+		}
+		close(s.done)
+	}()
+	return s
 }
 
 // learnTimeout bounds what learning adds to the end of a job: some 0.02 ms for each

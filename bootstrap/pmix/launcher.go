@@ -20,7 +20,11 @@ type launcher struct {
 	closed atomic.Bool
 }
 
-var _ meet.Launcher = (*launcher)(nil)
+var (
+	_ meet.Launcher        = (*launcher)(nil)
+	_ meet.Watcher         = (*launcher)(nil)
+	_ bootstrap.PsetSource = (*launcher)(nil)
+)
 
 func (l *launcher) Identity() bootstrap.Identity { return l.id }
 

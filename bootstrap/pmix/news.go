@@ -2,8 +2,10 @@ package pmix
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
+	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/pmixc"
 )
@@ -16,37 +18,121 @@ var watched = []pmixc.Status{
 	pmixc.LostConnection, pmixc.ProcAborted, pmixc.ProcUnsynced, pmixc.ProcKilled, pmixc.ProcExitNonzero,
 }
 
-// watch asks for news. A server that has none to give is no error.
+// watch asks for news. A server that refuses has none to give, which is no error; one that
+// does not answer is.
 func (p *process) watch(ctx context.Context) error {
 	for _, code := range watched {
-		if err := p.lib.Watch(ctx, code); err != nil && !pmixc.Is(err, pmixc.NotSupported) {
+		var refused *pmixc.Error
+		if err := p.lib.Watch(ctx, code); err != nil && !errors.As(err, &refused) {
 			return fmt.Errorf("event %d: %w", code, err)
 		}
 	}
 	return nil
 }
 
-// news takes what has come.
+// news takes what has come, and tells the watcher.
 func (p *process) news() {
+	p.telling.Lock()
+	defer p.telling.Unlock()
 	for {
 		e, ok := p.lib.Next()
 		if !ok {
 			return
 		}
 		p.mu.Lock()
-		p.take(e)
+		said, ok := p.take(e)
 		p.mu.Unlock()
+		if ok && p.watcher != nil {
+			p.watcher(said)
+		}
 	}
 }
 
-func (p *process) take(e pmixc.Event) {
+// take notes an event, and makes one of bootstrap's of it; ok is false if it says nothing
+// new.
+func (p *process) take(e pmixc.Event) (said bootstrap.Event, ok bool) {
 	who := framework.Proc{Namespace: e.Proc.Namespace, Rank: e.Proc.Rank}
+	stranger := who.Namespace != p.id.Proc.Namespace
 	switch {
-	case e.Code != pmixc.LostConnection:
-		if e.Proc.Namespace != "" {
+	case e.Code != pmixc.LostConnection && who.Namespace != "":
+		if _, known := p.dead[who]; !known {
 			p.dead[who] = fmt.Sprintf("the launcher says %s (%d)", p.lib.Text(e.Code), e.Code)
+			return p.death(who), true
 		}
-	case who == p.id.Proc || who.Namespace != p.id.Proc.Namespace: // our own connection
+	case e.Code == pmixc.LostConnection && (stranger || who == p.id.Proc) && !p.lost: // our own connection
 		p.lost = true
+		return serverLost(), true
 	}
+	return said, false
+}
+
+func (p *process) death(who framework.Proc) bootstrap.Event {
+	return bootstrap.Event{Kind: bootstrap.ProcDied, Proc: who, Reason: p.dead[who]}
+}
+
+func serverLost() bootstrap.Event {
+	return bootstrap.Event{Kind: bootstrap.ServerLost, Reason: "the connection to " + server() + " is lost"}
+}
+
+// Watch has f called, from a goroutine, for what was heard and what will be, until
+// Watch(nil) has returned. The process has one f, the last one that was given.
+func (l *launcher) Watch(f func(bootstrap.Event)) {
+	l.unwatch()
+	if f == nil {
+		return
+	}
+	bell, err := l.lib.Bell()
+	if err != nil { // then news come when something else is asked for
+		return
+	}
+	ended := make(chan struct{})
+	l.mu.Lock()
+	l.stop = func() {
+		bell.Close()
+		<-ended
+	}
+	l.mu.Unlock()
+	go func() {
+		defer close(ended)
+		l.tellAll(f)
+		for b := make([]byte, 8); ; {
+			l.news()
+			if _, err := bell.Read(b); err != nil {
+				return
+			}
+		}
+	}()
+}
+
+// tellAll makes f the watcher, and tells it what was heard before.
+func (p *process) tellAll(f func(bootstrap.Event)) {
+	p.telling.Lock()
+	defer p.telling.Unlock()
+	p.mu.Lock()
+	var before []bootstrap.Event
+	for who := range p.dead {
+		before = append(before, p.death(who))
+	}
+	if p.lost {
+		before = append(before, serverLost())
+	}
+	p.mu.Unlock()
+	for _, e := range before {
+		f(e)
+	}
+	p.watcher = f
+}
+
+// unwatch ends what Watch has begun. After it f is not called.
+func (p *process) unwatch() {
+	p.mu.Lock()
+	stop := p.stop
+	p.stop = nil
+	p.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
+	p.telling.Lock()
+	p.watcher = nil
+	p.telling.Unlock()
 }

@@ -36,6 +36,11 @@ type process struct {
 	known    map[framework.Proc][]byte // what was found
 	dead     map[framework.Proc]string // who has failed, and how
 	searches map[framework.Proc]*search
+	psets    psets
+	stop     func() // ends the watch; nil: there is none
+
+	telling sync.Mutex // held while the watcher is told; taken before mu
+	watcher func(bootstrap.Event)
 }
 
 // this is the process, from its first launcher on; spoiled is why there can't be one any
@@ -78,7 +83,11 @@ func initialize(ctx context.Context, lib *pmixc.Library) (*process, error) {
 	defer cancel()
 	me, err := lib.Init(limited)
 	if err != nil {
-		return nil, failed(ctx, "connect", err)
+		err = failed(ctx, "connect", err)
+		if limited.Err() != nil { // it may still succeed, once
+			spoil(err)
+		}
+		return nil, err
 	}
 	p := &process{
 		lib:   lib,
@@ -89,10 +98,16 @@ func initialize(ctx context.Context, lib *pmixc.Library) (*process, error) {
 	}
 	if err != nil {
 		err = errors.Join(failed(ctx, "learn of the job", err), p.finalize())
-		spoiled = fmt.Errorf("this process can't initialise PMIx once more, after: %w", err)
+		spoil(err)
 		return nil, err
 	}
 	return p, nil
+}
+
+// spoil is for a process that libpmix knows, or may come to know, and that has no launcher.
+func spoil(err error) {
+	spoiled = &framework.TransportError{Component: component, Peer: server(), Op: "connect", Err: fmt.Errorf(
+		"a process initialises libpmix once, and this one has failed to: %v", err)}
 }
 
 // detach is the end of a launcher. With the last one the process is done.

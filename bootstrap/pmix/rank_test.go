@@ -5,16 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
-	"golang.org/x/sys/unix"
 
+	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/meet"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/pmixc"
@@ -23,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) {
 	pmixtest.Main(m, map[string]pmixtest.Program{
-		"pairs": pairs, "nodes": nodes, "reopen": reopen, "growth": growth, "dies": dies, "orphan": orphan, "unreachable": unreachable,
+		"pairs": pairs, "nodes": nodes, "reopen": reopen, "growth": growth, "dies": dies, "orphan": orphan, "unreachable": unreachable, "watch": watch, "sets": sets,
 	}, func() error { return goleak.Find() })
 }
 
@@ -284,117 +282,50 @@ func TestReopeningDoesNotGrow(t *testing.T) {
 	t.Log(pmixtest.Run(t, pmixtest.Server(t, "-n", "1"), "growth"))
 }
 
-// dies has rank 1 die without an entry.
-func dies(ctx context.Context) error {
-	l, err := attach(ctx, defaults)
-	if err != nil {
-		return err
-	}
-	id := l.Identity()
-	if id.Proc.Rank == 1 {
-		time.Sleep(200 * time.Millisecond)
-		return syscall.Kill(os.Getpid(), syscall.SIGKILL)
-	}
-	_, err = await(ctx, l, framework.Proc{Namespace: id.Proc.Namespace, Rank: 1})
-	fmt.Printf("rank 0: %v\n", err)
-	if !errors.Is(err, framework.ErrProcFailed) {
-		return errors.New("want ErrProcFailed")
-	}
-	return l.Close()
-}
-
-// TestWhoDiedWithoutAnEntryIsNotWaitedFor: where the launcher says so.
-func TestWhoDiedWithoutAnEntryIsNotWaitedFor(t *testing.T) {
-	installed(t)
-	out, _ := pmixtest.RunAny(t, pmixtest.Server(t, "-n", "2"), "dies")
-	if !strings.Contains(out, "rank 0: exit 0") {
-		t.Error(out)
-	}
-	t.Log(out)
-}
-
-// orphan looks for an entry until the launcher is gone. Nobody reads what it prints then.
-func orphan(ctx context.Context) error {
-	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, 0, 0, 0, 0); err != nil {
-		return err
-	}
-	l, err := publish(ctx)
-	if err != nil {
-		return err
-	}
-	id := l.Identity()
-	if err := finds(ctx, l, 1-id.Proc.Rank); err != nil {
-		return err
-	}
-	if err := pmixtest.Set(fmt.Sprint("ready", id.Proc.Rank), ""); err != nil {
-		return err
-	}
-	_, err = await(ctx, l, framework.Proc{Namespace: id.Proc.Namespace, Rank: 99})
-	begin := time.Now()
-	text := fmt.Sprintf("%t %v; close %v", errors.Is(err, framework.ErrTransport), err, l.Close())
-	_, known, err := l.Find(ctx, id.Proc)
-	text += fmt.Sprintf(" after %v; %t %v", time.Since(begin), known, err)
-	return pmixtest.Set(fmt.Sprint("result", id.Proc.Rank), text)
-}
-
-// TestLauncherThatIsKilledLeavesNobodyBlocked: neither in a call of libpmix, nor looking
-// for somebody without end.
-func TestLauncherThatIsKilledLeavesNobodyBlocked(t *testing.T) {
-	for name, launcher := range launchers(t, 2) {
-		t.Run(name, func(t *testing.T) {
-			job := pmixtest.Start(t, launcher, "orphan")
-			for _, rank := range []string{"0", "1"} {
-				job.Await(t, "ready"+rank)
+// sets reads process sets, before and after the process has finalized.
+func sets(ctx context.Context) error {
+	for range 2 {
+		l, err := attach(ctx, defaults)
+		if err != nil {
+			return err
+		}
+		source := l.(bootstrap.PsetSource)
+		names, err := source.Psets(ctx)
+		if err != nil {
+			return err
+		}
+		_, wrong := source.Pset(ctx, "even")
+		if !errors.Is(wrong, framework.ErrPset) || !strings.Contains(wrong.Error(), bootstrap.PsetWorld) {
+			return fmt.Errorf("a set that is not there: %w", wrong)
+		}
+		text := fmt.Sprintf("rank %d: sets %q", l.Identity().Proc.Rank, names)
+		if len(names) > 0 {
+			odd, err := source.Pset(ctx, "ODD")
+			if err != nil {
+				return err
 			}
-			begin := time.Now()
-			if err := job.Process.Kill(); err != nil {
-				t.Fatal(err)
+			text += fmt.Sprintf(", %s has", odd.Name)
+			for _, p := range odd.Members {
+				text += fmt.Sprint(" ", p.Rank)
 			}
-			for _, rank := range []string{"0", "1"} {
-				text := job.Await(t, "result"+rank)
-				t.Logf("rank %s, %v after the kill: %s", rank, time.Since(begin), text)
-				if !strings.HasPrefix(text, "true") {
-					t.Error("want ErrTransport")
-				}
-			}
-			if _, err := job.Wait(); err == nil {
-				t.Error("the launcher has ended well")
-			}
-		})
-	}
-}
-
-// unreachable says what becomes of opening without a server.
-func unreachable(ctx context.Context) error {
-	begin := time.Now()
-	limited, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
-	defer cancel()
-	l, err := attach(limited, defaults)
-	fmt.Printf("%t %v after %v\n", l == nil && (errors.Is(err, framework.ErrTransport) || errors.Is(err, limited.Err())), err, time.Since(begin))
-	if limited.Err() != nil {
-		os.Exit(0) // with a thread in PMIx_Init, which does not return
+		}
+		fmt.Println(text)
+		if err := l.Close(); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// TestServerThatIsNotThereIsAnError: one that is gone, at once; one that is silent, when
-// the caller has waited enough.
-func TestServerThatIsNotThereIsAnError(t *testing.T) {
+// TestProcessSetsAreTheLaunchers: where it has any.
+func TestProcessSetsAreTheLaunchers(t *testing.T) {
 	installed(t)
-	silent, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer silent.Close()
-	for name, addr := range map[string]string{"gone": "127.0.0.1:9", "silent": silent.Addr().String(), "garbage": "what is this"} {
-		env := []string{"PMIX_NAMESPACE=job", "PMIX_RANK=0", "PMIX_VERSION=4.2.2"}
-		for _, v := range []string{"41", "4", "3"} {
-			env = append(env, "PMIX_SERVER_URI"+v+"=pmix-server.1;tcp4://"+addr)
+	for want, launcher := range map[string][]string{
+		`rank 1: sets ["odd"], odd has 1 3`: pmixtest.Server(t, "-n", "4", "-pset", "odd"),
+		`rank 1: sets []`:                   pmixtest.Mpirun(t, 2),
+	} {
+		if out := pmixtest.Run(t, launcher, "sets"); strings.Count(out, want+"\n") != 2 {
+			t.Errorf("want %s twice in\n%s", want, out)
 		}
-		out, err := pmixtest.RunAny(t, []string{"/usr/bin/env"}, "unreachable", env...)
-		if err != nil || !strings.Contains(out, "true bootstrap pmix: connect with ") || !strings.Contains(out, addr) {
-			t.Errorf("%s: %v: %s", name, err, out)
-		}
-		t.Logf("%s: %s", name, out)
 	}
 }

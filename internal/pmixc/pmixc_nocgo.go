@@ -5,6 +5,7 @@ package pmixc
 import (
 	"context"
 	"fmt"
+	"os"
 	"time"
 )
 
@@ -33,6 +34,8 @@ func (*Library) Pset(context.Context, string) ([]Proc, error) { return nil, Buil
 func (*Library) Watch(context.Context, Status) error          { return Built() }
 func (*Library) Next() (Event, bool)                          { return Event{}, false }
 func (*Library) Dropped() uint64                              { return 0 }
+
+func (*Library) Bell() (*os.File, error) { return nil, Built() }
 
 func (*Library) Get(context.Context, Proc, string, time.Duration) (Value, error) {
 	return Value{}, Built()

@@ -7,11 +7,15 @@
 #include "shim.h"
 
 #include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 struct fpmix_lib {
 	fpmix_calls f;
@@ -292,10 +296,19 @@ int fpmix_pset_members(fpmix_lib *lib, const char *pset, fpmix_proc **members, s
 enum { ROOM = 1024 };
 static struct {
 	pthread_mutex_t lock;
+	int bell; // readable when there is something; negative: nobody has asked for it
 	size_t first, n;
 	uint64_t dropped;
 	fpmix_news news[ROOM];
-} queue = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} queue = {.lock = PTHREAD_MUTEX_INITIALIZER, .bell = -1};
+
+// ring is called under the lock.
+static void ring(void)
+{
+	const uint64_t one = 1;
+	if (queue.bell >= 0 && write(queue.bell, &one, sizeof(one)) < 0)
+		return; // it rings already
+}
 
 // on_event runs on the library's thread. It lets other handlers of the process see the
 // event too.
@@ -319,6 +332,7 @@ static void on_event(size_t id, int status, const fpmix_proc *source, fpmix_info
 	} else {
 		queue.dropped++;
 	}
+	ring();
 	pthread_mutex_unlock(&queue.lock);
 	if (done)
 		done(FPMIX_EVENT_NO_ACTION_TAKEN, NULL, 0, NULL, NULL, cbdata);
@@ -352,4 +366,20 @@ uint64_t fpmix_dropped(void)
 	uint64_t n = queue.dropped;
 	pthread_mutex_unlock(&queue.lock);
 	return n;
+}
+
+// fpmix_bell returns a descriptor that is readable when events may have come since it was
+// read. There is one of it; the caller gets a copy, and closes that.
+int fpmix_bell(void)
+{
+	pthread_mutex_lock(&queue.lock);
+	if (queue.bell < 0)
+		queue.bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (queue.n > 0)
+		ring();
+	int fd = queue.bell < 0 ? -1 : fcntl(queue.bell, F_DUPFD_CLOEXEC, 0);
+	if (fd < 0)
+		fd = -errno;
+	pthread_mutex_unlock(&queue.lock);
+	return fd;
 }

@@ -45,5 +45,6 @@ int fpmix_pset_members(fpmix_lib *lib, const char *pset, fpmix_proc **members, s
 int fpmix_watch(fpmix_lib *lib, int code);
 int fpmix_next(fpmix_news *out);
 uint64_t fpmix_dropped(void);
+int fpmix_bell(void);
 
 #endif

@@ -1,0 +1,204 @@
+package pmix
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/meet"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/pmixc/pmixtest"
+)
+
+// dies has rank 1 die without an entry.
+func dies(ctx context.Context) error {
+	l, err := attach(ctx, defaults)
+	if err != nil {
+		return err
+	}
+	id := l.Identity()
+	if id.Proc.Rank == 1 {
+		time.Sleep(200 * time.Millisecond)
+		return syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}
+	_, err = await(ctx, l, framework.Proc{Namespace: id.Proc.Namespace, Rank: 1})
+	fmt.Printf("rank 0: %v\n", err)
+	if !errors.Is(err, framework.ErrProcFailed) {
+		return errors.New("want ErrProcFailed")
+	}
+	return l.Close()
+}
+
+// TestWhoDiedWithoutAnEntryIsNotWaitedFor: where the launcher says so.
+func TestWhoDiedWithoutAnEntryIsNotWaitedFor(t *testing.T) {
+	installed(t)
+	out, _ := pmixtest.RunAny(t, pmixtest.Server(t, "-n", "2"), "dies")
+	if !strings.Contains(out, "rank 0: exit 0") {
+		t.Error(out)
+	}
+	t.Log(out)
+}
+
+// orphan looks for an entry until the launcher is gone. Nobody reads what it prints then.
+func orphan(ctx context.Context) error {
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, 0, 0, 0, 0); err != nil {
+		return err
+	}
+	l, err := publish(ctx)
+	if err != nil {
+		return err
+	}
+	id := l.Identity()
+	if err := finds(ctx, l, 1-id.Proc.Rank); err != nil {
+		return err
+	}
+	if err := pmixtest.Set(fmt.Sprint("ready", id.Proc.Rank), ""); err != nil {
+		return err
+	}
+	_, err = await(ctx, l, framework.Proc{Namespace: id.Proc.Namespace, Rank: 99})
+	begin := time.Now()
+	text := fmt.Sprintf("%t %v; close %v", errors.Is(err, framework.ErrTransport), err, l.Close())
+	_, known, err := l.Find(ctx, id.Proc)
+	text += fmt.Sprintf(" after %v; %t %v", time.Since(begin), known, err)
+	return pmixtest.Set(fmt.Sprint("result", id.Proc.Rank), text)
+}
+
+// TestLauncherThatIsKilledLeavesNobodyBlocked: neither in a call of libpmix, nor looking
+// for somebody without end.
+func TestLauncherThatIsKilledLeavesNobodyBlocked(t *testing.T) {
+	for name, launcher := range launchers(t, 2) {
+		t.Run(name, func(t *testing.T) {
+			job := pmixtest.Start(t, launcher, "orphan")
+			for _, rank := range []string{"0", "1"} {
+				job.Await(t, "ready"+rank)
+			}
+			begin := time.Now()
+			if err := job.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			for _, rank := range []string{"0", "1"} {
+				text := job.Await(t, "result"+rank)
+				t.Logf("rank %s, %v after the kill: %s", rank, time.Since(begin), text)
+				if !strings.HasPrefix(text, "true") {
+					t.Error("want ErrTransport")
+				}
+			}
+			if _, err := job.Wait(); err == nil {
+				t.Error("the launcher has ended well")
+			}
+		})
+	}
+}
+
+// watch has ranks 1 and 2 die, one before rank 0 watches, and one while it does; then the
+// launcher dies.
+func watch(ctx context.Context) error {
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, 0, 0, 0, 0); err != nil {
+		return err
+	}
+	l, err := attach(ctx, defaults)
+	if err != nil {
+		return err
+	}
+	id := l.Identity()
+	if me := id.Proc.Rank; me > 0 {
+		err := errors.Join(pmixtest.Set(fmt.Sprint("ready", me), ""), pmixtest.Await(ctx, fmt.Sprint("die", me)))
+		return errors.Join(err, syscall.Kill(os.Getpid(), syscall.SIGKILL))
+	}
+	if err := pmixtest.Await(ctx, "ready1", "ready2"); err != nil {
+		return err
+	}
+	if err := pmixtest.Set("die1", ""); err != nil {
+		return err
+	}
+	if _, err := await(ctx, l, framework.Proc{Namespace: id.Proc.Namespace, Rank: 1}); !errors.Is(err, framework.ErrProcFailed) {
+		return err
+	}
+	w, said := l.(meet.Watcher), make(chan bootstrap.Event, 10)
+	next := func() string {
+		select {
+		case e := <-said:
+			return fmt.Sprintf("%d %d %s; ", e.Kind, e.Proc.Rank, e.Reason)
+		case <-ctx.Done():
+			return "nothing; "
+		}
+	}
+	w.Watch(func(bootstrap.Event) { said <- bootstrap.Event{} })
+	w.Watch(func(e bootstrap.Event) { said <- e }) // takes the place of the first
+	text := next()
+	if strings.HasPrefix(text, "0 0") { // the first was told as well
+		text = next()
+	}
+	if err := pmixtest.Set("die2", ""); err != nil {
+		return err
+	}
+	text += next()
+	if err := pmixtest.Set("kill", ""); err != nil {
+		return err
+	}
+	text += next()
+	w.Watch(nil)
+	return errors.Join(pmixtest.Set("result", text), l.Close())
+}
+
+// TestLaunchersNewsArePassedOn: those from before, each once.
+func TestLaunchersNewsArePassedOn(t *testing.T) {
+	installed(t)
+	job := pmixtest.Start(t, pmixtest.Server(t, "-n", "3"), "watch")
+	job.Await(t, "kill")
+	if err := job.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	const dead = "the launcher says PROC-ABORTED (-7); "
+	text := job.Await(t, "result")
+	if want := "1 1 " + dead + "1 2 " + dead + "2 0 the connection to the PMIx server at tcp4://"; !strings.HasPrefix(text, want) {
+		t.Errorf("got %q, want %q", text, want)
+	}
+	if out, err := job.Wait(); err == nil {
+		t.Error(out)
+	}
+}
+
+// unreachable says what becomes of opening without a server.
+func unreachable(ctx context.Context) error {
+	begin := time.Now()
+	limited, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+	defer cancel()
+	l, err := attach(limited, defaults)
+	fmt.Printf("%t %v after %v\n", l == nil && (errors.Is(err, framework.ErrTransport) || errors.Is(err, limited.Err())), err, time.Since(begin))
+	if limited.Err() != nil {
+		os.Exit(0) // with a thread in PMIx_Init, which does not return
+	}
+	return nil
+}
+
+// TestServerThatIsNotThereIsAnError: one that is gone, at once; one that is silent, when
+// the caller has waited enough.
+func TestServerThatIsNotThereIsAnError(t *testing.T) {
+	installed(t)
+	silent, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	for name, addr := range map[string]string{"gone": "127.0.0.1:9", "silent": silent.Addr().String(), "garbage": "what is this"} {
+		env := []string{"PMIX_NAMESPACE=job", "PMIX_RANK=0", "PMIX_VERSION=4.2.2"}
+		for _, v := range []string{"41", "4", "3"} {
+			env = append(env, "PMIX_SERVER_URI"+v+"=pmix-server.1;tcp4://"+addr)
+		}
+		out, err := pmixtest.RunAny(t, []string{"/usr/bin/env"}, "unreachable", env...)
+		if err != nil || !strings.Contains(out, "true bootstrap pmix: connect with ") || !strings.Contains(out, addr) {
+			t.Errorf("%s: %v: %s", name, err, out)
+		}
+		t.Logf("%s: %s", name, out)
+	}
+}

@@ -1,0 +1,100 @@
+package pmix
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/pmixc"
+)
+
+// psets is what was heard of process sets. It is what a process knows after it has
+// finalized.
+type psets struct {
+	names   []string
+	members map[string][]framework.Proc
+}
+
+// Psets returns the names of the server's process sets. Of the launchers that were tried
+// PRRTE has some; the others answer with an error, each with another one, which means that
+// there are none.
+func (l *launcher) Psets(ctx context.Context) ([]string, error) {
+	const op = "list process sets"
+	if known, ok := l.finished(); ok {
+		return known.names, nil
+	}
+	if err := l.usable(op); err != nil {
+		return nil, err
+	}
+	limited, cancel := limit(ctx, callTimeout)
+	defer cancel()
+	list, err := l.lib.Psets(limited)
+	var none *pmixc.Error
+	if err != nil && !errors.As(err, &none) {
+		return nil, failed(ctx, op, err)
+	}
+	names := strings.FieldsFunc(list, func(r rune) bool { return r == ',' })
+	l.mu.Lock()
+	l.psets.names = names
+	l.mu.Unlock()
+	return slices.Clone(names), nil
+}
+
+// Pset asks who is in a process set.
+func (l *launcher) Pset(ctx context.Context, name string) (bootstrap.PsetInfo, error) {
+	names, err := l.Psets(ctx)
+	if err != nil {
+		return bootstrap.PsetInfo{}, err
+	}
+	at := slices.IndexFunc(names, func(n string) bool { return strings.EqualFold(n, name) })
+	if at < 0 {
+		return bootstrap.PsetInfo{}, fmt.Errorf("%w: %q; there are %s", framework.ErrPset, name,
+			strings.Join(append(bootstrap.BuiltinPsets(), names...), ", "))
+	}
+	info := bootstrap.PsetInfo{Name: names[at]}
+	op := fmt.Sprintf("read process set %q", info.Name)
+	if known, ok := l.finished(); ok {
+		if info.Members = known.members[info.Name]; info.Members == nil {
+			return info, l.usable(op)
+		}
+		return info, nil
+	}
+	limited, cancel := limit(ctx, callTimeout)
+	defer cancel()
+	procs, err := l.lib.Pset(limited, info.Name)
+	if err != nil {
+		return bootstrap.PsetInfo{}, failed(ctx, op, err)
+	}
+	for _, p := range procs {
+		info.Members = append(info.Members, framework.Proc{Namespace: p.Namespace, Rank: p.Rank})
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.psets.members == nil {
+		l.psets.members = map[string][]framework.Proc{}
+	}
+	l.psets.members[info.Name] = slices.Clone(info.Members)
+	return info, nil
+}
+
+// finished returns what is known of process sets if the server can't be asked any more
+// because this process has finalized.
+func (l *launcher) finished() (known psets, ok bool) {
+	if l.closed.Load() {
+		return psets{}, false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.done {
+		return psets{}, false
+	}
+	known = psets{names: slices.Clone(l.psets.names), members: map[string][]framework.Proc{}}
+	for name, procs := range l.psets.members {
+		known.members[name] = slices.Clone(procs)
+	}
+	return known, true
+}

@@ -1,0 +1,140 @@
+package pmixc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/internal/pmixc/pmixtest"
+)
+
+// hang has the server stop, and then asks it something.
+func hang(ctx context.Context, l *Library, p Proc) (err error) {
+	server := os.Getppid()
+	if err := syscall.Kill(server, syscall.SIGSTOP); err != nil {
+		return err
+	}
+	defer func() { // when it goes on
+		_, late := l.Get(ctx, Proc{p.Namespace, 1}, "ferry.test", 0)
+		if err == nil && !Is(late, NotFound) {
+			err = fmt.Errorf("afterwards: %w", late)
+		}
+	}()
+	defer syscall.Kill(server, syscall.SIGCONT)
+	for stopped := false; !stopped; time.Sleep(time.Millisecond) {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", server))
+		if err != nil {
+			return err
+		}
+		stopped = strings.Contains(string(text), ") T ")
+	}
+	short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	defer cancel()
+	_, err = l.Get(short, Proc{p.Namespace, 1}, "ferry.test", 0)
+	if !errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("no deadline: %w", err)
+	}
+	fmt.Println(err)
+	return nil
+}
+
+// TestStoppedServerHoldsNobody: libpmix waits for its server for ever.
+func TestStoppedServerHoldsNobody(t *testing.T) {
+	library(t)
+	out := pmixtest.Run(t, pmixtest.Server(t, "-n", "1"), "hang")
+	if !strings.Contains(out, "PMIx_Get has not returned: context deadline exceeded") {
+		t.Error(out)
+	}
+}
+
+func abort(ctx context.Context, l *Library, p Proc) error {
+	if p.Rank == 0 {
+		return l.Abort(ctx, 17, "that is enough")
+	}
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// TestAbortEndsTheJob: those that wait for something else too.
+func TestAbortEndsTheJob(t *testing.T) {
+	library(t)
+	for name, launcher := range map[string][]string{"server": pmixtest.Server(t, "-n", "2"), "mpirun": pmixtest.Mpirun(t, 2)} {
+		t.Run(name, func(t *testing.T) {
+			out, err := pmixtest.RunAny(t, launcher, "abort")
+			if err == nil {
+				t.Errorf("status 0: %s", out)
+			}
+			t.Log(out)
+		})
+	}
+}
+
+// leave has rank 0 end as LEAVE says while rank 1 still lives.
+func leave(ctx context.Context) error {
+	return member(func(ctx context.Context, l *Library, p Proc) error {
+		exit := os.Getenv("LEAVE") == "exit"
+		if err := l.Fence(ctx, p.Namespace, []uint32{0, 1}, 30*time.Second); err != nil {
+			return err
+		}
+		switch {
+		case exit && p.Rank == 0:
+			os.Exit(0)
+		case exit:
+			<-ctx.Done() // the launcher ends it, or it ends with an error
+			return errors.New("nobody has ended this process")
+		case p.Rank == 0:
+			return pmixtest.Set("leaves", "")
+		}
+		err := pmixtest.Await(ctx, "leaves")
+		time.Sleep(200 * time.Millisecond)
+		return err
+	})(ctx)
+}
+
+// TestExitWithoutFinalizeEndsTheJob: Open MPI's launcher takes it for a failure whatever the
+// status is. So somebody has to finalize before the process knows that it ends.
+func TestExitWithoutFinalizeEndsTheJob(t *testing.T) {
+	library(t)
+	pmixtest.Run(t, pmixtest.Mpirun(t, 2), "leave", "LEAVE=finalize")
+	out, err := pmixtest.RunAny(t, pmixtest.Mpirun(t, 2), "leave", "LEAVE=exit")
+	if err == nil || !strings.Contains(out, "without calling") || strings.Contains(out, "nobody has ended") {
+		t.Errorf("exit: %v\n%s", err, out)
+	}
+}
+
+// again has rank 1 finalize and initialise once more, and look for what was put before and
+// what it puts then.
+func again(ctx context.Context, l *Library, p Proc) error {
+	const key = "ferry.test"
+	both := []uint32{0, 1}
+	if err := errors.Join(l.Put(ctx, key, []byte("first")), l.Commit(ctx), l.Fence(ctx, p.Namespace, both, 30*time.Second)); err != nil {
+		return err
+	}
+	if p.Rank == 0 {
+		time.Sleep(time.Second)
+		return nil
+	}
+	if err := l.Finalize(ctx); err != nil {
+		return err
+	}
+	if _, err := l.Init(ctx); err != nil {
+		return err
+	}
+	for _, who := range both {
+		v, err := l.Get(ctx, Proc{p.Namespace, who}, key, 0)
+		fmt.Printf("rank 1: of rank %d: %q %v\n", who, v.Bytes, err)
+	}
+	return nil
+}
+
+// TestSecondInitFindsNothing: it is why a process initialises once. A libpmix that has
+// learnt better is no failure.
+func TestSecondInitFindsNothing(t *testing.T) {
+	library(t)
+	t.Log(pmixtest.Run(t, pmixtest.Mpirun(t, 2), "again"))
+}
