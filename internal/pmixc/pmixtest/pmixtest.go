@@ -29,8 +29,7 @@ type Program func(ctx context.Context) error
 
 const (
 	envProgram = "PMIXTEST_PROGRAM"
-	envDir     = "PMIXTEST_DIR"   // where the small launcher has its files
-	envFlags   = "PMIXTEST_FLAGS" // where the ranks have theirs
+	envFlags   = "PMIXTEST_FLAGS" // where the ranks leave word for one another
 	// limit is what a job may take, on a machine that does other things too.
 	limit = time.Minute
 )
@@ -42,7 +41,9 @@ func Main(m *testing.M, programs map[string]Program, after func() error) {
 	name, ok := os.LookupEnv(envProgram)
 	if !ok {
 		status := m.Run()
-		built.remove()
+		if scratch.dir != "" {
+			os.RemoveAll(scratch.dir)
+		}
 		if err := after(); err != nil && status == 0 {
 			fmt.Fprintln(os.Stderr, err)
 			status = 1
@@ -110,19 +111,26 @@ func Missing(t testing.TB, format string, args ...any) {
 //go:embed testdata/server.c
 var source []byte
 
-// built is the server, compiled once for all tests of a binary.
-var built builtServer
-
-type builtServer struct {
+// scratch is a folder for all tests of a binary, and the server in it, compiled once.
+var scratch struct {
 	sync.Mutex
-	dir, path string
+	dir, server string
 }
 
-// remove is called at the end of the tests.
-func (b *builtServer) remove() {
-	if b.dir != "" {
-		os.RemoveAll(b.dir)
+// scratchDir makes the folder. Launchers have their files in it too, some of which are
+// still written when a test is over: so it is removed at the end of all.
+func scratchDir(t testing.TB) string {
+	t.Helper()
+	scratch.Lock()
+	defer scratch.Unlock()
+	if scratch.dir == "" {
+		dir, err := os.MkdirTemp("", "pmixtest")
+		if err != nil {
+			t.Fatal(err)
+		}
+		scratch.dir = dir
 	}
+	return scratch.dir
 }
 
 // Compile compiles a C program against libpmix's headers and the library.
@@ -156,22 +164,18 @@ func headers(t testing.TB) string {
 // start. testdata/server.c says which arguments it takes.
 func Server(t testing.TB, args ...string) []string {
 	t.Helper()
-	built.Lock()
-	defer built.Unlock()
-	if built.path == "" {
-		dir, err := os.MkdirTemp("", "pmixtest")
-		if err != nil {
-			t.Fatal(err)
-		}
-		built.dir = dir
-		file := filepath.Join(dir, "server.c")
+	dir := scratchDir(t)
+	scratch.Lock()
+	defer scratch.Unlock()
+	if scratch.server == "" {
+		file, server := filepath.Join(dir, "server.c"), filepath.Join(dir, "server")
 		if err := os.WriteFile(file, source, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		Compile(t, filepath.Join(dir, "server"), file)
-		built.path = filepath.Join(dir, "server")
+		Compile(t, server, file)
+		scratch.server = server
 	}
-	return append(append([]string{built.path}, args...), "--")
+	return append(append([]string{scratch.server}, args...), "--")
 }
 
 // Mpirun returns the command line of Open MPI's launcher for n ranks.
@@ -227,11 +231,12 @@ func Start(t testing.TB, launcher []string, program string, env ...string) *Job 
 		t.Fatal(err)
 	}
 	flags := t.TempDir()
+	dir := scratchDir(t)
 	ctx, stop := context.WithTimeout(context.Background(), limit)
 	t.Cleanup(stop)
 	cmd := exec.CommandContext(ctx, launcher[0], append(launcher[1:], self)...)
 	cmd.Env = append(outside(), "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
-		envProgram+"="+program, envDir+"="+built.dir, envFlags+"="+flags)
+		"TMPDIR="+dir, envProgram+"="+program, envFlags+"="+flags)
 	cmd.Env = append(cmd.Env, env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

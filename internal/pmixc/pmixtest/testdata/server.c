@@ -344,7 +344,7 @@ static void ended(pid_t pid, int status)
 
 static int serve(char **argv)
 {
-	const char *tmp = getenv("PMIXTEST_DIR");
+	const char *tmp = getenv("TMPDIR");
 	char dir[128], host[8];
 	snprintf(dir, sizeof(dir), "%s/job-XXXXXX", tmp ? tmp : "/tmp");
 	if (!mkdtemp(dir))
