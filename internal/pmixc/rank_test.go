@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) {
 	pmixtest.Main(m, map[string]pmixtest.Program{
-		"alone": alone, "leave": leave, "again": member(again), "describe": member(describe), "exchange": member(exchange), "fence": member(fence), "late": member(late),
+		"alone": alone, "leave": leave, "again": member(again), "describe": member(describe), "exchange": member(exchange), "fence": member(fence), "far": member(far),
 		"deaths": member(deaths), "group": member(group), "psets": member(psets), "signals": member(signals), "hang": member(hang), "abort": member(abort),
 	}, func() error { return goleak.Find() })
 }
@@ -133,31 +133,29 @@ func TestTwoFindOneAnotherWhileOthersWait(t *testing.T) {
 	}
 }
 
-// late has rank 0 look for what rank 1, on another node, puts later.
-func late(ctx context.Context, l *Library, p Proc) error {
-	other := Proc{p.Namespace, 1 - p.Rank}
+// far has rank 0 look for what rank 1, on another node, has put.
+func far(ctx context.Context, l *Library, p Proc) error {
+	const key = "ferry.test"
 	if p.Rank == 1 {
-		time.Sleep(time.Second)
-		if err := errors.Join(l.Put(ctx, "ferry.test", []byte("here")), l.Commit(ctx)); err != nil {
-			return err
-		}
-		time.Sleep(time.Second)
-		return nil
+		return errors.Join(l.Put(ctx, key, []byte("here")), l.Commit(ctx), pmixtest.Set("put", ""), pmixtest.Await(ctx, "done"))
+	}
+	if err := pmixtest.Await(ctx, "put"); err != nil {
+		return err
+	}
+	other := Proc{p.Namespace, 1}
+	if _, err := l.Get(ctx, other, key, 0); !Is(err, NotFound) {
+		return fmt.Errorf("with PMIX_IMMEDIATE: %w", err)
 	}
 	begin := time.Now()
-	if _, err := l.Get(ctx, other, "ferry.test", 0); !Is(err, NotFound) {
-		return fmt.Errorf("at once: %w", err)
-	}
-	at := time.Since(begin)
-	v, err := l.Get(ctx, other, "ferry.test", 30*time.Second)
-	fmt.Printf("rank 0: not there after %v, %q after %v %v\n", at, v.Bytes, time.Since(begin), err)
-	return err
+	v, err := l.Get(ctx, other, key, 30*time.Second)
+	fmt.Printf("rank 0: %q after %v %v\n", v.Bytes, time.Since(begin), err)
+	return errors.Join(err, pmixtest.Set("done", ""))
 }
 
 // TestImmediateGetStaysOnItsNode: what is on another node is found by one with a limit.
 func TestImmediateGetStaysOnItsNode(t *testing.T) {
 	library(t)
-	out := pmixtest.Run(t, pmixtest.Server(t, "-n", "2", "-nodes", "2"), "late")
+	out := pmixtest.Run(t, pmixtest.Server(t, "-n", "2", "-nodes", "2"), "far")
 	if !strings.Contains(out, `"here"`) {
 		t.Error(out)
 	}
