@@ -8,18 +8,19 @@
 //
 // # When a process is initialised, and when it is done
 //
-// Open MPI's mpirun (4.1.4) and Slurm (22.05) take a process that was initialised, and ends
-// without PMIx_Finalize, for one that has failed, although it exits with status 0, and kill
-// the others: mpirun after a second, with status 1 and "exited without calling finalize",
-// Slurm at once, with status 137 and "Error handler invoked: status = -61". So the process
-// finalizes when its last launcher is closed. Then both let it live on, and exit. A process
-// that was never initialised may exit too, under Slurm; mpirun ends the job for it if
-// others were initialised before.
+// Open MPI's mpirun (4.1.4, and PRRTE's in 5.0.7) and Slurm (22.05) take a process that was
+// initialised, and ends without PMIx_Finalize, for one that has failed, although it exits
+// with status 0, and kill the others: mpirun 4.1.4 after a second, with status 1 and
+// "exited without calling finalize", Slurm at once, with status 137 and "Error handler
+// invoked: status = -61". So the process finalizes when its last launcher is closed. Then
+// they let it live on, and exit. A process that was never initialised may exit too under
+// Slurm; mpirun 4.1.4 ends the job for it if others were initialised before.
 //
-// A process that initialises libpmix (4.2.2) once more is of no use: it finds nothing of
+// A process that initialises libpmix once more is of no use in 4.2.2: it finds nothing of
 // what any process has put, not even its own, and leaks 0.15 MiB each time. So a process
 // initialises once. What opens after it has finalized lives on what was found before, and at
-// the end the process looks for all of its node, who may be wanted later.
+// the end the process looks for all of its node, who may be wanted later. Of the launcher's
+// end it hears no more then.
 package pmix
 
 import (

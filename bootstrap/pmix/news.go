@@ -12,8 +12,8 @@ import (
 
 // watched are the events that are asked for: each code by itself, because a handler for
 // all of them does not get all. Open MPI's mpirun sends none of a death; Slurm ends the
-// step instead; PRRTE, and the server of our tests, do. We never send any: that wedges
-// mpirun, and ends a step of Slurm's.
+// step instead; the server of our tests does. We never send any: that wedges mpirun, and
+// ends a step of Slurm's.
 var watched = []pmixc.Status{
 	pmixc.LostConnection, pmixc.ProcAborted, pmixc.ProcUnsynced, pmixc.ProcKilled, pmixc.ProcExitNonzero,
 }

@@ -208,7 +208,8 @@ func seconds(d time.Duration) C.int {
 // Fence returns when all of these ranks of a namespace, the caller among them, have
 // called it with the same list. The list goes as it is: all callers need the same order,
 // and a wildcard that some use in place of the ranks hangs. A member that never comes ends
-// it with Timeout after limit, in all; one that has died may count as one that came.
+// it after limit, with Timeout in all (4.2.2) or in one, and success in the others (5.0.7);
+// one that has died may count as one that came.
 func (l *Library) Fence(ctx context.Context, namespace string, ranks []uint32, limit time.Duration) error {
 	const call = "PMIx_Fence"
 	if err := fitsGroup(call, namespace, ranks, limit); err != nil {

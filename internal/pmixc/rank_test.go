@@ -174,21 +174,24 @@ func fence(ctx context.Context, l *Library, p Proc) error {
 		return nil
 	}
 	err := l.Fence(ctx, p.Namespace, []uint32{0, 1, 2, 3}, time.Second)
-	if !Is(err, Timeout) {
-		return fmt.Errorf("a fence without rank 2: %w", err)
+	if err != nil && !Is(err, Timeout) {
+		return err
 	}
-	fmt.Printf("rank %d: %v\n", p.Rank, err)
+	fmt.Printf("rank %d: without rank 2: %v\n", p.Rank, err)
 	return nil
 }
 
-// TestFenceEndsWithoutItsMembers: with a limit, and for all that wait.
+// TestFenceEndsWithoutItsMembers: with a limit, and for all that wait. 4.2.2 tells all of
+// them that it timed out; 5.0.7 one of them, and the others that it succeeded.
 func TestFenceEndsWithoutItsMembers(t *testing.T) {
 	library(t)
 	for name, launcher := range map[string][]string{"server": pmixtest.Server(t, "-n", "4"), "mpirun": pmixtest.Mpirun(t, 4)} {
 		t.Run(name, func(t *testing.T) {
-			if out := pmixtest.Run(t, launcher, "fence"); strings.Count(out, "TIMEOUT (-24)") != 3 {
+			out := pmixtest.Run(t, launcher, "fence")
+			if strings.Count(out, "without rank 2: ") != 3 || !strings.Contains(out, "(-24)") {
 				t.Error(out)
 			}
+			t.Log(out)
 		})
 	}
 }
@@ -243,7 +246,7 @@ func group(ctx context.Context, l *Library, p Proc) error {
 }
 
 func TestGroupsDrawIDs(t *testing.T) {
-	library(t)
+	oldGroups(t)
 	out := pmixtest.Run(t, pmixtest.Server(t, "-n", "4"), "group")
 	for _, want := range []string{"rank 1: group 0 has id 1000, <nil>", "rank 3: group 1 has id 1001, <nil>"} {
 		if !strings.Contains(out, want) {
@@ -252,9 +255,17 @@ func TestGroupsDrawIDs(t *testing.T) {
 	}
 }
 
+// oldGroups skips where the server of these tests has no groups.
+func oldGroups(t *testing.T) {
+	t.Helper()
+	if v, ok := library(t).Version(); !ok || v.Major > 4 {
+		t.Skipf("testdata/server.c makes groups as libpmix 4 does; this one is %v", v)
+	}
+}
+
 // TestFailedGroupHasNoID: libpmix returns one result then, in which anything may stand.
 func TestFailedGroupHasNoID(t *testing.T) {
-	library(t)
+	oldGroups(t)
 	for name, launcher := range map[string][]string{"server": pmixtest.Server(t, "-n", "4", "-no-groups"), "mpirun": pmixtest.Mpirun(t, 4)} {
 		t.Run(name, func(t *testing.T) {
 			if out := pmixtest.Run(t, launcher, "group"); strings.Count(out, "has id 0, PMIx_Group_construct: ") != 4 {
