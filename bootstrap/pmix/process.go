@@ -120,7 +120,11 @@ func (p *process) detach() error {
 	p.done = p.done || last
 	gone := p.lost
 	p.mu.Unlock()
-	if !last || gone { // there is nobody to tell
+	if !last {
+		return nil
+	}
+	p.unwatch()
+	if gone { // there is nobody to tell
 		return nil
 	}
 	p.learn()
