@@ -5,6 +5,7 @@ package components
 import (
 	bootstrap_local "github.com/ferrympi/ferry/bootstrap/local"
 	bootstrap_pmi1 "github.com/ferrympi/ferry/bootstrap/pmi1"
+	bootstrap_pmix "github.com/ferrympi/ferry/bootstrap/pmix"
 	btl_self "github.com/ferrympi/ferry/btl/self"
 	btl_shm "github.com/ferrympi/ferry/btl/shm"
 	coll_basic "github.com/ferrympi/ferry/coll/basic"
@@ -32,12 +33,13 @@ func Standard() *framework.Registry {
 	r.SetPriority("bootstrap", "local", 10)
 	r.Register(bootstrap_pmi1.Component())
 	r.SetPriority("bootstrap", "pmi1", 30)
+	r.Register(bootstrap_pmix.Component())
+	r.SetPriority("bootstrap", "pmix", 30)
 	r.Register(coll_basic.Component())
 	r.SetPriority("coll", "basic", 10)
 	r.SetNode("pml", "cm", "ob1")
 	r.NotBuilt("pml", "ucx", "this version of ferry has no UCX support", "pml=ob1 runs over any BTL")
 	r.NotBuilt("btl", "tcp", "this version of ferry has no TCP transport", "run all ranks on one node")
-	r.NotBuilt("bootstrap", "pmix", "this version of ferry does not speak PMIx", "start the program with ferry run")
 	r.SetDefault("pml", "^cm")
 	return r
 }

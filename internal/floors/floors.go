@@ -30,8 +30,7 @@ const (
 // ground lists the folders below internal that make up the ground floor: only
 // there is unsafe, cgo or assembly allowed.
 var ground = []string{
-	"cma", "cpu", "doorbell", "fork", "hop", "inbox", "libfabric", "limits", "mem", "netaddr", "ring",
-	"cma", "cpu", "doorbell", "fork", "hop", "inbox", "libfabric", "limits", "mem", "pmixc", "ring",
+	"cma", "cpu", "doorbell", "fork", "hop", "inbox", "libfabric", "limits", "mem", "netaddr", "pmixc", "ring",
 }
 
 // rows maps folders to floors. The longest prefix that matches wins.
@@ -44,7 +43,7 @@ var rows = []struct {
 	{"pml", Contracts}, {"mtl", Contracts}, {"btl", Contracts}, {"bootstrap", Contracts}, {"coll", Contracts},
 	{"btl/ring", Contracts}, {"btl/segment", Contracts}, // what transports of other modules are made of
 	{"bootstrap/internal", Contracts}, // what bootstraps have in common
-	{"bootstrap/meet", Contracts}, // what bootstraps over a launcher's address book have in common
+	{"bootstrap/meet", Contracts},     // what bootstraps over a launcher's address book have in common
 	{"cid", Contracts}, {"match", Contracts}, {"progress", Contracts}, {"pml/base", Contracts},
 
 	{"assembly", Assembly}, {"components", Assembly}, {"config", Assembly},
