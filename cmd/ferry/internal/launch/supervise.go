@@ -211,7 +211,7 @@ func (s *supervisor) startOne(n int, places []int, stdout, stderr *destination) 
 	r := &rank{n: n, running: true, cmd: exec.Command(s.job.Program, s.job.Args...)}
 	r.cmd.Dir, r.cmd.ExtraFiles = s.job.Dir, s.job.Files
 	// The last of equal names wins: a job inside a job gets its own identity.
-	r.cmd.Env = append(append(os.Environ(), s.job.Env...), s.srv.Environ(n)...)
+	r.cmd.Env = append(append(inherited(), s.job.Env...), s.srv.Environ(n)...)
 	r.cmd.Stdout, r.cmd.Stderr = r.output(s.job.Tag, stdout), r.output(s.job.Tag, stderr)
 	r.cmd.WaitDelay = drainGrace
 	var relay *os.File

@@ -113,8 +113,16 @@ func (r *Ranks) Self(n int, args ...string) launch.Job {
 	return launch.Job{Program: self, Args: args, N: n, Env: r.Env, Cleanup: r.Cleanup, LossGrace: r.LossGrace()}
 }
 
-// InJob says that a launcher has started this process as a rank.
-func InJob() bool { return os.Getenv(framework.EnvName("bootstrap.local.address")) != "" }
+// InJob says that a launcher, ferry's or another, has started this process as a rank.
+func InJob() bool {
+	reg := Registry()
+	if values, err := config.Load(reg, config.Options{}); err == nil {
+		if chosen, err := reg.Select(context.Background(), framework.Bootstrap, values); err == nil && len(chosen.Chosen) > 0 && chosen.Chosen[0].Verdict.Name != "local" {
+			return true
+		}
+	}
+	return os.Getenv(framework.EnvName("bootstrap.local.address")) != "" // and otherwise it is alone
+}
 
 // Join is what a rank of this program begins with: a session and, under a tag, a
 // communicator of all ranks. done closes both.
