@@ -81,6 +81,10 @@ func (a *Assembly) Construct(ctx context.Context, group []framework.Proc, tag st
 	ctx, cancel := a.Bound(ctx)
 	defer cancel()
 	a.mu.Lock()
+	if isolated := a.isolated; isolated != nil && len(group) > 1 { // a bootstrap may work without its launcher
+		a.mu.Unlock()
+		return bootstrap.Constructed{}, isolated
+	}
 	turn := a.constructs.last + 1
 	a.constructs.last = turn
 	a.constructs.waiting[turn] = fmt.Sprintf("%q with %d processes", tag, len(group))

@@ -97,6 +97,7 @@ func FuzzPeer(f *testing.F) {
 		good.mu.Lock()
 		clear(good.dead)
 		clear(good.told)
+		clear(good.toldBefore)
 		clear(good.copies)
 		for _, p := range good.peers {
 			p.gone, p.suspect = false, false

@@ -23,8 +23,9 @@ const (
 	// nobody is left then who would have to hear of all others.
 	leftDelay = 20 * time.Millisecond
 
-	// mostTold is how much news is remembered. What is told twice does no harm.
-	mostTold = 1 << 16
+	// leastTold is how much news is remembered at least, and toldEach how much more for each
+	// process. What is told twice does no harm.
+	leastTold, toldEach = 256, 4
 
 	// mostParcel is how much news waits for a connection to one process.
 	mostParcel = 16
@@ -45,7 +46,11 @@ func (c *client) isNew(ev wire.EventBody) bool {
 	if _, told := c.told[ev]; told {
 		return false
 	}
-	if len(c.told) >= mostTold {
+	if _, told := c.toldBefore[ev]; told {
+		return false
+	}
+	if len(c.told) >= leastTold+toldEach*int(c.id.Size) {
+		c.told, c.toldBefore = c.toldBefore, c.told
 		clear(c.told)
 	}
 	c.told[ev] = struct{}{}

@@ -37,8 +37,10 @@ type place struct {
 	entries map[uint32]entry            // found so far
 	dead    map[uint32]wire.EventBody   // who failed
 	told    map[wire.EventBody]struct{} // what has been passed on already
-	next    uint64                      // the lower bits of the next context id
-	groups  []membership                // that the process was in
+	// and what was before it
+	toldBefore map[wire.EventBody]struct{}
+	next       uint64       // the lower bits of the next context id
+	groups     []membership // that the process was in
 }
 
 // places are those of this program, which is one process as a rule, and in tests several.
@@ -58,7 +60,7 @@ func placeOf(id bootstrap.Identity, fresh func(*entry) error) (*place, error) {
 	}
 	p := &place{
 		id: id, versions: map[string]uint64{}, copies: map[uint32]*kept{}, entries: map[uint32]entry{},
-		dead: map[uint32]wire.EventBody{}, told: map[wire.EventBody]struct{}{},
+		dead: map[uint32]wire.EventBody{}, told: map[wire.EventBody]struct{}{}, toldBefore: map[wire.EventBody]struct{}{},
 	}
 	if err := p.listen(); err != nil {
 		return nil, err

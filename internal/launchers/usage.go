@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"time"
 )
 
 // Usage is what this process takes.
@@ -35,19 +36,20 @@ func Measure() Usage {
 	return u
 }
 
-// What a process may take more after many rounds than after the first tenth of them.
+// What a process may take more after many rounds than after half of them.
 const (
-	moreMappings = 8        // the Go runtime's own, once in a while
-	moreHeap     = 64 << 10 // bytes that the runtime and pools keep at times
-	morePerRound = 1 << 10  // bytes of resident memory, as the slope of many measurements
-	slopeRounds  = 1000     // a shorter line shows noise
+	moreMappings = 8               // the Go runtime's own, once in a while
+	moreHeap     = 64 << 10        // bytes that the runtime and pools keep at times
+	morePerRound = 4 << 10         // bytes of resident memory, as the slope of many measurements: the runtime settles at about 1 KiB
+	slopeRounds  = 1000            // a shorter line shows noise
+	lull         = 2 * time.Second // until what closed has let go of all: a peer has a second for its goodbye
 )
 
 // Steady calls round n times, and is an error if the process then takes more than when it
 // had settled: descriptors, goroutines, mappings or memory (under the race detector the first
 // two only). It prints what it has measured.
 func Steady(ctx context.Context, n int, round func(ctx context.Context, i int) error) error {
-	settled, every := n/10, max(n/90, 1)
+	settled, every := n/2, max(n/100, 1)
 	var x, resident []float64
 	var first, last Usage
 	for i := range n {
@@ -56,6 +58,9 @@ func Steady(ctx context.Context, n int, round func(ctx context.Context, i int) e
 		}
 		if i < settled || (i-settled)%every != 0 && i != n-1 {
 			continue
+		}
+		if len(x) == 0 || i == n-1 {
+			time.Sleep(lull)
 		}
 		last = Measure()
 		if len(x) == 0 {
