@@ -135,8 +135,12 @@ func TestLauncherKilledDuringAConstruct(t *testing.T) {
 	wired(t, func(t *testing.T, l *Started) {
 		var worst time.Duration
 		errs, kills := 0, 20
-		if strings.HasPrefix(l.Name, "srun") && !*full {
+		switch {
+		case *full:
+		case strings.HasPrefix(l.Name, "srun"):
 			kills = 3 // for almost 3 s after each the node takes no job
+		case l.Name == "mpirun":
+			kills = 5 // whose ranks live on, for bootstrap.timeout
 		}
 		for range kills {
 			res := l.KillLauncher(t, Job{Size: 4, Program: "wire-up", Env: []string{"FERRY_BOOTSTRAP_TIMEOUT=" + timeout.String(), "FERRY_BOOTSTRAP_ON_LOSS=end"}}, timeout+prompt)
