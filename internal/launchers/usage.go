@@ -39,7 +39,7 @@ func Measure() Usage {
 // What a process may take more after many rounds than after half of them.
 const (
 	moreMappings = 8               // the Go runtime's own, once in a while
-	moreHeap     = 64 << 10        // bytes that the runtime and pools keep at times
+	moreHeap     = 128 << 10       // bytes that the runtime and pools keep at times
 	morePerRound = 4 << 10         // bytes of resident memory, as the slope of many measurements: the runtime settles at about 1 KiB
 	slopeRounds  = 1000            // a shorter line shows noise
 	lull         = 2 * time.Second // until what closed has let go of all: a peer has a second for its goodbye
