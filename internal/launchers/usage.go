@@ -40,7 +40,7 @@ func Measure() Usage {
 const (
 	moreMappings = 8               // the Go runtime's own, once in a while
 	moreHeap     = 128 << 10       // bytes that the runtime and pools keep at times
-	morePerRound = 4 << 10         // bytes of resident memory, as the slope of many measurements: the runtime settles at about 1 KiB
+	morePerRound = 8 << 10         // bytes of resident memory, as the slope of many measurements: the runtime settles at 1 to 3 KiB
 	slopeRounds  = 1000            // a shorter line shows noise
 	lull         = 2 * time.Second // until what closed has let go of all: a peer has a second for its goodbye
 )
