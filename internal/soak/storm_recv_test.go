@@ -213,7 +213,7 @@ func (x *receiver) ended(i int, buf []byte, st mpi.Status, err error) {
 // stray reports whether a receive has taken the message of an earlier one that had failed:
 // what has left the sender may come after its end was told.
 func (x *receiver) stray(i int, buf []byte, st mpi.Status, err error) bool {
-	if err != nil && !errors.Is(err, mpi.ErrTruncate) || !x.storm.faulty(x.stream.from) {
+	if err != nil && !errors.Is(err, mpi.ErrTruncate) || !x.storm.loses(x.me, x.stream.from) {
 		return false
 	}
 	if err == nil && x.stream.is(x.at, i, buf) {
@@ -299,7 +299,7 @@ func (p *player) receiveWild(comm int) {
 			return s.wild && s.comm == comm && s.to == p.me && s.from == st.Source
 		})
 		i, ok := next[at]
-		for ok && p.storm.faulty(st.Source) && i < len(p.storm.streams[at].messages)-1 && !p.storm.streams[at].is(at, i, buf[:st.Bytes]) {
+		for ok && p.storm.loses(p.me, st.Source) && i < len(p.storm.streams[at].messages)-1 && !p.storm.streams[at].is(at, i, buf[:st.Bytes]) {
 			p.got[at].set(i, missed) // withdrawn; or a receive from any source had matched it, and failed
 			i++
 		}

@@ -25,7 +25,7 @@ const (
 	procFailed = 'P'
 	peerClosed = 'C'
 	transport  = 'T' // any other transport error
-	broken     = 'B' // a collective after one that has failed
+	broken     = 'B' // a collective after one that has failed, or a communicator that wasn't made then
 	hung       = 'H'
 	strange    = 'X' // an error that is none of these
 )
@@ -117,7 +117,7 @@ func (t *teller) classify(err error, what string, members []int) byte {
 			return open
 		}
 		return withdrawn
-	case errors.Is(err, mpi.ErrBroken):
+	case errors.Is(err, mpi.ErrBroken), errors.Is(err, framework.ErrNotMember): // in one that it had not made when it heard
 		return broken
 	case errors.Is(err, mpi.ErrProcFailed), errors.Is(err, mpi.ErrProcFailedPending):
 		return procFailed
