@@ -345,7 +345,9 @@ func (s *storm) faulty(rank int) bool { return s.fault.rank == rank || s.fault.r
 
 // loses reports whether a rank's receives may fail that have matched a message of another:
 // it is lost then, and later ones come. Who is cut off is a failure to all others.
-func (s *storm) loses(rank, from int) bool { return s.faulty(from) || s.kind == "cut" && s.faulty(rank) }
+func (s *storm) loses(rank, from int) bool {
+	return s.faulty(from) || s.kind == "cut" && s.faulty(rank)
+}
 
 // faultStep is the step of a rank before which the fault comes.
 func (s *storm) faultStep(rank int) int {
