@@ -37,8 +37,17 @@ func (s *slurm) conf() string { return s.dir + "/slurm.conf" }
 func (s *slurm) mark() string { return "SLURM_CONF=" + s.conf() }
 
 // startSlurm starts the daemons, which die with this process. Close ends them, and what
-// they have started.
-func startSlurm() (*slurm, error) {
+// they have started. Somebody may take a port before a daemon does, hence several tries.
+func startSlurm() (s *slurm, err error) {
+	for range 5 {
+		if s, err = trySlurm(); err == nil || !strings.Contains(err.Error(), "Address already in use") {
+			break
+		}
+	}
+	return s, err
+}
+
+func trySlurm() (*slurm, error) {
 	dir, err := os.MkdirTemp("", "ferry-slurm") // short, because there is a socket in it
 	if err != nil {
 		return nil, err
@@ -130,8 +139,7 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=
 `), nil
 }
 
-// freePorts finds two ports that nobody listens on. Somebody may take them before the
-// daemons do, which is then an error of theirs.
+// freePorts finds two ports that nobody listens on now.
 func freePorts() (a, b int, err error) {
 	l, err := net.Listen("tcp4", ":0")
 	if err != nil {
