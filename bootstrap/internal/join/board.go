@@ -56,8 +56,9 @@ func (b *Board[W]) Await(name string, w W, failure Withdraw) {
 	}
 	b.waits[name] = append(b.waits[name], w)
 	w.Waits(func(expired bool) wire.FailureBody {
-		ws := slices.DeleteFunc(b.waits[name], func(x W) bool { return x == w })
-		if b.waits[name] = ws; len(ws) == 0 {
+		if ws := slices.DeleteFunc(b.waits[name], func(x W) bool { return x == w }); len(ws) > 0 {
+			b.waits[name] = ws
+		} else { // Forget may have been called
 			delete(b.waits, name)
 		}
 		return failure(expired)

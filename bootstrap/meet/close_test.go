@@ -1,0 +1,39 @@
+package meet
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/ferrympi/ferry/framework"
+)
+
+// A peer still waits for what this process never put when this one closes.
+func TestCloseWhileAnotherWaitsForAValue(t *testing.T) {
+	both(t, func(t *testing.T, on network) {
+		j := newTestJob(t, on, 2)
+		cs := j.openAll()
+		j.fence("start", cs...)
+		got := make(chan error, 1)
+		go func() {
+			_, err := cs[1].Get(t.Context(), j.proc(0), "never put")
+			got <- err
+		}()
+		eventually(t, "the Get waits", func() bool {
+			cs[0].mu.Lock()
+			defer cs[0].mu.Unlock()
+			for l := range cs[0].links {
+				if len(l.pending) > 0 {
+					return true
+				}
+			}
+			return false
+		})
+		if err := cs[0].Close(); err != nil {
+			t.Fatal(err)
+		}
+		cs[0].Crash()
+		if err := <-got; !errors.Is(err, framework.ErrProcFailed) {
+			t.Errorf("%v", err)
+		}
+	})
+}
