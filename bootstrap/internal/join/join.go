@@ -93,9 +93,7 @@ func (t *Table[W]) Enter(w W, rank uint32, kind wire.Kind, b wire.JoinBody) (*Jo
 		}
 		t.joins[key] = append(t.joins[key], j)
 	}
-	j.members[at], j.payloads[at] = member[W]{w, true}, b.Payload
-	j.here++
-	w.Waits(func(expired bool) wire.FailureBody { return t.leave(j, at, expired) })
+	t.put(j, at, w, b.Payload)
 	if j.here < len(j.members) {
 		return nil, nil
 	}
@@ -104,6 +102,13 @@ func (t *Table[W]) Enter(w W, rank uint32, kind wire.Kind, b wire.JoinBody) (*Jo
 		m.w.Done()
 	}
 	return j, nil
+}
+
+// put has w, a member's call, wait in j.
+func (t *Table[W]) put(j *Join[W], at int, w W, payload []byte) {
+	j.members[at], j.payloads[at] = member[W]{w, true}, payload
+	j.here++
+	w.Waits(func(expired bool) wire.FailureBody { return t.leave(j, at, expired) })
 }
 
 // find returns the oldest instance of key in which rank is not yet, and rank's
@@ -213,8 +218,26 @@ func (t *Table[W]) leave(j *Join[W], at int, expired bool) wire.FailureBody {
 		t.fail(j, f)
 		return f
 	}
+	t.closeUp(j, at)
+	return wire.FailureBody{Code: wire.CodeWithdrawn, Missing: missing}
+}
+
+// closeUp moves the calls that the member has in later instances than j one instance
+// forward each: its first call is the one that goes with the others' first. None is complete
+// by that: as many are in each as before, but in the last, which may be empty now.
+func (t *Table[W]) closeUp(j *Join[W], at int) {
+	js := t.joins[j.key]
+	for _, next := range js[slices.Index(js, j)+1:] {
+		m := next.members[at]
+		if !m.here {
+			break
+		}
+		t.put(j, at, m.w, next.payloads[at])
+		next.members[at], next.payloads[at] = member[W]{}, nil
+		next.here--
+		j = next
+	}
 	if j.here == 0 {
 		t.remove(j)
 	}
-	return wire.FailureBody{Code: wire.CodeWithdrawn, Missing: missing}
 }

@@ -100,6 +100,26 @@ func TestWithdrawnMemberIsMissing(t *testing.T) {
 	answers(t, "done", a, c, d)
 }
 
+// Two of a process's calls are in two instances, and it withdraws the first: the other members
+// mean the second then, whenever they come.
+func TestWithdrawnCallLeavesItsInstanceToTheNext(t *testing.T) {
+	tab, enter := table(t)
+	early := enter(2, "t", 0, 1, 2)
+	first, second, third := enter(0, "t", 0, 1, 2), enter(0, "t", 0, 1, 2), enter(0, "t", 0, 1, 2)
+	if f := first.leave(false); fmt.Sprint(f.Code, f.Missing) != "2 [1]" {
+		t.Errorf("who has withdrawn gets %+v", f)
+	}
+	other := enter(1, "t", 0, 1, 2)
+	answers(t, "done", early, second, other)
+	answers(t, "", third)
+	if f := third.leave(true); fmt.Sprint(f.Code, f.Missing) != "1 [1 2]" {
+		t.Errorf("who has waited too long gets %+v", f)
+	}
+	if n := len(tab.joins); n != 0 || second.leave != nil {
+		t.Errorf("%d instances are left", n)
+	}
+}
+
 func TestEndOfAProcessEndsItsInstancesAndNoOthers(t *testing.T) {
 	tab, enter := table(t, 3)
 	a, b := enter(0, "t", 0, 1, 2), enter(0, "t", 0, 1)
