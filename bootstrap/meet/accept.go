@@ -106,11 +106,16 @@ func (d *door) admit(nc net.Conn) {
 	d.strangers = append(d.strangers, guest{nc, time.Now()})
 	c.wg.Go(func() {
 		d.handshake(nc)
-		c.mu.Lock()
-		d.strangers = slices.DeleteFunc(d.strangers, func(g guest) bool { return g.nc == nc })
-		c.mu.Unlock()
 		<-d.slots
 	})
+}
+
+// dismiss takes nc from the strangers, before it can become a link: shut must not close that,
+// because a goodbye is to go over it first.
+func (d *door) dismiss(nc net.Conn) {
+	d.c.mu.Lock()
+	defer d.c.mu.Unlock()
+	d.strangers = slices.DeleteFunc(d.strangers, func(g guest) bool { return g.nc == nc })
 }
 
 // shut ends what is under way.
@@ -130,6 +135,7 @@ func (d *door) handshake(nc net.Conn) {
 		nc.SetDeadline(time.Now().Add(handshakeTimeout)) // an error here shows in what follows
 		h, err = c.welcome(nc)
 	}
+	d.dismiss(nc)
 	if err == nil {
 		nc.SetDeadline(time.Time{})
 		err = c.met(h.from, nc, true)
