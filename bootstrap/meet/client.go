@@ -83,10 +83,7 @@ func open(ctx context.Context, env bootstrap.Env, l Launcher, fresh func(*entry)
 	}
 	if !p.published {
 		if err := l.Publish(ctx, p.self.encode()); err != nil {
-			c.mu.Lock()
-			p.open = nil
-			c.mu.Unlock()
-			p.leave() // nobody knows of it
+			p.leave() // nobody knows of it; it stays taken, for whoever has found it before
 			return nil, &framework.TransportError{Component: component, Peer: "the launcher", Op: "publish this process's entry", Err: err}
 		}
 		p.published = true
