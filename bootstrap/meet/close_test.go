@@ -37,3 +37,20 @@ func TestCloseWhileAnotherWaitsForAValue(t *testing.T) {
 		}
 	})
 }
+
+// A process that was met in an earlier session ends in a later one, before it has met anybody.
+func TestEndBeforeTheFirstMeetingOfASessionIsFound(t *testing.T) {
+	both(t, func(t *testing.T, on network) {
+		j := newTestJob(t, on, 2)
+		cs := j.openAll()
+		j.fence("start", cs...)
+		if err := inAll(cs, (*client).Close); err != nil {
+			t.Fatal(err)
+		}
+		again := j.open(0)
+		if err := j.open(1).Crash(); err != nil {
+			t.Fatal(err)
+		}
+		failed(t, "fence", again.Fence(t.Context(), j.world(), "again"), j.proc(1))
+	})
+}

@@ -35,6 +35,7 @@ type place struct {
 	copies   map[uint32]*kept  // of what others have put
 
 	entries map[uint32]entry            // found so far
+	reached map[uint32]struct{}         // with whom there was a connection
 	dead    map[uint32]wire.EventBody   // who failed
 	told    map[wire.EventBody]struct{} // what has been passed on already
 	// and what was before it
@@ -59,7 +60,7 @@ func placeOf(id bootstrap.Identity, fresh func(*entry) error) (*place, error) {
 		return p, nil
 	}
 	p := &place{
-		id: id, versions: map[string]uint64{}, copies: map[uint32]*kept{}, entries: map[uint32]entry{},
+		id: id, versions: map[string]uint64{}, copies: map[uint32]*kept{}, entries: map[uint32]entry{}, reached: map[uint32]struct{}{},
 		dead: map[uint32]wire.EventBody{}, told: map[wire.EventBody]struct{}{}, toldBefore: map[wire.EventBody]struct{}{},
 	}
 	if err := p.listen(); err != nil {

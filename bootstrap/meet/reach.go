@@ -146,12 +146,13 @@ func (c *client) missed(p *peer, err error) {
 		p.since = time.Now()
 	}
 	e, found := c.entries[p.rank]
+	_, reached := c.reached[p.rank] // so that its entry leads to it, and to nobody else
 	switch {
 	case errors.Is(err, errFinal) && p.suspect:
 		c.over(p, fmt.Sprintf("connection lost, and then: %v", err))
 	case errors.Is(err, errFinal):
 		c.failCalls(&p.waiting, c.peerError(p.rank, "connect", err))
-	case refused && found && (c.near(e) || p.met):
+	case refused && found && (c.near(e) || reached):
 		c.over(p, fmt.Sprintf("connection lost: %v", err))
 	case refused && p.refused >= refusals && time.Since(p.since) > refusedFor:
 		c.failCalls(&p.waiting, c.peerError(p.rank, "connect", fmt.Errorf("nobody answers for its entry, at %s: %w", e.where(), err)))
@@ -192,7 +193,7 @@ func (c *client) attempt(ctx context.Context, rank uint32, e entry, found bool) 
 func (c *client) begin(p *peer, l *link) {
 	p.links = append(p.links, l)
 	p.met, p.absent, p.left, p.refused, p.why = true, false, false, 0, nil
-	c.links[l] = struct{}{}
+	c.links[l], c.reached[p.rank] = struct{}{}, struct{}{}
 	c.introduce(l)
 	for _, frame := range p.parcel {
 		l.send(frame)
