@@ -2,7 +2,10 @@ package meet
 
 import (
 	"errors"
+	"net"
 	"testing"
+
+	sys "golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/framework"
 )
@@ -53,4 +56,30 @@ func TestEndBeforeTheFirstMeetingOfASessionIsFound(t *testing.T) {
 		}
 		failed(t, "fence", again.Fence(t.Context(), j.world(), "again"), j.proc(1))
 	})
+}
+
+// While something is under way to a host that has gone, the kernel does not ask whether it is
+// there, and tries for a quarter of an hour.
+func TestConnectionsHaveALimitForWhatIsNotAcknowledged(t *testing.T) {
+	j := newTestJob(t, tcp, 2)
+	cs := j.openAll()
+	j.fence("start", cs...)
+	for _, c := range cs {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for l := range c.links {
+			raw, err := l.nc.(*net.TCPConn).SyscallConn()
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = raw.Control(func(fd uintptr) {
+				if ms, err := sys.GetsockoptInt(int(fd), sys.IPPROTO_TCP, sys.TCP_USER_TIMEOUT); err != nil || ms != 30000 {
+					t.Errorf("the limit is %d ms (%v)", ms, err)
+				}
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 }

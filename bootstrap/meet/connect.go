@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"time"
 
+	sys "golang.org/x/sys/unix"
+
 	"github.com/ferrympi/ferry/bootstrap/internal/join"
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 	"github.com/ferrympi/ferry/internal/netaddr"
@@ -26,8 +28,23 @@ const (
 	maxLinks = 8
 )
 
-// keepAlive finds out within half a minute that the other end's host has gone.
+// keepAlive and ackTimeout find out within half a minute that the other end's host has gone:
+// the kernel asks an idle connection, and one on which something is under way it tries for a
+// quarter of an hour by default, without asking.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4}
+
+const ackTimeout = 30 * time.Second
+
+// noticeLoss has the kernel end a TCP connection whose other end has gone. Without, that is found
+// later: errors do no harm.
+func noticeLoss(t *net.TCPConn) {
+	t.SetKeepAliveConfig(keepAlive)
+	if raw, err := t.SyscallConn(); err == nil {
+		raw.Control(func(fd uintptr) {
+			sys.SetsockoptInt(int(fd), sys.IPPROTO_TCP, sys.TCP_USER_TIMEOUT, int(ackTimeout.Milliseconds()))
+		})
+	}
+}
 
 // connectAny tries the addresses of a process on another host, one after another, the next
 // when the last one has failed or takes long.
@@ -128,7 +145,7 @@ func (c *client) met(rank uint32, nc net.Conn, accepted bool) error {
 	l := &link{c: c, rank: rank, nc: nc, pending: map[uint64]join.Withdraw{}}
 	r := wire.NewReader(nc, wire.MaxFrame)
 	if t, ok := nc.(*net.TCPConn); ok {
-		t.SetKeepAliveConfig(keepAlive) // without, a host that goes is found later
+		noticeLoss(t)
 	}
 	if !accepted {
 		stopped := make(chan struct{})
