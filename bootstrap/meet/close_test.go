@@ -7,6 +7,7 @@ import (
 
 	sys "golang.org/x/sys/unix"
 
+	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/framework"
 )
 
@@ -80,6 +81,36 @@ func TestConnectionsHaveALimitForWhatIsNotAcknowledged(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+		}
+	}
+}
+
+// The launcher tells of a death without saying of which life, and who hears it first has only
+// met somebody who has met the dead.
+func TestDeathFromTheLauncherIsNamedByWhoHasMetTheDead(t *testing.T) {
+	j := newTestJob(t, unix, 3)
+	j.nodes = 3
+	l := &told{launcher: launcher{j.book, 0}}
+	c, err := openOn(t.Context(), unix, l, j.env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.clients = append(j.clients, c)
+	leader, victim := j.open(1), j.open(2)
+	victim.Begin(7)
+	j.fence("start", leader, c, victim)
+	first, second := listen(leader), listen(c)
+	l.f(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: j.proc(2), Reason: "the launcher says so"})
+	if e := next(t, first); e.Kind != bootstrap.ProcDied || e.Proc != j.proc(2) || e.Nonce != 7 {
+		t.Errorf("event %+v", e)
+	}
+	for {
+		e := next(t, second)
+		if e.Kind != bootstrap.ProcDied || e.Proc != j.proc(2) {
+			t.Fatalf("event %+v", e)
+		}
+		if e.Nonce == 7 {
+			break
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package meet
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -136,8 +135,7 @@ func (c *client) fromLauncher(e bootstrap.Event) {
 	case e.Kind == bootstrap.ServerLost || e.Kind == bootstrap.Dump:
 		c.events.Add(e)
 	case e.Kind == bootstrap.ProcDied && e.Proc.Namespace == c.id.Proc.Namespace && int64(e.Proc.Rank) < int64(c.id.Size):
-		nonce := cmp.Or(e.Nonce, c.peerOf(e.Proc.Rank).life)
-		c.died(wire.EventBody{Kind: uint8(e.Kind), Rank: e.Proc.Rank, Nonce: nonce, Reason: e.Reason}, nil)
+		c.died(wire.EventBody{Kind: uint8(e.Kind), Rank: e.Proc.Rank, Nonce: e.Nonce, Reason: e.Reason}, nil)
 	}
 }
 
@@ -156,11 +154,16 @@ func (c *client) over(p *peer, reason string) {
 // died notes and passes on that a process has failed. The caller holds place.mu.
 func (c *client) died(ev wire.EventBody, from *link) {
 	ev.Reason = wire.CutReason(ev.Reason)
-	if _, known := c.dead[ev.Rank]; known {
-		return
-	}
 	if ev.Rank == c.id.Proc.Rank {
 		c.log.Warn("bootstrap meet: this process is taken for dead", "reason", ev.Reason)
+		return
+	}
+	// Who has not met it, and has heard from the launcher, hears which life it was from those who
+	// have met it.
+	if life := c.peerOf(ev.Rank).life; ev.Nonce == 0 && life != 0 {
+		ev.Nonce, from = life, nil
+	}
+	if before, known := c.dead[ev.Rank]; known && (before.Nonce != 0 || ev.Nonce == 0) {
 		return
 	}
 	c.dead[ev.Rank] = ev
