@@ -61,7 +61,7 @@ type client struct {
 // is a Watcher.
 //
 // Errors: ErrTransport if the process can't listen, or l does not publish; ErrConfig if the
-// process has a client that is open.
+// process has a client that is open, or the job has too many processes.
 func Open(ctx context.Context, env bootstrap.Env, l Launcher) (bootstrap.Client, error) {
 	c, err := open(ctx, env, l, func(*entry) error { return nil })
 	if err != nil {
@@ -73,6 +73,9 @@ func Open(ctx context.Context, env bootstrap.Env, l Launcher) (bootstrap.Client,
 // open is Open; fresh may change the entry of a place that is new.
 func open(ctx context.Context, env bootstrap.Env, l Launcher, fresh func(*entry) error) (*client, error) {
 	id := l.Identity()
+	if err := checkJob(id); err != nil {
+		return nil, err
+	}
 	p, err := placeOf(id, fresh)
 	if err != nil {
 		return nil, err
@@ -91,6 +94,16 @@ func open(ctx context.Context, env bootstrap.Env, l Launcher, fresh func(*entry)
 	c.begun()
 	c.watch(c.fromLauncher)
 	return c, nil
+}
+
+// checkJob refuses what is no job, or one of too many processes: lists of ranks have a limit, and so
+// has the rank in a context id.
+func checkJob(id bootstrap.Identity) error {
+	if id.Size < 1 || id.Size > wire.MaxElements || int64(id.Proc.Rank) >= int64(id.Size) {
+		return fmt.Errorf("%w: %s: the launcher says that this is rank %d of a job of %d processes: want 1 to %d",
+			framework.ErrConfig, component, id.Proc.Rank, id.Size, wire.MaxElements)
+	}
+	return nil
 }
 
 func newClient(env bootstrap.Env, l Launcher, p *place) *client {

@@ -41,6 +41,26 @@ func TestEntriesThatLeadNowhere(t *testing.T) {
 	}
 }
 
+// With more processes two leaders would draw the same context ids.
+func TestJobsOfTooManyProcessesAreRefused(t *testing.T) {
+	for rank, size := range map[int]int{0: 0, 3: 3, 1 << 20: 1<<20 + 1} {
+		c, err := openOn(t.Context(), unix, unplaced{launcher{newBook(size), rank}}, bootstrap.Env{})
+		if err == nil {
+			c.Crash()
+		}
+		if !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), fmt.Sprintf("rank %d of a job of %d", rank, size)) {
+			t.Errorf("rank %d of %d: %v", rank, size, err)
+		}
+	}
+}
+
+// unplaced is a launcher that does not say who is on this node.
+type unplaced struct{ launcher }
+
+func (u unplaced) Identity() bootstrap.Identity {
+	return bootstrap.Identity{Proc: u.proc(u.rank), Size: u.size}
+}
+
 // closedPort returns a port of this host on which nobody listens.
 func closedPort(t *testing.T) (net.Addr, uint16) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
