@@ -119,7 +119,8 @@ func newClient(env bootstrap.Env, l Launcher, p *place) *client {
 		return ifs
 	})
 	c.events.Spawn = c.wg.Go
-	c.joins = joinTable{Namespace: p.id.Proc.Namespace, Size: p.id.Size, Ended: c.hasEnded}
+	c.joins = joinTable{Namespace: p.id.Proc.Namespace, Size: p.id.Size, Ended: c.hasEnded,
+		Early: func(r request) bool { return r.relayed }}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}

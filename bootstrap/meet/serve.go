@@ -152,7 +152,7 @@ func (c *client) join(r request, rank uint32, kind wire.Kind, b wire.JoinBody) e
 	}
 	c.mu.Unlock()
 	if j != nil {
-		j.Complete(context, func(r request) bool { return r.relayed })
+		j.Complete(context)
 	}
 	return err
 }

@@ -41,6 +41,9 @@ type Table[W Waiter] struct {
 	Size      int
 	// Ended reports whether a process will never come (again).
 	Ended func(rank uint32) bool
+	// Early reports whether a call is answered before others, because its answer goes through a
+	// process that gets one of its own; nil: none is.
+	Early func(W) bool
 	joins map[string][]*Join[W]
 }
 
@@ -53,6 +56,7 @@ type Join[W Waiter] struct {
 	members  []member[W] // by position in the group
 	payloads [][]byte
 	here     int
+	early    func(W) bool
 }
 
 type member[W Waiter] struct {
@@ -83,7 +87,7 @@ func (t *Table[W]) Enter(w W, rank uint32, kind wire.Kind, b wire.JoinBody) (*Jo
 			return nil, nil
 		}
 		n := len(group.Ranks())
-		j = &Join[W]{Kind: kind, Group: group, key: key, members: make([]member[W], n), payloads: make([][]byte, n)}
+		j = &Join[W]{Kind: kind, Group: group, key: key, members: make([]member[W], n), payloads: make([][]byte, n), early: t.Early}
 		if failed := t.endedOf(j); len(failed) > 0 {
 			Fail(w, wire.FailureBody{Code: wire.CodeMissing, Failed: failed})
 			return nil, nil
@@ -133,10 +137,7 @@ func (t *Table[W]) remove(j *Join[W]) {
 
 // Complete answers every member of j, which Enter has returned. What all get alike is
 // encoded once: that may take long, and needs no lock. context is the id of a construct.
-// Those for which early is true are answered first (nil: none), and then the others from
-// the group's last to its first: who has its answer may close, and must not have to answer
-// others then.
-func (j *Join[W]) Complete(context uint64, early func(W) bool) {
+func (j *Join[W]) Complete(context uint64) {
 	var body any = wire.Empty{}
 	if j.Kind == wire.Construct {
 		body = wire.ConstructedBody{ContextID: context, Payloads: j.payloads}
@@ -146,14 +147,18 @@ func (j *Join[W]) Complete(context uint64, early func(W) bool) {
 		kind, answer = wire.Failure, wire.EncodeBody(wire.FailureBody{Code: wire.CodeLimit,
 			Text: "the payloads of all members together do not fit into one frame: " + err.Error()})
 	}
-	for _, m := range j.members {
-		if early != nil && early(m.w) {
-			m.w.Answer(kind, answer)
-		}
-	}
-	for _, m := range slices.Backward(j.members) {
-		if early == nil || !early(m.w) {
-			m.w.Answer(kind, answer)
+	j.each(func(w W) { w.Answer(kind, answer) })
+}
+
+// each calls f for those who are in j: the early ones first, and then the others from the
+// group's last to its first. Who has its answer may close, and must not have to answer others
+// then.
+func (j *Join[W]) each(f func(W)) {
+	for _, early := range []bool{true, false} {
+		for _, m := range slices.Backward(j.members) {
+			if m.here && early == (j.early != nil && j.early(m.w)) {
+				f(m.w)
+			}
 		}
 	}
 }
@@ -184,11 +189,7 @@ func (t *Table[W]) Absent() []uint32 {
 // fail ends j: f answers all who wait in it.
 func (t *Table[W]) fail(j *Join[W], f wire.FailureBody) {
 	t.remove(j)
-	for _, m := range j.members {
-		if m.here {
-			Fail(m.w, f)
-		}
-	}
+	j.each(func(w W) { Fail(w, f) })
 }
 
 // absent returns the ranks that j still waits for.

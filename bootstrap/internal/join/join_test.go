@@ -18,11 +18,16 @@ type caller struct {
 	rank  uint32
 	leave Withdraw
 	got   []string
+
+	answered func()
 }
 
 func (c *caller) Waits(w Withdraw) { c.leave = w }
 func (c *caller) Done()            { c.leave = nil }
 func (c *caller) Answer(k wire.Kind, body []byte) {
+	if c.answered != nil {
+		c.answered()
+	}
 	f, err := wire.Decode[wire.FailureBody](body)
 	switch {
 	case k == wire.Reply:
@@ -46,7 +51,7 @@ func table(t *testing.T, ended ...uint32) (*Table[*caller], func(rank uint32, ta
 			t.Fatal(err)
 		}
 		if j != nil {
-			j.Complete(0, nil)
+			j.Complete(0)
 		}
 		return c
 	}
@@ -117,6 +122,25 @@ func TestWithdrawnCallLeavesItsInstanceToTheNext(t *testing.T) {
 	}
 	if n := len(tab.joins); n != 0 || second.leave != nil {
 		t.Errorf("%d instances are left", n)
+	}
+}
+
+// Whoever has its answer may close, so that those whose answers go through it, or whose leader
+// it is, have theirs first: whatever the answer is.
+func TestWhoOthersDependOnIsAnsweredLast(t *testing.T) {
+	tab, enter := table(t)
+	tab.Early = func(c *caller) bool { return c.rank == 2 } // through 1
+	var order []uint32
+	note := func(cs ...*caller) {
+		for _, c := range cs {
+			c.answered = func() { order = append(order, c.rank) }
+		}
+	}
+	note(enter(0, "t", 0, 1, 2, 3), enter(1, "t", 0, 1, 2, 3), enter(2, "t", 0, 1, 2, 3))
+	tab.Ended = func(r uint32) bool { return r == 3 }
+	tab.ProcEnded(3)
+	if !slices.Equal(order, []uint32{2, 1, 0}) {
+		t.Errorf("a failure went to %v", order)
 	}
 }
 

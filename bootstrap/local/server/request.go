@@ -116,7 +116,7 @@ func (s *Server) join(r request, kind wire.Kind, b wire.JoinBody) error {
 	}
 	s.mu.Unlock()
 	if j != nil {
-		j.Complete(context, nil)
+		j.Complete(context)
 	}
 	return err
 }
