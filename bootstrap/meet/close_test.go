@@ -2,12 +2,15 @@ package meet
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"testing"
+	"time"
 
 	sys "golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 	"github.com/ferrympi/ferry/framework"
 )
 
@@ -112,5 +115,37 @@ func TestDeathFromTheLauncherIsNamedByWhoHasMetTheDead(t *testing.T) {
 		if e.Nonce == 7 {
 			break
 		}
+	}
+}
+
+// Who keeps a value is stopped, and its owner has just come.
+func TestValueFromItsOwnerDoesNotWaitForWhoKeepsIt(t *testing.T) {
+	j := newTestJob(t, unix, 3)
+	asker := j.open(2)
+	asker.grace = time.Minute // for the answer of who keeps it
+	impostor(t, unix, asker, 0)
+	asker.joined("all", wire.MakeRuns(j.world()))
+	got := make(chan error, 1)
+	go func() {
+		v, err := asker.Get(t.Context(), j.proc(1), "k")
+		if err == nil && string(v) != "v" {
+			err = fmt.Errorf("value %q", v)
+		}
+		got <- err
+	}()
+	eventually(t, "who keeps it is asked", func() (asked bool) {
+		asker.answers.each(func(one *call) { asked = asked || one.kind == wire.Kept })
+		return asked
+	})
+	if err := j.open(1).Put(t.Context(), "k", []byte("v")); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-got:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("it waits")
 	}
 }

@@ -81,7 +81,7 @@ func (c *client) Get(ctx context.Context, p framework.Proc, key string) ([]byte,
 	}
 	m, err := c.call(asking, op, key, p.Rank, wire.Get, wire.GetBody{Rank: p.Rank, Key: key})
 	cancel(nil)
-	if <-found && err != nil {
+	if err != nil && <-found { // who keeps it may be slower than its owner
 		return value, nil
 	}
 	if errors.Is(err, framework.ErrProcFailed) {
