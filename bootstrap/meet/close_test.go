@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"syscall"
 	"testing"
 	"time"
 
@@ -148,4 +149,40 @@ func TestValueFromItsOwnerDoesNotWaitForWhoKeepsIt(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Error("it waits")
 	}
+}
+
+// So many wait for a process that is stopped, or has no client, that no other can: it lives.
+func TestSocketOnWhichTooManyWaitIsNoDeath(t *testing.T) {
+	j := newTestJob(t, unix, 2)
+	c := j.open(1)
+	full := entry{nonce: c.self.nonce + 1, host: c.self.host}
+	fd, err := sys.Socket(sys.AF_UNIX, sys.SOCK_STREAM|sys.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sys.Close(fd)
+	if err := errors.Join(sys.Bind(fd, &sys.SockaddrUnix{Name: full.socket()}), sys.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		nc, err := net.Dial("unix", full.socket())
+		if errors.Is(err, syscall.EAGAIN) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+	}
+	c.mu.Lock()
+	c.entries[0] = full
+	p := c.peerOf(0)
+	c.suspect(p, nil)
+	c.review(p)
+	c.mu.Unlock()
+	eventually(t, "it is seen that it lives", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return p.lives
+	})
 }

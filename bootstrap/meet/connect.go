@@ -101,6 +101,7 @@ func (c *client) connect(ctx context.Context, rank uint32, e entry, network, at 
 	d := net.Dialer{Timeout: connectTimeout}
 	nc, err := d.DialContext(ctx, network, at)
 	for pause := firstPause; errors.Is(err, syscall.EAGAIN); pause = min(2*pause, mostPause) { // a full backlog
+		c.sawLife(rank)
 		select {
 		case <-time.After(pause):
 			nc, err = d.DialContext(ctx, network, at)
@@ -115,9 +116,7 @@ func (c *client) connect(ctx context.Context, rank uint32, e entry, network, at 
 		nc.Close()
 		return fmt.Errorf("%w: %w", err, errFinal)
 	}
-	c.mu.Lock()
-	c.peerOf(rank).lives = true
-	c.mu.Unlock()
+	c.sawLife(rank)
 	// There is no deadline: a process without a client does not answer until it has one again.
 	stop := context.AfterFunc(ctx, func() { nc.SetDeadline(time.Unix(1, 0)) })
 	h := hello{from: c.id.Proc.Rank, to: rank, fromNonce: c.self.nonce, toNonce: e.nonce}
@@ -137,6 +136,13 @@ func (c *client) connect(ctx context.Context, rank uint32, e entry, network, at 
 		return err
 	}
 	return c.met(rank, nc, false)
+}
+
+// sawLife notes that a process's socket is there.
+func (c *client) sawLife(rank uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.peerOf(rank).lives = true
 }
 
 // met makes nc, whose other end has proved to be rank, a link. accepted says who had
