@@ -186,3 +186,30 @@ func TestSocketOnWhichTooManyWaitIsNoDeath(t *testing.T) {
 		return p.lives
 	})
 }
+
+// The launcher is gone, and a connection breaks to a process that had come by itself, whose
+// entry was not looked up before: that is no death, and it comes again.
+func TestBreakWithoutLauncherIsNoDeath(t *testing.T) {
+	both(t, func(t *testing.T, on network) {
+		j := newTestJob(t, on, 2)
+		cs := j.openAll()
+		j.fence("start", cs...)
+		heard := []<-chan bootstrap.Event{listen(cs[0]), listen(cs[1])}
+		j.mu.Lock()
+		j.failure = errors.New("the launcher is gone")
+		j.mu.Unlock()
+		cs[0].mu.Lock()
+		old := cs[0].peers[1].links[0]
+		old.drop()
+		cs[0].mu.Unlock()
+		eventually(t, "it is there again", func() bool {
+			cs[0].mu.Lock()
+			defer cs[0].mu.Unlock()
+			return old.lost && len(cs[0].peers[1].links) > 0 || len(heard[0]) > 0
+		})
+		for _, ch := range heard {
+			noEvent(t, ch)
+		}
+		j.fence("again", cs...)
+	})
+}

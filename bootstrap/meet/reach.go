@@ -148,7 +148,7 @@ func (c *client) missed(p *peer, err error) {
 	e, found := c.entries[p.rank]
 	_, reached := c.reached[p.rank] // so that its entry leads to it, and to nobody else
 	switch {
-	case errors.Is(err, errFinal) && p.suspect:
+	case errors.Is(err, errFinal) && p.suspect && found: // else nothing was tried; it may come by itself
 		c.over(p, fmt.Sprintf("connection lost, and then: %v", err))
 	case errors.Is(err, errFinal):
 		c.failCalls(&p.waiting, c.peerError(p.rank, "connect", err))
