@@ -166,11 +166,11 @@ func (c *client) Identity() bootstrap.Identity { return c.id }
 // Close says goodbye to all who are connected, and leaves the sockets open, on which
 // nobody answers until the process opens a client again.
 func (c *client) Close() error {
-	c.watch(nil)
 	ways, ok := c.finish(func(l *link) { l.end(frameOf(wire.Goodbye, 0, wire.Empty{})) })
 	if !ok {
-		return closedError("Close")
+		return closedError("Close") // and the launcher may have another watcher by now
 	}
+	c.watch(nil)
 	// Who has heard it says so by closing.
 	for _, l := range ways {
 		time.AfterFunc(closeGrace, l.dropFlushed)
@@ -186,11 +186,11 @@ func (c *client) Close() error {
 // a goodbye, and nobody listens any more. It is for tests that have several processes in
 // one program; after Close it gives back what outlasts a client.
 func (c *client) Crash() error {
-	c.watch(nil)
 	c.leave()
 	if _, ok := c.finish((*link).drop); !ok {
 		return nil
 	}
+	c.watch(nil)
 	c.wg.Wait()
 	return nil
 }

@@ -213,3 +213,21 @@ func TestBreakWithoutLauncherIsNoDeath(t *testing.T) {
 		j.fence("again", cs...)
 	})
 }
+
+// A process's launchers may have one watcher for all, which is the next client's by then.
+func TestSecondCloseLeavesTheNextWatcherAlone(t *testing.T) {
+	j := newTestJob(t, unix, 1)
+	l := &told{launcher: launcher{j.book, 0}}
+	c, err := openOn(t.Context(), unix, l, j.env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.clients = append(j.clients, c)
+	if err := c.Close(); err != nil || l.f != nil {
+		t.Fatalf("close: %v; still watching: %t", err, l.f != nil)
+	}
+	l.Watch(func(bootstrap.Event) {})
+	if err := c.Close(); !errors.Is(err, framework.ErrClosed) || l.f == nil {
+		t.Errorf("second close: %v; still watching: %t", err, l.f != nil)
+	}
+}
