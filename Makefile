@@ -5,8 +5,8 @@
 EXAMPLES := $(filter-out $(notdir $(patsubst %/go.mod,%,$(wildcard examples/*/go.mod))),$(notdir $(wildcard examples/*)))
 FUZZTIME ?= 10s
 
-# With a C compiler and the C library's headers, programs can load libpmix at run
-# time, and libfabric if its headers are there too; without, they are pure Go.
+# With a C compiler and the C library's headers, programs can load libfabric and libpmix
+# at run time, wherever they are installed then; without, they are pure Go.
 CGO_ENABLED ?= $(shell printf '\#include <dlfcn.h>\n\#include <stdlib.h>\n' | $(CC) -E - >/dev/null 2>&1 && echo 1 || echo 0)
 
 .PHONY: run build test race fuzz lint bench build-instructions instructions compare generate clean

@@ -4,8 +4,8 @@
 //
 // It is thin: it decides nothing, waits for nothing and keeps no Go memory; what
 // a network library does with memory after a call returns is its caller's
-// business, who pins it. Without cgo, or without libfabric's headers when it was
-// compiled, Load says so.
+// business, who pins it. It is compiled without libfabric's headers; without cgo Load says
+// that there is nothing to load.
 //
 // Calls on one Endpoint come one at a time. None of them blocks, in so far as the
 // provider below keeps its promises; those of Library may take long, and a broken
@@ -45,6 +45,15 @@ type Error struct {
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("%s: %s (%d)", e.Call, e.Text, e.Code) }
+
+// Formats of addresses (fi_getinfo(3)).
+const (
+	SocketAddress uint32 = 1 // the first one of socket addresses, and of no family in particular
+	IPv4Address   uint32 = 2
+	IPv6Address   uint32 = 3
+	IBAddress     uint32 = 4 // the last one of socket addresses
+	TextAddress   uint32 = 9
+)
 
 // Info is one way to use the network: a provider on a domain, which is a network
 // interface or part of it.

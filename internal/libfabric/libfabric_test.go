@@ -3,6 +3,8 @@ package libfabric
 import (
 	"errors"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -59,4 +61,34 @@ func TestLibraryThatIsAnotherIsNotKept(t *testing.T) {
 	if mapped() {
 		t.Errorf("%s stays loaded", other)
 	}
+}
+
+// TestInterfaceIsAsTheHeadersSay: a layout or a number that is not libfabric's own would
+// show as memory that is overwritten. Headers of another version: CPATH=DIR go test
+// -count=1, where DIR has rdma/fabric.h.
+func TestInterfaceIsAsTheHeadersSay(t *testing.T) {
+	gcc, err := exec.LookPath("gcc")
+	if err != nil {
+		missing(t, "gcc", err.Error())
+	}
+	if out, err := exec.Command(gcc, "-E", "-include", "rdma/fi_tagged.h", "-x", "c", "/dev/null").CombinedOutput(); err != nil {
+		missing(t, "libfabric-dev", string(out))
+	}
+	program := filepath.Join(t.TempDir(), "abi")
+	out, err := exec.Command(gcc, "-Wall", "-Wextra", "-Werror", "-o", program, "testdata/abi.c").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if out, err := exec.Command(program).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// missing skips the test, or fails it where everything is required.
+func missing(t *testing.T, what, why string) {
+	t.Helper()
+	if os.Getenv("REQUIRE_ALL") == "1" {
+		t.Fatalf("REQUIRE_ALL=1: install %s: %s", what, why)
+	}
+	t.Skipf("install %s: %s", what, why)
 }

@@ -1,48 +1,18 @@
-// The calls of libfabric that ferry uses. The library is loaded at run time; its
-// headers are needed only to compile this file, whose place shim_none.c takes where
-// they are missing. There is no policy here: which provider, which tags and when to
-// try again is Go's business.
+// The calls of libfabric that ferry uses. The library is loaded at run time; abi.h takes
+// the place of its headers. There is no policy here: which provider, which tags and when
+// to try again is Go's business.
 //
 // Calls on one ferry_ep come one at a time.
 #include "shim.h"
-
-#ifdef FERRY_BUILT
 
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <rdma/fabric.h>
-#include <rdma/fi_cm.h>
-#include <rdma/fi_domain.h>
-#include <rdma/fi_endpoint.h>
-#include <rdma/fi_eq.h>
-#include <rdma/fi_errno.h>
-#include <rdma/fi_tagged.h>
-
-_Static_assert(FERRY_EAGAIN == FI_EAGAIN && FERRY_ENOMSG == FI_ENOMSG && FERRY_ECANCELED == FI_ECANCELED &&
-		       FERRY_ETRUNC == FI_ETRUNC && FERRY_ENODATA == FI_ENODATA,
-	       "error numbers of libfabric");
-
-// What is asked of providers: the interface as of 1.17, the oldest version that
-// ferry is tested with.
-#define FERRY_API FI_VERSION(1, 17)
-
 struct ferry_lib {
-	int (*getinfo)(uint32_t, const char *, const char *, uint64_t, const struct fi_info *, struct fi_info **);
-	void (*freeinfo)(struct fi_info *);
-	struct fi_info *(*dupinfo)(const struct fi_info *);
-	int (*fabric)(struct fi_fabric_attr *, struct fid_fabric **, void *);
-	uint32_t (*version)(void);
-	const char *(*strerror)(int);
+	ffi_calls f;
 };
-
-int ferry_built(void) { return 1; }
-
-#define TEXT(x) TEXT_(x)
-#define TEXT_(x) #x
-const char *ferry_header_version(void) { return TEXT(FI_MAJOR_VERSION) "." TEXT(FI_MINOR_VERSION); }
 
 // ferry_load loads the library at path (a name without a slash is searched for).
 // Once it is in use it is never unloaded: providers leave threads and exit handlers
@@ -63,58 +33,58 @@ int ferry_load(const char *path, ferry_lib **out, char *why, size_t room)
 	void *h = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
 	if (!h) {
 		snprintf(why, room, "%s", dlerror());
-		return -FI_ENODATA;
+		return -FFI_ENODATA;
 	}
 	ferry_lib *lib = calloc(1, sizeof(*lib));
 	if (!lib)
-		return -FI_ENOMEM;
+		return -FFI_ENOMEM;
+#define CALL(name) {#name, (void **)&lib->f.name}
 	const struct { const char *name; void **at; } need[] = {
-		{"fi_getinfo", (void **)&lib->getinfo}, {"fi_freeinfo", (void **)&lib->freeinfo},
-		{"fi_dupinfo", (void **)&lib->dupinfo}, {"fi_fabric", (void **)&lib->fabric},
-		{"fi_version", (void **)&lib->version}, {"fi_strerror", (void **)&lib->strerror},
+		CALL(fi_getinfo), CALL(fi_freeinfo), CALL(fi_dupinfo), CALL(fi_fabric), CALL(fi_version), CALL(fi_strerror),
 	};
+#undef CALL
 	for (size_t i = 0; i < sizeof(need) / sizeof(need[0]); i++) {
 		*need[i].at = dlsym(h, need[i].name);
 		if (!*need[i].at) {
 			snprintf(why, room, "it has no %s", need[i].name);
 			free(lib);
 			dlclose(h); // whatever it is, none of its code has been called
-			return -FI_ENODATA;
+			return -FFI_ENODATA;
 		}
 	}
 	*out = lib;
 	return 0;
 }
 
-uint32_t ferry_version(ferry_lib *lib) { return lib->version(); }
+uint32_t ferry_version(ferry_lib *lib) { return lib->f.fi_version(); }
 
-const char *ferry_error(ferry_lib *lib, int code) { return lib->strerror(code < 0 ? -code : code); }
+const char *ferry_error(ferry_lib *lib, int code) { return lib->f.fi_strerror(code < 0 ? -code : code); }
 
 // ferry_infos lists what can carry tagged and untagged messages between any
 // processes of a job, of one provider or (NULL) of all.
 int ferry_infos(ferry_lib *lib, const char *provider, void **list)
 {
-	struct fi_info *hints = lib->dupinfo(NULL);
+	ffi_info *hints = lib->f.fi_dupinfo(NULL);
 	if (!hints)
-		return -FI_ENOMEM;
-	hints->mode = FI_CONTEXT | FI_CONTEXT2;
-	hints->caps = FI_TAGGED | FI_MSG | FI_DIRECTED_RECV;
-	hints->ep_attr->type = FI_EP_RDM;
-	hints->domain_attr->threading = FI_THREAD_DOMAIN;
-	hints->domain_attr->control_progress = FI_PROGRESS_MANUAL;
-	hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;
-	hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
+		return -FFI_ENOMEM;
+	hints->mode = FFI_CONTEXT | FFI_CONTEXT2;
+	hints->caps = FFI_TAGGED | FFI_MSG | FFI_DIRECTED_RECV;
+	hints->ep_attr->type = FFI_EP_RDM;
+	hints->domain_attr->threading = FFI_THREAD_DOMAIN;
+	hints->domain_attr->control_progress = FFI_PROGRESS_MANUAL;
+	hints->domain_attr->data_progress = FFI_PROGRESS_MANUAL;
+	hints->domain_attr->resource_mgmt = FFI_RM_ENABLED;
 	// Nothing is registered, so that these cost nothing; some providers insist.
-	hints->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
-	hints->tx_attr->msg_order = FI_ORDER_SAS;
-	hints->rx_attr->msg_order = FI_ORDER_SAS;
+	hints->domain_attr->mr_mode = FFI_MR_VIRT_ADDR | FFI_MR_ALLOCATED | FFI_MR_PROV_KEY | FFI_MR_ENDPOINT;
+	hints->tx_attr->msg_order = FFI_ORDER_SAS;
+	hints->rx_attr->msg_order = FFI_ORDER_SAS;
 	if (provider && !(hints->fabric_attr->prov_name = strdup(provider))) {
-		lib->freeinfo(hints);
-		return -FI_ENOMEM;
+		lib->f.fi_freeinfo(hints);
+		return -FFI_ENOMEM;
 	}
-	struct fi_info *found = NULL;
-	int r = lib->getinfo(FERRY_API, NULL, NULL, 0, hints, &found);
-	lib->freeinfo(hints);
+	ffi_info *found = NULL;
+	int r = lib->f.fi_getinfo(FFI_VERSION(1, 17), NULL, NULL, 0, hints, &found);
+	lib->f.fi_freeinfo(hints);
 	*list = found;
 	return r;
 }
@@ -123,14 +93,14 @@ int ferry_infos(ferry_lib *lib, const char *provider, void **list)
 // names: those without a device, too, unless they left again when they saw none.
 int ferry_providers(ferry_lib *lib, void **list)
 {
-	return lib->getinfo(FERRY_API, NULL, NULL, FI_PROV_ATTR_ONLY, NULL, (struct fi_info **)list);
+	return lib->f.fi_getinfo(FFI_VERSION(1, 17), NULL, NULL, FFI_PROV_ATTR_ONLY, NULL, (ffi_info **)list);
 }
 
 // ferry_next_info describes the entry at *at and goes on to the next; 0 at the
 // end. Its strings are the list's.
 int ferry_next_info(void **at, ferry_info *out)
 {
-	const struct fi_info *i = *at;
+	const ffi_info *i = *at;
 	if (!i)
 		return 0;
 	memset(out, 0, sizeof(*out));
@@ -147,9 +117,9 @@ int ferry_next_info(void **at, ferry_info *out)
 	out->address_format = i->addr_format;
 	out->address = i->src_addr;
 	out->address_bytes = i->src_addrlen;
-	out->local_only = (i->domain_attr->caps & FI_LOCAL_COMM) && !(i->domain_attr->caps & FI_REMOTE_COMM);
-	out->directed = !!(i->caps & FI_DIRECTED_RECV);
-	if (i->nic && i->nic->bus_attr && i->nic->bus_attr->bus_type == FI_BUS_PCI) {
+	out->local_only = (i->domain_attr->caps & FFI_LOCAL_COMM) && !(i->domain_attr->caps & FFI_REMOTE_COMM);
+	out->directed = !!(i->caps & FFI_DIRECTED_RECV);
+	if (i->nic && i->nic->bus_attr && i->nic->bus_attr->bus_type == FFI_BUS_PCI) {
 		out->has_pci = 1;
 		out->pci_domain = i->nic->bus_attr->attr.pci.domain_id;
 		out->pci_bus = i->nic->bus_attr->attr.pci.bus_id;
@@ -164,13 +134,13 @@ int ferry_next_info(void **at, ferry_info *out)
 void ferry_free_infos(ferry_lib *lib, void *list)
 {
 	if (list)
-		lib->freeinfo(list);
+		lib->f.fi_freeinfo(list);
 }
 
 // A slot is what libfabric knows an operation by. Slots lie in chunks that stay
 // where they are; providers write into the context.
 typedef struct slot {
-	struct fi_context2 context;
+	ffi_context2 context;
 	uint32_t index;
 } slot;
 
@@ -178,12 +148,12 @@ enum { CHUNK_BITS = 8, CHUNK = 1 << CHUNK_BITS, POLL_MOST = 64, SPILL = 64 << 10
 
 struct ferry_ep {
 	ferry_lib *lib;
-	struct fi_info *info;
-	struct fid_fabric *fabric;
-	struct fid_domain *domain;
-	struct fid_av *av;
-	struct fid_cq *cq;
-	struct fid_ep *ep;
+	ffi_info *info;
+	ffid_fabric *fabric;
+	ffid_domain *domain;
+	ffid_av *av;
+	ffid_cq *cq;
+	ffid_ep *ep;
 	slot **chunks;
 	uint32_t n_chunks;
 	int fd;
@@ -197,11 +167,11 @@ int ferry_grow(ferry_ep *ep)
 {
 	slot **chunks = realloc(ep->chunks, (ep->n_chunks + 1) * sizeof(*chunks));
 	if (!chunks)
-		return -FI_ENOMEM;
+		return -FFI_ENOMEM;
 	ep->chunks = chunks;
 	slot *s = calloc(CHUNK, sizeof(*s));
 	if (!s)
-		return -FI_ENOMEM;
+		return -FFI_ENOMEM;
 	for (uint32_t i = 0; i < CHUNK; i++)
 		s[i].index = ep->n_chunks * CHUNK + i;
 	chunks[ep->n_chunks++] = s;
@@ -214,7 +184,7 @@ int ferry_grow(ferry_ep *ep)
 int ferry_open(ferry_lib *lib, const void *info, int wait_fd, int directed, size_t entries, ferry_ep **out, const char **step)
 {
 	ferry_ep *ep = calloc(1, sizeof(*ep));
-	int r = -FI_ENOMEM;
+	int r = -FFI_ENOMEM;
 	*step = "memory";
 	if (!ep)
 		return r;
@@ -222,44 +192,45 @@ int ferry_open(ferry_lib *lib, const void *info, int wait_fd, int directed, size
 	ep->fd = -1;
 	if (!(ep->spill = malloc(SPILL)))
 		goto fail;
-	ep->info = lib->dupinfo(info);
+	ep->info = lib->f.fi_dupinfo(info);
 	if (!ep->info)
 		goto fail;
 	if (!directed) {
-		ep->info->caps &= ~(FI_DIRECTED_RECV | FI_SOURCE);
-		ep->info->rx_attr->caps &= ~(FI_DIRECTED_RECV | FI_SOURCE);
+		ep->info->caps &= ~(FFI_DIRECTED_RECV | FFI_SOURCE);
+		ep->info->rx_attr->caps &= ~(FFI_DIRECTED_RECV | FFI_SOURCE);
 	}
 	*step = "fi_fabric";
-	if ((r = lib->fabric(ep->info->fabric_attr, &ep->fabric, NULL)))
+	if ((r = lib->f.fi_fabric(ep->info->fabric_attr, &ep->fabric, NULL)))
 		goto fail;
 	*step = "fi_domain";
-	if ((r = fi_domain(ep->fabric, ep->info, &ep->domain, NULL)))
+	if ((r = ep->fabric->ops->domain(ep->fabric, ep->info, &ep->domain, NULL)))
 		goto fail;
 	*step = "fi_av_open";
-	struct fi_av_attr av = {.type = ep->info->domain_attr->av_type};
-	if ((r = fi_av_open(ep->domain, &av, &ep->av, NULL)))
+	ffi_av_attr av = {.type = ep->info->domain_attr->av_type};
+	if ((r = ep->domain->ops->av_open(ep->domain, &av, &ep->av, NULL)))
 		goto fail;
 	*step = "fi_cq_open";
-	struct fi_cq_attr cq = {
-		.format = FI_CQ_FORMAT_TAGGED,
-		.wait_obj = wait_fd ? FI_WAIT_FD : FI_WAIT_NONE,
+	ffi_cq_attr cq = {
+		.format = FFI_CQ_FORMAT_TAGGED,
+		.wait_obj = wait_fd ? FFI_WAIT_FD : FFI_WAIT_NONE,
 		.size = entries,
 	};
-	if ((r = fi_cq_open(ep->domain, &cq, &ep->cq, NULL)))
+	if ((r = ep->domain->ops->cq_open(ep->domain, &cq, &ep->cq, NULL)))
 		goto fail;
 	if (wait_fd) {
 		*step = "fi_control(FI_GETWAIT)";
-		if ((r = fi_control(&ep->cq->fid, FI_GETWAIT, &ep->fd)))
+		if ((r = ep->cq->fid.ops->control(&ep->cq->fid, FFI_GETWAIT, &ep->fd)))
 			goto fail;
 	}
 	*step = "fi_endpoint";
-	if ((r = fi_endpoint(ep->domain, ep->info, &ep->ep, NULL)))
+	if ((r = ep->domain->ops->endpoint(ep->domain, ep->info, &ep->ep, NULL)))
 		goto fail;
 	*step = "fi_ep_bind";
-	if ((r = fi_ep_bind(ep->ep, &ep->av->fid, 0)) || (r = fi_ep_bind(ep->ep, &ep->cq->fid, FI_TRANSMIT | FI_RECV)))
+	ffid *self = &ep->ep->fid;
+	if ((r = self->ops->bind(self, &ep->av->fid, 0)) || (r = self->ops->bind(self, &ep->cq->fid, FFI_TRANSMIT | FFI_RECV)))
 		goto fail;
 	*step = "fi_enable";
-	if ((r = fi_enable(ep->ep)))
+	if ((r = self->ops->control(self, FFI_ENABLE, NULL)))
 		goto fail;
 	*out = ep;
 	return 0;
@@ -268,22 +239,24 @@ fail:
 	return r;
 }
 
+static void close_fid(ffid *f) { f->ops->close(f); }
+
 // ferry_close frees all. Operations in progress end without a completion; their
 // buffers are not touched any more when it returns.
 void ferry_close(ferry_ep *ep)
 {
 	if (ep->ep)
-		fi_close(&ep->ep->fid);
+		close_fid(&ep->ep->fid);
 	if (ep->cq)
-		fi_close(&ep->cq->fid);
+		close_fid(&ep->cq->fid);
 	if (ep->av)
-		fi_close(&ep->av->fid);
+		close_fid(&ep->av->fid);
 	if (ep->domain)
-		fi_close(&ep->domain->fid);
+		close_fid(&ep->domain->fid);
 	if (ep->fabric)
-		fi_close(&ep->fabric->fid);
+		close_fid(&ep->fabric->fid);
 	if (ep->info)
-		ep->lib->freeinfo(ep->info);
+		ep->lib->f.fi_freeinfo(ep->info);
 	for (uint32_t i = 0; i < ep->n_chunks; i++)
 		free(ep->chunks[i]);
 	free(ep->chunks);
@@ -291,20 +264,20 @@ void ferry_close(ferry_ep *ep)
 	free(ep);
 }
 
-int ferry_name(ferry_ep *ep, void *buf, size_t *bytes) { return fi_getname(&ep->ep->fid, buf, bytes); }
+int ferry_name(ferry_ep *ep, void *buf, size_t *bytes) { return ep->ep->cm->getname(&ep->ep->fid, buf, bytes); }
 
 int ferry_insert(ferry_ep *ep, const void *address, uint64_t *out)
 {
-	fi_addr_t a = FI_ADDR_NOTAVAIL;
-	int r = fi_av_insert(ep->av, address, 1, &a, 0, NULL);
+	uint64_t a = FFI_ADDR_NOTAVAIL;
+	int r = ep->av->ops->insert(ep->av, address, 1, &a, 0, NULL);
 	*out = a;
-	return r == 1 ? 0 : r < 0 ? r : -FI_EINVAL;
+	return r == 1 ? 0 : r < 0 ? r : -FFI_EINVAL;
 }
 
 int ferry_remove(ferry_ep *ep, uint64_t address)
 {
-	fi_addr_t a = address;
-	return fi_av_remove(ep->av, &a, 1, 0);
+	uint64_t a = address;
+	return ep->av->ops->remove(ep->av, &a, 1, 0);
 }
 
 int ferry_fd(ferry_ep *ep) { return ep->fd; }
@@ -312,17 +285,18 @@ int ferry_fd(ferry_ep *ep) { return ep->fd; }
 // ferry_trywait is 0 if the descriptor will be readable when something happens.
 int ferry_trywait(ferry_ep *ep)
 {
-	struct fid *fids[] = {&ep->cq->fid};
-	return fi_trywait(ep->fabric, fids, 1);
+	ffid *fids[] = {&ep->cq->fid};
+	return ep->fabric->ops->trywait(ep->fabric, fids, 1);
 }
 
 int ferry_tsend(ferry_ep *ep, uint32_t i, const void *buf, size_t n, uint64_t to, uint64_t tag, uint64_t data, int kind)
 {
+	const ffi_ops_tagged *call = ep->ep->tagged;
 	if (kind & FERRY_INJECT)
-		return kind & FERRY_WITH_DATA ? fi_tinjectdata(ep->ep, buf, n, data, to, tag) : fi_tinject(ep->ep, buf, n, to, tag);
+		return kind & FERRY_WITH_DATA ? call->injectdata(ep->ep, buf, n, data, to, tag) : call->inject(ep->ep, buf, n, to, tag);
 	void *context = &slot_at(ep, i)->context;
-	return kind & FERRY_WITH_DATA ? fi_tsenddata(ep->ep, buf, n, NULL, data, to, tag, context)
-				      : fi_tsend(ep->ep, buf, n, NULL, to, tag, context);
+	return kind & FERRY_WITH_DATA ? call->senddata(ep->ep, buf, n, NULL, data, to, tag, context)
+				      : call->send(ep->ep, buf, n, NULL, to, tag, context);
 }
 
 static int message(ferry_ep *ep, uint32_t i, void *buf, size_t n, uint64_t from, uint64_t tag, uint64_t ignore, int kind,
@@ -331,10 +305,10 @@ static int message(ferry_ep *ep, uint32_t i, void *buf, size_t n, uint64_t from,
 	struct iovec iov[2] = {{buf, n}, {ep->spill, SPILL}};
 	struct iovec *first = n > 0 ? iov : iov + 1;
 	size_t parts = (n > 0) + !!(kind & FERRY_SPILL);
-	struct fi_msg_tagged m = {
+	ffi_msg_tagged m = {
 		.msg_iov = first, .iov_count = parts, .addr = from, .tag = tag, .ignore = ignore, .context = &slot_at(ep, i)->context,
 	};
-	return fi_trecvmsg(ep->ep, &m, flags);
+	return ep->ep->tagged->recvmsg(ep->ep, &m, flags);
 }
 
 // ferry_trecv posts a receive. With FERRY_SPILL a message that is longer than the
@@ -343,31 +317,31 @@ static int message(ferry_ep *ep, uint32_t i, void *buf, size_t n, uint64_t from,
 int ferry_trecv(ferry_ep *ep, uint32_t i, void *buf, size_t n, uint64_t from, uint64_t tag, uint64_t ignore, int kind)
 {
 	if (kind & FERRY_CLAIM)
-		return message(ep, i, buf, n, from, tag, ignore, kind, FI_CLAIM | FI_COMPLETION);
+		return message(ep, i, buf, n, from, tag, ignore, kind, FFI_CLAIM | FFI_COMPLETION);
 	if (kind & FERRY_SPILL)
-		return message(ep, i, buf, n, from, tag, ignore, kind, FI_COMPLETION);
-	return fi_trecv(ep->ep, buf, n, NULL, from, tag, ignore, &slot_at(ep, i)->context);
+		return message(ep, i, buf, n, from, tag, ignore, kind, FFI_COMPLETION);
+	return ep->ep->tagged->recv(ep->ep, buf, n, NULL, from, tag, ignore, &slot_at(ep, i)->context);
 }
 
-// ferry_peek looks for a message; the completion says FERRY_ENOMSG if there is none.
+// ferry_peek looks for a message; the completion says ENOMSG if there is none.
 int ferry_peek(ferry_ep *ep, uint32_t i, uint64_t from, uint64_t tag, uint64_t ignore, int kind)
 {
-	return message(ep, i, NULL, 0, from, tag, ignore, 0, FI_PEEK | FI_COMPLETION | (kind & FERRY_CLAIM ? FI_CLAIM : 0));
+	return message(ep, i, NULL, 0, from, tag, ignore, 0, FFI_PEEK | FFI_COMPLETION | (kind & FERRY_CLAIM ? FFI_CLAIM : 0));
 }
 
 int ferry_send(ferry_ep *ep, uint32_t i, const void *buf, size_t n, uint64_t to, int kind)
 {
 	if (kind & FERRY_INJECT)
-		return fi_inject(ep->ep, buf, n, to);
-	return fi_send(ep->ep, buf, n, NULL, to, &slot_at(ep, i)->context);
+		return ep->ep->msg->inject(ep->ep, buf, n, to);
+	return ep->ep->msg->send(ep->ep, buf, n, NULL, to, &slot_at(ep, i)->context);
 }
 
 int ferry_recv(ferry_ep *ep, uint32_t i, void *buf, size_t n)
 {
-	return fi_recv(ep->ep, buf, n, NULL, FI_ADDR_UNSPEC, &slot_at(ep, i)->context);
+	return ep->ep->msg->recv(ep->ep, buf, n, NULL, FFI_ADDR_UNSPEC, &slot_at(ep, i)->context);
 }
 
-int ferry_cancel(ferry_ep *ep, uint32_t i) { return fi_cancel(&ep->ep->fid, &slot_at(ep, i)->context); }
+int ferry_cancel(ferry_ep *ep, uint32_t i) { return ep->ep->ops->cancel(&ep->ep->fid, &slot_at(ep, i)->context); }
 
 // slot_of returns the number of the slot whose context this is. Providers over ofi_rxm
 // have failures whose context is a buffer of their own.
@@ -385,12 +359,12 @@ static uint32_t slot_of(ferry_ep *ep, const void *context)
 // failure of the queue itself.
 static ssize_t read_error(ferry_ep *ep, ferry_event *out)
 {
-	struct fi_cq_err_entry e = {0};
-	ssize_t n = fi_cq_readerr(ep->cq, &e, 0);
+	ffi_cq_err_entry e = {0};
+	ssize_t n = ep->cq->ops->readerr(ep->cq, &e, 0);
 	if (n <= 0)
-		return n == -FI_EAGAIN ? 0 : n;
+		return n == -FFI_EAGAIN ? 0 : n;
 	// Some providers forget the sign, and some the number.
-	int err = e.err < 0 ? -e.err : e.err ? e.err : FI_EOTHER;
+	int err = e.err < 0 ? -e.err : e.err ? e.err : FFI_EOTHER;
 	*out = (ferry_event){
 		.tag = e.tag, .data = e.data, .length = e.len, .overflow = e.olen,
 		.slot = slot_of(ep, e.op_context), .error = err, .provider_error = e.prov_errno,
@@ -403,10 +377,10 @@ static ssize_t read_error(ferry_ep *ep, ferry_event *out)
 // all of them have been read, so that it goes on behind them.
 int ferry_poll(ferry_ep *ep, ferry_event *out, int room)
 {
-	struct fi_cq_tagged_entry got[POLL_MOST];
+	ffi_cq_tagged_entry got[POLL_MOST];
 	int have = 0;
 	while (have < room) {
-		ssize_t n = fi_cq_read(ep->cq, got, room - have < POLL_MOST ? room - have : POLL_MOST);
+		ssize_t n = ep->cq->ops->read(ep->cq, got, room - have < POLL_MOST ? room - have : POLL_MOST);
 		if (n > 0) {
 			for (ssize_t i = 0; i < n; i++)
 				out[have + i] = (ferry_event){
@@ -415,13 +389,13 @@ int ferry_poll(ferry_ep *ep, ferry_event *out, int room)
 				};
 			return have + n;
 		}
-		if (n == -FI_EAVAIL)
+		if (n == -FFI_EAVAIL)
 			n = read_error(ep, out + have);
 		if (n == 1) {
 			have++;
 			continue;
 		}
-		if (n < 0 && n != -FI_EAGAIN && have == 0)
+		if (n < 0 && n != -FFI_EAGAIN && have == 0)
 			return n;
 		break; // a failure is there the next time, too
 	}
@@ -430,7 +404,5 @@ int ferry_poll(ferry_ep *ep, ferry_event *out, int room)
 
 const char *ferry_cq_error(ferry_ep *ep, int provider_error)
 {
-	return fi_cq_strerror(ep->cq, provider_error, NULL, NULL, 0);
+	return ep->cq->ops->strerror(ep->cq, provider_error, NULL, NULL, 0);
 }
-
-#endif

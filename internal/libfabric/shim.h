@@ -1,29 +1,12 @@
-// What Go sees of libfabric: plain types, so that Go code compiles the same
-// with and without libfabric's headers. shim.c says what each function does.
+// What Go sees of libfabric: plain types. shim.c says what each function does. Results
+// are 0 or a count, or a negated error number of libfabric's.
 #ifndef FERRY_LIBFABRIC_SHIM_H
 #define FERRY_LIBFABRIC_SHIM_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "abi.h"
 
-// Whether libfabric's headers are there.
-#if defined(__has_include)
-#if __has_include(<rdma/fabric.h>) && __has_include(<rdma/fi_tagged.h>)
-#define FERRY_BUILT 1
-#endif
-#endif
-
-// Results are 0 or a count, or a negated error number of libfabric's. These are
-// the ones that Go looks at; shim.c checks that they are libfabric's own.
-#define FERRY_EAGAIN 11
-#define FERRY_ENOMSG 42
-#define FERRY_ECANCELED 125
-#define FERRY_ETRUNC 265
-#define FERRY_ENODATA 61
 // The slot of an event that belongs to no operation.
 #define FERRY_NO_SLOT UINT32_MAX
-// A result of our own: compiled without libfabric's headers.
-#define FERRY_NOT_BUILT 100000
 
 typedef struct ferry_lib ferry_lib;
 typedef struct ferry_ep ferry_ep;
@@ -45,13 +28,13 @@ typedef struct ferry_info {
 	int has_pci; // of the network interface
 	uint16_t pci_domain;
 	uint8_t pci_bus, pci_device, pci_function;
-	const void *raw; // struct fi_info
+	const void *raw; // ffi_info
 } ferry_info;
 
 // ferry_event is one completion.
 typedef struct ferry_event {
 	uint64_t tag, data, length;
-	uint64_t overflow; // bytes that did not fit, with FERRY_ETRUNC
+	uint64_t overflow; // bytes that did not fit, with FFI_ETRUNC
 	uint32_t slot;
 	int32_t error; // 0, or an error number of libfabric's
 	int32_t provider_error;
@@ -65,9 +48,6 @@ enum {
 	FERRY_CLAIM = 4,
 	FERRY_SPILL = 8, // what does not fit goes elsewhere, and is counted as received
 };
-
-int ferry_built(void);
-const char *ferry_header_version(void);
 
 int ferry_load(const char *path, ferry_lib **lib, char *why, size_t room);
 uint32_t ferry_version(ferry_lib *lib);

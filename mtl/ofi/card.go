@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/internal/libfabric"
 )
 
 // blobVersion is that of blob's encoding and of what modules send one another.
@@ -62,21 +64,12 @@ func nodeProof() (string, error) {
 	return fmt.Sprintf("%s %d:%d %s", strings.TrimSpace(string(boot)), shm.Dev, shm.Ino, pids), nil
 }
 
-// The address formats of libfabric that are known here (fi_getinfo(3)).
-const (
-	formatSocket = 1 // FI_SOCKADDR, the first one of socket addresses
-	formatIPv4   = 2 // FI_SOCKADDR_IN
-	formatIPv6   = 3 // FI_SOCKADDR_IN6
-	formatIB     = 4 // FI_SOCKADDR_IB, the last one of socket addresses
-	formatText   = 9 // FI_ADDR_STR
-)
-
 // formatName names a format in offers: who has another one is not reached.
 func formatName(format uint32) string {
 	switch format {
-	case formatIPv4:
+	case libfabric.IPv4Address:
 		return "IPv4"
-	case formatIPv6:
+	case libfabric.IPv6Address:
 		return "IPv6"
 	}
 	return fmt.Sprintf("addresses of format %d", format)
@@ -85,9 +78,9 @@ func formatName(format uint32) string {
 // ipOf returns the IP address in a sockaddr, if it is one.
 func ipOf(format uint32, address []byte) (netip.Addr, bool) {
 	switch {
-	case format == formatIPv4 && len(address) >= 8:
+	case format == libfabric.IPv4Address && len(address) >= 8:
 		return netip.AddrFrom4([4]byte(address[4:8])), true
-	case format == formatIPv6 && len(address) >= 24:
+	case format == libfabric.IPv6Address && len(address) >= 24:
 		return netip.AddrFrom16([16]byte(address[8:24])), true
 	}
 	return netip.Addr{}, false

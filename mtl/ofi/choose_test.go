@@ -21,9 +21,9 @@ func info(provider, domain string, ip ...byte) libfabric.Info {
 	i := libfabric.Info{Provider: provider, Domain: domain}
 	switch len(ip) {
 	case 4:
-		i.AddressFormat, i.Address = formatIPv4, append([]byte{2, 0, 0, 0}, ip...)
+		i.AddressFormat, i.Address = libfabric.IPv4Address, append([]byte{2, 0, 0, 0}, ip...)
 	case 16:
-		i.AddressFormat, i.Address = formatIPv6, append(make([]byte, 8), ip...)
+		i.AddressFormat, i.Address = libfabric.IPv6Address, append(make([]byte, 8), ip...)
 	}
 	return i
 }
@@ -252,14 +252,14 @@ func TestAddressThatLibfabricWouldReadBeyondIsRefused(t *testing.T) {
 		address []byte
 		ok      bool
 	}{
-		{formatIPv4, own, own, true},
-		{formatIPv4, own, own[:15], false},
-		{formatIPv4, own, append(own, 0), false},
-		{formatIPv4, own, other, false}, // one of IPv6 is longer
-		{16, own, other, true},          // bytes that only the provider reads
+		{libfabric.IPv4Address, own, own, true},
+		{libfabric.IPv4Address, own, own[:15], false},
+		{libfabric.IPv4Address, own, append(own, 0), false},
+		{libfabric.IPv4Address, own, other, false}, // one of IPv6 is longer
+		{16, own, other, true},                     // bytes that only the provider reads
 		{16, own, own[:1], false},
-		{formatText, []byte("fi_shm://7\x00"), []byte("fi_shm://12345\x00"), true},
-		{formatText, []byte("fi_shm://7\x00"), []byte("fi_shm://7"), false},
+		{libfabric.TextAddress, []byte("fi_shm://7\x00"), []byte("fi_shm://12345\x00"), true},
+		{libfabric.TextAddress, []byte("fi_shm://7\x00"), []byte("fi_shm://7"), false},
 	} {
 		m := &module{format: c.format, own: c.own, offer: "o"}
 		err := m.Reach(framework.Peer{Blob: blob{offer: "o", address: c.address}.encode()})

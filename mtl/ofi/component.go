@@ -65,7 +65,7 @@ func (ofi) Probe(ctx context.Context, p any) framework.Verdict {
 	if err := libfabric.Built(); err != nil {
 		return framework.Verdict{
 			Status: framework.StatusNotBuilt, Reason: err.Error(),
-			Hint: "build with a C compiler and libfabric's headers (Debian: gcc, libc6-dev, libfabric-dev)",
+			Hint: "build again with a C compiler (Debian: gcc, libc6-dev); libfabric itself is looked for at run time",
 		}
 	}
 	o := p.(*params)

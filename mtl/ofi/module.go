@@ -171,10 +171,10 @@ func (m *module) look(peer framework.Peer) ([]byte, error) {
 // address than there is: it goes by the format, by the family that a socket address
 // begins with, and by the zero at the end of a text.
 func (m *module) whole(address []byte) bool {
-	if m.format == formatText {
+	if m.format == libfabric.TextAddress {
 		return bytes.IndexByte(address, 0) >= 0
 	}
-	socket := formatSocket <= m.format && m.format <= formatIB
+	socket := libfabric.SocketAddress <= m.format && m.format <= libfabric.IBAddress
 	return len(address) == len(m.own) && (!socket || bytes.HasPrefix(address, m.own[:min(2, len(m.own))]))
 }
 
