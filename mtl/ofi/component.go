@@ -65,7 +65,7 @@ func (ofi) Probe(ctx context.Context, p any) framework.Verdict {
 	if err := libfabric.Built(); err != nil {
 		return framework.Verdict{
 			Status: framework.StatusNotBuilt, Reason: err.Error(),
-			Hint: "build again with a C compiler (Debian: gcc, libc6-dev); libfabric itself is looked for at run time",
+			Hint: "install a C compiler, in Debian gcc and libc6-dev, and build again",
 		}
 	}
 	o := p.(*params)
