@@ -146,10 +146,11 @@ const MinControlLimit = 128
 
 // Description says for people what a module uses.
 type Description struct {
-	Provider string // "tcp;ofi_rxm"; empty where the module has nothing to choose from
-	Device   string // "eth0", "mlx5_0"
-	Mode     string // how it lays out tags: "source in completion data", "packed 24/18/20"
-	Library  string // name and version of the library below; may be empty
+	Provider string   // "tcp;ofi_rxm"; empty where the module has nothing to choose from
+	Device   string   // "eth0", "mlx5_0"
+	Mode     string   // how it lays out tags: "source in completion data", "packed 24/18/20"
+	Library  string   // name and version of the library below; may be empty
+	Notes    []string // what else a user should know, such as what a name was taken for
 	// Candidates is all that was considered, with what became of it.
 	Candidates []Candidate
 }

@@ -3,14 +3,9 @@ package ofi
 import (
 	"cmp"
 	"fmt"
-	"os"
 	"path"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/internal/libfabric"
 	"github.com/ferrympi/ferry/mtl"
@@ -19,29 +14,12 @@ import (
 // candidate is one provider on one domain, and what was decided about it.
 type candidate struct {
 	info    *libfabric.Info
-	score   int
+	place   int    // in the order of providers, the best lowest
+	device  bool   // the system shows a device of it
+	far     int    // how far its interface is, and what else speaks against it
 	local   bool   // never reaches another node
 	note    string // what speaks for it
 	refused string // why it is not used; empty: Open tries it
-}
-
-// The classes of providers, in steps that no distance of a network interface
-// makes up for.
-const classStep = 1000
-
-const (
-	deviceClass  = 100 // a network interface with its own queues
-	unknownClass = 30
-)
-
-func class(i *libfabric.Info) int {
-	switch c := about(i.Provider).Class; {
-	case c > 0:
-		return c
-	case i.PCI != "":
-		return deviceClass
-	}
-	return unknownClass
 }
 
 // job is what choosing needs to know of the job, and of the library.
@@ -78,19 +56,20 @@ func choose(infos []libfabric.Info, p *params, j job, t topology) []candidate {
 		return i
 	}
 	slices.SortStableFunc(all, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(order(a), order(b)), cmp.Compare(b.score, a.score))
+		return cmp.Or(cmp.Compare(order(a), order(b)), cmp.Compare(a.place, b.place), cmp.Compare(a.far, b.far))
 	})
 	return rotate(all, j.localRank)
 }
 
 // rotate gives the ranks of a node different ones of equal interfaces to begin
-// with.
+// with, of one network: nobody knows of a way between two.
 func rotate(all []candidate, rank int) []candidate {
 	n := 0
-	for n < len(all) && all[n].refused == "" && all[n].info.Provider == all[0].info.Provider && all[n].score == all[0].score {
+	for n < len(all) && all[n].refused == "" && all[n].device && all[n].place == all[0].place && all[n].far == all[0].far &&
+		all[n].info.Provider == all[0].info.Provider && all[n].info.Fabric == all[0].info.Fabric {
 		n++
 	}
-	if n > 1 && all[0].score >= deviceClass*classStep-classStep {
+	if n > 1 {
 		best := slices.Clone(all[:n])
 		for i := range best {
 			all[i] = best[(i+rank)%n]
@@ -102,19 +81,21 @@ func rotate(all []candidate, rank int) []candidate {
 func judge(info *libfabric.Info, p *params, j job, t topology) candidate {
 	_, local := needs(info.Provider, Local, j.version)
 	c := candidate{info: info, local: info.LocalOnly || local}
-	distance, where := t.distance(info.PCI, info.Domain)
-	c.score, c.note = class(info)*classStep-distance, where
+	dir := t.device(about(info.Provider), info.Domain)
+	c.device = dir != ""
+	c.place = place(info.Provider, c.device)
+	c.far, c.note = t.distance(dir, info.PCI, info.Domain)
 	ip, isIP := ipOf(info.AddressFormat, info.Address)
 	if isIP {
 		if ip.IsLoopback() {
 			c.local = true
 		}
 		if ip.Is6() { // of one interface, the address that more networks carry
-			c.score -= usualDistance / 2
+			c.far += usualDistance / 2
 		}
 	}
 	if c.local {
-		c.score -= 2 * usualDistance // it serves no process that comes later from elsewhere
+		c.far += 2 * usualDistance // it serves no process that comes later from elsewhere
 	}
 	included := len(p.ProviderInclude) > 0
 	wanted := !included || indexFold(p.ProviderInclude, info.Provider) >= 0
@@ -192,64 +173,4 @@ func matchesAny(patterns []string, name string) bool {
 		ok, err := path.Match(p, name)
 		return ok || err != nil && p == name
 	})
-}
-
-// usualDistance is what the system calls the distance of a NUMA node to itself;
-// it is taken for whatever is not known.
-const usualDistance = 10
-
-// topology knows how far network interfaces are from this process.
-type topology struct {
-	sys   string // "/sys"; another root in tests
-	nodes []int  // NUMA nodes on whose processors this process may run
-}
-
-func newTopology(sys string) topology {
-	t := topology{sys: sys}
-	var set unix.CPUSet
-	if unix.SchedGetaffinity(0, &set) != nil {
-		return t
-	}
-	found, _ := filepath.Glob(filepath.Join(sys, "devices/system/node/node[0-9]*/cpu[0-9]*"))
-	for _, dir := range found {
-		var node, cpu int
-		n, _ := fmt.Sscanf(strings.TrimPrefix(dir, sys), "/devices/system/node/node%d/cpu%d", &node, &cpu)
-		if n == 2 && set.IsSet(cpu) && !slices.Contains(t.nodes, node) {
-			t.nodes = append(t.nodes, node)
-		}
-	}
-	return t
-}
-
-// distance returns how far an interface is: the shortest of the system's
-// distances between its node and one of the process's. pci is its address, or
-// empty, and name what the system may call it.
-func (t topology) distance(pci, name string) (int, string) {
-	for _, dir := range []string{
-		filepath.Join(t.sys, "bus/pci/devices", pci),
-		filepath.Join(t.sys, "class/net", name, "device"),
-		filepath.Join(t.sys, "class/infiniband", name, "device"),
-	} {
-		text, err := os.ReadFile(filepath.Join(dir, "numa_node"))
-		if err != nil {
-			continue
-		}
-		node, err := strconv.Atoi(strings.TrimSpace(string(text)))
-		if err != nil || node < 0 {
-			break // the machine has one node, or does not say
-		}
-		text, _ = os.ReadFile(filepath.Join(t.sys, "devices/system/node", fmt.Sprintf("node%d", node), "distance"))
-		row, best := strings.Fields(string(text)), 0
-		for _, own := range t.nodes {
-			if own < len(row) {
-				if d, err := strconv.Atoi(row[own]); err == nil && (best == 0 || d < best) {
-					best = d
-				}
-			}
-		}
-		if best > 0 {
-			return best, fmt.Sprintf("on NUMA node %d, distance %d", node, best)
-		}
-	}
-	return usualDistance, ""
 }

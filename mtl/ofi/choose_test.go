@@ -32,19 +32,26 @@ func device(provider, domain, pci string) libfabric.Info {
 	return libfabric.Info{Provider: provider, Domain: domain, PCI: pci}
 }
 
+// file writes a file of a system, with all of its folders.
+func file(t *testing.T, sys, name, text string) {
+	t.Helper()
+	name = filepath.Join(sys, name)
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // machine has two NUMA nodes; this process runs on the second, as far as the
 // fake /sys says.
 func machine(t *testing.T) topology {
 	sys := t.TempDir()
-	write := func(name, text string) {
-		name = filepath.Join(sys, name)
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	write := func(name, text string) { file(t, sys, name, text) }
+	write("class/cxi/far/device/numa_node", "0\n")
+	write("class/cxi/near/device/numa_node", "1\n")
+	write("class/cxi/near2/device/numa_node", "1\n")
 	write("devices/system/node/node0/distance", "10 21\n")
 	write("devices/system/node/node1/distance", "21 10\n")
 	write("bus/pci/devices/0000:01:00.0/numa_node", "0\n")
@@ -128,6 +135,142 @@ func TestChoice(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestDevicesComeBeforeSocketsWhateverAttributesSay: libfabric 1.17 gives verbs no PCI
+// address, and psm3 that of an Ethernet interface.
+func TestDevicesComeBeforeSocketsWhateverAttributesSay(t *testing.T) {
+	const eth = "0000:01:00.0"
+	tcp := info("tcp;ofi_rxm", "eth0", 192, 0, 2, 1)
+	for name, c := range map[string]struct {
+		sys   []string // below /sys/class
+		infos []libfabric.Info
+		want  []string // in order
+	}{
+		"verbs and tcp": {
+			[]string{"infiniband/mlx5_0/device/vendor", "net/eth0/device/vendor"},
+			[]libfabric.Info{tcp, device("verbs;ofi_rxm", "mlx5_0", "")},
+			[]string{"verbs;ofi_rxm on mlx5_0", "tcp;ofi_rxm on eth0"},
+		},
+		"psm3 on sockets, and tcp": {
+			[]string{"net/eth0/device/vendor"},
+			[]libfabric.Info{device("psm3", "eth0", eth), tcp},
+			[]string{"tcp;ofi_rxm on eth0", "psm3 on eth0"},
+		},
+		"psm3 on sockets beside a card whose names are equal": {
+			[]string{"infiniband/ibp1s0/device/vendor", "net/ibp1s0/device/vendor"},
+			[]libfabric.Info{device("psm3", "ibp1s0", eth), tcp},
+			[]string{"tcp;ofi_rxm on eth0", "psm3 on ibp1s0"},
+		},
+		"psm3 on its card": {
+			[]string{"infiniband/irdma0/device/vendor"},
+			[]libfabric.Info{tcp, device("psm3", "irdma0", "")},
+			[]string{"psm3 on irdma0", "tcp;ofi_rxm on eth0"},
+		},
+		"cxi and everything": {
+			[]string{"cxi/cxi0/device/vendor", "infiniband/mlx5_0/device/vendor", "infiniband/hfi1_0/device/vendor"},
+			[]libfabric.Info{
+				device("sockets", "eth0", eth), tcp, device("psm3", "eth0", eth), device("verbs;ofi_rxm", "mlx5_0", eth), device("new", "eth0", eth),
+				device("opx", "hfi1", eth), device("efa", "mlx5_0-rdm", ""), device("udp;ofi_rxd", "eth0", eth), device("cxi", "cxi0", ""),
+			},
+			[]string{
+				"cxi on cxi0", "efa on mlx5_0-rdm", "opx on hfi1", "verbs;ofi_rxm on mlx5_0", "tcp;ofi_rxm on eth0",
+				"psm3 on eth0", "new on eth0", "udp;ofi_rxd on eth0", "sockets on eth0",
+			},
+		},
+		"RDMA that is software": {
+			[]string{"infiniband/rxe0/node_type"},
+			[]libfabric.Info{device("verbs;ofi_rxm", "rxe0", ""), tcp},
+			[]string{"tcp;ofi_rxm on eth0", "verbs;ofi_rxm on rxe0"},
+		},
+		"a name that begins as another does": {
+			[]string{"infiniband/mlx5_1/device/vendor"},
+			[]libfabric.Info{device("verbs;ofi_rxm", "mlx5_10", ""), tcp, device("verbs;ofi_rxm", "mlx5_1-xrc", "")},
+			[]string{"verbs;ofi_rxm on mlx5_1-xrc", "tcp;ofi_rxm on eth0", "verbs;ofi_rxm on mlx5_10"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sys := t.TempDir()
+			for _, f := range c.sys {
+				file(t, sys, "class/"+f, "")
+			}
+			var got []string
+			for _, x := range choose(c.infos, &params{}, job{version: v2_4}, topology{sys: sys}) {
+				got = append(got, x.info.String())
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("tries %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// TestRanksTakeTurnsWithinOneNetwork: nobody knows of a way between two.
+func TestRanksTakeTurnsWithinOneNetwork(t *testing.T) {
+	sys := t.TempDir()
+	var infos []libfabric.Info
+	for _, c := range []struct{ domain, fabric string }{{"mlx5_0", "IB-0x1"}, {"mlx5_1", "IB-0x1"}, {"mlx5_2", "IB-0x2"}} {
+		file(t, sys, "class/infiniband/"+c.domain+"/device/vendor", "")
+		infos = append(infos, libfabric.Info{Provider: "verbs;ofi_rxm", Domain: c.domain, Fabric: c.fabric, AddressFormat: libfabric.IPv4Address})
+	}
+	for rank, want := range []string{"mlx5_0", "mlx5_1", "mlx5_0", "mlx5_1"} {
+		if got := choose(infos, &params{}, job{localRank: rank, version: v2_4}, topology{sys: sys}); got[0].info.Domain != want {
+			t.Errorf("rank %d begins with %s, want %s", rank, got[0].info, want)
+		}
+	}
+	one, other := offer(&infos[0], layout{}), offer(&infos[2], layout{})
+	if one == other || one != offer(&infos[1], layout{}) {
+		t.Errorf("offers %q and %q", one, other)
+	}
+}
+
+func TestNamesMeanWhatIsOffered(t *testing.T) {
+	for _, c := range []struct {
+		name, want string
+		offered    []string
+	}{
+		{"tcp;rxm", "tcp;ofi_rxm", []string{"tcp;ofi_rxm"}},
+		{"tcp;rxm", "tcp;ofi_rxm", nil},
+		{"UDP;RXD", "udp;ofi_rxd", nil},
+		{"verbs;rxm", "verbs;ofi_rxm", nil},
+		{"verbs", "verbs;ofi_rxm", []string{"verbs;ofi_rxm"}},
+		{"verbs", "verbs", nil},
+		{"tcp", "tcp;ofi_rxm", []string{"tcp;ofi_rxm", "tcp;ofi_rxm"}}, // 1.17
+		{"tcp", "tcp", []string{"tcp;ofi_rxm", "tcp"}},                 // 2.0
+		{"net", "net", []string{"net", "net;ofi_rxm"}},
+		{"udp", "udp;ofi_rxd", []string{"udp;ofi_rxd"}},
+		{"tcp", "tcp;ofi_rxm", []string{"tcp;ofi_rxd", "tcp;ofi_rxm"}},
+		{"Sockets", "sockets", []string{"sockets"}},
+	} {
+		if got := meant(c.name, c.offered); got != c.want {
+			t.Errorf("%s means %s where %q are offered, want %s", c.name, got, c.offered, c.want)
+		}
+	}
+}
+
+func TestNamesOfNothingAreErrors(t *testing.T) {
+	has := []string{"tcp", "udp", "sockets", "shm", "ofi_rxm", "ofi_rxd", "ofi_mrail"}
+	for name, near := range map[string]string{
+		"txp;rxm": "tcp;ofi_rxm", "verbs;": "verbs;ofi_rxm", "tcp;": "tcp;ofi_rxm", "tcp;ofi_": "tcp;ofi_rxm", "cxl": "cxi", ";": "", ";rxm": "",
+		"": "", "tcp;ofi_rxm;": "tcp;ofi_rxm",
+		"tcp": "-", "verbs": "-", "TCP;RXM": "-", "efa": "-", "gni": "-", "psm2;ofi_mrail": "-", "ofi_rxm": "-", "sm2": "-",
+	} {
+		err := checkNames(&params{ProviderInclude: []string{"tcp", name}}, has)
+		if near == "-" {
+			if err != nil {
+				t.Error(err)
+			}
+			continue
+		}
+		if !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), fmt.Sprintf("%q", name)) ||
+			near != "" && !strings.Contains(err.Error(), fmt.Sprintf("the nearest name is %q", near)) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	p := new(params)
+	if framework.FillDefaults(p); checkNames(p, nil) != nil {
+		t.Errorf("the default: %v", checkNames(p, nil))
 	}
 }
 

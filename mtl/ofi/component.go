@@ -34,7 +34,7 @@ type ofi struct{}
 
 // params are the component's parameters; each is mtl.ofi.NAME.
 type params struct {
-	ProviderInclude []string `param:"provider_include" default:"" level:"user" scope:"process" doc:"Providers that may be used, in order of preference, such as cxi or tcp;ofi_rxm; empty: all but those excluded, best first. All processes need the same."`
+	ProviderInclude []string `param:"provider_include" default:"" level:"user" scope:"process" doc:"Providers that may be used, in order of preference, such as cxi or tcp;ofi_rxm; verbs means verbs;ofi_rxm where that is what there is. Empty: all but those excluded, best first. All processes need the same."`
 	ProviderExclude []string `param:"provider_exclude" default:"shm,sm2,sockets,tcp,udp,net" level:"user" scope:"process" doc:"Providers that are not used, unless provider_include names some."`
 	DomainInclude   []string `param:"domain_include" default:"" level:"user" scope:"process" doc:"Domains (network interfaces) that may be used, such as eth0 or mlx5_*; empty: all but those excluded, nearest first."`
 	DomainExclude   []string `param:"domain_exclude" default:"docker*,virbr*,br-*,veth*" level:"user" scope:"process" doc:"Domains that are not used, unless domain_include names some."`
@@ -44,6 +44,7 @@ type params struct {
 	Wait     string        `param:"wait" default:"auto" choices:"auto,fd,poll" level:"tuner" scope:"process" doc:"How an idle process hears of messages: through a descriptor (fd) or by polling every millisecond (poll); auto: fd where ranks outnumber processors and the provider can, because it slows down those that are not idle."`
 	Deadline time.Duration `param:"selftest_timeout" default:"10s" min:"1ms" level:"tuner" scope:"process" doc:"How long libfabric may take to list its providers, and each provider to open and to pass its test."`
 	Connect  time.Duration `param:"connect_timeout" default:"60s" min:"100ms" level:"tuner" scope:"process" doc:"How long a peer may take nothing at all, although messages wait for it and none is on its way, until they fail: its session is over, or its process is stopped."`
+	Sysfs    string        `param:"sysfs" default:"/sys" level:"developer" scope:"process" doc:"Where the system shows its devices: providers whose hardware is there come first."`
 	Buffers  int           `param:"control_buffers" default:"64" min:"1" max:"65536" level:"developer" scope:"process" doc:"Receives for control messages that are always posted."`
 }
 
@@ -98,12 +99,18 @@ func onDisk(name, searchPath string) bool {
 
 func (ofi) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 	p := env.Params.(*params)
-	o, err := find(ctx, p)
+	o, err := find(ctx, p, meant)
 	if err != nil {
 		return nil, err
 	}
+	if err := checkNames(p, o.has); err != nil {
+		o.free()
+		return nil, fmt.Errorf("%s: %w", component, err)
+	}
+	given := p
+	p = o.params
 	j := job{oneNode: env.Identity.LocalSize == env.Identity.Size, localRank: env.Identity.LocalRank, version: o.lib.Version()}
-	all := choose(o.infos(), p, j, newTopology("/sys"))
+	all := choose(o.infos(), p, j, newTopology(p.Sysfs))
 	inUse := false // an attempt that hangs still uses the lists
 	defer func() {
 		if !inUse {
@@ -132,6 +139,7 @@ func (ofi) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 			env.Logger.Info("mtl ofi: left out", "provider", c.info.String(), "reason", c.refused)
 			continue
 		}
+		m.about.Notes = o.notes
 		m.about.Candidates = append(described(all), o.unavailable(p.ProviderInclude)...)
 		for k := range all {
 			switch d := &m.about.Candidates[k]; {
@@ -151,5 +159,5 @@ func (ofi) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 		}
 		return a, nil
 	}
-	return nil, o.nothing(ctx, all, p)
+	return nil, o.nothing(ctx, all, given)
 }

@@ -121,6 +121,27 @@ func TestListIncludingNothingNamesWhatThereIs(t *testing.T) {
 	}
 }
 
+// TestNameOfWhatIsBelowALayerIsTakenForTheLayer, and the module says so. With libfabric 2
+// tcp is a provider by itself.
+func TestNameOfWhatIsBelowALayerIsTakenForTheLayer(t *testing.T) {
+	needLibfabric(t)
+	m, err := open(t, func(p any) { ofi.Set(p, []string{"TCP;RXM"}, "auto", "auto") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	d := m.Describe()
+	if d.Provider != "tcp;ofi_rxm" || len(d.Notes) != 1 || !strings.Contains(d.Notes[0], "tcp;ofi_rxm") || !strings.Contains(d.Notes[0], "TCP;RXM") {
+		t.Errorf("%s, %q", d.Provider, d.Notes)
+	}
+	for _, name := range []string{"txp;rxm", "verbs;"} {
+		_, err := open(t, func(p any) { ofi.Set(p, []string{"tcp;ofi_rxm", name}, "auto", "auto") })
+		if !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestImpossibleLayoutIsRefusedWithTheReason(t *testing.T) {
 	needLibfabric(t)
 	for _, layout := range []string{"32/31/31", "1/2/3", "wide"} {

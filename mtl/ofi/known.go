@@ -14,9 +14,15 @@ import (
 // has all of it, and docs/providers.md shows it.
 type Provider struct {
 	Name string // as libfabric has it, in lower case; or a pattern for several (path.Match)
-	// Class orders providers whose names tell more than their attributes, the best
-	// highest. 0: by whether they have a device (deviceClass, unknownClass).
-	Class int
+	// Devices is where /sys/class shows the devices of a network's provider: a folder with
+	// a slash at its end, for one that is called as the provider's domain; or a pattern
+	// (path.Match) for any. Empty: it stands on sockets, on memory, or on another provider.
+	Devices string
+	// Sockets says that it also works over a plain network interface, without a device of
+	// its own.
+	Sockets bool
+	// Apart says that networks with different names have no way to each other.
+	Apart bool
 	// Listed says when it is named as one that could be used.
 	Listed Listing
 	// Named says that it is used only where mtl.ofi.provider_include names it.
@@ -105,20 +111,24 @@ const (
 // with their sender until they are received.
 const rxmBuffer = 16 << 10
 
-// known has the best first.
+// known has the best first: it is the order in which providers are tried, those with a
+// device before all others.
 var known = []Provider{
-	{Name: "cxi", Listed: Always, Untried: true},
-	{Name: "verbs;ofi_rxm", Listed: Always, Untried: true, Facts: []Fact{
+	{Name: "cxi", Devices: "cxi/", Listed: Always, Untried: true},
+	{Name: "efa", Devices: "infiniband/", Listed: Always, Untried: true},
+	{Name: "opx", Devices: "infiniband/hfi1*", Listed: Always, Untried: true},
+	{Name: "psm2", Devices: "infiniband/hfi1*"},
+	{Name: "verbs;ofi_rxm", Devices: "infiniband/", Apart: true, Listed: Always, Untried: true, Facts: []Fact{
 		{What: segments + ", by the code that net;ofi_rxm shares", Remedy: Uncut, Found: "2026-11", Shown: claim + " with net;ofi_rxm"},
 		{Last: v1_22, What: orphans + ", by that code", Remedy: Prefer, Found: "2026-11", Shown: orphan + " with net;ofi_rxm"},
 		{First: v2_4, What: orphans + ", by that code", Remedy: Prefer, Found: "2026-11", Shown: orphan + " with tcp;ofi_rxm"},
 		{First: v2_0, Last: v2_3, What: orphansBetween, Remedy: Expect, Fails: orphansFail, Found: "2026-11", Shown: orphan + " with tcp;ofi_rxm"},
 		{What: buffers, Remedy: Keep, Eager: rxmBuffer, Unless: "FI_OFI_RXM_BUFFER_SIZE", Found: "2026-11", Shown: "internal/soak/TestKillLeavesMessages"},
 	}},
-	{Name: "psm3", Listed: Always, Untried: true},
-	{Name: "efa", Listed: Always, Untried: true},
-	{Name: "opx", Listed: Always, Untried: true},
-	{Name: "tcp;ofi_rxm", Class: 50, Listed: IfCore, Facts: []Fact{
+	{Name: "psm3", Devices: "infiniband/", Sockets: true, Listed: Always, Untried: true},
+	{Name: "ucx", Devices: "infiniband/*"}, {Name: "mlx", Devices: "infiniband/*"},
+	{Name: "usnic", Devices: "infiniband/usnic*"},
+	{Name: "tcp;ofi_rxm", Listed: IfCore, Facts: []Fact{
 		{What: tooLong, Remedy: Spill, Found: "2026-11", Shown: "mtltest/LongerMessageIsTruncatedAndItsLengthTold"},
 		{Last: v1_22, What: orphans, Remedy: Prefer, Found: "2026-11", Shown: orphan},
 		{First: v2_4, What: orphans, Remedy: Prefer, Found: "2026-11", Shown: orphan},
@@ -126,35 +136,39 @@ var known = []Provider{
 		{Last: v1_17, What: halfHere, Remedy: Finish, Found: "2026-11", Shown: "mtltest/CloseWhileAMessageIsHalfHere"},
 		{What: buffers, Remedy: Keep, Eager: rxmBuffer, Unless: "FI_OFI_RXM_BUFFER_SIZE", Found: "2026-11", Shown: "internal/soak/TestKillLeavesMessages"},
 	}},
-	{Name: "tcp", Class: 45, Named: true},
-	{Name: "net;ofi_rxm", Class: 40, Listed: IfCore, Facts: []Fact{
+	{Name: "tcp", Named: true},
+	{Name: "net;ofi_rxm", Listed: IfCore, Facts: []Fact{
 		{What: tooLong, Remedy: Spill, Found: "2026-11", Shown: "mtltest/LongerMessageIsTruncatedAndItsLengthTold"},
 		{What: segments, Remedy: Uncut, Found: "2026-11", Shown: claim},
 		{What: orphans, Remedy: Prefer, Found: "2026-11", Shown: orphan},
 		{Last: v1_17, What: halfHere, Remedy: Finish, Found: "2026-11", Shown: "mtltest/CloseWhileAMessageIsHalfHere"},
 		{What: buffers, Remedy: Keep, Eager: rxmBuffer, Unless: "FI_OFI_RXM_BUFFER_SIZE", Found: "2026-11", Shown: "internal/soak/TestKillLeavesMessages"},
 	}},
-	{Name: "net", Class: 35, Named: true, Facts: []Fact{
+	{Name: "net", Named: true, Facts: []Fact{
 		{Last: v1_17, What: "a few messages that nobody has received yet keep all that come behind them from arriving", Remedy: Refuse, Found: "2026-11", Shown: claim},
 	}},
-	{Name: "udp;ofi_rxd", Class: 20, Listed: IfCore, Facts: []Fact{
+	// All others, and those above without a device.
+	{Listed: Never},
+	{Name: "udp;ofi_rxd", Listed: IfCore, Facts: []Fact{
 		{Last: v1_17, What: "it corrupts messages and memory when a matched probe has claimed one", Remedy: Refuse, Found: "2026-11", Shown: claim},
 		{What: "it does not say that something is missing of a message that is longer than its receive", Remedy: Spill, Found: "2026-11", Shown: "mtltest/LongerMessageIsTruncatedAndItsLengthTold"},
 	}},
-	{Name: "sockets", Class: 10, Named: true, Facts: []Fact{
+	{Name: "sockets", Named: true, Facts: []Fact{
 		{What: "its probes find messages of every sender, whatever address they are given", Remedy: Pack, Found: "2026-11", Shown: "mtltest/ProbeFindsOnlyWhatItAsksFor"},
 		{What: "a message of any length has come whole when a probe finds it", Remedy: Keep, Eager: math.MaxInt64, Found: "2026-11", Shown: "mtltest/MessagesOfTheDeadAreReceivedWholeOrNotAtAll"},
 		{What: "it takes more receives than its queue has room for, and loses their completions", Remedy: KeepTo, Found: "2026-11", Shown: "mtltest/ManyReceivesOfOneIdDoNotBlockAnother"},
 	}},
-	{Name: "shm", Class: 5, Named: true, Facts: []Fact{
+	{Name: "shm", Named: true, Facts: []Fact{
 		{What: "it reaches processes of its node only, whatever its attributes say", Remedy: Local, Found: "2026-11", Shown: "its manual, fi_shm(7)"},
 		{Last: v1_17, What: "its probes fail with a truncation error when there is a message", Remedy: Refuse, Found: "2026-11", Shown: claim},
 	}},
 	{Name: "sm2", Named: true, Facts: []Fact{
 		{What: "it reaches processes of its node only, whatever its attributes say", Remedy: Local, Found: "2026-11", Shown: "its manual, fi_sm2(7)"},
 	}},
-	// What has endpoints of other types only, and layers, which offer nothing by themselves.
+	// What has endpoints of other types only; networks of the past; and layers, which offer
+	// nothing by themselves.
 	{Name: "verbs", Listed: Never}, {Name: "udp", Listed: Never, Named: true},
+	{Name: "psm"}, {Name: "gni"}, {Name: "bgq"}, {Name: "netdir"}, {Name: "lpp"}, {Name: "rstream", Listed: Never},
 	{Name: "ofi_*", Listed: Never}, {Name: "off_*", Listed: Never}, {Name: "lnx*", Listed: Never},
 }
 
@@ -173,6 +187,23 @@ func about(name string) Provider {
 		return Provider{Name: name}
 	}
 	return known[i]
+}
+
+// place is where a provider stands in the order, 0 first. device says that the system
+// shows a device of it.
+func place(name string, device bool) int {
+	name = strings.ToLower(name)
+	i := slices.IndexFunc(known, func(p Provider) bool {
+		ok, _ := path.Match(p.Name, name)
+		return ok
+	})
+	if i < 0 || !device && known[i].Devices != "" {
+		i = slices.IndexFunc(known, func(p Provider) bool { return p.Name == "" })
+	}
+	if !device {
+		i += len(known)
+	}
+	return i
 }
 
 // needs returns what of a provider calls for the remedy in a version of the library.

@@ -42,12 +42,12 @@ func TestPageShowsWhatIsKnownOfProviders(t *testing.T) {
 
 func TestTableOfProvidersMakesSense(t *testing.T) {
 	var named []string
-	for i, p := range known {
+	for _, p := range known {
 		if _, err := path.Match(p.Name, ""); err != nil || p.Name != strings.ToLower(p.Name) || about(strings.ToUpper(p.Name)).Name != p.Name {
 			t.Errorf("%s: %v, or another row hides it", p.Name, err)
 		}
-		if i > 0 && p.Class > known[i-1].Class && known[i-1].Class > 0 {
-			t.Errorf("%s stands behind one that is worse", p.Name)
+		if _, err := path.Match(path.Base(p.Devices), ""); err != nil || p.Sockets && p.Devices == "" {
+			t.Errorf("%s: its devices are %q: %v", p.Name, p.Devices, err)
 		}
 		if p.Named {
 			named = append(named, p.Name)

@@ -110,7 +110,7 @@ func newModule(env mtl.Env, lib *libfabric.Library, ep *libfabric.Endpoint, c *c
 		},
 		about:   mtl.Description{Library: library(lib), Provider: info.Provider, Device: info.Domain, Mode: l.String()},
 		format:  info.AddressFormat,
-		offer:   fmt.Sprintf("%s, %s, %v", info.Provider, formatName(info.AddressFormat), l),
+		offer:   offer(info, l),
 		most:    max(queueEntries, info.TxSize+info.RxSize),
 		txSize:  info.TxSize,
 		connect: p.Connect,
@@ -127,6 +127,15 @@ func newModule(env mtl.Env, lib *libfabric.Library, ep *libfabric.Endpoint, c *c
 		m.caps.Eager = min(f.Eager, m.caps.MaxMessage)
 	}
 	return m
+}
+
+// offer is what both ends need the same of.
+func offer(info *libfabric.Info, l layout) string {
+	o := fmt.Sprintf("%s, %s, %v", info.Provider, formatName(info.AddressFormat), l)
+	if about(info.Provider).Apart {
+		o += ", network " + info.Fabric
+	}
+	return o
 }
 
 // begin learns the module's address and listens.

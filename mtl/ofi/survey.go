@@ -13,29 +13,6 @@ import (
 	"github.com/ferrympi/ferry/mtl"
 )
 
-// core returns the lower of layered providers.
-func core(provider string) string {
-	name, _, _ := strings.Cut(strings.ToLower(provider), ";")
-	return name
-}
-
-// names returns what the providers that the library has are called in
-// provider_include, and the networks that it could have.
-func names(has []string) []string {
-	var all []string
-	for _, p := range known {
-		if p.Listed == Always || p.Listed == IfCore && slices.Contains(has, core(p.Name)) {
-			all = append(all, p.Name)
-		}
-	}
-	for _, name := range has {
-		if about(name).Listed != Never && !slices.Contains(all, name) {
-			all = append(all, name)
-		}
-	}
-	return all
-}
-
 func (ofi) Providers(ctx context.Context, p any) ([]string, error) {
 	_, has, err := start(ctx, p.(*params))
 	return names(has), err
@@ -63,12 +40,14 @@ func (ofi) LogReason(provider, log string) (reason string) {
 
 func (ofi) Survey(ctx context.Context, given any) ([]mtl.Candidate, error) {
 	p := given.(*params)
-	o, err := find(ctx, p)
+	// A name is no other one here: each has an answer of its own.
+	o, err := find(ctx, p, func(name string, _ []string) string { return spelt(name) })
 	if err != nil {
 		return nil, err
 	}
 	defer o.free()
-	all := described(choose(o.infos(), p, job{oneNode: true, version: o.lib.Version()}, newTopology("/sys")))
+	p = o.params
+	all := described(choose(o.infos(), p, job{oneNode: true, version: o.lib.Version()}, newTopology(p.Sysfs)))
 	asked := p.ProviderInclude
 	if len(asked) == 0 {
 		asked = names(o.has)
@@ -88,7 +67,9 @@ type found struct {
 	lib    *libfabric.Library
 	has    []string // providers
 	lists  []*libfabric.Infos
-	failed map[string]error // by provider, in lower case
+	failed map[string]error // by provider, as libfabric spells it
+	params *params          // with the names of providers as they were meant
+	notes  []string         // which names became others
 }
 
 func (o *found) infos() []libfabric.Info {
@@ -111,7 +92,7 @@ func (o *found) unavailable(providers []string) []mtl.Candidate {
 	infos := o.infos()
 	for _, name := range providers {
 		if !slices.ContainsFunc(infos, func(i libfabric.Info) bool { return strings.EqualFold(i.Provider, name) }) {
-			hangs := errors.Is(o.failed[strings.ToLower(name)], errHangs)
+			hangs := errors.Is(o.failed[spelt(name)], errHangs)
 			out = append(out, mtl.Candidate{Name: name, Provider: name, Unavailable: true, Hangs: hangs, Reason: o.absent(name, infos)})
 		}
 	}
@@ -120,7 +101,7 @@ func (o *found) unavailable(providers []string) []mtl.Candidate {
 
 // absent says why a provider offers nothing.
 func (o *found) absent(name string, infos []libfabric.Info) string {
-	if err := o.failed[strings.ToLower(name)]; err != nil {
+	if err := o.failed[spelt(name)]; err != nil {
 		return err.Error()
 	}
 	none := fmt.Sprintf("fi_getinfo: %s (%d)", o.lib.Text(libfabric.NoData), libfabric.NoData)
@@ -179,12 +160,18 @@ func ask(ctx context.Context, p *params, lib *libfabric.Library, provider string
 // find loads the library and asks what there is. Where providers are included, it
 // asks no others, and each by itself: what others do, or one of them, is then
 // nobody's business.
-func find(ctx context.Context, p *params) (*found, error) {
+// The names of those are taken for what meaning makes of them, given what is offered.
+func find(ctx context.Context, p *params, meaning func(name string, offered []string) string) (*found, error) {
 	lib, has, err := start(ctx, p)
 	if err != nil {
 		return nil, err
 	}
-	o := &found{lib: lib, has: has, failed: map[string]error{}}
+	copied := *p
+	o := &found{lib: lib, has: has, failed: map[string]error{}, params: &copied}
+	o.params.ProviderInclude, o.params.ProviderExclude = nil, nil
+	for _, name := range p.ProviderExclude {
+		o.params.ProviderExclude = append(o.params.ProviderExclude, spelt(name))
+	}
 	if len(p.ProviderInclude) == 0 {
 		infos, err := ask(ctx, p, lib, "")
 		switch {
@@ -196,14 +183,25 @@ func find(ctx context.Context, p *params) (*found, error) {
 		o.lists = append(o.lists, infos)
 		return o, nil
 	}
-	for _, name := range p.ProviderInclude {
-		name = strings.ToLower(name) // as libfabric has them all
+	for _, given := range p.ProviderInclude {
+		name := spelt(given)
 		infos, err := ask(ctx, p, lib, name)
 		if err != nil {
 			o.failed[name] = err
-			continue
+		} else {
+			o.lists = append(o.lists, infos)
+			var offered []string
+			for _, i := range infos.List {
+				offered = append(offered, i.Provider)
+			}
+			name = meaning(name, offered)
 		}
-		o.lists = append(o.lists, infos)
+		if name != strings.ToLower(given) {
+			o.notes = append(o.notes, fmt.Sprintf("provider %s is what mtl.ofi.provider_include calls %s", name, given))
+		}
+		if !slices.Contains(o.params.ProviderInclude, name) {
+			o.params.ProviderInclude = append(o.params.ProviderInclude, name)
+		}
 	}
 	if ctx.Err() != nil {
 		o.free()
@@ -212,8 +210,10 @@ func find(ctx context.Context, p *params) (*found, error) {
 	return o, nil
 }
 
-// nothing says that no candidate is left to try, why, and what else there is.
-func (o *found) nothing(ctx context.Context, all []candidate, p *params) error {
+// nothing says that no candidate is left to try, why, and what else there is. given is as
+// the user has it.
+func (o *found) nothing(ctx context.Context, all []candidate, given *params) error {
+	p := o.params
 	why := framework.ErrUnsupported
 	if len(p.ProviderInclude) == 0 && len(p.DomainInclude) == 0 {
 		if len(all) == 0 {
@@ -226,7 +226,7 @@ func (o *found) nothing(ctx context.Context, all []candidate, p *params) error {
 	if len(p.ProviderInclude) == 0 {
 		return fmt.Errorf("%s: %w: nothing here can be used with %s: %s", component, why, domains, summary(all))
 	}
-	asked := fmt.Sprintf("mtl.ofi.provider_include=%q", strings.Join(p.ProviderInclude, ","))
+	asked := fmt.Sprintf("mtl.ofi.provider_include=%q", strings.Join(given.ProviderInclude, ","))
 	if len(p.DomainInclude) > 0 {
 		asked += " and " + domains
 	}

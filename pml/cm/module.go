@@ -186,6 +186,7 @@ func (m *Module) Route(peer framework.Life) pml.Route {
 	if d.Mode != "" {
 		route.Notes = append(route.Notes, "tags: "+d.Mode)
 	}
+	route.Notes = append(route.Notes, d.Notes...)
 	return route
 }
 

@@ -1,0 +1,103 @@
+package ofi
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// usualDistance is what the system calls the distance of a NUMA node to itself;
+// it is taken for whatever is not known.
+const usualDistance = 10
+
+// topology knows how far network interfaces are from this process.
+type topology struct {
+	sys   string // "/sys"; another root in tests
+	nodes []int  // NUMA nodes on whose processors this process may run
+}
+
+func newTopology(sys string) topology {
+	t := topology{sys: sys}
+	var set unix.CPUSet
+	if unix.SchedGetaffinity(0, &set) != nil {
+		return t
+	}
+	found, _ := filepath.Glob(filepath.Join(sys, "devices/system/node/node[0-9]*/cpu[0-9]*"))
+	for _, dir := range found {
+		var node, cpu int
+		n, _ := fmt.Sscanf(strings.TrimPrefix(dir, sys), "/devices/system/node/node%d/cpu%d", &node, &cpu)
+		if n == 2 && set.IsSet(cpu) && !slices.Contains(t.nodes, node) {
+			t.nodes = append(t.nodes, node)
+		}
+	}
+	return t
+}
+
+// device returns the folder of the hardware that a provider uses for a domain, or "" if
+// the system shows none. What is made of software, such as RDMA over a plain Ethernet
+// interface, has no such folder. The attributes of a provider prove nothing: some have no
+// PCI address of the device that they use, others that of a plain network interface.
+func (t topology) device(p Provider, domain string) string {
+	within, pattern := path.Split(p.Devices)
+	found, err := os.ReadDir(filepath.Join(t.sys, "class", within))
+	if err != nil || p.Devices == "" {
+		return ""
+	}
+	if _, err := os.Stat(filepath.Join(t.sys, "class/net", domain)); err == nil && p.Sockets {
+		return ""
+	}
+	for _, entry := range found {
+		is := entry.Name() == domain || strings.HasPrefix(domain, entry.Name()) && !isAlnum(domain[len(entry.Name())])
+		if pattern != "" {
+			is, _ = path.Match(pattern, entry.Name()) // the test of the table tries each
+		}
+		dir := filepath.Join(t.sys, "class", within, entry.Name(), "device")
+		if _, err := os.Stat(dir); err == nil && is {
+			return dir
+		}
+	}
+	return ""
+}
+
+func isAlnum(c byte) bool {
+	return c == '_' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+}
+
+// distance returns how far an interface is: the shortest of the system's
+// distances between its node and one of the process's. device is the folder of its
+// hardware, pci its address, either may be empty, and name what the system may call it.
+func (t topology) distance(device, pci, name string) (int, string) {
+	for _, dir := range []string{
+		device,
+		filepath.Join(t.sys, "bus/pci/devices", pci),
+		filepath.Join(t.sys, "class/net", name, "device"),
+	} {
+		text, err := os.ReadFile(filepath.Join(dir, "numa_node"))
+		if err != nil {
+			continue
+		}
+		node, err := strconv.Atoi(strings.TrimSpace(string(text)))
+		if err != nil || node < 0 {
+			break // the machine has one node, or does not say
+		}
+		text, _ = os.ReadFile(filepath.Join(t.sys, "devices/system/node", fmt.Sprintf("node%d", node), "distance"))
+		row, best := strings.Fields(string(text)), 0
+		for _, own := range t.nodes {
+			if own < len(row) {
+				if d, err := strconv.Atoi(row[own]); err == nil && (best == 0 || d < best) {
+					best = d
+				}
+			}
+		}
+		if best > 0 {
+			return best, fmt.Sprintf("on NUMA node %d, distance %d", node, best)
+		}
+	}
+	return usualDistance, ""
+}
