@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ferrympi/ferry/btl"
@@ -35,6 +36,7 @@ type Stack struct {
 	pmls   []PML       // by preference
 	node   PML         // to which others leave the processes of a node; none: no Module
 	movers []transport // BTLs and MTLs, in the order in which they were opened
+	carry  []string    // their components ("btl.shm")
 	needs  []Need      // of pmls and node
 }
 
@@ -87,8 +89,29 @@ func (s *Stack) open(ctx context.Context, env progress.Env, hooks pml.Hooks) err
 			return bound
 		}
 	}
-	_, err := selection.One()
-	return err
+	if _, err := selection.One(); err != nil {
+		return err
+	}
+	s.idle()
+	return nil
+}
+
+// idle marks the transports that selection took and no PML has opened: nothing needs
+// them.
+func (s *Stack) idle() {
+	var names []string
+	for _, m := range s.pmls {
+		names = append(names, m.Name)
+	}
+	if s.node.Module != nil && !slices.Contains(names, s.node.Name) {
+		names = append(names, s.node.Name)
+	}
+	for _, kind := range []framework.Kind{framework.BTL, framework.MTL} {
+		if selection := s.selections[kind]; selection != nil {
+			selection.Leave(func(name string) bool { return !slices.Contains(s.carry, framework.ComponentName(kind, name)) },
+				fmt.Sprintf("pml %s needs no %s", strings.Join(names, ", "), kind))
+		}
+	}
 }
 
 func (s *Stack) openPML(ctx context.Context, choice framework.Choice) (pml.Module, error) {
@@ -144,7 +167,7 @@ func (o *opener) Open(kind framework.Kind, up func(name string) any) (all []fram
 			}
 			continue
 		}
-		s.movers = append(s.movers, m)
+		s.movers, s.carry = append(s.movers, m), append(s.carry, framework.ComponentName(kind, name))
 		s.env.Engine.Add(m)
 		o.opened[kind] = append(o.opened[kind], name)
 		all = append(all, framework.Opened[any]{Name: name, Module: m})
@@ -283,7 +306,7 @@ func (s *Stack) closeMovers(from int) error {
 		s.env.Engine.Remove(m) // does nothing if that was done
 		errs = append(errs, m.Close())
 	}
-	s.movers = s.movers[:from]
+	s.movers, s.carry = s.movers[:from], s.carry[:from]
 	return errors.Join(errs...)
 }
 

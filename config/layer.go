@@ -34,11 +34,12 @@ const (
 // layer is what one source sets: texts by the full names of parameters.
 type layer struct {
 	*koanf.Koanf
-	source string
+	source   string
+	standing bool // it is for all jobs
 }
 
 func newLayer(source string, provider koanf.Provider, parser koanf.Parser) (layer, error) {
-	l := layer{koanf.New(delimiter), source}
+	l := layer{Koanf: koanf.New(delimiter), source: source}
 	if err := l.Load(provider, parser); err != nil {
 		return l, fmt.Errorf("%w: %s: %w", framework.ErrConfig, source, err)
 	}
@@ -95,7 +96,7 @@ func merge(base *framework.Values, layers []layer) (*framework.Values, error) {
 	for i, s := range settings {
 		for _, l := range slices.Backward(layers) {
 			if l.Exists(s.Name) {
-				settings[i].Source = l.sourceOf(s.Name)
+				settings[i].Source, settings[i].Standing = l.sourceOf(s.Name), l.standing
 				break
 			}
 		}
@@ -167,5 +168,7 @@ func file(path string, must bool) (layer, error) {
 	case err != nil:
 		return layer{}, fmt.Errorf("%w: %s %w", framework.ErrConfig, source, err)
 	}
-	return newLayer(source, koanffile.Provider(path), parser{koanfyaml.Parser()})
+	l, err := newLayer(source, koanffile.Provider(path), parser{koanfyaml.Parser()})
+	l.standing = true
+	return l, err
 }

@@ -82,6 +82,7 @@ func tunedLayer(r *tuned.Result, base *framework.Values) (layer, error) {
 		}
 	}
 	l := better.layer(SourceTuned)
+	l.standing = true
 	if err := base.Check(l.settings()...); err != nil {
 		return l, fmt.Errorf("makes no sense: %w", err)
 	}

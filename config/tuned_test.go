@@ -66,7 +66,7 @@ func TestTunedValuesAreStrongerThanDefaultsOnly(t *testing.T) {
 	want := func(name, text, source string) {
 		t.Helper()
 		v, state := loadTuned(t, opt)
-		if got := get(v, name); got != (framework.Value{Text: text, Source: source}) {
+		if got := get(v, name); got != (framework.Value{Text: text, Source: source, Standing: strings.HasPrefix(source, "file ") || source == "tuned"}) {
 			t.Errorf("%s is %v, want %s from %s", name, got, text, source)
 		}
 		if state.File != file || state.Result == nil || state.Err != nil || state.Off != "" {

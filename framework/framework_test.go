@@ -223,10 +223,10 @@ func TestSecretsStayOutOfMessages(t *testing.T) {
 func TestValuesAreImmutable(t *testing.T) {
 	v := defaults(t, example())
 	w := set(t, v, "btl.shm.slots", "9")
-	if got, _ := v.Get("btl.shm.slots"); got != (Value{"8", SourceDefault}) {
+	if got, _ := v.Get("btl.shm.slots"); got != (Value{Text: "8", Source: SourceDefault}) {
 		t.Errorf("the original changed: %v", got)
 	}
-	if got, _ := w.Get("btl.shm.slots"); got != (Value{"9", "flag --set"}) {
+	if got, _ := w.Get("btl.shm.slots"); got != (Value{Text: "9", Source: "flag --set"}) {
 		t.Errorf("the copy: %v", got)
 	}
 	if _, ok := w.Get("nothing"); ok {
@@ -306,7 +306,7 @@ func TestManifestDefaultsMayPrecedeTheirParameter(t *testing.T) {
 		Policy string `param:"policy" default:"auto" choices:"auto,lazy" level:"tuner" scope:"communicator" doc:"policy"`
 	}))...)
 	v := defaults(t, r)
-	for name, want := range map[string]Value{"cid.policy": {"lazy", SourceManifest}, "btl.shm.eager_limit": {"8KiB", SourceManifest}, "btl.shm.slots": {"8", SourceDefault}} {
+	for name, want := range map[string]Value{"cid.policy": {Text: "lazy", Source: SourceManifest}, "btl.shm.eager_limit": {Text: "8KiB", Source: SourceManifest}, "btl.shm.slots": {Text: "8", Source: SourceDefault}} {
 		if got, _ := v.Get(name); got != want {
 			t.Errorf("%s is %v, want %v", name, got, want)
 		}

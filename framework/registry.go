@@ -175,7 +175,7 @@ func (r *Registry) Defaults() (*Values, error) {
 	base, specs := valuesOf(r.specs), maps.Clone(r.specs)
 	for _, name := range slices.Sorted(maps.Keys(r.defaults)) {
 		text := r.defaults[name]
-		if err := base.Check(Setting{name, text, SourceManifest}); err != nil {
+		if err := base.Check(Setting{Name: name, Value: text, Source: SourceManifest}); err != nil {
 			return nil, err
 		}
 		over := *specs[name]

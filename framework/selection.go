@@ -57,10 +57,7 @@ func (r *Registry) Select(ctx context.Context, kind Kind, vals *Values) (*Select
 	if err := r.checkNames(list); err != nil {
 		return nil, err
 	}
-	allowed := func(name string) bool {
-		return len(list.names) == 0 || slices.Contains(list.names, name) != list.exclude
-	}
-	probed, err := r.probe(ctx, kind, vals, allowed)
+	probed, err := r.probe(ctx, kind, vals, list.allows)
 	if err != nil {
 		return nil, err
 	}
@@ -68,9 +65,9 @@ func (r *Registry) Select(ctx context.Context, kind Kind, vals *Values) (*Select
 	for _, p := range probed {
 		switch {
 		case p.Component == nil: // not built, whatever the list says
-		case !allowed(p.Verdict.Name) && list.exclude:
+		case !list.allows(p.Verdict.Name) && list.exclude:
 			p.Verdict.Status, p.Verdict.Reason = StatusNotSelected, "excluded by "+list.String()
-		case !allowed(p.Verdict.Name):
+		case !list.allows(p.Verdict.Name):
 			p.Verdict.Status, p.Verdict.Reason = StatusNotSelected, "not in list "+list.String()
 		case p.Verdict.Status == StatusUsable:
 			p.Verdict.Status = StatusSelected
@@ -92,8 +89,13 @@ func (r *Registry) Select(ctx context.Context, kind Kind, vals *Values) (*Select
 }
 
 // SelectAll selects in every framework of the registry, also in those that the
-// chosen components will not use: so a request binds in all of them.
+// chosen components will not use: so a request binds in all of them. Who asks for an MTL,
+// or sets a parameter of one, gets a PML that uses it.
 func (r *Registry) SelectAll(ctx context.Context, vals *Values) (map[Kind]*Selection, error) {
+	vals, err := r.request(ctx, vals)
+	if err != nil {
+		return nil, err
+	}
 	all := make(map[Kind]*Selection, len(r.kinds))
 	for _, k := range r.kinds {
 		s, err := r.Select(ctx, k, vals)
@@ -192,6 +194,19 @@ func (s *Selection) Fail(name string, cause error) error {
 		return fmt.Errorf("%w: %s: %s failed: %w", ErrConfig, s.list, name, cause)
 	}
 	return nil
+}
+
+// Leave takes those components out of Chosen that are not used after all, and records
+// why in their verdicts.
+func (s *Selection) Leave(unused func(name string) bool, why string) {
+	s.Chosen = slices.DeleteFunc(s.Chosen, func(c Choice) bool {
+		if !unused(c.Verdict.Name) {
+			return false
+		}
+		v := s.verdict(c.Verdict.Name)
+		v.Status, v.Reason, v.Hint = StatusNotSelected, why, ""
+		return true
+	})
 }
 
 // One keeps the first of Chosen, for frameworks in which one component wins, and

@@ -16,9 +16,15 @@ type selectionList struct {
 }
 
 // binds reports whether someone asked for the components by name. The order in
-// components.yaml is a preference among what may be there, and does not bind.
+// components.yaml is a preference among what may be there, and does not bind; nor does
+// one of MTLs in a file, which is there for jobs that use no MTL too.
 func (l *selectionList) binds() bool {
-	return !l.exclude && len(l.names) > 0 && l.value.Source != SourceDefault && l.value.Source != SourceManifest
+	return !l.exclude && len(l.names) > 0 && l.value.set() && !(l.kind == MTL && l.value.Standing)
+}
+
+// allows reports whether the list leaves a component.
+func (l *selectionList) allows(name string) bool {
+	return len(l.names) == 0 || slices.Contains(l.names, name) != l.exclude
 }
 
 // String returns the list as messages show it: `btl=^tcp (environment FERRY_BTL)`.

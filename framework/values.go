@@ -19,10 +19,18 @@ type Setting struct {
 	Name   string // full name of the parameter
 	Value  string // its text
 	Source string // where it comes from, for messages: "flag --set", "environment FERRY_BTL"
+	// Standing says that it was set for all jobs, in a file, and not for this one.
+	Standing bool
 }
 
 // Value is the text of a parameter and where it came from.
-type Value struct{ Text, Source string }
+type Value struct {
+	Text, Source string
+	Standing     bool // as in a Setting
+}
+
+// set says that somebody has set it.
+func (v Value) set() bool { return v.Source != SourceDefault && v.Source != SourceManifest }
 
 // Values holds a value for every parameter of a registry. It is immutable and
 // safe for concurrent use. (*Registry).Defaults makes the first one.
@@ -35,7 +43,7 @@ type Values struct {
 func valuesOf(specs map[string]*ParamSpec) *Values {
 	v := &Values{specs, make(map[string]Value, len(specs))}
 	for name, s := range specs {
-		v.values[name] = Value{s.Default, s.DefaultSource}
+		v.values[name] = Value{Text: s.Default, Source: s.DefaultSource}
 	}
 	return v
 }
@@ -64,7 +72,7 @@ func (v *Values) Names() []string { return slices.Sorted(maps.Keys(v.specs)) }
 func (v *Values) With(source string, set map[string]string) (*Values, error) {
 	settings := make([]Setting, 0, len(set))
 	for _, name := range slices.Sorted(maps.Keys(set)) {
-		settings = append(settings, Setting{name, set[name], source})
+		settings = append(settings, Setting{Name: name, Value: set[name], Source: source})
 	}
 	return v.Set(settings...)
 }
@@ -77,7 +85,7 @@ func (v *Values) Set(settings ...Setting) (*Values, error) {
 	}
 	w := &Values{v.specs, maps.Clone(v.values)}
 	for _, s := range settings {
-		w.values[s.Name] = Value{s.Value, s.Source}
+		w.values[s.Name] = Value{s.Value, s.Source, s.Standing}
 	}
 	return w, nil
 }

@@ -73,12 +73,32 @@ func (r *Request) stacks(ctx context.Context, ask Ask) ([]report.Stack, error) {
 		default:
 			err = fmt.Errorf("%w: pml %s is over %s, of which ferry matrix knows nothing", framework.ErrUnsupported, v.Name, below)
 		}
+		if err == nil && below != framework.MTL {
+			err = r.withoutMTL(over)
+		}
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, over...)
 	}
 	return all, ctx.Err()
+}
+
+// withoutMTL has stacks that use no MTL rule them out where a parameter of one is set: it
+// is for other stacks, and would be refused beside these.
+func (r *Request) withoutMTL(stacks []report.Stack) error {
+	asked, err := r.Registry.Asked(framework.MTL, r.Values)
+	if err != nil || asked == "" {
+		return err
+	}
+	var names []string
+	for _, c := range r.Registry.Components(framework.MTL) {
+		names = append(names, c.Info().Name)
+	}
+	for i := range stacks {
+		stacks[i].Set = append(stacks[i].Set, "mtl=^"+strings.Join(names, ","))
+	}
+	return nil
 }
 
 // below is the framework whose components move a PML's messages; empty if it moves

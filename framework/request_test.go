@@ -1,0 +1,110 @@
+package framework
+
+import (
+	"context"
+	"strings"
+	"testing"
+)
+
+// over is a PML that requires components of other frameworks.
+type over struct {
+	Component
+	needs []Requirement
+}
+
+func (o over) Requires(any) []Requirement { return o.needs }
+
+// networks has pml ob1 over BTLs, and cm over MTLs, of which there are ofi and mem; only a
+// request has cm used.
+func networks(ofi Verdict) *Registry {
+	r := NewRegistry()
+	r.Register(over{comp(PML, "ob1", 20), []Requirement{{Kind: BTL, All: true}}})
+	r.Register(over{comp(PML, "cm", 10), []Requirement{{Kind: MTL}, {Kind: PML, Node: true}}})
+	for _, name := range []string{"ofi", "mem"} {
+		c := comp(MTL, name, 10)
+		c.params = func() any { return new(shmParams) }
+		if name == "ofi" {
+			c.probe = func(context.Context, any) Verdict { return ofi }
+		}
+		r.Register(c)
+	}
+	r.SetDefault("pml", "^cm")
+	return r
+}
+
+// TestRequestForAnMTLBinds, and what stands in a file does not.
+func TestRequestForAnMTLBinds(t *testing.T) {
+	const (
+		flag = "flag --set"
+		env  = "environment FERRY_X"
+		file = "file /etc/ferry/config.yaml"
+		prog = "WithParam"
+	)
+	for name, c := range map[string]struct {
+		set  []Setting
+		ofi  Verdict
+		want string   // PMLs; empty: an error
+		says []string // of the error, or of the verdict on ob1
+	}{
+		"nothing":              {want: "ob1"},
+		"an mtl":               {set: []Setting{{"mtl", "ofi", flag, false}}, want: "cm", says: []string{"pml=cm (for mtl=ofi (flag --set))"}},
+		"its parameter":        {set: []Setting{{"mtl.ofi.slots", "9", env, false}}, want: "cm", says: []string{"for mtl.ofi.slots=9 (environment FERRY_X)"}},
+		"as it is anyway":      {set: []Setting{{"mtl.ofi.slots", "8", prog, false}}, want: "cm"},
+		"no mtl in particular": {set: []Setting{{"mtl", "^mem", flag, false}}, want: "ob1"},
+		"an empty list":        {set: []Setting{{"mtl", "", flag, false}}, want: "ob1"},
+		"in a file":            {set: []Setting{{"mtl", "ofi", file, true}, {"mtl.ofi.slots", "9", file, true}}, want: "ob1"},
+		"in a file, of what is not there": {
+			set: []Setting{{"mtl", "ofi", file, true}}, ofi: Unavailable("no library", ""), want: "ob1",
+		},
+		"in a file, and a pml that uses it": {
+			set: []Setting{{"mtl", "ofi", file, true}, {"pml", "cm", flag, false}}, want: "cm",
+		},
+		"ruled out":                   {set: []Setting{{"mtl.ofi.slots", "9", env, false}, {"mtl", "^ofi", flag, false}}, want: "ob1"},
+		"another is chosen in a file": {set: []Setting{{"mtl.ofi.slots", "9", env, false}, {"mtl", "mem", file, true}}, want: "ob1"},
+		"what is not there": {
+			set: []Setting{{"mtl", "ofi", flag, false}}, ofi: Unavailable("no library", ""), says: []string{"mtl=ofi (flag --set)", "no library"},
+		},
+		"beside a pml that uses it":    {set: []Setting{{"mtl", "ofi", flag, false}, {"pml", "cm,ob1", env, false}}, want: "cm,ob1"},
+		"beside the other pml":         {set: []Setting{{"mtl", "ofi", flag, false}, {"pml", "ob1", env, false}}, says: []string{"mtl=ofi (flag --set)", "pml=ob1 (environment FERRY_X)"}},
+		"beside the other, in a file":  {set: []Setting{{"mtl.ofi.slots", "9", flag, false}, {"pml", "ob1", file, true}}, says: []string{"mtl.ofi.slots=9 (flag --set)", "pml=ob1 (file /etc"}},
+		"where all but the other go":   {set: []Setting{{"mtl", "ofi", flag, false}, {"pml", "^cm", env, false}}, says: []string{"mtl=ofi (flag --set)", "pml=^cm (environment FERRY_X)"}},
+		"where only the other is left": {set: []Setting{{"mtl", "ofi", flag, false}, {"pml", "^ob1", env, false}}, want: "cm"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := networks(c.ofi)
+			v, err := defaults(t, r).Set(c.set...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all, err := r.SelectAll(t.Context(), v)
+			if c.want == "" {
+				wantError(t, err, ErrConfig, c.says...)
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, x := range all[PML].Chosen {
+				got = append(got, x.Verdict.Name)
+			}
+			if strings.Join(got, ",") != c.want {
+				t.Errorf("%s, want %s", got, c.want)
+			}
+			for _, says := range c.says {
+				if v := all[PML].verdict("ob1"); !strings.Contains(v.Reason, says) {
+					t.Errorf("ob1: %v, want %q", v, says)
+				}
+			}
+		})
+	}
+}
+
+// TestRequestThatNoPMLCanServeIsAnError: it would change nothing.
+func TestRequestThatNoPMLCanServeIsAnError(t *testing.T) {
+	r := NewRegistry()
+	r.Register(comp(PML, "ob1", 20))
+	r.Register(comp(MTL, "ofi", 10))
+	_, err := r.SelectAll(t.Context(), set(t, defaults(t, r), "mtl", "ofi"))
+	wantError(t, err, ErrConfig, "mtl=ofi (flag --set)", "no pml that uses one")
+}
