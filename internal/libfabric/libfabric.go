@@ -56,7 +56,7 @@ const (
 )
 
 // Info is one way to use the network: a provider on a domain, which is a network
-// interface or part of it.
+// interface or part of it. Of sizes and limits math.MaxInt means that there is none.
 type Info struct {
 	Provider, Fabric, Domain string
 

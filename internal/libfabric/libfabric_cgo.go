@@ -27,6 +27,7 @@ import "C"
 
 import (
 	"fmt"
+	"math"
 	"sync"
 	"unsafe"
 )
@@ -142,8 +143,8 @@ func (l *Library) Infos(provider string) (*Infos, error) {
 	for C.ferry_next_info(&at, &c) != 0 {
 		i := Info{
 			Provider: C.GoString(c.provider), Fabric: C.GoString(c.fabric), Domain: C.GoString(c.domain),
-			TagFormat: uint64(c.tag_format), MaxMessage: uint64(c.max_message), Inject: int(c.inject),
-			CQData: int(c.cq_data_bytes), TxSize: int(c.tx_size), RxSize: int(c.rx_size), RxParts: int(c.rx_parts),
+			TagFormat: uint64(c.tag_format), MaxMessage: uint64(c.max_message), Inject: count(c.inject),
+			CQData: count(c.cq_data_bytes), TxSize: count(c.tx_size), RxSize: count(c.rx_size), RxParts: count(c.rx_parts),
 			AddressFormat: uint32(c.address_format),
 			Address:       C.GoBytes(c.address, C.int(c.address_bytes)),
 			LocalOnly:     c.local_only != 0, Directed: c.directed != 0,
@@ -156,6 +157,9 @@ func (l *Library) Infos(provider string) (*Infos, error) {
 	}
 	return infos, nil
 }
+
+// count is a size of the library's, of which the largest means that there is no limit.
+func count(n C.uint64_t) int { return int(min(n, math.MaxInt)) }
 
 // Free makes the entries of the list invalid for Open.
 func (i *Infos) Free() {

@@ -3,6 +3,7 @@ package ofi
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -271,6 +272,28 @@ func TestNamesOfNothingAreErrors(t *testing.T) {
 	p := new(params)
 	if framework.FillDefaults(p); checkNames(p, nil) != nil {
 		t.Errorf("the default: %v", checkNames(p, nil))
+	}
+}
+
+// TestNoLimitIsNoLimit: psm3 and opx say so of their queues, by the largest number. It was
+// taken for -1, and they got 16 receives.
+func TestNoLimitIsNoLimit(t *testing.T) {
+	const none = math.MaxInt
+	for _, c := range []struct{ tx, rx, queue, most, receives int }{
+		{2048, 2048, 8192, 8192, 2032},
+		{60000, 70000, 130000, 130000, 69984},
+		{none, none, 8192, none, none - 16},
+		{none, 512, 8192, none, 496},
+		{512, none, 8192, none, none - 16},
+		{1, 1, 8192, 8192, 16},
+	} {
+		i := libfabric.Info{Provider: "new", TxSize: c.tx, RxSize: c.rx}
+		if got := roomOf(&i, v2_4); got != (room{c.queue, c.most, c.receives}) {
+			t.Errorf("%d sends and %d receives: %+v", c.tx, c.rx, got)
+		}
+	}
+	if got := roomOf(&libfabric.Info{Provider: "sockets", TxSize: none, RxSize: none}, v1_17); got.receives != none/2 {
+		t.Errorf("a provider that is to keep to its queue: %+v", got)
 	}
 }
 

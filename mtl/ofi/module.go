@@ -38,14 +38,13 @@ type module struct {
 
 	slots     []*slot // by slot number
 	free      []uint32
-	lines     []*line // of receives that found no room
-	urgent    fifo    // receives of control and of claimed messages that found none
-	over      []ended // what the next Poll tells of first
-	telling   []ended // room for over, used only by Poll
-	posted    int     // operations that libfabric has
-	most      int     // of which it may have so many
-	receives  int     // receives among them
-	mostRecvs int
+	lines     []*line       // of receives that found no room
+	urgent    fifo          // receives of control and of claimed messages that found none
+	over      []ended       // what the next Poll tells of first
+	telling   []ended       // room for over, used only by Poll
+	posted    int           // operations that libfabric has
+	receives  int           // receives among them
+	room      room          // for how many
 	txSize    int           // sends that the provider says it has room for
 	connect   time.Duration // mtl.ofi.connect_timeout
 	sending   int           // slots of sends that are not over, of any kind
@@ -65,6 +64,30 @@ type module struct {
 // queueEntries is how many completions the queue has room for at least; a provider
 // that says it takes more operations gets a longer one.
 const queueEntries = 8192
+
+// noLimit is a size that no queue has: a provider that claims more, most often the largest
+// number that there is (psm3, opx), has no limit, and gets no queue of that length.
+const noLimit = 1 << 24
+
+// room is how much may be in progress at once.
+type room struct {
+	queue    int // completions that the queue is made for
+	all      int // operations
+	receives int // of which so many may be receives
+}
+
+// roomOf returns what a provider has room for, in a version of the library.
+func roomOf(info *libfabric.Info, v libfabric.Version) room {
+	r := room{queueEntries, math.MaxInt, max(info.RxSize-reserved, reserved)}
+	if info.TxSize < noLimit && info.RxSize < noLimit {
+		r.queue = max(queueEntries, info.TxSize+info.RxSize)
+		r.all = r.queue
+	}
+	if _, ok := needs(info.Provider, KeepTo, v); ok {
+		r.receives = r.all / 2 // sends and probes need theirs
+	}
+	return r
+}
 
 // pollMost is how many completions one Poll takes.
 const pollMost = 64
@@ -111,14 +134,10 @@ func newModule(env mtl.Env, lib *libfabric.Library, ep *libfabric.Endpoint, c *c
 		about:   mtl.Description{Library: library(lib), Provider: info.Provider, Device: info.Domain, Mode: l.String()},
 		format:  info.AddressFormat,
 		offer:   offer(info, l),
-		most:    max(queueEntries, info.TxSize+info.RxSize),
+		room:    roomOf(info, lib.Version()),
 		txSize:  info.TxSize,
 		connect: p.Connect,
 		scratch: make([]byte, 0, controlFrame),
-	}
-	m.mostRecvs = max(info.RxSize-reserved, reserved)
-	if _, ok := needs(info.Provider, KeepTo, lib.Version()); ok {
-		m.mostRecvs = m.most / 2 // sends and probes need theirs
 	}
 	if _, ok := needs(info.Provider, Spill, lib.Version()); ok && info.RxParts >= 2 {
 		m.spill = libfabric.Spill

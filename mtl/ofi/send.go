@@ -214,7 +214,7 @@ func (m *module) overdue(to mtl.Endpoint) bool {
 			}
 		}
 	}
-	return own == 0 && all < m.txSize/2 && m.posted < m.most
+	return own == 0 && all < m.txSize/2 && m.posted < m.room.all
 }
 
 // giveUpOn ends the sends that wait for a peer. Another one is tried again.

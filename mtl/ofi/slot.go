@@ -127,7 +127,7 @@ func (m *module) take(k kind, op *mtl.Op, buf []byte) (*slot, error) {
 
 // start gives an operation to libfabric.
 func (m *module) start(s *slot) (code libfabric.Errno) {
-	if m.posted >= m.most || s.kind == receive && m.receives >= m.mostRecvs {
+	if m.posted >= m.room.all || s.kind == receive && m.receives >= m.room.receives {
 		return libfabric.Again
 	}
 	switch s.kind {
