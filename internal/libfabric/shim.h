@@ -1,4 +1,4 @@
-// What Go sees of libfabric: plain types. shim.c says what each function does. Results
+// What Go sees of libfabric: plain types. library.c and shim.c say what each function does. Results
 // are 0 or a count, or a negated error number of libfabric's.
 #ifndef FERRY_LIBFABRIC_SHIM_H
 #define FERRY_LIBFABRIC_SHIM_H

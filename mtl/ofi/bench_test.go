@@ -170,6 +170,9 @@ func child(what string) error {
 	if name, ok := strings.CutPrefix(what, "probe "); ok {
 		return probeChild(name)
 	}
+	if lib, ok := strings.CutPrefix(what, "handlers "); ok {
+		return handlersChild(lib)
+	}
 	var bounce bool
 	var n, size int
 	if _, err := fmt.Sscan(what, &bounce, &n, &size); err != nil {

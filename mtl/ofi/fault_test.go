@@ -28,6 +28,9 @@ func compile(t *testing.T, source string, flags ...string) string {
 	if _, err := exec.LookPath("gcc"); err != nil {
 		t.Skip("no gcc: install gcc and libc6-dev")
 	}
+	if text, err := exec.Command("gcc", "-E", "-include", "rdma/fi_tagged.h", "-x", "c", "/dev/null").CombinedOutput(); err != nil {
+		t.Skipf("install libfabric-dev: %s", text)
+	}
 	out := filepath.Join(t.TempDir(), strings.TrimSuffix(source, ".c"))
 	text, err := exec.Command("gcc", append([]string{"-o", out, filepath.Join("testdata", source)}, flags...)...).CombinedOutput()
 	if err != nil {

@@ -16,6 +16,10 @@
 //	cancel        once FABRIC_FAULT_NOW is set, the receive that was posted last ends
 //	              as canceled, and so do probes that find nothing
 //
+//	handlers_load, handlers_start, handlers_open, handlers_insert, handlers_send
+//	              then it takes SIGSEGV and SIGTERM, once, without a stack of their own, and
+//	              exits on them
+//
 //	cc -shared -fPIC -o libfault.so fault.c -ldl
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -49,8 +53,27 @@ static int fault(const char *name)
 	return f && !strcmp(f, name);
 }
 
+static void leave(int s)
+{
+	(void)s;
+	_exit(77);
+}
+
+static void handlers(const char *when)
+{
+	static int taken;
+	if (!fault(when) || taken++)
+		return;
+	struct sigaction a;
+	memset(&a, 0, sizeof(a));
+	a.sa_handler = leave;
+	sigaction(SIGSEGV, &a, NULL);
+	sigaction(SIGTERM, &a, NULL);
+}
+
 __attribute__((constructor)) static void load(void)
 {
+	handlers("handlers_load");
 	if (fault("hang_load"))
 		sleep(LONG);
 }
@@ -65,6 +88,7 @@ int fi_getinfo(uint32_t v, const char *node, const char *service, uint64_t flags
 	int all = !hints || !hints->fabric_attr->prov_name, names = !!(flags & FI_PROV_ATTR_ONLY);
 	if (names ? fault("hang_start") : fault("hang_getinfo"))
 		sleep(LONG);
+	handlers("handlers_start");
 	int tcp = !names && (all || !strcmp(hints->fabric_attr->prov_name, "tcp;ofi_rxm"));
 	if (tcp && fault("hang_tcp"))
 		sleep(LONG);
@@ -120,8 +144,41 @@ static ssize_t trecvmsg(struct fid_ep *ep, const struct fi_msg_tagged *m, uint64
 	return real_tagged->recvmsg(ep, m, flags);
 }
 
+static ssize_t tsend(struct fid_ep *ep, const void *buf, size_t n, void *desc, fi_addr_t to, uint64_t tag, void *context)
+{
+	handlers("handlers_send");
+	return real_tagged->send(ep, buf, n, desc, to, tag, context);
+}
+
+static ssize_t tinject(struct fid_ep *ep, const void *buf, size_t n, fi_addr_t to, uint64_t tag)
+{
+	handlers("handlers_send");
+	return real_tagged->inject(ep, buf, n, to, tag);
+}
+
+static struct fi_ops_av av_ops, *real_av;
+
+static int insert(struct fid_av *av, const void *a, size_t n, fi_addr_t *out, uint64_t flags, void *context)
+{
+	handlers("handlers_insert");
+	return real_av->insert(av, a, n, out, flags, context);
+}
+
+static int av_open(struct fid_domain *d, struct fi_av_attr *attr, struct fid_av **av, void *context)
+{
+	int r = real_domain->av_open(d, attr, av, context);
+	if (!r) {
+		real_av = (*av)->ops;
+		av_ops = *real_av;
+		av_ops.insert = insert;
+		(*av)->ops = &av_ops;
+	}
+	return r;
+}
+
 static int endpoint(struct fid_domain *d, struct fi_info *info, struct fid_ep **ep, void *context)
 {
+	handlers("handlers_open");
 	if (fault("segments"))
 		setenv("FI_OFI_RXM_SAR_LIMIT", "131072", 1);
 	int r = real_domain->endpoint(d, info, ep, context);
@@ -131,6 +188,10 @@ static int endpoint(struct fid_domain *d, struct fi_info *info, struct fid_ep **
 		real_tagged = (*ep)->tagged;
 		tagged_ops = *real_tagged;
 		tagged_ops.recvmsg = trecvmsg;
+		if (fault("handlers_send")) {
+			tagged_ops.send = tsend;
+			tagged_ops.inject = tinject;
+		}
 		(*ep)->tagged = &tagged_ops;
 	}
 	return r;
@@ -175,6 +236,7 @@ static int domain(struct fid_fabric *f, struct fi_info *info, struct fid_domain 
 		domain_ops = *real_domain;
 		domain_ops.cq_open = cq_open;
 		domain_ops.endpoint = endpoint;
+		domain_ops.av_open = av_open;
 		(*d)->ops = &domain_ops;
 	}
 	return r;

@@ -1,0 +1,145 @@
+// Loading libfabric, and what it says of its providers.
+#include "library.h"
+#include "shim.h"
+#include "signals.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ferry_load loads the library at path (a name without a slash is searched for).
+// Once it is in use it is never unloaded: providers leave threads and exit handlers
+// behind.
+int ferry_load(const char *path, ferry_lib **out, char *why, size_t room)
+{
+	// Without it libpsm_infinipath, which libfabric may bring along, takes SIGSEGV,
+	// SIGINT, SIGTERM and others when it is loaded, and exits on them.
+	setenv("IPATH_NO_BACKTRACE", "1", 0);
+	// Providers over ofi_rxm cut messages between 16 and 128 KiB into segments, and mix
+	// them up when such a message is claimed (mtl/ofi/testdata/claim.c). 0: none are
+	// cut, whatever the user's environment says.
+	setenv("FI_OFI_RXM_SAR_LIMIT", "0", 1);
+	// They note in each buffer of a connection of its own that connection, and follow it
+	// when it is no more (mtl/ofi/testdata/orphan.c). Buffers that connections share
+	// leave them to look it up, unless receives have addresses.
+	setenv("FI_OFI_RXM_USE_SRX", "1", 1);
+	ferry_signals kept;
+	ferry_keep_signals(&kept);
+	void *h = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
+	ferry_give_back_signals(&kept);
+	if (!h) {
+		snprintf(why, room, "%s", dlerror());
+		return -FFI_ENODATA;
+	}
+	ferry_lib *lib = calloc(1, sizeof(*lib));
+	if (!lib)
+		return -FFI_ENOMEM;
+#define CALL(name) {#name, (void **)&lib->f.name}
+	const struct { const char *name; void **at; } need[] = {
+		CALL(fi_getinfo), CALL(fi_freeinfo), CALL(fi_dupinfo), CALL(fi_fabric), CALL(fi_version), CALL(fi_strerror),
+	};
+#undef CALL
+	for (size_t i = 0; i < sizeof(need) / sizeof(need[0]); i++) {
+		*need[i].at = dlsym(h, need[i].name);
+		if (!*need[i].at) {
+			snprintf(why, room, "it has no %s", need[i].name);
+			free(lib);
+			dlclose(h); // whatever it is, none of its code has been called
+			return -FFI_ENODATA;
+		}
+	}
+	*out = lib;
+	return 0;
+}
+
+uint32_t ferry_version(ferry_lib *lib) { return lib->f.fi_version(); }
+
+const char *ferry_error(ferry_lib *lib, int code) { return lib->f.fi_strerror(code < 0 ? -code : code); }
+
+// getinfo may be the call in which providers start.
+static int getinfo(ferry_lib *lib, uint64_t flags, const ffi_info *hints, void **list)
+{
+	ferry_signals kept;
+	ferry_keep_signals(&kept);
+	ffi_info *found = NULL;
+	int r = lib->f.fi_getinfo(FFI_VERSION(1, 17), NULL, NULL, flags, hints, &found);
+	ferry_give_back_signals(&kept);
+	*list = found;
+	return r;
+}
+
+// ferry_infos lists what can carry tagged and untagged messages between any
+// processes of a job, of one provider or (NULL) of all.
+int ferry_infos(ferry_lib *lib, const char *provider, void **list)
+{
+	ffi_info *hints = lib->f.fi_dupinfo(NULL);
+	if (!hints)
+		return -FFI_ENOMEM;
+	hints->mode = FFI_CONTEXT | FFI_CONTEXT2;
+	hints->caps = FFI_TAGGED | FFI_MSG | FFI_DIRECTED_RECV;
+	hints->ep_attr->type = FFI_EP_RDM;
+	hints->domain_attr->threading = FFI_THREAD_DOMAIN;
+	hints->domain_attr->control_progress = FFI_PROGRESS_MANUAL;
+	hints->domain_attr->data_progress = FFI_PROGRESS_MANUAL;
+	hints->domain_attr->resource_mgmt = FFI_RM_ENABLED;
+	// Nothing is registered, so that these cost nothing; some providers insist.
+	hints->domain_attr->mr_mode = FFI_MR_VIRT_ADDR | FFI_MR_ALLOCATED | FFI_MR_PROV_KEY | FFI_MR_ENDPOINT;
+	hints->tx_attr->msg_order = FFI_ORDER_SAS;
+	hints->rx_attr->msg_order = FFI_ORDER_SAS;
+	if (provider && !(hints->fabric_attr->prov_name = strdup(provider))) {
+		lib->f.fi_freeinfo(hints);
+		return -FFI_ENOMEM;
+	}
+	int r = getinfo(lib, 0, hints, list);
+	lib->f.fi_freeinfo(hints);
+	return r;
+}
+
+// ferry_providers lists the providers that the library has, with nothing but their
+// names: those without a device, too, unless they left again when they saw none.
+int ferry_providers(ferry_lib *lib, void **list)
+{
+	return getinfo(lib, FFI_PROV_ATTR_ONLY, NULL, list);
+}
+
+// ferry_next_info describes the entry at *at and goes on to the next; 0 at the
+// end. Its strings are the list's.
+int ferry_next_info(void **at, ferry_info *out)
+{
+	const ffi_info *i = *at;
+	if (!i)
+		return 0;
+	memset(out, 0, sizeof(*out));
+	out->provider = i->fabric_attr->prov_name;
+	out->fabric = i->fabric_attr->name;
+	out->domain = i->domain_attr->name;
+	out->tag_format = i->ep_attr->mem_tag_format;
+	out->max_message = i->ep_attr->max_msg_size;
+	out->inject = i->tx_attr->inject_size;
+	out->cq_data_bytes = i->domain_attr->cq_data_size;
+	out->tx_size = i->tx_attr->size;
+	out->rx_size = i->rx_attr->size;
+	out->rx_parts = i->rx_attr->iov_limit;
+	out->address_format = i->addr_format;
+	out->address = i->src_addr;
+	out->address_bytes = i->src_addrlen;
+	out->local_only = (i->domain_attr->caps & FFI_LOCAL_COMM) && !(i->domain_attr->caps & FFI_REMOTE_COMM);
+	out->directed = !!(i->caps & FFI_DIRECTED_RECV);
+	if (i->nic && i->nic->bus_attr && i->nic->bus_attr->bus_type == FFI_BUS_PCI) {
+		out->has_pci = 1;
+		out->pci_domain = i->nic->bus_attr->attr.pci.domain_id;
+		out->pci_bus = i->nic->bus_attr->attr.pci.bus_id;
+		out->pci_device = i->nic->bus_attr->attr.pci.device_id;
+		out->pci_function = i->nic->bus_attr->attr.pci.function_id;
+	}
+	out->raw = i;
+	*at = i->next;
+	return 1;
+}
+
+void ferry_free_infos(ferry_lib *lib, void *list)
+{
+	if (list)
+		lib->f.fi_freeinfo(list);
+}
