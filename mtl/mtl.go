@@ -167,6 +167,7 @@ type Candidate struct {
 	// Refused: it is there, and Open does not try it, because of a parameter or of a
 	// defect that is known.
 	Refused bool
+	Defect  bool   // it is Refused because of a defect that is known
 	Reason  string // why it was chosen, or not
 	Library string // name and version of the library that offers it; may be empty
 }

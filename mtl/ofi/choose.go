@@ -20,6 +20,7 @@ type candidate struct {
 	local   bool   // never reaches another node
 	note    string // what speaks for it
 	refused string // why it is not used; empty: Open tries it
+	defect  bool   // because of a defect
 }
 
 // job is what choosing needs to know of the job, and of the library.
@@ -101,6 +102,7 @@ func judge(info *libfabric.Info, p *params, j job, t topology) candidate {
 	wanted := !included || indexFold(p.ProviderInclude, info.Provider) >= 0
 	// It does harm that the self-test does not always find, or only by waiting.
 	if what, ok := needs(info.Provider, Refuse, j.version); ok && wanted {
+		c.defect = true
 		c.refused = fmt.Sprintf("defect of the provider in libfabric %v: %s (docs/providers.md)", j.version, what)
 		return c
 	}
@@ -154,7 +156,7 @@ func summary(all []candidate) string {
 func described(all []candidate) []mtl.Candidate {
 	out := make([]mtl.Candidate, len(all))
 	for i, c := range all {
-		out[i] = mtl.Candidate{Name: c.info.String(), Provider: c.info.Provider, Refused: c.refused != "", Reason: c.refused}
+		out[i] = mtl.Candidate{Name: c.info.String(), Provider: c.info.Provider, Refused: c.refused != "", Defect: c.defect, Reason: c.refused}
 		if c.refused == "" {
 			out[i].Reason = c.note
 		}

@@ -25,6 +25,31 @@ func TestWithoutLibfabricTheRestRuns(t *testing.T) {
 	passes(t, r, "ob1+shm", 2)
 }
 
+// TestStackThatWasNamedAndIsNotThereIsAFailure, by --components or by --require; one that
+// a pattern found is not, nor is one that is refused for a defect.
+func TestStackThatWasNamedAndIsNotThereIsAFailure(t *testing.T) {
+	needLibfabric(t)
+	t.Parallel()
+	const cxi, shm = "cm+ofi cxi", "ob1+shm"
+	for name, c := range map[string]struct {
+		args   []string
+		exit   int
+		status report.Status
+		says   string
+	}{
+		"by components": {[]string{"--components", shm + "," + cxi}, 1, report.Fail, "it was asked for by name, and is unavailable: fi_getinfo"},
+		"by a pattern":  {[]string{"--components", shm + ",cm+ofi cx*"}, 0, report.Unavailable, "fi_getinfo"},
+		"by require":    {[]string{"--components", shm + ",cm+ofi c*", "--require", cxi}, 1, report.Fail, "it was asked for by name, and is unavailable: fi_getinfo"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := start(t, nil, append([]string{"matrix", "--cases", "^btltest/Caps", "--json", "$JSON"}, c.args...)...).wait(c.exit)
+			expect(t, r, cxi, report.OpenCase, c.status, c.says)
+			passes(t, r, shm, 2)
+		})
+	}
+}
+
 // TestLibraryThatHangsOrCrashesCostsItsProvider: and no more, in the survey and after.
 func TestLibraryThatHangsOrCrashesCostsItsProvider(t *testing.T) {
 	needLibfabric(t)

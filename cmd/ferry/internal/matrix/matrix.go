@@ -37,13 +37,17 @@ what works, what doesn't and why, and how fast it is.
 
 Stacks are the ways that messages can take: PML ob1 over each BTL ("ob1+shm"), PML
 cm over each provider of libfabric ("cm+ofi tcp;ofi_rxm"). Those that this machine
-lacks are listed as unavailable, with the reason. Cases are
+lacks are listed as unavailable, and those that ferry does not use for a defect as
+refused, with the reason. Cases are
 
   open       a session, a communicator, a message to each neighbour
   btltest, mtltest, pmltest
              the claims of the transport's contract, and of that above it
   conform/N  what the MPI standard says, with N ranks
   bench      latency, message rate and bandwidth over size
+
+A stack that --components names, not by a pattern, or that --require lists must be
+there: that it can't be tried is a failure.
 
 Each runs in processes of its own. One that crashes or hangs fails by itself, with
 what it has written; the others go on. Suite quick takes a minute or two; full has
@@ -58,7 +62,7 @@ Cases that are known to fail through others' fault are excluded, with the reason
 they run, and count as skipped. --exclude FILE takes the place of ferry's own list.
 
 Exit status: 0 if nothing failed that is not excluded; 1 if something did, was not
-run because its stack was given up, or is worse than in --baseline; 2 for a wrong
+run because its stack was given up, was asked for by name and is not there, or is worse than in --baseline; 2 for a wrong
 command line; 130 after an interrupt, when what was found by then has been written
 and marked. A second interrupt ends it at once.`
 
@@ -66,13 +70,14 @@ and marked. A second interrupt ends it at once.`
 const statusInterrupted = 130
 
 type options struct {
-	suite, components, cases, exclude string
-	ranks                             []int
-	json, junit, html, baseline       string
-	slower                            float64
-	timeout                           time.Duration
-	list, job                         bool
-	set                               *[]string
+	suite, components, require  string
+	cases, exclude              string
+	ranks                       []int
+	json, junit, html, baseline string
+	slower                      float64
+	timeout                     time.Duration
+	list, job                   bool
+	set                         *[]string
 }
 
 // Command returns the command.
@@ -92,6 +97,7 @@ func Command() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&o.suite, "suite", "quick", "`SUITE`: quick or full")
 	f.StringVar(&o.components, "components", "", "stacks to try: a `LIST` of names and patterns (ob1+shm,cm+ofi*), or ^ and those not to try")
+	f.StringVar(&o.require, "require", "", "stacks that must be there: a `LIST` of names and patterns")
 	f.StringVar(&o.cases, "cases", "", "run the cases whose names match `REGEXP`, besides open")
 	f.IntSliceVar(&o.ranks, "ranks", nil, "numbers of ranks of the conformance cases: a `LIST` such as 2,4")
 	f.StringVar(&o.json, "json", "", "write the report as JSON to `FILE`; - is standard output")
@@ -144,6 +150,14 @@ func (o *options) request() (*plan.Request, error) {
 	if o.components != "" {
 		if r.Components, err = plan.ParseComponents(o.components); err != nil {
 			return nil, exit.Usagef("--components: %w", err)
+		}
+	}
+	if o.require != "" {
+		if r.Require, err = plan.ParseComponents(o.require); err == nil && strings.HasPrefix(strings.TrimSpace(o.require), "^") {
+			err = errors.New("want names and patterns of what must be there")
+		}
+		if err != nil {
+			return nil, exit.Usagef("--require: %w", err)
 		}
 	}
 	if o.cases != "" {

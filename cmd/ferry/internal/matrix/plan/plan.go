@@ -24,6 +24,7 @@ type Request struct {
 	Suite      Suite
 	Limit      time.Duration  // of a case; that of report.OpenCase may be longer (Suite.Open)
 	Components *Components    // nil: all stacks
+	Require    *Components    // stacks that must be there, besides those that Components names; or nil
 	Cases      *regexp.Regexp // nil: all
 	Exclude    *Exclusions
 	Flags      []string // of `ferry matrix` that a row's Command needs besides
@@ -57,6 +58,9 @@ func (r *Request) Plan(ctx context.Context, ask Ask) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := r.require(stacks); err != nil {
+		return nil, err
+	}
 	p := r.Over(stacks)
 	if r.Cases != nil && !r.Cases.MatchString(report.OpenCase) &&
 		slices.ContainsFunc(stacks, func(s report.Stack) bool { return s.Reason == "" }) &&
@@ -64,6 +68,19 @@ func (r *Request) Plan(ctx context.Context, ask Ask) (*Plan, error) {
 		return nil, fmt.Errorf("%w: no case of suite %s matches %q; --list shows them", framework.ErrConfig, r.Suite.Name, r.Cases)
 	}
 	return p, nil
+}
+
+// require marks the stacks that were asked for by name.
+func (r *Request) require(stacks []report.Stack) error {
+	if r.Require != nil {
+		if _, err := r.Require.choose(stacks); err != nil {
+			return fmt.Errorf("--require: %w", err)
+		}
+	}
+	for i, s := range stacks {
+		stacks[i].Required = r.Components.names(s.Name) || r.Require != nil && r.Require.Takes(s.Name)
+	}
+	return nil
 }
 
 // Over is the plan for stacks that are chosen.
@@ -130,6 +147,11 @@ func (r *Request) Row(s report.Stack, c Column, cell string, status report.Statu
 type Components struct {
 	patterns []string
 	exclude  bool
+}
+
+// names says whether a stack is meant by its name, and not by a pattern.
+func (c *Components) names(stack string) bool {
+	return c != nil && !c.exclude && slices.Contains(c.patterns, stack)
 }
 
 // ParseComponents reads a list such as "ob1+shm,cm+ofi*" or "^cm*". Patterns are as
@@ -236,6 +258,9 @@ func (r *Record) Running(s report.Stack, cell string) {
 // Done takes a row, and returns it as it is in the report.
 func (r *Record) Done(s report.Stack, row report.Row) report.Row {
 	r.Exclude.Apply(s, &row)
+	if s.Required && row.Case == report.OpenCase && row.Status.Absent() {
+		row.Status, row.Reason = report.Fail, fmt.Sprintf("it was asked for by name, and is %s: %s", row.Status, row.Reason)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.rows[[2]string{row.Stack, row.Case}] = row

@@ -3,6 +3,7 @@ package plan
 import (
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
@@ -21,5 +22,50 @@ func TestChoiceOfCasesForOneStackLeavesTheNextItsOwn(t *testing.T) {
 	r.Cases = nil
 	if cells := r.Over(stacks).Cells(1); !slices.Contains(cells, "bench/latency") || slices.Contains(cells, "") {
 		t.Errorf("all: %q", cells)
+	}
+}
+
+// TestNamedStackMustBeThere: not one that a pattern, or an exclusion, leaves.
+func TestNamedStackMustBeThere(t *testing.T) {
+	stacks := func() []report.Stack {
+		return []report.Stack{{Name: "a"}, {Name: "b net", Reason: "no device"}, {Name: "b old", Reason: "a defect", Refused: true}}
+	}
+	for _, c := range []struct {
+		components, require string
+		open                []report.Status // of what is not there
+	}{
+		{"", "", []report.Status{report.Unavailable, report.Refused}},
+		{"a,b net", "", []report.Status{report.Fail, report.Refused}},
+		{"b *", "", []report.Status{report.Unavailable, report.Refused}},
+		{"^a", "", []report.Status{report.Unavailable, report.Refused}},
+		{"", "b old,a", []report.Status{report.Unavailable, report.Fail}},
+		{"b*", "b *", []report.Status{report.Fail, report.Fail}},
+	} {
+		r := &Request{Suite: Quick()}
+		for list, into := range map[string]**Components{c.components: &r.Components, c.require: &r.Require} {
+			if list != "" {
+				*into, _ = ParseComponents(list)
+			}
+		}
+		all := stacks()
+		if err := r.require(all); err != nil {
+			t.Fatal(err)
+		}
+		record := r.Over(all).Begin(nil)
+		for i, want := range c.open {
+			s := all[i+1]
+			row := record.Done(s, r.Row(s, record.Columns[i+1][0], report.OpenCase, s.Absent(), s.Reason))
+			if row.Status != want || !strings.HasSuffix(row.Reason, s.Reason) {
+				t.Errorf("components %q, require %q: %s is %s: %s", c.components, c.require, s.Name, row.Status, row.Reason)
+			}
+		}
+		if failed := record.Complete("").Failed(); failed != slices.Contains(c.open, report.Fail) {
+			t.Errorf("components %q, require %q: failed is %t", c.components, c.require, failed)
+		}
+	}
+	r := &Request{Suite: Quick()}
+	r.Require, _ = ParseComponents("b nat")
+	if err := r.require(stacks()); err == nil || !strings.Contains(err.Error(), `--require: `) || !strings.Contains(err.Error(), `"b net"`) {
+		t.Errorf("a name of nothing: %v", err)
 	}
 }

@@ -228,7 +228,7 @@ func judge(s *report.Stack, a Answer, log string) {
 	s.Library = offer.Library
 	_, s.Device, _ = strings.Cut(offer.Name, " on ")
 	if offer.Refused || offer.Unavailable {
-		s.Reason, s.Hangs = offer.Reason, offer.Hangs
+		s.Reason, s.Hangs, s.Refused = offer.Reason, offer.Hangs, offer.Defect
 	}
 	if offer.Unavailable && log != "" {
 		s.Reason += ": " + log

@@ -42,9 +42,9 @@ func Compare(base, now *Report, slower float64) *Comparison {
 		old := before[[2]string{row.Stack, row.Case}]
 		was := cmp.Or(string(old.Status), "not there")
 		switch {
-		case row.Status.Bad() && !old.Status.Bad(), (row.Status == Unavailable || row.GivenUp) && old.Status == Pass:
+		case row.Status.Bad() && !old.Status.Bad(), (row.Status.Absent() || row.GivenUp) && old.Status == Pass:
 			c.NewlyFailing = append(c.NewlyFailing, fmt.Sprintf("%s  %s: %s (was: %s): %s", row.Stack, row.Case, row.Status, was, row.Reason))
-		case row.Status == Pass && (old.Status.Bad() || old.Status == Unavailable || old.GivenUp || old.Status == Skip && old.Excluded != ""):
+		case row.Status == Pass && (old.Status.Bad() || old.Status.Absent() || old.GivenUp || old.Status == Skip && old.Excluded != ""):
 			c.NewlyPassing = append(c.NewlyPassing, fmt.Sprintf("%s  %s (was: %s)", row.Stack, row.Case, was))
 		case row.Status == Pass && old.Status == Pass && slower > 1:
 			if s, is := slowdown(old, row, slower); is {

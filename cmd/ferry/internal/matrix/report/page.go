@@ -22,7 +22,7 @@ var pageCSS string
 var pageJS string
 
 // Symbols stand beside the words and colours of statuses.
-var symbols = map[Status]string{Pass: "✓", Fail: "✗", Timeout: "∞", Skip: "○", Unavailable: "–"}
+var symbols = map[Status]string{Pass: "✓", Fail: "✗", Timeout: "∞", Skip: "○", Refused: "⊘", Unavailable: "–"}
 
 // view is what the template shows.
 type view struct {
@@ -30,7 +30,8 @@ type view struct {
 	Comparison *Comparison
 	Verdict    string
 	State      Status // of the whole
-	Table      *Table // stacks that were opened first
+	Table      *Table // without the stacks that are absent
+	Absent     []Line // those
 	Groups     []Group
 	Charts     []chart
 
@@ -57,12 +58,19 @@ func WriteHTML(w io.Writer, r *Report, c *Comparison) error {
 	default:
 		v.State = Pass
 	}
-	slices.SortStableFunc(v.Table.Lines, func(a, b Line) int {
+	slices.SortStableFunc(v.Table.Lines, func(a, b Line) int { // stacks that were opened come first
 		return cmp.Compare(min(1, len(a.Missing())), min(1, len(b.Missing())))
 	})
-	// Stacks that are not available stand in the table, with their reasons.
+	absent := func(l Line) bool { return l.Open.Status.Absent() && l.Counts.Total() == 1 }
+	for _, l := range v.Table.Lines {
+		if absent(l) {
+			v.Absent = append(v.Absent, l)
+		}
+	}
+	v.Table.Lines = slices.DeleteFunc(v.Table.Lines, absent)
+	// Stacks that are absent have a table, with their reasons.
 	v.Groups = slices.DeleteFunc(r.Groups(), func(g Group) bool {
-		return g.Status == Unavailable && !slices.ContainsFunc(g.Rows, func(x Row) bool { return x.Case != OpenCase })
+		return g.Status.Absent() && !slices.ContainsFunc(g.Rows, func(x Row) bool { return x.Case != OpenCase })
 	})
 	places := map[[2]string]int{}
 	for i, row := range r.Rows {

@@ -32,6 +32,7 @@
       cases += shown;
       stacks += shown > 0;
     }
+    for (const folded of all(".absent")) folded.classList.toggle("off", !folded.querySelector("tbody tr:not(.off)"));
     for (const group of all(".group")) {
       for (const item of all("li", group)) item.classList.toggle("off", !named(item));
       group.classList.toggle("off", status && group.dataset.status !== status || !group.querySelector("li:not(.off)"));

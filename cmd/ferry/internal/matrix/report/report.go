@@ -26,11 +26,15 @@ const (
 	Fail        Status = "fail"
 	Skip        Status = "skip"        // it does not apply, is excluded, or was not run (see GivenUp); the reason says which
 	Timeout     Status = "timeout"     // it did not end
+	Refused     Status = "refused"     // the machine has such a stack, and ferry does not use it: it has a defect
 	Unavailable Status = "unavailable" // the machine or the program has no such stack
 )
 
 // Statuses in the order of how bad they are, the worst first.
-var Statuses = []Status{Fail, Timeout, Unavailable, Skip, Pass}
+var Statuses = []Status{Fail, Timeout, Refused, Unavailable, Skip, Pass}
+
+// Absent says that a stack was not tried, because it is not there or is not used.
+func (s Status) Absent() bool { return s == Refused || s == Unavailable }
 
 // OpenCase is the case that every stack has: whether it is there. A stack that is
 // not has no others.
@@ -53,6 +57,11 @@ type Stack struct {
 	// Hangs says that nobody knows whether there is: its provider was asked, and did
 	// not answer. Reason has the words.
 	Hangs bool `json:"hangs,omitempty"`
+	// Refused says that there is, and that it is not used for a defect, which Reason
+	// has.
+	Refused bool `json:"refused,omitempty"`
+	// Required says that it was asked for by name: that it is not there is a failure.
+	Required bool `json:"required,omitempty"`
 }
 
 // Alone says that the stack reaches no other process.
@@ -68,8 +77,11 @@ func (s Stack) Transport() (kind, name string) {
 // Absent is the outcome of OpenCase of a stack that has a Reason. What is broken is
 // told from what is not there.
 func (s Stack) Absent() Status {
-	if s.Hangs {
+	switch {
+	case s.Hangs:
 		return Timeout
+	case s.Refused:
+		return Refused
 	}
 	return Unavailable
 }

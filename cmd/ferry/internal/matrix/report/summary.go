@@ -16,7 +16,9 @@ func (s Status) Bad() bool { return s == Fail || s == Timeout }
 const givenUp Status = "given up"
 
 // kinds are what is counted, the worst first.
-var kinds = []Status{Fail, Timeout, givenUp, Unavailable, Skip, Pass}
+//
+// What is absent stands behind what ran.
+var kinds = []Status{Fail, Timeout, givenUp, Skip, Refused, Unavailable, Pass}
 
 // kind is what the row counts as.
 func (r Row) kind() Status {
@@ -179,7 +181,7 @@ func (l Line) Missing() string {
 // two did not, or were not run because the stack was given up.
 func (c Cell) String() string {
 	n := c.Counts()
-	of := n.Total() - n[Skip] - n[Unavailable]
+	of := n.Total() - n[Skip] - n[Refused] - n[Unavailable]
 	switch {
 	case of == 0:
 		return string(n.State()) // "" for no rows
@@ -255,12 +257,14 @@ func (r *Report) Obsolete() []Row {
 // Verdict is the report in a sentence or two.
 func (r *Report) Verdict() string {
 	t := r.Table()
-	present, missing, hurt, waiting := 0, 0, 0, 0
+	present, missing, refused, hurt, waiting := 0, 0, 0, 0, 0
 	for _, l := range t.Lines {
 		switch {
 		case l.Counts.Bad()+l.Counts[givenUp] > 0:
 			hurt++
 			present++
+		case l.Open.Status == Refused || l.Open.Status == "" && l.Stack.Refused:
+			refused++
 		case l.Open.Status == Unavailable || l.Stack.Reason != "":
 			missing++
 		case l.Counts.Total() == 0:
@@ -295,7 +299,7 @@ func (r *Report) Verdict() string {
 		what, says string
 	}{
 		{t.Counts[givenUp], "case", "not run, because their stacks were given up"}, {t.Counts[Skip], "case", "skipped"},
-		{missing, "stack", "not available here"}, {waiting, "stack", "not run"},
+		{refused, "stack", "refused for a defect"}, {missing, "stack", "not available here"}, {waiting, "stack", "not run"},
 	} {
 		if more.n > 0 {
 			fmt.Fprintf(&b, "; %s %s", Plural(more.n, more.what), more.says)

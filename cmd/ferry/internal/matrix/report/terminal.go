@@ -33,7 +33,7 @@ func LookAt(f *os.File) Look {
 }
 
 // colours of statuses: those that the terminal's own palette has.
-var colours = map[Status]string{Fail: "31", Timeout: "35", Unavailable: "90", Skip: "33", Pass: "32"}
+var colours = map[Status]string{Fail: "31", Timeout: "35", Refused: "33", Unavailable: "90", Skip: "33", Pass: "32"}
 
 // paint gives text the colour of a status, where there are colours.
 func (l Look) paint(s Status, text string) string { return l.render(colours[s], text) }
@@ -155,7 +155,7 @@ func (t *Terminal) Done(row Row) {
 		line += "  " + oneLine(row.Reason)
 	}
 	switch {
-	case !t.look.Live:
+	case !t.look.Live && !row.Status.Absent(): // of those the report says all
 		fmt.Fprintln(t.w, line)
 	case row.Status.Bad():
 		t.show(line+"\n", t.table())
