@@ -73,7 +73,9 @@ func (r *Request) Plan(ctx context.Context, ask Ask) (*Plan, error) {
 // require marks the stacks that were asked for by name.
 func (r *Request) require(stacks []report.Stack) error {
 	if r.Require != nil {
-		if _, err := r.Require.choose(stacks); err != nil {
+		if _, err := r.Require.choose(stacks); err != nil && r.Components != nil {
+			return fmt.Errorf("--require: %w (--components leaves out all others)", err)
+		} else if err != nil {
 			return fmt.Errorf("--require: %w", err)
 		}
 	}
