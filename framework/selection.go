@@ -42,7 +42,7 @@ type Selection struct {
 //
 // An include list that someone set binds: if a component in it is unknown, not
 // built or unusable, Select fails, and says why and what is usable. A list in
-// components.yaml is only a preference. Exclude lists may name what is not
+// components.yaml is only a preference, as is one of MTLs in a file. Exclude lists may name what is not
 // built, but nothing unknown. All these errors answer ErrConfig. When ctx ends
 // during the probes its cause is returned.
 //

@@ -44,14 +44,14 @@ func newTopology(sys string) topology {
 // interface, has no such folder. The attributes of a provider prove nothing: some have no
 // PCI address of the device that they use, others that of a plain network interface.
 func (t topology) device(p Provider, domain string) string {
-	within, pattern := path.Split(p.Devices)
-	found, err := os.ReadDir(filepath.Join(t.sys, "class", within))
-	if err != nil || p.Devices == "" {
+	if p.Devices == "" {
 		return ""
 	}
 	if _, err := os.Stat(filepath.Join(t.sys, "class/net", domain)); err == nil && p.Sockets {
 		return ""
 	}
+	within, pattern := path.Split(p.Devices)
+	found, _ := os.ReadDir(filepath.Join(t.sys, "class", within)) // none, if it is not there
 	for _, entry := range found {
 		is := entry.Name() == domain || strings.HasPrefix(domain, entry.Name()) && !isAlnum(domain[len(entry.Name())])
 		if pattern != "" {

@@ -33,6 +33,7 @@ type view struct {
 	Table      *Table // without the stacks that are absent
 	Absent     []Line // those
 	Groups     []Group
+	Reasons    string // the title of the groups
 	Charts     []chart
 
 	CSS    template.CSS
@@ -72,6 +73,10 @@ func WriteHTML(w io.Writer, r *Report, c *Comparison) error {
 	v.Groups = slices.DeleteFunc(r.Groups(), func(g Group) bool {
 		return g.Status.Absent() && !slices.ContainsFunc(g.Rows, func(x Row) bool { return x.Case != OpenCase })
 	})
+	v.Reasons = "What was skipped"
+	if slices.ContainsFunc(v.Groups, func(g Group) bool { return g.Status != Skip || g.Rows[0].GivenUp }) {
+		v.Reasons = "What did not pass"
+	}
 	places := map[[2]string]int{}
 	for i, row := range r.Rows {
 		places[[2]string{row.Stack, row.Case}] = i

@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 )
 
@@ -13,5 +14,18 @@ func TestPagesOfEveryOutcomeAreAsTheyWere(t *testing.T) {
 			t.Fatal(err)
 		}
 		golden(t, name+".html", b.Bytes())
+	}
+}
+
+// TestGreenPageHasNothingUnderWhatDidNotPass: what was skipped is told apart.
+func TestGreenPageHasNothingUnderWhatDidNotPass(t *testing.T) {
+	for name, r := range outcomes(t) {
+		var b bytes.Buffer
+		if err := WriteHTML(&b, r, nil); err != nil {
+			t.Fatal(err)
+		}
+		if says := strings.Contains(b.String(), "What did not pass</h2>"); says != r.Failed() {
+			t.Errorf("%s: it says so: %t; the run has failed: %t", name, says, r.Failed())
+		}
 	}
 }
