@@ -170,6 +170,9 @@ func child(what string) error {
 	if name, ok := strings.CutPrefix(what, "probe "); ok {
 		return probeChild(name)
 	}
+	if what, ok := strings.CutPrefix(what, "warned "); ok {
+		return warnedChild(what)
+	}
 	if lib, ok := strings.CutPrefix(what, "handlers "); ok {
 		return handlersChild(lib)
 	}

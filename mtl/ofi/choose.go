@@ -21,6 +21,7 @@ type candidate struct {
 	note    string // what speaks for it
 	refused string // why it is not used; empty: Open tries it
 	defect  bool   // because of a defect
+	failed  bool   // because it did not open, or failed its test
 }
 
 // job is what choosing needs to know of the job, and of the library.
@@ -150,6 +151,21 @@ func summary(all []candidate) string {
 		lines = append(lines, line)
 	}
 	return strings.Join(lines, "; ")
+}
+
+// missed says what users may miss who get the chosen one: what has failed, and what is
+// better, or was asked for, and is refused for a defect. Empty: nothing.
+func missed(all []candidate, chosen *candidate, include []string) string {
+	var out []candidate
+	for _, c := range all {
+		if c.failed || c.defect && (c.place < chosen.place || indexFold(include, c.info.Provider) >= 0) {
+			out = append(out, c)
+		}
+	}
+	if len(out) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%v is used, and not %s", chosen.info, summary(out))
 }
 
 // described turns candidates into what people read.

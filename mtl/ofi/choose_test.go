@@ -226,6 +226,34 @@ func TestRanksTakeTurnsWithinOneNetwork(t *testing.T) {
 	}
 }
 
+// TestWhatIsMissedIsSaid: not what is worse, or what nobody wants.
+func TestWhatIsMissedIsSaid(t *testing.T) {
+	cxi, net, udp, tcp := device("cxi", "cxi0", ""), info("net", "eth0"), info("udp;ofi_rxd", "eth0"), info("tcp;ofi_rxm", "eth0")
+	candidates := func() []candidate {
+		return []candidate{
+			{info: &cxi, place: 0, refused: "self-test: a short message"}, {info: &tcp, place: 5},
+			{info: &net, place: 7, refused: "a defect", defect: true}, {info: &udp, place: 9, refused: "not in mtl.ofi.provider_include"},
+		}
+	}
+	for _, c := range []struct {
+		failed  bool
+		chosen  int // place
+		include []string
+		want    string
+	}{
+		{false, 5, nil, ""},
+		{true, 5, nil, "tcp;ofi_rxm on eth0 is used, and not cxi on cxi0: self-test: a short message"},
+		{false, 5, []string{"net", "tcp;ofi_rxm"}, "tcp;ofi_rxm on eth0 is used, and not net on eth0: a defect"},
+		{false, 8, nil, "tcp;ofi_rxm on eth0 is used, and not net on eth0: a defect"},
+	} {
+		all := candidates()
+		all[0].failed, all[1].place = c.failed, c.chosen
+		if got := missed(all, &all[1], c.include); got != c.want {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+}
+
 func TestNamesMeanWhatIsOffered(t *testing.T) {
 	for _, c := range []struct {
 		name, want string

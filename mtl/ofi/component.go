@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/ferrympi/ferry/framework"
@@ -44,6 +45,7 @@ type params struct {
 	Wait     string        `param:"wait" default:"auto" choices:"auto,fd,poll" level:"tuner" scope:"process" doc:"How an idle process hears of messages: through a descriptor (fd) or by polling every millisecond (poll); auto: fd where ranks outnumber processors and the provider can, because it slows down those that are not idle."`
 	Deadline time.Duration `param:"selftest_timeout" default:"10s" min:"1ms" level:"tuner" scope:"process" doc:"How long libfabric may take to list its providers, and each provider to open and to pass its test."`
 	Connect  time.Duration `param:"connect_timeout" default:"60s" min:"100ms" level:"tuner" scope:"process" doc:"How long a peer may take nothing at all, although messages wait for it and none is on its way, until they fail: its session is over, or its process is stopped."`
+	Warn     bool          `param:"warn" default:"true" level:"user" scope:"process" doc:"Whether rank 0 says on standard error that a provider has failed its test, or is not used for a defect, and what is used in its place."`
 	Sysfs    string        `param:"sysfs" default:"/sys" level:"developer" scope:"process" doc:"Where the system shows its devices: providers whose hardware is there come first."`
 	Buffers  int           `param:"control_buffers" default:"64" min:"1" max:"65536" level:"developer" scope:"process" doc:"Receives for control messages that are always posted."`
 }
@@ -135,9 +137,12 @@ func (ofi) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 			if ctx.Err() != nil {
 				return nil, context.Cause(ctx)
 			}
-			c.refused = err.Error()
+			c.refused, c.failed = err.Error(), true
 			env.Logger.Info("mtl ofi: left out", "provider", c.info.String(), "reason", c.refused)
 			continue
+		}
+		if what := missed(all, c, p.ProviderInclude); what != "" && p.Warn && env.Identity.Proc.Rank == 0 {
+			warn(what)
 		}
 		m.about.Notes = o.notes
 		m.about.Candidates = append(described(all), o.unavailable(p.ProviderInclude)...)
@@ -160,4 +165,15 @@ func (ofi) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 		return a, nil
 	}
 	return nil, o.nothing(ctx, all, given)
+}
+
+// warned has what was said: a program that opens one session after the other hears it
+// once.
+var warned sync.Map
+
+// warn says something on standard error, once in a process.
+func warn(what string) {
+	if _, said := warned.LoadOrStore(what, true); !said {
+		fmt.Fprintf(os.Stderr, "ferry: mtl ofi: %s (mtl.ofi.warn=off ends this line)\n", what)
+	}
 }

@@ -14,6 +14,9 @@ func SetLibrary(p any, library string, deadline time.Duration) {
 	o.Library, o.Deadline = library, deadline
 }
 
+// SetWarn says whether a broken provider is said on standard error.
+func SetWarn(p any, on bool) { p.(*params).Warn = on }
+
 // SetConnect sets how long a peer may take nothing.
 func SetConnect(p any, d time.Duration) { p.(*params).Connect = d }
 

@@ -3,10 +3,12 @@ package ofi_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
 	"os/signal"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -32,6 +34,47 @@ func TestHandlersThatAProviderTakesAreGivenBack(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestBrokenProviderIsSaidOnceOnStandardError, by one rank, and not where warnings are off.
+func TestBrokenProviderIsSaidOnceOnStandardError(t *testing.T) {
+	lib := compile(t, "fault.c", "-shared", "-fPIC", "-ldl")
+	for how, want := range map[string]int{"0 on": 1, "0 off": 0, "1 on": 0} {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), childVariable+"=warned "+lib+" "+how, "FABRIC_FAULT=drop")
+		out, err := cmd.CombinedOutput()
+		if err != nil || strings.Count(string(out), "\n") != want || strings.Count(string(out), "is used, and not tcp;ofi_rxm") != want {
+			t.Errorf("%s: %v: %s", how, err, out)
+		}
+	}
+}
+
+// warnedChild opens two modules, one after the other, over a library in which
+// tcp;ofi_rxm does not work.
+func warnedChild(what string) error {
+	var lib, warn string
+	var rank uint32
+	if _, err := fmt.Sscan(what, &lib, &rank, &warn); err != nil {
+		return err
+	}
+	for range 2 {
+		component := ofi.Component()
+		p := component.Params()
+		framework.FillDefaults(p)
+		ofi.Set(p, []string{"tcp;ofi_rxm", "net;ofi_rxm"}, "auto", "auto")
+		ofi.SetLibrary(p, lib, time.Second)
+		ofi.SetWarn(p, warn == "on")
+		proc := framework.Proc{Namespace: "job", Rank: rank}
+		m, err := component.Open(context.Background(), mtl.Env{
+			Env:    progress.Env{Identity: bootstrap.Identity{Proc: proc, Size: 2, LocalSize: 2}, Worlds: framework.NewWorlds("job"), Self: framework.Life{Nonce: 7}, Logger: slog.New(slog.DiscardHandler)},
+			Params: p, Upcall: deaf{},
+		})
+		if err != nil {
+			return err
+		}
+		m.Close()
+	}
+	return nil
 }
 
 // handlersChild opens a module over the library, and has a signal come, and a fault.
