@@ -61,34 +61,6 @@ type module struct {
 	events [pollMost]libfabric.Event
 }
 
-// queueEntries is how many completions the queue has room for at least; a provider
-// that says it takes more operations gets a longer one.
-const queueEntries = 8192
-
-// noLimit is a size that no queue has: a provider that claims more, most often the largest
-// number that there is (psm3, opx), has no limit, and gets no queue of that length.
-const noLimit = 1 << 24
-
-// room is how much may be in progress at once.
-type room struct {
-	queue    int // completions that the queue is made for
-	all      int // operations
-	receives int // of which so many may be receives
-}
-
-// roomOf returns what a provider has room for, in a version of the library.
-func roomOf(info *libfabric.Info, v libfabric.Version) room {
-	r := room{queueEntries, math.MaxInt, max(info.RxSize-reserved, reserved)}
-	if info.TxSize < noLimit && info.RxSize < noLimit {
-		r.queue = max(queueEntries, info.TxSize+info.RxSize)
-		r.all = r.queue
-	}
-	if _, ok := needs(info.Provider, KeepTo, v); ok {
-		r.receives = r.all / 2 // sends and probes need theirs
-	}
-	return r
-}
-
 // pollMost is how many completions one Poll takes.
 const pollMost = 64
 
