@@ -3,12 +3,9 @@ package assembly
 import (
 	"crypto/sha256"
 	"fmt"
-	"os"
-	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/sameness"
 )
 
 // nodeID returns what is equal in processes that share memory, and in no others: the
@@ -20,13 +17,9 @@ func nodeID(values *framework.Values) string {
 	if !ok {
 		dir.Text = "/dev/shm"
 	}
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	proof, err := sameness.Proof(dir.Text)
 	if err != nil {
 		return ""
 	}
-	var st unix.Stat_t
-	if err := unix.Stat(dir.Text, &st); err != nil {
-		return ""
-	}
-	return fmt.Sprintf("%x", sha256.Sum256(fmt.Appendf(nil, "%s %d:%d", strings.TrimSpace(string(boot)), st.Dev, st.Ino)))
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(proof)))
 }

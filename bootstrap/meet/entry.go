@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net/netip"
-	"os"
-	"slices"
 	"strings"
 
 	"github.com/ferrympi/ferry/internal/netaddr"
+	"github.com/ferrympi/ferry/internal/sameness"
 )
 
 // version is that of entry, handshake and messages together: processes of one job must
@@ -100,15 +99,11 @@ func (e *entry) where() string {
 // sameHost names what shares abstract sockets: this boot of this machine, and the network
 // namespace. 0: not known.
 func sameHost() uint64 {
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return 0
-	}
-	net, err := os.Readlink("/proc/self/ns/net")
+	proof, err := sameness.Proof("/proc/self/ns/net")
 	if err != nil {
 		return 0
 	}
 	h := fnv.New64a()
-	h.Write(slices.Concat(boot, []byte(net)))
+	h.Write([]byte(proof))
 	return max(h.Sum64(), 1)
 }

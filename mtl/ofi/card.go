@@ -5,12 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/internal/libfabric"
+	"github.com/ferrympi/ferry/internal/sameness"
 )
 
 // blobVersion is that of blob's encoding and of what modules send one another.
@@ -46,23 +43,8 @@ func parseBlob(in []byte) (blob, error) {
 }
 
 // nodeProof is equal in processes that share memory and see one another: same
-// boot of the same kernel, same /dev/shm, same process ids. A host's name proves
-// none of this.
-func nodeProof() (string, error) {
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return "", err
-	}
-	var shm unix.Stat_t
-	if err := unix.Stat("/dev/shm", &shm); err != nil {
-		return "", fmt.Errorf("/dev/shm: %w", err)
-	}
-	pids, err := os.Readlink("/proc/self/ns/pid")
-	if err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("%s %d:%d %s", strings.TrimSpace(string(boot)), shm.Dev, shm.Ino, pids), nil
-}
+// boot of the same kernel, same /dev/shm, same process ids.
+func nodeProof() (string, error) { return sameness.Proof("/dev/shm", "/proc/self/ns/pid") }
 
 // formatName names a format in offers: who has another one is not reached.
 func formatName(format uint32) string {
