@@ -32,7 +32,7 @@ func Standard() *framework.Registry {
 	r.Register(bootstrap_local.Component())
 	r.SetPriority("bootstrap", "local", 10)
 	r.Register(bootstrap_pmi1.Component())
-	r.SetPriority("bootstrap", "pmi1", 30)
+	r.SetPriority("bootstrap", "pmi1", 35)
 	r.Register(bootstrap_pmix.Component())
 	r.SetPriority("bootstrap", "pmix", 30)
 	r.Register(coll_basic.Component())

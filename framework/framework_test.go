@@ -427,3 +427,27 @@ func TestEnvironmentNamesFollowRegistration(t *testing.T) {
 		t.Error("a parameter has no variable")
 	}
 }
+
+// TestReadsIsTheValueOfAnother: a parameter that something else declares, which is not
+// declared twice, and need not be there.
+func TestReadsIsTheValueOfAnother(t *testing.T) {
+	type params struct {
+		Own  string `param:"own" default:"x" level:"user" scope:"process" doc:"its own"`
+		Pin  bool   `reads:"btl.shm.pin"`
+		None string `reads:"btl.none.at_all"`
+	}
+	if specs := ParamsOf("btl.other", new(params)); len(specs) != 1 {
+		t.Errorf("it declares %+v", specs)
+	}
+	r := example()
+	r.RegisterParams(ParamsOf("btl.other", new(params))...)
+	v := set(t, defaults(t, r), "btl.shm.pin", "on")
+	got := params{None: "as it was"}
+	if err := v.Decode("btl.other", &got); err != nil || got != (params{"x", true, "as it was"}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	var wrong struct {
+		Pin time.Duration `reads:"btl.shm.pin"`
+	}
+	wantError(t, v.Decode("btl.other", &wrong), ErrConfig, "Pin", "btl.shm.pin", "bool")
+}

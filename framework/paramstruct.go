@@ -30,6 +30,11 @@ type Declared struct {
 // []string, time.Duration or Size. Every exported field is a parameter, except
 // under `param:"-"`.
 //
+// A field with the one tag reads is no parameter of its own: Decode gives it the value of
+// the parameter with that full name, which something else declares.
+//
+//	Singleton bool `reads:"bootstrap.local.singleton"`
+//
 // It panics when params is something else or a tag can't be read: that is a mistake
 // in the component, and the first program that registers the component shows it.
 // What the tags say is checked by Check, when they are registered.
@@ -43,6 +48,9 @@ func ParamsOf(prefix string, params any) []ParamSpec {
 	}
 	var specs []ParamSpec
 	err := eachField(params, func(f reflect.StructField, _ reflect.Value) error {
+		if f.Tag.Get("reads") != "" {
+			return nil
+		}
 		s, err := specOf(prefix, f)
 		specs = append(specs, s)
 		return err
@@ -86,7 +94,8 @@ func specOf(prefix string, f reflect.StructField) (ParamSpec, error) {
 
 // Decode fills params, which is as for ParamsOf, with the values of the parameters
 // prefix.*. It fails with ErrConfig when v holds no such parameter, which means
-// that v was made by a registry that does not know them.
+// that v was made by a registry that does not know them. A field that reads a parameter
+// which v does not hold is left alone: who declares that may not be in the program.
 func (v *Values) Decode(prefix string, params any) error {
 	if d, ok := params.(*Declared); ok {
 		d.Texts = make(map[string]string, len(d.Specs))
@@ -100,7 +109,16 @@ func (v *Values) Decode(prefix string, params any) error {
 		return nil
 	}
 	return eachField(params, func(f reflect.StructField, field reflect.Value) error {
-		parsed, err := v.parsed(prefix + "." + f.Tag.Get("param"))
+		name := f.Tag.Get("reads")
+		if name == "" {
+			name = prefix + "." + f.Tag.Get("param")
+		} else if _, ok := v.values[name]; !ok {
+			return nil
+		}
+		parsed, err := v.parsed(name)
+		if err == nil && !reflect.TypeOf(parsed).ConvertibleTo(f.Type) {
+			return fmt.Errorf("%w: field %s can't have the value of %s, a %T", ErrConfig, f.Name, name, parsed)
+		}
 		if err == nil {
 			field.Set(reflect.ValueOf(parsed).Convert(f.Type))
 		}

@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/internal/launched"
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 	"github.com/ferrympi/ferry/framework"
 )
@@ -30,6 +31,9 @@ type Params struct {
 	Rank      int    `param:"rank" default:"0" level:"developer" scope:"process" doc:"this process's rank in mpi://WORLD"`
 	Size      int    `param:"size" default:"1" level:"developer" scope:"process" doc:"processes in mpi://WORLD"`
 	Locals    string `param:"locals" default:"" level:"developer" scope:"process" doc:"the ranks on this node, such as 0-3,7; empty: all"`
+	Singleton bool   `param:"singleton" default:"false" level:"user" scope:"process" doc:"this process is by itself, although variables of a launcher are there"`
+
+	Select string `reads:"bootstrap"`
 }
 
 type component struct{}
@@ -49,26 +53,34 @@ func (component) Info() framework.Info {
 
 func (component) Params() any { return new(Params) }
 
-// Probe finds local usable when a launcher of ferry's is named, and otherwise
-// when no other launcher is: N processes that mpiexec started are never N
-// singletons.
+// Probe finds local usable when a launcher of ferry's is named and none is nearer, and
+// otherwise when no other launcher is: N processes that mpiexec started are never N
+// singletons, unless the user says so.
 func (component) Probe(_ context.Context, params any) framework.Verdict {
 	p, ok := params.(*Params)
 	if !ok {
 		return framework.Unavailable(fmt.Sprintf("parameters are %T, not %T", params, p), "")
 	}
-	if p.Address != "" {
+	if p.Singleton {
 		return framework.Usable()
 	}
-	if name := otherLauncher(os.LookupEnv); name != "" {
+	if p.Address != "" {
+		if name := launched.Other(os.LookupEnv); name != "" && p.Select != "local" {
+			return framework.Unavailable(
+				fmt.Sprintf("a rank of ferry run (%s) has started another launcher, and that one this process (%s is set), which local does not speak to", wire.EnvAddress, name),
+				"FERRY_BOOTSTRAP=local if it is the rank of ferry run all the same; "+launched.HowToMeet(name))
+		}
+		return framework.Usable()
+	}
+	if name := launched.Several(os.LookupEnv); name != "" {
 		return framework.Unavailable(
-			"another launcher started this process ("+name+" is set), and local does not speak to it",
-			"start it with ferry run, or unset "+name+" to run it by itself")
+			"another launcher started this process ("+name+" is set), and local does not speak to it", launched.HowToMeet(name))
 	}
 	return framework.Usable()
 }
 
-// Open connects to the launcher, or returns a singleton when none is named.
+// Open connects to the launcher, or returns a singleton when none is named, or the user
+// says so.
 // Errors: ErrConfig for an environment that makes no sense, ErrTransport when
 // the launcher can't be reached or refuses.
 func (component) Open(ctx context.Context, env bootstrap.Env) (bootstrap.Client, error) {
@@ -76,7 +88,7 @@ func (component) Open(ctx context.Context, env bootstrap.Env) (bootstrap.Client,
 	if !ok {
 		return nil, fmt.Errorf("%w: bootstrap local: parameters are %T, not %T", framework.ErrConfig, env.Params, p)
 	}
-	if p.Address == "" {
+	if p.Address == "" || p.Singleton {
 		return newSingleton(env), nil
 	}
 	id, err := p.identity()

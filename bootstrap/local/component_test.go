@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/internal/launched"
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 	"github.com/ferrympi/ferry/bootstrap/local/server"
 	"github.com/ferrympi/ferry/framework"
@@ -88,50 +90,76 @@ func TestBadEnvironmentIsAConfigError(t *testing.T) {
 	}
 }
 
-func TestOtherLaunchersMakeNoSingletons(t *testing.T) {
-	for _, c := range []struct{ env, want string }{
-		{"", ""},
-		{"PMI_SIZE=4 PMI_FD=5", "PMI_SIZE"},
-		{"PMI_SIZE=1 PMI_FD=5", ""},
-		{"OMPI_COMM_WORLD_SIZE=2 PMIX_RANK=0", "OMPI_COMM_WORLD_SIZE"},
-		{"OMPI_COMM_WORLD_SIZE=1 PMIX_RANK=0", ""},
-		{"PMIX_RANK=0", "PMIX_RANK"},
-		{"PMI_PORT=host:1", "PMI_PORT"},
-		{"PMI_RANK=0", "PMI_RANK"},
-		{"PMI_RANK=0 PMI_SIZE=1", ""},
-		{"PALS_RANKID=0", "PALS_RANKID"},
-		{"PALS_RANKID=3 PMI_SIZE=many", "PMI_SIZE"},
-		{"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_RANK"},
+// bare takes what launchers of the tests may have set out of the environment.
+func bare(t *testing.T) {
+	t.Helper()
+	for _, e := range os.Environ() {
+		if name, _, _ := strings.Cut(e, "="); launched.NamesRank(name) {
+			t.Setenv(name, "") // which puts back what was there
+			os.Unsetenv(name)
+		}
+	}
+}
 
-		// srun without a PMI
-		{"SLURM_PROCID=1 SLURM_NTASKS=4", "SLURM_PROCID"},
-		{"SLURM_PROCID=0 SLURM_NTASKS=4", "SLURM_NTASKS"},
-		{"SLURM_PROCID=0", "SLURM_PROCID"},
-		{"SLURM_PROCID=0 SLURM_NTASKS=1", ""},
-		{"SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_STEP_NUM_TASKS=4", "SLURM_STEP_NUM_TASKS"},
-		{"SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_STEP_NUM_TASKS=1", ""}, // srun -n 1 in a job of 4
-		{"SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=4", "SLURM_NTASKS"},
-		{"SLURM_JOB_ID=7 SLURM_STEP_NUM_TASKS=4 PMI_RANK=0 PMI_SIZE=1", ""}, // mpiexec inside srun
-		{"SLURM_JOB_ID=7 SLURM_NTASKS=4", ""},                               // salloc's shell
-		{"SLURM_JOB_ID=7 SLURM_NTASKS=4 SLURM_PROCID=0", ""},                // a batch script
-		{"SLURM_JOB_ID=7 SLURM_NTASKS=4 SLURM_PROCID=2", "SLURM_PROCID"},
-	} {
-		env := map[string]string{}
-		for f := range strings.FieldsSeq(c.env) {
-			k, v, _ := strings.Cut(f, "=")
-			env[k] = v
-		}
-		got := otherLauncher(func(k string) (string, bool) { v, ok := env[k]; return v, ok })
-		if got != c.want {
-			t.Errorf("%q: got %q, want %q", c.env, got, c.want)
+// verdict wants a verdict with a status whose reason and hint hold all of want.
+func verdict(t *testing.T, p *Params, status framework.Status, want ...string) {
+	t.Helper()
+	v := Component().Probe(t.Context(), p)
+	if v.Status != status {
+		t.Errorf("%+v: verdict %v", p, v)
+	}
+	for _, w := range want {
+		if !strings.Contains(v.Why(), w) {
+			t.Errorf("%+v: verdict %v has no %q", p, v, w)
 		}
 	}
+}
+
+// TestOtherLaunchersMakeNoSingletons: it is an error that names the variable and all ways
+// on, and the user's word is one.
+func TestOtherLaunchersMakeNoSingletons(t *testing.T) {
+	bare(t)
+	verdict(t, new(Params), framework.StatusUsable)
+	t.Setenv("SLURM_STEP_NUM_TASKS", "2")
+	verdict(t, new(Params), framework.StatusUnavailable, "SLURM_STEP_NUM_TASKS is set", "ferry run", "srun --mpi=pmix", "srun --mpi=pmi2", wire.EnvSingleton+"=true")
 	t.Setenv("PMI_SIZE", "2")
-	if v := Component().Probe(t.Context(), new(Params)); v.Status != framework.StatusUnavailable || !strings.Contains(v.Hint, "PMI_SIZE") {
-		t.Errorf("verdict %v", v)
+	verdict(t, new(Params), framework.StatusUnavailable, "PMI_SIZE is set", "ferry run", wire.EnvSingleton+"=true")
+	verdict(t, &Params{Select: "local"}, framework.StatusUnavailable, "PMI_SIZE is set")
+	verdict(t, &Params{Singleton: true}, framework.StatusUsable)
+}
+
+// TestRanksOfALauncherInsideFerryRunAreNotTheRankAboveThem: they all have its address.
+func TestRanksOfALauncherInsideFerryRunAreNotTheRankAboveThem(t *testing.T) {
+	bare(t)
+	p := &Params{Address: "unix:/x"}
+	verdict(t, p, framework.StatusUsable)
+	for _, name := range []string{"PMI_FD", "PMI_PORT", "PMI_SIZE", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "PALS_RANKID", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(name, "1")
+			verdict(t, p, framework.StatusUnavailable, wire.EnvAddress, name+" is set", wire.EnvSingleton+"=true")
+			verdict(t, &Params{Address: "unix:/x", Select: "local"}, framework.StatusUsable)
+		})
 	}
-	if v := Component().Probe(t.Context(), &Params{Address: "unix:/x"}); v.Status != framework.StatusUsable {
-		t.Errorf("verdict with a launcher of ferry's: %v", v)
+	t.Setenv("SLURM_JOB_ID", "7") // an allocation is no launcher
+	t.Setenv("SLURM_NTASKS", "4")
+	verdict(t, p, framework.StatusUsable)
+}
+
+// TestSingletonIsTheUsersWord: whatever launcher has left its variables.
+func TestSingletonIsTheUsersWord(t *testing.T) {
+	t.Setenv("PMI_SIZE", "2")
+	for _, p := range []*Params{{Singleton: true}, {Singleton: true, Address: "unix:/nowhere", Namespace: "job", Size: 4}} {
+		verdict(t, p, framework.StatusUsable)
+		c, err := Component().Open(t.Context(), bootstrap.Env{Params: p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if id := c.Identity(); !id.Singleton || id.Size != 1 {
+			t.Errorf("identity %+v", id)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
@@ -155,7 +183,7 @@ func TestEnvironNamesAreTheParameters(t *testing.T) {
 	if f, _ := reflect.TypeFor[Params]().FieldByName("Token"); f.Tag.Get("secret") != "true" {
 		t.Error("the token is not marked secret")
 	}
-	if wire.EnvAddress != "FERRY_BOOTSTRAP_LOCAL_ADDRESS" {
-		t.Errorf("address is told in %s", wire.EnvAddress)
+	if wire.EnvAddress != "FERRY_BOOTSTRAP_LOCAL_ADDRESS" || wire.EnvSingleton != framework.EnvName("bootstrap.local.singleton") {
+		t.Errorf("address is told in %s, and a singleton in %s", wire.EnvAddress, wire.EnvSingleton)
 	}
 }

@@ -26,6 +26,7 @@ import (
 	"os"
 
 	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/internal/launched"
 	"github.com/ferrympi/ferry/framework"
 )
 
@@ -34,6 +35,9 @@ import (
 type Params struct {
 	Port string `param:"port" default:"" level:"developer" scope:"process" doc:"the PMI-1 server, host:port; empty: what PMI_FD or PMI_PORT says"`
 	ID   int    `param:"id" default:"0" min:"0" level:"developer" scope:"process" doc:"this process's number at that server, as PMI_ID has it"`
+
+	Select    string `reads:"bootstrap"`
+	Singleton bool   `reads:"bootstrap.local.singleton"`
 }
 
 type component struct{}
@@ -47,7 +51,7 @@ func (component) Info() framework.Info {
 		Name:     "pmi1",
 		Version:  "1.0.0",
 		Summary:  "wire-up under mpiexec.hydra and srun --mpi=pmi2, by PMI-1",
-		Priority: 30,
+		Priority: 35, // above pmix: see Probe
 	}
 }
 
@@ -58,17 +62,44 @@ const hint = "start it with mpiexec.hydra or srun --mpi=pmi2"
 
 // Probe finds pmi1 usable when the environment names a server, and a descriptor that it
 // names is one that this process has inherited. It sends nothing.
+//
+// A descriptor is the nearest launcher's where PMIx is there too: such launchers close what
+// they have from others. So pmi1 is usable then, and preferred. A port tells nothing.
 func (component) Probe(_ context.Context, params any) framework.Verdict {
 	p, ok := params.(*Params)
 	if !ok {
 		return framework.Unavailable(fmt.Sprintf("parameters are %T, not %T", params, p), "")
 	}
+	if p.Singleton {
+		return launched.Singleton()
+	}
 	at, err := findPlace(p, os.LookupEnv)
 	if err == nil && at.fd >= 0 && !visited(at) {
 		err = checkInherited(at.fd)
 	}
+	if err == nil && p.Port == "" && !visited(at) {
+		if v := nearest(p, at); v.Status != framework.StatusUsable {
+			return v
+		}
+	}
 	if err != nil {
 		return framework.Unavailable(err.Error(), hint)
+	}
+	return framework.Usable()
+}
+
+// nearest is the verdict on whether the launcher of a server is the one that started this
+// process, or another one inside that.
+func nearest(p *Params, at place) framework.Verdict {
+	_, port := os.LookupEnv(envPort)
+	switch {
+	case at.fd >= 0 && port && !fromParent(at.fd):
+		return launched.Undecided(envFD, envPort, "")
+	case at.fd >= 0 || p.Select == "pmi1":
+	case launched.BySlurm(os.LookupEnv): // which gives descriptors
+		return launched.Outer(envPort)
+	case launched.PMIx(os.Environ()) == nil:
+		return launched.Undecided(envPort, launched.PMIxNamespace, "pmi1")
 	}
 	return framework.Usable()
 }

@@ -10,16 +10,17 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ferrympi/ferry/bootstrap/internal/launched"
 	"github.com/ferrympi/ferry/bootstrap/pmi1/internal/wire"
 )
 
 // The environment variables of PMI-1. A server gives a descriptor, rank and size, or its
 // port and a number by which it tells the process the rest.
 const (
-	envFD        = "PMI_FD"
-	envRank      = "PMI_RANK"
-	envSize      = "PMI_SIZE"
-	envPort      = "PMI_PORT"
+	envFD        = launched.PMIFD
+	envRank      = launched.PMIRank
+	envSize      = launched.PMISize
+	envPort      = launched.PMIPort
 	envID        = "PMI_ID"
 	envLocalRank = "MPI_LOCALRANKID"
 	envLocalSize = "MPI_LOCALNRANKS"
@@ -143,6 +144,13 @@ func checkInherited(fd int) error {
 		return fmt.Errorf("%s=%d is no connection that was handed to this process: %s", envFD, fd, meant)
 	}
 	return nil
+}
+
+// fromParent reports whether a connection was made by the parent of this process, which is
+// its launcher then.
+func fromParent(fd int) bool {
+	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	return err == nil && int(cred.Pid) == os.Getppid()
 }
 
 // dial connects to the server. The descriptor becomes the connection's, and is

@@ -74,6 +74,56 @@ func TestWithoutServerItIsUnavailable(t *testing.T) {
 	}
 }
 
+// TestPortBesidePMIxIsNotAGuess: nothing tells which launcher is nearer, so that the user
+// must. A descriptor does.
+func TestPortBesidePMIxIsNotAGuess(t *testing.T) {
+	unset(t)
+	t.Setenv(envPort, "host:1")
+	t.Setenv(envID, "0")
+	for name, value := range map[string]string{"PMIX_NAMESPACE": "job", "PMIX_RANK": "0", "PMIX_SERVER_URI2": "job.0;tcp4://127.0.0.1:9"} {
+		if v := probe(new(Params)); v.Status != framework.StatusUsable {
+			t.Errorf("with half of what PMIx sets: %v", v)
+		}
+		t.Setenv(name, value)
+	}
+	if v := probe(new(Params)); v.Status != framework.StatusUnavailable || !strings.Contains(v.Why(), "PMI_PORT and PMIX_NAMESPACE") || !strings.Contains(v.Why(), "FERRY_BOOTSTRAP=pmi1") {
+		t.Errorf("verdict %v", v)
+	}
+	if v := probe(&Params{Select: "pmi1"}); v.Status != framework.StatusUsable {
+		t.Errorf("verdict where the user has said which: %v", v)
+	}
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0) // as it comes through exec
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(ends[0])
+	defer unix.Close(ends[1])
+	t.Setenv(envFD, strconv.Itoa(ends[0]))
+	t.Setenv(envRank, "0")
+	t.Setenv(envSize, "2")
+	// This process has made it, and not its parent: it might be of a launcher around the
+	// one with the port.
+	if v := probe(new(Params)); v.Status != framework.StatusUnavailable || !strings.Contains(v.Why(), "PMI_FD and PMI_PORT") || !strings.Contains(v.Why(), "env -u") {
+		t.Errorf("verdict with a descriptor and a port: %v", v)
+	}
+	os.Unsetenv(envPort)
+	if v := probe(new(Params)); v.Status != framework.StatusUsable {
+		t.Errorf("verdict with a descriptor: %v", v)
+	}
+	t.Setenv("SLURM_TASK_PID", strconv.Itoa(os.Getpid()))
+	if v := probe(new(Params)); v.Status != framework.StatusUsable {
+		t.Errorf("verdict with a descriptor of srun's: %v", v)
+	}
+	os.Unsetenv(envFD)
+	t.Setenv(envPort, "host:1")
+	if v := probe(new(Params)); v.Status != framework.StatusUnavailable || !strings.Contains(v.Why(), "PMI_PORT") || !strings.Contains(v.Why(), "SLURM_TASK_PID") || !strings.Contains(v.Why(), "srun --mpi=pmi2") {
+		t.Errorf("verdict with a port around srun: %v", v)
+	}
+	if v := probe(&Params{Singleton: true}); v.Status != framework.StatusUnavailable || !strings.Contains(v.Reason, "bootstrap.local.singleton") {
+		t.Errorf("verdict for a process by itself: %v", v)
+	}
+}
+
 // TestDescriptorMeantForAParentIsNotUsed: a process between has not passed it on, so that
 // the number is free or names something else.
 func TestDescriptorMeantForAParentIsNotUsed(t *testing.T) {

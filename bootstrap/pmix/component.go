@@ -28,10 +28,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
-	"strings"
 
 	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/internal/launched"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/pmixc"
 )
@@ -42,6 +41,9 @@ const component = "bootstrap pmix"
 // Params are the component's parameters; each is bootstrap.pmix.NAME.
 type Params struct {
 	Library string `param:"library" default:"libpmix.so.2" level:"user" scope:"process" doc:"libpmix: a file, or a name that is looked for where PMIX_LIBDIR and PMIX_PREFIX say, and then where the dynamic linker looks"`
+
+	Select    string `reads:"bootstrap"`
+	Singleton bool   `reads:"bootstrap.local.singleton"`
 }
 
 type pmix struct{}
@@ -63,14 +65,27 @@ func (pmix) Info() framework.Info {
 func (pmix) Params() any { return new(Params) }
 
 // Probe finds pmix usable when the environment names a server, and libpmix is there. It
-// does not connect.
+// does not connect. Where PMI-1 names a port as well, it can't be told which of the two
+// launchers is the nearer one.
 func (pmix) Probe(_ context.Context, params any) framework.Verdict {
 	p, ok := params.(*Params)
 	if !ok {
 		return framework.Unavailable(fmt.Sprintf("parameters are %T, not %T", params, p), "")
 	}
-	if err := hinted(os.Environ()); err != nil {
+	if p.Singleton {
+		return launched.Singleton()
+	}
+	if err := launched.PMIx(os.Environ()); err != nil {
 		return framework.Unavailable(err.Error(), "start it with mpirun, prun or srun --mpi=pmix")
+	}
+	switch {
+	case p.Select == "pmix":
+	case launched.BySlurm(os.LookupEnv):
+		if !launched.PMIxOfSlurm(os.LookupEnv) {
+			return launched.Outer(launched.PMIxNamespace)
+		}
+	case launched.PMIPortOnly(os.LookupEnv):
+		return launched.Undecided(launched.PMIPort, launched.PMIxNamespace, "pmix")
 	}
 	if err := pmixc.Built(); err != nil {
 		return framework.Verdict{
@@ -90,29 +105,6 @@ func hintFor(err error) string {
 		return fmt.Sprintf("install libpmix %v or newer, or set bootstrap.pmix.library to its file", pmixc.Oldest)
 	}
 	return "install libpmix (Debian: libpmix2), or set bootstrap.pmix.library to its file"
-}
-
-// hinted returns nil if the environment names this process and its server. A launcher sets
-// several variables of the server's address, one for each generation of the protocol.
-func hinted(environ []string) error {
-	const namespace, rank, uri = "PMIX_NAMESPACE", "PMIX_RANK", "PMIX_SERVER_URI"
-	has := func(prefix string) bool {
-		return slices.ContainsFunc(environ, func(e string) bool { return strings.HasPrefix(e, prefix) })
-	}
-	var missing []string
-	for name, prefix := range map[string]string{namespace: namespace + "=", rank: rank + "=", uri + "*": uri} {
-		if !has(prefix) {
-			missing = append(missing, name)
-		}
-	}
-	slices.Sort(missing)
-	switch len(missing) {
-	case 0:
-		return nil
-	case 3:
-		return errors.New("no PMIx server started this process (PMIX_NAMESPACE is not set)")
-	}
-	return fmt.Errorf("half of what a PMIx server sets is there: not %s", strings.Join(missing, ", "))
 }
 
 // Open connects to the server, or finds that this process is done with it already.

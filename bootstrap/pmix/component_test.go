@@ -3,10 +3,13 @@ package pmix
 import (
 	"context"
 	"errors"
+	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -73,6 +76,27 @@ func TestWithoutServerInTheEnvironment(t *testing.T) {
 	probe(t, defaults, framework.StatusUnavailable, "not PMIX_NAMESPACE, PMIX_SERVER_URI*", "mpirun")
 }
 
+// TestServerBesideAPortIsNotAGuess: nothing tells which launcher is nearer, so that the
+// user must. Where PMI_FD is set, it is the descriptor that tells, and pmi1 that looks.
+func TestServerBesideAPortIsNotAGuess(t *testing.T) {
+	if err := pmixc.Built(); err != nil {
+		t.Skip(err)
+	}
+	under(t, "tcp4://127.0.0.1:9")
+	lib := fake(t, "OpenPMIx 4.1.0")
+	t.Setenv("PMI_PORT", "host:1")
+	probe(t, &Params{Library: lib}, framework.StatusUnavailable, "PMI_PORT and PMIX_NAMESPACE", "FERRY_BOOTSTRAP=pmix")
+	probe(t, &Params{Library: lib, Select: "pmix"}, framework.StatusUsable, "", "")
+	t.Setenv("PMI_FD", "3")
+	probe(t, &Params{Library: lib}, framework.StatusUsable, "", "")
+	os.Unsetenv("PMI_FD")
+	t.Setenv("SLURM_TASK_PID", strconv.Itoa(os.Getpid()))
+	probe(t, &Params{Library: lib}, framework.StatusUnavailable, "PMIX_NAMESPACE is of a launcher around srun", "srun --mpi=pmix")
+	t.Setenv("PMIX_NAMESPACE", "slurm.pmix.7.0")
+	probe(t, &Params{Library: lib}, framework.StatusUsable, "", "")
+	probe(t, &Params{Library: lib, Singleton: true}, framework.StatusUnavailable, "bootstrap.local.singleton", "")
+}
+
 // TestLibrariesThatDoNotServeAreNamed: one that is missing, too old, or something else.
 func TestLibrariesThatDoNotServeAreNamed(t *testing.T) {
 	if err := pmixc.Built(); err != nil {
@@ -128,7 +152,12 @@ func TestLibraryIsLookedForWherePMIxSays(t *testing.T) {
 // TestHangingLibraryEndsWithItsCaller: libpmix need not return at all.
 func TestHangingLibraryEndsWithItsCaller(t *testing.T) {
 	p := &Params{Library: fake(t, "OpenPMIx 4.2.2")}
-	under(t, "tcp4://127.0.0.1:9")
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	under(t, "tcp4://"+l.Addr().String())
 	enough := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	time.AfterFunc(20*time.Millisecond, func() { cancel(enough) })
@@ -141,6 +170,47 @@ func TestHangingLibraryEndsWithItsCaller(t *testing.T) {
 		t.Errorf("once more: %v", err)
 	}
 	spoiled = nil
+}
+
+// TestServerThatIsNotThereIsAnErrorAtOnce: libpmix would take a second where nobody
+// listens. It is an error that says what to do, and one from which the process recovers.
+func TestServerThatIsNotThereIsAnErrorAtOnce(t *testing.T) {
+	p := &Params{Library: fake(t, "OpenPMIx 4.2.2")} // whose calls hang
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := "tcp4://" + l.Addr().String()
+	if err := reach(t.Context(), at); err != nil {
+		t.Errorf("a server that is there: %v", err)
+	}
+	l.Close()
+	under(t, at)
+	for range 2 {
+		c, err := Component().Open(t.Context(), bootstrap.Env{Params: p})
+		if c != nil || !errors.Is(err, framework.ErrTransport) {
+			t.Fatalf("got %v, %v", c, err)
+		}
+		for _, want := range []string{at, "connection refused", "PMIX_NAMESPACE is set", "srun --mpi=pmix", "FERRY_BOOTSTRAP_LOCAL_SINGLETON=true"} {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%v has no %q", err, want)
+			}
+		}
+	}
+	enough := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(enough)
+	if err := reach(ctx, at); !errors.Is(err, enough) {
+		t.Errorf("a caller who has had enough: %v", err)
+	}
+	for _, other := range []string{"", "usock:/tmp/x", "tcp4://host:1", "tcp4://127.0.0.1"} {
+		if err := reach(t.Context(), other); err != nil {
+			t.Errorf("what only libpmix knows, %q: %v", other, err)
+		}
+	}
+	if !here(netip.MustParseAddr("127.0.0.1")) || here(netip.MustParseAddr("192.0.2.1")) {
+		t.Error("this host is not itself")
+	}
 }
 
 func TestIdentityIsWhatTheServerSays(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -81,8 +80,14 @@ func attach(ctx context.Context, p *Params) (meet.Launcher, error) {
 func initialize(ctx context.Context, lib *pmixc.Library) (*process, error) {
 	limited, cancel := limit(ctx, initTimeout)
 	defer cancel()
+	if err := reach(limited, address(os.Getenv)); err != nil {
+		return nil, failed(ctx, "connect", err)
+	}
 	me, err := lib.Init(limited)
 	if err != nil {
+		if gone(err) {
+			err = absent(err)
+		}
 		err = failed(ctx, "connect", err)
 		if limited.Err() != nil { // it may still succeed, once
 			spoil(err)
@@ -152,16 +157,6 @@ func failed(ctx context.Context, op string, err error) error {
 		return fmt.Errorf("%s: %s with %s: %w", component, op, server(), err)
 	}
 	return &framework.TransportError{Component: component, Peer: server(), Op: op, Err: err}
-}
-
-// server names the server, as the environment does.
-func server() string {
-	for _, name := range []string{"PMIX_SERVER_URI41", "PMIX_SERVER_URI4", "PMIX_SERVER_URI3", "PMIX_SERVER_URI21", "PMIX_SERVER_URI2"} {
-		if _, at, ok := strings.Cut(os.Getenv(name), ";"); ok {
-			return "the PMIx server at " + at
-		}
-	}
-	return "the PMIx server"
 }
 
 // gone reports whether an error means that there is no server any more.

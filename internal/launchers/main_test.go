@@ -29,6 +29,7 @@ func TestMain(m *testing.M) {
 		"reopen":  reopen,
 		"sleep":   sleep,
 		"steady":  steady,
+		"two":     two,
 		"wire-up": wireUp,
 	})
 }

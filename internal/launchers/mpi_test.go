@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -185,16 +186,19 @@ func wireUp(ctx context.Context) error {
 func TestRanksWithNoWayToMeet(t *testing.T) {
 	l := SlurmNone.Start(t)
 	for i, rank := range l.Begin(t, Job{Size: 2, Program: "alone"}).Wait().Ranks {
-		if !rank.Ended || !strings.Contains(rank.Err, "SLURM_STEP_NUM_TASKS") {
-			t.Errorf("rank %d: %+v", i, rank)
+		for _, want := range []string{"SLURM_STEP_NUM_TASKS", "ferry run", "srun --mpi=pmix", "srun --mpi=pmi2", byItself} {
+			if !rank.Ended || !strings.Contains(rank.Err, want) {
+				t.Errorf("rank %d has not %q: %+v", i, want, rank)
+			}
 		}
 	}
-	const alone = "FERRY_BOOTSTRAP_LOCAL_SINGLETON"
-	if _, there := components.Standard().EnvParam(alone); !there {
-		t.Skip("there is no parameter yet that makes singletons of them")
-	}
-	l.ToTheEnd(t, Job{Size: 2, Program: "alone", Env: []string{alone + "=true"}})
+	others := slices.DeleteFunc(everyone(), func(l Launcher) bool { return l.Speaks == Local }) // which sets the variable itself
+	Each(t, others, func(t *testing.T, l *Started) {
+		l.ToTheEnd(t, Job{Size: 2, Program: "alone", Env: []string{byItself}})
+	})
 }
+
+const byItself = "FERRY_BOOTSTRAP_LOCAL_SINGLETON=true"
 
 // alone is an error if there is anybody else.
 func alone(ctx context.Context) error {

@@ -195,7 +195,7 @@ func (job Job) run() (Result, error) {
 func (job Job) command(ctx context.Context, s *server.Server, rank int, out *bytes.Buffer) *exec.Cmd {
 	c := exec.CommandContext(ctx, os.Args[0])
 	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
-	for _, v := range os.Environ() {
+	for _, v := range server.Inherit(os.Environ()) {
 		if !strings.HasPrefix(v, "FERRY_") {
 			c.Env = append(c.Env, v)
 		}

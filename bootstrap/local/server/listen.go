@@ -6,9 +6,12 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/ferrympi/ferry/bootstrap/internal/launched"
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 )
 
@@ -95,6 +98,19 @@ func (s *Server) Environ(rank int) []string {
 		wire.EnvRank + "=" + strconv.Itoa(rank),
 		wire.EnvSize + "=" + strconv.Itoa(s.opt.Size),
 	}
+}
+
+// Inherit returns what ranks get of their launcher's environment: all but what makes the
+// launcher a rank of another launcher, or a process by itself. That is true of it, and of
+// none of its ranks: two that spoke to another launcher in its name would break its job.
+// What a rank starts by another launcher has such variables again, from that one. Whoever
+// starts ranks puts Environ behind it.
+func Inherit(environ []string) []string {
+	kept := slices.DeleteFunc(slices.Clone(environ), func(entry string) bool {
+		name, _, _ := strings.Cut(entry, "=")
+		return launched.NamesRank(name)
+	})
+	return append(kept, wire.EnvSingleton+"=false") // whatever a file or a variable says
 }
 
 // accept serves who connects, until Close. When it fails otherwise (no descriptors

@@ -221,9 +221,16 @@ func (o *options) loop(size int, small, smallWarmup, large, largeWarmup int) loo
 func (o *options) fromOutside() bool { return o.name == "init" || o.name == "hello" }
 
 func (o *options) run(cmd *cobra.Command) error {
-	if o.isRank || settings.InJob() {
+	isRank := o.isRank
+	if !isRank {
+		var err error
+		if isRank, err = settings.InJob(); err != nil {
+			return err
+		}
+	}
+	if isRank {
 		if !o.isRank && o.fromOutside() {
-			return exit.Usagef("%s measures jobs from outside: start it without ferry run", o.name)
+			return exit.Usagef("%s measures jobs from outside: start it without a launcher", o.name)
 		}
 		return o.asRank(cmd.Context(), cmd.OutOrStdout())
 	}

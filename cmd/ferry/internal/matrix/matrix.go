@@ -203,8 +203,13 @@ func (o *options) base() (*report.Report, error) {
 }
 
 func (o *options) run(cmd *cobra.Command) error {
-	if !o.job && settings.InJob() {
-		return exit.Usagef("it starts ranks by itself: run it without ferry run, or with --job as one of its ranks")
+	if !o.job {
+		switch inJob, err := settings.InJob(); {
+		case err != nil:
+			return err
+		case inJob:
+			return exit.Usagef("it starts ranks by itself: run it without a launcher, or with --job as one of its ranks")
+		}
 	}
 	r, err := o.request()
 	if err != nil {

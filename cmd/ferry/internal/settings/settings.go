@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/ferrympi/ferry/bootstrap/local"
 	"github.com/ferrympi/ferry/btl/shm"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
@@ -113,15 +114,27 @@ func (r *Ranks) Self(n int, args ...string) launch.Job {
 	return launch.Job{Program: self, Args: args, N: n, Env: r.Env, Cleanup: r.Cleanup, LossGrace: r.LossGrace()}
 }
 
-// InJob says that a launcher, ferry's or another, has started this process as a rank.
-func InJob() bool {
+// InJob says whether a launcher, ferry's or another, has started this process as a rank. It
+// is an error, with the status of a usage error, if one has and the ranks can't meet: each
+// would start a job of its own.
+func InJob() (bool, error) {
 	reg := Registry()
-	if values, err := config.Load(reg, config.Options{}); err == nil {
-		if chosen, err := reg.Select(context.Background(), framework.Bootstrap, values); err == nil && len(chosen.Chosen) > 0 && chosen.Chosen[0].Verdict.Name != "local" {
-			return true
-		}
+	values, _, err := Load(reg, nil, nil)
+	if err != nil {
+		return false, err
 	}
-	return os.Getenv(framework.EnvName("bootstrap.local.address")) != "" // and otherwise it is alone
+	var choice framework.Choice
+	chosen, err := reg.Select(context.Background(), framework.Bootstrap, values)
+	if err == nil {
+		choice, err = chosen.One()
+	}
+	if err != nil {
+		return false, &exit.Error{Status: exit.Usage, Err: err}
+	}
+	if p, ok := choice.Params.(*local.Params); ok {
+		return p.Address != "" && !p.Singleton, nil
+	}
+	return true, nil
 }
 
 // Join is what a rank of this program begins with: a session and, under a tag, a

@@ -101,9 +101,12 @@ func forget(cmd *cobra.Command) error {
 
 func (o *options) run(cmd *cobra.Command) error {
 	dir := directory()
+	inJob, err := settings.InJob()
 	switch {
-	case settings.InJob():
-		return exit.Usagef("it starts ranks by itself: run it without ferry run")
+	case err != nil:
+		return err
+	case inJob:
+		return exit.Usagef("it starts ranks by itself: run it without a launcher")
 	case cpu.Available() < processors:
 		return errors.New("two processors are needed, and this process may run on one")
 	case o.dryRun:
