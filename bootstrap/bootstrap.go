@@ -61,7 +61,7 @@ type Identity struct {
 	Size      int      // processes in mpi://WORLD
 	LocalRank int      // position of this process in LocalRanks
 	LocalSize int      // processes of the namespace on this node
-	Locals    []uint32 // their ranks, ascending; the members of mpix://SHARED
+	Locals    []uint32 // their ranks, ascending; the members of mpix://SHARED. Empty, and LocalSize 0: the launcher does not say
 	Dir       string   // a directory that belongs to the job, on this node; "" when there is none
 	Singleton bool     // there is no launcher
 }

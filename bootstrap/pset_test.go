@@ -1,7 +1,9 @@
 package bootstrap
 
 import (
+	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/ferrympi/ferry/framework"
@@ -28,16 +30,32 @@ func TestBuiltinPsetsFollowFromTheIdentity(t *testing.T) {
 			"mpi://self":    {Name: PsetSelf, Members: []framework.Proc{id.Proc}},
 			"mpix://shared": {Name: PsetShared, Members: shared},
 		} {
-			got, ok := BuiltinPset(id, ask)
-			if !ok || got.Name != want.Name || !slices.Equal(got.Members, want.Members) || got.Dynamic {
+			got, ok, err := BuiltinPset(id, ask)
+			if !ok || err != nil || got.Name != want.Name || !slices.Equal(got.Members, want.Members) || got.Dynamic {
 				t.Errorf("%s of %v: %+v, %v, want %+v", ask, id.Proc, got, ok, want)
 			}
 		}
-		if got, ok := BuiltinPset(id, "mpi://SHARED"); ok {
-			t.Errorf("mpi://SHARED is %+v", got)
+		if got, ok, err := BuiltinPset(id, "mpi://SHARED"); ok || err != nil {
+			t.Errorf("mpi://SHARED is %+v, %v", got, err)
+		}
+		if names := id.Psets(); !slices.Equal(names, BuiltinPsets()) {
+			t.Errorf("names are %q", names)
 		}
 	}
 	if names := BuiltinPsets(); !slices.Equal(names, []string{"mpi://WORLD", "mpi://SELF", "mpix://SHARED"}) {
+		t.Errorf("names are %q", names)
+	}
+}
+
+// TestNodeThatNobodyNamesHasNoSet: a set without members, or with the caller alone, would
+// be a claim.
+func TestNodeThatNobodyNamesHasNoSet(t *testing.T) {
+	id := Identity{Proc: framework.Proc{Namespace: "job", Rank: 2}, Size: 4}
+	got, ok, err := BuiltinPset(id, "MPIX://shared")
+	if !ok || !errors.Is(err, framework.ErrPset) || len(got.Members) > 0 || !strings.Contains(err.Error(), "SplitShared") {
+		t.Errorf("%+v, %v, %v", got, ok, err)
+	}
+	if names := id.Psets(); !slices.Equal(names, []string{"mpi://WORLD", "mpi://SELF"}) {
 		t.Errorf("names are %q", names)
 	}
 }

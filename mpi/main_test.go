@@ -23,6 +23,7 @@ func TestMain(m *testing.M) {
 		"cut":         asProcess(cut),
 		"dead":        dead,
 		"killed":      asProcess(killed),
+		"nowhere":     nowhere,
 		"report":      asProcess(report),
 	})
 }

@@ -189,13 +189,13 @@ type PsetInfo struct {
 }
 
 // Psets returns the names of the process sets: mpi://WORLD, mpi://SELF and
-// mpix://SHARED (the processes of this node), then others. Names are compared
-// without regard to case.
+// mpix://SHARED (the processes of this node; it is missing where the launcher doesn't say
+// who they are), then others. Names are compared without regard to case.
 func (s *Session) Psets(ctx context.Context) ([]string, error) {
 	if err := s.enter(); err != nil {
 		return nil, err
 	}
-	builtin := bootstrap.BuiltinPsets()
+	builtin := s.engine.identity.Psets()
 	source, ok := framework.As[bootstrap.PsetSource](s.engine.Client())
 	if !ok {
 		return builtin, nil
@@ -222,7 +222,8 @@ func (s *Session) PsetInfo(ctx context.Context, name string) (PsetInfo, error) {
 }
 
 // Group returns the group of a process set (MPI_Group_from_session_pset). The
-// caller need not be a member. ErrPset says which sets exist.
+// caller need not be a member. ErrPset says which sets exist; it is that of
+// mpix://SHARED too, where the launcher doesn't say who is on this node.
 func (s *Session) Group(ctx context.Context, pset string) (*Group, error) {
 	found, err := s.pset(ctx, pset)
 	if err != nil {
@@ -238,12 +239,12 @@ func (s *Session) pset(ctx context.Context, name string) (bootstrap.PsetInfo, er
 	if over(ctx) {
 		return bootstrap.PsetInfo{}, ended(ctx, "process set", context.Cause(ctx))
 	}
-	if found, ok := bootstrap.BuiltinPset(s.engine.identity, name); ok {
-		return found, nil
+	if found, ok, err := bootstrap.BuiltinPset(s.engine.identity, name); ok {
+		return found, err
 	}
 	source, ok := framework.As[bootstrap.PsetSource](s.engine.Client())
 	if !ok {
-		names := bootstrap.BuiltinPsets()
+		names := s.engine.identity.Psets()
 		return bootstrap.PsetInfo{}, fmt.Errorf("%w: %q; the nearest is %s; there are %s", ErrPset, name,
 			framework.Nearest(name, names), strings.Join(names, ", "))
 	}

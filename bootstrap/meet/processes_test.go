@@ -67,7 +67,7 @@ func open(ctx context.Context) (bootstrap.Client, []framework.Proc, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	world, _ := bootstrap.BuiltinPset(c.Identity(), bootstrap.PsetWorld)
+	world, _, _ := bootstrap.BuiltinPset(c.Identity(), bootstrap.PsetWorld)
 	return c, world.Members, nil
 }
 
@@ -140,7 +140,7 @@ func firstConstruct(ctx context.Context) error {
 	}
 	// All begin at the same time, as after a launcher's start.
 	n := l.(nameService)
-	world, _ := bootstrap.BuiltinPset(n.Identity(), bootstrap.PsetWorld)
+	world, _, _ := bootstrap.BuiltinPset(n.Identity(), bootstrap.PsetWorld)
 	if err := n.Fence(ctx, world.Members, "begin"); err != nil {
 		return err
 	}
