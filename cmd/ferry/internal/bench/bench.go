@@ -1,6 +1,6 @@
 // Package bench is `ferry bench`: micro-benchmarks with the loops of the OSU
 // suite, so that figures compare with those of other MPIs. It starts the ranks
-// that it needs by itself, bound to cores; inside `ferry run` it is a rank.
+// that it needs by itself, bound to cores; where a launcher has started it, it is a rank.
 //
 // The loops use the public package plainly, as a program would. Every row has
 // the raw hop beside it: the time of one cache line from rank 0 to rank 1,
@@ -224,7 +224,7 @@ func (o *options) run(cmd *cobra.Command) error {
 	isRank := o.isRank
 	if !isRank {
 		var err error
-		if isRank, err = settings.InJob(); err != nil {
+		if isRank, err = settings.InJob(*o.set); err != nil {
 			return err
 		}
 	}

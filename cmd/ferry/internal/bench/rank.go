@@ -29,8 +29,12 @@ type rank struct {
 
 // asRank measures as one of the ranks, and prints if it is the first.
 func (o *options) asRank(ctx context.Context, out io.Writer) (err error) {
+	options := []mpi.SessionOption{mpi.WithThreadLevel(threadLevels[o.level])}
+	if !o.isRank { // else they are in the environment
+		options = append(options, settings.Options(*o.set)...)
+	}
 	start := time.Now()
-	session, comm, done, err := settings.Join(ctx, "ferry.bench", mpi.WithThreadLevel(threadLevels[o.level]))
+	session, comm, done, err := settings.Join(ctx, "ferry.bench", options...)
 	if err != nil {
 		return err
 	}
@@ -44,7 +48,10 @@ func (o *options) asRank(ctx context.Context, out io.Writer) (err error) {
 	case "hello":
 		return mpi.Barrier(ctx, comm)
 	}
-	o.ranks = comm.Size() // of `ferry run`, if it started us
+	if o.given("n") && o.ranks != comm.Size() {
+		return exit.Usagef("-n %d: the ranks are there already, %d of them: leave -n out", o.ranks, comm.Size())
+	}
+	o.ranks = comm.Size()
 	if err := o.check([]string{o.name}); err != nil {
 		return err
 	}

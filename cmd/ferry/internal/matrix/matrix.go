@@ -53,10 +53,10 @@ Each runs in processes of its own. One that crashes or hangs fails by itself, wi
 what it has written; the others go on. Suite quick takes a minute or two; full has
 all policies of communicator ids, more ranks and OSU's numbers of iterations.
 
-With --job the processes are there already, on one node or many, as ferry run has
-started them: for each stack they go through the conformance cases together, and
-two of different nodes through the benchmarks. Kits need processes of one node, and
-are left out. Rank 0 writes the report.
+With --job the processes are there already, on one node or many, as ferry run,
+mpiexec, mpirun or srun has started them: for each stack they go through the
+conformance cases together, and two of different nodes through the benchmarks. Kits
+need processes of one node, and are left out. Rank 0 writes the report.
 
 Cases that are known to fail through others' fault are excluded, with the reason:
 they run, and count as skipped. --exclude FILE takes the place of ferry's own list.
@@ -87,7 +87,8 @@ func Command() *cobra.Command {
 		Use:   "matrix",
 		Short: "Qualify the transports of this machine",
 		Long:  long,
-		Example: "  ferry matrix --suite quick --html matrix.html\n" +
+		Example: "  srun -n 4 --mpi=pmix ferry matrix --job --suite quick\n" +
+			"  ferry matrix --suite quick --html matrix.html\n" +
 			"  ferry matrix --components 'ob1+shm,cm+ofi*' --cases '^(mtltest|conform)/'\n" +
 			"  ferry run -n 4 ferry matrix --job --html matrix.html\n" +
 			"  ferry matrix --suite full --json now.json --baseline before.json --slower 1.5",
@@ -204,7 +205,7 @@ func (o *options) base() (*report.Report, error) {
 
 func (o *options) run(cmd *cobra.Command) error {
 	if !o.job {
-		switch inJob, err := settings.InJob(); {
+		switch inJob, err := settings.InJob(*o.set); {
 		case err != nil:
 			return err
 		case inJob:

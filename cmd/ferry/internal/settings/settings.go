@@ -67,6 +67,15 @@ func Load(reg *framework.Registry, environ, set []string) (values *framework.Val
 	return values, tuned, err
 }
 
+// Options is parameters (NAME=VALUE) for a session of this process. Load checks them.
+func Options(set []string) (options []mpi.SessionOption) {
+	for _, s := range set {
+		name, value, _ := strings.Cut(s, "=")
+		options = append(options, mpi.WithParam(name, value))
+	}
+	return options
+}
+
 // Environ is parameters (NAME=VALUE) as variables of the environment.
 func Environ(set []string) []string {
 	env := make([]string, len(set))
@@ -114,12 +123,12 @@ func (r *Ranks) Self(n int, args ...string) launch.Job {
 	return launch.Job{Program: self, Args: args, N: n, Env: r.Env, Cleanup: r.Cleanup, LossGrace: r.LossGrace()}
 }
 
-// InJob says whether a launcher, ferry's or another, has started this process as a rank. It
-// is an error, with the status of a usage error, if one has and the ranks can't meet: each
-// would start a job of its own.
-func InJob() (bool, error) {
+// InJob says whether a launcher, ferry's or another, has started this process as a rank,
+// where the values of --set are set. It is an error, with the status of a usage error, if
+// one has and the ranks can't meet: each would start a job of its own.
+func InJob(set []string) (bool, error) {
 	reg := Registry()
-	values, _, err := Load(reg, nil, nil)
+	values, _, err := Load(reg, nil, set)
 	if err != nil {
 		return false, err
 	}

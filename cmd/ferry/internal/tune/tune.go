@@ -101,7 +101,7 @@ func forget(cmd *cobra.Command) error {
 
 func (o *options) run(cmd *cobra.Command) error {
 	dir := directory()
-	inJob, err := settings.InJob()
+	inJob, err := settings.InJob(nil)
 	switch {
 	case err != nil:
 		return err

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/conform"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/plan"
@@ -87,10 +86,7 @@ func (j *Job) stack(ctx context.Context, i int) error {
 // session opens a session over a stack.
 func (j *Job) session(ctx context.Context, i int) (*mpi.Session, error) {
 	opts := append(settings.Session(), mpi.WithBootstrap(j.client))
-	for _, set := range slices.Concat(j.Set, j.plan.Stacks[i].Set) {
-		name, value, _ := strings.Cut(set, "=")
-		opts = append(opts, mpi.WithParam(name, value))
-	}
+	opts = append(opts, settings.Options(slices.Concat(j.Set, j.plan.Stacks[i].Set))...)
 	ctx, cancel := conform.Within(ctx, j.LimitOf(j.plan.Columns[i][0]))
 	defer cancel()
 	return mpi.OpenSession(ctx, opts...)
