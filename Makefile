@@ -42,10 +42,11 @@ bench: build
 
 # Beside Open MPI and MPICH, which it installs as root: bench/results.md and
 # docs/performance.md with its plots. COMPARE takes the tool's flags, such as
-# "-quick" or "-rows latency"; "-render" only writes again what results.json says.
+# "-quick" or "-rows latency|barrier"; "-render" only writes again what results.json
+# says. xargs takes quotes as the shell would, and a | as a letter.
 compare: build build-instructions
 	REQUIRE_ALL=1 scripts/setup scripts/packages.compare
-	go run ./bench/compare $(COMPARE)
+	@printf '%s\n' "$$COMPARE" | xargs -t go run ./bench/compare
 
 # Instructions per message under each policy of communicator ids, by valgrind.
 instructions: build-instructions

@@ -2,6 +2,7 @@ package main
 
 import (
 	"runtime"
+	"slices"
 )
 
 // A figure is one row of the results.
@@ -17,6 +18,7 @@ type figure struct {
 	warmup     int
 	flags      []string // of ours, beside those that both sides have
 	over       string   // the network in place of shared memory: a setting's Only
+	under      string   // the peer whose launcher starts both sides; empty: each has its own
 	versus     *variant // ferry itself in place of the peers
 	wanted     bound    // of the ratio to it
 	typical    bool     // the median of batches counts, and not the average, which holds what others disturb
@@ -70,6 +72,14 @@ func job(name, bench string, ranks int, wanted float64, aim string) figure {
 	return figure{Name: name, Bench: bench, Ranks: ranks, Unit: "ms", Lower: true, Wanted: wanted, WantedBest: wanted, Aim: aim, iterations: 1}
 }
 
+// underLauncher is a figure beside one peer alone, with both sides started by its
+// launcher.
+func underLauncher(f figure, launcher, peer string) figure {
+	f.under = peer
+	f.Name += ", under " + launcher
+	return f
+}
+
 // collective has fewer iterations where ranks share cores: MPICH's barrier then
 // takes 40 ms, and OSU's 1100 of them would take a minute.
 func collective(name, bench string, size, ranks int, wanted float64, aim string) figure {
@@ -115,6 +125,10 @@ func figures() []figure {
 		job("launch + init + finalize, 32 ranks", "hello", 32, 0.5, "0.3"),
 		job("session + first communicator to MPI_Init, 2 ranks", "init", 2, 0.3, "0.1"),
 		job("session + first communicator to MPI_Init, 32 ranks", "init", 32, 0.3, "0.1"),
+		underLauncher(job("session + first communicator to MPI_Init, 2 ranks", "init", 2, 0.5, "0.2"), "Hydra", "mpich"),
+		underLauncher(job("session + first communicator to MPI_Init, 32 ranks", "init", 32, 0.5, "0.2"), "Hydra", "mpich"),
+		underLauncher(job("session + first communicator to MPI_Init, 2 ranks", "init", 2, 0.5, "0.2"), "mpirun", "openmpi"),
+		underLauncher(job("session + first communicator to MPI_Init, 32 ranks", "init", 32, 0.5, "0.2"), "mpirun", "openmpi"),
 		collective("comm dup", "dup", 0, 2, 0.5, "0.05"),
 		collective("barrier, 2 ranks", "barrier", 0, 2, 1.0, "0.7"),
 		collective("allreduce 8 B, 2 ranks", "allreduce", 8, 2, 1.0, "0.7"),
@@ -127,9 +141,10 @@ func figures() []figure {
 }
 
 // besideBefore are the figures beside the peers, with the ferry of an earlier commit
-// in their place: a change of the tree makes nothing slower by more than 2 %.
+// in their place: a change of the tree makes nothing slower by more than 2 %. Under a
+// peer's launcher there is no peer, so no row.
 func besideBefore(program string) []figure {
-	figs := figures()
+	figs := slices.DeleteFunc(figures(), func(f figure) bool { return f.under != "" })
 	for i := range figs {
 		f := &figs[i]
 		f.versus = &variant{"before", f.flags, program}

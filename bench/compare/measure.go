@@ -54,6 +54,12 @@ func (o *options) series(f figure, peers []peer) []*series {
 	}
 	var out []*series
 	for _, p := range peers {
+		if f.under != "" {
+			if p.Name != f.under {
+				continue
+			}
+			ours.args = o.oursUnder(p, f)
+		}
 		for _, st := range p.Settings {
 			if st.Only == f.over && f.Size >= st.FromBytes {
 				out = append(out, &series{fig: f, peer: p, setting: st, ours: ours, theirs: side{o.theirs(p, st, f), p.Name}})

@@ -142,10 +142,46 @@ func FuzzPeers(f *testing.F) {
 	})
 }
 
-// The rows are those of the issues on speed and on libfabric; each side's command line has its loops.
+// Under a launcher that is not its own, ferry's time beside the library of that
+// launcher is the figure; any other library, or ferry run, would be another one.
+func TestUnderALaunchersNameItStartsBothSides(t *testing.T) {
+	peers, err := loadPeers("../peers/peers.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &options{ferry: "ferry", build: "build"}
+	launchers := map[string]string{"Hydra": "mpiexec.mpich", "mpirun": "mpirun.openmpi"}
+	rows := 0
+	for _, f := range figures() {
+		_, name, under := strings.Cut(f.Name, ", under ")
+		if !under {
+			continue
+		}
+		rows++
+		list := o.series(f, peers)
+		if len(list) != 1 {
+			t.Fatalf("%s: %d series", f.Name, len(list))
+		}
+		ours, theirs := list[0].ours.args, list[0].theirs.args
+		n := slices.Index(ours, "-n")
+		if ours[0] != launchers[name] || n < 0 || !slices.Equal(ours[:n+2], theirs[:n+2]) || !slices.Equal(ours[n+2:], []string{"ferry", "bench", "init", "--rank"}) {
+			t.Errorf("%s: %q beside %q", f.Name, ours, theirs)
+		}
+	}
+	if rows != 4 {
+		t.Errorf("%d rows under launchers", rows)
+	}
+	for _, f := range besideBefore("before") {
+		if f.under != "" {
+			t.Errorf("%s: no launcher is there beside an earlier ferry", f.Name)
+		}
+	}
+}
+
+// The rows are those of the issues on speed, libfabric and launchers; each side's command line has its loops.
 func TestBothSidesRunTheSameLoops(t *testing.T) {
 	figs := figures()
-	if len(figs) != 24 {
+	if len(figs) != 28 {
 		t.Errorf("%d figures", len(figs))
 	}
 	peers, err := loadPeers("../peers/peers.json")

@@ -76,28 +76,39 @@ func (o *options) compile(ctx context.Context, dir string, p peer) error {
 
 func (o *options) program(p peer) string { return filepath.Join(o.build, p.Name) }
 
-// theirs is the command line of a peer's sample.
-func (o *options) theirs(p peer, s setting, f figure) []string {
+// launch is a peer's launcher with what it needs to start the ranks of a sample.
+func (p peer) launch(f figure, more ...string) []string {
 	args := []string{p.Launcher}
 	if os.Geteuid() == 0 {
 		args = append(args, p.AsRoot...)
 	}
-	args = append(args, s.Args...)
+	args = append(args, more...)
 	if f.bound() {
 		args = append(args, p.Bound...)
 	} else {
 		args = append(args, p.Oversubscribed...)
 	}
+	return append(args, "-n", strconv.Itoa(f.Ranks))
+}
+
+// theirs is the command line of a peer's sample.
+func (o *options) theirs(p peer, s setting, f figure) []string {
 	sizes := strconv.Itoa(f.Size)
 	if f.upTo > f.Size {
 		sizes += ":" + strconv.Itoa(f.upTo)
 	}
-	args = append(args, "-n", strconv.Itoa(f.Ranks), o.program(p), f.Bench, "-m", sizes,
+	args := append(p.launch(f, s.Args...), o.program(p), f.Bench, "-m", sizes,
 		"-i", strconv.Itoa(f.iterations), "-x", strconv.Itoa(f.warmup))
 	if f.hopInside() {
 		args = append(args, "--hop")
 	}
 	return args
+}
+
+// oursUnder is the command line of a sample of ours whose ranks a peer's launcher
+// starts.
+func (o *options) oursUnder(p peer, f figure) []string {
+	return append(p.launch(f), o.ferry, "bench", f.Bench, "--rank")
 }
 
 // ours is the command line of a sample of a ferry, with flags of its own. Jobs are timed
