@@ -30,7 +30,8 @@ const (
 // ground lists the folders below internal that make up the ground floor: only
 // there is unsafe, cgo or assembly allowed.
 var ground = []string{
-	"cma", "cpu", "doorbell", "fork", "hop", "inbox", "libfabric", "limits", "mem", "netaddr", "pmixc", "ring", "sameness",
+	"cma", "cpu", "doorbell", "fork", "hop", "inbox", "libfabric", "limits", "mem", "netaddr", "nettest", "pmixc", "ring",
+	"sameness",
 }
 
 // rows maps folders to floors. The longest prefix that matches wins.

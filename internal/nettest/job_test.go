@@ -1,0 +1,84 @@
+package nettest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/ferrympi/ferry/internal/libfabric"
+)
+
+// envFerry makes this binary the command ferry, unless it is a wrapper.
+const envFerry = "NETTEST_FERRY"
+
+// ferry runs `ferry run` with flags, for ranks of ferry itself, and returns what they
+// say.
+func ferry(t *testing.T, h *Hosts, n int, flags []string, args ...string) (string, error) {
+	t.Helper()
+	line := append([]string{"run", "-n", fmt.Sprint(n), "--timeout", soon.String()}, flags...)
+	cmd := exec.Command(os.Args[0], append(line, h.Command(os.Args[0], args...)...)...)
+	cmd.Env = append(os.Environ(), envFerry+"=1", "FERRY_CONFIG="+os.DevNull, "FERRY_TUNE_USE=off", "XDG_RUNTIME_DIR="+t.TempDir())
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// Tests over these hosts prove nothing if ferry takes them for one node.
+func TestRanksOfTwoHostsAreOfTwoNodes(t *testing.T) {
+	h := New(t)
+	if _, err := libfabric.Load("libfabric.so.1"); err != nil {
+		t.Skipf("%v: install libfabric1, and build with cgo", err)
+	}
+	out, err := ferry(t, h, 4, []string{"--set", "pml=cm", "--set", "mtl.ofi.provider_include=tcp;ofi_rxm", "--explain"},
+		"conform", "--only", "split by node|every size|concurrent creations")
+	if err != nil || strings.Count(out, "\npass ")+strings.Count(out[:5], "pass ") != 3 {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	ways := map[string]string{}
+	for line := range strings.Lines(out) {
+		if w := strings.Fields(line); len(w) > 4 && w[2] == "cm" {
+			ways[w[0]+"-"+w[1]] = w[3] + " " + w[4]
+		}
+	}
+	for from := range 4 {
+		for to := range 4 {
+			want := "ofi eth0"
+			if from != to && from/2 == to/2 {
+				want = "shm " + h.sides[from/2].dir
+			}
+			if got := ways[fmt.Sprintf("%d-%d", from, to)]; got != want {
+				t.Errorf("from %d to %d: %q, want %q", from, to, got, want)
+			}
+		}
+	}
+}
+
+// Nor if shared memory reaches from one to the other.
+func TestSharedMemoryEndsAtTheHost(t *testing.T) {
+	h := New(t)
+	if out, err := ferry(t, h, 2, []string{"--set", "btl=self,shm"}, "conform", "--only", "every size"); err == nil || !strings.Contains(out, "not on this node") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func TestWrapperSaysWhatIsWrong(t *testing.T) {
+	h := New(t)
+	line := h.Command("no-such-program")
+	for want, c := range map[string]struct {
+		args []string
+		env  string
+	}{
+		"no rank of ferry run: FERRY_BOOTSTRAP_LOCAL_RANK": {line[2:], ""},
+		"no-such-program":                           {line[2:], "0"},
+		"arguments of a wrapper":                    {line[2:4], "0"},
+		"the test that made the hosts has ended":    {[]string{"/proc/self/fd/12345", "/x", "/proc/self/fd/12345", "/x", "true"}, "1"},
+		"enter network namespace: invalid argument": {[]string{os.DevNull, "/x", os.DevNull, "/x", "true"}, "1"},
+	} {
+		cmd := exec.Command(line[0], append([]string{line[1]}, c.args...)...)
+		cmd.Env = append(os.Environ(), "FERRY_BOOTSTRAP_LOCAL_RANK="+c.env, "FERRY_BOOTSTRAP_LOCAL_SIZE=2")
+		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), want) {
+			t.Errorf("%q: error %v, want %q", out, err, want)
+		}
+	}
+}

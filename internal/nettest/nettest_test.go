@@ -1,0 +1,347 @@
+package nettest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/cmd/ferry/ferrytest"
+)
+
+// envPart is what this binary is as a process of a test: see parts.
+const envPart = "NETTEST_PART"
+
+var parts = map[string]func(){"hold": hold, "limited": limited}
+
+func TestMain(m *testing.M) {
+	Enter()
+	if os.Getenv(envFerry) == "1" {
+		ferrytest.Ferry()
+	}
+	if part := parts[os.Getenv(envPart)]; part != nil {
+		part()
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// soon is when a test gives up.
+const soon = 60 * time.Second
+
+// connect makes a connection between the hosts, over a link; it ends with the test.
+func connect(t *testing.T, h *Hosts, link int) (c [2]*net.TCPConn) {
+	t.Helper()
+	l, err := h.Listen(1, link)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if c[0], err = h.Dial(0, l.Addr()); err != nil {
+		t.Fatal(err)
+	}
+	if c[1], err = l.AcceptTCP(); err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range c {
+		t.Cleanup(func() { _ = one.Close() }) // a test may have closed it
+		if err := one.SetDeadline(time.Now().Add(soon)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c
+}
+
+// pingPong sends some bytes to and fro.
+func pingPong(c [2]*net.TCPConn) error {
+	for i := range 10 {
+		for me := range c {
+			want, got := fmt.Sprintf("%4d", i), make([]byte, 4)
+			if _, err := c[me].Write([]byte(want)); err != nil {
+				return err
+			}
+			if _, err := io.ReadFull(c[1-me], got); err != nil {
+				return err
+			}
+			if string(got) != want {
+				return fmt.Errorf("%q arrived, %q was sent", got, want)
+			}
+		}
+	}
+	return nil
+}
+
+func TestPingPongOverEachLink(t *testing.T) {
+	h := New(t, Link{}, Link{Rate: 1e9}, Link{Weather: &Weather{Seed: 1}})
+	for link := range 3 {
+		c := connect(t, h, link)
+		if err := pingPong(c); err != nil {
+			t.Errorf("link %d: %v", link, err)
+		}
+		if want := h.Addr(0, link); c[1].RemoteAddr().(*net.TCPAddr).AddrPort().Addr() != want {
+			t.Errorf("link %d: connection from %v, want %v", link, c[1].RemoteAddr(), want)
+		}
+	}
+}
+
+// Two tests at once have hosts with the same addresses.
+func TestHostsOfAnotherTestAreOutOfReach(t *testing.T) {
+	h, other := New(t), New(t)
+	l, err := h.Listen(1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if c, err := other.Dial(0, l.Addr()); !errors.Is(err, unix.ECONNREFUSED) {
+		t.Errorf("%v, error %v", c, err)
+	}
+}
+
+// take sends bytes from host 0 to host 1 and returns how long that took.
+func take(t *testing.T, c [2]*net.TCPConn, bytes int) time.Duration {
+	t.Helper()
+	start := time.Now()
+	sent := make(chan error, 1)
+	go func() {
+		_, err := c[0].Write(make([]byte, bytes))
+		sent <- err
+	}()
+	if _, err := io.CopyN(io.Discard, c[1], int64(bytes)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-sent; err != nil {
+		t.Fatal(err)
+	}
+	return time.Since(start)
+}
+
+// The first burst comes at once; the rest can't be faster than the rate.
+func TestNoLinkIsFasterThanItsRate(t *testing.T) {
+	const bytes, burst = 4 << 20, 256 << 10
+	h := New(t, Link{Rate: 50e6}, Link{Rate: 200e6})
+	for link, rate := range []float64{50e6, 200e6} {
+		d := take(t, connect(t, h, link), bytes)
+		most := rate / 8 * d.Seconds()
+		t.Logf("link %d: %.1f Mbit/s of %.0f", link, bytes*8/d.Seconds()/1e6, rate/1e6)
+		if bytes-burst > most {
+			t.Errorf("link %d: %d bytes in %v; at most %.0f and a burst of %d can have come", link, bytes, d, most, burst)
+		}
+	}
+	h.SetRate(0, 0)
+	free := take(t, connect(t, h, 0), 16*bytes)
+	t.Logf("without a rate: %.1f Mbit/s", 16*bytes*8/free.Seconds()/1e6)
+	if at := 16 * bytes * 8 / free.Seconds(); at < 50e6 {
+		t.Errorf("%.0f bit/s after the rate was taken away", at)
+	}
+}
+
+// silent fails the test if a connection says anything before its deadline.
+func silent(t *testing.T, c *net.TCPConn, what string) {
+	t.Helper()
+	if err := c.SetReadDeadline(time.Now().Add(500 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := c.Read(make([]byte, 1)); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%s: %d bytes, error %v", what, n, err)
+	}
+	if err := c.SetReadDeadline(time.Now().Add(soon)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A peer that loses power says nothing: no FIN, no RST, no unreachable host.
+func TestCutWireIsSilent(t *testing.T) {
+	for name, link := range map[string]Link{"plain": {}, "rate": {Rate: 1e9}, "relay": {Weather: &Weather{}}} {
+		t.Run(name, func(t *testing.T) {
+			h := New(t, link)
+			open, closed, reset := connect(t, h, 0), connect(t, h, 0), connect(t, h, 0)
+			h.Cut(0)
+			if _, err := open[0].Write([]byte("x")); err != nil {
+				t.Fatal(err)
+			}
+			silent(t, open[1], "bytes over a cut wire")
+			if err := errors.Join(closed[0].Close(), reset[0].SetLinger(0), reset[0].Close()); err != nil {
+				t.Fatal(err)
+			}
+			silent(t, closed[1], "a connection that the other end has closed")
+			silent(t, reset[1], "a connection that the other end has reset")
+			if _, err := reset[1].Write([]byte("x")); err != nil {
+				t.Error(err)
+			}
+			h.Join(0)
+			// The kernels send again what was lost.
+			if n, err := open[1].Read(make([]byte, 1)); n != 1 || err != nil {
+				t.Errorf("after the wire was joined: %d bytes, error %v", n, err)
+			}
+			if n, err := closed[1].Read(make([]byte, 1)); n != 0 || err != io.EOF {
+				t.Errorf("the close after the wire was joined: %d bytes, error %v", n, err)
+			}
+			if _, err := reset[1].Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
+				t.Errorf("the reset after the wire was joined: error %v", err)
+			}
+			if err := pingPong(connect(t, h, 0)); err != nil {
+				t.Errorf("a new connection: %v", err)
+			}
+		})
+	}
+}
+
+// One link that is cut leaves the others alone.
+func TestOtherLinkGoesOn(t *testing.T) {
+	h := New(t, Link{}, Link{})
+	c := connect(t, h, 1)
+	h.Cut(0)
+	if err := pingPong(c); err != nil {
+		t.Error(err)
+	}
+	h.Down(0, 0)
+	if err := pingPong(c); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestInterfaceComesUpAgain(t *testing.T) {
+	for name, link := range map[string]Link{"veth": {}, "relay": {Weather: &Weather{}}} {
+		t.Run(name, func(t *testing.T) {
+			h := New(t, link)
+			c := connect(t, h, 0)
+			for host := range 2 {
+				h.Down(host, 0)
+				if err := h.On(host, func() error { return runs("eth0", false) }); err != nil {
+					t.Errorf("host %d down: %v", host, err)
+				}
+				if link.Weather == nil {
+					if err := h.On(1-host, func() error { return runs("eth0", false) }); err != nil {
+						t.Errorf("the other end of host %d: %v", host, err)
+					}
+				}
+				h.Up(0)
+				if err := pingPong(c); err != nil {
+					t.Errorf("the connection after host %d was down: %v", host, err)
+				}
+				if err := pingPong(connect(t, h, 0)); err != nil {
+					t.Errorf("a new connection after host %d was down: %v", host, err)
+				}
+			}
+		})
+	}
+}
+
+// hold makes hosts, says where, and lives until it is killed.
+func hold() {
+	t := &inProcess{}
+	h := New(t, Link{}, Link{Weather: &Weather{}})
+	fmt.Println(filepath.Dir(h.sides[0].dir))
+	_, _ = io.Copy(io.Discard, os.Stdin) // which stays open
+	for _, f := range t.cleanups {
+		f()
+	}
+}
+
+// inProcess is the part of testing.TB that New needs, for a process that is no test.
+type inProcess struct {
+	testing.TB
+	cleanups []func()
+}
+
+func (*inProcess) Helper()            {}
+func (p *inProcess) Cleanup(f func()) { p.cleanups = append(p.cleanups, f) }
+func (*inProcess) Skipf(format string, args ...any) {
+	fmt.Printf("skipped: "+format+"\n", args...)
+	os.Exit(0)
+}
+func (*inProcess) Fatalf(format string, args ...any) {
+	fmt.Printf("failed: "+format+"\n", args...)
+	os.Exit(1)
+}
+
+// part starts this binary as a part.
+func part(name string, env ...string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(append(os.Environ(), envPart+"="+name), env...)
+	return cmd
+}
+
+// A test that is killed can remove nothing itself.
+func TestHostsOfADeadProcessGo(t *testing.T) {
+	New(t) // or skip
+	cmd := part("hold")
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdin.Close()
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 4096)
+	n, err := out.Read(buf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := strings.TrimSpace(string(buf[:n]))
+	New(t)
+	if _, err := os.Stat(filepath.Join(dir, "1")); err != nil || !strings.Contains(dir, fmt.Sprintf("nettest-%d-", cmd.Process.Pid)) {
+		t.Errorf("while the process lives: %q, error %v", dir, err)
+	}
+	if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // killed
+	New(t)
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s after its process was killed: error %v", dir, err)
+	}
+}
+
+// limited makes hosts without the right to: it drops the capability for what it
+// starts, and is that then.
+func limited() {
+	if os.Getenv("NETTEST_DROPPED") == "1" {
+		New(&inProcess{})
+		fmt.Println("hosts were made")
+		return
+	}
+	err := onThread(func() error {
+		if err := unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_SYS_ADMIN, 0, 0, 0); err != nil {
+			return err
+		}
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), "NETTEST_DROPPED=1")
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+		return cmd.Run()
+	})
+	if err != nil {
+		os.Exit(1)
+	}
+}
+
+// A machine that can't must be seen, and REQUIRE_ALL=1 must make it a failure.
+func TestWithoutRightsItSaysWhy(t *testing.T) {
+	New(t) // or skip
+	const why = "new network namespace: operation not permitted (it takes root, or CAP_SYS_ADMIN)\n"
+	for _, c := range []struct{ part, env, want string }{
+		{"limited", "REQUIRE_ALL=", "skipped: no two hosts on this machine: " + why},
+		{"limited", "REQUIRE_ALL=1", "failed: no two hosts on this machine, and REQUIRE_ALL=1: " + why},
+		{"hold", "PATH=/does/not/exist", "see scripts/setup, or install iproute2"},
+	} {
+		out, err := part(c.part, "REQUIRE_ALL=", c.env).Output()
+		if !strings.Contains(string(out), c.want) || (err != nil) != (c.env == "REQUIRE_ALL=1") {
+			t.Errorf("with %s: %q, error %v, want %q", c.env, out, err, c.want)
+		}
+	}
+}

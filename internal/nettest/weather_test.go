@@ -1,0 +1,123 @@
+package nettest
+
+import (
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+)
+
+// fates is what becomes of n packets: the numbers of those that arrive, in order.
+func fates(w Weather, direction uint64, n uint32) (out []uint32) {
+	s := newSky(w, direction)
+	take := func(list []packet) {
+		for _, p := range list {
+			out = append(out, binary.LittleEndian.Uint32(p.bytes))
+		}
+	}
+	for i := range n {
+		take(s.pass(binary.LittleEndian.AppendUint32(nil, i)))
+	}
+	take(s.clear())
+	return out
+}
+
+// Without it a failure could not be looked at again.
+func TestWeatherIsThatOfItsSeed(t *testing.T) {
+	const n = 10000
+	w := Weather{Seed: 7, Loss: 0.1, Swap: 0.2}
+	one := fates(w, 0, n)
+	if !slices.Equal(one, fates(w, 0, n)) {
+		t.Error("two runs of one seed differ")
+	}
+	if slices.Equal(one, fates(w, 1, n)) {
+		t.Error("both directions have the same weather")
+	}
+	if slices.Equal(one, fates(Weather{Seed: 8, Loss: 0.1, Swap: 0.2}, 0, n)) {
+		t.Error("two seeds have the same weather")
+	}
+	if !slices.Equal(one[:100], fates(w, 0, n/10)[:100]) {
+		t.Error("what comes later changes what was before")
+	}
+	if lost := n - len(one); lost < n/20 || lost > n/5 {
+		t.Errorf("%d of %d lost", lost, n)
+	}
+	if sorted := slices.Compact(slices.Sorted(slices.Values(one))); len(sorted) != len(one) {
+		t.Errorf("%d of %d arrive twice", len(one)-len(sorted), n)
+	}
+	// A packet is overtaken by so many that are not held themselves, and lost ones
+	// don't count.
+	swaps := 0
+	for i, number := range one[1:] {
+		if number < one[i] {
+			swaps++
+		}
+	}
+	if swaps < n/20 || swaps > n/4 {
+		t.Errorf("%d of %d out of order", swaps, n)
+	}
+	if !slices.IsSorted(fates(Weather{Seed: 7, Loss: 0.1}, 0, n)) {
+		t.Error("packets that nothing overtakes are out of order")
+	}
+	if got := fates(Weather{Seed: 7}, 0, n); len(got) != n || !slices.IsSorted(got) {
+		t.Error("fine weather changes something")
+	}
+}
+
+func TestRelayHasTheWeatherOfItsSeed(t *testing.T) {
+	const n = 200
+	w := Weather{Seed: 3, Loss: 0.1, Swap: 0.2, Delay: time.Millisecond, Jitter: time.Millisecond, patience: time.Second}
+	want := fates(w, 0, n)
+	for range 2 {
+		h := New(t, Link{Weather: &w})
+		open := func(host int, port uint16) (c *net.UDPConn) {
+			err := h.On(host, func() (err error) {
+				c, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(h.Addr(host, 0), port)))
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = c.Close() })
+			return c
+		}
+		from, to := open(0, 0), open(1, 0)
+		if err := to.SetDeadline(time.Now().Add(soon)); err != nil {
+			t.Fatal(err)
+		}
+		for i := range uint32(n) {
+			if _, err := from.WriteTo(binary.LittleEndian.AppendUint32(nil, i), to.LocalAddr()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var got []uint32
+		for range want {
+			b := make([]byte, 4)
+			if _, err := to.Read(b); err != nil {
+				t.Fatalf("%v after %v, want %v", err, got, want)
+			}
+			got = append(got, binary.LittleEndian.Uint32(b))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("arrived %v, want %v", got, want)
+		}
+		if err := to.SetDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := to.Read(make([]byte, 4)); err == nil {
+			t.Errorf("%d bytes more", n)
+		}
+	}
+}
+
+// TCP mends what bad weather does; later, but whole.
+func TestStreamInBadWeather(t *testing.T) {
+	h := New(t, Link{Weather: &Weather{Seed: 5, Loss: 0.02, Swap: 0.05, Delay: time.Millisecond}})
+	c := connect(t, h, 0)
+	if err := pingPong(c); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("1 MiB in %v", take(t, c, 1<<20))
+}
