@@ -61,6 +61,9 @@ func ownFigures() []figure {
 		versus(lat, "ThreadMultiple to ThreadSingle, 8 B latency", multiple, "ThreadSingle", single, bound{Most: 1.15}),
 		versus(rate, "ThreadMultiple to ThreadSingle, 8 B message rate", multiple, "ThreadSingle", single, bound{Least: 1 / 1.30}),
 	}
+	out = append(out,
+		versus(lat, "8 B latency over TCP to cm over tcp;ofi_rxm", viaTCP, "cm over tcp;ofi_rxm", throughOFI(lat).flags, bound{Most: 1}),
+		besideConnection(lat))
 	for _, f := range []figure{lat, throughOFI(lat)} {
 		for _, p := range policies {
 			under := func(policy string) []string {
@@ -74,6 +77,25 @@ func ownFigures() []figure {
 		}
 	}
 	return out
+}
+
+// besideConnection is the latency over shared memory of two ranks that have a
+// connection to a third one, beside that of two ranks whose module for TCP is not
+// even open. The third rank, which sleeps, is told to have no shared memory.
+func besideConnection(f figure) figure {
+	ranks := func(btl, connected, before string) jobOf {
+		return func(program string) []string {
+			return []string{
+				program, "run", "-n", "3", "--bind-to", "core", "--set", "btl=" + btl,
+				"sh", "-c", before + ` exec "$0" "$@"`, program, "bench", f.Bench, "--connected", connected,
+				"-m", fmt.Sprintf("%d:%d", f.Size, f.Size), "-i", fmt.Sprint(f.iterations), "-x", fmt.Sprint(f.warmup), "--format", "json",
+			}
+		}
+	}
+	f.Name, f.Ranks, f.duel, f.wanted = "8 B latency over shared memory beside connections over TCP, to alone", 3, true, bound{Most: 1.03}
+	f.job = ranks("self,shm,tcp", "2", `[ "$FERRY_BOOTSTRAP_LOCAL_RANK" != 2 ] || export FERRY_BTL=self,tcp;`)
+	f.versus = &variant{Title: "alone", job: ranks("self,shm", "1", "")}
+	return f
 }
 
 // pairsOfOurs makes a row of a series of ours beside ours.
@@ -119,6 +141,7 @@ func (c *comparison) alone() []ownRow {
 	return append(rows,
 		ownRow{"no cliff: latency of any size from 1 B to 64 KiB to that of any larger one", bound{Most: 1.10}, "", c.cliff},
 		ownRow{"a rank that is blocked in a receive, use of a processor", bound{Most: 2}, "%", c.idle},
+		ownRow{"private memory of a rank with one peer, TCP to cm over tcp;ofi_rxm", bound{Most: 0.1}, "", c.privateOverTCP},
 		ownRow{growthName, bound{Most: 2}, "", func(context.Context) (float64, string, error) { return growth(c.kept) }})
 }
 
@@ -236,7 +259,11 @@ func (c *comparison) idle(ctx context.Context) (percent float64, of string, err 
 	var theirs []string
 	f.iterations = 1
 	for _, p := range c.list {
-		s, err := c.between(ctx, f, side{c.theirs(p, p.Settings[0], f), p.Name})
+		plain, ok := p.plain()
+		if !ok {
+			continue
+		}
+		s, err := c.between(ctx, f, side{c.theirs(p, plain, f), p.Name})
 		if err != nil {
 			return 0, "", err
 		}

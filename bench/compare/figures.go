@@ -17,6 +17,7 @@ type figure struct {
 	iterations int
 	warmup     int
 	flags      []string // of ours, beside those that both sides have
+	job        jobOf    // ours, where it is more than `ferry bench`; nil: it is not
 	over       string   // the network in place of shared memory: a setting's Only
 	under      string   // the peer whose launcher starts both sides; empty: each has its own
 	versus     *variant // ferry itself in place of the peers
@@ -30,10 +31,14 @@ type figure struct {
 	Aim        string  `json:"aim"` // what would be fine
 }
 
+// A jobOf is the command line of a job of a ferry.
+type jobOf func(program string) []string
+
 // A variant is another way to run ferry, or another ferry.
 type variant struct {
 	Title   string
 	flags   []string
+	job     jobOf
 	program string // empty: the ferry that is measured
 }
 
@@ -102,6 +107,25 @@ func throughOFI(f figure) figure {
 	return f
 }
 
+// viaTCP are the settings of ours without shared memory.
+var viaTCP = []string{"--set", "btl=self,tcp"}
+
+// overTCP is a figure over TCP of this machine on both sides. Wanted is that to Open
+// MPI, WantedBest that to the better of it and MPICH.
+func overTCP(f figure) figure {
+	f.over, f.flags = "TCP", viaTCP
+	f.Name += " over TCP"
+	return f
+}
+
+// besideSockets is a figure over TCP beside a program without any library.
+func besideSockets(f figure) figure {
+	f = overTCP(f)
+	f.over = "sockets"
+	f.Name += " to C sockets"
+	return f
+}
+
 // figures are the rows beside the peers. Iterations, warm-up and windows are
 // those of OSU's micro-benchmarks.
 func figures() []figure {
@@ -137,6 +161,11 @@ func figures() []figure {
 		throughOFI(latency("8 B", 8, 1.0, 1.0, "-")),
 		throughOFI(window("8 B message rate", "mbw_mr", "million/s", 8, 1.0, 1.0, "-")),
 		throughOFI(window("bandwidth 1 MiB", "bw", "GB/s", mib, 1.0, 1.0, "-")),
+		overTCP(latency("8 B", 8, 0.6, 1.0, "-")),
+		overTCP(window("8 B message rate", "mbw_mr", "million/s", 8, 2, 1, "-")),
+		overTCP(window("bandwidth 1 MiB", "bw", "GB/s", mib, 1.5, 1, "-")),
+		besideSockets(latency("8 B", 8, 1.2, 1.2, "1.0")),
+		besideSockets(window("bandwidth 1 MiB", "bw", "GB/s", mib, 0.9, 0.9, "1.0")),
 	}
 }
 
@@ -147,7 +176,7 @@ func besideBefore(program string) []figure {
 	figs := slices.DeleteFunc(figures(), func(f figure) bool { return f.under != "" })
 	for i := range figs {
 		f := &figs[i]
-		f.versus = &variant{"before", f.flags, program}
+		f.versus = &variant{Title: "before", flags: f.flags, program: program}
 		if f.wanted = f.Within(1.02); !f.Lower {
 			f.wanted = f.Within(1 / 1.02)
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,7 +75,7 @@ func (c *comparison) describe(ctx context.Context) (about, error) {
 		err = errors.Join(err, ask("ferry before", c.before))
 	}
 	for _, p := range c.list {
-		err = errors.Join(err, ask(p.Title, p.Launcher))
+		err = errors.Join(err, ask(p.Title, cmp.Or(p.Launcher, p.Compiler)))
 	}
 	return a, err
 }

@@ -25,6 +25,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -72,7 +73,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.StringVar(&o.build, "build", "bin/peers", "`FOLDER` for the compiled peers")
 	f.StringVar(&o.out, "out", "", "`FOLDER` for results.md and results.json, in place of bench")
 	f.StringVar(&o.docs, "docs", "docs", "`FOLDER` of performance.md and plots, which follow the results of all figures")
-	rows := f.String("rows", "", "only figures whose name matches `REGEXP`")
+	rows := f.String("rows", "", "only figures whose name matches `REGEXP`, where case counts if it has a capital letter")
 	f.IntVar(&o.pairs, "pairs", 7, "pairs `N` in the near state that each figure needs")
 	f.IntVar(&o.repeat, "repeat", 3, "samples `N` of each point of a plot")
 	f.DurationVar(&o.limit, "limit", 9*time.Minute, "after this `TIME`, no more samples than each figure needs at least")
@@ -95,7 +96,11 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		return nil, errors.New("-timeout and -limit: want more than 0")
 	}
 	var err error
-	if o.rows, err = regexp.Compile("(?i)" + *rows); err != nil {
+	pattern := *rows
+	if pattern == strings.ToLower(pattern) {
+		pattern = "(?i)" + pattern
+	}
+	if o.rows, err = regexp.Compile(pattern); err != nil {
 		return nil, fmt.Errorf("-rows: %w", err)
 	}
 	o.complete = *rows == "" && o.before == ""

@@ -45,11 +45,11 @@ type series struct {
 // series returns what is to be measured of a figure: beside each setting of each
 // peer that may change it, or beside another way to run ferry.
 func (o *options) series(f figure, peers []peer) []*series {
-	ours := side{o.ours(o.ferry, f, f.flags), ferryRanks}
+	ours := side{o.job(o.ferry, f, f.flags, f.job), ferryRanks}
 	if v := f.versus; v != nil {
 		return []*series{{
 			fig: f, peer: peer{Title: "ferry"}, setting: setting{Title: v.Title},
-			ours: ours, theirs: side{o.ours(cmp.Or(v.program, o.ferry), f, v.flags), ferryRanks},
+			ours: ours, theirs: side{o.job(cmp.Or(v.program, o.ferry), f, v.flags, v.job), ferryRanks},
 		}}
 	}
 	var out []*series

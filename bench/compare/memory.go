@@ -41,7 +41,11 @@ func (c *comparison) memories(ctx context.Context) error {
 			return err
 		}
 		for _, p := range c.list {
-			if err := take(p.Title, c.theirs(p, p.Settings[0], f)); err != nil {
+			plain, ok := p.plain()
+			if !ok {
+				continue
+			}
+			if err := take(p.Title, c.theirs(p, plain, f)); err != nil {
 				return err
 			}
 		}
@@ -71,6 +75,24 @@ func (c *comparison) memory(ctx context.Context, m *memoryRow, args []string) er
 		c.note("memory of %d ranks of %s: %v", m.Ranks, m.Of, err)
 	}
 	return nil
+}
+
+// privateOverTCP is how much memory a rank of two has for itself over btl/tcp, to
+// how much through libfabric.
+func (c *comparison) privateOverTCP(ctx context.Context) (ratio float64, of string, err error) {
+	f := figure{Bench: "memory", Ranks: 2, iterations: 1}
+	var each []float64
+	for _, flags := range [][]string{viaTCP, throughOFI(f).flags} {
+		m := memoryRow{Ranks: f.Ranks, Of: "ferry " + strings.Join(flags, " ")}
+		if err := c.memory(ctx, &m, c.ours(c.ferry, f, flags)); err != nil {
+			return 0, "", err
+		}
+		if m.NotMeasured != "" {
+			return 0, "", errors.New(m.NotMeasured)
+		}
+		each = append(each, m.Private)
+	}
+	return each[0] / each[1], fmt.Sprintf("%s / %s MiB", digits(each[0]), digits(each[1])), nil
 }
 
 // fill takes the figures of a job; before is what was in /dev/shm without it.

@@ -178,10 +178,51 @@ func TestUnderALaunchersNameItStartsBothSides(t *testing.T) {
 	}
 }
 
-// The rows are those of the issues on speed, libfabric and launchers; each side's command line has its loops.
+// Beside the wrong setting a figure over TCP would be one over shared memory.
+func TestOverTCPBothSidesAreOverTCP(t *testing.T) {
+	peers, err := loadPeers("../peers/peers.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := parse([]string{"-rows", "TCP"}, t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, f := range matching(append(figures(), ownFigures()...), o.rows, func(f figure) string { return f.Name }) {
+		for _, s := range o.series(f, peers) {
+			got[f.Name+" | "+s.peer.Title] = strings.Join(s.theirs.args, " ")
+			if ours := strings.Join(s.ours.args, " "); !strings.Contains(ours, "btl=self,tcp") && !strings.Contains(ours, "FERRY_BTL=self,tcp") {
+				t.Errorf("%s: %s", f.Name, ours)
+			}
+		}
+	}
+	for name, part := range map[string]string{
+		"8 B latency over TCP | Open MPI":                                              "--mca btl self,tcp",
+		"8 B latency over TCP | MPICH":                                                 "UCX_TLS self,tcp",
+		"8 B message rate over TCP | Open MPI":                                         "--mca btl self,tcp",
+		"8 B message rate over TCP | MPICH":                                            "UCX_TLS self,tcp",
+		"bandwidth 1 MiB over TCP | Open MPI":                                          "--mca btl self,tcp",
+		"bandwidth 1 MiB over TCP | MPICH":                                             "UCX_TLS self,tcp",
+		"8 B latency over TCP to C sockets | C sockets":                                "sockets latency",
+		"bandwidth 1 MiB over TCP to C sockets | C sockets":                            "sockets bw",
+		"8 B latency over TCP to cm over tcp;ofi_rxm | ferry":                          "provider_include=tcp;ofi_rxm",
+		"8 B latency over shared memory beside connections over TCP, to alone | ferry": "btl=self,shm sh",
+	} {
+		if !strings.Contains(got[name], part) {
+			t.Errorf("%s: %q, want %q in it", name, got[name], part)
+		}
+		delete(got, name)
+	}
+	for name := range got {
+		t.Errorf("one more: %s", name)
+	}
+}
+
+// The rows are those of the issues on speed, libfabric, launchers and TCP; each side's command line has its loops.
 func TestBothSidesRunTheSameLoops(t *testing.T) {
 	figs := figures()
-	if len(figs) != 28 {
+	if len(figs) != 33 {
 		t.Errorf("%d figures", len(figs))
 	}
 	peers, err := loadPeers("../peers/peers.json")
@@ -207,13 +248,17 @@ func TestBothSidesRunTheSameLoops(t *testing.T) {
 			if f.Bench == "init" || f.Bench == "hello" {
 				continue // once on both sides
 			}
-			for _, flag := range []string{"-i", "-x", "-n"} {
+			flags := []string{"-i", "-x", "-n"}
+			if p.Launcher == "" { // it has two ranks, and binds them itself
+				flags = flags[:2]
+			}
+			for _, flag := range flags {
 				a, b := slices.Index(ours, flag), slices.Index(theirs, flag)
 				if a < 0 || b < 0 || ours[a+1] != theirs[b+1] {
 					t.Errorf("%s: %s differs: %v, %v", f.Name, flag, ours, theirs)
 				}
 			}
-			if bound := slices.Contains(theirs, "core"); bound != f.bound() {
+			if bound := slices.Contains(theirs, "core"); bound != f.bound() && p.Launcher != "" {
 				t.Errorf("%s: bound is %t in %v", f.Name, bound, theirs)
 			}
 		}

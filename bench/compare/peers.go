@@ -8,15 +8,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 )
 
-// A peer is another MPI library, as peers.json describes it.
+// A peer is another MPI library, or a program without any, as peers.json describes it.
 type peer struct {
 	Name           string    `json:"name"`
 	Title          string    `json:"title"`
 	Compiler       string    `json:"compiler"`
-	Launcher       string    `json:"launcher"`
+	Sources        []string  `json:"sources"`        // patterns, in the folder of peers.json; none: all of MPI's
+	Launcher       string    `json:"launcher"`       // empty: the program starts its ranks itself
 	Bound          []string  `json:"bound"`          // arguments that give each rank a core
 	Oversubscribed []string  `json:"oversubscribed"` // arguments for more ranks than cores
 	AsRoot         []string  `json:"as_root"`        // arguments that root needs
@@ -51,8 +53,8 @@ func parsePeers(b []byte) ([]peer, error) {
 		return nil, errors.New("list of peers: it is empty")
 	}
 	for _, p := range peers {
-		if p.Name == "" || p.Name != filepath.Base(p.Name) || p.Title == "" || p.Compiler == "" || p.Launcher == "" || len(p.Settings) == 0 {
-			return nil, fmt.Errorf("list of peers: %q needs a name (of a file), a title, a compiler, a launcher and settings", p.Name)
+		if p.Name == "" || p.Name != filepath.Base(p.Name) || p.Title == "" || p.Compiler == "" || len(p.Settings) == 0 {
+			return nil, fmt.Errorf("list of peers: %q needs a name (of a file), a title, a compiler and settings", p.Name)
 		}
 	}
 	return peers, nil
@@ -60,9 +62,16 @@ func parsePeers(b []byte) ([]peer, error) {
 
 // compile makes a peer's program from our sources.
 func (o *options) compile(ctx context.Context, dir string, p peer) error {
-	sources, err := filepath.Glob(filepath.Join(dir, "*.c"))
-	if err != nil || len(sources) == 0 {
-		return fmt.Errorf("no C sources in %s", dir)
+	if len(p.Sources) == 0 {
+		p.Sources = []string{"*.c"}
+	}
+	var sources []string
+	for _, pattern := range p.Sources {
+		found, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil || len(found) == 0 {
+			return fmt.Errorf("no C sources %s in %s", pattern, dir)
+		}
+		sources = append(sources, found...)
 	}
 	if err := os.MkdirAll(o.build, 0o755); err != nil {
 		return err
@@ -76,8 +85,20 @@ func (o *options) compile(ctx context.Context, dir string, p peer) error {
 
 func (o *options) program(p peer) string { return filepath.Join(o.build, p.Name) }
 
+// plain is the setting for figures over no network in particular, if there is one.
+func (p peer) plain() (setting, bool) {
+	i := slices.IndexFunc(p.Settings, func(s setting) bool { return s.Only == "" })
+	if i < 0 {
+		return setting{}, false
+	}
+	return p.Settings[i], true
+}
+
 // launch is a peer's launcher with what it needs to start the ranks of a sample.
 func (p peer) launch(f figure, more ...string) []string {
+	if p.Launcher == "" {
+		return nil
+	}
 	args := []string{p.Launcher}
 	if os.Geteuid() == 0 {
 		args = append(args, p.AsRoot...)
@@ -109,6 +130,14 @@ func (o *options) theirs(p peer, s setting, f figure) []string {
 // starts.
 func (o *options) oursUnder(p peer, f figure) []string {
 	return append(p.launch(f), o.ferry, "bench", f.Bench, "--rank")
+}
+
+// job is the command line of a sample of a ferry, by itself or as a figure asks for.
+func (o *options) job(program string, f figure, flags []string, more jobOf) []string {
+	if more != nil {
+		return more(program)
+	}
+	return o.ours(program, f, flags)
 }
 
 // ours is the command line of a sample of a ferry, with flags of its own. Jobs are timed

@@ -1,6 +1,6 @@
-/* Micro-benchmarks of an MPI library through mpi.h, beside which those of
- * `ferry bench` are judged. The loops, buffers and windows are the same there
- * (cmd/ferry/internal/bench), and follow the OSU micro-benchmarks. */
+/* Micro-benchmarks of an MPI library through mpi.h, and of sockets, beside which
+ * those of `ferry bench` are judged. The loops, buffers and windows are the same
+ * there (cmd/ferry/internal/bench), and follow the OSU micro-benchmarks. */
 #ifndef PEER_H
 #define PEER_H
 
@@ -11,10 +11,18 @@ enum { WINDOW = 64 }; /* messages under way at once, as in OSU's */
 struct options {
     const char *bench;
     size_t size;    /* bytes of a message */
+    size_t min, max;
     int iterations; /* timed */
     int warmup;     /* before, not timed */
     int rank, ranks;
+    int hop; /* take the raw hop */
 };
+
+/* parse reads a program's arguments; rank and ranks are not among them. Rank 0 prints
+ * a line of JSON for each size, doubling from min to max, with the names that `ferry
+ * bench --format json` uses. With --hop the raw hop between ranks 0 and 1 is taken
+ * before and after each, of which the larger is printed. */
+struct options parse(int argc, char **argv);
 
 /* A benchmark returns its figure in the unit of the table in peer.c. Only rank
  * 0's counts. */
@@ -33,11 +41,16 @@ void row(const struct options *o, const char *what, size_t size, const char *uni
  * there is none. */
 void *buffer(size_t size);
 
-/* fail ends the whole job with a message. */
+/* seconds is the time of a clock that never goes back. */
+double seconds(void);
+
+/* fail ends the whole job with a message. Each program has its own. */
 void fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 
-/* hop_open gives ranks 0 and 1 a common cache line; hop_ns measures the time of
- * one way in it. Ranks 0 and 1 call them, nobody else. */
+/* hop_ns measures the time of one way in the cache line at shared, where both ranks
+ * 0 and 1 have said hop_at; hop_open gives an MPI job's ranks 0 and 1 such a line.
+ * Nobody else calls them. */
+void hop_at(void *shared);
 void hop_open(int rank);
 double hop_ns(int rank);
 

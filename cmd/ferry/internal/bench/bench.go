@@ -30,7 +30,8 @@ const long = `Measure ferry on this machine.
   mbw_mr    message rate: pairs of ranks, windows of 64 messages
   multi_lat one way of a message, several pairs of ranks at once
   any_lat   one way of a message, where rank 0 receives from any source while
-            --connected ranks have connected to it, of which only rank 1 sends
+            --connected ranks have connected to it, of which only rank 1 sends;
+            latency --connected is the same with a receive from rank 1
   barrier   a barrier of all ranks
   allreduce a sum over all ranks, of 4-byte floats
   dup       make a communicator with the same members
@@ -68,7 +69,7 @@ type options struct {
 	allocMem   bool
 	halfSteps  bool
 	level      string // of threads
-	connected  int    // of any_lat; 0: all
+	connected  int    // of any_lat and latency; 0: all
 	set        *[]string
 	isRank     bool
 
@@ -110,7 +111,7 @@ func (o *options) command() *cobra.Command {
 	f.BoolVar(&o.allocMem, "alloc-mem", false, "buffers that other processes of the node read directly")
 	f.BoolVar(&o.halfSteps, "half-steps", false, "also the sizes between, half as large again as the one before")
 	f.StringVar(&o.level, "thread-level", "multiple", "`LEVEL` of threads that ranks promise: single, funneled, serialized or multiple")
-	f.IntVar(&o.connected, "connected", 0, "of any_lat: `N` ranks have connected to rank 0, in place of all")
+	f.IntVar(&o.connected, "connected", 0, "of any_lat and latency: `N` ranks have connected to those that play, in place of all")
 	f.Lookup("connected").DefValue = "0"
 	o.set = settings.Flag(f)
 	f.BoolVar(&o.isRank, "rank", false, "be one of the ranks")
@@ -130,6 +131,9 @@ func (o *options) check(args []string) error {
 			args[0], framework.Nearest(args[0], names()), strings.Join(names(), ", "))
 	}
 	o.benchmark = benchmarks[at]
+	if o.name == "latency" && o.given("connected") {
+		o.takes, o.whole = several, (*rank).latencyAmongOthers
+	}
 	if o.ranks == 0 && !o.given("n") {
 		o.ranks = max(2, o.connected+1)
 	}
@@ -160,8 +164,8 @@ func (o *options) check(args []string) error {
 		return exit.Usagef("--alloc-mem: %s has no buffers of messages", o.name)
 	case !level:
 		return exit.Usagef("--thread-level %s: want single, funneled, serialized or multiple", o.level)
-	case o.given("connected") && o.name != "any_lat":
-		return exit.Usagef("--connected: %s has no ranks that only connect; any_lat has", o.name)
+	case o.given("connected") && o.name != "any_lat" && o.name != "latency":
+		return exit.Usagef("--connected: %s has no ranks that only connect; any_lat and latency have", o.name)
 	case o.given("connected") && (o.connected < 1 || o.connected >= o.ranks):
 		return exit.Usagef("--connected %d: want 1 to %d of %d ranks", o.connected, o.ranks-1, o.ranks)
 	case formats[o.format].row == nil:
