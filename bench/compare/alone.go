@@ -63,7 +63,7 @@ func ownFigures() []figure {
 	}
 	out = append(out,
 		versus(lat, "8 B latency over TCP to cm over tcp;ofi_rxm", viaTCP, "cm over tcp;ofi_rxm", throughOFI(lat).flags, bound{Most: 1}),
-		besideConnection(lat))
+		besideConnections(lat))
 	for _, f := range []figure{lat, throughOFI(lat)} {
 		for _, p := range policies {
 			under := func(policy string) []string {
@@ -79,22 +79,29 @@ func ownFigures() []figure {
 	return out
 }
 
-// besideConnection is the latency over shared memory of two ranks that have a
-// connection to a third one, beside that of two ranks whose module for TCP is not
-// even open. The third rank, which sleeps, is told to have no shared memory.
-func besideConnection(f figure) figure {
-	ranks := func(btl, connected, before string) jobOf {
+// elsewhere makes rank 2 of 3 one of another node, whose shared memory is none of the
+// other's.
+const elsewhere = `if [ "$FERRY_BOOTSTRAP_LOCAL_RANK" = 2 ]; then
+	export FERRY_BOOTSTRAP_LOCAL_LOCALS=2 FERRY_BTL_SHM_DIR="${TMPDIR:-/tmp}"
+else
+	export FERRY_BOOTSTRAP_LOCAL_LOCALS=0-1
+fi
+exec "$0" "$@"`
+
+// besideConnections is the latency over shared memory of two ranks that both have a
+// connection to a third one, which sleeps; beside that of two without btl/tcp, where
+// the third has left.
+func besideConnections(f figure) figure {
+	ranks := func(connected string, settings ...string) jobOf {
 		return func(program string) []string {
-			return []string{
-				program, "run", "-n", "3", "--bind-to", "core", "--set", "btl=" + btl,
-				"sh", "-c", before + ` exec "$0" "$@"`, program, "bench", f.Bench, "--connected", connected,
-				"-m", fmt.Sprintf("%d:%d", f.Size, f.Size), "-i", fmt.Sprint(f.iterations), "-x", fmt.Sprint(f.warmup), "--format", "json",
-			}
+			args := append([]string{program, "run", "-n", "3", "--bind-to", "core"}, settings...)
+			return append(args, "sh", "-c", elsewhere, program, "bench", f.Bench, "--connected", connected,
+				"-m", fmt.Sprintf("%d:%d", f.Size, f.Size), "-i", fmt.Sprint(f.iterations), "-x", fmt.Sprint(f.warmup), "--format", "json")
 		}
 	}
 	f.Name, f.Ranks, f.duel, f.wanted = "8 B latency over shared memory beside connections over TCP, to alone", 3, true, bound{Most: 1.03}
-	f.job = ranks("self,shm,tcp", "2", `[ "$FERRY_BOOTSTRAP_LOCAL_RANK" != 2 ] || export FERRY_BTL=self,tcp;`)
-	f.versus = &variant{Title: "alone", job: ranks("self,shm", "1", "")}
+	f.job = ranks("2", "--set", "btl=self,shm,tcp", "--set", "btl.tcp.address_include=127.0.0.0/8")
+	f.versus = &variant{Title: "alone", job: ranks("1", "--set", "btl=self,shm")}
 	return f
 }
 

@@ -192,7 +192,7 @@ func TestOverTCPBothSidesAreOverTCP(t *testing.T) {
 	for _, f := range matching(append(figures(), ownFigures()...), o.rows, func(f figure) string { return f.Name }) {
 		for _, s := range o.series(f, peers) {
 			got[f.Name+" | "+s.peer.Title] = strings.Join(s.theirs.args, " ")
-			if ours := strings.Join(s.ours.args, " "); !strings.Contains(ours, "btl=self,tcp") && !strings.Contains(ours, "FERRY_BTL=self,tcp") {
+			if ours := strings.Join(s.ours.args, " "); !strings.Contains(ours, "btl=self,tcp") && !strings.Contains(ours, "btl=self,shm,tcp") {
 				t.Errorf("%s: %s", f.Name, ours)
 			}
 		}

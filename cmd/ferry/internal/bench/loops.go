@@ -271,16 +271,24 @@ const settle = 200 * time.Millisecond
 
 // anyLatency is latency's loop between ranks 0 and 1, where rank 0 receives from
 // any source.
-func (r *rank) anyLatency(ctx context.Context) error { return r.amongOthers(ctx, mpi.AnySource, 1) }
+func (r *rank) anyLatency(ctx context.Context) error {
+	return r.amongOthers(ctx, mpi.AnySource, 1, r.comm.Size()-1)
+}
 
 // latencyAmongOthers is latency's loop where ranks 0 and 1 have more connections.
-func (r *rank) latencyAmongOthers(ctx context.Context) error { return r.amongOthers(ctx, 1, 2) }
+// Ranks that are not to connect leave: there may be no transport to them.
+func (r *rank) latencyAmongOthers(ctx context.Context) error {
+	if r.comm.Rank() > max(1, r.o.connected) {
+		return nil
+	}
+	return r.amongOthers(ctx, 1, 2, r.o.connected)
+}
 
 // amongOthers is latency's loop between ranks 0 and 1, where rank 0 receives from a
 // source. The first --connected of the other ranks have sent a message before to the
-// first so many players, and the rest has not. All but the two are blocked in a
-// receive until the end. There is no barrier, since that would connect more ranks.
-func (r *rank) amongOthers(ctx context.Context, source, players int) error {
+// first so many players. All others up to the last one are blocked in a receive until
+// the end. There is no barrier, since that would connect more ranks.
+func (r *rank) amongOthers(ctx context.Context, source, players, last int) error {
 	const hello, bye = 2, 3
 	c := r.comm
 	connected := r.o.connected
@@ -308,7 +316,7 @@ func (r *rank) amongOthers(ctx context.Context, source, players int) error {
 	err := r.sizes(func(size int) error {
 		return r.row(ctx, size, func() (Row, error) { return r.latencyFrom(ctx, size, source) })
 	})
-	for peer := 2; peer < c.Size() && me == 0 && err == nil; peer++ {
+	for peer := 2; peer <= last && me == 0 && err == nil; peer++ {
 		err = c.Send(ctx, nil, peer, bye)
 	}
 	return err
