@@ -12,63 +12,74 @@ import (
 type Link struct {
 	Rate    int      // bits per second, each way; 0: as fast as it goes
 	MTU     int      // bytes of a packet; 0: 1500
+	IPv6    bool     // addresses are IPv6's
 	Weather *Weather // packets pass through a relay with this weather; nil: they don't
 }
 
 // link is link i between the hosts: interface eth<i> of each.
 type link struct {
 	Link
+	index  int
 	name   string
 	shaped bool // its queues are ours: shaped, or cut
 	cut    bool
 }
 
-// address is that of a host on link i.
-func address(host, i int) netip.Addr {
-	return netip.AddrFrom4([4]byte{10, 77, byte(i), byte(host + 1)})
+// address is that of a host on the link.
+func (l *link) address(host int) netip.Addr {
+	if l.IPv6 {
+		return netip.AddrFrom16([16]byte{0: 0xfd, 1: 77, 7: byte(l.index), 15: byte(host + 1)})
+	}
+	return netip.AddrFrom4([4]byte{10, 77, byte(l.index), byte(host + 1)})
 }
 
 // hardware is the address of a host's interface beneath that.
-func hardware(host, i int) string { return fmt.Sprintf("02:fe:00:00:%02x:%02x", i, host+1) }
+func (l *link) hardware(host int) string {
+	return fmt.Sprintf("02:fe:00:00:%02x:%02x", l.index, host+1)
+}
 
 // link makes link i.
 func (h *Hosts) link(i int, like Link) (*link, error) {
 	if like.MTU == 0 {
 		like.MTU = 1500
 	}
-	l := &link{Link: like, name: fmt.Sprintf("eth%d", i)}
+	l := &link{Link: like, index: i, name: fmt.Sprintf("eth%d", i)}
 	var err error
 	if l.Weather != nil {
-		err = h.relay(l, i)
+		err = h.relay(l)
 	} else {
 		// The kernel looks at the carrier at once, and not a second later, if the indices
 		// of both ends differ.
 		err = h.sides[0].ns.run(fmt.Sprintf("ip link add %s index %d mtu %d address %s type veth peer name %s index %d mtu %d address %s netns /proc/self/fd/3",
-			l.name, 100+i, l.MTU, hardware(0, i), l.name, 200+i, l.MTU, hardware(1, i)), h.sides[1].ns.File)
+			l.name, 100+i, l.MTU, l.hardware(0), l.name, 200+i, l.MTU, l.hardware(1)), h.sides[1].ns.File)
 	}
 	if err != nil {
 		return nil, err
 	}
-	for me := range h.sides {
-		if err := h.sides[me].ns.run(fmt.Sprintf("ip addr add %v/24 dev %s", address(me, i), l.name)); err != nil {
-			return nil, err
-		}
-	}
-	if err := h.up(l, i); err != nil {
+	if err := h.up(l); err != nil {
 		return nil, err
 	}
 	return l, h.queue(l)
 }
 
-// up sets both interfaces up. Neighbours need not ask for one another: when a wire
-// is cut nobody notices, as if it were cut behind a router.
-func (h *Hosts) up(l *link, i int) error {
+// up sets both interfaces up, with their addresses: IPv6's go when an interface goes
+// down. Neighbours need not ask for one another: when a wire is cut nobody notices, as
+// if it were cut behind a router.
+func (h *Hosts) up(l *link) error {
+	bits, more := 24, ""
+	if l.IPv6 {
+		bits, more = 64, " nodad"
+	}
 	for me := range h.sides {
-		if err := h.sides[me].ns.run("ip link set " + l.name + " up"); err != nil {
-			return err
+		commands := []string{
+			fmt.Sprintf("ip link set %s up", l.name),
+			fmt.Sprintf("ip addr replace %v/%d dev %s%s", l.address(me), bits, l.name, more),
 		}
 		if l.Weather == nil {
-			if err := h.sides[me].ns.run(fmt.Sprintf("ip neigh replace %v lladdr %s nud permanent dev %s", address(1-me, i), hardware(1-me, i), l.name)); err != nil {
+			commands = append(commands, fmt.Sprintf("ip neigh replace %v lladdr %s nud permanent dev %s", l.address(1-me), l.hardware(1-me), l.name))
+		}
+		for _, c := range commands {
+			if err := h.sides[me].ns.run(c); err != nil {
 				return err
 			}
 		}
@@ -129,7 +140,7 @@ func (h *Hosts) Down(host, i int) {
 // Up sets a link's interfaces up that Down took down.
 func (h *Hosts) Up(i int) {
 	h.t.Helper()
-	h.check(h.up(h.links[i], i))
+	h.check(h.up(h.links[i]))
 }
 
 // queue gives both ends the queue that the link's state asks for.

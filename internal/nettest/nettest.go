@@ -101,7 +101,7 @@ func (h *Hosts) check(err error) {
 }
 
 // Addr is the address of a host (0 or 1) on a link.
-func (h *Hosts) Addr(host, link int) netip.Addr { return address(host, link) }
+func (h *Hosts) Addr(host, link int) netip.Addr { return h.links[link].address(host) }
 
 // On runs f on a host: sockets that f opens are that host's, later too, and so are
 // processes that it starts. f must not leave that to goroutines of its own.
@@ -110,7 +110,7 @@ func (h *Hosts) On(host int, f func() error) error { return h.sides[host].ns.do(
 // Listen listens at a host's address on a link.
 func (h *Hosts) Listen(host, link int) (l *net.TCPListener, err error) {
 	err = h.On(host, func() error {
-		l, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(address(host, link), 0)))
+		l, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(h.Addr(host, link), 0)))
 		return err
 	})
 	return l, err

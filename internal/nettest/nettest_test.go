@@ -82,8 +82,8 @@ func pingPong(c [2]*net.TCPConn) error {
 }
 
 func TestPingPongOverEachLink(t *testing.T) {
-	h := New(t, Link{}, Link{Rate: 1e9}, Link{Weather: &Weather{Seed: 1}})
-	for link := range 3 {
+	h := New(t, Link{}, Link{Rate: 1e9}, Link{Weather: &Weather{Seed: 1}}, Link{IPv6: true}, Link{IPv6: true, Weather: &Weather{Seed: 1}})
+	for link := range h.links {
 		c := connect(t, h, link)
 		if err := pingPong(c); err != nil {
 			t.Errorf("link %d: %v", link, err)
@@ -161,7 +161,7 @@ func silent(t *testing.T, c *net.TCPConn, what string) {
 
 // A peer that loses power says nothing: no FIN, no RST, no unreachable host.
 func TestCutWireIsSilent(t *testing.T) {
-	for name, link := range map[string]Link{"plain": {}, "rate": {Rate: 1e9}, "relay": {Weather: &Weather{}}} {
+	for name, link := range map[string]Link{"plain": {}, "rate": {Rate: 1e9}, "relay": {Weather: &Weather{}}, "ipv6": {IPv6: true}} {
 		t.Run(name, func(t *testing.T) {
 			h := New(t, link)
 			open, closed, reset := connect(t, h, 0), connect(t, h, 0), connect(t, h, 0)
@@ -211,7 +211,7 @@ func TestOtherLinkGoesOn(t *testing.T) {
 }
 
 func TestInterfaceComesUpAgain(t *testing.T) {
-	for name, link := range map[string]Link{"veth": {}, "relay": {Weather: &Weather{}}} {
+	for name, link := range map[string]Link{"veth": {}, "relay": {Weather: &Weather{}}, "ipv6": {IPv6: true}, "ipv6-relay": {IPv6: true, Weather: &Weather{}}} {
 		t.Run(name, func(t *testing.T) {
 			h := New(t, link)
 			c := connect(t, h, 0)

@@ -23,8 +23,8 @@ type relay struct {
 	done sync.WaitGroup
 }
 
-// relay makes link i of two tun devices with a relay between them.
-func (h *Hosts) relay(l *link, i int) error {
+// relay makes a link of two tun devices with a relay between them.
+func (h *Hosts) relay(l *link) error {
 	r := &relay{stop: make(chan struct{})}
 	h.t.Cleanup(func() { h.check(r.Close()) })
 	for me := range h.sides {
@@ -40,7 +40,7 @@ func (h *Hosts) relay(l *link, i int) error {
 		}
 	}
 	for me := range r.ends {
-		c := &carrier{relay: r, from: r.ends[me], to: r.ends[1-me], source: address(me, i), dest: address(1-me, i),
+		c := &carrier{relay: r, from: r.ends[me], to: r.ends[1-me], source: l.address(me), dest: l.address(1 - me),
 			sky: newSky(*l.Weather, uint64(me)), mtu: l.MTU, way: make(chan timed, queue)}
 		r.done.Go(c.read)
 		r.done.Go(c.write)
@@ -123,8 +123,12 @@ func (c *carrier) read() {
 // between says that a packet goes from one host to the other. What an interface sends
 // by itself does not count, so that the weather of the others is always the same.
 func (c *carrier) between(b []byte) bool {
-	const source, dest, end = 12, 16, 20 // of an IPv4 header
-	return len(b) >= end && b[0]>>4 == 4 && slices.Equal(b[source:dest], c.source.AsSlice()) && slices.Equal(b[dest:end], c.dest.AsSlice())
+	first := 12 // byte of the source in an IPv4 header; the destination follows it
+	if c.source.Is6() {
+		first = 8
+	}
+	both := slices.Concat(c.source.AsSlice(), c.dest.AsSlice())
+	return len(b) >= first+len(both) && slices.Equal(b[first:first+len(both)], both)
 }
 
 func (c *carrier) send(list []packet) {
