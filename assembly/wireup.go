@@ -105,6 +105,18 @@ func (a *Assembly) Construct(ctx context.Context, group []framework.Proc, tag st
 	return made, nil
 }
 
+// StandBy takes part in the construct of a group that this process is not in, under a
+// bootstrap which needs everyone for that; under others it does nothing.
+func (a *Assembly) StandBy(ctx context.Context, group []framework.Proc, tag string) error {
+	b, needed := framework.As[bootstrap.Bystander](a.client)
+	if !needed {
+		return nil
+	}
+	ctx, cancel := a.Bound(ctx)
+	defer cancel()
+	return framework.Ended(ctx, "group construct", b.StandBy(ctx, group, tag))
+}
+
 // BadMember is the error for what a member has sent that makes no sense.
 func BadMember(p framework.Proc, err error) error {
 	return &framework.TransportError{Component: "assembly", Peer: p.String(), Op: "business card", Err: err}

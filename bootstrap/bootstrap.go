@@ -152,6 +152,17 @@ type PsetSource interface {
 	Pset(ctx context.Context, name string) (PsetInfo, error)
 }
 
+// A Bystander is a client under which every process of the job has to take part in each
+// fence and construct of two or more, in the same order, because its launcher has no
+// operation of some processes only (parameter exchange, value all). Its Construct waits for
+// those outside the group as well, which call StandBy instead.
+type Bystander interface {
+	// StandBy takes part in the construct that group makes with tag, of which the caller is
+	// no member (ErrGroup if it is). It returns when all processes of the job have come, with
+	// the errors of Client.Construct.
+	StandBy(ctx context.Context, group []framework.Proc, tag string) error
+}
+
 // EventKind says what happened.
 type EventKind uint8
 

@@ -24,6 +24,10 @@ func WithCommParam(name, value string) CommOption {
 // same tag, and it returns when all have. The tag keeps creations apart that
 // overlap in time; it may be used again at once.
 //
+// A launcher may be used in such a way that every process of the job has to call, with an
+// equal group (parameter exchange of the bootstrap, value all). Who is not in the group then
+// gets ErrGroup when all have called, and otherwise at once.
+//
 // Errors: ErrNoComm for an empty group, ErrGroup when the caller is no member,
 // ErrTimeout with *MissingError naming who did not come within
 // bootstrap.timeout, ErrProcFailed when a member has died, ErrUnsupported when
@@ -33,6 +37,9 @@ func CommFromGroup(ctx context.Context, g *Group, tag string, opts ...CommOption
 		return nil, fmt.Errorf("%w: the group is empty", ErrNoComm)
 	}
 	if g.rank == Undefined {
+		if err := g.session.engine.StandBy(background(ctx), g.members, tag); err != nil {
+			return nil, fmt.Errorf("communicator from a group of others: %w", err)
+		}
 		return nil, fmt.Errorf("%w: the caller, %s, is not in it", ErrGroup, g.session.engine.identity.Proc)
 	}
 	s := g.session

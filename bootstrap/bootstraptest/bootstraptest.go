@@ -23,6 +23,7 @@ type Want struct {
 	Size    int
 	Timeout time.Duration       // for bootstrap.Env of every client
 	Psets   map[string][]uint32 // named by the launcher
+	Needs   Guarantees          // of those that a client may lack
 }
 
 // Job is a running job whose processes are all clients of this one.

@@ -16,19 +16,19 @@ import (
 
 func faultCases() claims {
 	return claims{
-		kittest.New("DeadlineNamesTheMissing", Want{Size: 5, Timeout: short}, (*job).deadlineNames),
-		kittest.New("LateMemberDoesNotJoinWhatFailed", Want{Size: 2, Timeout: short}, (*job).lateMember),
-		kittest.New("DeathEndsWaits", Want{Size: 4, Timeout: long}, (*job).deathEndsWaits),
+		kittest.New("DeadlineNamesTheMissing", Want{Size: 5, Timeout: short, Needs: Names | Subsets}, (*job).deadlineNames),
+		kittest.New("LateMemberDoesNotJoinWhatFailed", Want{Size: 2, Timeout: short, Needs: Names | Withdrawal}, (*job).lateMember),
+		kittest.New("DeathEndsWaits", Want{Size: 4, Timeout: long, Needs: Deaths | Subsets}, (*job).deathEndsWaits),
 		kittest.New("DeathIsAnEvent", Want{Size: 3, Timeout: long}, (*job).deathIsAnEvent),
 		kittest.New("LifeThatEndsIsAnEvent", Want{Size: 3, Timeout: long}, (*job).lifeEnds),
 		kittest.New("LifeThatIsGivenUpHearsOfIt", Want{Size: 2, Timeout: long}, (*job).givenUp),
 		kittest.New("BrokenCommunicatorIsToldOnceToItsOtherMembers", Want{Size: 4, Timeout: long}, (*job).brokenOnce),
 		kittest.New("CloseWhileNewsComesIsNoDeath", Want{Size: 2, Timeout: long}, (*job).closeAmongNews),
-		kittest.New("CloseIsNoDeath", Want{Size: 3, Timeout: short}, (*job).closeIsNoDeath),
-		kittest.New("CanceledContextWithdraws", Want{Size: 2, Timeout: long}, (*job).cancelWithdraws),
-		kittest.New("CanceledMemberIsMissing", Want{Size: 2, Timeout: short}, (*job).canceledIsMissing),
+		kittest.New("CloseIsNoDeath", Want{Size: 3, Timeout: short, Needs: Names | Subsets}, (*job).closeIsNoDeath),
+		kittest.New("CanceledContextWithdraws", Want{Size: 2, Timeout: long, Needs: Withdrawal}, (*job).cancelWithdraws),
+		kittest.New("CanceledMemberIsMissing", Want{Size: 2, Timeout: short, Needs: Withdrawal}, (*job).canceledIsMissing),
 		kittest.New("EndedContextSendsNothing", Want{Size: 2, Timeout: long}, (*job).endedContext),
-		kittest.New("CloseDuringWait", Want{Size: 2, Timeout: long}, (*job).closeDuringWait),
+		kittest.New("CloseDuringWait", Want{Size: 2, Timeout: long, Needs: Withdrawal}, (*job).closeDuringWait),
 		kittest.New("UseAfterClose", Want{Size: 1, Timeout: long}, (*job).useAfterClose),
 	}
 }

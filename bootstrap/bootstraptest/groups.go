@@ -12,10 +12,10 @@ import (
 func groupCases() claims {
 	return claims{
 		kittest.New("Alone", Want{Size: 1, Timeout: long}, (*job).alone),
-		kittest.New("GroupsTagsAndRoundsDoNotMix", Want{Size: 5, Timeout: long}, (*job).overlapping),
-		kittest.New("OrderOfTheGroupIsPartOfIt", Want{Size: 2, Timeout: short}, (*job).orderMatters),
-		kittest.New("SameGroupTwiceAtOnceFromOneProcess", Want{Size: 3, Timeout: long}, (*job).twiceAtOnce),
-		kittest.New("FenceIsNotAConstruct", Want{Size: 2, Timeout: long}, (*job).fenceAndConstruct),
+		kittest.New("GroupsTagsAndRoundsDoNotMix", Want{Size: 5, Timeout: long, Needs: Subsets | Overlap}, (*job).overlapping),
+		kittest.New("OrderOfTheGroupIsPartOfIt", Want{Size: 2, Timeout: short, Needs: Names | Subsets}, (*job).orderMatters),
+		kittest.New("SameGroupTwiceAtOnceFromOneProcess", Want{Size: 3, Timeout: long, Needs: Overlap}, (*job).twiceAtOnce),
+		kittest.New("FenceIsNotAConstruct", Want{Size: 2, Timeout: long, Needs: Overlap}, (*job).fenceAndConstruct),
 		kittest.New("InvalidGroups", Want{Size: 2, Timeout: long}, (*job).invalidGroups),
 	}
 }

@@ -25,6 +25,9 @@ func withAbilities(c *client) bootstrap.Client {
 	if r, ok := framework.As[bootstrap.Reporter](c.launcher); ok {
 		out = &reporter{wrapped{out}, c, r}
 	}
+	if c.exchange != nil && c.exchange.Everyone() {
+		out = &bystander{wrapped{out}, c}
+	}
 	return out
 }
 

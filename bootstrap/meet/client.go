@@ -24,6 +24,7 @@ import (
 type client struct {
 	*place
 	launcher Launcher
+	exchange Exchange // nil: constructs are between the members
 	timeout  time.Duration
 	grace    time.Duration // answerGrace; tests have less
 	log      *slog.Logger
@@ -46,6 +47,8 @@ type client struct {
 	peers    map[uint32]*peer
 	links    map[*link]struct{}
 	joins    joinTable
+	rounds   map[*round]struct{}
+	recent   []recent
 	life     uint64 // that has begun; 0: none
 	scouting bool
 	tidying  bool
@@ -57,7 +60,8 @@ type client struct {
 // with it.
 //
 // Optional abilities: bootstrap.EventSource; those of bootstrap.Directory,
-// bootstrap.PsetSource and bootstrap.Reporter that l has. There is no ServerLost unless l
+// bootstrap.PsetSource and bootstrap.Reporter that l has; bootstrap.Bystander with an
+// Exchange that takes everyone. There is no ServerLost unless l
 // is a Watcher.
 //
 // Errors: ErrTransport if the process can't listen, or l does not publish; ErrConfig if the
@@ -109,8 +113,9 @@ func checkJob(id bootstrap.Identity) error {
 func newClient(env bootstrap.Env, l Launcher, p *place) *client {
 	c := &client{
 		place: p, launcher: l, timeout: cmp.Or(env.Timeout, bootstrap.DefaultTimeout), grace: answerGrace, log: env.Logger,
-		peers: map[uint32]*peer{}, links: map[*link]struct{}{},
+		peers: map[uint32]*peer{}, links: map[*link]struct{}{}, rounds: map[*round]struct{}{},
 	}
+	c.exchange, _ = framework.As[Exchange](l)
 	c.own = &link{c: c, rank: p.id.Proc.Rank, pending: withdraws{}}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	c.done = c.ctx.Done()
@@ -166,6 +171,7 @@ func (c *client) Identity() bootstrap.Identity { return c.id }
 // Close says goodbye to all who are connected, and leaves the sockets open, on which
 // nobody answers until the process opens a client again.
 func (c *client) Close() error {
+	c.lastWords()
 	ways, ok := c.finish(func(l *link) { l.end(frameOf(wire.Goodbye, 0, wire.Empty{})) })
 	if !ok {
 		return closedError("Close") // and the launcher may have another watcher by now

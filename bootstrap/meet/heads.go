@@ -16,6 +16,11 @@ const (
 	// headPatience is how long a member tries.
 	headPatience = 10 * time.Second
 
+	// lastWordsPatience is how long a process that leaves tries to say so, and lastWordsStep
+	// how often it looks.
+	lastWordsPatience = 5 * time.Second
+	lastWordsStep     = time.Millisecond
+
 	// mostGroups is how many groups are remembered.
 	mostGroups = 1 << 12
 )
@@ -32,8 +37,12 @@ type membership struct {
 	gather bool // it has just become one of the two
 }
 
-// joined notes that the process was in a group.
-func (c *client) joined(key string, runs wire.Runs) {
+// joined notes that the process was in a group, whose members have met.
+func (c *client) joined(key string, runs wire.Runs) { c.wasIn(key, runs, true) }
+
+// wasIn notes that the process was in a group. Unless the members have met, it is seen to
+// soon who keeps a connection with whom.
+func (c *client) wasIn(key string, runs wire.Runs, met bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	i := slices.IndexFunc(c.groups, func(m membership) bool { return m.key == key })
@@ -50,7 +59,11 @@ func (c *client) joined(key string, runs wire.Runs) {
 	m := &c.groups[i]
 	m.by = c
 	c.stand(m)
-	m.gather = false // who is in the group has just come
+	if met {
+		m.gather = false // who is in the group has just come
+		return
+	}
+	c.tidy()
 }
 
 // stand finds out what this process is in a group now, and with whom it keeps a
@@ -112,6 +125,48 @@ func (c *client) meetHeads() (gather bool) {
 		gather = gather || m.gather
 	}
 	return gather
+}
+
+// lastWords waits, for a time, until this process is connected with those who pass on that it
+// leaves: with an Exchange it may not be yet.
+func (c *client) lastWords() {
+	c.mu.Lock()
+	said := c.exchange == nil || c.life == 0 && len(c.recent) == 0
+	c.mu.Unlock()
+	for end := time.Now().Add(lastWordsPatience); !said && time.Now().Before(end); {
+		if said = c.allHear(); !said {
+			time.Sleep(lastWordsStep)
+		}
+	}
+}
+
+// allHear reports whether this process is connected with the heads, and as one with the
+// members, and connects with those that it is not.
+func (c *client) allHear() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := true
+	hears := func(rank uint32) {
+		if p := c.peerOf(rank); len(p.links) == 0 && !c.away(rank) && rank != c.id.Proc.Rank {
+			c.useful(rank)
+			all = false
+		}
+	}
+	for i := range c.groups {
+		m := &c.groups[i]
+		if m.by != c || c.closed {
+			continue
+		}
+		if with, any := c.stand(m); any {
+			hears(with)
+		}
+		for _, rank := range m.runs.Ranks() {
+			if _, here := slices.BinarySearch(c.id.Locals, rank); m.head || m.lowest && here {
+				hears(rank)
+			}
+		}
+	}
+	return all
 }
 
 // gather connects with those who should have come since this process has become the head

@@ -28,7 +28,17 @@ const (
 
 	// mostParcel is how much news waits for a connection to one process.
 	mostParcel = 16
+
+	// mostRecent is how much news is told to those who connect afterwards, where members
+	// don't meet by their constructs (Exchange) and connect when those are over.
+	mostRecent = 256
 )
+
+// recent is news with whom it is about.
+type recent struct {
+	about uint32
+	frame []byte
+}
 
 // event is ev as this client's user sees it.
 func (c *client) event(ev wire.EventBody) bootstrap.Event {
@@ -74,11 +84,23 @@ func (c *client) floodBroken(b wire.BrokenBody, from *link) {
 }
 
 func (c *client) spread(frame []byte, about uint32, from *link, send func(*link, []byte)) {
+	c.remember(about, frame)
 	for _, p := range c.peers {
 		if len(p.links) > 0 && p.rank != about && (from == nil || p.rank != from.rank) {
 			send(p.links[0], frame)
 		}
 	}
+}
+
+// remember keeps news for those who connect afterwards. The caller holds place.mu.
+func (c *client) remember(about uint32, frame []byte) {
+	if c.exchange == nil { // who is to hear of it is connected
+		return
+	}
+	if len(c.recent) == mostRecent {
+		c.recent = slices.Delete(c.recent, 0, 1)
+	}
+	c.recent = append(c.recent, recent{about, frame})
 }
 
 // heard takes in news that another process passes on.
@@ -191,6 +213,7 @@ func (c *client) ends(p *peer) {
 		c.failMissing(call, wire.FailureBody{Code: wire.CodeMissing, Failed: []uint32{p.rank}})
 	}
 	c.joins.ProcEnded(p.rank)
+	c.endRounds(p.rank)
 	c.review(p)
 	c.tidy()
 }
@@ -248,6 +271,11 @@ func (c *client) introduce(l *link) {
 			l.send(frameOf(wire.Event, 0, ev))
 		}
 	}
+	for _, n := range c.recent { // what it has heard already it passes over
+		if n.about != l.rank {
+			l.news(n.frame)
+		}
+	}
 }
 
 // Begin implements bootstrap.EventSource.
@@ -261,6 +289,9 @@ func (c *client) tellLife(nonce uint64) {
 	defer c.mu.Unlock()
 	if c.closed || c.life == nonce {
 		return
+	}
+	if nonce == 0 {
+		c.remember(c.id.Proc.Rank, frameOf(wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcLeft), Rank: c.id.Proc.Rank, Nonce: c.life}))
 	}
 	c.life = nonce
 	for l := range c.links {

@@ -42,6 +42,7 @@ type place struct {
 	toldBefore map[wire.EventBody]struct{}
 	next       uint64       // the lower bits of the next context id
 	groups     []membership // that the process was in
+	streams    map[string]*stream
 }
 
 // places are those of this program, which is one process as a rule, and in tests several.

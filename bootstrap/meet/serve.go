@@ -205,33 +205,54 @@ func (c *client) hasEnded(rank uint32) bool {
 }
 
 func (c *client) Fence(ctx context.Context, group []framework.Proc, tag string) error {
-	_, err := enter[wire.Empty](ctx, c, "fence", wire.Fence, group, tag, nil)
+	const op = "fence"
+	runs, err := c.checkGroup(op, group, tag)
+	switch {
+	case err != nil:
+	case c.exchange != nil:
+		_, err = c.through(ctx, round{op: op, kind: wire.Fence, group: group, runs: runs, tag: tag})
+	default:
+		_, err = enter[wire.Empty](ctx, c, op, wire.Fence, runs, tag, nil)
+	}
 	return err
 }
 
 func (c *client) Construct(ctx context.Context, group []framework.Proc, tag string, payload []byte) (bootstrap.Constructed, error) {
 	const op = "group construct"
-	a, err := enter[wire.ConstructedBody](ctx, c, op, wire.Construct, group, tag, payload)
+	runs, err := c.checkGroup(op, group, tag)
+	if err != nil {
+		return bootstrap.Constructed{}, err
+	}
+	if c.exchange != nil {
+		return c.through(ctx, round{op: op, kind: wire.Construct, group: group, runs: runs, tag: tag, payload: payload})
+	}
+	a, err := enter[wire.ConstructedBody](ctx, c, op, wire.Construct, runs, tag, payload)
 	if err == nil && (a.ContextID == 0 || len(a.Payloads) != len(group)) {
 		err = c.peerError(group[0].Rank, op, fmt.Errorf("context id %d with %d payloads for %d members", a.ContextID, len(a.Payloads), len(group)))
 	}
 	return bootstrap.Constructed{ContextID: a.ContextID, Payloads: a.Payloads}, err
 }
 
-// enter enters a fence or construct, which the first member of the group leads.
-func enter[A any](ctx context.Context, c *client, op string, k wire.Kind, group []framework.Proc, tag string, payload []byte) (a A, err error) {
+// checkGroup refuses a group that is none of this job's, or has not this process in it.
+func (c *client) checkGroup(op string, group []framework.Proc, tag string) (wire.Runs, error) {
 	runs := wire.MakeRuns(group)
-	if err := runs.Check(c.id.Proc.Namespace, c.id.Size); err != nil {
-		return a, join.OpError(op, tag, fmt.Errorf("%w: %w", framework.ErrGroup, err))
+	err := runs.Check(c.id.Proc.Namespace, c.id.Size)
+	if err == nil && runs.Index(c.id.Proc.Rank) < 0 {
+		err = errors.New("the caller is no member")
 	}
-	if runs.Index(c.id.Proc.Rank) < 0 {
-		return a, join.OpError(op, tag, fmt.Errorf("%w: the caller is no member", framework.ErrGroup))
+	if err != nil {
+		return nil, join.OpError(op, tag, fmt.Errorf("%w: %w", framework.ErrGroup, err))
 	}
+	return runs, nil
+}
+
+// enter enters a fence or construct, which the first member of the group leads.
+func enter[A any](ctx context.Context, c *client, op string, k wire.Kind, runs wire.Runs, tag string, payload []byte) (a A, err error) {
 	if failed := c.endedOf(runs); len(failed) > 0 && ctx.Err() == nil {
 		return a, &framework.MissingError{Op: op, Tag: tag, Failed: c.id.Procs(failed)}
 	}
 	key := wire.EncodeBody(runs)
-	body, leader := wire.JoinBody{Tag: tag, Group: key, Payload: payload}, group[0].Rank
+	body, leader := wire.JoinBody{Tag: tag, Group: key, Payload: payload}, runs[0].First
 	m, err := c.callVia(ctx, op, tag, c.via(runs), leader, k, body)
 	if errors.Is(err, errDirect) {
 		m, err = c.call(ctx, op, tag, leader, k, body)
@@ -240,7 +261,7 @@ func enter[A any](ctx context.Context, c *client, op string, k wire.Kind, group 
 		return a, err
 	}
 	if a, err = wire.Decode[A](m.Body); err != nil {
-		return a, c.peerError(group[0].Rank, op, err)
+		return a, c.peerError(leader, op, err)
 	}
 	c.joined(string(key), runs)
 	return a, nil

@@ -16,6 +16,9 @@
 // Who may read the book is the launcher's to say: with mpiexec's option -nameserver
 // it is a server that other jobs use too, and that keeps names for longer than a job.
 //
+// The parameter exchange has communicators made by the server's barriers instead
+// (exchange.go).
+//
 // It stands on bootstrap/meet and internal/wire, which knows the lines of PMI-1.
 package pmi1
 
@@ -35,6 +38,8 @@ import (
 type Params struct {
 	Port string `param:"port" default:"" level:"developer" scope:"process" doc:"the PMI-1 server, host:port; empty: what PMI_FD or PMI_PORT says"`
 	ID   int    `param:"id" default:"0" min:"0" level:"developer" scope:"process" doc:"this process's number at that server, as PMI_ID has it"`
+
+	Exchange string `param:"exchange" default:"auto" level:"user" scope:"process" doc:"how communicators are made from groups: meet, over connections between the members; groups, by barriers of the launcher (PMI 1.2); all, by barriers of all processes, which must all call; auto: meet. The same in all processes of a job"`
 
 	Select    string `reads:"bootstrap"`
 	Singleton bool   `reads:"bootstrap.local.singleton"`
@@ -106,13 +111,13 @@ func nearest(p *Params, at place) framework.Verdict {
 
 // Open makes the process known to its server, unless it is, and returns a client over it.
 // Errors: ErrConfig for an environment that makes no sense, ErrTransport when the server
-// can't be reached, or says what it should not.
+// can't be reached, or says what it should not; ErrUnsupported for an exchange that it has not.
 func (component) Open(ctx context.Context, env bootstrap.Env) (bootstrap.Client, error) {
 	l, err := open(ctx, env)
 	if err != nil {
 		return nil, err
 	}
-	c, err := client(ctx, env, l)
+	c, err := client(ctx, env, l, env.Params.(*Params).Exchange) // open has looked at the type
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}

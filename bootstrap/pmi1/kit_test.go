@@ -13,8 +13,8 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// factory makes jobs of processes that have a server's port.
-func factory(style pmi1test.Style) bootstraptest.Factory {
+// factory makes jobs of processes that have a server's port, and an exchange.
+func factory(style pmi1test.Style, exchange string) bootstraptest.Factory {
 	return func(ctx context.Context, want bootstraptest.Want) (*bootstraptest.Job, error) {
 		if len(want.Psets) > 0 {
 			return nil, fmt.Errorf("PMI-1 has no process sets: %w", bootstraptest.ErrSkip)
@@ -48,7 +48,9 @@ func factory(style pmi1test.Style) bootstraptest.Factory {
 			return errors.Join(errs...)
 		}
 		for r := range want.Size {
-			c, err := Component().Open(ctx, env(s, r, want.Timeout))
+			env := env(s, r, want.Timeout)
+			env.Params.(*Params).Exchange = exchange
+			c, err := Component().Open(ctx, env)
 			if err != nil {
 				return nil, errors.Join(err, job.Close())
 			}
@@ -60,6 +62,19 @@ func factory(style pmi1test.Style) bootstraptest.Factory {
 
 func TestKit(t *testing.T) {
 	for name, style := range styles {
-		t.Run(name, bootstraptest.Cases(factory(style)).Run)
+		t.Run(name, bootstraptest.Cases(factory(style, "auto")).Run)
+	}
+}
+
+// PMI-1 serves a process one request at a time, and a barrier can't be withdrawn.
+const oneAtATime = bootstraptest.Overlap | bootstraptest.Names | bootstraptest.Withdrawal | bootstraptest.Deaths
+
+func TestKitOverGroups(t *testing.T) {
+	bootstraptest.Cases(bootstraptest.Without(oneAtATime, factory(pmi1test.HydraNew, "groups"))).Run(t)
+}
+
+func TestKitOverAll(t *testing.T) {
+	for name, style := range styles {
+		t.Run(name, bootstraptest.Cases(bootstraptest.Without(oneAtATime|bootstraptest.Subsets, factory(style, "all"))).Run)
 	}
 }

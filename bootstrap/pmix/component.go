@@ -4,7 +4,8 @@
 // have no groups, tell nobody of deaths, and end fences that a dead process has not entered
 // with success; Slurm's has no name service either.
 //
-// libpmix is loaded at run time (internal/pmixc).
+// libpmix is loaded at run time (internal/pmixc). The parameter exchange has communicators
+// made by fences instead (exchange.go).
 //
 // # When a process is initialised, and when it is done
 //
@@ -41,6 +42,8 @@ const component = "bootstrap pmix"
 // Params are the component's parameters; each is bootstrap.pmix.NAME.
 type Params struct {
 	Library string `param:"library" default:"libpmix.so.2" level:"user" scope:"process" doc:"libpmix: a file, or a name that is looked for where PMIX_LIBDIR and PMIX_PREFIX say, and then where the dynamic linker looks"`
+
+	Exchange string `param:"exchange" default:"auto" level:"user" scope:"process" doc:"how communicators are made from groups: meet, over connections between the members; groups, by fences of the members; all, by fences of all processes, which must all call; auto: meet. The same in all processes of a job"`
 
 	Select    string `reads:"bootstrap"`
 	Singleton bool   `reads:"bootstrap.local.singleton"`
@@ -120,7 +123,7 @@ func (pmix) Open(ctx context.Context, env bootstrap.Env) (bootstrap.Client, erro
 	if err != nil {
 		return nil, err
 	}
-	c, err := meeting(ctx, env, l)
+	c, err := meeting(ctx, env, l, p.Exchange)
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}

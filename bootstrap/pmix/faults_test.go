@@ -124,7 +124,7 @@ func watch(ctx context.Context) error {
 	if _, err := await(ctx, l, framework.Proc{Namespace: id.Proc.Namespace, Rank: 1}); !errors.Is(err, framework.ErrProcFailed) {
 		return err
 	}
-	w, said := l.(meet.Watcher), make(chan bootstrap.Event, 10)
+	w, said := meet.Watcher(l), make(chan bootstrap.Event, 10)
 	next := func() string {
 		select {
 		case e := <-said:

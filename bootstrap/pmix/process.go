@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
-	"github.com/ferrympi/ferry/bootstrap/meet"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/pmixc"
 )
@@ -51,7 +50,7 @@ var (
 )
 
 // attach returns a launcher. The first one of the process connects to the server.
-func attach(ctx context.Context, p *Params) (meet.Launcher, error) {
+func attach(ctx context.Context, p *Params) (*launcher, error) {
 	select {
 	case door <- struct{}{}:
 	case <-ctx.Done():

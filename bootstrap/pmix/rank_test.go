@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) {
 	pmixtest.Main(m, map[string]pmixtest.Program{
-		"pairs": pairs, "nodes": nodes, "reopen": reopen, "growth": growth, "dies": dies, "orphan": orphan, "unreachable": unreachable, "watch": watch, "sets": sets,
+		"pairs": pairs, "nodes": nodes, "reopen": reopen, "growth": growth, "dies": dies, "orphan": orphan, "unreachable": unreachable, "watch": watch, "sets": sets, "kit": kit,
 	}, func() error { return goleak.Find() })
 }
 
@@ -289,7 +289,7 @@ func sets(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		source := l.(bootstrap.PsetSource)
+		source := bootstrap.PsetSource(l)
 		names, err := source.Psets(ctx)
 		if err != nil {
 			return err

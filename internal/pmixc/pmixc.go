@@ -63,6 +63,7 @@ const (
 	Unreachable     Status = -25
 	NotFound        Status = -46
 	NotSupported    Status = -47
+	PartialSuccess  Status = -52  // of a fence: a member has gone
 	LostConnection  Status = -61  // the server is gone
 	ProcUnsynced    Status = -200 // a process has ended without finalize
 	ProcKilled      Status = -402 // by a signal

@@ -30,6 +30,7 @@ var _ = [...]struct{}{
 	[1]struct{}{}[Unreachable-C.FPMIX_ERR_UNREACH],
 	[1]struct{}{}[NotFound-C.FPMIX_ERR_NOT_FOUND],
 	[1]struct{}{}[NotSupported-C.FPMIX_ERR_NOT_SUPPORTED],
+	[1]struct{}{}[PartialSuccess-C.FPMIX_ERR_PARTIAL_SUCCESS],
 	[1]struct{}{}[LostConnection-C.FPMIX_ERR_LOST_CONNECTION],
 	[1]struct{}{}[ProcUnsynced-C.FPMIX_ERR_PROC_TERM_WO_SYNC],
 	[1]struct{}{}[ProcKilled-C.FPMIX_ERR_PROC_ABORTED_BY_SIG],
@@ -223,7 +224,8 @@ func (l *Library) Fence(ctx context.Context, namespace string, ranks []uint32, l
 	})
 }
 
-// Construct is a Fence that makes a group, and draws a context id for it.
+// Construct is a Fence that makes a group, and draws a context id for it. The server of 4.2.2
+// crashes (SIGSEGV) when the limit passes, and with it the job may end.
 func (l *Library) Construct(ctx context.Context, name, namespace string, ranks []uint32, limit time.Duration) (id uint64, err error) {
 	const call = "PMIx_Group_construct"
 	if err := fitsGroup(call, namespace, ranks, limit); err != nil {

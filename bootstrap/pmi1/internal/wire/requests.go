@@ -125,6 +125,9 @@ func (c *Client) Maxes() Maxes { return c.maxes }
 // KVSName returns the name of the job's key space, which is unique among jobs.
 func (c *Client) KVSName() string { return c.kvsname }
 
+// MaxGroup is the longest group that Barrier can say.
+const MaxGroup = MaxRequest - len("cmd=barrier_in group=\n")
+
 // Barrier waits for all processes of the job, or for those of group if it is not
 // empty: "WORLD", "NODE" or ranks with commas between, then ":" and a tag. Each
 // member says the same. It lasts up to the client's timeout, during which no other

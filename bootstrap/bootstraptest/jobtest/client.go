@@ -1,0 +1,148 @@
+package jobtest
+
+import (
+	"bytes"
+	"context"
+	"slices"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// Abilities, as hello names them.
+const (
+	canDirectory = "directory"
+	canPsets     = "psets"
+	canEvents    = "events"
+)
+
+func abilitiesOf(c bootstrap.Client) (all []string) {
+	if _, ok := framework.As[bootstrap.Directory](c); ok {
+		all = append(all, canDirectory)
+	}
+	if _, ok := framework.As[bootstrap.PsetSource](c); ok {
+		all = append(all, canPsets)
+	}
+	if _, ok := framework.As[bootstrap.EventSource](c); ok {
+		all = append(all, canEvents)
+	}
+	return all
+}
+
+// client returns the process's client for the kit, with the abilities that it has there.
+func (r *rank) client() bootstrap.Client {
+	var out bootstrap.Client = remote{r}
+	if slices.Contains(r.abilities, canDirectory) {
+		out = struct {
+			wrapped
+			directory
+		}{wrapped{out}, directory{r}}
+	}
+	if slices.Contains(r.abilities, canPsets) {
+		out = struct {
+			wrapped
+			psets
+		}{wrapped{out}, psets{r}}
+	}
+	if slices.Contains(r.abilities, canEvents) {
+		out = struct {
+			wrapped
+			events
+		}{wrapped{out}, events{r}}
+	}
+	return out
+}
+
+// wrapped is a client with one ability more.
+type wrapped struct{ bootstrap.Client }
+
+// Unwrap shows the other abilities.
+func (w wrapped) Unwrap() any { return w.Client }
+
+// remote is the client of a process, from afar.
+type remote struct{ r *rank }
+
+func (c remote) Identity() bootstrap.Identity {
+	id := c.r.id
+	id.Locals = slices.Clone(id.Locals)
+	return id
+}
+
+func (c remote) Put(ctx context.Context, key string, value []byte) error {
+	_, err := c.r.call(ctx, request{Op: opPut, Name: key, Value: value})
+	return err
+}
+
+func (c remote) Get(ctx context.Context, p framework.Proc, key string) ([]byte, error) {
+	got, err := c.r.call(ctx, request{Op: opGet, Proc: p, Name: key})
+	return got.Value, err
+}
+
+func (c remote) Fence(ctx context.Context, group []framework.Proc, tag string) error {
+	_, err := c.r.call(ctx, request{Op: opFence, Group: group, Name: tag})
+	return err
+}
+
+func (c remote) Construct(ctx context.Context, group []framework.Proc, tag string, payload []byte) (bootstrap.Constructed, error) {
+	got, err := c.r.call(ctx, request{Op: opConstruct, Group: group, Name: tag, Value: payload})
+	return bootstrap.Constructed{ContextID: got.Context, Payloads: got.Many}, err
+}
+
+func (c remote) Close() error {
+	_, err := c.r.call(context.Background(), request{Op: opClose})
+	return err
+}
+
+type directory struct{ r *rank }
+
+func (d directory) Publish(ctx context.Context, name string, value []byte) error {
+	_, err := d.r.call(ctx, request{Op: opPublish, Name: name, Value: bytes.Clone(value)})
+	return err
+}
+
+func (d directory) Unpublish(ctx context.Context, name string) error {
+	_, err := d.r.call(ctx, request{Op: opUnpublish, Name: name})
+	return err
+}
+
+func (d directory) Lookup(ctx context.Context, name string, wait bool) ([]byte, bool, error) {
+	got, err := d.r.call(ctx, request{Op: opLookup, Name: name, Wait: wait})
+	return got.Value, got.OK, err
+}
+
+type psets struct{ r *rank }
+
+func (p psets) Psets(ctx context.Context) ([]string, error) {
+	got, err := p.r.call(ctx, request{Op: opPsets})
+	return got.Names, err
+}
+
+func (p psets) Pset(ctx context.Context, name string) (bootstrap.PsetInfo, error) {
+	got, err := p.r.call(ctx, request{Op: opPset, Name: name})
+	return got.Pset, err
+}
+
+// events are those of the process. Calls that return at once do so here when the process has
+// made them; that it is gone then is nobody's business.
+type events struct{ r *rank }
+
+func (e events) tell(q request) { e.r.call(context.Background(), q) }
+
+func (e events) Begin(nonce uint64) { e.tell(request{Op: opBegin, Nonce: nonce}) }
+func (e events) End()               { e.tell(request{Op: opEnd}) }
+
+func (e events) GiveUp(p framework.Proc, nonce uint64, reason string) {
+	e.tell(request{Op: opGiveUp, Proc: p, Nonce: nonce, Name: reason})
+}
+
+func (e events) Broke(comm cid.Extended, members []framework.Proc, reason string) {
+	e.tell(request{Op: opBroke, Comm: comm, Group: members, Name: reason})
+}
+
+func (e events) OnEvent(f func(bootstrap.Event)) {
+	e.r.mu.Lock()
+	e.r.onEvent = f
+	e.r.mu.Unlock()
+	e.tell(request{Op: opOnEvent, On: f != nil})
+}

@@ -1,0 +1,290 @@
+package meet
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/bootstraptest"
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// hall is a job's Exchange in memory.
+type hall struct {
+	everyone bool
+	over     chan struct{} // closed with the job
+
+	mu     sync.Mutex
+	tamper func([]byte) []byte // with what is stored
+	parts  map[string][]byte
+	rounds map[string]*crowd
+}
+
+// crowd is a barrier that not all have entered.
+type crowd struct {
+	come int
+	full chan struct{}
+}
+
+// exchanging is a launcher with a hall.
+type exchanging struct {
+	launcher
+	h *hall
+}
+
+func (x exchanging) Everyone() bool { return x.h.everyone }
+
+func (x exchanging) Store(_ context.Context, key string, value []byte) error {
+	if len(key) > MaxKey || len(value) > MaxPart {
+		return fmt.Errorf("a key of %d bytes, a part of %d", len(key), len(value))
+	}
+	x.h.mu.Lock()
+	defer x.h.mu.Unlock()
+	if value = bytes.Clone(value); x.h.tamper != nil {
+		value = x.h.tamper(value)
+	}
+	x.h.parts[x.proc(x.rank).String()+key] = value
+	return nil
+}
+
+func (x exchanging) Fetch(_ context.Context, p framework.Proc, key string) ([]byte, bool, error) {
+	x.h.mu.Lock()
+	defer x.h.mu.Unlock()
+	v, ok := x.h.parts[p.String()+key]
+	return bytes.Clone(v), ok, nil
+}
+
+func (x exchanging) Barrier(group []framework.Proc, limit time.Duration) error {
+	key := fmt.Sprint(group)
+	x.h.mu.Lock()
+	one := x.h.rounds[key]
+	if one == nil {
+		one = &crowd{full: make(chan struct{})}
+		x.h.rounds[key] = one
+	}
+	if one.come++; one.come == len(group) {
+		delete(x.h.rounds, key)
+		close(one.full)
+	}
+	x.h.mu.Unlock()
+	select {
+	case <-one.full:
+		return nil
+	case <-x.h.over:
+		return framework.ErrClosed
+	case <-time.After(limit):
+	}
+	x.h.mu.Lock()
+	defer x.h.mu.Unlock()
+	if x.h.rounds[key] != one {
+		return nil
+	}
+	if one.come--; one.come == 0 {
+		delete(x.h.rounds, key)
+	}
+	return framework.ErrTimeout
+}
+
+// openHall opens the clients of a job with an Exchange.
+func openHall(ctx context.Context, everyone bool, size int, timeout time.Duration) (*bootstraptest.Job, []*client, error) {
+	b, h := newBook(size), &hall{everyone: everyone, over: make(chan struct{}), parts: map[string][]byte{}, rounds: map[string]*crowd{}}
+	var cs []*client
+	job := &bootstraptest.Job{
+		Kill: func(rank int) error { return cs[rank].Crash() },
+		Close: func() error {
+			var errs []error
+			for _, c := range cs {
+				if err := c.Close(); !errors.Is(err, framework.ErrClosed) {
+					errs = append(errs, err)
+				}
+				c.Crash()
+			}
+			close(h.over)
+			return errors.Join(errs...)
+		},
+	}
+	for r := range size {
+		c, err := openOn(ctx, unix, exchanging{launcher{b, r}, h}, bootstrap.Env{Timeout: timeout})
+		if err != nil {
+			return nil, nil, errors.Join(err, job.Close())
+		}
+		cs = append(cs, c)
+		job.Clients = append(job.Clients, withAbilities(c))
+	}
+	return job, cs, nil
+}
+
+func TestKitOverAnExchange(t *testing.T) {
+	for name, everyone := range map[string]bool{"groups": false, "all": true} {
+		lacking := bootstraptest.Withdrawal | bootstraptest.Overlap
+		if everyone {
+			lacking |= bootstraptest.Subsets
+		}
+		t.Run(name, bootstraptest.Cases(bootstraptest.Without(lacking, func(ctx context.Context, want bootstraptest.Want) (*bootstraptest.Job, error) {
+			if len(want.Psets) > 0 {
+				return nil, fmt.Errorf("this launcher has no process sets: %w", bootstraptest.ErrSkip)
+			}
+			job, _, err := openHall(ctx, everyone, want.Size, want.Timeout)
+			return job, err
+		})).Run)
+	}
+}
+
+// hallOf is openHall for a test.
+func hallOf(t *testing.T, everyone bool, size int, timeout time.Duration) (*bootstraptest.Job, []*client) {
+	t.Helper()
+	job, cs, err := openHall(t.Context(), everyone, size, timeout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := job.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return job, cs
+}
+
+// TestConstructsOutOfTurnAreNotMixed: where a barrier tells nobody what it is for, the
+// parts do.
+func TestConstructsOutOfTurnAreNotMixed(t *testing.T) {
+	for _, all := range []bool{false, true} {
+		_, cs := hallOf(t, all, 2, time.Minute)
+		world := everyone(cs[0].id)
+		err := inAll(cs, func(c *client) error {
+			_, err := c.Construct(t.Context(), world, fmt.Sprint("tag of ", c.id.Proc.Rank), nil)
+			if !errors.Is(err, framework.ErrUnsupported) || !strings.Contains(err.Error(), "in the same order") {
+				return fmt.Errorf("another one's construct: %v", err)
+			}
+			_, err = c.Construct(t.Context(), world, "the same", nil) // both know that the first is over
+			return err
+		})
+		if err != nil {
+			t.Error(all, err)
+		}
+	}
+}
+
+// TestBystandersAreWaitedFor, and named when they don't come.
+func TestBystandersAreWaitedFor(t *testing.T) {
+	job, cs := hallOf(t, true, 4, 2*time.Second)
+	pair := []framework.Proc{cs[1].id.Proc, cs[3].id.Proc}
+	standBy := func(c *client) error {
+		b, ok := framework.As[bootstrap.Bystander](job.Clients[c.id.Proc.Rank])
+		if !ok {
+			return errors.New("it is no bystander")
+		}
+		return b.StandBy(t.Context(), pair, "pair")
+	}
+	if err := inAll(cs, func(c *client) error {
+		if c.id.Proc.Rank%2 == 0 {
+			return standBy(c)
+		}
+		if err := standBy(c); !errors.Is(err, framework.ErrGroup) {
+			return fmt.Errorf("a member stands by: %v", err)
+		}
+		made, err := c.Construct(t.Context(), pair, "pair", []byte{byte(c.id.Proc.Rank)})
+		if err == nil && (len(made.Payloads) != 2 || made.Payloads[1][0] != 3) {
+			err = fmt.Errorf("%+v", made)
+		}
+		return err
+	}); err != nil {
+		t.Error(err)
+	}
+	alone, _ := framework.As[bootstrap.Bystander](job.Clients[0]) // who is alone needs nobody
+	if err := alone.StandBy(t.Context(), pair[:1], "one"); err != nil {
+		t.Error(err)
+	}
+	if err := inAll(cs[1:], func(c *client) error { // without rank 0
+		var err error
+		if c.id.Proc.Rank == 2 {
+			err = standBy(c)
+		} else {
+			_, err = c.Construct(t.Context(), pair, "pair", nil)
+		}
+		if m, ok := errors.AsType[*framework.MissingError](err); !ok || len(m.Missing) != 1 || m.Missing[0] != cs[0].id.Proc {
+			return fmt.Errorf("want rank 0 missing: %w", err)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestConstructThatWasGivenUpIsNotMixedWithTheNext: it has been entered all the same, so
+// that the other member has it, and both have the next one.
+func TestConstructThatWasGivenUpIsNotMixedWithTheNext(t *testing.T) {
+	for _, all := range []bool{false, true} {
+		_, cs := hallOf(t, all, 2, time.Minute)
+		world := everyone(cs[0].id)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(50*time.Millisecond, cancel)
+		if _, err := cs[0].Construct(ctx, world, "t", []byte("old")); !errors.Is(err, context.Canceled) {
+			t.Errorf("%v: given up: %v", all, err)
+		}
+		if made, err := cs[1].Construct(t.Context(), world, "t", nil); err != nil || string(made.Payloads[0]) != "old" {
+			t.Errorf("%v: with one that was given up: %q, %v", all, made.Payloads, err)
+		}
+		if err := inAll(cs, func(c *client) error {
+			made, err := c.Construct(t.Context(), world, "t", []byte("new"))
+			if err == nil && (string(made.Payloads[0]) != "new" || string(made.Payloads[1]) != "new") {
+				err = fmt.Errorf("%q", made.Payloads)
+			}
+			return err
+		}); err != nil {
+			t.Error(all, err)
+		}
+	}
+}
+
+// TestDeadlineOfTheCallerIsItsCause: it ends the barrier as well.
+func TestDeadlineOfTheCallerIsItsCause(t *testing.T) {
+	_, cs := hallOf(t, false, 2, time.Minute)
+	world := everyone(cs[0].id)
+	mine := errors.New("mine")
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, mine)
+	defer cancel()
+	if err := cs[0].Fence(ctx, world, "t"); !errors.Is(err, mine) {
+		t.Error(err)
+	}
+}
+
+// TestPartsThatMakeNoSenseAreErrors: the launcher's store is not this package's.
+func TestPartsThatMakeNoSenseAreErrors(t *testing.T) {
+	_, cs := hallOf(t, false, 2, time.Minute)
+	world := everyone(cs[0].id)
+	h := cs[0].exchange.(exchanging).h
+	for what, tamper := range map[string]func(p part) []byte{
+		"empty":           func(part) []byte { return nil },
+		"cut":             func(p part) []byte { b := wire.EncodeBody(p); return b[:len(b)-1] },
+		"with more":       func(p part) []byte { return append(wire.EncodeBody(p), 0) },
+		"without an id":   func(p part) []byte { p.Context = 0; return wire.EncodeBody(p) },
+		"of another call": func(p part) []byte { p.Call[0]++; return wire.EncodeBody(p) },
+	} {
+		h.mu.Lock()
+		h.tamper = func(b []byte) []byte {
+			p, err := wire.Decode[part](b)
+			if err != nil || p.Context == 0 { // of who leads only
+				return b
+			}
+			return tamper(p)
+		}
+		h.mu.Unlock()
+		inAll(cs, func(c *client) error {
+			_, err := c.Construct(t.Context(), world, what, []byte("x"))
+			if leads := c == cs[0]; leads && err != nil {
+				t.Errorf("%s: who leads needs nobody's part but the other's: %v", what, err)
+			} else if !leads && !errors.Is(err, framework.ErrTransport) && !errors.Is(err, framework.ErrUnsupported) {
+				t.Errorf("%s: %v", what, err)
+			}
+			return nil
+		})
+	}
+}

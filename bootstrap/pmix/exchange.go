@@ -1,0 +1,111 @@
+package pmix
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/meet"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/pmixc"
+)
+
+// meeting returns the client that meets others by what l has, and makes constructs as the
+// parameter exchange says.
+func meeting(ctx context.Context, env bootstrap.Env, l *launcher, how string) (bootstrap.Client, error) {
+	switch how {
+	case "", "auto", "meet": // see docs/launchers.md for what is faster
+		return meet.Open(ctx, env, l)
+	case "groups":
+		return meet.Open(ctx, env, exchanging{l, false})
+	case "all":
+		return meet.Open(ctx, env, exchanging{l, true})
+	}
+	return nil, fmt.Errorf("%w: bootstrap.pmix.exchange=%s: want auto, meet, groups or all", framework.ErrConfig, how)
+}
+
+// exchanging is a launcher with a meet.Exchange: put, fence and get. A fence takes the
+// processes that it names and no others, but has no tag. Puts are seen at once on a node, so
+// that who has not come is known. libpmix counts in seconds, so that a deadline may pass up
+// to one too late; and there are pmixc.MostCalls at a time.
+//
+// PMIx's groups are not used (docs/decisions/exchange.md): most servers have none, and that of
+// 4.2.2 crashes when one has a limit that passes, or else waits for ever.
+type exchanging struct {
+	*launcher
+	everyone bool
+}
+
+// Everyone implements meet.Exchange.
+func (x exchanging) Everyone() bool { return x.everyone }
+
+// Store implements meet.Exchange.
+func (x exchanging) Store(ctx context.Context, key string, value []byte) error {
+	const op = "put"
+	if err := x.usable(op); err != nil {
+		return err
+	}
+	limited, cancel := limit(ctx, callTimeout)
+	defer cancel()
+	err := x.lib.Put(limited, partKey+key, value)
+	if err == nil {
+		err = x.lib.Commit(limited)
+	}
+	if err != nil {
+		return failed(ctx, op, err)
+	}
+	return nil
+}
+
+// partKey begins the keys of parts.
+const partKey = "ferry.part."
+
+// Fetch implements meet.Exchange. What is not on this node is asked for at its own.
+func (x exchanging) Fetch(ctx context.Context, p framework.Proc, key string) ([]byte, bool, error) {
+	op := fmt.Sprintf("get what %v has put", p)
+	if err := x.usable(op); err != nil {
+		return nil, false, err
+	}
+	limited, cancel := limit(ctx, callTimeout)
+	defer cancel()
+	of := pmixc.Proc{Namespace: p.Namespace, Rank: p.Rank}
+	v, err := x.lib.Get(limited, of, partKey+key, 0)
+	if missing(err) && !x.isHere(p) {
+		v, err = x.lib.Get(limited, of, partKey+key, searchTimeout)
+	}
+	switch {
+	case missing(err):
+		return nil, false, nil
+	case err != nil:
+		return nil, false, failed(ctx, op, err)
+	case v.Kind != pmixc.Text || len(v.Bytes) > meet.MaxPart:
+		return nil, false, failed(ctx, op, fmt.Errorf("it is no part: type %d, %d bytes", v.Type, len(v.Bytes)))
+	}
+	return v.Bytes, true, nil
+}
+
+// Barrier implements meet.Exchange.
+func (x exchanging) Barrier(group []framework.Proc, most time.Duration) error {
+	const op = "wait for the members"
+	if err := x.usable(op); err != nil {
+		return err
+	}
+	// libpmix ends it, or its server is stuck.
+	ctx, cancel := limit(context.Background(), most+callTimeout)
+	defer cancel()
+	ranks := make([]uint32, len(group))
+	for i, p := range group {
+		ranks[i] = p.Rank
+	}
+	err := x.lib.Fence(ctx, x.id.Proc.Namespace, ranks, most)
+	switch {
+	case pmixc.Is(err, pmixc.Timeout):
+		return failed(ctx, op, fmt.Errorf("%w: %w", framework.ErrTimeout, err))
+	case pmixc.Is(err, pmixc.PartialSuccess):
+		return failed(ctx, op, fmt.Errorf("%w: %w", framework.ErrProcFailed, err))
+	case err != nil:
+		return failed(ctx, op, err)
+	}
+	return nil
+}
