@@ -21,16 +21,20 @@ func TestMain(m *testing.M) {
 		}
 	}
 	Main(m, map[string]Program{
-		"alone":   alone,
-		"environ": environ,
-		"fail":    fail,
-		"grow":    grow,
-		"pair":    pair,
-		"reopen":  reopen,
-		"sleep":   sleep,
-		"steady":  steady,
-		"two":     two,
-		"wire-up": wireUp,
+		"alone":     alone,
+		"environ":   environ,
+		"fail":      fail,
+		"first":     first,
+		"grow":      grow,
+		"kit":       kit,
+		"open":      openAndClose,
+		"outsiders": outsiders,
+		"pair":      pair,
+		"reopen":    reopen,
+		"sleep":     sleep,
+		"steady":    steady,
+		"two":       two,
+		"wire-up":   wireUp,
 	})
 }
 

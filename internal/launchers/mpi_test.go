@@ -134,8 +134,7 @@ func world(ctx context.Context, tag string) (*mpi.Session, *mpi.Comm, error) {
 func TestLauncherKilledDuringAConstruct(t *testing.T) {
 	const timeout = 2 * time.Second // bootstrap.timeout
 	wired(t, func(t *testing.T, l *Started) {
-		var worst time.Duration
-		errs, kills := 0, 20
+		kills := 20
 		switch {
 		case *full:
 		case strings.HasPrefix(l.Name, "srun"):
@@ -143,20 +142,33 @@ func TestLauncherKilledDuringAConstruct(t *testing.T) {
 		case l.Name == "mpirun":
 			kills = 5 // whose ranks live on, for bootstrap.timeout
 		}
-		for range kills {
-			res := l.KillLauncher(t, Job{Size: 4, Program: "wire-up", Env: []string{"FERRY_BOOTSTRAP_TIMEOUT=" + timeout.String(), "FERRY_BOOTSTRAP_ON_LOSS=end"}}, timeout+prompt)
-			worst = max(worst, res.Time)
-			for i, rank := range res.Ranks {
-				if rank.Ended && rank.Err == "" {
-					t.Errorf("rank %d ended well: %s", i, rank.Output)
-				}
-				if rank.Ended {
-					errs++
-				}
+		env := []string{"FERRY_BOOTSTRAP_TIMEOUT=" + timeout.String(), "FERRY_BOOTSTRAP_ON_LOSS=end"}
+		l.killOften(t, kills, timeout, env)
+		if l.Speaks == Local {
+			return
+		}
+		// In a barrier of the launcher's own, out of which it lets nobody any more.
+		l.killOften(t, 3, timeout, append(env, "FERRY_BOOTSTRAP_"+strings.ToUpper(string(l.Speaks))+"_EXCHANGE=all"))
+	})
+}
+
+func (s *Started) killOften(t *testing.T, kills int, timeout time.Duration, env []string) {
+	t.Helper()
+	var worst time.Duration
+	errs := 0
+	for range kills {
+		res := s.KillLauncher(t, Job{Size: 4, Program: "wire-up", Env: env}, timeout+prompt)
+		worst = max(worst, res.Time)
+		for i, rank := range res.Ranks {
+			if rank.Ended && rank.Err == "" {
+				t.Errorf("rank %d ended well: %s", i, rank.Output)
+			}
+			if rank.Ended {
+				errs++
 			}
 		}
-		t.Logf("no process is left after %v at the latest; %d of %d ranks ended with an error, the others were killed", worst, errs, 4*kills)
-	})
+	}
+	t.Logf("no process is left after %v at the latest; %d of %d ranks ended with an error, the others were killed", worst, errs, 4*kills)
 }
 
 // wireUp makes communicators from groups until that fails.
