@@ -101,6 +101,39 @@ func TestExitsThatAreFailures(t *testing.T) {
 	}
 }
 
+// TestProcessThatClosesAsItDiesIsDead: a program that panics closes its session as its
+// defers are run. Whoever heard that it has left in good order would be the first to fail.
+func TestProcessThatClosesAsItDiesIsDead(t *testing.T) {
+	j := testJob(t, server.Options{Size: 2})
+	events := listen(t, j.open(t, 0))
+	v := j.open(t, 1)
+	src, ok := framework.As[bootstrap.EventSource](v)
+	if !ok {
+		t.Fatal("no EventSource")
+	}
+	src.Begin(7)
+	if _, parted := j.srv.Parted(1); parted {
+		t.Error("it has parted before it has closed")
+	}
+	if err := v.Close(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(100 * time.Millisecond) // news of a life that is over waits for 20 ms for more of its kind
+	j.srv.ProcExited(1, "exit status 2")
+	want := bootstrap.Event{Kind: bootstrap.ProcDied, Proc: v.Identity().Proc, Nonce: 7, Reason: "exit status 2"}
+	if e := next(t, events); e != want {
+		t.Errorf("event %+v, want %+v", e, want)
+	}
+	if _, parted := j.srv.Parted(1); !parted {
+		t.Error("the server does not know when it has parted")
+	}
+	time.Sleep(400 * time.Millisecond) // longer than the news waits for an end
+	j.srv.Dump()                       // comes after whatever else was to come
+	if e := next(t, events); e.Kind != bootstrap.Dump {
+		t.Errorf("event %+v, want the dump", e)
+	}
+}
+
 // A child that inherited the connection keeps it open; the process is gone.
 func TestExitWithTheConnectionOpenElsewhere(t *testing.T) {
 	j := testJob(t, server.Options{Size: 2})

@@ -13,7 +13,8 @@ import (
 // frames may be lost. Mostly it is the first sign that the process has died or left: so
 // operations wait for a moment, until the bootstrap says so (see base.DoubtStep). Without
 // such a word their error is the transport's, and the process is told that it has been
-// given up: to it the path may look well.
+// given up: to it the path may look well. The transport's word that the process has closed
+// its session is such a sign too: a program that panics closes it on the way out.
 
 // Tests change it.
 var doubtSteps = base.DoubtSteps

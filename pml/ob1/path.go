@@ -84,10 +84,11 @@ func (t *transport) PathDown(peer framework.Life, err error) {
 	}
 }
 
-// PeerGone implements btl.Receiver.
+// PeerGone implements btl.Receiver. That the peer has closed its session is all that a
+// transport can know; the peer may have done so as it dies.
 func (t *transport) PeerGone(peer framework.Life, err error) {
 	if p := t.m.procs.Find(peer); p != nil {
-		p.Fail(err)
+		p.doubt(err)
 	}
 }
 

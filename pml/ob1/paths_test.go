@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -193,6 +194,32 @@ func TestPeerThatClosesIsGoneAndNotBroken(t *testing.T) {
 	}
 	if _, err := cs[0].Recv(ctx, b, 1, 2, pml.PointToPoint); !errors.Is(err, framework.ErrPeerClosed) {
 		t.Errorf("a receive from a process that has closed: %v", err)
+	}
+}
+
+// TestPeerThatClosesAsItDiesIsDead: its path says that it has closed before the bootstrap
+// can know of the end of the process.
+func TestPeerThatClosesAsItDiesIsDead(t *testing.T) {
+	w, cs := over(t, 2, btltest.NewMemory(btltest.Options{}))
+	ctx := bounded(t)
+	b := pml.Buffer{Bytes: make([]byte, 8)}
+	send, err := cs[0].Isend(b, 1, 1, pml.PointToPoint, pml.Synchronous)
+	if err != nil {
+		t.Fatal(err)
+	}
+	recv, err := cs[0].Irecv(b, 1, 2, pml.PointToPoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Kill(1); err != nil { // closes its modules, as the end of a session does
+		t.Fatal(err)
+	}
+	time.Sleep(50 * time.Millisecond) // its deferred functions are run, and its panic is printed
+	w.Procs[0].Module.PeerFailed(w.Group()[1].Life, "exit status 2")
+	for what, r := range map[string]*pml.Request{"send": send, "receive": recv} {
+		if err := wait(ctx, r, nil); !errors.Is(err, framework.ErrProcFailed) || errors.Is(err, framework.ErrPeerClosed) {
+			t.Errorf("a %s: %v", what, err)
+		}
 	}
 }
 

@@ -183,7 +183,7 @@ func (c *conn) take(rank uint32) (before *conn, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c.rank, p.conn = rank, c
+	c.rank, p.conn, p.pid = rank, c, c.pid
 	c.send(welcome) // under s.mu: before any event that is not in it
 	return nil, nil
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"slices"
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
@@ -12,6 +13,12 @@ import (
 // is left then who would have to hear of all others.
 const leftDelay = 20 * time.Millisecond
 
+// leftGrace is how long the news waits for the end of the process, which may say that the
+// order was not good: a program that panics closes its session on the way out, as its
+// defers are run (docs/decisions/blame.md). Those who wait for the process hear that much
+// later of one that goes on without a session.
+const leftGrace = 250 * time.Millisecond
+
 // life is what a Life message says: a life has begun, or (0) the present one is over.
 func (s *Server) life(rank uint32, nonce uint64) {
 	s.mu.Lock()
@@ -22,9 +29,9 @@ func (s *Server) life(rank uint32, nonce uint64) {
 		return
 	}
 	if p.left { // before it has another one
-		s.tellLeftLocked()
+		s.tellLeftLocked(func(other uint32) bool { return other == rank })
 	}
-	p.nonce, p.left = nonce, false
+	p.nonce, p.left, p.parted = nonce, false, time.Time{}
 }
 
 // leftLocked notes that the present life of a process is over in good order.
@@ -33,24 +40,62 @@ func (s *Server) leftLocked(rank uint32) {
 	if p.nonce == 0 || p.left || s.closed {
 		return
 	}
-	p.left = true
-	if s.left = append(s.left, rank); len(s.left) > 1 {
-		return
+	p.left, p.leftAt = true, time.Now()
+	p.partsLocked()
+	if s.left = append(s.left, rank); len(s.left) == 1 {
+		s.after(leftDelay, s.settleLeft)
 	}
-	s.after(leftDelay, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.tellLeftLocked()
+}
+
+// settleLeft tells of the lives that are over, and waits for more.
+func (s *Server) settleLeft() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tellLeftLocked(func(rank uint32) bool {
+		p := &s.procs[rank]
+		ago := time.Since(p.leftAt)
+		return p.ended || p.reason == "" && ago >= leftGrace && ago >= endsWithin(p.pid)
+	})
+	if len(s.left) > 0 && !s.closed {
+		s.after(leftDelay, s.settleLeft)
+	}
+}
+
+// tellLeftLocked sends what leftLocked has noted of the processes of which over says that
+// it is final. Of one that has failed after all the others have heard.
+func (s *Server) tellLeftLocked(over func(rank uint32) bool) {
+	s.left = slices.DeleteFunc(s.left, func(rank uint32) bool {
+		p := &s.procs[rank]
+		switch {
+		case p.died:
+		case !over(rank):
+			return false
+		default:
+			s.broadcastLocked(wire.EventBody{Kind: uint8(bootstrap.ProcLeft), Rank: rank, Nonce: p.nonce}, p.conn)
+		}
+		return true
 	})
 }
 
-// tellLeftLocked sends what leftLocked has noted.
-func (s *Server) tellLeftLocked() {
-	for _, rank := range s.left {
-		p := &s.procs[rank]
-		s.broadcastLocked(wire.EventBody{Kind: uint8(bootstrap.ProcLeft), Rank: rank, Nonce: p.nonce}, p.conn)
+// partsLocked notes that the process takes no further part in something, which others may
+// be the next to feel.
+func (p *proc) partsLocked() {
+	if p.parted.IsZero() {
+		p.parted = time.Now()
 	}
-	s.left = nil
+}
+
+// Parted returns when the process first said, in its present life, that it takes no further
+// part: it has closed its last session, has left a collective to the others, or its
+// connection has broken. ok is false if it has not. The others have been told
+// afterwards: who fails because of it has parted later.
+func (s *Server) Parted(rank int) (at time.Time, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if rank >= 0 && rank < len(s.procs) {
+		at = s.procs[rank].parted
+	}
+	return at, !at.IsZero()
 }
 
 // giveUp tells a process that another one has given a life of it up.
@@ -74,6 +119,7 @@ const mostBroken = 1 << 16
 func (s *Server) broke(from uint32, b wire.BrokeBody) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.procs[from].partsLocked()
 	if _, told := s.broken[b.Comm]; told {
 		return
 	}

@@ -93,9 +93,13 @@ type Server struct {
 type proc struct {
 	conn   *conn  // its connection, nil before and after
 	nonce  uint64 // of the last life that it began; 0: none
-	left   bool   // that is over in good order
+	left   bool   // that is over in good order, as it seems
+	leftAt time.Time
+	parted time.Time // see Parted
+	pid    int       // of the process that spoke last; 0: not known
 	put    join.Board[request]
 	ended  bool   // it will never come (again)
+	died   bool   // the others know that it has failed
 	exited bool   // ProcExited was called
 	reason string // of ProcExited
 	broken bool   // its connection broke; it has exitGrace left
@@ -246,6 +250,7 @@ func (s *Server) lostLocked(c *conn) {
 		s.leftLocked(rank)
 	default:
 		p.broken = true
+		p.partsLocked()
 		s.after(exitGrace, func() { s.cutOff(rank, c.pid, exitGrace) })
 	}
 }
@@ -259,6 +264,7 @@ func (s *Server) diedLocked(rank uint32, reason string) {
 	ev := wire.EventBody{Kind: uint8(bootstrap.ProcDied), Rank: rank, Nonce: s.procs[rank].nonce, Reason: reason}
 	s.dead = append(s.dead, ev)
 	s.opt.Logger.Info("process failed", "rank", rank, "reason", reason)
+	s.procs[rank].died = true
 	// The event goes first: who then sees a fence fail knows of it already.
 	s.broadcastLocked(ev, s.procs[rank].conn)
 	s.endLocked(rank)

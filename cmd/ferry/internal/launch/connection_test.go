@@ -25,6 +25,8 @@ const envAct = "LAUNCH_TEST_ACT"
 var acts = map[string]func() error{
 	"cut":      cut,
 	"stranger": stranger,
+	"parts":    parts,
+	"early":    early,
 }
 
 // cut connects, cuts the connection, and then waits for the end of its input.

@@ -64,13 +64,18 @@ type Job struct {
 	Stdin *os.File
 	// Files are open in every rank, from descriptor 3 on. They stay the caller's.
 	Files []*os.File
-	// Stdout and Stderr take the ranks' output. A rank inherits an *os.File as it
-	// is: nothing is copied or delayed, and a terminal stays one. Any other
-	// writer gets whole lines, from one goroutine at a time.
+	// Stdout and Stderr take the ranks' output. A terminal is inherited as it is, and so
+	// is /dev/null: nothing is copied or delayed. What goes elsewhere passes through this
+	// process, and lines of different ranks never mix; one longer than MaxLine goes in
+	// several pieces. No byte is changed. A writer is called by one goroutine at a time.
 	Stdout, Stderr io.Writer
-	// Tag puts "[rank] " before each line. Lines then pass through this process
-	// and never mix; one longer than MaxLine is cut into several.
+	// Tag puts "[rank] " before each line, on a terminal too. A line longer than MaxLine
+	// is cut into several.
 	Tag bool
+	// OutputDir, if not empty, gets a file for each rank, in place of Stdout and Stderr:
+	// "rank.0", or "rank.00" to "rank.15", so that their names are sorted as ranks are.
+	// It is made if it is not there; files of those names are overwritten.
+	OutputDir string
 
 	// Continue leaves the other ranks alone when one fails: they learn of it and
 	// decide. Without it they have Grace to finish; then they get SIGTERM, and after
@@ -103,6 +108,10 @@ type Failure struct {
 	PID    int
 	Status int    // 1 to 255, or 128 + signal
 	How    string // "exited with status 3", "killed by signal 9 (killed)"
+
+	At    time.Time // when the rank failed, or first took no further part
+	Ended bool      // after it was asked to, by this process or the user
+	Last  []string  // what it wrote last to standard error, if that went through this process
 }
 
 func (f Failure) String() string { return fmt.Sprintf("rank %d (pid %d) %s", f.Rank, f.PID, f.How) }
@@ -120,7 +129,7 @@ type Result struct {
 	// rank that failed first; StatusTimeout if the time was up, and 128 + signal
 	// if the job was killed because of a second signal.
 	Status   int
-	Failures []Failure // in the order in which they happened
+	Failures []Failure // the cause first: see blame.go
 	Reports  []Report  // in the order in which they came
 	Trace    Trace
 }
@@ -177,6 +186,11 @@ func (j Job) Run(ctx context.Context) (Result, error) {
 	}
 	if st, err := os.Stat(j.Dir); j.Dir != "" && (err != nil || !st.IsDir()) {
 		return Result{}, fmt.Errorf("%w: working directory %s is not there", framework.ErrConfig, j.Dir)
+	}
+	if j.OutputDir != "" {
+		if err := os.MkdirAll(j.OutputDir, 0o777); err != nil {
+			return Result{}, fmt.Errorf("%w: output directory: %w", framework.ErrConfig, err)
+		}
 	}
 	j.Program = path
 	if j.Note == nil {

@@ -189,11 +189,82 @@ func TestTaggedLinesNeverMix(t *testing.T) {
 }
 
 func TestEndlessLineDoesNotGrowTheLauncher(t *testing.T) {
-	j := shell(t, 1, fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x", 3*MaxLine+1))
+	script := fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x", 3*MaxLine+1)
+	j := shell(t, 1, script)
+	j.Tag = true
 	run(t, j)
 	lines := strings.Split(strings.TrimSuffix(text(j), "\n"), "\n")
-	if len(lines) != 4 || len(lines[0]) != MaxLine || len(lines[3]) != 1 {
+	if len(lines) != 4 || len(lines[0]) != len("[0] ")+MaxLine || len(lines[3]) != len("[0] x") {
 		t.Errorf("%d lines", len(lines))
+	}
+	j = shell(t, 1, script)
+	out := &pieces{}
+	j.Stdout = out
+	run(t, j)
+	if out.sum != 3*MaxLine+1 || out.largest > 2*MaxLine {
+		t.Errorf("%d bytes in pieces of up to %d", out.sum, out.largest)
+	}
+}
+
+// pieces counts what is written.
+type pieces struct{ sum, largest int }
+
+func (p *pieces) Write(b []byte) (int, error) {
+	p.sum, p.largest = p.sum+len(b), max(p.largest, len(b))
+	return len(b), nil
+}
+
+// TestLinesAreWholeWhereOutputIsNoTerminal: each line is written in two pieces, which ranks
+// that have the file itself would mix.
+func TestLinesAreWholeWhereOutputIsNoTerminal(t *testing.T) {
+	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	j := shell(t, 4, `i=0; while [ $i -lt 200 ]; do printf "aaaa"; printf "bbbb %s\n" $FERRY_BOOTSTRAP_LOCAL_RANK; i=$((i+1)); done`)
+	j.Stdout = file
+	run(t, j)
+	out, err := os.ReadFile(file.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := map[string]int{}
+	for line := range strings.Lines(string(out)) {
+		count[line]++
+	}
+	for r := range 4 {
+		if line := fmt.Sprintf("aaaabbbb %d\n", r); len(count) != 4 || count[line] != 200 {
+			t.Fatalf("%d different lines, %q %d times", len(count), line, count[line])
+		}
+	}
+}
+
+// TestNoByteOfTheOutputChanges: it may be no text.
+func TestNoByteOfTheOutputChanges(t *testing.T) {
+	j := shell(t, 1, `printf 'a\n\000\377\r\n\nno end'`)
+	run(t, j)
+	if want := "a\n\x00\xff\r\n\nno end"; text(j) != want {
+		t.Errorf("%q, want %q", text(j), want)
+	}
+}
+
+// TestOutputDirHasOneFilePerRank, with both streams.
+func TestOutputDirHasOneFilePerRank(t *testing.T) {
+	j := shell(t, 11, `echo out $FERRY_BOOTSTRAP_LOCAL_RANK; echo err $FERRY_BOOTSTRAP_LOCAL_RANK >&2`)
+	j.OutputDir = filepath.Join(t.TempDir(), "new", "dir")
+	run(t, j)
+	for r := range 11 {
+		b, err := os.ReadFile(filepath.Join(j.OutputDir, fmt.Sprintf("rank.%02d", r)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := string(b); len(s) != len(fmt.Sprintf("out %d\nerr %d\n", r, r)) || !strings.Contains(s, fmt.Sprintf("out %d\n", r)) || !strings.Contains(s, fmt.Sprintf("err %d\n", r)) {
+			t.Errorf("rank %d: %q", r, s)
+		}
+	}
+	if text(j) != "" || j.Stderr.(*buffer).String() != "" {
+		t.Error("there is output beside the files")
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -19,7 +21,9 @@ type rank struct {
 	n       int
 	cmd     *exec.Cmd
 	streams []*stream
-	over    bool // the supervisor knows that the process has ended
+	tail    *tail    // of standard error
+	file    *os.File // of the rank's own for its output; nil: none
+	over    bool     // the supervisor knows that the process has ended
 
 	mu sync.Mutex
 	// running is false once the process may be reaped: its id, and that of its
@@ -64,6 +68,15 @@ func (r *rank) drain() {
 	for _, s := range r.streams {
 		s.close()
 	}
+	if r.file != nil {
+		r.file.Close()
+	}
+}
+
+// outputFile makes the file for the output of a rank.
+func (s *supervisor) outputFile(n int) (*os.File, error) {
+	width := len(strconv.Itoa(s.job.N - 1))
+	return os.Create(filepath.Join(s.job.OutputDir, fmt.Sprintf("rank.%0*d", width, n)))
 }
 
 // failure describes an end that is not exit status 0; ok is false for one that is.
@@ -83,18 +96,28 @@ func (r *rank) failure(st *os.ProcessState) (f Failure, ok bool) {
 	return f, true
 }
 
-// output returns what the rank writes to: an *os.File is inherited, unless lines
-// are tagged; anything else gets whole lines.
-func (r *rank) output(tag bool, to *destination) io.Writer {
-	if _, ok := to.w.(*os.File); to.w == nil || ok && !tag {
+// output returns what the rank writes to: a terminal is inherited, unless lines are
+// tagged; anything else gets whole lines, of which last, if not nil, keeps the last ones.
+func (r *rank) output(tag bool, to *destination, last *tail) io.Writer {
+	if to.w == nil || !tag && isDevice(to.w) {
 		return to.w
 	}
-	s := &stream{to: to}
+	s := &stream{to: to, tail: last}
 	if tag {
 		s.prefix = fmt.Sprintf("[%d] ", r.n)
 	}
 	r.streams = append(r.streams, s)
 	return s
+}
+
+// isDevice reports whether w is a terminal, or /dev/null.
+func isDevice(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	st, err := f.Stat()
+	return err == nil && st.Mode()&os.ModeCharDevice != 0
 }
 
 // MaxLine is the longest line that passes through the launcher in one piece, in
@@ -114,11 +137,12 @@ type destination struct {
 	broken func(error)
 }
 
-// A stream carries one stream of one rank to its destination, line by line. Package
+// A stream carries one stream of one rank to its destination, in whole lines. Package
 // os/exec writes to it what it reads from the rank's pipe.
 type stream struct {
-	prefix string
+	prefix string // of each line; empty: bytes go on as they are
 	to     *destination
+	tail   *tail // may be nil
 
 	mu   sync.Mutex // the end of the job may cut a stream off
 	line []byte     // that has begun: the prefix, and what the rank gave so far
@@ -128,6 +152,13 @@ type stream struct {
 func (s *stream) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.tail != nil {
+		s.tail.add(b)
+	}
+	if s.prefix == "" {
+		s.pass(b)
+		return len(b), nil
+	}
 	for rest := b; len(rest) > 0; {
 		if len(s.line) == 0 {
 			s.line = append(s.line, s.prefix...)
@@ -145,13 +176,25 @@ func (s *stream) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// flush hands the line on, with a line end where the rank gave none: a line that is
-// cut, or the last one.
+// pass hands on all lines that are whole, at once.
+func (s *stream) pass(b []byte) {
+	whole := bytes.LastIndexByte(b, '\n') + 1
+	s.line = append(s.line, b[:whole]...)
+	if whole > 0 {
+		s.flush()
+	}
+	if s.line = append(s.line, b[whole:]...); len(s.line) >= MaxLine {
+		s.flush()
+	}
+}
+
+// flush hands on what there is. A tagged line gets an end where the rank gave none: one
+// that is cut, or the last one.
 func (s *stream) flush() {
 	if len(s.line) == 0 {
 		return
 	}
-	if s.line[len(s.line)-1] != '\n' {
+	if s.prefix != "" && s.line[len(s.line)-1] != '\n' {
 		s.line = append(s.line, '\n')
 	}
 	d := s.to

@@ -50,14 +50,17 @@ type supervisor struct {
 	reap    <-chan time.Time // when to look for orphans among them
 	others  []int            // children that are not the job's
 
-	stage      stage
-	next       *time.Timer // when the stage is over
-	timeUp     <-chan time.Time
-	broken     chan error // output can't be written
-	timedOut   bool
-	interrupts int            // SIGINTs and SIGTERMs so far
-	killedBy   syscall.Signal // the second signal
-	result     Result
+	stage       stage
+	next        *time.Timer // when the stage is over
+	timeUp      <-chan time.Time
+	broken      chan error // output can't be written
+	timedOut    bool
+	asked       bool           // the ranks were asked to end, by this process or by the user
+	told        int            // which rank has been named as the one that failed; -1: none
+	interrupts  int            // SIGINTs and SIGTERMs so far
+	interrupted bool           // by whatever signal that ends a program
+	killedBy    syscall.Signal // the second signal
+	result      Result
 }
 
 type end struct {
@@ -72,7 +75,7 @@ type end struct {
 func supervise(ctx context.Context, j *Job, srv *server.Server, said <-chan string, lost <-chan int) (Result, error) {
 	s := &supervisor{
 		job: j, srv: srv, fork: newForker(), ends: make(chan end, j.N), said: said, lost: lost, overdue: make(chan *rank, j.N),
-		next: time.NewTimer(Grace), broken: make(chan error, 2),
+		next: time.NewTimer(Grace), broken: make(chan error, 2), told: -1,
 	}
 	s.next.Stop()
 	defer s.next.Stop()
@@ -130,6 +133,7 @@ func supervise(ctx context.Context, j *Job, srv *server.Server, said <-chan stri
 		drained.Go(r.drain)
 	}
 	drained.Wait()
+	s.account()
 	switch {
 	case startErr != nil:
 		return s.result, startErr
@@ -212,7 +216,17 @@ func (s *supervisor) startOne(n int, places []int, stdout, stderr *destination) 
 	r.cmd.Dir, r.cmd.ExtraFiles = s.job.Dir, s.job.Files
 	// The last of equal names wins: a job inside a job gets its own identity.
 	r.cmd.Env = append(append(inherited(), s.job.Env...), s.srv.Environ(n)...)
-	r.cmd.Stdout, r.cmd.Stderr = r.output(s.job.Tag, stdout), r.output(s.job.Tag, stderr)
+	if s.job.OutputDir != "" {
+		file, err := s.outputFile(n)
+		if err != nil {
+			return err
+		}
+		r.file = file
+		stdout = &destination{mu: new(sync.Mutex), w: file, broken: stdout.broken}
+		stderr = stdout
+	}
+	r.tail = &tail{}
+	r.cmd.Stdout, r.cmd.Stderr = r.output(s.job.Tag, stdout, nil), r.output(s.job.Tag, stderr, r.tail)
 	r.cmd.WaitDelay = drainGrace
 	var relay *os.File
 	if n == 0 && s.job.Stdin != nil {
@@ -232,6 +246,9 @@ func (s *supervisor) startOne(n int, places []int, stdout, stderr *destination) 
 	if err := startOn(s.fork, r.cmd, places); err != nil {
 		if relay != nil {
 			relay.Close()
+		}
+		if r.file != nil {
+			r.file.Close()
 		}
 		if errors.Is(err, syscall.ENOEXEC) || errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.EACCES) {
 			// It has the mode of a program, but is none for this machine, or its
@@ -272,15 +289,7 @@ func (s *supervisor) ended(e end) {
 		return
 	}
 	s.srv.ProcExited(e.rank.n, e.state.String())
-	// What follows the first failure of a job that ends with it, or an end that
-	// was asked for, is a consequence, and would only hide the cause.
-	if s.stage == running {
-		s.job.Note(f.String())
-	}
-	s.result.Failures = append(s.result.Failures, f)
-	if s.stage == running && !s.job.Continue {
-		s.enter(grieving)
-	}
+	s.blame(f)
 }
 
 // cutOff takes note of a rank that runs without a connection. The others have been told
@@ -299,6 +308,7 @@ func (s *supervisor) cutOff(r *rank) {
 func (s *supervisor) outlived(r *rank) {
 	if !r.over && s.stage == running {
 		s.job.Note(fmt.Sprintf("rank %d (pid %d) goes on without a connection: ending the job", r.n, r.cmd.Process.Pid))
+		s.told = r.n
 		s.enter(grieving)
 	}
 }
@@ -319,7 +329,12 @@ func (s *supervisor) signal(sig os.Signal) {
 			return
 		}
 	}
-	s.all(number)
+	if number == syscall.SIGUSR1 { // a program's own affair
+		s.all(number)
+		return
+	}
+	s.interrupted = true
+	s.ask(number)
 }
 
 // timeout begins the end of a job whose time is up: first it says what it is
@@ -342,6 +357,7 @@ func (s *supervisor) timeout() {
 func (s *supervisor) advance() {
 	switch s.stage {
 	case grieving:
+		s.named()
 		s.leave()
 	case leaving:
 		s.kill()
@@ -356,13 +372,19 @@ func (s *supervisor) enter(st stage) {
 func (s *supervisor) leave() {
 	if s.stage < leaving {
 		s.enter(leaving)
-		s.all(syscall.SIGTERM)
+		s.ask(syscall.SIGTERM)
 	}
 }
 
 func (s *supervisor) kill() {
 	s.stage = killed
-	s.all(syscall.SIGKILL)
+	s.ask(syscall.SIGKILL)
+}
+
+// ask sends the ranks a signal that ends programs.
+func (s *supervisor) ask(sig syscall.Signal) {
+	s.asked = true
+	s.all(sig)
 }
 
 func (s *supervisor) all(sig syscall.Signal) {

@@ -27,12 +27,14 @@ import (
 const long = `Start a program as N ranks on this machine.
 
 Ranks inherit the environment and the working directory. Standard input goes to
-rank 0. Output is inherited as it is; --tag-output puts "[rank] " before each
-line, and lines of different ranks then never mix. INT, TERM, QUIT, HUP and USR1 are
+rank 0. Output goes to a terminal as it is; elsewhere, or with --tag-output, which
+puts "[rank] " before each line, lines of different ranks never mix. --output-dir
+writes a file for each rank: rank.0, rank.1 and so on. INT, TERM, QUIT, HUP and USR1 are
 passed on to every rank and its process group; a second INT or TERM, of either kind,
 kills the job. USR2 makes each rank list what it waits for on standard error.
 
-When a rank fails the others are told. With --on-failure end, the default, they
+When a rank fails the others are told, and at the end of the job all that failed are
+listed, the one that failed first before those that failed because of it. With --on-failure end, the default, they
 get 2 s to finish, then SIGTERM, and 2 s later SIGKILL; with continue they go on.
 A rank that runs, but has lost its connection with ferry run, counts as failed: the
 others are told at once. Its own messages end with errors bootstrap.timeout later,
@@ -68,6 +70,7 @@ type options struct {
 	bind      string
 	onFailure string
 	tag       bool
+	outputDir string
 	explain   bool
 	timing    string // see timingTo; empty: none
 	timeout   time.Duration
@@ -93,7 +96,8 @@ func Command() *cobra.Command {
 	f.StringArrayVar(&o.psets, "pset", nil, "process set: `NAME=0-3,7`; may be repeated")
 	f.StringVar(&o.bind, "bind-to", "none", "`PLACE`: core gives each rank a processor core, none leaves it to the system")
 	f.StringVar(&o.onFailure, "on-failure", "end", "`POLICY` when a rank fails: end the job, or continue")
-	f.BoolVar(&o.tag, "tag-output", false, "put [rank] before each line")
+	f.BoolVar(&o.tag, "tag-output", false, "put [rank] before each line (also --label)")
+	f.StringVar(&o.outputDir, "output-dir", "", "write the output of each rank to a file of its own in `DIRECTORY`, rank.0 and so on")
 	f.BoolVar(&o.explain, "explain", false, "at the end, show what carried messages between which ranks, and why nothing else did")
 	f.StringVar(&o.timing, "timing", "", "at the end, show when which step from launch to first message was done: a table; `json`, or a FILE for JSON")
 	f.Lookup("timing").NoOptDefVal = timingTable
@@ -169,7 +173,7 @@ func (o *options) job(ctx context.Context, args []string) (launch.Job, error) {
 	}
 	j = launch.Job{
 		Program: args[0], Args: args[1:], N: o.ranks, Dir: o.dir, Bind: o.bind == "core", Continue: o.onFailure == "continue",
-		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Tag: o.tag, Timeout: o.timeout, Sweep: true,
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Tag: o.tag, OutputDir: o.outputDir, Timeout: o.timeout, Sweep: true,
 	}
 	var exports []string
 	for _, x := range o.exports {
@@ -252,8 +256,11 @@ func Normalize(args []string) []string {
 
 // canonical maps other names of flags to ours.
 func canonical(_ *pflag.FlagSet, name string) pflag.NormalizedName {
-	if name == "np" {
+	switch name {
+	case "np":
 		name = "n"
+	case "label":
+		name = "tag-output"
 	}
 	return pflag.NormalizedName(name)
 }

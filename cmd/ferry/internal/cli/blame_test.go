@@ -1,0 +1,115 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/mpi"
+)
+
+var full = flag.Bool("full", false, "run Blame at its full size: 1,000 jobs of each size")
+
+// How a rank of blamed fails, and with which exit status.
+var howToFail = map[string]struct {
+	status int
+	fail   func(*mpi.Session, *mpi.Comm)
+}{
+	"panic": {2, func(*mpi.Session, *mpi.Comm) { panic("the cause") }},
+	"exit":  {7, func(*mpi.Session, *mpi.Comm) { os.Exit(7) }},
+	"signal": {137, func(*mpi.Session, *mpi.Comm) {
+		check(syscall.Kill(os.Getpid(), syscall.SIGKILL))
+		select {}
+	}},
+	"error": {1, func(s *mpi.Session, c *mpi.Comm) {
+		c.Close()
+		s.Close()
+		log.Fatal("the cause")
+	}},
+}
+
+// blamed is README's program, in which one rank fails. The others fail because of that.
+func blamed() {
+	ctx := context.Background()
+	session, err := mpi.OpenSession(ctx)
+	check(err)
+	defer session.Close()
+	world, err := session.Group(ctx, "mpi://WORLD")
+	check(err)
+	comm, err := mpi.CommFromGroup(ctx, world, "org.example.sum")
+	check(err)
+	defer comm.Close()
+	sum := make([]int64, 1)
+	for round := 0; ; round++ {
+		check(mpi.Allreduce(ctx, comm, []int64{1}, sum, mpi.Sum[int64]()))
+		if round == 3 && fmt.Sprint(comm.Rank()) == os.Getenv("VICTIM") {
+			howToFail[os.Getenv("HOW")].fail(session, comm)
+		}
+	}
+}
+
+// TestBlame: the rank that failed first is the one that is named, and all that failed
+// because of it are listed after it, whatever they were told of it and when.
+func TestBlame(t *testing.T) {
+	path, err := exec.LookPath("ferry")
+	if err != nil {
+		t.Fatal(err)
+	}
+	jobs := 12
+	if *full {
+		jobs = 1000
+	}
+	hows := []string{"panic", "error", "exit", "signal"}
+	named := regexp.MustCompile(`(?m)^ferry run: rank (\d+) (failed first, and|\(pid \d+\))`)
+	listed := regexp.MustCompile(`(?m)^ferry run:   rank (\d+) \(pid \d+\) (exited|killed)`)
+	ended := regexp.MustCompile(`(?m)^ferry run:   (one|\d+) ranks? ended because ferry run asked for it`)
+	for _, ranks := range []int{2, 4, 16} {
+		if ranks > 4 && !*full {
+			jobs = 4
+		}
+		began, right, failures := time.Now(), 0, 0
+		for i := range jobs {
+			how, victim := hows[i%len(hows)], i/len(hows)%ranks
+			cmd := exec.Command(path, "run", "-n", strconv.Itoa(ranks), "--timeout", "2m", "blamed")
+			cmd.Env = append(os.Environ(), "HOW="+how, fmt.Sprint("VICTIM=", victim), "XDG_RUNTIME_DIR="+t.TempDir())
+			var errs bytes.Buffer
+			cmd.Stderr = &errs
+			_ = cmd.Run()
+			text := errs.String()
+			first := named.FindStringSubmatch(text)
+			told := len(listed.FindAllString(text, -1))
+			if m := ended.FindStringSubmatch(text); m != nil {
+				n, _ := strconv.Atoi(m[1])
+				told += max(n, 1)
+			}
+			wrong := ""
+			switch {
+			case first == nil || first[1] != strconv.Itoa(victim):
+				wrong = "another one is named"
+			case cmd.ProcessState.ExitCode() != howToFail[how].status:
+				wrong = fmt.Sprintf("the job's status is %d", cmd.ProcessState.ExitCode())
+			case told != ranks:
+				wrong = fmt.Sprintf("%d of %d ranks are listed", told, ranks)
+			case (how == "panic" || how == "error") && !strings.Contains(text[strings.Index(text, "failed first"):], "the cause"):
+				wrong = "what it wrote is not beside it"
+			}
+			failures += strings.Count(text, "process failed: rank "+strconv.Itoa(victim))
+			if wrong == "" {
+				right++
+			} else {
+				t.Errorf("%d ranks, rank %d fails by %s: %s\n%s", ranks, victim, how, wrong, text)
+			}
+		}
+		t.Logf("%d ranks: %d of %d in %v; the others' errors name it %.1f times a job", ranks, right, jobs, time.Since(began).Round(time.Second/10), float64(failures)/float64(jobs))
+	}
+}

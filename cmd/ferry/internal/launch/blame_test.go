@@ -1,0 +1,103 @@
+package launch
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/local"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// life opens and closes a session, as far as the launcher sees.
+func life() error {
+	c, err := local.Dial(context.Background(), os.Environ(), bootstrap.Env{})
+	if err != nil {
+		return err
+	}
+	source, ok := framework.As[bootstrap.EventSource](c)
+	if !ok {
+		return fmt.Errorf("no EventSource")
+	}
+	source.Begin(7)
+	return c.Close()
+}
+
+// parts closes its session, takes longer to die than the news of that is kept back, and
+// fails. Rank 0 fails because of it, and ends before.
+func parts() error {
+	if os.Getenv("FERRY_BOOTSTRAP_LOCAL_RANK") == "0" {
+		time.Sleep(time.Second)
+		fmt.Fprintln(os.Stderr, "the peer has closed its session")
+		os.Exit(1)
+	}
+	if err := life(); err != nil {
+		return err
+	}
+	time.Sleep(1500 * time.Millisecond)
+	fmt.Fprint(os.Stderr, "before\npanic: the cause\n\ngoroutine 1 [running]:\nmain.main()\n\tx.go:3\n", strings.Repeat("more\n", 1000))
+	os.Exit(3)
+	return nil
+}
+
+// early closes its session and does something else until it is asked to end, because
+// another rank fails.
+func early() error {
+	if os.Getenv("FERRY_BOOTSTRAP_LOCAL_RANK") == "0" {
+		time.Sleep(100 * time.Millisecond)
+		fmt.Fprintln(os.Stderr, "its own fault")
+		os.Exit(5)
+	}
+	if err := life(); err != nil {
+		return err
+	}
+	time.Sleep(time.Minute)
+	return nil
+}
+
+// TestBlameOfOneThatPartedFirst, though its process ended last.
+func TestBlameOfOneThatPartedFirst(t *testing.T) {
+	j, notes, _ := acting(t, "parts")
+	j.N = 2
+	res := run(t, j)
+	if res.Status != 3 || len(res.Failures) != 2 || res.Failures[0].Rank != 1 {
+		t.Errorf("%+v", res)
+	}
+	all := strings.Join(*notes, "\n")
+	for _, want := range []string{"rank 1 failed first, and one rank after it:", "exited with status 3\n      panic: the cause\n      goroutine 1", "exited with status 1: the peer has closed its session"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("%q is not in:\n%s", want, all)
+		}
+	}
+	if strings.Contains(all, "before") || strings.Count(all, "more") > mostPanic {
+		t.Errorf("of the panic there is more than its first lines:\n%s", all)
+	}
+}
+
+// TestBlameSparesOneThatWasAskedToEnd: that it had parted before is no failure.
+func TestBlameSparesOneThatWasAskedToEnd(t *testing.T) {
+	j, notes, _ := acting(t, "early")
+	j.N = 2
+	res := run(t, j)
+	if res.Status != 5 || len(res.Failures) != 2 || res.Failures[0].Rank != 0 || len(*notes) != 1 {
+		t.Errorf("%+v, notes %q", res, *notes)
+	}
+}
+
+// TestTailKeepsLittle: of what a rank writes little is kept.
+func TestTailKeepsLittle(t *testing.T) {
+	var all tail
+	for range 10000 {
+		all.add([]byte(strings.Repeat("x", 1000)))
+		all.add([]byte("\r\n\n"))
+	}
+	all.add([]byte("\tlast \xff"))
+	got := all.lines()
+	if len(got) != mostLast || len(got[0]) != mostLine || got[mostLast-1] != "    last ?" {
+		t.Errorf("%d lines: %q", len(got), got)
+	}
+}
