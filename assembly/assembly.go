@@ -57,7 +57,7 @@ type Watcher interface {
 	Broken(comm cid.Extended, by framework.Proc, reason string)
 	// Dump says that somebody wants to see what the process waits for. It may come while
 	// another call is under way, whose end it must not wait for.
-	Dump()
+	Dump(how string)
 }
 
 // Assembly is one process of a job. Its methods may be called concurrently.

@@ -42,7 +42,7 @@ func (a *Assembly) event(ev bootstrap.Event) {
 		if a.options.Watcher != nil && !u.dumping {
 			u.dumping = true
 			u.running.Go(func() {
-				a.options.Watcher.Dump()
+				a.options.Watcher.Dump(ev.Reason)
 				u.Lock()
 				u.dumping = false
 				u.Unlock()

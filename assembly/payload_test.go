@@ -124,8 +124,8 @@ func TestOffersDecideTheCommonPML(t *testing.T) {
 		}
 	}
 	_, err := choose(members, [][]pml.Offer{{ob1}, {cm}, {ob1}})
-	if !errors.Is(err, framework.ErrUnsupported) || !strings.Contains(err.Error(), "job:0, job:2") ||
-		!strings.Contains(err.Error(), "job:1") || !strings.Contains(err.Error(), "ofi") {
+	if !errors.Is(err, framework.ErrUnsupported) || !strings.Contains(err.Error(), "rank 0, rank 2") ||
+		!strings.Contains(err.Error(), "rank 1") || !strings.Contains(err.Error(), "ofi") {
 		t.Errorf("none in common: %v", err)
 	}
 }
@@ -176,7 +176,7 @@ func TestProvidersThatDifferLeaveTheCommonPML(t *testing.T) {
 	if !errors.Is(err, framework.ErrUnsupported) {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"tcp;ofi_rxm", "sockets", "job:0", "job:1"} {
+	for _, want := range []string{"tcp;ofi_rxm", "sockets", "rank 0", "rank 1"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not name %s", err, want)
 		}

@@ -181,7 +181,7 @@ type Event struct {
 	Proc   framework.Proc // ProcDied, ProcLeft, GivenUp, Broken: who
 	Nonce  uint64         // likewise: of the last life that it began (EventSource.Begin); 0: none, or not known
 	Comm   cid.Extended   // Broken
-	Reason string         // "signal: killed", "exit status 3"; GivenUp, Broken: as it was given
+	Reason string         // "signal: killed", "exit status 3"; GivenUp, Broken: as it was given; Dump: how, see package mpi
 }
 
 // An EventSource delivers events.

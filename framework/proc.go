@@ -13,7 +13,8 @@ type Proc struct {
 	Rank      uint32
 }
 
-func (p Proc) String() string { return fmt.Sprintf("%s:%d", p.Namespace, p.Rank) }
+// String names the process to people, who have one job before them as a rule: "rank 1".
+func (p Proc) String() string { return fmt.Sprintf("rank %d", p.Rank) }
 
 // ProcID names a process inside this one: world index << 32 | world rank. The
 // index is local to the process (paper 000, section 3.2), so a ProcID never

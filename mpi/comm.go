@@ -110,7 +110,8 @@ func (c *Comm) ID() CommID { return c.spec.ID.Bytes() }
 // TagMax returns the largest tag that a message may have.
 func (c *Comm) TagMax() int { return c.tagMax }
 
-// Name returns what SetName stored here; empty at first.
+// Name returns what SetName stored here. A communicator that was made from a group has its
+// tag as a name until then, and others have none.
 func (c *Comm) Name() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

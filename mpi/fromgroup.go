@@ -22,7 +22,8 @@ func WithCommParam(name, value string) CommOption {
 // CommFromGroup makes a communicator from a group (MPI_Comm_create_from_group).
 // It is collective over g: every member calls it with an equal group and the
 // same tag, and it returns when all have. The tag keeps creations apart that
-// overlap in time; it may be used again at once.
+// overlap in time; it may be used again at once. It is the communicator's name (Name) until
+// SetName.
 //
 // A launcher may be used in such a way that every process of the job has to call, with an
 // equal group (parameter exchange of the bootstrap, value all). Who is not in the group then
@@ -83,7 +84,11 @@ func fromGroup(ctx context.Context, g *Group, tag string, values *framework.Valu
 	if err != nil {
 		return nil, err
 	}
-	return newComm(g.session, g, m, spec, values)
+	c, err := newComm(g.session, g, m, spec, values)
+	if err == nil {
+		c.SetName(tag)
+	}
+	return c, err
 }
 
 func policyOf(values *framework.Values) (cid.Policy, error) {

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
-	"os"
 	"slices"
 	"strings"
 
@@ -73,40 +71,6 @@ func (c *Comm) Inspect() (Inspection, error) {
 	return Inspection{ID: c.spec.ID, Local: c.spec.Local, Name: c.Name()}, nil
 }
 
-// Dump implements assembly.Watcher: it writes the queues of all communicators to
-// standard error. The launcher asked for it, because the run hangs or a user wants to
-// know. Standard error may block.
-func (e *engine) Dump() {
-	text := "ferry: this process opens its first session\n" // waiting for its end could make that wait for us
-	if e.opened.Load() {
-		text = e.describe()
-	}
-	go os.Stderr.WriteString(text)
-}
-
-// describe returns what this process waits for.
-func (e *engine) describe() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "ferry: %s: state of the communicators\n", e.identity.Proc)
-	e.mu.Lock()
-	comms := maps.Clone(e.comms)
-	e.mu.Unlock()
-	for _, what := range e.Constructs() {
-		fmt.Fprintf(&b, "  waits for the others to create %s\n", what)
-	}
-	for _, m := range e.Upper() {
-		x, err := m.Inspect(context.Background())
-		if err != nil {
-			fmt.Fprintf(&b, "  the queues of pml %s are not known: %v\n", m.Name, err)
-			continue
-		}
-		writeInspection(&b, x, comms)
-		withheld, live, resting := m.CIDs().Counts()
-		fmt.Fprintf(&b, "  ids of pml %s: %d in use, %d resting until all members have closed, %d offered to creations in progress\n", m.Name, live, resting, withheld)
-	}
-	return b.String()
-}
-
 // writeInspection writes the communicators where something waits. comms has those
 // that are open.
 func writeInspection(b *strings.Builder, x pml.Inspection, comms map[cid.Extended]*Comm) {
@@ -130,15 +94,15 @@ func writeInspection(b *strings.Builder, x pml.Inspection, comms map[cid.Extende
 			b.WriteString(": closed")
 		}
 		fmt.Fprintf(b, ", local id %s\n", i.Local)
-		writePending(b, "receives that wait", "from", i.Posted, c)
-		writePending(b, "messages that nobody has received", "from", i.Unexpected, c)
-		writePending(b, "sends that are not complete", "to", i.Sends, c)
+		writePending(b, count(len(i.Posted), "receive waits", "receives wait"), "from", i.Posted, c)
+		writePending(b, count(len(i.Unexpected), "message that nobody has received", "messages that nobody has received"), "from", i.Unexpected, c)
+		writePending(b, count(len(i.Sends), "send is not complete", "sends are not complete"), "to", i.Sends, c)
 	}
 	if quiet > 0 {
-		fmt.Fprintf(b, "  %d communicators where nothing waits\n", quiet)
+		fmt.Fprintf(b, "  %s where nothing waits\n", count(quiet, "communicator", "communicators"))
 	}
 	if x.Parked > 0 {
-		fmt.Fprintf(b, "  %d messages for communicators that don't exist here yet\n", x.Parked)
+		fmt.Fprintf(b, "  %s for communicators that don't exist here yet\n", count(x.Parked, "message", "messages"))
 	}
 	for _, note := range x.Notes {
 		fmt.Fprintf(b, "  %s\n", note)
@@ -153,7 +117,7 @@ func writePending(b *strings.Builder, title, word string, list []pml.Pending, c 
 	if len(list) == 0 {
 		return
 	}
-	fmt.Fprintf(b, "    %d %s:\n", len(list), title)
+	fmt.Fprintf(b, "    %s:\n", title)
 	for i, p := range list {
 		if i == most {
 			fmt.Fprintf(b, "      and %d more\n", len(list)-most)
@@ -163,8 +127,16 @@ func writePending(b *strings.Builder, title, word string, list []pml.Pending, c 
 		if p.Tag == AnyTag {
 			tag = "any"
 		}
-		fmt.Fprintf(b, "      %s %s, tag %s, %d bytes, %s, %s\n", word, peerName(c, p.Peer), tag, p.Bytes, planeNames[p.Plane], p.State)
+		fmt.Fprintf(b, "      %s %s, tag %s, %s, %s, %s\n", word, peerName(c, p.Peer), tag, count(int(p.Bytes), "byte", "bytes"), planeNames[p.Plane], p.State)
 	}
+}
+
+// count is "one byte", "2 bytes".
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "one " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
 }
 
 // peerName names a rank, with the process where that has another number.
@@ -175,7 +147,7 @@ func peerName(c *Comm, rank int) string {
 	case c == nil || rank < 0 || rank >= c.size || int(c.group.members[rank].Rank) == rank:
 		return fmt.Sprint(rank)
 	}
-	return fmt.Sprintf("%d (%s)", rank, c.group.members[rank])
+	return fmt.Sprintf("%d (%s of the job)", rank, c.group.members[rank])
 }
 
 var planeNames = [pml.Planes]string{pml.PointToPoint: "point to point", pml.Collective: "collective", pml.Control: "control"}

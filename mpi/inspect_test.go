@@ -29,9 +29,9 @@ func TestDumpShowsWhatEachSideWaitsFor(t *testing.T) {
 		},
 	}}, map[cid.Extended]*Comm{id: halo})
 	for _, want := range []string{
-		`communicator 2a "halo": rank 1 of 4, local id 4.1`, "from any rank, tag any, 100 bytes, collective, posted",
-		"to 3 (job:7), tag 19, 8 bytes, point to point, offered", "and 5 more", "2 messages for communicators that don't exist here yet",
-		"communicator 29: closed", "from 2, tag 9, 1 bytes, point to point, arrived", "1 communicators where nothing waits",
+		`communicator 2a "halo": rank 1 of 4, local id 4.1`, "one receive waits:", "from any rank, tag any, 100 bytes, collective, posted",
+		"to 3 (rank 7 of the job), tag 19, 8 bytes, point to point, offered", "and 5 more", "2 messages for communicators that don't exist here yet",
+		"communicator 29: closed", "from 2, tag 9, one byte, point to point, arrived", "one communicator where nothing waits",
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())
@@ -66,7 +66,7 @@ func TestNothingWaitsForAnEngineThatIsStuck(t *testing.T) {
 	defer c.Close()
 	s.engine.progress.Lock()
 	described := make(chan string)
-	go func() { described <- s.engine.describe() }()
+	go func() { described <- s.engine.waiting().Queues }()
 	_, err = c.Inspect()
 	text := <-described
 	s.engine.progress.Unlock()

@@ -369,7 +369,17 @@ type Pending struct {
 	Bytes     int64
 	Plane     Plane
 	State     string // "posted", "offered", "copying"
+	Wait      Awaited
 }
+
+// Awaited says whether somebody waits for an operation.
+type Awaited uint8
+
+const (
+	NotAwaited    Awaited = iota
+	AwaitedLater          // in Wait, or one of its kind
+	AwaitedInCall         // in the call that has begun it: Send, Recv
+)
 
 // Hooks see what happens, in the order in which it does, with the engine's lock
 // held: they must not call ferry, nor block. Metrics, tracing and fault

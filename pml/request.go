@@ -19,6 +19,7 @@ type Request struct {
 	engine     *progress.Engine
 	generation uint32 // changes when the request is released
 	attention  uint8  // what Finish has to do besides
+	inCall     bool   // it is of a blocking call, see Conclude
 	owner      Owner
 	notifier   Notifier
 }
@@ -79,7 +80,7 @@ func (r *Request) Stale(generation uint32) bool {
 func (r *Request) Start() {
 	r.Reset()
 	r.Status = Status{}
-	r.attention = 0
+	r.attention, r.inCall = 0, false
 }
 
 // StartDone makes the request complete, without a message and without an error:
@@ -114,6 +115,17 @@ func (r *Request) attend() {
 // doesn't free the request, nor give the handle away.
 func (r *Request) Notify(n Notifier) { r.attention, r.notifier = notify, n }
 
+// Awaited says whether somebody waits for the operation. Engine's lock held.
+func (r *Request) Awaited() Awaited {
+	switch {
+	case r.inCall:
+		return AwaitedInCall
+	case r.Waited():
+		return AwaitedLater
+	}
+	return NotAwaited
+}
+
 // CancelLocked is Cancel for who has started the operation, with the engine's lock held.
 // The request may complete before it returns.
 func (r *Request) CancelLocked() {
@@ -133,6 +145,7 @@ func (r *Request) recycle() {
 func (r *Request) Conclude(ctx context.Context) (Status, error) {
 	var err error
 	if !r.Done() {
+		r.inCall = true
 		err = r.engine.Wait(ctx, &r.Completion, r.owner.First())
 	}
 	if err != nil {

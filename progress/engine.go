@@ -203,6 +203,7 @@ func (e *Engine) Progress() int {
 // embedded in a request. Guarded by the engine's lock.
 type Completion struct {
 	done   bool
+	waited bool // somebody waits, and polls himself or has a waiter; nobody if it is done
 	waiter *Waiter
 }
 
@@ -213,7 +214,10 @@ func (c *Completion) Done() bool { return c.done }
 func (c *Completion) Set() { c.done = true }
 
 // Reset makes c pending. Lock held; nobody waits for it.
-func (c *Completion) Reset() { c.done = false }
+func (c *Completion) Reset() { c.done, c.waited = false, false }
+
+// Waited reports whether somebody waits for c, which is pending. Lock held.
+func (c *Completion) Waited() bool { return c.waited }
 
 // Complete marks c done and wakes who waits for it. Lock held.
 func (e *Engine) Complete(c *Completion) {
@@ -257,19 +261,21 @@ func (e *Engine) Wait(ctx context.Context, c *Completion, first Source) error {
 	if c.done {
 		return nil
 	}
+	c.waited = true
 	if !e.polling {
 		if err := e.active(ctx, &c.done, first); err != nil || c.done {
+			c.waited = false
 			return err
 		}
-	}
-	if c.waiter != nil {
-		return ErrBusy
+		if c.waiter != nil {
+			return ErrBusy
+		}
 	}
 	w := e.newWaiter()
 	c.waiter = w
 	err := e.park(ctx, w)
 	if c.waiter == w {
-		c.waiter = nil
+		c.waiter, c.waited = nil, false
 	}
 	e.free = append(e.free, w)
 	return err
@@ -305,7 +311,7 @@ func (e *Engine) WaitAny(ctx context.Context, cs []*Completion) error {
 		if c == nil {
 			continue
 		}
-		c.waiter = w
+		c.waiter, c.waited = w, true
 		w.fired = w.fired || c.done
 	}
 	var err error
@@ -317,7 +323,7 @@ func (e *Engine) WaitAny(ctx context.Context, cs []*Completion) error {
 	}
 	for _, c := range cs {
 		if c != nil && c.waiter == w {
-			c.waiter = nil
+			c.waiter, c.waited = nil, false
 		}
 	}
 	e.free = append(e.free, w)

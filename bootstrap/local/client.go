@@ -182,7 +182,7 @@ func (c *client) addEvent(ev wire.EventBody) {
 			c.events.Add(e)
 		}
 	case bootstrap.Dump:
-		c.events.Add(bootstrap.Event{Kind: e.Kind, Proc: c.id.Proc})
+		c.events.Add(bootstrap.Event{Kind: e.Kind, Proc: c.id.Proc, Reason: ev.Reason})
 	default:
 		c.log.Warn("bootstrap local: unknown event", "kind", ev.Kind)
 	}

@@ -163,7 +163,7 @@ const component = "bootstrap meet"
 
 // procName is a process of this job, for errors and logs.
 func (p *place) procName(rank uint32) string {
-	return p.id.Proc.Namespace + ":" + strconv.FormatUint(uint64(rank), 10)
+	return "rank " + strconv.FormatUint(uint64(rank), 10)
 }
 
 // peerError is the error of what can't be done with a process.

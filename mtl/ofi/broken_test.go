@@ -159,7 +159,7 @@ func TestCancelNobodyAskedForIsAnError(t *testing.T) {
 		r.until(o)
 	}
 	for i, o := range []*once{recv, probe, claim} {
-		if o.Canceled || !errors.Is(o.Err, framework.ErrTransport) || !strings.Contains(o.Err.Error(), "gave it up") || !strings.Contains(o.Err.Error(), "with job:0") {
+		if o.Canceled || !errors.Is(o.Err, framework.ErrTransport) || !strings.Contains(o.Err.Error(), "gave it up") || !strings.Contains(o.Err.Error(), "with rank 0") {
 			t.Errorf("operation %d: canceled %v, %v", i, o.Canceled, o.Err)
 		}
 	}

@@ -25,7 +25,7 @@ func (m *Module) inspect() pml.Inspection {
 		if r.c == nil || r.state == complete {
 			continue
 		}
-		p := pml.Pending{Peer: r.source(), Tag: r.tag, Bytes: r.buf.Len(), Plane: r.plane, State: stateNames[r.state]}
+		p := pml.Pending{Peer: r.source(), Tag: r.tag, Bytes: r.buf.Len(), Plane: r.plane, State: stateNames[r.state], Wait: r.Awaited()}
 		if r.send || r.state == receiving {
 			sends[r.c] = append(sends[r.c], p)
 		} else {

@@ -152,14 +152,14 @@ func (m *Module) inspect() pml.Inspection {
 		if !r.send {
 			state = "receiving"
 		}
-		sends[r.c] = append(sends[r.c], pml.Pending{Peer: r.p.rank, Tag: r.tag, Bytes: r.buf.Len(), Plane: r.plane, State: state})
+		sends[r.c] = append(sends[r.c], pml.Pending{Peer: r.p.rank, Tag: r.tag, Bytes: r.buf.Len(), Plane: r.plane, State: state, Wait: r.Awaited()})
 	}
 	for _, c := range m.comms.ByID {
 		ci := pml.CommInspection{ID: c.Spec.ID, Name: c.Spec.Name, Local: c.Spec.Local, Sends: sends[c]}
 		for plane := range c.queues {
 			q := &c.queues[plane]
 			post := func(r *match.Recv[request]) {
-				ci.Posted = append(ci.Posted, pml.Pending{Peer: r.Source, Tag: r.Tag, Bytes: r.Owner.buf.Len(), Plane: pml.Plane(plane), State: stateNames[posted]})
+				ci.Posted = append(ci.Posted, pml.Pending{Peer: r.Source, Tag: r.Tag, Bytes: r.Owner.buf.Len(), Plane: pml.Plane(plane), State: stateNames[posted], Wait: r.Owner.Awaited()})
 			}
 			q.Posted(nil, post)
 			for _, p := range c.peers {

@@ -190,7 +190,7 @@ func TestErrorsOfWithdrawnCalls(t *testing.T) {
 		timeout bool
 	}{{cause, false}, {context.DeadlineExceeded, true}} {
 		err, ok := Error(id, "fence", "t", f, c.wait)
-		if !ok || !errors.Is(err, c.wait) || errors.Is(err, framework.ErrTimeout) != c.timeout || !strings.Contains(err.Error(), "job:2") {
+		if !ok || !errors.Is(err, c.wait) || errors.Is(err, framework.ErrTimeout) != c.timeout || !strings.Contains(err.Error(), "rank 2") {
 			t.Errorf("%v: %v", c.wait, err)
 		}
 	}

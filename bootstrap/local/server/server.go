@@ -188,10 +188,20 @@ func (s *Server) exitedLocked(rank uint32, sessionClosed bool) {
 }
 
 // Dump asks every connected process for an Inspect dump on its standard error.
-func (s *Server) Dump() {
+func (s *Server) Dump() { s.AskWaits("") }
+
+// AskWaits is Dump in the way that is asked for (bootstrap.Event's Reason), and returns the
+// ranks of the processes that are connected.
+func (s *Server) AskWaits(how string) (ranks []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.broadcastLocked(wire.EventBody{Kind: uint8(bootstrap.Dump)}, nil)
+	s.broadcastLocked(wire.EventBody{Kind: uint8(bootstrap.Dump), Reason: how}, nil)
+	for rank := range s.procs {
+		if s.procs[rank].conn != nil {
+			ranks = append(ranks, rank)
+		}
+	}
+	return ranks
 }
 
 // Close ends all connections, removes what Listen made, and waits until nothing of

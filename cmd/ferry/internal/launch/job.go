@@ -36,8 +36,8 @@ import (
 // file, short enough to wait for.
 const Grace = 2 * time.Second
 
-// dumpGrace is how long ranks have for an Inspect dump before a job whose time
-// is up is ended.
+// dumpGrace is how long ranks have to say what they wait for, before a job whose time is
+// up is ended.
 const dumpGrace = time.Second
 
 // StatusTimeout is the exit status of a job whose Timeout passed, as timeout(1)
@@ -92,7 +92,8 @@ type Job struct {
 	// groups end with them.
 	Sweep bool
 
-	Timeout time.Duration    // 0: none
+	Timeout time.Duration    // 0: none; when it is over the ranks say what they wait for
+	Stacks  bool             // and show their goroutines, too
 	Signals <-chan os.Signal // passed on to the ranks; nil: none. See supervise.go
 	// Note is told, in one line each and without delay, what the user should
 	// know: which rank failed and how. nil: nobody is told.
@@ -200,9 +201,17 @@ func (j Job) Run(ctx context.Context) (Result, error) {
 	var mu sync.Mutex
 	var reports []Report
 	said, lost := make(chan string, maxSaid), make(chan int, j.N) // a connection is lost once
+	waits := make(chan Report, j.N)
 	srv, err := server.New(server.Options{
 		Size: j.N, Psets: j.Psets, Logger: slog.New(lines(said)), OnLost: func(rank int) { lost <- rank },
 		OnReport: func(rank int, name string, body []byte) {
+			if name == waitsReport {
+				select {
+				case waits <- Report{rank, name, body}:
+				default: // nobody has asked that often
+				}
+				return
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			reports = append(reports, Report{rank, name, body})
@@ -218,7 +227,7 @@ func (j Job) Run(ctx context.Context) (Result, error) {
 	defer claim.release()
 
 	serving := cpu.Monotonic()
-	res, runErr := supervise(ctx, &j, srv, said, lost)
+	res, runErr := supervise(ctx, &j, srv, said, lost, waits)
 	res.Trace.Begin, res.Trace.Serving, res.Trace.Over = begin, serving, cpu.Monotonic()
 	if j.Cleanup != nil {
 		j.Cleanup(srv.Namespace())

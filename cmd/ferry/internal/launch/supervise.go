@@ -44,7 +44,10 @@ type supervisor struct {
 
 	said    <-chan string // by the server
 	lost    <-chan int    // ranks without a connection
-	overdue chan *rank    // whose LossGrace is over; capacity for every rank
+	waits   <-chan Report // what ranks wait for
+	hang    hang          // what they have said of it
+	stderr  *destination
+	overdue chan *rank // whose LossGrace is over; capacity for every rank
 
 	adopted <-chan os.Signal // SIGCHLD: a child has ended; nil: nobody sweeps
 	reap    <-chan time.Time // when to look for orphans among them
@@ -70,11 +73,11 @@ type end struct {
 
 // supervise starts the ranks and returns when all have ended.
 //
-// Signals: USR2 asks every rank for an Inspect dump; others go to every rank's process
+// Signals: USR2 asks every rank what it waits for; others go to every rank's process
 // group. The second of INT and TERM kills the job: there may be ranks that ignore both.
-func supervise(ctx context.Context, j *Job, srv *server.Server, said <-chan string, lost <-chan int) (Result, error) {
+func supervise(ctx context.Context, j *Job, srv *server.Server, said <-chan string, lost <-chan int, waits <-chan Report) (Result, error) {
 	s := &supervisor{
-		job: j, srv: srv, fork: newForker(), ends: make(chan end, j.N), said: said, lost: lost, overdue: make(chan *rank, j.N),
+		job: j, srv: srv, fork: newForker(), ends: make(chan end, j.N), said: said, lost: lost, waits: waits, overdue: make(chan *rank, j.N),
 		next: time.NewTimer(Grace), broken: make(chan error, 2), told: -1,
 	}
 	s.next.Stop()
@@ -117,6 +120,10 @@ func supervise(ctx context.Context, j *Job, srv *server.Server, said <-chan stri
 			j.Note(line)
 		case n := <-s.lost:
 			s.cutOff(s.ranks[n])
+		case r := <-s.waits:
+			s.hears(r)
+		case <-s.hang.over:
+			s.explain()
 		case r := <-s.overdue:
 			s.outlived(r)
 		case err := <-s.broken:
@@ -198,6 +205,7 @@ func (s *supervisor) startAll() error {
 	broken := func(err error) { s.broken <- err }
 	stdout := &destination{mu: &mu, w: s.job.Stdout, broken: broken}
 	stderr := &destination{mu: &mu, w: s.job.Stderr, broken: broken}
+	s.stderr = stderr
 	for n := range s.job.N {
 		mine := places
 		if s.job.Bind {
@@ -320,7 +328,7 @@ func (s *supervisor) signal(sig os.Signal) {
 	}
 	switch number {
 	case syscall.SIGUSR2:
-		s.srv.Dump()
+		s.askAll()
 		return
 	case syscall.SIGINT, syscall.SIGTERM:
 		if s.interrupts++; s.interrupts > 1 {
@@ -343,14 +351,9 @@ func (s *supervisor) timeout() {
 	if s.stage >= leaving {
 		return
 	}
-	if s.timedOut { // the dumps have had their time
-		s.leave()
-		return
-	}
 	s.timedOut = true
 	s.job.Note(fmt.Sprintf("time is up after %v: ending the job", s.job.Timeout))
-	s.srv.Dump()
-	s.timeUp = time.After(dumpGrace)
+	s.askAll()
 }
 
 // advance goes on to the next stage when one is over.

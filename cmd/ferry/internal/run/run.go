@@ -31,7 +31,9 @@ rank 0. Output goes to a terminal as it is; elsewhere, or with --tag-output, whi
 puts "[rank] " before each line, lines of different ranks never mix. --output-dir
 writes a file for each rank: rank.0, rank.1 and so on. INT, TERM, QUIT, HUP and USR1 are
 passed on to every rank and its process group; a second INT or TERM, of either kind,
-kills the job. USR2 makes each rank list what it waits for on standard error.
+kills the job. On USR2, and after --timeout, standard error shows in a line for each
+rank what it waits for; then cycles, if ranks wait for one another; then their queues,
+and with --stacks their goroutines.
 
 When a rank fails the others are told, and at the end of the job all that failed are
 listed, the one that failed first before those that failed because of it. With --on-failure end, the default, they
@@ -74,6 +76,7 @@ type options struct {
 	explain   bool
 	timing    string // see timingTo; empty: none
 	timeout   time.Duration
+	stacks    bool
 	dir       string
 }
 
@@ -102,6 +105,7 @@ func Command() *cobra.Command {
 	f.StringVar(&o.timing, "timing", "", "at the end, show when which step from launch to first message was done: a table; `json`, or a FILE for JSON")
 	f.Lookup("timing").NoOptDefVal = timingTable
 	f.DurationVar(&o.timeout, "timeout", 0, "end the job after this `TIME`, such as 30s")
+	f.BoolVar(&o.stacks, "stacks", false, "after --timeout and on USR2, show the stacks of the ranks' goroutines, too")
 	f.StringVar(&o.dir, "wdir", "", "working `DIRECTORY` of the ranks")
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return badFlag(cmd.Flags(), err) })
 	return cmd
@@ -173,7 +177,7 @@ func (o *options) job(ctx context.Context, args []string) (launch.Job, error) {
 	}
 	j = launch.Job{
 		Program: args[0], Args: args[1:], N: o.ranks, Dir: o.dir, Bind: o.bind == "core", Continue: o.onFailure == "continue",
-		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Tag: o.tag, OutputDir: o.outputDir, Timeout: o.timeout, Sweep: true,
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Tag: o.tag, OutputDir: o.outputDir, Timeout: o.timeout, Stacks: o.stacks, Sweep: true,
 	}
 	var exports []string
 	for _, x := range o.exports {

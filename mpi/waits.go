@@ -1,0 +1,157 @@
+package mpi
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// What a process waits for, for a person whose job hangs. A launcher that asks for it gets
+// a report and puts together what all say: it sees who waits for whom. Otherwise it goes
+// to standard error.
+
+// A waiting is the content of the report. Package launch reads it.
+type waiting struct {
+	Waits  []wait `json:"waits"`
+	Queues string `json:"queues"`           // of all communicators
+	Stacks string `json:"stacks,omitempty"` // of all goroutines
+}
+
+// wait is one call that does not return.
+type wait struct {
+	What string `json:"what"`         // "waits in Recv for rank 1, tag 7"
+	On   []int  `json:"on,omitempty"` // the processes of the job that can end it, if it takes all of them
+}
+
+// Names that the launcher knows, too.
+const (
+	waitsReport  = "waits"
+	reportWaits  = "report" // how Dump is asked for
+	reportStacks = "stacks"
+)
+
+const (
+	mostStacks  = 256 << 10 // bytes; a report has room for more, and a person does not
+	reportGrace = time.Second
+)
+
+// Dump implements assembly.Watcher: the launcher asked for it, because the run hangs or a
+// user wants to know. Standard error may block.
+func (e *engine) Dump(how string) {
+	if !e.opened.Load() { // waiting for its end could make that wait for us
+		go os.Stderr.WriteString("ferry: this process opens its first session\n")
+		return
+	}
+	w := e.waiting()
+	if strings.Contains(how, reportStacks) {
+		stacks := make([]byte, mostStacks)
+		w.Stacks = string(stacks[:runtime.Stack(stacks, true)])
+	}
+	if to, ok := framework.As[bootstrap.Reporter](e.Client()); ok && strings.Contains(how, reportWaits) {
+		body, err := json.Marshal(w)
+		if err == nil && len(body) <= bootstrap.MaxValue {
+			ctx, cancel := context.WithTimeout(context.Background(), reportGrace)
+			defer cancel()
+			if to.Report(ctx, waitsReport, body) == nil {
+				return
+			}
+		}
+	}
+	var b strings.Builder
+	for _, one := range w.Waits {
+		fmt.Fprintf(&b, "ferry: %s %s\n", e.identity.Proc, one.What)
+	}
+	b.WriteString(w.Queues)
+	b.WriteString(w.Stacks)
+	go os.Stderr.WriteString(b.String())
+}
+
+// waiting returns what this process waits for.
+func (e *engine) waiting() waiting {
+	var w waiting
+	var b strings.Builder
+	fmt.Fprintf(&b, "ferry: %s: state of the communicators\n", e.identity.Proc)
+	e.mu.Lock()
+	comms := maps.Clone(e.comms)
+	e.mu.Unlock()
+	for _, what := range e.Constructs() {
+		w.Waits = append(w.Waits, wait{What: "waits in CommFromGroup for the others to create " + what})
+		fmt.Fprintf(&b, "  waits for the others to create %s\n", what)
+	}
+	for _, m := range e.Upper() {
+		x, err := m.Inspect(context.Background())
+		if err != nil {
+			w.Waits = append(w.Waits, wait{What: fmt.Sprintf("hangs in a transport: the queues of pml %s are not known", m.Name)})
+			fmt.Fprintf(&b, "  the queues of pml %s are not known: %v\n", m.Name, err)
+			continue
+		}
+		w.Waits = append(w.Waits, waitsOf(x, comms)...)
+		writeInspection(&b, x, comms)
+		withheld, live, resting := m.CIDs().Counts()
+		fmt.Fprintf(&b, "  ids of pml %s: %d in use, %d resting until all members have closed, %d offered to creations in progress\n", m.Name, live, resting, withheld)
+	}
+	w.Queues = b.String()
+	return w
+}
+
+// waitsOf returns the operations for which a goroutine waits, the receives first.
+func waitsOf(x pml.Inspection, comms map[cid.Extended]*Comm) (all []wait) {
+	for _, i := range x.Comms {
+		c := comms[i.ID]
+		for n, p := range slices.Concat(i.Posted, i.Sends) {
+			if p.Wait == pml.NotAwaited {
+				continue
+			}
+			one := wait{What: waitText(c, i, p, n >= len(i.Posted) && p.State != "receiving")}
+			if c != nil && p.Peer >= 0 && p.Peer < c.size {
+				one.On = []int{int(c.group.members[p.Peer].Rank)}
+			}
+			all = append(all, one)
+		}
+	}
+	return all
+}
+
+func waitText(c *Comm, i pml.CommInspection, p pml.Pending, send bool) string {
+	text, peer := "waits in ", "rank "+peerName(c, p.Peer)
+	if p.Peer == AnySource {
+		peer = peerName(c, p.Peer)
+	}
+	tag := fmt.Sprintf("tag %d", p.Tag)
+	if p.Tag == AnyTag {
+		tag = "any tag"
+	}
+	switch {
+	case p.Plane == pml.Collective:
+		text += "a collective for " + peer
+	case p.Plane == pml.Control:
+		text += "the creation of a communicator for " + peer
+	case send && p.Wait == pml.AwaitedInCall:
+		text += "Send for " + peer + ", " + tag
+	case p.Wait == pml.AwaitedInCall:
+		text += "Recv for " + peer + ", " + tag
+	case send:
+		text += "Wait for its send to " + peer + ", " + tag
+	default:
+		text += "Wait for its receive from " + peer + ", " + tag
+	}
+	name := i.Name
+	if c != nil {
+		name = c.Name()
+	}
+	if name == "" {
+		return text + fmt.Sprintf(", communicator %s", i.ID)
+	}
+	return text + fmt.Sprintf(", communicator %q", name)
+}
