@@ -70,7 +70,7 @@ type watcher struct{ died, dumped chan struct{} }
 
 func (w *watcher) Died(framework.Life, string)                 { close(w.died) }
 func (w *watcher) Broken(cid.Extended, framework.Proc, string) {}
-func (w *watcher) Dump(string)                                       { close(w.dumped) }
+func (w *watcher) Dump(string)                                 { close(w.dumped) }
 
 // open opens an assembly over the hanging BTL, with the given watcher.
 func (h *hanging) open(t *testing.T, watch Watcher, more ...framework.Setting) (*Assembly, *eventful) {

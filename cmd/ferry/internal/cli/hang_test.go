@@ -121,6 +121,59 @@ func TestHangIsExplainedWhileTheJobGoesOn(t *testing.T) {
 	_ = cmd.Wait()
 }
 
+// TestSuspendedJobStandsStill: Ctrl-Z stops the ranks with their launcher, and SIGCONT, as a
+// shell's fg sends it, has all go on.
+func TestSuspendedJobStandsStill(t *testing.T) {
+	path, err := exec.LookPath("ferry")
+	if err != nil {
+		t.Fatal(err)
+	}
+	master, slave := terminal(t)
+	const limit = 2 * time.Second
+	cmd := exec.Command(path, "run", "-n", "2", "--timeout", limit.String(), "forever")
+	cmd.Stdin, cmd.Stderr = slave, os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	all := []int{cmd.Process.Pid}
+	for range 2 {
+		var pid int
+		if _, err := fmt.Fscanf(out, "pid %d\n", &pid); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, pid)
+	}
+	stopped := func(want bool) {
+		t.Helper()
+		for _, pid := range all {
+			for deadline := time.Now().Add(20 * time.Second); (state(pid) == "T") != want; time.Sleep(time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatalf("process %d of %v is %s", pid, all, state(pid))
+				}
+			}
+		}
+	}
+	if _, err := master.WriteString("\x1a"); err != nil { // Ctrl-Z
+		t.Fatal(err)
+	}
+	stopped(true)
+	time.Sleep(limit) // does not count
+	began := time.Now()
+	check(cmd.Process.Signal(syscall.SIGCONT))
+	stopped(false)
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 124 {
+		t.Errorf("%v", err)
+	}
+	if took := time.Since(began); took < limit/4 {
+		t.Errorf("the time was up after %v more", took)
+	}
+}
+
 // lineWriter sends on the lines of ferry run.
 type lineWriter struct{ found chan string }
 

@@ -55,8 +55,8 @@ type supervisor struct {
 
 	stage       stage
 	next        *time.Timer // when the stage is over
-	timeUp      <-chan time.Time
-	broken      chan error // output can't be written
+	limit       limit       // of the job
+	broken      chan error  // output can't be written
 	timedOut    bool
 	asked       bool           // the ranks were asked to end, by this process or by the user
 	told        int            // which rank has been named as the one that failed; -1: none
@@ -73,7 +73,8 @@ type end struct {
 
 // supervise starts the ranks and returns when all have ended.
 //
-// Signals: USR2 asks every rank what it waits for; others go to every rank's process
+// Signals: USR2 asks every rank what it waits for; TSTP stops the ranks
+// and this process, and CONT has the ranks go on; others go to every rank's process
 // group. The second of INT and TERM kills the job: there may be ranks that ignore both.
 func supervise(ctx context.Context, j *Job, srv *server.Server, said <-chan string, lost <-chan int, waits <-chan Report) (Result, error) {
 	s := &supervisor{
@@ -94,9 +95,8 @@ func supervise(ctx context.Context, j *Job, srv *server.Server, said <-chan stri
 	if startErr != nil {
 		s.kill()
 	} else if j.Timeout > 0 {
-		t := time.NewTimer(j.Timeout)
-		defer t.Stop()
-		s.timeUp = t.C
+		s.limit.begin(j.Timeout)
+		defer s.limit.pause()
 	}
 	done := ctx.Done()
 	for s.live > 0 {
@@ -112,7 +112,7 @@ func supervise(ctx context.Context, j *Job, srv *server.Server, said <-chan stri
 		case <-s.reap:
 			s.reap = nil
 			reap(s.notOrphans())
-		case <-s.timeUp:
+		case <-s.limit.up():
 			s.timeout()
 		case <-s.next.C:
 			s.advance()
@@ -329,6 +329,13 @@ func (s *supervisor) signal(sig os.Signal) {
 	switch number {
 	case syscall.SIGUSR2:
 		s.askAll()
+		return
+	case syscall.SIGTSTP:
+		s.suspend()
+		return
+	case syscall.SIGCONT:
+		s.all(syscall.SIGCONT)
+		s.limit.resume()
 		return
 	case syscall.SIGINT, syscall.SIGTERM:
 		if s.interrupts++; s.interrupts > 1 {

@@ -31,7 +31,8 @@ rank 0. Output goes to a terminal as it is; elsewhere, or with --tag-output, whi
 puts "[rank] " before each line, lines of different ranks never mix. --output-dir
 writes a file for each rank: rank.0, rank.1 and so on. INT, TERM, QUIT, HUP and USR1 are
 passed on to every rank and its process group; a second INT or TERM, of either kind,
-kills the job. On USR2, and after --timeout, standard error shows in a line for each
+kills the job. TSTP (Ctrl-Z) stops the ranks with ferry run, whose --timeout stands
+still meanwhile, and CONT (fg, bg) has them go on. On USR2, and after --timeout, standard error shows in a line for each
 rank what it waits for; then cycles, if ranks wait for one another; then their queues,
 and with --stacks their goroutines.
 
@@ -127,7 +128,10 @@ func (o *options) run(cmd *cobra.Command, args []string) error {
 	signals := make(chan os.Signal, 16) // room for a burst; a slow launcher still sees each kind
 	// PIPE too: standard output that breaks ends the job by the launcher's own
 	// hand, and not by its death.
-	signal.Notify(signals, append(exit.Signals(), syscall.SIGUSR1, syscall.SIGUSR2)...)
+	signal.Notify(signals, append(exit.Signals(), syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT)...)
+	if !signal.Ignored(syscall.SIGTSTP) { // as a shell without job control has it
+		signal.Notify(signals, syscall.SIGTSTP)
+	}
 	defer signal.Stop(signals)
 	pipe := make(chan os.Signal, 1)
 	signal.Notify(pipe, syscall.SIGPIPE)
