@@ -44,14 +44,43 @@ const dumpGrace = time.Second
 // has it.
 const StatusTimeout = 124
 
+// A Part is one more program of a job. Its ranks follow those of the parts before.
+type Part struct {
+	Program string   // as Job's
+	Args    []string // without the program's name
+	N       int      // ranks
+	Dir     string   // working directory; empty: this process's
+	Env     []string // added to this process's environment
+}
+
+// check finds the part's program, before anything starts.
+func (p *Part) check() error {
+	if p.N < 1 {
+		return fmt.Errorf("%w: a job of %d ranks: want at least 1", framework.ErrConfig, p.N)
+	}
+	path, err := Resolve(p.Program)
+	if err != nil {
+		return err
+	}
+	if st, err := os.Stat(p.Dir); p.Dir != "" && (err != nil || !st.IsDir()) {
+		return fmt.Errorf("%w: working directory %s is not there", framework.ErrConfig, p.Dir)
+	}
+	p.Program = path
+	return nil
+}
+
 // A Job is what to run. Program and N are needed.
 type Job struct {
 	Program string   // a path, or a name to be found in PATH; Resolve checks it beforehand
 	Args    []string // without the program's name
-	N       int      // ranks
+	N       int      // ranks of Program
 	Dir     string   // working directory; empty: this process's
 	Env     []string // NAME=value, added to this process's environment; later ones win
+	More    []Part   // further programs
 	Psets   []server.Pset
+
+	parts []Part // all of them
+	size  int    // ranks of all of them
 
 	// Bind gives each rank one core, in turn; cores of their own first, then
 	// their hardware threads. More ranks than cores wrap round.
@@ -175,35 +204,34 @@ func Resolve(program string) (string, error) {
 // then too. A job that ran and failed is a Result.
 func (j Job) Run(ctx context.Context) (Result, error) {
 	begin := cpu.Monotonic()
-	if j.N < 1 {
-		return Result{}, fmt.Errorf("%w: a job of %d ranks: want at least 1", framework.ErrConfig, j.N)
+	j.parts = append([]Part{{j.Program, j.Args, j.N, j.Dir, j.Env}}, j.More...)
+	j.size = 0
+	for _, p := range j.parts {
+		j.size += p.N
 	}
-	if err := (limits.Need{Threads: threads + j.N*rankThreads, Space: space}).Check(); err != nil {
-		return Result{}, fmt.Errorf("a job of %d ranks can't run here: %w", j.N, err)
+	if err := (limits.Need{Threads: threads + j.size*rankThreads, Space: space}).Check(); err != nil {
+		return Result{}, fmt.Errorf("a job of %d ranks can't run here: %w", j.size, err)
 	}
-	path, err := Resolve(j.Program)
-	if err != nil {
-		return Result{}, err
-	}
-	if st, err := os.Stat(j.Dir); j.Dir != "" && (err != nil || !st.IsDir()) {
-		return Result{}, fmt.Errorf("%w: working directory %s is not there", framework.ErrConfig, j.Dir)
+	for i := range j.parts {
+		if err := j.parts[i].check(); err != nil {
+			return Result{}, err
+		}
 	}
 	if j.OutputDir != "" {
 		if err := os.MkdirAll(j.OutputDir, 0o777); err != nil {
 			return Result{}, fmt.Errorf("%w: output directory: %w", framework.ErrConfig, err)
 		}
 	}
-	j.Program = path
 	if j.Note == nil {
 		j.Note = func(string) {}
 	}
 
 	var mu sync.Mutex
 	var reports []Report
-	said, lost := make(chan string, maxSaid), make(chan int, j.N) // a connection is lost once
-	waits := make(chan Report, j.N)
+	said, lost := make(chan string, maxSaid), make(chan int, j.size) // a connection is lost once
+	waits := make(chan Report, j.size)
 	srv, err := server.New(server.Options{
-		Size: j.N, Psets: j.Psets, Logger: slog.New(lines(said)), OnLost: func(rank int) { lost <- rank },
+		Size: j.size, Psets: j.Psets, Logger: slog.New(lines(said)), OnLost: func(rank int) { lost <- rank },
 		OnReport: func(rank int, name string, body []byte) {
 			if name == waitsReport {
 				select {

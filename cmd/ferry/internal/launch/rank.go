@@ -75,7 +75,7 @@ func (r *rank) drain() {
 
 // outputFile makes the file for the output of a rank.
 func (s *supervisor) outputFile(n int) (*os.File, error) {
-	width := len(strconv.Itoa(s.job.N - 1))
+	width := len(strconv.Itoa(s.job.size - 1))
 	return os.Create(filepath.Join(s.job.OutputDir, fmt.Sprintf("rank.%0*d", width, n)))
 }
 

@@ -78,7 +78,7 @@ type end struct {
 // group. The second of INT and TERM kills the job: there may be ranks that ignore both.
 func supervise(ctx context.Context, j *Job, srv *server.Server, said <-chan string, lost <-chan int, waits <-chan Report) (Result, error) {
 	s := &supervisor{
-		job: j, srv: srv, fork: newForker(), ends: make(chan end, j.N), said: said, lost: lost, waits: waits, overdue: make(chan *rank, j.N),
+		job: j, srv: srv, fork: newForker(), ends: make(chan end, j.size), said: said, lost: lost, waits: waits, overdue: make(chan *rank, j.size),
 		next: time.NewTimer(Grace), broken: make(chan error, 2), told: -1,
 	}
 	s.next.Stop()
@@ -197,8 +197,8 @@ func (s *supervisor) startAll() error {
 		if s.job.Cores > 0 {
 			places = places[:min(s.job.Cores, len(places))]
 		}
-		if s.job.Bind && s.job.N > len(places) {
-			s.job.Note(fmt.Sprintf("%d ranks share %d cores: several ranks are bound to the same core", s.job.N, len(places)))
+		if s.job.Bind && s.job.size > len(places) {
+			s.job.Note(fmt.Sprintf("%d ranks share %d cores: several ranks are bound to the same core", s.job.size, len(places)))
 		}
 	}
 	var mu sync.Mutex
@@ -206,24 +206,26 @@ func (s *supervisor) startAll() error {
 	stdout := &destination{mu: &mu, w: s.job.Stdout, broken: broken}
 	stderr := &destination{mu: &mu, w: s.job.Stderr, broken: broken}
 	s.stderr = stderr
-	for n := range s.job.N {
-		mine := places
-		if s.job.Bind {
-			mine = places[n%len(places):][:1]
-		}
-		if err := s.startOne(n, mine, stdout, stderr); err != nil {
-			return fmt.Errorf("start rank %d: %w", n, err)
+	for _, part := range s.job.parts {
+		for range part.N {
+			n, mine := len(s.ranks), places
+			if s.job.Bind {
+				mine = places[n%len(places):][:1]
+			}
+			if err := s.startOne(n, part, mine, stdout, stderr); err != nil {
+				return fmt.Errorf("start rank %d: %w", n, err)
+			}
 		}
 	}
 	return nil
 }
 
-// startOne starts a rank that may run on the given processors; none: on all.
-func (s *supervisor) startOne(n int, places []int, stdout, stderr *destination) error {
-	r := &rank{n: n, running: true, cmd: exec.Command(s.job.Program, s.job.Args...)}
-	r.cmd.Dir, r.cmd.ExtraFiles = s.job.Dir, s.job.Files
+// startOne starts a rank of a part, which may run on the given processors; none: on all.
+func (s *supervisor) startOne(n int, part Part, places []int, stdout, stderr *destination) error {
+	r := &rank{n: n, running: true, cmd: exec.Command(part.Program, part.Args...)}
+	r.cmd.Dir, r.cmd.ExtraFiles = part.Dir, s.job.Files
 	// The last of equal names wins: a job inside a job gets its own identity.
-	r.cmd.Env = append(append(inherited(), s.job.Env...), s.srv.Environ(n)...)
+	r.cmd.Env = append(append(inherited(), part.Env...), s.srv.Environ(n)...)
 	if s.job.OutputDir != "" {
 		file, err := s.outputFile(n)
 		if err != nil {

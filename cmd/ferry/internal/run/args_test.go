@@ -10,6 +10,9 @@ func TestArgumentsOfTheProgramStayAsTheyAre(t *testing.T) {
 	for in, want := range map[string]string{
 		"run -np 4 prog -np 5":             "run --np 4 prog -np 5",
 		"run -n 4 prog -wdir x":            "run -n 4 prog -wdir x",
+		"run -np2 prog -np3":               "run --np=2 prog -np3",
+		"run -npernode 2 prog":             "run --npernode 2 prog", // an error soon
+		"run -npx prog":                    "run -npx prog",         // and this
 		"run -np=4 prog":                   "run --np=4 prog",
 		"run -n4 prog":                     "run -n4 prog",
 		"run -wdir /tmp -x A=b prog":       "run --wdir /tmp -x A=b prog",

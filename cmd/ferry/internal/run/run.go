@@ -26,6 +26,11 @@ import (
 
 const long = `Start a program as N ranks on this machine.
 
+A colon separates several programs: ` + "`ferry run -n 1 a : -n 3 b`" + ` starts rank 0 as a, and
+ranks 1 to 3 as b. After a colon -n, -x and --wdir are of that program alone; what comes
+before the first program is for all, but for its own -n. For a program that has a colon
+among its arguments put -- before it.
+
 Ranks inherit the environment and the working directory. Standard input goes to
 rank 0. Output goes to a terminal as it is; elsewhere, or with --tag-output, which
 puts "[rank] " before each line, lines of different ranks never mix. --output-dir
@@ -68,6 +73,7 @@ one that can't be executed.`
 type options struct {
 	ranks     int
 	exports   []string
+	alone     bool // there is one program: "--" came before it
 	set       *[]string
 	psets     []string
 	bind      string
@@ -85,17 +91,17 @@ type options struct {
 func Command() *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
-		Use:     "run [flags] PROGRAM [ARGUMENTS]",
+		Use:     "run [flags] PROGRAM [ARGUMENTS] [: [-n N] PROGRAM [ARGUMENTS]]",
 		Short:   "Start a program as N ranks on this machine",
 		Long:    long,
-		Example: "  ferry run -n 4 --tag-output bin/hello\n  ferry run -n 2 --set btl=self,shm --explain bin/pi",
-		RunE:    func(cmd *cobra.Command, args []string) error { return o.run(cmd, args) },
+		Example: "  ferry run -n 4 --tag-output bin/hello\n  ferry run -n 2 --set btl=self,shm --explain bin/pi\n  ferry run -n 1 bin/server : -n 3 --wdir data bin/worker",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.alone = cmd.ArgsLenAtDash() == 0
+			return o.run(cmd, args)
+		},
 	}
 	f := cmd.Flags()
-	f.SetInterspersed(false) // flags after the program's name are the program's
-	f.SetNormalizeFunc(canonical)
-	f.IntVarP(&o.ranks, "n", "n", 1, "number of ranks `N` (also -np)")
-	f.StringArrayVarP(&o.exports, "x", "x", nil, "environment variable for the ranks: `VAR[=VALUE]`; VAR alone insists that it is set; may be repeated")
+	o.partFlags(f)
 	o.set = settings.Flag(f)
 	f.StringArrayVar(&o.psets, "pset", nil, "process set: `NAME=0-3,7`; may be repeated")
 	f.StringVar(&o.bind, "bind-to", "none", "`PLACE`: core gives each rank a processor core, none leaves it to the system")
@@ -107,7 +113,6 @@ func Command() *cobra.Command {
 	f.Lookup("timing").NoOptDefVal = timingTable
 	f.DurationVar(&o.timeout, "timeout", 0, "end the job after this `TIME`, such as 30s")
 	f.BoolVar(&o.stacks, "stacks", false, "after --timeout and on USR2, show the stacks of the ranks' goroutines, too")
-	f.StringVar(&o.dir, "wdir", "", "working `DIRECTORY` of the ranks")
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return badFlag(cmd.Flags(), err) })
 	return cmd
 }
@@ -168,10 +173,6 @@ func (o *options) run(cmd *cobra.Command, args []string) error {
 func (o *options) job(ctx context.Context, args []string) (launch.Job, error) {
 	var j launch.Job
 	switch {
-	case len(args) == 0:
-		return j, exit.Usagef("no program given: ferry run -n 4 PROGRAM")
-	case o.ranks < 1:
-		return j, exit.Usagef("-n %d: want at least 1 rank", o.ranks)
 	case o.bind != "core" && o.bind != "none":
 		return j, exit.Usagef("--bind-to %s: want core or none", o.bind)
 	case o.onFailure != "end" && o.onFailure != "continue":
@@ -180,20 +181,8 @@ func (o *options) job(ctx context.Context, args []string) (launch.Job, error) {
 		return j, exit.Usagef("--timeout %v: want a time above 0", o.timeout)
 	}
 	j = launch.Job{
-		Program: args[0], Args: args[1:], N: o.ranks, Dir: o.dir, Bind: o.bind == "core", Continue: o.onFailure == "continue",
-		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Tag: o.tag, OutputDir: o.outputDir, Timeout: o.timeout, Stacks: o.stacks, Sweep: true,
-	}
-	var exports []string
-	for _, x := range o.exports {
-		name, _, given := strings.Cut(x, "=")
-		if name == "" {
-			return j, exit.Usagef("-x %s: want VAR or VAR=value", x)
-		}
-		if given {
-			exports = append(exports, x)
-		} else if _, ok := os.LookupEnv(name); !ok {
-			return j, exit.Usagef("-x %s: %s is not set", x, name)
-		}
+		Bind: o.bind == "core", Continue: o.onFailure == "continue", Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Tag: o.tag, OutputDir: o.outputDir, Timeout: o.timeout, Stacks: o.stacks, Sweep: true,
 	}
 	for _, p := range o.psets {
 		set, err := server.ParsePset(p)
@@ -213,13 +202,23 @@ func (o *options) job(ctx context.Context, args []string) (launch.Job, error) {
 	if len(asked) > 0 {
 		set = append(set, explain.ReportParam+"="+strings.Join(asked, ","))
 	}
-	ranks, err := settings.Prepare(ctx, exports, set)
+	parts, err := o.parts(args)
 	if err != nil {
 		return j, err
 	}
-	j.Env, j.Cleanup, j.LossGrace = ranks.Env, ranks.Cleanup, ranks.LossGrace()
-	j.Program, err = launch.Resolve(j.Program)
-	return j, err
+	for i, p := range parts {
+		ranks, err := settings.Prepare(ctx, p.Env, set)
+		if err != nil {
+			return j, err
+		}
+		if p.Env = ranks.Env; i > 0 {
+			j.More = append(j.More, p)
+			continue
+		}
+		j.Program, j.Args, j.N, j.Dir, j.Env = p.Program, p.Args, p.N, p.Dir, p.Env
+		j.Cleanup, j.LossGrace = ranks.Cleanup, ranks.LossGrace()
+	}
+	return j, nil
 }
 
 // hostFlags are those by which mpiexec and mpirun of the various makes choose
@@ -237,20 +236,26 @@ func Normalize(args []string) []string {
 	if len(args) == 0 || args[0] != "run" {
 		return args
 	}
-	out := []string{"run"}
-	flags := Command().Flags()
-	for i := 1; i < len(args); i++ {
+	return append([]string{"run"}, normalize(Command().Flags(), args[1:])...)
+}
+
+func normalize(flags *pflag.FlagSet, args []string) (out []string) {
+	for i := 0; i < len(args); i++ {
 		arg := args[i]
 		if arg == "--" || !strings.HasPrefix(arg, "-") || arg == "-" {
 			return append(out, args[i:]...) // the program
 		}
 		name, _, hasValue := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		single := !strings.HasPrefix(arg, "--")
+		if number := strings.TrimPrefix(name, "np"); single && number != "" && strings.Trim(number, "0123456789") == "" { // -np2
+			arg, name, hasValue, single = "--np="+number, "np", true, false
+		}
 		flag := flags.Lookup(name)
-		if flag == nil && !strings.HasPrefix(arg, "--") && len(name) > 0 && flags.ShorthandLookup(name[:1]) != nil &&
+		if flag == nil && single && len(name) > 0 && flags.ShorthandLookup(name[:1]) != nil &&
 			!slices.Contains(hostFlags, name) {
 			flag = flags.ShorthandLookup(name[:1])
 			hasValue = hasValue || len(name) > 1 // -n4, -xHOME
-		} else if !strings.HasPrefix(arg, "--") && len(name) > 1 {
+		} else if single && len(name) > 1 {
 			arg = "-" + arg
 		}
 		out = append(out, arg)
@@ -275,19 +280,39 @@ func canonical(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 
 // badFlag makes an error of package pflag helpful.
 func badFlag(flags *pflag.FlagSet, err error) error {
-	var unknown *pflag.NotExistError
-	if !errors.As(err, &unknown) {
+	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		return exit.Usagef("%s %s: want %s", dashes(bad.GetFlag().Name), bad.GetValue(), wanted(bad.GetFlag()))
+	}
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok {
 		return exit.Usagef("%w", err)
 	}
 	name := unknown.GetSpecifiedName()
-	dashed := "--" + name
-	if len(name) == 1 {
-		dashed = "-" + name
-	}
+	dashed := dashes(name)
 	if slices.Contains(hostFlags, name) {
 		return exit.Usagef("%s: ranks are started on this machine only; for other machines start the program itself by mpiexec or srun", dashed)
 	}
 	var known []string
 	flags.VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
 	return exit.Usagef("unknown flag %s; did you mean --%s?", dashed, framework.Nearest(name, known))
+}
+
+func dashes(name string) string {
+	if len(name) == 1 {
+		return "-" + name
+	}
+	return "--" + name
+}
+
+// wanted says which values a flag takes.
+func wanted(f *pflag.Flag) string {
+	switch f.Value.Type() {
+	case "int":
+		return "a whole number"
+	case "duration":
+		return "a time such as 30s or 5m"
+	case "bool":
+		return "true or false"
+	}
+	return "a " + f.Value.Type()
 }
