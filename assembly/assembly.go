@@ -18,6 +18,7 @@ import (
 	"log/slog"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -141,12 +142,13 @@ func (a *Assembly) open(ctx context.Context) error {
 	}
 	core.Register(a.registry)
 	var err error
+	var foreign []string
 	tuned := func(t config.Tuned) {
 		if t.Err != nil {
 			log.Warn("what was measured here is not used", "err", t.Err)
 		}
 	}
-	if a.values, err = config.Load(a.registry, config.Options{Explicit: a.options.Settings, Tuned: tuned}); err != nil {
+	if a.values, err = config.Load(a.registry, config.Options{Explicit: a.options.Settings, Tuned: tuned, Foreign: func(v []string) { foreign = v }}); err != nil {
 		return err
 	}
 	var session core.Session
@@ -169,6 +171,9 @@ func (a *Assembly) open(ctx context.Context) error {
 	}
 	a.timing.mark(stepBootstrap)
 	identity := a.client.Identity()
+	if len(foreign) > 0 && identity.Singleton { // a launcher says so for its ranks
+		log.Warn("of no use to ferry, and perhaps somebody else's, in the environment", "variables", strings.Join(foreign, ", "))
+	}
 	opt, err := waiting.Options(identity.LocalSize)
 	if err != nil {
 		return err

@@ -41,7 +41,7 @@ const (
 	DefaultSiteFile = "/etc/ferry/config.yaml"
 
 	// FileVariable names a file to read in place of the user file. Then the
-	// file must exist. It is the only FERRY_ variable that sets no parameter.
+	// file must exist. It is the only FERRY_ variable of ferry's that sets no parameter.
 	FileVariable = "FERRY_CONFIG"
 )
 
@@ -65,6 +65,10 @@ type Options struct {
 	// Explicit comes from the program (mpi.WithParam), and wins over all else.
 	Explicit []Setting
 
+	// Foreign, if not nil, is told once of the FERRY_ variables that set no parameter, and
+	// are not like the name of one, if there are any: they are somebody else's.
+	Foreign func(variables []string)
+
 	// Tuned, if not nil, is told once what became of the result of `ferry tune`.
 	Tuned func(Tuned)
 }
@@ -83,9 +87,12 @@ func Load(reg *framework.Registry, opt Options) (*framework.Values, error) {
 	if opt.Environ == nil {
 		opt.Environ = os.Environ()
 	}
-	env, err := environment(reg, opt.Environ)
+	env, foreign, err := environment(reg, opt.Environ)
 	if err != nil {
 		return nil, err
+	}
+	if len(foreign) > 0 && opt.Foreign != nil {
+		opt.Foreign(foreign)
 	}
 	xdg, home := lookup(opt.Environ, "XDG_CONFIG_HOME"), lookup(opt.Environ, "HOME")
 	named := lookup(opt.Environ, FileVariable)

@@ -125,25 +125,34 @@ func options(settings []Setting, source string) []layer {
 	return layers
 }
 
-// environment is what the variables of ferry set. A FERRY_ variable that is no
-// parameter's is an error: most likely it is misspelt, and the user believes that
-// it works.
-func environment(reg *framework.Registry, environ []string) (layer, error) {
-	var unknown error
-	l, err := newLayer(sourceEnvironment, env.Provider("", env.Opt{
+// environment is what the variables of ferry set. A FERRY_ variable that is nearly a
+// parameter's is an error: it is misspelt, and the user believes that it works. Others are
+// foreign: a Kubernetes service of that name has every process find FERRY_SERVICE_HOST.
+func environment(reg *framework.Registry, environ []string) (l layer, foreign []string, err error) {
+	var misspelt error
+	var known []string
+	l, err = newLayer(sourceEnvironment, env.Provider("", env.Opt{
 		Prefix:      prefix,
 		EnvironFunc: func() []string { return environ },
 		TransformFunc: func(variable, value string) (string, any) {
 			name, ok := reg.EnvParam(variable)
-			if !ok && variable != FileVariable && unknown == nil {
-				near := framework.Nearest(variable, append(reg.EnvNames(), FileVariable))
-				unknown = fmt.Errorf("%w: environment variable %s sets no parameter; the nearest known name is %s",
+			if ok || variable == FileVariable {
+				return name, value // koanf leaves out what has no name
+			}
+			if known == nil {
+				known = append(reg.EnvNames(), FileVariable)
+			}
+			switch near := framework.Nearest(variable, known); {
+			case !framework.Near(strings.TrimPrefix(variable, prefix), strings.TrimPrefix(near, prefix)):
+				foreign = append(foreign, variable)
+			case misspelt == nil:
+				misspelt = fmt.Errorf("%w: environment variable %s sets no parameter; the nearest known name is %s",
 					framework.ErrConfig, variable, near)
 			}
-			return name, value // koanf leaves out what has no name
+			return "", nil
 		},
 	}), nil)
-	return l, errors.Join(err, unknown)
+	return l, foreign, errors.Join(err, misspelt)
 }
 
 // lookup returns the value of a variable, the last one of that name.

@@ -21,6 +21,10 @@ func Nearest(name string, candidates []string) string {
 	})
 }
 
+// Near reports whether a name may be meant for another one: no more than a third of it is
+// different. An error that names what is farther away helps nobody.
+func Near(name, known string) bool { return editDistance(name, known) <= max(1, len(name)/3) }
+
 func commonPrefix(a, b string) int {
 	n := 0
 	for n < len(a) && n < len(b) && a[n] == b[n] {

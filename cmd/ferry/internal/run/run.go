@@ -294,7 +294,10 @@ func badFlag(flags *pflag.FlagSet, err error) error {
 	}
 	var known []string
 	flags.VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
-	return exit.Usagef("unknown flag %s; did you mean --%s?", dashed, framework.Nearest(name, known))
+	if near := framework.Nearest(name, known); framework.Near(name, near) {
+		return exit.Usagef("unknown flag %s; did you mean --%s?", dashed, near)
+	}
+	return exit.Usagef("unknown flag %s", dashed)
 }
 
 func dashes(name string) string {

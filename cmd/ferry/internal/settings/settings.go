@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -49,6 +50,10 @@ func Registry() *framework.Registry {
 // process's if it is nil, and says what became of the result of `ferry tune`. Errors,
 // which name the nearest known parameter, have the status of a usage error.
 func Load(reg *framework.Registry, environ, set []string) (values *framework.Values, tuned config.Tuned, err error) {
+	return load(reg, environ, set, nil)
+}
+
+func load(reg *framework.Registry, environ, set []string, foreign func([]string)) (values *framework.Values, tuned config.Tuned, err error) {
 	var flags []config.Setting
 	for _, s := range set {
 		name, value, ok := strings.Cut(s, "=")
@@ -57,7 +62,7 @@ func Load(reg *framework.Registry, environ, set []string) (values *framework.Val
 		}
 		flags = append(flags, config.Setting{Name: name, Value: value})
 	}
-	values, err = config.Load(reg, config.Options{Environ: environ, Flags: flags, Tuned: func(t config.Tuned) { tuned = t }})
+	values, err = config.Load(reg, config.Options{Environ: environ, Flags: flags, Foreign: foreign, Tuned: func(t config.Tuned) { tuned = t }})
 	if err == nil {
 		err = core.Check(values)
 	}
@@ -97,13 +102,15 @@ type Ranks struct {
 // Prepare is for commands that start ranks: it checks the settings, and the
 // selection of components that they amount to, before anything starts. exports
 // are variables (NAME=value) that the ranks get besides this process's own. Where
-// the result of `ferry tune` is not used, it says so on standard error, once for
-// all ranks, which find the same.
+// the result of `ferry tune` is not used, or a variable is nobody's, it says so on
+// standard error, once for all ranks, which find the same.
 func Prepare(ctx context.Context, exports, set []string) (*Ranks, error) {
 	reg := Registry()
-	values, tuned, err := Load(reg, append(os.Environ(), exports...), set)
+	values, tuned, err := load(reg, append(os.Environ(), exports...), set, func(foreign []string) {
+		warn("of no use to ferry, and perhaps somebody else's, in the environment: %s", strings.Join(foreign, ", "))
+	})
 	if tuned.Err != nil {
-		fmt.Fprintf(os.Stderr, "ferry: warning: %v\n", tuned.Err)
+		warn("%w", tuned.Err)
 	}
 	if err != nil {
 		return nil, err
@@ -112,6 +119,17 @@ func Prepare(ctx context.Context, exports, set []string) (*Ranks, error) {
 		return nil, &exit.Error{Status: exit.Usage, Err: err}
 	}
 	return &Ranks{Env: slices.Concat(exports, Environ(set)), values: values}, nil
+}
+
+// warned are the warnings that this process has given: a job of several programs is
+// prepared program by program.
+var warned sync.Map
+
+func warn(format string, args ...any) {
+	text := fmt.Errorf(format, args...).Error()
+	if _, before := warned.LoadOrStore(text, true); !before {
+		fmt.Fprintf(os.Stderr, "ferry: warning: %s\n", text)
+	}
 }
 
 // Self is a job of n ranks of this program itself, with the arguments args.
