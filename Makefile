@@ -15,7 +15,6 @@ CGO_ENABLED ?= $(shell printf '\#include <dlfcn.h>\n\#include <stdlib.h>\n' | $(
 run: build
 	bin/ferry run -n 4 --explain bin/spmv -cube 64 -iterations 100
 	bin/ferry bench latency -m 1:64KiB
-	@echo "ok: spmv on 4 ranks agrees with the serial product"
 
 build:
 	@mkdir -p bin

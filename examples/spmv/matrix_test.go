@@ -1,7 +1,9 @@
 package main
 
 import (
+	"math"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -39,6 +41,16 @@ func TestSplitProductEqualsTheSerialOne(t *testing.T) {
 			if d := largestDifference(cube, x, product(cube, ranks, x, nil)); d > tolerance {
 				t.Errorf("cube %d on %d ranks: a row differs by %g", cube, ranks, d)
 			}
+		}
+	}
+}
+
+// TestOnlyARightProductIsOK: what says so may be all that a script looks at.
+func TestOnlyARightProductIsOK(t *testing.T) {
+	for worst, right := range map[float64]bool{0: true, tolerance: true, 2 * tolerance: false, math.Inf(1): false} {
+		var out strings.Builder
+		if err := verdict(&out, 3, worst); (err == nil) != right || strings.HasPrefix(out.String(), "ok: ") != right {
+			t.Errorf("difference %g: %v, %q", worst, err, out.String())
 		}
 	}
 }
