@@ -21,9 +21,9 @@ func Nearest(name string, candidates []string) string {
 	})
 }
 
-// Near reports whether a name may be meant for another one: no more than a third of it is
-// different. An error that names what is farther away helps nobody.
-func Near(name, known string) bool { return editDistance(name, known) <= max(1, len(name)/3) }
+// Near reports whether a name may be meant for another one: about a third of it differs at
+// most. An error that names what is farther away helps nobody.
+func Near(name, known string) bool { return editDistance(name, known) <= max(1, (len(name)+1)/3) }
 
 func commonPrefix(a, b string) int {
 	n := 0

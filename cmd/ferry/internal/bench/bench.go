@@ -62,9 +62,10 @@ type options struct {
 	benchmark
 	ranks      int
 	sizes      string
-	min, max   int // of sizes
-	iterations int // 0: OSU's
-	warmup     int // -1: OSU's
+	min, max   int    // of sizes
+	memory     string // limit of a rank's buffers
+	iterations int    // 0: OSU's
+	warmup     int    // -1: OSU's
 	format     string
 	allocMem   bool
 	halfSteps  bool
@@ -104,6 +105,7 @@ func (o *options) command() *cobra.Command {
 	f := cmd.Flags()
 	f.IntVarP(&o.ranks, "n", "n", o.ranks, "number of ranks `N`")
 	f.StringVarP(&o.sizes, "m", "m", "1:4MiB", "message sizes, doubling from `MIN:MAX`")
+	f.StringVarP(&o.memory, "mem-limit", "M", "512MiB", "refuse sizes for which the buffers of a rank would take more than `SIZE`")
 	f.IntVarP(&o.iterations, "i", "i", 0, "iterations `N`, in place of OSU's")
 	f.IntVarP(&o.warmup, "x", "x", -1, "warm-up iterations `N`, in place of OSU's")
 	f.Lookup("n").DefValue, f.Lookup("i").DefValue, f.Lookup("x").DefValue = "2", "0", "0" // help says no more of 0
@@ -140,6 +142,11 @@ func (o *options) check(args []string) error {
 	var err error
 	if o.min, o.max, err = parseSizes(o.sizes); err != nil {
 		return err
+	}
+	if o.sized || o.whole != nil {
+		if err := o.checkMemory(); err != nil {
+			return err
+		}
 	}
 	if o.name == "allreduce" {
 		if o.min = max(o.min, elementBytes); o.min%elementBytes != 0 || o.max < o.min {
@@ -189,6 +196,24 @@ func parseSizes(s string) (low, high int, err error) {
 		return 0, 0, exit.Usagef("-m %s: %w", s, err)
 	}
 	return int(a), int(b), nil
+}
+
+// checkMemory refuses what would take more memory than a rank may have: a machine that has
+// less ends processes that nobody has asked.
+func (o *options) checkMemory() error {
+	limit, err := framework.ParseSize(o.memory)
+	if err != nil {
+		return exit.Usagef("-M %s: %w", o.memory, err)
+	}
+	buffers := framework.Size(2) // one to send from and one to receive into
+	if o.name == "allreduce" {
+		buffers = 4 // and what comes from others
+	}
+	if largest := framework.Size(o.max); largest > limit/buffers {
+		return exit.Usagef("-m %s: %d buffers of %v in each rank are over the limit of %v: raise it (-M), or take smaller messages",
+			o.sizes, buffers, largest, limit)
+	}
+	return nil
 }
 
 // next returns the size after n.
@@ -244,6 +269,7 @@ func (o *options) run(cmd *cobra.Command) error {
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), exit.Signals()...)
 	defer stop()
+	defer exit.HearPipe()() // the job ends before this process does
 	s := starter{o: o, ranks: ranks, stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr()}
 	if o.fromOutside() {
 		return s.jobs(ctx)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/run"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/tune"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/version"
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/limits"
 )
 
@@ -37,8 +39,8 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 			return limits.Need{Files: 3}.Check() // for the runtime's poller, and a file
 		},
 	}
-	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(run.Command(), info.Command(), explain.Command(), bench.Command(), tune.Command(), conform.Command(), matrix.Command())
+	root.SetHelpCommand(helpCommand(root))
+	root.AddCommand(run.Command(), info.Command(), explain.Command(), bench.Command(), tune.Command(), conform.Command(), matrix.Command(), versionCommand())
 	root.SetErr(stderr)
 	root.SetArgs(run.Normalize(args))
 
@@ -52,4 +54,51 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "%s: %s\n", cmd.CommandPath(), message)
 	}
 	return status
+}
+
+// helpCommand is `ferry help`, which fails for what is no command.
+func helpCommand(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Help about a command",
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return commandNames(root), cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			cmd, rest, err := root.Find(args)
+			if err != nil || len(rest) > 0 {
+				return unknownCommand(root, strings.Join(args, " "))
+			}
+			return cmd.Help()
+		},
+	}
+}
+
+func unknownCommand(root *cobra.Command, name string) error {
+	known := commandNames(root)
+	if near := framework.Nearest(name, known); framework.Near(name, near) {
+		return exit.Usagef("unknown command %s; did you mean %s?", name, near)
+	}
+	return exit.Usagef("unknown command %s; there are %s", name, strings.Join(known, ", "))
+}
+
+func commandNames(root *cobra.Command) (all []string) {
+	for _, c := range root.Commands() {
+		if c.IsAvailableCommand() {
+			all = append(all, c.Name())
+		}
+	}
+	return all
+}
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Say which ferry this is",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "ferry version %s\n", version.String())
+			return err
+		},
+	}
 }

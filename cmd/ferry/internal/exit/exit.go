@@ -5,6 +5,7 @@ package exit
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/signal"
 	"syscall"
@@ -30,6 +31,20 @@ func Signals() []os.Signal {
 		all = append(all, syscall.SIGHUP)
 	}
 	return all
+}
+
+// HearPipe has writing to a standard output that nobody reads any more fail, in place of
+// ending this process, which may have something to end first. The result takes it back.
+func HearPipe() func() {
+	pipe := make(chan os.Signal, 1)
+	signal.Notify(pipe, syscall.SIGPIPE)
+	return func() { signal.Stop(pipe) }
+}
+
+// unread reports whether an error is that nobody reads standard output any more.
+func unread(err error) bool {
+	failed, ok := errors.AsType[*fs.PathError](err)
+	return ok && failed.Path == os.Stdout.Name() && errors.Is(err, syscall.EPIPE)
 }
 
 // Error is an error with an exit status. A nil Err says nothing more: what
@@ -71,6 +86,8 @@ func Of(err error) (status int, message string) {
 	status = Failed
 	e, own := errors.AsType[*Error](err)
 	switch {
+	case unread(err): // `ferry bench latency | head`: who has seen enough needs no message
+		return 128 + int(syscall.SIGPIPE), ""
 	case own && e.Err == nil:
 		return e.Status, ""
 	case own:

@@ -57,6 +57,7 @@ type supervisor struct {
 	next        *time.Timer // when the stage is over
 	limit       limit       // of the job
 	broken      chan error  // output can't be written
+	unread      bool        // nobody reads the job's output any more: the user has seen enough
 	timedOut    bool
 	asked       bool           // the ranks were asked to end, by this process or by the user
 	told        int            // which rank has been named as the one that failed; -1: none
@@ -127,7 +128,9 @@ func supervise(ctx context.Context, j *Job, srv *server.Server, said <-chan stri
 		case r := <-s.overdue:
 			s.outlived(r)
 		case err := <-s.broken:
-			j.Note(fmt.Sprintf("output can't be written (%v): ending the job", err))
+			if s.unread = s.unread || errors.Is(err, syscall.EPIPE); !s.unread {
+				j.Note(fmt.Sprintf("output can't be written (%v): ending the job", err))
+			}
 			s.leave()
 		case <-done:
 			done = nil
@@ -140,7 +143,9 @@ func supervise(ctx context.Context, j *Job, srv *server.Server, said <-chan stri
 		drained.Go(r.drain)
 	}
 	drained.Wait()
-	s.account()
+	if !s.unread {
+		s.account()
+	}
 	switch {
 	case startErr != nil:
 		return s.result, startErr
@@ -150,6 +155,8 @@ func supervise(ctx context.Context, j *Job, srv *server.Server, said <-chan stri
 		s.result.Status = StatusTimeout
 	case s.killedBy != 0:
 		s.result.Status = 128 + int(s.killedBy)
+	case s.unread:
+		s.result.Status = 128 + int(syscall.SIGPIPE)
 	case len(s.result.Failures) > 0:
 		s.result.Status = s.result.Failures[0].Status
 	}

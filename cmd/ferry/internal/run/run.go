@@ -34,16 +34,19 @@ among its arguments put -- before it.
 Ranks inherit the environment and the working directory. Standard input goes to
 rank 0. Output goes to a terminal as it is; elsewhere, or with --tag-output, which
 puts "[rank] " before each line, lines of different ranks never mix. --output-dir
-writes a file for each rank: rank.0, rank.1 and so on. INT, TERM, QUIT, HUP and USR1 are
-passed on to every rank and its process group; a second INT or TERM, of either kind,
-kills the job. TSTP (Ctrl-Z) stops the ranks with ferry run, whose --timeout stands
-still meanwhile, and CONT (fg, bg) has them go on. On USR2, and after --timeout, standard error shows in a line for each
-rank what it waits for; then cycles, if ranks wait for one another; then their queues,
-and with --stacks their goroutines.
+writes a file for each rank: rank.0, rank.1 and so on.
+
+INT, TERM, QUIT, HUP and USR1 are passed on to every rank and its process group; a
+second INT or TERM, of either kind, kills the job. TSTP (Ctrl-Z) stops the ranks with
+ferry run, whose --timeout stands still meanwhile, and CONT (fg, bg) has them go on.
+On USR2, and after --timeout, standard error shows in a line for each rank what it
+waits for; then cycles, if ranks wait for one another; then their queues, and with
+--stacks their goroutines.
 
 When a rank fails the others are told, and at the end of the job all that failed are
-listed, the one that failed first before those that failed because of it. With --on-failure end, the default, they
-get 2 s to finish, then SIGTERM, and 2 s later SIGKILL; with continue they go on.
+listed, the one that failed first before those that failed because of it. With
+--on-failure end, the default, the others get 2 s to finish, then SIGTERM, and 2 s
+later SIGKILL; with continue they go on.
 A rank that runs, but has lost its connection with ferry run, counts as failed: the
 others are told at once. Its own messages end with errors bootstrap.timeout later,
 and with --on-failure end so does the job; with continue nothing ends a rank that
@@ -113,6 +116,7 @@ func Command() *cobra.Command {
 	f.Lookup("timing").NoOptDefVal = timingTable
 	f.DurationVar(&o.timeout, "timeout", 0, "end the job after this `TIME`, such as 30s")
 	f.BoolVar(&o.stacks, "stacks", false, "after --timeout and on USR2, show the stacks of the ranks' goroutines, too")
+	completeFlags(cmd)
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return badFlag(cmd.Flags(), err) })
 	return cmd
 }
@@ -131,16 +135,12 @@ func (o *options) run(cmd *cobra.Command, args []string) error {
 		}
 	}
 	signals := make(chan os.Signal, 16) // room for a burst; a slow launcher still sees each kind
-	// PIPE too: standard output that breaks ends the job by the launcher's own
-	// hand, and not by its death.
 	signal.Notify(signals, append(exit.Signals(), syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT)...)
 	if !signal.Ignored(syscall.SIGTSTP) { // as a shell without job control has it
 		signal.Notify(signals, syscall.SIGTSTP)
 	}
 	defer signal.Stop(signals)
-	pipe := make(chan os.Signal, 1)
-	signal.Notify(pipe, syscall.SIGPIPE)
-	defer signal.Stop(pipe)
+	defer exit.HearPipe()()
 	job.Signals = signals
 
 	job.Note = func(line string) { fmt.Fprintf(stderr, "ferry run: %s\n", line) }
@@ -298,6 +298,18 @@ func badFlag(flags *pflag.FlagSet, err error) error {
 		return exit.Usagef("unknown flag %s; did you mean --%s?", dashed, near)
 	}
 	return exit.Usagef("unknown flag %s", dashed)
+}
+
+// completeFlags says to shells which values flags take. It fails only for a flag that isn't
+// there.
+func completeFlags(cmd *cobra.Command) {
+	for name, values := range map[string][]string{"bind-to": {"core", "none"}, "on-failure": {"end", "continue"}, "timing": {timingTable, "json"}} {
+		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
+	_ = cmd.RegisterFlagCompletionFunc("set", settings.CompleteSet)
+	for _, name := range []string{"wdir", "output-dir"} {
+		_ = cmd.MarkFlagDirname(name)
+	}
 }
 
 func dashes(name string) string {
