@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ferrympi/ferry/mpi"
 )
 
@@ -111,5 +113,58 @@ func TestBlame(t *testing.T) {
 			}
 		}
 		t.Logf("%d ranks: %d of %d in %v; the others' errors name it %.1f times a job", ranks, right, jobs, time.Since(began).Round(time.Second/10), float64(failures)/float64(jobs))
+	}
+}
+
+// TestBlameOnATerminal: standard error stays a terminal for the ranks, and what the rank
+// wrote last is beside its failure all the same.
+func TestBlameOnATerminal(t *testing.T) {
+	path, err := exec.LookPath("ferry")
+	if err != nil {
+		t.Fatal(err)
+	}
+	master, slave := terminal(t)
+	cmd := exec.Command(path, "run", "-n", "2", "sh", "-c",
+		`test -t 1 && test -t 2 && stty -F /dev/stderr size >&2; test $FERRY_BOOTSTRAP_LOCAL_RANK = 1 || exec sleep 60; echo the cause >&2; exit 3`)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := unix.IoctlSetWinsize(int(slave.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 33, Col: 77}); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Run()
+		close(ended)
+	}()
+	var text strings.Builder
+	read := make(chan string)
+	go func() {
+		b := make([]byte, 4096)
+		for {
+			n, err := master.Read(b)
+			if err != nil {
+				close(read)
+				return
+			}
+			select {
+			case read <- string(b[:n]):
+			case <-t.Context().Done():
+				return
+			}
+		}
+	}()
+	for deadline := time.After(30 * time.Second); !strings.Contains(text.String(), "exited with status 3"); {
+		select {
+		case s := <-read:
+			text.WriteString(s)
+		case <-deadline:
+			t.Fatalf("%q", text.String())
+		}
+	}
+	<-ended
+	for _, want := range []string{"33 77\r\n", "the cause\r\n", "exited with status 3: the cause"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("no %q in %q", want, text.String())
+		}
 	}
 }

@@ -36,8 +36,10 @@ func (s *supervisor) blame(f Failure) {
 // named notes which rank has failed, before the others are asked to end because of it.
 func (s *supervisor) named() {
 	if len(s.result.Failures) > 0 && s.live > 0 {
-		s.told = s.result.Failures[0].Rank
-		s.job.Note(s.result.Failures[0].String())
+		first := s.result.Failures[0]
+		first.Last = s.ranks[first.Rank].tail.lines() // it has had time to come
+		s.told = first.Rank
+		s.job.Note(withLast(first))
 	}
 }
 
@@ -46,9 +48,7 @@ func (s *supervisor) named() {
 func (s *supervisor) account() {
 	all := s.result.Failures
 	for i := range all {
-		if r := s.ranks[all[i].Rank]; r.tail != nil {
-			all[i].Last = r.tail.lines()
-		}
+		all[i].Last = s.ranks[all[i].Rank].tail.lines()
 	}
 	if len(all) == 0 || s.job.Continue {
 		return

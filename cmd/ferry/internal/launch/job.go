@@ -94,7 +94,8 @@ type Job struct {
 	// Files are open in every rank, from descriptor 3 on. They stay the caller's.
 	Files []*os.File
 	// Stdout and Stderr take the ranks' output. A terminal is inherited as it is, and so
-	// is /dev/null: nothing is copied or delayed. What goes elsewhere passes through this
+	// is /dev/null: nothing is copied or delayed. Only standard error on a terminal is one of
+	// the rank's own, whose bytes are copied as they come (pty.go). What goes elsewhere passes through this
 	// process, and lines of different ranks never mix; one longer than MaxLine goes in
 	// several pieces. No byte is changed. A writer is called by one goroutine at a time.
 	Stdout, Stderr io.Writer

@@ -22,6 +22,7 @@ type rank struct {
 	cmd     *exec.Cmd
 	streams []*stream
 	tail    *tail    // of standard error
+	screen  *screen  // that is its standard error; nil: none
 	file    *os.File // of the rank's own for its output; nil: none
 	over    bool     // the supervisor knows that the process has ended
 
@@ -67,6 +68,9 @@ func (r *rank) drain() {
 	_ = r.cmd.Wait()
 	for _, s := range r.streams {
 		s.close()
+	}
+	if r.screen != nil {
+		r.screen.drain()
 	}
 	if r.file != nil {
 		r.file.Close()
@@ -137,6 +141,17 @@ type destination struct {
 	broken func(error)
 }
 
+// write writes, unless that has failed before.
+func (d *destination) write(b []byte) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.err == nil && len(b) > 0 {
+		if _, d.err = d.w.Write(b); d.err != nil {
+			d.broken(d.err)
+		}
+	}
+}
+
 // A stream carries one stream of one rank to its destination, in whole lines. Package
 // os/exec writes to it what it reads from the rank's pipe.
 type stream struct {
@@ -197,14 +212,7 @@ func (s *stream) flush() {
 	if s.prefix != "" && s.line[len(s.line)-1] != '\n' {
 		s.line = append(s.line, '\n')
 	}
-	d := s.to
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.err == nil {
-		if _, d.err = d.w.Write(s.line); d.err != nil {
-			d.broken(d.err)
-		}
-	}
+	s.to.write(s.line)
 	s.line = s.line[:0]
 }
 

@@ -244,6 +244,12 @@ func (s *supervisor) startOne(n int, part Part, places []int, stdout, stderr *de
 	}
 	r.tail = &tail{}
 	r.cmd.Stdout, r.cmd.Stderr = r.output(s.job.Tag, stdout, nil), r.output(s.job.Tag, stderr, r.tail)
+	if f, ok := r.cmd.Stderr.(*os.File); ok && isTerminal(f) {
+		// Without one of its own the rank gets the terminal itself.
+		if own, err := newScreen(f); err == nil {
+			r.screen, r.cmd.Stderr = own, own.near
+		}
+	}
 	r.cmd.WaitDelay = drainGrace
 	var relay *os.File
 	if n == 0 && s.job.Stdin != nil {
@@ -267,6 +273,9 @@ func (s *supervisor) startOne(n int, part Part, places []int, stdout, stderr *de
 		if r.file != nil {
 			r.file.Close()
 		}
+		if r.screen != nil {
+			r.screen.close()
+		}
 		if errors.Is(err, syscall.ENOEXEC) || errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.EACCES) {
 			// It has the mode of a program, but is none for this machine, or its
 			// interpreter ("#!") is missing.
@@ -275,6 +284,9 @@ func (s *supervisor) startOne(n int, part Part, places []int, stdout, stderr *de
 		return err
 	}
 	started := cpu.Monotonic()
+	if r.screen != nil {
+		r.screen.copyTo(stderr, r.tail)
+	}
 	if relay != nil {
 		// It ends with the terminal's input or with the rank; a read of the
 		// terminal that is under way when the job ends can't be taken back.

@@ -54,7 +54,7 @@ func (t *tail) end() {
 	}
 }
 
-// lines returns what was kept. Nothing is added any more.
+// lines returns what was kept. The rank adds nothing any more.
 func (t *tail) lines() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
