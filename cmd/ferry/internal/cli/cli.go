@@ -40,7 +40,7 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 		},
 	}
 	root.SetHelpCommand(helpCommand(root))
-	root.AddCommand(run.Command(), info.Command(), explain.Command(), bench.Command(), tune.Command(), conform.Command(), matrix.Command(), versionCommand())
+	root.AddCommand(run.Command(), info.Command(), explain.Command(), bench.Command(), tune.Command(), conform.Command(), matrix.Command(), versionCommand(), manCommand(root))
 	root.SetErr(stderr)
 	root.SetArgs(run.Normalize(args))
 
