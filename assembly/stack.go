@@ -310,31 +310,17 @@ func (s *Stack) closeMovers(from int) error {
 	return errors.Join(errs...)
 }
 
-// Coll asks the selected components what they offer on a communicator.
-func (a *Assembly) Coll(p coll.Peers) (*coll.Ops, error) {
-	var best coll.Ops
-	var of [5]int // priority of each operation's provider, plus one
+// Coll returns what the selected components do on communicators of a shape.
+func (a *Assembly) Coll(shape coll.Shape) (*coll.Table, error) {
+	var offers []coll.Offered
 	for _, choice := range a.selections[framework.Coll].Chosen {
 		component, ok := choice.Component.(coll.Component)
 		if !ok {
 			return nil, wrongContract(choice)
 		}
-		o := component.Query(choice.Params, p)
-		if o == nil {
-			continue
+		if o := component.Query(choice.Params, shape); o != nil {
+			offers = append(offers, coll.Offered{Component: choice.Verdict.Name, Offer: o})
 		}
-		take(&best.Barrier, o.Barrier, o.Barrier != nil, &of[0], o.Priority)
-		take(&best.Bcast, o.Bcast, o.Bcast != nil, &of[1], o.Priority)
-		take(&best.Reduce, o.Reduce, o.Reduce != nil, &of[2], o.Priority)
-		take(&best.Allreduce, o.Allreduce, o.Allreduce != nil, &of[3], o.Priority)
-		take(&best.Allgather, o.Allgather, o.Allgather != nil, &of[4], o.Priority)
 	}
-	return &best, nil
-}
-
-// take prefers the higher priority, and among equals what selection put first.
-func take[F any](best *F, offer F, offered bool, have *int, priority int) {
-	if offered && (*have == 0 || priority+1 > *have) {
-		*best, *have = offer, priority+1
-	}
+	return coll.NewTable(offers), nil
 }

@@ -1,79 +1,148 @@
-// Package coll is the contract of collective components. A component looks at
-// a communicator and says which operations it would do there, and how well;
-// package mpi takes the best per operation. Operations run over a tiny
-// point-to-point interface, so that a component needs to know neither PMLs nor
-// transports.
+// Package coll is the contract of collective components, and what carries
+// collective operations out.
+//
+// A component looks at the shape of a communicator and offers algorithms. Package
+// mpi takes the best for each operation and size (Table). An algorithm writes a
+// Schedule: steps, and what each waits for, made from the arguments alone. It is
+// written once: a blocking call carries the schedule out inline, on the caller's
+// goroutine (Schedule.Inline); for a nonblocking one the progress engine moves it
+// on (Run). So a component knows neither PMLs nor transports, and never waits.
+// Query and Plan run on the goroutine that calls the collective, without any lock.
+//
+// docs/decisions/collectives.md has the reasons.
 package coll
 
-import (
-	"context"
-
-	"github.com/ferrympi/ferry/framework"
-)
+import "github.com/ferrympi/ferry/framework"
 
 // Component is what a collective component registers.
 type Component interface {
 	framework.Component
-	// Query returns the operations that the component offers on a communicator,
-	// or nil if none. It exchanges nothing, and every member's Query must come to
-	// the same answer: it may look at the size of p, and not at its rank.
-	Query(params any, p Peers) *Ops
+	// Query returns what the component offers on a communicator of that shape, or nil.
+	// It exchanges nothing. Every member's comes to the same answer.
+	Query(params any, shape Shape) *Offer
 }
 
-// Peers is a communicator as collectives see it. Messages travel on the
-// collective plane: they never meet the user's. Tags are the library's: an
-// operation uses any tag from 0 to MaxTag, and may rely on the order of messages
-// between two ranks.
-//
-// Buffers are the callee's until the call returns (Send, Recv, SendRecv).
-// Errors are those of package mpi; a collective returns the first one as it is.
-type Peers interface {
-	Rank() int
-	Size() int
-	Send(ctx context.Context, buf []byte, dst, tag int) error
-	// Recv fails with ErrTruncate if the message is longer than buf, and returns
-	// the number of bytes received.
-	Recv(ctx context.Context, buf []byte, src, tag int) (int, error)
-	// SendRecv does both at once, without deadlock.
-	SendRecv(ctx context.Context, send []byte, dst int, recv []byte, src, tag int) (int, error)
-	// Scratch returns n bytes of working memory; Release gives them back. What
-	// they hold is undefined.
-	Scratch(n int) []byte
-	Release([]byte)
+// Shape is what all members of a communicator know of it alike.
+type Shape struct {
+	Size int
 }
 
-// MaxTag is the largest tag a collective may use.
-const MaxTag = 1<<15 - 1
+// Offer is what a component would do on communicators of one shape. It is immutable.
+type Offer struct {
+	// Priority decides between components that offer an operation at the same size.
+	Priority   int
+	Algorithms []Algorithm
+}
+
+// Algorithm is one way to do one operation.
+type Algorithm struct {
+	Op   Operation
+	Name string // of the field: "ring", "binomial"
+	// From and Below bound Args.Size: From <= size < Below; Below 0 is no bound.
+	From, Below int
+	// Plan writes what this member does. It is a function of the arguments alone,
+	// and keeps none of them. s is empty, and the caller's.
+	Plan func(s *Schedule, m Member, a *Args)
+}
+
+// Member is a rank of a communicator.
+type Member struct{ Rank, Size int }
+
+// Plus returns the rank k further round the communicator, -Size < k < Size.
+func (m Member) Plus(k int) int { return (m.Rank + k + m.Size) % m.Size }
+
+// Operation is a collective operation.
+type Operation uint8
+
+// The operations. In has what a member gives, Out what it gets, block after block in
+// the order of ranks where there are several.
+const (
+	Barrier            Operation = iota
+	Bcast                        // Out, of Size bytes: the root's becomes everybody's
+	Reduce                       // In, of Size bytes; Out at the root
+	Allreduce                    // In and Out of Size bytes
+	Scan                         // In and Out of Size bytes
+	Exscan                       // In and Out of Size bytes; rank 0's Out stays as it is
+	ReduceScatterBlock           // In: Size bytes for each rank; Out: Size bytes
+	ReduceScatter                // In: Vectors; Out: Own bytes. Size: all of In
+	Gather                       // In: Size bytes; Out, at the root: as many for each rank
+	Gatherv                      // In: Own bytes; Out, at the root: Vectors. Size: 0
+	Scatter                      // In, at the root: Size bytes for each rank; Out: Own bytes at most. Chosen as if Size were 0
+	Scatterv                     // In, at the root: Vectors; Out: Own bytes at most. Size: 0
+	Allgather                    // In: Size bytes; Out: as many of each rank
+	Allgatherv                   // In: Own bytes; Out: Vectors. Size: all of Out
+	Alltoall                     // In: Size bytes for each rank; Out: as many of each
+	Alltoallv                    // In and Out: Vectors. Size: 0
+	operations
+)
+
+// Operations is the number of operations.
+const Operations = int(operations)
+
+var names = [Operations]string{"barrier", "bcast", "reduce", "allreduce", "scan", "exscan", "reduce_scatter_block", "reduce_scatter",
+	"gather", "gatherv", "scatter", "scatterv", "allgather", "allgatherv", "alltoall", "alltoallv"}
+
+// String is the name as MPI writes it.
+func (o Operation) String() string { return names[o] }
+
+// Args are the arguments of a call, as far as they make its schedule. All numbers of
+// bytes are in whole elements. Arguments are equal if their fields are.
+type Args struct {
+	Root int
+	// Size is the size of a block in bytes, and what algorithms are chosen by. That is the
+	// same in all members, hence 0 where they don't know each other's lengths: see the
+	// operations.
+	Size int
+	// Own is the size of this member's own block where blocks differ, and Size elsewhere.
+	Own int
+	// InPlace: In is Out, with what the standard says lies there.
+	InPlace bool
+	// Elem is the size of an element of a reduction. One that is not Ordered may combine
+	// operands in any order of ranks; otherwise ((0 op 1) op 2) ... up to associativity.
+	Elem    int
+	Ordered bool
+	// Vectors are where blocks lie whose sizes differ; nil: block after block of Size.
+	Vectors *Vectors
+}
+
+// Vectors are the sizes and places of blocks by rank, in bytes. A side that the
+// operation does not have at this member is nil.
+type Vectors struct{ SendCounts, SendAt, RecvCounts, RecvAt []int }
+
+// Input is where this member's contribution lies: In or, in place, Out.
+func (a *Args) Input() Ref {
+	if a.InPlace {
+		return Ref{Slot: Out}
+	}
+	return Ref{Slot: In}
+}
+
+// SendBlock is where what goes to rank lies in the input, and how many bytes it has.
+func (a *Args) SendBlock(rank int) (Ref, int) {
+	if v := a.Vectors; v != nil && v.SendCounts != nil {
+		return a.Input().Plus(v.SendAt[rank]), v.SendCounts[rank]
+	}
+	return a.Input().Plus(rank * a.Size), a.Size
+}
+
+// RecvBlock is where what comes from rank lies in Out, and how many bytes it has.
+func (a *Args) RecvBlock(rank int) (Ref, int) {
+	if v := a.Vectors; v != nil && v.RecvCounts != nil {
+		return Ref{Out, v.RecvAt[rank]}, v.RecvCounts[rank]
+	}
+	return Ref{Out, rank * a.Size}, a.Size
+}
 
 // Reducer is a reduction over elements of one size.
 type Reducer struct {
-	// ElemSize is the size of an element in bytes; buffers hold whole elements.
-	ElemSize int
-	// Commutative operations may be combined in any order of ranks. Others must
-	// be combined in the order of ranks: ((0 op 1) op 2) ... up to associativity.
-	Commutative bool
 	// Apply computes inout = in op inout, element by element: in is the operand of
 	// the lower ranks (MPI-4.1 section 6.9.5). The slices have the same length and
 	// do not overlap.
 	Apply func(inout, in []byte)
+	// Quick says that Apply is the library's own, so that a small one may run with the
+	// engine's lock held. The program's never do.
+	Quick bool
 }
 
-// Ops are the operations of one component on one communicator. A nil function
-// is an operation that it leaves to others. Priority decides among those that
-// offer the same one. All functions block until this member's part is done.
-type Ops struct {
-	Priority int
-
-	Barrier func(ctx context.Context, p Peers) error
-	// Bcast sends root's buf to all others' buf, which has the same length.
-	Bcast func(ctx context.Context, p Peers, buf []byte, root int) error
-	// Reduce combines every member's send into root's recv. recv is used at the
-	// root only; send and recv may be the same slice there (in place).
-	Reduce func(ctx context.Context, p Peers, send, recv []byte, r Reducer, root int) error
-	// Allreduce combines every member's send into every recv. send and recv may
-	// be the same slice (in place).
-	Allreduce func(ctx context.Context, p Peers, send, recv []byte, r Reducer) error
-	// Allgather concatenates every member's send, all of the same length, in the
-	// order of ranks into every recv.
-	Allgather func(ctx context.Context, p Peers, send, recv []byte) error
-}
+// MaxTag is the largest tag of a collective's messages.
+const MaxTag = 1<<15 - 1

@@ -4,17 +4,15 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math/bits"
-	"slices"
+	"math"
 
 	"github.com/ferrympi/ferry/coll"
 	"github.com/ferrympi/ferry/internal/mem"
-	"github.com/ferrympi/ferry/pml"
 )
 
 // The collective operations. All members of a communicator call them in the same
 // order, with arguments that fit together. A wrong argument is an error of that
-// member alone, and the others go on waiting for it.
+// member alone, found before anything is sent, and the others go on waiting for it.
 //
 // A context that ends during a collective, an operation (Op) that panics, or any
 // other failure in its middle breaks the communicator's collectives, because members
@@ -23,95 +21,131 @@ import (
 // are told: theirs end with ErrBroken too, which names it. Messages between two members
 // are not concerned.
 
-// operations returns what the selected components offer on the communicator.
-// Inside do.
-func (k *collective) operations() (_ *coll.Ops, err error) {
-	if k.ops == nil {
-		k.ops, err = k.comm().session.engine.Coll(&k.peers)
+// call is a collective operation whose arguments have been checked.
+type call struct {
+	op      coll.Operation
+	args    coll.Args
+	in, out []byte
+	reducer coll.Reducer
+	// What each rank gets of in, and gives of out, in elements, where that differs.
+	send, recv blocks
+}
+
+// run makes one blocking call.
+func (k *collective) run(ctx context.Context, x *call) error {
+	return k.do(ctx, x.op.String(), func() error { return k.inline(ctx, x) })
+}
+
+// inline carries a call out. Inside do.
+func (k *collective) inline(ctx context.Context, x *call) error {
+	alg, err := k.algorithm(x)
+	if err != nil {
+		return err
 	}
-	return k.ops, err
-}
-
-func errNoColl(op string) error {
-	return fmt.Errorf("%w: no selected coll component offers %s", ErrUnsupported, op)
-}
-
-// run makes one collective call.
-func (k *collective) run(ctx context.Context, op string, f func(*coll.Ops) error) error {
-	return k.do(ctx, op, func() error {
-		ops, err := k.operations()
-		if err != nil {
-			return err
+	tag, err := k.nextTag()
+	if err != nil {
+		return err
+	}
+	s := &k.planned.schedule
+	if k.planned.algorithm != alg || k.planned.args != x.args {
+		k.planned.algorithm = nil
+		k.plan(s, alg, x)
+		if x.args.Vectors == nil { // otherwise the arguments are not all in args
+			k.planned.algorithm = alg
 		}
-		return f(ops)
-	})
+	}
+	p := &k.peers
+	bufs := coll.Buffers{In: x.in, Out: x.out}
+	if s.Temp > 0 {
+		bufs.Temp = p.Scratch(s.Temp)
+	}
+	p.begin(tag)
+	err = s.Inline(background(ctx), p, &bufs, &x.reducer)
+	if s.Temp > 0 {
+		p.Release(bufs.Temp)
+	}
+	return err
+}
+
+// algorithm returns what a call does. Inside do.
+func (k *collective) algorithm(x *call) (_ *coll.Algorithm, err error) {
+	if k.table == nil {
+		if k.table, err = k.comm().session.engine.collTable(coll.Shape{Size: k.comm().size}); err != nil {
+			return nil, err
+		}
+	}
+	size := x.args.Size
+	if x.op == coll.Scatter {
+		size = 0
+	}
+	alg := k.table.For(x.op, size)
+	if alg == nil {
+		return nil, fmt.Errorf("%w: no selected coll component offers %v", ErrUnsupported, x.op)
+	}
+	return alg, nil
+}
+
+// plan writes a call's schedule into s. Inside do.
+func (k *collective) plan(s *coll.Schedule, alg *coll.Algorithm, x *call) {
+	if x.send.counts != nil || x.recv.counts != nil {
+		v := &k.vectors
+		v.SendCounts, v.SendAt = x.send.bytes(&k.room[0], &k.room[1], x.args.Elem)
+		v.RecvCounts, v.RecvAt = x.recv.bytes(&k.room[2], &k.room[3], x.args.Elem)
+		x.args.Vectors = v
+	}
+	s.Reset()
+	k.planned.args = x.args // where a plan may look without making x escape
+	alg.Plan(s, coll.Member{Rank: k.comm().rank, Size: k.comm().size}, &k.planned.args)
+}
+
+// nextTag returns the tag of the next operation, which the members count alike.
+// Inside do.
+func (k *collective) nextTag() (int, error) {
+	tag := int(k.begun % (coll.MaxTag + 1))
+	k.begun++
+	return tag, nil
+}
+
+// collTable returns what is done on communicators of a shape.
+func (e *engine) collTable(shape coll.Shape) (*coll.Table, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if t := e.tables[shape]; t != nil {
+		return t, nil
+	}
+	t, err := e.Coll(shape)
+	if err != nil {
+		return nil, err
+	}
+	if e.tables == nil {
+		e.tables = map[coll.Shape]*coll.Table{}
+	}
+	e.tables[shape] = t
+	return t, nil
 }
 
 // Barrier returns when all members have called it (MPI_Barrier).
 func Barrier(ctx context.Context, c *Comm) error {
-	return c.collective.run(ctx, "barrier", func(o *coll.Ops) error {
-		if o.Barrier == nil {
-			return errNoColl("barrier")
-		}
-		return o.Barrier(background(ctx), &c.collective.peers)
-	})
+	return c.collective.run(ctx, &call{op: coll.Barrier})
 }
 
 // Bcast sends root's buf to all others' buf (MPI_Bcast), which has the same
 // length.
 func Bcast[T any](ctx context.Context, c *Comm, buf []T, root int) error {
+	x, err := bcast(c, buf, root)
+	if err != nil {
+		return err
+	}
+	return c.collective.run(ctx, &x)
+}
+
+func bcast[T any](c *Comm, buf []T, root int) (x call, err error) {
 	if err := cmp.Or(sendable[T](), c.checkRoot(root)); err != nil {
-		return err
+		return x, err
 	}
-	return c.collective.run(ctx, "bcast", func(o *coll.Ops) error {
-		if o.Bcast == nil {
-			return errNoColl("bcast")
-		}
-		return o.Bcast(background(ctx), &c.collective.peers, mem.Bytes(buf), root)
-	})
-}
-
-// Reduce combines every member's send, element by element, into root's recv
-// (MPI_Reduce), in the order of ranks unless op commutes. All pass equal lengths;
-// recv is used at the root only. To work in place the root passes nil for send,
-// or the same slice twice.
-func Reduce[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T], root int) error {
-	if err := c.checkRoot(root); err != nil {
-		return err
-	}
-	if c.rank != root {
-		recv = nil
-	} else if send == nil {
-		send = recv
-	}
-	r, in, out, err := reduction(send, recv, op, c.rank == root)
-	if err != nil {
-		return err
-	}
-	return c.collective.run(ctx, "reduce", func(o *coll.Ops) error {
-		if o.Reduce == nil {
-			return errNoColl("reduce")
-		}
-		return o.Reduce(background(ctx), &c.collective.peers, in, out, r, root)
-	})
-}
-
-// Allreduce is Reduce with the result in every member's recv (MPI_Allreduce).
-// All members get the same bits. nil for send works in place.
-func Allreduce[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) error {
-	if send == nil {
-		send = recv
-	}
-	r, in, out, err := reduction(send, recv, op, true)
-	if err != nil {
-		return err
-	}
-	return c.collective.run(ctx, "allreduce", func(o *coll.Ops) error {
-		if o.Allreduce == nil {
-			return errNoColl("allreduce")
-		}
-		return o.Allreduce(background(ctx), &c.collective.peers, in, out, r)
-	})
+	x.op, x.out = coll.Bcast, mem.Bytes(buf)
+	x.args.Root, x.args.Size = root, len(x.out)
+	return x, nil
 }
 
 func (c *Comm) checkRoot(root int) error {
@@ -124,85 +158,15 @@ func (c *Comm) checkRoot(root int) error {
 	return nil
 }
 
-// reduction checks the arguments of one and returns them as bytes.
-func reduction[T any](send, recv []T, op Op[T], receives bool) (r coll.Reducer, in, out []byte, err error) {
-	if err := sendable[T](); err != nil {
-		return r, nil, nil, err
-	}
-	if op.apply == nil {
-		return r, nil, nil, fmt.Errorf("%w: the zero Op, or that of NewOp(nil), is no operation; use Sum or another constructor", ErrUnsupported)
-	}
-	if receives {
-		if len(recv) < len(send) {
-			return r, nil, nil, fmt.Errorf("%w: %d elements do not fit into a result of %d", ErrTruncate, len(send), len(recv))
-		}
-		out = mem.Bytes(recv[:len(send)])
-	}
-	return coll.Reducer{ElemSize: mem.Size[T](), Commutative: op.commutative, Apply: op.apply}, mem.Bytes(send), out, nil
+// errShort is the error of a buffer that is too short.
+func errShort(what string, has, needs int) error {
+	return fmt.Errorf("%w: %s has %d elements, and needs %d", ErrTruncate, what, has, needs)
 }
 
-// peers is a communicator as a collective component sees it. One collective is
-// in progress at a time, so that scratch memory needs no lock.
-type peers struct {
-	c       *Comm
-	scratch [][]byte // free pieces, the smallest first
-}
-
-// What a communicator keeps of scratch memory: no algorithm uses more pieces at
-// a time, and what is larger is worth an allocation.
-const (
-	scratchPieces = 3
-	scratchLimit  = 64 << 10
-)
-
-func (p *peers) Rank() int { return p.c.rank }
-func (p *peers) Size() int { return p.c.size }
-
-func (p *peers) Send(ctx context.Context, buf []byte, dst, tag int) error {
-	return p.c.pml.Send(ctx, pml.Buffer{Bytes: buf}, dst, tag, pml.Collective, pml.Standard)
-}
-
-func (p *peers) Recv(ctx context.Context, buf []byte, src, tag int) (int, error) {
-	st, err := p.c.pml.Recv(ctx, pml.Buffer{Bytes: buf}, src, tag, pml.Collective)
-	return st.Bytes, err
-}
-
-func (p *peers) SendRecv(ctx context.Context, send []byte, dst int, recv []byte, src, tag int) (int, error) {
-	st, err := p.c.sendrecv(ctx, send, dst, tag, recv, src, tag, pml.Collective)
-	return st.Bytes, err
-}
-
-// Scratch returns the smallest kept piece that is large enough, or a new one,
-// aligned for every element type.
-func (p *peers) Scratch(n int) []byte {
-	i := p.firstOf(n)
-	if i == len(p.scratch) {
-		// A power of two of at least 64 bytes: the pieces fit again, and Go
-		// aligns what is that large to 8 bytes.
-		return make([]byte, n, max(64, 1<<bits.Len(uint(n-1))))
+// times is n blocks of count elements, or the largest int if that is none.
+func times(n, count int) int {
+	if count > math.MaxInt/n {
+		return math.MaxInt
 	}
-	b := p.scratch[i]
-	p.scratch = slices.Delete(p.scratch, i, i+1)
-	return b[:n]
-}
-
-// Release keeps b, in place of the smallest piece if there are enough.
-func (p *peers) Release(b []byte) {
-	if cap(b) == 0 || cap(b) > scratchLimit {
-		return
-	}
-	p.scratch = slices.Insert(p.scratch, p.firstOf(cap(b)), b)
-	if len(p.scratch) > scratchPieces {
-		p.scratch = slices.Delete(p.scratch, 0, 1)
-	}
-}
-
-// firstOf returns the index of the first piece that has n bytes.
-func (p *peers) firstOf(n int) int {
-	for i, b := range p.scratch {
-		if cap(b) >= n {
-			return i
-		}
-	}
-	return len(p.scratch)
+	return n * count
 }

@@ -32,7 +32,15 @@ type collective struct {
 	left     atomic.Bool  // and are refused; see leave
 	idup     *CommRequest // the last one that may not be complete, or nil
 	peers    peers
-	ops      *coll.Ops // what components offer here, once that was asked
+	begun    uint32      // operations so far; see nextTag
+	table    *coll.Table // what components do here, once that was asked
+	vectors  coll.Vectors
+	room     [4][]int // for vectors
+	planned  struct { // the last one that was carried out inline: loops call with equal arguments
+		schedule  coll.Schedule
+		algorithm *coll.Algorithm
+		args      coll.Args
+	}
 }
 
 func (k *collective) init(c *Comm) {

@@ -1,6 +1,9 @@
 package mpi
 
-import "github.com/ferrympi/ferry/internal/mem"
+import (
+	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/internal/mem"
+)
 
 // Op is a reduction operation on elements of type T, which holds no pointers
 // (MPI-4.1 section 6.9). The zero Op is none.
@@ -24,6 +27,8 @@ func NewOp[T any](f func(inout, in []T), commutative bool) Op[T] {
 		commutative: commutative,
 	}
 }
+
+func (op Op[T]) reducer() coll.Reducer { return coll.Reducer{Apply: op.apply} }
 
 // Integer is the types that have bits.
 type Integer interface {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ferrympi/ferry/assembly"
 	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/coll"
 	"github.com/ferrympi/ferry/internal/mem"
 	"github.com/ferrympi/ferry/pml"
 )
@@ -178,15 +179,10 @@ func distinct(all []choice) []int64 {
 
 // exchange gathers every member's choice in all members.
 func (c *Comm) exchange(ctx context.Context, mine choice) ([]choice, error) {
-	ops, err := c.collective.operations()
-	if err != nil {
-		return nil, err
-	}
-	if ops.Allgather == nil {
-		return nil, errNoColl("allgather")
-	}
 	all := make([]choice, c.size)
-	if err := ops.Allgather(background(ctx), &c.collective.peers, mem.Bytes([]choice{mine}), mem.Bytes(all)); err != nil {
+	x := call{op: coll.Allgather, in: mem.Bytes([]choice{mine}), out: mem.Bytes(all)}
+	x.sized(len(x.in))
+	if err := c.collective.inline(ctx, &x); err != nil {
 		return nil, err
 	}
 	for r, x := range all {

@@ -1,15 +1,12 @@
-// Package basic has a collective component that works everywhere: the classic
-// algorithms with a logarithmic number of steps, over point-to-point messages.
+// Package basic has a collective component that works everywhere: one simple
+// algorithm for each operation, or two, over messages between two ranks.
 //
 // It stands on package coll alone, keeps no state, and starts no goroutine.
-// Reductions keep the order of ranks in all cases where the operation does not
-// commute, and every member of an allreduce computes bit for bit the same.
+// Reductions combine in the order of ranks always, and every member of an allreduce
+// computes bit for bit the same.
 package basic
 
 import (
-	"context"
-	"fmt"
-
 	"github.com/ferrympi/ferry/coll"
 	"github.com/ferrympi/ferry/framework"
 )
@@ -17,90 +14,69 @@ import (
 // priority is low: anything that knows more about the machine does better.
 const priority = 10
 
-// The tags of the operations. One each is enough: messages between two ranks
-// keep their order, and every member makes the same calls in the same order.
-const (
-	tagBarrier = iota
-	tagBcast
-	tagReduce
-	tagAllreduce
-	tagAllgather
-)
-
 // Component returns the component, for a registry.
 func Component() coll.Component {
 	return component{framework.Basic{
-		Kind: framework.Coll, Name: "basic", Version: "1.0.0", Priority: priority,
-		Summary: "collectives in a logarithmic number of point-to-point steps",
+		Kind: framework.Coll, Name: "basic", Version: "2.0.0", Priority: priority,
+		Summary: "all collectives, in simple algorithms over messages between two ranks",
 	}}
 }
 
 type component struct{ framework.Basic }
 
-func (component) Query(any, coll.Peers) *coll.Ops {
-	return &coll.Ops{
-		Priority:  priority,
-		Barrier:   barrier,
-		Bcast:     bcast,
-		Reduce:    reduce,
-		Allreduce: allreduce,
-		Allgather: allgather,
-	}
-}
+func (component) Query(any, coll.Shape) *coll.Offer { return &offer }
+
+// bruckLimit is the size of a block, in bytes, up to which few steps matter more
+// than copying every byte once more: as much as is copied while a message travels.
+const bruckLimit = 4 << 10
+
+var offer = coll.Offer{Priority: priority, Algorithms: []coll.Algorithm{
+	{Op: coll.Barrier, Name: "dissemination", Plan: barrier},
+	{Op: coll.Bcast, Name: "binomial", Plan: bcast},
+	{Op: coll.Reduce, Name: "binomial", Plan: reduce},
+	{Op: coll.Allreduce, Name: "doubling", Plan: allreduce},
+	{Op: coll.Scan, Name: "doubling", Plan: scan},
+	{Op: coll.Exscan, Name: "doubling", Plan: exscan},
+	{Op: coll.ReduceScatterBlock, Name: "pairwise", Plan: reduceScatter},
+	{Op: coll.ReduceScatter, Name: "pairwise", Plan: reduceScatter},
+	{Op: coll.Gather, Name: "linear", Plan: gather},
+	{Op: coll.Gatherv, Name: "linear", Plan: gather},
+	{Op: coll.Scatter, Name: "linear", Plan: scatter},
+	{Op: coll.Scatterv, Name: "linear", Plan: scatter},
+	{Op: coll.Allgather, Name: "bruck", Below: bruckLimit + 1, Plan: bruck},
+	{Op: coll.Allgather, Name: "ring", From: bruckLimit + 1, Plan: ring},
+	{Op: coll.Allgatherv, Name: "ring", Plan: ring},
+	{Op: coll.Alltoall, Name: "pairwise", Plan: alltoall},
+	{Op: coll.Alltoallv, Name: "pairwise", Plan: alltoall},
+}}
 
 // barrier is a dissemination barrier (Hensgen, Finkel and Manber 1988): in step
 // k every member signals the one 2^k above it, so that after the last step each
 // has heard, directly or not, of all.
-func barrier(ctx context.Context, p coll.Peers) error {
-	n, me := p.Size(), p.Rank()
-	for k := 1; k < n; k <<= 1 {
-		if _, err := p.SendRecv(ctx, nil, (me+k)%n, nil, (me-k+n)%n, tagBarrier); err != nil {
-			return err
-		}
+func barrier(s *coll.Schedule, m coll.Member, _ *coll.Args) {
+	for k := 1; k < m.Size; k <<= 1 {
+		s.Exchange(coll.Ref{}, 0, m.Plus(k), coll.Ref{}, 0, m.Plus(-k))
 	}
-	return nil
 }
 
 // bcast sends down a binomial tree whose ranks count from the root.
-func bcast(ctx context.Context, p coll.Peers, buf []byte, root int) error {
-	n := p.Size()
-	if n == 1 || len(buf) == 0 {
-		return nil
-	}
-	me := relative(p.Rank(), root, n)
+func bcast(s *coll.Schedule, m coll.Member, a *coll.Args) {
+	buf := coll.Ref{Slot: coll.Out}
+	me := relative(m.Rank, a.Root, m.Size)
 	bit := 1
-	for ; bit < n && me&bit == 0; bit <<= 1 {
+	for ; bit < m.Size && me&bit == 0; bit <<= 1 {
 	}
 	if me != 0 { // bit is the lowest one of me: the parent lacks it
-		if err := recvAll(ctx, p, buf, absolute(me-bit, root, n), tagBcast); err != nil {
-			return err
-		}
+		s.Recv(buf, a.Size, absolute(me-bit, a.Root, m.Size))
+		s.Wait()
 	}
 	for bit >>= 1; bit > 0; bit >>= 1 {
-		if me+bit < n {
-			if err := p.Send(ctx, buf, absolute(me+bit, root, n), tagBcast); err != nil {
-				return err
-			}
+		if me+bit < m.Size {
+			s.Send(buf, a.Size, absolute(me+bit, a.Root, m.Size))
 		}
 	}
-	return nil
 }
 
 // relative counts ranks from root; absolute is its inverse.
 func relative(rank, root, n int) int { return (rank - root + n) % n }
 func absolute(rel, root, n int) int  { return (rel + root) % n }
-
-// recvAll receives exactly len(buf) bytes.
-func recvAll(ctx context.Context, p coll.Peers, buf []byte, src, tag int) error {
-	got, err := p.Recv(ctx, buf, src, tag)
-	return whole(got, len(buf), src, err)
-}
-
-// whole turns a message that is too short into an error. One that is too long
-// is ErrTruncate already.
-func whole(got, want, src int, err error) error {
-	if err == nil && got != want {
-		return fmt.Errorf("collective: rank %d sent %d bytes where %d were expected: members must pass equal lengths", src, got, want)
-	}
-	return err
-}

@@ -1,63 +1,109 @@
 package basic
 
-import (
-	"context"
+import "github.com/ferrympi/ferry/coll"
 
-	"github.com/ferrympi/ferry/coll"
-)
-
-// bruckLimit is the size of a block, in bytes, up to which few steps matter more
-// than copying every byte once more: as much as is copied while a message travels.
-const bruckLimit = 4 << 10
-
-// allgather takes Bruck's algorithm for small blocks and a ring for large ones.
-func allgather(ctx context.Context, p coll.Peers, send, recv []byte) error {
-	n, rank, m := p.Size(), p.Rank(), len(send)
-	if m == 0 {
-		return nil
+// gather has every member send to the root, which posts all receives at once. Blocks
+// may differ.
+func gather(s *coll.Schedule, m coll.Member, a *coll.Args) {
+	if m.Rank != a.Root {
+		s.Send(a.Input(), a.Own, a.Root)
+		return
 	}
-	if n == 1 || m > bruckLimit {
-		copyOnce(recv[rank*m:], send)
-		return ring(ctx, p, recv, m)
-	}
-	blocks := p.Scratch(n * m)
-	copy(blocks, send)
-	err := bruck(ctx, p, blocks, m)
-	if err == nil {
-		for i := range n {
-			copy(recv[(rank+i)%n*m:][:m], blocks[i*m:])
+	for rank := range m.Size {
+		if at, n := a.RecvBlock(rank); rank != m.Rank {
+			s.Recv(at, n, rank)
+		} else if !a.InPlace {
+			s.Copy(at, a.Input(), n)
 		}
 	}
-	p.Release(blocks)
-	return err
 }
 
-// bruck fills blocks, which count from this member's own, in ceil(log2 n) steps
-// (Bruck et al. 1997): each step doubles the number that every member has.
-func bruck(ctx context.Context, p coll.Peers, blocks []byte, m int) error {
-	n, rank := p.Size(), p.Rank()
-	for have := 1; have < n; have *= 2 {
-		count := min(have, n-have)
-		from := (rank + have) % n
-		got, err := p.SendRecv(ctx, blocks[:count*m], (rank-have+n)%n,
-			blocks[have*m:(have+count)*m], from, tagAllgather)
-		if err := whole(got, count*m, from, err); err != nil {
-			return err
+// scatter is gather the other way round.
+func scatter(s *coll.Schedule, m coll.Member, a *coll.Args) {
+	out := coll.Ref{Slot: coll.Out}
+	if m.Rank != a.Root {
+		s.RecvMost(out, a.Own, a.Root)
+		return
+	}
+	for rank := range m.Size {
+		if at, n := a.SendBlock(rank); rank != m.Rank {
+			s.Send(at, n, rank)
+		} else if !a.InPlace {
+			s.Copy(out, at, n)
 		}
 	}
-	return nil
 }
 
-// ring passes every block round: n-1 steps, each byte sent once by each member.
-func ring(ctx context.Context, p coll.Peers, recv []byte, m int) error {
-	n, rank := p.Size(), p.Rank()
-	to, from := (rank+1)%n, (rank-1+n)%n
-	for step := range n - 1 {
-		out, in := (rank-step+n)%n, (rank-step-1+n)%n
-		got, err := p.SendRecv(ctx, recv[out*m:][:m], to, recv[in*m:][:m], from, tagAllgather)
-		if err := whole(got, m, from, err); err != nil {
-			return err
-		}
+// bruck fills working memory, in which blocks count from this member's own, in
+// ceil(log2 n) steps (Bruck et al. 1997): each step doubles the number that every
+// member has.
+func bruck(s *coll.Schedule, m coll.Member, a *coll.Args) {
+	size := a.Size
+	mine, _ := a.RecvBlock(m.Rank)
+	from := mine
+	if !a.InPlace {
+		from = a.Input()
 	}
-	return nil
+	if m.Size == 1 {
+		s.Copy(mine, from, size)
+		return
+	}
+	blocks := s.NewTemp(m.Size * size)
+	s.Copy(blocks, from, size)
+	s.Wait()
+	for have := 1; have < m.Size; have *= 2 {
+		n := min(have, m.Size-have) * size
+		s.Exchange(blocks, n, m.Plus(-have), blocks.Plus(have*size), n, m.Plus(have))
+	}
+	for i := range m.Size {
+		at, _ := a.RecvBlock(m.Plus(i))
+		s.Copy(at, blocks.Plus(i*size), size)
+	}
+}
+
+// ring passes every block round: n-1 steps, each byte sent once by each member. Blocks
+// may differ.
+func ring(s *coll.Schedule, m coll.Member, a *coll.Args) {
+	mine, size := a.RecvBlock(m.Rank)
+	if !a.InPlace {
+		s.Copy(mine, a.Input(), size)
+		s.Wait()
+	}
+	for step := range m.Size - 1 {
+		out, nOut := a.RecvBlock(m.Plus(-step))
+		in, nIn := a.RecvBlock(m.Plus(-step - 1))
+		s.Exchange(out, nOut, m.Plus(1), in, nIn, m.Plus(-1))
+	}
+}
+
+// alltoall exchanges with the members k above and k below in step k. Blocks may
+// differ. In place it sends from a copy.
+func alltoall(s *coll.Schedule, m coll.Member, a *coll.Args) {
+	var saved coll.Ref
+	if a.InPlace {
+		extent := 0
+		for rank := range m.Size {
+			at, n := a.RecvBlock(rank)
+			extent = max(extent, at.At+n)
+		}
+		saved = s.NewTemp(extent)
+		for rank := range m.Size {
+			at, n := a.RecvBlock(rank)
+			s.Copy(saved.Plus(at.At), at, n)
+		}
+		s.Wait()
+	} else {
+		from, n := a.SendBlock(m.Rank)
+		to, _ := a.RecvBlock(m.Rank)
+		s.Copy(to, from, n)
+	}
+	for k := 1; k < m.Size; k++ {
+		out, nOut := a.SendBlock(m.Plus(k))
+		if a.InPlace {
+			out, nOut = a.RecvBlock(m.Plus(k))
+			out = saved.Plus(out.At)
+		}
+		in, nIn := a.RecvBlock(m.Plus(-k))
+		s.Exchange(out, nOut, m.Plus(k), in, nIn, m.Plus(-k))
+	}
 }

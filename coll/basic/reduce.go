@@ -1,123 +1,147 @@
 package basic
 
-import (
-	"context"
-
-	"github.com/ferrympi/ferry/coll"
-)
+import "github.com/ferrympi/ferry/coll"
 
 // reduce goes up a binomial tree. The member with relative rank v combines, in
 // step k, what it has for [v, v+2^k) with what v+2^k brings for the range above.
 // Ranges are contiguous, so that the order of ranks is kept if relative ranks
 // are the real ones. That is the case for an operation that does not commute:
 // its tree ends at rank 0, which sends the result to the root.
-func reduce(ctx context.Context, p coll.Peers, send, recv []byte, r coll.Reducer, root int) error {
-	n, rank := p.Size(), p.Rank()
-	if len(send) == 0 {
-		return nil
-	}
-	if n == 1 {
-		copyOnce(recv, send)
-		return nil
-	}
-	top := root
-	if !r.Commutative {
+func reduce(s *coll.Schedule, m coll.Member, a *coll.Args) {
+	n, out := m.Size, coll.Ref{Slot: coll.Out}
+	top := a.Root
+	if a.Ordered {
 		top = 0
 	}
-	me := relative(rank, top, n)
-	sum, bit := send, 1
-	if me&1 == 0 { // no leaf: there is something to combine
-		in, acc := p.Scratch(len(send)), recv
-		defer p.Release(in)
-		if rank != root || rank != top {
-			acc = p.Scratch(len(send))
-			defer p.Release(acc)
-		}
-		acc = acc[:len(send)]
-		copyOnce(acc, send)
-		var err error
-		if sum, bit, err = climb(ctx, p, acc, in, r, top); err != nil {
-			return err
+	me := relative(m.Rank, top, n)
+	children, bit := 0, 1
+	for ; bit < n && me&bit == 0; bit <<= 1 {
+		if me+bit < n {
+			children++
 		}
 	}
-	to := absolute(me-bit, top, n)
-	if rank == top {
-		to = root
+	sum := a.Input()
+	if children > 0 {
+		// A child's part comes to the buffer that does not hold the sum, and becomes the
+		// sum there. The last one comes to where the result belongs.
+		var bufs [2]coll.Ref
+		if bufs[0] = out; m.Rank != top || m.Rank != a.Root {
+			bufs[0] = s.NewTemp(a.Size)
+		}
+		if children > 1 {
+			bufs[1] = s.NewTemp(a.Size)
+		}
+		if sum == bufs[(children-1)%2] { // in place
+			sum = s.NewTemp(a.Size)
+			s.Copy(sum, a.Input(), a.Size)
+			s.Wait()
+		}
+		for k := 1; k < bit; k <<= 1 {
+			if me+k >= n {
+				continue
+			}
+			children--
+			in := bufs[children%2]
+			s.Recv(in, a.Size, absolute(me+k, top, n))
+			s.Wait()
+			s.Combine(in, sum, a.Size)
+			s.Wait()
+			sum = in
+		}
 	}
-	if to == rank {
-		copyOnce(recv, sum)
-		return nil
+	switch {
+	case m.Rank != top:
+		s.Send(sum, a.Size, absolute(me-bit, top, n))
+	case m.Rank == a.Root:
+		s.Copy(out, sum, a.Size)
+	default:
+		s.Send(sum, a.Size, a.Root)
 	}
-	err := p.Send(ctx, sum, to, tagReduce)
-	if err == nil && rank == root { // of a tree that ends elsewhere
-		err = recvAll(ctx, p, recv, top, tagReduce)
+	if m.Rank == a.Root && m.Rank != top { // of a tree that ends elsewhere
+		s.Wait() // what was sent may lie here
+		s.Recv(out, a.Size, top)
 	}
-	return err
 }
 
-// climb takes in the children of this member, and returns the sum, which is in
-// one of acc and in, and the bit by which the parent differs.
-func climb(ctx context.Context, p coll.Peers, acc, in []byte, r coll.Reducer, top int) (sum []byte, bit int, err error) {
-	n := p.Size()
-	me := relative(p.Rank(), top, n)
-	for bit = 1; bit < n && me&bit == 0; bit <<= 1 {
-		if me+bit >= n {
-			continue
-		}
-		if err := recvAll(ctx, p, in, absolute(me+bit, top, n), tagReduce); err != nil {
-			return nil, 0, err
-		}
-		r.Apply(in, acc) // in = acc op in: acc has the lower ranks
-		acc, in = in, acc
+// partial is a member's sum of consecutive ranks, as it grows.
+type partial struct {
+	s     *coll.Schedule
+	n     int
+	at    coll.Ref
+	mine  bool     // it lies where it may be overwritten
+	spare coll.Ref // room that nothing lies in; the zero Ref, which is In, is none
+}
+
+// newPartial is the sum of this member alone. It grows in Out and working memory.
+func newPartial(s *coll.Schedule, a *coll.Args) partial {
+	p := partial{s: s, n: a.Size, at: a.Input(), mine: a.InPlace}
+	if !a.InPlace {
+		p.spare.Slot = coll.Out
 	}
-	return acc, bit, nil
+	return p
+}
+
+func (p *partial) room() coll.Ref {
+	r := p.spare
+	if p.spare = (coll.Ref{}); r == p.spare {
+		r = p.s.NewTemp(p.n)
+	}
+	return r
+}
+
+// add takes in the sum of another member, which is of the ranks just below or just
+// above; swap: it sends its own there meanwhile.
+func (p *partial) add(rank int, below, swap bool) {
+	sum := p.at
+	if below && !p.mine { // the sum will be low op sum, in its place
+		p.at, p.mine = p.room(), true
+	}
+	in := p.room()
+	if swap {
+		p.s.Both(sum, p.n, rank, in, p.n, rank)
+	} else {
+		p.s.Recv(in, p.n, rank)
+	}
+	p.s.Copy(p.at, sum, p.n)
+	p.s.Wait()
+	if below {
+		p.s.Combine(p.at, in, p.n)
+		p.spare = in
+	} else {
+		p.s.Combine(in, p.at, p.n)
+		if p.mine {
+			p.spare = p.at
+		}
+		p.at, p.mine = in, true
+	}
+	p.s.Wait()
 }
 
 // allreduce is recursive doubling: in step k members 2^k apart exchange what
 // they have and both combine it, lower ranks first. If the size is no power of
 // two, the first pairs of neighbours act as one member: so every partial result
 // covers consecutive ranks, and the order is kept.
-func allreduce(ctx context.Context, p coll.Peers, send, recv []byte, r coll.Reducer) error {
-	n, rank := p.Size(), p.Rank()
-	if len(send) == 0 {
-		return nil
-	}
-	recv = recv[:len(send)]
-	copyOnce(recv, send)
-	if n == 1 {
-		return nil
-	}
+func allreduce(s *coll.Schedule, m coll.Member, a *coll.Args) {
+	out := coll.Ref{Slot: coll.Out}
 	actors := 1
-	for actors*2 <= n {
+	for actors*2 <= m.Size {
 		actors *= 2
 	}
-	pairs := n - actors // the ranks below 2*pairs form pairs
-	if rank < 2*pairs && rank%2 == 0 {
+	pairs := m.Size - actors // the ranks below 2*pairs form pairs
+	if m.Rank < 2*pairs && m.Rank%2 == 0 {
 		// The neighbour acts for this one too.
-		if err := p.Send(ctx, recv, rank+1, tagAllreduce); err != nil {
-			return err
+		s.Send(a.Input(), a.Size, m.Rank+1)
+		if a.InPlace {
+			s.Wait()
 		}
-		return recvAll(ctx, p, recv, rank+1, tagAllreduce)
+		s.Recv(out, a.Size, m.Rank+1)
+		return
 	}
-	in := p.Scratch(len(recv))
-	err := double(ctx, p, recv, in, r, actors, pairs)
-	p.Release(in)
-	if err == nil && rank < 2*pairs {
-		err = p.Send(ctx, recv, rank-1, tagAllreduce)
-	}
-	return err
-}
-
-// double is the part of allreduce for a member that acts. The result is in acc.
-func double(ctx context.Context, p coll.Peers, acc, in []byte, r coll.Reducer, actors, pairs int) error {
-	rank, result := p.Rank(), acc
-	actor := rank - pairs
-	if rank < 2*pairs {
-		actor = rank / 2
-		if err := recvAll(ctx, p, in, rank-1, tagAllreduce); err != nil {
-			return err
-		}
-		r.Apply(acc, in)
+	sum := newPartial(s, a)
+	actor := m.Rank - pairs
+	if m.Rank < 2*pairs {
+		actor = m.Rank / 2
+		sum.add(m.Rank-1, true, false)
 	}
 	for bit := 1; bit < actors; bit <<= 1 {
 		peer := actor ^ bit
@@ -125,24 +149,104 @@ func double(ctx context.Context, p coll.Peers, acc, in []byte, r coll.Reducer, a
 		if peer < pairs {
 			rank = peer*2 + 1
 		}
-		got, err := p.SendRecv(ctx, acc, rank, in, rank, tagAllreduce)
-		if err := whole(got, len(in), rank, err); err != nil {
-			return err
-		}
-		if peer < actor {
-			r.Apply(acc, in)
-		} else {
-			r.Apply(in, acc)
-			acc, in = in, acc
-		}
+		sum.add(rank, peer < actor, true)
 	}
-	copyOnce(result, acc)
-	return nil
+	s.Copy(out, sum.at, a.Size)
+	if m.Rank < 2*pairs {
+		s.Send(sum.at, a.Size, m.Rank-1)
+	}
 }
 
-// copyOnce copies unless both are the same memory (in place).
-func copyOnce(dst, src []byte) {
-	if len(src) > 0 && &dst[0] != &src[0] {
-		copy(dst, src)
+// scan is recursive doubling over distances (Hillis and Steele 1986): before step k a
+// member has the sum of the 2^k ranks up to its own, and takes in that of the member
+// 2^k below.
+func scan(s *coll.Schedule, m coll.Member, a *coll.Args) {
+	sum := coll.Ref{Slot: coll.Out}
+	s.Copy(sum, a.Input(), a.Size)
+	s.Wait()
+	in := s.NewTemp(a.Size)
+	for k := 1; k < m.Size; k <<= 1 {
+		climb(s, m, a, sum, in, k)
+		if m.Rank-k >= 0 {
+			s.Combine(sum, in, a.Size)
+			s.Wait()
+		}
 	}
+}
+
+// climb sends the sum k up, and receives that of k below, as far as there are such ranks.
+func climb(s *coll.Schedule, m coll.Member, a *coll.Args, sum, in coll.Ref, k int) {
+	up, down := m.Rank+k < m.Size, m.Rank-k >= 0
+	switch {
+	case up && down:
+		s.Exchange(sum, a.Size, m.Rank+k, in, a.Size, m.Rank-k)
+	case up:
+		s.Send(sum, a.Size, m.Rank+k)
+	case down:
+		s.Recv(in, a.Size, m.Rank-k)
+	}
+	s.Wait()
+}
+
+// exscan is scan that keeps the sum of the ranks below apart.
+func exscan(s *coll.Schedule, m coll.Member, a *coll.Args) {
+	out := coll.Ref{Slot: coll.Out}
+	sum, in := s.NewTemp(a.Size), s.NewTemp(a.Size)
+	s.Copy(sum, a.Input(), a.Size)
+	s.Wait()
+	for k := 1; k < m.Size; k <<= 1 {
+		climb(s, m, a, sum, in, k)
+		if m.Rank-k < 0 {
+			continue
+		}
+		if k == 1 {
+			s.Copy(out, in, a.Size)
+		} else {
+			s.Combine(out, in, a.Size)
+		}
+		s.Combine(sum, in, a.Size)
+		s.Wait()
+	}
+}
+
+// reduceScatter has each member combine its own block of all: in step k it sends the
+// block of the member k above there, and takes in its own from the member k below. So
+// the ranks below come from the next one down to 0, and then those above from the last
+// one down: each is put before what is there, in a sum for either side.
+func reduceScatter(s *coll.Schedule, m coll.Member, a *coll.Args) {
+	mine, size := a.SendBlock(m.Rank)
+	out := coll.Ref{Slot: coll.Out}
+	low := out
+	if a.InPlace { // other blocks lie there
+		low = s.NewTemp(size)
+	}
+	s.Copy(low, mine, size)
+	var high coll.Ref
+	in := s.NewTemp(size)
+	for k := 1; k < m.Size; k++ {
+		to, from := m.Plus(k), m.Plus(-k)
+		block, n := a.SendBlock(to)
+		first := from == m.Size-1 // of those above
+		if first {
+			high = s.NewTemp(size)
+		}
+		into := in
+		if first {
+			into = high
+		}
+		s.Exchange(block, n, to, into, size, from)
+		switch {
+		case from < m.Rank:
+			s.Combine(low, in, size)
+		case !first:
+			s.Combine(high, in, size)
+		}
+		s.Wait()
+	}
+	if m.Rank < m.Size-1 {
+		s.Combine(high, low, size)
+		low = high
+	}
+	s.Wait()
+	s.Copy(out, low, size)
 }

@@ -4,64 +4,98 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ferrympi/ferry/coll"
 	"github.com/ferrympi/ferry/coll/basic"
 	"github.com/ferrympi/ferry/coll/colltest"
 )
 
-// broken is coll/basic with one operation replaced.
+// broken is coll/basic with one operation's plan changed afterwards.
 type broken struct {
 	coll.Component
-	spoil func(*coll.Ops)
+	op    coll.Operation
+	spoil func(s *coll.Schedule, m coll.Member, a *coll.Args)
 }
 
-func (b broken) Query(params any, p coll.Peers) *coll.Ops {
-	o := b.Component.Query(params, p)
-	b.spoil(o)
+func (b broken) Query(params any, shape coll.Shape) *coll.Offer {
+	o := &coll.Offer{}
+	for _, a := range b.Component.Query(params, shape).Algorithms {
+		if a.Op == b.op {
+			plan := a.Plan
+			a.Plan = func(s *coll.Schedule, m coll.Member, args *coll.Args) {
+				plan(s, m, args)
+				b.spoil(s, m, args)
+			}
+			o.Algorithms = append(o.Algorithms, a)
+		}
+	}
 	return o
 }
 
+// first returns the first step of a kind.
+func first(s *coll.Schedule, kind coll.Kind) *coll.Step {
+	for i := range s.Steps {
+		if s.Steps[i].Kind == kind {
+			return &s.Steps[i]
+		}
+	}
+	return &coll.Step{}
+}
+
 func TestKitFindsBrokenComponents(t *testing.T) {
-	good := basic.Component().Query(nil, colltest.NewWorld(1, colltest.Options{}).Peer(0))
-	for name, spoil := range map[string]func(*coll.Ops){
-		"barrier that waits for nobody": func(o *coll.Ops) {
-			o.Barrier = func(context.Context, coll.Peers) error { return nil }
-		},
-		"reduction that ignores the order of ranks": func(o *coll.Ops) {
-			o.Reduce = func(ctx context.Context, p coll.Peers, send, recv []byte, r coll.Reducer, root int) error {
-				r.Commutative = true
-				return good.Reduce(ctx, p, send, recv, r, root)
+	for name, b := range map[string]broken{
+		"barrier that waits for nobody": {op: coll.Barrier, spoil: func(s *coll.Schedule, _ coll.Member, _ *coll.Args) { s.Reset() }},
+		"barrier in which the last step is left out": {op: coll.Barrier, spoil: func(s *coll.Schedule, _ coll.Member, _ *coll.Args) {
+			if n := len(s.Steps); n > 2 {
+				s.Steps = s.Steps[:n-2]
 			}
-		},
-		"scratch memory that is kept": func(o *coll.Ops) {
-			o.Allreduce = func(ctx context.Context, p coll.Peers, send, recv []byte, r coll.Reducer) error {
-				p.Scratch(8)
-				return good.Allreduce(ctx, p, send, recv, r)
+		}},
+		"reduction that mixes up lower and higher": {op: coll.Allreduce, spoil: func(s *coll.Schedule, m coll.Member, _ *coll.Args) {
+			if c := first(s, coll.Combine); m.Rank == 1 && c.N > 0 {
+				c.Buf, c.From = c.From, c.Buf
+				s.Wait()
+				s.Copy(c.Buf, c.From, c.N)
 			}
-		},
-		"broadcast that sends nothing": func(o *coll.Ops) {
-			o.Bcast = func(context.Context, coll.Peers, []byte, int) error { return nil }
-		},
-		"error that is swallowed": func(o *coll.Ops) {
-			o.Allgather = func(ctx context.Context, p coll.Peers, send, recv []byte) error {
-				_ = good.Allgather(ctx, p, send, recv)
-				return nil
+		}},
+		"sum that is sent before it is there": {op: coll.Reduce, spoil: func(s *coll.Schedule, _ coll.Member, _ *coll.Args) {
+			for i := range s.Steps {
+				s.Steps[i].After = 0
 			}
-		},
+		}},
+		"broadcast that sends nothing":  {op: coll.Bcast, spoil: func(s *coll.Schedule, _ coll.Member, _ *coll.Args) { s.Reset() }},
+		"message that nobody receives":  {op: coll.Bcast, spoil: func(s *coll.Schedule, m coll.Member, _ *coll.Args) { s.Send(coll.Ref{}, 0, m.Plus(1)) }},
+		"block at the place of another": {op: coll.Gatherv, spoil: func(s *coll.Schedule, _ coll.Member, _ *coll.Args) { first(s, coll.Recv).Buf.At = 0 }},
+		"input that is overwritten": {op: coll.Alltoall, spoil: func(s *coll.Schedule, _ coll.Member, a *coll.Args) {
+			if s.Wait(); !a.InPlace {
+				s.Copy(coll.Ref{Slot: coll.In}, coll.Ref{Slot: coll.Out}, a.Size)
+			}
+		}},
+		"step beyond the memory": {op: coll.Scan, spoil: func(s *coll.Schedule, _ coll.Member, _ *coll.Args) { s.Temp = 0 }},
 	} {
-		if errs := colltest.Cases(broken{basic.Component(), spoil}).Check(t.Context()); len(errs) == 0 {
+		if errs := colltest.Cases(b.with(basic.Component())).Check(t.Context()); len(errs) == 0 {
 			t.Errorf("%s: passes", name)
 		}
 	}
 }
 
+func (b broken) with(c coll.Component) broken { b.Component = c; return b }
+
+// TestSynchronousWorldWaitsForTheReceiver, and so finds what relies on buffering.
 func TestSynchronousWorldWaitsForTheReceiver(t *testing.T) {
-	w := colltest.NewWorld(2, colltest.Options{Synchronous: true})
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(context.DeadlineExceeded)
-	err := w.Peer(0).Send(ctx, nil, 1, 0)
-	if err == nil || !strings.Contains(err.Error(), "deadline") {
-		t.Errorf("Send with nobody to receive: %v", err)
+	for _, synchronous := range []bool{false, true} {
+		w := colltest.NewWorld(2, colltest.Options{Synchronous: synchronous})
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		errs := w.Run(ctx, func(ctx context.Context, p *colltest.Peer) error {
+			var s coll.Schedule
+			s.Send(coll.Ref{}, 0, 1-p.Rank())
+			s.Wait()
+			s.Recv(coll.Ref{}, 0, 1-p.Rank())
+			return s.Inline(ctx, p, &coll.Buffers{}, nil)
+		})
+		if stuck := errs[0] != nil && strings.Contains(errs[0].Error(), "deadline"); stuck != synchronous {
+			t.Errorf("synchronous %v: %v", synchronous, errs)
+		}
 	}
 }

@@ -49,7 +49,7 @@ func word(b []byte, i int) uint64 { return binary.LittleEndian.Uint64(b[i*8:]) }
 func (e element) fill(count, rank int) []byte { return fill(count*e.size, rank) }
 
 func (e element) reducer() coll.Reducer {
-	return coll.Reducer{ElemSize: e.size, Commutative: e.commutative, Apply: e.apply}
+	return coll.Reducer{Apply: e.apply}
 }
 
 func (e element) apply(inout, in []byte) {
@@ -62,10 +62,10 @@ func (e element) apply(inout, in []byte) {
 }
 
 // expect is what a reduction over n members must come to: rank after rank.
-func (e element) expect(n, count int) []byte {
-	acc := e.fill(count, 0)
+func (e element) expect(n int, of func(rank int) []byte) []byte {
+	acc := of(0)
 	for r := 1; r < n; r++ {
-		next := e.fill(count, r)
+		next := of(r)
 		e.apply(next, acc)
 		acc = next
 	}

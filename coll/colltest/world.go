@@ -1,16 +1,12 @@
-// Package colltest is the kit for collective components: communicators in
-// memory, and the cases that every component must pass.
-//
-// It stands on package coll alone, and uses neither PML nor transport.
 package colltest
 
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/ferrympi/ferry/coll"
 	"github.com/ferrympi/ferry/framework"
@@ -18,15 +14,16 @@ import (
 
 // Options say how a World misbehaves within what the contract allows.
 type Options struct {
-	// Synchronous makes every Send wait until its message was received: an
-	// algorithm that relies on buffering then deadlocks.
+	// Synchronous has every send wait until its message was received: an algorithm that
+	// relies on buffering then deadlocks.
 	Synchronous bool
 	// FailRank's operation number FailAt (counted from 1) fails with errFault.
 	// FailAt 0: none does.
 	FailRank, FailAt int
 }
 
-// World is a communicator whose members are goroutines of this process.
+// World is a communicator whose members are goroutines of this process, each of which
+// carries a schedule out inline.
 type World struct {
 	opt   Options
 	boxes []mailbox
@@ -40,9 +37,9 @@ type mailbox struct {
 }
 
 type message struct {
-	src, tag int
-	data     []byte
-	taken    chan struct{}
+	src   int
+	data  []byte
+	taken chan struct{}
 }
 
 // NewWorld makes a communicator of n members.
@@ -54,9 +51,6 @@ func NewWorld(n int, opt Options) *World {
 	}
 	return w
 }
-
-// Peer returns the member of that rank.
-func (w *World) Peer(rank int) *Peer { return w.peers[rank] }
 
 // Run calls f for each member in a goroutine of its own, and returns their
 // errors by rank. When one fails, the context of the others ends.
@@ -76,12 +70,12 @@ func (w *World) Run(ctx context.Context, f func(ctx context.Context, p *Peer) er
 	return errs
 }
 
-// Left says what an operation that has ended left behind: messages that nobody
-// received, memory that was not released.
+// Left says what operations that have ended left behind: messages that nobody
+// received, or what is still under way.
 func (w *World) Left() error {
 	for r, p := range w.peers {
-		if n := p.scratch.Load(); n != 0 {
-			return fmt.Errorf("rank %d has not released %d pieces of scratch memory", r, n)
+		if n := len(p.open); n != 0 {
+			return fmt.Errorf("rank %d has %d messages under way", r, n)
 		}
 		if n := len(w.boxes[r].queue); n != 0 {
 			return fmt.Errorf("rank %d left %d messages without receiving them", r, n)
@@ -92,10 +86,17 @@ func (w *World) Left() error {
 
 // Peer is one member of a World. It implements coll.Peers.
 type Peer struct {
-	w       *World
-	rank    int
-	ops     int
-	scratch atomic.Int64 // pieces that are out
+	w    *World
+	rank int
+	ops  int
+	open []started
+}
+
+// started is a send, or a receive from rank from.
+type started struct {
+	send *message
+	buf  []byte
+	from int
 }
 
 var _ coll.Peers = (*Peer)(nil)
@@ -103,111 +104,115 @@ var _ coll.Peers = (*Peer)(nil)
 // Rank returns the member's rank.
 func (p *Peer) Rank() int { return p.rank }
 
-// Size returns the number of members.
-func (p *Peer) Size() int { return len(p.w.peers) }
-
-// Send delivers a copy of buf.
-func (p *Peer) Send(ctx context.Context, buf []byte, dst, tag int) error {
-	if err := p.operation(ctx); err != nil {
-		return err
-	}
-	m, err := p.post(buf, dst, tag)
-	if err != nil {
-		return err
-	}
-	return p.sent(ctx, m)
-}
-
-// Recv receives the first message from src with that tag.
-func (p *Peer) Recv(ctx context.Context, buf []byte, src, tag int) (int, error) {
-	if err := p.operation(ctx); err != nil {
-		return 0, err
-	}
-	return p.receive(ctx, buf, src, tag)
-}
-
-// SendRecv does both at once.
-func (p *Peer) SendRecv(ctx context.Context, send []byte, dst int, recv []byte, src, tag int) (int, error) {
-	if err := p.operation(ctx); err != nil {
-		return 0, err
-	}
-	m, err := p.post(send, dst, tag)
-	if err != nil {
-		return 0, err
-	}
-	n, err := p.receive(ctx, recv, src, tag)
-	if err != nil {
-		return n, err
-	}
-	return n, p.sent(ctx, m)
-}
-
-// poison is what scratch memory holds at first and at last, so that reading it
-// unwritten, or after its release, shows.
-const poison = 0xA5
-
-// Scratch returns poisoned memory.
-func (p *Peer) Scratch(n int) []byte {
-	p.scratch.Add(1)
-	b := make([]byte, n, (n+7)&^7)
-	for i := range b {
-		b[i] = poison
-	}
-	return b
-}
-
-// Release poisons b again.
-func (p *Peer) Release(b []byte) {
-	p.scratch.Add(-1)
-	for i := range b {
-		b[i] = poison
-	}
-}
+var errFault = errors.New("colltest: fault")
 
 // operation counts, and fails where the options say so.
-func (p *Peer) operation(ctx context.Context) error {
-	p.ops++
-	if p.w.opt.FailAt == p.ops && p.w.opt.FailRank == p.rank {
+func (p *Peer) operation() error {
+	if p.ops++; p.w.opt.FailAt == p.ops && p.w.opt.FailRank == p.rank {
 		return errFault
 	}
-	return context.Cause(ctx)
+	return nil
 }
 
-func (p *Peer) post(buf []byte, dst, tag int) (*message, error) {
-	if dst < 0 || dst >= p.Size() || tag < 0 || tag > coll.MaxTag {
-		return nil, fmt.Errorf("rank %d sends to rank %d with tag %d, which is out of range: %w", p.rank, dst, tag, framework.ErrRank)
+func (p *Peer) inRange(rank int) error {
+	if rank < 0 || rank >= len(p.w.peers) || rank == p.rank {
+		return fmt.Errorf("rank %d exchanges a message with rank %d: %w", p.rank, rank, framework.ErrRank)
 	}
-	m := &message{src: p.rank, tag: tag, data: bytes.Clone(buf), taken: make(chan struct{})}
-	box := &p.w.boxes[dst]
+	return nil
+}
+
+// Send implements coll.Peers.
+func (p *Peer) Send(buf []byte, to int) (over bool, err error) {
+	if err := errors.Join(p.operation(), p.inRange(to)); err != nil {
+		return false, err
+	}
+	m := &message{src: p.rank, data: bytes.Clone(buf), taken: make(chan struct{})}
+	box := &p.w.boxes[to]
 	box.mu.Lock()
-	defer box.mu.Unlock()
 	box.queue = append(box.queue, m)
 	close(box.arrived)
 	box.arrived = make(chan struct{})
-	return m, nil
+	box.mu.Unlock()
+	if p.w.opt.Synchronous {
+		p.open = append(p.open, started{send: m})
+	}
+	return !p.w.opt.Synchronous, nil
 }
 
-func (p *Peer) sent(ctx context.Context, m *message) error {
-	if !p.w.opt.Synchronous {
-		return nil
+// StartRecv implements coll.Peers. The receive takes its message when it is finished:
+// no other one from that rank comes between.
+func (p *Peer) StartRecv(buf []byte, from int) error {
+	if err := errors.Join(p.operation(), p.inRange(from)); err != nil {
+		return err
 	}
+	poison(buf)
+	p.open = append(p.open, started{buf: buf, from: from})
+	return nil
+}
+
+// Finish implements coll.Peers. A receive that was started before, from whomever, may
+// be one that a synchronous sender waits for: so all that have come are taken.
+func (p *Peer) Finish(ctx context.Context) (int, error) {
+	if len(p.open) == 0 {
+		return 0, errors.New("colltest: nothing is under way")
+	}
+	first := p.open[0]
+	p.open = p.open[1:]
+	if first.send == nil {
+		return p.receive(ctx, first.buf, first.from)
+	}
+	for {
+		arrived := p.takeStarted()
+		select {
+		case <-first.send.taken:
+			return 0, nil
+		case <-arrived:
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
+	}
+}
+
+// takeStarted has the senders of what receives wait for know that it is taken. Data are
+// copied later.
+func (p *Peer) takeStarted() <-chan struct{} {
+	box := &p.w.boxes[p.rank]
+	box.mu.Lock()
+	defer box.mu.Unlock()
+	for _, m := range box.queue {
+		if slices.ContainsFunc(p.open, func(s started) bool { return s.send == nil && s.from == m.src }) {
+			m.take()
+		}
+	}
+	return box.arrived
+}
+
+func (m *message) take() {
 	select {
 	case <-m.taken:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	default:
+		close(m.taken)
 	}
 }
 
-func (p *Peer) receive(ctx context.Context, buf []byte, src, tag int) (int, error) {
-	if src < 0 || src >= p.Size() {
-		return 0, fmt.Errorf("rank %d receives from rank %d: %w", p.rank, src, framework.ErrRank)
+// Recv implements coll.Peers.
+func (p *Peer) Recv(ctx context.Context, buf []byte, from int) (int, error) {
+	if err := errors.Join(p.operation(), p.inRange(from)); err != nil {
+		return 0, err
 	}
+	poison(buf)
+	return p.receive(ctx, buf, from)
+}
+
+// Drop implements coll.Peers.
+func (p *Peer) Drop() { p.open = nil }
+
+func (p *Peer) receive(ctx context.Context, buf []byte, from int) (int, error) {
 	box := &p.w.boxes[p.rank]
 	for {
-		m, arrived := box.take(src, tag)
+		p.takeStarted()
+		m, arrived := box.take(from)
 		if m != nil {
-			close(m.taken)
 			n := copy(buf, m.data)
 			if len(m.data) > len(buf) {
 				return n, framework.ErrTruncate
@@ -222,15 +227,24 @@ func (p *Peer) receive(ctx context.Context, buf []byte, src, tag int) (int, erro
 	}
 }
 
-// take removes the first message that matches, or returns what announces more.
-func (b *mailbox) take(src, tag int) (*message, <-chan struct{}) {
+// take removes the first message of a rank, or returns what announces more.
+func (b *mailbox) take(src int) (*message, <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	i := slices.IndexFunc(b.queue, func(m *message) bool { return m.src == src && m.tag == tag })
+	i := slices.IndexFunc(b.queue, func(m *message) bool { return m.src == src })
 	if i < 0 {
 		return nil, b.arrived
 	}
 	m := b.queue[i]
 	b.queue = slices.Delete(b.queue, i, i+1)
+	m.take()
 	return m, nil
+}
+
+// poison is what memory holds that nothing has been written to yet, so that reading it
+// shows.
+func poison(b []byte) {
+	for i := range b {
+		b[i] = 0xA5
+	}
 }

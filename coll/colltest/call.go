@@ -1,0 +1,253 @@
+package colltest
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/framework/kittest"
+)
+
+// call is one operation with arguments that fit together.
+type call struct {
+	op      coll.Operation
+	size    int // members
+	root    int
+	count   int // elements of a block, as a rule; of the shortest where blocks differ
+	elem    element
+	inPlace bool
+}
+
+func (c call) String() string {
+	return fmt.Sprintf("%v of %d members, root %d, %d elements (%s), in place %v", c.op, c.size, c.root, c.count, c.elem.name, c.inPlace)
+}
+
+// member is one member's part in a call.
+type member struct {
+	coll.Member
+	args     coll.Args
+	schedule coll.Schedule
+	bufs     coll.Buffers
+	reducer  coll.Reducer
+	given    []byte // In, as it must be afterwards
+	want     []byte // Out from its beginning; what is beyond doesn't matter
+}
+
+// Traits of operations.
+func rooted(op coll.Operation) bool {
+	return slices.Contains([]coll.Operation{coll.Bcast, coll.Reduce, coll.Gather, coll.Gatherv, coll.Scatter, coll.Scatterv}, op)
+}
+
+func reduces(op coll.Operation) bool { return op >= coll.Reduce && op <= coll.ReduceScatter }
+
+func mayBeInPlace(op coll.Operation) bool { return op > coll.Bcast }
+
+// count is how many elements go from one rank to another; -1: from or to all alike.
+func (c call) between(from, to int) int {
+	differ := 0
+	switch c.op {
+	case coll.Gatherv, coll.Allgatherv:
+		differ = from % 3
+	case coll.Scatterv, coll.ReduceScatter:
+		differ = to % 3
+	case coll.Alltoallv:
+		if differ = (from + to) % 4; c.inPlace { // the same both ways
+			break
+		}
+		differ = (2*from + to) % 4
+	}
+	if differ == 2 && c.count > 0 { // some are empty
+		return 0
+	}
+	return c.count + differ
+}
+
+// block is what goes from one rank to another.
+func (c call) block(from, to int) []byte {
+	return c.elem.fill(c.between(from, to), 7*from+to)
+}
+
+// spread places blocks of these sizes with gaps, the last rank's first.
+func (c call) spread(sizes []int) (at []int, total int) {
+	at = make([]int, len(sizes))
+	for rank := len(sizes) - 1; rank >= 0; rank-- {
+		if c.op != coll.ReduceScatter { // whose input is packed
+			total += c.elem.size
+		}
+		at[rank] = total
+		total += sizes[rank]
+	}
+	if c.op == coll.ReduceScatter {
+		total = 0
+		for rank, n := range sizes {
+			at[rank] = total
+			total += n
+		}
+	}
+	return at, total
+}
+
+// lay puts blocks at their places in memory that holds something else between them.
+func lay(at []int, total int, block func(rank int) []byte) []byte {
+	b := slices.Repeat([]byte{0xEE}, total)
+	for rank := range at {
+		copy(b[at[rank]:], block(rank))
+	}
+	return b
+}
+
+// member returns the part of a rank.
+func (c call) member(rank int) *member {
+	m := &member{Member: coll.Member{Rank: rank, Size: c.size}, reducer: c.elem.reducer()}
+	a := &m.args
+	a.Root, a.Elem, a.Ordered = c.root, c.elem.size, !c.elem.commutative
+	a.Size = c.count * c.elem.size
+	a.Own = a.Size
+	a.InPlace = c.inPlace && (rank == c.root || c.op != coll.Reduce && c.op != coll.Gather && c.op != coll.Gatherv && c.op != coll.Scatter && c.op != coll.Scatterv)
+	var in, out []byte
+	switch c.op {
+	case coll.Barrier:
+		a.Size, a.Own = 0, 0
+	case coll.Bcast:
+		out = c.elem.fill(c.count, rank)
+		m.want = c.elem.fill(c.count, c.root)
+	case coll.Reduce, coll.Allreduce, coll.Scan, coll.Exscan:
+		in = c.elem.fill(c.count, rank)
+		upTo := c.size
+		switch c.op {
+		case coll.Scan:
+			upTo = rank + 1
+		case coll.Exscan:
+			upTo = rank
+		}
+		if c.op != coll.Reduce || rank == c.root {
+			out = slices.Repeat([]byte{0xEE}, a.Size)
+			if a.InPlace {
+				out = in
+			}
+			if m.want = bytes.Clone(out); upTo > 0 {
+				m.want = c.elem.expect(upTo, func(r int) []byte { return c.elem.fill(c.count, r) })
+			}
+		}
+	default:
+		in, out = c.blocks(m)
+	}
+	if a.InPlace {
+		out, in = bytes.Clone(out), nil
+	}
+	m.bufs = coll.Buffers{In: in, Out: out}
+	m.given = bytes.Clone(in)
+	return m
+}
+
+// blocks makes the memory of operations on several blocks.
+func (c call) blocks(m *member) (in, out []byte) {
+	a, rank, v := &m.args, m.Rank, &coll.Vectors{}
+	gives := c.op < coll.Gather || c.op >= coll.Alltoall || (c.op == coll.Scatter || c.op == coll.Scatterv) && rank == c.root // a block to each
+	gets := c.op >= coll.Allgather || (c.op == coll.Gather || c.op == coll.Gatherv) && rank == c.root                         // a block from each
+	differ := c.op == coll.Gatherv || c.op == coll.Scatterv || c.op == coll.Allgatherv || c.op == coll.Alltoallv || c.op == coll.ReduceScatter
+	layout := func(size func(other int) int) (sizes, at []int, total int) {
+		for other := range c.size {
+			sizes = append(sizes, size(other)*c.elem.size)
+		}
+		if differ {
+			at, total = c.spread(sizes)
+			return sizes, at, total
+		}
+		for _, n := range sizes {
+			at = append(at, total)
+			total += n
+		}
+		return sizes, at, total
+	}
+	var total int
+	var sendAt, recvAt []int
+	if gives {
+		v.SendCounts, sendAt, total = layout(func(other int) int { return c.between(rank, other) })
+		v.SendAt = sendAt
+		in = lay(sendAt, total, func(other int) []byte { return c.block(rank, other) })
+		if c.op == coll.ReduceScatter {
+			a.Size = total
+		}
+	} else {
+		in = c.block(rank, 0)
+		a.Own = len(in)
+	}
+	if gets {
+		v.RecvCounts, recvAt, total = layout(func(other int) int { return c.between(other, rank) })
+		v.RecvAt = recvAt
+		out = lay(recvAt, total, func(other int) []byte { return slices.Repeat([]byte{0xEE}, v.RecvCounts[other]) })
+		from := func(other int) []byte {
+			if c.op < coll.Alltoall {
+				return c.block(other, 0)
+			}
+			return c.block(other, rank)
+		}
+		if m.want = lay(recvAt, total, from); c.op == coll.Allgatherv {
+			a.Size = 0
+			for _, n := range v.RecvCounts {
+				a.Size += n
+			}
+		}
+	}
+	switch c.op {
+	case coll.ReduceScatter, coll.ReduceScatterBlock:
+		m.want = c.elem.expect(c.size, func(r int) []byte { return c.block(r, rank) })
+		out = slices.Repeat([]byte{0xEE}, len(m.want))
+		a.Own = len(out)
+	case coll.Scatter, coll.Scatterv:
+		m.want = c.block(c.root, rank)
+		out = slices.Repeat([]byte{0xEE}, len(m.want))
+		a.Own = len(out)
+		if rank != c.root {
+			in = nil
+		}
+	}
+	if c.op == coll.Gatherv || c.op == coll.Scatterv || c.op == coll.Alltoallv {
+		a.Size = 0
+	}
+	if a.InPlace {
+		switch {
+		case !gets: // the result comes over the input, or there is none
+			out = in
+			if c.op == coll.Scatter || c.op == coll.Scatterv {
+				m.want = bytes.Clone(in)
+			}
+		case !gives:
+			copy(out[recvAt[rank]:], in)
+		default: // what goes to a rank lies where its block comes
+			for other := range c.size {
+				copy(out[recvAt[other]:], c.block(rank, other))
+			}
+			v.SendCounts, v.SendAt = nil, nil
+		}
+	}
+	if differ {
+		a.Vectors = v
+	}
+	return in, out
+}
+
+// plan has the algorithm write the member's schedule, and checks it by itself.
+func (m *member) plan(a *coll.Algorithm) error {
+	m.schedule.Reset()
+	a.Plan(&m.schedule, m.Member, &m.args)
+	m.bufs.Temp = make([]byte, m.schedule.Temp)
+	poison(m.bufs.Temp)
+	if err := checkSchedule(&m.schedule, &m.bufs); err != nil {
+		return fmt.Errorf("rank %d: %w", m.Rank, err)
+	}
+	return nil
+}
+
+// check compares the outcome.
+func (m *member) check() error {
+	if err := kittest.Differ(m.bufs.In, m.given); err != nil {
+		return fmt.Errorf("rank %d: its input has changed: %w", m.Rank, err)
+	}
+	if err := kittest.Differ(m.bufs.Out[:len(m.want)], m.want); err != nil {
+		return fmt.Errorf("rank %d: wrong result: %w", m.Rank, err)
+	}
+	return nil
+}

@@ -1,0 +1,368 @@
+package mpi
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/internal/mem"
+)
+
+// Operations on a block for each rank. Where blocks differ they have counts[i]
+// elements and begin at element displs[i]; nil displs: one behind the other. Counts and
+// displacements may be used again when the call returns, also that of a nonblocking
+// form.
+
+// Gather has root's recv hold every member's send, block after block in the order of
+// ranks (MPI_Gather). All blocks have len(send) elements. recv is used at the root only.
+// The root works in place with nil for send: its block lies where it belongs, and
+// len(recv) divided by the number of members is the length of a block.
+func Gather[T any](ctx context.Context, c *Comm, send, recv []T, root int) error {
+	x, err := gather(c, send, recv, root)
+	if err != nil {
+		return err
+	}
+	return c.collective.run(ctx, &x)
+}
+
+// Gatherv is Gather of blocks that differ (MPI_Gatherv). counts, displs and recv are
+// used at the root only.
+func Gatherv[T any](ctx context.Context, c *Comm, send, recv []T, counts, displs []int, root int) error {
+	x, err := gatherv(c, send, recv, counts, displs, root)
+	if err != nil {
+		return err
+	}
+	return c.collective.run(ctx, &x)
+}
+
+// Scatter gives each member the block of its rank of root's send (MPI_Scatter): of as
+// many equal blocks as there are members. send is used at the root only. The root works
+// in place with nil for recv: its block stays where it is.
+func Scatter[T any](ctx context.Context, c *Comm, send, recv []T, root int) error {
+	x, err := scatter(c, send, recv, root)
+	if err != nil {
+		return err
+	}
+	return c.collective.run(ctx, &x)
+}
+
+// Scatterv is Scatter of blocks that differ (MPI_Scatterv). send, counts and displs are
+// used at the root only.
+func Scatterv[T any](ctx context.Context, c *Comm, send []T, counts, displs []int, recv []T, root int) error {
+	x, err := scatterv(c, send, counts, displs, recv, root)
+	if err != nil {
+		return err
+	}
+	return c.collective.run(ctx, &x)
+}
+
+// Allgather is Gather with the result in every member's recv (MPI_Allgather). nil for
+// send works in place, as at the root of Gather.
+func Allgather[T any](ctx context.Context, c *Comm, send, recv []T) error {
+	x, err := allgather(c, send, recv)
+	if err != nil {
+		return err
+	}
+	return c.collective.run(ctx, &x)
+}
+
+// Allgatherv is Allgather of blocks that differ (MPI_Allgatherv). counts are the same in
+// all members; displs need not be.
+func Allgatherv[T any](ctx context.Context, c *Comm, send, recv []T, counts, displs []int) error {
+	x, err := allgatherv(c, send, recv, counts, displs)
+	if err != nil {
+		return err
+	}
+	return c.collective.run(ctx, &x)
+}
+
+// Alltoall sends block i of send to rank i, and receives block i of recv from there
+// (MPI_Alltoall); send has as many equal blocks as there are members. nil for send works
+// in place: what comes from a rank replaces what goes there.
+func Alltoall[T any](ctx context.Context, c *Comm, send, recv []T) error {
+	x, err := alltoall(c, send, recv)
+	if err != nil {
+		return err
+	}
+	return c.collective.run(ctx, &x)
+}
+
+// Alltoallv is Alltoall of blocks that differ (MPI_Alltoallv). To work in place all
+// members pass nil for send, sendCounts and sendDispls: what comes from a rank replaces
+// what goes there, and has the same length.
+func Alltoallv[T any](ctx context.Context, c *Comm, send []T, sendCounts, sendDispls []int, recv []T, recvCounts, recvDispls []int) error {
+	x, err := alltoallv(c, send, sendCounts, sendDispls, recv, recvCounts, recvDispls)
+	if err != nil {
+		return err
+	}
+	return c.collective.run(ctx, &x)
+}
+
+func gather[T any](c *Comm, send, recv []T, root int) (x call, err error) {
+	if err := cmp.Or(sendable[T](), c.checkRoot(root)); err != nil {
+		return x, err
+	}
+	x.op, x.args.Root = coll.Gather, root
+	size := len(send)
+	if c.rank == root {
+		if x.args.InPlace = send == nil; x.args.InPlace {
+			size = len(recv) / c.size
+		}
+		if needs := times(c.size, size); len(recv) < needs {
+			return x, errShort("the result", len(recv), needs)
+		}
+		x.out = mem.Bytes(recv)
+	}
+	x.in = mem.Bytes(send)
+	x.sized(size * mem.Size[T]())
+	return x, nil
+}
+
+func gatherv[T any](c *Comm, send, recv []T, counts, displs []int, root int) (x call, err error) {
+	if err := cmp.Or(sendable[T](), c.checkRoot(root)); err != nil {
+		return x, err
+	}
+	x.op, x.args.Root, x.args.Elem = coll.Gatherv, root, mem.Size[T]()
+	x.in, x.args.Own = mem.Bytes(send), len(send)*x.args.Elem
+	if c.rank == root {
+		x.args.InPlace = send == nil
+		err = x.gathers(c, len(send), len(recv), counts, displs)
+		x.out = mem.Bytes(recv)
+	}
+	return x, err
+}
+
+// gathers checks the blocks of a member that gets those of all, and its own.
+func (x *call) gathers(c *Comm, own, room int, counts, displs []int) error {
+	if err := c.checkCounts(counts); err != nil {
+		return err
+	}
+	x.recv = blocks{counts, displs}
+	if _, err := x.recv.check("recv", room, true); err != nil {
+		return err
+	}
+	if !x.args.InPlace && own != counts[c.rank] {
+		return fmt.Errorf("%w: send has %d elements, and counts[%d], the caller's, is %d", ErrTruncate, own, c.rank, counts[c.rank])
+	}
+	x.args.Own = counts[c.rank] * x.args.Elem
+	return nil
+}
+
+func scatter[T any](c *Comm, send, recv []T, root int) (x call, err error) {
+	if err := cmp.Or(sendable[T](), c.checkRoot(root)); err != nil {
+		return x, err
+	}
+	x.op, x.args.Root = coll.Scatter, root
+	size := len(recv)
+	if c.rank == root {
+		size = len(send) / c.size
+		x.scatters(mem.Bytes(send), recv == nil)
+		if !x.args.InPlace && len(recv) < size {
+			return x, errShort("recv", len(recv), size)
+		}
+	}
+	if !x.args.InPlace {
+		x.out = mem.Bytes(recv)
+	}
+	x.sized(size * mem.Size[T]())
+	return x, nil
+}
+
+// scatters has the call send parts of b: in place that is what the root has afterwards
+// too.
+func (x *call) scatters(b []byte, inPlace bool) {
+	if x.args.InPlace = inPlace; inPlace {
+		x.out = b
+	} else {
+		x.in = b
+	}
+}
+
+func scatterv[T any](c *Comm, send []T, counts, displs []int, recv []T, root int) (x call, err error) {
+	if err := cmp.Or(sendable[T](), c.checkRoot(root)); err != nil {
+		return x, err
+	}
+	x.op, x.args.Root, x.args.Elem = coll.Scatterv, root, mem.Size[T]()
+	x.args.Own = len(recv) * x.args.Elem
+	if c.rank == root {
+		if err := c.checkCounts(counts); err != nil {
+			return x, err
+		}
+		x.send = blocks{counts, displs}
+		if _, err := x.send.check("send", len(send), false); err != nil {
+			return x, err
+		}
+		x.scatters(mem.Bytes(send), recv == nil)
+		if !x.args.InPlace && len(recv) < counts[root] {
+			return x, errShort("recv", len(recv), counts[root])
+		}
+	}
+	if !x.args.InPlace {
+		x.out = mem.Bytes(recv)
+	}
+	return x, nil
+}
+
+func allgather[T any](c *Comm, send, recv []T) (x call, err error) {
+	if err := sendable[T](); err != nil {
+		return x, err
+	}
+	x.op = coll.Allgather
+	size := len(send)
+	if x.args.InPlace = send == nil; x.args.InPlace {
+		size = len(recv) / c.size
+	}
+	if needs := times(c.size, size); len(recv) < needs {
+		return x, errShort("the result", len(recv), needs)
+	}
+	x.in, x.out = mem.Bytes(send), mem.Bytes(recv)
+	x.sized(size * mem.Size[T]())
+	return x, nil
+}
+
+func allgatherv[T any](c *Comm, send, recv []T, counts, displs []int) (x call, err error) {
+	if err := sendable[T](); err != nil {
+		return x, err
+	}
+	x.op, x.args.Elem = coll.Allgatherv, mem.Size[T]()
+	x.args.InPlace = send == nil
+	if err := x.gathers(c, len(send), len(recv), counts, displs); err != nil {
+		return x, err
+	}
+	for _, n := range counts {
+		x.args.Size += n * x.args.Elem
+	}
+	x.in, x.out = mem.Bytes(send), mem.Bytes(recv)
+	return x, nil
+}
+
+func alltoall[T any](c *Comm, send, recv []T) (x call, err error) {
+	if err := sendable[T](); err != nil {
+		return x, err
+	}
+	x.op = coll.Alltoall
+	size := len(send) / c.size
+	if x.args.InPlace = send == nil; x.args.InPlace {
+		size = len(recv) / c.size
+	}
+	if needs := c.size * size; len(recv) < needs {
+		return x, errShort("the result", len(recv), needs)
+	}
+	x.in, x.out = mem.Bytes(send), mem.Bytes(recv)
+	x.sized(size * mem.Size[T]())
+	return x, nil
+}
+
+func alltoallv[T any](c *Comm, send []T, sendCounts, sendDispls []int, recv []T, recvCounts, recvDispls []int) (x call, err error) {
+	if err := sendable[T](); err != nil {
+		return x, err
+	}
+	x.op, x.args.Elem = coll.Alltoallv, mem.Size[T]()
+	if x.args.InPlace = send == nil && sendCounts == nil; !x.args.InPlace {
+		if err := c.checkCounts(sendCounts); err != nil {
+			return x, err
+		}
+		x.send = blocks{sendCounts, sendDispls}
+		if _, err := x.send.check("send", len(send), false); err != nil {
+			return x, err
+		}
+	}
+	if err := c.checkCounts(recvCounts); err != nil {
+		return x, err
+	}
+	x.recv = blocks{recvCounts, recvDispls}
+	if _, err := x.recv.check("recv", len(recv), true); err != nil {
+		return x, err
+	}
+	x.in, x.out = mem.Bytes(send), mem.Bytes(recv)
+	return x, nil
+}
+
+// sized says that all blocks have size bytes.
+func (x *call) sized(size int) { x.args.Size, x.args.Own = size, size }
+
+// blocks are where those lie that differ, in elements. displs nil: one behind the other.
+type blocks struct{ counts, displs []int }
+
+// checkCounts checks that there is one for each rank.
+func (c *Comm) checkCounts(counts []int) error {
+	if c.closed.Load() {
+		return c.errClosed()
+	}
+	if len(counts) != c.size {
+		return fmt.Errorf("%w: %d counts, in a communicator of %d", ErrRank, len(counts), c.size)
+	}
+	return nil
+}
+
+// check says what is wrong with blocks of a buffer of that many elements: ErrRank for
+// numbers that can't be, ErrTruncate for blocks that it does not hold. apart: no two may
+// overlap. It returns the sum of the counts.
+func (b blocks) check(what string, room int, apart bool) (sum int, err error) {
+	if b.displs != nil && len(b.displs) != len(b.counts) {
+		return 0, fmt.Errorf("%w: %d displacements of %s for %d counts", ErrRank, len(b.displs), what, len(b.counts))
+	}
+	end, mixed := 0, false // of the blocks so far, where they are in order
+	for i, n := range b.counts {
+		at := end
+		if b.displs != nil {
+			at = b.displs[i]
+		}
+		if n < 0 || at < 0 {
+			return 0, fmt.Errorf("%w: block %d of %s has %d elements at %d", ErrRank, i, what, n, at)
+		}
+		if n > room || at > room-n {
+			return 0, fmt.Errorf("%w: block %d of %s has %d elements at %d, and the slice %d", ErrTruncate, i, what, n, at, room)
+		}
+		if sum > math.MaxInt-n {
+			return 0, fmt.Errorf("%w: the counts of %s have no sum", ErrTruncate, what)
+		}
+		if sum += n; n > 0 {
+			mixed = mixed || at < end
+			end = at + n
+		}
+	}
+	if apart && mixed {
+		err = b.apart(what)
+	}
+	return sum, err
+}
+
+// apart finds blocks that overlap.
+func (b blocks) apart(what string) error {
+	order := make([]int, 0, len(b.counts))
+	for i, n := range b.counts {
+		if n > 0 {
+			order = append(order, i)
+		}
+	}
+	slices.SortFunc(order, func(i, j int) int { return cmp.Compare(b.displs[i], b.displs[j]) })
+	for k := 1; k < len(order); k++ {
+		if i, j := order[k-1], order[k]; b.displs[i]+b.counts[i] > b.displs[j] {
+			return fmt.Errorf("%w: blocks %d and %d of %s overlap", ErrTruncate, i, j, what)
+		}
+	}
+	return nil
+}
+
+// bytes returns the sizes and places of the blocks in bytes, in memory that is used
+// again; nil if there are none.
+func (b blocks) bytes(sizes, places *[]int, elem int) (counts, at []int) {
+	if b.counts == nil {
+		return nil, nil
+	}
+	counts, at = (*sizes)[:0], (*places)[:0]
+	end := 0
+	for i, n := range b.counts {
+		if b.displs != nil {
+			end = b.displs[i] * elem
+		}
+		counts, at = append(counts, n*elem), append(at, end)
+		end += n * elem
+	}
+	*sizes, *places = counts, at
+	return counts, at
+}

@@ -1,0 +1,121 @@
+package mpi
+
+import (
+	"context"
+	"errors"
+	"math/bits"
+	"slices"
+
+	"github.com/ferrympi/ferry/pml"
+)
+
+// peers is a communicator as a schedule that is carried out inline sees it. One is so at
+// a time, so that nothing here needs a lock.
+type peers struct {
+	c       *Comm
+	tag     int            // of the operation's messages
+	open    []*pml.Request // under way, from first on
+	first   int
+	scratch [][]byte // free pieces of working memory, the smallest first
+}
+
+// begin begins an operation.
+func (p *peers) begin(tag int) { p.tag, p.open, p.first = tag, p.open[:0], 0 }
+
+// Send implements coll.Peers.
+func (p *peers) Send(buf []byte, to int) (over bool, err error) {
+	c := p.c
+	b := pml.Buffer{Bytes: buf, Form: c.formOf(buf)}
+	e := c.session.engine.progress
+	e.Lock()
+	r, err := c.pml.StartSend(b, to, p.tag, pml.Collective, pml.Standard)
+	if err == nil {
+		if over = r.TakeDone(r.Generation(), nil); !over {
+			p.open = append(p.open, r)
+		}
+	}
+	e.Unlock()
+	return over, err
+}
+
+// StartRecv implements coll.Peers.
+func (p *peers) StartRecv(buf []byte, from int) error {
+	r, err := p.c.pml.Irecv(pml.Buffer{Bytes: buf}, from, p.tag, pml.Collective)
+	if err == nil {
+		p.open = append(p.open, r)
+	}
+	return err
+}
+
+// Recv implements coll.Peers.
+func (p *peers) Recv(ctx context.Context, buf []byte, from int) (int, error) {
+	st, err := p.c.pml.Recv(ctx, pml.Buffer{Bytes: buf}, from, p.tag, pml.Collective)
+	return st.Bytes, err
+}
+
+// Finish implements coll.Peers. A send that its PML can't withdraw when ctx ends is a
+// pml.PendingError, as in Comm.Send.
+func (p *peers) Finish(ctx context.Context) (int, error) {
+	r := p.open[p.first]
+	p.first++
+	e := p.c.session.engine.progress
+	e.Lock()
+	st, err := r.Conclude(ctx)
+	e.Unlock()
+	return st.Bytes, err
+}
+
+// Drop implements coll.Peers. A send that can't be withdrawn goes on: what it sends
+// doesn't matter any more.
+func (p *peers) Drop() {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	for p.first < len(p.open) {
+		_, err := p.Finish(ended)
+		if late, ok := errors.AsType[*pml.PendingError](err); ok {
+			_ = late.Request.Free(late.Request.Generation())
+		}
+	}
+}
+
+// What a communicator keeps of working memory: no operation uses more pieces at
+// a time, and what is larger is worth an allocation.
+const (
+	scratchPieces = 2
+	scratchLimit  = 64 << 10
+)
+
+// Scratch returns n bytes of working memory: the smallest kept piece that is large
+// enough, or a new one, aligned for every element type. What it holds is undefined.
+func (p *peers) Scratch(n int) []byte {
+	i := p.firstOf(n)
+	if i == len(p.scratch) {
+		// A power of two of at least 64 bytes: the pieces fit again, and Go
+		// aligns what is that large to 8 bytes.
+		return make([]byte, n, max(64, 1<<bits.Len(uint(n-1))))
+	}
+	b := p.scratch[i]
+	p.scratch = slices.Delete(p.scratch, i, i+1)
+	return b[:n]
+}
+
+// Release keeps b, in place of the smallest piece if there are enough.
+func (p *peers) Release(b []byte) {
+	if cap(b) == 0 || cap(b) > scratchLimit {
+		return
+	}
+	p.scratch = slices.Insert(p.scratch, p.firstOf(cap(b)), b)
+	if len(p.scratch) > scratchPieces {
+		p.scratch = slices.Delete(p.scratch, 0, 1)
+	}
+}
+
+// firstOf returns the index of the first piece that has n bytes.
+func (p *peers) firstOf(n int) int {
+	for i, b := range p.scratch {
+		if cap(b) >= n {
+			return i
+		}
+	}
+	return len(p.scratch)
+}

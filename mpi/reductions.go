@@ -1,0 +1,155 @@
+package mpi
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/internal/mem"
+)
+
+// Reduce combines every member's send, element by element, into root's recv
+// (MPI_Reduce), in the order of ranks unless op commutes. All pass equal lengths;
+// recv is used at the root only. To work in place the root passes nil for send,
+// or the same slice twice.
+func Reduce[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T], root int) error {
+	x, err := reduce(c, send, recv, op, root)
+	if err != nil {
+		return err
+	}
+	return c.collective.run(ctx, &x)
+}
+
+// Allreduce is Reduce with the result in every member's recv (MPI_Allreduce).
+// All members get the same bits. nil for send works in place.
+func Allreduce[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) error {
+	x, err := reduction(coll.Allreduce, send, recv, op, true)
+	if err != nil {
+		return err
+	}
+	return c.collective.run(ctx, &x)
+}
+
+// Scan is Allreduce in which each member gets the result of the ranks up to its own
+// (MPI_Scan).
+func Scan[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) error {
+	x, err := reduction(coll.Scan, send, recv, op, true)
+	if err != nil {
+		return err
+	}
+	return c.collective.run(ctx, &x)
+}
+
+// Exscan is Scan of the ranks below the member's own (MPI_Exscan). Rank 0's recv stays
+// as it is.
+func Exscan[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) error {
+	x, err := reduction(coll.Exscan, send, recv, op, true)
+	if err != nil {
+		return err
+	}
+	return c.collective.run(ctx, &x)
+}
+
+// ReduceScatterBlock combines every member's send, and gives each member the block of
+// its rank: of as many equal blocks as there are members (MPI_Reduce_scatter_block).
+// nil for send works in place: the input is all of recv, and the result goes to its
+// beginning; what is behind is undefined afterwards.
+func ReduceScatterBlock[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) error {
+	x, err := reduceScatter(c, send, recv, nil, op)
+	if err != nil {
+		return err
+	}
+	return c.collective.run(ctx, &x)
+}
+
+// ReduceScatter is ReduceScatterBlock with blocks of counts elements
+// (MPI_Reduce_scatter), which are the same in all members and lie one behind the other.
+func ReduceScatter[T any](ctx context.Context, c *Comm, send, recv []T, counts []int, op Op[T]) error {
+	if err := c.checkCounts(counts); err != nil {
+		return err
+	}
+	x, err := reduceScatter(c, send, recv, counts, op)
+	if err != nil {
+		return err
+	}
+	return c.collective.run(ctx, &x)
+}
+
+func reduce[T any](c *Comm, send, recv []T, op Op[T], root int) (call, error) {
+	if err := c.checkRoot(root); err != nil {
+		return call{}, err
+	}
+	if c.rank != root {
+		recv = nil
+	}
+	x, err := reduction(coll.Reduce, send, recv, op, c.rank == root)
+	x.args.Root = root
+	return x, err
+}
+
+// reduction checks the arguments of one; gets: the member has a result, of the length
+// of its input.
+func reduction[T any](kind coll.Operation, send, recv []T, op Op[T], gets bool) (x call, err error) {
+	if err := reducible(op); err != nil {
+		return x, err
+	}
+	if send == nil && gets {
+		send = recv
+	}
+	if gets && len(recv) < len(send) {
+		return x, errShort("the result", len(recv), len(send))
+	}
+	x.in = mem.Bytes(send)
+	if gets {
+		x.out = mem.Bytes(recv[:len(send)])
+	}
+	x.reduces(kind, op.reducer(), len(x.in), !op.commutative, mem.Size[T]())
+	return x, nil
+}
+
+// reduces fills in what reductions have in common. Input and result that are one memory
+// work in place.
+func (x *call) reduces(op coll.Operation, r coll.Reducer, size int, ordered bool, elem int) {
+	x.op, x.reducer = op, r
+	x.args.Size, x.args.Own, x.args.Elem, x.args.Ordered = size, size, elem, ordered
+	if len(x.in) > 0 && len(x.out) > 0 && &x.in[0] == &x.out[0] {
+		x.in, x.args.InPlace = nil, true
+	}
+}
+
+// reducible checks what reductions need.
+func reducible[T any](op Op[T]) error {
+	if err := sendable[T](); err != nil {
+		return err
+	}
+	if op.apply == nil {
+		return fmt.Errorf("%w: the zero Op, or that of NewOp(nil), is no operation; use Sum or another constructor", ErrUnsupported)
+	}
+	return nil
+}
+
+// reduceScatter checks the arguments of one; counts nil: equal blocks.
+func reduceScatter[T any](c *Comm, send, recv []T, counts []int, op Op[T]) (x call, err error) {
+	if err := reducible(op); err != nil {
+		return x, err
+	}
+	if send == nil {
+		send = recv
+	}
+	kind, elem := coll.ReduceScatterBlock, mem.Size[T]()
+	size, own := len(send)/c.size, len(send)/c.size
+	if counts != nil {
+		kind, own = coll.ReduceScatter, counts[c.rank]
+		x.send = blocks{counts: counts}
+		if size, err = x.send.check("send", len(send), false); err != nil {
+			return x, err
+		}
+	}
+	if len(recv) < own {
+		return x, errShort("the result", len(recv), own)
+	}
+	x.in, x.out = mem.Bytes(send), mem.Bytes(recv)
+	x.reduces(kind, op.reducer(), size*elem, !op.commutative, elem)
+	x.args.Own = own * elem
+	return x, nil
+}
