@@ -22,20 +22,14 @@ import (
 // len(recv) divided by the number of members is the length of a block.
 func Gather[T any](ctx context.Context, c *Comm, send, recv []T, root int) error {
 	x, err := gather(c, send, recv, root)
-	if err != nil {
-		return err
-	}
-	return c.collective.run(ctx, &x)
+	return c.collective.run(ctx, &x, err)
 }
 
 // Gatherv is Gather of blocks that differ (MPI_Gatherv). counts, displs and recv are
 // used at the root only.
 func Gatherv[T any](ctx context.Context, c *Comm, send, recv []T, counts, displs []int, root int) error {
 	x, err := gatherv(c, send, recv, counts, displs, root)
-	if err != nil {
-		return err
-	}
-	return c.collective.run(ctx, &x)
+	return c.collective.run(ctx, &x, err)
 }
 
 // Scatter gives each member the block of its rank of root's send (MPI_Scatter): of as
@@ -43,40 +37,28 @@ func Gatherv[T any](ctx context.Context, c *Comm, send, recv []T, counts, displs
 // in place with nil for recv: its block stays where it is.
 func Scatter[T any](ctx context.Context, c *Comm, send, recv []T, root int) error {
 	x, err := scatter(c, send, recv, root)
-	if err != nil {
-		return err
-	}
-	return c.collective.run(ctx, &x)
+	return c.collective.run(ctx, &x, err)
 }
 
 // Scatterv is Scatter of blocks that differ (MPI_Scatterv). send, counts and displs are
 // used at the root only.
 func Scatterv[T any](ctx context.Context, c *Comm, send []T, counts, displs []int, recv []T, root int) error {
 	x, err := scatterv(c, send, counts, displs, recv, root)
-	if err != nil {
-		return err
-	}
-	return c.collective.run(ctx, &x)
+	return c.collective.run(ctx, &x, err)
 }
 
 // Allgather is Gather with the result in every member's recv (MPI_Allgather). nil for
 // send works in place, as at the root of Gather.
 func Allgather[T any](ctx context.Context, c *Comm, send, recv []T) error {
 	x, err := allgather(c, send, recv)
-	if err != nil {
-		return err
-	}
-	return c.collective.run(ctx, &x)
+	return c.collective.run(ctx, &x, err)
 }
 
 // Allgatherv is Allgather of blocks that differ (MPI_Allgatherv). counts are the same in
 // all members; displs need not be.
 func Allgatherv[T any](ctx context.Context, c *Comm, send, recv []T, counts, displs []int) error {
 	x, err := allgatherv(c, send, recv, counts, displs)
-	if err != nil {
-		return err
-	}
-	return c.collective.run(ctx, &x)
+	return c.collective.run(ctx, &x, err)
 }
 
 // Alltoall sends block i of send to rank i, and receives block i of recv from there
@@ -84,10 +66,7 @@ func Allgatherv[T any](ctx context.Context, c *Comm, send, recv []T, counts, dis
 // in place: what comes from a rank replaces what goes there.
 func Alltoall[T any](ctx context.Context, c *Comm, send, recv []T) error {
 	x, err := alltoall(c, send, recv)
-	if err != nil {
-		return err
-	}
-	return c.collective.run(ctx, &x)
+	return c.collective.run(ctx, &x, err)
 }
 
 // Alltoallv is Alltoall of blocks that differ (MPI_Alltoallv). To work in place all
@@ -95,10 +74,7 @@ func Alltoall[T any](ctx context.Context, c *Comm, send, recv []T) error {
 // what goes there, and has the same length.
 func Alltoallv[T any](ctx context.Context, c *Comm, send []T, sendCounts, sendDispls []int, recv []T, recvCounts, recvDispls []int) error {
 	x, err := alltoallv(c, send, sendCounts, sendDispls, recv, recvCounts, recvDispls)
-	if err != nil {
-		return err
-	}
-	return c.collective.run(ctx, &x)
+	return c.collective.run(ctx, &x, err)
 }
 
 func gather[T any](c *Comm, send, recv []T, root int) (x call, err error) {

@@ -31,8 +31,11 @@ type call struct {
 	send, recv blocks
 }
 
-// run makes one blocking call.
-func (k *collective) run(ctx context.Context, x *call) error {
+// run makes one blocking call, unless its arguments are wrong.
+func (k *collective) run(ctx context.Context, x *call, wrong error) error {
+	if wrong != nil {
+		return wrong
+	}
 	return k.do(ctx, x.op.String(), func() error { return k.inline(ctx, x) })
 }
 
@@ -42,14 +45,10 @@ func (k *collective) inline(ctx context.Context, x *call) error {
 	if err != nil {
 		return err
 	}
-	tag, err := k.nextTag()
-	if err != nil {
-		return err
-	}
 	s := &k.planned.schedule
 	if k.planned.algorithm != alg || k.planned.args != x.args {
 		k.planned.algorithm = nil
-		k.plan(s, alg, x)
+		k.plan(s, &k.planned.args, alg, x)
 		if x.args.Vectors == nil { // otherwise the arguments are not all in args
 			k.planned.algorithm = alg
 		}
@@ -59,7 +58,7 @@ func (k *collective) inline(ctx context.Context, x *call) error {
 	if s.Temp > 0 {
 		bufs.Temp = p.Scratch(s.Temp)
 	}
-	p.begin(tag)
+	p.begin(k.nextTag())
 	err = s.Inline(background(ctx), p, &bufs, &x.reducer)
 	if s.Temp > 0 {
 		p.Release(bufs.Temp)
@@ -85,8 +84,9 @@ func (k *collective) algorithm(x *call) (_ *coll.Algorithm, err error) {
 	return alg, nil
 }
 
-// plan writes a call's schedule into s. Inside do.
-func (k *collective) plan(s *coll.Schedule, alg *coll.Algorithm, x *call) {
+// plan writes a call's schedule into s, and its arguments into args: what a plan looks at
+// escapes, and x must not. Inside do.
+func (k *collective) plan(s *coll.Schedule, args *coll.Args, alg *coll.Algorithm, x *call) {
 	if x.send.counts != nil || x.recv.counts != nil {
 		v := &k.vectors
 		v.SendCounts, v.SendAt = x.send.bytes(&k.room[0], &k.room[1], x.args.Elem)
@@ -94,16 +94,16 @@ func (k *collective) plan(s *coll.Schedule, alg *coll.Algorithm, x *call) {
 		x.args.Vectors = v
 	}
 	s.Reset()
-	k.planned.args = x.args // where a plan may look without making x escape
-	alg.Plan(s, coll.Member{Rank: k.comm().rank, Size: k.comm().size}, &k.planned.args)
+	*args = x.args
+	alg.Plan(s, coll.Member{Rank: k.comm().rank, Size: k.comm().size}, args)
 }
 
 // nextTag returns the tag of the next operation, which the members count alike.
 // Inside do.
-func (k *collective) nextTag() (int, error) {
+func (k *collective) nextTag() int {
 	tag := int(k.begun % (coll.MaxTag + 1))
 	k.begun++
-	return tag, nil
+	return tag
 }
 
 // collTable returns what is done on communicators of a shape.
@@ -126,17 +126,14 @@ func (e *engine) collTable(shape coll.Shape) (*coll.Table, error) {
 
 // Barrier returns when all members have called it (MPI_Barrier).
 func Barrier(ctx context.Context, c *Comm) error {
-	return c.collective.run(ctx, &call{op: coll.Barrier})
+	return c.collective.run(ctx, &call{op: coll.Barrier}, nil)
 }
 
 // Bcast sends root's buf to all others' buf (MPI_Bcast), which has the same
 // length.
 func Bcast[T any](ctx context.Context, c *Comm, buf []T, root int) error {
 	x, err := bcast(c, buf, root)
-	if err != nil {
-		return err
-	}
-	return c.collective.run(ctx, &x)
+	return c.collective.run(ctx, &x, err)
 }
 
 func bcast[T any](c *Comm, buf []T, root int) (x call, err error) {

@@ -26,6 +26,8 @@ type collective struct {
 		unheard map[*pml.Request]uint32                     // and their turns; see refuseUnheard
 	}
 
+	started nonblocking
+
 	// Guarded by busy.
 	children cid.Deriver  // idup's while that is in progress
 	unborn   cid.Span     // ids that were not given out when the operation began
@@ -101,6 +103,9 @@ func (k *collective) enter(ctx context.Context) error {
 	}
 	if err != nil && !k.left.Load() { // others may have made by now what this won't make
 		k.leave(k.unborn, err)
+	}
+	if err == nil && k.started.n.Load() > 0 {
+		err = k.tagIsFree()
 	}
 	if err == nil && over(ctx) {
 		err = k.breaks(ended(ctx, "collective", context.Cause(ctx)))

@@ -139,26 +139,37 @@ func (c *Comm) Compare(other *Comm) Comparison {
 }
 
 // Close gives the communicator up (MPI_Comm_free). Each member calls it, in its
-// own time. It returns at once: operations that are pending still complete, and
-// messages that nobody received are dropped. Its attributes are deleted, the
+// own time. It returns at once: operations that are pending still complete, nonblocking
+// collectives included, and messages that nobody received are dropped. Its attributes are deleted, the
 // last set one first. A second Close, and any other use after it, is ErrClosed.
 func (c *Comm) Close() error {
 	if c.closed.Swap(true) {
 		return c.errClosed()
 	}
-	e := c.session.engine
-	e.mu.Lock()
-	delete(e.comms, c.spec.ID)
-	e.mu.Unlock()
 	c.collective.close()
-	c.pml.Close()
-	c.session.drop(&c.session.comms)
+	if c.collective.closing() {
+		c.session.ends(1)
+		c.session.drop(&c.session.comms)
+	} else {
+		c.goes()
+		c.session.drop(&c.session.comms)
+	}
 	c.mu.Lock()
 	attrs := c.attrs
 	c.attrs = nil
 	c.mu.Unlock()
 	deleteAttrs(attrs)
 	return nil
+}
+
+// goes gives back what a communicator has that is closed, when none of its collectives is
+// under way.
+func (c *Comm) goes() {
+	e := c.session.engine
+	e.mu.Lock()
+	delete(e.comms, c.spec.ID)
+	e.mu.Unlock()
+	c.pml.Close()
 }
 
 func (c *Comm) errClosed() error { return fmt.Errorf("%w: the communicator is closed", ErrClosed) }

@@ -27,6 +27,7 @@ type engine struct {
 	progress   *progress.Engine
 	identity   bootstrap.Identity
 	nulls      *nullOwner
+	operations []*operation // free ones; guarded by progress's lock
 	bases      bases
 	registered registered
 	opened     atomic.Bool // all above is set: events come before

@@ -2,3 +2,6 @@ package mpi
 
 // IsBroken says whether c's collectives work no more, without being in one.
 func IsBroken(c *Comm) bool { return c.collective.works() != nil }
+
+// SkipCollectives counts n collectives of c that nobody has called.
+func SkipCollectives(c *Comm, n uint32) { c.collective.begun += n }

@@ -10,14 +10,17 @@ import (
 type Op[T any] struct {
 	apply       func(inout, in []byte)
 	commutative bool
+	quick       bool // this package's own
 }
 
 // NewOp makes an operation (MPI_Op_create). f computes inout[i] = in[i] op
 // inout[i] for all i: in has the operand of the lower ranks. The slices have
 // equal lengths. The operation must be associative; commutative says that its
-// operands may also be exchanged. f must not call this package. If it panics, so does
-// the reduction, and the communicator's collectives are broken. Without f there is no
-// operation: a reduction with it is ErrUnsupported.
+// operands may also be exchanged. f must not call this package. It runs in the
+// caller's goroutine, and for a nonblocking reduction in one of the communicator's. If it
+// panics, so does the reduction, or a nonblocking one fails; and the communicator's
+// collectives are broken. Without f there is no operation: a reduction with it is
+// ErrUnsupported.
 func NewOp[T any](f func(inout, in []T), commutative bool) Op[T] {
 	if f == nil {
 		return Op[T]{}
@@ -28,7 +31,7 @@ func NewOp[T any](f func(inout, in []T), commutative bool) Op[T] {
 	}
 }
 
-func (op Op[T]) reducer() coll.Reducer { return coll.Reducer{Apply: op.apply} }
+func (op Op[T]) reducer() coll.Reducer { return coll.Reducer{Apply: op.apply, Quick: op.quick} }
 
 // Integer is the types that have bits.
 type Integer interface {
@@ -45,44 +48,51 @@ type Number interface {
 	Real | ~complex64 | ~complex128
 }
 
+// builtin is NewOp for operations of this package, which all commute.
+func builtin[T any](f func(inout, in []T)) Op[T] {
+	op := NewOp(f, true)
+	op.quick = true
+	return op
+}
+
 // Sum adds (MPI_SUM). Integers wrap.
 func Sum[T Number]() Op[T] {
-	return NewOp(func(inout, in []T) {
+	return builtin(func(inout, in []T) {
 		inout = inout[:len(in)]
 		for i, x := range in {
 			inout[i] = x + inout[i]
 		}
-	}, true)
+	})
 }
 
 // Prod multiplies (MPI_PROD). Integers wrap.
 func Prod[T Number]() Op[T] {
-	return NewOp(func(inout, in []T) {
+	return builtin(func(inout, in []T) {
 		inout = inout[:len(in)]
 		for i, x := range in {
 			inout[i] = x * inout[i]
 		}
-	}, true)
+	})
 }
 
 // Max takes the larger (MPI_MAX). NaN wins, as with Go's max.
 func Max[T Real]() Op[T] {
-	return NewOp(func(inout, in []T) {
+	return builtin(func(inout, in []T) {
 		inout = inout[:len(in)]
 		for i, x := range in {
 			inout[i] = max(x, inout[i])
 		}
-	}, true)
+	})
 }
 
 // Min takes the smaller (MPI_MIN). NaN wins, as with Go's min.
 func Min[T Real]() Op[T] {
-	return NewOp(func(inout, in []T) {
+	return builtin(func(inout, in []T) {
 		inout = inout[:len(in)]
 		for i, x := range in {
 			inout[i] = min(x, inout[i])
 		}
-	}, true)
+	})
 }
 
 // LogicalAnd gives 1 where both are not 0, else 0 (MPI_LAND).
@@ -101,7 +111,7 @@ func LogicalXor[T Integer]() Op[T] {
 }
 
 func logical[T Integer](f func(a, b bool) bool) Op[T] {
-	return NewOp(func(inout, in []T) {
+	return builtin(func(inout, in []T) {
 		inout = inout[:len(in)]
 		for i, x := range in {
 			if f(x != 0, inout[i] != 0) {
@@ -110,37 +120,37 @@ func logical[T Integer](f func(a, b bool) bool) Op[T] {
 				inout[i] = 0
 			}
 		}
-	}, true)
+	})
 }
 
 // BitAnd is the bitwise and (MPI_BAND).
 func BitAnd[T Integer]() Op[T] {
-	return NewOp(func(inout, in []T) {
+	return builtin(func(inout, in []T) {
 		inout = inout[:len(in)]
 		for i, x := range in {
 			inout[i] &= x
 		}
-	}, true)
+	})
 }
 
 // BitOr is the bitwise or (MPI_BOR).
 func BitOr[T Integer]() Op[T] {
-	return NewOp(func(inout, in []T) {
+	return builtin(func(inout, in []T) {
 		inout = inout[:len(in)]
 		for i, x := range in {
 			inout[i] |= x
 		}
-	}, true)
+	})
 }
 
 // BitXor is the bitwise exclusive or (MPI_BXOR).
 func BitXor[T Integer]() Op[T] {
-	return NewOp(func(inout, in []T) {
+	return builtin(func(inout, in []T) {
 		inout = inout[:len(in)]
 		for i, x := range in {
 			inout[i] ^= x
 		}
-	}, true)
+	})
 }
 
 // Located is a value and where it is, for MaxLoc and MinLoc.
@@ -162,7 +172,7 @@ func MinLoc[T Real]() Op[Located[T]] {
 }
 
 func located[T Real](better func(a, b T) bool) Op[Located[T]] {
-	return NewOp(func(inout, in []Located[T]) {
+	return builtin(func(inout, in []Located[T]) {
 		inout = inout[:len(in)]
 		for i, x := range in {
 			y := inout[i]
@@ -170,5 +180,5 @@ func located[T Real](better func(a, b T) bool) Op[Located[T]] {
 				inout[i] = x
 			}
 		}
-	}, true)
+	})
 }

@@ -14,40 +14,28 @@ import (
 // or the same slice twice.
 func Reduce[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T], root int) error {
 	x, err := reduce(c, send, recv, op, root)
-	if err != nil {
-		return err
-	}
-	return c.collective.run(ctx, &x)
+	return c.collective.run(ctx, &x, err)
 }
 
 // Allreduce is Reduce with the result in every member's recv (MPI_Allreduce).
 // All members get the same bits. nil for send works in place.
 func Allreduce[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) error {
 	x, err := reduction(coll.Allreduce, send, recv, op, true)
-	if err != nil {
-		return err
-	}
-	return c.collective.run(ctx, &x)
+	return c.collective.run(ctx, &x, err)
 }
 
 // Scan is Allreduce in which each member gets the result of the ranks up to its own
 // (MPI_Scan).
 func Scan[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) error {
 	x, err := reduction(coll.Scan, send, recv, op, true)
-	if err != nil {
-		return err
-	}
-	return c.collective.run(ctx, &x)
+	return c.collective.run(ctx, &x, err)
 }
 
 // Exscan is Scan of the ranks below the member's own (MPI_Exscan). Rank 0's recv stays
 // as it is.
 func Exscan[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) error {
 	x, err := reduction(coll.Exscan, send, recv, op, true)
-	if err != nil {
-		return err
-	}
-	return c.collective.run(ctx, &x)
+	return c.collective.run(ctx, &x, err)
 }
 
 // ReduceScatterBlock combines every member's send, and gives each member the block of
@@ -55,24 +43,15 @@ func Exscan[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) error
 // nil for send works in place: the input is all of recv, and the result goes to its
 // beginning; what is behind is undefined afterwards.
 func ReduceScatterBlock[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) error {
-	x, err := reduceScatter(c, send, recv, nil, op)
-	if err != nil {
-		return err
-	}
-	return c.collective.run(ctx, &x)
+	x, err := reduceScatter(c, coll.ReduceScatterBlock, send, recv, nil, op)
+	return c.collective.run(ctx, &x, err)
 }
 
 // ReduceScatter is ReduceScatterBlock with blocks of counts elements
 // (MPI_Reduce_scatter), which are the same in all members and lie one behind the other.
 func ReduceScatter[T any](ctx context.Context, c *Comm, send, recv []T, counts []int, op Op[T]) error {
-	if err := c.checkCounts(counts); err != nil {
-		return err
-	}
-	x, err := reduceScatter(c, send, recv, counts, op)
-	if err != nil {
-		return err
-	}
-	return c.collective.run(ctx, &x)
+	x, err := reduceScatter(c, coll.ReduceScatter, send, recv, counts, op)
+	return c.collective.run(ctx, &x, err)
 }
 
 func reduce[T any](c *Comm, send, recv []T, op Op[T], root int) (call, error) {
@@ -128,18 +107,21 @@ func reducible[T any](op Op[T]) error {
 	return nil
 }
 
-// reduceScatter checks the arguments of one; counts nil: equal blocks.
-func reduceScatter[T any](c *Comm, send, recv []T, counts []int, op Op[T]) (x call, err error) {
+// reduceScatter checks the arguments of one.
+func reduceScatter[T any](c *Comm, kind coll.Operation, send, recv []T, counts []int, op Op[T]) (x call, err error) {
 	if err := reducible(op); err != nil {
 		return x, err
 	}
 	if send == nil {
 		send = recv
 	}
-	kind, elem := coll.ReduceScatterBlock, mem.Size[T]()
+	elem := mem.Size[T]()
 	size, own := len(send)/c.size, len(send)/c.size
-	if counts != nil {
-		kind, own = coll.ReduceScatter, counts[c.rank]
+	if kind == coll.ReduceScatter {
+		if err := c.checkCounts(counts); err != nil {
+			return x, err
+		}
+		own = counts[c.rank]
 		x.send = blocks{counts: counts}
 		if size, err = x.send.check("send", len(send), false); err != nil {
 			return x, err

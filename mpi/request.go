@@ -72,7 +72,7 @@ func (q Request) Status() (Status, bool, error) {
 // Cancel withdraws the operation if it is not matched yet (MPI_Cancel): Wait,
 // which is needed still, then gives a Status with Canceled set and no error.
 // After the match it does nothing. ErrClosed for a request that is used up or
-// inactive.
+// inactive, ErrUnsupported for a collective's.
 func (q Request) Cancel() error {
 	if q.r == nil {
 		return errInactive()

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/ferrympi/ferry/assembly"
 	"github.com/ferrympi/ferry/bootstrap"
@@ -38,8 +39,10 @@ type Session struct {
 	buffered buffered // sends of Bsend
 
 	mu       sync.Mutex
-	comms    int // open, or being made
-	memories int // open
+	comms    int           // open, or being made
+	memories int           // open
+	ending   int           // communicators that are closed, and have collectives under way
+	ended    chan struct{} // closed when there is none
 	closed   bool
 }
 
@@ -129,22 +132,45 @@ func OpenSession(ctx context.Context, opts ...SessionOption) (*Session, error) {
 // Close ends the session (MPI_Session_finalize). It is local. The last session
 // to close waits, for at most session.linger, until every accepted send has left
 // this process, those of Bsend included, then frees everything; ErrTimeout says
-// that some did not. ErrPending means that communicators or Memory are open: then
+// that some did not. It waits as long for collectives of communicators that are closed.
+// ErrPending means that those are under way yet, or communicators or Memory open: then
 // nothing has happened. A second Close is ErrClosed.
 func (s *Session) Close() error {
 	s.mu.Lock()
+	if s.ending > 0 {
+		ended := s.ended
+		s.mu.Unlock()
+		select {
+		case <-ended:
+		case <-time.After(s.params.Linger):
+		}
+		s.mu.Lock()
+	}
 	if s.closed {
 		s.mu.Unlock()
 		return closedSession()
 	}
-	if s.comms+s.memories > 0 {
+	if s.comms+s.memories+s.ending > 0 {
 		defer s.mu.Unlock()
-		return fmt.Errorf("%w: first close what the session has open: %d communicators, %d pieces of Memory", ErrPending, s.comms, s.memories)
+		return fmt.Errorf("%w: first close what the session has open: %d communicators, %d pieces of Memory; and complete the collectives of %d closed communicators",
+			ErrPending, s.comms, s.memories, s.ending)
 	}
 	s.closed = true
 	s.mu.Unlock()
 	s.buffered.abandon()
 	return release(s.engine, s.params.Linger)
+}
+
+// ends counts communicators that are closed, and have collectives under way.
+func (s *Session) ends(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ending == 0 {
+		s.ended = make(chan struct{})
+	}
+	if s.ending += n; s.ending == 0 {
+		close(s.ended)
+	}
 }
 
 func closedSession() error { return fmt.Errorf("%w: the session is closed", ErrClosed) }

@@ -51,6 +51,12 @@ type Owner interface {
 	First() progress.Source
 }
 
+// Lasting is an optional ability of an Owner whose operations can't be canceled.
+type Lasting interface {
+	// Lasting returns the error of Request.Cancel.
+	Lasting() error
+}
+
 // Abandoner is an optional ability of an Owner whose blocking operations may have to go
 // on without their caller, see Conclude.
 type Abandoner interface {
@@ -245,6 +251,9 @@ func (r *Request) Cancel(generation uint32) error {
 	defer r.engine.Unlock()
 	if !r.Live(generation) {
 		return framework.ErrClosed
+	}
+	if l, ok := r.owner.(Lasting); ok {
+		return l.Lasting()
 	}
 	r.CancelLocked()
 	return nil

@@ -17,7 +17,7 @@ import (
 // what a sync.Mutex costs, and no wait for earlier stores, twice per message.
 type lock struct {
 	state   uint32       // 1: held
-	waiters atomic.Int32 // goroutines in lockSlow
+	waiters atomic.Int32 // goroutines in lockSlow, and those that Go has begin
 }
 
 // Lock takes the engine's lock. Cost without contention: one atomic operation.
@@ -64,6 +64,16 @@ func (l *lock) lockUntil(enough func() bool) bool {
 			time.Sleep(lockSleep)
 		}
 	}
+}
+
+// Go runs f in a goroutine. Who polls lets it begin soon: where there is one processor
+// for goroutines, it would not run before the poller sleeps.
+func (l *lock) Go(f func()) {
+	l.waiters.Add(1)
+	go func() {
+		l.waiters.Add(-1)
+		f()
+	}()
 }
 
 // ObserveLimit is how long Observe waits.

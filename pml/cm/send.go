@@ -171,18 +171,21 @@ func (r *request) drop() {
 }
 
 // drain sends what was held, in its order, or drops it. The MTL refuses nothing, so
-// that it all goes at once. Lock held.
+// that it all goes at once. Who hears that a send is complete may start the next, which
+// is held behind the others. Lock held.
 func (p *peer) drain() {
-	all := p.held
-	p.held = nil
-	for _, r := range all {
-		switch {
-		case p.proc.Err != nil:
-			r.fail(base.Explain(p.proc.Err, p.rank))
-		case p.exchange.Closed():
-			r.drop()
-		default:
-			r.transmit()
+	for len(p.held) > 0 {
+		all := p.held
+		p.held = nil
+		for _, r := range all {
+			switch {
+			case p.proc.Err != nil:
+				r.fail(base.Explain(p.proc.Err, p.rank))
+			case p.exchange.Closed():
+				r.drop()
+			default:
+				r.transmit()
+			}
 		}
 	}
 	p.exchange.Drained()

@@ -38,6 +38,7 @@ type Module struct {
 	sends        int            // that are not complete
 
 	reading []*request // receives that read the sender's memory
+	inReads bool       // readSome is going through them
 
 	busy     []*proc // that have something to send
 	spare    []*proc // busy's other backing array

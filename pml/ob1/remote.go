@@ -50,19 +50,26 @@ func (r *request) readRemote(remote *btl.Remote, handle uint64) bool {
 }
 
 // readSome takes a step of every message that is being read. The time of a step
-// is bounded by the module. Lock held.
+// is bounded by the module. Who hears that one is complete may start the next: that
+// comes to the end of the list, and gets its step here. Lock held.
 func (m *Module) readSome() (n int) {
+	if m.inReads {
+		return 0
+	}
+	m.inReads = true
 	for i := 0; i < len(m.reading); i++ {
 		r := m.reading[i]
+		turn := r.turn
 		if r.state == reading {
 			n++
 			r.readStep()
 		}
-		if r.state != reading {
+		if r.state != reading || r.turn != turn {
 			m.reading = slices.Delete(m.reading, i, i+1)
 			i--
 		}
 	}
+	m.inReads = false
 	return n
 }
 

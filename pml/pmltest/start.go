@@ -1,6 +1,8 @@
 package pmltest
 
 import (
+	"fmt"
+
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/pml"
@@ -9,6 +11,7 @@ import (
 func startCases() claims {
 	return claims{
 		kittest.New("WhatStartsUnderTheLockTellsItsEndOnce", 2, (*fixture).startLocked),
+		kittest.New("WhoHearsOfAnEndStartsWhatIsNext", 2, (*fixture).chained),
 		kittest.New("WatcherGetsWhatNoReceiveMatches", 2, (*fixture).watched),
 	}
 }
@@ -91,6 +94,73 @@ func (f *fixture) startLocked() {
 		if st := recvs.ends[2]; !st.Canceled || len(recvs.ends) != 3 || len(sends.ends) != 1 {
 			f.Fatalf("the receive that was withdrawn ended with %+v; %d and %d upcalls", st, len(recvs.ends), len(sends.ends))
 		}
+	}
+}
+
+// chain starts messages one after the other, each when it hears of the end of an earlier
+// one. The engine's lock guards it.
+type chain struct {
+	start    func(i int) (*pml.Request, error)
+	next     int
+	most     int
+	complete int
+	err      error
+}
+
+// Completed implements pml.Notifier.
+func (c *chain) Completed(r *pml.Request) {
+	_, _, err := r.Take(r.Generation())
+	c.ended(err)
+	c.more(1)
+}
+
+func (c *chain) ended(err error) {
+	c.complete++
+	if c.err == nil {
+		c.err = err
+	}
+}
+
+// more starts so many, and one more for each that is complete at once.
+func (c *chain) more(n int) {
+	for ; n > 0 && c.next < c.most && c.err == nil; n-- {
+		c.next++
+		r, err := c.start(c.next - 1)
+		switch {
+		case err != nil:
+			c.err = err
+		case r.Done():
+			_, _, err := r.Take(r.Generation())
+			c.ended(err)
+			n++
+		default:
+			r.Notify(c)
+		}
+	}
+}
+
+func (f *fixture) chained() {
+	const most, together = 200, 5
+	sizes := []int{100_000, 0, 3000, 70_000, 9, 200_000}
+	bufs := make([][]byte, most)
+	sends := &chain{most: most, start: func(i int) (*pml.Request, error) {
+		return f.comms[0].StartSend(buffer(data(i, sizes[i%len(sizes)])), 1, i, p2p, pml.Standard)
+	}}
+	recvs := &chain{most: most, start: func(i int) (*pml.Request, error) {
+		bufs[i] = make([]byte, sizes[i%len(sizes)])
+		return f.comms[1].StartRecv(buffer(bufs[i]), 0, i, p2p), nil
+	}}
+	f.locked(1, func() { recvs.more(together) })
+	f.locked(0, func() { sends.more(together) })
+	for rank, c := range []*chain{sends, recvs} {
+		f.Until("the chain", func() (over bool) {
+			f.locked(rank, func() { over = c.complete == most || c.err != nil })
+			return over
+		})
+		f.Check(c.err)
+	}
+	for i, buf := range bufs {
+		f.Same(fmt.Sprintf("message %d", i), buf, data(i, len(buf)))
 	}
 }
 

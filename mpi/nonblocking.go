@@ -1,0 +1,352 @@
+package mpi
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// Nonblocking collectives. They start with the call, in the same order in all members as
+// all collectives, blocking ones included, which may follow while others are under way.
+// They go on while the program computes, and complete in any order. Buffers are the
+// library's until the request is complete. Wait and all functions on requests take them
+// together with those of messages; their Status is that of no message, with Err. They
+// can't be canceled (ErrUnsupported). One that fails breaks the communicator's
+// collectives, as a blocking one does. A communicator may be closed meanwhile: they
+// complete all the same.
+
+// mostStarted is how many of a communicator's may be under way.
+const mostStarted = 1000
+
+// nonblocking is the state of a communicator's nonblocking operations.
+type nonblocking struct {
+	n atomic.Int32 // under way; changes with the engine's lock held
+
+	// Guarded by the engine's lock.
+	list    []*operation // under way, the one that began first at the beginning
+	work    []step       // that wait for the communicator's goroutine
+	working bool         // which runs
+	closing bool         // the communicator is closed, and goes when none is under way
+}
+
+// operation is a nonblocking collective: it is used again, as a PML's request is. The
+// request is complete when the schedule is over, or has failed and nothing touches the
+// caller's memory any more.
+type operation struct {
+	pml.Request
+	k    *collective
+	op   coll.Operation
+	turn uint32 // which of the communicator's collectives
+	tag  int
+
+	algorithm *coll.Algorithm
+	args      coll.Args
+	schedule  coll.Schedule
+	run       coll.Run
+	bufs      coll.Buffers
+	reducer   coll.Reducer
+	steps     []step // by number
+
+	busy   int   // steps under way
+	moving bool  // by a caller further out
+	err    error // the first
+	told   bool  // the others have been, of err
+}
+
+// step is a step of an operation. It hears when its message is complete.
+type step struct {
+	o *operation
+	i int
+}
+
+// start makes one nonblocking call, unless its arguments are wrong.
+func (k *collective) start(x *call, wrong error) (Request, error) {
+	if wrong != nil {
+		return Request{}, wrong
+	}
+	if err := k.enter(nil); err != nil {
+		return Request{}, err
+	}
+	defer k.busy.Store(false)
+	alg, err := k.algorithm(x)
+	if err != nil {
+		return Request{}, err
+	}
+	if n := k.started.n.Load(); n >= mostStarted {
+		return Request{}, fmt.Errorf("%w: %d nonblocking collectives are under way; wait for some", ErrPending, n)
+	}
+	o := k.newOperation()
+	if o.k != k || o.algorithm != alg || o.args != x.args {
+		o.k, o.algorithm = k, nil
+		k.plan(&o.schedule, &o.args, alg, x)
+		if x.args.Vectors == nil {
+			o.algorithm = alg
+		}
+	}
+	o.op, o.turn, o.reducer = x.op, k.begun, x.reducer
+	o.tag = k.nextTag()
+	o.bufs.In, o.bufs.Out = x.in, x.out
+	if n := o.schedule.Temp; cap(o.bufs.Temp) < n {
+		o.bufs.Temp = make([]byte, n, max(64, n)) // aligned for every element type
+	} else {
+		o.bufs.Temp = o.bufs.Temp[:n]
+	}
+	for i := len(o.steps); i < len(o.schedule.Steps); i++ {
+		o.steps = append(o.steps, step{o, i})
+	}
+	e := k.engine()
+	e.Lock()
+	defer e.Unlock()
+	o.Start()
+	o.err, o.told, o.busy = nil, false, 0
+	o.run.Begin(&o.schedule)
+	k.started.list = append(k.started.list, o)
+	k.started.n.Add(1)
+	o.move()
+	return Request{&o.Request, o.Generation()}, nil
+}
+
+func (k *collective) engine() *progress.Engine { return k.comm().session.engine.progress }
+
+// tagIsFree says whether another collective may begin: it has the tag of the one that
+// began coll.MaxTag+1 before.
+func (k *collective) tagIsFree() error {
+	e := k.engine()
+	e.Lock()
+	defer e.Unlock()
+	if list := k.started.list; len(list) > 0 && k.begun-list[0].turn > coll.MaxTag {
+		return fmt.Errorf("%w: a nonblocking collective is under way since %d others; wait for it", ErrPending, k.begun-list[0].turn)
+	}
+	return nil
+}
+
+// closing reports whether the communicator, which is closed, goes only when operations
+// that are under way have completed.
+func (k *collective) closing() bool {
+	e := k.engine()
+	e.Lock()
+	defer e.Unlock()
+	k.started.closing = len(k.started.list) > 0
+	return k.started.closing
+}
+
+// newOperation takes one from the free list, or makes one.
+func (k *collective) newOperation() *operation {
+	s := k.comm().session.engine
+	s.progress.Lock()
+	defer s.progress.Unlock()
+	if last := len(s.operations) - 1; last >= 0 {
+		o := s.operations[last]
+		s.operations = s.operations[:last]
+		return o
+	}
+	o := new(operation)
+	o.Init(s.progress, o)
+	return o
+}
+
+// move starts what may start, and completes the request when all is over. Lock held.
+func (o *operation) move() {
+	if o.moving {
+		return
+	}
+	o.moving = true
+	for o.err == nil {
+		i, ok := o.run.Next()
+		if !ok {
+			break
+		}
+		o.begin(i)
+	}
+	o.moving = false
+	if o.busy == 0 && (o.err == nil && o.run.Over() || o.told) {
+		o.end()
+	}
+}
+
+// quickBytes is how much the library's own operations may combine, and a step may copy,
+// with the engine's lock held: some microseconds, as much as a message's fragment takes.
+const quickBytes = 16 << 10
+
+// begin starts a step. Lock held.
+func (o *operation) begin(i int) {
+	s := &o.schedule.Steps[i]
+	buf := o.bufs.At(s.Buf, s.N)
+	c := o.k.comm()
+	var r *pml.Request
+	var err error
+	switch s.Kind {
+	case coll.Send:
+		r, err = c.pml.StartSend(pml.Buffer{Bytes: buf, Form: c.formOf(buf)}, int(s.Peer), o.tag, pml.Collective, pml.Standard)
+	case coll.Recv, coll.RecvMost:
+		r = c.pml.StartRecv(pml.Buffer{Bytes: buf}, int(s.Peer), o.tag, pml.Collective)
+	default:
+		if s.N > quickBytes || s.Kind == coll.Combine && !o.reducer.Quick {
+			o.busy++
+			o.k.started.do(o.k.engine(), step{o, i})
+		} else {
+			o.local(i)
+			o.run.Done(i)
+		}
+		return
+	}
+	switch {
+	case err != nil:
+		o.fails(err)
+	case r.Done():
+		o.take(r, i)
+	default:
+		o.busy++
+		r.Notify(&o.steps[i])
+	}
+}
+
+// local does a step that combines or copies.
+func (o *operation) local(i int) {
+	s := &o.schedule.Steps[i]
+	to, from := o.bufs.At(s.Buf, s.N), o.bufs.At(s.From, s.N)
+	if s.Kind == coll.Copy {
+		copy(to, from)
+	} else {
+		o.reducer.Apply(to, from)
+	}
+}
+
+// Completed implements pml.Notifier.
+func (s *step) Completed(r *pml.Request) {
+	o := s.o
+	o.busy--
+	o.take(r, s.i)
+	o.move()
+}
+
+// take uses the request of a step up. Lock held.
+func (o *operation) take(r *pml.Request, i int) {
+	st, _, err := r.Take(r.Generation())
+	o.done(i, o.schedule.Steps[i].Whole(st.Bytes, err))
+}
+
+// done says that a step has ended. Lock held.
+func (o *operation) done(i int, err error) {
+	if err != nil {
+		o.fails(err)
+		return
+	}
+	o.run.Done(i)
+}
+
+// fails has the operation start nothing more. The members are told, and what it has
+// under way ends by that. Lock held.
+func (o *operation) fails(err error) {
+	if o.err != nil {
+		return
+	}
+	k := o.k
+	if o.err = fmt.Errorf("i%v: %w", o.op, err); k.broken.Load() != nil { // who broke them aborts what is under way
+		if !errors.Is(err, ErrProcFailed) {
+			o.err = k.works()
+		}
+		o.told = true
+		return
+	}
+	go func() {
+		_ = k.fail(o.err)
+		k.comm().pml.Abort(pml.Collective, o.err)
+		e := k.engine()
+		e.Lock()
+		defer e.Unlock()
+		o.told = true
+		o.move()
+	}()
+}
+
+// end completes the request. Lock held.
+func (o *operation) end() {
+	k := o.k
+	n := &k.started
+	i := slices.Index(n.list, o)
+	n.list = slices.Delete(n.list, i, i+1)
+	n.n.Add(-1)
+	o.bufs.In, o.bufs.Out, o.reducer = nil, nil, coll.Reducer{}
+	o.Request.Status = pml.NoMessage()
+	o.Request.Status.Err = o.err
+	if len(n.list) == 0 && n.closing {
+		n.closing = false
+		go func() { // Close takes the lock
+			k.comm().goes()
+			k.comm().session.ends(-1)
+		}()
+	}
+	o.Finish()
+}
+
+// Cancel implements pml.Owner. See Lasting.
+func (o *operation) Cancel() {}
+
+// Lasting implements pml.Lasting: what others take part in is not one member's to cancel.
+func (o *operation) Lasting() error {
+	return fmt.Errorf("%w: a collective can't be canceled", ErrUnsupported)
+}
+
+// Release implements pml.Owner.
+func (o *operation) Release() {
+	if cap(o.bufs.Temp) > scratchLimit {
+		o.bufs.Temp = nil
+	}
+	s := o.k.comm().session.engine
+	s.operations = append(s.operations, o)
+}
+
+// First implements pml.Owner.
+func (o *operation) First() progress.Source { return nil }
+
+// do has a step done by the communicator's goroutine, which lives as long as there is
+// something to do. Lock held.
+func (n *nonblocking) do(e *progress.Engine, s step) {
+	if n.work = append(n.work, s); !n.working {
+		n.working = true
+		e.Go(func() { n.goOn(e) })
+	}
+}
+
+// errNoReturn is what is known of an operation of the program that ended its goroutine.
+var errNoReturn = errors.New("it ended its goroutine")
+
+// goOn does the work. A function of the program may panic.
+func (n *nonblocking) goOn(e *progress.Engine) {
+	var s step
+	e.Lock()
+	defer func() {
+		if s.o != nil { // the lock is not held
+			why := any(errNoReturn)
+			if v := recover(); v != nil {
+				why = v
+			}
+			e.Lock()
+			s.o.busy--
+			s.o.fails(fmt.Errorf("%w: %v", errPanicked, why))
+			s.o.move()
+			if n.working = len(n.work) > 0; n.working {
+				e.Go(func() { n.goOn(e) })
+			}
+		}
+		e.Unlock()
+	}()
+	for len(n.work) > 0 {
+		s, n.work = n.work[0], n.work[1:]
+		e.Unlock()
+		s.o.local(s.i)
+		e.Lock()
+		o, i := s.o, s.i
+		s.o = nil
+		o.busy--
+		o.done(i, nil)
+		o.move()
+	}
+	n.work, n.working = nil, false
+}

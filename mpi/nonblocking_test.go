@@ -1,0 +1,422 @@
+package mpi_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/mpi"
+	"github.com/ferrympi/ferry/mpi/mpitest"
+)
+
+// product is of matrices, which don't commute.
+func product() mpi.Op[matrix] {
+	return mpi.NewOp(func(inout, in []matrix) {
+		for i := range in {
+			inout[i] = in[i].times(inout[i])
+		}
+	}, false)
+}
+
+func factors(rank, n int) []matrix {
+	s := make([]matrix, n)
+	for i := range s {
+		s[i] = matrix{{uint64(rank + 1), uint64(i)}, {1, uint64(rank)}}
+	}
+	return s
+}
+
+func products(ranks, n int) []matrix {
+	s := factors(0, n)
+	for r := 1; r < ranks; r++ {
+		for i, f := range factors(r, n) {
+			s[i] = s[i].times(f)
+		}
+	}
+	return s
+}
+
+// TestNonblockingFormsGiveWhatBlockingOnesGive, all started before any is waited for, with
+// messages and a blocking one between them.
+func TestNonblockingFormsGiveWhatBlockingOnesGive(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 2, 5} {
+		for _, block := range []int{0, 3, 5000} {
+			t.Run(fmt.Sprintf("%d ranks, %d elements", n, block), func(t *testing.T) {
+				t.Parallel()
+				mpitest.Run(t, n, func(ctx context.Context, c *mpi.Comm) error { return allForms(ctx, c, block) })
+			})
+		}
+	}
+}
+
+func allForms(ctx context.Context, c *mpi.Comm, block int) error {
+	n, me, root := c.Size(), c.Rank(), c.Size()/2
+	var counts, displs, sends, recvs []int
+	for rank := range n {
+		counts = append(counts, unequal(rank, 0, block))
+		sends, recvs = append(sends, unequal(me, rank, block)), append(recvs, unequal(rank, me, block))
+		displs = append(displs, (n-1-rank)*2*block)
+	}
+	op, sum := product(), mpi.Sum[int]()
+	given, one, own := values(me, 0, n*2*block+1), values(me, 1, block), values(me, 2, counts[me])
+	mats := factors(me, n*block)
+	forms := []struct {
+		name     string
+		blocking func(ints []int, mats []matrix) error
+		start    func(ints []int, mats []matrix) (mpi.Request, error)
+	}{
+		{"barrier", func([]int, []matrix) error { return mpi.Barrier(ctx, c) },
+			func([]int, []matrix) (mpi.Request, error) { return mpi.Ibarrier(c) }},
+		{"bcast", func(r []int, _ []matrix) error { return mpi.Bcast(ctx, c, r[:block], root) },
+			func(r []int, _ []matrix) (mpi.Request, error) { return mpi.Ibcast(c, r[:block], root) }},
+		{"reduce", func(_ []int, r []matrix) error { return mpi.Reduce(ctx, c, mats[:block], r, op, root) },
+			func(_ []int, r []matrix) (mpi.Request, error) { return mpi.Ireduce(c, mats[:block], r, op, root) }},
+		{"allreduce", func(_ []int, r []matrix) error { return mpi.Allreduce(ctx, c, mats[:block], r, op) },
+			func(_ []int, r []matrix) (mpi.Request, error) { return mpi.Iallreduce(c, mats[:block], r, op) }},
+		{"allreduce in place", func(r []int, _ []matrix) error { return mpi.Allreduce(ctx, c, nil, r, sum) },
+			func(r []int, _ []matrix) (mpi.Request, error) { return mpi.Iallreduce(c, nil, r, sum) }},
+		{"scan", func(_ []int, r []matrix) error { return mpi.Scan(ctx, c, mats[:block], r, op) },
+			func(_ []int, r []matrix) (mpi.Request, error) { return mpi.Iscan(c, mats[:block], r, op) }},
+		{"exscan", func(_ []int, r []matrix) error { return mpi.Exscan(ctx, c, mats[:block], r, op) },
+			func(_ []int, r []matrix) (mpi.Request, error) { return mpi.Iexscan(c, mats[:block], r, op) }},
+		{"reduce_scatter_block", func(_ []int, r []matrix) error { return mpi.ReduceScatterBlock(ctx, c, mats, r, op) },
+			func(_ []int, r []matrix) (mpi.Request, error) { return mpi.IreduceScatterBlock(c, mats, r, op) }},
+		{"reduce_scatter", func(r []int, _ []matrix) error { return mpi.ReduceScatter(ctx, c, given, r, counts, sum) },
+			func(r []int, _ []matrix) (mpi.Request, error) { return mpi.IreduceScatter(c, given, r, counts, sum) }},
+		{"gather", func(r []int, _ []matrix) error { return mpi.Gather(ctx, c, one, r, root) },
+			func(r []int, _ []matrix) (mpi.Request, error) { return mpi.Igather(c, one, r, root) }},
+		{"gatherv", func(r []int, _ []matrix) error { return mpi.Gatherv(ctx, c, own, r, counts, displs, root) },
+			func(r []int, _ []matrix) (mpi.Request, error) { return mpi.Igatherv(c, own, r, counts, displs, root) }},
+		{"scatter", func(r []int, _ []matrix) error { return mpi.Scatter(ctx, c, given, r, root) },
+			func(r []int, _ []matrix) (mpi.Request, error) { return mpi.Iscatter(c, given, r, root) }},
+		{"scatterv", func(r []int, _ []matrix) error { return mpi.Scatterv(ctx, c, given, sends, displs, r, root) },
+			func(r []int, _ []matrix) (mpi.Request, error) { return mpi.Iscatterv(c, given, sends, displs, r, root) }},
+		{"allgather", func(r []int, _ []matrix) error { return mpi.Allgather(ctx, c, one, r) },
+			func(r []int, _ []matrix) (mpi.Request, error) { return mpi.Iallgather(c, one, r) }},
+		{"allgatherv", func(r []int, _ []matrix) error { return mpi.Allgatherv(ctx, c, own, r, counts, displs) },
+			func(r []int, _ []matrix) (mpi.Request, error) { return mpi.Iallgatherv(c, own, r, counts, displs) }},
+		{"alltoall", func(r []int, _ []matrix) error { return mpi.Alltoall(ctx, c, given, r) },
+			func(r []int, _ []matrix) (mpi.Request, error) { return mpi.Ialltoall(c, given, r) }},
+		{"alltoallv", func(r []int, _ []matrix) error { return mpi.Alltoallv(ctx, c, given, sends, nil, r, recvs, displs) },
+			func(r []int, _ []matrix) (mpi.Request, error) {
+				return mpi.Ialltoallv(c, given, sends, nil, r, recvs, displs)
+			}},
+	}
+	ints := func() []int { return values(me, 3, n*2*block+1) }
+	matrices := func() []matrix { return factors(me+1, n*block+1) }
+	wantInts, wantMats := make([][]int, len(forms)), make([][]matrix, len(forms))
+	for i, f := range forms {
+		wantInts[i], wantMats[i] = ints(), matrices()
+		if err := f.blocking(wantInts[i], wantMats[i]); err != nil {
+			return fmt.Errorf("%s: %w", f.name, err)
+		}
+	}
+	gotInts, gotMats := make([][]int, len(forms)), make([][]matrix, len(forms))
+	reqs := make([]mpi.Request, len(forms)+2)
+	var err error
+	token := make([]byte, 1)
+	if reqs[len(forms)], err = c.Irecv(token, (me-1+n)%n, 7); err != nil {
+		return err
+	}
+	for i, f := range forms {
+		gotInts[i], gotMats[i] = ints(), matrices()
+		if reqs[i], err = f.start(gotInts[i], gotMats[i]); err != nil {
+			return fmt.Errorf("i%s: %w", f.name, err)
+		}
+		if i == len(forms)/2 {
+			if err := mpi.Barrier(ctx, c); err != nil {
+				return fmt.Errorf("a barrier among them: %w", err)
+			}
+		}
+	}
+	if reqs[len(forms)+1], err = c.Isend([]byte{9}, (me+1)%n, 7); err != nil {
+		return err
+	}
+	st := make([]mpi.Status, len(reqs))
+	if err := mpi.WaitAll(ctx, reqs, st); err != nil {
+		return err
+	}
+	for i, f := range forms {
+		if !slices.Equal(gotInts[i], wantInts[i]) || !slices.Equal(gotMats[i], wantMats[i]) {
+			return fmt.Errorf("i%s comes to something else than %s", f.name, f.name)
+		}
+		if st[i] != (mpi.Status{Source: mpi.AnySource, Tag: mpi.AnyTag}) {
+			return fmt.Errorf("i%s: status %+v", f.name, st[i])
+		}
+	}
+	return must(token[0] == 9, "the message among them is %v", token)
+}
+
+// TestNonblockingCollectiveGoesOnWhileTheProgramComputes: no rank is in any call of the
+// package while it completes, several steps deep, with a function of the program in it.
+func TestNonblockingCollectiveGoesOnWhileTheProgramComputes(t *testing.T) {
+	var combined atomic.Int32
+	op := mpi.NewOp(func(inout, in []int) {
+		inout[0] += in[0]
+		combined.Add(1)
+	}, true)
+	mpitest.Run(t, 4, func(ctx context.Context, c *mpi.Comm) error {
+		if err := mpi.Barrier(ctx, c); err != nil {
+			return err
+		}
+		sum := make([]int, 1)
+		q, err := mpi.Iallreduce(c, []int{c.Rank()}, sum, op)
+		if err != nil {
+			return err
+		}
+		for combined.Load() < 4*2 { // two in each rank
+			if runtime.Gosched(); ctx.Err() != nil {
+				return fmt.Errorf("%d of 8 combinations after a time: %w", combined.Load(), ctx.Err())
+			}
+		}
+		_, err = q.Wait(ctx)
+		return errors.Join(err, must(sum[0] == 6, "the sum is %d", sum[0]))
+	})
+}
+
+// TestThousandCollectivesUnderWay, and one more is refused, as long as none is complete.
+func TestThousandCollectivesUnderWay(t *testing.T) {
+	mpitest.Run(t, 2, func(ctx context.Context, c *mpi.Comm) error {
+		const most = 1000
+		sums, reqs := make([]int, most), make([]mpi.Request, most)
+		if c.Rank() == 1 { // only starts when the other one has all under way
+			if _, err := c.Recv(ctx, nil, 0, 0); err != nil {
+				return err
+			}
+		}
+		var err error
+		for i := range reqs {
+			sums[i] = i + c.Rank()
+			if reqs[i], err = mpi.Iallreduce(c, nil, sums[i:i+1], mpi.Sum[int]()); err != nil {
+				return fmt.Errorf("number %d: %w", i, err)
+			}
+		}
+		if c.Rank() == 0 {
+			_, more := mpi.Ibarrier(c)
+			if err := errors.Join(wants("one more", more, mpi.ErrPending), c.Send(ctx, nil, 1, 0)); err != nil {
+				return err
+			}
+		}
+		slices.Reverse(reqs)
+		if err := mpi.WaitAll(ctx, reqs, nil); err != nil {
+			return err
+		}
+		for i, sum := range sums {
+			if sum != 2*i+1 {
+				return fmt.Errorf("sum %d is %d", i, sum)
+			}
+		}
+		return mpi.Barrier(ctx, c)
+	})
+}
+
+// TestCollectiveIsNotTakenForOneThatIsStillUnderWay: tags begin again.
+func TestCollectiveIsNotTakenForOneThatIsStillUnderWay(t *testing.T) {
+	mpitest.Run(t, 2, func(ctx context.Context, c *mpi.Comm) error {
+		if c.Rank() == 1 {
+			if _, err := c.Recv(ctx, nil, 0, 0); err != nil {
+				return err
+			}
+		}
+		q, err := mpi.Ibarrier(c)
+		if err != nil {
+			return err
+		}
+		mpi.SkipCollectives(c, 1<<15-1)
+		if c.Rank() == 0 {
+			_, next := mpi.Ibarrier(c)
+			err = errors.Join(wants("the next one", next, mpi.ErrPending), wants("a blocking one", mpi.Barrier(ctx, c), mpi.ErrPending), c.Send(ctx, nil, 1, 0))
+		}
+		_, waited := q.Wait(ctx)
+		return errors.Join(err, waited, mpi.Barrier(ctx, c))
+	})
+}
+
+func TestRequestsOfCollectivesAreOrdinaryOnes(t *testing.T) {
+	mpitest.Run(t, 2, func(ctx context.Context, c *mpi.Comm) error {
+		if c.Rank() == 1 {
+			if _, err := c.Recv(ctx, nil, 0, 0); err != nil {
+				return err
+			}
+		}
+		q, err := mpi.Ibarrier(c)
+		if err != nil {
+			return err
+		}
+		freed, err := mpi.Ibarrier(c)
+		if err != nil {
+			return err
+		}
+		if err := freed.Free(); err != nil {
+			return err
+		}
+		if c.Rank() == 0 {
+			_, done, err := q.Test()
+			short, cancel := context.WithTimeout(ctx, time.Millisecond)
+			defer cancel()
+			_, late := q.Wait(short)
+			if err := errors.Join(err, must(!done, "a barrier is over before the other has entered"),
+				wants("cancel", q.Cancel(), mpi.ErrUnsupported), wants("a wait that ends", late, mpi.ErrTimeout), c.Send(ctx, nil, 1, 0)); err != nil {
+				return err
+			}
+		}
+		i, st, err := mpi.WaitAny(ctx, []mpi.Request{{}, q})
+		_, again := q.Wait(ctx)
+		return errors.Join(err, must(i == 1 && st == (mpi.Status{Source: mpi.AnySource, Tag: mpi.AnyTag}), "%d: %+v", i, st),
+			wants("waiting again", again, mpi.ErrClosed), mpi.Barrier(ctx, c)) // the communicator works on
+	})
+}
+
+// TestClosedCommunicatorCompletesItsCollectives: also of several steps, which send after
+// Close; and the session closes after them.
+func TestClosedCommunicatorCompletesItsCollectives(t *testing.T) {
+	mpitest.Run(t, 5, func(ctx context.Context, world *mpi.Comm) error {
+		for range 20 {
+			c, err := world.Dup(ctx)
+			if err != nil {
+				return err
+			}
+			sum := make([]int, 1)
+			q, err := mpi.Iallreduce(c, []int{c.Rank()}, sum, mpi.NewOp(func(inout, in []int) { inout[0] += in[0] }, true))
+			if err != nil {
+				return err
+			}
+			if err := c.Close(); err != nil {
+				return err
+			}
+			_, again := mpi.Ibarrier(c)
+			_, err = q.Wait(ctx)
+			if err := errors.Join(err, must(sum[0] == 10, "the sum is %d", sum[0]), wants("another one", again, mpi.ErrClosed)); err != nil {
+				return err
+			}
+		}
+		return nil // the job closes the session now
+	})
+}
+
+// TestSessionKeepsOpenWhatACollectiveOfAClosedCommunicatorNeeds: a member never starts it.
+func TestSessionKeepsOpenWhatACollectiveOfAClosedCommunicatorNeeds(t *testing.T) {
+	mpitest.Job{Size: 2, Params: map[string]string{"session.linger": "10ms"}}.RunSessions(t, func(ctx context.Context) error {
+		s, err := mpitest.Open(ctx)
+		if err != nil {
+			return err
+		}
+		world, err := s.Group(ctx, "mpi://WORLD")
+		if err != nil {
+			return err
+		}
+		c, err := mpi.CommFromGroup(ctx, world, t.Name())
+		if err != nil {
+			return err
+		}
+		d, err := c.Dup(ctx)
+		if err != nil {
+			return err
+		}
+		if c.Rank() == 1 {
+			if _, err := c.Recv(ctx, nil, 0, 0); err != nil {
+				return err
+			}
+		}
+		q, err := mpi.Ibarrier(d)
+		if err != nil {
+			return err
+		}
+		if err := d.Close(); err != nil {
+			return err
+		}
+		if c.Rank() == 0 {
+			if err := c.Send(ctx, nil, 1, 1); err != nil {
+				return err
+			}
+			open := s.Close()
+			if err := errors.Join(wants("closing the session", open, mpi.ErrPending), c.Send(ctx, nil, 1, 0)); err != nil {
+				return err
+			}
+		} else if _, err := c.Recv(ctx, nil, 0, 1); err != nil {
+			return err
+		}
+		_, err = q.Wait(ctx)
+		return errors.Join(err, mpi.Barrier(ctx, c), c.Close(), s.Close())
+	})
+}
+
+// TestNonblockingCollectiveThatBreaksInOneMemberEndsInAll, with those that are under way
+// besides: the program's function panics, or ends its goroutine.
+func TestNonblockingCollectiveThatBreaksInOneMemberEndsInAll(t *testing.T) {
+	for name, end := range map[string]func(){"panic": func() { panic("no such sum") }, "Goexit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			mpitest.Run(t, 5, func(ctx context.Context, world *mpi.Comm) error {
+				c, err := world.Dup(ctx)
+				if err != nil {
+					return err
+				}
+				defer c.Close()
+				op := mpi.NewOp(func(inout, in []int) {
+					if c.Rank() == 2 {
+						end()
+					}
+					inout[0] += in[0]
+				}, true)
+				q, err := mpi.Iallreduce(c, []int{1}, make([]int, 1), op)
+				if err != nil {
+					return err
+				}
+				other, otherErr := mpi.Ibarrier(c)
+				_, err = q.Wait(ctx)
+				if otherErr == nil {
+					_, otherErr = other.Wait(ctx)
+				}
+				switch {
+				case c.Rank() == 2:
+					if err == nil || !strings.Contains(err.Error(), "panicked") || name == "panic" && !strings.Contains(err.Error(), "no such sum") {
+						return fmt.Errorf("waiting for it where it panicked: %v", err)
+					}
+				case err != nil && !strings.Contains(err.Error(), "rank 2"):
+					return fmt.Errorf("waiting for the others: %v, want that rank 2 takes part in none", err)
+				}
+				if otherErr != nil { // it may have been over
+					otherErr = wants("one more under way", otherErr, mpi.ErrBroken)
+				}
+				for i := 0; i < 3 && mpi.Barrier(ctx, c) == nil; i++ { // who has got all that it takes hears later
+				}
+				return errors.Join(otherErr, wants("the next one", mpi.Barrier(ctx, c), mpi.ErrBroken), mpi.Barrier(ctx, world))
+			})
+		})
+	}
+}
+
+// TestEndedContextOfABlockingCollectiveEndsThoseUnderWay.
+func TestEndedContextOfABlockingCollectiveEndsThoseUnderWay(t *testing.T) {
+	mpitest.Run(t, 3, func(ctx context.Context, world *mpi.Comm) error {
+		c, err := world.Dup(ctx)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		var q mpi.Request
+		if c.Rank() > 0 {
+			if q, err = mpi.Ibarrier(c); err != nil {
+				return err
+			}
+		}
+		if c.Rank() == 1 {
+			short, cancel := context.WithTimeout(ctx, time.Millisecond)
+			defer cancel()
+			err = wants("the barrier", mpi.Barrier(short, c), mpi.ErrTimeout)
+		}
+		if c.Rank() > 0 {
+			_, waited := q.Wait(ctx)
+			err = errors.Join(err, wants("the one under way", waited, mpi.ErrBroken))
+		}
+		return errors.Join(err, mpi.Barrier(ctx, world))
+	})
+}
