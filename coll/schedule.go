@@ -103,13 +103,13 @@ func (s *Schedule) Combine(inout, low Ref, n int) {
 	}
 }
 
-// sendFirst is the size up to which Both sends before it receives, in bytes: so much
+// SendFirst is the size up to which Both sends before it receives, in bytes: so much
 // goes at once, as a rule, and the receive is then the only thing to wait for.
-const sendFirst = 4 << 10
+const SendFirst = 4 << 10
 
 // Both sends and receives at the same time.
 func (s *Schedule) Both(out Ref, nOut, to int, in Ref, nIn, from int) {
-	if nOut <= sendFirst {
+	if nOut <= SendFirst {
 		s.Send(out, nOut, to)
 		s.Recv(in, nIn, from)
 	} else { // what comes meanwhile goes to its place

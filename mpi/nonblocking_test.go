@@ -13,6 +13,7 @@ import (
 
 	"github.com/ferrympi/ferry/mpi"
 	"github.com/ferrympi/ferry/mpi/mpitest"
+	"github.com/ferrympi/ferry/mtl/mtltest"
 )
 
 // product is of matrices, which don't commute.
@@ -51,6 +52,36 @@ func TestNonblockingFormsGiveWhatBlockingOnesGive(t *testing.T) {
 			t.Run(fmt.Sprintf("%d ranks, %d elements", n, block), func(t *testing.T) {
 				t.Parallel()
 				mpitest.Run(t, n, func(ctx context.Context, c *mpi.Comm) error { return allForms(ctx, c, block) })
+			})
+		}
+	}
+}
+
+// TestNonblockingFormsOverANetworkThatMatches, in which ids become known as messages go.
+func TestNonblockingFormsOverANetworkThatMatches(t *testing.T) {
+	t.Parallel()
+	for _, shared := range []string{"true", "false"} {
+		for _, policy := range []string{"agree", "lazy"} {
+			t.Run("shared memory "+shared+", ids "+policy, func(t *testing.T) {
+				t.Parallel()
+				network := mtltest.NewMemory(mtltest.Options{})
+				mpitest.Job{
+					Size: 5, Params: map[string]string{"pml": "cm", "pml.cm.shared_memory": shared, "cid.policy": policy},
+					Options: func(int) []mpi.SessionOption {
+						return []mpi.SessionOption{mpi.WithRegistry(withMTL(network.Component()))}
+					},
+				}.Run(t, func(ctx context.Context, c *mpi.Comm) error {
+					for _, block := range []int{0, 3, 5000} {
+						d, err := c.Dup(ctx)
+						if err != nil {
+							return err
+						}
+						if err := errors.Join(allForms(ctx, d, block), d.Close()); err != nil {
+							return fmt.Errorf("%d elements: %w", block, err)
+						}
+					}
+					return nil
+				})
 			})
 		}
 	}

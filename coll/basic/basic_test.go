@@ -4,10 +4,18 @@ import (
 	"testing"
 
 	"github.com/ferrympi/ferry/coll/colltest"
+	"github.com/ferrympi/ferry/framework/scripttest"
 	"go.uber.org/goleak"
 )
 
 func TestContract(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	colltest.Cases(Component()).Run(t)
+}
+
+// TestSchedules shows what each member does, with 2, 3, 5 and 8 of them.
+func TestSchedules(t *testing.T) {
+	scripttest.Run(t, "testdata/*.txt", func() func(string) ([]string, error) {
+		return colltest.Script(Component(), nil)
+	})
 }

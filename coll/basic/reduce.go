@@ -97,12 +97,21 @@ func (p *partial) add(rank int, below, swap bool) {
 		p.at, p.mine = p.room(), true
 	}
 	in := p.room()
-	if swap {
-		p.s.Both(sum, p.n, rank, in, p.n, rank)
-	} else {
-		p.s.Recv(in, p.n, rank)
+	// As in Schedule.Both; what is copied here is copied meanwhile.
+	first := p.n <= coll.SendFirst
+	if swap && first {
+		p.s.Send(sum, p.n, rank)
 	}
-	p.s.Copy(p.at, sum, p.n)
+	if first {
+		p.s.Copy(p.at, sum, p.n)
+	}
+	p.s.Recv(in, p.n, rank)
+	if swap && !first {
+		p.s.Send(sum, p.n, rank)
+	}
+	if !first {
+		p.s.Copy(p.at, sum, p.n)
+	}
 	p.s.Wait()
 	if below {
 		p.s.Combine(p.at, in, p.n)

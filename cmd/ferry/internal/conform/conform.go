@@ -1,5 +1,5 @@
 // Package conform is ferry's conformance suite: what the MPI standard says of
-// point-to-point communication, communicators, groups and sessions, as cases
+// point-to-point and collective communication, communicators, groups and sessions, as cases
 // that each return an error. Ranks of a job run it together; `ferry conform` and
 // `ferry matrix` are ways to start it.
 //
@@ -70,7 +70,7 @@ func Within(ctx context.Context, limit time.Duration) (context.Context, context.
 
 // Cases returns all cases, family by family.
 func Cases() []Case {
-	return slices.Concat(messageCases(), matchingCases(), requestCases(), bufferCases(), communicatorCases(), groupCases(), sessionCases())
+	return slices.Concat(messageCases(), matchingCases(), requestCases(), bufferCases(), communicatorCases(), groupCases(), sessionCases(), collectiveCases())
 }
 
 // Run runs the cases, one after the other, over a communicator that nobody else

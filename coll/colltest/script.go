@@ -1,0 +1,116 @@
+package colltest
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/ferrympi/ferry/coll"
+)
+
+// Script is a command for golden scripts (framework/scripttest). A line names an
+// operation, an algorithm, and how many members there are; more may follow: root=R,
+// ordered, in-place, and the size of a block, or of those of each rank where they
+// differ, in bytes: 8, or 8,0,4. What comes of it is what each member does.
+func Script(c coll.Component, params any) func(line string) ([]string, error) {
+	return func(line string) ([]string, error) {
+		var op, name string
+		var size int
+		if _, err := fmt.Sscan(line, &op, &name, &size); err != nil {
+			return nil, fmt.Errorf("%s: %w", line, err)
+		}
+		args := coll.Args{Elem: 8, Size: 8}
+		var sizes []int
+		for _, word := range strings.Fields(line)[3:] {
+			switch {
+			case word == "ordered":
+				args.Ordered = true
+			case word == "in-place":
+				args.InPlace = true
+			case strings.HasPrefix(word, "root="):
+				if _, err := fmt.Sscanf(word, "root=%d", &args.Root); err != nil {
+					return nil, fmt.Errorf("%s: %w", line, err)
+				}
+			default:
+				for _, s := range strings.Split(word, ",") {
+					var n int
+					if _, err := fmt.Sscan(s, &n); err != nil {
+						return nil, fmt.Errorf("%s: %w", line, err)
+					}
+					sizes = append(sizes, n)
+				}
+			}
+		}
+		if len(sizes) == 1 {
+			args.Size = sizes[0]
+		}
+		for _, a := range c.Query(params, coll.Shape{Size: size}).Algorithms {
+			if a.Op.String() == op && a.Name == name {
+				return script(&a, size, args, sizes)
+			}
+		}
+		return nil, fmt.Errorf("%s: there is no such algorithm", line)
+	}
+}
+
+func script(a *coll.Algorithm, size int, args coll.Args, sizes []int) (lines []string, err error) {
+	args.Own = args.Size
+	if len(sizes) > 1 {
+		if len(sizes) != size {
+			return nil, fmt.Errorf("%d sizes for %d members", len(sizes), size)
+		}
+		at, end := make([]int, size), 0
+		for rank, n := range sizes {
+			at[rank] = end
+			end += n
+		}
+		args.Vectors = &coll.Vectors{SendCounts: sizes, SendAt: at, RecvCounts: sizes, RecvAt: at}
+	}
+	for rank := range size {
+		if args.Vectors != nil {
+			args.Own = sizes[rank]
+		}
+		var s coll.Schedule
+		a.Plan(&s, coll.Member{Rank: rank, Size: size}, &args)
+		lines = append(lines, fmt.Sprintf("%d: %s", rank, text(&s)))
+	}
+	return lines, nil
+}
+
+// text is a schedule on one line. What goes on at the same time is between bars; a
+// number before a bar says how many steps must be complete where that is not all.
+func text(s *coll.Schedule) string {
+	var b strings.Builder
+	after := int32(0)
+	for i, step := range s.Steps {
+		switch {
+		case step.After > after && int(step.After) == i:
+			b.WriteString(" | ")
+		case step.After > after:
+			fmt.Fprintf(&b, " %d| ", step.After)
+		case i > 0:
+			b.WriteString(", ")
+		}
+		after = step.After
+		at := place(step.Buf, step.N)
+		switch step.Kind {
+		case coll.Send:
+			fmt.Fprintf(&b, "send %s to %d", at, step.Peer)
+		case coll.Recv:
+			fmt.Fprintf(&b, "recv %s from %d", at, step.Peer)
+		case coll.RecvMost:
+			fmt.Fprintf(&b, "recv at most %s from %d", at, step.Peer)
+		case coll.Copy:
+			fmt.Fprintf(&b, "copy %s to %s", place(step.From, step.N), at)
+		case coll.Combine:
+			fmt.Fprintf(&b, "%s = %s op itself", at, place(step.From, step.N))
+		}
+	}
+	if len(s.Steps) == 0 {
+		b.WriteString("nothing")
+	}
+	return b.String()
+}
+
+var slots = [...]string{coll.In: "in", coll.Out: "out", coll.Temp: "temp"}
+
+func place(r coll.Ref, n int) string { return fmt.Sprintf("%s[%d:%d]", slots[r.Slot], r.At, r.At+n) }
