@@ -94,6 +94,61 @@ var operations = map[string]func(ctx context.Context, c *mpi.Comm, victim int) e
 			}
 		}
 	},
+	"gather": func(ctx context.Context, c *mpi.Comm, _ int) error {
+		in, out := make([]byte, 100_000), make([]byte, 100_000*c.Size())
+		for {
+			if err := mpi.Gather(ctx, c, in, out, 1); err != nil {
+				return err
+			}
+		}
+	},
+	"alltoallv": func(ctx context.Context, c *mpi.Comm, _ int) error {
+		counts := []int{0, 1, 5000, 100_000, 7}
+		in := make([]byte, 200_000)
+		mine := counts[c.Rank()] // what goes to a rank depends on it alone
+		recvs := []int{mine, mine, mine, mine, mine}
+		out := make([]byte, 5*mine)
+		for {
+			if err := mpi.Alltoallv(ctx, c, in, counts, nil, out, recvs, nil); err != nil {
+				return err
+			}
+		}
+	},
+	"reduce-scatter": func(ctx context.Context, c *mpi.Comm, _ int) error {
+		in, out := make([]float64, 50_000), make([]float64, 10_000)
+		for {
+			if err := mpi.ReduceScatterBlock(ctx, c, in, out, mpi.Sum[float64]()); err != nil {
+				return err
+			}
+		}
+	},
+	"iallreduce": func(ctx context.Context, c *mpi.Comm, _ int) error {
+		x := make([]float64, 100_000) // combined in a goroutine
+		for {
+			r, err := mpi.Iallreduce(c, nil, x, mpi.Sum[float64]())
+			if err != nil {
+				return err
+			}
+			if _, err := r.Wait(ctx); err != nil {
+				return err
+			}
+		}
+	},
+	"many-nonblocking": func(ctx context.Context, c *mpi.Comm, victim int) error {
+		bufs, reqs := make([][]byte, 50), make([]mpi.Request, 50)
+		for {
+			for i := range reqs {
+				var err error
+				bufs[i] = make([]byte, 3000*i)
+				if reqs[i], err = mpi.Ibcast(c, bufs[i], (victim+i)%c.Size()); err != nil {
+					return errors.Join(err, mpi.WaitAll(ctx, reqs[:i], nil))
+				}
+			}
+			if err := mpi.WaitAll(ctx, reqs, nil); err != nil {
+				return err
+			}
+		}
+	},
 	"split": func(ctx context.Context, c *mpi.Comm, _ int) error {
 		return again(func() (*mpi.Comm, error) { return c.Split(ctx, 0, 0) })
 	},
@@ -166,7 +221,7 @@ func killed(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 			}
 		}()
 		switch os.Getenv("OPERATION") {
-		case "barrier", "bcast", "allreduce", "split", "create", "from-group":
+		case "barrier", "bcast", "allreduce", "gather", "alltoallv", "reduce-scatter", "iallreduce", "many-nonblocking", "split", "create", "from-group":
 			return f(ctx, c, victim)
 		}
 		<-ctx.Done()
