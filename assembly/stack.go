@@ -310,9 +310,9 @@ func (s *Stack) closeMovers(from int) error {
 	return errors.Join(errs...)
 }
 
-// Coll returns what the selected components do on communicators of a shape.
-func (a *Assembly) Coll(shape coll.Shape) (*coll.Table, error) {
-	var offers []coll.Offered
+// Coll returns what the selected components offer on communicators of a shape, in the
+// order of selection.
+func (a *Assembly) Coll(shape coll.Shape) (offers []coll.Offered, err error) {
 	for _, choice := range a.selections[framework.Coll].Chosen {
 		component, ok := choice.Component.(coll.Component)
 		if !ok {
@@ -322,5 +322,5 @@ func (a *Assembly) Coll(shape coll.Shape) (*coll.Table, error) {
 			offers = append(offers, coll.Offered{Component: choice.Verdict.Name, Offer: o})
 		}
 	}
-	return coll.NewTable(offers), nil
+	return offers, nil
 }

@@ -32,7 +32,33 @@ type Offer struct {
 	// Priority decides between components that offer an operation at the same size.
 	Priority   int
 	Algorithms []Algorithm
+	// Open, if not nil, opens this member's part of what the algorithms need besides
+	// messages. It is called in all members, in a blocking collective: the second one at the
+	// earliest, so that a communicator with a single one costs nothing. Until then the offer
+	// doesn't count.
+	Open func(Member) (Instance, error)
 }
+
+// Instance is what a component has for one communicator in one process: memory that the
+// members share, as a rule. Members agree on whether they have it: if Open or Join fails
+// in one of them, all do without the offer.
+type Instance interface {
+	// Card is what the other members are to know before they join: CardSize bytes at most.
+	Card() []byte
+	// Join gives all members' cards, by rank. What they hold is the peers' word.
+	Join(cards [][]byte) error
+	// Memory is what slot Shared of schedules stands for.
+	Memory() []byte
+	// Try does a step of kind Own, and reports whether that is over; otherwise it is called
+	// again. It comes with the engine's lock held, and does not wait. op counts the
+	// communicator's collectives, the same in all members; several may be under way.
+	Try(op uint32, s *Step) bool
+	// Close gives everything back. No operation is under way, or will be; others' may be.
+	Close()
+}
+
+// CardSize is the most that a card may have, in bytes.
+const CardSize = 63
 
 // Algorithm is one way to do one operation.
 type Algorithm struct {

@@ -18,6 +18,8 @@ type Peers interface {
 	Finish(ctx context.Context) (int, error)
 	// Recv receives a message that nothing else waits for, and returns its length.
 	Recv(ctx context.Context, buf []byte, from int) (int, error)
+	// Own waits until the instance has done a step.
+	Own(ctx context.Context, s *Step) error
 	// Drop withdraws what is under way, and waits until its memory is the caller's.
 	Drop()
 }
@@ -67,6 +69,10 @@ func (s *Schedule) Inline(ctx context.Context, p Peers, b *Buffers, r *Reducer) 
 			s.open = append(s.open, int32(i))
 		case Copy:
 			copy(b.At(step.Buf, step.N), b.At(step.From, step.N))
+		case Own:
+			if err := p.Own(ctx, step); err != nil {
+				return err
+			}
 		case Combine:
 			r.Apply(b.At(step.Buf, step.N), b.At(step.From, step.N))
 		}

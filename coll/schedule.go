@@ -25,6 +25,7 @@ const (
 	RecvMost             // Buf comes from Peer, N bytes or less
 	Copy                 // Buf = From
 	Combine              // Buf = From op Buf: From has the lower ranks
+	Own                  // the instance does it (Instance.Try); Peer and N mean what it wants
 )
 
 // Step is a step of a schedule.
@@ -43,9 +44,10 @@ type Slot uint8
 
 // The slots. What Temp holds at first is undefined.
 const (
-	In   Slot = iota // what the member gives; in place there is none
-	Out              // what it gets
-	Temp             // working memory
+	In     Slot = iota // what the member gives; in place there is none
+	Out                // what it gets
+	Temp               // working memory
+	Shared             // the instance's memory
 )
 
 // Ref is a place in a slot.
@@ -103,6 +105,10 @@ func (s *Schedule) Combine(inout, low Ref, n int) {
 	}
 }
 
+// Own is a step that the instance does, and to which peer and n mean something. It
+// may use the memory of steps that go on at the same time in no way but atomically.
+func (s *Schedule) Own(peer, n int) { s.add(Own, peer, n, Ref{}, Ref{}) }
+
 // SendFirst is the size up to which Both sends before it receives, in bytes: so much
 // goes at once, as a rule, and the receive is then the only thing to wait for.
 const SendFirst = 4 << 10
@@ -125,7 +131,7 @@ func (s *Schedule) Exchange(out Ref, nOut, to int, in Ref, nIn, from int) {
 }
 
 // Buffers is the memory of a call. In place, In is nil.
-type Buffers struct{ In, Out, Temp []byte }
+type Buffers struct{ In, Out, Temp, Shared []byte }
 
 // At returns the n bytes of a place.
 func (b *Buffers) At(r Ref, n int) []byte {
@@ -135,6 +141,8 @@ func (b *Buffers) At(r Ref, n int) []byte {
 		from = b.In
 	case Temp:
 		from = b.Temp
+	case Shared:
+		from = b.Shared
 	}
 	return from[r.At : r.At+n : r.At+n]
 }

@@ -69,12 +69,12 @@ func bestAt(offers []Offered, op Operation, size int) Choice {
 	return best
 }
 
-// For returns the algorithm for a size, or nil if nobody offers any.
-func (t *Table) For(op Operation, size int) *Algorithm {
+// For returns what is chosen for a size; without an Algorithm if nobody offers any.
+func (t *Table) For(op Operation, size int) *Choice {
 	for i := range t[op] {
 		if c := &t[op][i]; c.From <= size {
-			return c.Algorithm
+			return c
 		}
 	}
-	return nil
+	return &Choice{}
 }

@@ -41,10 +41,11 @@ func (k *collective) run(ctx context.Context, x *call, wrong error) error {
 
 // inline carries a call out. Inside do.
 func (k *collective) inline(ctx context.Context, x *call) error {
-	alg, err := k.algorithm(x)
+	choice, err := k.choose(ctx, x)
 	if err != nil {
 		return err
 	}
+	alg := choice.Algorithm
 	s := &k.planned.schedule
 	if k.planned.algorithm != alg || k.planned.args != x.args {
 		k.planned.algorithm = nil
@@ -55,6 +56,12 @@ func (k *collective) inline(ctx context.Context, x *call) error {
 	}
 	p := &k.peers
 	bufs := coll.Buffers{In: x.in, Out: x.out}
+	if len(k.instances) > 0 {
+		if p.instance = k.instance(choice.Component); p.instance != nil {
+			bufs.Shared = p.instance.Memory()
+		}
+		p.op = k.begun
+	}
 	if s.Temp > 0 {
 		bufs.Temp = p.Scratch(s.Temp)
 	}
@@ -66,22 +73,35 @@ func (k *collective) inline(ctx context.Context, x *call) error {
 	return err
 }
 
-// algorithm returns what a call does. Inside do.
-func (k *collective) algorithm(x *call) (_ *coll.Algorithm, err error) {
-	if k.table == nil {
-		if k.table, err = k.comm().session.engine.collTable(coll.Shape{Size: k.comm().size}); err != nil {
+// choose returns what a blocking call does, and opens instances if it is time to. Inside
+// do.
+func (k *collective) choose(ctx context.Context, x *call) (*coll.Choice, error) {
+	if k.unopened && k.begun > 0 {
+		if err := k.open(ctx); err != nil {
 			return nil, err
 		}
+	}
+	return k.chosen(x)
+}
+
+// chosen returns what a call does. Inside do.
+func (k *collective) chosen(x *call) (*coll.Choice, error) {
+	if k.table == nil {
+		known, err := k.comm().session.engine.collectives(coll.Shape{Size: k.comm().size})
+		if err != nil {
+			return nil, err
+		}
+		k.table, k.offers, k.unopened = known.table, known.offers, known.opens
 	}
 	size := x.args.Size
 	if x.op == coll.Scatter {
 		size = 0
 	}
-	alg := k.table.For(x.op, size)
-	if alg == nil {
+	choice := k.table.For(x.op, size)
+	if choice.Algorithm == nil {
 		return nil, fmt.Errorf("%w: no selected coll component offers %v", ErrUnsupported, x.op)
 	}
-	return alg, nil
+	return choice, nil
 }
 
 // plan writes a call's schedule into s, and its arguments into args: what a plan looks at
@@ -106,22 +126,38 @@ func (k *collective) nextTag() int {
 	return tag
 }
 
-// collTable returns what is done on communicators of a shape.
-func (e *engine) collTable(shape coll.Shape) (*coll.Table, error) {
+// shaped is what is known of communicators of one shape.
+type shaped struct {
+	offers []coll.Offered
+	opens  bool        // some of them need an instance
+	table  *coll.Table // of those that don't
+}
+
+// collectives returns what components do on communicators of a shape.
+func (e *engine) collectives(shape coll.Shape) (*shaped, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if t := e.tables[shape]; t != nil {
-		return t, nil
+	if s := e.shapes[shape]; s != nil {
+		return s, nil
 	}
-	t, err := e.Coll(shape)
+	offers, err := e.Coll(shape)
 	if err != nil {
 		return nil, err
 	}
-	if e.tables == nil {
-		e.tables = map[coll.Shape]*coll.Table{}
+	s := &shaped{offers: offers}
+	var plain []coll.Offered
+	for _, o := range offers {
+		if o.Open == nil {
+			plain = append(plain, o)
+		}
 	}
-	e.tables[shape] = t
-	return t, nil
+	s.opens = len(plain) < len(offers)
+	s.table = coll.NewTable(plain)
+	if e.shapes == nil {
+		e.shapes = map[coll.Shape]*shaped{}
+	}
+	e.shapes[shape] = s
+	return s, nil
 }
 
 // Barrier returns when all members have called it (MPI_Barrier).

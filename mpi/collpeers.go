@@ -6,17 +6,20 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/ferrympi/ferry/coll"
 	"github.com/ferrympi/ferry/pml"
 )
 
 // peers is a communicator as a schedule that is carried out inline sees it. One is so at
 // a time, so that nothing here needs a lock.
 type peers struct {
-	c       *Comm
-	tag     int            // of the operation's messages
-	open    []*pml.Request // under way, from first on
-	first   int
-	scratch [][]byte // free pieces of working memory, the smallest first
+	c        *Comm
+	tag      int            // of the operation's messages
+	instance coll.Instance  // of the algorithm, if it has any
+	op       uint32         // its number
+	open     []*pml.Request // under way, from first on
+	first    int
+	scratch  [][]byte // free pieces of working memory, the smallest first
 }
 
 // begin begins an operation.

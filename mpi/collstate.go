@@ -29,16 +29,19 @@ type collective struct {
 	started nonblocking
 
 	// Guarded by busy.
-	children cid.Deriver  // idup's while that is in progress
-	unborn   cid.Span     // ids that were not given out when the operation began
-	left     atomic.Bool  // and are refused; see leave
-	idup     *CommRequest // the last one that may not be complete, or nil
-	peers    peers
-	begun    uint32      // operations so far; see nextTag
-	table    *coll.Table // what components do here, once that was asked
-	vectors  coll.Vectors
-	room     [4][]int // for vectors
-	planned  struct { // the last one that was carried out inline: loops call with equal arguments
+	children  cid.Deriver  // idup's while that is in progress
+	unborn    cid.Span     // ids that were not given out when the operation began
+	left      atomic.Bool  // and are refused; see leave
+	idup      *CommRequest // the last one that may not be complete, or nil
+	peers     peers
+	begun     uint32      // operations so far; see nextTag
+	table     *coll.Table // what components do here, once that was asked
+	offers    []coll.Offered
+	unopened  bool // some of those need an instance
+	instances []opened
+	vectors   coll.Vectors
+	room      [4][]int // for vectors
+	planned   struct { // the last one that was carried out inline: loops call with equal arguments
 		schedule  coll.Schedule
 		algorithm *coll.Algorithm
 		args      coll.Args
@@ -78,7 +81,7 @@ func (k *collective) do(ctx context.Context, op string, f func() error) error {
 			k.fail(err)
 			go k.leave(k.unborn, err) // it may have been under the engine's lock, for which this waits
 		}
-		k.busy.Store(false)
+		k.exit()
 	}()
 	err := f()
 	if err != nil && !errors.Is(err, ErrNoComm) {
@@ -116,6 +119,14 @@ func (k *collective) enter(ctx context.Context) error {
 	return err
 }
 
+// exit ends what enter has begun.
+func (k *collective) exit() {
+	late := len(k.instances) > 0 && k.comm().closed.Load()
+	if k.busy.Store(false); late {
+		k.closeInstances()
+	}
+}
+
 // works returns ErrBroken if an earlier collective has failed.
 func (k *collective) works() error {
 	switch earlier := k.broken.Load(); {
@@ -144,7 +155,7 @@ func (k *collective) leave(unborn cid.Span, err error) {
 		k.left.Store(true)
 		k.comm().module.Refuse(unborn)
 	}
-	k.comm().pml.Abort(pml.Collective, err)
+	k.abort(err)
 }
 
 // close ends what waits for nothing that the communicator's user could still see. If another
@@ -182,7 +193,7 @@ func (c *Comm) brokenBy(p Proc, reason string) {
 		who = fmt.Sprintf("rank %d", rank)
 	}
 	err := fmt.Errorf("%w: %s takes part in none any more: %s", ErrBroken, who, reason)
-	c.pml.Abort(pml.Collective, err)
+	c.collective.abort(err)
 	c.collective.fail(err)
 }
 

@@ -91,7 +91,7 @@ func newComm(s *Session, g *Group, m assembly.PML, spec pml.CommSpec, values *fr
 // member. Messages between others are not concerned.
 func (c *Comm) memberDied(peer framework.Life, reason string) {
 	if rank := slices.IndexFunc(c.spec.Group, func(m pml.Member) bool { return m.Life == peer }); rank >= 0 {
-		c.pml.Abort(pml.Collective, &ProcFailedError{Ranks: []int{rank}, Cause: reason})
+		c.collective.abort(&ProcFailedError{Ranks: []int{rank}, Cause: reason})
 	}
 }
 
@@ -170,6 +170,7 @@ func (c *Comm) goes() {
 	delete(e.comms, c.spec.ID)
 	e.mu.Unlock()
 	c.pml.Close()
+	c.collective.closeInstances()
 }
 
 func (c *Comm) errClosed() error { return fmt.Errorf("%w: the communicator is closed", ErrClosed) }

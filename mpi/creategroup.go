@@ -41,7 +41,7 @@ func (c *Comm) CreateGroup(ctx context.Context, g *Group, tag int) (*Comm, error
 		return nil, broken
 	}
 	err = k.fail(fmt.Errorf("create group: %w", ended(ctx, "wait", err)))
-	c.pml.Abort(pml.Collective, err)
+	k.abort(err)
 	return nil, err
 }
 

@@ -142,7 +142,7 @@ func (c *Comm) finishIdup(before, r *CommRequest, attrs []attribute) {
 	r.comm, r.err = c.dup(context.Background(), before)
 	if r.err != nil {
 		r.err = c.collective.fail(fmt.Errorf("idup: %w", r.err))
-		c.pml.Abort(pml.Collective, r.err)
+		c.collective.abort(r.err)
 		deleteAttrs(attrs)
 	} else {
 		r.comm.attrs = attrs

@@ -28,6 +28,7 @@ type engine struct {
 	identity   bootstrap.Identity
 	nulls      *nullOwner
 	operations []*operation // free ones; guarded by progress's lock
+	tries      tries
 	bases      bases
 	registered registered
 	opened     atomic.Bool // all above is set: events come before
@@ -39,7 +40,7 @@ type engine struct {
 	mu     sync.Mutex
 	comms  map[cid.Extended]*Comm           // that are open
 	broken map[cid.Extended]bootstrap.Event // of communicators that are not here (yet); see Broken
-	tables map[coll.Shape]*coll.Table
+	shapes map[coll.Shape]*shaped
 }
 
 // engines are those of the sessions that are open in this operating-system process, and
@@ -117,6 +118,7 @@ func (e *engine) assemble(ctx context.Context, o assembly.Options) error {
 		env := a.Env()
 		e.Assembly, e.progress, e.identity = a, env.Engine, env.Identity
 		e.nulls = newNullOwner(e.progress)
+		e.tries.e = e
 		e.opened.Store(true)
 	}()
 	var err error
@@ -153,7 +155,9 @@ func release(e *engine, linger time.Duration) error {
 	}
 	e.busy = make(chan struct{})
 	engines.mu.Unlock() // other engines come and go meanwhile
-	err := errors.Join(e.Drain(linger), e.Close())
+	err := e.Drain(linger)
+	e.tries.leave()
+	err = errors.Join(err, e.Close())
 	engines.mu.Lock()
 	close(e.busy)
 	engines.remove(e)

@@ -31,6 +31,7 @@ type nonblocking struct {
 	list    []*operation // under way, the one that began first at the beginning
 	work    []step       // that wait for the communicator's goroutine
 	working bool         // which runs
+	aborted error        // why nothing more may wait
 	closing bool         // the communicator is closed, and goes when none is under way
 }
 
@@ -50,7 +51,8 @@ type operation struct {
 	run       coll.Run
 	bufs      coll.Buffers
 	reducer   coll.Reducer
-	steps     []step // by number
+	instance  coll.Instance // of the algorithm, if it has any
+	steps     []step        // by number
 
 	busy   int   // steps under way
 	moving bool  // by a caller further out
@@ -72,11 +74,12 @@ func (k *collective) start(x *call, wrong error) (Request, error) {
 	if err := k.enter(nil); err != nil {
 		return Request{}, err
 	}
-	defer k.busy.Store(false)
-	alg, err := k.algorithm(x)
+	defer k.exit()
+	choice, err := k.chosen(x)
 	if err != nil {
 		return Request{}, err
 	}
+	alg := choice.Algorithm
 	if n := k.started.n.Load(); n >= mostStarted {
 		return Request{}, fmt.Errorf("%w: %d nonblocking collectives are under way; wait for some", ErrPending, n)
 	}
@@ -91,6 +94,9 @@ func (k *collective) start(x *call, wrong error) (Request, error) {
 	o.op, o.turn, o.reducer = x.op, k.begun, x.reducer
 	o.tag = k.nextTag()
 	o.bufs.In, o.bufs.Out = x.in, x.out
+	if o.instance = k.instance(choice.Component); o.instance != nil {
+		o.bufs.Shared = o.instance.Memory()
+	}
 	if n := o.schedule.Temp; cap(o.bufs.Temp) < n {
 		o.bufs.Temp = make([]byte, n, max(64, n)) // aligned for every element type
 	} else {
@@ -176,6 +182,10 @@ const quickBytes = 16 << 10
 // begin starts a step. Lock held.
 func (o *operation) begin(i int) {
 	s := &o.schedule.Steps[i]
+	if s.Kind == coll.Own {
+		o.own(i)
+		return
+	}
 	buf := o.bufs.At(s.Buf, s.N)
 	c := o.k.comm()
 	var r *pml.Request
@@ -256,7 +266,7 @@ func (o *operation) fails(err error) {
 	}
 	go func() {
 		_ = k.fail(o.err)
-		k.comm().pml.Abort(pml.Collective, o.err)
+		k.abort(o.err)
 		e := k.engine()
 		e.Lock()
 		defer e.Unlock()
@@ -272,7 +282,7 @@ func (o *operation) end() {
 	i := slices.Index(n.list, o)
 	n.list = slices.Delete(n.list, i, i+1)
 	n.n.Add(-1)
-	o.bufs.In, o.bufs.Out, o.reducer = nil, nil, coll.Reducer{}
+	o.bufs.In, o.bufs.Out, o.bufs.Shared, o.instance, o.reducer = nil, nil, nil, nil, coll.Reducer{}
 	o.Request.Status = pml.NoMessage()
 	o.Request.Status.Err = o.err
 	if len(n.list) == 0 && n.closing {

@@ -30,6 +30,8 @@ type member struct {
 	schedule coll.Schedule
 	bufs     coll.Buffers
 	reducer  coll.Reducer
+	instance coll.Instance
+	op       uint32
 	given    []byte // In, as it must be afterwards
 	want     []byte // Out from its beginning; what is beyond doesn't matter
 }

@@ -50,6 +50,28 @@ type checker struct {
 	*kittest.T
 	component coll.Component
 	params    any
+	open      func(coll.Member) (coll.Instance, error)
+	instances []coll.Instance // by rank, of the communicator of that many members
+	op        uint32          // so many operations there were
+}
+
+// opened opens the instances of a communicator.
+func (k *checker) opened(size int) []coll.Instance {
+	all, cards := make([]coll.Instance, size), make([][]byte, size)
+	for rank := range all {
+		var err error
+		if all[rank], err = k.open(coll.Member{Rank: rank, Size: size}); err != nil {
+			k.Fatalf("opening rank %d of %d: %w", rank, size, err)
+		}
+		k.Cleanup(func() error { all[rank].Close(); return nil })
+		if cards[rank] = all[rank].Card(); len(cards[rank]) > coll.CardSize {
+			k.Fatalf("a card of %d bytes", len(cards[rank]))
+		}
+	}
+	for _, x := range all {
+		k.Check(x.Join(cards))
+	}
+	return all
 }
 
 // query returns the algorithms for an operation.
@@ -57,6 +79,11 @@ func (k *checker) query(op coll.Operation, size int) (list []*coll.Algorithm) {
 	o := k.component.Query(k.params, coll.Shape{Size: size})
 	if o == nil {
 		return nil
+	}
+	if k.open = o.Open; o.Open == nil {
+		k.instances = nil
+	} else if len(k.instances) != size {
+		k.instances = k.opened(size)
 	}
 	for i := range o.Algorithms {
 		if o.Algorithms[i].Op == op {
@@ -129,8 +156,13 @@ func calls(op coll.Operation, size int, roots []int, f func(call)) {
 // members makes all parts in a call.
 func (k *checker) members(c call, a *coll.Algorithm) []*member {
 	all := make([]*member, c.size)
+	k.op++
 	for rank := range all {
 		all[rank] = c.member(rank)
+		if all[rank].op = k.op; k.instances != nil {
+			all[rank].instance = k.instances[rank]
+			all[rank].bufs.Shared = k.instances[rank].Memory()
+		}
 		if err := all[rank].plan(a); err != nil {
 			k.Fatalf("%s: %v: %w", a.Name, c, err)
 		}
@@ -189,6 +221,7 @@ func (k *checker) run(w *World, c call, a *coll.Algorithm) (errs []error, hangs 
 	defer cancel()
 	errs = w.Run(ctx, func(ctx context.Context, p *Peer) error {
 		m := all[p.Rank()]
+		p.instance, p.op = m.instance, m.op
 		if err := m.schedule.Inline(ctx, p, &m.bufs, &m.reducer); err != nil {
 			return fmt.Errorf("rank %d: %w", p.Rank(), err)
 		}
@@ -210,6 +243,9 @@ func (k *checker) faults(op coll.Operation) {
 		c := call{op, size, size - 1, 3, matrices, false}
 		for rank := range size {
 			for at := 1; ; at++ {
+				if k.open != nil { // what fails is of no use any more
+					k.instances = k.opened(size)
+				}
 				w := NewWorld(size, Options{FailRank: rank, FailAt: at})
 				errs, hangs := k.run(w, c, a)
 				if hangs {

@@ -81,6 +81,15 @@ func TestKitFindsBrokenComponents(t *testing.T) {
 
 func (b broken) with(c coll.Component) broken { b.Component = c; return b }
 
+// TestInstancesAreOpenedUsedAndClosed: by a component that needs them.
+func TestInstancesAreOpenedUsedAndClosed(t *testing.T) {
+	var h colltest.Heap
+	colltest.Cases(h.Component()).Run(t)
+	if opened, left := h.Left(); opened == 0 || left != 0 {
+		t.Errorf("%d of %d instances are open", left, opened)
+	}
+}
+
 // TestSynchronousWorldWaitsForTheReceiver, and so finds what relies on buffering.
 func TestSynchronousWorldWaitsForTheReceiver(t *testing.T) {
 	for _, synchronous := range []bool{false, true} {

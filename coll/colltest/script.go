@@ -101,6 +101,8 @@ func text(s *coll.Schedule) string {
 			fmt.Fprintf(&b, "recv at most %s from %d", at, step.Peer)
 		case coll.Copy:
 			fmt.Fprintf(&b, "copy %s to %s", place(step.From, step.N), at)
+		case coll.Own:
+			fmt.Fprintf(&b, "own %d %d", step.Peer, step.N)
 		case coll.Combine:
 			fmt.Fprintf(&b, "%s = %s op itself", at, place(step.From, step.N))
 		}
@@ -111,6 +113,6 @@ func text(s *coll.Schedule) string {
 	return b.String()
 }
 
-var slots = [...]string{coll.In: "in", coll.Out: "out", coll.Temp: "temp"}
+var slots = [...]string{coll.In: "in", coll.Out: "out", coll.Temp: "temp", coll.Shared: "shared"}
 
 func place(r coll.Ref, n int) string { return fmt.Sprintf("%s[%d:%d]", slots[r.Slot], r.At, r.At+n) }

@@ -70,8 +70,11 @@ type inFlight struct {
 	data []byte
 }
 
-// work is a step that combines or copies.
-type work struct{ rank, step int }
+// work is a step that combines or copies, or is the instance's own.
+type work struct {
+	rank, step int
+	over       bool // the instance has done it
+}
 
 // event is something that may happen next.
 type event struct {
@@ -98,6 +101,13 @@ func (w *shuffle) next() []event {
 		}
 	}
 	for i := range w.local {
+		at := &w.local[i]
+		m := w.members[at.rank]
+		if s := &m.schedule.Steps[at.step]; s.Kind == coll.Own && !at.over {
+			if at.over = m.instance.Try(m.op, s); !at.over {
+				continue // a deadlock if nothing else happens
+			}
+		}
 		w.events = append(w.events, event{(*shuffle).do, i})
 	}
 	if len(w.events) == 0 && !w.entered[w.late] {
@@ -135,7 +145,7 @@ func (w *shuffle) start(rank int) error {
 		p := &w.pairs[peer*n+rank]
 		p.recvs = append(p.recvs, inFlight{step: i})
 	default:
-		w.local = append(w.local, work{rank, i})
+		w.local = append(w.local, work{rank: rank, step: i})
 	}
 	return nil
 }
@@ -146,11 +156,13 @@ func (w *shuffle) do(i int) error {
 	w.local = append(w.local[:i], w.local[i+1:]...)
 	m := w.members[at.rank]
 	step := &m.schedule.Steps[at.step]
-	to, from := m.bufs.At(step.Buf, step.N), m.bufs.At(step.From, step.N)
-	if step.Kind == coll.Copy {
-		copy(to, from)
-	} else {
-		m.reducer.Apply(to, from)
+	if step.Kind != coll.Own {
+		to, from := m.bufs.At(step.Buf, step.N), m.bufs.At(step.From, step.N)
+		if step.Kind == coll.Copy {
+			copy(to, from)
+		} else {
+			m.reducer.Apply(to, from)
+		}
 	}
 	w.runs[at.rank].Done(at.step)
 	return nil
@@ -180,7 +192,7 @@ func (w *shuffle) deliver(i int) error {
 // checkSchedule says what is wrong with a schedule: memory that isn't there, and steps
 // that may go on at the same time, one of which writes what the other one uses.
 func checkSchedule(s *coll.Schedule, b *coll.Buffers) (err error) {
-	size := map[coll.Slot]int{coll.In: len(b.In), coll.Out: len(b.Out), coll.Temp: len(b.Temp)}
+	size := map[coll.Slot]int{coll.In: len(b.In), coll.Out: len(b.Out), coll.Temp: len(b.Temp), coll.Shared: len(b.Shared)}
 	type use struct {
 		step   int
 		ref    coll.Ref
@@ -192,8 +204,11 @@ func checkSchedule(s *coll.Schedule, b *coll.Buffers) (err error) {
 		if int(step.After) > i {
 			return fmt.Errorf("step %d waits for itself", i)
 		}
+		if step.Kind == coll.Own {
+			continue
+		}
 		mine := []use{{i, step.Buf, step.N, step.Kind != coll.Send}}
-		if step.Kind >= coll.Copy {
+		if step.Kind == coll.Copy || step.Kind == coll.Combine {
 			mine = append(mine, use{i, step.From, step.N, false})
 		}
 		for _, u := range mine {

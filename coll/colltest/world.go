@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 
@@ -90,6 +91,9 @@ type Peer struct {
 	rank int
 	ops  int
 	open []started
+
+	instance coll.Instance // of the algorithm, if it has any
+	op       uint32
 }
 
 // started is a send, or a receive from rank from.
@@ -202,6 +206,16 @@ func (p *Peer) Recv(ctx context.Context, buf []byte, from int) (int, error) {
 	}
 	poison(buf)
 	return p.receive(ctx, buf, from)
+}
+
+// Own implements coll.Peers.
+func (p *Peer) Own(ctx context.Context, s *coll.Step) error {
+	for !p.instance.Try(p.op, s) {
+		if runtime.Gosched(); ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	return nil
 }
 
 // Drop implements coll.Peers.

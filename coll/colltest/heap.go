@@ -1,0 +1,173 @@
+package colltest
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// Heap is a component whose members share memory on the heap of one process: a barrier
+// and an allgather by way of an instance. It is for tests of what carries schedules out,
+// where ranks are goroutines.
+type Heap struct {
+	// FailOpen and FailJoin are ranks, counted from 1, in which that fails.
+	FailOpen, FailJoin int
+
+	mu     sync.Mutex
+	areas  []*area
+	opened int // instances so far
+	closed int
+}
+
+// heapSize is how much memory an instance has, in bytes.
+const heapSize = 1 << 20
+
+// area is what the members of a communicator share.
+type area struct {
+	memory []byte
+	size   int
+
+	mu      sync.Mutex
+	current uint32            // the operation, plus one, that uses the memory
+	arrived map[[2]uint32]int // by operation and stage
+}
+
+// Component returns the component, for a registry.
+func (h *Heap) Component() coll.Component {
+	return heapComponent{framework.Basic{
+		Kind: framework.Coll, Name: "heap", Version: "1.0.0", Priority: heapPriority,
+		Summary: "collectives in memory of one process, for tests",
+	}, h}
+}
+
+const heapPriority = 50
+
+type heapComponent struct {
+	framework.Basic
+	h *Heap
+}
+
+// The stages of an operation: what step Own's N says.
+const (
+	stageBegin = iota // when nobody uses the memory for another operation
+	stageFilled
+	stageAllFilled // once all have
+	stageLeft
+)
+
+func (c heapComponent) Query(any, coll.Shape) *coll.Offer {
+	return &coll.Offer{
+		Priority: heapPriority,
+		Open:     c.h.open,
+		Algorithms: []coll.Algorithm{
+			{Op: coll.Barrier, Name: "counter", Plan: func(s *coll.Schedule, _ coll.Member, _ *coll.Args) {
+				for _, stage := range []int{stageBegin, stageFilled, stageAllFilled, stageLeft} {
+					s.Own(0, stage)
+					s.Wait()
+				}
+			}},
+			{Op: coll.Allgather, Name: "memory", Plan: func(s *coll.Schedule, m coll.Member, a *coll.Args) {
+				mine, size := a.RecvBlock(m.Rank)
+				if !a.InPlace {
+					mine = a.Input()
+				}
+				s.Own(0, stageBegin)
+				s.Wait()
+				s.Copy(coll.Ref{Slot: coll.Shared, At: m.Rank * size}, mine, size)
+				s.Wait()
+				s.Own(0, stageFilled)
+				s.Wait()
+				s.Own(0, stageAllFilled)
+				s.Wait()
+				s.Copy(coll.Ref{Slot: coll.Out}, coll.Ref{Slot: coll.Shared}, m.Size*size)
+				s.Wait()
+				s.Own(0, stageLeft)
+			}},
+		},
+	}
+}
+
+// Left returns how many instances were opened, and how many of them are not closed.
+func (h *Heap) Left() (opened, left int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.opened, h.opened - h.closed
+}
+
+func (h *Heap) open(m coll.Member) (coll.Instance, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if m.Rank == h.FailOpen-1 {
+		return nil, errors.New("there is no room")
+	}
+	h.opened++
+	x := &heapInstance{h: h, m: m}
+	if m.Rank == 0 {
+		h.areas = append(h.areas, &area{memory: make([]byte, heapSize), size: m.Size, arrived: map[[2]uint32]int{}})
+		x.card = binary.LittleEndian.AppendUint64(nil, uint64(len(h.areas)))
+	}
+	return x, nil
+}
+
+type heapInstance struct {
+	h    *Heap
+	m    coll.Member
+	card []byte
+	a    *area
+}
+
+func (x *heapInstance) Card() []byte { return x.card }
+
+func (x *heapInstance) Join(cards [][]byte) error {
+	x.h.mu.Lock()
+	defer x.h.mu.Unlock()
+	if x.m.Rank == x.h.FailJoin-1 {
+		return errors.New("there is no room to join")
+	}
+	if len(cards[0]) < 8 {
+		return errors.New("a card that names no area")
+	}
+	at := binary.LittleEndian.Uint64(cards[0]) - 1
+	if at >= uint64(len(x.h.areas)) {
+		return fmt.Errorf("there is no area %d", at)
+	}
+	x.a = x.h.areas[at]
+	return nil
+}
+
+func (x *heapInstance) Memory() []byte { return x.a.memory }
+
+func (x *heapInstance) Try(op uint32, s *coll.Step) bool {
+	a := x.a
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	filled, left := [2]uint32{op, stageFilled}, [2]uint32{op, stageLeft}
+	switch s.N {
+	case stageBegin:
+		if a.current == 0 {
+			a.current = op + 1
+		}
+		return a.current == op+1
+	case stageFilled:
+		a.arrived[filled]++
+	case stageAllFilled:
+		return a.arrived[filled] == a.size
+	case stageLeft:
+		if a.arrived[left]++; a.arrived[left] == a.size {
+			delete(a.arrived, filled)
+			delete(a.arrived, left)
+			a.current = 0
+		}
+	}
+	return true
+}
+
+func (x *heapInstance) Close() {
+	x.h.mu.Lock()
+	defer x.h.mu.Unlock()
+	x.h.closed++
+}
