@@ -76,7 +76,7 @@ func (k *collective) inline(ctx context.Context, x *call) error {
 // choose returns what a blocking call does, and opens instances if it is time to. Inside
 // do.
 func (k *collective) choose(ctx context.Context, x *call) (*coll.Choice, error) {
-	if k.unopened && k.begun > 0 {
+	if k.machinery != nil && k.unopened && k.begun > 0 {
 		if err := k.open(ctx); err != nil {
 			return nil, err
 		}
@@ -86,12 +86,13 @@ func (k *collective) choose(ctx context.Context, x *call) (*coll.Choice, error) 
 
 // chosen returns what a call does. Inside do.
 func (k *collective) chosen(x *call) (*coll.Choice, error) {
-	if k.table == nil {
+	if k.machinery == nil {
 		known, err := k.comm().session.engine.collectives(coll.Shape{Size: k.comm().size})
 		if err != nil {
 			return nil, err
 		}
-		k.table, k.offers, k.unopened = known.table, known.offers, known.opens
+		k.machinery = &machinery{peers: peers{c: k.comm()}, table: known.table, offers: known.offers, unopened: known.opens}
+		k.used.Store(true)
 	}
 	size := x.args.Size
 	if x.op == coll.Scatter {

@@ -26,16 +26,27 @@ type collective struct {
 		unheard map[*pml.Request]uint32                     // and their turns; see refuseUnheard
 	}
 
-	started nonblocking
+	aborted error // why nothing more may wait; guarded by the engine's lock
 
 	// Guarded by busy.
-	children  cid.Deriver  // idup's while that is in progress
-	unborn    cid.Span     // ids that were not given out when the operation began
-	left      atomic.Bool  // and are refused; see leave
-	idup      *CommRequest // the last one that may not be complete, or nil
+	c        *Comm
+	children cid.Deriver  // idup's while that is in progress
+	unborn   cid.Span     // ids that were not given out when the operation began
+	left     atomic.Bool  // and are refused; see leave
+	idup     *CommRequest // the last one that may not be complete, or nil
+	begun    uint32       // operations so far; see nextTag
+
+	// machinery is made by the first operation that exchanges something: then used is true.
+	*machinery
+	used atomic.Bool
+}
+
+// machinery is what carries a communicator's operations out. Most duplicates never need
+// it. Guarded by busy.
+type machinery struct {
 	peers     peers
-	begun     uint32      // operations so far; see nextTag
-	table     *coll.Table // what components do here, once that was asked
+	started   nonblocking
+	table     *coll.Table // what components do here
 	offers    []coll.Offered
 	unopened  bool // some of those need an instance
 	instances []opened
@@ -50,11 +61,11 @@ type collective struct {
 
 func (k *collective) init(c *Comm) {
 	k.children = cid.NewDeriver(c.spec.ID)
-	k.peers.c = c
+	k.c = c
 }
 
 // comm is the communicator that k is part of.
-func (k *collective) comm() *Comm { return k.peers.c }
+func (k *collective) comm() *Comm { return k.c }
 
 // lastIdup returns the idup that the next creation comes after, which keeps it from
 // now on, or nil. Inside do.
@@ -107,7 +118,7 @@ func (k *collective) enter(ctx context.Context) error {
 	if err != nil && !k.left.Load() { // others may have made by now what this won't make
 		k.leave(k.unborn, err)
 	}
-	if err == nil && k.started.n.Load() > 0 {
+	if err == nil && k.machinery != nil && k.started.n.Load() > 0 {
 		err = k.tagIsFree()
 	}
 	if err == nil && over(ctx) {
@@ -121,7 +132,7 @@ func (k *collective) enter(ctx context.Context) error {
 
 // exit ends what enter has begun.
 func (k *collective) exit() {
-	late := len(k.instances) > 0 && k.comm().closed.Load()
+	late := k.machinery != nil && len(k.instances) > 0 && k.comm().closed.Load()
 	if k.busy.Store(false); late {
 		k.closeInstances()
 	}

@@ -110,7 +110,7 @@ func (k *collective) instance(component string) coll.Instance {
 // closeInstances closes them when the communicator is closed and none of its collectives
 // is under way. It is called when either may have come to be.
 func (k *collective) closeInstances() {
-	if !k.comm().closed.Load() || k.started.n.Load() > 0 || !k.busy.CompareAndSwap(false, true) {
+	if !k.used.Load() || !k.comm().closed.Load() || k.started.n.Load() > 0 || !k.busy.CompareAndSwap(false, true) {
 		return
 	}
 	for _, x := range k.instances {
@@ -127,8 +127,8 @@ func (k *collective) abort(err error) {
 	e := k.engine()
 	e.Lock()
 	defer e.Unlock()
-	if k.started.aborted == nil {
-		k.started.aborted = err
+	if k.aborted == nil {
+		k.aborted = err
 	}
 	c.session.engine.tries.abort(k, err)
 }
@@ -235,7 +235,7 @@ func (p *peers) Own(ctx context.Context, s *coll.Step) error {
 	if p.instance.Try(p.op, s) {
 		return nil
 	}
-	if err := k.started.aborted; err != nil {
+	if err := k.aborted; err != nil {
 		return err
 	}
 	t := &try{k: k, instance: p.instance, op: p.op, step: s}
@@ -252,7 +252,7 @@ func (p *peers) Own(ctx context.Context, s *coll.Step) error {
 // own starts a step of an instance. Lock held.
 func (o *operation) own(i int) {
 	s := &o.schedule.Steps[i]
-	switch err := o.k.started.aborted; {
+	switch err := o.k.aborted; {
 	case o.instance.Try(o.turn, s):
 		o.run.Done(i)
 	case err != nil:

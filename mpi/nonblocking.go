@@ -31,7 +31,6 @@ type nonblocking struct {
 	list    []*operation // under way, the one that began first at the beginning
 	work    []step       // that wait for the communicator's goroutine
 	working bool         // which runs
-	aborted error        // why nothing more may wait
 	closing bool         // the communicator is closed, and goes when none is under way
 }
 
@@ -134,6 +133,9 @@ func (k *collective) tagIsFree() error {
 // closing reports whether the communicator, which is closed, goes only when operations
 // that are under way have completed.
 func (k *collective) closing() bool {
+	if !k.used.Load() {
+		return false
+	}
 	e := k.engine()
 	e.Lock()
 	defer e.Unlock()

@@ -33,16 +33,6 @@ func factors(rank, n int) []matrix {
 	return s
 }
 
-func products(ranks, n int) []matrix {
-	s := factors(0, n)
-	for r := 1; r < ranks; r++ {
-		for i, f := range factors(r, n) {
-			s[i] = s[i].times(f)
-		}
-	}
-	return s
-}
-
 // TestNonblockingFormsGiveWhatBlockingOnesGive, all started before any is waited for, with
 // messages and a blocking one between them.
 func TestNonblockingFormsGiveWhatBlockingOnesGive(t *testing.T) {
