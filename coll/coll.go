@@ -7,7 +7,7 @@
 // written once: a blocking call carries the schedule out inline, on the caller's
 // goroutine (Schedule.Inline); for a nonblocking one the progress engine moves it
 // on (Run). So a component knows neither PMLs nor transports, and never waits.
-// Query and Plan run on the goroutine that calls the collective, without any lock.
+// Query and Plan run on the goroutine that calls the collective, without the engine's lock.
 //
 // docs/decisions/collectives.md has the reasons.
 package coll

@@ -2,8 +2,10 @@ package mpi
 
 import "github.com/ferrympi/ferry/coll"
 
-// The nonblocking forms of the collectives: see nonblocking.go for what they have in
-// common. Arguments are those of the blocking ones.
+// The nonblocking forms of the collectives. Arguments are those of the blocking ones;
+// buffers are the library's until the request is complete, counts and displacements the
+// caller's again at once. The Status is that of no message, with Err. Errors of the call
+// besides those of the blocking form: ErrPending if 1,000 are under way.
 
 // Ibarrier starts a Barrier (MPI_Ibarrier): it is complete when all members have started it.
 func Ibarrier(c *Comm) (Request, error) {
