@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -16,6 +18,7 @@ type Interface struct {
 	Name  string
 	Flags net.Flags
 	Nets  []netip.Prefix // its addresses, with the network of each
+	Empty bool           // a bridge that no interface is a member of
 }
 
 // Host returns the interfaces of this host, or of this process's network namespace.
@@ -30,7 +33,7 @@ func Host() ([]Interface, error) {
 		if err != nil {
 			continue // it has just gone
 		}
-		one := Interface{Name: i.Name, Flags: i.Flags}
+		one := Interface{Name: i.Name, Flags: i.Flags, Empty: emptyBridge(i.Name)}
 		for _, a := range addrs {
 			if p, ok := prefix(a); ok {
 				one.Nets = append(one.Nets, p)
@@ -39,6 +42,12 @@ func Host() ([]Interface, error) {
 		out = append(out, one)
 	}
 	return out, nil
+}
+
+// emptyBridge reports whether the interface is a bridge without members: it leads nowhere.
+func emptyBridge(name string) bool {
+	members, err := os.ReadDir(filepath.Join("/sys/class/net", name, "brif"))
+	return err == nil && len(members) == 0
 }
 
 func prefix(a net.Addr) (netip.Prefix, bool) {

@@ -1,0 +1,125 @@
+package netaddr
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"path"
+	"slices"
+	"strings"
+)
+
+// Rules say which addresses of a host a transport uses. An element is a network
+// (10.1.0.0/16), an address, or a pattern of interface names (eth0, ib*).
+type Rules struct {
+	Include []string // only what one of these names; empty: what is likely to lead to others
+	Exclude []string // and not what one of these names
+}
+
+// LeftOut is an address, or an interface, that is not used, and why.
+type LeftOut struct{ What, Why string }
+
+func (l LeftOut) String() string { return l.What + ": " + l.Why }
+
+// Check says which element can't be read.
+func (r Rules) Check() error {
+	for _, one := range slices.Concat(r.Include, r.Exclude) {
+		if _, err := parse(one); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rule is an element: a network, or a pattern of names.
+type rule struct {
+	network netip.Prefix
+	names   string
+}
+
+func parse(text string) (rule, error) {
+	if a, err := netip.ParseAddr(text); err == nil {
+		return rule{network: netip.PrefixFrom(a, a.BitLen())}, nil
+	}
+	if strings.Contains(text, "/") {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			return rule{}, fmt.Errorf("%q is no network such as 10.1.0.0/16: %w", text, err)
+		}
+		return rule{network: p.Masked()}, nil
+	}
+	if _, err := path.Match(text, ""); err != nil || text == "" {
+		return rule{}, fmt.Errorf("%q is neither a network, nor an address, nor a pattern of interface names such as eth*", text)
+	}
+	return rule{names: text}, nil
+}
+
+// first returns the first of some elements that names the address on i.
+func first(list []string, i Interface, a netip.Addr) (text string, found bool) {
+	for _, text := range list {
+		r, err := parse(text)
+		if err != nil {
+			continue
+		}
+		ok, _ := path.Match(r.names, i.Name)
+		if r.network.IsValid() && r.network.Contains(a) || r.names != "" && ok {
+			return text, true
+		}
+	}
+	return "", false
+}
+
+// ends are how interfaces begin whose networks are of this host and nobody else, though
+// other hosts have some of the same name and addresses.
+var ends = []string{"docker", "virbr"}
+
+// Apply returns the interfaces with those of their addresses that the rules leave, and
+// what they leave out. Without Include that is also what leads nowhere: bridges without
+// members, and those of docker and libvirt.
+func (r Rules) Apply(ifs []Interface) (kept []Interface, left []LeftOut) {
+	for _, i := range ifs {
+		why := ""
+		switch {
+		case i.Flags&net.FlagUp == 0:
+			why = "the interface is down"
+		case len(r.Include) > 0:
+		case i.Empty:
+			why = "a bridge without members leads nowhere"
+		case slices.ContainsFunc(ends, func(p string) bool { return strings.HasPrefix(i.Name, p) }):
+			why = "such a network ends at its host"
+		}
+		if why != "" {
+			if len(i.Nets) > 0 || i.Flags&net.FlagUp != 0 {
+				left = append(left, LeftOut{i.Name, why})
+			}
+			continue
+		}
+		one := i
+		one.Nets = nil
+		for _, n := range i.Nets {
+			what := fmt.Sprintf("%s (%s)", n.Addr(), i.Name)
+			if by, out := first(r.Exclude, i, n.Addr()); out {
+				left = append(left, LeftOut{what, "excluded by " + by})
+			} else if _, in := first(r.Include, i, n.Addr()); !in && len(r.Include) > 0 {
+				left = append(left, LeftOut{what, "not included"})
+			} else {
+				one.Nets = append(one.Nets, n)
+			}
+		}
+		kept = append(kept, one)
+	}
+	return kept, left
+}
+
+// Common returns which of the interfaces is in a network between hosts that a is in, by
+// its place; -1: none.
+func Common(ifs []Interface, a netip.Addr) int {
+	return slices.IndexFunc(ifs, func(i Interface) bool { return reaches(i, a) })
+}
+
+// Own reports whether a is an address of these interfaces.
+func Own(ifs []Interface, a netip.Addr) bool {
+	return slices.ContainsFunc(ifs, func(i Interface) bool {
+		return slices.ContainsFunc(i.Nets, func(n netip.Prefix) bool { return n.Addr() == a })
+	})
+}

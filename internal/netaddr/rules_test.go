@@ -1,0 +1,51 @@
+package netaddr
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestRulesLeaveOutWhatLeadsNowhereAndSayWhy(t *testing.T) {
+	empty := nic("br0", up, "10.7.0.1/16")
+	empty.Empty = true
+	ifs := []Interface{lo, eth, ib, docker, nic("virbr0", up, "192.168.122.1/24"), empty, down}
+	for _, c := range []struct {
+		what  string
+		rules Rules
+		want  []string
+		why   []string
+	}{
+		{"no rules", Rules{}, []string{"10.1.0.7", "192.168.4.7", "fd00::7"},
+			[]string{"docker0: such a network ends", "virbr0: such", "br0: a bridge without members", "eth1: the interface is down"}},
+		{"one network", Rules{Include: []string{"192.168.0.0/16"}}, []string{"192.168.4.7", "192.168.122.1"}, []string{"10.1.0.7 (eth0): not included"}},
+		{"names", Rules{Include: []string{"docker*", "ib0"}}, []string{"192.168.4.7", "172.17.0.1"}, nil},
+		{"all but one", Rules{Exclude: []string{"ib*", "fd00::/8"}}, []string{"10.1.0.7"}, []string{"192.168.4.7 (ib0): excluded by ib*", "fd00::7 (eth0): excluded by fd00::/8"}},
+		{"one address", Rules{Include: []string{"10.1.0.7"}}, []string{"10.1.0.7"}, nil},
+		{"loopback, asked for", Rules{Include: []string{"lo"}}, []string{"127.0.0.1", "::1"}, nil},
+		{"nothing left", Rules{Include: []string{"eth7"}}, nil, []string{"10.1.0.7 (eth0): not included"}},
+	} {
+		kept, left := c.rules.Apply(ifs)
+		if got := texts(Publish(kept)); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", c.what, got, c.want)
+		}
+		all := fmt.Sprint(left)
+		for _, why := range c.why {
+			if !strings.Contains(all, why) {
+				t.Errorf("%s: %s does not say %q", c.what, all, why)
+			}
+		}
+	}
+}
+
+func TestRuleThatCannotBeReadIsAnError(t *testing.T) {
+	for _, bad := range []string{"", "10.1.0.0/40", "eth[", "a/b"} {
+		if err := (Rules{Exclude: []string{bad}}).Check(); err == nil {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+	if err := (Rules{Include: []string{"eth0", "ib*", "::1", "10.0.0.0/8"}}).Check(); err != nil {
+		t.Error(err)
+	}
+}
