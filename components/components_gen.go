@@ -8,6 +8,7 @@ import (
 	bootstrap_pmix "github.com/ferrympi/ferry/bootstrap/pmix"
 	btl_self "github.com/ferrympi/ferry/btl/self"
 	btl_shm "github.com/ferrympi/ferry/btl/shm"
+	btl_tcp "github.com/ferrympi/ferry/btl/tcp"
 	coll_basic "github.com/ferrympi/ferry/coll/basic"
 	"github.com/ferrympi/ferry/framework"
 	mtl_ofi "github.com/ferrympi/ferry/mtl/ofi"
@@ -29,6 +30,8 @@ func Standard() *framework.Registry {
 	r.SetPriority("btl", "self", 50)
 	r.Register(btl_shm.Component())
 	r.SetPriority("btl", "shm", 40)
+	r.Register(btl_tcp.Component())
+	r.SetPriority("btl", "tcp", 30)
 	r.Register(bootstrap_local.Component())
 	r.SetPriority("bootstrap", "local", 10)
 	r.Register(bootstrap_pmi1.Component())
@@ -39,7 +42,6 @@ func Standard() *framework.Registry {
 	r.SetPriority("coll", "basic", 10)
 	r.SetNode("pml", "cm", "ob1")
 	r.NotBuilt("pml", "ucx", "this version of ferry has no UCX support", "pml=ob1 runs over any BTL")
-	r.NotBuilt("btl", "tcp", "this version of ferry has no TCP transport", "run all ranks on one node")
 	r.SetDefault("pml", "^cm")
 	return r
 }

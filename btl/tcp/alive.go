@@ -1,0 +1,89 @@
+package tcp
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Whether the other end's host is still there is asked of the system, which hears it by
+// itself: a peer that is stopped, or does not read, is no reason to give a link up.
+
+// keepalive has the system ask the other end's host on an idle link, in seconds.
+const (
+	keepIdle     = 2
+	keepInterval = 1
+	keepCount    = 30
+)
+
+// tune sets what a link's socket needs.
+func tune(fd int) error {
+	for _, o := range []struct{ level, name, value int }{
+		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, keepIdle},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, keepInterval},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, keepCount},
+	} {
+		if err := unix.SetsockoptInt(fd, o.level, o.name, o.value); err != nil {
+			return fmt.Errorf("socket option %d: %w", o.name, err)
+		}
+	}
+	return nil
+}
+
+// silence is how long a link's host may not be heard of before the link counts as lost.
+func (m *module) silence() time.Duration {
+	return min(max(m.retryTimeout/3, leastSilence), mostSilence)
+}
+
+const (
+	leastSilence = 4 * time.Second // two keepalives may be lost
+	mostSilence  = 10 * time.Second
+)
+
+// alive returns when the other end's host was heard of last.
+func (l *link) alive(now time.Duration) time.Duration {
+	if l.over {
+		return l.lastAlive
+	}
+	info, err := unix.GetsockoptTCPInfo(l.fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	if err != nil {
+		return max(l.heard, l.lastAlive)
+	}
+	ago := time.Duration(info.Last_ack_recv) * time.Millisecond
+	if info.Unacked == 0 && info.Notsent_bytes > 0 && info.Probes < 2 {
+		ago = 0 // it does not read; the system asks it less and less often, and it answers
+	}
+	l.lastAlive = max(l.lastAlive, now-ago, l.heard)
+	return l.lastAlive
+}
+
+// count looks at the links of a pair: one whose host is not heard of any more is lost.
+func (p *pair) count(now time.Duration) {
+	for _, l := range p.links {
+		if l == nil || l.failed != nil {
+			continue
+		}
+		if silent := now - l.alive(now); silent > p.m.silence() {
+			l.fail(fmt.Errorf("the peer's host was not heard of for %v", silent.Round(time.Millisecond)))
+		}
+	}
+}
+
+// limits are what peers are told of this module's parameters.
+func (m *module) limits() limits { return limits{window: uint64(m.window), frame: uint32(m.frame)} }
+
+// device names the addresses that peers are told.
+func (m *module) device() string {
+	all := make([]string, len(m.addrs))
+	for i, a := range m.addrs {
+		all[i] = a.String()
+		if i == 0 {
+			all[i] = net.JoinHostPort(all[i], fmt.Sprint(m.port))
+		}
+	}
+	return strings.Join(all, " ")
+}

@@ -1,0 +1,94 @@
+package tcp
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+
+	"github.com/ferrympi/ferry/internal/netaddr"
+)
+
+// version is that of everything here: card, handshake and frames.
+const version = 1
+
+// security says what two ends do to know each other. Both must do the same.
+type security uint8
+
+const (
+	auth security = iota + 1 // each proves that it knows the key in the acceptor's card
+	none
+)
+
+var securityNames = map[security]string{auth: "auth", none: "none"}
+
+func (s security) String() string {
+	if name, ok := securityNames[s]; ok {
+		return name
+	}
+	return fmt.Sprintf("number %d", uint8(s))
+}
+
+// differs is the error of two ends that have different security.
+func (s security) differs(peer security) error {
+	if s == peer {
+		return nil
+	}
+	return fmt.Errorf("btl.tcp.security is %v here and %v at the peer: give all processes of the job the same value", s, peer)
+}
+
+const keySize = 32
+
+// blob is what a module puts into the business card. The key is the secret with which
+// others prove that they have the card, and this process that it is the one of the card.
+type blob struct {
+	security security
+	port     uint16
+	key      [keySize]byte // zero without security
+	addrs    []netip.Addr  // the most useful first
+}
+
+// Of the card, little-endian: u8 version, u8 security, u16 port, 32 bytes key, u8 number
+// of addresses, and each as u8 length and its 4 or 16 bytes.
+const blobHeader = 1 + 1 + 2 + keySize + 1
+
+func (b *blob) encode() []byte {
+	out := binary.LittleEndian.AppendUint16([]byte{version, byte(b.security)}, b.port)
+	out = append(append(out, b.key[:]...), byte(len(b.addrs)))
+	for _, a := range b.addrs {
+		out = append(append(out, byte(a.BitLen()/8)), a.AsSlice()...)
+	}
+	return out
+}
+
+// decodeBlob reads what another process has written.
+func decodeBlob(in []byte) (b blob, err error) {
+	if len(in) == 0 {
+		return b, fmt.Errorf("the peer's card says nothing")
+	}
+	if in[0] != version {
+		return b, fmt.Errorf("the peer's card is of version %d, and this program speaks version %d", in[0], version)
+	}
+	if len(in) < blobHeader {
+		return b, fmt.Errorf("the peer's card has %d bytes, too few", len(in))
+	}
+	b.security, b.port = security(in[1]), binary.LittleEndian.Uint16(in[2:])
+	copy(b.key[:], in[4:])
+	n, rest := int(in[blobHeader-1]), in[blobHeader:]
+	if n > netaddr.Most {
+		return b, fmt.Errorf("the peer's card has %d addresses, more than %d", n, netaddr.Most)
+	}
+	for range n {
+		if len(rest) == 0 || int(rest[0]) > len(rest)-1 {
+			return b, fmt.Errorf("the peer's card ends within an address")
+		}
+		a, ok := netip.AddrFromSlice(rest[1 : 1+rest[0]])
+		if !ok {
+			return b, fmt.Errorf("the peer's card has an address of %d bytes", rest[0])
+		}
+		b.addrs, rest = append(b.addrs, a.Unmap()), rest[1+rest[0]:]
+	}
+	if len(rest) > 0 {
+		return b, fmt.Errorf("the peer's card has %d bytes too many", len(rest))
+	}
+	return b, nil
+}

@@ -1,0 +1,151 @@
+package tcp
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/netaddr"
+)
+
+// Component returns the component for the registry.
+func Component() btl.Component { return component{} }
+
+type component struct{}
+
+// params are the component's parameters; each is btl.tcp.NAME.
+type params struct {
+	Include    []string       `param:"address_include" default:"" level:"user" scope:"process" doc:"Addresses of this host that peers are told: networks (10.1.0.0/16), addresses, or patterns of interface names (eth0, ib*). Empty: all but loopback, bridges without members, and networks of docker and libvirt."`
+	Exclude    []string       `param:"address_exclude" default:"" level:"user" scope:"process" doc:"Addresses that peers are not told, in the same form."`
+	PortRange  string         `param:"port_range" default:"" level:"user" scope:"process" doc:"Ports on which to listen, as in 40000-40999: the first free one. Empty: one of the system's choice."`
+	Links      int            `param:"links" default:"0" min:"0" max:"16" level:"tuner" scope:"process" doc:"Connections with a peer, between which frames are spread. 0: one for each network between hosts that both are in, at most 4."`
+	Connect    time.Duration  `param:"connect_timeout" default:"10s" min:"10ms" max:"10m" level:"user" scope:"process" doc:"How long a peer may take to answer at all of its addresses, before another transport is tried."`
+	Retry      time.Duration  `param:"retry_timeout" default:"30s" min:"100ms" max:"1h" level:"user" scope:"process" doc:"How long a peer that was connected may not be heard of, while new connections are tried, before it counts as lost."`
+	Window     framework.Size `param:"window" default:"4MiB" min:"4KiB" max:"1GiB" unit:"bytes" level:"tuner" scope:"process" doc:"Most that is on its way to a peer: it is kept until the peer has confirmed it, and sent again if a connection breaks."`
+	Security   string         `param:"security" default:"auth" choices:"auth,none" level:"user" scope:"process" doc:"auth: both ends of a connection prove that they belong to the job, by a key in the business card. none: whoever connects is believed. Nothing is encrypted."`
+	EagerLimit framework.Size `param:"eager_limit" default:"32KiB" min:"64" max:"1MiB" unit:"bytes" level:"tuner" scope:"process" doc:"A message up to this size, with its header, travels at once and is buffered if nobody waits for it."`
+	FrameLimit framework.Size `param:"frame_limit" default:"128KiB" min:"256" max:"16MiB" unit:"bytes" level:"tuner" scope:"process" doc:"Most that travels in one piece; at most a quarter of the window."`
+}
+
+func (component) Info() framework.Info {
+	return framework.Info{
+		Kind:     framework.BTL,
+		Name:     "tcp",
+		Version:  "1.0.0",
+		Summary:  "processes of any host, through TCP",
+		Priority: 30,
+	}
+}
+
+func (component) Params() any { return new(params) }
+
+// rules returns which addresses may be told.
+func (p *params) rules() netaddr.Rules { return netaddr.Rules{Include: p.Include, Exclude: p.Exclude} }
+
+// ports returns the lowest and the highest port on which to listen; 0, 0: any.
+func (p *params) ports() (low, high int, err error) {
+	if p.PortRange == "" {
+		return 0, 0, nil
+	}
+	from, to, both := strings.Cut(p.PortRange, "-")
+	if !both {
+		to = from
+	}
+	low, err1 := strconv.Atoi(strings.TrimSpace(from))
+	high, err2 := strconv.Atoi(strings.TrimSpace(to))
+	if err1 != nil || err2 != nil || low < 1 || high > 65535 || low > high {
+		return 0, 0, fmt.Errorf("%w: btl.tcp.port_range is %q: want two ports such as 40000-40999, the lower one first", framework.ErrConfig, p.PortRange)
+	}
+	return low, high, nil
+}
+
+func (p *params) security() security {
+	for s, name := range securityNames {
+		if name == p.Security {
+			return s
+		}
+	}
+	return auth
+}
+
+// check says which parameter makes no sense.
+func (p *params) check() error {
+	if _, _, err := p.ports(); err != nil {
+		return err
+	}
+	if err := p.rules().Check(); err != nil {
+		return fmt.Errorf("%w: btl.tcp.address_include or address_exclude: %w", framework.ErrConfig, err)
+	}
+	return nil
+}
+
+// Probe finds out whether there is an address to tell.
+func (component) Probe(_ context.Context, p any) framework.Verdict {
+	param := p.(*params)
+	if err := param.check(); err != nil {
+		return framework.Unavailable(err.Error(), "see `ferry info --all`")
+	}
+	ifs, err := netaddr.Host()
+	if err != nil {
+		return framework.Unavailable(err.Error(), "")
+	}
+	kept, left := param.rules().Apply(ifs)
+	if len(netaddr.Publish(kept)) == 0 {
+		return framework.Unavailable(fmt.Sprintf("this host has no address for it: %v", left), "bring an interface up, or see btl.tcp.address_include")
+	}
+	return framework.Usable()
+}
+
+// Open makes the listening socket. It contacts nobody.
+func (component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
+	p := env.Params.(*params)
+	if err := p.check(); err != nil {
+		return nil, fmt.Errorf("btl tcp: %w", err)
+	}
+	low, high, _ := p.ports()
+	m := &module{
+		env: env, security: p.security(), rules: p.rules(), wanted: p.Links,
+		connectTimeout: p.Connect, retryTimeout: p.Retry, window: int(p.Window),
+		frame: min(int(p.FrameLimit), int(p.Window)/4),
+		pairs: map[framework.Life]*pair{}, begun: time.Now(), next: time.Hour,
+	}
+	m.eager = min(int(p.EagerLimit), m.frame)
+	if m.security == auth {
+		rand.Read(m.key[:])
+	}
+	ifs, err := netaddr.Host()
+	if err != nil {
+		return nil, fmt.Errorf("btl tcp: %w", err)
+	}
+	kept, left := m.rules.Apply(ifs)
+	m.addrs = netaddr.Publish(kept)
+	if len(m.addrs) > 0 && m.addrs[0].IsLoopback() && env.Identity.LocalSize < env.Identity.Size && len(p.Include) == 0 {
+		m.addrs, left = nil, append(left, netaddr.LeftOut{What: "loopback", Why: "the job is on more than one node"})
+	}
+	if len(m.addrs) == 0 {
+		return nil, fmt.Errorf("btl tcp: this host has no address for it: %v", left)
+	}
+	if m.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("btl tcp: %w", err)
+	}
+	fd, port, err := bind(m.addrs, low, high)
+	if err == nil {
+		m.port, m.listener = port, &listener{m: m, fd: fd}
+		if err = m.watch(fd, m.listener); err != nil {
+			unix.Close(fd)
+		}
+	}
+	if err != nil {
+		unix.Close(m.epoll)
+		return nil, fmt.Errorf("btl tcp: %w", err)
+	}
+	m.card = (&blob{security: m.security, port: uint16(m.port), key: m.key, addrs: m.addrs}).encode()
+	return m, nil
+}

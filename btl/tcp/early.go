@@ -1,0 +1,93 @@
+package tcp
+
+import (
+	"fmt"
+	"time"
+)
+
+// Frames that come before their turn: others that come by another link belong before
+// them. They wait in their socket, so that nothing is copied for order. If the one that
+// is due does not come, as when the link that carried it was lost and it goes again
+// behind them, they are put aside in memory: at most the peer's window.
+
+// earlyPatience is how long nothing that is due may come before that.
+const earlyPatience = 20 * time.Millisecond
+
+// recheck looks again at the links whose next frame was not due.
+func (p *pair) recheck() {
+	for _, l := range p.links {
+		if l == nil || !l.early {
+			continue
+		}
+		if p.hasty || p.path.arrive(l.h.number) != early {
+			l.early = false
+			l.list()
+		}
+	}
+}
+
+// hurry puts frames aside if those that are due have not come for a while.
+func (p *pair) hurry(now time.Duration) {
+	for _, l := range p.links {
+		if l == nil || !l.early {
+			continue
+		}
+		if since := max(l.earlySince, p.progress); now < since+earlyPatience {
+			p.m.at(since + earlyPatience)
+		} else {
+			p.hasty = true
+		}
+	}
+	if p.hasty {
+		p.recheck()
+	}
+}
+
+// keep puts a frame aside.
+func (p *pair) keep(h header, b []byte) {
+	if p.path.arrive(h.number) != early || p.stash[h.number].bytes != nil {
+		p.unstash()
+		return
+	}
+	if p.stashed += h.size + frameRecord; p.stashed > p.window()+p.m.frame {
+		p.fail("receive", fmt.Errorf("%w: more than the window of %d bytes came before its turn", errDamaged, p.window()))
+		return
+	}
+	if b == nil {
+		b = []byte{}
+	}
+	p.stash[h.number] = stashed{h, b}
+}
+
+// unstash hands up what is due now of what was put aside.
+func (p *pair) unstash() {
+	for len(p.stash) > 0 && !p.over {
+		s, ok := p.stash[p.path.due]
+		if !ok {
+			break
+		}
+		delete(p.stash, p.path.due)
+		p.stashed -= s.h.size + frameRecord
+		p.received(headerSize + s.h.size)
+		p.place(s)
+	}
+	if p.over {
+		return
+	}
+	if len(p.stash) == 0 {
+		p.hasty = false
+	}
+	p.recheck()
+}
+
+// place hands up a whole frame: to where its payload belongs, if somebody knows.
+func (p *pair) place(s stashed) {
+	if k := s.h.gathered; k > 0 && p.placer != nil {
+		if dst := p.placer.Place(s.bytes[:k], s.h.size-k); dst != nil {
+			copy(dst, s.bytes[k:])
+			p.took(p.placer.Placed(s.bytes[:k], s.h.size-k))
+			return
+		}
+	}
+	p.take(s.h, s.bytes)
+}

@@ -1,0 +1,269 @@
+package tcp
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"fmt"
+	"io"
+
+	"github.com/ferrympi/ferry/framework"
+)
+
+// The handshake of a link, before any frame. All parts have one length, so that there is
+// nothing to parse, and each proof covers the random bytes of both ends, so that none is of
+// use a second time. It is pure: bytes in, bytes out.
+//
+//	hello    who wants which link to whom                   caller
+//	answer   random bytes, and the proof of the key         acceptor
+//	proof    of the key, and what has come so far           caller
+//	welcome  what has come so far                           acceptor
+//
+// The key is that of the acceptor's card: whoever has the card is of the job, and who has
+// the key is the process of the card.
+const (
+	helloSize   = 112
+	answerSize  = 96
+	proofSize   = 8 + sha256.Size
+	welcomeSize = 16
+
+	challengeSize = 32
+)
+
+var magic = [8]byte{'f', 'e', 'r', 'r', 'y', 't', 'c', version}
+
+// hello is what a caller says first. Little-endian: magic, u8 security, u8 link, u16
+// reserved, u32 rank, u64 nonce of the acceptor, u64 hash of the caller's namespace, u64
+// nonce of the caller, u64 the caller's path, u64 the acceptor's path as far as the caller
+// knows it, u64 window, u32 frame limit, u32 reserved, 8 bytes reserved, challenge.
+type hello struct {
+	security  security
+	link      uint8
+	rank      uint32
+	to        uint64 // nonce
+	world     uint64 // hash of the namespace
+	from      uint64 // nonce
+	path, far uint64 // which states of a path the two ends mean to go on with; far 0: a new one
+	limits    limits
+	challenge [challengeSize]byte
+}
+
+// limits are what each end tells the other of its parameters.
+type limits struct {
+	window uint64
+	frame  uint32
+}
+
+func (h *hello) encode() []byte {
+	b := make([]byte, helloSize)
+	copy(b, magic[:])
+	b[8], b[9] = byte(h.security), h.link
+	le.PutUint32(b[12:], h.rank)
+	le.PutUint64(b[16:], h.to)
+	le.PutUint64(b[24:], h.world)
+	le.PutUint64(b[32:], h.from)
+	le.PutUint64(b[40:], h.path)
+	le.PutUint64(b[48:], h.far)
+	le.PutUint64(b[56:], h.limits.window)
+	le.PutUint32(b[64:], h.limits.frame)
+	copy(b[80:], h.challenge[:])
+	return b
+}
+
+func decodeHello(b []byte) (h hello, err error) {
+	if err := checkMagic(b); err != nil {
+		return h, err
+	}
+	h = hello{
+		security: security(b[8]), link: b[9], rank: le.Uint32(b[12:]),
+		to: le.Uint64(b[16:]), world: le.Uint64(b[24:]), from: le.Uint64(b[32:]),
+		path: le.Uint64(b[40:]), far: le.Uint64(b[48:]),
+		limits:    limits{window: le.Uint64(b[56:]), frame: le.Uint32(b[64:])},
+		challenge: [challengeSize]byte(b[80:]),
+	}
+	if h.link >= mostLinks || h.from == 0 || h.path == 0 || !h.limits.plausible() {
+		return h, fmt.Errorf("a greeting that makes no sense")
+	}
+	return h, nil
+}
+
+// plausible reports whether somebody may have such parameters.
+func (l limits) plausible() bool {
+	return l.frame >= 256 && l.frame <= 16<<20 && l.window >= 4<<10 && l.window <= 1<<30
+}
+
+func checkMagic(b []byte) error {
+	if [7]byte(b) != [7]byte(magic[:7]) {
+		return fmt.Errorf("what speaks there is not ferry")
+	}
+	if b[7] != version {
+		return fmt.Errorf("it speaks version %d, and this program version %d", b[7], version)
+	}
+	return nil
+}
+
+// outcome is what an acceptor answers.
+type outcome uint8
+
+const (
+	accepted  outcome = iota + 1
+	crossed           // this end calls, too, and its link is the one that stays
+	gone              // the path that the caller means has ended here
+	stranger          // another process than the caller looks for, or one that does not know the caller's job
+	otherwise         // another security than the caller's
+)
+
+var outcomes = map[outcome]string{
+	accepted: "accepted", crossed: "both have called", gone: "the path has ended there",
+	stranger:  "another process answers there than the one of the card, or it knows nothing of this job",
+	otherwise: "another btl.tcp.security",
+}
+
+// answer is what an acceptor says. Little-endian: magic, u8 security, u8 outcome, u16 and u32
+// reserved, u64 its path, u64 window, u32 frame limit, u32 reserved, 24 bytes of challenge,
+// and the proof over hello and all before it.
+type answer struct {
+	security  security
+	outcome   outcome
+	path      uint64
+	limits    limits
+	challenge [24]byte
+	proof     [sha256.Size]byte
+}
+
+func (a *answer) encode() []byte {
+	b := make([]byte, answerSize)
+	copy(b, magic[:])
+	b[8], b[9] = byte(a.security), byte(a.outcome)
+	le.PutUint64(b[16:], a.path)
+	le.PutUint64(b[24:], a.limits.window)
+	le.PutUint32(b[32:], a.limits.frame)
+	copy(b[40:], a.challenge[:])
+	copy(b[64:], a.proof[:])
+	return b
+}
+
+func decodeAnswer(b []byte) (a answer, err error) {
+	if err := checkMagic(b); err != nil {
+		return a, err
+	}
+	a = answer{
+		security: security(b[8]), outcome: outcome(b[9]), path: le.Uint64(b[16:]),
+		limits:    limits{window: le.Uint64(b[24:]), frame: le.Uint32(b[32:])},
+		challenge: [24]byte(b[40:]), proof: [sha256.Size]byte(b[64:]),
+	}
+	if outcomes[a.outcome] == "" || a.outcome == accepted && (a.path == 0 || !a.limits.plausible()) {
+		return a, fmt.Errorf("an answer that makes no sense")
+	}
+	return a, nil
+}
+
+// The proofs differ in their first byte: neither serves as another.
+const (
+	roleAcceptor = 'a'
+	roleCaller   = 'c'
+	roleWelcome  = 'w'
+)
+
+// parties are between whom a handshake goes, and the secret of the one that is called.
+type parties struct {
+	key              [keySize]byte
+	caller, acceptor framework.Proc
+}
+
+func (p *parties) proof(role byte, count uint64, parts ...[]byte) (sum [sha256.Size]byte) {
+	m := hmac.New(sha256.New, p.key[:])
+	m.Write(le.AppendUint64([]byte{role}, count))
+	for _, b := range parts {
+		m.Write(b)
+	}
+	for _, who := range []framework.Proc{p.caller, p.acceptor} {
+		m.Write(le.AppendUint32(nil, who.Rank))
+		m.Write(le.AppendUint32(nil, uint32(len(who.Namespace))))
+		io.WriteString(m, who.Namespace)
+	}
+	m.Sum(sum[:0])
+	return sum
+}
+
+// call is the caller's part: its hello, and then read the answer.
+type call struct {
+	parties
+	hello  hello
+	answer answer
+	sent   []byte
+}
+
+// begin returns the hello for sending.
+func (c *call) begin() []byte {
+	rand.Read(c.hello.challenge[:])
+	c.sent = c.hello.encode()
+	return c.sent
+}
+
+// answered reads the answer. proven says that it comes of the process of the card.
+func (c *call) answered(b []byte) (proven bool, err error) {
+	if c.answer, err = decodeAnswer(b); err != nil {
+		return false, err
+	}
+	want := c.proof(roleAcceptor, 0, c.sent, b[:64])
+	if hmac.Equal(want[:], c.answer.proof[:]) {
+		return true, nil
+	}
+	if err := c.hello.security.differs(c.answer.security); err != nil && c.answer.outcome == otherwise {
+		return false, err
+	}
+	if c.answer.outcome == stranger {
+		return false, fmt.Errorf("%s", outcomes[stranger])
+	}
+	return false, fmt.Errorf("what answers does not know the key of the peer's card")
+}
+
+// prove returns the proof for sending; count is up to where frames have come.
+func (c *call) prove(count uint64) []byte {
+	answered := c.answer.encode()
+	sum := c.proof(roleCaller, count, c.sent, answered)
+	return append(le.AppendUint64(nil, count), sum[:]...)
+}
+
+// welcomed reads the welcome, and returns up to where the peer has received frames.
+func (c *call) welcomed(b []byte) (count uint64, err error) {
+	count = le.Uint64(b)
+	sum := c.proof(roleWelcome, count, c.sent)
+	if !hmac.Equal(b[8:welcomeSize], sum[:welcomeSize-8]) {
+		return 0, fmt.Errorf("a welcome without proof")
+	}
+	return count, nil
+}
+
+// visit is the acceptor's part.
+type visit struct {
+	parties
+	hello    hello
+	sent     []byte // the answer
+	received []byte // the hello
+}
+
+// reply returns the answer for sending.
+func (v *visit) reply(a answer) []byte {
+	rand.Read(a.challenge[:])
+	a.proof = v.proof(roleAcceptor, 0, v.received, a.encode()[:64])
+	v.sent = a.encode()
+	return v.sent
+}
+
+// proven reads the proof, and returns up to where the caller has received frames.
+func (v *visit) proven(b []byte) (count uint64, err error) {
+	count = le.Uint64(b)
+	sum := v.proof(roleCaller, count, v.received, v.sent)
+	if !hmac.Equal(b[8:proofSize], sum[:]) {
+		return 0, fmt.Errorf("a caller that does not know the key of this process's card")
+	}
+	return count, nil
+}
+
+// welcome returns the welcome for sending.
+func (v *visit) welcome(count uint64) []byte {
+	sum := v.proof(roleWelcome, count, v.received)
+	return append(le.AppendUint64(nil, count), sum[:welcomeSize-8]...)
+}

@@ -1,0 +1,345 @@
+package tcp
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/framework"
+)
+
+// backlog is how many connections may wait to be accepted: a large job's processes may all
+// connect at once.
+const backlog = 1024
+
+// newSocket returns one that does not block, with what all have.
+func newSocket(six bool) (int, error) {
+	family := unix.AF_INET
+	if six {
+		family = unix.AF_INET6
+	}
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	// What is written is to leave at once.
+	return fd, unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+}
+
+func sockaddr(a netip.AddrPort) unix.Sockaddr {
+	if a.Addr().Is4() {
+		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
+	}
+	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
+}
+
+func addrOf(sa unix.Sockaddr) netip.AddrPort {
+	switch sa := sa.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port))
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(sa.Addr).Unmap(), uint16(sa.Port))
+	}
+	return netip.AddrPort{}
+}
+
+func localAddr(fd int) netip.AddrPort {
+	sa, err := unix.Getsockname(fd)
+	if err != nil {
+		return netip.AddrPort{}
+	}
+	return addrOf(sa)
+}
+
+// bind returns a listening socket for the addresses that peers are told, and its port: the
+// first of low to high that is free, or, if they are 0, one of the system's choice.
+func bind(addrs []netip.Addr, low, high int) (fd, port int, err error) {
+	at := netip.IPv4Unspecified()
+	switch six := slices.ContainsFunc(addrs, netip.Addr.Is6); {
+	case len(addrs) == 1:
+		at = addrs[0]
+	case six: // it takes IPv4, too
+		at = netip.IPv6Unspecified()
+	}
+	for port := low; port <= high; port++ {
+		fd, err := newSocket(at.Is6())
+		if err != nil {
+			return -1, 0, err
+		}
+		if at.Is6() && len(addrs) > 1 {
+			err = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 0)
+		}
+		if err == nil && low > 0 { // a port that a job before has just left is free
+			err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+		}
+		if err == nil {
+			err = unix.Bind(fd, sockaddr(netip.AddrPortFrom(at, uint16(port))))
+		}
+		if err == nil {
+			err = unix.Listen(fd, backlog)
+		}
+		if err == nil {
+			return fd, int(localAddr(fd).Port()), nil
+		}
+		unix.Close(fd)
+		if err != unix.EADDRINUSE {
+			return -1, 0, fmt.Errorf("listen at %v: %w", netip.AddrPortFrom(at, uint16(port)), err)
+		}
+	}
+	return -1, 0, fmt.Errorf("no port of btl.tcp.port_range %d-%d is free", low, high)
+}
+
+// listener accepts connections, which are guests until they have proved who they are.
+type listener struct {
+	m     *module
+	fd    int
+	again bool // there may be more, or accepting has failed and is tried again
+	told  bool // of a failure in a row
+}
+
+// acceptsPerPoll bounds the time that strangers take of a Poll.
+const acceptsPerPoll = 16
+
+// ready implements user.
+func (l *listener) ready(uint32) {
+	m := l.m
+	l.again = false
+	for range acceptsPerPoll {
+		fd, sa, err := unix.Accept4(l.fd, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+		switch {
+		case err == nil:
+			l.told = false
+			m.admit(fd, addrOf(sa))
+		case err == unix.EAGAIN:
+			return
+		case err == unix.EMFILE || err == unix.ENFILE || err == unix.ENOBUFS || err == unix.ENOMEM:
+			if !l.told {
+				m.env.Logger.Warn("btl tcp: can't accept connections, trying again", "error", err)
+			}
+			l.told, l.again = true, true
+			m.at(m.clock + 50*time.Millisecond)
+			return
+		}
+	}
+	l.again = true
+	m.at(m.clock)
+}
+
+// guest is a connection that was accepted, until its handshake is over.
+type guest struct {
+	m     *module
+	fd    int
+	from  netip.AddrPort
+	until time.Duration
+	buf   []byte // what has come of the part that is expected
+	visit *visit // nil: the hello has not come
+	place place
+}
+
+// place is what a guest wants to become.
+type place struct {
+	p   *pair  // nil: there is none yet
+	id  uint64 // of the path here
+	far uint64 // of the path there
+}
+
+// A guest takes less than 1 KiB here. Of so many the oldest goes first: the job's own need
+// milliseconds.
+const (
+	mostGuests   = 256
+	guestTimeout = 5 * time.Second
+)
+
+// admit begins the handshake of a connection.
+func (m *module) admit(fd int, from netip.AddrPort) {
+	g := &guest{m: m, fd: fd, from: from, until: m.clock + guestTimeout}
+	m.guests = append(m.guests, g)
+	switch local := localAddr(fd).Addr(); {
+	case !slices.Contains(m.addrs, local):
+		g.turnAway(fmt.Sprintf("it came by %v, which no peer is told", local))
+		return
+	case len(m.guests) > mostGuests:
+		m.guests[0].turnAway("others came")
+	}
+	if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
+		g.turnAway(err.Error())
+		return
+	}
+	if err := m.watch(fd, g); err != nil {
+		g.turnAway(err.Error())
+		return
+	}
+	m.at(g.until)
+	g.ready(unix.EPOLLIN) // what it says first is here, mostly
+}
+
+// leave takes the guest off the list.
+func (g *guest) leave() {
+	g.m.guests = slices.DeleteFunc(g.m.guests, func(x *guest) bool { return x == g })
+}
+
+// turnAway ends a guest. It is logged once: who wants to may come ten thousand times.
+func (g *guest) turnAway(why string) {
+	g.close()
+	m := g.m
+	if m.strangers++; m.strangers == 1 {
+		m.env.Logger.Warn("btl tcp: a connection is not let in; more of them are only counted", "from", g.from.String(), "reason", why)
+	}
+}
+
+func (g *guest) close() {
+	if g.fd < 0 {
+		return
+	}
+	g.leave()
+	g.m.shut(g.fd)
+	g.fd = -1
+}
+
+// ready implements user.
+func (g *guest) ready(events uint32) {
+	if in, _ := readiness(events); !in {
+		return
+	}
+	for g.fd >= 0 {
+		want := helloSize
+		if g.visit != nil {
+			want = proofSize
+		}
+		b, err := receive(g.fd, &g.buf, want)
+		switch {
+		case err != nil && g.visit != nil: // of the job, mostly: it has made another connection
+			g.close()
+		case err != nil:
+			g.turnAway(err.Error())
+		case b == nil:
+			return
+		case g.visit == nil:
+			g.greeted(b)
+		default:
+			g.proven(b)
+			return
+		}
+	}
+}
+
+// greeted takes the hello.
+func (g *guest) greeted(b []byte) {
+	m := g.m
+	h, err := decodeHello(b)
+	if err != nil {
+		if g.send((&answer{security: m.security, outcome: stranger}).encode()) { // it says which version speaks here
+			g.turnAway(err.Error())
+		}
+		return
+	}
+	world, known := m.env.Worlds.ByHash(h.world)
+	life := framework.Life{ID: framework.MakeProcID(world, h.rank), Nonce: h.from}
+	a := answer{security: m.security, outcome: accepted, limits: m.limits()}
+	g.visit = &visit{hello: h, received: b, parties: parties{key: m.key, acceptor: m.env.Identity.Proc}}
+	switch {
+	case h.security != m.security:
+		a.outcome = otherwise
+	case h.to != m.env.Self.Nonce || !known || life == m.env.Self:
+		a.outcome = stranger
+	default:
+		g.visit.caller = m.env.Worlds.Proc(life.ID)
+		a.outcome = g.find(life)
+		a.path = g.place.id
+	}
+	if !g.send(g.visit.reply(a)) || a.outcome == accepted {
+		return
+	}
+	switch a.outcome {
+	case otherwise:
+		g.turnAway(m.security.differs(h.security).Error())
+	case stranger:
+		g.turnAway("it looks for another process, or is of another job")
+	default:
+		g.close()
+	}
+}
+
+// find decides which pair a caller's link belongs to.
+func (g *guest) find(life framework.Life) outcome {
+	m, h := g.m, &g.visit.hello
+	p := m.pairs[life]
+	if p != nil && p.far != 0 && p.far != h.path { // the caller has begun anew
+		p = nil
+		if h.far != 0 {
+			return gone
+		}
+	} else if h.far != 0 && (p == nil || p.id != h.far) {
+		return gone
+	}
+	g.place = place{p: p, far: h.path}
+	if p == nil {
+		g.place.id = randomNumber()
+		return accepted
+	}
+	g.place.id = p.id
+	// Both call: the link of the one with the lower nonce stays.
+	if d := p.dials[h.link]; d != nil && m.env.Self.Nonce < life.Nonce && slices.ContainsFunc(d.attempts, (*attempt).called) {
+		return crossed
+	}
+	return accepted
+}
+
+// proven takes the proof: the connection is a link.
+func (g *guest) proven(b []byte) {
+	m, v := g.m, g.visit
+	heard, err := v.proven(b)
+	if err != nil {
+		g.turnAway(err.Error())
+		return
+	}
+	world, _ := m.env.Worlds.ByHash(v.hello.world)
+	life := framework.Life{ID: framework.MakeProcID(world, v.hello.rank), Nonce: v.hello.from}
+	place := g.place
+	switch now := g.find(life); {
+	case now != accepted || g.place.p != place.p:
+		g.close() // things have changed meanwhile, and it calls again
+		return
+	case place.p == nil:
+		if old := m.pairs[life]; old != nil {
+			old.fail("receive", errors.New("the peer has ended the path, and begun another one"))
+		}
+		if place.p = m.pairs[life]; place.p != nil { // the protocol has
+			g.close()
+			return
+		}
+		place.p = m.newPair(life, nil)
+		place.p.id = place.id
+	}
+	p := place.p
+	p.far, p.limits = place.far, v.hello.limits
+	fd := g.fd
+	g.leave()
+	g.fd = -1
+	l := &link{m: m, p: p, place: int(v.hello.link), fd: fd, far: g.from, near: localAddr(fd)}
+	if n, err := unix.Write(fd, v.welcome(p.path.due)); err != nil || n != welcomeSize {
+		m.shut(fd)
+		if !p.met {
+			p.drop()
+		}
+		return
+	}
+	if err := p.joined(l, heard); err != nil {
+		m.shut(fd)
+		p.fail("receive", err)
+	}
+}
+
+// send sends a part of the handshake, for which a new connection has room.
+func (g *guest) send(b []byte) bool {
+	n, err := unix.Write(g.fd, b)
+	if n == len(b) {
+		return true
+	}
+	g.turnAway(fmt.Sprintf("handshake: %d of %d bytes are taken: %v", max(n, 0), len(b), err))
+	return false
+}

@@ -1,0 +1,92 @@
+package tcp
+
+// source polls the path from one peer: its sockets are read, and no other is looked at.
+type source struct{ p *pair }
+
+// Poll implements progress.Source. It hands up one frame, as whoever asks for it waits for
+// one as a rule.
+func (s *source) Poll() (n int) {
+	p := s.p
+	m := p.m
+	if p.over {
+		return 0
+	}
+	m.polling = true
+	m.visits++
+	for _, l := range p.links {
+		if l == nil || l.early || n > 0 {
+			continue
+		}
+		if l.failed == nil {
+			l.drained = false
+		}
+		n += l.read(1)
+		if l.readable() && l.pending() {
+			l.list()
+		}
+	}
+	if p.dirty && !p.over {
+		p.settle() // it stays listed, which does no harm
+	}
+	m.polling = false
+	return n
+}
+
+// Peek implements btl.Peeker.
+func (s *source) Peek(looks int) []byte {
+	p := s.p
+	if p.over {
+		return nil
+	}
+	p.m.visits++
+	if p.dirty {
+		p.write()
+	}
+	for _, l := range p.links {
+		if l == nil || l.early || l.over || l.busy {
+			continue
+		}
+		if l.failed == nil {
+			l.drained = false
+		}
+		for !l.damaged {
+			ok, whole := l.step(false)
+			if whole && l.h.kind == kindFrame && (l.way == together || l.way == apart) && l.h.gathered == 0 {
+				if l.way == apart {
+					return l.body[:l.h.size]
+				}
+				return l.buf[l.r : l.r+l.h.size : l.r+l.h.size]
+			}
+			if whole || !ok {
+				break
+			}
+		}
+		l.list() // a Poll takes what is here
+	}
+	return nil
+}
+
+// Drop implements btl.Peeker.
+func (s *source) Drop() {
+	p := s.p
+	for _, l := range p.links {
+		if l == nil || !l.has || (l.way != together && l.way != apart) || p.path.arrive(l.h.number) != handUp {
+			continue
+		}
+		h := l.h
+		l.has = false
+		if l.way == together {
+			l.r += h.size
+			l.large = false
+		} else {
+			p.m.pool.put(l.body)
+			l.body = nil
+		}
+		p.received(headerSize + h.size)
+		p.unstash()
+		if l.rest(); l.readable() && l.pending() {
+			l.list()
+		}
+		return
+	}
+}
