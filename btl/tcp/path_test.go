@@ -1,0 +1,219 @@
+package tcp
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ferrympi/ferry/framework/scripttest"
+)
+
+// TestScripts replays what happens to frames while links come and go.
+//
+//	commit SIZE...        frames are committed
+//	up LINK HEARD         a link is there; the peer has received all before HEARD
+//	down LINK             a link is lost
+//	write LINK BYTES      its socket takes so many bytes (all: everything)
+//	confirm NUMBER        the peer has received all before it
+//	arrive NUMBER         a frame of that number comes, and is received if it is due
+//	say                   a note is to go out
+func TestScripts(t *testing.T) {
+	scripttest.Run(t, "testdata/path_*.txt", func() func(string) ([]string, error) {
+		p := &path{window: 4 << 10}
+		return func(line string) ([]string, error) { return play(p, line) }
+	})
+}
+
+func play(p *path, line string) ([]string, error) {
+	var out []string
+	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	words := strings.Fields(line)
+	number := func(i int) (n int) { fmt.Sscan(words[i], &n); return n }
+	freed := func() {
+		var all []uint64
+		for {
+			n := p.first
+			if _, ok := p.release(); !ok {
+				break
+			}
+			all = append(all, n)
+		}
+		if all != nil {
+			say("free %v, %d of the window used", all, p.used)
+		}
+	}
+	switch words[0] {
+	case "commit":
+		for i := range words[1:] {
+			n := number(i + 1)
+			if !p.room(headerSize + n) {
+				say("no room")
+				continue
+			}
+			say("frame %d", p.push(frame{head: make([]byte, headerSize+n)}))
+		}
+	case "up":
+		if err := p.up(number(1), uint64(number(2))); err != nil {
+			say("%v", err)
+		}
+		freed()
+	case "down":
+		p.down(number(1))
+		say("again %v", p.again)
+	case "confirm":
+		if err := p.heard(uint64(number(1))); err != nil {
+			say("%v", err)
+		}
+		freed()
+	case "arrive":
+		v := p.arrive(uint64(number(1)))
+		say("%s", [...]string{"hand up", "early", "old"}[v])
+		if v == handUp {
+			p.received(headerSize)
+		}
+	case "say":
+		if !p.say(false) {
+			say("not now")
+		}
+	case "write":
+		// falls through to what is assigned
+		link, bytes := number(1), 0
+		c := &p.links[link]
+		for {
+			total := 0
+			for _, b := range p.pieces(link, nil) {
+				total += len(b)
+			}
+			if bytes = total; words[2] != "all" {
+				bytes = min(total, number(2))
+			}
+			p.wrote(link, bytes)
+			if c.blocked = bytes < total; c.blocked || words[2] != "all" || len(c.out) == 0 {
+				break
+			}
+		}
+		freed()
+	default:
+		return nil, fmt.Errorf("no such command: %s", line)
+	}
+	for i := p.assign(); i >= 0 && words[0] != "arrive"; {
+		c := &p.links[i]
+		say("link %d writes %v%s", i, c.out, map[bool]string{true: " and a note"}[len(c.note) > 0])
+		break
+	}
+	return out, nil
+}
+
+// TestEveryFrameArrivesOnceInOrder: whatever links do, over a model of sockets that keep
+// what was written until they are lost.
+func TestEveryFrameArrivesOnceInOrder(t *testing.T) {
+	for seed := range uint64(300) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		from, to := &path{window: 3000}, &path{}
+		const links, frames = 3, 200
+		var wires [links][]uint64 // what is in the sockets
+		var aside []uint64        // frames that came before their turn
+		var got []uint64
+		deliver := func() {
+			for {
+				i := slices.Index(aside, to.due)
+				if i < 0 {
+					return
+				}
+				aside = slices.Delete(aside, i, i+1)
+				got = append(got, to.due)
+				to.received(1)
+			}
+		}
+		steps := 0
+		for len(got) < frames {
+			if steps++; steps > 100000 {
+				t.Fatalf("seed %d: %d frames of %d came", seed, len(got), frames)
+			}
+			link := rnd.IntN(links)
+			switch rnd.IntN(12) {
+			case 0, 1, 2:
+				if from.end < frames && from.room(100) {
+					from.push(frame{head: make([]byte, headerSize+rnd.IntN(70))})
+				}
+			case 3, 4, 5:
+				if i := from.assign(); i >= 0 {
+					size := 0
+					for _, b := range from.pieces(i, nil) {
+						size += len(b)
+					}
+					before := slices.Clone(from.links[i].out)
+					if n := rnd.IntN(size + 1); n > 0 {
+						from.wrote(i, n)
+					}
+					wires[i] = append(wires[i], before[:len(before)-len(from.links[i].out)]...)
+				}
+			case 6, 7, 8:
+				if len(wires[link]) > 0 {
+					switch n := wires[link][0]; to.arrive(n) {
+					case handUp:
+						got = append(got, n)
+						to.received(1)
+					case early:
+						if !slices.Contains(aside, n) {
+							aside = append(aside, n)
+						}
+					}
+					wires[link] = wires[link][1:]
+					deliver()
+				}
+			case 9:
+				if err := from.heard(to.due); err != nil {
+					t.Fatal(err)
+				}
+				for {
+					if _, ok := from.release(); !ok {
+						break
+					}
+				}
+			case 10:
+				if from.links[link].up && rnd.IntN(4) == 0 {
+					from.down(link)
+					wires[link] = nil
+				}
+			case 11:
+				if !from.links[link].up {
+					if err := from.up(link, to.due); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+		for i, n := range got {
+			if n != uint64(i) {
+				t.Fatalf("seed %d: frame %d came as number %d", seed, n, i)
+			}
+		}
+	}
+}
+
+// FuzzHeader: what a peer writes is refused, or is what its own encoding says.
+func FuzzHeader(f *testing.F) {
+	var b [headerSize]byte
+	(&header{size: 100, kind: kindFrame, gathered: 20, number: 7, confirmed: 3}).put(b[:])
+	f.Add(b[:])
+	f.Fuzz(func(t *testing.T, in []byte) {
+		if len(in) < headerSize {
+			return
+		}
+		h, err := readHeader(in, 1<<17)
+		if err != nil {
+			return
+		}
+		if h.size < 0 || h.size > 1<<17 || h.gathered > h.size {
+			t.Fatalf("%+v", h)
+		}
+		var again [headerSize]byte
+		h.put(again[:])
+		if string(again[:]) != string(in[:headerSize]) {
+			t.Fatalf("%x became %x", in[:headerSize], again)
+		}
+	})
+}
