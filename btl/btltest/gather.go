@@ -72,11 +72,7 @@ func (w *world) gather() {
 			return frame, p.lend(frame, header)
 		})...)
 		p.returned()
-		p.from.do(func() {
-			if !p.Idle() {
-				w.Fatalf("round %d: it is not idle, and has nothing to do", round)
-			}
-		})
+		p.from.until("the frames behind need the sender no more", p.Idle)
 	}
 }
 

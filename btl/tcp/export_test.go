@@ -1,7 +1,71 @@
 package tcp
 
+import (
+	"context"
+	"math/rand/v2"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/btl"
+)
+
 // Smallest sets the least limits that the parameters allow.
 func Smallest(_ int, p any) {
 	q := p.(*params)
 	q.Window, q.EagerLimit, q.FrameLimit = 4<<10, 64, 256
+}
+
+// Links sets how many links there are.
+func Links(n int) func(int, any) { return func(_ int, p any) { p.(*params).Links = n } }
+
+// Breaking is the component with connections that break: about one in so many polls that
+// find something.
+type Breaking struct {
+	btl.Component
+	Seed uint64
+	One  int
+	Cuts atomic.Int64 // so far
+}
+
+// Unwrap returns the component behind.
+func (b *Breaking) Unwrap() any { return b.Component }
+
+// Open implements btl.Component.
+func (b *Breaking) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
+	m, err := b.Component.Open(ctx, env)
+	if err != nil {
+		return nil, err
+	}
+	return &breaking{m.(*module), b, rand.New(rand.NewPCG(b.Seed, env.Self.Nonce))}, nil
+}
+
+type breaking struct {
+	*module
+	b   *Breaking
+	rnd *rand.Rand
+}
+
+// Unwrap returns the module.
+func (m *breaking) Unwrap() any { return m.module }
+
+// Poll implements progress.Source.
+func (m *breaking) Poll() int {
+	n := m.module.Poll()
+	if n == 0 || m.rnd.IntN(m.b.One) != 0 {
+		return n
+	}
+	for _, p := range m.pairs {
+		for _, l := range p.links {
+			if l != nil && m.rnd.IntN(2) == 0 {
+				how := unix.SHUT_RDWR
+				if m.rnd.IntN(2) == 0 {
+					how = unix.SHUT_WR
+				}
+				unix.Shutdown(l.fd, how)
+				m.b.Cuts.Add(1)
+			}
+		}
+	}
+	return n
 }

@@ -161,10 +161,13 @@ func (p *pair) wants(place, ups int) bool {
 }
 
 // stripes reports whether more than one link is of use: much is under way.
-func (p *pair) stripes() bool { return p.path.used > stripeFrom && p.wantedLinks() > 1 }
+func (p *pair) stripes() bool {
+	bytes := p.path.used - frameRecord*int(p.path.end-p.path.first)
+	return bytes > min(stripeFrom, p.m.window/4) && p.wantedLinks() > 1
+}
 
-// stripeFrom is how much waits for its confirmation before further links are made.
-const stripeFrom = 64 << 10
+// stripeFrom is how much is on its way, in bytes, when further links are made.
+const stripeFrom = 256 << 10
 
 // mostOfOwn is how many links a pair gets by itself.
 const mostOfOwn = 4

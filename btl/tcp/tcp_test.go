@@ -1,6 +1,8 @@
 package tcp_test
 
 import (
+	"flag"
+	"fmt"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -9,23 +11,59 @@ import (
 	"github.com/ferrympi/ferry/btl/btltest"
 	"github.com/ferrympi/ferry/btl/self"
 	"github.com/ferrympi/ferry/btl/tcp"
+	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/pml/ob1"
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// smallest are the least limits that the parameters allow.
-var smallest = tcp.Smallest
-
 func TestContract(t *testing.T) {
-	btltest.Cases(btltest.Subject{Component: tcp.Component()}).Run(t)
+	for _, c := range []struct {
+		name   string
+		params func(int, any)
+	}{{"defaults", nil}, {"smallest limits", tcp.Smallest}, {"three links", tcp.Links(3)}} {
+		t.Run(c.name, func(t *testing.T) {
+			btltest.Cases(btltest.Subject{Component: tcp.Component(), Params: c.params}).Run(t)
+		})
+	}
 }
 
-func TestContractWithTheSmallestLimits(t *testing.T) {
-	btltest.Cases(btltest.Subject{Component: tcp.Component(), Params: smallest}).Run(t)
+func stack(tcp btl.Component) pmltest.Stack {
+	return pmltest.Stack{PML: ob1.Component(), BTLs: []btl.Component{self.Component(), tcp}}
 }
 
 func TestCarriesOB1(t *testing.T) {
-	pmltest.Run(t, pmltest.Stack{PML: ob1.Component(), BTLs: []btl.Component{self.Component(), tcp.Component()}}, pmltest.Policies...)
+	pmltest.Run(t, stack(tcp.Component()), pmltest.Policies...)
+}
+
+var (
+	seeds = flag.Uint64("seeds", 4, "metamorphic runner: number of seeds")
+	seed  = flag.Uint64("seed", 0, "metamorphic runner: the first seed")
+)
+
+// TestMetamorphicWhileConnectionsBreak: a random program has the outcome that MPI says it
+// has, however often its connections break.
+func TestMetamorphicWhileConnectionsBreak(t *testing.T) {
+	for s := *seed; s < *seed+*seeds; s++ {
+		t.Run(fmt.Sprintf("seed %d", s), func(t *testing.T) {
+			var all []pmltest.Variant
+			var broken []*tcp.Breaking
+			for _, links := range []string{"1", "3"} {
+				for _, window := range []string{"4MiB", "16KiB"} {
+					b := &tcp.Breaking{Component: tcp.Component(), Seed: s, One: 50}
+					broken = append(broken, b)
+					st := stack(b)
+					st.Set = map[string]string{"btl.tcp.links": links, "btl.tcp.window": window}
+					all = append(all, pmltest.Variant{Name: links + " links, " + window, Policy: cid.PolicyLazy, Stack: st})
+				}
+			}
+			if err := pmltest.Metamorphic(t.Context(), s, all); err != nil {
+				t.Error(err)
+			}
+			for i, b := range broken {
+				t.Logf("%s: %d connections were cut", all[i].Name, b.Cuts.Load())
+			}
+		})
+	}
 }
