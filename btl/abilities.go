@@ -106,6 +106,28 @@ type Forgetter interface {
 	Forget(peer framework.Life)
 }
 
+// Describer is an optional ability of a Module: what carries the frames of one peer, for
+// people.
+type Describer interface {
+	// Describe says how the module reaches peer, or would. It sends nothing.
+	Describe(peer framework.Peer) Description
+}
+
+// Description is how a module reaches one peer.
+type Description struct {
+	Device     string   // in place of Caps.Device: what is of both ends; may be empty
+	Notes      []string // connections and their state
+	Reconnects uint64   // connections that were made again after one was lost
+	Resent     uint64   // frames that went again
+}
+
+// LinkWatcher is an optional ability of a Receiver: it hears of what goes on beneath a path
+// that goes on.
+type LinkWatcher interface {
+	// Link says that a connection to peer came or went, in words. Called as the others.
+	Link(peer framework.Life, note string)
+}
+
 // PeerPoller is an optional ability of a Module: polling one peer's path costs
 // less than Poll. A blocking receive from a known source asks for it.
 type PeerPoller interface {

@@ -25,6 +25,8 @@ type PeerStats struct {
 	SentBytes, ReceivedBytes uint64 // payload, in bytes
 	Unexpected               uint64 // messages that came before their receive
 	Dropped                  uint64 // messages for communicators that were closed
+	Reconnects               uint64 // connections that were made again after one was lost
+	Resent                   uint64 // frames of the transport that went again
 }
 
 // Stats returns counts per peer; none once the session is closed.
@@ -39,7 +41,7 @@ func (s *Session) Stats() Stats {
 			out.Peers = append(out.Peers, PeerStats{
 				Proc: e.Env().Worlds.Proc(p.Peer.ID), Transport: p.Transport,
 				Sent: p.Sent, Received: p.Received, SentBytes: p.SentBytes, ReceivedBytes: p.RecvBytes,
-				Unexpected: p.Unexpected, Dropped: p.Dropped,
+				Unexpected: p.Unexpected, Dropped: p.Dropped, Reconnects: p.Reconnects, Resent: p.Resent,
 			})
 		}
 	}

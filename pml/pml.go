@@ -342,6 +342,7 @@ type PeerStats struct {
 	SentBytes, RecvBytes uint64 // payload
 	Unexpected           uint64 // arrived before their receive
 	Dropped              uint64 // for communicators that had been closed
+	Reconnects, Resent   uint64 // connections that were made again, and frames that went again
 }
 
 // Inspection is a snapshot of a PML for people.
@@ -398,6 +399,7 @@ const (
 	EventControl                           // a control frame went or came
 	EventTransportUp                       // a path to a peer opened
 	EventTransportOut                      // a path is gone
+	EventLink                              // a connection beneath a path came or went
 )
 
 // Event is what a hook sees. Fields that don't apply are zero.

@@ -116,6 +116,7 @@ func (component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 		frame: min(int(p.FrameLimit), int(p.Window)/4),
 		pairs: map[framework.Life]*pair{}, begun: time.Now(), next: time.Hour,
 	}
+	m.watcher, _ = framework.As[btl.LinkWatcher](env.Upcall)
 	m.eager = min(int(p.EagerLimit), m.frame)
 	if m.security == auth {
 		rand.Read(m.key[:])

@@ -77,7 +77,7 @@ func (e *endpoint) ready(n int) bool {
 		return false
 	}
 	if !p.path.room(headerSize + n) {
-		p.m.polls = 0 // somebody waits for what its sockets say
+		p.m.polls = 0             // somebody waits for what its sockets say
 		if p.asked < p.path.end { // the peer may owe a confirmation
 			p.ask()
 		}

@@ -49,7 +49,8 @@ type module struct {
 	next    time.Duration // when tick is due
 	census  time.Duration // when the links are looked at next
 
-	strangers int // who was not let in
+	watcher   btl.LinkWatcher // nil: nobody wants to know
+	strangers int             // who was not let in
 	closed    bool
 }
 

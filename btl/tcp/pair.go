@@ -105,7 +105,6 @@ func (p *pair) joined(l *link, heard uint64) error {
 	now := p.m.now()
 	if p.links[l.place] = l; p.met {
 		p.reconnects++
-		p.m.env.Logger.Info("btl tcp: connected again", "peer", p.proc.String(), "link", l.String())
 	}
 	l.since, l.heard, p.met = now, now, true
 	p.asked = 0
@@ -115,6 +114,7 @@ func (p *pair) joined(l *link, heard uint64) error {
 		return err
 	}
 	l.list()
+	p.tell("up: " + l.String())
 	if p.touch(); !p.limited {
 		p.limited = true
 		if frame := int(p.limits.frame); frame < p.m.frame {
@@ -287,6 +287,7 @@ func (p *pair) lose(l *link) {
 		p.m.env.Logger.Warn("btl tcp: a connection carried what makes no sense, and is closed", "peer", p.proc.String(), "link", l.String(), "error", err)
 	}
 	p.m.at(now)
+	p.tell(fmt.Sprintf("lost: %v: %v", l, err))
 	p.recheck()
 	if p.path.damages > mostDamages {
 		p.fail("receive", err)

@@ -1,6 +1,7 @@
 package ob1
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -120,9 +121,10 @@ func (m *Module) Route(peer framework.Life) pml.Route {
 	t, rejected := p.route()
 	route.Rejected = rejected
 	if t != nil {
-		route.Transport, route.Device = t.name, t.Device
+		d := p.describe(t)
+		route.Transport, route.Device, route.Notes = t.name, cmp.Or(d.Device, t.Device), d.Notes
 		if t.reader != nil {
-			route.Notes = t.reader.Notes(peer)
+			route.Notes = append(route.Notes, t.reader.Notes(peer)...)
 		}
 	}
 	return route
@@ -132,6 +134,12 @@ func (m *Module) Route(peer framework.Life) pml.Route {
 func (m *Module) Stats() []pml.PeerStats {
 	m.engine.Lock()
 	defer m.engine.Unlock()
+	for _, p := range m.procs.Lives {
+		if p.out != nil && p.Stats.Sent+p.Stats.Received > 0 {
+			d := p.describe(p.out)
+			p.Stats.Reconnects, p.Stats.Resent = d.Reconnects, d.Resent
+		}
+	}
 	return m.procs.Stats()
 }
 
@@ -178,6 +186,12 @@ func (m *Module) inspect() pml.Inspection {
 		}
 		ins.Comms = append(ins.Comms, ci)
 	}
+	for _, p := range m.procs.Lives {
+		for _, note := range p.describe(p.out).Notes {
+			ins.Notes = append(ins.Notes, fmt.Sprintf("%v: %s: %s", p, p.out.name, note))
+		}
+	}
+	slices.Sort(ins.Notes)
 	return ins
 }
 

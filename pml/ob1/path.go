@@ -28,6 +28,7 @@ type transport struct {
 	reader    btl.RemoteReader
 	poller    btl.PeerPoller
 	forgetter btl.Forgetter
+	describer btl.Describer
 }
 
 // openTransports opens the BTLs, the best one first.
@@ -48,6 +49,7 @@ func (m *Module) openTransports() error {
 		t.reader, _ = framework.As[btl.RemoteReader](o.Module)
 		t.poller, _ = framework.As[btl.PeerPoller](o.Module)
 		t.forgetter, _ = framework.As[btl.Forgetter](o.Module)
+		t.describer, _ = framework.As[btl.Describer](o.Module)
 		m.transports = append(m.transports, t)
 	}
 	slices.SortStableFunc(m.transports, func(x, y *transport) int {
@@ -90,6 +92,21 @@ func (t *transport) PeerGone(peer framework.Life, err error) {
 	if p := t.m.procs.Find(peer); p != nil {
 		p.doubt(err)
 	}
+}
+
+// Link implements btl.LinkWatcher.
+func (t *transport) Link(peer framework.Life, note string) {
+	t.m.env.Event(pml.Event{Kind: pml.EventLink, Peer: peer, Note: t.name + ": " + note})
+}
+
+// describe returns what a transport says of the way to the process.
+func (p *proc) describe(t *transport) (d btl.Description) {
+	if t != nil && t.describer != nil {
+		if peer, err := p.peer(t); err == nil {
+			d = t.describer.Describe(peer)
+		}
+	}
+	return d
 }
 
 // connect opens a path, if there is none yet. One to which none can be opened is in
@@ -245,7 +262,7 @@ func (p *proc) route() (found *transport, rejected rejections) {
 			rejected = append(rejected, framework.Rejection{Name: t.name, Reason: found.name + " is preferred"})
 		}
 	}
-	if found == nil {
+	if found == nil || p.Life != p.m.env.Self {
 		rejected = append(rejected, p.m.env.Modules.NotOpen(framework.BTL)...)
 	}
 	return found, rejected
