@@ -283,8 +283,8 @@ func (p *pair) lose(l *link) {
 	now := p.m.now()
 	p.revival.down(l.place, now, l.alive(now), fmt.Sprintf("%v: %v", l, err))
 	p.hasty = true
-	if errors.Is(err, errDamaged) {
-		p.m.env.Logger.Warn("btl tcp: a connection carried what makes no sense, and is closed", "peer", p.proc.String(), "link", l.String(), "error", err)
+	if errors.Is(err, errDamaged) && p.path.damages == 1 {
+		p.m.env.Logger.Warn("btl tcp: a connection carried what makes no sense, and is made again; more of them are only counted", "peer", p.proc.String(), "link", l.String(), "error", err)
 	}
 	p.m.at(now)
 	p.tell(fmt.Sprintf("lost: %v: %v", l, err))

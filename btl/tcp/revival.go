@@ -274,7 +274,7 @@ func (p *pair) dial(place int, now time.Duration, ups int) {
 
 // failedRound ends a round of which no attempt is left.
 func (p *pair) failedRound(d *dial, place int, now time.Duration) {
-	final := !slices.ContainsFunc(d.failures, func(f failure) bool { return !f.final })
+	final := (!p.met || len(d.failures) > 0) && !slices.ContainsFunc(d.failures, func(f failure) bool { return !f.final })
 	d.addrs = nil
 	d.failed(now, final)
 	p.m.at(d.at)

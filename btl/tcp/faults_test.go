@@ -1,0 +1,224 @@
+package tcp
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/framework"
+)
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+// cut ends all links of a process as the network does.
+func (p *process) cut() {
+	for _, q := range p.pairs {
+		for _, l := range q.links {
+			if l != nil {
+				unix.Shutdown(l.fd, unix.SHUT_RDWR)
+			}
+		}
+	}
+}
+
+// TestLostLinkComesBackAndLosesNothing: frames that were in its sockets go again, in order,
+// and payloads that are lent stay their owner's until they have arrived.
+func TestLostLinkComesBackAndLosesNothing(t *testing.T) {
+	j := newJob(t, 2, nil)
+	a, b, e := j.met()
+	for round := range 20 {
+		from := len(b.got)
+		for k := range 50 {
+			j.send(e, []byte(fmt.Sprint(round, k)))
+			if k == 25 {
+				a.cut()
+			}
+		}
+		j.until("all frames", func() bool { return len(b.got) == from+50 })
+		for k := range 50 {
+			if got := string(b.got[from+k]); got != fmt.Sprint(round, k) {
+				t.Fatalf("round %d: frame %d is %q", round, k, got)
+			}
+		}
+	}
+	d := a.Describe(b.card())
+	if d.Reconnects == 0 || d.Resent == 0 {
+		t.Errorf("%+v", d)
+	}
+	if !slices.ContainsFunc(a.links, func(s string) bool { return strings.HasPrefix(s, "lost: link 0") }) {
+		t.Errorf("the protocol is told %q", a.links)
+	}
+}
+
+// TestBothConnectAtOnceAndHaveOneLink.
+func TestBothConnectAtOnceAndHaveOneLink(t *testing.T) {
+	for range 50 {
+		j := newJob(t, 2, nil)
+		a, b := j.procs[0], j.procs[1]
+		x, y := a.connect(b), b.connect(a)
+		j.send(x, []byte("x"))
+		j.send(y, []byte("y"))
+		j.until("both frames", func() bool { return len(a.got) == 1 && len(b.got) == 1 })
+		for range 100 {
+			a.Poll()
+			b.Poll()
+		}
+		for _, p := range j.procs {
+			for _, q := range p.pairs {
+				if q.path.ups() != 1 || q.reconnects != 0 || len(p.guests) != 0 {
+					t.Fatalf("rank %d: %d links, %d made again, %d guests", p.rank, q.path.ups(), q.reconnects, len(p.guests))
+				}
+			}
+		}
+		a.end()
+		b.end()
+	}
+}
+
+// TestReopenedProcessGetsNoOldFrame: frames for a life that is over are not given to the
+// next one at the same address.
+func TestReopenedProcessGetsNoOldFrame(t *testing.T) {
+	var port int
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port = l.Addr().(*net.TCPAddr).Port
+	l.Close()
+	fixed := func(rank int, p *params) {
+		if rank == 1 {
+			p.PortRange = itoa(port)
+		}
+	}
+	j := newJob(t, 2, fixed)
+	a, b, e := j.met()
+	// b dies without a word.
+	for _, p := range b.pairs {
+		for _, l := range p.links {
+			if l != nil {
+				l.end()
+			}
+		}
+	}
+	b.pairs = map[framework.Life]*pair{}
+	b.end()
+	if f := e.Reserve(3); f != nil {
+		e.Commit(copy(f, "old"))
+	}
+	c := j.open(1, fixed)
+	j.procs[1] = c
+	j.until("the path is lost", func() bool { return len(a.lost) > 0 })
+	if !errors.Is(a.lost[0], framework.ErrTransport) {
+		t.Error(a.lost[0])
+	}
+	e = a.connect(c)
+	j.send(e, []byte("new"))
+	j.until("the new frame", func() bool { return len(c.got) > 0 })
+	if len(c.got) != 1 || string(c.got[0]) != "new" {
+		t.Errorf("%q", c.got)
+	}
+}
+
+// TestPeerThatDoesNotReadTakesAWindowAndNoMore: and nobody else waits for it.
+func TestPeerThatDoesNotReadTakesAWindowAndNoMore(t *testing.T) {
+	j := newJob(t, 3, func(_ int, p *params) { p.Window = 64 << 10 })
+	a, b, e := j.met()
+	c := j.procs[2]
+	other := a.connect(c)
+	j.until("room", func() bool { return other.Reserve(1) != nil })
+	sent := 0
+	for frame := make([]byte, 1000); ; sent++ {
+		dst := e.Reserve(len(frame))
+		if dst == nil {
+			break
+		}
+		e.Commit(copy(dst, frame))
+		a.Poll()
+	}
+	if p := a.pairs[b.life]; sent > 64 || p.path.used > 64<<10 {
+		t.Errorf("%d frames of 1000 bytes are taken, %d bytes of the window", sent, p.path.used)
+	}
+	before := len(c.got)
+	for range 1000 {
+		j.until("room at the other one", func() bool { return other.Reserve(100) != nil }, b)
+		other.Commit(100)
+	}
+	j.until("what the other one reads", func() bool { return len(c.got) == before+1000 }, b)
+	j.until("all", func() bool { return len(b.got) == 1+sent })
+}
+
+// TestKilledPeerIsLostSoonWithWhatWasTried: its host refuses.
+func TestKilledPeerIsLostSoonWithWhatWasTried(t *testing.T) {
+	j := newJob(t, 2, nil)
+	a, b, _ := j.met()
+	b.shut(b.listener.fd)
+	b.listener = nil
+	start := time.Now()
+	b.cut()
+	j.until("the path is lost", func() bool { return len(a.lost) > 0 }, b)
+	err := a.lost[0]
+	if !errors.Is(err, framework.ErrTransport) || errors.Is(err, btl.ErrNeverOpened) || !strings.Contains(err.Error(), "connection refused") ||
+		!strings.Contains(err.Error(), net.JoinHostPort("127.0.0.1", itoa(b.port))) || !strings.Contains(err.Error(), b.env.Identity.Proc.String()) {
+		t.Error(err)
+	}
+	if d := time.Since(start); d > 20*time.Second { // long before retry_timeout
+		t.Errorf("after %v", d)
+	}
+}
+
+// TestAddressThatNobodyAnswersIsNamed: all are tried, each with what became of it.
+func TestAddressThatNobodyAnswersIsNamed(t *testing.T) {
+	j := newJob(t, 2, func(_ int, p *params) { p.Connect = 300 * time.Millisecond })
+	a, b := j.procs[0], j.procs[1]
+	card, _ := decodeBlob(b.Blob())
+	card.port = 1 // nobody listens there
+	peer := b.card()
+	peer.Blob = card.encode()
+	if _, err := a.Connect(peer); err != nil {
+		t.Fatal(err)
+	}
+	j.until("the path is lost", func() bool { return len(a.lost) > 0 })
+	for _, addr := range card.addrs {
+		if err := a.lost[0]; !errors.Is(err, btl.ErrNeverOpened) || !strings.Contains(err.Error(), net.JoinHostPort(addr.String(), "1")+": connection refused") {
+			t.Error(err)
+		}
+	}
+}
+
+// TestPortRangeThatIsUsedUpIsAnError.
+func TestPortRangeThatIsUsedUpIsAnError(t *testing.T) {
+	j := newJob(t, 1, nil)
+	port := j.procs[0].port
+	if _, _, err := bind(j.procs[0].addrs, port, port); err == nil || !strings.Contains(err.Error(), "btl.tcp.port_range") {
+		t.Error(err)
+	}
+}
+
+// TestSilentHostIsLostAfterRetryTimeout: a link of which nothing is heard counts as lost, and
+// the peer with it when the time is over, not before.
+func TestSilentHostIsLostAfterRetryTimeout(t *testing.T) {
+	j := newJob(t, 2, func(_ int, p *params) { p.Retry = 500 * time.Millisecond })
+	a, b, _ := j.met()
+	p := a.pairs[b.life]
+	p.card.port = 9 // where it is not refused
+	p.card.addrs = p.card.addrs[:0]
+	heard := p.links[0].alive(a.now())
+	b.shut(b.listener.fd)
+	b.listener = nil
+	b.cut()
+	j.until("the path is lost", func() bool { return len(a.lost) > 0 }, b)
+	if d := a.now() - heard; d < 400*time.Millisecond {
+		t.Errorf("after %v", d)
+	}
+	if err := a.lost[0]; !strings.Contains(err.Error(), "was not heard of for") {
+		t.Error(err)
+	}
+}

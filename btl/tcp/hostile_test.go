@@ -1,0 +1,256 @@
+package tcp
+
+import (
+	"crypto/rand"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// closedBy waits until the other end has closed a stranger's connection.
+func (j *job) closedBy(p *process, c net.Conn) {
+	j.t.Helper()
+	j.until("a stranger is turned away", func() bool {
+		c.SetReadDeadline(time.Now().Add(time.Millisecond))
+		_, err := io.Copy(io.Discard, c)
+		return err == nil || !errors.Is(err, errTimeout(err))
+	})
+}
+
+// errTimeout is err if it is a timeout.
+func errTimeout(err error) error {
+	var ne net.Error
+	if errors.As(err, &ne) && ne.Timeout() {
+		return err
+	}
+	return io.ErrNoProgress
+}
+
+// TestStrangersAreTurnedAwayAndLoggedOnce: garbage, greetings that are cut, of another
+// version, for somebody else, or without the key.
+func TestStrangersAreTurnedAwayAndLoggedOnce(t *testing.T) {
+	j := newJob(t, 2, nil)
+	a, b, e := j.met()
+	good := hello{security: auth, rank: 0, to: b.life.Nonce, world: framework.NamespaceHash(j.namespace), from: 77, path: 5, limits: a.limits()}
+	garbage := make([]byte, 4096)
+	rand.Read(garbage)
+	other := good
+	other.to++
+	foreign := good
+	foreign.world++
+	newer := good.encode()
+	newer[7]++
+	wrongKey := append(good.encode(), make([]byte, proofSize)...)
+	for what, bytes := range map[string][]byte{
+		"garbage": garbage, "another version": newer, "for another process": other.encode(), "another job": foreign.encode(), "no key": wrongKey,
+	} {
+		c := b.dial()
+		c.Write(bytes)
+		before := b.strangers
+		j.until(what+" is turned away", func() bool { return b.strangers > before })
+		j.closedBy(b, c)
+	}
+	c := b.dial() // cut
+	c.Write(good.encode()[:50])
+	c.Close()
+	j.until("a cut greeting is turned away", func() bool { return b.strangers == 6 })
+	if n := b.lines("not let in"); n != 1 {
+		t.Errorf("%d lines in the log:\n%s", n, b.log.String())
+	}
+	if len(b.guests) != 0 || len(b.pairs) != 1 {
+		t.Errorf("%d guests and %d pairs are left", len(b.guests), len(b.pairs))
+	}
+	j.send(e, []byte("still here"))
+	j.until("a frame", func() bool { return len(b.got) == 2 })
+}
+
+// TestReplayedHandshakeIsTurnedAway: what a process of the job has said once.
+func TestReplayedHandshakeIsTurnedAway(t *testing.T) {
+	j := newJob(t, 2, nil)
+	a, b := j.procs[0], j.procs[1]
+	// A relay keeps what a says to b.
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	card, _ := decodeBlob(b.Blob())
+	card.port = uint16(l.Addr().(*net.TCPAddr).Port)
+	said := make(chan []byte, 1)
+	go func() {
+		from, err := l.Accept()
+		if err != nil {
+			return
+		}
+		to, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", itoa(b.port)))
+		if err != nil {
+			return
+		}
+		go func() { io.Copy(from, to); from.Close() }()
+		all := make([]byte, helloSize+proofSize)
+		io.ReadFull(from, all[:helloSize])
+		to.Write(all[:helloSize])
+		io.ReadFull(from, all[helloSize:])
+		to.Write(all[helloSize:])
+		said <- all
+		io.Copy(to, from)
+		to.Close()
+	}()
+	peer := b.card()
+	peer.Blob = card.encode()
+	e, err := a.Connect(peer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.send(e, []byte("through the relay"))
+	j.until("the frame", func() bool { return len(b.got) == 1 })
+	c := b.dial()
+	c.Write(<-said)
+	j.until("the replay is turned away", func() bool { return b.strangers == 1 })
+	j.closedBy(b, c)
+	j.send(e, []byte("more"))
+	j.until("the frame", func() bool { return len(b.got) == 2 })
+}
+
+// TestManyStrangersTakeFewDescriptorsAndTheJobGoesOn.
+func TestManyStrangersTakeFewDescriptorsAndTheJobGoesOn(t *testing.T) {
+	j := newJob(t, 2, nil)
+	_, b, e := j.met()
+	var open []net.Conn
+	for k := range 3 * mostGuests {
+		c := b.dial()
+		if open = append(open, c); len(open) > mostGuests {
+			open[0].Close()
+			open = open[1:]
+		}
+		for range 3 {
+			b.polls = 0
+			b.Poll()
+		}
+		if len(b.guests) > mostGuests {
+			t.Fatalf("%d strangers are in a handshake", len(b.guests))
+		}
+		if k%100 == 0 {
+			j.send(e, []byte("x"))
+		}
+	}
+	j.until("all frames", func() bool { return len(b.got) == 1+(3*mostGuests+99)/100 })
+	// Who says nothing is not waited for.
+	b.begun = b.begun.Add(-guestTimeout)
+	j.until("silent strangers are turned away", func() bool { return len(b.guests) == 0 })
+	if n := b.lines("not let in"); n != 1 {
+		t.Errorf("%d lines in the log", n)
+	}
+}
+
+// TestDamagedFramesEndTheLinkAndNothingIsLost: and a peer that goes on with it ends the path.
+func TestDamagedFramesEndTheLinkAndNothingIsLost(t *testing.T) {
+	j := newJob(t, 2, nil)
+	a, b, e := j.met()
+	damage := func() {
+		p := a.pairs[b.life]
+		j.until("a link", func() bool {
+			return len(a.lost)+len(b.lost) > 0 || p.links[0] != nil && b.pairs[a.life] != nil && b.pairs[a.life].links[0] != nil
+		})
+		if p.links[0] != nil {
+			p.path.links[0].note = []byte(strings.Repeat("garbage ", 3))
+			p.touch()
+		}
+	}
+	for k := range mostDamages {
+		links := len(b.links)
+		damage()
+		j.send(e, []byte{byte(k)})
+		j.until("the link ends", func() bool { return len(b.links) > links+1 })
+		j.until("the frame", func() bool { return len(b.got) == k+2 })
+	}
+	if n := b.lines("level=WARN"); n != 1 {
+		t.Errorf("%d lines in the log:\n%s", n, b.log.String())
+	}
+	damage()
+	j.until("the path ends", func() bool { return len(b.lost) > 0 })
+	if !errors.Is(b.lost[0], framework.ErrTransport) || !errors.Is(b.lost[0], errDamaged) {
+		t.Error(b.lost[0])
+	}
+	j.until("the sender hears of it", func() bool { return len(a.lost) > 0 })
+}
+
+// TestBothSecuritiesAreNamedWhereTheyDiffer.
+func TestBothSecuritiesAreNamedWhereTheyDiffer(t *testing.T) {
+	j := newJob(t, 2, func(rank int, p *params) {
+		if rank == 1 {
+			p.Security = "none"
+		}
+	})
+	a, b := j.procs[0], j.procs[1]
+	_, err := a.Connect(b.card())
+	for _, e := range []error{err, a.Reach(b.card())} {
+		if e == nil || !strings.Contains(e.Error(), "btl.tcp.security is auth here and none at the peer") {
+			t.Error(e)
+		}
+	}
+	// A caller that does not look at the card hears it of the peer.
+	card, _ := decodeBlob(b.Blob())
+	card.security = auth
+	peer := b.card()
+	peer.Blob = card.encode()
+	if _, err := a.Connect(peer); err != nil {
+		t.Fatal(err)
+	}
+	j.until("the path is lost", func() bool { return len(a.lost) == 1 })
+	if err := a.lost[0]; !errors.Is(err, btl.ErrNeverOpened) || !strings.Contains(err.Error(), "auth here and none at the peer") {
+		t.Error(err)
+	}
+}
+
+// TestWithoutSecurityEverybodyOfTheJobIsLetIn.
+func TestWithoutSecurityEverybodyOfTheJobIsLetIn(t *testing.T) {
+	j := newJob(t, 2, func(_ int, p *params) { p.Security = "none" })
+	j.met()
+}
+
+// FuzzHandshake: bytes that a stranger sends in place of each part.
+func FuzzHandshake(f *testing.F) {
+	h := hello{security: auth, link: 3, rank: 7, to: 1, world: 2, from: 3, path: 4, far: 5, limits: limits{window: 4 << 20, frame: 1 << 17}}
+	a := answer{security: auth, outcome: accepted, path: 9, limits: h.limits}
+	f.Add(h.encode())
+	f.Add(a.encode())
+	f.Add(make([]byte, proofSize))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		b := make([]byte, helloSize)
+		copy(b, in)
+		if h, err := decodeHello(b); err == nil {
+			again, err := decodeHello(h.encode())
+			if err != nil || again != h {
+				t.Fatalf("%+v became %+v, %v", h, again, err)
+			}
+		}
+		if a, err := decodeAnswer(b[:answerSize]); err == nil {
+			again, err := decodeAnswer(a.encode())
+			if err != nil || again != a {
+				t.Fatalf("%+v became %+v, %v", a, again, err)
+			}
+		}
+		c := &call{hello: h}
+		c.key[0] = 1
+		c.begin()
+		if proven, _ := c.answered(b[:answerSize]); proven {
+			t.Fatal("an answer without the key is a proof")
+		}
+		if _, err := c.welcomed(b[:welcomeSize]); err == nil {
+			t.Fatal("a welcome without the key is taken")
+		}
+		v := &visit{received: h.encode()}
+		v.key[0] = 1
+		v.reply(a)
+		if _, err := v.proven(b[:proofSize]); err == nil {
+			t.Fatal("a caller without the key is let in")
+		}
+	})
+}
