@@ -45,18 +45,15 @@ func (p *pair) hurry(now time.Duration) {
 
 // keep puts a frame aside.
 func (p *pair) keep(h header, b []byte) {
-	if p.path.arrive(h.number) != early || p.stash[h.number].bytes != nil {
-		p.unstash()
+	if _, here := p.stash[h.number]; here || p.path.arrive(h.number) == old {
 		return
 	}
 	if p.stashed += h.size + frameRecord; p.stashed > p.window()+p.m.frame {
 		p.fail("receive", fmt.Errorf("%w: more than the window of %d bytes came before its turn", errDamaged, p.window()))
 		return
 	}
-	if b == nil {
-		b = []byte{}
-	}
 	p.stash[h.number] = stashed{h, b}
+	p.unstash() // its turn may have come meanwhile
 }
 
 // unstash hands up what is due now of what was put aside.

@@ -222,3 +222,58 @@ func TestSilentHostIsLostAfterRetryTimeout(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestFramePutAsideIsHandedUpWhenItsTurnCameMeanwhile: what belongs before it has come by
+// another link while it was being read.
+func TestFramePutAsideIsHandedUpWhenItsTurnCameMeanwhile(t *testing.T) {
+	j := newJob(t, 2, nil)
+	a, b, _ := j.met()
+	p := b.pairs[a.life]
+	h := header{size: 4, kind: kindFrame, number: p.path.due}
+	p.keep(h, []byte("late"))
+	if len(b.got) != 2 || string(b.got[1]) != "late" {
+		t.Fatalf("%q", b.got)
+	}
+	p.keep(h, []byte("late"))
+	if h.number += 2; len(b.got) != 2 {
+		t.Fatalf("it is handed up twice: %q", b.got)
+	}
+	p.keep(h, []byte("then"))
+	p.keep(h, []byte("then"))
+	h.number--
+	p.keep(h, []byte("next"))
+	if len(b.got) != 4 || string(b.got[2]) != "next" || string(b.got[3]) != "then" || len(p.stash)+p.stashed != 0 {
+		t.Fatalf("%q, %d bytes are left aside", b.got, p.stashed)
+	}
+}
+
+// TestNothingIsLostWhereNoFrameIsLeftInItsSocket: several links, and all that comes early
+// is put aside.
+func TestNothingIsLostWhereNoFrameIsLeftInItsSocket(t *testing.T) {
+	j := newJob(t, 2, func(_ int, p *params) { p.Links, p.Window = 4, 1<<20 })
+	a, b, e := j.met()
+	from, to := a.pairs[b.life], b.pairs[a.life]
+	frame := make([]byte, a.frame)
+	sent := 0
+	j.until("all frames", func() bool {
+		to.hasty = true
+		for from.path.ups() < 4 || sent < 400 {
+			dst := e.Reserve(len(frame))
+			if dst == nil {
+				break
+			}
+			le.PutUint64(frame, uint64(sent))
+			e.Commit(copy(dst, frame))
+			sent++
+		}
+		return sent >= 400 && len(b.got) == 1+sent
+	})
+	for k, got := range b.got[1:] {
+		if n := le.Uint64(got); n != uint64(k) || len(got) != len(frame) {
+			t.Fatalf("frame %d is number %d, of %d bytes", k, n, len(got))
+		}
+	}
+	if to.stashed != 0 || len(to.stash) != 0 {
+		t.Errorf("%d bytes are left aside", to.stashed)
+	}
+}

@@ -23,7 +23,8 @@ type pair struct {
 	path    path
 	out     outbox
 	links   [mostLinks]*link
-	met     bool // a link was up
+	met     bool   // a link was up
+	had     uint16 // at which places
 	limits  limits
 	over    bool // all is closed
 
@@ -103,9 +104,10 @@ func (p *pair) joined(l *link, heard uint64) error {
 		return err
 	}
 	now := p.m.now()
-	if p.links[l.place] = l; p.met {
+	if p.links[l.place] = l; p.had&(1<<l.place) != 0 {
 		p.reconnects++
 	}
+	p.had |= 1 << l.place
 	l.since, l.heard, p.met = now, now, true
 	p.asked = 0
 	p.revival.up(l.place, now)
