@@ -34,14 +34,13 @@ func tune(fd int) error {
 	return nil
 }
 
-// silence is how long a link's host may not be heard of before the link counts as lost.
-func (m *module) silence() time.Duration {
-	return min(max(m.retryTimeout/3, leastSilence), mostSilence)
-}
-
+// How long a link's host may not be heard of before the link counts as lost: two keepalives
+// may get lost, and so may some packets in a row. One that carries frames holds up those on
+// the others, if it is the only one that is silent.
 const (
-	leastSilence = 4 * time.Second // two keepalives may be lost
-	mostSilence  = 10 * time.Second
+	silence       = 4 * time.Second
+	silenceOfOne  = 2 * time.Second
+	heardOfLately = time.Second
 )
 
 // alive returns when the other end's host was heard of last.
@@ -53,21 +52,33 @@ func (l *link) alive(now time.Duration) time.Duration {
 	if err != nil {
 		return max(l.heard, l.lastAlive)
 	}
-	ago := time.Duration(info.Last_ack_recv) * time.Millisecond
+	// Data that comes without acknowledging anything new does not count as an ACK.
+	ago := time.Duration(min(info.Last_ack_recv, info.Last_data_recv)) * time.Millisecond
 	if info.Unacked == 0 && info.Notsent_bytes > 0 && info.Probes < 2 {
 		ago = 0 // it does not read; the system asks it less and less often, and it answers
 	}
-	l.lastAlive = max(l.lastAlive, now-ago, l.heard)
+	l.waits = info.Unacked > 0
+	l.lastAlive = max(l.lastAlive, now-ago, l.heard, l.since)
 	return l.lastAlive
 }
 
 // count looks at the links of a pair: one whose host is not heard of any more is lost.
 func (p *pair) count(now time.Duration) {
+	heard := false // by one of them
+	for _, l := range p.links {
+		if l != nil && now-l.alive(now) < heardOfLately {
+			heard = true
+		}
+	}
 	for _, l := range p.links {
 		if l == nil || l.failed != nil {
 			continue
 		}
-		if silent := now - l.alive(now); silent > p.m.silence() {
+		most := silence
+		if heard && l.waits {
+			most = silenceOfOne
+		}
+		if silent := now - l.lastAlive; silent > most {
 			l.fail(fmt.Errorf("the peer's host was not heard of for %v", silent.Round(time.Millisecond)))
 		}
 	}

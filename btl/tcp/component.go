@@ -126,6 +126,7 @@ func (component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 		return nil, fmt.Errorf("btl tcp: %w", err)
 	}
 	kept, left := m.rules.Apply(ifs)
+	m.ifs, m.asked = kept, m.begun
 	m.addrs = netaddr.Publish(kept)
 	if len(m.addrs) > 0 && m.addrs[0].IsLoopback() && env.Identity.LocalSize < env.Identity.Size && len(p.Include) == 0 {
 		m.addrs, left = nil, append(left, netaddr.LeftOut{What: "loopback", Why: "the job is on more than one node"})

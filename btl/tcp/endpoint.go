@@ -58,7 +58,7 @@ func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
 	if p == nil {
 		p = m.newPair(peer.Life, card)
 	}
-	p.card = card
+	p.knows(card)
 	if p.endpoint != nil {
 		p.endpoint.Close()
 	}

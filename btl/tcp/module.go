@@ -19,6 +19,8 @@ type module struct {
 	security security
 	key      [keySize]byte
 	rules    netaddr.Rules
+	ifs      []netaddr.Interface
+	asked    time.Time    // for ifs
 	addrs    []netip.Addr // that peers are told
 	port     int
 	card     []byte

@@ -63,9 +63,12 @@ type stashed struct {
 
 // newPair makes one, with or without card.
 func (m *module) newPair(peer framework.Life, card *blob) *pair {
-	p := &pair{m: m, peer: peer, proc: m.env.Worlds.Proc(peer.ID), card: card, stash: map[uint64]stashed{}}
+	p := &pair{m: m, peer: peer, proc: m.env.Worlds.Proc(peer.ID), stash: map[uint64]stashed{}}
 	for p.id == 0 {
 		p.id = randomNumber()
+	}
+	if card != nil {
+		p.knows(card)
 	}
 	p.path.window = m.window
 	p.out.pool = &m.pool

@@ -20,7 +20,8 @@ type revival struct {
 	dials [mostLinks]*dial
 	gone  string // the link that was lost last, and why
 
-	networks int // that both are in; 0: not counted yet
+	networks int          // that both are in; 0: not counted yet
+	ways     []netip.Addr // the peer's addresses, in order
 }
 
 // dial is the attempts to make the link at one place.
@@ -201,21 +202,33 @@ func (m *module) networks(addrs []netip.Addr) int {
 	return len(in)
 }
 
-// interfaces returns this host's, as far as the user lets them be used.
-func (m *module) interfaces() []netaddr.Interface {
-	ifs, err := netaddr.Host()
-	if err != nil {
-		return nil
+// knows says where the peer is reached. The order of its addresses stays, so that networks
+// that are cut keep their place.
+func (p *pair) knows(card *blob) {
+	if p.card == nil {
+		p.card, p.ways = card, netaddr.Order(p.m.interfaces(), card.addrs)
 	}
-	kept, _ := m.rules.Apply(ifs)
-	return kept
 }
+
+// interfaces returns this host's, as far as the user lets them be used. To ask the system
+// takes some time, and many peers may be reached at once.
+func (m *module) interfaces() []netaddr.Interface {
+	if now := time.Now(); now.Sub(m.asked) > interfacesLast {
+		m.asked = now
+		if ifs, err := netaddr.Host(); err == nil {
+			m.ifs, _ = m.rules.Apply(ifs)
+		}
+	}
+	return m.ifs
+}
+
+const interfacesLast = time.Second
 
 // order returns the addresses that a link tries, in turn. Each place has an address of its
 // own where it begins, and where it stays if another link is up: two links by one network
 // are no gain.
 func (p *pair) order(place, ups int, worked netip.Addr) []netip.Addr {
-	all := netaddr.Order(p.m.interfaces(), p.card.addrs)
+	all := p.ways
 	if len(all) == 0 {
 		return nil
 	}
@@ -223,7 +236,7 @@ func (p *pair) order(place, ups int, worked netip.Addr) []netip.Addr {
 	if ups > 0 {
 		return all[home : home+1]
 	}
-	all = slices.Concat(all[home:], all[:home])
+	all = slices.Concat(all[home:], all[:home]) // a copy
 	if i := slices.Index(all, worked); i > 0 && place == 0 {
 		all = slices.Insert(slices.Delete(all, i, i+1), 0, worked)
 	}
