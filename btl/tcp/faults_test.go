@@ -208,8 +208,7 @@ func TestSilentHostIsLostAfterRetryTimeout(t *testing.T) {
 	j := newJob(t, 2, func(_ int, p *params) { p.Retry = 500 * time.Millisecond })
 	a, b, _ := j.met()
 	p := a.pairs[b.life]
-	p.card.port = 9 // where it is not refused
-	p.card.addrs = p.card.addrs[:0]
+	p.ways = nil // as when no network leads there any more
 	heard := p.links[0].alive(a.now())
 	b.shut(b.listener.fd)
 	b.listener = nil

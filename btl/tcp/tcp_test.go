@@ -37,6 +37,11 @@ func TestCarriesOB1(t *testing.T) {
 	pmltest.Run(t, stack(tcp.Component()), pmltest.Policies...)
 }
 
+// TestFramesAreNotKept runs with frames that turn to garbage when they have been handed up.
+func TestFramesAreNotKept(t *testing.T) {
+	pmltest.Run(t, stack(pmltest.Poisoned(tcp.Component())), cid.PolicyLazy)
+}
+
 var (
 	seeds = flag.Uint64("seeds", 4, "metamorphic runner: number of seeds")
 	seed  = flag.Uint64("seed", 0, "metamorphic runner: the first seed")

@@ -10,6 +10,7 @@ import (
 	"github.com/ferrympi/ferry/btl/btltest"
 	"github.com/ferrympi/ferry/btl/self"
 	"github.com/ferrympi/ferry/btl/shm"
+	"github.com/ferrympi/ferry/btl/tcp"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/pml/ob1"
 	"github.com/ferrympi/ferry/pml/pmltest"
@@ -44,6 +45,11 @@ func variants(t *testing.T) []pmltest.Variant {
 	add("memory: gathered late, placed in pieces", 0, cid.PolicyLazy, nil,
 		btlfault.Wrap(btltest.NewMemory(btltest.Options{EagerLimit: 256, FrameLimit: 3000}), late),
 		btltest.NewMemory(btltest.Options{Name: "pieces", NoRead: true, EagerLimit: 128, FrameLimit: 2000, Step: 700, Exclusivity: 1}))
+	small := map[string]string{"btl.tcp.window": "8KiB", "btl.tcp.eager_limit": "64", "btl.tcp.frame_limit": "256"}
+	add("tcp", 0, cid.PolicyLazy, nil, self.Component(), tcp.Component())
+	add("tcp, three connections", 0, cid.PolicyAgree, map[string]string{"btl.tcp.links": "3", "btl.tcp.window": "64KiB"}, self.Component(), tcp.Component())
+	add("tcp, smallest limits", 0, cid.PolicyGather, small, self.Component(), tcp.Component())
+	add("tcp, late frames", 0, cid.PolicyLazy, nil, btlfault.Wrap(self.Component(), late), btlfault.Wrap(tcp.Component(), late))
 	if underRace {
 		for _, policy := range pmltest.Policies {
 			add("shm on the heap, "+policy.String(), 0, policy, nil, self.Component(), shm.OnHeap())
