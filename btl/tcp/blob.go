@@ -81,11 +81,12 @@ func decodeBlob(in []byte) (b blob, err error) {
 		if len(rest) == 0 || int(rest[0]) > len(rest)-1 {
 			return b, fmt.Errorf("the peer's card ends within an address")
 		}
-		a, ok := netip.AddrFromSlice(rest[1 : 1+rest[0]])
+		size := int(rest[0])
+		a, ok := netip.AddrFromSlice(rest[1 : 1+size])
 		if !ok {
-			return b, fmt.Errorf("the peer's card has an address of %d bytes", rest[0])
+			return b, fmt.Errorf("the peer's card has an address of %d bytes", size)
 		}
-		b.addrs, rest = append(b.addrs, a.Unmap()), rest[1+rest[0]:]
+		b.addrs, rest = append(b.addrs, a.Unmap()), rest[1+size:]
 	}
 	if len(rest) > 0 {
 		return b, fmt.Errorf("the peer's card has %d bytes too many", len(rest))
