@@ -18,7 +18,7 @@ import (
 
 // job is processes whose modules a test polls and looks into.
 type job struct {
-	t         *testing.T
+	t         testing.TB
 	namespace string
 	procs     []*process
 	lives     uint64
@@ -55,6 +55,11 @@ func (p *process) Place(header []byte, size int) (dst []byte) {
 
 // newJob opens modules, with the parameters that change leaves.
 func newJob(t *testing.T, size int, change func(rank int, p *params)) *job {
+	t.Helper()
+	return newJobOf(t, size, change)
+}
+
+func newJobOf(t testing.TB, size int, change func(rank int, p *params)) *job {
 	t.Helper()
 	j := &job{t: t, namespace: t.Name()}
 	for rank := range size {

@@ -27,6 +27,7 @@ type path struct {
 	unsent     int      // bytes of frames that have never gone out
 	told       uint64   // up to which the peer has confirmed, at most what is sent
 	links      [mostLinks]carrier
+	top        int    // no link has this place, or a higher one
 	resent     uint64 // frames, so far
 
 	// From the peer.
@@ -122,6 +123,7 @@ func (p *path) up(link int, heard uint64) error {
 		return err
 	}
 	p.links[link] = carrier{up: true}
+	p.top = max(p.top, link+1)
 	return nil
 }
 
@@ -144,7 +146,7 @@ func (p *path) down(link int) {
 
 // ups counts the links.
 func (p *path) ups() (n int) {
-	for i := range p.links {
+	for i := range p.links[:p.top] {
 		if p.links[i].up {
 			n++
 		}
@@ -196,7 +198,7 @@ const (
 // that of a link that has something to write; -1: there is none.
 func (p *path) assign() int {
 	best, several := -1, false
-	for i := range p.links {
+	for i := range p.links[:p.top] {
 		c := &p.links[i]
 		if !c.up || c.blocked {
 			continue
@@ -314,7 +316,7 @@ func (p *path) wrote(link, n int) {
 // if there is none now.
 func (p *path) say(ask bool) bool {
 	best := -1
-	for i := range p.links {
+	for i := range p.links[:p.top] {
 		c := &p.links[i]
 		if c.up && !c.blocked && c.written == 0 && len(c.note) == 0 && (best < 0 || c.load < p.links[best].load) {
 			best = i
@@ -369,7 +371,7 @@ func (p *path) owes(window int) bool {
 // toWrite returns how many bytes the sockets have not taken, about.
 func (p *path) toWrite() int {
 	n := p.unsent + len(p.again)
-	for i := range p.links {
+	for i := range p.links[:p.top] {
 		n += p.links[i].queued + len(p.links[i].note) - p.links[i].written
 	}
 	return n

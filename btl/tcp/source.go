@@ -13,7 +13,7 @@ func (s *source) Poll() (n int) {
 	}
 	m.polling = true
 	m.visits++
-	for _, l := range p.links {
+	for _, l := range p.links[:p.path.top] {
 		if l == nil || l.early || n > 0 {
 			continue
 		}
@@ -42,7 +42,7 @@ func (s *source) Peek(looks int) []byte {
 	if p.dirty {
 		p.write()
 	}
-	for _, l := range p.links {
+	for _, l := range p.links[:p.path.top] {
 		if l == nil || l.early || l.over || l.busy {
 			continue
 		}
@@ -69,7 +69,7 @@ func (s *source) Peek(looks int) []byte {
 // Drop implements btl.Peeker.
 func (s *source) Drop() {
 	p := s.p
-	for _, l := range p.links {
+	for _, l := range p.links[:p.path.top] {
 		if l == nil || !l.has || (l.way != together && l.way != apart) || p.path.arrive(l.h.number) != handUp {
 			continue
 		}
