@@ -86,19 +86,11 @@ func (p *params) check() error {
 	return nil
 }
 
-// Probe finds out whether there is an address to tell.
+// Probe reads the parameters. Which addresses there are shows when it opens: to ask the
+// system takes as long as all else.
 func (component) Probe(_ context.Context, p any) framework.Verdict {
-	param := p.(*params)
-	if err := param.check(); err != nil {
+	if err := p.(*params).check(); err != nil {
 		return framework.Unavailable(err.Error(), "see `ferry info --all`")
-	}
-	ifs, err := netaddr.Host()
-	if err != nil {
-		return framework.Unavailable(err.Error(), "")
-	}
-	kept, left := param.rules().Apply(ifs)
-	if len(netaddr.Publish(kept)) == 0 {
-		return framework.Unavailable(fmt.Sprintf("this host has no address for it: %v", left), "bring an interface up, or see btl.tcp.address_include")
 	}
 	return framework.Usable()
 }

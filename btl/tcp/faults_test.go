@@ -276,3 +276,53 @@ func TestNothingIsLostWhereNoFrameIsLeftInItsSocket(t *testing.T) {
 		t.Errorf("%d bytes are left aside", to.stashed)
 	}
 }
+
+// lent is told that a payload is free.
+type lent struct{ calls int }
+
+func (l *lent) LocallyComplete() { l.calls++ }
+
+// TestPayloadThatTakesManyPollsIsPlacedOrDropped: it goes on where it stopped; if its receive
+// has ended meanwhile nothing more is written there, and the next frame comes.
+func TestPayloadThatTakesManyPollsIsPlacedOrDropped(t *testing.T) {
+	j := newJob(t, 2, func(_ int, p *params) { p.FrameLimit, p.Window = 16<<20, 64<<20 })
+	a, b, e := j.met()
+	payload := make([]byte, 12<<20)
+	for i := range payload {
+		payload[i] = byte(i * 7 >> 3)
+	}
+	for _, ends := range []bool{false, true} {
+		dst, asked, was := make([]byte, len(payload)), 0, []byte(nil)
+		b.place = func(header []byte, size int) []byte {
+			if asked++; string(header) != "head" || size != len(payload) {
+				t.Fatalf("a place is asked for with %q and %d", header, size)
+			}
+			if ends && asked > 2 {
+				if was == nil {
+					was = slices.Clone(dst)
+				}
+				return nil
+			}
+			return dst
+		}
+		free, placed, got := &lent{}, b.placed, len(b.got)
+		if !e.(btl.Gatherer).Gather([]byte("head"), payload, free) {
+			t.Fatal("no room")
+		}
+		j.send(e, []byte("behind"))
+		j.until("the frame behind", func() bool { return len(b.got) == got+1 })
+		j.until("the payload is free", func() bool { return free.calls == 1 })
+		switch {
+		case ends && (b.placed != placed || !slices.Equal(dst, was)):
+			t.Error("something was written where the receive had ended")
+		case !ends && (b.placed != placed+1 || !slices.Equal(dst, payload)):
+			t.Error("the payload is not there")
+		}
+		if asked < 3 {
+			t.Errorf("a place was asked for %d times: this test tests nothing", asked)
+		}
+	}
+	if len(a.lost)+len(b.lost) > 0 {
+		t.Error(a.lost, b.lost)
+	}
+}
