@@ -30,3 +30,13 @@ func TestCyclesOverNetwork(t *testing.T) {
 // TestKillOverNetwork: the network tells of the death first, and its errors are those
 // of the process all the same.
 func TestKillOverNetwork(t *testing.T) { kills(t, size(50, 3), overNetwork(t)...) }
+
+// overSockets is the environment in which all messages go over btl/tcp.
+var overSockets = []string{"FERRY_BTL=self,tcp"}
+
+// TestKillOverTCP: a connection that is reset tells of the death first, and the error is that
+// of the process all the same.
+func TestKillOverTCP(t *testing.T) { kills(t, size(100, 4), overSockets...) }
+
+// TestCyclesOverTCP: a session that closes says so to its peer, and neither waits for the other.
+func TestCyclesOverTCP(t *testing.T) { run(t, 2, "cycles", size(300, 110), overSockets...) }

@@ -124,6 +124,7 @@ var messageLengths = [...]struct{ least, most, weight int }{
 // stacks are what messages go over.
 var stacks = map[string][]string{
 	"ob1+shm": nil,
+	"ob1+tcp": overSockets,
 	"cm+shm":  {"FERRY_PML=cm", "FERRY_MTL_OFI_PROVIDER_INCLUDE=tcp;ofi_rxm"},
 	"cm":      {"FERRY_PML=cm", "FERRY_MTL_OFI_PROVIDER_INCLUDE=tcp;ofi_rxm", "FERRY_PML_CM_SHARED_MEMORY=false"},
 }
