@@ -106,6 +106,13 @@ type Forgetter interface {
 	Forget(peer framework.Life)
 }
 
+// Looker is an optional ability of a Module whose Poll does not always look at everything,
+// because that costs.
+type Looker interface {
+	// Look is a Poll that does: 0 says that nothing has come.
+	Look() int
+}
+
 // Describer is an optional ability of a Module: what carries the frames of one peer, for
 // people.
 type Describer interface {

@@ -81,6 +81,12 @@ func (m *module) Poll() int {
 	return n
 }
 
+// Look implements btl.Looker.
+func (m *module) Look() int {
+	m.polls = 0
+	return m.Poll()
+}
+
 // look asks which sockets are ready, and whether anything is due.
 func (m *module) look() int {
 	n := m.harvest()

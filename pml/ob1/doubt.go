@@ -97,14 +97,18 @@ const mostLastPolls = 1000
 // lastPolls takes what others had sent before the news of them.
 func (m *Module) lastPolls() {
 	for _, t := range m.transports {
-		for i := 0; i < mostLastPolls && t.Poll() > 0; i++ {
+		for i := 0; i < mostLastPolls && t.look() > 0; i++ {
 		}
 	}
 }
 
 // drain takes what a process has sent before its end: it is there already, and arrives.
 func (m *Module) drain(peer framework.Life) {
-	if p := m.procs.Find(peer); p != nil {
+	p := m.procs.Find(peer)
+	if p == nil || p.inPath().source == nil { // its path may be about to open
+		m.lastPolls()
+	}
+	if p != nil {
 		p.drain()
 	}
 }

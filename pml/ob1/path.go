@@ -29,6 +29,7 @@ type transport struct {
 	poller    btl.PeerPoller
 	forgetter btl.Forgetter
 	describer btl.Describer
+	looker    btl.Looker
 }
 
 // openTransports opens the BTLs, the best one first.
@@ -50,12 +51,21 @@ func (m *Module) openTransports() error {
 		t.poller, _ = framework.As[btl.PeerPoller](o.Module)
 		t.forgetter, _ = framework.As[btl.Forgetter](o.Module)
 		t.describer, _ = framework.As[btl.Describer](o.Module)
+		t.looker, _ = framework.As[btl.Looker](o.Module)
 		m.transports = append(m.transports, t)
 	}
 	slices.SortStableFunc(m.transports, func(x, y *transport) int {
 		return cmp.Or(cmp.Compare(y.Exclusivity, x.Exclusivity), cmp.Compare(x.LatencyNS, y.LatencyNS))
 	})
 	return nil
+}
+
+// look polls all that has come.
+func (t *transport) look() int {
+	if t.looker != nil {
+		return t.looker.Look()
+	}
+	return t.Poll()
 }
 
 // Accept implements btl.Receiver.
