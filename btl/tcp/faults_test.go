@@ -326,3 +326,27 @@ func TestPayloadThatTakesManyPollsIsPlacedOrDropped(t *testing.T) {
 		t.Error(a.lost, b.lost)
 	}
 }
+
+// TestPeekedFrameIsHandedUpByAPollThatHearsNothingNew: the system does not say again that
+// what was read has come.
+func TestPeekedFrameIsHandedUpByAPollThatHearsNothingNew(t *testing.T) {
+	j := newJob(t, 2, nil)
+	a, b, e := j.met()
+	source := b.PeerSource(a.life).(btl.Peeker)
+	for b.Look() > 0 || len(b.hot) > 0 {
+	}
+	j.send(e, []byte("peeked"))
+	l := b.pairs[a.life].links[0]
+	for n := 0; n == 0; {
+		n, _ = unix.IoctlGetInt(l.fd, unix.SIOCINQ)
+	}
+	if got := source.Peek(1); string(got) != "peeked" {
+		t.Fatalf("%q", got)
+	}
+	if b.Arm() {
+		t.Error("it would sleep, and has a frame")
+	}
+	if b.Look(); len(b.got) != 2 {
+		t.Errorf("%d frames are handed up", len(b.got))
+	}
+}

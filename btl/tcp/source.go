@@ -52,6 +52,7 @@ func (s *source) Peek(looks int) []byte {
 		for !l.damaged {
 			ok, whole := l.step(false)
 			if whole && l.h.kind == kindFrame && (l.way == together || l.way == apart) && l.h.gathered == 0 {
+				l.list() // if nobody drops it
 				if l.way == apart {
 					return l.body[:l.h.size]
 				}
