@@ -327,6 +327,33 @@ func TestPayloadThatTakesManyPollsIsPlacedOrDropped(t *testing.T) {
 	}
 }
 
+// TestSocketsAreAskedForSeldomWhileNothingComes: each time is a system call, that slows down
+// whoever waits for something else.
+func TestSocketsAreAskedForSeldomWhileNothingComes(t *testing.T) {
+	j := newJob(t, 2, nil)
+	a, b := j.procs[0], j.procs[1]
+	asked := func() (n int) {
+		for range 10_000 { // until it is as seldom as it gets
+			a.Poll()
+		}
+		for range 100 * lonelyPace {
+			if a.polls <= 1 {
+				n++
+			}
+			a.Poll()
+		}
+		return n
+	}
+	if n := asked(); n > 101 {
+		t.Errorf("without a link %d times in %d polls", n, 100*lonelyPace)
+	}
+	j.send(a.connect(b), []byte("x"))
+	j.until("the frame", func() bool { return len(b.got) == 1 })
+	if n := asked(); n > 100*lonelyPace/patientPace+16 {
+		t.Errorf("with a link %d times in %d polls", n, 100*lonelyPace)
+	}
+}
+
 // TestPeekedFrameIsHandedUpByAPollThatHearsNothingNew: the system does not say again that
 // what was read has come.
 func TestPeekedFrameIsHandedUpByAPollThatHearsNothingNew(t *testing.T) {
