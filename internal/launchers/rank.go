@@ -88,14 +88,17 @@ func beRank(dir, program string, line []string) (status int) {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	end, status := "", 0
 	if err := run(program); err != nil {
-		os.WriteFile(filepath.Join(dir, fmt.Sprint(rank, fileEnd)), []byte(err.Error()), 0o600)
+		end, status = err.Error(), 1
+	}
+	// Whole or not at all: the rank may be killed now.
+	path := filepath.Join(dir, fmt.Sprint(rank, fileEnd))
+	if err := errors.Join(os.WriteFile(path+".part", []byte(end), 0o600), os.Rename(path+".part", path)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(rank, fileEnd)), nil, 0o600); err != nil {
-		return 1
-	}
-	return 0
+	return status
 }
 
 // redirect makes a new file the standard output and error. That the file is there already
