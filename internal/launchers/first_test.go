@@ -19,7 +19,7 @@ const envMembers = "LAUNCHERS_MEMBERS" // of the communicator: all, or pair (ran
 // second, under each launcher by each exchange. All ranks have opened their sessions and
 // begin at the same moment; the last one's end counts, and the median of b.N jobs.
 //
-//	go test ./internal/launchers -run XXX -bench FirstCommunicator -benchtime 15x
+//	go test ./internal/launchers -run '^$' -bench FirstCommunicator -benchtime 15x
 func BenchmarkFirstCommunicator(b *testing.B) {
 	for _, launcher := range All() {
 		for _, exchange := range []string{"meet", "groups", "all"} {

@@ -3,38 +3,10 @@ package launchers
 import (
 	"context"
 	"fmt"
-	"os"
-	"runtime"
-	"runtime/debug"
-	"strings"
 	"time"
+
+	"github.com/ferrympi/ferry/internal/usage"
 )
-
-// Usage is what this process takes.
-type Usage struct {
-	Heap, Resident                    int64 // bytes
-	Descriptors, Mappings, Goroutines int
-}
-
-// Measure measures this process, after a collection.
-func Measure() Usage {
-	debug.FreeOSMemory() // collects too
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	u := Usage{Heap: int64(m.HeapAlloc), Goroutines: runtime.NumGoroutine()}
-	if fds, err := os.ReadDir("/proc/self/fd"); err == nil {
-		u.Descriptors = len(fds)
-	}
-	if maps, err := os.ReadFile("/proc/self/maps"); err == nil {
-		u.Mappings = strings.Count(string(maps), "\n")
-	}
-	if b, err := os.ReadFile("/proc/self/statm"); err == nil {
-		var all, resident int64
-		fmt.Sscan(string(b), &all, &resident)
-		u.Resident = resident * int64(os.Getpagesize())
-	}
-	return u
-}
 
 // What a process may take more after many rounds than after half of them.
 const (
@@ -51,7 +23,7 @@ const (
 func Steady(ctx context.Context, n int, round func(ctx context.Context, i int) error) error {
 	settled, every := n/2, max(n/100, 1)
 	var x, resident []float64
-	var first, last Usage
+	var first, last usage.Usage
 	for i := range n {
 		if err := round(ctx, i); err != nil {
 			return fmt.Errorf("round %d: %w", i, err)
@@ -62,13 +34,13 @@ func Steady(ctx context.Context, n int, round func(ctx context.Context, i int) e
 		if len(x) == 0 || i == n-1 {
 			time.Sleep(lull)
 		}
-		last = Measure()
+		last = usage.Measure()
 		if len(x) == 0 {
 			first = last
 		}
 		x, resident = append(x, float64(i)), append(resident, float64(last.Resident))
 	}
-	rise := slope(x, resident)
+	rise := usage.Slope(x, resident)
 	fmt.Printf("after %d rounds %+v, after %d %+v; resident memory per round: %+.0f B\n", settled+1, first, n, last, rise)
 	switch {
 	case last.Descriptors > first.Descriptors:
@@ -85,14 +57,4 @@ func Steady(ctx context.Context, n int, round func(ctx context.Context, i int) e
 		return fmt.Errorf("resident memory grows by %.0f bytes a round", rise)
 	}
 	return nil
-}
-
-// slope is the least-squares rise of y per unit of x.
-func slope(x, y []float64) float64 {
-	n := float64(len(x))
-	var sx, sy, sxx, sxy float64
-	for i := range x {
-		sx, sy, sxx, sxy = sx+x[i], sy+y[i], sxx+x[i]*x[i], sxy+x[i]*y[i]
-	}
-	return (n*sxy - sx*sy) / (n*sxx - sx*sx)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/ferrympi/ferry/internal/usage"
 	"github.com/ferrympi/ferry/mpi"
 )
 
@@ -16,7 +17,7 @@ func TestCycles(t *testing.T) { run(t, 2, "cycles", size(1000, 200)) }
 func cycles(ctx context.Context) error {
 	n, settled := rounds(), 100
 	var x, heap, resident []float64
-	var first, last usage
+	var first, last usage.Usage
 	for i := range n {
 		if err := cycle(ctx, i); err != nil {
 			return fmt.Errorf("cycle %d: %w", i, err)
@@ -24,22 +25,22 @@ func cycles(ctx context.Context) error {
 		if i < settled || i%10 != 0 && i != n-1 {
 			continue
 		}
-		last = measure()
-		if first.heap == 0 {
+		last = usage.Measure()
+		if first.Heap == 0 {
 			first = last
 		}
-		x, heap, resident = append(x, float64(i)), append(heap, float64(last.heap)), append(resident, float64(last.rss))
+		x, heap, resident = append(x, float64(i)), append(heap, float64(last.Heap)), append(resident, float64(last.Resident))
 	}
 	fmt.Printf("after %d cycles %+v, at the end %+v; per cycle: heap %+.0f B, resident %+.0f B\n",
-		settled, first, last, slope(x, heap), slope(x, resident))
+		settled, first, last, usage.Slope(x, heap), usage.Slope(x, resident))
 	switch {
-	case last.descriptors > first.descriptors || last.goroutines > first.goroutines:
+	case last.Descriptors > first.Descriptors || last.Goroutines > first.Goroutines:
 		return errors.New("descriptors or goroutines grow")
-	case last.mappings > first.mappings+8: // the Go runtime's own, once in a while
+	case last.Mappings > first.Mappings+8: // the Go runtime's own, once in a while
 		return errors.New("mappings grow")
-	case last.heap-first.heap > 64<<10: // what the runtime and pools take at times
+	case last.Heap-first.Heap > 64<<10: // what the runtime and pools take at times
 		return errors.New("the heap grows")
-	case n >= 1000 && slope(x, resident) > 1024: // too short a line shows noise
+	case n >= 1000 && usage.Slope(x, resident) > 1024: // too short a line shows noise
 		return errors.New("resident memory grows")
 	}
 	return nil
@@ -85,11 +86,11 @@ func TestDups(t *testing.T) { run(t, 2, "dups", size(100_000, 3000)) }
 
 func dups(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	n := rounds()
-	var before usage
+	var before usage.Usage
 	buf := make([]byte, 1)
 	for i := range n {
 		if i == n/2 {
-			before = measure()
+			before = usage.Measure()
 		}
 		d, err := c.Dup(ctx)
 		if err != nil {
@@ -107,10 +108,10 @@ func dups(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	if err := mpi.Barrier(ctx, c); err != nil { // markers of closes are on their way
 		return err
 	}
-	after := measure()
+	after := usage.Measure()
 	fmt.Printf("half way %+v, at the end %+v\n", before, after)
 	// Tombstones are bounded; beyond them a closed communicator may keep nothing.
-	if grown := after.heap - before.heap; grown > 8<<20 {
+	if grown := after.Heap - before.Heap; grown > 8<<20 {
 		return fmt.Errorf("the heap has grown by %d bytes over %d dups", grown, n/2)
 	}
 	return nil
@@ -120,7 +121,7 @@ func dups(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 func TestComms(t *testing.T) { run(t, 2, "comms", size(40_000, 2000)) }
 
 func comms(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
-	before := measure()
+	before := usage.Measure()
 	all := make([]*mpi.Comm, rounds())
 	for i := range all {
 		var err error
@@ -137,7 +138,7 @@ func comms(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 			return fmt.Errorf("communicator %d has a message of another: %+v, %v", i+1, st, err)
 		}
 	}
-	held := measure()
+	held := usage.Measure()
 	for _, d := range all {
 		if err := d.Close(); err != nil {
 			return err
@@ -146,6 +147,6 @@ func comms(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	if _, err := c.Sendrecv(ctx, []byte{1}, 1-c.Rank(), 0, buf, 1-c.Rank(), 0); err != nil {
 		return err
 	}
-	fmt.Printf("%d communicators take %d B of heap each\n", len(all), (held.heap-before.heap)/int64(len(all)))
+	fmt.Printf("%d communicators take %d B of heap each\n", len(all), (held.Heap-before.Heap)/int64(len(all)))
 	return nil
 }

@@ -14,8 +14,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
-	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -151,44 +149,4 @@ func world(ctx context.Context, s *mpi.Session, tag string) (*mpi.Comm, error) {
 		return nil, err
 	}
 	return mpi.CommFromGroup(ctx, g, tag)
-}
-
-// usage is what a process takes.
-type usage struct {
-	heap, rss                         int64
-	descriptors, mappings, goroutines int
-}
-
-func measure() usage {
-	runtime.GC()
-	debug.FreeOSMemory() // collects too
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	u := usage{heap: int64(m.HeapAlloc), goroutines: runtime.NumGoroutine(), rss: rss()}
-	if fds, err := os.ReadDir("/proc/self/fd"); err == nil {
-		u.descriptors = len(fds)
-	}
-	if maps, err := os.ReadFile("/proc/self/maps"); err == nil {
-		u.mappings = strings.Count(string(maps), "\n")
-	}
-	return u
-}
-
-// rss is the resident memory in bytes.
-func rss() int64 {
-	var all, resident int64
-	if b, err := os.ReadFile("/proc/self/statm"); err == nil {
-		fmt.Sscan(string(b), &all, &resident)
-	}
-	return resident * int64(os.Getpagesize())
-}
-
-// slope is the least-squares rise of y per unit of x.
-func slope(x, y []float64) float64 {
-	n := float64(len(x))
-	var sx, sy, sxx, sxy float64
-	for i := range x {
-		sx, sy, sxx, sxy = sx+x[i], sy+y[i], sxx+x[i]*x[i], sxy+x[i]*y[i]
-	}
-	return (n*sxy - sx*sy) / (n*sxx - sx*sx)
 }
