@@ -21,7 +21,7 @@ type link struct {
 	called     bool          // from here
 	since      time.Duration // it is up
 	heard      time.Duration // the last bytes came
-	lastAlive  time.Duration // the other end\'s host was heard of
+	lastAlive  time.Duration // the other end's host was heard of
 	failed     error         // it ends when what has come is taken
 	damaged    bool          // nothing more of it is taken
 	waits      bool          // for the other host to acknowledge something
