@@ -1,0 +1,30 @@
+package progress
+
+import (
+	"testing"
+	"time"
+)
+
+// A thread that blocks in a system call holds its P until sysmon takes it away, which
+// delays everything else while a program starts. The keeper needs one thread; the
+// descriptors share Go's network poller.
+func TestWaitingForDescriptorsTakesNoThread(t *testing.T) {
+	const n = 32
+	asleep := func(descriptors bool) int {
+		for range n {
+			e := New(Options{Spin: time.Nanosecond, Yield: time.Nanosecond})
+			defer e.Close()
+			if descriptors {
+				p := newPipe(t, e)
+				e.Add(p)
+				defer e.Remove(p)
+			}
+			asleep(e)
+		}
+		return threads(t)
+	}
+	keepers := asleep(false)
+	if all := asleep(true); all > keepers+n/2 {
+		t.Errorf("%d engines that sleep have %d threads; with a descriptor each %d", n, keepers, all)
+	}
+}
