@@ -31,7 +31,7 @@ type params struct {
 	Window     framework.Size `param:"window" default:"4MiB" min:"4KiB" max:"1GiB" unit:"bytes" level:"tuner" scope:"process" doc:"Most that is on its way to a peer: it is kept until the peer has confirmed it, and sent again if a connection breaks."`
 	Security   string         `param:"security" default:"auto" choices:"auto,auth,none" level:"user" scope:"process" doc:"auto, auth: both ends of a connection prove that they belong to the job, by a key in the business card. none: whoever connects is believed. Nothing is encrypted."`
 	EagerLimit framework.Size `param:"eager_limit" default:"32KiB" min:"64" max:"1MiB" unit:"bytes" level:"tuner" scope:"process" doc:"A message up to this size, with its header, travels at once and is buffered if nobody waits for it."`
-	FrameLimit framework.Size `param:"frame_limit" default:"128KiB" min:"256" max:"16MiB" unit:"bytes" level:"tuner" scope:"process" doc:"Most that travels in one piece; at most a quarter of the window."`
+	FrameLimit framework.Size `param:"frame_limit" default:"256KiB" min:"256" max:"16MiB" unit:"bytes" level:"tuner" scope:"process" doc:"Most that travels in one piece; at most a quarter of the window."`
 }
 
 func (component) Info() framework.Info {

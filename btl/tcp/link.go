@@ -120,12 +120,31 @@ func (l *link) fill() bool {
 // take reads from the socket.
 func (l *link) take(b []byte) int {
 	n, err := unix.Read(l.fd, b)
+	return l.took(n, len(b), err)
+}
+
+// takeFrame reads the rest of a large frame, and with the same system call the header of
+// the next one, into buf, which is empty.
+func (l *link) takeFrame(rest []byte) int {
+	if l.buf == nil {
+		l.buf = l.m.pool.get(bufferSize)
+	}
+	l.m.pair[0], l.m.pair[1] = rest, l.buf[:ahead]
+	n, err := unix.Readv(l.fd, l.m.pair[:])
+	clear(l.m.pair[:])
+	n = l.took(n, len(rest)+ahead, err)
+	l.r, l.w = 0, max(0, n-len(rest))
+	return n - l.w
+}
+
+// took says what a read of so many bytes, of at most so many, means.
+func (l *link) took(n, most int, err error) int {
 	switch {
 	case n > 0:
 		l.heard = l.m.clock
 		// What is less than there was room for is all there is: a later arrival is
 		// told of.
-		if n < len(b) && !l.ending {
+		if n < most && !l.ending {
 			l.drained = true
 		}
 		return n

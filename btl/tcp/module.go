@@ -34,7 +34,8 @@ type module struct {
 	sockets  []*socket // by descriptor
 	turn     int32     // counts sockets
 	events   [64]unix.EpollEvent
-	pieces   [][]byte // of the write that is under way
+	pieces   [][]byte  // of the write that is under way
+	pair     [2][]byte // of the read that is under way
 	pool     pool
 
 	pairs  map[framework.Life]*pair

@@ -211,7 +211,7 @@ func (l *link) into(dst []byte) (ok, whole bool) {
 		ok = true
 	}
 	if l.got < len(dst) && !l.drained && l.failed == nil {
-		k := l.take(dst[l.got:])
+		k := l.takeFrame(dst[l.got:])
 		l.got += k
 		ok = ok || k > 0
 	}

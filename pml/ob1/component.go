@@ -49,7 +49,7 @@ func (component) Info() framework.Info {
 
 // params are the component's parameters; each is pml.ob1.NAME.
 type params struct {
-	FragmentSize    framework.Size `param:"fragment_size" default:"64KiB" min:"1KiB" max:"1GiB" unit:"bytes" level:"tuner" scope:"process" doc:"Most payload of one frame of a large message: small enough that the receiver copies one while the sender copies the next, both in the cache. A frame has a quarter of the message, but at least 16 KiB."`
+	FragmentSize    framework.Size `param:"fragment_size" default:"64KiB" min:"1KiB" max:"1GiB" unit:"bytes" level:"tuner" scope:"process" doc:"Most payload of one frame of a large message: small enough that the receiver copies one while the sender copies the next, both in the cache. A frame has a quarter of the message, but at least 16 KiB. A path that takes the payload from where it lies (TCP) gets frames of its own limit."`
 	UnexpectedLimit framework.Size `param:"unexpected_limit" default:"2MiB" min:"16KiB" max:"1GiB" unit:"bytes" level:"tuner" scope:"process" doc:"Memory for messages of each peer that wait here for their receives. What is beyond it stays with its sender."`
 }
 

@@ -16,7 +16,10 @@ import (
 func (r *request) push() (n int) {
 	proc := r.p.proc
 	for r.moved < r.limit {
-		k := min(r.limit-r.moved, int64(proc.frame-dataSize), r.m.piece(r.limit))
+		k := min(r.limit-r.moved, int64(proc.frame-dataSize))
+		if !r.gathered() {
+			k = min(k, r.m.piece(r.limit))
+		}
 		if !r.pushFrame(k) {
 			return n
 		}
@@ -30,10 +33,14 @@ func (r *request) push() (n int) {
 	return n
 }
 
+// gathered reports whether the path takes payload from where it lies. Nothing is copied
+// here then, and a frame is as large as the path wants it.
+func (r *request) gathered() bool { return r.p.proc.gather != nil && r.buf.Layout() == nil }
+
 // pushFrame sends the next k bytes, and reports whether the path took them.
 func (r *request) pushFrame(k int64) bool {
 	proc := r.p.proc
-	if proc.gather != nil && r.buf.Layout() == nil {
+	if r.gathered() {
 		header := r.m.header[:]
 		putData(header, r.far, r.moved)
 		r.lent++
