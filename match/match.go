@@ -7,9 +7,11 @@
 // Recv and Message are intrusive list entries: a PML embeds them in its requests
 // and buffered messages and sets Owner once, so that matching allocates nothing.
 //
-// Cost: an arrival looks through the receives posted for its source and those
-// posted for any source; a receive looks through the unexpected messages of its
-// source, or of all. Each is a walk of a list that is usually short.
+// Cost: an arrival looks for the oldest receive posted for its source and the oldest
+// posted for any source; a receive looks for the oldest unexpected message of its source,
+// or of all. Each is a walk of a list that is usually short. A list in which a walk was
+// long gets an index by tag, and keeps it until the list is short again: a match takes
+// constant time then, whatever the length.
 package match
 
 // Wildcards.
@@ -28,6 +30,7 @@ type Entry[T any] struct {
 	stamp uint64   // of a receive: order of posting
 	list  *list[T] // of its source; nil: not queued
 	in    [2]links[T]
+	alike [2]links[T] // in an index of that list: the entries with its tag
 }
 
 // Recv is a posted receive.
@@ -45,7 +48,10 @@ const (
 
 type links[T any] struct{ next, prev *Entry[T] }
 
-type list[T any] struct{ head, tail *Entry[T] }
+type list[T any] struct {
+	head, tail *Entry[T]
+	index      *index[T] // nil: there never was one
+}
 
 func (l *list[T]) push(e *Entry[T], chain int) {
 	e.in[chain] = links[T]{prev: l.tail}
@@ -57,7 +63,18 @@ func (l *list[T]) push(e *Entry[T], chain int) {
 	l.tail = e
 }
 
+// append is push to a list that may have an index.
+func (l *list[T]) append(e *Entry[T], chain int) {
+	l.push(e, chain)
+	if l.index != nil {
+		l.index.add(e, chain)
+	}
+}
+
 func (l *list[T]) remove(e *Entry[T], chain int) {
+	if l.index != nil {
+		l.index.remove(e, chain)
+	}
 	at := &e.in[chain]
 	if at.prev == nil {
 		l.head = at.next
@@ -72,7 +89,7 @@ func (l *list[T]) remove(e *Entry[T], chain int) {
 	*at = links[T]{}
 }
 
-// pop is remove of the head, by source.
+// pop is remove of the head, by source, of a list without index.
 func (l *list[T]) pop() {
 	next := l.head.in[bySource].next
 	l.head.list, l.head = nil, next
@@ -85,9 +102,13 @@ func (l *list[T]) pop() {
 
 // first returns the oldest entry whose tag goes with tag: one of the two may be AnyTag.
 func (l *list[T]) first(tag, chain int) *Entry[T] {
+	walked := 0
 	for e := l.head; e != nil; e = e.in[chain].next {
 		if e.Tag == tag || e.Tag == AnyTag || tag == AnyTag {
 			return e
+		}
+		if walked++; walked == longWalk || l.index != nil && l.index.on {
+			return l.lookup(tag, chain)
 		}
 	}
 	return nil
@@ -107,6 +128,7 @@ func (l *list[T]) each(chain int, f func(*Entry[T])) {
 type Peer[R, M any] struct {
 	posted     list[R]
 	unexpected list[M]
+	look       bool // a receive may find a message, or posted has an index; see post
 }
 
 // Queues are the posted and the unexpected queue. The zero value is empty and
@@ -115,6 +137,8 @@ type Queues[R, M any] struct {
 	wildcards list[R] // receives from any source
 	all       list[M] // unexpected messages of all sources, by arrival
 	stamp     uint64
+	look      bool // there may be receives from any source, or an index of a posted list; see arrive
+	indexed   bool // a posted list has an index, or had one
 }
 
 // Idle reports whether nothing waits that a receive from p, or a message of p,
@@ -128,7 +152,7 @@ func (q *Queues[R, M]) Idle(p *Peer[R, M]) bool {
 // nil: none waits; the PML then keeps the message and calls Keep.
 func (q *Queues[R, M]) Arrive(p *Peer[R, M], tag int) *Recv[R] {
 	// The usual case, small enough to be inlined: the oldest receive takes it.
-	if r := p.posted.head; r != nil && r.Tag == tag && q.wildcards.head == nil {
+	if r := p.posted.head; r != nil && r.Tag == tag && !q.look {
 		p.posted.pop()
 		return r
 	}
@@ -136,9 +160,13 @@ func (q *Queues[R, M]) Arrive(p *Peer[R, M], tag int) *Recv[R] {
 }
 
 func (q *Queues[R, M]) arrive(p *Peer[R, M], tag int) *Recv[R] {
+	q.look = q.indexed || q.wildcards.head != nil
 	r := p.posted.first(tag, bySource)
 	if w := q.wildcards.first(tag, bySource); w != nil && (r == nil || w.stamp < r.stamp) {
 		r = w
+	}
+	if p.posted.index != nil {
+		q.look, q.indexed, p.look = true, true, true
 	}
 	if r != nil {
 		q.Cancel(r)
@@ -148,19 +176,21 @@ func (q *Queues[R, M]) arrive(p *Peer[R, M], tag int) *Recv[R] {
 
 // Keep queues a message from p that found no receive.
 func (q *Queues[R, M]) Keep(p *Peer[R, M], m *Message[M]) {
-	m.list = &p.unexpected
-	q.all.push(m, byArrival)
-	p.unexpected.push(m, bySource)
+	m.list, p.look = &p.unexpected, true
+	q.all.append(m, byArrival)
+	p.unexpected.append(m, bySource)
 }
 
 // Post gives a receive. It returns the message that matches it, taken out of
 // the unexpected queue: the one that arrived first. nil: the receive is queued.
 // p is the peer of r.Source, and not used when that is AnySource.
 func (q *Queues[R, M]) Post(p *Peer[R, M], r *Recv[R]) *Message[M] {
-	if r.Source == AnySource || p.unexpected.head != nil {
+	if r.Source == AnySource || p.look {
 		return q.post(p, r)
 	}
-	q.wait(&p.posted, r)
+	q.stamp++
+	r.stamp, r.list = q.stamp, &p.posted
+	p.posted.push(r, bySource)
 	return nil
 }
 
@@ -169,19 +199,16 @@ func (q *Queues[R, M]) post(p *Peer[R, M], r *Recv[R]) *Message[M] {
 		q.Take(m)
 		return m
 	}
+	l := &q.wildcards
 	if r.Source == AnySource {
-		q.wait(&q.wildcards, r)
+		q.look = true
 	} else {
-		q.wait(&p.posted, r)
+		l, p.look = &p.posted, p.unexpected.head != nil || p.posted.index != nil
 	}
-	return nil
-}
-
-// wait queues a receive.
-func (q *Queues[R, M]) wait(l *list[R], r *Recv[R]) {
 	q.stamp++
 	r.stamp, r.list = q.stamp, l
-	l.push(r, bySource)
+	l.append(r, bySource)
+	return nil
 }
 
 // Find returns the message that a receive for source and tag would get now,

@@ -1,6 +1,9 @@
 package match
 
 import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -34,6 +37,16 @@ func newMessage(id, source, tag int) *message {
 // TestAnyOrderOfWildcardsMatchesLikeTheStandard compares with a model that
 // keeps two plain slices and applies the sentences of MPI-4.1 section 3.5.
 func TestAnyOrderOfWildcardsMatchesLikeTheStandard(t *testing.T) {
+	t.Run("short queues", func(t *testing.T) { likeTheStandard(t, 60, []int{AnyTag, 0, 1, 2}, 1) })
+	// Bursts of one kind, so that lists get an index and lose it again.
+	var tags []int
+	for tag := range 100 {
+		tags = append(tags, tag*7)
+	}
+	t.Run("long queues", func(t *testing.T) { likeTheStandard(t, 600, append(tags, AnyTag, AnyTag), 120) })
+}
+
+func likeTheStandard(t *testing.T, steps int, tags []int, burst int) {
 	const ranks = 3
 	rapid.Check(t, func(t *rapid.T) {
 		var q queues
@@ -51,9 +64,14 @@ func TestAnyOrderOfWildcardsMatchesLikeTheStandard(t *testing.T) {
 			return &peers[source]
 		}
 		source := rapid.IntRange(AnySource, ranks-1)
-		tag := rapid.SampledFrom([]int{AnyTag, 0, 1, 2})
-		for id := 1; id <= 60; id++ {
-			switch rapid.IntRange(0, 4).Draw(t, "op") {
+		tag := rapid.SampledFrom(tags)
+		real := rapid.SampledFrom(slices.DeleteFunc(slices.Clone(tags), func(tag int) bool { return tag == AnyTag }))
+		op, left := 0, 0
+		for id := 1; id <= steps; id++ {
+			if left--; left <= 0 {
+				op, left = rapid.IntRange(0, 4).Draw(t, "op"), rapid.IntRange(1, burst).Draw(t, "burst")
+			}
+			switch op {
 			case 0, 1: // post
 				e := entry{id, source.Draw(t, "source"), tag.Draw(t, "tag")}
 				r := newRecv(id, e.source, e.tag)
@@ -79,7 +97,7 @@ func TestAnyOrderOfWildcardsMatchesLikeTheStandard(t *testing.T) {
 					unexpected = append(unexpected[:want:want], unexpected[want+1:]...)
 				}
 			case 2, 3: // arrive
-				e := entry{id, rapid.IntRange(0, ranks-1).Draw(t, "from"), rapid.IntRange(0, 2).Draw(t, "with")}
+				e := entry{id, rapid.IntRange(0, ranks-1).Draw(t, "from"), real.Draw(t, "with")}
 				got := q.Arrive(&peers[e.source], e.tag)
 				want := -1
 				for i, r := range posted {
@@ -176,6 +194,108 @@ func TestCancelInsideAWalkKeepsTheQueue(t *testing.T) {
 	q.Posted(&p, func(*Recv[recv]) { left++ })
 	if seen != 5 || left != 2 {
 		t.Fatalf("saw %d and left %d receives, want 5 and 2", seen, left)
+	}
+}
+
+// TestBurstLeavesNoIndexBehind: after a queue was long, a short one is walked again, and
+// a table that a burst has made does not stay for ever.
+func TestBurstLeavesNoIndexBehind(t *testing.T) {
+	var q queues
+	var p peer
+	fill := func(n int) {
+		for i := range n {
+			q.Post(&p, &newRecv(i, 0, i).Recv)
+		}
+		for i := n - 1; i >= 0; i-- {
+			if r := q.Arrive(&p, i); r == nil || r.Owner.id != i {
+				t.Fatalf("a message with tag %d found %v", i, r)
+			}
+		}
+	}
+	fill(5000)
+	if x := p.posted.index; x == nil || x.on {
+		t.Fatal("no index was made, or it is on for an empty list")
+	}
+	if n := len(p.posted.index.slots); n < 5000 {
+		t.Fatalf("the index has %d slots for 5000 tags", n)
+	}
+	fill(3)
+	if p.posted.index.on {
+		t.Fatal("three receives have an index")
+	}
+	fill(100)
+	fill(100)
+	if n := len(p.posted.index.slots); n > 1000 {
+		t.Fatalf("%d slots stay, for 100 tags", n)
+	}
+}
+
+// TestDeepQueueInSteadyStateAllocatesNothing: the index of a queue that fills and empties
+// keeps its table.
+func TestDeepQueueInSteadyStateAllocatesNothing(t *testing.T) {
+	var q queues
+	var p peer
+	rs := make([]*recv, 1000)
+	for i := range rs {
+		rs[i] = newRecv(i, 0, i)
+	}
+	allocs := testing.AllocsPerRun(20, func() {
+		for _, r := range rs {
+			q.Post(&p, &r.Recv)
+		}
+		for i := range rs {
+			if q.Arrive(&p, len(rs)-1-i) == nil {
+				t.Fatal("no match")
+			}
+		}
+	})
+	if allocs != 0 {
+		t.Errorf("%v allocations", allocs)
+	}
+}
+
+// BenchmarkDepth is a message that meets a queue of so many: matched in the order of
+// posting, in the opposite one, or in any, by tag, or by tag from any source.
+func BenchmarkDepth(b *testing.B) {
+	for _, depth := range []int{10, 1000, 10000, 50000} {
+		for _, order := range []string{"forwards", "backwards", "random"} {
+			for _, source := range []int{0, AnySource} {
+				b.Run(fmt.Sprintf("posted/%s/source=%d/%d", order, source, depth), func(b *testing.B) { deep(b, depth, order, source, true) })
+				b.Run(fmt.Sprintf("unexpected/%s/source=%d/%d", order, source, depth), func(b *testing.B) { deep(b, depth, order, source, false) })
+			}
+		}
+	}
+}
+
+func deep(b *testing.B, depth int, order string, source int, posted bool) {
+	var q queues
+	var p peer
+	rs, ms, tags := make([]*recv, depth), make([]*message, depth), make([]int, depth)
+	for i := range depth {
+		rs[i], ms[i], tags[i] = newRecv(i, source, i), newMessage(i, 0, i), i
+	}
+	switch order {
+	case "backwards":
+		slices.Reverse(tags)
+	case "random":
+		rand.Shuffle(depth, func(i, k int) { tags[i], tags[k] = tags[k], tags[i] })
+	}
+	n := 0
+	for b.Loop() {
+		if i := n % depth; i == 0 {
+			for i := range depth {
+				if posted {
+					q.Post(&p, &rs[i].Recv)
+				} else {
+					q.Keep(&p, &ms[i].Message)
+				}
+			}
+		}
+		tag := tags[n%depth]
+		n++
+		if posted && q.Arrive(&p, tag) == nil || !posted && q.Post(&p, &rs[tag].Recv) == nil {
+			b.Fatal("no match")
+		}
 	}
 }
 
