@@ -32,6 +32,9 @@ const long = `Measure ferry on this machine.
   any_lat   one way of a message, where rank 0 receives from any source while
             --connected ranks have connected to it, of which only rank 1 sends;
             latency --connected is the same with a receive from rank 1
+  match     what a message of 8 bytes costs behind a queue of --depth others: of
+            posted receives, or of unexpected messages, in the same order, in the
+            opposite one, in any, and with receives from any source
   barrier   a barrier of all ranks
   allreduce a sum over all ranks, of 4-byte floats
   dup       make a communicator with the same members
@@ -71,6 +74,9 @@ type options struct {
 	halfSteps  bool
 	level      string // of threads
 	connected  int    // of any_lat and latency; 0: all
+	depths     string // of match
+	depthMin   int
+	depthMax   int
 	set        *[]string
 	isRank     bool
 
@@ -115,6 +121,7 @@ func (o *options) command() *cobra.Command {
 	f.StringVar(&o.level, "thread-level", "multiple", "`LEVEL` of threads that ranks promise: single, funneled, serialized or multiple")
 	f.IntVar(&o.connected, "connected", 0, "of any_lat and latency: `N` ranks have connected to those that play, in place of all")
 	f.Lookup("connected").DefValue = "0"
+	f.StringVar(&o.depths, "depth", "10:100000", "of match: depths of the queue, ten times as deep each, from `MIN:MAX`")
 	o.set = settings.Flag(f)
 	f.BoolVar(&o.isRank, "rank", false, "be one of the ranks")
 	_ = f.MarkHidden("rank") // fails only for a flag that isn't there
@@ -153,6 +160,9 @@ func (o *options) check(args []string) error {
 			return exit.Usagef("-m %s: allreduce takes multiples of %d bytes", o.sizes, elementBytes)
 		}
 	}
+	if o.depthMin, o.depthMax, err = parseSizes(o.depths); err != nil || o.depthMin < 1 || o.depthMax > mostDeep {
+		return exit.Usagef("--depth %s: want MIN:MAX, from 1 to %d", o.depths, mostDeep)
+	}
 	_, level := threadLevels[o.level]
 	switch {
 	case o.takes == pair && o.ranks != 2:
@@ -173,6 +183,8 @@ func (o *options) check(args []string) error {
 		return exit.Usagef("--thread-level %s: want single, funneled, serialized or multiple", o.level)
 	case o.given("connected") && o.name != "any_lat" && o.name != "latency":
 		return exit.Usagef("--connected: %s has no ranks that only connect; any_lat and latency have", o.name)
+	case o.given("depth") && o.name != "match":
+		return exit.Usagef("--depth: %s has no queue; match has", o.name)
 	case o.given("connected") && (o.connected < 1 || o.connected >= o.ranks):
 		return exit.Usagef("--connected %d: want 1 to %d of %d ranks", o.connected, o.ranks-1, o.ranks)
 	case formats[o.format].row == nil:

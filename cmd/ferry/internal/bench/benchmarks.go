@@ -61,6 +61,8 @@ var benchmarks = []benchmark{
 		test: "multi latency test", note: "# [ pairs: %d ]", columns: columns(10, "# Size", "Latency (us)")},
 	{name: "any_lat", takes: several, whole: (*rank).anyLatency,
 		test: "latency test, receives from any source", note: "# [ ranks: %d ]", columns: columns(10, "# Size", "Latency (us)")},
+	{name: "match", takes: pair, whole: (*rank).matching,
+		test: "matching test: a message behind a queue", columns: fmt.Sprintf("%-28s%10s%18s", "# Queue", "Depth", "Per message (ns)")},
 	{name: "barrier", each: (*rank).barrier, test: "barrier latency test", columns: averageColumn},
 	{name: "allreduce", sized: true, each: (*rank).allreduce,
 		test: "allreduce latency test", columns: columns(10, "# Size", "Avg Latency(us)")},

@@ -13,7 +13,7 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/version"
 )
 
-// Row is one measurement. Times are in us, of init and hello in ms, of hop in
+// Row is one measurement. Times are in us, of init and hello in ms, of hop and match in
 // ns, bandwidth in 10^6 bytes per second (MB/s), rates in messages/s, memory in
 // KiB, and the use of a processor in %. A benchmark with several figures names
 // them behind its own name: memory/private. The
@@ -21,7 +21,7 @@ import (
 // is worse.
 type Row struct {
 	Bench  string  `json:"bench"`
-	Size   int     `json:"size"` // bytes; 0 where there is no message
+	Size   int     `json:"size"` // bytes; 0 where there is no message; of match the depth of the queue
 	Ranks  int     `json:"ranks"`
 	Unit   string  `json:"unit"`
 	Avg    float64 `json:"avg"`
@@ -58,6 +58,10 @@ func osuRow(w io.Writer, r Row) error {
 	case "init", "hello":
 		_, err = fmt.Fprintf(w, "nprocs: %d, min: %.2f ms, max: %.2f ms, avg: %.2f ms\n", r.Ranks, r.Min, r.max, r.Avg)
 	default:
+		if queue, ok := strings.CutPrefix(r.Bench, "match/"); ok {
+			_, err = fmt.Fprintf(w, "%-28s%10d%18.1f\n", queue, r.Size, r.Avg)
+			break
+		}
 		if _, what, ok := strings.Cut(r.Bench, "/"); ok {
 			_, err = fmt.Fprintf(w, "%-20s%18.0f%18.0f\n", what, r.Avg, r.max)
 			break

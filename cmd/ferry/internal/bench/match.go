@@ -1,0 +1,169 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/ferrympi/ferry/mpi"
+)
+
+// What a message costs behind a queue. Rank 1 sends as many messages of 8 bytes as the
+// queue is deep, each with a tag of its own; rank 0 has posted their receives before
+// (posted), or posts them when all messages are there (unexpected). Receives and messages
+// come in the same order (forwards), in the opposite one (backwards), or in any (random);
+// wildcards is backwards with receives from any source.
+
+// The tags of messages about the others follow those.
+const (
+	mostDeep = 100_000
+	matchGo  = mostDeep + iota
+	matchSent
+)
+
+var matchOrders = []string{"forwards", "backwards", "random", "wildcards"}
+
+// matching measures each queue, order and depth.
+func (r *rank) matching(ctx context.Context) error {
+	for _, queue := range []string{"posted", "unexpected"} {
+		for _, order := range matchOrders {
+			for depth := 10; depth <= mostDeep; depth *= 10 {
+				if depth < r.o.depthMin || depth > r.o.depthMax {
+					continue
+				}
+				if err := r.matchRow(ctx, queue, order, depth); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (r *rank) matchRow(ctx context.Context, queue, order string, depth int) error {
+	before, err := r.rawHop(ctx)
+	if err != nil {
+		return err
+	}
+	l := r.o.loop(0, max(3, mostDeep/depth), max(1, mostDeep/depth/10), 0, 0)
+	q := &deepQueue{r: r, tags: orderOf(order, depth), bufs: make([]byte, 8*depth), reqs: make([]mpi.Request, depth)}
+	if order == "wildcards" {
+		q.any = true
+	}
+	once := q.posted
+	if queue == "unexpected" {
+		once = q.unexpected
+	}
+	s := newSample()
+	for i := range l.warmup + l.iterations {
+		var d time.Duration
+		if r.comm.Rank() == 0 {
+			d, err = once(ctx)
+		} else {
+			err = q.send(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		if i >= l.warmup {
+			s.add(d, depth)
+		}
+	}
+	after, err := r.rawHop(ctx)
+	if err != nil || r.comm.Rank() != 0 {
+		return err
+	}
+	return r.emit(s.times(Row{Bench: fmt.Sprintf("%s/%s/%s", r.o.name, queue, order), Size: depth, Ranks: r.comm.Size(),
+		Unit: "ns", RawHop: max(before, after)}, 1))
+}
+
+// orderOf returns the tags in the order in which rank 0 posts receives. Messages come with
+// ascending tags.
+func orderOf(order string, depth int) []int {
+	tags := make([]int, depth)
+	for i := range tags {
+		tags[i] = i
+	}
+	switch order {
+	case "backwards", "wildcards":
+		slices.Reverse(tags)
+	case "random":
+		rand.New(rand.NewPCG(1, 2)).Shuffle(depth, func(i, k int) { tags[i], tags[k] = tags[k], tags[i] })
+	}
+	return tags
+}
+
+// deepQueue is one row's.
+type deepQueue struct {
+	r    *rank
+	tags []int
+	any  bool // receives are from any source
+	bufs []byte
+	reqs []mpi.Request
+}
+
+// post posts all receives.
+func (q *deepQueue) post() (err error) {
+	source := 1
+	if q.any {
+		source = mpi.AnySource
+	}
+	for i, tag := range q.tags {
+		if q.reqs[i], err = q.r.comm.Irecv(q.bufs[8*i:8*i+8], source, tag); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// posted times the arrival of messages whose receives wait.
+func (q *deepQueue) posted(ctx context.Context) (time.Duration, error) {
+	if err := q.post(); err != nil {
+		return 0, err
+	}
+	start := time.Now()
+	if err := q.r.comm.Send(ctx, nil, 1, matchGo); err != nil {
+		return 0, err
+	}
+	if err := mpi.WaitAll(ctx, q.reqs, nil); err != nil {
+		return 0, err
+	}
+	d := time.Since(start)
+	_, err := q.r.comm.Recv(ctx, nil, 1, matchSent)
+	return d, err
+}
+
+// unexpected times receives whose messages are there.
+func (q *deepQueue) unexpected(ctx context.Context) (time.Duration, error) {
+	if err := q.r.comm.Send(ctx, nil, 1, matchGo); err != nil {
+		return 0, err
+	}
+	if _, err := q.r.comm.Recv(ctx, nil, 1, matchSent); err != nil { // it was sent last
+		return 0, err
+	}
+	start := time.Now()
+	if err := q.post(); err != nil {
+		return 0, err
+	}
+	err := mpi.WaitAll(ctx, q.reqs, nil)
+	return time.Since(start), err
+}
+
+// send is rank 1's part.
+func (q *deepQueue) send(ctx context.Context) (err error) {
+	c := q.r.comm
+	if _, err := c.Recv(ctx, nil, 0, matchGo); err != nil {
+		return err
+	}
+	for tag := range q.reqs {
+		if q.reqs[tag], err = c.Isend(q.bufs[8*tag:8*tag+8], 0, tag); err != nil {
+			return err
+		}
+	}
+	if err := c.Send(ctx, nil, 0, matchSent); err != nil {
+		return err
+	}
+	return mpi.WaitAll(ctx, q.reqs, nil)
+}
