@@ -63,6 +63,7 @@ func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
 		p.endpoint.Close()
 	}
 	p.endpoint = &endpoint{p: p}
+	p.limited = false // the protocol hears of them in a Poll, when it knows of the endpoint
 	p.opened++
 	p.control(kindOpen, binary.LittleEndian.AppendUint64(nil, p.opened))
 	m.at(0)
@@ -73,7 +74,7 @@ func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
 // ready reports whether a frame of n bytes can be sent now.
 func (e *endpoint) ready(n int) bool {
 	p := e.p
-	if p == nil || !p.met {
+	if p == nil || !p.limited {
 		return false
 	}
 	if !p.path.room(headerSize + n) {

@@ -31,7 +31,7 @@ type pair struct {
 	// The path to the peer.
 	endpoint *endpoint // nil: there is none
 	opened   uint64    // paths, so far: the number of the last one
-	limited  bool      // the protocol knows the peer's limits
+	limited  bool      // the protocol knows the peer's limits: frames may go
 
 	// The path from the peer.
 	up     btl.Inbound // nil: there is none
@@ -120,14 +120,22 @@ func (p *pair) joined(l *link, heard uint64) error {
 	}
 	l.list()
 	p.tell("up: " + l.String())
-	if p.touch(); !p.limited {
-		p.limited = true
-		if frame := int(p.limits.frame); frame < p.m.frame {
-			p.m.env.Upcall.Limits(p.peer, min(p.m.eager, frame), frame)
-		}
-	}
+	p.touch()
+	p.limit()
 	p.m.at(now)
 	return nil
+}
+
+// limit tells the protocol the peer's limits, once for each path to it: before that no
+// frame goes.
+func (p *pair) limit() {
+	if p.limited || !p.met || p.endpoint == nil {
+		return
+	}
+	p.limited = true
+	if frame := int(p.limits.frame); frame < p.m.frame {
+		p.m.env.Upcall.Limits(p.peer, min(p.m.eager, frame), frame)
+	}
 }
 
 // received counts a frame that was due.
@@ -200,6 +208,7 @@ func (p *pair) settle() {
 		}
 	}
 	p.release()
+	p.limit()
 	if refused := p.refused; refused != nil {
 		p.refused = nil
 		if p.endpoint != nil {

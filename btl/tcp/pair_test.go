@@ -37,15 +37,18 @@ type process struct {
 	place  func(header []byte, size int) []byte
 	placed int
 	links  []string
+	told   [][2]int // by Limits
 }
 
 func (p *process) Accept(framework.Life) btl.Inbound    { return p }
 func (p *process) PathDown(_ framework.Life, err error) { p.lost = append(p.lost, err) }
 func (p *process) PeerGone(_ framework.Life, err error) { p.lost = append(p.lost, err) }
-func (p *process) Limits(framework.Life, int, int)      {}
-func (p *process) Link(_ framework.Life, note string)   { p.links = append(p.links, note) }
-func (p *process) Frame(b []byte) error                 { p.got = append(p.got, bytes.Clone(b)); return p.refuse }
-func (p *process) Placed([]byte, int) error             { p.placed++; return nil }
+func (p *process) Limits(_ framework.Life, eager, frame int) {
+	p.told = append(p.told, [2]int{eager, frame})
+}
+func (p *process) Link(_ framework.Life, note string) { p.links = append(p.links, note) }
+func (p *process) Frame(b []byte) error               { p.got = append(p.got, bytes.Clone(b)); return p.refuse }
+func (p *process) Placed([]byte, int) error           { p.placed++; return nil }
 func (p *process) Place(header []byte, size int) (dst []byte) {
 	if p.place != nil {
 		dst = p.place(header, size)

@@ -1,0 +1,36 @@
+package tcp
+
+import (
+	"slices"
+	"testing"
+)
+
+// TestSmallerPeerIsHeardOfWhoeverCalls: a process whose frames are smaller may have called
+// first, and a path may be opened again over links that are there.
+func TestSmallerPeerIsHeardOfWhoeverCalls(t *testing.T) {
+	small := func(rank int, p *params) {
+		if rank == 1 {
+			p.FrameLimit, p.EagerLimit = 1<<10, 512
+		}
+	}
+	j := newJob(t, 2, small)
+	a, b := j.procs[0], j.procs[1]
+	j.send(b.connect(a), []byte("it calls"))
+	j.until("the frame", func() bool { return len(a.got) == 1 })
+	want := [][2]int{{1 << 10, 1 << 10}}
+	for range 2 {
+		e := a.connect(b)
+		if e.Reserve(1<<10+1) != nil {
+			t.Fatal("a frame may go before the protocol has heard of the peer's limits")
+		}
+		j.until("room", func() bool { return e.Reserve(1) != nil })
+		if !slices.Equal(a.told, want) {
+			t.Errorf("told %v, want %v", a.told, want)
+		}
+		e.Close()
+		want = append(want, want[0])
+	}
+	if len(b.told) != 0 {
+		t.Errorf("the smaller one is told %v", b.told)
+	}
+}
