@@ -94,8 +94,9 @@ func specOf(prefix string, f reflect.StructField) (ParamSpec, error) {
 
 // Decode fills params, which is as for ParamsOf, with the values of the parameters
 // prefix.*. It fails with ErrConfig when v holds no such parameter, which means
-// that v was made by a registry that does not know them. A field that reads a parameter
-// which v does not hold is left alone: who declares that may not be in the program.
+// that v was made by a registry that does not know them, and when params is a Checker that
+// refuses a value. A field that reads a parameter which v does not hold is left alone: who
+// declares that may not be in the program.
 func (v *Values) Decode(prefix string, params any) error {
 	if d, ok := params.(*Declared); ok {
 		d.Texts = make(map[string]string, len(d.Specs))
@@ -108,7 +109,7 @@ func (v *Values) Decode(prefix string, params any) error {
 		}
 		return nil
 	}
-	return eachField(params, func(f reflect.StructField, field reflect.Value) error {
+	err := eachField(params, func(f reflect.StructField, field reflect.Value) error {
 		name := f.Tag.Get("reads")
 		if name == "" {
 			name = prefix + "." + f.Tag.Get("param")
@@ -124,6 +125,21 @@ func (v *Values) Decode(prefix string, params any) error {
 		}
 		return err
 	})
+	if c, ok := params.(Checker); ok && err == nil {
+		if name, wrong := c.Check(); wrong != nil {
+			name = prefix + "." + name
+			return fmt.Errorf("%w: parameter %s (%s): %w", ErrConfig, name, v.values[name].Source, wrong)
+		}
+	}
+	return err
+}
+
+// Checker is an optional ability of a parameter struct: it says what tags can't, such as
+// that a text is a range of ports.
+type Checker interface {
+	// Check returns the parameter whose value makes no sense, without prefix, and why;
+	// nil, if there is none. The error has the value, and what is wanted.
+	Check() (param string, err error)
 }
 
 // FillDefaults fills params, which is as for ParamsOf, with its defaults. It

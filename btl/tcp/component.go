@@ -61,7 +61,7 @@ func (p *params) ports() (low, high int, err error) {
 	low, err1 := strconv.Atoi(strings.TrimSpace(from))
 	high, err2 := strconv.Atoi(strings.TrimSpace(to))
 	if err1 != nil || err2 != nil || low < 1 || high > 65535 || low > high {
-		return 0, 0, fmt.Errorf("%w: btl.tcp.port_range is %q: want two ports such as 40000-40999, the lower one first", framework.ErrConfig, p.PortRange)
+		return 0, 0, fmt.Errorf("%q is not a range of ports: want two from 1 to 65535 such as 40000-40999, the lower one first", p.PortRange)
 	}
 	return low, high, nil
 }
@@ -75,31 +75,26 @@ func (p *params) security() security {
 	return auth
 }
 
-// check says which parameter makes no sense.
-func (p *params) check() error {
+// Check implements framework.Checker.
+func (p *params) Check() (param string, err error) {
 	if _, _, err := p.ports(); err != nil {
-		return err
+		return "port_range", err
 	}
-	if err := p.rules().Check(); err != nil {
-		return fmt.Errorf("%w: btl.tcp.address_include or address_exclude: %w", framework.ErrConfig, err)
+	if err := (netaddr.Rules{Include: p.Include}).Check(); err != nil {
+		return "address_include", err
 	}
-	return nil
+	return "address_exclude", netaddr.Rules{Exclude: p.Exclude}.Check()
 }
 
-// Probe reads the parameters. Which addresses there are shows when it opens: to ask the
-// system takes as long as all else.
-func (component) Probe(_ context.Context, p any) framework.Verdict {
-	if err := p.(*params).check(); err != nil {
-		return framework.Unavailable(err.Error(), "see `ferry info --all`")
-	}
-	return framework.Usable()
-}
+// Probe has nothing to say: what addresses there are shows when the module opens, because
+// to ask the system takes as long as all else.
+func (component) Probe(context.Context, any) framework.Verdict { return framework.Usable() }
 
 // Open makes the listening socket. It contacts nobody.
 func (component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 	p := env.Params.(*params)
-	if err := p.check(); err != nil {
-		return nil, fmt.Errorf("btl tcp: %w", err)
+	if name, err := p.Check(); err != nil { // it was not filled by Decode
+		return nil, fmt.Errorf("%w: btl.tcp.%s: %w", framework.ErrConfig, name, err)
 	}
 	low, high, _ := p.ports()
 	m := &module{

@@ -90,6 +90,9 @@ func bind(addrs []netip.Addr, low, high int) (fd, port int, err error) {
 			return -1, 0, fmt.Errorf("listen at %v: %w", netip.AddrPortFrom(at, uint16(port)), err)
 		}
 	}
+	if low == 0 {
+		return -1, 0, errors.New("the system has no free port")
+	}
 	return -1, 0, fmt.Errorf("no port of btl.tcp.port_range %d-%d is free", low, high)
 }
 

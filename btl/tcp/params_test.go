@@ -8,22 +8,41 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-func TestPortRangeThatIsNoneIsAConfigurationError(t *testing.T) {
-	for _, bad := range []string{"x", "1-", "0-5", "9-8", "1-70000", "-1"} {
-		p := &params{PortRange: bad}
-		if err := p.check(); !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), "btl.tcp.port_range") {
-			t.Errorf("%q: %v", bad, err)
-		}
+// TestParameterThatMakesNoSenseIsAConfigurationError: whoever gave it is told parameter,
+// value and source, and is not left to wonder why the job goes another way, or nowhere.
+func TestParameterThatMakesNoSenseIsAConfigurationError(t *testing.T) {
+	r := framework.NewRegistry()
+	r.Register(Component())
+	defaults, err := r.Defaults()
+	if err != nil {
+		t.Fatal(err)
 	}
-	for text, want := range map[string][2]int{"": {0, 0}, "4000": {4000, 4000}, "4000 - 4010": {4000, 4010}} {
-		if low, high, err := (&params{PortRange: text}).ports(); err != nil || [2]int{low, high} != want {
-			t.Errorf("%q: %d to %d, %v", text, low, high, err)
+	for _, c := range []struct{ name, value, says string }{
+		{"port_range", "x", "range of ports"}, {"port_range", "1-", "range of ports"}, {"port_range", "0-5", "range of ports"},
+		{"port_range", "9-8", "range of ports"}, {"port_range", "1-70000", "range of ports"}, {"port_range", "-1", "range of ports"},
+		{"address_include", "10.0.0.0/99", "no network"}, {"address_exclude", "eth[", "pattern"},
+	} {
+		vals, err := defaults.With("flag --set", map[string]string{"btl.tcp." + c.name: c.value})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = r.Select(t.Context(), framework.BTL, vals)
+		if !errors.Is(err, framework.ErrConfig) {
+			t.Errorf("%s=%s: %v", c.name, c.value, err)
+			continue
+		}
+		for _, part := range []string{"btl.tcp." + c.name, `"` + c.value + `"`, "flag --set", c.says} {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("%s=%s: %v: does not say %s", c.name, c.value, err, part)
+			}
 		}
 	}
 }
 
-func TestAddressPatternThatIsNoneIsAConfigurationError(t *testing.T) {
-	if err := (&params{Exclude: []string{"10.0.0.0/99"}}).check(); !errors.Is(err, framework.ErrConfig) {
-		t.Error(err)
+func TestPortRangesAreRead(t *testing.T) {
+	for text, want := range map[string][2]int{"": {0, 0}, "4000": {4000, 4000}, "4000 - 4010": {4000, 4010}} {
+		if low, high, err := (&params{PortRange: text}).ports(); err != nil || [2]int{low, high} != want {
+			t.Errorf("%q: %d to %d, %v", text, low, high, err)
+		}
 	}
 }
