@@ -35,13 +35,19 @@ func tune(fd int) error {
 }
 
 // How long a link's host may not be heard of before the link counts as lost: two keepalives
-// may get lost, and so may some packets in a row. One that carries frames holds up those on
-// the others, if it is the only one that is silent.
+// may get lost, and so may some packets in a row. If another link is heard of, one that
+// waits for an acknowledgement holds up what goes by the others, as soon as the window is
+// full: it is given up when what the system has sent again for the second time is not
+// acknowledged either. Wrongly given up it costs a connection.
 const (
 	silence       = 4 * time.Second
-	silenceOfOne  = 2 * time.Second
-	heardOfLately = time.Second
+	silenceOfOne  = 700 * time.Millisecond
+	silenceOfTrip = 3 // times as long as an acknowledgement may take
+	heardOfLately = 300 * time.Millisecond
 )
+
+// countPeriod is how often links are looked at while several carry something.
+const countPeriod = 100 * time.Millisecond
 
 // alive returns when the other end's host was heard of last.
 func (l *link) alive(now time.Duration) time.Duration {
@@ -57,30 +63,42 @@ func (l *link) alive(now time.Duration) time.Duration {
 	if info.Unacked == 0 && info.Notsent_bytes > 0 && info.Probes < 2 {
 		ago = 0 // it does not read; the system asks it less and less often, and it answers
 	}
-	l.waits = info.Unacked > 0
+	if info.Unacked == 0 {
+		l.waits = 0
+	} else if l.waits == 0 {
+		l.waits = max(now, 1)
+	}
+	l.trip = time.Duration(info.Rtt+4*info.Rttvar) * time.Microsecond
 	l.lastAlive = max(l.lastAlive, now-ago, l.heard, l.since)
 	return l.lastAlive
 }
 
 // count looks at the links of a pair: one whose host is not heard of any more is lost.
 func (p *pair) count(now time.Duration) {
-	heard := false // by one of them
-	for _, l := range p.links {
-		if l != nil && now-l.alive(now) < heardOfLately {
-			heard = true
+	p.counted = now
+	fine := 0 // links that wait for nothing, or are heard of
+	for _, l := range p.links[:p.path.top] {
+		if l != nil && (now-l.alive(now) < heardOfLately || l.waits == 0) {
+			fine++
 		}
 	}
-	for _, l := range p.links {
+	for _, l := range p.links[:p.path.top] {
 		if l == nil || l.failed != nil {
 			continue
 		}
-		most := silence
-		if heard && l.waits {
-			most = silenceOfOne
+		// What idle links have to say comes seldom; an acknowledgement is due at once.
+		since, patience := l.lastAlive, silence
+		if l.waits > 0 {
+			since, patience = max(since, l.waits), min(silence, p.m.retryTimeout)
+			if fine > 0 {
+				patience = min(patience, max(silenceOfOne, silenceOfTrip*l.trip))
+			}
 		}
-		if silent := now - l.lastAlive; silent > most {
-			l.fail(fmt.Errorf("the peer's host was not heard of for %v", silent.Round(time.Millisecond)))
+		if now < since+patience {
+			p.m.at(since + patience)
+			continue
 		}
+		l.fail(fmt.Errorf("the peer's host was not heard of for %v", (now - l.lastAlive).Round(time.Millisecond)))
 	}
 }
 

@@ -20,13 +20,20 @@ type attempt struct {
 	fd    int
 	stage stage
 	call  call
+	begun time.Duration
 	until time.Duration // it may last
 	buf   []byte        // what has come of the part that is expected
 }
 
 // attemptTimeout is how long a peer may take to answer at one address: two of the first
-// packets may be lost.
-const attemptTimeout = 3500 * time.Millisecond
+// packets may be lost. Where a link was up before, a new attempt begins sooner than the
+// system sends the first packet again for the second time: so a network that is back is
+// found. If that was in vain a few times the way may be so long.
+const (
+	attemptTimeout = 3500 * time.Millisecond
+	againTimeout   = 900 * time.Millisecond // without a connection
+	hastyRounds    = 16
+)
 
 type stage uint8
 
@@ -43,7 +50,10 @@ func (p *pair) call(place int, addr netip.AddrPort) (*attempt, error) {
 		return nil, err
 	}
 	m := p.m
-	a := &attempt{p: p, place: place, addr: addr, fd: fd, until: m.clock + attemptTimeout}
+	a := &attempt{p: p, place: place, addr: addr, fd: fd, begun: m.clock, until: m.clock + attemptTimeout}
+	if p.met && p.dials[place].rounds < hastyRounds {
+		a.until = m.clock + againTimeout
+	}
 	a.call.parties = parties{key: p.card.key, caller: m.env.Identity.Proc, acceptor: p.proc}
 	a.call.hello = hello{
 		security: m.security, link: uint8(place), rank: m.env.Identity.Proc.Rank,
@@ -89,6 +99,7 @@ func (a *attempt) ready(events uint32) {
 			return
 		}
 		a.stage = answering
+		a.until = a.begun + attemptTimeout
 		if !a.send(a.call.begin()) {
 			return
 		}
@@ -145,7 +156,6 @@ func (a *attempt) welcomed(b []byte) {
 	}
 	p := a.p
 	p.far, p.limits = a.call.answer.path, a.call.answer.limits
-	p.dials[a.place].worked = a.addr.Addr()
 	l := &link{m: p.m, p: p, place: a.place, fd: a.fd, far: a.addr, near: localAddr(a.fd), called: true}
 	a.fd = -1
 	if err := p.joined(l, heard); err != nil {
@@ -173,7 +183,7 @@ func (a *attempt) fail(err error, final bool) {
 		return
 	}
 	d.attempts = slices.DeleteFunc(d.attempts, func(x *attempt) bool { return x == a })
-	d.failures = append(d.failures, failure{a.addr, err, final})
+	p.failed(d, failure{a.addr, err, final})
 	d.beside = 0
 	p.m.at(0) // the next address, or the next round
 }

@@ -20,8 +20,8 @@ func (m *module) Describe(peer framework.Peer) (d btl.Description) {
 		}
 		p = &pair{m: m}
 		p.knows(card)
-		if order := p.order(0, 0, netip.Addr{}); len(order) > 0 {
-			d.Device = fmt.Sprintf("%s to %v", m.device(), netip.AddrPortFrom(order[0], card.port))
+		if len(p.ways) > 0 {
+			d.Device = fmt.Sprintf("%s to %v", m.device(), netip.AddrPortFrom(p.ways[0], card.port))
 		}
 		return d
 	}

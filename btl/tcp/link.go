@@ -24,7 +24,8 @@ type link struct {
 	lastAlive  time.Duration // the other end's host was heard of
 	failed     error         // it ends when what has come is taken
 	damaged    bool          // nothing more of it is taken
-	waits      bool          // for the other host to acknowledge something
+	waits      time.Duration // since then it waits for the other host to acknowledge something; 0: it does not
+	trip       time.Duration // how long that may take
 	over       bool          // it has ended, and the descriptor is closed
 	listed     bool          // in module.hot
 	drained    bool          // the socket had nothing more

@@ -51,6 +51,8 @@ type module struct {
 	clock   time.Duration // as read last
 	next    time.Duration // when tick is due
 	census  time.Duration // when the links are looked at next
+	looked  time.Duration // last
+	woke    time.Duration // nobody had looked for a while before: the process was stopped, or computed
 
 	watcher   btl.LinkWatcher // nil: nobody wants to know
 	strangers int             // who was not let in
@@ -91,7 +93,11 @@ func (m *module) Look() int {
 // look asks which sockets are ready, and whether anything is due.
 func (m *module) look() int {
 	n := m.harvest()
-	if now := m.now(); now >= m.next {
+	now := m.now()
+	if now > m.looked+2*censusPeriod {
+		m.woke = now
+	}
+	if m.looked = now; now >= m.next {
 		m.tick(now)
 	}
 	switch {

@@ -113,7 +113,7 @@ func (p *pair) joined(l *link, heard uint64) error {
 	p.had |= 1 << l.place
 	l.since, l.heard, p.met = now, now, true
 	p.asked = 0
-	p.revival.up(l.place, now)
+	p.revival.up(l.place, now, l.far.Addr())
 	if err := p.m.watch(l.fd, l); err != nil {
 		l.end()
 		return err
@@ -295,7 +295,7 @@ func (p *pair) lose(l *link) {
 	err := l.failed
 	l.end()
 	now := p.m.now()
-	p.revival.down(l.place, now, l.alive(now), fmt.Sprintf("%v: %v", l, err))
+	p.revival.down(l.alive(now), fmt.Sprintf("%v: %v", l, err), p.path.ups() == 0)
 	p.hasty = true
 	if errors.Is(err, errDamaged) && p.path.damages == 1 {
 		p.m.env.Logger.Warn("btl tcp: a connection carried what makes no sense, and is made again; more of them are only counted", "peer", p.proc.String(), "link", l.String(), "error", err)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ferrympi/ferry/internal/netaddr"
 )
 
@@ -15,33 +17,58 @@ import (
 // of the peer's addresses is tried, with pauses that grow. If no link is up, and the peer's
 // host is not heard of for too long, the pair is lost.
 type revival struct {
-	began time.Duration // the pair
-	alive time.Duration // when the peer's host was heard of last, by a link that is gone
-	dials [mostLinks]*dial
-	gone  string // the link that was lost last, and why
+	began   time.Duration // the pair
+	counted time.Duration // the links were looked at
+	alive   time.Duration // when the peer's host was heard of last, by what is gone
+	dials   [mostLinks]*dial
+	gone    string // the link that was lost last, and why
 
-	networks int          // that both are in; 0: not counted yet
-	ways     []netip.Addr // the peer's addresses, in order
+	networks
+	worked [mostLinks]netip.Addr // the peer's address of the last link at each place
+	tried  []failure             // the last one of each address, since all links were lost
 }
 
 // dial is the attempts to make the link at one place.
 type dial struct {
 	redial
-	addrs    []netip.Addr // of this round
-	begun    int          // of them
+	network  int           // of this round
+	addrs    []netip.Addr  // of this round
+	since    time.Duration // it goes on
+	begun    int           // of addrs
 	beside   time.Duration
 	attempts []*attempt
 	failures []failure // of this round
-	worked   netip.Addr
 }
 
-var errNoAnswer = errors.New("no answer")
+var (
+	errNoAnswer = errors.New("no answer")
+	errSilent   = errors.New("it takes connections, but says nothing: is it stopped?")
+)
 
 // failure is what became of an attempt.
 type failure struct {
 	addr  netip.AddrPort
 	err   error
 	final bool // to try again soon would bring the same
+}
+
+func (f failure) String() string { return fmt.Sprintf("%v: %v", f.addr, f.err) }
+
+// failed notes what became of an attempt at a place.
+func (r *revival) failed(d *dial, f failure) {
+	d.failures = append(d.failures, f)
+	if i := slices.IndexFunc(r.tried, func(g failure) bool { return g.addr == f.addr }); i >= 0 {
+		r.tried = slices.Delete(r.tried, i, i+1)
+	}
+	r.tried = append(r.tried, f)
+}
+
+// deserted reports whether an address by which a link was up has refused: nobody listens
+// there any more, whatever becomes of the peer's other addresses.
+func (r *revival) deserted(d *dial) bool {
+	return slices.ContainsFunc(d.failures, func(f failure) bool {
+		return errors.Is(f.err, unix.ECONNREFUSED) && slices.Contains(r.worked[:], f.addr.Addr())
+	})
 }
 
 // redial is when the next round begins. It is pure.
@@ -64,10 +91,11 @@ const (
 	finalRounds = 6
 )
 
-// failed says that a round has.
-func (r *redial) failed(now time.Duration, final bool) {
+// failed says that a round has that went on since then. One that has waited for an answer
+// has paused.
+func (r *redial) failed(since, now time.Duration, final bool) {
 	r.pause = min(max(2*r.pause, firstPause), mostPause)
-	r.at = now + r.pause
+	r.at = max(since+r.pause, now+firstPause)
 	r.rounds++
 	if r.finals++; !final {
 		r.finals = 0
@@ -82,19 +110,25 @@ func (r *redial) over(met bool) bool {
 
 func (r *revival) begin(now time.Duration) { r.began, r.alive = now, now }
 
-// up says that a link is there.
-func (r *revival) up(place int, now time.Duration) {
+// up says that a link is there, with an address of the peer.
+func (r *revival) up(place int, now time.Duration, far netip.Addr) {
 	r.alive = now
+	r.worked[place] = far
+	r.tried = slices.DeleteFunc(r.tried, func(f failure) bool { return f.addr.Addr() == far })
 	if d := r.dials[place]; d != nil {
 		d.cancel(nil)
 		r.dials[place] = nil
 	}
 }
 
-// down says that a link is lost, and when the peer's host was heard of by it.
-func (r *revival) down(place int, now, heard time.Duration, why string) {
+// down says that a link is lost, and when the peer's host was heard of by it; none: it was
+// the only one.
+func (r *revival) down(heard time.Duration, why string, none bool) {
 	r.alive = max(r.alive, heard)
 	r.gone = why
+	if none {
+		r.tried = nil
+	}
 }
 
 // stop ends all attempts.
@@ -120,6 +154,14 @@ func (d *dial) cancel(but *attempt) {
 // tick does what is due for a pair.
 func (p *pair) tick(now time.Duration) {
 	p.hurry(now)
+	if !p.path.idle() {
+		if now >= p.counted+countPeriod {
+			p.count(now)
+		}
+		if p.path.ups() > 1 {
+			p.m.at(p.counted + countPeriod)
+		}
+	}
 	if p.owedSince > 0 {
 		if due := p.owedSince + confirmAfter; now < due {
 			p.m.at(due)
@@ -131,6 +173,9 @@ func (p *pair) tick(now time.Duration) {
 	for place := range p.links {
 		if p.links[place] == nil && p.wants(place, ups) {
 			p.dial(place, now, ups)
+		} else if d := p.dials[place]; d != nil {
+			d.cancel(nil)
+			p.dials[place] = nil
 		}
 		if p.over {
 			return
@@ -139,10 +184,12 @@ func (p *pair) tick(now time.Duration) {
 	if ups > 0 {
 		return
 	}
-	end := p.alive + p.m.retryTimeout
+	patience, end := p.m.retryTimeout, p.alive
 	if !p.met {
-		end = p.began + p.m.connectTimeout
+		patience, end = p.m.connectTimeout, p.began
 	}
+	// A process that was stopped, or computed, has tried nothing meanwhile.
+	end = max(end+patience, p.m.woke+min(patience, afterPause))
 	if now < end {
 		p.m.at(end)
 		return
@@ -150,13 +197,17 @@ func (p *pair) tick(now time.Duration) {
 	p.fail("connect", p.unreachable(now))
 }
 
+// afterPause is how long a peer is tried at least by a process that has not looked after its
+// links for a while, whatever the time.
+const afterPause = 5 * time.Second
+
 // wants reports whether a link is to be at a place.
 func (p *pair) wants(place, ups int) bool {
 	switch {
 	case p.card == nil:
 		return false
 	case place == 0:
-		return ups == 0 || p.met
+		return true
 	}
 	return ups > 0 && place < p.wantedLinks() && (p.stripes() || p.dials[place] != nil)
 }
@@ -170,43 +221,21 @@ func (p *pair) stripes() bool {
 // stripeFrom is how much is on its way, in bytes, when further links are made.
 const stripeFrom = 256 << 10
 
-// mostOfOwn is how many links a pair gets by itself.
-const mostOfOwn = 4
-
 // wantedLinks is how many links the pair is to have.
 func (p *pair) wantedLinks() int {
 	switch {
-	case p.m.wanted > 0:
-		return min(p.m.wanted, mostLinks)
 	case p.card == nil:
 		return 1
-	case p.networks == 0:
-		p.networks = max(1, min(mostOfOwn, p.m.networks(p.card.addrs)))
+	case p.m.wanted > 0:
+		return min(p.m.wanted, mostLinks)
 	}
-	return p.networks
+	return p.own
 }
 
-// networks counts the networks between hosts that both are in. A peer on this host is
-// reached by none of them.
-func (m *module) networks(addrs []netip.Addr) int {
-	ifs := m.interfaces()
-	in := map[int]bool{}
-	for _, a := range addrs {
-		if netaddr.Own(ifs, a) {
-			return 1
-		}
-		if i := netaddr.Common(ifs, a); i >= 0 {
-			in[i] = true
-		}
-	}
-	return len(in)
-}
-
-// knows says where the peer is reached. The order of its addresses stays, so that networks
-// that are cut keep their place.
+// knows says where the peer is reached.
 func (p *pair) knows(card *blob) {
 	if p.card == nil {
-		p.card, p.ways = card, netaddr.Order(p.m.interfaces(), card.addrs)
+		p.card, p.networks = card, findNetworks(p.m.interfaces(), card.addrs)
 	}
 }
 
@@ -224,23 +253,20 @@ func (m *module) interfaces() []netaddr.Interface {
 
 const interfacesLast = time.Second
 
-// order returns the addresses that a link tries, in turn. Each place has an address of its
-// own where it begins, and where it stays if another link is up: two links by one network
-// are no gain.
-func (p *pair) order(place, ups int, worked netip.Addr) []netip.Addr {
-	all := p.ways
-	if len(all) == 0 {
-		return nil
+// choose returns the network in which the link at a place is to be.
+func (p *pair) choose(place, ups, preferred int) int {
+	if ups == 0 {
+		return everywhere
 	}
-	home := place % len(all)
-	if ups > 0 {
-		return all[home : home+1]
+	var others []int
+	for i, l := range p.links {
+		if l != nil {
+			others = append(others, p.networks.of(l.near.Addr(), l.far.Addr()))
+		} else if d := p.dials[i]; d != nil && i != place && d.addrs != nil {
+			others = append(others, d.network)
+		}
 	}
-	all = slices.Concat(all[home:], all[:home]) // a copy
-	if i := slices.Index(all, worked); i > 0 && place == 0 {
-		all = slices.Insert(slices.Delete(all, i, i+1), 0, worked)
-	}
-	return all
+	return p.fewest(others, preferred)
 }
 
 // dial begins attempts at a place, or more of them.
@@ -253,18 +279,32 @@ func (p *pair) dial(place int, now time.Duration, ups int) {
 		}
 		p.dials[place] = d
 	}
+	switch to := p.choose(place, ups, d.network); {
+	case d.addrs == nil:
+	case to == everywhere && d.network != everywhere: // the other links are lost meanwhile
+		d.network = to
+		d.addrs = append(d.addrs, slices.DeleteFunc(p.order(to, p.worked[place]), func(a netip.Addr) bool { return slices.Contains(d.addrs, a) })...)
+	case to != d.network: // a link has come up that leaves this one another network
+		d.cancel(nil)
+		d.addrs, d.at = nil, now
+	}
 	if now < d.at {
 		p.m.at(d.at)
 		return
 	}
 	if d.addrs == nil {
-		d.addrs, d.begun, d.failures = p.order(place, ups, d.worked), 0, nil
+		d.network = p.choose(place, ups, d.network)
+		d.addrs, d.since, d.begun, d.failures = p.order(d.network, p.worked[place]), now, 0, nil
 	}
 	for _, a := range slices.Clone(d.attempts) {
-		if now >= a.until {
-			a.fail(errNoAnswer, false)
-		} else {
+		switch {
+		case now < a.until:
 			p.m.at(a.until)
+		case a.called(): // its host has taken the connection, so that somebody listens still
+			p.alive = now
+			a.fail(errSilent, false)
+		default:
+			a.fail(errNoAnswer, false)
 		}
 	}
 	for d.begun < len(d.addrs) && (len(d.attempts) == 0 || now >= d.beside) {
@@ -272,24 +312,25 @@ func (p *pair) dial(place int, now time.Duration, ups int) {
 		d.begun++
 		d.beside = now + besideAfter
 		if a, err := p.call(place, addr); err != nil {
-			d.failures = append(d.failures, failure{addr, err, ups == 0 && !p.met})
+			p.failed(d, failure{addr, err, ups == 0 && !p.met})
 		} else {
 			d.attempts = append(d.attempts, a)
 		}
 	}
 	switch {
-	case len(d.attempts) > 0 && d.begun < len(d.addrs):
-		p.m.at(d.beside)
-	case len(d.attempts) == 0:
+	case len(d.attempts) == 0 || p.deserted(d):
+		d.cancel(nil)
 		p.failedRound(d, place, now)
+	case d.begun < len(d.addrs):
+		p.m.at(d.beside)
 	}
 }
 
 // failedRound ends a round of which no attempt is left.
 func (p *pair) failedRound(d *dial, place int, now time.Duration) {
-	final := (!p.met || len(d.failures) > 0) && !slices.ContainsFunc(d.failures, func(f failure) bool { return !f.final })
+	final := (!p.met || len(d.failures) > 0) && !slices.ContainsFunc(d.failures, func(f failure) bool { return !f.final }) || p.deserted(d)
 	d.addrs = nil
-	d.failed(now, final)
+	d.redial.failed(d.since, now, final)
 	p.m.at(d.at)
 	if place == 0 && p.path.ups() == 0 && d.over(p.met) {
 		p.fail("connect", p.unreachable(now))
@@ -299,26 +340,30 @@ func (p *pair) failedRound(d *dial, place int, now time.Duration) {
 // unreachable says why the peer can't be reached, and what was tried.
 func (p *pair) unreachable(now time.Duration) error {
 	var tried []string
-	for place, d := range p.dials {
+	for _, f := range p.tried {
+		tried = append(tried, f.String())
+	}
+	for _, d := range p.dials {
 		if d == nil {
 			continue
 		}
-		for _, f := range d.failures {
-			tried = append(tried, fmt.Sprintf("%v: %v", f.addr, f.err))
-		}
 		for _, a := range d.attempts {
-			tried = append(tried, fmt.Sprintf("%v: no answer", a.addr))
-		}
-		if place == 0 && len(d.failures)+len(d.attempts) == 0 {
-			tried = append(tried, "no address could be tried")
+			if !slices.ContainsFunc(p.tried, func(f failure) bool { return f.addr == a.addr }) {
+				tried = append(tried, failure{addr: a.addr, err: errNoAnswer}.String())
+			}
 		}
 	}
 	from := fmt.Sprintf("from %v", p.m.env.Identity.Proc)
-	if len(tried) == 0 {
-		tried = append(tried, "nothing: its card is not known here, and only the peer can connect")
+	what := "tried " + strings.Join(tried, "; ")
+	switch {
+	case len(tried) > 0:
+	case p.card == nil:
+		what = "this process does not have the peer's card, so that only the peer could connect again"
+	default:
+		what = "none of the peer's addresses could be tried"
 	}
 	if !p.met {
-		return fmt.Errorf("%s: no connection within %v: tried %s", from, (now - p.began).Round(time.Millisecond), strings.Join(tried, "; "))
+		return fmt.Errorf("%s: no connection within %v: %s", from, (now - p.began).Round(time.Millisecond), what)
 	}
-	return fmt.Errorf("%s: the connection is lost (%s), and the peer was not heard of for %v: tried %s", from, p.gone, (now - p.alive).Round(time.Millisecond), strings.Join(tried, "; "))
+	return fmt.Errorf("%s: the connection is lost (%s), and the peer was not heard of for %v: %s", from, p.gone, (now - p.alive).Round(time.Millisecond), what)
 }

@@ -1,0 +1,259 @@
+package tcp
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/internal/netaddr"
+)
+
+func addrs(texts ...string) (all []netip.Addr) {
+	for _, s := range texts {
+		all = append(all, netip.MustParseAddr(s))
+	}
+	return all
+}
+
+// nic is an interface that is up, with these addresses.
+func nic(name string, nets ...string) netaddr.Interface {
+	i := netaddr.Interface{Name: name, Flags: net.FlagUp | net.FlagRunning}
+	for _, s := range nets {
+		i.Nets = append(i.Nets, netip.MustParsePrefix(s))
+	}
+	return i
+}
+
+// TestLinksAreCountedAndPlacedByNetwork: not by address, of which a network may have several.
+func TestLinksAreCountedAndPlacedByNetwork(t *testing.T) {
+	ifs := []netaddr.Interface{
+		nic("eth0", "10.1.0.1/16", "10.7.0.1/16", "fd01::1/64"), nic("eth1", "10.2.0.1/16"), nic("br-77", "172.18.0.1/16"),
+	}
+	for _, c := range []struct {
+		what string
+		peer []netip.Addr
+		list string
+		own  int
+	}{
+		{"two networks, of which one has three addresses", addrs("10.1.0.2", "10.2.0.2", "10.7.0.2", "fd01::2"), "[10.1.0.2 10.7.0.2 fd01::2] [10.2.0.2]", 2},
+		{"an address that others route is no network of its own beside one", addrs("192.0.2.9", "10.2.0.2"), "[10.2.0.2]", 1},
+		{"routed ones alone are", addrs("192.0.2.9", "198.51.100.9"), "[192.0.2.9] [198.51.100.9]", 1},
+		{"containers have the same network in each host", addrs("10.1.0.2", "10.2.0.2", "172.18.0.1"), "[10.1.0.2] [10.2.0.2]", 2},
+		{"this host", addrs("10.1.0.1", "10.2.0.1"), "[10.1.0.1] [10.2.0.1]", 1},
+		{"none", nil, "", 1},
+	} {
+		n := findNetworks(ifs, c.peer)
+		var list []string
+		for _, w := range n.list {
+			list = append(list, fmt.Sprint(w.far))
+		}
+		if got := strings.Join(list, " "); got != c.list || n.own != c.own {
+			t.Errorf("%s: %s, %d links; want %s, %d", c.what, got, n.own, c.list, c.own)
+		}
+	}
+
+	n := findNetworks(ifs, addrs("10.1.0.2", "10.2.0.2", "10.7.0.2"))
+	for _, c := range []struct {
+		links           []int
+		preferred, want int
+	}{{nil, 0, 0}, {nil, 1, 1}, {nil, everywhere, 0}, {[]int{0}, 0, 1}, {[]int{1}, 1, 0}, {[]int{0, 1, 0}, 0, 1}, {[]int{everywhere}, everywhere, 0}} {
+		if got := n.fewest(c.links, c.preferred); got != c.want {
+			t.Errorf("beside links by %v, %d preferred: %d, want %d", c.links, c.preferred, got, c.want)
+		}
+	}
+	if got := (&networks{}).fewest(nil, 0); got != everywhere {
+		t.Errorf("of no networks %d has the fewest", got)
+	}
+	for _, c := range []struct {
+		near, far string
+		want      int
+	}{{"10.1.0.1", "10.7.0.2", 0}, {"10.2.0.1", "10.2.0.2", 1}, {"10.2.0.1", "192.0.2.1", 1}, {"192.0.2.2", "192.0.2.1", everywhere}} {
+		if got := n.of(netip.MustParseAddr(c.near), netip.MustParseAddr(c.far)); got != c.want {
+			t.Errorf("%s to %s is network %d, want %d", c.near, c.far, got, c.want)
+		}
+	}
+	if got := n.order(everywhere, addrs("10.7.0.2")[0]); !slices.Equal(got, addrs("10.7.0.2", "10.1.0.2", "10.2.0.2")) {
+		t.Errorf("tried in the order %v", got)
+	}
+}
+
+// listenAt has a process listen at these addresses of loopback.
+func (p *process) listenAt(texts ...string) {
+	p.j.t.Helper()
+	p.shut(p.listener.fd)
+	p.addrs = addrs(texts...)
+	fd, port, err := bind(p.addrs, 0, 0)
+	if err == nil {
+		p.port, p.listener = port, &listener{m: p.module, fd: fd}
+		err = p.watch(fd, p.listener)
+	}
+	if err != nil {
+		p.j.t.Fatal(err)
+	}
+	p.module.card = (&blob{security: p.security, port: uint16(port), key: p.key, addrs: p.addrs}).encode()
+}
+
+// twoNetworks is two processes with two networks between them. What b does not publish any
+// more is a network that leads nowhere.
+func twoNetworks(t *testing.T, change func(rank int, p *params)) (j *job, a, b *process) {
+	j = newJob(t, 2, change)
+	a, b = j.procs[0], j.procs[1]
+	a.ifs, a.asked = []netaddr.Interface{nic("x0", "127.0.1.1/24"), nic("x1", "127.0.2.1/24")}, time.Now().Add(time.Hour)
+	b.listenAt("127.0.1.2", "127.0.2.2")
+	return j, a, b
+}
+
+// busy keeps so much under way that several links are of use.
+func (j *job) busy(a, b *process, done func() bool) {
+	j.t.Helper()
+	e, frame := a.pairs[b.life].endpoint, make([]byte, 16<<10)
+	j.until("links while much is under way", func() bool {
+		for !done() {
+			dst := e.Reserve(len(frame))
+			if dst == nil {
+				return false
+			}
+			e.Commit(copy(dst, frame))
+		}
+		return true
+	})
+}
+
+// networksOf returns the network of each link that is up.
+func (p *pair) networksOf() (all []int) {
+	for _, l := range p.links {
+		if l != nil {
+			all = append(all, p.networks.of(l.near.Addr(), l.far.Addr()))
+		}
+	}
+	return all
+}
+
+// TestLinkThatCameBackByTheOtherNetworkLeavesNoneUnused: after all links were lost the first
+// comes back by the network that leads there, and the second goes by the other one.
+func TestLinkThatCameBackByTheOtherNetworkLeavesNoneUnused(t *testing.T) {
+	j, a, b := twoNetworks(t, nil)
+	j.met()
+	p := a.pairs[b.life]
+	j.busy(a, b, func() bool { return p.path.ups() == 2 })
+	if got := p.networksOf(); !slices.Equal(got, []int{0, 1}) {
+		t.Fatalf("links by the networks %v", got)
+	}
+	all := b.addrs
+	b.addrs = all[1:] // the first one leads nowhere
+	a.cut()
+	j.until("a link by the second network", func() bool { return p.links[0] != nil && p.links[0].far.Addr() == all[1] })
+	strangers := b.strangers
+	j.busy(a, b, func() bool { return b.strangers > strangers }) // the second link is tried by the first one
+	b.addrs = all
+	j.busy(a, b, func() bool { return p.path.ups() == 2 })
+	if got := p.networksOf(); !slices.Equal(got, []int{1, 0}) {
+		t.Errorf("links by the networks %v", got)
+	}
+}
+
+// TestAddressThatWorkedIsTriedFirst: the next time, too.
+func TestAddressThatWorkedIsTriedFirst(t *testing.T) {
+	j, a, b := twoNetworks(t, nil)
+	b.addrs = b.addrs[1:] // of what the card says
+	j.met()
+	p := a.pairs[b.life]
+	strangers := b.strangers
+	for n := range 3 {
+		a.cut()
+		j.until("the link is there again", func() bool { return p.reconnects > n })
+	}
+	if b.strangers != strangers {
+		t.Errorf("an address that had failed was tried %d times before the one that worked", b.strangers-strangers)
+	}
+}
+
+// TestAttemptBesideLinksEndsWithThem: nobody looks after it any more.
+func TestAttemptBesideLinksEndsWithThem(t *testing.T) {
+	j, a, b := twoNetworks(t, nil)
+	j.met()
+	p := a.pairs[b.life]
+	p.dial(1, a.now(), 1)
+	if d := p.dials[1]; d == nil || len(d.attempts) != 1 || d.attempts[0].addr.Addr() != b.addrs[1] {
+		t.Fatalf("%+v", p.dials[1])
+	}
+	fd := p.dials[1].attempts[0].fd
+	b.listenAt("127.0.0.1") // nothing answers
+	a.cut()
+	j.until("the link is lost", func() bool { return p.path.ups() == 0 }, b)
+	j.until("the attempt has ended", func() bool { return p.dials[1] == nil && a.socketAt(fd) == nil || p.over }, b)
+	if p.over {
+		t.Error(a.lost)
+	}
+}
+
+// TestStoppedProcessTriesAgainBeforeItGivesUp: also one that has computed for a while.
+func TestStoppedProcessTriesAgainBeforeItGivesUp(t *testing.T) {
+	j := newJob(t, 2, nil)
+	a, b, e := j.met()
+	a.cut()
+	a.begun = a.begun.Add(-time.Hour)
+	j.send(e, []byte("awake"))
+	j.until("the frame", func() bool { return len(b.got) == 2 || len(a.lost) > 0 })
+	if len(a.lost) > 0 {
+		t.Error(a.lost)
+	}
+	// And where it had just begun to connect.
+	c := j.open(1, nil)
+	j.procs = append(j.procs, c)
+	e = a.connect(c)
+	a.begun = a.begun.Add(-time.Hour)
+	j.until("room", func() bool { return len(a.lost) > 0 || e.Reserve(1) != nil })
+	if len(a.lost) > 0 {
+		t.Error(a.lost)
+	}
+}
+
+// TestDeadProcessIsNotAwaitedAtOtherAddresses: where a link was up nobody listens any more,
+// whether or not something answers elsewhere.
+func TestDeadProcessIsNotAwaitedAtOtherAddresses(t *testing.T) {
+	j := newJob(t, 2, nil)
+	a, b, _ := j.met()
+	p := a.pairs[b.life]
+	p.ways = append(p.ways, addrs("192.0.2.77")...) // reserved for documentation: no answer, or no route
+	b.shut(b.listener.fd)
+	b.listener = nil
+	start := time.Now()
+	b.cut()
+	j.until("the path is lost", func() bool { return len(a.lost) > 0 }, b)
+	if d := time.Since(start); d > 20*time.Second {
+		t.Errorf("after %v", d)
+	}
+}
+
+// TestErrorHasWhatBecameOfEachAddressInTheEnd: not only of those that the last round has
+// come to.
+func TestErrorHasWhatBecameOfEachAddressInTheEnd(t *testing.T) {
+	j := newJob(t, 2, nil)
+	a, b, _ := j.met()
+	p := a.pairs[b.life]
+	d := &dial{}
+	fails := func(addr string, err error) {
+		p.failed(d, failure{addr: netip.AddrPortFrom(netip.MustParseAddr(addr), 7), err: err})
+	}
+	fails("192.0.2.1", unix.ECONNREFUSED)
+	fails("192.0.2.2", unix.EHOSTUNREACH)
+	d.failures = nil
+	fails("192.0.2.2", errNoAnswer)
+	p.dials[0] = d
+	got := p.unreachable(a.now()).Error()
+	if !strings.HasSuffix(got, ": tried 192.0.2.1:7: connection refused; 192.0.2.2:7: no answer") {
+		t.Error(got)
+	}
+	p.tried, p.card = nil, nil
+	if got := p.unreachable(a.now()).Error(); !strings.Contains(got, "does not have the peer's card") {
+		t.Error(got)
+	}
+	p.drop()
+}
