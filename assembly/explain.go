@@ -39,6 +39,8 @@ type Pair struct {
 	Provider  string                `json:"provider"`
 	Rejected  []framework.Rejection `json:"rejected,omitempty"` // the other transports
 	Notes     []string              `json:"notes,omitempty"`    // the transport's ways to this process that are on or off, and why
+	// Unused holds the addresses of both ends that carry nothing now.
+	Unused []framework.Rejection `json:"unused_addresses,omitempty"`
 }
 
 // ComponentVerdict is what became of a component.
@@ -144,7 +146,7 @@ func (a *Assembly) route(life framework.Life) Pair {
 			continue
 		}
 		p.PML, p.Transport, p.Device, p.Provider = m.Name, r.Transport, r.Device, r.Provider
-		p.Rejected, p.Notes = r.Rejected, r.Notes
+		p.Rejected, p.Notes, p.Unused = r.Rejected, r.Notes, r.Unused
 		if r.Transport != "" {
 			break
 		}
@@ -170,6 +172,9 @@ func (x *Explanation) String() string {
 		}
 		for _, n := range p.Notes {
 			fmt.Fprintf(&b, "    %s\n", n)
+		}
+		for _, u := range p.Unused {
+			fmt.Fprintf(&b, "    address %s is not used: %s\n", u.Name, u.Reason)
 		}
 	}
 	for _, c := range x.Components {

@@ -122,10 +122,11 @@ type Describer interface {
 
 // Description is how a module reaches one peer.
 type Description struct {
-	Device     string   // in place of Caps.Device: what is of both ends; may be empty
-	Notes      []string // connections and their state
-	Reconnects uint64   // connections that were made again after one was lost
-	Resent     uint64   // frames that went again
+	Device     string                // in place of Caps.Device: what is of both ends; may be empty
+	Notes      []string              // connections and their state
+	Unused     []framework.Rejection // addresses of both ends that carry nothing now, and why
+	Reconnects uint64                // connections that were made again after one was lost
+	Resent     uint64                // frames that went again
 }
 
 // LinkWatcher is an optional ability of a Receiver: it hears of what goes on beneath a path

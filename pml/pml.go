@@ -332,6 +332,7 @@ type Route struct {
 	Provider  string
 	Rejected  []framework.Rejection // the others, and why not
 	Notes     []string              // which of the transport's ways are on or off for this peer, and why
+	Unused    []framework.Rejection // addresses by which the transport could reach it and does not, and why
 }
 
 // PeerStats counts what went to and came from one process since it was learnt.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -114,13 +115,10 @@ func (component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 	}
 	kept, left := m.rules.Apply(ifs)
 	m.ifs, m.asked = kept, m.begun
-	m.addrs = netaddr.Publish(kept)
-	if len(m.addrs) > 0 && m.addrs[0].IsLoopback() && env.Identity.LocalSize < env.Identity.Size && len(p.Include) == 0 {
-		m.addrs, left = nil, append(left, netaddr.LeftOut{What: "loopback", Why: "the job is on more than one node"})
+	if m.addrs, left = p.told(kept, left, env.Identity.LocalSize, env.Identity.Size); len(m.addrs) == 0 {
+		return nil, fmt.Errorf("btl tcp: this host has no address that peers could be told: %s", reasons(left))
 	}
-	if len(m.addrs) == 0 {
-		return nil, fmt.Errorf("btl tcp: this host has no address for it: %v", left)
-	}
+	m.left = append(left, netaddr.Untold(kept, m.addrs)...)
 	if m.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("btl tcp: %w", err)
 	}
@@ -137,4 +135,30 @@ func (component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 	}
 	m.card = (&blob{security: m.security, port: uint16(m.port), key: m.key, addrs: m.addrs}).encode()
 	return m, nil
+}
+
+// told returns the addresses that peers are told, and adds to what is left out. local of the
+// job's processes are on this node; 0: the launcher does not say.
+func (p *params) told(kept []netaddr.Interface, left []netaddr.LeftOut, local, size int) ([]netip.Addr, []netaddr.LeftOut) {
+	addrs := netaddr.Publish(kept)
+	if len(addrs) == 0 || !addrs[0].IsLoopback() || len(p.Include) > 0 {
+		return addrs, left
+	}
+	// It may be all of them, and the handshake finds out who is not.
+	if local > 0 && local < size {
+		return nil, append(left, netaddr.LeftOut{What: "loopback", Why: "the job is on more than one node"})
+	}
+	return addrs, left
+}
+
+// reasons says why each address is left out.
+func reasons(left []netaddr.LeftOut) string {
+	if len(left) == 0 {
+		return "no interface has one"
+	}
+	all := make([]string, len(left))
+	for i, l := range left {
+		all[i] = l.String()
+	}
+	return strings.Join(all, "; ")
 }

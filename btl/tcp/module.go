@@ -20,8 +20,9 @@ type module struct {
 	key      [keySize]byte
 	rules    netaddr.Rules
 	ifs      []netaddr.Interface
-	asked    time.Time    // for ifs
-	addrs    []netip.Addr // that peers are told
+	asked    time.Time         // for ifs
+	addrs    []netip.Addr      // that peers are told
+	left     []netaddr.LeftOut // the others
 	port     int
 	card     []byte
 

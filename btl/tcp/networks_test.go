@@ -257,3 +257,67 @@ func TestErrorHasWhatBecameOfEachAddressInTheEnd(t *testing.T) {
 	}
 	p.drop()
 }
+
+// TestUnusedAddressesAreNamedWithReason: of the peer, and of this host.
+func TestUnusedAddressesAreNamedWithReason(t *testing.T) {
+	j, a, b := twoNetworks(t, nil)
+	b.listenAt("127.0.1.2", "127.0.1.3", "127.0.2.2")
+	a.left = []netaddr.LeftOut{{What: "docker0", Why: "such a network ends at its host"}}
+	want := func(when string, addrs ...string) {
+		t.Helper()
+		d := a.Describe(b.card())
+		reasons := map[string]string{}
+		for _, u := range d.Unused {
+			reasons[u.Name] = u.Reason
+		}
+		for i := 0; i < len(addrs); i += 2 {
+			if !strings.Contains(reasons[addrs[i]], addrs[i+1]) || addrs[i+1] == "" && reasons[addrs[i]] != "" {
+				t.Errorf("%s: %s is not used because %q, want %q; %s", when, addrs[i], reasons[addrs[i]], addrs[i+1], d.Device)
+			}
+		}
+	}
+	want("before", "127.0.2.2", "tried if 127.0.1.2 does not answer", "127.0.1.2", "", "docker0", "no peer is told: such a network ends")
+	j.met()
+	p := a.pairs[b.life]
+	p.ways = append(p.ways, addrs("192.0.2.9")...)
+	b.module.card = (&blob{security: b.security, port: uint16(b.port), key: b.key, addrs: p.ways}).encode()
+	want("with one link", "127.0.1.2", "", "127.0.1.3", "another address of its network", "127.0.2.2", "much is under way", "192.0.2.9", "no network that both hosts are in")
+	a.wanted = 1
+	want("with one link wanted", "127.0.2.2", "one link is enough")
+	a.wanted = 0
+	j.busy(a, b, func() bool { return p.path.ups() == 2 })
+	want("with two links", "127.0.1.2", "", "127.0.2.2", "")
+	p.failed(&dial{}, failure{addr: netip.MustParseAddrPort("192.0.2.9:7"), err: unix.ECONNREFUSED})
+	want("after a failure", "192.0.2.9", "connection refused")
+	// b has no card of a: it only was called.
+	if d := b.Describe(a.card()); len(d.Notes) != 2 || len(d.Unused) > 0 && d.Unused[0].Name == a.addrs[0].String() {
+		t.Errorf("%+v", d)
+	}
+}
+
+// TestLinkThatNeverWasUpIsNotLost.
+func TestLinkThatNeverWasUpIsNotLost(t *testing.T) {
+	j, a, b := twoNetworks(t, nil)
+	j.met()
+	p := a.pairs[b.life]
+	p.dials[1] = &dial{redial: redial{rounds: 1}}
+	if d := a.Describe(b.card()); !slices.Contains(d.Notes, "link 1: not up yet, 1 failed attempt") {
+		t.Errorf("%q", d.Notes)
+	}
+	p.had |= 1 << 1
+	p.dials[1].rounds++
+	if d := a.Describe(b.card()); !slices.Contains(d.Notes, "link 1: lost, 2 failed attempts") {
+		t.Errorf("%q", d.Notes)
+	}
+}
+
+// TestLoopbackIsToldWhereTheLauncherDoesNotSayWhoIsOnTheNode: that is no word of several nodes.
+func TestLoopbackIsToldWhereTheLauncherDoesNotSayWhoIsOnTheNode(t *testing.T) {
+	lo := []netaddr.Interface{{Name: "lo", Flags: net.FlagUp | net.FlagLoopback, Nets: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/8")}}}
+	for local, want := range map[int]int{0: 1, 1: 0, 2: 1} {
+		addrs, left := new(params).told(lo, nil, local, 2)
+		if len(addrs) != want || len(left) != 1-want {
+			t.Errorf("%d of 2 processes on the node: %v, left out %v", local, addrs, left)
+		}
+	}
+}

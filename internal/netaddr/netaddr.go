@@ -92,6 +92,29 @@ func Publish(ifs []Interface) []netip.Addr {
 	return sorted(out)
 }
 
+// Untold returns the addresses of interfaces that Publish has left out, and why.
+func Untold(ifs []Interface, told []netip.Addr) (left []LeftOut) {
+	for _, i := range ifs {
+		for _, n := range i.Nets {
+			a, why := n.Addr(), ""
+			switch {
+			case slices.Contains(told, a):
+				continue
+			case a.IsLoopback() || i.Flags&net.FlagLoopback != 0:
+				why = "loopback leads to this host only"
+			case a.IsLinkLocalUnicast():
+				why = "a link-local address means nothing on another host"
+			case !a.IsValid() || a.IsUnspecified() || a.IsMulticast():
+				why = "no address of one host"
+			default:
+				why = fmt.Sprintf("%d others come before it", Most)
+			}
+			left = append(left, LeftOut{fmt.Sprintf("%s (%s)", a, i.Name), why})
+		}
+	}
+	return left
+}
+
 // found is an address, and how late it comes.
 type found struct {
 	netip.Addr

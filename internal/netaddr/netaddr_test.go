@@ -84,3 +84,26 @@ func texts(addrs []netip.Addr) []string {
 	}
 	return out
 }
+
+func TestAddressesThatPeersAreNotToldHaveReasons(t *testing.T) {
+	many := nic("eth9", up)
+	for n := range Most + 1 {
+		many.Nets = append(many.Nets, netip.MustParsePrefix(fmt.Sprintf("10.0.%d.1/24", n)))
+	}
+	for _, c := range []struct {
+		ifs  []Interface
+		want []string
+	}{
+		{[]Interface{lo, eth}, []string{"127.0.0.1 (lo): loopback leads to this host only", "::1 (lo): loopback leads to this host only", "fe80::1 (eth0): a link-local address means nothing on another host"}},
+		{[]Interface{lo}, nil},
+		{[]Interface{many}, []string{"10.0.16.1 (eth9): 16 others come before it"}},
+	} {
+		var got []string
+		for _, l := range Untold(c.ifs, Publish(c.ifs)) {
+			got = append(got, l.String())
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}

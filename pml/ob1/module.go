@@ -123,6 +123,7 @@ func (m *Module) Route(peer framework.Life) pml.Route {
 	if t != nil {
 		d := p.describe(t)
 		route.Transport, route.Device, route.Notes = t.name, cmp.Or(d.Device, t.Device), d.Notes
+		route.Unused = d.Unused
 		if t.reader != nil {
 			route.Notes = append(route.Notes, t.reader.Notes(peer)...)
 		}

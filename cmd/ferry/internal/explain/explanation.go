@@ -12,6 +12,7 @@ import (
 
 	"github.com/ferrympi/ferry/assembly"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mpi"
 )
 
@@ -94,6 +95,7 @@ func (e Explanation) Print(w io.Writer) error {
 			cmp.Or(p.Device, "-"), cmp.Or(p.Provider, "-"), cmp.Or(strings.Join(not, "; "), "-"))
 	}
 	e.printNotes(t)
+	e.printAddresses(t)
 	fmt.Fprintln(t, "\nFRAMEWORK\tCOMPONENT\tVERDICT\tREASON")
 	for _, c := range e.Components {
 		reason := c.Reason
@@ -116,26 +118,57 @@ func (e Explanation) Print(w io.Writer) error {
 
 // printNotes writes each note once, with the pairs that it is about.
 func (e Explanation) printNotes(w io.Writer) {
-	var notes []string
-	pairs := map[string][]string{}
+	notes := about[string]{}
 	for _, p := range e.Pairs {
 		for _, n := range p.Notes {
-			if pairs[n] == nil {
-				notes = append(notes, n)
-			}
-			pairs[n] = append(pairs[n], fmt.Sprintf("%d-%d", p.From, p.To))
+			notes.add(n, p)
 		}
 	}
-	if len(notes) > 0 {
+	if len(notes.order) > 0 {
 		fmt.Fprintln(w)
 	}
-	const most = 8 // pairs that are listed; a full list of thousands hides the note
-	for _, n := range notes {
-		list := pairs[n]
-		more := ""
-		if len(list) > most {
-			list, more = list[:most], fmt.Sprintf(" and %d more", len(list)-most)
-		}
-		fmt.Fprintf(w, "%s [pairs %s%s]\n", n, strings.Join(list, " "), more)
+	for _, n := range notes.order {
+		fmt.Fprintf(w, "%s [pairs %s]\n", n, notes.list(n))
 	}
+}
+
+// printAddresses writes a table of the addresses that carry nothing, each once.
+func (e Explanation) printAddresses(w io.Writer) {
+	unused := about[framework.Rejection]{}
+	for _, p := range e.Pairs {
+		for _, u := range p.Unused {
+			unused.add(u, p)
+		}
+	}
+	if len(unused.order) > 0 {
+		fmt.Fprintln(w, "\nADDRESS\tNOT USED BECAUSE\tPAIRS")
+	}
+	for _, u := range unused.order {
+		fmt.Fprintf(w, "%s\t%s\t%s\n", u.Name, u.Reason, unused.list(u))
+	}
+}
+
+// about holds facts in the order in which they came, each with the pairs that it is about.
+type about[T comparable] struct {
+	order []T
+	pairs map[T][]string
+}
+
+func (a *about[T]) add(fact T, p mpi.Pair) {
+	if a.pairs == nil {
+		a.pairs = map[T][]string{}
+	}
+	if a.pairs[fact] == nil {
+		a.order = append(a.order, fact)
+	}
+	a.pairs[fact] = append(a.pairs[fact], fmt.Sprintf("%d-%d", p.From, p.To))
+}
+
+func (a *about[T]) list(fact T) string {
+	const most = 8 // pairs that are listed; a full list of thousands hides the fact
+	all := a.pairs[fact]
+	if len(all) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(all[:most], " "), len(all)-most)
+	}
+	return strings.Join(all, " ")
 }

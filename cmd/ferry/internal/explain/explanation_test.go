@@ -1,0 +1,35 @@
+package explain
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mpi"
+)
+
+// TestUnusedAddressStandsOnceWithItsPairs: a job has as many pairs as the square of its
+// ranks.
+func TestUnusedAddressStandsOnceWithItsPairs(t *testing.T) {
+	docker := framework.Rejection{Name: "docker0", Reason: "no peer is told: such a network ends at its host"}
+	e := Explanation{}
+	for from := range 4 {
+		for to := range 4 {
+			e.Pairs = append(e.Pairs, mpi.Pair{From: from, To: to, Unused: []framework.Rejection{docker}})
+		}
+	}
+	e.Pairs[1].Unused = append(e.Pairs[1].Unused, framework.Rejection{Name: "10.9.0.6", Reason: "connection refused"})
+	var out strings.Builder
+	if err := e.Print(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		"\nADDRESS   NOT USED BECAUSE                                  PAIRS\n",
+		"\ndocker0   no peer is told: such a network ends at its host  0-0 0-1 0-2 0-3 1-0 1-1 1-2 1-3 and 8 more\n",
+		"\n10.9.0.6  connection refused                                0-1\n",
+	} {
+		if strings.Count(out.String(), line) != 1 {
+			t.Errorf("want %q once:\n%s", line, out.String())
+		}
+	}
+}
