@@ -60,7 +60,7 @@ func (p *pair) call(place int, addr netip.AddrPort) (*attempt, error) {
 		to: p.peer.Nonce, world: framework.NamespaceHash(m.env.Identity.Proc.Namespace), from: m.env.Self.Nonce,
 		path: p.id, far: p.far, limits: m.limits(),
 	}
-	if err := unix.Connect(fd, sockaddr(addr)); err != nil && err != unix.EINPROGRESS {
+	if err := unix.Connect(fd, sockaddr(addr)); err != nil && err != unix.EINPROGRESS && err != unix.EINTR { // a signal does not stop it
 		unix.Close(fd)
 		return nil, err
 	}
@@ -126,12 +126,11 @@ func (a *attempt) ready(events uint32) {
 
 // answered takes the answer.
 func (a *attempt) answered(b []byte) {
-	proven, err := a.call.answered(b)
+	err := a.call.answered(b)
 	p, answer := a.p, &a.call.answer
 	switch {
 	case err != nil:
 		a.fail(err, true)
-	case !proven:
 	case answer.outcome == gone:
 		p.fail("connect", fmt.Errorf("the peer has ended the path"))
 	case answer.outcome == crossed:
@@ -159,7 +158,6 @@ func (a *attempt) welcomed(b []byte) {
 	l := &link{m: p.m, p: p, place: a.place, fd: a.fd, far: a.addr, near: localAddr(a.fd), called: true}
 	a.fd = -1
 	if err := p.joined(l, heard); err != nil {
-		p.m.shut(l.fd)
 		p.fail("connect", err)
 	}
 }

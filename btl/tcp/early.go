@@ -49,7 +49,15 @@ func (p *pair) keep(h header, b []byte) {
 		return
 	}
 	if p.stashed += h.size + frameRecord; p.stashed > p.window()+p.m.frame {
-		p.fail("receive", fmt.Errorf("%w: more than the window of %d bytes came before its turn", errDamaged, p.window()))
+		// Some numbers are wrong, and nothing tells which. What is not confirmed comes again
+		// by new links.
+		p.path.damages++
+		p.stash, p.stashed = map[uint64]stashed{}, 0
+		for _, l := range p.links[:p.path.top] {
+			if l != nil {
+				l.spoil(fmt.Errorf("%w: more than the window of %d bytes came before its turn", errDamaged, p.window()))
+			}
+		}
 		return
 	}
 	p.stash[h.number] = stashed{h, b}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,8 +39,12 @@ func TestLostLinkComesBackAndLosesNothing(t *testing.T) {
 		from := len(b.got)
 		for k := range 50 {
 			j.send(e, []byte(fmt.Sprint(round, k)))
-			if k == 25 {
+			switch {
+			case k != 25:
+			case round%2 == 0:
 				a.cut()
+			default: // with what it has not read
+				b.pairs[a.life].links[0].end()
 			}
 		}
 		j.until("all frames", func() bool { return len(b.got) == from+50 })
@@ -375,5 +380,54 @@ func TestPeekedFrameIsHandedUpByAPollThatHearsNothingNew(t *testing.T) {
 	}
 	if b.Look(); len(b.got) != 2 {
 		t.Errorf("%d frames are handed up", len(b.got))
+	}
+}
+
+// TestConfirmationThatFindsNoLinkIsSaidLater: all sockets may be in the middle of a frame.
+func TestConfirmationThatFindsNoLinkIsSaidLater(t *testing.T) {
+	j := newJob(t, 2, nil)
+	a, b, _ := j.met()
+	p := b.pairs[a.life]
+	now := b.now()
+	p.path.owed, p.owedSince, p.path.links[0].blocked = 100, 1, true
+	if p.tick(now); p.owedSince == 0 {
+		t.Fatal("it is forgotten")
+	}
+	p.path.links[0].blocked = false
+	if p.tick(now + time.Second); p.path.owed != 0 {
+		t.Error("it is not said")
+	}
+}
+
+// connected returns a connection with p, as of a handshake that is over.
+func (p *process) connected(q *pair) *link {
+	p.j.t.Helper()
+	fd, err := newSocket(false)
+	if err != nil {
+		p.j.t.Fatal(err)
+	}
+	if err := unix.Connect(fd, sockaddr(netip.AddrPortFrom(p.addrs[0], uint16(p.port)))); err != nil && err != unix.EINPROGRESS {
+		p.j.t.Fatal(err)
+	}
+	return &link{m: p.module, p: q, fd: fd}
+}
+
+// TestLinkThatIsReplacedIsToldAsLost: and a connection that becomes no link is closed, once.
+func TestLinkThatIsReplacedIsToldAsLost(t *testing.T) {
+	j := newJob(t, 2, nil)
+	a, b, _ := j.met()
+	p := b.pairs[a.life]
+	l, told := b.connected(p), len(b.links)
+	if err := p.joined(l, 1<<40); err == nil {
+		t.Fatal("a peer that has received what was not sent")
+	}
+	if _, err := unix.FcntlInt(uintptr(l.fd), unix.F_GETFD, 0); err != unix.EBADF {
+		t.Errorf("the connection is not closed: %v", err)
+	}
+	if err := p.joined(b.connected(p), p.path.told); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.links[told:]; len(got) != 2 || !strings.HasPrefix(got[0], "lost: link 0") || !strings.HasPrefix(got[1], "up: link 0") {
+		t.Errorf("the protocol is told %q", got)
 	}
 }

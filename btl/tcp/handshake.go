@@ -201,22 +201,22 @@ func (c *call) begin() []byte {
 	return c.sent
 }
 
-// answered reads the answer. proven says that it comes of the process of the card.
-func (c *call) answered(b []byte) (proven bool, err error) {
+// answered reads the answer, which comes of the process of the card if there is no error.
+func (c *call) answered(b []byte) (err error) {
 	if c.answer, err = decodeAnswer(b); err != nil {
-		return false, err
+		return err
 	}
 	want := c.proof(roleAcceptor, 0, c.sent, b[:64])
 	if hmac.Equal(want[:], c.answer.proof[:]) {
-		return true, nil
+		return nil
 	}
 	if err := c.hello.security.differs(c.answer.security); err != nil && c.answer.outcome == otherwise {
-		return false, err
+		return err
 	}
 	if c.answer.outcome == stranger {
-		return false, fmt.Errorf("%s", outcomes[stranger])
+		return fmt.Errorf("%s", outcomes[stranger])
 	}
-	return false, fmt.Errorf("what answers does not know the key of the peer's card")
+	return fmt.Errorf("what answers does not know the key of the peer's card")
 }
 
 // prove returns the proof for sending; count is up to where frames have come.

@@ -240,7 +240,7 @@ func FuzzHandshake(f *testing.F) {
 		c := &call{hello: h}
 		c.key[0] = 1
 		c.begin()
-		if proven, _ := c.answered(b[:answerSize]); proven {
+		if c.answered(b[:answerSize]) == nil {
 			t.Fatal("an answer without the key is a proof")
 		}
 		if _, err := c.welcomed(b[:welcomeSize]); err == nil {
@@ -253,4 +253,56 @@ func FuzzHandshake(f *testing.F) {
 			t.Fatal("a caller without the key is let in")
 		}
 	})
+}
+
+// TestDamagedNumberEndsTheLinkAndNotThePath: one far ahead is no request that could be
+// answered, and frames whose turn never comes are no reason to end what can be sent again.
+func TestDamagedNumberEndsTheLinkAndNotThePath(t *testing.T) {
+	j := newJob(t, 2, func(_ int, p *params) { p.Window = 64 << 10 })
+	a, b, e := j.met()
+	from, to := a.pairs[b.life], b.pairs[a.life]
+	goesOn := func(what string) {
+		t.Helper()
+		links, got := len(b.links), len(b.got)
+		j.until("the link ends because of "+what, func() bool { return len(b.links) > links+1 })
+		j.send(e, []byte(what))
+		j.until("a frame after "+what, func() bool { return len(b.got) > got })
+		if got := string(b.got[got]); got != what || len(a.lost)+len(b.lost) > 0 {
+			t.Fatalf("after %s: %q, lost %v %v", what, got, a.lost, b.lost)
+		}
+	}
+	note := make([]byte, headerSize)
+	h := header{kind: kindNote, flags: flagAsk, number: 1 << 60}
+	h.put(note)
+	from.path.links[0].note = note
+	from.touch()
+	goesOn("a number far ahead")
+	if to.path.asked > to.path.due || to.path.damages != 1 {
+		t.Errorf("a confirmation is owed at %d, %d are here; %d damages", to.path.asked, to.path.due, to.path.damages)
+	}
+	for k := range 6 {
+		to.keep(header{size: 16 << 10, kind: kindFrame, number: to.path.due + 2 + uint64(k)}, make([]byte, 16<<10))
+	}
+	if len(to.stash) > 2 {
+		t.Errorf("%d frames are left aside", len(to.stash))
+	}
+	to.stash, to.stashed = map[uint64]stashed{}, 0 // those are no frames of the peer's
+	goesOn("frames whose turn never comes")
+}
+
+// TestPathsThatComeAndGoWithAPeerThatConfirmsNothingTakeBoundedMemory: a peer may send one
+// refused path after another, and not read the answers.
+func TestPathsThatComeAndGoWithAPeerThatConfirmsNothingTakeBoundedMemory(t *testing.T) {
+	j := newJob(t, 2, func(_ int, p *params) { p.Window = 4 << 10 })
+	a, b, _ := j.met()
+	p := a.pairs[b.life]
+	for k := 0; !p.over; k++ {
+		if p.control(kindRefuse, make([]byte, 100)); k > 1000 {
+			t.Fatalf("%d answers take %d bytes", k, p.path.used)
+		}
+		a.Look()
+	}
+	if len(a.lost) != 1 || !errors.Is(a.lost[0], framework.ErrTransport) {
+		t.Error(a.lost)
+	}
 }

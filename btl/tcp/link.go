@@ -168,6 +168,12 @@ func (l *link) fail(err error) {
 	}
 }
 
+// spoil has the link end because what it carries makes no sense: nothing more of it is taken.
+func (l *link) spoil(err error) {
+	l.damaged = true
+	l.fail(err)
+}
+
 // end closes the link. What it carried goes by others.
 func (l *link) end() {
 	if l.over {

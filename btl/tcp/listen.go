@@ -332,7 +332,6 @@ func (g *guest) proven(b []byte) {
 		return
 	}
 	if err := p.joined(l, heard); err != nil {
-		m.shut(fd)
 		p.fail("receive", err)
 	}
 }

@@ -4,7 +4,7 @@ import "math/bits"
 
 // Memory for frames that are built here, and for those that come in pieces. It is taken
 // when it is needed and given back when it is not: what a connection that is idle keeps is
-// less than a page.
+// the first chunk, if that is all it has needed, and a ring of a few KiB.
 
 // chunk is memory for frames that are committed one after another.
 type chunk struct {

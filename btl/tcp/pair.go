@@ -50,6 +50,7 @@ type pair struct {
 	asked      uint64        // the peer was asked to confirm all before
 	owedSince  time.Duration // that something is to be confirmed; 0: nothing is
 	refused    error         // the peer has said that it reads the path no more
+	broken     error         // the pair ends with the next Poll
 	reconnects int
 
 	revival
@@ -94,18 +95,25 @@ func (p *pair) touch() {
 	}
 }
 
-// joined makes a connection whose handshake is over a link. The peer has received all
-// before heard.
+// joined makes a connection whose handshake is over a link, or closes it. The peer has
+// received all before heard.
 func (p *pair) joined(l *link, heard uint64) error {
 	if old := p.links[l.place]; old != nil { // its end was not noticed yet
 		old.end()
+		p.tell(fmt.Sprintf("lost: %v: the peer has connected again", old))
 	}
-	if err := tune(l.fd); err != nil {
+	err := tune(l.fd)
+	if err == nil {
+		err = p.m.watch(l.fd, l)
+	}
+	if err == nil {
+		err = p.path.up(l.place, heard)
+	}
+	if err != nil {
+		p.m.shut(l.fd)
 		return err
 	}
-	if err := p.path.up(l.place, heard); err != nil {
-		return err
-	}
+	p.path.ahead = most(p.window())
 	now := p.m.now()
 	if p.links[l.place] = l; p.had&(1<<l.place) != 0 {
 		p.reconnects++
@@ -114,10 +122,6 @@ func (p *pair) joined(l *link, heard uint64) error {
 	l.since, l.heard, p.met = now, now, true
 	p.asked = 0
 	p.revival.up(l.place, now, l.far.Addr())
-	if err := p.m.watch(l.fd, l); err != nil {
-		l.end()
-		return err
-	}
 	l.list()
 	p.tell("up: " + l.String())
 	p.touch()
@@ -190,12 +194,16 @@ func (p *pair) took(err error) {
 	p.m.env.Ended("btl tcp", p.peer, "receive", err)
 }
 
-// control sends something besides frames. The window has room for it always.
+// control sends something besides frames. The window has room for it always; a peer that has
+// more and more of it sent, and confirms nothing, is lost with the next Poll.
 func (p *pair) control(k kind, body []byte) {
 	b := make([]byte, headerSize, headerSize+len(body))
 	h := header{size: len(body), kind: k}
 	h.put(b)
 	p.path.push(frame{head: append(b, body...)})
+	if p.path.crowded() {
+		p.broken = fmt.Errorf("paths are opened and closed, and the peer confirms nothing of it")
+	}
 	p.touch()
 }
 
@@ -206,6 +214,9 @@ func (p *pair) settle() {
 		if l != nil && l.failed != nil && !l.pending() {
 			p.lose(l)
 		}
+	}
+	if p.broken != nil && !p.over {
+		p.fail("send", p.broken)
 	}
 	p.release()
 	p.limit()

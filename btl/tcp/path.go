@@ -32,6 +32,7 @@ type path struct {
 
 	// From the peer.
 	due       uint64 // the next number that is handed up
+	ahead     uint64 // how many frames the peer may have under way
 	confirmed uint64 // as the peer was told last
 	owed      int    // bytes received since then
 	asked     uint64 // the peer waits for the confirmation of all before
@@ -49,6 +50,7 @@ type frame struct {
 	mem     *chunk              // of head
 	at      int                 // of head in mem
 	place   int8                // of the link that carries it; -1: it waits
+	out     bool                // a socket has taken something of it
 }
 
 func (f *frame) size() int { return len(f.head) + len(f.payload) }
@@ -72,13 +74,21 @@ type carrier struct {
 
 var (
 	errDamaged = errors.New("what came makes no sense")
-	errUnsent  = fmt.Errorf("%w: confirms a frame that was not sent", errDamaged)
+	errUnsent  = fmt.Errorf("%w: it confirms a frame that was not sent", errDamaged)
+	errAhead   = fmt.Errorf("%w: a number that is far ahead", errDamaged)
 )
 
 func (p *path) at(number uint64) *frame { return &p.ring[number&uint64(len(p.ring)-1)] }
 
 // room reports whether the window has room for a frame of n bytes, with its header.
 func (p *path) room(n int) bool { return p.used+n+frameRecord <= p.window }
+
+// crowded reports whether what is sent besides frames, for which there is room always, takes
+// as much again.
+func (p *path) crowded() bool { return p.used > 2*p.window }
+
+// most is how many frames a peer with such a window may have under way.
+func most(window int) uint64 { return uint64(2*window/(headerSize+frameRecord)) + 16 }
 
 // push gives a frame its number. Its header gets that, and what is confirmed.
 func (p *path) push(f frame) uint64 {
@@ -137,7 +147,6 @@ func (p *path) down(link int) {
 		if f := p.at(n); int(f.place) == link {
 			f.place = -1
 			p.again = append(p.again, n)
-			p.resent++
 		}
 	}
 	slices.Sort(p.again)
@@ -228,7 +237,10 @@ func (p *path) assign() int {
 			p.unsent -= p.at(number).size()
 		}
 		f := p.at(number)
-		f.place = int8(best)
+		if f.out {
+			p.resent++
+		}
+		f.place, f.out = int8(best), false
 		c.out = append(c.out, number)
 		c.load += f.cost()
 		c.queued += f.size()
@@ -297,7 +309,9 @@ func (p *path) wrote(link, n int) {
 	n -= k
 	done := 0
 	for n > 0 {
-		rest := p.at(c.out[done]).size() - c.written
+		f := p.at(c.out[done])
+		f.out = true
+		rest := f.size() - c.written
 		if n < rest {
 			c.written += n
 			break
@@ -354,6 +368,18 @@ func (p *path) arrive(number uint64) verdict {
 		return early
 	}
 	return old
+}
+
+// ask says that the peer waits for the confirmation of all before upTo, and check that a
+// frame or a note has that number: one that is far ahead is damaged, and would be waited for
+// in vain.
+func (p *path) ask(upTo uint64) { p.asked = max(p.asked, upTo) }
+
+func (p *path) check(number uint64) error {
+	if number > p.due+p.ahead {
+		return errAhead
+	}
+	return nil
 }
 
 // received says that the frame which was due is here: size bytes, with its header.

@@ -19,9 +19,13 @@ import (
 //	confirm NUMBER        the peer has received all before it
 //	arrive NUMBER         a frame of that number comes, and is received if it is due
 //	say                   a note is to go out
+//	ask NUMBER            the peer waits for the confirmation of all before it
+//	number NUMBER         a header has it
+//	owes                  is the peer to hear at once what has come?
+//	resent                how many frames went again
 func TestScripts(t *testing.T) {
 	scripttest.Run(t, "testdata/path_*.txt", func() func(string) ([]string, error) {
-		p := &path{window: 4 << 10}
+		p := &path{window: 4 << 10, ahead: most(4 << 10)}
 		return func(line string) ([]string, error) { return play(p, line) }
 	})
 }
@@ -73,6 +77,17 @@ func play(p *path, line string) ([]string, error) {
 		if v == handUp {
 			p.received(headerSize)
 		}
+	case "ask":
+		p.ask(uint64(number(1)))
+	case "number":
+		if err := p.check(uint64(number(1))); err != nil {
+			say("%v", err)
+		}
+	case "owes":
+		say("%t", p.owes(p.window))
+	case "resent":
+		say("%d frames", p.resent)
+		return out, nil
 	case "say":
 		if !p.say(false) {
 			say("not now")

@@ -107,14 +107,16 @@ func (l *link) begin() bool {
 	p := l.p
 	h, err := readHeader(l.buf[l.r:], p.m.frame)
 	l.r += headerSize
+	if err == nil {
+		err = p.path.check(h.number)
+	}
 	if err == nil && h.confirmed > p.path.told {
 		err = p.path.heard(h.confirmed)
 		p.touch()
 	}
 	if err != nil {
 		p.path.damages++
-		l.damaged = true
-		l.fail(err)
+		l.spoil(err)
 		return false
 	}
 	if h.flags&flagAsk != 0 {
@@ -122,7 +124,7 @@ func (l *link) begin() bool {
 		if h.kind != kindNote {
 			upTo++
 		}
-		p.path.asked = max(p.path.asked, upTo)
+		p.path.ask(upTo)
 		p.touch()
 	}
 	if h.kind != kindNote {

@@ -165,8 +165,13 @@ func (p *pair) tick(now time.Duration) {
 	if p.owedSince > 0 {
 		if due := p.owedSince + confirmAfter; now < due {
 			p.m.at(due)
-		} else if p.owedSince = 0; p.path.owed > 0 && p.path.say(false) {
-			p.write()
+		} else if p.owedSince = 0; p.path.owed > 0 && p.path.ups() > 0 {
+			if p.path.say(false) {
+				p.write()
+			} else { // no link is between two frames
+				p.owedSince = now
+				p.m.at(now + confirmAfter)
+			}
 		}
 	}
 	ups := p.path.ups()

@@ -136,8 +136,10 @@ func (m *Module) Stats() []pml.PeerStats {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	for _, p := range m.procs.Lives {
-		if p.out != nil && p.Stats.Sent+p.Stats.Received > 0 {
-			d := p.describe(p.out)
+		// Who has only received knows the transport by which the peer came.
+		if t := cmp.Or(p.out, p.inBy); t != nil && p.Stats.Sent+p.Stats.Received > 0 {
+			d := p.describe(t)
+			p.Stats.Transport = cmp.Or(p.Stats.Transport, t.name)
 			p.Stats.Reconnects, p.Stats.Resent = d.Reconnects, d.Resent
 		}
 	}
@@ -188,8 +190,9 @@ func (m *Module) inspect() pml.Inspection {
 		ins.Comms = append(ins.Comms, ci)
 	}
 	for _, p := range m.procs.Lives {
-		for _, note := range p.describe(p.out).Notes {
-			ins.Notes = append(ins.Notes, fmt.Sprintf("%v: %s: %s", p, p.out.name, note))
+		t := cmp.Or(p.out, p.inBy)
+		for _, note := range p.describe(t).Notes {
+			ins.Notes = append(ins.Notes, fmt.Sprintf("%v: %s: %s", p, t.name, note))
 		}
 	}
 	slices.Sort(ins.Notes)

@@ -303,3 +303,24 @@ func TestFailedMessageIsTouchedNoMore(t *testing.T) {
 		})
 	}
 }
+
+// TestWhoOnlyReceivesKnowsTheTransport: statistics have that by which the peer came.
+func TestWhoOnlyReceivesKnowsTheTransport(t *testing.T) {
+	w, cs := over(t, 2, self.Component(), shm.Component())
+	r, err := cs[1].Irecv(pml.Buffer{Bytes: make([]byte, 10)}, 0, 3, pml.PointToPoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cs[0].Send(bounded(t), pml.Buffer{Bytes: []byte("one way")}, 1, 3, pml.PointToPoint, pml.Standard); err != nil {
+		t.Fatal(err)
+	}
+	if err := wait(bounded(t), r, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range w.Procs {
+		stats := p.Module.Stats()
+		if len(stats) != 1 || stats[0].Transport != "shm" {
+			t.Errorf("rank %d: %+v", p.Rank, stats)
+		}
+	}
+}
