@@ -112,7 +112,7 @@ func (a *attempt) ready(events uint32) {
 		b, err := receive(a.fd, &a.buf, want)
 		switch {
 		case err != nil:
-			a.fail(fmt.Errorf("it has closed the connection in the handshake: %w", err), false)
+			a.fail(fmt.Errorf("it closed the connection in the handshake: %w", err), false)
 		case b == nil:
 			return
 		case a.stage == answering:
@@ -138,7 +138,7 @@ func (a *attempt) answered(b []byte) {
 	case answer.outcome != accepted:
 		a.fail(errors.New(outcomes[answer.outcome]), true)
 	case p.far != 0 && answer.path != p.far:
-		p.fail("connect", errors.New("the peer has ended the path, and begun another one"))
+		p.fail("connect", errors.New("the peer has ended the path and opened another one"))
 	default:
 		p.dials[a.place].cancel(a) // the first one that gets so far is it
 		a.stage = welcoming
@@ -168,7 +168,7 @@ func (a *attempt) send(b []byte) bool {
 	if n == len(b) {
 		return true
 	}
-	a.fail(fmt.Errorf("handshake: %d of %d bytes are taken: %w", max(n, 0), len(b), err), false)
+	a.fail(fmt.Errorf("handshake: the socket took %d of %d bytes: %w", max(n, 0), len(b), err), false)
 	return false
 }
 

@@ -63,23 +63,23 @@ func (b *blob) encode() []byte {
 // decodeBlob reads what another process has written.
 func decodeBlob(in []byte) (b blob, err error) {
 	if len(in) == 0 {
-		return b, fmt.Errorf("the peer's card says nothing")
+		return b, fmt.Errorf("the peer's card is empty")
 	}
 	if in[0] != version {
-		return b, fmt.Errorf("the peer's card is of version %d, and this program speaks version %d", in[0], version)
+		return b, fmt.Errorf("the peer's card has version %d, and this program speaks version %d", in[0], version)
 	}
 	if len(in) < blobHeader {
-		return b, fmt.Errorf("the peer's card has %d bytes, too few", len(in))
+		return b, fmt.Errorf("the peer's card is too short: %d bytes", len(in))
 	}
 	b.security, b.port = security(in[1]), binary.LittleEndian.Uint16(in[2:])
 	copy(b.key[:], in[4:])
 	n, rest := int(in[blobHeader-1]), in[blobHeader:]
 	if n > netaddr.Most {
-		return b, fmt.Errorf("the peer's card has %d addresses, more than %d", n, netaddr.Most)
+		return b, fmt.Errorf("the peer's card lists %d addresses, more than %d", n, netaddr.Most)
 	}
 	for range n {
 		if len(rest) == 0 || int(rest[0]) > len(rest)-1 {
-			return b, fmt.Errorf("the peer's card ends within an address")
+			return b, fmt.Errorf("the peer's card breaks off within an address")
 		}
 		size := int(rest[0])
 		a, ok := netip.AddrFromSlice(rest[1 : 1+size])
@@ -89,7 +89,7 @@ func decodeBlob(in []byte) (b blob, err error) {
 		b.addrs, rest = append(b.addrs, a.Unmap()), rest[1+size:]
 	}
 	if len(rest) > 0 {
-		return b, fmt.Errorf("the peer's card has %d bytes too many", len(rest))
+		return b, fmt.Errorf("the peer's card goes on for %d bytes behind its end", len(rest))
 	}
 	return b, nil
 }

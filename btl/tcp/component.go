@@ -116,7 +116,7 @@ func (component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 	kept, left := m.rules.Apply(ifs)
 	m.ifs, m.asked = kept, m.begun
 	if m.addrs, left = p.told(kept, left, env.Identity.LocalSize, env.Identity.Size); len(m.addrs) == 0 {
-		return nil, fmt.Errorf("btl tcp: this host has no address that peers could be told: %s", reasons(left))
+		return nil, fmt.Errorf("btl tcp: this host has no address to publish: %s", reasons(left))
 	}
 	m.left = append(left, netaddr.Untold(kept, m.addrs)...)
 	if m.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {

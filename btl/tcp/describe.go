@@ -74,7 +74,7 @@ func (m *module) unused(p *pair, card *blob) (all []framework.Rejection) {
 		}
 	}
 	for _, l := range m.left {
-		all = append(all, framework.Rejection{Name: l.What, Reason: "no peer is told: " + l.Why})
+		all = append(all, framework.Rejection{Name: l.What, Reason: "not published: " + l.Why})
 	}
 	return all
 }
@@ -99,19 +99,19 @@ func (p *pair) notUsed(a netip.Addr) string {
 	}
 	switch {
 	case !slices.Contains(p.ways, a):
-		return "an address of one host's only"
+		return "such an address means nothing on another host"
 	case ups == 0 && a == p.ways[0]:
 		return ""
 	case ups == 0:
 		return fmt.Sprintf("tried if %v does not answer", p.ways[0])
 	case beside:
-		return "a link goes to another address of its network"
+		return "another address in its network has a link"
 	case mine < 0:
-		return "no network that both hosts are in leads there: tried when no link is up"
+		return "in no network that both hosts share: tried only when no link is up"
 	case ups >= p.wantedLinks():
 		return fmt.Sprintf("%s enough (btl.tcp.links)", map[bool]string{true: "one link is", false: fmt.Sprintf("%d links are", ups)}[ups == 1])
 	}
-	return "a link by its network is made when much is under way"
+	return "its network gets a link when much is under way"
 }
 
 // tell has the protocol hear of a link.

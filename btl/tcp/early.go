@@ -55,7 +55,7 @@ func (p *pair) keep(h header, b []byte) {
 		p.stash, p.stashed = map[uint64]stashed{}, 0
 		for _, l := range p.links[:p.path.top] {
 			if l != nil {
-				l.spoil(fmt.Errorf("%w: more than the window of %d bytes came before its turn", errDamaged, p.window()))
+				l.spoil(fmt.Errorf("%w: more than the window of %d bytes arrived out of turn", errDamaged, p.window()))
 			}
 		}
 		return

@@ -36,14 +36,14 @@ func (m *module) reach(peer framework.Peer) (*blob, error) {
 		return nil, err
 	}
 	if len(card.addrs) == 0 {
-		return nil, fmt.Errorf("the peer has no address that leads to it: see btl.tcp.address_include there")
+		return nil, fmt.Errorf("the peer has published no address: see btl.tcp.address_include there")
 	}
 	if p := m.pairs[peer.Life]; p != nil && p.met {
 		return &card, nil
 	}
 	ifs := m.interfaces()
 	if len(netaddr.Order(ifs, card.addrs)) == 0 {
-		return nil, fmt.Errorf("none of the peer's addresses can be used here: %v", card.addrs)
+		return nil, fmt.Errorf("none of the peer's addresses is usable from here: %v", card.addrs)
 	}
 	return &card, nil
 }

@@ -222,7 +222,7 @@ func TestSilentHostIsLostAfterRetryTimeout(t *testing.T) {
 	if d := a.now() - heard; d < 400*time.Millisecond {
 		t.Errorf("after %v", d)
 	}
-	if err := a.lost[0]; !strings.Contains(err.Error(), "was not heard of for") {
+	if err := a.lost[0]; !strings.Contains(err.Error(), "nothing was heard from the peer for") {
 		t.Error(err)
 	}
 }

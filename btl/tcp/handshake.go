@@ -82,7 +82,7 @@ func decodeHello(b []byte) (h hello, err error) {
 		challenge: [challengeSize]byte(b[80:]),
 	}
 	if h.link >= mostLinks || h.from == 0 || h.path == 0 || !h.limits.plausible() {
-		return h, fmt.Errorf("a greeting that makes no sense")
+		return h, fmt.Errorf("a malformed hello")
 	}
 	return h, nil
 }
@@ -94,7 +94,7 @@ func (l limits) plausible() bool {
 
 func checkMagic(b []byte) error {
 	if [7]byte(b) != [7]byte(magic[:7]) {
-		return fmt.Errorf("what speaks there is not ferry")
+		return fmt.Errorf("something else than ferry answers there")
 	}
 	if b[7] != version {
 		return fmt.Errorf("it speaks version %d, and this program version %d", b[7], version)
@@ -114,8 +114,8 @@ const (
 )
 
 var outcomes = map[outcome]string{
-	accepted: "accepted", crossed: "both have called", gone: "the path has ended there",
-	stranger:  "another process answers there than the one of the card, or it knows nothing of this job",
+	accepted: "accepted", crossed: "both ends have called", gone: "the path has ended there",
+	stranger:  "a different process answers there, or one that does not know this job",
 	otherwise: "another btl.tcp.security",
 }
 
@@ -153,7 +153,7 @@ func decodeAnswer(b []byte) (a answer, err error) {
 		challenge: [24]byte(b[40:]), proof: [sha256.Size]byte(b[64:]),
 	}
 	if outcomes[a.outcome] == "" || a.outcome == accepted && (a.path == 0 || !a.limits.plausible()) {
-		return a, fmt.Errorf("an answer that makes no sense")
+		return a, fmt.Errorf("a malformed answer")
 	}
 	return a, nil
 }
@@ -216,7 +216,7 @@ func (c *call) answered(b []byte) (err error) {
 	if c.answer.outcome == stranger {
 		return fmt.Errorf("%s", outcomes[stranger])
 	}
-	return fmt.Errorf("what answers does not know the key of the peer's card")
+	return fmt.Errorf("the process that answers does not have the key in the peer's card")
 }
 
 // prove returns the proof for sending; count is up to where frames have come.
@@ -231,7 +231,7 @@ func (c *call) welcomed(b []byte) (count uint64, err error) {
 	count = le.Uint64(b)
 	sum := c.proof(roleWelcome, count, c.sent)
 	if !hmac.Equal(b[8:welcomeSize], sum[:welcomeSize-8]) {
-		return 0, fmt.Errorf("a welcome without proof")
+		return 0, fmt.Errorf("a welcome without a valid proof")
 	}
 	return count, nil
 }
@@ -257,7 +257,7 @@ func (v *visit) proven(b []byte) (count uint64, err error) {
 	count = le.Uint64(b)
 	sum := v.proof(roleCaller, count, v.received, v.sent)
 	if !hmac.Equal(b[8:proofSize], sum[:]) {
-		return 0, fmt.Errorf("a caller that does not know the key of this process's card")
+		return 0, fmt.Errorf("the caller does not have the key in this process's card")
 	}
 	return count, nil
 }

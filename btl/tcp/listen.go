@@ -163,10 +163,10 @@ func (m *module) admit(fd int, from netip.AddrPort) {
 	m.guests = append(m.guests, g)
 	switch local := localAddr(fd).Addr(); {
 	case !slices.Contains(m.addrs, local):
-		g.turnAway(fmt.Sprintf("it came by %v, which no peer is told", local))
+		g.turnAway(fmt.Sprintf("it came to %v, which is not published", local))
 		return
 	case len(m.guests) > mostGuests:
-		m.guests[0].turnAway("others came")
+		m.guests[0].turnAway("too many connections are in the handshake")
 	}
 	if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
 		g.turnAway(err.Error())
@@ -190,7 +190,7 @@ func (g *guest) turnAway(why string) {
 	g.close()
 	m := g.m
 	if m.strangers++; m.strangers == 1 {
-		m.env.Logger.Warn("btl tcp: a connection is not let in; more of them are only counted", "from", g.from.String(), "reason", why)
+		m.env.Logger.Warn("btl tcp: a connection was not let in; further ones are only counted", "from", g.from.String(), "reason", why)
 	}
 }
 
@@ -261,7 +261,7 @@ func (g *guest) greeted(b []byte) {
 	case otherwise:
 		g.turnAway(m.security.differs(h.security).Error())
 	case stranger:
-		g.turnAway("it looks for another process, or is of another job")
+		g.turnAway("it looks for another process, or belongs to another job")
 	default:
 		g.close()
 	}
@@ -309,7 +309,7 @@ func (g *guest) proven(b []byte) {
 		return
 	case place.p == nil:
 		if old := m.pairs[life]; old != nil {
-			old.fail("receive", errors.New("the peer has ended the path, and begun another one"))
+			old.fail("receive", errors.New("the peer has ended the path and opened another one"))
 		}
 		if place.p = m.pairs[life]; place.p != nil { // the protocol has
 			g.close()
@@ -342,6 +342,6 @@ func (g *guest) send(b []byte) bool {
 	if n == len(b) {
 		return true
 	}
-	g.turnAway(fmt.Sprintf("handshake: %d of %d bytes are taken: %v", max(n, 0), len(b), err))
+	g.turnAway(fmt.Sprintf("handshake: the socket took %d of %d bytes: %v", max(n, 0), len(b), err))
 	return false
 }

@@ -179,7 +179,7 @@ const censusPeriod = time.Second
 func (m *module) tick(now time.Duration) {
 	m.next = now + time.Minute
 	for len(m.guests) > 0 && m.guests[0].until <= now {
-		m.guests[0].turnAway("it took too long")
+		m.guests[0].turnAway("its handshake took too long")
 	}
 	if len(m.guests) > 0 {
 		m.at(m.guests[0].until)

@@ -33,7 +33,7 @@ func nic(name string, nets ...string) netaddr.Interface {
 // TestLinksAreCountedAndPlacedByNetwork: not by address, of which a network may have several.
 func TestLinksAreCountedAndPlacedByNetwork(t *testing.T) {
 	ifs := []netaddr.Interface{
-		nic("eth0", "10.1.0.1/16", "10.7.0.1/16", "fd01::1/64"), nic("eth1", "10.2.0.1/16"), nic("br-77", "172.18.0.1/16"),
+		nic("eth0", "10.1.0.1/16", "10.7.0.1/16", "fd01::1/64"), nic("eth1", "10.2.0.1/16"), nic("br-0123456789ab", "172.18.0.1/16"),
 	}
 	for _, c := range []struct {
 		what string
@@ -252,7 +252,7 @@ func TestErrorHasWhatBecameOfEachAddressInTheEnd(t *testing.T) {
 		t.Error(got)
 	}
 	p.tried, p.card = nil, nil
-	if got := p.unreachable(a.now()).Error(); !strings.Contains(got, "does not have the peer's card") {
+	if got := p.unreachable(a.now()).Error(); !strings.Contains(got, "this process does not have its card") {
 		t.Error(got)
 	}
 	p.drop()
@@ -276,12 +276,12 @@ func TestUnusedAddressesAreNamedWithReason(t *testing.T) {
 			}
 		}
 	}
-	want("before", "127.0.2.2", "tried if 127.0.1.2 does not answer", "127.0.1.2", "", "docker0", "no peer is told: such a network ends")
+	want("before", "127.0.2.2", "tried if 127.0.1.2 does not answer", "127.0.1.2", "", "docker0", "not published: such a network ends")
 	j.met()
 	p := a.pairs[b.life]
 	p.ways = append(p.ways, addrs("192.0.2.9")...)
 	b.module.card = (&blob{security: b.security, port: uint16(b.port), key: b.key, addrs: p.ways}).encode()
-	want("with one link", "127.0.1.2", "", "127.0.1.3", "another address of its network", "127.0.2.2", "much is under way", "192.0.2.9", "no network that both hosts are in")
+	want("with one link", "127.0.1.2", "", "127.0.1.3", "another address in its network", "127.0.2.2", "much is under way", "192.0.2.9", "no network that both hosts share")
 	a.wanted = 1
 	want("with one link wanted", "127.0.2.2", "one link is enough")
 	a.wanted = 0

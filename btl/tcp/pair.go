@@ -202,7 +202,7 @@ func (p *pair) control(k kind, body []byte) {
 	h.put(b)
 	p.path.push(frame{head: append(b, body...)})
 	if p.path.crowded() {
-		p.broken = fmt.Errorf("paths are opened and closed, and the peer confirms nothing of it")
+		p.broken = fmt.Errorf("too many unconfirmed messages about paths that were opened and closed")
 	}
 	p.touch()
 }
@@ -309,7 +309,7 @@ func (p *pair) lose(l *link) {
 	p.revival.down(l.alive(now), fmt.Sprintf("%v: %v", l, err), p.path.ups() == 0)
 	p.hasty = true
 	if errors.Is(err, errDamaged) && p.path.damages == 1 {
-		p.m.env.Logger.Warn("btl tcp: a connection carried what makes no sense, and is made again; more of them are only counted", "peer", p.proc.String(), "link", l.String(), "error", err)
+		p.m.env.Logger.Warn("btl tcp: a connection carried damaged data and is made again; further ones are only counted", "peer", p.proc.String(), "link", l.String(), "error", err)
 	}
 	p.m.at(now)
 	p.tell(fmt.Sprintf("lost: %v: %v", l, err))

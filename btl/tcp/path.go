@@ -73,9 +73,9 @@ type carrier struct {
 }
 
 var (
-	errDamaged = errors.New("what came makes no sense")
+	errDamaged = errors.New("damaged data")
 	errUnsent  = fmt.Errorf("%w: it confirms a frame that was not sent", errDamaged)
-	errAhead   = fmt.Errorf("%w: a number that is far ahead", errDamaged)
+	errAhead   = fmt.Errorf("%w: a frame number far ahead", errDamaged)
 )
 
 func (p *path) at(number uint64) *frame { return &p.ring[number&uint64(len(p.ring)-1)] }

@@ -42,7 +42,7 @@ type dial struct {
 
 var (
 	errNoAnswer = errors.New("no answer")
-	errSilent   = errors.New("it takes connections, but says nothing: is it stopped?")
+	errSilent   = errors.New("it accepts connections but does not answer (is it stopped?)")
 )
 
 // failure is what became of an attempt.
@@ -363,12 +363,12 @@ func (p *pair) unreachable(now time.Duration) error {
 	switch {
 	case len(tried) > 0:
 	case p.card == nil:
-		what = "this process does not have the peer's card, so that only the peer could connect again"
+		what = "only the peer could connect again, because this process does not have its card"
 	default:
 		what = "none of the peer's addresses could be tried"
 	}
 	if !p.met {
 		return fmt.Errorf("%s: no connection within %v: %s", from, (now - p.began).Round(time.Millisecond), what)
 	}
-	return fmt.Errorf("%s: the connection is lost (%s), and the peer was not heard of for %v: %s", from, p.gone, (now - p.alive).Round(time.Millisecond), what)
+	return fmt.Errorf("%s: the connection was lost (%s) and nothing was heard from the peer for %v: %s", from, p.gone, (now - p.alive).Round(time.Millisecond), what)
 }

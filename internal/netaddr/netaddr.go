@@ -132,14 +132,24 @@ func sorted(list []found) []netip.Addr {
 	return out
 }
 
-// inside are how interfaces begin whose networks end at the host: of containers and
-// virtual machines.
-var inside = []string{"docker", "br-", "virbr", "vboxnet", "vmnet", "veth", "cni", "flannel", "cali", "podman", "lxc", "lxd"}
+// inside are how interfaces begin whose networks end at the host, or are laid over the others:
+// of containers and virtual machines.
+var inside = []string{"docker", "virbr", "vboxnet", "vmnet", "veth", "cni", "flannel", "cali", "vxlan.calico", "tunl", "cilium", "weave",
+	"kube-", "podman", "lxc", "lxd"}
+
+// isInside reports whether an interface has such a name. Docker's own bridges are br- and 12
+// hexadecimal digits; others (br-ex, br-lan) are as good as what they bridge.
+func isInside(name string) bool {
+	if id, ok := strings.CutPrefix(name, "br-"); ok {
+		return len(id) == 12 && strings.Trim(id, "0123456789abcdef") == ""
+	}
+	return slices.ContainsFunc(inside, func(p string) bool { return strings.HasPrefix(name, p) })
+}
 
 // rank is less for what is more likely to reach this host.
 func rank(i Interface, a netip.Addr) int {
 	r := 0
-	if slices.ContainsFunc(inside, func(p string) bool { return strings.HasPrefix(i.Name, p) }) {
+	if isInside(i.Name) {
 		r += 4
 	}
 	if i.Flags&net.FlagPointToPoint != 0 { // a VPN, mostly

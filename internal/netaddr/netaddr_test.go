@@ -107,3 +107,16 @@ func TestAddressesThatPeersAreNotToldHaveReasons(t *testing.T) {
 		}
 	}
 }
+
+// TestNetworksInsideHostsAreKnownByName: they come last, and are common to no two hosts.
+func TestNetworksInsideHostsAreKnownByName(t *testing.T) {
+	for name, inside := range map[string]bool{
+		"docker0": true, "br-0123456789ab": true, "tunl0": true, "cilium_host": true, "weave": true, "kube-bridge": true, "kube-ipvs0": true, "cni0": true, "vxlan.calico": true,
+		"br-ex": false, "br-lan": false, "br-int": false, "br0": false, "br-deadbeef": false, "eth0": false, "ib0": false, "bond0": false, "tun0": false,
+	} {
+		i := nic(name, up, "10.1.0.1/16")
+		if got := Common([]Interface{i}, netip.MustParseAddr("10.1.0.2")) < 0; got != inside {
+			t.Errorf("%s: inside is %t", name, got)
+		}
+	}
+}
