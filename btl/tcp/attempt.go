@@ -98,8 +98,15 @@ func (a *attempt) ready(events uint32) {
 			a.fail(err, err == unix.ECONNREFUSED || !a.p.met)
 			return
 		}
+		// The host listens still, whether or not its process says something: one that is
+		// stopped is not lost.
+		p, now := a.p, a.p.m.clock
+		p.alive = max(p.alive, now)
 		a.stage = answering
-		a.until = a.begun + attemptTimeout
+		if a.until = a.begun + attemptTimeout; p.met {
+			a.until = min(a.until, now+p.m.retryTimeout/2)
+		}
+		p.m.at(a.until)
 		if !a.send(a.call.begin()) {
 			return
 		}

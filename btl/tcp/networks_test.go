@@ -215,6 +215,30 @@ func TestStoppedProcessTriesAgainBeforeItGivesUp(t *testing.T) {
 	}
 }
 
+// TestStoppedPeerWhoseLinksBreakIsNotLost: its host takes connections, and nothing is said
+// over them.
+func TestStoppedPeerWhoseLinksBreakIsNotLost(t *testing.T) {
+	j := newJob(t, 2, func(_ int, p *params) { p.Retry = 10 * time.Second })
+	a, b, e := j.met()
+	a.cut()
+	p := a.pairs[b.life]
+	j.until("the link is lost", func() bool { return p.path.ups() == 0 }, b)
+	for range 25 { // seconds
+		a.begun = a.begun.Add(-time.Second)
+		for range 20 { // polls
+			a.Look()
+		}
+		if len(a.lost) > 0 {
+			t.Fatal(a.lost)
+		}
+	}
+	if got := p.unreachable(a.now()).Error(); !strings.Contains(got, "is it stopped?") {
+		t.Error(got)
+	}
+	j.send(e, []byte("goes on"))
+	j.until("the frame", func() bool { return len(b.got) == 2 })
+}
+
 // TestDeadProcessIsNotAwaitedAtOtherAddresses: where a link was up nobody listens any more,
 // whether or not something answers elsewhere.
 func TestDeadProcessIsNotAwaitedAtOtherAddresses(t *testing.T) {

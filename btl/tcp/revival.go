@@ -305,8 +305,7 @@ func (p *pair) dial(place int, now time.Duration, ups int) {
 		switch {
 		case now < a.until:
 			p.m.at(a.until)
-		case a.called(): // its host has taken the connection, so that somebody listens still
-			p.alive = now
+		case a.called():
 			a.fail(errSilent, false)
 		default:
 			a.fail(errNoAnswer, false)
