@@ -367,7 +367,7 @@ func (p *pair) unreachable(now time.Duration) error {
 		what = "none of the peer's addresses could be tried"
 	}
 	if !p.met {
-		return fmt.Errorf("%s: no connection within %v: %s", from, (now - p.began).Round(time.Millisecond), what)
+		return fmt.Errorf("%s: no connection after %v: %s", from, (now - p.began).Round(time.Millisecond), what)
 	}
 	return fmt.Errorf("%s: the connection was lost (%s) and nothing was heard from the peer for %v: %s", from, p.gone, (now - p.alive).Round(time.Millisecond), what)
 }
