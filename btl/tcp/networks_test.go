@@ -215,6 +215,25 @@ func TestStoppedProcessTriesAgainBeforeItGivesUp(t *testing.T) {
 	}
 }
 
+// TestProcessThatLooksSeldomGivesUpInTheEnd: the pauses are no reason to try for ever.
+func TestProcessThatLooksSeldomGivesUpInTheEnd(t *testing.T) {
+	j := newJob(t, 2, nil)
+	a, b, _ := j.met()
+	p := a.pairs[b.life]
+	b.shut(b.listener.fd)
+	b.listener = nil
+	a.cut()
+	p.ways = nil // nothing can be tried
+	for range 2 * mostWakes {
+		a.begun = a.begun.Add(-time.Minute)
+		a.Look()
+		a.Look()
+	}
+	if len(a.lost) != 1 {
+		t.Errorf("after %d minutes: lost %v", 2*mostWakes, a.lost)
+	}
+}
+
 // TestStoppedPeerWhoseLinksBreakIsNotLost: its host takes connections, and nothing is said
 // over them.
 func TestStoppedPeerWhoseLinksBreakIsNotLost(t *testing.T) {

@@ -21,7 +21,9 @@ type revival struct {
 	counted time.Duration // the links were looked at
 	alive   time.Duration // when the peer's host was heard of last, by what is gone
 	dials   [mostLinks]*dial
-	gone    string // the link that was lost last, and why
+	gone    string        // the link that was lost last, and why
+	woke    time.Duration // as of the module, while no link is up
+	wakes   int           // that were counted
 
 	networks
 	worked [mostLinks]netip.Addr // the peer's address of the last link at each place
@@ -112,7 +114,7 @@ func (r *revival) begin(now time.Duration) { r.began, r.alive = now, now }
 
 // up says that a link is there, with an address of the peer.
 func (r *revival) up(place int, now time.Duration, far netip.Addr) {
-	r.alive = now
+	r.alive, r.wakes = now, 0
 	r.worked[place] = far
 	r.tried = slices.DeleteFunc(r.tried, func(f failure) bool { return f.addr.Addr() == far })
 	if d := r.dials[place]; d != nil {
@@ -194,7 +196,11 @@ func (p *pair) tick(now time.Duration) {
 		patience, end = p.m.connectTimeout, p.began
 	}
 	// A process that was stopped, or computed, has tried nothing meanwhile.
-	end = max(end+patience, p.m.woke+min(patience, afterPause))
+	if p.m.woke > p.woke && p.wakes < mostWakes {
+		p.woke = p.m.woke
+		p.wakes++
+	}
+	end = max(end+patience, p.woke+min(patience, afterPause))
 	if now < end {
 		p.m.at(end)
 		return
@@ -203,8 +209,11 @@ func (p *pair) tick(now time.Duration) {
 }
 
 // afterPause is how long a peer is tried at least by a process that has not looked after its
-// links for a while, whatever the time.
-const afterPause = 5 * time.Second
+// links for a while, whatever the time; so often, because some look now and then only.
+const (
+	afterPause = 5 * time.Second
+	mostWakes  = 4
+)
 
 // wants reports whether a link is to be at a place.
 func (p *pair) wants(place, ups int) bool {
