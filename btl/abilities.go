@@ -136,6 +136,14 @@ type LinkWatcher interface {
 	Link(peer framework.Life, note string)
 }
 
+// CardHolder is an optional ability of a Receiver: it knows processes to which there is no
+// path yet.
+type CardHolder interface {
+	// Card returns what Connect would be given to connect with peer, or false if the
+	// peer's card has not come, or has no entry of the module's. Called as the others.
+	Card(peer framework.Life) (framework.Peer, bool)
+}
+
 // PeerPoller is an optional ability of a Module: polling one peer's path costs
 // less than Poll. A blocking receive from a known source asks for it.
 type PeerPoller interface {

@@ -11,6 +11,9 @@ import (
 // receiver is a module as the module behind it calls upwards.
 type receiver module
 
+// Unwrap has framework.As find the abilities of the receiver behind.
+func (r *receiver) Unwrap() any { return r.up }
+
 // Accept implements btl.Receiver.
 func (r *receiver) Accept(peer framework.Life) btl.Inbound {
 	m := (*module)(r)

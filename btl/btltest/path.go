@@ -112,7 +112,11 @@ func (p *path) burst(most int, send func(k int) (frame []byte, sent bool)) (fram
 		var frame []byte
 		var sent bool
 		try := func() { frame, sent = send(k) }
-		if p.from.do(try); !sent && p.from != p.to {
+		switch p.from.do(try); {
+		case sent || p.from == p.to:
+		case k == 0: // what the receiver has taken may not be known here yet
+			p.from.until("room in an empty path", func() bool { try(); return sent }, p.to)
+		default:
 			p.from.poll() // its own progress may make room once: a socket takes more
 			p.from.do(try)
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 )
 
 // resources are what a leak shows in, of the whole program: the memory of Go's
@@ -53,8 +54,12 @@ func (r resources) String() string {
 	return fmt.Sprintf("%d descriptors, %d mapped files, %d bytes of open files", r.descriptors, r.mappings, r.bytes)
 }
 
+func (r resources) exceed(before resources) bool {
+	return r.descriptors > before.descriptors || r.mappings > before.mappings || r.bytes > before.bytes
+}
+
 // growsNothing fails if something is left behind by the cycles that follow those in which
-// things settle.
+// things settle. A module may take a moment to end a connection.
 func (w *world) growsNothing(cycles, settled int, cycle func(k int)) {
 	var before resources
 	for k := range cycles {
@@ -63,8 +68,16 @@ func (w *world) growsNothing(cycles, settled int, cycle func(k int)) {
 		}
 		cycle(k)
 	}
-	after := w.resources()
-	if after.descriptors > before.descriptors || after.mappings > before.mappings || after.bytes > before.bytes {
+	after, end := w.resources(), time.Now().Add(10*time.Second)
+	w.Until("resources are given back", func() bool {
+		if !after.exceed(before) || time.Now().After(end) {
+			return true
+		}
+		w.pollAll()
+		after = w.resources()
+		return false
+	})
+	if after.exceed(before) {
 		w.Fatalf("%d cycles: %v before, %v after", cycles-settled, before, after)
 	}
 }

@@ -183,6 +183,16 @@ func (n *node) PathDown(peer framework.Life, err error) { n.lose(loss{peer, err,
 // PeerGone implements btl.Receiver.
 func (n *node) PeerGone(peer framework.Life, err error) { n.lose(loss{peer, err, true}) }
 
+// Card implements btl.CardHolder: the kit's processes know one another.
+func (n *node) Card(peer framework.Life) (framework.Peer, bool) {
+	for _, other := range n.w.nodes {
+		if other.peer.Life == peer {
+			return other.peer, true
+		}
+	}
+	return framework.Peer{}, false
+}
+
 func (n *node) lose(l loss) {
 	if errors.Is(l.err, framework.ErrPeerClosed) != l.gone {
 		n.w.Errorf("rank %d: a process that has closed is PeerGone, anything else PathDown: %w", n.rank, l.err)

@@ -109,6 +109,16 @@ func (t *transport) Link(peer framework.Life, note string) {
 	t.m.env.Event(pml.Event{Kind: pml.EventLink, Peer: peer, Note: t.name + ": " + note})
 }
 
+// Card implements btl.CardHolder.
+func (t *transport) Card(peer framework.Life) (card framework.Peer, ok bool) {
+	if p := t.m.procs.Find(peer); p != nil && p.Known {
+		var err error
+		card, err = p.peer(t)
+		ok = err == nil
+	}
+	return card, ok
+}
+
 // describe returns what a transport says of the way to the process.
 func (p *proc) describe(t *transport) (d btl.Description) {
 	if t != nil && t.describer != nil {

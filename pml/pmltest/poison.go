@@ -20,6 +20,9 @@ func (p poisoned) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
 
 type poisonReceiver struct{ btl.Receiver }
 
+// Unwrap has framework.As find the abilities of the receiver behind.
+func (p poisonReceiver) Unwrap() any { return p.Receiver }
+
 func (p poisonReceiver) Accept(peer framework.Life) btl.Inbound {
 	return &poisonInbound{up: p.Receiver.Accept(peer)}
 }
