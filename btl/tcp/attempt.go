@@ -102,6 +102,10 @@ func (a *attempt) ready(events uint32) {
 		// stopped is not lost.
 		p, now := a.p, a.p.m.clock
 		p.alive = max(p.alive, now)
+		if err := a.encrypt(); err != nil {
+			a.fail(err, false)
+			return
+		}
 		a.stage = answering
 		if a.until = a.begun + attemptTimeout; p.met {
 			a.until = min(a.until, now+p.m.retryTimeout/2)
@@ -116,10 +120,10 @@ func (a *attempt) ready(events uint32) {
 		if a.stage == welcoming {
 			want = welcomeSize
 		}
-		b, err := receive(a.fd, &a.buf, want)
+		b, err := a.p.m.receive(a.fd, &a.buf, want)
 		switch {
 		case err != nil:
-			a.fail(fmt.Errorf("it closed the connection in the handshake: %w", err), false)
+			a.fail(fmt.Errorf("the connection has ended in the handshake: %w", err), isFinal(err))
 		case b == nil:
 			return
 		case a.stage == answering:
@@ -143,7 +147,7 @@ func (a *attempt) answered(b []byte) {
 	case answer.outcome == crossed:
 		a.fail(errors.New(outcomes[crossed]), false)
 	case answer.outcome != accepted:
-		a.fail(errors.New(outcomes[answer.outcome]), true)
+		a.fail(errors.New(outcomes[answer.outcome]), answer.outcome != unknown)
 	case p.far != 0 && answer.path != p.far:
 		p.fail("connect", errors.New("the peer has ended the path and opened another one"))
 	default:
@@ -171,7 +175,7 @@ func (a *attempt) welcomed(b []byte) {
 
 // send sends a part of the handshake, for which a new connection has room.
 func (a *attempt) send(b []byte) bool {
-	n, err := unix.Write(a.fd, b)
+	n, err := a.p.m.output(a.fd, b)
 	if n == len(b) {
 		return true
 	}
@@ -194,14 +198,14 @@ func (a *attempt) fail(err error, final bool) {
 }
 
 // receive reads one part of a handshake: want bytes, or nil if they are not all here.
-func receive(fd int, buf *[]byte, want int) ([]byte, error) {
+func (m *module) receive(fd int, buf *[]byte, want int) ([]byte, error) {
 	if cap(*buf) < want {
 		b := make([]byte, len(*buf), want)
 		copy(b, *buf)
 		*buf = b
 	}
 	for len(*buf) < want {
-		n, err := unix.Read(fd, (*buf)[len(*buf):want])
+		n, err := m.input(fd, (*buf)[len(*buf):want])
 		switch {
 		case n > 0:
 			*buf = (*buf)[:len(*buf)+n]

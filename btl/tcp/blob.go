@@ -1,7 +1,9 @@
 package tcp
 
 import (
+	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -17,9 +19,10 @@ type security uint8
 const (
 	auth security = iota + 1 // each proves that it knows the key in the acceptor's card
 	none
+	encrypted // TLS, with the keys in both cards; within, as auth
 )
 
-var securityNames = map[security]string{auth: "auth", none: "none"}
+var securityNames = map[security]string{auth: "auth", none: "none", encrypted: "tls"}
 
 func (s security) String() string {
 	if name, ok := securityNames[s]; ok {
@@ -33,8 +36,10 @@ func (s security) differs(peer security) error {
 	if s == peer {
 		return nil
 	}
-	return fmt.Errorf("btl.tcp.security is %v here and %v at the peer: give all processes of the job the same value", s, peer)
+	return fmt.Errorf("%w %v here and %v at the peer: give all processes of the job the same value", errDiffers, s, peer)
 }
+
+var errDiffers = errors.New("btl.tcp.security is")
 
 const keySize = 32
 
@@ -45,17 +50,24 @@ type blob struct {
 	port     uint16
 	key      [keySize]byte // zero without security
 	addrs    []netip.Addr  // the most useful first
+	pin      []byte        // of the key for TLS; nil: none
 }
 
 // Of the card, little-endian: u8 version, u8 security, u16 port, 32 bytes key, u8 number
-// of addresses, and each as u8 length and its 4 or 16 bytes.
+// of addresses, and each as u8 length and its 4 or 16 bytes; then fields, each as u8 what it
+// is, u8 length and its bytes. A field that the reader does not know is left out.
 const blobHeader = 1 + 1 + 2 + keySize + 1
+
+const fieldPin = 1
 
 func (b *blob) encode() []byte {
 	out := binary.LittleEndian.AppendUint16([]byte{version, byte(b.security)}, b.port)
 	out = append(append(out, b.key[:]...), byte(len(b.addrs)))
 	for _, a := range b.addrs {
 		out = append(append(out, byte(a.BitLen()/8)), a.AsSlice()...)
+	}
+	if b.pin != nil {
+		out = append(append(out, fieldPin, byte(len(b.pin))), b.pin...)
 	}
 	return out
 }
@@ -88,8 +100,21 @@ func decodeBlob(in []byte) (b blob, err error) {
 		}
 		b.addrs, rest = append(b.addrs, a.Unmap()), rest[1+size:]
 	}
-	if len(rest) > 0 {
-		return b, fmt.Errorf("the peer's card goes on for %d bytes behind its end", len(rest))
+	for len(rest) > 0 {
+		if len(rest) < 2 || int(rest[1]) > len(rest)-2 {
+			return b, fmt.Errorf("the peer's card ends within a field")
+		}
+		what, size := rest[0], int(rest[1])
+		if what == fieldPin {
+			if size != pinSize || b.pin != nil {
+				return b, fmt.Errorf("the peer's card has a key of %d bytes for TLS, or two", size)
+			}
+			b.pin = bytes.Clone(rest[2 : 2+size])
+		}
+		rest = rest[2+size:]
+	}
+	if b.security == encrypted && b.pin == nil {
+		return b, fmt.Errorf("the peer's card has no key for TLS")
 	}
 	return b, nil
 }

@@ -9,6 +9,38 @@ import (
 
 var someBlob = blob{security: auth, port: 40001, key: [keySize]byte{1, 2, 3}, addrs: []netip.Addr{netip.MustParseAddr("10.1.0.7"), netip.MustParseAddr("fd00::7")}}
 
+func encryptedBlob() *blob {
+	b := someBlob
+	b.security, b.pin = encrypted, bytes.Repeat([]byte{7}, pinSize)
+	return &b
+}
+
+// TestFieldOfALaterProgramIsLeftOut: and what is known behind it is read.
+func TestFieldOfALaterProgramIsLeftOut(t *testing.T) {
+	b := encryptedBlob()
+	plain := *b
+	plain.pin = nil
+	in := append(plain.encode(), 200, 3, 1, 2, 3)
+	in = append(append(in, fieldPin, pinSize), b.pin...)
+	if got, err := decodeBlob(in); err != nil || !bytes.Equal(got.encode(), b.encode()) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// TestKeyForTLSIsOneAndWhole.
+func TestKeyForTLSIsOneAndWhole(t *testing.T) {
+	b := encryptedBlob()
+	none := *b
+	none.pin = nil
+	short := append(none.encode(), fieldPin, 2, 1, 2)
+	two := append(append(b.encode(), fieldPin, pinSize), b.pin...)
+	for what, in := range map[string][]byte{"none": none.encode(), "short": short, "two": two} {
+		if _, err := decodeBlob(in); err == nil || !strings.Contains(err.Error(), "TLS") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
 func TestCardOfAnotherVersionNamesBoth(t *testing.T) {
 	b := someBlob.encode()
 	b[0] = 9
@@ -18,14 +50,15 @@ func TestCardOfAnotherVersionNamesBoth(t *testing.T) {
 }
 
 func TestCutCardIsAnError(t *testing.T) {
-	whole := someBlob.encode()
-	for n := range whole {
-		if _, err := decodeBlob(whole[:n]); err == nil {
-			t.Errorf("%d of %d bytes are taken", n, len(whole))
+	for _, whole := range [][]byte{someBlob.encode(), encryptedBlob().encode()} {
+		for n := range whole {
+			if _, err := decodeBlob(whole[:n]); err == nil {
+				t.Errorf("%d of %d bytes are taken", n, len(whole))
+			}
 		}
-	}
-	if _, err := decodeBlob(append(whole, 0)); err == nil {
-		t.Error("a byte too many is taken")
+		if _, err := decodeBlob(append(whole, 0)); err == nil {
+			t.Error("a byte too many is taken")
+		}
 	}
 }
 
@@ -33,6 +66,8 @@ func TestCutCardIsAnError(t *testing.T) {
 func FuzzBlob(f *testing.F) {
 	f.Add(someBlob.encode())
 	f.Add([]byte{version})
+	f.Add(encryptedBlob().encode())
+	f.Add(append(someBlob.encode(), 200, 1, 0))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		b, err := decodeBlob(in)
 		if err != nil {

@@ -39,6 +39,10 @@ func (m *module) Close() error {
 		}
 		p.drop()
 	}
+	if m.shaken != nil {
+		m.handshakes.Wait() // nobody waits for them: they have ended
+		m.shut(m.shaken.fd)
+	}
 	return unix.Close(m.epoll)
 }
 
@@ -47,9 +51,9 @@ func (m *module) drain(pairs []*pair) {
 	for last := time.Now(); time.Since(last) < closePatience; {
 		waits := false
 		for _, p := range pairs {
-			before := p.path.toWrite()
+			before := p.path.toWrite() + p.kept()
 			p.write()
-			if left := p.path.toWrite(); left > 0 && p.path.ups() > 0 {
+			if left := p.path.toWrite() + p.kept(); left > 0 && p.path.ups() > 0 {
 				waits = true
 				if left < before {
 					last = time.Now()

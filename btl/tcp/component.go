@@ -30,7 +30,7 @@ type params struct {
 	Connect    time.Duration  `param:"connect_timeout" default:"10s" min:"10ms" max:"10m" level:"user" scope:"process" doc:"How long a peer may take to answer at all of its addresses, before another transport is tried."`
 	Retry      time.Duration  `param:"retry_timeout" default:"30s" min:"100ms" max:"1h" level:"user" scope:"process" doc:"How long a peer that was connected may not be heard of, while new connections are tried, before it counts as lost."`
 	Window     framework.Size `param:"window" default:"4MiB" min:"4KiB" max:"1GiB" unit:"bytes" level:"tuner" scope:"process" doc:"Most that is on its way to a peer: it is kept until the peer has confirmed it, and sent again if a connection breaks."`
-	Security   string         `param:"security" default:"auto" choices:"auto,auth,none" level:"user" scope:"process" doc:"auto, auth: both ends of a connection prove that they belong to the job, by a key in the business card. none: whoever connects is believed. Nothing is encrypted."`
+	Security   string         `param:"security" default:"auto" choices:"auto,auth,tls,none" level:"user" scope:"process" doc:"auto, auth: both ends of a connection prove that they belong to the job, by a key in the business card. Nothing is encrypted. tls: all is encrypted besides (TLS 1.3, with the keys in both cards), and a process proves which one it is. none: whoever connects is believed."`
 	EagerLimit framework.Size `param:"eager_limit" default:"32KiB" min:"64" max:"1MiB" unit:"bytes" level:"tuner" scope:"process" doc:"A message up to this size, with its header, travels at once and is buffered if nobody waits for it."`
 	FrameLimit framework.Size `param:"frame_limit" default:"256KiB" min:"256" max:"16MiB" unit:"bytes" level:"tuner" scope:"process" doc:"Most that travels in one piece; at most a quarter of the window."`
 }
@@ -106,8 +106,17 @@ func (component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 	}
 	m.watcher, _ = framework.As[btl.LinkWatcher](env.Upcall)
 	m.eager = min(int(p.EagerLimit), m.frame)
-	if m.security == auth {
+	m.cards, _ = framework.As[btl.CardHolder](env.Upcall)
+	if m.security != none {
 		rand.Read(m.key[:])
+	}
+	var pin []byte
+	if m.security == encrypted {
+		var err error
+		if m.identity, err = newIdentity(); err != nil {
+			return nil, fmt.Errorf("btl tcp: btl.tcp.security=tls: %w", err)
+		}
+		pin = m.identity.pin()
 	}
 	ifs, err := netaddr.Host()
 	if err != nil {
@@ -129,11 +138,16 @@ func (component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 			unix.Close(fd)
 		}
 	}
+	if err == nil && m.security == encrypted {
+		if m.shaken, err = newShaken(m); err != nil {
+			unix.Close(fd)
+		}
+	}
 	if err != nil {
 		unix.Close(m.epoll)
 		return nil, fmt.Errorf("btl tcp: %w", err)
 	}
-	m.card = (&blob{security: m.security, port: uint16(m.port), key: m.key, addrs: m.addrs}).encode()
+	m.card = (&blob{security: m.security, port: uint16(m.port), key: m.key, addrs: m.addrs, pin: pin}).encode()
 	return m, nil
 }
 

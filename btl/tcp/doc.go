@@ -39,14 +39,17 @@
 //
 // Before any frame both ends of a connection prove that they know the key of the acceptor's
 // card, by HMACs over fresh random bytes of both, the two processes, and what they want.
-// A connection that has not proved anything takes less than 1 KiB, for 5 s, and of 256 the
-// oldest goes.
+// A connection that has not proved anything takes less than 1 KiB (with TLS, some 16), for
+// 5 s, and of 256 the oldest goes.
 //
 // # Waiting
 //
 // All sockets are raw descriptors that don't block, behind one epoll descriptor. A rank that
 // waits for one peer reads that peer's socket by itself (PeerSource); the others are asked
-// for every so many polls, the fewer the longer nothing comes. There is no goroutine here.
+// for every so many polls, the fewer the longer nothing comes. There is no goroutine of a link.
+//
+// With TLS a link is read and written in the same way: its bytes go through crypto/tls
+// (tunnel.go). Only while TLS begins a goroutine has the connection.
 //
 // The state of a path is pure (path.go), as are the parts of the handshake: scripts and
 // models test them.

@@ -16,6 +16,15 @@ func Smallest(_ int, p any) {
 	q.Window, q.EagerLimit, q.FrameLimit = 4<<10, 64, 256
 }
 
+// TLS sets the security.
+func TLS(_ int, p any) { p.(*params).Security = "tls" }
+
+// SmallestTLS is both.
+func SmallestTLS(rank int, p any) {
+	Smallest(rank, p)
+	TLS(rank, p)
+}
+
 // Links sets how many links there are.
 func Links(n int) func(int, any) { return func(_ int, p any) { p.(*params).Links = n } }
 

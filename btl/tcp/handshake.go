@@ -111,12 +111,14 @@ const (
 	gone              // the path that the caller means has ended here
 	stranger          // another process than the caller looks for, or one that does not know the caller's job
 	otherwise         // another security than the caller's
+	unknown           // the caller's card has not come, which TLS needs
 )
 
 var outcomes = map[outcome]string{
 	accepted: "accepted", crossed: "both ends have called", gone: "the path has ended there",
 	stranger:  "a different process answers there, or one that does not know this job",
 	otherwise: "another btl.tcp.security",
+	unknown:   "this process's card has not come there",
 }
 
 // answer is what an acceptor says. Little-endian: magic, u8 security, u8 outcome, u16 and u32

@@ -26,6 +26,7 @@ type link struct {
 	damaged    bool          // nothing more of it is taken
 	waits      time.Duration // since then it waits for the other host to acknowledge something; 0: it does not
 	trip       time.Duration // how long that may take
+	encrypted  bool          // by TLS
 	over       bool          // it has ended, and the descriptor is closed
 	listed     bool          // in module.hot
 	drained    bool          // the socket had nothing more
@@ -88,6 +89,10 @@ func (l *link) pending() bool {
 	}
 }
 
+// again reports whether a direct read has left something of which no event tells: in buf,
+// or, as it may be, with TLS.
+func (l *link) again() bool { return l.readable() && (l.pending() || l.encrypted) }
+
 func (l *link) list() {
 	if !l.listed {
 		l.listed = true
@@ -120,13 +125,16 @@ func (l *link) fill() bool {
 
 // take reads from the socket.
 func (l *link) take(b []byte) int {
-	n, err := unix.Read(l.fd, b)
+	n, err := l.m.input(l.fd, b)
 	return l.took(n, len(b), err)
 }
 
 // takeFrame reads the rest of a large frame, and with the same system call the header of
 // the next one, into buf, which is empty.
 func (l *link) takeFrame(rest []byte) int {
+	if l.encrypted { // what has come is in memory already
+		return l.take(rest)
+	}
 	if l.buf == nil {
 		l.buf = l.m.pool.get(bufferSize)
 	}
@@ -144,8 +152,8 @@ func (l *link) took(n, most int, err error) int {
 	case n > 0:
 		l.heard = l.m.clock
 		// What is less than there was room for is all there is: a later arrival is
-		// told of.
-		if n < most && !l.ending {
+		// told of. TLS gives no more than a record at a time.
+		if n < most && !l.ending && !l.encrypted {
 			l.drained = true
 		}
 		return n
@@ -196,6 +204,9 @@ func (l *link) String() string {
 	way := "accepted"
 	if l.called {
 		way = "called"
+	}
+	if l.encrypted {
+		way += ", TLS"
 	}
 	return fmt.Sprintf("link %d: %v to %v, %s", l.place, l.near, l.far, way)
 }

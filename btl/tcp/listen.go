@@ -139,6 +139,8 @@ type guest struct {
 	from  netip.AddrPort
 	until time.Duration
 	buf   []byte // what has come of the part that is expected
+	begun bool   // it is known whether it speaks TLS
+	held  []byte // its hello, while the card of its process has not come
 	visit *visit // nil: the hello has not come
 	place place
 }
@@ -205,15 +207,15 @@ func (g *guest) close() {
 
 // ready implements user.
 func (g *guest) ready(events uint32) {
-	if in, _ := readiness(events); !in {
+	if in, _ := readiness(events); !in || !g.begins() {
 		return
 	}
-	for g.fd >= 0 {
+	for g.fd >= 0 && g.held == nil {
 		want := helloSize
 		if g.visit != nil {
 			want = proofSize
 		}
-		b, err := receive(g.fd, &g.buf, want)
+		b, err := g.m.receive(g.fd, &g.buf, want)
 		switch {
 		case err != nil && g.visit != nil: // of the job, mostly: it has made another connection
 			g.close()
@@ -234,8 +236,15 @@ func (g *guest) ready(events uint32) {
 func (g *guest) greeted(b []byte) {
 	m := g.m
 	h, err := decodeHello(b)
+	out := stranger
+	switch {
+	case m.security != encrypted && b[0] == recordHandshake:
+		out, err = otherwise, m.security.differs(encrypted)
+	case err == nil && h.security == encrypted && m.security == encrypted && m.tunnelAt(g.fd) == nil:
+		err = errors.New("it says that it encrypts, and does not")
+	}
 	if err != nil {
-		if g.send((&answer{security: m.security, outcome: stranger}).encode()) { // it says which version speaks here
+		if g.send((&answer{security: m.security, outcome: out}).encode()) { // it says which version speaks here
 			g.turnAway(err.Error())
 		}
 		return
@@ -251,6 +260,9 @@ func (g *guest) greeted(b []byte) {
 		a.outcome = stranger
 	default:
 		g.visit.caller = m.env.Worlds.Proc(life.ID)
+		if m.security == encrypted && !g.pinned(life) {
+			return
+		}
 		a.outcome = g.find(life)
 		a.path = g.place.id
 	}
@@ -324,7 +336,7 @@ func (g *guest) proven(b []byte) {
 	g.leave()
 	g.fd = -1
 	l := &link{m: m, p: p, place: int(v.hello.link), fd: fd, far: g.from, near: localAddr(fd)}
-	if n, err := unix.Write(fd, v.welcome(p.path.due)); err != nil || n != welcomeSize {
+	if n, err := m.output(fd, v.welcome(p.path.due)); err != nil || n != welcomeSize {
 		m.shut(fd)
 		if !p.met {
 			p.drop()
@@ -338,7 +350,7 @@ func (g *guest) proven(b []byte) {
 
 // send sends a part of the handshake, for which a new connection has room.
 func (g *guest) send(b []byte) bool {
-	n, err := unix.Write(g.fd, b)
+	n, err := g.m.output(g.fd, b)
 	if n == len(b) {
 		return true
 	}

@@ -3,6 +3,7 @@ package tcp
 import (
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,6 +19,7 @@ type module struct {
 	env      btl.Env
 	security security
 	key      [keySize]byte
+	identity *identity // nil: no TLS
 	rules    netaddr.Rules
 	ifs      []netaddr.Interface
 	asked    time.Time         // for ifs
@@ -55,7 +57,12 @@ type module struct {
 	looked  time.Duration // last
 	woke    time.Duration // nobody had looked for a while before: the process was stopped, or computed
 
+	shaken        *shaken // nil: no TLS
+	handshakes    sync.WaitGroup
+	plain, sealed []byte // of the write that is under way
+
 	watcher   btl.LinkWatcher // nil: nobody wants to know
+	cards     btl.CardHolder  // nil: cards come by Connect only
 	strangers int             // who was not let in
 	closed    bool
 }
@@ -125,6 +132,9 @@ func (m *module) harvest() (n int) {
 			// The descriptor may have been closed by what an event before this one led
 			// to, and be another socket's now.
 			if s := m.socketAt(int(ev.Fd)); s != nil && s.turn == ev.Pad {
+				if s.tunnel != nil && s.tunnel.ready.Load() {
+					s.tunnel.flush()
+				}
 				s.user.ready(ev.Events)
 				n++
 			}
@@ -181,8 +191,9 @@ func (m *module) tick(now time.Duration) {
 	for len(m.guests) > 0 && m.guests[0].until <= now {
 		m.guests[0].turnAway("its handshake took too long")
 	}
-	if len(m.guests) > 0 {
-		m.at(m.guests[0].until)
+	for _, g := range slices.Clone(m.guests) {
+		m.at(g.until)
+		g.resume()
 	}
 	if m.listener != nil && m.listener.again {
 		m.listener.ready(unix.EPOLLIN)
@@ -260,9 +271,10 @@ func (m *module) PeerSource(peer framework.Life) progress.Source {
 
 // socket is a descriptor that the module watches, and who uses it.
 type socket struct {
-	fd   int
-	turn int32
-	user user
+	fd     int
+	turn   int32
+	user   user
+	tunnel *tunnel // nil: nothing is encrypted
 }
 
 // user is told of what has happened with a socket.
@@ -290,14 +302,16 @@ func (m *module) watch(fd int, u user) error {
 	if err := unix.EpollCtl(m.epoll, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
 		return err
 	}
-	m.sockets[fd] = &socket{fd, m.turn, u}
+	m.sockets[fd] = &socket{fd: fd, turn: m.turn, user: u}
 	return nil
 }
 
 // shut closes a descriptor.
 func (m *module) shut(fd int) {
-	if m.socketAt(fd) != nil {
-		m.sockets[fd] = nil
+	if s := m.socketAt(fd); s != nil {
+		if m.sockets[fd] = nil; s.tunnel != nil {
+			s.tunnel.leave()
+		}
 	}
 	unix.Close(fd)
 }

@@ -119,6 +119,7 @@ func (p *pair) joined(l *link, heard uint64) error {
 		p.reconnects++
 	}
 	p.had |= 1 << l.place
+	l.encrypted = p.m.tunnelAt(l.fd) != nil
 	l.since, l.heard, p.met = now, now, true
 	p.asked = 0
 	p.revival.up(l.place, now, l.far.Addr())
@@ -277,11 +278,7 @@ func (p *pair) write() {
 		for _, b := range pieces {
 			size += len(b)
 		}
-		if len(pieces) == 1 {
-			n, err = unix.Write(l.fd, pieces[0])
-		} else {
-			n, err = unix.Writev(l.fd, pieces)
-		}
+		n, err = p.m.output(l.fd, pieces...)
 		clear(pieces)
 		p.m.pieces = pieces[:0]
 		switch {

@@ -38,6 +38,7 @@ type process struct {
 	placed int
 	links  []string
 	told   [][2]int // by Limits
+	alone  bool // it has nobody's card
 }
 
 func (p *process) Accept(framework.Life) btl.Inbound    { return p }
@@ -49,6 +50,14 @@ func (p *process) Limits(_ framework.Life, eager, frame int) {
 func (p *process) Link(_ framework.Life, note string) { p.links = append(p.links, note) }
 func (p *process) Frame(b []byte) error               { p.got = append(p.got, bytes.Clone(b)); return p.refuse }
 func (p *process) Placed([]byte, int) error           { p.placed++; return nil }
+func (p *process) Card(peer framework.Life) (framework.Peer, bool) {
+	for _, other := range p.j.procs {
+		if other.life == peer && !p.alone {
+			return other.card(), true
+		}
+	}
+	return framework.Peer{}, false
+}
 func (p *process) Place(header []byte, size int) (dst []byte) {
 	if p.place != nil {
 		dst = p.place(header, size)

@@ -21,7 +21,7 @@ func (s *source) Poll() (n int) {
 			l.drained = false
 		}
 		n += l.read(1)
-		if l.readable() && l.pending() {
+		if l.again() {
 			l.list()
 		}
 	}
@@ -85,7 +85,7 @@ func (s *source) Drop() {
 		}
 		p.received(headerSize + h.size)
 		p.unstash()
-		if l.rest(); l.readable() && l.pending() {
+		if l.rest(); l.again() {
 			l.list()
 		}
 		return

@@ -22,7 +22,7 @@ func TestContract(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		params func(int, any)
-	}{{"defaults", nil}, {"smallest limits", tcp.Smallest}, {"three links", tcp.Links(3)}} {
+	}{{"defaults", nil}, {"smallest limits", tcp.Smallest}, {"three links", tcp.Links(3)}, {"TLS", tcp.TLS}, {"TLS, smallest limits", tcp.SmallestTLS}} {
 		t.Run(c.name, func(t *testing.T) {
 			btltest.Cases(btltest.Subject{Component: tcp.Component(), Params: c.params}).Run(t)
 		})
@@ -63,6 +63,11 @@ func TestMetamorphicWhileConnectionsBreak(t *testing.T) {
 					all = append(all, pmltest.Variant{Name: links + " links, " + window, Policy: cid.PolicyLazy, Stack: st})
 				}
 			}
+			b := &tcp.Breaking{Component: tcp.Component(), Seed: s, One: 50}
+			broken = append(broken, b)
+			st := stack(b)
+			st.Set = map[string]string{"btl.tcp.links": "3", "btl.tcp.window": "64KiB", "btl.tcp.security": "tls"}
+			all = append(all, pmltest.Variant{Name: "TLS", Policy: cid.PolicyLazy, Stack: st})
 			if err := pmltest.Metamorphic(t.Context(), s, all); err != nil {
 				t.Error(err)
 			}

@@ -1,0 +1,340 @@
+package tcp
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// between is somebody on the way to a process: what connects to it is given to handle.
+func (p *process) between(handle func(from, to net.Conn)) (peer framework.Peer) {
+	t := p.j.t
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	all.Go(func() {
+		for {
+			from, err := l.Accept()
+			if err != nil {
+				return
+			}
+			to, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", itoa(p.port)))
+			if err != nil {
+				from.Close()
+				continue
+			}
+			all.Go(func() {
+				defer context.AfterFunc(ctx, func() { from.Close(); to.Close() })()
+				defer from.Close()
+				defer to.Close()
+				handle(from, to)
+			})
+		}
+	})
+	t.Cleanup(func() { cancel(); l.Close(); all.Wait() })
+	card, err := decodeBlob(p.Blob())
+	if err != nil {
+		t.Fatal(err)
+	}
+	card.port = uint16(l.Addr().(*net.TCPAddr).Port)
+	peer = p.card()
+	peer.Blob = card.encode()
+	return peer
+}
+
+// relay copies both ways until one end closes.
+func relay(a, b net.Conn) {
+	done := make(chan bool, 2)
+	for _, ends := range [][2]net.Conn{{a, b}, {b, a}} {
+		go func() { io.Copy(ends[0], ends[1]); done <- true }()
+	}
+	<-done
+	a.Close()
+	b.Close()
+	<-done
+}
+
+// tap is a connection of which hear is told what is written.
+type tap struct {
+	net.Conn
+	hear func([]byte)
+}
+
+func (t tap) Write(b []byte) (int, error) {
+	t.hear(b)
+	return t.Conn.Write(b)
+}
+
+// TestNothingIsReadableOnTheWay: and the link says that it is TLS.
+func TestNothingIsReadableOnTheWay(t *testing.T) {
+	j := newJob(t, 2, overTLS)
+	a, b := j.procs[0], j.procs[1]
+	var mu sync.Mutex
+	var heard []byte
+	e, err := a.Connect(b.between(func(from, to net.Conn) {
+		relay(from, tap{to, func(p []byte) {
+			mu.Lock()
+			defer mu.Unlock()
+			heard = append(heard, p...)
+		}})
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.send(e, []byte("nobody else reads this"))
+	j.until("the frame", func() bool { return len(b.got) == 1 })
+	mu.Lock()
+	defer mu.Unlock()
+	for _, clear := range []string{"nobody else", "ferrytc"} {
+		if len(heard) < 500 || strings.Contains(string(heard), clear) {
+			t.Errorf("of %d bytes on the way some are %q", len(heard), clear)
+		}
+	}
+	for _, p := range j.procs {
+		if len(p.links) != 1 || !strings.Contains(p.links[0], "TLS") {
+			t.Errorf("the protocol is told %q", p.links)
+		}
+		d := p.Describe(j.procs[1-p.rank].card())
+		if len(d.Notes) != 1 || !strings.Contains(d.Notes[0], ", TLS, ") {
+			t.Errorf("%+v", d)
+		}
+	}
+}
+
+// TestSomebodyInBetweenWithAnotherKeyIsRefusedAtBothEnds: it terminates TLS on both sides,
+// and passes on all that is said within.
+func TestSomebodyInBetweenWithAnotherKeyIsRefusedAtBothEnds(t *testing.T) {
+	j := newJob(t, 2, overTLS)
+	a, b := j.procs[0], j.procs[1]
+	id, err := newIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := id.config(func([]byte) error { return nil })
+	c := tls.Client(b.dial(), config)
+	h := hello{security: encrypted, rank: 0, to: b.life.Nonce, world: framework.NamespaceHash(j.namespace), from: a.life.Nonce, path: 5, limits: a.limits()}
+	said := make(chan error, 1)
+	go func() {
+		_, err := c.Write(h.encode())
+		if err == nil {
+			_, err = c.Read(make([]byte, 1))
+		}
+		said <- err
+	}()
+	j.until("the acceptor refuses", func() bool { return b.strangers == 1 })
+	if err := <-said; err == nil || b.lines(errOtherKey.Error()) != 1 {
+		t.Errorf("it hears %v: %s", err, b.log.String())
+	}
+	e, err := a.Connect(b.between(func(from, to net.Conn) { relay(tls.Server(from, config), tls.Client(to, config)) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.until("the caller refuses", func() bool { return len(a.lost) == 1 })
+	if err := a.lost[0]; !errors.Is(err, btl.ErrNeverOpened) || !strings.Contains(err.Error(), errOtherKey.Error()) {
+		t.Error(err)
+	}
+	e.Close()
+	j.until("nobody is left in the handshake", func() bool { return len(b.guests) == 0 })
+	if len(b.got) > 0 || len(b.pairs) > 0 {
+		t.Errorf("%d frames, %d pairs", len(b.got), len(b.pairs))
+	}
+	j.met()
+}
+
+// TestCallerWaitsForItsCardAndIsRefusedWithoutOne.
+func TestCallerWaitsForItsCardAndIsRefusedWithoutOne(t *testing.T) {
+	j := newJob(t, 2, overTLS)
+	a, b := j.procs[0], j.procs[1]
+	b.alone = true
+	e := a.connect(b)
+	j.until("the caller waits", func() bool { return len(b.guests) == 1 && b.guests[0].held != nil })
+	b.alone = false
+	j.send(e, []byte("it has come"))
+	j.until("the frame", func() bool { return len(b.got) == 1 })
+	if b.strangers != 0 || a.pairs[b.life].reconnects != 0 {
+		t.Errorf("%d were turned away", b.strangers)
+	}
+
+	c := j.open(0, func(rank int, p *params) { overTLS(rank, p); p.Connect = time.Second })
+	j.procs = append(j.procs, c)
+	b.alone = true
+	c.connect(b)
+	j.until("the caller waits", func() bool { return len(b.guests) == 1 && b.guests[0].held != nil })
+	b.begun = b.begun.Add(-cardPatience)
+	j.until("it is told", func() bool { return b.strangers == 1 })
+	j.until("the path is lost", func() bool { return len(c.lost) == 1 })
+	if err := c.lost[0]; !errors.Is(err, btl.ErrNeverOpened) || !strings.Contains(err.Error(), outcomes[unknown]) {
+		t.Error(err)
+	}
+	if b.lines("has not come") != 1 {
+		t.Error(b.log.String())
+	}
+}
+
+// TestMemberCanNotBeAnother: the job's secret alone does not do.
+func TestMemberCanNotBeAnother(t *testing.T) {
+	j := newJob(t, 3, overTLS)
+	a, b, c := j.procs[0], j.procs[1], j.procs[2]
+	a.env.Self, a.env.Identity = c.life, c.env.Identity
+	a.connect(b)
+	j.until("it is turned away", func() bool { return b.strangers > 0 })
+	if b.lines(errOtherKey.Error()) != 1 || len(b.pairs) > 0 {
+		t.Errorf("%d pairs: %s", len(b.pairs), b.log.String())
+	}
+}
+
+// TestCutLinkUnderTLSLosesNothing: by either end, for one direction or both.
+func TestCutLinkUnderTLSLosesNothing(t *testing.T) {
+	j := newJob(t, 2, func(rank int, p *params) { overTLS(rank, p); p.Window = 64 << 10 })
+	a, b, e := j.met()
+	for round := range 10 {
+		from := len(b.got)
+		for k := range 50 {
+			j.send(e, fmt.Appendf(make([]byte, 0, 3000), "%d %d %3000d", round, k, k)[:3000])
+			if k != 25 {
+				continue
+			}
+			for _, l := range a.pairs[b.life].links {
+				if l != nil {
+					unix.Shutdown(l.fd, []int{unix.SHUT_RDWR, unix.SHUT_WR, unix.SHUT_RD}[round%3])
+				}
+			}
+			if round%3 == 1 {
+				b.cut()
+			}
+		}
+		j.until("all frames", func() bool { return len(b.got) == from+50 })
+		for k := range 50 {
+			if got, want := string(b.got[from+k][:10]), fmt.Sprintf("%d %d          ", round, k)[:5]; !strings.HasPrefix(got, strings.TrimRight(want, " ")) {
+				t.Fatalf("round %d: frame %d is %q", round, k, got)
+			}
+		}
+	}
+	if d := a.Describe(b.card()); d.Reconnects < 5 {
+		t.Errorf("%+v", d)
+	}
+}
+
+// TestHostileBytesInPlaceOfTLSAreTurnedAway: a record of nonsense, one that never ends, a
+// plain greeting, and one that lies.
+func TestHostileBytesInPlaceOfTLSAreTurnedAway(t *testing.T) {
+	j := newJob(t, 2, overTLS)
+	a, b, e := j.met()
+	plain := hello{security: auth, rank: 0, to: b.life.Nonce, world: framework.NamespaceHash(j.namespace), from: 77, path: 5, limits: a.limits()}
+	lies := plain
+	lies.security = encrypted
+	garbage := make([]byte, 4096)
+	rand.Read(garbage)
+	garbage[0] = 'x'
+	record := append([]byte{recordHandshake, 3, 1, 2, 0}, garbage[:512]...)
+	for what, bytes := range map[string][]byte{
+		"garbage": garbage, "a record of it": record, "a record too long": {recordHandshake, 3, 1, 255, 255, 0}, "auth": plain.encode(), "a lie": lies.encode(),
+	} {
+		c := b.dial()
+		c.Write(bytes)
+		before := b.strangers
+		j.until(what+" is turned away", func() bool { return b.strangers > before })
+		j.closedBy(b, c)
+	}
+	c := b.dial() // it stops within
+	c.Write(record[:100])
+	j.until("it is let begin", func() bool { return len(b.guests) == 1 && b.guests[0].begun })
+	b.begun = b.begun.Add(-guestTimeout)
+	j.until("it is turned away", func() bool { return len(b.guests) == 0 })
+	j.closedBy(b, c)
+	if n := b.lines("not let in"); n != 1 {
+		t.Errorf("%d lines in the log:\n%s", n, b.log.String())
+	}
+	j.send(e, []byte("still here"))
+	j.until("a frame", func() bool { return len(b.got) == 2 })
+}
+
+// TestTLSAndNoneOfItAreNamedAtBothEnds: by the cards; and by who is called, where a card says otherwise.
+func TestTLSAndNoneOfItAreNamedAtBothEnds(t *testing.T) {
+	for _, other := range []string{"auth", "none"} {
+		j := newJob(t, 2, func(rank int, p *params) {
+			if p.Security = other; rank == 1 {
+				p.Security = "tls"
+			}
+		})
+		for i, values := range []string{other + " here and tls at the peer", "tls here and " + other + " at the peer"} {
+			from, to := j.procs[i], j.procs[1-i]
+			says := "btl.tcp.security is " + values
+			if err := from.Reach(to.card()); err == nil || !strings.Contains(err.Error(), says) {
+				t.Error(err)
+			}
+			card, _ := decodeBlob(to.Blob())
+			if card.security = from.security; from.security == encrypted {
+				card.pin = make([]byte, pinSize)
+			}
+			peer := to.card()
+			peer.Blob = card.encode()
+			if _, err := from.Connect(peer); err != nil {
+				t.Fatal(err)
+			}
+			j.until("the path is lost", func() bool { return len(from.lost) == 1 })
+			if err := from.lost[0]; !errors.Is(err, btl.ErrNeverOpened) || !strings.Contains(err.Error(), says) {
+				t.Error(err)
+			}
+			if !strings.Contains(to.log.String(), "btl.tcp.security is") {
+				t.Errorf("%s: %s", says, to.log.String())
+			}
+		}
+		j.procs[0].end()
+		j.procs[1].end()
+	}
+}
+
+func overTLS(rank int, p *params) { TLS(rank, p) }
+
+// TestFramesThatTLSHoldsAreHandedUpByAPollThatHearsNothingNew: they have left the socket,
+// so that the system does not tell of them.
+func TestFramesThatTLSHoldsAreHandedUpByAPollThatHearsNothingNew(t *testing.T) {
+	j := newJob(t, 2, overTLS)
+	a, b, e := j.met()
+	source := b.PeerSource(a.life)
+	for b.Look() > 0 || len(b.hot) > 0 {
+	}
+	l := b.pairs[a.life].links[0]
+	waiting := func() int {
+		n, _ := unix.IoctlGetInt(l.fd, unix.SIOCINQ)
+		return n
+	}
+	for range 3 { // one read takes them all
+		before := waiting()
+		e.Commit(copy(e.Reserve(9), "at once"))
+		a.Look()
+		for waiting() == before {
+		}
+	}
+	for source.Poll() == 0 {
+	}
+	if len(b.got) != 2 || waiting() != 0 {
+		t.Fatalf("%d frames are handed up, %d bytes wait: this test tests nothing", len(b.got)-1, waiting())
+	}
+	if b.Arm() {
+		t.Error("it would sleep, and has frames")
+	}
+	for range 5 {
+		b.Look()
+	}
+	if len(b.got) != 4 {
+		t.Errorf("%d frames are handed up", len(b.got)-1)
+	}
+}
