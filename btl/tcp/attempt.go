@@ -122,8 +122,10 @@ func (a *attempt) ready(events uint32) {
 		}
 		b, err := a.p.m.receive(a.fd, &a.buf, want)
 		switch {
+		case isFinal(err):
+			a.fail(err, true)
 		case err != nil:
-			a.fail(fmt.Errorf("the connection has ended in the handshake: %w", err), isFinal(err))
+			a.fail(fmt.Errorf("it closed the connection in the handshake: %w", err), false)
 		case b == nil:
 			return
 		case a.stage == answering:

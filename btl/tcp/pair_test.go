@@ -38,7 +38,7 @@ type process struct {
 	placed int
 	links  []string
 	told   [][2]int // by Limits
-	alone  bool // it has nobody's card
+	alone  bool     // it has nobody's card
 }
 
 func (p *process) Accept(framework.Life) btl.Inbound    { return p }

@@ -16,6 +16,8 @@ import (
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
+var full = flag.Bool("full", false, "run the tests between hosts, and the flood, at their full size")
+
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestContract(t *testing.T) {
@@ -24,6 +26,9 @@ func TestContract(t *testing.T) {
 		params func(int, any)
 	}{{"defaults", nil}, {"smallest limits", tcp.Smallest}, {"three links", tcp.Links(3)}, {"TLS", tcp.TLS}, {"TLS, smallest limits", tcp.SmallestTLS}} {
 		t.Run(c.name, func(t *testing.T) {
+			if c.name == "TLS" && !*full {
+				t.Skip("with -full only; the smallest limits run always")
+			}
 			btltest.Cases(btltest.Subject{Component: tcp.Component(), Params: c.params}).Run(t)
 		})
 	}
