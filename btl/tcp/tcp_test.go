@@ -3,6 +3,7 @@ package tcp_test
 import (
 	"flag"
 	"fmt"
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -12,13 +13,28 @@ import (
 	"github.com/ferrympi/ferry/btl/self"
 	"github.com/ferrympi/ferry/btl/tcp"
 	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/cmd/ferry/ferrytest"
+	"github.com/ferrympi/ferry/internal/nettest"
 	"github.com/ferrympi/ferry/pml/ob1"
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
 var full = flag.Bool("full", false, "run the tests between hosts, and the flood, at their full size")
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	nettest.Enter()
+	if len(os.Args) > 2 && os.Args[1] == rankArg {
+		if err := beRank(os.Args[2], os.Args[3:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	if os.Getenv(envFerry) == "1" {
+		ferrytest.Ferry()
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func TestContract(t *testing.T) {
 	for _, c := range []struct {

@@ -1,0 +1,164 @@
+package tcp_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/internal/nettest"
+)
+
+// Tests between two hosts (internal/nettest), of ranks that `ferry run` starts:
+//
+//	go test ./btl/tcp -v -run TwoHosts                         short
+//	go test ./btl/tcp -v -run TwoHosts -full -timeout 1h       as large as they are meant to be
+//
+// They need root, and are skipped without.
+
+// The first argument of a rank of ours, and the variable that makes this binary the command
+// ferry, unless it is something else by its arguments.
+const (
+	rankArg  = "tcp-rank"
+	envFerry = "TCPTEST_FERRY"
+)
+
+// size returns what a test uses in this run.
+func size[T any](fullSize, small T) T {
+	if *full {
+		return fullSize
+	}
+	return small
+}
+
+// job is a `ferry run` that runs.
+type job struct {
+	t     testing.TB
+	cmd   *exec.Cmd
+	stop  context.CancelFunc
+	lines chan string // what it says, until it has ended
+	said  strings.Builder
+	over  bool
+}
+
+// most is how long a job may take; one that hangs then says where.
+var most = 5 * time.Minute
+
+// start runs a program as ranks on the hosts, or, if there are none, here. What it says is
+// read by until and end, which the test has to call.
+func start(t testing.TB, h *nettest.Hosts, n int, flags []string, program ...string) *job {
+	t.Helper()
+	command := program
+	if h != nil {
+		command = h.Command(program[0], program[1:]...)
+	}
+	dir, err := os.MkdirTemp("", "ferry-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := append([]string{"run", "-n", fmt.Sprint(n), "--timeout", most.String()}, flags...)
+	ctx, cancel := context.WithCancel(context.Background())
+	j := &job{t: t, stop: cancel, lines: make(chan string, 1000)}
+	j.cmd = exec.CommandContext(ctx, os.Args[0], append(line, command...)...)
+	j.cmd.Env = append(os.Environ(), envFerry+"=1", "FERRY_CONFIG="+os.DevNull, "FERRY_TUNE_USE=off", "XDG_RUNTIME_DIR="+dir)
+	out, err := j.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.cmd.Stderr = j.cmd.Stdout
+	if err := j.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if !j.over {
+			cancel()
+			_, _ = j.end() // killed
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	go func() {
+		defer close(j.lines)
+		in := bufio.NewScanner(out)
+		in.Buffer(nil, 1<<20)
+		for in.Scan() {
+			j.lines <- in.Text()
+		}
+	}()
+	return j
+}
+
+// ferry is the program of ranks that are commands of ferry.
+func ferry(args ...string) []string { return append([]string{os.Args[0]}, args...) }
+
+// rank is the program of ranks that are functions of this package.
+func rank(name string, args ...string) []string {
+	return append([]string{os.Args[0], rankArg, name}, args...)
+}
+
+// until waits until the job has said so many lines that begin so, and returns what follows
+// in each.
+func (j *job) until(n int, prefix string) (rests []string) {
+	j.t.Helper()
+	for len(rests) < n {
+		line, ok := j.next()
+		if !ok {
+			j.over = true
+			j.t.Fatalf("%d lines of %d begin with %q: %v\n%s", len(rests), n, prefix, j.cmd.Wait(), j.said.String())
+		}
+		if rest, ok := strings.CutPrefix(line, prefix); ok {
+			rests = append(rests, rest)
+		}
+	}
+	return rests
+}
+
+func (j *job) next() (line string, ok bool) {
+	if line, ok = <-j.lines; ok {
+		fmt.Fprintln(&j.said, line)
+	}
+	return line, ok
+}
+
+// signal tells the ranks that their test has seen enough.
+func (j *job) signal() {
+	j.t.Helper()
+	if err := j.cmd.Process.Signal(unix.SIGUSR1); err != nil {
+		j.t.Error(err)
+	}
+}
+
+// end waits for the end of the job, and returns all that it has said.
+func (j *job) end() (string, error) {
+	for ok := true; ok; {
+		_, ok = j.next()
+	}
+	j.over = true
+	err := j.cmd.Wait()
+	j.stop()
+	return j.said.String(), err
+}
+
+// well waits for the end of a job that is to go well.
+func (j *job) well() string {
+	j.t.Helper()
+	out, err := j.end()
+	if err != nil {
+		j.t.Fatalf("%v\n%s", err, out)
+	}
+	return out
+}
+
+// now is the monotonic clock, which all processes of the machine share.
+func now() time.Duration {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+	return time.Duration(ts.Nano())
+}
