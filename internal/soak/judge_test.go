@@ -171,5 +171,31 @@ func TestStoriesThatDontAgreeAreFound(t *testing.T) {
 	}
 }
 
+// TestRankThatLeavesWhileOthersMeetIsNoFinding: a rank dies in the first barrier, which ends
+// with an error in one of the others and without in the rest, whichever comes first.
+func TestRankThatLeavesWhileOthersMeetIsNoFinding(t *testing.T) {
+	seed := uint64(0)
+	s := newStorm("kill", "ob1+tcp", seed)
+	for !s.fault.early || s.ranks != 4 || s.fault.rank != 1 {
+		seed++
+		s = newStorm("kill", "ob1+tcp", seed)
+	}
+	for _, leaver := range []int{0, 3} {
+		stories := goodStories(s)
+		for rank, st := range stories {
+			if st == nil || rank == leaver {
+				continue
+			}
+			st.Peers[leaver] = chapter{Op: "recv", Class: string(peerClosed)}
+			st.Bye[leaver] = string(peerClosed)
+			st.Rest = "failed"
+		}
+		stories[leaver].Opened = "first barrier: P: process failed: rank 1"
+		if findings, _ := compare(s, endings(s, stories)); len(findings) > 0 {
+			t.Errorf("rank %d leaves: %v", leaver, findings)
+		}
+	}
+}
+
 // other is a rank without a fault.
 func other(s *storm) int { return (s.fault.rank + 1) % s.ranks }

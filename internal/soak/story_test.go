@@ -47,14 +47,13 @@ func compare(s *storm, ends []ending) ([]finding, []*story) {
 	if j.gone {
 		return j.findings, j.stories
 	}
+	// When a rank dies in the first barrier, the barrier fails in some ranks, which leave. The
+	// others go on, and are told that those have left: there is nothing to compare.
+	if s.fault.early && slices.ContainsFunc(j.stories, func(st *story) bool { return st != nil && st.Opened != "" }) {
+		return j.findings, j.stories
+	}
 	for rank, st := range j.stories {
-		if st == nil {
-			continue
-		}
-		if st.Opened != "" && s.fault.early {
-			return j.findings, j.stories // there were no streams in some ranks
-		}
-		if st.Opened == "" {
+		if st != nil && st.Opened == "" {
 			j.errors(rank, st)
 		}
 	}
