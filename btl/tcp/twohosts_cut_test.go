@@ -1,0 +1,108 @@
+package tcp_test
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/internal/nettest"
+)
+
+// TestTwoHostsNothingIsLostWhileBothLinksAreDown: what is under way waits, and arrives once
+// and whole when the links are back.
+func TestTwoHostsNothingIsLostWhileBothLinksAreDown(t *testing.T) {
+	for _, c := range []struct {
+		how          string
+		down, up     func(h *nettest.Hosts, link int)
+		dark         time.Duration
+		inShort, now bool
+	}{
+		{how: "cut", down: (*nettest.Hosts).Cut, up: (*nettest.Hosts).Join, dark: size(3*time.Second, time.Second), inShort: true},
+		// Longer than a silence that TCP bears.
+		{how: "cut for long", down: (*nettest.Hosts).Cut, up: (*nettest.Hosts).Join, dark: 8 * time.Second},
+		// The system answers that the network is unreachable.
+		{how: "interfaces down", down: func(h *nettest.Hosts, link int) { h.Down(link, link) }, up: (*nettest.Hosts).Up, dark: 3 * time.Second},
+	} {
+		t.Run(c.how, func(t *testing.T) {
+			if !*full && !c.inShort {
+				t.Skip("takes more than 5 s: -full")
+			}
+			h := nettest.New(t, nettest.Link{Rate: 1e9}, nettest.Link{Rate: 1e9})
+			j := start(t, h, 2, nil, rank("talk")...)
+			j.until(2, "talking")
+			for link := range 2 {
+				c.down(h, link)
+			}
+			time.Sleep(c.dark)
+			for link := range 2 {
+				c.up(h, link)
+			}
+			time.Sleep(size(2*time.Second, 300*time.Millisecond))
+			j.signal()
+			out := j.well()
+			for line := range strings.Lines(out) {
+				if strings.HasPrefix(line, "right: ") {
+					t.Logf("down for %v: %s", c.dark, strings.TrimSpace(line))
+				}
+			}
+			if strings.Count(out, "right: ") != 2 {
+				t.Error(out)
+			}
+		})
+	}
+}
+
+// failure is an error that a rank has said.
+type failure struct {
+	at          time.Duration
+	class, text string
+}
+
+// failures waits until both ranks have said their error.
+func (j *job) failures() (all []failure) {
+	j.t.Helper()
+	for _, line := range j.until(2, "error ") {
+		words := strings.SplitN(line, " ", 3)
+		at, err := strconv.ParseInt(words[0], 10, 64)
+		if err != nil {
+			j.t.Fatal(err)
+		}
+		all = append(all, failure{time.Duration(at), words[1], words[2]})
+	}
+	return all
+}
+
+// TestTwoHostsOneIsGoneWithoutAWord: after btl.tcp.retry_timeout, and not before, both ends
+// have an error with both names.
+func TestTwoHostsOneIsGoneWithoutAWord(t *testing.T) {
+	for _, links := range []int{1, 2} {
+		for _, retry := range size([]time.Duration{time.Second, 5 * time.Second, 30 * time.Second}, []time.Duration{time.Second}) {
+			t.Run(fmt.Sprintf("links=%d,retry_timeout=%v", links, retry), func(t *testing.T) {
+				h := nettest.New(t, make([]nettest.Link, links)...)
+				j := start(t, h, 2, []string{"--set", "btl.tcp.retry_timeout=" + retry.String()}, rank("talk")...)
+				j.until(2, "talking")
+				before := now()
+				for link := range links {
+					h.Cut(link)
+				}
+				after := now()
+				for _, f := range j.failures() {
+					t.Logf("%v after the cut: %s: %s", (f.at - after).Round(time.Millisecond), f.class, f.text)
+					if f.class != "ErrTransport" || !strings.Contains(f.text, "rank 0") || !strings.Contains(f.text, "rank 1") {
+						t.Error("want ErrTransport with both ranks")
+					}
+					if f.at-before < retry {
+						t.Errorf("%v too early", retry-(f.at-before))
+					}
+					if late := f.at - after - retry; late > size(time.Second, 10*time.Second) {
+						t.Errorf("%v late", late)
+					}
+				}
+				j.signal()
+				j.well()
+			})
+		}
+	}
+}
