@@ -123,8 +123,8 @@ func (a *Assembly) note(group []pml.Member) {
 }
 
 func (a *Assembly) pair(life framework.Life) Pair {
-	p := a.route(life)
-	if p.Transport == "" {
+	p, failed := a.route(life)
+	if p.Transport == "" && !failed {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		if was, ok := a.noted[life]; ok {
@@ -134,14 +134,16 @@ func (a *Assembly) pair(life framework.Life) Pair {
 	return p
 }
 
-// route asks the PMLs how messages to a process travel, or would.
-func (a *Assembly) route(life framework.Life) Pair {
+// route asks the PMLs how messages to a process travel, or would. failed says that none do,
+// because a path was tried and never opened.
+func (a *Assembly) route(life framework.Life) (_ Pair, failed bool) {
 	p := Pair{From: int(a.env.Identity.Proc.Rank), To: int(life.ID.Rank())}
 	if life.ID.World() != 0 {
 		p.Namespace = a.env.Worlds.Proc(life.ID).Namespace
 	}
 	for i, m := range a.pmls {
 		r := m.Route(life)
+		failed = failed || r.Failed
 		if i > 0 && r.Transport == "" {
 			continue
 		}
@@ -151,7 +153,7 @@ func (a *Assembly) route(life framework.Life) Pair {
 			break
 		}
 	}
-	return p
+	return p, failed
 }
 
 // String renders the explanation for people, a line for each fact.

@@ -38,12 +38,8 @@ func (r *player) say(format string, args ...any) { fmt.Printf(format+"\n", args.
 func beRank(name string, args []string) error {
 	r := &player{ctx: context.Background(), stop: make(chan os.Signal, 1)}
 	signal.Notify(r.stop, unix.SIGUSR1)
-	var options []mpi.SessionOption
-	if other := os.Getenv(envOther); other != "" && os.Getenv("FERRY_BOOTSTRAP_LOCAL_RANK") == "1" {
-		options = append(options, mpi.WithParam("btl.tcp.security", other))
-	}
 	var err error
-	if r.session, err = mpi.OpenSession(r.ctx, options...); err != nil {
+	if r.session, err = mpi.OpenSession(r.ctx); err != nil {
 		return err
 	}
 	world, err := r.session.Group(r.ctx, "mpi://WORLD")
@@ -59,9 +55,6 @@ func beRank(name string, args []string) error {
 	}
 	return errors.Join(r.comm.Close(), r.session.Close())
 }
-
-// envOther is btl.tcp.security in rank 1, where it is not that of rank 0.
-const envOther = "TCPTEST_SECURITY_OF_1"
 
 // class says of which kind an error is.
 func class(err error) string {

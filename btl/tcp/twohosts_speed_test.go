@@ -15,7 +15,7 @@ func TestTwoHostsTwoLinksAreNearlyTwiceAsFast(t *testing.T) {
 	const rate = 1e9 // bits per second
 	h := nettest.New(t, nettest.Link{Rate: rate}, nettest.Link{Rate: rate})
 	bandwidth := func(links int) float64 {
-		out := start(t, h, 2, []string{"--set", fmt.Sprint("btl.tcp.links=", links)},
+		out := start(t, h, []string{"--set", fmt.Sprint("btl.tcp.links=", links)},
 			ferry("bench", "bw", "-m", size("1MiB:1MiB", "128KiB:128KiB"), "-x", "3", "-i", size("10", "15"), "--format", "json")...).well()
 		var row struct {
 			Unit string
@@ -41,7 +41,7 @@ func TestTwoHostsTransferWhileOneLinkIsCut(t *testing.T) {
 	rate, mib, cuts, dark := size(2_000_000_000, 200_000_000), size(10<<10, 128), size(5, 1), size(3*time.Second, time.Second)
 	h := nettest.New(t, nettest.Link{Rate: rate}, nettest.Link{Rate: rate})
 	run := func(mib, cuts int) time.Duration {
-		j := start(t, h, 2, nil, rank("transfer", fmt.Sprint(mib), fmt.Sprint(cuts+1))...)
+		j := start(t, h, nil, rank("transfer", fmt.Sprint(mib), fmt.Sprint(cuts+1))...)
 		for k := range cuts {
 			j.until(1, "part ")
 			h.Cut(k % 2)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -48,24 +49,33 @@ type job struct {
 }
 
 // most is how long a job may take; one that hangs then says where.
-var most = 5 * time.Minute
+const most = 5 * time.Minute
 
-// start runs a program as ranks on the hosts, or, if there are none, here. What it says is
-// read by until and end, which the test has to call.
-func start(t testing.TB, h *nettest.Hosts, n int, flags []string, program ...string) *job {
+// start runs a program as two ranks, one on each host, or, if there are none, both here. What
+// it says is read by until and end, which the test has to call.
+func start(t testing.TB, h *nettest.Hosts, flags []string, program ...string) *job {
 	t.Helper()
-	command := program
-	if h != nil {
-		command = h.Command(program[0], program[1:]...)
+	return startLine(t, slices.Concat([]string{"-n", "2"}, flags, there(h, program)))
+}
+
+// there is the command line of a program on the hosts.
+func there(h *nettest.Hosts, program []string) []string {
+	if h == nil {
+		return program
 	}
+	return h.Command(program[0], program[1:]...)
+}
+
+// startLine is start with a whole command line.
+func startLine(t testing.TB, line []string) *job {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "ferry-")
 	if err != nil {
 		t.Fatal(err)
 	}
-	line := append([]string{"run", "-n", fmt.Sprint(n), "--timeout", most.String()}, flags...)
 	ctx, cancel := context.WithCancel(context.Background())
 	j := &job{t: t, stop: cancel, lines: make(chan string, 1000)}
-	j.cmd = exec.CommandContext(ctx, os.Args[0], append(line, command...)...)
+	j.cmd = exec.CommandContext(ctx, os.Args[0], append([]string{"run", "--timeout", most.String()}, line...)...)
 	j.cmd.Env = append(os.Environ(), envFerry+"=1", "FERRY_CONFIG="+os.DevNull, "FERRY_TUNE_USE=off", "XDG_RUNTIME_DIR="+dir)
 	out, err := j.cmd.StdoutPipe()
 	if err != nil {

@@ -107,6 +107,15 @@ func (h *Hosts) Addr(host, link int) netip.Addr { return h.links[link].address(h
 // processes that it starts. f must not leave that to goroutines of its own.
 func (h *Hosts) On(host int, f func() error) error { return h.sides[host].ns.do(f) }
 
+// Run runs commands of the system on a host, one after another, such as
+// "ip route add prohibit 10.77.0.2/32".
+func (h *Hosts) Run(host int, commands ...string) {
+	h.t.Helper()
+	for _, c := range commands {
+		h.check(h.sides[host].ns.run(c))
+	}
+}
+
 // Listen listens at a host's address on a link.
 func (h *Hosts) Listen(host, link int) (l *net.TCPListener, err error) {
 	err = h.On(host, func() error {

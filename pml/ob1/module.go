@@ -119,7 +119,11 @@ func (m *Module) Route(peer framework.Life) pml.Route {
 		return route
 	}
 	t, rejected := p.route()
-	route.Rejected = rejected
+	if t != nil && p.neverOpened() {
+		rejected = append(rejections{{Name: t.name, Reason: p.Err.Error()}}, rejected...)
+		t, route.Failed = nil, true
+	}
+	route.Rejected, route.Failed = rejected, route.Failed || t == nil && len(p.refused) > 0
 	if t != nil {
 		d := p.describe(t)
 		route.Transport, route.Device, route.Notes = t.name, cmp.Or(d.Device, t.Device), d.Notes

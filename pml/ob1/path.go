@@ -288,6 +288,12 @@ func (p *proc) route() (found *transport, rejected rejections) {
 	return found, rejected
 }
 
+// neverOpened reports whether the path to the process had not opened when the other end gave
+// up trying.
+func (p *proc) neverOpened() bool {
+	return errors.Is(p.Err, framework.ErrGivenUp) && p.Stats.Sent+p.Stats.Received == 0
+}
+
 // peer returns what a transport needs to connect.
 func (p *proc) peer(t *transport) (framework.Peer, error) {
 	return p.card.Peer(p.Life, p.m.env.Worlds.Proc(p.Life.ID), framework.BTL, t.name)

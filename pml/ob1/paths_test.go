@@ -103,11 +103,12 @@ func TestRefusedPathLeavesWhatWaitsToTheNextOne(t *testing.T) {
 	}
 }
 
-// TestRefusedByAllNamesAll: the error of what was queued has every reason.
+// TestRefusedByAllNamesAll: the error of what was queued has every reason, and so has the
+// route, at both ends.
 func TestRefusedByAllNamesAll(t *testing.T) {
 	gate := gated{make(chan struct{}), errPicky}
 	other := gated{gate.open, errors.New("its room is taken")}
-	_, cs := over(t, 2,
+	w, cs := over(t, 2,
 		btltest.NewMemory(btltest.Options{Name: "picky", Exclusivity: 2, Refuse: gate.refuse}),
 		btltest.NewMemory(btltest.Options{Name: "full", Exclusivity: 1, Refuse: other.refuse}))
 	r, err := cs[0].Isend(pml.Buffer{Bytes: []byte{1}}, 1, 3, pml.PointToPoint, pml.Standard)
@@ -119,6 +120,14 @@ func TestRefusedByAllNamesAll(t *testing.T) {
 	for _, want := range []string{"picky: ", errPicky.Error(), "full: ", other.why.Error()} {
 		if !strings.Contains(fmt.Sprint(err), want) {
 			t.Errorf("%q does not say %q", err, want)
+		}
+	}
+	// The other one hears of it from the bootstrap.
+	w.Procs[1].Module.PeerGone(w.Group()[0].Life, fmt.Errorf("%w: %w", framework.ErrGivenUp, err))
+	for rank, m := range w.Procs {
+		route := m.Module.Route(w.Group()[1-rank].Life)
+		if said := fmt.Sprint(route.Rejected); !route.Failed || route.Transport != "" || !strings.Contains(said, errPicky.Error()) || !strings.Contains(said, other.why.Error()) {
+			t.Errorf("rank %d: the route is %+v", rank, route)
 		}
 	}
 }

@@ -1,0 +1,83 @@
+package tcp_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ferrympi/ferry/internal/nettest"
+)
+
+// refused runs two ranks that can't reach one another. What each is told, and what `ferry
+// explain` says of the way there, has all that is wanted of one of them.
+func refused(t *testing.T, h *nettest.Hosts, set [2]string, want [2][]string) {
+	t.Helper()
+	line := func(flags []string, program []string) []string {
+		line := append(flags, "--set", "btl=self,tcp", "--set", "btl.tcp.connect_timeout=1s", "-n", "1", "-x", set[0])
+		line = append(line, there(h, program)...)
+		return slices.Concat(line, []string{":", "-n", "1", "-x", set[1]}, there(h, program))
+	}
+	hasAll := func(text string) bool {
+		return slices.ContainsFunc(want[:], func(all []string) bool {
+			return !slices.ContainsFunc(all, func(w string) bool { return !strings.Contains(text, w) })
+		})
+	}
+	j := startLine(t, line(nil, rank("greet")))
+	for _, f := range j.failures() {
+		t.Log(f.text)
+		if f.class != "ErrTransport" || !hasAll(f.text) {
+			t.Errorf("%s: %s; want ErrTransport and one of %q", f.class, f.text, want)
+		}
+	}
+	j.well()
+	out := startLine(t, line([]string{"--explain"}, ferry("explain", "--rank"))).well()
+	explained := 0
+	for line := range strings.Lines(out) {
+		if strings.Contains(line, "  no transport  ") && hasAll(line) {
+			t.Logf("ferry explain: %s", line)
+			explained++
+		}
+	}
+	if explained != 2 {
+		t.Errorf("ferry explain has not both ways, and want one of %q:\n%s", want, out)
+	}
+}
+
+// alike is for ranks whose parameters are the same.
+var alike = [2]string{"FERRY_BTL_TCP_SECURITY=auth", "FERRY_BTL_TCP_SECURITY=auth"}
+
+// TestTwoHostsFirewall: the error has every address that was tried, and why it was in vain.
+func TestTwoHostsFirewall(t *testing.T) {
+	beside(t)
+	h := nettest.New(t, nettest.Link{}, nettest.Link{}, nettest.Link{})
+	h.Cut(0) // what drops packets says nothing
+	var want [2][]string
+	for me := range want {
+		// What says that it lets nothing pass.
+		h.Run(me, fmt.Sprintf("ip route add unreachable %v/32", h.Addr(1-me, 1)), fmt.Sprintf("ip route add prohibit %v/32", h.Addr(1-me, 2)))
+		for link, why := range []string{"no answer", "no route to host", "permission denied"} {
+			want[me] = append(want[me], fmt.Sprint(h.Addr(1-me, link), ":"), ": "+why)
+		}
+	}
+	refused(t, h, alike, want)
+}
+
+// TestTwoHostsWithoutACommonNetwork: the address that leads nowhere is named.
+func TestTwoHostsWithoutACommonNetwork(t *testing.T) {
+	beside(t)
+	h := nettest.New(t, nettest.Link{}, nettest.Link{})
+	var want [2][]string
+	for me := range want {
+		h.Run(me, fmt.Sprintf("ip addr del %v/24 dev eth%d", h.Addr(me, 1-me), 1-me))
+		want[me] = []string{fmt.Sprint(h.Addr(1-me, 1-me), ":"), ": network is unreachable"}
+	}
+	refused(t, h, alike, want)
+}
+
+// TestTwoHostsDifferInSecurity: both ends name the parameter and both values.
+func TestTwoHostsDifferInSecurity(t *testing.T) {
+	beside(t)
+	refused(t, nettest.New(t), [2]string{"FERRY_BTL_TCP_SECURITY=auth", "FERRY_BTL_TCP_SECURITY=none"},
+		[2][]string{{"btl.tcp.security is none here and auth at the peer"}, {"btl.tcp.security is auth here and none at the peer"}})
+}
