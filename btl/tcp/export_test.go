@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/framework"
 )
 
 // Smallest sets the least limits that the parameters allow.
@@ -77,4 +78,59 @@ func (m *breaking) Poll() int {
 		}
 	}
 	return n
+}
+
+// Placed is the component with modules on hosts of their own: On runs there what makes
+// sockets, and what asks for addresses.
+type Placed struct {
+	btl.Component
+	On func(rank uint32, f func())
+}
+
+// Unwrap returns the component behind.
+func (c Placed) Unwrap() any { return c.Component }
+
+// Open implements btl.Component.
+func (c Placed) Open(ctx context.Context, env btl.Env) (m btl.Module, err error) {
+	rank := env.Identity.Proc.Rank
+	c.On(rank, func() { m, err = c.Component.Open(ctx, env) })
+	if err != nil {
+		return nil, err
+	}
+	return &placed{m.(*module), func(f func()) { c.On(rank, f) }}, nil
+}
+
+type placed struct {
+	*module
+	on func(f func())
+}
+
+// Unwrap returns the module.
+func (m *placed) Unwrap() any { return m.module }
+
+// Poll implements progress.Source.
+func (m *placed) Poll() (n int) {
+	if m.polls > 1 && !m.env.Bell().Armed() { // it does not look at its sockets
+		return m.module.Poll()
+	}
+	m.on(func() { n = m.module.Poll() })
+	return n
+}
+
+// Look implements btl.Looker.
+func (m *placed) Look() (n int) {
+	m.on(func() { n = m.module.Look() })
+	return n
+}
+
+// Reach implements btl.Module.
+func (m *placed) Reach(peer framework.Peer) (err error) {
+	m.on(func() { err = m.module.Reach(peer) })
+	return err
+}
+
+// Connect implements btl.Module.
+func (m *placed) Connect(peer framework.Peer) (e btl.Endpoint, err error) {
+	m.on(func() { e, err = m.module.Connect(peer) })
+	return e, err
 }

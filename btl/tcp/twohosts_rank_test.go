@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"slices"
@@ -19,7 +20,7 @@ import (
 
 // What ranks do. Each says by lines how far it is, as the tests expect it.
 var programs = map[string]func(r *player, args []string) error{
-	"talk": talk, "transfer": transfer, "greet": greet,
+	"talk": talk, "transfer": transfer, "greet": greet, "steady": steady,
 }
 
 // player is a rank of two.
@@ -39,7 +40,7 @@ func beRank(name string, args []string) error {
 	r := &player{ctx: context.Background(), stop: make(chan os.Signal, 1)}
 	signal.Notify(r.stop, unix.SIGUSR1)
 	var err error
-	if r.session, err = mpi.OpenSession(r.ctx); err != nil {
+	if r.session, err = mpi.OpenSession(r.ctx, mpi.WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil)))); err != nil {
 		return err
 	}
 	world, err := r.session.Group(r.ctx, "mpi://WORLD")

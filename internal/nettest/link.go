@@ -23,6 +23,7 @@ type link struct {
 	name   string
 	shaped bool // its queues are ours: shaped, or cut
 	cut    bool
+	met    Met
 }
 
 // address is that of a host on the link.
@@ -107,6 +108,9 @@ func runs(name string, want bool) error {
 		}
 	}
 }
+
+// Met counts the packets of a link that has Weather.
+func (h *Hosts) Met(i int) *Met { return &h.links[i].met }
 
 // Cut drops all that the link carries from now on, both ways, and nobody is told: no
 // packet says so, and the interfaces stay up. Only silence tells.

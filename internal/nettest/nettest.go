@@ -21,6 +21,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"runtime"
 	"testing"
 )
 
@@ -28,6 +29,7 @@ import (
 // links any more.
 type Hosts struct {
 	t     testing.TB
+	home  namespace // of this process
 	sides [2]host
 	links []*link
 }
@@ -58,6 +60,10 @@ func (h *Hosts) open(links []Link) error {
 		return err
 	}
 	h.t.Cleanup(func() { h.check(release()) })
+	if h.home.File, err = os.Open("/proc/thread-self/ns/net"); err != nil {
+		return err
+	}
+	h.t.Cleanup(func() { h.check(h.home.Close()) })
 	for i := range h.sides {
 		s := &h.sides[i]
 		if s.ns, err = newNamespace(); err != nil {
@@ -106,6 +112,22 @@ func (h *Hosts) Addr(host, link int) netip.Addr { return h.links[link].address(h
 // On runs f on a host: sockets that f opens are that host's, later too, and so are
 // processes that it starts. f must not leave that to goroutines of its own.
 func (h *Hosts) On(host int, f func() error) error { return h.sides[host].ns.do(f) }
+
+// Visit runs f on a host and in this goroutine, which is back when it returns. It takes some
+// microseconds, and On the time of a thread.
+func (h *Hosts) Visit(host int, f func()) error {
+	runtime.LockOSThread()
+	if err := h.sides[host].ns.enter(); err != nil {
+		runtime.UnlockOSThread()
+		return err
+	}
+	f()
+	if err := h.home.enter(); err != nil {
+		return err // the thread is of no use any more, and ends with the goroutine
+	}
+	runtime.UnlockOSThread()
+	return nil
+}
 
 // Run runs commands of the system on a host, one after another, such as
 // "ip route add prohibit 10.77.0.2/32".

@@ -41,7 +41,7 @@ func (h *Hosts) relay(l *link) error {
 	}
 	for me := range r.ends {
 		c := &carrier{relay: r, from: r.ends[me], to: r.ends[1-me], source: l.address(me), dest: l.address(1 - me),
-			sky: newSky(*l.Weather, uint64(me)), mtu: l.MTU, way: make(chan timed, queue)}
+			sky: newSky(*l.Weather, uint64(me), &l.met), mtu: l.MTU, way: make(chan timed, queue)}
 		r.done.Go(c.read)
 		r.done.Go(c.write)
 	}

@@ -3,6 +3,7 @@ package nettest
 import (
 	"cmp"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 )
 
@@ -27,7 +28,11 @@ type sky struct {
 	Weather
 	dice *rand.Rand
 	held []held // packets that later ones overtake, the oldest first
+	met  *Met
 }
+
+// Met is what has happened to packets so far, both ways.
+type Met struct{ Packets, Lost, Overtaken atomic.Int64 }
 
 type held struct {
 	packet
@@ -40,9 +45,9 @@ type packet struct {
 	delay time.Duration
 }
 
-func newSky(w Weather, direction uint64) *sky {
+func newSky(w Weather, direction uint64, met *Met) *sky {
 	w.patience = cmp.Or(w.patience, 5*time.Millisecond)
-	return &sky{Weather: w, dice: rand.New(rand.NewPCG(w.Seed, direction))}
+	return &sky{Weather: w, dice: rand.New(rand.NewPCG(w.Seed, direction)), met: met}
 }
 
 // pass takes the next packet, and returns those that go on now, in order: none, if it
@@ -50,11 +55,14 @@ func newSky(w Weather, direction uint64) *sky {
 func (s *sky) pass(bytes []byte) (out []packet) {
 	// The same draws for each packet, whatever becomes of it.
 	lost, swap, by, jitter := s.dice.Float64(), s.dice.Float64(), 1+s.dice.IntN(overtaken), s.dice.Float64()
+	s.met.Packets.Add(1)
 	p := packet{bytes, s.Delay + time.Duration(jitter*float64(s.Jitter))}
 	switch {
 	case lost < s.Loss:
+		s.met.Lost.Add(1)
 		return nil
 	case swap < s.Swap:
+		s.met.Overtaken.Add(1)
 		s.held = append(s.held, held{p, by})
 		return nil
 	}

@@ -11,7 +11,7 @@ import (
 
 // fates is what becomes of n packets: the numbers of those that arrive, in order.
 func fates(w Weather, direction uint64, n uint32) (out []uint32) {
-	s := newSky(w, direction)
+	s := newSky(w, direction, new(Met))
 	take := func(list []packet) {
 		for _, p := range list {
 			out = append(out, binary.LittleEndian.Uint32(p.bytes))
@@ -102,6 +102,9 @@ func TestRelayHasTheWeatherOfItsSeed(t *testing.T) {
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("arrived %v, want %v", got, want)
+		}
+		if m := h.Met(0); m.Packets.Load() != n || int(m.Lost.Load()) != n-len(want) || m.Overtaken.Load() == 0 {
+			t.Errorf("%d packets, %d lost, %d overtaken", m.Packets.Load(), m.Lost.Load(), m.Overtaken.Load())
 		}
 		if err := to.SetDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
 			t.Fatal(err)

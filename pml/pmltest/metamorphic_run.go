@@ -22,9 +22,11 @@ type Variant struct {
 	Stack  Stack
 	Policy cid.Policy // of communicators that are decided together
 	Ranks  int        // the most it serves; 0: any number
+	// Limit is when a plan counts as hung; 0: after 20 s.
+	Limit time.Duration
 }
 
-// planLimit is when a plan counts as hung.
+// planLimit is Limit where a Variant has none.
 const planLimit = 20 * time.Second
 
 // runPlan runs a plan over a variant. The error says which operation went

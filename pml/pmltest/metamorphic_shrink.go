@@ -1,6 +1,7 @@
 package pmltest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -29,7 +30,7 @@ func Metamorphic(ctx context.Context, seed uint64, variants []Variant) error {
 
 // play runs a plan, and says what it failed with and at the least.
 func (v Variant) play(ctx context.Context, p Plan) error {
-	err := runPlan(ctx, p, v, planLimit)
+	err := runPlan(ctx, p, v, cmp.Or(v.Limit, planLimit))
 	if err == nil {
 		return nil
 	}
@@ -76,7 +77,7 @@ func shrink(ctx context.Context, p Plan, v Variant) (Plan, error) {
 			if time.Now().After(end) || ctx.Err() != nil {
 				return false
 			}
-			if err := runPlan(ctx, q, v, shrinkHang); err != nil {
+			if err := runPlan(ctx, q, v, max(shrinkHang, v.Limit/10)); err != nil {
 				last = err
 				return true
 			}

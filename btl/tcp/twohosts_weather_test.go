@@ -1,0 +1,73 @@
+package tcp_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/btl/tcp"
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/internal/nettest"
+	"github.com/ferrympi/ferry/pml/pmltest"
+)
+
+// TestTwoHostsMetamorphicInBadWeather: a random program has the outcome that MPI says it has
+// on links that lose a tenth of the packets each way, and swap others. Ranks with odd numbers
+// are on one host, the others on the other. Seeds wait most of the time: -parallel helps.
+func TestTwoHostsMetamorphicInBadWeather(t *testing.T) {
+	beside(t)
+	n := size[uint64](50, 1)
+	start := time.Now()
+	var sum sums
+	t.Run("seeds", func(t *testing.T) {
+		for s := *seed; s < *seed+n; s++ {
+			t.Run(fmt.Sprintf("seed %d", s), func(t *testing.T) {
+				t.Parallel()
+				inBadWeather(t, s, &sum)
+			})
+		}
+	})
+	t.Logf("%d seeds in %v, one in at most %v: of %d packets %d were lost and %d overtaken",
+		n, time.Since(start).Round(time.Second), sum.longest.Round(time.Second), sum.packets, sum.lost, sum.overtaken)
+	if sum.lost < sum.packets/20 || sum.overtaken < sum.packets/20 {
+		t.Error("the weather was fine")
+	}
+}
+
+// sums are what all seeds have met.
+type sums struct {
+	sync.Mutex
+	packets, lost, overtaken int64
+	longest                  time.Duration
+}
+
+func inBadWeather(t *testing.T, seed uint64, sum *sums) {
+	bad := func(more uint64) nettest.Link {
+		return nettest.Link{Weather: &nettest.Weather{Seed: 2*seed + more, Loss: 0.1, Swap: 0.1, Delay: 200 * time.Microsecond}}
+	}
+	h := nettest.New(t, bad(0), bad(1))
+	on := func(rank uint32, f func()) {
+		if err := h.Visit(int(rank%2), f); err != nil {
+			t.Error(err)
+		}
+	}
+	var all []pmltest.Variant
+	for _, v := range []struct{ links, window string }{{"1", "4MiB"}, {"2", "64KiB"}}[:size(2, 1)] {
+		st := stack(tcp.Placed{Component: tcp.Component(), On: on})
+		st.Set = map[string]string{"btl.tcp.links": v.links, "btl.tcp.window": v.window}
+		st.Nodes = 2
+		all = append(all, pmltest.Variant{Name: v.links + " links, " + v.window, Policy: cid.PolicyLazy, Stack: st, Limit: 3 * time.Minute})
+	}
+	begun := time.Now()
+	if err := pmltest.Metamorphic(t.Context(), seed, all); err != nil {
+		t.Error(err)
+	}
+	sum.Lock()
+	defer sum.Unlock()
+	sum.longest = max(sum.longest, time.Since(begun))
+	for link := range 2 {
+		m := h.Met(link)
+		sum.packets, sum.lost, sum.overtaken = sum.packets+m.Packets.Load(), sum.lost+m.Lost.Load(), sum.overtaken+m.Overtaken.Load()
+	}
+}
