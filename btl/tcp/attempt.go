@@ -199,6 +199,8 @@ func (a *attempt) fail(err error, final bool) {
 	p.m.at(0) // the next address, or the next round
 }
 
+var errEnd = errors.New("end of file")
+
 // receive reads one part of a handshake: want bytes, or nil if they are not all here.
 func (m *module) receive(fd int, buf *[]byte, want int) ([]byte, error) {
 	if cap(*buf) < want {
@@ -215,7 +217,7 @@ func (m *module) receive(fd int, buf *[]byte, want int) ([]byte, error) {
 		case err == unix.EAGAIN:
 			return nil, nil
 		case err == nil:
-			return nil, errors.New("end of file")
+			return nil, errEnd
 		default:
 			return nil, err
 		}

@@ -70,6 +70,22 @@ func TestStrangersAreTurnedAwayAndLoggedOnce(t *testing.T) {
 	j.until("a frame", func() bool { return len(b.got) == 2 })
 }
 
+// TestCallerThatLeavesWithoutAWordIsNoStranger: a process of the job does so whose other
+// connection was faster. The line in the log is for strangers.
+func TestCallerThatLeavesWithoutAWordIsNoStranger(t *testing.T) {
+	j := newJob(t, 2, nil)
+	_, b, _ := j.met()
+	b.dial().Close()
+	b.dial().Write(make([]byte, helloSize)) // it is accepted behind that
+	j.until("a stranger is turned away", func() bool { return b.strangers > 0 })
+	if b.strangers != 1 || len(b.guests) != 0 {
+		t.Errorf("%d strangers, %d guests", b.strangers, len(b.guests))
+	}
+	if said := b.log.String(); strings.Contains(said, errEnd.Error()) {
+		t.Error(said)
+	}
+}
+
 // TestReplayedHandshakeIsTurnedAway: what a process of the job has said once.
 func TestReplayedHandshakeIsTurnedAway(t *testing.T) {
 	j := newJob(t, 2, nil)

@@ -217,7 +217,7 @@ func (g *guest) ready(events uint32) {
 		}
 		b, err := g.m.receive(g.fd, &g.buf, want)
 		switch {
-		case err != nil && g.visit != nil: // of the job, mostly: it has made another connection
+		case err != nil && (g.visit != nil || err == errEnd && len(g.buf) == 0): // of the job, mostly: it has made another connection
 			g.close()
 		case err != nil:
 			g.turnAway(err.Error())
