@@ -24,6 +24,7 @@ import (
 //
 //	go test ./btl/tcp -v -run Flood -full
 func TestFloodOfStrangersHarmsNoJob(t *testing.T) {
+	whole(t)
 	strangers, rounds := size(10_000, 500), size(100_000, 4000)
 	run := func(flood func(ports []string, over time.Duration), over time.Duration) steadiness {
 		j := startLine(t, slices.Concat([]string{"-n", "3", "--set", "btl=self,tcp"}, rank("steady", strconv.Itoa(rounds))))

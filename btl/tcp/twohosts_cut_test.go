@@ -29,7 +29,7 @@ func TestTwoHostsNothingIsLostWhileBothLinksAreDown(t *testing.T) {
 			if c.long && !*full {
 				t.Skip("it takes more than 5 s: -full")
 			}
-			beside(t)
+			whole(t)
 			h := nettest.New(t, nettest.Link{Rate: 1e9}, nettest.Link{Rate: 1e9})
 			j := start(t, h, nil, rank("talk")...)
 			j.until(2, "talking")
@@ -52,14 +52,6 @@ func TestTwoHostsNothingIsLostWhileBothLinksAreDown(t *testing.T) {
 				t.Error(out)
 			}
 		})
-	}
-}
-
-// beside lets a test that waits most of the time run beside the others, where nothing is
-// measured.
-func beside(t *testing.T) {
-	if !*full {
-		t.Parallel()
 	}
 }
 
@@ -86,10 +78,10 @@ func (j *job) failures() (all []failure) {
 // TestTwoHostsOneIsGoneWithoutAWord: after btl.tcp.retry_timeout, and not before, both ends
 // have an error with both names.
 func TestTwoHostsOneIsGoneWithoutAWord(t *testing.T) {
-	for _, links := range []int{1, 2} {
+	for _, links := range size([]int{1, 2}, []int{1}) {
 		for _, retry := range size([]time.Duration{5 * time.Second, 30 * time.Second}, []time.Duration{5 * time.Second}) {
 			t.Run(fmt.Sprintf("links=%d,retry_timeout=%v", links, retry), func(t *testing.T) {
-				beside(t)
+				whole(t)
 				h := nettest.New(t, make([]nettest.Link, links)...)
 				j := start(t, h, []string{"--set", "btl.tcp.retry_timeout=" + retry.String()}, rank("talk")...)
 				j.until(2, "talking")

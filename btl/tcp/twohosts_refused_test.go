@@ -49,7 +49,7 @@ var alike = [2]string{"FERRY_BTL_TCP_SECURITY=auth", "FERRY_BTL_TCP_SECURITY=aut
 
 // TestTwoHostsFirewall: the error has every address that was tried, and why it was in vain.
 func TestTwoHostsFirewall(t *testing.T) {
-	beside(t)
+	whole(t)
 	h := nettest.New(t, nettest.Link{}, nettest.Link{}, nettest.Link{})
 	h.Cut(0) // what drops packets says nothing
 	var want [2][]string
@@ -65,7 +65,7 @@ func TestTwoHostsFirewall(t *testing.T) {
 
 // TestTwoHostsWithoutACommonNetwork: the address that leads nowhere is named.
 func TestTwoHostsWithoutACommonNetwork(t *testing.T) {
-	beside(t)
+	whole(t)
 	h := nettest.New(t, nettest.Link{}, nettest.Link{})
 	var want [2][]string
 	for me := range want {
@@ -77,7 +77,7 @@ func TestTwoHostsWithoutACommonNetwork(t *testing.T) {
 
 // TestTwoHostsDifferInSecurity: both ends name the parameter and both values.
 func TestTwoHostsDifferInSecurity(t *testing.T) {
-	beside(t)
+	whole(t)
 	refused(t, nettest.New(t), [2]string{"FERRY_BTL_TCP_SECURITY=auth", "FERRY_BTL_TCP_SECURITY=none"},
 		[2][]string{{"btl.tcp.security is none here and auth at the peer"}, {"btl.tcp.security is auth here and none at the peer"}})
 }

@@ -12,11 +12,12 @@ import (
 
 // TestTwoHostsTwoLinksAreNearlyTwiceAsFast: `ferry bench bw` by one link and by two.
 func TestTwoHostsTwoLinksAreNearlyTwiceAsFast(t *testing.T) {
-	const rate = 1e9 // bits per second
+	whole(t)
+	rate := size(1_000_000_000, 200_000_000) // bits per second
 	h := nettest.New(t, nettest.Link{Rate: rate}, nettest.Link{Rate: rate})
 	bandwidth := func(links int) float64 {
 		out := start(t, h, []string{"--set", fmt.Sprint("btl.tcp.links=", links)},
-			ferry("bench", "bw", "-m", size("1MiB:1MiB", "128KiB:128KiB"), "-x", "3", "-i", size("10", "15"), "--format", "json")...).well()
+			ferry("bench", "bw", "-m", size("1MiB:1MiB", "128KiB:128KiB"), "-x", size("3", "1"), "-i", size("10", "3"), "--format", "json")...).well()
 		var row struct {
 			Unit string
 			Avg  float64
@@ -26,19 +27,27 @@ func TestTwoHostsTwoLinksAreNearlyTwiceAsFast(t *testing.T) {
 		}
 		return row.Avg
 	}
-	one, two, own := bandwidth(1), bandwidth(2), bandwidth(0)
-	t.Logf("links of %.0f Mbit/s: one %.1f MB/s, two %.1f MB/s (%.2f times), of their own accord %.1f MB/s", rate/1e6, one, two, two/one, own)
-	if one > 1.1*rate/8e6 {
+	one, two := bandwidth(1), bandwidth(2)
+	t.Logf("links of %d Mbit/s: one %.1f MB/s, two %.1f MB/s: %.2f times", rate/1e6, one, two, two/one)
+	if one > 1.1*float64(rate)/8e6 {
 		t.Errorf("by one link %.1f MB/s: it is not shaped", one)
 	}
-	if two < 1.8*one || own < 1.8*one {
-		t.Error("two links are not 1.8 times as fast as one")
+	if two < size(1.8, 1.3)*one { // a short one has its neighbours' noise
+		t.Error("two links are too slow")
+	}
+	if *full {
+		own := bandwidth(0)
+		t.Logf("without btl.tcp.links: %.1f MB/s, %.2f times", own, own/one)
+		if own < 1.8*one {
+			t.Error("two networks are not used as they come")
+		}
 	}
 }
 
 // TestTwoHostsTransferWhileOneLinkIsCut: every byte is right, and each cut costs little.
 func TestTwoHostsTransferWhileOneLinkIsCut(t *testing.T) {
-	rate, mib, cuts, dark := size(2_000_000_000, 200_000_000), size(10<<10, 128), size(5, 1), size(3*time.Second, time.Second)
+	whole(t)
+	rate, mib, cuts, dark := size(2_000_000_000, 200_000_000), size(10<<10, 64), size(5, 1), size(3*time.Second, time.Second)
 	h := nettest.New(t, nettest.Link{Rate: rate}, nettest.Link{Rate: rate})
 	run := func(mib, cuts int) time.Duration {
 		j := start(t, h, nil, rank("transfer", fmt.Sprint(mib), fmt.Sprint(cuts+1))...)
@@ -59,7 +68,7 @@ func TestTwoHostsTransferWhileOneLinkIsCut(t *testing.T) {
 	t.Logf("%d MiB by two links of %d Mbit/s: the links need %v, this machine %v; with %d cuts of %v %v, so %v for each cut",
 		mib, rate/1e6, shaped.Round(time.Millisecond), need.Round(time.Millisecond), cuts, dark, all.Round(time.Millisecond),
 		((all - need) / time.Duration(cuts)).Round(time.Millisecond))
-	if all > need+time.Duration(cuts)*5*time.Second {
+	if all > need+time.Duration(cuts)*5*time.Second+size(0, 20*time.Second) {
 		t.Error("a cut costs more than 5 s")
 	}
 }

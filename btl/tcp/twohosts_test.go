@@ -38,6 +38,18 @@ func size[T any](fullSize, small T) T {
 	return small
 }
 
+// whole is for tests of whole jobs. Where nothing is measured they run beside others: they
+// wait most of the time.
+func whole(t *testing.T) {
+	t.Helper()
+	if underRace && !*full {
+		t.Skip("the race detector is on: -full")
+	}
+	if !*full {
+		t.Parallel()
+	}
+}
+
 // job is a `ferry run` that runs.
 type job struct {
 	t     testing.TB
