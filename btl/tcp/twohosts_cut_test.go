@@ -2,6 +2,7 @@ package tcp_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"testing"
@@ -42,16 +43,21 @@ func TestTwoHostsNothingIsLostWhileBothLinksAreDown(t *testing.T) {
 			}
 			time.Sleep(size(2*time.Second, 300*time.Millisecond))
 			j.signal()
-			out := j.well()
-			for line := range strings.Lines(out) {
-				if strings.HasPrefix(line, "right: ") {
-					t.Logf("down for %v: %s", c.dark, strings.TrimSpace(line))
-				}
-			}
-			if strings.Count(out, "right: ") != 2 {
-				t.Error(out)
-			}
+			rights(t, j.well())
 		})
+	}
+}
+
+// rights looks for the word of both ranks that all has arrived, and is right.
+func rights(t *testing.T, out string) {
+	t.Helper()
+	for line := range strings.Lines(out) {
+		if strings.HasPrefix(line, "right: ") {
+			t.Log(strings.TrimSpace(line))
+		}
+	}
+	if strings.Count(out, "right: ") != 2 {
+		t.Error(out)
 	}
 }
 
@@ -108,4 +114,38 @@ func TestTwoHostsOneIsGoneWithoutAWord(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestTwoHostsLinksComeAndGo: at random three links are cut, joined, and taken down and up, at
+// times all at once, for shorter and longer than connections bear. Nothing is lost.
+func TestTwoHostsLinksComeAndGo(t *testing.T) {
+	whole(t)
+	rng := rand.New(rand.NewPCG(*seed, 14))
+	h := nettest.New(t, nettest.Link{Rate: 3e8}, nettest.Link{Rate: 3e8}, nettest.Link{IPv6: true})
+	j := start(t, h, nil, rank("talk")...)
+	j.until(2, "talking")
+	var off [3]func(*nettest.Hosts, int) // how to undo what was done to a link
+	for end := time.Now().Add(size(3*time.Minute, time.Second)); time.Now().Before(end); {
+		link := rng.IntN(3)
+		switch {
+		case off[link] != nil:
+			off[link](h, link)
+			off[link] = nil
+		case rng.IntN(2) == 0:
+			h.Cut(link)
+			off[link] = (*nettest.Hosts).Join
+		default:
+			h.Down(rng.IntN(2), link)
+			off[link] = (*nettest.Hosts).Up
+		}
+		longest := []time.Duration{10 * time.Millisecond, 300 * time.Millisecond, size(5*time.Second, 300*time.Millisecond)}[rng.IntN(3)]
+		time.Sleep(time.Duration(rng.Int64N(int64(longest))))
+	}
+	for link, undo := range off {
+		if undo != nil {
+			undo(h, link)
+		}
+	}
+	j.signal()
+	rights(t, j.well())
 }
