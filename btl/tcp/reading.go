@@ -76,6 +76,9 @@ func (l *link) step(placing bool) (ok, whole bool) {
 			return false, false
 		}
 	}
+	if l.p.path.arrive(l.h.number) == old {
+		l.overtaken()
+	}
 	switch l.way {
 	case together:
 		if l.w-l.r >= l.h.size {
@@ -179,6 +182,18 @@ func (l *link) decide(placing bool) bool {
 		}
 	}
 	return true
+}
+
+// overtaken skips the rest of a frame that came whole by another link meanwhile: the sender
+// had given this link up, but what it had left to the system still arrives.
+func (l *link) overtaken() {
+	if l.way == apart {
+		l.m.pool.put(l.body)
+		l.body = nil
+	}
+	if l.way != forLater { // which keep drops
+		l.way = skipped
+	}
 }
 
 // deposit reads payload to where the protocol says that it goes.

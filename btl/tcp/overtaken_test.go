@@ -1,0 +1,104 @@
+package tcp
+
+import (
+	"bytes"
+	"net"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// by makes another link to b at a place, which the test writes to as the peer would.
+func (j *job) by(b *process, p *pair, place int) net.Conn {
+	j.t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	defer l.Close()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	j.t.Cleanup(func() { c.Close() })
+	far, err := l.(*net.TCPListener).AcceptTCP()
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	f, err := far.File()
+	far.Close()
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	defer f.Close()
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err == nil {
+		err = unix.SetNonblock(fd, true)
+	}
+	if err == nil {
+		err = p.joined(&link{m: b.module, p: p, place: place, fd: fd}, p.path.told)
+	}
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	return c
+}
+
+// TestFrameThatWasOvertakenOnItsWayCountsOnce: a link stalls in the midst of a frame, the
+// sender gives it up, and the frame comes by another one; then the wire is joined again, and
+// the rest of the first one arrives.
+func TestFrameThatWasOvertakenOnItsWayCountsOnce(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		size, gathered int
+		place          bool
+	}{
+		{"small", 5000, 0, false},
+		{"in a body of its own", 20_000, 0, false},
+		{"gathered, with no place", 20_000, 40, false},
+		{"in place", 20_000, 40, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			j := newJob(t, 2, nil)
+			a, b, _ := j.met()
+			p := b.pairs[a.life]
+			slow, fast := j.by(b, p, 1), j.by(b, p, 2)
+			placed := make([]byte, c.size-c.gathered)
+			if c.place {
+				b.place = func(_ []byte, size int) []byte {
+					if size == len(placed) {
+						return placed
+					}
+					return nil
+				}
+			}
+			due := p.path.due
+			frame := func(k uint64) []byte {
+				h := header{size: c.size + int(k), kind: kindFrame, gathered: c.gathered, number: due + k}
+				body := bytes.Repeat([]byte{byte('a' + k)}, headerSize+h.size)
+				h.put(body)
+				return body
+			}
+			slow.Write(frame(0)[:c.size/2])
+			j.until("half of the frame", func() bool { l := p.links[1]; return l.has && l.got+l.w-l.r >= c.size/2-headerSize })
+			fast.Write(append(frame(0), frame(1)...))
+			j.until("two frames", func() bool { return p.path.due == due+2 })
+			slow.Write(append(append(frame(0)[c.size/2:], frame(1)...), frame(2)...))
+			j.until("a third one", func() bool { return p.path.due >= due+3 })
+			got, want := b.got[1:], [][]byte{frame(0), frame(1), frame(2)}
+			if c.place {
+				if want = want[1:]; b.placed != 1 || !bytes.Equal(placed, frame(0)[headerSize+c.gathered:]) {
+					t.Errorf("payload was placed %d times", b.placed)
+				}
+			}
+			if len(got) != len(want) {
+				t.Fatalf("%d frames, want %d", len(got), len(want))
+			}
+			for i := range want {
+				if !bytes.Equal(got[i], want[i][headerSize:]) {
+					t.Errorf("frame %d is one of %d bytes %q", i, len(got[i]), got[i][len(got[i])-1])
+				}
+			}
+		})
+	}
+}
