@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -13,7 +14,6 @@ import (
 	"github.com/ferrympi/ferry/btl/self"
 	"github.com/ferrympi/ferry/btl/tcp"
 	"github.com/ferrympi/ferry/cid"
-	"github.com/ferrympi/ferry/cmd/ferry/ferrytest"
 	"github.com/ferrympi/ferry/internal/nettest"
 	"github.com/ferrympi/ferry/pml/ob1"
 	"github.com/ferrympi/ferry/pml/pmltest"
@@ -30,10 +30,12 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	if os.Getenv(envFerry) == "1" {
-		ferrytest.Ferry()
-	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if command.path != "" {
+			_ = os.RemoveAll(filepath.Dir(command.path))
+		}
+		os.Exit(code)
+	}))
 }
 
 func TestContract(t *testing.T) {

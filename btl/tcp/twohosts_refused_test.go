@@ -31,7 +31,7 @@ func refused(t *testing.T, h *nettest.Hosts, set [2]string, want [2][]string) {
 		}
 	}
 	j.well()
-	out := startLine(t, line([]string{"--explain"}, ferry("explain", "--rank"))).well()
+	out := startLine(t, line([]string{"--explain"}, ferry(t, "explain", "--rank"))).well()
 	explained := 0
 	for line := range strings.Lines(out) {
 		if strings.Contains(line, "  no transport  ") && hasAll(line) {

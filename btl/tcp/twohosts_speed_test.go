@@ -17,7 +17,7 @@ func TestTwoHostsTwoLinksAreNearlyTwiceAsFast(t *testing.T) {
 	h := nettest.New(t, nettest.Link{Rate: rate}, nettest.Link{Rate: rate})
 	bandwidth := func(links int) float64 {
 		out := start(t, h, []string{"--set", fmt.Sprint("btl.tcp.links=", links)},
-			ferry("bench", "bw", "-m", size("1MiB:1MiB", "128KiB:128KiB"), "-x", size("3", "1"), "-i", size("10", "3"), "--format", "json")...).well()
+			ferry(t, "bench", "bw", "-m", size("1MiB:1MiB", "128KiB:128KiB"), "-x", size("3", "1"), "-i", size("10", "3"), "--format", "json")...).well()
 		var row struct {
 			Unit string
 			Avg  float64

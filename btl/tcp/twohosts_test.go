@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,12 +25,36 @@ import (
 //
 // They need root, and are skipped without.
 
-// The first argument of a rank of ours, and the variable that makes this binary the command
-// ferry, unless it is something else by its arguments.
-const (
-	rankArg  = "tcp-rank"
-	envFerry = "TCPTEST_FERRY"
-)
+// rankArg is the first argument of this binary as a rank.
+const rankArg = "tcp-rank"
+
+// command is ferry, which the first test that needs it builds: to import it would put what
+// commands stand on into the go.sum of everybody's module.
+var command struct {
+	once sync.Once
+	path string
+	err  error
+}
+
+// build returns where ferry is.
+func build(t testing.TB) string {
+	t.Helper()
+	command.once.Do(func() {
+		dir, err := os.MkdirTemp("", "ferry-command-")
+		if err != nil {
+			command.err = err
+			return
+		}
+		command.path = filepath.Join(dir, "ferry")
+		if out, err := exec.Command("go", "build", "-o", command.path, "../../cmd/ferry").CombinedOutput(); err != nil {
+			command.err = fmt.Errorf("go build: %w\n%s", err, out)
+		}
+	})
+	if command.err != nil {
+		t.Fatal(command.err)
+	}
+	return command.path
+}
 
 // size returns what a test uses in this run.
 func size[T any](fullSize, small T) T {
@@ -87,8 +113,8 @@ func startLine(t testing.TB, line []string) *job {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	j := &job{t: t, stop: cancel, lines: make(chan string, 1000)}
-	j.cmd = exec.CommandContext(ctx, os.Args[0], append([]string{"run", "--timeout", most.String()}, line...)...)
-	j.cmd.Env = append(os.Environ(), envFerry+"=1", "FERRY_CONFIG="+os.DevNull, "FERRY_TUNE_USE=off", "XDG_RUNTIME_DIR="+dir)
+	j.cmd = exec.CommandContext(ctx, build(t), append([]string{"run", "--timeout", most.String()}, line...)...)
+	j.cmd.Env = append(os.Environ(), "FERRY_CONFIG="+os.DevNull, "FERRY_TUNE_USE=off", "XDG_RUNTIME_DIR="+dir)
 	out, err := j.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -118,7 +144,7 @@ func startLine(t testing.TB, line []string) *job {
 }
 
 // ferry is the program of ranks that are commands of ferry.
-func ferry(args ...string) []string { return append([]string{os.Args[0]}, args...) }
+func ferry(t testing.TB, args ...string) []string { return append([]string{build(t)}, args...) }
 
 // rank is the program of ranks that are functions of this package.
 func rank(name string, args ...string) []string {
