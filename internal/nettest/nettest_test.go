@@ -345,3 +345,44 @@ func TestWithoutRightsItSaysWhy(t *testing.T) {
 		}
 	}
 }
+
+// A visitor that stays would take the goroutines of others to the host.
+func TestVisitorComesBack(t *testing.T) {
+	h := New(t)
+	where := func() string {
+		at, err := os.Readlink("/proc/thread-self/ns/net")
+		if err != nil {
+			t.Error(err)
+		}
+		return at
+	}
+	home, seen := where(), map[string]bool{}
+	for host := range 2 {
+		if err := h.Visit(host, func() { seen[where()] = true }); err != nil {
+			t.Fatal(err)
+		}
+		if now := where(); now != home {
+			t.Errorf("after the visit at %s, want %s", now, home)
+		}
+	}
+	if seen[home] || len(seen) != 2 {
+		t.Errorf("two hosts were %v; home is %s", seen, home)
+	}
+}
+
+// What a test tells a host's system must reach it, and a mistake must be seen.
+func TestCommandsRunOnTheHost(t *testing.T) {
+	h := New(t)
+	l, err := h.Listen(1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	h.Run(0, fmt.Sprintf("ip route add prohibit %v/32", h.Addr(1, 0)))
+	if _, err := h.Dial(0, l.Addr()); !errors.Is(err, unix.EACCES) {
+		t.Errorf("with a route that prohibits it: %v", err)
+	}
+	if err := h.sides[0].ns.run("ip route add nonsense"); err == nil || !strings.Contains(err.Error(), "nonsense") {
+		t.Errorf("a command that fails: %v", err)
+	}
+}
