@@ -41,7 +41,8 @@ func (r *request) doubt(err error) {
 // resolve ends the operations that have waited for long enough. Lock held.
 func (m *Module) resolve() {
 	now := time.Now()
-	if now.Sub(m.doubting.last) < base.DoubtStep {
+	steps := base.DoubtTaken(m.doubting.last, now)
+	if steps == 0 {
 		return
 	}
 	m.doubting = doubting{last: now}
@@ -49,7 +50,7 @@ func (m *Module) resolve() {
 		if r.state != doubtful {
 			continue
 		}
-		if r.steps--; r.steps > 0 {
+		if r.steps -= steps; r.steps > 0 {
 			m.doubting.any = true
 		} else {
 			r.fail(r.why)

@@ -42,13 +42,14 @@ func (p *proc) doubt(err error) {
 // resolve ends the doubt of processes that have waited for long enough. Lock held.
 func (m *Module) resolve() {
 	now := time.Now()
-	if now.Sub(m.doubting.last) < base.DoubtStep {
+	steps := base.DoubtTaken(m.doubting.last, now)
+	if steps == 0 {
 		return
 	}
 	m.doubting.last = now
 	var over []*proc
 	m.doubting.procs = slices.DeleteFunc(m.doubting.procs, func(p *proc) bool {
-		if p.steps--; p.Err == nil && p.steps > 0 {
+		if p.steps -= steps; p.Err == nil && p.steps > 0 {
 			return false
 		}
 		if p.Err == nil {
