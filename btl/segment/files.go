@@ -26,6 +26,9 @@ func (Files) Create(path string, size int64) (Segment, error) {
 	// An unnamed file first: nobody can see it unlocked, and nothing is left
 	// if we fail half-way.
 	fd, err := unix.Open(filepath.Dir(path), unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return createNamed(path, size)
+	}
 	if err != nil {
 		return nil, &os.PathError{Op: "create segment in", Path: filepath.Dir(path), Err: err}
 	}
@@ -43,6 +46,30 @@ func (Files) Create(path string, size int64) (Segment, error) {
 		return nil, &os.PathError{Op: "create segment", Path: path, Err: err}
 	}
 	return f, nil
+}
+
+// createNamed is Create on a file system that has no unnamed files, as that of a container
+// may be. Nobody is told the name before this returns; only who removes stale
+// segments may see it, and take it before it is locked.
+func createNamed(path string, size int64) (Segment, error) {
+	for {
+		fd, err := unix.Open(path, unix.O_CREAT|unix.O_EXCL|unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
+		if err != nil {
+			return nil, &os.PathError{Op: "create segment", Path: path, Err: err}
+		}
+		f := &file{path: path, fd: fd, own: true}
+		if err := unix.Flock(fd, unix.LOCK_EX); err != nil {
+			return nil, errors.Join(&os.PathError{Op: "lock segment", Path: path, Err: err}, f.Close())
+		}
+		if st, err := f.look(); err == nil && st.Nlink == 0 {
+			unix.Close(fd)
+			continue // it was taken for stale
+		}
+		if err := f.Grow(size); err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		return f, nil
+	}
 }
 
 // Open implements Space.

@@ -68,14 +68,13 @@ type SpaceError struct {
 
 func (e *SpaceError) Error() string { return e.Path + ": " + e.Shortage() }
 
-// Shortage is the error without the path, for another process: 150 bytes.
+// Shortage is the error without the path, for another process: 110 bytes.
 func (e *SpaceError) Shortage() string {
 	free := "unknown"
 	if e.Free >= 0 {
 		free = fmt.Sprintf("%d KiB", e.Free>>10)
 	}
-	return fmt.Sprintf("no space for a segment: need %d KiB, free %s, short of %d KiB; enlarge the file system (docker: --shm-size) or choose another directory",
-		e.Need>>10, free, (e.Need-max(e.Free, 0))>>10)
+	return fmt.Sprintf("no space for a segment: need %d KiB, free %s; enlarge the file system (docker: --shm-size)", (e.Need+1<<10-1)>>10, free)
 }
 
 // Unwrap returns ENOSPC.

@@ -66,6 +66,32 @@ func TestTwoMappingsShareMemory(t *testing.T) {
 	defer c.Close()
 }
 
+// TestFileSystemWithoutUnnamedFiles, as that of a container may be.
+func TestFileSystemWithoutUnnamedFiles(t *testing.T) {
+	prefix := "ferry-test-" + t.Name()
+	path := filepath.Join(dir, prefix)
+	f, err := createNamed(path, PageSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if removed, err := new(Files).RemoveStale(dir, prefix); err != nil || len(removed) != 0 {
+		t.Errorf("removed %v (%v) while the owner lives", removed, err)
+	}
+	if _, err := createNamed(path, PageSize); !errors.Is(err, os.ErrExist) {
+		t.Errorf("second creation: %v", err)
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+	var space *SpaceError
+	if _, err := createNamed(path, 1<<60); !errors.As(err, &space) {
+		t.Errorf("a segment of 2^60 bytes: %v", err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Error("a segment is left")
+	}
+}
+
 func TestNameIsNeverTakenFromAnother(t *testing.T) {
 	path := filepath.Join(dir, "ferry-test-"+t.Name())
 	f, err := new(Files).Create(path, PageSize)

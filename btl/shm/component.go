@@ -11,9 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/bits"
 	"os"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -41,7 +39,7 @@ type component struct {
 type params struct {
 	Dir        string         `param:"dir" default:"/dev/shm" level:"user" scope:"process" doc:"Directory for the segments: a file system in memory."`
 	Fallback   string         `param:"fallback_dir" default:"/tmp" level:"user" scope:"process" doc:"Directory for the segments when dir has no room for them; slower. Empty: none."`
-	RingSize   framework.Size `param:"ring_size" default:"0" min:"0" max:"64MiB" unit:"bytes" level:"tuner" scope:"process" doc:"Memory of the ring from one process to another, made when the first message goes that way; rounded up to a power of two. 0: the process's share of 4 MiB for as many peers as the node has, from 64 KiB to 1 MiB."`
+	RingSize   framework.Size `param:"ring_size" default:"0" min:"0" max:"64MiB" unit:"bytes" level:"tuner" scope:"process" doc:"Memory of the ring from one process to another, made when the first message goes that way; rounded up to a power of two. 0: the process's share of 4 MiB for as many peers as the node has, from 64 KiB to 1 MiB, and less than that where dir is too small for all of them."`
 	EagerLimit framework.Size `param:"eager_limit" default:"32KiB" min:"64" max:"16MiB" unit:"bytes" level:"tuner" scope:"process" doc:"A message up to this size, with its header, travels at once and is buffered if nobody waits for it; at most a quarter of the ring."`
 	MaxPeers   int            `param:"max_peers" default:"0" min:"0" max:"65536" level:"developer" scope:"process" doc:"Number of processes that may connect to this one; 0: twice the number of processes on the node, and at least 64."`
 	// docs/decisions/one-copy.md has the measurements behind these.
@@ -91,7 +89,6 @@ func (c component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 		space:    c.space,
 		dir:      p.Dir,
 		fallback: p.Fallback,
-		extents:  map[int][]int64{},
 		ring:     ringSize(int(p.RingSize), env.Identity.LocalSize),
 		out:      map[framework.Life]*endpoint{},
 		in:       map[framework.Life]*inbound{},
@@ -101,6 +98,10 @@ func (c component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 		sources: map[framework.Life]*source{},
 		mapped:  map[mappedKey]*mapped{},
 	}
+	if _, files := c.space.(segment.Files); files && p.RingSize == 0 {
+		size := fit(m.ring, env.Identity.LocalSize, p.Dir)
+		m.ring, m.cut = size, size < m.ring
+	}
 	proof := inbox.Proof(env.Self.Nonce)
 	m.proof = proof[:]
 	m.frameLimit = ring.FrameLimit(m.ring / ring.CellSize)
@@ -109,31 +110,32 @@ func (c component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 	if slots == 0 {
 		slots = max(64, 2*env.Identity.LocalSize)
 	}
-	m.size = pages(int64(inbox.Size(slots)))
+	size := pages(int64(inbox.Size(slots)))
 	// The nonce makes the name unique: for a session that is opened again, for
 	// containers that share the directory, for jobs with the same name.
 	name := fmt.Sprintf("%s%d-%x", jobPrefix(env.Identity.Proc.Namespace), env.Identity.Proc.Rank, env.Self.Nonce)
-	seg, err := c.space.Create(m.path(name), m.size)
-	var space *segment.SpaceError
-	if errors.As(err, &space) && p.Fallback != "" {
-		name = fallbackName + strings.TrimPrefix(name, usualName)
+	seg, err := c.space.Create(m.path(name), size)
+	if short(err) && p.Fallback != "" {
 		var second error
-		if seg, second = c.space.Create(m.path(name), m.size); second == nil {
-			env.Logger.Warn("btl shm: slower, because a file takes the place of memory", "file", m.path(name), "reason", err)
+		if seg, second = c.space.Create(m.overflowPath(name), size); second == nil {
+			m.scarce("btl shm: slower, because a file takes the place of shared memory", m.overflowPath(name), err)
 			err = nil
 		} else {
 			err = fmt.Errorf("%w; nor in btl.shm.fallback_dir: %w", err, second)
 		}
 	}
+	if short(err) {
+		err = fmt.Errorf("%w or set btl.shm.dir to another directory", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("btl shm: %w", err)
 	}
-	mapping, err := seg.Map(0, int(m.size))
+	mapping, err := seg.Map(0, int(size))
 	if err != nil {
 		seg.Close()
 		return nil, fmt.Errorf("btl shm: %w", err)
 	}
-	m.segment, m.mapping = seg, mapping
+	m.near, m.mapping = newArea(seg, size), mapping
 	m.box = inbox.Init(mapping.Bytes, slots, env.Self.Nonce, ownProcess(m.proof))
 	// Everybody who writes into the inbox can ring there.
 	if m.releaseBell, err = env.Bell().Share(m.box.Bell()); err != nil {
@@ -141,27 +143,3 @@ func (c component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 	}
 	return m, nil
 }
-
-// Where the size of rings is not given: two ranks stream 1 MiB messages a fifth
-// faster through a ring of 1 MiB than through one of 128 KiB, and windows of small
-// ones fit in whole; more ranks share what memory a process should spend.
-const (
-	ringShare   = 4 << 20 // bytes of all rings into a process
-	largestRing = 1 << 20
-)
-
-// ringSize returns the bytes of a ring: a power of two, at least what is asked for.
-func ringSize(asked, ranks int) int {
-	if asked == 0 {
-		asked = min(max(ringShare/max(ranks, 1), smallestRing), largestRing)
-		asked = 1 << (bits.Len(uint(asked)) - 1) // the share is a limit: round down
-	}
-	size := ring.MinCells * ring.CellSize
-	for size < asked {
-		size *= 2
-	}
-	return size
-}
-
-// pages rounds up to what can be mapped by itself.
-func pages(n int64) int64 { return (n + segment.PageSize - 1) / segment.PageSize * segment.PageSize }

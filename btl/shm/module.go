@@ -24,15 +24,15 @@ type module struct {
 	dir        string
 	fallback   string // where segments are that found no room in dir
 	ring       int    // bytes of cells of a ring
+	cut        bool   // dir is too small for larger rings
 	frameLimit int
 	eagerLimit int
 
-	segment  segment.Segment
+	near     *area // the inbox's file
+	overflow *area // the file in the fallback directory; nil until near has no room
 	mapping  *segment.Mapping
 	box      inbox.Inbox
-	size     int64           // of the segment
-	extents  map[int][]int64 // offsets of ring memory that is free again, by its size
-	requests uint32          // of the inbox, as handled
+	requests uint32 // of the inbox, as handled
 
 	releaseBell func() // takes the engine's bell back out of the inbox
 
@@ -60,7 +60,7 @@ func (m *module) Caps() btl.Caps {
 		FrameLimit:  m.frameLimit,
 		LatencyNS:   70,
 		Exclusivity: 1 << 15,
-		Device:      filepath.Dir(m.segment.Path()),
+		Device:      filepath.Dir(m.near.segment.Path()),
 	}
 }
 
@@ -69,7 +69,7 @@ func (m *module) Caps() btl.Caps {
 func (m *module) Blob() []byte { return []byte(m.name()) }
 
 // name is the file name of the inbox.
-func (m *module) name() string { return filepath.Base(m.segment.Path()) }
+func (m *module) name() string { return filepath.Base(m.near.segment.Path()) }
 
 // path returns where a segment of that name lies.
 func (m *module) path(name string) string {
@@ -176,69 +176,27 @@ func (m *module) grant(i int) error {
 	if err != nil {
 		return err
 	}
-	offset, cells, err := m.ringMemory()
+	found, err := m.ringMemory()
 	if err != nil {
 		far.Close()
 		return err
 	}
+	cells := found.cells
 	p := &inbound{
 		m: m, peer: peer, index: i, far: far, bell: progress.BellAt(far.box.Bell()),
-		offset: offset, size: len(cells.Bytes), cells: cells,
+		memory: found, cells: cells,
 		consumer: ring.NewConsumer(slot.Ring(), cells.Bytes),
 	}
 	clear(slot.Ring())
 	m.in[peer] = p
 	m.paths = append(m.paths, p)
 	p.up = m.env.Upcall.Accept(peer)
-	if !slot.Grant(offset, len(cells.Bytes)/ring.CellSize) {
+	if !slot.Grant(found.offset, len(cells.Bytes)/ring.CellSize, found.how) {
 		m.forget(i)
 		return nil
 	}
 	p.ring()
 	return nil
-}
-
-// ringMemory returns memory for the cells of a ring: as much as was configured,
-// or, where the file system has no room for that, the least: others want some too.
-func (m *module) ringMemory() (offset int64, cells *segment.Mapping, err error) {
-	offset, cells, err = m.extent(m.ring)
-	var space *segment.SpaceError
-	if errors.As(err, &space) && m.ring > smallestRing {
-		return m.extent(smallestRing)
-	}
-	return offset, cells, err
-}
-
-// smallestRing is what is made of a ring that finds no room, in bytes: the unit
-// in which a segment grows.
-const smallestRing = segment.PageSize
-
-// extent returns zeroed memory for the cells of a ring, mapped by this process
-// first, so that it lies near to it. New memory of a segment is zero.
-func (m *module) extent(bytes int) (int64, *segment.Mapping, error) {
-	var offset int64
-	used := len(m.extents[bytes]) > 0
-	if free := m.extents[bytes]; used {
-		offset = free[len(free)-1]
-		m.extents[bytes] = free[:len(free)-1]
-	} else {
-		size := m.size + pages(int64(bytes))
-		if err := m.segment.Grow(size); err != nil {
-			return 0, nil, err
-		}
-		offset = m.size
-		m.size = size
-	}
-	cells, err := m.segment.Map(offset, bytes)
-	if err != nil {
-		m.extents[bytes] = append(m.extents[bytes], offset)
-		return 0, nil, err
-	}
-	cells.Populate()
-	if used {
-		clear(cells.Bytes)
-	}
-	return offset, cells, nil
 }
 
 // Forget implements btl.Forgetter.
@@ -256,7 +214,7 @@ func (m *module) Forget(peer framework.Life) {
 func (m *module) refusal(err error) string {
 	var space *segment.SpaceError
 	if errors.As(err, &space) {
-		return space.Shortage()
+		return space.Shortage() + " or set btl.shm.dir"
 	}
 	why := err.Error()
 	for _, dir := range []string{m.dir, m.fallback} {
@@ -275,7 +233,7 @@ func (m *module) forget(i int) {
 			for p.Poll() > 0 {
 			}
 			m.drop(p)
-			m.extents[p.size] = append(m.extents[p.size], p.offset)
+			p.memory.giveBack()
 			break
 		}
 	}
@@ -348,5 +306,9 @@ func (m *module) Close() error {
 		m.unmap(key)
 	}
 	m.releaseBell()
-	return errors.Join(m.memory.freeAll(), m.mapping.Close(), m.segment.Close())
+	err := errors.Join(m.memory.freeAll(), m.mapping.Close(), m.near.segment.Close())
+	if m.overflow != nil {
+		err = errors.Join(err, m.overflow.segment.Close())
+	}
+	return err
 }

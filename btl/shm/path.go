@@ -25,8 +25,7 @@ type inbound struct {
 	peer   framework.Life
 	index  int // of the slot
 	far    *remote
-	offset int64
-	size   int // bytes of cells
+	memory ringMemory // of the ring
 	cells  *segment.Mapping
 }
 
@@ -109,7 +108,8 @@ type endpoint struct {
 	far    *remote // nil after Close
 	slot   inbox.Slot
 	cells  *segment.Mapping
-	listed bool // in m.waiting
+	how    inbox.How // the ring was made
+	listed bool      // in m.waiting
 }
 
 // Reserve costs a comparison unless the ring was full when it last looked.
@@ -200,16 +200,25 @@ func (e *endpoint) checkRequest() bool {
 }
 
 func (e *endpoint) attachRing() error {
-	offset, cells := e.slot.Granted()
+	offset, cells, how := e.slot.Granted()
 	if cells < ring.MinCells || cells&(cells-1) != 0 || cells > 1<<24 {
 		return fmt.Errorf("the peer granted a ring of %d cells", cells)
 	}
-	mapped, err := e.far.segment.Map(offset, cells*ring.CellSize)
+	from := e.far.segment
+	if how&inbox.Overflow != 0 {
+		beside, err := e.m.space.Open(e.m.overflowPath(e.far.name))
+		if err != nil {
+			return err
+		}
+		defer beside.Close()
+		from = beside
+	}
+	mapped, err := from.Map(offset, cells*ring.CellSize)
 	if err != nil {
 		return err
 	}
 	mapped.Populate()
-	e.cells = mapped
+	e.cells, e.how = mapped, how
 	if limit := ring.FrameLimit(cells); limit < e.m.frameLimit {
 		e.m.env.Upcall.Limits(e.peer, min(e.m.eagerLimit, limit), limit)
 	}

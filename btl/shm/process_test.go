@@ -302,7 +302,7 @@ func TestTinySharedMemoryIsAnErrorWithPathAndShortfall(t *testing.T) {
 	m := w.procs[0].module.(*module)
 	for range 3 {
 		_, err := m.Allocate(4 << 20)
-		if err == nil || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "short of") {
+		if err == nil || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "need ") {
 			t.Fatalf("got %v", err)
 		}
 		mem, err := m.Allocate(1 << 20)

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"github.com/ferrympi/ferry/btl/segment"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/inbox"
+	"github.com/ferrympi/ferry/internal/ring"
 	"github.com/ferrympi/ferry/progress"
 )
 
@@ -91,7 +93,7 @@ func TestSleeperHearsThatItWasRefused(t *testing.T) {
 			a, b := w.procs[0], w.procs[1]
 			if how == "refuses" { // take all that the heap's space has
 				for {
-					if _, _, err := b.module.(*module).ringMemory(); err != nil {
+					if _, err := b.module.(*module).ringMemory(); err != nil {
 						break
 					}
 				}
@@ -151,38 +153,67 @@ func smallTmpfs(t *testing.T, bytes int) string {
 	return dir
 }
 
+// deliver sends the largest message from one to the other, and returns what the sender says of
+// the way.
+func (w *pair) deliver(t *testing.T, from, to int) btl.Description {
+	t.Helper()
+	ep := w.connect(t, from, to)
+	out := ep.(*endpoint)
+	w.poll(t, func() bool { return out.producer != nil })
+	w.send(t, ep, make([]byte, ring.FrameLimit(len(out.cells.Bytes)/ring.CellSize)))
+	before := w.procs[to].frames
+	w.poll(t, func() bool { return w.procs[to].frames > before || len(w.procs[from].lost) > 0 })
+	return w.procs[from].module.(btl.Describer).Describe(framework.Peer{Life: w.procs[to].life, Blob: w.procs[to].module.Blob()})
+}
+
 // TestRingsShrinkWhereMemoryIsShort: the inboxes fit, and full rings do not.
 func TestRingsShrinkWhereMemoryIsShort(t *testing.T) {
 	dir := smallTmpfs(t, 4*segment.PageSize)
 	w := newPairOf(t, Component(), func(_ int, p *params) { p.Dir, p.RingSize = dir, 1<<20 })
 	for _, way := range [][2]int{{0, 1}, {1, 0}} {
-		from, to := w.procs[way[0]], w.procs[way[1]]
-		ep := w.connect(t, way[0], way[1])
-		w.poll(t, func() bool { return from.limit > 0 })
-		w.send(t, ep, make([]byte, from.limit))
-		w.poll(t, func() bool { return to.frames > 0 })
+		d := w.deliver(t, way[0], way[1])
+		if want := dir + " is short of room: a ring of 64KiB"; d.Device != dir || !slices.Equal(d.Notes, []string{want}) {
+			t.Errorf("it says %+v, want %s", d, want)
+		}
+		if w.procs[way[0]].limit == 0 {
+			t.Error("the protocol was not told that frames are shorter")
+		}
 	}
 }
 
-// TestFileTakesThePlaceOfMemoryThatIsNotThere: not even the inbox fits. One of
-// the two processes is in the fallback directory, the other finds it there.
+// TestFileTakesThePlaceOfMemoryThatIsNotThere: one inbox fits and no ring; the other inbox is
+// in the fallback directory, and so is the ring beside the first one.
 func TestFileTakesThePlaceOfMemoryThatIsNotThere(t *testing.T) {
 	dir, fallback := smallTmpfs(t, segment.PageSize), t.TempDir()
-	w := newPairOf(t, Component(), func(_ int, p *params) { p.Dir, p.Fallback = dir, fallback })
+	w := newPairOf(t, Component(), func(_ int, p *params) { p.Dir, p.Fallback, p.RingSize = dir, fallback, 1<<20 })
 	if a, b := w.procs[0].module.Caps().Device, w.procs[1].module.Caps().Device; a != dir || b != fallback {
 		t.Fatalf("segments in %s and %s", a, b)
 	}
-	for _, way := range [][2]int{{0, 1}, {1, 0}} {
-		ep := w.connect(t, way[0], way[1])
-		if way[1] == 0 {
-			continue // no room for a ring there
+	for _, way := range [][2]int{{0, 1}, {1, 0}, {1, 0}} { // the last one uses memory again
+		d := w.deliver(t, way[0], way[1])
+		if want := dir + " has no room: a file in " + fallback + " takes its place (btl.shm.fallback_dir)"; d.Device != fallback || !slices.Equal(d.Notes, []string{want}) {
+			t.Errorf("it says %+v, want %s", d, want)
 		}
-		w.send(t, ep, make([]byte, 100))
-		w.poll(t, func() bool { return w.procs[way[1]].frames > 0 })
 	}
+	if m := w.procs[0].module.(*module); m.overflow.size != 1<<20 {
+		t.Errorf("%d bytes of overflow for one ring at a time", m.overflow.size)
+	}
+	w.close(t)
+	for _, d := range []string{dir, fallback} {
+		if left, err := os.ReadDir(d); err != nil || len(left) > 0 {
+			t.Errorf("left in %s: %v (%v)", d, left, err)
+		}
+	}
+}
+
+// TestRefusalForLackOfRoomSaysWhatToDo: the fallback directory is full too.
+func TestRefusalForLackOfRoomSaysWhatToDo(t *testing.T) {
+	dir, fallback := smallTmpfs(t, 2*segment.PageSize), smallTmpfs(t, 4096)
+	w := newPairOf(t, Component(), func(_ int, p *params) { p.Dir, p.Fallback = dir, fallback })
+	w.connect(t, 1, 0)
 	w.poll(t, func() bool { return len(w.procs[1].lost) > 0 })
-	if err := w.procs[1].lost[0].Error(); !strings.Contains(err, "no space") {
-		t.Errorf("the sender is not told why: %s", err)
+	if err := w.procs[1].lost[0].Error(); !strings.Contains(err, `"no space for a segment: need 64 KiB, free 0 KiB; enlarge the file system (docker: --shm-size) or set btl.shm.dir"`) {
+		t.Errorf("the sender is told: %s", err)
 	}
 }
 
@@ -193,7 +224,7 @@ func TestNoSpaceAnywhereNamesBothPlacesAndTheShortfall(t *testing.T) {
 	framework.FillDefaults(p)
 	p.Dir, p.Fallback = dir, fallback
 	_, err := Component().Open(t.Context(), btl.Env{Env: progress.Env{Logger: slog.New(slog.DiscardHandler)}, Params: p})
-	if err == nil || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), fallback) || !strings.Contains(err.Error(), "short of") {
+	if err == nil || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), fallback) || !strings.Contains(err.Error(), "need 64 KiB, free 4 KiB; ") || !strings.Contains(err.Error(), "btl.shm.dir") {
 		t.Fatal(err)
 	}
 }
@@ -204,22 +235,24 @@ func TestGrantOfMemoryThatIsNotThereIsAnError(t *testing.T) {
 	for _, grant := range []struct {
 		offset int64
 		cells  int
+		how    inbox.How
 	}{
-		{-segment.PageSize, 2048},
-		{math.MaxInt64 &^ (segment.PageSize - 1), 2048},
-		{1 << 40, 2048},
-		{segment.PageSize, 1 << 24},
-		{segment.PageSize, 3000},
-		{segment.PageSize, 0},
-		{segment.PageSize, 1<<32 - 1},
-		{8, 2048},
+		{offset: -segment.PageSize, cells: 2048},
+		{offset: math.MaxInt64 &^ (segment.PageSize - 1), cells: 2048},
+		{offset: 1 << 40, cells: 2048},
+		{offset: segment.PageSize, cells: 1 << 24},
+		{offset: segment.PageSize, cells: 3000},
+		{offset: segment.PageSize, cells: 0},
+		{offset: segment.PageSize, cells: 1<<32 - 1},
+		{offset: 8, cells: 2048},
+		{offset: 0, cells: 64, how: inbox.Overflow}, // there is no such file
 	} {
 		w := newPair(t, nil)
 		w.connect(t, 0, 1)
 		box := w.procs[1].module.(*module).box
 		for i := range box.Slots() {
 			if slot := box.Slot(i); slot.State() == inbox.Requested {
-				slot.Grant(grant.offset, grant.cells)
+				slot.Grant(grant.offset, grant.cells, grant.how)
 			}
 		}
 		w.procs[0].module.Poll()

@@ -25,7 +25,7 @@ import (
 const (
 	magic = uint64(0x316d7379_72726566) // "ferrysm1"
 	// Version is the version of the layout.
-	Version = 2
+	Version = 3
 
 	offMagic    = 0   // u64
 	offVersion  = 8   // u32
@@ -52,12 +52,23 @@ const (
 	slotNonce  = 16  // u64 of the sender
 	slotOffset = 24  // u64 offset of the ring's cells in the segment
 	slotCells  = 32  // u32 number of cells
+	slotHow    = 36  // u32 of How
 	slotRing   = 64  // ring header
 	slotName   = 192 // file name of the sender's segment, NUL at the end
 	slotReason = 64  // why a request was refused, over ring and name, NUL at the end
 
 	stateOpen   = 1
 	stateClosed = 2
+)
+
+// How says how the owner of an inbox found memory for a ring.
+type How uint32
+
+const (
+	// Overflow: the ring is not in the inbox's file, but in the one beside it.
+	Overflow How = 1 << iota
+	// Shrunk: the ring is smaller than it should be, for lack of room.
+	Shrunk
 )
 
 // The states of a slot.
@@ -244,17 +255,18 @@ func (s Slot) Reason() string {
 // Ring returns the memory of the slot's ring header.
 func (s Slot) Ring() []byte { return s.mem[slotRing : slotRing+ring.HeaderSize] }
 
-// Grant tells the sender where its ring is. The ring's header and cells are zero.
-// It reports false if the sender has left meanwhile.
-func (s Slot) Grant(offset int64, cells int) bool {
+// Grant tells the sender where its ring is, and how it was made. The ring's header and
+// cells are zero. It reports false if the sender has left meanwhile.
+func (s Slot) Grant(offset int64, cells int, how How) bool {
 	le := binary.LittleEndian
 	le.PutUint64(s.mem[slotOffset:], uint64(offset))
 	le.PutUint32(s.mem[slotCells:], uint32(cells))
+	le.PutUint32(s.mem[slotHow:], uint32(how))
 	return s.Move(Requested, Granted)
 }
 
 // Granted returns where the ring is; the sender checks it by mapping.
-func (s Slot) Granted() (offset int64, cells int) {
+func (s Slot) Granted() (offset int64, cells int, how How) {
 	le := binary.LittleEndian
-	return int64(le.Uint64(s.mem[slotOffset:])), int(le.Uint32(s.mem[slotCells:]))
+	return int64(le.Uint64(s.mem[slotOffset:])), int(le.Uint32(s.mem[slotCells:])), How(le.Uint32(s.mem[slotHow:]))
 }

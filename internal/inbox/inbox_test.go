@@ -57,14 +57,14 @@ func TestSlotChangesHandsOnlyAsTheTableSays(t *testing.T) {
 	if from, err := s.Sender(); err != nil || from != (Sender{3, 4, 5, "ferry-1-2"}) {
 		t.Errorf("%+v %v", from, err)
 	}
-	if !s.Grant(1<<16, 2048) || s.State() != Granted {
+	if !s.Grant(1<<16, 2048, Overflow|Shrunk) || s.State() != Granted {
 		t.Error("not granted")
 	}
-	if offset, cells := s.Granted(); offset != 1<<16 || cells != 2048 {
-		t.Errorf("granted %d cells at %d", cells, offset)
+	if offset, cells, how := s.Granted(); offset != 1<<16 || cells != 2048 || how != Overflow|Shrunk {
+		t.Errorf("granted %d cells at %d, %b", cells, offset, how)
 	}
 	s.SetState(Left)
-	if s.Grant(1<<17, 64) || s.State() != Left {
+	if s.Grant(1<<17, 64, 0) || s.State() != Left {
 		t.Error("granted to a sender that has left")
 	}
 }
@@ -111,7 +111,7 @@ func FuzzAttach(f *testing.F) {
 	whole := made(2)
 	b, _ := Attach(whole, nonce)
 	b.Slot(0).Ask(Sender{Rank: 1, World: 2, Nonce: 3, Name: "ferry-x"})
-	b.Slot(1).Grant(1<<40, -1)
+	b.Slot(1).Grant(1<<40, -1, 1<<31)
 	f.Add(bytes.Clone(whole), []byte{0xff})
 	f.Add(whole[:HeaderSize], []byte{})
 	f.Add(make([]byte, HeaderSize), []byte("name"))

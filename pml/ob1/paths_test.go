@@ -156,7 +156,7 @@ func TestPeerWhoseRingIsRefusedIsNotDead(t *testing.T) {
 		t.Fatal(err)
 	}
 	route := w.Procs[0].Module.Route(w.Group()[1].Life)
-	if said := fmt.Sprint(route.Rejected); route.Transport != "memory" || !strings.Contains(said, "the peer refused: \"no space for a segment: need 64 KiB, free 0 KiB, short of 64 KiB; enlarge the file system (docker: --shm-size) or choose another directory\"") {
+	if said := fmt.Sprint(route.Rejected); route.Transport != "memory" || !strings.Contains(said, "the peer refused: \"no space for a segment: need 64 KiB, free 0 KiB; enlarge the file system (docker: --shm-size) or set btl.shm.dir\"") {
 		t.Errorf("the route is %+v", route)
 	}
 }
