@@ -41,8 +41,16 @@ const (
 	DefaultSiteFile = "/etc/ferry/config.yaml"
 
 	// FileVariable names a file to read in place of the user file. Then the
-	// file must exist. It is the only FERRY_ variable of ferry's that sets no parameter.
+	// file must exist. It and FlagsVariable are ferry's only FERRY_ variables that set no
+	// parameter.
 	FileVariable = "FERRY_CONFIG"
+
+	// FlagsVariable lists, separated by commas, the parameters that a launcher has been given
+	// as flags: it hands them on as variables, and messages name what the user wrote.
+	FlagsVariable = "FERRY_FLAGS"
+
+	// SourceFlag is the source of flags.
+	SourceFlag = "flag --set"
 )
 
 // Setting sets one parameter. Load fills in Source where it is empty.
@@ -105,7 +113,7 @@ func Load(reg *framework.Registry, opt Options) (*framework.Values, error) {
 		return nil, err
 	}
 	layers := []layer{registered(base, framework.SourceManifest), site, user, env}
-	layers = append(layers, options(opt.Flags, "flag --set")...)
+	layers = append(layers, options(opt.Flags, SourceFlag)...)
 	layers = append(layers, options(opt.Explicit, "WithParam")...)
 	values, err := merge(base, layers)
 	if err != nil {

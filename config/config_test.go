@@ -92,6 +92,8 @@ func TestEachLayerWinsOverTheWeaker(t *testing.T) {
 	want("named", "file "+named)
 	opt.Environ = append(opt.Environ, "FERRY_BTL_SHM_NAME=env=1")
 	want("env=1", "environment FERRY_BTL_SHM_NAME")
+	opt.Environ = append(opt.Environ, "FERRY_FLAGS=btl.shm.pin,btl.shm.name") // a launcher's
+	want("env=1", "flag --set")
 	opt.Flags = append(name("flag"), name("flag2")...)
 	want("flag2", "flag --set")
 	opt.Flags[1].Source = "flag --name"

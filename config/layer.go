@@ -36,6 +36,8 @@ type layer struct {
 	*koanf.Koanf
 	source   string
 	standing bool // it is for all jobs
+
+	flags []string // names whose source is a flag, see FlagsVariable
 }
 
 func newLayer(source string, provider koanf.Provider, parser koanf.Parser) (layer, error) {
@@ -69,6 +71,9 @@ func (l layer) settings() []Setting {
 }
 
 func (l layer) sourceOf(name string) string {
+	if slices.Contains(l.flags, name) {
+		return SourceFlag
+	}
 	if l.source == sourceEnvironment {
 		return l.source + " " + framework.EnvName(name)
 	}
@@ -136,11 +141,11 @@ func environment(reg *framework.Registry, environ []string) (l layer, foreign []
 		EnvironFunc: func() []string { return environ },
 		TransformFunc: func(variable, value string) (string, any) {
 			name, ok := reg.EnvParam(variable)
-			if ok || variable == FileVariable {
+			if ok || variable == FileVariable || variable == FlagsVariable {
 				return name, value // koanf leaves out what has no name
 			}
 			if known == nil {
-				known = append(reg.EnvNames(), FileVariable)
+				known = append(reg.EnvNames(), FileVariable, FlagsVariable)
 			}
 			switch near := framework.Nearest(variable, known); {
 			case !framework.Near(strings.TrimPrefix(variable, prefix), strings.TrimPrefix(near, prefix)):
@@ -152,6 +157,7 @@ func environment(reg *framework.Registry, environ []string) (l layer, foreign []
 			return "", nil
 		},
 	}), nil)
+	l.flags = strings.Split(lookup(environ, FlagsVariable), ",")
 	return l, foreign, errors.Join(err, misspelt)
 }
 

@@ -5,10 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
-	"strings"
-	"text/tabwriter"
 
 	"github.com/ferrympi/ferry/assembly"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
@@ -26,6 +23,9 @@ const ReportName = "explain"
 type Component struct {
 	mpi.ComponentVerdict
 	Ranks []int `json:"ranks,omitempty"` // where it became so; empty: everywhere
+	// Used says of a PML, BTL or MTL that was selected whether it carries messages between
+	// any two ranks.
+	Used *bool `json:"used,omitempty"`
 }
 
 // Explanation is what selection did, seen by all ranks.
@@ -35,6 +35,9 @@ type Explanation struct {
 	// Requirements holds what components need of others, in some rank.
 	Requirements []assembly.Need `json:"requirements"`
 }
+
+// carriers are the frameworks whose components carry messages.
+var carriers = []framework.Kind{framework.PML, framework.BTL, framework.MTL}
 
 // Merge joins the explanations that ranks handed in. A component that all ranks
 // judge alike stands there once.
@@ -68,8 +71,15 @@ func Merge(reports []launch.Report) (Explanation, error) {
 	if handedIn == 0 {
 		return all, errors.New("no rank has handed in an explanation: the program opened no session, or ended without closing it")
 	}
+	carries := map[string]bool{}
+	for _, p := range all.Pairs {
+		carries[p.PML], carries[p.Transport] = true, true
+	}
 	for _, verdict := range order {
 		c := Component{ComponentVerdict: verdict}
+		if used := carries[c.Name]; verdict.Verdict == framework.StatusSelected.String() && slices.Contains(carriers, framework.Kind(c.Framework)) {
+			c.Used = &used
+		}
 		if ranks := where[verdict]; len(ranks) < handedIn {
 			c.Ranks = ranks
 		}
@@ -80,95 +90,4 @@ func Merge(reports []launch.Report) (Explanation, error) {
 	})
 	slices.SortStableFunc(all.Components, func(a, b Component) int { return cmp.Compare(a.Framework, b.Framework) })
 	return all, nil
-}
-
-// Print writes tables for people.
-func (e Explanation) Print(w io.Writer) error {
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(t, "FROM\tTO\tPML\tTRANSPORT\tDEVICE\tPROVIDER\tNOT USED")
-	for _, p := range e.Pairs {
-		var not []string
-		for _, r := range p.Rejected {
-			not = append(not, r.Name+": "+r.Reason)
-		}
-		fmt.Fprintf(t, "%d\t%d\t%s\t%s\t%s\t%s\t%s\n", p.From, p.To, p.PML, cmp.Or(p.Transport, "no transport"),
-			cmp.Or(p.Device, "-"), cmp.Or(p.Provider, "-"), cmp.Or(strings.Join(not, "; "), "-"))
-	}
-	e.printNotes(t)
-	e.printAddresses(t)
-	fmt.Fprintln(t, "\nFRAMEWORK\tCOMPONENT\tVERDICT\tREASON")
-	for _, c := range e.Components {
-		reason := c.Reason
-		if c.Hint != "" {
-			reason += " (" + c.Hint + ")"
-		}
-		if c.Ranks != nil {
-			reason = strings.TrimSpace(fmt.Sprintf("%s [ranks %s]", reason, strings.Trim(fmt.Sprint(c.Ranks), "[]")))
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", c.Framework, c.Name, c.Verdict, cmp.Or(reason, "-"))
-	}
-	if len(e.Requirements) > 0 {
-		fmt.Fprintln(t)
-	}
-	for _, n := range e.Requirements {
-		fmt.Fprintln(t, n)
-	}
-	return t.Flush()
-}
-
-// printNotes writes each note once, with the pairs that it is about.
-func (e Explanation) printNotes(w io.Writer) {
-	notes := about[string]{}
-	for _, p := range e.Pairs {
-		for _, n := range p.Notes {
-			notes.add(n, p)
-		}
-	}
-	if len(notes.order) > 0 {
-		fmt.Fprintln(w)
-	}
-	for _, n := range notes.order {
-		fmt.Fprintf(w, "%s [pairs %s]\n", n, notes.list(n))
-	}
-}
-
-// printAddresses writes a table of the addresses that carry nothing, each once.
-func (e Explanation) printAddresses(w io.Writer) {
-	unused := about[framework.Rejection]{}
-	for _, p := range e.Pairs {
-		for _, u := range p.Unused {
-			unused.add(u, p)
-		}
-	}
-	if len(unused.order) > 0 {
-		fmt.Fprintln(w, "\nADDRESS\tNOT USED BECAUSE\tPAIRS")
-	}
-	for _, u := range unused.order {
-		fmt.Fprintf(w, "%s\t%s\t%s\n", u.Name, u.Reason, unused.list(u))
-	}
-}
-
-// about holds facts in the order in which they came, each with the pairs that it is about.
-type about[T comparable] struct {
-	order []T
-	pairs map[T][]string
-}
-
-func (a *about[T]) add(fact T, p mpi.Pair) {
-	if a.pairs == nil {
-		a.pairs = map[T][]string{}
-	}
-	if a.pairs[fact] == nil {
-		a.order = append(a.order, fact)
-	}
-	a.pairs[fact] = append(a.pairs[fact], fmt.Sprintf("%d-%d", p.From, p.To))
-}
-
-func (a *about[T]) list(fact T) string {
-	const most = 8 // pairs that are listed; a full list of thousands hides the fact
-	all := a.pairs[fact]
-	if len(all) > most {
-		return fmt.Sprintf("%s and %d more", strings.Join(all[:most], " "), len(all)-most)
-	}
-	return strings.Join(all, " ")
 }

@@ -1,15 +1,11 @@
-// Package info is `ferry info`: what is compiled in, whether it can be used
-// here, and every parameter with its value and where that came from.
+// Package info is `ferry info`: what is compiled in, whether it can be used here, which
+// networks there are, and every parameter with its value and where that came from.
 package info
 
 import (
-	"bytes"
-	"cmp"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,6 +14,7 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/version"
 	"github.com/ferrympi/ferry/config"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mtl"
 )
 
 // Param is one parameter.
@@ -53,6 +50,7 @@ type Info struct {
 	Version    string            `json:"version"`
 	Tuned      Tuned             `json:"tuned"`
 	Components []Component       `json:"components"`
+	Networks   []Network         `json:"networks"`
 	Params     []Param           `json:"params"` // those that belong to no component
 	Libraries  []version.Library `json:"libraries"`
 }
@@ -60,39 +58,61 @@ type Info struct {
 // Command returns the command.
 func Command() *cobra.Command {
 	var all, asJSON bool
+	var pattern, asked string
 	cmd := &cobra.Command{
 		Use:   "info",
-		Short: "Show components, parameters and library versions",
-		Long: `Show components, parameters and library versions.
+		Short: "Show components, networks and parameters",
+		Long: `Show the components that this ferry has, whether each can be used here, and if
+not why; the networks that libfabric offers; and the parameters that something
+has set.
 
-Without --all only the parameters are shown that are for every user, or that
-something has set.`,
-		Args: cobra.NoArgs,
+--params shows the parameters that match a pattern, such as "btl.shm.*"; a word
+without * matches every name that it is part of. --all shows everything.`,
+		Example: "  ferry info --params eager",
+		Args:    cobra.NoArgs,
 	}
 	f := cmd.Flags()
-	f.BoolVar(&all, "all", false, "show the parameters of all levels, and library versions")
+	f.BoolVar(&all, "all", false, "show all parameters, devices and library versions too")
+	f.StringVar(&pattern, "params", "", "show only the parameters whose names match `PATTERN`")
 	f.BoolVar(&asJSON, "json", false, "print everything as JSON")
+	f.StringVar(&asked, "survey", "", "print what the library of an MTL offers")
+	_ = f.MarkHidden("survey") // fails only for a flag that isn't there
+	cmd.MarkFlagsMutuallyExclusive("all", "params", "json", "survey")
 	set := settings.Flag(f)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		info, err := collect(cmd, *set)
+		if asked != "" {
+			candidates, err := survey(cmd.Context(), asked)
+			if err != nil {
+				return err
+			}
+			return settings.PrintJSON(cmd.OutOrStdout(), candidates)
+		}
+		info, err := collect(cmd, *set, pattern == "")
 		if err != nil {
 			return err
 		}
 		if asJSON {
 			return settings.PrintJSON(cmd.OutOrStdout(), info)
 		}
-		return info.print(cmd.OutOrStdout(), all)
+		text := info.text(all)
+		if pattern != "" {
+			if text, err = info.matching(pattern); err != nil {
+				return err
+			}
+		}
+		_, err = io.WriteString(cmd.OutOrStdout(), text) // at once: several ranks may print it
+		return err
 	}
 	return cmd
 }
 
-func collect(cmd *cobra.Command, set []string) (*Info, error) {
+func collect(cmd *cobra.Command, set []string, networks bool) (*Info, error) {
 	reg := settings.Registry()
 	values, tuned, err := settings.Load(reg, nil, set)
 	if err != nil {
 		return nil, err
 	}
-	info := &Info{Version: version.String(), Tuned: tunedOf(tuned), Libraries: version.Libraries(), Components: []Component{}, Params: []Param{}}
+	info := &Info{Version: version.String(), Tuned: tunedOf(tuned), Libraries: version.Libraries(), Components: []Component{}, Networks: []Network{}, Params: []Param{}}
 	owners := map[string]int{} // a component's parameter prefix to its index
 	for _, kind := range reg.Kinds() {
 		verdicts, err := reg.Survey(cmd.Context(), kind, values)
@@ -106,6 +126,9 @@ func collect(cmd *cobra.Command, set []string) (*Info, error) {
 			}
 			if built, ok := reg.Lookup(v.Kind, v.Name); ok {
 				c.Version, c.Summary = built.Info().Version, built.Info().Summary
+				if _, asks := framework.As[mtl.Surveyor](built); asks && networks && v.Status == framework.StatusUsable {
+					info.Networks = append(info.Networks, network(cmd.Context(), v.Name, set))
+				}
 			}
 			owners[c.Framework+"."+c.Name] = len(info.Components)
 			info.Components = append(info.Components, c)
@@ -141,40 +164,10 @@ func tunedOf(t config.Tuned) Tuned {
 func (t Tuned) String() string {
 	switch t.State {
 	case "used":
-		return fmt.Sprintf("tuned: %s, measured %s; parameters not at their defaults: %d",
+		return fmt.Sprintf("tuned: %s\n    measured %s; parameters not at their defaults: %d",
 			t.File, t.Measured.Local().Format(time.DateTime), t.Changed)
 	case "none":
 		return "not tuned: `ferry tune` measures what is best on this machine"
 	}
 	return "not tuned: " + t.Reason
-}
-
-func (info *Info) print(w io.Writer, all bool) error {
-	var b bytes.Buffer // written at once: several ranks may print it
-	t := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
-	fmt.Fprintf(t, "ferry %s\n%s\n\nFRAMEWORK\tCOMPONENT\tPRIORITY\tSTATUS\tWHAT OR WHY NOT\n", info.Version, info.Tuned)
-	params := slices.Clone(info.Params)
-	for _, c := range info.Components {
-		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\n", c.Framework, c.Name, c.Priority, c.Status, cmp.Or(c.Reason, c.Summary))
-		params = append(params, c.Params...)
-	}
-	slices.SortFunc(params, func(a, b Param) int { return strings.Compare(a.Name, b.Name) })
-	fmt.Fprintln(t, "\nPARAMETER\tVALUE\tDEFAULT\tSOURCE\tLEVEL\tWHAT")
-	for _, p := range params {
-		isSet := p.Source != framework.SourceDefault && p.Source != framework.SourceManifest
-		if all || p.Level == framework.LevelUser || isSet {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", p.Name, cmp.Or(p.Value, `""`), cmp.Or(p.Default, `""`), p.Source, p.Level, p.Doc)
-		}
-	}
-	if all {
-		fmt.Fprintln(t, "\nLIBRARY\tVERSION")
-		for _, l := range info.Libraries {
-			fmt.Fprintf(t, "%s\t%s\n", l.Name, l.Version)
-		}
-	} else {
-		fmt.Fprintln(t, "\nferry info --all shows the parameters of every level, and library versions.")
-	}
-	t.Flush() // into memory: it can't fail
-	_, err := w.Write(b.Bytes())
-	return err
 }

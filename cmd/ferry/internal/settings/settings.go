@@ -92,12 +92,17 @@ func Options(set []string) (options []mpi.SessionOption) {
 	return options
 }
 
-// Environ is parameters (NAME=VALUE) as variables of the environment.
-func Environ(set []string) []string {
-	env := make([]string, len(set))
-	for i, s := range set {
+// Environ is parameters (NAME=VALUE) as variables of the environment, and one that says that
+// they were flags.
+func Environ(set []string) (env []string) {
+	var names []string
+	for _, s := range set {
 		name, value, _ := strings.Cut(s, "=")
-		env[i] = framework.EnvName(name) + "=" + value
+		env = append(env, framework.EnvName(name)+"="+value)
+		names = append(names, name)
+	}
+	if len(names) > 0 {
+		env = append(env, config.FlagsVariable+"="+strings.Join(names, ","))
 	}
 	return env
 }

@@ -197,7 +197,7 @@ func (p *Pool) work(ctx context.Context, a assignment) ending {
 	signals := make(chan os.Signal, 1)
 	job := launch.Job{
 		Program: p.Program, Args: slices.Concat(p.Args, []string{string(text)}), N: max(a.task.Ranks, 1), Bind: a.task.Bench != nil,
-		Env: slices.Concat(settings.Environ(p.Set), settings.Environ(a.stack.Set), a.env), Files: []*os.File{pw}, Stdout: a.out, Stderr: a.out,
+		Env: slices.Concat(settings.Environ(slices.Concat(p.Set, a.stack.Set)), a.env), Files: []*os.File{pw}, Stdout: a.out, Stderr: a.out,
 		Signals: signals, Cleanup: p.Cleanup,
 	}
 	end := ending{ranks: job.N}

@@ -1,0 +1,189 @@
+package info
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// width is that of a terminal as it comes up.
+const width = 80
+
+// text is the information for people. all adds what few ask for.
+func (info *Info) text(all bool) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "ferry %s\n", info.Version)
+	if tuned := info.Tuned.String(); info.Tuned.State == "used" { // the file's name stays in one piece
+		b.WriteString(tuned + "\n")
+	} else {
+		wrap(&b, "", tuned)
+	}
+	b.WriteByte('\n')
+	rows := [][]string{{"COMPONENT", "STATE", "REASON"}}
+	if all {
+		rows = [][]string{{"COMPONENT", "PRIORITY", "STATE", "WHAT, OR REASON"}}
+	}
+	for _, c := range info.Components {
+		row := []string{c.Framework + " " + c.Name, c.Status, c.Reason}
+		if all {
+			row = []string{row[0], fmt.Sprint(c.Priority), c.Status, cmp.Or(c.Reason, c.Summary)}
+		}
+		rows = append(rows, row)
+	}
+	table(&b, rows)
+	for _, n := range info.Networks {
+		b.WriteByte('\n')
+		n.text(&b, all)
+	}
+	params := info.params(func(p Param) bool {
+		return all || p.Source != framework.SourceDefault && p.Source != framework.SourceManifest
+	})
+	if len(params) > 0 {
+		b.WriteString("\nPARAMETERS\n")
+	}
+	for _, p := range params {
+		p.text(&b, all)
+	}
+	if !all {
+		b.WriteString("\nferry info --params PATTERN shows parameters, --all shows everything.\n")
+		return b.String()
+	}
+	b.WriteByte('\n')
+	rows = [][]string{{"LIBRARY", "VERSION"}}
+	for _, l := range info.Libraries {
+		rows = append(rows, []string{l.Name, l.Version})
+	}
+	table(&b, rows)
+	return b.String()
+}
+
+// text lists devices. Unless all is set, a provider that is refused stands there once for each
+// reason, and those that have no device here are only counted.
+func (n Network) text(b *strings.Builder, all bool) {
+	name := cmp.Or(n.Library, n.Component)
+	if n.Reason != "" {
+		wrap(b, "", name+": "+n.Reason)
+		return
+	}
+	rows := [][]string{{name, "STATE", "REASON"}}
+	absent := 0
+	for _, d := range n.Devices {
+		row := []string{d.Name, d.State, d.Reason}
+		if d.State == "refused" && !all {
+			row[0] = d.Provider
+		}
+		switch {
+		case d.State == "unavailable" && !all:
+			absent++
+		case !slices.ContainsFunc(rows, func(r []string) bool { return slices.Equal(r, row) }):
+			rows = append(rows, row)
+		}
+	}
+	table(b, rows)
+	if absent > 0 {
+		fmt.Fprintf(b, "%d more providers offer nothing on this machine.\n", absent)
+	}
+}
+
+// params returns the parameters that are wanted, by name.
+func (info *Info) params(wanted func(Param) bool) []Param {
+	params := slices.Clone(info.Params)
+	for _, c := range info.Components {
+		params = append(params, c.Params...)
+	}
+	params = slices.DeleteFunc(params, func(p Param) bool { return !wanted(p) })
+	slices.SortFunc(params, func(a, b Param) int { return strings.Compare(a.Name, b.Name) })
+	return params
+}
+
+// matching describes the parameters that a pattern matches.
+func (info *Info) matching(pattern string) (string, error) {
+	if _, err := path.Match(pattern, ""); err != nil {
+		return "", exit.Usagef("--params %s: %w", pattern, err)
+	}
+	if !strings.ContainsAny(pattern, "*?[") {
+		pattern = "*" + pattern + "*"
+	}
+	var names []string
+	params := info.params(func(p Param) bool {
+		names = append(names, p.Name)
+		ok, _ := path.Match(pattern, p.Name) // the pattern is well-formed
+		return ok
+	})
+	if len(params) == 0 {
+		return "", exit.Usagef("--params: no parameter is like that%s", didYouMean(strings.Trim(pattern, "*"), names))
+	}
+	var b strings.Builder
+	for _, p := range params {
+		p.text(&b, true)
+	}
+	return b.String(), nil
+}
+
+// didYouMean names the parameter whose name ends in nearly that word, if there is one.
+func didYouMean(word string, names []string) string {
+	for _, name := range names {
+		if end := name[strings.LastIndexByte(name, '.')+1:]; framework.Near(word, end) || framework.Near(word, name) {
+			return "; did you mean " + name + "?"
+		}
+	}
+	return "; ferry info --all has all of them"
+}
+
+func (p Param) text(b *strings.Builder, all bool) {
+	fmt.Fprintf(b, "%s = %s\n", p.Name, cmp.Or(p.Value, `""`))
+	from := p.Source
+	if p.Source != framework.SourceDefault {
+		from += fmt.Sprintf("; default %s", cmp.Or(p.Default, `""`))
+	}
+	if all {
+		from += fmt.Sprintf("; level %s", p.Level)
+	}
+	wrap(b, "    ", from)
+	if all {
+		wrap(b, "    ", p.Doc)
+	}
+}
+
+// table writes rows in columns of which the last one is wrapped.
+func table(b *strings.Builder, rows [][]string) {
+	last := len(rows[0]) - 1
+	widths := make([]int, last)
+	for _, row := range rows {
+		for i := range widths {
+			widths[i] = max(widths[i], len(row[i])+2)
+		}
+	}
+	for _, row := range rows {
+		head := ""
+		for i, w := range widths {
+			head += fmt.Sprintf("%-*s", w, row[i])
+		}
+		var text strings.Builder
+		wrap(&text, strings.Repeat(" ", len(head)), row[last])
+		line := head + strings.TrimLeft(text.String(), " ")
+		b.WriteString(strings.TrimRight(line, " \n") + "\n")
+	}
+}
+
+// wrap writes text in lines of at most width, each of them indented. What has no spaces stays
+// in one piece.
+func wrap(b *strings.Builder, indent, text string) {
+	line := indent
+	for _, word := range strings.Fields(text) {
+		if line != indent && len(line)+1+len(word) > width {
+			b.WriteString(line + "\n")
+			line = indent
+		}
+		if line != indent {
+			line += " "
+		}
+		line += word
+	}
+	b.WriteString(line + "\n")
+}
