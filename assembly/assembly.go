@@ -43,7 +43,7 @@ type Options struct {
 	Client bootstrap.Client
 	// Settings are the program's, which win over all others.
 	Settings []framework.Setting
-	Logger   *slog.Logger // nil discards
+	Logger   *slog.Logger // nil: as the parameter log says
 	Hooks    pml.Hooks    // nil when nobody looks
 	Watcher  Watcher      // nil when nobody looks
 }
@@ -65,6 +65,7 @@ type Watcher interface {
 type Assembly struct {
 	*Stack
 	options Options
+	log     *sink // nil where the program brings a logger
 	boot    core.Bootstrap
 	reports []string
 	client  bootstrap.Client
@@ -131,10 +132,6 @@ func (a *Assembly) open(ctx context.Context) error {
 	if err := opening.Check(); err != nil {
 		return fmt.Errorf("%w: this process can't do more: %w", framework.ErrUnsupported, err)
 	}
-	log := a.options.Logger
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
 	if a.options.Registry != nil {
 		a.registry = a.options.Registry.Clone()
 	} else {
@@ -143,13 +140,17 @@ func (a *Assembly) open(ctx context.Context) error {
 	core.Register(a.registry)
 	var err error
 	var foreign []string
-	tuned := func(t config.Tuned) {
-		if t.Err != nil {
-			log.Warn("what was measured here is not used", "err", t.Err)
-		}
-	}
-	if a.values, err = config.Load(a.registry, config.Options{Explicit: a.options.Settings, Tuned: tuned, Foreign: func(v []string) { foreign = v }}); err != nil {
+	var tuned config.Tuned
+	if a.values, err = config.Load(a.registry, config.Options{Explicit: a.options.Settings, Tuned: func(t config.Tuned) { tuned = t }, Foreign: func(v []string) { foreign = v }}); err != nil {
 		return err
+	}
+	log := a.options.Logger
+	if log == nil {
+		levels, err := core.ParseLog(a.registry, a.values)
+		if err != nil {
+			return err
+		}
+		log, a.log = newLog(levels)
 	}
 	var session core.Session
 	var waiting core.Progress
@@ -171,8 +172,19 @@ func (a *Assembly) open(ctx context.Context) error {
 	}
 	a.timing.mark(stepBootstrap)
 	identity := a.client.Identity()
-	if len(foreign) > 0 && identity.Singleton { // a launcher says so for its ranks
-		log.Warn("of no use to ferry, and perhaps somebody else's, in the environment", "variables", strings.Join(foreign, ", "))
+	if a.log != nil {
+		file, _ := a.values.Get("log.file")
+		if err := a.log.open(file.Text, int(identity.Proc.Rank)); err != nil {
+			return fmt.Errorf("%w (%s)", err, file.Source)
+		}
+	}
+	if a.speaks() {
+		if tuned.Err != nil {
+			log.Warn("what was measured here is not used", "err", tuned.Err)
+		}
+		if len(foreign) > 0 {
+			log.Warn("of no use to ferry, and perhaps somebody else's, in the environment", "variables", strings.Join(foreign, ", "))
+		}
 	}
 	opt, err := waiting.Options(identity.LocalSize)
 	if err != nil {
@@ -196,6 +208,7 @@ func (a *Assembly) open(ctx context.Context) error {
 		events.OnEvent(a.event)
 	}
 	a.timing.mark(stepSession)
+	log.Info("open", "process", identity.Proc.String(), "of", identity.Size, "pml", a.pmls[0].Name, "transports", strings.Join(a.carry, ","))
 	return nil
 }
 
@@ -208,6 +221,16 @@ func newNonce() uint64 {
 // openBootstrap opens the first bootstrap of the selection. Another one is no
 // substitute if that fails: a program that was started under a launcher must not
 // become N singletons.
+// speaks reports whether this process is the one that says what is so for all of the node:
+// `ferry run` has said it for its ranks.
+func (a *Assembly) speaks() bool {
+	identity := a.client.Identity()
+	if identity.Singleton || a.options.Client != nil {
+		return identity.Singleton
+	}
+	return identity.LocalRank == 0 && a.selections[framework.Bootstrap].Chosen[0].Verdict.Name != "local"
+}
+
 func (a *Assembly) openBootstrap(ctx context.Context, log *slog.Logger) error {
 	if a.options.Client != nil {
 		a.client = a.options.Client
@@ -221,7 +244,7 @@ func (a *Assembly) openBootstrap(ctx context.Context, log *slog.Logger) error {
 	if !ok {
 		return wrongContract(choice)
 	}
-	c, err := component.Open(ctx, bootstrap.Env{Params: choice.Params, Logger: log, Timeout: a.boot.Timeout})
+	c, err := component.Open(ctx, bootstrap.Env{Params: choice.Params, Logger: logger(log, framework.Bootstrap, choice.Verdict.Name), Timeout: a.boot.Timeout})
 	if err != nil {
 		return err // whatever c is
 	}
@@ -300,7 +323,12 @@ func (a *Assembly) Drain(linger time.Duration) error {
 
 // Close frees what Open has made. Closing again gives the same result.
 func (a *Assembly) Close() error {
-	a.closing.Do(func() { a.closed = a.close() })
+	a.closing.Do(func() {
+		a.closed = a.close()
+		if a.log != nil {
+			a.closed = errors.Join(a.closed, a.log.close())
+		}
+	})
 	return a.closed
 }
 

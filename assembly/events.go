@@ -21,7 +21,7 @@ func (a *Assembly) event(ev bootstrap.Event) {
 	}
 	switch ev.Kind {
 	case bootstrap.ProcDied:
-		a.env.Logger.Warn("process died", "proc", ev.Proc.String(), "reason", ev.Reason)
+		a.env.Logger.Info("process died", "proc", ev.Proc.String(), "reason", ev.Reason)
 		for _, life := range a.lives(ev) {
 			a.mu.Lock()
 			a.dead[life] = ev.Reason // first: a communicator that is made from now on knows
@@ -31,7 +31,7 @@ func (a *Assembly) event(ev bootstrap.Event) {
 	case bootstrap.ProcLeft:
 		a.goes(ev, framework.ErrPeerClosed)
 	case bootstrap.GivenUp:
-		a.env.Logger.Warn("a process has given this one up", "proc", ev.Proc.String(), "reason", ev.Reason)
+		a.env.Logger.Info("a process has given this one up", "proc", ev.Proc.String(), "reason", ev.Reason)
 		a.goes(ev, fmt.Errorf("%w: %s", framework.ErrGivenUp, ev.Reason))
 	case bootstrap.Broken:
 		a.env.Logger.Debug("collectives are broken", "comm", ev.Comm.String(), "proc", ev.Proc.String(), "reason", ev.Reason)

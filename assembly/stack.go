@@ -121,7 +121,7 @@ func (s *Stack) openPML(ctx context.Context, choice framework.Choice) (pml.Modul
 	}
 	defer s.timing.opened(framework.PML, choice.Verdict.Name, time.Now())
 	below := &opener{Stack: s, ctx: ctx, opened: map[framework.Kind][]string{}}
-	env := pml.Env{Env: s.env, Params: choice.Params, Hooks: s.hooks, Modules: below, GiveUp: s.giveUp}
+	env := pml.Env{Env: s.envOf(choice), Params: choice.Params, Hooks: s.hooks, Modules: below, GiveUp: s.giveUp}
 	m, err := component.Open(ctx, env)
 	if err != nil {
 		return nil, err
@@ -185,14 +185,21 @@ func (s *Stack) openMover(ctx context.Context, choice framework.Choice, up any) 
 	switch c := choice.Component.(type) {
 	case btl.Component:
 		if up, ok := up.(btl.Receiver); ok {
-			return c.Open(ctx, btl.Env{Env: s.env, Params: choice.Params, Upcall: up})
+			return c.Open(ctx, btl.Env{Env: s.envOf(choice), Params: choice.Params, Upcall: up})
 		}
 	case mtl.Component:
 		if up, ok := up.(mtl.Receiver); ok {
-			return c.Open(ctx, mtl.Env{Env: s.env, Params: choice.Params, Upcall: up})
+			return c.Open(ctx, mtl.Env{Env: s.envOf(choice), Params: choice.Params, Upcall: up})
 		}
 	}
 	return nil, wrongContract(choice)
+}
+
+// envOf is the environment of a component, with a logger of its own.
+func (s *Stack) envOf(choice framework.Choice) progress.Env {
+	env := s.env
+	env.Logger = logger(s.env.Logger, choice.Verdict.Kind, choice.Verdict.Name)
+	return env
 }
 
 // NotOpen implements framework.Opener. The selection does not change any more once

@@ -70,8 +70,10 @@ func WithParam(name, value string) SessionOption {
 	}
 }
 
-// WithLogger has the library log to l; without it, it is silent. The logger of
-// the first open session gets what concerns the process.
+// WithLogger has the library log to l, whose handler decides what is shown. What a component
+// says has an attribute component ("btl.shm"). Without a logger, warnings go to standard error,
+// or what the parameters log and log.file say. The logger of the first open session gets what
+// concerns the process.
 func WithLogger(l *slog.Logger) SessionOption {
 	return func(o *sessionOptions) { o.assembly.Logger = l }
 }

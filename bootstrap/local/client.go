@@ -141,7 +141,7 @@ func (c *client) read(r *wire.Reader) {
 	if closed {
 		return
 	}
-	c.log.Warn("bootstrap local: connection to the launcher lost", "error", err)
+	c.log.Info("bootstrap local: connection to the launcher lost", "error", err)
 	c.events.Add(bootstrap.Event{Kind: bootstrap.ServerLost, Reason: err.Error()})
 }
 

@@ -201,7 +201,7 @@ func (c *client) begin(p *peer, l *link) {
 	p.parcel = nil
 	if p.suspect { // it lives, but what was said before is lost
 		p.suspect = false
-		c.log.Warn("bootstrap meet: a connection was lost, and is there again", "peer", c.procName(p.rank))
+		c.log.Info("bootstrap meet: a connection was lost, and is there again", "peer", c.procName(p.rank))
 		c.failCalls(&p.doubtful, c.brokenError(p.rank))
 	}
 	waiting := p.waiting

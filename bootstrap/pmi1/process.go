@@ -133,7 +133,7 @@ func (p *process) greet(ctx context.Context) (err error) {
 	}
 	if err != nil {
 		// No reason to fail: node ids travel in the cards as well.
-		p.log.Warn("bootstrap pmi1: it is not known who is on this node", "error", err)
+		p.log.Info("bootstrap pmi1: it is not known who is on this node", "error", err)
 		return nil
 	}
 	p.id.Locals, p.id.LocalSize = locals, len(locals)

@@ -81,7 +81,7 @@ func (c component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 		// One process per job and node looks for what killed jobs have left.
 		// What can't be removed harms nobody here.
 		if removed, err := removeStale(c.space, p.Dir, p.Fallback, prefix()); err == nil && len(removed) > 0 {
-			env.Logger.Info("removed segments of dead processes", "count", len(removed))
+			env.Logger.Info("btl shm: removed segments of dead processes", "count", len(removed))
 		}
 	}
 	m := &module{

@@ -141,7 +141,7 @@ func (m *module) serve() (n int) {
 		switch slot.State() {
 		case inbox.Requested:
 			if err := m.grant(i); err != nil {
-				m.env.Logger.Warn("btl shm: refused a connection", "error", err)
+				m.env.Logger.Info("btl shm: refused a connection", "error", err)
 				slot.Refuse(m.refusal(err))
 			}
 			n++

@@ -116,7 +116,7 @@ func (m *module) source(peer framework.Life) (*source, error) {
 func (m *module) off(s *source, w way, err error) error {
 	err = &framework.TransportError{Component: "btl shm", Peer: m.env.Worlds.Proc(s.peer.ID).String(), Op: "read memory", Err: err}
 	s.failed[w] = err
-	m.env.Logger.Warn("btl shm: a way to copy large messages is off for one peer", "error", err)
+	m.env.Logger.Info("btl shm: a way to copy large messages is off for one peer", "error", err)
 	return err
 }
 

@@ -56,11 +56,17 @@ func Register(r *framework.Registry) {
 			r.RegisterParams(specs...)
 		}
 	}
+	if _, ok := r.EnvParam(framework.EnvName(logParams[0].Name)); !ok {
+		r.RegisterParams(logParams...)
+	}
 }
 
 // Check says what is wrong with the values of the groups beyond what their tags
 // say, before a session is opened with them. It is ErrConfig.
-func Check(values *framework.Values) error {
+func Check(reg *framework.Registry, values *framework.Values) error {
+	if _, err := ParseLog(reg, values); err != nil {
+		return err
+	}
 	for _, name := range []string{"progress.spin", "progress.yield"} {
 		value, _ := values.Get(name)
 		if _, err := duration(name, value.Text, 0); err != nil {

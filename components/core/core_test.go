@@ -59,7 +59,7 @@ func TestCheckFindsWhatASessionWouldRefuse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := core.Check(good); err != nil {
+	if err := core.Check(r, good); err != nil {
 		t.Error(err)
 	}
 	for _, name := range []string{"progress.spin", "progress.yield"} {
@@ -67,7 +67,7 @@ func TestCheckFindsWhatASessionWouldRefuse(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := core.Check(bad); !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "(test)") {
+		if err := core.Check(r, bad); !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "(test)") {
 			t.Errorf("%s=abc: %v", name, err)
 		}
 	}

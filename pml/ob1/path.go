@@ -205,6 +205,7 @@ func (p *proc) openBy(t *transport) error {
 	p.Stats.Transport = t.name
 	p.settle()
 	p.m.env.Event(pml.Event{Kind: pml.EventTransportUp, Peer: p.Life, Note: t.name})
+	p.m.env.Logger.Debug("pml ob1: a path is opened", "peer", p.String(), "transport", t.name)
 	return nil
 }
 
@@ -231,6 +232,7 @@ func (p *proc) fallBack(err error) {
 	if errors.As(err, &te) {
 		err = te.Err // without what the name says again
 	}
+	p.m.env.Logger.Info("pml ob1: a path did not open, trying the next transport", "peer", p.String(), "transport", p.out.name, "reason", err)
 	p.refused = append(p.refused, refused{p.out, err})
 	p.out = nil // first: sends that closing completes may open the next path
 	p.closePath(err)

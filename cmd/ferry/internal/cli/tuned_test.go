@@ -86,6 +86,14 @@ func TestAStaleResultIsNamedOnceAndHarmsNobody(t *testing.T) {
 	if strings.Count(errs, "\n") != 1 || !strings.HasPrefix(errs, "ferry: warning: "+file+" was measured under kernel 1.0") || !strings.Contains(errs, "`ferry tune`") {
 		t.Errorf("want one line of warning: %q", errs)
 	}
+	if _, errs, _ = ferry(t, cache, "run", "-n", "3", "everyone"); strings.Count(errs, "\n") != 1 {
+		t.Errorf("ranks say it once more: %q", errs)
+	}
+	alone := exec.Command("everyone")
+	alone.Env = append(os.Environ(), "XDG_CACHE_HOME="+cache)
+	if said, err := alone.CombinedOutput(); err != nil || !strings.Contains(string(said), `level=WARN msg="what was measured here is not used" err="`+file) {
+		t.Errorf("a program by itself: %v, %s", err, said)
+	}
 	out, errs, status = ferry(t, cache, "info", "--json")
 	if status != 0 || errs != "" || !strings.Contains(out, `"state": "ignored"`) || !strings.Contains(out, "was measured under kernel 1.0") {
 		t.Errorf("status %d: %s%s", status, errs, out)

@@ -75,7 +75,7 @@ func load(reg *framework.Registry, environ, set []string, foreign func([]string)
 	}
 	values, err = config.Load(reg, config.Options{Environ: environ, Flags: flags, Foreign: foreign, Tuned: func(t config.Tuned) { tuned = t }})
 	if err == nil {
-		err = core.Check(values)
+		err = core.Check(reg, values)
 	}
 	if err != nil {
 		err = &exit.Error{Status: exit.Usage, Err: err}
