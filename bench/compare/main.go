@@ -30,6 +30,8 @@ import (
 	"time"
 
 	"github.com/google/renameio/v2"
+
+	"github.com/ferrympi/ferry/internal/working"
 )
 
 // options of a run.
@@ -155,7 +157,9 @@ func install(program, path string) (string, error) {
 
 // measure takes all that is asked for.
 func (o *options) measure(ctx context.Context, stderr io.Writer) (*report, error) {
-	c := &comparison{options: o, note: func(format string, a ...any) { fmt.Fprintf(stderr, "compare: "+format+"\n", a...) }}
+	line := working.Start(stderr, "compare", "compiling the peers' programs")
+	defer line.Close()
+	c := &comparison{options: o, note: func(format string, a ...any) { fmt.Fprintf(line, "compare: "+format+"\n", a...) }}
 	figs, sweeps, alone, memory := append(figures(), ownFigures()...), sweeps(), c.alone(), o.rows.MatchString(memoryName)
 	if o.before != "" {
 		figs, sweeps, alone, memory = besideBefore(filepath.Join(o.build, "before")), nil, nil, false
@@ -166,6 +170,14 @@ func (o *options) measure(ctx context.Context, stderr io.Writer) (*report, error
 	memory = memory || slices.ContainsFunc(alone, func(r ownRow) bool { return r.name == growthName })
 	if len(figs)+len(sweeps)+len(alone) == 0 && !memory {
 		return nil, fmt.Errorf("-rows %s: no figure has such a name", o.rows)
+	}
+	done, total := 0, len(figs)+len(sweeps)+len(alone)
+	if memory {
+		total++
+	}
+	c.began = func(what string) {
+		line.Say(done, total, what)
+		done++
 	}
 	var err error
 	if o.ferry, err = install(o.ferry, filepath.Join(o.build, "ferry")); err != nil {
@@ -191,6 +203,7 @@ func (o *options) measure(ctx context.Context, stderr io.Writer) (*report, error
 	if c.gauge, err = newGauge(); err != nil {
 		return nil, err
 	}
+	line.Say(0, total, "looking at the processors")
 	if err := c.best.of(outside).Calibrate(ctx, c.now); err != nil {
 		return nil, err
 	}
@@ -202,6 +215,7 @@ func (o *options) measure(ctx context.Context, stderr io.Writer) (*report, error
 	}
 	var curves []*curve
 	for _, s := range sweeps {
+		c.began(s.Name)
 		list := c.curves(s.parts, c.list)
 		if err := c.sweep(ctx, s.Name, s.parts, list, o.repeat); err != nil {
 			return nil, err
@@ -209,12 +223,14 @@ func (o *options) measure(ctx context.Context, stderr io.Writer) (*report, error
 		curves = append(curves, list...)
 	}
 	if memory {
+		c.began(memoryName)
 		if err := c.memories(ctx); err != nil {
 			return nil, err
 		}
 	}
 	var others []own
 	for _, r := range alone {
+		c.began(r.name)
 		mine, err := c.own(ctx, r)
 		if err != nil {
 			return nil, err

@@ -98,7 +98,9 @@ type comparison struct {
 	list []peer // none: ferry is compared with itself
 	end  time.Time
 	note func(format string, a ...any)
-	kept []memoryRow // so far
+
+	began func(what string) // says what is measured next
+	kept  []memoryRow       // so far
 }
 
 // measure measures each figure beside each setting that may change it. Figures
@@ -114,6 +116,9 @@ func (c *comparison) measure(ctx context.Context, figs []figure) ([]*series, err
 	for round := range 2 {
 		for i, list := range byFigure {
 			started := time.Now()
+			if round == 0 {
+				c.began(figs[i].Name)
+			}
 			if err := c.figure(ctx, list); err != nil {
 				return nil, err
 			}

@@ -31,7 +31,7 @@ const (
 // there is unsafe, cgo or assembly allowed.
 var ground = []string{
 	"cma", "cpu", "doorbell", "fork", "hop", "inbox", "libfabric", "limits", "mem", "netaddr", "nettest", "pmixc", "ring",
-	"sameness", "usage",
+	"sameness", "usage", "working",
 }
 
 // rows maps folders to floors. The longest prefix that matches wins.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
+	"github.com/ferrympi/ferry/internal/working"
 )
 
 // starter runs benchmarks from outside: as jobs.
@@ -49,12 +50,15 @@ func (s *starter) jobs(ctx context.Context) error {
 	if _, err := io.WriteString(s.stdout, formats[s.o.format].head(s.o)); err != nil {
 		return err
 	}
+	line := working.Start(s.stderr, "ferry bench "+s.o.name, "measuring the processors")
+	defer line.Close()
 	before, err := s.rawHop(ctx)
 	if err != nil {
 		return err
 	}
 	sample := newSample()
 	for i := range l.warmup + l.iterations {
+		line.Say(i, l.warmup+l.iterations, fmt.Sprintf("a job of %d ranks", s.o.ranks))
 		start := time.Now()
 		output, err := s.output(ctx, s.o.name, s.o.ranks, s.o.flags)
 		whole := time.Since(start)
@@ -72,6 +76,7 @@ func (s *starter) jobs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	line.Close() // the row may go to the same terminal
 	row := sample.times(Row{Bench: s.o.name, Ranks: s.o.ranks, Unit: "ms", RawHop: max(before, after)}, 1e-6)
 	return formats[s.o.format].row(s.stdout, row)
 }

@@ -30,6 +30,7 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/worker"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
+	"github.com/ferrympi/ferry/internal/working"
 )
 
 const long = `Qualify the transports of this machine: try every stack with every case, and say
@@ -260,7 +261,9 @@ func (o *options) run(cmd *cobra.Command) error {
 		return err
 	}
 	defer outs.close()
+	line := working.Start(cmd.ErrOrStderr(), "ferry matrix", "asking transports and providers what they offer")
 	p, err := r.Plan(ctx, pool.Ask)
+	line.Close()
 	switch {
 	case err != nil && interrupted():
 		return &exit.Error{Status: statusInterrupted, Err: fmt.Errorf("%w before a case ran: no report is written", err)}

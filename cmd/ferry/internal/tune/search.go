@@ -82,6 +82,8 @@ type search struct {
 	tables []table
 	trials []trial
 	sums   []sum
+
+	step func(done, total int, what string) // for who waits
 }
 
 // trial is one value that was compared with the one that was best so far.
@@ -100,8 +102,16 @@ func part(log float64) float64 { return math.Exp(log) - 1 }
 
 // run searches. What the time doesn't suffice for stays as it is.
 func (s *search) run(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{s.ring, s.fragments, s.ordinary, s.allocated, s.crowd, s.together} {
-		if err := step(ctx); err != nil {
+	steps := []struct {
+		what string
+		do   func(context.Context) error
+	}{
+		{"the size of rings", s.ring}, {"the size of frames", s.fragments}, {"messages in ordinary memory", s.ordinary},
+		{"messages in memory of AllocMem", s.allocated}, {"more ranks than processors", s.crowd}, {"all together, beside the defaults", s.together},
+	}
+	for i, step := range steps {
+		s.step(i, len(steps), step.what)
+		if err := step.do(ctx); err != nil {
 			return err
 		}
 	}

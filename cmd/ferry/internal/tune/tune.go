@@ -26,6 +26,7 @@ import (
 	"github.com/ferrympi/ferry/config/tuned"
 	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/internal/hop"
+	"github.com/ferrympi/ferry/internal/working"
 )
 
 const long = `Measure which paths messages should take on this machine, and keep the result.
@@ -154,7 +155,8 @@ func (o *options) run(cmd *cobra.Command) error {
 
 // search prepares a search and runs it.
 func (o *options) search(ctx context.Context, cmd *cobra.Command) (*search, error) {
-	stderr := cmd.ErrOrStderr()
+	stderr := working.Start(cmd.ErrOrStderr(), "ferry tune", "looking at the processors")
+	defer stderr.Close()
 	// An old result must not be measured. Every parameter that one may hold is set
 	// in each job besides.
 	untuned := []string{config.UseTuned + "=off"}
@@ -165,6 +167,7 @@ func (o *options) search(ctx context.Context, cmd *cobra.Command) (*search, erro
 	jobs := &starter{ranks: ranks, stderr: stderr}
 	s := &search{
 		meter: &meter{start: jobs.job, wanted: 7, patience: hop.Patience, share: share}, most: 4 * mib, defaults: setting{},
+		step: stderr.Say,
 	}
 	s.note = func(format string, args ...any) { fmt.Fprintf(stderr, "ferry tune: "+format+"\n", args...) }
 	limit := limit
