@@ -53,7 +53,7 @@ var rows = []struct {
 
 	{"cmd", Tools}, {"examples", Tools}, {"bench", Tools},
 	// Tests of the whole.
-	{"internal/soak", Tools}, {"internal/launchers", Tools}, {"internal/floors", Tools},
+	{"docs", Tools}, {"internal/soak", Tools}, {"internal/launchers", Tools}, {"internal/floors", Tools},
 }
 
 // componentFloor is the floor of what lies below the folder of a contract.

@@ -77,6 +77,11 @@ func TestCommands(t *testing.T) {
 	})
 }
 
+// TestMPMD: several programs make one job.
+func TestMPMD(t *testing.T) {
+	ferrytest.Run(t, func(p *testscript.Params) { p.Dir = "testdata/mpmd" })
+}
+
 // fields FILE PATH...: FILE is JSON, one value or one per line, and in each of
 // them every PATH (a.b.c; arrays are entered at every element) is there.
 func fields(ts *testscript.TestScript, neg bool, args []string) {

@@ -1,0 +1,208 @@
+// Package docs has the tests of the pages beside it: the commands that they show are run.
+package docs
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+var full = flag.Bool("full", false, "run commands in full, and those that take long too")
+
+// limit is the longest that a command may take.
+const limit = 2 * time.Minute
+
+// TestCommandsRunAsTheyStand: what README and the pages tell a reader to type works, and prints
+// what they say.
+func TestCommandsRunAsTheyStand(t *testing.T) {
+	names, err := pages()
+	if err != nil {
+		t.Fatal(err)
+	}
+	environ := environment(t)
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := blocks(string(text))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		t.Run(filepath.Base(name), func(t *testing.T) { run(t, name, all, environ) })
+	}
+}
+
+// run runs the commands of a page, one after the other, in a directory that is a Go module.
+func run(t *testing.T, name string, all []block, environ []string) {
+	dir := ""
+	for _, b := range all {
+		commands := b.commands()
+		if b.file == "" && len(commands) == 0 {
+			if b.orders != (orders{}) {
+				t.Errorf("%s:%d: orders for a block without a command", name, b.line)
+			}
+			continue
+		}
+		switch {
+		case b.notRun != "":
+			t.Logf("%s:%d: not run: %s", name, b.line, b.notRun)
+			continue
+		case b.full != "" && !*full:
+			t.Logf("%s:%d: run with -full only: %s", name, b.line, b.full)
+			continue
+		case dir == "":
+			dir = workplace(t)
+		}
+		if b.file != "" {
+			path := filepath.Join(dir, b.file)
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(strings.Join(b.lines, "\n")+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if _, ok := programs[b.program]; !ok {
+			t.Errorf("%s:%d: there is no program %s", name, b.line, b.program)
+			continue
+		}
+		for _, c := range commands {
+			line := strings.ReplaceAll(c.line, "PROGRAM", "bin/program")
+			if b.short != "" && !*full {
+				line += " " + b.short
+			}
+			began := time.Now()
+			output, status := shell(t, dir, line, append(environ, "DOCS_PROGRAM="+b.program))
+			t.Logf("%s:%d: %s (%.1f s)", name, b.line, line, time.Since(began).Seconds())
+			if status != b.status {
+				t.Errorf("%s:%d: %s: status %d, want %d\n%s", name, b.line, line, status, b.status, output)
+			} else if piece := missing(c.says, output); piece != "" && !b.varies {
+				t.Errorf("%s:%d: %s does not print %q\n%s", name, b.line, line, piece, output)
+			}
+		}
+	}
+}
+
+// shell runs a line, and returns what it prints.
+func shell(t *testing.T, dir, line string, environ []string) (output string, status int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "sh", "-c", line)
+	cmd.Dir, cmd.Env, cmd.WaitDelay = dir, environ, 5*time.Second
+	out, _ := cmd.CombinedOutput() // the status tells
+	return string(out), cmd.ProcessState.ExitCode()
+}
+
+// environment has ferry in its PATH, and nothing of the user's configuration.
+func environment(t *testing.T) []string {
+	t.Helper()
+	bin := t.TempDir()
+	install(t, filepath.Join(bin, "ferry"))
+	runtimeDir, err := os.MkdirTemp("", "ferry-docs-") // a socket's name is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(runtimeDir) })
+	environ := append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "XDG_RUNTIME_DIR="+runtimeDir,
+		"XDG_CONFIG_HOME="+t.TempDir(), "XDG_CACHE_HOME="+t.TempDir(), "GOFLAGS=-mod=mod", "GOPROXY=off", "GOWORK=off")
+	for _, name := range []string{"GOCACHE", "GOMODCACHE"} {
+		out, err := exec.Command("go", "env", name).Output()
+		if err != nil {
+			t.Fatal("go env: ", err)
+		}
+		environ = append(environ, name+"="+strings.TrimSpace(string(out)))
+	}
+	return environ
+}
+
+// workplace is a directory as a reader's: a module that requires ferry, and bin/program.
+func workplace(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sums, err := os.ReadFile("../go.sum")
+	if err != nil {
+		t.Fatal(err)
+	}
+	module := fmt.Sprintf("module example.org/page\n\ngo 1.26\n\nrequire github.com/ferrympi/ferry v0.0.0\n\nreplace github.com/ferrympi/ferry => %s\n", root)
+	for name, text := range map[string]string{"go.mod": module, "go.sum": string(sums)} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, "bin"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	install(t, filepath.Join(dir, "bin", "program"))
+	return dir
+}
+
+// install makes this program another one: it is what its name says.
+func install(t *testing.T, path string) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if os.Link(self, path) == nil {
+		return
+	}
+	from, err := os.Open(self) // another file system
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	to, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o755)
+	if err == nil {
+		_, err = io.Copy(to, from)
+	}
+	if err == nil {
+		err = to.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestEveryCommandIsFound: none is left out because a block looks unusual.
+func TestEveryCommandIsFound(t *testing.T) {
+	text := strings.Join([]string{
+		"Text.", "", "    $ ferry a", "    out", "", "    more", "    $ ferry b", "", "<!-- docs: not run, no network; status 3 -->", "", "    go get x", "    ferry run: said",
+		"", "```sh", "make run # words", "```", "", "<!-- docs: file a/b.go -->", "```go", "package b", "```",
+	}, "\n")
+	all, err := blocks(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, b := range all {
+		for _, c := range b.commands() {
+			got = append(got, fmt.Sprintf("%d %s %q %s %d", b.line, c.line, c.says, b.notRun, b.status))
+		}
+	}
+	want := []string{`3 ferry a ["out" "" "more"]  0`, `3 ferry b []  0`, `11 go get x [] no network 3`, `14 make run # words []  0`}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") || all[len(all)-1].file != "a/b.go" {
+		t.Errorf("got\n%s", strings.Join(got, "\n"))
+	}
+	for _, bad := range []string{"<!-- docs: perhaps -->\n\n    $ ferry", "<!-- docs: status x -->\n\n    $ ferry", "<!-- docs: status 1 -->\n\ntext"} {
+		if _, err := blocks(bad); err == nil {
+			t.Errorf("no error: %s", bad)
+		}
+	}
+	if missing([]string{"rank 3 ... at 12.5 us", "  and"}, "rank 0 (pid 7) is at  9 us\nand") != "" || missing([]string{"other"}, "text") != "other" {
+		t.Error("output is not compared as it should be")
+	}
+}
