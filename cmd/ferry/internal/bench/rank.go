@@ -100,7 +100,7 @@ func (r *rank) openLine(ctx context.Context) (err error) {
 	}
 	var s segment.Segment
 	if r.comm.Rank() == 0 {
-		s, err = segment.Files{}.Create(linePath(), segment.PageSize)
+		s, err = createLine()
 	} else {
 		path := make([]byte, 4096)
 		st, failed := r.comm.Recv(ctx, path, 0, lineTag)
@@ -127,21 +127,25 @@ func (r *rank) openLine(ctx context.Context) (err error) {
 	return err
 }
 
-// linePath is a file name that nobody else has, in memory: a page there is never
+// createLine makes a file for the line, in memory if there is room: a page there is never
 // written back. Files of ranks that were killed before both had theirs open go.
-func linePath() string {
-	dir := "/dev/shm"
-	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
-		dir = os.TempDir()
+func createLine() (segment.Segment, error) {
+	var failed error
+	for _, dir := range []string{shmDir, os.TempDir()} {
+		removeOldLines(dir, time.Now())
+		s, err := segment.Files{}.Create(filepath.Join(dir, fmt.Sprintf("ferry-hop-%x-%x", os.Getpid(), time.Now().UnixNano())), segment.PageSize)
+		if err == nil {
+			return s, nil
+		}
+		failed = errors.Join(failed, err)
 	}
-	removeOldLines(dir, time.Now())
-	return filepath.Join(dir, fmt.Sprintf("ferry-hop-%x-%x", os.Getpid(), time.Now().UnixNano()))
+	return nil, failed
 }
 
 // oldLine is how long no rank takes to open a file that another has made.
 const oldLine = 10 * time.Minute
 
-// removeOldLines removes what linePath named in dir and is still there long after.
+// removeOldLines removes what createLine has made in dir and is still there long after.
 func removeOldLines(dir string, now time.Time) {
 	paths, _ := filepath.Glob(filepath.Join(dir, "ferry-hop-*-*")) // the pattern is well formed
 	for _, path := range paths {

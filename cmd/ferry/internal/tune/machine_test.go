@@ -133,7 +133,7 @@ func newSearch(x *machine, seed uint64) *search {
 		x.cost = usual
 	}
 	return &search{
-		step: func(int, int, string) {},
+		step:  func(int, int, string) {},
 		meter: &meter{start: x.start, wanted: 7, end: time.Now().Add(time.Hour), share: time.Minute, note: func(string, ...any) {}}, most: 4 * mib,
 		defaults: usualDefaults, best: usualDefaults,
 	}
