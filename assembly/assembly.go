@@ -165,6 +165,9 @@ func (a *Assembly) open(ctx context.Context) error {
 	if a.selections, err = a.registry.SelectAll(ctx, a.values); err != nil {
 		return err
 	}
+	if _, err := a.Forced(a.values); err != nil {
+		return err
+	}
 	a.timing.probes(a.selections)
 	a.timing.mark(stepSelection)
 	if err := a.openBootstrap(ctx, log); err != nil {
@@ -274,6 +277,9 @@ func (a *Assembly) Join(o Options) (*framework.Values, error) {
 	}
 	values, err := config.Load(a.registry, config.Options{Explicit: o.Settings})
 	if err != nil {
+		return nil, err
+	}
+	if _, err := a.Forced(values); err != nil {
 		return nil, err
 	}
 	for _, name := range values.Diff(a.values, framework.ScopeProcess) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/components/core"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/pml"
@@ -315,6 +316,11 @@ func (s *Stack) closeMovers(from int) error {
 	}
 	s.movers, s.carry = s.movers[:from], s.carry[:from]
 	return errors.Join(errs...)
+}
+
+// Forced returns what coll.force asks for among these values; nil: nothing.
+func (a *Assembly) Forced(values *framework.Values) (*coll.Force, error) {
+	return core.Forced(values, a.selections)
 }
 
 // Coll returns what the selected components offer on communicators of a shape, in the

@@ -12,7 +12,11 @@
 // docs/decisions/collectives.md has the reasons.
 package coll
 
-import "github.com/ferrympi/ferry/framework"
+import (
+	"math"
+
+	"github.com/ferrympi/ferry/framework"
+)
 
 // Component is what a collective component registers.
 type Component interface {
@@ -64,12 +68,16 @@ const CardSize = 63
 type Algorithm struct {
 	Op   Operation
 	Name string // of the field: "ring", "binomial"
-	// From and Below bound Args.Size: From <= size < Below; Below 0 is no bound.
+	// From and Below bound Args.Size: From <= size < Below; Below 0 is no bound, and From
+	// Never leaves it to coll.force.
 	From, Below int
 	// Plan writes what this member does. It is a function of the arguments alone,
 	// and keeps none of them. s is empty, and the caller's.
 	Plan func(s *Schedule, m Member, a *Args)
 }
+
+// Never is a From that no size reaches.
+const Never = math.MaxInt
 
 // Member is a rank of a communicator.
 type Member struct{ Rank, Size int }

@@ -53,7 +53,7 @@ func (s *Schedule) Inline(ctx context.Context, p Peers, b *Buffers, r *Reducer) 
 			}
 		case Recv, RecvMost:
 			buf := b.At(step.Buf, step.N)
-			if i+1 == len(s.Steps) || s.Steps[i+1].After > int32(i) { // nothing starts before it is complete
+			if (i+1 == len(s.Steps) || s.Steps[i+1].After > int32(i)) && !s.receives(first, step.Peer) { // nothing starts before it is complete
 				n, err := p.Recv(ctx, buf, int(step.Peer))
 				if err == nil && n == step.N {
 					continue
@@ -84,6 +84,16 @@ func (s *Schedule) Inline(ctx context.Context, p Peers, b *Buffers, r *Reducer) 
 	}
 	over = true
 	return nil
+}
+
+// receives reports whether a receive from a peer is under way, of s.open[first:].
+func (s *Schedule) receives(first int, peer int32) bool {
+	for _, i := range s.open[first:] {
+		if step := &s.Steps[i]; step.Peer == peer && step.Kind != Send {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *Schedule) finish(ctx context.Context, p Peers, i int) error {

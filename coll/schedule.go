@@ -67,6 +67,10 @@ func (s *Schedule) Reset() {
 // Wait has the steps that follow start only when all before are complete.
 func (s *Schedule) Wait() { s.after = len(s.Steps) }
 
+// WaitFor has the steps that follow start when the first n are complete, which is as
+// many as Wait waits for or fewer: a pipeline goes on with a piece while others travel.
+func (s *Schedule) WaitFor(n int) { s.after = max(0, n) }
+
 // tempAlign is to what pieces of Temp are aligned: enough for any element type, and a
 // cache line.
 const tempAlign = 64

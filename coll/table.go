@@ -24,27 +24,34 @@ type Offered struct {
 
 // NewTable chooses among offers, which come in the order of selection: at each size
 // the highest priority, and the first among equals; of one component's the first
-// algorithm.
-func NewTable(offers []Offered) *Table {
+// algorithm. What is forced goes before, at all sizes, if somebody offers it here.
+func NewTable(offers []Offered, force *Force) *Table {
 	t := new(Table)
 	for op := range t {
-		t[op] = choices(offers, Operation(op))
+		op := Operation(op)
+		if force != nil {
+			t[op] = forced(offers, op, force[op])
+		}
+		if len(t[op]) == 0 {
+			t[op] = choices(offers, op, bestAt)
+		}
 	}
 	return t
 }
 
-func choices(offers []Offered, op Operation) (list []Choice) {
+// choices asks for the best at each size where it may change.
+func choices(offers []Offered, op Operation, best func([]Offered, Operation, int) Choice) (list []Choice) {
 	froms := []int{0}
 	for _, o := range offers {
 		for _, a := range o.Algorithms {
-			if a.Op == op {
+			if a.Op == op && a.From != Never {
 				froms = append(froms, a.From, a.Below)
 			}
 		}
 	}
 	slices.Sort(froms)
 	for _, from := range slices.Compact(froms) {
-		best := bestAt(offers, op, from)
+		best := best(offers, op, from)
 		if n := len(list); n == 0 && best.Algorithm != nil || n > 0 && list[n-1].Algorithm != best.Algorithm {
 			list = append(list, best)
 		}

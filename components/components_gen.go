@@ -10,6 +10,7 @@ import (
 	btl_shm "github.com/ferrympi/ferry/btl/shm"
 	btl_tcp "github.com/ferrympi/ferry/btl/tcp"
 	coll_basic "github.com/ferrympi/ferry/coll/basic"
+	coll_tuned "github.com/ferrympi/ferry/coll/tuned"
 	"github.com/ferrympi/ferry/framework"
 	mtl_ofi "github.com/ferrympi/ferry/mtl/ofi"
 	pml_cm "github.com/ferrympi/ferry/pml/cm"
@@ -38,6 +39,8 @@ func Standard() *framework.Registry {
 	r.SetPriority("bootstrap", "pmi1", 35)
 	r.Register(bootstrap_pmix.Component())
 	r.SetPriority("bootstrap", "pmix", 30)
+	r.Register(coll_tuned.Component())
+	r.SetPriority("coll", "tuned", 20)
 	r.Register(coll_basic.Component())
 	r.SetPriority("coll", "basic", 10)
 	r.SetNode("pml", "cm", "ob1")

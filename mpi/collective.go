@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/mem"
 )
 
@@ -87,11 +88,11 @@ func (k *collective) choose(ctx context.Context, x *call) (*coll.Choice, error) 
 // chosen returns what a call does. Inside do.
 func (k *collective) chosen(x *call) (*coll.Choice, error) {
 	if k.machinery == nil {
-		known, err := k.comm().session.engine.collectives(coll.Shape{Size: k.comm().size})
+		known, err := k.comm().session.engine.collectives(coll.Shape{Size: k.comm().size}, k.comm().values)
 		if err != nil {
 			return nil, err
 		}
-		k.machinery = &machinery{peers: peers{c: k.comm()}, table: known.table, offers: known.offers, unopened: known.opens}
+		k.machinery = &machinery{peers: peers{c: k.comm()}, table: known.table, force: known.force, offers: known.offers, unopened: known.opens}
 		k.used.Store(true)
 	}
 	size := x.args.Size
@@ -127,37 +128,48 @@ func (k *collective) nextTag() int {
 	return tag
 }
 
-// shaped is what is known of communicators of one shape.
+// shaped is what is known of communicators of one shape, with one value of coll.force.
 type shaped struct {
+	force  *coll.Force
 	offers []coll.Offered
 	opens  bool        // some of them need an instance
 	table  *coll.Table // of those that don't
 }
 
+type shapeKey struct {
+	coll.Shape
+	force string
+}
+
 // collectives returns what components do on communicators of a shape.
-func (e *engine) collectives(shape coll.Shape) (*shaped, error) {
+func (e *engine) collectives(shape coll.Shape, values *framework.Values) (*shaped, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if s := e.shapes[shape]; s != nil {
+	text, _ := values.Get("coll.force")
+	key := shapeKey{shape, text.Text}
+	if s := e.shapes[key]; s != nil {
 		return s, nil
 	}
-	offers, err := e.Coll(shape)
+	s := new(shaped)
+	var err error
+	if s.force, err = e.Forced(values); err == nil {
+		s.offers, err = e.Coll(shape)
+	}
 	if err != nil {
 		return nil, err
 	}
-	s := &shaped{offers: offers}
 	var plain []coll.Offered
-	for _, o := range offers {
+	for _, o := range s.offers {
 		if o.Open == nil {
 			plain = append(plain, o)
 		}
 	}
-	s.opens = len(plain) < len(offers)
-	s.table = coll.NewTable(plain)
+	s.opens = len(plain) < len(s.offers)
+	s.table = coll.NewTable(plain, s.force)
 	if e.shapes == nil {
-		e.shapes = map[coll.Shape]*shaped{}
+		e.shapes = map[shapeKey]*shaped{}
 	}
-	e.shapes[shape] = s
+	e.shapes[key] = s
 	return s, nil
 }
 

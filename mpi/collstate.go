@@ -47,6 +47,7 @@ type machinery struct {
 	peers     peers
 	started   nonblocking
 	table     *coll.Table // what components do here
+	force     *coll.Force
 	offers    []coll.Offered
 	unopened  bool // some of those need an instance
 	instances []opened

@@ -13,7 +13,6 @@ import (
 	"github.com/ferrympi/ferry/assembly"
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/cid"
-	"github.com/ferrympi/ferry/coll"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/progress"
 )
@@ -40,7 +39,7 @@ type engine struct {
 	mu     sync.Mutex
 	comms  map[cid.Extended]*Comm           // that are open
 	broken map[cid.Extended]bootstrap.Event // of communicators that are not here (yet); see Broken
-	shapes map[coll.Shape]*shaped
+	shapes map[shapeKey]*shaped
 }
 
 // engines are those of the sessions that are open in this operating-system process, and

@@ -48,6 +48,9 @@ func CommFromGroup(ctx context.Context, g *Group, tag string, opts ...CommOption
 	if err != nil {
 		return nil, err
 	}
+	if _, err := s.engine.Forced(values); err != nil {
+		return nil, err
+	}
 	if err := s.hold(&s.comms); err != nil { // while it is made
 		return nil, err
 	}

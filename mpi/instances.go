@@ -39,7 +39,7 @@ func (k *collective) open(ctx context.Context) error {
 	}
 	if len(k.instances) > 0 {
 		k.comm().session.engine.tries.join()
-		k.table = coll.NewTable(usable)
+		k.table = coll.NewTable(usable, k.force)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/ferrympi/ferry/coll"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/progress"
@@ -15,6 +16,11 @@ import (
 // CID is the group cid: communicator ids.
 type CID struct {
 	Policy string `param:"policy" default:"auto" choices:"auto,agree,gather,lazy" level:"tuner" scope:"communicator" doc:"how members learn each other's communicator ids: agreed or gathered at creation, or lazily with the first message"`
+}
+
+// Coll is the group coll: what belongs to no one collective component.
+type Coll struct {
+	Force []string `param:"force" default:"" level:"tuner" scope:"communicator" doc:"what collective operations do, in place of what is chosen by size: OPERATION=COMPONENT or OPERATION=COMPONENT:ALGORITHM, such as allreduce=tuned:ring,bcast=shm; all ranks alike"`
 }
 
 // Session is the group session.
@@ -49,7 +55,7 @@ type Tune struct {
 // Register adds the groups to r, except those that r has already.
 func Register(r *framework.Registry) {
 	for prefix, params := range map[string]any{
-		"cid": new(CID), "session": new(Session), "bootstrap": new(Bootstrap), "progress": new(Progress), "tune": new(Tune),
+		"cid": new(CID), "coll": new(Coll), "session": new(Session), "bootstrap": new(Bootstrap), "progress": new(Progress), "tune": new(Tune),
 	} {
 		specs := framework.ParamsOf(prefix, params)
 		if _, ok := r.EnvParam(framework.EnvName(specs[0].Name)); !ok {
@@ -74,6 +80,16 @@ func Check(reg *framework.Registry, values *framework.Values) error {
 		}
 	}
 	return nil
+}
+
+// Forced returns what coll.force asks for, of components that were selected; nil: nothing.
+// It is ErrConfig if there is no such thing.
+func Forced(values *framework.Values, selections map[framework.Kind]*framework.Selection) (*coll.Force, error) {
+	var p Coll
+	if err := values.Decode("coll", &p); err != nil {
+		return nil, err
+	}
+	return coll.ParseForce(p.Force, selections[framework.Coll])
 }
 
 // Options turns the group into the engine's options, for a node with this

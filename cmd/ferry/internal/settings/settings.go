@@ -131,7 +131,11 @@ func Prepare(ctx context.Context, exports, set []string) (*Ranks, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := reg.SelectAll(ctx, values); err != nil {
+	selections, err := reg.SelectAll(ctx, values)
+	if err == nil {
+		_, err = core.Forced(values, selections)
+	}
+	if err != nil {
 		return nil, &exit.Error{Status: exit.Usage, Err: err}
 	}
 	return &Ranks{Env: slices.Concat(exports, Environ(set)), values: values}, nil

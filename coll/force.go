@@ -1,0 +1,141 @@
+package coll
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ferrympi/ferry/framework"
+)
+
+// Force is what coll.force asks for, by operation.
+type Force [Operations]Forced
+
+// Forced is a component, and one of its algorithms; empty: any.
+type Forced struct{ Component, Algorithm string }
+
+// trials are shapes in each of which components are asked what they know: an algorithm
+// may be for certain numbers of ranks only.
+var trials = []Shape{{Size: 2}, {Size: 3}, {Size: 8}}
+
+// ParseForce reads entries such as allreduce=tuned:ring and bcast=shm, and checks them
+// against the components that were selected. A name that is unknown, or of a component
+// that is not selected, is ErrConfig. No entries: nil.
+func ParseForce(entries []string, s *framework.Selection) (*Force, error) {
+	if len(entries) == 0 {
+		return nil, nil
+	}
+	var f Force
+	for _, entry := range entries {
+		if err := f.add(entry, s); err != nil {
+			return nil, fmt.Errorf("%w: parameter coll.force: %s: %w", framework.ErrConfig, entry, err)
+		}
+	}
+	return &f, nil
+}
+
+func (f *Force) add(entry string, s *framework.Selection) error {
+	left, right, ok := strings.Cut(entry, "=")
+	if !ok {
+		return errors.New("want OPERATION=COMPONENT or OPERATION=COMPONENT:ALGORITHM")
+	}
+	left = strings.TrimSpace(left)
+	component, algorithm, named := strings.Cut(strings.TrimSpace(right), ":")
+	op := slices.Index(names[:], left)
+	if op < 0 {
+		return unknown("there is no operation", left, names[:])
+	}
+	if f[op] != (Forced{}) {
+		return fmt.Errorf("%s stands twice in the list", left)
+	}
+	var have []string
+	for _, v := range s.Verdicts {
+		if have = append(have, v.Name); v.Name == component && v.Status != framework.StatusSelected {
+			return fmt.Errorf("coll %s is %v: %s", component, v.Status, v.Reason)
+		}
+	}
+	i := slices.IndexFunc(s.Chosen, func(c framework.Choice) bool { return c.Verdict.Name == component })
+	if i < 0 {
+		return unknown("there is no coll component", component, have)
+	}
+	known := algorithms(s.Chosen[i], Operation(op))
+	if len(known) == 0 {
+		return fmt.Errorf("coll %s has no %s", component, left)
+	}
+	if named && !slices.Contains(known, algorithm) {
+		return unknown(fmt.Sprintf("coll %s has for %s no", component, left), algorithm, known)
+	}
+	f[op] = Forced{component, algorithm}
+	return nil
+}
+
+// unknown names what there is.
+func unknown(what, name string, known []string) error {
+	return fmt.Errorf("%s %q; the nearest is %q, of %s", what, name, framework.Nearest(name, known), strings.Join(known, ", "))
+}
+
+// algorithms are the names of what a component has for an operation.
+func algorithms(c framework.Choice, op Operation) (known []string) {
+	component, ok := c.Component.(Component)
+	if !ok {
+		return nil
+	}
+	for _, shape := range trials {
+		o := component.Query(c.Params, shape)
+		if o == nil {
+			continue
+		}
+		for _, a := range o.Algorithms {
+			if a.Op == op && !slices.Contains(known, a.Name) {
+				known = append(known, a.Name)
+			}
+		}
+	}
+	return known
+}
+
+// forced is what an operation does where something is forced; nothing if nobody offers
+// that here.
+func forced(offers []Offered, op Operation, f Forced) []Choice {
+	for _, o := range offers {
+		if o.Component != f.Component {
+			continue
+		}
+		if f.Algorithm == "" {
+			return choices([]Offered{o}, op, nearestAt)
+		}
+		for i := range o.Algorithms {
+			if a := &o.Algorithms[i]; a.Op == op && a.Name == f.Algorithm {
+				return []Choice{{Component: o.Component, Algorithm: a}}
+			}
+		}
+	}
+	return nil
+}
+
+// nearestAt is bestAt that finds something at each size: else what is meant for the next
+// larger size, or for the next smaller one.
+func nearestAt(offers []Offered, op Operation, size int) Choice {
+	best := bestAt(offers, op, size)
+	if best.Algorithm != nil {
+		return best
+	}
+	distance := func(a *Algorithm) int {
+		switch {
+		case a.From == Never:
+			return Never
+		case a.From > size:
+			return a.From - size
+		}
+		return Never/2 + size - a.Below
+	}
+	for _, o := range offers {
+		for i := range o.Algorithms {
+			if a := &o.Algorithms[i]; a.Op == op && (best.Algorithm == nil || distance(a) < distance(best.Algorithm)) {
+				best.Component, best.Algorithm = o.Component, a
+			}
+		}
+	}
+	return best
+}
