@@ -87,15 +87,33 @@ func underLauncher(f figure, launcher, peer string) figure {
 
 // collective has fewer iterations where ranks share cores: MPICH's barrier then
 // takes 40 ms, and OSU's 1100 of them would take a minute.
-func collective(name, bench string, size, ranks int, wanted float64, aim string) figure {
+func collective(name, bench string, size, ranks int, def, best float64, aim string) figure {
 	f := figure{
 		Name: name, Bench: bench, Size: size, Ranks: ranks, Unit: "us", Lower: true,
-		Wanted: wanted, WantedBest: wanted, Aim: aim, iterations: 1000, warmup: 100,
+		Wanted: def, WantedBest: best, Aim: aim, iterations: 1000, warmup: 100,
 	}
-	if ranks > 2 {
+	if ranks > 2 || size > largeMessage {
 		f.iterations, f.warmup = 100, 10
 	}
 	return f
+}
+
+// collectives are those of messages of several sizes, and of 8 B where ranks share cores.
+func collectives() (list []figure) {
+	const kib = 1 << 10
+	for _, bench := range []string{"bcast", "reduce", "allreduce", "allgather", "alltoall"} {
+		for _, size := range []struct {
+			name  string
+			bytes int
+		}{{"8 B", 8}, {"1 KiB", kib}, {"64 KiB", 64 * kib}, {"1 MiB", kib * kib}} {
+			list = append(list, collective(bench+" "+size.name+", 2 ranks", bench, size.bytes, 2, 0.9, 1.0, "0.7"))
+		}
+		list = append(list, collective(bench+" 8 B, 8 ranks", bench, 8, 8, 0.9, 0.9, "0.7"))
+	}
+	for _, bench := range []string{"iallreduce", "ibcast"} {
+		list = append(list, collective(bench+" 64 KiB under computation, 2 ranks", bench, 64*kib, 2, 1.0, 1.0, "0.8"))
+	}
+	return list
 }
 
 // throughOFI is a figure over libfabric on both sides, between two ranks of this
@@ -132,7 +150,7 @@ func figures() []figure {
 	const kib, mib = 1 << 10, 1 << 20
 	alloc := window("bandwidth 1 MiB between AllocMem buffers", "bw", "GB/s", mib, 2, 1.3, "2.5")
 	alloc.flags = []string{"--alloc-mem"}
-	return []figure{
+	return slices.Concat([]figure{
 		latency("8 B", 8, 0.80, 0.80, "1.5 raw hops"),
 		latency("4 KiB", 4*kib, 0.70, 0.85, "0.5"),
 		latency("64 KiB", 64*kib, 0.70, 0.85, "0.5"),
@@ -153,11 +171,10 @@ func figures() []figure {
 		underLauncher(job("session + first communicator to MPI_Init, 32 ranks", "init", 32, 0.5, "0.2"), "Hydra", "mpich"),
 		underLauncher(job("session + first communicator to MPI_Init, 2 ranks", "init", 2, 0.5, "0.2"), "mpirun", "openmpi"),
 		underLauncher(job("session + first communicator to MPI_Init, 32 ranks", "init", 32, 0.5, "0.2"), "mpirun", "openmpi"),
-		collective("comm dup", "dup", 0, 2, 0.5, "0.05"),
-		collective("barrier, 2 ranks", "barrier", 0, 2, 1.0, "0.7"),
-		collective("allreduce 8 B, 2 ranks", "allreduce", 8, 2, 1.0, "0.7"),
-		collective("barrier, 8 ranks", "barrier", 0, 8, 1.5, "1.0"),
-		collective("allreduce 8 B, 8 ranks", "allreduce", 8, 8, 1.5, "1.0"),
+		collective("comm dup", "dup", 0, 2, 0.5, 0.5, "0.05"),
+		collective("barrier, 2 ranks", "barrier", 0, 2, 0.9, 1.0, "0.7"),
+		collective("barrier, 8 ranks", "barrier", 0, 8, 0.9, 0.9, "0.7"),
+	}, collectives(), []figure{
 		throughOFI(latency("8 B", 8, 1.0, 1.0, "-")),
 		throughOFI(window("8 B message rate", "mbw_mr", "million/s", 8, 1.0, 1.0, "-")),
 		throughOFI(window("bandwidth 1 MiB", "bw", "GB/s", mib, 1.0, 1.0, "-")),
@@ -166,7 +183,7 @@ func figures() []figure {
 		overTCP(window("bandwidth 1 MiB", "bw", "GB/s", mib, 1.5, 1, "-")),
 		besideSockets(latency("8 B", 8, 1.2, 1.2, "1.0")),
 		besideSockets(window("bandwidth 1 MiB", "bw", "GB/s", mib, 0.9, 0.9, "1.0")),
-	}
+	})
 }
 
 // besideBefore are the figures beside the peers, with the ferry of an earlier commit

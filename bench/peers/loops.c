@@ -29,8 +29,7 @@ double latency(const struct options *o)
     return t * 1e6 / o->iterations / 2;
 }
 
-/* mean returns the mean over all ranks, at rank 0. */
-static double mean(const struct options *o, double mine)
+double mean(const struct options *o, double mine)
 {
     double total = 0;
     MPI_Reduce(&mine, &total, 1, MPI_DOUBLE, MPI_SUM, 0, world);
@@ -140,27 +139,6 @@ double barrier(const struct options *o)
         MPI_Barrier(world);
     }
     return mean(o, (MPI_Wtime() - start) * 1e6 / o->iterations);
-}
-
-/* allreduce: a sum of floats, in us. A barrier, not timed, keeps the iterations
- * apart. */
-double allreduce(const struct options *o)
-{
-    int n = (int)(o->size / sizeof(float));
-    float *send = buffer(o->size), *recv = buffer(o->size);
-    double t = 0;
-    for (int i = 0; i < n; i++)
-        send[i] = 1;
-    for (int i = -o->warmup; i < o->iterations; i++) {
-        double start = MPI_Wtime();
-        MPI_Allreduce(send, recv, n, MPI_FLOAT, MPI_SUM, world);
-        if (i >= 0)
-            t += MPI_Wtime() - start;
-        MPI_Barrier(world);
-    }
-    free(send);
-    free(recv);
-    return mean(o, t * 1e6 / o->iterations);
 }
 
 /* dup_comm: MPI_Comm_dup in us; freeing is not timed. */

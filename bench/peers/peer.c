@@ -18,8 +18,16 @@ static const struct {
     {"latency", "us", latency},     {"multi_lat", "us", multi_latency},
     {"bw", "MB/s", bandwidth},      {"bibw", "MB/s", bidirectional},
     {"mbw_mr", "messages/s", rate}, {"barrier", "us", barrier},
-    {"allreduce", "us", allreduce}, {"dup", "us", dup_comm},
-    {"idle", "%", idle},
+    {"dup", "us", dup_comm},        {"idle", "%", idle},
+    {"bcast", "us", collective},    {"ibcast", "us", overlap},
+    {"reduce", "us", collective},   {"ireduce", "us", overlap},
+    {"allreduce", "us", collective}, {"iallreduce", "us", overlap},
+    {"gather", "us", collective},   {"igather", "us", overlap},
+    {"scatter", "us", collective},  {"iscatter", "us", overlap},
+    {"allgather", "us", collective}, {"iallgather", "us", overlap},
+    {"alltoall", "us", collective}, {"ialltoall", "us", overlap},
+    {"reduce_scatter", "us", collective}, {"ireduce_scatter", "us", overlap},
+    {"ibarrier", "us", overlap},
 };
 
 void fail(const char *format, ...)

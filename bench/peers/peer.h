@@ -29,7 +29,10 @@ struct options parse(int argc, char **argv);
 typedef double benchmark(const struct options *o);
 
 benchmark latency, multi_latency, bandwidth, bidirectional, rate;
-benchmark barrier, allreduce, dup_comm, idle;
+benchmark barrier, collective, overlap, dup_comm, idle;
+
+/* mean returns the mean over all ranks, at rank 0. */
+double mean(const struct options *o, double mine);
 
 /* memory prints rows of its own. */
 void memory(const struct options *o);

@@ -22,7 +22,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-const long = `Measure ferry on this machine.
+var long = `Measure ferry on this machine.
 
   latency   one way of a message, half of a ping-pong's round trip
   bw        bandwidth of windows of 64 messages, each window acknowledged
@@ -36,7 +36,9 @@ const long = `Measure ferry on this machine.
             posted receives, or of unexpected messages, in the same order, in the
             opposite one, in any, and with receives from any source
   barrier   a barrier of all ranks
-  allreduce a sum over all ranks, of 4-byte floats
+` + describeCollectives() + `  ibcast    and so on, ibarrier too: the nonblocking form, with computation between start and
+            wait for as long as it takes without; Overlap says how much of it went on
+            meanwhile
   dup       make a communicator with the same members
   create    make a communicator from the group of all ranks
   init      open a session and make the first communicator
@@ -155,9 +157,10 @@ func (o *options) check(args []string) error {
 			return err
 		}
 	}
-	if o.name == "allreduce" {
+	reduces, _ := o.traits()
+	if reduces {
 		if o.min = max(o.min, elementBytes); o.min%elementBytes != 0 || o.max < o.min {
-			return exit.Usagef("-m %s: allreduce takes multiples of %d bytes", o.sizes, elementBytes)
+			return exit.Usagef("-m %s: %s takes multiples of %d bytes", o.sizes, o.name, elementBytes)
 		}
 	}
 	if o.depthMin, o.depthMax, err = parseSizes(o.depths); err != nil || o.depthMin < 1 || o.depthMax > mostDeep {
@@ -177,7 +180,7 @@ func (o *options) check(args []string) error {
 		return exit.Usagef("-i %d: want at least 1 iteration", o.iterations)
 	case o.given("x") && o.warmup < 0:
 		return exit.Usagef("-x %d: want no warm-up iterations, or some", o.warmup)
-	case o.allocMem && (!o.sized || o.name == "allreduce"):
+	case o.allocMem && (!o.sized || reduces):
 		return exit.Usagef("--alloc-mem: %s has no buffers of messages", o.name)
 	case !level:
 		return exit.Usagef("--thread-level %s: want single, funneled, serialized or multiple", o.level)
@@ -217,11 +220,8 @@ func (o *options) checkMemory() error {
 	if err != nil {
 		return exit.Usagef("-M %s: %w", o.memory, err)
 	}
-	buffers := framework.Size(2) // one to send from and one to receive into
-	if o.name == "allreduce" {
-		buffers = 4 // and what comes from others
-	}
-	if largest := framework.Size(o.max); largest > limit/buffers {
+	_, buffers := o.traits()
+	if largest := framework.Size(o.max); largest > limit/framework.Size(buffers) {
 		return exit.Usagef("-m %s: %d buffers of %v in each rank are over the limit of %v: raise it (-M), or take smaller messages",
 			o.sizes, buffers, largest, limit)
 	}

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/version"
 )
@@ -47,7 +48,7 @@ const averageColumn = "# Avg Latency(us)"
 
 // benchmarks stand in the order in which messages list them. init and hello run in
 // jobs of their own (see start.go).
-var benchmarks = []benchmark{
+var benchmarks = slices.Concat([]benchmark{
 	{name: "latency", takes: pair, sized: true, each: (*rank).latency,
 		test: "latency test", columns: columns(10, "# Size", "Latency (us)")},
 	{name: "bw", takes: pair, sized: true, each: (*rank).bandwidth,
@@ -64,8 +65,7 @@ var benchmarks = []benchmark{
 	{name: "match", takes: pair, whole: (*rank).matching,
 		test: "matching test: a message behind a queue", columns: fmt.Sprintf("%-28s%10s%18s", "# Queue", "Depth", "Per message (ns)")},
 	{name: "barrier", each: (*rank).barrier, test: "barrier latency test", columns: averageColumn},
-	{name: "allreduce", sized: true, each: (*rank).allreduce,
-		test: "allreduce latency test", columns: columns(10, "# Size", "Avg Latency(us)")},
+}, collectiveBenchmarks(), []benchmark{
 	{name: "dup", each: (*rank).dup, test: "communicator dup test", columns: averageColumn},
 	{name: "create", each: (*rank).create, test: "communicator create test", columns: averageColumn},
 	{name: "init", test: "init test"},
@@ -77,7 +77,7 @@ var benchmarks = []benchmark{
 	{name: "idle", takes: several, each: (*rank).idle,
 		test: "idle test: a rank that is blocked in a receive", columns: "# Avg (% of a processor)"},
 	{name: "hop", takes: pair, each: (*rank).hop, columns: "# raw cache-line hop\n# Avg (ns)"},
-}
+})
 
 func names() []string {
 	var list []string

@@ -346,22 +346,6 @@ func (r *rank) barrier(ctx context.Context, _ int) (Row, error) {
 	}, nil)
 }
 
-// elementBytes is the size of an element of allreduce: a float32, as in OSU's.
-const elementBytes = 4
-
-// allreduce is osu_allreduce's loop: a barrier, which is not timed, keeps the
-// iterations apart.
-func (r *rank) allreduce(ctx context.Context, size int) (Row, error) {
-	send, recv := make([]float32, size/elementBytes), make([]float32, size/elementBytes)
-	for i := range send {
-		send[i], recv[i] = 1, 0
-	}
-	sum := mpi.Sum[float32]()
-	return r.together(ctx, size, 1, 100,
-		func(int) error { return mpi.Allreduce(ctx, r.comm, send, recv, sum) },
-		func() error { return mpi.Barrier(ctx, r.comm) })
-}
-
 // dup times (*Comm).Dup.
 func (r *rank) dup(ctx context.Context, _ int) (Row, error) {
 	return r.communicators(ctx, func() (*mpi.Comm, error) { return r.comm.Dup(ctx) })

@@ -30,6 +30,12 @@ type Row struct {
 	P99    float64 `json:"p99"`
 	RawHop float64 `json:"raw_hop_ns"` // 0 where there is only one rank
 
+	// Of a nonblocking collective, whose time Avg is with computation: how long that was, how
+	// long the collective takes without, and how much of it went on meanwhile, in %.
+	Compute float64 `json:"compute_us,omitempty"`
+	Pure    float64 `json:"pure_us,omitempty"`
+	Overlap float64 `json:"overlap_percent,omitempty"`
+
 	iterations int
 	max        float64
 }
@@ -64,6 +70,10 @@ func osuRow(w io.Writer, r Row) error {
 		}
 		if _, what, ok := strings.Cut(r.Bench, "/"); ok {
 			_, err = fmt.Fprintf(w, "%-20s%18.0f%18.0f\n", what, r.Avg, r.max)
+			break
+		}
+		if r.Pure > 0 {
+			_, err = fmt.Fprintf(w, "%-10d%18.2f%18.2f%18.2f%18.2f\n", r.Size, r.Avg, r.Compute, r.Pure, r.Overlap)
 			break
 		}
 		_, err = fmt.Fprintf(w, "%-10d%18.2f\n", r.Size, r.Avg)

@@ -1,0 +1,211 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ferrympi/ferry/mpi"
+)
+
+// collectives are the operations that have a benchmark, and one of the nonblocking form
+// with an i before the name. barrier has a loop of its own.
+var collectives = []struct {
+	name    string
+	does    string
+	reduces bool                // elements of elementBytes
+	buffers func(ranks int) int // of the size, in each rank, what the library needs included
+}{
+	{"bcast", "rank 0's buffer goes to all", false, func(int) int { return 1 }},
+	{"reduce", "a sum over all ranks at rank 0, of 4-byte floats", true, func(int) int { return 4 }},
+	{"allreduce", "a sum over all ranks, of 4-byte floats", true, func(int) int { return 4 }},
+	{"gather", "a block of each rank to rank 0", false, func(n int) int { return 2*n + 1 }},
+	{"scatter", "a block of rank 0's to each rank", false, func(n int) int { return n + 1 }},
+	{"allgather", "a block of each rank to all", false, func(n int) int { return 2*n + 1 }},
+	{"alltoall", "a block of each rank to each", false, func(n int) int { return 4 * n }},
+	{"reduce_scatter", "a sum over all ranks, of which each gets its part", true, func(int) int { return 5 }},
+}
+
+// collectiveBenchmarks are the benchmarks of these.
+func collectiveBenchmarks() (list []benchmark) {
+	for _, c := range collectives {
+		list = append(list, benchmark{name: c.name, sized: true, each: (*rank).collective,
+			test: c.name + " latency test", columns: columns(10, "# Size", "Avg Latency(us)")})
+	}
+	overlap := func(name string) benchmark {
+		return benchmark{name: "i" + name, sized: name != "barrier", each: (*rank).overlap,
+			test:    "nonblocking " + name + " overlap test",
+			columns: columns(10, "# Size", "Overall(us)", "Compute(us)", "Pure Comm.(us)", "Overlap(%)")}
+	}
+	list = append(list, overlap("barrier"))
+	for _, c := range collectives {
+		list = append(list, overlap(c.name))
+	}
+	return list
+}
+
+// traits returns what collectives says of a benchmark, of either form.
+func (o *options) traits() (reduces bool, buffers int) {
+	for _, c := range collectives {
+		if o.name == c.name || o.name == "i"+c.name {
+			return c.reduces, c.buffers(o.ranks)
+		}
+	}
+	return false, 2 // one to send from and one to receive into
+}
+
+// exchange is one collective, in both forms, over buffers of its own.
+type exchange struct {
+	do    func() error
+	start func() (mpi.Request, error)
+}
+
+// exchange returns the one of a benchmark.
+func (r *rank) exchange(ctx context.Context, size int) (x exchange, err error) {
+	c := r.comm
+	name := r.o.name
+	if name != "ibarrier" {
+		name = strings.TrimPrefix(name, "i")
+	}
+	if reduces, _ := r.o.traits(); reduces {
+		return r.reduction(ctx, name, size), nil
+	}
+	sends, recvs := 1, 1
+	switch name {
+	case "ibarrier":
+		sends, recvs = 0, 0
+	case "bcast":
+		recvs = 0
+	case "gather", "allgather":
+		recvs = c.Size()
+	case "scatter":
+		sends = c.Size()
+	case "alltoall":
+		sends, recvs = c.Size(), c.Size()
+	}
+	send, err := r.buffer(sends * size)
+	if err != nil {
+		return x, err
+	}
+	recv, err := r.buffer(recvs * size)
+	if err != nil {
+		return x, err
+	}
+	switch name {
+	case "ibarrier":
+		x.start = func() (mpi.Request, error) { return mpi.Ibarrier(c) }
+	case "bcast":
+		x.do = func() error { return mpi.Bcast(ctx, c, send, 0) }
+		x.start = func() (mpi.Request, error) { return mpi.Ibcast(c, send, 0) }
+	case "gather":
+		x.do = func() error { return mpi.Gather(ctx, c, send, recv, 0) }
+		x.start = func() (mpi.Request, error) { return mpi.Igather(c, send, recv, 0) }
+	case "scatter":
+		x.do = func() error { return mpi.Scatter(ctx, c, send, recv, 0) }
+		x.start = func() (mpi.Request, error) { return mpi.Iscatter(c, send, recv, 0) }
+	case "allgather":
+		x.do = func() error { return mpi.Allgather(ctx, c, send, recv) }
+		x.start = func() (mpi.Request, error) { return mpi.Iallgather(c, send, recv) }
+	case "alltoall":
+		x.do = func() error { return mpi.Alltoall(ctx, c, send, recv) }
+		x.start = func() (mpi.Request, error) { return mpi.Ialltoall(c, send, recv) }
+	}
+	return x, nil
+}
+
+// elementBytes is the size of an element of reductions: a float32, as in OSU's.
+const elementBytes = 4
+
+// reduction is exchange for those: sums of ones.
+func (r *rank) reduction(ctx context.Context, name string, size int) (x exchange) {
+	c, sum := r.comm, mpi.Sum[float32]()
+	send, recv := slices.Repeat([]float32{1}, size/elementBytes), slices.Repeat([]float32{2}, size/elementBytes)
+	switch name {
+	case "reduce":
+		x.do = func() error { return mpi.Reduce(ctx, c, send, recv, sum, 0) }
+		x.start = func() (mpi.Request, error) { return mpi.Ireduce(c, send, recv, sum, 0) }
+	case "allreduce":
+		x.do = func() error { return mpi.Allreduce(ctx, c, send, recv, sum) }
+		x.start = func() (mpi.Request, error) { return mpi.Iallreduce(c, send, recv, sum) }
+	case "reduce_scatter":
+		counts := make([]int, c.Size()) // as equal as can be
+		for i := range counts {
+			counts[i] = (len(send) + c.Size() - 1 - i) / c.Size()
+		}
+		x.do = func() error { return mpi.ReduceScatter(ctx, c, send, recv, counts, sum) }
+		x.start = func() (mpi.Request, error) { return mpi.IreduceScatter(c, send, recv, counts, sum) }
+	}
+	return x
+}
+
+// collective is the loop of osu_allreduce and its like: a barrier, which is not timed,
+// keeps the iterations apart.
+func (r *rank) collective(ctx context.Context, size int) (Row, error) {
+	x, err := r.exchange(ctx, size)
+	if err != nil {
+		return Row{}, err
+	}
+	return r.together(ctx, size, 1, 100,
+		func(int) error { return x.do() },
+		func() error { return mpi.Barrier(ctx, r.comm) })
+}
+
+// overlap is the loop of osu_iallreduce and its like. The time of the collective by
+// itself comes first; then each rank computes for as long as that took between start and
+// wait. What does not go on meanwhile adds to the whole.
+func (r *rank) overlap(ctx context.Context, size int) (Row, error) {
+	x, err := r.exchange(ctx, size)
+	if err != nil {
+		return Row{}, err
+	}
+	var compute time.Duration
+	each := func(int) error {
+		q, err := x.start()
+		if err != nil {
+			return err
+		}
+		work(compute)
+		_, err = q.Wait(ctx)
+		return err
+	}
+	between := func() error { return mpi.Barrier(ctx, r.comm) }
+	pure, err := r.together(ctx, size, 1, 100, each, between)
+	if err != nil {
+		return Row{}, err
+	}
+	average := []float64{pure.Avg} // rank 0's is that of all
+	if err := mpi.Bcast(ctx, r.comm, average, 0); err != nil {
+		return Row{}, err
+	}
+	compute = time.Duration(average[0] * float64(time.Microsecond))
+	row, err := r.together(ctx, size, 1, 100, each, between)
+	row.Compute, row.Pure = average[0], average[0]
+	row.Overlap = min(100, max(0, 100-(row.Avg-row.Compute)/row.Pure*100))
+	return row, err
+}
+
+// worked keeps work from being optimised away.
+var worked float64
+
+// work computes for some time, without a call of the library.
+func work(d time.Duration) {
+	const batch = 64 // multiplications between two looks at the clock
+	x := 1.0
+	for start := time.Now(); time.Since(start) < d; {
+		for range batch {
+			x = x*0.999 + 0.5
+		}
+	}
+	worked = x
+}
+
+// describeCollectives is a part of the help.
+func describeCollectives() string {
+	var b strings.Builder
+	for _, c := range collectives {
+		fmt.Fprintf(&b, "  %-9s %s\n", c.name, c.does)
+	}
+	return b.String()
+}
