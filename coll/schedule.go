@@ -1,5 +1,7 @@
 package coll
 
+import "slices"
+
 // A Schedule is what one member does in one operation: steps that start in their
 // order, each as soon as enough of those before it are complete. That they start in
 // order is what keeps messages between two ranks in order, so that one tag is enough
@@ -12,6 +14,7 @@ type Schedule struct {
 	Temp int
 
 	after int
+	room  []int   // for Plan
 	open  []int32 // Inline's: the steps that are under way
 }
 
@@ -61,7 +64,16 @@ func (r Ref) Plus(n int) Ref { return Ref{r.Slot, r.At + n} }
 
 // Reset empties the schedule, and keeps its memory.
 func (s *Schedule) Reset() {
-	s.Steps, s.Temp, s.after = s.Steps[:0], 0, 0
+	s.Steps, s.Temp, s.after, s.room = s.Steps[:0], 0, 0, s.room[:0]
+}
+
+// Numbers returns n zeros for the plan's own use, in memory of the schedule: a plan that
+// allocates would do so again at each call with other arguments.
+func (s *Schedule) Numbers(n int) []int {
+	at := len(s.room)
+	s.room = slices.Grow(s.room, n)[:at+n]
+	clear(s.room[at:])
+	return s.room[at : at+n : at+n]
 }
 
 // Wait has the steps that follow start only when all before are complete.

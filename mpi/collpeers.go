@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/bits"
 	"slices"
+	"sync"
 
 	"github.com/ferrympi/ferry/coll"
 	"github.com/ferrympi/ferry/pml"
@@ -82,20 +83,52 @@ func (p *peers) Drop() {
 }
 
 // What a communicator keeps of working memory: no operation uses more pieces at
-// a time, and what is larger is worth an allocation.
+// a time. What is larger the engine's communicators share.
 const (
 	scratchPieces = 2
 	scratchLimit  = 64 << 10
 )
 
+// largePieces are free pieces of working memory above scratchLimit, by the power of two
+// that they have. The collector takes those for which there is no use: to have it clear
+// 64 KiB afresh for each operation would cost more than the operation (20 us beside 7).
+type largePieces [largeLimit + 1]sync.Pool
+
+// largeLimit is the size of the largest that is kept, as a power of two: 16 MiB.
+const largeLimit = 24
+
+// sizeClass is the power of two that has n bytes.
+func sizeClass(n int) int { return bits.Len(uint(n - 1)) }
+
+// take returns n bytes, aligned for every element type. What they hold is undefined.
+func (l *largePieces) take(n int) []byte {
+	class := sizeClass(n)
+	if class <= largeLimit {
+		if b, ok := l[class].Get().(*[]byte); ok {
+			return (*b)[:n]
+		}
+	}
+	return make([]byte, n, 1<<class)
+}
+
+// give takes a piece back.
+func (l *largePieces) give(b []byte) {
+	if class := sizeClass(cap(b)); class <= largeLimit && cap(b) == 1<<class {
+		l[class].Put(&b)
+	}
+}
+
 // Scratch returns n bytes of working memory: the smallest kept piece that is large
 // enough, or a new one, aligned for every element type. What it holds is undefined.
 func (p *peers) Scratch(n int) []byte {
+	if n > scratchLimit {
+		return p.c.session.engine.pieces.take(n)
+	}
 	i := p.firstOf(n)
 	if i == len(p.scratch) {
 		// A power of two of at least 64 bytes: the pieces fit again, and Go
 		// aligns what is that large to 8 bytes.
-		return make([]byte, n, max(64, 1<<bits.Len(uint(n-1))))
+		return make([]byte, n, max(64, 1<<sizeClass(n)))
 	}
 	b := p.scratch[i]
 	p.scratch = slices.Delete(p.scratch, i, i+1)
@@ -104,7 +137,8 @@ func (p *peers) Scratch(n int) []byte {
 
 // Release keeps b, in place of the smallest piece if there are enough.
 func (p *peers) Release(b []byte) {
-	if cap(b) == 0 || cap(b) > scratchLimit {
+	if cap(b) > scratchLimit {
+		p.c.session.engine.pieces.give(b)
 		return
 	}
 	p.scratch = slices.Insert(p.scratch, p.firstOf(cap(b)), b)

@@ -27,6 +27,7 @@ type engine struct {
 	identity   bootstrap.Identity
 	nulls      *nullOwner
 	operations []*operation // free ones; guarded by progress's lock
+	pieces     largePieces
 	tries      tries
 	bases      bases
 	registered registered

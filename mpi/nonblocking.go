@@ -96,9 +96,12 @@ func (k *collective) start(x *call, wrong error) (Request, error) {
 	if o.instance = k.instance(choice.Component); o.instance != nil {
 		o.bufs.Shared = o.instance.Memory()
 	}
-	if n := o.schedule.Temp; cap(o.bufs.Temp) < n {
+	switch n := o.schedule.Temp; {
+	case n > scratchLimit:
+		o.bufs.Temp = k.comm().session.engine.pieces.take(n)
+	case cap(o.bufs.Temp) < n:
 		o.bufs.Temp = make([]byte, n, max(64, n)) // aligned for every element type
-	} else {
+	default:
 		o.bufs.Temp = o.bufs.Temp[:n]
 	}
 	for i := len(o.steps); i < len(o.schedule.Steps); i++ {
@@ -307,10 +310,11 @@ func (o *operation) Lasting() error {
 
 // Release implements pml.Owner.
 func (o *operation) Release() {
+	s := o.k.comm().session.engine
 	if cap(o.bufs.Temp) > scratchLimit {
+		s.pieces.give(o.bufs.Temp)
 		o.bufs.Temp = nil
 	}
-	s := o.k.comm().session.engine
 	s.operations = append(s.operations, o)
 }
 

@@ -1,6 +1,10 @@
 package tuned
 
-import "github.com/ferrympi/ferry/coll"
+import (
+	"math/bits"
+
+	"github.com/ferrympi/ferry/coll"
+)
 
 // sendWindow is how many segments to one child are on their way at the same time: one
 // that travels, one that is copied, and one that waits for neither.
@@ -43,7 +47,7 @@ func down(s *coll.Schedule, block pieces, parent int, children []int) {
 }
 
 // binomial is a binomial tree whose ranks count from the root.
-func binomial(m coll.Member, root int) (parent int, children []int) {
+func binomial(s *coll.Schedule, m coll.Member, root int) (parent int, children []int) {
 	me := relative(m.Rank, root, m.Size)
 	bit := 1
 	for ; bit < m.Size && me&bit == 0; bit <<= 1 {
@@ -52,6 +56,7 @@ func binomial(m coll.Member, root int) (parent int, children []int) {
 	if me != 0 { // bit is the lowest one of me: the parent lacks it
 		parent = absolute(me-bit, root, m.Size)
 	}
+	children = s.Numbers(bits.Len(uint(bit)))[:0]
 	for bit >>= 1; bit > 0; bit >>= 1 {
 		if me+bit < m.Size {
 			children = append(children, absolute(me+bit, root, m.Size))
@@ -63,20 +68,20 @@ func binomial(m coll.Member, root int) (parent int, children []int) {
 // bcastBinomial sends segments down a binomial tree: few steps, and the root sends the
 // block log2 n times.
 func (p *params) bcastBinomial(s *coll.Schedule, m coll.Member, a *coll.Args) {
-	parent, children := binomial(m, a.Root)
+	parent, children := binomial(s, m, a.Root)
 	down(s, segments(a.Size, 1, int(p.BcastSegment)), parent, children)
 }
 
 // bcastChain sends segments from each member to the next: every member sends the block
 // once, but the first segment takes n-1 steps.
 func (p *params) bcastChain(s *coll.Schedule, m coll.Member, a *coll.Args) {
-	parent, children := -1, []int(nil)
+	parent, children := -1, s.Numbers(1)[:0]
 	me := relative(m.Rank, a.Root, m.Size)
 	if me > 0 {
 		parent = m.Plus(-1)
 	}
 	if me < m.Size-1 {
-		children = []int{m.Plus(1)}
+		children = append(children, m.Plus(1))
 	}
 	down(s, segments(a.Size, 1, int(p.BcastSegment)), parent, children)
 }
@@ -88,7 +93,7 @@ func bcastScatter(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	out := coll.Ref{Slot: coll.Out}
 	block := cut(a.Size, 1, m.Size) // piece i is that of the member i above the root
 	me := relative(m.Rank, a.Root, m.Size)
-	parent, children := binomial(m, a.Root)
+	parent, children := binomial(s, m, a.Root)
 	end := subtree(me, m.Size)
 	if parent >= 0 {
 		at, n := block.of(out, me, end)

@@ -5,7 +5,7 @@ import "github.com/ferrympi/ferry/coll"
 // gatherBinomial gathers blocks up a binomial tree: the root receives log2 n messages
 // instead of n-1, and most blocks travel several times.
 func gatherBinomial(s *coll.Schedule, m coll.Member, a *coll.Args) {
-	parent, children := binomial(m, a.Root)
+	parent, children := binomial(s, m, a.Root)
 	me := relative(m.Rank, a.Root, m.Size)
 	if parent < 0 {
 		gatherAtRoot(s, m, a, children)

@@ -97,9 +97,9 @@ func (h *halving) begin(m coll.Member) (acts bool) {
 }
 
 // newHalving is one of a reduction whose sums come to lie at sum.
-func newHalving(s *coll.Schedule, m coll.Member, a *coll.Args, sum coll.Ref) *halving {
+func newHalving(s *coll.Schedule, m coll.Member, a *coll.Args, sum coll.Ref) halving {
 	all := actorsOf(m.Size)
-	return &halving{s: s, a: a, all: all, block: cut(a.Size, a.Elem, all.n), sum: sum, own: a.Input()}
+	return halving{s: s, a: a, all: all, block: cut(a.Size, a.Elem, all.n), sum: sum, own: a.Input()}
 }
 
 // allreduceHalving is Rabenseifner's: halving, and then the same way back, in which
@@ -173,8 +173,8 @@ func reduceHalving(s *coll.Schedule, m coll.Member, a *coll.Args) {
 // the first step have the two halves, so that each ends with its own.
 func reduceScatterHalving(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	all := actorsOf(m.Size)
-	places := make([]int, all.n+1) // of pieces, in bytes
-	packed := make([]int, m.Size)  // of ranks' blocks
+	places := s.Numbers(all.n + 1) // of pieces, in bytes
+	packed := s.Numbers(m.Size)    // of ranks' blocks
 	total := 0
 	for place := range all.n {
 		places[place] = total
