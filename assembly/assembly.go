@@ -79,6 +79,7 @@ type Assembly struct {
 	mu       sync.Mutex
 	known    map[framework.Life]acquaintance
 	noted    map[framework.Life]Pair   // see note
+	tables   map[int]tableNote         // by number of members; see NoteCollectives
 	dead     map[framework.Life]string // that have failed, and how
 	isolated error                     // why nothing is exchanged with any other process; see isolate
 

@@ -26,6 +26,8 @@ type Explanation struct {
 	Components []ComponentVerdict `json:"components"`
 	// Requirements holds what the open components need of others.
 	Requirements []Need `json:"requirements"`
+	// Collectives holds what collective operations do on communicators that have had one.
+	Collectives []Collective `json:"collectives"`
 }
 
 // Pair is how messages from one process to another travel.
@@ -97,6 +99,7 @@ func (a *Assembly) Explain() *Explanation {
 		}
 	}
 	x.Requirements = append([]Need{}, a.needs...)
+	x.Collectives = a.collectives()
 	return x
 }
 
@@ -184,6 +187,9 @@ func (x *Explanation) String() string {
 	}
 	for _, n := range x.Requirements {
 		fmt.Fprintln(&b, n)
+	}
+	for _, c := range x.Collectives {
+		fmt.Fprintf(&b, "%s of %d from %d bytes: %s %s\n", c.Operation, c.Members, c.From, c.Component, c.Algorithm)
 	}
 	return b.String()
 }

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/btl"
-	"github.com/ferrympi/ferry/coll"
-	"github.com/ferrympi/ferry/components/core"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/pml"
@@ -316,24 +314,4 @@ func (s *Stack) closeMovers(from int) error {
 	}
 	s.movers, s.carry = s.movers[:from], s.carry[:from]
 	return errors.Join(errs...)
-}
-
-// Forced returns what coll.force asks for among these values; nil: nothing.
-func (a *Assembly) Forced(values *framework.Values) (*coll.Force, error) {
-	return core.Forced(values, a.selections)
-}
-
-// Coll returns what the selected components offer on communicators of a shape, in the
-// order of selection.
-func (a *Assembly) Coll(shape coll.Shape) (offers []coll.Offered, err error) {
-	for _, choice := range a.selections[framework.Coll].Chosen {
-		component, ok := choice.Component.(coll.Component)
-		if !ok {
-			return nil, wrongContract(choice)
-		}
-		if o := component.Query(choice.Params, shape); o != nil {
-			offers = append(offers, coll.Offered{Component: choice.Verdict.Name, Offer: o})
-		}
-	}
-	return offers, nil
 }

@@ -94,6 +94,7 @@ func (k *collective) chosen(x *call) (*coll.Choice, error) {
 		}
 		k.machinery = &machinery{peers: peers{c: k.comm()}, table: known.table, force: known.force, offers: known.offers, unopened: known.opens}
 		k.used.Store(true)
+		k.comm().session.engine.NoteCollectives(k.comm().size, k.table, false)
 	}
 	size := x.args.Size
 	if x.op == coll.Scatter {

@@ -40,6 +40,7 @@ func (k *collective) open(ctx context.Context) error {
 	if len(k.instances) > 0 {
 		k.comm().session.engine.tries.join()
 		k.table = coll.NewTable(usable, k.force)
+		k.comm().session.engine.NoteCollectives(k.comm().size, k.table, true)
 	}
 	return nil
 }

@@ -295,6 +295,10 @@ type Rejection = framework.Rejection
 // ComponentVerdict is what became of a component.
 type ComponentVerdict = assembly.ComponentVerdict
 
+// CollectiveChoice is what an operation does on communicators of so many members, from a
+// size on.
+type CollectiveChoice = assembly.Collective
+
 // Explain says which components were selected and why not the others, and how
 // messages to each known process travel, or would. It sends nothing.
 func (s *Session) Explain(ctx context.Context) (*Explanation, error) {

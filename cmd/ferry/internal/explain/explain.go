@@ -22,7 +22,8 @@ import (
 const limit = time.Minute
 
 const long = `Start ranks on this machine, have each exchange a message with each, and show
-which protocol, transport and device carried it, and why nothing else did.
+which protocol, transport and device carried it, and why nothing else did. The
+last table says what collective operations do from which size of a block on.
 
 A pair that nothing carries has "no transport" (in JSON an empty string), and
 each transport's reason beside it; the exit status is 0, as everything is
@@ -133,5 +134,10 @@ func exchange(ctx context.Context, session *mpi.Session, comm *mpi.Comm, unreach
 	if _, err := session.Explain(ctx); err != nil || len(unreachable) > 0 {
 		return err
 	}
-	return mpi.Barrier(ctx, comm) // nobody leaves whom others still want to reach
+	for range 2 { // what collectives share is opened for the second one
+		if err := mpi.Barrier(ctx, comm); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -34,6 +34,8 @@ type Explanation struct {
 	Components []Component `json:"components"`
 	// Requirements holds what components need of others, in some rank.
 	Requirements []assembly.Need `json:"requirements"`
+	// Collectives holds what collective operations do, in some rank: the same in all.
+	Collectives []mpi.CollectiveChoice `json:"collectives"`
 }
 
 // carriers are the frameworks whose components carry messages.
@@ -42,7 +44,7 @@ var carriers = []framework.Kind{framework.PML, framework.BTL, framework.MTL}
 // Merge joins the explanations that ranks handed in. A component that all ranks
 // judge alike stands there once.
 func Merge(reports []launch.Report) (Explanation, error) {
-	var all Explanation
+	all := Explanation{Collectives: []mpi.CollectiveChoice{}}
 	where := map[mpi.ComponentVerdict][]int{}
 	var order []mpi.ComponentVerdict
 	handedIn := 0
@@ -59,6 +61,11 @@ func Merge(reports []launch.Report) (Explanation, error) {
 		for _, n := range e.Requirements {
 			if !slices.ContainsFunc(all.Requirements, func(have assembly.Need) bool { return have.String() == n.String() }) {
 				all.Requirements = append(all.Requirements, n)
+			}
+		}
+		for _, c := range e.Collectives {
+			if !slices.Contains(all.Collectives, c) {
+				all.Collectives = append(all.Collectives, c)
 			}
 		}
 		for _, c := range e.Components {
@@ -88,6 +95,7 @@ func Merge(reports []launch.Report) (Explanation, error) {
 	slices.SortStableFunc(all.Pairs, func(a, b mpi.Pair) int {
 		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
 	})
+	slices.SortStableFunc(all.Collectives, func(a, b mpi.CollectiveChoice) int { return cmp.Compare(a.Members, b.Members) })
 	slices.SortStableFunc(all.Components, func(a, b Component) int { return cmp.Compare(a.Framework, b.Framework) })
 	return all, nil
 }

@@ -73,7 +73,20 @@ func (e Explanation) Print(w io.Writer) error {
 	for _, n := range e.Requirements {
 		fmt.Fprintln(t, n)
 	}
+	e.printCollectives(t)
 	return t.Flush()
+}
+
+// printCollectives writes a table for each number of members.
+func (e Explanation) printCollectives(w io.Writer) {
+	members := 0
+	for _, c := range e.Collectives {
+		if c.Members != members {
+			members = c.Members
+			fmt.Fprintf(w, "\nCollectives of %d ranks\nOPERATION\tFROM SIZE\tCOMPONENT\tALGORITHM\n", members)
+		}
+		fmt.Fprintf(w, "%s\t%v\t%s\t%s\n", c.Operation, framework.Size(c.From), c.Component, c.Algorithm)
+	}
 }
 
 // group calls f for each text that is said of pairs, in the order in which they come.
