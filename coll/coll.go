@@ -173,6 +173,8 @@ type Reducer struct {
 	// the lower ranks (MPI-4.1 section 6.9.5). The slices have the same length and
 	// do not overlap.
 	Apply func(inout, in []byte)
+	// Name is "sum", "max" and so on; empty: the program's own.
+	Name string
 	// Quick says that Apply is the library's own, so that a small one may run with the
 	// engine's lock held. The program's never do.
 	Quick bool

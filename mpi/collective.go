@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/components/core"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/mem"
 )
@@ -43,6 +44,9 @@ func (k *collective) run(ctx context.Context, x *call, wrong error) error {
 // inline carries a call out. Inside do.
 func (k *collective) inline(ctx context.Context, x *call) error {
 	choice, err := k.choose(ctx, x)
+	if err == nil && k.check {
+		err = k.compare(ctx, x, choice)
+	}
 	if err != nil {
 		return err
 	}
@@ -92,7 +96,7 @@ func (k *collective) chosen(x *call) (*coll.Choice, error) {
 		if err != nil {
 			return nil, err
 		}
-		k.machinery = &machinery{peers: peers{c: k.comm()}, table: known.table, force: known.force, offers: known.offers, unopened: known.opens}
+		k.machinery = &machinery{peers: peers{c: k.comm()}, table: known.table, force: known.force, check: known.check, offers: known.offers, unopened: known.opens}
 		k.used.Store(true)
 		k.comm().session.engine.NoteCollectives(k.comm().size, k.table, false)
 	}
@@ -129,9 +133,10 @@ func (k *collective) nextTag() int {
 	return tag
 }
 
-// shaped is what is known of communicators of one shape, with one value of coll.force.
+// shaped is what is known of communicators of one shape, with the same parameters.
 type shaped struct {
 	force  *coll.Force
+	check  bool
 	offers []coll.Offered
 	opens  bool        // some of them need an instance
 	table  *coll.Table // of those that don't
@@ -139,19 +144,24 @@ type shaped struct {
 
 type shapeKey struct {
 	coll.Shape
-	force string
+	force, check string
 }
 
 // collectives returns what components do on communicators of a shape.
 func (e *engine) collectives(shape coll.Shape, values *framework.Values) (*shaped, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	text, _ := values.Get("coll.force")
-	key := shapeKey{shape, text.Text}
+	force, _ := values.Get("coll.force")
+	check, _ := values.Get("coll.check")
+	key := shapeKey{shape, force.Text, check.Text}
 	if s := e.shapes[key]; s != nil {
 		return s, nil
 	}
-	s := new(shaped)
+	var p core.Coll
+	if err := values.Decode("coll", &p); err != nil {
+		return nil, err
+	}
+	s := &shaped{check: p.Check}
 	var err error
 	if s.force, err = e.Forced(values); err == nil {
 		s.offers, err = e.Coll(shape)

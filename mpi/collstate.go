@@ -48,6 +48,7 @@ type machinery struct {
 	started   nonblocking
 	table     *coll.Table // what components do here
 	force     *coll.Force
+	check     bool // members tell each other what they call; see collcheck.go
 	offers    []coll.Offered
 	unopened  bool // some of those need an instance
 	instances []opened
@@ -96,7 +97,7 @@ func (k *collective) do(ctx context.Context, op string, f func() error) error {
 		k.exit()
 	}()
 	err := f()
-	if err != nil && !errors.Is(err, ErrNoComm) {
+	if _, agreed := errors.AsType[*differing](err); err != nil && !errors.Is(err, ErrNoComm) && !agreed {
 		err = k.breaks(ended(ctx, op, err))
 	}
 	panicked = false

@@ -53,6 +53,8 @@ type operation struct {
 	instance  coll.Instance // of the algorithm, if it has any
 	steps     []step        // by number
 
+	then *later // nil: what the program called is under way, and not a comparison before
+
 	busy   int   // steps under way
 	moving bool  // by a caller further out
 	err    error // the first
@@ -104,7 +106,14 @@ func (k *collective) start(x *call, wrong error) (Request, error) {
 	default:
 		o.bufs.Temp = o.bufs.Temp[:n]
 	}
-	for i := len(o.steps); i < len(o.schedule.Steps); i++ {
+	needs := len(o.schedule.Steps)
+	if k.check {
+		if err := o.compareFirst(x, choice); err != nil {
+			return Request{}, err
+		}
+		needs = max(needs, len(o.schedule.Steps))
+	}
+	for i := len(o.steps); i < needs; i++ {
 		o.steps = append(o.steps, step{o, i})
 	}
 	e := k.engine()
@@ -168,11 +177,14 @@ func (o *operation) move() {
 	}
 	o.moving = true
 	for o.err == nil {
-		i, ok := o.run.Next()
-		if !ok {
+		if i, ok := o.run.Next(); ok {
+			o.begin(i)
+			continue
+		}
+		if o.then == nil || !o.run.Over() {
 			break
 		}
-		o.begin(i)
+		o.goOn()
 	}
 	o.moving = false
 	if o.busy == 0 && (o.err == nil && o.run.Over() || o.told) {
@@ -287,6 +299,9 @@ func (o *operation) end() {
 	i := slices.Index(n.list, o)
 	n.list = slices.Delete(n.list, i, i+1)
 	n.n.Add(-1)
+	if o.then != nil {
+		o.bufs, o.then = o.then.bufs, nil
+	}
 	o.bufs.In, o.bufs.Out, o.bufs.Shared, o.instance, o.reducer = nil, nil, nil, nil, coll.Reducer{}
 	o.Request.Status = pml.NoMessage()
 	o.Request.Status.Err = o.err

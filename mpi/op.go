@@ -10,7 +10,7 @@ import (
 type Op[T any] struct {
 	apply       func(inout, in []byte)
 	commutative bool
-	quick       bool // this package's own
+	name        string // of this package's own; empty: the program's
 }
 
 // NewOp makes an operation (MPI_Op_create). f computes inout[i] = in[i] op
@@ -31,7 +31,9 @@ func NewOp[T any](f func(inout, in []T), commutative bool) Op[T] {
 	}
 }
 
-func (op Op[T]) reducer() coll.Reducer { return coll.Reducer{Apply: op.apply, Quick: op.quick} }
+func (op Op[T]) reducer() coll.Reducer {
+	return coll.Reducer{Apply: op.apply, Name: op.name, Quick: op.name != ""}
+}
 
 // Integer is the types that have bits.
 type Integer interface {
@@ -49,15 +51,15 @@ type Number interface {
 }
 
 // builtin is NewOp for operations of this package, which all commute.
-func builtin[T any](f func(inout, in []T)) Op[T] {
+func builtin[T any](name string, f func(inout, in []T)) Op[T] {
 	op := NewOp(f, true)
-	op.quick = true
+	op.name = name
 	return op
 }
 
 // Sum adds (MPI_SUM). Integers wrap.
 func Sum[T Number]() Op[T] {
-	return builtin(func(inout, in []T) {
+	return builtin("sum", func(inout, in []T) {
 		inout = inout[:len(in)]
 		for i, x := range in {
 			inout[i] = x + inout[i]
@@ -67,7 +69,7 @@ func Sum[T Number]() Op[T] {
 
 // Prod multiplies (MPI_PROD). Integers wrap.
 func Prod[T Number]() Op[T] {
-	return builtin(func(inout, in []T) {
+	return builtin("prod", func(inout, in []T) {
 		inout = inout[:len(in)]
 		for i, x := range in {
 			inout[i] = x * inout[i]
@@ -77,7 +79,7 @@ func Prod[T Number]() Op[T] {
 
 // Max takes the larger (MPI_MAX). NaN wins, as with Go's max.
 func Max[T Real]() Op[T] {
-	return builtin(func(inout, in []T) {
+	return builtin("max", func(inout, in []T) {
 		inout = inout[:len(in)]
 		for i, x := range in {
 			inout[i] = max(x, inout[i])
@@ -87,7 +89,7 @@ func Max[T Real]() Op[T] {
 
 // Min takes the smaller (MPI_MIN). NaN wins, as with Go's min.
 func Min[T Real]() Op[T] {
-	return builtin(func(inout, in []T) {
+	return builtin("min", func(inout, in []T) {
 		inout = inout[:len(in)]
 		for i, x := range in {
 			inout[i] = min(x, inout[i])
@@ -97,21 +99,21 @@ func Min[T Real]() Op[T] {
 
 // LogicalAnd gives 1 where both are not 0, else 0 (MPI_LAND).
 func LogicalAnd[T Integer]() Op[T] {
-	return logical[T](func(a, b bool) bool { return a && b })
+	return logical[T]("land", func(a, b bool) bool { return a && b })
 }
 
 // LogicalOr gives 1 where at least one is not 0, else 0 (MPI_LOR).
 func LogicalOr[T Integer]() Op[T] {
-	return logical[T](func(a, b bool) bool { return a || b })
+	return logical[T]("lor", func(a, b bool) bool { return a || b })
 }
 
 // LogicalXor gives 1 where exactly one is not 0, else 0 (MPI_LXOR).
 func LogicalXor[T Integer]() Op[T] {
-	return logical[T](func(a, b bool) bool { return a != b })
+	return logical[T]("lxor", func(a, b bool) bool { return a != b })
 }
 
-func logical[T Integer](f func(a, b bool) bool) Op[T] {
-	return builtin(func(inout, in []T) {
+func logical[T Integer](name string, f func(a, b bool) bool) Op[T] {
+	return builtin(name, func(inout, in []T) {
 		inout = inout[:len(in)]
 		for i, x := range in {
 			if f(x != 0, inout[i] != 0) {
@@ -125,7 +127,7 @@ func logical[T Integer](f func(a, b bool) bool) Op[T] {
 
 // BitAnd is the bitwise and (MPI_BAND).
 func BitAnd[T Integer]() Op[T] {
-	return builtin(func(inout, in []T) {
+	return builtin("band", func(inout, in []T) {
 		inout = inout[:len(in)]
 		for i, x := range in {
 			inout[i] &= x
@@ -135,7 +137,7 @@ func BitAnd[T Integer]() Op[T] {
 
 // BitOr is the bitwise or (MPI_BOR).
 func BitOr[T Integer]() Op[T] {
-	return builtin(func(inout, in []T) {
+	return builtin("bor", func(inout, in []T) {
 		inout = inout[:len(in)]
 		for i, x := range in {
 			inout[i] |= x
@@ -145,7 +147,7 @@ func BitOr[T Integer]() Op[T] {
 
 // BitXor is the bitwise exclusive or (MPI_BXOR).
 func BitXor[T Integer]() Op[T] {
-	return builtin(func(inout, in []T) {
+	return builtin("bxor", func(inout, in []T) {
 		inout = inout[:len(in)]
 		for i, x := range in {
 			inout[i] ^= x
@@ -162,17 +164,17 @@ type Located[T Real] struct {
 // MaxLoc takes the larger value with its index; of equal values the lower index
 // (MPI_MAXLOC).
 func MaxLoc[T Real]() Op[Located[T]] {
-	return located(func(a, b T) bool { return a > b })
+	return located("maxloc", func(a, b T) bool { return a > b })
 }
 
 // MinLoc takes the smaller value with its index; of equal values the lower index
 // (MPI_MINLOC).
 func MinLoc[T Real]() Op[Located[T]] {
-	return located(func(a, b T) bool { return a < b })
+	return located("minloc", func(a, b T) bool { return a < b })
 }
 
-func located[T Real](better func(a, b T) bool) Op[Located[T]] {
-	return builtin(func(inout, in []Located[T]) {
+func located[T Real](name string, better func(a, b T) bool) Op[Located[T]] {
+	return builtin(name, func(inout, in []Located[T]) {
 		inout = inout[:len(in)]
 		for i, x := range in {
 			y := inout[i]

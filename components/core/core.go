@@ -21,6 +21,7 @@ type CID struct {
 // Coll is the group coll: what belongs to no one collective component.
 type Coll struct {
 	Force []string `param:"force" default:"" level:"tuner" scope:"communicator" doc:"what collective operations do, in place of what is chosen by size: OPERATION=COMPONENT or OPERATION=COMPONENT:ALGORITHM, such as allreduce=tuned:ring,bcast=shm; all ranks alike"`
+	Check bool     `param:"check" default:"false" level:"user" scope:"communicator" doc:"whether members compare operation, length, root and algorithm before each collective, and all fail with what each has called where these differ; to find mistakes in a program, since it costs an allgather each; all ranks alike"`
 }
 
 // Session is the group session.

@@ -1,0 +1,164 @@
+package mpi
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"hash/fnv"
+	"strings"
+
+	"github.com/ferrympi/ferry/coll"
+)
+
+// With coll.check, members tell each other what they call before they do it. The text is
+// what people read where it differs.
+
+// recordSize is the length of a text, in bytes.
+const recordSize = 128
+
+// record says what a member does in a call: all that members have to pass alike. The
+// lengths of the others' blocks in Scatter, Gatherv, Scatterv and Alltoallv are not known
+// to all; they are compared when blocks come, as ever.
+func record(x *call, choice *coll.Choice) []byte {
+	var b strings.Builder
+	b.WriteString(x.op.String())
+	switch x.op {
+	case coll.Barrier, coll.Gatherv, coll.Scatter, coll.Scatterv, coll.Alltoallv:
+	case coll.Allgatherv, coll.ReduceScatter:
+		counts := x.recv.counts
+		if x.op == coll.ReduceScatter {
+			counts = x.send.counts
+		}
+		h := fnv.New32a()
+		fmt.Fprint(h, counts)
+		fmt.Fprintf(&b, " of %d bytes in blocks %08x", x.args.Size, h.Sum32())
+	default:
+		fmt.Fprintf(&b, " of %d bytes", x.args.Size)
+	}
+	switch x.op {
+	case coll.Bcast, coll.Reduce, coll.Gather, coll.Gatherv, coll.Scatter, coll.Scatterv:
+		fmt.Fprintf(&b, ", root %d", x.args.Root)
+	}
+	if x.reducer.Apply != nil {
+		name := x.reducer.Name
+		if name == "" {
+			name = "an operation of the program's"
+		}
+		fmt.Fprintf(&b, ", %s of elements of %d bytes", name, x.args.Elem)
+		if x.args.Ordered {
+			b.WriteString(" in order")
+		}
+	}
+	fmt.Fprintf(&b, ", by %s %s", choice.Component, choice.Algorithm.Name)
+	text := make([]byte, recordSize)
+	copy(text, b.String())
+	return text
+}
+
+// differing is the error of members that call what doesn't fit together. All of them get
+// it, and nothing else was sent: their collectives go on to work.
+type differing struct{ text string }
+
+func (d *differing) Error() string { return d.text }
+
+// compared returns the error of records that differ, or nil.
+func compared(all []byte) error {
+	var texts []string
+	ranks := map[string][]int{}
+	for rank := 0; len(all) >= recordSize; rank, all = rank+1, all[recordSize:] {
+		text := string(bytes.TrimRight(all[:recordSize], "\x00"))
+		if ranks[text] == nil {
+			texts = append(texts, text)
+		}
+		ranks[text] = append(ranks[text], rank)
+	}
+	if len(texts) < 2 {
+		return nil
+	}
+	var b strings.Builder
+	b.WriteString("members call collectives that don't fit together")
+	for i, text := range texts {
+		const most = 4 // texts that are listed
+		if i == most {
+			fmt.Fprintf(&b, "; and %d others", len(texts)-most)
+			break
+		}
+		fmt.Fprintf(&b, "; %s: %q", ranksText(ranks[text]), text)
+	}
+	return &differing{b.String()}
+}
+
+// ranksText is "rank 1", or "ranks 0, 2 and 5 others".
+func ranksText(ranks []int) string {
+	if len(ranks) == 1 {
+		return fmt.Sprintf("rank %d", ranks[0])
+	}
+	const most = 8 // ranks that are listed
+	var b strings.Builder
+	for i, r := range ranks[:min(len(ranks), most)] {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprint(&b, r)
+	}
+	if more := len(ranks) - most; more > 0 {
+		fmt.Fprintf(&b, " and %d others", more)
+	}
+	return "ranks " + b.String()
+}
+
+// exchangeOf is the call in which records are exchanged.
+func exchangeOf(mine []byte, members int) *call {
+	x := &call{op: coll.Allgather, in: mine, out: make([]byte, recordSize*members)}
+	x.sized(recordSize)
+	return x
+}
+
+// compare is the check of a blocking call. Inside do.
+func (k *collective) compare(ctx context.Context, x *call, choice *coll.Choice) error {
+	k.check = false
+	defer func() { k.check = true }()
+	records := exchangeOf(record(x, choice), k.comm().size)
+	if err := k.inline(ctx, records); err != nil {
+		return fmt.Errorf("coll.check: %w", err)
+	}
+	return compared(records.out)
+}
+
+// later is what a nonblocking operation does when its records have been compared.
+type later struct {
+	schedule coll.Schedule
+	bufs     coll.Buffers
+	instance coll.Instance
+	tag      int
+}
+
+// compareFirst has an operation that is ready to begin exchange records before. Inside
+// start.
+func (o *operation) compareFirst(x *call, choice *coll.Choice) error {
+	k := o.k
+	records := exchangeOf(record(x, choice), k.comm().size)
+	how, err := k.chosen(records)
+	if err != nil {
+		return err
+	}
+	o.then = &later{o.schedule, o.bufs, o.instance, k.nextTag()}
+	o.algorithm, o.schedule, o.instance = nil, coll.Schedule{}, k.instance(how.Component)
+	k.plan(&o.schedule, new(coll.Args), how.Algorithm, records)
+	o.bufs = coll.Buffers{In: records.in, Out: records.out, Temp: make([]byte, o.schedule.Temp, max(64, o.schedule.Temp))}
+	if o.instance != nil {
+		o.bufs.Shared = o.instance.Memory()
+	}
+	return nil
+}
+
+// goOn compares the records that have come, and begins what the program called. Lock held.
+func (o *operation) goOn() {
+	if err := compared(o.bufs.Out); err != nil {
+		o.err, o.told = fmt.Errorf("i%v: %w", o.op, err), true
+		return
+	}
+	t := o.then
+	o.then, o.schedule, o.bufs, o.instance, o.tag = nil, t.schedule, t.bufs, t.instance, t.tag
+	o.run.Begin(&o.schedule)
+}
