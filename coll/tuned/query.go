@@ -49,8 +49,8 @@ func (component) Query(given any, shape coll.Shape) *coll.Offer {
 	o.add(coll.Allreduce, "rabenseifner", when(n > 1, int(p.AllreduceHalving)), 0, allreduceHalving)
 
 	halves := when(n >= 4, 0)
-	o.add(coll.ReduceScatterBlock, "halving", halves, int(p.ReduceScatterHalving)/n+1, reduceScatterHalving)
-	o.add(coll.ReduceScatter, "halving", halves, int(p.ReduceScatterHalving)+1, reduceScatterHalving)
+	o.add(coll.ReduceScatterBlock, "halving", halves, above(int(p.ReduceScatterHalving)/n), reduceScatterHalving)
+	o.add(coll.ReduceScatter, "halving", halves, above(int(p.ReduceScatterHalving)), reduceScatterHalving)
 
 	o.add(coll.Gather, "binomial", coll.Never, 0, gatherBinomial)
 
@@ -58,18 +58,18 @@ func (component) Query(given any, shape coll.Shape) *coll.Offer {
 	small := bruckLimit
 	if bits.OnesCount(uint(n)) == 1 {
 		small = int(p.AllgatherDoubling)
-		o.add(coll.Allgather, "doubling", when(n > 2, 0), small+1, allgatherDoubling)
+		o.add(coll.Allgather, "doubling", when(n > 2, 0), above(small), allgatherDoubling)
 	}
 	if n == 2 { // one message each in all algorithms, and the least around it
 		o.add(coll.Allgather, "linear", 0, 0, allgatherLinear)
 	} else {
-		o.add(coll.Allgather, "linear", when(few, small+1), int(p.AllgatherLinear)+1, allgatherLinear)
+		o.add(coll.Allgather, "linear", when(few, above(small)), above(int(p.AllgatherLinear)), allgatherLinear)
 	}
 	o.add(coll.Allgatherv, "linear", coll.Never, 0, allgatherLinear)
 
 	bruck := when(n >= p.AlltoallBruckRanks, 0)
-	o.add(coll.Alltoall, "bruck", bruck, int(p.AlltoallBruck)+1, alltoallBruck)
-	o.add(coll.Alltoall, "linear", when(few, 0), int(p.AlltoallLinear)+1, alltoallLinear)
+	o.add(coll.Alltoall, "bruck", bruck, above(int(p.AlltoallBruck)), alltoallBruck)
+	o.add(coll.Alltoall, "linear", when(few, 0), above(int(p.AlltoallLinear)), alltoallLinear)
 	o.add(coll.Alltoall, "pairs", coll.Never, 0, alltoallPairs)
 	o.add(coll.Alltoallv, "linear", coll.Never, 0, alltoallLinear)
 	o.add(coll.Alltoallv, "pairs", coll.Never, 0, alltoallPairs)
@@ -91,6 +91,14 @@ func when(right bool, size int) int {
 
 func (o *offer) add(op coll.Operation, name string, from, below int, plan func(*coll.Schedule, coll.Member, *coll.Args)) {
 	o.Algorithms = append(o.Algorithms, coll.Algorithm{Op: op, Name: name, From: from, Below: below, Plan: plan})
+}
+
+// above is the size after one; the largest that there is has none.
+func above(size int) int {
+	if size == coll.Never {
+		return coll.Never
+	}
+	return size + 1
 }
 
 // times is a size times a number of ranks.
