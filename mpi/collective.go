@@ -142,18 +142,13 @@ type shaped struct {
 	table  *coll.Table // of those that don't
 }
 
-type shapeKey struct {
-	coll.Shape
-	force, check string
-}
-
 // collectives returns what components do on communicators of a shape.
 func (e *engine) collectives(shape coll.Shape, values *framework.Values) (*shaped, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	force, _ := values.Get("coll.force")
 	check, _ := values.Get("coll.check")
-	key := shapeKey{shape, force.Text, check.Text}
+	key := fmt.Sprintf("%v %q %s", shape, force.Text, check.Text)
 	if s := e.shapes[key]; s != nil {
 		return s, nil
 	}
@@ -178,7 +173,7 @@ func (e *engine) collectives(shape coll.Shape, values *framework.Values) (*shape
 	s.opens = len(plain) < len(s.offers)
 	s.table = coll.NewTable(plain, s.force)
 	if e.shapes == nil {
-		e.shapes = map[shapeKey]*shaped{}
+		e.shapes = map[string]*shaped{}
 	}
 	e.shapes[key] = s
 	return s, nil
