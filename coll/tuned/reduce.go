@@ -23,13 +23,13 @@ func (p *params) reduceChain(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	switch relative(m.Rank, top, m.Size) {
 	case m.Size - 1:
 		c.last()
-	default:
-		c.inner()
 	case 0:
 		if m.Rank != a.Root {
 			out = s.NewTemp(a.Size)
 		}
 		c.first(out)
+	default:
+		c.inner()
 	}
 	if a.Root == top {
 		return

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -186,9 +187,6 @@ func (r *rank) overlap(ctx context.Context, size int) (Row, error) {
 	return row, err
 }
 
-// worked keeps work from being optimised away.
-var worked float64
-
 // work computes for some time, without a call of the library.
 func work(d time.Duration) {
 	const batch = 64 // multiplications between two looks at the clock
@@ -198,7 +196,7 @@ func work(d time.Duration) {
 			x = x*0.999 + 0.5
 		}
 	}
-	worked = x
+	runtime.KeepAlive(x)
 }
 
 // describeCollectives is a part of the help.
