@@ -13,7 +13,7 @@ import (
 )
 
 // small is the component with segments of some elements: the kit's blocks have many.
-func small() coll.Component { return segmented{Component(), 256} }
+func small() coll.Component { return segmented{Component(), 1 << 10} }
 
 type segmented struct {
 	coll.Component
