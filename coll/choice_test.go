@@ -1,0 +1,53 @@
+package coll_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/framework/scripttest"
+)
+
+// TestChoices shows what coll/tuned and coll/basic make of each number of ranks:
+// docs/collectives.md says the same. A line is a number, and perhaps parameters.
+func TestChoices(t *testing.T) {
+	scripttest.Run(t, "testdata/choices.txt", func() func(string) ([]string, error) {
+		return func(line string) ([]string, error) { return choices(t, line) }
+	})
+}
+
+func choices(t *testing.T, line string) (lines []string, err error) {
+	var ranks int
+	words := strings.Fields(line)
+	if _, err := fmt.Sscan(words[0], &ranks); err != nil {
+		return nil, err
+	}
+	set := map[string]string{}
+	for _, word := range words[1:] {
+		name, value, _ := strings.Cut(word, "=")
+		set[name] = value
+	}
+	s, force, err := selected(t, set)
+	if err != nil {
+		return nil, err
+	}
+	var offers []coll.Offered
+	for _, c := range s.Chosen {
+		offers = append(offers, coll.Offered{Component: c.Verdict.Name, Offer: c.Component.(coll.Component).Query(c.Params, coll.Shape{Size: ranks})})
+	}
+	for op, list := range coll.NewTable(offers, force) {
+		var words []string
+		tuned := false // what basic does everywhere is not listed
+		for _, c := range slices.Backward(list) {
+			tuned = tuned || c.Component == "tuned"
+			words = append(words, fmt.Sprintf("%v %s %s", framework.Size(c.From), c.Component, c.Algorithm.Name))
+		}
+		if tuned {
+			lines = append(lines, coll.Operation(op).String()+": "+strings.Join(words, ", "))
+		}
+	}
+	return lines, nil
+}
