@@ -26,9 +26,17 @@ func cut(size, elem, parts int) pieces {
 // the whole.
 const mostSegments = 256
 
-// segments cuts a block into parts of about segment bytes.
+// segments cuts a block into parts of about segment bytes. All but the last have the same
+// size, and the last one has less, or nothing: so a member whose block is longer or
+// shorter than its peer's gets a part of another length than it expects, and does not
+// wait for one that never comes.
 func segments(size, elem, segment int) pieces {
-	return cut(size, elem, min(mostSegments, max(1, (size+segment-1)/segment)))
+	elem = max(1, elem)
+	unit := (line + elem - 1) / elem * elem
+	segment = max(segment, size/mostSegments)
+	segment = (segment + unit - 1) / unit * unit
+	parts := size/segment + 1
+	return pieces{size: size, unit: segment, units: parts, parts: parts}
 }
 
 // at is where part i begins; part parts would begin at the end.
