@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"runtime"
 	"slices"
 )
@@ -116,6 +117,32 @@ func collectives() (list []figure) {
 	return list
 }
 
+// matchDepths are the depths of the queues, with what is wanted there to the better peer.
+var matchDepths = []struct {
+	depth      int
+	name       string
+	wanted     float64
+	iterations int
+}{{1000, "1,000", 0.2, 10}, {10_000, "10,000", 0.05, 3}}
+
+// matchRows is what a message costs behind a queue, in the opposite order.
+func matchRows() (list []figure) {
+	for _, queue := range []string{"posted", "unexpected"} {
+		for _, at := range matchDepths {
+			f := figure{
+				Name: "match behind " + at.name + " " + queue, Bench: "match/" + queue + "/backwards", Size: at.depth, Ranks: 2, Unit: "ns", Lower: true,
+				Wanted: at.wanted, WantedBest: at.wanted, Aim: "0.02", iterations: at.iterations, warmup: 1,
+			}
+			f.job = func(program string) []string {
+				return []string{program, "bench", "match", "--queue", queue + "/backwards", "--depth", fmt.Sprintf("%d:%d", at.depth, at.depth),
+					"-i", fmt.Sprint(at.iterations), "-x", "1", "--format", "json"}
+			}
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
 // throughOFI is a figure over libfabric on both sides, between two ranks of this
 // machine that use no shared memory.
 func throughOFI(f figure) figure {
@@ -183,7 +210,7 @@ func figures() []figure {
 		overTCP(window("bandwidth 1 MiB", "bw", "GB/s", mib, 1.5, 1, "-")),
 		besideSockets(latency("8 B", 8, 1.2, 1.2, "1.0")),
 		besideSockets(window("bandwidth 1 MiB", "bw", "GB/s", mib, 0.9, 0.9, "1.0")),
-	})
+	}, matchRows())
 }
 
 // besideBefore are the figures beside the peers, with the ferry of an earlier commit
@@ -230,5 +257,5 @@ var units = map[string]struct {
 	printed string
 	each    float64
 }{
-	"us": {"us", 1}, "ms": {"ms", 1}, "GB/s": {"MB/s", 1000}, "million/s": {"messages/s", 1e6}, "MiB": {"KiB", 1024}, "%": {"%", 1},
+	"us": {"us", 1}, "ms": {"ms", 1}, "GB/s": {"MB/s", 1000}, "million/s": {"messages/s", 1e6}, "MiB": {"KiB", 1024}, "%": {"%", 1}, "ns": {"ns", 1},
 }

@@ -222,7 +222,7 @@ func TestOverTCPBothSidesAreOverTCP(t *testing.T) {
 // The rows are those of the issues on speed, libfabric, launchers, TCP and collectives; each side's command line has its loops.
 func TestBothSidesRunTheSameLoops(t *testing.T) {
 	figs := figures()
-	if len(figs) != 58 {
+	if len(figs) != 62 {
 		t.Errorf("%d figures", len(figs))
 	}
 	peers, err := loadPeers("../peers/peers.json")

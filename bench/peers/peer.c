@@ -19,6 +19,7 @@ static const struct {
     {"bw", "MB/s", bandwidth},      {"bibw", "MB/s", bidirectional},
     {"mbw_mr", "messages/s", rate}, {"barrier", "us", barrier},
     {"dup", "us", dup_comm},        {"idle", "%", idle},
+    {"match/posted/backwards", "ns", match}, {"match/unexpected/backwards", "ns", match},
     {"bcast", "us", collective},    {"ibcast", "us", overlap},
     {"reduce", "us", collective},   {"ireduce", "us", overlap},
     {"allreduce", "us", collective}, {"iallreduce", "us", overlap},
@@ -91,7 +92,7 @@ int main(int argc, char **argv)
             fail("unknown benchmark %s", o.bench);
         if (o.ranks < 2 || o.ranks % 2)
             fail("%s needs pairs of ranks", o.bench);
-        if (o.ranks != 2 && (run == latency || run == bandwidth || run == bidirectional))
+        if (o.ranks != 2 && (run == latency || run == bandwidth || run == bidirectional || run == match))
             fail("%s is between 2 ranks", o.bench);
         hop = hop && o.rank < 2;
         if (hop)

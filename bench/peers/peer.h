@@ -28,7 +28,7 @@ struct options parse(int argc, char **argv);
  * 0's counts. */
 typedef double benchmark(const struct options *o);
 
-benchmark latency, multi_latency, bandwidth, bidirectional, rate;
+benchmark latency, multi_latency, bandwidth, bidirectional, rate, match;
 benchmark barrier, collective, overlap, dup_comm, idle;
 
 /* mean returns the mean over all ranks, at rank 0. */

@@ -77,6 +77,7 @@ type options struct {
 	level      string // of threads
 	connected  int    // of any_lat and latency; 0: all
 	depths     string // of match
+	queue      string // of match; empty: all
 	depthMin   int
 	depthMax   int
 	set        *[]string
@@ -123,6 +124,7 @@ func (o *options) command() *cobra.Command {
 	f.StringVar(&o.level, "thread-level", "multiple", "`LEVEL` of threads that ranks promise: single, funneled, serialized or multiple")
 	f.IntVar(&o.connected, "connected", 0, "of any_lat and latency: `N` ranks have connected to those that play, in place of all")
 	f.Lookup("connected").DefValue = "0"
+	f.StringVar(&o.queue, "queue", "", "of match: this `QUEUE` alone, as in posted/backwards")
 	f.StringVar(&o.depths, "depth", "10:100000", "of match: depths of the queue, ten times as deep each, from `MIN:MAX`")
 	o.set = settings.Flag(f)
 	f.BoolVar(&o.isRank, "rank", false, "be one of the ranks")
@@ -186,8 +188,10 @@ func (o *options) check(args []string) error {
 		return exit.Usagef("--thread-level %s: want single, funneled, serialized or multiple", o.level)
 	case o.given("connected") && o.name != "any_lat" && o.name != "latency":
 		return exit.Usagef("--connected: %s has no ranks that only connect; any_lat and latency have", o.name)
-	case o.given("depth") && o.name != "match":
-		return exit.Usagef("--depth: %s has no queue; match has", o.name)
+	case (o.given("depth") || o.given("queue")) && o.name != "match":
+		return exit.Usagef("--depth, --queue: %s has no queue; match has", o.name)
+	case o.queue != "" && !slices.Contains(queues(), o.queue):
+		return exit.Usagef("--queue %s: did you mean %s? There are %s", o.queue, framework.Nearest(o.queue, queues()), strings.Join(queues(), ", "))
 	case o.given("connected") && (o.connected < 1 || o.connected >= o.ranks):
 		return exit.Usagef("--connected %d: want 1 to %d of %d ranks", o.connected, o.ranks-1, o.ranks)
 	case formats[o.format].row == nil:

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ferrympi/ferry/mpi"
@@ -23,19 +24,26 @@ const (
 	matchSent
 )
 
-var matchOrders = []string{"forwards", "backwards", "random", "wildcards"}
+// queues are the values of --queue.
+func queues() (list []string) {
+	for _, queue := range []string{"posted", "unexpected"} {
+		for _, order := range []string{"forwards", "backwards", "random", "wildcards"} {
+			list = append(list, queue+"/"+order)
+		}
+	}
+	return list
+}
 
 // matching measures each queue, order and depth.
 func (r *rank) matching(ctx context.Context) error {
-	for _, queue := range []string{"posted", "unexpected"} {
-		for _, order := range matchOrders {
-			for depth := 10; depth <= mostDeep; depth *= 10 {
-				if depth < r.o.depthMin || depth > r.o.depthMax {
-					continue
-				}
-				if err := r.matchRow(ctx, queue, order, depth); err != nil {
-					return err
-				}
+	for _, queue := range queues() {
+		if r.o.queue != "" && r.o.queue != queue {
+			continue
+		}
+		what, order, _ := strings.Cut(queue, "/")
+		for depth := r.o.depthMin; depth <= r.o.depthMax; depth *= 10 {
+			if err := r.matchRow(ctx, what, order, depth); err != nil {
+				return err
 			}
 		}
 	}
