@@ -163,3 +163,31 @@ type Peeker interface {
 	// Drop is done with the frame that Peek has just returned.
 	Drop()
 }
+
+// Sharer is an optional ability of a Module: processes of one node share memory that
+// several of them write to, and wake each other. Its methods are called without the engine's
+// lock.
+type Sharer interface {
+	// NewArea makes an area of size bytes, zero, which peers may open. Its space is
+	// reserved: that there is no room for it is an error here.
+	NewArea(size int) (*Area, error)
+
+	// OpenArea opens an area that the peer has made, of that number and size.
+	OpenArea(peer framework.Peer, number uint32, size int) (*Area, error)
+
+	// BellOf returns a peer's bell. release is called when it is not used any more.
+	BellOf(peer framework.Peer) (bell progress.RemoteBell, release func(), err error)
+}
+
+// Area is memory that processes of one node share. Bytes begins at a multiple of the page
+// size. What peers write there is their word. An area belongs to who has opened it, until
+// he closes it, also when the module has been closed.
+type Area struct {
+	Number uint32 // by which peers open it, among those of the process that made it
+	Bytes  []byte
+	// Hide has nobody open it any more, if this process made it: no file and no descriptor
+	// is left of it, and its memory goes with the last one that uses it.
+	Hide func()
+	// Close hides and unmaps it: Bytes must not be touched any more.
+	Close func()
+}

@@ -97,6 +97,7 @@ func (c component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 		copy:    newCopyPolicy(p, env.Identity.LocalSize),
 		sources: map[framework.Life]*source{},
 		mapped:  map[mappedKey]*mapped{},
+		bells:   map[framework.Life]*farBell{},
 	}
 	if _, files := c.space.(segment.Files); files && p.RingSize == 0 {
 		size := fit(m.ring, env.Identity.LocalSize, p.Dir)

@@ -80,31 +80,13 @@ func regionName(inboxName string, number uint32) string {
 // osPage is the smallest unit of memory of the machines that ferry runs on.
 const osPage = 4096
 
-// Allocate implements btl.RemoteReader: a segment per allocation, reserved in
-// full, so that a shortfall is an error here and not a fault at the first touch.
+// Allocate implements btl.RemoteReader: a segment per allocation.
 func (m *module) Allocate(bytes int) ([]byte, error) {
-	if bytes < 1 || bytes > math.MaxInt64-inbox.RegionHeader-osPage {
-		return nil, fmt.Errorf("btl shm: allocate %d bytes: want at least 1", bytes)
-	}
-	m.memory.mu.Lock()
-	if m.memory.last == math.MaxUint32 {
-		m.memory.mu.Unlock()
-		return nil, errors.New("btl shm: allocate: all 2^32 numbers of regions were used; close the session and open it again")
-	}
-	m.memory.last++
-	number := m.memory.last
-	m.memory.mu.Unlock()
-
-	size := (int64(bytes) + inbox.RegionHeader + osPage - 1) / osPage * osPage
-	seg, err := m.space.Create(m.path(regionName(m.name(), number)), size)
+	seg, mapped, view, number, err := m.newRegion(bytes)
 	if err != nil {
 		return nil, fmt.Errorf("btl shm: allocate: %w", err)
 	}
-	mapped, err := seg.Map(0, int(size))
-	if err != nil {
-		return nil, fmt.Errorf("btl shm: allocate: %w", errors.Join(err, seg.Close()))
-	}
-	r := &region{number: number, segment: seg, mapping: mapped, view: inbox.InitRegion(mapped.Bytes, m.env.Self.Nonce, number, bytes)}
+	r := &region{number: number, segment: seg, mapping: mapped, view: view}
 	mem := r.view.Bytes()
 	r.base = cma.Address(mem)
 

@@ -52,6 +52,7 @@ type module struct {
 	sources map[framework.Life]*source
 	mapped  map[mappedKey]*mapped
 	clock   uint64 // counts uses of mapped
+	bells   map[framework.Life]*farBell
 }
 
 func (m *module) Caps() btl.Caps {

@@ -30,10 +30,18 @@ func (r *remote) closed() (closed bool) {
 	return closed || err != nil
 }
 
+// checkName says whether a peer's word is a name of a segment.
+func checkName(name string) error {
+	if name == "" || filepath.Base(name) != name {
+		return fmt.Errorf("%q is no segment name", name)
+	}
+	return nil
+}
+
 // attach maps header and slots of a peer's inbox.
 func (m *module) attach(name string, nonce uint64) (*remote, error) {
-	if name == "" || filepath.Base(name) != name {
-		return nil, fmt.Errorf("%q is no segment name", name)
+	if err := checkName(name); err != nil {
+		return nil, err
 	}
 	seg, err := m.space.Open(m.path(name))
 	if err != nil {
