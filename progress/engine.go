@@ -57,6 +57,15 @@ type Timed interface {
 	Due() time.Duration
 }
 
+// A Lagging source is brought things by peers who look at the bell at once, and not when all
+// see what they have stored: waiting for that takes as long as a hop. A peer may so miss a
+// bell that was armed just then. So the source is polled once more when the bell has been
+// armed for that long, which is far longer than a store takes. 0 means not at the moment.
+// Called with the lock held.
+type Lagging interface {
+	Lag() time.Duration
+}
+
 // Options are the engine's tuning. The zero value gets the defaults.
 type Options struct {
 	// Spin is how long a wait polls before it offers the processor to others.

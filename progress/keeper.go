@@ -108,8 +108,9 @@ func (e *Engine) sleep(seen *uint64) (again bool) {
 		return false
 	}
 	bell := e.bell.now
+	fresh := !bell.Armed() // else it has been since the last sleep, in which nobody rang
 	ticket := bell.Arm()
-	ready, timeout := e.arm()
+	ready, timeout := e.arm(fresh)
 	if e.poll() > 0 || !ready || k.stopping() {
 		bell.Disarm()
 		e.Unlock()
@@ -150,8 +151,8 @@ func (e *Engine) sleep(seen *uint64) (again bool) {
 
 // arm asks all sources to prepare for sleep. ready is false if one of them has
 // something; timeout is the shortest time of those that have to be polled.
-// Lock held.
-func (e *Engine) arm() (ready bool, timeout time.Duration) {
+// fresh: the bell was armed just now. Lock held.
+func (e *Engine) arm(fresh bool) (ready bool, timeout time.Duration) {
 	ready = true
 	within := func(d time.Duration) {
 		if d > 0 && (timeout == 0 || d < timeout) {
@@ -164,6 +165,9 @@ func (e *Engine) arm() (ready bool, timeout time.Duration) {
 		}
 		if t, ok := framework.As[Timed](s); ok {
 			within(t.Due())
+		}
+		if l, ok := framework.As[Lagging](s); ok && fresh {
+			within(l.Lag())
 		}
 		if d, ok := framework.As[Descriptor](s); ok {
 			if !d.Arm() {

@@ -1,0 +1,51 @@
+package progress
+
+import (
+	"testing"
+	"time"
+)
+
+// laggard is a source whose peer looked at the bell before it was armed, and whose store is
+// seen only after the look that comes before sleep.
+type laggard struct {
+	e     *Engine
+	wait  Completion
+	polls int // since the bell is armed
+	moved bool
+}
+
+func (s *laggard) Poll() int {
+	if s.moved || !s.e.Bell().Armed() {
+		return 0
+	}
+	if s.polls++; s.polls < 2 {
+		return 0
+	}
+	s.moved = true
+	s.e.Complete(&s.wait)
+	return 1
+}
+
+func (s *laggard) Lag() time.Duration { return time.Millisecond }
+
+// TestWhatTheLastLookMissedIsSeenSoon: nobody rings for it.
+func TestWhatTheLastLookMissedIsSeenSoon(t *testing.T) {
+	e := New(Options{Spin: time.Microsecond, Yield: time.Microsecond})
+	defer e.Close()
+	s := &laggard{e: e}
+	e.Add(s)
+	defer e.Remove(s)
+	e.Lock()
+	err := e.Wait(t.Context(), &s.wait, nil)
+	e.Unlock()
+	if err != nil || s.polls < 2 {
+		t.Errorf("%v after %d looks", err, s.polls)
+	}
+	e.Lock()
+	timeout := func(fresh bool) time.Duration { _, d := e.arm(fresh); return d }
+	first, again := timeout(true), timeout(false)
+	e.Unlock()
+	if first != time.Millisecond || again != 0 {
+		t.Errorf("it sleeps for %v at first, and then for %v", first, again)
+	}
+}
