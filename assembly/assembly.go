@@ -81,6 +81,7 @@ type Assembly struct {
 	noted    map[framework.Life]Pair   // see note
 	tables   map[int]tableNote         // by number of members; see NoteCollectives
 	dead     map[framework.Life]string // that have failed, and how
+	leftOut  map[string]leftOut        // coll components; see LeftOut
 	isolated error                     // why nothing is exchanged with any other process; see isolate
 
 	constructs struct {
@@ -103,8 +104,8 @@ type Assembly struct {
 // acquaintance is what is known of a life whose card the PMLs have learnt, or are learning.
 type acquaintance struct {
 	card string
-	here bool // it is on this node
-	gone bool // nothing more is exchanged with it, and the PMLs know why
+	node string // where it is; see framework.Card
+	gone bool   // nothing more is exchanged with it, and the PMLs know why
 }
 
 // Open does the local half of MPI_Init: nothing leaves the process, but for the

@@ -93,6 +93,9 @@ func (a *Assembly) Explain() *Explanation {
 			if kind == framework.Bootstrap && a.options.Client != nil && v.Status == framework.StatusSelected {
 				v.Status, v.Reason = framework.StatusNotSelected, "the program gave its own (WithBootstrap)"
 			}
+			if kind == framework.Coll {
+				v.Reason += clause("; %s", a.leftOutOf(v.Name))
+			}
 			x.Components = append(x.Components, ComponentVerdict{
 				Framework: string(kind), Name: v.Name, Verdict: v.Status.String(), Reason: v.Reason, Hint: v.Hint,
 			})
@@ -101,6 +104,34 @@ func (a *Assembly) Explain() *Explanation {
 	x.Requirements = append([]Need{}, a.needs...)
 	x.Collectives = a.collectives()
 	return x
+}
+
+// LeftOut notes that the members of a communicator do without a coll component, and why.
+func (a *Assembly) LeftOut(component string, why error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	x := a.leftOut[component]
+	x.times++
+	x.why = why
+	if a.leftOut == nil {
+		a.leftOut = map[string]leftOut{}
+	}
+	a.leftOut[component] = x
+}
+
+// leftOut is why a coll component was left out the last time.
+type leftOut struct {
+	times int
+	why   error
+}
+
+func (a *Assembly) leftOutOf(component string) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if x := a.leftOut[component]; x.times > 0 {
+		return fmt.Sprintf("left out on %d communicators, the last time because %v", x.times, x.why)
+	}
+	return ""
 }
 
 // knownLives returns the processes whose cards were learnt, without this one, by

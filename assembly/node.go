@@ -3,9 +3,12 @@ package assembly
 import (
 	"crypto/sha256"
 	"fmt"
+	"strings"
 
+	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/sameness"
+	"github.com/ferrympi/ferry/pml"
 )
 
 // nodeID returns what is equal in processes that share memory, and in no others: the
@@ -22,4 +25,59 @@ func nodeID(values *framework.Values) string {
 		return ""
 	}
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(proof)))
+}
+
+// Nodes returns the nodes of a communicator's members, as coll.Shape has them: their cards
+// say, so that all members come to the same.
+func (a *Assembly) Nodes(members []pml.Member) []int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	nodes, number := make([]int, len(members)), map[string]int{}
+	next := 0
+	for rank, m := range members {
+		id := a.env.Node
+		if m.Life != a.env.Self {
+			id = a.known[m.Life].node
+		}
+		n, seen := number[id]
+		if !seen || id == "" {
+			n = next
+			number[id] = n
+			next++
+		}
+		nodes[rank] = n
+	}
+	if next == 1 {
+		return nil
+	}
+	return nodes
+}
+
+// Sharer returns the transport by which processes of a node share memory, and the name of
+// its component; nil: none of those that are open does that.
+func (a *Assembly) Sharer() (btl.Sharer, string) {
+	for i, m := range a.movers {
+		if s, ok := framework.As[btl.Sharer](m); ok {
+			return s, a.carry[i]
+		}
+	}
+	return nil, ""
+}
+
+// Peer returns what a module of a component needs to reach a member of a communicator.
+func (a *Assembly) Peer(life framework.Life, component string) (framework.Peer, error) {
+	a.mu.Lock()
+	from := a.known[life].card
+	a.mu.Unlock()
+	proc := a.env.Worlds.Proc(life.ID)
+	card, err := decodeCard([]byte(from))
+	if err != nil {
+		return framework.Peer{}, fmt.Errorf("%v: no card: %w", proc, err)
+	}
+	kind, name, _ := strings.Cut(component, ".")
+	p, err := card.Peer(life, proc, framework.Kind(kind), name)
+	if err != nil {
+		return p, fmt.Errorf("%v: %w", proc, err)
+	}
+	return p, nil
 }

@@ -175,7 +175,7 @@ func (a *Assembly) learn(life framework.Life, p framework.Proc, from payload) er
 	}
 	// Before the PMLs know it: a death that is reported meanwhile is told to them. And
 	// without mu while they do: they wait for the engine, in which a transport may hang.
-	isolated := a.know(life, acquaintance{card: string(from.Card), here: card.OnNode(a.env.Node)})
+	isolated := a.know(life, acquaintance{card: string(from.Card), node: card.Node()})
 	for _, o := range offers {
 		for _, m := range a.pmls {
 			if !sameOffer(m.Offer(), o) {
@@ -213,7 +213,7 @@ func (a *Assembly) taken(life framework.Life) error {
 func (a *Assembly) IsHere(member framework.Life) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return member == a.env.Self || a.known[member].here
+	return member == a.env.Self || a.env.Node != "" && a.known[member].node == a.env.Node
 }
 
 // know notes the card of a life, which is the process's present one from now on. It

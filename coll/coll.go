@@ -29,6 +29,28 @@ type Component interface {
 // Shape is what all members of a communicator know of it alike.
 type Shape struct {
 	Size int
+	// Nodes has the node of each rank. Nodes are counted from 0, in the order of their lowest
+	// ranks; a process of which nobody knows on which node it is has one for itself. nil: all
+	// are on one. It stays as it is.
+	Nodes []int
+}
+
+// Node returns the node of a rank.
+func (s Shape) Node(rank int) int {
+	if s.Nodes == nil {
+		return 0
+	}
+	return s.Nodes[rank]
+}
+
+// Mates returns the ranks on a node, ascending.
+func (s Shape) Mates(node int) (ranks []int) {
+	for rank := range s.Size {
+		if s.Node(rank) == node {
+			ranks = append(ranks, rank)
+		}
+	}
+	return ranks
 }
 
 // Offer is what a component would do on communicators of one shape. It is immutable.
@@ -40,29 +62,8 @@ type Offer struct {
 	// messages. It is called in all members, in a blocking collective: the second one at the
 	// earliest, so that a communicator with a single one costs nothing. Until then the offer
 	// doesn't count.
-	Open func(Member) (Instance, error)
+	Open func(Env) (Instance, error)
 }
-
-// Instance is what a component has for one communicator in one process: memory that the
-// members share, as a rule. Members agree on whether they have it: if Open or Join fails
-// in one of them, all do without the offer.
-type Instance interface {
-	// Card is what the other members are to know before they join: CardSize bytes at most.
-	Card() []byte
-	// Join gives all members' cards, by rank. What they hold is the peers' word.
-	Join(cards [][]byte) error
-	// Memory is what slot Shared of schedules stands for.
-	Memory() []byte
-	// Try does a step of kind Own, and reports whether that is over; otherwise it is called
-	// again. It comes with the engine's lock held, and does not wait. op counts the
-	// communicator's collectives, the same in all members; several may be under way.
-	Try(op uint32, s *Step) bool
-	// Close gives everything back. No operation is under way, or will be; others' may be.
-	Close()
-}
-
-// CardSize is the most that a card may have, in bytes.
-const CardSize = 63
 
 // Algorithm is one way to do one operation.
 type Algorithm struct {
@@ -135,6 +136,8 @@ type Args struct {
 	// operands in any order of ranks; otherwise ((0 op 1) op 2) ... up to associativity.
 	Elem    int
 	Ordered bool
+	// Quick: the reduction is (Reducer.Quick). It may differ between members.
+	Quick bool
 	// Vectors are where blocks lie whose sizes differ; nil: block after block of Size.
 	Vectors *Vectors
 }
@@ -176,7 +179,7 @@ type Reducer struct {
 	// Name is "sum", "max" and so on; empty: the program's own.
 	Name string
 	// Quick says that Apply is the library's own, so that a small one may run with the
-	// engine's lock held. The program's never do.
+	// engine's lock held, also in a step of kind Own. The program's never do.
 	Quick bool
 }
 

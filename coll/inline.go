@@ -18,8 +18,8 @@ type Peers interface {
 	Finish(ctx context.Context) (int, error)
 	// Recv receives a message that nothing else waits for, and returns its length.
 	Recv(ctx context.Context, buf []byte, from int) (int, error)
-	// Own waits until the instance has done a step.
-	Own(ctx context.Context, s *Step) error
+	// Own waits until the instance has done the steps, one after the other.
+	Own(ctx context.Context, steps []Step) error
 	// Drop withdraws what is under way, and waits until its memory is the caller's.
 	Drop()
 }
@@ -35,7 +35,7 @@ func (s *Schedule) Inline(ctx context.Context, p Peers, b *Buffers, r *Reducer) 
 	}()
 	s.open = s.open[:0]
 	first := 0 // of open
-	for i := range s.Steps {
+	for i := 0; i < len(s.Steps); i++ {
 		step := &s.Steps[i]
 		for ; first < len(s.open) && s.open[first] < step.After; first++ {
 			if err := s.finish(ctx, p, int(s.open[first])); err != nil {
@@ -70,9 +70,14 @@ func (s *Schedule) Inline(ctx context.Context, p Peers, b *Buffers, r *Reducer) 
 		case Copy:
 			copy(b.At(step.Buf, step.N), b.At(step.From, step.N))
 		case Own:
-			if err := p.Own(ctx, step); err != nil {
+			end := i + 1
+			for end < len(s.Steps) && s.Steps[end].Kind == Own && (first == len(s.open) || s.Steps[end].After <= step.After) {
+				end++
+			}
+			if err := p.Own(ctx, s.Steps[i:end]); err != nil {
 				return err
 			}
+			i = end - 1
 		case Combine:
 			r.Apply(b.At(step.Buf, step.N), b.At(step.From, step.N))
 		}

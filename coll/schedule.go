@@ -28,12 +28,13 @@ const (
 	RecvMost             // Buf comes from Peer, N bytes or less
 	Copy                 // Buf = From
 	Combine              // Buf = From op Buf: From has the lower ranks
-	Own                  // the instance does it (Instance.Try); Peer and N mean what it wants
+	Own                  // the instance does it (Instance.Try); Do, Peer, N, Buf and From mean what it wants
 )
 
 // Step is a step of a schedule.
 type Step struct {
 	Kind Kind
+	Do   uint8 // of Own: what
 	// After: it starts when Steps[:After] are complete, and all before it have started.
 	After int32
 	Peer  int32
@@ -121,9 +122,12 @@ func (s *Schedule) Combine(inout, low Ref, n int) {
 	}
 }
 
-// Own is a step that the instance does, and to which peer and n mean something. It
+// Own is a step that the instance does, and to which what and all else mean something. It
 // may use the memory of steps that go on at the same time in no way but atomically.
-func (s *Schedule) Own(peer, n int) { s.add(Own, peer, n, Ref{}, Ref{}) }
+func (s *Schedule) Own(what uint8, peer, n int, buf, from Ref) {
+	s.add(Own, peer, n, buf, from)
+	s.Steps[len(s.Steps)-1].Do = what
+}
 
 // SendFirst is the size up to which Both sends before it receives, in bytes: so much
 // goes at once, as a rule, and the receive is then the only thing to wait for.

@@ -60,12 +60,18 @@ func (c Card) WithNode(id string) Card {
 	return append(Card{{Component: nodeEntry, Blob: []byte(id)}}, c...)
 }
 
+// Node returns the id of the node on which the process is; empty: not known.
+func (c Card) Node() string {
+	i := slices.IndexFunc(c, func(a Address) bool { return a.Component == nodeEntry })
+	if i < 0 {
+		return ""
+	}
+	return string(c[i].Blob)
+}
+
 // OnNode reports whether the process is on the node with that id. An empty id is no
 // node's.
-func (c Card) OnNode(id string) bool {
-	i := slices.IndexFunc(c, func(a Address) bool { return a.Component == nodeEntry })
-	return i >= 0 && id != "" && string(c[i].Blob) == id
-}
+func (c Card) OnNode(id string) bool { return id != "" && c.Node() == id }
 
 // Find returns what the component put into the card; nil if it has no entry.
 func (c Card) Find(kind Kind, name string) []byte {

@@ -128,8 +128,7 @@ func (k *collective) compare(ctx context.Context, x *call, choice *coll.Choice) 
 // later is what a nonblocking operation does when its records have been compared.
 type later struct {
 	schedule coll.Schedule
-	bufs     coll.Buffers
-	instance coll.Instance
+	call     coll.Call
 	tag      int
 }
 
@@ -138,27 +137,25 @@ type later struct {
 func (o *operation) compareFirst(x *call, choice *coll.Choice) error {
 	k := o.k
 	records := exchangeOf(record(x, choice), k.comm().size)
-	how, err := k.chosen(records)
+	how, err := k.withoutInstance(records)
 	if err != nil {
 		return err
 	}
-	o.then = &later{o.schedule, o.bufs, o.instance, k.nextTag()}
-	o.algorithm, o.schedule, o.instance = nil, coll.Schedule{}, k.instance(how.Component)
+	o.then = &later{o.schedule, o.call, 0}
+	o.then.call.Turn, o.then.tag = k.begun, k.nextTag()
+	o.algorithm, o.schedule = nil, coll.Schedule{}
 	k.plan(&o.schedule, new(coll.Args), how.Algorithm, records)
-	o.bufs = coll.Buffers{In: records.in, Out: records.out, Temp: make([]byte, o.schedule.Temp, max(64, o.schedule.Temp))}
-	if o.instance != nil {
-		o.bufs.Shared = o.instance.Memory()
-	}
+	o.call = coll.Call{Turn: o.call.Turn, Buffers: coll.Buffers{In: records.in, Out: records.out, Temp: make([]byte, o.schedule.Temp, max(64, o.schedule.Temp))}}
 	return nil
 }
 
 // goOn compares the records that have come, and begins what the program called. Lock held.
 func (o *operation) goOn() {
-	if err := compared(o.bufs.Out); err != nil {
+	if err := compared(o.call.Out); err != nil {
 		o.err, o.told = fmt.Errorf("i%v: %w", o.op, err), true
 		return
 	}
 	t := o.then
-	o.then, o.schedule, o.bufs, o.instance, o.tag = nil, t.schedule, t.bufs, t.instance, t.tag
+	o.then, o.schedule, o.call, o.tag = nil, t.schedule, t.call, t.tag
 	o.run.Begin(&o.schedule)
 }

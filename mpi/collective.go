@@ -50,32 +50,56 @@ func (k *collective) inline(ctx context.Context, x *call) error {
 	if err != nil {
 		return err
 	}
-	alg := choice.Algorithm
-	s := &k.planned.schedule
-	if k.planned.algorithm != alg || k.planned.args != x.args {
-		k.planned.algorithm = nil
-		k.plan(s, &k.planned.args, alg, x)
-		if x.args.Vectors == nil { // otherwise the arguments are not all in args
-			k.planned.algorithm = alg
-		}
-	}
+	s := k.schedule(choice.Algorithm, x)
 	p := &k.peers
-	bufs := coll.Buffers{In: x.in, Out: x.out}
+	// In memory that is there: what goes to the instance would escape.
+	p.call = coll.Call{Turn: k.begun, Buffers: coll.Buffers{In: x.in, Out: x.out}, Reducer: x.reducer}
 	if len(k.instances) > 0 {
 		if p.instance = k.instance(choice.Component); p.instance != nil {
-			bufs.Shared = p.instance.Memory()
+			p.call.Shared = p.instance.Memory()
 		}
-		p.op = k.begun
 	}
 	if s.Temp > 0 {
-		bufs.Temp = p.Scratch(s.Temp)
+		p.call.Temp = p.Scratch(s.Temp)
 	}
 	p.begin(k.nextTag())
-	err = s.Inline(background(ctx), p, &bufs, &x.reducer)
+	err = s.Inline(background(ctx), p, &p.call.Buffers, &p.call.Reducer)
 	if s.Temp > 0 {
-		p.Release(bufs.Temp)
+		p.Release(p.call.Temp)
+	}
+	if len(x.in)+len(x.out) > scratchLimit { // less may stay in memory until the next call
+		p.call = coll.Call{}
 	}
 	return err
+}
+
+// mostPlanned is how many schedules a communicator keeps: loops call few operations in
+// turns.
+const mostPlanned = 4
+
+// planned is a schedule that was carried out inline.
+type planned struct {
+	schedule  coll.Schedule
+	algorithm *coll.Algorithm
+	args      coll.Args
+}
+
+// schedule returns that of a call, which an earlier one with equal arguments may have left.
+// Inside do.
+func (k *collective) schedule(alg *coll.Algorithm, x *call) *coll.Schedule {
+	for i := range k.planned {
+		if p := &k.planned[i]; p.algorithm == alg && p.args == x.args {
+			return &p.schedule
+		}
+	}
+	p := &k.planned[k.replaced%mostPlanned]
+	k.replaced++
+	p.algorithm = nil
+	k.plan(&p.schedule, &p.args, alg, x)
+	if x.args.Vectors == nil { // otherwise the arguments are not all in args
+		p.algorithm = alg
+	}
+	return &p.schedule
 }
 
 // choose returns what a blocking call does, and opens instances if it is time to. Inside
@@ -92,19 +116,30 @@ func (k *collective) choose(ctx context.Context, x *call) (*coll.Choice, error) 
 // chosen returns what a call does. Inside do.
 func (k *collective) chosen(x *call) (*coll.Choice, error) {
 	if k.machinery == nil {
-		known, err := k.comm().session.engine.collectives(coll.Shape{Size: k.comm().size}, k.comm().values)
+		c := k.comm()
+		e := c.session.engine
+		known, err := e.collectives(coll.Shape{Size: c.size, Nodes: e.Nodes(c.spec.Group)}, c.values)
 		if err != nil {
 			return nil, err
 		}
-		k.machinery = &machinery{peers: peers{c: k.comm()}, table: known.table, force: known.force, check: known.check, offers: known.offers, unopened: known.opens}
+		k.machinery = &machinery{peers: peers{c: c}, table: known.table, plain: known.table, force: known.force, check: known.check, offers: known.offers, unopened: known.opens}
 		k.used.Store(true)
 		k.comm().session.engine.NoteCollectives(k.comm().size, k.table, false)
 	}
+	return lookUp(k.table, x)
+}
+
+// withoutInstance is chosen of those that need no instance. With coll.check nonblocking
+// operations do that: members begin them when their records have come, in any order, and
+// instances want one order. Inside do, after chosen.
+func (k *collective) withoutInstance(x *call) (*coll.Choice, error) { return lookUp(k.plain, x) }
+
+func lookUp(table *coll.Table, x *call) (*coll.Choice, error) {
 	size := x.args.Size
 	if x.op == coll.Scatter {
 		size = 0
 	}
-	choice := k.table.For(x.op, size)
+	choice := table.For(x.op, size)
 	if choice.Algorithm == nil {
 		return nil, fmt.Errorf("%w: no selected coll component offers %v", ErrUnsupported, x.op)
 	}
@@ -144,11 +179,11 @@ type shaped struct {
 
 // collectives returns what components do on communicators of a shape.
 func (e *engine) collectives(shape coll.Shape, values *framework.Values) (*shaped, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	force, _ := values.Get("coll.force")
 	check, _ := values.Get("coll.check")
-	key := fmt.Sprintf("%v %q %s", shape, force.Text, check.Text)
+	key := fmt.Sprintf("%v %v %q %s", shape.Size, shape.Nodes, force.Text, check.Text)
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	if s := e.shapes[key]; s != nil {
 		return s, nil
 	}

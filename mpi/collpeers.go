@@ -17,7 +17,8 @@ type peers struct {
 	c        *Comm
 	tag      int            // of the operation's messages
 	instance coll.Instance  // of the algorithm, if it has any
-	op       uint32         // its number
+	call     coll.Call      // the operation
+	try      try            // of the step of the instance that is waited for
 	open     []*pml.Request // under way, from first on
 	first    int
 	scratch  [][]byte // free pieces of working memory, the smallest first

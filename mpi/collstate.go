@@ -10,6 +10,7 @@ import (
 
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/pml"
 )
 
@@ -17,7 +18,7 @@ import (
 // progress at a time; Idup, which may overlap with others, keeps to its own part
 // of it.
 type collective struct {
-	busy   atomic.Bool
+	busy   uint32                // 1: a goroutine is in an operation; see take
 	broken atomic.Pointer[error] // why no further one can work
 	idups  atomic.Int32          // in progress
 	waits  struct {
@@ -48,17 +49,15 @@ type machinery struct {
 	started   nonblocking
 	table     *coll.Table // what components do here
 	force     *coll.Force
-	check     bool // members tell each other what they call; see collcheck.go
+	plain     *coll.Table // of those that need no instance
+	check     bool        // members tell each other what they call; see collcheck.go
 	offers    []coll.Offered
 	unopened  bool // some of those need an instance
 	instances []opened
 	vectors   coll.Vectors
 	room      [4][]int // for vectors
-	planned   struct { // the last one that was carried out inline: loops call with equal arguments
-		schedule  coll.Schedule
-		algorithm *coll.Algorithm
-		args      coll.Args
-	}
+	planned   [mostPlanned]planned
+	replaced  uint // of planned, so far
 }
 
 func (k *collective) init(c *Comm) {
@@ -110,7 +109,7 @@ func (k *collective) enter(ctx context.Context) error {
 	if c.closed.Load() {
 		return c.errClosed()
 	}
-	if !k.busy.CompareAndSwap(false, true) {
+	if !k.take() {
 		return fmt.Errorf("%w: another goroutine is in a collective operation of this communicator; use one communicator for each (Dup)", ErrPending)
 	}
 	err := k.works()
@@ -127,18 +126,23 @@ func (k *collective) enter(ctx context.Context) error {
 		err = k.breaks(ended(ctx, "collective", context.Cause(ctx)))
 	}
 	if err != nil {
-		k.busy.Store(false)
+		k.put()
 	}
 	return err
 }
 
 // exit ends what enter has begun.
 func (k *collective) exit() {
-	late := k.machinery != nil && len(k.instances) > 0 && k.comm().closed.Load()
-	if k.busy.Store(false); late {
+	k.put()
+	if k.machinery != nil && len(k.instances) > 0 && k.comm().closed.Load() {
 		k.closeInstances()
 	}
 }
+
+// take begins what one goroutine at a time does with the communicator's collectives, unless
+// another one is at it. It ends with put, which does not wait until others see it.
+func (k *collective) take() bool { return atomic.CompareAndSwapUint32(&k.busy, 0, 1) }
+func (k *collective) put()       { cpu.Store32(&k.busy, 0) }
 
 // works returns ErrBroken if an earlier collective has failed.
 func (k *collective) works() error {
@@ -174,11 +178,11 @@ func (k *collective) leave(unborn cid.Span, err error) {
 // close ends what waits for nothing that the communicator's user could still see. If another
 // member broke the collectives, others may have made by now what this one won't make.
 func (k *collective) close() {
-	if err := k.works(); err != nil && !k.left.Load() && k.busy.CompareAndSwap(false, true) {
+	if err := k.works(); err != nil && !k.left.Load() && k.take() {
 		if k.idups.Load() == 0 {
 			k.leave(k.children.Unborn(), err)
 		}
-		k.busy.Store(false)
+		k.put()
 	}
 	k.waits.Lock()
 	defer k.waits.Unlock()

@@ -40,7 +40,7 @@ type engine struct {
 	mu     sync.Mutex
 	comms  map[cid.Extended]*Comm           // that are open
 	broken map[cid.Extended]bootstrap.Event // of communicators that are not here (yet); see Broken
-	shapes map[string]*shaped               // by coll.Shape and parameters
+	shapes map[string]*shaped               // by what their coll.Shape has, and parameters
 }
 
 // engines are those of the sessions that are open in this operating-system process, and

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ferrympi/ferry/assembly"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/pml"
 )
@@ -60,7 +61,7 @@ func (c *Comm) Inspect() (Inspection, error) {
 	if c.closed.Load() {
 		return Inspection{}, c.errClosed()
 	}
-	all, err := c.module.Inspect(context.Background())
+	all, err := c.session.engine.inspect(c.module)
 	if err != nil {
 		return Inspection{}, err
 	}
@@ -71,6 +72,27 @@ func (c *Comm) Inspect() (Inspection, error) {
 		}
 	}
 	return Inspection{ID: c.spec.ID, Local: c.spec.Local, Name: c.Name()}, nil
+}
+
+// inspect returns what is pending in a PML, and what waits in memory that members share.
+func (e *engine) inspect(m assembly.PML) (pml.Inspection, error) {
+	x, err := m.Inspect(context.Background())
+	if err != nil {
+		return x, err
+	}
+	err = e.progress.Observe(context.Background(), func() {
+		for _, t := range e.tries.list {
+			if c := t.k.comm(); c.module.Module == m.Module {
+				i := slices.IndexFunc(x.Comms, func(i pml.CommInspection) bool { return i.ID == c.spec.ID })
+				if i < 0 {
+					i = len(x.Comms)
+					x.Comms = append(x.Comms, pml.CommInspection{ID: c.spec.ID, Local: c.spec.Local})
+				}
+				x.Comms[i].Posted = append(x.Comms[i].Posted, t.pending())
+			}
+		}
+	})
+	return x, err
 }
 
 // writeInspection writes the communicators where something waits. comms has those

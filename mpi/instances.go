@@ -7,7 +7,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/progress"
 )
@@ -50,29 +52,29 @@ var errElsewhere = errors.New("it could not be opened in another member")
 // openOne opens one instance; nil: the members do without.
 func (k *collective) openOne(ctx context.Context, o coll.Offered) (coll.Instance, error) {
 	c := k.comm()
-	x, failed := o.Open(coll.Member{Rank: c.rank, Size: c.size})
+	env := coll.Env{Member: coll.Member{Rank: c.rank, Size: c.size}}
+	if sharer, component := c.session.engine.Sharer(); sharer != nil {
+		env.Node = &node{c, sharer, component}
+	}
+	x, failed := o.Open(env)
 	const size = 1 + coll.CardSize // the length comes first, plus one; 0: it has failed
-	mine, all := make([]byte, size), make([]byte, size*c.size)
+	all := make([]byte, size*c.size)
 	if failed == nil {
-		mine[0] = byte(1 + copy(mine[1:], x.Card()))
+		all[0] = byte(1 + copy(all[1:], x.Card()))
 	}
-	gather := call{op: coll.Allgather, in: mine, out: all}
-	gather.sized(size)
-	err := k.inline(ctx, &gather)
+	err := k.exchange(ctx, all)
 	if err == nil && failed == nil {
-		failed = join(x, all, size)
+		failed = join(x, env.Member, all)
 	}
-	fine := []byte{1}
-	if failed != nil {
-		fine[0] = 0
+	fine := make([]byte, c.size)
+	if failed == nil {
+		fine[0] = 1
 	}
 	if err == nil {
-		var agree call
-		if agree, err = reduction(coll.Allreduce, nil, fine, Min[byte](), true); err == nil {
-			err = k.inline(ctx, &agree)
-		}
+		err = k.exchange(ctx, fine)
 	}
-	if err == nil && fine[0] == 1 {
+	if err == nil && !slices.Contains(fine, 0) {
+		x.Agreed()
 		return x, nil
 	}
 	if failed == nil {
@@ -81,19 +83,37 @@ func (k *collective) openOne(ctx context.Context, o coll.Offered) (coll.Instance
 	if x != nil {
 		x.Close()
 	}
+	c.session.engine.LeftOut(o.Component, failed)
 	c.session.engine.Env().Logger.Info("a coll component is left out on a communicator", "component", o.Component, "id", c.spec.ID, "err", failed)
 	return nil, err
 }
 
+// exchange gives what each member has at the beginning of all to the others: blocks that
+// count down from this member's. It goes between the pairs of a barrier, which talk to each other
+// already: a pair has memory.
+func (k *collective) exchange(ctx context.Context, all []byte) error {
+	c := k.comm()
+	m := coll.Member{Rank: c.rank, Size: c.size}
+	var s coll.Schedule
+	for have := 1; have < m.Size; have *= 2 {
+		n := min(have, m.Size-have) * len(all) / m.Size
+		s.Exchange(coll.Ref{Slot: coll.Out}, n, m.Plus(have), coll.Ref{Slot: coll.Out, At: have * len(all) / m.Size}, n, m.Plus(-have))
+	}
+	p := &k.peers
+	p.begin(k.nextTag())
+	return s.Inline(background(ctx), p, &coll.Buffers{Out: all}, nil)
+}
+
 // join gives an instance the cards of all.
-func join(x coll.Instance, all []byte, size int) error {
-	var cards [][]byte
-	for rank := 0; len(all) > 0; rank, all = rank+1, all[size:] {
-		n := int(all[0])
+func join(x coll.Instance, m coll.Member, all []byte) error {
+	cards, size := make([][]byte, m.Size), len(all)/m.Size
+	for i := range cards {
+		card, rank := all[i*size:][:size], m.Plus(-i)
+		n := int(card[0])
 		if n == 0 || n > size {
 			return fmt.Errorf("rank %d: %w", rank, errElsewhere)
 		}
-		cards = append(cards, all[1:n:n])
+		cards[rank] = card[1:n:n]
 	}
 	return x.Join(cards)
 }
@@ -108,17 +128,24 @@ func (k *collective) instance(component string) coll.Instance {
 	return nil
 }
 
+// closeAgain is when closing is tried again while a goroutine is in a collective.
+const closeAgain = 10 * time.Millisecond
+
 // closeInstances closes them when the communicator is closed and none of its collectives
 // is under way. It is called when either may have come to be.
 func (k *collective) closeInstances() {
-	if !k.used.Load() || !k.comm().closed.Load() || k.started.n.Load() > 0 || !k.busy.CompareAndSwap(false, true) {
+	if !k.used.Load() || !k.comm().closed.Load() || k.started.n.Load() > 0 {
+		return
+	}
+	if !k.take() {
+		time.AfterFunc(closeAgain, k.closeInstances) // it may end just now, and not see that the communicator is closed
 		return
 	}
 	for _, x := range k.instances {
 		x.Close()
 	}
 	k.instances = nil
-	k.busy.Store(false)
+	k.put()
 }
 
 // abort ends what waits in collectives of the communicator, now and later.
@@ -134,133 +161,37 @@ func (k *collective) abort(err error) {
 	c.session.engine.tries.abort(k, err)
 }
 
-// try is a step of an instance that was not over when it was tried. It is waited for
-// inline, or it is an operation's.
-type try struct {
-	progress.Completion
-	k        *collective
-	instance coll.Instance
-	op       uint32
-	step     *coll.Step
-	err      error
-	of       *operation
-	i        int // of of's steps
+// node implements coll.Node.
+type node struct {
+	c         *Comm
+	sharer    btl.Sharer
+	component string // that it is a module of
 }
 
-// Poll implements progress.Source for who waits for this one.
-func (t *try) Poll() int {
-	if t.Done() || !t.instance.Try(t.op, t.step) {
-		return 0
+func (n *node) peer(rank int) (framework.Peer, error) {
+	if rank < 0 || rank >= n.c.size {
+		return framework.Peer{}, n.c.errRank(rank)
 	}
-	t.k.comm().session.engine.tries.over(t, nil)
-	return 1
+	return n.c.session.engine.Peer(n.c.spec.Group[rank].Life, n.component)
 }
 
-// tries are those of an engine, of which they are a source. Guarded by its lock.
-type tries struct {
-	e     *engine
-	added bool // guarded by e.mu
-	list  []*try
+// NewArea implements coll.Node.
+func (n *node) NewArea(size int) (*btl.Area, error) { return n.sharer.NewArea(size) }
+
+// OpenArea implements coll.Node.
+func (n *node) OpenArea(rank int, number uint32, size int) (*btl.Area, error) {
+	peer, err := n.peer(rank)
+	if err != nil {
+		return nil, err
+	}
+	return n.sharer.OpenArea(peer, number, size)
 }
 
-// join has the engine poll the tries.
-func (s *tries) join() {
-	s.e.mu.Lock()
-	defer s.e.mu.Unlock()
-	if !s.added {
-		s.added = true
-		s.e.progress.Add(s)
+// Bell implements coll.Node.
+func (n *node) Bell(rank int) (progress.RemoteBell, func(), error) {
+	peer, err := n.peer(rank)
+	if err != nil {
+		return progress.RemoteBell{}, nil, err
 	}
-}
-
-// leave is called before the engine closes.
-func (s *tries) leave() {
-	s.e.mu.Lock()
-	defer s.e.mu.Unlock()
-	if s.added {
-		s.e.progress.Remove(s)
-	}
-}
-
-// Poll implements progress.Source.
-func (s *tries) Poll() (n int) {
-	for _, t := range slices.Clone(s.list) {
-		if slices.Contains(s.list, t) { // an operation that goes on may end another
-			n += t.Poll()
-		}
-	}
-	return n
-}
-
-// triesInterval is how often instances are looked after while all sleep: nobody rings
-// for them.
-const triesInterval = time.Millisecond
-
-// Interval implements progress.Polled.
-func (s *tries) Interval() time.Duration {
-	if len(s.list) == 0 {
-		return 0
-	}
-	return triesInterval
-}
-
-// over ends a try.
-func (s *tries) over(t *try, err error) {
-	i := slices.Index(s.list, t)
-	s.list = slices.Delete(s.list, i, i+1)
-	t.err = err
-	if o := t.of; o != nil {
-		o.busy--
-		o.done(t.i, err)
-		o.move()
-		return
-	}
-	s.e.progress.Complete(&t.Completion)
-}
-
-func (s *tries) abort(k *collective, err error) {
-	for _, t := range slices.Clone(s.list) {
-		if t.k == k && slices.Contains(s.list, t) {
-			s.over(t, err)
-		}
-	}
-}
-
-// Own implements coll.Peers.
-func (p *peers) Own(ctx context.Context, s *coll.Step) error {
-	k := &p.c.collective
-	all := &p.c.session.engine.tries
-	e := k.engine()
-	e.Lock()
-	defer e.Unlock()
-	if p.instance.Try(p.op, s) {
-		return nil
-	}
-	if err := k.aborted; err != nil {
-		return err
-	}
-	t := &try{k: k, instance: p.instance, op: p.op, step: s}
-	all.list = append(all.list, t)
-	if err := e.Wait(ctx, &t.Completion, t); err != nil {
-		if !t.Done() {
-			all.over(t, err)
-		}
-		return err
-	}
-	return t.err
-}
-
-// own starts a step of an instance. Lock held.
-func (o *operation) own(i int) {
-	s := &o.schedule.Steps[i]
-	switch err := o.k.aborted; {
-	case o.instance.Try(o.turn, s):
-		o.run.Done(i)
-	case err != nil:
-		o.fails(err)
-	default:
-		o.busy++
-		all := &o.k.comm().session.engine.tries
-		all.list = append(all.list, &try{k: o.k, instance: o.instance, op: o.turn, step: s, of: o, i: i})
-	}
+	return n.sharer.BellOf(peer)
 }

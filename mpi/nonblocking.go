@@ -39,17 +39,15 @@ type nonblocking struct {
 // caller's memory any more.
 type operation struct {
 	pml.Request
-	k    *collective
-	op   coll.Operation
-	turn uint32 // which of the communicator's collectives
-	tag  int
+	k   *collective
+	op  coll.Operation
+	tag int
 
 	algorithm *coll.Algorithm
 	args      coll.Args
 	schedule  coll.Schedule
 	run       coll.Run
-	bufs      coll.Buffers
-	reducer   coll.Reducer
+	call      coll.Call
 	instance  coll.Instance // of the algorithm, if it has any
 	steps     []step        // by number
 
@@ -77,6 +75,9 @@ func (k *collective) start(x *call, wrong error) (Request, error) {
 	}
 	defer k.exit()
 	choice, err := k.chosen(x)
+	if err == nil && k.check {
+		choice, err = k.withoutInstance(x)
+	}
 	if err != nil {
 		return Request{}, err
 	}
@@ -92,19 +93,19 @@ func (k *collective) start(x *call, wrong error) (Request, error) {
 			o.algorithm = alg
 		}
 	}
-	o.op, o.turn, o.reducer = x.op, k.begun, x.reducer
+	o.op, o.call.Turn, o.call.Reducer = x.op, k.begun, x.reducer
 	o.tag = k.nextTag()
-	o.bufs.In, o.bufs.Out = x.in, x.out
+	o.call.In, o.call.Out = x.in, x.out
 	if o.instance = k.instance(choice.Component); o.instance != nil {
-		o.bufs.Shared = o.instance.Memory()
+		o.call.Shared = o.instance.Memory()
 	}
 	switch n := o.schedule.Temp; {
 	case n > scratchLimit:
-		o.bufs.Temp = k.comm().session.engine.pieces.take(n)
-	case cap(o.bufs.Temp) < n:
-		o.bufs.Temp = make([]byte, n, max(64, n)) // aligned for every element type
+		o.call.Temp = k.comm().session.engine.pieces.take(n)
+	case cap(o.call.Temp) < n:
+		o.call.Temp = make([]byte, n, max(64, n)) // aligned for every element type
 	default:
-		o.bufs.Temp = o.bufs.Temp[:n]
+		o.call.Temp = o.call.Temp[:n]
 	}
 	needs := len(o.schedule.Steps)
 	if k.check {
@@ -136,8 +137,8 @@ func (k *collective) tagIsFree() error {
 	e := k.engine()
 	e.Lock()
 	defer e.Unlock()
-	if list := k.started.list; len(list) > 0 && k.begun-list[0].turn > coll.MaxTag {
-		return fmt.Errorf("%w: a nonblocking collective is under way since %d others; wait for it", ErrPending, k.begun-list[0].turn)
+	if list := k.started.list; len(list) > 0 && k.begun-list[0].call.Turn > coll.MaxTag {
+		return fmt.Errorf("%w: a nonblocking collective is under way since %d others; wait for it", ErrPending, k.begun-list[0].call.Turn)
 	}
 	return nil
 }
@@ -203,7 +204,7 @@ func (o *operation) begin(i int) {
 		o.own(i)
 		return
 	}
-	buf := o.bufs.At(s.Buf, s.N)
+	buf := o.call.At(s.Buf, s.N)
 	c := o.k.comm()
 	var r *pml.Request
 	var err error
@@ -213,7 +214,7 @@ func (o *operation) begin(i int) {
 	case coll.Recv, coll.RecvMost:
 		r = c.pml.StartRecv(pml.Buffer{Bytes: buf}, int(s.Peer), o.tag, pml.Collective)
 	default:
-		if s.N > quickBytes || s.Kind == coll.Combine && !o.reducer.Quick {
+		if s.N > quickBytes || s.Kind == coll.Combine && !o.call.Quick {
 			o.busy++
 			o.k.started.do(o.k.engine(), step{o, i})
 		} else {
@@ -236,11 +237,11 @@ func (o *operation) begin(i int) {
 // local does a step that combines or copies.
 func (o *operation) local(i int) {
 	s := &o.schedule.Steps[i]
-	to, from := o.bufs.At(s.Buf, s.N), o.bufs.At(s.From, s.N)
+	to, from := o.call.At(s.Buf, s.N), o.call.At(s.From, s.N)
 	if s.Kind == coll.Copy {
 		copy(to, from)
 	} else {
-		o.reducer.Apply(to, from)
+		o.call.Apply(to, from)
 	}
 }
 
@@ -300,9 +301,10 @@ func (o *operation) end() {
 	n.list = slices.Delete(n.list, i, i+1)
 	n.n.Add(-1)
 	if o.then != nil {
-		o.bufs, o.then = o.then.bufs, nil
+		o.call, o.then = o.then.call, nil
 	}
-	o.bufs.In, o.bufs.Out, o.bufs.Shared, o.instance, o.reducer = nil, nil, nil, nil, coll.Reducer{}
+	o.call = coll.Call{Buffers: coll.Buffers{Temp: o.call.Temp}}
+	o.instance = nil
 	o.Request.Status = pml.NoMessage()
 	o.Request.Status.Err = o.err
 	if len(n.list) == 0 && n.closing {
@@ -326,9 +328,9 @@ func (o *operation) Lasting() error {
 // Release implements pml.Owner.
 func (o *operation) Release() {
 	s := o.k.comm().session.engine
-	if cap(o.bufs.Temp) > scratchLimit {
-		s.pieces.give(o.bufs.Temp)
-		o.bufs.Temp = nil
+	if cap(o.call.Temp) > scratchLimit {
+		s.pieces.give(o.call.Temp)
+		o.call.Temp = nil
 	}
 	s.operations = append(s.operations, o)
 }

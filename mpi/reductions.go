@@ -90,6 +90,7 @@ func reduction[T any](kind coll.Operation, send, recv []T, op Op[T], gets bool) 
 // work in place.
 func (x *call) reduces(op coll.Operation, r coll.Reducer, size int, ordered bool, elem int) {
 	x.op, x.reducer = op, r
+	x.args.Quick = r.Quick
 	x.args.Size, x.args.Own, x.args.Elem, x.args.Ordered = size, size, elem, ordered
 	if len(x.in) > 0 && len(x.out) > 0 && &x.in[0] == &x.out[0] {
 		x.in, x.args.InPlace = nil, true

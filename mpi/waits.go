@@ -90,7 +90,7 @@ func (e *engine) waiting() waiting {
 		fmt.Fprintf(&b, "  waits for the others to create %s\n", what)
 	}
 	for _, m := range e.Upper() {
-		x, err := m.Inspect(context.Background())
+		x, err := e.inspect(m)
 		if err != nil {
 			w.Waits = append(w.Waits, wait{What: fmt.Sprintf("hangs in a transport: the queues of pml %s are not known", m.Name)})
 			fmt.Fprintf(&b, "  the queues of pml %s are not known: %v\n", m.Name, err)

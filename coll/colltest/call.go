@@ -28,10 +28,8 @@ type member struct {
 	coll.Member
 	args     coll.Args
 	schedule coll.Schedule
-	bufs     coll.Buffers
-	reducer  coll.Reducer
+	coll.Call
 	instance coll.Instance
-	op       uint32
 	given    []byte // In, as it must be afterwards
 	want     []byte // Out from its beginning; what is beyond doesn't matter
 }
@@ -101,9 +99,9 @@ func lay(at []int, total int, block func(rank int) []byte) []byte {
 
 // member returns the part of a rank.
 func (c call) member(rank int) *member {
-	m := &member{Member: coll.Member{Rank: rank, Size: c.size}, reducer: c.elem.reducer()}
+	m := &member{Member: coll.Member{Rank: rank, Size: c.size}, Call: coll.Call{Reducer: c.elem.reducer()}}
 	a := &m.args
-	a.Root, a.Elem, a.Ordered = c.root, c.elem.size, !c.elem.commutative
+	a.Root, a.Elem, a.Ordered, a.Quick = c.root, c.elem.size, !c.elem.commutative, m.Quick
 	a.Size = c.count * c.elem.size
 	a.Own = a.Size
 	a.InPlace = c.inPlace && (rank == c.root || c.op != coll.Reduce && c.op != coll.Gather && c.op != coll.Gatherv && c.op != coll.Scatter && c.op != coll.Scatterv)
@@ -138,7 +136,7 @@ func (c call) member(rank int) *member {
 	if a.InPlace {
 		out, in = bytes.Clone(out), nil
 	}
-	m.bufs = coll.Buffers{In: in, Out: out}
+	m.Buffers = coll.Buffers{In: in, Out: out}
 	m.given = bytes.Clone(in)
 	return m
 }
@@ -235,9 +233,9 @@ func (c call) blocks(m *member) (in, out []byte) {
 func (m *member) plan(a *coll.Algorithm) error {
 	m.schedule.Reset()
 	a.Plan(&m.schedule, m.Member, &m.args)
-	m.bufs.Temp = make([]byte, m.schedule.Temp)
-	poison(m.bufs.Temp)
-	if err := checkSchedule(&m.schedule, &m.bufs); err != nil {
+	m.Temp = make([]byte, m.schedule.Temp)
+	poison(m.Temp)
+	if err := checkSchedule(&m.schedule, &m.Buffers); err != nil {
 		return fmt.Errorf("rank %d: %w", m.Rank, err)
 	}
 	return nil
@@ -245,10 +243,10 @@ func (m *member) plan(a *coll.Algorithm) error {
 
 // check compares the outcome.
 func (m *member) check() error {
-	if err := kittest.Differ(m.bufs.In, m.given); err != nil {
+	if err := kittest.Differ(m.In, m.given); err != nil {
 		return fmt.Errorf("rank %d: its input has changed: %w", m.Rank, err)
 	}
-	if err := kittest.Differ(m.bufs.Out[:len(m.want)], m.want); err != nil {
+	if err := kittest.Differ(m.Out[:len(m.want)], m.want); err != nil {
 		return fmt.Errorf("rank %d: wrong result: %w", m.Rank, err)
 	}
 	return nil

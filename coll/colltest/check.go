@@ -50,18 +50,20 @@ type checker struct {
 	*kittest.T
 	component coll.Component
 	params    any
-	open      func(coll.Member) (coll.Instance, error)
-	instances []coll.Instance // by rank, of the communicator of that many members
+	open      func(coll.Env) (coll.Instance, error)
+	instances []coll.Instance // by rank, of the communicator that was asked for last
+	of        string          // its shape
 	op        uint32          // so many operations there were
 }
 
 // opened opens the instances of a communicator.
-func (k *checker) opened(size int) []coll.Instance {
-	all, cards := make([]coll.Instance, size), make([][]byte, size)
+func (k *checker) opened(shape coll.Shape) []coll.Instance {
+	all, cards := make([]coll.Instance, shape.Size), make([][]byte, shape.Size)
+	nodes := newNodes(shape)
 	for rank := range all {
 		var err error
-		if all[rank], err = k.open(coll.Member{Rank: rank, Size: size}); err != nil {
-			k.Fatalf("opening rank %d of %d: %w", rank, size, err)
+		if all[rank], err = k.open(coll.Env{Member: coll.Member{Rank: rank, Size: shape.Size}, Node: nodes.of(rank)}); err != nil {
+			k.Fatalf("opening rank %d of %d: %w", rank, shape.Size, err)
 		}
 		k.Cleanup(func() error { all[rank].Close(); return nil })
 		if cards[rank] = all[rank].Card(); len(cards[rank]) > coll.CardSize {
@@ -71,20 +73,45 @@ func (k *checker) opened(size int) []coll.Instance {
 	for _, x := range all {
 		k.Check(x.Join(cards))
 	}
+	for _, x := range all {
+		x.Agreed()
+	}
+	return all
+}
+
+// shapes returns communicators of a size: all on one node, on nodes of unequal size, and
+// with ranks that go round them.
+func shapes(size int) []coll.Shape {
+	all := []coll.Shape{{Size: size}}
+	if size > 1 {
+		unequal, round := make([]int, size), make([]int, size)
+		node, room := 0, 1
+		for rank := range size {
+			if room == 0 {
+				node++
+				room = node + 1
+			}
+			room--
+			unequal[rank], round[rank] = node, rank%3
+		}
+		all = append(all, coll.Shape{Size: size, Nodes: unequal}, coll.Shape{Size: size, Nodes: round})
+	}
 	return all
 }
 
 // query returns the algorithms for an operation.
-func (k *checker) query(op coll.Operation, size int) (list []*coll.Algorithm) {
-	o := k.component.Query(k.params, coll.Shape{Size: size})
+func (k *checker) query(op coll.Operation, shape coll.Shape) (list []*coll.Algorithm) {
+	o := k.component.Query(k.params, shape)
 	if o == nil {
 		return nil
 	}
+	of := fmt.Sprint(shape)
 	if k.open = o.Open; o.Open == nil {
 		k.instances = nil
-	} else if len(k.instances) != size {
-		k.instances = k.opened(size)
+	} else if k.instances == nil || k.of != of {
+		k.instances = k.opened(shape)
 	}
+	k.of = of
 	for i := range o.Algorithms {
 		if o.Algorithms[i].Op == op {
 			list = append(list, &o.Algorithms[i])
@@ -96,14 +123,16 @@ func (k *checker) query(op coll.Operation, size int) (list []*coll.Algorithm) {
 // alike checks that to ask again gives the same answer.
 func (k *checker) alike() {
 	for size := 1; size <= mostMembers; size++ {
-		for op := range coll.Operation(coll.Operations) {
-			first, again := k.query(op, size), k.query(op, size)
-			if len(first) != len(again) {
-				k.Fatalf("%d members: Query offers %d algorithms for %v, and then %d", size, len(first), op, len(again))
-			}
-			for i, a := range first {
-				if b := again[i]; a.Name != b.Name || a.From != b.From || a.Below != b.Below {
-					k.Fatalf("%d members: Query offers %s for %v, and then %s", size, a.Name, op, b.Name)
+		for _, shape := range shapes(size) {
+			for op := range coll.Operation(coll.Operations) {
+				first, again := k.query(op, shape), k.query(op, shape)
+				if len(first) != len(again) {
+					k.Fatalf("%v: Query offers %d algorithms for %v, and then %d", shape, len(first), op, len(again))
+				}
+				for i, a := range first {
+					if b := again[i]; a.Name != b.Name || a.From != b.From || a.Below != b.Below {
+						k.Fatalf("%v: Query offers %s for %v, and then %s", shape, a.Name, op, b.Name)
+					}
 				}
 			}
 		}
@@ -112,12 +141,18 @@ func (k *checker) alike() {
 
 // each calls f with every algorithm for an operation, and skips the case if there is
 // none.
-func (k *checker) each(op coll.Operation, sizes []int, f func(size int, a *coll.Algorithm)) {
+func (k *checker) each(op coll.Operation, sizes []int, f func(shape coll.Shape, a *coll.Algorithm)) {
 	found := false
 	for _, size := range sizes {
-		for _, a := range k.query(op, size) {
-			found = true
-			f(size, a)
+		var before *coll.Offer
+		for _, shape := range shapes(size) {
+			if offer := k.component.Query(k.params, shape); offer != before { // it looks at nodes
+				before = offer
+				for _, a := range k.query(op, shape) {
+					found = true
+					f(shape, a)
+				}
+			}
 		}
 	}
 	if !found {
@@ -141,7 +176,7 @@ func calls(op coll.Operation, size int, roots []int, f func(call)) {
 		for _, kind := range kinds {
 			for _, inPlace := range places {
 				for _, root := range roots {
-					if root < size {
+					if root < size && (kind.size < largeElement || count == 1) {
 						f(call{op, size, root, count, kind, inPlace})
 					}
 				}
@@ -159,9 +194,9 @@ func (k *checker) members(c call, a *coll.Algorithm) []*member {
 	k.op++
 	for rank := range all {
 		all[rank] = c.member(rank)
-		if all[rank].op = k.op; k.instances != nil {
+		if all[rank].Turn = k.op; k.instances != nil {
 			all[rank].instance = k.instances[rank]
-			all[rank].bufs.Shared = k.instances[rank].Memory()
+			all[rank].Shared = k.instances[rank].Memory()
 		}
 		if err := all[rank].plan(a); err != nil {
 			k.Fatalf("%s: %v: %w", a.Name, c, err)
@@ -180,9 +215,10 @@ func upTo(n int) []int {
 
 func (k *checker) every(op coll.Operation) {
 	seed := uint64(0)
-	k.each(op, upTo(mostMembers + 1)[1:], func(size int, a *coll.Algorithm) {
+	k.each(op, upTo(mostMembers + 1)[1:], func(shape coll.Shape, a *coll.Algorithm) {
+		size := shape.Size
 		calls(op, size, upTo(size), func(c call) {
-			if size > 5 && (c.count == counts[len(counts)-1] && c.root > 1 || c.elem.size == 3) {
+			if size > 5 && (c.count == counts[len(counts)-1] && c.root > 1 || c.elem.size == 3 || c.elem.size == largeElement) {
 				return // the rest would only take long
 			}
 			seed++
@@ -201,7 +237,8 @@ func (k *checker) every(op coll.Operation) {
 }
 
 func (k *checker) inline(op coll.Operation) {
-	k.each(op, []int{1, 2, 3, 5, 8}, func(size int, a *coll.Algorithm) {
+	k.each(op, []int{1, 2, 3, 5, 8}, func(shape coll.Shape, a *coll.Algorithm) {
+		size := shape.Size
 		calls(op, size, []int{0, size - 1}, func(c call) {
 			for _, synchronous := range []bool{false, true} {
 				w := NewWorld(size, Options{Synchronous: synchronous})
@@ -221,8 +258,8 @@ func (k *checker) run(w *World, c call, a *coll.Algorithm) (errs []error, hangs 
 	defer cancel()
 	errs = w.Run(ctx, func(ctx context.Context, p *Peer) error {
 		m := all[p.Rank()]
-		p.instance, p.op = m.instance, m.op
-		if err := m.schedule.Inline(ctx, p, &m.bufs, &m.reducer); err != nil {
+		p.instance, p.call = m.instance, &m.Call
+		if err := m.schedule.Inline(ctx, p, &m.Buffers, &m.Reducer); err != nil {
 			return fmt.Errorf("rank %d: %w", p.Rank(), err)
 		}
 		if p.w.opt.FailAt > 0 && p.w.opt.FailRank == p.rank {
@@ -239,12 +276,13 @@ func (k *checker) run(w *World, c call, a *coll.Algorithm) (errs []error, hangs 
 // faults fails each of the sends and receives of each member in turn: that member must
 // return just this error, and all others must return.
 func (k *checker) faults(op coll.Operation) {
-	k.each(op, []int{2, 3, 5}, func(size int, a *coll.Algorithm) {
+	k.each(op, []int{2, 3, 5}, func(shape coll.Shape, a *coll.Algorithm) {
+		size := shape.Size
 		c := call{op, size, size - 1, 3, matrices, false}
 		for rank := range size {
 			for at := 1; ; at++ {
 				if k.open != nil { // what fails is of no use any more
-					k.instances = k.opened(size)
+					k.instances = k.opened(shape)
 				}
 				w := NewWorld(size, Options{FailRank: rank, FailAt: at})
 				errs, hangs := k.run(w, c, a)

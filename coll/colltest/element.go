@@ -2,6 +2,7 @@ package colltest
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/ferrympi/ferry/coll"
 )
@@ -14,6 +15,9 @@ func fill(n, rank int) []byte {
 	}
 	return b
 }
+
+// largeElement is the size of one for which there may be no room where a small one goes.
+const largeElement = 300
 
 // element is a kind of element and an operation on it. All are associative.
 type element struct {
@@ -29,6 +33,13 @@ var elements = []element{
 	}},
 	{"exclusive or of 3 bytes", 3, true, func(low, high []byte) []byte {
 		return []byte{low[0] ^ high[0], low[1] ^ high[1], low[2] ^ high[2]}
+	}},
+	{"exclusive or of 300 bytes", largeElement, true, func(low, high []byte) []byte {
+		sum := slices.Clone(low)
+		for i, b := range high {
+			sum[i] ^= b
+		}
+		return sum
 	}},
 	matrices,
 }
@@ -49,7 +60,7 @@ func word(b []byte, i int) uint64 { return binary.LittleEndian.Uint64(b[i*8:]) }
 func (e element) fill(count, rank int) []byte { return fill(count*e.size, rank) }
 
 func (e element) reducer() coll.Reducer {
-	return coll.Reducer{Apply: e.apply}
+	return coll.Reducer{Apply: e.apply, Quick: e.size == 8}
 }
 
 func (e element) apply(inout, in []byte) {

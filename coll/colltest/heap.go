@@ -8,6 +8,7 @@ import (
 
 	"github.com/ferrympi/ferry/coll"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/progress"
 )
 
 // Heap is a component whose members share memory on the heap of one process: a barrier
@@ -51,7 +52,7 @@ type heapComponent struct {
 	h *Heap
 }
 
-// The stages of an operation: what step Own's N says.
+// The stages of an operation: what step Own does.
 const (
 	stageBegin = iota // when nobody uses the memory for another operation
 	stageFilled
@@ -59,14 +60,19 @@ const (
 	stageLeft
 )
 
-func (c heapComponent) Query(any, coll.Shape) *coll.Offer {
+func own(s *coll.Schedule, stage uint8) { s.Own(stage, 0, 0, coll.Ref{}, coll.Ref{}) }
+
+func (c heapComponent) Query(_ any, shape coll.Shape) *coll.Offer {
+	if shape.Nodes != nil {
+		return nil
+	}
 	return &coll.Offer{
 		Priority: heapPriority,
 		Open:     c.h.open,
 		Algorithms: []coll.Algorithm{
 			{Op: coll.Barrier, Name: "counter", Plan: func(s *coll.Schedule, _ coll.Member, _ *coll.Args) {
-				for _, stage := range []int{stageBegin, stageFilled, stageAllFilled, stageLeft} {
-					s.Own(0, stage)
+				for _, stage := range []uint8{stageBegin, stageFilled, stageAllFilled, stageLeft} {
+					own(s, stage)
 					s.Wait()
 				}
 			}},
@@ -75,17 +81,17 @@ func (c heapComponent) Query(any, coll.Shape) *coll.Offer {
 				if !a.InPlace {
 					mine = a.Input()
 				}
-				s.Own(0, stageBegin)
+				own(s, stageBegin)
 				s.Wait()
 				s.Copy(coll.Ref{Slot: coll.Shared, At: m.Rank * size}, mine, size)
 				s.Wait()
-				s.Own(0, stageFilled)
+				own(s, stageFilled)
 				s.Wait()
-				s.Own(0, stageAllFilled)
+				own(s, stageAllFilled)
 				s.Wait()
 				s.Copy(coll.Ref{Slot: coll.Out}, coll.Ref{Slot: coll.Shared}, m.Size*size)
 				s.Wait()
-				s.Own(0, stageLeft)
+				own(s, stageLeft)
 			}},
 		},
 	}
@@ -98,7 +104,7 @@ func (h *Heap) Left() (opened, left int) {
 	return h.opened, h.opened - h.closed
 }
 
-func (h *Heap) open(m coll.Member) (coll.Instance, error) {
+func (h *Heap) open(m coll.Env) (coll.Instance, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if m.Rank == h.FailOpen-1 {
@@ -115,9 +121,12 @@ func (h *Heap) open(m coll.Member) (coll.Instance, error) {
 
 type heapInstance struct {
 	h    *Heap
-	m    coll.Member
+	m    coll.Env
 	card []byte
 	a    *area
+
+	bells []progress.RemoteBell
+	leave []func()
 }
 
 func (x *heapInstance) Card() []byte { return x.card }
@@ -136,26 +145,42 @@ func (x *heapInstance) Join(cards [][]byte) error {
 		return fmt.Errorf("there is no area %d", at)
 	}
 	x.a = x.h.areas[at]
+	for rank := range x.m.Size {
+		if rank != x.m.Rank {
+			bell, leave, err := x.m.Node.Bell(rank)
+			if err != nil {
+				return err
+			}
+			x.bells, x.leave = append(x.bells, bell), append(x.leave, leave)
+		}
+	}
 	return nil
 }
 
+func (x *heapInstance) Agreed() {}
+
 func (x *heapInstance) Memory() []byte { return x.a.memory }
 
-func (x *heapInstance) Try(op uint32, s *coll.Step) bool {
-	a := x.a
+func (x *heapInstance) Try(s *coll.Step, call *coll.Call) (bool, error) {
+	a, op := x.a, call.Turn
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	defer func() {
+		for _, b := range x.bells {
+			b.Ring()
+		}
+	}()
 	filled, left := [2]uint32{op, stageFilled}, [2]uint32{op, stageLeft}
-	switch s.N {
+	switch s.Do {
 	case stageBegin:
 		if a.current == 0 {
 			a.current = op + 1
 		}
-		return a.current == op+1
+		return a.current == op+1, nil
 	case stageFilled:
 		a.arrived[filled]++
 	case stageAllFilled:
-		return a.arrived[filled] == a.size
+		return a.arrived[filled] == a.size, nil
 	case stageLeft:
 		if a.arrived[left]++; a.arrived[left] == a.size {
 			delete(a.arrived, filled)
@@ -163,10 +188,13 @@ func (x *heapInstance) Try(op uint32, s *coll.Step) bool {
 			a.current = 0
 		}
 	}
-	return true
+	return true, nil
 }
 
 func (x *heapInstance) Close() {
+	for _, leave := range x.leave {
+		leave()
+	}
 	x.h.mu.Lock()
 	defer x.h.mu.Unlock()
 	x.h.closed++

@@ -9,7 +9,7 @@ import (
 
 // Script is a command for golden scripts (framework/scripttest). A line names an
 // operation, an algorithm, and how many members there are; more may follow: root=R,
-// ordered, in-place, and the size of a block, or of those of each rank where they
+// ordered, in-place, nodes=0,0,1 (that of each rank), and the size of a block, or of those of each rank where they
 // differ, in bytes: 8, or 8,0,4. What comes of it is what each member does.
 func Script(c coll.Component, params any) func(line string) ([]string, error) {
 	return func(line string) ([]string, error) {
@@ -19,6 +19,7 @@ func Script(c coll.Component, params any) func(line string) ([]string, error) {
 			return nil, fmt.Errorf("%s: %w", line, err)
 		}
 		args := coll.Args{Elem: 8, Size: 8}
+		shape := coll.Shape{Size: size}
 		var sizes []int
 		for _, word := range strings.Fields(line)[3:] {
 			switch {
@@ -31,19 +32,30 @@ func Script(c coll.Component, params any) func(line string) ([]string, error) {
 					return nil, fmt.Errorf("%s: %w", line, err)
 				}
 			default:
-				for _, s := range strings.Split(word, ",") {
+				list, nodes := strings.CutPrefix(word, "nodes=")
+				var numbers []int
+				for _, s := range strings.Split(list, ",") {
 					var n int
 					if _, err := fmt.Sscan(s, &n); err != nil {
 						return nil, fmt.Errorf("%s: %w", line, err)
 					}
-					sizes = append(sizes, n)
+					numbers = append(numbers, n)
+				}
+				if !nodes {
+					sizes = numbers
+				} else if shape.Nodes = numbers; len(numbers) != size {
+					return nil, fmt.Errorf("%s: nodes of %d members", line, len(numbers))
 				}
 			}
 		}
 		if len(sizes) == 1 {
 			args.Size = sizes[0]
 		}
-		for _, a := range c.Query(params, coll.Shape{Size: size}).Algorithms {
+		offer := c.Query(params, shape)
+		if offer == nil {
+			return nil, fmt.Errorf("%s: nothing is offered", line)
+		}
+		for _, a := range offer.Algorithms {
 			if a.Op.String() == op && a.Name == name {
 				return script(&a, size, args, sizes)
 			}
@@ -102,7 +114,7 @@ func text(s *coll.Schedule) string {
 		case coll.Copy:
 			fmt.Fprintf(&b, "copy %s to %s", place(step.From, step.N), at)
 		case coll.Own:
-			fmt.Fprintf(&b, "own %d %d", step.Peer, step.N)
+			fmt.Fprintf(&b, "own %d %d %s from %s", step.Do, step.Peer, at, place(step.From, step.N))
 		case coll.Combine:
 			fmt.Fprintf(&b, "%s = %s op itself", at, place(step.From, step.N))
 		}

@@ -74,6 +74,7 @@ type inFlight struct {
 type work struct {
 	rank, step int
 	over       bool // the instance has done it
+	err        error
 }
 
 // event is something that may happen next.
@@ -104,7 +105,7 @@ func (w *shuffle) next() []event {
 		at := &w.local[i]
 		m := w.members[at.rank]
 		if s := &m.schedule.Steps[at.step]; s.Kind == coll.Own && !at.over {
-			if at.over = m.instance.Try(m.op, s); !at.over {
+			if at.over, at.err = m.instance.Try(s, &m.Call); !at.over && at.err == nil {
 				continue // a deadlock if nothing else happens
 			}
 		}
@@ -135,13 +136,13 @@ func (w *shuffle) start(rank int) error {
 	case coll.Send:
 		f := inFlight{step: i}
 		if w.random.IntN(2) == 0 {
-			f.data = append([]byte{}, m.bufs.At(step.Buf, step.N)...)
+			f.data = append([]byte{}, m.At(step.Buf, step.N)...)
 			run.Done(i)
 		}
 		p := &w.pairs[rank*n+peer]
 		p.sends = append(p.sends, f)
 	case coll.Recv, coll.RecvMost:
-		poison(m.bufs.At(step.Buf, step.N))
+		poison(m.At(step.Buf, step.N))
 		p := &w.pairs[peer*n+rank]
 		p.recvs = append(p.recvs, inFlight{step: i})
 	default:
@@ -156,12 +157,15 @@ func (w *shuffle) do(i int) error {
 	w.local = append(w.local[:i], w.local[i+1:]...)
 	m := w.members[at.rank]
 	step := &m.schedule.Steps[at.step]
+	if at.err != nil {
+		return fmt.Errorf("rank %d: %w", at.rank, at.err)
+	}
 	if step.Kind != coll.Own {
-		to, from := m.bufs.At(step.Buf, step.N), m.bufs.At(step.From, step.N)
+		to, from := m.At(step.Buf, step.N), m.At(step.From, step.N)
 		if step.Kind == coll.Copy {
 			copy(to, from)
 		} else {
-			m.reducer.Apply(to, from)
+			m.Apply(to, from)
 		}
 	}
 	w.runs[at.rank].Done(at.step)
@@ -177,14 +181,14 @@ func (w *shuffle) deliver(i int) error {
 	data := send.data
 	if data == nil {
 		step := &from.schedule.Steps[send.step]
-		data = from.bufs.At(step.Buf, step.N)
+		data = from.At(step.Buf, step.N)
 		defer w.runs[i/n].Done(send.step)
 	}
 	step := &to.schedule.Steps[recv.step]
 	if err := step.Whole(len(data), nil); err != nil {
 		return err
 	}
-	copy(to.bufs.At(step.Buf, step.N), data)
+	copy(to.At(step.Buf, step.N), data)
 	w.runs[i%n].Done(recv.step)
 	return nil
 }

@@ -93,7 +93,7 @@ type Peer struct {
 	open []started
 
 	instance coll.Instance // of the algorithm, if it has any
-	op       uint32
+	call     *coll.Call
 }
 
 // started is a send, or a receive from rank from.
@@ -209,10 +209,22 @@ func (p *Peer) Recv(ctx context.Context, buf []byte, from int) (int, error) {
 }
 
 // Own implements coll.Peers.
-func (p *Peer) Own(ctx context.Context, s *coll.Step) error {
-	for !p.instance.Try(p.op, s) {
-		if runtime.Gosched(); ctx.Err() != nil {
-			return context.Cause(ctx)
+func (p *Peer) Own(ctx context.Context, steps []coll.Step) error {
+	for i := range steps {
+		if err := p.operation(); err != nil {
+			return err
+		}
+		for {
+			over, err := p.instance.Try(&steps[i], p.call)
+			if err != nil {
+				return err
+			}
+			if over {
+				break
+			}
+			if runtime.Gosched(); ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
 		}
 	}
 	return nil

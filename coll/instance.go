@@ -1,0 +1,67 @@
+package coll
+
+import (
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// Env is what an instance is opened with.
+type Env struct {
+	Member
+	// Node reaches the members on this one's node; nil: no open transport shares memory.
+	Node Node
+}
+
+// Node is what a member shares with those on its node, who are named by their ranks in the
+// communicator. Its methods are called from Open and Join.
+type Node interface {
+	// NewArea makes memory that the others may open: size bytes, zero. There may be no room.
+	NewArea(size int) (*btl.Area, error)
+	// OpenArea opens what a member has made, by the area's number, which is a peer's word.
+	OpenArea(rank int, number uint32, size int) (*btl.Area, error)
+	// Bell returns the bell of a member, who is awake or wakes when it is rung. release is
+	// called when the bell is not used any more.
+	Bell(rank int) (bell progress.RemoteBell, release func(), err error)
+}
+
+// Instance is what a component has for one communicator in one process: memory that the
+// members share, as a rule. Members agree on whether they have it: if Open or Join fails
+// in one of them, all do without the offer.
+type Instance interface {
+	// Card is what the other members are to know before they join: CardSize bytes at most.
+	Card() []byte
+	// Join gives all members' cards, by rank. What they hold is the peers' word.
+	Join(cards [][]byte) error
+	// Agreed says that all members have joined, and that operations follow.
+	Agreed()
+	// Memory is what slot Shared of schedules stands for.
+	Memory() []byte
+	// Try does a step of kind Own, and reports whether that is over; otherwise it is called
+	// again. It does not wait. Who changes what others may wait for rings their bells then,
+	// and need not wait until they see it (progress.Lagging). An error ends the operation, and with it the communicator's
+	// collectives. It comes with the engine's lock held, unless nobody else can call the
+	// instance: one call follows the other in any case.
+	Try(s *Step, c *Call) (over bool, err error)
+	// Close gives everything back. No operation is under way, or will be; others' may be. It
+	// may come without a Join, or without Agreed.
+	Close()
+}
+
+// Call is a call of an operation, as its instance's steps see it.
+type Call struct {
+	// Turn counts the communicator's collectives, the same in all members; several may be
+	// under way.
+	Turn uint32
+	Buffers
+	Reducer
+}
+
+// Awaiter is an optional ability of an Instance.
+type Awaiter interface {
+	// Awaits returns the rank for which a step waits that was not over when it was tried
+	// last, for people who look for who hangs. It comes with the engine's lock held.
+	Awaits(s *Step) int
+}
+
+// CardSize is the most that a card may have, in bytes.
+const CardSize = 63

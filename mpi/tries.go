@@ -1,0 +1,191 @@
+package mpi
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/cpu"
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// try is a step of an instance that was not over when it was tried. It is waited for
+// inline, or it is an operation's.
+type try struct {
+	progress.Completion
+	k        *collective
+	instance coll.Instance
+	call     *coll.Call
+	step     *coll.Step
+	err      error
+	of       *operation
+	i        int // of of's steps
+}
+
+// Poll implements progress.Source for who waits for this one.
+func (t *try) Poll() int {
+	if t.Done() {
+		return 0
+	}
+	over, err := t.instance.Try(t.step, t.call)
+	if !over && err == nil {
+		return 0
+	}
+	t.k.comm().session.engine.tries.over(t, err)
+	return 1
+}
+
+// pending is the try for people. Lock held.
+func (t *try) pending() pml.Pending {
+	p := pml.Pending{Peer: AnySource, Tag: int(t.call.Turn % (coll.MaxTag + 1)), Plane: pml.Collective, State: "in shared memory", Wait: pml.AwaitedInCall}
+	if a, ok := framework.As[coll.Awaiter](t.instance); ok {
+		p.Peer = a.Awaits(t.step)
+	}
+	if t.of != nil {
+		p.Wait = t.of.Awaited()
+	}
+	return p
+}
+
+// tries are those of an engine, of which they are a source. Guarded by its lock.
+type tries struct {
+	e     *engine
+	added bool // guarded by e.mu
+	list  []*try
+}
+
+// join has the engine poll the tries.
+func (s *tries) join() {
+	s.e.mu.Lock()
+	defer s.e.mu.Unlock()
+	if !s.added {
+		s.added = true
+		s.e.progress.Add(s)
+	}
+}
+
+// leave is called before the engine closes.
+func (s *tries) leave() {
+	s.e.mu.Lock()
+	defer s.e.mu.Unlock()
+	if s.added {
+		s.e.progress.Remove(s)
+	}
+}
+
+// Poll implements progress.Source. An operation that goes on may end others: then some are
+// looked at the next time.
+func (s *tries) Poll() (n int) {
+	for i := 0; i < len(s.list); {
+		t := s.list[i]
+		if n += t.Poll(); i < len(s.list) && s.list[i] == t {
+			i++
+		}
+	}
+	return n
+}
+
+// lag is how long what a member has stored may take until all see it: far longer.
+const lag = time.Millisecond
+
+// Lag implements progress.Lagging.
+func (s *tries) Lag() time.Duration {
+	if len(s.list) == 0 {
+		return 0
+	}
+	return lag
+}
+
+// over ends a try.
+func (s *tries) over(t *try, err error) {
+	i := slices.Index(s.list, t)
+	s.list = slices.Delete(s.list, i, i+1)
+	t.err = err
+	if o := t.of; o != nil {
+		o.busy--
+		o.done(t.i, err)
+		o.move()
+		return
+	}
+	s.e.progress.Complete(&t.Completion)
+}
+
+func (s *tries) abort(k *collective, err error) {
+	for _, t := range slices.Clone(s.list) {
+		if t.k == k && slices.Contains(s.list, t) {
+			s.over(t, err)
+		}
+	}
+}
+
+// Own implements coll.Peers. While no nonblocking operation is under way, the instance is
+// this one's alone, and the engine's lock is taken only to wait.
+func (p *peers) Own(ctx context.Context, steps []coll.Step) (err error) {
+	e := p.c.session.engine.progress
+	alone := p.c.collective.started.n.Load() == 0
+	if !alone {
+		e.Lock()
+	}
+	for i := range steps {
+		over, failed := p.instance.Try(&steps[i], &p.call)
+		if err = failed; !over && err == nil {
+			if alone {
+				e.Lock()
+			}
+			err = p.tryAgain(ctx, e, &steps[i])
+			if alone {
+				e.Unlock()
+			}
+		}
+		if err != nil {
+			break
+		}
+	}
+	if !alone {
+		e.Unlock()
+	}
+	return err
+}
+
+// tryAgain waits until the instance has done a step. Lock held.
+func (p *peers) tryAgain(ctx context.Context, e *progress.Engine, s *coll.Step) error {
+	k := &p.c.collective
+	if err := k.aborted; err != nil {
+		return err
+	}
+	for looks := e.Looks(); looks > 0 && !e.Wanted(); looks-- {
+		cpu.Pause()
+		if over, err := p.instance.Try(s, &p.call); over || err != nil {
+			return err
+		}
+	}
+	all, t := &p.c.session.engine.tries, &p.try
+	t.Reset()
+	t.k, t.instance, t.call, t.step, t.err = k, p.instance, &p.call, s, nil
+	all.list = append(all.list, t)
+	if err := e.Wait(ctx, &t.Completion, t); err != nil {
+		if !t.Done() {
+			all.over(t, err)
+		}
+		return err
+	}
+	return t.err
+}
+
+// own starts a step of an instance. Lock held.
+func (o *operation) own(i int) {
+	s := &o.schedule.Steps[i]
+	over, err := o.instance.Try(s, &o.call)
+	if !over && err == nil {
+		if err = o.k.aborted; err == nil {
+			o.busy++
+			all := &o.k.comm().session.engine.tries
+			all.list = append(all.list, &try{k: o.k, instance: o.instance, call: &o.call, step: s, of: o, i: i})
+			return
+		}
+	}
+	o.done(i, err)
+}
