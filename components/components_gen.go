@@ -10,6 +10,8 @@ import (
 	btl_shm "github.com/ferrympi/ferry/btl/shm"
 	btl_tcp "github.com/ferrympi/ferry/btl/tcp"
 	coll_basic "github.com/ferrympi/ferry/coll/basic"
+	coll_hier "github.com/ferrympi/ferry/coll/hier"
+	coll_shm "github.com/ferrympi/ferry/coll/shm"
 	coll_tuned "github.com/ferrympi/ferry/coll/tuned"
 	"github.com/ferrympi/ferry/framework"
 	mtl_ofi "github.com/ferrympi/ferry/mtl/ofi"
@@ -43,6 +45,10 @@ func Standard() *framework.Registry {
 	r.SetPriority("coll", "tuned", 20)
 	r.Register(coll_basic.Component())
 	r.SetPriority("coll", "basic", 10)
+	r.Register(coll_shm.Component())
+	r.SetPriority("coll", "shm", 40)
+	r.Register(coll_hier.Component())
+	r.SetPriority("coll", "hier", 35)
 	r.SetNode("pml", "cm", "ob1")
 	r.NotBuilt("pml", "ucx", "this version of ferry has no UCX support", "pml=ob1 runs over any BTL")
 	r.SetDefault("pml", "^cm")

@@ -1,0 +1,121 @@
+package area
+
+import "github.com/ferrympi/ferry/coll"
+
+// Pieces calls f with the pieces in which size bytes go, of at most most; with one that is
+// empty if there is nothing, so that members that pass different sizes hear of it.
+func Pieces(size, most int, f func(at, n int)) {
+	for at := 0; at == 0 || at < size; at += most {
+		f(at, min(most, size-at))
+	}
+}
+
+// Bcast has one member give size bytes to all others. It may be ahead by as many pieces as
+// its slots hold.
+func (l *Layout) Bcast(w Steps, root, size int, buf coll.Ref) {
+	Pieces(size, l.chunk, func(at, n int) {
+		if w.Seat == root {
+			w.Post(buf.Plus(at), n)
+		} else {
+			w.Pass()
+			w.Fetch(root, 0, buf.Plus(at), n)
+		}
+	})
+}
+
+// Gather has each member give a block of size bytes, which lies at mine, and reads all, block
+// after block, if this one wants them; its own only if that is not there already. alone: the
+// others don't want this one's.
+func (l *Layout) Gather(w Steps, size int, mine coll.Ref, wanted, there, alone bool, to coll.Ref) {
+	Pieces(size, l.chunk, func(at, n int) {
+		if alone {
+			w.Pass()
+			if !there {
+				w.Copy(to.Plus(w.Seat*size+at), mine.Plus(at), n)
+				w.Wait()
+			}
+		} else {
+			w.Post(mine.Plus(at), n)
+		}
+		for k := range w.Seats { // not all from the same one at the same time
+			if seat := w.Plus(-k); wanted && (k > 0 || !there && !alone) {
+				w.Fetch(seat, 0, to.Plus(seat*size+at), n)
+			}
+		}
+	})
+}
+
+// Plus returns the seat k further round the node.
+func (w Steps) Plus(k int) int { return (w.Seat + k + w.Seats) % w.Seats }
+
+// Unit returns how many bytes of whole elements are posted at a time; 0: an element is
+// larger than that.
+func (l *Layout) Unit(a *coll.Args) int { return l.chunk / a.Elem * a.Elem }
+
+// Reduce has each member give its input, and combines what the seats from first to last have
+// given, if there are such. It comes to out. alone: the others don't want this one's.
+func (l *Layout) Reduce(w Steps, a *coll.Args, first, last int, alone bool, out coll.Ref) {
+	unit := l.Unit(a)
+	if unit == 0 {
+		l.whole(w, a, first, last, out)
+		return
+	}
+	temp := w.Spare(a, min(unit, a.Size))
+	Pieces(a.Size, unit, func(at, n int) {
+		in := a.Input().Plus(at)
+		if alone && !a.InPlace {
+			w.Pass()
+		} else {
+			w.Post(in, n)
+		}
+		w.Combined(a, in, first, last, 0, out.Plus(at), n, temp)
+	})
+}
+
+// Spare is working memory for Combined. What the program's operations combine lies in it:
+// they don't run with the engine's lock held.
+func (w Steps) Spare(a *coll.Args, n int) coll.Ref {
+	if a.Quick {
+		return nowhere
+	}
+	return w.NewTemp(n)
+}
+
+// Combined combines n bytes at a place of what the seats from first to last post in this
+// round; this one gives in. It goes down, because the lower one comes before what is there.
+func (w Steps) Combined(a *coll.Args, in coll.Ref, first, last, at int, out coll.Ref, n int, temp coll.Ref) {
+	for seat := last; seat >= first; seat-- {
+		switch own := seat == w.Seat && !a.InPlace; { // in place it may be overwritten
+		case seat == last && own:
+			w.Copy(out, in.Plus(at), n)
+			w.Wait()
+		case seat == last:
+			w.Fetch(seat, at, out, n)
+		case own:
+			w.Combine(out, in.Plus(at), n)
+			w.Wait()
+		case a.Quick:
+			w.fold(seat, at, out, n)
+		default:
+			w.Fetch(seat, at, temp, n)
+			w.Combine(out, temp, n)
+			w.Wait()
+		}
+	}
+}
+
+// whole is Reduce for elements that are larger than what is posted at a time: they are put
+// together first.
+func (l *Layout) whole(w Steps, a *coll.Args, first, last int, out coll.Ref) {
+	all := w.NewTemp(w.Seats * a.Size)
+	l.Gather(w, a.Size, a.Input(), last >= first, false, false, all)
+	if last < first {
+		return
+	}
+	w.Copy(out, all.Plus(last*a.Size), a.Size)
+	w.Wait()
+	for seat := last - 1; seat >= first; seat-- {
+		w.Combine(out, all.Plus(seat*a.Size), a.Size)
+		w.Wait()
+	}
+}

@@ -1,0 +1,58 @@
+package area
+
+import "github.com/ferrympi/ferry/coll"
+
+// Steps writes the steps of one member that go through an area, into a schedule. Each
+// begins when all before are complete.
+type Steps struct {
+	*coll.Schedule
+	Seat, Seats int // this member's, and how many there are on its node
+}
+
+// nowhere is for steps that name no memory.
+var nowhere coll.Ref
+
+// In begins the steps of an operation, which Leave ends. It is the first thing that a
+// schedule does, so that operations begin in one order in all members. total is equal in
+// all members, and those of others that differ are an error.
+func (l *Layout) In(s *coll.Schedule, m coll.Member, op coll.Operation, root, total int) Steps {
+	w := Steps{s, l.seat[m.Rank], len(l.seats[l.shape.Node(m.Rank)])}
+	w.own(enter, int(code(op, root)), total, nowhere, nowhere)
+	return w
+}
+
+func (w Steps) own(what uint8, peer, n int, buf, from coll.Ref) {
+	w.Own(what, peer, n, buf, from)
+	w.Wait()
+}
+
+// Leave ends the operation's steps.
+func (w Steps) Leave() { w.own(leave, 0, 0, nowhere, nowhere) }
+
+// Post begins a round in which this member gives n bytes, or none: at most Layout.Chunk.
+func (w Steps) Post(from coll.Ref, n int) { w.own(post, 0, n, nowhere, from) }
+
+// Pass begins a round in which this member gives nothing, and nobody waits for it.
+func (w Steps) Pass() { w.own(pass, 0, 0, nowhere, nowhere) }
+
+// Fill puts n bytes at a place of what Filled will post, of total bytes.
+func (w Steps) Fill(at, total int, from coll.Ref, n int) {
+	w.own(fill, total, n, coll.Ref{Slot: coll.Shared, At: at}, from)
+}
+
+// Filled is Post of what was filled in.
+func (w Steps) Filled(total int) { w.own(post, 0, total, nowhere, coll.Ref{Slot: coll.Shared}) }
+
+// Await waits until all have posted in this round.
+func (w Steps) Await() { w.own(await, 0, 0, nowhere, nowhere) }
+
+// Fetch copies n bytes at a place of what a member posts in this round.
+func (w Steps) Fetch(seat, at int, to coll.Ref, n int) {
+	w.own(fetch, seat, n, to, coll.Ref{Slot: coll.Shared, At: at})
+}
+
+// fold combines n bytes at a place of what a member posts in this round, which has the lower
+// ranks, with what is at inout, where the result comes.
+func (w Steps) fold(seat, at int, inout coll.Ref, n int) {
+	w.own(fold, seat, n, inout, coll.Ref{Slot: coll.Shared, At: at})
+}

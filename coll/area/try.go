@@ -1,0 +1,188 @@
+package area
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/internal/cpu"
+)
+
+// What steps do. From or Buf with slot Shared is a place in what is posted.
+const (
+	enter = iota // begins an operation of N bytes; Peer is its code
+	fill         // puts N bytes of From at Buf of what will be posted, Peer bytes in all
+	post         // posts N bytes of From, or what was filled in
+	pass         // begins a round without data, of which nobody wants to hear
+	await        // until all have posted
+	fetch        // copies N bytes at From of what Peer has posted to Buf
+	fold         // Buf = what Peer has posted op Buf
+	leave        // ends the operation
+)
+
+// Try implements coll.Instance. Cost of a post: a store for which nothing waits, and a load
+// of each other member's bell; of a look: a load.
+func (x *Instance) Try(s *coll.Step, c *coll.Call) (over bool, err error) {
+	if s.Do == enter {
+		x.queue = append(x.queue, op{c.Turn, uint32(s.Peer), uint64(s.N)})
+		return true, nil
+	}
+	if x.queue[0].turn != c.Turn {
+		return false, nil
+	}
+	switch s.Do {
+	case fill:
+		if !x.free() {
+			return false, nil
+		}
+		copy(x.room(x.own(), int(s.Peer))[s.Buf.At:], c.At(s.From, s.N))
+	case pass:
+		if x.round+1-x.last < mostPass {
+			x.round++
+			break
+		}
+		fallthrough
+	case post:
+		if !x.free() {
+			return false, nil
+		}
+		x.post(s, c)
+	case await:
+		return x.all()
+	case fetch, fold:
+		at := x.slot(int(s.Peer), x.round-1)
+		if over, err := x.has(int(s.Peer), at); !over {
+			return false, err
+		}
+		n := int(x.lines[at].length)
+		if n > x.l.chunk || s.From.At+s.N > n {
+			return false, x.differs(int(s.Peer))
+		}
+		from, to := x.room(at, n)[s.From.At:][:s.N], c.At(s.Buf, s.N)
+		if s.Do == fetch {
+			copy(to, from)
+		} else {
+			c.Apply(to, from)
+		}
+	case leave:
+		x.queue = x.queue[:copy(x.queue, x.queue[1:])]
+	}
+	return true, nil
+}
+
+// Awaits implements coll.Awaiter.
+func (x *Instance) Awaits(s *coll.Step) int {
+	switch s.Do {
+	case fetch, fold:
+		return x.ranks[s.Peer]
+	case await:
+		return x.ranks[x.next%len(x.ranks)]
+	}
+	for seat := range x.ranks { // whose reading holds up a post
+		if !x.reached(seat, x.needed()) {
+			return x.ranks[seat]
+		}
+	}
+	return x.ranks[x.seat] // it stands behind another operation
+}
+
+// slot returns the index of a member's slot for a round, which is counted from 0.
+func (x *Instance) slot(seat int, round uint32) int { return seat*slots + int(round%slots) }
+
+// own is the slot for what this member posts next.
+func (x *Instance) own() int { return x.slot(x.seat, x.round) }
+
+// room returns the memory for n bytes of data of a slot.
+func (x *Instance) room(at, n int) []byte {
+	if l := &x.lines[at]; n <= len(l.data) {
+		return l.data[:n]
+	}
+	return x.data[at*x.l.chunk:][:n]
+}
+
+// needed is the round that all must have posted, or a later one, before this member posts
+// the next one: then they have read what was in its slot.
+func (x *Instance) needed() uint32 { return x.round - slots + 2 }
+
+// free reports whether the slot for the next post is.
+func (x *Instance) free() bool {
+	need := x.needed()
+	if int32(x.known-need) >= 0 {
+		return true
+	}
+	for seat := range x.ranks {
+		if !x.reached(seat, need) {
+			return false
+		}
+	}
+	x.known = need
+	return true
+}
+
+// reached reports whether a member has posted a round, counted from 1, or a later one.
+func (x *Instance) reached(seat int, round uint32) bool {
+	for i := range uint32(slots) { // it may have passed in some
+		if int32(atomic.LoadUint32(&x.lines[x.slot(seat, round-1+i)].posted)-round) >= 0 {
+			return true
+		}
+	}
+	return seat == x.seat // which has read what it wanted
+}
+
+// post posts, and wakes who may wait for it.
+func (x *Instance) post(s *coll.Step, c *coll.Call) {
+	at, o := x.own(), &x.queue[0]
+	l := &x.lines[at]
+	l.code, l.total, l.length = o.code, o.total, uint32(s.N)
+	if s.From.Slot != coll.Shared {
+		copy(x.room(at, s.N), c.At(s.From, s.N))
+	}
+	x.round++
+	x.last = x.round
+	cpu.Store32(&l.posted, x.round)
+	for _, b := range x.bells { // without waiting until they see it: see progress.Lagging
+		b.Ring()
+	}
+	// The others have what was in the next slot: it is fetched while they look at this one.
+	cpu.PrefetchWrite(&x.lines[x.own()].total)
+}
+
+// all reports whether all have posted the round that this member has posted last.
+func (x *Instance) all() (bool, error) {
+	for ; x.next < len(x.ranks); x.next++ {
+		if over, err := x.has(x.next, x.slot(x.next, x.round-1)); !over {
+			return false, err
+		}
+	}
+	x.next, x.known = 0, x.round
+	return true, nil
+}
+
+// has reports whether a member has posted that round, which is to be in slot at, for the same
+// operation as this one.
+func (x *Instance) has(seat, at int) (bool, error) {
+	l := &x.lines[at]
+	switch ahead := int32(atomic.LoadUint32(&l.posted) - x.round); {
+	case ahead < 0:
+		return false, nil
+	case ahead > 0 || l.code != x.queue[0].code || l.total != x.queue[0].total:
+		return false, x.differs(seat)
+	}
+	return true, nil
+}
+
+func (x *Instance) differs(seat int) error {
+	o, l := &x.queue[0], &x.lines[x.slot(seat, x.round-1)]
+	return fmt.Errorf("rank %d is in %s of %d bytes where this one is in %s of %d: members must pass equal arguments",
+		x.ranks[seat], codeName(l.code), l.total, codeName(o.code), o.total)
+}
+
+// code names an operation and its root.
+func code(op coll.Operation, root int) uint32 { return uint32(op) | uint32(root)<<8 }
+
+func codeName(c uint32) string {
+	if c&0xff >= uint32(coll.Operations) {
+		return "no operation"
+	}
+	return fmt.Sprintf("%v (root %d)", coll.Operation(c&0xff), c>>8)
+}

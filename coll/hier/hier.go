@@ -1,0 +1,58 @@
+// Package hier has collectives among nodes on which several members are: first in memory
+// that the members of a node share, and then by messages among one rank of each node.
+//
+// It stands on coll/area. The network carries each node's part once, and not that of each
+// rank.
+package hier
+
+import (
+	"context"
+	"slices"
+
+	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/coll/area"
+	"github.com/ferrympi/ferry/framework"
+)
+
+const priority = 35
+
+// Component returns the component, for a registry.
+func Component() coll.Component { return component{} }
+
+type component struct{}
+
+type params struct {
+	AreaSize framework.Size `param:"area_size" default:"1MiB" min:"4KiB" max:"1GiB" unit:"bytes" level:"tuner" scope:"process" doc:"Memory that the members of a communicator share on each node, as coll.shm.area_size."`
+	Most     framework.Size `param:"reduce_most" default:"512KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"Reductions up to this size are done node by node: in larger ones all ranks of a node may use the network at the same time."`
+}
+
+func (component) Info() framework.Info {
+	return framework.Info{
+		Kind: framework.Coll, Name: "hier", Version: "1.0.0", Priority: priority,
+		Summary: "collectives over several nodes: in memory on each, and among one rank of each",
+	}
+}
+
+func (component) Params() any { return new(params) }
+
+func (component) Probe(context.Context, any) framework.Verdict { return framework.Usable() }
+
+// Query implements coll.Component.
+func (component) Query(p any, shape coll.Shape) *coll.Offer {
+	par := p.(*params)
+	n := nodes{area.New(shape, int(par.AreaSize)), shape}
+	if n.Nodes() == 1 || n.Nodes() == shape.Size {
+		return nil
+	}
+	o := &coll.Offer{Priority: priority, Open: n.Open, Algorithms: []coll.Algorithm{
+		{Op: coll.Barrier, Name: "leaders", Plan: n.barrier},
+		{Op: coll.Bcast, Name: "leaders", Plan: n.bcast},
+	}}
+	// Elsewhere the order of ranks would be lost.
+	if most := int(par.Most); slices.IsSorted(shape.Nodes) && most > 0 {
+		o.Algorithms = append(o.Algorithms,
+			coll.Algorithm{Op: coll.Reduce, Name: "leaders", Below: most + 1, Plan: n.reduce},
+			coll.Algorithm{Op: coll.Allreduce, Name: "leaders", Below: most + 1, Plan: n.allreduce})
+	}
+	return o
+}

@@ -1,0 +1,133 @@
+package shm
+
+import (
+	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/coll/area"
+)
+
+// node writes schedules for communicators on one node, where ranks are seats.
+type node struct{ *area.Layout }
+
+var (
+	out     = coll.Ref{Slot: coll.Out}
+	nothing coll.Ref
+)
+
+func (p node) barrier(s *coll.Schedule, m coll.Member, _ *coll.Args) {
+	w := p.In(s, m, coll.Barrier, 0, 0)
+	w.Post(nothing, 0)
+	w.Await()
+	w.Leave()
+}
+
+func (p node) bcast(s *coll.Schedule, m coll.Member, a *coll.Args) {
+	w := p.In(s, m, coll.Bcast, a.Root, a.Size)
+	p.Bcast(w, a.Root, a.Size, out)
+	w.Leave()
+}
+
+func (p node) gather(s *coll.Schedule, m coll.Member, a *coll.Args) {
+	p.blocks(s, m, a, coll.Gather, a.Root, m.Rank == a.Root, m.Rank == a.Root)
+}
+
+func (p node) allgather(s *coll.Schedule, m coll.Member, a *coll.Args) {
+	p.blocks(s, m, a, coll.Allgather, 0, true, false)
+}
+
+// blocks: all post their blocks, and who wants them reads them. In place its own lies where
+// it belongs.
+func (p node) blocks(s *coll.Schedule, m coll.Member, a *coll.Args, op coll.Operation, root int, wanted, alone bool) {
+	w := p.In(s, m, op, root, a.Size)
+	mine := a.Input()
+	if a.InPlace {
+		mine = out.Plus(m.Rank * a.Size)
+	}
+	p.Gather(w, a.Size, mine, wanted, a.InPlace, alone, out)
+	w.Leave()
+}
+
+// alltoall: each posts a piece for each, and reads what is for it.
+func (p node) alltoall(s *coll.Schedule, m coll.Member, a *coll.Args) {
+	w := p.In(s, m, coll.Alltoall, 0, a.Size)
+	area.Pieces(a.Size, max(1, p.Chunk()/m.Size), func(at, n int) {
+		if n == a.Size { // the blocks lie one behind the other
+			w.Post(a.Input(), n*m.Size)
+		} else {
+			for rank := range m.Size {
+				w.Fill(rank*n, n*m.Size, a.Input().Plus(rank*a.Size+at), n)
+			}
+			w.Filled(n * m.Size)
+		}
+		for k := range m.Size {
+			if rank := m.Plus(-k); k > 0 || !a.InPlace {
+				w.Fetch(rank, m.Rank*n, out.Plus(rank*a.Size+at), n)
+			}
+		}
+	})
+	w.Leave()
+}
+
+// reduce: the root combines what the others have posted.
+func (p node) reduce(s *coll.Schedule, m coll.Member, a *coll.Args) {
+	last := -1
+	if m.Rank == a.Root {
+		last = m.Size - 1
+	}
+	p.upTo(s, m, a, coll.Reduce, a.Root, last, m.Rank == a.Root)
+}
+
+// allreduce: all do, in one order, and get the same bits.
+func (p node) allreduce(s *coll.Schedule, m coll.Member, a *coll.Args) {
+	p.upTo(s, m, a, coll.Allreduce, 0, m.Size-1, false)
+}
+
+// scan combines what ranks up to this one have posted; exscan leaves this one out.
+func (p node) scan(s *coll.Schedule, m coll.Member, a *coll.Args) {
+	p.upTo(s, m, a, coll.Scan, 0, m.Rank, m.Rank == m.Size-1)
+}
+
+func (p node) exscan(s *coll.Schedule, m coll.Member, a *coll.Args) {
+	p.upTo(s, m, a, coll.Exscan, 0, m.Rank-1, m.Rank == m.Size-1)
+}
+
+func (p node) upTo(s *coll.Schedule, m coll.Member, a *coll.Args, op coll.Operation, root, last int, alone bool) {
+	w := p.In(s, m, op, root, a.Size)
+	p.Reduce(w, a, 0, last, alone, out)
+	w.Leave()
+}
+
+// shares is an allreduce in which each member combines a share of every piece for all, and
+// posts what comes of it.
+func (p node) shares(s *coll.Schedule, m coll.Member, a *coll.Args) {
+	unit := p.Unit(a)
+	if unit == 0 || a.Size == 0 {
+		p.allreduce(s, m, a)
+		return
+	}
+	w := p.In(s, m, coll.Allreduce, 0, a.Size)
+	temp := w.Spare(a, (min(unit, a.Size)/a.Elem+m.Size-1)/m.Size*a.Elem)
+	area.Pieces(a.Size, unit, func(at, n int) {
+		in := a.Input().Plus(at)
+		w.Post(in, n)
+		from, size := share(m.Rank, m.Size, n, a.Elem)
+		mine := out.Plus(at + from)
+		if size > 0 {
+			w.Combined(a, in, 0, m.Size-1, from, mine, size, temp)
+		}
+		w.Post(mine, size)
+		for k := 1; k < m.Size; k++ {
+			rank := m.Plus(-k)
+			if from, size := share(rank, m.Size, n, a.Elem); size > 0 {
+				w.Fetch(rank, 0, out.Plus(at+from), size)
+			}
+		}
+	})
+	w.Leave()
+}
+
+// share is a rank's part of n bytes.
+func share(rank, size, n, elem int) (from, bytes int) {
+	elems := n / elem
+	from = elems * rank / size
+	return from * elem, (elems*(rank+1)/size - from) * elem
+}
