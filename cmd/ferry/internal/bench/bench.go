@@ -47,7 +47,8 @@ var long = `Measure ferry on this machine.
             its neighbours: private, its proportional share of all, and /dev/shm
             of the whole node, whoever uses it
   memory_all the same after a message of each rank to each
-  idle      how much of a processor a rank uses that is blocked in a receive
+  idle      how much of a processor a rank uses that is blocked in a receive, or
+            in a barrier (--in barrier)
   hop       the raw cache-line hop between two processes, without ferry
 
 Loops, warm-up, iterations and windows are those of the OSU micro-benchmarks.
@@ -80,6 +81,7 @@ type options struct {
 	queue      string // of match; empty: all
 	depthMin   int
 	depthMax   int
+	in         string // what idle is blocked in
 	set        *[]string
 	isRank     bool
 
@@ -126,6 +128,7 @@ func (o *options) command() *cobra.Command {
 	f.Lookup("connected").DefValue = "0"
 	f.StringVar(&o.queue, "queue", "", "of match: this `QUEUE` alone, as in posted/backwards")
 	f.StringVar(&o.depths, "depth", "10:100000", "of match: depths of the queue, ten times as deep each, from `MIN:MAX`")
+	f.StringVar(&o.in, "in", blockedIn[0], "of idle: what ranks are blocked `IN`: "+strings.Join(blockedIn, " or "))
 	o.set = settings.Flag(f)
 	f.BoolVar(&o.isRank, "rank", false, "be one of the ranks")
 	_ = f.MarkHidden("rank") // fails only for a flag that isn't there
@@ -146,6 +149,9 @@ func (o *options) check(args []string) error {
 	o.benchmark = benchmarks[at]
 	if o.name == "latency" && o.given("connected") {
 		o.takes, o.whole = several, (*rank).latencyAmongOthers
+	}
+	if o.name == "idle" {
+		o.test += o.in
 	}
 	if o.ranks == 0 && !o.given("n") {
 		o.ranks = max(2, o.connected+1)
@@ -194,6 +200,10 @@ func (o *options) check(args []string) error {
 		return exit.Usagef("--queue %s: did you mean %s? There are %s", o.queue, framework.Nearest(o.queue, queues()), strings.Join(queues(), ", "))
 	case o.given("connected") && (o.connected < 1 || o.connected >= o.ranks):
 		return exit.Usagef("--connected %d: want 1 to %d of %d ranks", o.connected, o.ranks-1, o.ranks)
+	case o.given("in") && o.name != "idle":
+		return exit.Usagef("--in: %s is blocked in nothing; idle is", o.name)
+	case !slices.Contains(blockedIn, o.in):
+		return exit.Usagef("--in %s: want %s", o.in, strings.Join(blockedIn, " or "))
 	case formats[o.format].row == nil:
 		return exit.Usagef("--format %s: want osu, json, csv or gobench", o.format)
 	}

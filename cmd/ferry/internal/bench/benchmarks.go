@@ -75,7 +75,7 @@ var benchmarks = slices.Concat([]benchmark{
 	{name: "memory_all", whole: (*rank).memoryOfEveryone,
 		test: "memory test", note: "# [ ranks: %d ]", columns: columns(20, "# Memory", "Avg (KiB)", "Max (KiB)")},
 	{name: "idle", takes: several, each: (*rank).idle,
-		test: "idle test: a rank that is blocked in a receive", columns: "# Avg (% of a processor)"},
+		test: "idle test: a rank that is blocked in a ", columns: "# Avg (% of a processor)"},
 	{name: "hop", takes: pair, each: (*rank).hop, columns: "# raw cache-line hop\n# Avg (ns)"},
 })
 

@@ -114,20 +114,27 @@ func resident() (private, share float64, err error) {
 	return private, share, nil
 }
 
-// idle has all ranks but the first wait in a receive for a second at a time: how
-// much of a processor does each of them use meanwhile?
+// blockedIn is what ranks may be blocked in.
+var blockedIn = []string{"receive", "barrier"}
+
+// idle has all ranks but the first wait for a second at a time: how much of a processor does
+// each of them use meanwhile?
 func (r *rank) idle(ctx context.Context, _ int) (Row, error) {
-	const tag = 1
 	l := r.o.loop(0, 3, 0, 0, 0)
-	c := r.comm
+	wait, release := r.receive, r.release
+	if r.o.in == "barrier" {
+		wait = func(ctx context.Context) error { return mpi.Barrier(ctx, r.comm) }
+		release = wait
+		if err := wait(ctx); err != nil { // from the second collective on it is as in a loop
+			return Row{}, err
+		}
+	}
 	used := make([]float64, l.iterations) // none of it by rank 0
 	for i := range l.warmup + l.iterations {
-		if c.Rank() == 0 {
+		if r.comm.Rank() == 0 {
 			time.Sleep(time.Second)
-			for peer := 1; peer < c.Size(); peer++ {
-				if err := c.Send(ctx, nil, peer, tag); err != nil {
-					return Row{}, err
-				}
+			if err := release(ctx); err != nil {
+				return Row{}, err
 			}
 			continue
 		}
@@ -136,7 +143,7 @@ func (r *rank) idle(ctx context.Context, _ int) (Row, error) {
 			return Row{}, err
 		}
 		start := time.Now()
-		if _, err := c.Recv(ctx, nil, 0, tag); err != nil {
+		if err := wait(ctx); err != nil {
 			return Row{}, err
 		}
 		whole := time.Since(start)
@@ -149,10 +156,28 @@ func (r *rank) idle(ctx context.Context, _ int) (Row, error) {
 		}
 	}
 	all, err := r.gather(ctx, used)
-	if err != nil || c.Rank() != 0 {
+	if err != nil || r.comm.Rank() != 0 {
 		return Row{}, err
 	}
 	return ofValues(Row{Unit: "%"}, all[l.iterations:]), nil
+}
+
+// idleTag is that of the messages for which idle ranks wait.
+const idleTag = 1
+
+func (r *rank) receive(ctx context.Context) error {
+	_, err := r.comm.Recv(ctx, nil, 0, idleTag)
+	return err
+}
+
+// release sends to all who wait.
+func (r *rank) release(ctx context.Context) error {
+	for peer := 1; peer < r.comm.Size(); peer++ {
+		if err := r.comm.Send(ctx, nil, peer, idleTag); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // processorTime is how much of processors this process has used so far.
