@@ -1,0 +1,68 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/ferrympi/ferry/mpi"
+	"github.com/ferrympi/ferry/mpi/mpitest"
+)
+
+// roomless runs four ranks on two nodes: ranks 0 and 1 have their segments in the first
+// directory, in which there is no room for more.
+func roomless(t *testing.T, dirs []string) {
+	mpitest.Job{
+		Size:   4,
+		Params: map[string]string{"btl.shm.fallback_dir": "", "btl.shm.ring_size": "64KiB"},
+		Options: func(rank int) []mpi.SessionOption {
+			return []mpi.SessionOption{mpi.WithParam("btl.shm.dir", dirs[rank/2])}
+		},
+	}.RunSessions(t, func(ctx context.Context) error {
+		s, err := mpitest.Open(ctx)
+		if err != nil {
+			return err
+		}
+		c, err := world(ctx, s, "roomless")
+		if err != nil {
+			return err
+		}
+		half, err := c.Split(ctx, c.Rank()/2, 0)
+		if err != nil {
+			return err
+		}
+		for _, x := range []*mpi.Comm{c, half} {
+			for i := range 20 {
+				sum := []int{i + x.Rank()}
+				if err := errors.Join(mpi.Barrier(ctx, x), mpi.Allreduce(ctx, x, nil, sum, mpi.Sum[int]())); err != nil {
+					return err
+				}
+				if want := i*x.Size() + x.Size()*(x.Size()-1)/2; sum[0] != want {
+					return fmt.Errorf("the sum of %d ranks is %d, want %d", x.Size(), sum[0], want)
+				}
+			}
+		}
+		return errors.Join(explained(ctx, s, c.Rank()), half.Close(), c.Close(), s.Close())
+	})
+}
+
+// explained checks what explain says of the components.
+func explained(ctx context.Context, s *mpi.Session, rank int) error {
+	x, err := s.Explain(ctx)
+	if err != nil {
+		return err
+	}
+	for _, v := range x.Components {
+		if v.Framework != "coll" || v.Name != "hier" && v.Name != "shm" {
+			continue
+		}
+		// hier is left out in all; shm on the node without room.
+		out := strings.Contains(v.Reason, "left out on 1 communicators")
+		if want := v.Name == "hier" || rank < 2; out != want {
+			return fmt.Errorf("coll %s: %s", v.Name, v.Reason)
+		}
+	}
+	return nil
+}
