@@ -52,6 +52,9 @@ type Call struct {
 	// Turn counts the communicator's collectives, the same in all members; several may be
 	// under way.
 	Turn uint32
+	// Asleep: who waits for the step sleeps, or is about to. It is not tried again soon, unless
+	// somebody rings.
+	Asleep bool
 	Buffers
 	Reducer
 }

@@ -30,6 +30,7 @@ func (t *try) Poll() int {
 	if t.Done() {
 		return 0
 	}
+	t.call.Asleep = t.k.engine().Bell().Armed()
 	over, err := t.instance.Try(t.step, t.call)
 	if !over && err == nil {
 		return 0

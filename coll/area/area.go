@@ -115,6 +115,7 @@ type Instance struct {
 	last  uint32 // the last one that it has posted, counted from 1
 	known uint32 // rounds that all have posted, at least
 	next  int    // whose post is looked for next, of those that are awaited
+	looks int    // at a post that is not there, since the last one that was
 	queue []op   // that have begun here, in order
 }
 

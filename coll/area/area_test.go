@@ -180,6 +180,23 @@ func TestMemberThatDiffersIsNamed(t *testing.T) {
 	}
 }
 
+// TestMemberThatGoesOnWithoutAPostIsNamed: it takes another one for the root.
+func TestMemberThatGoesOnWithoutAPostIsNamed(t *testing.T) {
+	l, x, _ := pair(t)
+	for _, p := range []*part{newPart(l, x[0], 1, func(w Steps) { w.Pass() }), newPart(l, x[0], 2, func(w Steps) { w.Post(coll.Ref{}, 0) })} {
+		over(t, p, true)
+	}
+	take := newPart(l, x[1], 1, func(w Steps) { w.Pass(); w.Fetch(0, 0, coll.Ref{}, 0) })
+	for range 2 * patience {
+		if done, err := take.run(); done {
+			t.Fatal("it took something")
+		} else if err != nil {
+			return
+		}
+	}
+	t.Error("it waits on")
+}
+
 // TestWhoHasNoAreaSaysSo: without a transport that shares memory, without room, with a card
 // that names nothing.
 func TestWhoHasNoAreaSaysSo(t *testing.T) {

@@ -48,10 +48,10 @@ func (x *Instance) Try(s *coll.Step, c *coll.Call) (over bool, err error) {
 		}
 		x.post(s, c)
 	case await:
-		return x.all()
+		return x.all(c)
 	case fetch, fold:
 		at := x.slot(int(s.Peer), x.round-1)
-		if over, err := x.has(int(s.Peer), at); !over {
+		if over, err := x.has(int(s.Peer), at, c); !over {
 			return false, err
 		}
 		n := int(x.lines[at].length)
@@ -148,9 +148,9 @@ func (x *Instance) post(s *coll.Step, c *coll.Call) {
 }
 
 // all reports whether all have posted the round that this member has posted last.
-func (x *Instance) all() (bool, error) {
+func (x *Instance) all(c *coll.Call) (bool, error) {
 	for ; x.next < len(x.ranks); x.next++ {
-		if over, err := x.has(x.next, x.slot(x.next, x.round-1)); !over {
+		if over, err := x.has(x.next, x.slot(x.next, x.round-1), c); !over {
 			return false, err
 		}
 	}
@@ -158,14 +158,27 @@ func (x *Instance) all() (bool, error) {
 	return true, nil
 }
 
+// patience is how many looks a member waits for another one before it looks whether that has
+// gone on without posting: looks at other lines than the one that is awaited make those dearer
+// to write. It is some ten microseconds. Who is about to sleep has none.
+const patience = 256
+
 // has reports whether a member has posted that round, which is to be in slot at, for the same
 // operation as this one.
-func (x *Instance) has(seat, at int) (bool, error) {
+func (x *Instance) has(seat, at int, c *coll.Call) (bool, error) {
 	l := &x.lines[at]
-	switch ahead := int32(atomic.LoadUint32(&l.posted) - x.round); {
-	case ahead < 0:
-		return false, nil
-	case ahead > 0 || l.code != x.queue[0].code || l.total != x.queue[0].total:
+	ahead := int32(atomic.LoadUint32(&l.posted) - x.round)
+	if ahead < 0 {
+		if x.looks++; x.looks < patience && !c.Asleep || seat == x.seat || !x.reached(seat, x.round+1) {
+			return false, nil
+		}
+		// It may have posted both meanwhile.
+		if ahead = int32(atomic.LoadUint32(&l.posted) - x.round); ahead < 0 {
+			return false, fmt.Errorf("rank %d has gone on and gave nothing: members must pass equal arguments", x.ranks[seat])
+		}
+	}
+	x.looks = 0
+	if o := &x.queue[0]; ahead > 0 || l.code != o.code || l.total != o.total {
 		return false, x.differs(seat)
 	}
 	return true, nil
