@@ -12,7 +12,7 @@ import (
 )
 
 // TestChoices shows what coll/tuned and coll/basic make of each number of ranks:
-// docs/collectives.md says the same. A line is a number, and perhaps parameters.
+// docs/collectives.md says the same. A line is a number, and perhaps "hosts", where each has a node of its own, and parameters.
 func TestChoices(t *testing.T) {
 	scripttest.Run(t, "testdata/choices.txt", func() func(string) ([]string, error) {
 		return func(line string) ([]string, error) { return choices(t, line) }
@@ -26,7 +26,14 @@ func choices(t *testing.T, line string) (lines []string, err error) {
 		return nil, err
 	}
 	set := map[string]string{}
+	shape := coll.Shape{Size: ranks}
 	for _, word := range words[1:] {
+		if word == "hosts" {
+			for rank := range ranks {
+				shape.Nodes = append(shape.Nodes, rank)
+			}
+			continue
+		}
 		name, value, _ := strings.Cut(word, "=")
 		set[name] = value
 	}
@@ -36,7 +43,7 @@ func choices(t *testing.T, line string) (lines []string, err error) {
 	}
 	var offers []coll.Offered
 	for _, c := range s.Chosen {
-		offers = append(offers, coll.Offered{Component: c.Verdict.Name, Offer: c.Component.(coll.Component).Query(c.Params, coll.Shape{Size: ranks})})
+		offers = append(offers, coll.Offered{Component: c.Verdict.Name, Offer: c.Component.(coll.Component).Query(c.Params, shape)})
 	}
 	for op, list := range coll.NewTable(offers, force) {
 		var words []string

@@ -14,11 +14,11 @@ import (
 type params struct {
 	BcastScatter         framework.Size `param:"bcast_scatter" default:"32KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"From this size on bcast scatters and gathers, with bcast_scatter_ranks or more. Bench bcast on hosts: 1.1 to 2.2 times as fast as binomial from here on, and slower below."`
 	BcastScatterRanks    int            `param:"bcast_scatter_ranks" default:"4" min:"2" level:"tuner" scope:"process" doc:"Fewer ranks than this do not scatter in bcast. Bench bcast on a node: slower with 2 ranks, faster with 4."`
-	BcastChain           framework.Size `param:"bcast_chain" default:"16KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"From this size times the number of ranks on, with more than 2, bcast goes along a chain in segments. Bench bcast on hosts: twice as fast as binomial from there on with 4 ranks, and 2.6 times with 8."`
+	BcastChain           framework.Size `param:"bcast_chain" default:"16KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"From this size times the number of ranks on, with more than 2 that are not all on one node, bcast goes along a chain in segments. Bench bcast on hosts: twice as fast as binomial from there on with 4 ranks, and 2.6 times with 8; on a node 1.5 times slower, 512 KiB with 8."`
 	BcastSegment         framework.Size `param:"bcast_segment" default:"16KiB" min:"64B" max:"1GiB" unit:"bytes" level:"tuner" scope:"process" doc:"Bytes of a segment of bcast. Bench bcast on 6 hosts, 128 KiB: 1.4 ms, against 1.7 with 64 KiB; 2 MiB takes the same."`
 	ReduceHalving        framework.Size `param:"reduce_halving" default:"32KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"From this size on reduce halves (Rabenseifner), with reduce_halving_ranks or more. Bench reduce on hosts: 1.1 to 1.3 times as fast as binomial with 8 ranks from here on, and slower below."`
 	ReduceHalvingRanks   int            `param:"reduce_halving_ranks" default:"8" min:"2" level:"tuner" scope:"process" doc:"Fewer ranks than this do not halve in reduce. Bench reduce on hosts: the chain is as fast with 4."`
-	ReduceChain          framework.Size `param:"reduce_chain" default:"16KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"From this size times the number of ranks on reduce goes along a chain in segments. Bench reduce on hosts: 1.5 to 2.1 times as fast as binomial from there on with 4 ranks; on a node 1.03 to 1.14 times from 128 KiB on with 2."`
+	ReduceChain          framework.Size `param:"reduce_chain" default:"16KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"From this size times the number of ranks on reduce goes along a chain in segments, if the ranks are not all on one node. Bench reduce on hosts: 1.5 to 2.1 times as fast as binomial from there on with 4 ranks; on a node 1.7 times slower, 512 KiB with 4."`
 	ReduceSegment        framework.Size `param:"reduce_segment" default:"16KiB" min:"64B" max:"1GiB" unit:"bytes" level:"tuner" scope:"process" doc:"Bytes of a segment of reduce; whole elements. Bench reduce on 6 hosts, 128 KiB: 1.1 ms, against 2.1 with 64 KiB; 2 MiB takes the same."`
 	AllreduceHalving     framework.Size `param:"allreduce_halving" default:"32KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"From this size on allreduce halves and doubles (Rabenseifner). Bench allreduce: 1.3 times as fast as doubling on a node with 2 ranks and 2.1 times on 4 hosts from here on, and slower below."`
 	AllreduceRing        framework.Size `param:"allreduce_ring" default:"128KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"From this size times the number of ranks on, with more than 2, allreduce goes round a ring. Bench allreduce on hosts, 1 MiB: 1.2 times as fast as halving with 4 and 8 ranks, and as fast below."`
@@ -36,13 +36,15 @@ func (component) Query(given any, shape coll.Shape) *coll.Offer {
 	p, n := given.(*params), shape.Size
 	o := &offer{Offer: coll.Offer{Priority: priority}}
 
-	chain := when(n > 2, times(p.BcastChain, n))
+	// On one node a chain's steps share the processors that its segments were to keep busy.
+	hosts := shape.Nodes != nil
+	chain := when(hosts && n > 2, times(p.BcastChain, n))
 	scatter := when(n >= p.BcastScatterRanks, int(p.BcastScatter))
 	o.add(coll.Bcast, "chain", chain, 0, p.bcastChain)
 	o.add(coll.Bcast, "scatter", scatter, 0, bcastScatter)
 	o.add(coll.Bcast, "binomial", coll.Never, 0, p.bcastBinomial)
 
-	o.add(coll.Reduce, "chain", when(n > 1, times(p.ReduceChain, n)), 0, p.reduceChain)
+	o.add(coll.Reduce, "chain", when(hosts, times(p.ReduceChain, n)), 0, p.reduceChain)
 	o.add(coll.Reduce, "rabenseifner", when(n >= p.ReduceHalvingRanks, int(p.ReduceHalving)), 0, reduceHalving)
 
 	o.add(coll.Allreduce, "ring", when(n > 2, times(p.AllreduceRing, n)), 0, ringAllreduce)
