@@ -69,20 +69,21 @@ static int getinfo(ferry_lib *lib, uint64_t flags, const ffi_info *hints, void *
 	return r;
 }
 
-// ferry_infos lists what can carry tagged and untagged messages between any
-// processes of a job, of one provider or (NULL) of all.
-int ferry_infos(ferry_lib *lib, const char *provider, void **list)
+// infos is ferry_infos, for those that have the capabilities of more and so many bytes of
+// completion data.
+static int infos(ferry_lib *lib, const char *provider, uint64_t more, size_t data, void **list)
 {
 	ffi_info *hints = lib->f.fi_dupinfo(NULL);
 	if (!hints)
 		return -FFI_ENOMEM;
 	hints->mode = FFI_CONTEXT | FFI_CONTEXT2;
-	hints->caps = FFI_TAGGED | FFI_MSG | FFI_DIRECTED_RECV;
+	hints->caps = FFI_TAGGED | FFI_MSG | more;
 	hints->ep_attr->type = FFI_EP_RDM;
 	hints->domain_attr->threading = FFI_THREAD_DOMAIN;
 	hints->domain_attr->control_progress = FFI_PROGRESS_MANUAL;
 	hints->domain_attr->data_progress = FFI_PROGRESS_MANUAL;
 	hints->domain_attr->resource_mgmt = FFI_RM_ENABLED;
+	hints->domain_attr->cq_data_size = data;
 	// Nothing is registered, so that these cost nothing; some providers insist.
 	hints->domain_attr->mr_mode = FFI_MR_VIRT_ADDR | FFI_MR_ALLOCATED | FFI_MR_PROV_KEY | FFI_MR_ENDPOINT;
 	hints->tx_attr->msg_order = FFI_ORDER_SAS;
@@ -94,6 +95,30 @@ int ferry_infos(ferry_lib *lib, const char *provider, void **list)
 	int r = getinfo(lib, 0, hints, list);
 	lib->f.fi_freeinfo(hints);
 	return r;
+}
+
+// ferry_infos lists what can carry tagged and untagged messages between any
+// processes of a job, of one provider or (NULL) of all: first what has completion data
+// and receives from one address, and then, perhaps once more, what need not have them. A
+// provider tells of neither unless it is asked for it.
+int ferry_infos(ferry_lib *lib, const char *provider, void **list)
+{
+	void *all = NULL, *rest = NULL;
+	int r = infos(lib, provider, FFI_DIRECTED_RECV, sizeof(uint32_t), &all);
+	if (r && r != -FFI_ENODATA)
+		return r;
+	r = infos(lib, provider, 0, 0, &rest);
+	if (r && r != -FFI_ENODATA) {
+		ferry_free_infos(lib, all);
+		return r;
+	}
+	ffi_info *last = all;
+	while (last && last->next)
+		last = last->next;
+	if (last)
+		last->next = rest;
+	*list = all ? all : rest;
+	return *list ? 0 : r;
 }
 
 // ferry_providers lists the providers that the library has, with nothing but their

@@ -38,7 +38,8 @@ func choose(infos []libfabric.Info, p *params, j job, t topology) []candidate {
 	seen := map[string]bool{}
 	for i := range infos {
 		info := &infos[i]
-		// The library lists what differs in details that we leave to it once more.
+		// The library lists once more what differs in details that we leave to it, or is
+		// less than what came before.
 		if key := fmt.Sprint(info.String(), info.AddressFormat); seen[key] {
 			continue
 		} else {

@@ -357,7 +357,7 @@ func TestTagsOf48BitsLeaveRoomForThoseIds(t *testing.T) {
 		"packed":   "[packed 17/14/16]",
 		"22/10/15": "[packed 22/10/15]",
 	} {
-		all, err := layoutsFor(&cxi, name, v1_17)
+		all, _, err := layoutsFor(&cxi, name, v1_17)
 		if got := fmt.Sprint(all); got != want || err != nil {
 			t.Errorf("%s: %s, %v; want %s", name, got, err, want)
 		}
@@ -365,7 +365,7 @@ func TestTagsOf48BitsLeaveRoomForThoseIds(t *testing.T) {
 			check(t, l, 48)
 		}
 	}
-	if all, err := layoutsFor(&cxi, "22/18/23", v1_17); err == nil || !strings.Contains(err.Error(), "tags of 48 bits") {
+	if all, _, err := layoutsFor(&cxi, "22/18/23", v1_17); err == nil || !strings.Contains(err.Error(), "tags of 48 bits") {
 		t.Errorf("%v, %v", all, err)
 	}
 }

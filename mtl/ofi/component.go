@@ -44,6 +44,7 @@ type params struct {
 	Layout   string        `param:"layout" default:"auto" level:"tuner" scope:"process" doc:"Where the sender of a message stands: data (in completion data, beside the tag), packed (in the tag), or packed with the bits of id/source/tag, such as 22/18/23; auto: data where the provider can, and nothing that is known of it speaks against that. All processes need the same."`
 	Wait     string        `param:"wait" default:"auto" choices:"auto,fd,poll" level:"tuner" scope:"process" doc:"How an idle process hears of messages: through a descriptor (fd) or by polling every millisecond (poll); auto: fd where ranks outnumber processors and the provider can, because it slows down those that are not idle."`
 	Deadline time.Duration `param:"selftest_timeout" default:"10s" min:"1ms" level:"tuner" scope:"process" doc:"How long libfabric may take to list its providers, and each provider to open and to pass its test."`
+	Selftest string        `param:"selftest" default:"short" choices:"short,long" level:"tuner" scope:"process" doc:"How thoroughly a provider is tested when it opens; ferry matrix has the long form."`
 	Connect  time.Duration `param:"connect_timeout" default:"60s" min:"100ms" level:"tuner" scope:"process" doc:"How long a peer may take nothing at all, although messages wait for it and none is on its way, until they fail: its session is over, or its process is stopped."`
 	Warn     bool          `param:"warn" default:"true" level:"user" scope:"process" doc:"Whether rank 0 says on standard error that a provider has failed its test, or is not used for a defect, and what is used in its place."`
 	Sysfs    string        `param:"sysfs" default:"/sys" level:"developer" scope:"process" doc:"Where the system shows its devices: providers whose hardware is there come first."`
@@ -144,7 +145,7 @@ func (ofi) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 		if what := missed(all, c, p.ProviderInclude); what != "" && p.Warn && env.Identity.Proc.Rank == 0 {
 			warn(what)
 		}
-		m.about.Notes = o.notes
+		m.about.Notes = append(o.notes, m.about.Notes...)
 		m.about.Candidates = append(described(all), o.unavailable(p.ProviderInclude)...)
 		for k := range all {
 			switch d := &m.about.Candidates[k]; {

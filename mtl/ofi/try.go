@@ -1,6 +1,7 @@
 package ofi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,7 +92,7 @@ func within[T any](ctx context.Context, deadline time.Duration, name string, f f
 
 // try opens a candidate and tests it, with each layout that may serve.
 func try(ctx context.Context, env mtl.Env, p *params, lib *libfabric.Library, c *candidate) (*module, error) {
-	layouts, err := layoutsFor(c.info, p.Layout, lib.Version())
+	layouts, why, err := layoutsFor(c.info, p.Layout, lib.Version())
 	if err != nil {
 		return nil, err
 	}
@@ -105,9 +106,15 @@ func try(ctx context.Context, env mtl.Env, p *params, lib *libfabric.Library, c 
 				return openTested(given, env, p, lib, c, l, fd)
 			}, func(m *module) { m.Close() })
 			if err == nil {
+				if why != "" && !l.data {
+					m.about.Notes = append(m.about.Notes, "a message has its sender in the tag: "+why)
+				}
 				return m, nil
 			}
 			failed = err
+			if l.data {
+				why = err.Error()
+			}
 			var step *libfabric.Error
 			if ctx.Err() != nil || errors.Is(err, errHangs) || errors.Is(err, errGivenUp) {
 				return nil, err
@@ -134,40 +141,47 @@ func waitsFor(wait string, crowded bool) []bool {
 	return []bool{false}
 }
 
-// layoutsFor returns the layouts to try in a version of the library, best first.
-func layoutsFor(info *libfabric.Info, name string, v libfabric.Version) ([]layout, error) {
+// layoutsFor returns the layouts to try in a version of the library, best first, and why
+// the sender of a message is not in completion data where nobody has asked for that.
+func layoutsFor(info *libfabric.Info, name string, v libfabric.Version) (all []layout, why string, err error) {
 	width := usable(info.TagFormat)
-	_, pack := needs(info.Provider, Pack, v)
-	canData := info.Directed && info.CQData >= dataBytes && !pack
-	_, prefer := needs(info.Provider, Prefer, v)
+	lacks := ""
+	if what, ok := needs(info.Provider, Pack, v); ok {
+		lacks = what
+	} else if info.CQData < dataBytes || !info.Directed {
+		lacks = "it lacks completion data or receives from one address (FI_DIRECTED_RECV)"
+	}
+	prefers, _ := needs(info.Provider, Prefer, v)
 	var asked []bool // with data, or not
 	switch {
-	case name == "data" && !canData:
-		return nil, errors.New("it lacks completion data, or receives and probes from one address, and mtl.ofi.layout asks for them")
+	case name == "data" && lacks != "":
+		return nil, "", fmt.Errorf("mtl.ofi.layout=data can't be: %s", lacks)
 	case name == "data":
 		asked = []bool{true}
-	case name == "packed" || name == "auto" && (!canData || prefer):
+	case name == "packed":
 		asked = []bool{false}
 	case name == "auto":
+		why = cmp.Or(lacks, prefers)
 		asked = []bool{true, false}
+		if why != "" {
+			asked = asked[1:]
+		}
 	default:
 		l, err := parseLayout(name, width)
-		return []layout{l}, err
+		return []layout{l}, "", err
 	}
-	var all []layout
-	var failed error
 	for _, data := range asked {
-		l, err := newLayout(width, data)
-		if err != nil {
-			failed = err
+		l, failed := newLayout(width, data)
+		if failed != nil {
+			err = failed
 			continue
 		}
 		all = append(all, l)
 	}
-	if len(all) == 0 {
-		return nil, failed
+	if len(all) > 0 {
+		err = nil
 	}
-	return all, nil
+	return all, why, err
 }
 
 // openTested opens an endpoint and tests it, until ctx ends.
@@ -180,7 +194,7 @@ func openTested(ctx context.Context, env mtl.Env, p *params, lib *libfabric.Libr
 	m := newModule(env, lib, ep, c, l, p)
 	if err = m.begin(c, p.Buffers); err == nil {
 		wait := newPatience(p.Deadline)
-		err = selfTest(m, func() bool { return wait.over() || ctx.Err() != nil })
+		err = selfTest(m, p.Selftest == "long", p.Deadline/10, func() bool { return wait.over() || ctx.Err() != nil })
 	}
 	if err != nil {
 		m.broken = err // it may bring nothing to its end: Close does not wait for that

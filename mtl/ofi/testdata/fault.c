@@ -16,6 +16,10 @@
 //	cancel        once FABRIC_FAULT_NOW is set, the receive that was posted last ends
 //	              as canceled, and so do probes that find nothing
 //
+//	order         its version is 2.1, and a receive from any source takes its place behind
+//	              the next one from one address
+//	undirected    no provider has receives from one address
+//
 //	handlers_load, handlers_start, handlers_open, handlers_insert, handlers_send
 //	              then it takes SIGSEGV and SIGTERM, once, without a stack of their own, and
 //	              exits on them
@@ -80,7 +84,7 @@ __attribute__((constructor)) static void load(void)
 
 uint32_t fi_version(void)
 {
-	return fault("old") ? FI_VERSION(1, 5) : ((uint32_t(*)(void))real("fi_version"))();
+	return fault("old") ? FI_VERSION(1, 5) : fault("order") ? FI_VERSION(2, 1) : ((uint32_t(*)(void))real("fi_version"))();
 }
 
 int fi_getinfo(uint32_t v, const char *node, const char *service, uint64_t flags, const struct fi_info *hints, struct fi_info **out)
@@ -94,6 +98,8 @@ int fi_getinfo(uint32_t v, const char *node, const char *service, uint64_t flags
 		sleep(LONG);
 	if (tcp && fault("crash_tcp"))
 		raise(SIGSEGV);
+	if (fault("undirected") && hints && hints->caps & FI_DIRECTED_RECV)
+		return -FI_ENODATA;
 	return ((__typeof__(&fi_getinfo))real("fi_getinfo"))(v, node, service, flags, hints, out);
 }
 
@@ -135,13 +141,46 @@ static ssize_t cq_readerr(struct fid_cq *cq, struct fi_cq_err_entry *e, uint64_t
 	return r;
 }
 
+// The receive from any source that is to come behind the next one.
+static struct fi_msg_tagged late;
+static struct iovec late_parts[2];
+static uint64_t late_flags;
+
+static void post_late(void)
+{
+	if (late.context && real_tagged->recvmsg(last_ep, &late, late_flags) == 0)
+		late.context = NULL;
+}
+
 static ssize_t trecvmsg(struct fid_ep *ep, const struct fi_msg_tagged *m, uint64_t flags)
 {
+	if (fault("order") && !(flags & (FI_PEEK | FI_CLAIM)) && m->addr == FI_ADDR_UNSPEC) {
+		post_late();
+		last_ep = ep;
+		late = *m;
+		late_flags = flags;
+		memcpy(late_parts, m->msg_iov, m->iov_count * sizeof(struct iovec));
+		late.msg_iov = late_parts;
+		return 0;
+	}
+	if (fault("order")) {
+		ssize_t r = real_tagged->recvmsg(ep, m, flags);
+		post_late();
+		return r;
+	}
 	if (!(flags & FI_PEEK)) {
 		last_ep = ep;
 		last_receive = m->context;
 	}
 	return real_tagged->recvmsg(ep, m, flags);
+}
+
+static struct fi_ops_ep ep_ops, *real_ep;
+
+static ssize_t cancel(struct fid *f, void *context)
+{
+	post_late();
+	return real_ep->cancel(f, context);
 }
 
 static ssize_t tsend(struct fid_ep *ep, const void *buf, size_t n, void *desc, fi_addr_t to, uint64_t tag, void *context)
@@ -193,12 +232,17 @@ static int endpoint(struct fid_domain *d, struct fi_info *info, struct fid_ep **
 			tagged_ops.inject = tinject;
 		}
 		(*ep)->tagged = &tagged_ops;
+		real_ep = (*ep)->ops;
+		ep_ops = *real_ep;
+		ep_ops.cancel = cancel;
+		(*ep)->ops = &ep_ops;
 	}
 	return r;
 }
 
 static ssize_t cq_read(struct fid_cq *cq, void *buf, size_t n)
 {
+	post_late();
 	if (fault("stray") && strays < now())
 		return -FI_EAVAIL;
 	if (fault("cancel") && now() && last_receive) {
