@@ -173,6 +173,11 @@ func TestBig(t *testing.T) {
 	for _, path := range []string{"off", "cma", "memory"} {
 		t.Run(path, func(t *testing.T) { run(t, 2, "big", mib, "FERRY_BTL_SHM_SINGLE_COPY="+path, "SOAK_PATH="+path) })
 	}
+	for _, provider := range []string{"tcp;ofi_rxm", "sockets"} { // sockets takes 8 MiB at most, the other whatever there is
+		t.Run(provider, func(t *testing.T) {
+			run(t, 2, "big", mib, append(overNetwork(t), "FERRY_MTL_OFI_PROVIDER_INCLUDE="+provider)...)
+		})
+	}
 }
 
 func big(ctx context.Context, s *mpi.Session, c *mpi.Comm) (err error) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"sync"
 
 	"github.com/ferrympi/ferry/framework"
@@ -16,7 +17,7 @@ type Options struct {
 	CIDBits      int   // 22
 	SourceBits   int   // 18
 	TagBits      int   // 24
-	MaxMessage   int64 // 1 GiB
+	MaxMessage   int64 // no limit
 	Inject       int   // 64
 	Eager        int64 // 4096, or Inject if that is more
 	ControlLimit int   // 256
@@ -28,7 +29,7 @@ func (o Options) filled() Options {
 	o.CIDBits = cmp.Or(o.CIDBits, 22)
 	o.SourceBits = cmp.Or(o.SourceBits, 18)
 	o.TagBits = cmp.Or(o.TagBits, 24)
-	o.MaxMessage = cmp.Or(o.MaxMessage, 1<<30)
+	o.MaxMessage = cmp.Or(o.MaxMessage, math.MaxInt64)
 	o.Inject = cmp.Or(o.Inject, 64)
 	o.Eager = cmp.Or(o.Eager, max(4096, int64(o.Inject)))
 	o.ControlLimit = cmp.Or(o.ControlLimit, 256)

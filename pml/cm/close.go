@@ -120,6 +120,9 @@ func (p *peer) refuse() {
 		if r.c == c && r.state == posted && (r.p == p || r.p == nil) {
 			r.end(err)
 		}
+		if r.c == c && r.state == announced && r.p == p {
+			r.end(err)
+		}
 		if r.c == c && r.state == sent && r.p == p {
 			r.fail(err) // the network has its buffer, for a message that nobody asks for
 		}
@@ -159,7 +162,7 @@ func (m *Module) inquire() {
 		case r.c == nil:
 		case r.state == posted:
 			r.c.inquire(r.source())
-		case r.state == sent: // nobody may receive it
+		case r.state == sent || r.state == announced: // nobody may receive it
 			r.p.inquire()
 		}
 	}
@@ -358,5 +361,9 @@ func (m *Module) reapedOne(msg *message) {
 	}
 	m.reaper.found = true
 	msg.from, _ = msg.c.tookOut(&msg.op.Result) // of a rank that isn't there: dropped too
-	msg.discard()
+	if msg.mustOpen() {
+		msg.open()
+	} else {
+		msg.discard()
+	}
 }

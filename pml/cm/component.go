@@ -14,7 +14,7 @@ import (
 
 // WireVersion is the version of cm's control messages and of the layout of its
 // ids. Peers with another one can't talk.
-const WireVersion = 2
+const WireVersion = 3
 
 // Component returns the component for the registry.
 func Component() pml.Component { return component{} }
@@ -63,6 +63,13 @@ func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 	if m.caps.ControlLimit < controlSize {
 		return nil, fmt.Errorf("%w: pml cm: mtl %s takes control messages of %d bytes, and %d are needed",
 			framework.ErrUnsupported, m.name, m.caps.ControlLimit, controlSize)
+	}
+	if m.cuts = m.caps.MaxMessage < unlimited; m.cuts {
+		m.least = headSize
+		m.longs = longs{sends: map[uint64]*request{}, tags: map[int32]*request{}}
+	}
+	if m.caps.MaxMessage < headSize {
+		return nil, fmt.Errorf("%w: pml cm: mtl %s takes messages of at most %d bytes, and %d are needed", framework.ErrUnsupported, m.name, m.caps.MaxMessage, headSize)
 	}
 	if m.ids, err = layIDs(m.caps.CIDBits); err != nil {
 		return nil, fmt.Errorf("pml cm: mtl %s: %w", m.name, err)

@@ -19,9 +19,10 @@ const (
 	controlAnswer  = 4 // I heard that you have closed it, and have sent you that many messages
 	controlGoodbye = 5 // my session is over, and I have sent you that many messages on all communicators
 	controlRefused = 6 // an answer: I am not in it, nor will I be
+	controlTake    = 7 // send me that much of the message with that number, in parts with that tag; local is the tag, sent are number, bytes, and bytes of a part
 )
 
-var controlNames = [...]string{"", "request", "reply", "closed", "closed, answered", "goodbye", "refused"}
+var controlNames = [...]string{"", "request", "reply", "closed", "closed, answered", "goodbye", "refused", "take"}
 
 // controlSize is the size of every control message.
 const controlSize = 72
@@ -61,7 +62,7 @@ func parseControl(b []byte) (f control, err error) {
 	if len(b) != controlSize {
 		return f, fmt.Errorf("control message of %d bytes, want %d", len(b), controlSize)
 	}
-	if head := le.Uint32(b); head>>8 != WireVersion || head&0xff < controlRequest || head&0xff > controlRefused {
+	if head := le.Uint32(b); head>>8 != WireVersion || head&0xff < controlRequest || head&0xff > controlTake {
 		return f, fmt.Errorf("control message that begins with %#x", head)
 	}
 	if le.Uint32(b[44:]) != 0 {
@@ -197,6 +198,8 @@ func (m *Module) takeControl(f *control) {
 		q.end(c.Rest.RecvReply(&q.closing)) // it may have lost what it was told, see unpark
 	case controlClosed, controlAnswer, controlRefused:
 		q.closed(f)
+	case controlTake:
+		q.take(f)
 	}
 }
 
@@ -219,7 +222,7 @@ func (p *peer) act(act cid.Action) {
 // unknown takes a control message of a communicator that is not here: one that is
 // about to be made, or one that has been closed.
 func (m *Module) unknown(f *control) {
-	if f.typ == controlReply || f.typ == controlAnswer || f.typ == controlRefused {
+	if f.typ == controlReply || f.typ == controlAnswer || f.typ == controlRefused || f.typ == controlTake {
 		return // an answer to what was closed meanwhile
 	}
 	if !m.comms.Over(f.id) {

@@ -32,6 +32,11 @@
 //     and counts it, so that its senders complete and the id can be used again
 //     (close.go; cid.Rest says when).
 //
+// # Long messages
+//
+// What is longer than the network takes travels in parts, behind a head that is matched in
+// its place (long.go). It asks for the parts by control messages.
+//
 // # Who goes
 //
 // A process that closes its last session says goodbye (leave.go). One that dies is

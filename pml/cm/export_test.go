@@ -31,3 +31,13 @@ func set(v *int, n int) (undo func()) {
 	*v = n
 	return func() { *v = old }
 }
+
+// Head is what stands for the number-th message of total bytes from one process to
+// another, which comes in parts.
+func Head(to, from uint64, number, total uint64) []byte {
+	h := head{to: to, from: from, number: number, total: total, part: 1}
+	return h.put(nil)
+}
+
+// HeadSize is the length of a head, in bytes.
+const HeadSize = headSize

@@ -14,7 +14,6 @@ import (
 
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/mtl/mtltest"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/pml/pmltest"
@@ -378,15 +377,12 @@ func TestLimitsOfALayoutAreClearErrors(t *testing.T) {
 	if !errors.Is(err, framework.ErrUnsupported) || !strings.Contains(err.Error(), "close communicators") || n != 65 {
 		t.Errorf("communicator %d of 64: %v", n, err)
 	}
-	w = pmltest.OpenWorld(t, stack(mtltest.Options{MaxMessage: 1000, SourceBits: 1}), 2)
-	c := w.Comms(t, cid.PolicyAgree)
-	err = c[0].Send(t.Context(), pml.Buffer{Bytes: make([]byte, 1001)}, 1, 1, pml.PointToPoint, pml.Standard)
-	if !errors.Is(err, framework.ErrUnsupported) || !errors.Is(err, mtl.ErrTooLong) || !strings.Contains(err.Error(), "1000") {
-		t.Errorf("a message above the limit: %v", err)
-	}
 	w = pmltest.OpenWorld(t, stack(mtltest.Options{SourceBits: 1}), 3)
 	if _, err := w.Comm(cid.PolicyAgree); !errors.Is(err, framework.ErrUnsupported) {
 		t.Errorf("three members, and one bit for a rank: %v", err)
+	}
+	if _, err := pmltest.NewWorld(stack(mtltest.Options{MaxMessage: 60}), 1); !errors.Is(err, framework.ErrUnsupported) || !strings.Contains(err.Error(), "60 bytes") {
+		t.Errorf("a network of 60 bytes: %v", err)
 	}
 	if _, err := pmltest.NewWorld(stack(mtltest.Options{CIDBits: 4}), 1); !errors.Is(err, framework.ErrUnsupported) {
 		t.Errorf("4 bits for an id: %v", err)

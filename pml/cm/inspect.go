@@ -26,7 +26,7 @@ func (m *Module) inspect() pml.Inspection {
 			continue
 		}
 		p := pml.Pending{Peer: r.source(), Tag: r.tag, Bytes: r.buf.Len(), Plane: r.plane, State: stateNames[r.state], Wait: r.Awaited()}
-		if r.send || r.state == receiving {
+		if r.send || r.state == receiving || r.state == assembling {
 			sends[r.c] = append(sends[r.c], p)
 		} else {
 			posted[r.c] = append(posted[r.c], p)

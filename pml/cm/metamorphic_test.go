@@ -33,6 +33,8 @@ func variants() []pmltest.Variant {
 	add("nothing is done at once", cid.PolicyLazy, mtltest.Options{Faults: mtltest.Faults{NeverInject: true}})
 	add("late messages and late cancels", cid.PolicyLazy, mtltest.Options{Faults: mtltest.Faults{Polls: 3}})
 	add("late messages and late cancels, agreed", cid.PolicyAgree, mtltest.Options{Faults: mtltest.Faults{Polls: 3}})
+	add("messages in parts", cid.PolicyLazy, mtltest.Options{MaxMessage: 20000})
+	add("messages in parts, late", cid.PolicyAgree, mtltest.Options{MaxMessage: 40000, Faults: mtltest.Faults{Polls: 3, NeverInject: true}})
 	node := func(name string, nodes int, policy cid.Policy, opt mtltest.Options) {
 		all = append(all, pmltest.Variant{Name: name, Policy: policy, Stack: onNodes(nodes, opt)})
 	}

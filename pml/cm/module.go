@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/ferrympi/ferry/cid"
@@ -24,6 +25,9 @@ type Module struct {
 	source progress.Source // mtl, converted once
 	caps   mtl.Caps
 	ids    ids
+	cuts   bool  // the MTL has a limit, and longer messages come in parts
+	least  int64 // bytes that a receive has room for at least
+	longs  longs
 
 	comms     base.Comms[comm]
 	procs     base.Procs[*proc]
@@ -51,8 +55,11 @@ type Module struct {
 
 // Offer implements pml.Module.
 func (m *Module) Offer() pml.Offer {
-	return pml.Offer{PML: "cm", Version: WireVersion, Priority: component{}.Info().Priority,
-		Detail: fmt.Sprintf("mtl %s: %s", m.name, m.mtl.Offer())}
+	detail := fmt.Sprintf("mtl %s: %s", m.name, m.mtl.Offer())
+	if m.cuts {
+		detail += ", in parts" // both look for heads, or neither does
+	}
+	return pml.Offer{PML: "cm", Version: WireVersion, Priority: component{}.Info().Priority, Detail: detail}
 }
 
 // Addresses implements pml.Module.
@@ -65,8 +72,16 @@ func (m *Module) CIDs() *cid.Table { return m.comms.Table }
 
 // Caps implements pml.Module.
 func (m *Module) Caps() pml.Caps {
-	return pml.Caps{TagMax: 1<<m.caps.TagBits - 1, MaxMessage: m.caps.MaxMessage, Steps: []int{m.caps.Inject}}
+	caps := pml.Caps{TagMax: 1<<m.caps.TagBits - 1, MaxMessage: math.MaxInt64, Steps: []int{m.caps.Inject}}
+	if m.caps.MaxMessage <= mostStep && m.caps.MaxMessage > int64(m.caps.Inject) {
+		caps.Steps = append(caps.Steps, int(m.caps.MaxMessage))
+	}
+	return caps
 }
+
+// mostStep is the longest message that counts as a step: tests go by those, and have
+// memory for no more.
+const mostStep = 1 << 20
 
 // Learn implements pml.Module.
 func (m *Module) Learn(peer framework.Life, card framework.Card) error {
@@ -185,6 +200,9 @@ func (m *Module) Route(peer framework.Life) pml.Route {
 	route.Transport, route.Device, route.Provider = m.name, cmp.Or(d.Device, d.Provider, d.Mode), d.Provider
 	if d.Mode != "" {
 		route.Notes = append(route.Notes, "tags: "+d.Mode)
+	}
+	if m.cuts {
+		route.Notes = append(route.Notes, fmt.Sprintf("messages above %d bytes travel in parts", m.caps.MaxMessage))
 	}
 	route.Notes = append(route.Notes, d.Notes...)
 	return route

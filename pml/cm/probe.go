@@ -27,6 +27,13 @@ type message struct {
 	plane   pml.Plane
 	r       *request
 	next    *message
+
+	// Of one that has the length of a head, see long.go.
+	opening, isOpen, isHead bool
+	found                   mtl.Result // the probe's
+	contents                [headSize]byte
+	head                    head
+	err                     error // in place of the contents
 }
 
 // purpose says for whom a probe is.
@@ -57,6 +64,7 @@ func (m *Module) newMessage(c *comm, plane pml.Plane) *message {
 func (m *Module) freeMessage(msg *message) {
 	c := msg.c
 	msg.c, msg.r, msg.from, msg.fetches, msg.purpose = nil, nil, nil, false, forCaller
+	msg.isOpen, msg.isHead, msg.err = false, false, nil
 	msg.next = m.freeMessages
 	m.freeMessages = msg
 	c.probing--
@@ -66,9 +74,17 @@ func (m *Module) freeMessage(msg *message) {
 // Done implements mtl.Owner.
 func (msg *message) Done(*mtl.Op) {
 	m := msg.c.m
+	was := msg.opening
+	if was {
+		msg.opened()
+	}
 	switch {
+	case msg.purpose == forReaper && was:
+		msg.discard()
 	case msg.purpose == forReaper:
 		m.reapedOne(msg)
+	case msg.purpose == forPuller && was:
+		msg.place()
 	case msg.purpose == forPuller:
 		msg.pulled()
 	case !msg.fetches:
@@ -91,7 +107,11 @@ func (msg *message) status() pml.Status {
 func (msg *message) giveTo(r *request) {
 	r.state = receiving
 	r.p, msg.r = msg.from, r
-	msg.fetch(r.target())
+	if msg.isOpen {
+		msg.handOver()
+	} else {
+		msg.fetch(r.target())
+	}
 }
 
 // fetch receives a claimed message into buf.
@@ -104,7 +124,13 @@ func (msg *message) fetch(buf []byte) {
 }
 
 // discard drops a claimed message that nobody will receive. Lock held.
-func (msg *message) discard() { msg.fetch(nil) }
+func (msg *message) discard() {
+	if msg.isOpen {
+		msg.drop()
+	} else {
+		msg.fetch(nil)
+	}
+}
 
 // ask probes the network once for a message. nil: there is none. With claim
 // the message is the caller's. Lock held, and released while the network answers.
@@ -129,6 +155,12 @@ func (c *comm) ask(src, tag int, plane pml.Plane, claim bool) (*message, error) 
 				msg.discard()
 				return nil, err
 			}
+			if err == nil && claim && msg.mustOpen() {
+				msg.asked.Reset()
+				if msg.open(); !msg.isOpen {
+					m.engine.Wait(nil, &msg.asked, nil)
+				}
+			}
 			if err == nil {
 				return msg, nil
 			}
@@ -150,16 +182,24 @@ func (c *comm) find(ctx context.Context, src, tag int, plane pml.Plane, claim bo
 		if msg := c.findKept(src, tag, plane, claim); msg != nil {
 			return msg, nil
 		}
-		if c.pulling[plane].left == 0 {
+		if c.pulling[plane].left > 0 {
+			if err := c.m.awaitPull(ctx); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		msg, err := c.ask(src, tag, plane, claim)
+		if msg == nil && err == nil {
 			break
 		}
-		if err := c.m.awaitPull(ctx); err != nil {
-			return nil, err
+		if err != nil || claim || !c.m.cuts || msg.op.Bytes != headSize {
+			return msg, err
 		}
-	}
-	msg, err := c.ask(src, tag, plane, claim)
-	if msg != nil || err != nil {
-		return msg, err
+		from := c.peer(int(msg.op.Source)) // it may be longer than it looks
+		c.m.freeMessage(msg)
+		if c.pull(plane, from); c.pulling[plane].left == 0 {
+			break
+		}
 	}
 	if msg := c.findKept(src, tag, plane, claim); msg != nil { // it was pulled meanwhile
 		return msg, nil

@@ -57,16 +57,34 @@ func (msg *message) pulled() {
 		c.endPull(plane)
 		return
 	}
-	msg.purpose = forCaller
 	p, err := c.tookOut(&msg.op.Result)
-	if msg.from = p; err != nil {
+	if msg.from = p; msg.mustOpen() {
+		msg.open()
+		return
+	}
+	if err != nil {
 		msg.discard()
-	} else if r := c.firstDeferred(p, int(msg.op.Tag), plane); r != nil {
+		c.pullNext(plane)
+		return
+	}
+	msg.place()
+}
+
+// place puts a message that was pulled where it belongs.
+func (msg *message) place() {
+	c, plane, p := msg.c, msg.plane, msg.from
+	msg.purpose = forCaller
+	if r := c.firstDeferred(p, int(msg.op.Tag), plane); r != nil {
 		c.dropDeferred(r)
 		msg.giveTo(r)
 	} else {
 		c.keep(msg, p)
 	}
+	c.pullNext(plane)
+}
+
+// pullNext goes on with a pull, or ends it.
+func (c *comm) pullNext(plane pml.Plane) {
 	if left := &c.pulling[plane].left; *left == 1 || c.Closed() {
 		c.endPull(plane)
 	} else {

@@ -12,19 +12,22 @@ import (
 type state uint8
 
 const (
-	idle      state = iota // in the free list
-	held                   // send: waits for the peer's id of the communicator
-	sent                   // send: the MTL has it
-	posted                 // receive: the MTL has it
-	deferred               // receive: waits until queues have been looked through, see pull
-	seeking                // receive: probes once whether its message is here already
-	receiving              // receive: has its message, whose contents come
-	doubtful               // the network has failed it, see doubt
-	complete               // done, the user has not taken it yet
-	returned               // done and taken, but the MTL still has op
+	idle       state = iota // in the free list
+	held                    // send: waits for the peer's id of the communicator
+	sent                    // send: the MTL has it
+	posted                  // receive: the MTL has it
+	deferred                // receive: waits until queues have been looked through, see pull
+	seeking                 // receive: probes once whether its message is here already
+	receiving               // receive: has its message, whose contents come
+	announced               // send: the MTL has the head, or the receiver, see long.go
+	parting                 // send: the MTL has a part
+	assembling              // receive: the MTL has the receive of a part
+	doubtful                // the network has failed it, see doubt
+	complete                // done, the user has not taken it yet
+	returned                // done and taken, but the MTL still has op
 )
 
-var stateNames = [...]string{"idle", "queued", "offered", "posted", "posted", "posted", "receiving", "failed", "complete", "complete"}
+var stateNames = [...]string{"idle", "queued", "offered", "posted", "posted", "posted", "receiving", "offered", "sending", "receiving", "failed", "complete", "complete"}
 
 // request is a send or a receive. Requests are made once and used again; their
 // memory is bounded by the most that were ever in progress at a time.
@@ -41,7 +44,8 @@ type request struct {
 	c      *comm
 	p      *peer // send: the receiver; receive: the sender, nil for any
 	buf    pml.Buffer
-	bounce []byte // what the MTL reads or writes in buf's place, if buf has a layout
+	bounce []byte // what the MTL reads or writes in buf's place, if buf has a layout or no room for a head
+	parts  *parts // of a message that comes in parts; kept for the next one
 	tag    int
 	why    error // of a receive that is being withdrawn, or seeks, and of a doubtful one: what it ends with
 	user   bool  // of a receive that is being withdrawn: its user wants it
@@ -133,6 +137,12 @@ func (o *operation) Done(op *mtl.Op) {
 		r.received(&op.Result)
 	case receiving:
 		r.receivedClaimed(&op.Result)
+	case announced:
+		r.headSent(op.Err)
+	case parting:
+		r.partSent(op.Err)
+	case assembling:
+		r.partReceived(&op.Result)
 	case returned:
 		r.Release()
 	}
@@ -159,11 +169,14 @@ func (r *request) Cancel() {
 // ends when the MTL has given it up.
 func (r *request) end(err error) {
 	switch r.state {
-	case posted:
+	case posted, assembling:
 		if r.why == nil {
 			r.why = err
 		}
 		r.m.mtl.Cancel(&r.op)
+	case announced:
+		r.forgetParts()
+		r.fail(err)
 	case doubtful:
 		r.fail(err)
 	case deferred:

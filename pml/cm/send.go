@@ -3,7 +3,6 @@ package cm
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
@@ -62,9 +61,6 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 		gone = p.proc.connect()
 	}
 	n := buf.Len()
-	if n > m.caps.MaxMessage {
-		return nil, fmt.Errorf("%w: %w: %d bytes, and mtl %s takes %d: send it in parts", framework.ErrUnsupported, mtl.ErrTooLong, n, m.name, m.caps.MaxMessage)
-	}
 	r := m.newRequest(c)
 	m.sends++
 	r.send, r.mode, r.plane = true, mode, plane
@@ -109,8 +105,13 @@ func (r *request) transmit() {
 	if r.mode == pml.Synchronous {
 		mode = mtl.Synchronous
 	}
+	b := r.contents()
+	if m.cuts && r.mustCut(b) {
+		r.announce(b)
+		return
+	}
 	r.state, r.busy = sent, true
-	done, err := m.mtl.Send(&r.op, p.proc.to, mtl.Envelope{CID: p.word | uint32(r.plane), Source: int32(r.c.Spec.Rank), Tag: int32(r.tag)}, r.contents(), mode)
+	done, err := m.mtl.Send(&r.op, p.proc.to, mtl.Envelope{CID: p.word | uint32(r.plane), Source: int32(r.c.Spec.Rank), Tag: int32(r.tag)}, b, mode)
 	if err != nil {
 		r.busy = false
 		r.doubt(r.sendError(err))

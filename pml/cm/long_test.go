@@ -1,0 +1,191 @@
+package cm_test
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mtl/mtltest"
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/cm"
+	"github.com/ferrympi/ferry/pml/pmltest"
+)
+
+// partOptions are those of a network whose longest message is shorter than most.
+var partOptions = mtltest.Options{MaxMessage: 1000, Inject: 1000}
+
+func TestContractInParts(t *testing.T) {
+	pmltest.Run(t, stack(partOptions), cid.PolicyAgree)
+	late := partOptions
+	late.Faults = mtltest.Faults{Polls: 5}
+	pmltest.Run(t, stack(late), cid.PolicyLazy)
+}
+
+// numbers is a message of n bytes.
+func numbers(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i ^ i>>8)
+	}
+	return b
+}
+
+// TestMessageInPartsIsTruncatedAsOthersAre: whatever room there is, less than a head's too,
+// the buffer has the beginning, nothing is written beyond it, and the full length is told.
+func TestMessageInPartsIsTruncatedAsOthersAre(t *testing.T) {
+	c := pmltest.OpenWorld(t, stack(partOptions), 2).Comms(t, cid.PolicyAgree)
+	for _, n := range []int{1001, 5000, cm.HeadSize} {
+		for _, room := range []int{0, 1, cm.HeadSize - 1, cm.HeadSize, cm.HeadSize + 1, 999, 1000, 1001, 2000, 5000, 6000} {
+			b := numbers(n)
+			s := start(t)(c[1].Isend(pml.Buffer{Bytes: b}, 0, 3, pml.PointToPoint, pml.Synchronous))
+			got := make([]byte, 7000)
+			st, err := c[0].Recv(t.Context(), pml.Buffer{Bytes: got[:room]}, pml.AnySource, pml.AnyTag, pml.PointToPoint)
+			if room < n {
+				wantErr(t, fmt.Sprintf("%d into %d", n, room), err, framework.ErrTruncate)
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			if st.Bytes != n || st.Source != 1 || st.Tag != 3 {
+				t.Errorf("%d into %d: %+v", n, room, st)
+			}
+			if k := min(n, room); !bytes.Equal(got[:k], b[:k]) || !bytes.Equal(got[k:], make([]byte, len(got)-k)) {
+				t.Errorf("%d into %d: the buffer is wrong", n, room)
+			}
+			if _, err := s.wait(t); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// TestProbesTellTheLengthOfAMessageInParts, and take no message before its turn.
+func TestProbesTellTheLengthOfAMessageInParts(t *testing.T) {
+	c := pmltest.OpenWorld(t, stack(partOptions), 2).Comms(t, cid.PolicyAgree)
+	var sends []started
+	lengths := []int{5, 5000, cm.HeadSize, 3000, 7}
+	for i, n := range lengths {
+		sends = append(sends, start(t)(c[1].Isend(pml.Buffer{Bytes: numbers(n)}, 0, i%2, pml.PointToPoint, pml.Standard)))
+	}
+	if st, err := c[0].Probe(t.Context(), pml.AnySource, 1, pml.PointToPoint); err != nil || st.Bytes != 5000 || st.Tag != 1 {
+		t.Errorf("%+v, %v", st, err)
+	}
+	for i, n := range lengths {
+		st, err := c[0].Probe(t.Context(), pml.AnySource, pml.AnyTag, pml.PointToPoint)
+		if err != nil || st.Bytes != n || st.Tag != i%2 {
+			t.Fatalf("message %d of %d bytes: probe found %+v, %v", i, n, st, err)
+		}
+		got := make([]byte, n)
+		if i%2 == 1 {
+			var claimed pml.Claimed
+			if claimed, st, err = c[0].Mprobe(t.Context(), 1, pml.AnyTag, pml.PointToPoint); err == nil && st.Bytes == n {
+				st, err = start(t)(claimed.Irecv(pml.Buffer{Bytes: got})).wait(t)
+			}
+		} else {
+			st, err = c[0].Recv(t.Context(), pml.Buffer{Bytes: got}, 1, pml.AnyTag, pml.PointToPoint)
+		}
+		if err != nil || st.Bytes != n || !bytes.Equal(got, numbers(n)) {
+			t.Errorf("message %d: %+v, %v", i, st, err)
+		}
+	}
+	for _, s := range sends {
+		if _, err := s.wait(t); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestMessageThatLooksLikeAHeadIsAMessage: one that a truncated receive has seen, say, and
+// its user sends on.
+func TestMessageThatLooksLikeAHeadIsAMessage(t *testing.T) {
+	w := pmltest.OpenWorld(t, stack(partOptions), 2)
+	c := w.Comms(t, cid.PolicyAgree)
+	g := w.Group()
+	for _, b := range [][]byte{
+		cm.Head(g[0].Nonce, g[1].Nonce, 1, 1<<40),
+		cm.Head(g[1].Nonce, g[0].Nonce, 1, 1<<40),
+		cm.Head(g[0].Nonce, 77, 1, 1<<40),
+	} {
+		s := start(t)(c[1].Isend(pml.Buffer{Bytes: b}, 0, 1, pml.PointToPoint, pml.Standard))
+		got := make([]byte, 100)
+		st, err := c[0].Recv(t.Context(), pml.Buffer{Bytes: got}, 1, 1, pml.PointToPoint)
+		if err != nil || st.Bytes != len(b) || !bytes.Equal(got[:len(b)], b) {
+			t.Errorf("%+v, %v, % x", st, err, got[:len(b)])
+		}
+		if _, err := s.wait(t); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestMessageInPartsThatNobodyReceivesEndsForItsSender, when the receiver closes the
+// communicator.
+func TestMessageInPartsThatNobodyReceivesEndsForItsSender(t *testing.T) {
+	for _, look := range []bool{false, true} {
+		c := pmltest.OpenWorld(t, stack(partOptions), 2).Comms(t, cid.PolicyAgree)
+		s := start(t)(c[1].Isend(pml.Buffer{Bytes: numbers(5000)}, 0, 1, pml.PointToPoint, pml.Standard))
+		if look { // then it has been taken out of the network
+			if _, err := c[0].Probe(t.Context(), 1, 1, pml.PointToPoint); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c[0].Close()
+		if _, err := s.wait(t); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestDeathEndsAMessageInParts: of the receiver, whatever it has asked for, and of the
+// sender.
+func TestDeathEndsAMessageInParts(t *testing.T) {
+	defer cm.SetDoubtSteps(1)()
+	for name, receives := range map[string]bool{"not received": false, "received": true} {
+		t.Run(name, func(t *testing.T) {
+			w := pmltest.OpenWorld(t, stack(partOptions), 2)
+			c := w.Comms(t, cid.PolicyAgree)
+			s := start(t)(c[1].Isend(pml.Buffer{Bytes: numbers(5000)}, 0, 1, pml.PointToPoint, pml.Standard))
+			if _, err := c[0].Probe(t.Context(), 1, 1, pml.PointToPoint); err != nil {
+				t.Fatal(err)
+			}
+			if !receives {
+				w.Procs[1].Module.PeerFailed(w.Group()[0].Life, "killed")
+				_, err := s.wait(t)
+				wantErr(t, "the send", err, framework.ErrProcFailed)
+				return
+			}
+			if err := w.Kill(1); err != nil {
+				t.Fatal(err)
+			}
+			r := start(t)(c[0].Irecv(pml.Buffer{Bytes: make([]byte, 5000)}, 1, 1, pml.PointToPoint))
+			w.Procs[0].Module.PeerFailed(w.Group()[1].Life, "killed")
+			_, err := r.wait(t)
+			wantErr(t, "the receive", err, framework.ErrProcFailed)
+		})
+	}
+}
+
+func TestManyMessagesInPartsAtATimeDoNotMix(t *testing.T) {
+	c := pmltest.OpenWorld(t, stack(partOptions), 2).Comms(t, cid.PolicyLazy)
+	const n = 50
+	var all []started
+	bufs := make([][]byte, n)
+	for i := range n {
+		bufs[i] = make([]byte, 3000+i)
+		all = append(all, start(t)(c[0].Irecv(pml.Buffer{Bytes: bufs[i]}, 1, i%3, pml.PointToPoint)))
+	}
+	for i := range n {
+		all = append(all, start(t)(c[1].Isend(pml.Buffer{Bytes: bytes.Repeat([]byte{byte(i)}, 3000+i)}, 0, i%3, pml.PointToPoint, pml.Standard)))
+	}
+	for i, r := range all {
+		if st, err := r.wait(t); err != nil || i < n && st.Bytes != 3000+i {
+			t.Fatalf("%d: %+v, %v", i, st, err)
+		}
+	}
+	for i, b := range bufs {
+		if !bytes.Equal(b, bytes.Repeat([]byte{byte(i)}, len(b))) {
+			t.Errorf("message %d arrived changed", i)
+		}
+	}
+}
