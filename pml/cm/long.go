@@ -87,7 +87,7 @@ type parts struct {
 	rest   []byte     // what has not been sent or received
 	part   int64      // the longest part
 	tag    int32      // of the parts
-	whole  mtl.Result // receive: tag and length of the message
+	whole  mtl.Result // receive: of the message
 }
 
 // longs are a process's messages that come in parts.
@@ -99,15 +99,16 @@ type longs struct {
 }
 
 // mustCut reports whether a send travels in parts.
-func (r *request) mustCut(b []byte) bool {
-	if int64(len(b)) > r.m.caps.MaxMessage {
+func (r *request) mustCut() bool {
+	n := r.buf.Len()
+	if n > r.m.caps.MaxMessage {
 		return true
 	}
-	if len(b) != headSize {
+	if n != headSize {
 		return false
 	}
 	var room [headSize]byte
-	return bytes.HasPrefix(b, mark(room[:0], r.p.proc.Life.Nonce, r.m.env.Self.Nonce))
+	return bytes.HasPrefix(r.contents(), mark(room[:0], r.p.proc.Life.Nonce, r.m.env.Self.Nonce))
 }
 
 // announce sends the head. Lock held.
@@ -263,7 +264,7 @@ func (r *request) assemble(p *peer, h head, tag int32) {
 	}
 	l.tags[l.tag] = r
 	n := min(int64(h.total), r.buf.Len())
-	*r.parts = parts{tag: l.tag, whole: mtl.Result{Tag: tag, Bytes: int64(h.total)}, part: min(int64(h.part), m.caps.MaxMessage)}
+	*r.parts = parts{tag: l.tag, whole: mtl.Result{Source: int32(p.rank), Tag: tag, Bytes: int64(h.total)}, part: min(int64(h.part), m.caps.MaxMessage)}
 	if n > 0 {
 		b := r.buf.Bytes
 		if r.buf.Layout() != nil {
@@ -287,15 +288,13 @@ func (p *peer) takes(number uint64, n int64, x *parts) {
 
 // receivePart posts the receive of the next part, or ends the receive. Lock held.
 func (r *request) receivePart() {
+	r.state = assembling
 	if len(r.parts.rest) == 0 {
 		r.forgetParts()
-		if l := r.buf.Layout(); l != nil {
-			l.Unpack(r.buf.Bytes, r.bounce[:min(r.parts.whole.Bytes, l.Size())], 0)
-		}
-		r.got(r.p, &r.parts.whole)
+		r.received(&r.parts.whole)
 		return
 	}
-	r.state, r.busy = assembling, true
+	r.busy = true
 	e := mtl.Envelope{CID: r.c.word | planeParts, Source: int32(r.p.rank), Tag: r.parts.tag}
 	if err := r.m.mtl.Recv(&r.op, r.p.proc.to, e, r.parts.next()); err != nil {
 		r.busy = false

@@ -166,25 +166,21 @@ func (r *request) received(res *mtl.Result) {
 		r.fail(err)
 		return
 	}
-	if r.m.cuts && !r.arrived(p, res) {
+	if r.m.cuts && r.state != assembling && !r.arrived(p, res) {
 		return
 	}
-	if l := r.buf.Layout(); l != nil {
-		l.Unpack(r.buf.Bytes, r.bounce[:min(res.Bytes, l.Size())], 0)
-	}
-	r.got(p, res)
-}
-
-// got ends a receive whose message is in its buffer.
-func (r *request) got(p *peer, res *mtl.Result) {
 	p.took(r.plane, res.Bytes)
 	r.Status.Source, r.Status.Tag, r.Status.Bytes = p.rank, int(res.Tag), int(res.Bytes)
-	room := r.buf.Len()
+	room := int64(len(r.buf.Bytes))
+	if l := r.buf.Layout(); l != nil {
+		room = l.Size()
+		l.Unpack(r.buf.Bytes, r.bounce[:min(res.Bytes, room)], 0)
+	}
 	if res.Bytes > room {
 		r.Status.Err = base.Truncated(res.Bytes, room)
 	}
 	if m := r.m; m.env.Hooks != nil {
-		m.env.Event(pml.Event{Kind: pml.EventMatch, Peer: p.proc.Life, Comm: r.c.Spec.ID, Tag: int(res.Tag), Bytes: res.Bytes, Plane: r.plane})
+		m.env.Event(pml.Event{Kind: pml.EventMatch, Peer: p.proc.Life, Comm: c.Spec.ID, Tag: int(res.Tag), Bytes: res.Bytes, Plane: r.plane})
 	}
 	r.finish()
 }

@@ -105,13 +105,12 @@ func (r *request) transmit() {
 	if r.mode == pml.Synchronous {
 		mode = mtl.Synchronous
 	}
-	b := r.contents()
-	if m.cuts && r.mustCut(b) {
-		r.announce(b)
+	if m.cuts && r.mustCut() {
+		r.announce(r.contents())
 		return
 	}
 	r.state, r.busy = sent, true
-	done, err := m.mtl.Send(&r.op, p.proc.to, mtl.Envelope{CID: p.word | uint32(r.plane), Source: int32(r.c.Spec.Rank), Tag: int32(r.tag)}, b, mode)
+	done, err := m.mtl.Send(&r.op, p.proc.to, mtl.Envelope{CID: p.word | uint32(r.plane), Source: int32(r.c.Spec.Rank), Tag: int32(r.tag)}, r.contents(), mode)
 	if err != nil {
 		r.busy = false
 		r.doubt(r.sendError(err))
