@@ -195,6 +195,10 @@ func (a *Assembly) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	nodes := identity.LocalSize > 0 && identity.LocalSize < identity.Size
+	if a.fabric, err = a.registry.Spread(ctx, a.values, a.selections, nodes); err != nil {
+		return err
+	}
 	worlds := framework.NewWorlds(identity.Proc.Namespace)
 	a.giveUp = a.tellGivenUp
 	err = a.Stack.open(ctx, progress.Env{

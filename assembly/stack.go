@@ -31,6 +31,7 @@ type Stack struct {
 	env        progress.Env
 	hooks      pml.Hooks
 	giveUp     func(framework.Life, error) // pml.Env's
+	fabric     bool                        // an MTL is used for the sake of a network's hardware only, see mtl.Env
 
 	pmls   []PML       // by preference
 	node   PML         // to which others leave the processes of a node; none: no Module
@@ -188,7 +189,7 @@ func (s *Stack) openMover(ctx context.Context, choice framework.Choice, up any) 
 		}
 	case mtl.Component:
 		if up, ok := up.(mtl.Receiver); ok {
-			return c.Open(ctx, mtl.Env{Env: s.envOf(choice), Params: choice.Params, Upcall: up})
+			return c.Open(ctx, mtl.Env{Env: s.envOf(choice), Params: choice.Params, Upcall: up, Fabric: s.fabric})
 		}
 	}
 	return nil, wrongContract(choice)

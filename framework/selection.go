@@ -26,7 +26,8 @@ type Selection struct {
 	// by name.
 	Verdicts []Verdict
 
-	list *selectionList
+	list      *selectionList
+	preferred string // why the first of Chosen is there against the priorities; see Spread
 }
 
 // Select chooses among the components of kind. It takes all usable ones that
@@ -222,6 +223,8 @@ func (s *Selection) One() (Choice, error) {
 		v := s.verdict(c.Verdict.Name)
 		v.Status = StatusNotSelected
 		switch {
+		case s.preferred != "" && s.list.kind == PML && !s.list.allows(won.Name):
+			v.Reason = s.preferred
 		case len(s.list.names) > 0 && !s.list.exclude:
 			v.Reason = fmt.Sprintf("after %s in list %s", won.Name, s.list)
 		case v.Priority < won.Priority:

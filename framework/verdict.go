@@ -37,6 +37,9 @@ type Verdict struct {
 	Status   Status
 	Reason   string // why; empty only for StatusUsable and StatusSelected
 	Hint     string // what the user can do about it; may be empty
+	// Network names the hardware of a network that a usable MTL finds on this machine, such
+	// as "mlx5_0"; empty: none, or only plain interfaces. See Registry.Spread.
+	Network string
 
 	Took time.Duration // by its probe; 0 if it was not probed
 }

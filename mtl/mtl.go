@@ -110,6 +110,9 @@ type Env struct {
 	progress.Env     // the assembly, not the module, adds the module to its Engine
 	Params       any // what Component.Params returned, filled
 	Upcall       Receiver
+	// Fabric says that nobody has asked for an MTL: it is opened because this machine has the
+	// hardware of a network (framework.Verdict.Network), and uses that or fails.
+	Fabric bool
 }
 
 // Receiver is what a module calls upwards. All calls come from the module's

@@ -95,6 +95,9 @@ const (
 	Spill                     // what is longer than a receive's buffer goes elsewhere, as if it were received; needs two RxParts
 )
 
+// SpillBytes is how much goes elsewhere at most.
+const SpillBytes = 64 << 10
+
 // AnyAddress receives from everybody.
 const AnyAddress = ^uint64(0)
 

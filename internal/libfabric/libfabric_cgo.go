@@ -49,7 +49,7 @@ var _ = [...]struct{}{
 	[1]struct{}{}[TextAddress-C.FFI_ADDR_STR],
 	[1]struct{}{}[NoSlot-C.FERRY_NO_SLOT],
 	[1]struct{}{}[WithData-C.FERRY_WITH_DATA], [1]struct{}{}[Inject-C.FERRY_INJECT],
-	[1]struct{}{}[Claim-C.FERRY_CLAIM], [1]struct{}{}[Spill-C.FERRY_SPILL],
+	[1]struct{}{}[SpillBytes-C.FERRY_SPILL_BYTES], [1]struct{}{}[Claim-C.FERRY_CLAIM], [1]struct{}{}[Spill-C.FERRY_SPILL],
 }
 
 // Library is libfabric, loaded.
@@ -62,6 +62,15 @@ var loaded = struct {
 
 // Built returns nil if this program can load libfabric, or why not.
 func Built() error { return nil }
+
+// Setenv sets a variable in the C library's environment, where the libraries that it loads
+// look; os.Getenv and children don't see it.
+func Setenv(name, value string) {
+	n, v := C.CString(name), C.CString(value)
+	defer C.free(unsafe.Pointer(n))
+	defer C.free(unsafe.Pointer(v))
+	C.setenv(n, v, 1)
+}
 
 // Load loads the library: path is a file, or a name that the dynamic linker looks
 // for. It stays loaded, and a second Load of the same path returns it again.

@@ -12,6 +12,9 @@ type Library struct{}
 // Built returns nil if this program can load libfabric, or why not.
 func Built() error { return fmt.Errorf("%w: it was compiled without cgo", ErrNotBuilt) }
 
+// Setenv does nothing: no library is loaded that would look.
+func Setenv(string, string) {}
+
 // Load returns why nothing can be loaded.
 func Load(string) (*Library, error) { return nil, Built() }
 

@@ -13,27 +13,18 @@
 // behind.
 int ferry_load(const char *path, ferry_lib **out, char *why, size_t room)
 {
-	// Without it libpsm_infinipath, which libfabric may bring along, takes SIGSEGV,
-	// SIGINT, SIGTERM and others when it is loaded, and exits on them.
-	setenv("IPATH_NO_BACKTRACE", "1", 0);
-	// Providers over ofi_rxm cut messages between 16 and 128 KiB into segments, and mix
-	// them up when such a message is claimed (mtl/ofi/testdata/claim.c). 0: none are
-	// cut, whatever the user's environment says.
-	setenv("FI_OFI_RXM_SAR_LIMIT", "0", 1);
-	// They note in each buffer of a connection of its own that connection, and follow it
-	// when it is no more (mtl/ofi/testdata/orphan.c). Buffers that connections share
-	// leave them to look it up, unless receives have addresses.
-	setenv("FI_OFI_RXM_USE_SRX", "1", 1);
 	ferry_signals kept;
 	ferry_keep_signals(&kept);
+	ferry_guard(path, "was loaded");
 	void *h = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
+	ferry_unguard();
 	ferry_give_back_signals(&kept);
 	if (!h) {
 		snprintf(why, room, "%s", dlerror());
 		return -FFI_ENODATA;
 	}
 	ferry_lib *lib = calloc(1, sizeof(*lib));
-	if (!lib)
+	if (!lib || !(lib->path = strdup(path)))
 		return -FFI_ENOMEM;
 #define CALL(name) {#name, (void **)&lib->f.name}
 	const struct { const char *name; void **at; } need[] = {
@@ -44,6 +35,7 @@ int ferry_load(const char *path, ferry_lib **out, char *why, size_t room)
 		*need[i].at = dlsym(h, need[i].name);
 		if (!*need[i].at) {
 			snprintf(why, room, "it has no %s", need[i].name);
+			free(lib->path);
 			free(lib);
 			dlclose(h); // whatever it is, none of its code has been called
 			return -FFI_ENODATA;
@@ -63,7 +55,9 @@ static int getinfo(ferry_lib *lib, uint64_t flags, const ffi_info *hints, void *
 	ferry_signals kept;
 	ferry_keep_signals(&kept);
 	ffi_info *found = NULL;
+	ferry_guard(lib->path, "started its providers");
 	int r = lib->f.fi_getinfo(FFI_VERSION(1, 17), NULL, NULL, flags, hints, &found);
+	ferry_unguard();
 	ferry_give_back_signals(&kept);
 	*list = found;
 	return r;

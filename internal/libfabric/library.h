@@ -6,6 +6,7 @@
 
 struct ferry_lib {
 	ffi_calls f;
+	char *path;
 };
 
 #endif

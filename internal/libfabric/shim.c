@@ -17,7 +17,7 @@ typedef struct slot {
 	uint32_t index;
 } slot;
 
-enum { CHUNK_BITS = 8, CHUNK = 1 << CHUNK_BITS, POLL_MOST = 64, SPILL = 64 << 10 };
+enum { CHUNK_BITS = 8, CHUNK = 1 << CHUNK_BITS, POLL_MOST = 64, SPILL = FERRY_SPILL_BYTES };
 
 struct ferry_ep {
 	ferry_lib *lib;

@@ -5,6 +5,9 @@
 
 #include "abi.h"
 
+// Bytes of what a receive with FERRY_SPILL puts where nobody reads it.
+#define FERRY_SPILL_BYTES (64 << 10)
+
 // The slot of an event that belongs to no operation.
 #define FERRY_NO_SLOT UINT32_MAX
 

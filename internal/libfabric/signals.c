@@ -5,7 +5,9 @@
 // giving back.
 #include "signals.h"
 
+#include <pthread.h>
 #include <string.h>
+#include <unistd.h>
 
 void ferry_keep_signals(ferry_signals *kept)
 {
@@ -33,4 +35,62 @@ void ferry_give_back_signals(const ferry_signals *kept)
 		if (h != handler(&kept->action[s]) && h != go && h != (void *)SIG_DFL && h != (void *)SIG_IGN)
 			sigaction(s, &kept->action[s], NULL);
 	}
+}
+
+static const int deadly[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+enum { DEADLY = sizeof(deadly) / sizeof(deadly[0]) };
+
+static __thread const char *guarded, *doing;
+static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
+static int guards; // threads that are guarded
+static struct sigaction before[DEADLY];
+
+static void say(const char *text)
+{
+	ssize_t n = write(STDERR_FILENO, text, strlen(text));
+	(void)n;
+}
+
+// taken_down says which library it was, and lets the signal have its usual end. A signal of
+// another thread is whose it was before.
+static void taken_down(int s, siginfo_t *info, void *context)
+{
+	if (!guarded) {
+		for (int i = 0; i < DEADLY; i++)
+			if (deadly[i] == s && before[i].sa_flags & SA_SIGINFO)
+				before[i].sa_sigaction(s, info, context);
+		return;
+	}
+	say("ferry: mtl ofi: the library ");
+	say(guarded);
+	say(" took the process down when it ");
+	say(doing);
+	say(": mtl.ofi.library names another one, mtl.ofi.provider_include the only provider that is asked, and mtl=^ofi does without\n");
+	signal(s, SIG_DFL);
+	raise(s);
+}
+
+void ferry_guard(const char *library, const char *did)
+{
+	pthread_mutex_lock(&guard);
+	if (guards++ == 0)
+		for (int i = 0; i < DEADLY; i++) {
+			struct sigaction a = {.sa_sigaction = taken_down, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+			sigaction(deadly[i], NULL, &before[i]);
+			a.sa_mask = before[i].sa_mask;
+			sigaction(deadly[i], &a, NULL);
+		}
+	pthread_mutex_unlock(&guard);
+	guarded = library;
+	doing = did;
+}
+
+void ferry_unguard(void)
+{
+	guarded = NULL;
+	pthread_mutex_lock(&guard);
+	if (--guards == 0)
+		for (int i = 0; i < DEADLY; i++)
+			sigaction(deadly[i], &before[i], NULL);
+	pthread_mutex_unlock(&guard);
 }

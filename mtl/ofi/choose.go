@@ -3,9 +3,12 @@ package ofi
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"path"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/internal/libfabric"
 	"github.com/ferrympi/ferry/mtl"
@@ -121,8 +124,38 @@ func judge(info *libfabric.Info, p *params, j job, t topology) candidate {
 		c.refused = "it never leaves the node, and the job has processes on others"
 	case isIP && ip.IsLinkLocalUnicast():
 		c.refused = "its address is valid on one link only"
+	default:
+		c.refused = contradiction(info)
 	}
 	return c
+}
+
+// leastMessage is a length that a provider takes if it is of any use, in bytes.
+const leastMessage = 4 << 10
+
+// contradiction returns what of a provider's attributes can't be so, with its value. Such a
+// provider would fail its test by waiting, or pass it and break later.
+func contradiction(info *libfabric.Info) string {
+	var system unix.Sysinfo_t
+	memory := uint64(math.MaxUint64)
+	if unix.Sysinfo(&system) == nil {
+		memory = uint64(system.Totalram) * uint64(system.Unit)
+	}
+	switch width := usable(info.TagFormat); {
+	case info.RxSize < 1:
+		return fmt.Sprintf("it says that it takes %d receives (rx_attr.size)", info.RxSize)
+	case info.TxSize < 1:
+		return fmt.Sprintf("it says that it takes %d sends (tx_attr.size)", info.TxSize)
+	case width < fewestTagBits+fewestCIDBits:
+		return fmt.Sprintf("its tags have %d bits (mem_tag_format %#x), too few for communicator, source and tag", width, info.TagFormat)
+	case info.MaxMessage < leastMessage:
+		return fmt.Sprintf("it says that it takes messages of at most %d bytes (max_msg_size)", info.MaxMessage)
+	case info.Inject < 0 || uint64(info.Inject) > info.MaxMessage:
+		return fmt.Sprintf("it says that it copies messages of %d bytes (inject_size), and takes none above %d (max_msg_size)", info.Inject, info.MaxMessage)
+	case uint64(info.Inject) > memory:
+		return fmt.Sprintf("it says that it copies messages of %d bytes (inject_size), and the machine has %d bytes of memory", info.Inject, memory)
+	}
+	return ""
 }
 
 // mostDomains is how many domains of a provider an error names.
@@ -154,17 +187,20 @@ func summary(all []candidate) string {
 	return strings.Join(lines, "; ")
 }
 
-// missed says what users may miss who get the chosen one: what has failed, and what is
-// better, or was asked for, and is refused for a defect. Empty: nothing.
+// missed says what users may miss who get the chosen one, or none: what has failed, and what
+// is better, or was asked for, and is refused for a defect. Empty: nothing.
 func missed(all []candidate, chosen *candidate, include []string) string {
 	var out []candidate
 	for _, c := range all {
-		if c.failed || c.defect && (c.place < chosen.place || indexFold(include, c.info.Provider) >= 0) {
+		if c.failed || c.defect && (chosen == nil && c.device || chosen != nil && c.place < chosen.place || indexFold(include, c.info.Provider) >= 0) {
 			out = append(out, c)
 		}
 	}
 	if len(out) == 0 {
 		return ""
+	}
+	if chosen == nil {
+		return "the network of this machine is not used: " + summary(out)
 	}
 	return fmt.Sprintf("%v is used, and not %s", chosen.info, summary(out))
 }

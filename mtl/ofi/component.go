@@ -73,13 +73,14 @@ func (ofi) Probe(ctx context.Context, p any) framework.Verdict {
 		}
 	}
 	o := p.(*params)
-	if onDisk(o.Library, os.Getenv("LD_LIBRARY_PATH")) {
-		return framework.Usable()
+	if !onDisk(o.Library, os.Getenv("LD_LIBRARY_PATH")) {
+		if _, err := load(ctx, o); err != nil {
+			return framework.Unavailable(err.Error(), "install libfabric (Debian: libfabric1), or set mtl.ofi.library to its file")
+		}
 	}
-	if _, err := load(ctx, o); err != nil {
-		return framework.Unavailable(err.Error(), "install libfabric (Debian: libfabric1), or set mtl.ofi.library to its file")
-	}
-	return framework.Usable()
+	v := framework.Usable()
+	v.Network = newTopology(o.Sysfs).network()
+	return v
 }
 
 // libraryDirs is where distributions have their libraries.
@@ -102,6 +103,7 @@ func onDisk(name, searchPath string) bool {
 
 func (ofi) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 	p := env.Params.(*params)
+	environment := setEnvironment(env.Identity.Proc.Namespace)
 	o, err := find(ctx, p, meant)
 	if err != nil {
 		return nil, err
@@ -126,6 +128,9 @@ func (ofi) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 		if other := hang[c.info.Provider]; other != "" && c.refused == "" {
 			c.refused = other + " hangs"
 		}
+		if env.Fabric && !c.device && c.refused == "" {
+			c.refused = "it is no network's hardware, and nobody has asked for an MTL"
+		}
 		if c.refused != "" {
 			continue
 		}
@@ -146,6 +151,7 @@ func (ofi) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 			warn(what)
 		}
 		m.about.Notes = append(o.notes, m.about.Notes...)
+		m.about.Notes = append(m.about.Notes, "libfabric's environment has "+strings.Join(environment, ", "))
 		m.about.Candidates = append(described(all), o.unavailable(p.ProviderInclude)...)
 		for k := range all {
 			switch d := &m.about.Candidates[k]; {
@@ -164,6 +170,9 @@ func (ofi) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 			return nil, fmt.Errorf("%s: no descriptor to await messages with: %w", component, err)
 		}
 		return a, nil
+	}
+	if what := missed(all, nil, p.ProviderInclude); env.Fabric && what != "" && p.Warn && env.Identity.Proc.Rank == 0 {
+		warn(what)
 	}
 	return nil, o.nothing(ctx, all, given)
 }

@@ -41,7 +41,7 @@ func usable(format uint64) int { return bits.Len64(format) }
 
 // newLayout returns the layout for tags of width bits.
 func newLayout(width int, data bool) (layout, error) {
-	l := layout{data: data}
+	l, bits := layout{data: data}, width
 	switch {
 	case data:
 		// The whole range of a tag, as long as enough communicators remain.
@@ -59,7 +59,7 @@ func newLayout(width int, data bool) (layout, error) {
 		l.cid = min(32, width-l.source-l.tag)
 	}
 	if l.cid < fewestCIDBits {
-		return layout{}, fmt.Errorf("its tags have %d bits, too few for communicator, source and tag", width)
+		return layout{}, fmt.Errorf("its tags have %d bits, too few for communicator, source and tag", bits)
 	}
 	l.set()
 	return l, nil

@@ -243,7 +243,7 @@ func (m *module) transportError(op string, to mtl.Endpoint, err error) error {
 // fail ends everything: the completion queue has failed, and nothing that is in
 // progress will be heard of again.
 func (m *module) fail(err error) {
-	m.broken = &framework.TransportError{Component: component, Op: "poll", Err: err}
+	m.broken = &framework.TransportError{Component: component, Op: "poll", Err: fmt.Errorf("%s: %w", m.about.Provider, err)}
 	m.env.Logger.Error("mtl ofi: the module has failed", "provider", m.about.Provider, "err", err)
 	m.ep.Close() // now nobody touches the buffers
 	m.blocked, m.dirty, m.lines, m.urgent = nil, nil, nil, fifo{}

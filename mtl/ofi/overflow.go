@@ -66,7 +66,7 @@ func (m *module) overflow() {
 		}
 		code := m.start(s)
 		if code == libfabric.Again {
-			return
+			break // those in lines are looked for, which needs no room
 		}
 		m.urgent.pop()
 		m.refused(s, code)

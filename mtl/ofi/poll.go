@@ -137,7 +137,11 @@ func (m *module) received(s *slot, ev *libfabric.Event) {
 		}
 	case ev.Err == libfabric.Truncated:
 		r.Err = framework.ErrTruncate
-		r.Bytes = max(r.Bytes, int64(len(s.buf))+int64(ev.Overflow))
+		room := int64(len(s.buf))
+		if s.flags&libfabric.Spill != 0 {
+			room += libfabric.SpillBytes
+		}
+		r.Bytes = max(r.Bytes, room+int64(ev.Overflow))
 	case ev.Err == libfabric.Canceled && s.canceled:
 		m.finish(s, mtl.Result{Canceled: true})
 		return

@@ -21,9 +21,13 @@ type room struct {
 	receives int // of which so many may be receives
 }
 
+// listeners returns how many receives of control messages a provider is given: they may
+// share its room with those of messages.
+func listeners(info *libfabric.Info, buffers int) int { return max(1, min(buffers, info.RxSize/4)) }
+
 // roomOf returns what a provider has room for, in a version of the library.
 func roomOf(info *libfabric.Info, v libfabric.Version) room {
-	r := room{queueEntries, math.MaxInt, max(info.RxSize-reserved, reserved)}
+	r := room{queueEntries, math.MaxInt, max(info.RxSize-min(reserved, info.RxSize/4), 1)}
 	if info.TxSize < noLimit && info.RxSize < noLimit {
 		r.queue = max(queueEntries, info.TxSize+info.RxSize)
 		r.all = r.queue

@@ -119,6 +119,7 @@ func (o *found) absent(name string, infos []libfabric.Info) string {
 // load loads the library.
 func load(ctx context.Context, p *params) (*libfabric.Library, error) {
 	lib, err := within(ctx, p.Deadline, "library "+p.Library, func(context.Context) (*libfabric.Library, error) {
+		setEnvironment("")
 		lib, err := libfabric.Load(p.Library)
 		if err != nil {
 			return nil, err

@@ -65,6 +65,27 @@ func (t topology) device(p Provider, domain string) string {
 	return ""
 }
 
+// network names the hardware of a network that the system shows, or "" if it shows none.
+func (t topology) network() string {
+	for _, p := range known {
+		if p.Devices == "" {
+			continue
+		}
+		within, pattern := path.Split(p.Devices)
+		found, _ := os.ReadDir(filepath.Join(t.sys, "class", within))
+		for _, entry := range found {
+			is := pattern == ""
+			if !is {
+				is, _ = path.Match(pattern, entry.Name())
+			}
+			if _, err := os.Stat(filepath.Join(t.sys, "class", within, entry.Name(), "device")); err == nil && is {
+				return entry.Name()
+			}
+		}
+	}
+	return ""
+}
+
 func isAlnum(c byte) bool {
 	return c == '_' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
 }

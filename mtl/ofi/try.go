@@ -192,7 +192,7 @@ func openTested(ctx context.Context, env mtl.Env, p *params, lib *libfabric.Libr
 		return nil, err
 	}
 	m := newModule(env, lib, ep, c, l, p)
-	if err = m.begin(c, p.Buffers); err == nil {
+	if err = m.begin(c, listeners(c.info, p.Buffers)); err == nil {
 		wait := newPatience(p.Deadline)
 		err = selfTest(m, p.Selftest == "long", p.Deadline/10, func() bool { return wait.over() || ctx.Err() != nil })
 	}

@@ -1,0 +1,57 @@
+package framework
+
+import (
+	"context"
+	"fmt"
+	"slices"
+)
+
+// Spread adapts a selection to a job whose processes are on several nodes, or on one. On
+// several, where nobody has chosen a PML, and an MTL's verdict names a network of this
+// machine (Verdict.Network), the PML that uses MTLs comes first. What opens otherwise stays
+// behind it: peers without such a network have it in common with this process. On one node
+// nothing changes. Either way the verdicts say which rule decided. It reports whether the
+// network is preferred.
+func (r *Registry) Spread(ctx context.Context, vals *Values, all map[Kind]*Selection, nodes bool) (bool, error) {
+	mtls, pmls := all[MTL], all[PML]
+	value, _ := vals.Get(string(PML))
+	if mtls == nil || pmls == nil || value.set() {
+		return false, nil
+	}
+	i := slices.IndexFunc(mtls.Chosen, func(c Choice) bool { return c.Verdict.Network != "" })
+	if i < 0 {
+		return false, nil
+	}
+	mtl := mtls.Chosen[i].Verdict
+	using, err := r.using(MTL, vals)
+	if err != nil || len(using) == 0 {
+		return false, err
+	}
+	name := using[0]
+	v := pmls.verdict(name)
+	if v.Status != StatusNotSelected {
+		return false, nil // a request has it selected
+	}
+	if !nodes {
+		v.Reason += fmt.Sprintf("; this machine has %s, but all processes of the job are on this node", mtl.Network)
+		return false, nil
+	}
+	probed, err := r.probe(ctx, PML, vals, func(n string) bool { return n == name })
+	if err != nil {
+		return false, err
+	}
+	for _, c := range probed {
+		if c.Verdict.Name != name || c.Component == nil {
+			continue
+		}
+		if *v = c.Verdict; v.Status != StatusUsable {
+			return false, nil
+		}
+		v.Status = StatusSelected
+		v.Reason = fmt.Sprintf("the job has processes on other nodes, this machine has %s (mtl %s), and nobody has chosen a pml", mtl.Network, mtl.Name)
+		c.Verdict = *v
+		pmls.Chosen = append([]Choice{c}, pmls.Chosen...)
+		pmls.preferred = fmt.Sprintf("%s is preferred: %s", name, v.Reason)
+	}
+	return pmls.preferred != "", nil
+}
