@@ -1,0 +1,250 @@
+// A small libfabric for tests: reliable messages over Unix sockets, with the attributes
+// of providers whose hardware is not here, and with their faults. Written from what
+// ../../abi.h declares; it is what a program sees that loads it in libfabric's place.
+//
+//	TESTPROV_PROFILE  providers that are there, with a comma between them (profile.c)
+//	TESTPROV_FAULTS   what goes wrong, likewise, each NAME or NAME=NUMBER (profile.c)
+//	TESTPROV_VERSION  what fi_version says; 2.2
+//	TESTPROV_DIR      a folder for its sockets, which then also reach across network
+//	                  namespaces; none: abstract ones
+//
+//	gcc -shared -fPIC -fvisibility=hidden -O1 -o libtestprov.so provider/*.c
+//
+// Calls on one domain come one at a time (FI_THREAD_DOMAIN), and it progresses only
+// while a completion queue is read, or a message is sent (FI_PROGRESS_MANUAL).
+#ifndef TESTPROV_H
+#define TESTPROV_H
+
+#define _GNU_SOURCE
+#include "../../abi.h"
+
+#include <signal.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+enum { ADDRESS = 32, KEY = 40 }; // bytes
+
+// profile.c: what a provider is, and what is wrong with it.
+typedef struct config {
+	const char *provider, *fabric, *domain;
+	uint32_t format;       // of addresses
+	size_t address;	       // bytes of one
+	uint64_t tags;	       // mem_tag_format
+	size_t data;	       // bytes of completion data
+	uint64_t max_message;
+	size_t inject, eager;  // longer messages are fetched from their sender
+	size_t tx, rx, parts;
+	const char *key;       // the variable with the job's key, or NULL
+	int minus;	       // errors of completions have the wrong sign
+	int whole;	       // a message that was cut has its whole length in its completion
+	int caught[4];	       // signals that it takes when an endpoint opens
+
+	unsigned host;	       // the last part of its address
+	int no_directed, directed_first, dead_silent, claim_hangs, quiet_cut, stale, hang;
+	long again, slow;      // milliseconds
+	long late, flip, lose; // after so many messages to others
+	int caught_at;	       // when, instead
+} config;
+
+enum { AT_NEVER, AT_LOAD, AT_OPEN, AT_INSERT, AT_SEND };
+
+int tp_configs(config *out, int room);
+int tp_fault(const char *name, long *value);
+void tp_catch(const config *c, int when);
+int tp_stale(void); // whether registrations outlive their memory
+
+// Objects. Classes tell bind what it gets.
+enum { CLASS_FABRIC = 1, CLASS_DOMAIN, CLASS_AV, CLASS_CQ, CLASS_EP };
+#define OF(type, member, pointer) ((type *)((char *)(pointer) - offsetof(type, member)))
+typedef struct tp_domain tp_domain;
+typedef struct tp_av tp_av;
+typedef struct tp_cq tp_cq;
+typedef struct tp_ep tp_ep;
+typedef struct tp_conn tp_conn;
+typedef struct tp_peer tp_peer;
+
+// What epoll says that something is ready of. It stands at the beginning of each.
+typedef struct watch {
+	enum { LISTENER, CONN, PEER } kind;
+} watch;
+
+struct tp_domain {
+	ffid_domain fid;
+	config c;
+};
+
+struct tp_av {
+	ffid_av fid;
+	tp_domain *domain;
+	tp_ep *ep;
+	unsigned char (*addresses)[ADDRESS];
+	tp_peer **peers;
+	size_t n;
+};
+
+// A completion, or an error.
+typedef struct entry {
+	ffi_cq_tagged_entry ok;
+	size_t over;
+	int error;
+} entry;
+
+struct tp_cq {
+	ffid_cq fid;
+	tp_domain *domain;
+	tp_ep *ep;
+	int epoll;
+	entry *ring;
+	size_t room, first, n;
+};
+
+// A send that is not over.
+typedef struct tp_send {
+	struct tp_send *next; // of those that their receiver fetches
+	uint64_t id;
+	void *context;	      // NULL: nobody is told
+	const char *body;
+	size_t n;
+	tp_peer *to;
+} tp_send;
+
+// A receive.
+typedef struct tp_recv {
+	struct tp_recv *next, *before;
+	uint64_t id, from, tag, ignore;
+	void *context;
+	struct iovec part[2];
+	size_t room, total, wanted, got;
+	uint64_t got_tag, got_data;
+	tp_conn *by; // where its message comes from
+} tp_recv;
+
+// A message that nobody has received.
+typedef struct tp_msg {
+	struct tp_msg *next, *before;
+	unsigned char from[ADDRESS];
+	tp_conn *by;	// NULL: gone
+	uint64_t tag, data, id;
+	size_t n;
+	int fetched;	// the sender has it
+	void *claimed;	// by the operation with this context
+	char body[];
+} tp_msg;
+
+// A list, the oldest first. Both ends are of one of the types above.
+typedef struct list {
+	void *head, *tail;
+} list;
+
+struct tp_ep {
+	watch w; // of the listener
+	ffid_ep fid;
+	tp_domain *domain;
+	tp_av *av;
+	tp_cq *cq;
+	int listener, directed, broken;
+	unsigned char address[ADDRESS];
+	char path[108], key[KEY];
+	tp_peer *peers;
+	tp_conn *conns;
+	tp_send *offered;     // sends that their receivers will fetch
+	list receives[2];     // untagged, tagged
+	list messages[2];
+	list claimed, active; // messages that a peek took, receives that are being fetched
+	size_t sending, receiving, waiting;
+	uint64_t ids;
+	long to_others;
+};
+
+// cq.c
+void tp_done(tp_cq *q, void *context, uint64_t tag, uint64_t data, size_t n, size_t over, int error);
+int tp_cq_open(ffid_domain *d, ffi_cq_attr *attr, ffid_cq **out, void *context);
+
+// domain.c, endpoint.c, info.c
+int tp_av_open(ffid_domain *d, ffi_av_attr *attr, ffid_av **out, void *context);
+int tp_endpoint(ffid_domain *d, ffi_info *info, ffid_ep **out, void *context);
+const config *tp_config_of(const ffi_info *info);
+int tp_trywait(ffid_fabric *f, ffid **fids, int count);
+
+// match.c
+void tp_arrived(tp_ep *ep, tp_conn *by, const unsigned char *from, int tagged, uint64_t tag, uint64_t data, const char *body, size_t n, int fetched, uint64_t id);
+ssize_t tp_post(tp_ep *ep, int tagged, const tp_recv *what);
+ssize_t tp_peek(tp_ep *ep, const ffi_msg_tagged *m, int claim);
+ssize_t tp_take(tp_ep *ep, const ffi_msg_tagged *m);
+ssize_t tp_cancel(ffid *f, void *context);
+struct iovec tp_place(tp_recv *r, size_t at);
+void tp_fetched(tp_ep *ep, tp_recv *r, int error);
+void tp_lost(tp_ep *ep, tp_conn *by);
+void tp_forget(tp_ep *ep);
+
+// socket.c, peer.c and conn.c: frames and connections.
+enum { HELLO, EAGER, OFFER, FETCH, DATA };
+typedef struct frame {
+	uint32_t magic;
+	uint8_t type, tagged;
+	uint16_t host;
+	uint64_t tag, data, n; // n: bytes behind it, or that are offered or wanted
+	uint64_t id, to;       // of the sender's operation, of the receiver's
+} frame;
+enum { MAGIC = 0x74707231 };
+
+typedef struct hello {
+	unsigned char address[ADDRESS];
+	char key[KEY], fabric[32];
+} hello;
+
+// A frame on its way, with what is behind it.
+typedef struct out {
+	struct out *next;
+	frame head;
+	const char *body;
+	size_t n, done; // done counts the head, too
+	tp_send *own;	// is over when all of it has left
+	char copy[];
+} out;
+
+// Where this endpoint sends to.
+struct tp_peer {
+	watch w;
+	tp_peer *next;
+	unsigned char address[ADDRESS];
+	int fd, writing; // writing: epoll tells when there is room
+	out *head, *tail;
+	size_t queued;
+	long since; // the first send, for those that take nothing at first
+};
+
+// Where it is sent from.
+struct tp_conn {
+	watch w;
+	tp_conn *next;
+	int fd, known, dead;
+	unsigned char address[ADDRESS];
+	char *buf;
+	size_t room, have;
+	uint64_t id;   // of the receive whose bytes come
+	uint64_t left; // so many
+};
+
+int tp_listen(tp_ep *ep);
+int tp_connect(const unsigned char *address);
+void tp_watch(tp_ep *ep, int fd, watch *w, uint32_t events, int how);
+void tp_progress(tp_ep *ep);
+
+tp_peer *tp_peer_of(tp_ep *ep, const unsigned char *address);
+int tp_put(tp_ep *ep, tp_peer *p, const frame *f, const void *body, size_t n, tp_send *own, int copy);
+int tp_flush(tp_ep *ep, tp_peer *p);
+void tp_fail(tp_ep *ep, tp_peer *p, int error);
+void tp_fetch(tp_ep *ep, const frame *f);
+void tp_end_send(tp_ep *ep, tp_send *s, int error);
+
+void tp_accept(tp_ep *ep);
+void tp_read(tp_ep *ep, tp_conn *c);
+void tp_sweep(tp_ep *ep, int all);
+
+// stale.c: a registration cache.
+char *tp_registered(const char *body, size_t n, size_t *prefix);
+
+long tp_now(void); // milliseconds
+
+#endif
