@@ -98,7 +98,7 @@ func (w *world) forget() {
 	to := a.to(b)
 	var ops []*operation
 	for i, mode := range []mtl.Mode{mtl.Standard, mtl.Synchronous, mtl.Standard, mtl.Synchronous} {
-		ops = append(ops, a.send(b, envelope{cid: 1, tag: 2, mode: mode}, pattern(i, []int{2 << 20, 8}[i%2])))
+		ops = append(ops, a.send(b, envelope{cid: 1, tag: 2, mode: mode}, pattern(i, []int{int(min(2<<20, a.module.Caps().MaxMessage)), 8}[i%2])))
 	}
 	toC := a.send(c, envelope{cid: 1, tag: 2, mode: mtl.Synchronous}, pattern(9, 100))
 	for range 100 {

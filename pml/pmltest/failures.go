@@ -29,8 +29,13 @@ func failureCases() claims {
 func (f *fixture) peerFails() {
 	f.met(f.comms)
 	c := f.comms[0]
+	// Of a message that is not injected some may be with its sender, and be lost.
+	short := 100
+	if steps := f.caps().Steps; !f.caps().Arrivals && len(steps) > 0 {
+		short = min(short, steps[0])
+	}
 	for i := range 3 {
-		f.send(f.comms[1], 0, 1, data(i, 100))
+		f.send(f.comms[1], 0, 1, data(i, short))
 	}
 	// Who sends is done before a network has delivered, and may die meanwhile.
 	f.send(f.comms[1], 0, 5, nil)
@@ -73,7 +78,7 @@ func (f *fixture) peerFails() {
 	_, err := c.Probe(f.Context(), 1, 9, p2p)
 	f.Is("probe for the dead", err, framework.ErrProcFailed)
 	for i := range 3 { // what had been sent before is delivered
-		f.want(c, 1, 1, data(i, 100), 1, 1)
+		f.want(c, 1, 1, data(i, short), 1, 1)
 	}
 	// Others go on.
 	f.send(f.comms[2], 0, 2, data(1, 10))

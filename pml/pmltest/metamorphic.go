@@ -126,11 +126,12 @@ const (
 var eventNames = [...]string{"pause", "cancel receive", "expire receive", "cancel send", "expire send", "stray send"}
 
 // Tags: those of source s in its communicator are s*tagsPerSource and the next
-// few; the others have no receive that a message could match.
+// few; the others have no receive that a message could match. All are in the range that every
+// network has (MPI-4.1 section 9.1.2).
 const (
 	tagsPerSource = 8
-	strayTag      = 1 << 20
-	barrierTag    = 1 << 21
+	strayTag      = 1 << 12
+	barrierTag    = 1 << 13
 )
 
 // planSizes are around the limits of frames, rings and single copies.
