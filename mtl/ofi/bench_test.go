@@ -176,6 +176,9 @@ func child(what string) error {
 	if lib, ok := strings.CutPrefix(what, "handlers "); ok {
 		return handlersChild(lib)
 	}
+	if what, ok := strings.CutPrefix(what, "profile "); ok {
+		return profileChild(what)
+	}
 	var bounce bool
 	var n, size int
 	if _, err := fmt.Sscan(what, &bounce, &n, &size); err != nil {

@@ -1,40 +1,75 @@
 package ofi_test
 
 import (
+	flags "flag"
+	"regexp"
 	"testing"
-	"time"
 
-	"github.com/ferrympi/ferry/internal/libfabric"
+	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/internal/libfabric/testprov"
 	"github.com/ferrympi/ferry/mtl/mtltest"
-	"github.com/ferrympi/ferry/mtl/ofi"
 )
 
-// profile is a subject over a provider of the tests' own library, with faults.
-func profile(t testing.TB, provider, layout, wait string, faults ...string) mtltest.Subject {
-	t.Helper()
-	if err := libfabric.Built(); err != nil {
-		t.Skip(err)
+// The full run is
+//
+//	go test ./mtl/ofi -run Profile -full
+var full = flags.Bool("full", false, "run every case of the kit over every profile and fault; otherwise a third of them over each profile, and over a fault what may meet it")
+
+// thirds returns the n-th third of the cases, counted in turn.
+func thirds(all kittest.Cases, n int) (some kittest.Cases) {
+	for i, c := range all {
+		if *full || i%3 == n%3 {
+			some = append(some, c)
+		}
 	}
-	testprov.Set(t, provider, faults...)
-	lib := testprov.Library(t)
-	s := subject(provider, layout, wait)
-	set := s.Params
-	s.Params = func(rank int, p any) {
-		set(rank, p)
-		ofi.SetLibrary(p, lib, 10*time.Second)
+	return some
+}
+
+// that returns the cases whose names match, or those that don't match.
+func that(match bool, pattern string, all kittest.Cases) (some kittest.Cases) {
+	for _, c := range all {
+		if matched, _ := regexp.MatchString(pattern, c.Name); matched == match {
+			some = append(some, c)
+		}
 	}
-	s.OtherParams = func(p any) {
-		ofi.Set(p, []string{provider}, "8/14/15", wait) // fits into all
-		ofi.SetLibrary(p, lib, 10*time.Second)
-	}
-	return s
+	return some
 }
 
 func TestKitOverProfiles(t *testing.T) {
-	for _, name := range testprov.Profiles {
-		t.Run(name, func(t *testing.T) {
-			mtltest.Cases(profile(t, name, "auto", "auto")).Run(t)
+	for i, name := range testprov.Profiles {
+		t.Run(name, func(t *testing.T) { thirds(mtltest.Cases(profile(t, name, "auto", "auto")), i).Run(t) })
+	}
+}
+
+// TestKitOverProfilesThatLackMuch: what a provider lacks, or does wrong, that nobody above
+// sees anything of.
+func TestKitOverProfilesThatLackMuch(t *testing.T) {
+	for _, c := range []struct{ provider, fault, cases string }{
+		{"verbs;ofi_rxm", "order", "Order|Probe"},
+		{"cxi", "nodirected", "Order|Probe|Synchronous"},
+		{"efa", "nodata", "Order|Synchronous"},
+		{"verbs;ofi_rxm", "tags=40", "Bit|Caps"},
+		{"cxi", "max", "EverySize|Limit|Forget"},
+		{"cxi", "unlimited", "Room|Many"},
+		{"cxi", "queues=16", "Room|Many|Cancel|Control"},
+		{"opx", "again=5", "Order|EverySize|Idle|Close"},
+	} {
+		t.Run(c.provider+","+c.fault, func(t *testing.T) {
+			all := mtltest.Cases(profile(t, c.provider, "auto", "auto", c.fault))
+			if !*full {
+				all = that(true, c.cases, all)
+			}
+			all.Run(t)
 		})
 	}
+}
+
+// TestKitOverPeersOfAProfileThatDieInSilence: nobody tells of what the dead take along,
+// until the launcher does (Forget).
+func TestKitOverPeersOfAProfileThatDieInSilence(t *testing.T) {
+	all := that(false, "^MessagesOfTheDead", mtltest.Cases(profile(t, "cxi", "auto", "auto", "silent")))
+	if !*full {
+		all = that(true, "Forget|Forgotten|Close", all)
+	}
+	all.Run(t)
 }

@@ -54,7 +54,8 @@ static ssize_t out_of(tp_ep *ep, int tagged, const void *buf, size_t n, uint64_t
 	tp_peer *p = peer(ep, to);
 	if (!room(ep, p, injected))
 		return -FFI_EAGAIN;
-	tp_catch(c, AT_SEND);
+	if (!ep->sent++)
+		tp_catch(c, AT_SEND);
 	if (memcmp(p->address, ep->address, ADDRESS))
 		ep->to_others++;
 	if (after(ep, c->late))

@@ -153,7 +153,7 @@ struct tp_ep {
 	list claimed, active; // messages that a peek took, receives that are being fetched
 	size_t sending, receiving, waiting;
 	uint64_t ids;
-	long to_others;
+	long sent, to_others;
 };
 
 // cq.c

@@ -1,0 +1,207 @@
+package ofi_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/libfabric/testprov"
+	"github.com/ferrympi/ferry/mtl"
+)
+
+// profileChild does what a test needs a process of its own for:
+//
+//	handlers LIBRARY PROVIDER     open it, take a signal, and recover from a fault
+//	opens LIBRARY PROVIDER        open it, and say how senders are told
+//	serves LIBRARY PROVIDER JOB   open it, print its address, and take messages until
+//	                              standard input ends
+//	calls LIBRARY PROVIDER JOB ADDRESS
+//	                              send a message there, and say whether it was taken
+func profileChild(what string) error {
+	part := append(strings.Fields(what), "", "", "")
+	lib, provider := part[1], part[2]
+	job := part[3]
+	if job == "" {
+		job = "job"
+	}
+	var rank int32
+	if part[0] == "calls" {
+		rank = 1
+	}
+	term := make(chan os.Signal, 1)
+	signal.Notify(term, syscall.SIGTERM)
+	m, err := openMember(job, rank, using(lib, provider))
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	switch part[0] {
+	case "handlers":
+		return takesSignals(&member{m: m}, term)
+	case "opens":
+		fmt.Println(m.Describe().Mode)
+	case "serves":
+		return serves(m)
+	case "calls":
+		return calls(m, job, part[4])
+	}
+	return nil
+}
+
+// takesSignals connects with itself first.
+func takesSignals(self *member, term <-chan os.Signal) (err error) {
+	to, err := self.m.Connect(framework.Peer{Life: self.life(), Proc: proc("job", 0), Blob: self.m.Blob()})
+	if err != nil {
+		return err
+	}
+	if _, err := self.m.Send(&newOnce().Op, to, mtl.Envelope{CID: 1}, make([]byte, 8), mtl.Standard); err != nil {
+		return err
+	}
+	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
+		return err
+	}
+	select {
+	case <-term:
+	case <-time.After(time.Minute):
+		return errors.New("the signal has not come")
+	}
+	defer func() {
+		if recover() == nil {
+			err = errors.New("no panic")
+		}
+	}()
+	var nowhere *int
+	*nowhere = 1
+	return nil
+}
+
+func serves(m mtl.Module) error {
+	fmt.Printf("%x\n", m.Blob())
+	ctx, over := context.WithCancel(context.Background())
+	go func() {
+		bufio.NewReader(os.Stdin).ReadByte() // its end
+		over()
+	}()
+	r := newOnce()
+	if err := m.Recv(&r.Op, mtl.NoEndpoint, mtl.Envelope{CID: 1, Source: mtl.AnySource, Tag: 1}, make([]byte, 1<<20)); err != nil {
+		return err
+	}
+	for left := 1000; left > 0 && r.ends == 0; { // what has been sent is here soon after
+		if ctx.Err() != nil {
+			left--
+		}
+		if m.Poll() == 0 {
+			time.Sleep(100 * time.Microsecond)
+		}
+	}
+	if r.ends > 0 && r.Err == nil {
+		fmt.Println("met")
+	}
+	<-ctx.Done()
+	return nil
+}
+
+func calls(m mtl.Module, job, address string) error {
+	blob, err := hex.DecodeString(address)
+	if err != nil {
+		return err
+	}
+	to, err := m.Connect(framework.Peer{Life: framework.Life{Nonce: 1}, Proc: proc(job, 0), Blob: blob})
+	if err != nil {
+		return err
+	}
+	s := newOnce()
+	if _, err := m.Send(&s.Op, to, mtl.Envelope{CID: 1, Source: 1, Tag: 1}, make([]byte, 1<<20), mtl.Standard); err != nil {
+		return err
+	}
+	for end := time.Now().Add(30 * time.Second); s.ends == 0; m.Poll() {
+		if time.Now().After(end) {
+			return errors.New("nobody takes it")
+		}
+	}
+	return s.Err
+}
+
+// TestProfileThatTakesHandlersGivesThemBack: psm3 and opx have handlers of their own, and
+// others at other moments. With those a nil pointer that a program would recover from
+// ends the process.
+func TestProfileThatTakesHandlersGivesThemBack(t *testing.T) {
+	lib := profiles(t, "psm3")
+	for _, c := range [][]string{
+		{"psm3"}, {"opx"}, {"cxi", "handlers=1"}, {"cxi", "handlers=2"}, {"cxi", "handlers=3"}, {"cxi", "handlers=4"},
+	} {
+		if text, err := inChild(t, "handlers "+lib+" "+c[0], testprov.Environment(c[0], c[1:]...)); err != nil {
+			t.Errorf("%q: %v: %s", c, err, text)
+		}
+	}
+}
+
+// TestProfileWithARegistrationCacheIsUsedWithoutIt: what is set before the library is
+// loaded lets it keep nothing. A user who wants the cache has it, and it is found out.
+func TestProfileWithARegistrationCacheIsUsedWithoutIt(t *testing.T) {
+	lib := profiles(t, "cxi")
+	for _, provider := range []string{"cxi", "efa"} {
+		environment := testprov.Environment(provider, "stale")
+		if text, err := inChild(t, "opens "+lib+" "+provider, environment); err != nil {
+			t.Errorf("%s: %v: %s", provider, err, text)
+		}
+		kept := append(environment, "FI_MR_CACHE_MAX_COUNT=1024", "FI_MR_CACHE_MONITOR=memhooks", "FI_EFA_MR_CACHE_ENABLE=1")
+		if text, err := inChild(t, "opens "+lib+" "+provider, kept); err == nil || !strings.Contains(text, "pages") {
+			t.Errorf("%s, with a cache: %v: %s", provider, err, text)
+		}
+	}
+}
+
+// TestProfilesOfTwoJobsDoNotMeet: psm3 and opx have one key for all jobs of a machine,
+// unless each has its own, which is the same in all of its processes.
+func TestProfilesOfTwoJobsDoNotMeet(t *testing.T) {
+	lib := profiles(t, "psm3")
+	for _, provider := range []string{"psm3", "opx"} {
+		for job, meets := range map[string]bool{"job-of-one": true, "job-of-another": false} {
+			cmd := exec.CommandContext(t.Context(), os.Args[0])
+			cmd.Env = append(append(os.Environ(), childVariable+"=profile serves "+lib+" "+provider+" job-of-one"), testprov.Environment(provider)...)
+			in, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			lines := bufio.NewScanner(out)
+			if !lines.Scan() {
+				t.Fatal("no address")
+			}
+			text, err := inChild(t, "calls "+lib+" "+provider+" "+job+" "+lines.Text(), testprov.Environment(provider))
+			in.Close()
+			met := lines.Scan()
+			cmd.Wait()
+			if met != meets || (err == nil) != meets {
+				t.Errorf("%s, %s calls job-of-one: met: %t; %v: %s", provider, job, met, err, text)
+			}
+		}
+	}
+}
+
+// TestProfileWhoseLibraryCrashesTakesNobodyAlongButItsProcess: a child is lost when it loads
+// it, and says so by how it ends.
+func TestProfileWhoseLibraryCrashesTakesNobodyAlongButItsProcess(t *testing.T) {
+	lib := profiles(t, "cxi")
+	text, err := inChild(t, "opens "+lib+" cxi", testprov.Environment("cxi", "crash"))
+	if err == nil || !strings.Contains(text, "SIGSEGV") {
+		t.Errorf("%v: %s", err, text)
+	}
+}

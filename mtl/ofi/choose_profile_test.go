@@ -1,0 +1,50 @@
+package ofi_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/ferrympi/ferry/mtl/ofi"
+)
+
+// TestProfileWithADeviceIsChosen: networks that have one come first, and what is on plain
+// interfaces last, whatever the attributes say.
+func TestProfileWithADeviceIsChosen(t *testing.T) {
+	all := []string{"cxi/cxi0", "infiniband/mlx5_0", "infiniband/rdmap0s6", "infiniband/hfi1_0", "net/eth0"}
+	for _, c := range []struct {
+		offered, faults string
+		devices         []string
+		want            string
+	}{
+		{"verbs;ofi_rxm,tcp;ofi_rxm", "", []string{"infiniband/mlx5_0"}, "verbs;ofi_rxm"},
+		{"verbs;ofi_rxm,tcp;ofi_rxm", "", nil, "tcp;ofi_rxm"},
+		{"psm3,tcp;ofi_rxm", "ethernet", []string{"net/eth0"}, "tcp;ofi_rxm"},
+		{"psm3,tcp;ofi_rxm", "", []string{"infiniband/mlx5_0"}, "psm3"},
+		{"cxi,verbs;ofi_rxm,psm3,efa,opx,tcp;ofi_rxm", "", all, "cxi"},
+		{"efa,verbs;ofi_rxm,psm3,tcp;ofi_rxm", "", all, "efa"},
+		{"opx,psm3,tcp;ofi_rxm", "", all, "opx"},
+	} {
+		t.Run(c.offered+" "+c.faults, func(t *testing.T) {
+			lib := profiles(t, c.offered, c.faults)
+			sys := devices(t, c.devices...)
+			d := members(t, 1, func(p any) {
+				using(lib, "")(p)
+				ofi.SetSysfs(p, sys)
+			})[0].m.Describe()
+			if d.Provider != c.want {
+				t.Errorf("%s is used, and %s should be: %+v", d.Provider, c.want, d.Candidates)
+			}
+			chosen := 0
+			for _, x := range d.Candidates {
+				if x.Chosen {
+					chosen++
+				} else if x.Reason == "" && strings.Contains(c.offered, x.Provider) {
+					t.Errorf("no reason for %s", x.Name)
+				}
+			}
+			if chosen != 1 {
+				t.Errorf("%d are chosen", chosen)
+			}
+		})
+	}
+}

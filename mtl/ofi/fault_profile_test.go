@@ -1,0 +1,211 @@
+package ofi_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/libfabric/testprov"
+	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/ofi"
+)
+
+// TestProfileOutOfOrderHasTheSenderInTheTag: layout data would match a receive from one
+// rank before an older one from any. What is chosen, and why, can be read.
+func TestProfileOutOfOrderHasTheSenderInTheTag(t *testing.T) {
+	for fault, why := range map[string]string{"order": "order", "nodirected": "FI_DIRECTED_RECV", "nodata": "completion data"} {
+		t.Run(fault, func(t *testing.T) {
+			d := members(t, 1, using(profiles(t, "cxi", fault), "cxi"))[0].m.Describe()
+			if !strings.HasPrefix(d.Mode, "packed") || !slices.ContainsFunc(d.Notes, func(n string) bool { return strings.Contains(n, why) }) {
+				t.Errorf("%s, %q", d.Mode, d.Notes)
+			}
+		})
+	}
+	if d := members(t, 1, using(profiles(t, "cxi"), "cxi"))[0].m.Describe(); !strings.Contains(d.Mode, "completion data") || len(d.Notes) > 0 {
+		t.Errorf("without a fault: %s, %q", d.Mode, d.Notes)
+	}
+}
+
+// TestProfileWithADefectIsLeftForTheNext: the self-test finds it, and says which.
+func TestProfileWithADefectIsLeftForTheNext(t *testing.T) {
+	for fault, why := range map[string]string{
+		"cut":   "too long for its receive",
+		"stale": "pages", // where the environment does not forbid the cache
+		"claim": "probe and claim",
+	} {
+		t.Run(fault, func(t *testing.T) {
+			lib := profiles(t, "cxi", fault)
+			err := refused(t, func(p any) {
+				using(lib, "cxi")(p)
+				ofi.SetLibrary(p, lib, 500*time.Millisecond)
+			})
+			if !strings.Contains(err.Error(), why) && !strings.Contains(err.Error(), "selftest_timeout") {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+// TestProfileThatContradictsItselfIsRefused, with the attribute and its value.
+func TestProfileThatContradictsItselfIsRefused(t *testing.T) {
+	for fault, want := range map[string][]string{
+		"rx=0":                  {"0", "receive"},
+		"tags=8":                {"8", "bits"},
+		"max=1000,injects=2000": {"1000", "2000"},
+	} {
+		err := refused(t, using(profiles(t, "cxi", fault), "cxi"))
+		for _, w := range want {
+			if !strings.Contains(err.Error(), w) {
+				t.Errorf("%s: %v: no %q in it", fault, err, w)
+			}
+		}
+	}
+}
+
+// TestProfileWithoutLimitsGetsAQueueThatFitsIntoMemory: a completion queue as long as
+// psm3 and opx say that theirs are would be refused.
+func TestProfileWithoutLimitsGetsAQueueThatFitsIntoMemory(t *testing.T) {
+	for _, provider := range []string{"psm3", "opx"} {
+		all := members(t, 2, using(profiles(t, provider), provider))
+		if err := exchanges(t, all[0], all[1], 1<<20); err != nil {
+			t.Errorf("%s: %v", provider, err)
+		}
+	}
+}
+
+// TestProfileThatTakesNothingForASecond: everything waits, and arrives in its order.
+func TestProfileThatTakesNothingForASecond(t *testing.T) {
+	lib := profiles(t, "cxi", "again=1000")
+	all := members(t, 2, using(lib, "cxi"))
+	a, b := all[0], all[1]
+	var ops []*once
+	var got [][]byte
+	const n = 60
+	for i := range n {
+		size := []int{1, 100, 5000, 100_000}[i%4]
+		s, err := a.send(b, 1, slices.Repeat([]byte{byte(i)}, size), mtl.Standard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, make([]byte, 100_000))
+		r, err := b.receive(a, 1, got[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		ops = append(ops, s, r)
+	}
+	settle(t, all, ops...)
+	for i := range n {
+		if err := errors.Join(ops[2*i].Err, ops[2*i+1].Err); err != nil || got[i][0] != byte(i) {
+			t.Errorf("message %d: %v, of message %d", i, err, got[i][0])
+		}
+	}
+}
+
+// TestProfileTellsOfADeadPeer: what it took along is an error, and others go on.
+func TestProfileTellsOfADeadPeer(t *testing.T) {
+	for _, provider := range testprov.Profiles {
+		all := members(t, 3, using(profiles(t, provider), provider))
+		a, b, c := all[0], all[1], all[2]
+		if err := errors.Join(exchanges(t, a, b, 8), exchanges(t, b, a, 8), exchanges(t, a, c, 8)); err != nil {
+			t.Fatal(err)
+		}
+		send, err := a.send(b, 1, make([]byte, 1<<20), mtl.Standard) // b never fetches it
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.m.Close()
+		settle(t, []*member{a, c}, send)
+		if !errors.Is(send.Err, framework.ErrTransport) || !strings.Contains(send.Err.Error(), "rank 1") {
+			t.Errorf("%s: %v", provider, send.Err)
+		}
+		if err := exchanges(t, a, c, 1<<20); err != nil {
+			t.Errorf("%s: with another one: %v", provider, err)
+		}
+	}
+}
+
+// TestProfileThatIsSilentAboutADeadPeer: Forget ends what waits for it.
+func TestProfileThatIsSilentAboutADeadPeer(t *testing.T) {
+	all := members(t, 3, using(profiles(t, "cxi", "silent"), "cxi"))
+	a, b, c := all[0], all[1], all[2]
+	if err := exchanges(t, a, b, 8); err != nil {
+		t.Fatal(err)
+	}
+	send, err := a.send(b, 1, make([]byte, 1<<20), mtl.Standard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.m.Close()
+	for range 1000 {
+		a.m.Poll()
+	}
+	if send.ends != 0 {
+		t.Fatalf("the profile says %v", send.Err)
+	}
+	why := errors.New("killed")
+	a.m.Forget(a.to(b), why)
+	settle(t, []*member{a, c}, send)
+	if !errors.Is(send.Err, why) {
+		t.Errorf("%v", send.Err)
+	}
+	if err := exchanges(t, a, c, 1<<20); err != nil {
+		t.Errorf("with another one: %v", err)
+	}
+}
+
+// TestProfileOfTwoNetworksStaysInOne: addresses of two don't meet, and ranks of a node
+// that take turns keep to one.
+func TestProfileOfTwoNetworksStaysInOne(t *testing.T) {
+	lib := profiles(t, "cxi,verbs;ofi_rxm", "fabrics")
+	for _, provider := range []string{"cxi", "verbs;ofi_rxm"} {
+		all := members(t, 2, func(p any) {
+			using(lib, provider)(p)
+			ofi.SetSysfs(p, devices(t, "cxi/cxi0", "cxi/second", "infiniband/mlx5_0", "infiniband/mlx5_1"))
+		})
+		if err := exchanges(t, all[0], all[1], 1<<20); err != nil {
+			t.Errorf("%s: %v", provider, err)
+		}
+	}
+}
+
+// TestProfileThatHangsWhenAskedIsLeft: another one is used meanwhile.
+func TestProfileThatHangsWhenAskedIsLeft(t *testing.T) {
+	t.Cleanup(func() {
+		for ofi.Hanging() > 0 {
+			time.Sleep(10 * time.Millisecond)
+		}
+	})
+	lib := profiles(t, "cxi", "hang")
+	err := refused(t, func(p any) {
+		using(lib, "cxi")(p)
+		ofi.SetLibrary(p, lib, 100*time.Millisecond)
+	})
+	if !strings.Contains(err.Error(), "does not come back within 100ms") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestProfileThatBreaksLaterIsNamed: its operations end with an error that says which
+// provider it was, and another one is none the worse for it.
+func TestProfileThatBreaksLaterIsNamed(t *testing.T) {
+	lib := profiles(t, "cxi", "late=20")
+	all := members(t, 2, using(lib, "cxi"))
+	testprov.Set(t, "verbs;ofi_rxm")
+	others := members(t, 2, using(lib, "verbs;ofi_rxm"))
+	var err error
+	for i := 0; i < 100 && err == nil; i++ {
+		err = exchanges(t, all[0], all[1], 8)
+	}
+	if !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "cxi") {
+		t.Errorf("%v", err)
+	}
+	for range 50 {
+		if err := exchanges(t, others[0], others[1], 8); err != nil {
+			t.Fatalf("another stack: %v", err)
+		}
+	}
+}
