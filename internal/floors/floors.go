@@ -94,7 +94,7 @@ func Of(dir string) (Floor, error) {
 // floor; only tests, other kits and tools may import it.
 func IsKit(dir string) bool {
 	base := path.Base(dir)
-	return strings.HasSuffix(base, "test") || base == "needs"
+	return strings.HasSuffix(base, "test") || base == "needs" || base == "testprov"
 }
 
 // Use says what kind of file an import stands in.

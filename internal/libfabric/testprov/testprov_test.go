@@ -1,14 +1,32 @@
 package testprov_test
 
 import (
+	"bytes"
+	"os"
+	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/internal/libfabric"
 	"github.com/ferrympi/ferry/internal/libfabric/testprov"
 )
 
-// load loads the library with these providers.
-func load(t *testing.T, profiles string, faults ...string) *libfabric.Library {
+// The tests show that each fault happens: otherwise the tests of remedies could not fail.
+
+// rig is two endpoints, which know each other by the addresses to[0] and to[1].
+type rig struct {
+	t     *testing.T
+	lib   *libfabric.Library
+	infos *libfabric.Infos
+	ep    [2]*libfabric.Endpoint
+	to    [2]uint64 // of the other one
+	got   map[uint32]libfabric.Event
+	seen  [64]libfabric.Event
+}
+
+func load(t *testing.T, profiles string, faults ...string) (*libfabric.Library, *libfabric.Infos) {
 	t.Helper()
 	if err := libfabric.Built(); err != nil {
 		t.Skip(err)
@@ -18,17 +36,297 @@ func load(t *testing.T, profiles string, faults ...string) *libfabric.Library {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return l
+	infos, err := l.Infos("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(infos.Free)
+	return l, infos
 }
 
-func TestEachProfileIsOffered(t *testing.T) {
-	for _, name := range testprov.Profiles {
-		l := load(t, name)
-		infos, err := l.Infos("")
-		if err != nil || len(infos.List) != 1 || infos.List[0].Provider != name {
-			t.Fatalf("%s: %+v, %v", name, infos, err)
+// open opens two endpoints of the first entry, or of the first two.
+func open(t *testing.T, profiles string, faults ...string) *rig {
+	t.Helper()
+	lib, infos := load(t, profiles, faults...)
+	r := &rig{t: t, lib: lib, infos: infos, got: map[uint32]libfabric.Event{}}
+	var names [2][]byte
+	for i := range r.ep {
+		info := &infos.List[i%len(infos.List)]
+		var err error
+		if r.ep[i], err = lib.Open(info, true, info.Directed, 1000); err != nil {
+			t.Fatal(err)
 		}
-		t.Logf("%+v", infos.List[0])
-		infos.Free()
+		t.Cleanup(r.ep[i].Close)
+		if _, err := r.ep[i].Grow(); err != nil {
+			t.Fatal(err)
+		}
+		if names[i], err = r.ep[i].Name(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range r.ep {
+		var err error
+		if r.to[i], err = r.ep[i].Insert(names[1-i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return r
+}
+
+// poll lets both progress for a while. Events of the second are kept by slot, those of the
+// first by slot and 1000.
+func (r *rig) poll() {
+	for range 200 {
+		for i, e := range r.ep {
+			n, _ := e.Poll(r.seen[:])
+			for _, ev := range r.seen[:n] {
+				r.got[ev.Slot+uint32(1000*(1-i))] = ev
+			}
+		}
+	}
+}
+
+// send has the first send to the second.
+func (r *rig) send(slot uint32, tag uint64, buf []byte) libfabric.Errno {
+	return r.ep[0].TSend(slot, buf, r.to[0], tag, 0, 0)
+}
+
+func (r *rig) receive(slot uint32, from, tag uint64, buf []byte) libfabric.Errno {
+	return r.ep[1].TRecv(slot, buf, from, tag, 0, 0)
+}
+
+// check takes errors of calls, which must not be.
+func (r *rig) check(codes ...libfabric.Errno) {
+	r.t.Helper()
+	for _, c := range codes {
+		if c != 0 {
+			r.t.Fatal(r.lib.Text(c))
+		}
+	}
+}
+
+func (r *rig) over(slot uint32) bool { _, ok := r.got[slot]; return ok }
+
+func TestEachProfileCarriesMessages(t *testing.T) {
+	for _, name := range testprov.Profiles {
+		r := open(t, name)
+		if r.infos.List[0].Provider != name {
+			t.Fatalf("%s: %+v", name, r.infos.List)
+		}
+		for i, n := range []int{0, 1, 5000, 70_000, 3 << 20} {
+			sent, got := bytes.Repeat([]byte{byte(i + 1)}, n), make([]byte, n)
+			r.check(r.receive(uint32(i), r.to[1], 5, got), r.send(uint32(i), 5, sent))
+			for end := time.Now().Add(time.Minute); !r.over(uint32(i)) && time.Now().Before(end); {
+				r.poll()
+			}
+			if ev := r.got[uint32(i)]; ev.Err != 0 || ev.Length != uint64(n) || !bytes.Equal(got, sent) {
+				t.Errorf("%s: %d bytes: %+v", name, n, ev)
+			}
+		}
+	}
+}
+
+func TestDirectedReceivesAreFirst(t *testing.T) {
+	for fault, first := range map[string]uint32{"": 1, "order": 2} {
+		r := open(t, "cxi", fault)
+		r.check(r.receive(1, libfabric.AnyAddress, 5, nil), r.receive(2, r.to[1], 5, nil), r.send(0, 5, nil))
+		r.poll()
+		if !r.over(first) || r.over(3-first) {
+			t.Errorf("%q: %+v", fault, r.got)
+		}
+	}
+}
+
+func TestAttributesAreAsAsked(t *testing.T) {
+	_, infos := load(t, "cxi", "nodirected", "nodata", "tags=40", "max", "queues=16")
+	if i := infos.List[0]; i.Directed || i.CQData != 0 || i.TagFormat != 1<<39 || i.MaxMessage != 1<<20 || i.TxSize != 16 || i.RxSize != 16 {
+		t.Errorf("%+v", i)
+	}
+	lib, infos := load(t, "cxi", "unlimited")
+	i := infos.List[0]
+	if _, err := lib.Open(&i, false, true, i.TxSize); err == nil {
+		t.Errorf("a completion queue of %d entries opens", i.TxSize)
+	}
+}
+
+func TestLimitsHold(t *testing.T) {
+	r := open(t, "cxi", "tags=40", "max", "queues=16")
+	if code := r.send(0, 1, make([]byte, 1<<20+1)); code != libfabric.Errno(unix.EMSGSIZE) {
+		t.Errorf("a message that is too long: %v", r.lib.Text(code))
+	}
+	for i := range uint32(17) {
+		if code := r.receive(i, libfabric.AnyAddress, 7, nil); (code == libfabric.Again) != (i == 16) {
+			t.Errorf("receive %d: %v", i, r.lib.Text(code))
+		}
+	}
+	r.check(r.send(0, 1<<40|7, nil))
+	if r.poll(); !r.over(0) {
+		t.Error("bit 40 of a tag has meaning")
+	}
+}
+
+func TestPeerTakesNothingAtFirst(t *testing.T) {
+	r := open(t, "cxi", "again=100")
+	begin := time.Now()
+	for r.send(0, 1, nil) == libfabric.Again {
+	}
+	if d := time.Since(begin); d < 50*time.Millisecond {
+		t.Errorf("it takes a message after %v", d)
+	}
+}
+
+func TestDeathIsToldOrNot(t *testing.T) {
+	for fault, told := range map[string]bool{"": true, "silent": false} {
+		r := open(t, "cxi", fault)
+		r.check(r.send(0, 1, make([]byte, 1<<20))) // nobody fetches it
+		r.poll()
+		r.ep[1].Close()
+		r.ep[1] = r.ep[0]
+		if r.poll(); r.over(1000) != told && r.over(0) != told {
+			t.Errorf("%q: %+v", fault, r.got)
+		}
+	}
+}
+
+func TestTwoNetworksDoNotMeet(t *testing.T) {
+	r := open(t, "cxi", "fabrics")
+	r.check(r.receive(1, libfabric.AnyAddress, 5, nil), r.send(0, 5, make([]byte, 1<<20)))
+	if r.poll(); r.over(1) || r.got[1000].Err == 0 {
+		t.Errorf("%+v", r.got)
+	}
+}
+
+func TestKeysKeepApart(t *testing.T) {
+	for _, name := range []string{"psm3", "opx"} {
+		variable := "FI_" + strings.ToUpper(name) + "_UUID"
+		for second, meets := range map[string]bool{"one": true, "another": false} {
+			t.Setenv(variable, "one")
+			lib, infos := load(t, name)
+			a, err := lib.Open(&infos.List[0], false, true, 1000)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Setenv(variable, second)
+			b, err := lib.Open(&infos.List[0], false, true, 1000)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := &rig{t: t, lib: lib, ep: [2]*libfabric.Endpoint{a, b}, got: map[uint32]libfabric.Event{}}
+			address, err := b.Name()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.to[0], err = a.Insert(address); err != nil {
+				t.Fatal(err)
+			}
+			a.Grow()
+			b.Grow()
+			r.check(r.receive(1, libfabric.AnyAddress, 5, nil), r.send(0, 5, nil))
+			if r.poll(); r.over(1) != meets {
+				t.Errorf("%s, %s: %+v", name, second, r.got)
+			}
+			a.Close()
+			b.Close()
+		}
+	}
+}
+
+// TestRegistrationOutlivesItsMemory: the second message comes from the same address, where
+// other pages are.
+func TestRegistrationOutlivesItsMemory(t *testing.T) {
+	const n = 1 << 20
+	for fault, want := range map[string]byte{"": 2, "stale": 1} {
+		r := open(t, "cxi", fault)
+		mem, err := unix.MmapPtr(-1, 0, nil, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.MunmapPtr(mem, n)
+		for i := range byte(2) {
+			if i == 1 {
+				if err := unix.MunmapPtr(mem, n); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := unix.MmapPtr(-1, 0, mem, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_FIXED); err != nil {
+					t.Fatal(err)
+				}
+			}
+			buf, got := bytesAt(mem, n), make([]byte, n)
+			copy(buf, bytes.Repeat([]byte{i + 1}, n))
+			r.check(r.receive(uint32(i), r.to[1], 5, got), r.send(uint32(i), 5, buf))
+			for end := time.Now().Add(time.Minute); !r.over(uint32(i)) && time.Now().Before(end); {
+				r.poll()
+			}
+			if i == 1 && (got[0] != want || got[n-1] != 2) {
+				t.Errorf("%q: %d and %d arrive", fault, got[0], got[n-1])
+			}
+		}
+	}
+}
+
+func TestWhatPassesTheSelfTestBreaksLater(t *testing.T) {
+	for fault, want := range map[string]int{"late": 10, "flip": 9, "lose": 9} {
+		r := open(t, "cxi", fault+"=10")
+		good := 0
+		for i := range uint32(20) {
+			got := make([]byte, 8)
+			if r.receive(i, r.to[1], 5, got) != 0 || r.send(i, 5, []byte("contents")) != 0 {
+				continue
+			}
+			if r.poll(); r.over(i) && string(got) == "contents" {
+				good++
+			}
+		}
+		if good != want {
+			t.Errorf("%s: %d messages arrive as they were", fault, good)
+		}
+	}
+}
+
+func TestMessagesAreCutAndClaimsHang(t *testing.T) {
+	r := open(t, "cxi", "cut", "claim")
+	r.check(r.receive(1, r.to[1], 5, make([]byte, 4)), r.send(0, 5, make([]byte, 8)), r.send(2, 6, make([]byte, 9<<10)))
+	r.poll()
+	if ev := r.got[1]; ev.Err != 0 || ev.Length != 4 || ev.Overflow != 0 {
+		t.Errorf("8 bytes into 4: %+v", ev)
+	}
+	r.check(r.ep[1].Peek(3, r.to[1], 6, 0, libfabric.Claim))
+	if r.poll(); r.got[3].Length != 9<<10 {
+		t.Fatalf("peek: %+v", r.got[3])
+	}
+	delete(r.got, 3)
+	r.check(r.ep[1].TRecv(3, make([]byte, 9<<10), r.to[1], 6, 0, libfabric.Claim))
+	if r.poll(); r.over(3) {
+		t.Errorf("claimed: %+v", r.got[3])
+	}
+}
+
+// TestNothingIsLeftOpen: sockets, and pages that a cache holds only where that is the fault.
+func TestNothingIsLeftOpen(t *testing.T) {
+	count := func() int {
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	t.Setenv(testprov.Dir, t.TempDir())
+	once := func() {
+		r := open(t, "verbs;ofi_rxm")
+		r.check(r.receive(1, r.to[1], 5, make([]byte, 8)), r.send(0, 5, make([]byte, 8)), r.send(2, 6, make([]byte, 1<<20)))
+		r.poll()
+		r.ep[0].Close()
+		r.ep[1].Close()
+	}
+	once()
+	before := count()
+	for range 5 {
+		once()
+	}
+	if after := count(); after > before {
+		t.Errorf("%d descriptors, and %d before", after, before)
+	}
+	if entries, err := os.ReadDir(os.Getenv(testprov.Dir)); err != nil || len(entries) > 0 {
+		t.Errorf("%v, %v", entries, err)
 	}
 }

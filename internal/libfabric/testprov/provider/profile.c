@@ -53,11 +53,17 @@ static int item(const char *list, const char *name, long *value)
 // tp_fault says whether a fault is on; its number is in *value, if it has one.
 int tp_fault(const char *name, long *value) { return item(getenv("TESTPROV_FAULTS"), name, value); }
 
-// The faults. handlers is when a tcp;ofi_rxm takes SIGSEGV and SIGTERM: 1 as it is loaded,
+// number returns the number of a fault, usual where it has none, or 0 where it is off.
+static long number(const char *name, long usual)
+{
+	long n = usual;
+	return tp_fault(name, &n) ? n : 0;
+}
+
+// The faults. handlers is when a provider takes SIGSEGV and SIGTERM: 1 as it is loaded,
 // 2 as an endpoint opens, 3 at insert, 4 at the first send.
 static void faults(config *c)
 {
-	long n = 0;
 	c->no_directed = tp_fault("nodirected", NULL); // no receives from one address
 	c->directed_first = tp_fault("order", NULL);   // a receive from one address is served before older ones from any
 	c->dead_silent = tp_fault("silent", NULL);     // nothing is said of what a dead peer takes along
@@ -65,38 +71,33 @@ static void faults(config *c)
 	c->quiet_cut = tp_fault("cut", NULL);	       // a message that is too long is cut, and nobody told (psm3 on sockets)
 	c->hang = tp_fault("hang", NULL);	       // who asks what it offers waits for two seconds
 	c->stale = tp_fault("stale", NULL);	       // registrations outlive their memory, unless the environment forbids them
+	c->again = number("again", 1000);	       // for so many milliseconds a peer takes nothing
+	c->slow = number("slow", 1000);		       // insert takes so many
 	if (tp_fault("nodata", NULL)) // no completion data
 		c->data = 0;
-	if (tp_fault("tags", &n)) // bits of a tag
-		c->tags = TAGS(n ? n : 40);
-	if (tp_fault("max", &n)) // the longest message, in bytes
-		c->max_message = n ? n : 1 << 20;
+	if (tp_fault("tags", NULL)) // bits of a tag
+		c->tags = TAGS(number("tags", 40));
+	if (tp_fault("max", NULL)) // the longest message, in bytes
+		c->max_message = number("max", 1 << 20);
 	if (tp_fault("unlimited", NULL)) // queues
 		c->tx = c->rx = SIZE_MAX;
-	if (tp_fault("queues", &n)) // of so many operations
-		c->tx = c->rx = n ? n : 16;
-	if (tp_fault("rx", &n)) // receives: contradicts the rest
-		c->rx = n;
-	if (tp_fault("injects", &n)) // bytes: more than a message has, say
-		c->inject = n;
+	if (tp_fault("queues", NULL)) // of so many operations
+		c->tx = c->rx = number("queues", 16);
+	if (tp_fault("rx", NULL)) // receives: contradicts the rest
+		c->rx = number("rx", 0);
+	if (tp_fault("injects", NULL)) // bytes: more than a message has, say
+		c->inject = number("injects", 0);
 	if (c->inject > c->eager)
 		c->eager = c->inject;
-	c->again = tp_fault("again", &n) ? (n ? n : 1000) : 0; // milliseconds for which a peer takes nothing
-	n = 0;
-	c->slow = tp_fault("slow", &n) ? (n ? n : 1000) : 0; // milliseconds that insert takes
 	// What goes wrong after so many messages to others:
-	n = 0;
-	c->late = tp_fault("late", &n) ? (n ? n : 50) : 0; // the completion queue fails
-	n = 0;
-	c->flip = tp_fault("flip", &n) ? (n ? n : 50) : 0; // bytes change on their way
-	n = 0;
-	c->lose = tp_fault("lose", &n) ? (n ? n : 50) : 0; // messages are lost
-	n = 0;
-	if (tp_fault("handlers", &n)) {
+	c->late = number("late", 50); // the completion queue fails
+	c->flip = number("flip", 50); // bytes change on their way
+	c->lose = number("lose", 50); // messages are lost
+	if (tp_fault("handlers", NULL)) {
 		c->caught[0] = SIGSEGV;
 		c->caught[1] = SIGTERM;
 		c->caught[2] = c->caught[3] = 0;
-		c->caught_at = n ? n : AT_OPEN;
+		c->caught_at = number("handlers", AT_OPEN);
 	}
 }
 
@@ -155,11 +156,8 @@ __attribute__((constructor)) static void load(void)
 	if (item(profile, "efa", NULL) && !watched) // it has a switch of its own
 		stale = !efa || strcmp(efa, "0");
 	config c = {.caught = {SIGSEGV, SIGTERM}};
-	long n = 0;
-	if (tp_fault("handlers", &n) && n == AT_LOAD) {
-		c.caught_at = AT_LOAD;
-		tp_catch(&c, AT_LOAD);
-	}
+	c.caught_at = number("handlers", AT_OPEN);
+	tp_catch(&c, AT_LOAD);
 	if (tp_fault("crash", NULL)) // it takes the process down as it is loaded
 		raise(SIGSEGV);
 }

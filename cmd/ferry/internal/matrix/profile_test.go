@@ -1,0 +1,73 @@
+package matrix_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
+	"github.com/ferrympi/ferry/internal/libfabric"
+	"github.com/ferrympi/ferry/internal/libfabric/testprov"
+)
+
+// overProfiles starts ferry matrix over providers of the tests' own libfabric.
+func overProfiles(t *testing.T, environment []string, args ...string) *command {
+	t.Helper()
+	if err := libfabric.Built(); err != nil {
+		t.Skip(err)
+	}
+	return start(t, environment, append([]string{"matrix", "--json", "$JSON", "--set", "mtl.ofi.library=" + testprov.Library(t), "--set", "mtl.ofi.warn=off"}, args...)...)
+}
+
+func stacksOf(profiles []string) string { return "cm+ofi " + strings.Join(profiles, ",cm+ofi ") }
+
+func TestEveryProfileConforms(t *testing.T) {
+	t.Parallel()
+	r := overProfiles(t, testprov.Environment(strings.Join(testprov.Profiles, ",")), "--components", stacksOf(testprov.Profiles), "--cases", "^conform/").wait(0)
+	for _, name := range testprov.Profiles {
+		passes(t, r, "cm+ofi "+name, 70)
+	}
+}
+
+// TestProfilesThatLackMuchConform: what is missing, or known to be wrong, is made up for.
+func TestProfilesThatLackMuchConform(t *testing.T) {
+	t.Parallel()
+	for _, faults := range [][]string{{"order", "tags=40"}, {"nodirected", "nodata"}, {"max", "unlimited"}, {"queues=16", "again=5"}, {"fabrics", "handlers=2"}} {
+		two := []string{"cxi", "verbs;ofi_rxm"}
+		r := overProfiles(t, testprov.Environment(strings.Join(two, ","), faults...), "--components", stacksOf(two), "--cases", "^conform/2/(message|memory)").wait(0)
+		for _, name := range two {
+			passes(t, r, "cm+ofi "+name, 8)
+		}
+	}
+}
+
+// TestProfileThatBreaksLaterIsFoundByTheMatrix: it has passed its self-test. The case is
+// named, and other stacks go on.
+func TestProfileThatBreaksLaterIsFoundByTheMatrix(t *testing.T) {
+	t.Parallel()
+	for fault, says := range map[string]string{
+		"late=30": "Input/output error",
+		"flip=30": ".",
+		"lose=30": ".",
+	} {
+		r := overProfiles(t, testprov.Environment("cxi,efa", fault), "--components", "cm+ofi cxi,ob1+shm", "--cases", "^conform/2/message", "--timeout", "5s").wait(1)
+		passes(t, r, "ob1+shm", 9)
+		found := 0
+		for _, row := range r.Rows {
+			if row.Stack == "cm+ofi cxi" && (row.Status == report.Fail || row.Status == report.Timeout) {
+				expect(t, r, row.Stack, row.Case, row.Status, says)
+				found++
+			}
+		}
+		if found == 0 {
+			t.Errorf("%s: no case fails", fault)
+		}
+	}
+}
+
+// TestLibraryThatCrashesFailsItsStackOnly: it takes the process down that loads it.
+func TestLibraryThatCrashesFailsItsStackOnly(t *testing.T) {
+	t.Parallel()
+	r := overProfiles(t, testprov.Environment("cxi", "crash"), "--components", "ob1+shm,cm+ofi*", "--cases", "^conform/2/message").wait(1)
+	passes(t, r, "ob1+shm", 9)
+	expect(t, r, "cm+ofi", report.OpenCase, report.Fail, segv)
+}

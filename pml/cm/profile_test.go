@@ -1,0 +1,88 @@
+package cm_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework/kittest"
+	"github.com/ferrympi/ferry/internal/libfabric"
+	"github.com/ferrympi/ferry/internal/libfabric/testprov"
+	"github.com/ferrympi/ferry/mtl/ofi"
+	"github.com/ferrympi/ferry/pml/cm"
+	"github.com/ferrympi/ferry/pml/pmltest"
+)
+
+// overProfile is cm over a provider of the tests' own libfabric, with faults.
+func overProfile(t *testing.T, provider string, faults ...string) pmltest.Stack {
+	t.Helper()
+	if err := libfabric.Built(); err != nil {
+		t.Skip(err)
+	}
+	testprov.Set(t, provider, faults...)
+	return pmltest.Stack{PML: cm.Component(), MTL: ofi.Component(), Set: map[string]string{
+		"mtl.ofi.provider_include": provider, "mtl.ofi.library": testprov.Library(t), "mtl.ofi.warn": "off",
+	}}
+}
+
+// TestContractOverProfiles has a third of the cases over each, with a policy of ids for
+// each; with -seeds, all of both.
+func TestContractOverProfiles(t *testing.T) {
+	for i, name := range testprov.Profiles {
+		t.Run(name, func(t *testing.T) {
+			s := overProfile(t, name)
+			if *seeds > 0 {
+				pmltest.Run(t, s, pmltest.Policies...)
+				return
+			}
+			third := slices.Collect(func(yield func(kittest.Case) bool) {
+				for k, c := range pmltest.Cases(s, pmltest.Policies[i%len(pmltest.Policies)]) {
+					if k%3 == i%3 && !yield(c) {
+						return
+					}
+				}
+			})
+			kittest.Cases(third).Run(t)
+		})
+	}
+}
+
+// TestMetamorphicOverProfiles: a random program goes alike over all, and over what is
+// wrong with them.
+func TestMetamorphicOverProfiles(t *testing.T) {
+	faults := []string{"", "order", "nodirected", "nodata", "tags=40", "max", "unlimited", "queues=16", "again=5"}
+	for i, fault := range faults {
+		provider := testprov.Profiles[i%len(testprov.Profiles)]
+		if fault == "" {
+			provider = strings.Join(testprov.Profiles, ",")
+		}
+		t.Run(provider+","+fault, func(t *testing.T) {
+			var all []pmltest.Variant
+			for k, one := range strings.Split(provider, ",") {
+				s := overProfile(t, one, fault)
+				testprov.Set(t, provider, fault)
+				all = append(all, pmltest.Variant{Name: one, Policy: pmltest.Policies[k%len(pmltest.Policies)], Stack: s})
+			}
+			for s := *seed; s < *seed+max(*seeds, 1); s++ {
+				t.Run(fmt.Sprintf("seed %d", s), func(t *testing.T) {
+					if err := pmltest.Metamorphic(t.Context(), s, all); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		})
+	}
+}
+
+// TestDeathOverAProfileThatIsSilentAboutIt: the launcher's word ends what waits.
+func TestDeathOverAProfileThatIsSilentAboutIt(t *testing.T) {
+	for _, name := range []string{"PeerFailureEndsEverythingPending", "ReceiveFromAnySourceEndsWhenNobodyIsLeft"} {
+		c, ok := kittest.Cases(pmltest.Cases(overProfile(t, "cxi", "silent"), cid.PolicyLazy)).Named(name)
+		if !ok {
+			t.Fatal(name)
+		}
+		kittest.Cases{c}.Run(t)
+	}
+}
