@@ -252,15 +252,18 @@ func (e *Endpoint) FD() int { return int(C.ferry_fd(e.c)) }
 // event; otherwise there may be one already.
 func (e *Endpoint) TryWait() bool { return C.ferry_trywait(e.c) == 0 }
 
+// first is where a buffer begins.
+func first(buf []byte) *C.char { return (*C.char)(unsafe.Pointer(unsafe.SliceData(buf))) }
+
 // TSend sends a tagged message.
 func (e *Endpoint) TSend(slot uint32, buf []byte, to, tag, data uint64, k Kind) Errno {
-	return Errno(-C.ferry_tsend(e.c, C.uint32_t(slot), unsafe.Pointer(unsafe.SliceData(buf)), C.size_t(len(buf)), C.uint64_t(to), C.uint64_t(tag), C.uint64_t(data), C.int(k)))
+	return Errno(-C.ferry_tsend(e.c, C.uint32_t(slot), first(buf), C.size_t(len(buf)), C.uint64_t(to), C.uint64_t(tag), C.uint64_t(data), C.int(k)))
 }
 
 // TRecv posts a receive of a tagged message: bits of the tag that are set in
 // ignore may differ.
 func (e *Endpoint) TRecv(slot uint32, buf []byte, from, tag, ignore uint64, k Kind) Errno {
-	return Errno(-C.ferry_trecv(e.c, C.uint32_t(slot), unsafe.Pointer(unsafe.SliceData(buf)), C.size_t(len(buf)), C.uint64_t(from), C.uint64_t(tag), C.uint64_t(ignore), C.int(k)))
+	return Errno(-C.ferry_trecv(e.c, C.uint32_t(slot), first(buf), C.size_t(len(buf)), C.uint64_t(from), C.uint64_t(tag), C.uint64_t(ignore), C.int(k)))
 }
 
 // Peek looks for a message that TRecv would receive. Its Event has NoMessage if
@@ -271,12 +274,12 @@ func (e *Endpoint) Peek(slot uint32, from, tag, ignore uint64, k Kind) Errno {
 
 // Send sends an untagged message.
 func (e *Endpoint) Send(slot uint32, buf []byte, to uint64, k Kind) Errno {
-	return Errno(-C.ferry_send(e.c, C.uint32_t(slot), unsafe.Pointer(unsafe.SliceData(buf)), C.size_t(len(buf)), C.uint64_t(to), C.int(k)))
+	return Errno(-C.ferry_send(e.c, C.uint32_t(slot), first(buf), C.size_t(len(buf)), C.uint64_t(to), C.int(k)))
 }
 
 // Recv posts a receive of an untagged message from anybody.
 func (e *Endpoint) Recv(slot uint32, buf []byte) Errno {
-	return Errno(-C.ferry_recv(e.c, C.uint32_t(slot), unsafe.Pointer(unsafe.SliceData(buf)), C.size_t(len(buf))))
+	return Errno(-C.ferry_recv(e.c, C.uint32_t(slot), first(buf), C.size_t(len(buf))))
 }
 
 // Cancel asks for an operation to be withdrawn. Its Event tells whether it was.

@@ -176,7 +176,7 @@ int ferry_trywait(ferry_ep *ep)
 	return ep->fabric->ops->trywait(ep->fabric, fids, 1);
 }
 
-int ferry_tsend(ferry_ep *ep, uint32_t i, const void *buf, size_t n, uint64_t to, uint64_t tag, uint64_t data, int kind)
+int ferry_tsend(ferry_ep *ep, uint32_t i, const char *buf, size_t n, uint64_t to, uint64_t tag, uint64_t data, int kind)
 {
 	if (__builtin_expect(ep->fresh, 0)) { // the first one connects
 		ferry_signals kept;
@@ -209,7 +209,7 @@ static int message(ferry_ep *ep, uint32_t i, void *buf, size_t n, uint64_t from,
 // ferry_trecv posts a receive. With FERRY_SPILL a message that is longer than the
 // buffer fills up to SPILL bytes of memory that nobody reads. With FERRY_CLAIM it is that of the message which
 // a peek with this slot has claimed.
-int ferry_trecv(ferry_ep *ep, uint32_t i, void *buf, size_t n, uint64_t from, uint64_t tag, uint64_t ignore, int kind)
+int ferry_trecv(ferry_ep *ep, uint32_t i, char *buf, size_t n, uint64_t from, uint64_t tag, uint64_t ignore, int kind)
 {
 	if (kind & FERRY_CLAIM)
 		return message(ep, i, buf, n, from, tag, ignore, kind, FFI_CLAIM | FFI_COMPLETION);
@@ -224,7 +224,7 @@ int ferry_peek(ferry_ep *ep, uint32_t i, uint64_t from, uint64_t tag, uint64_t i
 	return message(ep, i, NULL, 0, from, tag, ignore, 0, FFI_PEEK | FFI_COMPLETION | (kind & FERRY_CLAIM ? FFI_CLAIM : 0));
 }
 
-int ferry_send(ferry_ep *ep, uint32_t i, const void *buf, size_t n, uint64_t to, int kind)
+int ferry_send(ferry_ep *ep, uint32_t i, const char *buf, size_t n, uint64_t to, int kind)
 {
 	if (__builtin_expect(ep->fresh, 0)) {
 		ferry_signals kept;
@@ -239,7 +239,7 @@ int ferry_send(ferry_ep *ep, uint32_t i, const void *buf, size_t n, uint64_t to,
 	return ep->ep->msg->send(ep->ep, buf, n, NULL, to, &slot_at(ep, i)->context);
 }
 
-int ferry_recv(ferry_ep *ep, uint32_t i, void *buf, size_t n)
+int ferry_recv(ferry_ep *ep, uint32_t i, char *buf, size_t n)
 {
 	return ep->ep->msg->recv(ep->ep, buf, n, NULL, FFI_ADDR_UNSPEC, &slot_at(ep, i)->context);
 }

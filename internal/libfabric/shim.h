@@ -70,11 +70,13 @@ int ferry_remove(ferry_ep *ep, uint64_t address);
 int ferry_fd(ferry_ep *ep);
 int ferry_trywait(ferry_ep *ep);
 
-int ferry_tsend(ferry_ep *ep, uint32_t slot, const void *buf, size_t n, uint64_t to, uint64_t tag, uint64_t data, int kind);
-int ferry_trecv(ferry_ep *ep, uint32_t slot, void *buf, size_t n, uint64_t from, uint64_t tag, uint64_t ignore, int kind);
+// Buffers are pointers to char: of one to void cgo would look for Go pointers in all of the
+// object that the buffer is a part of.
+int ferry_tsend(ferry_ep *ep, uint32_t slot, const char *buf, size_t n, uint64_t to, uint64_t tag, uint64_t data, int kind);
+int ferry_trecv(ferry_ep *ep, uint32_t slot, char *buf, size_t n, uint64_t from, uint64_t tag, uint64_t ignore, int kind);
 int ferry_peek(ferry_ep *ep, uint32_t slot, uint64_t from, uint64_t tag, uint64_t ignore, int kind);
-int ferry_send(ferry_ep *ep, uint32_t slot, const void *buf, size_t n, uint64_t to, int kind);
-int ferry_recv(ferry_ep *ep, uint32_t slot, void *buf, size_t n);
+int ferry_send(ferry_ep *ep, uint32_t slot, const char *buf, size_t n, uint64_t to, int kind);
+int ferry_recv(ferry_ep *ep, uint32_t slot, char *buf, size_t n);
 int ferry_cancel(ferry_ep *ep, uint32_t slot);
 int ferry_poll(ferry_ep *ep, ferry_event *out, int room);
 const char *ferry_cq_error(ferry_ep *ep, int provider_error);
