@@ -148,10 +148,10 @@ func contradiction(info *libfabric.Info) string {
 		return fmt.Sprintf("it says that it takes %d sends (tx_attr.size)", info.TxSize)
 	case width < fewestTagBits+fewestCIDBits:
 		return fmt.Sprintf("its tags have %d bits (mem_tag_format %#x), too few for communicator, source and tag", width, info.TagFormat)
-	case info.MaxMessage < leastMessage:
-		return fmt.Sprintf("it says that it takes messages of at most %d bytes (max_msg_size)", info.MaxMessage)
 	case info.Inject < 0 || uint64(info.Inject) > info.MaxMessage:
 		return fmt.Sprintf("it says that it copies messages of %d bytes (inject_size), and takes none above %d (max_msg_size)", info.Inject, info.MaxMessage)
+	case info.MaxMessage < leastMessage:
+		return fmt.Sprintf("it says that it takes messages of at most %d bytes (max_msg_size)", info.MaxMessage)
 	case uint64(info.Inject) > memory:
 		return fmt.Sprintf("it says that it copies messages of %d bytes (inject_size), and the machine has %d bytes of memory", info.Inject, memory)
 	}

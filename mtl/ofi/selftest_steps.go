@@ -28,6 +28,7 @@ func (t *tester) steps() []step {
 	return []step{
 		{"a short message", func() { t.exchange(8, mtl.Standard) }},
 		{"a longer message", func() { t.exchange(64<<10, mtl.Standard) }},
+		{"messages from and to memory whose pages have changed", t.pages},
 		{"a synchronous message", func() { t.exchange(8, mtl.Synchronous) }},
 		{"messages that differ in one bit of id, source or tag", t.bits},
 		{"a message that is too long for its receive", t.truncate},
@@ -37,7 +38,6 @@ func (t *tester) steps() []step {
 		{"claimed messages and one that overtakes them", t.claims},
 		{t.mixedName() + ", posted before their messages", func() { t.mixed(true) }},
 		{t.mixedName() + ", posted after their messages", func() { t.mixed(false) }},
-		{"messages from and to memory whose pages have changed", t.pages},
 		{"a control message", t.control},
 		{"the last completions", func() { t.until(t.m.Idle) }},
 	}
