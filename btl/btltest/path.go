@@ -3,6 +3,7 @@ package btltest
 import (
 	"bytes"
 	"fmt"
+	"strings"
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
@@ -152,7 +153,7 @@ func (p *path) fill(size int, send func(frame []byte) bool) [][]byte {
 func ability[A any](w *world, of any) A {
 	a, ok := framework.As[A](of)
 	if !ok {
-		w.Skipf("it is no %T", &a)
+		w.Skipf("it lacks the optional %s", strings.TrimPrefix(fmt.Sprintf("%T", &a), "*"))
 	}
 	return a
 }

@@ -3,6 +3,7 @@ package btltest
 import (
 	"bytes"
 	"math"
+	"strings"
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
@@ -134,7 +135,7 @@ func (w *world) readCopies() {
 		}
 	})
 	if ways == 0 {
-		w.Skipf("no way to read is on: %q", r.notes(r.peer.peer.Life))
+		w.Skipf("it has no way to read that is on: %s", strings.Join(r.notes(r.peer.peer.Life), "; "))
 	}
 }
 

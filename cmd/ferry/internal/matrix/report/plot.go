@@ -13,7 +13,7 @@ import (
 // Lengths of a plot, in units of its viewBox; the text is 12 of them high.
 const (
 	plotWidth, plotHeight = 560, 340 // higher if there are more curves than names fit
-	left, right           = 52, 158  // of the axes: what numbers and names of curves need
+	left, right           = 72, 158  // of the axes: what numbers and names of curves need
 	top, bottom           = 14, 44
 	lineHeight            = 15
 	longestName           = 21 // characters beside a curve
@@ -23,6 +23,7 @@ const (
 // both axes logarithmic. Beside it stands a table with the same figures.
 type chart struct {
 	ID, Title, Unit string
+	Better          string // which direction is
 	Summary         string // for those who don't see it
 	Height          float64
 	Curves          []curve
@@ -72,12 +73,12 @@ func (c chart) Box() string     { return fmt.Sprintf("0 0 %d %v", plotWidth, c.H
 // charts draws what was measured at two sizes or more.
 func charts(r *Report) []chart {
 	var out []chart
-	for _, k := range []struct{ name, title, unit string }{
-		{"bench/latency", "Latency", "us"},
-		{"bench/bandwidth", "Bandwidth", "MB/s"},
-		{"bench/rate", "Message rate", "msg/s"},
+	for _, k := range []struct{ name, title, unit, better string }{
+		{"bench/latency", "Latency", "us", "lower is better"},
+		{"bench/bandwidth", "Bandwidth", "MB/s", "higher is better"},
+		{"bench/rate", "Message rate", "msg/s", "higher is better"},
 	} {
-		c := chart{ID: "plot-" + column(k.name), Title: k.title, Unit: k.unit}
+		c := chart{ID: "plot-" + column(k.name), Title: k.title, Unit: k.unit, Better: k.better}
 		sizes := 0
 		for _, row := range r.Rows {
 			if row.Case != k.name {
@@ -153,7 +154,7 @@ func (c *chart) draw() {
 			}
 			t := tick{At: y(value)}
 			if f == 1 || close {
-				t.Text = valueText(value)
+				t.Text = valueText(value, c.Unit)
 			}
 			c.Y = append(c.Y, t)
 		}
@@ -183,7 +184,7 @@ func (c *chart) placeLabels() {
 
 // describe says in words what one sees first.
 func (c *chart) describe() string {
-	s := fmt.Sprintf("%s in %s over the size of messages, both logarithmic, of %d stacks.", c.Title, c.Unit, len(c.Curves))
+	s := fmt.Sprintf("%s over the size of messages, both logarithmic, of %d stacks; %s.", c.Title, len(c.Curves), c.Better)
 	for _, k := range c.Curves {
 		first, last := k.points[0], k.points[len(k.points)-1]
 		s += fmt.Sprintf(" %s: %s at %s, %s at %s.", k.Name, first.Figure(), sizeText(first.Size), last.Figure(), sizeText(last.Size))
@@ -210,16 +211,14 @@ func sizeText(bytes int) string {
 	return text + " B"
 }
 
-// valueText is a round number at an axis.
-func valueText(value float64) string {
-	suffix := ""
-	for _, s := range []string{" k", " M", " G"} {
-		if value < 999.9 {
-			break
+// valueText is a round number at an axis, with its unit, as the table has it.
+func valueText(value float64, unit string) string {
+	for _, u := range larger[unit] {
+		if value > 999.9 {
+			value, unit = value/1000, u
 		}
-		value, suffix = value/1000, s
 	}
-	return strconv.FormatFloat(value, 'g', 3, 64) + suffix
+	return strconv.FormatFloat(value, 'g', 3, 64) + " " + unit
 }
 
 // floorHalf is the next multiple of a half below.

@@ -77,9 +77,12 @@ func TestSizesAndValuesReadAsPeopleWriteThem(t *testing.T) {
 			t.Errorf("%d is %q, not %q", size, got, want)
 		}
 	}
-	for value, want := range map[float64]string{0.02: "0.02", 5: "5", 200: "200", 1000: "1 k", 20_000: "20 k", 1e6: "1 M", 5e9: "5 G"} {
-		if got := valueText(value); got != want {
-			t.Errorf("%v is %q, not %q", value, got, want)
+	for p, want := range map[Point]string{
+		{Value: 0.02, Unit: "us"}: "0.02 us", {Value: 5, Unit: "us"}: "5 us", {Value: 20_000, Unit: "us"}: "20 ms",
+		{Value: 200, Unit: "MB/s"}: "200 MB/s", {Value: 1000, Unit: "MB/s"}: "1 GB/s", {Value: 1e6, Unit: "msg/s"}: "1 M/s",
+	} {
+		if got := valueText(p.Value, p.Unit); got != want {
+			t.Errorf("%v is %q, not %q", p, got, want)
 		}
 	}
 }
