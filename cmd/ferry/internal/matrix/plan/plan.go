@@ -89,7 +89,7 @@ func (r *Request) require(stacks []report.Stack) error {
 func (r *Request) Over(stacks []report.Stack) *Plan {
 	p := &Plan{Request: r, Stacks: stacks, Columns: make([][]Column, len(stacks))}
 	for i, s := range stacks {
-		p.Columns[i] = []Column{openColumn(s, r.Ranks)}
+		p.Columns[i] = []Column{openColumn(s, r.Ranks, r.Values)}
 		if s.Reason != "" || r.Idle(s) {
 			continue
 		}

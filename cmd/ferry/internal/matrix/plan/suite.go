@@ -12,6 +12,7 @@ import (
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/conform"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mtl/mtltest"
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
@@ -79,6 +80,7 @@ type Column struct {
 	Cells []string // the names of the cases
 	Bench []string // arguments of `ferry bench`, if that is what it is
 	Unit  string   // of the benchmark's figures
+	Set   []string // parameters (NAME=VALUE) for this column, besides its stack's
 }
 
 // Of is a column of cases by their names below the column's.
@@ -97,8 +99,16 @@ func (c Column) Case(cell string) string { return strings.TrimPrefix(cell, c.Nam
 func (c Column) Kit() bool { return c.Ranks == 0 }
 
 // openColumn is the column of report.OpenCase. ranks are those of a launcher, if any.
-func openColumn(s report.Stack, ranks int) Column {
+// A transport that tests itself when it opens (values have its parameter selftest) does so at
+// length, here and in no other column.
+func openColumn(s report.Stack, ranks int, values *framework.Values) Column {
 	c := Column{Name: report.OpenCase, Ranks: cmp.Or(ranks, 2), Cells: []string{report.OpenCase}}
+	if kind, name := s.Transport(); values != nil {
+		test := kind + "." + name + ".selftest"
+		if _, ok := values.Get(test); ok {
+			c.Set = []string{test + "=long"}
+		}
+	}
 	if s.Alone() {
 		c.Ranks = 1
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/conform"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/plan"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
 )
 
 // mostLost is after how many workers in a row that were lost a column is given up:
@@ -79,7 +80,7 @@ func (l *lane) cases(ctx context.Context, c plan.Column) (last report.Row) {
 		}
 		a := l.newAttempt(c)
 		end := l.work(ctx, assignment{
-			stack: *l.stack, task: task{Column: c, Limit: max(conform.Limit, 2*a.limit)}, limit: a.limit, hear: a.hear, out: a.out,
+			stack: *l.stack, task: task{Column: c, Limit: max(conform.Limit, 2*a.limit)}, limit: a.limit, hear: a.hear, out: a.out, env: settings.Environ(c.Set),
 		})
 		if ctx.Err() != nil {
 			return last
