@@ -30,11 +30,12 @@ type Errno int32
 
 // The error numbers that mean something to callers.
 const (
-	Again     Errno = 11  // no room: try again after Poll
-	NoMessage Errno = 42  // a peek found nothing
-	NoData    Errno = 61  // nothing of what was asked for exists
-	Canceled  Errno = 125 // the operation was canceled
-	Truncated Errno = 265 // the message is longer than the buffer
+	Again       Errno = 11  // no room: try again after Poll
+	NoMessage   Errno = 42  // a peek found nothing
+	NoData      Errno = 61  // nothing of what was asked for exists
+	Unreachable Errno = 113 // no way leads there
+	Canceled    Errno = 125 // the operation was canceled
+	Truncated   Errno = 265 // the message is longer than the buffer
 )
 
 // Error says which call failed, and how.

@@ -133,8 +133,8 @@ func (l *Library) Providers() ([]string, error) {
 
 // Infos lists what carries tagged and untagged messages reliably and in order, in
 // the library's order of preference; of one provider and of what is layered on it,
-// or of all for "". What has completion data and is Directed comes before the rest, and
-// may be there again without. Only providers that are asked about are asked. That there is
+// or of all for "". The same may be there several times, with and without completion data
+// or being Directed. Only providers that are asked about are asked. That there is
 // none is no error.
 func (l *Library) Infos(provider string) (*Infos, error) {
 	var name *C.char

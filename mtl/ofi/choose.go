@@ -38,17 +38,20 @@ type job struct {
 // is refused, each with its reason.
 func choose(infos []libfabric.Info, p *params, j job, t topology) []candidate {
 	var all []candidate
-	seen := map[string]bool{}
+	seen := map[string]int{}
 	for i := range infos {
 		info := &infos[i]
-		// The library lists once more what differs in details that we leave to it, or is
-		// less than what came before.
-		if key := fmt.Sprint(info.String(), info.AddressFormat); seen[key] {
-			continue
-		} else {
-			seen[key] = true
+		// The library lists once more what differs in details that we leave to it, or has
+		// more (psm3), or less, than what came before.
+		key := fmt.Sprint(info.String(), info.AddressFormat)
+		k, again := seen[key]
+		switch {
+		case !again:
+			seen[key] = len(all)
+			all = append(all, judge(info, p, j, t))
+		case carriesSource(info) && !carriesSource(all[k].info):
+			all[k] = judge(info, p, j, t)
 		}
-		all = append(all, judge(info, p, j, t))
 	}
 	order := func(c candidate) int {
 		others := len(p.ProviderInclude)
@@ -66,6 +69,9 @@ func choose(infos []libfabric.Info, p *params, j job, t topology) []candidate {
 	})
 	return rotate(all, j.localRank)
 }
+
+// carriesSource reports whether a provider has what layout data takes.
+func carriesSource(info *libfabric.Info) bool { return info.CQData >= dataBytes && info.Directed }
 
 // rotate gives the ranks of a node different ones of equal interfaces to begin
 // with, of one network: nobody knows of a way between two.

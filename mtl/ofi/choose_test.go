@@ -19,7 +19,7 @@ import (
 )
 
 func info(provider, domain string, ip ...byte) libfabric.Info {
-	i := libfabric.Info{Provider: provider, Domain: domain}
+	i := sane(libfabric.Info{Provider: provider, Domain: domain})
 	switch len(ip) {
 	case 4:
 		i.AddressFormat, i.Address = libfabric.IPv4Address, append([]byte{2, 0, 0, 0}, ip...)
@@ -30,7 +30,13 @@ func info(provider, domain string, ip ...byte) libfabric.Info {
 }
 
 func device(provider, domain, pci string) libfabric.Info {
-	return libfabric.Info{Provider: provider, Domain: domain, PCI: pci}
+	return sane(libfabric.Info{Provider: provider, Domain: domain, PCI: pci})
+}
+
+// sane gives an entry attributes that can be.
+func sane(i libfabric.Info) libfabric.Info {
+	i.TagFormat, i.MaxMessage, i.TxSize, i.RxSize = math.MaxUint64, 1<<30, 1024, 1024
+	return i
 }
 
 // file writes a file of a system, with all of its folders.

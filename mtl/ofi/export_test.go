@@ -25,3 +25,6 @@ func Hanging() (n int) {
 	hanging.Range(func(any, any) bool { n++; return true })
 	return n
 }
+
+// SetLayout sets mtl.ofi.layout.
+func SetLayout(p any, layout string) { p.(*params).Layout = layout }

@@ -38,17 +38,21 @@ type module struct {
 
 	slots     []*slot // by slot number
 	free      []uint32
-	lines     []*line       // of receives that found no room
-	urgent    fifo          // receives of control and of claimed messages that found none
-	over      []ended       // what the next Poll tells of first
-	telling   []ended       // room for over, used only by Poll
-	posted    int           // operations that libfabric has
-	receives  int           // receives among them
-	room      room          // for how many
-	txSize    int           // sends that the provider says it has room for
-	connect   time.Duration // mtl.ofi.connect_timeout
-	sending   int           // slots of sends that are not over, of any kind
-	listening []byte        // the buffers of control messages, pinned
+	lines     []*line        // of receives that found no room
+	urgent    fifo           // receives of control and of claimed messages that found none
+	over      []ended        // what the next Poll tells of first
+	telling   []ended        // room for over, used only by Poll
+	aside     bool           // the provider may wait when it learns an address, see introduce.go
+	away      *introduction  // that is under way: the endpoint is its own
+	strangers []mtl.Endpoint // peers whose introductions are to come
+	cancels   []uint32       // slots that are to be canceled when the endpoint is back
+	posted    int            // operations that libfabric has
+	receives  int            // receives among them
+	room      room           // for how many
+	txSize    int            // sends that the provider says it has room for
+	connect   time.Duration  // mtl.ofi.connect_timeout
+	sending   int            // slots of sends that are not over, of any kind
+	listening []byte         // the buffers of control messages, pinned
 	pins      runtime.Pinner
 	scratch   []byte // for control messages that are sent at once
 	faults    int    // control receives that failed one after the other
@@ -67,14 +71,17 @@ const pollMost = 64
 // peer is a connected process.
 type peer struct {
 	framework.Life
-	address  uint64 // the number that libfabric gave it
-	gone     error  // why it was forgotten
-	dirty    bool   // it is in module.dirty
-	isQueued bool   // it is in module.blocked
-	queue    fifo   // sends that found no room
-	refusals int    // looks in a row at which the first of them found none
-	wait     *patience
-	matching fifo // synchronous sends that are not answered, oldest first
+	address     uint64 // the number that libfabric gave it
+	name        []byte // the network's address, until libfabric knows it
+	unknown     bool   // libfabric does not know it yet
+	unreachable bool   // and never will
+	gone        error  // why it was forgotten
+	dirty       bool   // it is in module.dirty
+	isQueued    bool   // it is in module.blocked
+	queue       fifo   // sends that found no room
+	refusals    int    // looks in a row at which the first of them found none
+	wait        *patience
+	matching    fifo // synchronous sends that are not answered, oldest first
 }
 
 // errNobody is what is answered to operations with an endpoint of nobody.
@@ -114,6 +121,7 @@ func newModule(env mtl.Env, lib *libfabric.Library, ep *libfabric.Endpoint, c *c
 	if _, ok := needs(info.Provider, Spill, lib.Version()); ok && info.RxParts >= 2 {
 		m.spill = libfabric.Spill
 	}
+	_, m.aside = needs(info.Provider, Aside, lib.Version())
 	if f, ok := fact(info.Provider, Keep, lib.Version()); ok {
 		m.caps.Eager = min(f.Eager, m.caps.MaxMessage)
 	}
@@ -186,12 +194,18 @@ func (m *module) Connect(p framework.Peer) (mtl.Endpoint, error) {
 	if err != nil {
 		return 0, err
 	}
-	address, err := m.ep.Insert(name)
-	if err != nil {
-		return 0, &framework.TransportError{Component: component, Peer: p.Proc.String(), Op: "connect", Err: err}
-	}
 	to := mtl.Endpoint(len(m.peers))
-	m.peers = append(m.peers, peer{Life: p.Life, address: address})
+	if m.aside {
+		m.peers = append(m.peers, peer{Life: p.Life, name: bytes.Clone(name), unknown: true})
+		m.strangers = append(m.strangers, to)
+		m.introduce()
+	} else {
+		address, err := m.ep.Insert(name)
+		if err != nil {
+			return 0, &framework.TransportError{Component: component, Peer: p.Proc.String(), Op: "connect", Err: err}
+		}
+		m.peers = append(m.peers, peer{Life: p.Life, address: address})
+	}
 	m.known[p.Life], m.nonces[p.Nonce] = to, to
 	return to, nil
 }
@@ -246,6 +260,11 @@ func (m *module) fail(err error) {
 	m.broken = &framework.TransportError{Component: component, Op: "poll", Err: fmt.Errorf("%s: %w", m.about.Provider, err)}
 	m.env.Logger.Error("mtl ofi: the module has failed", "provider", m.about.Provider, "err", err)
 	m.ep.Close() // now nobody touches the buffers
+	m.giveUpAll()
+}
+
+// giveUpAll ends every operation with what the module has failed of.
+func (m *module) giveUpAll() {
 	m.blocked, m.dirty, m.lines, m.urgent = nil, nil, nil, fifo{}
 	for i := range m.peers {
 		m.peers[i].queue, m.peers[i].matching = fifo{}, fifo{}
@@ -264,6 +283,10 @@ func (m *module) Close() error {
 		return nil
 	}
 	m.closed = true
+	if !m.half && !m.awaitAway() {
+		m.half = true
+		m.broken = errHanging
+	}
 	if m.Finish(); !m.half {
 		m.ep.Close()
 	}
@@ -285,7 +308,7 @@ const finishPatience = time.Second
 // message is half here. If that does not go on the endpoint stays open, and nobody touches
 // the buffers, because nobody polls.
 func (m *module) Finish() {
-	if _, ok := needs(m.about.Provider, Finish, m.lib.Version()); !ok || m.finished || m.broken != nil {
+	if _, ok := needs(m.about.Provider, Finish, m.lib.Version()); !ok || m.finished || m.broken != nil || !m.awaitAway() {
 		return
 	}
 	m.finished = true
@@ -345,7 +368,9 @@ func (a awaited) Close() error {
 	return a.module.Close()
 }
 
-func (a awaited) Arm() bool { return a.broken != nil || len(a.over) == 0 && a.ep.TryWait() }
+func (a awaited) Arm() bool {
+	return a.broken != nil || len(a.over) == 0 && (a.away != nil || a.ep.TryWait())
+}
 
 // Interval implements progress.Polled: no descriptor tells when there is room
 // for what waits, nor, with most providers, that somebody wants to connect.
@@ -353,7 +378,7 @@ func (a awaited) Interval() time.Duration {
 	switch {
 	case a.broken != nil:
 		return 0
-	case len(a.blocked) > 0 || len(a.lines) > 0 || a.urgent.head != nil:
+	case a.away != nil || len(a.blocked) > 0 || len(a.lines) > 0 || a.urgent.head != nil:
 		return pollInterval
 	}
 	return connectInterval

@@ -114,7 +114,7 @@ func (m *module) refused(s *slot, code libfabric.Errno) {
 // seek looks for the message of the first in a line.
 func (m *module) seek(l *line) {
 	s := l.head
-	if m.posted >= m.room.all || m.ep.Peek(s.number, s.address, s.tag, s.more, libfabric.Claim) != 0 {
+	if m.posted >= m.room.all || m.aside && m.waits(s) || m.ep.Peek(s.number, s.address, s.tag, s.more, libfabric.Claim) != 0 {
 		return // another Poll tries again
 	}
 	s.kind, s.posted, l.sought = sought, true, true

@@ -13,7 +13,7 @@ import (
 // Poll implements progress.Source: one call of libfabric.
 func (m *module) Poll() int {
 	n := 0
-	if m.broken == nil {
+	if m.broken == nil && !m.isAway() {
 		var code libfabric.Errno
 		n, code = m.ep.Poll(m.events[:])
 		for i := range n {

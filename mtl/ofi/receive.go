@@ -143,6 +143,10 @@ func (m *module) Cancel(op *mtl.Op) {
 	case s.kind != receive:
 	case s.posted:
 		s.canceled = true
+		if m.away != nil {
+			m.cancels = append(m.cancels, s.number)
+			break
+		}
 		m.ep.Cancel(s.number)
 	default:
 		m.leave(m.lineOf(m.layout.cidOf(s.tag)), s)

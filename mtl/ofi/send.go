@@ -35,7 +35,7 @@ func (m *module) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, m
 	k := send
 	if mode == mtl.Synchronous {
 		k = synchronous
-	} else if len(buf) <= m.caps.Inject && p.queue.head == nil {
+	} else if len(buf) <= m.caps.Inject && p.queue.head == nil && m.away == nil && !p.unknown {
 		switch code := m.ep.TSend(0, buf, p.address, tag, data, flags|libfabric.Inject); code {
 		case 0:
 			m.injected(to)
@@ -70,7 +70,7 @@ func (m *module) SendControl(op *mtl.Op, to mtl.Endpoint, data []byte) (done boo
 // can't go at once.
 func (m *module) untagged(k kind, op *mtl.Op, to mtl.Endpoint, frame []byte) (done bool, err error) {
 	p := &m.peers[to]
-	if k != flush && len(frame) <= m.caps.Inject && p.queue.head == nil {
+	if k != flush && len(frame) <= m.caps.Inject && p.queue.head == nil && m.away == nil && !p.unknown {
 		switch code := m.ep.Send(0, frame, p.address, libfabric.Inject); code {
 		case 0:
 			m.injected(to)

@@ -130,6 +130,13 @@ func (m *module) start(s *slot) (code libfabric.Errno) {
 	if m.posted >= m.room.all || s.kind == receive && m.receives >= m.room.receives {
 		return libfabric.Again
 	}
+	if m.aside {
+		if wait, code := m.mustWait(s); wait {
+			return libfabric.Again
+		} else if code != 0 {
+			return code
+		}
+	}
 	switch s.kind {
 	case send, synchronous:
 		code = m.ep.TSend(s.number, s.buf, s.address, s.tag, s.more, s.flags)

@@ -148,7 +148,7 @@ func layoutsFor(info *libfabric.Info, name string, v libfabric.Version) (all []l
 	lacks := ""
 	if what, ok := needs(info.Provider, Pack, v); ok {
 		lacks = what
-	} else if info.CQData < dataBytes || !info.Directed {
+	} else if !carriesSource(info) {
 		lacks = "it lacks completion data or receives from one address (FI_DIRECTED_RECV)"
 	}
 	prefers, _ := needs(info.Provider, Prefer, v)
