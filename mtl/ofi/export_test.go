@@ -1,11 +1,16 @@
 package ofi
 
-import "time"
+import (
+	"time"
+
+	"github.com/ferrympi/ferry/internal/libfabric/testprov"
+)
 
 // Set sets parameters of a module for a test; library may be empty.
 func Set(p any, providers []string, layout, wait string) {
 	o := p.(*params)
 	o.ProviderInclude, o.Layout, o.Wait = providers, layout, wait
+	o.Library = testprov.System()
 }
 
 // SetLibrary has p use another library, and wait for it so long.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/libfabric/testprov"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/mtl/ofi"
 	"github.com/ferrympi/ferry/progress"
@@ -32,7 +33,7 @@ func compile(t *testing.T, source string, flags ...string) string {
 		t.Skipf("install libfabric-dev: %s", text)
 	}
 	out := filepath.Join(t.TempDir(), strings.TrimSuffix(source, ".c"))
-	text, err := exec.Command("gcc", append([]string{"-o", out, filepath.Join("testdata", source)}, flags...)...).CombinedOutput()
+	text, err := exec.Command("gcc", append([]string{"-o", out, fmt.Sprintf("-DLIBRARY=%q", testprov.System()), filepath.Join("testdata", source)}, flags...)...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, text)
 	}

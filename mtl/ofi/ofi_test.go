@@ -1,13 +1,12 @@
 package ofi_test
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
 
 	"github.com/ferrympi/ferry/framework/kittest"
-	"github.com/ferrympi/ferry/internal/libfabric"
+	"github.com/ferrympi/ferry/internal/libfabric/testprov"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/mtl/mtltest"
 	"github.com/ferrympi/ferry/mtl/ofi"
@@ -29,12 +28,7 @@ type other struct{ mtl.Component }
 
 func needLibfabric(t testing.TB) {
 	t.Helper()
-	if _, err := libfabric.Load("libfabric.so.1"); err != nil {
-		if errors.Is(err, libfabric.ErrNotBuilt) {
-			t.Skip(err)
-		}
-		t.Skipf("%v: install libfabric1", err)
-	}
+	testprov.Need(t)
 }
 
 func TestKit(t *testing.T) {
@@ -46,6 +40,7 @@ func TestKit(t *testing.T) {
 		{"sockets", "auto", "auto"},
 	} {
 		t.Run(fmt.Sprintf("%s,%s,%s", c.provider, c.layout, c.wait), func(t *testing.T) {
+			testprov.Need(t, c.provider)
 			all := mtltest.Cases(subject(c.provider, c.layout, c.wait))
 			if c.layout == "data" { // who asks for it has the process crash (known.go, Prefer)
 				all = slices.DeleteFunc(all, func(x kittest.Case) bool { return x.Name == "MessagesOfTheDeadAreReceivedWholeOrNotAtAll" })

@@ -1,7 +1,6 @@
 package cm_test
 
 import (
-	"errors"
 	"fmt"
 	"testing"
 
@@ -9,7 +8,7 @@ import (
 	"github.com/ferrympi/ferry/btl/self"
 	"github.com/ferrympi/ferry/btl/shm"
 	"github.com/ferrympi/ferry/cid"
-	"github.com/ferrympi/ferry/internal/libfabric"
+	"github.com/ferrympi/ferry/internal/libfabric/testprov"
 	"github.com/ferrympi/ferry/mtl/ofi"
 	"github.com/ferrympi/ferry/pml/cm"
 	"github.com/ferrympi/ferry/pml/ob1"
@@ -20,13 +19,8 @@ import (
 // only.
 func overOFI(t *testing.T, provider string, nodes int) pmltest.Stack {
 	t.Helper()
-	if _, err := libfabric.Load("libfabric.so.1"); err != nil {
-		if errors.Is(err, libfabric.ErrNotBuilt) {
-			t.Skip(err)
-		}
-		t.Skipf("%v: install libfabric1", err)
-	}
-	s := pmltest.Stack{PML: cm.Component(), MTL: ofi.Component(), Set: map[string]string{"mtl.ofi.provider_include": provider}}
+	testprov.Need(t, provider)
+	s := pmltest.Stack{PML: cm.Component(), MTL: ofi.Component(), Set: map[string]string{"mtl.ofi.provider_include": provider, "mtl.ofi.library": testprov.System()}}
 	if nodes > 0 {
 		s.Node, s.BTLs, s.Nodes = ob1.Component(), []btl.Component{self.Component(), shm.OnHeap()}, nodes
 	}

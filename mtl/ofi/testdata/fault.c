@@ -39,6 +39,9 @@
 #include <rdma/fi_errno.h>
 #include <rdma/fi_tagged.h>
 
+#ifndef LIBRARY
+#define LIBRARY "libfabric.so.1"
+#endif
 #ifndef LONG
 #define LONG 2 // seconds that "hang" takes; tests wait for the end
 #endif
@@ -47,7 +50,7 @@ static void *real(const char *name)
 {
 	static void *lib;
 	if (!lib)
-		lib = dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL);
+		lib = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
 	return dlsym(lib, name);
 }
 

@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
-	"github.com/ferrympi/ferry/internal/libfabric"
+	"github.com/ferrympi/ferry/internal/libfabric/testprov"
 )
 
 // The tests of this package run `ferry matrix` as users do, with a ferry that has
@@ -41,7 +41,23 @@ var built = sync.OnceValues(func() (string, error) {
 var wanted atomic.Bool // somebody has asked for it
 
 func TestMain(m *testing.M) {
+	scratch := ""
+	if testprov.Other() { // for the jobs that use it
+		file, err := os.CreateTemp("", "ferry-*.yaml")
+		if err == nil {
+			_, err = fmt.Fprintf(file, "params:\n  mtl.ofi.library: %s\n", testprov.System())
+			err = errors.Join(err, file.Close(), os.Setenv("FERRY_CONFIG", file.Name()))
+			scratch = file.Name()
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
 	status := m.Run()
+	if scratch != "" {
+		os.Remove(scratch)
+	}
 	if wanted.Load() {
 		path, _ := built()
 		os.RemoveAll(filepath.Dir(path))
@@ -240,7 +256,5 @@ func passes(t *testing.T, r *report.Report, stack string, least int) {
 
 func needLibfabric(t *testing.T) {
 	t.Helper()
-	if _, err := libfabric.Load("libfabric.so.1"); err != nil {
-		t.Skipf("%v: install libfabric1", err)
-	}
+	testprov.Need(t)
 }
