@@ -270,7 +270,8 @@ func TestNoLimitIsNoLimit(t *testing.T) {
 		{none, none, 8192, none, none - 16},
 		{none, 512, 8192, none, 496},
 		{512, none, 8192, none, none - 16},
-		{1, 1, 8192, 8192, 16},
+		{16, 16, 8192, 8192, 12},
+		{1, 1, 8192, 8192, 1},
 	} {
 		i := libfabric.Info{Provider: "new", TxSize: c.tx, RxSize: c.rx}
 		if got := roomOf(&i, v2_4); got != (room{c.queue, c.most, c.receives}) {
