@@ -65,9 +65,10 @@ func TestKitOverProfilesThatLackMuch(t *testing.T) {
 }
 
 // TestKitOverPeersOfAProfileThatDieInSilence: nobody tells of what the dead take along,
-// until the launcher does (Forget).
+// until the launcher does (Forget): without that nobody is idle again, and a session that
+// closes waits for session.linger.
 func TestKitOverPeersOfAProfileThatDieInSilence(t *testing.T) {
-	all := that(false, "^MessagesOfTheDead", mtltest.Cases(profile(t, "cxi", "auto", "auto", "silent")))
+	all := that(false, "^MessagesOfTheDead|^PeerThatHasClosed", mtltest.Cases(profile(t, "cxi", "auto", "auto", "silent")))
 	if !*full {
 		all = that(true, "Forget|Forgotten|Close", all)
 	}
