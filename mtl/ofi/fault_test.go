@@ -183,6 +183,7 @@ func TestLibraryThatHangsCostsOneDeadline(t *testing.T) {
 // TestProviderThatHangsWhenAskedCostsOnlyItself: where others are included, it is
 // left out, or not asked at all.
 func TestProviderThatHangsWhenAskedCostsOnlyItself(t *testing.T) {
+	testprov.Need(t, "net;ofi_rxm")
 	lib := faulty(t, "hang_tcp")
 	for _, include := range [][]string{{"net;ofi_rxm"}, {"tcp;ofi_rxm", "net;ofi_rxm"}} {
 		m, err := open(t, func(p any) {
@@ -221,6 +222,7 @@ func TestContextEndsAnOpenThatHangs(t *testing.T) {
 
 // TestBrokenProviderIsLeftForTheNext: the reason is kept.
 func TestBrokenProviderIsLeftForTheNext(t *testing.T) {
+	testprov.Need(t, "net;ofi_rxm")
 	for fault, reason := range map[string]string{"hang_domain": "does not come back", "drop": "self-test: a short message"} {
 		t.Run(fault, func(t *testing.T) {
 			lib := faulty(t, fault)
@@ -257,6 +259,7 @@ func TestBrokenProviderIsLeftForTheNext(t *testing.T) {
 // claimed messages, and ferry keeps those over ofi_rxm from it, also where the
 // environment asks for what makes them do it.
 func TestSegmentsThatAreMixedUpAreFound(t *testing.T) {
+	testprov.Need(t, "net;ofi_rxm")
 	const limit = "FI_OFI_RXM_SAR_LIMIT"
 	os.Setenv(limit, "131072")
 	t.Cleanup(func() { os.Setenv(limit, "0") }) // as the library of other tests has found it

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/libfabric/testprov"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/mtl/ofi"
 	"github.com/ferrympi/ferry/progress"
@@ -38,6 +39,7 @@ func TestHandlersThatAProviderTakesAreGivenBack(t *testing.T) {
 
 // TestBrokenProviderIsSaidOnceOnStandardError, by one rank, and not where warnings are off.
 func TestBrokenProviderIsSaidOnceOnStandardError(t *testing.T) {
+	testprov.Need(t, "net;ofi_rxm")
 	lib := compile(t, "fault.c", "-shared", "-fPIC", "-ldl")
 	for how, want := range map[string]int{"0 on": 1, "0 off": 0, "1 on": 0} {
 		cmd := exec.Command(os.Args[0])

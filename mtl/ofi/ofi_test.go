@@ -3,6 +3,7 @@ package ofi_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/ferrympi/ferry/framework/kittest"
@@ -42,7 +43,14 @@ func TestKit(t *testing.T) {
 		t.Run(fmt.Sprintf("%s,%s,%s", c.provider, c.layout, c.wait), func(t *testing.T) {
 			testprov.Need(t, c.provider)
 			all := mtltest.Cases(subject(c.provider, c.layout, c.wait))
-			if c.layout == "data" { // who asks for it has the process crash (known.go, Prefer)
+			if c.layout == "data" {
+				m, err := open(t, func(p any) { ofi.Set(p, []string{c.provider}, c.layout, c.wait) })
+				if err != nil && strings.Contains(err.Error(), "in order") {
+					t.Skipf("this library gets the order wrong: %v", err)
+				} else if err == nil {
+					m.Close()
+				}
+				// Who asks for it has the process crash (known.go, Prefer).
 				all = slices.DeleteFunc(all, func(x kittest.Case) bool { return x.Name == "MessagesOfTheDeadAreReceivedWholeOrNotAtAll" })
 			}
 			all.Run(t)
