@@ -148,7 +148,7 @@ func (ofi) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 			continue
 		}
 		if what := missed(all, c, p.ProviderInclude); what != "" && p.Warn && env.Identity.Proc.Rank == 0 {
-			warn(what)
+			warn(c.info.Provider, what)
 		}
 		m.about.Notes = append(o.notes, m.about.Notes...)
 		m.about.Notes = append(m.about.Notes, "libfabric's environment has "+strings.Join(environment, ", "))
@@ -172,18 +172,18 @@ func (ofi) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 		return a, nil
 	}
 	if what := missed(all, nil, p.ProviderInclude); env.Fabric && what != "" && p.Warn && env.Identity.Proc.Rank == 0 {
-		warn(what)
+		warn("", what)
 	}
 	return nil, o.nothing(ctx, all, given)
 }
 
-// warned has what was said: a program that opens one session after the other hears it
-// once.
+// warned has the providers of which something was said: a program that opens one session
+// after the other hears it once, though the others may have failed in another way.
 var warned sync.Map
 
-// warn says something on standard error, once in a process.
-func warn(what string) {
-	if _, said := warned.LoadOrStore(what, true); !said {
+// warn says something on standard error of the provider that is used, once in a process.
+func warn(used, what string) {
+	if _, said := warned.LoadOrStore(used, true); !said {
 		fmt.Fprintf(os.Stderr, "ferry: mtl ofi: %s (mtl.ofi.warn=off ends this line)\n", what)
 	}
 }
