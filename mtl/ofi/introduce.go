@@ -48,7 +48,9 @@ func (m *module) introduce() {
 	if m.env.Engine != nil {
 		bell = m.env.Bell().Ring
 	}
+	m.calls.Add(1)
 	go func() {
+		defer m.calls.Done()
 		var r introduced
 		if r.address, r.err = ep.Insert(name); r.err == nil {
 			// Nobody reads it. Whether it arrives does not matter either.
@@ -96,6 +98,7 @@ func (m *module) met(to mtl.Endpoint, r introduced) {
 // Called without the engine's lock, when nobody polls.
 func (m *module) awaitAway() bool {
 	if m.away == nil {
+		m.calls.Wait() // the last one may still ring the bell
 		return true
 	}
 	m.strangers = nil
@@ -105,6 +108,7 @@ func (m *module) awaitAway() bool {
 		select {
 		case r := <-m.away.over:
 			m.met(m.away.to, r)
+			m.calls.Wait()
 			return true
 		case <-tick.C:
 			if m.away.wait.over() {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"runtime"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -44,6 +45,7 @@ type module struct {
 	telling   []ended        // room for over, used only by Poll
 	aside     bool           // the provider may wait when it learns an address, see introduce.go
 	away      *introduction  // that is under way: the endpoint is its own
+	calls     sync.WaitGroup // of introductions
 	strangers []mtl.Endpoint // peers whose introductions are to come
 	cancels   []uint32       // slots that are to be canceled when the endpoint is back
 	posted    int            // operations that libfabric has
