@@ -100,3 +100,16 @@ func TestLayoutOfIDs(t *testing.T) {
 		t.Error("5 bits are enough")
 	}
 }
+
+// FuzzHead: whatever a peer sends is a head, in full, or is none.
+func FuzzHead(f *testing.F) {
+	h := head{to: 1, from: 2, number: 3, total: 1 << 40, part: 1 << 20}
+	f.Add(h.put(nil))
+	f.Add(make([]byte, headSize))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, ok := parseHead(b)
+		if ok && !bytes.Equal(h.put(nil), b) {
+			t.Errorf("% x is taken for %+v", b, h)
+		}
+	})
+}

@@ -88,6 +88,7 @@ type parts struct {
 	part   int64      // the longest part
 	tag    int32      // of the parts
 	whole  mtl.Result // receive: of the message
+	came   int64      // receive: bytes of the part that is on its way
 }
 
 // longs are a process's messages that come in parts.
@@ -296,7 +297,9 @@ func (r *request) receivePart() {
 	}
 	r.busy = true
 	e := mtl.Envelope{CID: r.c.word | planeParts, Source: int32(r.p.rank), Tag: r.parts.tag}
-	if err := r.m.mtl.Recv(&r.op, r.p.proc.to, e, r.parts.next()); err != nil {
+	b := r.parts.next()
+	r.parts.came = int64(len(b))
+	if err := r.m.mtl.Recv(&r.op, r.p.proc.to, e, b); err != nil {
 		r.busy = false
 		r.forgetParts()
 		r.doubt(err)
@@ -309,10 +312,15 @@ func (r *request) partReceived(res *mtl.Result) {
 	case (res.Canceled || len(r.parts.rest) > 0 && res.Err == nil) && r.why != nil:
 		r.forgetParts()
 		r.fail(r.why)
-	case res.Err != nil || res.Canceled:
+	case res.Err != nil || res.Canceled || res.Bytes != r.parts.came:
 		err := res.Err
-		if err == nil {
-			err = &framework.TransportError{Component: "pml cm", Op: "receive", Err: errors.New("the network gave up a part of a long message")}
+		if err == nil && res.Canceled {
+			err = errors.New("the network gave up a part of a long message")
+		} else if err == nil {
+			err = fmt.Errorf("a part of a long message has %d bytes, want %d", res.Bytes, r.parts.came)
+		}
+		if !errors.Is(err, framework.ErrTransport) {
+			err = &framework.TransportError{Component: "pml cm", Peer: r.p.proc.String(), Op: "receive", Err: err}
 		}
 		r.forgetParts()
 		r.doubt(err)
