@@ -67,10 +67,10 @@ func TestProfileThatContradictsItselfIsRefused(t *testing.T) {
 // TestProfileWithoutLimitsGetsAQueueThatFitsIntoMemory: a completion queue as long as
 // psm3 and opx say that theirs are would be refused.
 func TestProfileWithoutLimitsGetsAQueueThatFitsIntoMemory(t *testing.T) {
-	for _, provider := range []string{"psm3", "opx"} {
-		all := members(t, 2, using(profiles(t, provider), provider))
+	for _, c := range [][]string{{"psm3"}, {"opx"}, {"cxi", "queues=1099511627776"}} {
+		all := members(t, 2, using(profiles(t, c[0], c[1:]...), c[0]))
 		if err := exchanges(t, all[0], all[1], 1<<20); err != nil {
-			t.Errorf("%s: %v", provider, err)
+			t.Errorf("%q: %v", c, err)
 		}
 	}
 }

@@ -152,7 +152,7 @@ func (m *member) receive(other *member, tag int32, buf []byte) (*once, error) {
 // settle polls all until every operation is over.
 func settle(t testing.TB, all []*member, ops ...*once) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); ; {
+	for end := time.Now().Add(30 * time.Second); ; {
 		open := 0
 		for _, o := range ops {
 			if o.ends == 0 {
