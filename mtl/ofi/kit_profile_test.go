@@ -52,6 +52,7 @@ func TestKitOverProfilesThatLackMuch(t *testing.T) {
 		{"cxi", "max", "EverySize|Limit|Forget"},
 		{"cxi", "unlimited", "Room|Many"},
 		{"cxi", "queues=16", "Room|Many|Cancel|Control"},
+		{"tcp;ofi_rxm", "placed", "Truncated"},
 		{"opx", "again=5", "Order|EverySize|Idle|Close"},
 	} {
 		t.Run(c.provider+","+c.fault, func(t *testing.T) {

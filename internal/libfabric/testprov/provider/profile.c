@@ -69,6 +69,8 @@ static void faults(config *c)
 	c->dead_silent = tp_fault("silent", NULL);     // nothing is said of what a dead peer takes along
 	c->claim_hangs = tp_fault("claim", NULL);      // a claimed message of 8 to 16 KiB never comes (opx before 2.6)
 	c->quiet_cut = tp_fault("cut", NULL);	       // a message that is too long is cut, and nobody told (psm3 on sockets)
+	if (tp_fault("placed", NULL)) // the completion of a message that was cut has the length of what was placed
+		c->whole = 0;
 	c->hang = tp_fault("hang", NULL);	       // who asks what it offers waits for two seconds
 	c->stale = tp_fault("stale", NULL);	       // registrations outlive their memory, unless the environment forbids them
 	c->again = number("again", 1000);	       // for so many milliseconds a peer takes nothing
