@@ -5,7 +5,7 @@
 //
 // It shows what ferry makes of such a provider, not that the real one works.
 //
-// Only tests import it. It stands on the standard library and golang.org/x/sys.
+// Only tests import it. It stands on internal/libfabric.
 package testprov
 
 import (
