@@ -35,9 +35,12 @@ func that(match bool, pattern string, all kittest.Cases) (some kittest.Cases) {
 	return some
 }
 
+// TestKitOverProfiles awaits every other provider by its descriptor, and the others by the
+// clock.
 func TestKitOverProfiles(t *testing.T) {
 	for i, name := range testprov.Profiles {
-		t.Run(name, func(t *testing.T) { thirds(mtltest.Cases(profile(t, name, "auto", "auto")), i).Run(t) })
+		wait := []string{"fd", "poll"}[i%2]
+		t.Run(name+","+wait, func(t *testing.T) { thirds(mtltest.Cases(profile(t, name, "auto", wait)), i).Run(t) })
 	}
 }
 
@@ -59,6 +62,12 @@ func TestKitOverProfilesThatLackMuch(t *testing.T) {
 			all := mtltest.Cases(profile(t, c.provider, "auto", "auto", c.fault))
 			if !*full {
 				all = that(true, c.cases, all)
+			}
+			if c.fault == "queues=16" {
+				// These do not end: of receives of one id for which there is no room only the first
+				// is looked for, and what comes first here is in vain, or behind what fills the
+				// sender's queue.
+				all = that(false, "^UnexpectedMessagesOfEverySizeWait|^EveryBitOfIdAndTagIsMatched", all)
 			}
 			all.Run(t)
 		})
