@@ -225,7 +225,7 @@ func row(t *testing.T, r *report.Report, stack, name string) report.Row {
 }
 
 // segv is how the runtime of Go says it, or a library that catches signals itself.
-const segv = "SIGSEGV|terminated with signal 11"
+const segv = "SIGSEGV|(killed by|terminated with) signal 11"
 
 // expect checks a row. says matches its reason.
 func expect(t *testing.T, r *report.Report, stack, name string, status report.Status, says string) {
