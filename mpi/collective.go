@@ -38,7 +38,7 @@ func (k *collective) run(ctx context.Context, x *call, wrong error) error {
 	if wrong != nil {
 		return wrong
 	}
-	return k.do(ctx, x.op.String(), func() error { return k.inline(ctx, x) })
+	return k.do(ctx, x.op.String(), x.args.Size, func() error { return k.inline(ctx, x) })
 }
 
 // inline carries a call out. Inside do.

@@ -79,23 +79,28 @@ func (k *collective) lastIdup() *CommRequest {
 // errPanicked is what is known of a collective that did not return.
 var errPanicked = errors.New("an operation or hook of the program panicked in it")
 
-// do makes one collective call, which is f. An error means that members don't agree
+// do makes one collective call, which is f, of so many bytes. An error means that members don't agree
 // any more on what has happened, so that further ones are refused. So does a panic,
 // which goes on to the caller: f calls functions of the program (Op, KeyHooks).
-func (k *collective) do(ctx context.Context, op string, f func() error) error {
+func (k *collective) do(ctx context.Context, op string, bytes int, f func() error) (err error) {
 	if err := k.enter(ctx); err != nil {
 		return err
 	}
+	var end func(error)
 	panicked := true
 	defer func() {
 		if panicked {
-			err := fmt.Errorf("%s: %w", op, errPanicked)
+			err = fmt.Errorf("%s: %w", op, errPanicked)
 			k.fail(err)
 			go k.leave(k.unborn, err) // it may have been under the engine's lock, for which this waits
 		}
 		k.exit()
+		if end != nil {
+			end(err)
+		}
 	}()
-	err := f()
+	end = k.watch(ctx, op, bytes, false)
+	err = f()
 	if _, agreed := errors.AsType[*differing](err); err != nil && !errors.Is(err, ErrNoComm) && !agreed {
 		err = k.breaks(ended(ctx, op, err))
 	}

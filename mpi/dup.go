@@ -16,7 +16,7 @@ import (
 // communicator the members meet to draw new ids.)
 func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
 	var ids []cid.Extended
-	err := c.collective.do(ctx, "dup", func() (err error) {
+	err := c.collective.do(ctx, "dup", 0, func() (err error) {
 		ids, err = c.derive(ctx, c.collective.lastIdup(), 1)
 		return err
 	})
@@ -107,7 +107,7 @@ type CommRequest struct {
 // ErrPending until the new communicator has been taken and closed.
 func (c *Comm) Idup() (*CommRequest, error) {
 	r := &CommRequest{done: make(chan struct{})}
-	err := c.collective.do(nil, "idup", func() error { return c.startIdup(r) })
+	err := c.collective.do(nil, "idup", 0, func() error { return c.startIdup(r) })
 	if err != nil {
 		return nil, err
 	}

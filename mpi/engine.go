@@ -31,7 +31,10 @@ type engine struct {
 	tries      tries
 	bases      bases
 	registered registered
-	opened     atomic.Bool // all above is set: events come before
+	// collectiveHooks are the program's, if they see collectives, or nil.
+	collectiveHooks CollectiveHooks
+
+	opened atomic.Bool // all above is set: events come before
 
 	// Guarded by engines.mu.
 	sessions int
@@ -119,6 +122,7 @@ func (e *engine) assemble(ctx context.Context, o assembly.Options) error {
 		e.Assembly, e.progress, e.identity = a, env.Engine, env.Identity
 		e.nulls = newNullOwner(e.progress)
 		e.tries.e = e
+		e.collectiveHooks, _ = framework.As[CollectiveHooks](o.Hooks)
 		e.opened.Store(true)
 	}()
 	var err error

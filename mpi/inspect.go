@@ -9,6 +9,7 @@ import (
 
 	"github.com/ferrympi/ferry/assembly"
 	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
 )
 
@@ -21,13 +22,14 @@ type Stats struct {
 // included, since the first of the open sessions was opened.
 type PeerStats struct {
 	Proc                     Proc
-	Transport                string // in use; empty if none yet
-	Sent, Received           uint64 // messages
-	SentBytes, ReceivedBytes uint64 // payload, in bytes
-	Unexpected               uint64 // messages that came before their receive
-	Dropped                  uint64 // messages for communicators that were closed
-	Reconnects               uint64 // connections that were made again after one was lost
-	Resent                   uint64 // frames of the transport that went again
+	Life                     framework.Life // as events of WithHooks name it; a process that replaces another has a new one
+	Transport                string         // in use; empty if none yet
+	Sent, Received           uint64         // messages
+	SentBytes, ReceivedBytes uint64         // payload, in bytes
+	Unexpected               uint64         // messages that came before their receive
+	Dropped                  uint64         // messages for communicators that were closed
+	Reconnects               uint64         // connections that were made again after one was lost
+	Resent                   uint64         // frames of the transport that went again
 }
 
 // Stats returns counts per peer; none once the session is closed.
@@ -40,7 +42,7 @@ func (s *Session) Stats() Stats {
 	for _, m := range e.Upper() {
 		for _, p := range m.Stats() {
 			out.Peers = append(out.Peers, PeerStats{
-				Proc: e.Env().Worlds.Proc(p.Peer.ID), Transport: p.Transport,
+				Proc: e.Env().Worlds.Proc(p.Peer.ID), Life: p.Peer, Transport: p.Transport,
 				Sent: p.Sent, Received: p.Received, SentBytes: p.SentBytes, ReceivedBytes: p.RecvBytes,
 				Unexpected: p.Unexpected, Dropped: p.Dropped, Reconnects: p.Reconnects, Resent: p.Resent,
 			})

@@ -57,6 +57,8 @@ type operation struct {
 	moving bool  // by a caller further out
 	err    error // the first
 	told   bool  // the others have been, of err
+
+	watched func(error) // hooks that hear of the end, or nil
 }
 
 // step is a step of an operation. It hears when its message is complete.
@@ -94,6 +96,7 @@ func (k *collective) start(x *call, wrong error) (Request, error) {
 		}
 	}
 	o.op, o.call.Turn, o.call.Reducer = x.op, k.begun, x.reducer
+	o.watched = k.watch(nil, "i"+x.op.String(), x.args.Size, true)
 	o.tag = k.nextTag()
 	o.call.In, o.call.Out = x.in, x.out
 	if o.instance = k.instance(choice.Component); o.instance != nil {
@@ -313,6 +316,10 @@ func (o *operation) end() {
 			k.comm().goes()
 			k.comm().session.ends(-1)
 		}()
+	}
+	if o.watched != nil {
+		o.watched(o.err)
+		o.watched = nil
 	}
 	o.Finish()
 }

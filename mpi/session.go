@@ -95,7 +95,8 @@ func WithBootstrap(c bootstrap.Client) SessionOption {
 }
 
 // WithHooks has h see what happens in the process: sends, receives, matches,
-// control frames, transports coming and going. pml.Hooks says what h may do.
+// control frames, transports coming and going. pml.Hooks says what h may do. It sees
+// collective operations too if it has the method of CollectiveHooks.
 // Without hooks each event costs one branch. As with WithRegistry, sessions that
 // are open at the same time share them.
 func WithHooks(h pml.Hooks) SessionOption {

@@ -89,7 +89,7 @@ const colorFailed = -1
 // holds the ranks that must come together, in their order.
 func (c *Comm) split(ctx context.Context, op string, color, key int, want []int) (*Comm, error) {
 	var d *Comm
-	err := c.collective.do(ctx, op, func() (err error) {
+	err := c.collective.do(ctx, op, 0, func() (err error) {
 		d, err = c.divide(ctx, choice{color: int64(color), key: int64(key)}, want)
 		return err
 	})

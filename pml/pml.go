@@ -17,6 +17,7 @@ package pml
 
 import (
 	"context"
+	"time"
 
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
@@ -412,5 +413,9 @@ type Event struct {
 	Tag   int
 	Bytes int64
 	Plane Plane
-	Note  string // control frame's type, transport's name
+	// Waited is how long the receive of an EventMatch had been posted: next to nothing if the
+	// message was there first. Where a PML is composed of two, a receive from any source that
+	// gets a message of the node counts from when it got it.
+	Waited time.Duration
+	Note   string // control frame's type, transport's name
 }

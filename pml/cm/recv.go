@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/match"
@@ -180,7 +181,7 @@ func (r *request) received(res *mtl.Result) {
 		r.Status.Err = base.Truncated(res.Bytes, room)
 	}
 	if m := r.m; m.env.Hooks != nil {
-		m.env.Event(pml.Event{Kind: pml.EventMatch, Peer: p.proc.Life, Comm: c.Spec.ID, Tag: int(res.Tag), Bytes: res.Bytes, Plane: r.plane})
+		m.env.Event(pml.Event{Kind: pml.EventMatch, Peer: p.proc.Life, Comm: c.Spec.ID, Tag: int(res.Tag), Bytes: res.Bytes, Plane: r.plane, Waited: time.Since(r.began)})
 	}
 	r.finish()
 }

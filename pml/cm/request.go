@@ -2,6 +2,7 @@ package cm
 
 import (
 	"slices"
+	"time"
 
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/pml"
@@ -47,9 +48,10 @@ type request struct {
 	bounce []byte // what the MTL reads or writes in buf's place, if buf has a layout or no room for a head
 	parts  *parts // of a message that comes in parts; kept for the next one
 	tag    int
-	why    error // of a receive that is being withdrawn, or seeks, and of a doubtful one: what it ends with
-	user   bool  // of a receive that is being withdrawn: its user wants it
-	steps  int   // of a doubtful one: until it ends
+	why    error     // of a receive that is being withdrawn, or seeks, and of a doubtful one: what it ends with
+	user   bool      // of a receive that is being withdrawn: its user wants it
+	steps  int       // of a doubtful one: until it ends
+	began  time.Time // if hooks look
 
 	next *request // in the free list
 }
@@ -70,6 +72,9 @@ func (m *Module) newRequest(c *comm) *request {
 	}
 	r.Start()
 	r.c = c
+	if m.env.Hooks != nil {
+		r.began = time.Now()
+	}
 	c.Pending++
 	return r
 }

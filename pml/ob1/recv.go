@@ -2,6 +2,7 @@ package ob1
 
 import (
 	"context"
+	"time"
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/internal/cpu"
@@ -141,7 +142,7 @@ func (r *request) deliver(payload []byte, tag int) {
 		r.unpack(payload)
 	}
 	if r.m.env.Hooks != nil {
-		r.m.env.Event(pml.Event{Kind: pml.EventMatch, Peer: r.p.proc.Life, Comm: r.c.Spec.ID, Tag: tag, Bytes: int64(len(payload)), Plane: r.plane})
+		r.m.env.Event(pml.Event{Kind: pml.EventMatch, Peer: r.p.proc.Life, Comm: r.c.Spec.ID, Tag: tag, Bytes: int64(len(payload)), Plane: r.plane, Waited: time.Since(r.began)})
 	}
 	r.finish()
 }
@@ -164,7 +165,7 @@ func (r *request) accept(length int64, handle uint64, remote *btl.Remote, part [
 		r.Status.Err = base.Truncated(length, r.limit)
 	}
 	if r.m.env.Hooks != nil {
-		r.m.env.Event(pml.Event{Kind: pml.EventMatch, Peer: r.p.proc.Life, Comm: r.c.Spec.ID, Tag: tag, Bytes: length, Plane: r.plane})
+		r.m.env.Event(pml.Event{Kind: pml.EventMatch, Peer: r.p.proc.Life, Comm: r.c.Spec.ID, Tag: tag, Bytes: length, Plane: r.plane, Waited: time.Since(r.began)})
 	}
 	if r.readRemote(remote, handle) {
 		return

@@ -1,6 +1,8 @@
 package ob1
 
 import (
+	"time"
+
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/pml"
@@ -41,11 +43,12 @@ type request struct {
 	p     *peer // send: the receiver; receive: the sender, nil for any until matched
 	buf   pml.Buffer
 	tag   int
-	moved int64    // bytes of payload copied
-	lent  int      // frames that still read payload where it lies
-	next  *request // in the peer's queue of sends, or the free list
-	limit int64    // bytes of payload that will be
-	far   uint64   // the peer's handle, once accepted
+	moved int64     // bytes of payload copied
+	lent  int       // frames that still read payload where it lies
+	next  *request  // in the peer's queue of sends, or the free list
+	limit int64     // bytes of payload that will be
+	far   uint64    // the peer's handle, once accepted
+	began time.Time // if hooks look
 
 	// Where the message of a receive lies, while it is read from there.
 	remote btl.Remote
@@ -68,6 +71,9 @@ func (m *Module) newRequest(c *comm) *request {
 	r.Start()
 	r.c = c
 	r.moved, r.lent = 0, 0
+	if m.env.Hooks != nil {
+		r.began = time.Now()
+	}
 	c.Pending++
 	return r
 }
