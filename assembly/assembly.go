@@ -17,7 +17,9 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"runtime/pprof"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -199,6 +201,7 @@ func (a *Assembly) open(ctx context.Context) error {
 	if a.fabric, err = a.registry.Spread(ctx, a.values, a.selections, nodes); err != nil {
 		return err
 	}
+	opt.Labels = labels(ctx, identity.Proc)
 	worlds := framework.NewWorlds(identity.Proc.Namespace)
 	a.giveUp = a.tellGivenUp
 	err = a.Stack.open(ctx, progress.Env{
@@ -220,6 +223,20 @@ func (a *Assembly) open(ctx context.Context) error {
 	log.Info("open", "process", identity.Proc.String(), "of", identity.Size, "pml", a.pmls[0].Name, "transports", strings.Join(a.carry, ","))
 	return nil
 }
+
+// labels returns a context that has the labels of the process's own goroutines: those of
+// ctx, and the rank in the job.
+func labels(ctx context.Context, p framework.Proc) context.Context {
+	var list []string
+	pprof.ForLabels(ctx, func(key, value string) bool {
+		list = append(list, key, value)
+		return true
+	})
+	return pprof.WithLabels(context.Background(), pprof.Labels(append(list, LabelRank, strconv.Itoa(int(p.Rank)))...))
+}
+
+// LabelRank is the profile label that has a process's rank in its job.
+const LabelRank = "ferry.rank"
 
 func newNonce() uint64 {
 	var b [8]byte

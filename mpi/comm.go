@@ -3,7 +3,9 @@ package mpi
 import (
 	"encoding/hex"
 	"fmt"
+	"runtime/pprof"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 
@@ -123,6 +125,29 @@ func (c *Comm) SetName(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.name = name
+}
+
+// Profile labels of Labels.
+const (
+	labelComm     = "ferry.comm"
+	labelCommRank = "ferry.comm.rank"
+)
+
+// Labels returns labels for runtime/pprof, so that profiles tell the work of ranks and
+// communicators apart: ferry.rank (of the process in its job), ferry.comm (the name, or the
+// id of a communicator that has none) and ferry.comm.rank.
+//
+//	pprof.Do(ctx, comm.Labels(), func(ctx context.Context) { solve(ctx, comm) })
+//
+// The library's own goroutines have them where they work for one communicator, and
+// ferry.rank where they work for all.
+func (c *Comm) Labels() pprof.LabelSet {
+	name := c.Name()
+	if name == "" {
+		name = c.ID().String()
+	}
+	return pprof.Labels(assembly.LabelRank, strconv.Itoa(int(c.session.engine.identity.Proc.Rank)),
+		labelComm, name, labelCommRank, strconv.Itoa(c.rank))
 }
 
 // Compare returns Identical for the same communicator, Congruent for another

@@ -3,6 +3,7 @@ package mpi
 import (
 	"errors"
 	"fmt"
+	"runtime/pprof"
 	"slices"
 	"sync/atomic"
 
@@ -32,6 +33,9 @@ type nonblocking struct {
 	work    []step       // that wait for the communicator's goroutine
 	working bool         // which runs
 	closing bool         // the communicator is closed, and goes when none is under way
+
+	labels pprof.LabelSet // of the goroutine, which alone uses it
+	named  bool           // labels is set
 }
 
 // operation is a nonblocking collective: it is used again, as a PML's request is. The
@@ -350,8 +354,17 @@ func (o *operation) First() progress.Source { return nil }
 func (n *nonblocking) do(e *progress.Engine, s step) {
 	if n.work = append(n.work, s); !n.working {
 		n.working = true
-		e.Go(func() { n.goOn(e) })
+		c := s.o.k.comm()
+		e.Go(func() { n.label(e, c); n.goOn(e) })
 	}
+}
+
+// label has profiles show whose goroutine it is.
+func (n *nonblocking) label(e *progress.Engine, c *Comm) {
+	if !n.named {
+		n.labels, n.named = c.Labels(), true
+	}
+	e.Label(n.labels)
 }
 
 // errNoReturn is what is known of an operation of the program that ended its goroutine.
@@ -363,6 +376,7 @@ func (n *nonblocking) goOn(e *progress.Engine) {
 	e.Lock()
 	defer func() {
 		if s.o != nil { // the lock is not held
+			c := s.o.k.comm()
 			why := any(errNoReturn)
 			if v := recover(); v != nil {
 				why = v
@@ -372,7 +386,7 @@ func (n *nonblocking) goOn(e *progress.Engine) {
 			s.o.fails(fmt.Errorf("%w: %v", errPanicked, why))
 			s.o.move()
 			if n.working = len(n.work) > 0; n.working {
-				e.Go(func() { n.goOn(e) })
+				e.Go(func() { n.label(e, c); n.goOn(e) })
 			}
 		}
 		e.Unlock()

@@ -15,6 +15,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"runtime/pprof"
 	"sync/atomic"
 	"time"
 
@@ -73,6 +74,9 @@ type Options struct {
 	// Yield is how long it goes on polling after that, offering the processor
 	// between polls, before it sleeps.
 	Yield time.Duration
+	// Labels has the labels of the engine's goroutines, which profiles show (runtime/pprof);
+	// nil: they have those of New's caller.
+	Labels context.Context
 }
 
 // Engine is the progress engine of a process. Use New.
@@ -90,6 +94,8 @@ type Engine struct {
 	offers  uint32 // so far
 	alone   bool   // goroutines run only when offered: see sharesP
 
+	labels context.Context // or nil; it does not change
+
 	spin, yield time.Duration
 	looks       int  // of Looks
 	crowded     bool // the processor is offered from the first poll on
@@ -104,7 +110,7 @@ func New(opt Options) *Engine {
 	if opt.Yield == 0 {
 		opt.Yield = DefaultYield
 	}
-	e := &Engine{spin: opt.Spin, yield: opt.Yield, looks: mostLooks}
+	e := &Engine{spin: opt.Spin, yield: opt.Yield, looks: mostLooks, labels: opt.Labels}
 	e.bell.e, e.bell.now = e, doorbell.New()
 	engines.Add(1)
 	e.alone = sharesP()
@@ -115,6 +121,23 @@ func New(opt Options) *Engine {
 	e.keeper.left.L = &e.keeper.mu
 	go e.keep()
 	return e
+}
+
+// Label gives the calling goroutine, which is the library's own, the engine's labels and
+// more.
+func (e *Engine) Label(more pprof.LabelSet) {
+	ctx := e.labels
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	pprof.SetGoroutineLabels(pprof.WithLabels(ctx, more))
+}
+
+// label gives the calling goroutine, which is the engine's, its labels.
+func (e *Engine) label() {
+	if e.labels != nil {
+		pprof.SetGoroutineLabels(e.labels)
+	}
 }
 
 // engines counts those of this operating-system process.

@@ -54,6 +54,7 @@ func newFDPoller(bell *Bell) *fdPoller {
 // run ends when the file is closed.
 func (p *fdPoller) run(conn syscall.RawConn) {
 	defer close(p.done)
+	p.bell.e.label()
 	events := make([]unix.EpollEvent, 16)
 	conn.Read(func(ep uintptr) (done bool) {
 		for {

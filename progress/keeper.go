@@ -73,6 +73,7 @@ func (k *keeper) stopping() bool {
 }
 
 func (e *Engine) keep() {
+	e.label()
 	k := &e.keeper
 	defer close(k.done)
 	tick := time.NewTimer(keeperTick)
