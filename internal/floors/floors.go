@@ -53,6 +53,7 @@ var rows = []struct {
 	{"mpi", User},
 
 	{"cmd", Tools}, {"examples", Tools}, {"bench", Tools},
+	{"otel", Tools}, // a module of its own
 	// Tests of the whole.
 	{"docs", Tools}, {"internal/soak", Tools}, {"internal/launchers", Tools}, {"internal/floors", Tools},
 }
@@ -132,8 +133,8 @@ func Check(from, to string, use Use) error {
 		return nil
 	}
 	switch {
-	case under(from, "examples") && strings.Contains("/"+to+"/", "/internal/"):
-		return edge(from, ff, to, tf, "examples are what strangers write, who can't")
+	case (under(from, "examples") || under(from, "otel")) && strings.Contains("/"+to+"/", "/internal/"):
+		return edge(from, ff, to, tf, "examples, and modules of their own, are what strangers write, who can't")
 	case IsKit(to) && !IsKit(from) && ff != Tools:
 		return edge(from, ff, to, tf, "a kit is for tests")
 	case IsKit(from):
@@ -158,7 +159,7 @@ func sameFloor(from, to string, f Floor) bool {
 	case Ground, Contracts, Assembly:
 		return true
 	case Tools:
-		return under(to, "cmd/ferry/internal") || under(to, "cmd/ferry/ferrytest")
+		return under(to, "cmd/ferry/internal") || under(to, "cmd/ferry/ferrytest") || under(from, "otel") && to == "otel"
 	}
 	return subtree(from) == subtree(to)
 }

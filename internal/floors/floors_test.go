@@ -291,7 +291,7 @@ func TestAProgramLinksNoTools(t *testing.T) {
 	for _, d := range deps {
 		for _, bad := range []string{
 			"testing", "plugin", "github.com/spf13", "google.golang.org/grpc", "github.com/hashicorp/go-plugin", "gonum.org",
-			"github.com/HdrHistogram", "github.com/montanaflynn", "al.essio.dev", "github.com/prometheus", "pgregory.net/rapid", "go.uber.org/goleak", "github.com/rogpeppe",
+			"github.com/HdrHistogram", "github.com/montanaflynn", "al.essio.dev", "github.com/prometheus", "go.opentelemetry.io", "pgregory.net/rapid", "go.uber.org/goleak", "github.com/rogpeppe",
 			module + "/cmd", module + "/bootstrap/local/server",
 		} {
 			if under(d, bad) {
@@ -334,6 +334,11 @@ func TestForbiddenEdgesAreRefused(t *testing.T) {
 		{"examples/vendor-btl", "btl", Code, true},
 		{"examples/vendor-btl", "btl/btltest", InternalTest, true},
 		{"examples/vendor-btl", "internal/ring", Code, false},
+		{"otel", "mpi", Code, true},
+		{"otel/examples/prometheus", "otel", Code, true},
+		{"otel", "internal/usage", Code, false},
+		{"mpi", "otel", Code, false},
+		{"cmd/ferry", "otel", Code, false},
 		{"somewhere", "mpi", Code, false},
 	} {
 		if err := Check(c.from, c.to, c.use); (err == nil) != c.ok {
