@@ -1,0 +1,37 @@
+package cli_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// TestGoTestRunsOnRanks: docs/observability.md tells users to test so. A rank whose test fails
+// must not be lost among others that pass.
+func TestGoTestRunsOnRanks(t *testing.T) {
+	for _, wrong := range []string{"", "1"} {
+		cmd := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-v", "-exec", "ferry run -n 3 --tag-output", "./testdata/ranks")
+		cmd.Env = append(os.Environ(), "RANKS_WRONG="+wrong, "GOFLAGS=-mod=readonly")
+		b, err := cmd.CombinedOutput()
+		out := string(b)
+		if (err != nil) != (wrong != "") {
+			t.Errorf("RANKS_WRONG=%q: %v\n%s", wrong, err, out)
+		}
+		if wrong != "" {
+			if !strings.Contains(out, "[1]     ranks_test.go") || !strings.Contains(out, "rank 1 is not content") {
+				t.Errorf("it does not say which rank failed:\n%s", out)
+			}
+			continue
+		}
+		for rank := range 3 {
+			if line := fmt.Sprintf("[%d] --- PASS: TestSum", rank); !strings.Contains(out, line) {
+				t.Errorf("no line %q in\n%s", line, out)
+			}
+		}
+		if !strings.Contains(out, "the sum of 3 ranks is 6") || strings.Contains(out, "(cached)") {
+			t.Error(out)
+		}
+	}
+}
