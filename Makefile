@@ -9,7 +9,13 @@ FUZZTIME ?= 10s
 # at run time, wherever they are installed then; without, they are pure Go.
 CGO_ENABLED ?= $(shell printf '\#include <dlfcn.h>\n\#include <stdlib.h>\n' | $(CC) -E - >/dev/null 2>&1 && echo 1 || echo 0)
 
-.PHONY: run build test race fuzz lint bench build-instructions instructions compare generate clean
+PREFIX ?= /usr/local
+
+# `ferry version` names the commit also where GOFLAGS has -buildvcs=false.
+COMMIT := $(shell [ -e .git ] && { git rev-parse HEAD && { git diff --quiet HEAD || echo .dirty; }; } 2>/dev/null | tr -d '\n')
+LDFLAGS := $(if $(COMMIT),-ldflags '-X github.com/ferrympi/ferry/cmd/ferry/internal/version.commit=$(COMMIT)')
+
+.PHONY: run build install dist test race fuzz lint bench build-instructions instructions compare generate clean
 
 # The main job, on 4 ranks of this machine.
 run: build
@@ -18,7 +24,20 @@ run: build
 
 build:
 	@mkdir -p bin
-	CGO_ENABLED=$(CGO_ENABLED) go build -o bin/ ./cmd/ferry $(addprefix ./examples/,$(EXAMPLES))
+	CGO_ENABLED=$(CGO_ENABLED) go build $(LDFLAGS) -o bin/ ./cmd/ferry $(addprefix ./examples/,$(EXAMPLES))
+
+# The command, its manual pages and its shell completions below PREFIX; below
+# DESTDIR/PREFIX if that is set, for packages. As root, build first as yourself: install
+# builds only if bin/ferry is missing.
+install:
+	@[ -x bin/ferry ] || $(MAKE) --no-print-directory build
+	scripts/install "$(DESTDIR)$(PREFIX)"
+
+# bin/ferry-VERSION.tar.gz has the sources of the commit that is checked out, and knows
+# its version.
+dist:
+	@mkdir -p bin
+	@scripts/dist bin
 
 # All tests, then those of the concurrent packages again under the race
 # detector. REQUIRE_ALL=1 makes a missing part a failure instead of a skip.

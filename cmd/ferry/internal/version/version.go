@@ -1,7 +1,9 @@
-// Package version says which ferry this is.
+// Package version says which ferry this is: the same for one commit, however it was built.
 package version
 
 import (
+	_ "embed"
+	"regexp"
 	"runtime/debug"
 	"strings"
 )
@@ -9,22 +11,78 @@ import (
 // Release is the version that the sources are on the way to.
 const Release = "0.1.0"
 
-// String returns the version: that of the module if it was built as a
-// dependency or from a tag, else Release and the commit.
+// archived is the commit and the nearest tag of an archive: git writes them there
+// (.gitattributes), for `make dist` and for those of a forge. A checkout, and a module that
+// the go command fetched, have a pattern in its place.
+//
+//go:embed archived.txt
+var archived string
+
+// commit is what `make build` found by git, with ".dirty" behind it if sources were changed:
+// builds may have been told to leave that out (GOFLAGS=-buildvcs=false).
+var commit string
+
+// String returns the version: that of the release, or what the next one will be with "-dev",
+// and the commit as far as it is known: "0.1.0-dev+0123456789ab".
 func String() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return Release + "-dev"
+	info, _ := debug.ReadBuildInfo()
+	return of(archived, commit, info)
+}
+
+// short is how much of a commit's hash is shown: as much as the go command puts into versions.
+const short = 12
+
+var (
+	hash    = regexp.MustCompile(`^[0-9a-f]{12,}$`)
+	release = regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.]+)?$`)
+	// pseudo is a version of the go command for a commit without a tag.
+	pseudo = regexp.MustCompile(`^v.*[-.][0-9]{14}-([0-9a-f]{12})(\+dirty)?$`)
+	// described is git's name for a commit behind a tag.
+	described = regexp.MustCompile(`-[0-9]+-g[0-9a-f]+$`)
+)
+
+// of returns the version. What an archive says wins: it may have been unpacked inside another
+// repository, whose commit the go command would take. info is nil if there is none.
+func of(archived, commit string, info *debug.BuildInfo) string {
+	sum, tag, _ := strings.Cut(strings.TrimSpace(archived), " ")
+	switch {
+	case hash.MatchString(sum) && release.MatchString(tag) && !described.MatchString(tag):
+		return tag[1:]
+	case hash.MatchString(sum):
+		return development(sum[:short], false)
+	case info == nil:
+		info = &debug.BuildInfo{}
 	}
-	if v := info.Main.Version; v != "" && v != "(devel)" {
-		return strings.TrimPrefix(v, "v")
+	if m := pseudo.FindStringSubmatch(info.Main.Version); m != nil {
+		return development(m[1], m[2] != "")
 	}
+	if v := strings.TrimSuffix(info.Main.Version, "+dirty"); release.MatchString(v) {
+		return strings.TrimPrefix(info.Main.Version, "v")
+	}
+	if sum, dirty := strings.CutSuffix(commit, ".dirty"); hash.MatchString(sum) {
+		return development(sum[:short], dirty)
+	}
+	var dirty bool
 	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" && len(s.Value) >= 12 {
-			return Release + "-dev+" + s.Value[:12]
+		switch s.Key {
+		case "vcs.revision":
+			sum = s.Value
+		case "vcs.modified":
+			dirty = s.Value == "true"
 		}
 	}
+	if hash.MatchString(sum) {
+		return development(sum[:short], dirty)
+	}
 	return Release + "-dev"
+}
+
+func development(commit string, dirty bool) string {
+	v := Release + "-dev+" + commit
+	if dirty {
+		v += ".dirty"
+	}
+	return v
 }
 
 // Library is a module that is linked in.
