@@ -142,15 +142,18 @@ func (t *Telemetry) Event(e pml.Event) {
 func (t *Telemetry) Collective(ctx context.Context, op mpi.CollectiveOp) func(error) {
 	began := time.Now()
 	name := attribute.String(keyOperation, op.Name)
-	_, span := t.tracer.Start(ctx, "mpi."+op.Name, trace.WithTimestamp(began), trace.WithAttributes(
-		name,
-		attribute.Int(keyRank, op.Comm.Rank()),
-		attribute.Int(keySize, op.Comm.Size()),
-		attribute.Int(keyBytes, op.Bytes),
-		attribute.Int64(keySequence, int64(op.Seq)),
-		attribute.String(keyComm, op.Comm.ID().String()),
-		attribute.String(keyCommName, op.Comm.Name()),
-	))
+	_, span := t.tracer.Start(ctx, "mpi."+op.Name, trace.WithTimestamp(began))
+	if span.IsRecording() { // attributes cost more than the rest
+		span.SetAttributes(
+			name,
+			attribute.Int(keyRank, op.Comm.Rank()),
+			attribute.Int(keySize, op.Comm.Size()),
+			attribute.Int(keyBytes, op.Bytes),
+			attribute.Int64(keySequence, int64(op.Seq)),
+			attribute.String(keyComm, op.Comm.ID().String()),
+			attribute.String(keyCommName, op.Comm.Name()),
+		)
+	}
 	return func(err error) {
 		end := ended{span: span, took: time.Since(began), at: time.Now(), err: err, operation: name, histogram: t.instruments.collective}
 		if errors.Is(err, mpi.ErrNoComm) { // a member of no part: that is how split answers

@@ -54,7 +54,6 @@ var rows = []struct {
 
 	{"cmd", Tools}, {"examples", Tools}, {"bench", Tools},
 	{"otel", Tools}, // a module of its own
-	{"docs/deploy", Tools},
 	// Tests of the whole.
 	{"docs", Tools}, {"internal/soak", Tools}, {"internal/launchers", Tools}, {"internal/floors", Tools},
 }
