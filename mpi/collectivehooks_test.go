@@ -179,3 +179,28 @@ func TestStatsNameTheLifeThatEventsName(t *testing.T) {
 		t.Errorf("%+v, and events of %+v", peers, w.peers[3].Peer)
 	}
 }
+
+// Members that call different things end by another way, which must not be forgotten.
+func TestHooksHearOfTheEndWhereMembersCallOtherThings(t *testing.T) {
+	all := withWatchers(t, 2, map[string]string{"coll.check": "true"}, func(ctx context.Context, c *mpi.Comm) error {
+		var r mpi.Request
+		var err error
+		if c.Rank() == 0 {
+			r, err = mpi.Ibarrier(c)
+		} else {
+			r, err = mpi.Iallreduce(c, nil, make([]int, 1), mpi.Sum[int]())
+		}
+		if err != nil {
+			return err
+		}
+		if _, err := r.Wait(ctx); err == nil {
+			return errors.New("different operations end well")
+		}
+		return nil
+	})
+	for rank, w := range all {
+		if len(w.begun) != 1 || w.ended[w.begun[0]] == nil {
+			t.Errorf("rank %d: %q began, and ended as %v", rank, w.begun, w.ended)
+		}
+	}
+}

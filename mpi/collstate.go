@@ -99,7 +99,7 @@ func (k *collective) do(ctx context.Context, op string, bytes int, f func() erro
 			end(err)
 		}
 	}()
-	end = k.watch(ctx, op, bytes, false)
+	end = k.watch(ctx, op, bytes, k.begun, false)
 	err = f()
 	if _, agreed := errors.AsType[*differing](err); err != nil && !errors.Is(err, ErrNoComm) && !agreed {
 		err = k.breaks(ended(ctx, op, err))

@@ -35,10 +35,10 @@ type CollectiveOp struct {
 }
 
 // watch tells the hooks of an operation that begins. nil: nobody looks. Inside do or start.
-func (k *collective) watch(ctx context.Context, op string, bytes int, nonblocking bool) (end func(error)) {
+func (k *collective) watch(ctx context.Context, op string, bytes int, seq uint32, nonblocking bool) (end func(error)) {
 	hooks := k.comm().session.engine.collectiveHooks
 	if hooks == nil {
 		return nil
 	}
-	return hooks.Collective(background(ctx), CollectiveOp{Comm: k.comm(), Name: op, Bytes: bytes, Seq: k.begun, Nonblocking: nonblocking})
+	return hooks.Collective(background(ctx), CollectiveOp{Comm: k.comm(), Name: op, Bytes: bytes, Seq: seq, Nonblocking: nonblocking})
 }

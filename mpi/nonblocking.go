@@ -100,7 +100,6 @@ func (k *collective) start(x *call, wrong error) (Request, error) {
 		}
 	}
 	o.op, o.call.Turn, o.call.Reducer = x.op, k.begun, x.reducer
-	o.watched = k.watch(nil, "i"+x.op.String(), x.args.Size, true)
 	o.tag = k.nextTag()
 	o.call.In, o.call.Out = x.in, x.out
 	if o.instance = k.instance(choice.Component); o.instance != nil {
@@ -124,6 +123,7 @@ func (k *collective) start(x *call, wrong error) (Request, error) {
 	for i := len(o.steps); i < needs; i++ {
 		o.steps = append(o.steps, step{o, i})
 	}
+	o.watched = k.watch(nil, "i"+x.op.String(), x.args.Size, o.call.Turn, true)
 	e := k.engine()
 	e.Lock()
 	defer e.Unlock()
