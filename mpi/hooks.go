@@ -28,8 +28,9 @@ type CollectiveOp struct {
 	// Bytes is the size of this member's part, as algorithms are chosen by it; 0 for
 	// operations without data.
 	Bytes int
-	// Seq counts the communicator's collectives that exchange something, the same in all
-	// members: with Comm.ID it finds the operation in their traces.
+	// Seq grows with each of the communicator's collectives that exchanges something, by one
+	// or more, and is the same in all members: with Comm.ID it finds the operation in their
+	// traces.
 	Seq         uint32
 	Nonblocking bool
 }
