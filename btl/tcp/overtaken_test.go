@@ -102,3 +102,47 @@ func TestFrameThatWasOvertakenOnItsWayCountsOnce(t *testing.T) {
 		})
 	}
 }
+
+// TestDroppedFrameIsTheOneThatWasPeeked: a link stalls in the midst of a frame that came
+// whole by another one, where who waits peeked at it.
+func TestDroppedFrameIsTheOneThatWasPeeked(t *testing.T) {
+	for _, size := range []int{5000, 20_000} {
+		j := newJob(t, 2, nil)
+		a, b, _ := j.met()
+		p := b.pairs[a.life]
+		slow, fast := j.by(b, p, 1), j.by(b, p, 2)
+		due := p.path.due
+		frame := func(k uint64) []byte {
+			h := header{size: size + int(k), kind: kindFrame, number: due + k}
+			body := bytes.Repeat([]byte{byte('a' + k)}, headerSize+h.size)
+			h.put(body)
+			return body
+		}
+		peeked := func(k uint64) func() bool {
+			return func() bool {
+				got := p.source.Peek(1)
+				if got == nil {
+					return false
+				}
+				if !bytes.Equal(got, frame(k)[headerSize:]) {
+					t.Fatalf("peeked at %d bytes %q, want frame %d", len(got), got[0], k)
+				}
+				p.source.Drop()
+				return true
+			}
+		}
+		slow.Write(frame(0)[:size/2])
+		j.until("half of the frame", func() bool { l := p.links[1]; return l.has && l.got+l.w-l.r >= size/2-headerSize })
+		fast.Write(frame(0))
+		j.until("frame 0", peeked(0), b)
+		slow.Write(frame(0)[size/2:])
+		j.until("the rest is skipped", func() bool { return !p.links[1].has })
+		slow.Write(frame(1))
+		j.until("frame 1", peeked(1), b)
+		fast.Write(frame(2))
+		j.until("frame 2", peeked(2), b)
+		if p.path.due != due+3 || p.path.damages != 0 || p.path.ups() != 3 {
+			t.Errorf("%d frames, %d damages, %d links", p.path.due-due, p.path.damages, p.path.ups())
+		}
+	}
+}

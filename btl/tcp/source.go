@@ -1,7 +1,10 @@
 package tcp
 
 // source polls the path from one peer: its sockets are read, and no other is looked at.
-type source struct{ p *pair }
+type source struct {
+	p      *pair
+	peeked *link // has the frame that Peek returned last
+}
 
 // Poll implements progress.Source. It hands up one frame, as whoever asks for it waits for
 // one as a rule.
@@ -52,6 +55,7 @@ func (s *source) Peek(looks int) []byte {
 		for !l.damaged {
 			ok, whole := l.step(false)
 			if whole && l.h.kind == kindFrame && (l.way == together || l.way == apart) && l.h.gathered == 0 {
+				s.peeked = l
 				l.list() // if nobody drops it
 				if l.way == apart {
 					return l.body[:l.h.size]
@@ -67,27 +71,25 @@ func (s *source) Peek(looks int) []byte {
 	return nil
 }
 
-// Drop implements btl.Peeker.
+// Drop implements btl.Peeker. Another link may be in the midst of the same frame, which has
+// gone out again: only the one that was peeked at has all of it.
 func (s *source) Drop() {
-	p := s.p
-	for _, l := range p.links[:p.path.top] {
-		if l == nil || !l.has || (l.way != together && l.way != apart) || p.path.arrive(l.h.number) != handUp {
-			continue
-		}
-		h := l.h
-		l.has = false
-		if l.way == together {
-			l.r += h.size
-			l.large = false
-		} else {
-			p.m.pool.put(l.body)
-			l.body = nil
-		}
-		p.received(headerSize + h.size)
-		p.unstash()
-		if l.rest(); l.again() {
-			l.list()
-		}
+	p, l := s.p, s.peeked
+	if s.peeked = nil; l == nil || l.over || !l.has || p.path.arrive(l.h.number) != handUp {
 		return
+	}
+	h := l.h
+	l.has = false
+	if l.way == together {
+		l.r += h.size
+		l.large = false
+	} else {
+		p.m.pool.put(l.body)
+		l.body = nil
+	}
+	p.received(headerSize + h.size)
+	p.unstash()
+	if l.rest(); l.again() {
+		l.list()
 	}
 }
