@@ -322,3 +322,22 @@ func TestPathsThatComeAndGoWithAPeerThatConfirmsNothingTakeBoundedMemory(t *test
 		t.Error(a.lost)
 	}
 }
+
+// TestCallerOfAProcessThatHasComputedForLongIsLetIn: it waits since before the process looked
+// at its sockets again.
+func TestCallerOfAProcessThatHasComputedForLongIsLetIn(t *testing.T) {
+	j := newJob(t, 2, nil)
+	a, b := j.procs[0], j.procs[1]
+	b.Look()
+	e := a.connect(b)
+	j.until("the call", func() bool {
+		d := a.pairs[b.life].dials[0]
+		return d != nil && len(d.attempts) == 1 && d.attempts[0].called()
+	}, b)
+	b.begun = b.begun.Add(-2 * guestTimeout)
+	j.send(e, []byte("waited"))
+	j.until("the frame", func() bool { return len(b.got) == 1 })
+	if b.strangers > 0 || a.pairs[b.life].dials[0] != nil || b.log.Len() > 0 {
+		t.Errorf("%d were turned away: %s", b.strangers, b.log.String())
+	}
+}

@@ -98,10 +98,11 @@ func (m *module) Look() int {
 	return m.Poll()
 }
 
-// look asks which sockets are ready, and whether anything is due.
+// look asks which sockets are ready, and whether anything is due. The clock is read first:
+// what begins now is to have all of its time, however long ago the last look was.
 func (m *module) look() int {
-	n := m.harvest()
 	now := m.now()
+	n := m.harvest()
 	if now > m.looked+2*censusPeriod {
 		m.woke = now
 	}
