@@ -102,7 +102,7 @@ func (component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 		env: env, security: p.security(), rules: p.rules(), wanted: p.Links,
 		connectTimeout: p.Connect, retryTimeout: p.Retry, window: int(p.Window),
 		frame: min(int(p.FrameLimit), int(p.Window)/4),
-		pairs: map[framework.Life]*pair{}, begun: time.Now(), next: time.Hour, pace: 1,
+		pairs: map[framework.Life]*pair{}, closers: map[framework.Life]btl.Description{}, begun: time.Now(), next: time.Hour, pace: 1,
 	}
 	m.watcher, _ = framework.As[btl.LinkWatcher](env.Upcall)
 	m.eager = min(int(p.EagerLimit), m.frame)

@@ -12,21 +12,29 @@ import (
 )
 
 // Describe implements btl.Describer. Before there is a link, Device says where the first one
-// would be tried.
+// would be tried; of a peer that has closed, it is what there was.
 func (m *module) Describe(peer framework.Peer) (d btl.Description) {
 	p := m.pairs[peer.Life]
+	was, closed := m.closers[peer.Life]
 	card, err := m.reach(peer)
-	if err == nil {
-		defer func() { d.Unused = m.unused(p, card) }()
-	}
-	if p == nil || !p.met {
-		if err == nil {
-			if ways := netaddr.Order(m.interfaces(), card.addrs); len(ways) > 0 {
-				d.Device = fmt.Sprintf("%s to %v", m.device(), netip.AddrPortFrom(ways[0], card.port))
-			}
+	switch {
+	case p != nil && p.met:
+		d = p.describe()
+	case closed:
+		return was
+	case err == nil:
+		if ways := netaddr.Order(m.interfaces(), card.addrs); len(ways) > 0 {
+			d.Device = fmt.Sprintf("%s to %v", m.device(), netip.AddrPortFrom(ways[0], card.port))
 		}
-		return d
 	}
+	if err == nil {
+		d.Unused = m.unused(p, card)
+	}
+	return d
+}
+
+// describe says which links a pair has.
+func (p *pair) describe() (d btl.Description) {
 	d.Reconnects, d.Resent = uint64(p.reconnects), p.path.resent
 	var ends []string
 	for i, l := range p.links {
@@ -41,12 +49,23 @@ func (m *module) Describe(peer framework.Peer) (d btl.Description) {
 		}
 	}
 	if d.Device = strings.Join(ends, ", "); d.Device == "" {
-		d.Device = m.device() + ", no link at the moment"
+		d.Device = p.m.device() + ", no link at the moment"
 	}
 	if d.Reconnects > 0 || d.Resent > 0 {
 		d.Notes = append(d.Notes, fmt.Sprintf("links made again: %d; frames sent again: %d", d.Reconnects, d.Resent))
 	}
 	return d
+}
+
+// closes keeps what there was with a peer that has closed its session: who closes last is to
+// explain what carried its messages, too.
+func (p *pair) closes() {
+	p.release() // the peer has said, too, what it has received
+	d := p.describe()
+	if card, err := p.m.cardOf(p.peer); err == nil && card != nil {
+		d.Unused = p.m.unused(p, card)
+	}
+	p.m.closers[p.peer] = d
 }
 
 // times is a number of something.

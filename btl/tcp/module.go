@@ -41,10 +41,11 @@ type module struct {
 	pair     [2][]byte // of the read that is under way
 	pool     pool
 
-	pairs  map[framework.Life]*pair
-	guests []*guest // in a handshake, the oldest first
-	hot    []*link  // that may have something to read
-	dirty  []*pair  // that may have something to write, or to settle
+	pairs   map[framework.Life]*pair
+	closers map[framework.Life]btl.Description // what there was with peers that have closed
+	guests  []*guest                           // in a handshake, the oldest first
+	hot     []*link                            // that may have something to read
+	dirty   []*pair                            // that may have something to write, or to settle
 
 	polls   int           // until the sockets are looked at
 	pace    int           // what polls begins with
@@ -260,6 +261,7 @@ func (m *module) Forget(peer framework.Life) {
 	if p := m.pairs[peer]; p != nil {
 		p.drop()
 	}
+	delete(m.closers, peer)
 }
 
 // PeerSource implements btl.PeerPoller.

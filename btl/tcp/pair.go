@@ -180,6 +180,7 @@ func (p *pair) take(h header, b []byte) {
 			p.touch()
 		}
 	case kindBye:
+		p.closes()
 		p.fail("receive", framework.ErrPeerClosed)
 	}
 }
