@@ -164,5 +164,8 @@ func (m *module) cardOf(life framework.Life) (*blob, error) {
 		return nil, nil
 	}
 	card, err := decodeBlob(peer.Blob)
-	return &card, err
+	if err != nil {
+		return nil, err
+	}
+	return &card, nil
 }

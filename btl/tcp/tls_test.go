@@ -338,3 +338,15 @@ func TestFramesThatTLSHoldsAreHandedUpByAPollThatHearsNothingNew(t *testing.T) {
 		t.Errorf("%d frames are handed up", len(b.got)-1)
 	}
 }
+
+// TestCallerWhoseCardIsDamagedIsTurnedAwayWithTheReason, not for another key.
+func TestCallerWhoseCardIsDamagedIsTurnedAwayWithTheReason(t *testing.T) {
+	j := newJob(t, 2, overTLS)
+	a, b := j.procs[0], j.procs[1]
+	a.module.card = a.module.card[:5]
+	a.connect(b)
+	j.until("it is turned away", func() bool { return b.strangers > 0 })
+	if b.lines("card is too short") != 1 {
+		t.Error(b.log.String())
+	}
+}
