@@ -1,0 +1,139 @@
+package tcp
+
+import (
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/btl"
+)
+
+// TestFramePutAsideIsHandedUpWhenItsTurnCameMeanwhile: what belongs before it has come by
+// another link while it was being read.
+func TestFramePutAsideIsHandedUpWhenItsTurnCameMeanwhile(t *testing.T) {
+	j := newJob(t, 2, nil)
+	a, b, _ := j.met()
+	p := b.pairs[a.life]
+	h := header{size: 4, kind: kindFrame, number: p.path.due}
+	p.keep(h, []byte("late"))
+	if len(b.got) != 2 || string(b.got[1]) != "late" {
+		t.Fatalf("%q", b.got)
+	}
+	p.keep(h, []byte("late"))
+	if h.number += 2; len(b.got) != 2 {
+		t.Fatalf("it is handed up twice: %q", b.got)
+	}
+	p.keep(h, []byte("then"))
+	p.keep(h, []byte("then"))
+	h.number--
+	p.keep(h, []byte("next"))
+	if len(b.got) != 4 || string(b.got[2]) != "next" || string(b.got[3]) != "then" || len(p.stash)+p.stashed != 0 {
+		t.Fatalf("%q, %d bytes are left aside", b.got, p.stashed)
+	}
+}
+
+// TestNothingIsLostWhereNoFrameIsLeftInItsSocket: several links, and all that comes early
+// is put aside.
+func TestNothingIsLostWhereNoFrameIsLeftInItsSocket(t *testing.T) {
+	j := newJob(t, 2, func(_ int, p *params) { p.Links, p.Window = 4, 1<<20 })
+	a, b, e := j.met()
+	from, to := a.pairs[b.life], b.pairs[a.life]
+	frame := make([]byte, a.frame)
+	sent := 0
+	j.until("all frames", func() bool {
+		to.hasty = true
+		for from.path.ups() < 4 || sent < 400 {
+			dst := e.Reserve(len(frame))
+			if dst == nil {
+				break
+			}
+			le.PutUint64(frame, uint64(sent))
+			e.Commit(copy(dst, frame))
+			sent++
+		}
+		return sent >= 400 && len(b.got) == 1+sent
+	})
+	for k, got := range b.got[1:] {
+		if n := le.Uint64(got); n != uint64(k) || len(got) != len(frame) {
+			t.Fatalf("frame %d is number %d, of %d bytes", k, n, len(got))
+		}
+	}
+	if to.stashed != 0 || len(to.stash) != 0 {
+		t.Errorf("%d bytes are left aside", to.stashed)
+	}
+}
+
+// lent is told that a payload is free.
+type lent struct{ calls int }
+
+func (l *lent) LocallyComplete() { l.calls++ }
+
+// TestPayloadThatTakesManyPollsIsPlacedOrDropped: it goes on where it stopped; if its receive
+// has ended meanwhile nothing more is written there, and the next frame comes.
+func TestPayloadThatTakesManyPollsIsPlacedOrDropped(t *testing.T) {
+	j := newJob(t, 2, func(_ int, p *params) { p.FrameLimit, p.Window = 16<<20, 64<<20 })
+	a, b, e := j.met()
+	payload := make([]byte, 12<<20)
+	for i := range payload {
+		payload[i] = byte(i * 7 >> 3)
+	}
+	for _, ends := range []bool{false, true} {
+		dst, asked, was := make([]byte, len(payload)), 0, []byte(nil)
+		b.place = func(header []byte, size int) []byte {
+			if asked++; string(header) != "head" || size != len(payload) {
+				t.Fatalf("a place is asked for with %q and %d", header, size)
+			}
+			if ends && asked > 2 {
+				if was == nil {
+					was = slices.Clone(dst)
+				}
+				return nil
+			}
+			return dst
+		}
+		free, placed, got := &lent{}, b.placed, len(b.got)
+		if !e.(btl.Gatherer).Gather([]byte("head"), payload, free) {
+			t.Fatal("no room")
+		}
+		j.send(e, []byte("behind"))
+		j.until("the frame behind", func() bool { return len(b.got) == got+1 })
+		j.until("the payload is free", func() bool { return free.calls == 1 })
+		switch {
+		case ends && (b.placed != placed || !slices.Equal(dst, was)):
+			t.Error("something was written where the receive had ended")
+		case !ends && (b.placed != placed+1 || !slices.Equal(dst, payload)):
+			t.Error("the payload is not there")
+		}
+		if asked < 3 {
+			t.Errorf("a place was asked for %d times: this test tests nothing", asked)
+		}
+	}
+	if len(a.lost)+len(b.lost) > 0 {
+		t.Error(a.lost, b.lost)
+	}
+}
+
+// TestPeekedFrameIsHandedUpByAPollThatHearsNothingNew: the system does not say again that
+// what was read has come.
+func TestPeekedFrameIsHandedUpByAPollThatHearsNothingNew(t *testing.T) {
+	j := newJob(t, 2, nil)
+	a, b, e := j.met()
+	source := b.PeerSource(a.life).(btl.Peeker)
+	for b.Look() > 0 || len(b.hot) > 0 {
+	}
+	j.send(e, []byte("peeked"))
+	l := b.pairs[a.life].links[0]
+	for n := 0; n == 0; {
+		n, _ = unix.IoctlGetInt(l.fd, unix.SIOCINQ)
+	}
+	if got := source.Peek(1); string(got) != "peeked" {
+		t.Fatalf("%q", got)
+	}
+	if b.Arm() {
+		t.Error("it would sleep, and has a frame")
+	}
+	if b.Look(); len(b.got) != 2 {
+		t.Errorf("%d frames are handed up", len(b.got))
+	}
+}
