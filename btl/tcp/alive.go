@@ -98,7 +98,7 @@ func (p *pair) count(now time.Duration) {
 			p.m.at(since + patience)
 			continue
 		}
-		l.fail(fmt.Errorf("nothing was heard from the peer's host for %v", (now - l.lastAlive).Round(time.Millisecond)))
+		l.breaks(fmt.Errorf("nothing was heard from the peer's host for %v", (now - l.lastAlive).Round(time.Millisecond)))
 	}
 }
 

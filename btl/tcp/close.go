@@ -66,7 +66,7 @@ func (m *module) drain(pairs []*pair) {
 		unix.EpollWait(m.epoll, m.events[:], 1)
 		for _, p := range pairs {
 			for i, l := range p.links {
-				p.path.links[i].blocked = l != nil && l.failed != nil
+				p.path.links[i].blocked = l != nil && (l.failed != nil || l.broken != nil)
 			}
 		}
 	}

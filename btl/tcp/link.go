@@ -22,6 +22,7 @@ type link struct {
 	since      time.Duration // it is up
 	heard      time.Duration // the last bytes came
 	lastAlive  time.Duration // the other end's host was heard of
+	broken     error         // it fails when the system has nothing more of it
 	failed     error         // it ends when what has come is taken
 	damaged    bool          // nothing more of it is taken
 	waits      time.Duration // since then it waits for the other host to acknowledge something; 0: it does not
@@ -157,15 +158,28 @@ func (l *link) took(n, most int, err error) int {
 			l.drained = true
 		}
 		return n
+	case err == unix.EINTR:
+	case l.broken != nil:
+		l.fail(l.broken)
 	case err == unix.EAGAIN:
 		l.drained = true
-	case err == unix.EINTR:
 	case n == 0 && err == nil:
 		l.fail(io.EOF)
 	default:
 		l.fail(err)
 	}
 	return 0
+}
+
+// breaks has the link fail when all that the system has of it is read: the peer may have
+// closed, or died, and what it said before is whole.
+func (l *link) breaks(err error) {
+	if l.broken == nil {
+		l.broken = err
+	}
+	l.ending, l.drained = true, false
+	l.list()
+	l.p.touch()
 }
 
 // fail has the link end at the next Poll.

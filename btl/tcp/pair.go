@@ -291,10 +291,7 @@ func (p *pair) write() {
 			c.blocked = true
 		default:
 			c.blocked = true
-			// What has come is read before the link ends: the peer may have said why.
-			l.ending, l.drained = true, false
-			l.list()
-			l.fail(err)
+			l.breaks(err)
 		}
 	}
 }

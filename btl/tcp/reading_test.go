@@ -1,12 +1,15 @@
 package tcp
 
 import (
+	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/framework"
 )
 
 // TestFramePutAsideIsHandedUpWhenItsTurnCameMeanwhile: what belongs before it has come by
@@ -135,5 +138,34 @@ func TestPeekedFrameIsHandedUpByAPollThatHearsNothingNew(t *testing.T) {
 	}
 	if b.Look(); len(b.got) != 2 {
 		t.Errorf("%d frames are handed up", len(b.got))
+	}
+}
+
+// TestWhatHasComeIsTakenWhereAWriteFindsTheLinkBroken: a peer that has closed, or died, has
+// said its last before.
+func TestWhatHasComeIsTakenWhereAWriteFindsTheLinkBroken(t *testing.T) {
+	for _, change := range []func(int, *params){nil, overTLS} {
+		j := newJob(t, 2, change)
+		a, b, e := j.met()
+		back := b.connect(a)
+		j.send(back, []byte("first"))
+		j.until("both ways", func() bool { return len(a.got) == 1 && e.Idle() && back.Idle() })
+		for _, s := range []string{"second", "third"} {
+			e.Commit(copy(e.Reserve(len(s)), s))
+		}
+		a.end()
+		l := b.pairs[a.life].links[0]
+		for range 1000 { // until the system has heard of it
+			if l.failed != nil {
+				break
+			}
+			b.visits++
+			back.Commit(copy(back.Reserve(2), "no"))
+			time.Sleep(time.Millisecond)
+		}
+		j.until("the end", func() bool { return len(b.lost) > 0 })
+		if len(b.got) != 3 || !errors.Is(b.lost[0], framework.ErrPeerClosed) {
+			t.Errorf("%q, then %v", b.got, b.lost)
+		}
 	}
 }
