@@ -107,7 +107,7 @@ func decodeBlob(in []byte) (b blob, err error) {
 		what, size := rest[0], int(rest[1])
 		if what == fieldPin {
 			if size != pinSize || b.pin != nil {
-				return b, fmt.Errorf("the peer's card has a key of %d bytes for TLS, or two", size)
+				return b, fmt.Errorf("the peer's card has more than one key for TLS, or one of %d bytes instead of %d", size, pinSize)
 			}
 			b.pin = bytes.Clone(rest[2 : 2+size])
 		}

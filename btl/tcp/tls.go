@@ -56,7 +56,7 @@ func (id *identity) config(verify func(key []byte) error) *tls.Config {
 		SessionTicketsDisabled:      true,
 		DynamicRecordSizingDisabled: true,
 		ClientAuth:                  tls.RequireAnyClientCert,
-		InsecureSkipVerify:          true, // of chain and name, which there are none of
+		InsecureSkipVerify:          true, // chain and name: there is none
 		VerifyConnection: func(s tls.ConnectionState) error {
 			if len(s.PeerCertificates) == 0 {
 				return errOtherKey
@@ -70,7 +70,7 @@ func (id *identity) config(verify func(key []byte) error) *tls.Config {
 	}
 }
 
-var errOtherKey = errors.New("its certificate is of another key than the one in its card")
+var errOtherKey = errors.New("its key for TLS is not the one in its card")
 
 // encrypt has TLS begin on a connection that was just made.
 func (a *attempt) encrypt() error {
