@@ -63,28 +63,27 @@ func TestLostLinkComesBackAndLosesNothing(t *testing.T) {
 	}
 }
 
-// TestBothConnectAtOnceAndHaveOneLink.
+// TestBothConnectAtOnceAndHaveOneLink, and neither takes the other for a stranger.
 func TestBothConnectAtOnceAndHaveOneLink(t *testing.T) {
-	for range 50 {
-		j := newJob(t, 2, nil)
-		a, b := j.procs[0], j.procs[1]
-		x, y := a.connect(b), b.connect(a)
-		j.send(x, []byte("x"))
-		j.send(y, []byte("y"))
-		j.until("both frames", func() bool { return len(a.got) == 1 && len(b.got) == 1 })
-		for range 100 {
-			a.Poll()
-			b.Poll()
-		}
-		for _, p := range j.procs {
-			for _, q := range p.pairs {
-				if q.path.ups() != 1 || q.reconnects != 0 || len(p.guests) != 0 {
-					t.Fatalf("rank %d: %d links, %d made again, %d guests", p.rank, q.path.ups(), q.reconnects, len(p.guests))
+	for _, change := range []func(int, *params){nil, overTLS} {
+		for range 50 {
+			j := newJob(t, 2, change)
+			a, b := j.procs[0], j.procs[1]
+			x, y := a.connect(b), b.connect(a)
+			j.send(x, []byte("x"))
+			j.send(y, []byte("y"))
+			j.until("both frames", func() bool { return len(a.got) == 1 && len(b.got) == 1 })
+			j.until("the end of the other connection", func() bool { return len(a.guests)+len(b.guests) == 0 })
+			for _, p := range j.procs {
+				for _, q := range p.pairs {
+					if q.path.ups() != 1 || q.reconnects != 0 || p.strangers != 0 {
+						t.Fatalf("rank %d: %d links, %d made again, %d strangers: %s", p.rank, q.path.ups(), q.reconnects, p.strangers, p.log.String())
+					}
 				}
 			}
+			a.end()
+			b.end()
 		}
-		a.end()
-		b.end()
 	}
 }
 

@@ -3,6 +3,7 @@ package tcp
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"slices"
 	"time"
@@ -217,7 +218,7 @@ func (g *guest) ready(events uint32) {
 		}
 		b, err := g.m.receive(g.fd, &g.buf, want)
 		switch {
-		case err != nil && (g.visit != nil || err == errEnd && len(g.buf) == 0): // of the job, mostly: it has made another connection
+		case err != nil && (g.visit != nil || hungUp(err) && len(g.buf) == 0): // of the job, mostly: it has made another connection
 			g.close()
 		case err != nil:
 			g.turnAway(err.Error())
@@ -230,6 +231,12 @@ func (g *guest) ready(events uint32) {
 			return
 		}
 	}
+}
+
+// hungUp reports whether a caller is gone without a word, also while TLS began: not within a
+// record, which is io.ErrUnexpectedEOF, and without an alert.
+func hungUp(err error) bool {
+	return err == errEnd || errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE)
 }
 
 // greeted takes the hello.
