@@ -23,6 +23,7 @@ type attempt struct {
 	begun time.Duration
 	until time.Duration // it may last
 	buf   []byte        // what has come of the part that is expected
+	found bool          // the peer itself has answered
 }
 
 // attemptTimeout is how long a peer may take to answer at one address: two of the first
@@ -141,6 +142,7 @@ func (a *attempt) ready(events uint32) {
 func (a *attempt) answered(b []byte) {
 	err := a.call.answered(b)
 	p, answer := a.p, &a.call.answer
+	a.found = err == nil && (answer.outcome == accepted || answer.outcome == crossed || answer.outcome == unknown)
 	switch {
 	case err != nil:
 		a.fail(err, true)
@@ -195,7 +197,9 @@ func (a *attempt) fail(err error, final bool) {
 	}
 	d.attempts = slices.DeleteFunc(d.attempts, func(x *attempt) bool { return x == a })
 	p.failed(d, failure{a.addr, err, final})
-	d.beside = 0
+	if d.beside = 0; a.found { // what was in the way is over soon: another address would be second best
+		d.begun = len(d.addrs)
+	}
 	p.m.at(0) // the next address, or the next round
 }
 

@@ -365,23 +365,21 @@ func TestLoopbackIsToldWhereTheLauncherDoesNotSayWhoIsOnTheNode(t *testing.T) {
 	}
 }
 
-// TestPeerThatHasClosedIsExplainedByItsLinks: whoever closes last has links to nobody.
-func TestPeerThatHasClosedIsExplainedByItsLinks(t *testing.T) {
+// TestBothConnectAtOnceByTheBestNetwork: that the peer has begun to call in the midst of a
+// handshake is no reason to take another one.
+func TestBothConnectAtOnceByTheBestNetwork(t *testing.T) {
 	j, a, b := twoNetworks(t, nil)
-	j.met()
+	e := a.connect(b)
+	j.until("the hello", func() bool {
+		d := a.pairs[b.life].dials[0]
+		return d != nil && len(d.attempts) == 1 && d.attempts[0].called()
+	}, b)
+	j.until("the answer", func() bool { return len(b.guests) == 1 && b.guests[0].visit != nil }, a)
 	b.connect(a)
-	b.cut()
-	j.until("the link is there again", func() bool {
-		return b.pairs[a.life].reconnects == 1 && a.pairs[b.life].reconnects == 1 && a.pairs[b.life].path.idle()
-	})
-	was := b.Describe(a.card())
-	a.end()
-	j.until("the bye", func() bool { return len(b.pairs) == 0 })
-	d := b.Describe(a.card())
-	if d.Device != was.Device || d.Reconnects != 1 || len(d.Notes) == 0 || len(d.Unused) != len(was.Unused) {
-		t.Errorf("%+v, and before the bye %+v", d, was)
-	}
-	if b.Forget(a.life); b.Describe(a.card()).Reconnects > 0 {
-		t.Error("it is kept for ever")
+	b.pairs[a.life].ways = nil // it does not come through
+	j.send(e, []byte("first"))
+	j.until("the frame", func() bool { return len(b.got) == 1 })
+	if p := a.pairs[b.life]; p.links[0].far.Addr() != p.ways[0] {
+		t.Errorf("%v, and not to %v: %v", p.links[0], p.ways[0], p.tried)
 	}
 }

@@ -1,0 +1,24 @@
+package tcp
+
+import "testing"
+
+// TestPeerThatHasClosedIsExplainedByItsLinks: whoever closes last has links to nobody.
+func TestPeerThatHasClosedIsExplainedByItsLinks(t *testing.T) {
+	j, a, b := twoNetworks(t, nil)
+	j.met()
+	b.connect(a)
+	b.cut()
+	j.until("the link is there again", func() bool {
+		return b.pairs[a.life].reconnects == 1 && a.pairs[b.life].reconnects == 1 && a.pairs[b.life].path.idle()
+	})
+	was := b.Describe(a.card())
+	a.end()
+	j.until("the bye", func() bool { return len(b.pairs) == 0 })
+	d := b.Describe(a.card())
+	if d.Device != was.Device || d.Reconnects != 1 || len(d.Notes) == 0 || len(d.Unused) != len(was.Unused) {
+		t.Errorf("%+v, and before the bye %+v", d, was)
+	}
+	if b.Forget(a.life); b.Describe(a.card()).Reconnects > 0 {
+		t.Error("it is kept for ever")
+	}
+}
