@@ -94,7 +94,11 @@ func (a *Assembly) Explain() *Explanation {
 				v.Status, v.Reason = framework.StatusNotSelected, "the program gave its own (WithBootstrap)"
 			}
 			if kind == framework.Coll {
-				v.Reason += clause("; %s", a.leftOutOf(v.Name))
+				if out := a.leftOutOf(v.Name); v.Reason == "" {
+					v.Reason = out
+				} else {
+					v.Reason += clause("; %s", out)
+				}
 			}
 			x.Components = append(x.Components, ComponentVerdict{
 				Framework: string(kind), Name: v.Name, Verdict: v.Status.String(), Reason: v.Reason, Hint: v.Hint,
@@ -128,10 +132,14 @@ type leftOut struct {
 func (a *Assembly) leftOutOf(component string) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if x := a.leftOut[component]; x.times > 0 {
-		return fmt.Sprintf("left out on %d communicators, the last time because %v", x.times, x.why)
+	switch x := a.leftOut[component]; x.times {
+	case 0:
+		return ""
+	case 1:
+		return fmt.Sprintf("not used on one communicator: %v", x.why)
+	default:
+		return fmt.Sprintf("not used on %d communicators, the last time because %v", x.times, x.why)
 	}
-	return ""
 }
 
 // knownLives returns the processes whose cards were learnt, without this one, by
