@@ -2,6 +2,7 @@ package mpi
 
 import (
 	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/internal/kernels"
 	"github.com/ferrympi/ferry/internal/mem"
 )
 
@@ -50,16 +51,23 @@ type Number interface {
 	Real | ~complex64 | ~complex128
 }
 
-// builtin is NewOp for operations of this package, which all commute.
-func builtin[T any](name string, f func(inout, in []T)) Op[T] {
-	op := NewOp(f, true)
-	op.name = name
-	return op
+// builtin is NewOp for operations of this package, which all commute. Where k has a
+// kernel for T, f does the last few elements only. It makes one function, since programs
+// write Sum and the like into their calls.
+func builtin[T any](name string, k kernels.Op, f func(inout, in []T)) Op[T] {
+	kernel := kernels.Of[T](k)
+	return Op[T]{name: name, commutative: true, apply: func(inout, in []byte) {
+		if kernel != nil {
+			n := kernel.Run(inout, in)
+			inout, in = inout[n:], in[n:]
+		}
+		f(mem.Of[T](inout), mem.Of[T](in))
+	}}
 }
 
 // Sum adds (MPI_SUM). Integers wrap.
 func Sum[T Number]() Op[T] {
-	return builtin("sum", func(inout, in []T) {
+	return builtin("sum", kernels.Sum, func(inout, in []T) {
 		inout = inout[:len(in)]
 		for i, x := range in {
 			inout[i] = x + inout[i]
@@ -69,7 +77,7 @@ func Sum[T Number]() Op[T] {
 
 // Prod multiplies (MPI_PROD). Integers wrap.
 func Prod[T Number]() Op[T] {
-	return builtin("prod", func(inout, in []T) {
+	return builtin("prod", kernels.Prod, func(inout, in []T) {
 		inout = inout[:len(in)]
 		for i, x := range in {
 			inout[i] = x * inout[i]
@@ -79,7 +87,7 @@ func Prod[T Number]() Op[T] {
 
 // Max takes the larger (MPI_MAX). NaN wins, as with Go's max.
 func Max[T Real]() Op[T] {
-	return builtin("max", func(inout, in []T) {
+	return builtin("max", kernels.Max, func(inout, in []T) {
 		inout = inout[:len(in)]
 		for i, x := range in {
 			inout[i] = max(x, inout[i])
@@ -89,7 +97,7 @@ func Max[T Real]() Op[T] {
 
 // Min takes the smaller (MPI_MIN). NaN wins, as with Go's min.
 func Min[T Real]() Op[T] {
-	return builtin("min", func(inout, in []T) {
+	return builtin("min", kernels.Min, func(inout, in []T) {
 		inout = inout[:len(in)]
 		for i, x := range in {
 			inout[i] = min(x, inout[i])
@@ -113,7 +121,7 @@ func LogicalXor[T Integer]() Op[T] {
 }
 
 func logical[T Integer](name string, f func(a, b bool) bool) Op[T] {
-	return builtin(name, func(inout, in []T) {
+	return builtin(name, kernels.None, func(inout, in []T) {
 		inout = inout[:len(in)]
 		for i, x := range in {
 			if f(x != 0, inout[i] != 0) {
@@ -127,7 +135,7 @@ func logical[T Integer](name string, f func(a, b bool) bool) Op[T] {
 
 // BitAnd is the bitwise and (MPI_BAND).
 func BitAnd[T Integer]() Op[T] {
-	return builtin("band", func(inout, in []T) {
+	return builtin("band", kernels.And, func(inout, in []T) {
 		inout = inout[:len(in)]
 		for i, x := range in {
 			inout[i] &= x
@@ -137,7 +145,7 @@ func BitAnd[T Integer]() Op[T] {
 
 // BitOr is the bitwise or (MPI_BOR).
 func BitOr[T Integer]() Op[T] {
-	return builtin("bor", func(inout, in []T) {
+	return builtin("bor", kernels.Or, func(inout, in []T) {
 		inout = inout[:len(in)]
 		for i, x := range in {
 			inout[i] |= x
@@ -147,7 +155,7 @@ func BitOr[T Integer]() Op[T] {
 
 // BitXor is the bitwise exclusive or (MPI_BXOR).
 func BitXor[T Integer]() Op[T] {
-	return builtin("bxor", func(inout, in []T) {
+	return builtin("bxor", kernels.Xor, func(inout, in []T) {
 		inout = inout[:len(in)]
 		for i, x := range in {
 			inout[i] ^= x
@@ -174,7 +182,7 @@ func MinLoc[T Real]() Op[Located[T]] {
 }
 
 func located[T Real](name string, better func(a, b T) bool) Op[Located[T]] {
-	return builtin(name, func(inout, in []Located[T]) {
+	return builtin(name, kernels.None, func(inout, in []Located[T]) {
 		inout = inout[:len(in)]
 		for i, x := range in {
 			y := inout[i]

@@ -1,6 +1,7 @@
 package mpi
 
 import (
+	"fmt"
 	"math"
 	"testing"
 
@@ -53,4 +54,37 @@ func TestLowerRanksAreTheLeftOperand(t *testing.T) {
 		}
 	}, false)
 	equal(t, "minus", combine(minus, []int{10}, []int{3}), 7)
+}
+
+// TestBuiltinsOfAnyLength: most elements are a kernel's, the last ones Go's.
+func TestBuiltinsOfAnyLength(t *testing.T) {
+	for n := range 101 {
+		for skip := range 3 { // slices begin in the middle of a vector
+			low, high := make([]float64, n+skip)[skip:], make([]float64, n+skip)[skip:]
+			least, plus, both := make([]float64, n), make([]float64, n), make([]float64, n)
+			for i := range n {
+				low[i], high[i] = float64(i%7)-3, float64(i%5)-2
+				least[i], plus[i], both[i] = min(low[i], high[i]), low[i]+high[i], low[i]*high[i]
+			}
+			equal(t, "min", combine(Min[float64](), low, high), least...)
+			equal(t, "sum", combine(Sum[float64](), low, high), plus...)
+			equal(t, "prod", combine(Prod[float64](), low, high), both...)
+		}
+	}
+}
+
+// BenchmarkBuiltin is what a member computes in a step of an allreduce of 8 bytes, and of
+// 64 KiB.
+func BenchmarkBuiltin(b *testing.B) {
+	for _, n := range []int{1, 8 << 10} {
+		in, inout := make([]float64, n), make([]float64, n)
+		for _, op := range []Op[float64]{Sum[float64](), Max[float64]()} {
+			b.Run(fmt.Sprintf("%s/%d", op.name, 8*n), func(b *testing.B) {
+				b.SetBytes(int64(8 * n))
+				for b.Loop() {
+					op.apply(mem.Bytes(inout), mem.Bytes(in))
+				}
+			})
+		}
+	}
 }
