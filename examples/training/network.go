@@ -1,0 +1,175 @@
+package main
+
+import "math"
+
+// inputs is the number of values that a sample has.
+const inputs = 8
+
+// rate is how far weights go against their mean gradient in a step.
+const rate = 0.05
+
+// layer has outputs that are tanh of weighted sums of its inputs. Weights and their
+// gradients have a row per output, with that of the constant 1 at its end.
+type layer struct {
+	in, out           int
+	weights, gradient []float64
+}
+
+// network is layers, each of which takes what the one before gives.
+type network []*layer
+
+// newNetwork gives weights that look random and are the same on every rank.
+func newNetwork(widths ...int) (net network) {
+	for k, out := range widths[1:] {
+		in := widths[k]
+		l := &layer{in, out, make([]float64, out*(in+1)), make([]float64, out*(in+1))}
+		for i := range l.weights {
+			l.weights[i] = 2 * noise(k+1, i) / math.Sqrt(float64(in))
+		}
+		net = append(net, l)
+	}
+	return net
+}
+
+// noise is between -0.5 and 0.5 and depends on nothing but a and b.
+func noise(a, b int) float64 {
+	h := uint64(a)<<40 + uint64(b) + 1
+	h *= 0x9e3779b97f4a7c15
+	h ^= h >> 29
+	h *= 0xbf58476d1ce4e5b9
+	h ^= h >> 32
+	return float64(h>>11)/(1<<53) - 0.5
+}
+
+// batch is some of the samples: what each layer gets from them, one sample behind the
+// other, and last what the network gives; and what it ought to give.
+type batch struct {
+	samples int
+	values  [][]float64
+	wanted  []float64
+}
+
+func newBatch(net network, first, end int) *batch {
+	b := &batch{samples: end - first, wanted: make([]float64, end-first)}
+	b.values = append(b.values, make([]float64, b.samples*net[0].in))
+	for _, l := range net {
+		b.values = append(b.values, make([]float64, b.samples*l.out))
+	}
+	for i := range b.samples {
+		x := b.values[0][i*net[0].in : (i+1)*net[0].in]
+		for j := range x {
+			x[j] = 2 * noise(first+i, 1000+j)
+		}
+		b.wanted[i] = math.Sin(3*x[0]) * x[len(x)-1]
+	}
+	return b
+}
+
+// forward computes what all layers give, and returns the gradient of half the square error
+// by the last weighted sums.
+func (net network) forward(b *batch) (delta []float64) {
+	for k, l := range net {
+		for i := range b.samples {
+			x, y := b.values[k][i*l.in:(i+1)*l.in], b.values[k+1][i*l.out:(i+1)*l.out]
+			for o := range y {
+				row := l.weights[o*(l.in+1) : (o+1)*(l.in+1)]
+				sum := row[l.in]
+				for j, v := range x {
+					sum += row[j] * v
+				}
+				y[o] = math.Tanh(sum)
+			}
+		}
+	}
+	delta = make([]float64, b.samples)
+	for i, y := range b.values[len(net)] {
+		delta[i] = (y - b.wanted[i]) * (1 - y*y)
+	}
+	return delta
+}
+
+// gradients computes those of the weights, added up over the samples. x is what the layer
+// got from them, and delta the gradients of its weighted sums.
+func (l *layer) gradients(delta, x []float64) {
+	clear(l.gradient)
+	for i := range len(delta) / l.out {
+		for o, d := range delta[i*l.out : (i+1)*l.out] {
+			row := l.gradient[o*(l.in+1) : (o+1)*(l.in+1)]
+			for j, v := range x[i*l.in : (i+1)*l.in] {
+				row[j] += d * v
+			}
+			row[l.in] += d
+		}
+	}
+}
+
+// backward returns the gradients of the weighted sums of the layer before, whose results
+// are x.
+func (l *layer) backward(delta, x []float64) []float64 {
+	back := make([]float64, len(x))
+	for i := range len(delta) / l.out {
+		to := back[i*l.in : (i+1)*l.in]
+		for o, d := range delta[i*l.out : (i+1)*l.out] {
+			row := l.weights[o*(l.in+1) : (o+1)*(l.in+1)]
+			for j := range to {
+				to[j] += d * row[j]
+			}
+		}
+		for j, v := range x[i*l.in : (i+1)*l.in] {
+			to[j] *= 1 - v*v
+		}
+	}
+	return back
+}
+
+// learn moves the weights against the gradients of so many samples.
+func (l *layer) learn(samples int) {
+	for i, g := range l.gradient {
+		l.weights[i] -= rate * g / float64(samples)
+	}
+}
+
+// stepAlone is step without other ranks.
+func (net network) stepAlone(all *batch) {
+	delta := net.forward(all)
+	for k := len(net) - 1; k >= 0; k-- {
+		net[k].gradients(delta, all.values[k])
+		if k > 0 {
+			delta = net[k].backward(delta, all.values[k])
+		}
+	}
+	for _, l := range net {
+		l.learn(all.samples)
+	}
+}
+
+// loss is the mean square error.
+func (net network) loss(b *batch) (sum float64) {
+	net.forward(b)
+	for i, y := range b.values[len(net)] {
+		sum += (y - b.wanted[i]) * (y - b.wanted[i])
+	}
+	return sum / float64(b.samples)
+}
+
+func (net network) size() (n int) {
+	for _, l := range net {
+		n += len(l.weights)
+	}
+	return n
+}
+
+// difference is the largest one of a weight.
+func (net network) difference(other network) (worst float64) {
+	for k, l := range net {
+		worst = max(worst, difference(l.weights, other[k].weights))
+	}
+	return worst
+}
+
+func difference(a, b []float64) (worst float64) {
+	for i := range a {
+		worst = max(worst, math.Abs(a[i]-b[i])) // NaN stays
+	}
+	return worst
+}
