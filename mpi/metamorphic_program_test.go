@@ -60,7 +60,11 @@ func draw(seed uint64) program {
 	p := program{Seed: seed, Ranks: []int{3, 2, 4, 5, 6, 2, 8, 3, 4, 1}[seed%10]}
 	one := func(n int) bool { return rng.IntN(n) == 0 }
 	open, made := []int{0}, 1
-	for id := range 12 + rng.IntN(28) {
+	length := 12 + rng.IntN(28)
+	if one(4) {
+		length *= 3
+	}
+	for id := range length {
 		s := step{
 			ID: id, Comm: open[rng.IntN(len(open))], Elem: elems[rng.IntN(len(elems))], Bytes: stepBytes[rng.IntN(len(stepBytes))],
 			Root: rng.IntN(p.Ranks), From: rng.IntN(p.Ranks), To: rng.IntN(p.Ranks), Blocking: one(2), RecvBlocks: one(2), InPlace: one(3),

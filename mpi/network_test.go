@@ -27,18 +27,26 @@ func withNetwork(network bool) *framework.Registry {
 }
 
 func withMTL(mtls ...mtl.Component) *framework.Registry {
-	standard, reg := components.Standard(), framework.NewRegistry()
-	for _, kind := range standard.Kinds() {
-		for _, c := range standard.Components(kind) {
-			if kind != framework.MTL && c.Info().Name != "cm" {
+	reg := without(components.Standard(), func(kind framework.Kind, _ string) bool { return kind == framework.MTL })
+	for _, c := range mtls {
+		reg.Register(c)
+	}
+	return reg
+}
+
+// without returns a registry of the components of another that are not dropped. Beside cm
+// ob1 serves processes of a node, as in components.yaml.
+func without(from *framework.Registry, drop func(kind framework.Kind, name string) bool) *framework.Registry {
+	reg := framework.NewRegistry()
+	for _, kind := range from.Kinds() {
+		for _, c := range from.Components(kind) {
+			if name := c.Info().Name; !drop(kind, name) && name != "cm" {
 				reg.Register(c)
 			}
 		}
 	}
 	reg.Register(cm.Component())
-	for _, c := range mtls {
-		reg.Register(c)
-	}
+	reg.SetNode(framework.PML, "cm", "ob1")
 	return reg
 }
 
