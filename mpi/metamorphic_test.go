@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -31,8 +32,10 @@ type attempt struct {
 
 func (a *attempt) say(args ...any) {
 	a.mu.Lock()
-	a.said = append(a.said, fmt.Sprint(args...))
-	a.mu.Unlock()
+	defer a.mu.Unlock()
+	if line := fmt.Sprint(args...); !slices.Contains(a.said, line) { // each layer that an error passes says it
+		a.said = append(a.said, line)
+	}
 }
 
 func (a *attempt) Helper()                           {}
@@ -128,6 +131,15 @@ func (v variant) shrink(t *testing.T, first variant, p program) (program, error)
 	return p, last
 }
 
+// report says what a program fails with, and the smallest found that still does.
+func (v variant) report(t *testing.T, first variant, p program, err error) string {
+	small, smallErr := v.shrink(t, first, p)
+	if smallErr == nil {
+		return fmt.Sprintf("seed %d, %s: %v\nit did not fail again, when tried to be made smaller:\n%v", p.Seed, v.name, err, p)
+	}
+	return fmt.Sprintf("seed %d, %s: %v\nas it failed at first: %v\n%v", p.Seed, v.name, smallErr, err, small)
+}
+
 // TestMetamorphic: whatever the stack, the nodes and the algorithms, a random program of
 // collectives and messages has one outcome.
 func TestMetamorphic(t *testing.T) {
@@ -144,15 +156,11 @@ func TestMetamorphic(t *testing.T) {
 			p := draw(s)
 			want, err := all[0].run(t, p, 0)
 			if err != nil {
-				t.Fatalf("seed %d, %s: %v\n%v", s, all[0].name, err, p)
+				t.Fatal(all[0].report(t, all[0], p, err))
 			}
 			for _, v := range all {
 				if err := v.differs(t, all[0], p, want, 0); err != nil {
-					small, smallErr := v.shrink(t, all[0], p)
-					if smallErr == nil {
-						t.Fatalf("seed %d, %s: %v\nit did not fail again, when tried to be made smaller:\n%v", s, v.name, err, p)
-					}
-					t.Fatalf("seed %d, %s: %v\nas it failed at first: %v\n%v", s, v.name, smallErr, err, small)
+					t.Fatal(v.report(t, all[0], p, err))
 				}
 			}
 		})
