@@ -9,16 +9,40 @@ import (
 
 // A provider takes a limited number of receives. Those beyond it wait here, a line
 // for each communicator id, because only receives of one id have an order among
-// them. The first of each line is looked for among the messages that have come: what
-// lies there has matched no receive that the provider has, and so belongs to it.
-// Thus a thousand receives that nobody serves yet don't keep the messages of
-// another communicator, or of another plane, from theirs.
+// them. Their messages are looked for among those that have come: what lies there
+// has matched no receive that the provider has. What the first of a line finds belongs
+// to it, and a probe claims it. What one behind it finds may belong to one before it:
+// so it is only looked at, and claimed, by its own source and tag and no others, if no
+// earlier one matches it. What comes in between then changes nothing.
+// Thus receives that nobody serves yet, or ever, don't keep those behind them, nor
+// those of another communicator or plane, from their messages.
 
 // line is the receives of one id that wait, in the order of posting.
 type line struct {
 	cid uint32
 	fifo
-	sought bool // a claiming probe for the first one is in progress
+	at     *slot // behind the first, the one whose turn it is; nil: the second
+	behind bool  // it is at's turn; every other look is for the first
+	sought *slot // whom a probe in progress is for
+	looks  bool  // that probe claims nothing
+}
+
+// turn returns whom to look for.
+func (l *line) turn() *slot {
+	if !l.behind || l.head.next == nil {
+		return l.head
+	}
+	if l.at == nil || l.at == l.head {
+		l.at = l.head.next
+	}
+	return l.at
+}
+
+// vain notes that nothing is there for s.
+func (l *line) vain(s *slot) {
+	if l.behind = s == l.head; !l.behind {
+		l.at = s.next
+	}
 }
 
 // reserved is how many receives a provider is given less than it takes, so that
@@ -50,6 +74,9 @@ func (m *module) wait(cid uint32, s *slot) {
 
 // leave takes a receive out of its line.
 func (m *module) leave(l *line, s *slot) {
+	if l.at == s {
+		l.at = s.next
+	}
 	l.drop(s)
 	if l.head == nil {
 		m.lines = slices.DeleteFunc(m.lines, func(x *line) bool { return x == l })
@@ -74,7 +101,7 @@ func (m *module) overflow() {
 	for range min(seekMost, len(m.lines)) {
 		l := m.lines[0]
 		m.lines = append(m.lines[1:], l) // the others get their turn
-		for l.head != nil && !l.sought {
+		for l.head != nil && l.sought == nil {
 			s := l.head
 			code := m.start(s)
 			if code == libfabric.Again {
@@ -111,24 +138,46 @@ func (m *module) refused(s *slot, code libfabric.Errno) {
 	m.giveUp(s, mtl.Result{Err: err})
 }
 
-// seek looks for the message of the first in a line.
+// seek looks for the message of one receive in a line.
 func (m *module) seek(l *line) {
-	s := l.head
-	if m.posted >= m.room.all || m.aside && m.waits(s) || m.ep.Peek(s.number, s.address, s.tag, s.more, libfabric.Claim) != 0 {
-		return // another Poll tries again
+	s := l.turn()
+	if m.aside && m.waits(s) {
+		l.vain(s)
+		return
 	}
-	s.kind, s.posted, l.sought = sought, true, true
-	m.posted++
+	flags := libfabric.Claim
+	if s != l.head {
+		flags = 0
+	}
+	m.peek(l, s, s.address, s.tag, s.more, flags)
+}
+
+// peek begins a probe for a receive in a line. If there is no room for it, another Poll
+// tries again.
+func (m *module) peek(l *line, s *slot, address, tag, ignore uint64, flags libfabric.Kind) {
+	if m.posted >= m.room.all || m.away != nil {
+		return
+	}
+	switch m.ep.Peek(s.number, address, tag, ignore, flags) {
+	case 0:
+		s.kind, s.posted, l.sought, l.looks = sought, true, s, flags == 0
+		m.posted++
+	case libfabric.NoMessage:
+		l.vain(s)
+	}
 }
 
 // soughtFor takes the answer.
 func (m *module) soughtFor(s *slot, ev *libfabric.Event) {
 	l := m.lineOf(m.layout.cidOf(s.tag))
-	l.sought = false
+	l.sought = nil
 	s.kind, s.posted = receive, false
-	switch ev.Err {
-	case 0:
+	switch {
+	case ev.Err == 0 && l.looks && !s.canceled:
+		m.seen(l, s, ev)
+	case ev.Err == 0 && !l.looks:
 		m.leave(l, s)
+		l.behind = false
 		m.claim(s, ev)
 		if m.leftThere(s) {
 			return
@@ -138,8 +187,8 @@ func (m *module) soughtFor(s *slot, ev *libfabric.Event) {
 			s.flags |= m.spill
 		}
 		m.refused(s, m.startUrgent(s))
-	case libfabric.NoMessage:
-		if s.canceled {
+	case ev.Err == 0 || ev.Err == libfabric.NoMessage:
+		if l.vain(s); s.canceled {
 			m.leave(l, s)
 			m.finish(s, mtl.Result{Canceled: true})
 		}
@@ -147,4 +196,26 @@ func (m *module) soughtFor(s *slot, ev *libfabric.Event) {
 		m.leave(l, s)
 		m.finish(s, mtl.Result{Err: m.eventError("receive", s.to, ev)})
 	}
+}
+
+// seen claims a message that s, which is not the first of its line, would receive, unless
+// it belongs to one before s: then it is that one's turn.
+func (m *module) seen(l *line, s *slot, ev *libfabric.Event) {
+	from, address := s.to, s.address
+	if m.layout.data && from == mtl.NoEndpoint {
+		r, _ := m.result(ev)
+		var ok bool
+		if from, ok = m.env.Upcall.Endpoint(l.cid, int(r.Source)); !ok || m.aside && m.peers[from].unknown {
+			l.vain(s)
+			return
+		}
+		address = m.peers[from].address
+	}
+	for x := l.head; x != s; x = x.next {
+		if (ev.Tag^x.tag)&^x.more == 0 && (!m.layout.data || x.to == mtl.NoEndpoint || x.to == from) {
+			l.at, l.behind = x, x != l.head
+			return
+		}
+	}
+	m.peek(l, s, address, ev.Tag, 0, libfabric.Claim)
 }

@@ -68,6 +68,11 @@ func proc(job string, rank int32) framework.Proc {
 
 // openMember opens the module of a rank of a job of four on one node.
 func openMember(job string, rank int32, set func(p any)) (mtl.Module, error) {
+	return openUnder(deaf{}, job, rank, set)
+}
+
+// openUnder is openMember for a module that calls up.
+func openUnder(up mtl.Receiver, job string, rank int32, set func(p any)) (mtl.Module, error) {
 	c := ofi.Component()
 	p := c.Params()
 	framework.FillDefaults(p)
@@ -78,7 +83,7 @@ func openMember(job string, rank int32, set func(p any)) (mtl.Module, error) {
 	self := framework.Life{ID: framework.MakeProcID(0, uint32(rank)), Nonce: uint64(rank) + 1}
 	return c.Open(ctx, mtl.Env{
 		Env:    progress.Env{Identity: id, Worlds: framework.NewWorlds(job), Self: self, Logger: slog.New(slog.DiscardHandler)},
-		Params: p, Upcall: deaf{},
+		Params: p, Upcall: up,
 	})
 }
 
