@@ -67,10 +67,11 @@ func (m *module) SendControl(op *mtl.Op, to mtl.Endpoint, data []byte) (done boo
 }
 
 // untagged sends a frame to the peer's listening buffers. frame is copied if it
-// can't go at once.
+// can't go at once. Only a flush stands behind messages: what else is sent so may be what the
+// peer waits for before it receives those that fill the provider's queue.
 func (m *module) untagged(k kind, op *mtl.Op, to mtl.Endpoint, frame []byte) (done bool, err error) {
 	p := &m.peers[to]
-	if k != flush && len(frame) <= m.caps.Inject && p.queue.head == nil && m.away == nil && !p.unknown {
+	if k != flush && len(frame) <= m.caps.Inject && m.away == nil && !p.unknown {
 		switch code := m.ep.Send(0, frame, p.address, libfabric.Inject); code {
 		case 0:
 			m.injected(to)
@@ -107,11 +108,13 @@ func (m *module) injected(to mtl.Endpoint) {
 	}
 }
 
-// dispatch starts a send, or queues it behind others that wait for room. An error
+// dispatch starts a send, or queues it behind others that wait for room, or before them if
+// that is what it may (untagged). An error
 // means that nothing was started.
 func (m *module) dispatch(s *slot) error {
 	p := &m.peers[s.to]
-	if p.queue.head == nil {
+	first := s.kind == control || s.kind == answer
+	if first || p.queue.head == nil {
 		code := m.start(s)
 		if code == 0 {
 			m.started(s)
@@ -126,7 +129,11 @@ func (m *module) dispatch(s *slot) error {
 	if s.kind == flush {
 		s.since = time.Now()
 	}
-	p.queue.push(s)
+	if first {
+		p.queue.pushFirst(s)
+	} else {
+		p.queue.push(s)
+	}
 	if !p.isQueued {
 		p.isQueued = true
 		m.blocked = append(m.blocked, s.to)

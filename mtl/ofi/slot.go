@@ -70,6 +70,13 @@ func (f *fifo) push(s *slot) {
 	f.tail = s
 }
 
+func (f *fifo) pushFirst(s *slot) {
+	if s.next = f.head; f.head == nil {
+		f.tail = s
+	}
+	f.head = s
+}
+
 func (f *fifo) pop() {
 	if f.head = f.head.next; f.head == nil {
 		f.tail = nil
