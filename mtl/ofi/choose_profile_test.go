@@ -1,9 +1,11 @@
 package ofi_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mtl/ofi"
 )
 
@@ -46,5 +48,19 @@ func TestProfileWithADeviceIsChosen(t *testing.T) {
 				t.Errorf("%d are chosen", chosen)
 			}
 		})
+	}
+}
+
+// TestLibraryWithoutAnyProviderIsNamed, with what may help.
+func TestLibraryWithoutAnyProviderIsNamed(t *testing.T) {
+	lib := profiles(t, "")
+	err := refused(t, using(lib, ""))
+	for _, part := range []string{lib, "no provider", "FI_PROVIDER_PATH", "mtl.ofi.library"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%v lacks %q", err, part)
+		}
+	}
+	if !errors.Is(err, framework.ErrUnsupported) {
+		t.Error(err)
 	}
 }

@@ -145,6 +145,10 @@ func start(ctx context.Context, p *params) (*libfabric.Library, []string, error)
 			err = fmt.Errorf("%s did not start within %v: %w; FI_LOG_LEVEL=info in the environment has its providers say how far they get", p.Library, p.Deadline, err)
 		}
 	}
+	if none := new(libfabric.Error); errors.As(err, &none) && none.Code == libfabric.NoData {
+		err = fmt.Errorf("%w: %s (libfabric %v) has no provider that starts here: %w; FI_PROVIDER and FI_PROVIDER_PATH in the environment may keep it from its own, FI_LOG_LEVEL=info has it say which it tries, and mtl.ofi.library names another library",
+			framework.ErrUnsupported, p.Library, lib.Version(), err)
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", component, err)
 	}
