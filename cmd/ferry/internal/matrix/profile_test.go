@@ -70,3 +70,11 @@ func TestLibraryThatCrashesFailsItsStackOnly(t *testing.T) {
 	passes(t, r, "ob1+shm", 9)
 	expect(t, r, "cm+ofi", report.OpenCase, report.Fail, "took the process down when it was loaded")
 }
+
+// TestLibraryThatCrashesFailsTheStackThatWasNamed: nobody knows its providers, and the stack is
+// there all the same.
+func TestLibraryThatCrashesFailsTheStackThatWasNamed(t *testing.T) {
+	t.Parallel()
+	r := overProfiles(t, testprov.Environment("cxi", "crash"), "--components", "cm+ofi cxi", "--cases", "^conform/2/message").wait(1)
+	expect(t, r, "cm+ofi cxi", report.OpenCase, report.Fail, "took the process down when it was loaded")
+}

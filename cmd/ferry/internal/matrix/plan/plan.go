@@ -156,6 +156,19 @@ func (c *Components) names(stack string) bool {
 	return c != nil && !c.exclude && slices.Contains(c.patterns, stack)
 }
 
+// below returns the providers of a stack that are meant by their names.
+func (c *Components) below(stack string) (providers []string) {
+	if c == nil || c.exclude {
+		return nil
+	}
+	for _, p := range c.patterns {
+		if name, ok := strings.CutPrefix(p, stack+" "); ok && !strings.ContainsAny(name, `*?[\`) {
+			providers = append(providers, name)
+		}
+	}
+	return providers
+}
+
 // ParseComponents reads a list such as "ob1+shm,cm+ofi*" or "^cm*". Patterns are as
 // for path.Match. An empty list is nil.
 func ParseComponents(list string) (*Components, error) {

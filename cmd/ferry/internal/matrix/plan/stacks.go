@@ -192,17 +192,29 @@ func (r *Request) overMTL(ctx context.Context, s report.Stack, c framework.Compo
 	a, ok := ask(ctx, s, Column{Name: Providers, Cells: []string{s.Via}}, nil)
 	s.Reason = a.Absent
 	asks, can := framework.As[mtl.Surveyor](c)
-	if !ok || !can || len(a.Providers) == 0 {
-		return []report.Stack{s}
+	with := func(provider string) report.Stack {
+		p := s
+		p.Name, p.Provider = s.Name+" "+provider, provider
+		p.Set = append(slices.Clone(s.Set), "mtl."+c.Info().Name+".provider_include="+provider)
+		return p
 	}
-	all := make([]report.Stack, len(a.Providers))
+	all := []report.Stack{s}
+	if !ok && can { // those that somebody has named are opened, to show what is wrong
+		for _, name := range slices.Concat(r.Components.below(s.Name), r.Require.below(s.Name)) {
+			if p := with(name); !slices.ContainsFunc(all, func(x report.Stack) bool { return x.Name == p.Name }) {
+				all = append(all, p)
+			}
+		}
+	}
+	if !ok || !can || len(a.Providers) == 0 {
+		return all
+	}
+	all = make([]report.Stack, len(a.Providers))
 	var g errgroup.Group
 	g.SetLimit(surveysAtOnce)
 	for i, name := range a.Providers {
 		p := &all[i]
-		*p = s
-		p.Name, p.Provider = s.Name+" "+name, name
-		p.Set = append(slices.Clone(s.Set), "mtl."+c.Info().Name+".provider_include="+name)
+		*p = with(name)
 		if !r.Components.Takes(p.Name) {
 			continue // it has a name, and that is all that is needed of it
 		}
