@@ -119,8 +119,8 @@ func (a *Assembly) pass(n news) {
 	}
 }
 
-// Broke tells the other members of a communicator that this one takes part in none of its
-// collectives any more, and why. It returns at once.
+// Broke tells the other members of a communicator that this one has stopped taking part in
+// its collectives, and why. It returns at once.
 func (a *Assembly) Broke(comm cid.Extended, members []framework.Proc, why error) {
 	if events, ok := framework.As[bootstrap.EventSource](a.client); ok && len(members) > 1 {
 		events.Broke(comm, members, why.Error())

@@ -199,9 +199,9 @@ type EventSource interface {
 	// any more, and why. It returns at once, and the news is lost if the server does not
 	// read for long.
 	GiveUp(p framework.Proc, nonce uint64, reason string)
-	// Broke tells the other members of a communicator that this one takes part in none of
-	// its collective operations any more, and why. Of each communicator they hear once,
-	// whoever says so first. It returns at once, and the news is lost if the server does not
+	// Broke tells the other members of a communicator that this one has stopped taking
+	// part in its collective operations, and why. They hear of each communicator once,
+	// from whoever says so first. It returns at once, and the news is lost if the server does not
 	// read for long.
 	Broke(comm cid.Extended, members []framework.Proc, reason string)
 	// OnEvent calls f for each event from now on, and at once for each process

@@ -122,6 +122,6 @@ func (d *Deriver) Left() int { return int(d.left) }
 // Rebase makes d go on below base, a context id that a group construct over
 // all members has just drawn for this purpose: MaxChildren further children,
 // each with all the levels below it. One construct thus serves many creations.
-// base must not name a communicator of its own, for that one's children would
-// get the same ids.
+// base must not name a communicator of its own, because that communicator's
+// children would get the same ids.
 func (d *Deriver) Rebase(base uint64) { *d = NewDeriver(Extended{Base: base}) }

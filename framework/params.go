@@ -195,7 +195,7 @@ func plain(v any) string {
 	return fmt.Sprint(v)
 }
 
-// bad is the error for a text that is no value of the parameter.
+// bad is the error for a text that the parameter doesn't accept.
 func (s *ParamSpec) bad(text string) error {
 	want := paramTypes[s.Type].want + strings.Join(s.Choices, ", ")
 	if s.Min != "" {

@@ -30,7 +30,7 @@ type Declared struct {
 // []string, time.Duration or Size. Every exported field is a parameter, except
 // under `param:"-"`.
 //
-// A field with the one tag reads is no parameter of its own: Decode gives it the value of
+// A field whose only tag is reads doesn't declare a parameter: Decode gives it the value of
 // the parameter with that full name, which something else declares.
 //
 //	Singleton bool `reads:"bootstrap.local.singleton"`

@@ -91,8 +91,8 @@ func (v *Values) Set(settings ...Setting) (*Values, error) {
 }
 
 // Check says which of settings can't be set. Errors answer ErrConfig: an unknown
-// name (the message names the nearest known one), and a text that is no value of
-// its parameter. Both say the source.
+// name (the message names the nearest known one), and a text that its
+// parameter doesn't accept. Both name the source.
 func (v *Values) Check(settings ...Setting) error {
 	for _, s := range settings {
 		spec, ok := v.specs[s.Name]

@@ -207,8 +207,8 @@ func (k *collective) fail(err error) error {
 	return err
 }
 
-// brokenBy ends a communicator's collectives, because a member takes part in none any
-// more. What waits ends, unless it has arrived.
+// brokenBy ends a communicator's collectives, because a member has stopped taking part.
+// Operations that wait end, unless their messages have arrived.
 func (c *Comm) brokenBy(p Proc, reason string) {
 	who := p.String()
 	if rank := slices.Index(c.group.procs(), p); rank >= 0 {

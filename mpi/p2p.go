@@ -23,7 +23,7 @@ func noMessage() Status  { return Status{Source: AnySource, Tag: AnyTag} }
 func nullStatus() Status { return Status{Source: ProcNull, Tag: AnyTag} }
 
 // The checks below decide in one branch whether anything is out of the
-// ordinary. What that is, is found out afterwards.
+// ordinary. What it is, the slow path determines.
 
 func (c *Comm) plainSend(dst, tag int) bool {
 	return uint(dst) < uint(c.size) && uint(tag) <= uint(c.tagMax) && !c.closed.Load()

@@ -24,9 +24,9 @@ import (
 //
 // A value stands under its name as COUNT.SUM.HEX. COUNT is over 1 if it does not fit into
 // one port: then NAME/1 and so on hold the rest as SUM.HEX. The head is published last and
-// withdrawn first, so that who finds it finds all. SUM is the CRC-32 of the name and the
-// value, by which an answer that was cut, that belongs to another request, or to what
-// was published there before, is found out.
+// withdrawn first: a reader that finds the head finds the rest. SUM is the CRC-32 of the
+// name and the value. It detects an answer that was cut, that belongs to another request,
+// or that was published there before.
 
 const (
 	// mostParts is enough for a value of bootstrap.MaxValue bytes with the limits that

@@ -24,9 +24,8 @@ import (
 // no message twice.
 type Plan = faults.Plan
 
-// Component is a BTL component behind which another one works. Its Params and
-// Probe are the other one's, and so is its Info, so that it takes that one's place
-// in a registry, unless As gives it a place of its own.
+// Component wraps another BTL component. It has that component's Params, Probe and Info,
+// and so takes its place in a registry, unless As gives it a place of its own.
 type Component struct {
 	btl.Component
 	faults.Count

@@ -46,10 +46,10 @@
 //
 // All sockets are raw descriptors that don't block, behind one epoll descriptor. A rank that
 // waits for one peer reads that peer's socket by itself (PeerSource); the others are asked
-// for every so many polls, the fewer the longer nothing comes. There is no goroutine of a link.
+// for every so many polls, the fewer the longer nothing comes. A link has no goroutine.
 //
 // With TLS a link is read and written in the same way: its bytes go through crypto/tls
-// (tunnel.go). Only while TLS begins a goroutine has the connection.
+// (tunnel.go). A goroutine has the connection only while TLS begins.
 //
 // The state of a path is pure (path.go), as are the parts of the handshake: scripts and
 // models test them.

@@ -271,8 +271,8 @@ func FuzzHandshake(f *testing.F) {
 	})
 }
 
-// TestDamagedNumberEndsTheLinkAndNotThePath: one far ahead is no request that could be
-// answered, and frames whose turn never comes are no reason to end what can be sent again.
+// TestDamagedNumberEndsTheLinkAndNotThePath: a number far ahead can't be answered, and
+// frames whose turn never comes don't end a path whose frames can be sent again.
 func TestDamagedNumberEndsTheLinkAndNotThePath(t *testing.T) {
 	j := newJob(t, 2, func(_ int, p *params) { p.Window = 64 << 10 })
 	a, b, e := j.met()

@@ -90,8 +90,8 @@ func (l *link) pending() bool {
 	}
 }
 
-// again reports whether a direct read has left something of which no event tells: in buf,
-// or, as it may be, with TLS.
+// again reports whether a direct read has left something that no event will announce:
+// in buf, or possibly in TLS.
 func (l *link) again() bool { return l.readable() && (l.pending() || l.encrypted) }
 
 func (l *link) list() {

@@ -354,7 +354,8 @@ func TestLinkThatNeverWasUpIsNotLost(t *testing.T) {
 	}
 }
 
-// TestLoopbackIsToldWhereTheLauncherDoesNotSayWhoIsOnTheNode: that is no word of several nodes.
+// TestLoopbackIsToldWhereTheLauncherDoesNotSayWhoIsOnTheNode: silence
+// doesn't mean several nodes.
 func TestLoopbackIsToldWhereTheLauncherDoesNotSayWhoIsOnTheNode(t *testing.T) {
 	lo := []netaddr.Interface{{Name: "lo", Flags: net.FlagUp | net.FlagLoopback, Nets: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/8")}}}
 	for local, want := range map[int]int{0: 1, 1: 0, 2: 1} {

@@ -314,8 +314,8 @@ func (p *pair) lose(l *link) {
 	}
 }
 
-// mostDamages is how many links of a pair may have carried what makes no sense: what
-// comes again and again is no accident of the network.
+// mostDamages is how many links of a pair may have carried damaged data. If it
+// happens again and again, it isn't the network.
 const mostDamages = 8
 
 // fail ends the pair and tells the protocol, once.

@@ -339,7 +339,7 @@ func (p *pair) dial(place int, now time.Duration, ups int) {
 	}
 }
 
-// failedRound ends a round of which no attempt is left.
+// failedRound ends a round whose attempts have all failed.
 func (p *pair) failedRound(d *dial, place int, now time.Duration) {
 	final := (!p.met || len(d.failures) > 0) && !slices.ContainsFunc(d.failures, func(f failure) bool { return !f.final }) || p.deserted(d)
 	d.addrs = nil

@@ -127,7 +127,7 @@ func (p *partial) add(rank int, below, swap bool) {
 }
 
 // allreduce is recursive doubling: in step k members 2^k apart exchange what
-// they have and both combine it, lower ranks first. If the size is no power of
+// they have and both combine it, lower ranks first. If the size isn't a power of
 // two, the first pairs of neighbours act as one member: so every partial result
 // covers consecutive ranks, and the order is kept.
 func allreduce(s *coll.Schedule, m coll.Member, a *coll.Args) {

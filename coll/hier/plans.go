@@ -123,7 +123,7 @@ func (p nodes) reduce(s *coll.Schedule, m coll.Member, a *coll.Args) {
 }
 
 // allreduce: each leader combines what its node gives, they exchange that by recursive
-// doubling, and give the result to their nodes. If the number of nodes is no power of two,
+// doubling, and give the result to their nodes. If their number isn't a power of two,
 // the first pairs of neighbours act as one.
 func (p nodes) allreduce(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	l := leaders{p, 0}

@@ -123,7 +123,8 @@ func exchange(ctx context.Context, l *Library, p Proc) error {
 	return pmixtest.Set(fmt.Sprint("done", p.Rank), "")
 }
 
-// TestTwoFindOneAnotherWhileOthersWait: an exchange is no matter of the whole job.
+// TestTwoFindOneAnotherWhileOthersWait: an exchange concerns its two
+// processes only.
 func TestTwoFindOneAnotherWhileOthersWait(t *testing.T) {
 	library(t)
 	for name, launcher := range map[string][]string{"server": pmixtest.Server(t, "-n", "4"), "mpirun": pmixtest.Mpirun(t, 4)} {

@@ -147,7 +147,7 @@ func TestProfileThatTakesHandlersGivesThemBack(t *testing.T) {
 }
 
 // TestProfileWithARegistrationCacheIsUsedWithoutIt: what is set before the library is
-// loaded lets it keep nothing. A user who wants the cache has it, and it is found out.
+// loaded disables the cache. If the user enables it, the self-test detects it.
 func TestProfileWithARegistrationCacheIsUsedWithoutIt(t *testing.T) {
 	lib := profiles(t, "cxi")
 	for _, provider := range []string{"cxi", "efa"} {

@@ -199,7 +199,7 @@ func (m *module) soughtFor(s *slot, ev *libfabric.Event) {
 }
 
 // seen claims a message that s, which is not the first of its line, would receive, unless
-// it belongs to one before s: then it is that one's turn.
+// an earlier one matches it: then that one is next.
 func (m *module) seen(l *line, s *slot, ev *libfabric.Event) {
 	from, address := s.to, s.address
 	if m.layout.data && from == mtl.NoEndpoint {

@@ -262,8 +262,8 @@ func parseRead(text []byte, err error) (Line, error) {
 	return Parse(string(text[:len(text)-1]))
 }
 
-// explain says of an error of the connection what was wanted of it; text is the request,
-// if there was one.
+// explain adds to an error of the connection what the client was doing; text is the
+// request, if there was one.
 func explain(text string, err error) error {
 	switch {
 	case err == io.EOF && text == "": // and no part of a line
