@@ -55,6 +55,10 @@ type Watcher interface {
 	// Died says that a process has failed. All PMLs have been told. Calls come one at a
 	// time.
 	Died(peer framework.Life, reason string)
+	// Gone says that nothing more is exchanged with a process, because it has closed its
+	// session, or because this one is cut off. All PMLs have been told. Calls come one at a
+	// time, Died's among them.
+	Gone(peer framework.Life, why error)
 	// Broken says that a process takes part in no further collective of a communicator, and
 	// why, though none has failed. Calls come one at a time, Died's among them.
 	Broken(comm cid.Extended, by framework.Proc, reason string)

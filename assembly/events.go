@@ -111,7 +111,9 @@ func (a *Assembly) pass(n news) {
 		}
 	}
 	switch w := a.options.Watcher; {
-	case w == nil || n.gone != nil:
+	case w == nil:
+	case n.gone != nil:
+		w.Gone(n.peer, n.gone)
 	case n.broken != nil:
 		w.Broken(n.broken.Comm, n.broken.Proc, n.broken.Reason)
 	default:

@@ -69,6 +69,7 @@ func (e *eventful) OnEvent(f func(bootstrap.Event)) { e.event = f }
 type watcher struct{ died, dumped chan struct{} }
 
 func (w *watcher) Died(framework.Life, string)                 { close(w.died) }
+func (w *watcher) Gone(framework.Life, error)                  {}
 func (w *watcher) Broken(cid.Extended, framework.Proc, string) {}
 func (w *watcher) Dump(string)                                 { close(w.dumped) }
 

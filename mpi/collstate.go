@@ -27,7 +27,8 @@ type collective struct {
 		unheard map[*pml.Request]uint32                     // and their turns; see refuseUnheard
 	}
 
-	aborted error // why nothing more may wait; guarded by the engine's lock
+	aborted error         // why nothing more may wait; guarded by the engine's lock
+	gone    map[int]error // ranks that give nothing more; guarded by the engine's lock
 
 	// Guarded by busy.
 	c        *Comm

@@ -97,6 +97,14 @@ func (c *Comm) memberDied(peer framework.Life, reason string) {
 	}
 }
 
+// memberGone ends waits in shared memory for a process that has closed its session, or from
+// which this one is cut off. Messages from it fail by themselves.
+func (c *Comm) memberGone(peer framework.Life, why error) {
+	if rank := slices.IndexFunc(c.spec.Group, func(m pml.Member) bool { return m.Life == peer }); rank >= 0 {
+		c.collective.memberGone(rank, why)
+	}
+}
+
 // Rank returns the caller's rank: 0 to Size()-1.
 func (c *Comm) Rank() int { return c.rank }
 

@@ -181,6 +181,17 @@ func (e *engine) Died(peer framework.Life, reason string) {
 	}
 }
 
+// Gone implements assembly.Watcher. Who waits in shared memory for a process that has closed
+// its session without taking part would wait for ever.
+func (e *engine) Gone(peer framework.Life, why error) {
+	e.mu.Lock()
+	comms := slices.Collect(maps.Values(e.comms))
+	e.mu.Unlock()
+	for _, c := range comms {
+		c.memberGone(peer, why)
+	}
+}
+
 // mostBroken is how many communicators are remembered that were broken before they came
 // to be here. It is far more than may be under way at a time.
 const mostBroken = 4096

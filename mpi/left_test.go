@@ -39,6 +39,9 @@ func TestLateOperationsHearThatThePeerHasClosed(t *testing.T) {
 			return err
 		},
 	}
+	before["collectives in shared memory"] = func(ctx context.Context, c *mpi.Comm) error {
+		return errors.Join(mpi.Barrier(ctx, c), mpi.Barrier(ctx, c), mpi.Barrier(ctx, c))
+	}
 	late := map[string]func(ctx context.Context, c *mpi.Comm) error{
 		"recv":       func(ctx context.Context, c *mpi.Comm) error { _, err := c.Recv(ctx, b[:1], 1, 0); return err },
 		"probe":      func(ctx context.Context, c *mpi.Comm) error { _, err := c.Probe(ctx, 1, 0); return err },

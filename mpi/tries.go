@@ -2,6 +2,8 @@ package mpi
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -33,10 +35,46 @@ func (t *try) Poll() int {
 	t.call.Asleep = t.k.engine().Bell().Armed()
 	over, err := t.instance.Try(t.step, t.call)
 	if !over && err == nil {
-		return 0
+		if err = t.inVain(); err == nil {
+			return 0
+		}
 	}
 	t.k.comm().session.engine.tries.over(t, err)
 	return 1
+}
+
+// inVain returns an error if the try waits for a member that has gone: what it gave before
+// that was there when it was tried.
+func (t *try) inVain() error {
+	if len(t.k.gone) == 0 {
+		return nil
+	}
+	a, ok := framework.As[coll.Awaiter](t.instance)
+	if !ok {
+		return nil
+	}
+	rank := a.Awaits(t.step)
+	why := t.k.gone[rank]
+	if why == nil {
+		return nil
+	}
+	var lost *framework.TransportError
+	if errors.As(why, &lost) {
+		return fmt.Errorf("rank %d: %w", rank, why)
+	}
+	return &framework.TransportError{Component: "coll", Peer: fmt.Sprintf("rank %d", rank), Op: "receive", Err: why}
+}
+
+// memberGone has those fail that wait for a member which has gone, now and later.
+func (k *collective) memberGone(rank int, why error) {
+	e := k.engine()
+	e.Lock()
+	defer e.Unlock()
+	if k.gone == nil {
+		k.gone = map[int]error{}
+	}
+	k.gone[rank] = why
+	e.Nudge()
 }
 
 // pending is the try for people. Lock held.
