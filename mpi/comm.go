@@ -92,7 +92,7 @@ func newComm(s *Session, g *Group, m assembly.PML, spec pml.CommSpec, values *fr
 // memberDied ends the collectives of a communicator that has this process as a
 // member. Messages between others are not concerned.
 func (c *Comm) memberDied(peer framework.Life, reason string) {
-	if rank := slices.IndexFunc(c.spec.Group, func(m pml.Member) bool { return m.Life == peer }); rank >= 0 {
+	if rank := c.rankOf(peer); rank >= 0 {
 		c.collective.abort(&ProcFailedError{Ranks: []int{rank}, Cause: reason})
 	}
 }
@@ -100,9 +100,14 @@ func (c *Comm) memberDied(peer framework.Life, reason string) {
 // memberGone ends waits in shared memory for a process that has closed its session, or from
 // which this one is cut off. Messages from it fail by themselves.
 func (c *Comm) memberGone(peer framework.Life, why error) {
-	if rank := slices.IndexFunc(c.spec.Group, func(m pml.Member) bool { return m.Life == peer }); rank >= 0 {
+	if rank := c.rankOf(peer); rank >= 0 {
 		c.collective.memberGone(rank, why)
 	}
+}
+
+// rankOf returns a member's rank; -1: it is none.
+func (c *Comm) rankOf(peer framework.Life) int {
+	return slices.IndexFunc(c.spec.Group, func(m pml.Member) bool { return m.Life == peer })
 }
 
 // Rank returns the caller's rank: 0 to Size()-1.

@@ -173,10 +173,7 @@ func release(e *engine, linger time.Duration) error {
 // also where its partner is alive, and has given up itself: so all collectives end
 // that have it as a member.
 func (e *engine) Died(peer framework.Life, reason string) {
-	e.mu.Lock()
-	comms := slices.Collect(maps.Values(e.comms))
-	e.mu.Unlock()
-	for _, c := range comms {
+	for _, c := range e.open() {
 		c.memberDied(peer, reason)
 	}
 }
@@ -184,12 +181,16 @@ func (e *engine) Died(peer framework.Life, reason string) {
 // Gone implements assembly.Watcher. Who waits in shared memory for a process that has closed
 // its session without taking part would wait for ever.
 func (e *engine) Gone(peer framework.Life, why error) {
-	e.mu.Lock()
-	comms := slices.Collect(maps.Values(e.comms))
-	e.mu.Unlock()
-	for _, c := range comms {
+	for _, c := range e.open() {
 		c.memberGone(peer, why)
 	}
+}
+
+// open returns the communicators that are open.
+func (e *engine) open() []*Comm {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Collect(maps.Values(e.comms))
 }
 
 // mostBroken is how many communicators are remembered that were broken before they came
