@@ -59,7 +59,7 @@ func profileChild(what string) error {
 }
 
 // takesSignals connects with itself first.
-func takesSignals(self *member, term <-chan os.Signal) (err error) {
+func takesSignals(self *member, term <-chan os.Signal) error {
 	to, err := self.m.Connect(framework.Peer{Life: self.life(), Proc: proc("job", 0), Blob: self.m.Blob()})
 	if err != nil {
 		return err
@@ -67,22 +67,9 @@ func takesSignals(self *member, term <-chan os.Signal) (err error) {
 	if _, err := self.m.Send(&newOnce().Op, to, mtl.Envelope{CID: 1}, make([]byte, 8), mtl.Standard); err != nil {
 		return err
 	}
-	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
-		return err
-	}
-	select {
-	case <-term:
-	case <-time.After(time.Minute):
-		return errors.New("the signal has not come")
-	}
-	defer func() {
-		if recover() == nil {
-			err = errors.New("no panic")
-		}
-	}()
-	var nowhere *int
-	*nowhere = 1
-	return nil
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	return signalAndFault(ctx, term)
 }
 
 func serves(m mtl.Module) error {

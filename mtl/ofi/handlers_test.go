@@ -80,7 +80,7 @@ func warnedChild(what string) error {
 }
 
 // handlersChild opens a module over the library, and has a signal come, and a fault.
-func handlersChild(lib string) (err error) {
+func handlersChild(lib string) error {
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, syscall.SIGTERM)
 	component := ofi.Component()
@@ -99,11 +99,17 @@ func handlersChild(lib string) (err error) {
 		return err
 	}
 	defer m.Close()
+	return signalAndFault(ctx, c)
+}
+
+// signalAndFault sends this process a signal, which comes to term, and reads memory that is
+// not there, which is a panic: both need handlers of Go's.
+func signalAndFault(ctx context.Context, term <-chan os.Signal) (err error) {
 	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
 		return err
 	}
 	select {
-	case <-c:
+	case <-term:
 	case <-ctx.Done():
 		return errors.New("the signal has not come")
 	}
