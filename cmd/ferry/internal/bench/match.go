@@ -51,40 +51,31 @@ func (r *rank) matching(ctx context.Context) error {
 }
 
 func (r *rank) matchRow(ctx context.Context, queue, order string, depth int) error {
-	before, err := r.rawHop(ctx)
-	if err != nil {
-		return err
-	}
 	l := r.o.loop(0, max(3, mostDeep/depth), max(1, mostDeep/depth/10), 0, 0)
-	q := &deepQueue{r: r, tags: orderOf(order, depth), bufs: make([]byte, 8*depth), reqs: make([]mpi.Request, depth)}
-	if order == "wildcards" {
-		q.any = true
-	}
+	q := &deepQueue{r: r, tags: orderOf(order, depth), any: order == "wildcards", bufs: make([]byte, 8*depth), reqs: make([]mpi.Request, depth)}
 	once := q.posted
 	if queue == "unexpected" {
 		once = q.unexpected
 	}
-	s := newSample()
-	for i := range l.warmup + l.iterations {
-		var d time.Duration
-		if r.comm.Rank() == 0 {
-			d, err = once(ctx)
-		} else {
-			err = q.send(ctx)
+	return r.row(ctx, depth, func() (Row, error) {
+		s := newSample()
+		for i := range l.warmup + l.iterations {
+			var d time.Duration
+			var err error
+			if r.comm.Rank() == 0 {
+				d, err = once(ctx)
+			} else {
+				err = q.send(ctx)
+			}
+			if err != nil {
+				return Row{}, err
+			}
+			if i >= l.warmup {
+				s.add(d, depth)
+			}
 		}
-		if err != nil {
-			return err
-		}
-		if i >= l.warmup {
-			s.add(d, depth)
-		}
-	}
-	after, err := r.rawHop(ctx)
-	if err != nil || r.comm.Rank() != 0 {
-		return err
-	}
-	return r.emit(s.times(Row{Bench: fmt.Sprintf("%s/%s/%s", r.o.name, queue, order), Size: depth, Ranks: r.comm.Size(),
-		Unit: "ns", RawHop: max(before, after)}, 1))
+		return s.times(Row{Bench: fmt.Sprintf("%s/%s/%s", r.o.name, queue, order), Unit: "ns"}, 1), nil
+	})
 }
 
 // orderOf returns the tags in the order in which rank 0 posts receives. Messages come with

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -191,7 +192,8 @@ func (r *rank) one(ctx context.Context, size int) error {
 	})
 }
 
-// row makes one row, with the raw hop before and after.
+// row makes one row, with the raw hop before and after. Its name is the benchmark's, unless
+// f gives it one.
 func (r *rank) row(ctx context.Context, size int, f func() (Row, error)) error {
 	before, err := r.rawHop(ctx)
 	if err != nil {
@@ -205,7 +207,7 @@ func (r *rank) row(ctx context.Context, size int, f func() (Row, error)) error {
 	if err != nil || r.comm.Rank() != 0 {
 		return err
 	}
-	row.Bench, row.Size, row.Ranks = r.o.name, size, r.comm.Size()
+	row.Bench, row.Size, row.Ranks = cmp.Or(row.Bench, r.o.name), size, r.comm.Size()
 	row.RawHop = max(before, after)
 	return r.emit(row)
 }
