@@ -188,8 +188,7 @@ func (q *Queues[R, M]) Post(p *Peer[R, M], r *Recv[R]) *Message[M] {
 	if r.Source == AnySource || p.look {
 		return q.post(p, r)
 	}
-	q.stamp++
-	r.stamp, r.list = q.stamp, &p.posted
+	q.order(r, &p.posted)
 	p.posted.push(r, bySource)
 	return nil
 }
@@ -205,10 +204,15 @@ func (q *Queues[R, M]) post(p *Peer[R, M], r *Recv[R]) *Message[M] {
 	} else {
 		l, p.look = &p.posted, p.unexpected.head != nil || p.posted.index != nil
 	}
-	q.stamp++
-	r.stamp, r.list = q.stamp, l
+	q.order(r, l)
 	l.append(r, bySource)
 	return nil
+}
+
+// order says that a receive is the youngest, and of which list it will be.
+func (q *Queues[R, M]) order(r *Recv[R], l *list[R]) {
+	q.stamp++
+	r.stamp, r.list = q.stamp, l
 }
 
 // Find returns the message that a receive for source and tag would get now,
