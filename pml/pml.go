@@ -332,7 +332,7 @@ type Route struct {
 	Device    string
 	Provider  string
 	Rejected  []framework.Rejection // the others, and why not
-	Failed    bool                  // a path was tried, and never opened: that is why Transport is empty
+	Failed    bool                  // an operation needed a path, and none opened: that is why Transport is empty
 	Notes     []string              // which of the transport's ways are on or off for this peer, and why
 	Unused    []framework.Rejection // addresses by which the transport could reach it and does not, and why
 }

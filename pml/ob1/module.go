@@ -118,12 +118,14 @@ func (m *Module) Route(peer framework.Life) pml.Route {
 	if p == nil || !p.Known {
 		return route
 	}
+	cut := p.cut
 	t, rejected := p.route()
 	if t != nil && p.neverOpened() {
 		rejected = append(rejections{{Name: t.name, Reason: p.Err.Error()}}, rejected...)
-		t, route.Failed = nil, true
+		t, cut = nil, true
 	}
-	route.Rejected, route.Failed = rejected, route.Failed || t == nil && len(p.refused) > 0
+	// What only a late answer needed has failed nobody: its peer may have closed its session.
+	route.Rejected, route.Failed = rejected, t == nil && cut
 	if t != nil {
 		d := p.describe(t)
 		route.Transport, route.Device, route.Notes = t.name, cmp.Or(d.Device, t.Device), d.Notes

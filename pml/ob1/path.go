@@ -137,6 +137,7 @@ func (p *proc) connect() error {
 	}
 	err := p.open()
 	if err != nil && p.Known {
+		p.cut = p.cut || p.Err == nil
 		p.doubt(err)
 		return p.Err
 	}
@@ -236,9 +237,14 @@ func (p *proc) fallBack(err error) {
 	p.refused = append(p.refused, refused{p.out, err})
 	p.out = nil // first: sends that closing completes may open the next path
 	p.closePath(err)
+	p.reopen()
+}
+
+// reopen opens a path for what waits. Lock held.
+func (p *proc) reopen() {
 	connect := p.connect
-	if p.queue.head == nil && p.pushing.head == nil && !slices.ContainsFunc(p.controls, func(c control) bool { return c.b[0] == frameCTS }) {
-		connect = p.open // only for what the process may do without
+	if p.queue.head == nil && p.pushing.head == nil && !slices.ContainsFunc(p.controls, func(c control) bool { return c.needed() }) {
+		connect = p.open
 	}
 	switch {
 	case p.idle():

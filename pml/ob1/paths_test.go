@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -129,6 +130,49 @@ func TestRefusedByAllNamesAll(t *testing.T) {
 		if said := fmt.Sprint(route.Rejected); !route.Failed || route.Transport != "" || !strings.Contains(said, errPicky.Error()) || !strings.Contains(said, other.why.Error()) {
 			t.Errorf("rank %d: the route is %+v", rank, route)
 		}
+	}
+}
+
+// TestRefusedAnswerIsNoFailedPath: only an answer that nobody waits for needed the path, as
+// when the peer has closed its session meanwhile. Reports show the route as it was before.
+func TestRefusedAnswerIsNoFailedPath(t *testing.T) {
+	var tried atomic.Bool
+	picky := btltest.NewMemory(btltest.Options{Name: "picky", Refuse: func(from, to framework.Proc) error {
+		if from.Rank != 0 || to.Rank != 1 {
+			return nil
+		}
+		tried.Store(true)
+		return errPicky
+	}})
+	w := pmltest.OpenWorld(t, pmltest.Stack{PML: ob1.Component(), BTLs: []btl.Component{picky}}, 2)
+	cs := w.Comms(t, cid.PolicyLazy)
+	in := make([]byte, 1)
+	recv, err := cs[0].Irecv(pml.Buffer{Bytes: in}, 1, 3, pml.PointToPoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := bounded(t)
+	if err := cs[1].Send(ctx, pml.Buffer{Bytes: []byte{7}}, 0, 3, pml.PointToPoint, pml.Standard); err != nil {
+		t.Fatal(err)
+	}
+	if err := wait(ctx, recv, nil); err != nil {
+		t.Fatal(err)
+	}
+	for !tried.Load() { // the answer tells this process's id of the communicator
+		if ctx.Err() != nil {
+			t.Fatal("rank 0 never answered")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	route := w.Procs[0].Module.Route(w.Group()[1].Life)
+	for ; route.Transport != ""; route = w.Procs[0].Module.Route(w.Group()[1].Life) { // until the refusal is heard
+		if ctx.Err() != nil {
+			t.Fatalf("the refusal was not heard: %+v", route)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if route.Failed {
+		t.Errorf("the route is %+v", route)
 	}
 }
 

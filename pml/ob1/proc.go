@@ -40,6 +40,7 @@ type proc struct {
 	pushing  requestList // accepted sends whose payload goes out
 	busy     bool        // in Module.busy
 	why      error       // it is in doubt, because of that
+	cut      bool        // messages needed a path, and none opened
 	steps    int         // that it still is
 }
 
@@ -58,8 +59,8 @@ func (m *Module) learn(life framework.Life, card framework.Card) error {
 		old.drain()
 		old.Fail(m.procs.Ended(old.Life))
 	}
-	if len(p.controls) > 0 && p.connect() == nil { // answers that waited for the card
-		p.markBusy()
+	if len(p.controls) > 0 { // answers that waited for the card
+		p.reopen()
 		m.engine.Nudge()
 	}
 	return nil
@@ -105,8 +106,8 @@ func (p *proc) control(c control) bool {
 		return true
 	}
 	open := p.open
-	if c.b[0] == frameCTS {
-		open = p.connect // who has sent an RTS must be there
+	if c.needed() {
+		open = p.connect
 	}
 	if open() != nil || p.endpoint == nil {
 		// It has left, perhaps in good order, and waits for nothing. What it sent
@@ -121,6 +122,10 @@ func (p *proc) control(c control) bool {
 	p.markBusy()
 	return true
 }
+
+// needed reports whether the receiver of a control frame must be there: it has sent an RTS.
+// Other answers are for a process that may have left in good order.
+func (c *control) needed() bool { return c.b[0] == frameCTS }
 
 // put sends a control frame if the path has room for it.
 func (p *proc) put(c *control) bool {
