@@ -134,6 +134,7 @@ func world(ctx context.Context, tag string) (*mpi.Session, *mpi.Comm, error) {
 func TestLauncherKilledDuringAConstruct(t *testing.T) {
 	const timeout = 2 * time.Second // bootstrap.timeout
 	wired(t, func(t *testing.T, l *Started) {
+		t.Parallel() // mostly waits
 		kills := 20
 		switch {
 		case *full:
