@@ -1,4 +1,4 @@
-// Code generated from components.yaml by components/internal/gen; DO NOT EDIT.
+// Code generated from components.yaml by ferry component register; DO NOT EDIT.
 
 package components
 

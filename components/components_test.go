@@ -17,7 +17,7 @@ func manifest(t *testing.T) *config.Manifest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := config.ParseManifest("components.yaml", text)
+	m, err := config.ParseManifest("components.yaml", text, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ const ManifestVersion = 1
 // makes from it the code that registers them.
 type Manifest struct {
 	Version    int
+	Standard   bool                // it adds to ferry's standard components
 	Components []ManifestComponent // to compile in
 	NotBuilt   []ManifestNotBuilt  `yaml:"not_built"`
 	Plugins    []any               // none yet
@@ -42,19 +43,20 @@ type ManifestNotBuilt struct {
 	Hint   string // may be empty
 }
 
-// ParseManifest reads a components.yaml; name stands for it in messages. An
-// import path whose first element has no dot is relative to the module of ferry.
+// ParseManifest reads a components.yaml; name stands for it in messages. standard is what
+// `standard: true` stands for (components.Standard); with nil the file can't say so. Without
+// that, an import path whose first element has no dot is relative to the module of ferry.
 //
 // Errors answer framework.ErrConfig and say where: those of form with the line,
 // others with the path of the entry. Checked are the fields, duplicates, and
 // that selection lists are sound and name only what the manifest has. Parameters
 // under params can be checked only by the program that has the components:
 // (*framework.Registry).Defaults does.
-func ParseManifest(name string, text []byte) (*Manifest, error) {
+func ParseManifest(name string, text []byte, standard *framework.Registry) (*Manifest, error) {
 	var m Manifest
 	err := decode(text, &m)
 	if err == nil {
-		err = m.check()
+		err = m.check(standard)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", framework.ErrConfig, name, err)
@@ -63,7 +65,7 @@ func ParseManifest(name string, text []byte) (*Manifest, error) {
 }
 
 // check lets selection itself judge the lists, over stand-ins of the components.
-func (m *Manifest) check() error {
+func (m *Manifest) check(standard *framework.Registry) error {
 	if m.Version != ManifestVersion {
 		return fmt.Errorf("version is %d: this ferry reads version %d", m.Version, ManifestVersion)
 	}
@@ -71,6 +73,18 @@ func (m *Manifest) check() error {
 		return fmt.Errorf("plugins[0]: this version of ferry launches no plugins; remove the entry")
 	}
 	r, seen := framework.NewRegistry(), map[string]string{}
+	if m.Standard {
+		if standard == nil {
+			return fmt.Errorf("standard: true is for programs of others; ferry's own list names all components")
+		}
+		for _, kind := range standard.Kinds() {
+			for _, c := range standard.Components(kind) {
+				info := c.Info()
+				seen[fmt.Sprintf("%s %s", kind, info.Name)] = "the standard components"
+				r.Register(standIn{Kind: kind, Name: info.Name})
+			}
+		}
+	}
 	for i, c := range m.Components {
 		path := fmt.Sprintf("components[%d]", i)
 		if err := checkEntry(path, c.Kind, c.Name, seen); err != nil {

@@ -22,7 +22,7 @@ params: {btl.shm.eager_limit: 4KiB, cid: {policy: lazy}}
 `
 
 func TestManifestIsReadInFull(t *testing.T) {
-	got, err := ParseManifest("components.yaml", []byte(goodManifest))
+	got, err := ParseManifest("components.yaml", []byte(goodManifest), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func TestBadManifestSaysWhere(t *testing.T) {
 		v + "--- {}":                             "line 2: a second YAML document",
 		v + "---\n[":                             "line 3",
 	} {
-		_, err := ParseManifest("components.yaml", []byte(text))
+		_, err := ParseManifest("components.yaml", []byte(text), nil)
 		t.Run(says, func(t *testing.T) { wantError(t, err, "components.yaml", says) })
 	}
 }
@@ -92,7 +92,7 @@ func FuzzManifest(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if _, err := ParseManifest("m", text); err != nil && !errors.Is(err, framework.ErrConfig) {
+		if _, err := ParseManifest("m", text, nil); err != nil && !errors.Is(err, framework.ErrConfig) {
 			t.Fatal(err)
 		}
 	})

@@ -1,36 +1,32 @@
 // Command gen makes components_gen.go from components.yaml. `go generate` runs
-// it in the directory of package components.
+// it in the directory of package components. Unlike `ferry component register` it imports
+// nothing that is generated.
 package main
 
 import (
 	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
 
-	"github.com/ferrympi/ferry/config"
+	"github.com/ferrympi/ferry/components/generate"
 )
 
 func main() {
 	manifest := flag.String("manifest", "../components.yaml", "manifest to read")
 	output := flag.String("o", "components_gen.go", "file to write")
 	flag.Parse()
-	if err := generate(*manifest, *output); err != nil {
+	if err := run(*manifest, *output); err != nil {
 		fmt.Fprintln(os.Stderr, "gen:", err)
 		os.Exit(1)
 	}
 }
 
-func generate(manifest, output string) error {
+func run(manifest, output string) error {
 	text, err := os.ReadFile(manifest)
 	if err != nil {
 		return err
 	}
-	m, err := config.ParseManifest(filepath.Base(manifest), text)
-	if err != nil {
-		return err
-	}
-	code, err := render(m)
+	code, err := generate.File(manifest, text, nil, generate.Package{Name: "components", Func: "Standard"})
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/bench"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/build"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/component"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/conform"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/explain"
@@ -40,7 +42,7 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 		},
 	}
 	root.SetHelpCommand(helpCommand(root))
-	root.AddCommand(run.Command(), info.Command(), explain.Command(), bench.Command(), tune.Command(), conform.Command(), matrix.Command(), versionCommand(), manCommand(root))
+	root.AddCommand(run.Command(), info.Command(), explain.Command(), bench.Command(), tune.Command(), conform.Command(), matrix.Command(), build.Command(), component.Command(), versionCommand(), manCommand(root))
 	root.SetErr(stderr)
 	root.SetArgs(run.Normalize(args))
 

@@ -1,16 +1,22 @@
-//go:build !ferry_faults
-
 package settings
 
 import (
 	"github.com/ferrympi/ferry/components"
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/mpi"
 )
 
-// compiled returns the components that this program has.
-func compiled() *framework.Registry { return components.Standard() }
+// own is what Use has set: commands are made and run in many places, and each process has
+// one main function.
+var own *framework.Registry
 
-// Session is what ranks of this program open sessions with: nothing, since its
-// components are those of any program.
-func Session() []mpi.SessionOption { return nil }
+// Use makes r the components of this program, in place of the standard ones. It is for main
+// functions, before anything runs.
+func Use(r *framework.Registry) { own = r }
+
+// base returns the components that this program has, without those of the test build.
+func base() *framework.Registry {
+	if own != nil {
+		return own.Clone()
+	}
+	return components.Standard()
+}

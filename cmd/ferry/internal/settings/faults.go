@@ -7,7 +7,6 @@ import (
 
 	"github.com/ferrympi/ferry/btl/btlfault"
 	"github.com/ferrympi/ferry/btl/shm"
-	"github.com/ferrympi/ferry/components"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mpi"
 	"github.com/ferrympi/ferry/mtl/mtlfault"
@@ -36,7 +35,7 @@ var faults = []struct {
 
 // compiled returns the components that this program has.
 func compiled() *framework.Registry {
-	r := components.Standard()
+	r := base()
 	var names []string
 	for _, f := range faults {
 		r.Register(btlfault.Wrap(shm.Component(), f.btl).As(f.name, "test build: shm, which "+f.does+" frames"))

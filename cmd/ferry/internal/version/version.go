@@ -26,7 +26,42 @@ var commit string
 // and the commit as far as it is known: "0.1.0-dev+0123456789ab".
 func String() string {
 	info, _ := debug.ReadBuildInfo()
-	return of(archived, commit, info)
+	return of(archived, commit, asMain(info))
+}
+
+// Module is ferry's path.
+const Module = "github.com/ferrympi/ferry"
+
+// Fetched returns the version by which the go command knows the sources that this program
+// was built from, or "" if it was built from a folder.
+func Fetched() string {
+	info, _ := debug.ReadBuildInfo()
+	if info = asMain(info); info == nil || strings.HasSuffix(info.Main.Version, "+dirty") {
+		return ""
+	}
+	if v := info.Main.Version; release.MatchString(v) || pseudo.MatchString(v) {
+		return v
+	}
+	return ""
+}
+
+// Commit is what `make build` has said of the sources, for programs that are built from the
+// same ones.
+func Commit() string { return commit }
+
+// asMain returns what is known of ferry's module: it is a dependency of a program that
+// `ferry build` has made, whose own module has no version. What the go command knows of a
+// commit is the program's, then.
+func asMain(info *debug.BuildInfo) *debug.BuildInfo {
+	if info == nil || info.Main.Path == Module {
+		return info
+	}
+	for _, d := range info.Deps {
+		if d.Path == Module && d.Replace == nil {
+			return &debug.BuildInfo{Main: *d}
+		}
+	}
+	return nil
 }
 
 // short is how much of a commit's hash is shown: as much as the go command puts into versions.

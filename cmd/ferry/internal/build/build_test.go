@@ -1,0 +1,130 @@
+package build
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
+)
+
+// ferryBuild runs the command.
+func ferryBuild(t *testing.T, args ...string) error {
+	t.Helper()
+	cmd := Command()
+	cmd.SetArgs(args)
+	cmd.SetOut(io.Discard)
+	cmd.SetErr(io.Discard)
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	return cmd.ExecuteContext(t.Context())
+}
+
+// built runs a command that was built.
+func built(t *testing.T, binary string, args ...string) string {
+	t.Helper()
+	var errs bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), binary, args...)
+	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+t.TempDir())
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s%s", strings.Join(args, " "), err, out, errs.String())
+	}
+	return string(out)
+}
+
+// The command's ranks are processes of their own, which must have the components too.
+func TestRanksOfABuiltFerryHaveItsComponents(t *testing.T) {
+	binary := filepath.Join(t.TempDir(), "myferry")
+	kept := filepath.Join(t.TempDir(), "module")
+	if err := ferryBuild(t, "--with", "../../../../examples/vendor-btl", "-o", binary, "--keep", kept); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(filepath.Join(kept, "components.yaml")); err != nil || !strings.Contains(string(text), `{kind: btl, name: dgram, import: "example.com/vendor-btl", priority: 0}`) {
+		t.Errorf("the manifest: %v\n%s", err, text)
+	}
+	var e struct {
+		Pairs []struct {
+			From, To  int
+			Transport string
+		}
+	}
+	if err := json.Unmarshal([]byte(built(t, binary, "explain", "--set", "btl=self,dgram", "--json")), &e); err != nil {
+		t.Fatal(err)
+	}
+	over := 0
+	for _, p := range e.Pairs {
+		if p.From != p.To && p.Transport == "dgram" {
+			over++
+		}
+	}
+	if over != 2 {
+		t.Errorf("dgram carries %d of 2 pairs: %+v", over, e.Pairs)
+	}
+	var m struct {
+		Rows []struct{ Stack, Case, Status, Reason string }
+	}
+	report := filepath.Join(t.TempDir(), "matrix.json")
+	built(t, binary, "matrix", "--components", "ob1+dgram", "--json", report)
+	text, err := os.ReadFile(report)
+	if err == nil {
+		err = json.Unmarshal(text, &m)
+	}
+	if err != nil || len(m.Rows) < 50 {
+		t.Fatalf("%d rows: %v", len(m.Rows), err)
+	}
+	for _, r := range m.Rows {
+		if r.Status != "pass" && r.Status != "skip" {
+			t.Errorf("%s %s: %s %s", r.Stack, r.Case, r.Status, r.Reason)
+		}
+	}
+}
+
+func TestWhatCannotBeBuiltIsSaid(t *testing.T) {
+	output := filepath.Join(t.TempDir(), "x")
+	for _, c := range []struct {
+		args  []string
+		says  string
+		usage bool
+	}{
+		{[]string{"-o", output}, "want --with and -o", true},
+		{[]string{"--with", "./none", "-o", output}, "./none", false},
+		{[]string{"--with", "../../../../framework", "-o", output}, "undefined: c0.Component", false},
+		{[]string{"--with", ".", "-o", output, "--ferry", t.TempDir()}, "no module", true},
+		{[]string{"--with", t.TempDir(), "-o", output}, "--with", false},
+		{[]string{"--with", "../../../../btl/tcp", "-o", output}, "btl tcp is already in the standard components", true},
+	} {
+		err := ferryBuild(t, c.args...)
+		if err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%q: %v", c.args, err)
+			continue
+		}
+		if status, _ := exit.Of(err); (status == exit.Usage) != c.usage {
+			t.Errorf("%q: status %d: %v", c.args, status, err)
+		}
+	}
+	if _, err := os.Stat(output); err == nil {
+		t.Error("something was built")
+	}
+}
+
+func TestStoppedBuildLeavesNothing(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	cmd := Command()
+	cmd.SetArgs([]string{"--with", "../../../../examples/vendor-btl", "-o", filepath.Join(t.TempDir(), "x")})
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	if err := cmd.ExecuteContext(ctx); err == nil {
+		t.Error("no error")
+	}
+	if left, err := os.ReadDir(os.TempDir()); err != nil || len(left) > 0 {
+		t.Errorf("%v is left (%v)", left, err)
+	}
+}

@@ -1,0 +1,16 @@
+// Package component is `ferry component`: what authors of components need.
+package component
+
+import (
+	"github.com/spf13/cobra"
+)
+
+// Command returns the command.
+func Command() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "component",
+		Short: "Help with components of your own",
+	}
+	cmd.AddCommand(registerCommand())
+	return cmd
+}
