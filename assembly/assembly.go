@@ -191,10 +191,10 @@ func (a *Assembly) open(ctx context.Context) error {
 	}
 	if a.speaks() {
 		if tuned.Err != nil {
-			log.Warn("what was measured here is not used", "err", tuned.Err)
+			log.Warn("what ferry tune measured is not used", "err", tuned.Err)
 		}
 		if len(foreign) > 0 {
-			log.Warn("of no use to ferry, and perhaps somebody else's, in the environment", "variables", strings.Join(foreign, ", "))
+			log.Warn("variables in the environment that ferry doesn't know are ignored; other software may use them", "variables", strings.Join(foreign, ", "))
 		}
 	}
 	opt, err := waiting.Options(identity.LocalSize)

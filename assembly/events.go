@@ -31,7 +31,7 @@ func (a *Assembly) event(ev bootstrap.Event) {
 	case bootstrap.ProcLeft:
 		a.goes(ev, framework.ErrPeerClosed)
 	case bootstrap.GivenUp:
-		a.env.Logger.Info("a process has given this one up", "proc", ev.Proc.String(), "reason", ev.Reason)
+		a.env.Logger.Info("a process has given up on this one", "proc", ev.Proc.String(), "reason", ev.Reason)
 		a.goes(ev, fmt.Errorf("%w: %s", framework.ErrGivenUp, ev.Reason))
 	case bootstrap.Broken:
 		a.env.Logger.Debug("collectives are broken", "comm", ev.Comm.String(), "proc", ev.Proc.String(), "reason", ev.Reason)

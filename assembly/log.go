@@ -10,10 +10,9 @@ import (
 	"strings"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/ferrympi/ferry/components/core"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/stderr"
 )
 
 // The log of a program that brings no logger: what the parameter log lets through, as lines of
@@ -65,7 +64,7 @@ func (s *sink) open(name string, rank int) error {
 	s.rank, s.ranked = rank, true
 	s.mu.Unlock()
 	if name == "" {
-		s.settle(standardError{}, nil)
+		s.settle(stderr.Writer{}, nil)
 		return nil
 	}
 	f, err := os.OpenFile(strings.ReplaceAll(name, "%r", strconv.Itoa(rank)), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
@@ -83,7 +82,7 @@ func (s *sink) close() error {
 	s.file = nil
 	s.mu.Unlock()
 	if !open { // opening has failed: what was logged until then may say why
-		s.settle(standardError{}, nil)
+		s.settle(stderr.Writer{}, nil)
 	}
 	if file == nil {
 		return nil
@@ -144,22 +143,4 @@ func (h *logHandler) WithGroup(name string) slog.Handler {
 // logger is the logger of a component.
 func logger(l *slog.Logger, kind framework.Kind, name string) *slog.Logger {
 	return l.With(componentKey, framework.ComponentName(kind, name))
-}
-
-// standardError is a process's standard error. Its reader may have gone, with the launcher.
-// A write through os.Stderr would end the process then, by SIGPIPE; a line of a log is lost.
-type standardError struct{}
-
-func (standardError) Write(line []byte) (n int, err error) {
-	for n < len(line) {
-		k, err := unix.Write(int(os.Stderr.Fd()), line[n:])
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil {
-			return n, err
-		}
-		n += k
-	}
-	return n, nil
 }

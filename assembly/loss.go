@@ -21,14 +21,14 @@ func (a *Assembly) serverLost(reason string) {
 	}
 	u.lost = true
 	if a.boot.OnLoss == core.LossContinue {
-		a.env.Logger.Warn("the launcher is gone; this process goes on without hearing of others that end (bootstrap.on_loss=continue)", "reason", reason)
+		a.env.Logger.Warn("the launcher is gone; this process continues, and will not hear when others end (bootstrap.on_loss=continue)", "reason", reason)
 		return
 	}
-	a.env.Logger.Warn("the launcher is gone; all exchange with other processes ends after bootstrap.timeout (bootstrap.on_loss=continue goes on without it)",
+	a.env.Logger.Warn("the launcher is gone; communication with other processes ends after bootstrap.timeout (bootstrap.on_loss=continue keeps it going)",
 		"timeout", a.boot.Timeout, "reason", reason)
 	err := &framework.TransportError{
 		Component: "bootstrap", Op: "hear of other processes",
-		Err: fmt.Errorf("the launcher is gone since %s (%s), so that nobody says any more when a process ends; bootstrap.on_loss=continue goes on without it",
+		Err: fmt.Errorf("the launcher has been gone since %s (%s), so nothing reports when a process ends; bootstrap.on_loss=continue continues without it",
 			time.Now().Format(time.TimeOnly), reason),
 	}
 	u.running.Go(func() {

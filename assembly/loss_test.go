@@ -59,10 +59,10 @@ func TestLossOfTheLauncherEndsAllExchange(t *testing.T) {
 	events.event(bootstrap.Event{Kind: bootstrap.ProcLeft, Proc: framework.Proc{Namespace: "other", Rank: 2}, Nonce: 2})
 	events.event(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: framework.Proc{Namespace: "other", Rank: 3}, Nonce: 3, Reason: "test"})
 	events.event(lost)
-	if err := early.wait(t); !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "the launcher is gone since") {
+	if err := early.wait(t); !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "the launcher has been gone since") {
 		t.Errorf("a receive that waits when the launcher goes: %v", err)
 	}
-	if err := meet(t, a, 4).wait(t); !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "the launcher is gone since") {
+	if err := meet(t, a, 4).wait(t); !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "the launcher has been gone since") {
 		t.Errorf("one from a process that comes late: %v", err)
 	}
 	// What had another reason keeps it.

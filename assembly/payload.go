@@ -98,7 +98,7 @@ func decodePayload(b []byte) (payload, error) {
 		return p, err
 	}
 	if len(parts) > 0 && codec().Unmarshal(parts[0], &p.Version) == nil && p.Version != payloadVersion {
-		return p, fmt.Errorf("version %d, and this program speaks %d: build all programs of a job with one version of ferry", p.Version, payloadVersion)
+		return p, fmt.Errorf("version %d, and this program speaks %d: build all programs of a job with the same version of ferry", p.Version, payloadVersion)
 	}
 	if err := codec().Unmarshal(b, &p); err != nil {
 		return p, err

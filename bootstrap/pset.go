@@ -44,7 +44,7 @@ func BuiltinPset(id Identity, name string) (info PsetInfo, ok bool, err error) {
 		return PsetInfo{}, false, nil
 	case len(id.Locals) == 0:
 		return PsetInfo{}, true, fmt.Errorf("%w: %s: the launcher does not say who is on this node; "+
-			"make a communicator of %s, and SplitShared of that, which goes by what the processes tell each other", framework.ErrPset, PsetShared, PsetWorld)
+			"make a communicator of %s and call its SplitShared, which goes by what the processes tell each other", framework.ErrPset, PsetShared, PsetWorld)
 	}
 	return PsetInfo{Name: PsetShared, Members: id.Procs(id.Locals)}, true, nil
 }

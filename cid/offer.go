@@ -85,7 +85,7 @@ func (t *Table) Accept(o *Offer, l Local) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if o.table != t {
-		return errors.New("cid: the offer is another table's, or is settled already")
+		return errors.New("cid: the offer belongs to another table, or is already settled")
 	}
 	at, ok := slices.BinarySearchFunc(o.entries, l, byIndex)
 	if !ok || !l.Valid() || l.Gen() == o.entries[at].Gen() {

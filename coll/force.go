@@ -47,7 +47,7 @@ func (f *Force) add(entry string, s *framework.Selection) error {
 		return unknown("there is no operation", left, names[:])
 	}
 	if f[op] != (Forced{}) {
-		return fmt.Errorf("%s stands twice in the list", left)
+		return fmt.Errorf("%s appears twice in the list", left)
 	}
 	var have []string
 	for _, v := range s.Verdicts {
@@ -64,7 +64,7 @@ func (f *Force) add(entry string, s *framework.Selection) error {
 		return fmt.Errorf("coll %s has no %s", component, left)
 	}
 	if named && !slices.Contains(known, algorithm) {
-		return unknown(fmt.Sprintf("coll %s has for %s no", component, left), algorithm, known)
+		return unknown(fmt.Sprintf("coll %s has no algorithm for %s named", component, left), algorithm, known)
 	}
 	f[op] = Forced{component, algorithm}
 	return nil

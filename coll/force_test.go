@@ -41,10 +41,10 @@ func TestUnknownNamesInForce(t *testing.T) {
 		"alreduce=tuned":                        `there is no operation "alreduce"; the nearest is "allreduce"`,
 		"allreduce":                             "want OPERATION=COMPONENT",
 		"allreduce=tunde":                       `the nearest is "tuned"`,
-		"allreduce=tuned:rnig":                  `coll tuned has for allreduce no "rnig"; the nearest is "ring"`,
+		"allreduce=tuned:rnig":                  `coll tuned has no algorithm for allreduce named "rnig"; the nearest is "ring"`,
 		"allreduce=tuned:":                      `the nearest is "ring"`,
 		"scan=tuned":                            "coll tuned has no scan",
-		"allreduce=tuned,bcast=basic,bcast=shm": "bcast stands twice",
+		"allreduce=tuned,bcast=basic,bcast=shm": "bcast appears twice",
 		"=":                                     "there is no operation",
 	} {
 		_, _, err := selected(t, map[string]string{"coll.force": force})

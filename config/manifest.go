@@ -91,7 +91,7 @@ func (m *Manifest) check(standard *framework.Registry) error {
 			return err
 		}
 		if !isImportPath(c.Import) {
-			return fmt.Errorf("%s: import %q is no package path", path, c.Import)
+			return fmt.Errorf("%s: import %q is not a package path", path, c.Import)
 		}
 		if c.Priority == nil {
 			return fmt.Errorf("%s: priority is missing", path)
@@ -100,7 +100,7 @@ func (m *Manifest) check(standard *framework.Registry) error {
 	}
 	for i, c := range m.Components {
 		if _, ok := r.Lookup(c.Kind, c.Node); c.Node != "" && (!ok || c.Node == c.Name) {
-			return fmt.Errorf("components[%d]: node %q is no other %s component of this file", i, c.Node, c.Kind)
+			return fmt.Errorf("components[%d]: node %q is not another %s component of this file", i, c.Node, c.Kind)
 		}
 	}
 	for i, v := range m.NotBuilt {
@@ -139,7 +139,7 @@ func checkEntry(path string, kind framework.Kind, name string, seen map[string]s
 	case !framework.ValidName(string(kind)), !framework.ValidName(name):
 		return fmt.Errorf("%s: kind %q, name %q: want a lower case letter, then letters, digits and '_'", path, kind, name)
 	case !framework.ValidKind(string(kind)):
-		return fmt.Errorf("%s: kind %q is a word that configuration files use otherwise", path, kind)
+		return fmt.Errorf("%s: kind %q is a reserved word of configuration files", path, kind)
 	case seen[id] != "":
 		return fmt.Errorf("%s: %s is already in %s", path, id, seen[id])
 	}

@@ -23,7 +23,7 @@ func decode(text []byte, v any) error {
 	if err == nil {
 		var second yaml.Node
 		if err = d.Decode(&second); err == nil {
-			return fmt.Errorf("line %d: a second YAML document begins; one is read", second.Line)
+			return fmt.Errorf("line %d: a second YAML document begins; only one is read", second.Line)
 		}
 	}
 	if errors.Is(err, io.EOF) {

@@ -91,7 +91,7 @@ func parse(text string) (o orders, err error) {
 		case word == "status":
 			_, err = fmt.Sscanf(rest, "%d", &o.status)
 		default:
-			err = fmt.Errorf("%q is no order", part)
+			err = fmt.Errorf("%q is not an order", part)
 		}
 		if err != nil {
 			return o, err

@@ -145,7 +145,7 @@ func (s *ParamSpec) Check() error {
 			continue
 		}
 		if _, err := t.parse(bound); err != nil || t.less == nil {
-			return fmt.Errorf("bound %q is no ordered value of type %s", bound, s.Type)
+			return fmt.Errorf("bound %q is not an ordered value of type %s", bound, s.Type)
 		}
 	}
 	if _, err := s.parse(s.Default); err != nil {

@@ -91,7 +91,7 @@ func probeOne(ctx context.Context, c Component, params any) (v Verdict) {
 			v.Reason = "its probe gave no reason"
 		}
 	default:
-		return failed(fmt.Sprintf("its probe returned the status %q, which is not a probe's to give", v.Status))
+		return failed(fmt.Sprintf("its probe returned the status %q, which a probe can't return", v.Status))
 	}
 	return v
 }

@@ -87,7 +87,7 @@ func TestExplicitRequestBinds(t *testing.T) {
 		{BTL, "^^tcp", []string{"one ^ at the start"}},
 		{BTL, "^", []string{"a name is missing"}},
 		{BTL, "self,,shm", []string{"a name is missing"}},
-		{BTL, "self,self", []string{"stands twice"}},
+		{BTL, "self,self", []string{"appears twice"}},
 	} {
 		vals := set(t, v, string(c.kind), c.list)
 		_, err := r.Select(context.Background(), c.kind, vals)
@@ -235,7 +235,7 @@ func TestProbeCannotForgeAVerdict(t *testing.T) {
 	mute.probe = func(context.Context, any) Verdict { return Verdict{Status: StatusUnavailable} }
 	r.Register(forger)
 	r.Register(mute)
-	want := "btl forger: failed: its probe returned the status \"selected\", which is not a probe's to give\n" +
+	want := "btl forger: failed: its probe returned the status \"selected\", which a probe can't return\n" +
 		"btl mute: unavailable: its probe gave no reason\nchosen"
 	if d := cmp.Diff(want, verdicts(pick(t, r, BTL, defaults(t, r)))); d != "" {
 		t.Error(d)

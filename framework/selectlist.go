@@ -47,9 +47,9 @@ func parseSelection(kind Kind, value Value) (*selectionList, error) {
 		case name == "":
 			return nil, fmt.Errorf("%w: %s: a name is missing in the list", ErrConfig, l)
 		case name[0] == '^':
-			return nil, fmt.Errorf("%w: %s: one ^ at the start excludes the whole list; it can't stand elsewhere", ErrConfig, l)
+			return nil, fmt.Errorf("%w: %s: one ^ at the start excludes the whole list; it can't appear elsewhere", ErrConfig, l)
 		case slices.Contains(l.names[:i], name):
-			return nil, fmt.Errorf("%w: %s: %s stands twice in the list", ErrConfig, l, name)
+			return nil, fmt.Errorf("%w: %s: %s appears twice in the list", ErrConfig, l, name)
 		}
 	}
 	return l, nil

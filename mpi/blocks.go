@@ -294,7 +294,7 @@ func (b blocks) check(what string, room int, apart bool) (sum int, err error) {
 			return 0, fmt.Errorf("%w: block %d of %s has %d elements at %d, and the slice %d", ErrTruncate, i, what, n, at, room)
 		}
 		if sum > math.MaxInt-n {
-			return 0, fmt.Errorf("%w: the counts of %s have no sum", ErrTruncate, what)
+			return 0, fmt.Errorf("%w: the counts of %s are too large to add up", ErrTruncate, what)
 		}
 		if sum += n; n > 0 {
 			mixed = mixed || at < end

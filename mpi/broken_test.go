@@ -57,7 +57,7 @@ func TestCollectiveThatBreaksInOneMemberEndsInAll(t *testing.T) {
 						return errors.New("it didn't break")
 					}
 				case !errors.Is(err, mpi.ErrBroken) || !strings.Contains(err.Error(), "rank 2"):
-					return fmt.Errorf("waiting for the others: %v, want that rank 2 takes part in none", err)
+					return fmt.Errorf("waiting for the others: %v, want that rank 2 no longer takes part", err)
 				}
 				return mpi.Barrier(ctx, world) // another communicator is whole
 			})

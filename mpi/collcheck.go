@@ -76,7 +76,7 @@ func compared(all []byte) error {
 		return nil
 	}
 	var b strings.Builder
-	b.WriteString("members call collectives that don't fit together")
+	b.WriteString("members called collectives that don't match")
 	for i, text := range texts {
 		const most = 4 // texts that are listed
 		if i == most {

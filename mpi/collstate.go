@@ -215,7 +215,7 @@ func (c *Comm) brokenBy(p Proc, reason string) {
 	if rank := slices.Index(c.group.procs(), p); rank >= 0 {
 		who = fmt.Sprintf("rank %d", rank)
 	}
-	err := fmt.Errorf("%w: %s takes part in none any more: %s", ErrBroken, who, reason)
+	err := fmt.Errorf("%w: %s no longer takes part in them: %s", ErrBroken, who, reason)
 	c.collective.abort(err)
 	c.collective.fail(err)
 }

@@ -173,7 +173,7 @@ func (c *Comm) hear(ctx context.Context, g *Group, from, tag int) (cid.Extended,
 	}
 	id := cid.FromBytes([16]byte(b[:16]))
 	if id.Base == 0 {
-		return cid.Extended{}, fmt.Errorf("%w: %s could draw no id, and says why", ErrBroken, first)
+		return cid.Extended{}, fmt.Errorf("%w: %s got no communicator id; its error says why", ErrBroken, first)
 	}
 	return id, nil
 }

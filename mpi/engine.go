@@ -144,7 +144,7 @@ func sharedEngine(client bootstrap.Client) (*engine, error) {
 	case len(engines.open) == 1:
 		return engines.open[0], nil
 	}
-	return nil, fmt.Errorf("%w: sessions over %d bootstrap clients are open: say by WithBootstrap which one this session uses", ErrConfig, len(engines.open))
+	return nil, fmt.Errorf("%w: sessions over %d bootstrap clients are open: use WithBootstrap to choose the one for this session", ErrConfig, len(engines.open))
 }
 
 // release gives a session's share back; the last one frees the engine, after

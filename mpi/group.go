@@ -150,7 +150,7 @@ func (g *Group) check(ranks []int) error {
 			return fmt.Errorf("%w: %d, in a group of %d", ErrRank, r, g.Size())
 		}
 		if seen[r] {
-			return fmt.Errorf("%w: %d comes twice", ErrRank, r)
+			return fmt.Errorf("%w: %d appears twice", ErrRank, r)
 		}
 		seen[r] = true
 	}

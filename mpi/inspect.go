@@ -125,7 +125,7 @@ func writeInspection(b *strings.Builder, x pml.Inspection, comms map[cid.Extende
 		writePending(b, count(len(i.Sends), "send is not complete", "sends are not complete"), "to", i.Sends, c)
 	}
 	if quiet > 0 {
-		fmt.Fprintf(b, "  %s where nothing waits\n", count(quiet, "communicator", "communicators"))
+		fmt.Fprintf(b, "%s in which nothing waits\n", count(quiet, "communicator", "communicators"))
 	}
 	if x.Parked > 0 {
 		fmt.Fprintf(b, "  %s for communicators that don't exist here yet\n", count(x.Parked, "message", "messages"))

@@ -47,7 +47,7 @@ func (k *collective) open(ctx context.Context) error {
 	return nil
 }
 
-var errElsewhere = errors.New("it could not be opened in another member")
+var errElsewhere = errors.New("another member could not open it")
 
 // openOne opens one instance; nil: the members do without.
 func (k *collective) openOne(ctx context.Context, o coll.Offered) (coll.Instance, error) {
@@ -84,7 +84,7 @@ func (k *collective) openOne(ctx context.Context, o coll.Offered) (coll.Instance
 		x.Close()
 	}
 	c.session.engine.LeftOut(o.Component, failed)
-	c.session.engine.Env().Logger.Info("a coll component is left out on a communicator", "component", o.Component, "id", c.spec.ID, "err", failed)
+	c.session.engine.Env().Logger.Info("a coll component is not used on a communicator", "component", o.Component, "id", c.spec.ID, "err", failed)
 	return nil, err
 }
 

@@ -115,7 +115,7 @@ func TestWithoutATransportTheReasonIsTheMissingOnes(t *testing.T) {
 	ranks(t, 2, inWorld(func(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 		err := c.Send(ctx, nil, 1-c.Rank(), 0)
 		return must(errors.Is(err, mpi.ErrTransport) && strings.Contains(err.Error(),
-			"no transport reaches the process: shm: unavailable: /nonexistent is no directory (set btl.shm.dir to a directory in memory)"), "%v", err)
+			"no transport reaches the process: shm: unavailable: /nonexistent is not a directory (set btl.shm.dir to a directory in memory)"), "%v", err)
 	}), "btl=^tcp", "btl.shm.dir=/nonexistent")
 }
 

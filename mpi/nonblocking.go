@@ -145,7 +145,7 @@ func (k *collective) tagIsFree() error {
 	e.Lock()
 	defer e.Unlock()
 	if list := k.started.list; len(list) > 0 && k.begun-list[0].call.Turn > coll.MaxTag {
-		return fmt.Errorf("%w: a nonblocking collective is under way since %d others; wait for it", ErrPending, k.begun-list[0].call.Turn)
+		return fmt.Errorf("%w: %d collectives have begun since a nonblocking one that is still in progress; wait for it", ErrPending, k.begun-list[0].call.Turn)
 	}
 	return nil
 }

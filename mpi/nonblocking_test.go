@@ -402,7 +402,7 @@ func TestNonblockingCollectiveThatBreaksInOneMemberEndsInAll(t *testing.T) {
 						return fmt.Errorf("waiting for it where it panicked: %v", err)
 					}
 				case err != nil && !strings.Contains(err.Error(), "rank 2"):
-					return fmt.Errorf("waiting for the others: %v, want that rank 2 takes part in none", err)
+					return fmt.Errorf("waiting for the others: %v, want that rank 2 no longer takes part", err)
 				}
 				if otherErr != nil { // it may have been over
 					otherErr = wants("one more under way", otherErr, mpi.ErrBroken)

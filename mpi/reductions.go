@@ -103,7 +103,7 @@ func reducible[T any](op Op[T]) error {
 		return err
 	}
 	if op.apply == nil {
-		return fmt.Errorf("%w: the zero Op, or that of NewOp(nil), is no operation; use Sum or another constructor", ErrUnsupported)
+		return fmt.Errorf("%w: the zero Op, or that of NewOp(nil), is not an operation; use Sum or another constructor", ErrUnsupported)
 	}
 	return nil
 }

@@ -274,7 +274,7 @@ func (s *Session) pset(ctx context.Context, name string) (bootstrap.PsetInfo, er
 	source, ok := framework.As[bootstrap.PsetSource](s.engine.Client())
 	if !ok {
 		names := s.engine.identity.Psets()
-		return bootstrap.PsetInfo{}, fmt.Errorf("%w: %q; the nearest is %s; there are %s", ErrPset, name,
+		return bootstrap.PsetInfo{}, fmt.Errorf("%w: %q; the nearest is %s; the sets are %s", ErrPset, name,
 			framework.Nearest(name, names), strings.Join(names, ", "))
 	}
 	ctx, cancel := s.engine.Bound(background(ctx))

@@ -68,7 +68,7 @@ func (c *Comm) ranksOf(g *Group) ([]int, error) {
 	for i, p := range g.procs() {
 		rank, ok := in[p]
 		if !ok {
-			return nil, fmt.Errorf("%w: %s is no member of the communicator", ErrGroup, p)
+			return nil, fmt.Errorf("%w: %s is not a member of the communicator", ErrGroup, p)
 		}
 		ranks[i] = rank
 	}
@@ -128,7 +128,7 @@ func (c *Comm) divide(ctx context.Context, mine choice, want []int) (d *Comm, er
 	at, _ := slices.BinarySearch(colors, mine.color)
 	ranks := part(all, mine.color)
 	if want != nil && !slices.Equal(ranks, want) {
-		return nil, fmt.Errorf("%w: the members passed different groups: this one ranks %v, where %v came together", ErrGroup, want, ranks)
+		return nil, fmt.Errorf("%w: the members passed different groups: this one passed ranks %v, but ranks %v joined it", ErrGroup, want, ranks)
 	}
 	return c.sub(all, ranks, ids[at])
 }

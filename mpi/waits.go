@@ -4,8 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -14,6 +14,7 @@ import (
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/stderr"
 	"github.com/ferrympi/ferry/pml"
 )
 
@@ -50,7 +51,7 @@ const (
 // user wants to know. Standard error may block.
 func (e *engine) Dump(how string) {
 	if !e.opened.Load() { // waiting for its end could make that wait for us
-		go os.Stderr.WriteString("ferry: this process opens its first session\n")
+		go io.WriteString(stderr.Writer{}, "ferry: this process is opening its first session\n")
 		return
 	}
 	w := e.waiting()
@@ -74,7 +75,7 @@ func (e *engine) Dump(how string) {
 	}
 	b.WriteString(w.Queues)
 	b.WriteString(w.Stacks)
-	go os.Stderr.WriteString(b.String())
+	go io.WriteString(stderr.Writer{}, b.String())
 }
 
 // waiting returns what this process waits for.
@@ -92,8 +93,8 @@ func (e *engine) waiting() waiting {
 	for _, m := range e.Upper() {
 		x, err := e.inspect(m)
 		if err != nil {
-			w.Waits = append(w.Waits, wait{What: fmt.Sprintf("hangs in a transport: the queues of pml %s are not known", m.Name)})
-			fmt.Fprintf(&b, "  the queues of pml %s are not known: %v\n", m.Name, err)
+			w.Waits = append(w.Waits, wait{What: fmt.Sprintf("hangs in a transport: the queues of pml %s are unknown", m.Name)})
+			fmt.Fprintf(&b, "the queues of pml %s are unknown: %v\n", m.Name, err)
 			continue
 		}
 		w.Waits = append(w.Waits, waitsOf(x, comms)...)

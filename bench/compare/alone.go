@@ -212,7 +212,7 @@ func parseCounts(output string) (map[way]float64, error) {
 	for _, pml := range counted {
 		for _, p := range policies {
 			if !(each[way{pml, p[0]}] > 0) || !(each[way{pml, p[1]}] > 0) {
-				return nil, fmt.Errorf("instructions: want those of %s under %s and %s, and not %.200q", pml, p[0], p[1], output)
+				return nil, fmt.Errorf("instructions: want those of %s under %s and %s, got %.200q", pml, p[0], p[1], output)
 			}
 		}
 	}

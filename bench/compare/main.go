@@ -78,10 +78,10 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	rows := f.String("rows", "", "only figures whose name matches `REGEXP`, where case counts if it has a capital letter")
 	f.IntVar(&o.pairs, "pairs", 7, "pairs `N` in the near state that each figure needs")
 	f.IntVar(&o.repeat, "repeat", 3, "samples `N` of each point of a plot")
-	f.DurationVar(&o.limit, "limit", 9*time.Minute, "after this `TIME`, no more samples than each figure needs at least")
+	f.DurationVar(&o.limit, "limit", 9*time.Minute, "after this `TIME`, take only the samples that each figure needs")
 	f.DurationVar(&o.timeout, "timeout", time.Minute, "`TIME` that one sample may take")
 	quick := f.Bool("quick", false, "2 pairs of each figure, 1 sample of each point")
-	f.BoolVar(&o.render, "render", false, "measure nothing: write again what follows from results.json")
+	f.BoolVar(&o.render, "render", false, "measure nothing: rewrite what is made from results.json")
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}

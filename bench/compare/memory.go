@@ -102,12 +102,12 @@ func (m *memoryRow) fill(rows []benchRow, before float64) error {
 	for _, row := range rows {
 		_, what, _ := strings.Cut(row.Bench, "/")
 		if row.Ranks != m.Ranks || row.Unit != "KiB" || !(row.Avg > 0) {
-			return fmt.Errorf("row %+v is no memory of %d ranks", row, m.Ranks)
+			return fmt.Errorf("row %+v is not the memory of %d ranks", row, m.Ranks)
 		}
 		got[what] = row.Avg / kib
 	}
 	if got["private"] == 0 || got["pss"] == 0 || got["shm"] == 0 {
-		return fmt.Errorf("want rows private, pss and shm, and not %v", got)
+		return fmt.Errorf("want rows private, pss and shm, got %v", got)
 	}
 	m.Private, m.Share, m.Shm = got["private"], got["pss"], max(0, got["shm"]-before)
 	return nil

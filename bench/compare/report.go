@@ -55,7 +55,7 @@ func parseReport(b []byte) (*report, error) {
 		w := &rep.Rows[i]
 		f, ok := known[w.Name]
 		if !ok {
-			return nil, fmt.Errorf("results: there is no figure %q any more: measure again", w.Name)
+			return nil, fmt.Errorf("results: figure %q no longer exists: measure again", w.Name)
 		}
 		w.figure = f
 	}

@@ -167,7 +167,7 @@ func parseSamples(output string, f figure) ([]sample, error) {
 		return nil, err
 	}
 	if first, last := rows[0].Size, rows[len(rows)-1].Size; f.Size != 0 && (first != f.Size || last != f.largest()) {
-		return nil, fmt.Errorf("rows of %d to %d bytes where %d to %d are wanted", first, last, f.Size, f.largest())
+		return nil, fmt.Errorf("got rows of %d to %d bytes, want %d to %d", first, last, f.Size, f.largest())
 	}
 	u := units[f.Unit]
 	var list []sample
@@ -180,10 +180,10 @@ func parseSamples(output string, f figure) ([]sample, error) {
 		case i > 0 && row.Size <= rows[i-1].Size:
 			return nil, fmt.Errorf("a row of %d bytes after one of %d", row.Size, rows[i-1].Size)
 		case row.Bench != f.Bench || row.Ranks != f.Ranks || row.Unit != u.printed:
-			return nil, fmt.Errorf("a row of %s, %d ranks, %s where %s, %d ranks, %s is wanted",
+			return nil, fmt.Errorf("got a row of %s, %d ranks, %s, want %s, %d ranks, %s",
 				row.Bench, row.Ranks, row.Unit, f.Bench, f.Ranks, u.printed)
 		case !(value > 0) || math.IsInf(value, 0):
-			return nil, fmt.Errorf("figure %g is no measurement", value)
+			return nil, fmt.Errorf("figure %g is not a measurement", value)
 		case f.hopInside() && !(row.Hop > 0):
 			return nil, errors.New("the raw hop is missing")
 		}
@@ -207,7 +207,7 @@ func largestTime(output string, ranks int) ([]sample, error) {
 	for _, l := range lines {
 		ns, err := strconv.ParseInt(l, 10, 64)
 		if err != nil || ns <= 0 {
-			return nil, fmt.Errorf("time of a rank: %q is no number of nanoseconds", l)
+			return nil, fmt.Errorf("time of a rank: %q is not a number of nanoseconds", l)
 		}
 		largest = max(largest, ns)
 	}

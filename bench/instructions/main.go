@@ -108,7 +108,7 @@ var collected = regexp.MustCompile(`(?m)^==\d+== Collected : (\d+)$`)
 func parse(out []byte) (int64, error) {
 	m := collected.FindAllSubmatch(out, -1)
 	if len(m) != 1 {
-		return 0, fmt.Errorf("no sum of callgrind's in %q", out)
+		return 0, fmt.Errorf("no callgrind total in %q", out)
 	}
 	return strconv.ParseInt(string(m[0][1]), 10, 64)
 }

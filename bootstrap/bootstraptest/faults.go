@@ -123,7 +123,7 @@ func (j *job) deathIsAnEvent() {
 				j.Fatalf("event %+v, want the death of the last life of %s with a reason", e, dead)
 			}
 		case <-j.Context().Done():
-			j.Fatalf("no event of the death of %s", dead)
+			j.Fatalf("no event reports the death of %s", dead)
 		}
 	}
 	early := j.listen(0)
@@ -241,7 +241,7 @@ func (j *job) closeAmongNews() {
 func (j *job) noEvent(ch <-chan bootstrap.Event) {
 	select {
 	case e := <-ch:
-		j.Fatalf("one event more: %+v", e)
+		j.Fatalf("an extra event: %+v", e)
 	default:
 	}
 }

@@ -125,13 +125,13 @@ func (j *job) invalidGroups() {
 	stranger := framework.Proc{Namespace: ns + "x", Rank: 1}
 	beyond := framework.Proc{Namespace: ns, Rank: 1 << 31}
 	for what, g := range map[string][]framework.Proc{
-		"empty group":             nil,
-		"caller is no member":     j.group(1),
-		"member twice":            j.group(0, 1, 0),
-		"process of another job":  append(j.group(0), stranger),
-		"rank beyond the job":     append(j.group(0), beyond),
-		"nothing but a stranger":  {stranger},
-		"caller and itself again": j.group(0, 0),
+		"empty group":            nil,
+		"caller is not a member": j.group(1),
+		"member twice":           j.group(0, 1, 0),
+		"process of another job": append(j.group(0), stranger),
+		"rank beyond the job":    append(j.group(0), beyond),
+		"only a stranger":        {stranger},
+		"caller twice":           j.group(0, 0),
 	} {
 		_, err := c.Construct(j.Context(), g, "t", nil)
 		j.Is(what+", construct", err, framework.ErrGroup)

@@ -154,7 +154,7 @@ func (c *client) readAll(r *wire.Reader) error {
 		switch m.Kind {
 		case wire.Reply, wire.Failure:
 			if !c.answered(m) {
-				return fmt.Errorf("answer to a call that is not there (id %d)", m.ID)
+				return fmt.Errorf("answer to an unknown call (id %d)", m.ID)
 			}
 		case wire.Event:
 			ev, err := wire.Decode[wire.EventBody](m.Body)
@@ -200,7 +200,7 @@ func (c *client) answered(m wire.Message) bool {
 	if call.silent != nil {
 		call.silent.Stop()
 		if m.Kind == wire.Reply {
-			c.log.Warn("bootstrap local: a call that was given up is done after all; others may count on it", "id", m.ID)
+			c.log.Warn("bootstrap local: an abandoned call has completed after all; others may rely on it", "id", m.ID)
 		}
 	}
 	call.answer <- answer{msg: m}

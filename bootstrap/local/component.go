@@ -31,7 +31,7 @@ type Params struct {
 	Rank      int    `param:"rank" default:"0" level:"developer" scope:"process" doc:"this process's rank in mpi://WORLD"`
 	Size      int    `param:"size" default:"1" level:"developer" scope:"process" doc:"processes in mpi://WORLD"`
 	Locals    string `param:"locals" default:"" level:"developer" scope:"process" doc:"the ranks on this node, such as 0-3,7; empty: all"`
-	Singleton bool   `param:"singleton" default:"false" level:"user" scope:"process" doc:"this process is by itself, although variables of a launcher are there"`
+	Singleton bool   `param:"singleton" default:"false" level:"user" scope:"process" doc:"this process runs by itself, although a launcher's variables are set"`
 
 	Select string `reads:"bootstrap"`
 }
@@ -46,7 +46,7 @@ func (component) Info() framework.Info {
 		Kind:     framework.Bootstrap,
 		Name:     "local",
 		Version:  "1.0.0",
-		Summary:  "wire-up through ferry run on one node, or none at all for a program by itself",
+		Summary:  "wire-up through ferry run on one node, or none for a program that runs by itself",
 		Priority: 10, // under every bootstrap that finds its own launcher
 	}
 }
@@ -67,8 +67,8 @@ func (component) Probe(_ context.Context, params any) framework.Verdict {
 	if p.Address != "" {
 		if name := launched.Other(os.LookupEnv); name != "" && p.Select != "local" {
 			return framework.Unavailable(
-				fmt.Sprintf("a rank of ferry run (%s) has started another launcher, and that one this process (%s is set), which local does not speak to", wire.EnvAddress, name),
-				"FERRY_BOOTSTRAP=local if it is the rank of ferry run all the same; "+launched.HowToMeet(name))
+				fmt.Sprintf("a rank of ferry run (%s) started another launcher, which started this process (%s is set), and local does not speak to it", wire.EnvAddress, name),
+				"FERRY_BOOTSTRAP=local if it is a rank of ferry run after all; "+launched.HowToMeet(name))
 		}
 		return framework.Usable()
 	}

@@ -68,18 +68,18 @@ func TestBadEnvironmentIsAConfigError(t *testing.T) {
 		t.Fatalf("good environment: %+v, %v", id, err)
 	}
 	for want, change := range map[string]func(*Params){
-		"ADDRESS":               func(p *Params) { p.Address = "tcp:host:1" },
-		"want unix:/path":       func(p *Params) { p.Address = "unix:" },
-		"NAMESPACE":             func(p *Params) { p.Namespace = "" },
-		"SIZE":                  func(p *Params) { p.Size = 0 },
-		"has 4 processes":       func(p *Params) { p.Rank = 4 },
-		"RANK is -1":            func(p *Params) { p.Rank = -1 },
-		"own rank 1":            func(p *Params) { p.Locals = "0,2" },
-		"rank 7 is beyond":      func(p *Params) { p.Locals = "0-3,7" },
-		`"a" is not a rank`:     func(p *Params) { p.Locals = "a" },
-		"runs backwards":        func(p *Params) { p.Locals = "3-1" },
-		"over the limit of":     func(p *Params) { p.Locals = "0-4294967295" },
-		"rank 1 is there twice": func(p *Params) { p.Locals = "1,0-2" },
+		"ADDRESS":                func(p *Params) { p.Address = "tcp:host:1" },
+		"want unix:/path":        func(p *Params) { p.Address = "unix:" },
+		"NAMESPACE":              func(p *Params) { p.Namespace = "" },
+		"SIZE":                   func(p *Params) { p.Size = 0 },
+		"has 4 processes":        func(p *Params) { p.Rank = 4 },
+		"RANK is -1":             func(p *Params) { p.Rank = -1 },
+		"own rank 1":             func(p *Params) { p.Locals = "0,2" },
+		"rank 7 is beyond":       func(p *Params) { p.Locals = "0-3,7" },
+		`"a" is not a rank`:      func(p *Params) { p.Locals = "a" },
+		"runs backwards":         func(p *Params) { p.Locals = "3-1" },
+		"over the limit of":      func(p *Params) { p.Locals = "0-4294967295" },
+		"rank 1 is listed twice": func(p *Params) { p.Locals = "1,0-2" },
 	} {
 		p := good
 		change(&p)

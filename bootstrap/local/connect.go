@@ -130,7 +130,7 @@ func (c *client) greet(r *wire.Reader, token string) (w wire.WelcomeBody, err er
 	case wire.Welcome:
 		w, err = wire.Decode[wire.WelcomeBody](m.Body)
 		if err == nil && int64(w.Size) != int64(c.id.Size) {
-			err = fmt.Errorf("%s says %d processes, the launcher %d", wire.EnvSize, c.id.Size, w.Size)
+			err = fmt.Errorf("%s says %d processes, the launcher says %d", wire.EnvSize, c.id.Size, w.Size)
 		}
 		return w, err
 	}

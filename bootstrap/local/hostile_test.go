@@ -130,15 +130,15 @@ func TestHostileConnectionsDisturbNobody(t *testing.T) {
 		{what: "half a length", bytes: []byte{0, 0}, half: true},
 		{what: "half a hello", bytes: good[:len(good)/2], half: true},
 		{what: "a frame too large for a stranger", bytes: oversized},
-		{what: "CBOR that is no message", bytes: append([]byte{0, 0, 0, 3}, 0xff, 0xff, 0xff)},
+		{what: "CBOR that is not a message", bytes: append([]byte{0, 0, 0, 3}, 0xff, 0xff, 0xff)},
 		{what: "a request before the hello", bytes: frame(wire.Psets, 1, wire.Empty{})},
 		{what: "a hello without its body", bytes: frame(wire.Hello, 0, wire.Empty{})},
 		{what: "a wrong token", bytes: hello(t, func(h *wire.HelloBody) { h.Token = strings.Repeat("0", len(h.Token)) }, params), refusal: "wrong token"},
 		{what: "no token", bytes: hello(t, func(h *wire.HelloBody) { h.Token = "" }, params), refusal: "wrong token"},
-		{what: "another version", bytes: hello(t, func(h *wire.HelloBody) { h.Version++ }, params), refusal: "build both from the same"},
+		{what: "another version", bytes: hello(t, func(h *wire.HelloBody) { h.Version++ }, params), refusal: "build both with the same"},
 		{what: "another job", bytes: hello(t, func(h *wire.HelloBody) { h.Namespace += "x" }, params), refusal: "this job is"},
 		{what: "a rank beyond the job", bytes: hello(t, func(h *wire.HelloBody) { h.Rank = 4 }, params), refusal: "rank 4 of 4"},
-		{what: "a rank that is there", bytes: hello(t, func(h *wire.HelloBody) { h.Rank = 1 }, params), refusal: "rank 1 is connected already"},
+		{what: "a rank that is there", bytes: hello(t, func(h *wire.HelloBody) { h.Rank = 1 }, params), refusal: "rank 1 is already connected"},
 	} {
 		conn := rawDial(t, params)
 		if _, err := conn.Write(c.bytes); err != nil {
@@ -158,14 +158,14 @@ func TestHostileConnectionsDisturbNobody(t *testing.T) {
 		}
 	}
 	for what, bytes := range map[string][]byte{
-		"a frame over the limit":   huge,
-		"a second hello":           good,
-		"a server's message":       frame(wire.Reply, 7, wire.Empty{}),
-		"id 0":                     frame(wire.Get, 0, wire.GetBody{}),
-		"a body of another kind":   frame(wire.Get, 1, wire.Empty{}),
-		"a value over the limit":   frame(wire.Put, 0, wire.ValuedBody{Value: make([]byte, bootstrap.MaxValue+1)}),
-		"a name over the limit":    frame(wire.Lookup, 1, wire.LookupBody{Name: strings.Repeat("x", bootstrap.MaxName+1)}),
-		"a group that is no group": frame(wire.Fence, 1, wire.JoinBody{Group: []byte{0x01}}),
+		"a frame over the limit":      huge,
+		"a second hello":              good,
+		"a server's message":          frame(wire.Reply, 7, wire.Empty{}),
+		"id 0":                        frame(wire.Get, 0, wire.GetBody{}),
+		"a body of another kind":      frame(wire.Get, 1, wire.Empty{}),
+		"a value over the limit":      frame(wire.Put, 0, wire.ValuedBody{Value: make([]byte, bootstrap.MaxValue+1)}),
+		"a name over the limit":       frame(wire.Lookup, 1, wire.LookupBody{Name: strings.Repeat("x", bootstrap.MaxName+1)}),
+		"a group that is not a group": frame(wire.Fence, 1, wire.JoinBody{Group: []byte{0x01}}),
 		"the same id twice": slices.Concat(frame(wire.Get, 1, wire.GetBody{Rank: 0, Key: "never"}),
 			frame(wire.Get, 1, wire.GetBody{Rank: 0, Key: "never"})),
 		"the id of a call that waits for one that does not": slices.Concat(frame(wire.Get, 1, wire.GetBody{Rank: 0, Key: "never"}),

@@ -62,7 +62,7 @@ func (c *client) put(ctx context.Context, body wire.ValuedBody) error {
 
 func (c *client) Get(ctx context.Context, p framework.Proc, key string) ([]byte, error) {
 	if p.Namespace != c.id.Proc.Namespace {
-		return nil, fmt.Errorf("bootstrap: get %q: %w: %s is not of this job (%s)", key, framework.ErrRank, p, c.id.Proc.Namespace)
+		return nil, fmt.Errorf("bootstrap: get %q: %w: %s is not in this job (%s)", key, framework.ErrRank, p, c.id.Proc.Namespace)
 	}
 	v, err := request[wire.ValueBody](ctx, c, "get", key, wire.Get, wire.GetBody{Rank: p.Rank, Key: key})
 	return v.Value, err

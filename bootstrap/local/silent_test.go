@@ -168,7 +168,7 @@ func TestLateAnswerDoesNotLoseTheLauncher(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
-	if line := p.log.String(); !strings.Contains(line, "done after all") {
+	if line := p.log.String(); !strings.Contains(line, "completed after all") {
 		t.Errorf("log %q", line)
 	}
 }

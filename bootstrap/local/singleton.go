@@ -84,7 +84,7 @@ func (s *singleton) Put(ctx context.Context, key string, value []byte) error {
 // Get returns what was put under key, by this process: there is no other.
 func (s *singleton) Get(ctx context.Context, p framework.Proc, key string) ([]byte, error) {
 	if p != s.id.Proc {
-		return nil, fmt.Errorf("bootstrap: get %q: %w: %s is not of this job (%s)", key, framework.ErrRank, p, s.id.Proc.Namespace)
+		return nil, fmt.Errorf("bootstrap: get %q: %w: %s is not in this job (%s)", key, framework.ErrRank, p, s.id.Proc.Namespace)
 	}
 	deadline := time.After(s.timeout)
 	for {

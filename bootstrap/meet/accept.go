@@ -148,5 +148,5 @@ func (d *door) handshake(nc net.Conn) {
 	if c.ctx.Err() != nil || h.toNonce == c.self.nonce && (errors.Is(err, io.EOF) || cutOff(err)) {
 		level = slog.LevelDebug // one of the job, that had stopped waiting
 	}
-	c.log.Log(c.ctx, level, "bootstrap meet: a connection is not let in", "from", nc.RemoteAddr().String(), "error", err)
+	c.log.Log(c.ctx, level, "bootstrap meet: a connection was refused", "from", nc.RemoteAddr().String(), "error", err)
 }

@@ -27,7 +27,7 @@ func TestEntriesThatLeadNowhere(t *testing.T) {
 		"bytes too many":                append(good.encode(), 0),
 		"makes no sense":                (&entry{nonce: 1, port: 1}).encode(),
 		"nobody answers for its entry":  good.encode(),
-		"has a Unix socket only":        unixOnly.encode(),
+		"has only a Unix socket":        unixOnly.encode(),
 		"has an address of 5 bytes":     append((&entry{nonce: 1, port: 1, addrs: []netip.Addr{{}}}).encode()[:entryHead], 5, 1, 2, 3, 4, 5),
 		"the entry is cut short in an ": append((&entry{nonce: 1, port: 1, addrs: []netip.Addr{{}}}).encode()[:entryHead], 16, 1),
 	} {

@@ -53,7 +53,7 @@ func decodeEntry(b []byte) (entry, error) {
 	case len(b) == 0:
 		return e, errors.New("the entry is empty")
 	case b[0] != version:
-		return e, fmt.Errorf("the entry has version %d, this process speaks %d: build all programs of a job from the same ferry", b[0], version)
+		return e, fmt.Errorf("the entry has version %d, this process speaks %d: build all programs of a job with the same version of ferry", b[0], version)
 	case len(b) < entryHead:
 		return e, fmt.Errorf("the entry is cut short: %d bytes", len(b))
 	case len(b) > MaxEntry:

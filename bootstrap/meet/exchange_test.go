@@ -179,7 +179,7 @@ func TestBystandersAreWaitedFor(t *testing.T) {
 	standBy := func(c *client) error {
 		b, ok := framework.As[bootstrap.Bystander](job.Clients[c.id.Proc.Rank])
 		if !ok {
-			return errors.New("it is no bystander")
+			return errors.New("it is not a bystander")
 		}
 		return b.StandBy(t.Context(), pair, "pair")
 	}

@@ -30,7 +30,7 @@ var magic = [8]byte{'f', 'e', 'r', 'r', 'y', 'm', 't', version}
 
 // errWrongKey says that who was connected to does not know the key of the entry: it is
 // somebody else.
-var errWrongKey = errors.New("who answers there does not know the key of its entry")
+var errWrongKey = errors.New("the process that answers there does not know the key of its entry")
 
 // hello is what a connector says first.
 type hello struct {

@@ -69,7 +69,7 @@ func (l *link) sendLocked(parts ...[]byte) {
 		l.unread += len(p)
 	}
 	if l.unread > maxUnread+l.allowed {
-		l.c.log.Warn("bootstrap meet: a peer does not read, its connection is dropped", "peer", l.c.procName(l.rank), "unread", l.unread)
+		l.c.log.Warn("bootstrap meet: a peer does not read; its connection is dropped", "peer", l.c.procName(l.rank), "unread", l.unread)
 		l.dropLocked()
 		return
 	}

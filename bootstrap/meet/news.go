@@ -77,7 +77,7 @@ func (c *client) flood(ev wire.EventBody, from *link) {
 func (c *client) floodBroken(b wire.BrokenBody, from *link) {
 	frame, err := wire.Encode(wire.Told, 0, b)
 	if err != nil {
-		c.log.Warn("bootstrap meet: news of a communicator that is broken is too large", "error", err)
+		c.log.Warn("bootstrap meet: the news of a broken communicator is too large", "error", err)
 		return
 	}
 	c.spread(frame, b.Event.Rank, from, (*link).news)
@@ -177,7 +177,7 @@ func (c *client) over(p *peer, reason string) {
 func (c *client) died(ev wire.EventBody, from *link) {
 	ev.Reason = wire.CutReason(ev.Reason)
 	if ev.Rank == c.id.Proc.Rank {
-		c.log.Warn("bootstrap meet: this process is taken for dead", "reason", ev.Reason)
+		c.log.Warn("bootstrap meet: this process is presumed dead", "reason", ev.Reason)
 		return
 	}
 	// Who has not met it, and has heard from the launcher, hears which life it was from those who

@@ -133,7 +133,7 @@ func (c *client) dial(p *peer) {
 // Why an attempt has failed.
 var (
 	errNoEntry = errors.New("it has published no entry: it has not opened a session yet")
-	errFinal   = errors.New("not to be tried again")
+	errFinal   = errors.New("it is not tried again")
 )
 
 // missed draws conclusions from an attempt that has failed. The caller holds place.mu.
@@ -184,7 +184,7 @@ func (c *client) attempt(ctx context.Context, rank uint32, e entry, found bool) 
 		return c.connect(ctx, rank, e, "unix", e.socket())
 	}
 	if len(e.addrs) == 0 {
-		return fmt.Errorf("it has a Unix socket only, and is on another host or in another network namespace: %w", errFinal)
+		return fmt.Errorf("it has only a Unix socket, and is on another host or in another network namespace: %w", errFinal)
 	}
 	return c.connectAny(ctx, rank, e)
 }
@@ -201,7 +201,7 @@ func (c *client) begin(p *peer, l *link) {
 	p.parcel = nil
 	if p.suspect { // it lives, but what was said before is lost
 		p.suspect = false
-		c.log.Info("bootstrap meet: a connection was lost, and is there again", "peer", c.procName(p.rank))
+		c.log.Info("bootstrap meet: a lost connection was restored", "peer", c.procName(p.rank))
 		c.failCalls(&p.doubtful, c.brokenError(p.rank))
 	}
 	waiting := p.waiting
@@ -286,7 +286,7 @@ func (c *client) suspect(p *peer, doubtful []*call) {
 			c.tidy()
 			c.review(p)
 		default:
-			c.over(p, "connection lost, and it can't be reached")
+			c.over(p, "connection lost, and the process can't be reached")
 		}
 	})
 }

@@ -23,7 +23,7 @@ import (
 func (c *client) viaGrace() time.Duration { return min(c.timeout/8, 5*time.Second) }
 
 // errDirect says that a join was not passed on.
-var errDirect = errors.New("it was not passed on")
+var errDirect = errors.New("it was not forwarded")
 
 // via returns to which process this one sends its joins of a group.
 func (c *client) via(group wire.Runs) uint32 {
@@ -81,12 +81,12 @@ func (c *client) passOn(r request, rank uint32, kind wire.Kind, b wire.JoinBody,
 		return nil
 	}
 	if rank != r.l.rank || group.Index(rank) < 0 || group.Index(c.id.Proc.Rank) < 0 {
-		join.Fail(r, wire.FailureBody{Code: wire.CodeGroup, Text: "a join goes to who leads it, or through a member"})
+		join.Fail(r, wire.FailureBody{Code: wire.CodeGroup, Text: "a join goes to its leader, or through a member"})
 		return nil
 	}
 	frame, err := wire.Encode(wire.Relay, 0, wire.RelayBody{Rank: rank, Kind: kind, Tag: b.Tag, Group: b.Group, Payload: b.Payload})
 	if err != nil {
-		return fmt.Errorf("pass on: %w", err)
+		return fmt.Errorf("forward: %w", err)
 	}
 	c.lastID++
 	leader := group[0].First

@@ -100,7 +100,7 @@ func (c *client) barrier(ctx context.Context, r *round, s *stream, mine part) er
 		return err
 	case <-ctx.Done():
 		c.setKey(r, s)
-		return fmt.Errorf("%w; another one of this process is under way", context.Cause(ctx))
+		return fmt.Errorf("%w; another one is in progress in this process", context.Cause(ctx))
 	}
 	c.setKey(r, s)
 	if err := c.enterRound(ctx, r, mine); err != nil {
@@ -225,7 +225,7 @@ func (c *client) enterRound(ctx context.Context, r *round, mine part) error {
 		limited, cancel := context.WithTimeout(ctx, keeperGrace)
 		defer cancel()
 		if err := c.entrustNow(limited, keeper); err != nil {
-			c.log.Warn("bootstrap meet: nobody else keeps what this process has put", "error", err)
+			c.log.Warn("bootstrap meet: no other process keeps the values of this one", "error", err)
 		}
 	}
 	return c.exchange.Store(ctx, r.key, wire.EncodeBody(mine))
@@ -235,7 +235,7 @@ func (c *client) enterRound(ctx context.Context, r *round, mine part) error {
 // has all.
 func (c *client) entrustNow(ctx context.Context, keeper uint32) error {
 	ask := func() error {
-		_, err := c.call(ctx, "have values kept", "", keeper, wire.Kept, wire.GetBody{Rank: c.id.Proc.Rank})
+		_, err := c.call(ctx, "have another process keep values", "", keeper, wire.Kept, wire.GetBody{Rank: c.id.Proc.Rank})
 		return err
 	}
 	if err := ask(); err != nil {
@@ -275,7 +275,7 @@ func (c *client) collect(ctx context.Context, r *round, mine part) (made bootstr
 			continue
 		}
 		if !bytes.Equal(one.Call, r.call) {
-			return made, fmt.Errorf("%w: %s has called another one at the same time, and the launcher does not tell them apart: with this exchange processes make them in the same order",
+			return made, fmt.Errorf("%w: %s called another one at the same time, and the launcher can't tell them apart: with this exchange all processes must make them in the same order",
 				framework.ErrUnsupported, p)
 		}
 		if i == 0 {
@@ -292,7 +292,7 @@ func (c *client) collect(ctx context.Context, r *round, mine part) (made bootstr
 		return made, c.missingOf(r, missing)
 	}
 	if r.kind == wire.Construct && made.ContextID == 0 {
-		return made, c.peerError(r.group[0].Rank, r.op, errors.New("it has given no context id"))
+		return made, c.peerError(r.group[0].Rank, r.op, errors.New("it gave no context id"))
 	}
 	return made, nil
 }
@@ -339,7 +339,7 @@ func (c *client) roundError(r *round, err error) error {
 		}
 	}
 	if len(missing) == 0 {
-		return join.OpError(r.op, r.tag, fmt.Errorf("%w; who has not come is not known", err))
+		return join.OpError(r.op, r.tag, fmt.Errorf("%w; it is not known who is missing", err))
 	}
 	return c.missingOf(r, missing)
 }

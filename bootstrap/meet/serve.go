@@ -80,7 +80,7 @@ func (c *client) serve(l *link, m wire.Message) error {
 	case wire.Relay:
 		b, err := wire.Decode[wire.RelayBody](m.Body)
 		if err != nil || b.Kind != wire.Fence && b.Kind != wire.Construct {
-			return fmt.Errorf("what is no fence or construct is relayed: %w", err)
+			return fmt.Errorf("only a fence or a construct is relayed: %w", err)
 		}
 		r.relayed = true
 		return c.join(r, b.Rank, b.Kind, wire.JoinBody{Tag: b.Tag, Group: b.Group, Payload: b.Payload})
@@ -238,7 +238,7 @@ func (c *client) checkGroup(op string, group []framework.Proc, tag string) (wire
 	runs := wire.MakeRuns(group)
 	err := runs.Check(c.id.Proc.Namespace, c.id.Size)
 	if err == nil && runs.Index(c.id.Proc.Rank) < 0 {
-		err = errors.New("the caller is no member")
+		err = errors.New("the caller is not a member")
 	}
 	if err != nil {
 		return nil, join.OpError(op, tag, fmt.Errorf("%w: %w", framework.ErrGroup, err))

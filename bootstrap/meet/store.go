@@ -59,7 +59,7 @@ func (c *client) Get(ctx context.Context, p framework.Proc, key string) ([]byte,
 	const op = "get"
 	switch {
 	case p.Namespace != c.id.Proc.Namespace:
-		return nil, join.OpError(op, key, fmt.Errorf("%w: %s is not of this job (%s)", framework.ErrRank, p, c.id.Proc.Namespace))
+		return nil, join.OpError(op, key, fmt.Errorf("%w: %s is not in this job (%s)", framework.ErrRank, p, c.id.Proc.Namespace))
 	case int64(p.Rank) >= int64(c.id.Size):
 		return nil, join.OpError(op, key, fmt.Errorf("%w: the job has %d processes", framework.ErrRank, c.id.Size))
 	}
@@ -100,7 +100,7 @@ func (c *client) Get(ctx context.Context, p framework.Proc, key string) ([]byte,
 }
 
 // errKept ends a call whose answer somebody else has.
-var errKept = errors.New("somebody else keeps the value")
+var errKept = errors.New("another process keeps the value")
 
 // connected reports whether a request can go to rank at once.
 func (c *client) connected(rank uint32) bool {
@@ -127,7 +127,7 @@ func (c *client) fromKeepers(ctx context.Context, rank uint32, key string, d tim
 	defer cancel()
 	var newest uint64
 	for _, keeper := range c.keepersOf(rank) {
-		m, err := c.call(ctx, "get what is kept", key, keeper, wire.Kept, wire.GetBody{Rank: rank, Key: key})
+		m, err := c.call(ctx, "get a kept value", key, keeper, wire.Kept, wire.GetBody{Rank: rank, Key: key})
 		if err != nil {
 			continue
 		}
@@ -164,7 +164,7 @@ func (c *client) get(r request, b wire.GetBody) {
 	switch v, ok := c.put.Get(b.Key); {
 	case c.closed || r.l.lost:
 	case b.Rank != c.id.Proc.Rank:
-		join.Fail(r, wire.FailureBody{Code: wire.CodeRank, Text: "a Get goes to who puts"})
+		join.Fail(r, wire.FailureBody{Code: wire.CodeRank, Text: "a Get goes to the process that put the value"})
 	case ok:
 		r.Answer(wire.Reply, v)
 	default:

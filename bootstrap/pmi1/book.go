@@ -82,7 +82,7 @@ func encode(name string, value []byte, room int) (ports []string) {
 	return ports
 }
 
-var errPart = errors.New("it is cut, or nothing that a ferry program has published there")
+var errPart = errors.New("it is cut short, or no ferry program published it")
 
 // decodeHead takes the first part of a value apart.
 func decodeHead(port string) (count int, check string, part []byte, err error) {

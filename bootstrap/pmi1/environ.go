@@ -115,7 +115,7 @@ func number(lookup func(string) (string, bool), name string, least int) (n int, 
 		return 0, false, nil
 	}
 	if n, err = strconv.Atoi(text); err != nil || n < least {
-		return 0, true, fmt.Errorf("%s=%q is no number of %d or more", name, text, least)
+		return 0, true, fmt.Errorf("%s=%q is not a number of at least %d", name, text, least)
 	}
 	return n, true, nil
 }
@@ -138,10 +138,10 @@ func checkInherited(fd int) error {
 	const meant = "it was meant for a process that started this one"
 	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
 	if err != nil {
-		return fmt.Errorf("%s=%d is no open descriptor: %s", envFD, fd, meant)
+		return fmt.Errorf("%s=%d is not an open descriptor: %s", envFD, fd, meant)
 	}
 	if kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE); err != nil || kind != unix.SOCK_STREAM || flags&unix.FD_CLOEXEC != 0 {
-		return fmt.Errorf("%s=%d is no connection that was handed to this process: %s", envFD, fd, meant)
+		return fmt.Errorf("%s=%d is not a connection that was handed to this process: %s", envFD, fd, meant)
 	}
 	return nil
 }

@@ -140,7 +140,7 @@ func TestDescriptorMeantForAParentIsNotUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(ours)
-	for fd, want := range map[int]string{1 << 20: "no open descriptor", int(file.Fd()): "no connection", ours: "no connection"} {
+	for fd, want := range map[int]string{1 << 20: "not an open descriptor", int(file.Fd()): "not a connection", ours: "not a connection"} {
 		t.Setenv(envFD, strconv.Itoa(fd))
 		if v := probe(new(Params)); v.Status != framework.StatusUnavailable || !strings.Contains(v.Reason, want) {
 			t.Errorf("descriptor %d: %v, want %q", fd, v, want)

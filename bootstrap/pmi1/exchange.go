@@ -71,7 +71,7 @@ func (x exchanging) Fetch(ctx context.Context, p framework.Proc, key string) ([]
 	if err != nil || len(value) > meet.MaxPart {
 		return nil, false, &framework.TransportError{
 			Component: "bootstrap pmi1", Peer: "the launcher", Op: "get " + putKey(p.Rank, key),
-			Err: fmt.Errorf("%s: it is nothing that a ferry program has put there", wire.Quote("value="+text)),
+			Err: fmt.Errorf("%s: no ferry program put it there", wire.Quote("value="+text)),
 		}
 	}
 	return value, true, nil
@@ -85,7 +85,7 @@ func (x exchanging) Barrier(group []framework.Proc, _ time.Duration) error {
 	}
 	name := barrierGroup(group, x.p.id.Size)
 	if len(name) > wire.MaxGroup {
-		return fmt.Errorf("%w: bootstrap pmi1: a barrier of these %d processes takes %d bytes, and %d are the limit; set bootstrap.pmi1.exchange to meet",
+		return fmt.Errorf("%w: bootstrap pmi1: a barrier of these %d processes takes %d bytes, and the limit is %d; set bootstrap.pmi1.exchange to meet",
 			framework.ErrUnsupported, len(group), len(name), wire.MaxGroup)
 	}
 	return x.p.wire.Barrier(context.Background(), name)

@@ -28,7 +28,7 @@ func patience(f pmi1test.Fault) time.Duration {
 // faults are what a server may do instead of answering, with what the error then says.
 func faults(cmd, field string) map[string]pmi1test.Fault {
 	f := map[string]pmi1test.Fault{
-		"no whole answer":  {Cmd: cmd},
+		"no complete answer":  {Cmd: cmd},
 		"closed":           {Cmd: cmd, Close: true},
 		"Segmentation":     {Cmd: cmd, Say: "Segmentation fault\n"},
 		"is cut":           {Cmd: cmd, Say: "cmd=half", Close: true},
@@ -60,7 +60,7 @@ func TestServerThatFailsIsAnErrorOfOpen(t *testing.T) {
 			if !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s, %q: got %v", cmd, want, err)
 			}
-			if errors.Is(err, framework.ErrTimeout) != (want == "no whole answer") && want != "over 4096" {
+			if errors.Is(err, framework.ErrTimeout) != (want == "no complete answer") && want != "over 4096" {
 				t.Errorf("%s, %q: a timeout? %v", cmd, want, err)
 			}
 		}
@@ -202,16 +202,16 @@ func TestForeignEntryIsNotTaken(t *testing.T) {
 		want string
 		more string // of part 1
 	}{
-		{port: "tag#0$port#1234$", want: "cut, or nothing"},
-		{port: "0.00000000.", want: "cut, or nothing"},
-		{port: "1..", want: "cut, or nothing"},
-		{port: "1.00000000.00", want: "cut, or nothing"},
-		{port: encode(name+"x", []byte("x"), 9)[0], want: "cut, or nothing"},
+		{port: "tag#0$port#1234$", want: "cut short, or no"},
+		{port: "0.00000000.", want: "cut short, or no"},
+		{port: "1..", want: "cut short, or no"},
+		{port: "1.00000000.00", want: "cut short, or no"},
+		{port: encode(name+"x", []byte("x"), 9)[0], want: "cut short, or no"},
 		{port: two[0], want: "a part is missing"},
 		{port: two[0], want: "look up " + name + "/1", more: "?"},
 		{port: two[0], want: "look up " + name + "/1", more: encode(name, []byte("ab"), 1)[1]}, // of another value
-		{port: two[0], want: "cut, or nothing", more: two[1][:len(two[1])-2]},
-		{port: long[0], want: "cut, or nothing", more: long[1]},
+		{port: two[0], want: "cut short, or no", more: two[1][:len(two[1])-2]},
+		{port: long[0], want: "cut short, or no", more: long[1]},
 	} {
 		s.Publish(name, c.port)
 		if c.more != "" {

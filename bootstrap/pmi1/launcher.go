@@ -26,7 +26,7 @@ func (l *launcher) Identity() bootstrap.Identity {
 }
 
 // errFinished is why nothing can be asked any more.
-var errFinished = errors.New("this process has said goodbye to its launcher, as it must when its last session closes: what it did not learn before it can't learn any more; keep a session open for as long as there are processes to meet")
+var errFinished = errors.New("this process has left its launcher, as it must when its last session closes, and can no longer look up other processes; keep a session open for as long as there are processes to meet")
 
 // usable says why the server can't be asked; nil if it can.
 func (l *launcher) usable(op, peer string) error {

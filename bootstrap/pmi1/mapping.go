@@ -71,11 +71,11 @@ func parseMapping(text string) ([]block, error) {
 	for {
 		inside, after, ok := strings.Cut(strings.TrimPrefix(rest, "("), ")")
 		if !ok || rest[0] != '(' {
-			return nil, fmt.Errorf("process mapping %.80q: block %d is cut", text, len(blocks)+1)
+			return nil, fmt.Errorf("process mapping %.80q: block %d is cut short", text, len(blocks)+1)
 		}
 		b, ok := parseBlock(inside)
 		if !ok {
-			return nil, fmt.Errorf("process mapping %.80q: block %d is no (NODE,NODES,RANKS)", text, len(blocks)+1)
+			return nil, fmt.Errorf("process mapping %.80q: block %d is not (NODE,NODES,RANKS)", text, len(blocks)+1)
 		}
 		blocks = append(blocks, b)
 		if after == "" {

@@ -73,7 +73,7 @@ func TestWithoutServerInTheEnvironment(t *testing.T) {
 	}
 	probe(t, defaults, framework.StatusUnavailable, "PMIX_NAMESPACE is not set", "srun --mpi=pmix")
 	t.Setenv("PMIX_RANK", "3")
-	probe(t, defaults, framework.StatusUnavailable, "not PMIX_NAMESPACE, PMIX_SERVER_URI*", "mpirun")
+	probe(t, defaults, framework.StatusUnavailable, "missing: PMIX_NAMESPACE, PMIX_SERVER_URI*", "mpirun")
 }
 
 // TestServerBesideAPortIsNotAGuess: nothing tells which launcher is nearer, so that the
@@ -91,7 +91,7 @@ func TestServerBesideAPortIsNotAGuess(t *testing.T) {
 	probe(t, &Params{Library: lib}, framework.StatusUsable, "", "")
 	os.Unsetenv("PMI_FD")
 	t.Setenv("SLURM_TASK_PID", strconv.Itoa(os.Getpid()))
-	probe(t, &Params{Library: lib}, framework.StatusUnavailable, "PMIX_NAMESPACE is of a launcher around srun", "srun --mpi=pmix")
+	probe(t, &Params{Library: lib}, framework.StatusUnavailable, "PMIX_NAMESPACE comes from a launcher around srun", "srun --mpi=pmix")
 	t.Setenv("PMIX_NAMESPACE", "slurm.pmix.7.0")
 	probe(t, &Params{Library: lib}, framework.StatusUsable, "", "")
 	probe(t, &Params{Library: lib, Singleton: true}, framework.StatusUnavailable, "bootstrap.local.singleton", "")
@@ -166,7 +166,7 @@ func TestHangingLibraryEndsWithItsCaller(t *testing.T) {
 		t.Errorf("got %v, %v", c, err)
 	}
 	// The first one may still succeed.
-	if _, err := Component().Open(t.Context(), bootstrap.Env{Params: p}); !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "initialises libpmix once") {
+	if _, err := Component().Open(t.Context(), bootstrap.Env{Params: p}); !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "initialise libpmix only once") {
 		t.Errorf("once more: %v", err)
 	}
 	spoiled = nil
@@ -236,12 +236,12 @@ func TestIdentityIsWhatTheServerSays(t *testing.T) {
 		"(type 3)":                               {me, pmixc.Value{Kind: pmixc.Text, Type: 3}, "2"},
 		"this is rank 9":                         {pmixc.Proc{Namespace: "job", Rank: 9}, size, "2"},
 		"not this process, rank 2":               {me, size, "0,1"},
-		`"8" is no rank of 8`:                    {me, size, "2,8"},
-		`"" is no rank of 8`:                     {me, size, "2,"},
-		`"0-3" is no rank of 8`:                  {me, size, "0-3"},
-		"one is there twice":                     {me, size, "2,3,2"},
-		`"-1" is no rank`:                        {me, size, "2,-1"},
-		`"4294967296" is no rank`:                {me, size, "2,4294967296"},
+		`"8" is not a rank of 8`:                 {me, size, "2,8"},
+		`"" is not a rank of 8`:                  {me, size, "2,"},
+		`"0-3" is not a rank of 8`:               {me, size, "0-3"},
+		"one is listed twice":                    {me, size, "2,3,2"},
+		`"-1" is not a rank`:                     {me, size, "2,-1"},
+		`"4294967296" is not a rank`:             {me, size, "2,4294967296"},
 		strings.Repeat("x", 100) + `"... are on`: {me, size, strings.Repeat("x", 5000)},
 	} {
 		if _, err := identity(c.me, c.size, c.peers); err == nil || !strings.Contains(err.Error(), want) {

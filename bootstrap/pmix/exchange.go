@@ -63,7 +63,7 @@ const partKey = "ferry.part."
 
 // Fetch implements meet.Exchange. What is not on this node is asked for at its own.
 func (x exchanging) Fetch(ctx context.Context, p framework.Proc, key string) ([]byte, bool, error) {
-	op := fmt.Sprintf("get what %v has put", p)
+	op := fmt.Sprintf("get the value of %v", p)
 	if err := x.usable(op); err != nil {
 		return nil, false, err
 	}
@@ -80,7 +80,7 @@ func (x exchanging) Fetch(ctx context.Context, p framework.Proc, key string) ([]
 	case err != nil:
 		return nil, false, failed(ctx, op, err)
 	case v.Kind != pmixc.Text || len(v.Bytes) > meet.MaxPart:
-		return nil, false, failed(ctx, op, fmt.Errorf("it is no part: type %d, %d bytes", v.Type, len(v.Bytes)))
+		return nil, false, failed(ctx, op, fmt.Errorf("it is not a part: type %d, %d bytes", v.Type, len(v.Bytes)))
 	}
 	return v.Bytes, true, nil
 }

@@ -85,7 +85,7 @@ func (p *process) ask(ctx context.Context, proc framework.Proc, wait time.Durati
 		return err
 	}
 	if v.Kind != pmixc.Text || len(v.Bytes) > meet.MaxEntry {
-		return fmt.Errorf("what it has put is no entry: type %d, %d bytes", v.Type, len(v.Bytes))
+		return fmt.Errorf("what it has put is not an entry: type %d, %d bytes", v.Type, len(v.Bytes))
 	}
 	p.mu.Lock()
 	p.known[proc] = v.Bytes

@@ -59,7 +59,7 @@ func identity(me pmixc.Proc, size pmixc.Value, peers string) (bootstrap.Identity
 	}
 	at, ok := slices.BinarySearch(locals, me.Rank)
 	if !ok {
-		return id, fmt.Errorf("the server says that %s are on this node, and not this process, rank %d", quote(peers), me.Rank)
+		return id, fmt.Errorf("the server says that %s are on this node, but not this process, rank %d", quote(peers), me.Rank)
 	}
 	id.Locals, id.LocalRank, id.LocalSize = locals, at, len(locals)
 	return id, nil
@@ -71,13 +71,13 @@ func ranks(list string, size uint32) ([]uint32, error) {
 	for item := range strings.SplitSeq(list, ",") {
 		n, err := strconv.ParseUint(strings.TrimSpace(item), 10, 32)
 		if err != nil || n >= uint64(size) {
-			return nil, fmt.Errorf("the server says that %s are on this node: %s is no rank of %d", quote(list), quote(item), size)
+			return nil, fmt.Errorf("the server says that %s are on this node: %s is not a rank of %d", quote(list), quote(item), size)
 		}
 		all = append(all, uint32(n))
 	}
 	slices.Sort(all)
 	if len(slices.Compact(slices.Clone(all))) != len(all) {
-		return nil, fmt.Errorf("the server says that %s are on this node: one is there twice", quote(list))
+		return nil, fmt.Errorf("the server says that %s are on this node: one is listed twice", quote(list))
 	}
 	return all, nil
 }

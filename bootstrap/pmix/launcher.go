@@ -41,7 +41,7 @@ func (l *launcher) usable(op string) error {
 		return &framework.TransportError{Component: component, Peer: server(), Op: op, Err: errors.New("the connection is lost")}
 	case l.done:
 		return &framework.TransportError{Component: component, Peer: server(), Op: op, Err: errors.New(
-			"this process has closed its last session once, and told its launcher so: it reaches those whom it found before, and nobody else")}
+			"this process has closed its last session before, and told its launcher so: it reaches only the processes that it had found by then")}
 	}
 	return nil
 }
@@ -52,7 +52,7 @@ func (l *launcher) usable(op string) error {
 func (l *launcher) Publish(ctx context.Context, entry []byte) error {
 	const op = "publish"
 	if len(entry) > meet.MaxEntry {
-		return fmt.Errorf("%w: %s: an entry of %d bytes: the most is %d", framework.ErrUnsupported, component, len(entry), meet.MaxEntry)
+		return fmt.Errorf("%w: %s: an entry of %d bytes: the limit is %d", framework.ErrUnsupported, component, len(entry), meet.MaxEntry)
 	}
 	if err := l.usable(op); err != nil {
 		return err

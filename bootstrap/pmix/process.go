@@ -111,7 +111,7 @@ func initialize(ctx context.Context, lib *pmixc.Library) (*process, error) {
 // spoil is for a process that libpmix knows, or may come to know, and that has no launcher.
 func spoil(err error) {
 	spoiled = &framework.TransportError{Component: component, Peer: server(), Op: "connect", Err: fmt.Errorf(
-		"a process initialises libpmix once, and this one has failed to: %v", err)}
+		"a process can initialise libpmix only once, and this one failed to: %v", err)}
 }
 
 // detach is the end of a launcher. With the last one the process is done.

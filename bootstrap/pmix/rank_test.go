@@ -217,7 +217,7 @@ func reopen(ctx context.Context) error {
 				return err
 			}
 		}
-		if _, _, err := again.Find(ctx, of(3)); !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "whom it found before") {
+		if _, _, err := again.Find(ctx, of(3)); !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "had found by then") {
 			return fmt.Errorf("find of rank 3, afterwards: %w", err)
 		}
 		if err := errors.Join(again.Abort(ctx, 1, "not any more"), again.Close()); err != nil {

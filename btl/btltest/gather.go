@@ -30,7 +30,7 @@ type lent struct {
 // LocallyComplete implements btl.LocalCompletion. What is free is changed at once.
 func (l *lent) LocallyComplete() {
 	if l.calls++; l.calls > 1 {
-		l.w.Errorf("rank %d: a payload was said to be free %d times", l.from.rank, l.calls)
+		l.w.Errorf("rank %d: a payload was reported free %d times", l.from.rank, l.calls)
 		return
 	}
 	if !bytes.Equal(l.payload, l.was) {
@@ -56,7 +56,7 @@ func (p *path) lend(frame []byte, header int) (sent bool) {
 
 // returned waits until all payloads that were lent are free.
 func (p *path) returned() {
-	p.from.until("all payloads are said to be free", func() bool { return p.lent == 0 })
+	p.from.until("all payloads are reported free", func() bool { return p.lent == 0 })
 }
 
 // gather mixes Gather with Reserve and Commit, up to a full path.
@@ -72,7 +72,7 @@ func (w *world) gather() {
 			return frame, p.lend(frame, header)
 		})...)
 		p.returned()
-		p.from.until("the frames behind need the sender no more", p.Idle)
+		p.from.until("the frames after it no longer need the sender", p.Idle)
 	}
 }
 
@@ -83,7 +83,7 @@ func (w *world) gatherEnds() {
 	p.fill(5000, lend)
 	p.close()
 	if p.lent != 0 {
-		w.Fatalf("%d payloads are not free when Close has returned", p.lent)
+		w.Fatalf("%d payloads are not free when Close returns", p.lent)
 	}
 	a, b := p.from, p.to
 	if a == b {
@@ -148,7 +148,7 @@ func (s *places) at(header []byte, size int) []byte {
 func (s *places) placed(header []byte, size int) error {
 	g, end := s.guarded, len(guard)+size
 	if len(g) != end+len(guard) || !bytes.Equal(header, s.header) {
-		return fmt.Errorf("a payload of %d bytes is said to be where no place was asked for", size)
+		return fmt.Errorf("a payload of %d bytes is reported to be where no place was asked for", size)
 	}
 	if !bytes.Equal(g[:len(guard)], guard) || !bytes.Equal(g[end:], guard) {
 		return errors.New("something was written beside the place")
@@ -204,7 +204,7 @@ func (w *world) placeEnds() {
 		frame, next := pattern(round, p.limit()), pattern(round+1, 30)
 		frame[0] = byte(round)
 		p.from.until("room", func() bool { return p.lend(frame, 8) })
-		p.from.until("room for the frame behind", func() bool { return p.lend(next, 20) })
+		p.from.until("room for the next frame", func() bool { return p.lend(next, 20) })
 		p.to.until("the payload, or the end of its receive", func() bool { return len(p.to.got) > 0 || ended != nil })
 		if ended == nil {
 			p.arrive(frame, next)

@@ -54,7 +54,7 @@ func (m memoryReader) Free(buf []byte) error {
 	defer m.f.mu.Unlock()
 	number, mem := m.find(buf)
 	if mem == nil || len(buf) != len(mem) {
-		return errors.New("btl memory: this is not what Allocate has returned, or it is free already")
+		return errors.New("btl memory: Allocate did not return this, or it is free already")
 	}
 	delete(m.f.regions, number)
 	return nil

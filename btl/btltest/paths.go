@@ -94,7 +94,7 @@ func (w *world) refusedFrame() {
 	}
 	// The sender must not wait for a reader that is gone.
 	if err := a.loses(b.peer.Life, func() { p.put(pattern(1, 200)) }); errors.Is(err, framework.ErrPeerClosed) {
-		w.Fatalf("a peer that is there is said to have closed: %w", err)
+		w.Fatalf("a live peer is reported to have closed: %w", err)
 	}
 	p.close() // after PathDown it must do no harm
 	p.close()
@@ -119,7 +119,7 @@ func (w *world) closeLosesNothing() {
 			for range patience { // the last one may wait for room, which the receiver makes
 				a.poll()
 			}
-			a.until("the frames need the sender no more", p.Idle)
+			a.until("the frames no longer need the sender", p.Idle)
 		}
 		p.close()
 		if whole {

@@ -70,7 +70,7 @@ func (r *remote) expose(buf []byte, allocated bool) (d btl.Remote, ok bool) {
 		return d, false
 	}
 	if d == (btl.Remote{}) {
-		r.w.Fatalf("the description of a buffer is that of nothing")
+		r.w.Fatalf("the description of a buffer is empty")
 	}
 	err := r.canRead(d, len(buf))
 	if err != nil {
@@ -210,7 +210,7 @@ func (w *world) readGarbage() {
 			n, _ = r.read(d, int64(k%3*1000), dst[:90])
 		}
 		if n < 0 || n > 90 || !bytes.Equal(dst[90:], pattern(k, 100)[90:]) {
-			w.Fatalf("description %x: read %d of 90 bytes, or wrote behind them", d, n)
+			w.Fatalf("description %x: read %d of 90 bytes, or wrote past them", d, n)
 		}
 	}
 	harmless()

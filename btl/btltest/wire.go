@@ -195,7 +195,7 @@ func (w *wire) Poll() (n int) {
 		came, more, err := w.next()
 		if n += came; err != nil {
 			w.from.f.mu.Lock()
-			w.end(errors.New("the peer has ended the path: it made no sense of what came"))
+			w.end(errors.New("the peer closed the path: it could not make sense of what it received"))
 			w.from.f.mu.Unlock()
 			w.to.in = without(w.to.in, w)
 			w.to.env.Ended("btl memory", w.sender, "receive", err)

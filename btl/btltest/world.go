@@ -160,7 +160,7 @@ func (w *world) pair() (a, b *node) {
 // apart is pair for cases that need two processes.
 func (w *world) apart() (a, b *node) {
 	if a, b = w.pair(); a == b {
-		w.Skipf("it serves the process itself only")
+		w.Skipf("it serves only the process itself")
 	}
 	return a, b
 }
@@ -202,7 +202,7 @@ func (n *node) lose(l loss) {
 		n.w.Errorf("rank %d: a path on which Reserve has succeeded can't have never opened: %w", n.rank, l.err)
 	}
 	if p != nil && p.lent > 0 {
-		n.w.Errorf("rank %d: %d payloads were not free when it was said that the path had ended: %w", n.rank, p.lent, l.err)
+		n.w.Errorf("rank %d: %d payloads were not free when the end of the path was reported: %w", n.rank, p.lent, l.err)
 	}
 	n.lost = append(n.lost, l)
 	n.notify()
@@ -218,11 +218,11 @@ func (n *node) loses(peer framework.Life, try func()) error {
 	var te *framework.TransportError
 	switch {
 	case len(lost) != 1:
-		n.w.Fatalf("rank %d: %d upcalls told of an end, want one: %v", n.rank, len(lost), lost)
+		n.w.Fatalf("rank %d: %d upcalls reported an end, want one: %v", n.rank, len(lost), lost)
 	case lost[0].peer != peer:
 		n.w.Fatalf("rank %d: lost %v, want %v", n.rank, lost[0].peer, peer)
 	case !errors.As(err, &te) || te.Component == "" || te.Op == "" || te.Err == nil:
-		n.w.Fatalf("rank %d: lost with %v, which is no whole TransportError", n.rank, err)
+		n.w.Fatalf("rank %d: lost with %v, which is not a complete TransportError", n.rank, err)
 	}
 	return err
 }

@@ -63,7 +63,7 @@ func (m *module) Blob() []byte { return []byte{} } // nobody needs an address to
 // Reach: nobody but the process itself.
 func (m *module) Reach(peer framework.Peer) error {
 	if peer.Proc != m.env.Identity.Proc {
-		return btl.NotMeant("serves the process itself only")
+		return btl.NotMeant("serves only the process itself")
 	}
 	return nil
 }

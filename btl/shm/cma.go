@@ -52,7 +52,7 @@ func vmError(err error, pid uint32) error {
 	case errors.Is(err, unix.ENOSYS):
 		why = "the kernel or a seccomp filter does not have the call"
 	case errors.Is(err, unix.EFAULT):
-		why = "there is no such memory: it has been freed, or this process is another one than the peer"
+		why = "there is no such memory: it has been freed, or this process is not the peer"
 	default:
 		why = "unexpected"
 	}

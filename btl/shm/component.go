@@ -67,7 +67,7 @@ func (c component) Probe(_ context.Context, p any) framework.Verdict {
 	}
 	dir := p.(*params).Dir
 	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
-		return framework.Unavailable(fmt.Sprintf("%s is no directory", dir), "set btl.shm.dir to a directory in memory")
+		return framework.Unavailable(fmt.Sprintf("%s is not a directory", dir), "set btl.shm.dir to a directory in memory")
 	}
 	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
 		return framework.Unavailable(fmt.Sprintf("%s: %v", dir, err), "set btl.shm.dir to a directory where you may write")
@@ -122,7 +122,7 @@ func (c component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 			m.scarce("btl shm: slower, because a file takes the place of shared memory", m.overflowPath(name), err)
 			err = nil
 		} else {
-			err = fmt.Errorf("%w; nor in btl.shm.fallback_dir: %w", err, second)
+			err = fmt.Errorf("%w; btl.shm.fallback_dir has no room either: %w", err, second)
 		}
 	}
 	if short(err) {

@@ -5,7 +5,7 @@ import (
 	"runtime/debug"
 )
 
-var errCut = errors.New("the peer has cut its segment short")
+var errCut = errors.New("the peer truncated its segment")
 
 // guarded calls f, which touches a peer's segment. Any process of the user can cut the
 // file short at any time, and touching what was behind the end is a fault: an error

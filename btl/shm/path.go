@@ -164,7 +164,7 @@ func (e *endpoint) check() bool {
 	case e.far.box.Closed():
 		e.peerGone("send")
 	case e.slot.State() == inbox.Refused:
-		e.down("send", errors.New("the peer has ended the path: it made no sense of what came"))
+		e.down("send", errors.New("the peer closed the path: it could not make sense of what it received"))
 	default: // it is listed again if it still finds no room
 		return false
 	}

@@ -33,7 +33,7 @@ func (r *remote) closed() (closed bool) {
 // checkName says whether a peer's word is a name of a segment.
 func checkName(name string) error {
 	if name == "" || filepath.Base(name) != name {
-		return fmt.Errorf("%q is no segment name", name)
+		return fmt.Errorf("%q is not a segment name", name)
 	}
 	return nil
 }

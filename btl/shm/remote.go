@@ -131,7 +131,7 @@ func (m *module) CanRead(peer framework.Life, r btl.Remote, size int64) error {
 		return err
 	}
 	if size < 0 || uint64(size) > d.length {
-		return fmt.Errorf("the peer describes %d bytes, and %d are to be read", d.length, size)
+		return fmt.Errorf("the peer describes %d bytes, but %d are to be read", d.length, size)
 	}
 	if d.number != 0 {
 		if err = m.usable(s, wayMemory, size); err == nil {

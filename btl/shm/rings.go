@@ -115,7 +115,7 @@ func (m *module) ringMemory() (ringMemory, error) {
 		r, err = m.overflow.takeRing(m.ring)
 	}
 	if err != nil {
-		return r, fmt.Errorf("%w; nor in btl.shm.fallback_dir: %w", full, err)
+		return r, fmt.Errorf("%w; btl.shm.fallback_dir has no room either: %w", full, err)
 	}
 	r.how |= inbox.Overflow
 	return r, nil

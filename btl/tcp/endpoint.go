@@ -26,7 +26,7 @@ func (m *module) Reach(peer framework.Peer) error {
 
 func (m *module) reach(peer framework.Peer) (*blob, error) {
 	if peer.Proc == m.env.Identity.Proc {
-		return nil, btl.NotMeant("serves other processes only")
+		return nil, btl.NotMeant("serves only other processes")
 	}
 	card, err := decodeBlob(peer.Blob)
 	if err != nil {

@@ -236,7 +236,7 @@ func steadinessOf(t *testing.T, out string) (s steadiness) {
 	t.Helper()
 	s.said = out
 	for line := range strings.Lines(out) {
-		if strings.Contains(line, "not let in") {
+		if strings.Contains(line, "connection was refused") {
 			s.logged++
 		}
 		var ns int64

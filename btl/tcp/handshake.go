@@ -94,7 +94,7 @@ func (l limits) plausible() bool {
 
 func checkMagic(b []byte) error {
 	if [7]byte(b) != [7]byte(magic[:7]) {
-		return fmt.Errorf("something else than ferry answers there")
+		return fmt.Errorf("something other than ferry answers there")
 	}
 	if b[7] != version {
 		return fmt.Errorf("it speaks version %d, and this program version %d", b[7], version)
@@ -118,7 +118,7 @@ var outcomes = map[outcome]string{
 	accepted: "accepted", crossed: "both ends have called", gone: "the path has ended there",
 	stranger:  "a different process answers there, or one that does not know this job",
 	otherwise: "another btl.tcp.security",
-	unknown:   "this process's card has not come there",
+	unknown:   "this process's card has not arrived there",
 }
 
 // answer is what an acceptor says. Little-endian: magic, u8 security, u8 outcome, u16 and u32

@@ -60,7 +60,7 @@ func TestStrangersAreTurnedAwayAndLoggedOnce(t *testing.T) {
 	c.Write(good.encode()[:50])
 	c.Close()
 	j.until("a cut greeting is turned away", func() bool { return b.strangers == 6 })
-	if n := b.lines("not let in"); n != 1 {
+	if n := b.lines("connection was refused"); n != 1 {
 		t.Errorf("%d lines in the log:\n%s", n, b.log.String())
 	}
 	if len(b.guests) != 0 || len(b.pairs) != 1 {
@@ -160,7 +160,7 @@ func TestManyStrangersTakeFewDescriptorsAndTheJobGoesOn(t *testing.T) {
 	// Who says nothing is not waited for.
 	b.begun = b.begun.Add(-guestTimeout)
 	j.until("silent strangers are turned away", func() bool { return len(b.guests) == 0 })
-	if n := b.lines("not let in"); n != 1 {
+	if n := b.lines("connection was refused"); n != 1 {
 		t.Errorf("%d lines in the log", n)
 	}
 }

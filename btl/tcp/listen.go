@@ -193,7 +193,7 @@ func (g *guest) turnAway(why string) {
 	g.close()
 	m := g.m
 	if m.strangers++; m.strangers == 1 {
-		m.env.Logger.Warn("btl tcp: a connection was not let in; further ones are only counted", "from", g.from.String(), "reason", why)
+		m.env.Logger.Warn("btl tcp: a connection was refused; further ones are only counted", "from", g.from.String(), "reason", why)
 	}
 }
 
@@ -248,7 +248,7 @@ func (g *guest) greeted(b []byte) {
 	case m.security != encrypted && b[0] == recordHandshake:
 		out, err = otherwise, m.security.differs(encrypted)
 	case err == nil && h.security == encrypted && m.security == encrypted && m.tunnelAt(g.fd) == nil:
-		err = errors.New("it says that it encrypts, and does not")
+		err = errors.New("it says that it encrypts, but does not")
 	}
 	if err != nil {
 		if g.send((&answer{security: m.security, outcome: out}).encode()) { // it says which version speaks here

@@ -100,7 +100,7 @@ func TestPayloadThatTakesManyPollsIsPlacedOrDropped(t *testing.T) {
 			t.Fatal("no room")
 		}
 		j.send(e, []byte("behind"))
-		j.until("the frame behind", func() bool { return len(b.got) == got+1 })
+		j.until("the next frame", func() bool { return len(b.got) == got+1 })
 		j.until("the payload is free", func() bool { return free.calls == 1 })
 		switch {
 		case ends && (b.placed != placed || !slices.Equal(dst, was)):

@@ -137,7 +137,7 @@ func (g *guest) pinned(life framework.Life) bool {
 		g.held, g.visit = v.received, nil
 		m.at(m.clock + cardEvery)
 	case g.send(v.reply(answer{security: m.security, outcome: unknown})):
-		g.turnAway(fmt.Sprintf("the card of %v has not come", v.caller))
+		g.turnAway(fmt.Sprintf("the card of %v has not arrived", v.caller))
 	}
 	return false
 }

@@ -182,7 +182,7 @@ func TestCallerWaitsForItsCardAndIsRefusedWithoutOne(t *testing.T) {
 	if err := c.lost[0]; !errors.Is(err, btl.ErrNeverOpened) || !strings.Contains(err.Error(), outcomes[unknown]) {
 		t.Error(err)
 	}
-	if b.lines("has not come") != 1 {
+	if b.lines("has not arrived") != 1 {
 		t.Error(b.log.String())
 	}
 }
@@ -258,7 +258,7 @@ func TestHostileBytesInPlaceOfTLSAreTurnedAway(t *testing.T) {
 	b.begun = b.begun.Add(-guestTimeout)
 	j.until("it is turned away", func() bool { return len(b.guests) == 0 })
 	j.closedBy(b, c)
-	if n := b.lines("not let in"); n != 1 {
+	if n := b.lines("connection was refused"); n != 1 {
 		t.Errorf("%d lines in the log:\n%s", n, b.log.String())
 	}
 	j.send(e, []byte("still here"))

@@ -232,7 +232,7 @@ func (w wire) Write(b []byte) (int, error) {
 		return t.file.Write(b)
 	}
 	if len(t.out) > mostAnswers {
-		return 0, fmt.Errorf("%w: TLS is asked for answers that are not read", errDamaged)
+		return 0, fmt.Errorf("%w: the peer makes TLS answer, and reads no answers", errDamaged)
 	}
 	t.out = append(t.out, b...)
 	return len(b), nil

@@ -174,7 +174,7 @@ func (x *Instance) has(seat, at int, c *coll.Call) (bool, error) {
 		}
 		// It may have posted both meanwhile.
 		if ahead = int32(atomic.LoadUint32(&l.posted) - x.round); ahead < 0 {
-			return false, fmt.Errorf("rank %d has gone on and gave nothing: members must pass equal arguments", x.ranks[seat])
+			return false, fmt.Errorf("rank %d went on and contributed nothing: members must pass equal arguments", x.ranks[seat])
 		}
 	}
 	x.looks = 0

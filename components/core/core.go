@@ -20,20 +20,20 @@ type CID struct {
 
 // Coll is the group coll: what belongs to no one collective component.
 type Coll struct {
-	Force []string `param:"force" default:"" level:"tuner" scope:"communicator" doc:"what collective operations do, in place of what is chosen by size: OPERATION=COMPONENT or OPERATION=COMPONENT:ALGORITHM, such as allreduce=tuned:ring,bcast=shm; all ranks alike"`
-	Check bool     `param:"check" default:"false" level:"user" scope:"communicator" doc:"whether members compare operation, length, root and algorithm before each collective, and all fail with what each has called where these differ; to find mistakes in a program, since it costs an allgather each; all ranks alike"`
+	Force []string `param:"force" default:"" level:"tuner" scope:"communicator" doc:"what collective operations do, in place of what is chosen by size: OPERATION=COMPONENT or OPERATION=COMPONENT:ALGORITHM, such as allreduce=tuned:ring,bcast=shm; equal in all ranks"`
+	Check bool     `param:"check" default:"false" level:"user" scope:"communicator" doc:"whether members compare operation, length, root and algorithm before each collective; if these differ all fail, with an error that says what each called. It finds mistakes in a program, and costs an allgather for each collective; equal in all ranks"`
 }
 
 // Session is the group session.
 type Session struct {
 	Linger     time.Duration  `param:"linger" default:"5s" min:"0s" level:"user" scope:"session" doc:"how long closing the last session waits for accepted sends to leave this process"`
 	BsendLimit framework.Size `param:"bsend_limit" default:"64MiB" min:"0B" unit:"bytes" level:"user" scope:"session" doc:"memory for the copies of buffered sends that have not left yet; a Bsend that needs more is an error"`
-	Report     []string       `param:"report" default:"" choices:"explain,timing" level:"developer" scope:"process" doc:"what the launcher gets told when the last session closes; ferry run --explain and --timing set it"`
+	Report     []string       `param:"report" default:"" choices:"explain,timing" level:"developer" scope:"process" doc:"what the launcher is told when the last session closes; ferry run --explain and --timing set it"`
 }
 
 // Bootstrap is the group bootstrap.
 type Bootstrap struct {
-	Timeout time.Duration `param:"timeout" default:"60s" min:"1ms" level:"user" scope:"process" doc:"how long each step of a collective wire-up waits for the other members, and how long a process goes on that has lost its launcher"`
+	Timeout time.Duration `param:"timeout" default:"60s" min:"1ms" level:"user" scope:"process" doc:"how long each step of a collective wire-up waits for the other members, and how long a process that has lost its launcher goes on"`
 	OnLoss  string        `param:"on_loss" default:"end" choices:"end,continue" level:"user" scope:"process" doc:"when the launcher is gone, and with it the news of processes that end: end what is pending with others after bootstrap.timeout, or continue without such news"`
 }
 

@@ -50,7 +50,7 @@ func accepted(t *testing.T, where string, words ...string) {
 		words = append(words, "-m", "8:8", "-i", "10", "-x", "1")
 	}
 	if words[0] != "ferry" {
-		t.Errorf("%s: %q is no command of ferry", where, words)
+		t.Errorf("%s: %q is not a command of ferry", where, words)
 		return
 	}
 	cmd := exec.CommandContext(t.Context(), words[0], words[1:]...)
@@ -115,7 +115,7 @@ func TestDockerfileBuildsWhatIsThereAndStartsWhatItBuilds(t *testing.T) {
 				}
 				p, err := build.ImportDir(filepath.Join("../..", w), 0)
 				if err != nil || p.Name != "main" {
-					t.Errorf("Dockerfile: %s is no program: %v", w, err)
+					t.Errorf("Dockerfile: %s is not a program: %v", w, err)
 				}
 				built[filepath.Base(w)] = true
 			}
@@ -186,7 +186,7 @@ func TestKubernetesJobStartsRanksWithRoomForTheirMemory(t *testing.T) {
 	medium := map[string]string{}
 	for _, v := range pod.Volumes {
 		if v.EmptyDir == nil {
-			t.Errorf("kubernetes.yaml: volume %s is no emptyDir", v.Name)
+			t.Errorf("kubernetes.yaml: volume %s is not an emptyDir", v.Name)
 			continue
 		}
 		medium[v.Name] = v.EmptyDir.Medium

@@ -54,7 +54,7 @@ func Run(ctx context.Context, f func(*T)) error {
 		return t.outcome()
 	case <-time.After(patience):
 	}
-	return errors.Join(t.outcome(), fmt.Errorf("%w, and the case does not come back%s", context.Cause(t.ctx), t.shown()))
+	return errors.Join(t.outcome(), fmt.Errorf("%w, and the case does not return%s", context.Cause(t.ctx), t.shown()))
 }
 
 // shown is what OnHang has to show. Whoever hangs may hold the lock that it needs.

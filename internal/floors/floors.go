@@ -31,7 +31,7 @@ const (
 // there is unsafe, cgo or assembly allowed.
 var ground = []string{
 	"cma", "cpu", "doorbell", "fork", "hop", "inbox", "kernels", "libfabric", "limits", "mem", "netaddr", "nettest", "pmixc", "ring",
-	"sameness", "usage", "working",
+	"sameness", "stderr", "usage", "working",
 }
 
 // rows maps folders to floors. The longest prefix that matches wins.
@@ -134,7 +134,7 @@ func Check(from, to string, use Use) error {
 	}
 	switch {
 	case (under(from, "examples") || under(from, "otel")) && strings.Contains("/"+to+"/", "/internal/"):
-		return edge(from, ff, to, tf, "examples, and modules of their own, are what strangers write, who can't")
+		return edge(from, ff, to, tf, "examples and modules of their own are like other people's code, which can't import internal packages")
 	case IsKit(to) && !IsKit(from) && ff != Tools:
 		return edge(from, ff, to, tf, "a kit is for tests")
 	case IsKit(from):

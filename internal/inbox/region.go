@@ -60,7 +60,7 @@ func AttachRegion(mem []byte, nonce uint64, number uint32) (Region, error) {
 		return Region{}, fmt.Errorf("region layout version %d, here %d", v, RegionVersion)
 	}
 	if le.Uint64(mem[regNonce:]) != nonce || le.Uint64(mem[regNumber:]) != uint64(number) {
-		return Region{}, errors.New("region belongs to another process, or is another one")
+		return Region{}, errors.New("region belongs to another process, or is a different one")
 	}
 	bytes := le.Uint64(mem[regBytes:])
 	if bytes > uint64(len(mem)-RegionHeader) {

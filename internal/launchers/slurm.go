@@ -196,7 +196,7 @@ func (s *slurm) serve(name string, args []string, ready func(context.Context) bo
 		case <-d.ended:
 		}
 		text, _ := os.ReadFile(said.Name())
-		return fmt.Errorf("%s is of no use after %v: it says:\n%s", name, time.Since(begun).Round(time.Millisecond), bytes.TrimSpace(text))
+		return fmt.Errorf("%s is not usable after %v: it says:\n%s", name, time.Since(begun).Round(time.Millisecond), bytes.TrimSpace(text))
 	}
 	s.took = append(s.took, fmt.Sprint(name, " ", time.Since(begun).Round(time.Millisecond)))
 	return nil

@@ -50,7 +50,7 @@ func become(args []string) error {
 	for i, name := range []string{"bootstrap.local.rank", "bootstrap.local.size"} {
 		var err error
 		if n[i], err = strconv.Atoi(os.Getenv(framework.EnvName(name))); err != nil {
-			return fmt.Errorf("no rank of ferry run: %s: %w", framework.EnvName(name), err)
+			return fmt.Errorf("not a rank of ferry run: %s: %w", framework.EnvName(name), err)
 		}
 	}
 	rank, size := n[0], n[1]

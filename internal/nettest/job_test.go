@@ -65,7 +65,7 @@ func TestWrapperSaysWhatIsWrong(t *testing.T) {
 		args []string
 		env  string
 	}{
-		"no rank of ferry run: FERRY_BOOTSTRAP_LOCAL_RANK": {line[2:], ""},
+		"not a rank of ferry run: FERRY_BOOTSTRAP_LOCAL_RANK": {line[2:], ""},
 		"no-such-program":                           {line[2:], "0"},
 		"arguments of a wrapper":                    {line[2:4], "0"},
 		"the test that made the hosts has ended":    {[]string{"/proc/self/fd/12345", "/x", "/proc/self/fd/12345", "/x", "true"}, "1"},

@@ -131,7 +131,7 @@ var (
 )
 
 // errGoexit is what a rank gets whose function does not return.
-var errGoexit = errors.New("its goroutine has ended: a rank says by its error what is wrong, not by t.Fatal")
+var errGoexit = errors.New("its goroutine has ended: a rank reports what is wrong by returning an error, not by t.Fatal")
 
 const defaultTimeout = 30 * time.Second
 

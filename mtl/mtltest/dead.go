@@ -64,7 +64,7 @@ func (w *world) dead(why error) {
 		case err == nil:
 			l.check(b, l.tag, l.sent)
 		case int64(len(l.sent)) <= caps.Eager:
-			w.Fatalf("%d bytes of who has died, which have come whole: %w", len(l.sent), err)
+			w.Fatalf("%d bytes from a process that has died, which arrived whole: %w", len(l.sent), err)
 		default:
 			w.Is("a message that is lost", err, framework.ErrTransport)
 		}

@@ -70,7 +70,7 @@ func (w *world) everySize(a, b *node) {
 		r := b.receive(from, m, buf)
 		sent := pattern(i, n)
 		r.gets(a, m.tag, sent, a.send(b, m, sent))
-		w.Same("what is behind a message", buf[n:], guard(8))
+		w.Same("the bytes after a message", buf[n:], guard(8))
 	}
 }
 
@@ -123,7 +123,7 @@ func (w *world) truncated(a, b *node) {
 			case r.Source != 0 || r.Tag != m.tag || r.Bytes != int64(size):
 				w.Fatalf("%d bytes into %d: source %d, tag %d, %d bytes", size, room, r.Source, r.Tag, r.Bytes)
 			}
-			w.Same("a truncated message and what is behind it", buf, append(sent[:room:room], guard(size-room)...))
+			w.Same("a truncated message and the bytes after it", buf, append(sent[:room:room], guard(size-room)...))
 		}
 	}
 }
@@ -294,7 +294,7 @@ func (w *world) controlSizes(a, b *node) {
 func (w *world) controlTooLong(a, b *node) {
 	for _, n := range []int{0, a.module.Caps().ControlLimit + 1} {
 		_, err := a.tryControl(b, make([]byte, n))
-		w.Is("a control message that is none, or too long", err, mtl.ErrTooLong)
+		w.Is("a control message that is empty, or too long", err, mtl.ErrTooLong)
 	}
 	w.quiet()
 }

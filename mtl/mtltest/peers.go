@@ -109,9 +109,9 @@ func (w *world) forget() {
 	if w.pending(pending) != len(pending) {
 		w.Fatalf("Forget called Done itself")
 	}
-	w.until("sends to who is gone", func() bool { return w.pending(pending) == 0 }, b)
+	w.until("sends to a process that is gone", func() bool { return w.pending(pending) == 0 }, b)
 	for _, o := range pending {
-		w.Is("a send to who is gone", o.Err, errGone)
+		w.Is("a send to a process that is gone", o.Err, errGone)
 	}
 	if len(pending) < 2 {
 		w.Fatalf("only %d sends were pending, and two were synchronous", len(pending))
@@ -136,7 +136,7 @@ func (w *world) anotherLife(a, b *node) {
 		a.do(func() { a.module.Forget(old, errGone) })
 		b = w.reopen(1, progress.Options{})
 		if a.to(b) == old {
-			w.Fatalf("who has opened again has the endpoint of who was there before")
+			w.Fatalf("a process that opened again has the endpoint of its earlier life")
 		}
 	}
 	w.exchange(a, b, envelope{cid: 1, tag: 1}, pattern(7, 8))

@@ -198,7 +198,7 @@ func (o *operation) Done(op *mtl.Op) {
 	case op != &o.Op:
 		o.n.fault("Done of another operation was called")
 	case o.over:
-		o.n.fault("Done was called for what is over: %+v", op.Result)
+		o.n.fault("Done was called for an operation that is over: %+v", op.Result)
 	case o.n.closed:
 		o.n.fault("Done was called after Close")
 	}

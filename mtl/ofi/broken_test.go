@@ -136,7 +136,7 @@ func TestErrorOfNoOperationLeavesTheRestAlone(t *testing.T) {
 	}
 	r.start("1000000000")
 	r.until(recv)
-	if !errors.Is(recv.Err, framework.ErrTransport) || !strings.Contains(recv.Err.Error(), "errors of no operation") {
+	if !errors.Is(recv.Err, framework.ErrTransport) || !strings.Contains(recv.Err.Error(), "errors that belong to no operation") {
 		t.Errorf("%v", recv.Err)
 	}
 }
@@ -159,7 +159,7 @@ func TestCancelNobodyAskedForIsAnError(t *testing.T) {
 		r.until(o)
 	}
 	for i, o := range []*once{recv, probe, claim} {
-		if o.Canceled || !errors.Is(o.Err, framework.ErrTransport) || !strings.Contains(o.Err.Error(), "gave it up") || !strings.Contains(o.Err.Error(), "with rank 0") {
+		if o.Canceled || !errors.Is(o.Err, framework.ErrTransport) || !strings.Contains(o.Err.Error(), "gave up on it") || !strings.Contains(o.Err.Error(), "with rank 0") {
 			t.Errorf("operation %d: canceled %v, %v", i, o.Canceled, o.Err)
 		}
 	}

@@ -208,7 +208,7 @@ func missed(all []candidate, chosen *candidate, include []string) string {
 	if chosen == nil {
 		return "the network of this machine is not used: " + summary(out)
 	}
-	return fmt.Sprintf("%v is used, and not %s", chosen.info, summary(out))
+	return fmt.Sprintf("%v is used instead of %s", chosen.info, summary(out))
 }
 
 // described turns candidates into what people read.

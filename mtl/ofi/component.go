@@ -21,6 +21,7 @@ import (
 
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/libfabric"
+	"github.com/ferrympi/ferry/internal/stderr"
 	"github.com/ferrympi/ferry/mtl"
 )
 
@@ -41,11 +42,11 @@ type params struct {
 	DomainExclude   []string `param:"domain_exclude" default:"docker*,virbr*,br-*,veth*" level:"user" scope:"process" doc:"Domains that are not used, unless domain_include names some."`
 
 	Library  string        `param:"library" default:"libfabric.so.1" level:"user" scope:"process" doc:"The library: a file, or a name that the dynamic linker looks for."`
-	Layout   string        `param:"layout" default:"auto" level:"tuner" scope:"process" doc:"Where the sender of a message stands: data (in completion data, beside the tag), packed (in the tag), or packed with the bits of id/source/tag, such as 22/18/23; auto: data where the provider can, and nothing that is known of it speaks against that. All processes need the same."`
+	Layout   string        `param:"layout" default:"auto" level:"tuner" scope:"process" doc:"Where the sender of a message stands: data (in completion data, beside the tag), packed (in the tag), or packed with the bits of id/source/tag, such as 22/18/23; auto: data where the provider can, and nothing known about it speaks against that. All processes need the same."`
 	Wait     string        `param:"wait" default:"auto" choices:"auto,fd,poll" level:"tuner" scope:"process" doc:"How an idle process hears of messages: through a descriptor (fd) or by polling every millisecond (poll); auto: fd where ranks outnumber processors and the provider can, because it slows down those that are not idle."`
 	Deadline time.Duration `param:"selftest_timeout" default:"10s" min:"1ms" level:"tuner" scope:"process" doc:"How long libfabric may take to list its providers, and each provider to open and to pass its test."`
 	Selftest string        `param:"selftest" default:"short" choices:"short,long" level:"tuner" scope:"process" doc:"How thoroughly a provider is tested when it opens; ferry matrix has the long form."`
-	Connect  time.Duration `param:"connect_timeout" default:"60s" min:"100ms" level:"tuner" scope:"process" doc:"How long a peer may take nothing at all, although messages wait for it and none is on its way, until they fail: its session is over, or its process is stopped."`
+	Connect  time.Duration `param:"connect_timeout" default:"60s" min:"100ms" level:"tuner" scope:"process" doc:"How long messages for a peer wait while it accepts nothing and none is on its way, before they fail: its session is over, or its process is stopped."`
 	Warn     bool          `param:"warn" default:"true" level:"user" scope:"process" doc:"Whether rank 0 says on standard error that a provider has failed its test, or is not used for a defect, and what is used in its place."`
 	Sysfs    string        `param:"sysfs" default:"/sys" level:"developer" scope:"process" doc:"Where the system shows its devices: providers whose hardware is there come first."`
 	Buffers  int           `param:"control_buffers" default:"64" min:"1" max:"65536" level:"developer" scope:"process" doc:"Receives for control messages that are always posted."`
@@ -129,7 +130,7 @@ func (ofi) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 			c.refused = other + " hangs"
 		}
 		if env.Fabric && !c.device && c.refused == "" {
-			c.refused = "it is no network's hardware, and nobody has asked for an MTL"
+			c.refused = "it is not the hardware of a network, and nobody asked for an MTL"
 		}
 		if c.refused != "" {
 			continue
@@ -184,6 +185,6 @@ var warned sync.Map
 // warn says something on standard error of the provider that is used, once in a process.
 func warn(used, what string) {
 	if _, said := warned.LoadOrStore(used, true); !said {
-		fmt.Fprintf(os.Stderr, "ferry: mtl ofi: %s (mtl.ofi.warn=off ends this line)\n", what)
+		fmt.Fprintf(stderr.Writer{}, "ferry: mtl ofi: %s (mtl.ofi.warn=off turns this message off)\n", what)
 	}
 }

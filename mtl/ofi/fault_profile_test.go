@@ -183,7 +183,7 @@ func TestProfileThatHangsWhenAskedIsLeft(t *testing.T) {
 		using(lib, "cxi")(p)
 		ofi.SetLibrary(p, lib, 100*time.Millisecond)
 	})
-	if !strings.Contains(err.Error(), "does not come back within 100ms") {
+	if !strings.Contains(err.Error(), "does not return within 100ms") {
 		t.Errorf("%v", err)
 	}
 }

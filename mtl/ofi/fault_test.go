@@ -89,7 +89,7 @@ func TestProbeOfALibraryThatHangsIsAVerdict(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childVariable+"=probe "+filepath.Base(lib), "LD_LIBRARY_PATH="+filepath.Dir(lib))
 	text, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(text), "does not come back within 50ms") {
+	if err != nil || !strings.Contains(string(text), "does not return within 50ms") {
 		t.Errorf("%v: %s", err, text)
 	}
 }
@@ -198,7 +198,7 @@ func TestProviderThatHangsWhenAskedCostsOnlyItself(t *testing.T) {
 			t.Errorf("%q: %s was chosen", include, d.Provider)
 		}
 		hangs := slices.ContainsFunc(d.Candidates, func(c mtl.Candidate) bool {
-			return c.Provider == "tcp;ofi_rxm" && c.Unavailable && c.Hangs && strings.Contains(c.Reason, "does not come back")
+			return c.Provider == "tcp;ofi_rxm" && c.Unavailable && c.Hangs && strings.Contains(c.Reason, "does not return")
 		})
 		if asked := len(include) > 1; hangs != asked || (ofi.Hanging() > 0) != asked {
 			t.Errorf("%q: %d calls hang, and the candidates are %+v", include, ofi.Hanging(), d.Candidates)
@@ -223,7 +223,7 @@ func TestContextEndsAnOpenThatHangs(t *testing.T) {
 // TestBrokenProviderIsLeftForTheNext: the reason is kept.
 func TestBrokenProviderIsLeftForTheNext(t *testing.T) {
 	testprov.Need(t, "net;ofi_rxm")
-	for fault, reason := range map[string]string{"hang_domain": "does not come back", "drop": "self-test: a short message"} {
+	for fault, reason := range map[string]string{"hang_domain": "does not return", "drop": "self-test: a short message"} {
 		t.Run(fault, func(t *testing.T) {
 			lib := faulty(t, fault)
 			m, err := open(t, func(p any) {

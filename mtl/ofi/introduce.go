@@ -30,7 +30,7 @@ type introduced struct {
 }
 
 // errHanging is what everything ends with if such a call does not come back.
-var errHanging = errors.New("the call that makes an address known does not come back")
+var errHanging = errors.New("the call that makes an address known does not return")
 
 // introduce begins the next call.
 func (m *module) introduce() {

@@ -80,7 +80,7 @@ const (
 	Prefer Remedy = "has the sender in the tag, unless mtl.ofi.layout says data, and sets FI_OFI_RXM_USE_SRX=1 before it loads libfabric"
 	Keep   Remedy = "receives such messages of a process that has died, and not only what is injected"
 	KeepTo Remedy = "keeps to the length of the queue by itself"
-	Finish Remedy = "waits for what is half here when it closes, for up to a second, and then leaves the endpoint open"
+	Finish Remedy = "waits for half-received messages when it closes, for up to a second, and then leaves the endpoint open"
 	Uncut  Remedy = "sets FI_OFI_RXM_SAR_LIMIT=0 before it loads libfabric"
 	Aside  Remedy = "has a goroutine make it known, while the process goes on"
 	Expect Remedy = "has `ferry matrix` expect the failures"
@@ -95,15 +95,15 @@ var (
 )
 
 const (
-	tooLong = "a message that is longer than its receive ends the connection, and nobody is told"
+	tooLong = "a message that is longer than its receive ends the connection, and nothing reports it"
 	claim   = "mtl/ofi/testdata/claim.c"
 	orphan  = "mtl/ofi/testdata/orphan.c"
-	orphans = "who receives a message above 16 KiB whose sender has died crashes, or gets another process's memory, if receives can have an address or connections have buffers of their own"
+	orphans = "a process that receives a message above 16 KiB whose sender has died crashes, or gets another process's memory, if receives can have an address or connections have buffers of their own"
 	// In these it crashes where receives have none when an address is inserted while a
 	// message waits.
-	orphansBetween = "who receives a message above 16 KiB whose sender has died crashes, or gets another process's memory, until the launcher has told of the death"
+	orphansBetween = "a process that receives a message above 16 KiB whose sender has died crashes, or gets another process's memory, until the launcher has told of the death"
 	orphansFail    = "mtltest/MessagesOfTheDeadAreReceivedWholeOrNotAtAll"
-	halfHere       = "who closes while a message above 16 KiB is half here crashes"
+	halfHere       = "a process that closes while a message above 16 KiB is half received crashes"
 	slowly         = "it connects when a peer is made known to it, or with the first message, and waits up to 5 s for one that does not answer"
 	buffers        = "a message up to 16 KiB has come whole when a probe finds it, unless FI_OFI_RXM_BUFFER_SIZE is set"
 	segments       = "messages of 16 to 128 KiB are cut into segments, and mixed up with the next one when a matched probe has claimed one"
@@ -151,13 +151,13 @@ var known = []Provider{
 		{What: buffers, Remedy: Keep, Eager: rxmBuffer, Unless: "FI_OFI_RXM_BUFFER_SIZE", Found: "2026-11", Shown: "internal/soak/TestKillLeavesMessages"},
 	}},
 	{Name: "net", Named: true, Facts: []Fact{
-		{Last: v1_17, What: "a few messages that nobody has received yet keep all that come behind them from arriving", Remedy: Refuse, Found: "2026-11", Shown: claim},
+		{Last: v1_17, What: "a few messages that nobody has received yet keep all later ones from arriving", Remedy: Refuse, Found: "2026-11", Shown: claim},
 	}},
 	// All others, and those above without a device.
 	{Listed: Never},
 	{Name: "udp;ofi_rxd", Listed: IfCore, Facts: []Fact{
 		{Last: v1_17, What: "it corrupts messages and memory when a matched probe has claimed one", Remedy: Refuse, Found: "2026-11", Shown: claim},
-		{What: "it does not say that something is missing of a message that is longer than its receive", Remedy: Spill, Found: "2026-11", Shown: "mtltest/LongerMessageIsTruncatedAndItsLengthTold"},
+		{What: "it does not report that a message longer than its receive was cut", Remedy: Spill, Found: "2026-11", Shown: "mtltest/LongerMessageIsTruncatedAndItsLengthTold"},
 	}},
 	{Name: "sockets", Named: true, Facts: []Fact{
 		{What: "its probes find messages of every sender, whatever address they are given", Remedy: Pack, Found: "2026-11", Shown: "mtltest/ProbeFindsOnlyWhatItAsksFor"},

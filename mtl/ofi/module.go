@@ -331,7 +331,7 @@ func (m *module) Finish() {
 		}
 		if code != 0 || time.Now().After(end) {
 			m.half = true
-			m.env.Logger.Warn("mtl ofi: an endpoint stays open: a message is half here, and does not go on", "provider", m.about.Provider)
+			m.env.Logger.Warn("mtl ofi: an endpoint stays open: a message has arrived in part, and makes no progress", "provider", m.about.Provider)
 			return
 		}
 		if n == 0 {

@@ -101,10 +101,10 @@ func (m *module) complete(ev *libfabric.Event) {
 func (m *module) stray(ev *libfabric.Event) {
 	text := m.describe(ev)
 	if m.strays++; m.strays == 1 {
-		m.env.Logger.Warn("mtl ofi: an error of no operation", "provider", m.about.Provider, "err", text)
+		m.env.Logger.Warn("mtl ofi: an error that belongs to no operation", "provider", m.about.Provider, "err", text)
 	}
 	if m.strays > mostFaults {
-		m.fail(fmt.Errorf("completion queue: %d errors of no operation in a row, the last one: %s", m.strays, text))
+		m.fail(fmt.Errorf("completion queue: %d errors that belong to no operation in a row, the last one: %s", m.strays, text))
 	}
 }
 
@@ -119,7 +119,7 @@ func (m *module) eventError(op string, to mtl.Endpoint, ev *libfabric.Event) err
 	}
 	why := m.describe(ev)
 	if ev.Err == libfabric.Canceled { // nobody here has asked for it
-		why = "the network gave it up, as it does when the peer goes in the middle of a message: " + why
+		why = "the network gave up on it, as it does when the peer leaves in the middle of a message: " + why
 	}
 	return m.transportError(op, to, errors.New(why))
 }

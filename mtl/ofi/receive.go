@@ -86,7 +86,7 @@ func (m *module) lost(s *slot) error {
 	if gone == nil || s.length <= m.caps.Eager {
 		return nil
 	}
-	return m.transportError("receive", s.to, fmt.Errorf("of %d bytes some were still with their sender: %w", s.length, gone))
+	return m.transportError("receive", s.to, fmt.Errorf("some of %d bytes were still with their sender: %w", s.length, gone))
 }
 
 // leaveThere gives up a claimed message that is lost. The provider keeps it, and the slot with

@@ -32,7 +32,7 @@ func (t *tester) steps() []step {
 		{"a synchronous message", func() { t.exchange(8, mtl.Synchronous) }},
 		{"messages that differ in one bit of id, source or tag", t.bits},
 		{"a message that is too long for its receive", t.truncate},
-		{"a message behind others that wait", t.behind},
+		{"a message after others that wait", t.behind},
 		{"cancel", func() { t.cancel(t.receive(t.any(), make([]byte, 8))) }},
 		{"probe and claim", t.probe},
 		{"claimed messages and one that overtakes them", t.claims},

@@ -227,7 +227,7 @@ func (m *module) overdue(to mtl.Endpoint) bool {
 // giveUpOn ends the sends that wait for a peer. Another one is tried again.
 func (m *module) giveUpOn(to mtl.Endpoint) {
 	p := &m.peers[to]
-	err := m.transportError("send", to, fmt.Errorf("%v found nobody there who takes a message within %v (mtl.ofi.connect_timeout): its session is over, its process is stopped, or %s does not get there",
+	err := m.transportError("send", to, fmt.Errorf("%v: nothing took a message there within %v (mtl.ofi.connect_timeout): its session is over, its process is stopped, or %s does not reach it",
 		m.env.Identity.Proc, m.connect, m.about.Provider))
 	for p.queue.head != nil {
 		s := p.queue.head

@@ -244,7 +244,7 @@ func (o *found) nothing(ctx context.Context, all []candidate, given *params) err
 		reasons = append(reasons, c.Name+": "+c.Reason)
 	}
 	// Only now are the others asked.
-	there := "what else there is it does not say"
+	there := "it does not say what else there is"
 	if others, err := ask(ctx, p, o.lib, ""); err == nil {
 		o.lists = append(o.lists, others)
 		var offered []candidate

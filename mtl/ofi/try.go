@@ -14,7 +14,7 @@ import (
 )
 
 // errHangs is what a call of libfabric is given up with.
-var errHangs = errors.New("it does not come back")
+var errHangs = errors.New("it does not return")
 
 // hanging names the calls that were given up and have not come back, each with the
 // time.Time of that. Their threads are lost, and what they hold libfabric's locks for

@@ -153,7 +153,7 @@ func (m *Module) Control(data []byte) {
 	f, err := parseControl(data)
 	if err != nil || f.to != m.env.Self.Nonce {
 		if err == nil {
-			err = errors.New("it is not for this process, or of another job")
+			err = errors.New("it is not for this process, or is from another job")
 		}
 		m.env.Logger.Debug("pml cm: a control message is dropped", "err", err)
 		return

@@ -9,7 +9,7 @@ import (
 )
 
 // unseen is what a person has to know who looks for a message.
-const unseen = "a network does not tell what waits in it: messages that nobody has asked for are not listed"
+const unseen = "a network does not say what waits in it: messages that nobody has asked for are not listed"
 
 // Inspect implements pml.Module.
 func (m *Module) Inspect(ctx context.Context) (x pml.Inspection, err error) {

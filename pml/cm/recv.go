@@ -197,7 +197,7 @@ func (r *request) unreceived(res *mtl.Result) bool {
 		r.canceled()
 	case res.Canceled: // the network did it by itself
 		r.doubt(&framework.TransportError{Component: "pml cm", Op: "receive",
-			Err: errors.New("the network gave the receive up: the sender went while its message was on its way")})
+			Err: errors.New("the network gave up on the receive: the sender left while its message was on its way")})
 	default:
 		r.doubt(res.Err)
 	}

@@ -338,7 +338,7 @@ func (k *PlanClass) got(want *PlanMessage, mem []byte, room int, st pml.Status, 
 		return fmt.Errorf("receive of message %d: other contents", want.ID)
 	}
 	if i := slices.IndexFunc(mem[n:], func(x byte) bool { return x != 0xee }); i >= 0 {
-		return fmt.Errorf("receive of message %d of %d bytes: byte %d behind it was written", want.ID, want.Size, i)
+		return fmt.Errorf("receive of message %d of %d bytes: byte %d after it was written", want.ID, want.Size, i)
 	}
 	return nil
 }

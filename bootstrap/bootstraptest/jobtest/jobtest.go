@@ -81,7 +81,7 @@ func (j *job) accept(ctx context.Context, l *net.UnixListener, want bootstraptes
 	for range want.Size {
 		conn, err := l.Accept()
 		if err != nil {
-			return fmt.Errorf("%d of %d processes have come: %w", len(conns), want.Size, err)
+			return fmt.Errorf("%d of %d processes have arrived: %w", len(conns), want.Size, err)
 		}
 		conns = append(conns, conn)
 		if err := gob.NewEncoder(conn).Encode(want.Timeout); err != nil { // so they open at the same time

@@ -83,7 +83,7 @@ func (t *Table[W]) Enter(w W, rank uint32, kind wire.Kind, b wire.JoinBody) (*Jo
 			return nil, nil
 		}
 		if at = group.Index(rank); at < 0 {
-			Fail(w, wire.FailureBody{Code: wire.CodeGroup, Text: "the caller is no member"})
+			Fail(w, wire.FailureBody{Code: wire.CodeGroup, Text: "the caller is not a member"})
 			return nil, nil
 		}
 		n := len(group.Ranks())

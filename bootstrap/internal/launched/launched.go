@@ -173,7 +173,7 @@ func PMIx(environ []string) error {
 	case 3:
 		return errors.New("no PMIx server started this process (" + PMIxNamespace + " is not set)")
 	}
-	return fmt.Errorf("half of what a PMIx server sets is there: not %s", strings.Join(missing, ", "))
+	return fmt.Errorf("some variables that a PMIx server sets are missing: %s", strings.Join(missing, ", "))
 }
 
 // PMIPortOnly reports whether the environment says of PMI-1 no more than a port. Then
@@ -201,7 +201,7 @@ func PMIxOfSlurm(lookup Lookup) bool {
 // started this process, and that server is not srun's.
 func Outer(name string) framework.Verdict {
 	return framework.Unavailable(
-		fmt.Sprintf("%s is of a launcher around srun, which has started this process (SLURM_TASK_PID is its process id)", name),
+		fmt.Sprintf("%s comes from a launcher around srun, which started this process (SLURM_TASK_PID is its process id)", name),
 		HowToMeet(slurmRank))
 }
 
@@ -209,20 +209,20 @@ func Outer(name string) framework.Verdict {
 // told which is the nearer one. me is the bootstrap by whose name the user can say that it
 // is the one that it speaks to; empty: that would not tell.
 func Undecided(a, b, me string) framework.Verdict {
-	hint := "take the outer one's variables away (env -u) where it starts the inner one"
+	hint := "remove the outer launcher's variables (env -u) where it starts the inner one"
 	if me != "" {
 		hint = fmt.Sprintf("FERRY_BOOTSTRAP=%s if it is this one; or %s", me, hint)
 	}
 	return framework.Unavailable(
-		fmt.Sprintf("%s and %s are both set: one launcher inside another, and it can't be told which of the two has started this process", a, b), hint)
+		fmt.Sprintf("%s and %s are both set: one launcher runs inside another, and nothing tells which of them started this process", a, b), hint)
 }
 
 // ByItself is how a user says that a process is no rank.
-const ByItself = wire.EnvSingleton + "=true if it is to run by itself"
+const ByItself = wire.EnvSingleton + "=true if it should run by itself"
 
 // Singleton is the verdict of a bootstrap that is not local where the user has said so.
 func Singleton() framework.Verdict {
-	return framework.Unavailable("this process is by itself (bootstrap.local.singleton=true), whatever its environment says", "")
+	return framework.Unavailable("this process runs by itself (bootstrap.local.singleton=true), whatever its environment says", "")
 }
 
 // HowToMeet is what helps a process that is a rank, as variable name says, and has no way

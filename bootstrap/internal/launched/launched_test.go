@@ -91,8 +91,8 @@ func TestWhatNamesARankIsWhatFerryRunTakesAway(t *testing.T) {
 func TestHalfOfPMIxIsSeen(t *testing.T) {
 	for _, c := range []struct{ env, want string }{
 		{"PATH=/ PMIX_MCA_gds=hash", "PMIX_NAMESPACE is not set"},
-		{"PMIX_RANK=3", "not PMIX_NAMESPACE, PMIX_SERVER_URI*"},
-		{"PMIX_NAMESPACE=a PMIX_SERVER_URI41=b", "not PMIX_RANK"},
+		{"PMIX_RANK=3", "missing: PMIX_NAMESPACE, PMIX_SERVER_URI*"},
+		{"PMIX_NAMESPACE=a PMIX_SERVER_URI41=b", "missing: PMIX_RANK"},
 		{"PMIX_NAMESPACE=a PMIX_RANK=0 PMIX_SERVER_URI2=b", ""},
 	} {
 		if err := PMIx(strings.Fields(c.env)); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {

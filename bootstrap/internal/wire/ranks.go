@@ -32,7 +32,7 @@ func ParseRanks(s string) ([]uint32, error) {
 		}
 		for r := first; r <= last; r++ {
 			if seen[r] {
-				return nil, fmt.Errorf("rank list %q: rank %d is there twice", s, r)
+				return nil, fmt.Errorf("rank list %q: rank %d is listed twice", s, r)
 			}
 			seen[r] = true
 			out = append(out, r)

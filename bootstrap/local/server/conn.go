@@ -88,7 +88,7 @@ func (c *conn) run() {
 		if admitted {
 			s.opt.Logger.Warn("bootstrap server: connection closed", "rank", c.rank, "error", err)
 		} else {
-			s.opt.Logger.Warn("bootstrap server: a connection is not let in", "error", err)
+			s.opt.Logger.Warn("bootstrap server: a connection was refused", "error", err)
 		}
 	}
 	if reason, ok := errors.AsType[refusal](err); ok {
@@ -140,7 +140,7 @@ func (c *conn) handshake(r *wire.Reader) error {
 func (c *conn) admit(h wire.HelloBody) error {
 	s := c.s
 	if h.Version != wire.Version {
-		return fmt.Errorf("protocol version %d, the launcher has %d: build both from the same ferry", h.Version, wire.Version)
+		return fmt.Errorf("protocol version %d, the launcher speaks %d: build both with the same version of ferry", h.Version, wire.Version)
 	}
 	if subtle.ConstantTimeCompare([]byte(h.Token), []byte(s.token)) != 1 {
 		return errors.New("wrong token")
@@ -162,7 +162,7 @@ func (c *conn) admit(h wire.HelloBody) error {
 		case <-s.done:
 			return errors.New("the launcher is ending")
 		case <-patience:
-			return fmt.Errorf("rank %d is connected already", h.Rank)
+			return fmt.Errorf("rank %d is already connected", h.Rank)
 		}
 	}
 }

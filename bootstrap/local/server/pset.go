@@ -57,7 +57,7 @@ func (p Pset) check(size int) error {
 			return fmt.Errorf("%w: process set %q: rank %d is beyond the job's %d processes", framework.ErrConfig, p.Name, r, size)
 		}
 		if seen[r] {
-			return fmt.Errorf("%w: process set %q: rank %d is there twice", framework.ErrConfig, p.Name, r)
+			return fmt.Errorf("%w: process set %q: rank %d is listed twice", framework.ErrConfig, p.Name, r)
 		}
 		seen[r] = true
 	}

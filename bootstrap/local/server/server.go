@@ -140,7 +140,7 @@ func New(opt Options) (*Server, error) {
 		}
 		key := strings.ToLower(p.Name)
 		if _, ok := s.psets[key]; ok {
-			return nil, fmt.Errorf("%w: process set %q is there twice (names are compared without regard to case)", framework.ErrConfig, p.Name)
+			return nil, fmt.Errorf("%w: process set %q is defined twice (names are compared without regard to case)", framework.ErrConfig, p.Name)
 		}
 		s.psets[key] = p
 		s.names = append(s.names, p.Name)

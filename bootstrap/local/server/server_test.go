@@ -25,7 +25,7 @@ func TestParsePset(t *testing.T) {
 		{in: "ocean=", err: "empty item"},
 		{in: "ocean=1,,2", err: "empty item"},
 		{in: "ocean=3-1", err: "runs backwards"},
-		{in: "ocean=1,0-2", err: "rank 1 is there twice"},
+		{in: "ocean=1,0-2", err: "rank 1 is listed twice"},
 		{in: "ocean=x", err: `"x" is not a rank`},
 		{in: "ocean=-1", err: `"" is not a rank`},
 		{in: "ocean=99999999999", err: "is not a rank"},
@@ -52,8 +52,8 @@ func TestOptionsThatMakeNoSense(t *testing.T) {
 		"a job of 0 processes":   {},
 		"a job of 200000 proc":   {Size: 200_000},
 		"rank 4 is beyond":       {Size: 4, Psets: []Pset{{"a", []uint32{0, 4}}}},
-		"rank 1 is there twice":  {Size: 4, Psets: []Pset{{"a", []uint32{1, 1}}}},
-		`"A" is there twice`:     {Size: 4, Psets: []Pset{{"a", []uint32{1}}, {"A", []uint32{2}}}},
+		"rank 1 is listed twice": {Size: 4, Psets: []Pset{{"a", []uint32{1, 1}}}},
+		`"A" is defined twice`:   {Size: 4, Psets: []Pset{{"a", []uint32{1}}, {"A", []uint32{2}}}},
 		"reserved":               {Size: 4, Psets: []Pset{{"mpi://WORLD", []uint32{1}}}},
 		"needs a name":           {Size: 4, Psets: []Pset{{"", []uint32{1}}}},
 		"a namespace of 5000 by": {Size: 4, Namespace: strings.Repeat("n", 5000)},
@@ -89,7 +89,7 @@ func FuzzParsePset(f *testing.F) {
 		p, err := ParsePset(s)
 		if err != nil {
 			if !errors.Is(err, framework.ErrConfig) {
-				t.Errorf("%q: %v is no ErrConfig", s, err)
+				t.Errorf("%q: %v is not an ErrConfig", s, err)
 			}
 			return
 		}

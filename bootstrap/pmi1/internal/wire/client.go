@@ -108,7 +108,7 @@ func (c *Client) readOne(line Line, err error, behind string) (asked, quiet bool
 }
 
 func unasked(text string) error {
-	return fmt.Errorf("the launcher has said more than it was asked: %s", quoteRequest(text))
+	return fmt.Errorf("the launcher said more than it was asked: %s", quoteRequest(text))
 }
 
 // Close ends the connection without a word to the server, and waits for the request
@@ -243,7 +243,7 @@ func (c *Client) exchange(text string, want []string) ([]Line, error) {
 			}
 			lines = append(lines, got.line)
 		case <-late.C:
-			return nil, fmt.Errorf("%w: no whole answer to %s within %v", framework.ErrTimeout, quoteRequest(text), c.timeout)
+			return nil, fmt.Errorf("%w: no complete answer to %s within %v", framework.ErrTimeout, quoteRequest(text), c.timeout)
 		}
 	}
 	return lines, nil
@@ -255,7 +255,7 @@ func parseRead(text []byte, err error) (Line, error) {
 	case errors.Is(err, bufio.ErrBufferFull):
 		return Line{}, fmt.Errorf("the launcher's line %s is over %d bytes", Quote(string(text)), MaxLine)
 	case err != nil && len(text) > 0:
-		return Line{}, fmt.Errorf("the launcher's line %s is cut: %w", Quote(string(text)), err)
+		return Line{}, fmt.Errorf("the launcher's line %s is cut short: %w", Quote(string(text)), err)
 	case err != nil:
 		return Line{}, err
 	}

@@ -169,7 +169,7 @@ func request(cmd string, fields ...string) (string, error) {
 	}
 	b.WriteByte('\n')
 	if b.Len() > MaxRequest {
-		return "", fmt.Errorf("%w: %s takes %d bytes, and %d are the limit", errRequest, cmd, b.Len(), MaxRequest)
+		return "", fmt.Errorf("%w: %s takes %d bytes, and the limit is %d", errRequest, cmd, b.Len(), MaxRequest)
 	}
 	return b.String(), nil
 }

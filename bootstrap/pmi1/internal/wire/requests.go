@@ -83,7 +83,7 @@ func (c *Client) Init(ctx context.Context) error {
 		return err
 	}
 	if c.kvsname, err = l.Text("kvsname"); err == nil && (l.Refused() || !sayable(c.kvsname) || len(c.kvsname) > c.maxes.KVSName) {
-		err = l.bad("no kvsname that could be used")
+		err = l.bad("no usable kvsname")
 	}
 	if err != nil {
 		return c.malformed("get_my_kvsname", err)

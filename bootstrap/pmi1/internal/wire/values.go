@@ -38,7 +38,7 @@ func (c *Client) Put(ctx context.Context, key, text string) error {
 
 func (c *Client) put(ctx context.Context, key, text string) error {
 	if len(key) >= c.maxes.Key {
-		return transportError("put "+key, fmt.Errorf("%w: the key has %d bytes, and %d are the limit", errRequest, len(key), c.maxes.Key-1))
+		return transportError("put "+key, fmt.Errorf("%w: the key has %d bytes, and the limit is %d", errRequest, len(key), c.maxes.Key-1))
 	}
 	l, err := c.ask(ctx, "put_result", "put", "kvsname", c.kvsname, "key", key, "value", text)
 	return c.done("put "+key, l, err)
@@ -60,7 +60,7 @@ func (c *Client) Get(ctx context.Context, key string) (text string, ok bool, err
 	}
 	n, err := strconv.Atoi(count)
 	if err != nil || n < 1 || n > mostSegments {
-		return "", false, transportError("get "+key, fmt.Errorf("its value %s is no number of segments in 1 to %d", Quote(text), mostSegments))
+		return "", false, transportError("get "+key, fmt.Errorf("its value %s is not a number of segments from 1 to %d", Quote(text), mostSegments))
 	}
 	var whole strings.Builder
 	for i := range n {

@@ -29,39 +29,39 @@ var long = `Measure ferry on this machine.
   bibw      bandwidth of windows of 64 messages each way at the same time
   mbw_mr    message rate: pairs of ranks, windows of 64 messages
   multi_lat one way of a message, several pairs of ranks at once
-  any_lat   one way of a message, where rank 0 receives from any source while
-            --connected ranks have connected to it, of which only rank 1 sends;
+  any_lat   one way of a message, where rank 0 receives from any source, and
+            --connected ranks have connected to it, although only rank 1 sends;
             latency --connected is the same with a receive from rank 1
-  match     what a message of 8 bytes costs behind a queue of --depth others: of
-            posted receives, or of unexpected messages, in the same order, in the
-            opposite one, in any, and with receives from any source
+  match     what a message of 8 bytes costs with --depth others in the queue of
+            posted receives or of unexpected messages: in the same order, in
+            reverse, in random order, and with receives from any source
   barrier   a barrier of all ranks
-` + describeCollectives() + `  ibcast    and so on, ibarrier too: the nonblocking form, with computation between start and
-            wait for as long as it takes without; Overlap says how much of it went on
-            meanwhile
+` + describeCollectives() + `  ibcast    and so on, also ibarrier: the nonblocking form. Between start and wait each
+            rank computes for as long as the operation takes alone; Overlap is the
+            share of the operation that the computation hides
   dup       make a communicator with the same members
   create    make a communicator from the group of all ranks
   init      open a session and make the first communicator
   hello     a whole job: start, session, communicator, end
-  memory    what a rank keeps in memory after a barrier and a message to each of
-            its neighbours: private, its proportional share of all, and /dev/shm
-            of the whole node, whoever uses it
-  memory_all the same after a message of each rank to each
-  idle      how much of a processor a rank uses that is blocked in a receive, or
-            in a barrier (--in barrier)
+  memory    memory of a rank after a barrier and a message to each neighbour:
+            private, its proportional share of everything (pss), and all of the
+            node's /dev/shm
+  memory_all the same after each rank has sent a message to every other
+  idle      processor time of a rank that is blocked in a receive, or in a barrier
+            (--in barrier)
   hop       the raw cache-line hop between two processes, without ferry
 
 Loops, warm-up, iterations and windows are those of the OSU micro-benchmarks.
-The average is that of the whole loop. The minimum and the percentiles are over
-batches, since reading the clock for each message would change what is measured:
-100 messages up to 8 KiB and 10 above for latency, a window for bw, bibw and
-mbw_mr, 10 barriers, a second for idle; the others are timed one by one. What all ranks do together
-has the average of all ranks, and the percentiles of the first.
+The average is over the whole loop. The minimum and the percentiles are over
+batches, since reading the clock for each message would change the result: 100
+messages up to 8 KiB and 10 above for latency, a window for bw, bibw and mbw_mr,
+10 barriers, a second for idle; the others are timed one by one. Collectives show
+the average of all ranks, and the percentiles of rank 0.
 
-min, p50 and p99 are those of the figure, whatever it is: half of the batches
-are at or below p50, 99 of 100 at or below p99. For a time p99 is thus among the
-slowest batches, and for a bandwidth or a rate among the fastest: its slow end is
-min.`
+min, p50 and p99 are those of the printed figure: half of the batches are at or
+below p50, 99 of 100 at or below p99. For a time, p99 is thus among the slowest
+batches; for a bandwidth or a rate it is among the fastest, and min is the slow
+end.`
 
 // options of one run; all ranks have the same.
 type options struct {
@@ -122,13 +122,13 @@ func (o *options) command() *cobra.Command {
 	f.Lookup("n").DefValue, f.Lookup("i").DefValue, f.Lookup("x").DefValue = "2", "0", "0" // help says no more of 0
 	f.StringVar(&o.format, "format", "osu", "output `FORMAT`: osu, json (a row per line), csv or gobench")
 	f.BoolVar(&o.allocMem, "alloc-mem", false, "buffers that other processes of the node read directly")
-	f.BoolVar(&o.halfSteps, "half-steps", false, "also the sizes between, half as large again as the one before")
+	f.BoolVar(&o.halfSteps, "half-steps", false, "also the sizes between, each half as large again as the size below it")
 	f.StringVar(&o.level, "thread-level", "multiple", "`LEVEL` of threads that ranks promise: single, funneled, serialized or multiple")
-	f.IntVar(&o.connected, "connected", 0, "of any_lat and latency: `N` ranks have connected to those that play, in place of all")
+	f.IntVar(&o.connected, "connected", 0, "for any_lat and latency: `N` ranks, instead of all, connect to the two that are measured")
 	f.Lookup("connected").DefValue = "0"
-	f.StringVar(&o.queue, "queue", "", "of match: this `QUEUE` alone, as in posted/backwards")
-	f.StringVar(&o.depths, "depth", "10:100000", "of match: depths of the queue, ten times as deep each, from `MIN:MAX`")
-	f.StringVar(&o.in, "in", blockedIn[0], "of idle: what ranks are blocked `IN`: "+strings.Join(blockedIn, " or "))
+	f.StringVar(&o.queue, "queue", "", "for match: only this `QUEUE`, such as posted/backwards")
+	f.StringVar(&o.depths, "depth", "10:100000", "for match: queue depths from `MIN:MAX`, each ten times the one before")
+	f.StringVar(&o.in, "in", blockedIn[0], "for idle: what ranks block `IN`: "+strings.Join(blockedIn, " or "))
 	o.set = settings.Flag(f)
 	f.BoolVar(&o.isRank, "rank", false, "be one of the ranks")
 	_ = f.MarkHidden("rank") // fails only for a flag that isn't there
@@ -143,7 +143,7 @@ func (o *options) check(args []string) error {
 	}
 	at := slices.IndexFunc(benchmarks, func(b benchmark) bool { return b.name == args[0] })
 	if at < 0 {
-		return exit.Usagef("unknown benchmark %s; did you mean %s? There are %s",
+		return exit.Usagef("unknown benchmark %s; did you mean %s? The benchmarks are %s",
 			args[0], framework.Nearest(args[0], names()), strings.Join(names(), ", "))
 	}
 	o.benchmark = benchmarks[at]
@@ -187,9 +187,9 @@ func (o *options) check(args []string) error {
 	case o.given("i") && o.iterations < 1:
 		return exit.Usagef("-i %d: want at least 1 iteration", o.iterations)
 	case o.given("x") && o.warmup < 0:
-		return exit.Usagef("-x %d: want no warm-up iterations, or some", o.warmup)
+		return exit.Usagef("-x %d: want 0 or more warm-up iterations", o.warmup)
 	case o.allocMem && (!o.sized || reduces):
-		return exit.Usagef("--alloc-mem: %s has no buffers of messages", o.name)
+		return exit.Usagef("--alloc-mem: %s has no message buffers", o.name)
 	case !level:
 		return exit.Usagef("--thread-level %s: want single, funneled, serialized or multiple", o.level)
 	case o.given("connected") && o.name != "any_lat" && o.name != "latency":
@@ -197,11 +197,11 @@ func (o *options) check(args []string) error {
 	case (o.given("depth") || o.given("queue")) && o.name != "match":
 		return exit.Usagef("--depth, --queue: %s has no queue; match has", o.name)
 	case o.queue != "" && !slices.Contains(queues(), o.queue):
-		return exit.Usagef("--queue %s: did you mean %s? There are %s", o.queue, framework.Nearest(o.queue, queues()), strings.Join(queues(), ", "))
+		return exit.Usagef("--queue %s: did you mean %s? The queues are %s", o.queue, framework.Nearest(o.queue, queues()), strings.Join(queues(), ", "))
 	case o.given("connected") && (o.connected < 1 || o.connected >= o.ranks):
 		return exit.Usagef("--connected %d: want 1 to %d of %d ranks", o.connected, o.ranks-1, o.ranks)
 	case o.given("in") && o.name != "idle":
-		return exit.Usagef("--in: %s is blocked in nothing; idle is", o.name)
+		return exit.Usagef("--in: %s does not block; idle does", o.name)
 	case !slices.Contains(blockedIn, o.in):
 		return exit.Usagef("--in %s: want %s", o.in, strings.Join(blockedIn, " or "))
 	case formats[o.format].row == nil:

@@ -20,13 +20,13 @@ var collectives = []struct {
 	buffers func(ranks int) int // of the size, in each rank, what the library needs included
 }{
 	{"bcast", "rank 0's buffer goes to all", false, func(int) int { return 1 }},
-	{"reduce", "a sum over all ranks at rank 0, of 4-byte floats", true, func(int) int { return 4 }},
-	{"allreduce", "a sum over all ranks, of 4-byte floats", true, func(int) int { return 4 }},
+	{"reduce", "a sum of 4-byte floats over all ranks, at rank 0", true, func(int) int { return 4 }},
+	{"allreduce", "a sum of 4-byte floats over all ranks", true, func(int) int { return 4 }},
 	{"gather", "a block of each rank to rank 0", false, func(n int) int { return 2*n + 1 }},
 	{"scatter", "a block of rank 0's to each rank", false, func(n int) int { return n + 1 }},
 	{"allgather", "a block of each rank to all", false, func(n int) int { return 2*n + 1 }},
 	{"alltoall", "a block of each rank to each", false, func(n int) int { return 4 * n }},
-	{"reduce_scatter", "a sum over all ranks, of which each gets its part", true, func(int) int { return 5 }},
+	{"reduce_scatter", "a sum over all ranks; each gets its part", true, func(int) int { return 5 }},
 }
 
 // collectiveBenchmarks are the benchmarks of these.

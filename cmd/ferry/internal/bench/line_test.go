@@ -24,6 +24,6 @@ func TestFilesOfKilledRanksGo(t *testing.T) {
 	removeOldLines(dir, now)
 	left, err := os.ReadDir(dir)
 	if err != nil || len(left) != 2 || left[0].Name() != "ferry-1-1" || left[1].Name() != "ferry-hop-2-2" {
-		t.Errorf("left: %v, %v; want what is new, and what is no line", left, err)
+		t.Errorf("left: %v, %v; want what is new, and what is not a line", left, err)
 	}
 }

@@ -50,7 +50,7 @@ func (o *options) asRank(ctx context.Context, out io.Writer) (err error) {
 		return mpi.Barrier(ctx, comm)
 	}
 	if o.given("n") && o.ranks != comm.Size() {
-		return exit.Usagef("-n %d: the ranks are there already, %d of them: leave -n out", o.ranks, comm.Size())
+		return exit.Usagef("-n %d: the launcher has started %d ranks already: leave -n out", o.ranks, comm.Size())
 	}
 	o.ranks = comm.Size()
 	if err := o.check([]string{o.name}); err != nil {

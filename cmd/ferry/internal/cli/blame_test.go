@@ -74,7 +74,7 @@ func TestBlame(t *testing.T) {
 	hows := []string{"panic", "error", "exit", "signal"}
 	named := regexp.MustCompile(`(?m)^ferry run: rank (\d+) (failed first, and|\(pid \d+\))`)
 	listed := regexp.MustCompile(`(?m)^ferry run:   rank (\d+) \(pid \d+\) (exited|killed)`)
-	ended := regexp.MustCompile(`(?m)^ferry run:   (one|\d+) ranks? ended because ferry run asked for it`)
+	ended := regexp.MustCompile(`(?m)^ferry run:   (one|\d+) ranks? ended because ferry run stopped the job`)
 	for _, ranks := range []int{2, 4, 16} {
 		if ranks > 4 && !*full {
 			jobs = 4

@@ -81,7 +81,7 @@ func unknownCommand(root *cobra.Command, name string) error {
 	if near := framework.Nearest(name, known); framework.Near(name, near) {
 		return exit.Usagef("unknown command %s; did you mean %s?", name, near)
 	}
-	return exit.Usagef("unknown command %s; there are %s", name, strings.Join(known, ", "))
+	return exit.Usagef("unknown command %s; the commands are %s", name, strings.Join(known, ", "))
 }
 
 func commandNames(root *cobra.Command) (all []string) {
@@ -96,7 +96,7 @@ func commandNames(root *cobra.Command) (all []string) {
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Say which ferry this is",
+		Short: "Print the version of ferry",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "ferry version %s\n", version.String())

@@ -116,7 +116,7 @@ func lookup(v any, path []string) error {
 	}
 	m, ok := v.(map[string]any)
 	if !ok {
-		return fmt.Errorf("%v is no object", v)
+		return fmt.Errorf("%v is not an object", v)
 	}
 	next, ok := m[path[0]]
 	if !ok {

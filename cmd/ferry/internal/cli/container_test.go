@@ -97,7 +97,7 @@ func TestContainerWithSmallSharedMemory(t *testing.T) {
 		shrunk  = `/dev/shm is short of room: a ring of 64KiB`
 		tcp     = `(?m) x .+ +ob1 +tcp `
 		logged  = `level=WARN msg="btl shm: slower, because a file takes the place of shared memory" component=btl.shm file=/tmp/ferryf-`
-		missing = `shm: unavailable: /dev/shm is no directory \(set btl.shm.dir to a directory in memory\)`
+		missing = `shm: unavailable: /dev/shm is not a directory \(set btl.shm.dir to a directory in memory\)`
 	)
 	for _, c := range []struct {
 		size, command string
@@ -114,7 +114,7 @@ func TestContainerWithSmallSharedMemory(t *testing.T) {
 			[]string{`no space for a segment: need \d+ KiB, free \d+ KiB; enlarge the file system \(docker: --shm-size\) or set btl.shm.dir`}, nil},
 		{"none", "run -n 4 everyone", 0, nil, nil},
 		{"none", "bench memory_all -n 4", 0, nil, nil},
-		{"none", "info", 0, []string{`btl shm +unavailable +/dev/shm is no directory \(set btl.shm.dir to a\s+directory in memory\)`}, nil},
+		{"none", "info", 0, []string{`btl shm +unavailable +/dev/shm is not a directory \(set btl.shm.dir to a\s+directory in memory\)`}, nil},
 		{"none", "explain", 0, []string{tcp, missing}, nil},
 		{"none", "run -n 2 --set btl=^tcp everyone", 1, []string{missing}, []string{"self"}},
 	} {

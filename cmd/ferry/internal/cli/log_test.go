@@ -62,7 +62,7 @@ func TestLogShowsAStrangersConnection(t *testing.T) {
 			if !open {
 				t.Fatal("the job has ended")
 			}
-			if strings.Contains(line, `level=WARN msg="btl tcp: a connection was not let in; further ones are only counted" component=btl.tcp from=127.0.0.1`) {
+			if strings.Contains(line, `level=WARN msg="btl tcp: a connection was refused; further ones are only counted" component=btl.tcp from=127.0.0.1`) {
 				return
 			}
 			t.Logf("it says %s", line)

@@ -91,7 +91,7 @@ func TestAStaleResultIsNamedOnceAndHarmsNobody(t *testing.T) {
 	}
 	alone := exec.Command("everyone")
 	alone.Env = append(os.Environ(), "XDG_CACHE_HOME="+cache)
-	if said, err := alone.CombinedOutput(); err != nil || !strings.Contains(string(said), `level=WARN msg="what was measured here is not used" err="`+file) {
+	if said, err := alone.CombinedOutput(); err != nil || !strings.Contains(string(said), `level=WARN msg="what ferry tune measured is not used" err="`+file) {
 		t.Errorf("a program by itself: %v, %s", err, said)
 	}
 	out, errs, status = ferry(t, cache, "info", "--json")

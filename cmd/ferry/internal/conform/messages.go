@@ -133,7 +133,7 @@ func (e *env) truncation() {
 			e.Is("receive that is too short", err, mpi.ErrTruncate)
 			e.status("truncated", e.left, i, n)(st, nil)
 			e.Same("what fits", mem[:room], pattern(n, e.left, i)[:room])
-			e.must(bytes.Count(mem[room:], []byte{0}) == len(mem)-room, "%d bytes into %d: what is behind them was written", n, room)
+			e.must(bytes.Count(mem[room:], []byte{0}) == len(mem)-room, "%d bytes into %d: what follows them was written", n, room)
 			e.wait(s)
 		}
 	}

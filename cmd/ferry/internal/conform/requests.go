@@ -11,7 +11,7 @@ func requestCases() []Case {
 		of("request/null requests", "3.7.3", 1, (*env).nullRequests),
 		of("request/wait and test use it up", "3.7.3", 1, (*env).usedUp),
 		of("request/status without using it up", "3.7.6", 1, (*env).getStatus),
-		of("request/wait for all, of which one fails", "3.7.5", 1, (*env).waitAll),
+		of("request/wait for all when one fails", "3.7.5", 1, (*env).waitAll),
 		of("request/wait for any", "3.7.5", 1, (*env).waitAny),
 		of("request/wait for some", "3.7.5", 1, (*env).waitSome),
 		of("request/test for all is all or nothing", "3.7.5", 1, (*env).testAll),

@@ -21,13 +21,13 @@ import (
 // limit is for a job that only has to meet; a hang is a fault.
 const limit = time.Minute
 
-const long = `Start ranks on this machine, have each exchange a message with each, and show
-which protocol, transport and device carried it, and why nothing else did. The
-last table says what collective operations do from which size of a block on.
+const long = `Start ranks on this machine, exchange a message between each pair, and show which
+protocol, transport and device carried it, and why the others did not. The last
+table shows the algorithm of each collective operation, by block size.
 
-A pair that nothing carries has "no transport" (in JSON an empty string), and
-each transport's reason beside it; the exit status is 0, as everything is
-explained. It is 2 if what --set asks for can't be had.`
+A pair without a transport is shown as "no transport" (in JSON an empty string),
+with each transport's reason beside it; the exit status is still 0. It is 2 if
+ferry can't do what --set asks for.`
 
 // Command returns the command.
 func Command() *cobra.Command {

@@ -76,7 +76,7 @@ func Merge(reports []launch.Report) (Explanation, error) {
 		}
 	}
 	if handedIn == 0 {
-		return all, errors.New("no rank has handed in an explanation: the program opened no session, or ended without closing it")
+		return all, errors.New("no rank sent an explanation: the program opened no session, or ended without closing it")
 	}
 	carries := map[string]bool{}
 	for _, p := range all.Pairs {

@@ -62,12 +62,11 @@ func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "info",
 		Short: "Show components, networks and parameters",
-		Long: `Show the components that this ferry has, whether each can be used here, and if
-not why; the networks that libfabric offers; and the parameters that something
-has set.
+		Long: `Show the components of this ferry, whether each can be used here, and if not,
+why; the networks that libfabric offers; and the parameters that have been set.
 
 --params shows the parameters that match a pattern, such as "btl.shm.*"; a word
-without * matches every name that it is part of. --all shows everything.`,
+without * matches every name that contains it. --all shows everything.`,
 		Example: "  ferry info --params eager",
 		Args:    cobra.NoArgs,
 	}

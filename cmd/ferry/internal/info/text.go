@@ -116,7 +116,7 @@ func (info *Info) matching(pattern string) (string, error) {
 		return ok
 	})
 	if len(params) == 0 {
-		return "", exit.Usagef("--params: no parameter is like that%s", didYouMean(strings.Trim(pattern, "*"), names))
+		return "", exit.Usagef("--params: no parameter matches%s", didYouMean(strings.Trim(pattern, "*"), names))
 	}
 	var b strings.Builder
 	for _, p := range params {

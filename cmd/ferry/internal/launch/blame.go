@@ -82,7 +82,7 @@ func (s *supervisor) list(own []Failure, ended int) {
 		note("  and %d more", more)
 	}
 	if ended > 0 {
-		note("  %s ended because ferry run asked for it", plural(ended, "rank", "ranks"))
+		note("  %s ended because ferry run stopped the job", plural(ended, "rank", "ranks"))
 	}
 }
 

@@ -112,7 +112,7 @@ func (h hang) lines(n int, r *rank) (all []string) {
 	case r.over:
 		return []string{fmt.Sprintf("rank %d has ended", n)}
 	case isStopped(r.cmd.Process.Pid):
-		return []string{fmt.Sprintf("rank %d is stopped (SIGCONT to process %d has it go on)", n, r.cmd.Process.Pid)}
+		return []string{fmt.Sprintf("rank %d is stopped (SIGCONT to process %d resumes it)", n, r.cmd.Process.Pid)}
 	case !slices.Contains(h.asked, n):
 		return []string{fmt.Sprintf("rank %d has no session open", n)}
 	case !answered:

@@ -63,7 +63,7 @@ func (p *Part) check() error {
 		return err
 	}
 	if st, err := os.Stat(p.Dir); p.Dir != "" && (err != nil || !st.IsDir()) {
-		return fmt.Errorf("%w: working directory %s is not there", framework.ErrConfig, p.Dir)
+		return fmt.Errorf("%w: working directory %s does not exist", framework.ErrConfig, p.Dir)
 	}
 	p.Program = path
 	return nil
@@ -190,7 +190,7 @@ func Resolve(program string) (string, error) {
 	case errors.Is(err, exec.ErrNotFound) || errors.Is(err, exec.ErrDot):
 		err = fmt.Errorf("%w: %q is not in PATH", ErrNotFound, program)
 		if st, statErr := os.Stat(program); statErr == nil && !st.IsDir() {
-			err = fmt.Errorf("%w; there is one in this directory: say ./%s", err, program)
+			err = fmt.Errorf("%w; there is one in this directory: use ./%s", err, program)
 		}
 		return "", err
 	case errors.Is(err, fs.ErrNotExist):

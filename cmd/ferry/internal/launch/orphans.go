@@ -36,7 +36,7 @@ func adopt() (others []int, err error) {
 		others = scanChildren()
 	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return others, fmt.Errorf("processes that ranks leave behind in sessions of their own stay: %w", err)
+		return others, fmt.Errorf("processes that ranks leave behind in sessions of their own will not be killed: %w", err)
 	}
 	return others, nil
 }

@@ -189,7 +189,7 @@ func (s *supervisor) sweep() {
 		return
 	}
 	if left := sweep(s.others, Grace); len(left) > 0 {
-		s.job.Note(fmt.Sprintf("processes %v, which ranks have started, can't be ended", left))
+		s.job.Note(fmt.Sprintf("can't kill processes %v, which ranks started", left))
 	}
 }
 
@@ -327,7 +327,7 @@ func (s *supervisor) cutOff(r *rank) {
 	if r.over || s.stage != running {
 		return
 	}
-	s.job.Note(fmt.Sprintf("rank %d (pid %d) has lost its connection with the launcher: it counts as failed", r.n, r.cmd.Process.Pid))
+	s.job.Note(fmt.Sprintf("rank %d (pid %d) has lost its connection to the launcher: it counts as failed", r.n, r.cmd.Process.Pid))
 	if !s.job.Continue {
 		time.AfterFunc(cmp.Or(s.job.LossGrace, bootstrap.DefaultTimeout), func() { s.overdue <- r })
 	}

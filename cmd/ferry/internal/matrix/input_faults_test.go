@@ -65,7 +65,7 @@ func TestLibraryThatHangsOrCrashesCostsItsProvider(t *testing.T) {
 		open  report.Status
 		says  string
 	}{
-		{"hang_tcp", 1, report.Timeout, "does not come back within 3s"},
+		{"hang_tcp", 1, report.Timeout, "does not return within 3s"},
 		{"crash_tcp", 1, report.Fail, segv},
 	} {
 		t.Run(f.fault, func(t *testing.T) {

@@ -38,34 +38,34 @@ what works, what doesn't and why, and how fast it is.
 
 Stacks are the ways that messages can take: PML ob1 over each BTL ("ob1+shm"), PML
 cm over each provider of libfabric ("cm+ofi tcp;ofi_rxm"). Those that this machine
-lacks are listed as unavailable, and those that ferry does not use for a defect as
-refused, with the reason. Cases are
+lacks are listed as unavailable, and those that ferry does not use because of a
+defect as refused, with the reason. Cases are
 
   open       a session, a communicator, a message to each neighbour
   btltest, mtltest, pmltest
-             the claims of the transport's contract, and of that above it
-  conform/N  what the MPI standard says, with N ranks
-  bench      latency, message rate and bandwidth over size
+             the contract of the transport, and of the layer above it
+  conform/N  what the MPI standard requires, with N ranks
+  bench      latency, message rate and bandwidth by size
 
-A stack that --components names, not by a pattern, or that --require lists must be
-there: that it can't be tried is a failure.
+A stack that --components names without a pattern, or that --require lists, must be
+there: if it can't be tried, that is a failure.
 
-Each runs in processes of its own. One that crashes or hangs fails by itself, with
-what it has written; the others go on. Suite quick takes a minute or two; full has
-all policies of communicator ids, more ranks and OSU's numbers of iterations.
+Cases run in processes of their own. One that crashes or hangs fails, with its output;
+the others continue. Suite quick takes a minute or two; full has all policies of
+communicator ids, more ranks, and as many iterations as OSU's benchmarks.
 
-With --job the processes are there already, on one node or many, as ferry run,
-mpiexec, mpirun or srun has started them: for each stack they go through the
-conformance cases together, and two of different nodes through the benchmarks. Kits
-need processes of one node, and are left out. Rank 0 writes the report.
+With --job, ferry run, mpiexec, mpirun or srun has already started the processes, on
+one node or many. For each stack they run the conformance cases together, and two on
+different nodes run the benchmarks. Kits need processes on one node, and are left out.
+Rank 0 writes the report.
 
-Cases that are known to fail through others' fault are excluded, with the reason:
-they run, and count as skipped. --exclude FILE takes the place of ferry's own list.
+Cases that are known to fail because of a defect elsewhere are excluded, with the
+reason: they run, and count as skipped. --exclude FILE replaces ferry's own list.
 
-Exit status: 0 if nothing failed that is not excluded; 1 if something did, was not
-run because its stack was given up, was asked for by name and is not there, or is worse than in --baseline; 2 for a wrong
-command line; 130 after an interrupt, when what was found by then has been written
-and marked. A second interrupt ends it at once.`
+Exit status: 0 if nothing failed that is not excluded; 1 if something failed, was not
+run because its stack was given up, was named and is not there, or is worse than in
+--baseline; 2 for a wrong command line; 130 after an interrupt: the report has what was
+found by then, and says that it is not complete. A second interrupt ends it at once.`
 
 // statusInterrupted is that of a program that SIGINT has ended.
 const statusInterrupted = 130
@@ -110,7 +110,7 @@ func Command() *cobra.Command {
 	f.StringVar(&o.exclude, "exclude", "", "`FILE` of exclusions, in place of ferry's own")
 	f.DurationVar(&o.timeout, "timeout", 0, "the longest `TIME` that a case may take, in place of the suite's")
 	f.BoolVar(&o.list, "list", false, "list stacks and cases, and run nothing")
-	f.BoolVar(&o.job, "job", false, "be one of the ranks that a launcher has started, and qualify what connects them")
+	f.BoolVar(&o.job, "job", false, "run as one of the ranks that a launcher has started, and qualify what connects them")
 	f.Lookup("slower").DefValue, f.Lookup("ranks").DefValue = "0", ""
 	o.set = settings.Flag(f)
 	cmd.AddCommand(workerCommand())
@@ -138,7 +138,7 @@ func (o *options) request() (*plan.Request, error) {
 	if len(o.ranks) > 0 {
 		slices.Sort(o.ranks)
 		if r.Suite.Ranks = slices.Compact(o.ranks); o.ranks[0] < 1 {
-			return nil, exit.Usagef("--ranks: %d is no number of ranks", o.ranks[0])
+			return nil, exit.Usagef("--ranks: %d is not a number of ranks", o.ranks[0])
 		}
 	}
 	r.Limit = r.Suite.Limit
@@ -186,7 +186,7 @@ func (o *options) request() (*plan.Request, error) {
 func (o *options) base() (*report.Report, error) {
 	switch {
 	case o.slower != 0 && o.baseline == "":
-		return nil, exit.Usagef("--slower %v: there is no --baseline to be slower than", o.slower)
+		return nil, exit.Usagef("--slower %v: it needs --baseline", o.slower)
 	case o.slower != 0 && !(o.slower > 1):
 		return nil, exit.Usagef("--slower %v: want a factor above 1", o.slower)
 	case o.baseline == "":

@@ -54,7 +54,7 @@ func (o *options) open(stdout io.Writer) (outputs, error) {
 			err = out.test()
 		}
 		if i := slices.IndexFunc(all, out.sameAs); err == nil && i >= 0 {
-			err = fmt.Errorf("%s is where --%s goes", x.path, all[i].flag)
+			err = fmt.Errorf("--%[2]s writes to %[1]s already", x.path, all[i].flag)
 		}
 		if err != nil {
 			all.close()

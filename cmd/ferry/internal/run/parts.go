@@ -21,7 +21,7 @@ func (o *options) partFlags(f *pflag.FlagSet) {
 	f.SetInterspersed(false) // flags after the program's name are the program's
 	f.SetNormalizeFunc(canonical)
 	f.IntVarP(&o.ranks, "n", "n", 1, "number of ranks `N` (also -np)")
-	f.StringArrayVarP(&o.exports, "x", "x", nil, "environment variable for the ranks: `VAR[=VALUE]`; VAR alone insists that it is set; may be repeated")
+	f.StringArrayVarP(&o.exports, "x", "x", nil, "environment variable for the ranks: `VAR[=VALUE]`; VAR alone must be set already; may be repeated")
 	f.StringVar(&o.dir, "wdir", "", "working `DIRECTORY` of the ranks")
 }
 

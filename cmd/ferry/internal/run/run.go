@@ -27,51 +27,49 @@ import (
 const long = `Start a program as N ranks on this machine.
 
 A colon separates several programs: ` + "`ferry run -n 1 a : -n 3 b`" + ` starts rank 0 as a, and
-ranks 1 to 3 as b. After a colon -n, -x and --wdir are of that program alone; what comes
-before the first program is for all, but for its own -n. For a program that has a colon
-among its arguments put -- before it.
+ranks 1 to 3 as b. After a colon, -n, -x and --wdir apply to the next program only. Flags
+before the first program apply to all, except -n. Put -- before a program that takes a
+colon as an argument.
 
 Ranks inherit the environment and the working directory. Standard input goes to
 rank 0. Output goes to a terminal as it is; elsewhere, or with --tag-output, which
 puts "[rank] " before each line, lines of different ranks never mix. --output-dir
 writes a file for each rank: rank.0, rank.1 and so on.
 
-INT, TERM, QUIT, HUP and USR1 are passed on to every rank and its process group; a
-second INT or TERM, of either kind, kills the job. TSTP (Ctrl-Z) stops the ranks with
-ferry run, whose --timeout stands still meanwhile, and CONT (fg, bg) has them go on.
-On USR2, and after --timeout, standard error shows in a line for each rank what it
-waits for; then cycles, if ranks wait for one another; then their queues, and with
---stacks their goroutines.
+INT, TERM, QUIT, HUP and USR1 are forwarded to every rank and its process group; a
+second INT or TERM kills the job. TSTP (Ctrl-Z) stops the ranks, ferry run and the
+clock of --timeout; CONT (fg, bg) resumes them. On USR2, and after --timeout, standard
+error says in a line for each rank what it waits for. Cycles of ranks that wait for one
+another follow, then the queues, and with --stacks the goroutines.
 
-When a rank fails the others are told, and at the end of the job all that failed are
-listed, the one that failed first before those that failed because of it. With
+When a rank fails the others are told, and at the end of the job all failed ranks are
+listed: the one that failed first, then those that failed because of it. With
 --on-failure end, the default, the others get 2 s to finish, then SIGTERM, and 2 s
-later SIGKILL; with continue they go on.
-A rank that runs, but has lost its connection with ferry run, counts as failed: the
-others are told at once. Its own messages end with errors bootstrap.timeout later,
-and with --on-failure end so does the job; with continue nothing ends a rank that
-goes on in spite of them. The same errors come in every rank if ferry run itself
-is killed, unless bootstrap.on_loss is continue.
+later SIGKILL; with continue they keep running.
+A rank that runs, but has lost its connection to ferry run, counts as failed: the
+others are told at once. Its own messages fail after bootstrap.timeout, and with
+--on-failure end the job ends then; with continue nothing ends a rank that ignores
+these errors. Every rank gets the same errors if ferry run itself is killed, unless
+bootstrap.on_loss is continue.
 
-At the end ferry run kills whatever ranks have started that still runs, in the
-background and as a daemon too, and removes the shared memory of those that were
-killed. These may stay: a process that runs as another user (sudo), and one that
-somebody else has started for a rank (a container, systemd, at, a batch system).
-If ferry run itself is killed with SIGKILL, the processes die that it has started
-itself. Where a rank is behind a shell or another wrapper that is the wrapper; the
-rank ends by the errors that it gets after bootstrap.timeout, unless it goes on in
-spite of them. Other processes that ranks have started stay then.
+At the end ferry run kills what ranks have started and is still running, background
+processes and daemons included, and removes the shared memory of killed ranks. It can't
+kill a process of another user (sudo), or one that something else has started for a
+rank (a container runtime, systemd, at, a batch system). If ferry run itself is killed
+with SIGKILL, the processes that it has started die with it. If a rank runs inside a
+shell or another wrapper, the wrapper is that process; the rank ends because of the
+errors that it gets after bootstrap.timeout, unless it ignores them. Other processes
+that ranks have started keep running in that case.
 
---timing shows on standard error, when the job has ended, at which time the first,
-the median and the last rank had done each step up to their first message; how long
-the step took since the one before, and how much of that a processor worked for it;
-and which share of the whole passed until the last rank was there. Ranks tell it
-when they close their last session.
+--timing prints to standard error, after the job, when the first, the median and the
+last rank completed each step up to their first message; how long the step took, and
+how much of that was processor time; and the share of the total that had passed when
+the last rank completed it. Ranks report this when they close their last session.
 
 Exit status: 0 if every rank's is 0, else that of the rank that failed first (128
-and the signal's number if it was killed); 124 after --timeout; 2 for a wrong
-command line or configuration; 127 for a program that is not there, and 126 for
-one that can't be executed.`
+plus the signal's number if it was killed); 124 after --timeout; 2 for a wrong
+command line or configuration; 127 if the program does not exist, and 126 if it
+can't be executed.`
 
 type options struct {
 	ranks     int
@@ -112,10 +110,10 @@ func Command() *cobra.Command {
 	f.BoolVar(&o.tag, "tag-output", false, "put [rank] before each line (also --label)")
 	f.StringVar(&o.outputDir, "output-dir", "", "write the output of each rank to a file of its own in `DIRECTORY`, rank.0 and so on")
 	f.BoolVar(&o.explain, "explain", false, "at the end, show what carried messages between which ranks, and why nothing else did")
-	f.StringVar(&o.timing, "timing", "", "at the end, show when which step from launch to first message was done: a table; `json`, or a FILE for JSON")
+	f.StringVar(&o.timing, "timing", "", "at the end, show when each step from launch to first message was done: a table; `json`, or a FILE for JSON")
 	f.Lookup("timing").NoOptDefVal = timingTable
 	f.DurationVar(&o.timeout, "timeout", 0, "end the job after this `TIME`, such as 30s")
-	f.BoolVar(&o.stacks, "stacks", false, "after --timeout and on USR2, show the stacks of the ranks' goroutines, too")
+	f.BoolVar(&o.stacks, "stacks", false, "after --timeout and on USR2, also show the stacks of the ranks' goroutines")
 	completeFlags(cmd)
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return badFlag(cmd.Flags(), err) })
 	return cmd
@@ -290,7 +288,7 @@ func badFlag(flags *pflag.FlagSet, err error) error {
 	name := unknown.GetSpecifiedName()
 	dashed := dashes(name)
 	if slices.Contains(hostFlags, name) {
-		return exit.Usagef("%s: ranks are started on this machine only; for other machines start the program itself by mpiexec or srun", dashed)
+		return exit.Usagef("%s: ferry run starts ranks on this machine only; for other machines start the program itself with mpiexec or srun", dashed)
 	}
 	var known []string
 	flags.VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })

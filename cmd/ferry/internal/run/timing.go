@@ -200,7 +200,7 @@ func (t *trace) print(w io.Writer) error {
 		}
 	}
 	if len(t.Silent) > 0 {
-		fmt.Fprintf(&b, "ranks that have closed no session, and say nothing: %s\n", strings.Trim(fmt.Sprint(t.Silent), "[]"))
+		fmt.Fprintf(&b, "ranks that closed no session, and reported nothing: %s\n", strings.Trim(fmt.Sprint(t.Silent), "[]"))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -87,7 +87,7 @@ func TestPhasesOfATrace(t *testing.T) {
 	for _, line := range []string{
 		"session is open (2 ranks)                           12.000    12.000    50.000     4.000      2.000    30%",
 		"    open btl shm                                                                   0.001",
-		"ranks that have closed no session, and say nothing: 2",
+		"ranks that closed no session, and reported nothing: 2",
 	} {
 		if !strings.Contains(table.String(), line+"\n") {
 			t.Errorf("the table lacks %q:\n%s", line, table.String())

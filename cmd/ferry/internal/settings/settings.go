@@ -123,7 +123,7 @@ type Ranks struct {
 func Prepare(ctx context.Context, exports, set []string) (*Ranks, error) {
 	reg := Registry()
 	values, tuned, err := load(reg, append(os.Environ(), exports...), set, func(foreign []string) {
-		warn("of no use to ferry, and perhaps somebody else's, in the environment: %s", strings.Join(foreign, ", "))
+		warn("variables in the environment that ferry doesn't know are ignored (other software may use them): %s", strings.Join(foreign, ", "))
 	})
 	if tuned.Err != nil {
 		warn("%w", tuned.Err)

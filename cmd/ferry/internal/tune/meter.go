@@ -169,7 +169,7 @@ func (m *meter) bench(ctx context.Context, s setting, l load) ([]bench.Row, erro
 		case err != nil:
 			return nil, fmt.Errorf("ferry bench %s: %w in %.200q", l.bench, err, out)
 		case !(r.Avg > 0) || math.IsInf(r.Avg, 0):
-			return nil, fmt.Errorf("ferry bench %s: %g %s is no measurement", l.bench, r.Avg, r.Unit)
+			return nil, fmt.Errorf("ferry bench %s: %g %s is not a measurement", l.bench, r.Avg, r.Unit)
 		}
 		rows = append(rows, r)
 	}
@@ -263,5 +263,5 @@ func whyNot(p mpi.Pair) string {
 			return "btl shm: " + r.Reason
 		}
 	}
-	return "btl shm is not there"
+	return "there is no btl shm"
 }

@@ -34,12 +34,12 @@ const long = `Measure which paths messages should take on this machine, and keep
 Two ranks, and eight that share two processors, exchange messages of 1 KiB to
 4 MiB on each path: eager, in frames after an offer, read out of AllocMem memory,
 copied by process_vm_readv. A value is taken in place of ferry's default if it is
-better by 5 % and by more than the noise. It takes about a minute, two at most;
-let nothing else run meanwhile.
+better by 5 % and by more than the noise. It takes a minute or two; run
+nothing else meanwhile.
 
 The result is a file in the user's cache directory. Programs find it when they
 start; files, environment and flags win over it, and tune.use=off ignores it.
-ferry info shows it. Run ferry tune again after a new kernel or a new ferry.`
+ferry info shows it. Run ferry tune again when the kernel or ferry is new.`
 
 type options struct {
 	dryRun, forget, asJSON, quick bool
@@ -67,7 +67,7 @@ func Command() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.forget {
 				if o.dryRun || o.asJSON || o.quick {
-					return exit.Usagef("--forget goes with no other flag")
+					return exit.Usagef("--forget takes no other flags")
 				}
 				return forget(cmd)
 			}
@@ -77,7 +77,7 @@ func Command() *cobra.Command {
 	f := cmd.Flags()
 	f.BoolVar(&o.dryRun, "dry-run", false, "measure, and keep nothing")
 	f.BoolVar(&o.asJSON, "json", false, "print the result and all figures as JSON")
-	f.BoolVar(&o.quick, "quick", false, "a rougher look, in some seconds: fewer samples, up to 256 KiB")
+	f.BoolVar(&o.quick, "quick", false, "a rougher look, in a few seconds: fewer samples, up to 256 KiB")
 	f.BoolVar(&o.forget, "forget", false, "remove the result that was kept for this machine")
 	return cmd
 }
@@ -86,7 +86,7 @@ func Command() *cobra.Command {
 func directory() string { return tuned.Dir(os.Getenv("XDG_CACHE_HOME"), os.Getenv("HOME")) }
 
 func forget(cmd *cobra.Command) error {
-	said := "nothing is kept for this machine"
+	said := "no result is kept for this machine"
 	if dir := directory(); tuned.Exists(dir) {
 		file := tuned.ThisMachine().File(dir)
 		switch err := os.Remove(file); {
@@ -115,7 +115,7 @@ func (o *options) run(cmd *cobra.Command) error {
 		return exit.Usagef("there is no cache directory to keep the result in: set HOME or XDG_CACHE_HOME, or use --dry-run")
 	default:
 		if err := tuned.Prepare(dir); err != nil {
-			return fmt.Errorf("the result can't be kept: %w; --dry-run measures all the same", err)
+			return fmt.Errorf("the result can't be kept: %w; --dry-run measures anyway", err)
 		}
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), exit.Signals()...)

@@ -204,12 +204,12 @@ func changelog(t *testing.T) (released []string) {
 	}
 	all := section.FindAllStringSubmatch(string(b), -1)
 	if len(all) == 0 || all[0][1] != "Unreleased" {
-		t.Fatalf("CHANGELOG.md: the first section is no [Unreleased]: %q", all)
+		t.Fatalf("CHANGELOG.md: the first section is not [Unreleased]: %q", all)
 	}
 	date := regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}$`)
 	for _, s := range all[1:] {
 		if !release.MatchString("v"+s[1]) || !date.MatchString(s[2]) {
-			t.Errorf("CHANGELOG.md: %q is no section of a release, as [1.2.3] - 2026-01-31", s[0])
+			t.Errorf("CHANGELOG.md: %q is not the section of a release, such as [1.2.3] - 2026-01-31", s[0])
 		}
 		released = append(released, s[1])
 	}

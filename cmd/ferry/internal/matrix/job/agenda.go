@@ -42,7 +42,7 @@ func differ(its, first []term) string {
 		}
 	}
 	if !slices.EqualFunc(its, first, func(a, b term) bool { return a.Name == b.Name }) {
-		return "it is another version of ferry than rank 0" // what it says may mean something else
+		return "it is a different version of ferry than rank 0" // what it says may mean something else
 	}
 	return strings.Join(all, ", ")
 }

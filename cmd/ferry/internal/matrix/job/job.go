@@ -58,14 +58,14 @@ func (j *Job) Open(ctx context.Context) error {
 	}
 	c, ok := choice.Component.(bootstrap.Component)
 	if !ok {
-		return fmt.Errorf("%w: bootstrap %s (%T) is none", framework.ErrConfig, choice.Verdict.Name, choice.Component)
+		return fmt.Errorf("%w: bootstrap %s (%T) is not one", framework.ErrConfig, choice.Verdict.Name, choice.Component)
 	}
 	j.client, err = c.Open(ctx, bootstrap.Env{Params: choice.Params, Logger: slog.New(slog.DiscardHandler), Timeout: j.patience()})
 	if err != nil {
 		return err
 	}
 	if j.client.Identity().Singleton {
-		return errors.Join(fmt.Errorf("%w: no launcher has started this process, so that it has no job: `ferry run -n 4 ferry matrix --job`, or leave --job out",
+		return errors.Join(fmt.Errorf("%w: no launcher started this process, so it has no job: `ferry run -n 4 ferry matrix --job`, or leave --job out",
 			framework.ErrConfig), j.client.Close())
 	}
 	j.enter()

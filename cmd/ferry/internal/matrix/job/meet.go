@@ -71,7 +71,7 @@ func (j *Job) absent(m *framework.MissingError) string {
 		}
 	}
 	say(m.Failed, "has ended")
-	say(m.Missing, fmt.Sprintf("did not come within %v", j.patience()))
+	say(m.Missing, fmt.Sprintf("did not arrive within %v", j.patience()))
 	return strings.Join(all, ", ")
 }
 

@@ -90,7 +90,7 @@ func (j *Job) row(s report.Stack, c plan.Column, cell string, accounts []account
 			said = append(said, e)
 			for _, other := range e.Others {
 				if other >= len(accounts) {
-					said = append(said, worker.Event{Rank: other, Status: report.Fail, Reason: "it failed, and can't say why any more"})
+					said = append(said, worker.Event{Rank: other, Status: report.Fail, Reason: "it failed, and can no longer say why"})
 				}
 			}
 		}

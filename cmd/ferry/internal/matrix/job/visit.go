@@ -63,7 +63,7 @@ func (j *Job) visit(ctx context.Context, s report.Stack, f func(*visit) error) *
 		case <-timer.C:
 			if err = context.Cause(ctx); err == nil {
 				v.lost = "hangs in " + v.running
-				err = fmt.Errorf("%w: it obeys no deadline", conform.ErrHung)
+				err = fmt.Errorf("%w: it ignores its deadline", conform.ErrHung)
 			}
 		case err = <-done:
 		}

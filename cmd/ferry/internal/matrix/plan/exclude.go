@@ -81,7 +81,7 @@ func ParseExclusions(file string, data []byte) (*Exclusions, error) {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("%s: one list of exclusions is expected, and nothing behind it", file)
+		return nil, fmt.Errorf("%s: one list of exclusions is expected, and nothing after it", file)
 	}
 	for i := range x.entries {
 		e := &x.entries[i]

@@ -198,7 +198,7 @@ func (c *Components) choose(stacks []report.Stack) ([]report.Stack, error) {
 	}
 	for _, p := range c.patterns {
 		if !slices.ContainsFunc(names, func(n string) bool { return matches(p, n) }) {
-			return nil, fmt.Errorf("%w: no stack is called %q; the nearest is %q; there are %s", framework.ErrConfig, p, framework.Nearest(p, names), strings.Join(names, ", "))
+			return nil, fmt.Errorf("%w: no stack is called %q; the nearest is %q; the stacks are %s", framework.ErrConfig, p, framework.Nearest(p, names), strings.Join(names, ", "))
 		}
 	}
 	chosen := slices.DeleteFunc(slices.Clone(stacks), func(s report.Stack) bool { return !c.Takes(s.Name) })

@@ -71,7 +71,7 @@ func (r *Request) stacks(ctx context.Context, ask Ask) ([]report.Stack, error) {
 		case framework.MTL:
 			over, err = r.overMTLs(ctx, base, all, ask)
 		default:
-			err = fmt.Errorf("%w: pml %s is over %s, of which ferry matrix knows nothing", framework.ErrUnsupported, v.Name, below)
+			err = fmt.Errorf("%w: pml %s is over %s, which ferry matrix does not know", framework.ErrUnsupported, v.Name, below)
 		}
 		if err == nil && below != framework.MTL {
 			err = r.withoutMTL(over)

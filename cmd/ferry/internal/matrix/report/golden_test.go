@@ -122,14 +122,14 @@ func TestReportsThatContradictThemselvesAreRefused(t *testing.T) {
 		``:                                     "not a report",
 		`{}`:                                   `no "rows"`,
 		`[]`:                                   "not a report",
-		`{"rows":[]} {}`:                       "stands behind",
+		`{"rows":[]} {}`:                       "follows",
 		`{"rows":[` + good + `,` + good + `]}`: "row 2",
 		`{"rows":[{"stack":"a","case":"b","status":"passed"}]}`:                                               `"passed" is none of`,
 		`{"rows":[{"stack":"a","case":"b","status":"fail"}]}`:                                                 "needs a reason",
 		`{"rows":[{"stack":"a","case":"b","status":"pass","given_up":true}]}`:                                 "given up",
 		`{"rows":[{"case":"b","status":"pass"}]}`:                                                             "missing",
 		`{"rows":[{"stack":"a","case":"b","status":"pass","seconds":-1}]}`:                                    "-1 seconds",
-		`{"rows":[{"stack":"a","case":"b","status":"pass","points":[{"size":-8,"value":1,"unit":"us"}]}]}`:    "no figure",
+		`{"rows":[{"stack":"a","case":"b","status":"pass","points":[{"size":-8,"value":1,"unit":"us"}]}]}`:    "not a figure",
 		`{"rows":[{"stack":"a","case":"b","status":"pass","points":[{"size":8,"value":1e999,"unit":"us"}]}]}`: "not a report",
 	} {
 		if _, err := ReadJSON(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {

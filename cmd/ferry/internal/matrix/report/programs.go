@@ -44,7 +44,7 @@ func ReadJSON(r io.Reader) (*Report, error) {
 		return nil, fmt.Errorf("not a report of ferry matrix: %w", err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("not a report of ferry matrix: something stands behind it")
+		return nil, errors.New("not a report of ferry matrix: something follows it")
 	}
 	if report.Rows == nil {
 		return nil, errors.New(`not a report of ferry matrix: it has no "rows"`)
@@ -80,7 +80,7 @@ func (r *Row) check() error {
 	}
 	for _, p := range r.Points {
 		if p.Size < 0 || p.Value < 0 || p.Unit == "" {
-			return fmt.Errorf("point %+v is no figure", p)
+			return fmt.Errorf("point %+v is not a figure", p)
 		}
 	}
 	return nil

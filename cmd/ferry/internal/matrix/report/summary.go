@@ -290,7 +290,7 @@ func (r *Report) Verdict() string {
 	default:
 		fmt.Fprintf(&b, "Failed: %d of %s", bad, Plural(ran, "case"))
 		if n := t.Counts[Timeout]; n > 0 {
-			fmt.Fprintf(&b, ", %d of them by not ending,", n)
+			fmt.Fprintf(&b, ", %d of them because they did not end,", n)
 		}
 		fmt.Fprintf(&b, " on %d of %s", hurt, on)
 	}

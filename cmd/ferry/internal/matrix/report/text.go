@@ -104,7 +104,7 @@ func (t *textWriter) table(table *Table) {
 	for _, line := range g.lines(t.Look, 0) {
 		t.linef("%s", line)
 	}
-	t.linef("Numbers are cases that passed; 35/37! means that of 37 two did not, or were not run because the stack was given up. Figures are of the shortest message, or the best bandwidth.")
+	t.linef("Numbers are cases that passed; 35/37! means that 2 of 37 failed, or were not run because the stack was given up. Figures are those of the shortest message, or the best bandwidth.")
 	if len(waiting) > 0 {
 		t.linef("Not run: %s", strings.Join(waiting, ", "))
 	}

@@ -59,7 +59,7 @@ func (l *lane) impatient() string {
 	if patience == 0 || l.waited < patience {
 		return ""
 	}
-	return fmt.Sprintf("suite %s waits no longer for a stack whose cases did not end for %v; suite full does", l.record.Suite.Name, patience)
+	return fmt.Sprintf("suite %s gives up on a stack whose cases did not end for %v in all; suite full does not", l.record.Suite.Name, patience)
 }
 
 // cases runs the cases of a column: as many by one worker as it survives. Losses that
@@ -196,7 +196,7 @@ func (a *attempt) finish(end ending) {
 		row.Status = report.Timeout
 		row.Reason = fmt.Sprintf("it did not end within %v", a.limit)
 		if over && was != "" {
-			row.Reason = fmt.Sprintf("%s, and then its process did not go on within %v", was, a.limit)
+			row.Reason = fmt.Sprintf("%s, and then its process did not continue within %v", was, a.limit)
 		}
 		row.Seconds = max(row.Seconds, a.limit.Seconds())
 	case !over:

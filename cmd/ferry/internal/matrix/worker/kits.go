@@ -75,7 +75,7 @@ func (w *worker) stack(ctx context.Context) (pmltest.Stack, error) {
 	}
 	var ok bool
 	if s.PML, ok = p.Chosen[0].Component.(pml.Component); !ok {
-		return s, fmt.Errorf("%w: %s is no PML", framework.ErrUnsupported, p.Chosen[0].Verdict.Name)
+		return s, fmt.Errorf("%w: %s is not a PML", framework.ErrUnsupported, p.Chosen[0].Verdict.Name)
 	}
 	parts := []framework.Component{s.PML}
 	switch kind, _ := (report.Stack{Via: w.task.Via}).Transport(); framework.Kind(kind) {

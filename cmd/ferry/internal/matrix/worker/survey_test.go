@@ -86,7 +86,7 @@ func (w *worker) answer(name string) {
 		fmt.Println(os.Getenv("LOG"), "missing has no cable")
 		offer(mtl.Candidate{Name: "missing", Provider: "missing", Unavailable: true, Reason: "no data"})
 	case name == "hangs":
-		offer(mtl.Candidate{Name: "hangs", Provider: "hangs", Unavailable: true, Hangs: true, Reason: "it does not come back"})
+		offer(mtl.Candidate{Name: "hangs", Provider: "hangs", Unavailable: true, Hangs: true, Reason: "it does not return"})
 	case name == "old":
 		w.End(Event{Status: report.Unavailable, Reason: "it is too old"})
 	default:
@@ -145,7 +145,7 @@ func TestStacksAreFoundThroughTheRegistryWhateverALibraryDoes(t *testing.T) {
 		"over_mtl+net refused": net + "refused a known defect",
 		"over_mtl+net missing": net + "missing no data: it has no cable",
 		"over_mtl+net old":     net + "old it is too old",
-		"over_mtl+net hangs":   net + "hangs it does not come back",
+		"over_mtl+net hangs":   net + "hangs it does not return",
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("%q\nwant %q", got, want)
