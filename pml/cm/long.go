@@ -99,17 +99,14 @@ type longs struct {
 	tag    int32               // the last one
 }
 
-// mustCut reports whether a send travels in parts.
-func (r *request) mustCut() bool {
-	n := r.buf.Len()
-	if n > r.m.caps.MaxMessage {
-		return true
-	}
-	if n != headSize {
-		return false
+// mustCut reports whether a message to a member travels in parts, where some do.
+func (p *peer) mustCut(b []byte) bool {
+	m := p.proc.m
+	if len(b) != headSize {
+		return int64(len(b)) > m.caps.MaxMessage
 	}
 	var room [headSize]byte
-	return bytes.HasPrefix(r.contents(), mark(room[:0], r.p.proc.Life.Nonce, r.m.env.Self.Nonce))
+	return bytes.HasPrefix(b, mark(room[:0], p.proc.Life.Nonce, m.env.Self.Nonce))
 }
 
 // announce sends the head. Lock held.
@@ -124,7 +121,7 @@ func (r *request) announce(b []byte) {
 	l.sends[l.number] = r
 	h := head{to: p.proc.Life.Nonce, from: m.env.Self.Nonce, number: l.number, total: uint64(len(b)), part: uint64(m.caps.MaxMessage)}
 	r.state, r.busy = announced, true
-	done, err := m.mtl.Send(&r.op, p.proc.to, mtl.Envelope{CID: p.word | uint32(r.plane), Source: int32(r.c.Spec.Rank), Tag: int32(r.tag)}, h.put(r.parts.head[:]), mtl.Standard)
+	done, err := m.mtl.Send(&r.op, p.proc.to, r.c.to(p, r.tag, r.plane), h.put(r.parts.head[:]), mtl.Standard)
 	if err != nil {
 		r.busy = false
 		r.forgetParts()

@@ -40,6 +40,8 @@ type Module struct {
 
 	requests     []*request // all there are
 	free         *request
+	quick        *request // that of the next receiveNow, or nil: posted while it has a communicator
+	fast         uint     // receiveNow was called so often
 	freeMessages *message
 	freeControls *controlSend
 

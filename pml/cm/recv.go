@@ -18,8 +18,26 @@ import (
 func (c *comm) Recv(ctx context.Context, buf pml.Buffer, src, tag int, plane pml.Plane) (pml.Status, error) {
 	e := c.m.engine
 	e.Lock()
-	st, err := c.postRecv(buf, src, tag, plane).Conclude(ctx)
-	e.Unlock()
+	var r *request
+	if src >= 0 {
+		var came, n int
+		var ok bool
+		if came, n, r, ok = c.receiveNow(buf, src, tag, plane); ok {
+			e.Unlock()
+			return pml.Status{Source: src, Tag: came, Bytes: n}, nil
+		}
+	}
+	return c.recvPosted(ctx, r, buf, src, tag, plane)
+}
+
+// recvPosted is Recv where the message has not come yet: r is its request, or nil. It
+// releases the lock.
+func (c *comm) recvPosted(ctx context.Context, r *request, buf pml.Buffer, src, tag int, plane pml.Plane) (pml.Status, error) {
+	if r == nil {
+		r = c.postRecv(buf, src, tag, plane)
+	}
+	st, err := r.Conclude(ctx)
+	c.m.engine.Unlock()
 	return st, err
 }
 

@@ -59,24 +59,48 @@ type request struct {
 // bounceKept is the largest bounce buffer that a request keeps for its next use.
 const bounceKept = 64 << 10
 
-// newRequest takes a request from the free list, or makes one. Lock held.
+// newRequest returns a request of an operation that begins. Lock held.
 func (m *Module) newRequest(c *comm) *request {
-	r := m.free
-	if r == nil {
-		r = &request{m: m}
-		r.op.Owner = (*operation)(r)
-		r.Init(m.engine, r)
-		m.requests = append(m.requests, r)
-	} else {
-		m.free, r.next = r.next, nil
-	}
+	r := m.freeRequest()
+	r.begin(c)
+	return r
+}
+
+// begin makes a request pending. Lock held.
+func (r *request) begin(c *comm) {
 	r.Start()
 	r.c = c
-	if m.env.Hooks != nil {
+	if r.m.env.Hooks != nil {
 		r.began = time.Now()
 	}
 	c.Pending++
+}
+
+// sentRequest returns the request of a send that is over. Lock held.
+func (m *Module) sentRequest() *request {
+	r := m.freeRequest()
+	r.StartDone()
+	r.send, r.state = true, complete
 	return r
+}
+
+// freeRequest takes a request from the free list, or makes one.
+func (m *Module) freeRequest() *request {
+	if m.free == nil {
+		m.makeRequest()
+	}
+	r := m.free
+	m.free, r.next = r.next, nil
+	return r
+}
+
+// makeRequest puts a new request into the free list.
+func (m *Module) makeRequest() {
+	r := &request{m: m, next: m.free}
+	r.op.Owner = (*operation)(r)
+	r.Init(m.engine, r)
+	m.requests = append(m.requests, r)
+	m.free = r
 }
 
 // finish completes a request, whose Status is set. Lock held.
@@ -128,6 +152,10 @@ type operation request
 // Done implements mtl.Owner.
 func (o *operation) Done(op *mtl.Op) {
 	r := (*request)(o)
+	if r == r.m.quick {
+		r.Set() // who looks sees it
+		return
+	}
 	r.busy = false
 	switch r.state {
 	case sent:

@@ -6,7 +6,6 @@ import (
 
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/pml/base"
 )
@@ -15,16 +14,24 @@ import (
 func (c *comm) Send(ctx context.Context, buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) error {
 	e := c.m.engine
 	e.Lock()
-	r, err := c.startSend(buf, dst, tag, plane, mode)
-	if err == nil {
-		if r.Done() {
-			err = r.Status.Err
-			r.Release()
-		} else {
-			_, err = r.Conclude(ctx)
-		}
+	r, ok := c.sendNow(buf, dst, tag, plane, mode)
+	if ok && r == nil {
+		e.Unlock()
+		return nil
 	}
-	e.Unlock()
+	return c.conclude(ctx, r, buf, dst, tag, plane, mode)
+}
+
+// conclude is Send where something is left to do: r is its request, or nil. It releases the
+// lock.
+func (c *comm) conclude(ctx context.Context, r *request, buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (err error) {
+	if r == nil {
+		r, err = c.startSend(buf, dst, tag, plane, mode)
+	}
+	if err == nil {
+		_, err = r.Conclude(ctx)
+	}
+	c.m.engine.Unlock()
 	return err
 }
 
@@ -38,9 +45,15 @@ func (c *comm) Isend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mod
 
 // StartSend implements pml.Comm.
 func (c *comm) StartSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (*pml.Request, error) {
-	r, err := c.startSend(buf, dst, tag, plane, mode)
-	if err != nil {
-		return nil, err
+	r, ok := c.sendNow(buf, dst, tag, plane, mode)
+	switch {
+	case !ok:
+		var err error
+		if r, err = c.startSend(buf, dst, tag, plane, mode); err != nil {
+			return nil, err
+		}
+	case r == nil:
+		r = c.m.sentRequest()
 	}
 	return &r.Request, nil
 }
@@ -60,12 +73,7 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 	if !p.proc.connected || p.proc.Err != nil {
 		gone = p.proc.connect()
 	}
-	n := buf.Len()
-	r := m.newRequest(c)
-	m.sends++
-	r.send, r.mode, r.plane = true, mode, plane
-	r.p, r.buf, r.tag = p, buf, tag
-	r.Status = pml.NoMessage()
+	r := c.sendRequest(p, buf, tag, plane, mode)
 	if gone == nil && p.refused {
 		gone = m.procs.NotMember(p.proc.Life)
 	}
@@ -74,10 +82,8 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 		return r, nil
 	}
 	p.proc.Stats.Sent++
-	p.proc.Stats.SentBytes += uint64(n)
-	if m.env.Hooks != nil {
-		m.env.Event(pml.Event{Kind: pml.EventSend, Peer: p.proc.Life, Comm: c.Spec.ID, Tag: tag, Bytes: n, Plane: plane})
-	}
+	p.proc.Stats.SentBytes += uint64(buf.Len())
+	c.sending(p, tag, buf.Len(), plane)
 	if p.ready {
 		r.transmit()
 		return r, nil
@@ -98,30 +104,46 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 	return r, nil
 }
 
+// sendRequest makes a request of a send. Lock held.
+func (c *comm) sendRequest(p *peer, buf pml.Buffer, tag int, plane pml.Plane, mode pml.Mode) *request {
+	r := c.m.newRequest(c)
+	c.m.sends++
+	r.send, r.mode, r.plane = true, mode, plane
+	r.p, r.buf, r.tag = p, buf, tag
+	r.Status = pml.NoMessage()
+	return r
+}
+
+// sending tells the hooks of a send.
+func (c *comm) sending(p *peer, tag int, bytes int64, plane pml.Plane) {
+	c.m.env.Event(pml.Event{Kind: pml.EventSend, Peer: p.proc.Life, Comm: c.Spec.ID, Tag: tag, Bytes: bytes, Plane: plane})
+}
+
 // transmit gives a send to the MTL. Lock held.
 func (r *request) transmit() {
 	m, p := r.m, r.p
-	mode := mtl.Standard
-	if r.mode == pml.Synchronous {
-		mode = mtl.Synchronous
-	}
-	if m.cuts && r.mustCut() {
-		r.announce(r.contents())
+	b := r.contents()
+	if m.cuts && p.mustCut(b) {
+		r.announce(b)
 		return
 	}
-	r.state, r.busy = sent, true
-	done, err := m.mtl.Send(&r.op, p.proc.to, mtl.Envelope{CID: p.word | uint32(r.plane), Source: int32(r.c.Spec.Rank), Tag: int32(r.tag)}, r.contents(), mode)
+	r.given(m.mtl.Send(&r.op, p.proc.to, r.c.to(p, r.tag, r.plane), b, modes[r.mode]))
+}
+
+// given takes what the MTL has said to a send. Lock held.
+func (r *request) given(done bool, err error) {
 	if err != nil {
-		r.busy = false
 		r.doubt(r.sendError(err))
 		return
 	}
-	p.tally.Sent[r.plane]++
+	r.p.tally.Sent[r.plane]++
 	if done {
-		r.busy = false
 		r.finish()
-	} else if m.failures {
-		p.inquire()
+		return
+	}
+	r.state, r.busy = sent, true
+	if r.m.failures {
+		r.p.inquire()
 	}
 }
 
