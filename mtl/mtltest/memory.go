@@ -36,6 +36,11 @@ func (o Options) filled() Options {
 	return o
 }
 
+// most is the largest of each that is matched.
+func (o Options) most() mtl.Envelope {
+	return mtl.Envelope{CID: uint32(1<<o.CIDBits - 1), Source: int32(1<<o.SourceBits - 1), Tag: int32(1<<o.TagBits - 1)}
+}
+
 // Faults are what a network may do, and tests want it to do.
 type Faults struct {
 	// Control, when not nil, sees every control message, and returns what arrives in
@@ -55,26 +60,10 @@ type Faults struct {
 // one process, reach one another. It is the reference of the contract, and what
 // protocols above MTLs are tested with. It is safe for concurrent use.
 type Memory struct {
-	mu       sync.Mutex
-	opt      Options
-	modules  []*memory // by address: in the order in which they were opened
-	messages spare[message]
-}
-
-// spare is what will be used again.
-type spare[T any] []*T
-
-func (s *spare[T]) give(x *T) { *s = append(*s, x) }
-
-func (s *spare[T]) take() *T {
-	n := len(*s)
-	if n == 0 {
-		return new(T)
-	}
-	x := (*s)[n-1]
-	(*s)[n-1] = nil // it is the taker's alone
-	*s = (*s)[:n-1]
-	return x
+	mu      sync.Mutex
+	opt     Options
+	modules []*memory // by address: in the order in which they were opened
+	free    *message  // those that nobody knows
 }
 
 // NewMemory returns a network without modules.
@@ -106,7 +95,13 @@ func (f *Memory) Fail(address int, err error) {
 
 // message returns one that holds a copy of data. f.mu held.
 func (f *Memory) message(data []byte) *message {
-	msg := f.messages.take()
+	msg := f.free
+	if msg == nil {
+		msg = new(message)
+		msg.node.Owner = msg
+	} else {
+		f.free, msg.next = msg.next, nil
+	}
 	msg.own = append(msg.own[:0], data...)
 	msg.data = msg.own
 	return msg
@@ -114,15 +109,16 @@ func (f *Memory) message(data []byte) *message {
 
 // release takes a message back that nobody knows any more. f.mu held.
 func (f *Memory) release(msg *message) {
-	*msg = message{own: msg.own}
-	f.messages.give(msg)
+	msg.control, msg.sync, msg.wild, msg.orphan = false, false, false, false
+	msg.data, msg.from, msg.to, msg.op = nil, nil, nil, nil
+	msg.next, f.free = f.free, msg
 }
 
 // deliver puts a message into a module's inbox. f.mu held.
 func (f *Memory) deliver(to *memory, msg *message) {
 	msg.to, msg.due = to, to.polls+f.opt.Faults.Polls
 	msg.node.Source, msg.node.Tag = int(msg.envelope.Source), int(msg.envelope.Tag)
-	to.inbox = append(to.inbox, msg)
+	to.inbox.push(msg)
 }
 
 func (f *Memory) deliverControl(to *memory, data []byte) {
@@ -151,9 +147,9 @@ func (c memoryComponent) Open(_ context.Context, env mtl.Env) (mtl.Module, error
 	c.f.mu.Lock()
 	defer c.f.mu.Unlock()
 	m := &memory{
-		peers: []memoryPeer{{gone: errNobody}},                                // mtl.NoEndpoint
-		f:     c.f, env: env, opt: c.opt, address: len(c.f.modules), polls: 1, // a cancel names its poll, and 0 is none
-		queues: map[uint32]*queues{}, sends: map[*message]struct{}{}, claims: map[*mtl.Op]*message{},
+		peers: []memoryPeer{{gone: errNobody}},                                                    // mtl.NoEndpoint
+		f:     c.f, env: env, opt: c.opt, most: c.opt.most(), address: len(c.f.modules), polls: 1, // a cancel names its poll, and 0 is none
+		queues: map[uint32]*queues{}, recent: new(queues), sends: map[*message]struct{}{}, claims: map[*mtl.Op]*message{},
 	}
 	c.f.modules = append(c.f.modules, m)
 	return m, nil

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/ferrympi/ferry/framework"
@@ -18,40 +17,56 @@ type memory struct {
 	f       *Memory
 	env     mtl.Env
 	opt     Options
+	most    mtl.Envelope // of opt
 	address int
 	peers   []memoryPeer // by endpoint
 	queues  map[uint32]*queues
+	recent  *queues // that were asked for last
 	polls   int
-	inbox   []*message
+	inbox   inbox
 	sends   map[*message]struct{} // those in progress
 
-	receives []*receive // those in progress
-	idle     spare[receive]
+	receives []*receive // by Op.Slot; those without an op are idle
+	idle     *receive
 	cancels  []*receive // those whose cancel has not taken effect
 	claims   map[*mtl.Op]*message
 
-	done    []completion // of which the next Poll tells
-	told    []completion // room for done, used only by Poll
-	control []*message   // of which the next Poll tells
-	answers []*message   // synchronous ones that have matched a receive from any source, and are not answered
-	failed  error
+	done    []*mtl.Op  // of which the next Poll tells; their results are set
+	told    []*mtl.Op  // room for done, used only by Poll
+	control []*message // of which the next Poll tells
+	answers []*message // synchronous ones that have matched a receive from any source, and are not answered
+	failed  error      // why the module takes no operations
 	closed  bool
-}
-
-type completion struct {
-	op     *mtl.Op
-	result mtl.Result
 }
 
 // queues are the matching state of one communicator id.
 type queues struct {
 	match.Queues[receive, message]
+	cid   uint32
 	peers map[int32]*match.Peer[receive, message]
+	// That of the source that was asked for last.
+	recent *match.Peer[receive, message]
+	source int32
 }
+
+// inbox are the messages that have not arrived, in their order.
+type inbox struct{ head, tail *message }
+
+func (b *inbox) push(msg *message) {
+	if b.head == nil {
+		b.head = msg
+	} else {
+		b.tail.next = msg
+	}
+	b.tail = msg
+}
+
+func (b *inbox) pop() { b.head, b.head.next = b.head.next, nil }
 
 // receive is one in progress.
 type receive struct {
-	at     int // in memory.receives
+	slot   uint32   // in memory.receives
+	next   *receive // that is idle
 	op     *mtl.Op
 	buf    []byte
 	queues *queues
@@ -68,18 +83,27 @@ type message struct {
 	from, to *memory
 	op       *mtl.Op // of the sender, who is told when the message has matched; or nil
 	sync     bool
-	wild     bool // it has matched a receive or a probe from any source
-	orphan   bool // its sender has closed
-	due      int  // the receiver's poll in which it arrives
+	wild     bool     // it has matched a receive or a probe from any source
+	orphan   bool     // its sender has closed
+	due      int      // the receiver's poll in which it arrives
+	next     *message // in an inbox, or of those that nobody knows
 	node     match.Message[message]
 }
 
 // queue returns the matching state of an id, and that of the source unless it is
 // AnySource.
 func (m *memory) queue(e mtl.Envelope) (*queues, *match.Peer[receive, message]) {
+	if q := m.recent; q.cid == e.CID && q.source == e.Source && q.recent != nil {
+		return q, q.recent
+	}
+	return m.lookUp(e)
+}
+
+// lookUp is queue where another one was asked for last.
+func (m *memory) lookUp(e mtl.Envelope) (*queues, *match.Peer[receive, message]) {
 	q := m.queues[e.CID]
 	if q == nil {
-		q = &queues{peers: map[int32]*match.Peer[receive, message]{}}
+		q = &queues{cid: e.CID, peers: map[int32]*match.Peer[receive, message]{}}
 		m.queues[e.CID] = q
 	}
 	p := q.peers[e.Source]
@@ -87,15 +111,8 @@ func (m *memory) queue(e mtl.Envelope) (*queues, *match.Peer[receive, message]) 
 		p = new(match.Peer[receive, message])
 		q.peers[e.Source] = p
 	}
+	m.recent, q.recent, q.source = q, p, e.Source
 	return q, p
-}
-
-// state returns why the module takes no operations.
-func (m *memory) state() error {
-	if m.closed {
-		return fmt.Errorf("mtl memory: %w", framework.ErrClosed)
-	}
-	return m.failed
 }
 
 // from is check for a receive or a probe from an endpoint.
@@ -106,57 +123,72 @@ func (m *memory) from(from mtl.Endpoint, e mtl.Envelope) error {
 	return m.check(e)
 }
 
+var errClosed = fmt.Errorf("mtl memory: %w", framework.ErrClosed)
+
 // errNobody is the error of an endpoint that Connect has not returned.
 var errNobody = fmt.Errorf("mtl memory: %w: the endpoint was never connected", framework.ErrUnsupported)
 
-// check is state, and says what is wrong with an envelope: a protocol under test
+// check returns why the module takes no operation with an envelope: a protocol under test
 // must keep to the widths.
 func (m *memory) check(e mtl.Envelope) error {
-	switch {
-	case uint64(e.CID)>>m.opt.CIDBits != 0:
-		return fmt.Errorf("mtl memory: id %d does not fit into %d bits", e.CID, m.opt.CIDBits)
-	case e.Source < mtl.AnySource || e.Source>>m.opt.SourceBits > 0:
-		return fmt.Errorf("mtl memory: source %d does not fit into %d bits", e.Source, m.opt.SourceBits)
-	case e.Tag < mtl.AnyTag || e.Tag == mtl.AnySource || e.Tag>>m.opt.TagBits > 0:
-		return fmt.Errorf("mtl memory: tag %d does not fit into %d bits", e.Tag, m.opt.TagBits)
+	if e.CID > m.most.CID || e.Source < mtl.AnySource || e.Source > m.most.Source ||
+		uint32(e.Tag) > uint32(m.most.Tag) && e.Tag != mtl.AnyTag {
+		return m.misfit(e)
 	}
-	return m.state()
+	return m.failed
+}
+
+// misfit is what is wrong with an envelope.
+func (m *memory) misfit(e mtl.Envelope) error {
+	switch {
+	case e.CID > m.most.CID:
+		return fmt.Errorf("mtl memory: id %d does not fit into %d bits", e.CID, m.opt.CIDBits)
+	case e.Source < mtl.AnySource || e.Source > m.most.Source:
+		return fmt.Errorf("mtl memory: source %d does not fit into %d bits", e.Source, m.opt.SourceBits)
+	}
+	return fmt.Errorf("mtl memory: tag %d does not fit into %d bits", e.Tag, m.opt.TagBits)
 }
 
 func (m *memory) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, mode mtl.Mode) (done bool, err error) {
-	m.f.mu.Lock()
-	defer m.f.mu.Unlock()
-	peer := &m.peers[to]
+	f, peer := m.f, &m.peers[to]
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if err := m.check(e); err != nil {
 		return false, err
 	}
-	switch {
-	case peer.gone != nil:
+	if peer.gone != nil {
 		return false, peer.gone
-	case int64(len(buf)) > m.opt.MaxMessage:
+	}
+	if int64(len(buf)) > m.opt.MaxMessage {
 		return false, fmt.Errorf("mtl memory: %d bytes, at most %d: %w", len(buf), m.opt.MaxMessage, mtl.ErrTooLong)
 	}
-	faults := &m.f.opt.Faults
-	err = faults.Send
-	if peer.module.closed {
-		err = fmt.Errorf("it has closed: %w", framework.ErrClosed)
-	}
-	if err != nil {
-		m.done = append(m.done, completion{op, mtl.Result{Err: m.failure(to, err)}})
+	faults := &f.opt.Faults
+	if peer.module.closed || faults.Send != nil {
+		err := faults.Send
+		if peer.module.closed {
+			err = fmt.Errorf("it has closed: %w", framework.ErrClosed)
+		}
+		m.end(op, mtl.Result{Err: m.failure(to, err)})
 		return false, nil
 	}
 	done = len(buf) <= m.opt.Inject && mode == mtl.Standard && !faults.NeverInject
 	var msg *message
 	if done {
-		msg = m.f.message(buf)
+		msg = f.message(buf)
 	} else {
-		msg = m.f.message(nil)
+		msg = f.message(nil)
 		msg.data, msg.op = buf, op
 		m.sends[msg] = struct{}{}
 	}
 	msg.envelope, msg.sync, msg.from = e, mode == mtl.Synchronous, m
-	m.f.deliver(peer.module, msg)
+	f.deliver(peer.module, msg)
 	return done, nil
+}
+
+// end has the next Poll tell of the end of an operation.
+func (m *memory) end(op *mtl.Op, r mtl.Result) {
+	op.Result = r
+	m.done = append(m.done, op)
 }
 
 func (m *memory) SendControl(op *mtl.Op, to mtl.Endpoint, data []byte) (done bool, err error) {
@@ -164,8 +196,8 @@ func (m *memory) SendControl(op *mtl.Op, to mtl.Endpoint, data []byte) (done boo
 	defer m.f.mu.Unlock()
 	peer := &m.peers[to]
 	switch {
-	case m.state() != nil:
-		return false, m.state()
+	case m.failed != nil:
+		return false, m.failed
 	case peer.gone != nil:
 		return false, peer.gone
 	case len(data) == 0 || len(data) > m.opt.ControlLimit:
@@ -179,7 +211,7 @@ func (m *memory) SendControl(op *mtl.Op, to mtl.Endpoint, data []byte) (done boo
 		m.f.deliverControl(peer.module, data)
 	}
 	if m.f.opt.Faults.NeverInject {
-		m.done = append(m.done, completion{op: op})
+		m.end(op, mtl.Result{})
 		return false, nil
 	}
 	return true, nil
@@ -198,7 +230,7 @@ func (m *memory) sent(msg *message, r mtl.Result) {
 	if msg.op == nil {
 		return
 	}
-	m.done = append(m.done, completion{msg.op, r})
+	m.end(msg.op, r)
 	delete(m.sends, msg)
 	msg.op = nil
 }
@@ -210,10 +242,17 @@ func (m *memory) Recv(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte)
 		return err
 	}
 	q, p := m.queue(e)
-	r := m.idle.take()
-	r.at, r.op, r.buf, r.queues = len(m.receives), op, buf, q
-	r.node.Owner, r.node.Source, r.node.Tag = r, int(e.Source), int(e.Tag)
-	m.receives = append(m.receives, r)
+	r := m.idle
+	if r == nil {
+		r = &receive{slot: uint32(len(m.receives))}
+		r.node.Owner = r
+		m.receives = append(m.receives, r)
+	} else {
+		m.idle, r.next = r.next, nil
+	}
+	r.op, r.buf, r.queues = op, buf, q
+	op.Slot = r.slot
+	r.node.Source, r.node.Tag = int(e.Source), int(e.Tag)
 	if found := q.Post(p, &r.node); found != nil {
 		m.received(r, found.Owner)
 	}
@@ -222,17 +261,13 @@ func (m *memory) Recv(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte)
 
 // finish ends a receive that has no message.
 func (m *memory) finish(r *receive, result mtl.Result) {
-	m.done = append(m.done, completion{r.op, result})
+	m.end(r.op, result)
 	m.free(r)
 }
 
 func (m *memory) free(r *receive) {
-	last := len(m.receives) - 1
-	m.receives[r.at], m.receives[last].at = m.receives[last], r.at
-	m.receives[last] = nil
-	m.receives = m.receives[:last]
 	r.op, r.buf, r.cancel = nil, nil, 0
-	m.idle.give(r)
+	r.next, m.idle = m.idle, r
 }
 
 // received ends a receive with its message.
@@ -245,15 +280,17 @@ func (m *memory) received(r *receive, msg *message) {
 // take ends an operation with a message that has matched, and has its sender told, which
 // may be here.
 func (m *memory) take(op *mtl.Op, buf []byte, msg *message) {
-	if err := m.lost(msg); err != nil { // and the sender, if there is one, is never told
-		m.done = append(m.done, completion{op, mtl.Result{Err: err}})
-		return
-	}
 	var err error
+	if int64(len(msg.data)) > m.opt.Eager {
+		if err = m.lost(msg); err != nil { // and the sender, if there is one, is never told
+			m.end(op, mtl.Result{Err: err})
+			return
+		}
+	}
 	if copy(buf, msg.data) < len(msg.data) {
 		err = framework.ErrTruncate
 	}
-	m.done = append(m.done, completion{op, mtl.Result{Source: msg.envelope.Source, Tag: msg.envelope.Tag, Bytes: int64(len(msg.data)), Err: err}})
+	m.end(op, mtl.Result{Source: msg.envelope.Source, Tag: msg.envelope.Tag, Bytes: int64(len(msg.data)), Err: err})
 	if msg.sync && msg.wild {
 		m.answers = append(m.answers, msg)
 	} else {
@@ -261,12 +298,9 @@ func (m *memory) take(op *mtl.Op, buf []byte, msg *message) {
 	}
 }
 
-// lost returns why the rest of a message can't be had: its sender has closed, or is
+// lost returns why the rest of a long message can't be had: its sender has closed, or is
 // forgotten here.
 func (m *memory) lost(msg *message) error {
-	if int64(len(msg.data)) <= m.opt.Eager {
-		return nil
-	}
 	for i := range m.peers {
 		if p := &m.peers[i]; p.module == msg.from && p.gone != nil {
 			return p.gone
@@ -282,7 +316,9 @@ var errOrphan = errors.New("some of the message was still with its sender, which
 
 // over ends the send of a message that has been received.
 func (m *memory) over(msg *message) {
-	msg.from.sent(msg, mtl.Result{})
+	if msg.op != nil {
+		msg.from.sent(msg, mtl.Result{})
+	}
 	m.f.release(msg)
 }
 
@@ -303,15 +339,15 @@ func (m *memory) Probe(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, claim bool
 			msg.wild = e.Source == mtl.AnySource
 		}
 	}
-	m.done = append(m.done, completion{op, r})
+	m.end(op, r)
 	return nil
 }
 
 func (m *memory) RecvClaimed(op *mtl.Op, buf []byte) error {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
-	if err := m.state(); err != nil {
-		return err
+	if m.failed != nil {
+		return m.failed
 	}
 	m.take(op, buf, m.claims[op])
 	delete(m.claims, op)
@@ -321,11 +357,10 @@ func (m *memory) RecvClaimed(op *mtl.Op, buf []byte) error {
 func (m *memory) Cancel(op *mtl.Op) {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
-	i := slices.IndexFunc(m.receives, func(r *receive) bool { return r.op == op })
-	if i < 0 {
+	if int(op.Slot) >= len(m.receives) { // it is a send
 		return
 	}
-	if r := m.receives[i]; r.cancel == 0 {
+	if r := m.receives[op.Slot]; r.op == op && r.cancel == 0 {
 		r.cancel = m.polls + m.f.opt.Faults.Polls
 		m.cancels = append(m.cancels, r)
 	}
@@ -339,9 +374,8 @@ func (m *memory) Idle() bool {
 
 // arrive brings in what is due.
 func (m *memory) arrive() {
-	due := 0
-	for ; due < len(m.inbox) && m.inbox[due].due <= m.polls; due++ {
-		msg := m.inbox[due]
+	for msg := m.inbox.head; msg != nil && msg.due <= m.polls; msg = m.inbox.head {
+		m.inbox.pop()
 		if msg.control {
 			m.control = append(m.control, msg)
 			continue
@@ -350,11 +384,16 @@ func (m *memory) arrive() {
 		if r := q.Arrive(p, int(msg.envelope.Tag)); r != nil {
 			m.received(r.Owner, msg)
 		} else {
-			msg.node.Owner = msg
 			q.Keep(p, &msg.node)
 		}
 	}
-	m.inbox = slices.Delete(m.inbox, 0, due)
+	if len(m.cancels) > 0 {
+		m.withdraw()
+	}
+}
+
+// withdraw takes the receives out whose cancel is due.
+func (m *memory) withdraw() {
 	kept := m.cancels[:0]
 	for _, r := range m.cancels {
 		switch {
@@ -373,9 +412,11 @@ func (m *memory) giveAllUp(result mtl.Result) {
 	for msg := range m.sends {
 		m.giveUp(msg, result)
 	}
-	for _, r := range slices.Clone(m.receives) { // finish takes them out
-		r.queues.Cancel(&r.node)
-		m.finish(r, result)
+	for _, r := range m.receives {
+		if r.op != nil {
+			r.queues.Cancel(&r.node)
+			m.finish(r, result)
+		}
 	}
 }
 
@@ -389,6 +430,24 @@ func (m *memory) Poll() int {
 		m.giveAllUp(mtl.Result{Err: m.failed})
 	}
 	n := len(m.done) + len(m.control)
+	if len(m.answers)+len(m.control) > 0 {
+		m.callUp()
+	}
+	// What Done starts may be over at once: that is for the next Poll.
+	done := m.done
+	m.done = m.told[:0]
+	f.mu.Unlock()
+	for _, op := range done {
+		op.Owner.Done(op)
+	}
+	m.told = done
+	return n
+}
+
+// callUp asks for whom it must answer, and hands up what has come. f.mu held, and released
+// meanwhile.
+func (m *memory) callUp() {
+	f := m.f
 	for _, msg := range m.answers {
 		f.mu.Unlock()
 		_, answered := m.env.Upcall.Endpoint(msg.envelope.CID, int(msg.envelope.Source))
@@ -405,16 +464,6 @@ func (m *memory) Poll() int {
 		f.release(msg)
 	}
 	m.control = m.control[:0]
-	// What Done starts may be over at once: that is for the next Poll.
-	done := m.done
-	m.done = m.told[:0]
-	f.mu.Unlock()
-	for _, c := range done {
-		c.op.Result = c.result
-		c.op.Owner.Done(c.op)
-	}
-	m.told = done
-	return n
 }
 
 func (m *memory) Close() error {
@@ -423,12 +472,12 @@ func (m *memory) Close() error {
 	if m.closed {
 		return nil
 	}
-	m.closed = true
+	m.closed, m.failed = true, errClosed
 	for msg := range m.sends {
 		msg.orphan = true
 	}
 	m.giveAllUp(mtl.Result{Canceled: true})
-	m.done, m.inbox, m.queues = nil, nil, nil
+	m.done, m.inbox, m.queues = nil, inbox{}, nil
 	m.f.modules[m.address] = departed
 	return nil
 }
