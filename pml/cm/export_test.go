@@ -1,6 +1,9 @@
 package cm
 
-import "github.com/ferrympi/ferry/pml"
+import (
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/pml"
+)
 
 // Pull takes a member's messages out of the network, as when it has left, and returns at
 // the end of the pulls.
@@ -41,3 +44,19 @@ func Head(to, from uint64, number, total uint64) []byte {
 
 // HeadSize is the length of a head, in bytes.
 const HeadSize = headSize
+
+// Refused is the control message by which a member says that it is not in a communicator, and
+// Reply the one that tells its id of it.
+func Refused(to, from uint64, id cid.Extended, rank int) []byte {
+	return encode(control{typ: controlRefused, to: to, from: from, id: id, rank: uint32(rank)})
+}
+
+func Reply(to, from uint64, id cid.Extended, rank int, local cid.Local) []byte {
+	return encode(control{typ: controlReply, to: to, from: from, id: id, rank: uint32(rank), local: local})
+}
+
+func encode(f control) []byte {
+	b := make([]byte, controlSize)
+	f.put(b)
+	return b
+}

@@ -46,3 +46,5 @@ func TestContractWhereMessagesComeLate(t *testing.T) {
 	late := mtltest.Options{Inject: 4 << 20, Faults: mtltest.Faults{Polls: 5}}
 	pmltest.Run(t, stack(late), cid.PolicyLazy, cid.PolicyAgree)
 }
+
+func TestNoAllocationPerMessage(t *testing.T) { pmltest.NoAllocations(t, stack(eager)) }
