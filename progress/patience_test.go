@@ -105,3 +105,57 @@ func (s *late) Poll() int {
 	}
 	return 0
 }
+
+// teller tells of its polls, and never has anything.
+type teller struct {
+	polls int
+	then  func(polls int)
+}
+
+func (s *teller) Poll() int {
+	s.polls++
+	s.then(s.polls)
+	return 0
+}
+
+// TestCrowdedWaitLooksAtAllBeforeItsTurnIsOver, and seldom: each look delays the one that is
+// waited for, and what nobody waits for must go on all the same.
+func TestCrowdedWaitLooksAtAllBeforeItsTurnIsOver(t *testing.T) {
+	e := New(Options{Spin: CrowdedSpin, Yield: time.Minute})
+	defer e.Close()
+	var c Completion
+	var offers uint32
+	other := &teller{then: func(n int) {
+		if n == 1 {
+			offers = e.offers
+		}
+	}}
+	e.Add(other)
+	defer e.Remove(other)
+	const most = 10 * pollsPerOther
+	var seen int
+	first := &teller{then: func(n int) {
+		if n == pollsPerOther {
+			seen = other.polls
+		}
+		if n == most {
+			e.Complete(&c)
+		}
+	}}
+	e.Lock()
+	defer e.Unlock()
+	before := e.offers
+	other.polls = 0 // the keeper may have looked
+	if err := e.Wait(nil, &c, first); err != nil {
+		t.Fatal(err)
+	}
+	if other.polls == 0 || offers != before {
+		t.Errorf("other sources were polled %d times, first after %d offers of the processor", other.polls, offers-before)
+	}
+	if seen != 1 {
+		t.Errorf("they were polled %d times in the first %d polls", seen, pollsPerOther)
+	}
+	if other.polls < most/pollsPerOther {
+		t.Errorf("they were polled %d times in %d polls", other.polls, most)
+	}
+}
