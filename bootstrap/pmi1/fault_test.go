@@ -28,13 +28,13 @@ func patience(f pmi1test.Fault) time.Duration {
 // faults are what a server may do instead of answering, with what the error then says.
 func faults(cmd, field string) map[string]pmi1test.Fault {
 	f := map[string]pmi1test.Fault{
-		"no complete answer":  {Cmd: cmd},
-		"closed":           {Cmd: cmd, Close: true},
-		"Segmentation":     {Cmd: cmd, Say: "Segmentation fault\n"},
-		"is cut":           {Cmd: cmd, Say: "cmd=half", Close: true},
-		"cmd=other_result": {Cmd: cmd, Say: "cmd=other_result rc=0\n"},
-		"byte 0x0":         {Cmd: cmd, Say: "cmd=\x00\n"},
-		"over 4096":        {Cmd: cmd, Say: "cmd=" + strings.Repeat("x", 9000)},
+		"no complete answer": {Cmd: cmd},
+		"closed":             {Cmd: cmd, Close: true},
+		"Segmentation":       {Cmd: cmd, Say: "Segmentation fault\n"},
+		"is cut":             {Cmd: cmd, Say: "cmd=half", Close: true},
+		"cmd=other_result":   {Cmd: cmd, Say: "cmd=other_result rc=0\n"},
+		"byte 0x0":           {Cmd: cmd, Say: "cmd=\x00\n"},
+		"over 4096":          {Cmd: cmd, Say: "cmd=" + strings.Repeat("x", 9000)},
 	}
 	if field != "" {
 		f["is not a number"] = pmi1test.Fault{Cmd: cmd, Say: field}
