@@ -4,7 +4,8 @@
 //
 // The loops use the public package plainly, as a program would. Every row has
 // the raw hop beside it: the time of one cache line from rank 0 to rank 1,
-// taken before and after the row, of which the larger counts.
+// taken before and after the row, of which the larger counts, if each rank has a
+// processor of its own.
 package bench
 
 import (

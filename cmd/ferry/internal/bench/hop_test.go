@@ -8,11 +8,12 @@ import (
 	"testing"
 
 	"github.com/ferrympi/ferry/bootstrap/local/localtest"
+	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/mpi"
 )
 
 func TestMain(m *testing.M) {
-	localtest.Main(m, map[string]localtest.Program{"hop": hopWithTheDead})
+	localtest.Main(m, map[string]localtest.Program{"hop": hopWithTheDead, "crowd": hopInACrowd})
 }
 
 // A raw hop with a process that has died would wait for seconds, and not say why.
@@ -50,4 +51,38 @@ func hopWithTheDead(ctx context.Context) error {
 		return fmt.Errorf("the raw hop ended with %w", err)
 	}
 	return errors.Join(c.Close(), s.Close(), r.shared.Close())
+}
+
+// TestCrowdTakesNoRawHop: it lasted for milliseconds where ranks 0 and 1 shared a processor,
+// and the others' first barriers waited for it asleep.
+func TestCrowdTakesNoRawHop(t *testing.T) {
+	r := localtest.RunJob(t, localtest.Job{Size: cpu.ForRanks() + 1, Program: "crowd"})
+	for rank, err := range r.Exit {
+		if err != nil {
+			t.Errorf("rank %d: %v\n%s", rank, err, r.Output)
+		}
+	}
+}
+
+func hopInACrowd(ctx context.Context) error {
+	s, err := mpi.OpenSession(ctx)
+	if err != nil {
+		return err
+	}
+	world, err := s.Group(ctx, "mpi://WORLD")
+	if err != nil {
+		return err
+	}
+	c, err := mpi.CommFromGroup(ctx, world, "crowd")
+	if err != nil {
+		return err
+	}
+	r := &rank{comm: c}
+	if err := r.openLine(ctx); err != nil {
+		return err
+	}
+	if ns, err := r.rawHop(ctx); ns != 0 || err != nil {
+		return fmt.Errorf("a raw hop of %g ns; %w", ns, err)
+	}
+	return errors.Join(c.Close(), s.Close())
 }

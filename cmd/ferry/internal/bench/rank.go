@@ -13,6 +13,7 @@ import (
 	"github.com/ferrympi/ferry/btl/segment"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
+	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/internal/hop"
 	"github.com/ferrympi/ferry/mpi"
 )
@@ -94,9 +95,11 @@ func Within(ctx context.Context, s *mpi.Session, c *mpi.Comm, args []string, eac
 // lineTag is that of the messages about the shared cache line.
 const lineTag = 1
 
-// openLine gives ranks 0 and 1 a shared cache line.
+// openLine gives ranks 0 and 1 a shared cache line, if each has a processor of its own. A
+// hop between two that take turns says nothing, and takes so long that the others, who are
+// in the loop already, go to sleep.
 func (r *rank) openLine(ctx context.Context) (err error) {
-	if r.comm.Size() < 2 || r.comm.Rank() > 1 {
+	if n := r.comm.Size(); n < 2 || n > cpu.ForRanks() || r.comm.Rank() > 1 {
 		return nil
 	}
 	var s segment.Segment
@@ -212,7 +215,7 @@ func (r *rank) row(ctx context.Context, size int, f func() (Row, error)) error {
 	return r.emit(row)
 }
 
-// rawHop measures between ranks 0 and 1; elsewhere it is 0.
+// rawHop measures between ranks 0 and 1; elsewhere, and without a line, it is 0.
 func (r *rank) rawHop(ctx context.Context) (float64, error) {
 	if r.line == nil {
 		return 0, nil

@@ -28,7 +28,7 @@ type Row struct {
 	Min    float64 `json:"min"`
 	P50    float64 `json:"p50"`
 	P99    float64 `json:"p99"`
-	RawHop float64 `json:"raw_hop_ns"` // 0 where there is only one rank
+	RawHop float64 `json:"raw_hop_ns"` // 0 where there is only one rank, or ranks share processors
 
 	// Of a nonblocking collective, whose time Avg is with computation: how long that was, how
 	// long the collective takes without, and how much of it went on meanwhile, in %.
