@@ -32,6 +32,7 @@ double latency(const struct options *o)
 double mean(const struct options *o, double mine)
 {
     double total = 0;
+    MPI_Barrier(world); /* who goes on takes the processor from who has yet to read the clock */
     MPI_Reduce(&mine, &total, 1, MPI_DOUBLE, MPI_SUM, 0, world);
     return total / o->ranks;
 }

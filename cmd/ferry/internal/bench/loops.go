@@ -247,8 +247,12 @@ func (r *rank) bidirectional(ctx context.Context, size int) (Row, error) {
 }
 
 // overAllRanks makes a row in us of what all ranks have timed: the average is
-// that of all, the rest is the caller's.
+// that of all, the rest is the caller's. A barrier comes first, as in OSU's loops: who goes
+// on has a processor that others need, who have yet to leave the last operation.
 func (r *rank) overAllRanks(ctx context.Context, s *sample) (Row, error) {
+	if err := mpi.Barrier(ctx, r.comm); err != nil {
+		return Row{}, err
+	}
 	total, err := r.total(ctx, s)
 	if err != nil {
 		return Row{}, err
