@@ -180,7 +180,7 @@ type Sharer interface {
 }
 
 // Area is memory that processes of one node share. Bytes begins at a multiple of the page
-// size. What peers write there is their word. An area belongs to who has opened it, until
+// size. What peers write there is their word. An area belongs to the process that opened it, until
 // he closes it, also when the module has been closed.
 type Area struct {
 	Number uint32 // by which peers open it, among those of the process that made it

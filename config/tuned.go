@@ -23,7 +23,7 @@ type Tuned struct {
 	File   string        // that was found; empty: none was
 	Result *tuned.Result // in use; nil: none is
 	Off    string        // the source of tune.use=off; empty: it is on
-	// Err says why the file is not used, and what to do about it. It is no reason
+	// Err says why the file is not used, and what to do about it. It is not a reason
 	// not to start, but users should be told.
 	Err error
 }

@@ -24,7 +24,7 @@ type Requirer interface {
 	Requires(params any) []Requirement
 }
 
-// Requires returns the requirements of a component; none, if it is no Requirer.
+// Requires returns the requirements of a component; none, if it is not a Requirer.
 func Requires(c Component, params any) []Requirement {
 	if r, ok := As[Requirer](c); ok {
 		return r.Requires(params)

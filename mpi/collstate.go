@@ -162,7 +162,7 @@ func (k *collective) works() error {
 	}
 }
 
-// breaks is fail for who has entered.
+// breaks is fail for a member that has entered.
 func (k *collective) breaks(err error) error {
 	k.fail(err)
 	k.leave(k.unborn, err)

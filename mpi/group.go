@@ -67,7 +67,7 @@ func (g *Group) procs() []Proc {
 // Size returns the number of members.
 func (g *Group) Size() int { return len(g.procs()) }
 
-// Rank returns the caller's rank in the group, or Undefined if it is no member.
+// Rank returns the caller's rank in the group, or Undefined if it is not a member.
 func (g *Group) Rank() int {
 	if g == nil {
 		return Undefined
@@ -202,7 +202,7 @@ func (g *Group) expand(ranges []Range) ([]int, error) {
 }
 
 // Translate returns, for each of these ranks of g, the rank of the same process
-// in to, or Undefined where it is no member. ProcNull stays ProcNull. A rank out
+// in to, or Undefined where it is not a member. ProcNull stays ProcNull. A rank out
 // of range is ErrRank.
 func (g *Group) Translate(ranks []int, to *Group) ([]int, error) {
 	in := to.index()

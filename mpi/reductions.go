@@ -41,7 +41,7 @@ func Exscan[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) error
 // ReduceScatterBlock combines every member's send, and gives each member the block of
 // its rank: of as many equal blocks as there are members (MPI_Reduce_scatter_block).
 // nil for send works in place: the input is all of recv, and the result goes to its
-// beginning; what is behind is undefined afterwards.
+// beginning; what follows is undefined afterwards.
 func ReduceScatterBlock[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) error {
 	x, err := reduceScatter(c, coll.ReduceScatterBlock, send, recv, nil, op)
 	return c.collective.run(ctx, &x, err)

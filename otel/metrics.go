@@ -145,7 +145,7 @@ func (t *Telemetry) closed(s *mpi.Session) bool {
 	return errors.Is(err, mpi.ErrClosed)
 }
 
-// take takes the counts of peers. A process that two protocols serve is there twice. The
+// take takes the counts of peers. A process that two protocols serve is listed twice. The
 // caller holds mu.
 func (t *Telemetry) take(peers []mpi.PeerStats) {
 	now := map[framework.Life]counts{}

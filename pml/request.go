@@ -116,7 +116,7 @@ func (r *Request) attend() {
 	n.Completed(r)
 }
 
-// Notify has n told when the request completes. It is for who has started the operation
+// Notify has n told when the request completes. It is for the caller that started the operation
 // under the engine's lock, which he still holds, and has seen that it is not Done; he
 // doesn't free the request, nor give the handle away.
 func (r *Request) Notify(n Notifier) { r.attention, r.notifier = notify, n }
@@ -132,7 +132,7 @@ func (r *Request) Awaited() Awaited {
 	return NotAwaited
 }
 
-// CancelLocked is Cancel for who has started the operation, with the engine's lock held.
+// CancelLocked is Cancel for the caller that started the operation, with the engine's lock held.
 // The request may complete before it returns.
 func (r *Request) CancelLocked() {
 	if !r.Done() {

@@ -26,7 +26,7 @@ func (e Env) Greet(peer framework.Life) []byte {
 }
 
 // Greeted returns who has greeted this process. What b holds is a stranger's word; an
-// error says why he is not let in, and may be shown to him.
+// error says why the caller is refused, and may be shown to it.
 func (e Env) Greeted(b []byte) (framework.Life, error) {
 	le := binary.LittleEndian
 	if len(b) != GreetingSize {

@@ -124,7 +124,7 @@ const memoryName = "memory"
 
 const growthName = memoryName + " in /dev/shm for each rank, 130 ranks to 32"
 
-// An ownRow is a row of ours alone that is no pair. of says what the value is made
+// An ownRow is a row of ours alone, without a pair. of says what the value is made
 // of.
 type ownRow struct {
 	name   string

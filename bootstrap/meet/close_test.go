@@ -123,7 +123,7 @@ func TestDeathFromTheLauncherIsNamedByWhoHasMetTheDead(t *testing.T) {
 func TestValueFromItsOwnerDoesNotWaitForWhoKeepsIt(t *testing.T) {
 	j := newTestJob(t, unix, 3)
 	asker := j.open(2)
-	asker.grace = time.Minute // for the answer of who keeps it
+	asker.grace = time.Minute // for the answer of its keeper
 	impostor(t, unix, asker, 0)
 	asker.joined("all", wire.MakeRuns(j.world()))
 	got := make(chan error, 1)
@@ -188,7 +188,7 @@ func TestSocketOnWhichTooManyWaitIsNoDeath(t *testing.T) {
 }
 
 // The launcher is gone, and a connection breaks to a process that had come by itself, whose
-// entry was not looked up before: that is no death, and it comes again.
+// entry was not looked up before: that is not a death, and it comes again.
 func TestBreakWithoutLauncherIsNoDeath(t *testing.T) {
 	both(t, func(t *testing.T, on network) {
 		j := newTestJob(t, on, 2)

@@ -271,7 +271,7 @@ func TestPartsThatMakeNoSenseAreErrors(t *testing.T) {
 		h.mu.Lock()
 		h.tamper = func(b []byte) []byte {
 			p, err := wire.Decode[part](b)
-			if err != nil || p.Context == 0 { // of who leads only
+			if err != nil || p.Context == 0 { // the leader's only
 				return b
 			}
 			return tamper(p)

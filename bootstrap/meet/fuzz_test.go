@@ -25,7 +25,7 @@ func FuzzEntry(f *testing.F) {
 	})
 }
 
-// Whatever a stranger says, it is not let in without the key.
+// Whatever a stranger says, it is refused without the key.
 func FuzzHandshake(f *testing.F) {
 	p := &place{id: bootstrap.Identity{Proc: framework.Proc{Namespace: "job"}, Size: 2}}
 	p.self.nonce, p.self.key = 5, [keySize]byte{1, 2, 3}

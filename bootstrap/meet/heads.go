@@ -26,7 +26,7 @@ const (
 )
 
 // membership is a group that the process was in. With whom it keeps a connection because of
-// that follows from who is still there: the first member, the head; or for those of another
+// that follows from the members that are left: the first member, the head; or for those of another
 // node than the head's, the lowest member of their own, which has one with the head.
 type membership struct {
 	key    string

@@ -215,7 +215,7 @@ func (c *client) setKey(r *round, s *stream) {
 }
 
 // enterRound does what comes before the barrier: its part goes into the store, and what
-// this process has put to who keeps it, so that it can be had without this process.
+// this process has put to its keeper, so that it can be had without this process.
 func (c *client) enterRound(ctx context.Context, r *round, mine part) error {
 	keeper, ok := first(r.runs, func(rank uint32) bool { return rank != c.id.Proc.Rank })
 	c.mu.Lock()

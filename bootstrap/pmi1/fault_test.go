@@ -133,7 +133,7 @@ func TestLostServerIsNews(t *testing.T) {
 	a.Watch(nil)
 	a.Watch(func(e bootstrap.Event) { events <- e })
 	if e := <-events; e.Kind != bootstrap.ServerLost {
-		t.Errorf("event for who comes late: %+v", e)
+		t.Errorf("event for a latecomer: %+v", e)
 	}
 	if _, _, err := a.Find(t.Context(), proc(2)); !errors.Is(err, framework.ErrTransport) {
 		t.Errorf("find: %v", err)

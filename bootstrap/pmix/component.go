@@ -68,7 +68,7 @@ func (pmix) Info() framework.Info {
 func (pmix) Params() any { return new(Params) }
 
 // Probe finds pmix usable when the environment names a server, and libpmix is there. It
-// does not connect. Where PMI-1 names a port as well, it can't be told which of the two
+// does not connect. Where PMI-1 names a port as well, nothing tells which of the two
 // launchers is the nearer one.
 func (pmix) Probe(_ context.Context, params any) framework.Verdict {
 	p, ok := params.(*Params)

@@ -18,7 +18,7 @@ var watched = []pmixc.Status{
 	pmixc.LostConnection, pmixc.ProcAborted, pmixc.ProcUnsynced, pmixc.ProcKilled, pmixc.ProcExitNonzero,
 }
 
-// watch asks for news. A server that refuses has none to give, which is no error; one that
+// watch asks for news. A server that refuses has none to give, which is not an error; one that
 // does not answer is.
 func (p *process) watch(ctx context.Context) error {
 	for _, code := range watched {

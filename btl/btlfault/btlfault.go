@@ -121,7 +121,7 @@ func (m *module) PeerSource(peer framework.Life) progress.Source {
 	return &source{s, m, peer}
 }
 
-// source polls one peer's path. It is no btl.Peeker: who peeks at a frame would see
+// source polls one peer's path. It is not a btl.Peeker: a caller that peeks at a frame would see
 // it without its faults.
 type source struct {
 	inner progress.Source

@@ -8,7 +8,7 @@ import (
 var errCut = errors.New("the peer truncated its segment")
 
 // guarded calls f, which touches a peer's segment. Any process of the user can cut the
-// file short at any time, and touching what was behind the end is a fault: an error
+// file short at any time, and touching memory past the new end is a fault: an error
 // here. It costs 50 instructions, which what every message takes does without:
 // docs/decisions/cut-segments.md.
 func guarded(f func() error) (err error) {
@@ -26,5 +26,5 @@ func guarded(f func() error) (err error) {
 	return f()
 }
 
-// ring rings a bell for who may have gone, with its segment.
+// ring rings a bell for a process that may have gone, with its segment.
 func (p *inbound) ring() { _ = guarded(func() error { p.bell.Ring(); return nil }) }

@@ -151,7 +151,7 @@ func (e *endpoint) SendShort(h btl.ShortHeader, payload []byte) bool {
 	return btl.SendShort(e, h, payload)
 }
 
-// Idle: committed frames lie in the receiver's memory, and need us no more.
+// Idle: committed frames lie in the receiver's memory, and no longer need us.
 func (e *endpoint) Idle() bool { return true }
 
 // check looks what has become of a path that waits for its ring, or for cells, and

@@ -64,7 +64,7 @@ type outbox struct {
 	held   bool // a reservation lies behind what is used of the last one
 }
 
-// The first chunk is for who says little; the others hold a burst.
+// The first chunk is for a peer that says little; the others hold a burst.
 const (
 	firstChunk = 4 << 10
 	nextChunk  = 64 << 10

@@ -64,7 +64,7 @@ type module struct {
 
 	watcher   btl.LinkWatcher // nil: nobody wants to know
 	cards     btl.CardHolder  // nil: cards come by Connect only
-	strangers int             // who was not let in
+	strangers int             // that were refused
 	closed    bool
 }
 

@@ -41,8 +41,8 @@ func TestLinksAreCountedAndPlacedByNetwork(t *testing.T) {
 		list string
 		own  int
 	}{
-		{"two networks, of which one has three addresses", addrs("10.1.0.2", "10.2.0.2", "10.7.0.2", "fd01::2"), "[10.1.0.2 10.7.0.2 fd01::2] [10.2.0.2]", 2},
-		{"an address that others route is no network of its own beside one", addrs("192.0.2.9", "10.2.0.2"), "[10.2.0.2]", 1},
+		{"two networks, one of them with three addresses", addrs("10.1.0.2", "10.2.0.2", "10.7.0.2", "fd01::2"), "[10.1.0.2 10.7.0.2 fd01::2] [10.2.0.2]", 2},
+		{"a routed address does not count as a network beside one", addrs("192.0.2.9", "10.2.0.2"), "[10.2.0.2]", 1},
 		{"routed ones alone are", addrs("192.0.2.9", "198.51.100.9"), "[192.0.2.9] [198.51.100.9]", 1},
 		{"containers have the same network in each host", addrs("10.1.0.2", "10.2.0.2", "172.18.0.1"), "[10.1.0.2] [10.2.0.2]", 2},
 		{"this host", addrs("10.1.0.1", "10.2.0.1"), "[10.1.0.1] [10.2.0.1]", 1},

@@ -88,7 +88,7 @@ func (m *module) Due() time.Duration { return time.Duration(min(len(m.waiting), 
 func (m *module) Reach(peer framework.Peer) error {
 	err := unix.Sendto(m.fd, []byte{data}, 0, &unix.SockaddrUnix{Name: string(peer.Blob)})
 	if peer.Proc == m.env.Identity.Proc || err != nil && err != unix.EAGAIN {
-		return fmt.Errorf("%v is no other process of this node, at %.40q: %v", peer.Proc, peer.Blob, err)
+		return fmt.Errorf("%v is not another process of this node, at %.40q: %v", peer.Proc, peer.Blob, err)
 	}
 	return nil
 }

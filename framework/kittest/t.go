@@ -14,7 +14,7 @@ import (
 // T is a case that runs. Its methods that end the case end the goroutine that
 // calls them, so that no step of a case needs to look at the outcome of the one
 // before. They may be called from the goroutines of Go, too. When a case fails
-// its context ends: nobody waits for who has given up.
+// its context ends: nobody waits for one that has given up.
 type T struct {
 	ctx   context.Context
 	stop  context.CancelCauseFunc

@@ -44,7 +44,7 @@ func parse(text string) (rule, error) {
 	if strings.Contains(text, "/") {
 		p, err := netip.ParsePrefix(text)
 		if err != nil {
-			return rule{}, fmt.Errorf("%q is no network such as 10.1.0.0/16: %w", text, err)
+			return rule{}, fmt.Errorf("%q is not a network such as 10.1.0.0/16: %w", text, err)
 		}
 		return rule{network: p.Masked()}, nil
 	}

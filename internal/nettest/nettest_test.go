@@ -248,7 +248,7 @@ func hold() {
 	}
 }
 
-// inProcess is the part of testing.TB that New needs, for a process that is no test.
+// inProcess is the part of testing.TB that New needs, for a process that is not a test.
 type inProcess struct {
 	testing.TB
 	cleanups []func()

@@ -25,7 +25,7 @@ type Plan = faults.Plan
 // Component is an MTL component behind which another one works. Its Params and
 // Probe are the other one's.
 //
-// It is no mtl.Surveyor: a fault is a way to test with, whatever is below, and
+// It is not an mtl.Surveyor: a fault is a way to test with, whatever is below, and
 // no list of ways.
 type Component struct {
 	mtl.Component

@@ -80,7 +80,7 @@ func (m *module) claim(s *slot, ev *libfabric.Event) mtl.Result {
 }
 
 // lost returns why the rest of a claimed message can't be had. A provider that is asked
-// for it all the same may follow a connection that is no more (known.go, Prefer).
+// for it all the same may follow a lost connection (known.go, Prefer).
 func (m *module) lost(s *slot) error {
 	gone := m.peers[s.to].gone
 	if gone == nil || s.length <= m.caps.Eager {

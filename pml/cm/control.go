@@ -239,5 +239,5 @@ func (m *Module) unknown(f *control) {
 	}
 }
 
-// anyRank is the rank of who has forgotten the communicator, and with it its rank.
+// anyRank is the rank of a process that has forgotten the communicator, and with it its rank.
 const anyRank = 1<<32 - 1

@@ -33,7 +33,7 @@ func TestReceiveFromTheDeadTakesNobodyElsesMessage(t *testing.T) {
 	}
 }
 
-// long is a message of which some is with its sender until it is received.
+// long is a message that stays in part with its sender until it is received.
 const long = 100_000
 
 // leaves has rank 1 send messages to a rank, with tags 1, 2 and so on, and returns when

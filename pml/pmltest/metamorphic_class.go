@@ -140,7 +140,7 @@ func (r *player) outgoing(m *PlanMessage) (b pml.Buffer, free func() error) {
 }
 
 // incoming is the buffer of a receive, and how its contents are had afterwards:
-// the message, and what is behind it.
+// the message, and what follows it.
 func (m *PlanMessage) incoming(want *PlanMessage) (b pml.Buffer, room int, contents func() []byte) {
 	const guard = 16
 	if m.Strided && m.Cut == 0 && want.Size > 0 {

@@ -204,7 +204,7 @@ func (c *conn) read(r *wire.Reader) error {
 			c.s.mu.Unlock()
 			return io.EOF
 		}
-		if c.isDropped() { // what it had sent before is of no use to anybody
+		if c.isDropped() { // nobody can use what it had sent before
 			return net.ErrClosed
 		}
 		if err := c.handle(m); err != nil {

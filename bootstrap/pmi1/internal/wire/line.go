@@ -37,7 +37,7 @@ type field struct{ key, value string }
 
 // Parse reads a line without its end: cmd=NAME, then key=value with spaces between.
 // A value may hold "=". Words without "=" are skipped: a server's message may have
-// some. A key that is there twice is an error, because nobody knows which one counts.
+// some. A duplicate key is an error, because nobody knows which one counts.
 func Parse(text string) (Line, error) {
 	l := Line{text: text}
 	for i := range len(text) {
@@ -62,7 +62,7 @@ func Parse(text string) (Line, error) {
 			return Line{}, l.bad(fmt.Sprintf("more than %d fields", mostFields))
 		}
 		if _, twice := l.Value(key); twice || key == "cmd" {
-			return Line{}, l.bad(strconv.Quote(key) + " is there twice")
+			return Line{}, l.bad(strconv.Quote(key) + " appears twice")
 		}
 		l.fields = append(l.fields, field{key, value})
 	}

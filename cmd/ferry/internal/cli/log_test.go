@@ -15,7 +15,7 @@ import (
 )
 
 // TestLogShowsAStrangersConnection: docs/troubleshooting.md and docs/security.md say that the
-// first connection which is not let in is logged. Nobody has asked for a log here.
+// first connection that is refused is logged. Nobody asked for a log here.
 func TestLogShowsAStrangersConnection(t *testing.T) {
 	ferry, err := exec.LookPath("ferry")
 	if err != nil {

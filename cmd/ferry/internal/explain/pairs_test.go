@@ -60,7 +60,7 @@ func TestBlocksHoldWhatTheyWereMadeOf(t *testing.T) {
 				for _, to := range b.to {
 					if pair := [2]int{from, to}; !(oneJob && from == to) {
 						if got[pair] {
-							t.Errorf("seed %d: %v stands there twice", seed, pair)
+							t.Errorf("seed %d: %v appears twice", seed, pair)
 						}
 						got[pair] = true
 					}

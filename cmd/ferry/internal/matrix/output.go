@@ -75,7 +75,7 @@ func (all outputs) stdout() bool {
 	return slices.ContainsFunc(all, func(o *output) bool { return o.path == "-" })
 }
 
-// test says why a file can't be written. One that is no ordinary file, such as
+// test says why a file can't be written. One that is not an ordinary file, such as
 // /dev/null, is opened; for a named pipe somebody must be there to read it.
 func (o *output) test() error {
 	st, err := os.Stat(o.path)

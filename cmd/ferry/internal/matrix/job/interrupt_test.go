@@ -78,7 +78,7 @@ func launch(t *testing.T, size int) (jobs []*Job, s *server.Server) {
 
 var stacks = []report.Stack{{Name: "ob1+shm", PML: "ob1", Via: "btl shm", Set: []string{"pml=ob1", "btl=shm,self"}}}
 
-// run has three ranks run a job, of which one is interrupted before its step of that
+// run has three ranks run a job, one of which is interrupted before its step of that
 // number, and none else. ended says that it had fewer.
 func run(t *testing.T, rank, step int) (r *report.Report, ended bool) {
 	t.Helper()

@@ -103,7 +103,7 @@ func (j *Job) perform(ctx context.Context, i int, v *visit) error {
 	defer func() {
 		j.over(ctx) // before others see that this rank leaves
 		if world != nil {
-			_ = world.Close() // the session says if that is no end
+			_ = world.Close() // the session says if that does not end it
 		}
 		err := session.Close()
 		if errors.Is(err, mpi.ErrPending) { // a case that failed has left communicators

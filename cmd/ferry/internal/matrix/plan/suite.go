@@ -76,7 +76,7 @@ func Quick() Suite {
 // A Column is cases of one stack that one worker runs, one after the other.
 type Column struct {
 	Name  string   // what the names of its cells begin with: "btltest", "conform/2"; or the only cell's
-	Ranks int      // processes of the worker; 0: one, which is no rank
+	Ranks int      // processes of the worker; 0: one, which is not a rank
 	Cells []string // the names of the cases
 	Bench []string // arguments of `ferry bench`, if that is what it is
 	Unit  string   // of the benchmark's figures

@@ -276,7 +276,7 @@ func quiet(t *testing.T, b *browser) {
 	}
 }
 
-// contrast returns the texts whose colour differs too little from what is behind
+// contrast returns the texts whose colour differs too little from what is below
 // them, as WCAG 2 counts it.
 const contrast = `(() => {
 	const parse = c => c.match(/[\d.]+/g).map(Number);

@@ -11,7 +11,7 @@ import (
 // Bad says that something is wrong, as opposed to not there or not asked for.
 func (s Status) Bad() bool { return s == Fail || s == Timeout }
 
-// givenUp stands in counts for a Skip that is no success: the stack was given up
+// givenUp stands in counts for a Skip that is not a success: the stack was given up
 // (Row.GivenUp). No row has it as its Status.
 const givenUp Status = "given up"
 

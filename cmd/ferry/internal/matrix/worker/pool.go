@@ -127,7 +127,7 @@ type assignment struct {
 	limit time.Duration // after which a worker of which nothing is heard hangs
 	// hear is told what the worker reports. Calls come one at a time, and all
 	// before work returns.
-	// An error says that this is no report.
+	// An error says that this is not a report.
 	hear func(Event) error
 	out  *excerpt // takes what the processes write; nil: the ending has it
 }

@@ -256,7 +256,7 @@ func TestThreeLostInARowEndTheColumn(t *testing.T) {
 	}
 }
 
-// TestExcludedLossesGiveNoStackUp: what is behind them would count as skipped, and a
+// TestExcludedLossesGiveNoStackUp: what follows them would count as skipped, and a
 // run in which hardly anything ran would be green.
 func TestExcludedLossesGiveNoStackUp(t *testing.T) {
 	r := newBad(t, 0, []string{"killed1", "killed2", "killed3", "pass1", "obeys1", "obeys2", "pass2"})
