@@ -43,7 +43,7 @@ func built(t *testing.T, binary string, args ...string) string {
 func TestRanksOfABuiltFerryHaveItsComponents(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "myferry")
 	kept := filepath.Join(t.TempDir(), "module")
-	if err := ferryBuild(t, "--with", "../../../../examples/vendor-btl", "-o", binary, "--keep", kept); err != nil {
+	if err := ferryBuild(t, "--with", "../../../../examples/vendor-btl", "--with", "../../../../examples/vendor-udp", "-o", binary, "--keep", kept); err != nil {
 		t.Fatal(err)
 	}
 	if text, err := os.ReadFile(filepath.Join(kept, "components.yaml")); err != nil || !strings.Contains(string(text), `{kind: btl, name: dgram, import: "example.com/vendor-btl", priority: 0}`) {
@@ -71,18 +71,23 @@ func TestRanksOfABuiltFerryHaveItsComponents(t *testing.T) {
 		Rows []struct{ Stack, Case, Status, Reason string }
 	}
 	report := filepath.Join(t.TempDir(), "matrix.json")
-	built(t, binary, "matrix", "--components", "ob1+dgram", "--json", report)
+	built(t, binary, "matrix", "--components", "ob1+dgram,ob1+udp", "--json", report)
 	text, err := os.ReadFile(report)
 	if err == nil {
 		err = json.Unmarshal(text, &m)
 	}
-	if err != nil || len(m.Rows) < 50 {
+	if err != nil || len(m.Rows) < 200 {
 		t.Fatalf("%d rows: %v", len(m.Rows), err)
 	}
+	stacks := map[string]bool{}
 	for _, r := range m.Rows {
+		stacks[r.Stack] = true
 		if r.Status != "pass" && r.Status != "skip" {
 			t.Errorf("%s %s: %s %s", r.Stack, r.Case, r.Status, r.Reason)
 		}
+	}
+	if len(stacks) != 2 {
+		t.Errorf("rows of %v", stacks)
 	}
 }
 
@@ -95,7 +100,7 @@ func TestWhatCannotBeBuiltIsSaid(t *testing.T) {
 	}{
 		{[]string{"-o", output}, "want --with and -o", true},
 		{[]string{"--with", "./none", "-o", output}, "./none", false},
-		{[]string{"--with", "../../../../framework", "-o", output}, "undefined: c0.Component", false},
+		{[]string{"--with", "../../../../progress", "-o", output}, "undefined: c0.Component", false},
 		{[]string{"--with", ".", "-o", output, "--ferry", t.TempDir()}, "no module", true},
 		{[]string{"--with", t.TempDir(), "-o", output}, "--with", false},
 		{[]string{"--with", "../../../../btl/tcp", "-o", output}, "btl tcp is already in the standard components", true},

@@ -1,0 +1,114 @@
+package udp
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// inbound is a path from a peer.
+type inbound struct {
+	m        *module
+	id       uint64
+	peer     framework.Life
+	greeting []byte
+	from     unix.Sockaddr
+	up       btl.Inbound
+	next     uint32        // the first frame that has not come
+	early    [ahead][]byte // those that came before it, by number
+	owes     time.Duration // when a confirmation is due; 0: none is
+	news     int           // frames since the last one
+}
+
+// A confirmation waits for more frames, for so long or for so many: each costs a datagram.
+// A small window is never left without one.
+const (
+	confirmAfter = time.Millisecond
+	confirmEach  = 8
+)
+
+// opens answers who wants to send, once for each path, however often he asks.
+func (m *module) opens(id uint64, greeting []byte, from unix.Sockaddr) {
+	p := m.in[id]
+	switch {
+	case m.closed:
+		m.tell(refused, id, 0, nil, from)
+		return
+	case p != nil && !bytes.Equal(p.greeting, greeting): // somebody else's number
+		return
+	case p == nil:
+		peer, err := m.env.Greeted(greeting)
+		if err != nil {
+			m.tell(refused, id, 0, cut(err.Error()), from)
+			return
+		}
+		m.in[id] = &inbound{m: m, id: id, peer: peer, greeting: slices.Clone(greeting), from: from, up: m.env.Upcall.Accept(peer)}
+	}
+	m.tell(opened, id, 0, nil, from)
+}
+
+// data takes a frame, in whatever order it comes.
+func (p *inbound) data(number uint32, frame []byte) {
+	early := number - p.next
+	if len(frame) == 0 || early >= ahead {
+		p.owe(p.m.now()) // it came before: the confirmation was lost
+		return
+	}
+	if early > 0 {
+		if slot := &p.early[number%ahead]; *slot == nil {
+			*slot = slices.Clone(frame)
+		}
+		p.owe(p.m.now()) // who hears of a gap early fills it early
+		return
+	}
+	for frame != nil {
+		p.next++
+		p.news++
+		if err := p.up.Frame(frame); err != nil {
+			delete(p.m.in, p.id)
+			p.m.tell(refused, p.id, 0, cut("this makes no sense: "+err.Error()), p.from)
+			p.owes = 0
+			p.m.env.Ended("btl udp", p.peer, "receive", err)
+			return
+		}
+		slot := &p.early[p.next%ahead]
+		frame, *slot = *slot, nil
+	}
+	if p.news >= min(confirmEach, (p.m.p.Window+3)/4) {
+		p.owe(p.m.now())
+	} else if p.owes == 0 {
+		p.owe(p.m.now() + confirmAfter)
+	}
+}
+
+// owe has a confirmation sent at that time.
+func (p *inbound) owe(at time.Duration) {
+	if p.owes == 0 {
+		p.m.owed = append(p.m.owed, p)
+	}
+	p.owes = at
+	p.m.wake(at)
+}
+
+// confirm says what has come.
+func (p *inbound) confirm() {
+	p.owes, p.news = 0, 0
+	var more uint64
+	for i := range uint32(ahead - 1) {
+		if p.early[(p.next+1+i)%ahead] != nil {
+			more |= 1 << i
+		}
+	}
+	var body [8]byte
+	binary.LittleEndian.PutUint64(body[:], more)
+	p.m.tell(confirm, p.id, p.next, body[:], p.from)
+}
+
+// cut is a reason, not too long.
+func cut(reason string) []byte { return []byte(reason[:min(len(reason), longest)]) }
