@@ -110,6 +110,9 @@ func (a *attempt) hear(e Event) error {
 	if len(p.said) == 0 {
 		a.record.Running(*a.stack, e.Case)
 	}
+	if p.is(e.Rank, false) && e.Status == "" && len(e.Points) == 0 {
+		return nil // it goes on
+	}
 	p.said = append(p.said, e)
 	if e.Device != "" || e.Mode != "" {
 		a.stack.Device, a.stack.Mode = e.Device, e.Mode

@@ -45,7 +45,9 @@ func (w *worker) ranks(ctx context.Context) error {
 	case w.task.Bench != nil:
 		cell := w.task.Cells[0]
 		w.Begin(cell)
+		stop := whileItGoesOn(newsEvery, func() uint64 { return messages(session) }, func() { w.write(Event{Case: cell}) })
 		err = Measure(ctx, session, world, w.task.Column, func(p report.Point) { w.write(Event{Case: cell, Points: []report.Point{p}}) })
+		stop()
 		if err == nil {
 			w.End(Event{Status: report.Pass})
 		}
@@ -109,6 +111,43 @@ func Conform(ctx context.Context, session *mpi.Session, world *mpi.Comm, c plan.
 		e.Others = r.Ranks
 		s.End(e)
 	})
+}
+
+// newsEvery is how often a benchmark is looked at: its sizes have as many messages as OSU's,
+// and on a machine that has much else to do one size may take longer than a case may be silent.
+const newsEvery = time.Second
+
+// whileItGoesOn tells at every interval whether a count has changed, until it is stopped.
+func whileItGoesOn(every time.Duration, count func() uint64, tell func()) (stop func()) {
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		ticker := time.NewTicker(every)
+		defer ticker.Stop()
+		for last := count(); ; {
+			select {
+			case <-end:
+				return
+			case <-ticker.C:
+			}
+			if now := count(); now != last {
+				last = now
+				tell()
+			}
+		}
+	}()
+	return func() {
+		close(end)
+		<-ended
+	}
+}
+
+// messages is how many this process has exchanged with others.
+func messages(s *mpi.Session) (n uint64) {
+	for _, p := range s.Stats().Peers {
+		n += p.Sent + p.Received
+	}
+	return n
 }
 
 // Measure runs the benchmark of a column with all ranks of a communicator, of which

@@ -68,6 +68,15 @@ func badWorker(text string) error {
 			w.End(Event{Status: report.Skip, Reason: w.task.Limit.String()})
 		case "errs":
 			return errors.New("the sea is rough")
+		case "busy", "stuck":
+			n, step := uint64(0), uint64(1)
+			if cell == w.task.Name+"/stuck" {
+				step = 0
+			}
+			stop := whileItGoesOn(20*time.Millisecond, func() uint64 { n += step; return n }, func() { w.write(Event{Case: cell}) })
+			time.Sleep(4 * busyLimit)
+			stop()
+			w.End(Event{Status: report.Pass})
 		case "garbage":
 			fmt.Fprintln(w.out, "not a report")
 			select {}
@@ -358,6 +367,23 @@ func TestOpenHasTimeForTheWordsOfAProviderThatHangs(t *testing.T) {
 		if got := r.LimitOf(plan.Column{Name: "mtltest"}); got != suite.Limit {
 			t.Errorf("%s: other cases have %v", suite.Name, got)
 		}
+	}
+}
+
+// busyLimit is the limit of cases that take longer.
+const busyLimit = time.Second
+
+// TestBenchmarkThatGoesOnHasNoLimit: on a busy machine one size of a benchmark may take longer
+// than a case may be silent.
+func TestBenchmarkThatGoesOnHasNoLimit(t *testing.T) {
+	r := newBad(t, 0, []string{"busy"}, []string{"stuck"})
+	r.Limit = busyLimit
+	got := r.run(t.Context())
+	if s, why := outcome(got, "stack0", "busy"); s != report.Pass {
+		t.Errorf("%s: %s", s, why)
+	}
+	if s, why := outcome(got, "stack1", "stuck"); s != report.Timeout {
+		t.Errorf("one that does not go on: %s: %s", s, why)
 	}
 }
 
