@@ -110,7 +110,7 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
 }
 
-// addrPort is the zero value for an address that is no IP.
+// addrPort is the zero value for an address that is not an IP address.
 func addrPort(s unix.Sockaddr) netip.AddrPort {
 	switch s := s.(type) {
 	case *unix.SockaddrInet4:
