@@ -167,7 +167,7 @@ type Bystander interface {
 type EventKind uint8
 
 const (
-	ProcDied   EventKind = iota + 1 // a process failed; Client.Close says what counts
+	ProcDied   EventKind = iota + 1 // a process failed; Client.Close says what counts. Told again with the life, where that was not known at first
 	ServerLost                      // the connection to the server broke
 	Dump                            // the server asks for an Inspect dump on standard error
 	ProcLeft                        // a life of a process is over in good order; see EventSource.End
