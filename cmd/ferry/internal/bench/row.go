@@ -110,18 +110,34 @@ const (
 // sample collects the times of batches of operations.
 type sample struct {
 	hist *hdrhistogram.Histogram
+	late []int64 // are not in hist yet: others wait while this rank puts them there
 	sum  time.Duration
 	ops  int
 }
 
-func newSample() *sample { return &sample{hist: hdrhistogram.New(1, longest, 3)} }
+// mostLate is how many batches are kept until they go to the histogram together.
+const mostLate = 4096
+
+func newSample() *sample {
+	return &sample{hist: hdrhistogram.New(1, longest, 3), late: make([]int64, 0, mostLate)}
+}
 
 // add records that n operations took d.
 func (s *sample) add(d time.Duration, n int) {
 	s.sum += d
 	s.ops += n
-	// Beyond the longest only the extremes lose precision, not the average.
-	_ = s.hist.RecordValue(min(int64(d)*picosPerNano/int64(n), longest))
+	if len(s.late) == mostLate {
+		s.flush()
+	}
+	s.late = append(s.late, int64(d)*picosPerNano/int64(n))
+}
+
+// flush has all in the histogram.
+func (s *sample) flush() {
+	for _, picos := range s.late { // beyond the longest only the extremes lose precision, not the average
+		_ = s.hist.RecordValue(min(picos, longest))
+	}
+	s.late = s.late[:0]
 }
 
 // times makes a row of times. scale turns nanoseconds per operation into the
@@ -138,6 +154,7 @@ func (s *sample) rates(r Row, work, scale float64) Row {
 // row makes a row of what convert makes of nanoseconds per operation.
 func (s *sample) row(r Row, convert func(ns float64) float64) Row {
 	of := func(picos int64) float64 { return convert(float64(picos) / picosPerNano) }
+	s.flush()
 	r.iterations = s.ops
 	r.Avg = convert(float64(s.sum.Nanoseconds()) / float64(s.ops))
 	r.Min, r.P50, r.P99, r.max = of(s.hist.Min()), of(s.hist.ValueAtQuantile(50)), of(s.hist.ValueAtQuantile(99)), of(s.hist.Max())
