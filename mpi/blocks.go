@@ -21,65 +21,65 @@ import (
 // The root works in place with nil for send: its block lies where it belongs, and
 // len(recv) divided by the number of members is the length of a block.
 func Gather[T any](ctx context.Context, c *Comm, send, recv []T, root int) error {
-	x, err := gather(c, send, recv, root)
-	return c.collective.run(ctx, &x, err)
+	var x call
+	return c.collective.run(ctx, &x, gather(&x, c, send, recv, root))
 }
 
 // Gatherv is Gather of blocks that differ (MPI_Gatherv). counts, displs and recv are
 // used at the root only.
 func Gatherv[T any](ctx context.Context, c *Comm, send, recv []T, counts, displs []int, root int) error {
-	x, err := gatherv(c, send, recv, counts, displs, root)
-	return c.collective.run(ctx, &x, err)
+	var x call
+	return c.collective.run(ctx, &x, gatherv(&x, c, send, recv, counts, displs, root))
 }
 
 // Scatter gives each member the block of its rank of root's send (MPI_Scatter): of as
 // many equal blocks as there are members. send is used at the root only. The root works
 // in place with nil for recv: its block stays where it is.
 func Scatter[T any](ctx context.Context, c *Comm, send, recv []T, root int) error {
-	x, err := scatter(c, send, recv, root)
-	return c.collective.run(ctx, &x, err)
+	var x call
+	return c.collective.run(ctx, &x, scatter(&x, c, send, recv, root))
 }
 
 // Scatterv is Scatter of blocks that differ (MPI_Scatterv). send, counts and displs are
 // used at the root only.
 func Scatterv[T any](ctx context.Context, c *Comm, send []T, counts, displs []int, recv []T, root int) error {
-	x, err := scatterv(c, send, counts, displs, recv, root)
-	return c.collective.run(ctx, &x, err)
+	var x call
+	return c.collective.run(ctx, &x, scatterv(&x, c, send, counts, displs, recv, root))
 }
 
 // Allgather is Gather with the result in every member's recv (MPI_Allgather). nil for
 // send works in place, as at the root of Gather.
 func Allgather[T any](ctx context.Context, c *Comm, send, recv []T) error {
-	x, err := allgather(c, send, recv)
-	return c.collective.run(ctx, &x, err)
+	var x call
+	return c.collective.run(ctx, &x, allgather(&x, c, send, recv))
 }
 
 // Allgatherv is Allgather of blocks that differ (MPI_Allgatherv). counts are the same in
 // all members; displs need not be.
 func Allgatherv[T any](ctx context.Context, c *Comm, send, recv []T, counts, displs []int) error {
-	x, err := allgatherv(c, send, recv, counts, displs)
-	return c.collective.run(ctx, &x, err)
+	var x call
+	return c.collective.run(ctx, &x, allgatherv(&x, c, send, recv, counts, displs))
 }
 
 // Alltoall sends block i of send to rank i, and receives block i of recv from there
 // (MPI_Alltoall); send has as many equal blocks as there are members. nil for send works
 // in place: what comes from a rank replaces what goes there.
 func Alltoall[T any](ctx context.Context, c *Comm, send, recv []T) error {
-	x, err := alltoall(c, send, recv)
-	return c.collective.run(ctx, &x, err)
+	var x call
+	return c.collective.run(ctx, &x, alltoall(&x, c, send, recv))
 }
 
 // Alltoallv is Alltoall of blocks that differ (MPI_Alltoallv). To work in place all
 // members pass nil for send, sendCounts and sendDispls: what comes from a rank replaces
 // what goes there, and has the same length.
 func Alltoallv[T any](ctx context.Context, c *Comm, send []T, sendCounts, sendDispls []int, recv []T, recvCounts, recvDispls []int) error {
-	x, err := alltoallv(c, send, sendCounts, sendDispls, recv, recvCounts, recvDispls)
-	return c.collective.run(ctx, &x, err)
+	var x call
+	return c.collective.run(ctx, &x, alltoallv(&x, c, send, sendCounts, sendDispls, recv, recvCounts, recvDispls))
 }
 
-func gather[T any](c *Comm, send, recv []T, root int) (x call, err error) {
+func gather[T any](x *call, c *Comm, send, recv []T, root int) error {
 	if err := cmp.Or(sendable[T](), c.checkRoot(root)); err != nil {
-		return x, err
+		return err
 	}
 	x.op, x.args.Root = coll.Gather, root
 	size := len(send)
@@ -88,27 +88,27 @@ func gather[T any](c *Comm, send, recv []T, root int) (x call, err error) {
 			size = len(recv) / c.size
 		}
 		if needs := times(c.size, size); len(recv) < needs {
-			return x, errShort("the result", len(recv), needs)
+			return errShort("the result", len(recv), needs)
 		}
 		x.out = mem.Bytes(recv)
 	}
 	x.in = mem.Bytes(send)
 	x.sized(size * mem.Size[T]())
-	return x, nil
+	return nil
 }
 
-func gatherv[T any](c *Comm, send, recv []T, counts, displs []int, root int) (x call, err error) {
+func gatherv[T any](x *call, c *Comm, send, recv []T, counts, displs []int, root int) error {
 	if err := cmp.Or(sendable[T](), c.checkRoot(root)); err != nil {
-		return x, err
+		return err
 	}
 	x.op, x.args.Root, x.args.Elem = coll.Gatherv, root, mem.Size[T]()
 	x.in, x.args.Own = mem.Bytes(send), len(send)*x.args.Elem
-	if c.rank == root {
-		x.args.InPlace = send == nil
-		err = x.gathers(c, len(send), len(recv), counts, displs)
-		x.out = mem.Bytes(recv)
+	if c.rank != root {
+		return nil
 	}
-	return x, err
+	x.args.InPlace = send == nil
+	x.out = mem.Bytes(recv)
+	return x.gathers(c, len(send), len(recv), counts, displs)
 }
 
 // gathers checks the blocks of a member that gets those of all, and its own.
@@ -127,9 +127,9 @@ func (x *call) gathers(c *Comm, own, room int, counts, displs []int) error {
 	return nil
 }
 
-func scatter[T any](c *Comm, send, recv []T, root int) (x call, err error) {
+func scatter[T any](x *call, c *Comm, send, recv []T, root int) error {
 	if err := cmp.Or(sendable[T](), c.checkRoot(root)); err != nil {
-		return x, err
+		return err
 	}
 	x.op, x.args.Root = coll.Scatter, root
 	size := len(recv)
@@ -137,14 +137,14 @@ func scatter[T any](c *Comm, send, recv []T, root int) (x call, err error) {
 		size = len(send) / c.size
 		x.scatters(mem.Bytes(send), recv == nil)
 		if !x.args.InPlace && len(recv) < size {
-			return x, errShort("recv", len(recv), size)
+			return errShort("recv", len(recv), size)
 		}
 	}
 	if !x.args.InPlace {
 		x.out = mem.Bytes(recv)
 	}
 	x.sized(size * mem.Size[T]())
-	return x, nil
+	return nil
 }
 
 // scatters has the call send parts of b: in place that is what the root has afterwards
@@ -157,34 +157,34 @@ func (x *call) scatters(b []byte, inPlace bool) {
 	}
 }
 
-func scatterv[T any](c *Comm, send []T, counts, displs []int, recv []T, root int) (x call, err error) {
+func scatterv[T any](x *call, c *Comm, send []T, counts, displs []int, recv []T, root int) error {
 	if err := cmp.Or(sendable[T](), c.checkRoot(root)); err != nil {
-		return x, err
+		return err
 	}
 	x.op, x.args.Root, x.args.Elem = coll.Scatterv, root, mem.Size[T]()
 	x.args.Own = len(recv) * x.args.Elem
 	if c.rank == root {
 		if err := c.checkCounts(counts); err != nil {
-			return x, err
+			return err
 		}
 		x.send = blocks{counts, displs}
 		if _, err := x.send.check("send", len(send), false); err != nil {
-			return x, err
+			return err
 		}
 		x.scatters(mem.Bytes(send), recv == nil)
 		if !x.args.InPlace && len(recv) < counts[root] {
-			return x, errShort("recv", len(recv), counts[root])
+			return errShort("recv", len(recv), counts[root])
 		}
 	}
 	if !x.args.InPlace {
 		x.out = mem.Bytes(recv)
 	}
-	return x, nil
+	return nil
 }
 
-func allgather[T any](c *Comm, send, recv []T) (x call, err error) {
+func allgather[T any](x *call, c *Comm, send, recv []T) error {
 	if err := sendable[T](); err != nil {
-		return x, err
+		return err
 	}
 	x.op = coll.Allgather
 	size := len(send)
@@ -192,32 +192,32 @@ func allgather[T any](c *Comm, send, recv []T) (x call, err error) {
 		size = len(recv) / c.size
 	}
 	if needs := times(c.size, size); len(recv) < needs {
-		return x, errShort("the result", len(recv), needs)
+		return errShort("the result", len(recv), needs)
 	}
 	x.in, x.out = mem.Bytes(send), mem.Bytes(recv)
 	x.sized(size * mem.Size[T]())
-	return x, nil
+	return nil
 }
 
-func allgatherv[T any](c *Comm, send, recv []T, counts, displs []int) (x call, err error) {
+func allgatherv[T any](x *call, c *Comm, send, recv []T, counts, displs []int) error {
 	if err := sendable[T](); err != nil {
-		return x, err
+		return err
 	}
 	x.op, x.args.Elem = coll.Allgatherv, mem.Size[T]()
 	x.args.InPlace = send == nil
 	if err := x.gathers(c, len(send), len(recv), counts, displs); err != nil {
-		return x, err
+		return err
 	}
 	for _, n := range counts {
 		x.args.Size += n * x.args.Elem
 	}
 	x.in, x.out = mem.Bytes(send), mem.Bytes(recv)
-	return x, nil
+	return nil
 }
 
-func alltoall[T any](c *Comm, send, recv []T) (x call, err error) {
+func alltoall[T any](x *call, c *Comm, send, recv []T) error {
 	if err := sendable[T](); err != nil {
-		return x, err
+		return err
 	}
 	x.op = coll.Alltoall
 	size := len(send) / c.size
@@ -225,36 +225,36 @@ func alltoall[T any](c *Comm, send, recv []T) (x call, err error) {
 		size = len(recv) / c.size
 	}
 	if needs := c.size * size; len(recv) < needs {
-		return x, errShort("the result", len(recv), needs)
+		return errShort("the result", len(recv), needs)
 	}
 	x.in, x.out = mem.Bytes(send), mem.Bytes(recv)
 	x.sized(size * mem.Size[T]())
-	return x, nil
+	return nil
 }
 
-func alltoallv[T any](c *Comm, send []T, sendCounts, sendDispls []int, recv []T, recvCounts, recvDispls []int) (x call, err error) {
+func alltoallv[T any](x *call, c *Comm, send []T, sendCounts, sendDispls []int, recv []T, recvCounts, recvDispls []int) error {
 	if err := sendable[T](); err != nil {
-		return x, err
+		return err
 	}
 	x.op, x.args.Elem = coll.Alltoallv, mem.Size[T]()
 	if x.args.InPlace = send == nil && sendCounts == nil; !x.args.InPlace {
 		if err := c.checkCounts(sendCounts); err != nil {
-			return x, err
+			return err
 		}
 		x.send = blocks{sendCounts, sendDispls}
 		if _, err := x.send.check("send", len(send), false); err != nil {
-			return x, err
+			return err
 		}
 	}
 	if err := c.checkCounts(recvCounts); err != nil {
-		return x, err
+		return err
 	}
 	x.recv = blocks{recvCounts, recvDispls}
 	if _, err := x.recv.check("recv", len(recv), true); err != nil {
-		return x, err
+		return err
 	}
 	x.in, x.out = mem.Bytes(send), mem.Bytes(recv)
-	return x, nil
+	return nil
 }
 
 // sized says that all blocks have size bytes.

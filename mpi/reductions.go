@@ -13,29 +13,29 @@ import (
 // recv is used at the root only. To work in place the root passes nil for send,
 // or the same slice twice.
 func Reduce[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T], root int) error {
-	x, err := reduce(c, send, recv, op, root)
-	return c.collective.run(ctx, &x, err)
+	var x call
+	return c.collective.run(ctx, &x, reduce(&x, c, send, recv, op, root))
 }
 
 // Allreduce is Reduce with the result in every member's recv (MPI_Allreduce).
 // All members get the same bits. nil for send works in place.
 func Allreduce[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) error {
-	x, err := reduction(coll.Allreduce, send, recv, op, true)
-	return c.collective.run(ctx, &x, err)
+	var x call
+	return c.collective.run(ctx, &x, reduction(&x, coll.Allreduce, send, recv, op, true))
 }
 
 // Scan is Allreduce in which each member gets the result of the ranks up to its own
 // (MPI_Scan).
 func Scan[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) error {
-	x, err := reduction(coll.Scan, send, recv, op, true)
-	return c.collective.run(ctx, &x, err)
+	var x call
+	return c.collective.run(ctx, &x, reduction(&x, coll.Scan, send, recv, op, true))
 }
 
 // Exscan is Scan of the ranks below the member's own (MPI_Exscan). Rank 0's recv stays
 // as it is.
 func Exscan[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) error {
-	x, err := reduction(coll.Exscan, send, recv, op, true)
-	return c.collective.run(ctx, &x, err)
+	var x call
+	return c.collective.run(ctx, &x, reduction(&x, coll.Exscan, send, recv, op, true))
 }
 
 // ReduceScatterBlock combines every member's send, and gives each member the block of
@@ -43,47 +43,46 @@ func Exscan[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) error
 // nil for send works in place: the input is all of recv, and the result goes to its
 // beginning; what follows is undefined afterwards.
 func ReduceScatterBlock[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) error {
-	x, err := reduceScatter(c, coll.ReduceScatterBlock, send, recv, nil, op)
-	return c.collective.run(ctx, &x, err)
+	var x call
+	return c.collective.run(ctx, &x, reduceScatter(&x, c, coll.ReduceScatterBlock, send, recv, nil, op))
 }
 
 // ReduceScatter is ReduceScatterBlock with blocks of counts elements
 // (MPI_Reduce_scatter), which are the same in all members and lie one behind the other.
 func ReduceScatter[T any](ctx context.Context, c *Comm, send, recv []T, counts []int, op Op[T]) error {
-	x, err := reduceScatter(c, coll.ReduceScatter, send, recv, counts, op)
-	return c.collective.run(ctx, &x, err)
+	var x call
+	return c.collective.run(ctx, &x, reduceScatter(&x, c, coll.ReduceScatter, send, recv, counts, op))
 }
 
-func reduce[T any](c *Comm, send, recv []T, op Op[T], root int) (call, error) {
+func reduce[T any](x *call, c *Comm, send, recv []T, op Op[T], root int) error {
 	if err := c.checkRoot(root); err != nil {
-		return call{}, err
+		return err
 	}
 	if c.rank != root {
 		recv = nil
 	}
-	x, err := reduction(coll.Reduce, send, recv, op, c.rank == root)
 	x.args.Root = root
-	return x, err
+	return reduction(x, coll.Reduce, send, recv, op, c.rank == root)
 }
 
 // reduction checks the arguments of one; gets: the member has a result, of the length
 // of its input.
-func reduction[T any](kind coll.Operation, send, recv []T, op Op[T], gets bool) (x call, err error) {
+func reduction[T any](x *call, kind coll.Operation, send, recv []T, op Op[T], gets bool) error {
 	if err := reducible(op); err != nil {
-		return x, err
+		return err
 	}
 	if send == nil && gets {
 		send = recv
 	}
 	if gets && len(recv) < len(send) {
-		return x, errShort("the result", len(recv), len(send))
+		return errShort("the result", len(recv), len(send))
 	}
 	x.in = mem.Bytes(send)
 	if gets {
 		x.out = mem.Bytes(recv[:len(send)])
 	}
 	x.reduces(kind, op.reducer(), len(x.in), !op.commutative, mem.Size[T]())
-	return x, nil
+	return nil
 }
 
 // reduces fills in what reductions have in common. Input and result that are one memory
@@ -109,9 +108,9 @@ func reducible[T any](op Op[T]) error {
 }
 
 // reduceScatter checks the arguments of one.
-func reduceScatter[T any](c *Comm, kind coll.Operation, send, recv []T, counts []int, op Op[T]) (x call, err error) {
+func reduceScatter[T any](x *call, c *Comm, kind coll.Operation, send, recv []T, counts []int, op Op[T]) error {
 	if err := reducible(op); err != nil {
-		return x, err
+		return err
 	}
 	if send == nil {
 		send = recv
@@ -120,19 +119,20 @@ func reduceScatter[T any](c *Comm, kind coll.Operation, send, recv []T, counts [
 	size, own := len(send)/c.size, len(send)/c.size
 	if kind == coll.ReduceScatter {
 		if err := c.checkCounts(counts); err != nil {
-			return x, err
+			return err
 		}
 		own = counts[c.rank]
 		x.send = blocks{counts: counts}
+		var err error
 		if size, err = x.send.check("send", len(send), false); err != nil {
-			return x, err
+			return err
 		}
 	}
 	if len(recv) < own {
-		return x, errShort("the result", len(recv), own)
+		return errShort("the result", len(recv), own)
 	}
 	x.in, x.out = mem.Bytes(send), mem.Bytes(recv)
 	x.reduces(kind, op.reducer(), size*elem, !op.commutative, elem)
 	x.args.Own = own * elem
-	return x, nil
+	return nil
 }
