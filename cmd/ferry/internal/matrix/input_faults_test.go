@@ -71,8 +71,12 @@ func TestLibraryThatHangsOrCrashesCostsItsProvider(t *testing.T) {
 		t.Run(f.fault, func(t *testing.T) {
 			t.Parallel()
 			const broken, sound = "cm+ofi tcp;ofi_rxm", "cm+ofi net;ofi_rxm"
-			r := start(t, []string{"FERRY_MTL_OFI_LIBRARY=" + lib, "FERRY_MTL_OFI_SELFTEST_TIMEOUT=3s", "FABRIC_FAULT=" + f.fault},
-				"matrix", "--components", "ob1+shm,"+broken+","+sound, "--cases", "^(btl|mtl)test/Caps", "--json", "$JSON").wait(f.exit)
+			c := start(t, []string{"FERRY_MTL_OFI_LIBRARY=" + lib, "FERRY_MTL_OFI_SELFTEST_TIMEOUT=3s", "FABRIC_FAULT=" + f.fault},
+				"matrix", "--components", "ob1+shm,"+broken+","+sound, "--cases", "^(btl|mtl)test/Caps", "--json", "$JSON")
+			r := c.wait(f.exit)
+			if says := c.stderr.String(); f.open == report.Timeout && !strings.Contains(says, "asking transports and providers what they offer") {
+				t.Errorf("it does not show that it lives: %s", says)
+			}
 			expect(t, r, broken, report.OpenCase, f.open, f.says)
 			passes(t, r, sound, 2)
 			passes(t, r, "ob1+shm", 2)
