@@ -149,6 +149,9 @@ func (m *module) received(s *slot, ev *libfabric.Event) {
 		m.finish(s, mtl.Result{Err: m.eventError("receive", s.to, ev)})
 		return
 	}
+	if s.user != nil {
+		copy(s.user, s.buf[:min(r.Bytes, int64(len(s.buf)))])
+	}
 	if mode == mtl.Synchronous {
 		m.answer(s, ev.Tag, r.Source)
 	}

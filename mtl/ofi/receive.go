@@ -93,7 +93,7 @@ func (m *module) lost(s *slot) error {
 // it, until the endpoint closes.
 func (m *module) leaveThere(s *slot) {
 	s.pins.Unpin()
-	s.kind, s.op, s.buf = abandoned, nil, nil
+	s.kind, s.op, s.buf, s.user = abandoned, nil, nil, nil
 }
 
 // leftThere is leaveThere for a receive that has the message already, if it is lost.

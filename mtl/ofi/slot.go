@@ -39,7 +39,9 @@ type slot struct {
 	canceled bool // of a receive: Cancel was called
 	op       *mtl.Op
 	buf      []byte
-	own      []byte // room for a control message
+	user     []byte              // where what comes into short goes, which is in buf then
+	short    *[shortReceive]byte // pinned as long as the module is open
+	own      []byte              // room for a control message
 	pins     runtime.Pinner
 
 	to      mtl.Endpoint // or from where; NoEndpoint if from anywhere
@@ -51,6 +53,10 @@ type slot struct {
 	since   time.Time // that a flush frame waits
 	next    *slot     // in a fifo
 }
+
+// shortReceive is the longest receive whose message comes by way of memory that is pinned
+// already, and is copied: a pin and its end take 500 instructions, 36 ns.
+const shortReceive = 64
 
 // isReceiving reports whether libfabric has a receive of a message in s.
 func (s *slot) isReceiving() bool {
@@ -100,7 +106,8 @@ func (f *fifo) drop(s *slot) {
 	}
 }
 
-// take returns a slot for an operation on buf, which it pins.
+// take returns a slot for an operation on buf, which it pins unless it is that of a short
+// receive.
 func (m *module) take(k kind, op *mtl.Op, buf []byte) (*slot, error) {
 	if len(m.free) == 0 {
 		n, err := m.ep.Grow()
@@ -108,9 +115,11 @@ func (m *module) take(k kind, op *mtl.Op, buf []byte) (*slot, error) {
 			return nil, err
 		}
 		more := make([]slot, n-len(m.slots))
+		short := make([][shortReceive]byte, len(more))
+		m.pins.Pin(&short[0])
 		for i := range more {
 			s := &more[len(more)-1-i] // low numbers are given out first
-			s.number = uint32(n - 1 - i)
+			s.number, s.short = uint32(n-1-i), &short[i]
 			m.free = append(m.free, s.number)
 		}
 		for i := range more {
@@ -126,7 +135,9 @@ func (m *module) take(k kind, op *mtl.Op, buf []byte) (*slot, error) {
 	if op != nil {
 		op.Slot = s.number
 	}
-	if len(buf) > 0 {
+	if k == receive && len(buf) <= shortReceive {
+		s.user, s.buf = buf, s.short[:len(buf)]
+	} else if len(buf) > 0 {
 		s.pins.Pin(&buf[0])
 	}
 	return s, nil
@@ -174,7 +185,9 @@ func (m *module) giveUp(s *slot, r mtl.Result) {
 
 // release gives a slot back.
 func (m *module) release(s *slot) {
-	if len(s.buf) > 0 {
+	if s.user != nil {
+		s.user = nil
+	} else if len(s.buf) > 0 {
 		s.pins.Unpin()
 	}
 	if s.kind.isSend() {
