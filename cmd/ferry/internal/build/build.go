@@ -33,8 +33,7 @@ see ferry component register for programs of your own.`
 
 // Command returns the command.
 func Command() *cobra.Command {
-	var b builder
-	var ferry string
+	var o Options
 	cmd := &cobra.Command{
 		Use:     "build --with PACKAGE[@VERSION]|DIR... -o BINARY",
 		Short:   "Build a ferry with components of other modules",
@@ -43,47 +42,63 @@ func Command() *cobra.Command {
 		Args:    cobra.NoArgs,
 	}
 	f := cmd.Flags()
-	f.StringArrayVar(&b.with, "with", nil, "compile in a component: `PACKAGE[@VERSION]` or a folder; may be repeated")
-	f.StringVarP(&b.output, "output", "o", "", "the `BINARY` to write")
-	f.StringVar(&b.keep, "keep", "", "leave the module in `DIR`, which is made")
-	f.StringVar(&ferry, "ferry", "", "take ferry's sources from `DIR`, in place of this ferry's version")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
-		if len(b.with) == 0 || b.output == "" {
+	f.StringArrayVar(&o.With, "with", nil, "compile in a component: `PACKAGE[@VERSION]` or a folder; may be repeated")
+	f.StringVarP(&o.Output, "output", "o", "", "the `BINARY` to write")
+	f.StringVar(&o.Keep, "keep", "", "leave the module in `DIR`, which is made")
+	f.StringVar(&o.Ferry, "ferry", "", "take ferry's sources from `DIR`, in place of this ferry's version")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if len(o.With) == 0 || o.Output == "" {
 			return exit.Usagef("want --with and -o")
-		}
-		if b.sources, err = gotool.Find(ferry); err != nil {
-			return err
 		}
 		ctx, stop := signal.NotifyContext(cmd.Context(), exit.Signals()...)
 		defer stop()
-		return b.build(ctx)
+		_, err := Build(ctx, o)
+		return err
 	}
 	return cmd
 }
 
+// Options is what to build.
+type Options struct {
+	With   []string // packages with versions, and folders
+	Output string
+	Keep   string // the folder for the module; empty: it goes
+	Ferry  string // the folder of ferry's sources; empty: those of this program
+}
+
 type builder struct {
-	with         []string
-	output, keep string
-	sources      gotool.Sources
+	Options
+	sources gotool.Sources
 
 	dir string
 	gotool.Go
 	packages []string
+	infos    []framework.Info
 }
 
-func (b *builder) build(ctx context.Context) (err error) {
-	if b.output, err = filepath.Abs(b.output); err != nil {
-		return err
+// Build makes a ferry that has other components besides its own, and returns who they are.
+func Build(ctx context.Context, o Options) (infos []framework.Info, err error) {
+	b := builder{Options: o}
+	if b.sources, err = gotool.Find(o.Ferry); err != nil {
+		return nil, err
 	}
-	if b.keep == "" {
+	if b.Output, err = filepath.Abs(b.Output); err != nil {
+		return nil, err
+	}
+	if b.Keep == "" {
 		if b.dir, err = os.MkdirTemp("", "ferry-build-"); err != nil {
-			return err
+			return nil, err
 		}
 		defer os.RemoveAll(b.dir)
-	} else if b.dir, err = b.keep, os.Mkdir(b.keep, 0o777); err != nil {
-		return err
+	} else if b.dir, err = b.Keep, os.Mkdir(b.Keep, 0o777); err != nil {
+		return nil, err
 	}
 	b.Go = gotool.Go{Dir: b.dir}
+	err = b.build(ctx)
+	return b.infos, err
+}
+
+func (b *builder) build(ctx context.Context) error {
 	if err := b.module(ctx); err != nil {
 		return err
 	}
@@ -93,11 +108,11 @@ func (b *builder) build(ctx context.Context) (err error) {
 	if err := b.write("main.go", mainFile); err != nil {
 		return err
 	}
-	args := []string{"build", "-buildvcs=false", "-o", b.output}
+	args := []string{"build", "-buildvcs=false", "-o", b.Output}
 	if commit := version.Commit(); commit != "" && b.sources.Dir != "" {
 		args = append(args, "-ldflags", "-X "+version.Module+"/cmd/ferry/internal/version.commit="+commit)
 	}
-	_, err = b.Run(ctx, append(args, ".")...)
+	_, err := b.Run(ctx, append(args, ".")...)
 	return err
 }
 
@@ -116,7 +131,7 @@ func (b *builder) module(ctx context.Context) error {
 	mod := "module ferry_build\n\ngo " + gotool.GoVersion + "\n\n" + b.sources.Require()
 	from, taken := []string{b.sources.Dir}, map[string]bool{}
 	var fetch []string
-	for _, with := range b.with {
+	for _, with := range b.With {
 		if !strings.HasPrefix(with, ".") && !filepath.IsAbs(with) {
 			path, v, _ := strings.Cut(with, "@")
 			b.packages = append(b.packages, path)
@@ -174,12 +189,11 @@ func (b *builder) manifest(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var infos []framework.Info
-	if err := json.Unmarshal(text, &infos); err != nil {
+	if err := json.Unmarshal(text, &b.infos); err != nil {
 		return fmt.Errorf("asking the components for their names: %w", err)
 	}
 	manifest := "# Made by ferry build.\nversion: 1\nstandard: true\n\ncomponents:\n"
-	for i, info := range infos {
+	for i, info := range b.infos {
 		manifest += fmt.Sprintf("  - {kind: %s, name: %s, import: %q, priority: %d}\n", info.Kind, info.Name, b.packages[i], info.Priority)
 	}
 	if err := b.write("components.yaml", manifest); err != nil {

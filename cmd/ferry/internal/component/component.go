@@ -11,6 +11,6 @@ func Command() *cobra.Command {
 		Use:   "component",
 		Short: "Help with components of your own",
 	}
-	cmd.AddCommand(registerCommand())
+	cmd.AddCommand(newCommand(), checkCommand(), registerCommand())
 	return cmd
 }

@@ -33,7 +33,7 @@ func main() {
 }
 `
 
-func run(args ...string) error {
+func command(args ...string) error {
 	cmd := Command()
 	cmd.SetArgs(args)
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
@@ -53,7 +53,7 @@ func TestProgramOfAUserHasWhatHisManifestNames(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := run("register", filepath.Join(dir, "components.yaml"), "-o", filepath.Join(dir, "components_gen.go")); err != nil {
+	if err := command("register", filepath.Join(dir, "components.yaml"), "-o", filepath.Join(dir, "components_gen.go")); err != nil {
 		t.Fatal(err)
 	}
 	binary := filepath.Join(t.TempDir(), "mine")
@@ -73,7 +73,7 @@ func TestBadManifestLeavesTheFileAsItIs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := run("register", manifest, "-o", output); err == nil || !strings.Contains(err.Error(), "components.yaml: version is 2") {
+	if err := command("register", manifest, "-o", output); err == nil || !strings.Contains(err.Error(), "components.yaml: version is 2") {
 		t.Errorf("error %v", err)
 	}
 	if text, err := os.ReadFile(output); err != nil || string(text) != "version: 2" {

@@ -1,0 +1,80 @@
+package component
+
+import (
+	"encoding/xml"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
+)
+
+// The example and what is written must not drift apart.
+func TestNewModuleIsTheExample(t *testing.T) {
+	for _, suffix := range []string{".go", "_test.go"} {
+		example, err := os.ReadFile("../../../../examples/vendor-btl/dgram" + suffix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := sources.ReadFile("btl/btl" + suffix + ".txt")
+		if err != nil || string(text) != strings.ReplaceAll(string(example), "dgram", "NAME") {
+			t.Errorf("btl%s.txt is not examples/vendor-btl: run `go generate ./cmd/ferry/internal/component` (%v)", suffix, err)
+		}
+	}
+}
+
+// What is written compiles, and passes the kits under its own name.
+func TestNewModulePassesTheKits(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := command("new", "btl", "acme"); err != nil {
+		t.Fatal(err)
+	}
+	if err := command("check", "./acme", "--junit", "report.xml", "--cases", "^btltest/[A-F]"); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("report.xml")
+	if err == nil {
+		err = xml.Unmarshal(text, new(struct{}))
+	}
+	if err != nil || !strings.Contains(string(text), "ob1+acme") || strings.Contains(string(text), "<failure") {
+		t.Errorf("%v\n%s", err, text)
+	}
+	if err := command("new", "btl", "acme"); err == nil {
+		t.Error("a folder that exists was written into")
+	}
+}
+
+// A check that finds something wrong says so by its status.
+func TestCheckFindsWhatIsBroken(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := command("new", "btl", "acme"); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join("acme", "acme.go")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken := strings.Replace(string(text), "p.up.Frame(body)", "p.up.Frame(body[:1])", 1)
+	if err := os.WriteFile(path, []byte(broken), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err = command("check", "./acme", "--cases", "^btltest/FramesOf")
+	if status, _ := exit.Of(err); err == nil || status == exit.Usage {
+		t.Errorf("status %d: %v", status, err)
+	}
+}
+
+func TestNewRefusesWhatItCannotWrite(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, args := range [][]string{{"pml", "x"}, {"btl", "X"}, {"btl", "../x"}} {
+		err := command(append([]string{"new"}, args...)...)
+		if status, _ := exit.Of(err); status != exit.Usage {
+			t.Errorf("%q: %v", args, err)
+		}
+	}
+	if left, err := os.ReadDir("."); err != nil || len(left) > 0 {
+		t.Errorf("%v was written (%v)", left, err)
+	}
+}
