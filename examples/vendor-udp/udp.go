@@ -42,7 +42,7 @@ func (component) Params() any { return new(params) }
 // Check implements framework.Checker.
 func (p *params) Check() (param string, err error) {
 	if _, err := netip.ParseAddr(p.Address); err != nil && p.Address != "" {
-		return "address", fmt.Errorf("%q is no IP address", p.Address)
+		return "address", fmt.Errorf("%q is not an IP address", p.Address)
 	}
 	return "", nil
 }

@@ -248,9 +248,9 @@ func TestWhatIsMissedIsSaid(t *testing.T) {
 		want    string
 	}{
 		{false, 5, nil, ""},
-		{true, 5, nil, "tcp;ofi_rxm on eth0 is used, and not cxi on cxi0: self-test: a short message"},
-		{false, 5, []string{"net", "tcp;ofi_rxm"}, "tcp;ofi_rxm on eth0 is used, and not net on eth0: a defect"},
-		{false, 8, nil, "tcp;ofi_rxm on eth0 is used, and not net on eth0: a defect"},
+		{true, 5, nil, "tcp;ofi_rxm on eth0 is used instead of cxi on cxi0: self-test: a short message"},
+		{false, 5, []string{"net", "tcp;ofi_rxm"}, "tcp;ofi_rxm on eth0 is used instead of net on eth0: a defect"},
+		{false, 8, nil, "tcp;ofi_rxm on eth0 is used instead of net on eth0: a defect"},
 	} {
 		all := candidates()
 		all[0].failed, all[1].place = c.failed, c.chosen

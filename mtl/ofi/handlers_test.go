@@ -45,7 +45,7 @@ func TestBrokenProviderIsSaidOnceOnStandardError(t *testing.T) {
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), childVariable+"=warned "+lib+" "+how, "FABRIC_FAULT=drop")
 		out, err := cmd.CombinedOutput()
-		if err != nil || strings.Count(string(out), "\n") != want || strings.Count(string(out), "is used, and not tcp;ofi_rxm") != want {
+		if err != nil || strings.Count(string(out), "\n") != want || strings.Count(string(out), "is used instead of tcp;ofi_rxm") != want {
 			t.Errorf("%s: %v: %s", how, err, out)
 		}
 	}
