@@ -5,11 +5,13 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/bench"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/build"
@@ -36,11 +38,28 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 		Short:         "Message passing for Go with MPI-4 Sessions",
 		Version:       version.String(),
 		SilenceErrors: true, SilenceUsage: true,
+		Args: cobra.ArbitraryArgs, // RunE knows what to say of them
 		PersistentPreRunE: func(*cobra.Command, []string) error {
 			started = true
 			return limits.Need{Files: 3}.Check() // for the runtime's poller, and a file
 		},
 	}
+	root.RunE = func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return root.Help()
+		}
+		return unknownCommand(root, args[0])
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		switch unknown, ok := errors.AsType[*pflag.NotExistError](err); {
+		case cmd != root || !ok:
+			return err
+		case !strings.HasPrefix(args[0], "-"):
+			return unknownCommand(root, args[0])
+		default:
+			return exit.Usagef("unknown flag %s: flags come after the command, as in ferry run -n 4 PROGRAM", run.Dashes(unknown.GetSpecifiedName()))
+		}
+	})
 	root.SetHelpCommand(helpCommand(root))
 	root.AddCommand(run.Command(), info.Command(), explain.Command(), bench.Command(), tune.Command(), conform.Command(), matrix.Command(), build.Command(), component.Command(), versionCommand(), manCommand(root))
 	root.SetErr(stderr)
@@ -50,7 +69,10 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 	status, message := exit.Of(err)
 	if err != nil && !started {
 		status = exit.Usage
-		message += fmt.Sprintf("; see %s --help", cmd.CommandPath())
+		if !strings.HasSuffix(message, "?") {
+			message += ";"
+		}
+		message += fmt.Sprintf(" see %s --help", cmd.CommandPath())
 	}
 	if message != "" {
 		fmt.Fprintf(stderr, "%s: %s\n", cmd.CommandPath(), message)

@@ -10,6 +10,7 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -194,9 +195,9 @@ func Resolve(program string) (string, error) {
 		}
 		return "", err
 	case errors.Is(err, fs.ErrNotExist):
-		return "", fmt.Errorf("%w: %w", ErrNotFound, err)
+		return "", fmt.Errorf("%w: %s does not exist", ErrNotFound, program)
 	}
-	return "", fmt.Errorf("%w: %w", ErrNotExecutable, err)
+	return "", fmt.Errorf("%w: %s: %w", ErrNotExecutable, program, cmp.Or(errors.Unwrap(err), err))
 }
 
 // Run runs the job and returns when no process of it is left. An error means

@@ -301,6 +301,19 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// TestInterruptWhileRanksStart: a user who has asked for too many ranks need not wait for them.
+func TestInterruptWhileRanksStart(t *testing.T) {
+	j := shell(t, 500, `echo started; exec sleep 100`)
+	out := &counter{want: 1, word: "started", reached: make(chan struct{})}
+	j.Stdout = out
+	signals := make(chan os.Signal, 1)
+	signals <- syscall.SIGINT
+	j.Signals = signals
+	if res := run(t, j); res.Status != 128+int(syscall.SIGINT) || strings.Count(out.b.String(), "started") > 0 {
+		t.Errorf("status %d, output %q", res.Status, out.b.String())
+	}
+}
+
 func TestSecondInterruptKills(t *testing.T) {
 	for _, twice := range [][2]syscall.Signal{{syscall.SIGINT, syscall.SIGINT}, {syscall.SIGTERM, syscall.SIGTERM}, {syscall.SIGINT, syscall.SIGTERM}} {
 		j := shell(t, 2, `trap "" INT TERM; echo ready; while :; do sleep 0.02; done`)

@@ -92,7 +92,7 @@ func supervise(ctx context.Context, j *Job, srv *server.Server, said <-chan stri
 		defer signal.Stop(ended)
 		s.adopt(ended)
 	}
-	startErr := s.startAll()
+	startErr := s.startAll(ctx)
 	if startErr != nil {
 		s.kill()
 	} else if j.Timeout > 0 {
@@ -193,8 +193,15 @@ func (s *supervisor) sweep() {
 	}
 }
 
-// startAll starts the ranks in order. After an error those that run must be ended.
-func (s *supervisor) startAll() error {
+// startAll starts the ranks in order. After an error those that run must be ended. A signal
+// that ends the job, or the end of ctx, keeps further ranks from being started.
+func (s *supervisor) startAll(ctx context.Context) error {
+	var early []os.Signal // for all ranks, once they are there
+	defer func() {
+		for _, sig := range early {
+			s.signal(sig)
+		}
+	}()
 	var places []int
 	if s.job.Bind || s.job.Cores > 0 {
 		var err error
@@ -215,6 +222,19 @@ func (s *supervisor) startAll() error {
 	s.stderr = stderr
 	for _, part := range s.job.parts {
 		for range part.N {
+			select {
+			case sig := <-s.job.Signals:
+				if number, ok := sig.(syscall.Signal); ok && ends(number) {
+					s.signal(number)
+					s.killedBy = number // of a job that is not complete
+				} else {
+					early = append(early, sig)
+				}
+			default:
+			}
+			if s.interrupted || ctx.Err() != nil {
+				return nil
+			}
 			n, mine := len(s.ranks), places
 			if s.job.Bind {
 				mine = places[n%len(places):][:1]
@@ -365,12 +385,17 @@ func (s *supervisor) signal(sig os.Signal) {
 			return
 		}
 	}
-	if number == syscall.SIGUSR1 { // a program's own affair
+	if !ends(number) {
 		s.all(number)
 		return
 	}
 	s.interrupted = true
 	s.ask(number)
+}
+
+// ends reports whether a signal that is forwarded ends a job. USR1 is a program's own affair.
+func ends(sig syscall.Signal) bool {
+	return !slices.Contains([]syscall.Signal{syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTSTP, syscall.SIGCONT}, sig)
 }
 
 // timeout begins the end of a job whose time is up: first it says what it is

@@ -279,20 +279,20 @@ func canonical(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 // badFlag makes an error of package pflag helpful.
 func badFlag(flags *pflag.FlagSet, err error) error {
 	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
-		return exit.Usagef("%s %s: want %s", dashes(bad.GetFlag().Name), bad.GetValue(), wanted(bad.GetFlag()))
+		return exit.Usagef("%s %s: want %s", Dashes(bad.GetFlag().Name), bad.GetValue(), wanted(bad.GetFlag()))
 	}
 	unknown, ok := errors.AsType[*pflag.NotExistError](err)
 	if !ok {
 		return exit.Usagef("%w", err)
 	}
 	name := unknown.GetSpecifiedName()
-	dashed := dashes(name)
+	dashed := Dashes(name)
 	if slices.Contains(hostFlags, name) {
 		return exit.Usagef("%s: ferry run starts ranks on this machine only; for other machines start the program itself with mpiexec or srun", dashed)
 	}
 	var known []string
 	flags.VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
-	if near := framework.Nearest(name, known); framework.Near(name, near) {
+	if near := framework.Nearest(name, known); len(name) > 1 && framework.Near(name, near) { // one letter is near to any other
 		return exit.Usagef("unknown flag %s; did you mean --%s?", dashed, near)
 	}
 	return exit.Usagef("unknown flag %s", dashed)
@@ -310,7 +310,8 @@ func completeFlags(cmd *cobra.Command) {
 	}
 }
 
-func dashes(name string) string {
+// Dashes returns a flag as it is given on the command line.
+func Dashes(name string) string {
 	if len(name) == 1 {
 		return "-" + name
 	}
