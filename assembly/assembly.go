@@ -166,6 +166,7 @@ func (a *Assembly) open(ctx context.Context) error {
 		return err
 	}
 	a.reports = session.Report
+	a.lateRoutes = slices.Contains(a.reports, reportExplain)
 	if slices.Contains(a.reports, reportTiming) {
 		a.timing = newTiming(began)
 	}

@@ -153,7 +153,7 @@ func (a *Assembly) knownLives() []framework.Life {
 // note keeps how the members of a new communicator are reached, for a report at
 // the end: a peer may be gone by then to which no message ever went.
 func (a *Assembly) note(group []pml.Member) {
-	if !slices.Contains(a.reports, reportExplain) {
+	if !a.lateRoutes {
 		return
 	}
 	for _, m := range group {
@@ -165,8 +165,8 @@ func (a *Assembly) note(group []pml.Member) {
 }
 
 func (a *Assembly) pair(life framework.Life) Pair {
-	p, failed := a.route(life)
-	if p.Transport == "" && !failed {
+	p, r := a.route(life)
+	if !r.Used && !r.Failed {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		if was, ok := a.noted[life]; ok {
@@ -176,16 +176,17 @@ func (a *Assembly) pair(life framework.Life) Pair {
 	return p
 }
 
-// route asks the PMLs how messages to a process travel, or would. failed says that none do,
-// because a path was tried and never opened.
-func (a *Assembly) route(life framework.Life) (_ Pair, failed bool) {
+// route asks the PMLs how messages to a process travel, or would. The Route says whether
+// they do, or that none do because a path was tried and never opened.
+func (a *Assembly) route(life framework.Life) (Pair, pml.Route) {
+	var found pml.Route
 	p := Pair{From: int(a.env.Identity.Proc.Rank), To: int(life.ID.Rank())}
 	if life.ID.World() != 0 {
 		p.Namespace = a.env.Worlds.Proc(life.ID).Namespace
 	}
 	for i, m := range a.pmls {
 		r := m.Route(life)
-		failed = failed || r.Failed
+		found.Used, found.Failed = found.Used || r.Used, found.Failed || r.Failed
 		if i > 0 && r.Transport == "" {
 			continue
 		}
@@ -195,7 +196,7 @@ func (a *Assembly) route(life framework.Life) (_ Pair, failed bool) {
 			break
 		}
 	}
-	return p, failed
+	return p, found
 }
 
 // String renders the explanation for people, a line for each fact.

@@ -31,6 +31,7 @@ type Stack struct {
 	env        progress.Env
 	hooks      pml.Hooks
 	giveUp     func(framework.Life, error) // pml.Env's
+	lateRoutes bool                        // pml.Env's
 	fabric     bool                        // an MTL is used for the sake of a network's hardware only, see mtl.Env
 
 	pmls   []PML       // by preference
@@ -121,7 +122,7 @@ func (s *Stack) openPML(ctx context.Context, choice framework.Choice) (pml.Modul
 	}
 	defer s.timing.opened(framework.PML, choice.Verdict.Name, time.Now())
 	below := &opener{Stack: s, ctx: ctx, opened: map[framework.Kind][]string{}}
-	env := pml.Env{Env: s.envOf(choice), Params: choice.Params, Hooks: s.hooks, Modules: below, GiveUp: s.giveUp}
+	env := pml.Env{Env: s.envOf(choice), Params: choice.Params, Hooks: s.hooks, Modules: below, GiveUp: s.giveUp, LateRoutes: s.lateRoutes}
 	m, err := component.Open(ctx, env)
 	if err != nil {
 		return nil, err

@@ -50,6 +50,9 @@ type Env struct {
 	// one end too (PeerGone). Called once for each life, with the engine's lock held; it
 	// returns at once. nil: nobody can be told.
 	GiveUp func(peer framework.Life, why error)
+	// LateRoutes: Route is asked at the end, about peers that have left by then. It says
+	// how their paths were.
+	LateRoutes bool
 }
 
 // Event tells Hooks, if there are any.
@@ -332,6 +335,7 @@ type Route struct {
 	Device    string
 	Provider  string
 	Rejected  []framework.Rejection // the others, and why not
+	Used      bool                  // there is a path, or was until the peer left
 	Failed    bool                  // an operation needed a path, and none opened: that is why Transport is empty
 	Notes     []string              // which of the transport's ways are on or off for this peer, and why
 	Unused    []framework.Rejection // addresses by which the transport could reach it and does not, and why

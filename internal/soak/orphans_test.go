@@ -74,7 +74,7 @@ func scene(length, state, next, death int) string {
 const (
 	tagOrphan = iota + 1 // of the message that is left behind
 	tagThere             // it is there
-	tagStream            // of those that are partly half copied
+	tagStream            // of messages, some of which are half copied
 	tagDie
 	tagReady
 	tagOther // of a message between those that live

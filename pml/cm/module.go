@@ -199,6 +199,7 @@ func (m *Module) Route(peer framework.Life) pml.Route {
 		return route
 	}
 	d := m.mtl.Describe()
+	route.Used = p.connected
 	route.Transport, route.Device, route.Provider = m.name, cmp.Or(d.Device, d.Provider, d.Mode), d.Provider
 	if d.Mode != "" {
 		route.Notes = append(route.Notes, "tags: "+d.Mode)

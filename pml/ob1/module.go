@@ -127,12 +127,9 @@ func (m *Module) Route(peer framework.Life) pml.Route {
 	// What only a late answer needed has failed nobody: its peer may have closed its session.
 	route.Rejected, route.Failed = rejected, t == nil && cut
 	if t != nil {
-		d := p.describe(t)
-		route.Transport, route.Device, route.Notes = t.name, cmp.Or(d.Device, t.Device), d.Notes
-		route.Unused = d.Unused
-		if t.reader != nil {
-			route.Notes = append(route.Notes, t.reader.Notes(peer)...)
-		}
+		route.Used = t == p.out
+		d := p.fully(t)
+		route.Transport, route.Device, route.Notes, route.Unused = t.name, cmp.Or(d.Device, t.Device), d.Notes, d.Unused
 	}
 	return route
 }

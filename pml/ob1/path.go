@@ -129,6 +129,19 @@ func (p *proc) describe(t *transport) (d btl.Description) {
 	return d
 }
 
+// fully is describe with the ways in which large messages are copied. A transport can't say
+// much of a path that is closed: then it is what it said before. Lock held.
+func (p *proc) fully(t *transport) btl.Description {
+	if t == p.out && p.endpoint == nil && p.was != nil {
+		return *p.was
+	}
+	d := p.describe(t)
+	if t.reader != nil && t == p.out {
+		d.Notes = append(d.Notes, t.reader.Notes(p.Life)...)
+	}
+	return d
+}
+
 // connect opens a path, if there is none yet. One to which none can be opened is in
 // doubt: nothing goes until that is over. Lock held.
 func (p *proc) connect() error {
@@ -259,6 +272,10 @@ func (p *proc) reopen() {
 func (p *proc) closePath(err error) {
 	p.direct = false
 	if endpoint := p.endpoint; endpoint != nil {
+		if p.m.env.LateRoutes && p.out != nil {
+			d := p.fully(p.out)
+			p.was = &d
+		}
 		p.endpoint = nil // Close may complete sends
 		endpoint.Close()
 		p.m.env.Event(pml.Event{Kind: pml.EventTransportOut, Peer: p.Life, Note: err.Error()})

@@ -34,6 +34,7 @@ type proc struct {
 	frame    int          // the largest frame
 	inBy     *transport   // the path from it; nil: there is none
 	refused  []refused
+	was      *btl.Description // of the path, when it was closed (pml.Env.LateRoutes)
 
 	controls []control   // that wait for the path
 	queue    requestList // sends of which nothing is out

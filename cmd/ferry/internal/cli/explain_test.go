@@ -1,0 +1,67 @@
+package cli_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/mpi"
+)
+
+// chain sends a message to the next rank. Each rank leaves after the one before it has left.
+func chain() {
+	ctx := context.Background()
+	session, err := mpi.OpenSession(ctx)
+	check(err)
+	world, err := session.Group(ctx, "mpi://WORLD")
+	check(err)
+	comm, err := mpi.CommFromGroup(ctx, world, "org.example.chain")
+	check(err)
+	rank, b := comm.Rank(), make([]byte, 1)
+	if rank > 0 {
+		_, err := comm.Recv(ctx, b, rank-1, 0)
+		check(err)
+	}
+	if rank+1 < comm.Size() {
+		check(comm.Send(ctx, b, rank+1, 0))
+	}
+	gone := func(rank int) string { return filepath.Join(os.Getenv("CHAIN_DIR"), fmt.Sprint("gone.", rank)) }
+	for deadline := time.Now().Add(time.Minute); rank > 0; time.Sleep(time.Millisecond) {
+		if _, err := os.Stat(gone(rank - 1)); err == nil {
+			break
+		} else if !errors.Is(err, fs.ErrNotExist) || time.Now().After(deadline) {
+			check(fmt.Errorf("rank %d has not left: %w", rank-1, err))
+		}
+	}
+	check(comm.Close())
+	check(session.Close())
+	check(os.WriteFile(gone(rank), nil, 0o600))
+}
+
+// TestExplainOfPeersThatHaveLeft: at the end a rank finds no shared memory of the ranks that
+// left before it. That says nothing about how messages to them went, or would have gone.
+func TestExplainOfPeersThatHaveLeft(t *testing.T) {
+	ferry, err := exec.LookPath("ferry")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(ferry, "run", "-n", "4", "--timeout", "2m", "--explain", "chain")
+	cmd.Env = append(os.Environ(), "CHAIN_DIR="+t.TempDir(), "XDG_RUNTIME_DIR="+t.TempDir())
+	out, err := cmd.CombinedOutput()
+	text := string(out)
+	if err != nil || !strings.Contains(text, "\n0-3 x 0-3     ob1  shm ") {
+		t.Errorf("%v\n%s", err, text)
+	}
+	for _, wrong := range []string{" tcp  ", "no transport", "no path to the peer", "no such file"} {
+		if pairs, _, _ := strings.Cut(text, "FRAMEWORK"); strings.Contains(pairs, wrong) {
+			t.Errorf("%q in\n%s", wrong, pairs)
+		}
+	}
+}
