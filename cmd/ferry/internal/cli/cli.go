@@ -53,7 +53,7 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		switch unknown, ok := errors.AsType[*pflag.NotExistError](err); {
 		case cmd != root || !ok:
-			return err
+			return run.BadFlag(cmd.Flags(), err)
 		case !strings.HasPrefix(args[0], "-"):
 			return unknownCommand(root, args[0])
 		default:

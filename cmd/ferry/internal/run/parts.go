@@ -51,7 +51,7 @@ func (o *options) parts(args []string) (all []launch.Part, err error) {
 				if errors.As(err, &unknown) && Command().Flags().Lookup(unknown.GetSpecifiedName()) != nil {
 					return nil, exit.Usagef("--%s is for the whole job: give it before the first program", unknown.GetSpecifiedName())
 				}
-				return nil, badFlag(f, err)
+				return nil, BadFlag(f, err)
 			}
 			list = f.Args()
 			if own.dir == "" {

@@ -115,7 +115,6 @@ func Command() *cobra.Command {
 	f.DurationVar(&o.timeout, "timeout", 0, "end the job after this `TIME`, such as 30s")
 	f.BoolVar(&o.stacks, "stacks", false, "after --timeout and on USR2, also show the stacks of the ranks' goroutines")
 	completeFlags(cmd)
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return badFlag(cmd.Flags(), err) })
 	return cmd
 }
 
@@ -276,8 +275,8 @@ func canonical(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 	return pflag.NormalizedName(name)
 }
 
-// badFlag makes an error of package pflag helpful.
-func badFlag(flags *pflag.FlagSet, err error) error {
+// BadFlag makes an error of package pflag helpful.
+func BadFlag(flags *pflag.FlagSet, err error) error {
 	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		return exit.Usagef("%s %s: want %s", Dashes(bad.GetFlag().Name), bad.GetValue(), wanted(bad.GetFlag()))
 	}
@@ -327,6 +326,10 @@ func wanted(f *pflag.Flag) string {
 		return "a time such as 30s or 5m"
 	case "bool":
 		return "true or false"
+	case "intSlice":
+		return "whole numbers such as 2,4"
+	case "float64":
+		return "a number such as 1.5"
 	}
 	return "a " + f.Value.Type()
 }
