@@ -31,7 +31,7 @@ func TestDumpShowsWhatEachSideWaitsFor(t *testing.T) {
 	for _, want := range []string{
 		`communicator 2a "halo": rank 1 of 4, local id 4.1`, "one receive waits:", "from any rank, tag any, 100 bytes, collective, posted",
 		"to 3 (rank 7 of the job), tag 19, 8 bytes, point to point, offered", "and 5 more", "2 messages for communicators that don't exist here yet",
-		"communicator 29: closed", "from 2, tag 9, one byte, point to point, arrived", "one communicator where nothing waits",
+		"communicator 29: closed", "from 2, tag 9, one byte, point to point, arrived", "one communicator in which nothing waits",
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())
