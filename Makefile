@@ -15,7 +15,7 @@ PREFIX ?= /usr/local
 COMMIT := $(shell [ -e .git ] && { git rev-parse HEAD && { git diff --quiet HEAD || echo .dirty; }; } 2>/dev/null | tr -d '\n')
 LDFLAGS := $(if $(COMMIT),-ldflags '-X github.com/ferrympi/ferry/cmd/ferry/internal/version.commit=$(COMMIT)')
 
-.PHONY: run build install dist test race fuzz lint bench build-instructions instructions compare generate clean
+.PHONY: run build install dist test race fuzz lint bench build-instructions instructions compare compare-debian13 generate clean
 
 # The main job, on 4 ranks of this machine.
 run: build
@@ -58,13 +58,18 @@ lint:
 bench: build
 	for b in hop latency bw bibw mbw_mr barrier bcast reduce allreduce gather scatter allgather alltoall reduce_scatter iallreduce ibcast dup create init hello memory idle; do bin/ferry bench $$b || exit 1; done
 
-# Beside Open MPI and MPICH, which it installs as root: bench/results.md and
-# docs/performance.md with its plots. COMPARE takes the tool's flags, such as
-# "-quick" or "-rows latency|barrier"; "-render" only writes again what results.json
-# says. xargs takes quotes as the shell would, and a | as a letter.
+# Beside Open MPI and MPICH, which it installs as root: this machine's files in
+# bench/results, and its section of docs/performance.md. COMPARE takes the tool's flags,
+# such as "-quick" or "-rows latency|barrier"; "-render" only writes again what
+# bench/results says. scripts/debian13 has newer peers. xargs takes quotes as the shell would, and a | as a letter.
 compare: build build-instructions
 	REQUIRE_ALL=1 scripts/setup scripts/packages.compare
 	@printf '%s\n' "$$COMPARE" | xargs -t go run ./bench/compare
+
+# The same rows beside the newer peers of Debian 13, which root can have in the folder ROOT
+# of a Debian of another release.
+compare-debian13:
+	@printf '%s\n' "$$COMPARE" | xargs -t scripts/debian13 "$(ROOT)"
 
 # Instructions per message under each policy of communicator ids, by valgrind.
 instructions: build-instructions

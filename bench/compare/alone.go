@@ -141,12 +141,22 @@ func (c *comparison) alone() []ownRow {
 		for _, p := range policies {
 			rows = append(rows, ownRow{
 				fmt.Sprintf("cid.policy %s to %s, instructions of 8 B through %s", p[0], p[1], pml), oneAnother(0.02), "",
-				func(ctx context.Context) (float64, string, error) { return counts(ctx, pml, p) },
+				func(ctx context.Context) (float64, string, error) {
+					each, err := counts(ctx)
+					a, b := each[way{pml, p[0]}], each[way{pml, p[1]}]
+					return a / b, fmt.Sprintf("%.0f / %.0f instructions", a, b), err
+				},
 			})
 		}
 	}
+	rows = append(rows, ownRow{"instructions of 8 B through ob1", bound{Most: 736}, "", func(ctx context.Context) (float64, string, error) {
+		each, err := counts(ctx)
+		return each[way{"ob1", "agree"}], "cid.policy agree", err
+	}})
+	for _, x := range cliffs() {
+		rows = append(rows, ownRow{x.name, bound{Most: 1.10}, "", func(ctx context.Context) (float64, string, error) { return c.cliff(ctx, x) }})
+	}
 	return append(rows,
-		ownRow{"no cliff: latency of any size from 1 B to 64 KiB to that of any larger one", bound{Most: 1.10}, "", c.cliff},
 		ownRow{"a rank that is blocked in a receive, use of a processor", bound{Most: 2}, "%", c.idle},
 		ownRow{"private memory of a rank with one peer, TCP to cm over tcp;ofi_rxm", bound{Most: 0.1}, "", c.privateOverTCP},
 		ownRow{growthName, bound{Most: 2}, "", func(context.Context) (float64, string, error) { return growth(c.kept) }})
@@ -171,24 +181,20 @@ func (c *comparison) own(ctx context.Context, r ownRow) (o own, err error) {
 	return o, nil
 }
 
-// counts returns the ratio of instructions under two policies. They are counted
-// when that is asked for first.
-func (c *comparison) counts() func(ctx context.Context, pml string, p [2]string) (float64, string, error) {
+// counts returns the instructions of one message. They are counted when they are asked
+// for first.
+func (c *comparison) counts() func(context.Context) (map[way]float64, error) {
 	var each map[way]float64
 	var err error
 	var once sync.Once
-	return func(ctx context.Context, pml string, p [2]string) (float64, string, error) {
+	return func(ctx context.Context) (map[way]float64, error) {
 		once.Do(func() {
 			var output string
 			if output, _, err = c.command(ctx, []string{c.instructions}); err == nil {
 				each, err = parseCounts(output)
 			}
 		})
-		if err != nil {
-			return 0, "", err
-		}
-		a, b := each[way{pml, p[0]}], each[way{pml, p[1]}]
-		return a / b, fmt.Sprintf("%.0f / %.0f instructions", a, b), nil
+		return each, err
 	}
 }
 
@@ -219,37 +225,64 @@ func parseCounts(output string) (map[way]float64, error) {
 	return each, nil
 }
 
-// cliff looks for a size that is slower than a larger one, among the powers of
-// two and those half way between. What a size typically takes counts: among so many
-// sizes there is always one that others have disturbed.
-func (c *comparison) cliff(ctx context.Context) (worst float64, of string, err error) {
+// A cliff is where a message of some size fares worse than one that has more to do.
+type cliff struct {
+	name  string
+	parts []figure
+	// worse is how much worse a size stands than a larger one.
+	worse func(small, large float64) float64
+}
+
+// cliffs are looked for among the powers of two and those half way between, in what is
+// never longer, rarer or narrower for a size than for one that asks for more. What a size
+// typically takes counts: among so many sizes there is always one that others have
+// disturbed.
+func cliffs() []cliff {
 	const kib = 1 << 10
-	parts := []figure{latency("", 1, 0, 0, "").through(8 * kib), latency("", 12*kib, 0, 0, "").through(64 * kib)}
-	for i := range parts {
-		parts[i].typical = true
+	list := []cliff{
+		{"no cliff: latency of any size from 1 B to 64 KiB to that of any larger one", ranges(latency("", 1, 0, 0, ""), 8*kib, 64*kib), slower},
+		{"no cliff: message rate of any size up to 8 KiB to that of any smaller one", ranges(window("", "mbw_mr", "million/s", 1, 0, 0, ""), 8*kib), rarer},
+		{"no cliff: bandwidth of any size from 1 B to 64 KiB to that of any larger one", ranges(window("", "bw", "GB/s", 1, 0, 0, ""), 8*kib, 64*kib), slower},
+		{"no cliff: bidirectional bandwidth of any size from 1 B to 64 KiB to that of any larger one", ranges(window("", "bibw", "GB/s", 1, 0, 0, ""), 8*kib, 64*kib), slower},
 	}
-	curves := c.curves(parts, nil, "--half-steps")
-	if err := c.sweep(ctx, "no cliff", parts, curves, c.pairs); err != nil {
+	for _, x := range list {
+		for i := range x.parts {
+			x.parts[i].typical = true
+			if i > 0 { // between the last of the part before and its double is a half step
+				x.parts[i].Size = x.parts[i].Size / 4 * 3
+			}
+		}
+	}
+	return list
+}
+
+// A latency that is longer, and a bandwidth that is wider, than that of a larger size.
+func slower(small, large float64) float64 { return small / large }
+
+// A rate that is below that of a larger size.
+func rarer(small, large float64) float64 { return large / small }
+
+// cliff measures one.
+func (c *comparison) cliff(ctx context.Context, x cliff) (worst float64, of string, err error) {
+	curves := c.curves(x.parts, nil, "--half-steps")
+	if err := c.sweep(ctx, x.name, x.parts, curves, c.pairs); err != nil {
 		return 0, "", err
 	}
 	curves[0].settle(c.best)
-	return steepest(curves[0])
+	return steepest(curves[0], x.worse)
 }
 
-// steepest returns the worst ratio of the latency of a size to that of a larger one.
-func steepest(cv *curve) (worst float64, of string, err error) {
+// steepest returns how much worse a size stands than a larger one, at worst.
+func steepest(cv *curve, worse func(small, large float64) float64) (worst float64, of string, err error) {
 	if len(cv.Points) == 0 {
 		return 0, "", fmt.Errorf("%s", cv.NotMeasured)
 	}
-	fastest := cv.Points[len(cv.Points)-1]
-	for i := len(cv.Points) - 2; i >= 0; i-- {
-		p := cv.Points[i]
-		if r := p.Value / fastest.Value; r > worst {
-			worst = r
-			of = fmt.Sprintf("%d B %s / %d B %s us", p.Size, digits(p.Value), fastest.Size, digits(fastest.Value))
-		}
-		if p.Value < fastest.Value {
-			fastest = p
+	for i, small := range cv.Points {
+		for _, large := range cv.Points[i+1:] {
+			if r := worse(small.Value, large.Value); r > worst {
+				worst = r
+				of = fmt.Sprintf("%d B %s / %d B %s %s", small.Size, digits(small.Value), large.Size, digits(large.Value), cv.Unit)
+			}
 		}
 	}
 	return worst, of, nil

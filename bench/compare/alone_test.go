@@ -28,24 +28,52 @@ func TestBounds(t *testing.T) {
 
 // A cliff may lie many sizes below the one that is faster.
 func TestSteepestCliff(t *testing.T) {
-	cv := &curve{}
+	cv := &curve{Unit: "us"}
 	for size, us := range []float64{0.1, 0.1, 0.3, 0.29, 0.25, 0.2, 0.4} {
 		cv.Points = append(cv.Points, point{Size: size, Value: us})
 	}
-	worst, of, err := steepest(cv)
+	worst, of, err := steepest(cv, slower)
 	if err != nil || math.Abs(worst-1.5) > 1e-9 || of != "2 B 0.300 / 5 B 0.200 us" {
 		t.Errorf("%g, %q, error %v", worst, of, err)
 	}
 	cv.Points[5].Value = 0.3
-	if worst, _, _ = steepest(cv); math.Abs(worst-1.2) > 1e-9 {
+	if worst, _, _ = steepest(cv, slower); math.Abs(worst-1.2) > 1e-9 {
 		t.Errorf("%g", worst)
 	}
-	if _, _, err := steepest(&curve{NotMeasured: "no ferry"}); err == nil || err.Error() != "no ferry" {
+	if _, _, err := steepest(&curve{NotMeasured: "no ferry"}, slower); err == nil || err.Error() != "no ferry" {
 		t.Errorf("of nothing: %v", err)
 	}
 }
 
-func TestFarSamplesOfACurveAreDropped(t *testing.T) {
+// Wider for a smaller size, and rarer than for a larger one: each figure has a cliff of
+// its own.
+func TestCliffsOfBandwidthAndRate(t *testing.T) {
+	at := func(values ...float64) *curve {
+		cv := &curve{Unit: "GB/s"}
+		for i, v := range values {
+			cv.Points = append(cv.Points, point{Size: 1 << i, Value: v})
+		}
+		return cv
+	}
+	// The committed bandwidth at 256, 512 and 1024 B: 5.1, 3.3 and 13.9 GB/s.
+	worst, of, err := steepest(at(5.0, 3.2, 14), slower)
+	if err != nil || math.Abs(worst-5.0/3.2) > 1e-9 || of != "1 B 5.00 / 2 B 3.20 GB/s" {
+		t.Errorf("%g, %q, error %v", worst, of, err)
+	}
+	// The rate there: 19.4, 6.1 and 13.8 million/s.
+	if worst, of, err = steepest(at(19.4, 6.1, 13.8), rarer); err != nil || math.Abs(worst-13.8/6.1) > 1e-9 || of != "2 B 6.10 / 4 B 13.8 GB/s" {
+		t.Errorf("%g, %q, error %v", worst, of, err)
+	}
+	for _, x := range cliffs() {
+		for i, f := range x.parts {
+			if !f.typical || i > 0 && f.Size*2 != x.parts[i-1].upTo*3 {
+				t.Errorf("%s: part %d from %d", x.name, i, f.Size)
+			}
+		}
+	}
+}
+
+func TestSamplesOfACurveCountInTheirState(t *testing.T) {
 	b := bests{}
 	b.of(outside).See(25)
 	b.of(ferryRanks).See(25)
@@ -57,7 +85,7 @@ func TestFarSamplesOfACurveAreDropped(t *testing.T) {
 		8:  {at(1, 26), at(5, 90), at(9, 90)},
 	}}
 	cv.settle(b)
-	want := []point{{8, 5, 90, 3, 3}, {16, 1.5, 26.5, 2, 3}}
+	want := []point{{8, 5, 90, 3, 3, 0}, {16, 1.5, 26.5, 2, 3, 9}}
 	if len(cv.Points) != 2 || cv.Points[0] != want[0] || cv.Points[1] != want[1] || cv.NotMeasured != "" {
 		t.Errorf("%+v", cv)
 	}
@@ -111,7 +139,7 @@ func TestOwnSettingsAlternate(t *testing.T) {
 		"| cid.policy lazy to agree, instructions of 8 B through ob1 | **1.10** short | 660 / 600 instructions | 0.98 to 1.02 |",
 	} {
 		if !strings.Contains(md, want) {
-			t.Errorf("results.md lacks %q:\n%s", want, md)
+			t.Errorf("the results lack %q:\n%s", want, md)
 		}
 	}
 }

@@ -9,23 +9,25 @@ import (
 
 // What people read must not disagree with what was measured.
 func TestResultsAndDocsFollowFromTheJSON(t *testing.T) {
-	rep, err := load("..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := os.ReadFile("../results.md")
+	all, err := load("../results")
 	if err != nil {
 		t.Fatal(err)
 	}
 	const remedy = "go run ./bench/compare -render"
-	if string(b) != rep.text("results") {
-		t.Errorf("bench/results.md does not follow from results.json: %s", remedy)
+	for _, rep := range all {
+		b, err := os.ReadFile("../results/" + rep.key() + ".md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(b) != rep.text("results") {
+			t.Errorf("bench/results/%s.md does not follow from the file with .json: %s", rep.key(), remedy)
+		}
 	}
-	b, err = os.ReadFile("../../docs/performance.md")
+	b, err := os.ReadFile("../../docs/performance.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := replaceSection(string(b), rep.text("performance"))
+	text, err := replaceSection(string(b), performance(all))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +35,66 @@ func TestResultsAndDocsFollowFromTheJSON(t *testing.T) {
 		t.Skip("docs/performance.md waits for its first complete run of make compare")
 	}
 	if text != string(b) {
-		t.Errorf("docs/performance.md does not follow from results.json: %s", remedy)
+		t.Errorf("docs/performance.md does not follow from bench/results: %s", remedy)
+	}
+}
+
+// A machine that is measured anew takes the place of its own results, and of no other's.
+func TestEachMachineKeepsItsSection(t *testing.T) {
+	out, docs := t.TempDir(), t.TempDir()
+	page := filepath.Join(docs, "performance.md")
+	if err := os.WriteFile(page, []byte("before\n"+sectionBegin+"\nold\n"+sectionEnd+"\nafter\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range []about{
+		{Processor: "Intel(R) Xeon(R) CPU @ 2.70GHz", Processors: 2, System: "Debian GNU/Linux 12 (bookworm)", Release: "debian 12", Date: "first"},
+		{Processor: "AMD EPYC", Processors: 2, System: "Debian GNU/Linux 12 (bookworm)", Release: "debian 12", Date: "second"},
+		{Processor: "AMD EPYC", Processors: 4, System: "Debian GNU/Linux 12 (bookworm)", Release: "debian 12", Date: "third"},
+		{Processor: "AMD EPYC", Processors: 2, System: "Debian GNU/Linux 13 (trixie)", Release: "debian 13", Date: "fourth"},
+		{Processor: "AMD EPYC", Processors: 2, System: "Debian GNU/Linux 12 (bookworm)", Release: "debian 12", Date: "fifth"},
+	} {
+		cv := &curve{Bench: "latency", Of: "ferry", Points: []point{{Size: 8, Value: 1}, {Size: 16, Value: 2}}}
+		if err := write(out, &report{about: a, Curves: []*curve{cv}}); err != nil {
+			t.Fatal(err)
+		}
+		all, err := load(out)
+		if err == nil {
+			err = document(docs, all)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	b, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"## Intel(R) Xeon(R) CPU @ 2.70GHz, 2 processors", "## AMD EPYC, 2 processors, Debian GNU/Linux 12", "## AMD EPYC, 4 processors", "## AMD EPYC, 2 processors, Debian GNU/Linux 13",
+		"on first", "on third", "on fourth", "on fifth", "(plots/intel-r-xeon-r-cpu-2.70ghz-x2-debian-12/latency.svg)", "before\n", "\nafter\n",
+	} {
+		if strings.Count(string(b), want) != 1 {
+			t.Errorf("%d times %q in\n%s", strings.Count(string(b), want), want, b)
+		}
+	}
+	if strings.Contains(string(b), "on second") {
+		t.Error("old results of a machine stand beside its new ones")
+	}
+	for _, key := range []string{"amd-epyc-x2-debian-12", "amd-epyc-x2-debian-13", "amd-epyc-x4-debian-12", "intel-r-xeon-r-cpu-2.70ghz-x2-debian-12"} {
+		if _, err := os.Stat(filepath.Join(docs, "plots", key, "latency.svg")); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Rows come and go; those of a machine that is not here can't be measured again.
+func TestRowThatIsNoMoreStaysForAnotherMachine(t *testing.T) {
+	rep, err := parseReport([]byte(`{"rows":[{"figure":"bandwidth by pigeon","unit":"GB/s","wanted":1.5,"results":[{"peer":"MPICH","setting":"as it comes","default":true,"ours":3,"peers":2,"ratio":1.5}]}]}`))
+	if err != nil || len(rep.Rows) != 1 || rep.Rows[0].Default == nil || !rep.Rows[0].Default.Met {
+		t.Fatalf("%+v, error %v", rep, err)
+	}
+	if text := rep.text("performance"); !strings.Contains(text, "| bandwidth by pigeon | 3.00 / 2.00 GB/s (MPICH) | 1.50 |") {
+		t.Error(text)
 	}
 }
 

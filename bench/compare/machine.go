@@ -25,8 +25,9 @@ type about struct {
 	Memory     string    `json:"memory"`
 	Kernel     string    `json:"kernel"`
 	System     string    `json:"system"`
-	Load       string    `json:"load"`   // the minute before: other work disturbs, however near the processors are
-	Commit     string    `json:"commit"` // of the sources, where git knows it
+	Release    string    `json:"release"` // of the system, as in "debian 12": which peers there are depends on it
+	Load       string    `json:"load"`    // the minute before: other work disturbs, however near the processors are
+	Commit     string    `json:"commit"`  // of ferry, if it knows it
 	Versions   []version `json:"versions"`
 }
 
@@ -39,7 +40,8 @@ type version struct {
 // that is asked of it fails.
 var proc, _ = procfs.NewDefaultFS()
 
-// describe looks at the machine and asks the programs for their versions.
+// describe looks at the machine and asks the programs for their versions, which tell
+// what settings a peer has.
 func (c *comparison) describe(ctx context.Context) (about, error) {
 	a := about{Date: time.Now().UTC().Format("2006-01-02 15:04 UTC"), Processors: runtime.NumCPU(), Processor: "unknown", System: "unknown"}
 	cpus, err := proc.CPUInfo()
@@ -53,35 +55,57 @@ func (c *comparison) describe(ctx context.Context) (about, error) {
 		a.Processor = cpus[0].ModelName
 	}
 	if system, err := os.ReadFile("/etc/os-release"); err == nil {
-		if m := regexp.MustCompile(`(?m)^PRETTY_NAME="?([^"\n]+)`).FindSubmatch(system); m != nil {
-			a.System = string(m[1])
-		}
+		a.System = cmp.Or(released(system, "PRETTY_NAME"), a.System)
+		a.Release = strings.TrimSpace(released(system, "ID") + " " + released(system, "VERSION_ID"))
 	}
 	if memory.MemTotalBytes != nil {
 		a.Memory = framework.Size(*memory.MemTotalBytes >> 30 << 30).String()
 	}
 	a.Kernel, a.Load = strings.Join(kernel, " "), fmt.Sprintf("%.2f", load.Load1)
-	if commit, _, err := c.command(ctx, []string{"git", "rev-parse", "--short=12", "HEAD"}); err == nil {
-		a.Commit = strings.TrimSpace(commit)
-	}
-	ask := func(title, program string) error {
+	ask := func(title, program string) (string, error) {
 		out, _, err := c.command(ctx, []string{program, "--version"})
-		a.Versions = append(a.Versions, version{title, number(out)})
-		return err
+		v := number(out)
+		a.Versions = append(a.Versions, version{title, v})
+		return v, err
 	}
-	err = ask("ferry", c.ferry)
+	mine, err := ask("ferry", c.ferry)
+	_, a.Commit, _ = strings.Cut(mine, "+")
 	a.Versions = append(a.Versions, version{"Go", strings.TrimPrefix(runtime.Version(), "go")})
 	if c.before != "" {
-		err = errors.Join(err, ask("ferry before", c.before))
+		_, failed := ask("ferry before", c.before)
+		err = errors.Join(err, failed)
 	}
-	for _, p := range c.list {
-		err = errors.Join(err, ask(p.Title, cmp.Or(p.Launcher, p.Compiler)))
+	for i, p := range c.list {
+		v, failed := ask(p.Title, cmp.Or(p.Launcher, p.Compiler))
+		c.list[i], err = p.of(v), errors.Join(err, failed)
 	}
 	return a, err
 }
 
+// released is a value of /etc/os-release, or empty.
+func released(system []byte, name string) string {
+	m := regexp.MustCompile(`(?m)^` + name + `="?([^"\n]*)`).FindSubmatch(system)
+	if m == nil {
+		return ""
+	}
+	return string(m[1])
+}
+
+// Title names a machine with its system: results of another one stand beside these, and
+// those of the same one take their place.
+func (a about) Title() string {
+	return fmt.Sprintf("%s, %d processors, %s", a.Processor, a.Processors, a.System)
+}
+
+// key is the title as a file's name. A release of the system that mends it is the same
+// system.
+func (a about) key() string {
+	text := fmt.Sprintf("%s x%d %s", a.Processor, a.Processors, cmp.Or(a.Release, a.System))
+	return strings.Trim(regexp.MustCompile(`[^a-z0-9.]+`).ReplaceAllString(strings.ToLower(text), "-"), "-.")
+}
+
 func number(s string) string {
-	if v := regexp.MustCompile(`\d+\.\d+(\.\d+)*\S*`).FindString(s); v != "" {
+	if v := regexp.MustCompile(`\d+\.\d+(\.\d+)*[^\s)]*`).FindString(s); v != "" {
 		return v
 	}
 	return "of unknown version"

@@ -1,13 +1,14 @@
 // Command compare measures ferry and other MPI libraries side by side on this
-// machine, and writes results.md and results.json, from which follow the plots
-// and the tables of docs/performance.md. `make compare` runs it.
+// machine, and writes two files with its name, .md and .json, from which follow the
+// plots and the tables of docs/performance.md, beside those of the machines that were
+// measured before. `make compare` runs it.
 //
 // Machines drift, and ratios of figures that were taken apart mean little. So
 // every sample of ours is followed at once by one of the peer's, the raw
-// cache-line hop is taken before and after each, and pairs in which the
-// processors were not near one another don't count (see near.go). A peer runs
-// our own C programs in bench/peers, with the same loops as `ferry bench`; its
-// settings are the fixed list in bench/peers/peers.json.
+// cache-line hop is taken before and after each, and samples are compared with those
+// that were taken in the same state: processors near one another, or far (see near.go).
+// A peer runs our own C programs in bench/peers, with the same loops as `ferry bench`;
+// its settings are the fixed list in bench/peers/peers.json.
 //
 // It stands on internal/hop and on the commands: ferry itself runs as a user
 // would run it.
@@ -41,7 +42,7 @@ type options struct {
 	instructions string // ours too
 	peers        string // folder of the C sources and of peers.json
 	build        string // folder for what is compiled from them
-	out          string // folder of the results
+	out          string // folder of the results, two files for each machine
 	docs         string // folder of performance.md and the plots
 	rows         *regexp.Regexp
 	complete     bool // all rows
@@ -73,15 +74,15 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.StringVar(&o.instructions, "instructions", "bin/instructions", "`PROGRAM` that counts instructions")
 	f.StringVar(&o.peers, "peers", "bench/peers", "`FOLDER` of the peers' sources and peers.json")
 	f.StringVar(&o.build, "build", "bin/peers", "`FOLDER` for the compiled peers")
-	f.StringVar(&o.out, "out", "", "`FOLDER` for results.md and results.json, in place of bench")
+	f.StringVar(&o.out, "out", "", "`FOLDER` for the results, in place of bench/results, or of bin/rows if -rows leaves some out")
 	f.StringVar(&o.docs, "docs", "docs", "`FOLDER` of performance.md and plots, which follow the results of all figures")
 	rows := f.String("rows", "", "only figures whose name matches `REGEXP`, where case counts if it has a capital letter")
-	f.IntVar(&o.pairs, "pairs", 7, "pairs `N` in the near state that each figure needs")
+	f.IntVar(&o.pairs, "pairs", 7, "near samples `N` of each side that each figure needs")
 	f.IntVar(&o.repeat, "repeat", 3, "samples `N` of each point of a plot")
-	f.DurationVar(&o.limit, "limit", 9*time.Minute, "after this `TIME`, take only the samples that each figure needs")
+	f.DurationVar(&o.limit, "limit", 20*time.Minute, "after this `TIME`, no more samples than each figure needs at least")
 	f.DurationVar(&o.timeout, "timeout", time.Minute, "`TIME` that one sample may take")
 	quick := f.Bool("quick", false, "2 pairs of each figure, 1 sample of each point")
-	f.BoolVar(&o.render, "render", false, "measure nothing: rewrite what is made from results.json")
+	f.BoolVar(&o.render, "render", false, "measure nothing: write again what follows from the .json of each machine")
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
@@ -111,7 +112,10 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		o.out = cmp.Or(o.out, "bin/before")
 		paths = append(paths, &o.before)
 	}
-	o.out = cmp.Or(o.out, "bench")
+	if *rows != "" && !o.render {
+		o.out = cmp.Or(o.out, "bin/rows")
+	}
+	o.out = cmp.Or(o.out, "bench/results")
 	for _, path := range paths {
 		if *path, err = filepath.Abs(*path); err != nil {
 			return nil, err
@@ -125,19 +129,31 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	rep := &report{}
+	var measured []*report
 	if o.render {
-		rep, err = load(o.out)
+		measured, err = load(o.out)
 	} else {
+		var rep *report
 		rep, err = o.measure(ctx, stderr)
+		measured = []*report{rep}
 	}
 	if err != nil {
 		return err
 	}
-	if err := write(o.out, rep); err != nil || !o.complete {
+	for _, rep := range measured {
+		if err := write(o.out, rep); err != nil {
+			return err
+		}
+	}
+	if !o.complete {
+		return nil
+	}
+	// Machines that were measured before keep their sections.
+	all, err := load(o.out)
+	if err != nil {
 		return err
 	}
-	return document(o.docs, rep)
+	return document(o.docs, all)
 }
 
 // install copies a program, as its installation would. What go build's linker has
@@ -160,18 +176,20 @@ func (o *options) measure(ctx context.Context, stderr io.Writer) (*report, error
 	line := working.Start(stderr, "compare", "compiling the peers' programs")
 	defer line.Close()
 	c := &comparison{options: o, note: func(format string, a ...any) { fmt.Fprintf(line, "compare: "+format+"\n", a...) }}
-	figs, sweeps, alone, memory := append(figures(), ownFigures()...), sweeps(), c.alone(), o.rows.MatchString(memoryName)
+	figs, sweeps, contests, alone, memory := append(figures(), ownFigures()...), sweeps(), contests(), c.alone(), o.rows.MatchString(memoryName)
 	if o.before != "" {
-		figs, sweeps, alone, memory = besideBefore(filepath.Join(o.build, "before")), nil, nil, false
+		figs, sweeps, contests, alone, memory = besideBefore(filepath.Join(o.build, "before")), nil, nil, nil, false
 	}
 	figs = matching(figs, o.rows, func(f figure) string { return f.Name })
 	sweeps = matching(sweeps, o.rows, func(s sweep) string { return s.Name })
+	contests = matching(contests, o.rows, func(x contest) string { return x.name })
 	alone = matching(alone, o.rows, func(r ownRow) string { return r.name })
 	memory = memory || slices.ContainsFunc(alone, func(r ownRow) bool { return r.name == growthName })
-	if len(figs)+len(sweeps)+len(alone) == 0 && !memory {
+	total := len(figs) + len(sweeps) + len(contests) + len(alone)
+	if total == 0 && !memory {
 		return nil, fmt.Errorf("-rows %s: no figure has such a name", o.rows)
 	}
-	done, total := 0, len(figs)+len(sweeps)+len(alone)
+	done := 0
 	if memory {
 		total++
 	}
@@ -229,6 +247,15 @@ func (o *options) measure(ctx context.Context, stderr io.Writer) (*report, error
 		}
 	}
 	var others []own
+	var ways []wayRow
+	for _, x := range contests {
+		c.began(x.name)
+		mine, rows, err := c.contend(ctx, x)
+		if err != nil {
+			return nil, err
+		}
+		others, ways = append(others, mine), append(ways, rows...)
+	}
 	for _, r := range alone {
 		c.began(r.name)
 		mine, err := c.own(ctx, r)
@@ -246,7 +273,7 @@ func (o *options) measure(ctx context.Context, stderr io.Writer) (*report, error
 	}
 	about.Seconds = time.Since(start).Seconds()
 	rep := summarize(about, series, c.best, o.pairs)
-	rep.Alone, rep.Kept, rep.Curves = append(rep.Alone, others...), c.kept, curves
+	rep.Alone, rep.Ways, rep.Kept, rep.Curves = append(rep.Alone, others...), ways, c.kept, curves
 	return rep, nil
 }
 

@@ -20,7 +20,6 @@ const attempts = 3
 type pair struct {
 	Ours sample `json:"ours"`
 	Peer sample `json:"peer"`
-	Near bool   `json:"near"`
 }
 
 // A side is a command that gives a sample.
@@ -69,17 +68,15 @@ func (o *options) series(f figure, peers []peer) []*series {
 	return out
 }
 
-// judge says of each pair whether it counts, by all that is known now, and
-// returns how many do.
+// judge says of each sample in which state it was taken, by all that is known now,
+// and returns how many near ones each side has at least.
 func (s *series) judge(b bests) int {
-	near := 0
 	for i := range s.pairs {
-		s.pairs[i].Near = b.pair(s.pairs[i])
-		if s.pairs[i].Near {
-			near++
-		}
+		p := &s.pairs[i]
+		p.Ours.Near, p.Peer.Near = b.sample(p.Ours), b.sample(p.Peer)
 	}
-	return near
+	near := s.in(nearOnes)
+	return min(near.OursTaken, near.PeersTaken)
 }
 
 // needs says whether to take one more pair.

@@ -44,8 +44,6 @@ func (b bests) ns() map[string]float64 {
 	return out
 }
 
-func (b bests) pair(p pair) bool { return b.sample(p.Ours) && b.sample(p.Peer) }
-
 // gauge takes the raw hop between two processors from outside of the jobs, with
 // two threads that are bound to them.
 type gauge struct {

@@ -271,3 +271,85 @@ func TestSettingsOfTheUserDoNotReachTheSamples(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// A setting that a version doesn't know is no setting: its figures would be those of the
+// library as it comes.
+func TestSettingsFollowTheVersionOfThePeer(t *testing.T) {
+	peers, err := loadPeers("../peers/peers.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	titles := func(version string) (list []string) {
+		for _, s := range peers[0].of(version).Settings {
+			list = append(list, s.Title)
+		}
+		return list
+	}
+	for version, want := range map[string]string{"4.1.4": "single_copy none", "5.0.7": "smsc none", "10.1": "smsc none", "of unknown version": "single_copy none"} {
+		got := titles(version)
+		if len(got) != len(peers[0].Settings)-1 || got[1] != want {
+			t.Errorf("%s: %q", version, got)
+		}
+	}
+	for _, c := range []struct {
+		a, b string
+		want bool
+	}{{"4.1.4", "5", true}, {"5", "5", false}, {"5.0.7", "5", false}, {"5", "5.0.1", true}, {"10.0", "9.9", false}, {"9.9", "10", true}, {"", "1", true}} {
+		if older(c.a, c.b) != c.want {
+			t.Errorf("%q before %q: want %t", c.a, c.b, c.want)
+		}
+	}
+}
+
+// Without the flag, a way would be measured as another one.
+func TestEachWayOfAContestIsForced(t *testing.T) {
+	o := &options{ferry: "ferry"}
+	rows := map[string]bool{}
+	for _, x := range contests() {
+		rows[x.name] = true
+		if x.ways[0] != "auto" || len(x.ways) < 3 {
+			t.Errorf("%s: %q", x.name, x.ways)
+		}
+		for _, way := range x.ways {
+			for _, cv := range o.curves(x.parts, nil, append(slices.Clone(x.flags), "--set", single+"="+way)...) {
+				for _, s := range cv.sides {
+					line := strings.Join(s.args, " ")
+					if !strings.HasSuffix(line, "--set btl.shm.single_copy="+way) || strings.Contains(line, "--alloc-mem") != strings.Contains(x.name, "AllocMem") {
+						t.Errorf("%s, %s: %s", x.name, way, line)
+					}
+				}
+			}
+		}
+	}
+	if len(rows) != 8 {
+		t.Errorf("%d rows", len(rows))
+	}
+}
+
+func TestChoiceStandsBesideTheBestWayOfEachSize(t *testing.T) {
+	x := contests()[0]
+	at := func(values ...float64) *curve {
+		cv := &curve{Unit: "us"}
+		for i, v := range values {
+			if v > 0 {
+				cv.Points = append(cv.Points, point{Size: 8192 << i, Value: v})
+			}
+		}
+		return cv
+	}
+	rows, why := x.rows([]*curve{at(1, 5, 9), at(2, 4, 8), at(3, 8, 0)})
+	if why != "" || len(rows) != 3 || rows[0].Best != "off" || rows[0].Ratio != 2 || rows[1].Ratio != 0.8 || rows[2].Best != "off" {
+		t.Errorf("%+v %s", rows, why)
+	}
+	x.parts[0].Lower = false
+	if rows, _ = x.rows([]*curve{at(1), at(2), at(4)}); len(rows) != 1 || rows[0].Best != "cma" || rows[0].Ratio != 0.25 {
+		t.Errorf("%+v", rows)
+	}
+	refused := &curve{NotMeasured: "cma is refused here"}
+	if rows, why = x.rows([]*curve{at(1), at(2), refused}); why != "" || len(rows) != 1 || rows[0].Value("cma") != "-" {
+		t.Errorf("%+v %s", rows, why)
+	}
+	if rows, why = x.rows([]*curve{at(1), refused, refused}); why != refused.NotMeasured || len(rows) != 0 {
+		t.Errorf("%+v %s", rows, why)
+	}
+}

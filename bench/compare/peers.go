@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // A peer is another MPI library, or a program without any, as peers.json describes it.
@@ -32,6 +33,33 @@ type setting struct {
 	Args      []string `json:"args"`       // of the launcher
 	FromBytes int      `json:"from_bytes"` // the size of messages from which it changes anything
 	Only      string   `json:"only"`       // for figures over that network alone
+	From      string   `json:"from"`       // the version of the peer from which on it is there; empty: any
+	Below     string   `json:"below"`      // the version from which on it is not; empty: none
+}
+
+// of leaves a peer the settings of its version: names of parameters change.
+func (p peer) of(version string) peer {
+	p.Settings = slices.DeleteFunc(slices.Clone(p.Settings), func(s setting) bool {
+		return s.From != "" && older(version, s.From) || s.Below != "" && !older(version, s.Below)
+	})
+	return p
+}
+
+// older says whether version a comes before b, number by number: "4.1.4" before "5".
+// What is no number, as in an unknown version, comes first.
+func older(a, b string) bool {
+	return slices.Compare(numbers(a), numbers(b)) < 0
+}
+
+func numbers(version string) (list []int) {
+	for part := range strings.SplitSeq(version, ".") {
+		n, err := strconv.Atoi(part)
+		if err != nil {
+			return list
+		}
+		list = append(list, n)
+	}
+	return list
 }
 
 func loadPeers(path string) ([]peer, error) {

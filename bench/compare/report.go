@@ -28,18 +28,34 @@ func write(dir string, rep *report) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(dir, "results.json"), append(b, '\n'), 0o644); err != nil {
+	path := filepath.Join(dir, rep.key())
+	if err := os.WriteFile(path+".json", append(b, '\n'), 0o644); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, "results.md"), []byte(rep.text("results")), 0o644)
+	return os.WriteFile(path+".md", []byte(rep.text("results")), 0o644)
 }
 
-func load(dir string) (*report, error) {
-	b, err := os.ReadFile(filepath.Join(dir, "results.json"))
+// load returns what was measured on each machine, in the order of their names.
+func load(dir string) (all []*report, err error) {
+	paths, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	if err == nil && len(paths) == 0 {
+		err = fmt.Errorf("no results of any machine in %s", dir)
+	}
 	if err != nil {
 		return nil, err
 	}
-	return parseReport(b)
+	for _, path := range paths { // Glob has sorted them
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		rep, err := parseReport(b)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		all = append(all, rep)
+	}
+	return all, nil
 }
 
 func parseReport(b []byte) (*report, error) {
@@ -52,12 +68,10 @@ func parseReport(b []byte) (*report, error) {
 		known[f.Name] = f
 	}
 	for i := range rep.Rows {
-		w := &rep.Rows[i]
-		f, ok := known[w.Name]
-		if !ok {
-			return nil, fmt.Errorf("results: figure %q no longer exists: measure again", w.Name)
+		// One that isn't any more, of a machine that isn't here, stays as it was.
+		if f, ok := known[rep.Rows[i].Name]; ok {
+			rep.Rows[i].figure = f
 		}
-		w.figure = f
 	}
 	rep.stand()
 	return rep, nil
@@ -72,6 +86,8 @@ var texts = template.Must(template.New("").Funcs(template.FuncMap{
 	"cell":       strings.NewReplacer("\n", " ", "|", "\\|").Replace, // text that fits a table
 	"nearFactor": func() float64 { return hop.NearFactor },
 	"graphs":     func() []graph { return graphs },
+	"plotsOf":    plotsOf,
+	"ways":       func() []string { return []string{"auto", "off", "cma", "memory"} },
 }).Parse(reportText))
 
 func (rep *report) text(name string) string {
@@ -107,6 +123,59 @@ func (w row) Beside(s *standing) string {
 	return fmt.Sprintf("%s / %s %s (%s)", digits(s.Ours), digits(s.Theirs), w.Unit, of)
 }
 
+// Beside shows ours beside a peer's.
+func (m *medians) Beside(unit string) string {
+	return fmt.Sprintf("%s / %s %s", shown(m.Ours), shown(m.Theirs), unit)
+}
+
+// Shown is the ratio, if there is one.
+func (m *medians) Shown() string {
+	if m.Ratio == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f", m.Ratio)
+}
+
+// shown has three digits, or says that there is nothing.
+func shown(v float64) string {
+	if v == 0 {
+		return "-"
+	}
+	return digits(v)
+}
+
+// InOther shows the ratio in the state that is not the figure's, and how many samples of
+// either side it is made of.
+func (r *result) InOther() string {
+	m := r.Other()
+	if m == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%s: %s (%d and %d)", r.OtherState(), m.Shown(), m.OursTaken, m.PeersTaken)
+}
+
+// States are those in which samples were taken, with what they come to; all of them
+// together come first if they are the figure.
+func (r *result) States() []inState {
+	var list []inState
+	if r.State == hop.Far && r.Near != nil {
+		list = append(list, inState{"all", &r.medians})
+	}
+	if r.Near != nil {
+		list = append(list, inState{"near", r.Near})
+	}
+	if r.Far != nil {
+		list = append(list, inState{"far", r.Far})
+	}
+	return list
+}
+
+// inState is what the samples of a state come to.
+type inState struct {
+	Of string
+	*medians
+}
+
 // AimOf shows where ours stands when the aim is in raw hops.
 func (w row) AimOf(hop, ours float64) string {
 	if !strings.HasSuffix(w.Aim, "raw hops") || hop == 0 {
@@ -115,9 +184,9 @@ func (w row) AimOf(hop, ours float64) string {
 	return fmt.Sprintf("%s (%.1f)", w.Aim, ours*1000/hop)
 }
 
-// Counts says how many pairs counted.
+// Counts says of how many samples of either side the figure is made.
 func (r *result) Counts() string {
-	s := fmt.Sprintf("%s, %d of %d", r.State, r.Kept, r.Kept+r.Dropped)
+	s := fmt.Sprintf("%s, %d and %d of %d", r.State, r.OursTaken, r.PeersTaken, len(r.Pairs))
 	if r.Failed > 0 {
 		s += fmt.Sprintf(", %d failed", r.Failed)
 	}
@@ -126,25 +195,38 @@ func (r *result) Counts() string {
 
 // The generated part of docs/performance.md stands between these lines.
 const (
-	sectionBegin = "<!-- figures: `make compare` writes this part from bench/results.json -->"
+	sectionBegin = "<!-- figures: `make compare` writes this part from bench/results -->"
 	sectionEnd   = "<!-- end of figures -->"
 )
 
-// document writes the plots, and the generated part of performance.md.
-func document(dir string, rep *report) error {
-	if err := plots(filepath.Join(dir, "plots"), rep.Curves); err != nil {
-		return err
+// plotsOf is where the plots of a machine are, below the folder of the page.
+func plotsOf(rep *report) string { return "plots/" + rep.key() }
+
+// document writes the plots of all machines, and the generated part of performance.md.
+func document(dir string, all []*report) error {
+	for _, rep := range all {
+		if err := plots(filepath.Join(dir, plotsOf(rep)), rep.Curves); err != nil {
+			return err
+		}
 	}
 	path := filepath.Join(dir, "performance.md")
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
-	text, err := replaceSection(string(b), rep.text("performance"))
+	text, err := replaceSection(string(b), performance(all))
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	return os.WriteFile(path, []byte(text), 0o644)
+}
+
+// performance is the generated part of performance.md: a section for each machine.
+func performance(all []*report) (text string) {
+	for _, rep := range all {
+		text += rep.text("performance")
+	}
+	return text
 }
 
 func replaceSection(text, section string) (string, error) {

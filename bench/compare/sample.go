@@ -27,14 +27,15 @@ type sample struct {
 	Hop        float64 `json:"raw_hop_ns"`     // between ranks 0 and 1, the larger of before and after; 0: not taken
 	Outside    float64 `json:"outside_hop_ns"` // around the job, the larger of before and after
 	Others     float64 `json:"others"`         // processors that worked for others meanwhile
+	Near       bool    `json:"near"`           // the state in which it was taken, by all that is known in the end
 	instrument string  // that has taken Hop
 	size       int     // bytes of a message
 }
 
 // MarshalJSON keeps five digits, which is more than the machine does.
 func (s sample) MarshalJSON() ([]byte, error) {
-	return fmt.Appendf(nil, `{"value":%.5g,"raw_hop_ns":%.5g,"outside_hop_ns":%.5g,"others":%.2g}`,
-		s.Value, s.Hop, s.Outside, s.Others), nil
+	return fmt.Appendf(nil, `{"value":%.5g,"raw_hop_ns":%.5g,"outside_hop_ns":%.5g,"others":%.2g,"near":%t}`,
+		s.Value, s.Hop, s.Outside, s.Others, s.Near), nil
 }
 
 // marker is an environment variable by which the processes of one sample are

@@ -14,22 +14,59 @@ type twoFigures struct {
 	Ratio float64 `json:"ratio"`
 }
 
-// A result is what a series comes to.
+// medians are what samples come to: those of one state, or all.
+type medians struct {
+	Ours       float64     `json:"ours"`  // 0: none of ours was among them
+	Theirs     float64     `json:"peers"` // likewise
+	Ratio      float64     `json:"ratio"` // ours / theirs; 0: one of the two is missing
+	Best       *twoFigures `json:"best_pair,omitempty"`
+	Hop        float64     `json:"raw_hop_ns"`
+	Others     float64     `json:"others"` // processors that worked for others
+	OursTaken  int         `json:"ours_taken"`
+	PeersTaken int         `json:"peers_taken"`
+}
+
+// A result is what a series comes to. Processors are near or far when a sample is
+// taken, and samples are compared with those of the same state: both states are told,
+// and the one that a machine was in long enough to be measured near is the figure.
+// Of a machine that was not, all samples are.
 type result struct {
-	Peer    string     `json:"peer"`
-	Setting string     `json:"setting"`
-	Default bool       `json:"default"`
-	Ours    float64    `json:"ours"`  // median
-	Theirs  float64    `json:"peers"` // median
-	Ratio   float64    `json:"ratio"` // ours / theirs
-	Best    twoFigures `json:"best_pair"`
-	State   hop.State  `json:"state"`
-	Hop     float64    `json:"raw_hop_ns"` // median over the pairs that count
-	Others  float64    `json:"others"`     // median of processors that worked for others, of all samples that count
-	Kept    int        `json:"kept"`
-	Dropped int        `json:"dropped"`
-	Failed  int        `json:"failed"`
-	Pairs   []pair     `json:"pairs"`
+	Peer    string `json:"peer"`
+	Setting string `json:"setting"`
+	Default bool   `json:"default"`
+	medians
+	State  hop.State `json:"state"`          // of the figure
+	Near   *medians  `json:"near,omitempty"` // of all near samples, if there are any
+	Far    *medians  `json:"far,omitempty"`  // of all others
+	Failed int       `json:"failed"`
+	Pairs  []pair    `json:"pairs"`
+}
+
+func nearOnes(s sample) bool  { return s.Near }
+func farOnes(s sample) bool   { return !s.Near }
+func allOfThem(s sample) bool { return true }
+
+// in returns the medians of the samples that are in a state.
+func (s *series) in(state func(sample) bool) medians {
+	var m medians
+	var ours, theirs, hops, load []float64
+	for _, p := range s.pairs {
+		if state(p.Ours) {
+			ours, hops, load = append(ours, p.Ours.Value), append(hops, p.Ours.hop()), append(load, p.Ours.Others)
+		}
+		if state(p.Peer) {
+			theirs, load = append(theirs, p.Peer.Value), append(load, p.Peer.Others)
+		}
+		if state(p.Ours) && state(p.Peer) && (m.Best == nil || s.fig.better(p.Ours.Value*p.Peer.Value, m.Best.Ours*m.Best.Peer)) {
+			m.Best = &twoFigures{p.Ours.Value, p.Peer.Value, p.Ours.Value / p.Peer.Value}
+		}
+	}
+	m.Ours, m.Theirs, m.Hop, m.Others = median(ours), median(theirs), median(hops), median(load)
+	m.OursTaken, m.PeersTaken = len(ours), len(theirs)
+	if m.Theirs > 0 {
+		m.Ratio = m.Ours / m.Theirs
+	}
+	return m
 }
 
 // result makes one of what was judged last; ok is false if there is no pair.
@@ -37,33 +74,36 @@ func (s *series) result(want int) (r result, ok bool) {
 	if len(s.pairs) == 0 {
 		return r, false
 	}
-	var counted []pair
-	for _, p := range s.pairs {
-		if p.Near {
-			counted = append(counted, p)
-		}
+	r = result{Peer: s.peer.Title, Setting: s.setting.Title, Default: s.setting.Default, Failed: s.failed, Pairs: s.pairs}
+	near, far := s.in(nearOnes), s.in(farOnes)
+	r.State = hop.Judge(min(near.OursTaken, near.PeersTaken), want)
+	r.medians = near
+	if r.State == hop.Far {
+		r.medians = s.in(allOfThem)
 	}
-	state := hop.Judge(len(counted), want)
-	if state == hop.Far {
-		counted = s.pairs
+	if near.OursTaken+near.PeersTaken > 0 {
+		r.Near = &near
 	}
-	r = result{
-		Peer: s.peer.Title, Setting: s.setting.Title, Default: s.setting.Default, State: state,
-		Kept: len(counted), Dropped: len(s.pairs) - len(counted), Failed: s.failed, Pairs: s.pairs,
+	if far.OursTaken+far.PeersTaken > 0 {
+		r.Far = &far
 	}
-	var ours, theirs, hops, load []float64
-	quiet := counted[0]
-	for _, p := range counted {
-		ours, theirs = append(ours, p.Ours.Value), append(theirs, p.Peer.Value)
-		hops, load = append(hops, p.Ours.hop()), append(load, p.Ours.Others, p.Peer.Others)
-		if s.fig.better(p.Ours.Value*p.Peer.Value, quiet.Ours.Value*quiet.Peer.Value) {
-			quiet = p
-		}
-	}
-	r.Ours, r.Theirs, r.Hop, r.Others = median(ours), median(theirs), median(hops), median(load)
-	r.Ratio = r.Ours / r.Theirs
-	r.Best = twoFigures{quiet.Ours.Value, quiet.Peer.Value, quiet.Ours.Value / quiet.Peer.Value}
 	return r, true
+}
+
+// Other is the state beside that of the figure, if a sample was taken in it.
+func (r *result) Other() *medians {
+	if r.State == hop.Far {
+		return r.Near
+	}
+	return r.Far
+}
+
+// OtherState names it.
+func (r *result) OtherState() hop.State {
+	if r.State == hop.Far {
+		return hop.Near
+	}
+	return hop.Far
 }
 
 // hop is the one that was taken nearest to the loop.
@@ -74,9 +114,12 @@ func (s sample) hop() float64 {
 	return s.Outside
 }
 
-// median of a list that is not empty; of the two in the middle it is the mean.
+// median of a list; of the two in the middle it is the mean, and of nothing 0.
 func median(list []float64) float64 {
-	m, _ := stats.Median(list) // fails for an empty list only
+	m, err := stats.Median(list)
+	if err != nil { // an empty list
+		return 0
+	}
 	return m
 }
 
@@ -122,6 +165,7 @@ type report struct {
 	Hops   map[string]float64 `json:"best_raw_hops_ns"` // by instrument
 	Rows   []row              `json:"rows"`
 	Alone  []own              `json:"alone"`
+	Ways   []wayRow           `json:"ways,omitempty"`
 	Kept   []memoryRow        `json:"rank_memory"`
 	Curves []*curve           `json:"curves"`
 }
@@ -159,7 +203,7 @@ func (rep *report) stand() {
 	}
 }
 
-// Never says whether the whole run was far.
+// Never says whether no figure had enough near samples.
 func (rep *report) Never() bool {
 	states := map[hop.State]bool{}
 	for _, w := range rep.Rows {

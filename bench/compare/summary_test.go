@@ -36,35 +36,60 @@ func drifting(t *testing.T) (*series, bests) {
 	return s, b
 }
 
-func TestFarSamplesAreDropped(t *testing.T) {
+// A sample of ours in one state beside one of the peer's in the other is no ratio; both
+// count, each in its state.
+func TestSamplesAreComparedWithThoseOfTheirState(t *testing.T) {
 	s, b := drifting(t)
-	if n := s.judge(b); n != 3 {
-		t.Fatalf("%d pairs are near, want 3", n)
+	if n := s.judge(b); n != 4 {
+		t.Fatalf("%d near samples of each side, want 4", n)
 	}
-	r, ok := s.result(3)
-	if !ok || r.State != hop.Near || r.Kept != 3 || r.Dropped != 2 {
+	r, ok := s.result(4)
+	if !ok || r.State != hop.Near || r.OursTaken != 4 || r.PeersTaken != 4 || r.Other() != r.Far {
 		t.Errorf("%+v", r)
 	}
-	if r.Ours != 0.14 || r.Theirs != 0.16 || math.Abs(r.Ratio-0.875) > 1e-12 || r.Hop != 55 {
+	if math.Abs(r.Ours-0.145) > 1e-12 || math.Abs(r.Theirs-0.155) > 1e-12 || math.Abs(r.Ratio-0.145/0.155) > 1e-12 || r.Hop != 57.5 {
 		t.Errorf("medians %g and %g, ratio %g, hop %g", r.Ours, r.Theirs, r.Ratio, r.Hop)
 	}
 	if r.Best.Ours != 0.13 || r.Best.Peer != 0.14 {
 		t.Errorf("best pair %+v", r.Best)
+	}
+	if f := r.Far; f == nil || f.Ours != 1.10 || f.Theirs != 1.30 || f.OursTaken != 1 || f.PeersTaken != 1 || f.Best != nil {
+		t.Errorf("far: %+v", f)
+	}
+	if n := r.Near.OursTaken + r.Near.PeersTaken + r.Far.OursTaken + r.Far.PeersTaken; n != 2*len(s.pairs) {
+		t.Errorf("%d samples are told, of %d", n, 2*len(s.pairs))
+	}
+	text := summarize(about{}, []*series{s}, b, 4).text("results")
+	for _, want := range []string{"| far: 0.85 (1 and 1) |", "| near | 0.145 / 0.155 us | 0.94 |", "| far | 1.10 / 1.30 us | 0.85 | - |"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the results lack %q:\n%s", want, text)
+		}
+	}
+}
+
+// A state in which only one side was is told without a ratio.
+func TestStateOfOneSideHasNoRatio(t *testing.T) {
+	s, b := drifting(t)
+	s.pairs = s.pairs[:3]
+	s.judge(b)
+	r, _ := s.result(2)
+	if r.Far == nil || r.Far.Ours != 1.10 || r.Far.Ratio != 0 || r.InOther() != "far: - (1 and 0)" {
+		t.Errorf("%+v, %s", r.Far, r.InOther())
 	}
 }
 
 func TestTooFewNearPairsAreSaid(t *testing.T) {
 	s, b := drifting(t)
 	s.judge(b)
-	if r, _ := s.result(6); r.State != hop.Few || r.Kept != 3 {
-		t.Errorf("3 of 6: %s, kept %d", r.State, r.Kept)
+	if r, _ := s.result(8); r.State != hop.Few || r.OursTaken != 4 {
+		t.Errorf("4 of 8: %s, %d taken", r.State, r.OursTaken)
 	}
-	r, _ := s.result(7)
-	if r.State != hop.Far || r.Kept != 5 || r.Dropped != 0 {
-		t.Errorf("3 of 7: %s, kept %d", r.State, r.Kept)
+	r, _ := s.result(9)
+	if r.State != hop.Far || r.OursTaken != 5 || r.PeersTaken != 5 || r.Other() != r.Near {
+		t.Errorf("4 of 9: %s, %d taken", r.State, r.OursTaken)
 	}
-	rep := summarize(about{}, []*series{s}, b, 7)
-	if !rep.Never() || !strings.Contains(rep.text("results"), "The machine was never near") {
+	rep := summarize(about{}, []*series{s}, b, 9)
+	if !rep.Never() || !strings.Contains(rep.text("results"), "The processors were seldom or never near") {
 		t.Error("a run without near samples doesn't say so")
 	}
 	if _, ok := (&series{fig: s.fig}).result(7); ok {
@@ -76,7 +101,7 @@ func TestTooFewNearPairsAreSaid(t *testing.T) {
 func TestLaterHopsJudgeEarlierSamples(t *testing.T) {
 	s, b := drifting(t)
 	b.of("openmpi").See(20)
-	if n := s.judge(b); n != 3 {
+	if n := s.judge(b); n != 4 {
 		t.Errorf("one lucky hop: %d pairs are near", n)
 	}
 	b.of("openmpi").See(21)
@@ -106,11 +131,11 @@ func TestInstrumentsHaveLimitsOfTheirOwn(t *testing.T) {
 
 func TestRetriesEnd(t *testing.T) {
 	s, b := drifting(t)
-	if s.needs(b, 3, false) {
-		t.Error("enough near pairs, and still more")
+	if s.needs(b, 4, false) {
+		t.Error("enough near samples, and still more")
 	}
-	if !s.needs(b, 4, false) {
-		t.Error("no retry for pairs that were dropped")
+	if !s.needs(b, 5, false) {
+		t.Error("no retry for far samples")
 	}
 	if s.needs(b, 5, true) || !s.needs(b, 6, true) {
 		t.Error("late, only the pairs that each figure needs at least are taken")
@@ -126,7 +151,7 @@ func TestStrongestPeerCounts(t *testing.T) {
 	mk := func(title, setting_ string, def bool, ours, theirs float64) *series {
 		s := &series{fig: f, peer: peer{Title: title}, setting: setting{Title: setting_, Default: def}}
 		s.pairs = pairsOf([4]float64{ours, 50, theirs, 50})
-		s.pairs[0].Near = true
+		s.pairs[0].Ours.Near, s.pairs[0].Peer.Near = true, true
 		return s
 	}
 	rep := summarize(about{}, []*series{
@@ -160,7 +185,8 @@ func TestVersionsOfLaunchers(t *testing.T) {
 	for text, want := range map[string]string{
 		"mpirun.openmpi (OpenRTE) 4.1.4\n\nReport bugs to ...":              "4.1.4",
 		"HYDRA build details:\n    Version:                    4.0.2\n  Re": "4.0.2",
-		"nothing": "of unknown version",
+		"cc (Debian 14.2.0-19) 14.2.0":                                      "14.2.0-19",
+		"nothing":                                                           "of unknown version",
 	} {
 		if got := number(text); got != want {
 			t.Errorf("%q: %s", text, got)

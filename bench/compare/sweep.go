@@ -55,18 +55,23 @@ type point struct {
 	Hop   float64 `json:"raw_hop_ns"` // median
 	Kept  int     `json:"kept"`
 	Taken int     `json:"taken"`
+	Other float64 `json:"other"` // the median of those that were taken in the other state, if Kept is not Taken
 }
 
 // MarshalJSON keeps five digits.
 func (p point) MarshalJSON() ([]byte, error) {
-	return fmt.Appendf(nil, `{"size":%d,"value":%.5g,"raw_hop_ns":%.5g,"kept":%d,"taken":%d}`, p.Size, p.Value, p.Hop, p.Kept, p.Taken), nil
+	return fmt.Appendf(nil, `{"size":%d,"value":%.5g,"raw_hop_ns":%.5g,"kept":%d,"taken":%d,"other":%.5g}`, p.Size, p.Value, p.Hop, p.Kept, p.Taken, p.Other), nil
 }
 
 // curves returns what there is to measure of a sweep.
 func (o *options) curves(parts []figure, peers []peer, flags ...string) []*curve {
 	mine := &curve{Bench: parts[0].Bench, Unit: parts[0].Unit, Of: "ferry", samples: map[int][]sample{}}
 	for _, f := range parts {
-		mine.sides = append(mine.sides, side{o.ours(o.ferry, f, flags), ferryRanks})
+		args := o.ours(o.ferry, f, flags)
+		if f.job != nil {
+			args = append(f.job(o.ferry), flags...)
+		}
+		mine.sides = append(mine.sides, side{args, ferryRanks})
 	}
 	all := []*curve{mine}
 	for _, p := range peers {
@@ -112,21 +117,26 @@ func (c *comparison) sweep(ctx context.Context, name string, parts []figure, all
 	return nil
 }
 
-// settle makes points of the samples, by all that is known of raw hops now. If
-// fewer than half of a size's samples were near, all count.
+// settle makes points of the samples, by all that is known of raw hops now: of the near
+// ones, with the median of the others beside it. If fewer than half of a size's samples
+// were near, all count.
 func (cv *curve) settle(b bests) {
 	cv.Points = nil
 	for _, size := range slices.Sorted(maps.Keys(cv.samples)) {
 		taken := cv.samples[size]
 		counted := slices.DeleteFunc(slices.Clone(taken), func(s sample) bool { return !b.sample(s) })
+		others := slices.DeleteFunc(slices.Clone(taken), b.sample)
 		if 2*len(counted) < len(taken) {
-			counted = taken
+			counted, others = taken, nil
 		}
-		var values, hops []float64
+		var values, hops, far []float64
 		for _, s := range counted {
 			values, hops = append(values, s.Value), append(hops, s.hop())
 		}
-		cv.Points = append(cv.Points, point{size, median(values), median(hops), len(counted), len(taken)})
+		for _, s := range others {
+			far = append(far, s.Value)
+		}
+		cv.Points = append(cv.Points, point{size, median(values), median(hops), len(counted), len(taken), median(far)})
 	}
 	if len(cv.Points) > 0 {
 		cv.NotMeasured = ""

@@ -36,6 +36,9 @@ var long = `Measure ferry on this machine.
   match     what a message of 8 bytes costs with --depth others in the queue of
             posted receives or of unexpected messages: in the same order, in
             reverse, in random order, and with receives from any source
+  change    one way of a message, from 200 messages after the machine has changed: both
+            ranks have moved to the other's processor (--to swapped), or another process
+            works on the processor of rank 1 (--to neighbour)
   barrier   a barrier of all ranks
 ` + describeCollectives() + `  ibcast    and so on, also ibarrier: the nonblocking form. Between start and wait each
             rank computes for as long as the operation takes alone; Overlap is the
@@ -83,6 +86,7 @@ type options struct {
 	depthMin   int
 	depthMax   int
 	in         string // what idle is blocked in
+	to         string // of change; empty: all
 	set        *[]string
 	isRank     bool
 
@@ -130,6 +134,7 @@ func (o *options) command() *cobra.Command {
 	f.StringVar(&o.queue, "queue", "", "for match: only this `QUEUE`, such as posted/backwards")
 	f.StringVar(&o.depths, "depth", "10:100000", "for match: queue depths from `MIN:MAX`, each ten times the one before")
 	f.StringVar(&o.in, "in", blockedIn[0], "for idle: what ranks block `IN`: "+strings.Join(blockedIn, " or "))
+	f.StringVar(&o.to, "to", "", "of change: this `CHANGE` alone, "+strings.Join(changesTo, " or "))
 	o.set = settings.Flag(f)
 	f.BoolVar(&o.isRank, "rank", false, "be one of the ranks")
 	_ = f.MarkHidden("rank") // fails only for a flag that isn't there
@@ -197,6 +202,10 @@ func (o *options) check(args []string) error {
 		return exit.Usagef("--connected: %s has no ranks that only connect; any_lat and latency have", o.name)
 	case (o.given("depth") || o.given("queue")) && o.name != "match":
 		return exit.Usagef("--depth, --queue: %s has no queue; match has", o.name)
+	case o.given("to") && o.name != "change":
+		return exit.Usagef("--to: %s changes nothing; change does", o.name)
+	case o.to != "" && !slices.Contains(changesTo, o.to):
+		return exit.Usagef("--to %s: want %s", o.to, strings.Join(changesTo, " or "))
 	case o.queue != "" && !slices.Contains(queues(), o.queue):
 		return exit.Usagef("--queue %s: did you mean %s? The queues are %s", o.queue, framework.Nearest(o.queue, queues()), strings.Join(queues(), ", "))
 	case o.given("connected") && (o.connected < 1 || o.connected >= o.ranks):

@@ -64,6 +64,8 @@ var benchmarks = slices.Concat([]benchmark{
 		test: "latency test, receives from any source", note: "# [ ranks: %d ]", columns: columns(10, "# Size", "Latency (us)")},
 	{name: "match", takes: pair, whole: (*rank).matching,
 		test: "matching test: a message behind a queue", columns: fmt.Sprintf("%-28s%10s%18s", "# Queue", "Depth", "Per message (ns)")},
+	{name: "change", takes: pair, sized: true, whole: (*rank).changing,
+		test: "latency test, after a change of the machine", columns: fmt.Sprintf("%-12s%10s%18s", "# Change", "Size", "Latency (us)")},
 	{name: "barrier", each: (*rank).barrier, test: "barrier latency test", columns: averageColumn},
 }, collectiveBenchmarks(), []benchmark{
 	{name: "dup", each: (*rank).dup, test: "communicator dup test", columns: averageColumn},

@@ -68,6 +68,10 @@ func osuRow(w io.Writer, r Row) error {
 			_, err = fmt.Fprintf(w, "%-28s%10d%18.1f\n", queue, r.Size, r.Avg)
 			break
 		}
+		if change, ok := strings.CutPrefix(r.Bench, "change/"); ok {
+			_, err = fmt.Fprintf(w, "%-12s%10d%18.2f\n", change, r.Size, r.Avg)
+			break
+		}
 		if _, what, ok := strings.Cut(r.Bench, "/"); ok {
 			_, err = fmt.Fprintf(w, "%-20s%18.0f%18.0f\n", what, r.Avg, r.max)
 			break
