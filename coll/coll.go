@@ -13,6 +13,8 @@
 package coll
 
 import (
+	"fmt"
+	"hash/fnv"
 	"math"
 
 	"github.com/ferrympi/ferry/framework"
@@ -63,6 +65,17 @@ type Offer struct {
 	// earliest, so that a communicator with a single one costs nothing. Until then the offer
 	// doesn't count.
 	Open func(Env) (Instance, error)
+}
+
+// Terms is a sum over what all members must offer alike. Parameters that differ make
+// another one.
+func (o *Offer) Terms() uint32 {
+	h := fnv.New32a()
+	fmt.Fprint(h, o.Priority)
+	for _, a := range o.Algorithms {
+		fmt.Fprintf(h, " %v:%s %d %d", a.Op, a.Name, a.From, a.Below)
+	}
+	return h.Sum32()
 }
 
 // Algorithm is one way to do one operation.

@@ -1,7 +1,9 @@
 package mpi
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -57,14 +59,15 @@ func (k *collective) openOne(ctx context.Context, o coll.Offered) (coll.Instance
 		env.Node = &node{c, sharer, component}
 	}
 	x, failed := o.Open(env)
-	const size = 1 + coll.CardSize // the length comes first, plus one; 0: it has failed
+	const size = 1 + coll.CardSize + termsSize // the length comes first, plus one; 0: it has failed
 	all := make([]byte, size*c.size)
+	binary.LittleEndian.PutUint32(all[size-termsSize:], o.Terms())
 	if failed == nil {
 		all[0] = byte(1 + copy(all[1:], x.Card()))
 	}
 	err := k.exchange(ctx, all)
 	if err == nil && failed == nil {
-		failed = join(x, env.Member, all)
+		failed = join(x, env.Member, all, o.Component)
 	}
 	fine := make([]byte, c.size)
 	if failed == nil {
@@ -104,14 +107,21 @@ func (k *collective) exchange(ctx context.Context, all []byte) error {
 	return s.Inline(background(ctx), p, &coll.Buffers{Out: all}, nil)
 }
 
-// join gives an instance the cards of all.
-func join(x coll.Instance, m coll.Member, all []byte) error {
+// termsSize is the size of what stands behind a card: coll.Offer.Terms.
+const termsSize = 4
+
+// join gives an instance the cards of all. Members that would choose at different sizes
+// would wait for each other.
+func join(x coll.Instance, m coll.Member, all []byte, component string) error {
 	cards, size := make([][]byte, m.Size), len(all)/m.Size
 	for i := range cards {
-		card, rank := all[i*size:][:size], m.Plus(-i)
+		card, rank := all[i*size:][:size-termsSize], m.Plus(-i)
 		n := int(card[0])
-		if n == 0 || n > size {
+		if n == 0 || n > len(card) {
 			return fmt.Errorf("rank %d: %w", rank, errElsewhere)
+		}
+		if terms := all[(i+1)*size-termsSize:]; !bytes.Equal(terms[:termsSize], all[size-termsSize:size]) {
+			return fmt.Errorf("rank %d has other values of coll.%s's parameters: all ranks need the same", rank, component)
 		}
 		cards[rank] = card[1:n:n]
 	}

@@ -138,3 +138,23 @@ func TestWhoWaitsForAnInstanceHearsThatCollectivesAreBroken(t *testing.T) {
 		return errors.Join(err, mpi.Barrier(ctx, world))
 	})
 }
+
+// TestMembersWithOtherThresholdsDoWithout: one would post what another one waits for as a
+// message.
+func TestMembersWithOtherThresholdsDoWithout(t *testing.T) {
+	mpitest.Job{Size: 3, Options: func(rank int) []mpi.SessionOption {
+		if rank != 1 {
+			return nil
+		}
+		return []mpi.SessionOption{mpi.WithParam("coll.shm.most", "8KiB")}
+	}}.Run(t, func(ctx context.Context, c *mpi.Comm) error {
+		buf := make([]byte, 16<<10)
+		buf[0] = byte(c.Rank() + 1)
+		for range 3 {
+			if err := mpi.Bcast(ctx, c, buf, 0); err != nil {
+				return err
+			}
+		}
+		return must(buf[0] == 1, "%d came", buf[0])
+	})
+}
