@@ -27,7 +27,7 @@ type machine struct {
 	fail  bool
 
 	// cost is the time of a message in us, for paths "eager", "frames", "memory" and
-	// "cma". nil: ferry's defaults are best.
+	// "cma", or of a collective, for "area" and "messages". nil: ferry's defaults are best.
 	cost func(m message) float64
 }
 
@@ -41,6 +41,16 @@ type message struct {
 // usual is a machine on which the defaults are best.
 func usual(m message) float64 {
 	size := float64(m.size)
+	switch {
+	case m.path == "area" && m.crowd:
+		return 5 + size/10e3
+	case m.path == "messages" && m.crowd:
+		return 12 + size/100e3
+	case m.path == "area":
+		return 0.3 + size/8e3
+	case m.path == "messages":
+		return 0.7 + size/80e3
+	}
 	cost := map[string]float64{
 		"eager":  0.1 + size/40e3,
 		"frames": 0.5 + size/50e3,
@@ -111,6 +121,16 @@ func parse(text string) int {
 
 // path is what ferry does under a setting.
 func path(s setting, m message, allocMem bool) string {
+	if m.bench == "bcast" || m.bench == "allreduce" {
+		most := sharedOfTwo
+		if m.crowd {
+			most = sharedMost
+		}
+		if m.size <= parse(s[most]) {
+			return "area"
+		}
+		return "messages"
+	}
 	single := s[singleCopy]
 	switch {
 	case m.size+24 <= min(parse(s[eagerLimit]), m.ring/4):
@@ -125,6 +145,7 @@ func path(s setting, m message, allocMem bool) string {
 
 var usualDefaults = setting{
 	ringSize: "0", fragmentSize: "64KiB", eagerLimit: "32KiB", singleCopy: "auto", memoryMin: "8KiB", cmaMin: "32KiB",
+	sharedOfTwo: "2KiB", sharedMost: "64KiB",
 }
 
 func newSearch(x *machine, seed uint64) *search {

@@ -26,7 +26,7 @@ func (s *search) ordinary(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.threshold(ctx, eagerLimit, c, eager, frames, smallest, min(s.size(eagerLimit), s.frame())); err != nil {
+	if err := s.threshold(ctx, eagerLimit, c, eager, frames, smallest, min(s.size(eagerLimit), s.frame()), text); err != nil {
 		return err
 	}
 	if s.noCMA == "" {
@@ -68,7 +68,7 @@ func (s *search) allocated(ctx context.Context) error {
 		s.tried(singleCopy, "cma", s.forced, s.notForced)
 	}
 	if s.best[singleCopy] == "auto" {
-		if err := s.threshold(ctx, memoryMin, c, frames, memory, from, max(s.size(memoryMin), from)); err != nil {
+		if err := s.threshold(ctx, memoryMin, c, frames, memory, from, max(s.size(memoryMin), from), text); err != nil {
 			return err
 		}
 	}
@@ -91,7 +91,7 @@ func (s *search) crowd(ctx context.Context) error {
 		return err
 	}
 	if s.best[singleCopy] == "auto" {
-		if err := s.threshold(ctx, cmaMin, c, frames, cma, from, max(s.size(cmaMin), from)); err != nil {
+		if err := s.threshold(ctx, cmaMin, c, frames, cma, from, max(s.size(cmaMin), from), text); err != nil {
 			return err
 		}
 	}
@@ -115,8 +115,9 @@ func (s *search) path(size int, allocMem, crowd bool) string {
 
 // threshold finds from which size on path high should take over from path low;
 // present is from where it does so far. Of the sizes that are clearly better than
-// that, by the sizes whose path changes, it is the one with the largest sum.
-func (s *search) threshold(ctx context.Context, name string, c *contest, low, high, from, present int) error {
+// that, by the sizes whose path changes, it is the one with the largest sum. value says
+// what the parameter is then.
+func (s *search) threshold(ctx context.Context, name string, c *contest, low, high, from, present int, value func(int) string) error {
 	type candidate struct {
 		at, a, b int
 		keep     func(point) bool
@@ -161,7 +162,7 @@ func (s *search) threshold(ctx context.Context, name string, c *contest, low, hi
 			return err
 		}
 	}
-	s.tried(name, text(best.at), best.x, why)
+	s.tried(name, value(best.at), best.x, why)
 	return nil
 }
 

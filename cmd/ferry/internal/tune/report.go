@@ -18,28 +18,39 @@ type table struct {
 	c        *contest
 	paths    []string // by arm
 	search   *search
+	shared   string // of collectives: the parameter that is the largest size of the first arm
 }
 
 // shown keeps a contest as a table. paths are those of its arms; it may have fewer.
 func (s *search) shown(c *contest, title string, allocMem bool, paths ...string) {
-	s.tables = append(s.tables, table{title, allocMem, c, paths[:len(c.arms)], s})
+	s.tables = append(s.tables, table{title: title, allocMem: allocMem, c: c, paths: paths[:len(c.arms)], search: s})
 }
 
 // crowd reports whether more ranks than processors took part.
 func (t table) crowd() bool { return t.c.arms[0].loads[0].ranks > processors }
 
-// taken is the path that messages of a size go.
-func (t table) taken(size int) string { return t.search.path(size, t.allocMem, t.crowd()) }
+// taken is the path that messages of a size go, or collectives.
+func (t table) taken(size int) string {
+	switch {
+	case t.shared == "":
+		return t.search.path(size, t.allocMem, t.crowd())
+	case size <= t.search.size(t.shared):
+		return t.paths[0]
+	}
+	return t.paths[1]
+}
 
 // Figure is what one path gave for messages of one size.
 type Figure struct {
 	Ranks     int     `json:"ranks"`
-	Memory    string  `json:"memory"` // "ordinary" or "AllocMem"
+	Memory    string  `json:"memory,omitempty"` // "ordinary" or "AllocMem"; none of collectives
 	Size      int     `json:"size"`
-	Path      string  `json:"path"`                     // "eager", "frames", "memory" or "cma"
+	Path      string  `json:"path"`                     // "eager", "frames", "memory" or "cma"; of collectives "area" or "messages"
 	Latency   float64 `json:"latency_us,omitempty"`     // one way
 	Bandwidth float64 `json:"bandwidth_mbps,omitempty"` // 10^6 bytes per second, of all pairs
-	// State is that of the latency or the bandwidth, of the one that was near less often.
+	Bcast     float64 `json:"bcast_us,omitempty"`       // of collectives, in place of the two
+	Allreduce float64 `json:"allreduce_us,omitempty"`
+	// State is that of both figures, of the one that was near less often.
 	State hop.State `json:"state"`
 	Taken bool      `json:"taken"` // by the values in use
 }
@@ -62,10 +73,20 @@ func (t table) figure(arm, size int) Figure {
 		f.Memory = "AllocMem"
 	}
 	latency, bandwidth, unit := "latency", "bw", 1.0
-	if t.crowd() { // whose rate is in messages/s
-		f.Ranks, latency, bandwidth, unit = crowdRanks, "multi_lat", "mbw_mr", float64(size)/1e6
+	if t.crowd() {
+		f.Ranks = crowdRanks
 	}
 	var other hop.State
+	if t.shared != "" {
+		f.Memory = ""
+		f.Bcast, f.State = t.c.figure(arm, point{"bcast", size})
+		f.Allreduce, other = t.c.figure(arm, point{"allreduce", size})
+		f.State = worse(f.State, other)
+		return f
+	}
+	if t.crowd() { // whose rate is in messages/s
+		latency, bandwidth, unit = "multi_lat", "mbw_mr", float64(size)/1e6
+	}
 	f.Latency, f.State = t.c.figure(arm, point{latency, size})
 	f.Bandwidth, other = t.c.figure(arm, point{bandwidth, size})
 	f.Bandwidth, f.State = f.Bandwidth*unit, worse(f.State, other)
@@ -86,7 +107,11 @@ func worse(a, b hop.State) hop.State {
 func (t table) print(w io.Writer) {
 	fmt.Fprintf(w, "%s\nSIZE", t.title)
 	for _, path := range t.paths {
-		fmt.Fprintf(w, "\t%s us\tGB/s", path)
+		if t.shared != "" {
+			fmt.Fprintf(w, "\t%s: bcast us\tallreduce us", path)
+		} else {
+			fmt.Fprintf(w, "\t%s us\tGB/s", path)
+		}
 	}
 	fmt.Fprintln(w, "\tSTATE\tTAKEN")
 	for _, size := range sizesOf(t.c, 0, 0, 0) {
@@ -95,7 +120,11 @@ func (t table) print(w io.Writer) {
 		for arm := range t.paths {
 			f := t.figure(arm, size)
 			state = worse(state, f.State)
-			fmt.Fprintf(w, "\t%s\t%s", number(f.Latency, 2), number(f.Bandwidth/1000, 1))
+			if t.shared != "" {
+				fmt.Fprintf(w, "\t%s\t%s", number(f.Bcast, 2), number(f.Allreduce, 2))
+			} else {
+				fmt.Fprintf(w, "\t%s\t%s", number(f.Latency, 2), number(f.Bandwidth/1000, 1))
+			}
 		}
 		fmt.Fprintf(w, "\t%s\t%s\n", state, t.taken(size))
 	}
@@ -138,7 +167,7 @@ func (s *search) evidence() (json.RawMessage, error) {
 	for _, t := range s.tables {
 		for _, size := range sizesOf(t.c, 0, 0, 0) {
 			for arm := range t.paths {
-				if f := t.figure(arm, size); f.Latency+f.Bandwidth > 0 {
+				if f := t.figure(arm, size); f.Latency+f.Bandwidth+f.Bcast+f.Allreduce > 0 {
 					e.Figures = append(e.Figures, f)
 				}
 			}

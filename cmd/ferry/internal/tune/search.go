@@ -20,9 +20,11 @@ const (
 	memoryMin    = "btl.shm.memory_min"
 	cmaMin       = "btl.shm.cma_min"
 	fragmentSize = "pml.ob1.fragment_size"
+	sharedOfTwo  = "coll.shm.most_of_two"
+	sharedMost   = "coll.shm.most"
 )
 
-var names = []string{ringSize, fragmentSize, eagerLimit, singleCopy, memoryMin, cmaMin}
+var names = []string{ringSize, fragmentSize, eagerLimit, singleCopy, memoryMin, cmaMin, sharedOfTwo, sharedMost}
 
 const (
 	kib = 1 << 10
@@ -107,7 +109,8 @@ func (s *search) run(ctx context.Context) error {
 		do   func(context.Context) error
 	}{
 		{"the size of rings", s.ring}, {"the size of frames", s.fragments}, {"messages in ordinary memory", s.ordinary},
-		{"messages in memory of AllocMem", s.allocated}, {"more ranks than processors", s.crowd}, {"all together, beside the defaults", s.together},
+		{"messages in memory of AllocMem", s.allocated}, {"more ranks than processors", s.crowd},
+		{"collectives of two ranks", s.pair}, {"collectives of more", s.many}, {"all together, beside the defaults", s.together},
 	}
 	for i, step := range steps {
 		s.step(i, len(steps), step.what)
@@ -215,17 +218,23 @@ func (s *search) together(ctx context.Context) error {
 	s.end = s.end.Add(reserve)
 	stay := ""
 	for _, class := range []struct {
-		what string
-		list []load
+		what  string
+		list  []load
+		param string // looked at only if this has changed
 	}{
 		{"8 bytes", []load{
 			{bench: "latency", ranks: processors, min: 8, max: 8, iterations: 10000, warmup: 100},
 			{bench: "bw", ranks: processors, min: 8, max: 8, iterations: 1000, warmup: 10},
-		}},
-		{"ordinary memory", loads(smallest, s.most, false)},
-		{"memory of AllocMem", loads(smallest, s.most, true)},
-		{fmt.Sprintf("%d ranks on two processors", crowdRanks), crowdLoads(16*kib, min(s.most, mib))},
+		}, ""},
+		{"ordinary memory", loads(smallest, s.most, false), ""},
+		{"memory of AllocMem", loads(smallest, s.most, true), ""},
+		{fmt.Sprintf("%d ranks on two processors", crowdRanks), crowdLoads(16*kib, min(s.most, mib)), ""},
+		{"collectives of two ranks", collectiveLoads(processors, 64*kib), sharedOfTwo},
+		{fmt.Sprintf("collectives of %d ranks", crowdRanks), collectiveLoads(crowdRanks, s.mostShared()), sharedMost},
 	} {
+		if s.best[class.param] == s.defaults[class.param] && class.param != "" {
+			continue
+		}
 		c, err := s.contest(ctx, arm{s.defaults, class.list}, arm{s.best, class.list})
 		if err != nil {
 			return err

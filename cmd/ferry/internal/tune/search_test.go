@@ -69,6 +69,18 @@ func TestWhatIsClearlyBetterIsTaken(t *testing.T) {
 			}
 			return usual(m)
 		}, setting{singleCopy: "cma"}},
+		"shared memory up to 16 KiB for two": {func(m message) float64 {
+			if m.path == "area" && !m.crowd && m.size <= 16*kib {
+				return 0.4 * usual(message{path: "messages", size: m.size})
+			}
+			return usual(m)
+		}, setting{sharedOfTwo: "16KiB"}},
+		"shared memory up to 4 KiB for many": {func(m message) float64 {
+			if m.path == "area" && m.crowd && m.size > 4*kib {
+				return 2 * usual(message{path: "messages", size: m.size, crowd: true})
+			}
+			return usual(m)
+		}, setting{sharedMost: "4KiB"}},
 		"cma for all, but memory is faster still": {func(m message) float64 {
 			if m.path == "cma" {
 				return 0.8 * usual(message{path: "frames", size: m.size, ring: m.ring, fragment: m.fragment, crowd: m.crowd})
@@ -116,7 +128,7 @@ func TestNoiseChangesNothing(t *testing.T) {
 				changed++
 			}
 		}
-		// Each has nine contests.
+		// Each has eleven contests.
 		if changed > 1 {
 			t.Errorf("noise %g: %d of %d searches have found something", noise, changed, searches)
 		}
@@ -131,7 +143,7 @@ func TestFarSamplesDontCount(t *testing.T) {
 		}
 		return cost
 	}}
-	s := find(t, x, 1)
+	s := find(t, x, 2)
 	if want := usualDefaults.with(ringSize, "256KiB"); !maps.Equal(s.best, want) {
 		t.Errorf("%v; trials %+v", s.best, s.trials)
 	}
@@ -298,6 +310,8 @@ func TestTablesSayWhichPathIsTaken(t *testing.T) {
 		{2, "AllocMem", 256 * kib}: "memory",
 		{8, "ordinary", 32 * kib}:  "cma",
 		{8, "ordinary", mib}:       "cma",
+		{2, "", 512}:               "area",
+		{8, "", 64 * kib}:          "area",
 	} {
 		if taken[k] != want {
 			t.Errorf("%+v: %q, want %s", k, taken[k], want)

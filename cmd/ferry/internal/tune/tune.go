@@ -33,7 +33,8 @@ const long = `Measure which paths messages should take on this machine, and keep
 
 Two ranks, and eight that share two processors, exchange messages of 1 KiB to
 4 MiB on each path: eager, in frames after an offer, read out of AllocMem memory,
-copied by process_vm_readv. A value is taken in place of ferry's default if it is
+copied by process_vm_readv; and their collectives go through shared memory or as
+messages. A value is taken in place of ferry's default if it is
 better by 5 % and by more than the noise. It takes a minute or two; run
 nothing else meanwhile.
 
