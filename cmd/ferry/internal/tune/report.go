@@ -43,7 +43,7 @@ func (t table) taken(size int) string {
 // Figure is what one path gave for messages of one size.
 type Figure struct {
 	Ranks     int     `json:"ranks"`
-	Memory    string  `json:"memory,omitempty"` // "ordinary" or "AllocMem"; none of collectives
+	Memory    string  `json:"memory"` // "ordinary" or "AllocMem"
 	Size      int     `json:"size"`
 	Path      string  `json:"path"`                     // "eager", "frames", "memory" or "cma"; of collectives "area" or "messages"
 	Latency   float64 `json:"latency_us,omitempty"`     // one way
@@ -78,7 +78,6 @@ func (t table) figure(arm, size int) Figure {
 	}
 	var other hop.State
 	if t.shared != "" {
-		f.Memory = ""
 		f.Bcast, f.State = t.c.figure(arm, point{"bcast", size})
 		f.Allreduce, other = t.c.figure(arm, point{"allreduce", size})
 		f.State = worse(f.State, other)

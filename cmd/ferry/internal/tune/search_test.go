@@ -292,26 +292,29 @@ func TestTablesSayWhichPathIsTaken(t *testing.T) {
 	}
 	type key struct {
 		ranks  int
-		memory string
+		memory string // or "collective"
 		size   int
 	}
 	taken := map[key]string{}
 	for _, f := range e.Figures {
+		if f.Bcast > 0 {
+			f.Memory = "collective"
+		}
 		if f.Taken {
 			taken[key{f.Ranks, f.Memory, f.Size}] = f.Path
 		}
 	}
 	for k, want := range map[key]string{
-		{2, "ordinary", kib}:       "eager",
-		{2, "ordinary", 16 * kib}:  "eager",
-		{2, "ordinary", 32 * kib}:  "frames",
-		{2, "ordinary", 4 * mib}:   "frames",
-		{2, "AllocMem", 128 * kib}: "frames",
-		{2, "AllocMem", 256 * kib}: "memory",
-		{8, "ordinary", 32 * kib}:  "cma",
-		{8, "ordinary", mib}:       "cma",
-		{2, "", 512}:               "area",
-		{8, "", 64 * kib}:          "area",
+		{2, "ordinary", kib}:        "eager",
+		{2, "ordinary", 16 * kib}:   "eager",
+		{2, "ordinary", 32 * kib}:   "frames",
+		{2, "ordinary", 4 * mib}:    "frames",
+		{2, "AllocMem", 128 * kib}:  "frames",
+		{2, "AllocMem", 256 * kib}:  "memory",
+		{8, "ordinary", 32 * kib}:   "cma",
+		{8, "ordinary", mib}:        "cma",
+		{2, "collective", 512}:      "area",
+		{8, "collective", 64 * kib}: "area",
 	} {
 		if taken[k] != want {
 			t.Errorf("%+v: %q, want %s", k, taken[k], want)

@@ -1,0 +1,33 @@
+package colltest_test
+
+import (
+	"testing"
+
+	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/coll/colltest"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// What docs/writing-a-component.md shows.
+
+type component struct{ framework.Basic }
+
+func (component) Query(_ any, shape coll.Shape) *coll.Offer {
+	return &coll.Offer{Priority: 35, Algorithms: []coll.Algorithm{{Op: coll.Bcast, Name: "ring", From: 1 << 20, Plan: bcast}}}
+}
+
+func bcast(s *coll.Schedule, m coll.Member, a *coll.Args) {
+	out := coll.Ref{Slot: coll.Out}
+	if m.Rank != a.Root {
+		s.Recv(out, a.Size, m.Plus(-1))
+		s.Wait()
+	}
+	if next := m.Plus(1); next != a.Root {
+		s.Send(out, a.Size, next)
+	}
+}
+
+// TestComponentOfThePageKeepsTheContract.
+func TestComponentOfThePageKeepsTheContract(t *testing.T) {
+	colltest.Cases(component{framework.Basic{Kind: framework.Coll, Name: "acme", Version: "1.0.0", Summary: "bcast round a ring"}}).Run(t)
+}
