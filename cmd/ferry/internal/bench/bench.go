@@ -26,6 +26,9 @@ import (
 var long = `Measure ferry on this machine.
 
   latency   one way of a message, half of a ping-pong's round trip
+            with --live or --alloc, beside garbage collection: each message is timed
+            by itself, with the longest time, and the times that 1 of 1,000 and of
+            10,000 exceed
   bw        bandwidth of windows of 64 messages, each window acknowledged
   bibw      bandwidth of windows of 64 messages each way at the same time
   mbw_mr    message rate: pairs of ranks, windows of 64 messages
@@ -36,6 +39,8 @@ var long = `Measure ferry on this machine.
   match     what a message of 8 bytes costs with --depth others in the queue of
             posted receives or of unexpected messages: in the same order, in
             reverse, in random order, and with receives from any source
+  isend     a receive whose sender computes for 20 ms between Isend and Wait; Overlap says
+            how much of that time the receiver did not have to wait for
   change    one way of a message, from 200 messages after the machine has changed: both
             ranks have moved to the other's processor (--to swapped), or another process
             works on the processor of rank 1 (--to neighbour)
@@ -87,6 +92,9 @@ type options struct {
 	depthMax   int
 	in         string // what idle is blocked in
 	to         string // of change; empty: all
+	live       string // of latency: memory for the collector to look through
+	alloc      string // of latency: memory that each message comes with
+	tail       *tail  // what both say; nil: neither was given
 	set        *[]string
 	isRank     bool
 
@@ -134,7 +142,9 @@ func (o *options) command() *cobra.Command {
 	f.StringVar(&o.queue, "queue", "", "for match: only this `QUEUE`, such as posted/backwards")
 	f.StringVar(&o.depths, "depth", "10:100000", "for match: queue depths from `MIN:MAX`, each ten times the one before")
 	f.StringVar(&o.in, "in", blockedIn[0], "for idle: what ranks block `IN`: "+strings.Join(blockedIn, " or "))
-	f.StringVar(&o.to, "to", "", "of change: this `CHANGE` alone, "+strings.Join(changesTo, " or "))
+	f.StringVar(&o.live, "live", "0B", "for latency: ranks keep `SIZE` of objects that point to one another")
+	f.StringVar(&o.alloc, "alloc", "0B", "for latency: ranks allocate `SIZE` for each message")
+	f.StringVar(&o.to, "to", "", "for change: only this `CHANGE`, "+strings.Join(changesTo, " or "))
 	o.set = settings.Flag(f)
 	f.BoolVar(&o.isRank, "rank", false, "be one of the ranks")
 	_ = f.MarkHidden("rank") // fails only for a flag that isn't there
@@ -176,6 +186,9 @@ func (o *options) check(args []string) error {
 		if o.min = max(o.min, elementBytes); o.min%elementBytes != 0 || o.max < o.min {
 			return exit.Usagef("-m %s: %s takes multiples of %d bytes", o.sizes, o.name, elementBytes)
 		}
+	}
+	if err := o.checkTail(); err != nil {
+		return err
 	}
 	if o.depthMin, o.depthMax, err = parseSizes(o.depths); err != nil || o.depthMin < 1 || o.depthMax > mostDeep {
 		return exit.Usagef("--depth %s: want MIN:MAX, from 1 to %d", o.depths, mostDeep)

@@ -64,6 +64,8 @@ var benchmarks = slices.Concat([]benchmark{
 		test: "latency test, receives from any source", note: "# [ ranks: %d ]", columns: columns(10, "# Size", "Latency (us)")},
 	{name: "match", takes: pair, whole: (*rank).matching,
 		test: "matching test: a message behind a queue", columns: fmt.Sprintf("%-28s%10s%18s", "# Queue", "Depth", "Per message (ns)")},
+	{name: "isend", takes: pair, sized: true, each: (*rank).isend,
+		test: "isend test: a receive whose sender computes", columns: columns(10, "# Size", "Receive(us)", "Compute(us)", "Pure Comm.(us)", "Overlap(%)")},
 	{name: "change", takes: pair, sized: true, whole: (*rank).changing,
 		test: "latency test, after a change of the machine", columns: fmt.Sprintf("%-12s%10s%18s", "# Change", "Size", "Latency (us)")},
 	{name: "barrier", each: (*rank).barrier, test: "barrier latency test", columns: averageColumn},

@@ -30,14 +30,25 @@ type Row struct {
 	P99    float64 `json:"p99"`
 	RawHop float64 `json:"raw_hop_ns"` // 0 where there is only one rank, or ranks share processors
 
-	// Of a nonblocking collective, whose time Avg is with computation: how long that was, how
+	// Of isend and of a nonblocking collective, whose time Avg is with computation: how long that was, how
 	// long the collective takes without, and how much of it went on meanwhile, in %.
 	Compute float64 `json:"compute_us,omitempty"`
 	Pure    float64 `json:"pure_us,omitempty"`
 	Overlap float64 `json:"overlap_percent,omitempty"`
 
+	Tail *Tail `json:"tail,omitempty"` // of latency with --live or --alloc
+
 	iterations int
 	max        float64
+}
+
+// Tail is what the slowest of single messages take, in us, and how often the garbage of rank 0
+// was collected meanwhile.
+type Tail struct {
+	P999        float64 `json:"p99_9"`
+	P9999       float64 `json:"p99_99"`
+	Longest     float64 `json:"longest"`
+	Collections int     `json:"collections"`
 }
 
 // format writes the head of a table and its rows.
@@ -74,6 +85,10 @@ func osuRow(w io.Writer, r Row) error {
 		}
 		if _, what, ok := strings.Cut(r.Bench, "/"); ok {
 			_, err = fmt.Fprintf(w, "%-20s%18.0f%18.0f\n", what, r.Avg, r.max)
+			break
+		}
+		if t := r.Tail; t != nil {
+			_, err = fmt.Fprintf(w, "%-10d%18.2f%18.2f%18.2f%18.2f%18.2f%14d\n", r.Size, r.Avg, r.P50, t.P999, t.P9999, t.Longest, t.Collections)
 			break
 		}
 		if r.Pure > 0 {

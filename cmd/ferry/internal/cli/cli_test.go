@@ -24,7 +24,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	ferrytest.Main(m, map[string]func(){"forever": forever, "crash": crash, "blamed": blamed, "hang": hang, "everyone": everyone, "chain": chain})
+	ferrytest.Main(m, map[string]func(){"forever": forever, "crash": crash, "blamed": blamed, "hang": hang, "everyone": everyone, "chain": chain, "computes": computes})
 }
 
 // forever says that it is there and waits to be killed; one that nobody kills

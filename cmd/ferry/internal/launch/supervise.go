@@ -252,7 +252,7 @@ func (s *supervisor) startOne(n int, part Part, places []int, stdout, stderr *de
 	r := &rank{n: n, running: true, cmd: exec.Command(part.Program, part.Args...)}
 	r.cmd.Dir, r.cmd.ExtraFiles = part.Dir, s.job.Files
 	// The last of equal names wins: a job inside a job gets its own identity.
-	r.cmd.Env = append(append(inherited(), part.Env...), s.srv.Environ(n)...)
+	r.cmd.Env = slices.Concat(processors(places), inherited(), part.Env, s.srv.Environ(n))
 	if s.job.OutputDir != "" {
 		file, err := s.outputFile(n)
 		if err != nil {

@@ -1,0 +1,58 @@
+package bench
+
+import (
+	"context"
+	"time"
+
+	"github.com/ferrympi/ferry/mpi"
+)
+
+// isend is about a message whose sender computes: how long its receiver waits, and how much of
+// the message goes on while the sender makes no call of the library.
+
+// computing is how long the sender computes after Isend.
+const computing = 20 * time.Millisecond
+
+// isend compares what a receive takes while the sender computes with what it takes otherwise.
+func (r *rank) isend(ctx context.Context, size int) (Row, error) {
+	pure, err := r.received(ctx, size, 0)
+	if err != nil {
+		return Row{}, err
+	}
+	row, err := r.received(ctx, size, computing)
+	row.Compute, row.Pure = float64(computing.Microseconds()), pure.Avg
+	row.Overlap = min(100, max(0, 100-(row.Avg-row.Pure)/row.Compute*100))
+	return row, err
+}
+
+// received returns what rank 1's receive takes. Rank 0 computes for some time between Isend and
+// Wait.
+func (r *rank) received(ctx context.Context, size int, compute time.Duration) (Row, error) {
+	c := r.comm
+	buf, err := r.buffer(size)
+	if err != nil {
+		return Row{}, err
+	}
+	l := r.o.loop(size, 100, 10, 50, 5)
+	s, err := l.time(func(int) error {
+		if c.Rank() == 1 {
+			_, err := c.Recv(ctx, buf, 0, 0)
+			return err
+		}
+		q, err := c.Isend(buf, 1, 0)
+		if err != nil {
+			return err
+		}
+		work(compute)
+		_, err = q.Wait(ctx)
+		return err
+	}, func() error { return mpi.Barrier(ctx, c) })
+	if err != nil {
+		return Row{}, err
+	}
+	row := s.times(Row{Unit: "us"}, 1e-3)
+	theirs := []float64{row.Avg, row.Min, row.P50, row.P99}
+	err = mpi.Bcast(ctx, c, theirs, 1)
+	row.Avg, row.Min, row.P50, row.P99 = theirs[0], theirs[1], theirs[2], theirs[3]
+	return row, err
+}

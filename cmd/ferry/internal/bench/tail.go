@@ -1,0 +1,107 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+
+	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// What a program keeps and allocates is work for the garbage collector, which needs a processor
+// for it: with --live or --alloc latency is about single messages, down to the slowest.
+
+// tail is what ranks keep and allocate.
+type tail struct {
+	live  int // bytes of objects with pointers
+	alloc int // bytes for each message
+
+	last []byte // of those, so that they are on the heap
+}
+
+// leaf is an object for the collector to follow.
+type leaf struct {
+	to [2]*leaf
+	_  [48]byte
+}
+
+// slot is what a leaf takes, with the pointer to it that keeps it.
+const slot = 72
+
+// checkTail reads --live and --alloc.
+func (o *options) checkTail() error {
+	if !o.given("live") && !o.given("alloc") {
+		return nil
+	}
+	if o.name != "latency" || o.given("connected") {
+		return exit.Usagef("--live, --alloc: %s has no garbage; latency between 2 ranks has", o.name)
+	}
+	live, err := framework.ParseSize(o.live)
+	if err != nil {
+		return exit.Usagef("--live %s: %w", o.live, err)
+	}
+	alloc, err := framework.ParseSize(o.alloc)
+	if err != nil {
+		return exit.Usagef("--alloc %s: %w", o.alloc, err)
+	}
+	if live < 0 || alloc < 0 {
+		return exit.Usagef("--live %s, --alloc %s: want sizes", o.live, o.alloc)
+	}
+	o.tail = &tail{live: int(live), alloc: int(alloc)}
+	o.each = (*rank).latencyTail
+	o.columns = columns(10, "# Size", "Latency (us)", "p50", "p99.9", "p99.99", "Longest") + fmt.Sprintf("%14s", "Collections")
+	if !o.given("m") {
+		o.min, o.max = 8, 8
+	}
+	return nil
+}
+
+// keep makes objects that point to one another in no order, as those of maps and trees do.
+func (t *tail) keep() []*leaf {
+	all := make([]*leaf, t.live/slot)
+	for i := range all {
+		all[i] = new(leaf)
+	}
+	random := rand.New(rand.NewPCG(3, 4))
+	for _, l := range all {
+		l.to[0], l.to[1] = all[random.IntN(len(all))], all[random.IntN(len(all))]
+	}
+	return all
+}
+
+// latencyTail is latency's loop in which each round trip is timed, and each message comes with
+// garbage.
+func (r *rank) latencyTail(ctx context.Context, size int) (Row, error) {
+	t := r.o.tail
+	all := t.keep()
+	defer func() { runtime.KeepAlive(all); runtime.KeepAlive(t.last) }()
+	l, ping, pong, err := r.pingPong(ctx, size, 1-r.comm.Rank(), 1-r.comm.Rank())
+	if err != nil {
+		return Row{}, err
+	}
+	l = r.o.loop(size, 1_000_000, 1000, 100_000, 100)
+	l.counts = 2
+	play := ping
+	if r.comm.Rank() == 1 {
+		play = pong
+	}
+	runtime.GC()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	s, err := l.time(func(int) error {
+		if t.alloc > 0 {
+			t.last = make([]byte, t.alloc)
+		}
+		return play(1)
+	}, nil)
+	if err != nil {
+		return Row{}, err
+	}
+	runtime.ReadMemStats(&after)
+	us := func(quantile float64) float64 { return float64(s.hist.ValueAtQuantile(quantile)) / picosPerNano * 1e-3 }
+	row := s.times(Row{Unit: "us"}, 1e-3)
+	row.Tail = &Tail{us(99.9), us(99.99), row.max, int(after.NumGC - before.NumGC)}
+	return row, nil
+}
