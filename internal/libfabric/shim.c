@@ -17,6 +17,7 @@ typedef struct slot {
 	uint32_t index;
 } slot;
 
+enum { TAGGED = 1, UNTAGGED = 2 };
 enum { CHUNK_BITS = 8, CHUNK = 1 << CHUNK_BITS, POLL_MOST = 64, SPILL = FERRY_SPILL_BYTES };
 
 struct ferry_ep {
@@ -31,7 +32,7 @@ struct ferry_ep {
 	uint32_t n_chunks;
 	int fd;
 	char *spill; // SPILL bytes that nobody reads
-	int fresh;   // an address was inserted, and nothing has been sent since
+	int fresh;   // an address was inserted: kinds of messages of which none has been taken since
 };
 
 static inline slot *slot_at(ferry_ep *ep, uint32_t i) { return &ep->chunks[i >> CHUNK_BITS][i & (CHUNK - 1)]; }
@@ -156,7 +157,7 @@ int ferry_insert(ferry_ep *ep, const void *address, uint64_t *out)
 	ferry_keep_signals(&kept);
 	int r = ep->av->ops->insert(ep->av, address, 1, &a, 0, NULL);
 	ferry_give_back_signals(&kept);
-	ep->fresh = 1;
+	ep->fresh = TAGGED | UNTAGGED;
 	*out = a;
 	return r == 1 ? 0 : r < 0 ? r : -FFI_EINVAL;
 }
@@ -178,12 +179,14 @@ int ferry_trywait(ferry_ep *ep)
 
 int ferry_tsend(ferry_ep *ep, uint32_t i, const char *buf, size_t n, uint64_t to, uint64_t tag, uint64_t data, int kind)
 {
-	if (__builtin_expect(ep->fresh, 0)) { // the first one connects
+	if (__builtin_expect(ep->fresh & TAGGED, 0)) { // the first one connects
 		ferry_signals kept;
 		ferry_keep_signals(&kept);
-		ep->fresh = 0;
+		ep->fresh &= ~TAGGED;
 		int r = ferry_tsend(ep, i, buf, n, to, tag, data, kind);
 		ferry_give_back_signals(&kept);
+		if (r)
+			ep->fresh |= TAGGED;
 		return r;
 	}
 	const ffi_ops_tagged *call = ep->ep->tagged;
@@ -226,12 +229,14 @@ int ferry_peek(ferry_ep *ep, uint32_t i, uint64_t from, uint64_t tag, uint64_t i
 
 int ferry_send(ferry_ep *ep, uint32_t i, const char *buf, size_t n, uint64_t to, int kind)
 {
-	if (__builtin_expect(ep->fresh, 0)) {
+	if (__builtin_expect(ep->fresh & UNTAGGED, 0)) {
 		ferry_signals kept;
 		ferry_keep_signals(&kept);
-		ep->fresh = 0;
+		ep->fresh &= ~UNTAGGED;
 		int r = ferry_send(ep, i, buf, n, to, kind);
 		ferry_give_back_signals(&kept);
+		if (r)
+			ep->fresh |= UNTAGGED;
 		return r;
 	}
 	if (kind & FERRY_INJECT)

@@ -101,8 +101,7 @@ func TestFailedQueueIsAnErrorOfEveryOperation(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.start("1")
-	r.m.Poll()
-	r.m.Poll()
+	r.until(recv, send, sync)
 	for i, o := range []*once{recv, send, sync} {
 		if o.ends != 1 || !errors.Is(o.Err, framework.ErrTransport) || !strings.Contains(o.Err.Error(), "completion queue") {
 			t.Errorf("operation %d ended %d times: %v", i, o.ends, o.Err)

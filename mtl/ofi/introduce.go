@@ -10,16 +10,28 @@ import (
 	"github.com/ferrympi/ferry/mtl"
 )
 
-// Some providers connect when they learn an address, or with the first message that goes
-// there, and the call takes as long as that takes: seconds, if the peer is busy or gone
-// (known.go, Aside). With the engine's lock held the process would stand still. So
-// a goroutine makes such a call. The endpoint is its own meanwhile: calls on one come one
+// Providers connect, or look for a way, when they learn an address (psm2, psm3), or with the
+// first message that goes there (sockets, verbs;ofi_rxm), and some return only when that is done:
+// after seconds, if the peer is busy or gone. With the engine's lock held the process would stand
+// still. So a goroutine makes these calls, whatever the provider (docs/decisions/first-contact.md).
+// The endpoint is its own meanwhile: calls on one come one
 // at a time. What others want of it is queued, and Poll does nothing but look whether the
-// call is over. What waits for the address itself waits further.
+// call is over. Closing an endpoint that has failed is such a call, too.
 
-// introduction is a call that learns the address of a peer.
-type introduction struct {
-	to   mtl.Endpoint
+// stage is how far libfabric knows a peer.
+type stage uint8
+
+const (
+	stranger stage = iota
+	inserted       // it has the address: receives may name it
+	greeted        // something was sent there: others may follow
+)
+
+// errand is a call that a goroutine makes.
+type errand struct {
+	to   mtl.Endpoint    // who is introduced
+	make stage           // and how far; stranger: the endpoint closes
+	slot *slot           // of the greeting, where the provider injects nothing
 	over chan introduced // has room for the end
 	wait *patience
 }
@@ -27,36 +39,74 @@ type introduction struct {
 type introduced struct {
 	address uint64
 	err     error
+	code    libfabric.Errno // of the greeting
 }
 
 // errHanging is what everything ends with if such a call does not come back.
 var errHanging = errors.New("the call that makes an address known does not return")
 
-// introduce begins the next call.
-func (m *module) introduce() {
-	for len(m.strangers) > 0 && m.peers[m.strangers[0]].gone != nil { // forgotten meanwhile
-		m.strangers = m.strangers[1:]
+// want asks for a peer to be known so far. The next call of introduce begins with it.
+func (m *module) want(to mtl.Endpoint, s stage) {
+	p := &m.peers[to]
+	if s <= p.wanted {
+		return
 	}
+	if p.wanted == p.stage {
+		m.strangers = append(m.strangers, to)
+	}
+	p.wanted = s
+}
+
+// introduce begins the next call, if none is under way.
+func (m *module) introduce() {
 	if m.away != nil || len(m.strangers) == 0 {
 		return
 	}
 	to := m.strangers[0]
 	m.strangers = m.strangers[1:]
-	i := &introduction{to, make(chan introduced, 1), newPatience(m.connect)}
-	m.away = i
-	ep, name, bell := m.ep, m.peers[to].name, func() {}
+	p := &m.peers[to]
+	if p.gone != nil { // forgotten meanwhile; receives may still name it
+		p.wanted = min(p.wanted, inserted)
+	}
+	if p.wanted == p.stage {
+		return
+	}
+	e := &errand{to: to, make: p.wanted}
+	number, flags := uint32(0), libfabric.Inject
+	if e.make == greeted && m.caps.Inject == 0 {
+		s, err := m.take(flush, nil, m.greeting)
+		if err != nil {
+			m.fail(err)
+			return
+		}
+		s.to, s.posted = to, true // so that it stays, whatever becomes of the peer
+		e.slot, number, flags = s, s.number, 0
+	}
+	ep, name, r, known := m.ep, p.name, introduced{address: p.address}, p.stage == inserted
+	m.run(e, func() introduced {
+		if !known {
+			r.address, r.err = ep.Insert(name)
+		}
+		if r.err == nil && e.make == greeted {
+			// Nobody reads it. Whether it arrives does not matter either.
+			r.code = ep.Send(number, m.greeting, r.address, flags)
+		}
+		return r
+	})
+}
+
+// run has a goroutine make a call, and then rings.
+func (m *module) run(e *errand, call func() introduced) {
+	e.over, e.wait = make(chan introduced, 1), newPatience(m.connect)
+	m.away = e
+	bell := func() {}
 	if m.env.Engine != nil {
 		bell = m.env.Bell().Ring
 	}
 	m.calls.Add(1)
 	go func() {
 		defer m.calls.Done()
-		var r introduced
-		if r.address, r.err = ep.Insert(name); r.err == nil {
-			// Nobody reads it. Whether it arrives does not matter either.
-			ep.Send(0, []byte{frameFlush}, r.address, libfabric.Inject)
-		}
-		i.over <- r
+		e.over <- call()
 		bell()
 	}()
 }
@@ -68,30 +118,50 @@ func (m *module) isAway() bool {
 	}
 	select {
 	case r := <-m.away.over:
-		m.met(m.away.to, r)
-		return m.away != nil
+		m.back(r)
+		return false
 	default:
 	}
-	if m.away.wait.over() {
+	if !m.half && m.away.wait.over() {
 		m.lose(errHanging)
 	}
 	return true
 }
 
-// met takes the outcome of a call, and begins the next.
-func (m *module) met(to mtl.Endpoint, r introduced) {
+// back takes the outcome of a call. The next one begins when the endpoint was polled.
+func (m *module) back(r introduced) {
+	e := m.away
 	m.away = nil
-	p := &m.peers[to]
-	p.address, p.unknown, p.name = r.address, false, nil
-	if r.err != nil && p.gone == nil {
-		m.Forget(to, &framework.TransportError{Component: component, Peer: m.env.Worlds.Proc(p.ID).String(), Op: "connect", Err: r.err})
+	switch {
+	case e.make == stranger:
+		m.giveUpAll() // nobody touches the buffers now
+	case m.broken == nil:
+		m.met(e, r)
+	}
+}
+
+// met takes what is known of a peer now.
+func (m *module) met(e *errand, r introduced) {
+	p := &m.peers[e.to]
+	p.address, p.stage = r.address, e.make
+	if r.err != nil {
 		p.unreachable = true
+		m.Forget(e.to, &framework.TransportError{Component: component, Peer: m.env.Worlds.Proc(p.ID).String(), Op: "connect", Err: r.err})
+	}
+	if e.slot != nil {
+		if r.err != nil || r.code != 0 {
+			m.release(e.slot)
+		} else {
+			m.posted++
+		}
 	}
 	for _, number := range m.cancels {
 		m.ep.Cancel(number)
 	}
 	m.cancels = m.cancels[:0]
-	m.introduce()
+	if p.wanted > p.stage {
+		m.strangers = append(m.strangers, e.to)
+	}
 }
 
 // awaitAway waits until the endpoint is nobody's, and reports whether that came about.
@@ -107,7 +177,7 @@ func (m *module) awaitAway() bool {
 	for {
 		select {
 		case r := <-m.away.over:
-			m.met(m.away.to, r)
+			m.back(r)
 			m.calls.Wait()
 			return true
 		case <-tick.C:
@@ -121,9 +191,14 @@ func (m *module) awaitAway() bool {
 // lose ends everything while the endpoint is still a call's: it stays open.
 func (m *module) lose(err error) {
 	m.half = true
-	m.broken = &framework.TransportError{Component: component, Op: "connect", Err: fmt.Errorf("%s: %w within %v (mtl.ofi.connect_timeout)", m.about.Provider, err, m.connect)}
+	if m.broken == nil {
+		m.broken = &framework.TransportError{Component: component, Op: "connect", Err: fmt.Errorf("%s: %w within %v (mtl.ofi.connect_timeout)", m.about.Provider, err, m.connect)}
+	}
 	m.giveUpAll()
 }
+
+// isClosing reports whether the endpoint of a module that has failed is being closed.
+func (m *module) isClosing() bool { return m.away != nil && m.away.make == stranger && !m.half }
 
 // mustWait reports whether an operation can't be given to the provider yet, and fills in
 // what was not known when it was asked for. code is set if it never can.
@@ -131,7 +206,11 @@ func (m *module) mustWait(s *slot) (wait bool, code libfabric.Errno) {
 	if m.away != nil {
 		return true, 0
 	}
-	if s.to == mtl.NoEndpoint || s.kind == claimed || !m.layout.data && !s.kind.isSend() {
+	need := inserted
+	switch {
+	case s.kind.isSend():
+		need = greeted
+	case s.to == mtl.NoEndpoint || s.kind == claimed || !m.layout.data:
 		return false, 0
 	}
 	p := &m.peers[s.to]
@@ -139,7 +218,12 @@ func (m *module) mustWait(s *slot) (wait bool, code libfabric.Errno) {
 	if p.unreachable {
 		return false, libfabric.Unreachable
 	}
-	return p.unknown, 0
+	if p.stage >= need {
+		return false, 0
+	}
+	m.want(s.to, need)
+	m.introduce()
+	return true, 0
 }
 
 // waits is mustWait for a look.

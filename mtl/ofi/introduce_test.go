@@ -1,6 +1,9 @@
 package ofi_test
 
 import (
+	"errors"
+	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -9,71 +12,113 @@ import (
 	"github.com/ferrympi/ferry/mtl/ofi"
 )
 
-// TestProviderThatConnectsSlowlyKeepsNobodyWaiting: psm3 connects within the call that makes
-// a peer known. Calls return meanwhile, and what was asked of the peer happens later, in
-// its order; one that is forgotten before is nobody's.
-func TestProviderThatConnectsSlowlyKeepsNobodyWaiting(t *testing.T) {
-	const slow = 700 * time.Millisecond
-	for _, layout := range []string{"data", "packed"} {
-		t.Run(layout, func(t *testing.T) {
-			lib := profiles(t, "psm3", "slow=700")
+// gate is a descriptor from which a provider wants a byte before it goes on.
+type gate struct{ r, w *os.File }
+
+func newGate(t testing.TB) *gate {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		w.Close()
+		r.Close()
+	})
+	return &gate{r, w}
+}
+
+// fault is that of a provider that waits here.
+func (g *gate) fault(name string) string { return fmt.Sprintf("%s=%d", name, g.r.Fd()) }
+
+// open lets n go by.
+func (g *gate) open(t testing.TB, n int) {
+	t.Helper()
+	if _, err := g.w.Write(make([]byte, n)); err != nil {
+		t.Error(err)
+	}
+}
+
+// guarded runs calls that must not wait at the gate. If they do it opens in the end, so that the
+// test goes on to say so.
+func (g *gate) guarded(t testing.TB, calls func()) {
+	t.Helper()
+	returned, watched := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(watched)
+		select {
+		case <-returned:
+		case <-time.After(20 * time.Second):
+			t.Error("a call waits for the provider, with the engine's lock held")
+			g.open(t, 100)
+		}
+	}()
+	defer func() {
+		close(returned)
+		<-watched
+	}()
+	calls()
+}
+
+func stranger(rank int32, blob []byte) framework.Peer {
+	return framework.Peer{Life: framework.Life{Nonce: 4711 + uint64(rank)}, Proc: proc("job", rank), Blob: blob}
+}
+
+// TestFirstContactKeepsNobodyWaiting: psm3 connects within the call that makes a peer known,
+// others with the first message that goes there. Calls return meanwhile, and what was asked of the peer
+// happens later, in its order; one that is forgotten before is nobody's.
+func TestFirstContactKeepsNobodyWaiting(t *testing.T) {
+	for _, c := range []struct{ provider, when, layout string }{
+		{"psm3", "insert", "data"}, {"psm3", "insert", "packed"}, {"psm3", "meet", "packed"},
+		{"cxi", "insert", "data"}, {"verbs;ofi_rxm", "meet", "data"}, {"efa", "meet", "packed"}, {"opx", "meet", "data"}, {"tcp;ofi_rxm", "insert", "packed"},
+	} {
+		t.Run(c.provider+","+c.when+","+c.layout, func(t *testing.T) {
+			g := newGate(t)
+			g.open(t, 2) // each of the two knows itself
+			lib := profiles(t, c.provider, g.fault(c.when))
 			all := members(t, 2, func(p any) {
-				using(lib, "psm3")(p)
-				ofi.SetLayout(p, layout)
+				using(lib, c.provider)(p)
+				ofi.SetLayout(p, c.layout)
 			})
 			a := all[0].m
-			began := time.Now()
-			to, err := a.Connect(framework.Peer{Life: framework.Life{Nonce: 4711}, Proc: framework.Proc{Namespace: "job", Rank: 5}, Blob: all[1].m.Blob()})
-			if err != nil {
-				t.Fatal(err)
-			}
 			e := mtl.Envelope{CID: 9, Source: 0, Tag: 1}
-			var ops []*once
-			for range 3 {
-				s, r, p := newOnce(), newOnce(), newOnce()
-				if _, err := a.Send(&s.Op, to, e, make([]byte, 8), mtl.Standard); err != nil {
-					t.Fatal(err)
-				}
-				if err := a.Recv(&r.Op, to, mtl.Envelope{CID: 9, Source: 5, Tag: 1}, make([]byte, 8)); err != nil {
-					t.Fatal(err)
-				}
-				if err := a.Probe(&p.Op, to, e, false); err != nil {
-					t.Fatal(err)
-				}
-				a.Poll()
-				a.Cancel(&r.Op)
-				ops = append(ops, s, r, p)
-			}
-			if d := time.Since(began); d > slow {
-				t.Errorf("calls took %v, and connecting %v", d, slow)
-			}
 			gone := newOnce()
-			other, err := a.Connect(framework.Peer{Life: framework.Life{Nonce: 4712}, Proc: framework.Proc{Namespace: "job", Rank: 6}, Blob: all[1].m.Blob()})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := a.Send(&gone.Op, other, e, make([]byte, 8), mtl.Standard); err != nil {
-				t.Fatal(err)
-			}
-			a.Forget(other, framework.ErrProcFailed)
-			ops = append(ops, gone)
-			for end := time.Now().Add(20 * time.Second); ; {
-				left := 0
-				for _, o := range ops {
-					if o.ends == 0 {
-						left++
+			var ops []*once
+			g.guarded(t, func() {
+				to, err := a.Connect(stranger(5, all[1].m.Blob()))
+				if err != nil {
+					t.Fatal(err)
+				}
+				for range 3 {
+					s, r, p := newOnce(), newOnce(), newOnce()
+					if _, err := a.Send(&s.Op, to, e, make([]byte, 8), mtl.Standard); err != nil {
+						t.Fatal(err)
 					}
+					if err := a.Recv(&r.Op, to, mtl.Envelope{CID: 9, Source: 5, Tag: 1}, make([]byte, 8)); err != nil {
+						t.Fatal(err)
+					}
+					if err := a.Probe(&p.Op, to, e, false); err != nil {
+						t.Fatal(err)
+					}
+					a.Poll()
+					a.Cancel(&r.Op)
+					ops = append(ops, s, r, p)
 				}
-				if left == 0 {
-					break
+				other, err := a.Connect(stranger(6, all[1].m.Blob()))
+				if err != nil {
+					t.Fatal(err)
 				}
-				if time.Now().After(end) {
-					t.Fatalf("%d of %d operations have not ended", left, len(ops))
+				if _, err := a.Send(&gone.Op, other, e, make([]byte, 8), mtl.Standard); err != nil {
+					t.Fatal(err)
 				}
-				a.Poll()
-				all[1].m.Poll()
+				a.Forget(other, framework.ErrProcFailed)
+			})
+			if ops[0].ends > 0 {
+				t.Error("the first message went before the provider knew its peer")
 			}
-			for i, o := range ops[:len(ops)-1] {
+			g.open(t, 10)
+			settle(t, all, append(ops, gone)...)
+			for i, o := range ops {
 				if o.Err != nil {
 					t.Errorf("operation %d: %v", i, o.Err)
 				}
@@ -82,5 +127,39 @@ func TestProviderThatConnectsSlowlyKeepsNobodyWaiting(t *testing.T) {
 				t.Error("a send to the forgotten has succeeded")
 			}
 		})
+	}
+}
+
+// TestFailedEndpointThatClosesSlowlyKeepsNobodyWaiting: its operations end when it has closed,
+// and no sooner, since it may touch their buffers until then.
+func TestFailedEndpointThatClosesSlowlyKeepsNobodyWaiting(t *testing.T) {
+	g := newGate(t)
+	lib := profiles(t, "cxi", "late=3", g.fault("part"))
+	all := members(t, 2, using(lib, "cxi"))
+	t.Cleanup(func() { g.open(t, 10) }) // before they close
+	a, b := all[0], all[1]
+	r, err := a.receive(b, 1, make([]byte, 8))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.guarded(t, func() {
+		for end := time.Now().Add(30 * time.Second); err == nil; {
+			if _, err = a.send(b, 2, make([]byte, 8), mtl.Standard); time.Now().After(end) {
+				t.Fatal("the provider does not fail")
+			}
+			a.m.Poll()
+			b.m.Poll()
+		}
+		for range 100 {
+			a.m.Poll()
+		}
+	})
+	if r.ends != 0 {
+		t.Error("a receive has ended while the provider may write into its buffer")
+	}
+	g.open(t, 1)
+	settle(t, all, r)
+	if !errors.Is(r.Err, framework.ErrTransport) {
+		t.Errorf("the receive: %v", r.Err)
 	}
 }

@@ -57,6 +57,7 @@ func TestKitOverProfilesThatLackMuch(t *testing.T) {
 		{"cxi", "queues=16", "Room|Many|Cancel|Control|Unexpected|Bit"},
 		{"tcp;ofi_rxm", "placed", "Truncated"},
 		{"opx", "again=5", "Order|EverySize|Idle|Close"},
+		{"efa", "slow=5", "Order|Probe|Claim|Cancel|Forget|Control"},
 	} {
 		t.Run(c.provider+","+c.fault, func(t *testing.T) {
 			all := mtltest.Cases(profile(t, c.provider, "auto", "auto", c.fault))

@@ -82,7 +82,6 @@ const (
 	KeepTo Remedy = "keeps to the length of the queue by itself"
 	Finish Remedy = "waits for half-received messages when it closes, for up to a second, and then leaves the endpoint open"
 	Uncut  Remedy = "sets FI_OFI_RXM_SAR_LIMIT=0 before it loads libfabric"
-	Aside  Remedy = "has a goroutine make it known, while the process goes on"
 	Expect Remedy = "has `ferry matrix` expect the failures"
 )
 
@@ -104,7 +103,6 @@ const (
 	orphansBetween = "a process that receives a message above 16 KiB whose sender has died crashes, or gets another process's memory, until the launcher has told of the death"
 	orphansFail    = "mtltest/MessagesOfTheDeadAreReceivedWholeOrNotAtAll"
 	halfHere       = "a process that closes while a message above 16 KiB is half received crashes"
-	slowly         = "it connects when a peer is made known to it, or with the first message, and waits up to 5 s for one that does not answer"
 	buffers        = "a message up to 16 KiB has come whole when a probe finds it, unless FI_OFI_RXM_BUFFER_SIZE is set"
 	segments       = "messages of 16 to 128 KiB are cut into segments, and mixed up with the next one when a matched probe has claimed one"
 )
@@ -119,9 +117,7 @@ var known = []Provider{
 	{Name: "cxi", Devices: "cxi/", Listed: Always, Untried: true},
 	{Name: "efa", Devices: "infiniband/", Listed: Always, Untried: true},
 	{Name: "opx", Devices: "infiniband/hfi1*", Listed: Always, Untried: true},
-	{Name: "psm2", Devices: "infiniband/hfi1*", Facts: []Fact{
-		{What: slowly, Remedy: Aside, Found: "2026-11", Shown: "its source"},
-	}},
+	{Name: "psm2", Devices: "infiniband/hfi1*"},
 	{Name: "verbs;ofi_rxm", Devices: "infiniband/", Apart: true, Listed: Always, Untried: true, Facts: []Fact{
 		{What: segments + ", by the code that net;ofi_rxm shares", Remedy: Uncut, Found: "2026-11", Shown: claim + " with net;ofi_rxm"},
 		{Last: v1_22, What: orphans + ", by that code", Remedy: Prefer, Found: "2026-11", Shown: orphan + " with net;ofi_rxm"},
@@ -129,9 +125,7 @@ var known = []Provider{
 		{First: v2_0, Last: v2_3, What: orphansBetween, Remedy: Expect, Fails: orphansFail, Found: "2026-11", Shown: orphan + " with tcp;ofi_rxm"},
 		{What: buffers, Remedy: Keep, Eager: rxmBuffer, Unless: "FI_OFI_RXM_BUFFER_SIZE", Found: "2026-11", Shown: "internal/soak/TestKillLeavesMessages"},
 	}},
-	{Name: "psm3", Devices: "infiniband/", Sockets: true, Listed: Always, Untried: true, Facts: []Fact{
-		{What: slowly, Remedy: Aside, Found: "2026-11", Shown: "its source"},
-	}},
+	{Name: "psm3", Devices: "infiniband/", Sockets: true, Listed: Always, Untried: true},
 	{Name: "ucx", Devices: "infiniband/*"}, {Name: "mlx", Devices: "infiniband/*"},
 	{Name: "usnic", Devices: "infiniband/usnic*"},
 	{Name: "tcp;ofi_rxm", Listed: IfCore, Facts: []Fact{

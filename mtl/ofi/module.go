@@ -43,10 +43,10 @@ type module struct {
 	urgent    fifo           // receives of control and of claimed messages that found none
 	over      []ended        // what the next Poll tells of first
 	telling   []ended        // room for over, used only by Poll
-	aside     bool           // the provider may wait when it learns an address, see introduce.go
-	away      *introduction  // that is under way: the endpoint is its own
-	calls     sync.WaitGroup // of introductions
-	strangers []mtl.Endpoint // peers whose introductions are to come
+	away      *errand        // that is under way: the endpoint is its own, see introduce.go
+	calls     sync.WaitGroup // of errands
+	strangers []mtl.Endpoint // peers that are to be introduced
+	greeting  []byte         // what is sent to them first
 	cancels   []uint32       // slots that are to be canceled when the endpoint is back
 	posted    int            // operations that libfabric has
 	receives  int            // receives among them
@@ -74,9 +74,10 @@ const pollMost = 64
 type peer struct {
 	framework.Life
 	address     uint64 // the number that libfabric gave it
-	name        []byte // the network's address, until libfabric knows it
-	unknown     bool   // libfabric does not know it yet
-	unreachable bool   // and never will
+	name        []byte // the network's address
+	stage       stage  // how far libfabric knows it
+	wanted      stage  // and is to know it
+	unreachable bool   // it never will
 	gone        error  // why it was forgotten
 	dirty       bool   // it is in module.dirty
 	isQueued    bool   // it is in module.blocked
@@ -112,18 +113,18 @@ func newModule(env mtl.Env, lib *libfabric.Library, ep *libfabric.Endpoint, c *c
 			MaxMessage: int64(min(info.MaxMessage, math.MaxInt64)), Inject: info.Inject, ControlLimit: controlLimit,
 			Eager: int64(info.Inject), // what is injected has no buffer that it could be fetched from
 		},
-		about:   mtl.Description{Library: library(lib), Provider: info.Provider, Device: info.Domain, Mode: l.String()},
-		format:  info.AddressFormat,
-		offer:   offer(info, l),
-		room:    roomOf(info, lib.Version()),
-		txSize:  info.TxSize,
-		connect: p.Connect,
-		scratch: make([]byte, 0, controlFrame),
+		about:    mtl.Description{Library: library(lib), Provider: info.Provider, Device: info.Domain, Mode: l.String()},
+		format:   info.AddressFormat,
+		offer:    offer(info, l),
+		room:     roomOf(info, lib.Version()),
+		txSize:   info.TxSize,
+		connect:  p.Connect,
+		scratch:  make([]byte, 0, controlFrame),
+		greeting: []byte{frameFlush},
 	}
 	if _, ok := needs(info.Provider, Spill, lib.Version()); ok && info.RxParts >= 2 {
 		m.spill = libfabric.Spill
 	}
-	_, m.aside = needs(info.Provider, Aside, lib.Version())
 	if f, ok := fact(info.Provider, Keep, lib.Version()); ok {
 		m.caps.Eager = min(f.Eager, m.caps.MaxMessage)
 	}
@@ -197,17 +198,8 @@ func (m *module) Connect(p framework.Peer) (mtl.Endpoint, error) {
 		return 0, err
 	}
 	to := mtl.Endpoint(len(m.peers))
-	if m.aside {
-		m.peers = append(m.peers, peer{Life: p.Life, name: bytes.Clone(name), unknown: true})
-		m.strangers = append(m.strangers, to)
-		m.introduce()
-	} else {
-		address, err := m.ep.Insert(name)
-		if err != nil {
-			return 0, &framework.TransportError{Component: component, Peer: p.Proc.String(), Op: "connect", Err: err}
-		}
-		m.peers = append(m.peers, peer{Life: p.Life, address: address})
-	}
+	m.peers = append(m.peers, peer{Life: p.Life, name: bytes.Clone(name)})
+	m.want(to, inserted)
 	m.known[p.Life], m.nonces[p.Nonce] = to, to
 	return to, nil
 }
@@ -257,12 +249,18 @@ func (m *module) transportError(op string, to mtl.Endpoint, err error) error {
 }
 
 // fail ends everything: the completion queue has failed, and nothing that is in
-// progress will be heard of again.
+// progress will be heard of again. It ends when the endpoint has closed: until then the provider may
+// touch the buffers.
 func (m *module) fail(err error) {
+	if m.broken != nil {
+		return
+	}
 	m.broken = &framework.TransportError{Component: component, Op: "poll", Err: fmt.Errorf("%s: %w", m.about.Provider, err)}
 	m.env.Logger.Error("mtl ofi: the module has failed", "provider", m.about.Provider, "err", err)
-	m.ep.Close() // now nobody touches the buffers
-	m.giveUpAll()
+	m.run(&errand{make: stranger}, func() introduced {
+		m.ep.Close()
+		return introduced{}
+	})
 }
 
 // giveUpAll ends every operation with what the module has failed of.
@@ -371,14 +369,14 @@ func (a awaited) Close() error {
 }
 
 func (a awaited) Arm() bool {
-	return a.broken != nil || len(a.over) == 0 && (a.away != nil || a.ep.TryWait())
+	return a.broken != nil || len(a.over)+len(a.strangers) == 0 && (a.away != nil || a.ep.TryWait())
 }
 
 // Interval implements progress.Polled: no descriptor tells when there is room
 // for what waits, nor, with most providers, that somebody wants to connect.
 func (a awaited) Interval() time.Duration {
 	switch {
-	case a.broken != nil:
+	case a.broken != nil && !a.isClosing():
 		return 0
 	case a.away != nil || len(a.blocked) > 0 || len(a.lines) > 0 || a.urgent.head != nil:
 		return pollInterval
@@ -390,7 +388,7 @@ func (a awaited) Interval() time.Duration {
 type polled struct{ *module }
 
 func (p polled) Interval() time.Duration {
-	if p.broken != nil {
+	if p.broken != nil && !p.isClosing() {
 		return 0
 	}
 	return pollInterval

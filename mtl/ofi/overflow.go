@@ -141,7 +141,7 @@ func (m *module) refused(s *slot, code libfabric.Errno) {
 // seek looks for the message of one receive in a line.
 func (m *module) seek(l *line) {
 	s := l.turn()
-	if m.aside && m.waits(s) {
+	if m.waits(s) {
 		l.vain(s)
 		return
 	}
@@ -205,7 +205,11 @@ func (m *module) seen(l *line, s *slot, ev *libfabric.Event) {
 	if m.layout.data && from == mtl.NoEndpoint {
 		r, _ := m.result(ev)
 		var ok bool
-		if from, ok = m.env.Upcall.Endpoint(l.cid, int(r.Source)); !ok || m.aside && m.peers[from].unknown {
+		if from, ok = m.env.Upcall.Endpoint(l.cid, int(r.Source)); !ok {
+			l.vain(s)
+			return
+		}
+		if m.peers[from].stage < inserted {
 			l.vain(s)
 			return
 		}

@@ -13,27 +13,34 @@ import (
 // Poll implements progress.Source: one call of libfabric.
 func (m *module) Poll() int {
 	n := 0
-	if m.broken == nil && !m.isAway() {
-		var code libfabric.Errno
-		n, code = m.ep.Poll(m.events[:])
-		for i := range n {
-			m.complete(&m.events[i])
-			if m.broken != nil {
-				break
-			}
-		}
-		if code != 0 {
-			m.fail(errors.New("completion queue: " + m.text(code)))
-		}
-		if len(m.blocked) > 0 {
-			m.retry()
-		}
-		if len(m.lines) > 0 || m.urgent.head != nil {
-			m.overflow()
-		}
+	if !m.isAway() && m.broken == nil {
+		n = m.poll()
 	}
 	if len(m.over) > 0 {
 		n += m.tell()
+	}
+	return n
+}
+
+func (m *module) poll() int {
+	n, code := m.ep.Poll(m.events[:])
+	for i := range n {
+		if m.complete(&m.events[i]); m.broken != nil {
+			return n
+		}
+	}
+	if code != 0 {
+		m.fail(errors.New("completion queue: " + m.text(code)))
+		return n
+	}
+	if len(m.blocked) > 0 {
+		m.retry()
+	}
+	if len(m.lines) > 0 || m.urgent.head != nil {
+		m.overflow()
+	}
+	if len(m.strangers) > 0 {
+		m.introduce()
 	}
 	return n
 }

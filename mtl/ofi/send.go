@@ -35,7 +35,7 @@ func (m *module) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, m
 	k := send
 	if mode == mtl.Synchronous {
 		k = synchronous
-	} else if len(buf) <= m.caps.Inject && p.queue.head == nil && m.away == nil && !p.unknown {
+	} else if len(buf) <= m.caps.Inject && p.queue.head == nil && m.away == nil && p.stage == greeted {
 		switch code := m.ep.TSend(0, buf, p.address, tag, data, flags|libfabric.Inject); code {
 		case 0:
 			m.injected(to)
@@ -71,7 +71,7 @@ func (m *module) SendControl(op *mtl.Op, to mtl.Endpoint, data []byte) (done boo
 // peer waits for before it receives those that fill the provider's queue.
 func (m *module) untagged(k kind, op *mtl.Op, to mtl.Endpoint, frame []byte) (done bool, err error) {
 	p := &m.peers[to]
-	if k != flush && len(frame) <= m.caps.Inject && m.away == nil && !p.unknown {
+	if k != flush && len(frame) <= m.caps.Inject && m.away == nil && p.stage == greeted {
 		switch code := m.ep.Send(0, frame, p.address, libfabric.Inject); code {
 		case 0:
 			m.injected(to)
@@ -141,10 +141,14 @@ func (m *module) dispatch(s *slot) error {
 	return nil
 }
 
-// started has a synchronous send that libfabric has wait for its answer. Its sends are
-// answered in their order.
+// started has a synchronous send that libfabric has wait for its answer, and ends what
+// was injected, which no event tells of. Sends are answered in their order.
 func (m *module) started(s *slot) {
-	if s.kind == synchronous {
+	switch {
+	case !s.posted:
+		m.injected(s.to)
+		m.giveUp(s, mtl.Result{})
+	case s.kind == synchronous:
 		m.peers[s.to].matching.push(s)
 	}
 }

@@ -143,22 +143,27 @@ func (m *module) take(k kind, op *mtl.Op, buf []byte) (*slot, error) {
 	return s, nil
 }
 
-// start gives an operation to libfabric.
+// start gives an operation to libfabric. What was injected is not posted.
 func (m *module) start(s *slot) (code libfabric.Errno) {
 	if m.posted >= m.room.all || s.kind == receive && m.receives >= m.room.receives {
 		return libfabric.Again
 	}
-	if m.aside {
-		if wait, code := m.mustWait(s); wait {
-			return libfabric.Again
-		} else if code != 0 {
-			return code
-		}
+	if wait, code := m.mustWait(s); wait {
+		return libfabric.Again
+	} else if code != 0 {
+		return code
 	}
 	switch s.kind {
 	case send, synchronous:
 		code = m.ep.TSend(s.number, s.buf, s.address, s.tag, s.more, s.flags)
-	case control, answer, flush:
+	case control, answer:
+		// The provider may have no room for a send until the peer has received some, and the
+		// peer wait for this frame before it does.
+		if len(s.buf) <= m.caps.Inject && m.ep.Send(0, s.buf, s.address, libfabric.Inject) == 0 {
+			return 0
+		}
+		fallthrough
+	case flush:
 		code = m.ep.Send(s.number, s.buf, s.address, 0)
 	case receive, claimed:
 		code = m.ep.TRecv(s.number, s.buf, s.address, s.tag, s.more, s.flags)

@@ -11,8 +11,7 @@ static int insert(ffid_av *f, const void *address, size_t count, uint64_t *out, 
 	(void)flags, (void)context;
 	tp_av *av = OF(tp_av, fid, f);
 	const config *c = &av->domain->c;
-	if (c->slow)
-		usleep(c->slow * 1000);
+	tp_linger(c->slow, c->insert);
 	tp_catch(c, AT_INSERT);
 	for (size_t i = 0; i < count; i++) {
 		unsigned char(*addresses)[ADDRESS] = realloc(av->addresses, (av->n + 1) * ADDRESS);

@@ -20,8 +20,10 @@ static uint64_t known(const tp_ep *ep, uint64_t tag)
 static tp_peer *peer(tp_ep *ep, uint64_t to)
 {
 	tp_av *av = ep->av;
-	if (!av->peers[to])
+	if (!av->peers[to]) {
+		tp_linger(ep->domain->c.slow, ep->domain->c.meet);
 		av->peers[to] = tp_peer_of(ep, av->addresses[to]);
+	}
 	return av->peers[to];
 }
 
@@ -194,6 +196,7 @@ static int control(ffid *f, int command, void *arg)
 static int close_ep(ffid *f)
 {
 	tp_ep *ep = OF(tp_ep, fid.fid, f);
+	tp_linger(0, ep->domain->c.part);
 	if (ep->listener >= 0) {
 		close(ep->listener);
 		if (ep->path[0])

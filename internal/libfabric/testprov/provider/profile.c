@@ -36,6 +36,16 @@ long tp_now(void)
 	return t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
+// tp_linger has the caller wait: so long, and for a byte from gate, unless that is 0.
+void tp_linger(long milliseconds, long gate)
+{
+	char byte;
+	if (milliseconds)
+		usleep(milliseconds * 1000);
+	while (gate && read(gate, &byte, 1) < 0 && errno == EINTR)
+		;
+}
+
 // item finds NAME or NAME=NUMBER in a list. value may be NULL.
 static int item(const char *list, const char *name, long *value)
 {
@@ -74,7 +84,11 @@ static void faults(config *c)
 	c->hang = tp_fault("hang", NULL);	       // who asks what it offers waits for two seconds
 	c->stale = tp_fault("stale", NULL);	       // registrations outlive their memory, unless the environment forbids them
 	c->again = number("again", 1000);	       // for so many milliseconds a peer takes nothing
-	c->slow = number("slow", 1000);		       // insert takes so many
+	c->slow = number("slow", 1000);		       // insert takes so many, and so does the first message to a peer
+	// A byte from this descriptor is waited for,
+	c->insert = number("insert", 0); // when an address is taken in
+	c->meet = number("meet", 0);	 // with the first message to a peer
+	c->part = number("part", 0);	 // when an endpoint closes
 	if (tp_fault("nodata", NULL)) // no completion data
 		c->data = 0;
 	if (tp_fault("tags", NULL)) // bits of a tag

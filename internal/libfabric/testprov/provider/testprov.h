@@ -42,6 +42,7 @@ typedef struct config {
 	unsigned host;	       // the last part of its address
 	int no_directed, directed_first, dead_silent, claim_hangs, quiet_cut, stale, hang;
 	long again, slow;      // milliseconds
+	long insert, meet, part; // descriptors
 	long late, flip, lose; // after so many messages to others
 	int caught_at;	       // when, instead
 } config;
@@ -246,5 +247,6 @@ void tp_sweep(tp_ep *ep, int all);
 char *tp_registered(const char *body, size_t n, size_t *prefix);
 
 long tp_now(void); // milliseconds
+void tp_linger(long milliseconds, long gate);
 
 #endif
