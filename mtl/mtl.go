@@ -222,6 +222,22 @@ type Finisher interface {
 	Finish()
 }
 
+// A Registrar is a module whose network reads and writes memory by itself, and has less to
+// do where it knows that memory (ask through framework.As). Buffers in it are
+// given to operations like any other: the module sees where they lie.
+type Registrar interface {
+	// Register has the network know memory, at least a byte, that stays until Deregister or Close. op
+	// is over when that is so. An Err that wraps framework.ErrUnsupported: the network does not know it, and
+	// operations there go on as elsewhere.
+	Register(op *Op, memory []byte) error
+
+	// Deregister takes exactly what Register was given, and is known; anything else is an error, and
+	// nothing happens. ErrPending likewise, while an operation uses it. op is over when the
+	// network knows it no more, or, with Found, when it is certain that it may go on reading it until
+	// Close, for a send to a process that was forgotten: then the memory has to stay.
+	Deregister(op *Op, memory []byte) error
+}
+
 // Owner is the protocol's side of an Op.
 type Owner interface {
 	// Done says that op is over. It may start operations, with op too. It does not
@@ -235,7 +251,7 @@ type Result struct {
 	// have no meaning for a send, or when Canceled or Err are set, except that
 	// framework.ErrTruncate leaves them as they are.
 	Source, Tag int32
-	// Found is a probe's answer.
+	// Found is a probe's answer, and Deregister's.
 	Found bool
 	// Canceled: the operation was withdrawn because Cancel asked for it, and
 	// transferred nothing. What a network gives up by itself has an Err.

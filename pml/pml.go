@@ -252,7 +252,7 @@ type MemoryKind uint8
 
 const (
 	Heap       MemoryKind = iota // Go memory, or anything that is copied like it
-	Registered                   // from AllocMem: peers on the node can read it
+	Registered                   // from AllocMem: peers on the node can read it, or the network knows it
 )
 
 // A Layout picks a message out of a buffer. Implementations are immutable.

@@ -36,6 +36,7 @@ enum {
 #define FFI_MSG FFI_BIT(1)
 #define FFI_TAGGED FFI_BIT(3)
 #define FFI_RECV FFI_BIT(10)
+#define FFI_SEND FFI_BIT(11)
 #define FFI_TRANSMIT FFI_BIT(11)
 #define FFI_PEEK FFI_BIT(19)
 #define FFI_COMPLETION FFI_BIT(24)
@@ -67,6 +68,7 @@ enum {
 
 // How memory is registered.
 enum {
+	FFI_MR_LOCAL = 1 << 2, // whatever a call is given must be registered
 	FFI_MR_VIRT_ADDR = 1 << 4,
 	FFI_MR_ALLOCATED = 1 << 5,
 	FFI_MR_PROV_KEY = 1 << 6,
@@ -211,9 +213,21 @@ typedef struct ffi_ops_domain {
 	int (*endpoint)(ffid_domain *d, ffi_info *info, ffid_ep **out, void *context);
 } ffi_ops_domain;
 
+// Registered memory: calls that are given a part of it are given mem_desc, too.
+typedef struct ffid_mr {
+	ffid fid;
+	void *mem_desc;
+} ffid_mr;
+
+typedef struct ffi_ops_mr {
+	size_t size;
+	int (*reg)(ffid *domain, const void *buf, size_t len, uint64_t access, uint64_t offset, uint64_t key, uint64_t flags, ffid_mr **out, void *context);
+} ffi_ops_mr;
+
 struct ffid_domain {
 	ffid fid;
 	ffi_ops_domain *ops;
+	ffi_ops_mr *mr;
 };
 
 // Address vector.

@@ -30,7 +30,8 @@ type Errno int32
 
 // The error numbers that mean something to callers.
 const (
-	Again       Errno = 11  // no room: try again after Poll
+	Again       Errno = 11 // no room: try again after Poll
+	NoMemory    Errno = 12
 	NoMessage   Errno = 42  // a peek found nothing
 	NoData      Errno = 61  // nothing of what was asked for exists
 	Unreachable Errno = 113 // no way leads there
@@ -72,6 +73,7 @@ type Info struct {
 	Address       []byte // its own, as far as it is known before an endpoint is open
 	LocalOnly     bool   // says itself that it does not leave the node
 	Directed      bool   // receives from one peer are matched by address
+	Registers     bool   // it takes buffers that are registered, and no others
 	PCI           string // of the interface, "0000:3b:00.0"; empty if not known
 
 	raw handle

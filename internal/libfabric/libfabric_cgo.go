@@ -42,7 +42,7 @@ var (
 
 // The numbers of libfabric.go are those of abi.h: an index other than 0 does not compile.
 var _ = [...]struct{}{
-	[1]struct{}{}[Again-C.FFI_EAGAIN], [1]struct{}{}[NoMessage-C.FFI_ENOMSG], [1]struct{}{}[NoData-C.FFI_ENODATA],
+	[1]struct{}{}[Again-C.FFI_EAGAIN], [1]struct{}{}[NoMemory-C.FFI_ENOMEM], [1]struct{}{}[NoMessage-C.FFI_ENOMSG], [1]struct{}{}[NoData-C.FFI_ENODATA],
 	[1]struct{}{}[Canceled-C.FFI_ECANCELED], [1]struct{}{}[Truncated-C.FFI_ETRUNC],
 	[1]struct{}{}[SocketAddress-C.FFI_SOCKADDR], [1]struct{}{}[IPv4Address-C.FFI_SOCKADDR_IN],
 	[1]struct{}{}[IPv6Address-C.FFI_SOCKADDR_IN6], [1]struct{}{}[IBAddress-C.FFI_SOCKADDR_IB],
@@ -157,7 +157,7 @@ func (l *Library) Infos(provider string) (*Infos, error) {
 			CQData: count(c.cq_data_bytes), TxSize: count(c.tx_size), RxSize: count(c.rx_size), RxParts: count(c.rx_parts),
 			AddressFormat: uint32(c.address_format),
 			Address:       C.GoBytes(c.address, C.int(c.address_bytes)),
-			LocalOnly:     c.local_only != 0, Directed: c.directed != 0,
+			LocalOnly:     c.local_only != 0, Directed: c.directed != 0, Registers: c.registers != 0,
 			raw: unsafe.Pointer(c.raw),
 		}
 		if c.has_pci != 0 {
@@ -244,6 +244,36 @@ func (e *Endpoint) Insert(address []byte) (uint64, error) {
 
 // Remove forgets a peer.
 func (e *Endpoint) Remove(address uint64) { C.ferry_remove(e.c, C.uint64_t(address)) }
+
+// Region is registered memory. It ends with its endpoint.
+type Region struct{ c *C.ferry_region }
+
+// Register has the network know buf, which stays where it is. It may take milliseconds for each
+// 100 MB, and waits for no peer.
+func (e *Endpoint) Register(buf []byte) (*Region, error) {
+	r := new(Region)
+	if code := C.ferry_register(e.c, first(buf), C.size_t(len(buf)), &r.c); code != 0 {
+		return nil, e.lib.fail("fi_mr_reg", code)
+	}
+	return r, nil
+}
+
+// Deregister ends a registration. After an error it is as before.
+func (e *Endpoint) Deregister(r *Region) error {
+	if code := C.ferry_deregister(e.c, r.c); code != 0 {
+		return e.lib.fail("fi_close", code)
+	}
+	return nil
+}
+
+// Use says in which region the buffers of a slot's operations lie from now on; nil: in none.
+func (e *Endpoint) Use(slot uint32, r *Region) {
+	var c *C.ferry_region
+	if r != nil {
+		c = r.c
+	}
+	C.ferry_use(e.c, C.uint32_t(slot), c)
+}
 
 // FD is the descriptor of an endpoint that was opened with waitFD.
 func (e *Endpoint) FD() int { return int(C.ferry_fd(e.c)) }

@@ -31,6 +31,9 @@ type Infos struct{ List []Info }
 
 func (*Infos) Free() {}
 
+// Region is registered memory.
+type Region struct{}
+
 // Endpoint sends and receives.
 type Endpoint struct{}
 
@@ -38,6 +41,9 @@ func (*Endpoint) Close()                                                   {}
 func (*Endpoint) Name() ([]byte, error)                                    { return nil, Built() }
 func (*Endpoint) Grow() (int, error)                                       { return 0, Built() }
 func (*Endpoint) Insert([]byte) (uint64, error)                            { return 0, Built() }
+func (*Endpoint) Register([]byte) (*Region, error)                         { return nil, Built() }
+func (*Endpoint) Deregister(*Region) error                                 { return Built() }
+func (*Endpoint) Use(uint32, *Region)                                      {}
 func (*Endpoint) Remove(uint64)                                            {}
 func (*Endpoint) FD() int                                                  { return -1 }
 func (*Endpoint) TryWait() bool                                            { return true }

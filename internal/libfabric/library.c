@@ -65,7 +65,7 @@ static int getinfo(ferry_lib *lib, uint64_t flags, const ffi_info *hints, void *
 
 // infos is ferry_infos, for those that have the capabilities of more and so many bytes of
 // completion data.
-static int infos(ferry_lib *lib, const char *provider, uint64_t more, size_t data, void **list)
+static int infos(ferry_lib *lib, const char *provider, uint64_t more, size_t data, int mr, void **list)
 {
 	ffi_info *hints = lib->f.fi_dupinfo(NULL);
 	if (!hints)
@@ -78,8 +78,8 @@ static int infos(ferry_lib *lib, const char *provider, uint64_t more, size_t dat
 	hints->domain_attr->data_progress = FFI_PROGRESS_MANUAL;
 	hints->domain_attr->resource_mgmt = FFI_RM_ENABLED;
 	hints->domain_attr->cq_data_size = data;
-	// Nothing is registered, so that these cost nothing; some providers insist.
-	hints->domain_attr->mr_mode = FFI_MR_VIRT_ADDR | FFI_MR_ALLOCATED | FFI_MR_PROV_KEY | FFI_MR_ENDPOINT;
+	// No peer reads what is registered, so that these cost nothing; some providers insist.
+	hints->domain_attr->mr_mode = FFI_MR_VIRT_ADDR | FFI_MR_ALLOCATED | FFI_MR_PROV_KEY | FFI_MR_ENDPOINT | mr;
 	hints->tx_attr->msg_order = FFI_ORDER_SAS;
 	hints->rx_attr->msg_order = FFI_ORDER_SAS;
 	if (provider && !(hints->fabric_attr->prov_name = strdup(provider))) {
@@ -91,28 +91,53 @@ static int infos(ferry_lib *lib, const char *provider, uint64_t more, size_t dat
 	return r;
 }
 
+// offers reports whether a provider on a domain is in a list.
+static int offers(const ffi_info *list, const ffi_info *what)
+{
+	for (; list; list = list->next)
+		if (!strcmp(list->fabric_attr->prov_name, what->fabric_attr->prov_name) && !strcmp(list->domain_attr->name, what->domain_attr->name))
+			return 1;
+	return 0;
+}
+
+// add puts a list behind another. Of those that take registered buffers only, it drops what
+// is there without that.
+static void add(ferry_lib *lib, ffi_info **all, ffi_info *more, int mr)
+{
+	ffi_info **end = all, *before = *all;
+	while (*end)
+		end = &(*end)->next;
+	for (ffi_info *next; more; more = next) {
+		next = more->next;
+		more->next = NULL;
+		if (mr && (!(more->domain_attr->mr_mode & FFI_MR_LOCAL) || offers(before, more))) {
+			lib->f.fi_freeinfo(more);
+			continue;
+		}
+		*end = more;
+		end = &more->next;
+	}
+}
+
 // ferry_infos lists what can carry tagged and untagged messages between any
 // processes of a job, of one provider or (NULL) of all: first what has completion data
-// and receives from one address, and then, perhaps once more, what need not have them. A
-// provider tells of neither unless it is asked for it.
+// and receives from one address, and then, perhaps once more, what need not have them; and behind
+// those what takes registered buffers only. A provider tells of none of these unless it is asked for it.
 int ferry_infos(ferry_lib *lib, const char *provider, void **list)
 {
-	void *all = NULL, *rest = NULL;
-	int r = infos(lib, provider, FFI_DIRECTED_RECV, sizeof(uint32_t), &all);
-	if (r && r != -FFI_ENODATA)
-		return r;
-	r = infos(lib, provider, 0, 0, &rest);
-	if (r && r != -FFI_ENODATA) {
-		ferry_free_infos(lib, all);
-		return r;
+	ffi_info *all = NULL;
+	for (int i = 0; i < 4; i++) {
+		void *found = NULL;
+		int mr = i < 2 ? 0 : FFI_MR_LOCAL;
+		int r = infos(lib, provider, i % 2 ? 0 : FFI_DIRECTED_RECV, i % 2 ? 0 : sizeof(uint32_t), mr, &found);
+		if (r && r != -FFI_ENODATA) {
+			ferry_free_infos(lib, all);
+			return r;
+		}
+		add(lib, &all, found, mr);
 	}
-	ffi_info *last = all;
-	while (last && last->next)
-		last = last->next;
-	if (last)
-		last->next = rest;
-	*list = all ? all : rest;
-	return *list ? 0 : r;
+	*list = all;
+	return all ? 0 : -FFI_ENODATA;
 }
 
 // ferry_providers lists the providers that the library has, with nothing but their
@@ -145,6 +170,7 @@ int ferry_next_info(void **at, ferry_info *out)
 	out->address_bytes = i->src_addrlen;
 	out->local_only = (i->domain_attr->caps & FFI_LOCAL_COMM) && !(i->domain_attr->caps & FFI_REMOTE_COMM);
 	out->directed = !!(i->caps & FFI_DIRECTED_RECV);
+	out->registers = !!(i->domain_attr->mr_mode & FFI_MR_LOCAL);
 	if (i->nic && i->nic->bus_attr && i->nic->bus_attr->bus_type == FFI_BUS_PCI) {
 		out->has_pci = 1;
 		out->pci_domain = i->nic->bus_attr->attr.pci.domain_id;

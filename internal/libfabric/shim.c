@@ -15,7 +15,13 @@
 typedef struct slot {
 	ffi_context2 context;
 	uint32_t index;
+	void *desc; // of the buffer, if that is registered
 } slot;
+
+struct ferry_region {
+	ffid_mr *mr;
+	ferry_region *next, *before; // those of an endpoint
+};
 
 enum { TAGGED = 1, UNTAGGED = 2 };
 enum { CHUNK_BITS = 8, CHUNK = 1 << CHUNK_BITS, POLL_MOST = 64, SPILL = FERRY_SPILL_BYTES };
@@ -32,6 +38,9 @@ struct ferry_ep {
 	uint32_t n_chunks;
 	int fd;
 	char *spill; // SPILL bytes that nobody reads
+	void *spill_desc;
+	ferry_region *regions;
+	uint64_t keys; // that were given out
 	int fresh;   // an address was inserted: kinds of messages of which none has been taken since
 };
 
@@ -52,6 +61,9 @@ int ferry_grow(ferry_ep *ep)
 	chunks[ep->n_chunks++] = s;
 	return ep->n_chunks * CHUNK;
 }
+
+// registers says how memory is registered here.
+static int registers(const ferry_ep *ep, int mode) { return !!(ep->info->domain_attr->mr_mode & mode); }
 
 static int open_ep(ferry_lib *lib, const void *info, int wait_fd, int directed, size_t entries, ferry_ep **out, const char **step)
 {
@@ -104,6 +116,13 @@ static int open_ep(ferry_lib *lib, const void *info, int wait_fd, int directed, 
 	*step = "fi_enable";
 	if ((r = self->ops->control(self, FFI_ENABLE, NULL)))
 		goto fail;
+	if (registers(ep, FFI_MR_LOCAL)) {
+		*step = "fi_mr_reg";
+		ferry_region *region;
+		if ((r = ferry_register(ep, ep->spill, SPILL, &region)))
+			goto fail;
+		ep->spill_desc = region->mr->mem_desc;
+	}
 	*out = ep;
 	return 0;
 fail:
@@ -125,12 +144,25 @@ int ferry_open(ferry_lib *lib, const void *info, int wait_fd, int directed, size
 
 static void close_fid(ffid *f) { f->ops->close(f); }
 
+static void close_regions(ferry_ep *ep)
+{
+	for (ferry_region *r = ep->regions, *next; r; r = next) {
+		next = r->next;
+		close_fid(&r->mr->fid);
+		free(r);
+	}
+	ep->regions = NULL;
+}
+
 // ferry_close frees all. Operations in progress end without a completion; their
 // buffers are not touched any more when it returns.
 void ferry_close(ferry_ep *ep)
 {
+	if (ep->info && registers(ep, FFI_MR_ENDPOINT))
+		close_regions(ep); // an endpoint can't close before what is bound to it
 	if (ep->ep)
 		close_fid(&ep->ep->fid);
+	close_regions(ep);
 	if (ep->cq)
 		close_fid(&ep->cq->fid);
 	if (ep->av)
@@ -168,6 +200,46 @@ int ferry_remove(ferry_ep *ep, uint64_t address)
 	return ep->av->ops->remove(ep->av, &a, 1, 0);
 }
 
+// ferry_register has the network know n bytes, until ferry_deregister or ferry_close.
+int ferry_register(ferry_ep *ep, char *buf, size_t n, ferry_region **out)
+{
+	ferry_region *region = calloc(1, sizeof(*region));
+	if (!region)
+		return -FFI_ENOMEM;
+	int r = ep->domain->mr->reg(&ep->domain->fid, buf, n, FFI_SEND | FFI_RECV, 0, ++ep->keys, 0, &region->mr, NULL);
+	if (r) {
+		free(region);
+		return r;
+	}
+	ffid *f = &region->mr->fid;
+	if (registers(ep, FFI_MR_ENDPOINT) && ((r = f->ops->bind(f, &ep->ep->fid, 0)) || (r = f->ops->control(f, FFI_ENABLE, NULL)))) {
+		close_fid(f);
+		free(region);
+		return r;
+	}
+	region->next = ep->regions;
+	if (region->next)
+		region->next->before = region;
+	*out = ep->regions = region;
+	return 0;
+}
+
+int ferry_deregister(ferry_ep *ep, ferry_region *region)
+{
+	ffid *f = &region->mr->fid;
+	int r = f->ops->close(f);
+	if (r)
+		return r;
+	*(region->before ? &region->before->next : &ep->regions) = region->next;
+	if (region->next)
+		region->next->before = region->before;
+	free(region);
+	return 0;
+}
+
+// ferry_use says where the buffers of a slot's operations lie from now on; NULL: anywhere.
+void ferry_use(ferry_ep *ep, uint32_t i, ferry_region *region) { slot_at(ep, i)->desc = region ? region->mr->mem_desc : NULL; }
+
 int ferry_fd(ferry_ep *ep) { return ep->fd; }
 
 // ferry_trywait is 0 if the descriptor will be readable when something happens.
@@ -192,19 +264,20 @@ int ferry_tsend(ferry_ep *ep, uint32_t i, const char *buf, size_t n, uint64_t to
 	const ffi_ops_tagged *call = ep->ep->tagged;
 	if (kind & FERRY_INJECT)
 		return kind & FERRY_WITH_DATA ? call->injectdata(ep->ep, buf, n, data, to, tag) : call->inject(ep->ep, buf, n, to, tag);
-	void *context = &slot_at(ep, i)->context;
-	return kind & FERRY_WITH_DATA ? call->senddata(ep->ep, buf, n, NULL, data, to, tag, context)
-				      : call->send(ep->ep, buf, n, NULL, to, tag, context);
+	slot *s = slot_at(ep, i);
+	return kind & FERRY_WITH_DATA ? call->senddata(ep->ep, buf, n, s->desc, data, to, tag, &s->context)
+				      : call->send(ep->ep, buf, n, s->desc, to, tag, &s->context);
 }
 
 static int message(ferry_ep *ep, uint32_t i, void *buf, size_t n, uint64_t from, uint64_t tag, uint64_t ignore, int kind,
 		   uint64_t flags)
 {
 	struct iovec iov[2] = {{buf, n}, {ep->spill, SPILL}};
-	struct iovec *first = n > 0 ? iov : iov + 1;
+	void *desc[2] = {slot_at(ep, i)->desc, ep->spill_desc};
+	int first = n > 0 ? 0 : 1;
 	size_t parts = (n > 0) + !!(kind & FERRY_SPILL);
 	ffi_msg_tagged m = {
-		.msg_iov = first, .iov_count = parts, .addr = from, .tag = tag, .ignore = ignore, .context = &slot_at(ep, i)->context,
+		.msg_iov = iov + first, .desc = desc[0] || desc[1] ? desc + first : NULL, .iov_count = parts, .addr = from, .tag = tag, .ignore = ignore, .context = &slot_at(ep, i)->context,
 	};
 	return ep->ep->tagged->recvmsg(ep->ep, &m, flags);
 }
@@ -218,7 +291,8 @@ int ferry_trecv(ferry_ep *ep, uint32_t i, char *buf, size_t n, uint64_t from, ui
 		return message(ep, i, buf, n, from, tag, ignore, kind, FFI_CLAIM | FFI_COMPLETION);
 	if (kind & FERRY_SPILL)
 		return message(ep, i, buf, n, from, tag, ignore, kind, FFI_COMPLETION);
-	return ep->ep->tagged->recv(ep->ep, buf, n, NULL, from, tag, ignore, &slot_at(ep, i)->context);
+	slot *s = slot_at(ep, i);
+	return ep->ep->tagged->recv(ep->ep, buf, n, s->desc, from, tag, ignore, &s->context);
 }
 
 // ferry_peek looks for a message; the completion says ENOMSG if there is none.
@@ -241,12 +315,14 @@ int ferry_send(ferry_ep *ep, uint32_t i, const char *buf, size_t n, uint64_t to,
 	}
 	if (kind & FERRY_INJECT)
 		return ep->ep->msg->inject(ep->ep, buf, n, to);
-	return ep->ep->msg->send(ep->ep, buf, n, NULL, to, &slot_at(ep, i)->context);
+	slot *s = slot_at(ep, i);
+	return ep->ep->msg->send(ep->ep, buf, n, s->desc, to, &s->context);
 }
 
 int ferry_recv(ferry_ep *ep, uint32_t i, char *buf, size_t n)
 {
-	return ep->ep->msg->recv(ep->ep, buf, n, NULL, FFI_ADDR_UNSPEC, &slot_at(ep, i)->context);
+	slot *s = slot_at(ep, i);
+	return ep->ep->msg->recv(ep->ep, buf, n, s->desc, FFI_ADDR_UNSPEC, &s->context);
 }
 
 int ferry_cancel(ferry_ep *ep, uint32_t i) { return ep->ep->ops->cancel(&ep->ep->fid, &slot_at(ep, i)->context); }

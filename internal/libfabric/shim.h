@@ -13,6 +13,7 @@
 
 typedef struct ferry_lib ferry_lib;
 typedef struct ferry_ep ferry_ep;
+typedef struct ferry_region ferry_region; // registered memory
 
 // ferry_info is one way to use the network: a provider on a domain.
 typedef struct ferry_info {
@@ -28,6 +29,7 @@ typedef struct ferry_info {
 	uint64_t address_bytes;
 	int local_only;  // FI_LOCAL_COMM without FI_REMOTE_COMM
 	int directed;    // FI_DIRECTED_RECV
+	int registers;   // FI_MR_LOCAL: it takes registered buffers only
 	int has_pci; // of the network interface
 	uint16_t pci_domain;
 	uint8_t pci_bus, pci_device, pci_function;
@@ -69,6 +71,10 @@ int ferry_insert(ferry_ep *ep, const void *address, uint64_t *out);
 int ferry_remove(ferry_ep *ep, uint64_t address);
 int ferry_fd(ferry_ep *ep);
 int ferry_trywait(ferry_ep *ep);
+
+int ferry_register(ferry_ep *ep, char *buf, size_t n, ferry_region **out);
+int ferry_deregister(ferry_ep *ep, ferry_region *region);
+void ferry_use(ferry_ep *ep, uint32_t slot, ferry_region *region);
 
 // Buffers are pointers to char: of one to void cgo would look for Go pointers in all of the
 // object that the buffer is a part of.

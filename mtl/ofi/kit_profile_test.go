@@ -57,6 +57,9 @@ func TestKitOverProfilesThatLackMuch(t *testing.T) {
 		{"cxi", "queues=16", "Room|Many|Cancel|Control|Unexpected|Bit"},
 		{"tcp;ofi_rxm", "placed", "Truncated"},
 		{"opx", "again=5", "Order|EverySize|Idle|Close"},
+		{"verbs;ofi_rxm", "mr_local", "EverySize|Truncated|Claim|Registered|Control|Synchronous"},
+		{"cxi", "mr_local", "EverySize|Cancel|Registered|Close"},
+		{"efa", "mr_local", "EverySize|Registered|Forget"},
 		{"efa", "slow=5", "Order|Probe|Claim|Cancel|Forget|Control"},
 	} {
 		t.Run(c.provider+","+c.fault, func(t *testing.T) {

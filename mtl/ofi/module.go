@@ -39,22 +39,26 @@ type module struct {
 
 	slots     []*slot // by slot number
 	free      []uint32
-	lines     []*line        // of receives that found no room
-	urgent    fifo           // receives of control and of claimed messages that found none
-	over      []ended        // what the next Poll tells of first
-	telling   []ended        // room for over, used only by Poll
-	away      *errand        // that is under way: the endpoint is its own, see introduce.go
-	calls     sync.WaitGroup // of errands
-	strangers []mtl.Endpoint // peers that are to be introduced
-	greeting  []byte         // what is sent to them first
-	cancels   []uint32       // slots that are to be canceled when the endpoint is back
-	posted    int            // operations that libfabric has
-	receives  int            // receives among them
-	room      room           // for how many
-	txSize    int            // sends that the provider says it has room for
-	connect   time.Duration  // mtl.ofi.connect_timeout
-	sending   int            // slots of sends that are not over, of any kind
-	listening []byte         // the buffers of control messages, pinned
+	lines     []*line             // of receives that found no room
+	urgent    fifo                // receives of control and of claimed messages that found none
+	over      []ended             // what the next Poll tells of first
+	telling   []ended             // room for over, used only by Poll
+	away      *errand             // that is under way: the endpoint is its own
+	calls     sync.WaitGroup      // of errands
+	errands   []func()            // that begin the next ones
+	shuts     bool                // the endpoint has failed, and is closed
+	regions   []*region           // registered memory
+	worn      []*libfabric.Region // registrations for one operation, which is over
+	local     bool                // the provider takes registered buffers only
+	greeting  []byte              // what is sent to them first
+	cancels   []uint32            // slots that are to be canceled when the endpoint is back
+	posted    int                 // operations that libfabric has
+	receives  int                 // receives among them
+	room      room                // for how many
+	txSize    int                 // sends that the provider says it has room for
+	connect   time.Duration       // mtl.ofi.connect_timeout
+	sending   int                 // slots of sends that are not over, of any kind
+	listening []byte              // the buffers of control messages, pinned
 	pins      runtime.Pinner
 	scratch   []byte // for control messages that are sent at once
 	faults    int    // control receives that failed one after the other
@@ -121,6 +125,7 @@ func newModule(env mtl.Env, lib *libfabric.Library, ep *libfabric.Endpoint, c *c
 		connect:  p.Connect,
 		scratch:  make([]byte, 0, controlFrame),
 		greeting: []byte{frameFlush},
+		local:    info.Registers,
 	}
 	if _, ok := needs(info.Provider, Spill, lib.Version()); ok && info.RxParts >= 2 {
 		m.spill = libfabric.Spill
@@ -249,18 +254,16 @@ func (m *module) transportError(op string, to mtl.Endpoint, err error) error {
 }
 
 // fail ends everything: the completion queue has failed, and nothing that is in
-// progress will be heard of again. It ends when the endpoint has closed: until then the provider may
-// touch the buffers.
+// progress will be heard of again.
 func (m *module) fail(err error) {
 	if m.broken != nil {
 		return
 	}
 	m.broken = &framework.TransportError{Component: component, Op: "poll", Err: fmt.Errorf("%s: %w", m.about.Provider, err)}
 	m.env.Logger.Error("mtl ofi: the module has failed", "provider", m.about.Provider, "err", err)
-	m.run(&errand{make: stranger}, func() introduced {
-		m.ep.Close()
-		return introduced{}
-	})
+	if m.away == nil {
+		m.shut()
+	}
 }
 
 // giveUpAll ends every operation with what the module has failed of.
@@ -273,6 +276,9 @@ func (m *module) giveUpAll() {
 		if s.kind != unused {
 			m.giveUp(s, mtl.Result{Err: m.broken})
 		}
+	}
+	for _, x := range m.regions {
+		m.concluded(x, mtl.Result{Err: m.broken})
 	}
 }
 
@@ -292,6 +298,9 @@ func (m *module) Close() error {
 	}
 	for _, s := range m.slots {
 		s.pins.Unpin()
+	}
+	for _, x := range m.regions {
+		x.pins.Unpin()
 	}
 	m.pins.Unpin()
 	if m.broken == nil {
@@ -369,14 +378,14 @@ func (a awaited) Close() error {
 }
 
 func (a awaited) Arm() bool {
-	return a.broken != nil || len(a.over)+len(a.strangers) == 0 && (a.away != nil || a.ep.TryWait())
+	return a.broken != nil || len(a.over)+len(a.errands) == 0 && (a.away != nil || a.ep.TryWait())
 }
 
 // Interval implements progress.Polled: no descriptor tells when there is room
 // for what waits, nor, with most providers, that somebody wants to connect.
 func (a awaited) Interval() time.Duration {
 	switch {
-	case a.broken != nil && !a.isClosing():
+	case a.broken != nil && !a.isBusy():
 		return 0
 	case a.away != nil || len(a.blocked) > 0 || len(a.lines) > 0 || a.urgent.head != nil:
 		return pollInterval
@@ -388,7 +397,7 @@ func (a awaited) Interval() time.Duration {
 type polled struct{ *module }
 
 func (p polled) Interval() time.Duration {
-	if p.broken != nil && !p.isClosing() {
+	if p.broken != nil && !p.isBusy() {
 		return 0
 	}
 	return pollInterval

@@ -23,6 +23,9 @@ func (m *module) Poll() int {
 }
 
 func (m *module) poll() int {
+	if len(m.worn) > 0 {
+		m.deregister()
+	}
 	n, code := m.ep.Poll(m.events[:])
 	for i := range n {
 		if m.complete(&m.events[i]); m.broken != nil {
@@ -39,8 +42,8 @@ func (m *module) poll() int {
 	if len(m.lines) > 0 || m.urgent.head != nil {
 		m.overflow()
 	}
-	if len(m.strangers) > 0 {
-		m.introduce()
+	if len(m.errands) > 0 {
+		m.next()
 	}
 	return n
 }
@@ -219,6 +222,13 @@ const (
 func (m *module) listen(buffers int) error {
 	m.listening = make([]byte, buffers*controlFrame)
 	m.pins.Pin(&m.listening[0])
+	if m.local {
+		r, err := m.ep.Register(m.listening)
+		if err != nil {
+			return err
+		}
+		m.regions = append(m.regions, &region{buf: m.listening, r: r})
+	}
 	for i := range buffers {
 		s, err := m.take(listen, nil, nil)
 		if err != nil {

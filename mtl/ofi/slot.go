@@ -49,9 +49,11 @@ type slot struct {
 	tag     uint64
 	more    uint64 // completion data of a send, bits to ignore of a receive
 	flags   libfabric.Kind
-	length  int64     // of the claimed message
-	since   time.Time // that a flush frame waits
-	next    *slot     // in a fifo
+	length  int64             // of the claimed message
+	region  *libfabric.Region // where libfabric takes the buffer to be
+	alone   bool              // region is the operation's own
+	since   time.Time         // that a flush frame waits
+	next    *slot             // in a fifo
 }
 
 // shortReceive is the longest receive whose message comes by way of memory that is pinned
@@ -153,6 +155,12 @@ func (m *module) start(s *slot) (code libfabric.Errno) {
 	} else if code != 0 {
 		return code
 	}
+	if m.local || len(m.regions) > 0 || s.region != nil {
+		if err := m.register(s); err != nil {
+			m.env.Logger.Error("mtl ofi: memory for an operation", "provider", m.about.Provider, "err", err)
+			return libfabric.NoMemory
+		}
+	}
 	switch s.kind {
 	case send, synchronous:
 		code = m.ep.TSend(s.number, s.buf, s.address, s.tag, s.more, s.flags)
@@ -197,6 +205,10 @@ func (m *module) release(s *slot) {
 	}
 	if s.kind.isSend() {
 		m.sending--
+	}
+	if s.alone {
+		m.worn = append(m.worn, s.region)
+		s.alone = false
 	}
 	s.kind, s.op, s.buf, s.flags = unused, nil, nil, 0
 	s.posted, s.sent, s.matched, s.canceled = false, false, false, false

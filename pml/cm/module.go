@@ -53,6 +53,7 @@ type Module struct {
 	left     map[framework.ProcID]uint64 // the last life of each that has left, by the bootstrap's word
 	leaving  []*leaver                   // processes that have said goodbye, and of which messages may still come
 	doubting doubting
+	known    map[*byte]struct{} // memory that the network knows, by its first byte
 }
 
 // Offer implements pml.Module.

@@ -41,15 +41,16 @@ type Module struct {
 	watching map[*wildcards]struct{}
 	closed   bool // Close was called
 
-	mu   sync.Mutex
-	here map[framework.ProcID]framework.Life // others on this node, as their cards say
+	mu     sync.Mutex
+	here   map[framework.ProcID]framework.Life // others on this node, as their cards say
+	owners map[*byte]owner                     // of memory, by its first byte
 }
 
 // New composes two open modules. by is the parameter that asks for the one on the node,
 // for people. The network's becomes the composition's, which closes it; the other is
 // closed afterwards, by whoever has opened it.
 func New(env pml.Env, network, node pml.Module, by string) *Module {
-	return &Module{env: env, network: network, node: node, by: by, watching: map[*wildcards]struct{}{}, here: map[framework.ProcID]framework.Life{}}
+	return &Module{env: env, network: network, node: node, by: by, watching: map[*wildcards]struct{}{}, here: map[framework.ProcID]framework.Life{}, owners: map[*byte]owner{}}
 }
 
 // Unwrap has framework.As look for what the node's PML can do besides: there is memory

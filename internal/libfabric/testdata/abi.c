@@ -179,6 +179,12 @@ static void calls(void)
 	CALL(fi_ops_domain, av_open, NULL, NULL, NULL, NULL);
 	CALL(fi_ops_domain, cq_open, NULL, NULL, NULL, NULL);
 	CALL(fi_ops_domain, endpoint, NULL, NULL, NULL, NULL);
+	FIELD(fid_domain, mr);
+	THEIRS(fid_mr);
+	FIELD(fid_mr, fid);
+	FIELD(fid_mr, mem_desc);
+	THEIRS(fi_ops_mr);
+	CALL(fi_ops_mr, reg, NULL, NULL, 0, 0, 0, 0, 0, NULL, NULL);
 	THEIRS(fid_av);
 	FIELD(fid_av, fid);
 	FIELD(fid_av, ops);
@@ -238,6 +244,7 @@ static void numbers(void)
 	NUMBER(FI_MSG);
 	NUMBER(FI_TAGGED);
 	NUMBER(FI_RECV);
+	NUMBER(FI_SEND);
 	NUMBER(FI_TRANSMIT);
 	NUMBER(FI_PEEK);
 	NUMBER(FI_COMPLETION);
@@ -262,6 +269,7 @@ static void numbers(void)
 	NUMBER(FI_WAIT_FD);
 	NUMBER(FI_GETWAIT);
 	NUMBER(FI_ENABLE);
+	NUMBER(FI_MR_LOCAL);
 	NUMBER(FI_MR_VIRT_ADDR);
 	NUMBER(FI_MR_ALLOCATED);
 	NUMBER(FI_MR_PROV_KEY);

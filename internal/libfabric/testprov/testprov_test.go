@@ -2,6 +2,7 @@ package testprov_test
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -328,5 +329,83 @@ func TestNothingIsLeftOpen(t *testing.T) {
 	}
 	if entries, err := os.ReadDir(os.Getenv(testprov.Dir)); err != nil || len(entries) > 0 {
 		t.Errorf("%v, %v", entries, err)
+	}
+}
+
+// TestBufferWithoutADescriptorIsRefused, and one that its descriptor is not for.
+func TestBufferWithoutADescriptorIsRefused(t *testing.T) {
+	const invalid = libfabric.Errno(unix.EINVAL)
+	for _, name := range []string{"cxi", "verbs;ofi_rxm"} {
+		r := open(t, name, "mr_local")
+		if !r.infos.List[0].Registers {
+			t.Fatalf("%+v", r.infos.List[0])
+		}
+		mem := make([]byte, 64)
+		if code := r.send(0, 5, mem); code != invalid {
+			t.Errorf("%s: a send: %v", name, r.lib.Text(code))
+		}
+		if code := r.receive(0, libfabric.AnyAddress, 5, mem); code != invalid {
+			t.Errorf("%s: a receive: %v", name, r.lib.Text(code))
+		}
+		region, err := r.ep[0].Register(mem[:32])
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.ep[0].Use(0, region)
+		if code := r.send(0, 5, mem); code != invalid {
+			t.Errorf("%s: more than is registered: %v", name, r.lib.Text(code))
+		}
+		r.check(r.send(0, 5, mem[8:32]))
+		r.poll()
+		if err := r.ep[0].Deregister(region); err != nil {
+			t.Fatal(err)
+		}
+		if code := r.send(0, 5, mem[8:32]); code != invalid {
+			t.Errorf("%s: what is not registered any more: %v", name, r.lib.Text(code))
+		}
+	}
+}
+
+// TestCallsWaitForTheirByte: they return when it has come, and not before.
+func TestCallsWaitForTheirByte(t *testing.T) {
+	for _, fault := range []string{"insert", "meet", "part"} {
+		gate, key, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer gate.Close()
+		defer key.Close()
+		put := func(n int) {
+			if _, err := key.Write(make([]byte, n)); err != nil {
+				t.Error(err)
+			}
+		}
+		put(map[string]int{"insert": 2}[fault])
+		r := open(t, "cxi", fmt.Sprintf("%s=%d", fault, gate.Fd()))
+		name, err := r.ep[1].Name()
+		if err != nil {
+			t.Fatal(err)
+		}
+		returned := make(chan struct{})
+		go func() {
+			defer close(returned)
+			switch fault {
+			case "insert":
+				r.ep[0].Insert(name)
+			case "meet":
+				r.send(0, 5, nil)
+			case "part":
+				r.ep[0].Close()
+			}
+		}()
+		select {
+		case <-returned:
+			t.Errorf("%s: it does not wait", fault)
+		case <-time.After(50 * time.Millisecond):
+		}
+		put(10)
+		<-returned
+		r.ep[0].Close()
+		r.ep[1].Close()
 	}
 }

@@ -70,7 +70,10 @@ int tp_av_open(ffid_domain *d, ffi_av_attr *attr, ffid_av **out, void *context)
 
 static int close_domain(ffid *f)
 {
-	free(OF(tp_domain, fid.fid, f));
+	tp_domain *d = OF(tp_domain, fid.fid, f);
+	if (d->regions)
+		abort(); // libfabric would answer EBUSY, and keep all of it
+	free(d);
 	return 0;
 }
 
@@ -83,7 +86,7 @@ static int open_domain(ffid_fabric *fabric, ffi_info *info, ffid_domain **out, v
 	tp_domain *d = calloc(1, sizeof(*d));
 	if (!d)
 		return -FFI_ENOMEM;
-	d->fid = (ffid_domain){.fid = {CLASS_DOMAIN, context, &domain_ops}, .ops = &domain_calls};
+	d->fid = (ffid_domain){.fid = {CLASS_DOMAIN, context, &domain_ops}, .ops = &domain_calls, .mr = &tp_region_calls};
 	d->c = *tp_config_of(info);
 	*out = &d->fid;
 	return 0;

@@ -98,15 +98,15 @@ static ssize_t out_of(tp_ep *ep, int tagged, const void *buf, size_t n, uint64_t
 
 static ssize_t tsend(ffid_ep *f, const void *buf, size_t n, void *desc, uint64_t to, uint64_t tag, void *context)
 {
-	(void)desc;
-	return out_of(of(f), 1, buf, n, to, tag, 0, context, 0);
+	return tp_may(of(f)->domain, desc, buf, n) ? out_of(of(f), 1, buf, n, to, tag, 0, context, 0) : -FFI_EINVAL;
 }
 
 static ssize_t tinject(ffid_ep *f, const void *buf, size_t n, uint64_t to, uint64_t tag) { return out_of(of(f), 1, buf, n, to, tag, 0, NULL, 1); }
 
 static ssize_t tsenddata(ffid_ep *f, const void *buf, size_t n, void *desc, uint64_t data, uint64_t to, uint64_t tag, void *context)
 {
-	(void)desc;
+	if (!tp_may(of(f)->domain, desc, buf, n))
+		return -FFI_EINVAL;
 	return of(f)->domain->c.data ? out_of(of(f), 1, buf, n, to, tag, data, context, 0) : -ENOSYS;
 }
 
@@ -117,23 +117,24 @@ static ssize_t tinjectdata(ffid_ep *f, const void *buf, size_t n, uint64_t data,
 
 static ssize_t send_msg(ffid_ep *f, const void *buf, size_t n, void *desc, uint64_t to, void *context)
 {
-	(void)desc;
-	return out_of(of(f), 0, buf, n, to, 0, 0, context, 0);
+	return tp_may(of(f)->domain, desc, buf, n) ? out_of(of(f), 0, buf, n, to, 0, 0, context, 0) : -FFI_EINVAL;
 }
 
 static ssize_t inject_msg(ffid_ep *f, const void *buf, size_t n, uint64_t to) { return out_of(of(f), 0, buf, n, to, 0, 0, NULL, 1); }
 
 static ssize_t trecv(ffid_ep *f, void *buf, size_t n, void *desc, uint64_t from, uint64_t tag, uint64_t ignore, void *context)
 {
-	(void)desc;
 	tp_ep *ep = of(f);
+	if (!tp_may(ep->domain, desc, buf, n))
+		return -FFI_EINVAL;
 	tp_recv what = {.context = context, .from = from, .tag = known(ep, tag), .ignore = ignore, .part = {{buf, n}}};
 	return tp_post(ep, 1, &what);
 }
 
 static ssize_t recv_msg(ffid_ep *f, void *buf, size_t n, void *desc, uint64_t from, void *context)
 {
-	(void)desc;
+	if (!tp_may(of(f)->domain, desc, buf, n))
+		return -FFI_EINVAL;
 	tp_recv what = {.context = context, .from = from, .part = {{buf, n}}};
 	return tp_post(of(f), 0, &what);
 }
@@ -144,6 +145,9 @@ static ssize_t trecvmsg(ffid_ep *f, const ffi_msg_tagged *given, uint64_t flags)
 	ffi_msg_tagged m = *given;
 	if (m.iov_count > ep->domain->c.parts || m.iov_count > 2)
 		return -FFI_EINVAL;
+	for (size_t i = 0; i < m.iov_count; i++)
+		if (!tp_may(ep->domain, m.desc ? m.desc[i] : NULL, m.msg_iov[i].iov_base, m.msg_iov[i].iov_len))
+			return -FFI_EINVAL;
 	m.tag = known(ep, m.tag);
 	if (flags & FFI_PEEK)
 		return tp_peek(ep, &m, !!(flags & FFI_CLAIM));
@@ -196,6 +200,8 @@ static int control(ffid *f, int command, void *arg)
 static int close_ep(ffid *f)
 {
 	tp_ep *ep = OF(tp_ep, fid.fid, f);
+	if (ep->domain->c.mr & FFI_MR_ENDPOINT && ep->domain->regions)
+		return -EBUSY;
 	tp_linger(0, ep->domain->c.part);
 	if (ep->listener >= 0) {
 		close(ep->listener);

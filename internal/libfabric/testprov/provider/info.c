@@ -101,7 +101,7 @@ static all *entry_of(const config *c)
 	a->rx = (ffi_rx_attr){.caps = a->info.caps, .msg_order = FFI_ORDER_SAS, .size = c->rx, .iov_limit = c->parts};
 	a->ep = (ffi_ep_attr){.type = FFI_EP_RDM, .max_msg_size = c->max_message, .mem_tag_format = c->tags};
 	a->domain = (ffi_domain_attr){.name = copy(c->domain), .threading = FFI_THREAD_DOMAIN, .control_progress = FFI_PROGRESS_MANUAL,
-		.data_progress = FFI_PROGRESS_MANUAL, .resource_mgmt = FFI_RM_ENABLED, .cq_data_size = c->data,
+		.data_progress = FFI_PROGRESS_MANUAL, .resource_mgmt = FFI_RM_ENABLED, .cq_data_size = c->data, .mr_mode = c->mr,
 		.caps = FFI_LOCAL_COMM | FFI_REMOTE_COMM};
 	a->fabric = (ffi_fabric_attr){.name = copy(c->fabric), .prov_name = copy(c->provider)};
 	return a;
@@ -157,6 +157,8 @@ EXPORT int fi_getinfo(uint32_t version, const char *node, const char *service, u
 		if (c[i].hang)
 			sleep(2);
 		if (hints && (hints->caps & FFI_DIRECTED_RECV) && c[i].no_directed)
+			continue;
+		if (hints && (c[i].mr & ~hints->domain_attr->mr_mode))
 			continue;
 		r = add(&end, &c[i]);
 		// psm3 has completion data for those who ask for it, and fewer bits of a tag then.

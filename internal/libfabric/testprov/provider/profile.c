@@ -14,7 +14,8 @@
 // and plausible otherwise. No limit is SIZE_MAX.
 static const config profiles[] = {
 	{.provider = "cxi", .fabric = "cxi", .domain = "cxi0", .format = 15, .address = 16, .tags = TAGS(48), .data = 8,
-	 .max_message = UINT32_MAX, .inject = 192, .eager = 2048, .tx = 1024, .rx = 1024, .parts = 1},
+	 .max_message = UINT32_MAX, .inject = 192, .eager = 2048, .tx = 1024, .rx = 1024, .parts = 1,
+	 .mr = FFI_MR_ENDPOINT | FFI_MR_ALLOCATED | FFI_MR_PROV_KEY},
 	{.provider = "verbs;ofi_rxm", .fabric = "IB-0xfe80000000000000", .domain = "mlx5_0", .format = FFI_SOCKADDR_IN, .address = 16,
 	 .tags = TAGS(64), .data = 8, .max_message = 1 << 30, .inject = 16320, .eager = 16384, .tx = 2048, .rx = 2048, .parts = 4, .whole = 1},
 	{.provider = "psm3", .fabric = "IB/OPA", .domain = "mlx5_0", .format = 13, .address = 32, .tags = TAGS(60), .data = 0,
@@ -89,6 +90,9 @@ static void faults(config *c)
 	c->insert = number("insert", 0); // when an address is taken in
 	c->meet = number("meet", 0);	 // with the first message to a peer
 	c->part = number("part", 0);	 // when an endpoint closes
+	c->registers = number("registers", 0);   // this descriptor gets a + for each registration, and a - for its end
+	if (tp_fault("mr_local", NULL)) // buffers must be registered
+		c->mr |= FFI_MR_LOCAL;
 	if (tp_fault("nodata", NULL)) // no completion data
 		c->data = 0;
 	if (tp_fault("tags", NULL)) // bits of a tag

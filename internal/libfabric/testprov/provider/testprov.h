@@ -42,7 +42,8 @@ typedef struct config {
 	unsigned host;	       // the last part of its address
 	int no_directed, directed_first, dead_silent, claim_hangs, quiet_cut, stale, hang;
 	long again, slow;      // milliseconds
-	long insert, meet, part; // descriptors
+	long insert, meet, part, registers; // descriptors
+	int mr; // how memory is registered
 	long late, flip, lose; // after so many messages to others
 	int caught_at;	       // when, instead
 } config;
@@ -55,7 +56,7 @@ void tp_catch(const config *c, int when);
 int tp_stale(void); // whether registrations outlive their memory
 
 // Objects. Classes tell bind what it gets.
-enum { CLASS_FABRIC = 1, CLASS_DOMAIN, CLASS_AV, CLASS_CQ, CLASS_EP };
+enum { CLASS_FABRIC = 1, CLASS_DOMAIN, CLASS_AV, CLASS_CQ, CLASS_EP, CLASS_MR };
 #define OF(type, member, pointer) ((type *)((char *)(pointer) - offsetof(type, member)))
 typedef struct tp_domain tp_domain;
 typedef struct tp_av tp_av;
@@ -69,9 +70,20 @@ typedef struct watch {
 	enum { LISTENER, CONN, PEER } kind;
 } watch;
 
+// Registered memory.
+typedef struct tp_mr {
+	ffid_mr fid;
+	struct tp_mr *next;
+	tp_domain *domain;
+	const char *at;
+	size_t n;
+	int bound, enabled;
+} tp_mr;
+
 struct tp_domain {
 	ffid_domain fid;
 	config c;
+	tp_mr *regions;
 };
 
 struct tp_av {
@@ -161,7 +173,9 @@ struct tp_ep {
 void tp_done(tp_cq *q, void *context, uint64_t tag, uint64_t data, size_t n, size_t over, int error);
 int tp_cq_open(ffid_domain *d, ffi_cq_attr *attr, ffid_cq **out, void *context);
 
-// domain.c, endpoint.c, info.c
+// region.c, domain.c, endpoint.c, info.c
+extern ffi_ops_mr tp_region_calls;
+int tp_may(const tp_domain *d, const void *desc, const void *buf, size_t n);
 int tp_av_open(ffid_domain *d, ffi_av_attr *attr, ffid_av **out, void *context);
 int tp_endpoint(ffid_domain *d, ffi_info *info, ffid_ep **out, void *context);
 const config *tp_config_of(const ffi_info *info);

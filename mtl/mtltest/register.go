@@ -1,0 +1,102 @@
+package mtltest
+
+import (
+	"bytes"
+	"errors"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mtl"
+)
+
+func registerCases() claims {
+	return claims{
+		two("RegisteredMemoryIsSentFromAndReceivedInto", (*world).registered),
+		two("RegisteredMemoryIsGivenBackOnceAndNotInUse", (*world).deregistered),
+	}
+}
+
+// registrar returns a node's, or ends the case.
+func (n *node) registrar() mtl.Registrar {
+	r, ok := framework.As[mtl.Registrar](n.module)
+	if !ok {
+		n.w.Skipf("the network knows no memory")
+	}
+	return r
+}
+
+// register returns memory that the network knows.
+func (n *node) register(bytes int) []byte {
+	r, o, b := n.registrar(), n.operation(), make([]byte, bytes)
+	var err error
+	n.do(func() { err = r.Register(&o.Op, b) })
+	n.w.Check(err)
+	if n.w.over(o); errors.Is(o.Err, framework.ErrUnsupported) {
+		n.w.Skipf("%v", o.Err)
+	}
+	n.w.Check(o.Err)
+	return b
+}
+
+// deregister waits until the network knows it no more, or returns why that is not done.
+func (n *node) deregister(b []byte) (err error) {
+	r, o := n.registrar(), n.operation()
+	n.do(func() { err = r.Deregister(&o.Op, b) })
+	if err == nil {
+		n.w.all(o)
+		if o.Found {
+			n.w.Fatalf("nothing uses it, and it is held")
+		}
+	}
+	return err
+}
+
+func (w *world) registered(a, b *node) {
+	const room = 5 << 20
+	from, to := a.register(room), b.register(room)
+	for i, n := range sizes(a.module.Caps()) {
+		at := i * 8 // anywhere in it
+		sent, m := pattern(i, n), envelope{cid: 7, tag: int32(i)}
+		copy(from[at:], sent)
+		copy(to[at:], guard(n+8))
+		switch i % 3 {
+		case 0: // both
+			b.receive(a, m, to[at:at+n]).gets(a, m.tag, sent, a.send(b, m, from[at:at+n]))
+		case 1: // a message that waits, from elsewhere
+			s := a.send(b, m, sent)
+			w.quiet()
+			b.receive(nil, m, to[at:at+n]).gets(a, m.tag, sent, s)
+		case 2: // one that is claimed, into elsewhere
+			s := a.send(b, m, from[at:at+n])
+			r := b.find(a, m, true)
+			r.over, r.buf = false, make([]byte, n)
+			b.do(func() { w.Check(b.module.RecvClaimed(&r.Op, r.buf)) })
+			r.gets(a, m.tag, sent, s)
+		}
+		if i%3 < 2 {
+			w.Same("what is behind a message", to[at+n:at+n+8], guard(8))
+		}
+	}
+	w.Check(a.deregister(from))
+	w.Check(b.deregister(to))
+	w.exchange(a, b, envelope{cid: 7, tag: 1}, pattern(1, 1<<20))
+}
+
+func (w *world) deregistered(a, b *node) {
+	mem, other := b.register(1000), b.register(1<<20)
+	m := envelope{cid: 7, tag: 1}
+	r := b.receive(a, m, mem[100:200])
+	if err := b.deregister(mem); !errors.Is(err, framework.ErrPending) {
+		w.Fatalf("deregistered while a receive uses it: %v", err)
+	}
+	for _, wrong := range [][]byte{mem[:999], mem[1:], make([]byte, 1000), nil} {
+		if err := b.deregister(wrong); err == nil || errors.Is(err, framework.ErrPending) {
+			w.Fatalf("what was not registered: %v", err)
+		}
+	}
+	r.gets(a, m.tag, pattern(1, 100), a.send(b, m, pattern(1, 100)))
+	w.Check(b.deregister(mem))
+	if err := b.deregister(mem); err == nil {
+		w.Fatalf("it can be deregistered twice")
+	}
+	copy(other, bytes.Repeat([]byte{1}, len(other))) // is there until Close
+}

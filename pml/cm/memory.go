@@ -1,0 +1,121 @@
+package cm
+
+import (
+	"context"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/mem"
+	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// await waits for one operation of the MTL.
+type await struct {
+	m    *Module
+	op   mtl.Op
+	over progress.Completion
+}
+
+// Done implements mtl.Owner.
+func (a *await) Done(*mtl.Op) { a.m.engine.Complete(&a.over) }
+
+// awaited has the MTL begin an operation, and waits for its end, which the MTL sees to. Lock held.
+func (m *Module) awaited(begin func(*mtl.Op) error) (mtl.Result, error) {
+	a := &await{m: m}
+	a.op.Owner = a
+	if err := begin(&a.op); err != nil {
+		return mtl.Result{}, err
+	}
+	if err := m.engine.Wait(context.Background(), &a.over, m.source); err != nil {
+		return mtl.Result{}, err
+	}
+	return a.op.Result, a.op.Err
+}
+
+// registrar returns the MTL, if its network knows memory.
+func (m *Module) registrar() (mtl.Registrar, error) {
+	r, ok := framework.As[mtl.Registrar](m.mtl)
+	if !ok {
+		return nil, fmt.Errorf("%w: mtl %s knows no memory", framework.ErrUnsupported, m.name)
+	}
+	return r, nil
+}
+
+// Register implements pml.Registrar.
+func (m *Module) Register(memory []byte) error {
+	r, err := m.registrar()
+	if err != nil {
+		return err
+	}
+	m.engine.Lock()
+	defer m.engine.Unlock()
+	if _, err = m.awaited(func(op *mtl.Op) error { return r.Register(op, memory) }); err == nil {
+		m.known[&memory[0]] = struct{}{}
+	}
+	return err
+}
+
+// Deregister implements pml.Registrar.
+func (m *Module) Deregister(memory []byte) (held bool, err error) {
+	m.engine.Lock()
+	defer m.engine.Unlock()
+	for _, r := range m.requests {
+		if r.c != nil && r.state != complete && mem.Overlap(r.buf.Bytes, memory) {
+			return false, fmt.Errorf("%w: an operation uses the memory", framework.ErrPending)
+		}
+	}
+	if _, ok := m.known[&memory[0]]; !ok {
+		return false, nil
+	}
+	registrar, err := m.registrar()
+	if err != nil {
+		return false, err
+	}
+	res, err := m.awaited(func(op *mtl.Op) error { return registrar.Deregister(op, memory) })
+	if err == nil {
+		delete(m.known, &memory[0])
+	}
+	return res.Found, err
+}
+
+// Allocate implements pml.Allocator, with pages of the system's.
+func (m *Module) Allocate(bytes int) ([]byte, error) {
+	if _, err := m.registrar(); err != nil {
+		return nil, err
+	}
+	memory, err := unix.Mmap(-1, 0, bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		return nil, fmt.Errorf("pml cm: %w", err)
+	}
+	if err := m.Register(memory); err != nil {
+		_ = unix.Munmap(memory) // it is what Mmap has returned
+		return nil, err
+	}
+	return memory, nil
+}
+
+// knows reports whether the network knows memory that begins here.
+func (m *Module) knows(memory []byte) bool {
+	m.engine.Lock()
+	defer m.engine.Unlock()
+	if len(memory) == 0 {
+		return false
+	}
+	_, ok := m.known[&memory[0]]
+	return ok
+}
+
+// Free implements pml.Allocator. Memory that the network holds stays, for as long as the process.
+func (m *Module) Free(memory []byte) error {
+	if !m.knows(memory) {
+		return fmt.Errorf("%w: this memory is not from Allocate", framework.ErrUnsupported)
+	}
+	held, err := m.Deregister(memory)
+	if err != nil || held {
+		return err
+	}
+	return unix.Munmap(memory)
+}

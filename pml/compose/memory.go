@@ -1,0 +1,83 @@
+package compose
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// Memory is the node's, so that others there read it, and the network knows it, too. What the
+// node's PML does not have is the network's.
+
+// owner is who has allocated memory.
+type owner struct {
+	pml.Allocator
+	network pml.Registrar // that sends from it, too; nil: none
+}
+
+// Allocate implements pml.Allocator.
+func (m *Module) Allocate(bytes int) ([]byte, error) {
+	memory, o, err := m.allocate(bytes)
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	m.owners[&memory[0]] = o
+	m.mu.Unlock()
+	return memory, nil
+}
+
+func (m *Module) allocate(bytes int) (memory []byte, o owner, err error) {
+	err = fmt.Errorf("%w: neither PML has memory of its own", framework.ErrUnsupported)
+	for _, from := range []pml.Module{m.node, m.network} {
+		var ok bool
+		if o.Allocator, ok = framework.As[pml.Allocator](from); !ok {
+			continue
+		}
+		if memory, err = o.Allocate(bytes); errors.Is(err, framework.ErrUnsupported) {
+			continue
+		}
+		if network, ok := framework.As[pml.Registrar](m.network); ok && err == nil && from == m.node {
+			if failed := network.Register(memory); failed != nil && !errors.Is(failed, framework.ErrUnsupported) {
+				return nil, o, errors.Join(failed, o.Free(memory))
+			}
+			o.network = network
+		}
+		break
+	}
+	return memory, o, err
+}
+
+// Free implements pml.Allocator. Memory that the network holds stays until the node's PML closes.
+func (m *Module) Free(memory []byte) error {
+	if len(memory) == 0 {
+		return framework.ErrUnsupported
+	}
+	m.mu.Lock()
+	o, ok := m.owners[&memory[0]]
+	m.mu.Unlock()
+	if !ok {
+		return framework.ErrUnsupported
+	}
+	held := false
+	if o.network != nil {
+		var err error
+		if held, err = o.network.Deregister(memory); err != nil {
+			return err
+		}
+	}
+	if !held {
+		if err := o.Allocator.Free(memory); err != nil {
+			if o.network != nil {
+				_ = o.network.Register(memory) // without it messages go on as elsewhere
+			}
+			return err
+		}
+	}
+	m.mu.Lock()
+	delete(m.owners, &memory[0])
+	m.mu.Unlock()
+	return nil
+}

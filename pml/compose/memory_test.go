@@ -1,0 +1,72 @@
+package compose_test
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/libfabric"
+	"github.com/ferrympi/ferry/internal/libfabric/testprov"
+	"github.com/ferrympi/ferry/mtl/mtltest"
+	"github.com/ferrympi/ferry/mtl/ofi"
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/pmltest"
+)
+
+// TestMemoryIsNotFreedUnderAMessageOfEither: the node's PML has it, and knows nothing of what the
+// network sends from it.
+func TestMemoryIsNotFreedUnderAMessageOfEither(t *testing.T) {
+	over := map[string]func() pmltest.Stack{
+		"a network that knows no memory": func() pmltest.Stack { return onNodes(2, mtltest.Options{}) },
+		"one that knows it": func() pmltest.Stack {
+			if err := libfabric.Built(); err != nil {
+				t.Skip(err)
+			}
+			testprov.Set(t, "verbs;ofi_rxm", "mr_local")
+			s := onNodes(2, mtltest.Options{})
+			s.MTL = ofi.Component()
+			s.Set = map[string]string{"mtl.ofi.provider_include": "verbs;ofi_rxm", "mtl.ofi.library": testprov.Library(t)}
+			return s
+		},
+	}
+	for name, stack := range over {
+		t.Run(name, func(t *testing.T) {
+			w := pmltest.OpenWorld(t, stack(), 3) // ranks 0 and 2 are on one node
+			c := w.Comms(t, cid.PolicyAgree)
+			from, ok := framework.As[pml.Allocator](w.Procs[0].Module)
+			if !ok {
+				t.Fatal("there is no memory")
+			}
+			for _, peer := range []int{1, 2} {
+				memory, err := from.Allocate(1 << 20)
+				if err != nil {
+					t.Fatal(err)
+				}
+				copy(memory, bytes.Repeat([]byte{5}, len(memory)))
+				s, err := c[0].Isend(pml.Buffer{Bytes: memory, Form: pml.InRegistered}, peer, 1, pml.PointToPoint, pml.Synchronous)
+				if err != nil {
+					t.Fatal(err)
+				}
+				gen := s.Generation()
+				if err := from.Free(memory); !errors.Is(err, framework.ErrPending) {
+					t.Fatalf("free while rank %d is sent a message: %v", peer, err)
+				}
+				got := make([]byte, len(memory))
+				if _, err := c[peer].Recv(t.Context(), pml.Buffer{Bytes: got}, 0, 1, pml.PointToPoint); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := s.Wait(t.Context(), gen); err != nil || !bytes.Equal(got, memory) {
+					t.Errorf("it arrives changed, or not: %v", err)
+				}
+				if err := from.Free(memory); err != nil {
+					t.Error(err)
+				}
+				if err := from.Free(memory); err == nil {
+					t.Error("it can be freed twice")
+				}
+			}
+		})
+	}
+}
