@@ -84,16 +84,24 @@ func (w *world) registered(a, b *node) {
 func (w *world) deregistered(a, b *node) {
 	mem, other := b.register(1000), b.register(1<<20)
 	m := envelope{cid: 7, tag: 1}
-	r := b.receive(a, m, mem[100:200])
-	if err := b.deregister(mem); !errors.Is(err, framework.ErrPending) {
-		w.Fatalf("deregistered while a receive uses it: %v", err)
+	short, r := b.receive(a, m, mem[:8]), b.receive(a, m, mem[100:200])
+	stillUsed := func() {
+		if err := b.deregister(mem); !errors.Is(err, framework.ErrPending) {
+			w.Fatalf("deregistered while a receive uses it: %v", err)
+		}
 	}
+	stillUsed()
 	for _, wrong := range [][]byte{mem[:999], mem[1:], make([]byte, 1000), nil} {
 		if err := b.deregister(wrong); err == nil || errors.Is(err, framework.ErrPending) {
 			w.Fatalf("what was not registered: %v", err)
 		}
 	}
+	r.n.w.all(a.send(b, m, pattern(2, 8)), short)
+	stillUsed()
 	r.gets(a, m.tag, pattern(1, 100), a.send(b, m, pattern(1, 100)))
+	short = b.receive(a, m, mem[:8])
+	stillUsed()
+	short.gets(a, m.tag, pattern(2, 8), a.send(b, m, pattern(2, 8)))
 	w.Check(b.deregister(mem))
 	if err := b.deregister(mem); err == nil {
 		w.Fatalf("it can be deregistered twice")

@@ -88,7 +88,7 @@ func (m *module) Deregister(op *mtl.Op, memory []byte) error {
 	}
 	x := m.regions[i]
 	for _, s := range m.slots {
-		if s.kind == unused || !mem.Overlap(s.buf, x.buf) {
+		if s.kind == unused || !mem.Overlap(s.buf, x.buf) && !mem.Overlap(s.user, x.buf) {
 			continue
 		}
 		if s.kind != abandoned {
