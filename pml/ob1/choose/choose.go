@@ -1,0 +1,351 @@
+// Package choose decides by which way a large message travels, from what earlier
+// messages of its kind took. It is pure: it measures nothing, knows no clock, and the
+// same seed and the same times give the same choices.
+//
+// A Chooser stands for messages that are alike: from one peer, of one class of size, alone
+// or in a window. It learns from messages that are sent anyway. At first each way is taken
+// a few times. Then the best one is taken, and another one now and then, within limits
+// that hold for any run of messages: TriesPer and TimeShare.
+package choose
+
+import (
+	"math"
+	"math/bits"
+)
+
+// Way is how the bytes of a message get from one process to the other.
+type Way uint8
+
+// The ways.
+const (
+	Frames Way = iota // two copies, through the path's memory
+	Read              // the receiver copies out of the sender's memory
+	Write             // the sender copies into the receiver's memory
+	Both              // each of them copies a part, at the same time
+	Ways              // how many there are
+)
+
+var names = [Ways]string{"frames", "read", "write", "both"}
+
+func (w Way) String() string { return names[w] }
+
+// Set is a set of ways.
+type Set uint8
+
+// All are all ways.
+const All = Set(1<<Ways - 1)
+
+// Of returns a set.
+func Of(all ...Way) (s Set) {
+	for _, w := range all {
+		s |= 1 << w
+	}
+	return s
+}
+
+// Has reports whether w is in the set.
+func (s Set) Has(w Way) bool { return s&(1<<w) != 0 }
+
+const (
+	// TriesPer is how many messages there are for each one that tries another way than
+	// the best, once all were tried.
+	TriesPer = 64
+	// TimeShare is how much of the time of all messages those may take.
+	TimeShare = 0.02
+
+	// mostSaved is how many tries may be saved up: a change of the machine is followed
+	// at once then, and costs no more than if they had been made before.
+	mostSaved = 8
+	// reserve is how many of those are for that only.
+	reserve = 4
+	// savedTime is how much of the time for tries may be saved up, and reservedTime how
+	// much of that is for changes, in messages of the best way.
+	savedTime, reservedTime = 20, 8
+	// first is how many messages go by each way at first.
+	first = 3
+	// worse is how much worse than the best a way is that is not looked at again at first.
+	worse = 1.5
+	// better is how much better another way must be than the one in use.
+	better = 0.97
+	// shifted is by which factor the middle of the last messages has moved when the
+	// machine has changed.
+	shifted = 1.25
+	// forgets is the number of messages after which a way's cost is what the latest say.
+	forgets = 32
+	// soon is the same for noticing that it has become another one.
+	soon = 8
+	// promising is how much worse than the best a way may seem that is looked at again at once.
+	promising = 1.3
+	// doubtful bounds what a way is expected to cost after one message.
+	doubtful = 3
+	// far is the same for a way that is seldom taken.
+	far = 1.6
+	// spike bounds what a single message says.
+	spike = 2
+)
+
+// Chooser chooses for messages that are alike. The zero value is not ready: see New.
+type Chooser struct {
+	arms            [Ways]arm
+	best            Way
+	trying          Way
+	left            int // messages that still try, of this burst
+	burst           int
+	count           int64   // messages chosen for
+	last            int64   // count at the last try
+	tries           float64 // that may be made
+	time            float64 // that tries may take, in ns
+	pending         Set     // ways to look at soon: the machine may have changed
+	random          uint64
+	switches, tried uint64
+}
+
+// arm is what is known of one way.
+type arm struct {
+	n      int        // messages that count
+	stale  bool       // the machine has changed since
+	cost   float64    // ns per byte
+	lately float64    // the same, of the last few messages only
+	recent [5]float64 // the last messages, in a ring
+	total  uint64     // messages that were ever measured
+	at     int64      // Chooser.count at the last one
+}
+
+// New returns a chooser. burst is how many messages in a row try a way, of which the first
+// says nothing: 1 for messages that travel alone. guess is the way that is taken first.
+func New(seed uint64, burst int, guess Way) Chooser {
+	return Chooser{best: guess, burst: max(burst, 1), random: seed*2 + 1}
+}
+
+// Next returns the way of the next message, of those that are possible. trial says that it is not the one that seems best.
+func (c *Chooser) Next(possible Set) (w Way, trial bool) {
+	c.count++
+	if c.left > 0 && possible.Has(c.trying) {
+		c.left--
+		return c.trying, true
+	}
+	c.left = 0
+	if w, ok := c.cold(possible); ok {
+		if c.burst > 1 && c.arms[w].n == 0 {
+			c.trying, c.left = w, c.burst-1
+		}
+		return w, w != c.best
+	}
+	c.choose(possible)
+	c.tries = min(c.tries+1./TriesPer, mostSaved)
+	if w, ok := c.try(possible); ok {
+		return w, true
+	}
+	return c.best, false
+}
+
+// cold returns a way of which too little is known, the guess first.
+func (c *Chooser) cold(possible Set) (found Way, ok bool) {
+	least := math.Inf(1)
+	for w := range Ways {
+		if a := &c.arms[w]; possible.Has(w) && a.n > 0 {
+			least = min(least, a.cost)
+		}
+	}
+	fewest := first
+	for i := range Ways {
+		w := (c.best + i) % Ways
+		a := &c.arms[w]
+		if !possible.Has(w) || a.total >= first || a.n >= fewest || a.n > 0 && a.cost > worse*least {
+			continue
+		}
+		found, ok, fewest = w, true, a.n
+	}
+	return found, ok
+}
+
+// choose finds the best way. Another one than that in use must be better by some percent.
+func (c *Chooser) choose(possible Set) {
+	best := c.best
+	if !possible.Has(best) || c.arms[best].n == 0 {
+		best = Ways
+	}
+	for w := range Ways {
+		if possible.Has(w) && c.arms[w].n > 0 && (best == Ways || c.arms[w].cost < c.arms[best].cost) {
+			best = w
+		}
+	}
+	if best == Ways { // nothing is known of any
+		best = Way(bits.TrailingZeros8(uint8(possible)))
+	}
+	if best == c.best {
+		return
+	}
+	if !possible.Has(c.best) || c.arms[c.best].n == 0 || c.arms[best].cost < better*c.arms[c.best].cost {
+		c.best = best
+		c.switches++
+	}
+}
+
+// try returns a way that the next message tries, if it is time for one: any in its turn,
+// the better ones more often, and at once where the machine may have changed.
+func (c *Chooser) try(possible Set) (found Way, ok bool) {
+	c.pending &= possible &^ Of(c.best)
+	spare, spareTime := 0., 0.
+	if c.pending == 0 {
+		spare, spareTime = reserve, reservedTime
+	}
+	if c.tries < spare+float64(c.burst) || c.pending == 0 && c.count-c.last < c.spacing() {
+		return 0, false
+	}
+	most := 0.
+	for w := range Ways {
+		a := &c.arms[w]
+		if !possible.Has(w) || w == c.best || c.pending != 0 && !c.pending.Has(w) {
+			continue
+		}
+		ratio := c.arms[c.best].cost / a.cost
+		if score := float64(c.count-a.at) * ratio; score > most {
+			found, most = w, score
+		}
+	}
+	if most == 0 {
+		return 0, false
+	}
+	if spareTime+c.price(found)*float64(c.burst) > c.time {
+		return 0, false
+	}
+	c.pending &^= Of(found)
+	c.last = c.count
+	c.tries -= float64(c.burst)
+	c.tried++
+	c.trying, c.left = found, c.burst-1
+	return found, true
+}
+
+// price returns what a message that goes by w is expected to take, in messages of the
+// best way. A single measurement may have been disturbed.
+func (c *Chooser) price(w Way) float64 {
+	a := &c.arms[w]
+	if a.n < 2 {
+		return min(a.cost/c.arms[c.best].cost, doubtful)
+	}
+	return a.cost / c.arms[c.best].cost
+}
+
+// spacing is after how many messages it is time for a try: not always the same, since
+// programs have rhythms too.
+func (c *Chooser) spacing() int64 {
+	mix := (c.random + uint64(c.last)) * 0x9E3779B97F4A7C15
+	return int64(c.burst)*TriesPer + int64(mix>>61) - 4
+}
+
+// Took says how long a message took that went by w: the time in which the path was busy
+// with it. clean is false if the time is also that of others, which went by another way.
+func (c *Chooser) Took(w Way, bytes int64, ns int64, clean bool) {
+	if bytes <= 0 {
+		return
+	}
+	ns = max(ns, 1)
+	a := &c.arms[w]
+	a.total++
+	if x := float64(ns) / float64(bytes); w == c.best {
+		c.time = min(c.time+TimeShare, savedTime)
+	} else if best := c.arms[c.best].cost; best > 0 && a.total > first {
+		c.time -= min(x/best, spike*max(a.cost/best, 1))
+	}
+	if !clean {
+		return
+	}
+	a.at = c.count
+	x := float64(ns) / float64(bytes)
+	before := a.cost
+	changed := a.add(x, w == c.best)
+	switch best := c.arms[c.best].cost; {
+	case w == c.best && changed: // others may have changed, too
+		for o := range Ways {
+			c.arms[o].stale = o != w
+		}
+		c.pending = All
+	case w == c.best:
+	case changed && x < before:
+		c.pending = All
+	case x < promising*best && (a.n < first || x < before/shifted):
+		c.pending |= Of(w) // once more, before it is believed
+	}
+}
+
+// add takes one more measurement, and reports whether the way has become another one.
+func (a *arm) add(x float64, inUse bool) (changed bool) {
+	if a.stale {
+		a.stale, a.n = false, 0
+	}
+	a.recent[a.n%len(a.recent)] = x
+	a.n++
+	if a.n <= first {
+		a.cost = median(a.recent[:a.n])
+		a.lately = a.cost
+		return false
+	}
+	x = min(max(x, a.cost/spike), a.cost*spike)
+	slow := float64(forgets)
+	if inUse {
+		a.lately += (x - a.lately) / soon
+		changed = a.lately > shifted*a.cost || a.lately < a.cost/shifted
+	} else {
+		// There are few. Two in a row say that it is another one.
+		slow = 4
+		last := median([]float64{a.recent[(a.n-1)%len(a.recent)], a.recent[(a.n-2)%len(a.recent)], a.recent[(a.n-3)%len(a.recent)]})
+		changed = last > far*a.cost || last < a.cost/far
+	}
+	if changed {
+		var last [3]float64
+		for i := range last {
+			last[i] = a.recent[(a.n-1-i)%len(a.recent)]
+		}
+		a.n, a.recent = copy(a.recent[:], last[:]), [5]float64{last[0], last[1], last[2]}
+		a.cost = median(last[:])
+		a.lately = a.cost
+		return true
+	}
+	a.cost += (x - a.cost) / min(float64(a.n), slow)
+	if !inUse {
+		a.lately = a.cost
+	}
+	if a.n >= 1<<30 {
+		a.n = forgets * len(a.recent)
+	}
+	return false
+}
+
+// median returns the middle of up to five numbers; of two the smaller one, since what
+// disturbs a message makes it slower.
+func median(of []float64) float64 {
+	var s [5]float64
+	n := copy(s[:], of)
+	for i := 1; i < n; i++ {
+		for k := i; k > 0 && s[k] < s[k-1]; k-- {
+			s[k], s[k-1] = s[k-1], s[k]
+		}
+	}
+	return s[(n-1)/2]
+}
+
+// Best returns the way that seems best.
+func (c *Chooser) Best() Way { return c.best }
+
+// Learnt is what is known of one way.
+type Learnt struct {
+	Way      Way
+	Messages uint64  // that were measured
+	GBs      float64 // bytes per ns
+	Used     bool    // it seems best
+}
+
+// Learnt returns what is known of each way that was taken.
+func (c *Chooser) Learnt() (all []Learnt) {
+	for w := range Ways {
+		if a := &c.arms[w]; a.n > 0 {
+			all = append(all, Learnt{w, a.total, 1 / a.cost, w == c.best})
+		}
+	}
+	return all
+}
+
+// Tries returns how many times another way than the best was tried, after the first ones.
+func (c *Chooser) Tries() uint64 { return c.tried }
