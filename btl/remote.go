@@ -53,3 +53,60 @@ type RemoteReader interface {
 	// try out a way that has not been used yet.
 	Notes(peer framework.Life) []string
 }
+
+// Memory is what kind of memory a Remote describes.
+type Memory uint8
+
+// Kinds of memory.
+const (
+	Ordinary  Memory = iota // of the peer alone
+	Allocated               // from Allocate: mapped by both
+	Memories                // how many kinds there are
+)
+
+// Copier is an optional ability of a module that is a RemoteReader: the sender of a large
+// message writes it into the receiver's memory, alone or while the receiver reads.
+//
+// The receiver of a message opens a Share of its buffer, whose description travels to the
+// sender. Both claim pieces of it, the receiver from the front and the sender from the end.
+// A message is whole when nothing is left to claim and the sender has written what it has
+// claimed. Nothing is written after Share.End has said that it is over.
+type Copier interface {
+	// KindOf says what kind of memory a peer describes.
+	KindOf(r Remote) Memory
+
+	// Forced reports whether a message of that size that a peer describes so must not go as
+	// frames: what CanRead says is the message's error then.
+	Forced(r Remote, size int64) bool
+
+	// CanWrite reports whether this process may write into memory that peer shares, decided
+	// once per peer by a real copy, and why not.
+	CanWrite(peer framework.Life) error
+
+	// Share lets peer write into buf, memory of this process that is the caller's until the
+	// share is over. nil: there is no place for one now, or no path from peer.
+	Share(peer framework.Life, buf []byte) Share
+
+	// Write claims one piece of what peer shares as r describes it, and copies it there out
+	// of src, which is as long as that. more is false when nothing is left to claim. An error
+	// means that this way does not work (any more) with this peer: what was claimed last is
+	// left for the receiver again, which is told. It takes bounded time.
+	Write(peer framework.Life, r Remote, src []byte) (more bool, err error)
+}
+
+// Share is a buffer of this process into which a peer may write.
+type Share interface {
+	// Remote describes it to the peer.
+	Remote() Remote
+	// Claim claims the next piece from the front, for the caller to copy. n is 0 if none is
+	// left.
+	Claim() (offset int64, n int)
+	// State says how it stands: left is true while there is something to claim, writing
+	// while a piece that the peer has claimed is not complete, and stopped when the peer
+	// claims nothing more because it can't write.
+	State() (left, writing, stopped bool)
+	// End claims all that is left, and reports whether the peer writes nothing more. If it
+	// does still, the caller asks again. Once it is over the share may be used for
+	// another buffer.
+	End() (over bool)
+}

@@ -31,7 +31,7 @@ func (m *module) probeCMA(s *source) error {
 	var got [inbox.ProbeSize]byte
 	n, err := m.readVM(int(s.process.PID), got[:], s.process.Probe)
 	if err != nil {
-		return vmError(err, s.process.PID)
+		return vmError("process_vm_readv", err, s.process.PID)
 	}
 	same := n == len(got) && got == inbox.Proof(s.peer.Nonce)
 	clear(got[:]) // so that nobody takes us for the peer
@@ -42,7 +42,7 @@ func (m *module) probeCMA(s *source) error {
 }
 
 // vmError says in words why process pid can't be read.
-func vmError(err error, pid uint32) error {
+func vmError(call string, err error, pid uint32) error {
 	why := ""
 	switch {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
@@ -56,5 +56,5 @@ func vmError(err error, pid uint32) error {
 	default:
 		why = "unexpected"
 	}
-	return fmt.Errorf("process_vm_readv of process %d: %w: %s", pid, err, why)
+	return fmt.Errorf("%s of process %d: %w: %s", call, pid, err, why)
 }

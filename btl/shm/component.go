@@ -24,15 +24,16 @@ import (
 )
 
 // Component returns the component for the registry.
-func Component() btl.Component { return component{segment.Files{}, cma.Read} }
+func Component() btl.Component { return component{segment.Files{}, cma.Read, cma.Write} }
 
 // OnHeap returns a component whose segments lie in Go memory: several modules
 // in one process, which the race detector can watch. For tests.
-func OnHeap() btl.Component { return component{new(segment.Heap), cma.Read} }
+func OnHeap() btl.Component { return component{new(segment.Heap), cma.Read, cma.Write} }
 
 type component struct {
-	space  segment.Space
-	readVM readVM
+	space   segment.Space
+	readVM  readVM
+	writeVM writeVM
 }
 
 // params are the component's parameters; each is btl.shm.NAME.
@@ -43,7 +44,7 @@ type params struct {
 	EagerLimit framework.Size `param:"eager_limit" default:"32KiB" min:"64" max:"16MiB" unit:"bytes" level:"tuner" scope:"process" doc:"A message up to this size, with its header, travels at once and is buffered if nobody waits for it; at most a quarter of the ring."`
 	MaxPeers   int            `param:"max_peers" default:"0" min:"0" max:"65536" level:"developer" scope:"process" doc:"Number of processes that may connect to this one; 0: twice the number of processes on the node, and at least 64."`
 	// docs/decisions/one-copy.md has the measurements behind these.
-	SingleCopy string         `param:"single_copy" default:"auto" choices:"auto,off,cma,memory" level:"tuner" scope:"process" doc:"How a receiver may copy a large message straight out of the sender's memory: memory (from AllocMem), cma (process_vm_readv), off, or auto: where each rank has a processor memory for messages up to 512 KiB, else memory and cma."`
+	SingleCopy string         `param:"single_copy" default:"auto" choices:"auto,off,cma,memory" level:"tuner" scope:"process" doc:"How a large message may be copied once, between the memory of both processes: memory (read out of what the sender has from AllocMem), cma (process_vm_readv and process_vm_writev, by either side or both), off, or auto: whatever is fastest for such messages, as learnt under way. cma and memory force it: where it is impossible such a message is an error."`
 	MemoryMin  framework.Size `param:"memory_min" default:"8KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"Messages from this size on are read out of memory that the sender has from AllocMem."`
 	CMAMin     framework.Size `param:"cma_min" default:"32KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"Messages from this size on are copied by process_vm_readv, where that is used."`
 	CopyStep   framework.Size `param:"copy_step" default:"1MiB" min:"4KiB" max:"1GiB" unit:"bytes" level:"developer" scope:"process" doc:"Bytes that are read out of a peer's memory at a time; other messages wait meanwhile."`
@@ -94,7 +95,8 @@ func (c component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 		in:       map[framework.Life]*inbound{},
 
 		readVM:  c.readVM,
-		copy:    newCopyPolicy(p, env.Identity.LocalSize),
+		writeVM: c.writeVM,
+		copy:    newCopyPolicy(p),
 		sources: map[framework.Life]*source{},
 		mapped:  map[mappedKey]*mapped{},
 		bells:   map[framework.Life]*farBell{},

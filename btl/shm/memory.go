@@ -156,7 +156,7 @@ func (m *module) Expose(buf []byte, _ bool) (btl.Remote, bool) {
 	}
 	address := cma.Address(buf)
 	d := description{length: uint64(len(buf))}
-	if m.copy.allows(wayMemory) && int64(len(buf)) <= m.copy.most {
+	if m.copy.allows(wayMemory) {
 		if r := m.memory.find(address, d.length); r != nil {
 			d.number, d.offset = r.number, address-r.base
 		}

@@ -49,6 +49,8 @@ type module struct {
 	memory  memory
 	copy    copyPolicy
 	readVM  readVM
+	writeVM writeVM
+	shares  uint32 // number of the latest
 	sources map[framework.Life]*source
 	mapped  map[mappedKey]*mapped
 	clock   uint64 // counts uses of mapped

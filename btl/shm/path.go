@@ -27,6 +27,7 @@ type inbound struct {
 	far    *remote
 	memory ringMemory // of the ring
 	cells  *segment.Mapping
+	shares [inbox.Shares]share
 }
 
 // Poll hands up the frames that have come. Cost when there is none: one load of

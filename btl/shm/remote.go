@@ -3,11 +3,9 @@ package shm
 import (
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/internal/inbox"
 )
 
@@ -23,25 +21,19 @@ const (
 // copyPolicy is what the parameters say of reading peers' memory, and the reasons
 // that they give: made once, because they are asked for with each message.
 type copyPolicy struct {
-	step int         // bytes per Read
-	min  [ways]int64 // messages from this size on
-	not  [ways]error // why not, whatever the size; nil: allowed
-	less [ways]error // why not, for smaller messages
-	most int64       // largest message that is read out of regions
+	step   int         // bytes per Read
+	min    [ways]int64 // messages from this size on
+	not    [ways]error // why not, whatever the size; nil: allowed
+	less   [ways]error // why not, for smaller messages
+	forced string      // the way that single_copy forces: "cma", "memory" or ""
 }
 
-// memoryMost is up to where one processor's copy is faster than those of two through
-// the ring: what the reader's cache holds. 256 KiB: 110 against 55 GB/s, 1 MiB: 30
-// against 52.
-const memoryMost = 512 << 10
-
-// newCopyPolicy decides what this process reads. docs/decisions/one-copy.md has
-// the measurements.
-func newCopyPolicy(p *params, ranks int) copyPolicy {
+// newCopyPolicy decides what this process may read. Which of that is used, the protocol
+// learns.
+func newCopyPolicy(p *params) copyPolicy {
 	c := copyPolicy{
 		step: int(p.CopyStep),
 		min:  [ways]int64{wayMemory: int64(p.MemoryMin), wayCMA: int64(p.CMAMin)},
-		most: math.MaxInt64,
 		less: [ways]error{
 			wayMemory: fmt.Errorf("messages below btl.shm.memory_min=%v go as frames", p.MemoryMin),
 			wayCMA:    fmt.Errorf("messages below btl.shm.cma_min=%v go as frames", p.CMAMin),
@@ -52,16 +44,11 @@ func newCopyPolicy(p *params, ranks int) copyPolicy {
 	case "off":
 		c.not = [ways]error{refused, refused}
 	case "cma":
+		c.forced = p.SingleCopy
 		c.not[wayMemory] = refused
 	case "memory":
+		c.forced = p.SingleCopy
 		c.not[wayCMA] = refused
-	default:
-		// Two processors copying through the ring outrun the kernel's copy; with
-		// one between them it is the other way round.
-		if processors := cpu.ForRanks(); ranks <= processors {
-			c.most = memoryMost
-			c.not[wayCMA] = fmt.Errorf("frames are faster while each of the %d ranks here has a processor (%d); btl.shm.single_copy=cma forces it", ranks, processors)
-		}
 	}
 	return c
 }
@@ -77,6 +64,7 @@ type source struct {
 	process inbox.Process
 	probed  bool        // CMA was tried
 	failed  [ways]error // why a way is off for this peer, and stays so
+	noWrite error       // why this process does not write there, and stays so
 }
 
 // far returns the peer's inbox while there is a path from or to it.
@@ -114,8 +102,12 @@ func (m *module) source(peer framework.Life) (*source, error) {
 
 // off remembers why a way does not work with a peer.
 func (m *module) off(s *source, w way, err error) error {
-	err = &framework.TransportError{Component: "btl shm", Peer: m.env.Worlds.Proc(s.peer.ID).String(), Op: "read memory", Err: err}
-	s.failed[w] = err
+	s.failed[w] = m.failure(s, "read memory", err)
+	return s.failed[w]
+}
+
+func (m *module) failure(s *source, op string, err error) error {
+	err = &framework.TransportError{Component: "btl shm", Peer: m.env.Worlds.Proc(s.peer.ID).String(), Op: op, Err: err}
 	m.env.Logger.Info("btl shm: a way to copy large messages is off for one peer", "error", err)
 	return err
 }
@@ -203,7 +195,7 @@ func (m *module) Read(peer framework.Life, r btl.Remote, offset int64, dst []byt
 	}
 	n, err := m.readVM(int(s.process.PID), dst, d.address+uint64(offset))
 	if err != nil {
-		return 0, m.off(s, wayCMA, vmError(err, s.process.PID))
+		return 0, m.off(s, wayCMA, vmError("process_vm_readv", err, s.process.PID))
 	}
 	return n, nil
 }
@@ -225,8 +217,11 @@ func (m *module) Notes(peer framework.Life) []string {
 		}
 		if why == nil {
 			notes[w] = fmt.Sprintf("%s: on, from %v", name, framework.Size(m.copy.min[w]))
-			if way(w) == wayMemory && m.copy.most < math.MaxInt64 {
-				notes[w] += fmt.Sprintf(" to %v", framework.Size(m.copy.most))
+			if way(w) == wayCMA {
+				notes[w] += ", both ways"
+				if s.noWrite != nil {
+					notes[w] = fmt.Sprintf("%s: on, from %v, but not process_vm_writev: %v", name, framework.Size(m.copy.min[w]), s.noWrite)
+				}
 			}
 		} else {
 			notes[w] = fmt.Sprintf("%s: off: %v", name, why)

@@ -72,7 +72,7 @@ func TestFailedProbeSaysWhy(t *testing.T) {
 				return copy(dst, "another process's bytes"), nil
 			}
 			return 0, c.errno
-		}}, "cma")
+		}, cma.Write}, "cma")
 		r, ok := owner.Expose(make([]byte, 1<<20), false)
 		if !ok {
 			t.Fatal("nothing is exposed")

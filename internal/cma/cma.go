@@ -1,6 +1,6 @@
-// Package cma reads the memory of another process of this node with one copy
-// (cross memory attach, process_vm_readv(2)). It has no policy: who reads whom,
-// and whether the process is the right one, btl/shm decides.
+// Package cma reads and writes the memory of another process of this node with one
+// copy (cross memory attach, process_vm_readv(2) and process_vm_writev(2)). It has no
+// policy: who copies from whom, and whether the process is the right one, btl/shm decides.
 package cma
 
 import (
@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxRead is the most bytes that Read copies in one call. The kernel stops at
+// MaxRead is the most bytes that Read and Write copy in one call. The kernel stops at
 // 2 GiB less a page (MAX_RW_COUNT); a round number below it keeps later parts
 // aligned.
 const MaxRead = 1 << 30
@@ -19,15 +19,29 @@ const MaxRead = 1 << 30
 // It blocks while pages are brought in. Errors are those of the system call:
 // EPERM, ESRCH, EFAULT when not even the first byte can be read, ENOSYS.
 func Read(pid int, dst []byte, at uint64) (int, error) {
-	if len(dst) == 0 {
+	return transfer(false, pid, dst, at)
+}
+
+// Write copies src to address at of process pid; all else is as for Read. When it
+// returns, nothing more is written.
+func Write(pid int, src []byte, at uint64) (int, error) {
+	return transfer(true, pid, src, at)
+}
+
+func transfer(write bool, pid int, b []byte, at uint64) (got int, err error) {
+	if len(b) == 0 {
 		return 0, nil
 	}
-	n := min(len(dst), MaxRead)
-	local := [1]unix.Iovec{{Base: &dst[0]}}
+	n := min(len(b), MaxRead)
+	local := [1]unix.Iovec{{Base: &b[0]}}
 	local[0].SetLen(n)
 	remote := [1]unix.RemoteIovec{{Base: uintptr(at), Len: n}}
 	for {
-		got, err := unix.ProcessVMReadv(pid, local[:], remote[:], 0)
+		if write {
+			got, err = unix.ProcessVMWritev(pid, local[:], remote[:], 0)
+		} else {
+			got, err = unix.ProcessVMReadv(pid, local[:], remote[:], 0)
+		}
 		if err == unix.EINTR {
 			continue
 		}

@@ -25,7 +25,7 @@ import (
 const (
 	magic = uint64(0x316d7379_72726566) // "ferrysm1"
 	// Version is the version of the layout.
-	Version = 3
+	Version = 4
 
 	offMagic    = 0   // u64
 	offVersion  = 8   // u32
@@ -53,6 +53,8 @@ const (
 	slotOffset = 24  // u64 offset of the ring's cells in the segment
 	slotCells  = 32  // u32 number of cells
 	slotHow    = 36  // u32 of How
+	slotShares = 40  // u64 atomic for each share: see Claims
+	slotDone   = 56  // u32 atomic for each share
 	slotRing   = 64  // ring header
 	slotName   = 192 // file name of the sender's segment, NUL at the end
 	slotReason = 64  // why a request was refused, over ring and name, NUL at the end

@@ -17,9 +17,13 @@ package ob1
 
 import (
 	"context"
+	"math"
+	"time"
 
+	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/pml/base"
 )
@@ -27,7 +31,7 @@ import (
 const name = "ob1"
 
 // WireVersion is the version of ob1's frames. Peers with another one can't talk.
-const WireVersion = 2
+const WireVersion = 3
 
 // tagMax is the largest tag of a user: what MPI programs expect of a 32-bit tag.
 const tagMax = 1<<31 - 1
@@ -50,6 +54,7 @@ func (component) Info() framework.Info {
 // params are the component's parameters; each is pml.ob1.NAME.
 type params struct {
 	FragmentSize    framework.Size `param:"fragment_size" default:"64KiB" min:"1KiB" max:"1GiB" unit:"bytes" level:"tuner" scope:"process" doc:"Most payload of one frame of a large message: small enough that the receiver copies one while the sender copies the next, both in the cache. A frame has a quarter of the message, but at least 16 KiB. A path that takes the payload from where it lies (TCP) gets frames of its own limit."`
+	Way             string         `param:"way" default:"auto" choices:"auto,frames,read,write,both,random" level:"developer" scope:"process" doc:"How large messages come here where there is a choice: auto learns it; the others force one way where it is possible, for measurements, or draw one for each message, for tests."`
 	UnexpectedLimit framework.Size `param:"unexpected_limit" default:"2MiB" min:"16KiB" max:"1GiB" unit:"bytes" level:"tuner" scope:"process" doc:"Memory for messages of each peer that wait here for their receives. What is beyond it stays with its sender."`
 }
 
@@ -72,8 +77,15 @@ func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 		budget:   int64(env.Params.(*params).UnexpectedLimit),
 		fragment: int64(env.Params.(*params).FragmentSize),
 		parked:   parked{},
+		opened:   time.Now(),
+		way:      env.Params.(*params).Way,
+		ways:     waysOf(env.Params.(*params).Way),
+		crowded:  env.Identity.LocalSize > cpu.ForRanks(),
+		drawn:    env.Self.Nonce,
 	}
-	m.procs = base.NewProcs(name, &m.env, func(p base.Proc) *proc { return &proc{Proc: p, m: m} })
+	m.procs = base.NewProcs(name, &m.env, func(p base.Proc) *proc {
+		return &proc{Proc: p, m: m, noPart: [btl.Memories]uint32{btl.Allocated: math.MaxUint32}}
+	})
 	if err := m.openTransports(); err != nil {
 		return nil, err
 	}

@@ -122,6 +122,6 @@ func (p *proc) Placed(header []byte, size int) error {
 // arrived counts payload that is in its place.
 func (r *request) arrived(size int) {
 	if r.moved += int64(size); r.moved == r.limit {
-		r.finish()
+		r.received()
 	}
 }

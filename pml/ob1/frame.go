@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
@@ -11,13 +12,13 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-var frameNames = [...]string{"", "match", "RTS", "CTS", "data", "cid", "withdraw", "withdrawn", "credit", "closed"}
+var frameNames = [...]string{"", "match", "RTS", "CTS", "data", "cid", "withdraw", "withdrawn", "credit", "closed", "share"}
 
 // frameSizes are the least sizes of frames. Those of messages and payload are looked at
 // part by part.
 var frameSizes = [...]int{
 	frameCTS: ctsSize, frameCID: cidSize, frameClosed: cidSize,
-	frameWithdraw: withdrawSize, frameWithdrawn: withdrawSize, frameCredit: creditSize,
+	frameWithdraw: withdrawSize, frameWithdrawn: withdrawSize, frameCredit: creditSize, frameShare: shareSize,
 }
 
 // Frame implements btl.Inbound: one frame from this process. Lock held. What it
@@ -101,6 +102,9 @@ func (p *proc) otherFrame(f []byte) error {
 		if err != nil {
 			return err
 		}
+		if in.rts {
+			p.writes = in.flags&flagWriter != 0
+		}
 		return p.message(&in, f)
 
 	case frameData:
@@ -108,14 +112,18 @@ func (p *proc) otherFrame(f []byte) error {
 
 	case frameCTS:
 		r, limit := m.lookup(le.Uint64(f[8:])), int64(le.Uint64(f[24:]))
-		if r == nil || r.state != rtsSent && r.state != withdrawn || r.p.proc != p {
+		if r == nil || !r.offered() && r.state != sharing && r.state != shared || r.p.proc != p {
 			return errors.New("answer to no RTS")
 		}
+		r.told(f[1]&tellNoPart != 0)
 		if limit < 0 || limit > r.buf.Len() {
 			return fmt.Errorf("answer asks for %d bytes of %d", limit, r.buf.Len())
 		}
 		r.accepted(le.Uint64(f[16:]), limit)
 		return nil
+
+	case frameShare:
+		return p.shared(f)
 
 	case frameCID:
 		id := cid.Extended{Base: le.Uint64(f[16:]), Sub: le.Uint64(f[24:])}
@@ -222,7 +230,7 @@ func (c *comm) arrived(p *proc, in *inMessage) error {
 	r := node.Owner
 	r.p = q
 	if in.rts {
-		r.accept(in.length, in.handle, &in.remote, in.payload, int(in.tag))
+		r.accept(&offer{length: in.length, handle: in.handle, remote: in.remote, took: time.Duration(in.took), part: in.payload}, int(in.tag))
 	} else {
 		r.deliver(in.payload, int(in.tag))
 	}

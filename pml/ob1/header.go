@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/cid"
@@ -12,15 +13,16 @@ import (
 
 // Frame types, byte 0 of every frame. docs/wire.md is the reference.
 const (
-	frameMatch     = 1 // message, eager
-	frameRTS       = 2 // message, rendezvous: length and handle instead of payload
-	frameCTS       = 3 // the receive has matched: send that much, to this handle
-	frameData      = 4 // payload of an accepted message
-	frameCID       = 5 // the sender's index of a communicator
-	frameWithdraw  = 6 // the sender wants an RTS back
-	frameWithdrawn = 7 // it has it
-	frameCredit    = 8 // so many bytes of unexpected messages have been received
-	frameClosed    = 9 // the sender has closed a communicator, and sends nothing more on it
+	frameMatch     = 1  // message, eager
+	frameRTS       = 2  // message, rendezvous: length and handle instead of payload
+	frameCTS       = 3  // the receive has matched: send that much, to this handle
+	frameData      = 4  // payload of an accepted message
+	frameCID       = 5  // the sender's index of a communicator
+	frameWithdraw  = 6  // the sender wants an RTS back
+	frameWithdrawn = 7  // it has it
+	frameCredit    = 8  // so many bytes of unexpected messages have been received
+	frameClosed    = 9  // the sender has closed a communicator, and sends nothing more on it
+	frameShare     = 10 // the receive has matched: write a part of the message into its memory
 )
 
 // Bits of byte 1 of frameMatch and frameRTS.
@@ -28,6 +30,7 @@ const (
 	flagPlane    = 0x03 // pml.Plane
 	flagExtended = 0x04 // the extended id follows the header
 	flagRemote   = 0x08 // of an RTS: where the message lies follows length and handle
+	flagWriter   = 0x10 // of an RTS: the sender can write into the receiver's memory
 )
 
 // cidInquiry in byte 1 of a frameCID: it asks whether the receiver is in the communicator,
@@ -50,6 +53,7 @@ const (
 	cidSize      = 32
 	withdrawSize = 16
 	creditSize   = 16
+	shareSize    = 64
 )
 
 var le = binary.LittleEndian
@@ -111,12 +115,13 @@ func getExtended(b []byte) (cid.Extended, cid.Local) {
 	return cid.Extended{Base: le.Uint64(b[0:]), Sub: le.Uint64(b[8:])}, cid.Local(le.Uint32(b[16:]))
 }
 
-// putRTS writes rtsSize bytes. part is how much of the message follows.
-func putRTS(b []byte, length int64, handle uint64, part int64) {
+// putRTS writes rtsSize bytes. part is how much of the message follows, and took how long
+// the sender was busy with that.
+func putRTS(b []byte, length int64, handle uint64, part int64, took time.Duration) {
 	le.PutUint64(b[0:], uint64(length))
 	le.PutUint64(b[8:], handle)
 	le.PutUint64(b[16:], uint64(part))
-	le.PutUint64(b[24:], 0)
+	le.PutUint64(b[24:], uint64(took))
 }
 
 // inMessage is a decoded frameMatch or frameRTS.
@@ -125,6 +130,7 @@ type inMessage struct {
 	id      cid.Extended // with flagExtended
 	local   cid.Local    // the sender's index, with flagExtended
 	rts     bool
+	took    uint32 // ns in which the sender packed the beginning, of an RTS
 	length  int64  // of the whole message
 	handle  uint64 // the sender's, of an RTS
 	remote  btl.Remote
@@ -141,7 +147,7 @@ func parseMessage(f []byte) (m inMessage, err error) {
 	}
 	m.rts = f[0] == frameRTS
 	m.header = getHeader(f)
-	if m.flags&^(flagPlane|flagExtended|flagRemote) != 0 || int(m.plane()) >= pml.Planes || m.flags&flagRemote != 0 && !m.rts {
+	if m.flags&^(flagPlane|flagExtended|flagRemote|flagWriter) != 0 || int(m.plane()) >= pml.Planes || m.flags&(flagRemote|flagWriter) != 0 && !m.rts {
 		return m, fmt.Errorf("message with flags %#x", m.flags)
 	}
 	f = f[matchSize:]
@@ -160,6 +166,7 @@ func parseMessage(f []byte) (m inMessage, err error) {
 		return m, errShort(f)
 	}
 	m.length, m.handle = int64(le.Uint64(f)), le.Uint64(f[8:])
+	m.took = uint32(min(le.Uint64(f[24:]), mostTook))
 	if m.flags&flagRemote != 0 {
 		if len(f) < rtsSize+remoteSize {
 			return m, errShort(f)
@@ -175,13 +182,26 @@ func parseMessage(f []byte) (m inMessage, err error) {
 	return m, nil
 }
 
+// mostTook bounds what a sender says that it took.
+const mostTook = uint64(time.Second)
+
+// offer is an RTS that has matched.
+type offer struct {
+	length int64
+	handle uint64
+	remote btl.Remote
+	took   time.Duration
+	late   bool // it was here before the receive
+	part   []byte
+}
+
 func errShort(f []byte) error { return fmt.Errorf("frame ends after %d bytes", len(f)) }
 
 // control is a frame without payload of a message, small enough to be kept by
 // value while the path is blocked.
 type control struct {
 	size int
-	b    [cidSize]byte
+	b    [shareSize]byte
 }
 
 func ctsFrame(sender, receiver uint64, limit int64) (c control) {
@@ -190,6 +210,17 @@ func ctsFrame(sender, receiver uint64, limit int64) (c control) {
 	le.PutUint64(c.b[8:], sender)
 	le.PutUint64(c.b[16:], receiver)
 	le.PutUint64(c.b[24:], uint64(limit))
+	return c
+}
+
+// shareFrame asks for the bytes from from to limit, to be written as d describes.
+func shareFrame(sender uint64, limit, from int64, d btl.Remote) (c control) {
+	c.size = shareSize
+	c.b[0] = frameShare
+	le.PutUint64(c.b[8:], sender)
+	le.PutUint64(c.b[16:], uint64(limit))
+	le.PutUint64(c.b[24:], uint64(from))
+	copy(c.b[32:], d[:])
 	return c
 }
 

@@ -158,14 +158,14 @@ func (v *victim) feed(f []byte) error {
 func (v *victim) rts(seq uint32, tag int32, length int64, handle uint64) []byte {
 	f := make([]byte, matchSize+rtsSize)
 	putHeader(f, frameRTS, header{ctx: v.comms[0].Spec.Local, tag: tag, source: 1, seq: seq})
-	putRTS(f[matchSize:], length, handle, 0)
+	putRTS(f[matchSize:], length, handle, 0, 0)
 	return f
 }
 
 // part is an RTS that claims so much of the message to follow it.
 func (v *victim) part(seq uint32, tag int32, length, claimed int64, payload []byte) []byte {
 	f := v.rts(seq, tag, length, 79)
-	putRTS(f[matchSize:], length, 79, claimed)
+	putRTS(f[matchSize:], length, 79, claimed, 0)
 	return append(f, payload...)
 }
 

@@ -71,6 +71,11 @@ func variants(t *testing.T) []pmltest.Variant {
 	for _, path := range []string{"off", "cma", "memory", "auto"} {
 		add("large messages: "+path, 0, cid.PolicyAgree, map[string]string{"btl.shm.single_copy": path}, self.Component(), shm.Component())
 	}
+	for _, c := range []btl.Component{shm.Component(), btlfault.Wrap(shm.Component(), late)} {
+		add("ways drawn for each message", 0, cid.PolicyAgree, map[string]string{
+			"pml.ob1.way": "random", "btl.shm.eager_limit": "4KiB", "btl.shm.cma_min": "0", "btl.shm.memory_min": "0",
+		}, self.Component(), c)
+	}
 	return all
 }
 

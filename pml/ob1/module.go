@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/pml/base"
+	"github.com/ferrympi/ferry/pml/ob1/choose"
 	"github.com/ferrympi/ferry/progress"
 )
 
@@ -38,8 +40,14 @@ type Module struct {
 	header       [dataSize]byte // of the frame that is gathered
 	sends        int            // that are not complete
 
-	reading []*request // receives that read the sender's memory
+	reading []*request // that copy from or to another process's memory
 	inReads bool       // readSome is going through them
+
+	opened  time.Time
+	way     string     // pml.ob1.way
+	ways    choose.Set // that it allows
+	crowded bool       // more processes than processors
+	drawn   uint64     // the last random number
 
 	busy     []*proc // that have something to send
 	spare    []*proc // busy's other backing array
@@ -230,11 +238,13 @@ func (m *Module) Close() error {
 	}
 	for _, p := range m.procs.Lives {
 		p.closePath(err) // first: what is gathered is read until then
+		p.incoming.turns = requestList{}
 	}
 	for _, r := range m.requests { // receives that nobody matched, sends that did not leave in time
 		if r.state != idle && r.state != complete {
 			r.fail(err)
 		}
 	}
+	m.endShares()
 	return nil
 }

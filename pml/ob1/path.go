@@ -26,6 +26,7 @@ type transport struct {
 
 	// nil where the module can't.
 	reader    btl.RemoteReader
+	copier    btl.Copier // a reader, too
 	poller    btl.PeerPoller
 	forgetter btl.Forgetter
 	describer btl.Describer
@@ -48,6 +49,9 @@ func (m *Module) openTransports() error {
 		t := all[slices.IndexFunc(all, func(t *transport) bool { return t.name == o.Name })]
 		t.Module, t.Caps = o.Module, o.Module.Caps()
 		t.reader, _ = framework.As[btl.RemoteReader](o.Module)
+		if t.reader != nil {
+			t.copier, _ = framework.As[btl.Copier](o.Module)
+		}
 		t.poller, _ = framework.As[btl.PeerPoller](o.Module)
 		t.forgetter, _ = framework.As[btl.Forgetter](o.Module)
 		t.describer, _ = framework.As[btl.Describer](o.Module)

@@ -43,6 +43,10 @@ type proc struct {
 	why      error       // it is in doubt, because of that
 	cut      bool        // messages needed a path, and none opened
 	steps    int         // that it still is
+
+	incoming incoming
+	writes   bool                 // it can write into this process's memory, its last RTS says
+	noPart   [btl.Memories]uint32 // by class: RTSs bring no part
 }
 
 // learn takes the card of a life, which is the process's present one from now on.
@@ -126,7 +130,7 @@ func (p *proc) control(c control) bool {
 
 // needed reports whether the receiver of a control frame must be there: it has sent an RTS.
 // Other answers are for a process that may have left in good order.
-func (c *control) needed() bool { return c.b[0] == frameCTS }
+func (c *control) needed() bool { return c.b[0] == frameCTS || c.b[0] == frameShare }
 
 // put sends a control frame if the path has room for it.
 func (p *proc) put(c *control) bool {
@@ -195,6 +199,7 @@ func (p *proc) Fail(err error) {
 	p.closePath(err)
 	p.controls = nil
 	p.queue, p.pushing = requestList{}, requestList{}
+	p.incoming.turns, p.incoming.n, p.incoming.bytes = requestList{}, 0, 0
 	for _, r := range p.m.requests {
 		if r.state == idle || r.state == complete || r.p == nil && r.state != posted {
 			continue

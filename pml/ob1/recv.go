@@ -108,7 +108,7 @@ func (c *comm) postRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *request 
 func (r *request) take(msg *message) {
 	r.p = msg.p
 	if msg.rts {
-		r.accept(msg.length, msg.handle, &msg.remote, msg.data, msg.node.Tag)
+		r.accept(&offer{length: msg.length, handle: msg.handle, remote: msg.remote, late: true, part: msg.data}, msg.node.Tag)
 	} else {
 		r.deliver(msg.data, msg.node.Tag)
 	}
@@ -158,7 +158,8 @@ func (r *request) unpack(payload []byte) {
 
 // accept answers an RTS that has matched, and takes the part of the message that
 // came with it. r.p is the sender. Lock held.
-func (r *request) accept(length int64, handle uint64, remote *btl.Remote, part []byte, tag int) {
+func (r *request) accept(o *offer, tag int) {
+	length := o.length
 	r.Status.Source, r.Status.Tag, r.Status.Bytes = r.p.rank, tag, int(length)
 	r.limit = min(length, r.buf.Len())
 	if r.limit < length {
@@ -167,18 +168,14 @@ func (r *request) accept(length int64, handle uint64, remote *btl.Remote, part [
 	if r.m.env.Hooks != nil {
 		r.m.env.Event(pml.Event{Kind: pml.EventMatch, Peer: r.p.proc.Life, Comm: r.c.Spec.ID, Tag: tag, Bytes: length, Plane: r.plane, Waited: time.Since(r.began)})
 	}
-	if r.readRemote(remote, handle) {
+	if r.takesTurn(o) || r.readRemote(&o.remote, o.handle) {
 		return
 	}
-	r.state = copying
-	proc, turn := r.p.proc, r.turn
-	proc.control(ctsFrame(handle, r.handle(), r.limit))
-	if proc.Err != nil { // it died after the RTS, and the request may be in use again
-		if r.turn == turn && r.state == copying {
-			r.fail(base.Explain(proc.Err, r.p.rank))
-		}
+	r.far = o.handle
+	if !r.accepts(false) {
 		return
 	}
+	part := o.part
 	part = part[:min(int64(len(part)), r.limit)]
 	r.store(part, 0)
 	if r.moved = int64(len(part)); r.moved == r.limit {

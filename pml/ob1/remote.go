@@ -15,18 +15,39 @@ import (
 // receiver copies it from there. It answers the RTS when it has all: an accept
 // of 0 bytes, as for a message of which it wants nothing. If reading fails, it
 // accepts as if nothing had been said, and the message comes as frames.
+//
+// With a btl.Copier the sender may write, too: the receiver answers by the description of
+// a share of its buffer, and both copy pieces until nothing is left.
 
-// expose describes the message of a send for the RTS. ok is false where peers
-// can't read it.
-func (r *request) expose() (remote btl.Remote, ok bool) {
-	if r.buf.Layout() != nil || len(r.buf.Bytes) == 0 {
-		return remote, false
+// describe describes the message of a send for the RTS, if peers can read it, and reports
+// whether a part of the message had better come at once.
+func (r *request) describe() (remote btl.Remote, part bool) {
+	r.described, r.writer = false, false
+	proc := r.p.proc
+	if r.buf.Layout() != nil || len(r.buf.Bytes) == 0 || proc.out.reader == nil {
+		return remote, true
 	}
-	reader := r.p.proc.out.reader
-	if reader == nil {
-		return remote, false
+	remote, r.described = proc.out.reader.Expose(r.buf.Bytes, r.buf.Kind() == pml.Registered)
+	c := proc.out.copier
+	if !r.described || c == nil {
+		return remote, !r.described
 	}
-	return reader.Expose(r.buf.Bytes, r.buf.Kind() == pml.Registered)
+	r.offeredAs = c.KindOf(remote)
+	r.writer = c.CanWrite(proc.Life) == nil
+	return remote, proc.noPart[r.offeredAs]>>classOf(int64(len(r.buf.Bytes)))&1 == 0
+}
+
+// told takes the receiver's word on whether RTSs of such messages bring a part.
+func (r *request) told(noPart bool) {
+	if !r.described || r.p.proc.out == nil || r.p.proc.out.copier == nil {
+		return
+	}
+	bit := uint32(1) << classOf(int64(len(r.buf.Bytes)))
+	if noPart {
+		r.p.proc.noPart[r.offeredAs] |= bit
+	} else {
+		r.p.proc.noPart[r.offeredAs] &^= bit
+	}
 }
 
 // readRemote begins to read a matched message out of the sender's memory, and
@@ -60,11 +81,10 @@ func (m *Module) readSome() (n int) {
 	for i := 0; i < len(m.reading); i++ {
 		r := m.reading[i]
 		turn := r.turn
-		if r.state == reading {
-			n++
-			r.readStep()
+		if r.copies() {
+			n += r.copyStep()
 		}
-		if r.state != reading || r.turn != turn {
+		if !r.copies() || r.turn != turn {
 			m.reading = slices.Delete(m.reading, i, i+1)
 			i--
 		}
@@ -73,22 +93,56 @@ func (m *Module) readSome() (n int) {
 	return n
 }
 
-func (r *request) readStep() {
-	proc := r.p.proc
-	k, err := r.reader.Read(proc.Life, r.remote, r.moved, r.buf.Bytes[r.moved:r.limit])
+// copies reports whether a request has steps to take.
+func (r *request) copies() bool { return r.state == reading || r.state == sharing || r.state == ending }
+
+// copyStep takes a step of a request, and returns 0 if there is none to take now.
+func (r *request) copyStep() int {
+	switch {
+	case r.state == sharing:
+		return r.writeStep()
+	case r.state == ending:
+		return r.endStep()
+	case r.share != nil:
+		return r.shareStep()
+	}
+	return r.readStep()
+}
+
+func (r *request) readStep() int {
+	k, err := r.reader.Read(r.p.proc.Life, r.remote, r.moved, r.buf.Bytes[r.moved:r.limit])
 	if err != nil {
-		r.moved = 0
-		r.state = copying
-		proc.control(ctsFrame(r.far, r.handle(), r.limit))
-		return
+		r.fallsBack()
+		return 1
 	}
 	r.moved += int64(k)
 	if r.moved == r.limit {
-		turn := r.turn
-		proc.control(ctsFrame(r.far, 0, 0))
-		if r.turn == turn && r.state == reading { // or the answer found no way, and the process has failed
-			r.finish()
-		}
+		r.allCopied()
+	}
+	return 1
+}
+
+// fallsBack has a message come as frames from its beginning.
+func (r *request) fallsBack() {
+	if r.counted {
+		r.spoilt = true
+	} else {
+		r.base = 0
+	}
+	r.moved = r.base
+	r.accepts(true)
+}
+
+// allCopied completes a receive whose message is in its place.
+func (r *request) allCopied() {
+	turn := r.turn
+	cts := ctsFrame(r.far, 0, 0)
+	if r.noPart {
+		cts.b[1] = tellNoPart
+	}
+	r.p.proc.control(cts)
+	if r.turn == turn && r.state == reading { // or the answer found no way, and the process has failed
+		r.received()
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/ob1/choose"
 	"github.com/ferrympi/ferry/progress"
 )
 
@@ -19,11 +20,15 @@ const (
 	rtsSent                // send: the RTS is out, not accepted
 	withdrawn              // send: canceled, and the receiver has been asked to give the RTS back
 	copying                // accepted: payload is on its way
-	reading                // receive: payload is read out of the sender's memory
+	matched                // receive: its turn to get the payload is to come
+	reading                // receive: payload is read out of the sender's memory, or the sender writes it
+	ending                 // receive: the sender is writing still, and must not
+	sharing                // send: payload is written into the receiver's memory
+	shared                 // send: that is over, and the receiver will say so
 	complete               // done, the user has not taken it yet
 )
 
-var stateNames = [...]string{"idle", "posted", "queued", "offered", "withdrawing", "copying", "reading", "complete"}
+var stateNames = [...]string{"idle", "posted", "queued", "offered", "withdrawing", "copying", "matched", "reading", "ending", "writing", "written", "complete"}
 
 // request is a send or a receive. Requests are made once and used again; their
 // memory is bounded by the most that were ever in progress at a time.
@@ -50,9 +55,28 @@ type request struct {
 	far   uint64    // the peer's handle, once accepted
 	began time.Time // if hooks look
 
-	// Where the message of a receive lies, while it is read from there.
+	// Where the message of a receive lies, while it is read from there; or the receiver's
+	// memory, while it is written there.
 	remote btl.Remote
 	reader btl.RemoteReader
+
+	// Of a receive that takes its turn, see ways.go.
+	way      choose.Way
+	kind     kind
+	counted  bool          // it is one of those under way
+	noPart   bool          // the next such message had better come without a part
+	spoilt   bool          // its time says nothing
+	start    time.Duration // when it matched
+	share    btl.Share     // into which the sender writes
+	base     int64         // where in the message that begins
+	at       int64         // where the piece is that is read now
+	piece    int           // what is left of it
+	fallBack bool          // as frames, when the share is over
+
+	// Of a send.
+	offeredAs btl.Memory
+	described bool
+	writer    bool // this process can write
 }
 
 // source is the rank of the other side, AnySource while that is not known.
@@ -135,6 +159,10 @@ func (r *request) finish() {
 // fail completes a request with an error. Lock held.
 func (r *request) fail(err error) {
 	r.Status.Err = err
+	if r.share != nil && !r.endShare(err) {
+		return
+	}
+	r.turnOver()
 	r.finish()
 }
 

@@ -144,15 +144,24 @@ func (r *request) first() bool {
 	n := size + rtsSize
 	var remote btl.Remote
 	var part int64
+	var began time.Duration
 	if eager {
 		n = size + int(length)
-	} else if at, ok := r.expose(); ok {
-		remote = at
-		flags |= flagRemote
-		n += remoteSize
 	} else {
-		part = r.firstPart(p.proc.frame - n)
-		n += int(part)
+		var wanted bool
+		remote, wanted = r.describe()
+		if r.described {
+			flags |= flagRemote
+			n += remoteSize
+			if r.writer {
+				flags |= flagWriter
+			}
+		}
+		if wanted {
+			part = r.firstPart(p.proc.frame - n)
+			n += int(part)
+			began = r.m.now()
+		}
 	}
 	b := p.proc.endpoint.Reserve(n)
 	if b == nil {
@@ -169,11 +178,15 @@ func (r *request) first() bool {
 	if eager {
 		r.pack(b[size:n], 0)
 	} else {
-		putRTS(b[size:], length, r.handle(), part)
-		if flags&flagRemote != 0 {
+		r.pack(b[n-int(part):n], 0)
+		var took time.Duration
+		if part > 0 {
+			took = r.m.now() - began
+		}
+		putRTS(b[size:], length, r.handle(), part, took)
+		if r.described {
 			copy(b[size+rtsSize:], remote[:])
 		}
-		r.pack(b[n-int(part):n], 0)
 	}
 	p.proc.queue.pop()
 	p.proc.endpoint.Commit(n)

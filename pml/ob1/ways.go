@@ -1,0 +1,291 @@
+package ob1
+
+import (
+	"math/bits"
+	"time"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/pml/base"
+	"github.com/ferrympi/ferry/pml/ob1/choose"
+)
+
+// By which way a large message comes, where the path's module knows more than one. The
+// receiver decides, as it knows both ends once the message has matched, and learns how long
+// each took: from the match, or from the end of the message before, to the end. Messages of
+// one process take turns, so that a time is that of one way. The sender adds what it took to
+// pack the part that came with the RTS, and is told whether to send such a part with the
+// next message of that kind.
+
+// kind is what a message has in common with those from which its way is learnt.
+type kind struct {
+	memory btl.Memory
+	depth  uint8 // alone, or in a window
+	class  uint8 // powers of two
+}
+
+const (
+	alone = iota
+	window
+	depths
+
+	// Smaller messages are not worth a choice; most of them are eager.
+	leastClass = 14 // 2^14 < size
+	classes    = 14
+)
+
+// classOf is the class of messages of that size.
+func classOf(size int64) uint8 {
+	return uint8(min(max(bits.Len64(uint64(size-1))-1-leastClass, 0), classes-1))
+}
+
+// learnt is what is known of one kind of message.
+type learnt struct {
+	choose.Chooser
+	next   choose.Way // of the next message
+	chosen bool       // next is
+}
+
+// incoming are the large messages from one process.
+type incoming struct {
+	learnt [btl.Memories][depths][classes]*learnt
+	turns  requestList // matched receives whose turn is to come
+	n      int         // under way
+	bytes  int64       // of these
+	way    choose.Way  // of these
+	last   choose.Way  // of the message that ended last
+	end    time.Duration
+	inTurn bool // nextTurns is going through them
+}
+
+// ahead is how many bytes of messages that come as frames are accepted before the first of
+// them is complete: a sender always has something to send then.
+const ahead = 1 << 20
+
+// tellNoPart in byte 1 of a frameCTS: the next message of that kind had better bring no part
+// with its RTS.
+const tellNoPart = 1
+
+// now is the time, from when the module was opened.
+func (m *Module) now() time.Duration { return time.Since(m.opened) }
+
+// takesTurn reports whether a matched message is one for which there is a choice, and if so
+// lets it wait for its turn. Lock held.
+func (r *request) takesTurn(in *offer) bool {
+	p := r.p.proc
+	if p.inBy == nil || p.inBy.copier == nil || in.remote == (btl.Remote{}) || r.limit-int64(len(in.part)) < smallestPiece || p.connect() != nil {
+		return false
+	}
+	r.state, r.remote, r.far, r.spoilt = matched, in.remote, in.handle, false
+	r.store(in.part, 0)
+	r.moved = int64(len(in.part))
+	r.base, r.start = r.moved, r.m.now()
+	if !in.late {
+		r.start -= in.took
+	}
+	p.incoming.turns.push(r)
+	p.nextTurns()
+	return true
+}
+
+// nextTurns begins as many messages as may be under way at a time. Lock held.
+func (p *proc) nextTurns() {
+	in := &p.incoming
+	if in.inTurn {
+		return
+	}
+	in.inTurn = true
+	for in.turns.head != nil {
+		r := in.turns.head
+		depth := alone
+		if in.n > 0 || r.next != nil {
+			depth = window
+		}
+		k := kind{p.inBy.copier.KindOf(r.remote), uint8(depth), classOf(r.limit)}
+		l, possible, err := p.possible(r, k)
+		if err == nil {
+			r.way = l.upcoming(r.m, possible)
+			if in.n > 0 && (r.way != in.way || !in.room(r)) {
+				break
+			}
+			l.chosen = false
+		}
+		in.turns.pop()
+		if err != nil {
+			p.control(ctsFrame(r.far, 0, 0))
+			r.fail(err)
+			continue
+		}
+		r.kind, r.counted = k, true
+		in.n++
+		in.bytes += r.limit
+		in.way = r.way
+		r.noPart = l.upcoming(r.m, possible) != choose.Frames
+		r.begin()
+	}
+	in.inTurn = false
+}
+
+// upcoming returns the way of the next message.
+func (l *learnt) upcoming(m *Module, possible choose.Set) choose.Way {
+	if !l.chosen || !possible.Has(l.next) {
+		l.next, _ = l.Next(possible)
+		if m.way == randomWay {
+			l.next = m.randomWay(possible)
+		}
+		l.chosen = true
+	}
+	return l.next
+}
+
+// room reports whether one more message may begin.
+func (in *incoming) room(r *request) bool {
+	switch in.way {
+	case choose.Frames:
+		return in.bytes < ahead || in.n < 2
+	case choose.Read:
+		return false
+	default:
+		return in.n < 2
+	}
+}
+
+// possible returns by which ways a message can come. An error ends the message.
+func (p *proc) possible(r *request, k kind) (l *learnt, possible choose.Set, err error) {
+	t := p.inBy
+	if r.buf.Layout() == nil {
+		if err = t.reader.CanRead(p.Life, r.remote, r.limit); err == nil {
+			possible |= choose.Of(choose.Read)
+		} else if t.copier.Forced(r.remote, r.limit) {
+			return nil, 0, err
+		}
+		if p.writes {
+			possible |= choose.Of(choose.Write)
+			if possible.Has(choose.Read) {
+				possible |= choose.Of(choose.Both)
+			}
+		}
+	}
+	if possible == 0 || !t.copier.Forced(r.remote, r.limit) {
+		possible |= choose.Of(choose.Frames)
+	}
+	if only := possible & p.m.ways; only != 0 {
+		possible = only
+	}
+	at := &p.incoming.learnt[k.memory][k.depth][k.class]
+	if *at == nil {
+		*at = p.learnKind(k)
+	}
+	return *at, possible, nil
+}
+
+// learnKind makes what will be learnt of one kind of message.
+func (p *proc) learnKind(k kind) *learnt {
+	burst, guess := 1, choose.Frames
+	if k.depth == window {
+		burst = 2
+	}
+	if k.memory == btl.Allocated || p.m.crowded {
+		guess = choose.Read
+	}
+	seed := uint64(p.Life.ID)<<16 | uint64(k.memory)<<12 | uint64(k.depth)<<8 | uint64(k.class)
+	return &learnt{Chooser: choose.New(seed, burst, guess)}
+}
+
+// begin begins a message whose turn it is. Lock held.
+func (r *request) begin() {
+	proc := r.p.proc
+	switch r.way {
+	case choose.Read:
+		r.state, r.reader = reading, proc.inBy.reader
+		r.m.reading = append(r.m.reading, r)
+		r.m.readSome()
+		return
+	case choose.Write, choose.Both:
+		share := proc.inBy.copier.Share(proc.Life, r.buf.Bytes[r.moved:r.limit])
+		if share == nil {
+			break
+		}
+		r.state, r.reader, r.share, r.base, r.piece = reading, proc.inBy.reader, share, r.moved, 0
+		proc.control(shareFrame(r.far, r.limit, r.moved, share.Remote()))
+		if r.state == reading {
+			r.m.reading = append(r.m.reading, r)
+			r.m.readSome()
+		}
+		return
+	}
+	r.way = choose.Frames
+	r.accepts(r.noPart)
+}
+
+// accepts says that the message may come as frames, and reports whether it can.
+func (r *request) accepts(noPart bool) bool {
+	proc, turn := r.p.proc, r.turn
+	r.state = copying
+	cts := ctsFrame(r.far, r.handle(), r.limit)
+	if noPart {
+		cts.b[1] = tellNoPart
+	}
+	proc.control(cts)
+	if proc.Err != nil { // it died after the RTS, and the request may be in use again
+		if r.turn == turn && r.state == copying {
+			r.fail(base.Explain(proc.Err, r.p.rank))
+		}
+		return false
+	}
+	return true
+}
+
+// turnOver ends a message's turn, whatever became of it. Lock held.
+func (r *request) turnOver() {
+	if !r.counted {
+		return
+	}
+	r.counted = false
+	p := r.p.proc
+	in := &p.incoming
+	if in.n == 0 { // all has ended
+		return
+	}
+	in.n--
+	in.bytes -= r.limit
+	if r.Status.Err == nil && !r.spoilt {
+		now := r.m.now()
+		from := max(r.start, in.end)
+		l := in.learnt[r.kind.memory][r.kind.depth][r.kind.class]
+		l.Took(r.way, r.limit, int64(now-from), from == r.start || in.last == r.way)
+		in.end, in.last = now, r.way
+	}
+}
+
+// received completes a receive that may have had a turn. Lock held.
+func (r *request) received() {
+	p := r.p.proc
+	r.turnOver()
+	r.finish()
+	if p.incoming.turns.head != nil {
+		p.nextTurns()
+	}
+}
+
+// The ways that pml.ob1.way allows, beside auto.
+const randomWay = "random"
+
+// waysOf returns the ways that a value of pml.ob1.way allows.
+func waysOf(value string) choose.Set {
+	for w := range choose.Ways {
+		if value == w.String() {
+			return choose.Of(w)
+		}
+	}
+	return choose.All
+}
+
+// randomWay draws one, for tests.
+func (m *Module) randomWay(possible choose.Set) choose.Way {
+	for {
+		m.drawn = m.drawn*6364136223846793005 + 1442695040888963407
+		if w := choose.Way(m.drawn >> 33 % uint64(choose.Ways)); possible.Has(w) {
+			return w
+		}
+	}
+}
