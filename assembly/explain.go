@@ -43,6 +43,8 @@ type Pair struct {
 	Notes     []string              `json:"notes,omitempty"`    // the transport's ways to this process that are on or off, and why
 	// Unused holds the addresses of both ends that carry nothing now.
 	Unused []framework.Rejection `json:"unused_addresses,omitempty"`
+	// Learnt is what From has learnt of large messages that came from To.
+	Learnt []pml.Learnt `json:"learnt,omitempty"`
 }
 
 // ComponentVerdict is what became of a component.
@@ -191,7 +193,7 @@ func (a *Assembly) route(life framework.Life) (Pair, pml.Route) {
 			continue
 		}
 		p.PML, p.Transport, p.Device, p.Provider = m.Name, r.Transport, r.Device, r.Provider
-		p.Rejected, p.Notes, p.Unused = r.Rejected, r.Notes, r.Unused
+		p.Rejected, p.Notes, p.Unused, p.Learnt = r.Rejected, r.Notes, r.Unused, r.Learnt
 		if r.Transport != "" {
 			break
 		}
@@ -217,6 +219,9 @@ func (x *Explanation) String() string {
 		}
 		for _, n := range p.Notes {
 			fmt.Fprintf(&b, "    %s\n", n)
+		}
+		for _, l := range p.Learnt {
+			fmt.Fprintf(&b, "    messages from there, %v\n", l)
 		}
 		for _, u := range p.Unused {
 			fmt.Fprintf(&b, "    address %s is not used: %s\n", u.Name, u.Reason)

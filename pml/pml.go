@@ -339,6 +339,7 @@ type Route struct {
 	Failed    bool                  // an operation needed a path, and none opened: that is why Transport is empty
 	Notes     []string              // which of the transport's ways are on or off for this peer, and why
 	Unused    []framework.Rejection // addresses by which the transport could reach it and does not, and why
+	Learnt    []Learnt              // of large messages that came from it
 }
 
 // PeerStats counts what went to and came from one process since it was learnt.
@@ -369,6 +370,8 @@ type CommInspection struct {
 	Posted     []Pending // receives that wait
 	Unexpected []Pending // messages that wait
 	Sends      []Pending // sends that are not complete
+	// Learnt is what the process has learnt of large messages, by the rank that sent them.
+	Learnt map[int][]Learnt
 }
 
 // Pending is one entry of an inspected queue.

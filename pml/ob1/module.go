@@ -134,6 +134,7 @@ func (m *Module) Route(peer framework.Life) pml.Route {
 	}
 	// What only a late answer needed has failed nobody: its peer may have closed its session.
 	route.Rejected, route.Failed = rejected, t == nil && cut
+	route.Learnt = p.incoming.report()
 	if t != nil {
 		route.Used = t == p.out
 		d := p.fully(t)
@@ -198,10 +199,24 @@ func (m *Module) inspect() pml.Inspection {
 				ci.Unexpected = append(ci.Unexpected, pml.Pending{Peer: msg.Source, Tag: msg.Tag, Bytes: msg.Owner.length, Plane: pml.Plane(plane), State: state})
 			})
 		}
+		for _, p := range c.peers {
+			if p == nil {
+				continue
+			}
+			if l := p.proc.incoming.report(); l != nil {
+				if ci.Learnt == nil {
+					ci.Learnt = map[int][]pml.Learnt{}
+				}
+				ci.Learnt[p.rank] = l
+			}
+		}
 		ins.Comms = append(ins.Comms, ci)
 	}
 	for _, p := range m.procs.Lives {
 		t := cmp.Or(p.out, p.inBy)
+		for _, l := range p.incoming.report() {
+			ins.Notes = append(ins.Notes, fmt.Sprintf("%v: messages from there, %v", p, l))
+		}
 		for _, note := range p.describe(t).Notes {
 			ins.Notes = append(ins.Notes, fmt.Sprintf("%v: %s: %s", p, t.name, note))
 		}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/pml/base"
 	"github.com/ferrympi/ferry/pml/ob1/choose"
 )
@@ -60,6 +61,9 @@ type incoming struct {
 // ahead is how many bytes of messages that come as frames are accepted before the first of
 // them is complete: a sender always has something to send then.
 const ahead = 1 << 20
+
+// mostGBs is faster than any copy: two messages were found complete at a time.
+const mostGBs = 200
 
 // tellNoPart in byte 1 of a frameCTS: the next message of that kind had better bring no part
 // with its RTS.
@@ -123,6 +127,31 @@ func (p *proc) nextTurns() {
 		r.begin()
 	}
 	in.inTurn = false
+}
+
+// report returns what has been learnt.
+func (in *incoming) report() (all []pml.Learnt) {
+	for memory := range btl.Memories {
+		for class := range classes {
+			for depth := range depths {
+				l := in.learnt[memory][depth][class]
+				if l == nil {
+					continue
+				}
+				r := pml.Learnt{Above: 1 << (class + leastClass), Allocated: memory == btl.Allocated, Window: depth == window, Tries: l.Tries()}
+				if class < classes-1 {
+					r.UpTo = 2 * r.Above
+				}
+				for _, w := range l.Learnt() {
+					r.Ways = append(r.Ways, pml.LearntWay{Way: w.Way.String(), Messages: w.Messages, GBs: w.GBs, Used: w.Used})
+				}
+				if len(r.Ways) > 0 {
+					all = append(all, r)
+				}
+			}
+		}
+	}
+	return all
 }
 
 // upcoming returns the way of the next message.
@@ -252,7 +281,9 @@ func (r *request) turnOver() {
 		now := r.m.now()
 		from := max(r.start, in.end)
 		l := in.learnt[r.kind.memory][r.kind.depth][r.kind.class]
-		l.Took(r.way, r.limit, int64(now-from), from == r.start || in.last == r.way)
+		took := int64(now - from)
+		clean := (from == r.start || in.last == r.way) && r.limit < mostGBs*took
+		l.Took(r.way, r.limit, took, clean)
 		in.end, in.last = now, r.way
 	}
 }

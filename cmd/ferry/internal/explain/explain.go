@@ -33,6 +33,7 @@ ferry can't do what --set asks for.`
 func Command() *cobra.Command {
 	var ranks int
 	var asJSON, isRank bool
+	var learn time.Duration
 	cmd := &cobra.Command{
 		Use:   "explain",
 		Short: "Show what would carry messages between ranks, and why nothing else",
@@ -41,18 +42,22 @@ func Command() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.IntVarP(&ranks, "n", "n", 2, "number of ranks `N`")
+	f.DurationVar(&learn, "learn", 0, "exchange large messages for this `TIME`, and show by which ways they travel best")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	f.BoolVar(&isRank, "rank", false, "be one of the ranks")
 	_ = f.MarkHidden("rank") // fails only for a flag that isn't there
 	set := settings.Flag(f)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if isRank {
-			return meet(cmd.Context(), cmd.ErrOrStderr())
+			return meet(cmd.Context(), cmd.ErrOrStderr(), learn)
 		}
 		if ranks < 1 {
 			return exit.Usagef("-n %d: want at least 1 rank", ranks)
 		}
-		e, err := collect(cmd, ranks, *set)
+		if learn < 0 || learn > mostLearn {
+			return exit.Usagef("--learn %v: want at most %v", learn, mostLearn)
+		}
+		e, err := collect(cmd, ranks, learn, *set)
 		if err != nil {
 			return err
 		}
@@ -65,13 +70,13 @@ func Command() *cobra.Command {
 }
 
 // collect runs the ranks and merges what they hand in.
-func collect(cmd *cobra.Command, ranks int, set []string) (Explanation, error) {
+func collect(cmd *cobra.Command, ranks int, learn time.Duration, set []string) (Explanation, error) {
 	prepared, err := settings.Prepare(cmd.Context(), nil, append(set, ReportParam+"="+ReportName))
 	if err != nil {
 		return Explanation{}, err
 	}
-	job := prepared.Self(ranks, "explain", "--rank")
-	job.Stdout, job.Stderr, job.Timeout = cmd.ErrOrStderr(), cmd.ErrOrStderr(), limit
+	job := prepared.Self(ranks, "explain", "--rank", "--learn", learn.String())
+	job.Stdout, job.Stderr, job.Timeout = cmd.ErrOrStderr(), cmd.ErrOrStderr(), limit+learn
 	ctx, stop := signal.NotifyContext(cmd.Context(), exit.Signals()...)
 	defer stop()
 	res, err := job.Run(ctx)
@@ -90,7 +95,7 @@ const meeting = 10 * time.Second
 // meet is what a rank does: everyone exchanges a message with everyone whom it
 // can reach, so that each path is really opened. A path that is missing, or does
 // not work, is no error here, but something to explain.
-func meet(ctx context.Context, stderr io.Writer) (err error) {
+func meet(ctx context.Context, stderr io.Writer, learn time.Duration) (err error) {
 	session, comm, done, err := settings.Join(ctx, "ferry.explain")
 	if err != nil {
 		return err
@@ -106,9 +111,9 @@ func meet(ctx context.Context, stderr io.Writer) (err error) {
 			unreachable[p.To] = true
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, meeting)
+	ctx, cancel := context.WithTimeout(ctx, meeting+2*learn)
 	defer cancel()
-	if err := exchange(ctx, session, comm, unreachable); err != nil {
+	if err := exchange(ctx, session, comm, unreachable, learn); err != nil {
 		fmt.Fprintf(stderr, "ferry explain: rank %d: %v\n", comm.Rank(), err)
 	}
 	return nil
@@ -116,7 +121,7 @@ func meet(ctx context.Context, stderr io.Writer) (err error) {
 
 // exchange skips those that are unreachable. They skip the caller too: a
 // transport that reaches one way only doesn't count as one.
-func exchange(ctx context.Context, session *mpi.Session, comm *mpi.Comm, unreachable map[int]bool) error {
+func exchange(ctx context.Context, session *mpi.Session, comm *mpi.Comm, unreachable map[int]bool, learn time.Duration) error {
 	for i := range comm.Size() {
 		to := (comm.Rank() + i) % comm.Size()
 		from := (comm.Rank() - i + comm.Size()) % comm.Size()
@@ -132,6 +137,9 @@ func exchange(ctx context.Context, session *mpi.Session, comm *mpi.Comm, unreach
 	}
 	// The paths are open now: try out what they can do while all are there.
 	if _, err := session.Explain(ctx); err != nil || len(unreachable) > 0 {
+		return err
+	}
+	if err := large(ctx, comm, learn); err != nil {
 		return err
 	}
 	for range 2 { // what collectives share is opened for the second one

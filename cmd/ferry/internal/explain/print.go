@@ -41,6 +41,7 @@ func (e Explanation) Print(w io.Writer) error {
 		}
 		fmt.Fprintf(t, "%s [%s]\n", note, pairs)
 	})
+	e.printLearnt(t)
 	first = true
 	e.group(func(p mpi.Pair) (unused []string) {
 		for _, u := range p.Unused {
@@ -76,6 +77,33 @@ func (e Explanation) Print(w io.Writer) error {
 	}
 	e.printCollectives(t)
 	return t.Flush()
+}
+
+// printLearnt writes what ranks have learnt of large messages.
+func (e Explanation) printLearnt(w io.Writer) {
+	first := true
+	for _, p := range e.Pairs {
+		for _, l := range p.Learnt {
+			if first {
+				fmt.Fprintln(w, "\nFROM\tTO\tMESSAGES\tUSED\tGB/S\tOTHERS (GB/S, MESSAGES)\tTRIES")
+				first = false
+			}
+			used, speed := "-", "-"
+			var others []string
+			for _, way := range l.Ways {
+				if way.Used {
+					used, speed = way.Way, fmt.Sprintf("%.1f", way.GBs)
+				} else {
+					others = append(others, fmt.Sprintf("%s %.1f, %d", way.Way, way.GBs, way.Messages))
+				}
+			}
+			from := fmt.Sprint(p.To)
+			if p.Namespace != "" {
+				from = p.Namespace + ":" + from
+			}
+			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%d\n", from, p.From, l.Kind(), used, speed, cmp.Or(strings.Join(others, "; "), "-"), l.Tries)
+		}
+	}
 }
 
 // printCollectives writes a table for each number of members.
