@@ -30,6 +30,12 @@ func Component() btl.Component { return component{segment.Files{}, cma.Read, cma
 // in one process, which the race detector can watch. For tests.
 func OnHeap() btl.Component { return component{new(segment.Heap), cma.Read, cma.Write} }
 
+// WithCopies returns a component whose modules copy from and to the memory of another process
+// by these instead of cma.Read and cma.Write. For tests.
+func WithCopies(read, write func(pid int, b []byte, at uint64) (int, error)) btl.Component {
+	return component{segment.Files{}, read, write}
+}
+
 type component struct {
 	space   segment.Space
 	readVM  readVM

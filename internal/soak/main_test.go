@@ -49,6 +49,7 @@ func TestMain(m *testing.M) {
 		"hold":            inWorld(hold),
 		"keeper":          inWorld(keeper),
 		"kill":            inWorld(victim),
+		"kill-copies":     inWorld(copyVictim),
 		"late-dup":        inWorld(lateDup),
 		"orphans":         orphans,
 		"late-tag":        inWorld(lateTag),

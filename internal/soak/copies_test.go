@@ -1,0 +1,84 @@
+package soak
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap/local/localtest"
+	"github.com/ferrympi/ferry/mpi"
+)
+
+// TestKillWhileBothCopy: a sender is killed while it and the receiver copy one message. What
+// has arrived is right, the receive ends with ErrProcFailed, and nothing is written into its
+// memory after that.
+func TestKillWhileBothCopy(t *testing.T) {
+	n := size(200, 6)
+	for i := range n {
+		way := []string{"both", "write", "random"}[i%3]
+		dir := segments(t)
+		r := localtest.RunJob(t, localtest.Job{Size: 2, Program: "kill-copies", MayFail: true, Timeout: time.Minute, Env: []string{
+			"FERRY_BTL_SHM_DIR=" + dir, "FERRY_PML_OB1_WAY=" + way, fmt.Sprint(envRounds, "=", i)}})
+		if r.Exit[0] != nil {
+			t.Errorf("kill %d (%s): %v\n%s", i, way, r.Exit[0], r.Output[0])
+		}
+	}
+}
+
+// copyVictim is the program of both: rank 1 sends, and is killed.
+func copyVictim(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
+	const length = 8 << 20
+	rng := rand.New(rand.NewPCG(uint64(rounds()), 1)) // the same in both
+	size := func() int { return 40_000 + rng.IntN(length-40_000) }
+	if c.Rank() == 1 {
+		go func() {
+			time.Sleep(time.Duration(2000+rand.IntN(30_000)) * time.Microsecond)
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		}()
+		buf := make([]byte, length)
+		for k := byte(1); ; k++ {
+			n := size()
+			paint(buf[:n], k)
+			if err := c.Send(ctx, buf[:n], 0, 1); err != nil {
+				return err
+			}
+		}
+	}
+	buf, want := make([]byte, length), make([]byte, length)
+	for k := byte(1); ; k++ {
+		n := size()
+		paint(want[:n], k)
+		_, err := c.Recv(ctx, buf[:n], 1, 1)
+		if err == nil {
+			if !bytes.Equal(buf[:n], want[:n]) {
+				return fmt.Errorf("message %d of %d bytes is wrong", k, n)
+			}
+			continue
+		}
+		if !errors.Is(err, mpi.ErrProcFailed) {
+			return fmt.Errorf("not ErrProcFailed: %w", err)
+		}
+		// The memory is this program's again.
+		paint(buf, 0)
+		paint(want, 0)
+		for range 20 {
+			if !bytes.Equal(buf, want) {
+				return errors.New("a dead process has written into memory that is not the receive's any more")
+			}
+		}
+		return nil
+	}
+}
+
+// paint fills memory with a pattern of its own for each k.
+func paint(b []byte, k byte) {
+	for i := range b {
+		b[i] = k + byte(i>>12)
+	}
+}

@@ -1,0 +1,168 @@
+package ob1_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/btl/self"
+	"github.com/ferrympi/ferry/btl/shm"
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/cma"
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/ob1"
+	"github.com/ferrympi/ferry/pml/pmltest"
+)
+
+type copyVM = func(pid int, b []byte, at uint64) (int, error)
+
+// copying is a stack whose large messages take that way, with copies by the kernel in the
+// test's hand.
+func copying(way string, read, write copyVM, more ...string) pmltest.Stack {
+	set := map[string]string{"pml.ob1.way": way}
+	for i := 0; i < len(more); i += 2 {
+		set[more[i]] = more[i+1]
+	}
+	return pmltest.Stack{PML: ob1.Component(), BTLs: []btl.Component{self.Component(), shm.WithCopies(read, write)}, Set: set}
+}
+
+// copies skips where the system forbids copies between processes.
+func copies(t *testing.T) {
+	t.Helper()
+	b := make([]byte, 1)
+	if _, err := cma.Read(unix.Getpid(), make([]byte, 1), cma.Address(b)); err != nil {
+		t.Skip("process_vm_readv does not work here: ", err)
+	}
+}
+
+func patterned(n int, k byte) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = k + byte(i*7>>8) + byte(i)
+	}
+	return b
+}
+
+// TestCopiesForbiddenUnderWayGiveRightData: kernel.yama.ptrace_scope is set to 3, or a seccomp
+// filter comes, in the middle of a message or between two: of one side's copies or both's.
+func TestCopiesForbiddenUnderWayGiveRightData(t *testing.T) {
+	copies(t)
+	for _, way := range []string{"both", "write", "read", "auto"} {
+		for what := range 3 {
+			for after := range int64(14) {
+				var reads, writes atomic.Int64
+				limited := func(count *atomic.Int64, is bool, f copyVM) copyVM {
+					return func(pid int, b []byte, at uint64) (int, error) {
+						if count.Add(1) > after && is {
+							return 0, unix.EPERM
+						}
+						return f(pid, b, at)
+					}
+				}
+				w := pmltest.OpenWorld(t, copying(way, limited(&reads, what != 1, cma.Read), limited(&writes, what != 0, cma.Write)), 2)
+				comms := w.Comms(t, cid.PolicyAgree)
+				ctx := bounded(t)
+				if err := pmltest.Each(comms, func(rank int, c pml.Comm) error {
+					for k := range byte(6) {
+						want := patterned(700_000+int(k)*4099, k)
+						if rank == 0 {
+							if err := c.Send(ctx, pml.Buffer{Bytes: want}, 1, 1, pml.PointToPoint, pml.Standard); err != nil {
+								return err
+							}
+							continue
+						}
+						got := make([]byte, len(want))
+						if _, err := c.Recv(ctx, pml.Buffer{Bytes: got}, 0, 1, pml.PointToPoint); err != nil || !bytes.Equal(got, want) {
+							return fmt.Errorf("message %d: %v, right: %v", k, err, bytes.Equal(got, want))
+						}
+					}
+					return nil
+				}); err != nil {
+					t.Fatalf("%s, %d, forbidden after %d: %v", way, what, after, err)
+				}
+			}
+		}
+	}
+}
+
+// TestForcedCopiesThatAreForbiddenAreAnError: it names the reason.
+func TestForcedCopiesThatAreForbiddenAreAnError(t *testing.T) {
+	forbidden := func(int, []byte, uint64) (int, error) { return 0, unix.EPERM }
+	w := pmltest.OpenWorld(t, copying("auto", forbidden, forbidden, "btl.shm.single_copy", "cma"), 2)
+	comms := w.Comms(t, cid.PolicyAgree)
+	ctx := bounded(t)
+	if err := pmltest.Each(comms, func(rank int, c pml.Comm) error {
+		buf := pml.Buffer{Bytes: make([]byte, 1<<20)}
+		if rank == 0 {
+			return c.Send(ctx, buf, 1, 1, pml.PointToPoint, pml.Standard)
+		}
+		if _, err := c.Recv(ctx, buf, 0, 1, pml.PointToPoint); !errors.Is(err, framework.ErrTransport) || !errors.Is(err, unix.EPERM) {
+			return fmt.Errorf("got %v", err)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestFailedReceiveEndsTheSendersWritingFirst: the path is given up while the sender is in the
+// middle of a piece. The buffer is the program's again when that is written, and not before.
+func TestFailedReceiveEndsTheSendersWritingFirst(t *testing.T) {
+	copies(t)
+	entered, release := make(chan bool, 1), make(chan bool)
+	var first atomic.Bool
+	write := func(pid int, b []byte, at uint64) (int, error) {
+		if first.CompareAndSwap(false, true) {
+			entered <- true
+			<-release
+		}
+		return cma.Write(pid, b, at)
+	}
+	w := pmltest.OpenWorld(t, copying("write", cma.Read, write), 2)
+	comms := w.Comms(t, cid.PolicyAgree)
+	ctx := bounded(t)
+	const size = 1 << 20
+	buf := make([]byte, size)
+	recv, err := comms[1].Irecv(pml.Buffer{Bytes: buf}, 0, 1, pml.PointToPoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := make(chan error, 1)
+	go func() {
+		sent <- comms[0].Send(ctx, pml.Buffer{Bytes: bytes.Repeat([]byte{1}, size)}, 1, 1, pml.PointToPoint, pml.Standard)
+	}()
+	<-entered
+	w.Procs[1].Module.PeerGone(w.Group()[0].Life, framework.ErrGivenUp)
+	// It is not over: something is being written still.
+	for range 1000 {
+		w.Procs[1].Engine.Lock()
+		w.Procs[1].Engine.Progress()
+		done := recv.Done()
+		w.Procs[1].Engine.Unlock()
+		if done {
+			close(release)
+			t.Fatal("the receive has ended while its sender was writing")
+		}
+	}
+	close(release)
+	if _, err := recv.Wait(ctx, recv.Generation()); err == nil {
+		t.Error("the receive has succeeded")
+	}
+	clear(buf)
+	w.Procs[0].Module.PeerGone(w.Group()[1].Life, framework.ErrGivenUp)
+	select {
+	case <-sent:
+	case <-time.After(time.Minute):
+		t.Fatal("the send does not end")
+	}
+	if !bytes.Equal(buf, make([]byte, size)) {
+		t.Error("something was written into memory that is not the receive's any more")
+	}
+}
