@@ -208,7 +208,8 @@ func (v *victim) close(t testing.TB) {
 // withHandle are frames of all types that name a handle.
 func withHandle(handle uint64) (all [][]byte) {
 	for _, c := range []control{ctsFrame(handle, 1, 0), ctsFrame(handle, 1, 5), ctsFrame(handle, 1, math.MaxInt64), ctsFrame(handle, 1, -1),
-		withdrawFrame(frameWithdraw, handle), withdrawFrame(frameWithdrawn, handle)} {
+		withdrawFrame(frameWithdraw, handle), withdrawFrame(frameWithdrawn, handle),
+		shareFrame(handle, 100000, 0, btl.Remote{1}), shareFrame(handle, math.MaxInt64, -1, btl.Remote{}), shareFrame(handle, 5, 5, btl.Remote{31: 1})} {
 		all = append(all, bytes.Clone(c.b[:c.size]))
 	}
 	for _, offset := range []int64{0, 1, -1, 4999, 5000, math.MaxInt64} {

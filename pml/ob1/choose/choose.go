@@ -86,18 +86,18 @@ const (
 
 // Chooser chooses for messages that are alike. The zero value is not ready: see New.
 type Chooser struct {
-	arms            [Ways]arm
-	best            Way
-	trying          Way
-	left            int // messages that still try, of this burst
-	burst           int
-	count           int64   // messages chosen for
-	last            int64   // count at the last try
-	tries           float64 // that may be made
-	time            float64 // that tries may take, in ns
-	pending         Set     // ways to look at soon: the machine may have changed
-	random          uint64
-	switches, tried uint64
+	arms    [Ways]arm
+	best    Way
+	trying  Way
+	left    int // messages that still try, of this burst
+	burst   int
+	count   int64   // messages chosen for
+	last    int64   // count at the last try
+	tries   float64 // that may be made
+	time    float64 // that tries may take, in ns
+	pending Set     // ways to look at soon: the machine may have changed
+	random  uint64
+	tried   uint64
 }
 
 // arm is what is known of one way.
@@ -178,7 +178,6 @@ func (c *Chooser) choose(possible Set) {
 	}
 	if !possible.Has(c.best) || c.arms[c.best].n == 0 || c.arms[best].cost < better*c.arms[c.best].cost {
 		c.best = best
-		c.switches++
 	}
 }
 
