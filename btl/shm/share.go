@@ -141,11 +141,12 @@ func (m *module) KindOf(r btl.Remote) btl.Memory {
 	return btl.Ordinary
 }
 
-// Forced implements btl.Copier.
+// Forced implements btl.Copier. Processes may have other values of single_copy: what a peer
+// does not offer is not forced.
 func (m *module) Forced(r btl.Remote, size int64) bool {
 	switch m.copy.forced {
 	case "cma":
-		return size >= m.copy.min[wayCMA]
+		return binary.LittleEndian.Uint64(r[8:]) != 0 && size >= m.copy.min[wayCMA]
 	case "memory":
 		return m.KindOf(r) == btl.Allocated && size >= m.copy.min[wayMemory]
 	}

@@ -3,6 +3,7 @@ package ob1_test
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"testing"
 
 	"github.com/ferrympi/ferry/btl"
@@ -71,18 +72,34 @@ func variants(t *testing.T) []pmltest.Variant {
 	for _, path := range []string{"off", "cma", "memory", "auto"} {
 		add("large messages: "+path, 0, cid.PolicyAgree, map[string]string{"btl.shm.single_copy": path}, self.Component(), shm.Component())
 	}
-	for _, c := range []btl.Component{shm.Component(), btlfault.Wrap(shm.Component(), late)} {
-		add("ways drawn for each message", 0, cid.PolicyAgree, map[string]string{
-			"pml.ob1.way": "random", "btl.shm.eager_limit": "4KiB", "btl.shm.cma_min": "0", "btl.shm.memory_min": "0",
-		}, self.Component(), c)
-	}
 	return all
 }
 
 // TestMetamorphic: whatever the stack, a random program has the outcome that MPI
 // says it has.
-func TestMetamorphic(t *testing.T) {
-	all, n := variants(t), *seeds
+func TestMetamorphic(t *testing.T) { metamorphic(t, variants(t)) }
+
+// TestMetamorphicWays: each large message takes another way.
+func TestMetamorphicWays(t *testing.T) {
+	late := btlfault.Plan{Seed: *seed, Delay: 3, MaxDelay: 50, WouldBlock: 3}
+	copied := map[string]string{"btl.shm.eager_limit": "4KiB", "btl.shm.cma_min": "0", "btl.shm.memory_min": "0"}
+	random := maps.Clone(copied)
+	random["pml.ob1.way"] = "random"
+	all := []pmltest.Variant{{Name: "self and shm, as learnt", Stack: pmltest.Stack{Set: copied}}, {Name: "ways drawn for each message", Stack: pmltest.Stack{Set: random}},
+		{Name: "ways drawn for each message, late frames", Stack: pmltest.Stack{Set: random}}}
+	for i := range all {
+		v := &all[i]
+		v.Policy, v.Stack.PML = cid.PolicyAgree, ob1.Component()
+		v.Stack.BTLs = []btl.Component{self.Component(), shm.Component()}
+		if i == 2 {
+			v.Stack.BTLs[1] = btlfault.Wrap(shm.Component(), late)
+		}
+	}
+	metamorphic(t, all)
+}
+
+func metamorphic(t *testing.T, all []pmltest.Variant) {
+	n := *seeds
 	switch {
 	case n != 0:
 	case underRace:
