@@ -20,6 +20,8 @@ func remoteCases() claims {
 		kittest.New("AllocateAndFreeForEverGrowsNothing", 2, (*world).allocateForEver),
 		kittest.New("FreeTakesOnlyWhatAllocateReturned", 2, (*world).freeTwice),
 		kittest.New("NotesSayWhichWaysAreOnOrOff", 2, (*world).notesSay),
+		kittest.New("SharedBufferIsWholeWhoeverCopies", 2, (*world).shareWhole),
+		kittest.New("NothingIsWrittenIntoAShareThatIsOver", 2, (*world).shareOver),
 	}
 }
 
