@@ -49,6 +49,7 @@ var rows = []struct {
 	{"cid", Contracts}, {"match", Contracts}, {"progress", Contracts}, {"pml/base", Contracts},
 
 	{"assembly", Assembly}, {"components", Assembly}, {"config", Assembly},
+	{"plugin", Assembly}, // transports as processes, on both sides
 
 	{"mpi", User},
 

@@ -292,7 +292,7 @@ func TestAProgramLinksNoTools(t *testing.T) {
 		for _, bad := range []string{
 			"testing", "plugin", "github.com/spf13", "google.golang.org/grpc", "github.com/hashicorp/go-plugin", "gonum.org",
 			"github.com/HdrHistogram", "github.com/montanaflynn", "al.essio.dev", "github.com/prometheus", "go.opentelemetry.io", "pgregory.net/rapid", "go.uber.org/goleak", "github.com/rogpeppe",
-			module + "/cmd", module + "/bootstrap/local/server",
+			module + "/cmd", module + "/bootstrap/local/server", module + "/plugin",
 		} {
 			if under(d, bad) {
 				t.Errorf("examples/hello links %s", d)

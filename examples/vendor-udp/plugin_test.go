@@ -1,0 +1,38 @@
+package udp
+
+import (
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/btl/btltest"
+	"github.com/ferrympi/ferry/btl/self"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/plugin/host"
+	"github.com/ferrympi/ferry/pml/ob1"
+	"github.com/ferrympi/ferry/pml/pmltest"
+)
+
+// asPlugin returns the component in a process of its own.
+func asPlugin(t *testing.T) btl.Component {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "btl-udp")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./btl-udp").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	r := framework.NewRegistry()
+	if err := host.Register(r, host.Entry{Kind: framework.BTL, Name: "udp", Command: []string{binary}}); err != nil {
+		t.Fatal(err)
+	}
+	c, _ := r.Lookup(framework.BTL, "udp")
+	return c.(btl.Component)
+}
+
+func TestContractAsPlugin(t *testing.T) {
+	btltest.Cases(btltest.Subject{Component: asPlugin(t)}).Run(t)
+}
+
+func TestPluginCarriesOB1(t *testing.T) {
+	pmltest.Run(t, pmltest.Stack{PML: ob1.Component(), BTLs: []btl.Component{self.Component(), asPlugin(t)}}, pmltest.Policies...)
+}

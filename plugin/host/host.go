@@ -1,0 +1,114 @@
+// Package host lets a program use transports that run as processes of their own. Each entry
+// becomes a BTL component, beside those that are compiled in:
+//
+//	registry := components.Standard()
+//	err := host.Register(registry, entries...)
+//	session, err := mpi.OpenSession(ctx, mpi.WithRegistry(registry))
+//
+// Opening the component starts the plugin, one for each process, which is its child and ends
+// with it. Only BTLs can be plugins: what they move is opaque to them and can cross a ring,
+// while an MTL works on users' buffers, which another process can't see.
+//
+// It stands on the contract btl and on the protocol of package plugin, and knows no
+// transport.
+package host
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// Entry names a plugin.
+type Entry struct {
+	Kind     framework.Kind // BTL
+	Name     string         // under which users name it
+	Command  []string       // an absolute path, and arguments
+	SHA256   string         // of the file, in hexadecimal; empty: any contents
+	Priority int
+	Env      []string // names of variables that it may see, or NAME=value
+}
+
+// params are those of each plugin; NAME in btl.NAME.start_timeout is the entry's.
+type params struct {
+	Start  time.Duration `param:"start_timeout" default:"5s" min:"10ms" max:"10m" level:"user" scope:"process" doc:"How long the plugin may take until its transport is open."`
+	Health time.Duration `param:"health_timeout" default:"5s" min:"100ms" max:"10m" level:"user" scope:"process" doc:"How long the plugin may not answer before it counts as hung, and is killed."`
+	Ring   int           `param:"ring_cells" default:"4096" min:"64" max:"1048576" level:"tuner" scope:"process" doc:"Cells of 64 bytes of each of the two rings between the process and its plugin; a power of two. A frame is not longer than a quarter of them."`
+}
+
+// Check implements framework.Checker.
+func (p *params) Check() (param string, err error) {
+	if p.Ring&(p.Ring-1) != 0 {
+		return "ring_cells", fmt.Errorf("%d is no power of two", p.Ring)
+	}
+	return "", nil
+}
+
+// Register adds a component for each entry. An entry that makes no sense, or has the name of
+// another component, is ErrConfig; nothing is registered then.
+func Register(r *framework.Registry, entries ...Entry) error {
+	seen := map[string]bool{}
+	for _, e := range entries {
+		_, taken := r.Lookup(e.Kind, e.Name)
+		var why string
+		switch {
+		case e.Kind == framework.MTL || e.Kind == framework.PML:
+			why = "it works on users' buffers and requests, which another process can't see: compile it in, by ferry build --with"
+		case e.Kind != framework.BTL:
+			why = "only a btl can be a plugin"
+		case !framework.ValidName(e.Name):
+			why = "want a lower case letter, then letters, digits and '_'"
+		case taken:
+			why = "a component of that name is compiled in"
+		case seen[e.Name]:
+			why = "there are two plugins of that name"
+		case len(e.Command) == 0 || e.Command[0] == "" || e.Command[0][0] != '/':
+			why = fmt.Sprintf("command %q: want an absolute path, and arguments", e.Command)
+		}
+		if why != "" {
+			return fmt.Errorf("%w: plugin %s %s: %s", framework.ErrConfig, e.Kind, e.Name, why)
+		}
+		seen[e.Name] = true
+	}
+	for _, e := range entries {
+		r.Register(component{e})
+	}
+	return nil
+}
+
+type component struct{ Entry }
+
+func (c component) Info() framework.Info {
+	return framework.Info{Kind: framework.BTL, Name: c.Name, Version: "1.0.0", Summary: "plugin " + c.Command[0], Priority: c.Priority}
+}
+
+func (component) Params() any { return new(params) }
+
+// Probe looks at the file, and starts nothing.
+func (c component) Probe(context.Context, any) framework.Verdict {
+	f, err := c.file()
+	if err != nil {
+		return framework.Unavailable(err.Error(), "see docs/security.md on plugins")
+	}
+	f.Close()
+	return framework.Usable()
+}
+
+// Open starts the plugin, and waits until its transport is open.
+func (c component) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
+	p := env.Params.(*params)
+	m := &module{env: env, name: "btl " + c.Name, out: map[uint32]*outbound{}, in: map[uint32]*inbound{}}
+	var err error
+	if m.process, err = c.start(ctx, env, p); err != nil {
+		return nil, fmt.Errorf("%s: %w", m.name, err)
+	}
+	m.attach()
+	return m, nil
+}
+
+// logger of what the plugin prints.
+func (c component) logger(env btl.Env) *slog.Logger { return env.Logger.With("plugin", c.Name) }

@@ -1,0 +1,381 @@
+package host
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/btl/ring"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/doorbell"
+	"github.com/ferrympi/ferry/plugin/internal/wire"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// module is the transport in the rank. The engine's lock guards it. Nothing of a plugin is
+// waited for: what it has to say comes with Poll.
+type module struct {
+	env      btl.Env
+	name     string
+	process  *process
+	producer *ring.Producer
+	consumer *ring.Consumer
+	plugin   progress.RemoteBell
+	sleeps   doorbell.Bell        // says that this process does
+	out      map[uint32]*outbound // by number, which is even
+	in       map[uint32]*inbound  // odd
+	numbers  uint32               // the last one in out
+	latest   uint32               // the last one in in
+	queue    [][]byte             // messages for which the ring had no room
+	dead     error                // how the plugin ended, once the protocol knows
+}
+
+// attach makes the ends of the rings.
+func (m *module) attach() {
+	mem := m.process.mem
+	toPlugin, toRank := wire.Rings(mem, m.process.cells)
+	m.producer, _ = ring.NewProducer(toPlugin[0], toPlugin[1]) // the memory is ours, and of the right size
+	m.consumer, _ = ring.NewConsumer(toRank[0], toRank[1])
+	m.plugin = progress.BellAt(mem[wire.PluginBell : wire.PluginBell+doorbell.Size])
+	m.sleeps = doorbell.At(mem[wire.RankBell : wire.RankBell+doorbell.Size])
+}
+
+func (m *module) Caps() btl.Caps {
+	o := m.process.offer
+	return btl.Caps{EagerLimit: int(o.Eager), FrameLimit: int(o.Frame), Exclusivity: int(o.Exclusivity), LatencyNS: float64(o.Latency), Device: o.Device}
+}
+
+func (m *module) Blob() []byte { return m.process.offer.Blob }
+
+// Reach says only whether the plugin is for such peers: whether it gets there turns out when
+// a path is opened.
+func (m *module) Reach(peer framework.Peer) error {
+	kind := uint32(2)
+	if peer.Proc == m.env.Identity.Proc {
+		kind = 1
+	}
+	switch {
+	case m.dead != nil:
+		return fmt.Errorf("the plugin is gone: %w", m.dead)
+	case m.process.offer.Reaches&kind == 0:
+		return btl.NotMeant(m.name + " is not for such peers")
+	case len(peer.Blob) > wire.ControlLimit/2 || len(peer.Blob)+1024 > int(m.process.offer.Frame) && len(peer.Blob) > 1024:
+		return fmt.Errorf("%v tells an address of %d bytes", peer.Proc, len(peer.Blob))
+	}
+	return nil
+}
+
+// Connect asks the plugin.
+func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
+	if err := m.Reach(peer); err != nil {
+		return nil, err
+	}
+	m.numbers += 2
+	e := &outbound{m: m, id: m.numbers, peer: peer.Life}
+	m.out[e.id] = e
+	target := wire.Target{Caller: wire.CallerOf(peer.Life, m.env.Worlds), Namespace: peer.Proc.Namespace, Greeting: m.env.Greet(peer.Life), Blob: peer.Blob}
+	m.tell(wire.Connect, e.id, target.Bytes())
+	return e, nil
+}
+
+// tell sends a message, in the order of the calls.
+func (m *module) tell(kind, path uint32, body []byte) {
+	if m.dead != nil {
+		return
+	}
+	if len(m.queue) == 0 {
+		if b := m.producer.Reserve(wire.Prefix + len(body)); b != nil {
+			wire.Put(b, kind, path)
+			m.producer.Commit(wire.Prefix + copy(b[wire.Prefix:], body))
+			m.plugin.Ring()
+			return
+		}
+	}
+	b := make([]byte, wire.Prefix, wire.Prefix+len(body))
+	wire.Put(b, kind, path)
+	m.queue = append(m.queue, append(b, body...))
+	m.producer.Wait(len(m.queue[0]))
+	m.env.Engine.Nudge()
+}
+
+// flush sends what had no room.
+func (m *module) flush() (n int) {
+	for len(m.queue) > 0 {
+		b := m.producer.Reserve(len(m.queue[0]))
+		if b == nil {
+			if m.producer.Wait(len(m.queue[0])) {
+				continue
+			}
+			break
+		}
+		m.producer.Commit(copy(b, m.queue[0]))
+		m.queue = m.queue[1:]
+		m.plugin.Ring()
+		n++
+	}
+	return n
+}
+
+// FD and Arm say how the module is awaited. The plugin looks at the word, and writes to the
+// descriptor only if this process sleeps.
+func (m *module) FD() int { return m.process.wake }
+
+func (m *module) Arm() bool {
+	m.sleeps.Arm()
+	if m.dead == nil && (m.consumer.Ready() || m.process.ended() != nil) {
+		m.sleeps.Disarm()
+		return false
+	}
+	return true
+}
+
+// messagesPerPoll bounds a Poll.
+const messagesPerPoll = 64
+
+// Poll implements progress.Source.
+func (m *module) Poll() (n int) {
+	if m.dead != nil {
+		return 0
+	}
+	switch asleep := m.env.Bell().Armed(); {
+	case asleep: // or about to be; the plugin may have written to a descriptor that was read since
+		m.sleeps.Arm()
+	case m.sleeps.Armed():
+		m.sleeps.Disarm()
+	}
+	for range messagesPerPoll {
+		b, err := m.consumer.Next()
+		if err == nil && b == nil {
+			break
+		}
+		n++
+		if err == nil {
+			err = m.message(b)
+		}
+		if err != nil {
+			m.process.over(fmt.Errorf("what the plugin sent makes no sense: %w", err))
+			break
+		}
+		if m.consumer.Release() {
+			m.plugin.Ring()
+		}
+	}
+	n += m.flush()
+	if n == 0 {
+		var count [8]byte
+		if _, err := unix.Read(m.process.wake, count[:]); err == nil {
+			n++
+		}
+		if err := m.process.ended(); err != nil {
+			n += m.dies(err)
+		}
+	}
+	return n
+}
+
+// dies tells the protocol that all paths have ended, and how.
+func (m *module) dies(why error) int {
+	m.dead = why
+	m.queue = nil
+	peers := map[framework.Life]bool{} // whether a path had opened
+	for _, e := range m.out {
+		peers[e.peer] = peers[e.peer] || e.credit > 0 || e.sent > 0
+	}
+	for _, p := range m.in {
+		peers[p.peer] = true
+	}
+	for peer, opened := range peers {
+		err := why
+		if !opened {
+			err = fmt.Errorf("%w: %w", btl.ErrNeverOpened, why)
+		}
+		m.lose(peer, "send", err)
+	}
+	m.env.Logger.Error("plugin ended", "component", m.name, "why", why)
+	return len(peers) + 1
+}
+
+// message takes one of the plugin's.
+func (m *module) message(b []byte) error {
+	kind, path, body, err := wire.Take(b)
+	if err != nil {
+		return err
+	}
+	e, p := m.out[path], m.in[path]
+	was := path != 0 && (path%2 == 0 && path <= m.numbers || path%2 == 1 && path <= m.latest)
+	switch {
+	case kind == wire.Accept:
+		return m.accept(path, body)
+	case !was:
+		return fmt.Errorf("message %d of path %d, which there never was", kind, path)
+	case e == nil && p == nil: // it has ended here, which the plugin did not know
+	case kind == wire.Frame && p != nil:
+		return p.frame(body)
+	case kind == wire.Opened && e != nil && !e.opened:
+		e.opened, e.credit = true, wire.Credit
+	case kind == wire.Credits && e != nil && len(body) == 4:
+		more := binary.LittleEndian.Uint32(body)
+		if more > wire.Credit || e.credit+int(more) > wire.Credit {
+			return fmt.Errorf("credit of %d for path %d, which has %d", more, path, e.credit)
+		}
+		e.credit += int(more)
+	case kind == wire.Idle && e != nil && len(body) == 8:
+		if e.gone = binary.LittleEndian.Uint64(body); e.gone > e.sent {
+			return fmt.Errorf("%d frames of path %d are gone, of %d", e.gone, path, e.sent)
+		}
+	case kind == wire.Ended && len(body) >= 4:
+		m.ended(e, p, binary.LittleEndian.Uint32(body), string(body[4:min(len(body), 1004)]))
+	default:
+		return fmt.Errorf("message %d of path %d, of %d bytes", kind, path, len(body))
+	}
+	return nil
+}
+
+func (m *module) accept(path uint32, body []byte) error {
+	c, err := wire.ParseCaller(body)
+	if err != nil {
+		return err
+	}
+	if path%2 == 0 || path <= m.latest {
+		return fmt.Errorf("a peer's path has number %d, after %d", path, m.latest)
+	}
+	m.latest = path
+	life, err := c.Life(m.env.Worlds)
+	if err != nil {
+		m.tell(wire.Refuse, path, []byte(err.Error()))
+		return nil
+	}
+	p := &inbound{m: m, id: path, peer: life}
+	m.in[path] = p
+	p.up = m.env.Upcall.Accept(life)
+	return nil
+}
+
+// ended takes the end of a path, of which the plugin says how.
+func (m *module) ended(e *outbound, p *inbound, how uint32, why string) {
+	err := fmt.Errorf("the plugin says: %q", why)
+	switch how {
+	case wire.NeverOpened:
+		if e == nil {
+			return
+		}
+		err = fmt.Errorf("%w: %w", btl.ErrNeverOpened, err)
+	case wire.PeerClosed:
+		err = fmt.Errorf("%w: %w", framework.ErrPeerClosed, err)
+	}
+	if e != nil {
+		m.lose(e.peer, "send", err)
+	} else {
+		m.lose(p.peer, "receive", err)
+	}
+}
+
+// lose ends all paths with a peer, and tells the protocol, once. A path that has never opened
+// ends alone, and one that the protocol has closed ends in silence.
+func (m *module) lose(peer framework.Life, op string, err error) {
+	never, tell := errors.Is(err, btl.ErrNeverOpened), false
+	for id, e := range m.out {
+		if e.peer == peer && (!never || !e.opened) {
+			tell = tell || !e.closed
+			e.closed = true
+			e.gone = e.sent
+			delete(m.out, id)
+		}
+	}
+	for id, p := range m.in {
+		if p.peer == peer && !never {
+			tell = true
+			delete(m.in, id)
+		}
+	}
+	if tell {
+		m.env.Ended(m.name, peer, op, err)
+	}
+}
+
+// Forget implements btl.Forgetter.
+func (m *module) Forget(peer framework.Life) {
+	for _, e := range m.out {
+		if e.peer == peer {
+			e.Close()
+		}
+	}
+	for id, p := range m.in {
+		if p.peer == peer {
+			delete(m.in, id)
+		}
+	}
+}
+
+// Close ends the plugin, which delivers what it has.
+func (m *module) Close() error {
+	m.process.close()
+	return nil
+}
+
+// outbound is an endpoint: a path to a peer.
+type outbound struct {
+	m      *module
+	id     uint32
+	peer   framework.Life
+	frame  []byte // that is built
+	opened bool
+	closed bool
+	credit int
+	sent   uint64
+	gone   uint64 // of those, how many need nobody any more
+}
+
+// Reserve returns memory of the path's own: several may be built at the same time, but a ring
+// has room for one.
+func (e *outbound) Reserve(n int) []byte {
+	if e.credit == 0 || e.closed || len(e.m.queue) > 0 {
+		return nil
+	}
+	if cap(e.frame) < n {
+		e.frame = make([]byte, n)
+	}
+	return e.frame[:n]
+}
+
+// Commit copies the frame into the ring.
+func (e *outbound) Commit(n int) {
+	e.credit--
+	e.sent++
+	e.m.tell(wire.Frame, e.id, e.frame[:n])
+}
+
+func (e *outbound) Idle() bool { return e.closed || e.gone == e.sent }
+
+// Close leaves what was committed to the plugin.
+func (e *outbound) Close() {
+	if e.closed {
+		return
+	}
+	e.closed = true
+	delete(e.m.out, e.id)
+	e.m.tell(wire.Leave, e.id, nil)
+}
+
+// inbound is a path from a peer.
+type inbound struct {
+	m    *module
+	id   uint32
+	peer framework.Life
+	up   btl.Inbound
+}
+
+// frame hands one up. An error is the plugin's, not the peer's.
+func (p *inbound) frame(body []byte) error {
+	if len(body) == 0 || len(body) > int(p.m.process.offer.Frame) {
+		return fmt.Errorf("a frame of %d bytes", len(body))
+	}
+	if err := p.up.Frame(body); err != nil {
+		p.m.tell(wire.Refuse, p.id, []byte("this makes no sense: "+err.Error()[:min(200, len(err.Error()))]))
+		p.m.lose(p.peer, "receive", err)
+	}
+	return nil
+}
