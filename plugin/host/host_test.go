@@ -1,0 +1,440 @@
+package host_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/btl/btltest"
+	"github.com/ferrympi/ferry/btl/self"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/framework/kittest"
+	"github.com/ferrympi/ferry/plugin"
+	"github.com/ferrympi/ferry/plugin/host"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// This test binary is the plugin too: as its first argument says.
+func TestMain(m *testing.M) {
+	if plugin.Started() {
+		os.Exit(be(os.Args[1]))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// be is a plugin, which keeps its promises or not.
+func be(what string) int {
+	switch what {
+	case "loopback":
+		if err := plugin.Serve(self.Component()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	case "noisy":
+		go func() {
+			for {
+				fmt.Println(strings.Repeat("x", 3000))
+			}
+		}()
+		return be("loopback")
+	case "hangs":
+		time.Sleep(time.Hour)
+	case "exits":
+		return 3
+	case "babbles":
+		_, _ = unix.Write(3, []byte("this is no control frame"))
+		time.Sleep(time.Hour)
+	case "garbage":
+		go garbage()
+		return be("loopback")
+	}
+	return 0
+}
+
+// garbage fills the ring to the rank with what is no message.
+func garbage() {
+	var st unix.Stat_t
+	if unix.Fstat(4, &st) != nil {
+		return
+	}
+	mem, err := unix.Mmap(4, 0, int(st.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return
+	}
+	cells := mem[4096+(len(mem)-4096)/2:]
+	time.Sleep(20 * time.Millisecond) // messages go meanwhile
+	now := binary.LittleEndian.Uint32(cells)
+	for lap := now; ; lap = now + (lap-now+1)%8 {
+		for at := 0; at < len(cells); at += 64 {
+			binary.LittleEndian.PutUint32(cells[at:], lap)
+			binary.LittleEndian.PutUint32(cells[at+4:], 1<<30)
+		}
+	}
+}
+
+func entry(what string) host.Entry {
+	self, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	return host.Entry{Kind: framework.BTL, Name: "acme", Command: []string{self, what}}
+}
+
+func component(t *testing.T, e host.Entry) btl.Component {
+	t.Helper()
+	r := framework.NewRegistry()
+	if err := host.Register(r, e); err != nil {
+		t.Fatal(err)
+	}
+	c, _ := r.Lookup(framework.BTL, e.Name)
+	return c.(btl.Component)
+}
+
+func TestLoopbackKeepsTheContract(t *testing.T) {
+	btltest.Cases(btltest.Subject{Component: component(t, entry("loopback"))}).Run(t)
+}
+
+// upcalls is a protocol that remembers what ended.
+type upcalls struct {
+	mu   sync.Mutex
+	lost []error
+	got  int
+}
+
+func (u *upcalls) Accept(framework.Life) btl.Inbound { return u }
+func (u *upcalls) Limits(framework.Life, int, int)   {}
+func (u *upcalls) PathDown(_ framework.Life, e error) {
+	u.mu.Lock()
+	u.lost = append(u.lost, e)
+	u.mu.Unlock()
+}
+func (u *upcalls) PeerGone(p framework.Life, e error) { u.PathDown(p, e) }
+func (u *upcalls) Frame([]byte) error                 { u.got++; return nil }
+
+// open opens a plugin whose log goes to w.
+func open(t *testing.T, e host.Entry, w io.Writer, change func(params any)) (btl.Module, btl.Env, *upcalls, error) {
+	t.Helper()
+	job := kittest.NewJob(1, 1)
+	c := component(t, e)
+	env := btl.Env{Env: job.Begin(0, progress.Options{}), Upcall: &upcalls{}}
+	env.Logger = slog.New(slog.NewTextHandler(w, nil))
+	env.Params = kittest.Params(c, change)
+	m, err := c.Open(t.Context(), env)
+	if err != nil {
+		env.Engine.Close()
+		return nil, env, nil, err
+	}
+	t.Cleanup(func() {
+		env.Engine.Remove(m)
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+		env.Engine.Close()
+	})
+	return m, env, env.Upcall.(*upcalls), nil
+}
+
+// set changes a parameter by its text.
+func set(t *testing.T, values map[string]string) func(any) {
+	return func(params any) {
+		r := framework.NewRegistry()
+		r.RegisterParams(framework.ParamsOf("btl.acme", params)...)
+		v, err := r.Defaults()
+		if err == nil {
+			v, err = v.With("test", values)
+		}
+		if err == nil {
+			err = v.Decode("btl.acme", params)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestPluginThatDoesNotStartIsAnErrorInTime(t *testing.T) {
+	for what, says := range map[string]string{
+		"hangs": "has not answered within 300ms (start_timeout)", "exits": "ended", "babbles": "control frame",
+	} {
+		_, _, _, err := open(t, entry(what), io.Discard, set(t, map[string]string{"btl.acme.start_timeout": "300ms"}))
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// child returns the plugin of this process; there is one.
+func child(t *testing.T) int {
+	t.Helper()
+	tasks, _ := os.ReadDir("/proc/self/task")
+	for _, task := range tasks {
+		text, _ := os.ReadFile("/proc/self/task/" + task.Name() + "/children")
+		for _, f := range strings.Fields(string(text)) {
+			var pid int
+			if _, err := fmt.Sscan(f, &pid); err == nil {
+				return pid
+			}
+		}
+	}
+	t.Fatal("there is no plugin")
+	return 0
+}
+
+// traffic opens a path of the process to itself and sends on it until the path is lost; it
+// returns how long that took since harm was done.
+func traffic(t *testing.T, m btl.Module, env btl.Env, u *upcalls, harm func()) (time.Duration, error) {
+	t.Helper()
+	env.Engine.Add(m)
+	me := framework.Peer{Life: env.Self, Proc: env.Identity.Proc, Blob: m.Blob()}
+	env.Engine.Lock()
+	ep, err := m.Connect(me)
+	env.Engine.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var began time.Time
+	for limit := time.Now().Add(20 * time.Second); time.Now().Before(limit); {
+		env.Engine.Lock()
+		if b := ep.Reserve(100); b != nil {
+			ep.Commit(100)
+		}
+		env.Engine.Progress()
+		sent := u.got
+		env.Engine.Unlock()
+		if began.IsZero() && sent > 50 {
+			began = time.Now()
+			harm()
+		}
+		u.mu.Lock()
+		lost := u.lost
+		u.mu.Unlock()
+		if len(lost) > 0 {
+			if began.IsZero() {
+				began = time.Now()
+			}
+			if err := m.Reach(me); err == nil {
+				t.Error("the module reaches peers without its plugin")
+			}
+			return time.Since(began), lost[0]
+		}
+	}
+	t.Fatal("the path was not lost")
+	return 0, nil
+}
+
+// Whatever a plugin does, its paths are lost, soon and in words, and the rank goes on.
+func TestPluginThatFailsLosesItsPaths(t *testing.T) {
+	for _, c := range []struct {
+		what, says string
+		signal     syscall.Signal
+		limit      time.Duration
+	}{
+		{"loopback", "signal: killed", syscall.SIGKILL, time.Second},
+		{"loopback", "signal: segmentation fault", syscall.SIGSEGV, time.Second},
+		{"loopback", "health_timeout", syscall.SIGSTOP, 5 * time.Second},
+		{"garbage", "makes no sense", 0, 5 * time.Second},
+	} {
+		m, env, u, err := open(t, entry(c.what), io.Discard, set(t, map[string]string{"btl.acme.health_timeout": "500ms"}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		took, err := traffic(t, m, env, u, func() {
+			if c.signal != 0 {
+				_ = syscall.Kill(child(t), c.signal)
+			}
+		})
+		var te *framework.TransportError
+		if !errors.As(err, &te) || !strings.Contains(err.Error(), c.says) && c.signal != syscall.SIGSEGV {
+			t.Errorf("%s, %v: %v", c.what, c.signal, err)
+		}
+		if took > c.limit {
+			t.Errorf("%s, %v: lost after %v", c.what, c.signal, took)
+		}
+	}
+}
+
+func TestPrintsWithoutEndAreBounded(t *testing.T) {
+	var log counter
+	m, env, u, err := open(t, entry("noisy"), &log, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := traffic(t, m, env, u, func() { _ = syscall.Kill(child(t), syscall.SIGKILL) }); err == nil {
+		t.Error("no loss")
+	}
+	if n := log.bytes(); n == 0 || n > 1<<20 {
+		t.Errorf("%d bytes of log", n)
+	}
+}
+
+type counter struct {
+	mu sync.Mutex
+	n  int
+}
+
+func (c *counter) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	c.n += len(b)
+	c.mu.Unlock()
+	return len(b), nil
+}
+func (c *counter) bytes() int { c.mu.Lock(); defer c.mu.Unlock(); return c.n }
+
+// What somebody else could have put there is not started.
+func TestFileThatOthersCouldChangeIsRefused(t *testing.T) {
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(self)
+	right := hex.EncodeToString(sum[:])
+	dir := t.TempDir()
+	file := func(name string, mode os.FileMode) string {
+		path := dir + "/" + name
+		if err := os.WriteFile(path, self, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	if err := os.Mkdir(dir+"/open", 0o777); err != nil {
+		t.Fatal(err)
+	}
+	good := file("good", 0o755)
+	inOpen := file("open/good", 0o755)
+	if err := os.Chmod(dir+"/open", 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ path, sum, says string }{
+		{good, right, ""},
+		{good, strings.ToUpper(right), ""},
+		{good, strings.Repeat("0", 64), "has the SHA-256 " + right},
+		{file("writable", 0o775), "", "can be written by others"},
+		{inOpen, "", "can be written by others"},
+		{file("plain", 0o644), "", "no file that can be executed"},
+		{dir, "", "no file that can be executed"},
+		{dir + "/none", "", "no such file"},
+	} {
+		e := host.Entry{Kind: framework.BTL, Name: "acme", Command: []string{c.path, "loopback"}, SHA256: c.sum}
+		v := component(t, e).Probe(context.Background(), nil)
+		if (v.Status == framework.StatusUsable) != (c.says == "") || !strings.Contains(v.Why(), c.says) {
+			t.Errorf("%s: %v %s", c.path, v.Status, v.Why())
+		}
+		if _, _, _, err := open(t, e, io.Discard, nil); (err == nil) != (c.says == "") {
+			t.Errorf("%s: opened: %v", c.path, err)
+		}
+	}
+}
+
+func TestEntryThatMakesNoSenseIsRefused(t *testing.T) {
+	for says, e := range map[string]host.Entry{
+		"compile it in":            {Kind: framework.MTL, Name: "x", Command: []string{"/x"}},
+		"only a btl":               {Kind: framework.Coll, Name: "x", Command: []string{"/x"}},
+		"lower case":               {Kind: framework.BTL, Name: "X", Command: []string{"/x"}},
+		"is compiled in":           {Kind: framework.BTL, Name: "self", Command: []string{"/x"}},
+		"want an absolute path":    {Kind: framework.BTL, Name: "x", Command: []string{"x"}},
+		"two plugins of that name": {Kind: framework.BTL, Name: "twice", Command: []string{"/x"}},
+	} {
+		r := framework.NewRegistry()
+		r.Register(self.Component())
+		entries := []host.Entry{e}
+		if e.Name == "twice" {
+			entries = append(entries, e)
+		}
+		if err := host.Register(r, entries...); !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%+v: %v", e, err)
+		}
+	}
+}
+
+var full = flag.Bool("full", false, "kill a plugin 100 times instead of 5")
+
+// A plugin is killed in the middle of traffic: an error within 1 s each time, and a module
+// that is opened afterwards works.
+func TestKillDuringTrafficIsAnErrorWithinASecond(t *testing.T) {
+	rounds := 5
+	if *full {
+		rounds = 100
+	}
+	longest := time.Duration(0)
+	for range rounds {
+		t.Run("", func(t *testing.T) {
+			m, env, u, err := open(t, entry("loopback"), io.Discard, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			took, err := traffic(t, m, env, u, func() { _ = syscall.Kill(child(t), syscall.SIGKILL) })
+			if took > time.Second || !strings.Contains(err.Error(), "signal: killed") {
+				t.Errorf("after %v: %v", took, err)
+			}
+			longest = max(longest, took)
+		})
+	}
+	t.Logf("%d times, at the latest after %v", rounds, longest)
+}
+
+// The plugin of a rank that is killed ends, too.
+func TestPluginEndsWithItsRank(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rank := exec.CommandContext(t.Context(), self, "-test.run", "^TestRankThatIsKilled$")
+	rank.Env = append(os.Environ(), rankVariable+"=1")
+	out, err := rank.StdoutPipe()
+	if err == nil {
+		err = rank.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	if _, err := fmt.Fscan(out, &pid); err != nil {
+		t.Fatal(err)
+	}
+	_ = rank.Process.Kill()
+	_ = rank.Wait()
+	for limit := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil || strings.Contains(string(stat), ") Z ") {
+			return
+		}
+		if time.Now().After(limit) {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+			t.Fatal("it lives on")
+		}
+	}
+}
+
+const rankVariable = "FERRY_TEST_RANK"
+
+// TestRankThatIsKilled is the rank of the test above.
+func TestRankThatIsKilled(t *testing.T) {
+	if os.Getenv(rankVariable) == "" {
+		t.Skip("it is a part of TestPluginEndsWithItsRank")
+	}
+	if _, _, _, err := open(t, entry("loopback"), io.Discard, nil); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Println(child(t))
+	time.Sleep(time.Minute)
+}
