@@ -15,6 +15,8 @@
 //	select: {btl: "^tcp", pml: [ob1, ucx]}
 //	params: {session.linger: 2s}
 //
+// plugins: lists transports that are processes of their own (see Plugin).
+//
 // Lists are YAML lists or comma separated text. Put text that YAML would read
 // as a number or a date in quotes.
 //
@@ -27,11 +29,9 @@
 package config
 
 import (
-	"cmp"
 	"os"
 	"slices"
 
-	"github.com/ferrympi/ferry/config/internal/userfile"
 	"github.com/ferrympi/ferry/config/tuned"
 	"github.com/ferrympi/ferry/framework"
 )
@@ -102,13 +102,18 @@ func Load(reg *framework.Registry, opt Options) (*framework.Values, error) {
 	if len(foreign) > 0 && opt.Foreign != nil {
 		opt.Foreign(foreign)
 	}
-	xdg, home := lookup(opt.Environ, "XDG_CONFIG_HOME"), lookup(opt.Environ, "HOME")
-	named := lookup(opt.Environ, FileVariable)
-	site, err := file(cmp.Or(opt.SiteFile, DefaultSiteFile), false)
+	sitePath, userPath, must := opt.files()
+	site, err := file(sitePath, false)
+	if err == nil {
+		err = pluggedIn(reg, site)
+	}
 	if err != nil {
 		return nil, err
 	}
-	user, err := file(cmp.Or(named, opt.UserFile, userfile.Path(xdg, home, ".config", "ferry/config.yaml")), named != "")
+	user, err := file(userPath, must)
+	if err == nil {
+		err = pluggedIn(reg, user)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +124,7 @@ func Load(reg *framework.Registry, opt Options) (*framework.Values, error) {
 	if err != nil {
 		return nil, err
 	}
-	state, measured := readTuned(base, values, tuned.Dir(lookup(opt.Environ, "XDG_CACHE_HOME"), home))
+	state, measured := readTuned(base, values, tuned.Dir(lookup(opt.Environ, "XDG_CACHE_HOME"), lookup(opt.Environ, "HOME")))
 	if opt.Tuned != nil {
 		opt.Tuned(state)
 	}

@@ -263,7 +263,7 @@ func FuzzFile(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		l, err := newLayer("file fuzz.yaml", bytesProvider(text), parser{})
+		l, err := newLayer("file fuzz.yaml", bytesProvider(text), parser{plugins: new(any)})
 		if err != nil {
 			if !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), "file fuzz.yaml") {
 				t.Fatal(err)

@@ -37,6 +37,8 @@ type layer struct {
 	source   string
 	standing bool // it is for all jobs
 
+	plugins any // what a file has under plugins
+
 	flags []string // names whose source is a flag, see FlagsVariable
 }
 
@@ -183,7 +185,8 @@ func file(path string, must bool) (layer, error) {
 	case err != nil:
 		return layer{}, fmt.Errorf("%w: %s %w", framework.ErrConfig, source, err)
 	}
-	l, err := newLayer(source, koanffile.Provider(path), parser{koanfyaml.Parser()})
-	l.standing = true
+	var plugins any
+	l, err := newLayer(source, koanffile.Provider(path), parser{koanfyaml.Parser(), &plugins})
+	l.standing, l.plugins = true, plugins
 	return l, err
 }

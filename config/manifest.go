@@ -70,7 +70,7 @@ func (m *Manifest) check(standard *framework.Registry) error {
 		return fmt.Errorf("version is %d: this ferry reads version %d", m.Version, ManifestVersion)
 	}
 	if len(m.Plugins) > 0 {
-		return fmt.Errorf("plugins[0]: this version of ferry launches no plugins; remove the entry")
+		return fmt.Errorf("plugins[0]: what is compiled in is listed here; plugins belong into the user file or the site file")
 	}
 	r, seen := framework.NewRegistry(), map[string]string{}
 	if m.Standard {

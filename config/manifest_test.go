@@ -69,7 +69,7 @@ func TestBadManifestSaysWhere(t *testing.T) {
 		v + "not_built: [{kind: btl, name: x, reason: r}, {kind: btl, name: x, reason: r}]": "not_built[1]: btl x is already in not_built[0]",
 		v + "components: [{kind: btl, name: x, import: y, priority: 1}]\n" +
 			"not_built: [{kind: btl, name: x, reason: r}]": "not_built[0]: btl x is already in components[0]",
-		v + "plugins: [{kind: btl, name: acme}]": "plugins[0]: this version of ferry launches no plugins",
+		v + "plugins: [{kind: btl, name: acme}]": "plugins[0]: what is compiled in is listed here",
 		v + "select: [a]":                        "line 2: cannot unmarshal !!seq",
 		v + "select: {bttl: x}":                  `unknown parameter "bttl"`,
 		v + "select: {btl: shm}":                 `unknown btl component "shm"`,

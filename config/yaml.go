@@ -33,14 +33,19 @@ func decode(text []byte, v any) error {
 }
 
 // parser is koanf's for YAML, but it takes one document only, and returns texts by
-// the full names of parameters.
-type parser struct{ *koanfyaml.YAML }
+// the full names of parameters. What the document has under plugins goes to plugins.
+type parser struct {
+	*koanfyaml.YAML
+	plugins *any
+}
 
-func (parser) Unmarshal(text []byte) (map[string]any, error) {
+func (p parser) Unmarshal(text []byte) (map[string]any, error) {
 	var nested map[string]any
 	if err := decode(text, &nested); err != nil {
 		return nil, err
 	}
+	*p.plugins = nested[pluginsKey]
+	delete(nested, pluginsKey)
 	return normalise(nested)
 }
 

@@ -45,7 +45,8 @@ const creditEach = wire.Credit / 4
 func (s *server) Poll() (n int) {
 	select {
 	case p := <-s.pings:
-		if err := s.say(wire.Pong, binary.LittleEndian.AppendUint64(nil, p)); err != nil {
+		body := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, p), s.published)
+		if err := s.say(wire.Pong, body); err != nil {
 			s.fail(err)
 		}
 		n++
@@ -176,6 +177,7 @@ func (s *server) tell(kind, path uint32, body []byte) {
 		if b := s.out.Reserve(wire.Prefix + len(body)); b != nil {
 			wire.Put(b, kind, path)
 			s.out.Commit(wire.Prefix + copy(b[wire.Prefix:], body))
+			s.published++
 			s.ring()
 			return
 		}
@@ -205,6 +207,7 @@ func (s *server) flush() (n int) {
 			break
 		}
 		s.out.Commit(copy(b, s.queue[0]))
+		s.published++
 		s.queue = s.queue[1:]
 		s.ring()
 		n++

@@ -82,6 +82,7 @@ type server struct {
 	paths         map[uint32]*outbound
 	accepted      map[uint32]*inbound
 	next          uint32      // the last inbound path's number
+	published     uint64      // messages in the ring to the rank, so far
 	pings         chan uint64 // that Poll answers
 	over          progress.Completion
 	err           error

@@ -2,7 +2,7 @@
 // becomes a BTL component, beside those that are compiled in:
 //
 //	registry := components.Standard()
-//	err := host.Register(registry, entries...)
+//	err := host.Load(registry, config.Options{}) // what files name; or host.Register
 //	session, err := mpi.OpenSession(ctx, mpi.WithRegistry(registry))
 //
 // Opening the component starts the plugin, one for each process, which is its child and ends
@@ -14,23 +14,29 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/config"
 	"github.com/ferrympi/ferry/framework"
 )
 
-// Entry names a plugin.
-type Entry struct {
-	Kind     framework.Kind // BTL
-	Name     string         // under which users name it
-	Command  []string       // an absolute path, and arguments
-	SHA256   string         // of the file, in hexadecimal; empty: any contents
-	Priority int
-	Env      []string // names of variables that it may see, or NAME=value
+// Entry names a plugin. Kind is BTL; Command is an absolute path, and arguments; SHA256 is of
+// the file, in hexadecimal, and empty for any contents.
+type Entry = config.Plugin
+
+// Load adds a component for each plugin that the user file and the site file name under
+// plugins. opt says where they are; the zero value is right for most programs.
+func Load(r *framework.Registry, opt config.Options) error {
+	entries, err := config.Plugins(opt)
+	if err != nil {
+		return err
+	}
+	return Register(r, entries...)
 }
 
 // params are those of each plugin; NAME in btl.NAME.start_timeout is the entry's.
@@ -51,7 +57,7 @@ func (p *params) Check() (param string, err error) {
 // Register adds a component for each entry. An entry that makes no sense, or has the name of
 // another component, is ErrConfig; nothing is registered then.
 func Register(r *framework.Registry, entries ...Entry) error {
-	seen := map[string]bool{}
+	seen := map[string]string{}
 	for _, e := range entries {
 		_, taken := r.Lookup(e.Kind, e.Name)
 		var why string
@@ -64,15 +70,15 @@ func Register(r *framework.Registry, entries ...Entry) error {
 			why = "want a lower case letter, then letters, digits and '_'"
 		case taken:
 			why = "a component of that name is compiled in"
-		case seen[e.Name]:
-			why = "there are two plugins of that name"
+		case seen[e.Name] != "":
+			why = "there are two plugins of that name, the other one in " + seen[e.Name]
 		case len(e.Command) == 0 || e.Command[0] == "" || e.Command[0][0] != '/':
 			why = fmt.Sprintf("command %q: want an absolute path, and arguments", e.Command)
 		}
 		if why != "" {
-			return fmt.Errorf("%w: plugin %s %s: %s", framework.ErrConfig, e.Kind, e.Name, why)
+			return fmt.Errorf("%w: plugin %s %s of %s: %s", framework.ErrConfig, e.Kind, e.Name, cmp.Or(e.File, "the program"), why)
 		}
-		seen[e.Name] = true
+		seen[e.Name] = cmp.Or(e.File, "the program")
 	}
 	for _, e := range entries {
 		r.Register(component{e})
@@ -87,6 +93,9 @@ func (c component) Info() framework.Info {
 }
 
 func (component) Params() any { return new(params) }
+
+// Plugin implements config.Plugged.
+func (c component) Plugin() config.Plugin { return c.Entry }
 
 // Probe looks at the file, and starts nothing.
 func (c component) Probe(context.Context, any) framework.Verdict {

@@ -255,6 +255,7 @@ func TestPluginThatFailsLosesItsPaths(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		t.Logf("%s, %v", c.what, c.signal)
 		took, err := traffic(t, m, env, u, func() {
 			if c.signal != 0 {
 				_ = syscall.Kill(child(t), c.signal)

@@ -30,6 +30,7 @@ type module struct {
 	numbers  uint32               // the last one in out
 	latest   uint32               // the last one in in
 	queue    [][]byte             // messages for which the ring had no room
+	took     uint64               // messages of the plugin
 	dead     error                // how the plugin ended, once the protocol knows
 }
 
@@ -146,18 +147,23 @@ func (m *module) Poll() (n int) {
 	case m.sleeps.Armed():
 		m.sleeps.Disarm()
 	}
+	published := m.process.published.Load()
 	for range messagesPerPoll {
 		b, err := m.consumer.Next()
 		if err == nil && b == nil {
-			break
+			if m.took >= published {
+				break
+			}
+			err = fmt.Errorf("%d of %d messages are not in the ring", published-m.took, published)
 		}
 		n++
+		m.took++
 		if err == nil {
 			err = m.message(b)
 		}
 		if err != nil {
 			m.process.over(fmt.Errorf("what the plugin sent makes no sense: %w", err))
-			break
+			return n + m.dies(m.process.ended()) // nothing behind it can be read
 		}
 		if m.consumer.Release() {
 			m.plugin.Ring()

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -37,6 +38,8 @@ type process struct {
 	ctl    *os.File
 	quit   chan struct{}
 	done   sync.WaitGroup
+
+	published atomic.Uint64 // messages that the plugin says it has sent
 
 	mu   sync.Mutex
 	ends error // how it ended; nil: it runs
@@ -210,7 +213,7 @@ func (p *process) hear() (kind uint32, body []byte, err error) {
 func (p *process) listen() {
 	for {
 		_ = p.ctl.SetReadDeadline(time.Now().Add(p.health))
-		kind, _, err := p.hear()
+		kind, body, err := p.hear()
 		select {
 		case <-p.quit:
 			return
@@ -222,9 +225,12 @@ func (p *process) listen() {
 		case err != nil:
 			p.kill()
 			p.over(fmt.Errorf("the plugin has ended: %w", p.status()))
-		case kind != wire.Pong:
-			p.over(fmt.Errorf("the plugin sent control frame %d", kind))
+		case kind != wire.Pong || len(body) != 16:
+			p.over(fmt.Errorf("the plugin sent control frame %d of %d bytes", kind, len(body)))
 		default:
+			if n := binary.LittleEndian.Uint64(body[8:]); p.published.Swap(n) != n {
+				p.bell()
+			}
 			continue
 		}
 		return

@@ -33,7 +33,7 @@ const (
 	Ready  = 2 // the answer
 	Failed = 3 // or this one: why not, in words
 	Ping   = 4 // u64, to the plugin
-	Pong   = 5 // the same back, from where messages are polled
+	Pong   = 5 // the same back, from where messages are polled, and u64 messages put into the ring
 	End    = 6 // to the plugin: close, and exit
 )
 

@@ -22,6 +22,7 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/info"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/run"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/tune"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/version"
 	"github.com/ferrympi/ferry/framework"
@@ -41,7 +42,10 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 		Args: cobra.ArbitraryArgs, // RunE knows what to say of them
 		PersistentPreRunE: func(*cobra.Command, []string) error {
 			started = true
-			return limits.Need{Files: 3}.Check() // for the runtime's poller, and a file
+			if err := (limits.Need{Files: 3}).Check(); err != nil { // for the runtime's poller, and a file
+				return err
+			}
+			return settings.Plug()
 		},
 	}
 	root.RunE = func(_ *cobra.Command, args []string) error {

@@ -1,0 +1,118 @@
+package config
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"go.yaml.in/yaml/v3"
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/config/internal/userfile"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// pluginsKey holds, in a configuration file, a list of plugins.
+const pluginsKey = "plugins"
+
+// Plugin is an entry under plugins: a BTL that runs as a process of its own.
+type Plugin struct {
+	Kind     framework.Kind
+	Name     string
+	Command  []string
+	SHA256   string `yaml:"sha256"`
+	Priority int
+	Env      []string // variables of the environment that it may see: names, or NAME=value
+
+	File string `yaml:"-"` // which names it
+}
+
+// Plugged is implemented by a component that is a plugin.
+type Plugged interface{ Plugin() Plugin }
+
+// Plugins returns the plugins that the site file and the user file name. A file that names
+// one and that somebody else could have written is ErrConfig: it would say what this user
+// executes.
+func Plugins(opt Options) (all []Plugin, err error) {
+	site, user, must := opt.files()
+	for i, path := range []string{site, user} {
+		switch err := userfile.Check(path, maxFile); {
+		case path == os.DevNull, path == "", errors.Is(err, fs.ErrNotExist) && !(must && i == 1):
+			continue
+		case err != nil:
+			return nil, fmt.Errorf("%w: file %s %w", framework.ErrConfig, path, err)
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("%w: file %s can't be read: %w", framework.ErrConfig, path, err)
+		}
+		list, err := pluginsOf(text)
+		if err == nil && len(list) > 0 {
+			err = trusted(path)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w: file %s: %s: %w", framework.ErrConfig, path, pluginsKey, err)
+		}
+		for _, p := range list {
+			p.File = path
+			all = append(all, p)
+		}
+	}
+	return all, nil
+}
+
+// pluginsOf reads the entries of a file.
+func pluginsOf(text []byte) (list []Plugin, err error) {
+	var file struct{ Plugins yaml.Node }
+	if yaml.Unmarshal(text, &file) != nil || file.Plugins.IsZero() {
+		return nil, nil // Load says what is wrong with a file
+	}
+	entries, err := yaml.Marshal(&file.Plugins)
+	if err == nil {
+		err = decode(entries, &list)
+	}
+	return list, err
+}
+
+// trusted says who else could have written a file.
+func trusted(path string) error {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return err
+	}
+	if st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("the file belongs to user %d, not to root or to this one", st.Uid)
+	}
+	if st.Mode&0o022 != 0 {
+		return fmt.Errorf("the file can be written by others (mode %#o)", st.Mode&0o777)
+	}
+	return nil
+}
+
+// pluggedIn says what of the plugins that the files name the program doesn't start.
+func pluggedIn(reg *framework.Registry, l layer) error {
+	list, _ := l.plugins.([]any)
+	for i, e := range list {
+		m, _ := e.(map[string]any)
+		kind, name := framework.Kind(fmt.Sprint(m["kind"])), fmt.Sprint(m["name"])
+		c, _ := reg.Lookup(kind, name)
+		if _, ok := framework.As[Plugged](c); !ok {
+			return fmt.Errorf("%w: %s: %s[%d]: this program starts no plugin %s %s: it has to import github.com/ferrympi/ferry/plugin/host, call host.Load, and open sessions with mpi.WithRegistry",
+				framework.ErrConfig, l.source, pluginsKey, i, kind, name)
+		}
+	}
+	return nil
+}
+
+// files are the site file, and the user file, which must exist if the environment names it.
+func (o Options) files() (site, user string, must bool) {
+	environ := o.Environ
+	if environ == nil {
+		environ = os.Environ()
+	}
+	named := lookup(environ, FileVariable)
+	own := userfile.Path(lookup(environ, "XDG_CONFIG_HOME"), lookup(environ, "HOME"), ".config", "ferry/config.yaml")
+	return cmp.Or(o.SiteFile, DefaultSiteFile), cmp.Or(named, o.UserFile, own), named != ""
+}
