@@ -94,7 +94,7 @@ func entry(what string) host.Entry {
 	if err != nil {
 		panic(err)
 	}
-	return host.Entry{Kind: framework.BTL, Name: "acme", Command: []string{self, what}}
+	return host.Entry{Kind: framework.BTL, Name: "acme", Command: []string{self, what}, Env: []string{"GORACE=atexit_sleep_ms=0"}}
 }
 
 func component(t *testing.T, e host.Entry) btl.Component {
