@@ -1,0 +1,51 @@
+package config
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ferrympi/ferry/framework"
+)
+
+const pluginFile = "plugins:\n  - {kind: btl, name: acme, command: [/opt/acme, -v], sha256: aa, priority: 3, env: [ACME]}\n"
+
+func pluginOptions(t *testing.T, text string, mode os.FileMode) Options {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		t.Fatal(err)
+	}
+	return Options{SiteFile: os.DevNull, UserFile: path, Environ: []string{}}
+}
+
+func TestPluginsAreThoseOfTheFiles(t *testing.T) {
+	opt := pluginOptions(t, pluginFile, 0o644)
+	all, err := Plugins(opt)
+	if err != nil || len(all) != 1 || all[0].Name != "acme" || len(all[0].Command) != 2 || all[0].SHA256 != "aa" || all[0].Priority != 3 || all[0].File != opt.UserFile {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+// Such a file says what is executed.
+func TestPluginsOfAFileThatOthersCanWriteAreRefused(t *testing.T) {
+	_, err := Plugins(pluginOptions(t, pluginFile, 0o666))
+	if !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), "can be written by others") {
+		t.Error(err)
+	}
+	if _, err := Plugins(pluginOptions(t, "plugins: [{kind: btl, nam: x}]\n", 0o600)); !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), "nam") {
+		t.Error(err)
+	}
+}
+
+func TestProgramWithoutTheHostSaysWhatToAdd(t *testing.T) {
+	_, err := Load(framework.NewRegistry(), pluginOptions(t, pluginFile, 0o600))
+	if !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), "ferry/plugin/host") || !strings.Contains(err.Error(), "mpi.WithRegistry") {
+		t.Error(err)
+	}
+}
