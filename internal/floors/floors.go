@@ -31,7 +31,7 @@ const (
 // there is unsafe, cgo or assembly allowed.
 var ground = []string{
 	"cma", "cpu", "doorbell", "fork", "hop", "inbox", "kernels", "libfabric", "limits", "mem", "netaddr", "nettest", "pmixc", "ring",
-	"sameness", "stderr", "usage", "working",
+	"sameness", "stderr", "ucp", "usage", "working",
 }
 
 // rows maps folders to floors. The longest prefix that matches wins.

@@ -1,0 +1,49 @@
+// Loading UCX, and making contexts of it.
+#include "library.h"
+#include "shim.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+
+// ferry_ucp_load loads the library at path (a name without a slash is searched for). Once it
+// is in use it is never unloaded: it leaves threads and exit handlers behind.
+int ferry_ucp_load(const char *path, ferry_ucp_lib **out, char *why, size_t room)
+{
+	void *h = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
+	if (!h) {
+		snprintf(why, room, "%s", dlerror());
+		return FUCS_ERR_UNSUPPORTED;
+	}
+	ferry_ucp_lib *lib = calloc(1, sizeof(*lib));
+	if (!lib)
+		return FUCS_ERR_NO_MEMORY;
+#define CALL(name) {#name, (void **)&lib->f.name}
+	const struct { const char *name; void **at; } need[] = {
+		CALL(ucp_get_version), CALL(ucp_config_read), CALL(ucp_config_release), CALL(ucp_config_modify),
+		CALL(ucp_init_version), CALL(ucp_cleanup), CALL(ucp_context_print_info),
+		CALL(ucp_worker_create), CALL(ucp_worker_destroy), CALL(ucp_worker_get_address), CALL(ucp_worker_release_address),
+		CALL(ucp_worker_progress), CALL(ucp_worker_get_efd), CALL(ucp_worker_arm),
+		CALL(ucp_ep_create), CALL(ucp_ep_close_nbx), CALL(ucp_ep_flush_nbx),
+		CALL(ucp_tag_send_nbx), CALL(ucp_tag_send_sync_nbx), CALL(ucp_tag_recv_nbx), CALL(ucp_tag_probe_nb), CALL(ucp_tag_msg_recv_nbx),
+		CALL(ucp_request_cancel), CALL(ucp_request_free), CALL(ucs_status_string),
+	};
+#undef CALL
+	for (size_t i = 0; i < sizeof(need) / sizeof(need[0]); i++) {
+		*need[i].at = dlsym(h, need[i].name);
+		if (!*need[i].at) {
+			snprintf(why, room, "it has no %s", need[i].name);
+			free(lib);
+			dlclose(h); // whatever it is, none of its code has been called
+			return FUCS_ERR_UNSUPPORTED;
+		}
+	}
+	*out = lib;
+	return 0;
+}
+
+void ferry_ucp_version(ferry_ucp_lib *lib, unsigned *major, unsigned *minor, unsigned *release)
+{
+	lib->f.ucp_get_version(major, minor, release);
+}
+
+const char *ferry_ucp_error(ferry_ucp_lib *lib, int code) { return lib->f.ucs_status_string(code); }

@@ -1,0 +1,11 @@
+// The library, for shim.c and library.c.
+#ifndef FERRY_UCP_LIBRARY_H
+#define FERRY_UCP_LIBRARY_H
+
+#include "abi.h"
+
+struct ferry_ucp_lib {
+	fucp_calls_t f;
+};
+
+#endif

@@ -1,0 +1,403 @@
+// The calls of UCX that ferry uses. It is loaded at run time; abi.h takes the place of its
+// headers. There is no policy here: which transports, which tags and when to give up is Go's
+// business.
+//
+// Calls on one ferry_ucp_worker come one at a time. UCX calls back from within them alone; what it says
+// is kept in a queue, which ferry_ucp_poll empties. Go is never called.
+#include "library.h"
+#include "shim.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// A bounce is room for a short message, whose sender's buffer is free at once.
+typedef struct bounce {
+	struct bounce *next;
+	char bytes[FERRY_UCP_SHORT];
+} bounce;
+
+// A slot is what an operation is known by. Slots lie in chunks that stay where they are.
+typedef struct slot {
+	ferry_ucp_worker *worker;
+	void *request;		 // that is in progress
+	fucp_message_t *message; // that a probe has claimed
+	bounce *bounce;		 // that the message is sent from
+	uint32_t index;
+} slot;
+
+enum { CHUNK_BITS = 8, CHUNK = 1 << CHUNK_BITS };
+
+// A peer's endpoint calls back with one of these.
+typedef struct endpoint {
+	struct endpoint *next;
+	ferry_ucp_worker *worker;
+	fucp_ep_t *ep;
+	uint32_t peer;
+} endpoint;
+
+struct ferry_ucp_worker {
+	ferry_ucp_lib *lib;
+	fucp_context_t *context;
+	fucp_worker_t *worker;
+	slot **chunks;
+	uint32_t n_chunks;
+	bounce *bounces;	// free ones
+	endpoint *endpoints;	// all of them
+	ferry_ucp_event *queue; // a ring; room is a power of two
+	uint32_t head, tail, room;
+	int fd;
+	int wait_fd;
+};
+
+static inline slot *slot_at(ferry_ucp_worker *w, uint32_t i) { return &w->chunks[i >> CHUNK_BITS][i & (CHUNK - 1)]; }
+
+// ferry_ucp_grow adds CHUNK slots and room in the queue for what they may end with, and returns
+// how many there are.
+int ferry_ucp_grow(ferry_ucp_worker *w)
+{
+	uint32_t need = (w->n_chunks + 1) * CHUNK + CHUNK; // of failing endpoints, too: see push
+	if (w->room < need) {
+		uint32_t room = w->room ? w->room : 2 * CHUNK;
+		while (room < need)
+			room *= 2;
+		ferry_ucp_event *queue = malloc(room * sizeof(*queue));
+		if (!queue)
+			return FUCS_ERR_NO_MEMORY;
+		uint32_t n = w->tail - w->head;
+		for (uint32_t i = 0; i < n; i++)
+			queue[i] = w->queue[(w->head + i) & (w->room - 1)];
+		free(w->queue);
+		w->queue = queue;
+		w->head = 0;
+		w->tail = n;
+		w->room = room;
+	}
+	slot **chunks = realloc(w->chunks, (w->n_chunks + 1) * sizeof(*chunks));
+	if (!chunks)
+		return FUCS_ERR_NO_MEMORY;
+	w->chunks = chunks;
+	slot *s = calloc(CHUNK, sizeof(*s));
+	if (!s)
+		return FUCS_ERR_NO_MEMORY;
+	for (uint32_t i = 0; i < CHUNK; i++) {
+		s[i].worker = w;
+		s[i].index = w->n_chunks * CHUNK + i;
+	}
+	chunks[w->n_chunks++] = s;
+	return w->n_chunks * CHUNK;
+}
+
+// push has room for one event of each slot. The failure of an endpoint is told where there is
+// more: whoever sends there learns of it anyway.
+static void push(ferry_ucp_worker *w, ferry_ucp_event e)
+{
+	w->queue[w->tail++ & (w->room - 1)] = e;
+}
+
+static void over(slot *s, int error, const fucp_tag_recv_info_t *info)
+{
+	ferry_ucp_worker *w = s->worker;
+	s->request = NULL;
+	if (s->bounce) {
+		s->bounce->next = w->bounces;
+		w->bounces = s->bounce;
+		s->bounce = NULL;
+	}
+	ferry_ucp_event e = {.slot = s->index, .error = error};
+	if (info) {
+		e.tag = info->sender_tag;
+		e.length = info->length;
+	}
+	push(w, e);
+}
+
+static void sent(void *request, fucs_status_t status, void *user_data)
+{
+	slot *s = user_data;
+	s->worker->lib->f.ucp_request_free(request);
+	over(s, status, NULL);
+}
+
+static void received(void *request, fucs_status_t status, const fucp_tag_recv_info_t *info, void *user_data)
+{
+	slot *s = user_data;
+	fucp_tag_recv_info_t kept = *info;
+	s->worker->lib->f.ucp_request_free(request);
+	over(s, status, &kept);
+}
+
+static void failed(void *arg, fucp_ep_t *ep, fucs_status_t status)
+{
+	endpoint *e = arg;
+	ferry_ucp_worker *w = e->worker;
+	(void)ep;
+	if (w->tail - w->head < w->room - w->n_chunks * CHUNK)
+		push(w, (ferry_ucp_event){.slot = FERRY_UCP_NO_SLOT, .peer = e->peer, .error = status});
+}
+
+// ferry_ucp_open makes a context. When it fails *step says what UCX refused.
+int ferry_ucp_open(ferry_ucp_lib *lib, const ferry_ucp_setting *settings, int n, int wait_fd, ferry_ucp_worker **out, const char **step)
+{
+	fucp_config_t *config = NULL;
+	*step = "memory";
+	ferry_ucp_worker *w = calloc(1, sizeof(*w));
+	if (!w)
+		return FUCS_ERR_NO_MEMORY;
+	w->lib = lib;
+	w->fd = -1;
+	w->wait_fd = wait_fd;
+	*step = "ucp_config_read";
+	int r = lib->f.ucp_config_read(NULL, NULL, &config);
+	if (r)
+		goto fail;
+	for (int i = 0; i < n; i++) {
+		*step = settings[i].name;
+		if ((r = lib->f.ucp_config_modify(config, settings[i].name, settings[i].value)))
+			goto fail;
+	}
+	*step = "ucp_init";
+	fucp_params_t params = {
+		.field_mask = FUCP_PARAM_FIELD_FEATURES,
+		.features = FUCP_FEATURE_TAG | (wait_fd ? FUCP_FEATURE_WAKEUP : 0),
+	};
+	if ((r = lib->f.ucp_init_version(1, 13, &params, config, &w->context)))
+		goto fail;
+	lib->f.ucp_config_release(config);
+	*out = w;
+	return 0;
+fail:
+	if (config)
+		lib->f.ucp_config_release(config);
+	ferry_ucp_close(w);
+	return r;
+}
+
+// ferry_ucp_info returns what UCX says of a context in words, which the caller frees.
+int ferry_ucp_info(ferry_ucp_worker *w, char **text)
+{
+	size_t n;
+	*text = NULL;
+	FILE *f = open_memstream(text, &n);
+	if (!f)
+		return FUCS_ERR_NO_MEMORY;
+	w->lib->f.ucp_context_print_info(w->context, f);
+	return fclose(f) ? FUCS_ERR_NO_MEMORY : 0;
+}
+
+// ferry_ucp_start makes the worker of a context.
+int ferry_ucp_start(ferry_ucp_worker *w, const char **step)
+{
+	const fucp_calls_t *f = &w->lib->f;
+	fucp_worker_params_t params = {
+		.field_mask = FUCP_WORKER_PARAM_FIELD_THREAD_MODE | (w->wait_fd ? FUCP_WORKER_PARAM_FIELD_EVENTS : 0),
+		.thread_mode = FUCS_THREAD_MODE_SERIALIZED,
+		.events = FUCP_WAKEUP_TAG_SEND | FUCP_WAKEUP_TAG_RECV | FUCP_WAKEUP_TX | FUCP_WAKEUP_RX,
+	};
+	*step = "ucp_worker_create";
+	int r = f->ucp_worker_create(w->context, &params, &w->worker);
+	if (!r && w->wait_fd) {
+		*step = "ucp_worker_get_efd";
+		r = f->ucp_worker_get_efd(w->worker, &w->fd);
+	}
+	return r;
+}
+
+// ferry_ucp_close frees all. Requests in progress end without an event. Whoever has endpoints
+// closes them first.
+void ferry_ucp_close(ferry_ucp_worker *w)
+{
+	if (w->worker)
+		w->lib->f.ucp_worker_destroy(w->worker);
+	if (w->context)
+		w->lib->f.ucp_cleanup(w->context);
+	for (uint32_t i = 0; i < w->n_chunks; i++) {
+		for (uint32_t k = 0; k < CHUNK; k++)
+			free(w->chunks[i][k].bounce);
+		free(w->chunks[i]);
+	}
+	free(w->chunks);
+	for (bounce *b = w->bounces, *next; b; b = next) {
+		next = b->next;
+		free(b);
+	}
+	for (endpoint *e = w->endpoints, *next; e; e = next) {
+		next = e->next;
+		free(e);
+	}
+	free(w->queue);
+	free(w);
+}
+
+int ferry_ucp_address(ferry_ucp_worker *w, void **address, size_t *n)
+{
+	return w->lib->f.ucp_worker_get_address(w->worker, (fucp_address_t **)address, n);
+}
+
+void ferry_ucp_free_address(ferry_ucp_worker *w, void *address) { w->lib->f.ucp_worker_release_address(w->worker, address); }
+
+int ferry_ucp_fd(ferry_ucp_worker *w) { return w->fd; }
+
+// ferry_ucp_arm is 0 if the descriptor will be readable when something happens.
+int ferry_ucp_arm(ferry_ucp_worker *w) { return w->tail != w->head ? FUCS_ERR_BUSY : w->lib->f.ucp_worker_arm(w->worker); }
+
+// ferry_ucp_connect makes an endpoint, and may send what that takes. The failure of one
+// in peer mode is told with the peer's number.
+int ferry_ucp_connect(ferry_ucp_worker *w, const char *address, uint32_t peer, int peer_mode, void **out)
+{
+	endpoint *e = calloc(1, sizeof(*e));
+	if (!e)
+		return FUCS_ERR_NO_MEMORY;
+	e->worker = w;
+	e->peer = peer;
+	fucp_ep_params_t params = {
+		.field_mask = FUCP_EP_PARAM_FIELD_REMOTE_ADDRESS | FUCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | FUCP_EP_PARAM_FIELD_ERR_HANDLER,
+		.address = (const fucp_address_t *)address,
+		.err_mode = peer_mode ? FUCP_ERR_HANDLING_MODE_PEER : FUCP_ERR_HANDLING_MODE_NONE,
+		.err_handler = {failed, e},
+	};
+	int r = w->lib->f.ucp_ep_create(w->worker, &params, &e->ep);
+	if (r) {
+		free(e);
+		return r;
+	}
+	e->next = w->endpoints;
+	w->endpoints = e;
+	*out = e->ep;
+	return 0;
+}
+
+static fucp_request_param_t param(slot *s)
+{
+	return (fucp_request_param_t){
+		.op_attr_mask = FUCP_OP_ATTR_FIELD_CALLBACK | FUCP_OP_ATTR_FIELD_USER_DATA | FUCP_OP_ATTR_FIELD_MEMORY_TYPE,
+		.user_data = s,
+		.memory_type = FUCS_MEMORY_TYPE_HOST,
+	};
+}
+
+// started is 0 if the slot's operation is in progress, 1 if it is over, or an error: no event
+// comes then.
+static int started(slot *s, fucs_status_ptr_t p)
+{
+	if (!p)
+		return 1;
+	if (fucs_is_error(p))
+		return fucs_error(p);
+	s->request = p;
+	return 0;
+}
+
+// ferry_ucp_disconnect closes an endpoint: when all that was sent has left, or at once, which
+// ends its operations with an error.
+int ferry_ucp_disconnect(ferry_ucp_worker *w, uint32_t i, void *ep, int force)
+{
+	slot *s = slot_at(w, i);
+	fucp_request_param_t p = param(s);
+	p.cb.send = sent;
+	p.op_attr_mask |= FUCP_OP_ATTR_FIELD_FLAGS;
+	p.flags = force ? FUCP_EP_CLOSE_FLAG_FORCE : 0;
+	return started(s, w->lib->f.ucp_ep_close_nbx(ep, &p));
+}
+
+// ferry_ucp_flush ends when all that was sent to an endpoint has left.
+int ferry_ucp_flush(ferry_ucp_worker *w, uint32_t i, void *ep)
+{
+	slot *s = slot_at(w, i);
+	fucp_request_param_t p = param(s);
+	p.cb.send = sent;
+	return started(s, w->lib->f.ucp_ep_flush_nbx(ep, &p));
+}
+
+// ferry_ucp_send sends a message, a short one from memory of its own.
+int ferry_ucp_send(ferry_ucp_worker *w, uint32_t i, void *ep, const char *buf, size_t n, uint64_t tag, int synchronous)
+{
+	slot *s = slot_at(w, i);
+	const fucp_calls_t *f = &w->lib->f;
+	fucp_request_param_t p = param(s);
+	p.cb.send = sent;
+	if (n > FERRY_UCP_SHORT)
+		return started(s, (synchronous ? f->ucp_tag_send_sync_nbx : f->ucp_tag_send_nbx)(ep, buf, n, tag, &p));
+	bounce *b = w->bounces;
+	if (b)
+		w->bounces = b->next;
+	else if (!(b = malloc(sizeof(*b))))
+		return FUCS_ERR_NO_MEMORY;
+	if (n)
+		memcpy(b->bytes, buf, n);
+	s->bounce = b;
+	int r = started(s, (synchronous ? f->ucp_tag_send_sync_nbx : f->ucp_tag_send_nbx)(ep, b->bytes, n, tag, &p));
+	if (r) {
+		s->bounce = NULL;
+		b->next = w->bounces;
+		w->bounces = b;
+	}
+	return r;
+}
+
+// begun has the queue tell of a receive that was over at once.
+static void begun(slot *s, fucs_status_ptr_t p, const fucp_tag_recv_info_t *info)
+{
+	int r = started(s, p);
+	if (r)
+		over(s, r < 0 ? r : 0, info);
+}
+
+// ferry_ucp_recv posts a receive of a message whose tag has the same bits where mask has any.
+int ferry_ucp_recv(ferry_ucp_worker *w, uint32_t i, char *buf, size_t n, uint64_t tag, uint64_t mask)
+{
+	slot *s = slot_at(w, i);
+	fucp_tag_recv_info_t info = {0};
+	fucp_request_param_t p = param(s);
+	p.op_attr_mask |= FUCP_OP_ATTR_FIELD_RECV_INFO;
+	p.cb.recv = received;
+	p.recv_info.tag_info = &info;
+	begun(s, w->lib->f.ucp_tag_recv_nbx(w->worker, buf, n, tag, mask, &p), &info);
+	return 0;
+}
+
+// ferry_ucp_probe looks for a message, and is 1 if there is one; with claim it is the slot's.
+int ferry_ucp_probe(ferry_ucp_worker *w, uint32_t i, uint64_t tag, uint64_t mask, int claim, ferry_ucp_event *found)
+{
+	fucp_tag_recv_info_t info;
+	fucp_message_t *m = w->lib->f.ucp_tag_probe_nb(w->worker, tag, mask, claim, &info);
+	if (!m)
+		return 0;
+	if (claim)
+		slot_at(w, i)->message = m;
+	found->tag = info.sender_tag;
+	found->length = info.length;
+	return 1;
+}
+
+// ferry_ucp_recv_claimed receives the message that the slot has. UCX doesn't say again which it
+// was, if it is over at once.
+void ferry_ucp_recv_claimed(ferry_ucp_worker *w, uint32_t i, char *buf, size_t n)
+{
+	slot *s = slot_at(w, i);
+	fucp_request_param_t p = param(s);
+	p.cb.recv = received;
+	fucp_message_t *m = s->message;
+	s->message = NULL;
+	begun(s, w->lib->f.ucp_tag_msg_recv_nbx(w->worker, buf, n, m, &p), NULL);
+}
+
+// ferry_ucp_cancel asks for a receive to be withdrawn. Its event tells whether it was.
+void ferry_ucp_cancel(ferry_ucp_worker *w, uint32_t i)
+{
+	slot *s = slot_at(w, i);
+	if (s->request)
+		w->lib->f.ucp_request_cancel(w->worker, s->request);
+}
+
+// ferry_ucp_poll progresses, unless events are left from before, and returns how many there are.
+int ferry_ucp_poll(ferry_ucp_worker *w, ferry_ucp_event *out, int room)
+{
+	if (w->head == w->tail)
+		w->lib->f.ucp_worker_progress(w->worker);
+	uint32_t n = w->tail - w->head;
+	if (n > (uint32_t)room)
+		n = room;
+	for (uint32_t i = 0; i < n; i++)
+		out[i] = w->queue[w->head++ & (w->room - 1)];
+	return n;
+}

@@ -1,0 +1,56 @@
+// What Go sees of UCX: plain types. library.c and shim.c say what each function does. Results
+// are 0, or an error number of UCX's, which are negative.
+#ifndef FERRY_UCP_SHIM_H
+#define FERRY_UCP_SHIM_H
+
+#include "abi.h"
+
+// The slot of an event that tells of an endpoint's failure.
+#define FERRY_UCP_NO_SLOT UINT32_MAX
+
+// Messages up to so many bytes are sent from memory of the shim's own.
+#define FERRY_UCP_SHORT 1024
+
+typedef struct ferry_ucp_lib ferry_ucp_lib;
+typedef struct ferry_ucp_worker ferry_ucp_worker;
+
+// ferry_ucp_setting is one of UCX's variables without UCX_ before it.
+typedef struct ferry_ucp_setting {
+	const char *name, *value;
+} ferry_ucp_setting;
+
+// ferry_ucp_event is the end of one operation, or of an endpoint.
+typedef struct ferry_ucp_event {
+	uint64_t tag, length; // of a message that was received
+	uint32_t slot;
+	uint32_t peer; // of an endpoint that has failed
+	int32_t error;
+	int32_t unused;
+} ferry_ucp_event;
+
+int ferry_ucp_load(const char *path, ferry_ucp_lib **lib, char *why, size_t room);
+void ferry_ucp_version(ferry_ucp_lib *lib, unsigned *major, unsigned *minor, unsigned *release);
+const char *ferry_ucp_error(ferry_ucp_lib *lib, int code);
+int ferry_ucp_open(ferry_ucp_lib *lib, const ferry_ucp_setting *settings, int n, int wait_fd, ferry_ucp_worker **out, const char **step);
+int ferry_ucp_info(ferry_ucp_worker *w, char **text);
+int ferry_ucp_start(ferry_ucp_worker *w, const char **step);
+void ferry_ucp_close(ferry_ucp_worker *w);
+int ferry_ucp_address(ferry_ucp_worker *w, void **address, size_t *n);
+void ferry_ucp_free_address(ferry_ucp_worker *w, void *address);
+int ferry_ucp_grow(ferry_ucp_worker *w);
+int ferry_ucp_fd(ferry_ucp_worker *w);
+int ferry_ucp_arm(ferry_ucp_worker *w);
+int ferry_ucp_connect(ferry_ucp_worker *w, const char *address, uint32_t peer, int peer_mode, void **ep);
+int ferry_ucp_disconnect(ferry_ucp_worker *w, uint32_t slot, void *ep, int force);
+int ferry_ucp_flush(ferry_ucp_worker *w, uint32_t slot, void *ep);
+
+// Buffers are pointers to char: of one to void cgo would look for Go pointers in all of the
+// object that the buffer is a part of.
+int ferry_ucp_send(ferry_ucp_worker *w, uint32_t slot, void *ep, const char *buf, size_t n, uint64_t tag, int synchronous);
+int ferry_ucp_recv(ferry_ucp_worker *w, uint32_t slot, char *buf, size_t n, uint64_t tag, uint64_t mask);
+int ferry_ucp_probe(ferry_ucp_worker *w, uint32_t slot, uint64_t tag, uint64_t mask, int claim, ferry_ucp_event *found);
+void ferry_ucp_recv_claimed(ferry_ucp_worker *w, uint32_t slot, char *buf, size_t n);
+void ferry_ucp_cancel(ferry_ucp_worker *w, uint32_t slot);
+int ferry_ucp_poll(ferry_ucp_worker *w, ferry_ucp_event *out, int room);
+
+#endif

@@ -1,0 +1,290 @@
+//go:build cgo
+
+package ucp
+
+/*
+#cgo LDFLAGS: -ldl
+#cgo noescape ferry_ucp_send
+#cgo nocallback ferry_ucp_send
+#cgo noescape ferry_ucp_recv
+#cgo nocallback ferry_ucp_recv
+#cgo noescape ferry_ucp_probe
+#cgo nocallback ferry_ucp_probe
+#cgo noescape ferry_ucp_recv_claimed
+#cgo nocallback ferry_ucp_recv_claimed
+#cgo noescape ferry_ucp_cancel
+#cgo nocallback ferry_ucp_cancel
+#cgo noescape ferry_ucp_flush
+#cgo nocallback ferry_ucp_flush
+#cgo noescape ferry_ucp_poll
+#cgo nocallback ferry_ucp_poll
+#cgo noescape ferry_ucp_arm
+#cgo nocallback ferry_ucp_arm
+#include <stdlib.h>
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"sync"
+	"unsafe"
+)
+
+// An Event is a ferry_ucp_event: neither is larger than the other.
+var (
+	_ [unsafe.Sizeof(Event{}) - C.sizeof_ferry_ucp_event]struct{}
+	_ [C.sizeof_ferry_ucp_event - unsafe.Sizeof(Event{})]struct{}
+)
+
+// The numbers of ucp.go are those of abi.h: an index other than 0 does not compile.
+var _ = [...]struct{}{
+	[1]struct{}{}[NoMemory-C.FUCS_ERR_NO_MEMORY], [1]struct{}{}[Unreachable-C.FUCS_ERR_UNREACHABLE],
+	[1]struct{}{}[Truncated-C.FUCS_ERR_MESSAGE_TRUNCATED], [1]struct{}{}[NoDevice-C.FUCS_ERR_NO_DEVICE],
+	[1]struct{}{}[Canceled-C.FUCS_ERR_CANCELED], [1]struct{}{}[NoSlot-C.FERRY_UCP_NO_SLOT], [1]struct{}{}[Short-C.FERRY_UCP_SHORT],
+}
+
+// Library is UCX, loaded.
+type Library struct{ c *C.ferry_ucp_lib }
+
+var loaded = struct {
+	sync.Mutex
+	libs map[string]*Library
+}{libs: map[string]*Library{}}
+
+// Built returns nil if this program can load UCX, or why not.
+func Built() error { return nil }
+
+// Setenv sets a variable in the C library's environment, where UCX looks when it is loaded;
+// os.Getenv and children don't see it.
+func Setenv(name, value string) {
+	n, v := C.CString(name), C.CString(value)
+	defer C.free(unsafe.Pointer(n))
+	defer C.free(unsafe.Pointer(v))
+	C.setenv(n, v, 1)
+}
+
+// Load loads the library: path is a file, or a name that the dynamic linker looks
+// for. It stays loaded, and a second Load of the same path returns it again.
+func Load(path string) (*Library, error) {
+	loaded.Lock()
+	defer loaded.Unlock()
+	if l := loaded.libs[path]; l != nil {
+		return l, nil
+	}
+	name := C.CString(path)
+	defer C.free(unsafe.Pointer(name))
+	why := (*C.char)(C.calloc(1, 512))
+	defer C.free(unsafe.Pointer(why))
+	var c *C.ferry_ucp_lib
+	if C.ferry_ucp_load(name, &c, why, 512) != 0 {
+		return nil, loadError(path, C.GoString(why))
+	}
+	loaded.libs[path] = &Library{c}
+	return loaded.libs[path], nil
+}
+
+// Version is the library's.
+func (l *Library) Version() Version {
+	var major, minor, release C.uint
+	C.ferry_ucp_version(l.c, &major, &minor, &release)
+	return Version{int(major), int(minor), int(release)}
+}
+
+// Text is the library's text for a status.
+func (l *Library) Text(s Status) string { return C.GoString(C.ferry_ucp_error(l.c, C.int(s))) }
+
+func (l *Library) fail(call string, code C.int) error {
+	return &Error{call, Status(code), l.Text(Status(code))}
+}
+
+// Worker sends and receives. Its operations have slots, numbers that the caller gives out:
+// one operation at a time uses a slot, from the call that starts it to its Event, and a
+// claimed message keeps the slot of its probe.
+type Worker struct {
+	c   *C.ferry_ucp_worker
+	lib *Library
+}
+
+// Open makes a context of UCX's with the settings, which opens devices. With waitFD its
+// worker can be awaited by FD. Close it, even if it is never started.
+func (l *Library) Open(settings []Setting, waitFD bool) (*Worker, error) {
+	list := C.calloc(C.size_t(len(settings)+1), C.sizeof_ferry_ucp_setting)
+	if list == nil {
+		return nil, l.fail("memory", C.FUCS_ERR_NO_MEMORY)
+	}
+	defer C.free(list)
+	c := unsafe.Slice((*C.ferry_ucp_setting)(list), len(settings))
+	for i, s := range settings {
+		c[i].name, c[i].value = C.CString(s.Name), C.CString(s.Value)
+		defer C.free(unsafe.Pointer(c[i].name))
+		defer C.free(unsafe.Pointer(c[i].value))
+	}
+	var wait C.int
+	if waitFD {
+		wait = 1
+	}
+	var step *C.char
+	w := &Worker{lib: l}
+	if r := C.ferry_ucp_open(l.c, (*C.ferry_ucp_setting)(list), C.int(len(settings)), wait, &w.c, &step); r != 0 {
+		return nil, l.fail(C.GoString(step), r)
+	}
+	return w, nil
+}
+
+// Resources are what the context may use.
+func (w *Worker) Resources() ([]Resource, error) {
+	var text *C.char
+	if r := C.ferry_ucp_info(w.c, &text); r != 0 {
+		return nil, w.lib.fail("ucp_context_print_info", r)
+	}
+	defer C.free(unsafe.Pointer(text))
+	return parseResources(C.GoString(text)), nil
+}
+
+// Start makes the worker itself: before that only Resources and Close may be called.
+func (w *Worker) Start() error {
+	var step *C.char
+	if r := C.ferry_ucp_start(w.c, &step); r != 0 {
+		return w.lib.fail(C.GoString(step), r)
+	}
+	return nil
+}
+
+// Close frees all. Operations in progress end without an Event. Endpoints have been closed
+// before (Disconnect): UCX does not take it well if there are some.
+func (w *Worker) Close() {
+	if w.c != nil {
+		C.ferry_ucp_close(w.c)
+		w.c = nil
+	}
+}
+
+// Address is what peers Connect to.
+func (w *Worker) Address() ([]byte, error) {
+	var p unsafe.Pointer
+	var n C.size_t
+	if r := C.ferry_ucp_address(w.c, &p, &n); r != 0 {
+		return nil, w.lib.fail("ucp_worker_get_address", r)
+	}
+	defer C.ferry_ucp_free_address(w.c, p)
+	return C.GoBytes(p, C.int(n)), nil
+}
+
+// Grow makes more slots, and returns how many there are.
+func (w *Worker) Grow() (int, error) {
+	n := C.ferry_ucp_grow(w.c)
+	if n < 0 {
+		return 0, w.lib.fail("memory", n)
+	}
+	return int(n), nil
+}
+
+// FD is the descriptor of a worker that was opened with waitFD.
+func (w *Worker) FD() int { return int(C.ferry_ucp_fd(w.c)) }
+
+// Arm reports whether the descriptor will become readable with the next event; otherwise
+// there may be one already.
+func (w *Worker) Arm() bool { return C.ferry_ucp_arm(w.c) == 0 }
+
+// addressRoom is how many zeros stand behind an address while it is unpacked: UCX takes no
+// length.
+const addressRoom = 64 << 10
+
+// Endpoint leads to a peer. The zero Endpoint leads nowhere.
+type Endpoint struct{ c unsafe.Pointer }
+
+// Made reports whether it is one.
+func (e Endpoint) Made() bool { return e.c != nil }
+
+// Connect makes an endpoint to the process whose Address it is: UCX believes what stands
+// there. With peerMode, an Event tells with number when the peer fails, and every send ends.
+func (w *Worker) Connect(address []byte, number uint32, peerMode bool) (Endpoint, error) {
+	room := C.calloc(1, C.size_t(len(address)+addressRoom))
+	if room == nil {
+		return Endpoint{}, w.lib.fail("memory", C.FUCS_ERR_NO_MEMORY)
+	}
+	defer C.free(room)
+	copy(unsafe.Slice((*byte)(room), len(address)), address)
+	var mode C.int
+	if peerMode {
+		mode = 1
+	}
+	var e Endpoint
+	if r := C.ferry_ucp_connect(w.c, (*C.char)(room), C.uint32_t(number), mode, &e.c); r != 0 {
+		return Endpoint{}, w.lib.fail("ucp_ep_create", r)
+	}
+	return e, nil
+}
+
+// Outcome is how an operation begins.
+func outcome(r C.int) (done bool, code Status) {
+	if r < 0 {
+		return false, Status(r)
+	}
+	return r == 1, 0
+}
+
+// Disconnect closes an endpoint: when all that was sent has left, or with force at once,
+// which ends its operations with errors. done: no Event comes.
+func (w *Worker) Disconnect(slot uint32, e Endpoint, force bool) (done bool, code Status) {
+	var now C.int
+	if force {
+		now = 1
+	}
+	return outcome(C.ferry_ucp_disconnect(w.c, C.uint32_t(slot), e.c, now))
+}
+
+// Flush ends when all that was sent to an endpoint has left. done: no Event comes.
+func (w *Worker) Flush(slot uint32, e Endpoint) (done bool, code Status) {
+	return outcome(C.ferry_ucp_flush(w.c, C.uint32_t(slot), e.c))
+}
+
+// first is where a buffer begins.
+func first(buf []byte) *C.char { return (*C.char)(unsafe.Pointer(unsafe.SliceData(buf))) }
+
+// Send sends a message; a synchronous one ends when a receive has matched it. done: it is on
+// its way, and no Event comes. Otherwise buf has to stay where it is until the
+// Event, unless it has Short bytes or fewer.
+func (w *Worker) Send(slot uint32, e Endpoint, buf []byte, tag uint64, synchronous bool) (done bool, code Status) {
+	var sync C.int
+	if synchronous {
+		sync = 1
+	}
+	raceRead(buf)
+	return outcome(C.ferry_ucp_send(w.c, C.uint32_t(slot), e.c, first(buf), C.size_t(len(buf)), C.uint64_t(tag), sync))
+}
+
+// Recv posts a receive: bits of the tag that are not set in mask may differ. How it ends is
+// always told by an Event.
+func (w *Worker) Recv(slot uint32, buf []byte, tag, mask uint64) {
+	C.ferry_ucp_recv(w.c, C.uint32_t(slot), first(buf), C.size_t(len(buf)), C.uint64_t(tag), C.uint64_t(mask))
+}
+
+// Probe looks for a message that Recv would receive. With claim it is taken out of
+// matching, and kept for RecvClaimed with the same slot.
+func (w *Worker) Probe(slot uint32, tag, mask uint64, claim bool) (message Event, found bool) {
+	var c C.int
+	if claim {
+		c = 1
+	}
+	found = C.ferry_ucp_probe(w.c, C.uint32_t(slot), C.uint64_t(tag), C.uint64_t(mask), c, (*C.ferry_ucp_event)(unsafe.Pointer(&message))) != 0
+	return message, found
+}
+
+// RecvClaimed receives the message that a probe with slot has claimed, and ends as Recv does.
+// Its Event need not say which message that was: the probe did.
+func (w *Worker) RecvClaimed(slot uint32, buf []byte) {
+	C.ferry_ucp_recv_claimed(w.c, C.uint32_t(slot), first(buf), C.size_t(len(buf)))
+}
+
+// Cancel asks for a receive to be withdrawn. Its Event tells whether it was.
+func (w *Worker) Cancel(slot uint32) { C.ferry_ucp_cancel(w.c, C.uint32_t(slot)) }
+
+// Poll progresses and returns the number of events, at most len(events).
+func (w *Worker) Poll(events []Event) int {
+	return int(C.ferry_ucp_poll(w.c, (*C.ferry_ucp_event)(unsafe.Pointer(unsafe.SliceData(events))), C.int(len(events))))
+}
+
+// Describe is the text for a status.
+func (w *Worker) Describe(s Status) string { return fmt.Sprintf("%s (%d)", w.lib.Text(s), s) }

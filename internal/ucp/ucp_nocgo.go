@@ -1,0 +1,51 @@
+//go:build !cgo
+
+package ucp
+
+import "fmt"
+
+// Library is UCX, loaded; here there is none.
+type Library struct{}
+
+// Built returns nil if this program can load UCX, or why not.
+func Built() error { return fmt.Errorf("%w: it was compiled without cgo", ErrNotBuilt) }
+
+// Setenv does nothing: no library is loaded that would look.
+func Setenv(string, string) {}
+
+// Load returns why nothing can be loaded.
+func Load(string) (*Library, error) { return nil, Built() }
+
+// What follows is never reached: there is no Library.
+
+func (*Library) Version() Version                      { return Version{} }
+func (*Library) Text(Status) string                    { return "" }
+func (*Library) Open([]Setting, bool) (*Worker, error) { return nil, Built() }
+
+// Worker sends and receives.
+type Worker struct{}
+
+// Endpoint leads to a peer.
+type Endpoint struct{}
+
+func (Endpoint) Made() bool { return false }
+
+func (*Worker) Resources() ([]Resource, error)                   { return nil, Built() }
+func (*Worker) Start() error                                     { return Built() }
+func (*Worker) Close()                                           {}
+func (*Worker) Address() ([]byte, error)                         { return nil, Built() }
+func (*Worker) Grow() (int, error)                               { return 0, Built() }
+func (*Worker) FD() int                                          { return -1 }
+func (*Worker) Arm() bool                                        { return true }
+func (*Worker) Connect([]byte, uint32, bool) (Endpoint, error)   { return Endpoint{}, Built() }
+func (*Worker) Disconnect(uint32, Endpoint, bool) (bool, Status) { return false, NoDevice }
+func (*Worker) Flush(uint32, Endpoint) (bool, Status)            { return false, NoDevice }
+func (*Worker) Send(uint32, Endpoint, []byte, uint64, bool) (bool, Status) {
+	return false, NoDevice
+}
+func (*Worker) Recv(uint32, []byte, uint64, uint64)              {}
+func (*Worker) Probe(uint32, uint64, uint64, bool) (Event, bool) { return Event{}, false }
+func (*Worker) RecvClaimed(uint32, []byte)                       {}
+func (*Worker) Cancel(uint32)                                    {}
+func (*Worker) Poll([]Event) int                                 { return 0 }
+func (*Worker) Describe(Status) string                           { return "" }

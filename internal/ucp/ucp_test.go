@@ -1,0 +1,185 @@
+package ucp
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestLoadNamesWhatIsMissing(t *testing.T) {
+	for _, path := range []string{"libnosuchucp.so.0", "/nonexistent/libucp.so.0", "libc.so.6"} {
+		_, err := Load(path)
+		if errors.Is(err, ErrNotBuilt) {
+			t.Skip(err)
+		}
+		if err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
+func TestVersionsCompare(t *testing.T) {
+	for v, old := range map[Version]bool{{1, 12, 9}: true, {1, 13, 0}: false, {1, 13, 1}: false, {1, 18, 1}: false, {2, 0, 0}: false, {0, 99, 0}: true} {
+		if v.Before(Oldest) != old {
+			t.Errorf("%v is too old: %t", v, !old)
+		}
+	}
+}
+
+func TestResourcesAreReadFromWhatUCXPrints(t *testing.T) {
+	got := parseResources(`#
+# UCP context
+#
+#     component 0  :  self
+#            md 0  :  component 0  self
+#
+#      resource 0  :  md 0  dev 0  flags -- self/memory0
+#      resource 11 :  md 3  dev 12 flags ---- rc_mlx5/mlx5_0:1
+#
+# memory: 0.00MB, file descriptors: 2
+`)
+	want := []Resource{{"self", "memory0"}, {"rc_mlx5", "mlx5_0:1"}}
+	if len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestInterfaceIsAsTheHeadersSay: a layout or a number that is not UCX's own would show as
+// memory that is overwritten. Headers of another version: CPATH=DIR go test -count=1, where
+// DIR has ucp/api/ucp.h.
+func TestInterfaceIsAsTheHeadersSay(t *testing.T) {
+	gcc, err := exec.LookPath("gcc")
+	if err != nil {
+		missing(t, "gcc", err.Error())
+	}
+	if out, err := exec.Command(gcc, "-E", "-include", "ucp/api/ucp.h", "-x", "c", "/dev/null").CombinedOutput(); err != nil {
+		missing(t, "libucx-dev", string(out))
+	}
+	program := filepath.Join(t.TempDir(), "abi")
+	out, err := exec.Command(gcc, "-Wall", "-Wextra", "-Werror", "-o", program, "testdata/abi.c").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if out, err := exec.Command(program).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// missing skips the test, or fails it where everything is required.
+func missing(t *testing.T, what, why string) {
+	t.Helper()
+	if os.Getenv("REQUIRE_ALL") == "1" {
+		t.Fatalf("REQUIRE_ALL=1: install %s: %s", what, why)
+	}
+	t.Skipf("install %s: %s", what, why)
+}
+
+// start opens a worker over shared memory, with 256 slots.
+func start(t *testing.T) *Worker {
+	t.Helper()
+	Setenv("UCX_ERROR_SIGNALS", "")
+	Setenv("UCX_LOG_LEVEL", "fatal")
+	Setenv("UCX_POSIX_ERROR_HANDLING", "y")
+	l, err := Load("libucp.so.0")
+	if err != nil {
+		missing(t, "libucx0", err.Error())
+	}
+	w, err := l.Open([]Setting{{"TLS", "posix,self"}}, false)
+	if err == nil {
+		t.Cleanup(w.Close)
+		err = w.Start()
+	}
+	if err == nil {
+		_, err = w.Grow()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// ends polls workers until the event of a slot of the first has come, and keeps the others'.
+type ends map[*Worker]map[uint32]Event
+
+func (all ends) until(t *testing.T, slot uint32, workers ...*Worker) Event {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+		for _, w := range workers {
+			if all[w] == nil {
+				all[w] = map[uint32]Event{}
+			}
+			var events [4]Event
+			for _, e := range events[:w.Poll(events[:])] {
+				all[w][e.Slot] = e
+			}
+		}
+		if e, ok := all[workers[0]][slot]; ok {
+			delete(all[workers[0]], slot)
+			return e
+		}
+	}
+	t.Fatalf("slot %d: no event", slot)
+	return Event{}
+}
+
+// TestTwoWorkersOfOneProcessTalk: a short message, a long one, one that is claimed, and a
+// receive that is withdrawn.
+func TestTwoWorkersOfOneProcessTalk(t *testing.T) {
+	a, b, all := start(t), start(t), ends{}
+	address, err := b.Address()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := a.Connect(address, 7, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, n := range []int{8, Short, Short + 1, 1 << 20} {
+		sent, got := bytes.Repeat([]byte{byte(i + 1)}, n), make([]byte, n)
+		tag := uint64(i + 1)
+		if i%2 == 0 {
+			b.Recv(1, got, tag, ^uint64(0))
+		}
+		done, code := a.Send(2, e, sent, tag, i == 2)
+		if code != 0 {
+			t.Fatal(a.Describe(code))
+		}
+		if i%2 == 1 {
+			for {
+				m, found := b.Probe(1, tag, ^uint64(0), true)
+				if found {
+					if m.Tag != tag || m.Length != uint64(n) {
+						t.Fatalf("%+v", m)
+					}
+					break
+				}
+				b.Poll(make([]Event, 1))
+				a.Poll(nil)
+			}
+			b.RecvClaimed(1, got)
+		}
+		if r := all.until(t, 1, b, a); r.Err != 0 || i%2 == 0 && (r.Length != uint64(n) || r.Tag != tag) || !bytes.Equal(got, sent) {
+			t.Fatalf("%d bytes: %+v", n, r)
+		}
+		if !done {
+			if s := all.until(t, 2, a, b); s.Err != 0 {
+				t.Fatal(a.Describe(s.Err))
+			}
+		}
+	}
+	b.Recv(3, make([]byte, 8), 99, ^uint64(0))
+	b.Cancel(3)
+	if r := all.until(t, 3, b); r.Err != Canceled {
+		t.Errorf("%+v", r)
+	}
+	if done, code := a.Disconnect(4, e, true); code != 0 {
+		t.Error(a.Describe(code))
+	} else if !done {
+		all.until(t, 4, a, b)
+	}
+}
