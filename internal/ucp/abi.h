@@ -112,9 +112,10 @@ typedef struct fucp_tag_recv_info {
 enum {
 	FUCP_OP_ATTR_FIELD_CALLBACK = FUCP_BIT(1),
 	FUCP_OP_ATTR_FIELD_USER_DATA = FUCP_BIT(2),
+	FUCP_OP_ATTR_FIELD_DATATYPE = FUCP_BIT(3),
 	FUCP_OP_ATTR_FIELD_FLAGS = FUCP_BIT(4),
 	FUCP_OP_ATTR_FIELD_MEMORY_TYPE = FUCP_BIT(6),
-	FUCP_OP_ATTR_FIELD_RECV_INFO = FUCP_BIT(7),
+	FUCP_OP_ATTR_FLAG_NO_IMM_CMPL = FUCP_BIT(16),
 	FUCS_MEMORY_TYPE_HOST = 0,
 };
 
@@ -131,12 +132,18 @@ typedef struct fucp_request_param {
 	void *user_data;
 	void *reply_buffer;
 	int memory_type;
-	union {
-		size_t *length;
-		fucp_tag_recv_info_t *tag_info;
-	} recv_info;
 	FUCP_ROOM;
 } fucp_request_param_t;
+
+// How data of a layout of one's own is packed and unpacked. Copied when the datatype is made.
+typedef struct fucp_generic_dt_ops {
+	void *(*start_pack)(void *context, const void *buffer, size_t count);
+	void *(*start_unpack)(void *context, void *buffer, size_t count);
+	size_t (*packed_size)(void *state);
+	size_t (*pack)(void *state, size_t offset, void *dest, size_t max);
+	fucs_status_t (*unpack)(void *state, size_t offset, const void *src, size_t length);
+	void (*finish)(void *state);
+} fucp_generic_dt_ops_t;
 
 // The functions, by their names in the library.
 typedef struct fucp_calls {
@@ -162,6 +169,7 @@ typedef struct fucp_calls {
 	fucs_status_ptr_t (*ucp_tag_recv_nbx)(fucp_worker_t *worker, void *buf, size_t n, uint64_t tag, uint64_t mask, const fucp_request_param_t *param);
 	fucp_message_t *(*ucp_tag_probe_nb)(fucp_worker_t *worker, uint64_t tag, uint64_t mask, int remove, fucp_tag_recv_info_t *info);
 	fucs_status_ptr_t (*ucp_tag_msg_recv_nbx)(fucp_worker_t *worker, void *buf, size_t n, fucp_message_t *message, const fucp_request_param_t *param);
+	fucs_status_t (*ucp_dt_create_generic)(const fucp_generic_dt_ops_t *ops, void *context, uint64_t *out);
 	void (*ucp_request_cancel)(fucp_worker_t *worker, void *request);
 	void (*ucp_request_free)(void *request);
 	const char *(*ucs_status_string)(fucs_status_t status); // in libucs, which comes with it

@@ -25,7 +25,7 @@ int ferry_ucp_load(const char *path, ferry_ucp_lib **out, char *why, size_t room
 		CALL(ucp_worker_progress), CALL(ucp_worker_get_efd), CALL(ucp_worker_arm),
 		CALL(ucp_ep_create), CALL(ucp_ep_close_nbx), CALL(ucp_ep_flush_nbx),
 		CALL(ucp_tag_send_nbx), CALL(ucp_tag_send_sync_nbx), CALL(ucp_tag_recv_nbx), CALL(ucp_tag_probe_nb), CALL(ucp_tag_msg_recv_nbx),
-		CALL(ucp_request_cancel), CALL(ucp_request_free), CALL(ucs_status_string),
+		CALL(ucp_dt_create_generic), CALL(ucp_request_cancel), CALL(ucp_request_free), CALL(ucs_status_string),
 	};
 #undef CALL
 	for (size_t i = 0; i < sizeof(need) / sizeof(need[0]); i++) {
@@ -36,6 +36,10 @@ int ferry_ucp_load(const char *path, ferry_ucp_lib **out, char *why, size_t room
 			dlclose(h); // whatever it is, none of its code has been called
 			return FUCS_ERR_UNSUPPORTED;
 		}
+	}
+	if (ferry_ucp_cutting(lib)) {
+		snprintf(why, room, "ucp_dt_create_generic fails");
+		return FUCS_ERR_NO_MEMORY;
 	}
 	*out = lib;
 	return 0;

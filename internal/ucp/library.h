@@ -6,6 +6,9 @@
 
 struct ferry_ucp_lib {
 	fucp_calls_t f;
+	uint64_t cutting; // a datatype
 };
+
+int ferry_ucp_cutting(struct ferry_ucp_lib *lib);
 
 #endif

@@ -23,6 +23,9 @@ typedef struct slot {
 	fucp_message_t *message; // that a probe has claimed
 	bounce *bounce;		 // that the message is sent from
 	uint32_t index;
+	int waits; // for its receive's end
+	char *buf; // of a receive that may be cut
+	size_t room;
 } slot;
 
 enum { CHUNK_BITS = 8, CHUNK = 1 << CHUNK_BITS };
@@ -98,6 +101,7 @@ static void over(slot *s, int error, const fucp_tag_recv_info_t *info)
 {
 	ferry_ucp_worker *w = s->worker;
 	s->request = NULL;
+	s->waits = 0;
 	if (s->bounce) {
 		s->bounce->next = w->bounces;
 		w->bounces = s->bounce;
@@ -334,25 +338,105 @@ int ferry_ucp_send(ferry_ucp_worker *w, uint32_t i, void *ep, const char *buf, s
 	return r;
 }
 
-// begun has the queue tell of a receive that was over at once.
-static void begun(slot *s, fucs_status_ptr_t p, const fucp_tag_recv_info_t *info)
+// begun keeps the request of a receive, unless that is over already: UCX has been told to call back
+// even then, as it would not say otherwise which message it was.
+static void begun(slot *s, fucs_status_ptr_t p)
 {
-	int r = started(s, p);
-	if (r)
-		over(s, r < 0 ? r : 0, info);
+	if (!s->waits)
+		return;
+	if (!p || fucs_is_error(p))
+		over(s, p ? fucs_error(p) : 0, NULL);
+	else
+		s->request = p;
+}
+
+// UCX drops what is longer than its receive, all of it. So a receive that may get such a message
+// has a datatype of its own: it takes any length, and keeps the beginning. Large messages then
+// come in packets, and not straight from their sender's memory.
+static void *start_unpack(void *context, void *buffer, size_t count)
+{
+	(void)context, (void)count;
+	return buffer;
+}
+
+static size_t packed_size(void *state)
+{
+	(void)state;
+	return SIZE_MAX >> 1;
+}
+
+static fucs_status_t unpack(void *state, size_t offset, const void *src, size_t length)
+{
+	slot *s = state;
+	if (offset < s->room && length > 0)
+		memcpy(s->buf + offset, src, length < s->room - offset ? length : s->room - offset);
+	return FUCS_OK;
+}
+
+static void finish(void *state) { (void)state; }
+
+// Nothing is ever sent with it.
+static void *start_pack(void *context, const void *buffer, size_t count)
+{
+	(void)context, (void)buffer, (void)count;
+	return NULL;
+}
+
+static size_t pack(void *state, size_t offset, void *dest, size_t max)
+{
+	(void)state, (void)offset, (void)dest, (void)max;
+	return 0;
+}
+
+// ferry_ucp_cutting makes that datatype.
+int ferry_ucp_cutting(ferry_ucp_lib *lib)
+{
+	const fucp_generic_dt_ops_t ops = {start_pack, start_unpack, packed_size, pack, unpack, finish};
+	return lib->f.ucp_dt_create_generic(&ops, NULL, &lib->cutting);
+}
+
+// receiving is how a receive is asked for.
+static fucp_request_param_t receiving(slot *s, char **buf, size_t *n, int whole)
+{
+	fucp_request_param_t p = param(s);
+	p.cb.recv = received;
+	p.op_attr_mask |= FUCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+	s->waits = 1;
+	if (!whole) {
+		s->buf = *buf;
+		s->room = *n;
+		*buf = (char *)s;
+		*n = 1;
+		p.op_attr_mask |= FUCP_OP_ATTR_FIELD_DATATYPE;
+		p.datatype = s->worker->lib->cutting;
+	}
+	return p;
+}
+
+// claimed receives a message that was taken out of matching.
+static void claimed(slot *s, char *buf, size_t n, fucp_message_t *m, int whole)
+{
+	fucp_request_param_t p = receiving(s, &buf, &n, whole);
+	begun(s, s->worker->lib->f.ucp_tag_msg_recv_nbx(s->worker->worker, buf, n, m, &p));
 }
 
 // ferry_ucp_recv posts a receive of a message whose tag has the same bits where mask has any.
-int ferry_ucp_recv(ferry_ucp_worker *w, uint32_t i, char *buf, size_t n, uint64_t tag, uint64_t mask)
+// whole: no message is longer, or it does not matter what becomes of that one. Otherwise a
+// message that is there already, and is not, is received as if it were so.
+void ferry_ucp_recv(ferry_ucp_worker *w, uint32_t i, char *buf, size_t n, uint64_t tag, uint64_t mask, int whole)
 {
 	slot *s = slot_at(w, i);
-	fucp_tag_recv_info_t info = {0};
-	fucp_request_param_t p = param(s);
-	p.op_attr_mask |= FUCP_OP_ATTR_FIELD_RECV_INFO;
-	p.cb.recv = received;
-	p.recv_info.tag_info = &info;
-	begun(s, w->lib->f.ucp_tag_recv_nbx(w->worker, buf, n, tag, mask, &p), &info);
-	return 0;
+	const fucp_calls_t *f = &w->lib->f;
+	fucp_tag_recv_info_t info;
+	if (!whole && n > FERRY_UCP_LOOK) {
+		fucp_message_t *m = f->ucp_tag_probe_nb(w->worker, tag, mask, 1, &info);
+		if (m) {
+			claimed(s, buf, n, m, info.length <= n);
+			return;
+		}
+	}
+	fucp_request_param_t p = receiving(s, &buf, &n, whole);
+	begun(s, f->ucp_tag_recv_nbx(w->worker, buf, n, tag, mask, &p));
 }
 
 // ferry_ucp_probe looks for a message, and is 1 if there is one; with claim it is the slot's.
@@ -369,16 +453,13 @@ int ferry_ucp_probe(ferry_ucp_worker *w, uint32_t i, uint64_t tag, uint64_t mask
 	return 1;
 }
 
-// ferry_ucp_recv_claimed receives the message that the slot has. UCX doesn't say again which it
-// was, if it is over at once.
-void ferry_ucp_recv_claimed(ferry_ucp_worker *w, uint32_t i, char *buf, size_t n)
+// ferry_ucp_recv_claimed receives the message that the slot has. whole: it is not longer.
+void ferry_ucp_recv_claimed(ferry_ucp_worker *w, uint32_t i, char *buf, size_t n, int whole)
 {
 	slot *s = slot_at(w, i);
-	fucp_request_param_t p = param(s);
-	p.cb.recv = received;
 	fucp_message_t *m = s->message;
 	s->message = NULL;
-	begun(s, w->lib->f.ucp_tag_msg_recv_nbx(w->worker, buf, n, m, &p), NULL);
+	claimed(s, buf, n, m, whole);
 }
 
 // ferry_ucp_cancel asks for a receive to be withdrawn. Its event tells whether it was.

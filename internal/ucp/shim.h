@@ -11,6 +11,9 @@
 // Messages up to so many bytes are sent from memory of the shim's own.
 #define FERRY_UCP_SHORT 1024
 
+// Receives above so many bytes look first whether their message is there.
+#define FERRY_UCP_LOOK 8192
+
 typedef struct ferry_ucp_lib ferry_ucp_lib;
 typedef struct ferry_ucp_worker ferry_ucp_worker;
 
@@ -47,9 +50,9 @@ int ferry_ucp_flush(ferry_ucp_worker *w, uint32_t slot, void *ep);
 // Buffers are pointers to char: of one to void cgo would look for Go pointers in all of the
 // object that the buffer is a part of.
 int ferry_ucp_send(ferry_ucp_worker *w, uint32_t slot, void *ep, const char *buf, size_t n, uint64_t tag, int synchronous);
-int ferry_ucp_recv(ferry_ucp_worker *w, uint32_t slot, char *buf, size_t n, uint64_t tag, uint64_t mask);
+void ferry_ucp_recv(ferry_ucp_worker *w, uint32_t slot, char *buf, size_t n, uint64_t tag, uint64_t mask, int whole);
 int ferry_ucp_probe(ferry_ucp_worker *w, uint32_t slot, uint64_t tag, uint64_t mask, int claim, ferry_ucp_event *found);
-void ferry_ucp_recv_claimed(ferry_ucp_worker *w, uint32_t slot, char *buf, size_t n);
+void ferry_ucp_recv_claimed(ferry_ucp_worker *w, uint32_t slot, char *buf, size_t n, int whole);
 void ferry_ucp_cancel(ferry_ucp_worker *w, uint32_t slot);
 int ferry_ucp_poll(ferry_ucp_worker *w, ferry_ucp_event *out, int room);
 

@@ -120,13 +120,9 @@ func (l *Library) Open(settings []Setting, waitFD bool) (*Worker, error) {
 		defer C.free(unsafe.Pointer(c[i].name))
 		defer C.free(unsafe.Pointer(c[i].value))
 	}
-	var wait C.int
-	if waitFD {
-		wait = 1
-	}
 	var step *C.char
 	w := &Worker{lib: l}
-	if r := C.ferry_ucp_open(l.c, (*C.ferry_ucp_setting)(list), C.int(len(settings)), wait, &w.c, &step); r != 0 {
+	if r := C.ferry_ucp_open(l.c, (*C.ferry_ucp_setting)(list), C.int(len(settings)), truth(waitFD), &w.c, &step); r != 0 {
 		return nil, l.fail(C.GoString(step), r)
 	}
 	return w, nil
@@ -206,18 +202,22 @@ func (w *Worker) Connect(address []byte, number uint32, peerMode bool) (Endpoint
 	}
 	defer C.free(room)
 	copy(unsafe.Slice((*byte)(room), len(address)), address)
-	var mode C.int
-	if peerMode {
-		mode = 1
-	}
 	var e Endpoint
-	if r := C.ferry_ucp_connect(w.c, (*C.char)(room), C.uint32_t(number), mode, &e.c); r != 0 {
+	if r := C.ferry_ucp_connect(w.c, (*C.char)(room), C.uint32_t(number), truth(peerMode), &e.c); r != 0 {
 		return Endpoint{}, w.lib.fail("ucp_ep_create", r)
 	}
 	return e, nil
 }
 
-// Outcome is how an operation begins.
+// truth is a bool of C's.
+func truth(b bool) C.int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// outcome is how an operation begins.
 func outcome(r C.int) (done bool, code Status) {
 	if r < 0 {
 		return false, Status(r)
@@ -228,11 +228,7 @@ func outcome(r C.int) (done bool, code Status) {
 // Disconnect closes an endpoint: when all that was sent has left, or with force at once,
 // which ends its operations with errors. done: no Event comes.
 func (w *Worker) Disconnect(slot uint32, e Endpoint, force bool) (done bool, code Status) {
-	var now C.int
-	if force {
-		now = 1
-	}
-	return outcome(C.ferry_ucp_disconnect(w.c, C.uint32_t(slot), e.c, now))
+	return outcome(C.ferry_ucp_disconnect(w.c, C.uint32_t(slot), e.c, truth(force)))
 }
 
 // Flush ends when all that was sent to an endpoint has left. done: no Event comes.
@@ -247,35 +243,29 @@ func first(buf []byte) *C.char { return (*C.char)(unsafe.Pointer(unsafe.SliceDat
 // its way, and no Event comes. Otherwise buf has to stay where it is until the
 // Event, unless it has Short bytes or fewer.
 func (w *Worker) Send(slot uint32, e Endpoint, buf []byte, tag uint64, synchronous bool) (done bool, code Status) {
-	var sync C.int
-	if synchronous {
-		sync = 1
-	}
 	raceRead(buf)
-	return outcome(C.ferry_ucp_send(w.c, C.uint32_t(slot), e.c, first(buf), C.size_t(len(buf)), C.uint64_t(tag), sync))
+	return outcome(C.ferry_ucp_send(w.c, C.uint32_t(slot), e.c, first(buf), C.size_t(len(buf)), C.uint64_t(tag), truth(synchronous)))
 }
 
 // Recv posts a receive: bits of the tag that are not set in mask may differ. How it ends is
-// always told by an Event.
-func (w *Worker) Recv(slot uint32, buf []byte, tag, mask uint64) {
-	C.ferry_ucp_recv(w.c, C.uint32_t(slot), first(buf), C.size_t(len(buf)), C.uint64_t(tag), C.uint64_t(mask))
+// always told by an Event, whose Length may be more than buf has: then buf has the
+// beginning. whole says that no message is longer than buf, or that nobody cares about the
+// beginning of one: it ends with Truncated.
+func (w *Worker) Recv(slot uint32, buf []byte, tag, mask uint64, whole bool) {
+	C.ferry_ucp_recv(w.c, C.uint32_t(slot), first(buf), C.size_t(len(buf)), C.uint64_t(tag), C.uint64_t(mask), truth(whole))
 }
 
 // Probe looks for a message that Recv would receive. With claim it is taken out of
 // matching, and kept for RecvClaimed with the same slot.
 func (w *Worker) Probe(slot uint32, tag, mask uint64, claim bool) (message Event, found bool) {
-	var c C.int
-	if claim {
-		c = 1
-	}
-	found = C.ferry_ucp_probe(w.c, C.uint32_t(slot), C.uint64_t(tag), C.uint64_t(mask), c, (*C.ferry_ucp_event)(unsafe.Pointer(&message))) != 0
+	found = C.ferry_ucp_probe(w.c, C.uint32_t(slot), C.uint64_t(tag), C.uint64_t(mask), truth(claim), (*C.ferry_ucp_event)(unsafe.Pointer(&message))) != 0
 	return message, found
 }
 
-// RecvClaimed receives the message that a probe with slot has claimed, and ends as Recv does.
-// Its Event need not say which message that was: the probe did.
-func (w *Worker) RecvClaimed(slot uint32, buf []byte) {
-	C.ferry_ucp_recv_claimed(w.c, C.uint32_t(slot), first(buf), C.size_t(len(buf)))
+// RecvClaimed receives the message that a probe with slot has claimed, and ends as Recv does. whole
+// says that the message is not longer than buf.
+func (w *Worker) RecvClaimed(slot uint32, buf []byte, whole bool) {
+	C.ferry_ucp_recv_claimed(w.c, C.uint32_t(slot), first(buf), C.size_t(len(buf)), truth(whole))
 }
 
 // Cancel asks for a receive to be withdrawn. Its Event tells whether it was.

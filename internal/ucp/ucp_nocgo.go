@@ -43,9 +43,9 @@ func (*Worker) Flush(uint32, Endpoint) (bool, Status)            { return false,
 func (*Worker) Send(uint32, Endpoint, []byte, uint64, bool) (bool, Status) {
 	return false, NoDevice
 }
-func (*Worker) Recv(uint32, []byte, uint64, uint64)              {}
+func (*Worker) Recv(uint32, []byte, uint64, uint64, bool)        {}
 func (*Worker) Probe(uint32, uint64, uint64, bool) (Event, bool) { return Event{}, false }
-func (*Worker) RecvClaimed(uint32, []byte)                       {}
+func (*Worker) RecvClaimed(uint32, []byte, bool)                 {}
 func (*Worker) Cancel(uint32)                                    {}
 func (*Worker) Poll([]Event) int                                 { return 0 }
 func (*Worker) Describe(Status) string                           { return "" }

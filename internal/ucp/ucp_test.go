@@ -143,7 +143,7 @@ func TestTwoWorkersOfOneProcessTalk(t *testing.T) {
 		sent, got := bytes.Repeat([]byte{byte(i + 1)}, n), make([]byte, n)
 		tag := uint64(i + 1)
 		if i%2 == 0 {
-			b.Recv(1, got, tag, ^uint64(0))
+			b.Recv(1, got, tag, ^uint64(0), i == 0)
 		}
 		done, code := a.Send(2, e, sent, tag, i == 2)
 		if code != 0 {
@@ -161,9 +161,9 @@ func TestTwoWorkersOfOneProcessTalk(t *testing.T) {
 				b.Poll(make([]Event, 1))
 				a.Poll(nil)
 			}
-			b.RecvClaimed(1, got)
+			b.RecvClaimed(1, got, true)
 		}
-		if r := all.until(t, 1, b, a); r.Err != 0 || i%2 == 0 && (r.Length != uint64(n) || r.Tag != tag) || !bytes.Equal(got, sent) {
+		if r := all.until(t, 1, b, a); r.Err != 0 || r.Length != uint64(n) || r.Tag != tag || !bytes.Equal(got, sent) {
 			t.Fatalf("%d bytes: %+v", n, r)
 		}
 		if !done {
@@ -172,7 +172,18 @@ func TestTwoWorkersOfOneProcessTalk(t *testing.T) {
 			}
 		}
 	}
-	b.Recv(3, make([]byte, 8), 99, ^uint64(0))
+	for i, n := range []int{16, 1 << 20} {
+		sent, got := bytes.Repeat([]byte{9}, n), make([]byte, n)
+		b.Recv(1, got[:n/2], uint64(i), ^uint64(0), false)
+		if _, code := a.Send(2, e, sent, uint64(i), false); code != 0 {
+			t.Fatal(a.Describe(code))
+		}
+		r := all.until(t, 1, b, a)
+		if r.Err != 0 || r.Length != uint64(n) || !bytes.Equal(got[:n/2], sent[:n/2]) || !bytes.Equal(got[n/2:], make([]byte, n/2)) {
+			t.Errorf("%d bytes into half of that: %+v", n, r)
+		}
+	}
+	b.Recv(3, make([]byte, 8), 99, ^uint64(0), false)
 	b.Cancel(3)
 	if r := all.until(t, 3, b); r.Err != Canceled {
 		t.Errorf("%+v", r)

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -374,22 +373,6 @@ func TestTagsOf48BitsLeaveRoomForThoseIds(t *testing.T) {
 	}
 	if all, _, err := layoutsFor(&cxi, "22/18/23", v1_17); err == nil || !strings.Contains(err.Error(), "tags of 48 bits") {
 		t.Errorf("%v, %v", all, err)
-	}
-}
-
-// TestStoppedProcessKeepsItsDeadline: time in which it did not run counts as one
-// step.
-func TestStoppedProcessKeepsItsDeadline(t *testing.T) {
-	p := newPatience(time.Hour)
-	p.last = p.last.Add(-24 * time.Hour)
-	if p.over() {
-		t.Error("a process that was stopped for a day has no time left")
-	}
-	for i := 0; !p.over(); i++ {
-		if i == 20 {
-			t.Fatalf("after twenty steps %v is left", p.left)
-		}
-		p.last = p.last.Add(-24 * time.Hour)
 	}
 }
 

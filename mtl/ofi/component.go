@@ -23,6 +23,7 @@ import (
 	"github.com/ferrympi/ferry/internal/libfabric"
 	"github.com/ferrympi/ferry/internal/stderr"
 	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/trial"
 )
 
 // component names this MTL in errors.
@@ -136,7 +137,7 @@ func (ofi) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 			continue
 		}
 		m, err := try(ctx, env, p, o.lib, c)
-		if errors.Is(err, errHangs) {
+		if errors.Is(err, trial.ErrHangs) {
 			inUse = true
 			hang[c.info.Provider] = c.info.String()
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mtl/trial"
 )
 
 // Some calls of libfabric may take long: those that connect to a peer, register memory, or close
@@ -18,7 +19,7 @@ import (
 type errand struct {
 	over chan struct{} // closed at its end
 	back func()        // what follows, with the lock
-	wait *patience
+	wait *trial.Patience
 }
 
 // errHanging is what everything ends with if such a call does not come back.
@@ -38,7 +39,7 @@ func (m *module) next() {
 
 // run has a goroutine make a call, and then rings.
 func (m *module) run(call, back func()) {
-	e := &errand{make(chan struct{}), back, newPatience(m.connect)}
+	e := &errand{make(chan struct{}), back, trial.NewPatience(m.connect)}
 	m.away = e
 	bell := func() {}
 	if m.env.Engine != nil {
@@ -65,7 +66,7 @@ func (m *module) isAway() bool {
 		return false
 	default:
 	}
-	if !m.half && m.away.wait.over() {
+	if !m.half && m.away.wait.Over() {
 		m.lose(errHanging)
 	}
 	return true
@@ -106,7 +107,7 @@ func (m *module) awaitAway() bool {
 			m.calls.Wait()
 			return true
 		case <-tick.C:
-			if m.away.wait.over() {
+			if m.away.wait.Over() {
 				return false
 			}
 		}

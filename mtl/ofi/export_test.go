@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/internal/libfabric/testprov"
+	"github.com/ferrympi/ferry/mtl/trial"
 )
 
 // Set sets parameters of a module for a test; library may be empty.
@@ -26,10 +27,7 @@ func SetWarn(p any, on bool) { p.(*params).Warn = on }
 func SetConnect(p any, d time.Duration) { p.(*params).Connect = d }
 
 // Hanging returns how many calls have not come back.
-func Hanging() (n int) {
-	hanging.Range(func(any, any) bool { n++; return true })
-	return n
-}
+func Hanging() int { return trial.Hanging() }
 
 // SetLayout sets mtl.ofi.layout.
 func SetLayout(p any, layout string) { p.(*params).Layout = layout }

@@ -14,6 +14,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/libfabric"
 	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/trial"
 )
 
 // module is an open endpoint: an mtl.Module. The engine's lock guards it.
@@ -87,7 +88,7 @@ type peer struct {
 	isQueued    bool   // it is in module.blocked
 	queue       fifo   // sends that found no room
 	refusals    int    // looks in a row at which the first of them found none
-	wait        *patience
+	wait        *trial.Patience
 	matching    fifo // synchronous sends that are not answered, oldest first
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ferrympi/ferry/internal/libfabric"
 	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/trial"
 )
 
 // may returns why nothing can be sent to a peer.
@@ -211,9 +212,9 @@ func (m *module) overdue(to mtl.Endpoint) bool {
 		return false
 	}
 	if p.wait == nil {
-		p.wait = newPatience(m.connect)
+		p.wait = trial.NewPatience(m.connect)
 	}
-	if !p.wait.over() {
+	if !p.wait.Over() {
 		return false
 	}
 	p.wait = nil // if not now, then after another while

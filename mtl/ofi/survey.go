@@ -11,6 +11,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/libfabric"
 	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/trial"
 )
 
 func (ofi) Providers(ctx context.Context, p any) ([]string, error) {
@@ -92,7 +93,7 @@ func (o *found) unavailable(providers []string) []mtl.Candidate {
 	infos := o.infos()
 	for _, name := range providers {
 		if !slices.ContainsFunc(infos, func(i libfabric.Info) bool { return strings.EqualFold(i.Provider, name) }) {
-			hangs := errors.Is(o.failed[spelt(name)], errHangs)
+			hangs := errors.Is(o.failed[spelt(name)], trial.ErrHangs)
 			out = append(out, mtl.Candidate{Name: name, Provider: name, Unavailable: true, Hangs: hangs, Reason: o.absent(name, infos)})
 		}
 	}
@@ -118,7 +119,7 @@ func (o *found) absent(name string, infos []libfabric.Info) string {
 
 // load loads the library.
 func load(ctx context.Context, p *params) (*libfabric.Library, error) {
-	lib, err := within(ctx, p.Deadline, "library "+p.Library, func(context.Context) (*libfabric.Library, error) {
+	lib, err := trial.Within(ctx, p.Deadline, "library "+p.Library, func(context.Context) (*libfabric.Library, error) {
 		setEnvironment("")
 		lib, err := libfabric.Load(p.Library)
 		if err != nil {
@@ -129,7 +130,7 @@ func load(ctx context.Context, p *params) (*libfabric.Library, error) {
 		}
 		return lib, nil
 	}, func(*libfabric.Library) {})
-	if errors.Is(err, errHangs) {
+	if errors.Is(err, trial.ErrHangs) {
 		err = fmt.Errorf("%s was not loaded within %v: %w", p.Library, p.Deadline, err)
 	}
 	return lib, err
@@ -140,8 +141,8 @@ func start(ctx context.Context, p *params) (*libfabric.Library, []string, error)
 	lib, err := load(ctx, p)
 	var has []string
 	if err == nil {
-		has, err = within(ctx, p.Deadline, p.Library+": its providers", func(context.Context) ([]string, error) { return lib.Providers() }, func([]string) {})
-		if errors.Is(err, errHangs) {
+		has, err = trial.Within(ctx, p.Deadline, p.Library+": its providers", func(context.Context) ([]string, error) { return lib.Providers() }, func([]string) {})
+		if errors.Is(err, trial.ErrHangs) {
 			err = fmt.Errorf("%s did not start within %v: %w; FI_LOG_LEVEL=info in the environment has its providers say how far they get", p.Library, p.Deadline, err)
 		}
 	}
@@ -157,7 +158,7 @@ func start(ctx context.Context, p *params) (*libfabric.Library, []string, error)
 
 // ask asks one provider, or all of them for "", what they offer.
 func ask(ctx context.Context, p *params, lib *libfabric.Library, provider string) (*libfabric.Infos, error) {
-	return within(ctx, p.Deadline, p.Library+": offers of "+cmp.Or(provider, "all providers"), func(context.Context) (*libfabric.Infos, error) {
+	return trial.Within(ctx, p.Deadline, p.Library+": offers of "+cmp.Or(provider, "all providers"), func(context.Context) (*libfabric.Infos, error) {
 		return lib.Infos(provider)
 	}, (*libfabric.Infos).Free)
 }
@@ -180,7 +181,7 @@ func find(ctx context.Context, p *params, meaning func(name string, offered []st
 	if len(p.ProviderInclude) == 0 {
 		infos, err := ask(ctx, p, lib, "")
 		switch {
-		case errors.Is(err, errHangs):
+		case errors.Is(err, trial.ErrHangs):
 			return nil, fmt.Errorf("%s: %s did not say within %v which providers there are: %w; with mtl.ofi.provider_include=NAME only that one is asked", component, p.Library, p.Deadline, err)
 		case err != nil:
 			return nil, fmt.Errorf("%s: %w", component, err)

@@ -5,89 +5,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"time"
 
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/internal/libfabric"
 	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/trial"
 )
 
-// errHangs is what a call of libfabric is given up with.
-var errHangs = errors.New("it does not return")
+// errGivenUp ends a test whose time is over.
+var errGivenUp = errors.New("nothing came within mtl.ofi.selftest_timeout")
 
-// hanging names the calls that were given up and have not come back, each with the
-// time.Time of that. Their threads are lost, and what they hold libfabric's locks for
-// stays locked: who calls again learns so at once, and loses no second thread.
-var hanging sync.Map
-
-// patience is a deadline in steps of a twentieth. A process that is stopped, or
-// starved of processors, for long loses one step by it.
-type patience struct {
-	left, step time.Duration
-	last       time.Time
-}
-
-func newPatience(d time.Duration) *patience { return &patience{d, max(d/20, 1), time.Now()} }
-
-// over reports whether the time is up. It has to be asked at every step.
-func (p *patience) over() bool {
-	now := time.Now()
-	p.left -= min(now.Sub(p.last), p.step)
-	p.last = now
-	return p.left <= 0
-}
-
-// within calls f, and waits for it until the deadline. f may end up in C code that
-// never returns: then its goroutine and its thread are left behind, and within
-// returns an error that wraps errHangs. What f succeeds with after all goes to late.
-// f's context ends when f is given up.
-func within[T any](ctx context.Context, deadline time.Duration, name string, f func(context.Context) (T, error), late func(T)) (T, error) {
-	var none T
-	if since, hangs := hanging.Load(name); hangs {
-		return none, fmt.Errorf("%w since %v", errHangs, since.(time.Time).Format(time.RFC3339))
-	}
-	type result struct {
-		v   T
-		err error
-	}
-	given, giveUp := context.WithCancel(context.Background())
-	defer giveUp()
-	done := make(chan result)
-	go func() {
-		v, err := f(given)
-		select {
-		case done <- result{v, err}:
-		case <-given.Done():
-			if err == nil {
-				late(v)
-			}
-			hanging.Delete(name)
-		}
-	}()
-	wait := newPatience(deadline)
-	tick := time.NewTicker(wait.step)
-	defer tick.Stop()
-	var err error
-	for err == nil {
-		select {
-		case r := <-done:
-			return r.v, r.err
-		case <-tick.C:
-			if wait.over() {
-				err = fmt.Errorf("%w within %v", errHangs, deadline)
-			}
-		case <-ctx.Done():
-			err = fmt.Errorf("%w: %w", errHangs, context.Cause(ctx))
-		}
-	}
-	select {
-	case r := <-done: // just in time
-		return r.v, r.err
-	default:
-	}
-	hanging.Store(name, time.Now())
-	return none, err
+// swap has the module call up to another one than before, which it returns.
+func (m *module) swap(up mtl.Receiver) mtl.Receiver {
+	before := m.env.Upcall
+	m.env.Upcall = up
+	return before
 }
 
 // try opens a candidate and tests it, with each layout that may serve.
@@ -102,7 +35,7 @@ func try(ctx context.Context, env mtl.Env, p *params, lib *libfabric.Library, c 
 		for _, fd := range waits {
 			// The test has the deadline; what does not even come back to it gets half as
 			// long again.
-			m, err := within(ctx, p.Deadline+p.Deadline/2, "provider "+c.info.String(), func(given context.Context) (*module, error) {
+			m, err := trial.Within(ctx, p.Deadline+p.Deadline/2, "provider "+c.info.String(), func(given context.Context) (*module, error) {
 				return openTested(given, env, p, lib, c, l, fd)
 			}, func(m *module) { m.Close() })
 			if err == nil {
@@ -116,7 +49,7 @@ func try(ctx context.Context, env mtl.Env, p *params, lib *libfabric.Library, c 
 				why = err.Error()
 			}
 			var step *libfabric.Error
-			if ctx.Err() != nil || errors.Is(err, errHangs) || errors.Is(err, errGivenUp) {
+			if ctx.Err() != nil || errors.Is(err, trial.ErrHangs) || errors.Is(err, errGivenUp) {
 				return nil, err
 			}
 			if !errors.As(err, &step) {
@@ -193,8 +126,17 @@ func openTested(ctx context.Context, env mtl.Env, p *params, lib *libfabric.Libr
 	}
 	m := newModule(env, lib, ep, c, l, p)
 	if err = m.begin(c, listeners(c.info, p.Buffers)); err == nil {
-		wait := newPatience(p.Deadline)
-		err = selfTest(m, p.Selftest == "long", p.Deadline/10, func() bool { return wait.over() || ctx.Err() != nil })
+		wait := trial.NewPatience(p.Deadline)
+		err = trial.Test{
+			Module: m, Self: framework.Peer{Life: m.env.Self, Proc: m.env.Identity.Proc, Blob: m.blob},
+			Upcall: m.swap, Aside: l.data, Long: p.Selftest == "long", Soon: p.Deadline / 10,
+			GivenUp: func() error {
+				if wait.Over() || ctx.Err() != nil {
+					return errGivenUp
+				}
+				return m.broken
+			},
+		}.Run()
 	}
 	if err != nil {
 		m.broken = err // it may bring nothing to its end: Close does not wait for that

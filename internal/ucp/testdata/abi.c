@@ -74,7 +74,13 @@ static void structures(void)
 	FIELD(ucp_request_param_t, user_data);
 	FIELD(ucp_request_param_t, reply_buffer);
 	FIELD(ucp_request_param_t, memory_type);
-	FIELD(ucp_request_param_t, recv_info);
+	FIELD(ucp_generic_dt_ops_t, start_pack);
+	FIELD(ucp_generic_dt_ops_t, start_unpack);
+	FIELD(ucp_generic_dt_ops_t, packed_size);
+	FIELD(ucp_generic_dt_ops_t, pack);
+	FIELD(ucp_generic_dt_ops_t, unpack);
+	FIELD(ucp_generic_dt_ops_t, finish);
+	same("size of ucp_generic_dt_ops_t", sizeof(fucp_generic_dt_ops_t), sizeof(ucp_generic_dt_ops_t));
 }
 
 static void numbers(void)
@@ -113,9 +119,10 @@ static void numbers(void)
 	NUMBER(UCP_EP_CLOSE_FLAG_FORCE);
 	NUMBER(UCP_OP_ATTR_FIELD_CALLBACK);
 	NUMBER(UCP_OP_ATTR_FIELD_USER_DATA);
+	NUMBER(UCP_OP_ATTR_FIELD_DATATYPE);
 	NUMBER(UCP_OP_ATTR_FIELD_FLAGS);
 	NUMBER(UCP_OP_ATTR_FIELD_MEMORY_TYPE);
-	NUMBER(UCP_OP_ATTR_FIELD_RECV_INFO);
+	NUMBER(UCP_OP_ATTR_FLAG_NO_IMM_CMPL);
 	NUMBER(UCS_MEMORY_TYPE_HOST);
 	// What we leave out is a datatype of bytes.
 	same("the datatype of bytes", ucp_dt_make_contig(1), (1 << UCP_DATATYPE_SHIFT) | UCP_DATATYPE_CONTIG);
@@ -150,6 +157,7 @@ static void functions(void)
 	FUNCTION(ucp_tag_recv_nbx, NULL, NULL, 0, 0, 0, NULL);
 	FUNCTION(ucp_tag_probe_nb, NULL, 0, 0, 0, NULL);
 	FUNCTION(ucp_tag_msg_recv_nbx, NULL, NULL, 0, NULL, NULL);
+	FUNCTION(ucp_dt_create_generic, NULL, NULL, NULL);
 	NOTHING(ucp_request_cancel, NULL, NULL);
 	NOTHING(ucp_request_free, NULL);
 	FUNCTION(ucs_status_string, 0);

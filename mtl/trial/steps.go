@@ -1,4 +1,4 @@
-package ofi
+package trial
 
 import (
 	"bytes"
@@ -45,7 +45,7 @@ func (t *tester) steps() []step {
 
 // highest is an envelope that uses every bit of the layout.
 func (t *tester) highest() mtl.Envelope {
-	c := t.m.caps
+	c := t.m.Caps()
 	return mtl.Envelope{CID: uint32(1<<c.CIDBits - 1), Source: int32(1<<c.SourceBits - 1), Tag: int32(1<<c.TagBits - 1)}
 }
 
@@ -92,7 +92,7 @@ func (t *tester) truncate() {
 }
 
 // atMost is a length, as far as the provider takes it.
-func (t *tester) atMost(n int) int { return int(min(int64(n), t.m.caps.MaxMessage)) }
+func (t *tester) atMost(n int) int { return int(min(int64(n), t.m.Caps().MaxMessage)) }
 
 // behind sends messages that nobody receives yet, and one that must get past them.
 func (t *tester) behind() {
@@ -175,7 +175,7 @@ func (t *tester) receiveNext(all []numbered, e mtl.Envelope) []numbered {
 // wrongly is seen at once; and who gets none, soon after last, which was sent behind all of
 // them, is there.
 func (t *tester) match(all []numbered, last *trial) {
-	var patience *patience
+	var patience *Patience
 	t.until(func() bool {
 		waiting := -1
 		for i, r := range all {
@@ -192,9 +192,9 @@ func (t *tester) match(all []numbered, last *trial) {
 			return true
 		}
 		if last.over && patience == nil {
-			patience = newPatience(t.soon)
+			patience = NewPatience(t.Soon)
 		}
-		if patience != nil && patience.over() {
+		if patience != nil && patience.Over() {
 			t.failf("receive %d of %d got no message", waiting+1, len(all))
 		}
 		return false
@@ -203,14 +203,14 @@ func (t *tester) match(all []numbered, last *trial) {
 
 // bits has a receive for each bit of id, source and tag, behind one without any.
 func (t *tester) bits() {
-	c := t.m.caps
+	c := t.m.Caps()
 	at := []mtl.Envelope{{}}
 	for i := range c.CIDBits {
 		at = append(at, mtl.Envelope{CID: 1 << i})
 	}
 	for i := range c.SourceBits {
 		e := mtl.Envelope{Source: 1 << i}
-		if t.m.layout.data { // it travels along and is not matched
+		if t.Aside { // it travels along and is not matched
 			e.CID, e.Tag = 1<<c.CIDBits-1, int32(i)
 		}
 		at = append(at, e)
@@ -243,7 +243,7 @@ func (t *tester) bits() {
 const manyMixed = 64
 
 func (t *tester) mixedName() string {
-	if t.m.layout.data {
+	if t.Aside {
 		return "receives with and without an address, in order"
 	}
 	return "receives from one and from any source, in order"

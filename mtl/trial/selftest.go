@@ -1,9 +1,7 @@
-package ofi
+package trial
 
 import (
 	"bytes"
-	"cmp"
-	"errors"
 	"fmt"
 	"runtime"
 	"time"
@@ -12,15 +10,29 @@ import (
 	"github.com/ferrympi/ferry/mtl"
 )
 
+// A Test is what Run needs.
+type Test struct {
+	Module mtl.Module
+	Self   framework.Peer // the process itself
+	// Upcall has the module call up to what it gets, and returns what it called up to before.
+	Upcall func(mtl.Receiver) mtl.Receiver
+	// Aside: the source of a message travels along, and is not matched.
+	Aside bool
+	Long  bool // it repeats what may go well by chance
+	// Soon is how long what has come may take to be matched.
+	Soon time.Duration
+	// GivenUp returns why the test has to end, or nil: its time is over, or the module has failed.
+	GivenUp func() error
+}
+
 // tester is the protocol above a module while it is tested: the process sends to
 // itself. The first error stays, and lets all that comes after it go by.
 type tester struct {
-	m       *module
-	self    mtl.Endpoint
-	givenUp func() bool
-	soon    time.Duration
-	heard   [][]byte
-	err     error
+	Test
+	m     mtl.Module
+	self  mtl.Endpoint
+	heard [][]byte
+	err   error
 }
 
 func (t *tester) Control(data []byte) { t.heard = append(t.heard, bytes.Clone(data)) }
@@ -35,29 +47,23 @@ type trial struct {
 
 func (t *trial) Done(*mtl.Op) { t.over = true }
 
-// errGivenUp ends a test whose time is over.
-var errGivenUp = errors.New("nothing came within mtl.ofi.selftest_timeout")
-
 // longTimes is how many times a long test repeats what may go well by chance.
 const longTimes = 8
 
-// selfTest checks that what m needs of its provider works: delivery with every bit that is
+// Run checks that what a module needs of its library works: delivery with every bit that is
 // matched, in order, of all lengths, truncated, from memory whose pages changed, past
-// claimed messages; and control messages. It returns what does not work. A provider that
-// loses events has it wait until givenUp. soon is how long what has come may take to be
-// matched.
-func selfTest(m *module, long bool, soon time.Duration, givenUp func() bool) error {
-	t := &tester{m: m, givenUp: givenUp, soon: soon}
+// claimed messages; and control messages. It returns what does not work. A library that
+// loses events has it wait until GivenUp.
+func (s Test) Run() error {
+	t := &tester{Test: s, m: s.Module}
 	times := 1
-	if long {
+	if s.Long {
 		times = longTimes
 	}
-	upcall := m.env.Upcall
-	m.env.Upcall = t
-	defer func() { m.env.Upcall = upcall }()
+	before := s.Upcall(t)
+	defer s.Upcall(before)
 	var err error
-	t.self, err = m.Connect(framework.Peer{Life: m.env.Self, Proc: m.env.Identity.Proc, Blob: m.blob})
-	if err != nil {
+	if t.self, err = t.m.Connect(s.Self); err != nil {
 		return err
 	}
 	for _, step := range t.steps() {
@@ -79,14 +85,12 @@ func (t *tester) failf(format string, args ...any) {
 // until polls until cond holds.
 func (t *tester) until(cond func() bool) {
 	for t.err == nil && !cond() {
-		if t.givenUp() {
-			t.err = errGivenUp
+		if t.err = t.GivenUp(); t.err != nil {
 			return
 		}
 		if t.m.Poll() == 0 {
 			runtime.Gosched()
 		}
-		t.err = cmp.Or(t.err, t.m.broken)
 	}
 }
 

@@ -1,0 +1,97 @@
+// Package trial tries what a library offers to an MTL: calls that may not come back get a
+// deadline (Within), and a module that has opened is tested within this process, by messages to
+// itself (Test).
+//
+// It stands on the contract alone, and knows no library.
+package trial
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// ErrHangs is what a call of a library is given up with.
+var ErrHangs = errors.New("it does not return")
+
+// hanging names the calls that were given up and have not come back, each with the
+// time.Time of that. Their threads are lost, and what they hold the library's locks for
+// stays locked: who calls again learns so at once, and loses no second thread.
+var hanging sync.Map
+
+// Patience is a deadline in steps of a twentieth. A process that is stopped, or
+// starved of processors, for long loses one step by it.
+type Patience struct {
+	left, step time.Duration
+	last       time.Time
+}
+
+func NewPatience(d time.Duration) *Patience { return &Patience{d, max(d/20, 1), time.Now()} }
+
+// Over reports whether the time is up. It has to be asked at every step.
+func (p *Patience) Over() bool {
+	now := time.Now()
+	p.left -= min(now.Sub(p.last), p.step)
+	p.last = now
+	return p.left <= 0
+}
+
+// Within calls f, and waits for it until the deadline. f may end up in C code that
+// never returns: then its goroutine and its thread are left behind; Within
+// returns an error that wraps ErrHangs. What f succeeds with after all goes to late.
+// f's context ends when f is given up.
+func Within[T any](ctx context.Context, deadline time.Duration, name string, f func(context.Context) (T, error), late func(T)) (T, error) {
+	var none T
+	if since, hangs := hanging.Load(name); hangs {
+		return none, fmt.Errorf("%w since %v", ErrHangs, since.(time.Time).Format(time.RFC3339))
+	}
+	type result struct {
+		v   T
+		err error
+	}
+	given, giveUp := context.WithCancel(context.Background())
+	defer giveUp()
+	done := make(chan result)
+	go func() {
+		v, err := f(given)
+		select {
+		case done <- result{v, err}:
+		case <-given.Done():
+			if err == nil {
+				late(v)
+			}
+			hanging.Delete(name)
+		}
+	}()
+	wait := NewPatience(deadline)
+	tick := time.NewTicker(wait.step)
+	defer tick.Stop()
+	var err error
+	for err == nil {
+		select {
+		case r := <-done:
+			return r.v, r.err
+		case <-tick.C:
+			if wait.Over() {
+				err = fmt.Errorf("%w within %v", ErrHangs, deadline)
+			}
+		case <-ctx.Done():
+			err = fmt.Errorf("%w: %w", ErrHangs, context.Cause(ctx))
+		}
+	}
+	select {
+	case r := <-done: // just in time
+		return r.v, r.err
+	default:
+	}
+	hanging.Store(name, time.Now())
+	return none, err
+}
+
+// Hanging is how many calls were given up and have not come back.
+func Hanging() (n int) {
+	hanging.Range(func(any, any) bool { n++; return true })
+	return n
+}

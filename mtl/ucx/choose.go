@@ -1,0 +1,241 @@
+package ucx
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/ucp"
+	"github.com/ferrympi/ferry/mtl"
+)
+
+// candidate is one class of transports, or what the user's UCX_TLS says, and what was decided
+// about it.
+type candidate struct {
+	name        string // of the class; "UCX_TLS=..." where that says what is used
+	tls         string // empty: the environment's
+	resources   []ucp.Resource
+	settings    []ucp.Setting
+	eager       int64
+	local       bool
+	unavailable bool   // UCX offers nothing for it
+	refused     string // why it is not used, or not there
+	failed      bool   // because it did not open, or failed its test
+}
+
+// devices lists the devices of a candidate, each once.
+func (c *candidate) devices() string {
+	var names []string
+	for _, r := range c.resources {
+		if r.Transport != "self" && !slices.Contains(names, r.Device) {
+			names = append(names, r.Device)
+		}
+	}
+	return strings.Join(names, ",")
+}
+
+// job is what choosing needs to know of the job.
+type job struct {
+	oneNode bool // all of its processes are on this node
+	fabric  bool // nobody has asked for an MTL
+}
+
+// choose orders what UCX offers: what Open tries, best first, then what is refused or not there,
+// each with its reason.
+func choose(f *found, p *params, j job) []candidate {
+	if f.tls != "" {
+		return []candidate{chooseUsers(f, p, j)}
+	}
+	var all []candidate
+	for _, name := range order(p) {
+		c, _ := classOf(name)
+		all = append(all, judge(c, f, p, j))
+	}
+	slices.SortStableFunc(all, func(a, b candidate) int { return rank(a) - rank(b) })
+	return all
+}
+
+// rank has what is tried first, then what is refused, then what is not there.
+func rank(c candidate) int {
+	switch {
+	case c.unavailable:
+		return 2
+	case c.refused != "":
+		return 1
+	}
+	return 0
+}
+
+// order is the names of all classes, those first that provider_include names.
+func order(p *params) []string {
+	names := slices.Clone(p.ProviderInclude)
+	for _, c := range classNames() {
+		if !slices.Contains(names, c) {
+			names = append(names, c)
+		}
+	}
+	return names
+}
+
+func judge(of class, f *found, p *params, j job) candidate {
+	c := candidate{name: of.name, tls: of.tls, eager: of.eager}
+	own := of.of(f.resources)
+	c.resources = own
+	if !of.local {
+		c.resources = f.permitted(own, p)
+	}
+	included := len(p.ProviderInclude) > 0
+	c.local = of.local || staysHere(c.resources)
+	switch {
+	case len(own) == 0:
+		c.unavailable, c.refused = true, fmt.Sprintf("UCX %v has no transport of class %s here (%s): it was not compiled in, or finds no device", f.lib.Version(), of.name, strings.Join(of.transports, ", "))
+	case included && !slices.Contains(p.ProviderInclude, of.name):
+		c.refused = "not in mtl.ucx.provider_include"
+	case !included && slices.Contains(p.ProviderExclude, of.name):
+		c.refused = "in mtl.ucx.provider_exclude"
+	case !included && of.named:
+		c.refused = "used only where mtl.ucx.provider_include names it"
+	case j.fabric && !of.hardware:
+		c.refused = "it is no network's hardware, and nobody has asked for an MTL"
+	case len(c.resources) == 0:
+		c.refused = fmt.Sprintf("none of its devices (%s) is permitted by %s", listed(own), f.deviceRule(p))
+	case c.local && !j.oneNode:
+		c.refused = "it never leaves the node, and the job has processes on others"
+	}
+	c.settings = []ucp.Setting{{Name: "TLS", Value: of.tls}}
+	if devices := c.devices(); !of.local && devices != "" && f.devices == "" {
+		c.settings = append(c.settings, ucp.Setting{Name: "NET_DEVICES", Value: devices})
+	}
+	return c
+}
+
+// chooseUsers is the one candidate where the user's UCX_TLS says what is used.
+func chooseUsers(f *found, p *params, j job) candidate {
+	c := candidate{name: "UCX_TLS=" + f.tls, eager: 512, resources: f.resources}
+	c.local = staysHere(c.resources)
+	switch {
+	case j.fabric && !slices.ContainsFunc(classes, func(of class) bool { return of.hardware && len(of.of(f.resources)) > 0 }):
+		c.refused = "it is no network's hardware, and nobody has asked for an MTL"
+	case c.local && !j.oneNode:
+		c.refused = "it never leaves the node, and the job has processes on others"
+	}
+	if f.devices == "" {
+		var names []string
+		for _, r := range f.permitted(f.resources, p) {
+			if !isMemory(r.Device) && !slices.Contains(names, r.Device) {
+				names = append(names, r.Device)
+			}
+		}
+		if len(names) > 0 {
+			c.settings = append(c.settings, ucp.Setting{Name: "NET_DEVICES", Value: strings.Join(names, ",")})
+		}
+	}
+	return c
+}
+
+// isMemory reports whether a device is none of a network.
+func isMemory(device string) bool { return strings.HasPrefix(device, "memory") || device == "cuda" }
+
+// permitted returns those of the resources whose devices may be used.
+func (f *found) permitted(all []ucp.Resource, p *params) (some []ucp.Resource) {
+	for _, r := range all {
+		switch {
+		case isMemory(r.Device) || f.devices != "":
+		case len(p.DeviceInclude) > 0:
+			if !matchesAny(p.DeviceInclude, r.Device) {
+				continue
+			}
+		case matchesAny(p.DeviceExclude, r.Device):
+			continue
+		}
+		some = append(some, r)
+	}
+	return some
+}
+
+// deviceRule names what says which devices may be used.
+func (f *found) deviceRule(p *params) string {
+	if len(p.DeviceInclude) > 0 {
+		return fmt.Sprintf("mtl.ucx.device_include=%s", strings.Join(p.DeviceInclude, ","))
+	}
+	return fmt.Sprintf("mtl.ucx.device_exclude=%s", strings.Join(p.DeviceExclude, ","))
+}
+
+// matchesAny reports whether name matches one of the patterns (path.Match), with or without its
+// port. A pattern that is none matches itself.
+func matchesAny(patterns []string, name string) bool {
+	device, _, _ := strings.Cut(name, ":")
+	return slices.ContainsFunc(patterns, func(p string) bool {
+		ok, err := path.Match(p, name)
+		short, _ := path.Match(p, device)
+		return ok || short || err != nil && p == name
+	})
+}
+
+// checkNames refuses names of classes that there are none of.
+func checkNames(p *params) error {
+	for _, list := range []struct {
+		name  string
+		names []string
+	}{{"provider_include", p.ProviderInclude}, {"provider_exclude", p.ProviderExclude}} {
+		for _, given := range list.names {
+			if _, ok := classOf(given); !ok {
+				return fmt.Errorf("%w: mtl.ucx.%s: no class of UCX's transports is called %q; the nearest name is %q; there are %s",
+					framework.ErrConfig, list.name, given, framework.Nearest(given, classNames()), strings.Join(classNames(), ", "))
+			}
+		}
+	}
+	return nil
+}
+
+// summary lists candidates with their reasons.
+func summary(all []candidate) string {
+	var lines []string
+	for _, c := range all {
+		line := c.name
+		if d := c.devices(); d != "" {
+			line += " on " + d
+		}
+		if c.refused != "" {
+			line += ": " + c.refused
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, "; ")
+}
+
+// nothing says that no candidate is left to try, and why.
+func nothing(f *found, all []candidate, p *params) error {
+	why := framework.ErrUnsupported
+	asked := ""
+	if len(p.ProviderInclude) > 0 && f.tls == "" {
+		all = slices.DeleteFunc(slices.Clone(all), func(c candidate) bool { return !slices.Contains(p.ProviderInclude, c.name) })
+	}
+	if len(p.ProviderInclude) > 0 {
+		why, asked = framework.ErrConfig, fmt.Sprintf(" with mtl.ucx.provider_include=%q", strings.Join(p.ProviderInclude, ","))
+	}
+	if len(p.DeviceInclude) > 0 {
+		why = framework.ErrConfig
+		asked += fmt.Sprintf(" with mtl.ucx.device_include=%q", strings.Join(p.DeviceInclude, ","))
+	}
+	return fmt.Errorf("%s: %w: nothing that UCX %v offers here can be used%s: %s", component, why, f.lib.Version(), asked, summary(all))
+}
+
+// described turns candidates into what people read; chosen is the index of the one that is
+// used, or -1.
+func described(all []candidate, chosen int) []mtl.Candidate {
+	out := make([]mtl.Candidate, len(all))
+	for i, c := range all {
+		name := c.name
+		if d := c.devices(); d != "" {
+			name += " on " + d
+		}
+		out[i] = mtl.Candidate{Name: name, Provider: c.name, Chosen: i == chosen, Unavailable: c.unavailable, Refused: c.refused != "" && !c.unavailable, Reason: c.refused}
+		if chosen >= 0 && i != chosen && c.refused == "" {
+			out[i].Reason = all[chosen].name + " is preferred"
+		}
+	}
+	return out
+}

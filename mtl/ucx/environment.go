@@ -1,0 +1,64 @@
+package ucx
+
+import (
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/ferrympi/ferry/internal/ucp"
+)
+
+// What stands in the C library's environment when UCX is loaded, and when its transports
+// open. Children don't inherit it.
+
+// always is set whatever the user's environment says: UCX would take the signals by which Go
+// programs recover from nil pointers, and end the process on them.
+var always = []string{"UCX_ERROR_SIGNALS="}
+
+// usual is set unless the user has it. UCX's hooks patch the C library, which Go does not ask
+// for memory: caches of registrations that rely on them would send the former contents of an
+// address. Without the hooks UCX keeps none. What fails is told by errors, and not also
+// on standard output.
+var usual = []string{
+	"UCX_MEM_EVENTS=n", "UCX_MEM_MMAP_HOOK_MODE=none", "UCX_MEM_CUDA_HOOK_MODE=none",
+	"UCX_LOG_LEVEL=fatal", "UCX_WARN_UNUSED_ENV_VARS=n", "UCX_VFS_ENABLE=n",
+}
+
+// handling has transports of shared memory tell of peers that have died, without which peer mode
+// does not use them.
+var handling = []string{"UCX_POSIX_ERROR_HANDLING=y", "UCX_SYSV_ERROR_HANDLING=y", "UCX_XPMEM_ERROR_HANDLING=y"}
+
+// environment returns what is set, so far as the user, whose environment has looks up, leaves
+// it to ferry.
+func environment(peerMode bool, has func(string) bool) []string {
+	left := slices.Clone(usual)
+	if peerMode {
+		left = append(left, handling...)
+	}
+	left = slices.DeleteFunc(left, func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return has(name)
+	})
+	return append(slices.Clone(always), left...)
+}
+
+// setEnvironment sets it, and returns what it is.
+func setEnvironment(p *params) []string {
+	all := environment(p.ErrorMode == "peer", func(name string) bool { _, set := os.LookupEnv(name); return set })
+	for _, v := range all {
+		name, value, _ := strings.Cut(v, "=")
+		ucp.Setenv(name, value)
+	}
+	return all
+}
+
+// users returns the user's own variables of UCX, in order.
+func users() (all []string) {
+	for _, v := range os.Environ() {
+		if strings.HasPrefix(v, "UCX_") && !strings.HasPrefix(v, "UCX_ERROR_SIGNALS=") {
+			all = append(all, v)
+		}
+	}
+	slices.Sort(all)
+	return all
+}

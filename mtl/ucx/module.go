@@ -1,0 +1,187 @@
+package ucx
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/ucp"
+	"github.com/ferrympi/ferry/mtl"
+)
+
+// module is an open worker: an mtl.Module. The engine's lock guards it.
+type module struct {
+	env        mtl.Env
+	worker     *ucp.Worker
+	caps       mtl.Caps
+	about      mtl.Description
+	offer      string
+	blob       []byte
+	version    string // of the library
+	transports string // this process's, for errors
+	node       string // nodeProof, of what never leaves the node
+	peerMode   bool   // error_mode=peer
+
+	peers []peer // by mtl.Endpoint
+	known map[framework.Life]mtl.Endpoint
+	dirty []mtl.Endpoint // peers with messages that UCX may still have, each once
+
+	slots   []*slot // by slot number
+	free    []uint32
+	sending int     // slots of sends that are not over
+	over    []ended // what the next Poll tells of
+	telling []ended // room for over, used only by Poll
+	broken  error
+	closed  bool
+
+	events [pollMost]ucp.Event
+}
+
+// longest is the longest message, in bytes. UCX takes longer ones, but a receive for which a message
+// may be too long costs more (internal/ucp, Recv), and one of so many bytes is none of these.
+const longest = 1 << 20
+
+// peer is a process that was made known. UCX learns of it with the first message.
+type peer struct {
+	framework.Life
+	address    []byte // the worker's
+	transports string // for errors
+	ep         ucp.Endpoint
+	gone       error // why nothing goes there any more
+	forgotten  bool
+	dirty      bool // it is in module.dirty
+}
+
+// errNobody is what is answered to operations with an endpoint of nobody.
+var errNobody = fmt.Errorf("%s: %w: the endpoint was never connected", component, framework.ErrUnsupported)
+
+func (m *module) Caps() mtl.Caps            { return m.caps }
+func (m *module) Describe() mtl.Description { return m.about }
+func (m *module) Offer() string             { return m.offer }
+func (m *module) Blob() []byte              { return m.blob }
+
+func (m *module) mode() string {
+	if m.peerMode {
+		return "peer"
+	}
+	return "none"
+}
+
+// newModule makes a module of a worker, which is the module's now.
+func newModule(env mtl.Env, w *ucp.Worker, c *candidate, p *params, v ucp.Version) *module {
+	m := &module{
+		env: env, worker: w, version: v.String(), transports: listed(c.resources), peerMode: p.ErrorMode == "peer",
+		peers: []peer{{gone: errNobody}}, // mtl.NoEndpoint
+		known: map[framework.Life]mtl.Endpoint{},
+		caps: mtl.Caps{
+			CIDBits: cidBits, SourceBits: sourceBits, TagBits: tagBits,
+			MaxMessage: longest, Inject: ucp.Short, ControlLimit: controlLimit, Eager: c.eager,
+		},
+	}
+	m.offer = fmt.Sprintf("%s, %s, error mode %s", c.name, layoutName, m.mode())
+	m.about = mtl.Description{Provider: c.name, Device: c.devices(), Mode: layoutName, Library: library(v)}
+	return m
+}
+
+// begin learns the worker's address and listens.
+func (m *module) begin(local bool) error {
+	if err := m.worker.Start(); err != nil {
+		return err
+	}
+	address, err := m.worker.Address()
+	if err != nil {
+		return err
+	}
+	if local {
+		if m.node, err = nodeProof(); err != nil {
+			return err
+		}
+	}
+	m.blob = blob{m.env.Self, m.offer, m.node, m.transports, m.version, address}.encode()
+	if n := len(m.blob); n > most {
+		return fmt.Errorf("its entry in the business card has %d bytes, %d more than fit there: mtl.ucx.device_include with fewer devices makes it shorter", n, n-most)
+	}
+	return m.listen()
+}
+
+// closePatience is how long Close waits for UCX to let go of what it has.
+const closePatience = time.Second
+
+// lingering has the modules whose workers could not be closed, with their buffers, which
+// stay pinned.
+var lingering sync.Map
+
+// Close implements mtl.Module. In peer mode all endpoints are closed at once; otherwise UCX
+// wants to bring everything on its way first.
+func (m *module) Close() error {
+	if m.closed {
+		return nil
+	}
+	m.closed = true
+	for _, s := range m.slots {
+		s.op = nil
+		if s.posted && (s.kind == receive || s.kind == listen) {
+			m.worker.Cancel(s.number)
+		}
+	}
+	for i := range m.peers {
+		if p := &m.peers[i]; p.ep.Made() {
+			m.disconnect(p, m.peerMode)
+		}
+	}
+	done := m.settle()
+	if m.broken == nil {
+		m.broken = fmt.Errorf("%s: %w", component, framework.ErrClosed)
+	}
+	if !done && !m.peerMode {
+		lingering.Store(m, nil)
+		return fmt.Errorf("%s: an endpoint was not closed within %v: a peer does not answer, and its memory stays where it is", component, closePatience)
+	}
+	m.worker.Close() // now nobody touches the buffers
+	for _, s := range m.slots {
+		s.pins.Unpin()
+	}
+	m.slots, m.free, m.over = nil, nil, nil
+	return nil
+}
+
+// settle polls until UCX has nothing of this module's, or for so long, and reports whether
+// that came about.
+func (m *module) settle() bool {
+	for end := time.Now().Add(closePatience); ; {
+		n := m.worker.Poll(m.events[:])
+		for _, ev := range m.events[:n] {
+			if ev.Slot != ucp.NoSlot {
+				m.slots[ev.Slot].posted = false
+			}
+		}
+		left := 0
+		for _, s := range m.slots {
+			if s.posted {
+				left++
+			}
+		}
+		if left == 0 || time.Now().After(end) {
+			return left == 0
+		}
+		if n == 0 {
+			time.Sleep(pollInterval / 10)
+		}
+	}
+}
+
+// awaited is a module whose worker has a descriptor.
+type awaited struct{ *module }
+
+func (a awaited) FD() int { return a.worker.FD() }
+
+func (a awaited) Arm() bool { return len(a.over) == 0 && a.worker.Arm() }
+
+// polled is a module that nothing announces.
+type polled struct{ *module }
+
+func (polled) Interval() time.Duration { return pollInterval }
+
+// pollInterval is how often a module that can't be awaited is polled while all sleep.
+const pollInterval = time.Millisecond

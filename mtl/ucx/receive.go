@@ -1,0 +1,101 @@
+package ucx
+
+import (
+	"fmt"
+
+	"github.com/ferrympi/ferry/mtl"
+)
+
+// from checks where a receive or a probe looks.
+func (m *module) from(from mtl.Endpoint, e mtl.Envelope) (mtl.Endpoint, error) {
+	switch {
+	case m.broken != nil:
+		return 0, m.broken
+	case e.Source == mtl.AnySource:
+		return mtl.NoEndpoint, nil
+	case from == mtl.NoEndpoint || int(from) >= len(m.peers):
+		return 0, errNobody
+	}
+	return from, nil
+}
+
+func (m *module) Recv(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte) error {
+	from, err := m.from(from, e)
+	if err != nil {
+		return err
+	}
+	s, err := m.take(receive, op)
+	if err != nil {
+		return m.transportError("receive", from, err)
+	}
+	s.to, s.posted = from, true
+	s.pin(buf)
+	tag, mask := wanted(e)
+	m.worker.Recv(s.number, buf, tag, mask, len(buf) >= longest)
+	return nil
+}
+
+// Probe asks UCX, which answers at once; the next Poll tells.
+func (m *module) Probe(op *mtl.Op, from mtl.Endpoint, which mtl.Envelope, claim bool) error {
+	from, err := m.from(from, which)
+	if err != nil {
+		return err
+	}
+	s, err := m.take(claimed, op)
+	if err != nil {
+		return m.transportError("probe", from, err)
+	}
+	tag, mask := wanted(which)
+	found, ok := m.worker.Probe(s.number, tag, mask, claim)
+	r := mtl.Result{Found: ok}
+	if ok {
+		is := envelope(found.Tag)
+		r.Source, r.Tag, r.Bytes = is.Source, is.Tag, int64(found.Length)
+		s.to, s.found, s.cid = from, r, is.CID
+	}
+	e := ended{op: op, result: r}
+	if !ok || !claim {
+		m.release(s)
+	} else {
+		s.found.Found, s.op, e.claim = false, nil, s
+	}
+	m.over = append(m.over, e)
+	return nil
+}
+
+// RecvClaimed asks nothing of a sender that was forgotten.
+func (m *module) RecvClaimed(op *mtl.Op, buf []byte) error {
+	if m.broken != nil {
+		return m.broken
+	}
+	s := m.slots[op.Slot]
+	if err := m.lost(s); err != nil {
+		s.kind = abandoned // UCX keeps the message, and the slot with it
+		return err
+	}
+	s.op, s.posted = op, true
+	s.pin(buf)
+	m.worker.RecvClaimed(s.number, buf, s.found.Bytes <= int64(len(buf)))
+	return nil
+}
+
+// lost returns why the rest of a claimed message can't be had.
+func (m *module) lost(s *slot) error {
+	if s.found.Bytes <= m.caps.Eager || s.to == mtl.NoEndpoint {
+		return nil
+	}
+	if p := &m.peers[s.to]; p.gone != nil {
+		return m.transportError("receive", s.to, fmt.Errorf("of %d bytes some were still with their sender: %w", s.found.Bytes, p.gone))
+	}
+	return nil
+}
+
+func (m *module) Cancel(op *mtl.Op) {
+	if m.broken != nil || int(op.Slot) >= len(m.slots) {
+		return
+	}
+	if s := m.slots[op.Slot]; s.op == op && s.kind == receive && !s.canceled {
+		s.canceled = true
+		m.worker.Cancel(s.number)
+	}
+}

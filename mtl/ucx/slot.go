@@ -1,0 +1,88 @@
+package ucx
+
+import (
+	"runtime"
+
+	"github.com/ferrympi/ferry/internal/ucp"
+	"github.com/ferrympi/ferry/mtl"
+)
+
+// kind says what a slot is used for.
+type kind uint8
+
+const (
+	unused kind = iota
+	send
+	synchronous
+	flush     // behind what was sent
+	abandoned // what nobody waits for: a send to a peer that was forgotten, a message that is lost
+	closing   // of an endpoint
+	receive
+	claimed // a message that a probe took, and its receive
+	listen  // a receive of control messages
+)
+
+func (k kind) isSend() bool { return k == send || k == synchronous || k == flush }
+
+// slot is one operation that UCX has.
+type slot struct {
+	number   uint32
+	kind     kind
+	posted   bool // UCX has it
+	canceled bool // Cancel was called
+	op       *mtl.Op
+	buf      []byte
+	pins     runtime.Pinner
+	pinned   bool
+	to       mtl.Endpoint // or from where; NoEndpoint if from anywhere
+	found    mtl.Result   // of a claimed message
+	cid      uint32       // likewise
+}
+
+// take returns a slot for an operation.
+func (m *module) take(k kind, op *mtl.Op) (*slot, error) {
+	if len(m.free) == 0 {
+		if _, err := m.worker.Grow(); err != nil {
+			return nil, err
+		}
+		n := len(m.slots) + ucp.SlotsAtOnce
+		more := make([]slot, ucp.SlotsAtOnce)
+		for i := range more {
+			m.slots = append(m.slots, &more[i])
+			more[i].number = uint32(len(m.slots) - 1)
+			m.free = append(m.free, uint32(n-1-i)) // low numbers are given out first
+		}
+	}
+	s := m.slots[m.free[len(m.free)-1]]
+	m.free = m.free[:len(m.free)-1]
+	s.kind, s.op, s.to = k, op, mtl.NoEndpoint
+	if k.isSend() {
+		m.sending++
+	}
+	if op != nil {
+		op.Slot = s.number
+	}
+	return s, nil
+}
+
+// pin keeps the slot's buffer where it is as long as UCX may use it.
+func (s *slot) pin(buf []byte) {
+	s.buf = buf
+	if len(buf) > 0 {
+		s.pins.Pin(&buf[0])
+		s.pinned = true
+	}
+}
+
+// release gives a slot back.
+func (m *module) release(s *slot) {
+	if s.pinned {
+		s.pins.Unpin()
+		s.pinned = false
+	}
+	if s.kind.isSend() {
+		m.sending--
+	}
+	s.kind, s.op, s.buf, s.posted, s.canceled = unused, nil, nil, false, false
+	m.free = append(m.free, s.number)
+}
