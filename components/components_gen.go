@@ -15,6 +15,7 @@ import (
 	coll_tuned "github.com/ferrympi/ferry/coll/tuned"
 	"github.com/ferrympi/ferry/framework"
 	mtl_ofi "github.com/ferrympi/ferry/mtl/ofi"
+	mtl_ucx "github.com/ferrympi/ferry/mtl/ucx"
 	pml_cm "github.com/ferrympi/ferry/pml/cm"
 	pml_ob1 "github.com/ferrympi/ferry/pml/ob1"
 )
@@ -29,6 +30,8 @@ func Standard() *framework.Registry {
 	r.SetPriority("pml", "cm", 10)
 	r.Register(mtl_ofi.Component())
 	r.SetPriority("mtl", "ofi", 20)
+	r.Register(mtl_ucx.Component())
+	r.SetPriority("mtl", "ucx", 15)
 	r.Register(btl_self.Component())
 	r.SetPriority("btl", "self", 50)
 	r.Register(btl_shm.Component())
@@ -50,7 +53,7 @@ func Standard() *framework.Registry {
 	r.Register(coll_hier.Component())
 	r.SetPriority("coll", "hier", 35)
 	r.SetNode("pml", "cm", "ob1")
-	r.NotBuilt("pml", "ucx", "this version of ferry has no UCX support", "pml=ob1 runs over any BTL")
+	r.NotBuilt("pml", "ucx", "UCX is an MTL here", "pml=cm, mtl=ucx: UCX matches messages, and pml cm runs over it")
 	r.SetDefault("pml", "^cm")
 	return r
 }

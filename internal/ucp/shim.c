@@ -206,8 +206,7 @@ int ferry_ucp_start(ferry_ucp_worker *w, const char **step)
 	return r;
 }
 
-// ferry_ucp_close frees all. Requests in progress end without an event. Whoever has endpoints
-// closes them first.
+// ferry_ucp_close frees all. Requests in progress end without an event.
 void ferry_ucp_close(ferry_ucp_worker *w)
 {
 	if (w->worker)
@@ -291,15 +290,15 @@ static int started(slot *s, fucs_status_ptr_t p)
 	return 0;
 }
 
-// ferry_ucp_disconnect closes an endpoint: when all that was sent has left, or at once, which
-// ends its operations with an error.
-int ferry_ucp_disconnect(ferry_ucp_worker *w, uint32_t i, void *ep, int force)
+// ferry_ucp_disconnect closes an endpoint in peer mode at once, which ends its operations with an
+// error.
+int ferry_ucp_disconnect(ferry_ucp_worker *w, uint32_t i, void *ep)
 {
 	slot *s = slot_at(w, i);
 	fucp_request_param_t p = param(s);
 	p.cb.send = sent;
 	p.op_attr_mask |= FUCP_OP_ATTR_FIELD_FLAGS;
-	p.flags = force ? FUCP_EP_CLOSE_FLAG_FORCE : 0;
+	p.flags = FUCP_EP_CLOSE_FLAG_FORCE;
 	return started(s, w->lib->f.ucp_ep_close_nbx(ep, &p));
 }
 

@@ -12,7 +12,7 @@
 #define FERRY_UCP_SHORT 1024
 
 // Receives above so many bytes look first whether their message is there.
-#define FERRY_UCP_LOOK 8192
+#define FERRY_UCP_LOOK FERRY_UCP_SHORT
 
 typedef struct ferry_ucp_lib ferry_ucp_lib;
 typedef struct ferry_ucp_worker ferry_ucp_worker;
@@ -44,7 +44,7 @@ int ferry_ucp_grow(ferry_ucp_worker *w);
 int ferry_ucp_fd(ferry_ucp_worker *w);
 int ferry_ucp_arm(ferry_ucp_worker *w);
 int ferry_ucp_connect(ferry_ucp_worker *w, const char *address, uint32_t peer, int peer_mode, void **ep);
-int ferry_ucp_disconnect(ferry_ucp_worker *w, uint32_t slot, void *ep, int force);
+int ferry_ucp_disconnect(ferry_ucp_worker *w, uint32_t slot, void *ep);
 int ferry_ucp_flush(ferry_ucp_worker *w, uint32_t slot, void *ep);
 
 // Buffers are pointers to char: of one to void cgo would look for Go pointers in all of the

@@ -147,8 +147,8 @@ func (w *Worker) Start() error {
 	return nil
 }
 
-// Close frees all. Operations in progress end without an Event. Endpoints have been closed
-// before (Disconnect): UCX does not take it well if there are some.
+// Close frees all. Operations in progress end without an Event, and their buffers are the
+// caller's when it returns.
 func (w *Worker) Close() {
 	if w.c != nil {
 		C.ferry_ucp_close(w.c)
@@ -225,10 +225,10 @@ func outcome(r C.int) (done bool, code Status) {
 	return r == 1, 0
 }
 
-// Disconnect closes an endpoint: when all that was sent has left, or with force at once,
-// which ends its operations with errors. done: no Event comes.
-func (w *Worker) Disconnect(slot uint32, e Endpoint, force bool) (done bool, code Status) {
-	return outcome(C.ferry_ucp_disconnect(w.c, C.uint32_t(slot), e.c, truth(force)))
+// Disconnect closes an endpoint in peer mode at once, which ends its operations with errors. done:
+// no Event comes.
+func (w *Worker) Disconnect(slot uint32, e Endpoint) (done bool, code Status) {
+	return outcome(C.ferry_ucp_disconnect(w.c, C.uint32_t(slot), e.c))
 }
 
 // Flush ends when all that was sent to an endpoint has left. done: no Event comes.

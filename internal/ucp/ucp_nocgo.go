@@ -30,16 +30,16 @@ type Endpoint struct{}
 
 func (Endpoint) Made() bool { return false }
 
-func (*Worker) Resources() ([]Resource, error)                   { return nil, Built() }
-func (*Worker) Start() error                                     { return Built() }
-func (*Worker) Close()                                           {}
-func (*Worker) Address() ([]byte, error)                         { return nil, Built() }
-func (*Worker) Grow() (int, error)                               { return 0, Built() }
-func (*Worker) FD() int                                          { return -1 }
-func (*Worker) Arm() bool                                        { return true }
-func (*Worker) Connect([]byte, uint32, bool) (Endpoint, error)   { return Endpoint{}, Built() }
-func (*Worker) Disconnect(uint32, Endpoint, bool) (bool, Status) { return false, NoDevice }
-func (*Worker) Flush(uint32, Endpoint) (bool, Status)            { return false, NoDevice }
+func (*Worker) Resources() ([]Resource, error)                 { return nil, Built() }
+func (*Worker) Start() error                                   { return Built() }
+func (*Worker) Close()                                         {}
+func (*Worker) Address() ([]byte, error)                       { return nil, Built() }
+func (*Worker) Grow() (int, error)                             { return 0, Built() }
+func (*Worker) FD() int                                        { return -1 }
+func (*Worker) Arm() bool                                      { return true }
+func (*Worker) Connect([]byte, uint32, bool) (Endpoint, error) { return Endpoint{}, Built() }
+func (*Worker) Disconnect(uint32, Endpoint) (bool, Status)     { return false, NoDevice }
+func (*Worker) Flush(uint32, Endpoint) (bool, Status)          { return false, NoDevice }
 func (*Worker) Send(uint32, Endpoint, []byte, uint64, bool) (bool, Status) {
 	return false, NoDevice
 }

@@ -188,7 +188,7 @@ func TestTwoWorkersOfOneProcessTalk(t *testing.T) {
 	if r := all.until(t, 3, b); r.Err != Canceled {
 		t.Errorf("%+v", r)
 	}
-	if done, code := a.Disconnect(4, e, true); code != 0 {
+	if done, code := a.Disconnect(4, e); code != 0 {
 		t.Error(a.Describe(code))
 	} else if !done {
 		all.until(t, 4, a, b)

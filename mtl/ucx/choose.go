@@ -2,8 +2,10 @@ package ucx
 
 import (
 	"fmt"
+	"os"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/ferrympi/ferry/framework"
@@ -18,7 +20,7 @@ type candidate struct {
 	tls         string // empty: the environment's
 	resources   []ucp.Resource
 	settings    []ucp.Setting
-	eager       int64
+	packet      int
 	local       bool
 	unavailable bool   // UCX offers nothing for it
 	refused     string // why it is not used, or not there
@@ -80,7 +82,7 @@ func order(p *params) []string {
 }
 
 func judge(of class, f *found, p *params, j job) candidate {
-	c := candidate{name: of.name, tls: of.tls, eager: of.eager}
+	c := candidate{name: of.name, tls: of.tls, packet: of.packet}
 	own := of.of(f.resources)
 	c.resources = own
 	if !of.local {
@@ -105,6 +107,7 @@ func judge(of class, f *found, p *params, j job) candidate {
 		c.refused = "it never leaves the node, and the job has processes on others"
 	}
 	c.settings = []ucp.Setting{{Name: "TLS", Value: of.tls}}
+	c.inOnePacket()
 	if devices := c.devices(); !of.local && devices != "" && f.devices == "" {
 		c.settings = append(c.settings, ucp.Setting{Name: "NET_DEVICES", Value: devices})
 	}
@@ -113,8 +116,9 @@ func judge(of class, f *found, p *params, j job) candidate {
 
 // chooseUsers is the one candidate where the user's UCX_TLS says what is used.
 func chooseUsers(f *found, p *params, j job) candidate {
-	c := candidate{name: "UCX_TLS=" + f.tls, eager: 512, resources: f.resources}
+	c := candidate{name: "UCX_TLS=" + f.tls, packet: 900, resources: f.resources}
 	c.local = staysHere(c.resources)
+	c.inOnePacket()
 	switch {
 	case j.fabric && !slices.ContainsFunc(classes, func(of class) bool { return of.hardware && len(of.of(f.resources)) > 0 }):
 		c.refused = "it is no network's hardware, and nobody has asked for an MTL"
@@ -133,6 +137,32 @@ func chooseUsers(f *found, p *params, j job) candidate {
 		}
 	}
 	return c
+}
+
+// inOnePacket has longer messages than a packet stay with their sender until they are received.
+// UCX would send some of them in several packets: who receives such a message whose sender dies
+// waits for the rest for ever. Users who set the length themselves get what UCX does.
+func (c *candidate) inOnePacket() {
+	if _, set := os.LookupEnv("UCX_RNDV_THRESH"); set {
+		c.packet = 0
+		return
+	}
+	c.settings = append(c.settings, ucp.Setting{Name: "RNDV_THRESH", Value: strconv.Itoa(c.packet + 1)})
+}
+
+// abortsConnecting is the first version of UCX that goes on when a peer goes while it connects
+// over tcp in peer mode. Older ones that were built with assertions, as Debian's 1.13.1 is, end the
+// process (ucp_request_send_state_ff: "got REP message").
+var abortsConnecting = ucp.Version{Major: 1, Minor: 14}
+
+// errorMode returns the error mode that a candidate has. Over tcp UCX tells of the dead without peer
+// mode, too, if it is asked to.
+func (c *candidate) errorMode(p *params, v ucp.Version) (mode, note string) {
+	tcp := slices.ContainsFunc(c.resources, func(r ucp.Resource) bool { return r.Transport == "tcp" })
+	if p.ErrorMode == "peer" && tcp && v.Before(abortsConnecting) {
+		return "none", fmt.Sprintf("error mode none: in peer mode UCX %v may end the process when a peer goes while it connects over tcp", v)
+	}
+	return p.ErrorMode, ""
 }
 
 // isMemory reports whether a device is none of a network.

@@ -16,21 +16,20 @@ type class struct {
 	local      bool     // it never leaves the node
 	hardware   bool     // it needs a device of a network
 	named      bool     // it is used only where provider_include names it
-	// eager is the length, in bytes, up to which a message is in one packet: it has come whole
-	// when it is found. Packets have 8 KiB; those of ud are as long as the network's,
-	// which may be 1 KiB with headers.
-	eager int64
+	// packet is the length, in bytes, up to which a message is in one packet. Packets have 8 KiB
+	// with headers; those of ud are as long as the network's, which may be 1 KiB.
+	packet int
 }
 
 // classes has the best first: it is the order in which classes are tried. None of shared
 // memory is on it: ferry's own is nearer, and pml.cm.shared_memory uses that.
 var classes = []class{
-	{name: "rc", transports: []string{"rc", "rc_*"}, tls: "rc,self", hardware: true, eager: ucp.Short},
-	{name: "dc", transports: []string{"dc", "dc_*"}, tls: "dc,self", hardware: true, eager: ucp.Short},
-	{name: "ud", transports: []string{"ud", "ud_*"}, tls: "ud,self", hardware: true, eager: 512},
-	{name: "tcp", transports: []string{"tcp"}, tls: "tcp,self", eager: ucp.Short},
-	{name: "shm", transports: []string{"posix", "sysv", "xpmem"}, tls: "shm,self", local: true, eager: ucp.Short},
-	{name: "cuda", transports: []string{"cuda_*", "gdr_copy"}, tls: "cuda,shm,self", local: true, named: true, eager: ucp.Short},
+	{name: "rc", transports: []string{"rc", "rc_*"}, tls: "rc,self", hardware: true, packet: 8000},
+	{name: "dc", transports: []string{"dc", "dc_*"}, tls: "dc,self", hardware: true, packet: 8000},
+	{name: "ud", transports: []string{"ud", "ud_*"}, tls: "ud,self", hardware: true, packet: 900},
+	{name: "tcp", transports: []string{"tcp"}, tls: "tcp,self", packet: 8000},
+	{name: "shm", transports: []string{"posix", "sysv", "xpmem"}, tls: "shm,self", local: true, packet: 8000},
+	{name: "cuda", transports: []string{"cuda_*", "gdr_copy"}, tls: "cuda,shm,self", local: true, named: true, packet: 8000},
 }
 
 func classNames() (names []string) {

@@ -130,7 +130,7 @@ func (ucx) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 		if what := failures(all); what != "" && p.Warn && env.Identity.Proc.Rank == 0 {
 			warn(c.name, what)
 		}
-		m.about.Notes = f.notes
+		m.about.Notes = append(m.about.Notes, f.notes...)
 		m.about.Candidates = described(all, i)
 		if wait {
 			return awaited{m}, nil

@@ -26,7 +26,7 @@ var usual = []string{
 
 // handling has transports of shared memory tell of peers that have died, without which peer mode
 // does not use them.
-var handling = []string{"UCX_POSIX_ERROR_HANDLING=y", "UCX_SYSV_ERROR_HANDLING=y", "UCX_XPMEM_ERROR_HANDLING=y"}
+var handling = []string{"UCX_CMA_MEMORY_INVALIDATE=y", "UCX_POSIX_ERROR_HANDLING=y", "UCX_SYSV_ERROR_HANDLING=y", "UCX_XPMEM_ERROR_HANDLING=y"}
 
 // environment returns what is set, so far as the user, whose environment has looks up, leaves
 // it to ferry.

@@ -156,20 +156,26 @@ func (m *module) leave(to mtl.Endpoint, why error) {
 		s.op, s.kind = nil, abandoned // until UCX lets go of the buffer
 		m.sending--
 	}
-	if m.peerMode && p.ep.Made() {
-		m.disconnect(p, true)
+	if !m.peerMode {
+		return
 	}
+	// Closing the endpoint ends what came from there, too. UCX has one for that, which it gives
+	// to who asks for one.
+	if !p.ep.Made() && m.introduce(to) != nil {
+		return
+	}
+	m.disconnect(p)
 }
 
-// disconnect closes the endpoint of a peer.
-func (m *module) disconnect(p *peer, force bool) {
+// disconnect closes the endpoint of a peer at once: what is in progress there ends.
+func (m *module) disconnect(p *peer) {
 	s, err := m.take(closing, nil)
 	if err != nil {
 		return // no memory: Close tries again
 	}
 	ep := p.ep
 	p.ep = ucp.Endpoint{}
-	if done, code := m.worker.Disconnect(s.number, ep, force); done || code != 0 {
+	if done, code := m.worker.Disconnect(s.number, ep); done || code != 0 {
 		m.release(s)
 		return
 	}

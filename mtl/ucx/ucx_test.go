@@ -1,9 +1,11 @@
 package ucx_test
 
 import (
+	"os"
 	"strings"
 	"testing"
 
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/mtl/mtltest"
 	"github.com/ferrympi/ferry/mtl/ucx"
@@ -12,22 +14,36 @@ import (
 // other is a component of its own to the kit.
 type other struct{ mtl.Component }
 
+// need skips a test where UCX is not there.
+func need(t testing.TB) {
+	t.Helper()
+	v := ucx.Component().Probe(t.Context(), ucx.Defaults())
+	if v.Status == framework.StatusUsable {
+		return
+	}
+	if os.Getenv("REQUIRE_ALL") == "1" {
+		t.Fatalf("REQUIRE_ALL=1: install libucx0: %s", v.Why())
+	}
+	t.Skipf("install libucx0: %s", v.Why())
+}
+
 // subject sets the parameters of a class.
 func subject(class, devices, mode, wait string) mtltest.Subject {
 	c := ucx.Component()
-	set := func(mode string) func(any) {
+	set := func(class, devices string) func(any) {
 		return func(p any) { ucx.Set(p, []string{class}, strings.Fields(devices), mode, wait) }
 	}
-	differs := map[string]string{"peer": "none", "none": "peer"}
+	others := map[string][2]string{"shm": {"tcp", "lo"}, "tcp": {"shm", ""}}[class]
 	return mtltest.Subject{
 		Component:   c,
-		Params:      func(_ int, p any) { set(mode)(p) },
+		Params:      func(_ int, p any) { set(class, devices)(p) },
 		Other:       other{c},
-		OtherParams: set(differs[mode]),
+		OtherParams: set(others[0], others[1]),
 	}
 }
 
 func TestKit(t *testing.T) {
+	need(t)
 	for _, c := range []struct{ class, devices, mode, wait string }{
 		{"shm", "", "peer", "poll"},
 		{"tcp", "lo", "peer", "fd"},
@@ -35,5 +51,23 @@ func TestKit(t *testing.T) {
 		{"tcp", "lo", "none", "poll"},
 	} {
 		t.Run(c.class+","+c.mode+","+c.wait, func(t *testing.T) { mtltest.Cases(subject(c.class, c.devices, c.mode, c.wait)).Run(t) })
+	}
+}
+
+// TestKitOverOneTransport is over each of the transports of shared memory alone, as UCX_TLS has it,
+// and with the shortest packets.
+func TestKitOverOneTransport(t *testing.T) {
+	need(t)
+	for _, c := range []struct{ tls, threshold string }{{"self,posix", ""}, {"self,sysv", ""}, {"self,tcp", "0"}} {
+		t.Run(c.tls+c.threshold, func(t *testing.T) {
+			t.Setenv("UCX_TLS", c.tls)
+			if c.threshold != "" {
+				t.Setenv("UCX_RNDV_THRESH", c.threshold)
+				t.Setenv("UCX_NET_DEVICES", "lo")
+			}
+			s := subject("shm", "", "peer", "auto")
+			s.Other, s.Params = nil, func(_ int, p any) { ucx.Set(p, nil, nil, "peer", "auto") }
+			mtltest.Cases(s).Run(t)
+		})
 	}
 }
