@@ -2,7 +2,6 @@ package ucx
 
 import (
 	"fmt"
-	"os"
 	"path"
 	"slices"
 	"strconv"
@@ -92,7 +91,7 @@ func judge(of class, f *found, p *params, j job) candidate {
 	c.local = of.local || staysHere(c.resources)
 	switch {
 	case len(own) == 0:
-		c.unavailable, c.refused = true, fmt.Sprintf("UCX %v has no transport of class %s here (%s): it was not compiled in, or finds no device", f.lib.Version(), of.name, strings.Join(of.transports, ", "))
+		c.unavailable, c.refused = true, fmt.Sprintf("UCX %v has no transport of class %s here (%s): it was not compiled in, or finds no device", f.version, of.name, strings.Join(of.transports, ", "))
 	case included && !slices.Contains(p.ProviderInclude, of.name):
 		c.refused = "not in mtl.ucx.provider_include"
 	case !included && slices.Contains(p.ProviderExclude, of.name):
@@ -143,7 +142,10 @@ func chooseUsers(f *found, p *params, j job) candidate {
 // UCX would send some of them in several packets: who receives such a message whose sender dies
 // waits for the rest for ever. Users who set the length themselves get what UCX does.
 func (c *candidate) inOnePacket() {
-	if _, set := os.LookupEnv("UCX_RNDV_THRESH"); set {
+	if slices.ContainsFunc(users(), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return name == "UCX_RNDV_THRESH" || strings.HasSuffix(name, "SEG_SIZE")
+	}) {
 		c.packet = 0
 		return
 	}
@@ -250,7 +252,7 @@ func nothing(f *found, all []candidate, p *params) error {
 		why = framework.ErrConfig
 		asked += fmt.Sprintf(" with mtl.ucx.device_include=%q", strings.Join(p.DeviceInclude, ","))
 	}
-	return fmt.Errorf("%s: %w: nothing that UCX %v offers here can be used%s: %s", component, why, f.lib.Version(), asked, summary(all))
+	return fmt.Errorf("%s: %w: nothing that UCX %v offers here can be used%s: %s", component, why, f.version, asked, summary(all))
 }
 
 // described turns candidates into what people read; chosen is the index of the one that is

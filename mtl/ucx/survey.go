@@ -64,7 +64,7 @@ func (ucx) Survey(ctx context.Context, given any) ([]mtl.Candidate, error) {
 	}
 	out := described(all, -1)
 	for i := range out {
-		out[i].Library = library(f.lib.Version())
+		out[i].Library = library(f.version)
 	}
 	return out, nil
 }
@@ -75,6 +75,7 @@ func library(v ucp.Version) string { return fmt.Sprintf("UCX %v", v) }
 // found is the library, and what it offers.
 type found struct {
 	lib       *ucp.Library
+	version   ucp.Version
 	resources []ucp.Resource
 	tls       string // the user's UCX_TLS, where that says what is used
 	devices   string // the user's UCX_NET_DEVICES, likewise
@@ -107,7 +108,7 @@ func find(ctx context.Context, p *params) (*found, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", component, err)
 	}
-	f := &found{lib: lib}
+	f := &found{lib: lib, version: lib.Version()}
 	if own := setEnvironment(p); len(own) > 0 {
 		f.notes = append(f.notes, "UCX's environment has "+strings.Join(own, ", "))
 	}

@@ -1,0 +1,57 @@
+package soak
+
+import (
+	"os"
+	"testing"
+
+	"github.com/ferrympi/ferry/internal/ucp"
+)
+
+// ucxClasses are those that a machine without a fabric has.
+var ucxClasses = []string{"shm", "tcp"}
+
+// overUCX is the environment in which all messages go over a class of UCX's transports, between
+// ranks of a node too.
+func overUCX(t *testing.T, class string) []string {
+	t.Helper()
+	ucp.Setenv("UCX_ERROR_SIGNALS", "")
+	if _, err := ucp.Load("libucp.so.0"); err != nil {
+		if os.Getenv("REQUIRE_ALL") == "1" {
+			t.Fatalf("REQUIRE_ALL=1: install libucx0: %v", err)
+		}
+		t.Skipf("%v: install libucx0, and build with cgo", err)
+	}
+	return []string{"FERRY_PML=cm", "FERRY_MTL=ucx", "FERRY_PML_CM_SHARED_MEMORY=false", "FERRY_MTL_UCX_PROVIDER_INCLUDE=" + class}
+}
+
+// overClasses runs a test over each class.
+func overClasses(t *testing.T, f func(t *testing.T, environment []string)) {
+	for _, class := range ucxClasses {
+		t.Run(class, func(t *testing.T) { f(t, overUCX(t, class)) })
+	}
+}
+
+// TestKillOverUCX: UCX tells of the death, or nobody does before the launcher, and the error is
+// that of the process.
+func TestKillOverUCX(t *testing.T) {
+	overClasses(t, func(t *testing.T, environment []string) { kills(t, size(100, 4), environment...) })
+}
+
+// TestCyclesOverUCX: a session that closes says so to its peer, and neither waits for the other.
+func TestCyclesOverUCX(t *testing.T) {
+	overClasses(t, func(t *testing.T, environment []string) { run(t, 2, "cycles", size(300, 60), environment...) })
+}
+
+// TestFloodOverUCX: the memory of who does not receive is bounded by what was sent.
+func TestFloodOverUCX(t *testing.T) {
+	overClasses(t, func(t *testing.T, environment []string) { run(t, 2, "flood", size(10_000, 2000), environment...) })
+}
+
+// TestBigOverUCX sends a message that UCX gets in parts.
+func TestBigOverUCX(t *testing.T) {
+	mib := size(5<<10, 64)
+	if *full && available() < 14<<30 {
+		t.Skipf("needs 14 GiB of memory, and %d MiB are available", available()>>20)
+	}
+	overClasses(t, func(t *testing.T, environment []string) { run(t, 2, "big", mib, environment...) })
+}

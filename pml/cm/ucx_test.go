@@ -1,0 +1,63 @@
+package cm_test
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/btl/self"
+	"github.com/ferrympi/ferry/btl/shm"
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/internal/ucp"
+	"github.com/ferrympi/ferry/mtl/ucx"
+	"github.com/ferrympi/ferry/pml/cm"
+	"github.com/ferrympi/ferry/pml/ob1"
+	"github.com/ferrympi/ferry/pml/pmltest"
+)
+
+// overUCX is cm over a class of UCX's transports. nodes as in onNodes; 0: the network only.
+func overUCX(t *testing.T, class string, nodes int) pmltest.Stack {
+	t.Helper()
+	ucp.Setenv("UCX_ERROR_SIGNALS", "")
+	if _, err := ucp.Load("libucp.so.0"); err != nil {
+		if os.Getenv("REQUIRE_ALL") == "1" {
+			t.Fatalf("REQUIRE_ALL=1: install libucx0: %v", err)
+		}
+		t.Skipf("install libucx0: %v", err)
+	}
+	s := pmltest.Stack{PML: cm.Component(), MTL: ucx.Component(), Set: map[string]string{"mtl.ucx.provider_include": class}}
+	if nodes > 0 {
+		s.Node, s.BTLs, s.Nodes = ob1.Component(), []btl.Component{self.Component(), shm.OnHeap()}, nodes
+	}
+	return s
+}
+
+// TestContractOverUCX runs with the policy that asks most of cm; with -seeds, with all.
+func TestContractOverUCX(t *testing.T) {
+	policies := pmltest.Policies
+	if *seeds == 0 {
+		policies = []cid.Policy{cid.PolicyLazy}
+	}
+	for _, class := range []string{"shm", "tcp"} {
+		t.Run(class, func(t *testing.T) { pmltest.Run(t, overUCX(t, class, 0), policies...) })
+	}
+}
+
+// TestMetamorphicOverUCX has fewer seeds than TestMetamorphic.
+func TestMetamorphicOverUCX(t *testing.T) {
+	var all []pmltest.Variant
+	for i, class := range []string{"shm", "tcp", "tcp"} {
+		all = append(all, pmltest.Variant{
+			Name: fmt.Sprint(class, ", nodes with shared memory: ", i), Policy: pmltest.Policies[i], Stack: overUCX(t, class, i),
+		})
+	}
+	n := max(*seeds, 2)
+	for s := *seed; s < *seed+n; s++ {
+		t.Run(fmt.Sprintf("seed %d", s), func(t *testing.T) {
+			if err := pmltest.Metamorphic(t.Context(), s, all); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
