@@ -401,6 +401,7 @@ static fucp_request_param_t receiving(slot *s, char **buf, size_t *n, int whole)
 	p.cb.recv = received;
 	p.op_attr_mask |= FUCP_OP_ATTR_FLAG_NO_IMM_CMPL;
 	s->waits = 1;
+	s->buf = NULL;
 	if (!whole) {
 		s->buf = *buf;
 		s->room = *n;
@@ -467,6 +468,17 @@ void ferry_ucp_cancel(ferry_ucp_worker *w, uint32_t i)
 	slot *s = slot_at(w, i);
 	if (s->request)
 		w->lib->f.ucp_request_cancel(w->worker, s->request);
+}
+
+// ferry_ucp_abandon has nothing more written into the buffer of a receive in progress, and is 1 if
+// that can be: UCX then knows of no buffer. The event comes nevertheless, or never.
+int ferry_ucp_abandon(ferry_ucp_worker *w, uint32_t i)
+{
+	slot *s = slot_at(w, i);
+	if (!s->buf)
+		return 0;
+	s->room = 0;
+	return 1;
 }
 
 // ferry_ucp_poll progresses, unless events are left from before, and returns how many there are.

@@ -54,6 +54,7 @@ void ferry_ucp_recv(ferry_ucp_worker *w, uint32_t slot, char *buf, size_t n, uin
 int ferry_ucp_probe(ferry_ucp_worker *w, uint32_t slot, uint64_t tag, uint64_t mask, int claim, ferry_ucp_event *found);
 void ferry_ucp_recv_claimed(ferry_ucp_worker *w, uint32_t slot, char *buf, size_t n, int whole);
 void ferry_ucp_cancel(ferry_ucp_worker *w, uint32_t slot);
+int ferry_ucp_abandon(ferry_ucp_worker *w, uint32_t slot);
 int ferry_ucp_poll(ferry_ucp_worker *w, ferry_ucp_event *out, int room);
 
 #endif

@@ -271,6 +271,10 @@ func (w *Worker) RecvClaimed(slot uint32, buf []byte, whole bool) {
 // Cancel asks for a receive to be withdrawn. Its Event tells whether it was.
 func (w *Worker) Cancel(slot uint32) { C.ferry_ucp_cancel(w.c, C.uint32_t(slot)) }
 
+// Abandon has nothing more written into the buffer of a receive in progress, and reports whether that
+// can be: not if it is whole. Its Event comes nevertheless, or never.
+func (w *Worker) Abandon(slot uint32) bool { return C.ferry_ucp_abandon(w.c, C.uint32_t(slot)) != 0 }
+
 // Poll progresses and returns the number of events, at most len(events).
 func (w *Worker) Poll(events []Event) int {
 	return int(C.ferry_ucp_poll(w.c, (*C.ferry_ucp_event)(unsafe.Pointer(unsafe.SliceData(events))), C.int(len(events))))

@@ -157,11 +157,14 @@ func (c *candidate) inOnePacket() {
 // process (ucp_request_send_state_ff: "got REP message").
 var abortsConnecting = ucp.Version{Major: 1, Minor: 14}
 
+func (c *candidate) usesTCP() bool {
+	return slices.ContainsFunc(c.resources, func(r ucp.Resource) bool { return r.Transport == "tcp" })
+}
+
 // errorMode returns the error mode that a candidate has. Over tcp UCX tells of the dead without peer
 // mode, too, if it is asked to.
 func (c *candidate) errorMode(p *params, v ucp.Version) (mode, note string) {
-	tcp := slices.ContainsFunc(c.resources, func(r ucp.Resource) bool { return r.Transport == "tcp" })
-	if p.ErrorMode == "peer" && tcp && v.Before(abortsConnecting) {
+	if p.ErrorMode == "peer" && c.usesTCP() && v.Before(abortsConnecting) {
 		return "none", fmt.Sprintf("error mode none: in peer mode UCX %v may end the process when a peer goes while it connects over tcp", v)
 	}
 	return p.ErrorMode, ""

@@ -21,18 +21,21 @@ type module struct {
 	transports string // this process's, for errors
 	node       string // nodeProof, of what never leaves the node
 	peerMode   bool   // error_mode=peer
+	tcp        bool   // tcp is among its transports
 
 	peers []peer // by mtl.Endpoint
 	known map[framework.Life]mtl.Endpoint
 	dirty []mtl.Endpoint // peers with messages that UCX may still have, each once
 
-	slots   []*slot // by slot number
-	free    []uint32
-	sending int     // slots of sends that are not over
-	over    []ended // what the next Poll tells of
-	telling []ended // room for over, used only by Poll
-	broken  error
-	closed  bool
+	slots     []*slot // by slot number
+	free      []uint32
+	sending   int     // slots of sends that are not over
+	vain      []vain  // receives that were canceled and have not ended
+	forgotten int     // peers that are dead for certain
+	over      []ended // what the next Poll tells of
+	telling   []ended // room for over, used only by Poll
+	broken    error
+	closed    bool
 
 	events [pollMost]ucp.Event
 }
@@ -71,7 +74,7 @@ func (m *module) mode() string {
 func newModule(env mtl.Env, w *ucp.Worker, c *candidate, p *params, v ucp.Version) *module {
 	mode, note := c.errorMode(p, v)
 	m := &module{
-		env: env, worker: w, version: v.String(), transports: listed(c.resources), peerMode: mode == "peer",
+		env: env, worker: w, version: v.String(), transports: listed(c.resources), peerMode: mode == "peer", tcp: c.usesTCP(),
 		peers: []peer{{gone: errNobody}}, // mtl.NoEndpoint
 		known: map[framework.Life]mtl.Endpoint{},
 		caps: mtl.Caps{

@@ -20,6 +20,9 @@ func (m *module) Poll() int {
 		for i := range n {
 			m.complete(&m.events[i])
 		}
+		if len(m.vain) > 0 {
+			m.abandon()
+		}
 	}
 	if len(m.over) > 0 {
 		n += m.tell()

@@ -2,7 +2,9 @@ package ucx
 
 import (
 	"fmt"
+	"time"
 
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mtl"
 )
 
@@ -31,7 +33,7 @@ func (m *module) Recv(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte)
 	s.to, s.posted = from, true
 	s.pin(buf)
 	tag, mask := wanted(e)
-	m.worker.Recv(s.number, buf, tag, mask, len(buf) >= longest)
+	m.worker.Recv(s.number, buf, tag, mask, m.whole(len(buf) >= longest))
 	return nil
 }
 
@@ -75,7 +77,7 @@ func (m *module) RecvClaimed(op *mtl.Op, buf []byte) error {
 	}
 	s.op, s.posted = op, true
 	s.pin(buf)
-	m.worker.RecvClaimed(s.number, buf, s.found.Bytes <= int64(len(buf)))
+	m.worker.RecvClaimed(s.number, buf, m.whole(s.found.Bytes <= int64(len(buf))))
 	return nil
 }
 
@@ -90,6 +92,10 @@ func (m *module) lost(s *slot) error {
 	return nil
 }
 
+// whole reports whether UCX may be given the buffer itself. In mode none over tcp it may not: a
+// receive whose sender dies in the middle never ends there, and has to be abandoned.
+func (m *module) whole(fits bool) bool { return fits && (m.peerMode || !m.tcp) }
+
 func (m *module) Cancel(op *mtl.Op) {
 	if m.broken != nil || int(op.Slot) >= len(m.slots) {
 		return
@@ -97,5 +103,40 @@ func (m *module) Cancel(op *mtl.Op) {
 	if s := m.slots[op.Slot]; s.op == op && s.kind == receive && !s.canceled {
 		s.canceled = true
 		m.worker.Cancel(s.number)
+		m.vain = append(m.vain, vain{s, op, time.Now()})
 	}
+}
+
+// vain is a receive that was canceled.
+type vain struct {
+	s     *slot
+	op    *mtl.Op
+	since time.Time
+}
+
+// stuckAfter is how long a canceled receive from any source, which has matched, may go on after a
+// process has died: if it has matched that one's message, UCX may never end it.
+const stuckAfter = time.Second
+
+// abandon gives up canceled receives of messages whose senders died in the middle. What has
+// been withdrawn, or goes on, has its event.
+func (m *module) abandon() {
+	left := m.vain[:0]
+	for _, v := range m.vain {
+		s := v.s
+		if s.op != v.op || !s.canceled || !s.posted {
+			continue
+		}
+		dead := s.to != mtl.NoEndpoint && m.peers[s.to].forgotten
+		if !dead && (m.forgotten == 0 || time.Since(v.since) < stuckAfter) || !m.worker.Abandon(s.number) {
+			left = append(left, v)
+			continue
+		}
+		err := fmt.Errorf("its sender died in the middle of the message: %w", framework.ErrTransport)
+		m.end(s.op, mtl.Result{Err: m.transportError("receive", s.to, err)})
+		s.unpin()
+		s.op, s.buf, s.kind = nil, nil, abandoned
+	}
+	clear(m.vain[len(left):])
+	m.vain = left
 }

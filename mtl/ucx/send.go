@@ -10,7 +10,8 @@ import (
 	"github.com/ferrympi/ferry/mtl"
 )
 
-// to returns the peer that something is sent to, with an endpoint.
+// to returns the peer that something is sent to, with an endpoint. A peer whose endpoint has failed,
+// without anybody's word that it is dead, has none.
 func (m *module) to(to mtl.Endpoint) (*peer, error) {
 	if m.broken != nil {
 		return nil, m.broken
@@ -19,8 +20,11 @@ func (m *module) to(to mtl.Endpoint) (*peer, error) {
 		return nil, errNobody
 	}
 	p := &m.peers[to]
-	if p.gone != nil || p.ep.Made() {
+	switch {
+	case p.forgotten:
 		return p, p.gone
+	case p.gone != nil || p.ep.Made():
+		return p, nil
 	}
 	return p, m.introduce(to)
 }
@@ -70,6 +74,10 @@ func (m *module) SendControl(op *mtl.Op, to mtl.Endpoint, data []byte) (done boo
 
 // post gives UCX a message.
 func (m *module) post(k kind, op *mtl.Op, to mtl.Endpoint, p *peer, buf []byte, tag uint64) (done bool, err error) {
+	if p.gone != nil {
+		m.end(op, mtl.Result{Err: p.gone})
+		return false, nil
+	}
 	s, err := m.take(k, op)
 	if err != nil {
 		return false, m.transportError("send", to, err)
@@ -80,9 +88,10 @@ func (m *module) post(k kind, op *mtl.Op, to mtl.Endpoint, p *peer, buf []byte, 
 	}
 	done, code := m.worker.Send(s.number, p.ep, buf, tag, k == synchronous)
 	switch {
-	case code != 0:
+	case code != 0: // the endpoint has failed
 		m.release(s)
-		return false, m.codeError("send", to, code)
+		m.end(op, mtl.Result{Err: m.codeError("send", to, code)})
+		return false, nil
 	case !done:
 		s.posted = true
 		return false, nil
@@ -140,6 +149,7 @@ func (m *module) Forget(to mtl.Endpoint, why error) {
 		return
 	}
 	p.forgotten = true
+	m.forgotten++
 	delete(m.known, p.Life)
 	m.leave(to, m.transportError("send", to, why))
 }

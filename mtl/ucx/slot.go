@@ -74,12 +74,16 @@ func (s *slot) pin(buf []byte) {
 	}
 }
 
-// release gives a slot back.
-func (m *module) release(s *slot) {
+func (s *slot) unpin() {
 	if s.pinned {
 		s.pins.Unpin()
 		s.pinned = false
 	}
+}
+
+// release gives a slot back.
+func (m *module) release(s *slot) {
+	s.unpin()
 	if s.kind.isSend() {
 		m.sending--
 	}
