@@ -1,6 +1,7 @@
 package framework
 
 import (
+	"context"
 	"strings"
 	"testing"
 )
@@ -62,5 +63,40 @@ func TestJobOnSeveralNodesUsesTheNetwork(t *testing.T) {
 				t.Errorf("ob1: %v", v)
 			}
 		})
+	}
+}
+
+// TestNetworkThatSuitsComesFirst: of two libraries that serve a machine's network, that which
+// does it best, whatever the priorities, unless a list has another order.
+func TestNetworkThatSuitsComesFirst(t *testing.T) {
+	for list, want := range map[string]string{"": "ucx,ofi", "ofi,ucx": "ofi,ucx", "^mem": "ucx,ofi"} {
+		r := NewRegistry()
+		for i, name := range []string{"ofi", "ucx", "mem"} {
+			c := comp(MTL, name, 20-i)
+			c.probe = func(context.Context, any) Verdict {
+				v := Usable()
+				v.Network, v.Suits = "mlx5_0", name == "ucx"
+				return v
+			}
+			r.Register(c)
+		}
+		v, err := defaults(t, r).Set(Setting{"mtl", list, "flag --set", list != ""})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := r.Select(t.Context(), MTL, v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, x := range s.Chosen {
+			got = append(got, x.Verdict.Name)
+		}
+		if !strings.HasPrefix(strings.Join(got, ","), want) {
+			t.Errorf("%q: %v, want %s", list, got, want)
+		}
+		if v := s.verdict("ucx"); list == "" && !strings.Contains(v.Reason, "mlx5_0") {
+			t.Errorf("%v", v)
+		}
 	}
 }

@@ -49,7 +49,7 @@ func (r *Registry) probe(ctx context.Context, kind Kind, vals *Values, wanted fu
 			return nil, err
 		}
 		c := &choices[i].Verdict
-		c.Status, c.Reason, c.Hint, c.Network, c.Took = v.Status, v.Reason, v.Hint, v.Network, v.Took
+		c.Status, c.Reason, c.Hint, c.Network, c.Suits, c.Took = v.Status, v.Reason, v.Hint, v.Network, v.Suits, v.Took
 	}
 	return choices, nil
 }

@@ -81,12 +81,38 @@ func (r *Registry) Select(ctx context.Context, kind Kind, vals *Values) (*Select
 			return cmp.Compare(slices.Index(list.names, a.Verdict.Name), slices.Index(list.names, b.Verdict.Name))
 		})
 	}
+	if len(list.names) == 0 || list.exclude {
+		s.suit()
+	}
 	if list.binds() {
 		if err := r.checkBound(ctx, s, vals); err != nil {
 			return nil, err
 		}
 	}
 	return s, nil
+}
+
+// suit puts those first that serve this machine's hardware best (Verdict.Suits), and has their
+// verdicts say so.
+func (s *Selection) suit() {
+	if len(s.Chosen) < 2 {
+		return
+	}
+	for i := range s.Chosen {
+		if c := &s.Chosen[i].Verdict; c.Suits {
+			c.Reason = fmt.Sprintf("it serves %s of this machine best", c.Network)
+			s.verdict(c.Name).Reason = c.Reason
+		}
+	}
+	slices.SortStableFunc(s.Chosen, func(a, b Choice) int {
+		switch {
+		case a.Verdict.Suits == b.Verdict.Suits:
+			return 0
+		case a.Verdict.Suits:
+			return -1
+		}
+		return 1
+	})
 }
 
 // SelectAll selects in every framework of the registry, also in those that the

@@ -40,6 +40,9 @@ type Verdict struct {
 	// Network names the hardware of a network that a usable MTL finds on this machine, such
 	// as "mlx5_0"; empty: none, or only plain interfaces. See Registry.Spread.
 	Network string
+	// Suits says that this MTL serves that hardware better than others do: it comes before them,
+	// whatever the priorities, unless a list says in which order.
+	Suits bool
 
 	Took time.Duration // by its probe; 0 if it was not probed
 }

@@ -82,6 +82,7 @@ func (ofi) Probe(ctx context.Context, p any) framework.Verdict {
 	}
 	v := framework.Usable()
 	v.Network = newTopology(o.Sysfs).network()
+	v.Suits = trial.OfLibfabric(v.Network)
 	return v
 }
 

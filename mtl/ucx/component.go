@@ -78,6 +78,7 @@ func (ucx) Probe(ctx context.Context, given any) framework.Verdict {
 	}
 	v := framework.Usable()
 	v.Network = network(p.Sysfs)
+	v.Suits = v.Network != ""
 	return v
 }
 

@@ -157,18 +157,9 @@ func resources(ctx context.Context, p *params, lib *ucp.Library, settings []ucp.
 func network(sys string) string {
 	found, _ := os.ReadDir(filepath.Join(sys, "class/infiniband")) // none, if it is not there
 	for _, entry := range found {
-		if _, err := os.Stat(filepath.Join(sys, "class/infiniband", entry.Name(), "device")); err == nil && serves(entry.Name()) {
+		if _, err := os.Stat(filepath.Join(sys, "class/infiniband", entry.Name(), "device")); err == nil && !trial.OfLibfabric(entry.Name()) {
 			return entry.Name()
 		}
 	}
 	return ""
-}
-
-// others are devices that the system shows beside those of InfiniBand, and that UCX does not
-// serve, or less well than a provider of libfabric.
-var others = []string{"hfi1", "efa", "usnic", "qib", "rdmap"}
-
-// serves reports whether a device is one that UCX is made for: InfiniBand and RoCE.
-func serves(device string) bool {
-	return !slices.ContainsFunc(others, func(o string) bool { return strings.HasPrefix(device, o) })
 }

@@ -1,0 +1,150 @@
+package ucx
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/ucp"
+	"github.com/ferrympi/ferry/mtl"
+)
+
+// cluster is what UCX has on a node with InfiniBand, which is not here.
+var cluster = []ucp.Resource{
+	{Transport: "self", Device: "memory"}, {Transport: "tcp", Device: "lo"}, {Transport: "tcp", Device: "ib0"}, {Transport: "tcp", Device: "docker0"},
+	{Transport: "posix", Device: "memory"}, {Transport: "cma", Device: "memory"},
+	{Transport: "rc_mlx5", Device: "mlx5_0:1"}, {Transport: "rc_mlx5", Device: "mlx5_1:1"}, {Transport: "dc_mlx5", Device: "mlx5_0:1"}, {Transport: "ud_verbs", Device: "mlx5_0:1"},
+}
+
+func TestChoice(t *testing.T) {
+	for name, c := range map[string]struct {
+		p    params
+		j    job
+		want string // what is tried, in order, with devices
+		says string // of the others
+	}{
+		"the best first":         {j: job{oneNode: true}, want: "rc on mlx5_0:1,mlx5_1:1 dc on mlx5_0:1 ud on mlx5_0:1 tcp on lo,ib0 shm on memory", says: "no transport of class cuda"},
+		"several nodes":          {want: "rc on mlx5_0:1,mlx5_1:1 dc on mlx5_0:1 ud on mlx5_0:1 tcp on lo,ib0", says: "never leaves the node"},
+		"nobody has asked":       {j: job{fabric: true}, want: "rc on mlx5_0:1,mlx5_1:1 dc on mlx5_0:1 ud on mlx5_0:1", says: "nobody has asked"},
+		"included":               {p: params{ProviderInclude: []string{"tcp", "ud"}}, want: "tcp on lo,ib0 ud on mlx5_0:1", says: "not in mtl.ucx.provider_include"},
+		"excluded":               {p: params{ProviderExclude: []string{"rc", "dc"}}, want: "ud on mlx5_0:1 tcp on lo,ib0", says: "in mtl.ucx.provider_exclude"},
+		"a device":               {p: params{DeviceInclude: []string{"mlx5_1"}}, want: "rc on mlx5_1:1", says: "mtl.ucx.device_include=mlx5_1"},
+		"this host only":         {p: params{DeviceInclude: []string{"lo"}}, want: "", says: "never leaves the node"},
+		"this host, one node":    {p: params{DeviceInclude: []string{"lo"}}, j: job{oneNode: true}, want: "tcp on lo shm on memory"},
+		"a class without device": {p: params{ProviderInclude: []string{"cuda"}}, j: job{oneNode: true}, want: "", says: "no transport of class cuda"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.p.DeviceExclude = []string{"docker*"}
+			var tried, others []string
+			for _, x := range choose(&found{resources: cluster, version: ucp.Oldest}, &c.p, c.j) {
+				if x.refused == "" {
+					tried = append(tried, x.name+" on "+x.devices())
+				} else {
+					others = append(others, x.refused)
+				}
+			}
+			if got := strings.Join(tried, " "); got != c.want {
+				t.Errorf("tries %s, want %s", got, c.want)
+			}
+			if !strings.Contains(strings.Join(others, "; "), c.says) {
+				t.Errorf("others: %q", others)
+			}
+		})
+	}
+}
+
+func TestMisspeltClassIsRefused(t *testing.T) {
+	err := checkNames(&params{ProviderInclude: []string{"rcc"}})
+	if !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), `nearest name is "rc"`) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestOnlyInfiniBandAndRoCERaiseUCX(t *testing.T) {
+	for device, want := range map[string]bool{"mlx5_0": true, "bnxt_re0": true, "hfi1_0": false, "efa_0": false} {
+		sys := t.TempDir()
+		if err := os.MkdirAll(filepath.Join(sys, "class/infiniband", device, "device"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if got := network(sys); (got == device) != want {
+			t.Errorf("%s: %q", device, got)
+		}
+	}
+}
+
+func TestUsersVariablesAreTheUsers(t *testing.T) {
+	has := func(name string) bool { return name == "UCX_LOG_LEVEL" || name == "UCX_ERROR_SIGNALS" }
+	all := environment(true, has)
+	if slices.Contains(all, "UCX_LOG_LEVEL=fatal") || !slices.Contains(all, "UCX_ERROR_SIGNALS=") || !slices.Contains(all, "UCX_MEM_EVENTS=n") || !slices.Contains(all, "UCX_POSIX_ERROR_HANDLING=y") {
+		t.Errorf("%q", all)
+	}
+}
+
+// TestTagsKeepWhatTheySay, and no message has the tag of control messages.
+func TestTagsKeepWhatTheySay(t *testing.T) {
+	for _, e := range []mtl.Envelope{{}, {CID: 1<<cidBits - 1, Source: 1<<sourceBits - 1, Tag: 1<<tagBits - 1}, {CID: 5, Source: 6, Tag: 7}} {
+		tag := tagOf(e)
+		if envelope(tag) != e || tag&control != 0 {
+			t.Errorf("%+v: %#x is %+v", e, tag, envelope(tag))
+		}
+		for _, w := range []mtl.Envelope{e, {CID: e.CID, Source: mtl.AnySource, Tag: e.Tag}, {CID: e.CID, Source: e.Source, Tag: mtl.AnyTag}, {CID: e.CID, Source: mtl.AnySource, Tag: mtl.AnyTag}} {
+			want, mask := wanted(w)
+			if (tag^want)&mask != 0 || (control^want)&mask == 0 {
+				t.Errorf("%+v asked for by %+v: %#x, mask %#x", e, w, want, mask)
+			}
+		}
+	}
+}
+
+var entry = blob{life: framework.Life{ID: 1, Nonce: 2}, offer: "tcp, packed", transports: "tcp/eth0", library: "1.13.1", address: []byte{1, 0, 2}}
+
+// TestAddressesThatMakeNoSenseAreRefused before UCX, which takes no length, sees them.
+func TestAddressesThatMakeNoSenseAreRefused(t *testing.T) {
+	whole := entry.encode()
+	m := &module{offer: entry.offer, version: "1.18.0", transports: "tcp/eth1", peers: []peer{{}}}
+	look := func(b []byte, life framework.Life) error {
+		_, err := m.look(framework.Peer{Life: life, Blob: b})
+		return err
+	}
+	if err := look(whole, entry.life); err != nil {
+		t.Errorf("another minor version: %v", err)
+	}
+	for n := range len(whole) {
+		if look(whole[:n], entry.life) == nil {
+			t.Errorf("%d bytes of %d are taken", n, len(whole))
+		}
+		changed := bytes.Clone(whole)
+		changed[n] ^= 1
+		if look(changed, entry.life) == nil {
+			t.Errorf("byte %d changed is taken", n)
+		}
+	}
+	if err := look(whole, framework.Life{ID: 9, Nonce: 9}); err == nil || !strings.Contains(err.Error(), "another process") {
+		t.Errorf("another process's: %v", err)
+	}
+	newer, apart := entry, entry
+	newer.library, apart.offer = "2.0.0", "rc, packed"
+	if err := look(newer.encode(), entry.life); err == nil || !strings.Contains(err.Error(), "2.0.0") || !strings.Contains(err.Error(), "1.18.0") {
+		t.Errorf("another major version: %v", err)
+	}
+	if err := look(apart.encode(), entry.life); !errors.Is(err, framework.ErrUnsupported) || !strings.Contains(err.Error(), "tcp/eth0") || !strings.Contains(err.Error(), "tcp/eth1") {
+		t.Errorf("another class: %v", err)
+	}
+}
+
+// FuzzBlob: a peer's entry is taken whole or not at all.
+func FuzzBlob(f *testing.F) {
+	f.Add(entry.encode())
+	f.Add([]byte{blobVersion})
+	f.Fuzz(func(t *testing.T, in []byte) {
+		b, err := parseBlob(in)
+		if err == nil && !bytes.Equal(b.encode(), in) {
+			t.Errorf("%x is taken as %+v", in, b)
+		}
+	})
+}
