@@ -152,9 +152,9 @@ func (c *candidate) inOnePacket() {
 	c.settings = append(c.settings, ucp.Setting{Name: "RNDV_THRESH", Value: strconv.Itoa(c.packet + 1)})
 }
 
-// abortsConnecting is the first version of UCX that goes on when a peer goes while it connects
-// over tcp in peer mode. Older ones that were built with assertions, as Debian's 1.13.1 is, end the
-// process (ucp_request_send_state_ff: "got REP message").
+// abortsConnecting is the first version of UCX without an assertion that ends the process when a peer
+// goes while it connects over tcp (ucp_request_send_state_ff: "got REP message"). Older ones that were
+// built with assertions, as Debian's 1.13.1 is, have it, in mode none more rarely.
 var abortsConnecting = ucp.Version{Major: 1, Minor: 14}
 
 func (c *candidate) usesTCP() bool {

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/stderr"
 	"github.com/ferrympi/ferry/internal/ucp"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/mtl/trial"
@@ -153,6 +154,6 @@ var warned sync.Map
 // warn says something on standard error of the class that is used, once in a process.
 func warn(used, what string) {
 	if _, said := warned.LoadOrStore(used, true); !said {
-		fmt.Fprintf(os.Stderr, "ferry: mtl ucx: %s is used, and not %s (mtl.ucx.warn=off ends this line)\n", used, what)
+		fmt.Fprintf(stderr.Writer{}, "ferry: mtl ucx: %s is used, and not %s (mtl.ucx.warn=off turns this message off)\n", used, what)
 	}
 }

@@ -75,7 +75,7 @@ func newModule(env mtl.Env, w *ucp.Worker, c *candidate, p *params, v ucp.Versio
 	mode, note := c.errorMode(p, v)
 	m := &module{
 		env: env, worker: w, version: v.String(), transports: listed(c.resources), peerMode: mode == "peer", tcp: c.usesTCP(),
-		peers: []peer{{gone: errNobody}}, // mtl.NoEndpoint
+		peers: []peer{{gone: errNobody, forgotten: true}}, // mtl.NoEndpoint
 		known: map[framework.Life]mtl.Endpoint{},
 		caps: mtl.Caps{
 			CIDBits: cidBits, SourceBits: sourceBits, TagBits: tagBits,
