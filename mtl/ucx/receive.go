@@ -115,7 +115,7 @@ type vain struct {
 }
 
 // stuckAfter is how long a canceled receive from any source, which has matched, may go on after a
-// process has died: if it has matched that one's message, UCX may never end it.
+// process has died: if it has matched the dead process's message, UCX may never end it.
 const stuckAfter = time.Second
 
 // abandon gives up canceled receives of messages whose senders died in the middle. What has
