@@ -99,7 +99,7 @@ func judge(of class, f *found, p *params, j job) candidate {
 	case !included && of.named:
 		c.refused = "used only where mtl.ucx.provider_include names it"
 	case j.fabric && !of.hardware:
-		c.refused = "it is no network's hardware, and nobody has asked for an MTL"
+		c.refused = "not a network device, and no MTL was requested"
 	case len(c.resources) == 0:
 		c.refused = fmt.Sprintf("none of its devices (%s) is permitted by %s", listed(own), f.deviceRule(p))
 	case c.local && !j.oneNode:
@@ -120,7 +120,7 @@ func chooseUsers(f *found, p *params, j job) candidate {
 	c.inOnePacket()
 	switch {
 	case j.fabric && !slices.ContainsFunc(classes, func(of class) bool { return of.hardware && len(of.of(f.resources)) > 0 }):
-		c.refused = "it is no network's hardware, and nobody has asked for an MTL"
+		c.refused = "not a network device, and no MTL was requested"
 	case c.local && !j.oneNode:
 		c.refused = "it never leaves the node, and the job has processes on others"
 	}

@@ -30,7 +30,7 @@ func TestChoice(t *testing.T) {
 	}{
 		"the best first":         {j: job{oneNode: true}, want: "rc on mlx5_0:1,mlx5_1:1 dc on mlx5_0:1 ud on mlx5_0:1 tcp on lo,ib0 shm on memory", says: "no transport of class cuda"},
 		"several nodes":          {want: "rc on mlx5_0:1,mlx5_1:1 dc on mlx5_0:1 ud on mlx5_0:1 tcp on lo,ib0", says: "never leaves the node"},
-		"nobody has asked":       {j: job{fabric: true}, want: "rc on mlx5_0:1,mlx5_1:1 dc on mlx5_0:1 ud on mlx5_0:1", says: "nobody has asked"},
+		"nobody has asked":       {j: job{fabric: true}, want: "rc on mlx5_0:1,mlx5_1:1 dc on mlx5_0:1 ud on mlx5_0:1", says: "no MTL was requested"},
 		"included":               {p: params{ProviderInclude: []string{"tcp", "ud"}}, want: "tcp on lo,ib0 ud on mlx5_0:1", says: "not in mtl.ucx.provider_include"},
 		"excluded":               {p: params{ProviderExclude: []string{"rc", "dc"}}, want: "ud on mlx5_0:1 tcp on lo,ib0", says: "in mtl.ucx.provider_exclude"},
 		"a device":               {p: params{DeviceInclude: []string{"mlx5_1"}}, want: "rc on mlx5_1:1", says: "mtl.ucx.device_include=mlx5_1"},
