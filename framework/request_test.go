@@ -46,9 +46,13 @@ func TestRequestForAnMTLBinds(t *testing.T) {
 		want string   // PMLs; empty: an error
 		says []string // of the error, or of the verdict on ob1
 	}{
-		"nothing":              {want: "ob1"},
-		"an mtl":               {set: []Setting{{"mtl", "ofi", flag, false}}, want: "cm", says: []string{"pml=cm (for mtl=ofi (flag --set))"}},
-		"its parameter":        {set: []Setting{{"mtl.ofi.slots", "9", env, false}}, want: "cm", says: []string{"for mtl.ofi.slots=9 (environment FERRY_X)"}},
+		"nothing":       {want: "ob1"},
+		"an mtl":        {set: []Setting{{"mtl", "ofi", flag, false}}, want: "cm", says: []string{"pml=cm (for mtl=ofi (flag --set))"}},
+		"its parameter": {set: []Setting{{"mtl.ofi.slots", "9", env, false}}, want: "cm", says: []string{"for mtl.ofi.slots=9 (environment FERRY_X)"}},
+		"its parameter, and it is not there": {
+			set: []Setting{{"mtl.ofi.slots", "9", flag, false}}, ofi: Unavailable("no library", ""),
+			says: []string{"mtl=ofi (for mtl.ofi.slots=9 (flag --set))", "no library"},
+		},
 		"as it is anyway":      {set: []Setting{{"mtl.ofi.slots", "8", prog, false}}, want: "cm"},
 		"no mtl in particular": {set: []Setting{{"mtl", "^mem", flag, false}}, want: "ob1"},
 		"an empty list":        {set: []Setting{{"mtl", "", flag, false}}, want: "ob1"},

@@ -73,7 +73,7 @@ func TestNothingWaitsForAnEngineThatIsStuck(t *testing.T) {
 	if !errors.Is(err, ErrTimeout) {
 		t.Errorf("Inspect says %v", err)
 	}
-	if want := "the queues of pml ob1 are not known: deadline exceeded: the progress engine"; !strings.Contains(text, want) {
+	if want := "the queues of pml ob1 are unknown: deadline exceeded: the progress engine"; !strings.Contains(text, want) {
 		t.Errorf("no %q in\n%s", want, text)
 	}
 	if _, err := c.Inspect(); err != nil {

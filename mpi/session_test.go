@@ -107,7 +107,7 @@ func TestBadConfigurationIsAnErrorAndLeavesNothing(t *testing.T) {
 	for want, opt := range map[string]mpi.SessionOption{
 		"btl.shm":        mpi.WithParam("btl.shn.ring", "1"), // names the nearest
 		"cid.policy":     mpi.WithParam("cid.policy", "sometimes"),
-		"no UCX":         mpi.WithParam("pml", "ucx"),
+		"is an MTL here": mpi.WithParam("pml", "ucx"),
 		"shm":            mpi.WithParam("btl", "shmm"),
 		"progress.spin":  mpi.WithParam("progress.spin", "quick"),
 		"thread level":   mpi.WithThreadLevel(99),

@@ -20,7 +20,7 @@ func TestParameterThatMakesNoSenseIsAConfigurationError(t *testing.T) {
 	for _, c := range []struct{ name, value, says string }{
 		{"port_range", "x", "range of ports"}, {"port_range", "1-", "range of ports"}, {"port_range", "0-5", "range of ports"},
 		{"port_range", "9-8", "range of ports"}, {"port_range", "1-70000", "range of ports"}, {"port_range", "-1", "range of ports"},
-		{"address_include", "10.0.0.0/99", "no network"}, {"address_exclude", "eth[", "pattern"},
+		{"address_include", "10.0.0.0/99", "not a network"}, {"address_exclude", "eth[", "pattern"},
 	} {
 		vals, err := defaults.With("flag --set", map[string]string{"btl.tcp." + c.name: c.value})
 		if err != nil {

@@ -6,9 +6,14 @@ import (
 	"github.com/ferrympi/ferry/coll"
 	"github.com/ferrympi/ferry/coll/colltest"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/framework/scripttest"
 )
 
-// What docs/writing-a-component.md shows.
+// What docs/writing-a-component.md shows, as it stands there: btl/btltest compares.
+
+func Component() coll.Component {
+	return component{framework.Basic{Kind: framework.Coll, Name: "acme", Version: "1.0.0", Summary: "bcast round a ring"}}
+}
 
 type component struct{ framework.Basic }
 
@@ -27,7 +32,8 @@ func bcast(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	}
 }
 
-// TestComponentOfThePageKeepsTheContract.
-func TestComponentOfThePageKeepsTheContract(t *testing.T) {
-	colltest.Cases(component{framework.Basic{Kind: framework.Coll, Name: "acme", Version: "1.0.0", Summary: "bcast round a ring"}}).Run(t)
+func TestContract(t *testing.T) { colltest.Cases(Component()).Run(t) }
+
+func TestSchedules(t *testing.T) {
+	scripttest.Run(t, "testdata/*.txt", func() func(string) ([]string, error) { return colltest.Script(Component(), nil) })
 }

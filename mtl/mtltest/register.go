@@ -73,7 +73,7 @@ func (w *world) registered(a, b *node) {
 			r.gets(a, m.tag, sent, s)
 		}
 		if i%3 < 2 {
-			w.Same("what is behind a message", to[at+n:at+n+8], guard(8))
+			w.Same("what follows a message", to[at+n:at+n+8], guard(8))
 		}
 	}
 	w.Check(a.deregister(from))

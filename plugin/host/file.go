@@ -49,7 +49,7 @@ func (c component) check(f *os.File, path string) error {
 		return err
 	}
 	if !st.Mode().IsRegular() || st.Mode().Perm()&0o111 == 0 {
-		return fmt.Errorf("%s is no file that can be executed", path)
+		return fmt.Errorf("%s is not an executable file", path)
 	}
 	if err := owned(path, st); err != nil || c.SHA256 == "" {
 		return err

@@ -49,7 +49,7 @@ type params struct {
 // Check implements framework.Checker.
 func (p *params) Check() (param string, err error) {
 	if p.Ring&(p.Ring-1) != 0 {
-		return "ring_cells", fmt.Errorf("%d is no power of two", p.Ring)
+		return "ring_cells", fmt.Errorf("%d is not a power of two", p.Ring)
 	}
 	return "", nil
 }

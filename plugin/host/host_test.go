@@ -59,7 +59,7 @@ func be(what string) int {
 	case "exits":
 		return 3
 	case "babbles":
-		_, _ = unix.Write(3, []byte("this is no control frame"))
+		_, _ = unix.Write(3, []byte("not a control frame"))
 		time.Sleep(time.Hour)
 	case "garbage":
 		go garbage()
@@ -331,8 +331,8 @@ func TestFileThatOthersCouldChangeIsRefused(t *testing.T) {
 		{good, strings.Repeat("0", 64), "has the SHA-256 " + right},
 		{file("writable", 0o775), "", "can be written by others"},
 		{inOpen, "", "can be written by others"},
-		{file("plain", 0o644), "", "no file that can be executed"},
-		{dir, "", "no file that can be executed"},
+		{file("plain", 0o644), "", "not an executable file"},
+		{dir, "", "not an executable file"},
 		{dir + "/none", "", "no such file"},
 	} {
 		e := host.Entry{Kind: framework.BTL, Name: "acme", Command: []string{c.path, "loopback"}, SHA256: c.sum}

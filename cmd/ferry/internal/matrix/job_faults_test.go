@@ -98,7 +98,7 @@ func TestRankThatHangsIsNamed(t *testing.T) {
 	t.Parallel()
 	r := job(t, "2", "--components", "ob1+hang,ob1+shm", "--timeout", "3s", "--cases", "^conform/2/message").wait(1)
 	const first = "conform/2/message/every size arrives whole"
-	expect(t, r, "ob1+hang", first, report.Timeout, "rank [01] .*obeys no deadline")
+	expect(t, r, "ob1+hang", first, report.Timeout, "rank [01] .*ignores its deadline")
 	expect(t, r, "ob1+shm", report.OpenCase, report.Skip, "not run: rank")
 	if !strings.Contains(r.Partial, "hangs in "+first) {
 		t.Errorf("partial: %q", r.Partial)

@@ -122,7 +122,7 @@ func TestTwoReportsDontGoToOnePlace(t *testing.T) {
 	for _, other := range []string{"a", "link", "here/a", "here/here/link"} {
 		c := start(t, nil, "matrix", "--components", "ob1+self", "--json", filepath.Join(dir, "a"), "--html", dir+"/"+other)
 		c.wait(2)
-		if !strings.Contains(c.stderr.String(), "is where --json goes") {
+		if !strings.Contains(c.stderr.String(), "--json writes to") {
 			t.Errorf("%s: %s", other, &c.stderr)
 		}
 	}

@@ -82,7 +82,7 @@ func TestEveryFlagThatDiffersIsNamed(t *testing.T) {
 		}
 	}
 	for _, other := range [][]term{nil, {{"--breadth", "quick"}}} {
-		if got := differ(first, other); !strings.Contains(got, "another version") {
+		if got := differ(first, other); !strings.Contains(got, "different version") {
 			t.Errorf("%v: %s", other, got)
 		}
 	}
