@@ -218,13 +218,15 @@ func (c *Chooser) try(possible Set) (found Way, ok bool) {
 }
 
 // price returns what a message that goes by w is expected to take, in messages of the
-// best way. A single measurement may have been disturbed.
+// best way. A single measurement may have been disturbed, and so may all that were made
+// while the program began: no price is beyond what can be saved up.
 func (c *Chooser) price(w Way) float64 {
 	a := &c.arms[w]
+	ratio := a.cost / c.arms[c.best].cost
 	if a.n < 2 {
-		return min(a.cost/c.arms[c.best].cost, doubtful)
+		return min(ratio, doubtful)
 	}
-	return a.cost / c.arms[c.best].cost
+	return min(ratio, (savedTime-reservedTime)/float64(c.burst))
 }
 
 // spacing is after how many messages it is time for a try: not always the same, since

@@ -238,3 +238,29 @@ func TestChooseAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations per message", n)
 	}
 }
+
+// TestChooseForgivesASlowBeginning: the first messages of the best way met a process that was
+// still starting, and took a hundred times as long.
+func TestChooseForgivesASlowBeginning(t *testing.T) {
+	for _, burst := range []int{1, 2} {
+		c := New(1, burst, Frames)
+		cost := [Ways]float64{Frames: 0.05, Read: 0.03, Write: 0.06, Both: 0.01}
+		met, good := 0, 0
+		for i := range 20_000 {
+			w, _ := c.Next(All)
+			x := cost[w]
+			if w == Both {
+				if met++; met <= first {
+					x *= 100
+				}
+				if i >= 15_000 {
+					good++
+				}
+			}
+			c.Took(w, simulated, int64(x*simulated), true)
+		}
+		if good < 4_500 {
+			t.Errorf("burst %d: %d of the last 5,000 messages went by the best way", burst, good)
+		}
+	}
+}
