@@ -37,7 +37,7 @@ func hopWithTheDead(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r := &rank{comm: c}
+	r := &rank{comm: c, o: new(options)}
 	if err := r.openLine(ctx); err != nil {
 		return err
 	}
@@ -54,7 +54,8 @@ func hopWithTheDead(ctx context.Context) error {
 }
 
 // TestCrowdTakesNoRawHop: it lasted for milliseconds where ranks 0 and 1 shared a processor,
-// and the others' first barriers waited for it asleep.
+// and the others' first barriers waited for it asleep. Ranks that have connected and sleep are
+// no crowd.
 func TestCrowdTakesNoRawHop(t *testing.T) {
 	r := localtest.RunJob(t, localtest.Job{Size: cpu.ForRanks() + 1, Program: "crowd"})
 	for rank, err := range r.Exit {
@@ -77,12 +78,21 @@ func hopInACrowd(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r := &rank{comm: c}
+	r := &rank{comm: c, o: new(options)}
 	if err := r.openLine(ctx); err != nil {
 		return err
 	}
 	if ns, err := r.rawHop(ctx); ns != 0 || err != nil {
 		return fmt.Errorf("a raw hop of %g ns; %w", ns, err)
+	}
+	if cpu.ForRanks() >= 2 {
+		r.o.connected = 2
+		if err := r.openLine(ctx); err != nil {
+			return err
+		}
+		if ns, err := r.rawHop(ctx); (ns > 0) != (c.Rank() < 2) || err != nil {
+			return fmt.Errorf("a raw hop of %g ns between ranks beside sleepers; %w", ns, err)
+		}
 	}
 	return errors.Join(c.Close(), s.Close())
 }

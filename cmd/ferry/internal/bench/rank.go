@@ -99,7 +99,11 @@ const lineTag = 1
 // hop between two that take turns says nothing, and takes so long that the others, who are
 // in the loop already, go to sleep.
 func (r *rank) openLine(ctx context.Context) (err error) {
-	if n := r.comm.Size(); n < 2 || n > cpu.ForRanks() || r.comm.Rank() > 1 {
+	busy := r.comm.Size()
+	if r.o.connected > 0 {
+		busy = 2 // the others have connected, and sleep
+	}
+	if busy < 2 || busy > cpu.ForRanks() || r.comm.Rank() > 1 {
 		return nil
 	}
 	var s segment.Segment
