@@ -53,6 +53,10 @@ func (c *comparison) describe(ctx context.Context) (about, error) {
 	}
 	if len(cpus) > 0 && cpus[0].ModelName != "" {
 		a.Processor = cpus[0].ModelName
+		// In a virtual machine the name may be that of many generations.
+		if family, model := cpus[0].CPUFamily, cpus[0].Model; family != "" && model != "" {
+			a.Processor += fmt.Sprintf(" (family %s, model %s)", family, model)
+		}
 	}
 	if system, err := os.ReadFile("/etc/os-release"); err == nil {
 		a.System = cmp.Or(released(system, "PRETTY_NAME"), a.System)
