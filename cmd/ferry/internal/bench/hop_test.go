@@ -24,16 +24,22 @@ func TestRawHopEndsWithTheOtherProcess(t *testing.T) {
 	}
 }
 
-func hopWithTheDead(ctx context.Context) error {
+// world opens a session and makes a communicator of all ranks.
+func world(ctx context.Context, tag string) (*mpi.Session, *mpi.Comm, error) {
 	s, err := mpi.OpenSession(ctx)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	world, err := s.Group(ctx, "mpi://WORLD")
+	all, err := s.Group(ctx, "mpi://WORLD")
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	c, err := mpi.CommFromGroup(ctx, world, "hop")
+	c, err := mpi.CommFromGroup(ctx, all, tag)
+	return s, c, err
+}
+
+func hopWithTheDead(ctx context.Context) error {
+	s, c, err := world(ctx, "hop")
 	if err != nil {
 		return err
 	}
@@ -66,15 +72,7 @@ func TestCrowdTakesNoRawHop(t *testing.T) {
 }
 
 func hopInACrowd(ctx context.Context) error {
-	s, err := mpi.OpenSession(ctx)
-	if err != nil {
-		return err
-	}
-	world, err := s.Group(ctx, "mpi://WORLD")
-	if err != nil {
-		return err
-	}
-	c, err := mpi.CommFromGroup(ctx, world, "crowd")
+	s, c, err := world(ctx, "crowd")
 	if err != nil {
 		return err
 	}
