@@ -13,8 +13,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -75,7 +73,7 @@ func (ofi) Probe(ctx context.Context, p any) framework.Verdict {
 		}
 	}
 	o := p.(*params)
-	if !onDisk(o.Library, os.Getenv("LD_LIBRARY_PATH")) {
+	if !trial.OnDisk(o.Library) {
 		if _, err := load(ctx, o); err != nil {
 			return framework.Unavailable(err.Error(), "install libfabric (Debian: libfabric1), or set mtl.ofi.library to its file")
 		}
@@ -84,24 +82,6 @@ func (ofi) Probe(ctx context.Context, p any) framework.Verdict {
 	v.Network = newTopology(o.Sysfs).network()
 	v.Suits = trial.OfLibfabric(v.Network)
 	return v
-}
-
-// libraryDirs is where distributions have their libraries.
-var libraryDirs = []string{"/usr/lib/*-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib"}
-
-// onDisk reports whether a library is where the dynamic linker will find it. That
-// it is not seen here says nothing.
-func onDisk(name, searchPath string) bool {
-	if strings.Contains(name, "/") {
-		_, err := os.Stat(name)
-		return err == nil
-	}
-	for _, dir := range append(filepath.SplitList(searchPath), libraryDirs...) {
-		if found, _ := filepath.Glob(filepath.Join(dir, name)); len(found) > 0 && dir != "" {
-			return true
-		}
-	}
-	return false
 }
 
 func (ofi) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {

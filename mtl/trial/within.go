@@ -1,6 +1,6 @@
 // Package trial tries what a library offers to an MTL: calls that may not come back get a
 // deadline (Within), and a module that has opened is tested within this process, by messages to
-// itself (Test).
+// itself (Test). OnDisk looks for the library itself.
 //
 // It stands on the contract alone, and knows no library.
 package trial

@@ -12,10 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -72,7 +69,7 @@ func (ucx) Probe(ctx context.Context, given any) framework.Verdict {
 		}
 	}
 	p := given.(*params)
-	if !onDisk(p.Library, os.Getenv("LD_LIBRARY_PATH")) {
+	if !trial.OnDisk(p.Library) {
 		if _, err := load(ctx, p); err != nil {
 			return framework.Unavailable(err.Error(), "install UCX (Debian: libucx0), or set mtl.ucx.library to its file")
 		}
@@ -81,24 +78,6 @@ func (ucx) Probe(ctx context.Context, given any) framework.Verdict {
 	v.Network = network(p.Sysfs)
 	v.Suits = v.Network != ""
 	return v
-}
-
-// libraryDirs is where distributions have their libraries.
-var libraryDirs = []string{"/usr/lib/*-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib"}
-
-// onDisk reports whether a library is where the dynamic linker will find it. That
-// it is not seen here says nothing.
-func onDisk(name, searchPath string) bool {
-	if strings.Contains(name, "/") {
-		_, err := os.Stat(name)
-		return err == nil
-	}
-	for _, dir := range append(filepath.SplitList(searchPath), libraryDirs...) {
-		if found, _ := filepath.Glob(filepath.Join(dir, name)); len(found) > 0 && dir != "" {
-			return true
-		}
-	}
-	return false
 }
 
 func (ucx) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {

@@ -1,0 +1,25 @@
+package trial
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// libraryDirs is where distributions have their libraries.
+var libraryDirs = []string{"/usr/lib/*-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib"}
+
+// OnDisk reports whether a library is where the dynamic linker will find it. That
+// it is not seen here says nothing.
+func OnDisk(name string) bool {
+	if strings.Contains(name, "/") {
+		_, err := os.Stat(name)
+		return err == nil
+	}
+	for _, dir := range append(filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")), libraryDirs...) {
+		if found, _ := filepath.Glob(filepath.Join(dir, name)); len(found) > 0 && dir != "" {
+			return true
+		}
+	}
+	return false
+}
