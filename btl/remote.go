@@ -75,9 +75,9 @@ type Copier interface {
 	// KindOf says what kind of memory a peer describes.
 	KindOf(r Remote) Memory
 
-	// Forced reports whether a message of that size that a peer describes so must not go as
-	// frames: what CanRead says is the message's error then.
-	Forced(r Remote, size int64) bool
+	// Forced says why a message of that size that a peer describes so must not go as frames;
+	// nil: it may. Where CanRead refuses, the message fails with both reasons.
+	Forced(r Remote, size int64) error
 
 	// CanWrite reports whether this process may write into memory that peer shares, decided
 	// once per peer by a real copy, and why not.

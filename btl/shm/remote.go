@@ -25,7 +25,8 @@ type copyPolicy struct {
 	min    [ways]int64 // messages from this size on
 	not    [ways]error // why not, whatever the size; nil: allowed
 	less   [ways]error // why not, for smaller messages
-	forced string      // the way that single_copy forces: "cma", "memory" or ""
+	only   way         // that single_copy allows
+	forced error       // says so; nil: it does not
 }
 
 // newCopyPolicy decides what this process may read. Which of that is used, the protocol
@@ -40,14 +41,15 @@ func newCopyPolicy(p *params) copyPolicy {
 		},
 	}
 	refused := fmt.Errorf("btl.shm.single_copy=%s", p.SingleCopy)
+	forced := fmt.Errorf("%w allows no other way", refused)
 	switch p.SingleCopy {
 	case "off":
 		c.not = [ways]error{refused, refused}
 	case "cma":
-		c.forced = p.SingleCopy
+		c.only, c.forced = wayCMA, forced
 		c.not[wayMemory] = refused
 	case "memory":
-		c.forced = p.SingleCopy
+		c.only, c.forced = wayMemory, forced
 		c.not[wayCMA] = refused
 	}
 	return c

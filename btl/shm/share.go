@@ -143,14 +143,18 @@ func (m *module) KindOf(r btl.Remote) btl.Memory {
 
 // Forced implements btl.Copier. Processes may have other values of single_copy: what a peer
 // does not offer is not forced.
-func (m *module) Forced(r btl.Remote, size int64) bool {
-	switch m.copy.forced {
-	case "cma":
-		return binary.LittleEndian.Uint64(r[8:]) != 0 && size >= m.copy.min[wayCMA]
-	case "memory":
-		return m.KindOf(r) == btl.Allocated && size >= m.copy.min[wayMemory]
+func (m *module) Forced(r btl.Remote, size int64) error {
+	if m.copy.forced == nil {
+		return nil
 	}
-	return false
+	offered := binary.LittleEndian.Uint64(r[8:]) != 0
+	if m.copy.only == wayMemory {
+		offered = m.KindOf(r) == btl.Allocated
+	}
+	if offered && size >= m.copy.min[m.copy.only] {
+		return m.copy.forced
+	}
+	return nil
 }
 
 // CanWrite implements btl.Copier. Whoever may read may write.

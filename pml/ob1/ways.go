@@ -1,6 +1,7 @@
 package ob1
 
 import (
+	"fmt"
 	"math/bits"
 	"time"
 
@@ -184,8 +185,8 @@ func (p *proc) possible(r *request, k kind) (l *learnt, possible choose.Set, err
 	if r.buf.Layout() == nil {
 		if err = t.reader.CanRead(p.Life, r.remote, r.limit); err == nil {
 			possible |= choose.Of(choose.Read)
-		} else if t.copier.Forced(r.remote, r.limit) {
-			return nil, 0, err
+		} else if forced := t.copier.Forced(r.remote, r.limit); forced != nil {
+			return nil, 0, fmt.Errorf("%w; %w", err, forced)
 		}
 		if p.writes {
 			possible |= choose.Of(choose.Write)
@@ -194,7 +195,7 @@ func (p *proc) possible(r *request, k kind) (l *learnt, possible choose.Set, err
 			}
 		}
 	}
-	if possible == 0 || !t.copier.Forced(r.remote, r.limit) {
+	if possible == 0 || t.copier.Forced(r.remote, r.limit) == nil {
 		possible |= choose.Of(choose.Frames)
 	}
 	if only := possible & p.m.ways; only != 0 {

@@ -24,7 +24,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	ferrytest.Main(m, map[string]func(){"forever": forever, "crash": crash, "blamed": blamed, "hang": hang, "everyone": everyone, "chain": chain, "computes": computes})
+	ferrytest.Main(m, map[string]func(){"forever": forever, "crash": crash, "blamed": blamed, "hang": hang, "everyone": everyone, "chain": chain, "computes": computes, "refused": refused, "refused-later": refusedLater})
 }
 
 // forever says that it is there and waits to be killed; one that nobody kills
@@ -67,12 +67,16 @@ func check(err error) {
 func TestCommands(t *testing.T) {
 	ferrytest.Run(t, func(p *testscript.Params) {
 		p.Cmds["fields"] = fields
-		// processors: there are two at least.
+		// processors: there are two at least; seccomp: the kernel has it.
 		p.Condition = func(name string) (bool, error) {
-			if name != "processors" {
-				return false, fmt.Errorf("unknown condition %s", name)
+			switch name {
+			case "processors":
+				return cpu.Available() >= 2, nil
+			case "seccomp":
+				_, err := os.Stat("/proc/sys/kernel/seccomp")
+				return err == nil, nil
 			}
-			return cpu.Available() >= 2, nil
+			return false, fmt.Errorf("unknown condition %s", name)
 		}
 	})
 }
