@@ -27,7 +27,7 @@ import (
 
 // Format is the version of the file. Raise it when the fields change, or when
 // the code that was measured has changed so much that old results mislead.
-const Format = 1
+const Format = 2
 
 // maxFile bounds what is read. A result has about 10 KiB.
 const maxFile = 256 << 10

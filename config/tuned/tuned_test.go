@@ -64,7 +64,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 func TestFilesOfOtherMachinesAndVersionsAreRefused(t *testing.T) {
 	file := here.File(t.TempDir())
 	for says, change := range map[string]func(*Result){
-		"format 2":        func(r *Result) { r.Format = 2 },
+		"format 1":        func(r *Result) { r.Format = 1 },
 		"another machine": func(r *Result) { r.Machine.CPU = "other" },
 		"4 processors":    func(r *Result) { r.Machine.Processors = 4 },
 		"under kernel 5":  func(r *Result) { r.Machine.Kernel = "5.0" },

@@ -26,8 +26,8 @@ type machine struct {
 	far   float64 // how often a job falls into the far state
 	fail  bool
 
-	// cost is the time of a message in us, for paths "eager", "frames", "memory" and
-	// "cma", or of a collective, for "area" and "messages". nil: ferry's defaults are best.
+	// cost is the time of a message in us, for paths "eager", "frames" and "memory",
+	// or of a collective, for "area" and "messages". nil: ferry's defaults are best.
 	cost func(m message) float64
 }
 
@@ -55,11 +55,8 @@ func usual(m message) float64 {
 		"eager":  0.1 + size/40e3,
 		"frames": 0.5 + size/50e3,
 		"memory": 0.1 + size/90e3,
-		"cma":    3 + size/14e3,
 	}[m.path]
 	switch {
-	case m.path == "cma" && m.crowd:
-		cost = 20 + size/20e3
 	case m.crowd:
 		cost = 40 + size/8e3
 	case m.path == "eager" && m.size >= 32*kib:
@@ -131,20 +128,17 @@ func path(s setting, m message, allocMem bool) string {
 		}
 		return "messages"
 	}
-	single := s[singleCopy]
 	switch {
 	case m.size+24 <= min(parse(s[eagerLimit]), m.ring/4):
 		return "eager"
-	case allocMem && (single == "auto" || single == "memory") && m.size >= parse(s[memoryMin]):
+	case allocMem && s[singleCopy] != "off" && m.size >= parse(s[memoryMin]):
 		return "memory"
-	case (single == "cma" || single == "auto" && m.crowd) && m.size >= parse(s[cmaMin]):
-		return "cma"
 	}
 	return "frames"
 }
 
 var usualDefaults = setting{
-	ringSize: "0", fragmentSize: "64KiB", eagerLimit: "32KiB", singleCopy: "auto", memoryMin: "8KiB", cmaMin: "32KiB",
+	ringSize: "0", fragmentSize: "64KiB", eagerLimit: "32KiB", memoryMin: "8KiB",
 	sharedOfTwo: "2KiB", sharedMost: "64KiB",
 }
 

@@ -11,7 +11,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"al.essio.dev/pkg/shellescape"
@@ -225,36 +224,28 @@ func (m *meter) sweep(ctx context.Context, s setting, loads []load) (sweep, erro
 	return out, nil
 }
 
-// ways asks two ranks how their messages travel: whether through shared memory,
-// which is an error if not, and why process_vm_readv does not work, or "".
-func (m *meter) ways(ctx context.Context, s setting) (noCMA string, err error) {
-	_, reports, err := m.start(ctx, processors, s.with(singleCopy, "cma", "session.report", "explain"), "explain", "--rank")
+// shares asks two ranks whether their messages travel through shared memory. An error
+// says why not.
+func (m *meter) shares(ctx context.Context, s setting) error {
+	_, reports, err := m.start(ctx, processors, s.with("session.report", "explain"), "explain", "--rank")
 	if err != nil {
-		return "", err
+		return err
 	}
 	e, err := explain.Merge(reports)
 	if err != nil {
-		return "", err
+		return err
 	}
 	for _, p := range e.Pairs {
 		if p.From != 0 || p.To != 1 {
 			continue
 		}
 		if p.Transport != "shm" {
-			return "", fmt.Errorf("no shared memory between two ranks here: %s", whyNot(p))
+			return fmt.Errorf("no shared memory between two ranks here: %s", whyNot(p))
 		}
-		for _, note := range p.Notes {
-			if why, off := strings.CutPrefix(note, cmaOff); off {
-				return why, nil
-			}
-		}
-		return "", nil
+		return nil
 	}
-	return "", errors.New("two ranks have not met: see ferry explain")
+	return errors.New("two ranks have not met: see ferry explain")
 }
-
-// cmaOff begins the transport's note that process_vm_readv does not work.
-const cmaOff = "one copy by process_vm_readv: off: "
 
 // whyNot is why shm doesn't carry the messages of a pair.
 func whyNot(p mpi.Pair) string {

@@ -3,112 +3,55 @@ package tune
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 )
 
 // Which path messages take, size by size: every path is measured at all sizes
 // that it can carry, and the parameters say where one takes over from another.
 
-// ordinary measures messages of ordinary memory between two ranks on every path:
-// in one frame at once, in several after an offer, copied by process_vm_readv.
+// ordinary measures messages of ordinary memory between two ranks: sent at once, and
+// offered first, after which they come by the way that ob1 learns.
 func (s *search) ordinary(ctx context.Context) error {
-	const frames, eager, cma = 0, 1, 2
-	offered := s.best.with(singleCopy, "off", eagerLimit, text(smallest))
-	arms := []arm{
-		frames: {offered, loads(smallest, s.most, false)},
-		eager:  {offered.with(eagerLimit, text(s.frame())), loads(smallest, s.frame()/2, false)},
-	}
-	if s.noCMA == "" {
-		arms = append(arms, arm{offered.with(singleCopy, "cma", cmaMin, "0"), loads(middle, s.most, false)})
-	}
-	c, err := s.contest(ctx, arms...)
+	const offered, eager = 0, 1
+	c, err := s.contest(ctx,
+		arm{s.best.with(eagerLimit, text(smallest)), loads(smallest, s.most, false)},
+		arm{s.best.with(eagerLimit, text(s.frame())), loads(smallest, s.frame()/2, false)})
 	if err != nil {
 		return err
 	}
-	if err := s.threshold(ctx, eagerLimit, c, eager, frames, smallest, min(s.size(eagerLimit), s.frame()), text); err != nil {
+	if err := s.threshold(ctx, eagerLimit, c, eager, offered, smallest, min(s.size(eagerLimit), s.frame()), text); err != nil {
 		return err
 	}
-	if s.noCMA == "" {
-		s.forced = c.score(frames, cma, everywhere)
-		if s.forced.passes() {
-			if s.notForced, err = c.again(ctx, frames, cma, everywhere); err != nil {
-				return err
-			}
-		}
-	}
-	s.shown(c, "two ranks, a processor each, ordinary memory", false, "frames", "eager", "cma")
+	s.shown(c, "two ranks, a processor each, ordinary memory", false, "offered", "eager")
 	return nil
 }
 
-// allocated measures messages of AllocMem memory: as frames, and read by the
-// receiver.
+// allocated measures messages of AllocMem memory: as frames, and read by the receiver.
+// Above 16 KiB ob1 learns which is better; memory_min is from where there is a choice.
 func (s *search) allocated(ctx context.Context) error {
-	const frames, memory, cma = 0, 1, 2
+	const frames, memory = 0, 1
 	from := s.size(eagerLimit) // below, nothing is offered
-	off := s.best.with(singleCopy, "off")
 	list := loads(from, s.most, true)
-	arms := []arm{
-		frames: {off, list},
-		memory: {off.with(singleCopy, "memory", memoryMin, "0"), list},
-	}
-	if s.forced.passes() && s.notForced == "" {
-		arms = append(arms, arm{off.with(singleCopy, "cma", cmaMin, "0"), list})
-	}
-	c, err := s.contest(ctx, arms...)
+	c, err := s.contest(ctx, arm{s.best.with(singleCopy, "off"), list}, arm{s.best.with(singleCopy, "memory", memoryMin, "0"), list})
 	if err != nil {
 		return err
 	}
-	if s.noCMA == "" {
-		// It would be the way for all memory. Machines where two processors copy
-		// badly together want it.
-		if len(arms) > cma && c.score(cma, memory, everywhere).passes() {
-			s.notForced = "slower for memory of AllocMem"
-		}
-		s.tried(singleCopy, "cma", s.forced, s.notForced)
-	}
-	if s.best[singleCopy] == "auto" {
-		if err := s.threshold(ctx, memoryMin, c, frames, memory, from, max(s.size(memoryMin), from), text); err != nil {
-			return err
-		}
-	}
-	s.shown(c, "two ranks, a processor each, memory of AllocMem", true, "frames", "memory", "cma")
-	return nil
-}
-
-// crowd measures messages of ordinary memory between ranks that share processors.
-func (s *search) crowd(ctx context.Context) error {
-	const frames, cma = 0, 1
-	if s.noCMA != "" {
-		s.note("process_vm_readv is not tried: %s", s.noCMA)
-		return nil
-	}
-	from := max(s.size(eagerLimit), 16*kib)
-	list := crowdLoads(from, min(s.most, mib))
-	off := s.best.with(singleCopy, "off")
-	c, err := s.contest(ctx, arm{off, list}, arm{off.with(singleCopy, "cma", cmaMin, "0"), list})
-	if err != nil {
+	if err := s.threshold(ctx, memoryMin, c, frames, memory, from, max(s.size(memoryMin), from), text); err != nil {
 		return err
 	}
-	if s.best[singleCopy] == "auto" {
-		if err := s.threshold(ctx, cmaMin, c, frames, cma, from, max(s.size(cmaMin), from), text); err != nil {
-			return err
-		}
-	}
-	s.shown(c, fmt.Sprintf("%d ranks on two processors, ordinary memory", crowdRanks), false, "frames", "cma")
+	s.shown(c, "two ranks, a processor each, memory of AllocMem", true, "frames", "memory")
 	return nil
 }
 
 // path is which way a message of some size goes by the values in use.
-func (s *search) path(size int, allocMem, crowd bool) string {
-	single := s.best[singleCopy]
+func (s *search) path(size int, allocMem bool) string {
 	switch {
-	case size < s.size(eagerLimit):
+	case !allocMem && size < s.size(eagerLimit):
 		return "eager"
-	case allocMem && single == "auto" && size >= s.size(memoryMin):
+	case !allocMem:
+		return "offered"
+	case size >= s.size(memoryMin):
 		return "memory"
-	case (single == "cma" || crowd && single == "auto") && size >= s.size(cmaMin):
-		return "cma"
 	}
 	return "frames"
 }

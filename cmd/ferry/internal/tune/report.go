@@ -33,7 +33,7 @@ func (t table) crowd() bool { return t.c.arms[0].loads[0].ranks > processors }
 func (t table) taken(size int) string {
 	switch {
 	case t.shared == "":
-		return t.search.path(size, t.allocMem, t.crowd())
+		return t.search.path(size, t.allocMem)
 	case size <= t.search.size(t.shared):
 		return t.paths[0]
 	}
@@ -45,7 +45,7 @@ type Figure struct {
 	Ranks     int     `json:"ranks"`
 	Memory    string  `json:"memory"` // "ordinary" or "AllocMem"
 	Size      int     `json:"size"`
-	Path      string  `json:"path"`                     // "eager", "frames", "memory" or "cma"; of collectives "area" or "messages"
+	Path      string  `json:"path"`                     // "eager" or "offered", of AllocMem "frames" or "memory"; of collectives "area" or "messages"
 	Latency   float64 `json:"latency_us,omitempty"`     // one way
 	Bandwidth float64 `json:"bandwidth_mbps,omitempty"` // 10^6 bytes per second, of all pairs
 	Bcast     float64 `json:"bcast_us,omitempty"`       // of collectives, in place of the two
@@ -72,7 +72,6 @@ func (t table) figure(arm, size int) Figure {
 	if t.allocMem {
 		f.Memory = "AllocMem"
 	}
-	latency, bandwidth, unit := "latency", "bw", 1.0
 	if t.crowd() {
 		f.Ranks = crowdRanks
 	}
@@ -83,12 +82,9 @@ func (t table) figure(arm, size int) Figure {
 		f.State = worse(f.State, other)
 		return f
 	}
-	if t.crowd() { // whose rate is in messages/s
-		latency, bandwidth, unit = "multi_lat", "mbw_mr", float64(size)/1e6
-	}
-	f.Latency, f.State = t.c.figure(arm, point{latency, size})
-	f.Bandwidth, other = t.c.figure(arm, point{bandwidth, size})
-	f.Bandwidth, f.State = f.Bandwidth*unit, worse(f.State, other)
+	f.Latency, f.State = t.c.figure(arm, point{"latency", size})
+	f.Bandwidth, other = t.c.figure(arm, point{"bw", size})
+	f.State = worse(f.State, other)
 	return f
 }
 

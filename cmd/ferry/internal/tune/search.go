@@ -16,15 +16,16 @@ import (
 const (
 	ringSize     = "btl.shm.ring_size"
 	eagerLimit   = "btl.shm.eager_limit"
-	singleCopy   = "btl.shm.single_copy"
 	memoryMin    = "btl.shm.memory_min"
-	cmaMin       = "btl.shm.cma_min"
 	fragmentSize = "pml.ob1.fragment_size"
 	sharedOfTwo  = "coll.shm.most_of_two"
 	sharedMost   = "coll.shm.most"
 )
 
-var names = []string{ringSize, fragmentSize, eagerLimit, singleCopy, memoryMin, cmaMin, sharedOfTwo, sharedMost}
+var names = []string{ringSize, fragmentSize, eagerLimit, memoryMin, sharedOfTwo, sharedMost}
+
+// singleCopy forces a way, to measure it. It is not tuned: programs learn which is best.
+const singleCopy = "btl.shm.single_copy"
 
 const (
 	kib = 1 << 10
@@ -75,11 +76,7 @@ func everywhere(point) bool { return true }
 type search struct {
 	*meter
 	defaults, best setting
-	most           int    // the largest message
-	noCMA          string // why process_vm_readv doesn't work; or empty
-
-	forced    score  // process_vm_readv for two ranks, beside frames
-	notForced string // why it is not taken although it passes
+	most           int // the largest message
 
 	tables []table
 	trials []trial
@@ -109,7 +106,7 @@ func (s *search) run(ctx context.Context) error {
 		do   func(context.Context) error
 	}{
 		{"the size of rings", s.ring}, {"the size of frames", s.fragments}, {"messages in ordinary memory", s.ordinary},
-		{"messages in memory of AllocMem", s.allocated}, {"more ranks than processors", s.crowd},
+		{"messages in memory of AllocMem", s.allocated},
 		{"collectives of two ranks", s.pair}, {"collectives of more", s.many}, {"all together, beside the defaults", s.together},
 	}
 	for i, step := range steps {

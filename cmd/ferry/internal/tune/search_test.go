@@ -41,7 +41,7 @@ func TestWhatIsClearlyBetterIsTaken(t *testing.T) {
 				return 2 * usual(message{path: "frames", size: m.size, ring: m.ring, fragment: m.fragment, crowd: m.crowd})
 			}
 			return usual(m)
-		}, setting{eagerLimit: "4KiB", memoryMin: "4KiB", cmaMin: "16KiB"}}, // what isn't eager can be copied once
+		}, setting{eagerLimit: "4KiB", memoryMin: "4KiB"}}, // what isn't eager can be copied once
 		"memory from 256 KiB on": {func(m message) float64 {
 			if m.path == "memory" && m.size < 256*kib {
 				return 5 * usual(m)
@@ -54,21 +54,6 @@ func TestWhatIsClearlyBetterIsTaken(t *testing.T) {
 			}
 			return usual(m)
 		}, setting{memoryMin: "8MiB"}},
-		"cma from 512 KiB on": {func(m message) float64 {
-			if m.path == "cma" && m.size < 512*kib {
-				return 10 * usual(m)
-			}
-			return usual(m)
-		}, setting{cmaMin: "512KiB"}},
-		"cma for all": {func(m message) float64 {
-			switch {
-			case m.path == "cma":
-				return 0.5 * usual(message{path: "frames", size: m.size, ring: m.ring, fragment: m.fragment, crowd: m.crowd})
-			case m.path == "memory":
-				return 0.6 * usual(message{path: "frames", size: m.size, ring: m.ring, fragment: m.fragment})
-			}
-			return usual(m)
-		}, setting{singleCopy: "cma"}},
 		"shared memory up to 16 KiB for two": {func(m message) float64 {
 			if m.path == "area" && !m.crowd && m.size <= 16*kib {
 				return 0.4 * usual(message{path: "messages", size: m.size})
@@ -81,12 +66,6 @@ func TestWhatIsClearlyBetterIsTaken(t *testing.T) {
 			}
 			return usual(m)
 		}, setting{sharedMost: "4KiB"}},
-		"cma for all, but memory is faster still": {func(m message) float64 {
-			if m.path == "cma" {
-				return 0.8 * usual(message{path: "frames", size: m.size, ring: m.ring, fragment: m.fragment, crowd: m.crowd})
-			}
-			return usual(m)
-		}, nil},
 	} {
 		s := find(t, &machine{cost: c.cost, noise: 0.03}, 1)
 		want := usualDefaults.with()
@@ -128,7 +107,7 @@ func TestNoiseChangesNothing(t *testing.T) {
 				changed++
 			}
 		}
-		// Each has eleven contests.
+		// Each has nine contests.
 		if changed > 1 {
 			t.Errorf("noise %g: %d of %d searches have found something", noise, changed, searches)
 		}
@@ -176,7 +155,7 @@ func TestMachineThatIsSeldomNearHasRows(t *testing.T) {
 		if err := s.print(&b); err != nil {
 			t.Fatal(err)
 		}
-		if !regexp.MustCompile(`(?m)^64KiB .* (few|far) +frames$`).MatchString(b.String()) || strings.Contains(b.String(), "NaN") {
+		if !regexp.MustCompile(`(?m)^64KiB .* (few|far) +offered$`).MatchString(b.String()) || strings.Contains(b.String(), "NaN") {
 			t.Errorf("far %g:\n%s", far, b.String())
 		}
 		raw, err := s.evidence()
@@ -247,22 +226,9 @@ func TestWithoutTimeTheDefaultsStay(t *testing.T) {
 	if err := s.print(&b); err != nil {
 		t.Error(err)
 	}
-	for _, row := range []string{`64KiB .*far +frames`, `btl\.shm\.eager_limit +- +32KiB +- +- +no: too few samples.*`} {
+	for _, row := range []string{`64KiB .*far +offered`, `btl\.shm\.eager_limit +- +32KiB +- +- +no: too few samples.*`} {
 		if !regexp.MustCompile("(?m)^" + row + "$").MatchString(b.String()) {
 			t.Errorf("no row %s in\n%s", row, b.String())
-		}
-	}
-}
-
-func TestWithoutCMATheRestIsTuned(t *testing.T) {
-	s := newSearch(&machine{noise: 0.02}, 1)
-	s.noCMA = "the system forbids it"
-	if err := s.run(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	for _, x := range s.trials {
-		if x.Param == cmaMin || x.Param == singleCopy {
-			t.Errorf("tried: %+v", x)
 		}
 	}
 }
@@ -307,12 +273,10 @@ func TestTablesSayWhichPathIsTaken(t *testing.T) {
 	for k, want := range map[key]string{
 		{2, "ordinary", kib}:        "eager",
 		{2, "ordinary", 16 * kib}:   "eager",
-		{2, "ordinary", 32 * kib}:   "frames",
-		{2, "ordinary", 4 * mib}:    "frames",
+		{2, "ordinary", 32 * kib}:   "offered",
+		{2, "ordinary", 4 * mib}:    "offered",
 		{2, "AllocMem", 128 * kib}:  "frames",
 		{2, "AllocMem", 256 * kib}:  "memory",
-		{8, "ordinary", 32 * kib}:   "cma",
-		{8, "ordinary", mib}:        "cma",
 		{2, "collective", 512}:      "area",
 		{8, "collective", 64 * kib}: "area",
 	} {
@@ -324,7 +288,7 @@ func TestTablesSayWhichPathIsTaken(t *testing.T) {
 	if err := s.print(&b); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"SIZE    frames us  GB/s  eager us  GB/s  cma us  GB/s  STATE  TAKEN", "btl.shm.memory_min     256KiB  8KiB"} {
+	for _, want := range []string{"SIZE    offered us  GB/s  eager us  GB/s  STATE  TAKEN", "btl.shm.memory_min     256KiB  8KiB"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())
 		}

@@ -29,14 +29,15 @@ import (
 	"github.com/ferrympi/ferry/internal/working"
 )
 
-const long = `Measure which paths messages should take on this machine, and keep the result.
+const long = `Measure which limits and sizes are best on this machine, and keep the result.
 
-Two ranks, and eight that share two processors, exchange messages of 1 KiB to
-4 MiB on each path: eager, in frames after an offer, read out of AllocMem memory,
-copied by process_vm_readv; and their collectives go through shared memory or as
-messages. A value is taken in place of ferry's default if it is
-better by 5 % and by more than the noise. It takes a minute or two; run
-nothing else meanwhile.
+Two ranks exchange messages of 1 KiB to 4 MiB: sent at once or offered first, in
+rings and frames of other sizes, and read out of AllocMem memory. Their
+collectives, and those of eight ranks on two processors, go through shared memory
+or as messages. A value is taken in place of ferry's default if it is better by
+5 % and by more than the noise. By which way a large message is copied is not
+tuned: programs learn that while they run (ferry explain --learn). It takes a
+minute or two; run nothing else meanwhile.
 
 The result is a file in the user's cache directory. Programs find it when they
 start; files, environment and flags win over it, and tune.use=off ignores it.
@@ -191,7 +192,7 @@ func (o *options) search(ctx context.Context, cmd *cobra.Command) (*search, erro
 		}
 	}
 	s.best = s.defaults
-	if s.noCMA, err = s.ways(ctx, s.defaults); err != nil {
+	if err := s.shares(ctx, s.defaults); err != nil {
 		return nil, err
 	}
 	if err := s.bestHop.Calibrate(ctx, s.hop); err != nil {
