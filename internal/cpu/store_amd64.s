@@ -9,6 +9,23 @@ TEXT ·Store32(SB), NOSPLIT, $0-12
 	MOVL CX, (AX)
 	RET
 
+// func Store64(p *uint64, v uint64)
+TEXT ·Store64(SB), NOSPLIT, $0-16
+	MOVQ p+0(FP), AX
+	MOVQ v+8(FP), CX
+	MOVQ CX, (AX)
+	RET
+
+// func Publish(p *uint64, v uint64)
+TEXT ·Publish(SB), NOSPLIT, $0-16
+	MOVQ p+0(FP), AX
+	MOVQ v+8(FP), CX
+	MOVQ CX, (AX)
+	// A barrier, and cheaper than MFENCE.
+	LOCK
+	ADDL $0, 0(SP)
+	RET
+
 // func PrefetchWrite(p *uint64)
 TEXT ·PrefetchWrite(SB), NOSPLIT, $0-8
 	MOVQ p+0(FP), AX

@@ -9,6 +9,20 @@ TEXT ·Store32(SB), NOSPLIT, $0-12
 	STLRW R1, (R0)
 	RET
 
+// func Store64(p *uint64, v uint64)
+TEXT ·Store64(SB), NOSPLIT, $0-16
+	MOVD p+0(FP), R0
+	MOVD v+8(FP), R1
+	STLR R1, (R0)
+	RET
+
+// func Publish(p *uint64, v uint64)
+TEXT ·Publish(SB), NOSPLIT, $0-16
+	MOVD p+0(FP), R0
+	MOVD v+8(FP), R1
+	STLR R1, (R0) // the loads of sync/atomic are LDARs, which don't pass it
+	RET
+
 // func PrefetchWrite(p *uint64)
 TEXT ·PrefetchWrite(SB), NOSPLIT, $0-8
 	MOVD p+0(FP), R0

@@ -7,5 +7,11 @@ import "sync/atomic"
 // Store32 is a store that the race detector knows.
 func Store32(p *uint32, v uint32) { atomic.StoreUint32(p, v) }
 
+// Store64 is a store that the race detector knows.
+func Store64(p *uint64, v uint64) { atomic.StoreUint64(p, v) }
+
+// Publish is a store that the race detector knows.
+func Publish(p *uint64, v uint64) { atomic.StoreUint64(p, v) }
+
 // PrefetchWrite does nothing here.
 func PrefetchWrite(*uint64) {}

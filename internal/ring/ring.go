@@ -20,7 +20,8 @@
 //	8  frame
 //
 // The word is stored last, at once, atomically: that publishes the frame. It is
-// the only atomic operation per frame, and a small frame needs one cache line.
+// the only atomic operation per frame, and a small frame needs one cache line, which
+// goes to the consumer once: word and bytes are stored at a time (cpu.Publish).
 // The consumer knows the position where the next word will be, and that it is
 // there when its lap is right.
 //
@@ -112,18 +113,14 @@ func attach(header, cells []byte) memory {
 // word returns the word of the cell that begins at a byte of the ring.
 func (m *memory) word(at uint64) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Add(m.base, at)) }
 
+// at64 returns the word of the cell that begins at a byte of the ring, for plain stores.
+func (m *memory) at64(at uint64) *uint64 { return (*uint64)(unsafe.Add(m.base, at)) }
+
 // frame returns the n bytes behind the word at a byte of the ring. The caller
 // knows that they end before the ring does.
 func (m *memory) frame(at, n uint64) []byte {
 	return (*[1 << 30]byte)(unsafe.Add(m.base, at+WordSize))[:n:n]
 }
-
-// prefetchAhead is how far before the head a line is asked for, in bytes. In a
-// stream of small frames the store that publishes waits for its line otherwise:
-// 8 cells raised the rate from 8 to 13 million a second, fewer did less. Frames of several
-// cells clear the word behind them, with a store that waits likewise, and a fixed distance
-// meets a word only where their cells divide it: of theirs it is the next word but one.
-const prefetchAhead = 8 * CellSize
 
 // nextLap returns the number of the lap behind lap. 0 is no lap: it is what a
 // cleared word says.
@@ -136,14 +133,17 @@ func span(n uint64) uint64 { return (n + WordSize + CellSize - 1) &^ (CellSize -
 // the bytes of all cells since the beginning; at is where in the ring that is.
 type Producer struct {
 	memory
-	head  uint64 // position of the next frame's word
-	at    uint64
-	lap   uint32
-	room  uint32 // bytes reserved; 0: nothing
-	pad   uint64 // bytes before the reservation that are skipped
-	end   uint64 // position that may not be written yet, as far as we know
-	edge  uint64 // place in the ring behind which large frames think of its beginning
-	dirty uint64 // position behind the last cell that held payload without a word
+	head uint64 // position of the next frame's word
+	at   uint64
+	lap  uint32
+	room uint32 // bytes reserved; 0: nothing
+	pad  uint64 // bytes before the reservation that are skipped
+	end  uint64 // position that may not be written yet, as far as we know
+	edge uint64 // place in the ring behind which large frames think of its beginning
+
+	// From where to where in the ring there may be cells that hold payload in place of a
+	// word: those behind the first one of a frame, until a frame begins there.
+	dirtyFrom, dirtyTo uint64
 }
 
 // NewProducer attaches the sending end to an empty ring (zeroed memory).
@@ -218,6 +218,7 @@ func (p *Producer) Put(first, second, third uint64, payload []byte) bool {
 	binary.LittleEndian.PutUint64(h[2*WordSize:], third)
 	cpu.CopyShared(b[3*WordSize:], payload)
 	p.room = 0
+	p.soil(p.at, need)
 	p.publish(n)
 	return true
 }
@@ -249,43 +250,59 @@ func (p *Producer) Commit(n int) {
 	if uint(n)-1 >= uint(p.room) {
 		panic("ring: commit without reservation")
 	}
+	written := span(uint64(p.room)) // perhaps more than is committed
 	p.room = 0
 	if p.pad != 0 {
-		p.commitPadded(uint64(n))
+		p.commitPadded(uint64(n), written)
 		return
 	}
+	p.soil(p.at, written)
 	p.publish(uint64(n))
 }
 
 // publish stores the word of a frame at the head, and moves the head behind it.
 func (p *Producer) publish(n uint64) {
-	word, lap := p.word(p.at), p.lap
+	at, lap := p.at, p.lap
 	k := span(n)
 	p.head += k
 	if p.at += k; p.at == p.size {
 		p.at, p.edge = 0, p.hot()
 		p.lap = nextLap(p.lap)
 	}
-	// Payload may lie where the consumer will look for the next word: in a cell
-	// that was the middle of a frame in the last lap.
-	if p.head < p.dirty+p.size {
-		p.word(p.at).Store(0)
+	// Payload may lie where the consumer will look for the next word.
+	if p.at-p.dirtyFrom < p.dirtyTo-p.dirtyFrom {
+		cpu.Store64(p.at64(p.at), 0)
 	}
-	ahead := uint64(prefetchAhead)
+	if at == p.dirtyFrom {
+		p.dirtyFrom = min(at+CellSize, p.dirtyTo)
+	}
+	cpu.Publish(p.at64(at), n<<32|uint64(lap))
 	if k > CellSize {
-		p.dirty, ahead = p.head, k // what the next frame of this size clears
+		// The word that the next frame of this size clears: a store that waits for its line
+		// keeps those behind it waiting. Frames of one cell clear nothing.
+		cpu.PrefetchWrite(p.at64((p.at + k) & (p.size - 1)))
 	}
-	word.Store(n<<32 | uint64(lap))
-	cpu.PrefetchWrite((*uint64)(unsafe.Add(p.base, (p.at+ahead)&(p.size-1))))
+}
+
+// soil says that a frame's bytes lie in the k bytes of cells at a place.
+func (p *Producer) soil(at, k uint64) {
+	if k <= CellSize {
+		return
+	}
+	from, to := at+CellSize, at+k
+	if p.dirtyFrom < p.dirtyTo {
+		from, to = min(p.dirtyFrom, from), max(p.dirtyTo, to)
+	}
+	p.dirtyFrom, p.dirtyTo = from, to
 }
 
 // commitPadded publishes a frame at the first cell, and then the padding that
 // leads to it.
-func (p *Producer) commitPadded(n uint64) {
+func (p *Producer) commitPadded(n, written uint64) {
 	word, lap := p.word(p.at), p.lap
 	p.head += p.pad
 	p.at, p.lap, p.edge = 0, nextLap(p.lap), p.hot()
-	p.dirty = p.head // the cells that are skipped keep what they held
+	p.soil(0, written)
 	p.publish(n)
 	word.Store(lengthPad<<32 | uint64(lap))
 }

@@ -219,7 +219,7 @@ func TestLapsGoRoundWithoutTheOneOfClearedWords(t *testing.T) {
 	p, c := NewProducer(header, cells), NewConsumer(header, cells)
 	const lap = 1<<32 - 2
 	start := uint64(lap) * p.size
-	p.head, p.end, p.dirty, p.lap = start, start+p.size, start, lap+1
+	p.head, p.end, p.lap = start, start+p.size, lap+1
 	c.tail, c.returned, c.want = start, start, lap+1
 	p.consumed.Store(start / CellSize)
 	for i := range 200 {
@@ -271,5 +271,69 @@ func TestSkippedCellsAreNotTakenForFrames(t *testing.T) {
 			t.Fatalf("after %d more: a frame of %d bytes that nobody sent, %v", i, len(f), err)
 		}
 		send(8, 8, nil)
+	}
+}
+
+// TestBytesThatWereReservedAndNotCommittedAreNotTakenForFrames: they lie where the next
+// word will be looked for, in laps in which all frames took one cell.
+func TestBytesThatWereReservedAndNotCommittedAreNotTakenForFrames(t *testing.T) {
+	header, cells := OnHeap(MinCells)
+	p, c := NewProducer(header, cells), NewConsumer(header, cells)
+	for lap := range 5 {
+		for range MinCells - 4 {
+			p.Reserve(8)
+			p.Commit(8)
+			if f, err := c.Next(); err != nil || len(f) != 8 {
+				t.Fatalf("lap %d: %d bytes, %v", lap, len(f), err)
+			}
+			c.Release()
+		}
+		b := p.Reserve(3*CellSize - WordSize)
+		for i := 0; i+8 <= len(b); i += 8 {
+			copy(b[i:], []byte{byte(p.lap), 0, 0, 0, 8, 0, 0, 0}) // a word of this lap
+		}
+		p.Commit(8)
+		if f, err := c.Next(); err != nil || len(f) != 8 {
+			t.Fatalf("lap %d: %d bytes, %v", lap, len(f), err)
+		}
+		c.Release()
+		if f, err := c.Next(); f != nil || err != nil {
+			t.Fatalf("lap %d: a frame of %d bytes that nobody sent, %v", lap, len(f), err)
+		}
+		for p.at != 0 {
+			p.Reserve(8)
+			p.Commit(8)
+			c.Next()
+			c.Release()
+		}
+	}
+}
+
+// TestSmallFramesClearNothing once frames have begun in all cells that they reach: a cleared
+// word is one more line that goes from one processor to the other.
+func TestSmallFramesClearNothing(t *testing.T) {
+	header, cells := OnHeap(16384)
+	p, c := NewProducer(header, cells), NewConsumer(header, cells)
+	send := func(n int) {
+		if p.Reserve(n) == nil {
+			t.Fatal("no room")
+		}
+		p.Commit(n)
+		if f, err := c.Next(); err != nil || len(f) != n {
+			t.Fatalf("%d bytes, %v", len(f), err)
+		}
+		c.Release()
+	}
+	for range 3 {
+		send(40 * CellSize)
+	}
+	for range 3 * 16384 {
+		send(8)
+	}
+	for i := range 16384 {
+		send(8)
+		if p.at-p.dirtyFrom < p.dirtyTo-p.dirtyFrom {
+			t.Fatalf("after %d frames of 8 bytes the cell at %d is cleared; dirty from %d to %d", i, p.at, p.dirtyFrom, p.dirtyTo)
+		}
 	}
 }
