@@ -72,8 +72,8 @@ func (p *path) send(frames ...[]byte) {
 	for _, frame := range frames {
 		p.from.until(fmt.Sprintf("a send of %d bytes", len(frame)), func() bool {
 			sent := p.put(frame)
-			if lost := p.from.lost; len(lost) > 0 {
-				p.w.Fatalf("the path was lost: %w", lost[0].err)
+			if lost := p.from.missing(p.to); lost != nil {
+				p.w.Fatalf("the path was lost: %w", lost)
 			}
 			return sent
 		})
@@ -95,7 +95,7 @@ func (p *path) arrive(frames ...[]byte) {
 		if right < come {
 			left--
 		}
-		return len(n.got) >= len(frames) || len(n.lost) > 0 || left == 0 || p.w.Context().Err() != nil
+		return len(n.got) >= len(frames) || n.missing(p.from) != nil || left == 0 || p.w.Context().Err() != nil
 	})
 	n.take(p.from, frames)
 }

@@ -208,6 +208,18 @@ func (n *node) lose(l loss) {
 	n.notify()
 }
 
+// missing returns why there is no path between n and peer any more, or what else n has lost;
+// nil: nothing. That another process has closed its session, a module may say at any time
+// afterwards.
+func (n *node) missing(peer *node) error {
+	for _, l := range n.lost {
+		if l.peer == peer.peer.Life || !l.gone {
+			return l.err
+		}
+	}
+	return nil
+}
+
 // loses waits until n has lost its path to peer, which try tries with the lock held, and
 // returns what was said of it, once.
 func (n *node) loses(peer framework.Life, try func()) error {
