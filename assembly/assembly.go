@@ -76,11 +76,12 @@ type Assembly struct {
 	reports []string
 	client  bootstrap.Client
 	offers  []byte // of all PMLs, as they travel
-	card    []byte // likewise
+	card    card   // likewise; see present
 
-	closing  sync.Once
-	closed   error      // of Close
-	learning sync.Mutex // held while PMLs learn a card, before mu
+	closing    sync.Once
+	closed     error      // of Close
+	learning   sync.Mutex // held while PMLs learn a card, before mu
+	presenting sync.Mutex // guards card
 
 	mu       sync.Mutex
 	known    map[framework.Life]acquaintance
@@ -109,9 +110,17 @@ type Assembly struct {
 
 // acquaintance is what is known of a life whose card the PMLs have learnt, or are learning.
 type acquaintance struct {
-	card string
-	node string // where it is; see framework.Card
-	gone bool   // nothing more is exchanged with it, and the PMLs know why
+	card    string
+	edition uint32
+	node    string // where it is; see framework.Card
+	gone    bool   // nothing more is exchanged with it, and the PMLs know why
+	renewal
+}
+
+// card is the process's own business card.
+type card struct {
+	bytes   []byte
+	edition uint32
 }
 
 // Open does the local half of MPI_Init: nothing leaves the process, but for the
@@ -216,7 +225,7 @@ func (a *Assembly) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if a.offers, a.card, err = encodeCard(a.pmls, a.Card()); err != nil {
+	if a.offers, a.card.bytes, err = encodeCard(a.pmls, a.Card()); err != nil {
 		return err
 	}
 	a.timing.mark(stepModules)

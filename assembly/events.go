@@ -32,7 +32,7 @@ func (a *Assembly) event(ev bootstrap.Event) {
 		a.goes(ev, framework.ErrPeerClosed)
 	case bootstrap.GivenUp:
 		a.env.Logger.Info("a process has given up on this one", "proc", ev.Proc.String(), "reason", ev.Reason)
-		a.goes(ev, fmt.Errorf("%w: %s", framework.ErrGivenUp, ev.Reason))
+		a.givenUp(ev, fmt.Errorf("%w: %s", framework.ErrGivenUp, ev.Reason))
 	case bootstrap.Broken:
 		a.env.Logger.Debug("collectives are broken", "comm", ev.Comm.String(), "proc", ev.Proc.String(), "reason", ev.Reason)
 		a.passes(news{broken: &ev})
@@ -71,6 +71,7 @@ type news struct {
 	peer   framework.Life
 	died   string
 	gone   error
+	times  uint32 // of gone: how often the two had begun afresh then
 	broken *bootstrap.Event
 }
 
@@ -105,7 +106,7 @@ func (a *Assembly) pass(n news) {
 		case n.broken != nil:
 			m.Inquire()
 		case n.gone != nil:
-			m.PeerGone(n.peer, n.gone)
+			a.tellGone(m, n)
 		default:
 			m.PeerFailed(n.peer, n.died)
 		}
@@ -132,6 +133,7 @@ func (a *Assembly) Broke(comm cid.Extended, members []framework.Proc, why error)
 // tellGivenUp is pml.Env's GiveUp.
 func (a *Assembly) tellGivenUp(peer framework.Life, why error) {
 	if events, ok := framework.As[bootstrap.EventSource](a.client); ok {
+		a.gaveUp(peer)
 		events.GiveUp(a.env.Worlds.Proc(peer.ID), peer.Nonce, why.Error())
 	}
 }

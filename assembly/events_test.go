@@ -139,7 +139,7 @@ func TestDeathIsHeardWhileACardWaitsForTheEngine(t *testing.T) {
 	other := framework.Proc{Namespace: "other", Rank: 1}
 	life := framework.Life{ID: a.env.Worlds.ID(other), Nonce: 5}
 	learnt := make(chan error, 1)
-	go func() { learnt <- a.learn(life, other, payload{Nonce: 5, Offers: a.offers, Card: a.card}) }()
+	go func() { learnt <- a.learn(life, other, payload{Nonce: 5, Offers: a.offers, Card: a.card.bytes}) }()
 	for len(a.knownLives()) == 0 {
 		time.Sleep(time.Millisecond)
 	}

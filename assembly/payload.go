@@ -25,10 +25,20 @@ type payload struct {
 	Offers  cbor.RawMessage // []offer, the member's PMLs by preference
 	Card    cbor.RawMessage // []address
 	CID     []byte          // cid.Offer from the table of the first PML
+	Edition uint32          // of Card: a later one has a larger number
+	Ended   []endedPair     // members with whom the sender exchanges nothing any more
+}
+
+// endedPair is a member whom the sender has given up, or who has given up the sender.
+type endedPair struct {
+	_     struct{} `cbor:",toarray"`
+	Rank  uint32   // in the group
+	Nonce uint64   // of the life
+	Times uint32   // how often the two have begun afresh
 }
 
 // payloadVersion changes with any of the types here.
-const payloadVersion = 3
+const payloadVersion = 4
 
 type offer struct {
 	_        struct{} `cbor:",toarray"`
@@ -50,10 +60,11 @@ const (
 	maxModules   = 16
 	maxAddresses = 64
 	maxText      = 1 << 10
+	maxEnded     = 1024 // others have to wait for the next communicator
 )
 
 // codec is made at first use: importing ferry runs nothing.
-var codec = sync.OnceValue(func() strictcbor.Codec { return strictcbor.New(maxAddresses, cbor.UTF8RejectInvalid) })
+var codec = sync.OnceValue(func() strictcbor.Codec { return strictcbor.New(maxEnded, cbor.UTF8RejectInvalid) })
 
 // encodeCard encodes what the PMLs offer, and where the process is reached.
 func encodeCard(pmls []PML, card framework.Card) (offers, addresses []byte, err error) {
@@ -82,8 +93,10 @@ func encodeCard(pmls []PML, card framework.Card) (offers, addresses []byte, err 
 	return offers, addresses, nil
 }
 
-func (a *Assembly) encodePayload(cid []byte) ([]byte, error) {
-	return codec().Marshal(payload{Version: payloadVersion, Nonce: a.env.Self.Nonce, Offers: a.offers, Card: a.card, CID: cid})
+func (a *Assembly) encodePayload(card card, ended []endedPair, cid []byte) ([]byte, error) {
+	return codec().Marshal(payload{
+		Version: payloadVersion, Nonce: a.env.Self.Nonce, Offers: a.offers, Card: card.bytes, CID: cid, Edition: card.edition, Ended: ended,
+	})
 }
 
 // decodePayload reads what another process wrote, down to offers and cards.
@@ -105,6 +118,9 @@ func decodePayload(b []byte) (payload, error) {
 	}
 	if p.Nonce == 0 {
 		return p, errors.New("a life without a nonce")
+	}
+	if len(p.Ended) > maxEnded {
+		return p, fmt.Errorf("%d processes with whom nothing is exchanged, at most %d", len(p.Ended), maxEnded)
 	}
 	return p, nil
 }
@@ -131,6 +147,9 @@ func decodeCard(b []byte) (framework.Card, error) {
 	var raw []address
 	if err := codec().Unmarshal(b, &raw); err != nil {
 		return nil, err
+	}
+	if len(raw) > maxAddresses {
+		return nil, fmt.Errorf("%d addresses, at most %d", len(raw), maxAddresses)
 	}
 	card := make(framework.Card, len(raw))
 	for i, a := range raw {

@@ -25,12 +25,12 @@ func (p paper) Offer() pml.Offer { return p.offer }
 func somePayload(t testing.TB) []byte {
 	a := &Assembly{Stack: &Stack{env: progress.Env{Self: framework.Life{Nonce: 7}}}}
 	var err error
-	a.offers, a.card, err = encodeCard([]PML{{"ob1", paper{offer: pml.Offer{PML: "ob1", Version: 1, Priority: 20}}}},
+	a.offers, a.card.bytes, err = encodeCard([]PML{{"ob1", paper{offer: pml.Offer{PML: "ob1", Version: 1, Priority: 20}}}},
 		framework.Card{{Component: "btl.shm", Blob: []byte("segment")}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := a.encodePayload(cid.NewTable(10).OfferFor(cid.PolicyAgree, 2, 1<<10).Bytes())
+	b, err := a.encodePayload(a.card, nil, cid.NewTable(10).OfferFor(cid.PolicyAgree, 2, 1<<10).Bytes())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestPayloadThatIsNoneIsAnError(t *testing.T) {
 		"another version":  append([]byte{good[0], payloadVersion + 1}, good[2:]...),
 		"another type":     {0x60},
 		"too few elements": {0x81, payloadVersion},
-		"no nonce":         {0x85, payloadVersion, 0, 0x80, 0x80, 0x40},
+		"no nonce":         {0x87, payloadVersion, 0, 0x80, 0x80, 0x40, 0, 0x80},
 	} {
 		if _, err := decodePayload(b); err == nil {
 			t.Errorf("%s: accepted", name)
@@ -77,7 +77,7 @@ func TestPayloadThatIsNoneIsAnError(t *testing.T) {
 // its version, and not as garbage.
 func TestAnotherVersionIsRefusedByItsName(t *testing.T) {
 	_, err := decodePayload([]byte{0x84, 1, 0x80, 0x80, 0x40})
-	if err == nil || !strings.Contains(err.Error(), "version 1, and this program speaks 3") {
+	if err == nil || !strings.Contains(err.Error(), "version 1, and this program speaks 4") {
 		t.Error(err)
 	}
 }

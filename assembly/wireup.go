@@ -21,12 +21,17 @@ import (
 // configured time has ended.
 func (a *Assembly) WireUp(ctx context.Context, group []framework.Proc, rank int, tag string, policy cid.Policy) (m PML, spec pml.CommSpec, err error) {
 	// What the cards leave free in the payload is the id offer's.
-	room := bootstrap.MaxPayload - len(a.offers) - len(a.card) - payloadFrame
+	own, err := a.present()
+	if err != nil {
+		return m, spec, err
+	}
+	ended := a.endedWith(group)
+	room := bootstrap.MaxPayload - len(a.offers) - len(own.bytes) - len(ended)*endedSize - payloadFrame
 	table := a.pmls[0].CIDs()
 	ids := table.OfferFor(policy, len(group), room)
 	defer table.Release(ids) // does nothing once the offer is settled
 
-	body, err := a.encodePayload(ids.Bytes())
+	body, err := a.encodePayload(own, ended, ids.Bytes())
 	if err != nil {
 		return m, spec, err
 	}
@@ -47,6 +52,9 @@ func (a *Assembly) WireUp(ctx context.Context, group []framework.Proc, rank int,
 	}
 	m, first, err := a.chooseModule(group, payloads)
 	if err != nil {
+		return m, spec, err
+	}
+	if err := a.renew(ctx, group, rank, made.ContextID, payloads); err != nil {
 		return m, spec, err
 	}
 	spec = pml.CommSpec{ID: cid.Extended{Base: made.ContextID}, Group: make([]pml.Member, len(group)), Rank: rank}
@@ -157,9 +165,9 @@ func (a *Assembly) learn(life framework.Life, p framework.Proc, from payload) er
 	a.learning.Lock()
 	defer a.learning.Unlock()
 	a.mu.Lock()
-	known, err := a.known[life].card == string(from.Card), a.taken(life)
+	known, err := a.known[life], a.taken(life)
 	a.mu.Unlock()
-	if known {
+	if known.card == string(from.Card) || known.card != "" && from.Edition < known.edition {
 		return nil
 	}
 	if err != nil {
@@ -175,7 +183,7 @@ func (a *Assembly) learn(life framework.Life, p framework.Proc, from payload) er
 	}
 	// Before the PMLs know it: a death that is reported meanwhile is told to them. And
 	// without mu while they do: they wait for the engine, in which a transport may hang.
-	isolated := a.know(life, acquaintance{card: string(from.Card), node: card.Node()})
+	isolated := a.know(life, acquaintance{card: string(from.Card), edition: from.Edition, node: card.Node()})
 	for _, o := range offers {
 		for _, m := range a.pmls {
 			if !sameOffer(m.Offer(), o) {
@@ -183,7 +191,11 @@ func (a *Assembly) learn(life framework.Life, p framework.Proc, from payload) er
 			}
 			if err := m.Learn(life, card); err != nil {
 				a.mu.Lock()
-				delete(a.known, life)
+				if known.card = ""; known.renewal == (renewal{}) {
+					delete(a.known, life)
+				} else {
+					a.known[life] = known
+				}
 				a.mu.Unlock()
 				return BadMember(p, err)
 			}
@@ -221,6 +233,7 @@ func (a *Assembly) IsHere(member framework.Life) bool {
 func (a *Assembly) know(life framework.Life, what acquaintance) (isolated error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	what.renewal, what.gone = a.known[life].renewal, a.known[life].gone
 	for old := range a.known { // it is over
 		if old.ID == life.ID {
 			delete(a.known, old)

@@ -16,7 +16,7 @@ func TestCardWithAnothersNonceIsRefused(t *testing.T) {
 	defer a.Close()
 	learn := func(rank uint32, nonce uint64) error {
 		p := framework.Proc{Namespace: "other", Rank: rank}
-		return a.learn(framework.Life{ID: a.env.Worlds.ID(p), Nonce: nonce}, p, payload{Nonce: nonce, Offers: a.offers, Card: a.card})
+		return a.learn(framework.Life{ID: a.env.Worlds.ID(p), Nonce: nonce}, p, payload{Nonce: nonce, Offers: a.offers, Card: a.card.bytes})
 	}
 	if err := errors.Join(learn(1, 5), learn(2, 7), learn(1, 5), learn(1, 9)); err != nil {
 		t.Fatal(err)

@@ -106,6 +106,14 @@ type Forgetter interface {
 	Forget(peer framework.Life)
 }
 
+// Renewer is an optional ability of a Module: this process and a peer, which is alive, begin
+// afresh, because one has given the other up. What the module keeps of their paths of before
+// can go, and nothing more is said of these. Neither end opens another path to the other one
+// until both have been called.
+type Renewer interface {
+	Renew(peer framework.Life)
+}
+
 // Looker is an optional ability of a Module whose Poll does not always look at everything,
 // because that costs.
 type Looker interface {

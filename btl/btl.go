@@ -117,8 +117,9 @@ type Module interface {
 	Caps() Caps
 
 	// Blob returns the module's entry for the business card: what a peer's
-	// module needs to Connect. It is fixed once the module is open. May be
-	// called without the lock.
+	// module needs to Connect. It is fixed once the module is open, but for a module whose
+	// transport may end and be started again: nil while there is none, and another one
+	// then, which communicators made afterwards use. May be called without the lock.
 	Blob() []byte
 
 	// Reach reports why the module does not reach peer, in words for `ferry

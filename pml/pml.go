@@ -47,7 +47,8 @@ type Env struct {
 	Modules framework.Opener
 	// GiveUp tells a process that nothing can be exchanged with it any more, though it is
 	// neither known to have failed nor to have left, and why: its operations with this
-	// one end too (PeerGone). Called once for each life, with the engine's lock held; it
+	// one end too (PeerGone). Called once for each life, and once again after each Renew
+	// (Renewer), with the engine's lock held; it
 	// returns at once. nil: nobody can be told.
 	GiveUp func(peer framework.Life, why error)
 	// LateRoutes: Route is asked at the end, about peers that have left by then. It says
@@ -76,7 +77,7 @@ type Offer struct {
 type Module interface {
 	Offer() Offer
 	// Addresses returns the entries of this PML and of the modules below it for the
-	// process's business card. They are fixed once the module is open.
+	// process's business card. They change only with what a BTL is started again for.
 	Addresses() []framework.Address
 
 	// CIDs is the table from which indices for this PML's communicators come.
@@ -85,7 +86,8 @@ type Module interface {
 	Caps() Caps
 
 	// Learn gives the business card of a process: from now on messages can go
-	// there. Learning the same life again does nothing. Another life of a process
+	// there. A newer card of the same life is used by paths that open from now on: a
+	// transport may have been started again. Another life of a process
 	// says that it has closed its last session and opened one again, or was replaced:
 	// it is another peer from now on, and what waits for the earlier one ends. An error
 	// says that the card makes no sense.

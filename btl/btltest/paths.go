@@ -18,6 +18,7 @@ func pathCases() claims {
 		kittest.New("AbandonedConnectHarmsNobody", 2, (*world).abandonedConnect),
 		kittest.New("ReconnectingForEverGrowsNothing", 2, (*world).reconnect),
 		kittest.New("ReopenedProcessIsReachedAgain", 2, (*world).reopened),
+		kittest.New("NothingIsSaidOfPathsBeforeRenew", 2, (*world).renewed),
 	}
 }
 
@@ -178,5 +179,30 @@ func (w *world) reopened() {
 		from.arrive(pattern(life+1, 90))
 		to.close()
 		w.Check(c.close())
+	}
+}
+
+// renewed: both ends drop their paths, and open others to the same life.
+func (w *world) renewed() {
+	a, b := w.apart()
+	ofA, ofB := ability[btl.Renewer](w, a.module), ability[btl.Renewer](w, b.module)
+	for round := range 5 {
+		to, from := a.connect(b), b.connect(a)
+		to.carry(pattern(round, 70))
+		from.carry(pattern(round+1, 90))
+		to.close()
+		from.close()
+		a.do(func() { ofA.Renew(b.peer.Life) })
+		b.do(func() { ofB.Renew(a.peer.Life) })
+	}
+	for range 100 {
+		w.pollAll()
+	}
+	for _, n := range []*node{a, b} {
+		n.do(func() {
+			if len(n.lost) > 0 {
+				w.Errorf("rank %d: it was told of the end of a path of before: %w", n.rank, n.lost[0].err)
+			}
+		})
 	}
 }

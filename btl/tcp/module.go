@@ -264,6 +264,9 @@ func (m *module) Forget(peer framework.Life) {
 	delete(m.closers, peer)
 }
 
+// Renew implements btl.Renewer.
+func (m *module) Renew(peer framework.Life) { m.Forget(peer) }
+
 // PeerSource implements btl.PeerPoller.
 func (m *module) PeerSource(peer framework.Life) progress.Source {
 	if p := m.pairs[peer]; p != nil && p.met {

@@ -261,6 +261,10 @@ func (m *module) Forget(peer framework.Life) {
 	}
 }
 
+// Renew implements btl.Renewer: a path has a number of its own, so that nothing of before is
+// taken for something new.
+func (m *module) Renew(peer framework.Life) { m.Forget(peer) }
+
 // Close tells all who have a path to this process, and those whose datagrams it finds.
 func (m *module) Close() error {
 	m.closed = true

@@ -2,6 +2,7 @@ package base
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
@@ -169,6 +170,39 @@ func (t *Procs[P]) Forget(p P) {
 	if nonce := p.Base().Life.Nonce; t.Lives[nonce] == p {
 		delete(t.Lives, nonce)
 	}
+}
+
+// Over returns the lives of other processes that have not failed, and with which nothing is
+// exchanged any more.
+func (t *Procs[P]) Over() (all []framework.Life) {
+	for _, p := range t.Lives {
+		if known := p.Base(); known.Gone() && known.Presence() != Died && known.Life != t.env.Self {
+			all = append(all, known.Life)
+		}
+	}
+	return all
+}
+
+// Renew ends and forgets p, the zero P if the process is not known, whose life goes on: it
+// can be learnt again, though it has been given up. It reports false, and does nothing, for a
+// process that has failed.
+func (t *Procs[P]) Renew(life framework.Life, p P) bool {
+	var none P
+	if p != none && p.Base().Presence() == Died {
+		return false
+	}
+	if e := t.ended[life.ID]; e.is(life) && errors.Is(e.how, framework.ErrGivenUp) {
+		delete(t.ended, life.ID)
+	}
+	if p == none {
+		return true
+	}
+	p.Fail(t.transportError(life, fmt.Errorf("%w: a communicator made since begins afresh", framework.ErrGivenUp)))
+	t.Forget(p)
+	if t.present[life.ID] == p {
+		delete(t.present, life.ID)
+	}
+	return true
 }
 
 // Died says that the bootstrap has reported a death. What has arrived of the process

@@ -29,6 +29,7 @@ type transport struct {
 	copier    btl.Copier // a reader, too
 	poller    btl.PeerPoller
 	forgetter btl.Forgetter
+	renewer   btl.Renewer
 	describer btl.Describer
 	looker    btl.Looker
 }
@@ -54,6 +55,7 @@ func (m *Module) openTransports() error {
 		}
 		t.poller, _ = framework.As[btl.PeerPoller](o.Module)
 		t.forgetter, _ = framework.As[btl.Forgetter](o.Module)
+		t.renewer, _ = framework.As[btl.Renewer](o.Module)
 		t.describer, _ = framework.As[btl.Describer](o.Module)
 		t.looker, _ = framework.As[btl.Looker](o.Module)
 		m.transports = append(m.transports, t)

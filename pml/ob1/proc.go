@@ -57,8 +57,9 @@ func (m *Module) learn(life framework.Life, card framework.Card) error {
 	}
 	p := m.procs.Get(life)
 	if !p.Known {
-		p.card, p.granted, p.credit = card, granted, granted
+		p.granted, p.credit = granted, granted
 	}
+	p.card, p.refused = card, nil // a newer one may be of a transport that was started again
 	if old := m.procs.Present(p); old != nil {
 		m.procs.Forget(old)
 		old.drain()
@@ -69,6 +70,33 @@ func (m *Module) learn(life framework.Life, card framework.Card) error {
 		m.engine.Nudge()
 	}
 	return nil
+}
+
+// Over implements pml.Renewer.
+func (m *Module) Over() []framework.Life {
+	m.engine.Lock()
+	defer m.engine.Unlock()
+	return m.procs.Over()
+}
+
+// Renew implements pml.Renewer. Communicators keep the process with which they were made,
+// and which has ended.
+func (m *Module) Renew(life framework.Life) {
+	m.engine.Lock()
+	defer m.engine.Unlock()
+	m.lastPolls()
+	p := m.procs.Find(life)
+	if !m.procs.Renew(life, p) {
+		return
+	}
+	for _, t := range m.transports {
+		if t.renewer != nil {
+			t.renewer.Renew(life)
+		}
+	}
+	if p != nil {
+		m.procs.Get(life).Stats = p.Stats // they are of the life
+	}
 }
 
 // drain takes what has come from the process already.

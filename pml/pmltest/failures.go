@@ -20,6 +20,7 @@ func failureCases() claims {
 		kittest.New("FlushedMessagesOutliveTheirSender", 2, (*fixture).flushed),
 		kittest.New("ProcessThatHasLeftHarmsNoOtherReceive", 3, (*fixture).hasLeft),
 		kittest.New("WhoHasGivenUpEndsWhatWaitsForHim", 3, (*fixture).givenUp),
+		kittest.New("ProcessesBeginAfreshAfterOneWasGivenUp", 3, (*fixture).afresh),
 		kittest.New("ReceiveFromAnySourceEndsWhenNobodyIsLeft", 3, (*fixture).nobodyLeft),
 		kittest.New("MemberWhoseCreationFailedIsNotWaitedFor", 2, (*fixture).refused),
 		kittest.New("InspectAndRouteSayWhatThereIs", 2, (*fixture).inspect),
@@ -211,6 +212,50 @@ func (f *fixture) givenUp() {
 	}
 	f.send(f.comms[2], 0, 2, data(1, 4))
 	f.got(other, buf, data(1, 4), 2, 2)
+}
+
+// afresh: two processes, one of which has given the other up, exchange messages again on
+// communicators that are made afterwards. What they had with the third one goes on.
+func (f *fixture) afresh() {
+	var modules [3]pml.Renewer
+	for i, p := range f.Procs {
+		var ok bool
+		if modules[i], ok = p.Module.(pml.Renewer); !ok {
+			f.Skipf("the PML does not begin afresh")
+		}
+	}
+	before, lives := f.comms, [2]framework.Life{f.Procs[0].Life, f.Procs[1].Life}
+	f.met(before)
+	for round := range 2 {
+		old := f.comms
+		pending := [2]pending{f.irecv(old[0], 1, 2, make([]byte, 4)), f.irecv(old[1], 0, 2, make([]byte, 4))}
+		f.Procs[0].Module.PeerGone(lives[1], fmt.Errorf("%w: a reason", framework.ErrGivenUp))
+		if over := modules[0].Over(); len(over) != 1 || over[0] != lives[1] {
+			f.Errorf("over are %v, want %v", over, lives[1])
+		}
+		for i, m := range modules[:2] {
+			m.Renew(lives[1-i])
+		}
+		for i, p := range f.Procs[:2] {
+			f.Check(p.Module.Learn(lives[1-i], f.Procs[1-i].Card()))
+			_, err := pending[i].wait(f.Context())
+			f.Is("receive of before", err, framework.ErrGivenUp)
+			if over := modules[i].Over(); len(over) > 0 {
+				f.Errorf("over are %v still", over)
+			}
+		}
+		f.comms = f.comm()
+		f.met(f.comms)
+		for _, size := range []int{4, 300_000} {
+			f.each(f.comms[:2], func(rank int, c pml.Comm) {
+				p := f.isend(c, 1-rank, 3, data(rank, size), pml.Standard)
+				f.want(c, 1-rank, 3, data(1-rank, size), 1-rank, 3)
+				f.wait(p)
+			})
+		}
+		f.Go(func() { f.send(before[0], 2, round, data(2, 4)) })
+		f.want(before[2], 0, round, data(2, 4), 0, round)
+	}
 }
 
 // nobodyLeft: who leaves in good order keeps nobody from receiving, but for the last one.

@@ -1,0 +1,58 @@
+package assembly
+
+import (
+	"testing"
+
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// Both ends of a pair have to come to the same answer, from the same payloads, whoever of both
+// says that nothing is exchanged. What is said of another life, or of nobody, is nothing.
+func TestBothEndsAgreeWhoBeginsAfresh(t *testing.T) {
+	group := make([]framework.Proc, 4)
+	payloads := []payload{
+		{Nonce: 10, Ended: []endedPair{{Rank: 1, Nonce: 11, Times: 2}, {Rank: 3, Nonce: 99}, {Rank: 1 << 31, Nonce: 1}}},
+		{Nonce: 11, Ended: []endedPair{{Rank: 0, Nonce: 10, Times: 3}, {Rank: 1, Nonce: 11}}},
+		{Nonce: 12, Ended: []endedPair{{Rank: 3, Nonce: 13}}},
+		{Nonce: 13},
+	}
+	for rank, want := range []map[int]uint32{{1: 3}, {0: 3}, {3: 0}, {2: 0}} {
+		a := &Assembly{Stack: &Stack{env: progress.Env{Self: framework.Life{Nonce: payloads[rank].Nonce}}}}
+		got := a.pairs(group, rank, payloads)
+		if len(got) != len(want) {
+			t.Errorf("rank %d: %v, want %v", rank, got, want)
+		}
+		for i, times := range want {
+			if at, ok := got[i]; !ok || at != times {
+				t.Errorf("rank %d: %v, want %v", rank, got, want)
+			}
+		}
+	}
+}
+
+// As many as there may be fit into a payload, and come back.
+func TestPayloadHasRoomForAllWithWhomNothingIsExchanged(t *testing.T) {
+	a := &Assembly{Stack: &Stack{env: progress.Env{Self: framework.Life{Nonce: 7}}}}
+	good, err := decodePayload(somePayload(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.offers, a.card.bytes = good.Offers, good.Card
+	ended := make([]endedPair, maxEnded)
+	for i := range ended {
+		ended[i] = endedPair{Rank: 1 << 31, Nonce: 1 << 63, Times: 1 << 31}
+	}
+	b, err := a.encodePayload(a.card, ended, cid.NewTable(10).OfferFor(cid.PolicyAgree, 2, 1<<10).Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := decodePayload(b)
+	if err != nil || len(p.Ended) != maxEnded || p.Ended[5] != ended[5] {
+		t.Errorf("%d, %v", len(p.Ended), err)
+	}
+	if less := len(b) - len(somePayload(t)); less > maxEnded*endedSize {
+		t.Errorf("they take %d bytes, more than endedSize", less)
+	}
+}
