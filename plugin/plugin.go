@@ -35,14 +35,16 @@ func Started() bool { return os.Getenv(wire.Environment) != "" }
 // what it writes to standard error becomes log lines of the rank. Parameters of the
 // component have their defaults.
 func Serve(c btl.Component) error {
-	if v := os.Getenv(wire.Environment); v != strconv.Itoa(wire.Version) {
-		if v == "" {
-			return errors.New("this program is a plugin: a rank starts it, whose configuration names it under plugins")
-		}
-		theirs, _ := strconv.ParseUint(v, 10, 32)
-		return wire.Differ("the rank", uint32(theirs))
+	v := os.Getenv(wire.Environment)
+	if v == "" {
+		return errors.New("this program is a plugin: a rank starts it, whose configuration names it under plugins")
 	}
 	s := &server{control: wire.ControlFD, wake: wire.WakeFD, paths: map[uint32]*outbound{}, accepted: map[uint32]*inbound{}}
+	if v != strconv.Itoa(wire.Version) {
+		theirs, _ := strconv.ParseUint(v, 10, 32)
+		err := wire.Differ(false, uint32(theirs))
+		return errors.Join(err, s.say(wire.Failed, []byte(err.Error()))) // a frame of every version
+	}
 	mem, err := share(wire.MemoryFD)
 	if err != nil {
 		return err

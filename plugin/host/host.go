@@ -16,9 +16,12 @@ package host
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/config"
@@ -41,9 +44,11 @@ func Load(r *framework.Registry, opt config.Options) error {
 
 // params are those of each plugin; NAME in btl.NAME.start_timeout is the entry's.
 type params struct {
-	Start  time.Duration `param:"start_timeout" default:"5s" min:"10ms" max:"10m" level:"user" scope:"process" doc:"How long the plugin may take until its transport is open."`
-	Health time.Duration `param:"health_timeout" default:"5s" min:"100ms" max:"10m" level:"user" scope:"process" doc:"How long the plugin may not answer before it counts as hung, and is killed."`
-	Ring   int           `param:"ring_cells" default:"4096" min:"64" max:"1048576" level:"tuner" scope:"process" doc:"Cells of 64 bytes of each of the two rings between the process and its plugin; a power of two. A frame is not longer than a quarter of them."`
+	Start    time.Duration `param:"start_timeout" default:"5s" min:"10ms" max:"10m" level:"user" scope:"process" doc:"How long the plugin may take until its transport is open."`
+	Health   time.Duration `param:"health_timeout" default:"5s" min:"100ms" max:"10m" level:"user" scope:"process" doc:"How long the plugin may not answer before it counts as hung, and is killed."`
+	Opening  time.Duration `param:"open_timeout" default:"1m" min:"10ms" max:"1h" level:"user" scope:"process" doc:"How long the plugin may take to open a path to a peer, or to say that it can't. Then messages go by the next transport."`
+	Restarts int           `param:"restarts" default:"3" min:"0" max:"1000000" level:"user" scope:"process" doc:"How often a plugin that has ended is started again, after pauses that grow from 50 ms to 10 s. Communicators made afterwards use it."`
+	Ring     int           `param:"ring_cells" default:"4096" min:"64" max:"1048576" level:"tuner" scope:"process" doc:"Cells of 64 bytes of each of the two rings between the process and its plugin; a power of two. A frame is not longer than a quarter of them."`
 }
 
 // Check implements framework.Checker.
@@ -69,7 +74,7 @@ func Register(r *framework.Registry, entries ...Entry) error {
 		case !framework.ValidName(e.Name):
 			why = "want a lower case letter, then letters, digits and '_'"
 		case taken:
-			why = "a component of that name is compiled in"
+			why = "a component of that name is compiled in; name the plugin otherwise, or take its entry out"
 		case seen[e.Name] != "":
 			why = "there are two plugins of that name, the other one in " + seen[e.Name]
 		case len(e.Command) == 0 || e.Command[0] == "" || e.Command[0][0] != '/':
@@ -99,9 +104,11 @@ func (c component) Plugin() config.Plugin { return c.Entry }
 
 // Probe looks at the file, and starts nothing.
 func (c component) Probe(context.Context, any) framework.Verdict {
-	f, err := c.file()
-	if err != nil {
-		return framework.Unavailable(err.Error(), "see docs/security.md on plugins")
+	f, err := c.open()
+	if r, ok := errors.AsType[*refusal](err); ok {
+		return framework.Unavailable(err.Error(), r.remedy)
+	} else if err != nil {
+		return framework.Unavailable(err.Error(), "see docs/troubleshooting.md on plugins")
 	}
 	f.Close()
 	return framework.Usable()
@@ -110,12 +117,19 @@ func (c component) Probe(context.Context, any) framework.Verdict {
 // Open starts the plugin, and waits until its transport is open.
 func (c component) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
 	p := env.Params.(*params)
-	m := &module{env: env, name: "btl " + c.Name, out: map[uint32]*outbound{}, in: map[uint32]*inbound{}}
+	m := &module{env: env, component: c, params: p, name: "btl " + c.Name, life: life{restarts: p.Restarts}}
 	var err error
-	if m.process, err = c.start(ctx, env, p); err != nil {
+	if m.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return nil, fmt.Errorf("%s: %w", m.name, err)
 	}
-	m.attach()
+	first, err := c.start(ctx, env, p, m.wake)
+	if err != nil {
+		unix.Close(m.wake)
+		return nil, fmt.Errorf("%s: %w", m.name, err)
+	}
+	m.caps = first.offer
+	m.attach(first)
+	m.keep()
 	return m, nil
 }
 

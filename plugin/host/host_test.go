@@ -1,10 +1,6 @@
 package host_test
 
 import (
-	"context"
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"flag"
 	"fmt"
@@ -19,7 +15,6 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-	"golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/btl/btltest"
@@ -37,56 +32,6 @@ func TestMain(m *testing.M) {
 		os.Exit(be(os.Args[1]))
 	}
 	goleak.VerifyTestMain(m)
-}
-
-// be is a plugin, which keeps its promises or not.
-func be(what string) int {
-	switch what {
-	case "loopback":
-		if err := plugin.Serve(self.Component()); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-	case "noisy":
-		go func() {
-			for {
-				fmt.Println(strings.Repeat("x", 3000))
-			}
-		}()
-		return be("loopback")
-	case "hangs":
-		time.Sleep(time.Hour)
-	case "exits":
-		return 3
-	case "babbles":
-		_, _ = unix.Write(3, []byte("not a control frame"))
-		time.Sleep(time.Hour)
-	case "garbage":
-		go garbage()
-		return be("loopback")
-	}
-	return 0
-}
-
-// garbage fills the ring to the rank with what is no message.
-func garbage() {
-	var st unix.Stat_t
-	if unix.Fstat(4, &st) != nil {
-		return
-	}
-	mem, err := unix.Mmap(4, 0, int(st.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		return
-	}
-	cells := mem[4096+(len(mem)-4096)/2:]
-	time.Sleep(20 * time.Millisecond) // messages go meanwhile
-	now := binary.LittleEndian.Uint32(cells)
-	for lap := now; ; lap = now + (lap-now+1)%8 {
-		for at := 0; at < len(cells); at += 64 {
-			binary.LittleEndian.PutUint32(cells[at:], lap)
-			binary.LittleEndian.PutUint32(cells[at+4:], 1<<30)
-		}
-	}
 }
 
 func entry(what string) host.Entry {
@@ -171,9 +116,16 @@ func set(t *testing.T, values map[string]string) func(any) {
 
 func TestPluginThatDoesNotStartIsAnErrorInTime(t *testing.T) {
 	for what, says := range map[string]string{
-		"hangs": "has not answered within 300ms (start_timeout)", "exits": "ended", "babbles": "control frame",
+		"hangs": "has not answered within 300ms (start_timeout)", "exits": "ended before it answered: exit status 3", "babbles": "control frame",
+		"old": "the rank speaks version 1 of the plugin protocol, and the plugin version 0: the plugin, which is older",
+		"new": "the rank speaks version 9 of the plugin protocol, and the plugin version 1: the plugin, which is older",
 	} {
-		_, _, _, err := open(t, entry(what), io.Discard, set(t, map[string]string{"btl.acme.start_timeout": "300ms"}))
+		e := entry(what)
+		if what == "new" {
+			e = entry("loopback")
+			e.Env = append(e.Env, "FERRY_PLUGIN=9")
+		}
+		_, _, _, err := open(t, e, io.Discard, set(t, map[string]string{"btl.acme.start_timeout": "300ms"}))
 		if err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -229,9 +181,11 @@ func traffic(t *testing.T, m btl.Module, env btl.Env, u *upcalls, harm func()) (
 			if began.IsZero() {
 				began = time.Now()
 			}
-			if err := m.Reach(me); err == nil {
+			env.Engine.Lock()
+			if err := m.Reach(me); err == nil && !errors.Is(lost[0], btl.ErrNeverOpened) {
 				t.Error("the module reaches peers without its plugin")
 			}
+			env.Engine.Unlock()
 			return time.Since(began), lost[0]
 		}
 	}
@@ -250,8 +204,12 @@ func TestPluginThatFailsLosesItsPaths(t *testing.T) {
 		{"loopback", "signal: segmentation fault", syscall.SIGSEGV, time.Second},
 		{"loopback", "health_timeout", syscall.SIGSTOP, 5 * time.Second},
 		{"garbage", "makes no sense", 0, 5 * time.Second},
+		{"hangs in connect", "health_timeout", 0, 5 * time.Second},
+		{"never opens", "open_timeout", 0, 5 * time.Second},
 	} {
-		m, env, u, err := open(t, entry(c.what), io.Discard, set(t, map[string]string{"btl.acme.health_timeout": "500ms"}))
+		m, env, u, err := open(t, entry(c.what), io.Discard, set(t, map[string]string{
+			"btl.acme.health_timeout": "500ms", "btl.acme.open_timeout": "800ms", "btl.acme.restarts": "0",
+		}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -285,6 +243,42 @@ func TestPrintsWithoutEndAreBounded(t *testing.T) {
 	}
 }
 
+// What a plugin leaves behind, or does not do, when it is to end, does not keep the rank from
+// closing.
+func TestPluginThatDoesNotEndIsKilled(t *testing.T) {
+	for _, what := range []string{"forks", "hangs in close"} {
+		var log text
+		c := component(t, entry(what))
+		job := kittest.NewJob(1, 1)
+		env := btl.Env{Env: job.Begin(0, progress.Options{}), Upcall: &upcalls{}, Params: kittest.Params(c, nil)}
+		env.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		m, err := c.Open(t.Context(), env)
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+		env.Engine.Close()
+		if took := time.Since(began); took > 15*time.Second {
+			t.Errorf("%s: closed after %v", what, took)
+		}
+		if says := log.String(); (what == "hangs in close") != strings.Contains(says, "has not ended as it was asked to") {
+			t.Errorf("%s: %s", what, says)
+		}
+	}
+}
+
+// text is a log that several goroutines write.
+type text struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (x *text) Write(b []byte) (int, error) { x.mu.Lock(); defer x.mu.Unlock(); return x.b.Write(b) }
+func (x *text) String() string              { x.mu.Lock(); defer x.mu.Unlock(); return x.b.String() }
+
 type counter struct {
 	mu sync.Mutex
 	n  int
@@ -297,54 +291,6 @@ func (c *counter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 func (c *counter) bytes() int { c.mu.Lock(); defer c.mu.Unlock(); return c.n }
-
-// What somebody else could have put there is not started.
-func TestFileThatOthersCouldChangeIsRefused(t *testing.T) {
-	self, err := os.ReadFile("/proc/self/exe")
-	if err != nil {
-		t.Fatal(err)
-	}
-	sum := sha256.Sum256(self)
-	right := hex.EncodeToString(sum[:])
-	dir := t.TempDir()
-	file := func(name string, mode os.FileMode) string {
-		path := dir + "/" + name
-		if err := os.WriteFile(path, self, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(path, mode); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	if err := os.Mkdir(dir+"/open", 0o777); err != nil {
-		t.Fatal(err)
-	}
-	good := file("good", 0o755)
-	inOpen := file("open/good", 0o755)
-	if err := os.Chmod(dir+"/open", 0o777); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct{ path, sum, says string }{
-		{good, right, ""},
-		{good, strings.ToUpper(right), ""},
-		{good, strings.Repeat("0", 64), "has the SHA-256 " + right},
-		{file("writable", 0o775), "", "can be written by others"},
-		{inOpen, "", "can be written by others"},
-		{file("plain", 0o644), "", "not an executable file"},
-		{dir, "", "not an executable file"},
-		{dir + "/none", "", "no such file"},
-	} {
-		e := host.Entry{Kind: framework.BTL, Name: "acme", Command: []string{c.path, "loopback"}, SHA256: c.sum}
-		v := component(t, e).Probe(context.Background(), nil)
-		if (v.Status == framework.StatusUsable) != (c.says == "") || !strings.Contains(v.Why(), c.says) {
-			t.Errorf("%s: %v %s", c.path, v.Status, v.Why())
-		}
-		if _, _, _, err := open(t, e, io.Discard, nil); (err == nil) != (c.says == "") {
-			t.Errorf("%s: opened: %v", c.path, err)
-		}
-	}
-}
 
 func TestEntryThatMakesNoSenseIsRefused(t *testing.T) {
 	for says, e := range map[string]host.Entry{

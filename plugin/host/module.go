@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -18,8 +20,17 @@ import (
 // module is the transport in the rank. The engine's lock guards it. Nothing of a plugin is
 // waited for: what it has to say comes with Poll.
 type module struct {
-	env      btl.Env
-	name     string
+	env       btl.Env
+	component component
+	params    *params
+	name      string
+	caps      wire.Offer // of the plugin that was started first
+	wake      int        // eventfd, which each plugin writes to
+	life      life
+	keeper    keeper
+	blob      atomic.Pointer[[]byte] // nil while no plugin runs
+
+	// Of the plugin that runs, or ran last.
 	process  *process
 	producer *ring.Producer
 	consumer *ring.Consumer
@@ -29,27 +40,44 @@ type module struct {
 	in       map[uint32]*inbound  // odd
 	numbers  uint32               // the last one in out
 	latest   uint32               // the last one in in
+	opening  []*outbound          // that the plugin has not opened yet, the oldest first
 	queue    [][]byte             // messages for which the ring had no room
 	took     uint64               // messages of the plugin
 	dead     error                // how the plugin ended, once the protocol knows
 }
 
-// attach makes the ends of the rings.
-func (m *module) attach() {
-	mem := m.process.mem
-	toPlugin, toRank := wire.Rings(mem, m.process.cells)
+// attach makes the ends of the rings of a plugin that has just been started.
+func (m *module) attach(p *process) {
+	toPlugin, toRank := wire.Rings(p.mem, p.cells)
+	m.process = p
 	m.producer, _ = ring.NewProducer(toPlugin[0], toPlugin[1]) // the memory is ours, and of the right size
 	m.consumer, _ = ring.NewConsumer(toRank[0], toRank[1])
-	m.plugin = progress.BellAt(mem[wire.PluginBell : wire.PluginBell+doorbell.Size])
-	m.sleeps = doorbell.At(mem[wire.RankBell : wire.RankBell+doorbell.Size])
+	m.plugin = progress.BellAt(p.mem[wire.PluginBell : wire.PluginBell+doorbell.Size])
+	m.sleeps = doorbell.At(p.mem[wire.RankBell : wire.RankBell+doorbell.Size])
+	m.out, m.in = map[uint32]*outbound{}, map[uint32]*inbound{}
+	m.numbers, m.latest, m.took, m.dead = 0, 0, 0, nil
+	m.opening, m.queue = nil, nil
+	m.blob.Store(&p.offer.Blob)
 }
 
+// Caps are those of the first plugin: one that is started again can do as much.
 func (m *module) Caps() btl.Caps {
-	o := m.process.offer
+	o := m.caps
 	return btl.Caps{EagerLimit: int(o.Eager), FrameLimit: int(o.Frame), Exclusivity: int(o.Exclusivity), LatencyNS: float64(o.Latency), Device: o.Device}
 }
 
-func (m *module) Blob() []byte { return m.process.offer.Blob }
+// Blob is the present plugin's, and nil while there is none.
+func (m *module) Blob() []byte {
+	if b := m.blob.Load(); b != nil {
+		return *b
+	}
+	return nil
+}
+
+// Describe implements btl.Describer: a plugin that was started again may use another device.
+func (m *module) Describe(framework.Peer) btl.Description {
+	return btl.Description{Device: m.process.offer.Device}
+}
 
 // Reach says only whether the plugin is for such peers: whether it gets there turns out when
 // a path is opened.
@@ -60,10 +88,10 @@ func (m *module) Reach(peer framework.Peer) error {
 	}
 	switch {
 	case m.dead != nil:
-		return fmt.Errorf("the plugin is gone: %w", m.dead)
-	case m.process.offer.Reaches&kind == 0:
+		return m.life.down()
+	case m.caps.Reaches&kind == 0:
 		return btl.NotMeant(m.name + " is not for such peers")
-	case len(peer.Blob) > wire.ControlLimit/2 || len(peer.Blob)+1024 > int(m.process.offer.Frame) && len(peer.Blob) > 1024:
+	case len(peer.Blob) > wire.ControlLimit/2 || len(peer.Blob)+1024 > int(m.caps.Frame) && len(peer.Blob) > 1024:
 		return fmt.Errorf("%v tells an address of %d bytes", peer.Proc, len(peer.Blob))
 	}
 	return nil
@@ -75,8 +103,9 @@ func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
 		return nil, err
 	}
 	m.numbers += 2
-	e := &outbound{m: m, id: m.numbers, peer: peer.Life}
+	e := &outbound{m: m, id: m.numbers, peer: peer.Life, late: time.Now().Add(m.params.Opening)}
 	m.out[e.id] = e
+	m.opening = append(m.opening, e)
 	target := wire.Target{Caller: wire.CallerOf(peer.Life, m.env.Worlds), Namespace: peer.Proc.Namespace, Greeting: m.env.Greet(peer.Life), Blob: peer.Blob}
 	m.tell(wire.Connect, e.id, target.Bytes())
 	return e, nil
@@ -102,12 +131,17 @@ func (m *module) tell(kind, path uint32, body []byte) {
 	m.env.Engine.Nudge()
 }
 
-// flush sends what had no room.
+// flush sends what had no room. How often it looks is bounded, whatever the plugin writes into
+// the ring's header meanwhile.
 func (m *module) flush() (n int) {
-	for len(m.queue) > 0 {
+	for range messagesPerPoll {
+		if len(m.queue) == 0 {
+			break
+		}
 		b := m.producer.Reserve(len(m.queue[0]))
 		if b == nil {
 			if m.producer.Wait(len(m.queue[0])) {
+				n++ // there is room now
 				continue
 			}
 			break
@@ -122,15 +156,43 @@ func (m *module) flush() (n int) {
 
 // FD and Arm say how the module is awaited. The plugin looks at the word, and writes to the
 // descriptor only if this process sleeps.
-func (m *module) FD() int { return m.process.wake }
+func (m *module) FD() int { return m.wake }
 
 func (m *module) Arm() bool {
+	if m.dead != nil { // nothing is mapped
+		return true
+	}
 	m.sleeps.Arm()
-	if m.dead == nil && (m.consumer.Ready() || m.process.ended() != nil) {
+	if m.consumer.Ready() || m.process.ended() != nil {
 		m.sleeps.Disarm()
 		return false
 	}
 	return true
+}
+
+// Due implements progress.Timed: a path has to open in time.
+func (m *module) Due() time.Duration {
+	if len(m.opening) == 0 {
+		return 0
+	}
+	return max(time.Until(m.opening[0].late), 1)
+}
+
+// tooLate ends the paths that have not opened in time.
+func (m *module) tooLate() (n int) {
+	for len(m.opening) > 0 {
+		e := m.opening[0]
+		if !e.opened && !e.closed {
+			if time.Now().Before(e.late) {
+				break
+			}
+			e.Close()
+			n++
+			m.env.Ended(m.name, e.peer, "send", fmt.Errorf("%w: the plugin has not said within %v whether it opens (open_timeout)", btl.ErrNeverOpened, m.params.Opening))
+		}
+		m.opening = m.opening[1:]
+	}
+	return n
 }
 
 // messagesPerPoll bounds a Poll.
@@ -170,9 +232,12 @@ func (m *module) Poll() (n int) {
 		}
 	}
 	n += m.flush()
+	if n == 0 && len(m.opening) > 0 {
+		n += m.tooLate()
+	}
 	if n == 0 {
 		var count [8]byte
-		if _, err := unix.Read(m.process.wake, count[:]); err == nil {
+		if _, err := unix.Read(m.wake, count[:]); err == nil {
 			n++
 		}
 		if err := m.process.ended(); err != nil {
@@ -185,7 +250,9 @@ func (m *module) Poll() (n int) {
 // dies tells the protocol that all paths have ended, and how.
 func (m *module) dies(why error) int {
 	m.dead = why
-	m.queue = nil
+	m.queue, m.opening = nil, nil
+	m.blob.Store(nil)
+	again := m.ends(why)
 	peers := map[framework.Life]bool{} // whether a path had opened
 	for _, e := range m.out {
 		peers[e.peer] = peers[e.peer] || e.credit > 0 || e.sent > 0
@@ -200,7 +267,7 @@ func (m *module) dies(why error) int {
 		}
 		m.lose(peer, "send", err)
 	}
-	m.env.Logger.Error("plugin ended", "component", m.name, "why", why)
+	m.env.Logger.Error("plugin ended", "component", m.name, "why", again)
 	return len(peers) + 1
 }
 
@@ -316,72 +383,6 @@ func (m *module) Forget(peer framework.Life) {
 	}
 }
 
-// Close ends the plugin, which delivers what it has.
-func (m *module) Close() error {
-	m.process.close()
-	return nil
-}
-
-// outbound is an endpoint: a path to a peer.
-type outbound struct {
-	m      *module
-	id     uint32
-	peer   framework.Life
-	frame  []byte // that is built
-	opened bool
-	closed bool
-	credit int
-	sent   uint64
-	gone   uint64 // of those, how many need nobody any more
-}
-
-// Reserve returns memory of the path's own: several may be built at the same time, but a ring
-// has room for one.
-func (e *outbound) Reserve(n int) []byte {
-	if e.credit == 0 || e.closed || len(e.m.queue) > 0 {
-		return nil
-	}
-	if cap(e.frame) < n {
-		e.frame = make([]byte, n)
-	}
-	return e.frame[:n]
-}
-
-// Commit copies the frame into the ring.
-func (e *outbound) Commit(n int) {
-	e.credit--
-	e.sent++
-	e.m.tell(wire.Frame, e.id, e.frame[:n])
-}
-
-func (e *outbound) Idle() bool { return e.closed || e.gone == e.sent }
-
-// Close leaves what was committed to the plugin.
-func (e *outbound) Close() {
-	if e.closed {
-		return
-	}
-	e.closed = true
-	delete(e.m.out, e.id)
-	e.m.tell(wire.Leave, e.id, nil)
-}
-
-// inbound is a path from a peer.
-type inbound struct {
-	m    *module
-	id   uint32
-	peer framework.Life
-	up   btl.Inbound
-}
-
-// frame hands one up. An error is the plugin's, not the peer's.
-func (p *inbound) frame(body []byte) error {
-	if len(body) == 0 || len(body) > int(p.m.process.offer.Frame) {
-		return fmt.Errorf("a frame of %d bytes", len(body))
-	}
-	if err := p.up.Frame(body); err != nil {
-		p.m.tell(wire.Refuse, p.id, []byte("this makes no sense: "+err.Error()[:min(200, len(err.Error()))]))
-		p.m.lose(p.peer, "receive", err)
-	}
-	return nil
-}
+// Renew implements btl.Renewer. Paths have numbers, so that what the plugin still says of those
+// of before is known to be old.
+func (m *module) Renew(peer framework.Life) { m.Forget(peer) }

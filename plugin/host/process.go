@@ -29,13 +29,14 @@ type process struct {
 	offer  wire.Offer
 	mem    []byte
 	cells  int
-	wake   int // eventfd
 	health time.Duration
 
 	cmd    *exec.Cmd
 	thread *fork.Thread // the child ends with the thread that started it
 	bell   func()       // rings whoever polls the module
 	ctl    *os.File
+	output *os.File // what it prints
+	log    *slog.Logger
 	quit   chan struct{}
 	done   sync.WaitGroup
 
@@ -45,14 +46,15 @@ type process struct {
 	ends error // how it ended; nil: it runs
 }
 
-// start starts the plugin, and waits for its offer.
-func (c component) start(ctx context.Context, env btl.Env, params *params) (p *process, err error) {
-	file, err := c.file()
+// start starts the plugin, and waits for its offer. It writes to wake, an eventfd, to wake
+// this process. An error wraps errRefused if the file is not what it should be.
+func (c component) start(ctx context.Context, env btl.Env, params *params, wake int) (p *process, err error) {
+	file, err := c.open()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", errRefused, err)
 	}
 	defer file.Close()
-	p = &process{cells: params.Ring, wake: -1, health: params.Health, bell: env.Bell().Ring, quit: make(chan struct{})}
+	p = &process{cells: params.Ring, health: params.Health, bell: env.Bell().Ring, quit: make(chan struct{})}
 	memory, theirs, err := p.descriptors()
 	if err != nil {
 		p.free()
@@ -60,7 +62,7 @@ func (c component) start(ctx context.Context, env btl.Env, params *params) (p *p
 	}
 	defer memory.Close()
 	defer theirs.Close()
-	waker, err := above(p.wake, 0)
+	waker, err := above(wake, 0)
 	if err != nil {
 		p.free()
 		return nil, err
@@ -79,7 +81,7 @@ func (c component) start(ctx context.Context, env btl.Env, params *params) (p *p
 		ExtraFiles:  []*os.File{theirs, memory, waker},
 		SysProcAttr: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
 	}
-	log := c.logger(env)
+	p.log = c.logger(env)
 	r, w, err := os.Pipe()
 	if err != nil {
 		p.free()
@@ -94,7 +96,8 @@ func (c component) start(ctx context.Context, env btl.Env, params *params) (p *p
 		p.free()
 		return nil, fmt.Errorf("%s: %w", c.Command[0], err)
 	}
-	p.done.Go(func() { defer r.Close(); lines(r, log) })
+	p.output = r
+	p.done.Go(func() { defer r.Close(); lines(r, p.log) })
 	theirs.Close() // so that the plugin's end is noticed
 	if err := p.meet(ctx, env, params.Start); err != nil {
 		p.kill()
@@ -109,7 +112,7 @@ func (c component) start(ctx context.Context, env btl.Env, params *params) (p *p
 	return p, nil
 }
 
-// descriptors makes the memory, the socket and the eventfd.
+// descriptors makes the memory and the socket.
 func (p *process) descriptors() (memory, theirs *os.File, err error) {
 	fd, err := unix.MemfdCreate("ferry-plugin", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -125,7 +128,6 @@ func (p *process) descriptors() (memory, theirs *os.File, err error) {
 	}
 	if err == nil {
 		wire.Layout(p.mem, p.cells)
-		p.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	}
 	var pair [2]int
 	if err == nil {
@@ -162,7 +164,7 @@ func (p *process) meet(ctx context.Context, env btl.Env, limit time.Duration) er
 		LocalRank: uint32(id.LocalRank), LocalSize: uint32(id.LocalSize), Namespace: id.Proc.Namespace, Node: env.Node, Dir: id.Dir,
 	}
 	if _, err := p.ctl.Write(start.Bytes()); err != nil {
-		return fmt.Errorf("the plugin has ended at once: %w", err)
+		return p.early()
 	}
 	deadline := time.Now().Add(limit)
 	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
@@ -178,7 +180,7 @@ func (p *process) meet(ctx context.Context, env btl.Env, limit time.Duration) er
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return fmt.Errorf("the plugin has not answered within %v (start_timeout)", limit)
 	case err != nil:
-		return fmt.Errorf("the plugin has ended before it answered: %w", err)
+		return p.early()
 	case kind == wire.Failed:
 		return fmt.Errorf("the plugin says: %.500q", body)
 	case kind != wire.Ready:
@@ -194,6 +196,12 @@ func (p *process) meet(ctx context.Context, env btl.Env, limit time.Duration) er
 	}
 	p.offer = o
 	return p.ctl.SetReadDeadline(time.Time{})
+}
+
+// early is the error of a plugin that has closed its control socket before it answered.
+func (p *process) early() error {
+	p.kill()
+	return fmt.Errorf("the plugin has ended before it answered: %w; a plugin calls plugin.Serve, or speaks what docs/plugin-protocol.md says", p.status())
 }
 
 // hear returns the next control frame.
@@ -281,25 +289,41 @@ func (p *process) kill() {
 func (p *process) status() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.cmd == nil {
+		return errors.New("it was never started")
+	}
 	if p.cmd.ProcessState == nil {
 		_ = p.cmd.Wait() // the state tells
 	}
 	return errors.New(p.cmd.ProcessState.String())
 }
 
-// goodbye is how long a plugin that was asked to end may take.
-const goodbye = 5 * time.Second
+// goodbye is how long a plugin that was asked to end may take; what it has printed until then
+// is read for as long as printed, since a process of its own may hold its output open.
+const (
+	goodbye = 5 * time.Second
+	printed = 100 * time.Millisecond
+)
 
 // close ends the plugin in good order if it runs, and frees all.
 func (p *process) close() {
 	close(p.quit)
-	if p.ended() == nil {
+	if p.ended() == nil && p.ctl != nil {
+		_ = p.ctl.SetWriteDeadline(time.Now().Add(goodbye)) // it may read nothing
 		_, _ = p.ctl.Write(binary.LittleEndian.AppendUint32(nil, wire.End))
 	}
-	late := time.AfterFunc(goodbye, p.kill)
+	late := time.AfterFunc(goodbye, func() {
+		p.log.Warn("the plugin has not ended as it was asked to, and is killed", "after", goodbye)
+		p.kill()
+	})
 	_ = p.status()
 	late.Stop()
-	_ = p.ctl.SetReadDeadline(time.Unix(1, 0))
+	if p.ctl != nil {
+		_ = p.ctl.SetReadDeadline(time.Unix(1, 0))
+	}
+	if p.output != nil {
+		_ = p.output.SetReadDeadline(time.Now().Add(printed))
+	}
 	p.done.Wait()
 	p.free()
 }
@@ -307,9 +331,6 @@ func (p *process) close() {
 func (p *process) free() {
 	if p.ctl != nil {
 		p.ctl.Close()
-	}
-	if p.wake >= 0 {
-		unix.Close(p.wake)
 	}
 	if p.mem != nil {
 		_ = unix.Munmap(p.mem)

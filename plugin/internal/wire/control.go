@@ -48,7 +48,7 @@ func (s Start) Bytes() []byte {
 func ParseStart(b []byte) (s Start, err error) {
 	r := reader{b: b}
 	if s.Version = r.u32(); s.Version != Version {
-		return s, errors.Join(r.err, Differ("the rank", s.Version))
+		return s, errors.Join(r.err, Differ(false, s.Version))
 	}
 	s.Nonce = r.u64()
 	s.Rank, s.Size, s.LocalRank, s.LocalSize = r.u32(), r.u32(), r.u32(), r.u32()
@@ -69,7 +69,7 @@ func (o Offer) Bytes() []byte {
 func ParseOffer(b []byte) (o Offer, err error) {
 	r := reader{b: b}
 	if o.Version = r.u32(); o.Version != Version {
-		return o, errors.Join(r.err, Differ("the plugin", o.Version))
+		return o, errors.Join(r.err, Differ(true, o.Version))
 	}
 	o.Reaches, o.Eager, o.Frame, o.Exclusivity = r.u32(), r.u32(), r.u32(), int32(r.u32())
 	o.Latency = r.u64()

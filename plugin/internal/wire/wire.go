@@ -70,20 +70,25 @@ func Check(mem []byte) (cells int, err error) {
 	case binary.LittleEndian.Uint64(mem) != Magic:
 		return 0, errors.New("the memory is not a rank's")
 	case v != Version:
-		return 0, Differ("the rank", v)
+		return 0, Differ(false, v)
 	case cells < 16 || cells&(cells-1) != 0 || Size(cells) != len(mem):
 		return 0, fmt.Errorf("%d cells in %d bytes", cells, len(mem))
 	}
 	return cells, nil
 }
 
-// Differ says which side is older; who is the other one.
-func Differ(who string, theirs uint32) error {
-	age := "older"
-	if theirs > Version {
-		age = "newer"
+// Differ says which side is older. plugin says that theirs is the plugin's version; otherwise
+// it is the rank's.
+func Differ(plugin bool, theirs uint32) error {
+	ofRank, ofPlugin := theirs, uint32(Version)
+	if plugin {
+		ofRank, ofPlugin = Version, theirs
 	}
-	return fmt.Errorf("%s speaks version %d of the plugin protocol, which is %s than version %d here", who, theirs, age, Version)
+	older := "the plugin, which is older, has to be built with a newer ferry"
+	if ofRank < ofPlugin {
+		older = "this program, which is older, has to be built with a newer ferry"
+	}
+	return fmt.Errorf("the rank speaks version %d of the plugin protocol, and the plugin version %d: %s", ofRank, ofPlugin, older)
 }
 
 // Rings returns header and cells of both rings of a memory that Check has passed.

@@ -49,10 +49,10 @@ func TestBytesAreThoseOfThePage(t *testing.T) {
 func TestDifferentVersionSaysWhichSideIsOlder(t *testing.T) {
 	s, o := start(), offer()
 	s.Version, o.Version = 2, 0
-	if _, err := ParseStart(s.Bytes()[4:]); err == nil || !strings.Contains(err.Error(), "version 2 of the plugin protocol, which is newer than version 1") {
+	if _, err := ParseStart(s.Bytes()[4:]); err == nil || !strings.Contains(err.Error(), "the rank speaks version 2 of the plugin protocol, and the plugin version 1: the plugin, which is older") {
 		t.Error(err)
 	}
-	if _, err := ParseOffer(o.Bytes()[4:]); err == nil || !strings.Contains(err.Error(), "older") {
+	if _, err := ParseOffer(o.Bytes()[4:]); err == nil || !strings.Contains(err.Error(), "the plugin version 0: the plugin, which is older") {
 		t.Error(err)
 	}
 }

@@ -1,0 +1,128 @@
+package host_test
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/btl/self"
+	"github.com/ferrympi/ferry/btl/tcp"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/plugin"
+)
+
+// be is a plugin, which keeps its promises or not.
+func be(what string) int {
+	switch what {
+	case "loopback", "tcp":
+		c := btl.Component(self.Component())
+		if what == "tcp" {
+			c = tcp.Component()
+		}
+		if err := plugin.Serve(c); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	case "noisy":
+		go func() {
+			for {
+				fmt.Println(strings.Repeat("x", 3000))
+			}
+		}()
+		return be("loopback")
+	case "hangs":
+		time.Sleep(time.Hour)
+	case "exits":
+		return 3
+	case "babbles":
+		_, _ = unix.Write(3, []byte("not a control frame"))
+		time.Sleep(time.Hour)
+	case "old": // an offer of version 0
+		_, _ = unix.Write(3, []byte{2, 0, 0, 0, 0, 0, 0, 0})
+		time.Sleep(time.Hour)
+	case "forks": // a process of its own holds its output open
+		child := exec.Command("sleep", "20")
+		child.Stdout = os.Stdout
+		if child.Start() != nil {
+			return 1
+		}
+		return be("loopback")
+	case "hangs in connect", "never opens", "hangs in close":
+		if err := plugin.Serve(broken{self.Component(), what}); err != nil {
+			return 1
+		}
+	case "garbage":
+		go garbage()
+		return be("loopback")
+	}
+	return 0
+}
+
+// garbage fills the ring to the rank with what is no message.
+func garbage() {
+	var st unix.Stat_t
+	if unix.Fstat(4, &st) != nil {
+		return
+	}
+	mem, err := unix.Mmap(4, 0, int(st.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return
+	}
+	cells := mem[4096+(len(mem)-4096)/2:]
+	time.Sleep(20 * time.Millisecond) // messages go meanwhile
+	now := binary.LittleEndian.Uint32(cells)
+	for lap := now; ; lap = now + (lap-now+1)%8 {
+		for at := 0; at < len(cells); at += 64 {
+			binary.LittleEndian.PutUint32(cells[at:], lap)
+			binary.LittleEndian.PutUint32(cells[at+4:], 1<<30)
+		}
+	}
+}
+
+// broken is a transport that does not return, or says nothing.
+type broken struct {
+	btl.Component
+	what string
+}
+
+func (b broken) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
+	m, err := b.Component.Open(ctx, env)
+	return brokenModule{m, b.what}, err
+}
+
+type brokenModule struct {
+	btl.Module
+	what string
+}
+
+func (m brokenModule) Connect(peer framework.Peer) (btl.Endpoint, error) {
+	switch m.what {
+	case "hangs in connect":
+		time.Sleep(time.Hour)
+	case "never opens":
+		return deaf{}, nil
+	}
+	return m.Module.Connect(peer)
+}
+
+func (m brokenModule) Close() error {
+	if m.what == "hangs in close" {
+		time.Sleep(time.Hour)
+	}
+	return m.Module.Close()
+}
+
+// deaf is a path that never opens.
+type deaf struct{}
+
+func (deaf) Reserve(int) []byte { return nil }
+func (deaf) Commit(int)         {}
+func (deaf) Idle() bool         { return true }
+func (deaf) Close()             {}

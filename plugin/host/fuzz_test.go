@@ -1,0 +1,129 @@
+package host
+
+import (
+	"encoding/binary"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/framework/kittest"
+	"github.com/ferrympi/ferry/plugin/internal/wire"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// protocol refuses some of the frames, and forgets peers while it is called.
+type protocol struct{ m *module }
+
+func (p protocol) Accept(framework.Life) btl.Inbound     { return p }
+func (p protocol) Limits(framework.Life, int, int)       {}
+func (p protocol) PathDown(peer framework.Life, _ error) { p.m.Forget(peer) }
+func (p protocol) PeerGone(peer framework.Life, _ error) { p.m.Forget(peer) }
+func (p protocol) Frame(b []byte) error {
+	if b[0] == 0xff {
+		return errors.New("this makes no sense")
+	}
+	return nil
+}
+
+const fuzzCells = 64
+
+// bare is a module without a plugin: the test is it.
+func bare(tb testing.TB) *module {
+	job := kittest.NewJob(2, 1)
+	env := btl.Env{Env: job.Begin(0, progress.Options{})}
+	env.Logger = slog.New(slog.DiscardHandler)
+	m := &module{env: env, params: &params{Opening: time.Hour}, name: "btl fuzz", caps: wire.Offer{Frame: 256, Eager: 256, Reaches: 3}, wake: -1}
+	m.env.Upcall = protocol{m}
+	m.keep()
+	tb.Cleanup(env.Engine.Close)
+	return m
+}
+
+// meet gives the module new memory, and leaves has it freed. The engine's lock is held in
+// between.
+func (m *module) meet(tb testing.TB, published uint64) {
+	mem, err := unix.Mmap(-1, 0, wire.Size(fuzzCells), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	wire.Layout(mem, fuzzCells)
+	p := &process{mem: mem, cells: fuzzCells, bell: func() {}, quit: make(chan struct{}), log: m.env.Logger, offer: m.caps}
+	p.published.Store(published)
+	m.env.Engine.Lock()
+	m.life = life{}
+	m.attach(p)
+}
+
+func (m *module) leaves() {
+	if m.dead == nil {
+		m.dies(errors.New("the end"))
+	}
+	m.env.Engine.Unlock()
+	m.keeper.work.Wait()
+}
+
+// FuzzMessages: a plugin may put any message into its ring, at any time: an error or a change
+// of state, and what the rank goes on to do is sound.
+func FuzzMessages(f *testing.F) {
+	m := bare(f)
+	self := m.env.Identity.Proc
+	caller := wire.Caller{World: framework.NamespaceHash(self.Namespace), Nonce: 9, Rank: 1}.Bytes()
+	f.Add(byte(wire.Opened), byte(2), []byte{}, byte(wire.Credits), byte(2), binary.LittleEndian.AppendUint32(nil, 4))
+	f.Add(byte(wire.Accept), byte(1), caller, byte(wire.Frame), byte(1), []byte{0xff})
+	f.Add(byte(wire.Ended), byte(2), []byte{1, 0, 0, 0}, byte(wire.Opened), byte(2), []byte{})
+	f.Add(byte(wire.Idle), byte(2), make([]byte, 8), byte(wire.Accept), byte(3), caller)
+	peer := framework.Peer{Life: framework.Life{ID: framework.MakeProcID(0, 1), Nonce: 9}, Proc: framework.Proc{Namespace: self.Namespace, Rank: 1}, Blob: []byte("b")}
+	f.Fuzz(func(t *testing.T, kind1, path1 byte, body1 []byte, kind2, path2 byte, body2 []byte) {
+		m.meet(t, 0)
+		defer m.leaves()
+		ep, err := m.Connect(peer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range []struct {
+			kind, path byte
+			body       []byte
+		}{{kind1, path1, body1}, {kind2, path2, body2}} {
+			b := make([]byte, wire.Prefix)
+			wire.Put(b, uint32(x.kind), uint32(x.path))
+			if m.message(append(b, x.body...)) != nil {
+				break
+			}
+			if ep.Reserve(100) != nil {
+				ep.Commit(100)
+			}
+		}
+		if e := ep.(*outbound); e.credit < 0 || e.credit > wire.Credit || e.sent > 2 {
+			t.Errorf("%+v", e)
+		}
+		m.lose(peer.Life, "send", errors.New("the path ends"))
+		if len(m.out) > 0 || len(m.in) > 2 {
+			t.Errorf("%d paths to peers, and %d from them are left", len(m.out), len(m.in))
+		}
+	})
+}
+
+// FuzzRing: whatever a plugin writes into the shared memory: the rank ends it, or goes on.
+func FuzzRing(f *testing.F) {
+	f.Add(uint16(0), []byte{1, 0, 0, 0, 8, 0, 0, 0, wire.Opened, 0, 0, 0, 2, 0, 0, 0}, uint64(1))
+	f.Add(uint16(0), []byte{1, 0, 0, 0, 0xff, 0xff, 0xff, 0x7f}, uint64(0))
+	f.Add(uint16(32), []byte{0xff, 0xff, 0xff, 0xff}, uint64(1<<63))
+	m := bare(f)
+	f.Fuzz(func(t *testing.T, at uint16, bytes []byte, published uint64) {
+		m.meet(t, published)
+		defer m.leaves()
+		mem := m.process.mem
+		toRank := mem[wire.Cells+fuzzCells*64:]
+		copy(toRank[int(at)%len(toRank):], bytes)
+		copy(mem[wire.ToPlugin+int(at)%1024:wire.Cells], bytes[len(bytes)/2:]) // the headers
+		for range 3 {
+			m.Poll()
+			m.tell(wire.Leave, 2, nil)
+		}
+	})
+}

@@ -1,0 +1,75 @@
+package host
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/plugin/internal/wire"
+)
+
+// outbound is an endpoint: a path to a peer.
+type outbound struct {
+	m      *module
+	id     uint32
+	peer   framework.Life
+	frame  []byte // that is built
+	opened bool
+	closed bool
+	credit int
+	sent   uint64
+	gone   uint64    // of those, how many need nobody any more
+	late   time.Time // when it has to be open
+}
+
+// Reserve returns memory of the path's own: several may be built at the same time, but a ring
+// has room for one.
+func (e *outbound) Reserve(n int) []byte {
+	if e.credit == 0 || e.closed || len(e.m.queue) > 0 {
+		return nil
+	}
+	if cap(e.frame) < n {
+		e.frame = make([]byte, n)
+	}
+	return e.frame[:n]
+}
+
+// Commit copies the frame into the ring.
+func (e *outbound) Commit(n int) {
+	e.credit--
+	e.sent++
+	e.m.tell(wire.Frame, e.id, e.frame[:n])
+}
+
+func (e *outbound) Idle() bool { return e.closed || e.gone == e.sent }
+
+// Close leaves what was committed to the plugin.
+func (e *outbound) Close() {
+	if e.closed {
+		return
+	}
+	e.closed = true
+	delete(e.m.out, e.id)
+	e.m.tell(wire.Leave, e.id, nil)
+}
+
+// inbound is a path from a peer.
+type inbound struct {
+	m    *module
+	id   uint32
+	peer framework.Life
+	up   btl.Inbound
+}
+
+// frame hands one up. An error is the plugin's, not the peer's.
+func (p *inbound) frame(body []byte) error {
+	if len(body) == 0 || len(body) > int(p.m.caps.Frame) {
+		return fmt.Errorf("a frame of %d bytes", len(body))
+	}
+	if err := p.up.Frame(body); err != nil {
+		p.m.tell(wire.Refuse, p.id, []byte("this makes no sense: "+err.Error()[:min(200, len(err.Error()))]))
+		p.m.lose(p.peer, "receive", err)
+	}
+	return nil
+}
