@@ -49,3 +49,16 @@ func TestProgramWithoutTheHostSaysWhatToAdd(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// FuzzPlugins: what files name under plugins is a list, or an error.
+func FuzzPlugins(f *testing.F) {
+	f.Add([]byte("plugins:\n  - {kind: btl, name: udp, command: [/opt/udp, -x], sha256: 5f, priority: 20, env: [A, B=c]}\n"))
+	f.Add([]byte("plugins: {kind: btl}\n"))
+	f.Add([]byte("plugins: [&a {kind: btl}, *a]\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		list, err := pluginsOf(text)
+		if err == nil && len(list) > len(text) {
+			t.Errorf("%d entries of %d bytes", len(list), len(text))
+		}
+	})
+}
