@@ -81,7 +81,6 @@ func (s *Stack) open(ctx context.Context, env progress.Env, hooks pml.Hooks) err
 			s.pmls = append(s.pmls, PML{choice.Verdict.Name, m})
 			continue
 		}
-		env.Logger.Warn("pml failed to open", "pml", choice.Verdict.Name, "err", err)
 		if s.node.Module != node.Module {
 			err = errors.Join(err, s.closeNode())
 		}
@@ -89,6 +88,7 @@ func (s *Stack) open(ctx context.Context, env progress.Env, hooks pml.Hooks) err
 		if bound := selection.Fail(choice.Verdict.Name, err); bound != nil {
 			return bound
 		}
+		env.Logger.Warn("pml failed to open", "pml", choice.Verdict.Name, "err", err)
 	}
 	if _, err := selection.One(); err != nil {
 		return err
@@ -162,10 +162,10 @@ func (o *opener) Open(kind framework.Kind, up func(name string) any) (all []fram
 		name := choice.Verdict.Name
 		m, err := s.openMover(o.ctx, choice, up(name))
 		if err != nil {
-			s.env.Logger.Warn(string(kind)+" failed to open", string(kind), name, "err", err)
 			if bound := selection.Fail(name, err); bound != nil {
 				return nil, bound
 			}
+			s.env.Logger.Warn(string(kind)+" failed to open", string(kind), name, "err", err)
 			continue
 		}
 		s.movers, s.carry = append(s.movers, m), append(s.carry, framework.ComponentName(kind, name))

@@ -1,6 +1,9 @@
 package assembly
 
 import (
+	"bytes"
+	"log/slog"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -43,5 +46,36 @@ func TestRequirementsAreExplained(t *testing.T) {
 	}
 	if got, want := node.String(), "pml cm requires pml for the node (messages between processes of a node; pml.cm.shared_memory): ob1"; got != want {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestFailureThatEndsTheSessionIsToldOnce: the error says it; as a line of the log above it, of
+// each component on the way and each rank, it would hide what else there is.
+func TestFailureThatEndsTheSessionIsToldOnce(t *testing.T) {
+	for _, c := range []struct {
+		pml, mtl string
+		logs     bool // something else is used, and nobody hears of it from an error
+	}{{"cm", "memory", false}, {"^ucx", "^ofi,ucx", true}} {
+		client, err := local.Component().Open(t.Context(), bootstrap.Env{Params: local.Component().Params()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		reg := components.Standard()
+		reg.Register(mtltest.NewMemory(mtltest.Options{MaxMessage: 60}).Component()) // too little for cm
+		var log bytes.Buffer
+		a, err := Open(t.Context(), Options{Registry: reg, Client: client, Logger: slog.New(slog.NewTextHandler(&log, nil)), Settings: []framework.Setting{
+			{Name: "pml", Value: c.pml}, {Name: "mtl", Value: c.mtl}, {Name: "btl", Value: "self"},
+		}})
+		if err == nil {
+			err = a.Close()
+		} else if !strings.Contains(err.Error(), "60 bytes") {
+			t.Errorf("pml=%s: %v", c.pml, err)
+		}
+		if strings.Contains(log.String(), "failed to open") != c.logs || (err == nil) != c.logs {
+			t.Errorf("pml=%s: %v; its log: %s", c.pml, err, &log)
+		}
+		if err := client.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
