@@ -121,7 +121,7 @@ func newModule(env mtl.Env, lib *libfabric.Library, ep *libfabric.Endpoint, c *c
 		about:    mtl.Description{Library: library(lib), Provider: info.Provider, Device: info.Domain, Mode: l.String()},
 		format:   info.AddressFormat,
 		offer:    offer(info, l),
-		room:     roomOf(info, lib.Version()),
+		room:     roomOf(info, p.Buffers, lib.Version()),
 		txSize:   info.TxSize,
 		connect:  p.Connect,
 		scratch:  make([]byte, 0, controlFrame),

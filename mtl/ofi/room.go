@@ -25,9 +25,9 @@ type room struct {
 // share its room with those of messages.
 func listeners(info *libfabric.Info, buffers int) int { return max(1, min(buffers, info.RxSize/4)) }
 
-// roomOf returns what a provider has room for, in a version of the library.
-func roomOf(info *libfabric.Info, v libfabric.Version) room {
-	r := room{queueEntries, math.MaxInt, max(info.RxSize-min(reserved, info.RxSize/4), 1)}
+// roomOf returns what a provider has room for beside its listeners, in a version of the library.
+func roomOf(info *libfabric.Info, buffers int, v libfabric.Version) room {
+	r := room{queueEntries, math.MaxInt, max(info.RxSize-listeners(info, buffers)-min(reserved, info.RxSize/4), 1)}
 	if info.TxSize < noLimit && info.RxSize < noLimit {
 		r.queue = max(queueEntries, info.TxSize+info.RxSize)
 		r.all = r.queue

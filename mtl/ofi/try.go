@@ -120,7 +120,7 @@ func layoutsFor(info *libfabric.Info, name string, v libfabric.Version) (all []l
 // openTested opens an endpoint and tests it, until ctx ends.
 func openTested(ctx context.Context, env mtl.Env, p *params, lib *libfabric.Library, c *candidate, l layout, fd bool) (*module, error) {
 	_, lookUp := needs(c.info.Provider, Prefer, lib.Version())
-	ep, err := lib.Open(c.info, fd, l.data || !lookUp, roomOf(c.info, lib.Version()).queue)
+	ep, err := lib.Open(c.info, fd, l.data || !lookUp, roomOf(c.info, p.Buffers, lib.Version()).queue)
 	if err != nil {
 		return nil, err
 	}

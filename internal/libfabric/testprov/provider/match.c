@@ -201,6 +201,8 @@ ssize_t tp_take(tp_ep *ep, const ffi_msg_tagged *m)
 		found = found->next;
 	if (!found)
 		return -FFI_EINVAL;
+	if (ep->receiving >= ep->domain->c.rx)
+		return -FFI_EAGAIN;
 	tp_recv what = {.context = m->context};
 	memcpy(what.part, m->msg_iov, m->iov_count * sizeof(what.part[0]));
 	if (ep->domain->c.claim_hangs && found->n >= 8 << 10 && found->n <= 16 << 10)
