@@ -23,6 +23,7 @@ import (
 //
 //	handlers LIBRARY PROVIDER     open it, take a signal, and recover from a fault
 //	opens LIBRARY PROVIDER        open it, and say how senders are told
+//	contained LIBRARY PROVIDER    the same where the kernel tells of no page faults
 //	serves LIBRARY PROVIDER JOB   open it, print its address, and take messages until
 //	                              standard input ends
 //	calls LIBRARY PROVIDER JOB ADDRESS
@@ -40,6 +41,11 @@ func profileChild(what string) error {
 	}
 	term := make(chan os.Signal, 1)
 	signal.Notify(term, syscall.SIGTERM)
+	if part[0] == "contained" {
+		if err := testprov.Contain(); err != nil {
+			return err
+		}
+	}
 	m, err := openMember(job, rank, using(lib, provider))
 	if err != nil {
 		return err
@@ -48,7 +54,7 @@ func profileChild(what string) error {
 	switch part[0] {
 	case "handlers":
 		return takesSignals(&member{m: m}, term)
-	case "opens":
+	case "opens", "contained":
 		fmt.Println(m.Describe().Mode)
 	case "serves":
 		return serves(m)
@@ -134,13 +140,16 @@ func TestProfileThatTakesHandlersGivesThemBack(t *testing.T) {
 }
 
 // TestProfileWithARegistrationCacheIsUsedWithoutIt: what is set before the library is
-// loaded disables the cache. If the user enables it, the self-test detects it.
+// loaded has the cache hear from the kernel, or disables it where the kernel tells nothing. If the user
+// enables it, the self-test detects it.
 func TestProfileWithARegistrationCacheIsUsedWithoutIt(t *testing.T) {
 	lib := profiles(t, "cxi")
 	for _, provider := range []string{"cxi", "efa"} {
 		environment := testprov.Environment(provider, "stale")
-		if text, err := inChild(t, "opens "+lib+" "+provider, environment); err != nil {
-			t.Errorf("%s: %v: %s", provider, err, text)
+		for _, where := range []string{"opens", "contained"} {
+			if text, err := inChild(t, where+" "+lib+" "+provider, environment); err != nil {
+				t.Errorf("%s, %s: %v: %s", provider, where, err, text)
+			}
 		}
 		kept := append(environment, "FI_MR_CACHE_MAX_COUNT=1024", "FI_MR_CACHE_MONITOR=memhooks", "FI_EFA_MR_CACHE_ENABLE=1")
 		if text, err := inChild(t, "opens "+lib+" "+provider, kept); err == nil || !strings.Contains(text, "pages") {

@@ -21,6 +21,7 @@ func TestProfileWithADeviceIsChosen(t *testing.T) {
 		{"verbs;ofi_rxm,tcp;ofi_rxm", "", []string{"infiniband/mlx5_0"}, "verbs;ofi_rxm"},
 		{"verbs;ofi_rxm,tcp;ofi_rxm", "", nil, "tcp;ofi_rxm"},
 		{"psm3,tcp;ofi_rxm", "ethernet", []string{"net/eth0"}, "tcp;ofi_rxm"},
+		{"psm3,tcp;ofi_rxm", "ethernet", []string{"net/eth0", "infiniband/eth0"}, "tcp;ofi_rxm"}, // who names devices may name two alike
 		{"psm3,tcp;ofi_rxm", "", []string{"infiniband/mlx5_0"}, "psm3"},
 		{"cxi,verbs;ofi_rxm,psm3,efa,opx,tcp;ofi_rxm", "", all, "cxi"},
 		{"efa,verbs;ofi_rxm,psm3,tcp;ofi_rxm", "", all, "efa"},

@@ -50,15 +50,21 @@ func TestProfileWithADefectIsLeftForTheNext(t *testing.T) {
 
 // TestProfileThatContradictsItselfIsRefused, with the attribute and its value.
 func TestProfileThatContradictsItselfIsRefused(t *testing.T) {
-	for fault, want := range map[string][]string{
-		"rx=0":                  {"0", "receive"},
-		"tags=8":                {"8", "bits"},
-		"max=1000,injects=2000": {"1000", "2000"},
+	for _, c := range []struct {
+		provider, fault string
+		want            []string
+	}{
+		{"cxi", "rx=0", []string{"takes 0 receives", "rx_attr.size"}},
+		{"cxi", "tx=0", []string{"takes 0 sends", "tx_attr.size"}},
+		{"cxi", "tags=8", []string{"8 bits", "mem_tag_format 0x80"}},
+		{"cxi", "max=1000,injects=2000", []string{"1000", "max_msg_size", "2000", "inject_size"}},
+		{"cxi", "max=1000,injects=500", []string{"at most 1000 bytes", "max_msg_size"}},
+		{"efa", "injects=1125899906842624", []string{"1125899906842624", "inject_size", "bytes of memory"}},
 	} {
-		err := refused(t, using(profiles(t, "cxi", fault), "cxi"))
-		for _, w := range want {
+		err := refused(t, using(profiles(t, c.provider, c.fault), c.provider))
+		for _, w := range c.want {
 			if !strings.Contains(err.Error(), w) {
-				t.Errorf("%s: %v: no %q in it", fault, err, w)
+				t.Errorf("%s: %v: no %q in it", c.fault, err, w)
 			}
 		}
 	}

@@ -105,6 +105,8 @@ static void faults(config *c)
 		c->tx = c->rx = number("queues", 16);
 	if (tp_fault("rx", NULL)) // receives: contradicts the rest
 		c->rx = number("rx", 0);
+	if (tp_fault("tx", NULL)) // sends, likewise
+		c->tx = number("tx", 0);
 	if (tp_fault("injects", NULL)) // bytes: more than a message has, say
 		c->inject = number("injects", 0);
 	if (c->inject > c->eager)
