@@ -1,6 +1,8 @@
 package matrix_test
 
 import (
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -77,4 +79,18 @@ func TestLibraryThatCrashesFailsTheStackThatWasNamed(t *testing.T) {
 	t.Parallel()
 	r := overProfiles(t, testprov.Environment("cxi", "crash"), "--components", "cm+ofi cxi", "--cases", "^conform/2/message").wait(1)
 	expect(t, r, "cm+ofi cxi", report.OpenCase, report.Fail, "took the process down when it was loaded")
+}
+
+// TestLibraryThatCrashesCostsInfoOneNetwork: ferry info says what happened, and all the rest.
+func TestLibraryThatCrashesCostsInfoOneNetwork(t *testing.T) {
+	t.Parallel()
+	if err := libfabric.Built(); err != nil {
+		t.Skip(err)
+	}
+	cmd := exec.Command(tool(t), "info", "--json", "--set", "mtl.ofi.library="+testprov.Library(t))
+	cmd.Env = append(os.Environ(), testprov.Environment("cxi", "crash")...)
+	out, err := cmd.Output()
+	if err != nil || !strings.Contains(string(out), "took the process down when it was loaded") || !strings.Contains(string(out), `"ob1"`) {
+		t.Errorf("%v: %s", err, out)
+	}
 }
