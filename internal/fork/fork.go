@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"runtime"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // A Thread forks. Its methods may be called concurrently.
@@ -16,15 +18,28 @@ type Thread struct{ do chan func() }
 // New starts a thread.
 func New() *Thread {
 	t := &Thread{do: make(chan func())}
-	go func() {
-		// Never unlocked: the thread ends with this goroutine, with whatever Do has
-		// changed of it.
-		runtime.LockOSThread()
-		for f := range t.do {
-			f()
-		}
-	}()
+	go t.run(func() {})
 	return t
+}
+
+// run forks on a thread of its own, and says when it has one.
+func (t *Thread) run(locked func()) {
+	// Never unlocked: the thread ends with this goroutine, with whatever Do has
+	// changed of it.
+	runtime.LockOSThread()
+	if unix.Gettid() == unix.Getpid() {
+		// But for the main thread, which the runtime keeps. It is held until another
+		// goroutine has a thread, which then is another one.
+		moved := make(chan struct{})
+		go t.run(func() { close(moved) })
+		<-moved
+		runtime.UnlockOSThread()
+		return
+	}
+	locked()
+	for f := range t.do {
+		f()
+	}
 }
 
 // Do calls f on the thread, and returns when that has.

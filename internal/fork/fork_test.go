@@ -7,7 +7,29 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
+
+// TestForkingThreadIsNeverTheMainOne: that one does not end with its goroutine, and Close would
+// leave the children of it alive.
+func TestForkingThreadIsNeverTheMainOne(t *testing.T) {
+	var busy sync.WaitGroup // so that the main thread has its turn
+	for range 4 {
+		busy.Go(func() {
+			for range 500 {
+				f := New()
+				f.Do(func() {
+					if unix.Gettid() == unix.Getpid() {
+						t.Error("children are forked by the main thread")
+					}
+				})
+				f.Close()
+			}
+		})
+	}
+	busy.Wait()
+}
 
 // TestChildOutlivesTheThreadThatAskedForIt: with Pdeathsig alone it is killed as soon as
 // that thread ends.

@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ferrympi/ferry/internal/libfabric"
+	"github.com/ferrympi/ferry/internal/libfabric/testprov"
 )
 
 // The commands of ferry that may be ranks. TestConform has the one that is a test itself.
@@ -31,7 +34,11 @@ func TestMatrixTakesTheRanksThatThereAre(t *testing.T) {
 		report := filepath.Join(t.TempDir(), "report")
 		args := []string{"matrix", "--job", "--suite", "quick", "--junit", report}
 		if !*full {
-			args = append(args, "--components", "ob1+*,cm+ofi tcp;ofi_rxm", "--cases", "^(conform/[0-9]+/(session|communicator)|bench/.*latency)")
+			stacks := "ob1+*"
+			if _, err := libfabric.Load(testprov.System()); err == nil {
+				stacks += ",cm+ofi tcp;ofi_rxm"
+			}
+			args = append(args, "--components", stacks, "--cases", "^(conform/[0-9]+/(session|communicator)|bench/.*latency)")
 		}
 		res := l.ToTheEnd(t, Job{Size: 4, Program: Ferry, Args: args, Timeout: 4 * time.Minute})
 		if !strings.Contains(res.Ranks[0].Output, "one job of 4 ranks on 1 node") || !strings.Contains(res.Ranks[0].Output, "Passed: ") {

@@ -18,9 +18,9 @@ import (
 // TestMemoryIsNotFreedUnderAMessageOfEither: the node's PML has it, and knows nothing of what the
 // network sends from it.
 func TestMemoryIsNotFreedUnderAMessageOfEither(t *testing.T) {
-	over := map[string]func() pmltest.Stack{
-		"a network that knows no memory": func() pmltest.Stack { return onNodes(2, mtltest.Options{}) },
-		"one that knows it": func() pmltest.Stack {
+	over := map[string]func(t *testing.T) pmltest.Stack{
+		"a network that knows no memory": func(*testing.T) pmltest.Stack { return onNodes(2, mtltest.Options{}) },
+		"one that knows it": func(t *testing.T) pmltest.Stack {
 			if err := libfabric.Built(); err != nil {
 				t.Skip(err)
 			}
@@ -33,7 +33,7 @@ func TestMemoryIsNotFreedUnderAMessageOfEither(t *testing.T) {
 	}
 	for name, stack := range over {
 		t.Run(name, func(t *testing.T) {
-			w := pmltest.OpenWorld(t, stack(), 3) // ranks 0 and 2 are on one node
+			w := pmltest.OpenWorld(t, stack(t), 3) // ranks 0 and 2 are on one node
 			c := w.Comms(t, cid.PolicyAgree)
 			from, ok := framework.As[pml.Allocator](w.Procs[0].Module)
 			if !ok {

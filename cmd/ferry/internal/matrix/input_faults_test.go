@@ -25,6 +25,15 @@ func TestWithoutLibfabricTheRestRuns(t *testing.T) {
 	passes(t, r, "ob1+shm", 2)
 }
 
+// TestStackThatWasNamedIsAFailureWithoutItsLibrary: nobody knows what providers that would have, and
+// the name is no slip.
+func TestStackThatWasNamedIsAFailureWithoutItsLibrary(t *testing.T) {
+	t.Parallel()
+	const stack = "cm+ofi tcp;ofi_rxm"
+	r := start(t, nil, "matrix", "--components", stack, "--set", "mtl.ofi.library=/nonexistent.so", "--json", "$JSON").wait(1)
+	expect(t, r, stack, report.OpenCase, report.Fail, "it was asked for by name, and is unavailable: ")
+}
+
 // TestStackThatWasNamedAndIsNotThereIsAFailure, by --components or by --require; one that
 // a pattern found is not, nor is one that is refused for a defect.
 func TestStackThatWasNamedAndIsNotThereIsAFailure(t *testing.T) {

@@ -199,7 +199,7 @@ func (r *Request) overMTL(ctx context.Context, s report.Stack, c framework.Compo
 		return p
 	}
 	all := []report.Stack{s}
-	if !ok && can { // those that somebody has named are opened, to show what is wrong
+	if (!ok || a.Absent != "") && can { // those that somebody has named say what is wrong
 		for _, name := range slices.Concat(r.Components.below(s.Name), r.Require.below(s.Name)) {
 			if p := with(name); !slices.ContainsFunc(all, func(x report.Stack) bool { return x.Name == p.Name }) {
 				all = append(all, p)
