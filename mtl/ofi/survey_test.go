@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -49,7 +50,7 @@ func TestProvidersWithoutADeviceAreNamedWithTheReason(t *testing.T) {
 	}
 	of := func(name string, all []mtl.Candidate, own bool) (here, not int) {
 		for _, c := range all {
-			if !strings.HasPrefix(c.Library, "libfabric 1.") {
+			if !regexp.MustCompile(`^libfabric [12]\.`).MatchString(c.Library) {
 				t.Errorf("%s is of library %q", c.Name, c.Library)
 			}
 			switch {
@@ -125,6 +126,9 @@ func TestLibraryTellsWhyAProviderIsNotThere(t *testing.T) {
 		t.Errorf("the child says %q", out.String())
 	}
 	t.Logf("%s%s", out.String(), c.LogReason(provider, log.String()))
+	if !strings.Contains(log.String(), ":verbs:") {
+		t.Skip("this libfabric was compiled without verbs, which therefore says nothing")
+	}
 	if c.LogReason(provider, log.String()) == "" {
 		t.Errorf("no reason in %s", log.String())
 	}
