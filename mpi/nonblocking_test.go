@@ -388,11 +388,10 @@ func TestNonblockingCollectiveThatBreaksInOneMemberEndsInAll(t *testing.T) {
 					inout[0] += in[0]
 				}, true)
 				q, err := mpi.Iallreduce(c, []int{1}, make([]int, 1), op)
-				if err != nil {
-					return err
-				}
 				other, otherErr := mpi.Ibarrier(c)
-				_, err = q.Wait(ctx)
+				if err == nil { // who starts late hears at once
+					_, err = q.Wait(ctx)
+				}
 				if otherErr == nil {
 					_, otherErr = other.Wait(ctx)
 				}
