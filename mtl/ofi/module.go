@@ -51,6 +51,7 @@ type module struct {
 	regions   []*region           // registered memory
 	worn      []*libfabric.Region // registrations for one operation, which is over
 	local     bool                // the provider takes registered buffers only
+	software  bool                // it has no hardware: see pausesBetweenLooks
 	greeting  []byte              // what is sent to them first
 	cancels   []uint32            // slots that are to be canceled when the endpoint is back
 	posted    int                 // operations that libfabric has
@@ -127,6 +128,7 @@ func newModule(env mtl.Env, lib *libfabric.Library, ep *libfabric.Endpoint, c *c
 		scratch:  make([]byte, 0, controlFrame),
 		greeting: []byte{frameFlush},
 		local:    info.Registers,
+		software: !c.device,
 	}
 	if _, ok := needs(info.Provider, Spill, lib.Version()); ok && info.RxParts >= 2 {
 		m.spill = libfabric.Spill

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/internal/libfabric"
 	"github.com/ferrympi/ferry/mtl"
 )
@@ -22,11 +23,21 @@ func (m *module) Poll() int {
 	return n
 }
 
+// pausesBetweenLooks come behind a poll that finds nothing, where that is system calls on sockets:
+// each takes the lock of one, and keeps the peer waiting that is about to write there
+// (docs/decisions/hot-path.md, "Over sockets").
+const pausesBetweenLooks = 10
+
 func (m *module) poll() int {
 	if len(m.worn) > 0 {
 		m.deregister()
 	}
 	n, code := m.ep.Poll(m.events[:])
+	if n == 0 && m.software {
+		for range pausesBetweenLooks {
+			cpu.Pause()
+		}
+	}
 	for i := range n {
 		if m.complete(&m.events[i]); m.broken != nil {
 			return n
