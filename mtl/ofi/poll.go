@@ -23,9 +23,9 @@ func (m *module) Poll() int {
 	return n
 }
 
-// pausesBetweenLooks come behind a poll that finds nothing, where that is system calls on sockets:
-// each takes the lock of one, and keeps the peer waiting that is about to write there
-// (docs/decisions/hot-path.md, "Over sockets").
+// pausesBetweenLooks come behind a poll that finds nothing while several messages are waited for,
+// where a poll is system calls on sockets: each takes the lock of one, and keeps the peer waiting that is about
+// to write there. Where one message is waited for, they would delay it (docs/decisions/hot-path.md, "Over sockets").
 const pausesBetweenLooks = 10
 
 func (m *module) poll() int {
@@ -33,7 +33,7 @@ func (m *module) poll() int {
 		m.deregister()
 	}
 	n, code := m.ep.Poll(m.events[:])
-	if n == 0 && m.software {
+	if n == 0 && m.software && m.receives > 1 {
 		for range pausesBetweenLooks {
 			cpu.Pause()
 		}
