@@ -298,7 +298,8 @@ type Comm interface {
 
 	// Abort ends what is pending on a plane of this communicator with err, except
 	// for operations that have matched: they complete. Operations that come later
-	// and can't complete at once fail with err too. It is how members that wait for
+	// and can't complete at once fail with err too, and so does what has matched and then can't
+	// complete, whatever the reason. It is how members that wait for
 	// one another hear that it is in vain.
 	Abort(plane Plane, err error)
 

@@ -101,6 +101,16 @@ func (c *State) Withdrawn(plane pml.Plane) pml.Status {
 	return st
 }
 
+// Reason returns the error of an operation on a plane that fails with err. What an abort could
+// not end at once ends with the abort's error, whatever ends it: members leave when they have
+// heard of a death, and the dead one is to be named, not those who left.
+func (c *State) Reason(plane pml.Plane, err error) error {
+	if aborted := c.Aborted[plane]; aborted != nil {
+		return aborted
+	}
+	return err
+}
+
 // Truncated is the error of a receive whose buffer was too short.
 func Truncated(got, room int64) error {
 	return fmt.Errorf("%w: message of %d bytes, buffer of %d", framework.ErrTruncate, got, room)

@@ -118,7 +118,7 @@ func (r *request) finish() {
 
 // fail completes a request with an error. Lock held.
 func (r *request) fail(err error) {
-	r.Status.Err = err
+	r.Status.Err = r.c.Reason(r.plane, err)
 	r.finish()
 }
 

@@ -22,6 +22,7 @@ func failureCases() claims {
 		kittest.New("WhoHasGivenUpEndsWhatWaitsForHim", 3, (*fixture).givenUp),
 		kittest.New("ProcessesBeginAfreshAfterOneWasGivenUp", 3, (*fixture).afresh),
 		kittest.New("ReceiveFromAnySourceEndsWhenNobodyIsLeft", 3, (*fixture).nobodyLeft),
+		kittest.New("AbortedOperationNamesItsReasonWhateverEndsIt", 2, (*fixture).aborted),
 		kittest.New("MemberWhoseCreationFailedIsNotWaitedFor", 2, (*fixture).refused),
 		kittest.New("InspectAndRouteSayWhatThereIs", 2, (*fixture).inspect),
 	}
@@ -279,6 +280,43 @@ func (f *fixture) nobodyLeft() {
 	f.Is("probe", <-probed, framework.ErrPeerClosed)
 	_, err = f.irecv(c, pml.AnySource, 1, make([]byte, 4)).wait(f.Context())
 	f.Is("later receive", err, framework.ErrPeerClosed)
+}
+
+// aborted: a third process has died, and rank 1, which has heard of it first, has left when
+// what rank 0 exchanges with it ends.
+func (f *fixture) aborted() {
+	f.met(f.comms)
+	const large = 100000
+	c, dead := f.comms[0], &framework.ProcFailedError{Ranks: []int{7}}
+	start := func(r *pml.Request, err error) pending {
+		p, err := started(r, err)
+		f.Check(err)
+		return p
+	}
+	offer := start(f.comms[1].Isend(buffer(data(1, large)), 0, 2, pml.Collective, pml.Standard))
+	release := f.hold(1)
+	defer release()
+	ops := map[string]pending{}
+	for _, mode := range []pml.Mode{pml.Standard, pml.Synchronous} {
+		ops[fmt.Sprint("offered send of mode ", mode)] = start(c.Isend(buffer(data(0, large)), 1, 1, pml.Collective, mode))
+	}
+	f.Until("arrival", func() bool {
+		_, ok, err := c.Iprobe(1, 2, pml.Collective)
+		return ok && err == nil
+	})
+	ops["receive that has matched"] = start(c.Irecv(buffer(make([]byte, large)), 1, 2, pml.Collective))
+	ops["receive"] = start(c.Irecv(buffer(nil), 1, 3, pml.Collective))
+	c.Abort(pml.Collective, dead)
+	f.Procs[0].Module.PeerGone(f.Procs[1].Life, framework.ErrPeerClosed)
+	ops["later receive"] = start(c.Irecv(buffer(nil), 1, 4, pml.Collective))
+	for what, p := range ops {
+		if _, err := p.wait(f.Context()); err != nil { // a network may have taken it, or have brought it
+			f.Is(what, err, dead)
+		}
+	}
+	release()
+	f.Procs[1].Module.PeerGone(f.Procs[0].Life, framework.ErrPeerClosed)
+	_, _ = offer.wait(f.Context())
 }
 
 // refused: rank 0 has a communicator that rank 1 has not, and won't have. The news that
