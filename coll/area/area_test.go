@@ -162,10 +162,10 @@ func TestNobodyOverwritesWhatIsNotRead(t *testing.T) {
 // TestMemberThatDiffersIsNamed, before what it gives is taken.
 func TestMemberThatDiffersIsNamed(t *testing.T) {
 	for name, change := range map[string]func(p *part){
-		"size":      func(p *part) { p.s.Steps[0].N = 8 },
+		"size":      func(p *part) { p.s.Steps[0].Buf.At = 8 },
 		"root":      func(p *part) { p.s.Steps[0].Peer = int32(code(coll.Bcast, 1)) },
 		"operation": func(p *part) { p.s.Steps[0].Peer = 1<<31 - 1 },
-		"data":      func(p *part) { p.s.Steps[1].N = 8 },
+		"data":      func(p *part) { p.s.Steps[0].N = 8 },
 	} {
 		l, x, _ := pair(t)
 		give := newPart(l, x[0], 1, func(w Steps) { w.Post(coll.Ref{}, 64) })

@@ -30,17 +30,16 @@ func (l *Layout) Gather(w Steps, size int, mine coll.Ref, wanted, there, alone b
 	Pieces(size, l.chunk, func(at, n int) {
 		if alone {
 			w.Pass()
-			if !there {
-				w.Copy(to.Plus(w.Seat*size+at), mine.Plus(at), n)
-				w.Wait()
-			}
 		} else {
 			w.Post(mine.Plus(at), n)
 		}
-		for k := range w.Seats { // not all from the same one at the same time
-			if seat := w.Plus(-k); wanted && (k > 0 || !there && !alone) {
-				w.Fetch(seat, 0, to.Plus(seat*size+at), n)
-			}
+		if wanted && !there {
+			w.Copy(to.Plus(w.Seat*size+at), mine.Plus(at), n)
+			w.Wait()
+		}
+		for k := 1; wanted && k < w.Seats; k++ { // not all from the same one at the same time
+			seat := w.Plus(-k)
+			w.Fetch(seat, 0, to.Plus(seat*size+at), n)
 		}
 	})
 }
@@ -53,7 +52,8 @@ func (w Steps) Plus(k int) int { return (w.Seat + k + w.Seats) % w.Seats }
 func (l *Layout) Unit(a *coll.Args) int { return l.chunk / a.Elem * a.Elem }
 
 // Reduce has each member give its input, and combines what the seats from first to last have
-// given, if there are such. It comes to out. alone: the others don't want this one's.
+// given, if there are such. It comes to out. alone: the others don't want this one's, and
+// nobody else combines the same.
 func (l *Layout) Reduce(w Steps, a *coll.Args, first, last int, alone bool, out coll.Ref) {
 	unit := l.Unit(a)
 	if unit == 0 {
@@ -61,8 +61,21 @@ func (l *Layout) Reduce(w Steps, a *coll.Args, first, last int, alone bool, out 
 		return
 	}
 	temp := w.Spare(a, min(unit, a.Size))
+	// In any order its own is there before the others', and is copied while it waits for them.
+	anyhow := alone && a.Quick && !a.Ordered && first <= w.Seat && w.Seat <= last
 	Pieces(a.Size, unit, func(at, n int) {
 		in := a.Input().Plus(at)
+		if anyhow {
+			w.Pass()
+			w.Copy(out.Plus(at), in, n)
+			w.Wait()
+			for seat := last; seat >= first; seat-- {
+				if seat != w.Seat {
+					w.fold(seat, 0, out.Plus(at), n)
+				}
+			}
+			return
+		}
 		if alone && !a.InPlace {
 			w.Pass()
 		} else {

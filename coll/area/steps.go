@@ -21,19 +21,44 @@ func (l *Layout) In(s *coll.Schedule, m coll.Member, op coll.Operation, root, to
 	return w
 }
 
+// begins puts an operation's beginning and its first round into one step: what an operation
+// of a few bytes does is little more than its steps.
+func (w Steps) begins(what uint8, n int, from coll.Ref) bool {
+	s := &w.Steps[len(w.Steps)-1]
+	if s.Kind != coll.Own || s.Do != enter {
+		return false
+	}
+	s.Do, s.Buf.At, s.N, s.From = what, s.N, n, from
+	return true
+}
+
 func (w Steps) own(what uint8, peer, n int, buf, from coll.Ref) {
 	w.Own(what, peer, n, buf, from)
 	w.Wait()
 }
 
-// Leave ends the operation's steps.
-func (w Steps) Leave() { w.own(leave, 0, 0, nowhere, nowhere) }
+// Leave ends the operation's steps: with the last one that needs the area.
+func (w Steps) Leave() {
+	i := len(w.Steps) - 1
+	for w.Steps[i].Kind != coll.Own {
+		i--
+	}
+	w.Steps[i].Do |= leave
+}
 
 // Post begins a round in which this member gives n bytes, or none: at most Layout.Chunk.
-func (w Steps) Post(from coll.Ref, n int) { w.own(post, 0, n, nowhere, from) }
+func (w Steps) Post(from coll.Ref, n int) {
+	if !w.begins(enterPost, n, from) {
+		w.own(post, 0, n, nowhere, from)
+	}
+}
 
 // Pass begins a round in which this member gives nothing, and nobody waits for it.
-func (w Steps) Pass() { w.own(pass, 0, 0, nowhere, nowhere) }
+func (w Steps) Pass() {
+	if !w.begins(enterPass, 0, nowhere) {
+		w.own(pass, 0, 0, nowhere, nowhere)
+	}
+}
 
 // Fill puts n bytes at a place of what Filled will post, of total bytes.
 func (w Steps) Fill(at, total int, from coll.Ref, n int) {

@@ -10,45 +10,56 @@ import (
 
 // What steps do. From or Buf with slot Shared is a place in what is posted.
 const (
-	enter = iota // begins an operation of N bytes; Peer is its code
-	fill         // puts N bytes of From at Buf of what will be posted, Peer bytes in all
-	post         // posts N bytes of From, or what was filled in
-	pass         // begins a round without data, of which nobody wants to hear
-	await        // until all have posted
-	fetch        // copies N bytes at From of what Peer has posted to Buf
-	fold         // Buf = what Peer has posted op Buf
-	leave        // ends the operation
+	enter     = iota // begins an operation of N bytes; Peer is its code
+	enterPost        // that, of Buf.At bytes, and post
+	enterPass        // and pass
+	fill             // puts N bytes of From at Buf of what will be posted, Peer bytes in all
+	post             // posts N bytes of From, or what was filled in
+	pass             // begins a round without data, of which nobody wants to hear
+	await            // until all have posted
+	fetch            // copies N bytes at From of what Peer has posted to Buf
+	fold             // Buf = what Peer has posted op Buf
+
+	leave = 1 << 7 // a flag of the last one: it ends the operation
 )
 
 // Try implements coll.Instance. Cost of a post: a store for which nothing waits, and a load
 // of each other member's bell; of a look: a load.
 func (x *Instance) Try(s *coll.Step, c *coll.Call) (over bool, err error) {
-	if s.Do == enter {
-		x.queue = append(x.queue, op{c.Turn, uint32(s.Peer), uint64(s.N)})
-		return true, nil
+	do := s.Do &^ leave
+	if do <= enterPass {
+		total := s.Buf.At
+		if do == enter {
+			total = s.N
+		}
+		if n := len(x.queue); n == 0 || int32(c.Turn-x.queue[n-1].turn) > 0 { // it may be tried again
+			x.queue = append(x.queue, op{c.Turn, uint32(s.Peer), uint64(total)})
+		}
 	}
-	if x.queue[0].turn != c.Turn {
+	if s.Do != enter && x.queue[0].turn != c.Turn {
 		return false, nil
 	}
-	switch s.Do {
+	switch do {
 	case fill:
 		if !x.free() {
 			return false, nil
 		}
-		copy(x.room(x.own(), int(s.Peer))[s.Buf.At:], c.At(s.From, s.N))
-	case pass:
+		cpu.CopyShared(x.room(x.own(), int(s.Peer))[s.Buf.At:], c.At(s.From, s.N))
+	case pass, enterPass:
 		if x.round+1-x.last < mostPass {
 			x.round++
 			break
 		}
 		fallthrough
-	case post:
+	case post, enterPost:
 		if !x.free() {
 			return false, nil
 		}
 		x.post(s, c)
 	case await:
-		return x.all(c)
+		if over, err := x.all(c); !over {
+			return false, err
+		}
 	case fetch, fold:
 		at := x.slot(int(s.Peer), x.round-1)
 		if over, err := x.has(int(s.Peer), at, c); !over {
@@ -59,12 +70,13 @@ func (x *Instance) Try(s *coll.Step, c *coll.Call) (over bool, err error) {
 			return false, x.differs(int(s.Peer))
 		}
 		from, to := x.room(at, n)[s.From.At:][:s.N], c.At(s.Buf, s.N)
-		if s.Do == fetch {
-			copy(to, from)
+		if do == fetch {
+			cpu.CopyShared(to, from)
 		} else {
 			c.Apply(to, from)
 		}
-	case leave:
+	}
+	if s.Do >= leave {
 		x.queue = x.queue[:copy(x.queue, x.queue[1:])]
 	}
 	return true, nil
@@ -72,7 +84,7 @@ func (x *Instance) Try(s *coll.Step, c *coll.Call) (over bool, err error) {
 
 // Awaits implements coll.Awaiter.
 func (x *Instance) Awaits(s *coll.Step) int {
-	switch s.Do {
+	switch s.Do &^ leave {
 	case fetch, fold:
 		return x.ranks[s.Peer]
 	case await:
@@ -135,7 +147,7 @@ func (x *Instance) post(s *coll.Step, c *coll.Call) {
 	l := &x.lines[at]
 	l.code, l.total, l.length = o.code, o.total, uint32(s.N)
 	if s.From.Slot != coll.Shared {
-		copy(x.room(at, s.N), c.At(s.From, s.N))
+		cpu.CopyShared(x.room(at, s.N), c.At(s.From, s.N))
 	}
 	x.round++
 	x.last = x.round

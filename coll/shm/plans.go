@@ -49,19 +49,32 @@ func (p node) blocks(s *coll.Schedule, m coll.Member, a *coll.Args, op coll.Oper
 // alltoall: each posts a piece for each, and reads what is for it.
 func (p node) alltoall(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	w := p.In(s, m, coll.Alltoall, 0, a.Size)
-	area.Pieces(a.Size, max(1, p.Chunk()/m.Size), func(at, n int) {
-		if n == a.Size { // the blocks lie one behind the other
+	pair := m.Size == 2
+	most := max(1, p.Chunk()/m.Size)
+	if pair { // a member's own block is not posted
+		most = p.Chunk()
+	}
+	area.Pieces(a.Size, most, func(at, n int) {
+		place := m.Rank * n // in what each posts
+		switch {
+		case pair:
+			w.Post(a.Input().Plus(m.Plus(1)*a.Size+at), n)
+			place = 0
+		case n == a.Size: // the blocks lie one behind the other
 			w.Post(a.Input(), n*m.Size)
-		} else {
+		default:
 			for rank := range m.Size {
 				w.Fill(rank*n, n*m.Size, a.Input().Plus(rank*a.Size+at), n)
 			}
 			w.Filled(n * m.Size)
 		}
-		for k := range m.Size {
-			if rank := m.Plus(-k); k > 0 || !a.InPlace {
-				w.Fetch(rank, m.Rank*n, out.Plus(rank*a.Size+at), n)
-			}
+		if mine := m.Rank*a.Size + at; !a.InPlace {
+			w.Copy(out.Plus(mine), a.Input().Plus(mine), n)
+			w.Wait()
+		}
+		for k := 1; k < m.Size; k++ {
+			rank := m.Plus(-k)
+			w.Fetch(rank, place, out.Plus(rank*a.Size+at), n)
 		}
 	})
 	w.Leave()
