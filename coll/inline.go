@@ -68,7 +68,7 @@ func (s *Schedule) Inline(ctx context.Context, p Peers, b *Buffers, r *Reducer) 
 			}
 			s.open = append(s.open, int32(i))
 		case Copy:
-			copy(b.At(step.Buf, step.N), b.At(step.From, step.N))
+			b.Copy(step)
 		case Own:
 			end := i + 1
 			for end < len(s.Steps) && s.Steps[end].Kind == Own && (first == len(s.open) || s.Steps[end].After <= step.After) {

@@ -1,6 +1,10 @@
 package coll
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/ferrympi/ferry/internal/cpu"
+)
 
 // A Schedule is what one member does in one operation: steps that start in their
 // order, each as soon as enough of those before it are complete. That they start in
@@ -152,6 +156,20 @@ func (s *Schedule) Exchange(out Ref, nOut, to int, in Ref, nIn, from int) {
 
 // Buffers is the memory of a call. In place, In is nil.
 type Buffers struct{ In, Out, Temp, Shared []byte }
+
+// largeCopy is the size from which a copy in one's own memory is made by the processor's string
+// copy, in bytes: 1 MiB takes 15 us instead of 26, 256 KiB as long as otherwise.
+const largeCopy = 512 << 10
+
+// Copy does a step of kind Copy.
+func (b *Buffers) Copy(s *Step) {
+	to, from := b.At(s.Buf, s.N), b.At(s.From, s.N)
+	if s.N >= largeCopy && s.Buf.Slot != s.From.Slot { // in one slot they may overlap
+		cpu.CopyShared(to, from)
+	} else {
+		copy(to, from)
+	}
+}
 
 // At returns the n bytes of a place.
 func (b *Buffers) At(r Ref, n int) []byte {

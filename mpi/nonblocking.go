@@ -244,11 +244,10 @@ func (o *operation) begin(i int) {
 // local does a step that combines or copies.
 func (o *operation) local(i int) {
 	s := &o.schedule.Steps[i]
-	to, from := o.call.At(s.Buf, s.N), o.call.At(s.From, s.N)
 	if s.Kind == coll.Copy {
-		copy(to, from)
+		o.call.Copy(s)
 	} else {
-		o.call.Apply(to, from)
+		o.call.Apply(o.call.At(s.Buf, s.N), o.call.At(s.From, s.N))
 	}
 }
 

@@ -112,6 +112,29 @@ func TestOperationsDoNotMix(t *testing.T) {
 	}
 }
 
+// TestOperationThatWaitsBeginsOnce however often it is tried, also with others behind it.
+func TestOperationThatWaitsBeginsOnce(t *testing.T) {
+	l, x, _ := pair(t)
+	var takes []*part
+	for turn := range uint32(3) {
+		takes = append(takes, newPart(l, x[1], 1+turn, func(w Steps) { w.Pass(); w.Fetch(0, 0, coll.Ref{Slot: coll.Out}, 64) }))
+	}
+	for range 2 {
+		for _, p := range takes {
+			over(t, p, false)
+		}
+	}
+	for turn, take := range takes {
+		give := newPart(l, x[0], 1+uint32(turn), func(w Steps) { w.Post(coll.Ref{}, 64) })
+		give.call.In[0] = byte(1 + turn)
+		over(t, give, true)
+		over(t, take, true)
+		if take.call.Out[0] != byte(1+turn) {
+			t.Errorf("operation %d got what is of %d", 1+turn, take.call.Out[0])
+		}
+	}
+}
+
 // TestNobodyOverwritesWhatIsNotRead: a member that gives is ahead of one that sleeps by as
 // much as its slots hold, and goes on when it has read.
 func TestNobodyOverwritesWhatIsNotRead(t *testing.T) {
