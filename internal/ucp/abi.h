@@ -145,6 +145,14 @@ typedef struct fucp_generic_dt_ops {
 	void (*finish)(void *state);
 } fucp_generic_dt_ops_t;
 
+// Events of memory, that the program tells of by itself where they are declared external.
+enum {
+	FUCM_EVENT_VM_MAPPED = FUCP_BIT(16),
+	FUCM_EVENT_VM_UNMAPPED = FUCP_BIT(17),
+	FUCM_EVENT_MEM_TYPE_ALLOC = FUCP_BIT(20),
+	FUCM_EVENT_MEM_TYPE_FREE = FUCP_BIT(21),
+};
+
 // The functions, by their names in the library.
 typedef struct fucp_calls {
 	void (*ucp_get_version)(unsigned *major, unsigned *minor, unsigned *release);
@@ -173,6 +181,8 @@ typedef struct fucp_calls {
 	void (*ucp_request_cancel)(fucp_worker_t *worker, void *request);
 	void (*ucp_request_free)(void *request);
 	const char *(*ucs_status_string)(fucs_status_t status); // in libucs, which comes with it
+	void (*ucm_set_external_event)(int events);		// in libucm, likewise
+	void (*ucm_vm_munmap)(void *address, size_t length);
 } fucp_calls_t;
 
 #endif

@@ -26,6 +26,7 @@ int ferry_ucp_load(const char *path, ferry_ucp_lib **out, char *why, size_t room
 		CALL(ucp_ep_create), CALL(ucp_ep_close_nbx), CALL(ucp_ep_flush_nbx),
 		CALL(ucp_tag_send_nbx), CALL(ucp_tag_send_sync_nbx), CALL(ucp_tag_recv_nbx), CALL(ucp_tag_probe_nb), CALL(ucp_tag_msg_recv_nbx),
 		CALL(ucp_dt_create_generic), CALL(ucp_request_cancel), CALL(ucp_request_free), CALL(ucs_status_string),
+		CALL(ucm_set_external_event), CALL(ucm_vm_munmap),
 	};
 #undef CALL
 	for (size_t i = 0; i < sizeof(need) / sizeof(need[0]); i++) {
@@ -41,6 +42,9 @@ int ferry_ucp_load(const char *path, ferry_ucp_lib **out, char *why, size_t room
 		snprintf(why, room, "ucp_dt_create_generic fails");
 		return FUCS_ERR_NO_MEMORY;
 	}
+	// Before the first context: its cache of registrations then patches nothing in this process, and
+	// hears of memory by ferry_ucp_changes.
+	lib->f.ucm_set_external_event(FUCM_EVENT_VM_MAPPED | FUCM_EVENT_VM_UNMAPPED | FUCM_EVENT_MEM_TYPE_ALLOC | FUCM_EVENT_MEM_TYPE_FREE);
 	*out = lib;
 	return 0;
 }

@@ -481,6 +481,10 @@ int ferry_ucp_abandon(ferry_ucp_worker *w, uint32_t i)
 	return 1;
 }
 
+// ferry_ucp_changes has UCX forget what it has registered there: other memory may lie at those
+// addresses when it sees them again.
+void ferry_ucp_changes(ferry_ucp_worker *w, char *buf, size_t n) { w->lib->f.ucm_vm_munmap(buf, n); }
+
 // ferry_ucp_poll progresses, unless events are left from before, and returns how many there are.
 int ferry_ucp_poll(ferry_ucp_worker *w, ferry_ucp_event *out, int room)
 {

@@ -16,6 +16,8 @@ package ucp
 #cgo nocallback ferry_ucp_cancel
 #cgo noescape ferry_ucp_flush
 #cgo nocallback ferry_ucp_flush
+#cgo noescape ferry_ucp_changes
+#cgo nocallback ferry_ucp_changes
 #cgo noescape ferry_ucp_poll
 #cgo nocallback ferry_ucp_poll
 #cgo noescape ferry_ucp_arm
@@ -274,6 +276,10 @@ func (w *Worker) Cancel(slot uint32) { C.ferry_ucp_cancel(w.c, C.uint32_t(slot))
 // Abandon has nothing more written into the buffer of a receive in progress, and reports whether that
 // can be: not if it is whole. Its Event comes nevertheless, or never.
 func (w *Worker) Abandon(slot uint32) bool { return C.ferry_ucp_abandon(w.c, C.uint32_t(slot)) != 0 }
+
+// Changes tells UCX, which may keep memory registered that an operation has used, that it is over and
+// other memory may lie there from now on.
+func (w *Worker) Changes(buf []byte) { C.ferry_ucp_changes(w.c, first(buf), C.size_t(len(buf))) }
 
 // Poll progresses and returns the number of events, at most len(events).
 func (w *Worker) Poll(events []Event) int {

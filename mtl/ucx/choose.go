@@ -2,6 +2,7 @@ package ucx
 
 import (
 	"fmt"
+	"os"
 	"path"
 	"slices"
 	"strconv"
@@ -157,8 +158,19 @@ func (c *candidate) inOnePacket() {
 // built with assertions, as Debian's 1.13.1 is, have it, in mode none more rarely.
 var abortsConnecting = ucp.Version{Major: 1, Minor: 14}
 
+// crashesUncached is the first version of UCX that crashes in peer mode when a peer goes in the middle of
+// a long message, if it keeps no cache of registrations (ucp_memh_invalidate). 1.22 does, too.
+var crashesUncached = ucp.Version{Major: 1, Minor: 16}
+
 func (c *candidate) usesTCP() bool {
 	return slices.ContainsFunc(c.resources, func(r ucp.Resource) bool { return r.Transport == "tcp" })
+}
+
+// registers reports whether a transport keeps memory registered. These go by addresses.
+func (c *candidate) registers() bool {
+	return slices.ContainsFunc(c.resources, func(r ucp.Resource) bool {
+		return !slices.Contains([]string{"self", "tcp", "posix", "sysv", "xpmem", "cma"}, r.Transport)
+	})
 }
 
 // errorMode returns the error mode that a candidate has. Over tcp UCX tells of the dead without peer
@@ -166,6 +178,13 @@ func (c *candidate) usesTCP() bool {
 func (c *candidate) errorMode(p *params, v ucp.Version) (mode, note string) {
 	if p.ErrorMode == "peer" && c.usesTCP() && v.Before(abortsConnecting) {
 		return "none", fmt.Sprintf("error mode none: in peer mode UCX %v may end the process when a peer goes while it connects over tcp", v)
+	}
+	if p.ErrorMode == "peer" && !v.Before(crashesUncached) {
+		for _, name := range []string{"UCX_MEM_EVENTS", "UCX_RCACHE_ENABLE"} {
+			if value := strings.ToLower(os.Getenv(name)); value != "" && strings.HasPrefix("no", value) || value == "0" || value == "off" {
+				return "none", fmt.Sprintf("error mode none: in peer mode UCX %v crashes with %s=%s when a peer goes", v, name, value)
+			}
+		}
 	}
 	return p.ErrorMode, ""
 }

@@ -3,6 +3,7 @@ package ucx
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -80,8 +81,28 @@ func TestOnlyInfiniBandAndRoCERaiseUCX(t *testing.T) {
 func TestUsersVariablesAreTheUsers(t *testing.T) {
 	has := func(name string) bool { return name == "UCX_LOG_LEVEL" || name == "UCX_ERROR_SIGNALS" }
 	all := environment(true, has)
-	if slices.Contains(all, "UCX_LOG_LEVEL=fatal") || !slices.Contains(all, "UCX_ERROR_SIGNALS=") || !slices.Contains(all, "UCX_MEM_EVENTS=n") || !slices.Contains(all, "UCX_POSIX_ERROR_HANDLING=y") {
+	if slices.Contains(all, "UCX_LOG_LEVEL=fatal") || !slices.Contains(all, "UCX_ERROR_SIGNALS=") || !slices.Contains(all, "UCX_MEM_MMAP_HOOK_MODE=none") || !slices.Contains(all, "UCX_POSIX_ERROR_HANDLING=y") {
 		t.Errorf("%q", all)
+	}
+}
+
+// TestPeerModeNeedsACache: UCX 1.16 and newer crash there without one when a peer goes.
+func TestPeerModeNeedsACache(t *testing.T) {
+	p, shm, old, newer := &params{ErrorMode: "peer"}, &candidate{}, ucp.Version{Major: 1, Minor: 15}, ucp.Version{Major: 1, Minor: 16}
+	for _, c := range []struct {
+		variable, value string
+		v               ucp.Version
+		want            string
+	}{
+		{"UCX_MEM_EVENTS", "n", newer, "none"}, {"UCX_MEM_EVENTS", "n", old, "peer"}, {"UCX_MEM_EVENTS", "y", newer, "peer"},
+		{"UCX_RCACHE_ENABLE", "no", newer, "none"}, {"UCX_RCACHE_ENABLE", "", newer, "peer"},
+	} {
+		t.Run(fmt.Sprint(c), func(t *testing.T) {
+			t.Setenv(c.variable, c.value)
+			if mode, note := shm.errorMode(p, c.v); mode != c.want || (note == "") != (mode == "peer") {
+				t.Errorf("%s, %q", mode, note)
+			}
+		})
 	}
 }
 

@@ -16,12 +16,13 @@ import (
 var always = []string{"UCX_ERROR_SIGNALS="}
 
 // usual is set unless the user has it. UCX's hooks patch the C library, which Go does not ask
-// for memory: caches of registrations that rely on them would send the former contents of an
-// address. Without the hooks UCX keeps none. What fails is told by errors, and not also
-// on standard output.
+// for memory: a cache of registrations that relied on them would send the former contents of an
+// address. So it has none, and hears of memory from this package (module.changes). It has to have a
+// cache: without one UCX 1.16 to 1.22 crash in peer mode when a peer goes in the middle of a long message.
+// What fails is told by errors, and not also on standard output.
 var usual = []string{
-	"UCX_MEM_EVENTS=n", "UCX_MEM_MMAP_HOOK_MODE=none", "UCX_MEM_CUDA_HOOK_MODE=none",
-	"UCX_LOG_LEVEL=fatal", "UCX_WARN_UNUSED_ENV_VARS=n", "UCX_VFS_ENABLE=n",
+	"UCX_MEM_MMAP_HOOK_MODE=none", "UCX_MEM_CUDA_HOOK_MODE=none",
+	"UCX_RCACHE_MAX_UNRELEASED=512M", "UCX_LOG_LEVEL=fatal", "UCX_WARN_UNUSED_ENV_VARS=n", "UCX_VFS_ENABLE=n",
 }
 
 // handling has transports of shared memory tell of peers that have died, without which peer mode

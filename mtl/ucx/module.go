@@ -22,6 +22,7 @@ type module struct {
 	node       string // nodeProof, of what never leaves the node
 	peerMode   bool   // error_mode=peer
 	tcp        bool   // tcp is among its transports
+	registers  bool   // one of them registers memory with a device
 
 	peers []peer // by mtl.Endpoint
 	known map[framework.Life]mtl.Endpoint
@@ -74,7 +75,7 @@ func (m *module) mode() string {
 func newModule(env mtl.Env, w *ucp.Worker, c *candidate, p *params, v ucp.Version) *module {
 	mode, note := c.errorMode(p, v)
 	m := &module{
-		env: env, worker: w, version: v.String(), transports: listed(c.resources), peerMode: mode == "peer", tcp: c.usesTCP(),
+		env: env, worker: w, version: v.String(), transports: listed(c.resources), peerMode: mode == "peer", tcp: c.usesTCP(), registers: c.registers(),
 		peers: []peer{{gone: errNobody, forgotten: true}}, // mtl.NoEndpoint
 		known: map[framework.Life]mtl.Endpoint{},
 		caps: mtl.Caps{

@@ -121,6 +121,7 @@ func (m *module) received(s *slot, ev *ucp.Event) {
 	}
 	switch ev.Err {
 	case 0:
+		s.known = s.known && r.Bytes > ucp.Short
 		if r.Bytes > int64(len(s.buf)) {
 			r.Err = framework.ErrTruncate
 		}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/ucp"
 	"github.com/ferrympi/ferry/mtl"
 )
 
@@ -32,6 +33,7 @@ func (m *module) Recv(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte)
 	}
 	s.to, s.posted = from, true
 	s.pin(buf)
+	s.known = m.registers && len(buf) > ucp.Short
 	tag, mask := wanted(e)
 	m.worker.Recv(s.number, buf, tag, mask, m.whole(len(buf) >= longest))
 	return nil
@@ -77,6 +79,7 @@ func (m *module) RecvClaimed(op *mtl.Op, buf []byte) error {
 	}
 	s.op, s.posted = op, true
 	s.pin(buf)
+	s.known = m.registers && len(buf) > ucp.Short
 	m.worker.RecvClaimed(s.number, buf, m.whole(s.found.Bytes <= int64(len(buf))))
 	return nil
 }

@@ -85,6 +85,7 @@ func (m *module) post(k kind, op *mtl.Op, to mtl.Endpoint, p *peer, buf []byte, 
 	s.to = to
 	if len(buf) > ucp.Short {
 		s.pin(buf)
+		s.known = m.registers
 	}
 	done, code := m.worker.Send(s.number, p.ep, buf, tag, k == synchronous)
 	switch {

@@ -34,6 +34,7 @@ type slot struct {
 	buf      []byte
 	pins     runtime.Pinner
 	pinned   bool
+	known    bool         // UCX may have registered the buffer
 	to       mtl.Endpoint // or from where; NoEndpoint if from anywhere
 	found    mtl.Result   // of a claimed message
 	cid      uint32       // likewise
@@ -83,6 +84,10 @@ func (s *slot) unpin() {
 
 // release gives a slot back.
 func (m *module) release(s *slot) {
+	if s.known {
+		m.worker.Changes(s.buf)
+		s.known = false
+	}
 	s.unpin()
 	if s.kind.isSend() {
 		m.sending--

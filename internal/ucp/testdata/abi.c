@@ -3,6 +3,7 @@
 #include "../abi.h"
 
 #include <stdio.h>
+#include <ucm/api/ucm.h>
 #include <ucp/api/ucp.h>
 
 static int wrong;
@@ -161,6 +162,12 @@ static void functions(void)
 	NOTHING(ucp_request_cancel, NULL, NULL);
 	NOTHING(ucp_request_free, NULL);
 	FUNCTION(ucs_status_string, 0);
+	NUMBER(UCM_EVENT_VM_MAPPED);
+	NUMBER(UCM_EVENT_VM_UNMAPPED);
+	NUMBER(UCM_EVENT_MEM_TYPE_ALLOC);
+	NUMBER(UCM_EVENT_MEM_TYPE_FREE);
+	NOTHING(ucm_set_external_event, 0);
+	NOTHING(ucm_vm_munmap, NULL, 0);
 }
 
 int main(void)
