@@ -258,6 +258,9 @@ int ferry_ucp_connect(ferry_ucp_worker *w, const char *address, uint32_t peer, i
 		.err_mode = peer_mode ? FUCP_ERR_HANDLING_MODE_PEER : FUCP_ERR_HANDLING_MODE_NONE,
 		.err_handler = {failed, e},
 	};
+	// UCX up to 1.22 aborts, or frees what it still uses, if it makes an endpoint of a connection from
+	// there that is broken and does not know that yet (uct_tcp_ep_connect).
+	w->lib->f.ucp_worker_progress(w->worker);
 	int r = w->lib->f.ucp_ep_create(w->worker, &params, &e->ep);
 	if (r) {
 		free(e);

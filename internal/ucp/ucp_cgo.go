@@ -196,7 +196,7 @@ type Endpoint struct{ c unsafe.Pointer }
 func (e Endpoint) Made() bool { return e.c != nil }
 
 // Connect makes an endpoint to the process whose Address it is: UCX believes what stands
-// there. With peerMode, an Event tells with number when the peer fails, and every send ends.
+// there. It progresses first. With peerMode, an Event tells with number when the peer fails, and every send ends.
 func (w *Worker) Connect(address []byte, number uint32, peerMode bool) (Endpoint, error) {
 	room := C.calloc(1, C.size_t(len(address)+addressRoom))
 	if room == nil {

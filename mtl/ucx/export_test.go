@@ -7,6 +7,12 @@ func Defaults() any {
 	return &params{Library: "libucp.so.0", ErrorMode: "peer", Wait: "auto", Selftest: "short", Deadline: 10 * time.Second, Sysfs: "/sys"}
 }
 
+// SetLibrary has the library be a file, with so much time for its tests.
+func SetLibrary(p any, file string, deadline time.Duration) {
+	o := p.(*params)
+	o.Library, o.Deadline, o.Warn = file, deadline, false
+}
+
 // Set sets parameters.
 func Set(p any, classes, devices []string, errorMode, wait string) {
 	o := p.(*params)

@@ -74,6 +74,9 @@ func meet(t *testing.T, c []pml.Comm, from int) {
 func networks(t *testing.T, f func(t *testing.T, s pmltest.Stack)) {
 	t.Run("memory", func(t *testing.T) { f(t, stack(mtltest.Options{})) })
 	t.Run("ofi", func(t *testing.T) { f(t, overOFI(t, "tcp;ofi_rxm", 0)) })
+	for _, class := range []string{"shm", "tcp"} {
+		t.Run("ucx "+class, func(t *testing.T) { f(t, overUCX(t, class, 0)) })
+	}
 }
 
 func recvInto(c pml.Comm, src, tag int) (*pml.Request, error) {

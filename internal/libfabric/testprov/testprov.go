@@ -9,16 +9,12 @@
 package testprov
 
 import (
-	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/ferrympi/ferry/internal/libtest"
 )
 
 // Profiles are the providers that the library can be.
@@ -45,58 +41,18 @@ func Set(t testing.TB, profiles string, faults ...string) {
 	t.Setenv(Faults, strings.Join(faults, ","))
 }
 
-// built is the library of this process.
-var built = sync.OnceValues(build)
+var library = libtest.Library{Sources: sources()}
+
+// sources is the folder of the C files, beside this one.
+func sources() string {
+	_, self, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(self), "provider")
+}
 
 // Library compiles the library, once in a process, and returns its file, which is there
 // as long as the process. It skips the test where there is no gcc, or fails it with
 // REQUIRE_ALL=1.
 func Library(t testing.TB) string {
 	t.Helper()
-	if _, err := exec.LookPath("gcc"); err != nil {
-		if os.Getenv("REQUIRE_ALL") == "1" {
-			t.Fatalf("REQUIRE_ALL=1: install gcc and libc6-dev: %v", err)
-		}
-		t.Skipf("install gcc and libc6-dev: %v", err)
-	}
-	file, err := built()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return file
-}
-
-// Flags are those with which gcc makes a library of the files in provider.
-var Flags = []string{"-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fno-strict-aliasing", "-fvisibility=hidden", "-fPIC", "-shared", "-pthread"}
-
-// build has the library in memory: nothing is left behind, however the process ends.
-func build() (string, error) {
-	_, self, _, ok := runtime.Caller(0)
-	sources, err := filepath.Glob(filepath.Join(filepath.Dir(self), "provider", "*.c"))
-	if err != nil || !ok || len(sources) == 0 {
-		return "", fmt.Errorf("testprov: no sources beside %s: -trimpath hides them: %v", self, err)
-	}
-	dir, err := os.MkdirTemp("", "testprov")
-	if err != nil {
-		return "", err
-	}
-	defer os.RemoveAll(dir)
-	linked := filepath.Join(dir, "libtestprov.so")
-	text, err := exec.Command("gcc", append(append(Flags, "-o", linked), sources...)...).CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("testprov: %w: %s", err, text)
-	}
-	library, err := os.ReadFile(linked)
-	if err != nil {
-		return "", err
-	}
-	fd, err := unix.MemfdCreate("libtestprov.so", unix.MFD_CLOEXEC)
-	if err != nil {
-		return "", fmt.Errorf("testprov: %w", err)
-	}
-	file := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), fd)
-	if err := os.WriteFile(file, library, 0); err != nil {
-		return "", err
-	}
-	return file, nil
+	return library.File(t)
 }

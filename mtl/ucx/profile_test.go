@@ -1,0 +1,325 @@
+package ucx_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/ucp"
+	"github.com/ferrympi/ferry/internal/ucp/testprov"
+	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/mtltest"
+	"github.com/ferrympi/ferry/mtl/trial"
+	"github.com/ferrympi/ferry/mtl/ucx"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// Tests over classes whose hardware is not here, and faults, as the tests' own UCX plays them.
+
+// playing gives this process classes with faults, and returns their library.
+func playing(t testing.TB, classes string, faults ...string) string {
+	t.Helper()
+	if err := ucp.Built(); err != nil {
+		t.Skip(err)
+	}
+	testprov.Set(t, classes, faults...)
+	return testprov.Library(t)
+}
+
+func played(t *testing.T, class, mode, wait string, faults ...string) mtltest.Subject {
+	t.Helper()
+	lib := playing(t, "rc,dc,ud,tcp,shm,cuda", faults...)
+	s := subject("shm", "", mode, wait)
+	s.Params = func(_ int, p any) {
+		ucx.Set(p, []string{class}, nil, mode, wait)
+		ucx.SetLibrary(p, lib, 10*time.Second)
+	}
+	s.OtherParams = func(p any) {
+		ucx.Set(p, []string{map[bool]string{true: "tcp", false: "rc"}[class == "rc"]}, nil, mode, wait)
+		ucx.SetLibrary(p, lib, 10*time.Second)
+	}
+	return s
+}
+
+// TestKitOverPlayedClasses has what is over in its call and what is not, queues that are full, and
+// a descriptor that can't be waited for.
+func TestKitOverPlayedClasses(t *testing.T) {
+	for _, c := range []struct{ class, mode, wait, faults string }{
+		{"rc", "peer", "fd", ""}, {"dc", "none", "poll", "later"}, {"ud", "peer", "poll", "inplace,noclose"},
+		{"tcp", "peer", "fd", "queue=3,later,busy"}, {"cuda", "peer", "poll", "stale,silent"},
+	} {
+		t.Run(strings.Join([]string{c.class, c.mode, c.wait, c.faults}, " "), func(t *testing.T) {
+			mtltest.Cases(played(t, c.class, c.mode, c.wait, c.faults)).Run(t)
+		})
+	}
+}
+
+// deaf is a protocol that hears nothing.
+type deaf struct{}
+
+func (deaf) Control([]byte)                            {}
+func (deaf) Endpoint(uint32, int) (mtl.Endpoint, bool) { return 0, false }
+
+func life(rank uint32) framework.Life {
+	return framework.Life{ID: framework.MakeProcID(0, rank), Nonce: uint64(rank) + 1}
+}
+
+// member is a process of a job of two on one node.
+type member struct {
+	mtl.Module
+	t    *testing.T
+	rank uint32
+}
+
+func open(rank uint32, lib string, deadline time.Duration, classes ...string) (mtl.Module, error) {
+	c := ucx.Component()
+	p := ucx.Defaults()
+	ucx.Set(p, classes, nil, "peer", "poll")
+	ucx.SetLibrary(p, lib, deadline)
+	return c.Open(context.Background(), mtl.Env{
+		Env: progress.Env{
+			Identity: bootstrap.Identity{Proc: framework.Proc{Namespace: "job", Rank: rank}, Size: 2, LocalSize: 2, LocalRank: int(rank)},
+			Worlds:   framework.NewWorlds("job"), Self: life(rank), Logger: slog.New(slog.DiscardHandler),
+		},
+		Params: p, Upcall: deaf{},
+	})
+}
+
+func members(t *testing.T, lib string, classes ...string) (a, b *member) {
+	t.Helper()
+	var both [2]*member
+	for i := range both {
+		m, err := open(uint32(i), lib, 10*time.Second, classes...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { m.Close() })
+		both[i] = &member{m, t, uint32(i)}
+	}
+	return both[0], both[1]
+}
+
+func (m *member) peer() framework.Peer {
+	return framework.Peer{Life: life(m.rank), Proc: framework.Proc{Namespace: "job", Rank: m.rank}, Blob: m.Blob()}
+}
+
+func (m *member) to(other *member) mtl.Endpoint {
+	m.t.Helper()
+	to, err := m.Connect(other.peer())
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return to
+}
+
+// once is an operation.
+type once struct {
+	mtl.Op
+	over bool
+}
+
+func (o *once) Done(*mtl.Op) { o.over = true }
+
+func operation() *once {
+	o := new(once)
+	o.Owner = o
+	return o
+}
+
+func (m *member) send(other *member, tag int32, buf []byte) *once {
+	m.t.Helper()
+	o := operation()
+	done, err := m.Send(&o.Op, m.to(other), mtl.Envelope{CID: 1, Source: int32(m.rank), Tag: tag}, buf, mtl.Standard)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	o.over = done
+	return o
+}
+
+func (m *member) receive(other *member, tag int32, buf []byte) *once {
+	m.t.Helper()
+	o := operation()
+	if err := m.Recv(&o.Op, m.to(other), mtl.Envelope{CID: 1, Source: int32(other.rank), Tag: tag}, buf); err != nil {
+		m.t.Fatal(err)
+	}
+	return o
+}
+
+// until polls until all are over.
+func until(t *testing.T, all []*member, ops ...*once) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); ; {
+		open := 0
+		for _, o := range ops {
+			if !o.over {
+				open++
+			}
+		}
+		if open == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d of %d operations don't end", open, len(ops))
+		}
+		for _, m := range all {
+			m.Poll()
+		}
+	}
+}
+
+// TestClassesOfACluster: the best class is chosen, and named with its device.
+func TestClassesOfACluster(t *testing.T) {
+	lib := playing(t, "rc,dc,ud,tcp,shm,cuda")
+	a, b := members(t, lib)
+	if d := a.Describe(); d.Provider != "rc" || d.Device != "mlx5_0:1" || d.Library != "UCX 1.18.1" {
+		t.Errorf("%+v", d)
+	}
+	got := make([]byte, 100_000)
+	until(t, []*member{a, b}, b.receive(a, 1, got), a.send(b, 1, bytes.Repeat([]byte{3}, len(got))))
+	if got[99_999] != 3 {
+		t.Error("the message has other contents")
+	}
+}
+
+// TestFaultyClassIsLeftForTheNext: bits of tags are lost, and registrations outlive their memory
+// whatever UCX is told.
+func TestFaultyClassIsLeftForTheNext(t *testing.T) {
+	for fault, says := range map[string]string{
+		"tags=40": "self-test: a short message", "tags=63": "self-test: a control message", "stale,deaf": "pages have changed",
+	} {
+		lib := playing(t, "rc,tcp", fault)
+		t.Setenv(testprov.Faulty, "rc")
+		m, err := open(0, lib, 2*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := m.Describe(); d.Provider != "tcp" || !strings.Contains(fmt.Sprint(d.Candidates), says) {
+			t.Errorf("%s: %+v", fault, d)
+		}
+		m.Close()
+	}
+}
+
+// TestClassThatHangsIsLeft: nothing else is tried, which might use the same devices.
+func TestClassThatHangsIsLeft(t *testing.T) {
+	_, err := open(0, playing(t, "dc", "hang=1"), 200*time.Millisecond)
+	if err == nil || !strings.Contains(err.Error(), "does not return") {
+		t.Errorf("%v", err)
+	}
+	for trial.Hanging() > 0 {
+		time.Sleep(time.Millisecond) // the next test has the library whole
+	}
+}
+
+// TestAddressThatDoesNotFitIsRefused: by how much is said.
+func TestAddressThatDoesNotFitIsRefused(t *testing.T) {
+	if m, err := open(0, playing(t, "rc", "address=40000"), 10*time.Second); err != nil {
+		t.Errorf("40,000 bytes: %v", err)
+	} else {
+		m.Close()
+	}
+	_, err := open(0, playing(t, "rc", "address=60000"), 10*time.Second)
+	if err == nil || !strings.Contains(err.Error(), "more than fit there") || !strings.Contains(err.Error(), "device_include") {
+		t.Errorf("60,000 bytes: %v", err)
+	}
+}
+
+// TestAnotherMajorVersionIsNamed, on both sides.
+func TestAnotherMajorVersionIsNamed(t *testing.T) {
+	lib := playing(t, "rc")
+	a, _ := members(t, lib)
+	t.Setenv(testprov.Version, "2.0.0")
+	m, err := open(1, lib, 10*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	b := &member{m, t, 1}
+	err = a.Reach(b.peer())
+	if !errors.Is(err, framework.ErrUnsupported) || !strings.Contains(err.Error(), "2.0.0") || !strings.Contains(err.Error(), "1.18.1") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestEndpointThatFailsWithoutACall: what was sent ends, what is sent later fails, and the module
+// closes.
+func TestEndpointThatFailsWithoutACall(t *testing.T) {
+	for _, fault := range []string{"timeout", "reset"} {
+		lib := playing(t, "rc")
+		a, b := members(t, lib)
+		before := a.send(b, 1, make([]byte, 100_000))
+		testprov.Set(t, "rc", fault+"=0", "silent")
+		later := a.send(b, 2, nil)
+		until(t, []*member{a, b}, before, later)
+		for _, o := range []*once{before, later} {
+			if !errors.Is(o.Err, framework.ErrTransport) || !strings.Contains(o.Err.Error(), map[string]string{"timeout": "-80", "reset": "-25"}[fault]) {
+				t.Errorf("%s: %v", fault, o.Err)
+			}
+		}
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestEndpointToTheDeadIsMadeWhenUCXHasHeard: UCX does not survive it before.
+func TestEndpointToTheDeadIsMadeWhenUCXHasHeard(t *testing.T) {
+	a, b := members(t, playing(t, "tcp"))
+	to := a.to(b)
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	a.send(b, 1, nil)
+	a.Forget(to, errors.New("it has died"))
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCloseDoesNotWaitForEndpoints that never close.
+func TestCloseDoesNotWaitForEndpoints(t *testing.T) {
+	a, b := members(t, playing(t, "rc", "noclose"))
+	until(t, []*member{a, b}, a.send(b, 1, nil))
+	done := make(chan error)
+	go func() { done <- a.Close() }()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("it waits")
+	}
+}
+
+// TestRegistrationsEndWithTheirOperation: other pages lie at an address when it is sent from again.
+func TestRegistrationsEndWithTheirOperation(t *testing.T) {
+	a, b := members(t, playing(t, "rc", "stale"))
+	const n = 1 << 20
+	memory, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(memory)
+	for i := range byte(3) {
+		copy(memory, bytes.Repeat([]byte{i + 1}, n))
+		got := make([]byte, n)
+		until(t, []*member{a, b}, b.receive(a, 1, got), a.send(b, 1, memory))
+		if got[0] != i+1 || got[n-1] != i+1 {
+			t.Errorf("message %d arrives as %d", i+1, got[0])
+		}
+		if err := unix.Madvise(memory, unix.MADV_DONTNEED); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
