@@ -86,6 +86,19 @@ func TestUsersVariablesAreTheUsers(t *testing.T) {
 	}
 }
 
+func TestHazardsAreNamedWithTheirVersions(t *testing.T) {
+	tcp, shm := &candidate{resources: cluster[1:2]}, &candidate{resources: cluster[4:5]}
+	if n := tcp.hazards(ucp.Version{Major: 1, Minor: 13}); len(n) != 1 || !strings.Contains(n[0], "1.13") {
+		t.Errorf("%q", n)
+	}
+	if n := tcp.hazards(ucp.Version{Major: 1, Minor: 18}); len(n) != 0 {
+		t.Errorf("%q", n)
+	}
+	if n := shm.hazards(ucp.Version{Major: 1, Minor: 18}); len(n) != 1 || !strings.Contains(n[0], "pml.cm.shared_memory") {
+		t.Errorf("%q", n)
+	}
+}
+
 // TestPeerModeNeedsACache: UCX 1.16 and newer crash there without one when a peer goes.
 func TestPeerModeNeedsACache(t *testing.T) {
 	p, shm, old, newer := &params{ErrorMode: "peer"}, &candidate{}, ucp.Version{Major: 1, Minor: 15}, ucp.Version{Major: 1, Minor: 16}

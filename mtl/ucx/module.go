@@ -88,6 +88,7 @@ func newModule(env mtl.Env, w *ucp.Worker, c *candidate, p *params, v ucp.Versio
 	if note != "" {
 		m.about.Notes = []string{note}
 	}
+	m.about.Notes = append(m.about.Notes, c.hazards(v)...)
 	return m
 }
 
