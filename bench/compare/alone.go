@@ -64,6 +64,12 @@ func ownFigures() []figure {
 	out = append(out,
 		versus(lat, "8 B latency over TCP to cm over tcp;ofi_rxm", viaTCP, "cm over tcp;ofi_rxm", throughOFI(lat).flags, bound{Most: 1}),
 		besideConnections(lat))
+	for _, f := range []figure{lat, window("", "bw", "GB/s", 1<<20, 0, 0, "")} {
+		f = overUCX(f, "shm")
+		none := append(slices.Clone(f.flags), "--set", "mtl.ucx.error_mode=none")
+		name := map[string]string{"latency": "8 B latency", "bw": "bandwidth 1 MiB"}[f.Bench] + " over UCX shm, error mode peer to none"
+		out = append(out, versus(f, name, f.flags, "error mode none", none, map[bool]bound{true: {Most: 1.1}, false: {Least: 0.9}}[f.Lower]))
+	}
 	for _, f := range []figure{lat, throughOFI(lat)} {
 		for _, p := range policies {
 			under := func(policy string) []string {

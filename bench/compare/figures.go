@@ -152,6 +152,18 @@ func throughOFI(f figure) figure {
 	return f
 }
 
+// overUCX is a figure over a class of UCX's transports on both sides, likewise. Wanted is that to Open MPI,
+// WantedBest that to the better peer.
+func overUCX(f figure, class string) figure {
+	f.over = "UCX " + class
+	f.Name += " over " + f.over
+	f.flags = []string{"--set", "pml=cm", "--set", "pml.cm.shared_memory=off", "--set", "mtl=ucx", "--set", "mtl.ucx.provider_include=" + class}
+	if class == "tcp" {
+		f.flags = append(f.flags, "--set", "mtl.ucx.device_include=lo")
+	}
+	return f
+}
+
 // viaTCP are the settings of ours without shared memory.
 var viaTCP = []string{"--set", "btl=self,tcp"}
 
@@ -205,6 +217,12 @@ func figures() []figure {
 		throughOFI(latency("8 B", 8, 1.0, 1.0, "-")),
 		throughOFI(window("8 B message rate", "mbw_mr", "million/s", 8, 1.0, 1.0, "-")),
 		throughOFI(window("bandwidth 1 MiB", "bw", "GB/s", mib, 1.0, 1.0, "-")),
+		overUCX(latency("8 B", 8, 1.5, 1.5, "-"), "shm"),
+		overUCX(window("8 B message rate", "mbw_mr", "million/s", 8, 0.7, 0.7, "-"), "shm"),
+		overUCX(window("bandwidth 1 MiB", "bw", "GB/s", mib, 0.95, 0.95, "-"), "shm"),
+		overUCX(latency("8 B", 8, 1.1, 1.1, "-"), "tcp"),
+		overUCX(window("8 B message rate", "mbw_mr", "million/s", 8, 0.9, 0.9, "-"), "tcp"),
+		overUCX(window("bandwidth 1 MiB", "bw", "GB/s", mib, 0.95, 0.95, "-"), "tcp"),
 		overTCP(latency("8 B", 8, 0.6, 1.0, "-")),
 		overTCP(window("8 B message rate", "mbw_mr", "million/s", 8, 2, 1, "-")),
 		overTCP(window("bandwidth 1 MiB", "bw", "GB/s", mib, 1.5, 1, "-")),

@@ -219,10 +219,35 @@ func TestOverTCPBothSidesAreOverTCP(t *testing.T) {
 	}
 }
 
-// The rows are those of the issues on speed, libfabric, launchers, TCP and collectives; each side's command line has its loops.
+// TestOverUCXBothSidesHaveOneClass: peers choose others by themselves.
+func TestOverUCXBothSidesHaveOneClass(t *testing.T) {
+	peers, err := loadPeers("../peers/peers.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, f := range figures() {
+		class, ok := strings.CutPrefix(f.over, "UCX ")
+		if !ok {
+			continue
+		}
+		for _, s := range (&options{}).series(f, peers) {
+			n++
+			ours, theirs := strings.Join(s.ours.args, " "), strings.Join(s.theirs.args, " ")
+			if !strings.Contains(ours, "mtl.ucx.provider_include="+class) || !strings.Contains(theirs, class+",self") || !strings.Contains(theirs, "UCX_TLS") {
+				t.Errorf("%s: %s beside %s", f.Name, ours, theirs)
+			}
+		}
+	}
+	if n != 12 {
+		t.Errorf("%d rows", n)
+	}
+}
+
+// The rows are those of the issues on speed, libfabric, UCX, launchers, TCP and collectives; each side's command line has its loops.
 func TestBothSidesRunTheSameLoops(t *testing.T) {
 	figs := figures()
-	if len(figs) != 62 {
+	if len(figs) != 68 {
 		t.Errorf("%d figures", len(figs))
 	}
 	peers, err := loadPeers("../peers/peers.json")

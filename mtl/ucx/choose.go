@@ -168,8 +168,12 @@ func (c *candidate) usesTCP() bool {
 
 // hazards says what a death may do to others, in so far as it has been seen (docs/providers.md, Peers that die).
 func (c *candidate) hazards(v ucp.Version) (notes []string) {
-	if c.usesTCP() && v.Before(abortsConnecting) {
-		notes = append(notes, fmt.Sprintf("a peer that dies may end or stop this process: UCX %v over tcp; 1.14 and newer do not", v))
+	switch {
+	case !c.usesTCP():
+	case v.Before(abortsConnecting):
+		notes = append(notes, fmt.Sprintf("over tcp a peer that dies may end or stop this process with UCX %v; newer ones are better", v))
+	default:
+		notes = append(notes, fmt.Sprintf("over tcp a peer that dies while it connects may end this process, rarely: UCX %v", v))
 	}
 	if slices.ContainsFunc(c.resources, func(r ucp.Resource) bool { return r.Transport == "posix" || r.Transport == "sysv" }) {
 		notes = append(notes, "a peer that is killed while it writes into UCX's shared memory may stop messages between others: pml.cm.shared_memory=on, the default, keeps them out of it")
