@@ -55,6 +55,9 @@ func TestLongMessageOfTheDeadIsAnErrorOfWhoReceivesIt(t *testing.T) {
 	for name, toldFirst := range map[string]bool{"told first": true, "told later": false} {
 		t.Run(name, func(t *testing.T) {
 			networks(t, func(t *testing.T, s pmltest.Stack) {
+				if s.Set["mtl.ucx.provider_include"] == "shm" && !toldFirst {
+					t.Skip("the dead of this test are of one process with the others: UCX reads their memory until somebody tells of the death")
+				}
 				w := pmltest.OpenWorld(t, s, 3)
 				c := w.Comms(t, cid.PolicyAgree)
 				leaves(t, c, 0, long, long, long, 10, long)
