@@ -55,8 +55,13 @@ func TestLongMessageOfTheDeadIsAnErrorOfWhoReceivesIt(t *testing.T) {
 	for name, toldFirst := range map[string]bool{"told first": true, "told later": false} {
 		t.Run(name, func(t *testing.T) {
 			networks(t, func(t *testing.T, s pmltest.Stack) {
-				if s.Set["mtl.ucx.provider_include"] == "shm" && !toldFirst {
-					t.Skip("the dead of this test are of one process with the others: UCX reads their memory until somebody tells of the death")
+				if !toldFirst {
+					switch s.Set["mtl.ucx.provider_include"] {
+					case "shm":
+						t.Skip("the dead of this test are of one process with the others: UCX reads their memory until somebody tells of the death")
+					case "tcp":
+						t.Skip("UCX 1.13 in mode none uses an endpoint that it has freed: docs/providers.md, Peers that die")
+					}
 				}
 				w := pmltest.OpenWorld(t, s, 3)
 				c := w.Comms(t, cid.PolicyAgree)
