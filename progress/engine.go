@@ -169,11 +169,8 @@ func (e *Engine) Bell() *Bell { return &e.bell }
 func (e *Engine) Add(s Source) {
 	e.Lock()
 	defer e.Unlock()
-	if d, ok := framework.As[Descriptor](s); ok {
-		if e.fds == nil {
-			e.fds = newFDPoller(&e.bell)
-		}
-		e.fds.add(d)
+	if _, ok := framework.As[Descriptor](s); ok && e.fds == nil {
+		e.fds = newFDPoller(&e.bell)
 	}
 	e.sources = append(e.sources, s)
 	e.bell.now.Ring() // a keeper that sleeps already has not armed s

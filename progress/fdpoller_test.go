@@ -1,8 +1,11 @@
 package progress
 
 import (
+	"runtime"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // A thread that blocks in a system call holds its P until sysmon takes it away, which
@@ -26,5 +29,41 @@ func TestWaitingForDescriptorsTakesNoThread(t *testing.T) {
 	keepers := asleep(false)
 	if all := asleep(true); all > keepers+n/2 {
 		t.Errorf("%d engines that sleep have %d threads; with a descriptor each %d", n, keepers, all)
+	}
+}
+
+// TestDescriptorWakesAgainAfterABusyTime, in which it is not watched: packets that come
+// then cost their senders nothing.
+func TestDescriptorWakesAgainAfterABusyTime(t *testing.T) {
+	e := New(Options{Spin: time.Nanosecond, Yield: time.Nanosecond})
+	defer e.Close()
+	p := newPipe(t, e)
+	e.Add(p)
+	defer e.Remove(p)
+	start := time.Now()
+	const rounds = 20
+	for range rounds {
+		for busy := false; !busy; {
+			e.bell.Ring() // the keeper may sleep still
+			e.Lock()
+			e.Progress()
+			busy = len(e.fds.watched) == 0
+			e.Unlock()
+			runtime.Gosched()
+		}
+		var c Completion
+		e.Lock()
+		p.c = &c
+		e.Unlock()
+		asleep(e)
+		go unix.Write(p.w, []byte{1})
+		e.Lock()
+		if err := e.Wait(t.Context(), &c, nil); err != nil {
+			t.Fatal(err)
+		}
+		e.Unlock()
+	}
+	if took := time.Since(start); took > rounds*keeperLongest/2 {
+		t.Errorf("%v for %d rounds: the keeper wakes by itself", took, rounds)
 	}
 }

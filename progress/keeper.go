@@ -105,6 +105,9 @@ func (e *Engine) sleep(seen *uint64) (again bool) {
 	e.Lock()
 	if e.polling || e.parked == 0 && e.polls != *seen {
 		*seen = e.polls
+		if e.fds != nil {
+			e.fds.rest()
+		}
 		e.Unlock()
 		return false
 	}
