@@ -1,5 +1,11 @@
 package tcp
 
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/internal/nowait"
+)
+
 // source polls the path from one peer: its sockets are read, and no other is looked at.
 type source struct {
 	p      *pair
@@ -45,12 +51,30 @@ func (s *source) Peek(looks int) []byte {
 	if p.dirty {
 		p.write()
 	}
+	for range max(1, looks/looksPerRead) {
+		if f := s.peek(); f != nil {
+			return f
+		}
+	}
+	return nil
+}
+
+// looksPerRead is how many looks into memory, with a pause after each, take as long as a
+// read that finds nothing.
+const looksPerRead = 4
+
+// peek reads each of the path's sockets once.
+func (s *source) peek() []byte {
+	p := s.p
 	for _, l := range p.links[:p.path.top] {
 		if l == nil || l.early || l.over || l.busy {
 			continue
 		}
 		if l.failed == nil {
 			l.drained = false
+			if !l.has && l.r == l.w && !l.encrypted && !l.sees() {
+				continue
+			}
 		}
 		for !l.damaged {
 			ok, whole := l.step(false)
@@ -69,6 +93,27 @@ func (s *source) Peek(looks int) []byte {
 		l.list() // a Poll takes what is here
 	}
 	return nil
+}
+
+// sees is fill where nothing is in buf, with few calls in between: who waits for a message
+// is here again and again. Where it finds nothing, a Poll looks once more.
+func (l *link) sees() bool {
+	if l.buf == nil {
+		l.buf = l.m.pool.get(bufferSize)
+	}
+	most := bufferSize
+	if l.large {
+		most = ahead
+	}
+	n, e := nowait.Read(l.fd, l.buf[:most])
+	if e == unix.EAGAIN {
+		l.drained = true
+		l.list()
+		return false
+	}
+	n, err := result(n, e)
+	l.r, l.w = 0, l.took(n, most, err)
+	return true
 }
 
 // Drop implements btl.Peeker. Another link may be in the midst of the same frame, which has

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/internal/nowait"
 )
 
 // tunnel is TLS on a connection. While the two ends shake hands, which crypto/tls does in
@@ -303,7 +305,10 @@ func (m *module) input(fd int, b []byte) (int, error) {
 	if t := m.tunnelAt(fd); t != nil {
 		return t.read(b)
 	}
-	return unix.Read(fd, b)
+	if len(b) > nowait.Most {
+		return unix.Read(fd, b)
+	}
+	return result(nowait.Read(fd, b))
 }
 
 // output is writev(2) of a connection.
@@ -311,10 +316,18 @@ func (m *module) output(fd int, pieces ...[]byte) (int, error) {
 	switch t := m.tunnelAt(fd); {
 	case t != nil:
 		return t.write(pieces...)
-	case len(pieces) == 1:
-		return unix.Write(fd, pieces[0])
+	case len(pieces) == 1 && len(pieces[0]) <= nowait.Most:
+		return result(nowait.Write(fd, pieces[0]))
 	}
 	return unix.Writev(fd, pieces)
+}
+
+// result is what a call of package nowait returns, with an error.
+func result(n int, e unix.Errno) (int, error) {
+	if e != 0 {
+		return n, e
+	}
+	return n, nil
 }
 
 // kept returns how many bytes the tunnels of a pair keep that their sockets have not taken.
