@@ -51,7 +51,7 @@ func (s *source) Peek(looks int) []byte {
 	if p.dirty {
 		p.write()
 	}
-	for range max(1, looks/looksPerRead) {
+	for range max(1, looks/(looksPerRead*max(1, p.path.top))) {
 		if f := s.peek(); f != nil {
 			return f
 		}

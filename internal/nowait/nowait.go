@@ -7,23 +7,5 @@
 // microseconds.
 package nowait
 
-import (
-	"unsafe"
-
-	"golang.org/x/sys/unix"
-)
-
 // Most is what a call moves, in bytes. More goes by the ordinary calls.
 const Most = 32 << 10
-
-// Read is read(2) of a descriptor in nonblocking mode.
-func Read(fd int, b []byte) (int, unix.Errno) {
-	n, _, e := unix.RawSyscall6(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), 0, 0, 0)
-	return int(n), e
-}
-
-// Write is write(2) of a descriptor in nonblocking mode.
-func Write(fd int, b []byte) (int, unix.Errno) {
-	n, _, e := unix.RawSyscall6(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), 0, 0, 0)
-	return int(n), e
-}
