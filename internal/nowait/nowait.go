@@ -1,6 +1,5 @@
 // Package nowait makes the system calls of a connection that never waits, without telling
-// Go's scheduler. To tell it takes some 250 cycles a call, which is most of what a read
-// that finds nothing costs.
+// Go's scheduler, which takes 50 to 100 cycles a call.
 //
 // The scheduler can't take the processor from a goroutine in such a call, nor can garbage
 // collection begin meanwhile. So a call is to move Most bytes at most, which takes a few
