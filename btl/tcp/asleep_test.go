@@ -1,0 +1,157 @@
+package tcp
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// TestWhoSleepsIsWokenOrOwesNothing: two processes do at random what protocol and engine may
+// do. Whenever one may sleep, what its sockets have makes its descriptor readable, what it
+// has not written finds no room, and what it has not confirmed is due soon. In the end they do
+// only what wakes them, and everything is confirmed.
+func TestWhoSleepsIsWokenOrOwesNothing(t *testing.T) {
+	for seed := range uint64(40) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { sleepy(t, rand.New(rand.NewPCG(seed, 0))) })
+	}
+}
+
+func sleepy(t *testing.T, rnd *rand.Rand) {
+	links, window := 1+rnd.IntN(3), 4<<10<<rnd.IntN(10)
+	j := newJob(t, 2, func(_ int, p *params) {
+		p.Links = links
+		p.Window = framework.Size(window)
+	})
+	type end struct {
+		*process
+		btl.Endpoint
+		from    btl.Peeker
+		peeked  bool
+		sent    int
+		dropped int
+	}
+	var ends [2]*end
+	for i, p := range j.procs {
+		ends[i] = &end{process: p, Endpoint: p.connect(j.procs[1-i])}
+	}
+	j.until("room", func() bool { return ends[0].Reserve(1) != nil && ends[1].Reserve(1) != nil })
+	for i, e := range ends {
+		e.from = e.PeerSource(j.procs[1-i].life).(btl.Peeker)
+	}
+	step := func(i int) {
+		e := ends[i]
+		switch rnd.IntN(10) {
+		case 0, 1, 2:
+			n := 1 + rnd.IntN(min(e.frame-64, 1<<rnd.IntN(18)))
+			if b := e.Reserve(n); b != nil {
+				e.Commit(n)
+				e.sent++
+			}
+		case 3:
+			n := 1 + rnd.IntN(min(e.frame-64, 1<<rnd.IntN(18)))
+			if e.Endpoint.(btl.Gatherer).Gather(make([]byte, 16), make([]byte, n), &lent{}) {
+				e.sent++
+			}
+		case 4:
+			e.Poll()
+			e.peeked = false
+		case 5:
+			e.PeerSource(j.procs[1-i].life).Poll()
+			e.peeked = false
+		case 6:
+			e.peeked = e.from.Peek(1+rnd.IntN(16)) != nil
+		case 7:
+			if e.peeked {
+				e.from.Drop()
+				e.peeked = false
+				e.dropped++
+			}
+		case 8:
+			e.Idle()
+		case 9:
+			e.Look()
+			e.peeked = false
+			if asleep, why := e.asleep(); asleep && why != "" {
+				t.Fatalf("rank %d sleeps, and %s", i, why)
+			}
+		}
+	}
+	for range 600 {
+		step(rnd.IntN(2))
+	}
+	over := func() bool {
+		return len(ends[0].got)+ends[0].dropped == ends[1].sent && len(ends[1].got)+ends[1].dropped == ends[0].sent &&
+			j.procs[0].pairs[j.procs[1].life].path.idle() && j.procs[1].pairs[j.procs[0].life].path.idle()
+	}
+	for start := time.Now(); !over(); {
+		if time.Since(start) > 20*time.Second {
+			for i, e := range ends {
+				asleep, why := e.asleep()
+				p := e.pairs[j.procs[1-i].life]
+				t.Errorf("rank %d: %d frames sent, %d not confirmed, %d handed up and %d dropped, asleep %v %s", i, e.sent, p.path.end-p.path.first, len(e.got), e.dropped, asleep, why)
+			}
+			return
+		}
+		woken := false
+		for i, e := range ends {
+			asleep, why := e.asleep()
+			if asleep && why != "" {
+				t.Fatalf("rank %d sleeps, and %s", i, why)
+			}
+			if !asleep || e.next <= e.now() {
+				e.Look()
+				woken = true
+			}
+		}
+		if !woken {
+			time.Sleep(time.Millisecond)
+		}
+	}
+}
+
+// asleep reports whether the engine may sleep on the module now, without being woken, and why
+// it must not.
+func (m *module) asleep() (asleep bool, why string) {
+	if !m.Arm() || m.Due() <= time.Millisecond {
+		return false, ""
+	}
+	for _, p := range m.pairs {
+		for i, l := range p.links[:p.path.top] {
+			if l == nil {
+				continue
+			}
+			n, err := unix.IoctlGetInt(l.fd, unix.SIOCINQ)
+			switch {
+			case l.pending():
+				why = fmt.Sprintf("%v has a frame", l)
+			case err == nil && n > 0 && !l.early:
+				why = fmt.Sprintf("the socket of %v has %d bytes", l, n)
+			case !p.path.links[i].blocked && len(p.path.links[i].out) > 0:
+				why = fmt.Sprintf("%v could write", l)
+			}
+		}
+		switch {
+		case p.path.owes(p.window()) && m.Due() > censusPeriod:
+			why = "the peer waits for a confirmation"
+		case p.path.owed > 0 && m.Due() > 2*confirmAfter:
+			why = fmt.Sprintf("%d bytes are not confirmed", p.path.owed)
+		}
+	}
+	fds := []unix.PollFd{{Fd: int32(m.epoll), Events: unix.POLLIN}}
+	for range 20 { // the system is still about to say so
+		if n, _ := unix.Poll(fds, 0); n > 0 {
+			return false, ""
+		}
+		if why == "" {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return true, why
+}
