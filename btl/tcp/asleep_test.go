@@ -132,14 +132,13 @@ func (m *module) asleep() (asleep bool, why string) {
 				why = fmt.Sprintf("%v has a frame", l)
 			case err == nil && n > 0 && !l.early:
 				why = fmt.Sprintf("the socket of %v has %d bytes", l, n)
-			case !p.path.links[i].blocked && len(p.path.links[i].out) > 0:
+			case !p.path.links[i].blocked && (len(p.path.links[i].out) > 0 || p.path.waiting()):
 				why = fmt.Sprintf("%v could write", l)
+			case !p.path.links[i].blocked && p.path.owes(p.window()):
+				why = "the peer waits for a confirmation"
 			}
 		}
-		switch {
-		case p.path.owes(p.window()) && m.Due() > censusPeriod:
-			why = "the peer waits for a confirmation"
-		case p.path.owed > 0 && m.Due() > 2*confirmAfter:
+		if p.path.owed > 0 && m.Due() > 2*confirmAfter {
 			why = fmt.Sprintf("%d bytes are not confirmed", p.path.owed)
 		}
 	}
