@@ -63,9 +63,8 @@ func (m *module) tell() int {
 // there: lost wants to know.
 func (m *module) find(s *slot) {
 	if s.to == mtl.NoEndpoint && s.found.Bytes > m.caps.Eager {
-		if from, ok := m.env.Upcall.Endpoint(s.cid, int(s.found.Source)); ok {
-			s.to = from
-		}
+		from, ok := m.env.Upcall.Endpoint(s.cid, int(s.found.Source))
+		s.to, s.orphan = from, !ok
 	}
 }
 

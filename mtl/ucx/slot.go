@@ -38,6 +38,7 @@ type slot struct {
 	to       mtl.Endpoint // or from where; NoEndpoint if from anywhere
 	found    mtl.Result   // of a claimed message
 	cid      uint32       // likewise
+	orphan   bool         // likewise: its sender is no member any more
 }
 
 // take returns a slot for an operation.
@@ -56,7 +57,7 @@ func (m *module) take(k kind, op *mtl.Op) (*slot, error) {
 	}
 	s := m.slots[m.free[len(m.free)-1]]
 	m.free = m.free[:len(m.free)-1]
-	s.kind, s.op, s.to = k, op, mtl.NoEndpoint
+	s.kind, s.op, s.to, s.orphan = k, op, mtl.NoEndpoint, false
 	if k.isSend() {
 		m.sending++
 	}
