@@ -87,7 +87,7 @@ func (m *module) RecvClaimed(op *mtl.Op, buf []byte) error {
 // lost returns why the rest of a claimed message can't be had.
 func (m *module) lost(s *slot) error {
 	if s.orphan {
-		return m.transportError("receive", mtl.NoEndpoint, fmt.Errorf("of %d bytes some were still with their sender, which is no member any more", s.found.Bytes))
+		return m.transportError("receive", mtl.NoEndpoint, fmt.Errorf("of %d bytes some were still with their sender, which has left the communicator", s.found.Bytes))
 	}
 	if s.found.Bytes <= m.caps.Eager || s.to == mtl.NoEndpoint {
 		return nil
