@@ -1,8 +1,8 @@
 # What a clone needs: Go (the version in go.mod). `make test` says what else
 # would let it test more.
 
-# Those with a go.mod are modules of their own, and no commands.
-EXAMPLES := $(filter-out $(notdir $(patsubst %/go.mod,%,$(wildcard examples/*/go.mod))),$(notdir $(wildcard examples/*)))
+# Those that are commands.
+EXAMPLES := $(notdir $(patsubst %/main.go,%,$(wildcard examples/*/main.go)))
 FUZZTIME ?= 10s
 
 # With a C compiler and the C library's headers, programs can load libfabric and libpmix

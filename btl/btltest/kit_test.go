@@ -236,3 +236,5 @@ func TestKitNamesTheFault(t *testing.T) {
 		})
 	}
 }
+
+func TestNullKeepsTheContract(t *testing.T) { Cases(Subject{Component: Null()}).Run(t) }

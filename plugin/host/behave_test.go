@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/btl/btltest"
 	"github.com/ferrympi/ferry/btl/self"
 	"github.com/ferrympi/ferry/btl/tcp"
 	"github.com/ferrympi/ferry/framework"
@@ -21,15 +22,12 @@ import (
 // be is a plugin, which keeps its promises or not.
 func be(what string) int {
 	switch what {
-	case "loopback", "tcp":
-		c := btl.Component(self.Component())
-		if what == "tcp" {
-			c = tcp.Component()
-		}
-		if err := plugin.Serve(c); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
+	case "loopback":
+		return serve(self.Component())
+	case "tcp":
+		return serve(tcp.Component())
+	case "null":
+		return serve(btltest.Null())
 	case "noisy":
 		go func() {
 			for {
@@ -55,12 +53,18 @@ func be(what string) int {
 		}
 		return be("loopback")
 	case "hangs in connect", "never opens", "hangs in close":
-		if err := plugin.Serve(broken{self.Component(), what}); err != nil {
-			return 1
-		}
+		return serve(broken{self.Component(), what})
 	case "garbage":
 		go garbage()
 		return be("loopback")
+	}
+	return 0
+}
+
+func serve(c btl.Component) int {
+	if err := plugin.Serve(c); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
 	return 0
 }

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	if plugin.Started() {
 		os.Exit(be(os.Args[1]))
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(status int) { os.RemoveAll(scratch); os.Exit(status) }))
 }
 
 func entry(what string) host.Entry {
@@ -54,6 +54,10 @@ func component(t *testing.T, e host.Entry) btl.Component {
 
 func TestLoopbackKeepsTheContract(t *testing.T) {
 	btltest.Cases(btltest.Subject{Component: component(t, entry("loopback"))}).Run(t)
+}
+
+func TestNullKeepsTheContract(t *testing.T) {
+	btltest.Cases(btltest.Subject{Component: component(t, entry("null"))}).Run(t)
 }
 
 // upcalls is a protocol that remembers what ended.

@@ -331,6 +331,11 @@ func (m *module) accept(path uint32, body []byte) error {
 func (m *module) ended(e *outbound, p *inbound, how uint32, why string) {
 	err := fmt.Errorf("the plugin says: %q", why)
 	switch how {
+	case wire.Left:
+		if p != nil {
+			delete(m.in, p.id)
+		}
+		return
 	case wire.NeverOpened:
 		if e == nil {
 			return

@@ -125,6 +125,7 @@ const (
 	Down        = 0
 	NeverOpened = 1
 	PeerClosed  = 2
+	Left        = 3
 )
 
 // Put writes the prefix of a message.

@@ -1,0 +1,80 @@
+package host_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/btl/btltest"
+	"github.com/ferrympi/ferry/btl/self"
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/plugin/host"
+	"github.com/ferrympi/ferry/pml/ob1"
+	"github.com/ferrympi/ferry/pml/pmltest"
+)
+
+// source is the plugin in C, written from docs/plugin-protocol.md alone.
+const source = "../../examples/plugin-c/plugin.c"
+
+// compiled is where it is, once a test has asked for it.
+var compiled = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "ferry-plugin-c-")
+	if err != nil {
+		return "", err
+	}
+	scratch = dir
+	binary := filepath.Join(dir, "btl-c")
+	out, err := exec.Command("gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", binary, source).CombinedOutput()
+	if err != nil {
+		err = &compileError{err, string(out)}
+	}
+	return binary, err
+})
+
+// scratch is the folder of what was compiled, which TestMain removes.
+var scratch string
+
+type compileError struct {
+	error
+	text string
+}
+
+func (e *compileError) Error() string {
+	return "gcc " + source + ": " + e.error.Error() + "\n" + e.text
+}
+
+// inC returns the plugin in C as a component.
+func inC(t *testing.T, args ...string) btl.Component {
+	t.Helper()
+	if _, err := exec.LookPath("gcc"); err != nil {
+		if os.Getenv("REQUIRE_ALL") == "1" {
+			t.Fatalf("REQUIRE_ALL=1: install gcc: %v", err)
+		}
+		t.Skipf("there is no C compiler: %v", err)
+	}
+	binary, err := compiled()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return component(t, host.Entry{Kind: framework.BTL, Name: "c", Command: append([]string{binary}, args...)})
+}
+
+func TestPluginInCKeepsTheContract(t *testing.T) {
+	btltest.Cases(btltest.Subject{Component: inC(t)}).Run(t)
+}
+
+func TestPluginInCCarriesOB1(t *testing.T) {
+	policies := []cid.Policy{cid.PolicyLazy} // which asks most of a transport
+	if *full {
+		policies = pmltest.Policies
+	}
+	pmltest.Run(t, pmltest.Stack{PML: ob1.Component(), BTLs: []btl.Component{self.Component(), inC(t)}}, policies...)
+}
+
+func TestNullInCKeepsTheContract(t *testing.T) {
+	btltest.Cases(btltest.Subject{Component: inC(t, "null")}).Run(t)
+}
