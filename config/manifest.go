@@ -19,7 +19,7 @@ type Manifest struct {
 	Standard   bool                // it adds to ferry's standard components
 	Components []ManifestComponent // to compile in
 	NotBuilt   []ManifestNotBuilt  `yaml:"not_built"`
-	Plugins    []any               // none yet
+	Plugins    []Plugin            // transports as processes
 	Select     map[string]any      // selection lists by framework
 	Params     map[string]any      // other defaults of parameters
 
@@ -69,9 +69,6 @@ func (m *Manifest) check(standard *framework.Registry) error {
 	if m.Version != ManifestVersion {
 		return fmt.Errorf("version is %d: this ferry reads version %d", m.Version, ManifestVersion)
 	}
-	if len(m.Plugins) > 0 {
-		return fmt.Errorf("plugins[0]: what is compiled in is listed here; plugins belong into the user file or the site file")
-	}
 	r, seen := framework.NewRegistry(), map[string]string{}
 	if m.Standard {
 		if standard == nil {
@@ -97,6 +94,16 @@ func (m *Manifest) check(standard *framework.Registry) error {
 			return fmt.Errorf("%s: priority is missing", path)
 		}
 		r.Register(standIn(c))
+	}
+	for i, p := range m.Plugins {
+		path := fmt.Sprintf("plugins[%d]", i)
+		if err := p.Check(); err != nil {
+			return fmt.Errorf("%s: %s %s: %w", path, p.Kind, p.Name, err)
+		}
+		if err := checkEntry(path, p.Kind, p.Name, seen); err != nil {
+			return err
+		}
+		r.Register(standIn{Kind: p.Kind, Name: p.Name})
 	}
 	for i, c := range m.Components {
 		if _, ok := r.Lookup(c.Kind, c.Node); c.Node != "" && (!ok || c.Node == c.Name) {

@@ -29,6 +29,21 @@ type Plugin struct {
 	File string `yaml:"-"` // which names it
 }
 
+// Check says why an entry can't be a plugin, wherever it stands; nil: it can.
+func (p Plugin) Check() error {
+	switch {
+	case p.Kind == framework.MTL || p.Kind == framework.PML:
+		return errors.New("it works on users' buffers and requests, which another process can't see: compile it in, by ferry build --with")
+	case p.Kind != framework.BTL:
+		return errors.New("only a btl can be a plugin")
+	case !framework.ValidName(p.Name):
+		return errors.New("want a lower case letter, then letters, digits and '_'")
+	case len(p.Command) == 0 || p.Command[0] == "" || p.Command[0][0] != '/':
+		return fmt.Errorf("command %q: want an absolute path, and arguments", p.Command)
+	}
+	return nil
+}
+
 // Plugged is implemented by a component that is a plugin.
 type Plugged interface{ Plugin() Plugin }
 

@@ -49,12 +49,19 @@ func Code(m *config.Manifest, p Package) ([]byte, error) {
 	for _, c := range m.Components {
 		fmt.Fprintf(&b, "%s %q\n", alias(c), importPath(m, c.Import))
 	}
+	if len(m.Plugins) > 0 {
+		fmt.Fprintf(&b, "%q\n", module+"/plugin/host")
+	}
 	fmt.Fprintf(&b, ")\n\n// %s returns a new registry with every component that %s\n", p.Func, p.From)
 	fmt.Fprintf(&b, "// names, and with its preferences.\nfunc %s() *framework.Registry {\nr := %s\n", p.Func, start)
 	for _, c := range m.Components {
 		fmt.Fprintf(&b, "r.Register(%s.Component())\n", alias(c))
 		// It panics if the component calls itself otherwise than the manifest.
 		fmt.Fprintf(&b, "r.SetPriority(%q, %q, %d)\n", c.Kind, c.Name, *c.Priority)
+	}
+	for _, e := range m.Plugins {
+		fmt.Fprintf(&b, "r.Register(host.Component(host.Entry{Kind: %q, Name: %q, Command: %#v, SHA256: %q, Priority: %d, Env: %#v, File: %q}))\n",
+			e.Kind, e.Name, e.Command, e.SHA256, e.Priority, e.Env, p.From)
 	}
 	for _, c := range m.Components {
 		if c.Node != "" {

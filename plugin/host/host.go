@@ -64,21 +64,18 @@ func (p *params) Check() (param string, err error) {
 func Register(r *framework.Registry, entries ...Entry) error {
 	seen := map[string]string{}
 	for _, e := range entries {
-		_, taken := r.Lookup(e.Kind, e.Name)
+		taken, _ := r.Lookup(e.Kind, e.Name)
+		if p, ok := framework.As[config.Plugged](taken); ok {
+			seen[e.Name] = cmp.Or(p.Plugin().File, "the program")
+		}
 		var why string
 		switch {
-		case e.Kind == framework.MTL || e.Kind == framework.PML:
-			why = "it works on users' buffers and requests, which another process can't see: compile it in, by ferry build --with"
-		case e.Kind != framework.BTL:
-			why = "only a btl can be a plugin"
-		case !framework.ValidName(e.Name):
-			why = "want a lower case letter, then letters, digits and '_'"
-		case taken:
-			why = "a component of that name is compiled in; name the plugin otherwise, or take its entry out"
+		case e.Check() != nil:
+			why = e.Check().Error()
 		case seen[e.Name] != "":
 			why = "there are two plugins of that name, the other one in " + seen[e.Name]
-		case len(e.Command) == 0 || e.Command[0] == "" || e.Command[0][0] != '/':
-			why = fmt.Sprintf("command %q: want an absolute path, and arguments", e.Command)
+		case taken != nil:
+			why = "a component of that name is compiled in; name the plugin otherwise, or take its entry out"
 		}
 		if why != "" {
 			return fmt.Errorf("%w: plugin %s %s of %s: %s", framework.ErrConfig, e.Kind, e.Name, cmp.Or(e.File, "the program"), why)
@@ -86,10 +83,14 @@ func Register(r *framework.Registry, entries ...Entry) error {
 		seen[e.Name] = cmp.Or(e.File, "the program")
 	}
 	for _, e := range entries {
-		r.Register(component{e})
+		r.Register(Component(e))
 	}
 	return nil
 }
+
+// Component returns the component of one entry, as it stands in a components.yaml. What is
+// wrong with an entry, Entry.Check says; Probe says it too.
+func Component(e Entry) btl.Component { return component{e} }
 
 type component struct{ Entry }
 
@@ -104,6 +105,9 @@ func (c component) Plugin() config.Plugin { return c.Entry }
 
 // Probe looks at the file, and starts nothing.
 func (c component) Probe(context.Context, any) framework.Verdict {
+	if err := c.Check(); err != nil {
+		return framework.Unavailable(err.Error(), "see docs/troubleshooting.md on plugins")
+	}
 	f, err := c.open()
 	if r, ok := errors.AsType[*refusal](err); ok {
 		return framework.Unavailable(err.Error(), r.remedy)
@@ -118,6 +122,9 @@ func (c component) Probe(context.Context, any) framework.Verdict {
 func (c component) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
 	p := env.Params.(*params)
 	m := &module{env: env, component: c, params: p, name: "btl " + c.Name, life: life{restarts: p.Restarts}}
+	if err := c.Check(); err != nil {
+		return nil, fmt.Errorf("%s: %w", m.name, err)
+	}
 	var err error
 	if m.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return nil, fmt.Errorf("%s: %w", m.name, err)

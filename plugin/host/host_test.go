@@ -298,15 +298,17 @@ func (c *counter) bytes() int { c.mu.Lock(); defer c.mu.Unlock(); return c.n }
 
 func TestEntryThatMakesNoSenseIsRefused(t *testing.T) {
 	for says, e := range map[string]host.Entry{
-		"compile it in":            {Kind: framework.MTL, Name: "x", Command: []string{"/x"}},
-		"only a btl":               {Kind: framework.Coll, Name: "x", Command: []string{"/x"}},
-		"lower case":               {Kind: framework.BTL, Name: "X", Command: []string{"/x"}},
-		"is compiled in":           {Kind: framework.BTL, Name: "self", Command: []string{"/x"}},
-		"want an absolute path":    {Kind: framework.BTL, Name: "x", Command: []string{"x"}},
-		"two plugins of that name": {Kind: framework.BTL, Name: "twice", Command: []string{"/x"}},
+		"compile it in":                    {Kind: framework.MTL, Name: "x", Command: []string{"/x"}},
+		"only a btl":                       {Kind: framework.Coll, Name: "x", Command: []string{"/x"}},
+		"lower case":                       {Kind: framework.BTL, Name: "X", Command: []string{"/x"}},
+		"is compiled in":                   {Kind: framework.BTL, Name: "self", Command: []string{"/x"}},
+		"want an absolute path":            {Kind: framework.BTL, Name: "x", Command: []string{"x"}},
+		"the other one in components.yaml": {Kind: framework.BTL, Name: "listed", Command: []string{"/x"}},
+		"two plugins of that name":         {Kind: framework.BTL, Name: "twice", Command: []string{"/x"}},
 	} {
 		r := framework.NewRegistry()
 		r.Register(self.Component())
+		r.Register(host.Component(host.Entry{Kind: framework.BTL, Name: "listed", Command: []string{"/x"}, File: "components.yaml"}))
 		entries := []host.Entry{e}
 		if e.Name == "twice" {
 			entries = append(entries, e)

@@ -2,12 +2,14 @@ package component
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,28 +17,39 @@ import (
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/build"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
+	"github.com/ferrympi/ferry/config"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/plugin/host"
 )
 
-const checkLong = `Run the kits of the contract over a BTL of another module: btltest over the
-transport, and pmltest over ob1 on top of it. They run in a ferry that is built
-for it, as ferry matrix runs them: each case in a process that may crash or
-hang. PACKAGE is as for ferry build.`
+const checkLong = `Run the kits of the contract over a BTL of another module, or over a plugin:
+btltest over the transport, and pmltest over ob1 on top of it. They run as ferry
+matrix runs them: each case in a process that may crash or hang.
+
+PACKAGE and DIR are as for ferry build: a ferry is built for the check. COMMAND
+is the file of a plugin, in any language; what follows -- are its arguments.`
 
 func checkCommand() *cobra.Command {
 	var o build.Options
-	var junit, json, cases string
+	var junit, report, cases, name string
 	cmd := &cobra.Command{
-		Use:     "check PACKAGE[@VERSION]|DIR",
-		Short:   "Run the kits over a component of another module",
+		Use:     "check PACKAGE[@VERSION]|DIR|COMMAND [-- ARG...]",
+		Short:   "Run the kits over a component of another module, or over a plugin",
 		Long:    checkLong,
-		Example: "  ferry component check ./udp --junit report.xml",
-		Args:    cobra.ExactArgs(1),
+		Example: "  ferry component check ./udp --junit report.xml\n  ferry component check ./btl-udp -- -v",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if n := cmd.ArgsLenAtDash(); n >= 0 {
+				args = args[:n]
+			}
+			return cobra.ExactArgs(1)(cmd, args)
+		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&junit, "junit", "", "write the report as JUnit's XML to `FILE`, too")
-	f.StringVar(&json, "json", "", "write the report as JSON to `FILE`, too")
+	f.StringVar(&report, "json", "", "write the report as JSON to `FILE`, too")
 	f.StringVar(&cases, "cases", "^(btltest|pmltest)/", "run the cases whose names match `REGEXP`")
+	f.StringVar(&name, "name", "", "what the plugin is called here; `NAME` follows from its file if it is not given")
 	f.StringVar(&o.Ferry, "ferry", "", "take ferry's sources from `DIR`, in place of this ferry's version")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		dir, err := os.MkdirTemp("", "ferry-check-")
@@ -46,31 +59,92 @@ func checkCommand() *cobra.Command {
 		defer os.RemoveAll(dir)
 		ctx, stop := signal.NotifyContext(cmd.Context(), exit.Signals()...)
 		defer stop()
-		o.With, o.Output = args, filepath.Join(dir, "ferry")
-		infos, err := build.Build(ctx, o)
+		c := checked{dir: dir, name: name}
+		if isFile(args[0]) {
+			err = c.plugin(args)
+		} else if len(args) > 1 || name != "" {
+			err = exit.Usagef("%s is not the file of a plugin: it takes neither --name nor arguments", args[0])
+		} else {
+			o.With = args
+			err = c.build(ctx, o)
+		}
 		if err != nil {
 			return err
 		}
-		if infos[0].Kind != framework.BTL {
-			return exit.Usagef("%s is a component of kind %s; its kit runs in its own tests, as docs/writing-a-component.md says", infos[0].Name, infos[0].Kind)
-		}
-		matrix := []string{"matrix", "--components", "ob1+" + infos[0].Name, "--cases", cases}
-		for flag, file := range map[string]string{"--junit": junit, "--json": json} {
+		matrix := []string{"matrix", "--components", "ob1+" + c.name, "--cases", cases}
+		for flag, file := range map[string]string{"--junit": junit, "--json": report} {
 			if file != "" {
 				matrix = append(matrix, flag, file)
 			}
 		}
-		return run(ctx, cmd, o.Output, matrix...)
+		return c.run(ctx, cmd, matrix...)
 	}
 	return cmd
+}
+
+// checked is what the kits run over: a component by its name, and the ferry that has it.
+type checked struct {
+	dir, name string
+	ferry     string
+	env       []string
+}
+
+// build makes a ferry with the component compiled in.
+func (c *checked) build(ctx context.Context, o build.Options) error {
+	o.Output = filepath.Join(c.dir, "ferry")
+	infos, err := build.Build(ctx, o)
+	if err != nil {
+		return err
+	}
+	if infos[0].Kind != framework.BTL {
+		return exit.Usagef("%s is a component of kind %s; its kit runs in its own tests, as docs/writing-a-component.md says", infos[0].Name, infos[0].Kind)
+	}
+	c.ferry, c.name = o.Output, infos[0].Name
+	return nil
+}
+
+func isFile(path string) bool {
+	st, err := os.Stat(path)
+	return err == nil && st.Mode().IsRegular()
+}
+
+// plugin has this ferry start the plugin: a configuration file names it, in place of the
+// user's own.
+func (c *checked) plugin(command []string) (err error) {
+	entry := config.Plugin{Kind: framework.BTL, Name: c.name, Command: slices.Clone(command)}
+	if entry.Name == "" {
+		base := strings.TrimPrefix(filepath.Base(command[0]), "btl-")
+		entry.Name = strings.NewReplacer("-", "_", ".", "_").Replace(base)
+	}
+	if entry.Command[0], err = filepath.Abs(command[0]); err != nil {
+		return err
+	}
+	if err := host.Register(settings.Registry(), entry); err != nil {
+		return exit.Usagef("%s: %w; --name gives it another one", command[0], err)
+	}
+	if v := host.Component(entry).Probe(context.Background(), nil); v.Status != framework.StatusUsable {
+		return exit.Usagef("%s: %s", command[0], v.Why())
+	}
+	text, err := json.Marshal(map[string]any{"plugins": []any{map[string]any{"kind": entry.Kind, "name": entry.Name, "command": entry.Command}}})
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(c.dir, "config.yaml") // which takes JSON
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		return err
+	}
+	c.name, c.env = entry.Name, []string{config.FileVariable + "=" + file}
+	c.ferry, err = os.Executable()
+	return err
 }
 
 // patience is how long a command that was told to stop may take.
 const patience = 10 * time.Second
 
-// run runs a command in the place of this one.
-func run(ctx context.Context, like *cobra.Command, name string, args ...string) error {
-	cmd := exec.CommandContext(ctx, name, args...)
+// run runs that ferry in the place of this one.
+func (c *checked) run(ctx context.Context, like *cobra.Command, args ...string) error {
+	cmd := exec.CommandContext(ctx, c.ferry, args...)
+	cmd.Env = append(os.Environ(), c.env...)
 	cmd.Stdout, cmd.Stderr = like.OutOrStdout(), like.ErrOrStderr()
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = patience
