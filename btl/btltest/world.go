@@ -288,7 +288,14 @@ func (n *node) take(from *node, frames [][]byte) {
 		}
 	}
 	if len(got) != len(frames) {
-		n.w.Fatalf("rank %d: %d frames came instead of %d; lost: %v; %v", n.rank, len(got), len(frames), lost, context.Cause(n.w.Context()))
+		if err := context.Cause(n.w.Context()); err != nil {
+			lost = append(lost, loss{err: err})
+		}
+		why := ""
+		for _, l := range lost {
+			why += "; " + l.err.Error()
+		}
+		n.w.Fatalf("rank %d: %d frames came instead of %d%s", n.rank, len(got), len(frames), why)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -25,30 +26,37 @@ import (
 const long = `Build a ferry that has components of other modules besides its own. Each --with
 names a package whose function Component makes a component: a package path with
 a version, which the go command fetches, or a folder, which begins with . or /.
+Each --plugin names the program of a plugin, which the new command starts.
 
 The new command has the version of this one. What is written to build it (a
 module with components.yaml, and a main package of ten lines) goes afterwards,
-unless --keep names a folder for it. Ranks of a job need the components too:
-see ferry component register for programs of your own.`
+unless --keep names a folder for it.
+
+Ranks of a job need the components too. --program builds a program of yours in
+place of a ferry, as it is: where it opens sessions without a registry of its
+own, they have the components. Programs that are to have them wherever they are
+built say so themselves, as ferry component register describes.`
 
 // Command returns the command.
 func Command() *cobra.Command {
 	var o Options
 	cmd := &cobra.Command{
-		Use:     "build --with PACKAGE[@VERSION]|DIR... -o BINARY",
-		Short:   "Build a ferry with components of other modules",
+		Use:     "build [--with PACKAGE[@VERSION]|DIR]... [--plugin NAME=FILE]... -o BINARY",
+		Short:   "Build a ferry, or a program, with components of other modules",
 		Long:    long,
-		Example: "  ferry build --with example.com/vendor/udp@v1.2.0 --with ./mine -o myferry",
+		Example: "  ferry build --with example.com/vendor/udp@v1.2.0 --with ./mine -o myferry\n  ferry build --with ./mine --program ./solver -o solver-mine",
 		Args:    cobra.NoArgs,
 	}
 	f := cmd.Flags()
 	f.StringArrayVar(&o.With, "with", nil, "compile in a component: `PACKAGE[@VERSION]` or a folder; may be repeated")
+	f.StringArrayVar(&o.Plugins, "plugin", nil, "have a plugin: `NAME=FILE`, the name of the transport and its program; may be repeated")
+	f.StringVar(&o.Program, "program", "", "build the main package `PACKAGE[@VERSION]|DIR` in place of a ferry")
 	f.StringVarP(&o.Output, "output", "o", "", "the `BINARY` to write")
 	f.StringVar(&o.Keep, "keep", "", "leave the module in `DIR`, which is made")
 	f.StringVar(&o.Ferry, "ferry", "", "take ferry's sources from `DIR`, in place of this ferry's version")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if len(o.With) == 0 || o.Output == "" {
-			return exit.Usagef("want --with and -o")
+		if len(o.With)+len(o.Plugins) == 0 || o.Output == "" {
+			return exit.Usagef("want --with or --plugin, and -o")
 		}
 		ctx, stop := signal.NotifyContext(cmd.Context(), exit.Signals()...)
 		defer stop()
@@ -60,10 +68,12 @@ func Command() *cobra.Command {
 
 // Options is what to build.
 type Options struct {
-	With   []string // packages with versions, and folders
-	Output string
-	Keep   string // the folder for the module; empty: it goes
-	Ferry  string // the folder of ferry's sources; empty: those of this program
+	With    []string // packages with versions, and folders
+	Plugins []string // NAME=FILE
+	Program string   // like With, of a main package; empty: a ferry
+	Output  string
+	Keep    string // the folder for the module; empty: it goes
+	Ferry   string // the folder of ferry's sources; empty: those of this program
 }
 
 type builder struct {
@@ -73,6 +83,7 @@ type builder struct {
 	dir string
 	gotool.Go
 	packages []string
+	program  string // the import path of what is built
 	infos    []framework.Info
 }
 
@@ -105,14 +116,19 @@ func (b *builder) build(ctx context.Context) error {
 	if err := b.manifest(ctx); err != nil {
 		return err
 	}
-	if err := b.write("main.go", mainFile); err != nil {
-		return err
+	if b.Program == "" {
+		if err := b.write("main.go", mainFile); err != nil {
+			return err
+		}
 	}
 	args := []string{"build", "-buildvcs=false", "-o", b.Output}
 	if commit := version.Commit(); commit != "" && b.sources.Dir != "" {
 		args = append(args, "-ldflags", "-X "+version.Module+"/cmd/ferry/internal/version.commit="+commit)
 	}
-	_, err := b.Run(ctx, append(args, ".")...)
+	if b.Program != "" {
+		args = append(args, "-trimpath") // so that the go command knows the packages of the copy next time
+	}
+	_, err := b.Run(ctx, append(args, cmp.Or(b.program, "."))...)
 	return err
 }
 
@@ -128,10 +144,19 @@ type folder struct {
 
 // module writes go.mod, and has the go command fetch what is not in a folder.
 func (b *builder) module(ctx context.Context) error {
+	if b.Program != "" {
+		if err := b.copySources(ctx); err != nil {
+			return fmt.Errorf("a copy of ferry's sources: %w", err)
+		}
+	}
 	mod := "module ferry_build\n\ngo " + gotool.GoVersion + "\n\n" + b.sources.Require()
 	from, taken := []string{b.sources.Dir}, map[string]bool{}
 	var fetch []string
-	for _, with := range b.With {
+	wanted := b.With
+	if b.Program != "" {
+		wanted = append(slices.Clone(wanted), b.Program)
+	}
+	for _, with := range wanted {
 		if !strings.HasPrefix(with, ".") && !filepath.IsAbs(with) {
 			path, v, _ := strings.Cut(with, "@")
 			b.packages = append(b.packages, path)
@@ -147,7 +172,7 @@ func (b *builder) module(ctx context.Context) error {
 			err = exit.Usagef("the folder belongs to no module")
 		}
 		if err != nil {
-			return fmt.Errorf("--with %s: %w", with, err)
+			return fmt.Errorf("%s: %w", with, err)
 		}
 		b.packages = append(b.packages, f.ImportPath)
 		if f.Module.Path != version.Module && !taken[f.Module.Path] {
@@ -155,6 +180,9 @@ func (b *builder) module(ctx context.Context) error {
 			mod += "\n" + gotool.Replace(f.Module.Path, f.Module.Dir)
 			from = append(from, f.Module.Dir)
 		}
+	}
+	if last := len(b.packages) - 1; b.Program != "" {
+		b.program, b.packages = b.packages[last], b.packages[:last]
 	}
 	if err := b.write("go.mod", mod); err != nil {
 		return err
@@ -170,8 +198,54 @@ func (b *builder) module(ctx context.Context) error {
 	return nil
 }
 
-// manifest asks the components who they are, and writes components.yaml and the registry.
+// manifest writes components.yaml and the registry.
 func (b *builder) manifest(ctx context.Context) error {
+	if err := b.ask(ctx); err != nil {
+		return err
+	}
+	manifest := "# Made by ferry build.\nversion: 1\nstandard: true\n"
+	if len(b.infos) > 0 {
+		manifest += "\ncomponents:\n"
+	}
+	for i, info := range b.infos {
+		manifest += fmt.Sprintf("  - {kind: %s, name: %s, import: %q, priority: %d}\n", info.Kind, info.Name, b.packages[i], info.Priority)
+	}
+	if len(b.Plugins) > 0 {
+		manifest += "\nplugins:\n"
+	}
+	for _, p := range b.Plugins {
+		name, file, ok := strings.Cut(p, "=")
+		if !ok {
+			return exit.Usagef("--plugin %s: want NAME=FILE", p)
+		}
+		file, err := filepath.Abs(file)
+		if err != nil {
+			return err
+		}
+		manifest += fmt.Sprintf("  - {kind: btl, name: %q, command: [%q]}\n", name, file)
+	}
+	if err := b.write("components.yaml", manifest); err != nil {
+		return err
+	}
+	p := generate.Package{Name: "main", Func: "Registry"}
+	if b.Program != "" {
+		p = generate.Package{Name: "components", Func: "Standard"}
+	}
+	code, err := generate.File("components.yaml", []byte(manifest), components.Standard(), p)
+	if err != nil {
+		return err
+	}
+	if b.Program != "" {
+		return b.extend(code)
+	}
+	return b.write("components_gen.go", string(code))
+}
+
+// ask asks the components who they are.
+func (b *builder) ask(ctx context.Context) error {
+	if len(b.packages) == 0 {
+		return nil
+	}
 	var imports, calls strings.Builder
 	for i, path := range b.packages {
 		fmt.Fprintf(&imports, "\tc%d %q\n", i, path)
@@ -192,18 +266,7 @@ func (b *builder) manifest(ctx context.Context) error {
 	if err := json.Unmarshal(text, &b.infos); err != nil {
 		return fmt.Errorf("asking the components for their names: %w", err)
 	}
-	manifest := "# Made by ferry build.\nversion: 1\nstandard: true\n\ncomponents:\n"
-	for i, info := range b.infos {
-		manifest += fmt.Sprintf("  - {kind: %s, name: %s, import: %q, priority: %d}\n", info.Kind, info.Name, b.packages[i], info.Priority)
-	}
-	if err := b.write("components.yaml", manifest); err != nil {
-		return err
-	}
-	code, err := generate.File("components.yaml", []byte(manifest), components.Standard(), generate.Package{Name: "main", Func: "Registry"})
-	if err != nil {
-		return err
-	}
-	return b.write("components_gen.go", string(code))
+	return nil
 }
 
 const askFile = `package main

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/gotool"
 )
 
 // ferryBuild runs the command.
@@ -67,16 +68,22 @@ func TestRanksOfABuiltFerryHaveItsComponents(t *testing.T) {
 	if over != 2 {
 		t.Errorf("dgram carries %d of 2 pairs: %+v", over, e.Pairs)
 	}
+	report := filepath.Join(t.TempDir(), "matrix.json")
+	built(t, binary, "matrix", "--components", "ob1+dgram,ob1+udp", "--json", report)
+	allPass(t, report, 2)
+}
+
+// allPass checks a report of `ferry matrix` over so many stacks.
+func allPass(t *testing.T, report string, n int) {
+	t.Helper()
 	var m struct {
 		Rows []struct{ Stack, Case, Status, Reason string }
 	}
-	report := filepath.Join(t.TempDir(), "matrix.json")
-	built(t, binary, "matrix", "--components", "ob1+dgram,ob1+udp", "--json", report)
 	text, err := os.ReadFile(report)
 	if err == nil {
 		err = json.Unmarshal(text, &m)
 	}
-	if err != nil || len(m.Rows) < 200 {
+	if err != nil || len(m.Rows) < 100*n {
 		t.Fatalf("%d rows: %v", len(m.Rows), err)
 	}
 	stacks := map[string]bool{}
@@ -86,9 +93,43 @@ func TestRanksOfABuiltFerryHaveItsComponents(t *testing.T) {
 			t.Errorf("%s %s: %s %s", r.Stack, r.Case, r.Status, r.Reason)
 		}
 	}
-	if len(stacks) != 2 {
+	if len(stacks) != n {
 		t.Errorf("rows of %v", stacks)
 	}
+}
+
+// goBuild builds a package of a module in a folder.
+func goBuild(t *testing.T, dir, pkg string) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), filepath.Base(pkg))
+	if _, err := (gotool.Go{Dir: dir}).Run(t.Context(), "build", "-o", binary, pkg); err != nil {
+		t.Fatal(err)
+	}
+	return binary
+}
+
+// A program that knows of no registry runs over a transport from elsewhere, compiled in or as
+// a plugin.
+func TestProgramIsBuiltWithComponentsAsItIs(t *testing.T) {
+	const udp, spmv = "../../../../examples/vendor-udp", "../../../../examples/spmv"
+	dir := t.TempDir()
+	plugin := goBuild(t, udp, "./btl-udp")
+	for _, how := range [][]string{{"--with", udp}, {"--plugin", "udp=" + plugin}} {
+		ferry, program := filepath.Join(dir, "myferry"), filepath.Join(dir, "spmv")
+		if err := ferryBuild(t, append(how, "-o", ferry)...); err != nil {
+			t.Fatal(err)
+		}
+		if err := ferryBuild(t, append(how, "--program", spmv, "-o", program)...); err != nil {
+			t.Fatal(err)
+		}
+		out := built(t, ferry, "run", "-n", "4", "--set", "btl=self,udp", program, "-cube", "32")
+		if !strings.Contains(out, "ok: spmv on 4 ranks agrees with the serial product") {
+			t.Errorf("%v: %s", how, out)
+		}
+	}
+	report := filepath.Join(dir, "matrix.json")
+	built(t, filepath.Join(dir, "myferry"), "matrix", "--components", "ob1+udp", "--json", report)
+	allPass(t, report, 1)
 }
 
 func TestWhatCannotBeBuiltIsSaid(t *testing.T) {
@@ -98,11 +139,13 @@ func TestWhatCannotBeBuiltIsSaid(t *testing.T) {
 		says  string
 		usage bool
 	}{
-		{[]string{"-o", output}, "want --with and -o", true},
+		{[]string{"-o", output}, "want --with or --plugin, and -o", true},
+		{[]string{"--plugin", "udp", "-o", output}, "want NAME=FILE", true},
+		{[]string{"--plugin", "tcp=/x", "-o", output}, "btl tcp is already in the standard components", true},
 		{[]string{"--with", "./none", "-o", output}, "./none", false},
 		{[]string{"--with", "../../../../progress", "-o", output}, "undefined: c0.Component", false},
 		{[]string{"--with", ".", "-o", output, "--ferry", t.TempDir()}, "no module", true},
-		{[]string{"--with", t.TempDir(), "-o", output}, "--with", false},
+		{[]string{"--with", t.TempDir(), "-o", output}, "go.mod file not found", false},
 		{[]string{"--with", "../../../../btl/tcp", "-o", output}, "btl tcp is already in the standard components", true},
 	} {
 		err := ferryBuild(t, c.args...)
