@@ -86,6 +86,7 @@ func (s *server) message(b []byte) error {
 	case kind == wire.Connect && p == nil:
 		return s.connect(path, body)
 	case kind == wire.Frame && p == nil, kind == wire.Leave && p == nil: // it has ended, and the rank will hear
+	case kind == wire.Frame && p.opened && len(p.frames) == 0 && p.send(body):
 	case kind == wire.Frame && len(p.frames) < wire.Credit:
 		p.frames = append(p.frames, slices.Clone(body))
 	case kind == wire.Leave:
@@ -126,18 +127,11 @@ func (p *outbound) pass() (n int) {
 		n++
 	}
 	for p.opened && len(p.frames) > 0 && p.s.paths[p.id] == p {
-		b := p.ep.Reserve(len(p.frames[0]))
-		if b == nil {
+		if !p.send(p.frames[0]) {
 			break
 		}
-		p.ep.Commit(copy(b, p.frames[0]))
 		p.frames = p.frames[1:]
-		p.sent++
 		n++
-		if p.took++; p.took >= creditEach {
-			p.s.tell(wire.Credits, p.id, binary.LittleEndian.AppendUint32(nil, p.took))
-			p.took = 0
-		}
 	}
 	if len(p.frames) == 0 && p.said < p.sent && p.ep.Idle() {
 		p.said = p.sent
@@ -149,6 +143,21 @@ func (p *outbound) pass() (n int) {
 		delete(p.s.paths, p.id)
 	}
 	return n
+}
+
+// send gives the transport a frame, if that takes it.
+func (p *outbound) send(frame []byte) bool {
+	b := p.ep.Reserve(len(frame))
+	if b == nil {
+		return false
+	}
+	p.ep.Commit(copy(b, frame))
+	p.sent++
+	if p.took++; p.took >= creditEach {
+		p.s.tell(wire.Credits, p.id, binary.LittleEndian.AppendUint32(nil, p.took))
+		p.took = 0
+	}
+	return true
 }
 
 // end tells the rank that a path to a peer is over.

@@ -169,7 +169,7 @@ static struct path *paths;
 static uint32_t numbers = 1; /* the next path from a peer */
 static uint64_t nonce;
 static size_t limit; /* of a frame */
-static int null, listener = -1, bell_fd;
+static int null, listener = -1, bell_fd, idle; /* idle: turns without a message */
 
 static struct path *new_path(uint32_t id, int fd)
 {
@@ -406,7 +406,7 @@ static int settle(struct path *p)
 	}
 	if (p->took >= CREDIT / 4 && !p->left && tell(CREDITS, p->id, &p->took, 4))
 		p->took = 0;
-	if (p->said < p->sent && !p->first && !p->left && tell(IDLE, p->id, &p->sent, 8))
+	if (idle >= 500 && p->said < p->sent && !p->first && !p->left && tell(IDLE, p->id, &p->sent, 8))
 		p->said = p->sent;
 	if (p->over)
 		return !told(p);
@@ -590,7 +590,6 @@ static int sockets(int sleeps)
 int main(int argc, char **argv)
 {
 	pthread_t thread;
-	int idle = 0;
 	null = argc > 1 && !strcmp(argv[1], "null");
 	start();
 	if (pthread_create(&thread, NULL, listen_to_bell, NULL))
@@ -604,7 +603,7 @@ int main(int argc, char **argv)
 		}
 		if (n == 0)
 			idle++;
-		if (n || idle % 64 == 0)
+		if (n || idle % 128 == 0)
 			owed();
 		if (n)
 			idle = 0;

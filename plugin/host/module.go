@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -129,6 +130,24 @@ func (m *module) tell(kind, path uint32, body []byte) {
 	m.queue = append(m.queue, append(b, body...))
 	m.producer.Wait(len(m.queue[0]))
 	m.env.Engine.Nudge()
+}
+
+// send is tell of a frame in two parts.
+func (m *module) send(path uint32, head, tail []byte) {
+	n := wire.Prefix + len(head) + len(tail)
+	var b []byte
+	if m.dead == nil && len(m.queue) == 0 { // or nothing is mapped
+		b = m.producer.Reserve(n)
+	}
+	if b == nil {
+		m.tell(wire.Frame, path, slices.Concat(head, tail))
+		return
+	}
+	wire.Put(b, wire.Frame, path)
+	copy(b[wire.Prefix:], head)
+	copy(b[wire.Prefix+len(head):], tail)
+	m.producer.Commit(n)
+	m.plugin.Ring()
 }
 
 // flush sends what had no room. How often it looks is bounded, whatever the plugin writes into

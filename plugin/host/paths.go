@@ -1,6 +1,7 @@
 package host
 
 import (
+	"encoding/binary"
 	"fmt"
 	"time"
 
@@ -26,7 +27,7 @@ type outbound struct {
 // Reserve returns memory of the path's own: several may be built at the same time, but a ring
 // has room for one.
 func (e *outbound) Reserve(n int) []byte {
-	if e.credit == 0 || e.closed || len(e.m.queue) > 0 {
+	if e.blocks() {
 		return nil
 	}
 	if cap(e.frame) < n {
@@ -35,11 +36,40 @@ func (e *outbound) Reserve(n int) []byte {
 	return e.frame[:n]
 }
 
-// Commit copies the frame into the ring.
+// Commit copies the frame into the ring. Large ones come by Gather.
 func (e *outbound) Commit(n int) {
 	e.credit--
 	e.sent++
-	e.m.tell(wire.Frame, e.id, e.frame[:n])
+	e.m.send(e.id, e.frame[:n], nil)
+}
+
+func (e *outbound) blocks() bool { return e.credit == 0 || e.closed || len(e.m.queue) > 0 }
+
+// SendShort implements btl.ShortSender: a frame that is whole needs no memory in between.
+func (e *outbound) SendShort(h btl.ShortHeader, payload []byte) bool {
+	if e.blocks() {
+		return false
+	}
+	var head [btl.ShortHeaderSize]byte
+	binary.LittleEndian.PutUint64(head[0:], h.First)
+	binary.LittleEndian.PutUint64(head[8:], h.Second)
+	binary.LittleEndian.PutUint64(head[16:], h.Third)
+	e.credit--
+	e.sent++
+	e.m.send(e.id, head[:], payload)
+	return true
+}
+
+// Gather implements btl.Gatherer: the payload goes from the sender's buffer into the ring.
+func (e *outbound) Gather(header, payload []byte, c btl.LocalCompletion) bool {
+	if e.blocks() {
+		return false
+	}
+	e.credit--
+	e.sent++
+	e.m.send(e.id, header, payload)
+	c.LocallyComplete()
+	return true
 }
 
 func (e *outbound) Idle() bool { return e.closed || e.gone == e.sent }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/bits"
 	"os"
 	"os/exec"
 	"strconv"
@@ -20,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/internal/fork"
 	"github.com/ferrympi/ferry/plugin/internal/wire"
 )
@@ -89,6 +91,9 @@ func (c component) start(ctx context.Context, env btl.Env, params *params, wake 
 	}
 	p.cmd.Stdout, p.cmd.Stderr = w, w
 	p.thread = fork.New()
+	if cpu.Available() == 1 {
+		p.thread.Do(everywhere)
+	}
 	err = p.thread.Start(p.cmd)
 	w.Close()
 	if err != nil {
@@ -110,6 +115,16 @@ func (c component) start(ctx context.Context, env btl.Env, params *params, wake 
 	p.done.Go(p.listen)
 	p.done.Go(p.watch)
 	return p, nil
+}
+
+// everywhere lets the thread, and what it starts, run on all processors. A rank that is bound to
+// one polls there, and its plugin would wait for its turn (as cpu.ForRanks, which see).
+func everywhere() {
+	var all unix.CPUSet
+	for i := range len(all) * bits.UintSize {
+		all.Set(i)
+	}
+	_ = unix.SchedSetaffinity(0, &all) // it stays where it is then
 }
 
 // descriptors makes the memory and the socket.
