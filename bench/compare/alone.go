@@ -162,6 +162,7 @@ func (c *comparison) alone() []ownRow {
 	for _, x := range cliffs() {
 		rows = append(rows, ownRow{x.name, bound{Most: 1.10}, "", func(ctx context.Context) (float64, string, error) { return c.cliff(ctx, x) }})
 	}
+	rows = append(rows, c.elsewheres()...)
 	return append(rows,
 		ownRow{"a rank that is blocked in a receive, use of a processor", bound{Most: 2}, "%", c.idle},
 		ownRow{"private memory of a rank with one peer, TCP to cm over tcp;ofi_rxm", bound{Most: 0.1}, "", c.privateOverTCP},

@@ -255,9 +255,11 @@ func (f figure) fromOutside() bool { return f.Bench == "hello" }
 func (f figure) bound() bool { return f.duel || f.Ranks <= runtime.NumCPU() }
 
 // hopInside says that ranks 0 and 1 take the raw hop themselves, right beside
-// the loop. Jobs that end with their initialisation can't, and where ranks
+// the loop. A rank alone and jobs that end with their initialisation can't, and where ranks
 // share cores a hop between two of them says nothing.
-func (f figure) hopInside() bool { return f.bound() && f.Bench != "hello" && f.Bench != "init" }
+func (f figure) hopInside() bool {
+	return f.bound() && f.Ranks > 1 && f.Bench != "hello" && f.Bench != "init"
+}
 
 // Within is the bound that a ratio is: at most for times, at least for rates.
 func (f figure) Within(ratio float64) bound {

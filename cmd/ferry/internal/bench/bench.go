@@ -25,11 +25,13 @@ import (
 
 var long = `Measure ferry on this machine.
 
-  latency   one way of a message, half of a ping-pong's round trip
+  latency   one way of a message, half of a ping-pong's round trip; with -n 1, what a
+            message takes that a rank sends to itself
             with --live or --alloc, beside garbage collection: each message is timed
             by itself, with the longest time, and the times that 1 of 1,000 and of
             10,000 exceed
-  bw        bandwidth of windows of 64 messages, each window acknowledged
+  bw        bandwidth of windows of 64 messages, each window acknowledged; with -n 1, of
+            a rank to itself
   bibw      bandwidth of windows of 64 messages each way at the same time
   mbw_mr    message rate: pairs of ranks, windows of 64 messages
   multi_lat one way of a message, several pairs of ranks at once
@@ -195,7 +197,7 @@ func (o *options) check(args []string) error {
 	}
 	_, level := threadLevels[o.level]
 	switch {
-	case o.takes == pair && o.ranks != 2:
+	case o.takes == pair && o.ranks != 2, o.takes == pairOrAlone && o.ranks != 2 && (o.ranks != 1 || o.tail != nil):
 		return exit.Usagef("-n %d: %s is between 2 ranks", o.ranks, o.name)
 	case o.takes == pairs && (o.ranks < 2 || o.ranks%2 != 0):
 		return exit.Usagef("-n %d: %s needs pairs of ranks", o.ranks, o.name)

@@ -28,10 +28,11 @@ type benchmark struct {
 type ranksWanted int
 
 const (
-	anyRanks ranksWanted = iota
-	several              // at least 2
-	pairs                // an even number
-	pair                 // exactly 2
+	anyRanks    ranksWanted = iota
+	several                 // at least 2
+	pairs                   // an even number
+	pair                    // exactly 2
+	pairOrAlone             // or 1, which sends to itself
 )
 
 // The OSU suite's column widths, and its words, so that what reads its output
@@ -49,9 +50,9 @@ const averageColumn = "# Avg Latency(us)"
 // benchmarks stand in the order in which messages list them. init and hello run in
 // jobs of their own (see start.go).
 var benchmarks = slices.Concat([]benchmark{
-	{name: "latency", takes: pair, sized: true, each: (*rank).latency,
+	{name: "latency", takes: pairOrAlone, sized: true, each: (*rank).latency,
 		test: "latency test", columns: columns(10, "# Size", "Latency (us)")},
-	{name: "bw", takes: pair, sized: true, each: (*rank).bandwidth,
+	{name: "bw", takes: pairOrAlone, sized: true, each: (*rank).bandwidth,
 		test: "bandwidth test", columns: columns(10, "# Size", "Bandwidth (MB/s)")},
 	{name: "bibw", takes: pair, sized: true, each: (*rank).bidirectional,
 		test: "bi-directional bandwidth test", columns: columns(10, "# Size", "Bandwidth (MB/s)")},

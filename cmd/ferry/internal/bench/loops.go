@@ -67,6 +67,9 @@ func (r *rank) latency(ctx context.Context, size int) (Row, error) {
 // latencyFrom is latency's loop, in which rank 0 receives from the given source. Rank
 // 1 reads no clock.
 func (r *rank) latencyFrom(ctx context.Context, size, source int) (Row, error) {
+	if r.comm.Size() == 1 {
+		return r.alone(ctx, size)
+	}
 	if r.comm.Rank() == 1 {
 		l, _, pong, err := r.pingPong(ctx, size, 0, 0)
 		if err != nil {
@@ -79,6 +82,35 @@ func (r *rank) latencyFrom(ctx context.Context, size, source int) (Row, error) {
 		return Row{}, err
 	}
 	s, err := l.time(ping, nil)
+	if err != nil {
+		return Row{}, err
+	}
+	return s.times(Row{Unit: "us"}, 1e-3), nil
+}
+
+// alone is what a message takes that a rank sends to itself.
+func (r *rank) alone(ctx context.Context, size int) (Row, error) {
+	l := r.o.loop(size, 10000, 100, 1000, 10)
+	l.batch, l.counts = batchOf(size), 1
+	send, recv, err := r.buffers(size)
+	if err != nil {
+		return Row{}, err
+	}
+	s, err := l.time(func(n int) error {
+		for range n {
+			q, err := r.comm.Irecv(recv, 0, 0)
+			if err == nil {
+				err = r.comm.Send(ctx, send, 0, 0)
+			}
+			if err == nil {
+				_, err = q.Wait(ctx)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}, nil)
 	if err != nil {
 		return Row{}, err
 	}
@@ -174,6 +206,22 @@ func (r *rank) windows(ctx context.Context, size int) (*sample, error) {
 	}
 	reply := make([]byte, 4)
 	reqs := make([]mpi.Request, window)
+	if half == 0 { // alone
+		other, sends := make([]byte, size), make([]mpi.Request, window)
+		return l.time(func(int) error {
+			err := irecvs(c, reqs, other, 0, data)
+			if err == nil {
+				err = isends(c, sends, buf, 0, data)
+			}
+			if err == nil {
+				err = mpi.WaitAll(ctx, sends, nil)
+			}
+			if err == nil {
+				err = mpi.WaitAll(ctx, reqs, nil)
+			}
+			return err
+		}, nil)
+	}
 	if c.Rank() < half {
 		peer := c.Rank() + half
 		return l.time(func(int) error {
