@@ -8,6 +8,7 @@ import (
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/btl/btltest"
 	"github.com/ferrympi/ferry/btl/self"
+	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/plugin/host"
 	"github.com/ferrympi/ferry/pml/ob1"
@@ -31,6 +32,19 @@ func asPlugin(t *testing.T) btl.Component {
 
 func TestContractAsPlugin(t *testing.T) {
 	btltest.Cases(btltest.Subject{Component: asPlugin(t)}).Run(t)
+}
+
+// Compiled in or not, a random program has one outcome.
+func TestRandomProgramsGoAlikeBothWays(t *testing.T) {
+	var all []pmltest.Variant
+	for name, c := range map[string]btl.Component{"compiled in": Component(), "plugin": asPlugin(t)} {
+		all = append(all, pmltest.Variant{Name: name, Policy: cid.PolicyLazy, Stack: pmltest.Stack{PML: ob1.Component(), BTLs: []btl.Component{self.Component(), c}}})
+	}
+	for seed := range uint64(3) {
+		if err := pmltest.Metamorphic(t.Context(), seed, all); err != nil {
+			t.Errorf("seed %d: %v", seed, err)
+		}
+	}
 }
 
 func TestPluginCarriesOB1(t *testing.T) {

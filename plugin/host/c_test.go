@@ -75,6 +75,27 @@ func TestPluginInCCarriesOB1(t *testing.T) {
 	pmltest.Run(t, pmltest.Stack{PML: ob1.Component(), BTLs: []btl.Component{self.Component(), inC(t)}}, policies...)
 }
 
+// Whatever the stack, a random program has one outcome.
+func TestRandomProgramsGoAlikeOverPlugins(t *testing.T) {
+	over := func(name string, policy cid.Policy, btls ...btl.Component) pmltest.Variant {
+		return pmltest.Variant{Name: name, Policy: policy, Stack: pmltest.Stack{PML: ob1.Component(), BTLs: btls}}
+	}
+	all := []pmltest.Variant{
+		over("memory", cid.PolicyAgree, btltest.NewMemory(btltest.Options{NoRead: true})),
+		over("plugin in C", cid.PolicyLazy, self.Component(), inC(t)),
+		over("plugin in C, and to itself one in Go", cid.PolicyGather, component(t, entry("loopback")), inC(t)),
+	}
+	seeds := uint64(3)
+	if *full {
+		seeds = 50
+	}
+	for seed := range seeds {
+		if err := pmltest.Metamorphic(t.Context(), seed, all); err != nil {
+			t.Errorf("seed %d: %v", seed, err)
+		}
+	}
+}
+
 func TestNullInCKeepsTheContract(t *testing.T) {
 	btltest.Cases(btltest.Subject{Component: inC(t, "null")}).Run(t)
 }

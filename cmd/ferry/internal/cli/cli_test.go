@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -65,7 +66,13 @@ func check(err error) {
 }
 
 func TestCommands(t *testing.T) {
+	sources, err := filepath.Abs("../../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
 	ferrytest.Run(t, func(p *testscript.Params) {
+		setup := p.Setup
+		p.Setup = func(e *testscript.Env) error { e.Setenv("SOURCES", sources); return setup(e) }
 		p.Cmds["fields"] = fields
 		// processors: there are two at least; seccomp: the kernel has it.
 		p.Condition = func(name string) (bool, error) {
