@@ -210,7 +210,7 @@ func (s *server) flush() (n int) {
 	for len(s.queue) > 0 {
 		b := s.out.Reserve(len(s.queue[0]))
 		if b == nil {
-			if s.out.Wait(len(s.queue[0])) {
+			if !s.out.Wait(len(s.queue[0])) {
 				continue
 			}
 			break

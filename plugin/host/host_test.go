@@ -233,6 +233,35 @@ func TestPluginThatFailsLosesItsPaths(t *testing.T) {
 	}
 }
 
+// Both rings are full: neither side may wait for the other one in its Poll, where it reads.
+func TestFullRingsBothWaysHangNobody(t *testing.T) {
+	m, env, u, err := open(t, entry("null"), io.Discard, set(t, map[string]string{"btl.acme.ring_cells": "64"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const frames = 2000
+	done := make(chan bool)
+	go func() {
+		env.Engine.Lock()
+		defer env.Engine.Unlock()
+		ep, err := m.Connect(framework.Peer{Life: env.Self, Proc: env.Identity.Proc, Blob: m.Blob()})
+		for sent := 0; err == nil && u.got < frames; m.Poll() {
+			for ; sent < frames && ep.Reserve(m.Caps().FrameLimit) != nil; sent++ {
+				ep.Commit(m.Caps().FrameLimit)
+			}
+		}
+		done <- err == nil
+	}()
+	select {
+	case ok := <-done:
+		if !ok {
+			t.Error("no path")
+		}
+	case <-time.After(30 * time.Second):
+		panic("the rank hangs in Poll") // what waits for it would hang too
+	}
+}
+
 func TestPrintsWithoutEndAreBounded(t *testing.T) {
 	var log counter
 	m, env, u, err := open(t, entry("noisy"), &log, nil)

@@ -159,7 +159,7 @@ func (m *module) flush() (n int) {
 		}
 		b := m.producer.Reserve(len(m.queue[0]))
 		if b == nil {
-			if m.producer.Wait(len(m.queue[0])) {
+			if !m.producer.Wait(len(m.queue[0])) {
 				n++ // there is room now
 				continue
 			}
