@@ -587,6 +587,10 @@ static int sockets(int sleeps)
 	return events;
 }
 
+/* Turns without a message before it sleeps, some 50 us; and turns from one look at the sockets,
+ * which is a system call, to the next. */
+enum { SPIN = 20000, LOOK = 512 };
+
 int main(int argc, char **argv)
 {
 	pthread_t thread;
@@ -607,7 +611,7 @@ int main(int argc, char **argv)
 			owed();
 		if (n)
 			idle = 0;
-		if ((idle >= 1000 || turn % 64 == 0) && (sockets(idle >= 1000) || idle >= 1000))
+		if ((idle >= SPIN || turn % LOOK == 0) && (sockets(idle >= SPIN) || idle >= SPIN))
 			idle = 0;
 	}
 }

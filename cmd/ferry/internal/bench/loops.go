@@ -98,9 +98,9 @@ func (r *rank) alone(ctx context.Context, size int) (Row, error) {
 	}
 	s, err := l.time(func(n int) error {
 		for range n {
-			q, err := r.comm.Irecv(recv, 0, 0)
+			q, err := r.comm.Isend(send, 0, 0)
 			if err == nil {
-				err = r.comm.Send(ctx, send, 0, 0)
+				_, err = r.comm.Recv(ctx, recv, 0, 0)
 			}
 			if err == nil {
 				_, err = q.Wait(ctx)
