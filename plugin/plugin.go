@@ -41,6 +41,7 @@ func Serve(c btl.Component) error {
 	}
 	s := &server{control: wire.ControlFD, wake: wire.WakeFD, paths: map[uint32]*outbound{}, accepted: map[uint32]*inbound{}}
 	if v != strconv.Itoa(wire.Version) {
+		_, _ = s.hello() // of any version: a socket that closes with something unread loses what was said
 		theirs, _ := strconv.ParseUint(v, 10, 32)
 		err := wire.Differ(false, uint32(theirs))
 		return errors.Join(err, s.say(wire.Failed, []byte(err.Error()))) // a frame of every version

@@ -475,6 +475,17 @@ static char *put_text(char *b, const char *s, uint32_t bytes)
 	return b + 4 + bytes;
 }
 
+/* refuse tells the rank why there will be no transport, in a frame of all versions. */
+static void refuse(const char *why)
+{
+	char b[200];
+	uint32_t kind = FAILED;
+	memcpy(b, &kind, 4);
+	memcpy(b + 4, why, strlen(why));
+	(void)!send(CONTROL, b, 4 + strlen(why), MSG_NOSIGNAL);
+	errx(1, "%s", why);
+}
+
 static void start(void)
 {
 	struct sockaddr_un a = {.sun_family = AF_UNIX};
@@ -485,11 +496,11 @@ static void start(void)
 	char b[LONGEST], *mem, *e = b;
 	const char *name = null ? "null" : "c", *device = null ? "nothing" : "unix sockets", *version = getenv("FERRY_PLUGIN");
 	ssize_t n;
-	if (!version || strcmp(version, "1"))
-		errx(1, "this program is a plugin, of version 1: a rank starts it, whose configuration names it under plugins");
+	if (!version)
+		errx(1, "this program is a plugin: a rank starts it, whose configuration names it under plugins");
 	n = recv(CONTROL, b, sizeof b, 0);
-	if (n < 16 || *(uint32_t *)b != HELLO || *(uint32_t *)(b + 4) != VERSION)
-		errx(1, "the rank speaks another version than 1");
+	if (strcmp(version, "1") || n < 16 || *(uint32_t *)b != HELLO || *(uint32_t *)(b + 4) != VERSION)
+		refuse("this plugin speaks version 1 of the plugin protocol, and the rank another one");
 	memcpy(&nonce, b + 8, 8);
 
 	if (fstat(MEMORY, &st) || (mem = mmap(NULL, st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, MEMORY, 0)) == MAP_FAILED)

@@ -1,9 +1,11 @@
 package host_test
 
 import (
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/ferrympi/ferry/btl/btltest"
 	"github.com/ferrympi/ferry/btl/self"
 	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/config"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/plugin/host"
 	"github.com/ferrympi/ferry/pml/ob1"
@@ -93,6 +96,15 @@ func TestRandomProgramsGoAlikeOverPlugins(t *testing.T) {
 		if err := pmltest.Metamorphic(t.Context(), seed, all); err != nil {
 			t.Errorf("seed %d: %v", seed, err)
 		}
+	}
+}
+
+func TestPluginInCSaysThatTheVersionIsAnother(t *testing.T) {
+	e := inC(t).(config.Plugged).Plugin()
+	e.Env = append(e.Env, "FERRY_PLUGIN=9")
+	e.Name = "acme"
+	if _, _, _, err := open(t, e, io.Discard, nil); err == nil || !strings.Contains(err.Error(), "the plugin says: \"this plugin speaks version 1") {
+		t.Error(err)
 	}
 }
 

@@ -262,6 +262,34 @@ func TestFullRingsBothWaysHangNobody(t *testing.T) {
 	}
 }
 
+// The ring is unmapped when a plugin has ended, maybe between Reserve and Commit.
+func TestFrameCommittedAfterThePluginsEndGoesNowhere(t *testing.T) {
+	m, env, u, err := open(t, entry("loopback"), io.Discard, set(t, map[string]string{"btl.acme.restarts": "0"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	env.Engine.Lock()
+	defer env.Engine.Unlock()
+	ep, err := m.Connect(framework.Peer{Life: env.Self, Proc: env.Identity.Proc, Blob: m.Blob()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := time.Now().Add(20 * time.Second)
+	for ep.Reserve(100) == nil && time.Now().Before(late) {
+		m.Poll()
+	}
+	_ = syscall.Kill(child(t), syscall.SIGKILL)
+	for mapped := true; mapped && time.Now().Before(late); time.Sleep(time.Millisecond) {
+		m.Poll()
+		maps, _ := os.ReadFile("/proc/self/maps")
+		mapped = strings.Contains(string(maps), "memfd:ferry-plugin")
+	}
+	ep.Commit(100)
+	if len(u.lost) != 1 {
+		t.Errorf("lost: %v", u.lost)
+	}
+}
+
 func TestPrintsWithoutEndAreBounded(t *testing.T) {
 	var log counter
 	m, env, u, err := open(t, entry("noisy"), &log, nil)

@@ -136,7 +136,7 @@ func (m *module) tell(kind, path uint32, body []byte) {
 func (m *module) send(path uint32, head, tail []byte) {
 	n := wire.Prefix + len(head) + len(tail)
 	var b []byte
-	if m.dead == nil && len(m.queue) == 0 { // or nothing is mapped
+	if m.dead == nil && len(m.queue) == 0 { // of a dead one nothing is mapped
 		b = m.producer.Reserve(n)
 	}
 	if b == nil {
