@@ -83,13 +83,14 @@ func visited(at place) bool {
 	return processes.at[at.key()] != nil
 }
 
-// dialTimeout limits connecting to a server's port.
+// dialTimeout limits connecting to a server's port. The session's timeout, which is for what other
+// processes have to do, does not: a launcher that is busy starting them may take longer.
 const dialTimeout = 10 * time.Second
 
 // begin makes the process known to its server.
 func (p *process) begin() {
 	defer close(p.begun)
-	dialing, cancel := context.WithTimeout(context.Background(), min(p.timeout, dialTimeout))
+	dialing, cancel := context.WithTimeout(context.Background(), dialTimeout)
 	defer cancel()
 	conn, err := p.place.dial(dialing)
 	if err != nil {
