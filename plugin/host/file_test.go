@@ -60,3 +60,14 @@ func TestFileThatOthersCouldChangeIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestEntryWithoutACommandIsAVerdict, however it came to be registered.
+func TestEntryWithoutACommandIsAVerdict(t *testing.T) {
+	c := host.Component(host.Entry{Kind: framework.BTL, Name: "nothing"})
+	if info := c.Info(); info.Name != "nothing" {
+		t.Errorf("it is called %q", info.Name)
+	}
+	if v := c.Probe(t.Context(), c.Params()); v.Status == framework.StatusUsable || v.Reason == "" {
+		t.Errorf("verdict %+v", v)
+	}
+}

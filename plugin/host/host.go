@@ -95,7 +95,11 @@ func Component(e Entry) btl.Component { return component{e} }
 type component struct{ Entry }
 
 func (c component) Info() framework.Info {
-	return framework.Info{Kind: framework.BTL, Name: c.Name, Version: "1.0.0", Summary: "plugin " + c.Command[0], Priority: c.Priority}
+	summary := "plugin"
+	if len(c.Command) > 0 { // else Probe says so
+		summary += " " + c.Command[0]
+	}
+	return framework.Info{Kind: framework.BTL, Name: c.Name, Version: "1.0.0", Summary: summary, Priority: c.Priority}
 }
 
 func (component) Params() any { return new(params) }
