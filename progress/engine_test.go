@@ -415,6 +415,22 @@ func TestReadableDescriptorEndsTheSleep(t *testing.T) {
 	t.Run("of a wrapped source", func(t *testing.T) { readable(t, func(p *pipe) Source { return wrapper{p} }) })
 }
 
+// wakes lets e sleep, and writes into a pipe of its sources: that ends a wait.
+func wakes(t *testing.T, e *Engine, p *pipe) {
+	t.Helper()
+	var c Completion
+	e.Lock()
+	p.c = &c
+	e.Unlock()
+	asleep(e)
+	go unix.Write(p.w, []byte{1})
+	e.Lock()
+	defer e.Unlock()
+	if err := e.Wait(t.Context(), &c, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func readable(t *testing.T, source func(*pipe) Source) {
 	e := New(Options{Spin: time.Nanosecond, Yield: time.Nanosecond})
 	defer e.Close()
@@ -423,17 +439,7 @@ func readable(t *testing.T, source func(*pipe) Source) {
 	e.Add(s)
 	defer e.Remove(s)
 	for range 10 {
-		var c Completion
-		e.Lock()
-		p.c = &c
-		e.Unlock()
-		asleep(e)
-		go unix.Write(p.w, []byte{1})
-		e.Lock()
-		if err := e.Wait(context.Background(), &c, nil); err != nil {
-			t.Fatal(err)
-		}
-		e.Unlock()
+		wakes(t, e, p)
 	}
 	if p.armed == 0 {
 		t.Error("the source was never asked to arm")

@@ -4,8 +4,6 @@ import (
 	"runtime"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // A thread that blocks in a system call holds its P until sysmon takes it away, which
@@ -51,17 +49,7 @@ func TestDescriptorWakesAgainAfterABusyTime(t *testing.T) {
 			e.Unlock()
 			runtime.Gosched()
 		}
-		var c Completion
-		e.Lock()
-		p.c = &c
-		e.Unlock()
-		asleep(e)
-		go unix.Write(p.w, []byte{1})
-		e.Lock()
-		if err := e.Wait(t.Context(), &c, nil); err != nil {
-			t.Fatal(err)
-		}
-		e.Unlock()
+		wakes(t, e, p)
 	}
 	if took := time.Since(start); took > rounds*keeperLongest/2 {
 		t.Errorf("%v for %d rounds: the keeper wakes by itself", took, rounds)

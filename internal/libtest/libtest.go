@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"testing"
 
@@ -23,6 +24,12 @@ type Library struct {
 	once sync.Once
 	file string
 	err  error
+}
+
+// Beside is the library whose C files are in a folder beside the caller's file.
+func Beside(folder string) *Library {
+	_, caller, _, _ := runtime.Caller(1)
+	return &Library{Sources: filepath.Join(filepath.Dir(caller), folder)}
 }
 
 // flags are those with which gcc makes a library.

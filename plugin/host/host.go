@@ -69,9 +69,10 @@ func Register(r *framework.Registry, entries ...Entry) error {
 			seen[e.Name] = cmp.Or(p.Plugin().File, "the program")
 		}
 		var why string
+		err := e.Check()
 		switch {
-		case e.Check() != nil:
-			why = e.Check().Error()
+		case err != nil:
+			why = err.Error()
 		case seen[e.Name] != "":
 			why = "there are two plugins of that name, the other one in " + seen[e.Name]
 		case taken != nil:

@@ -139,18 +139,11 @@ func TestPluginThatDoesNotStartIsAnErrorInTime(t *testing.T) {
 // child returns the plugin of this process; there is one.
 func child(t *testing.T) int {
 	t.Helper()
-	tasks, _ := os.ReadDir("/proc/self/task")
-	for _, task := range tasks {
-		text, _ := os.ReadFile("/proc/self/task/" + task.Name() + "/children")
-		for _, f := range strings.Fields(string(text)) {
-			var pid int
-			if _, err := fmt.Sscan(f, &pid); err == nil {
-				return pid
-			}
-		}
+	all := children(t)
+	if len(all) == 0 {
+		t.Fatal("there is no plugin")
 	}
-	t.Fatal("there is no plugin")
-	return 0
+	return all[0]
 }
 
 // traffic opens a path of the process to itself and sends on it until the path is lost; it

@@ -182,10 +182,11 @@ func (in *incoming) room(r *request) bool {
 // possible returns by which ways a message can come. An error ends the message.
 func (p *proc) possible(r *request, k kind) (l *learnt, possible choose.Set, err error) {
 	t := p.inBy
+	forced := t.copier.Forced(r.remote, r.limit)
 	if r.buf.Layout() == nil {
 		if err = t.reader.CanRead(p.Life, r.remote, r.limit); err == nil {
 			possible |= choose.Of(choose.Read)
-		} else if forced := t.copier.Forced(r.remote, r.limit); forced != nil {
+		} else if forced != nil {
 			return nil, 0, fmt.Errorf("%w; %w", err, forced)
 		}
 		if p.writes {
@@ -195,7 +196,7 @@ func (p *proc) possible(r *request, k kind) (l *learnt, possible choose.Set, err
 			}
 		}
 	}
-	if possible == 0 || t.copier.Forced(r.remote, r.limit) == nil {
+	if possible == 0 || forced == nil {
 		possible |= choose.Of(choose.Frames)
 	}
 	if only := possible & p.m.ways; only != 0 {

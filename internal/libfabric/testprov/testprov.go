@@ -5,12 +5,10 @@
 //
 // It shows what ferry makes of such a provider, not that the real one works.
 //
-// Only tests import it. It stands on internal/libfabric.
+// Only tests import it. It stands on internal/libtest.
 package testprov
 
 import (
-	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -41,13 +39,7 @@ func Set(t testing.TB, profiles string, faults ...string) {
 	t.Setenv(Faults, strings.Join(faults, ","))
 }
 
-var library = libtest.Library{Sources: sources()}
-
-// sources is the folder of the C files, beside this one.
-func sources() string {
-	_, self, _, _ := runtime.Caller(0)
-	return filepath.Join(filepath.Dir(self), "provider")
-}
+var library = libtest.Beside("provider")
 
 // Library compiles the library, once in a process, and returns its file, which is there
 // as long as the process. It skips the test where there is no gcc, or fails it with

@@ -9,8 +9,6 @@
 package testprov
 
 import (
-	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -32,13 +30,7 @@ func Set(t testing.TB, classes string, faults ...string) {
 	t.Setenv(Faults, strings.Join(faults, ","))
 }
 
-var library = libtest.Library{Sources: sources()}
-
-// sources is the folder of the C files, beside this one.
-func sources() string {
-	_, self, _, _ := runtime.Caller(0)
-	return filepath.Join(filepath.Dir(self), "provider")
-}
+var library = libtest.Beside("provider")
 
 // Library compiles the library, once in a process, and returns its file, which is there as long as
 // the process. It skips the test where there is no gcc, or fails it with REQUIRE_ALL=1.
