@@ -116,7 +116,7 @@ type Env struct {
 }
 
 // Receiver is what a module calls upwards. All calls come from the module's
-// Poll, with the engine's lock held.
+// Poll, or RecvLook, with the engine's lock held.
 type Receiver interface {
 	// Control hands up one control message; data is valid until it returns. It may
 	// come from anybody who knows the module's address, and says itself from whom
@@ -220,6 +220,14 @@ type Finisher interface {
 	// after some time in which that did not come about. From then on nothing writes into a
 	// receive's buffer. Done is called for nobody. Close is next. Called as Close is.
 	Finish()
+}
+
+// A Looker is a module that receives a message which is about to come by fewer calls (ask
+// through framework.As).
+type Looker interface {
+	// RecvLook is Recv, and then Poll until something is over, or for about as long as looks Polls
+	// that find nothing. op may be over when it returns, and others.
+	RecvLook(op *Op, from Endpoint, e Envelope, buf []byte, looks int) error
 }
 
 // A Registrar is a module whose network reads and writes memory by itself, and has less to

@@ -488,10 +488,10 @@ int ferry_ucp_abandon(ferry_ucp_worker *w, uint32_t i)
 // addresses when it sees them again.
 void ferry_ucp_changes(ferry_ucp_worker *w, char *buf, size_t n) { w->lib->f.ucm_vm_munmap(buf, n); }
 
-// ferry_ucp_poll progresses, unless events are left from before, and returns how many there are.
-int ferry_ucp_poll(ferry_ucp_worker *w, ferry_ucp_event *out, int room)
+// look progresses until there are events, at most looks times, and returns how many there are.
+static int look(ferry_ucp_worker *w, ferry_ucp_event *out, int room, int looks)
 {
-	if (w->head == w->tail)
+	for (; looks > 0 && w->head == w->tail; looks--)
 		w->lib->f.ucp_worker_progress(w->worker);
 	uint32_t n = w->tail - w->head;
 	if (n > (uint32_t)room)
@@ -499,4 +499,15 @@ int ferry_ucp_poll(ferry_ucp_worker *w, ferry_ucp_event *out, int room)
 	for (uint32_t i = 0; i < n; i++)
 		out[i] = w->queue[w->head++ & (w->room - 1)];
 	return n;
+}
+
+// ferry_ucp_poll progresses once, unless events are left from before.
+int ferry_ucp_poll(ferry_ucp_worker *w, ferry_ucp_event *out, int room) { return look(w, out, room, 1); }
+
+// ferry_ucp_recv_look is ferry_ucp_recv, and then ferry_ucp_poll until there is something, at
+// most looks times.
+int ferry_ucp_recv_look(ferry_ucp_worker *w, uint32_t i, char *buf, size_t n, uint64_t tag, uint64_t mask, int whole, ferry_ucp_event *out, int room, int looks)
+{
+	ferry_ucp_recv(w, i, buf, n, tag, mask, whole);
+	return look(w, out, room, looks);
 }

@@ -56,6 +56,7 @@ void ferry_ucp_recv_claimed(ferry_ucp_worker *w, uint32_t slot, char *buf, size_
 void ferry_ucp_cancel(ferry_ucp_worker *w, uint32_t slot);
 int ferry_ucp_abandon(ferry_ucp_worker *w, uint32_t slot);
 void ferry_ucp_changes(ferry_ucp_worker *w, char *buf, size_t n);
+int ferry_ucp_recv_look(ferry_ucp_worker *w, uint32_t slot, char *buf, size_t n, uint64_t tag, uint64_t mask, int whole, ferry_ucp_event *out, int room, int looks);
 int ferry_ucp_poll(ferry_ucp_worker *w, ferry_ucp_event *out, int room);
 
 #endif

@@ -8,6 +8,8 @@ package ucp
 #cgo nocallback ferry_ucp_send
 #cgo noescape ferry_ucp_recv
 #cgo nocallback ferry_ucp_recv
+#cgo noescape ferry_ucp_recv_look
+#cgo nocallback ferry_ucp_recv_look
 #cgo noescape ferry_ucp_probe
 #cgo nocallback ferry_ucp_probe
 #cgo noescape ferry_ucp_recv_claimed
@@ -255,6 +257,13 @@ func (w *Worker) Send(slot uint32, e Endpoint, buf []byte, tag uint64, synchrono
 // beginning of one: it ends with Truncated.
 func (w *Worker) Recv(slot uint32, buf []byte, tag, mask uint64, whole bool) {
 	C.ferry_ucp_recv(w.c, C.uint32_t(slot), first(buf), C.size_t(len(buf)), C.uint64_t(tag), C.uint64_t(mask), truth(whole))
+}
+
+// RecvLook is Recv, and then Poll until there is an event, at most looks times: for the price
+// of one call of C.
+func (w *Worker) RecvLook(slot uint32, buf []byte, tag, mask uint64, whole bool, events []Event, looks int) int {
+	return int(C.ferry_ucp_recv_look(w.c, C.uint32_t(slot), first(buf), C.size_t(len(buf)), C.uint64_t(tag), C.uint64_t(mask), truth(whole),
+		(*C.ferry_ucp_event)(unsafe.Pointer(unsafe.SliceData(events))), C.int(len(events)), C.int(looks)))
 }
 
 // Probe looks for a message that Recv would receive. With claim it is taken out of

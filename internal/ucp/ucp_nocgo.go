@@ -43,7 +43,10 @@ func (*Worker) Flush(uint32, Endpoint) (bool, Status)          { return false, N
 func (*Worker) Send(uint32, Endpoint, []byte, uint64, bool) (bool, Status) {
 	return false, NoDevice
 }
-func (*Worker) Recv(uint32, []byte, uint64, uint64, bool)        {}
+func (*Worker) Recv(uint32, []byte, uint64, uint64, bool) {}
+func (*Worker) RecvLook(uint32, []byte, uint64, uint64, bool, []Event, int) int {
+	return 0
+}
 func (*Worker) Probe(uint32, uint64, uint64, bool) (Event, bool) { return Event{}, false }
 func (*Worker) RecvClaimed(uint32, []byte, bool)                 {}
 func (*Worker) Cancel(uint32)                                    {}

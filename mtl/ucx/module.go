@@ -2,6 +2,7 @@ package ucx
 
 import (
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/ferrympi/ferry/framework"
@@ -39,6 +40,7 @@ type module struct {
 	closed    bool
 
 	events [pollMost]ucp.Event
+	pins   runtime.Pinner // of what stays until the end
 }
 
 // longest is the longest message, in bytes. UCX takes longer ones, but a receive for which a message
@@ -139,6 +141,7 @@ func (m *module) Close() error {
 	for _, s := range m.slots {
 		s.pins.Unpin()
 	}
+	m.pins.Unpin()
 	if m.broken == nil {
 		m.broken = fmt.Errorf("%s: %w", component, framework.ErrClosed)
 	}

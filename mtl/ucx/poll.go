@@ -17,17 +17,22 @@ func (m *module) Poll() int {
 	n := 0
 	if m.broken == nil {
 		n = m.worker.Poll(m.events[:])
-		for i := range n {
-			m.complete(&m.events[i])
-		}
-		if len(m.vain) > 0 {
-			m.abandon()
-		}
+		m.came(n)
 	}
 	if len(m.over) > 0 {
 		n += m.tell()
 	}
 	return n
+}
+
+// came takes n events.
+func (m *module) came(n int) {
+	for i := range n {
+		m.complete(&m.events[i])
+	}
+	if len(m.vain) > 0 {
+		m.abandon()
+	}
 }
 
 // ended is an operation of which the next Poll tells.
@@ -135,7 +140,7 @@ func (m *module) received(s *slot, ev *ucp.Event) {
 		m.finish(s, mtl.Result{Err: m.transportError("receive", s.to, why)})
 		return
 	}
-	ucp.Wrote(s.buf, int(r.Bytes))
+	s.arrived(int(r.Bytes))
 	m.finish(s, r)
 }
 

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/internal/ucp"
 	"github.com/ferrympi/ferry/mtl"
 )
 
@@ -23,20 +22,43 @@ func (m *module) from(from mtl.Endpoint, e mtl.Envelope) (mtl.Endpoint, error) {
 }
 
 func (m *module) Recv(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte) error {
+	s, err := m.receive(op, from, e, buf)
+	if err == nil {
+		tag, mask := wanted(e)
+		m.worker.Recv(s.number, s.buf, tag, mask, m.whole(len(buf) >= longest))
+	}
+	return err
+}
+
+// looksOfMemory is how many looks into memory take as long as one through Go, or at sockets.
+const looksOfMemory = 8
+
+// RecvLook implements mtl.Looker.
+func (m *module) RecvLook(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte, looks int) error {
+	s, err := m.receive(op, from, e, buf)
+	if err == nil {
+		if !m.tcp {
+			looks *= looksOfMemory
+		}
+		tag, mask := wanted(e)
+		m.came(m.worker.RecvLook(s.number, s.buf, tag, mask, m.whole(len(buf) >= longest), m.events[:], looks))
+	}
+	return err
+}
+
+// receive returns the slot of a receive.
+func (m *module) receive(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte) (*slot, error) {
 	from, err := m.from(from, e)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	s, err := m.take(receive, op)
 	if err != nil {
-		return m.transportError("receive", from, err)
+		return nil, m.transportError("receive", from, err)
 	}
-	s.to, s.posted = from, true
-	s.pin(buf)
-	s.known = m.registers && len(buf) > ucp.Short
-	tag, mask := wanted(e)
-	m.worker.Recv(s.number, buf, tag, mask, m.whole(len(buf) >= longest))
-	return nil
+	s.to = from
+	m.receives(s, buf)
+	return s, nil
 }
 
 // Probe asks UCX, which answers at once; the next Poll tells.
@@ -77,10 +99,9 @@ func (m *module) RecvClaimed(op *mtl.Op, buf []byte) error {
 		s.kind = abandoned // UCX keeps the message, and the slot with it
 		return err
 	}
-	s.op, s.posted = op, true
-	s.pin(buf)
-	s.known = m.registers && len(buf) > ucp.Short
-	m.worker.RecvClaimed(s.number, buf, m.whole(s.found.Bytes <= int64(len(buf))))
+	s.op = op
+	m.receives(s, buf)
+	m.worker.RecvClaimed(s.number, s.buf, m.whole(s.found.Bytes <= int64(len(buf))))
 	return nil
 }
 
@@ -141,7 +162,7 @@ func (m *module) abandon() {
 		err := fmt.Errorf("its sender died in the middle of the message: %w", framework.ErrTransport)
 		m.end(s.op, mtl.Result{Err: m.transportError("receive", s.to, err)})
 		s.unpin()
-		s.op, s.buf, s.kind = nil, nil, abandoned
+		s.op, s.buf, s.user, s.kind = nil, nil, nil, abandoned
 	}
 	clear(m.vain[len(left):])
 	m.vain = left

@@ -45,6 +45,7 @@ type peer struct {
 	refused  bool // it is not
 	closing  cid.Closing
 	tally    cid.Tally
+	missed   missed
 	match    [pml.Planes]match.Peer[request, message]
 }
 

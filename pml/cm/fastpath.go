@@ -75,7 +75,7 @@ func (c *comm) receiveNow(buf pml.Buffer, src, tag int, plane pml.Plane) (came, 
 	}
 	p := c.peers[src]
 	if p == nil || !p.proc.connected || buf.Layout() != nil || c.Closed() ||
-		m.kept+m.pulls > 0 || m.failures || c.refused || m.env.Hooks != nil || int64(len(buf.Bytes)) < m.least {
+		m.kept+m.pulls > 0 || m.failures || c.refused || m.env.Hooks != nil {
 		return 0, 0, nil, false
 	}
 	r = m.quick
@@ -84,14 +84,28 @@ func (c *comm) receiveNow(buf pml.Buffer, src, tag int, plane pml.Plane) (came, 
 	}
 	r.Reset()
 	r.c, r.p = c, p
+	into := r.into(buf.Bytes)
 	e := mtl.Envelope{CID: c.word | uint32(plane), Source: int32(src), Tag: int32(tag)}
-	err := m.mtl.Recv(&r.op, p.proc.to, e, buf.Bytes)
-	for looks := min(m.engine.Looks(), mostLooks); looks > 0 && err == nil; looks-- {
-		m.mtl.Poll()
+	looks := min(m.engine.Looks(), mostLooks)
+	looked := m.looker != nil && looks > 0
+	var err error
+	if looked {
+		err = m.looker.RecvLook(&r.op, p.proc.to, e, into, looks)
+		looks = 1
+	} else {
+		err = m.mtl.Recv(&r.op, p.proc.to, e, into)
+	}
+	for ; looks > 0 && err == nil; looks-- {
+		if !looked {
+			m.mtl.Poll()
+		}
 		if r.Done() {
 			res := &r.op.Result
 			if res.Err != nil || res.Canceled || r.why != nil || int(res.Source) != src || res.Bytes > int64(len(buf.Bytes)) || m.cuts && res.Bytes == headSize {
 				break
+			}
+			if len(into) > len(buf.Bytes) {
+				copy(buf.Bytes, into[:res.Bytes])
 			}
 			r.c, r.p = nil, nil
 			p.took(plane, res.Bytes)

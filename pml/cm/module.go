@@ -22,6 +22,7 @@ type Module struct {
 
 	name   string // of the MTL
 	mtl    mtl.Module
+	looker mtl.Looker      // nil: it has no such call
 	source progress.Source // mtl, converted once
 	caps   mtl.Caps
 	ids    ids

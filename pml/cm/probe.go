@@ -175,6 +175,9 @@ func (c *comm) ask(src, tag int, plane pml.Plane, claim bool) (*message, error) 
 // The error says that none can come, or that ctx has ended. Lock held, and released
 // meanwhile.
 func (c *comm) find(ctx context.Context, src, tag int, plane pml.Plane, claim bool) (*message, error) {
+	if err := c.told(src, tag, plane); err != nil {
+		return nil, err
+	}
 	for {
 		if c.Closed() {
 			return nil, framework.ErrClosed // its id may be another communicator's soon
@@ -207,7 +210,11 @@ func (c *comm) find(ctx context.Context, src, tag int, plane pml.Plane, claim bo
 	if c.Closed() {
 		return nil, framework.ErrClosed
 	}
-	return nil, c.cannotCome(src, plane)
+	err := c.cannotCome(src, plane)
+	if err != nil && src != pml.AnySource {
+		c.peer(src).miss(plane, tag)
+	}
+	return nil, err
 }
 
 // findKept is find in the unexpected queue.

@@ -81,6 +81,10 @@ func (c *comm) postRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *request 
 // already. Lock held.
 func (r *request) post() {
 	c, m := r.c, r.m
+	if err := c.told(r.source(), r.tag, r.plane); err != nil {
+		r.fail(err)
+		return
+	}
 	if m.kept > 0 {
 		if found := c.queues[r.plane].Find(c.matchPeer(r.source(), r.plane), r.source(), r.tag); found != nil {
 			c.unkeep(found, r.plane).giveTo(r)
@@ -146,10 +150,16 @@ func (r *request) target() []byte {
 	if l := r.buf.Layout(); l != nil {
 		return r.room(max(l.Size(), r.m.least))
 	}
-	if int64(len(r.buf.Bytes)) < r.m.least {
+	return r.into(r.buf.Bytes)
+}
+
+// into is where the MTL puts the message of a receive into b: there, or where there is room for
+// a head.
+func (r *request) into(b []byte) []byte {
+	if int64(len(b)) < r.m.least {
 		return r.room(r.m.least)
 	}
-	return r.buf.Bytes
+	return b
 }
 
 // receiveClaimed fetches the message that a seeking receive has found.
@@ -210,6 +220,7 @@ func (r *request) unreceived(res *mtl.Result) bool {
 	case errors.Is(res.Err, framework.ErrTruncate):
 		return false
 	case r.why != nil:
+		r.miss()
 		r.fail(r.why)
 	case res.Canceled && r.user:
 		r.canceled()

@@ -164,6 +164,7 @@ func (o *operation) Done(op *mtl.Op) {
 		if op.Err == nil && op.Found {
 			r.receiveClaimed()
 		} else {
+			r.miss()
 			r.fail(r.why)
 		}
 	case posted:
