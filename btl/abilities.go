@@ -18,6 +18,14 @@ type ShortHeader struct{ First, Second, Third uint64 }
 // ShortHeaderSize is the size of a ShortHeader in bytes.
 const ShortHeaderSize = 24
 
+// Put writes ShortHeaderSize bytes.
+func (h ShortHeader) Put(b []byte) {
+	_ = b[ShortHeaderSize-1]
+	binary.LittleEndian.PutUint64(b[0:], h.First)
+	binary.LittleEndian.PutUint64(b[8:], h.Second)
+	binary.LittleEndian.PutUint64(b[16:], h.Third)
+}
+
 // ShortSender is an optional ability of an Endpoint: one call sends a frame, which costs
 // less than Reserve and Commit.
 type ShortSender interface {
@@ -34,9 +42,7 @@ func SendShort(e Endpoint, h ShortHeader, payload []byte) bool {
 	if b == nil {
 		return false
 	}
-	binary.LittleEndian.PutUint64(b[0:], h.First)
-	binary.LittleEndian.PutUint64(b[8:], h.Second)
-	binary.LittleEndian.PutUint64(b[16:], h.Third)
+	h.Put(b)
 	copy(b[ShortHeaderSize:], payload)
 	e.Commit(n)
 	return true

@@ -123,9 +123,7 @@ func (e *endpoint) SendShort(h btl.ShortHeader, payload []byte) bool {
 	}
 	var b []byte
 	e.mem, b = e.p.out.reserve(headerSize + n)
-	le.PutUint64(b[headerSize:], h.First)
-	le.PutUint64(b[headerSize+8:], h.Second)
-	le.PutUint64(b[headerSize+16:], h.Third)
+	h.Put(b[headerSize:])
 	copy(b[headerSize+btl.ShortHeaderSize:], payload)
 	e.send(header{size: n, kind: kindFrame}, b, nil, nil)
 	return true

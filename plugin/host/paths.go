@@ -1,7 +1,6 @@
 package host
 
 import (
-	"encoding/binary"
 	"fmt"
 	"time"
 
@@ -38,9 +37,14 @@ func (e *outbound) Reserve(n int) []byte {
 
 // Commit copies the frame into the ring. Large ones come by Gather.
 func (e *outbound) Commit(n int) {
+	e.send(e.frame[:n], nil)
+}
+
+// send has the plugin send a frame in two parts.
+func (e *outbound) send(head, tail []byte) {
 	e.credit--
 	e.sent++
-	e.m.send(e.id, e.frame[:n], nil)
+	e.m.send(e.id, head, tail)
 }
 
 func (e *outbound) blocks() bool { return e.credit == 0 || e.closed || len(e.m.queue) > 0 }
@@ -51,12 +55,8 @@ func (e *outbound) SendShort(h btl.ShortHeader, payload []byte) bool {
 		return false
 	}
 	var head [btl.ShortHeaderSize]byte
-	binary.LittleEndian.PutUint64(head[0:], h.First)
-	binary.LittleEndian.PutUint64(head[8:], h.Second)
-	binary.LittleEndian.PutUint64(head[16:], h.Third)
-	e.credit--
-	e.sent++
-	e.m.send(e.id, head[:], payload)
+	h.Put(head[:])
+	e.send(head[:], payload)
 	return true
 }
 
@@ -65,9 +65,7 @@ func (e *outbound) Gather(header, payload []byte, c btl.LocalCompletion) bool {
 	if e.blocks() {
 		return false
 	}
-	e.credit--
-	e.sent++
-	e.m.send(e.id, header, payload)
+	e.send(header, payload)
 	c.LocallyComplete()
 	return true
 }

@@ -276,14 +276,15 @@ func (p *process) watch() {
 	}
 }
 
-// over ends the plugin, and has Poll find out.
+// over ends the plugin, and has Poll find out. The reason is there before the end is: listen
+// has another one for that.
 func (p *process) over(why error) {
-	p.kill()
 	p.mu.Lock()
 	if p.ends == nil {
 		p.ends = why
 	}
 	p.mu.Unlock()
+	p.kill()
 	p.bell()
 }
 
