@@ -123,6 +123,9 @@ func (m *module) unmapPeer(peer framework.Life) {
 	if m.far(peer) != nil {
 		return
 	}
+	if m.asked != nil && m.asked.peer == peer {
+		m.asked = nil
+	}
 	for key := range m.mapped {
 		if key.peer == peer {
 			m.unmap(key)

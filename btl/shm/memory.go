@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/btl/segment"
@@ -58,8 +59,8 @@ func decode(r btl.Remote) (description, error) {
 // because allocating takes long and is done without the engine's.
 type memory struct {
 	mu      sync.Mutex
-	regions []*region // ascending by address
-	last    uint32    // number of the latest region
+	regions atomic.Pointer[[]*region] // ascending by address; each change makes a new list
+	last    uint32                    // number of the latest region
 }
 
 // region is one allocation: a segment of its own.
@@ -92,10 +93,20 @@ func (m *module) Allocate(bytes int) ([]byte, error) {
 
 	m.memory.mu.Lock()
 	defer m.memory.mu.Unlock()
-	i, _ := slices.BinarySearchFunc(m.memory.regions, r.base, byBase)
-	m.memory.regions = slices.Insert(m.memory.regions, i, r)
+	all := m.memory.all()
+	i, _ := slices.BinarySearchFunc(all, r.base, byBase)
+	m.memory.set(slices.Insert(slices.Clone(all), i, r))
 	return mem, nil
 }
+
+func (s *memory) all() []*region {
+	if p := s.regions.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+func (s *memory) set(regions []*region) { s.regions.Store(&regions) }
 
 func byBase(r *region, base uint64) int { return cmp.Compare(r.base, base) }
 
@@ -103,13 +114,14 @@ func byBase(r *region, base uint64) int { return cmp.Compare(r.base, base) }
 // header; the memory goes back to the system now.
 func (m *module) Free(mem []byte) error {
 	m.memory.mu.Lock()
-	i, found := slices.BinarySearchFunc(m.memory.regions, cma.Address(mem), byBase)
-	if !found || len(mem) != len(m.memory.regions[i].view.Bytes()) {
+	all := m.memory.all()
+	i, found := slices.BinarySearchFunc(all, cma.Address(mem), byBase)
+	if !found || len(mem) != len(all[i].view.Bytes()) {
 		m.memory.mu.Unlock()
 		return fmt.Errorf("btl shm: free of %d bytes that Allocate did not return, or that are free already", len(mem))
 	}
-	r := m.memory.regions[i]
-	m.memory.regions = slices.Delete(m.memory.regions, i, i+1)
+	r := all[i]
+	m.memory.set(slices.Delete(slices.Clone(all), i, i+1))
 	m.memory.mu.Unlock()
 	return r.free()
 }
@@ -123,24 +135,23 @@ func (r *region) free() error {
 func (s *memory) freeAll() (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, r := range s.regions {
+	for _, r := range s.all() {
 		err = errors.Join(err, r.free())
 	}
-	s.regions = nil
+	s.set(nil)
 	return err
 }
 
 // find returns the region that holds the length bytes at address, or nil.
 func (s *memory) find(address, length uint64) *region {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	i, found := slices.BinarySearchFunc(s.regions, address, byBase)
+	all := s.all()
+	i, found := slices.BinarySearchFunc(all, address, byBase)
 	if !found {
 		if i--; i < 0 {
 			return nil
 		}
 	}
-	r := s.regions[i]
+	r := all[i]
 	if size := uint64(len(r.view.Bytes())); address-r.base > size || length > size-(address-r.base) {
 		return nil
 	}
@@ -149,7 +160,7 @@ func (s *memory) find(address, length uint64) *region {
 
 // Expose implements btl.RemoteReader. Whether buf is allocated memory it finds
 // out for itself: a slice of it may have come through the user's hands as any
-// other does. Cost: a lock and a binary search.
+// other does. Cost: a binary search.
 func (m *module) Expose(buf []byte, _ bool) (btl.Remote, bool) {
 	if len(buf) == 0 {
 		return btl.Remote{}, false

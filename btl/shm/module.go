@@ -52,6 +52,7 @@ type module struct {
 	writeVM writeVM
 	shares  uint32 // number of the latest
 	sources map[framework.Life]*source
+	asked   *source // the one asked for last, while there is a path
 	mapped  map[mappedKey]*mapped
 	clock   uint64 // counts uses of mapped
 	bells   map[framework.Life]*farBell

@@ -85,8 +85,11 @@ var (
 	errNotTried = errors.New("not tried: the peer left before a message was large enough")
 )
 
-// source returns what is known of a peer.
+// source returns what is known of a peer. It is asked several times for each message.
 func (m *module) source(peer framework.Life) (*source, error) {
+	if m.asked != nil && m.asked.peer == peer {
+		return m.asked, nil
+	}
 	far := m.far(peer)
 	if far == nil {
 		return nil, errNoPath
@@ -99,6 +102,7 @@ func (m *module) source(peer framework.Life) (*source, error) {
 		}
 		m.sources[peer] = s
 	}
+	m.asked = s
 	return s, nil
 }
 

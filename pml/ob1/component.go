@@ -31,7 +31,7 @@ import (
 const name = "ob1"
 
 // WireVersion is the version of ob1's frames. Peers with another one can't talk.
-const WireVersion = 3
+const WireVersion = 4
 
 // tagMax is the largest tag of a user: what MPI programs expect of a 32-bit tag.
 const tagMax = 1<<31 - 1
@@ -84,7 +84,7 @@ func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 		drawn:    env.Self.Nonce,
 	}
 	m.procs = base.NewProcs(name, &m.env, func(p base.Proc) *proc {
-		return &proc{Proc: p, m: m, noPart: [btl.Memories]uint32{btl.Allocated: math.MaxUint32}}
+		return &proc{Proc: p, m: m, noPart: [btl.Memories][depthsSent]uint32{btl.Allocated: {math.MaxUint32, math.MaxUint32}}}
 	})
 	if err := m.openTransports(); err != nil {
 		return nil, err

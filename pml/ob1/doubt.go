@@ -19,10 +19,28 @@ import (
 // Tests change it.
 var doubtSteps = base.DoubtSteps
 
-// doubting are the processes that are in doubt.
+// doubting are the processes that are in doubt, and receives that are.
 type doubting struct {
-	procs []*proc
-	last  time.Time // when a step was taken
+	procs    []*proc
+	receives []unable
+	last     time.Time // when a step was taken
+}
+
+func (d *doubting) any() bool { return len(d.procs)+len(d.receives) > 0 }
+
+// unable is a receive whose message can come no way that is allowed. The sender may have
+// died, which is the better reason then. Its path goes on.
+type unable struct {
+	*request
+	turn  uint32
+	err   error
+	steps int
+}
+
+// cannotCome ends a receive with err, unless there is a better reason in time.
+func (r *request) cannotCome(err error) {
+	r.m.doubting.receives = append(r.m.doubting.receives, unable{r, r.turn, err, doubtSteps})
+	r.m.engine.Nudge()
 }
 
 // doubt ends everything with the process because of err, unless the bootstrap has a
@@ -60,11 +78,23 @@ func (m *Module) resolve() {
 	for _, p := range over {
 		p.Fail(p.why)
 	}
+	waiting := m.doubting.receives
+	m.doubting.receives = nil
+	for _, u := range waiting {
+		switch {
+		case u.request.turn != u.turn || u.state != matched: // it has ended
+		case u.steps <= steps:
+			u.fail(u.err)
+		default:
+			u.steps -= steps
+			m.doubting.receives = append(m.doubting.receives, u)
+		}
+	}
 }
 
 // Due implements progress.Timed.
 func (m *Module) Due() time.Duration {
-	if len(m.doubting.procs) > 0 {
+	if m.doubting.any() {
 		return base.DoubtStep
 	}
 	return 0

@@ -230,7 +230,7 @@ func (c *comm) arrived(p *proc, in *inMessage) error {
 	r := node.Owner
 	r.p = q
 	if in.rts {
-		r.accept(&offer{length: in.length, handle: in.handle, remote: in.remote, took: time.Duration(in.took), part: in.payload}, int(in.tag))
+		r.accept(&offer{length: in.length, handle: in.handle, remote: in.remote, took: time.Duration(in.took), depth: in.depth(), part: in.payload}, int(in.tag))
 	} else {
 		r.deliver(in.payload, int(in.tag))
 	}

@@ -31,7 +31,10 @@ const (
 	flagExtended = 0x04 // the extended id follows the header
 	flagRemote   = 0x08 // of an RTS: where the message lies follows length and handle
 	flagWriter   = 0x10 // of an RTS: the sender can write into the receiver's memory
+	flagMore     = 0x20 // of an RTS: another of the sender's large messages to this process is under way
 )
+
+const flagsOfRTS = flagRemote | flagWriter | flagMore
 
 // cidInquiry in byte 1 of a frameCID: it asks whether the receiver is in the communicator,
 // which answers by a frameClosed if it is not, and will not be.
@@ -102,6 +105,13 @@ func getHeader(b []byte) header {
 	}
 }
 
+func (h header) depth() uint8 {
+	if h.flags&flagMore != 0 {
+		return window
+	}
+	return alone
+}
+
 func (h header) plane() pml.Plane { return pml.Plane(h.flags & flagPlane) }
 
 // putExtended writes extendedSize bytes.
@@ -147,7 +157,7 @@ func parseMessage(f []byte) (m inMessage, err error) {
 	}
 	m.rts = f[0] == frameRTS
 	m.header = getHeader(f)
-	if m.flags&^(flagPlane|flagExtended|flagRemote|flagWriter) != 0 || int(m.plane()) >= pml.Planes || m.flags&(flagRemote|flagWriter) != 0 && !m.rts {
+	if m.flags&^(flagPlane|flagExtended|flagsOfRTS) != 0 || int(m.plane()) >= pml.Planes || m.flags&flagsOfRTS != 0 && !m.rts {
 		return m, fmt.Errorf("message with flags %#x", m.flags)
 	}
 	f = f[matchSize:]
@@ -192,6 +202,7 @@ type offer struct {
 	remote btl.Remote
 	took   time.Duration
 	late   bool // it was here before the receive
+	depth  uint8
 	part   []byte
 }
 

@@ -98,7 +98,7 @@ func (m *Module) Poll() (n int) {
 	if len(m.reading) > 0 {
 		n = m.readSome()
 	}
-	if len(m.doubting.procs) > 0 {
+	if m.doubting.any() {
 		m.resolve()
 	}
 	if len(m.busy) == 0 {

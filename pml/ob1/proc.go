@@ -39,14 +39,16 @@ type proc struct {
 	controls []control   // that wait for the path
 	queue    requestList // sends of which nothing is out
 	pushing  requestList // accepted sends whose payload goes out
+	offered  uint64      // handle of the last RTS
 	busy     bool        // in Module.busy
 	why      error       // it is in doubt, because of that
 	cut      bool        // messages needed a path, and none opened
 	steps    int         // that it still is
 
+	packing  [classes]packing
 	incoming incoming
-	writes   bool                 // it can write into this process's memory, its last RTS says
-	noPart   [btl.Memories]uint32 // by class: RTSs bring no part
+	writes   bool                             // it can write into this process's memory, its last RTS says
+	noPart   [btl.Memories][depthsSent]uint32 // by class: RTSs bring no part
 }
 
 // learn takes the card of a life, which is the process's present one from now on.

@@ -20,6 +20,7 @@ type message struct {
 	plane  pml.Plane // once it is claimed
 	length int64
 	handle uint64 // the sender's, of an RTS
+	depth  uint8  // of an RTS
 	remote btl.Remote
 	data   []byte
 	next   *message
@@ -108,7 +109,7 @@ func (c *comm) postRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *request 
 func (r *request) take(msg *message) {
 	r.p = msg.p
 	if msg.rts {
-		r.accept(&offer{length: msg.length, handle: msg.handle, remote: msg.remote, late: true, part: msg.data}, msg.node.Tag)
+		r.accept(&offer{length: msg.length, handle: msg.handle, remote: msg.remote, late: true, depth: msg.depth, part: msg.data}, msg.node.Tag)
 	} else {
 		r.deliver(msg.data, msg.node.Tag)
 	}
@@ -201,7 +202,7 @@ func (c *comm) keep(p *peer, plane pml.Plane, in *inMessage) {
 		return
 	}
 	msg := m.newMessage(len(in.payload))
-	msg.p, msg.rts, msg.length, msg.handle, msg.remote = p, in.rts, in.length, in.handle, in.remote
+	msg.p, msg.rts, msg.length, msg.handle, msg.remote, msg.depth = p, in.rts, in.length, in.handle, in.remote, in.depth()
 	copy(msg.data, in.payload)
 	msg.node.Source, msg.node.Tag = p.rank, int(in.tag)
 	p.proc.Stats.Unexpected++

@@ -34,7 +34,7 @@ func (r *request) describe() (remote btl.Remote, part bool) {
 	}
 	r.offeredAs = c.KindOf(remote)
 	r.writer = c.CanWrite(proc.Life) == nil
-	return remote, proc.noPart[r.offeredAs]>>classOf(int64(len(r.buf.Bytes)))&1 == 0
+	return remote, proc.noPart[r.offeredAs][r.depth]>>classOf(int64(len(r.buf.Bytes)))&1 == 0
 }
 
 // told takes the receiver's word on whether RTSs of such messages bring a part.
@@ -42,11 +42,11 @@ func (r *request) told(noPart bool) {
 	if !r.described || r.p.proc.out == nil || r.p.proc.out.copier == nil {
 		return
 	}
-	bit := uint32(1) << classOf(int64(len(r.buf.Bytes)))
+	all, bit := &r.p.proc.noPart[r.offeredAs][r.depth], uint32(1)<<classOf(int64(len(r.buf.Bytes)))
 	if noPart {
-		r.p.proc.noPart[r.offeredAs] |= bit
+		*all |= bit
 	} else {
-		r.p.proc.noPart[r.offeredAs] &^= bit
+		*all &^= bit
 	}
 }
 

@@ -60,13 +60,18 @@ type request struct {
 	remote btl.Remote
 	reader btl.RemoteReader
 
+	depth uint8 // alone, or in a window
+
 	// Of a receive that takes its turn, see ways.go.
 	way      choose.Way
-	kind     kind
+	possible choose.Set    // 0: not considered yet
+	learnt   *learnt       // of its kind
 	counted  bool          // it is one of those under way
 	noPart   bool          // the next such message had better come without a part
 	spoilt   bool          // its time says nothing
-	start    time.Duration // when it matched
+	follows  bool          // its time begins with the end of the message before
+	start    time.Duration // else: when it matched
+	part     []byte        // that came with the RTS and is not in its place yet, the BTL's
 	share    btl.Share     // into which the sender writes
 	base     int64         // where in the message that begins
 	at       int64         // where the piece is that is read now

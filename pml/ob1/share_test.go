@@ -166,3 +166,92 @@ func TestFailedReceiveEndsTheSendersWritingFirst(t *testing.T) {
 		t.Error("something was written into memory that is not the receive's any more")
 	}
 }
+
+// TestWindowIsAWindowHoweverItsMessagesCome: a message that is read is whole before the next
+// RTS is looked at, so that none would see another one under way. Its sender knows.
+func TestWindowIsAWindowHoweverItsMessagesCome(t *testing.T) {
+	copies(t)
+	for _, way := range []string{"frames", "read", "write"} {
+		w := pmltest.OpenWorld(t, copying(way, cma.Read, cma.Write), 2)
+		comms := w.Comms(t, cid.PolicyAgree)
+		ctx := bounded(t)
+		const windows, each = 4, 8
+		if err := pmltest.Each(comms, func(rank int, c pml.Comm) error {
+			for range windows {
+				var all []*pml.Request
+				for range each {
+					start := c.Irecv
+					if rank == 0 {
+						start = func(b pml.Buffer, peer, tag int, plane pml.Plane) (*pml.Request, error) {
+							return c.Isend(b, 1, tag, plane, pml.Standard)
+						}
+					}
+					r, err := start(pml.Buffer{Bytes: make([]byte, 100_000)}, 0, 1, pml.PointToPoint)
+					if err != nil {
+						return err
+					}
+					all = append(all, r)
+				}
+				for _, r := range all {
+					if _, err := r.Wait(ctx, r.Generation()); err != nil {
+						return err
+					}
+				}
+				peer := 1 - rank // the window is acknowledged
+				if rank == 0 {
+					if _, err := c.Recv(ctx, pml.Buffer{}, peer, 2, pml.PointToPoint); err != nil {
+						return err
+					}
+				} else if err := c.Send(ctx, pml.Buffer{}, peer, 2, pml.PointToPoint, pml.Standard); err != nil {
+					return err
+				}
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		seen := map[bool]uint64{}
+		for _, l := range w.Procs[1].Module.Route(w.Group()[0].Life).Learnt {
+			for _, way := range l.Ways {
+				seen[l.Window] += way.Messages
+			}
+		}
+		if seen[false] > windows || seen[true] < windows*(each-1)-1 {
+			t.Errorf("%s: %d messages alone and %d in a window, of %d windows of %d", way, seen[false], seen[true], windows, each)
+		}
+	}
+}
+
+// TestForcedCopyFromOneWhoDiedSaysThatItDied: the copy finds no process there, before the
+// bootstrap says why.
+func TestForcedCopyFromOneWhoDiedSaysThatItDied(t *testing.T) {
+	gone := func(int, []byte, uint64) (int, error) { return 0, unix.ESRCH }
+	w := pmltest.OpenWorld(t, copying("auto", gone, gone, "btl.shm.single_copy", "cma"), 2)
+	comms := w.Comms(t, cid.PolicyAgree)
+	ctx := bounded(t)
+	if err := pmltest.Each(comms, func(rank int, c pml.Comm) error { // paths open
+		if rank == 0 {
+			return c.Send(ctx, pml.Buffer{Bytes: []byte{1}}, 1, 1, pml.PointToPoint, pml.Synchronous)
+		}
+		_, err := c.Recv(ctx, pml.Buffer{Bytes: make([]byte, 1)}, 0, 1, pml.PointToPoint)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	recv, err := comms[1].Irecv(pml.Buffer{Bytes: make([]byte, 1<<20)}, 0, 1, pml.PointToPoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := comms[0].Isend(pml.Buffer{Bytes: make([]byte, 1<<20)}, 1, 1, pml.PointToPoint, pml.Standard); err != nil {
+		t.Fatal(err)
+	}
+	for range 100 { // the RTS comes
+		w.Procs[1].Engine.Lock()
+		w.Procs[1].Engine.Progress()
+		w.Procs[1].Engine.Unlock()
+	}
+	w.Procs[1].Module.PeerFailed(w.Group()[0].Life, "killed by a test")
+	if _, err := recv.Wait(ctx, recv.Generation()); !errors.Is(err, framework.ErrProcFailed) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -21,14 +21,17 @@ import (
 // kind is what a message has in common with those from which its way is learnt.
 type kind struct {
 	memory btl.Memory
-	depth  uint8 // alone, or in a window
+	depth  uint8 // alone, in a window, or in one of two that pass each other
 	class  uint8 // powers of two
 }
 
 const (
 	alone = iota
 	window
-	depths
+	depthsSent // what an RTS says
+
+	bothWays = depthsSent // a window, while this process sends one, too
+	depths   = bothWays + 1
 
 	// Smaller messages are not worth a choice; most of them are eager.
 	leastClass = 14 // 2^14 < size
@@ -43,20 +46,23 @@ func classOf(size int64) uint8 {
 // learnt is what is known of one kind of message.
 type learnt struct {
 	choose.Chooser
-	next   choose.Way // of the next message
-	chosen bool       // next is
+	// Ways of the next messages: of the next one, and of the one behind it, about which the
+	// answer to the next one says whether a part of it had better come at once.
+	ahead  [2]choose.Way
+	chosen int // of these
 }
 
 // incoming are the large messages from one process.
 type incoming struct {
-	learnt [btl.Memories][depths][classes]*learnt
-	turns  requestList // matched receives whose turn is to come
-	n      int         // under way
-	bytes  int64       // of these
-	way    choose.Way  // of these
-	last   choose.Way  // of the message that ended last
-	end    time.Duration
-	inTurn bool // nextTurns is going through them
+	learnt   [btl.Memories][depths][classes]*learnt
+	turns    requestList // matched receives whose turn is to come
+	n        int         // under way
+	bytes    int64       // of these
+	way      choose.Way  // of these
+	windowed *learnt     // what is known of such as began last, but for those that were alone
+	last     choose.Way  // of the message that ended last
+	end      time.Duration
+	inTurn   bool // nextTurns is going through them
 }
 
 // ahead is how many bytes of messages that come as frames are accepted before the first of
@@ -81,15 +87,33 @@ func (r *request) takesTurn(in *offer) bool {
 		return false
 	}
 	r.state, r.remote, r.far, r.spoilt = matched, in.remote, in.handle, false
-	r.store(in.part, 0)
-	r.moved = int64(len(in.part))
-	r.base, r.start = r.moved, r.m.now()
-	if !in.late {
-		r.start -= in.took
+	r.part, r.moved, r.possible = in.part, int64(len(in.part)), 0
+	r.base, r.depth = r.moved, in.depth
+	r.follows = p.incoming.n > 0 || p.incoming.turns.head != nil
+	if r.depth == window && p.offering() {
+		// What this process packs is not the work of any message that comes, and still
+		// what the way costs: it is in the time between two of them.
+		r.depth = bothWays
+		r.follows = r.follows || !in.late && p.incoming.end > 0
 	}
+	r.start = 0
+	if !in.late {
+		r.start = -in.took
+	}
+	turn := r.turn
 	p.incoming.turns.push(r)
 	p.nextTurns()
+	if r.turn == turn && r.state != complete {
+		r.storePart()
+	}
 	return true
+}
+
+// storePart copies what came with the RTS to its place: after the answer, where the sender
+// waits for one.
+func (r *request) storePart() {
+	r.store(r.part, 0)
+	r.part = nil
 }
 
 // nextTurns begins as many messages as may be under way at a time. Lock held.
@@ -101,31 +125,34 @@ func (p *proc) nextTurns() {
 	in.inTurn = true
 	for in.turns.head != nil {
 		r := in.turns.head
-		depth := alone
-		if in.n > 0 || r.next != nil {
-			depth = window
-		}
-		k := kind{p.inBy.copier.KindOf(r.remote), uint8(depth), classOf(r.limit)}
-		l, possible, err := p.possible(r, k)
-		if err == nil {
-			r.way = l.upcoming(r.m, possible)
-			if in.n > 0 && (r.way != in.way || !in.room(r)) {
-				break
+		if r.possible == 0 {
+			if err := p.consider(r); err != nil {
+				in.turns.pop()
+				turn := r.turn
+				p.control(ctsFrame(r.far, 0, 0))
+				if r.turn == turn && r.state == matched { // or the answer found no way, and the process has failed
+					r.cannotCome(err)
+				}
+				continue
 			}
-			l.chosen = false
+		}
+		l, possible := r.learnt, r.possible
+		l.choose(p.m, possible)
+		r.way = l.ahead[0]
+		if in.n > 0 && (r.way != in.way || !in.room(r)) {
+			break
 		}
 		in.turns.pop()
-		if err != nil {
-			p.control(ctsFrame(r.far, 0, 0))
-			r.fail(err)
-			continue
-		}
-		r.kind, r.counted = k, true
 		in.n++
 		in.bytes += r.limit
 		in.way = r.way
-		r.noPart = l.upcoming(r.m, possible) != choose.Frames
+		if r.depth != alone {
+			in.windowed = l
+		}
+		r.counted, r.noPart = true, l.ahead[1] != choose.Frames
+		l.ahead[0], l.chosen = l.ahead[1], 1
 		r.begin()
+		l.choose(p.m, possible) // now: its sender need not wait for it
 	}
 	in.inTurn = false
 }
@@ -139,7 +166,7 @@ func (in *incoming) report() (all []pml.Learnt) {
 				if l == nil {
 					continue
 				}
-				r := pml.Learnt{Above: 1 << (class + leastClass), Allocated: memory == btl.Allocated, Window: depth == window, Tries: l.Tries()}
+				r := pml.Learnt{Above: 1 << (class + leastClass), Allocated: memory == btl.Allocated, Window: depth != alone, BothWays: depth == bothWays, Tries: l.Tries()}
 				if class < classes-1 {
 					r.UpTo = 2 * r.Above
 				}
@@ -155,16 +182,19 @@ func (in *incoming) report() (all []pml.Learnt) {
 	return all
 }
 
-// upcoming returns the way of the next message.
-func (l *learnt) upcoming(m *Module, possible choose.Set) choose.Way {
-	if !l.chosen || !possible.Has(l.next) {
-		l.next, _ = l.Next(possible)
-		if m.way == randomWay {
-			l.next = m.randomWay(possible)
+// choose chooses the ways of the next messages, and those again that are not possible now.
+func (l *learnt) choose(m *Module, possible choose.Set) {
+	for i, w := range l.ahead {
+		if i < l.chosen && possible.Has(w) {
+			continue
 		}
-		l.chosen = true
+		w, _ = l.Next(possible)
+		if m.way == randomWay {
+			w = m.randomWay(possible)
+		}
+		l.ahead[i] = w
 	}
-	return l.next
+	l.chosen = len(l.ahead)
 }
 
 // room reports whether one more message may begin.
@@ -179,15 +209,17 @@ func (in *incoming) room(r *request) bool {
 	}
 }
 
-// possible returns by which ways a message can come. An error ends the message.
-func (p *proc) possible(r *request, k kind) (l *learnt, possible choose.Set, err error) {
+// consider finds by which ways a message can come, and what is known of such messages. An
+// error ends the message.
+func (p *proc) consider(r *request) error {
 	t := p.inBy
 	forced := t.copier.Forced(r.remote, r.limit)
+	var possible choose.Set
 	if r.buf.Layout() == nil {
-		if err = t.reader.CanRead(p.Life, r.remote, r.limit); err == nil {
+		if err := t.reader.CanRead(p.Life, r.remote, r.limit); err == nil {
 			possible |= choose.Of(choose.Read)
 		} else if forced != nil {
-			return nil, 0, fmt.Errorf("%w; %w", err, forced)
+			return fmt.Errorf("%w; %w", err, forced)
 		}
 		if p.writes {
 			possible |= choose.Of(choose.Write)
@@ -202,18 +234,20 @@ func (p *proc) possible(r *request, k kind) (l *learnt, possible choose.Set, err
 	if only := possible & p.m.ways; only != 0 {
 		possible = only
 	}
+	k := kind{t.copier.KindOf(r.remote), r.depth, classOf(r.limit)}
 	at := &p.incoming.learnt[k.memory][k.depth][k.class]
 	if *at == nil {
 		*at = p.learnKind(k)
 	}
-	return *at, possible, nil
+	r.learnt, r.possible = *at, possible
+	return nil
 }
 
 // learnKind makes what will be learnt of one kind of message.
 func (p *proc) learnKind(k kind) *learnt {
 	burst, guess := 1, choose.Frames
-	if k.depth == window {
-		burst = 2
+	if k.depth != alone {
+		burst = 3
 	}
 	if k.memory == btl.Allocated || p.m.crowded {
 		guess = choose.Read
@@ -225,6 +259,10 @@ func (p *proc) learnKind(k kind) *learnt {
 // begin begins a message whose turn it is. Lock held.
 func (r *request) begin() {
 	proc := r.p.proc
+	if r.way != choose.Frames {
+		r.begins()
+		r.storePart()
+	}
 	switch r.way {
 	case choose.Read:
 		r.state, r.reader = reading, proc.inBy.reader
@@ -245,7 +283,16 @@ func (r *request) begin() {
 		return
 	}
 	r.way = choose.Frames
-	r.accepts(r.noPart)
+	if r.accepts(r.noPart) {
+		r.begins()
+	}
+}
+
+// begins notes when. What a message costs that follows another one began with the end of that.
+func (r *request) begins() {
+	if !r.follows && r.start <= 0 {
+		r.start += r.m.now()
+	}
 }
 
 // accepts says that the message may come as frames, and reports whether it can.
@@ -279,14 +326,21 @@ func (r *request) turnOver() {
 	}
 	in.n--
 	in.bytes -= r.limit
-	if r.Status.Err == nil && !r.spoilt {
-		now := r.m.now()
-		from := max(r.start, in.end)
-		l := in.learnt[r.kind.memory][r.kind.depth][r.kind.class]
+	now := r.m.now()
+	from, bytes, clean := r.start, r.limit, true
+	if r.follows {
+		from, clean = in.end, in.last == r.way
+		if r.way != choose.Frames {
+			bytes -= r.base // that came while the message before was under way
+		}
+	}
+	in.end, in.last = now, r.way
+	if r.depth == alone && in.n > 0 { // it was the first of a window
+		r.learnt = in.windowed
+	}
+	if r.Status.Err == nil && !r.spoilt && r.learnt != nil {
 		took := int64(now - from)
-		clean := (from == r.start || in.last == r.way) && r.limit < mostGBs*took
-		l.Took(r.way, r.limit, took, clean)
-		in.end, in.last = now, r.way
+		r.learnt.Took(r.way, bytes, took, clean && bytes < mostGBs*took)
 	}
 }
 

@@ -61,10 +61,14 @@ const (
 	// savedTime is how much of the time for tries may be saved up, and reservedTime how
 	// much of that is for changes, in messages of the best way.
 	savedTime, reservedTime = 20, 8
-	// first is how many messages go by each way at first.
+	// first is how many measurements there are of each good way at first.
 	first = 3
 	// worse is how much worse than the best a way is that is not looked at again at first.
 	worse = 1.5
+	// Ways that seem no worse than close times the best at first go over the course: courses
+	// messages one after the other, of which the last ones count. A message finds other
+	// caches behind one that went another way than behind one that went its own.
+	close, courses = 1.5, 8
 	// better is how much better another way must be than the one in use.
 	better = 0.97
 	// shifted is by which factor the middle of the last messages has moved when the
@@ -80,14 +84,21 @@ const (
 	doubtful = 3
 	// far is the same for a way that is seldom taken.
 	far = 1.6
-	// spike bounds what a single message says.
+	// spike bounds what a single measurement says.
 	spike = 2
+	// run is how many messages in a window are one measurement of the way in use. One of
+	// them says little: those that are under way together end together, and the first ones
+	// are slow because the sender is busy with starting the others.
+	run = 64
+	// soonOfRuns is soon for these.
+	soonOfRuns = 3
 )
 
 // Chooser chooses for messages that are alike. The zero value is not ready: see New.
 type Chooser struct {
 	arms    [Ways]arm
 	best    Way
+	guess   Way
 	trying  Way
 	left    int // messages that still try, of this burst
 	burst   int
@@ -96,6 +107,9 @@ type Chooser struct {
 	tries   float64 // that may be made
 	time    float64 // that tries may take, in ns
 	pending Set     // ways to look at soon: the machine may have changed
+	course  Set     // ways that are to go over the course
+	on      Way     // the one that does
+	learnt  bool    // all ways were tried at first
 	random  uint64
 	tried   uint64
 }
@@ -109,12 +123,16 @@ type arm struct {
 	recent [5]float64 // the last messages, in a ring
 	total  uint64     // messages that were ever measured
 	at     int64      // Chooser.count at the last one
+
+	// Messages that are not a measurement yet.
+	messages  int
+	bytes, ns float64
 }
 
 // New returns a chooser. burst is how many messages in a row try a way, of which the first
-// says nothing: 1 for messages that travel alone. guess is the way that is taken first.
+// says nothing, and the others are one measurement: 1 for messages that travel alone. guess is the way that is taken first.
 func New(seed uint64, burst int, guess Way) Chooser {
-	return Chooser{best: guess, burst: max(burst, 1), random: seed*2 + 1}
+	return Chooser{best: guess, guess: guess, on: Ways, burst: max(burst, 1), random: seed*2 + 1}
 }
 
 // Next returns the way of the next message, of those that are possible. trial says that it is not the one that seems best.
@@ -125,10 +143,8 @@ func (c *Chooser) Next(possible Set) (w Way, trial bool) {
 		return c.trying, true
 	}
 	c.left = 0
-	if w, ok := c.cold(possible); ok {
-		if c.burst > 1 && c.arms[w].n == 0 {
-			c.trying, c.left = w, c.burst-1
-		}
+	if w, n := c.cold(possible); n > 0 {
+		c.trying, c.left = w, n-1
 		return w, w != c.best
 	}
 	c.choose(possible)
@@ -139,24 +155,52 @@ func (c *Chooser) Next(possible Set) (w Way, trial bool) {
 	return c.best, false
 }
 
-// cold returns a way of which too little is known, the guess first.
-func (c *Chooser) cold(possible Set) (found Way, ok bool) {
+// cold returns a way of which too little is known, the guess first, and how many messages
+// are to go by it; 0 if enough is known of all. The first message of all may have met a
+// process that was starting, and does not count for bad.
+func (c *Chooser) cold(possible Set) (found Way, n int) {
+	if c.on < Ways {
+		if a := &c.arms[c.on]; a.n > 0 {
+			a.cost = median(a.recent[:min(a.n, len(a.recent))])
+			a.lately = a.cost
+		}
+		c.on = Ways
+	}
 	least := math.Inf(1)
 	for w := range Ways {
 		if a := &c.arms[w]; possible.Has(w) && a.n > 0 {
 			least = min(least, a.cost)
 		}
 	}
-	fewest := first
-	for i := range Ways {
-		w := (c.best + i) % Ways
-		a := &c.arms[w]
-		if !possible.Has(w) || a.total >= first || a.n >= fewest || a.n > 0 && a.cost > worse*least {
-			continue
+	if !c.learnt {
+		fewest := first
+		for i := range Ways {
+			w := (c.best + i) % Ways
+			a := &c.arms[w]
+			if !possible.Has(w) || a.total >= uint64(first*c.burst) || a.n >= fewest || a.n > 0 && a.cost > worse*least && (w != c.guess || a.n > 1) {
+				continue
+			}
+			found, n, fewest = w, c.burst, a.n
 		}
-		found, ok, fewest = w, true, a.n
+		if n > 0 {
+			return found, n
+		}
+		c.learnt = true
+		for w := range Ways {
+			if a := &c.arms[w]; possible.Has(w) && a.n > 0 && a.cost <= close*least {
+				c.course |= Of(w)
+			}
+		}
+		if bits.OnesCount8(uint8(c.course)) == 1 {
+			c.course = 0
+		}
 	}
-	return found, ok
+	if c.course &= possible; c.course == 0 {
+		return 0, 0
+	}
+	c.on = Way(bits.TrailingZeros8(uint8(c.course)))
+	c.course &^= Of(c.on)
+	return c.on, courses
 }
 
 // choose finds the best way. Another one than that in use must be better by some percent.
@@ -247,16 +291,19 @@ func (c *Chooser) Took(w Way, bytes int64, ns int64, clean bool) {
 	a.total++
 	if x := float64(ns) / float64(bytes); w == c.best {
 		c.time = min(c.time+TimeShare, savedTime)
-	} else if best := c.arms[c.best].cost; best > 0 && a.total > first {
+	} else if best := c.arms[c.best].cost; best > 0 && c.learnt && c.on == Ways {
 		c.time -= min(x/best, spike*max(a.cost/best, 1))
 	}
 	if !clean {
 		return
 	}
 	a.at = c.count
-	x := float64(ns) / float64(bytes)
+	x, ok := c.measured(w, float64(bytes), float64(ns))
+	if !ok {
+		return
+	}
 	before := a.cost
-	changed := a.add(x, w == c.best)
+	changed := a.add(x, w == c.best, c.burst > 1)
 	switch best := c.arms[c.best].cost; {
 	case w == c.best && changed: // others may have changed, too
 		for o := range Ways {
@@ -271,8 +318,27 @@ func (c *Chooser) Took(w Way, bytes int64, ns int64, clean bool) {
 	}
 }
 
+// measured returns the ns per byte that are the next measurement of a way, if a message
+// completes one.
+func (c *Chooser) measured(w Way, bytes, ns float64) (x float64, ok bool) {
+	a := &c.arms[w]
+	a.messages++
+	a.bytes += bytes
+	a.ns += ns
+	enough := max(c.burst-1, 1)
+	if c.burst > 1 && w == c.best && a.n >= first && c.on == Ways {
+		enough = run
+	}
+	if a.messages < enough {
+		return 0, false
+	}
+	x = a.ns / a.bytes
+	a.messages, a.bytes, a.ns = 0, 0, 0
+	return x, true
+}
+
 // add takes one more measurement, and reports whether the way has become another one.
-func (a *arm) add(x float64, inUse bool) (changed bool) {
+func (a *arm) add(x float64, inUse, runs bool) (changed bool) {
 	if a.stale {
 		a.stale, a.n = false, 0
 	}
@@ -286,7 +352,11 @@ func (a *arm) add(x float64, inUse bool) (changed bool) {
 	x = min(max(x, a.cost/spike), a.cost*spike)
 	slow := float64(forgets)
 	if inUse {
-		a.lately += (x - a.lately) / soon
+		few := float64(soon)
+		if runs {
+			few = soonOfRuns
+		}
+		a.lately += (x - a.lately) / few
 		changed = a.lately > shifted*a.cost || a.lately < a.cost/shifted
 	} else {
 		// There are few. Two in a row say that it is another one.

@@ -136,7 +136,7 @@ func TestChooseLosesLittle(t *testing.T) {
 
 // TestChooseTriesSeldom counts in any 1000 messages once all ways were tried.
 func TestChooseTriesSeldom(t *testing.T) {
-	for _, burst := range []int{1, 2} {
+	for _, burst := range []int{1, 2, 3} {
 		var shares []float64
 		for seed := range uint64(machines() / 10) {
 			m := newMachine(seed)
@@ -242,7 +242,7 @@ func TestChooseAllocatesNothing(t *testing.T) {
 // TestChooseForgivesASlowBeginning: the first messages of the best way met a process that was
 // still starting, and took a hundred times as long.
 func TestChooseForgivesASlowBeginning(t *testing.T) {
-	for _, burst := range []int{1, 2} {
+	for _, burst := range []int{1, 2, 3} {
 		c := New(1, burst, Frames)
 		cost := [Ways]float64{Frames: 0.05, Read: 0.03, Write: 0.06, Both: 0.01}
 		met, good := 0, 0
@@ -262,5 +262,30 @@ func TestChooseForgivesASlowBeginning(t *testing.T) {
 		if good < 4_500 {
 			t.Errorf("burst %d: %d of the last 5,000 messages went by the best way", burst, good)
 		}
+	}
+}
+
+// TestChooseSeesWindowsAsAWhole: the first messages of each window are slow, as their sender
+// is starting the others, and shares end in pairs. Neither is a change of the machine.
+func TestChooseSeesWindowsAsAWhole(t *testing.T) {
+	c := New(1, 3, Frames)
+	last, good := Ways, 0
+	for i := range 20_000 {
+		w, _ := c.Next(All)
+		x := [Ways]float64{Frames: 0.020, Read: 0.033, Write: 0.060, Both: 0.019}[w]
+		switch {
+		case w == Frames && i%64 < 4: // 0.025 on average
+			x = 0.100
+		case w == Both && i%2 == 0: // 0.034
+			x = 0.050
+		}
+		c.Took(w, simulated, int64(x*simulated), w == last)
+		last = w
+		if w == Frames {
+			good++
+		}
+	}
+	if good < 18_000 {
+		t.Errorf("%d of 20,000 messages went by the best way", good)
 	}
 }
