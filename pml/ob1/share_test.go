@@ -176,9 +176,13 @@ func TestWindowIsAWindowHoweverItsMessagesCome(t *testing.T) {
 		comms := w.Comms(t, cid.PolicyAgree)
 		ctx := bounded(t)
 		const windows, each = 4, 8
+		begun := make(chan struct{}, windows) // a sender that is preempted in a window makes two of it
 		if err := pmltest.Each(comms, func(rank int, c pml.Comm) error {
 			for range windows {
 				var all []*pml.Request
+				if rank == 1 {
+					<-begun
+				}
 				for range each {
 					start := c.Irecv
 					if rank == 0 {
@@ -191,6 +195,9 @@ func TestWindowIsAWindowHoweverItsMessagesCome(t *testing.T) {
 						return err
 					}
 					all = append(all, r)
+				}
+				if rank == 0 {
+					begun <- struct{}{}
 				}
 				for _, r := range all {
 					if _, err := r.Wait(ctx, r.Generation()); err != nil {
