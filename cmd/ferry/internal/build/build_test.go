@@ -69,7 +69,7 @@ func TestRanksOfABuiltFerryHaveItsComponents(t *testing.T) {
 		t.Errorf("dgram carries %d of 2 pairs: %+v", over, e.Pairs)
 	}
 	report := filepath.Join(t.TempDir(), "matrix.json")
-	built(t, binary, "matrix", "--components", "ob1+dgram,ob1+udp", "--json", report)
+	built(t, binary, "matrix", "--components", "ob1+dgram,ob1+udp", "--timeout", "1m", "--json", report)
 	allPass(t, report, 2)
 }
 
@@ -128,7 +128,7 @@ func TestProgramIsBuiltWithComponentsAsItIs(t *testing.T) {
 		}
 	}
 	report := filepath.Join(dir, "matrix.json")
-	built(t, filepath.Join(dir, "myferry"), "matrix", "--components", "ob1+udp", "--cases", "^(open|btltest|pmltest|conform)", "--json", report)
+	built(t, filepath.Join(dir, "myferry"), "matrix", "--components", "ob1+udp", "--cases", "^(open|btltest|pmltest|conform)", "--timeout", "1m", "--json", report)
 	allPass(t, report, 1)
 }
 

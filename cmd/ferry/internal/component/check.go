@@ -33,6 +33,7 @@ is the file of a plugin, in any language; what follows -- are its arguments.`
 func checkCommand() *cobra.Command {
 	var o build.Options
 	var junit, report, cases, name string
+	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:     "check PACKAGE[@VERSION]|DIR|COMMAND [-- ARG...]",
 		Short:   "Run the kits over a component of another module, or over a plugin",
@@ -49,6 +50,7 @@ func checkCommand() *cobra.Command {
 	f.StringVar(&junit, "junit", "", "write the report as JUnit's XML to `FILE`, too")
 	f.StringVar(&report, "json", "", "write the report as JSON to `FILE`, too")
 	f.StringVar(&cases, "cases", "^(btltest|pmltest)/", "run the cases whose names match `REGEXP`")
+	f.DurationVar(&timeout, "timeout", 0, "the longest `TIME` that a case may take, in place of the quick suite's")
 	f.StringVar(&name, "name", "", "what the plugin is called here; `NAME` follows from its file if it is not given")
 	f.StringVar(&o.Ferry, "ferry", "", "take ferry's sources from `DIR`, in place of this ferry's version")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -71,7 +73,7 @@ func checkCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		matrix := []string{"matrix", "--components", "ob1+" + c.name, "--cases", cases}
+		matrix := []string{"matrix", "--components", "ob1+" + c.name, "--cases", cases, "--timeout", timeout.String()}
 		for flag, file := range map[string]string{"--junit": junit, "--json": report} {
 			if file != "" {
 				matrix = append(matrix, flag, file)

@@ -30,7 +30,7 @@ func TestNewModulePassesTheKits(t *testing.T) {
 	if err := command("new", "btl", "acme"); err != nil {
 		t.Fatal(err)
 	}
-	if err := command("check", "./acme", "--junit", "report.xml", "--cases", "^btltest/[A-F]"); err != nil {
+	if err := command("check", "./acme", "--timeout", "1m", "--junit", "report.xml", "--cases", "^btltest/[A-F]"); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile("report.xml")

@@ -24,7 +24,7 @@ func stacksOf(profiles []string) string { return "cm+ofi " + strings.Join(profil
 
 func TestEveryProfileConforms(t *testing.T) {
 	t.Parallel()
-	r := overProfiles(t, testprov.Environment(strings.Join(testprov.Profiles, ",")), "--components", stacksOf(testprov.Profiles), "--cases", "^conform/").wait(0)
+	r := overProfiles(t, testprov.Environment(strings.Join(testprov.Profiles, ",")), "--components", stacksOf(testprov.Profiles), "--cases", "^conform/", "--timeout", "1m").wait(0)
 	for _, name := range testprov.Profiles {
 		passes(t, r, "cm+ofi "+name, 70)
 	}
@@ -35,7 +35,7 @@ func TestProfilesThatLackMuchConform(t *testing.T) {
 	t.Parallel()
 	for _, faults := range [][]string{{"order", "tags=40"}, {"nodirected", "nodata"}, {"max", "unlimited"}, {"queues=16", "again=5"}, {"fabrics", "handlers=2"}} {
 		two := []string{"cxi", "verbs;ofi_rxm"}
-		r := overProfiles(t, testprov.Environment(strings.Join(two, ","), faults...), "--components", stacksOf(two), "--cases", "^conform/2/(message|memory)").wait(0)
+		r := overProfiles(t, testprov.Environment(strings.Join(two, ","), faults...), "--components", stacksOf(two), "--cases", "^conform/2/(message|memory)", "--timeout", "1m").wait(0)
 		for _, name := range two {
 			passes(t, r, "cm+ofi "+name, 8)
 		}
