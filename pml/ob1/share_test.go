@@ -168,7 +168,8 @@ func TestFailedReceiveEndsTheSendersWritingFirst(t *testing.T) {
 }
 
 // TestWindowIsAWindowHoweverItsMessagesCome: a message that is read is whole before the next
-// RTS is looked at, so that none would see another one under way. Its sender knows.
+// RTS is looked at, so that none would see another one under way. Its sender knows. What the
+// first one, which is smaller, took says something about messages of its size.
 func TestWindowIsAWindowHoweverItsMessagesCome(t *testing.T) {
 	copies(t)
 	for _, way := range []string{"frames", "read", "write"} {
@@ -183,14 +184,18 @@ func TestWindowIsAWindowHoweverItsMessagesCome(t *testing.T) {
 				if rank == 1 {
 					<-begun
 				}
-				for range each {
+				for k := range each {
+					size := 100_000
+					if k == 0 {
+						size = 40_000
+					}
 					start := c.Irecv
 					if rank == 0 {
 						start = func(b pml.Buffer, peer, tag int, plane pml.Plane) (*pml.Request, error) {
 							return c.Isend(b, 1, tag, plane, pml.Standard)
 						}
 					}
-					r, err := start(pml.Buffer{Bytes: make([]byte, 100_000)}, 0, 1, pml.PointToPoint)
+					r, err := start(pml.Buffer{Bytes: make([]byte, size)}, 0, 1, pml.PointToPoint)
 					if err != nil {
 						return err
 					}
@@ -217,11 +222,17 @@ func TestWindowIsAWindowHoweverItsMessagesCome(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		seen := map[bool]uint64{}
+		seen, small := map[bool]uint64{}, uint64(0)
 		for _, l := range w.Procs[1].Module.Route(w.Group()[0].Life).Learnt {
 			for _, way := range l.Ways {
 				seen[l.Window] += way.Messages
+				if l.UpTo <= 1<<16 {
+					small += way.Messages
+				}
 			}
+		}
+		if small == 0 || small > windows {
+			t.Errorf("%s: %d messages of the smaller class, of %d", way, small, windows)
 		}
 		if seen[false] > windows || seen[true] < windows*(each-1)-1 {
 			t.Errorf("%s: %d messages alone and %d in a window, of %d windows of %d", way, seen[false], seen[true], windows, each)

@@ -46,6 +46,7 @@ func classOf(size int64) uint8 {
 // learnt is what is known of one kind of message.
 type learnt struct {
 	choose.Chooser
+	kind kind
 	// Ways of the next messages: of the next one, and of the one behind it, about which the
 	// answer to the next one says whether a part of it had better come at once.
 	ahead  [2]choose.Way
@@ -59,7 +60,7 @@ type incoming struct {
 	n        int         // under way
 	bytes    int64       // of these
 	way      choose.Way  // of these
-	windowed *learnt     // what is known of such as began last, but for those that were alone
+	windowed uint8       // depth of that which began last, but for those that were alone
 	last     choose.Way  // of the message that ended last
 	end      time.Duration
 	inTurn   bool // nextTurns is going through them
@@ -147,7 +148,7 @@ func (p *proc) nextTurns() {
 		in.bytes += r.limit
 		in.way = r.way
 		if r.depth != alone {
-			in.windowed = l
+			in.windowed = r.depth
 		}
 		r.counted, r.noPart = true, l.ahead[1] != choose.Frames
 		l.ahead[0], l.chosen = l.ahead[1], 1
@@ -234,13 +235,17 @@ func (p *proc) consider(r *request) error {
 	if only := possible & p.m.ways; only != 0 {
 		possible = only
 	}
-	k := kind{t.copier.KindOf(r.remote), r.depth, classOf(r.limit)}
+	r.learnt, r.possible = p.learntOf(kind{t.copier.KindOf(r.remote), r.depth, classOf(r.limit)}), possible
+	return nil
+}
+
+// learntOf returns what is known of one kind of message.
+func (p *proc) learntOf(k kind) *learnt {
 	at := &p.incoming.learnt[k.memory][k.depth][k.class]
 	if *at == nil {
 		*at = p.learnKind(k)
 	}
-	r.learnt, r.possible = *at, possible
-	return nil
+	return *at
 }
 
 // learnKind makes what will be learnt of one kind of message.
@@ -253,7 +258,7 @@ func (p *proc) learnKind(k kind) *learnt {
 		guess = choose.Read
 	}
 	seed := uint64(p.Life.ID)<<16 | uint64(k.memory)<<12 | uint64(k.depth)<<8 | uint64(k.class)
-	return &learnt{Chooser: choose.New(seed, burst, guess)}
+	return &learnt{Chooser: choose.New(seed, burst, guess), kind: k}
 }
 
 // begin begins a message whose turn it is. Lock held.
@@ -335,10 +340,10 @@ func (r *request) turnOver() {
 		}
 	}
 	in.end, in.last = now, r.way
-	if r.depth == alone && in.n > 0 { // it was the first of a window
-		r.learnt = in.windowed
-	}
 	if r.Status.Err == nil && !r.spoilt && r.learnt != nil {
+		if r.depth == alone && in.n > 0 { // it was the first of a window
+			r.learnt = p.learntOf(kind{r.learnt.kind.memory, in.windowed, r.learnt.kind.class})
+		}
 		took := int64(now - from)
 		r.learnt.Took(r.way, bytes, took, clean && bytes < mostGBs*took)
 	}

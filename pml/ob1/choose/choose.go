@@ -55,12 +55,12 @@ const (
 
 	// mostSaved is how many tries may be saved up: a change of the machine is followed
 	// at once then, and costs no more than if they had been made before.
-	mostSaved = 8
-	// reserve is how many of those are for that only.
-	reserve = 4
+	mostSaved = 32
+	// reserve is how many of those are for that only: a short and a long try of each way.
+	reserve = 28
 	// savedTime is how much of the time for tries may be saved up, and reservedTime how
 	// much of that is for changes, in messages of the best way.
-	savedTime, reservedTime = 20, 8
+	savedTime, reservedTime = 40, 28
 	// first is how many measurements there are of each good way at first.
 	first = 3
 	// worse is how much worse than the best a way is that is not looked at again at first.
@@ -69,6 +69,9 @@ const (
 	// messages one after the other, of which the last ones count. A message finds other
 	// caches behind one that went another way than behind one that went its own.
 	close, courses = 1.5, 8
+	// warming is how many messages of a long try say nothing, for the same reason. After a
+	// change those that seem no worse than close times the best are tried at length.
+	warming = 4
 	// better is how much better another way must be than the one in use.
 	better = 0.97
 	// shifted is by which factor the middle of the last messages has moved when the
@@ -101,12 +104,16 @@ type Chooser struct {
 	guess   Way
 	trying  Way
 	left    int // messages that still try, of this burst
+	silent  int // the first of them, which say nothing
+	after   int // messages of the best way that say nothing, because others went before
 	burst   int
 	count   int64   // messages chosen for
 	last    int64   // count at the last try
 	tries   float64 // that may be made
 	time    float64 // that tries may take, in ns
 	pending Set     // ways to look at soon: the machine may have changed
+	long    Set     // ways to try at length then
+	changed bool    // these are not known yet
 	course  Set     // ways that are to go over the course
 	on      Way     // the one that does
 	learnt  bool    // all ways were tried at first
@@ -132,7 +139,7 @@ type arm struct {
 // New returns a chooser. burst is how many messages in a row try a way, of which the first
 // says nothing, and the others are one measurement: 1 for messages that travel alone. guess is the way that is taken first.
 func New(seed uint64, burst int, guess Way) Chooser {
-	return Chooser{best: guess, guess: guess, on: Ways, burst: max(burst, 1), random: seed*2 + 1}
+	return Chooser{best: guess, guess: guess, on: Ways, burst: max(burst, 1), random: seed*2 + 1, tries: reserve, time: reservedTime}
 }
 
 // Next returns the way of the next message, of those that are possible. trial says that it is not the one that seems best.
@@ -228,18 +235,25 @@ func (c *Chooser) choose(possible Set) {
 // try returns a way that the next message tries, if it is time for one: any in its turn,
 // the better ones more often, and at once where the machine may have changed.
 func (c *Chooser) try(possible Set) (found Way, ok bool) {
-	c.pending &= possible &^ Of(c.best)
+	among, n := c.pending&possible&^Of(c.best), c.burst
+	if c.pending = among; among == 0 {
+		among, n = c.atLength()&possible&^Of(c.best), c.burst+warming
+	}
 	spare, spareTime := 0., 0.
-	if c.pending == 0 {
+	if among == 0 {
+		if c.count-c.last < c.spacing() {
+			return 0, false
+		}
+		among, n = possible&^Of(c.best), c.burst
 		spare, spareTime = reserve, reservedTime
 	}
-	if c.tries < spare+float64(c.burst) || c.pending == 0 && c.count-c.last < c.spacing() {
+	if c.tries < spare+float64(n) {
 		return 0, false
 	}
 	most := 0.
 	for w := range Ways {
 		a := &c.arms[w]
-		if !possible.Has(w) || w == c.best || c.pending != 0 && !c.pending.Has(w) {
+		if !among.Has(w) {
 			continue
 		}
 		ratio := c.arms[c.best].cost / a.cost
@@ -250,15 +264,32 @@ func (c *Chooser) try(possible Set) (found Way, ok bool) {
 	if most == 0 {
 		return 0, false
 	}
-	if spareTime+c.price(found)*float64(c.burst) > c.time {
+	if spareTime+c.price(found)*float64(n) > c.time {
 		return 0, false
 	}
 	c.pending &^= Of(found)
+	c.long &^= Of(found)
 	c.last = c.count
-	c.tries -= float64(c.burst)
+	c.tries -= float64(n)
 	c.tried++
-	c.trying, c.left = found, c.burst-1
+	c.trying, c.left, c.silent, c.after = found, n-1, n-c.burst, warming
+	a := &c.arms[found]
+	a.messages, a.bytes, a.ns = 0, 0, 0
 	return found, true
+}
+
+// atLength returns the ways that are to be tried at length, once each was tried shortly
+// after a change.
+func (c *Chooser) atLength() Set {
+	if c.changed {
+		c.changed = false
+		for w := range Ways {
+			if a := &c.arms[w]; a.n > 0 && !a.stale && a.cost <= close*c.arms[c.best].cost {
+				c.long |= Of(w)
+			}
+		}
+	}
+	return c.long
 }
 
 // price returns what a message that goes by w is expected to take, in messages of the
@@ -294,6 +325,16 @@ func (c *Chooser) Took(w Way, bytes int64, ns int64, clean bool) {
 	} else if best := c.arms[c.best].cost; best > 0 && c.learnt && c.on == Ways {
 		c.time -= min(x/best, spike*max(a.cost/best, 1))
 	}
+	switch {
+	case w == c.best && c.after > 0:
+		c.after--
+		return
+	case w == c.trying && w != c.best && c.silent > 0:
+		if c.silent--; c.silent == 0 {
+			a.n = 0 // what the short try said is worth less
+		}
+		return
+	}
 	if !clean {
 		return
 	}
@@ -309,11 +350,11 @@ func (c *Chooser) Took(w Way, bytes int64, ns int64, clean bool) {
 		for o := range Ways {
 			c.arms[o].stale = o != w
 		}
-		c.pending = All
+		c.pending, c.changed = All, true
 	case w == c.best:
 	case changed && x < before:
 		c.pending = All
-	case x < promising*best && (a.n < first || x < before/shifted):
+	case !c.changed && x < promising*best && (a.n < first || x < before/shifted):
 		c.pending |= Of(w) // once more, before it is believed
 	}
 }

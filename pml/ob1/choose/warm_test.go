@@ -1,0 +1,52 @@
+package choose
+
+import "testing"
+
+// coldRing is a machine on which the first messages by frames behind others find a cold ring.
+type coldRing struct {
+	cost [Ways]float64 // ns per byte, once warm
+	cold float64       // how much the first message costs that changes to frames
+	last Way
+	run  int // messages in a row that went by it
+}
+
+func (m *coldRing) took(w Way) float64 {
+	if w != m.last {
+		m.last, m.run = w, 0
+	}
+	m.run++
+	x := m.cost[w]
+	if w == Frames && m.run <= 4 {
+		x *= 1 + (m.cold-1)*float64(5-m.run)/4
+	}
+	return x
+}
+
+// play sends n messages, and returns how many went by way w.
+func (m *coldRing) play(c *Chooser, n int, by Way) (good int) {
+	last := Ways
+	for range n {
+		w, _ := c.Next(All)
+		c.Took(w, simulated, int64(m.took(w)*simulated), c.burst == 1 || w == last)
+		last = w
+		if w == by {
+			good++
+		}
+	}
+	return good
+}
+
+// TestChooseFindsAWayThatWarmsUpAfterAChange: one message by frames among reads finds a cold
+// ring, and takes longer than a read; the next ones would not.
+func TestChooseFindsAWayThatWarmsUpAfterAChange(t *testing.T) {
+	for _, burst := range []int{1, 3} {
+		m := &coldRing{cold: 1.6, cost: [Ways]float64{Frames: 0.15, Read: 0.06, Write: 0.2, Both: 0.08}}
+		c := New(1, burst, Frames)
+		m.play(&c, 2000, Read)
+		m.cost = [Ways]float64{Frames: 0.020, Read: 0.026, Write: 0.08, Both: 0.026}
+		m.play(&c, 200, Frames)
+		if good := m.play(&c, 200, Frames); good < 150 {
+			t.Errorf("burst %d: 200 messages after the change %d of 200 go by the best way: %v", burst, good, c.Learnt())
+		}
+	}
+}
