@@ -16,9 +16,12 @@ func OnDisk(name string) bool {
 		_, err := os.Stat(name)
 		return err == nil
 	}
-	for _, dir := range append(filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")), libraryDirs...) {
-		if found, _ := filepath.Glob(filepath.Join(dir, name)); len(found) > 0 && dir != "" {
-			return true
+	for _, pattern := range append(filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")), libraryDirs...) {
+		dirs, _ := filepath.Glob(pattern)
+		for _, dir := range dirs { // not one pattern: a folder has thousands of libraries, and Glob would list it
+			if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+				return true
+			}
 		}
 	}
 	return false

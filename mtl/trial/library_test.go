@@ -1,0 +1,41 @@
+package trial
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestLibraryFoldersAreNotListed: they have thousands of files, and each process that starts
+// looks for several libraries.
+func TestLibraryFoldersAreNotListed(t *testing.T) {
+	before := libraryDirs
+	defer func() { libraryDirs = before }()
+	root := t.TempDir()
+	libraryDirs = []string{filepath.Join(root, "*-linux-gnu")}
+	dir := filepath.Join(root, "x86_64-linux-gnu")
+	if err := os.Mkdir(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("LD_LIBRARY_PATH", "")
+	look := func() float64 {
+		return testing.AllocsPerRun(10, func() {
+			if OnDisk("libnone.so.1") {
+				t.Error("a library is found that is not there")
+			}
+		})
+	}
+	few := look()
+	for i := range 500 {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("lib%d.so", i)), nil, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if many := look(); many > few+100 {
+		t.Errorf("%v allocations in a folder of 500 files, %v in an empty one", many, few)
+	}
+	if !OnDisk("lib7.so") {
+		t.Error("a library that is there is not found")
+	}
+}
