@@ -77,12 +77,12 @@ func (l *link) alive(now time.Duration) time.Duration {
 func (p *pair) count(now time.Duration) {
 	p.counted = now
 	fine := 0 // links that wait for nothing, or are heard of
-	for _, l := range p.links[:p.path.top] {
+	for _, l := range p.links[:len(p.path.links)] {
 		if l != nil && (now-l.alive(now) < heardOfLately || l.waits == 0) {
 			fine++
 		}
 	}
-	for _, l := range p.links[:p.path.top] {
+	for _, l := range p.links[:len(p.path.links)] {
 		if l == nil || l.failed != nil {
 			continue
 		}

@@ -122,7 +122,7 @@ func (m *module) asleep() (asleep bool, why string) {
 		return false, ""
 	}
 	for _, p := range m.pairs {
-		for i, l := range p.links[:p.path.top] {
+		for i, l := range p.links[:len(p.path.links)] {
 			if l == nil {
 				continue
 			}

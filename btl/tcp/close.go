@@ -65,7 +65,7 @@ func (m *module) drain(pairs []*pair) {
 		}
 		unix.EpollWait(m.epoll, m.events[:], 1)
 		for _, p := range pairs {
-			for i, l := range p.links {
+			for i, l := range p.links[:len(p.path.links)] {
 				p.path.links[i].blocked = l != nil && (l.failed != nil || l.broken != nil)
 			}
 		}

@@ -15,7 +15,7 @@ const earlyPatience = 20 * time.Millisecond
 
 // recheck looks again at the links whose next frame was not due.
 func (p *pair) recheck() {
-	for _, l := range p.links[:p.path.top] {
+	for _, l := range p.links[:len(p.path.links)] {
 		if l == nil || !l.early {
 			continue
 		}
@@ -28,7 +28,7 @@ func (p *pair) recheck() {
 
 // hurry puts frames aside if those that are due have not come for a while.
 func (p *pair) hurry(now time.Duration) {
-	for _, l := range p.links[:p.path.top] {
+	for _, l := range p.links[:len(p.path.links)] {
 		if l == nil || !l.early {
 			continue
 		}
@@ -53,7 +53,7 @@ func (p *pair) keep(h header, b []byte) {
 		// by new links.
 		p.path.damages++
 		p.stash, p.stashed = map[uint64]stashed{}, 0
-		for _, l := range p.links[:p.path.top] {
+		for _, l := range p.links[:len(p.path.links)] {
 			if l != nil {
 				l.spoil(fmt.Errorf("%w: more than the window of %d bytes arrived out of turn", errDamaged, p.window()))
 			}

@@ -64,10 +64,13 @@ type outbox struct {
 	held   bool // a reservation lies behind what is used of the last one
 }
 
-// The first chunk is for a peer that says little; the others hold a burst.
+// The first chunk is for a peer that says little. Those of a burst grow. What an idle
+// connection keeps is enough for a frame of some KiB.
 const (
-	firstChunk = 4 << 10
-	nextChunk  = 64 << 10
+	firstChunk  = 1 << 10
+	chunkGrowth = 4
+	mostChunk   = 64 << 10
+	keptChunk   = 4 << 10
 )
 
 // reserve returns n bytes, and where they lie. They stay free until they are used.
@@ -84,8 +87,8 @@ func (o *outbox) reserve(n int) (*chunk, []byte) {
 		}
 	}
 	size := firstChunk
-	if len(o.chunks) > 0 {
-		size = nextChunk
+	if k := len(o.chunks); k > 0 {
+		size = min(mostChunk, chunkGrowth*len(o.chunks[k-1].bytes))
 	}
 	c := &chunk{bytes: o.pool.get(max(n, size))}
 	o.chunks = append(o.chunks, c)
@@ -106,7 +109,7 @@ func (o *outbox) free(first uint64) {
 		c := o.chunks[0]
 		if last := len(o.chunks) == 1; last && o.held {
 			return
-		} else if last && len(c.bytes) <= firstChunk {
+		} else if last && len(c.bytes) <= keptChunk {
 			c.used = 0
 			return
 		}

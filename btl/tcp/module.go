@@ -42,6 +42,7 @@ type module struct {
 	pool     pool
 
 	pairs   map[framework.Life]*pair
+	all     []*pair                            // of list
 	closers map[framework.Life]btl.Description // what there was with peers that have closed
 	guests  []*guest                           // in a handshake, the oldest first
 	hot     []*link                            // that may have something to read
@@ -218,9 +219,10 @@ func (m *module) tick(now time.Duration) {
 	}
 }
 
-// list returns the pairs, which may end while somebody goes through it.
+// list returns the pairs, which may end while somebody goes through it. The next call uses
+// the same memory.
 func (m *module) list() []*pair {
-	all := make([]*pair, 0, len(m.pairs))
+	all := m.all[:0]
 	for _, p := range m.pairs {
 		all = append(all, p)
 	}
@@ -230,6 +232,7 @@ func (m *module) list() []*pair {
 		}
 		return 1
 	})
+	m.all = all
 	return all
 }
 

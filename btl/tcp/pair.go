@@ -212,7 +212,7 @@ func (p *pair) control(k kind, body []byte) {
 // settle does what waits for the end of what has been read: writes, tells owners that
 // their payload is free, ends links.
 func (p *pair) settle() {
-	for _, l := range p.links[:p.path.top] {
+	for _, l := range p.links[:len(p.path.links)] {
 		if l != nil && l.failed != nil && !l.pending() {
 			p.lose(l)
 		}
@@ -339,7 +339,7 @@ func (p *pair) drop() {
 		return
 	}
 	p.over = true
-	for _, l := range p.links[:p.path.top] {
+	for _, l := range p.links[:len(p.path.links)] {
 		if l != nil {
 			l.end()
 		}

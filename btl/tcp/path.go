@@ -21,14 +21,13 @@ type path struct {
 	// To the peer: frames first to end-1, by number in a ring.
 	ring       []frame
 	first, end uint64
-	next       uint64   // the first that has never gone out
-	again      []uint64 // those that go once more, ascending
-	used       int      // of the window
-	unsent     int      // bytes of frames that have never gone out
-	told       uint64   // up to which the peer has confirmed, at most what is sent
-	links      [mostLinks]carrier
-	top        int    // no link has this place, or a higher one
-	resent     uint64 // frames, so far
+	next       uint64    // the first that has never gone out
+	again      []uint64  // those that go once more, ascending
+	used       int       // of the window
+	unsent     int       // bytes of frames that have never gone out
+	told       uint64    // up to which the peer has confirmed, at most what is sent
+	links      []carrier // as far as there was one
+	resent     uint64    // frames, so far
 
 	// From the peer.
 	due       uint64 // the next number that is handed up
@@ -93,7 +92,7 @@ func most(window int) uint64 { return uint64(2*window/(headerSize+frameRecord)) 
 // push gives a frame its number. Its header gets that, and what is confirmed.
 func (p *path) push(f frame) uint64 {
 	if n := p.end - p.first; n == uint64(len(p.ring)) {
-		p.grow(max(16, 2*int(n)))
+		p.grow(max(4, 2*int(n)))
 	}
 	number := p.end
 	p.end++
@@ -132,14 +131,18 @@ func (p *path) up(link int, heard uint64) error {
 	if err := p.heard(heard); err != nil {
 		return err
 	}
+	for link >= len(p.links) {
+		p.links = append(p.links, carrier{})
+	}
 	p.links[link] = carrier{up: true}
-	p.top = max(p.top, link+1)
 	return nil
 }
 
+func (p *path) isUp(link int) bool { return link < len(p.links) && p.links[link].up }
+
 // down says that a link is gone. What it carried goes again.
 func (p *path) down(link int) {
-	if !p.links[link].up {
+	if !p.isUp(link) {
 		return
 	}
 	p.links[link] = carrier{}
@@ -155,7 +158,7 @@ func (p *path) down(link int) {
 
 // ups counts the links.
 func (p *path) ups() (n int) {
-	for i := range p.links[:p.top] {
+	for i := range p.links {
 		if p.links[i].up {
 			n++
 		}
@@ -207,7 +210,7 @@ const (
 // that of a link that has something to write; -1: there is none.
 func (p *path) assign() int {
 	best, several := -1, false
-	for i := range p.links[:p.top] {
+	for i := range p.links {
 		c := &p.links[i]
 		if !c.up || c.blocked {
 			continue
@@ -330,7 +333,7 @@ func (p *path) wrote(link, n int) {
 // if there is none now.
 func (p *path) say(ask bool) bool {
 	best := -1
-	for i := range p.links[:p.top] {
+	for i := range p.links {
 		c := &p.links[i]
 		if c.up && !c.blocked && c.written == 0 && len(c.note) == 0 && (best < 0 || c.load < p.links[best].load) {
 			best = i
@@ -353,7 +356,7 @@ func (p *path) say(ask bool) bool {
 // toWrite returns how many bytes the sockets have not taken, about.
 func (p *path) toWrite() int {
 	n := p.unsent + len(p.again)
-	for i := range p.links[:p.top] {
+	for i := range p.links {
 		n += p.links[i].queued + len(p.links[i].note) - p.links[i].written
 	}
 	return n

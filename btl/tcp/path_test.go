@@ -189,12 +189,12 @@ func TestEveryFrameArrivesOnceInOrder(t *testing.T) {
 					}
 				}
 			case 10:
-				if from.links[link].up && rnd.IntN(4) == 0 {
+				if from.isUp(link) && rnd.IntN(4) == 0 {
 					from.down(link)
 					wires[link] = nil
 				}
 			case 11:
-				if !from.links[link].up {
+				if !from.isUp(link) {
 					if err := from.up(link, to.due); err != nil {
 						t.Fatal(err)
 					}

@@ -26,8 +26,8 @@ type revival struct {
 	wakes   int           // that were counted
 
 	networks
-	worked [mostLinks]netip.Addr // the peer's address of the last link at each place
-	tried  []failure             // the last one of each address, since all links were lost
+	worked []netip.Addr // the peer's address of the last link at each place, as far as there was one
+	tried  []failure    // the last one of each address, since all links were lost
 }
 
 // dial is the attempts to make the link at one place.
@@ -69,7 +69,7 @@ func (r *revival) failed(d *dial, f failure) {
 // there any more, whatever becomes of the peer's other addresses.
 func (r *revival) deserted(d *dial) bool {
 	return slices.ContainsFunc(d.failures, func(f failure) bool {
-		return errors.Is(f.err, unix.ECONNREFUSED) && slices.Contains(r.worked[:], f.addr.Addr())
+		return errors.Is(f.err, unix.ECONNREFUSED) && slices.Contains(r.worked, f.addr.Addr())
 	})
 }
 
@@ -115,12 +115,23 @@ func (r *revival) begin(now time.Duration) { r.began, r.alive = now, now }
 // up says that a link is there, with an address of the peer.
 func (r *revival) up(place int, now time.Duration, far netip.Addr) {
 	r.alive, r.wakes = now, 0
+	for place >= len(r.worked) {
+		r.worked = append(r.worked, netip.Addr{})
+	}
 	r.worked[place] = far
 	r.tried = slices.DeleteFunc(r.tried, func(f failure) bool { return f.addr.Addr() == far })
 	if d := r.dials[place]; d != nil {
 		d.cancel(nil)
 		r.dials[place] = nil
 	}
+}
+
+// workedAt returns the peer's address of the last link at a place; the zero one: there was none.
+func (r *revival) workedAt(place int) (a netip.Addr) {
+	if place < len(r.worked) {
+		a = r.worked[place]
+	}
+	return a
 }
 
 // down says that a link is lost, and when the peer's host was heard of by it; none: it was
@@ -297,7 +308,7 @@ func (p *pair) dial(place int, now time.Duration, ups int) {
 	case d.addrs == nil:
 	case to == everywhere && d.network != everywhere: // the other links are lost meanwhile
 		d.network = to
-		d.addrs = append(d.addrs, slices.DeleteFunc(p.order(to, p.worked[place]), func(a netip.Addr) bool { return slices.Contains(d.addrs, a) })...)
+		d.addrs = append(d.addrs, slices.DeleteFunc(p.order(to, p.workedAt(place)), func(a netip.Addr) bool { return slices.Contains(d.addrs, a) })...)
 	case to != d.network: // a link has come up that leaves this one another network
 		d.cancel(nil)
 		d.addrs, d.at = nil, now
@@ -308,7 +319,7 @@ func (p *pair) dial(place int, now time.Duration, ups int) {
 	}
 	if d.addrs == nil {
 		d.network = p.choose(place, ups, d.network)
-		d.addrs, d.since, d.begun, d.failures = p.order(d.network, p.worked[place]), now, 0, nil
+		d.addrs, d.since, d.begun, d.failures = p.order(d.network, p.workedAt(place)), now, 0, nil
 	}
 	for _, a := range slices.Clone(d.attempts) {
 		switch {

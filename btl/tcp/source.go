@@ -22,7 +22,7 @@ func (s *source) Poll() (n int) {
 	}
 	m.polling = true
 	m.visits++
-	for _, l := range p.links[:p.path.top] {
+	for _, l := range p.links[:len(p.path.links)] {
 		if l == nil || l.early || n > 0 {
 			continue
 		}
@@ -51,7 +51,7 @@ func (s *source) Peek(looks int) []byte {
 	if p.dirty {
 		p.write()
 	}
-	for range max(1, looks/(looksPerRead*max(1, p.path.top))) {
+	for range max(1, looks/(looksPerRead*max(1, len(p.path.links)))) {
 		if f := s.peek(); f != nil {
 			return f
 		}
@@ -66,7 +66,7 @@ const looksPerRead = 4
 // peek reads each of the path's sockets once.
 func (s *source) peek() []byte {
 	p := s.p
-	for _, l := range p.links[:p.path.top] {
+	for _, l := range p.links[:len(p.path.links)] {
 		if l == nil || l.early || l.over || l.busy {
 			continue
 		}

@@ -332,7 +332,7 @@ func result(n int, e unix.Errno) (int, error) {
 
 // kept returns how many bytes the tunnels of a pair keep that their sockets have not taken.
 func (p *pair) kept() (n int) {
-	for _, l := range p.links[:p.path.top] {
+	for _, l := range p.links[:len(p.path.links)] {
 		if l == nil {
 			continue
 		}

@@ -1,0 +1,53 @@
+package tcp
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/ferrympi/ferry/btl"
+)
+
+// idle is what a pair keeps of memory, in bytes.
+func (p *pair) idle() (n int) {
+	n = int(reflect.TypeFor[pair]().Size()) + len(p.path.ring)*int(reflect.TypeFor[frame]().Size()) +
+		cap(p.path.links)*int(reflect.TypeFor[carrier]().Size())
+	for _, c := range p.out.chunks {
+		n += len(c.bytes)
+	}
+	for _, l := range p.links {
+		if l != nil {
+			n += int(reflect.TypeFor[link]().Size()) + cap(l.buf) + cap(l.body)
+		}
+	}
+	return n
+}
+
+// TestIdlePeersTakeLittle: a process may have thousands of peers to which it says something
+// now and then.
+func TestIdlePeersTakeLittle(t *testing.T) {
+	j := newJob(t, 2, nil)
+	a, b, e := j.met()
+	ends := []btl.Endpoint{e, b.connect(a)}
+	confirmed := func() bool { return ends[0].Idle() && ends[1].Idle() }
+	most := func(what string, bytes int) {
+		t.Helper()
+		j.until(what, confirmed)
+		for i, p := range []*pair{a.pairs[b.life], b.pairs[a.life]} {
+			if n := p.idle(); n > bytes {
+				t.Errorf("%s: rank %d keeps %d bytes, more than %d", what, i, n, bytes)
+			}
+		}
+	}
+	for range 100 {
+		j.send(ends[0], make([]byte, 32))
+		j.send(ends[1], make([]byte, 32))
+		j.until("both", confirmed)
+	}
+	most("small frames one after another", 4<<10)
+	for range 500 { // the other end does not look meanwhile
+		if b := ends[0].Reserve(1 << 10); b != nil {
+			ends[0].Commit(1 << 10)
+		}
+	}
+	most("a burst", 8<<10)
+}
