@@ -1,6 +1,8 @@
 package ob1
 
 import (
+	"time"
+
 	"slices"
 
 	"github.com/ferrympi/ferry/btl"
@@ -36,14 +38,16 @@ type proc struct {
 	refused  []refused
 	was      *btl.Description // of the path, when it was closed (pml.Env.LateRoutes)
 
-	controls []control   // that wait for the path
-	queue    requestList // sends of which nothing is out
-	pushing  requestList // accepted sends whose payload goes out
-	offered  uint64      // handle of the last RTS
-	busy     bool        // in Module.busy
-	why      error       // it is in doubt, because of that
-	cut      bool        // messages needed a path, and none opened
-	steps    int         // that it still is
+	controls []control     // that wait for the path
+	queue    requestList   // sends of which nothing is out
+	pushing  requestList   // accepted sends whose payload goes out
+	offered  uint64        // handle of the last RTS
+	flood    bool          // it was one of a window
+	since    time.Duration // when the second message of that window was sent
+	busy     bool          // in Module.busy
+	why      error         // it is in doubt, because of that
+	cut      bool          // messages needed a path, and none opened
+	steps    int           // that it still is
 
 	packing  [classes]packing
 	incoming incoming

@@ -71,6 +71,7 @@ type request struct {
 	spoilt   bool          // its time says nothing
 	follows  bool          // its time begins with the end of the message before
 	start    time.Duration // else: when it matched
+	stored   time.Duration // how long the part took to be put in its place
 	part     []byte        // that came with the RTS and is not in its place yet, the BTL's
 	share    btl.Share     // into which the sender writes
 	base     int64         // where in the message that begins

@@ -153,6 +153,7 @@ func (r *request) first() bool {
 			flags |= flagMore
 			r.depth = window
 		}
+		p.proc.floods(r.depth == window)
 		remote, wanted = r.describe()
 		if r.described {
 			flags |= flagRemote
@@ -210,6 +211,14 @@ func (r *request) first() bool {
 func (p *proc) offering() bool {
 	r := p.m.lookup(p.offered)
 	return r != nil && r.send && r.state != complete && r.p.proc == p
+}
+
+// floods notes when a window of large messages to the process begins.
+func (p *proc) floods(yes bool) {
+	if yes && !p.flood {
+		p.since = p.m.now()
+	}
+	p.flood = yes
 }
 
 // firstPart is how much of a message goes with its RTS, where room is so much:

@@ -97,9 +97,13 @@ func (r *request) takesTurn(in *offer) bool {
 		r.depth = bothWays
 		r.follows = r.follows || !in.late && p.incoming.end > 0
 	}
-	r.start = 0
+	r.start, r.stored = 0, 0
 	if !in.late {
 		r.start = -in.took
+		if p.flood && p.offering() && !r.follows {
+			// It lay here while this process packed a window of its own.
+			r.start = max(p.since, p.incoming.end)
+		}
 	}
 	turn := r.turn
 	p.incoming.turns.push(r)
@@ -266,7 +270,13 @@ func (r *request) begin() {
 	proc := r.p.proc
 	if r.way != choose.Frames {
 		r.begins()
+		if r.follows && len(r.part) > 0 {
+			r.stored = -r.m.now()
+		}
 		r.storePart()
+		if r.stored < 0 {
+			r.stored += r.m.now()
+		}
 	}
 	switch r.way {
 	case choose.Read:
@@ -337,6 +347,7 @@ func (r *request) turnOver() {
 		from, clean = in.end, in.last == r.way
 		if r.way != choose.Frames {
 			bytes -= r.base // that came while the message before was under way
+			from += r.stored
 		}
 	}
 	in.end, in.last = now, r.way

@@ -406,12 +406,12 @@ func (a *arm) add(x float64, inUse, runs bool) (changed bool) {
 		changed = last > far*a.cost || last < a.cost/far
 	}
 	if changed {
-		var last [3]float64
-		for i := range last {
-			last[i] = a.recent[(a.n-1-i)%len(a.recent)]
+		var last [5]float64 // three of them, the latest one behind the others
+		for i := range first {
+			last[i] = a.recent[(a.n-first+i)%len(a.recent)]
 		}
-		a.n, a.recent = copy(a.recent[:], last[:]), [5]float64{last[0], last[1], last[2]}
-		a.cost = median(last[:])
+		a.n, a.recent = first, last
+		a.cost = median(last[:first])
 		a.lately = a.cost
 		return true
 	}

@@ -50,3 +50,18 @@ func TestChooseFindsAWayThatWarmsUpAfterAChange(t *testing.T) {
 		}
 	}
 }
+
+// TestChooseNoticesThatItsWayBecameMuchSlower: in a window one measurement is 64 messages, and
+// the first one after the change says at once that the machine has changed.
+func TestChooseNoticesThatItsWayBecameMuchSlower(t *testing.T) {
+	for _, burst := range []int{1, 3} {
+		m := &coldRing{cold: 1, cost: [Ways]float64{Frames: 0.06, Read: 0.11, Write: 0.5, Both: 0.2}}
+		c := New(1, burst, Frames)
+		m.play(&c, 1000, Frames)
+		m.cost[Frames] = 0.6
+		m.play(&c, 300, Read)
+		if good := m.play(&c, 200, Read); good < 150 {
+			t.Errorf("burst %d: %d of 200 messages go by the best way: %v", burst, good, c.Learnt())
+		}
+	}
+}
