@@ -180,8 +180,35 @@ func (s *server) ended(path uint32, err error) {
 	s.tell(wire.Ended, path, append(binary.LittleEndian.AppendUint32(nil, how), why[:min(len(why), 1000)]...))
 }
 
-// tell sends a message, in the order of the calls; room is looked for by Poll.
+// transport is the module as the engine polls it: not while the ring to the rank is full. What
+// the module hands up then would be kept in a queue, and a peer can send without end to a rank
+// that reads nothing. Nor is it awaited meanwhile: it may well have something.
+type transport struct{ s *server }
+
+func (t transport) held() bool { return len(t.s.queue) > 0 && !t.s.over.Done() }
+
+// Poll implements progress.Source.
+func (t transport) Poll() int {
+	if t.held() {
+		return 0
+	}
+	return t.s.module.Poll()
+}
+
+// Unwrap has the engine find the module's abilities.
+func (t transport) Unwrap() any {
+	if t.held() {
+		return nil
+	}
+	return t.s.module
+}
+
+// tell sends a message, in the order of the calls; room is looked for by Poll. A rank that has
+// ended the plugin hears nothing more.
 func (s *server) tell(kind, path uint32, body []byte) {
+	if s.over.Done() {
+		return
+	}
 	if len(s.queue) == 0 {
 		if b := s.out.Reserve(wire.Prefix + len(body)); b != nil {
 			wire.Put(b, kind, path)

@@ -14,7 +14,9 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -40,6 +42,9 @@ func Serve(c btl.Component) error {
 		return errors.New("this program is a plugin: a rank starts it, whose configuration names it under plugins")
 	}
 	s := &server{control: wire.ControlFD, wake: wire.WakeFD, paths: map[uint32]*outbound{}, accepted: map[uint32]*inbound{}}
+	for _, fd := range []int{wire.ControlFD, wire.MemoryFD, wire.WakeFD} {
+		unix.CloseOnExec(fd) // a child that held the socket would hide this process's end
+	}
 	if v != strconv.Itoa(wire.Version) {
 		_, _ = s.hello() // of any version: a socket that closes with something unread loses what was said
 		theirs, _ := strconv.ParseUint(v, 10, 32)
@@ -203,17 +208,38 @@ func (s *server) reaches() uint32 {
 func (s *server) serve() error {
 	s.pings = make(chan uint64, 1)
 	go s.listen()
-	e := s.env.Engine
-	e.Add(s.module)
+	e, t := s.env.Engine, transport{s}
+	e.Add(t)
 	e.Add(s)
 	e.Lock()
-	err := e.Wait(context.Background(), &s.over, nil)
+	err := errors.Join(e.Wait(context.Background(), &s.over, nil), s.err)
 	e.Unlock()
+	if err == nil {
+		s.last()
+	}
 	e.Remove(s)
-	e.Remove(s.module)
-	err = errors.Join(err, s.err, s.module.Close())
+	e.Remove(t)
+	err = errors.Join(err, s.module.Close())
 	e.Close()
 	return err
+}
+
+// lastLimit is how long the transport may take for what the rank has said before it ended
+// this plugin, which it kills after 5 s.
+const lastLimit = 2 * time.Second
+
+// last handles what is in the ring from the rank, and gives the transport what it takes of it.
+func (s *server) last() {
+	e, late := s.env.Engine, time.Now().Add(lastLimit)
+	for left := true; left && time.Now().Before(late); runtime.Gosched() {
+		e.Lock()
+		e.Progress()
+		left = s.in.Ready()
+		for _, p := range s.paths {
+			left = left || len(p.frames) > 0
+		}
+		e.Unlock()
+	}
 }
 
 // listen takes control frames. Pings go to Poll: what hangs does not answer.
