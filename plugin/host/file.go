@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -98,13 +99,10 @@ func (c component) check(f *os.File, path string) error {
 // owned says who else could change a file or a folder. In a sticky folder others can't
 // replace what is not theirs.
 func owned(path string, st os.FileInfo) error {
-	var u unix.Stat_t
-	if err := unix.Stat(path, &u); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
+	uid := st.Sys().(*syscall.Stat_t).Uid
 	switch {
-	case u.Uid != 0 && int(u.Uid) != os.Geteuid():
-		return refuse("install the program where only root or this user can write", "%s belongs to user %d, not to root or to this one", path, u.Uid)
+	case uid != 0 && int(uid) != os.Geteuid():
+		return refuse("install the program where only root or this user can write", "%s belongs to user %d, not to root or to this one", path, uid)
 	case st.Mode().Perm()&0o022 != 0 && !(st.IsDir() && st.Mode()&os.ModeSticky != 0):
 		return refuse("chmod go-w "+path, "%s can be written by others (mode %v)", path, st.Mode().Perm())
 	}

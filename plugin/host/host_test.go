@@ -3,11 +3,9 @@ package host_test
 import (
 	"errors"
 	"flag"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"syscall"
@@ -353,6 +351,7 @@ func TestEntryThatMakesNoSenseIsRefused(t *testing.T) {
 		"lower case":                       {Kind: framework.BTL, Name: "X", Command: []string{"/x"}},
 		"is compiled in":                   {Kind: framework.BTL, Name: "self", Command: []string{"/x"}},
 		"want an absolute path":            {Kind: framework.BTL, Name: "x", Command: []string{"x"}},
+		"want 64 hexadecimal digits":       {Kind: framework.BTL, Name: "x", Command: []string{"/x"}, SHA256: "5f0c"},
 		"the other one in components.yaml": {Kind: framework.BTL, Name: "listed", Command: []string{"/x"}},
 		"two plugins of that name":         {Kind: framework.BTL, Name: "twice", Command: []string{"/x"}},
 	} {
@@ -393,51 +392,4 @@ func TestKillDuringTrafficIsAnErrorWithinASecond(t *testing.T) {
 		})
 	}
 	t.Logf("%d times, at the latest after %v", rounds, longest)
-}
-
-// The plugin of a rank that is killed ends, too.
-func TestPluginEndsWithItsRank(t *testing.T) {
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	rank := exec.CommandContext(t.Context(), self, "-test.run", "^TestRankThatIsKilled$")
-	rank.Env = append(os.Environ(), rankVariable+"=1")
-	out, err := rank.StdoutPipe()
-	if err == nil {
-		err = rank.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	var pid int
-	if _, err := fmt.Fscan(out, &pid); err != nil {
-		t.Fatal(err)
-	}
-	_ = rank.Process.Kill()
-	_ = rank.Wait()
-	for limit := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil || strings.Contains(string(stat), ") Z ") {
-			return
-		}
-		if time.Now().After(limit) {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
-			t.Fatal("it lives on")
-		}
-	}
-}
-
-const rankVariable = "FERRY_TEST_RANK"
-
-// TestRankThatIsKilled is the rank of the test above.
-func TestRankThatIsKilled(t *testing.T) {
-	if os.Getenv(rankVariable) == "" {
-		t.Skip("it is a part of TestPluginEndsWithItsRank")
-	}
-	if _, _, _, err := open(t, entry("loopback"), io.Discard, nil); err != nil {
-		t.Fatal(err)
-	}
-	fmt.Println(child(t))
-	time.Sleep(time.Minute)
 }

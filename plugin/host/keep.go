@@ -49,6 +49,9 @@ func (m *module) restart(pause time.Duration, again bool) {
 			err = m.fits(p)
 		}
 		if m.keeper.ctx.Err() != nil {
+			if err == nil {
+				p.close() // Close did not know of it
+			}
 			return
 		}
 		e.Lock()

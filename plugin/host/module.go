@@ -44,6 +44,7 @@ type module struct {
 	opening  []*outbound          // that the plugin has not opened yet, the oldest first
 	queue    [][]byte             // messages for which the ring had no room
 	took     uint64               // messages of the plugin
+	slept    bool                 // since wake was read: the plugin may have written to it
 	dead     error                // how the plugin ended, once the protocol knows
 }
 
@@ -182,6 +183,7 @@ func (m *module) Arm() bool {
 		return true
 	}
 	m.sleeps.Arm()
+	m.slept = true
 	if m.consumer.Ready() || m.process.ended() != nil {
 		m.sleeps.Disarm()
 		return false
@@ -225,6 +227,7 @@ func (m *module) Poll() (n int) {
 	switch asleep := m.env.Bell().Armed(); {
 	case asleep: // or about to be; the plugin may have written to a descriptor that was read since
 		m.sleeps.Arm()
+		m.slept = true
 	case m.sleeps.Armed():
 		m.sleeps.Disarm()
 	}
@@ -243,7 +246,7 @@ func (m *module) Poll() (n int) {
 			err = m.message(b)
 		}
 		if err != nil {
-			m.process.over(fmt.Errorf("what the plugin sent makes no sense: %w", err))
+			m.process.end(fmt.Errorf("what the plugin sent makes no sense: %w", err))
 			return n + m.dies(m.process.ended()) // nothing behind it can be read
 		}
 		if m.consumer.Release() {
@@ -255,14 +258,24 @@ func (m *module) Poll() (n int) {
 		n += m.tooLate()
 	}
 	if n == 0 {
-		var count [8]byte
-		if _, err := unix.Read(m.wake, count[:]); err == nil {
-			n++
+		if m.slept {
+			n += m.woken()
 		}
 		if err := m.process.ended(); err != nil {
 			n += m.dies(err)
 		}
 	}
+	return n
+}
+
+// woken reads what a plugin has written that saw this process sleep. Who polls without sleeping
+// does not pay for that. What is written later has the next sleep end early.
+func (m *module) woken() (n int) {
+	var count [8]byte
+	if _, err := unix.Read(m.wake, count[:]); err == nil {
+		n++
+	}
+	m.slept = m.env.Bell().Armed()
 	return n
 }
 
@@ -296,7 +309,13 @@ func (m *module) message(b []byte) error {
 	if err != nil {
 		return err
 	}
-	e, p := m.out[path], m.in[path]
+	var e *outbound
+	var p *inbound
+	if path%2 == 0 {
+		e = m.out[path]
+	} else {
+		p = m.in[path]
+	}
 	was := path != 0 && (path%2 == 0 && path <= m.numbers || path%2 == 1 && path <= m.latest)
 	switch {
 	case kind == wire.Accept:
@@ -371,7 +390,8 @@ func (m *module) ended(e *outbound, p *inbound, how uint32, why string) {
 }
 
 // lose ends all paths with a peer, and tells the protocol, once. A path that has never opened
-// ends alone, and one that the protocol has closed ends in silence.
+// ends alone, and one that the protocol has closed ends in silence. The plugin hears of those
+// that it may believe to go on.
 func (m *module) lose(peer framework.Life, op string, err error) {
 	never, tell := errors.Is(err, btl.ErrNeverOpened), false
 	for id, e := range m.out {
@@ -380,6 +400,7 @@ func (m *module) lose(peer framework.Life, op string, err error) {
 			e.closed = true
 			e.gone = e.sent
 			delete(m.out, id)
+			m.tell(wire.Leave, id, nil)
 		}
 	}
 	for id, p := range m.in {

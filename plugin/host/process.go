@@ -43,9 +43,11 @@ type process struct {
 	done   sync.WaitGroup
 
 	published atomic.Uint64 // messages that the plugin says it has sent
+	asked     atomic.Int32  // pings since the last answer
 
 	mu   sync.Mutex
-	ends error // how it ended; nil: it runs
+	ends error       // how it ended; nil: it runs
+	over atomic.Bool // likewise
 }
 
 // start starts the plugin, and waits for its offer. It writes to wake, an eventfd, to wake
@@ -235,7 +237,6 @@ func (p *process) hear() (kind uint32, body []byte, err error) {
 // listen takes the plugin's answers to pings, and finds out that it has ended.
 func (p *process) listen() {
 	for {
-		_ = p.ctl.SetReadDeadline(time.Now().Add(p.health))
 		kind, body, err := p.hear()
 		select {
 		case <-p.quit:
@@ -243,14 +244,13 @@ func (p *process) listen() {
 		default:
 		}
 		switch {
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			p.over(fmt.Errorf("the plugin has not answered for %v (health_timeout)", p.health))
 		case err != nil:
 			p.kill()
-			p.over(fmt.Errorf("the plugin has ended: %w", p.status()))
+			p.end(fmt.Errorf("the plugin has ended: %w", p.status()))
 		case kind != wire.Pong || len(body) != 16:
-			p.over(fmt.Errorf("the plugin sent control frame %d of %d bytes", kind, len(body)))
+			p.end(fmt.Errorf("the plugin sent control frame %d of %d bytes", kind, len(body)))
 		default:
+			p.asked.Store(0)
 			if n := binary.LittleEndian.Uint64(body[8:]); p.published.Swap(n) != n {
 				p.bell()
 			}
@@ -260,9 +260,13 @@ func (p *process) listen() {
 	}
 }
 
-// watch asks for signs of life.
+// pings are how many a plugin may leave without an answer.
+const pings = 3
+
+// watch asks for signs of life. It counts its own turns: a rank that was stopped, or gets no
+// processor, blames the plugin for none of that.
 func (p *process) watch() {
-	tick := time.NewTicker(p.health / 3)
+	tick := time.NewTicker(p.health / pings)
 	defer tick.Stop()
 	ping := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint32(nil, wire.Ping), 0)
 	for {
@@ -270,18 +274,23 @@ func (p *process) watch() {
 		case <-p.quit:
 			return
 		case <-tick.C:
+			if p.asked.Add(1) > pings {
+				p.end(fmt.Errorf("the plugin has not answered for %v (health_timeout)", p.health))
+				return
+			}
 			_ = p.ctl.SetWriteDeadline(time.Now().Add(p.health))
 			_, _ = p.ctl.Write(ping) // listen finds out that it is gone
 		}
 	}
 }
 
-// over ends the plugin, and has Poll find out. The reason is there before the end is: listen
+// end ends the plugin, and has Poll find out. The reason is there before the end is: listen
 // has another one for that.
-func (p *process) over(why error) {
+func (p *process) end(why error) {
 	p.mu.Lock()
 	if p.ends == nil {
 		p.ends = why
+		p.over.Store(true)
 	}
 	p.mu.Unlock()
 	p.kill()
@@ -290,6 +299,9 @@ func (p *process) over(why error) {
 
 // ended says how the plugin has ended; nil: it runs.
 func (p *process) ended() error {
+	if !p.over.Load() {
+		return nil
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.ends

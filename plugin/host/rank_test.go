@@ -1,0 +1,99 @@
+package host_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// asRank starts this test binary as a rank with a plugin, whose process id it returns. The
+// rank does what its variable says.
+func asRank(t *testing.T, what string) (rank *exec.Cmd, in io.Writer, out io.Reader, plugin int) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rank = exec.CommandContext(t.Context(), self, "-test.run", "^TestRankOfItsOwn$")
+	rank.Env = append(os.Environ(), rankVariable+"="+what)
+	if in, err = rank.StdinPipe(); err == nil {
+		out, err = rank.StdoutPipe()
+	}
+	if err == nil {
+		err = rank.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	out = bufio.NewReader(out)
+	if _, err := fmt.Fscan(out, &plugin); err != nil {
+		t.Fatal(err)
+	}
+	return rank, in, out, plugin
+}
+
+// The plugin of a rank that is killed ends, too.
+func TestPluginEndsWithItsRank(t *testing.T) {
+	rank, _, _, pid := asRank(t, "killed")
+	_ = rank.Process.Kill()
+	_ = rank.Wait()
+	for limit := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil || strings.Contains(string(stat), ") Z ") {
+			return
+		}
+		if time.Now().After(limit) {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+			t.Fatal("it lives on")
+		}
+	}
+}
+
+// A rank that was stopped for longer than a plugin may be silent has heard nothing of it, which
+// is not the plugin's fault.
+func TestStoppedRankKeepsItsPlugin(t *testing.T) {
+	rank, in, out, before := asRank(t, "stopped")
+	_ = rank.Process.Signal(syscall.SIGSTOP)
+	time.Sleep(5 * silence)
+	_ = rank.Process.Signal(syscall.SIGCONT)
+	fmt.Fprintln(in, "go on")
+	var after int
+	if _, err := fmt.Fscan(out, &after); err != nil || after != before {
+		t.Errorf("the plugin was %d, and is %d: %v", before, after, err)
+	}
+	if err := rank.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// silence is how long the plugin of a rank that is stopped may be silent.
+const silence = 300 * time.Millisecond
+
+const rankVariable = "FERRY_TEST_RANK"
+
+// TestRankOfItsOwn is the rank of the tests above.
+func TestRankOfItsOwn(t *testing.T) {
+	what := os.Getenv(rankVariable)
+	if what == "" {
+		t.Skip("it is a part of other tests")
+	}
+	m, env, _, err := open(t, entry("loopback"), io.Discard, set(t, map[string]string{"btl.acme.health_timeout": silence.String()}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Println(child(t))
+	if what == "killed" {
+		time.Sleep(time.Minute)
+		return
+	}
+	_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
+	env.Engine.Add(m)
+	time.Sleep(2 * silence) // the engine's keeper polls, and would find out that it was killed
+	fmt.Println(child(t))
+}
