@@ -138,8 +138,9 @@ func (f *fixture) flushed() {
 	cancel(errEnough)
 	queued := f.sends(0, "queued") > 0
 	err := f.Procs[0].Module.Flush(ended)
+	drained := queued && f.sends(0, "queued") == 0 // by another process, which takes what the receiver does not
 	release()
-	if queued || f.caps().Arrivals { // a network may have taken all
+	if !drained && (queued || f.caps().Arrivals) { // a network may have taken all
 		f.Is("flush with an ended context, while sends are queued", err, errEnough)
 	}
 	came := 0
