@@ -14,7 +14,9 @@
 #define _GNU_SOURCE
 #include <err.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/futex.h>
+#include <malloc.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stddef.h>
@@ -64,10 +66,22 @@ static uint64_t cells(size_t bytes) { return (bytes + WORD + CELL - 1) / CELL; }
 
 #define load(at) __atomic_load_n(at, __ATOMIC_SEQ_CST)
 #define store(at, v) __atomic_store_n(at, v, __ATOMIC_SEQ_CST)
+#define publish(at, v) __atomic_store_n(at, v, __ATOMIC_RELEASE)
+
+/* relax leaves the processor to the thread beside, and the line to who writes it. */
+static inline void relax(void)
+{
+#if defined __x86_64__
+	__builtin_ia32_pause();
+#elif defined __aarch64__
+	__asm__ volatile("isb");
+#endif
+}
 
 static void wake_rank(void)
 {
 	uint64_t one = 1;
+	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* what is published comes before this look */
 	if (load(rank_sleeps)) {
 		store(rank_sleeps, 0);
 		(void)!write(WAKE, &one, sizeof one); /* it fails if the rank is gone */
@@ -90,10 +104,10 @@ static char *reserve(size_t bytes)
 static void commit(size_t bytes)
 {
 	uint64_t from = out.at, end = out.to + cells(bytes);
-	store(word(&out, end), 0);
-	store(word(&out, out.to), (uint64_t)bytes << 32 | lap(&out, out.to));
+	publish(word(&out, end), 0);
+	publish(word(&out, out.to), (uint64_t)bytes << 32 | lap(&out, out.to));
 	if (from != out.to)
-		store(word(&out, from), (uint64_t)PADDING << 32 | lap(&out, from));
+		publish(word(&out, from), (uint64_t)PADDING << 32 | lap(&out, from));
 	out.at = end;
 	published++;
 	wake_rank();
@@ -158,6 +172,7 @@ struct path {
 	struct frame *first, **last; /* what the socket has not taken */
 	int accepted, opened;        /* the peer has; the rank has been told */
 	uint32_t back;               /* null: the path on which frames return */
+	int kept;                    /* how many those are */
 	int left;                    /* the rank has given it up */
 	uint32_t took;               /* frames for which the rank has no credit yet */
 	uint64_t sent, said;         /* frames that are gone, and how many of them the rank knows of */
@@ -201,16 +216,6 @@ static void drop(struct path *p)
 	free(p);
 }
 
-/* drop_all forgets all paths with a peer. */
-static void drop_all(struct peer peer)
-{
-	for (struct path *p = paths, *after; p; p = after) {
-		after = p->next;
-		if (p->id && !memcmp(&p->peer, &peer, sizeof peer))
-			drop(p);
-	}
-}
-
 /* packet sends one to the peer: 1, 0 if there is no room, -1 if nobody is there. */
 static int packet(struct path *p, char kind, const void *data, size_t bytes)
 {
@@ -235,7 +240,7 @@ static void end(struct path *p, int how, const char *why, size_t bytes)
 
 static void lost(struct path *p, const char *why) { end(p, p->opened || p->id % 2 ? DOWN : NEVER_OPENED, why, strlen(why)); }
 
-/* forward sends a frame, or keeps it: the rank has no more credit than there are places. */
+/* forward sends a frame, or keeps it: the rank has credit for so many. */
 static void forward(struct path *p, const char *data, size_t bytes)
 {
 	int done = p->first ? 0 : packet(p, DATA, data, bytes);
@@ -244,6 +249,8 @@ static void forward(struct path *p, const char *data, size_t bytes)
 		p->sent++, p->took++;
 		return;
 	} /* if nobody is there, the answer why is read first */
+	if (p->kept++ == CREDIT)
+		errx(1, "path %u has no credit", p->id);
 	if (!(f = malloc(sizeof *f + bytes)))
 		err(1, "memory");
 	f->next = NULL, f->bytes = bytes;
@@ -286,7 +293,9 @@ static void message(char *b, uint32_t bytes)
 	memcpy(&kind, b, 4);
 	memcpy(&id, b + 4, 4);
 	p = find(id);
-	if (kind == CONNECT && !p && id % 2 == 0 && bytes >= PREFIX + sizeof p->peer) {
+	if (!id || id % 2 != (kind == REFUSE) || kind < CONNECT || kind > REFUSE || (kind == CONNECT && p)) {
+		errx(1, "message %u of path %u, of %u bytes", kind, id, bytes);
+	} else if (kind == CONNECT && bytes >= PREFIX + sizeof p->peer) {
 		p = new_path(id, -1);
 		memcpy(&p->peer, at, sizeof p->peer);
 		at += sizeof p->peer;
@@ -296,8 +305,6 @@ static void message(char *b, uint32_t bytes)
 			errx(1, "a greeting of %u bytes", greets);
 		at = text(&at, last, &n);
 		dial(p, greeting, at, n);
-	} else if (kind < FRAME || kind > REFUSE) {
-		errx(1, "message %u of path %u, of %u bytes", kind, id, bytes);
 	} else if (!p) {
 		/* it has ended, and the rank will hear */
 	} else if (kind == FRAME && !p->over) {
@@ -307,7 +314,7 @@ static void message(char *b, uint32_t bytes)
 	} else if (kind == REFUSE) {
 		if (p->fd >= 0)
 			packet(p, NO, at, last - at < 200 ? last - at : 199);
-		drop_all(p->peer);
+		drop(p);
 	}
 }
 
@@ -369,81 +376,95 @@ static int from_peer(struct path *p)
 	return 1;
 }
 
-/* told says to the rank that a path is over, and forgets it; 0: not now. What a peer that has
- * closed had sent before comes first, and with such an end all paths with the peer end. */
-static int told(struct path *p)
+/* told says to the rank that a path is over, and forgets it, or not now. What a peer that has
+ * closed had sent before comes first. Other paths with the peer end by themselves: those of a
+ * peer that came back go on. */
+static void told(struct path *p)
 {
 	char body[4 + sizeof p->why];
 	size_t bytes = strlen(p->why);
 	for (struct path *q = paths; q && p->how == PEER_CLOSED; q = q->next)
 		if (q->id % 2 && !memcmp(&q->peer, &p->peer, sizeof q->peer))
-			return 0;
+			return;
 	memcpy(body, &p->how, 4);
 	memcpy(body + 4, p->why, bytes);
-	if (!p->left && !tell(ENDED, p->id, body, 4 + bytes))
-		return 0;
-	if (!p->left && (p->how == DOWN || p->how == PEER_CLOSED))
-		drop_all(p->peer);
-	else
+	if (p->left || tell(ENDED, p->id, body, 4 + bytes))
 		drop(p);
+}
+
+/* push sends frames that wait, and returns 0 if there are more. */
+static int push(struct path *p)
+{
+	for (struct frame *f; (f = p->first); free(f)) {
+		if (p->over || packet(p, DATA, f->data, f->bytes) <= 0)
+			return 0;
+		if (!(p->first = f->next))
+			p->last = &p->first;
+		p->sent++, p->took++, p->kept--;
+	}
 	return 1;
 }
 
-/* settle does for a path what it can: frames that wait, and what the rank has not heard. It
- * returns 0 if the path is forgotten, and maybe others too. */
-static int settle(struct path *p)
+/* settle does for a path what it can: frames that wait, and what the rank has not heard. It may
+ * be forgotten then. */
+static void settle(struct path *p)
 {
 	if (null && !p->back && tell(ACCEPT, numbers, &p->peer, sizeof p->peer))
 		p->accepted = 1, p->back = numbers, numbers += 2;
 	if (p->accepted && !p->opened && !p->left)
 		p->opened = tell(OPENED, p->id, NULL, 0);
-	while (p->first && !p->over && packet(p, DATA, p->first->data, p->first->bytes) > 0) {
-		struct frame *f = p->first;
-		if (!(p->first = f->next))
-			p->last = &p->first;
-		free(f);
-		p->sent++, p->took++;
-	}
+	push(p);
 	if (p->took >= CREDIT / 4 && !p->left && tell(CREDITS, p->id, &p->took, 4))
 		p->took = 0;
-	if (idle >= 500 && p->said < p->sent && !p->first && !p->left && tell(IDLE, p->id, &p->sent, 8))
+	if (idle >= 50 && p->said < p->sent && !p->first && !p->left && tell(IDLE, p->id, &p->sent, 8))
 		p->said = p->sent;
 	if (p->over)
-		return !told(p);
-	if (p->left && !p->first && (p->fd < 0 || packet(p, BYE, NULL, 0))) {
+		told(p);
+	else if (p->left && !p->first && (p->fd < 0 || packet(p, BYE, NULL, 0)))
 		drop(p);
-		return 0;
-	}
-	return 1;
 }
 
 static void owed(void)
 {
-	for (struct path *p = paths; p;)
-		p = settle(p) ? p->next : paths;
+	for (struct path *p = paths, *after; p; p = after) {
+		after = p->next;
+		settle(p);
+	}
 }
 
+/* greet takes callers. Whoever is on this host may call, and only this user is answered. */
 static void greet(void)
 {
+	struct ucred who;
+	socklen_t size = sizeof who;
 	for (int fd; (fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0;)
-		new_path(0, fd);
+		if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) || who.uid != geteuid())
+			close(fd);
+		else
+			new_path(0, fd);
 }
 
 /* Control. */
 
+/* finish takes what the rank had said before, gives peers some time to read it, and tells them.
+ * The rank reads nothing more. */
 static void finish(void)
 {
 	uint32_t bytes;
+	int left = 1;
 	for (char *b; (b = next(&bytes)); release(bytes))
-		message(b, bytes); /* what the rank had said before */
+		message(b, bytes);
+	for (int ms = 0; left && ms < 2000; ms++) {
+		left = 0;
+		for (struct path *p = paths; p; p = p->next)
+			left |= p->fd >= 0 && !push(p);
+		if (left)
+			usleep(1000);
+	}
 	greet();
-	for (struct path *p = paths, *after; p; p = after) {
-		after = p->next;
-		while (p->first && packet(p, DATA, p->first->data, p->first->bytes) > 0)
-			p->first = p->first->next;
+	for (struct path *p = paths; p; p = p->next)
 		if (p->fd >= 0)
 			packet(p, p->id && p->id % 2 == 0 ? BYE : CLOSED, NULL, 0);
-	}
 	exit(0);
 }
 
@@ -498,6 +519,8 @@ static void start(void)
 	ssize_t n;
 	if (!version)
 		errx(1, "this program is a plugin: a rank starts it, whose configuration names it under plugins");
+	for (int fd = CONTROL; fd <= WAKE; fd++)
+		fcntl(fd, F_SETFD, FD_CLOEXEC);
 	n = recv(CONTROL, b, sizeof b, 0);
 	if (strcmp(version, "1") || n < 16 || *(uint32_t *)b != HELLO || *(uint32_t *)(b + 4) != VERSION)
 		refuse("this plugin speaks version 1 of the plugin protocol, and the rank another one");
@@ -506,7 +529,7 @@ static void start(void)
 	if (fstat(MEMORY, &st) || (mem = mmap(NULL, st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, MEMORY, 0)) == MAP_FAILED)
 		err(1, "memory");
 	memcpy(head, mem, sizeof head);
-	if (memcmp(head, "fryplurg", 8) || head[2] != VERSION || st.st_size != 4096 + 2 * CELL * (off_t)head[3])
+	if (memcmp(head, "fryplurg", 8) || head[2] != VERSION || head[3] < 64 || st.st_size != 4096 + 2 * CELL * (off_t)head[3])
 		errx(1, "the memory is not a rank's");
 	in = (struct ring){(void *)(mem + 256), (void *)(mem + 256 + 64), mem + 4096, head[3], 0, 0, 0};
 	out = (struct ring){(void *)(mem + 512), (void *)(mem + 512 + 64), mem + 4096 + CELL * (size_t)head[3], head[3], 0, 0, 0};
@@ -535,9 +558,9 @@ static void start(void)
 
 /* The doorbell is a futex, and sockets are waited for by poll: a thread turns the one into a
  * descriptor. */
-static void *listen_to_bell(void *unused)
+static void *listen_to_bell(void *rung)
 {
-	uint32_t seen = load(my_bell), now;
+	uint32_t seen = (uintptr_t)rung, now;
 	uint64_t one = 1;
 	for (;;) {
 		syscall(SYS_futex, my_bell, FUTEX_WAIT, seen, NULL, NULL, 0);
@@ -546,7 +569,7 @@ static void *listen_to_bell(void *unused)
 			(void)!write(bell_fd, &one, sizeof one);
 		seen = now;
 	}
-	return unused;
+	return NULL;
 }
 
 /* sockets looks at all descriptors, and sleeps until one has something or the rank rings, if
@@ -580,7 +603,8 @@ static int sockets(int sleeps)
 		fds[n] = (struct pollfd){full && !to ? -1 : p->fd, POLLIN | (to && (p->first || p->left) ? POLLOUT : 0), 0};
 	}
 	poll(fds, n, sleeps ? -1 : 0);
-	store(my_bell + 1, 0);
+	if (load(my_bell + 1))
+		store(my_bell + 1, 0);
 	if (fds[2].revents)
 		(void)!read(bell_fd, &count, sizeof count);
 	if (fds[0].revents)
@@ -599,30 +623,35 @@ static int sockets(int sleeps)
 }
 
 /* Turns without a message before it sleeps, some 50 us; and turns from one look at the sockets,
- * which is a system call, to the next. */
-enum { SPIN = 20000, LOOK = 512 };
+ * which is a system call, to the next: peers wait for it, or the rank alone does. */
+enum { SPIN = 2000, LOOK = 16, SELDOM = 512 };
 
 int main(int argc, char **argv)
 {
 	pthread_t thread;
 	null = argc > 1 && !strcmp(argv[1], "null");
+	mallopt(M_TRIM_THRESHOLD, 64 << 20); /* frames that wait come and go */
 	start();
-	if (pthread_create(&thread, NULL, listen_to_bell, NULL))
+	/* How often it was rung is read here: what comes before the thread runs is not missed. */
+	if (pthread_create(&thread, NULL, listen_to_bell, (void *)(uintptr_t)load(my_bell)))
 		err(1, "thread");
 	for (unsigned turn = 0;; turn++) {
 		uint32_t bytes;
 		int n = 0;
-		for (char *b; n < 64 && (b = next(&bytes)); n++) {
+		/* Frames that return wait in the ring: they would fill the memory else. */
+		for (char *b; n < 64 && !(null && !reserve(PREFIX + limit)) && (b = next(&bytes)); n++) {
 			message(b, bytes);
 			release(bytes);
 		}
-		if (n == 0)
+		if (n == 0) {
 			idle++;
-		if (n || idle % 128 == 0)
+			relax();
+		}
+		if (n || idle % 16 == 0)
 			owed();
 		if (n)
 			idle = 0;
-		if ((idle >= SPIN || turn % LOOK == 0) && (sockets(idle >= SPIN) || idle >= SPIN))
+		if ((idle >= SPIN || turn % (null ? SELDOM : LOOK) == 0) && (sockets(idle >= SPIN) || idle >= SPIN))
 			idle = 0;
 	}
 }
