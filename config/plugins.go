@@ -2,6 +2,8 @@ package config
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -40,6 +42,9 @@ func (p Plugin) Check() error {
 		return errors.New("want a lower case letter, then letters, digits and '_'")
 	case len(p.Command) == 0 || p.Command[0] == "" || p.Command[0][0] != '/':
 		return fmt.Errorf("command %q: want an absolute path, and arguments", p.Command)
+	}
+	if sum, err := hex.DecodeString(p.SHA256); p.SHA256 != "" && (err != nil || len(sum) != sha256.Size) {
+		return fmt.Errorf("sha256 %q: want %d hexadecimal digits", p.SHA256, 2*sha256.Size)
 	}
 	return nil
 }

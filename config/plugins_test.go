@@ -10,7 +10,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-const pluginFile = "plugins:\n  - {kind: btl, name: acme, command: [/opt/acme, -v], sha256: aa, priority: 3, env: [ACME]}\n"
+const pluginFile = "plugins:\n  - {kind: btl, name: acme, command: [/opt/acme, -v], sha256: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa, priority: 3, env: [ACME]}\n"
 
 func pluginOptions(t *testing.T, text string, mode os.FileMode) Options {
 	t.Helper()
@@ -27,7 +27,7 @@ func pluginOptions(t *testing.T, text string, mode os.FileMode) Options {
 func TestPluginsAreThoseOfTheFiles(t *testing.T) {
 	opt := pluginOptions(t, pluginFile, 0o644)
 	all, err := Plugins(opt)
-	if err != nil || len(all) != 1 || all[0].Name != "acme" || len(all[0].Command) != 2 || all[0].SHA256 != "aa" || all[0].Priority != 3 || all[0].File != opt.UserFile {
+	if err != nil || len(all) != 1 || all[0].Name != "acme" || len(all[0].Command) != 2 || all[0].SHA256 != "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa" || all[0].Priority != 3 || all[0].File != opt.UserFile {
 		t.Errorf("%+v, %v", all, err)
 	}
 }

@@ -90,14 +90,14 @@ func Standard() *framework.Registry {
 
 // A plugin stands in the registry as what is compiled in does.
 func TestPluginsOfTheManifestReachTheCode(t *testing.T) {
-	text := "version: 1\nstandard: true\nplugins: [{kind: btl, name: acme, command: [/opt/acme, -v], sha256: aa, priority: 5, env: [ACME]}]\nselect: {btl: [self, acme]}\n"
+	text := "version: 1\nstandard: true\nplugins: [{kind: btl, name: acme, command: [/opt/acme, -v], sha256: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa, priority: 5, env: [ACME]}]\nselect: {btl: [self, acme]}\n"
 	got, err := File("my/components.yaml", []byte(text), components.Standard(), Package{Name: "main", Func: "Registry"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
 		`"github.com/ferrympi/ferry/plugin/host"`, `r.SetDefault("btl", "self,acme")`,
-		`r.Register(host.Component(host.Entry{Kind: "btl", Name: "acme", Command: []string{"/opt/acme", "-v"}, SHA256: "aa", Priority: 5, Env: []string{"ACME"}, File: "components.yaml"}))`,
+		`r.Register(host.Component(host.Entry{Kind: "btl", Name: "acme", Command: []string{"/opt/acme", "-v"}, SHA256: "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", Priority: 5, Env: []string{"ACME"}, File: "components.yaml"}))`,
 	} {
 		if !strings.Contains(string(got), want) {
 			t.Errorf("no %s in\n%s", want, got)

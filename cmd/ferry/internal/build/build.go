@@ -20,13 +20,15 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/version"
 	"github.com/ferrympi/ferry/components"
 	"github.com/ferrympi/ferry/components/generate"
+	"github.com/ferrympi/ferry/config"
 	"github.com/ferrympi/ferry/framework"
 )
 
 const long = `Build a ferry that has components of other modules besides its own. Each --with
 names a package whose function Component makes a component: a package path with
 a version, which the go command fetches, or a folder, which begins with . or /.
-Each --plugin names the program of a plugin, which the new command starts.
+Each --plugin names the program of a plugin, which the new command starts. With
+its SHA-256 behind it (sha256sum tells it) no other file is started.
 
 The new command has the version of this one. What is written to build it (a
 module with components.yaml, and a main package of ten lines) goes afterwards,
@@ -41,7 +43,7 @@ built say so themselves, as ferry component register describes.`
 func Command() *cobra.Command {
 	var o Options
 	cmd := &cobra.Command{
-		Use:     "build [--with PACKAGE[@VERSION]|DIR]... [--plugin NAME=FILE]... -o BINARY",
+		Use:     "build [--with PACKAGE[@VERSION]|DIR]... [--plugin NAME=FILE[@sha256:HEX]]... -o BINARY",
 		Short:   "Build a ferry, or a program, with components of other modules",
 		Long:    long,
 		Example: "  ferry build --with example.com/vendor/udp@v1.2.0 --with ./mine -o myferry\n  ferry build --with ./mine --program ./solver -o solver-mine",
@@ -49,7 +51,7 @@ func Command() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringArrayVar(&o.With, "with", nil, "compile in a component: `PACKAGE[@VERSION]` or a folder; may be repeated")
-	f.StringArrayVar(&o.Plugins, "plugin", nil, "have a plugin: `NAME=FILE`, the name of the transport and its program; may be repeated")
+	f.StringArrayVar(&o.Plugins, "plugin", nil, "have a plugin: `NAME=FILE[@sha256:HEX]`, the name of the transport and its program; may be repeated")
 	f.StringVar(&o.Program, "program", "", "build the main package `PACKAGE[@VERSION]|DIR` in place of a ferry")
 	f.StringVarP(&o.Output, "output", "o", "", "the `BINARY` to write")
 	f.StringVar(&o.Keep, "keep", "", "leave the module in `DIR`, which is made")
@@ -69,7 +71,7 @@ func Command() *cobra.Command {
 // Options is what to build.
 type Options struct {
 	With    []string // packages with versions, and folders
-	Plugins []string // NAME=FILE
+	Plugins []string // NAME=FILE, or NAME=FILE@sha256:HEX
 	Program string   // like With, of a main package; empty: a ferry
 	Output  string
 	Keep    string // the folder for the module; empty: it goes
@@ -198,6 +200,9 @@ func (b *builder) module(ctx context.Context) error {
 	return nil
 }
 
+// pinned is between a plugin's file and the SHA-256 that it must have.
+const pinned = "@sha256:"
+
 // manifest writes components.yaml and the registry.
 func (b *builder) manifest(ctx context.Context) error {
 	if err := b.ask(ctx); err != nil {
@@ -216,13 +221,23 @@ func (b *builder) manifest(ctx context.Context) error {
 	for _, p := range b.Plugins {
 		name, file, ok := strings.Cut(p, "=")
 		if !ok {
-			return exit.Usagef("--plugin %s: want NAME=FILE", p)
+			return exit.Usagef("--plugin %s: want NAME=FILE, or NAME=FILE@sha256:HEX", p)
+		}
+		var sum string
+		if i := strings.LastIndex(file, pinned); i >= 0 {
+			if file, sum = file[:i], file[i+len(pinned):]; sum == "" {
+				return exit.Usagef("--plugin %s: nothing stands behind %s", p, pinned)
+			}
 		}
 		file, err := filepath.Abs(file)
 		if err != nil {
 			return err
 		}
-		manifest += fmt.Sprintf("  - {kind: btl, name: %q, command: [%q]}\n", name, file)
+		e := config.Plugin{Kind: framework.BTL, Name: name, Command: []string{file}, SHA256: sum}
+		if err := e.Check(); err != nil {
+			return exit.Usagef("--plugin %s: %w", p, err)
+		}
+		manifest += fmt.Sprintf("  - {kind: btl, name: %q, command: [%q], sha256: %q}\n", e.Name, file, e.SHA256)
 	}
 	if err := b.write("components.yaml", manifest); err != nil {
 		return err

@@ -3,7 +3,9 @@ package build
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -114,7 +116,12 @@ func TestProgramIsBuiltWithComponentsAsItIs(t *testing.T) {
 	const udp, spmv = "../../../../examples/vendor-udp", "../../../../examples/spmv"
 	dir := t.TempDir()
 	plugin := goBuild(t, udp, "./btl-udp")
-	for _, how := range [][]string{{"--with", udp}, {"--plugin", "udp=" + plugin}} {
+	text, err := os.ReadFile(plugin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pin := fmt.Sprintf("udp=%s@sha256:%x", plugin, sha256.Sum256(text))
+	for _, how := range [][]string{{"--with", udp}, {"--plugin", pin}} {
 		ferry, program := filepath.Join(dir, "myferry"), filepath.Join(dir, "spmv")
 		if err := ferryBuild(t, append(how, "-o", ferry)...); err != nil {
 			t.Fatal(err)
@@ -127,9 +134,16 @@ func TestProgramIsBuiltWithComponentsAsItIs(t *testing.T) {
 			t.Errorf("%v: %s", how, out)
 		}
 	}
-	report := filepath.Join(dir, "matrix.json")
-	built(t, filepath.Join(dir, "myferry"), "matrix", "--components", "ob1+udp", "--cases", "^(open|btltest|pmltest|conform)", "--timeout", "1m", "--json", report)
+	report, ferry := filepath.Join(dir, "matrix.json"), filepath.Join(dir, "myferry")
+	built(t, ferry, "matrix", "--components", "ob1+udp", "--cases", "^(open|btltest|pmltest|conform)", "--timeout", "1m", "--json", report)
 	allPass(t, report, 1)
+	if err := os.WriteFile(plugin, append(text, 0), 0o700); err != nil { // it runs as before
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), ferry, "explain", "--set", "btl=self,udp").CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "has the SHA-256") {
+		t.Errorf("another file than the one that was named is started: %v: %s", err, out)
+	}
 }
 
 func TestWhatCannotBeBuiltIsSaid(t *testing.T) {
@@ -141,6 +155,9 @@ func TestWhatCannotBeBuiltIsSaid(t *testing.T) {
 	}{
 		{[]string{"-o", output}, "want --with or --plugin, and -o", true},
 		{[]string{"--plugin", "udp", "-o", output}, "want NAME=FILE", true},
+		{[]string{"--plugin", "udp=/x@sha256:5f0c", "-o", output}, "want 64 hexadecimal digits", true},
+		{[]string{"--plugin", "udp=/x@sha256:", "-o", output}, "nothing stands behind @sha256:", true},
+		{[]string{"--plugin", "UDP=/x", "-o", output}, "want a lower case letter", true},
 		{[]string{"--plugin", "tcp=/x", "-o", output}, "btl tcp is already in the standard components", true},
 		{[]string{"--with", "./none", "-o", output}, "./none", false},
 		{[]string{"--with", "../../../../progress", "-o", output}, "undefined: c0.Component", false},
