@@ -9,6 +9,8 @@
 package btltest
 
 import (
+	"context"
+	"errors"
 	"slices"
 
 	"github.com/ferrympi/ferry/btl"
@@ -30,6 +32,17 @@ type claims = []kittest.Claim[int, *world]
 // Cases returns the claims of the contract, to be made of a subject.
 func Cases(s Subject) kittest.Cases {
 	return bind(s, slices.Concat(frameCases(), gatherCases(), pathCases(), sleepCases(), remoteCases()))
+}
+
+// Alone reports whether the subject's modules are meant for a process itself only, as their
+// answer of kind btl.NotMeant to another process says. An error is one of opening them.
+func Alone(ctx context.Context, s Subject) (alone bool, err error) {
+	err = kittest.Run(ctx, func(t *kittest.T) {
+		w := newWorld(t, s, 2)
+		var not btl.NotMeant
+		alone = errors.As(w.nodes[0].reach(w.nodes[1]), &not) && w.nodes[0].reach(w.nodes[0]) == nil
+	})
+	return alone, err
 }
 
 // RemoteCases returns only the claims about btl.RemoteReader: for a transport that

@@ -25,7 +25,9 @@ import (
 
 const checkLong = `Run the kits of the contract over a BTL of another module, or over a plugin:
 btltest over the transport, and pmltest over ob1 on top of it. They run as ferry
-matrix runs them: each case in a process that may crash or hang.
+matrix runs them: each case in a process that may crash or hang. A transport that
+is for a process itself only has no pmltest, and the cases of ferry matrix for
+one rank instead.
 
 PACKAGE and DIR are as for ferry build: a ferry is built for the check. COMMAND
 is the file of a plugin, in any language; what follows -- are its arguments.`
@@ -49,7 +51,7 @@ func checkCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&junit, "junit", "", "write the report as JUnit's XML to `FILE`, too")
 	f.StringVar(&report, "json", "", "write the report as JSON to `FILE`, too")
-	f.StringVar(&cases, "cases", "^(btltest|pmltest)/", "run the cases whose names match `REGEXP`")
+	f.StringVar(&cases, "cases", "^(btltest|pmltest|conform/1)/", "run the cases whose names match `REGEXP`")
 	f.DurationVar(&timeout, "timeout", 0, "the longest `TIME` that a case may take, in place of the quick suite's")
 	f.StringVar(&name, "name", "", "what the plugin is called here; `NAME` follows from its file if it is not given")
 	f.StringVar(&o.Ferry, "ferry", "", "take ferry's sources from `DIR`, in place of this ferry's version")

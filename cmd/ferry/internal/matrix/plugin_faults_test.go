@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
@@ -43,4 +44,33 @@ func TestEveryFaultOfAPluginIsFoundAndNamed(t *testing.T) {
 		expect(t, r, "ob1+p_"+f.stack, f.found, f.status, f.says)
 	}
 	passes(t, r, "ob1+p_sound", 1)
+}
+
+// A transport that is for a process itself only is tried as such: it is opened with one rank,
+// and has the cases for one.
+func TestTransportForTheProcessItselfIsTriedAlone(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	binary, file := filepath.Join(dir, "btl-fault"), filepath.Join(dir, "config.yaml")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./testdata/btlfault").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	text := fmt.Sprintf("plugins:\n  - {kind: btl, name: p_alone, command: [%q, alone]}\n", binary)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const stack = "ob1+p_alone"
+	r := start(t, []string{"FERRY_CONFIG=" + file}, "matrix", "--components", stack, "--cases", "^(btltest/[A-F]|pmltest|conform/./message)", "--timeout", "1m", "--json", "$JSON").wait(0)
+	families := map[string]int{}
+	for _, row := range r.Rows {
+		family, _, _ := strings.Cut(row.Case, "/")
+		families[family]++
+	}
+	if families["btltest"] == 0 || families["conform"] == 0 || families["pmltest"] > 0 {
+		t.Errorf("cases: %v", families)
+	}
+	passes(t, r, stack, 5)
+	if s := r.Stacks[0]; !s.Self || s.Device != "nothing" {
+		t.Errorf("%+v: its messages go by another transport", s)
+	}
 }

@@ -19,11 +19,16 @@ import (
 const (
 	Providers = "providers" // what could the stack's transport use?
 	Survey    = "survey"    // what does the stack's provider offer?
+	Reaches   = "reaches"   // whom does the stack's BTL reach?
 )
 
 // SurveyLimit is how long one provider may take to say what it offers. MTLs have
 // limits of their own, which are shorter and say more.
 const SurveyLimit = 15 * time.Second
+
+// ReachesLimit is how long a BTL may take to be opened and asked. One that takes longer counts
+// as one for other processes; opening it shows what is wrong.
+const ReachesLimit = 5 * time.Second
 
 // surveysAtOnce is how many are asked at the same time: each mostly waits.
 const surveysAtOnce = 4
@@ -32,6 +37,7 @@ const surveysAtOnce = 4
 type Answer struct {
 	Providers []string       `json:",omitempty"` // to Providers
 	Offer     *mtl.Candidate `json:",omitempty"` // to Survey: the best, if it said
+	Alone     bool           `json:",omitempty"` // to Reaches: only the process itself
 	Absent    string         `json:"-"`          // why there is no such transport; empty: there is
 	Log       string         `json:"-"`          // what the library below wrote
 }
@@ -67,7 +73,7 @@ func (r *Request) stacks(ctx context.Context, ask Ask) ([]report.Stack, error) {
 		switch below {
 		case "":
 		case framework.BTL:
-			over, err = r.overBTLs(ctx, base)
+			over, err = r.overBTLs(ctx, base, ask)
 		case framework.MTL:
 			over, err = r.overMTLs(ctx, base, all, ask)
 		default:
@@ -126,7 +132,8 @@ func over(s report.Stack, kind framework.Kind, name string, set string) report.S
 	return s
 }
 
-func (r *Request) overBTLs(ctx context.Context, base report.Stack) ([]report.Stack, error) {
+// overBTLs asks those BTLs that are chosen whom they reach: what applies to them depends on it.
+func (r *Request) overBTLs(ctx context.Context, base report.Stack, ask Ask) ([]report.Stack, error) {
 	verdicts, err := r.Registry.Survey(ctx, framework.BTL, r.Values)
 	var all []report.Stack
 	for _, v := range verdicts {
@@ -140,6 +147,22 @@ func (r *Request) overBTLs(ctx context.Context, base report.Stack) ([]report.Sta
 		}
 		all = append(all, s)
 	}
+	var g errgroup.Group
+	g.SetLimit(surveysAtOnce)
+	for i := range all {
+		s := &all[i]
+		if s.Reason != "" || s.Alone() || !r.Components.Takes(s.Name) {
+			continue
+		}
+		g.Go(func() error {
+			_, name := s.Transport()
+			if a, ok := ask(ctx, *s, Column{Name: Reaches, Cells: []string{s.Via}}, nil); ok && a.Alone {
+				s.Self, s.Set = true, append(slices.Clone(base.Set), "btl="+name) // self would carry all
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // none of them gives one
 	return all, err
 }
 

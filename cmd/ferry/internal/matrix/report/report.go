@@ -60,12 +60,14 @@ type Stack struct {
 	// Refused says that there is, and that it is not used for a defect, which Reason
 	// has.
 	Refused bool `json:"refused,omitempty"`
+	// Self says that its transport, by its own word, is for a process itself only.
+	Self bool `json:"self,omitempty"`
 	// Required says that it was asked for by name: that it is not there is a failure.
 	Required bool `json:"required,omitempty"`
 }
 
 // Alone says that the stack reaches no other process.
-func (s Stack) Alone() bool { return s.Via == "btl "+SelfBTL }
+func (s Stack) Alone() bool { return s.Self || s.Via == "btl "+SelfBTL }
 
 // Transport is the kind of the component that moves the stack's messages ("btl" or
 // "mtl"), and its name; empty for a PML with a transport of its own.

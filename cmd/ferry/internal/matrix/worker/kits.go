@@ -23,6 +23,11 @@ func (w *worker) params(i framework.Info, into any) error {
 	return w.values.Decode(string(i.Kind)+"."+i.Name, into)
 }
 
+// fill has a kit use the parameters, which params has tried.
+func (w *worker) fill(i framework.Info) func(rank int, params any) {
+	return func(_ int, params any) { _ = w.params(i, params) }
+}
+
 // component returns the one that the stack's messages go through.
 func (w *worker) component() (framework.Component, error) {
 	kind, name := report.Stack{Via: w.task.Via}.Transport()
@@ -53,7 +58,7 @@ func (w *worker) kitCases(ctx context.Context, family, policy string) (kittest.C
 	if err := w.params(c.Info(), c.Params()); err != nil {
 		return nil, err
 	}
-	fill := func(_ int, params any) { _ = w.params(c.Info(), params) } // it was tried above
+	fill := w.fill(c.Info())
 	switch c := c.(type) {
 	case btl.Component:
 		return btltest.Cases(btltest.Subject{Component: c, Params: fill}), nil

@@ -37,7 +37,11 @@ type Pool struct {
 
 // Ask has a worker survey a stack: it is a plan.Ask.
 func (p *Pool) Ask(ctx context.Context, s report.Stack, c plan.Column, env []string) (a plan.Answer, ok bool) {
-	end := p.work(ctx, assignment{stack: s, task: task{Column: c}, env: env, limit: plan.SurveyLimit, hear: func(e Event) error {
+	limit := plan.SurveyLimit
+	if c.Name == plan.Reaches {
+		limit = plan.ReachesLimit
+	}
+	end := p.work(ctx, assignment{stack: s, task: task{Column: c}, env: env, limit: limit, hear: func(e Event) error {
 		if e.Answer != nil {
 			a = *e.Answer
 		}

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/btl/btltest"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/conform"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/plan"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
@@ -114,7 +116,7 @@ func (w *worker) work(ctx context.Context) error {
 	switch family, policy, _ := strings.Cut(w.task.Name, "/"); family {
 	case "btltest", "mtltest", "pmltest":
 		return w.kit(ctx, family, policy)
-	case plan.Providers, plan.Survey:
+	case plan.Providers, plan.Survey, plan.Reaches:
 		return w.survey(ctx)
 	case report.OpenCase, "conform", "bench":
 		return w.ranks(ctx)
@@ -158,7 +160,7 @@ func (w *worker) write(e Event) {
 	}
 }
 
-// survey asks an MTL what it could use, or a provider what it offers.
+// survey asks an MTL what it could use, or a provider what it offers, or a BTL whom it reaches.
 func (w *worker) survey(ctx context.Context) error {
 	c, err := w.component()
 	if err != nil {
@@ -173,6 +175,10 @@ func (w *worker) survey(ctx context.Context) error {
 	e := Event{Status: report.Pass, Answer: &plan.Answer{}}
 	asks, ok := framework.As[mtl.Surveyor](c)
 	switch {
+	case w.task.Name == plan.Reaches:
+		if c, ok := c.(btl.Component); ok {
+			e.Answer.Alone, err = btltest.Alone(ctx, btltest.Subject{Component: c, Params: w.fill(c.Info())})
+		}
 	case w.task.Name == plan.Providers:
 		if v := c.Probe(ctx, params); v.Status != framework.StatusUsable {
 			e = Event{Status: report.Unavailable, Reason: v.Why()}

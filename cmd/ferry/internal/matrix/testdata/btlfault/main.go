@@ -1,4 +1,5 @@
-// Command btlfault is a plugin: btl/tcp, which breaks its promises as the first argument says.
+// Command btlfault is a plugin: btl/tcp, which breaks its promises as the first argument says; or a transport that is for a process
+// itself only.
 package main
 
 import (
@@ -6,6 +7,7 @@ import (
 	"os"
 
 	"github.com/ferrympi/ferry/btl/btlfault"
+	"github.com/ferrympi/ferry/btl/btltest"
 	"github.com/ferrympi/ferry/btl/tcp"
 	"github.com/ferrympi/ferry/plugin"
 )
@@ -21,6 +23,12 @@ var plans = map[string]btlfault.Plan{
 }
 
 func main() {
+	if os.Args[1] == "alone" {
+		if plugin.Serve(btltest.Null()) != nil {
+			os.Exit(1)
+		}
+		return
+	}
 	if err := plugin.Serve(btlfault.Wrap(tcp.Component(), plans[os.Args[1]])); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
