@@ -22,12 +22,15 @@ type inbound struct {
 	up       btl.Inbound
 	next     uint32        // the first frame that has not come
 	early    [ahead][]byte // those that came before it, by number
+	waits    int           // how many those are
 	owes     time.Duration // when a confirmation is due; 0: none is
+	listed   bool          // it is in m.owed
 	news     int           // frames since the last one
 }
 
-// A confirmation waits for more frames, for so long or for so many: each costs a datagram.
-// A small window is never left without one.
+// A confirmation waits for a frame that goes to the peer and takes it along, or for more frames,
+// for so long or for so many: by itself it costs a datagram. A small window is never left
+// without one.
 const (
 	confirmAfter = time.Millisecond
 	confirmEach  = 8
@@ -48,7 +51,13 @@ func (m *module) opens(id uint64, greeting []byte, from unix.Sockaddr) {
 			m.tell(refused, id, 0, cut(err.Error()), from)
 			return
 		}
-		m.in[id] = &inbound{m: m, id: id, peer: peer, greeting: slices.Clone(greeting), from: from, up: m.env.Upcall.Accept(peer)}
+		p = &inbound{m: m, id: id, peer: peer, greeting: slices.Clone(greeting), from: from, up: m.env.Upcall.Accept(peer)}
+		m.in[id] = p
+		for _, e := range m.out {
+			if e.peer == peer {
+				e.back = p
+			}
+		}
 	}
 	m.tell(opened, id, 0, nil, from)
 }
@@ -57,14 +66,15 @@ func (m *module) opens(id uint64, greeting []byte, from unix.Sockaddr) {
 func (p *inbound) data(number uint32, frame []byte) {
 	early := number - p.next
 	if len(frame) == 0 || early >= ahead {
-		p.owe(p.m.now()) // it came before: the confirmation was lost
+		p.owe(p.m.at) // it came before: the confirmation was lost
 		return
 	}
 	if early > 0 {
 		if slot := &p.early[number%ahead]; *slot == nil {
 			*slot = slices.Clone(frame)
+			p.waits++
 		}
-		p.owe(p.m.now()) // who hears of a gap early fills it early
+		p.owe(p.m.at) // who hears of a gap early fills it early
 		return
 	}
 	for frame != nil {
@@ -78,18 +88,21 @@ func (p *inbound) data(number uint32, frame []byte) {
 			return
 		}
 		slot := &p.early[p.next%ahead]
-		frame, *slot = *slot, nil
+		if frame, *slot = *slot, nil; frame != nil {
+			p.waits--
+		}
 	}
 	if p.news >= min(confirmEach, (p.m.p.Window+3)/4) {
-		p.owe(p.m.now())
+		p.owe(p.m.at)
 	} else if p.owes == 0 {
-		p.owe(p.m.now() + confirmAfter)
+		p.owe(p.m.at + confirmAfter)
 	}
 }
 
 // owe has a confirmation sent at that time.
 func (p *inbound) owe(at time.Duration) {
-	if p.owes == 0 {
+	if !p.listed {
+		p.listed = true
 		p.m.owed = append(p.m.owed, p)
 	}
 	p.owes = at
@@ -99,15 +112,34 @@ func (p *inbound) owe(at time.Duration) {
 // confirm says what has come.
 func (p *inbound) confirm() {
 	p.owes, p.news = 0, 0
-	var more uint64
+	var body [8]byte
+	binary.LittleEndian.PutUint64(body[:], p.more())
+	p.m.tell(confirm, p.id, p.next, body[:], p.from)
+}
+
+// with has a datagram take the confirmation along that is owed, and returns its size.
+func (p *inbound) with(b []byte) int {
+	if p == nil || p.owes == 0 {
+		return 0
+	}
+	p.owes, p.news = 0, 0
+	binary.LittleEndian.PutUint64(b, p.id)
+	binary.LittleEndian.PutUint32(b[8:], p.next)
+	binary.LittleEndian.PutUint64(b[12:], p.more())
+	return confirmSize
+}
+
+// more has a bit for each frame that came before the first one that is missing.
+func (p *inbound) more() (more uint64) {
+	if p.waits == 0 {
+		return 0
+	}
 	for i := range uint32(ahead - 1) {
 		if p.early[(p.next+1+i)%ahead] != nil {
 			more |= 1 << i
 		}
 	}
-	var body [8]byte
-	binary.LittleEndian.PutUint64(body[:], more)
-	p.m.tell(confirm, p.id, p.next, body[:], p.from)
+	return more
 }
 
 // cut is a reason, not too long.

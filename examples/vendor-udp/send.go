@@ -33,6 +33,7 @@ type outbound struct {
 
 	first, next uint32 // the first that is not confirmed, and the next to send
 	slots       [ahead]slot
+	back        *inbound // the peer's last path to this process
 
 	heard    time.Duration // when something was confirmed, or began to be waited for
 	began    time.Duration // of the answer that is waited for: opened, or gone
@@ -46,6 +47,7 @@ type outbound struct {
 
 // slot is a frame that was sent.
 type slot struct {
+	memory   []byte // of the largest datagram; its frame begins behind the room for a confirmation
 	datagram []byte
 	sent     time.Duration
 	again    bool // it was sent more than once
@@ -79,6 +81,11 @@ func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
 		window: min(startWindow, float64(m.p.Window)), slow: float64(m.p.Window), began: m.now(),
 	}
 	m.out[e.id] = e
+	for _, p := range m.in {
+		if p.peer == e.peer {
+			e.back = p
+		}
+	}
 	e.ask()
 	return e, nil
 }
@@ -164,18 +171,20 @@ func (e *outbound) Reserve(n int) []byte {
 		return nil
 	}
 	s := &e.slots[e.next%ahead]
-	if s.datagram == nil {
-		s.datagram = make([]byte, e.m.p.Datagram)
+	if s.memory == nil {
+		s.memory = make([]byte, e.m.p.Datagram)
 	}
-	s.datagram = s.datagram[:headerSize+n]
-	return s.datagram[headerSize:]
+	return s.memory[headerSize+confirmSize:][:n]
 }
 
 // Commit sends the datagram, and keeps it until it is confirmed.
 func (e *outbound) Commit(n int) {
 	s := &e.slots[e.next%ahead]
-	s.datagram, s.again, s.came, s.sent = s.datagram[:headerSize+n], false, false, e.m.now()
+	s.again, s.came, s.sent = false, false, e.m.now()
+	size := e.back.with(s.memory[headerSize:])
+	s.datagram = s.memory[confirmSize-size : headerSize+confirmSize+n]
 	header(s.datagram, data, e.next, e.id)
+	s.datagram[2] = byte(size)
 	if e.next == e.first {
 		e.heard, e.backoff = s.sent, 0
 	}
@@ -212,7 +221,7 @@ func (e *outbound) confirmed(number uint32, more uint64) {
 	if n > e.next-e.first {
 		return // older than another one, or nonsense
 	}
-	now := e.m.now()
+	now := e.m.at
 	if n > 0 {
 		if s := &e.slots[(number-1)%ahead]; !s.again && !s.came {
 			e.measured(now - s.sent)

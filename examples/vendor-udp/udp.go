@@ -28,7 +28,7 @@ type component struct{}
 // params are the component's parameters; each is btl.udp.NAME.
 type params struct {
 	Address  string         `param:"address" default:"" level:"user" scope:"process" doc:"Address of this host that peers are told. Empty: all IPv4 addresses but loopback; loopback, if there is no other."`
-	Datagram framework.Size `param:"datagram" default:"1400" min:"272" max:"65507" unit:"bytes" level:"tuner" scope:"process" doc:"Largest datagram that is sent, without the headers of IP and UDP. What is larger than the network takes goes in pieces, and one that is lost loses all; alike in all processes."`
+	Datagram framework.Size `param:"datagram" default:"1400" min:"292" max:"65507" unit:"bytes" level:"tuner" scope:"process" doc:"Largest datagram that is sent, without the headers of IP and UDP. What is larger than the network takes goes in pieces, and one that is lost loses all; alike in all processes."`
 	Window   int            `param:"window" default:"64" min:"1" max:"64" level:"tuner" scope:"process" doc:"Most frames that are on their way to a peer."`
 	GiveUp   time.Duration  `param:"give_up" default:"30s" min:"100ms" max:"1h" level:"user" scope:"process" doc:"How long a peer may confirm nothing before it counts as lost."`
 }
@@ -131,6 +131,8 @@ type module struct {
 	waiting []*outbound   // those with a timer
 	owed    []*inbound    // those that owe a confirmation
 	next    time.Duration // when the first of these is due; 0: none is
+	at      time.Duration // when Poll has last looked at the clock
+	streak  bool          // the last Poll found something: more may be there
 }
 
 // now is the time since the module was opened, and never 0.
@@ -145,7 +147,7 @@ func (m *module) wake(at time.Duration) {
 }
 
 func (m *module) Caps() btl.Caps {
-	limit := int(m.p.Datagram) - headerSize
+	limit := int(m.p.Datagram) - headerSize - confirmSize
 	return btl.Caps{EagerLimit: limit, FrameLimit: limit, LatencyNS: 20_000, Device: "udp " + m.addrs[0].String()}
 }
 
@@ -198,9 +200,14 @@ func (m *module) reach(peer framework.Peer) (addrs []netip.AddrPort, err error) 
 // pollsAtOnce bounds what one Poll takes from the socket: others wait meanwhile.
 const pollsAtOnce = 64
 
-// Poll implements progress.Source.
+// Poll implements progress.Source. To find that there is no second datagram costs a system
+// call: who waits for the first one has it before.
 func (m *module) Poll() (n int) {
-	for range pollsAtOnce {
+	most := 1
+	if m.streak {
+		most = pollsAtOnce
+	}
+	for n < most {
 		k, from, err := unix.Recvfrom(m.fd, m.buf, 0)
 		if err == unix.ECONNREFUSED && m.undelivered() {
 			n++
@@ -209,30 +216,38 @@ func (m *module) Poll() (n int) {
 		if err != nil {
 			break
 		}
-		n++
+		if n++; n == 1 {
+			m.at = m.now()
+		}
 		m.datagram(m.buf[:k], from)
 	}
-	if m.next != 0 {
-		m.timers(n > 0)
+	m.streak = n > 0
+	if m.next == 0 {
+		return n
+	}
+	if n != 1 { // else it has just looked
+		m.at = m.now()
+	}
+	if m.at >= m.next {
+		m.timers(m.at)
 	}
 	return n
 }
 
 // timers sends what is due: confirmations, and again what nobody has confirmed.
-func (m *module) timers(came bool) {
-	now := m.now()
-	if !came && now < m.next {
-		return
-	}
+func (m *module) timers(now time.Duration) {
 	m.next = 0
 	owed := m.owed
 	m.owed = m.owed[:0]
 	for _, p := range owed {
-		if p.owes != 0 && p.owes <= now {
-			p.confirm()
-		} else if p.owes != 0 {
+		if p.owes > now {
 			m.owed = append(m.owed, p)
 			m.wake(p.owes)
+			continue
+		}
+		p.listed = false
+		if p.owes != 0 {
+			p.confirm()
 		}
 	}
 	waiting := m.waiting

@@ -20,7 +20,7 @@ func TestContract(t *testing.T) {
 
 func TestContractWithTheSmallestLimits(t *testing.T) {
 	btltest.Cases(btltest.Subject{Component: Component(), Params: func(_ int, p any) {
-		p.(*params).Datagram, p.(*params).Window, p.(*params).Address = btl.MinFrameLimit+headerSize, 1, "::1"
+		p.(*params).Datagram, p.(*params).Window, p.(*params).Address = btl.MinFrameLimit+headerSize+confirmSize, 1, "::1"
 	}}).Run(t)
 }
 

@@ -10,8 +10,8 @@ import (
 // A datagram, little-endian:
 //
 //	 0  u8   kind
-//	 1  u8   version, 1
-//	 2  u16  zero
+//	 1  u8   version, 2
+//	 2  u16  of data: 20 if a confirmation precedes the body; else 0
 //	 4  u32  number
 //	 8  u64  path, which the sender of its frames has drawn
 //	16  body
@@ -28,9 +28,15 @@ import (
 //	confirm  number: all frames below have come; body: u64, bit i says that number+1+i has, too
 //	refused  the path is not read any more. body: why, in words; empty: the process closes
 //	gone     answers left
-const headerSize = 16
+//
+// A confirmation that travels with data is of a path the other way: u64 path, u32 number, and
+// u64 as in confirm.
+const (
+	headerSize  = 16
+	confirmSize = 20
+)
 
-const version = 1
+const version = 2
 
 const (
 	open = 1 + iota
@@ -73,6 +79,12 @@ func (m *module) datagram(b []byte, from unix.Sockaddr) {
 		m.opens(path, body, from)
 		return
 	case data, left:
+		if b[0] == data && b[2] == confirmSize && len(body) >= confirmSize {
+			if e := m.out[binary.LittleEndian.Uint64(body)]; e != nil {
+				e.confirmed(binary.LittleEndian.Uint32(body[8:]), binary.LittleEndian.Uint64(body[12:]))
+			}
+			body = body[confirmSize:]
+		}
 		p := m.in[path]
 		switch {
 		case b[0] == left:
