@@ -1,6 +1,7 @@
 package soak
 
 import (
+	"cmp"
 	"os"
 	"testing"
 
@@ -14,14 +15,22 @@ var ucxClasses = []string{"shm", "tcp"}
 // ranks of a node too.
 func overUCX(t *testing.T, class string) []string {
 	t.Helper()
+	loadUCX(t)
+	return []string{"FERRY_PML=cm", "FERRY_MTL=ucx", "FERRY_PML_CM_SHARED_MEMORY=false", "FERRY_MTL_UCX_PROVIDER_INCLUDE=" + class}
+}
+
+// loadUCX returns the version of UCX: FERRY_MTL_UCX_LIBRARY has another one than the system's.
+func loadUCX(t *testing.T) ucp.Version {
+	t.Helper()
 	ucp.Setenv("UCX_ERROR_SIGNALS", "")
-	if _, err := ucp.Load("libucp.so.0"); err != nil {
+	l, err := ucp.Load(cmp.Or(os.Getenv("FERRY_MTL_UCX_LIBRARY"), "libucp.so.0"))
+	if err != nil {
 		if os.Getenv("REQUIRE_ALL") == "1" {
 			t.Fatalf("REQUIRE_ALL=1: install libucx0: %v", err)
 		}
 		t.Skipf("%v: install libucx0, and build with cgo", err)
 	}
-	return []string{"FERRY_PML=cm", "FERRY_MTL=ucx", "FERRY_PML_CM_SHARED_MEMORY=false", "FERRY_MTL_UCX_PROVIDER_INCLUDE=" + class}
+	return l.Version()
 }
 
 // overClasses runs a test over each class.
@@ -34,10 +43,19 @@ func overClasses(t *testing.T, f func(t *testing.T, environment []string)) {
 // TestKillOverUCX: UCX tells of the death, or nobody does before the launcher, and the error is
 // that of the process.
 func TestKillOverUCX(t *testing.T) {
-	if !*full {
-		t.Skip("a few survivors of kills in the middle of traffic hang (shm) or are ended by UCX's assertions (tcp): docs/providers.md, Peers that die")
+	for _, class := range ucxClasses {
+		t.Run(class, func(t *testing.T) {
+			environment, v := overUCX(t, class), loadUCX(t)
+			switch {
+			case *full:
+			case class == "shm":
+				t.Skipf("UCX %v: a process that is killed while it writes into a queue of UCX's in shared memory stops the messages of others, in 1 to 5 of 100 kills: docs/providers.md, Peers that die", v)
+			case v.Before(ucp.Version{Major: 1, Minor: 18}) || !v.Before(ucp.Version{Major: 1, Minor: 22}):
+				t.Skipf("UCX %v: survivors may hang, or end in UCX; with 1.18.1 none did in 200 kills: docs/providers.md, Peers that die", v)
+			}
+			kills(t, size(100, 4), environment...)
+		})
 	}
-	overClasses(t, func(t *testing.T, environment []string) { kills(t, size(100, 4), environment...) })
 }
 
 // TestCyclesOverUCX: a session that closes says so to its peer, and neither waits for the other.
