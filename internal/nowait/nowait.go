@@ -1,9 +1,10 @@
-// Package nowait makes the system calls of a connection that never waits, without telling
-// Go's scheduler, which takes 50 to 100 cycles a call.
+// Package nowait makes the calls of a transport that never waits, without telling Go's
+// scheduler, which takes 50 to 100 cycles a system call, and more for a function of C: those of a
+// connection (Read, Write), and those of a C library (Stack.Call).
 //
 // The scheduler can't take the processor from a goroutine in such a call, nor can garbage
 // collection begin meanwhile. So a call is to move Most bytes at most, which takes a few
-// microseconds.
+// microseconds, and to wait for nothing.
 package nowait
 
 // Most is what a call moves, in bytes. More goes by the ordinary calls.

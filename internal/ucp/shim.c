@@ -315,14 +315,18 @@ int ferry_ucp_flush(ferry_ucp_worker *w, uint32_t i, void *ep)
 }
 
 // ferry_ucp_send sends a message, a short one from memory of its own.
-int ferry_ucp_send(ferry_ucp_worker *w, uint32_t i, void *ep, const char *buf, size_t n, uint64_t tag, int synchronous)
+int ferry_ucp_send(const ferry_ucp_call *c, char *buf, ferry_ucp_event *none)
 {
-	slot *s = slot_at(w, i);
+	(void)none;
+	ferry_ucp_worker *w = c->worker;
+	slot *s = slot_at(w, c->slot);
 	const fucp_calls_t *f = &w->lib->f;
+	fucs_status_ptr_t (*send)(fucp_ep_t *, const void *, size_t, uint64_t, const fucp_request_param_t *) = c->flag ? f->ucp_tag_send_sync_nbx : f->ucp_tag_send_nbx;
+	size_t n = c->n;
 	fucp_request_param_t p = param(s);
 	p.cb.send = sent;
 	if (n > FERRY_UCP_SHORT)
-		return started(s, (synchronous ? f->ucp_tag_send_sync_nbx : f->ucp_tag_send_nbx)(ep, buf, n, tag, &p));
+		return started(s, send(c->ep, buf, n, c->tag, &p));
 	bounce *b = w->bounces;
 	if (b)
 		w->bounces = b->next;
@@ -331,7 +335,7 @@ int ferry_ucp_send(ferry_ucp_worker *w, uint32_t i, void *ep, const char *buf, s
 	if (n)
 		memcpy(b->bytes, buf, n);
 	s->bounce = b;
-	int r = started(s, (synchronous ? f->ucp_tag_send_sync_nbx : f->ucp_tag_send_nbx)(ep, b->bytes, n, tag, &p));
+	int r = started(s, send(c->ep, b->bytes, n, c->tag, &p));
 	if (r) {
 		s->bounce = NULL;
 		b->next = w->bounces;
@@ -426,20 +430,24 @@ static void claimed(slot *s, char *buf, size_t n, fucp_message_t *m, int whole)
 // ferry_ucp_recv posts a receive of a message whose tag has the same bits where mask has any.
 // whole: no message is longer, or it does not matter what becomes of that one. Otherwise a
 // message that is there already, and is not, is received as if it were so.
-void ferry_ucp_recv(ferry_ucp_worker *w, uint32_t i, char *buf, size_t n, uint64_t tag, uint64_t mask, int whole)
+int ferry_ucp_recv(const ferry_ucp_call *c, char *buf, ferry_ucp_event *none)
 {
-	slot *s = slot_at(w, i);
+	(void)none;
+	ferry_ucp_worker *w = c->worker;
+	slot *s = slot_at(w, c->slot);
 	const fucp_calls_t *f = &w->lib->f;
+	size_t n = c->n;
 	fucp_tag_recv_info_t info;
-	if (!whole && n > FERRY_UCP_LOOK) {
-		fucp_message_t *m = f->ucp_tag_probe_nb(w->worker, tag, mask, 1, &info);
+	if (!c->flag && n > FERRY_UCP_LOOK) {
+		fucp_message_t *m = f->ucp_tag_probe_nb(w->worker, c->tag, c->mask, 1, &info);
 		if (m) {
 			claimed(s, buf, n, m, info.length <= n);
-			return;
+			return 0;
 		}
 	}
-	fucp_request_param_t p = receiving(s, &buf, &n, whole);
-	begun(s, f->ucp_tag_recv_nbx(w->worker, buf, n, tag, mask, &p));
+	fucp_request_param_t p = receiving(s, &buf, &n, c->flag);
+	begun(s, f->ucp_tag_recv_nbx(w->worker, buf, n, c->tag, c->mask, &p));
+	return 0;
 }
 
 // ferry_ucp_probe looks for a message, and is 1 if there is one; with claim it is the slot's.
@@ -502,12 +510,16 @@ static int look(ferry_ucp_worker *w, ferry_ucp_event *out, int room, int looks)
 }
 
 // ferry_ucp_poll progresses once, unless events are left from before.
-int ferry_ucp_poll(ferry_ucp_worker *w, ferry_ucp_event *out, int room) { return look(w, out, room, 1); }
+int ferry_ucp_poll(const ferry_ucp_call *c, char *none, ferry_ucp_event *out)
+{
+	(void)none;
+	return look(c->worker, out, c->room, 1);
+}
 
 // ferry_ucp_recv_look is ferry_ucp_recv, and then ferry_ucp_poll until there is something, at
 // most looks times.
-int ferry_ucp_recv_look(ferry_ucp_worker *w, uint32_t i, char *buf, size_t n, uint64_t tag, uint64_t mask, int whole, ferry_ucp_event *out, int room, int looks)
+int ferry_ucp_recv_look(const ferry_ucp_call *c, char *buf, ferry_ucp_event *out)
 {
-	ferry_ucp_recv(w, i, buf, n, tag, mask, whole);
-	return look(w, out, room, looks);
+	ferry_ucp_recv(c, buf, NULL);
+	return look(c->worker, out, c->room, c->looks);
 }

@@ -47,16 +47,29 @@ int ferry_ucp_connect(ferry_ucp_worker *w, const char *address, uint32_t peer, i
 int ferry_ucp_disconnect(ferry_ucp_worker *w, uint32_t slot, void *ep);
 int ferry_ucp_flush(ferry_ucp_worker *w, uint32_t slot, void *ep);
 
-// Buffers are pointers to char: of one to void cgo would look for Go pointers in all of the
-// object that the buffer is a part of.
-int ferry_ucp_send(ferry_ucp_worker *w, uint32_t slot, void *ep, const char *buf, size_t n, uint64_t tag, int synchronous);
-void ferry_ucp_recv(ferry_ucp_worker *w, uint32_t slot, char *buf, size_t n, uint64_t tag, uint64_t mask, int whole);
+// What each message takes. These have one shape, and their arguments in memory of C's, so that Go can
+// call them without cgo. Buffers are pointers to char: of one to void cgo would look for Go
+// pointers in all of the object that the buffer is a part of.
+typedef struct ferry_ucp_call {
+	ferry_ucp_worker *worker;
+	void *ep;
+	size_t n; // of the buffer, in bytes
+	uint64_t tag, mask;
+	uint32_t slot;
+	int32_t flag; // a send: synchronous; a receive: whole
+	int32_t looks;
+	int32_t room; // for events
+} ferry_ucp_call;
+
+int ferry_ucp_send(const ferry_ucp_call *c, char *buf, ferry_ucp_event *none);
+int ferry_ucp_recv(const ferry_ucp_call *c, char *buf, ferry_ucp_event *none);
+int ferry_ucp_recv_look(const ferry_ucp_call *c, char *buf, ferry_ucp_event *out);
+int ferry_ucp_poll(const ferry_ucp_call *c, char *none, ferry_ucp_event *out);
+
 int ferry_ucp_probe(ferry_ucp_worker *w, uint32_t slot, uint64_t tag, uint64_t mask, int claim, ferry_ucp_event *found);
 void ferry_ucp_recv_claimed(ferry_ucp_worker *w, uint32_t slot, char *buf, size_t n, int whole);
 void ferry_ucp_cancel(ferry_ucp_worker *w, uint32_t slot);
 int ferry_ucp_abandon(ferry_ucp_worker *w, uint32_t slot);
 void ferry_ucp_changes(ferry_ucp_worker *w, char *buf, size_t n);
-int ferry_ucp_recv_look(ferry_ucp_worker *w, uint32_t slot, char *buf, size_t n, uint64_t tag, uint64_t mask, int whole, ferry_ucp_event *out, int room, int looks);
-int ferry_ucp_poll(ferry_ucp_worker *w, ferry_ucp_event *out, int room);
 
 #endif

@@ -33,6 +33,8 @@ import (
 	"fmt"
 	"sync"
 	"unsafe"
+
+	"github.com/ferrympi/ferry/internal/nowait"
 )
 
 // An Event is a ferry_ucp_event: neither is larger than the other.
@@ -106,8 +108,10 @@ func (l *Library) fail(call string, code C.int) error {
 // one operation at a time uses a slot, from the call that starts it to its Event, and a
 // claimed message keeps the slot of its probe.
 type Worker struct {
-	c   *C.ferry_ucp_worker
-	lib *Library
+	c     *C.ferry_ucp_worker
+	lib   *Library
+	call  *C.ferry_ucp_call // of the call that is made, in memory of C's
+	stack *nowait.Stack     // of calls that move little; nil: cgo makes those, too
 }
 
 // Open makes a context of UCX's with the settings, which opens devices. With waitFD its
@@ -124,11 +128,17 @@ func (l *Library) Open(settings []Setting, waitFD bool) (*Worker, error) {
 		defer C.free(unsafe.Pointer(c[i].name))
 		defer C.free(unsafe.Pointer(c[i].value))
 	}
+	call := (*C.ferry_ucp_call)(C.calloc(1, C.sizeof_ferry_ucp_call))
+	if call == nil {
+		return nil, l.fail("memory", C.FUCS_ERR_NO_MEMORY)
+	}
 	var step *C.char
-	w := &Worker{lib: l}
+	w := &Worker{lib: l, call: call}
 	if r := C.ferry_ucp_open(l.c, (*C.ferry_ucp_setting)(list), C.int(len(settings)), truth(waitFD), &w.c, &step); r != 0 {
+		C.free(unsafe.Pointer(call))
 		return nil, l.fail(C.GoString(step), r)
 	}
+	call.worker = w.c
 	return w, nil
 }
 
@@ -156,7 +166,12 @@ func (w *Worker) Start() error {
 func (w *Worker) Close() {
 	if w.c != nil {
 		C.ferry_ucp_close(w.c)
-		w.c = nil
+		C.free(unsafe.Pointer(w.call))
+		w.c, w.call = nil, nil
+		if w.stack != nil {
+			w.stack.Free()
+			w.stack = nil
+		}
 	}
 }
 
@@ -243,12 +258,33 @@ func (w *Worker) Flush(slot uint32, e Endpoint) (done bool, code Status) {
 // first is where a buffer begins.
 func first(buf []byte) *C.char { return (*C.char)(unsafe.Pointer(unsafe.SliceData(buf))) }
 
+// Direct has Go's scheduler hear no more of calls that move up to Short bytes, where that is possible. It
+// is for a library that has shown that it does not hang: nothing of the process would go on with it.
+func (w *Worker) Direct() {
+	if w.stack == nil {
+		w.stack, _ = nowait.NewStack() // cgo goes on making all calls where there is none
+	}
+}
+
+// The functions that Direct is about.
+var (
+	sendAt     = unsafe.Pointer(C.ferry_ucp_send)
+	recvAt     = unsafe.Pointer(C.ferry_ucp_recv)
+	recvLookAt = unsafe.Pointer(C.ferry_ucp_recv_look)
+	pollAt     = unsafe.Pointer(C.ferry_ucp_poll)
+)
+
 // Send sends a message; a synchronous one ends when a receive has matched it. done: it is on
 // its way, and no Event comes. Otherwise buf has to stay where it is until the
 // Event, unless it has Short bytes or fewer.
 func (w *Worker) Send(slot uint32, e Endpoint, buf []byte, tag uint64, synchronous bool) (done bool, code Status) {
 	raceRead(buf)
-	return outcome(C.ferry_ucp_send(w.c, C.uint32_t(slot), e.c, first(buf), C.size_t(len(buf)), C.uint64_t(tag), truth(synchronous)))
+	c := w.call
+	c.slot, c.ep, c.n, c.tag, c.flag = C.uint32_t(slot), e.c, C.size_t(len(buf)), C.uint64_t(tag), C.int32_t(truth(synchronous))
+	if w.stack != nil && len(buf) <= Short {
+		return outcome(C.int(w.stack.Call(sendAt, unsafe.Pointer(c), unsafe.Pointer(first(buf)), nil)))
+	}
+	return outcome(C.ferry_ucp_send(c, first(buf), nil))
 }
 
 // Recv posts a receive: bits of the tag that are not set in mask may differ. How it ends is
@@ -256,14 +292,29 @@ func (w *Worker) Send(slot uint32, e Endpoint, buf []byte, tag uint64, synchrono
 // beginning. whole says that no message is longer than buf, or that nobody cares about the
 // beginning of one: it ends with Truncated.
 func (w *Worker) Recv(slot uint32, buf []byte, tag, mask uint64, whole bool) {
-	C.ferry_ucp_recv(w.c, C.uint32_t(slot), first(buf), C.size_t(len(buf)), C.uint64_t(tag), C.uint64_t(mask), truth(whole))
+	c := w.receive(slot, buf, tag, mask, whole)
+	if w.stack != nil && len(buf) <= Short {
+		w.stack.Call(recvAt, unsafe.Pointer(c), unsafe.Pointer(first(buf)), nil)
+		return
+	}
+	C.ferry_ucp_recv(c, first(buf), nil)
+}
+
+func (w *Worker) receive(slot uint32, buf []byte, tag, mask uint64, whole bool) *C.ferry_ucp_call {
+	c := w.call
+	c.slot, c.n, c.tag, c.mask, c.flag = C.uint32_t(slot), C.size_t(len(buf)), C.uint64_t(tag), C.uint64_t(mask), C.int32_t(truth(whole))
+	return c
 }
 
 // RecvLook is Recv, and then Poll until there is an event, at most looks times: for the price
 // of one call of C.
 func (w *Worker) RecvLook(slot uint32, buf []byte, tag, mask uint64, whole bool, events []Event, looks int) int {
-	return int(C.ferry_ucp_recv_look(w.c, C.uint32_t(slot), first(buf), C.size_t(len(buf)), C.uint64_t(tag), C.uint64_t(mask), truth(whole),
-		(*C.ferry_ucp_event)(unsafe.Pointer(unsafe.SliceData(events))), C.int(len(events)), C.int(looks)))
+	c := w.receive(slot, buf, tag, mask, whole)
+	c.room, c.looks = C.int32_t(len(events)), C.int32_t(looks)
+	if w.stack != nil && len(buf) <= Short {
+		return w.stack.Call(recvLookAt, unsafe.Pointer(c), unsafe.Pointer(first(buf)), unsafe.Pointer(unsafe.SliceData(events)))
+	}
+	return int(C.ferry_ucp_recv_look(c, first(buf), (*C.ferry_ucp_event)(unsafe.Pointer(unsafe.SliceData(events)))))
 }
 
 // Probe looks for a message that Recv would receive. With claim it is taken out of
@@ -290,9 +341,14 @@ func (w *Worker) Abandon(slot uint32) bool { return C.ferry_ucp_abandon(w.c, C.u
 // other memory may lie there from now on.
 func (w *Worker) Changes(buf []byte) { C.ferry_ucp_changes(w.c, first(buf), C.size_t(len(buf))) }
 
-// Poll progresses and returns the number of events, at most len(events).
-func (w *Worker) Poll(events []Event) int {
-	return int(C.ferry_ucp_poll(w.c, (*C.ferry_ucp_event)(unsafe.Pointer(unsafe.SliceData(events))), C.int(len(events))))
+// Poll progresses and returns the number of events, at most len(events). long says that messages above
+// Short bytes are under way, which it may copy.
+func (w *Worker) Poll(events []Event, long bool) int {
+	w.call.room = C.int32_t(len(events))
+	if w.stack != nil && !long {
+		return w.stack.Call(pollAt, unsafe.Pointer(w.call), nil, unsafe.Pointer(unsafe.SliceData(events)))
+	}
+	return int(C.ferry_ucp_poll(w.call, nil, (*C.ferry_ucp_event)(unsafe.Pointer(unsafe.SliceData(events)))))
 }
 
 // Describe is the text for a status.

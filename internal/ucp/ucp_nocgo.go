@@ -33,6 +33,7 @@ func (Endpoint) Made() bool { return false }
 func (*Worker) Resources() ([]Resource, error)                 { return nil, Built() }
 func (*Worker) Start() error                                   { return Built() }
 func (*Worker) Close()                                         {}
+func (*Worker) Direct()                                        {}
 func (*Worker) Address() ([]byte, error)                       { return nil, Built() }
 func (*Worker) Grow() (int, error)                             { return 0, Built() }
 func (*Worker) FD() int                                        { return -1 }
@@ -52,5 +53,5 @@ func (*Worker) RecvClaimed(uint32, []byte, bool)                 {}
 func (*Worker) Cancel(uint32)                                    {}
 func (*Worker) Abandon(uint32) bool                              { return true }
 func (*Worker) Changes([]byte)                                   {}
-func (*Worker) Poll([]Event) int                                 { return 0 }
+func (*Worker) Poll([]Event, bool) int                           { return 0 }
 func (*Worker) Describe(Status) string                           { return "" }

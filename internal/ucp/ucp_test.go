@@ -71,7 +71,7 @@ func TestInterfaceIsAsTheHeadersSay(t *testing.T) {
 }
 
 // missing skips the test, or fails it where everything is required.
-func missing(t *testing.T, what, why string) {
+func missing(t testing.TB, what, why string) {
 	t.Helper()
 	if os.Getenv("REQUIRE_ALL") == "1" {
 		t.Fatalf("REQUIRE_ALL=1: install %s: %s", what, why)
@@ -80,7 +80,7 @@ func missing(t *testing.T, what, why string) {
 }
 
 // start opens a worker over shared memory, with 256 slots.
-func start(t *testing.T) *Worker {
+func start(t testing.TB) *Worker {
 	t.Helper()
 	Setenv("UCX_ERROR_SIGNALS", "")
 	Setenv("UCX_LOG_LEVEL", "fatal")
@@ -114,7 +114,7 @@ func (all ends) until(t *testing.T, slot uint32, workers ...*Worker) Event {
 				all[w] = map[uint32]Event{}
 			}
 			var events [4]Event
-			for _, e := range events[:w.Poll(events[:])] {
+			for _, e := range events[:w.Poll(events[:], false)] {
 				all[w][e.Slot] = e
 			}
 		}
@@ -130,7 +130,17 @@ func (all ends) until(t *testing.T, slot uint32, workers ...*Worker) Event {
 // TestTwoWorkersOfOneProcessTalk: a short message, a long one, one that is claimed, and a
 // receive that is withdrawn.
 func TestTwoWorkersOfOneProcessTalk(t *testing.T) {
+	for _, way := range []string{"by cgo", "direct"} {
+		t.Run(way, func(t *testing.T) { twoWorkersTalk(t, way == "direct") })
+	}
+}
+
+func twoWorkersTalk(t *testing.T, direct bool) {
 	a, b, all := start(t), start(t), ends{}
+	if direct {
+		a.Direct()
+		b.Direct()
+	}
 	address, err := b.Address()
 	if err != nil {
 		t.Fatal(err)
@@ -158,8 +168,8 @@ func TestTwoWorkersOfOneProcessTalk(t *testing.T) {
 					}
 					break
 				}
-				b.Poll(make([]Event, 1))
-				a.Poll(nil)
+				b.Poll(make([]Event, 1), true)
+				a.Poll(nil, false)
 			}
 			b.RecvClaimed(1, got, true)
 		}
@@ -193,4 +203,18 @@ func TestTwoWorkersOfOneProcessTalk(t *testing.T) {
 	} else if !done {
 		all.until(t, 4, a, b)
 	}
+}
+
+// BenchmarkPoll is an idle poll, of which nearly all is the way into C and back.
+func BenchmarkPoll(b *testing.B) {
+	w := start(b)
+	events := make([]Event, 1)
+	poll := func(b *testing.B) {
+		for b.Loop() {
+			w.Poll(events, false)
+		}
+	}
+	b.Run("cgo", poll)
+	w.Direct()
+	b.Run("direct", poll)
 }

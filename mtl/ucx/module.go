@@ -32,6 +32,7 @@ type module struct {
 	slots     []*slot // by slot number
 	free      []uint32
 	sending   int     // slots of sends that are not over
+	long      int     // slots of messages that UCX may take its time to copy
 	vain      []vain  // receives that were canceled and have not ended
 	forgotten int     // peers that are dead for certain
 	over      []ended // what the next Poll tells of
@@ -161,7 +162,7 @@ const (
 func (m *module) settle() {
 	start := time.Now()
 	for last := start; time.Since(last) < quietAfter && time.Since(start) < settleMost; {
-		if m.worker.Poll(m.events[:]) > 0 {
+		if m.worker.Poll(m.events[:], true) > 0 {
 			last = time.Now()
 		} else {
 			time.Sleep(pollInterval / 10)

@@ -16,7 +16,7 @@ const pollMost = 64
 func (m *module) Poll() int {
 	n := 0
 	if m.broken == nil {
-		n = m.worker.Poll(m.events[:])
+		n = m.worker.Poll(m.events[:], m.long > 0)
 		m.came(n)
 	}
 	if len(m.over) > 0 {
@@ -158,7 +158,7 @@ func (m *module) listen() error {
 		if err != nil {
 			return err
 		}
-		s.pin(all[i*controlLimit : (i+1)*controlLimit])
+		m.pin(s, all[i*controlLimit:(i+1)*controlLimit])
 		m.listenAgain(s)
 	}
 	return nil

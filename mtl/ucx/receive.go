@@ -161,8 +161,8 @@ func (m *module) abandon() {
 		}
 		err := fmt.Errorf("its sender died in the middle of the message: %w", framework.ErrTransport)
 		m.end(s.op, mtl.Result{Err: m.transportError("receive", s.to, err)})
-		s.unpin()
-		s.op, s.buf, s.user, s.kind = nil, nil, nil, abandoned
+		m.drop(s)
+		s.op, s.user, s.kind = nil, nil, abandoned
 	}
 	clear(m.vain[len(left):])
 	m.vain = left

@@ -78,31 +78,31 @@ func (m *module) post(k kind, op *mtl.Op, to mtl.Endpoint, p *peer, buf []byte, 
 		m.end(op, mtl.Result{Err: p.gone})
 		return false, nil
 	}
-	s, err := m.take(k, op)
+	s, err := m.next() // what UCX takes at once needs none
 	if err != nil {
 		return false, m.transportError("send", to, err)
 	}
-	s.to = to
 	if len(buf) > ucp.Short {
-		s.pin(buf)
+		m.pin(s, buf)
 		s.known = m.registers
 	}
 	done, code := m.worker.Send(s.number, p.ep, buf, tag, k == synchronous)
-	switch {
-	case code != 0: // the endpoint has failed
-		m.release(s)
-		m.end(op, mtl.Result{Err: m.codeError("send", to, code)})
-		return false, nil
-	case !done:
-		s.posted = true
+	if code == 0 && !done {
+		_, _ = m.take(k, op) // the same
+		s.to, s.posted = to, true
 		return false, nil
 	}
-	m.sent(to)
-	m.release(s)
-	if k == synchronous {
+	m.drop(s)
+	switch {
+	case code != 0: // the endpoint has failed
+		m.end(op, mtl.Result{Err: m.codeError("send", to, code)})
+		return false, nil
+	case k == synchronous:
+		m.sent(to)
 		m.end(op, mtl.Result{})
 		return false, nil
 	}
+	m.sent(to)
 	return true, nil
 }
 

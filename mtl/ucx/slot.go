@@ -36,6 +36,7 @@ type slot struct {
 	short    *[shortReceive]byte // pinned as long as the module is open
 	pins     runtime.Pinner
 	pinned   bool
+	long     bool         // its buffer is: see module.long
 	known    bool         // UCX may have registered the buffer
 	to       mtl.Endpoint // or from where; NoEndpoint if from anywhere
 	found    mtl.Result   // of a claimed message
@@ -47,8 +48,8 @@ type slot struct {
 // already, and is copied: a pin and its end take 36 ns.
 const shortReceive = 64
 
-// take returns a slot for an operation.
-func (m *module) take(k kind, op *mtl.Op) (*slot, error) {
+// next returns the slot that take will return next.
+func (m *module) next() (*slot, error) {
 	if len(m.free) == 0 {
 		if _, err := m.worker.Grow(); err != nil {
 			return nil, err
@@ -64,7 +65,15 @@ func (m *module) take(k kind, op *mtl.Op) (*slot, error) {
 			m.free = append(m.free, uint32(n-1-i)) // low numbers are given out first
 		}
 	}
-	s := m.slots[m.free[len(m.free)-1]]
+	return m.slots[m.free[len(m.free)-1]], nil
+}
+
+// take returns a slot for an operation.
+func (m *module) take(k kind, op *mtl.Op) (*slot, error) {
+	s, err := m.next()
+	if err != nil {
+		return nil, err
+	}
 	m.free = m.free[:len(m.free)-1]
 	s.kind, s.op, s.to, s.orphan = k, op, mtl.NoEndpoint, false
 	if k.isSend() {
@@ -80,7 +89,7 @@ func (m *module) take(k kind, op *mtl.Op) (*slot, error) {
 func (m *module) receives(s *slot, buf []byte) {
 	s.posted, s.known = true, m.registers && len(buf) > ucp.Short
 	if len(buf) > shortReceive {
-		s.pin(buf)
+		m.pin(s, buf)
 		return
 	}
 	s.user, s.buf = buf, s.short[:len(buf)]
@@ -93,31 +102,45 @@ func (s *slot) arrived(n int) {
 }
 
 // pin keeps the slot's buffer where it is as long as UCX may use it.
-func (s *slot) pin(buf []byte) {
+func (m *module) pin(s *slot, buf []byte) {
 	s.buf = buf
 	if len(buf) > 0 {
 		s.pins.Pin(&buf[0])
 		s.pinned = true
 	}
+	if len(buf) > ucp.Short {
+		s.long = true
+		m.long++
+	}
 }
 
-func (s *slot) unpin() {
+func (m *module) unpin(s *slot) {
 	if s.pinned {
 		s.pins.Unpin()
 		s.pinned = false
 	}
+	if s.long {
+		s.long = false
+		m.long--
+	}
 }
 
-// release gives a slot back.
-func (m *module) release(s *slot) {
+// drop gives up a slot's buffer.
+func (m *module) drop(s *slot) {
 	if s.known {
 		m.worker.Changes(s.buf)
 		s.known = false
 	}
-	s.unpin()
+	m.unpin(s)
+	s.buf = nil
+}
+
+// release gives a slot back.
+func (m *module) release(s *slot) {
+	m.drop(s)
 	if s.kind.isSend() {
 		m.sending--
 	}
-	s.kind, s.op, s.buf, s.user, s.posted, s.canceled = unused, nil, nil, nil, false, false
+	s.kind, s.op, s.user, s.posted, s.canceled = unused, nil, nil, false, false
 	m.free = append(m.free, s.number)
 }

@@ -72,6 +72,7 @@ func openTested(ctx context.Context, env mtl.Env, p *params, lib *ucp.Library, c
 		m.Close()
 		return nil, err
 	}
+	w.Direct()
 	return m, nil
 }
 

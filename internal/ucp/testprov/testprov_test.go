@@ -43,6 +43,7 @@ func open(t *testing.T, class string, peerMode bool, faults ...string) *pair {
 		if _, err := w.Grow(); err != nil {
 			t.Fatal(err)
 		}
+		w.Direct()
 		p.w[i], p.ends[i] = w, map[uint32]ucp.Event{}
 	}
 	address, err := p.w[1].Address()
@@ -59,7 +60,7 @@ func (p *pair) poll() {
 	var events [64]ucp.Event
 	for range 10 {
 		for i, w := range p.w {
-			for _, e := range events[:w.Poll(events[:])] {
+			for _, e := range events[:w.Poll(events[:], false)] {
 				p.ends[i][e.Slot] = e
 			}
 		}
