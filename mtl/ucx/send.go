@@ -93,16 +93,15 @@ func (m *module) post(k kind, op *mtl.Op, to mtl.Endpoint, p *peer, buf []byte, 
 		return false, nil
 	}
 	m.drop(s)
-	switch {
-	case code != 0: // the endpoint has failed
+	if code != 0 { // the endpoint has failed
 		m.end(op, mtl.Result{Err: m.codeError("send", to, code)})
-		return false, nil
-	case k == synchronous:
-		m.sent(to)
-		m.end(op, mtl.Result{})
 		return false, nil
 	}
 	m.sent(to)
+	if k == synchronous {
+		m.end(op, mtl.Result{})
+		return false, nil
+	}
 	return true, nil
 }
 

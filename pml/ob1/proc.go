@@ -1,9 +1,8 @@
 package ob1
 
 import (
-	"time"
-
 	"slices"
+	"time"
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
@@ -42,8 +41,7 @@ type proc struct {
 	queue    requestList   // sends of which nothing is out
 	pushing  requestList   // accepted sends whose payload goes out
 	offered  uint64        // handle of the last RTS
-	flood    bool          // it was one of a window
-	since    time.Duration // when the second message of that window was sent
+	since    time.Duration // when the second message of the window was sent that it belongs to; 0: to none
 	busy     bool          // in Module.busy
 	why      error         // it is in doubt, because of that
 	cut      bool          // messages needed a path, and none opened

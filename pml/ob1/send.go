@@ -153,7 +153,7 @@ func (r *request) first() bool {
 			flags |= flagMore
 			r.depth = window
 		}
-		p.proc.floods(r.depth == window)
+		p.proc.windowFrom(r.depth)
 		remote, wanted = r.describe()
 		if r.described {
 			flags |= flagRemote
@@ -213,12 +213,13 @@ func (p *proc) offering() bool {
 	return r != nil && r.send && r.state != complete && r.p.proc == p
 }
 
-// floods notes when a window of large messages to the process begins.
-func (p *proc) floods(yes bool) {
-	if yes && !p.flood {
+// windowFrom notes when a window of large messages to the process begins.
+func (p *proc) windowFrom(depth uint8) {
+	if depth == alone {
+		p.since = 0
+	} else if p.since == 0 {
 		p.since = p.m.now()
 	}
-	p.flood = yes
 }
 
 // firstPart is how much of a message goes with its RTS, where room is so much:

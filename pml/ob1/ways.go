@@ -100,7 +100,7 @@ func (r *request) takesTurn(in *offer) bool {
 	r.start, r.stored = 0, 0
 	if !in.late {
 		r.start = -in.took
-		if p.flood && p.offering() && !r.follows {
+		if p.since > 0 && p.offering() && !r.follows {
 			// It lay here while this process packed a window of its own.
 			r.start = max(p.since, p.incoming.end)
 		}

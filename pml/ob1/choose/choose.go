@@ -131,7 +131,11 @@ type arm struct {
 	total  uint64     // messages that were ever measured
 	at     int64      // Chooser.count at the last one
 
-	// Messages that are not a measurement yet.
+	partial partial
+}
+
+// partial are messages that are not a measurement yet.
+type partial struct {
 	messages  int
 	bytes, ns float64
 }
@@ -273,8 +277,7 @@ func (c *Chooser) try(possible Set) (found Way, ok bool) {
 	c.tries -= float64(n)
 	c.tried++
 	c.trying, c.left, c.silent, c.after = found, n-1, n-c.burst, warming
-	a := &c.arms[found]
-	a.messages, a.bytes, a.ns = 0, 0, 0
+	c.arms[found].partial = partial{}
 	return found, true
 }
 
@@ -363,18 +366,19 @@ func (c *Chooser) Took(w Way, bytes int64, ns int64, clean bool) {
 // completes one.
 func (c *Chooser) measured(w Way, bytes, ns float64) (x float64, ok bool) {
 	a := &c.arms[w]
-	a.messages++
-	a.bytes += bytes
-	a.ns += ns
+	sum := &a.partial
+	sum.messages++
+	sum.bytes += bytes
+	sum.ns += ns
 	enough := max(c.burst-1, 1)
 	if c.burst > 1 && w == c.best && a.n >= first && c.on == Ways {
 		enough = run
 	}
-	if a.messages < enough {
+	if sum.messages < enough {
 		return 0, false
 	}
-	x = a.ns / a.bytes
-	a.messages, a.bytes, a.ns = 0, 0, 0
+	x = sum.ns / sum.bytes
+	*sum = partial{}
 	return x, true
 }
 
