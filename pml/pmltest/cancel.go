@@ -2,6 +2,7 @@ package pmltest
 
 import (
 	"context"
+	"slices"
 
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework/kittest"
@@ -115,9 +116,22 @@ func (f *fixture) withdrawQueued() {
 	}
 	sends = append(sends, f.isend(f.comms[0], 1, 2, data(len(sends), size), pml.Standard))
 	release()
+	// There may be tens of thousands that came without their payload: received one by one,
+	// each would wait for its own answer.
+	var left []int
 	for k := range sends {
 		if !canceled[k] {
-			f.want(f.comms[1], 0, 2, data(k, size), 0, 2)
+			left = append(left, k)
+		}
+	}
+	for some := range slices.Chunk(left, 64) {
+		got := make([]byte, len(some)*size)
+		var posted []pending
+		for i := range some {
+			posted = append(posted, f.irecv(f.comms[1], 0, 2, got[i*size:][:size]))
+		}
+		for i, k := range some {
+			f.got(posted[i], got[i*size:][:size], data(k, size), 0, 2)
 		}
 	}
 	for k, s := range sends {
