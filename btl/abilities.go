@@ -62,6 +62,16 @@ func (e byReserve) SendShort(h ShortHeader, payload []byte) bool {
 	return SendShort(e.Endpoint, h, payload)
 }
 
+// WideReserver is an optional ability of an Endpoint whose frames lie in memory that both
+// processes map. Reserve puts large frames into little of it, which the caches of both cores
+// hold, as long as the peer keeps up. That is fast where cores take lines out of each other's
+// caches quickly.
+type WideReserver interface {
+	// ReserveWide is Reserve in all of the memory by turns: in lines that have left both
+	// caches since they were used last.
+	ReserveWide(n int) []byte
+}
+
 // GatherHeader is the most that Gather takes as a header, in bytes.
 const GatherHeader = 64
 

@@ -140,6 +140,10 @@ func (w *world) closeWakes() {
 		if round%2 == 0 {
 			p.carry(pattern(0, 3))
 			p.fill(512, p.put)
+			a.do(func() {
+				for p.put(pattern(0, 200)) { // what is left may have room for some of these
+				}
+			})
 		}
 		a.start()
 		p.outbox(pattern(0, 200))

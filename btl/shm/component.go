@@ -19,6 +19,7 @@ import (
 	"github.com/ferrympi/ferry/btl/segment"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/cma"
+	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/internal/inbox"
 	"github.com/ferrympi/ferry/internal/ring"
 )
@@ -46,7 +47,7 @@ type component struct {
 type params struct {
 	Dir        string         `param:"dir" default:"/dev/shm" level:"user" scope:"process" doc:"Directory for the segments: a file system in memory."`
 	Fallback   string         `param:"fallback_dir" default:"/tmp" level:"user" scope:"process" doc:"Directory for the segments when dir has no room for them; slower. Empty: none."`
-	RingSize   framework.Size `param:"ring_size" default:"0" min:"0" max:"64MiB" unit:"bytes" level:"tuner" scope:"process" doc:"Memory of the ring from one process to another, made when the first message goes that way; rounded up to a power of two. 0: the process's share of 4 MiB for as many peers as the node has, from 64 KiB to 1 MiB, and less than that where dir is too small for all of them."`
+	RingSize   framework.Size `param:"ring_size" default:"0" min:"0" max:"64MiB" unit:"bytes" level:"tuner" scope:"process" doc:"Memory of the ring from one process to another, made when the first message goes that way; rounded up to a power of two. 0: the process's share of 4 MiB for as many peers as the node has, from 64 KiB to 1 MiB or, if that is more, twice the cache of a core up to 4 MiB, and less than that where dir is too small for all of them."`
 	EagerLimit framework.Size `param:"eager_limit" default:"32KiB" min:"64" max:"16MiB" unit:"bytes" level:"tuner" scope:"process" doc:"A message up to this size, with its header, travels at once and is buffered if nobody waits for it; at most a quarter of the ring."`
 	MaxPeers   int            `param:"max_peers" default:"0" min:"0" max:"65536" level:"developer" scope:"process" doc:"Number of processes that may connect to this one; 0: twice the number of processes on the node, and at least 64."`
 	// docs/decisions/one-copy.md has the measurements behind these.
@@ -96,7 +97,7 @@ func (c component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 		space:    c.space,
 		dir:      p.Dir,
 		fallback: p.Fallback,
-		ring:     ringSize(int(p.RingSize), env.Identity.LocalSize),
+		ring:     ringSize(int(p.RingSize), env.Identity.LocalSize, cpu.CoreCache()),
 		out:      map[framework.Life]*endpoint{},
 		in:       map[framework.Life]*inbound{},
 

@@ -121,7 +121,22 @@ func (e *endpoint) Reserve(n int) []byte {
 	if b := e.producer.Reserve(n); b != nil {
 		return b
 	}
-	// The receiver rings when it gives cells back.
+	return e.await(n)
+}
+
+// ReserveWide implements btl.WideReserver.
+func (e *endpoint) ReserveWide(n int) []byte {
+	if e.producer == nil {
+		return nil
+	}
+	if b := e.producer.ReserveWide(n); b != nil {
+		return b
+	}
+	return e.await(n)
+}
+
+// await is Reserve where there was no room. The receiver rings when it gives cells back.
+func (e *endpoint) await(n int) []byte {
 	if !e.producer.Wait(n) {
 		return e.producer.Reserve(n)
 	}

@@ -182,12 +182,20 @@ func (m *module) Describe(peer framework.Peer) (d btl.Description) {
 const (
 	ringShare   = 4 << 20 // bytes of all rings into a process
 	largestRing = 1 << 20
+
+	// A line of a ring of twice that size has left a core's own cache when it is used again
+	// (btl.WideReserver). Two ranks have as much, up to mostWide.
+	wideCaches = 2
+	mostWide   = 4 << 20
 )
 
-// ringSize returns the bytes of a ring: a power of two, at least what is asked for.
-func ringSize(asked, ranks int) int {
+// ringSize returns the bytes of a ring: a power of two, at least what is asked for. cache is
+// what a core has for itself.
+func ringSize(asked, ranks, cache int) int {
 	if asked == 0 {
-		asked = min(max(ringShare/max(ranks, 1), smallestRing), largestRing)
+		largest := min(max(wideCaches*cache, largestRing), mostWide)
+		share := max(ringShare, 2*largest)
+		asked = min(max(share/max(ranks, 1), smallestRing), largest)
 		asked = 1 << (bits.Len(uint(asked)) - 1) // the share is a limit: round down
 	}
 	size := ring.MinCells * ring.CellSize

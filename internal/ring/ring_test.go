@@ -10,6 +10,14 @@ import (
 	"pgregory.net/rapid"
 )
 
+// reserve is Reserve or ReserveWide.
+func reserve(p *Producer, n int, wide bool) []byte {
+	if wide {
+		return p.ReserveWide(n)
+	}
+	return p.Reserve(n)
+}
+
 // TestPayloadThatLooksLikeAWordIsNeverTakenForOne fills frames with bytes that
 // are valid words of the coming laps, at every offset.
 func TestPayloadThatLooksLikeAWordIsNeverTakenForOne(t *testing.T) {
@@ -22,7 +30,7 @@ func TestPayloadThatLooksLikeAWordIsNeverTakenForOne(t *testing.T) {
 		for range 400 {
 			if rapid.Bool().Draw(t, "send") {
 				k := size.Draw(t, "size")
-				b := p.Reserve(k)
+				b := reserve(p, k, rapid.Bool().Draw(t, "wide"))
 				if b == nil {
 					continue
 				}
@@ -73,7 +81,7 @@ func TestProducerNeverStarvesWhenTheConsumerIsDone(t *testing.T) {
 			if i/1000%2 == 1 {
 				k = 1 + rng.IntN(limit)>>rng.IntN(12)
 			}
-			if p.Reserve(k) != nil {
+			if reserve(p, k, i/50%4 == 0) != nil {
 				p.Commit(k)
 				waiting = append(waiting, k)
 			} else if len(waiting) == 0 {
@@ -97,21 +105,35 @@ func TestProducerNeverStarvesWhenTheConsumerIsDone(t *testing.T) {
 // TestStreamOfLargeFramesStaysWhereTheCachesAre: while the consumer keeps up, large
 // frames use the beginning of the ring only.
 func TestStreamOfLargeFramesStaysWhereTheCachesAre(t *testing.T) {
+	if furthest := furthest(t, false); furthest > 2*hotBytes {
+		t.Errorf("frames went up to byte %d of the ring", furthest)
+	}
+}
+
+// TestWideFramesUseAllOfTheRing: their lines have left the caches when they come round.
+func TestWideFramesUseAllOfTheRing(t *testing.T) {
+	if furthest := furthest(t, true); furthest < 16384*CellSize*9/10 {
+		t.Errorf("frames went up to byte %d of the ring", furthest)
+	}
+}
+
+// furthest returns where in a ring of 1 MiB the last of 1,000 large frames begins that are
+// received at once.
+func furthest(t *testing.T, wide bool) (at uint64) {
 	header, cells := OnHeap(16384)
 	p, c := NewProducer(header, cells), NewConsumer(header, cells)
-	furthest := uint64(0)
 	for range 1000 {
-		p.Reserve(64 << 10)
-		furthest = max(furthest, p.at)
+		if reserve(p, 64<<10, wide) == nil {
+			t.Fatal("no room")
+		}
+		at = max(at, p.at)
 		p.Commit(64 << 10)
 		if f, err := c.Next(); err != nil || f == nil {
 			t.Fatal(err)
 		}
 		c.Release()
 	}
-	if furthest > 2*hotBytes {
-		t.Errorf("frames went up to byte %d of the ring", furthest)
-	}
+	return at
 }
 
 func TestFramesArriveWholeAndInOrderAcrossThreads(t *testing.T) {

@@ -17,7 +17,6 @@ package ob1
 
 import (
 	"context"
-	"math"
 	"time"
 
 	"github.com/ferrympi/ferry/btl"
@@ -54,7 +53,7 @@ func (component) Info() framework.Info {
 // params are the component's parameters; each is pml.ob1.NAME.
 type params struct {
 	FragmentSize    framework.Size `param:"fragment_size" default:"64KiB" min:"1KiB" max:"1GiB" unit:"bytes" level:"tuner" scope:"process" doc:"Most payload of one frame of a large message: small enough that the receiver copies one while the sender copies the next, both in the cache. A frame has a quarter of the message, but at least 16 KiB. A path that takes the payload from where it lies (TCP) gets frames of its own limit."`
-	Way             string         `param:"way" default:"auto" choices:"auto,frames,read,write,both,random" level:"developer" scope:"process" doc:"How large messages come here where there is a choice: auto learns it; the others force one way where it is possible, for measurements, or draw one for each message, for tests."`
+	Way             string         `param:"way" default:"auto" choices:"auto,frames,read,write,both,wide,streamed,random" level:"developer" scope:"process" doc:"How large messages come here where there is a choice: auto learns it; the others force one way where it is possible, for measurements, or draw one for each message, for tests."`
 	UnexpectedLimit framework.Size `param:"unexpected_limit" default:"2MiB" min:"16KiB" max:"1GiB" unit:"bytes" level:"tuner" scope:"process" doc:"Memory for messages of each peer that wait here for their receives. What is beyond it stays with its sender."`
 }
 
@@ -84,7 +83,13 @@ func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 		drawn:    env.Self.Nonce,
 	}
 	m.procs = base.NewProcs(name, &m.env, func(p base.Proc) *proc {
-		return &proc{Proc: p, m: m, noPart: [btl.Memories][depthsSent]uint32{btl.Allocated: {math.MaxUint32, math.MaxUint32}}}
+		made := &proc{Proc: p, m: m}
+		for depth := range made.parts[btl.Allocated] { // read as a rule
+			for class := range made.parts[btl.Allocated][depth] {
+				made.parts[btl.Allocated][depth][class] = noLines
+			}
+		}
+		return made
 	})
 	if err := m.openTransports(); err != nil {
 		return nil, err

@@ -50,7 +50,7 @@ func (r *request) pushFrame(k int64) bool {
 		}
 		return true
 	}
-	b := proc.endpoint.Reserve(dataSize + int(k))
+	b := proc.reserve(dataSize+int(k), r.lines)
 	if b == nil {
 		return false
 	}

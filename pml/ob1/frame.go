@@ -115,7 +115,7 @@ func (p *proc) otherFrame(f []byte) error {
 		if r == nil || !r.offered() && r.state != sharing && r.state != shared || r.p.proc != p {
 			return errors.New("answer to no RTS")
 		}
-		r.told(f[1]&tellNoPart != 0)
+		r.advised(f[1])
 		if limit < 0 || limit > r.buf.Len() {
 			return fmt.Errorf("answer asks for %d bytes of %d", limit, r.buf.Len())
 		}
@@ -230,7 +230,7 @@ func (c *comm) arrived(p *proc, in *inMessage) error {
 	r := node.Owner
 	r.p = q
 	if in.rts {
-		r.accept(&offer{length: in.length, handle: in.handle, remote: in.remote, took: time.Duration(in.took), depth: in.depth(), part: in.payload}, int(in.tag))
+		r.accept(&offer{length: in.length, handle: in.handle, whole: in.flags&flagRemote != 0, remote: in.remote, took: time.Duration(in.took), depth: in.depth(), part: in.payload}, int(in.tag))
 	} else {
 		r.deliver(in.payload, int(in.tag))
 	}

@@ -140,11 +140,11 @@ type inMessage struct {
 	id      cid.Extended // with flagExtended
 	local   cid.Local    // the sender's index, with flagExtended
 	rts     bool
-	took    uint32 // ns in which the sender packed the beginning, of an RTS
-	length  int64  // of the whole message
-	handle  uint64 // the sender's, of an RTS
-	remote  btl.Remote
-	payload []byte // of an eager message; the beginning, of an RTS. The BTL's
+	took    uint32     // ns in which the sender packed the beginning, of an RTS
+	length  int64      // of the whole message
+	handle  uint64     // the sender's, of an RTS
+	remote  btl.Remote // empty: it can't be read
+	payload []byte     // of an eager message; the beginning, of an RTS. The BTL's
 
 	withdrawn bool // see parkedFrame
 }
@@ -199,6 +199,7 @@ const mostTook = uint64(time.Second)
 type offer struct {
 	length int64
 	handle uint64
+	whole  bool // described: it lies in one piece
 	remote btl.Remote
 	took   time.Duration
 	late   bool // it was here before the receive

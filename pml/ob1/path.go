@@ -221,6 +221,7 @@ func (p *proc) openBy(t *transport) error {
 	}
 	p.out, p.endpoint, p.short = t, endpoint, btl.Short(endpoint)
 	p.gather, _ = framework.As[btl.Gatherer](endpoint)
+	p.wide, _ = framework.As[btl.WideReserver](endpoint)
 	p.eager, p.frame = min(t.EagerLimit, t.FrameLimit), t.FrameLimit
 	p.Stats.Transport = t.name
 	p.settle()

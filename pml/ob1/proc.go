@@ -30,10 +30,11 @@ type proc struct {
 	base.Proc
 	card     framework.Card
 	endpoint btl.Endpoint
-	gather   btl.Gatherer // of endpoint; nil: it can't
-	out      *transport   // of endpoint; the last one, if that has been closed
-	frame    int          // the largest frame
-	inBy     *transport   // the path from it; nil: there is none
+	gather   btl.Gatherer     // of endpoint; nil: it can't
+	wide     btl.WideReserver // the same
+	out      *transport       // of endpoint; the last one, if that has been closed
+	frame    int              // the largest frame
+	inBy     *transport       // the path from it; nil: there is none
 	refused  []refused
 	was      *btl.Description // of the path, when it was closed (pml.Env.LateRoutes)
 
@@ -49,8 +50,8 @@ type proc struct {
 
 	packing  [classes]packing
 	incoming incoming
-	writes   bool                             // it can write into this process's memory, its last RTS says
-	noPart   [btl.Memories][depthsSent]uint32 // by class: RTSs bring no part
+	writes   bool                                     // it can write into this process's memory, its last RTS says
+	parts    [btl.Memories][depthsSent][classes]lines // for the parts with RTSs
 }
 
 // learn takes the card of a life, which is the process's present one from now on.

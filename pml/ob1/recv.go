@@ -21,6 +21,7 @@ type message struct {
 	length int64
 	handle uint64 // the sender's, of an RTS
 	depth  uint8  // of an RTS
+	whole  bool   // as an offer has it
 	remote btl.Remote
 	data   []byte
 	next   *message
@@ -109,7 +110,7 @@ func (c *comm) postRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *request 
 func (r *request) take(msg *message) {
 	r.p = msg.p
 	if msg.rts {
-		r.accept(&offer{length: msg.length, handle: msg.handle, remote: msg.remote, late: true, depth: msg.depth, part: msg.data}, msg.node.Tag)
+		r.accept(&offer{length: msg.length, handle: msg.handle, whole: msg.whole, remote: msg.remote, late: true, depth: msg.depth, part: msg.data}, msg.node.Tag)
 	} else {
 		r.deliver(msg.data, msg.node.Tag)
 	}
@@ -173,7 +174,7 @@ func (r *request) accept(o *offer, tag int) {
 		return
 	}
 	r.far = o.handle
-	if !r.accepts(false) {
+	if !r.accepts() {
 		return
 	}
 	part := o.part
@@ -203,6 +204,7 @@ func (c *comm) keep(p *peer, plane pml.Plane, in *inMessage) {
 	}
 	msg := m.newMessage(len(in.payload))
 	msg.p, msg.rts, msg.length, msg.handle, msg.remote, msg.depth = p, in.rts, in.length, in.handle, in.remote, in.depth()
+	msg.whole = in.flags&flagRemote != 0
 	copy(msg.data, in.payload)
 	msg.node.Source, msg.node.Tag = p.rank, int(in.tag)
 	p.proc.Stats.Unexpected++

@@ -19,35 +19,26 @@ import (
 // With a btl.Copier the sender may write, too: the receiver answers by the description of
 // a share of its buffer, and both copy pieces until nothing is left.
 
-// describe describes the message of a send for the RTS, if peers can read it, and reports
-// whether a part of the message had better come at once.
+// describe describes the message of a send for the RTS, if it lies in one piece, and reports
+// whether a part of the message had better come at once. Where peers can't read it the
+// description is empty.
 func (r *request) describe() (remote btl.Remote, part bool) {
 	r.described, r.writer = false, false
 	proc := r.p.proc
 	if r.buf.Layout() != nil || len(r.buf.Bytes) == 0 || proc.out.reader == nil {
 		return remote, true
 	}
-	remote, r.described = proc.out.reader.Expose(r.buf.Bytes, r.buf.Kind() == pml.Registered)
+	remote, readable := proc.out.reader.Expose(r.buf.Bytes, r.buf.Kind() == pml.Registered)
 	c := proc.out.copier
-	if !r.described || c == nil {
-		return remote, !r.described
+	if c == nil {
+		r.described = readable
+		return remote, !readable
 	}
+	r.described = true // if it can't be read there is a choice among frames
 	r.offeredAs = c.KindOf(remote)
-	r.writer = c.CanWrite(proc.Life) == nil
-	return remote, proc.noPart[r.offeredAs][r.depth]>>classOf(int64(len(r.buf.Bytes)))&1 == 0
-}
-
-// told takes the receiver's word on whether RTSs of such messages bring a part.
-func (r *request) told(noPart bool) {
-	if !r.described || r.p.proc.out == nil || r.p.proc.out.copier == nil {
-		return
-	}
-	all, bit := &r.p.proc.noPart[r.offeredAs][r.depth], uint32(1)<<classOf(int64(len(r.buf.Bytes)))
-	if noPart {
-		*all |= bit
-	} else {
-		*all &^= bit
-	}
+	r.writer = readable && c.CanWrite(proc.Life) == nil
+	r.lines = *proc.partOf(r)
+	return remote, r.lines != noLines
 }
 
 // readRemote begins to read a matched message out of the sender's memory, and
@@ -130,16 +121,14 @@ func (r *request) fallsBack() {
 		r.base = 0
 	}
 	r.moved = r.base
-	r.accepts(true)
+	r.accepts()
 }
 
 // allCopied completes a receive whose message is in its place.
 func (r *request) allCopied() {
 	turn := r.turn
 	cts := ctsFrame(r.far, 0, 0)
-	if r.noPart {
-		cts.b[1] = tellNoPart
-	}
+	r.advise(&cts)
 	r.p.proc.control(cts)
 	if r.turn == turn && r.state == reading { // or the answer found no way, and the process has failed
 		r.received()

@@ -67,7 +67,7 @@ type request struct {
 	possible choose.Set    // 0: not considered yet
 	learnt   *learnt       // of its kind
 	counted  bool          // it is one of those under way
-	noPart   bool          // the next such message had better come without a part
+	later    choose.Way    // that of the next such message
 	spoilt   bool          // its time says nothing
 	follows  bool          // its time begins with the end of the message before
 	start    time.Duration // else: when it matched
@@ -80,6 +80,7 @@ type request struct {
 	fallBack bool          // as frames, when the share is over
 
 	// Of a send.
+	lines     lines // for its frames
 	offeredAs btl.Memory
 	described bool
 	writer    bool // this process can write

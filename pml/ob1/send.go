@@ -133,6 +133,7 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 func (r *request) first() bool {
 	p, c := r.p, r.c
 	length := r.buf.Len()
+	r.lines = nearLines
 	size := matchSize
 	flags := byte(r.plane)
 	compact := p.exchange.Send() == cid.SendCompact
@@ -167,7 +168,7 @@ func (r *request) first() bool {
 			n += int(part)
 		}
 	}
-	b := p.proc.endpoint.Reserve(n)
+	b := p.proc.reserve(n, r.lines)
 	if b == nil {
 		return false
 	}
@@ -273,13 +274,26 @@ func (m *Module) piece(length int64) int64 {
 	return min(max(length/4&^63, smallestPiece), m.fragment)
 }
 
+// reserve reserves a frame in such lines, where the path has them.
+func (p *proc) reserve(n int, of lines) []byte {
+	if of == wideLines && p.wide != nil {
+		return p.wide.ReserveWide(n)
+	}
+	return p.endpoint.Reserve(n)
+}
+
 // pack copies the message's bytes from offset into dst.
 func (r *request) pack(dst []byte, offset int64) {
 	if l := r.buf.Layout(); l != nil {
 		l.Pack(dst, r.buf.Bytes, offset)
 		return
 	}
-	cpu.CopyShared(dst, r.buf.Bytes[offset:offset+int64(len(dst))])
+	src := r.buf.Bytes[offset : offset+int64(len(dst))]
+	if r.lines == pastLines {
+		cpu.CopyPast(dst, src)
+		return
+	}
+	cpu.CopyShared(dst, src)
 }
 
 // accepted is the receiver's answer to an RTS: it takes limit bytes.

@@ -105,7 +105,7 @@ func (p *proc) shared(f []byte) error {
 	if r == nil || !r.offered() || r.p.proc != p {
 		return errors.New("share for no RTS")
 	}
-	if !r.described || p.out == nil || p.out.copier == nil {
+	if !r.writer || p.out == nil || p.out.copier == nil {
 		return errors.New("share for an RTS that did not offer to write")
 	}
 	if from != r.moved || limit <= from || limit > r.buf.Len() {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/pml/base"
 	"github.com/ferrympi/ferry/pml/ob1/choose"
@@ -70,12 +71,61 @@ type incoming struct {
 // them is complete: a sender always has something to send then.
 const ahead = 1 << 20
 
+// framed are the ways of coming in frames that differ here.
+var framed = func() choose.Set {
+	if cpu.Streams {
+		return choose.Framed
+	}
+	return choose.Framed &^ choose.Of(choose.Streamed)
+}()
+
 // mostGBs is faster than any copy: two messages were found complete at a time.
 const mostGBs = 200
 
-// tellNoPart in byte 1 of a frameCTS: the next message of that kind had better bring no part
-// with its RTS.
-const tellNoPart = 1
+// lines are the lines of memory into which the sender copies a frame of a large message. The
+// receiver advises: in byte 1 of a frameCTS the lowest two bits are for the part that comes with
+// the next RTS of that kind, and the next two for what is left of this message.
+type lines uint8
+
+const (
+	nearLines lines = iota // few, which caches hold
+	noLines                // no part had better come: the message will be copied
+	wideLines              // all that the path has, by turns
+	pastLines              // past the caches
+)
+
+// linesOf returns the lines for messages that go a way.
+func linesOf(w choose.Way) lines {
+	switch w {
+	case choose.Frames:
+		return nearLines
+	case choose.Wide:
+		return wideLines
+	case choose.Streamed:
+		return pastLines
+	}
+	return noLines
+}
+
+// advise puts into an answer how this message and the next one of its kind had better come.
+func (r *request) advise(cts *control) {
+	if r.counted {
+		cts.b[1] = byte(linesOf(r.later) | linesOf(r.way)<<2)
+	}
+}
+
+// advised takes that advice from the receiver of a send.
+func (r *request) advised(b byte) {
+	r.lines = lines(b >> 2 & 3)
+	if r.described && r.p.proc.out != nil && r.p.proc.out.copier != nil {
+		*r.p.proc.partOf(r) = lines(b & 3)
+	}
+}
+
+// partOf returns where the lines are for the part of a described message. Lock held.
+func (p *proc) partOf(r *request) *lines {
+	return &p.parts[r.offeredAs][r.depth][classOf(int64(len(r.buf.Bytes)))]
+}
 
 // now is the time, from when the module was opened.
 func (m *Module) now() time.Duration { return time.Since(m.opened) }
@@ -84,7 +134,7 @@ func (m *Module) now() time.Duration { return time.Since(m.opened) }
 // lets it wait for its turn. Lock held.
 func (r *request) takesTurn(in *offer) bool {
 	p := r.p.proc
-	if p.inBy == nil || p.inBy.copier == nil || in.remote == (btl.Remote{}) || r.limit-int64(len(in.part)) < smallestPiece || p.connect() != nil {
+	if p.inBy == nil || p.inBy.copier == nil || !in.whole || r.limit-int64(len(in.part)) < smallestPiece || p.connect() != nil {
 		return false
 	}
 	r.state, r.remote, r.far, r.spoilt = matched, in.remote, in.handle, false
@@ -154,7 +204,7 @@ func (p *proc) nextTurns() {
 		if r.depth != alone {
 			in.windowed = r.depth
 		}
-		r.counted, r.noPart = true, l.ahead[1] != choose.Frames
+		r.counted, r.later = true, l.ahead[1]
 		l.ahead[0], l.chosen = l.ahead[1], 1
 		r.begin()
 		l.choose(p.m, possible) // now: its sender need not wait for it
@@ -205,7 +255,7 @@ func (l *learnt) choose(m *Module, possible choose.Set) {
 // room reports whether one more message may begin.
 func (in *incoming) room(r *request) bool {
 	switch in.way {
-	case choose.Frames:
+	case choose.Frames, choose.Wide, choose.Streamed:
 		return in.bytes < ahead || in.n < 2
 	case choose.Read:
 		return false
@@ -234,7 +284,7 @@ func (p *proc) consider(r *request) error {
 		}
 	}
 	if possible == 0 || forced == nil {
-		possible |= choose.Of(choose.Frames)
+		possible |= framed
 	}
 	if only := possible & p.m.ways; only != 0 {
 		possible = only
@@ -268,7 +318,7 @@ func (p *proc) learnKind(k kind) *learnt {
 // begin begins a message whose turn it is. Lock held.
 func (r *request) begin() {
 	proc := r.p.proc
-	if r.way != choose.Frames {
+	if !choose.Framed.Has(r.way) {
 		r.begins()
 		if r.follows && len(r.part) > 0 {
 			r.stored = -r.m.now()
@@ -297,8 +347,10 @@ func (r *request) begin() {
 		}
 		return
 	}
-	r.way = choose.Frames
-	if r.accepts(r.noPart) {
+	if !choose.Framed.Has(r.way) {
+		r.way = choose.Frames
+	}
+	if r.accepts() {
 		r.begins()
 	}
 }
@@ -311,13 +363,11 @@ func (r *request) begins() {
 }
 
 // accepts says that the message may come as frames, and reports whether it can.
-func (r *request) accepts(noPart bool) bool {
+func (r *request) accepts() bool {
 	proc, turn := r.p.proc, r.turn
 	r.state = copying
 	cts := ctsFrame(r.far, r.handle(), r.limit)
-	if noPart {
-		cts.b[1] = tellNoPart
-	}
+	r.advise(&cts)
 	proc.control(cts)
 	if proc.Err != nil { // it died after the RTS, and the request may be in use again
 		if r.turn == turn && r.state == copying {
@@ -345,7 +395,7 @@ func (r *request) turnOver() {
 	from, bytes, clean := r.start, r.limit, true
 	if r.follows {
 		from, clean = in.end, in.last == r.way
-		if r.way != choose.Frames {
+		if !choose.Framed.Has(r.way) {
 			bytes -= r.base // that came while the message before was under way
 			from += r.stored
 		}

@@ -18,16 +18,21 @@ type Way uint8
 
 // The ways.
 const (
-	Frames Way = iota // two copies, through the path's memory
-	Read              // the receiver copies out of the sender's memory
-	Write             // the sender copies into the receiver's memory
-	Both              // each of them copies a part, at the same time
-	Ways              // how many there are
+	Frames   Way = iota // two copies, through little of the path's memory, which caches hold
+	Read                // the receiver copies out of the sender's memory
+	Write               // the sender copies into the receiver's memory
+	Both                // each of them copies a part, at the same time
+	Wide                // frames through all of the path's memory by turns
+	Streamed            // frames that the sender stores past its caches
+	Ways                // how many there are
 )
 
-var names = [Ways]string{"frames", "read", "write", "both"}
+var names = [Ways]string{"frames", "read", "write", "both", "wide", "streamed"}
 
 func (w Way) String() string { return names[w] }
+
+// Framed are the ways on which a message comes in frames.
+const Framed = Set(1<<Frames | 1<<Wide | 1<<Streamed)
 
 // Set is a set of ways.
 type Set uint8
@@ -53,11 +58,14 @@ const (
 	// TimeShare is how much of the time of all messages those may take.
 	TimeShare = 0.02
 
+	// saving is what is earned of that: what was saved up before is spent on top.
+	saving = 0.95 * TimeShare
+
 	// mostSaved is how many tries may be saved up: a change of the machine is followed
 	// at once then, and costs no more than if they had been made before.
-	mostSaved = 32
+	mostSaved = 54
 	// reserve is how many of those are for that only: a short and a long try of each way.
-	reserve = 28
+	reserve = 50
 	// savedTime is how much of the time for tries may be saved up, and reservedTime how
 	// much of that is for changes, in messages of the best way.
 	savedTime, reservedTime = 40, 28
@@ -324,7 +332,7 @@ func (c *Chooser) Took(w Way, bytes int64, ns int64, clean bool) {
 	a := &c.arms[w]
 	a.total++
 	if x := float64(ns) / float64(bytes); w == c.best {
-		c.time = min(c.time+TimeShare, savedTime)
+		c.time = min(c.time+saving, savedTime)
 	} else if best := c.arms[c.best].cost; best > 0 && c.learnt && c.on == Ways {
 		c.time -= min(x/best, spike*max(a.cost/best, 1))
 	}

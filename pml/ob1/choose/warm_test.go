@@ -26,7 +26,7 @@ func (m *coldRing) took(w Way) float64 {
 func (m *coldRing) play(c *Chooser, n int, by Way) (good int) {
 	last := Ways
 	for range n {
-		w, _ := c.Next(All)
+		w, _ := c.Next(known)
 		c.Took(w, simulated, int64(m.took(w)*simulated), c.burst == 1 || w == last)
 		last = w
 		if w == by {
