@@ -141,6 +141,9 @@ type Producer struct {
 	end  uint64 // position that may not be written yet, as far as we know
 	edge uint64 // place in the ring behind which large frames think of its beginning
 
+	quick uint64 // larger frames that are Put go by putSlowly
+	stores
+
 	// From where to where in the ring there may be cells that hold payload in place of a
 	// word: those behind the first one of a frame, until a frame begins there.
 	dirtyFrom, dirtyTo uint64
@@ -150,7 +153,7 @@ type Producer struct {
 // It must stay mapped as long as the Producer is used.
 func NewProducer(header, cells []byte) *Producer {
 	m := attach(header, cells)
-	return &Producer{memory: m, lap: 1, end: m.size, edge: m.hot()}
+	return &Producer{memory: m, lap: 1, end: m.size, edge: m.hot(), quick: min(m.limit, choiceFrom)}
 }
 
 // Reserve returns n bytes for the next frame, or nil if the consumer has not
@@ -227,7 +230,7 @@ func (p *Producer) turn(need uint64) bool {
 func (p *Producer) Put(first, second, third uint64, payload []byte) bool {
 	n := uint64(len(payload)) + 3*WordSize
 	need := span(n)
-	if p.at+need > p.size || p.at+need > p.edge && need <= smallFrame || p.head+need >= p.end || n > p.limit {
+	if p.at+need > p.size || p.at+need > p.edge && need <= smallFrame || p.head+need >= p.end || n > p.quick {
 		return p.putSlowly(first, second, third, payload)
 	}
 	b := p.frame(p.at, n)
@@ -242,7 +245,8 @@ func (p *Producer) Put(first, second, third uint64, payload []byte) bool {
 	return true
 }
 
-// putSlowly is Put where the ring ends, or the consumer has to be asked for room.
+// putSlowly is Put where the ring ends, the consumer has to be asked for room, or there is a
+// choice of how to store the payload.
 func (p *Producer) putSlowly(first, second, third uint64, payload []byte) bool {
 	n := len(payload) + 3*WordSize
 	b := p.Reserve(n)
@@ -252,7 +256,7 @@ func (p *Producer) putSlowly(first, second, third uint64, payload []byte) bool {
 	binary.LittleEndian.PutUint64(b[0:], first)
 	binary.LittleEndian.PutUint64(b[WordSize:], second)
 	binary.LittleEndian.PutUint64(b[2*WordSize:], third)
-	cpu.CopyShared(b[3*WordSize:], payload)
+	p.store(b[3*WordSize:], payload)
 	p.Commit(n)
 	return true
 }
