@@ -246,10 +246,15 @@ func (p *Producer) Put(first, second, third uint64, payload []byte) bool {
 }
 
 // putSlowly is Put where the ring ends, the consumer has to be asked for room, or there is a
-// choice of how to store the payload.
+// choice of how to store the payload: that lies in all of the ring by turns.
 func (p *Producer) putSlowly(first, second, third uint64, payload []byte) bool {
 	n := len(payload) + 3*WordSize
-	b := p.Reserve(n)
+	var b []byte
+	if n > choiceFrom {
+		b = p.ReserveWide(n)
+	} else {
+		b = p.Reserve(n)
+	}
 	if b == nil {
 		return false
 	}

@@ -14,9 +14,9 @@ const (
 	// choiceFrom is the size of frames from which there is a choice, in bytes. The way through
 	// memory is some 0.3 us longer.
 	choiceFrom = 4 << 10
-	// slow is what stores take that are slower than memory, in ps per byte: 5 GB/s. Memory of
+	// slow is what stores take that are slower than memory, in ps per byte: 3 GB/s. Memory of
 	// any machine is faster than that, written and read.
-	slow = 200
+	slow = 333
 	// usually and seldom are how many frames there are for each that is measured: of those
 	// that go by the caches, and of those that go past them, where a measurement costs more.
 	usually, seldom = 16, 128
