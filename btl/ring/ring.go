@@ -53,6 +53,11 @@ func NewProducer(header, cells []byte) (*Producer, error) {
 // enough cells.
 func (p *Producer) Reserve(n int) []byte { return (*ring.Producer)(p).Reserve(n) }
 
+// ReserveWide is Reserve for one of a stream of large frames, which goes through all of the
+// ring. Reserve takes large frames to the beginning early, if the consumer keeps up: that is
+// faster on some processors and slower on others.
+func (p *Producer) ReserveWide(n int) []byte { return (*ring.Producer)(p).ReserveWide(n) }
+
 // Commit publishes the first n bytes of the last reservation. They are the consumer's
 // then. It panics without a reservation of that size.
 func (p *Producer) Commit(n int) { (*ring.Producer)(p).Commit(n) }

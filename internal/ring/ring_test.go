@@ -136,6 +136,30 @@ func furthest(t *testing.T, wide bool) (at uint64) {
 	return at
 }
 
+// TestWideFramesUseTheWholeRing, and small ones between them, which would lead back to the first
+// part, do as well.
+func TestWideFramesUseTheWholeRing(t *testing.T) {
+	header, cells := OnHeap(16384)
+	p, c := NewProducer(header, cells), NewConsumer(header, cells)
+	furthest := uint64(0)
+	for i := range 1000 {
+		n, reserve := 64<<10, p.ReserveWide
+		if i%2 == 0 {
+			n, reserve = 30, p.Reserve
+		}
+		reserve(n)
+		furthest = max(furthest, p.at)
+		p.Commit(n)
+		if f, err := c.Next(); err != nil || f == nil {
+			t.Fatal(err)
+		}
+		c.Release()
+	}
+	if furthest < 3<<18 {
+		t.Errorf("frames went up to byte %d of the ring", furthest)
+	}
+}
+
 func TestFramesArriveWholeAndInOrderAcrossThreads(t *testing.T) {
 	const n, frames = 256, 200000
 	header, cells := OnHeap(n)
