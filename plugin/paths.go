@@ -10,6 +10,7 @@ import (
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/plugin/internal/wire"
 )
 
@@ -72,7 +73,7 @@ func (s *server) Poll() (n int) {
 	for _, p := range s.paths {
 		n += p.pass()
 	}
-	return n + s.flush()
+	return s.happened(n + s.flush())
 }
 
 // message takes one of the rank's.
@@ -185,14 +186,14 @@ func (s *server) ended(path uint32, err error) {
 // that reads nothing. Nor is it awaited meanwhile: it may well have something.
 type transport struct{ s *server }
 
-func (t transport) held() bool { return len(t.s.queue) > 0 && !t.s.over.Done() }
+func (t transport) held() bool { return len(t.s.queue) > 0 && !t.s.over }
 
 // Poll implements progress.Source.
 func (t transport) Poll() int {
 	if t.held() {
 		return 0
 	}
-	return t.s.module.Poll()
+	return t.s.happened(t.s.module.Poll())
 }
 
 // Unwrap has the engine find the module's abilities.
@@ -206,13 +207,14 @@ func (t transport) Unwrap() any {
 // tell sends a message, in the order of the calls; room is looked for by Poll. A rank that has
 // ended the plugin hears nothing more.
 func (s *server) tell(kind, path uint32, body []byte) {
-	if s.over.Done() {
+	if s.over {
 		return
 	}
 	if len(s.queue) == 0 {
-		if b := s.out.Reserve(wire.Prefix + len(body)); b != nil {
+		if b := wire.Reserve(s.out, wire.Prefix+len(body)); b != nil {
 			wire.Put(b, kind, path)
-			s.out.Commit(wire.Prefix + copy(b[wire.Prefix:], body))
+			cpu.CopyShared(b[wire.Prefix:], body)
+			s.out.Commit(len(b))
 			s.published++
 			s.ring()
 			return
@@ -235,7 +237,7 @@ func (s *server) ring() {
 // flush sends what had no room. The rank rings when there is some.
 func (s *server) flush() (n int) {
 	for len(s.queue) > 0 {
-		b := s.out.Reserve(len(s.queue[0]))
+		b := wire.Reserve(s.out, len(s.queue[0]))
 		if b == nil {
 			if !s.out.Wait(len(s.queue[0])) {
 				continue

@@ -24,6 +24,7 @@ import (
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/btl/ring"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/internal/doorbell"
 	"github.com/ferrympi/ferry/plugin/internal/wire"
 	"github.com/ferrympi/ferry/progress"
@@ -89,10 +90,11 @@ type server struct {
 	queue         [][]byte      // messages for which the ring had no room
 	paths         map[uint32]*outbound
 	accepted      map[uint32]*inbound
-	next          uint32      // the last inbound path's number
-	published     uint64      // messages in the ring to the rank, so far
-	pings         chan uint64 // that Poll answers
-	over          progress.Completion
+	next          uint32              // the last inbound path's number
+	published     uint64              // messages in the ring to the rank, so far
+	pings         chan uint64         // that Poll answers
+	stir          progress.Completion // of serve, by whatever happens
+	over          bool
 	err           error
 }
 
@@ -155,7 +157,7 @@ func (s *server) open(c btl.Component, start wire.Start, mem []byte) error {
 			Worlds:   framework.NewWorlds(start.Namespace),
 			Self:     framework.Life{ID: framework.MakeProcID(0, start.Rank), Nonce: start.Nonce},
 			Node:     start.Node,
-			Engine:   progress.New(progress.Options{}),
+			Engine:   progress.New(progress.Options{Spin: spin(int(start.LocalSize))}),
 			Logger:   slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		},
 		Params: params,
@@ -170,7 +172,7 @@ func (s *server) open(c btl.Component, start wire.Start, mem []byte) error {
 	if _, err := s.env.Engine.Bell().Share(mem[wire.PluginBell : wire.PluginBell+doorbell.Size]); err != nil {
 		return err
 	}
-	caps, limit := s.module.Caps(), wire.FrameLimit(cells)
+	caps, limit := s.module.Caps(), max(wire.PromptLimit(cells), btl.MinFrameLimit)
 	o := wire.Offer{
 		Version: wire.Version, Reaches: s.reaches(),
 		Eager: uint32(min(caps.EagerLimit, limit)), Frame: uint32(min(caps.FrameLimit, limit)),
@@ -204,7 +206,9 @@ func (s *server) reaches() uint32 {
 	return r
 }
 
-// serve polls until it is over, spinning and sleeping as a rank does.
+// serve polls until it is over, spinning and sleeping as a rank does that waits for one message
+// after the other: with a single wait, the first pause would leave all that follows to the
+// engine's keeper, which sleeps before each.
 func (s *server) serve() error {
 	s.pings = make(chan uint64, 1)
 	go s.listen()
@@ -212,7 +216,12 @@ func (s *server) serve() error {
 	e.Add(t)
 	e.Add(s)
 	e.Lock()
-	err := errors.Join(e.Wait(context.Background(), &s.over, nil), s.err)
+	var err error
+	for err == nil && !s.over {
+		s.stir.Reset()
+		err = e.Wait(context.Background(), &s.stir, nil)
+	}
+	err = errors.Join(err, s.err)
 	e.Unlock()
 	if err == nil {
 		s.last()
@@ -263,8 +272,25 @@ func (s *server) listen() {
 
 // fail ends the plugin; nil is in good order. Called with the lock held.
 func (s *server) fail(err error) {
-	if !s.over.Done() {
-		s.err = err
-		s.env.Engine.Complete(&s.over)
+	if !s.over {
+		s.err, s.over = err, true
+		s.happened(1)
 	}
+}
+
+// happened says that n things have, and returns n.
+func (s *server) happened(n int) int {
+	if n > 0 && !s.stir.Done() {
+		s.env.Engine.Complete(&s.stir)
+	}
+	return n
+}
+
+// spin is how long to poll before the processor is offered: little where ranks and their plugins
+// outnumber the processors. 0: as usual.
+func spin(ranks int) time.Duration {
+	if 2*ranks > cpu.Available() {
+		return progress.CrowdedSpin
+	}
+	return 0
 }

@@ -53,6 +53,7 @@ struct ring {
 	uint64_t at; /* the next word */
 	uint64_t to; /* where the frame that was reserved will be */
 	uint64_t back; /* what the consumer has given back */
+	uint64_t edge; /* place behind which small messages think of the beginning */
 };
 
 static struct ring in, out; /* from the rank, and to it */
@@ -88,14 +89,18 @@ static void wake_rank(void)
 	}
 }
 
+/* Small messages keep to the first part of a ring, in cells, while the rank keeps up: the caches
+ * have it. */
+enum { SMALL = 16, HOT = 4096 };
+
 /* reserve returns room for a message to the rank, or NULL. */
 static char *reserve(size_t bytes)
 {
-	uint64_t k = cells(bytes);
+	uint64_t k = cells(bytes), at = out.at % out.n, begin = out.at - at, back = load(out.consumed);
 	out.to = out.at;
-	if (out.at % out.n + k > out.n)
-		out.to = (out.at / out.n + 1) * out.n;
-	if (out.to + k >= load(out.consumed) + out.n)
+	if (at + k > out.n || (k <= SMALL && at + k > out.edge && back > begin + HOT / 2))
+		out.to = begin + out.n;
+	if (out.to + k >= back + out.n)
 		return NULL;
 	return (char *)word(&out, out.to) + WORD;
 }
@@ -108,6 +113,10 @@ static void commit(size_t bytes)
 	publish(word(&out, out.to), (uint64_t)bytes << 32 | lap(&out, out.to));
 	if (from != out.to)
 		publish(word(&out, from), (uint64_t)PADDING << 32 | lap(&out, from));
+	if (end / out.n != from / out.n)
+		out.edge = HOT;
+	else if (end - out.to > SMALL)
+		out.edge = out.n; /* large ones do best in all of it, and small ones come with them */
 	out.at = end;
 	published++;
 	wake_rank();
@@ -531,13 +540,12 @@ static void start(void)
 	memcpy(head, mem, sizeof head);
 	if (memcmp(head, "fryplurg", 8) || head[2] != VERSION || head[3] < 64 || st.st_size != 4096 + 2 * CELL * (off_t)head[3])
 		errx(1, "the memory is not a rank's");
-	in = (struct ring){(void *)(mem + 256), (void *)(mem + 256 + 64), mem + 4096, head[3], 0, 0, 0};
-	out = (struct ring){(void *)(mem + 512), (void *)(mem + 512 + 64), mem + 4096 + CELL * (size_t)head[3], head[3], 0, 0, 0};
+	in = (struct ring){(void *)(mem + 256), (void *)(mem + 256 + 64), mem + 4096, head[3], 0, 0, 0, HOT};
+	out = (struct ring){(void *)(mem + 512), (void *)(mem + 512 + 64), mem + 4096 + CELL * (size_t)head[3], head[3], 0, 0, 0, HOT};
 	my_bell = (void *)(mem + 768);
 	rank_sleeps = (void *)(mem + 832 + 4);
-	limit = head[3] / 4 * CELL - 16;
-	if (limit > 64 << 10)
-		limit = 64 << 10;
+	limit = head[3] / 16 * CELL; /* so that the rank writes some while others are read here */
+	limit = limit < 256 ? 256 : limit > 64 << 10 ? 64 << 10 : limit;
 
 	bell_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	if (!null) {

@@ -48,7 +48,7 @@ type params struct {
 	Health   time.Duration `param:"health_timeout" default:"5s" min:"100ms" max:"10m" level:"user" scope:"process" doc:"How long the plugin may not answer before it counts as hung, and is killed."`
 	Opening  time.Duration `param:"open_timeout" default:"1m" min:"10ms" max:"1h" level:"user" scope:"process" doc:"How long the plugin may take to open a path to a peer, or to say that it can't. Then messages go by the next transport."`
 	Restarts int           `param:"restarts" default:"3" min:"0" max:"1000000" level:"user" scope:"process" doc:"How often a plugin that has ended is started again, after pauses that grow from 50 ms to 10 s. Communicators made afterwards use it."`
-	Ring     int           `param:"ring_cells" default:"4096" min:"64" max:"1048576" level:"tuner" scope:"process" doc:"Cells of 64 bytes of each of the two rings between the process and its plugin; a power of two. A frame is not longer than a quarter of them."`
+	Ring     int           `param:"ring_cells" default:"32768" min:"64" max:"1048576" level:"tuner" scope:"process" doc:"Cells of 64 bytes of each of the two rings between the process and its plugin; a power of two. Of those that no message has used there is no memory. Frames are best not longer than a sixteenth of them."`
 }
 
 // Check implements framework.Checker.

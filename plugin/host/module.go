@@ -13,6 +13,7 @@ import (
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/btl/ring"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/internal/doorbell"
 	"github.com/ferrympi/ferry/plugin/internal/wire"
 	"github.com/ferrympi/ferry/progress"
@@ -138,7 +139,7 @@ func (m *module) send(path uint32, head, tail []byte) {
 	n := wire.Prefix + len(head) + len(tail)
 	var b []byte
 	if m.dead == nil && len(m.queue) == 0 { // of a dead one nothing is mapped
-		b = m.producer.Reserve(n)
+		b = wire.Reserve(m.producer, n)
 	}
 	if b == nil {
 		m.tell(wire.Frame, path, slices.Concat(head, tail))
@@ -146,7 +147,7 @@ func (m *module) send(path uint32, head, tail []byte) {
 	}
 	wire.Put(b, wire.Frame, path)
 	copy(b[wire.Prefix:], head)
-	copy(b[wire.Prefix+len(head):], tail)
+	cpu.CopyShared(b[wire.Prefix+len(head):], tail)
 	m.producer.Commit(n)
 	m.plugin.Ring()
 }
@@ -158,7 +159,7 @@ func (m *module) flush() (n int) {
 		if len(m.queue) == 0 {
 			break
 		}
-		b := m.producer.Reserve(len(m.queue[0]))
+		b := wire.Reserve(m.producer, len(m.queue[0]))
 		if b == nil {
 			if !m.producer.Wait(len(m.queue[0])) {
 				n++ // there is room now
