@@ -1,0 +1,73 @@
+package host_test
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/framework"
+)
+
+// sleeps returns how often the threads of a process have slept, and whether all do now.
+func sleeps(pid int) (times int, all bool) {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	all = len(files) > 0
+	for _, file := range files {
+		text, _ := os.ReadFile(file)
+		for line := range strings.Lines(string(text)) {
+			var n int
+			if _, err := fmt.Sscanf(line, "voluntary_ctxt_switches: %d", &n); err == nil {
+				times += n
+			}
+			if strings.HasPrefix(line, "State:") && !strings.Contains(line, "(sleeping)") {
+				all = false
+			}
+		}
+	}
+	return times, all
+}
+
+// A plugin that has slept once polls again when messages come: to be woken for each takes ten
+// times as long.
+func TestPluginPollsAgainAfterAPause(t *testing.T) {
+	m, env, u, err := open(t, entry("null"), io.Discard, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid := child(t)
+	limit := time.Now().Add(time.Minute)
+	for calm := 0; calm < 3; calm++ {
+		if _, all := sleeps(pid); !all {
+			calm = 0
+		}
+		if time.Now().After(limit) {
+			t.Fatal("the plugin does not sleep")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	before, _ := sleeps(pid)
+	const frames = 4000
+	e := env.Engine
+	e.Lock()
+	ep, err := m.Connect(framework.Peer{Life: env.Self, Proc: env.Identity.Proc, Blob: m.Blob()})
+	for sent := 0; err == nil && u.got < frames && time.Now().Before(limit); m.Poll() {
+		if sent == u.got && ep.Reserve(8) != nil {
+			ep.Commit(8)
+			sent++
+		}
+	}
+	got := u.got
+	e.Unlock()
+	if err != nil || got < frames {
+		t.Fatalf("%d of %d frames have come back: %v", got, frames, err)
+	}
+	if after, _ := sleeps(pid); after-before > frames/2 {
+		t.Errorf("the plugin slept %d times for %d messages", after-before, frames)
+	} else {
+		t.Logf("the plugin slept %d times for %d messages", after-before, frames)
+	}
+}
