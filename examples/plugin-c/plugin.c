@@ -54,6 +54,7 @@ struct ring {
 	uint64_t to; /* where the frame that was reserved will be */
 	uint64_t back; /* what the consumer has given back */
 	uint64_t edge; /* place behind which small messages think of the beginning */
+	uint64_t dirty, clean; /* between these places cells may hold what looks like a word */
 };
 
 static struct ring in, out; /* from the rank, and to it */
@@ -105,11 +106,28 @@ static char *reserve(size_t bytes)
 	return (char *)word(&out, out.to) + WORD;
 }
 
+/* soil says that so many bytes lie in what was reserved: where no message begins, they stay. */
+static void soil(size_t bytes)
+{
+	uint64_t from = out.to % out.n + 1, to = from - 1 + cells(bytes);
+	if (from >= to)
+		return;
+	if (out.dirty < out.clean) {
+		from = from < out.dirty ? from : out.dirty;
+		to = to > out.clean ? to : out.clean;
+	}
+	out.dirty = from, out.clean = to;
+}
+
 /* commit publishes the first bytes of what was reserved. */
 static void commit(size_t bytes)
 {
 	uint64_t from = out.at, end = out.to + cells(bytes);
-	publish(word(&out, end), 0);
+	soil(bytes);
+	if (end % out.n - out.dirty < out.clean - out.dirty) /* else left alone: one line goes over, at once */
+		publish(word(&out, end), 0);
+	if (out.to % out.n == out.dirty && out.dirty < out.clean)
+		out.dirty++;
 	publish(word(&out, out.to), (uint64_t)bytes << 32 | lap(&out, out.to));
 	if (from != out.to)
 		publish(word(&out, from), (uint64_t)PADDING << 32 | lap(&out, from));
@@ -363,6 +381,8 @@ static int from_peer(struct path *p)
 		n = recvmsg(p->fd, &m, MSG_DONTWAIT);
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return 0;
+	if (from && n > 0)
+		soil(PREFIX + n); /* also if it makes no sense */
 	if (n <= 0) {
 		lost(p, "the peer's plugin is gone");
 	} else if (m.msg_flags & MSG_TRUNC) {
@@ -540,8 +560,8 @@ static void start(void)
 	memcpy(head, mem, sizeof head);
 	if (memcmp(head, "fryplurg", 8) || head[2] != VERSION || head[3] < 64 || st.st_size != 4096 + 2 * CELL * (off_t)head[3])
 		errx(1, "the memory is not a rank's");
-	in = (struct ring){(void *)(mem + 256), (void *)(mem + 256 + 64), mem + 4096, head[3], 0, 0, 0, HOT};
-	out = (struct ring){(void *)(mem + 512), (void *)(mem + 512 + 64), mem + 4096 + CELL * (size_t)head[3], head[3], 0, 0, 0, HOT};
+	in = (struct ring){(void *)(mem + 256), (void *)(mem + 256 + 64), mem + 4096, head[3], 0, 0, 0, HOT, 0, 0};
+	out = (struct ring){(void *)(mem + 512), (void *)(mem + 512 + 64), mem + 4096 + CELL * (size_t)head[3], head[3], 0, 0, 0, HOT, 0, 0};
 	my_bell = (void *)(mem + 768);
 	rank_sleeps = (void *)(mem + 832 + 4);
 	limit = head[3] / 16 * CELL; /* so that the rank writes some while others are read here */

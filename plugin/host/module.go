@@ -232,27 +232,8 @@ func (m *module) Poll() (n int) {
 	case m.sleeps.Armed():
 		m.sleeps.Disarm()
 	}
-	published := m.process.published.Load()
-	for range messagesPerPoll {
-		b, err := m.consumer.Next()
-		if err == nil && b == nil {
-			if m.took >= published {
-				break
-			}
-			err = fmt.Errorf("%d of %d messages are not in the ring", published-m.took, published)
-		}
-		n++
-		m.took++
-		if err == nil {
-			err = m.message(b)
-		}
-		if err != nil {
-			m.process.end(fmt.Errorf("what the plugin sent makes no sense: %w", err))
-			return n + m.dies(m.process.ended()) // nothing behind it can be read
-		}
-		if m.consumer.Release() {
-			m.plugin.Ring()
-		}
+	if n = m.take(messagesPerPoll); m.dead != nil {
+		return n
 	}
 	n += m.flush()
 	if n == 0 && len(m.opening) > 0 {
@@ -267,6 +248,39 @@ func (m *module) Poll() (n int) {
 		}
 	}
 	return n
+}
+
+// take takes up to so many messages of the plugin. One that makes no sense ends it: nothing behind
+// can be read.
+func (m *module) take(most int) (n int) {
+	published := m.process.published.Load()
+	for range most {
+		b, err := m.consumer.Next()
+		if err == nil && b == nil {
+			if m.took >= published {
+				break
+			}
+			err = fmt.Errorf("%d of %d messages are not in the ring", published-m.took, published)
+		}
+		n++
+		m.took++
+		if err == nil {
+			err = m.message(b)
+		}
+		if err != nil {
+			m.process.end(fmt.Errorf("what the plugin sent makes no sense: %w", err))
+			return n + m.dies(m.process.ended())
+		}
+		m.release()
+	}
+	return n
+}
+
+// release gives the plugin's last message back.
+func (m *module) release() {
+	if m.consumer.Release() {
+		m.plugin.Ring()
+	}
 }
 
 // woken reads what a plugin has written that saw this process sleep. Who polls without sleeping

@@ -7,6 +7,7 @@ import (
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/plugin/internal/wire"
+	"github.com/ferrympi/ferry/progress"
 )
 
 // outbound is an endpoint: a path to a peer.
@@ -88,6 +89,65 @@ type inbound struct {
 	id   uint32
 	peer framework.Life
 	up   btl.Inbound
+}
+
+// fromPeer is what a receive from one peer polls: one message of the plugin at a time, whoever has
+// sent it.
+type fromPeer struct {
+	m    *module
+	peer framework.Life
+}
+
+// PeerSource implements btl.PeerPoller.
+func (m *module) PeerSource(peer framework.Life) progress.Source {
+	for _, p := range m.in {
+		if p.peer == peer {
+			return &fromPeer{m, peer}
+		}
+	}
+	return nil
+}
+
+// Poll implements progress.Source.
+func (s *fromPeer) Poll() int {
+	if s.m.dead != nil {
+		return 0
+	}
+	return s.m.take(1)
+}
+
+// Peek implements btl.Peeker. It takes what concerns no peer, credit as a rule; other messages, and
+// those that make no sense, are left to Poll.
+func (s *fromPeer) Peek(looks int) []byte {
+	m := s.m
+	for m.dead == nil {
+		b := m.consumer.Peek(looks)
+		if len(b) <= wire.Prefix {
+			return nil
+		}
+		kind, path, body, _ := wire.Take(b)
+		switch kind {
+		case wire.Frame:
+			if p := m.in[path]; p == nil || p.peer != s.peer || len(body) > int(m.caps.Frame) {
+				return nil
+			}
+			return body
+		case wire.Credits, wire.Idle:
+			if m.message(b) != nil {
+				return nil
+			}
+			s.Drop()
+		default:
+			return nil
+		}
+	}
+	return nil
+}
+
+// Drop implements btl.Peeker.
+func (s *fromPeer) Drop() {
+	s.m.took++
+	s.m.release()
 }
 
 // frame hands one up. An error is the plugin's, not the peer's.
