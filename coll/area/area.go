@@ -38,10 +38,14 @@ type line struct {
 	posted uint32 // the round, counted from 1; 0: none. Written last, atomically
 	code   uint32 // operation and root
 	total  uint64 // Args.Size
-	length uint32 // bytes of data
-	_      uint32
-	data   [40]byte // if they are no more than that
+	length uint32 // bytes of data; past: they were streamed
+	// What it takes the member to read data of others, by how they were written; see writing.
+	read [manners]cost
+	data [40]byte // if they are no more than that
 }
+
+// past is a flag of line.length.
+const past = 1 << 31
 
 // lineSize is the size of a line: that of a cache line.
 const lineSize = 64
@@ -117,6 +121,7 @@ type Instance struct {
 	next  int    // whose post is looked for next, of those that are awaited
 	looks int    // at a post that is not there, since the last one that was
 	queue []op   // that have begun here, in order
+	w     writing
 }
 
 // op is an operation that goes through the area.

@@ -37,8 +37,15 @@ func (h *heap) Bell(int) (progress.RemoteBell, func(), error) {
 // pair opens an area of two members.
 func pair(t testing.TB) (*Layout, [2]*Instance, *heap) {
 	t.Helper()
-	l, h := New(coll.Shape{Size: 2}, 1), new(heap)
-	var all [2]*Instance
+	l := New(coll.Shape{Size: 2}, 1)
+	all, h := opened(t, l)
+	return l, all, h
+}
+
+// opened opens the two parts of an area.
+func opened(t testing.TB, l *Layout) (all [2]*Instance, h *heap) {
+	t.Helper()
+	h = new(heap)
 	var cards [][]byte
 	for rank := range all {
 		x, err := l.Open(coll.Env{Member: coll.Member{Rank: rank, Size: 2}, Node: h})
@@ -55,7 +62,7 @@ func pair(t testing.TB) (*Layout, [2]*Instance, *heap) {
 		x.Agreed()
 		t.Cleanup(x.Close)
 	}
-	return l, all, h
+	return all, h
 }
 
 // part is one member's part in an operation, which goes on as far as it can.

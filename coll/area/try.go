@@ -65,16 +65,19 @@ func (x *Instance) Try(s *coll.Step, c *coll.Call) (over bool, err error) {
 		if over, err := x.has(int(s.Peer), at, c); !over {
 			return false, err
 		}
-		n := int(x.lines[at].length)
+		length := x.lines[at].length
+		n := int(length &^ past)
 		if n > x.l.chunk || s.From.At+s.N > n {
 			return false, x.differs(int(s.Peer))
 		}
 		from, to := x.room(at, n)[s.From.At:][:s.N], c.At(s.Buf, s.N)
+		start := x.w.start(s.N)
 		if do == fetch {
 			cpu.CopyShared(to, from)
 		} else {
 			c.Apply(to, from)
 		}
+		x.w.took(start, do-fetch, length, s.N)
 	}
 	if s.Do >= leave {
 		x.queue = x.queue[:copy(x.queue, x.queue[1:])]
@@ -145,9 +148,9 @@ func (x *Instance) reached(seat int, round uint32) bool {
 func (x *Instance) post(s *coll.Step, c *coll.Call) {
 	at, o := x.own(), &x.queue[0]
 	l := &x.lines[at]
-	l.code, l.total, l.length = o.code, o.total, uint32(s.N)
-	if s.From.Slot != coll.Shared {
-		cpu.CopyShared(x.room(at, s.N), c.At(s.From, s.N))
+	l.code, l.total, l.length, l.read = o.code, o.total, uint32(s.N), x.w.read[x.w.use]
+	if s.From.Slot != coll.Shared && x.w.put(x.room(at, s.N), c.At(s.From, s.N)) == streamed {
+		l.length |= past
 	}
 	x.round++
 	x.last = x.round
@@ -190,6 +193,7 @@ func (x *Instance) has(seat, at int, c *coll.Call) (bool, error) {
 		}
 	}
 	x.looks = 0
+	x.w.told = l.read
 	if o := &x.queue[0]; ahead > 0 || l.code != o.code || l.total != o.total {
 		return false, x.differs(seat)
 	}

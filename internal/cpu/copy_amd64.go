@@ -45,3 +45,7 @@ func aliased(dst, src *byte) bool {
 
 //go:noescape
 func copyStrings(dst, src *byte, n int)
+
+// Ticks counts time in units of the processor's, the same on all of a node. It takes less than
+// a clock.
+func Ticks() uint64

@@ -11,3 +11,11 @@ TEXT ·copyStrings(SB), NOSPLIT, $0-24
 	REP
 	MOVSB
 	RET
+
+// func Ticks() uint64
+TEXT ·Ticks(SB), NOSPLIT, $0-8
+	RDTSC
+	SHLQ $32, DX
+	ORQ  DX, AX
+	MOVQ AX, ret+0(FP)
+	RET
