@@ -2,10 +2,11 @@
 // members of a communicator on one node share, and the steps that go through it.
 //
 // Members do the same rounds. In a round each member posts, or passes if nobody wants to
-// hear of it, and reads what others have posted, as far as it wants. A post says besides that
-// its member has read what it wanted of all rounds before. So nothing but posts is written,
+// hear of it, and reads what others have posted, as far as it wants: in this round or the one
+// before. A post says besides that its member has read what it wanted of all rounds before
+// that. So nothing but posts is written,
 // and a slot may be used again when all have posted often enough: each member has eight, in
-// turns. Who passes posts every fourth time all the same, so that writers may be three
+// turns. Who passes posts every fourth time all the same, so that writers may be two
 // rounds ahead of the slowest reader.
 //
 // Operations go through an area one after the other, in the order in which they begin, which

@@ -10,6 +10,19 @@ func Pieces(size, most int, f func(at, n int)) {
 	}
 }
 
+// Rounds is Pieces where each is posted, and then read: the one before while the others write.
+func Rounds(size, most int, post func(at, n int), read func(back, at, n int)) {
+	last, bytes := 0, 0
+	Pieces(size, most, func(at, n int) {
+		post(at, n)
+		if at > 0 {
+			read(mostBack, last, bytes)
+		}
+		last, bytes = at, n
+	})
+	read(0, last, bytes)
+}
+
 // Bcast has one member give size bytes to all others. It may be ahead by as many pieces as
 // its slots hold.
 func (l *Layout) Bcast(w Steps, root, size int, buf coll.Ref) {
@@ -27,7 +40,7 @@ func (l *Layout) Bcast(w Steps, root, size int, buf coll.Ref) {
 // after block, if this one wants them; its own only if that is not there already. alone: the
 // others don't want this one's.
 func (l *Layout) Gather(w Steps, size int, mine coll.Ref, wanted, there, alone bool, to coll.Ref) {
-	Pieces(size, l.chunk, func(at, n int) {
+	Rounds(size, l.chunk, func(at, n int) {
 		if alone {
 			w.Pass()
 		} else {
@@ -37,9 +50,10 @@ func (l *Layout) Gather(w Steps, size int, mine coll.Ref, wanted, there, alone b
 			w.Copy(to.Plus(w.Seat*size+at), mine.Plus(at), n)
 			w.Wait()
 		}
+	}, func(back, at, n int) {
 		for k := 1; wanted && k < w.Seats; k++ { // not all from the same one at the same time
 			seat := w.Plus(-k)
-			w.Fetch(seat, 0, to.Plus(seat*size+at), n)
+			w.FetchBack(back, seat, 0, to.Plus(seat*size+at), n)
 		}
 	})
 }
@@ -71,7 +85,7 @@ func (l *Layout) Reduce(w Steps, a *coll.Args, first, last int, alone bool, out 
 			w.Wait()
 			for seat := last; seat >= first; seat-- {
 				if seat != w.Seat {
-					w.fold(seat, 0, out.Plus(at), n)
+					w.Fold(0, seat, 0, out.Plus(at), n)
 				}
 			}
 			return
@@ -81,7 +95,7 @@ func (l *Layout) Reduce(w Steps, a *coll.Args, first, last int, alone bool, out 
 		} else {
 			w.Post(in, n)
 		}
-		w.Combined(a, in, first, last, 0, out.Plus(at), n, temp)
+		w.Combined(0, a, in, first, last, 0, out.Plus(at), n, temp)
 	})
 }
 
@@ -94,23 +108,23 @@ func (w Steps) Spare(a *coll.Args, n int) coll.Ref {
 	return w.NewTemp(n)
 }
 
-// Combined combines n bytes at a place of what the seats from first to last post in this
-// round; this one gives in. It goes down, because the lower one comes before what is there.
-func (w Steps) Combined(a *coll.Args, in coll.Ref, first, last, at int, out coll.Ref, n int, temp coll.Ref) {
+// Combined combines n bytes at a place of what the seats from first to last posted so many rounds
+// back (FetchBack); this one gives in. It goes down, because the lower one comes before what is there.
+func (w Steps) Combined(back int, a *coll.Args, in coll.Ref, first, last, at int, out coll.Ref, n int, temp coll.Ref) {
 	for seat := last; seat >= first; seat-- {
 		switch own := seat == w.Seat && !a.InPlace; { // in place it may be overwritten
 		case seat == last && own:
 			w.Copy(out, in.Plus(at), n)
 			w.Wait()
 		case seat == last:
-			w.Fetch(seat, at, out, n)
+			w.FetchBack(back, seat, at, out, n)
 		case own:
 			w.Combine(out, in.Plus(at), n)
 			w.Wait()
 		case a.Quick:
-			w.fold(seat, at, out, n)
+			w.Fold(back, seat, at, out, n)
 		default:
-			w.Fetch(seat, at, temp, n)
+			w.FetchBack(back, seat, at, temp, n)
 			w.Combine(out, temp, n)
 			w.Wait()
 		}

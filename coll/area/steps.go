@@ -72,12 +72,19 @@ func (w Steps) Filled(total int) { w.own(post, 0, total, nowhere, coll.Ref{Slot:
 func (w Steps) Await() { w.own(await, 0, 0, nowhere, nowhere) }
 
 // Fetch copies n bytes at a place of what a member posts in this round.
-func (w Steps) Fetch(seat, at int, to coll.Ref, n int) {
-	w.own(fetch, seat, n, to, coll.Ref{Slot: coll.Shared, At: at})
+func (w Steps) Fetch(seat, at int, to coll.Ref, n int) { w.FetchBack(0, seat, at, to, n) }
+
+// mostBack is how many rounds before its last one a member reads at most.
+const mostBack = 1
+
+// FetchBack is Fetch of the round that lies so many back: 0 or mostBack. Meanwhile the others
+// write the next one.
+func (w Steps) FetchBack(back, seat, at int, to coll.Ref, n int) {
+	w.own(fetch, back*w.Seats+seat, n, to, coll.Ref{Slot: coll.Shared, At: at})
 }
 
-// fold combines n bytes at a place of what a member posts in this round, which has the lower
-// ranks, with what is at inout, where the result comes.
-func (w Steps) fold(seat, at int, inout coll.Ref, n int) {
-	w.own(fold, seat, n, inout, coll.Ref{Slot: coll.Shared, At: at})
+// Fold combines n bytes at a place of what a member posts in the round that lies so many back,
+// which has the lower ranks, with what is at inout, where the result comes.
+func (w Steps) Fold(back, seat, at int, inout coll.Ref, n int) {
+	w.own(fold, back*w.Seats+seat, n, inout, coll.Ref{Slot: coll.Shared, At: at})
 }

@@ -61,14 +61,15 @@ func (x *Instance) Try(s *coll.Step, c *coll.Call) (over bool, err error) {
 			return false, err
 		}
 	case fetch, fold:
-		at := x.slot(int(s.Peer), x.round-1)
-		if over, err := x.has(int(s.Peer), at, c); !over {
+		seat, round := x.source(s)
+		if over, err := x.has(seat, round, c); !over {
 			return false, err
 		}
+		at := x.slot(seat, round-1)
 		length := x.lines[at].length
 		n := int(length &^ past)
 		if n > x.l.chunk || s.From.At+s.N > n {
-			return false, x.differs(int(s.Peer))
+			return false, x.differs(seat, round)
 		}
 		from, to := x.room(at, n)[s.From.At:][:s.N], c.At(s.Buf, s.N)
 		start := x.w.start(s.N)
@@ -89,7 +90,8 @@ func (x *Instance) Try(s *coll.Step, c *coll.Call) (over bool, err error) {
 func (x *Instance) Awaits(s *coll.Step) int {
 	switch s.Do &^ leave {
 	case fetch, fold:
-		return x.ranks[s.Peer]
+		seat, _ := x.source(s)
+		return x.ranks[seat]
 	case await:
 		return x.ranks[x.next%len(x.ranks)]
 	}
@@ -99,6 +101,14 @@ func (x *Instance) Awaits(s *coll.Step) int {
 		}
 	}
 	return x.ranks[x.seat] // it stands behind another operation
+}
+
+// source returns the seat of which a step reads, and the round, counted from 1.
+func (x *Instance) source(s *coll.Step) (seat int, round uint32) {
+	if seat = int(s.Peer); seat < len(x.ranks) { // without a division
+		return seat, x.round
+	}
+	return seat - len(x.ranks)*mostBack, x.round - mostBack
 }
 
 // slot returns the index of a member's slot for a round, which is counted from 0.
@@ -117,7 +127,7 @@ func (x *Instance) room(at, n int) []byte {
 
 // needed is the round that all must have posted, or a later one, before this member posts
 // the next one: then they have read what was in its slot.
-func (x *Instance) needed() uint32 { return x.round - slots + 2 }
+func (x *Instance) needed() uint32 { return x.round - slots + 2 + mostBack }
 
 // free reports whether the slot for the next post is.
 func (x *Instance) free() bool {
@@ -165,7 +175,7 @@ func (x *Instance) post(s *coll.Step, c *coll.Call) {
 // all reports whether all have posted the round that this member has posted last.
 func (x *Instance) all(c *coll.Call) (bool, error) {
 	for ; x.next < len(x.ranks); x.next++ {
-		if over, err := x.has(x.next, x.slot(x.next, x.round-1), c); !over {
+		if over, err := x.has(x.next, x.round, c); !over {
 			return false, err
 		}
 	}
@@ -178,30 +188,30 @@ func (x *Instance) all(c *coll.Call) (bool, error) {
 // to write. It is some ten microseconds. Who is about to sleep has none.
 const patience = 256
 
-// has reports whether a member has posted that round, which is to be in slot at, for the same
-// operation as this one.
-func (x *Instance) has(seat, at int, c *coll.Call) (bool, error) {
-	l := &x.lines[at]
-	ahead := int32(atomic.LoadUint32(&l.posted) - x.round)
+// has reports whether a member has posted that round, counted from 1, for the same operation
+// as this one.
+func (x *Instance) has(seat int, round uint32, c *coll.Call) (bool, error) {
+	l := &x.lines[x.slot(seat, round-1)]
+	ahead := int32(atomic.LoadUint32(&l.posted) - round)
 	if ahead < 0 {
-		if x.looks++; x.looks < patience && !c.Asleep || seat == x.seat || !x.reached(seat, x.round+1) {
+		if x.looks++; x.looks < patience && !c.Asleep || seat == x.seat || !x.reached(seat, round+1) {
 			return false, nil
 		}
 		// It may have posted both meanwhile.
-		if ahead = int32(atomic.LoadUint32(&l.posted) - x.round); ahead < 0 {
+		if ahead = int32(atomic.LoadUint32(&l.posted) - round); ahead < 0 {
 			return false, fmt.Errorf("rank %d went on and contributed nothing: members must pass equal arguments", x.ranks[seat])
 		}
 	}
 	x.looks = 0
 	x.w.told = l.read
 	if o := &x.queue[0]; ahead > 0 || l.code != o.code || l.total != o.total {
-		return false, x.differs(seat)
+		return false, x.differs(seat, round)
 	}
 	return true, nil
 }
 
-func (x *Instance) differs(seat int) error {
-	o, l := &x.queue[0], &x.lines[x.slot(seat, x.round-1)]
+func (x *Instance) differs(seat int, round uint32) error {
+	o, l := &x.queue[0], &x.lines[x.slot(seat, round-1)]
 	return fmt.Errorf("rank %d is in %s of %d bytes where this one is in %s of %d: members must pass equal arguments",
 		x.ranks[seat], codeName(l.code), l.total, codeName(o.code), o.total)
 }

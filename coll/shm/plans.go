@@ -54,12 +54,10 @@ func (p node) alltoall(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	if pair { // a member's own block is not posted
 		most = p.Chunk()
 	}
-	area.Pieces(a.Size, most, func(at, n int) {
-		place := m.Rank * n // in what each posts
+	area.Rounds(a.Size, most, func(at, n int) {
 		switch {
 		case pair:
 			w.Post(a.Input().Plus(m.Plus(1)*a.Size+at), n)
-			place = 0
 		case n == a.Size: // the blocks lie one behind the other
 			w.Post(a.Input(), n*m.Size)
 		default:
@@ -72,9 +70,14 @@ func (p node) alltoall(s *coll.Schedule, m coll.Member, a *coll.Args) {
 			w.Copy(out.Plus(mine), a.Input().Plus(mine), n)
 			w.Wait()
 		}
+	}, func(back, at, n int) {
+		place := m.Rank * n // in what each posts
+		if pair {
+			place = 0
+		}
 		for k := 1; k < m.Size; k++ {
 			rank := m.Plus(-k)
-			w.Fetch(rank, place, out.Plus(rank*a.Size+at), n)
+			w.FetchBack(back, rank, place, out.Plus(rank*a.Size+at), n)
 		}
 	})
 	w.Leave()
@@ -113,8 +116,12 @@ func (p node) upTo(s *coll.Schedule, m coll.Member, a *coll.Args, op coll.Operat
 // posts what comes of it.
 func (p node) shares(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	unit := p.Unit(a)
-	if unit == 0 || a.Size == 0 {
+	switch {
+	case unit == 0 || a.Size == 0:
 		p.allreduce(s, m, a)
+		return
+	case m.Size == 2:
+		p.halves(s, m, a)
 		return
 	}
 	w := p.In(s, m, coll.Allreduce, 0, a.Size)
@@ -125,7 +132,7 @@ func (p node) shares(s *coll.Schedule, m coll.Member, a *coll.Args) {
 		from, size := share(m.Rank, m.Size, n, a.Elem)
 		mine := out.Plus(at + from)
 		if size > 0 {
-			w.Combined(a, in, 0, m.Size-1, from, mine, size, temp)
+			w.Combined(0, a, in, 0, m.Size-1, from, mine, size, temp)
 		}
 		w.Post(mine, size)
 		for k := 1; k < m.Size; k++ {
@@ -134,6 +141,57 @@ func (p node) shares(s *coll.Schedule, m coll.Member, a *coll.Args) {
 				w.Fetch(rank, 0, out.Plus(at+from), size)
 			}
 		}
+	})
+	w.Leave()
+}
+
+// halves is shares of two members: neither posts what it combines itself. Two pieces of two
+// shares are under way at a time.
+func (p node) halves(s *coll.Schedule, m coll.Member, a *coll.Args) {
+	unit, you := p.Unit(a), 1-m.Rank
+	w := p.In(s, m, coll.Allreduce, 0, a.Size)
+	quick := a.Quick && (m.Rank == 1 || !a.Ordered)
+	var temp coll.Ref
+	if !quick {
+		temp = w.NewTemp(min(unit, a.Size))
+	}
+	area.Pieces(a.Size, 4*unit, func(base, n int) {
+		each := func(f func(back, mine, bytes, yours, others int)) {
+			area.Pieces(n, 2*unit, func(at, bytes int) {
+				back := 0
+				if at == 0 && n > 2*unit {
+					back = 1
+				}
+				from, size := share(m.Rank, 2, bytes, a.Elem)
+				other, rest := share(you, 2, bytes, a.Elem)
+				f(back, base+at+from, size, base+at+other, rest)
+			})
+		}
+		each(func(_, _, _, yours, n int) { w.Post(a.Input().Plus(yours), n) })
+		each(func(back, mine, n, _, _ int) {
+			in, sum := a.Input().Plus(mine), out.Plus(mine)
+			switch {
+			case n == 0:
+			case quick:
+				w.Copy(sum, in, n)
+				w.Wait()
+				w.Fold(back, you, 0, sum, n)
+			default: // the upper one becomes the sum
+				w.FetchBack(back, you, 0, temp, n)
+				if m.Rank == 0 {
+					w.Combine(temp, in, n)
+					w.Wait()
+					w.Copy(sum, temp, n)
+				} else {
+					w.Copy(sum, in, n)
+					w.Wait()
+					w.Combine(sum, temp, n)
+				}
+				w.Wait()
+			}
+		})
+		each(func(_, mine, n, _, _ int) { w.Post(out.Plus(mine), n) })
+		each(func(back, _, _, yours, n int) { w.FetchBack(back, you, 0, out.Plus(yours), n) })
 	})
 	w.Leave()
 }
