@@ -11,7 +11,7 @@ type Learnt struct {
 	UpTo      int64       `json:"up_to"`     // 0: any
 	Allocated bool        `json:"allocated"` // the sender had them in memory from Allocate
 	Window    bool        `json:"window"`    // several were under way at a time
-	BothWays  bool        `json:"both_ways"` // and others went the opposite way
+	BothWays  bool        `json:"both_ways"` // others went the opposite way
 	Ways      []LearntWay `json:"ways"`
 	Tries     uint64      `json:"tries"` // of another way than the best, after the first messages
 }
@@ -47,11 +47,13 @@ func (l Learnt) Kind() string {
 	if l.Allocated {
 		memory = "AllocMem"
 	}
-	if l.Window {
-		depth = "in a window"
-	}
-	if l.BothWays {
+	switch {
+	case l.Window && l.BothWays:
 		depth = "in windows both ways"
+	case l.Window:
+		depth = "in a window"
+	case l.BothWays:
+		depth = "while one went the opposite way"
 	}
 	return fmt.Sprintf("%s, %s memory, %s", size, memory, depth)
 }

@@ -240,6 +240,63 @@ func TestWindowIsAWindowHoweverItsMessagesCome(t *testing.T) {
 	}
 }
 
+// TestWhoSendsAsWellIsNotHelped: of two messages that pass each other neither is copied by its
+// sender. Each would be whole earlier if the other process helped, and both later.
+func TestWhoSendsAsWellIsNotHelped(t *testing.T) {
+	copies(t)
+	w := pmltest.OpenWorld(t, copying("auto", cma.Read, cma.Write), 2)
+	comms := w.Comms(t, cid.PolicyAgree)
+	ctx := bounded(t)
+	const times, size = 200, 100_000
+	var meet [2]chan struct{}
+	for i := range meet {
+		meet[i] = make(chan struct{}, 1)
+	}
+	together := func(rank int) {
+		meet[1-rank] <- struct{}{}
+		<-meet[rank]
+	}
+	if err := pmltest.Each(comms, func(rank int, c pml.Comm) error {
+		in, out := make([]byte, size), make([]byte, size)
+		for range times {
+			recv, err := c.Irecv(pml.Buffer{Bytes: in}, 1-rank, 1, pml.PointToPoint)
+			if err != nil {
+				return err
+			}
+			together(rank)
+			send, err := c.Isend(pml.Buffer{Bytes: out}, 1-rank, 1, pml.PointToPoint, pml.Standard)
+			if err != nil {
+				return err
+			}
+			together(rank)
+			for _, r := range []*pml.Request{recv, send} {
+				if _, err := r.Wait(ctx, r.Generation()); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	passed := uint64(0)
+	for rank, p := range w.Procs {
+		for _, l := range p.Module.Route(w.Group()[1-rank].Life).Learnt {
+			for _, way := range l.Ways {
+				if l.BothWays {
+					passed += way.Messages
+				}
+				if l.BothWays && way.Messages > 0 && (way.Way == "write" || way.Way == "both") {
+					t.Errorf("rank %d: %v", rank, l)
+				}
+			}
+		}
+	}
+	if passed == 0 {
+		t.Error("no message is known to have passed another one")
+	}
+}
+
 // TestForcedCopyFromOneWhoDiedSaysThatItDied: the copy finds no process there, before the
 // bootstrap says why.
 func TestForcedCopyFromOneWhoDiedSaysThatItDied(t *testing.T) {

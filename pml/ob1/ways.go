@@ -22,7 +22,7 @@ import (
 // kind is what a message has in common with those from which its way is learnt.
 type kind struct {
 	memory btl.Memory
-	depth  uint8 // alone, in a window, or in one of two that pass each other
+	depth  uint8 // alone or in a window, and whether others pass it
 	class  uint8 // powers of two
 }
 
@@ -31,7 +31,8 @@ const (
 	window
 	depthsSent // what an RTS says
 
-	bothWays = depthsSent // a window, while this process sends one, too
+	passing  = depthsSent  // alone, while this process sends one, too
+	bothWays = passing + 1 // a window, while this process sends one, too
 	depths   = bothWays + 1
 
 	// Smaller messages are not worth a choice; most of them are eager.
@@ -141,7 +142,11 @@ func (r *request) takesTurn(in *offer) bool {
 	r.part, r.moved, r.possible = in.part, int64(len(in.part)), 0
 	r.base, r.depth = r.moved, in.depth
 	r.follows = p.incoming.n > 0 || p.incoming.turns.head != nil
-	if r.depth == window && p.offering() {
+	switch {
+	case !p.offering():
+	case r.depth == alone:
+		r.depth = passing
+	default:
 		// What this process packs is not the work of any message that comes, and still
 		// what the way costs: it is in the time between two of them.
 		r.depth = bothWays
@@ -201,7 +206,7 @@ func (p *proc) nextTurns() {
 		in.n++
 		in.bytes += r.limit
 		in.way = r.way
-		if r.depth != alone {
+		if r.depth != alone && r.depth != passing {
 			in.windowed = r.depth
 		}
 		r.counted, r.later = true, l.ahead[1]
@@ -221,7 +226,7 @@ func (in *incoming) report() (all []pml.Learnt) {
 				if l == nil {
 					continue
 				}
-				r := pml.Learnt{Above: 1 << (class + leastClass), Allocated: memory == btl.Allocated, Window: depth != alone, BothWays: depth == bothWays, Tries: l.Tries()}
+				r := pml.Learnt{Above: 1 << (class + leastClass), Allocated: memory == btl.Allocated, Window: depth == window || depth == bothWays, BothWays: depth >= depthsSent, Tries: l.Tries()}
 				if class < classes-1 {
 					r.UpTo = 2 * r.Above
 				}
@@ -286,7 +291,13 @@ func (p *proc) consider(r *request) error {
 	if possible == 0 || forced == nil {
 		possible |= framed
 	}
-	if only := possible & p.m.ways; only != 0 {
+	allowed := p.m.ways
+	if r.depth >= depthsSent && allowed == choose.All && p.m.way != randomWay {
+		// Both processors are at work: what one does for the other it does not do for itself, and
+		// each would choose the other's help.
+		allowed = choose.Framed | choose.Of(choose.Read)
+	}
+	if only := possible & allowed; only != 0 {
 		possible = only
 	}
 	r.learnt, r.possible = p.learntOf(kind{t.copier.KindOf(r.remote), r.depth, classOf(r.limit)}), possible
@@ -305,7 +316,7 @@ func (p *proc) learntOf(k kind) *learnt {
 // learnKind makes what will be learnt of one kind of message.
 func (p *proc) learnKind(k kind) *learnt {
 	burst, guess := 1, choose.Frames
-	if k.depth != alone {
+	if k.depth != alone && k.depth != passing {
 		burst = 3
 	}
 	if k.memory == btl.Allocated || p.m.crowded {
@@ -402,7 +413,7 @@ func (r *request) turnOver() {
 	}
 	in.end, in.last = now, r.way
 	if r.Status.Err == nil && !r.spoilt && r.learnt != nil {
-		if r.depth == alone && in.n > 0 { // it was the first of a window
+		if (r.depth == alone || r.depth == passing) && in.n > 0 { // it was the first of a window
 			r.learnt = p.learntOf(kind{r.learnt.kind.memory, in.windowed, r.learnt.kind.class})
 		}
 		took := int64(now - from)
