@@ -138,6 +138,7 @@ func (s *server) open(c btl.Component, start wire.Start, mem []byte) error {
 	if err != nil {
 		return err
 	}
+	wire.Populate(mem, cells)
 	toPlugin, toRank := wire.Rings(mem, cells)
 	if s.in, err = ring.NewConsumer(toPlugin[0], toPlugin[1]); err != nil {
 		return err

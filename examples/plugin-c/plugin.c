@@ -562,6 +562,10 @@ static void start(void)
 		errx(1, "the memory is not a rank's");
 	in = (struct ring){(void *)(mem + 256), (void *)(mem + 256 + 64), mem + 4096, head[3], 0, 0, 0, HOT, 0, 0};
 	out = (struct ring){(void *)(mem + 512), (void *)(mem + 512 + 64), mem + 4096 + CELL * (size_t)head[3], head[3], 0, 0, 0, HOT, 0, 0};
+#ifdef MADV_POPULATE_WRITE
+	for (int k = 0; k < 2; k++) /* what small messages use, so that the first ones don't wait */
+		(void)madvise(mem + 4096 + k * CELL * (size_t)head[3], CELL * (head[3] < HOT ? head[3] : HOT), MADV_POPULATE_WRITE);
+#endif
 	my_bell = (void *)(mem + 768);
 	rank_sleeps = (void *)(mem + 832 + 4);
 	limit = head[3] / 16 * CELL; /* so that the rank writes some while others are read here */

@@ -59,7 +59,7 @@ func TestRingThatIsNotUsedTakesNoMemory(t *testing.T) {
 			used += n
 		}
 	}
-	if size < 4<<10 || used > 256 {
+	if size < 4<<10 || used > 600 {
 		t.Errorf("rings of %d KiB, of which %d are in use before the first message", size, used)
 	}
 }

@@ -146,6 +146,7 @@ func (p *process) descriptors() (memory, theirs *os.File, err error) {
 	}
 	if err == nil {
 		wire.Layout(p.mem, p.cells)
+		wire.Populate(p.mem, p.cells)
 	}
 	var pair [2]int
 	if err == nil {

@@ -8,6 +8,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
 
 	btlring "github.com/ferrympi/ferry/btl/ring"
 	"github.com/ferrympi/ferry/framework"
@@ -97,6 +100,20 @@ func Rings(mem []byte, cells int) (toPlugin, toRank [2][]byte) {
 	n := cells * ring.CellSize
 	return [2][]byte{mem[ToPlugin : ToPlugin+ring.HeaderSize], mem[Cells : Cells+n]},
 		[2][]byte{mem[ToRank : ToRank+ring.HeaderSize], mem[Cells+n : Cells+2*n]}
+}
+
+// hot is the part of a ring, in bytes, that small messages use.
+const hot = 256 << 10
+
+// Populate has the pages mapped that small messages use, so that the first ones don't wait for the
+// system. That is all right where it can't be done.
+func Populate(mem []byte, cells int) {
+	n := cells * ring.CellSize
+	for _, from := range []int{Cells, Cells + n} {
+		if from%os.Getpagesize() == 0 {
+			_ = unix.Madvise(mem[from:from+min(n, hot)], unix.MADV_POPULATE_WRITE)
+		}
+	}
 }
 
 // A message in a ring: u32 kind, u32 path, and a body.
