@@ -23,6 +23,7 @@ type Module struct {
 	engine *progress.Engine
 
 	transports []*transport // by preference
+	caps       pml.Caps
 
 	comms    base.Comms[comm]
 	resting  map[cid.Extended]*comm // closed here, and not by all who may still send
@@ -74,12 +75,14 @@ func (m *Module) Addresses() []framework.Address {
 // CIDs implements pml.Module.
 func (m *Module) CIDs() *cid.Table { return m.comms.Table }
 
-// Caps implements pml.Module.
-func (m *Module) Caps() pml.Caps {
+// Caps implements pml.Module. They are asked for by each communicator that is made.
+func (m *Module) Caps() pml.Caps { return m.caps }
+
+// capsOf returns what transports make of them: theirs are fixed.
+func capsOf(transports []*transport) pml.Caps {
 	caps := pml.Caps{TagMax: tagMax, MaxMessage: math.MaxInt64, Withdraw: true, Arrivals: true}
-	for _, t := range m.transports {
-		c := t.Module.Caps()
-		caps.Steps = append(caps.Steps, c.EagerLimit, c.FrameLimit, 4*c.FrameLimit)
+	for _, t := range transports {
+		caps.Steps = append(caps.Steps, t.EagerLimit, t.FrameLimit, 4*t.FrameLimit)
 	}
 	slices.Sort(caps.Steps)
 	caps.Steps = slices.Compact(caps.Steps)

@@ -63,6 +63,7 @@ func (m *Module) openTransports() error {
 	slices.SortStableFunc(m.transports, func(x, y *transport) int {
 		return cmp.Or(cmp.Compare(y.Exclusivity, x.Exclusivity), cmp.Compare(x.LatencyNS, y.LatencyNS))
 	})
+	m.caps = capsOf(m.transports)
 	return nil
 }
 
