@@ -115,8 +115,8 @@ func (p *path) burst(most int, send func(k int) (frame []byte, sent bool)) (fram
 		try := func() { frame, sent = send(k) }
 		switch p.from.do(try); {
 		case sent || p.from == p.to:
-		case k == 0: // what the receiver has taken may not be known here yet
-			p.from.until("room in an empty path", func() bool { try(); return sent }, p.to)
+		case k == 0: // what the receiver has taken may not be known here yet, and it has to say so again
+			p.from.until("room in an empty path", func() bool { try(); return sent })
 		default:
 			p.from.poll() // its own progress may make room once: a socket takes more
 			p.from.do(try)

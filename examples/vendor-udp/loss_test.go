@@ -4,14 +4,12 @@ import (
 	"bytes"
 	"context"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/btl/btltest"
-	"github.com/ferrympi/ferry/framework/kittest"
 )
 
 // weather has a network that loses one datagram of 20, doubles one of 30, and holds one of
@@ -47,9 +45,7 @@ func (w weather) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
 
 func (w weather) Unwrap() any { return w.component }
 
-// Frames arrive whole, in order and once, though datagrams don't. One case is left out: it
-// wants room while the receiver does not poll, whose last confirmation may have been lost.
+// Frames arrive whole, in order and once, though datagrams don't.
 func TestContractInBadWeather(t *testing.T) {
-	all := btltest.Cases(btltest.Subject{Component: weather{}})
-	slices.DeleteFunc(all, func(c kittest.Case) bool { return c.Name == "ShortSendIsTheWholeFrameOrNothing" }).Run(t)
+	btltest.Cases(btltest.Subject{Component: weather{}}).Run(t)
 }
