@@ -46,7 +46,7 @@ func (c *command) killRank(rank int) {
 func TestJobOverSharedMemory(t *testing.T) {
 	t.Parallel()
 	for _, ranks := range []string{"2", "4"} {
-		r := job(t, ranks, "--components", "ob1+shm,ob1+self").wait(0)
+		r := job(t, ranks, "--components", "ob1+shm,ob1+self", "--timeout", "60s").wait(0)
 		passes(t, r, "ob1+shm", 60)
 		expect(t, r, "ob1+shm", "btltest", report.Skip, "without --job")
 		expect(t, r, "ob1+self", report.OpenCase, report.Skip, "no message leaves")
