@@ -86,7 +86,7 @@ func TestNobodyWritesABufferWhoseReceiveIsOver(t *testing.T) {
 	stack.Set = map[string]string{"btl.shm.single_copy": "off"}
 	w := pmltest.OpenWorld(t, stack, 3)
 	c := w.Comms(t, cid.PolicyAgree)
-	buf := make([]byte, 1<<20)
+	buf := make([]byte, 8<<20) // more than a ring has room for
 	send(t, c[2], 0, 2, "opens the path")
 	if _, err := c[0].Recv(t.Context(), pml.Buffer{Bytes: buf}, 2, 2, pml.PointToPoint); err != nil {
 		t.Fatal(err)
