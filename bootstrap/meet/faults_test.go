@@ -342,6 +342,8 @@ func TestConnectionThatBreaksBetweenTheLiving(t *testing.T) {
 		if err := <-waiting; !errors.Is(err, framework.ErrTransport) || errors.Is(err, framework.ErrProcFailed) {
 			t.Errorf("%v", err)
 		}
+		// Until it has, the others would take it for the next one.
+		eventually(t, "rank 0 has withdrawn the call", func() bool { return waitsAt(cs[0]) == 0 })
 		j.fence("t", cs...)
 		for _, ch := range heard {
 			noEvent(t, ch)
