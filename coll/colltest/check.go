@@ -218,7 +218,7 @@ func (k *checker) every(op coll.Operation) {
 	k.each(op, upTo(mostMembers + 1)[1:], func(shape coll.Shape, a *coll.Algorithm) {
 		size := shape.Size
 		calls(op, size, upTo(size), func(c call) {
-			if size > 5 && (c.count == counts[len(counts)-1] && (c.root > 1 || c.inPlace && size > 8) || c.elem.size == 3 || c.elem.size == largeElement) {
+			if size > 5 && (c.count == counts[len(counts)-1] && c.root > 1 || c.elem.size == 3 || c.elem.size == largeElement) {
 				return // the rest would only take long
 			}
 			seed++
