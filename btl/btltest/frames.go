@@ -17,6 +17,7 @@ func frameCases() claims {
 		kittest.New("BothDirectionsAtOnceDoNotBlockEachOther", 2, (*world).bothDirections),
 		kittest.New("FullPathBlocksInsteadOfGrowing", 2, (*world).fullPathBlocks),
 		kittest.New("OnlyWhatIsCommittedIsSent", 2, (*world).reservations),
+		kittest.New("WideReservationIsOneAsAnyOther", 2, (*world).wide),
 		kittest.New("ShortSendIsTheWholeFrameOrNothing", 2, (*world).shortSend),
 		kittest.New("NothingIsDeliveredBeforeCommit", 2, (*world).nothingBeforeCommit),
 		kittest.New("PeerSourceDeliversWhatPollWould", 2, (*world).peerSource),
@@ -123,6 +124,36 @@ func (w *world) reservations() {
 func ones(b []byte) {
 	for i := range b {
 		b[i] = 1
+	}
+}
+
+// wide mixes ReserveWide with Reserve, up to a full path and over the end of its memory.
+func (w *world) wide() {
+	p := w.path()
+	wide := ability[btl.WideReserver](w, p).ReserveWide
+	for round := range 20 {
+		p.arrive(p.burst(200, func(k int) ([]byte, bool) {
+			size := 1 + (round*911+k*5003)%p.limit()
+			frame := pattern(round+k, 1+(round+k*31)%size)
+			if k%5 == 4 { // two that are not used
+				ones(p.Reserve(1 + k*29%p.limit()))
+				ones(wide(1 + k*97%p.limit()))
+			}
+			reserve := p.Reserve
+			if k%3 != 0 {
+				reserve = wide
+			}
+			b := reserve(size)
+			if b == nil {
+				return frame, false
+			}
+			if len(b) != size {
+				w.Errorf("a reservation of %d bytes has %d", size, len(b))
+			}
+			ones(b)
+			p.Commit(copy(b, frame))
+			return frame, true
+		})...)
 	}
 }
 

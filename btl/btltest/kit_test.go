@@ -175,6 +175,26 @@ func (e *firstCommit) Commit(n int) {
 	e.Endpoint.Commit(n)
 }
 
+// keepsWide keeps the second half of what is put into a wide reservation.
+type keepsWide struct {
+	btl.Endpoint
+	place, wide []byte
+}
+
+func (e *keepsWide) ReserveWide(n int) []byte {
+	if e.place = e.Reserve(n); e.place != nil {
+		e.wide = make([]byte, n)
+		return e.wide
+	}
+	return nil
+}
+
+func (e *keepsWide) Commit(n int) {
+	copy(e.place, e.wide[:len(e.wide)/2])
+	e.place, e.wide = nil, nil
+	e.Endpoint.Commit(n)
+}
+
 // TestKitNoticesBrokenPromises: a kit that lets everything pass proves nothing.
 func TestKitNoticesBrokenPromises(t *testing.T) {
 	memory := NewMemory(Options{Step: 1000})
@@ -183,6 +203,7 @@ func TestKitNoticesBrokenPromises(t *testing.T) {
 		broken broken
 	}{
 		{"ShortSendIsTheWholeFrameOrNothing", broken{endpoint: func(e btl.Endpoint) btl.Endpoint { return halfShort{e} }}},
+		{"WideReservationIsOneAsAnyOther", broken{endpoint: func(e btl.Endpoint) btl.Endpoint { return &keepsWide{Endpoint: e} }}},
 		{"GatheredPayloadIsFreeOnceItIsSaid", broken{Component: memory, endpoint: func(e btl.Endpoint) btl.Endpoint { return early{e} }}},
 		{"GatheredPayloadIsFreeOnceItIsSaid", broken{Component: memory, endpoint: func(e btl.Endpoint) btl.Endpoint { return silent{e} }}},
 		{"NothingIsPlacedWhenTheReceiveHasEnded", broken{Component: memory, upcall: func(r btl.Receiver) btl.Receiver { return stubborn{r} }}},
