@@ -243,7 +243,9 @@ func (c *client) read(l *link, r *wire.Reader) {
 	if !quiet {
 		c.log.Warn("bootstrap meet: connection closed", "peer", c.procName(l.rank), "error", err)
 	}
-	l.drop()
+	// A peer that has closed waits until this end closes too, and may then come again: what
+	// still waits here on its behalf is withdrawn before.
+	defer l.drop()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.lose(l)

@@ -172,6 +172,14 @@ func TestWhoPassesOnClosesMeanwhile(t *testing.T) {
 		if err := cs[1].Close(); err != nil {
 			t.Fatal(err)
 		}
+		// Before it comes again: else the leader would answer these, and not those that come instead.
+		cs[0].mu.Lock()
+		for l := range cs[0].links {
+			if l.rank == 1 {
+				t.Errorf("%d calls wait at the leader through who has closed", len(l.pending))
+			}
+		}
+		cs[0].mu.Unlock()
 		eventually(t, "three wait at the leader by themselves", func() bool {
 			return here() && cs[0].connectedTo(3) && cs[0].connectedTo(5) && cs[0].connectedTo(7)
 		})
