@@ -42,7 +42,8 @@ type proc struct {
 	queue    requestList   // sends of which nothing is out
 	pushing  requestList   // accepted sends whose payload goes out
 	offered  uint64        // handle of the last RTS
-	since    time.Duration // when the second message of the window was sent that it belongs to; 0: to none
+	since    time.Duration // when the window began that it belongs to; 0: to none
+	windowed bool          // others were under way with it
 	busy     bool          // in Module.busy
 	why      error         // it is in doubt, because of that
 	cut      bool          // messages needed a path, and none opened

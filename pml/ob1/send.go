@@ -149,12 +149,9 @@ func (r *request) first() bool {
 		n = size + int(length)
 	} else {
 		var wanted bool
-		r.depth = alone
-		if r.next != nil || p.proc.offering() {
+		if r.depth = p.proc.depthOf(r.next != nil || p.proc.offering()); r.depth == window {
 			flags |= flagMore
-			r.depth = window
 		}
-		p.proc.windowFrom(r.depth)
 		remote, wanted = r.describe()
 		if r.described {
 			flags |= flagRemote
@@ -214,13 +211,20 @@ func (p *proc) offering() bool {
 	return r != nil && r.send && r.state != complete && r.p.proc == p
 }
 
-// windowFrom notes when a window of large messages to the process begins.
-func (p *proc) windowFrom(depth uint8) {
-	if depth == alone {
+// depthOf returns whether a large message to the process is alone; more says that others are
+// under way. The first message of a window is alone when it is sent. So one behind a window counts as
+// the next one's first: by another way than those behind it, it would keep them waiting.
+func (p *proc) depthOf(more bool) uint8 {
+	again := p.windowed
+	p.windowed = more
+	switch {
+	case !more && !again:
 		p.since = 0
-	} else if p.since == 0 {
+		return alone
+	case !more || p.since == 0:
 		p.since = p.m.now()
 	}
+	return window
 }
 
 // firstPart is how much of a message goes with its RTS, where room is so much:

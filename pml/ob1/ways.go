@@ -291,16 +291,21 @@ func (p *proc) consider(r *request) error {
 	if possible == 0 || forced == nil {
 		possible |= framed
 	}
+	memory := t.copier.KindOf(r.remote)
 	allowed := p.m.ways
 	if r.depth >= depthsSent && allowed == choose.All && p.m.way != randomWay {
 		// Both processors are at work: what one does for the other it does not do for itself, and
 		// each would choose the other's help.
 		allowed = choose.Framed | choose.Of(choose.Read)
+		if memory == btl.Allocated && possible.Has(choose.Read) {
+			// Frames are two copies. Each receiver would choose them, as its own is the shorter one.
+			allowed = choose.Of(choose.Read)
+		}
 	}
 	if only := possible & allowed; only != 0 {
 		possible = only
 	}
-	r.learnt, r.possible = p.learntOf(kind{t.copier.KindOf(r.remote), r.depth, classOf(r.limit)}), possible
+	r.learnt, r.possible = p.learntOf(kind{memory, r.depth, classOf(r.limit)}), possible
 	return nil
 }
 
@@ -323,7 +328,15 @@ func (p *proc) learnKind(k kind) *learnt {
 		guess = choose.Read
 	}
 	seed := uint64(p.Life.ID)<<16 | uint64(k.memory)<<12 | uint64(k.depth)<<8 | uint64(k.class)
-	return &learnt{Chooser: choose.New(seed, burst, guess), kind: k}
+	l := &learnt{Chooser: choose.New(seed, burst, guess), kind: k}
+	like := &p.incoming.learnt[k.memory][k.depth]
+	switch {
+	case k.class > 0 && like[k.class-1] != nil:
+		l.Expect(&like[k.class-1].Chooser)
+	case k.class < classes-1 && like[k.class+1] != nil:
+		l.Expect(&like[k.class+1].Chooser)
+	}
+	return l
 }
 
 // begin begins a message whose turn it is. Lock held.

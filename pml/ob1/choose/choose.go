@@ -93,6 +93,9 @@ const (
 	promising = 1.3
 	// doubtful bounds what a way is expected to cost after one message.
 	doubtful = 3
+	// hopeless is how much worse than the best a way was with messages that are much alike
+	// that is not tried at first.
+	hopeless = 2
 	// far is the same for a way that is seldom taken.
 	far = 1.6
 	// spike bounds what a single measurement says.
@@ -129,29 +132,26 @@ type Chooser struct {
 	tried   uint64
 }
 
-// arm is what is known of one way.
-type arm struct {
-	n      int        // messages that count
-	stale  bool       // the machine has changed since
-	cost   float64    // ns per byte
-	lately float64    // the same, of the last few messages only
-	recent [5]float64 // the last messages, in a ring
-	total  uint64     // messages that were ever measured
-	at     int64      // Chooser.count at the last one
-
-	partial partial
-}
-
-// partial are messages that are not a measurement yet.
-type partial struct {
-	messages  int
-	bytes, ns float64
-}
-
 // New returns a chooser. burst is how many messages in a row try a way, of which the first
 // says nothing, and the others are one measurement: 1 for messages that travel alone. guess is the way that is taken first.
 func New(seed uint64, burst int, guess Way) Chooser {
 	return Chooser{best: guess, guess: guess, on: Ways, burst: max(burst, 1), random: seed*2 + 1, tries: reserve, time: reservedTime}
+}
+
+// Expect takes over what another chooser has learnt of messages that are much alike: the way
+// that is taken first, and which ways need not be tried at first. It is for a Chooser that has
+// chosen nothing yet.
+func (c *Chooser) Expect(like *Chooser) {
+	best := &like.arms[like.best]
+	if !like.learnt || best.n == 0 || c.count > 0 {
+		return
+	}
+	c.best, c.guess = like.best, like.best
+	for w := range Ways {
+		if a := &like.arms[w]; a.n > 0 && a.cost > hopeless*best.cost {
+			c.arms[w].expected = min(a.cost/best.cost, doubtful)
+		}
+	}
 }
 
 // Next returns the way of the next message, of those that are possible. trial says that it is not the one that seems best.
@@ -196,7 +196,7 @@ func (c *Chooser) cold(possible Set) (found Way, n int) {
 		for i := range Ways {
 			w := (c.best + i) % Ways
 			a := &c.arms[w]
-			if !possible.Has(w) || a.total >= uint64(first*c.burst) || a.n >= fewest || a.n > 0 && a.cost > worse*least && (w != c.guess || a.n > 1) {
+			if !possible.Has(w) || a.unlikely() && !math.IsInf(least, 1) || a.total >= uint64(first*c.burst) || a.n >= fewest || a.n > 0 && a.cost > worse*least && (w != c.guess || a.n > 1) {
 				continue
 			}
 			found, n, fewest = w, c.burst, a.n
@@ -205,6 +205,7 @@ func (c *Chooser) cold(possible Set) (found Way, n int) {
 			return found, n
 		}
 		c.learnt = true
+		c.expect(least)
 		for w := range Ways {
 			if a := &c.arms[w]; possible.Has(w) && a.n > 0 && a.cost <= close*least {
 				c.course |= Of(w)
@@ -220,6 +221,15 @@ func (c *Chooser) cold(possible Set) (found Way, n int) {
 	c.on = Way(bits.TrailingZeros8(uint8(c.course)))
 	c.course &^= Of(c.on)
 	return c.on, courses
+}
+
+// expect has ways that were not tried at first take their turns with the others.
+func (c *Chooser) expect(least float64) {
+	for w := range Ways {
+		if a := &c.arms[w]; a.unlikely() {
+			a.n, a.cost, a.stale, a.expected = 1, a.expected*least, true, 0
+		}
+	}
 }
 
 // choose finds the best way. Another one than that in use must be better by some percent.
@@ -370,86 +380,6 @@ func (c *Chooser) Took(w Way, bytes int64, ns int64, clean bool) {
 	}
 }
 
-// measured returns the ns per byte that are the next measurement of a way, if a message
-// completes one.
-func (c *Chooser) measured(w Way, bytes, ns float64) (x float64, ok bool) {
-	a := &c.arms[w]
-	sum := &a.partial
-	sum.messages++
-	sum.bytes += bytes
-	sum.ns += ns
-	enough := max(c.burst-1, 1)
-	if c.burst > 1 && w == c.best && a.n >= first && c.on == Ways {
-		enough = run
-	}
-	if sum.messages < enough {
-		return 0, false
-	}
-	x = sum.ns / sum.bytes
-	*sum = partial{}
-	return x, true
-}
-
-// add takes one more measurement, and reports whether the way has become another one.
-func (a *arm) add(x float64, inUse, runs bool) (changed bool) {
-	if a.stale {
-		a.stale, a.n = false, 0
-	}
-	a.recent[a.n%len(a.recent)] = x
-	a.n++
-	if a.n <= first {
-		a.cost = median(a.recent[:a.n])
-		a.lately = a.cost
-		return false
-	}
-	x = min(max(x, a.cost/spike), a.cost*spike)
-	slow := float64(forgets)
-	if inUse {
-		few := float64(soon)
-		if runs {
-			few = soonOfRuns
-		}
-		a.lately += (x - a.lately) / few
-		changed = a.lately > shifted*a.cost || a.lately < a.cost/shifted
-	} else {
-		// There are few. Two in a row say that it is another one.
-		slow = 4
-		last := median([]float64{a.recent[(a.n-1)%len(a.recent)], a.recent[(a.n-2)%len(a.recent)], a.recent[(a.n-3)%len(a.recent)]})
-		changed = last > far*a.cost || last < a.cost/far
-	}
-	if changed {
-		var last [5]float64 // three of them, the latest one behind the others
-		for i := range first {
-			last[i] = a.recent[(a.n-first+i)%len(a.recent)]
-		}
-		a.n, a.recent = first, last
-		a.cost = median(last[:first])
-		a.lately = a.cost
-		return true
-	}
-	a.cost += (x - a.cost) / min(float64(a.n), slow)
-	if !inUse {
-		a.lately = a.cost
-	}
-	if a.n >= 1<<30 {
-		a.n = forgets * len(a.recent)
-	}
-	return false
-}
-
-// median returns the middle of up to five numbers; of two the smaller one, since what
-// disturbs a message makes it slower.
-func median(of []float64) float64 {
-	var s [5]float64
-	n := copy(s[:], of)
-	for i := 1; i < n; i++ {
-		for k := i; k > 0 && s[k] < s[k-1]; k-- {
-			s[k], s[k-1] = s[k-1], s[k]
-		}
-	}
-	return s[(n-1)/2]
-}
-
 // Best returns the way that seems best.
 func (c *Chooser) Best() Way { return c.best }
 
@@ -464,7 +394,7 @@ type Learnt struct {
 // Learnt returns what is known of each way that was taken.
 func (c *Chooser) Learnt() (all []Learnt) {
 	for w := range Ways {
-		if a := &c.arms[w]; a.n > 0 {
+		if a := &c.arms[w]; a.n > 0 && a.total > 0 {
 			all = append(all, Learnt{w, a.total, 1 / a.cost, w == c.best})
 		}
 	}

@@ -134,6 +134,57 @@ func TestChooseLosesLittle(t *testing.T) {
 	}
 }
 
+// TestChooseExpectsWhatMessagesMuchAlikeHaveShown: what each way costs differs by some percent
+// from one class of sizes to the next. Who expects that loses less.
+func TestChooseExpectsWhatMessagesMuchAlikeHaveShown(t *testing.T) {
+	var alone, expecting [2][]float64
+	for seed := range uint64(machines()) {
+		m := newMachine(seed)
+		like := New(seed, 1, Frames)
+		m.run(&like, 400)
+		for w := range Ways {
+			m.drawn[w] *= math.Exp(0.3 * m.rng.NormFloat64())
+			m.cost[w] = m.drawn[w]
+		}
+		same := *m
+		m.rng, same.rng = rand.New(rand.NewPCG(seed, 8)), rand.New(rand.NewPCG(seed, 8))
+		c, d := New(seed+1, 1, Frames), New(seed+1, 1, Frames)
+		d.Expect(&like)
+		for i, n := range []int{200, 800} {
+			alone[i] = append(alone[i], m.run(&c, n))
+			expecting[i] = append(expecting[i], same.run(&d, n))
+		}
+	}
+	a, e := summary(t, "messages 1 to 200", alone[0]), summary(t, "the same, expecting", expecting[0])
+	if e > 0.6*a {
+		t.Errorf("loses %.1f %% in the first 200 messages, and %.1f %% where nothing is expected", 100*e, 100*a)
+	}
+	a2, e2 := summary(t, "messages 201 to 1000", alone[1]), summary(t, "the same, expecting", expecting[1])
+	if a, e = a+4*a2, e+4*e2; e > a {
+		t.Errorf("loses %.1f %% in the first 1000 messages, and %.1f %% where nothing is expected", 20*e, 20*a)
+	}
+}
+
+// TestChooseTriesWhatIsLeft: of all ways that are not hopeless none is possible any more.
+func TestChooseTriesWhatIsLeft(t *testing.T) {
+	cost := [Ways]float64{Frames: 0.3, Read: 0.01, Write: 0.2, Both: 0.4}
+	like := New(1, 1, Frames)
+	play := func(c *Chooser, ways Set) (by [Ways]int) {
+		for range 1000 {
+			w, _ := c.Next(ways)
+			by[w]++
+			c.Took(w, simulated, int64(cost[w]*simulated), true)
+		}
+		return by
+	}
+	play(&like, known)
+	c := New(1, 1, Frames)
+	c.Expect(&like)
+	if by := play(&c, known&^Of(Read)); by[Write] < 850 {
+		t.Errorf("by which ways 1000 messages went: %v", by)
+	}
+}
+
 // TestChooseTriesSeldom counts in any 1000 messages once all ways were tried.
 func TestChooseTriesSeldom(t *testing.T) {
 	for _, burst := range []int{1, 2, 3} {

@@ -1,0 +1,105 @@
+package choose
+
+// arm is what is known of one way.
+type arm struct {
+	n      int        // messages that count
+	stale  bool       // the machine has changed since
+	cost   float64    // ns per byte
+	lately float64    // the same, of the last few messages only
+	recent [5]float64 // the last messages, in a ring
+	total  uint64     // messages that were ever measured
+	at     int64      // Chooser.count at the last one
+
+	expected float64 // not tried yet: its cost to that of the best way of messages much alike
+
+	partial partial
+}
+
+// partial are messages that are not a measurement yet.
+type partial struct {
+	messages  int
+	bytes, ns float64
+}
+
+// measured returns the ns per byte that are the next measurement of a way, if a message
+// completes one.
+func (c *Chooser) measured(w Way, bytes, ns float64) (x float64, ok bool) {
+	a := &c.arms[w]
+	sum := &a.partial
+	sum.messages++
+	sum.bytes += bytes
+	sum.ns += ns
+	enough := max(c.burst-1, 1)
+	if c.burst > 1 && w == c.best && a.n >= first && c.on == Ways {
+		enough = run
+	}
+	if sum.messages < enough {
+		return 0, false
+	}
+	x = sum.ns / sum.bytes
+	*sum = partial{}
+	return x, true
+}
+
+// unlikely reports whether the way was not tried because of what is expected of it.
+func (a *arm) unlikely() bool { return a.expected > 0 && a.n == 0 }
+
+// add takes one more measurement, and reports whether the way has become another one.
+func (a *arm) add(x float64, inUse, runs bool) (changed bool) {
+	if a.stale {
+		a.stale, a.n = false, 0
+	}
+	a.recent[a.n%len(a.recent)] = x
+	a.n++
+	if a.n <= first {
+		a.cost = median(a.recent[:a.n])
+		a.lately = a.cost
+		return false
+	}
+	x = min(max(x, a.cost/spike), a.cost*spike)
+	slow := float64(forgets)
+	if inUse {
+		few := float64(soon)
+		if runs {
+			few = soonOfRuns
+		}
+		a.lately += (x - a.lately) / few
+		changed = a.lately > shifted*a.cost || a.lately < a.cost/shifted
+	} else {
+		// There are few. Two in a row say that it is another one.
+		slow = 4
+		last := median([]float64{a.recent[(a.n-1)%len(a.recent)], a.recent[(a.n-2)%len(a.recent)], a.recent[(a.n-3)%len(a.recent)]})
+		changed = last > far*a.cost || last < a.cost/far
+	}
+	if changed {
+		var last [5]float64 // three of them, the latest one behind the others
+		for i := range first {
+			last[i] = a.recent[(a.n-first+i)%len(a.recent)]
+		}
+		a.n, a.recent = first, last
+		a.cost = median(last[:first])
+		a.lately = a.cost
+		return true
+	}
+	a.cost += (x - a.cost) / min(float64(a.n), slow)
+	if !inUse {
+		a.lately = a.cost
+	}
+	if a.n >= 1<<30 {
+		a.n = forgets * len(a.recent)
+	}
+	return false
+}
+
+// median returns the middle of up to five numbers; of two the smaller one, since what
+// disturbs a message makes it slower.
+func median(of []float64) float64 {
+	var s [5]float64
+	n := copy(s[:], of)
+	for i := 1; i < n; i++ {
+		for k := i; k > 0 && s[k] < s[k-1]; k-- {
+			s[k], s[k-1] = s[k-1], s[k]
+		}
+	}
+	return s[(n-1)/2]
+}
