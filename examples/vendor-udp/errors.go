@@ -2,24 +2,23 @@ package udp
 
 import (
 	"encoding/binary"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 )
 
 // hear has the system keep what hosts answer to datagrams that they can't deliver.
 func hear(fd, family int) error {
-	if family == unix.AF_INET6 {
-		return unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1)
+	if family == syscall.AF_INET6 {
+		return syscall.SetsockoptInt(fd, syscall.IPPROTO_IPV6, syscall.IPV6_RECVERR, 1)
 	}
-	return unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_RECVERR, 1)
+	return syscall.SetsockoptInt(fd, syscall.IPPROTO_IP, syscall.IP_RECVERR, 1)
 }
 
 // sendto sends a datagram. The system reports the error of an earlier one, to anybody, in
 // place of sending.
-func sendto(fd int, b []byte, to unix.Sockaddr) error {
-	err := unix.Sendto(fd, b, 0, to)
-	if err == unix.ECONNREFUSED {
-		err = unix.Sendto(fd, b, 0, to)
+func sendto(fd int, b []byte, to syscall.Sockaddr) error {
+	err := syscall.Sendto(fd, b, 0, to)
+	if err == syscall.ECONNREFUSED {
+		err = syscall.Sendto(fd, b, 0, to)
 	}
 	return err
 }
@@ -28,17 +27,17 @@ func sendto(fd int, b []byte, to unix.Sockaddr) error {
 // datagram, and so the number of a path, which only its two ends know.
 func (m *module) undelivered() bool {
 	var control [512]byte
-	n, size, _, to, err := unix.Recvmsg(m.fd, m.buf, control[:], unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
+	n, size, _, to, err := syscall.Recvmsg(m.fd, m.buf, control[:], syscall.MSG_ERRQUEUE|syscall.MSG_DONTWAIT)
 	if err != nil {
 		return false
 	}
-	messages, err := unix.ParseSocketControlMessage(control[:size])
+	messages, err := syscall.ParseSocketControlMessage(control[:size])
 	if err != nil || n < headerSize || to == nil {
 		return true
 	}
 	for _, c := range messages {
 		// struct sock_extended_err begins with the error's number.
-		if len(c.Data) < 4 || unix.Errno(binary.NativeEndian.Uint32(c.Data)) != unix.ECONNREFUSED {
+		if len(c.Data) < 4 || syscall.Errno(binary.NativeEndian.Uint32(c.Data)) != syscall.ECONNREFUSED {
 			continue
 		}
 		path := binary.LittleEndian.Uint64(m.buf[8:])

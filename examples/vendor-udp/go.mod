@@ -5,7 +5,6 @@ go 1.26.0
 require (
 	github.com/ferrympi/ferry v0.0.0
 	go.uber.org/goleak v1.3.0
-	golang.org/x/sys v0.49.0
 )
 
 require (
@@ -22,6 +21,7 @@ require (
 	github.com/mitchellh/reflectwalk v1.0.2 // indirect
 	github.com/x448/float16 v0.8.4 // indirect
 	go.yaml.in/yaml/v3 v3.0.4 // indirect
+	golang.org/x/sys v0.49.0 // indirect
 )
 
 replace github.com/ferrympi/ferry => ../..

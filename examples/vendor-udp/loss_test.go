@@ -4,9 +4,8 @@ import (
 	"bytes"
 	"context"
 	"math/rand/v2"
+	"syscall"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/btl/btltest"
@@ -24,7 +23,7 @@ func (w weather) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
 	m := opened.(*module)
 	random, send := rand.New(rand.NewPCG(1, env.Self.Nonce)), m.send
 	var held func() error
-	m.send = func(b []byte, to unix.Sockaddr) error {
+	m.send = func(b []byte, to syscall.Sockaddr) error {
 		switch before := held; {
 		case random.IntN(20) == 0:
 			return nil

@@ -4,9 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"slices"
+	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
@@ -18,7 +17,7 @@ type inbound struct {
 	id       uint64
 	peer     framework.Life
 	greeting []byte
-	from     unix.Sockaddr
+	from     syscall.Sockaddr
 	up       btl.Inbound
 	next     uint32        // the first frame that has not come
 	early    [ahead][]byte // those that came before it, by number
@@ -37,7 +36,7 @@ const (
 )
 
 // opens answers who wants to send, once for each path, however often he asks.
-func (m *module) opens(id uint64, greeting []byte, from unix.Sockaddr) {
+func (m *module) opens(id uint64, greeting []byte, from syscall.Sockaddr) {
 	p := m.in[id]
 	switch {
 	case m.closed:
@@ -92,12 +91,15 @@ func (p *inbound) data(number uint32, frame []byte) {
 			p.waits--
 		}
 	}
-	if p.news >= min(confirmEach, (p.m.p.Window+3)/4) {
+	if p.many() {
 		p.owe(p.m.at)
 	} else if p.owes == 0 {
 		p.owe(p.m.at + confirmAfter)
 	}
 }
+
+// many reports whether so many have come that the sender is to hear of it.
+func (p *inbound) many() bool { return p.news >= min(confirmEach, (p.m.p.Window+3)/4) }
 
 // owe has a confirmation sent at that time.
 func (p *inbound) owe(at time.Duration) {

@@ -7,9 +7,8 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
@@ -27,7 +26,7 @@ type outbound struct {
 	greeting []byte
 	asked    []netip.AddrPort // where the peer may be, until it has answered
 	why      error            // what the last of the others has said
-	to       unix.Sockaddr    // nil: not open
+	to       syscall.Sockaddr // nil: not open
 	closed   bool             // given up, or ended
 	timed    bool             // it is in m.waiting
 
@@ -117,7 +116,7 @@ func (e *outbound) patience() time.Duration {
 }
 
 // opened takes the answer of one address.
-func (e *outbound) opened(from unix.Sockaddr) {
+func (e *outbound) opened(from syscall.Sockaddr) {
 	if e.to == nil && slices.Contains(e.asked, addrPort(from)) {
 		e.to, e.backoff = from, 0
 		if e.closed {
@@ -127,7 +126,7 @@ func (e *outbound) opened(from unix.Sockaddr) {
 }
 
 // refused takes a reason. While several addresses are asked, others may be the peer's.
-func (e *outbound) refused(reason []byte, from unix.Sockaddr) {
+func (e *outbound) refused(reason []byte, from syscall.Sockaddr) {
 	at := addrPort(from)
 	err := error(framework.ErrPeerClosed)
 	if len(reason) > 0 {

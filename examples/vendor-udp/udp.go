@@ -12,9 +12,8 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
@@ -56,29 +55,29 @@ func (component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 	if p.Address != "" {
 		at = netip.MustParseAddr(p.Address) // Check has
 	}
-	family := unix.AF_INET
+	family := syscall.AF_INET
 	if at.Is6() {
-		family = unix.AF_INET6
+		family = syscall.AF_INET6
 	}
-	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	fd, err := syscall.Socket(family, syscall.SOCK_DGRAM|syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("btl udp: %w", err)
 	}
 	// As much as the system allows: what finds no room is sent again.
-	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 4<<20)
+	_ = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4<<20)
 	m := &module{
 		env: env, p: p, fd: fd, begin: time.Now(), buf: make([]byte, 1<<16),
 		in: map[uint64]*inbound{}, out: map[uint64]*outbound{},
 	}
-	m.send = func(b []byte, to unix.Sockaddr) error { return sendto(fd, b, to) }
-	if err = unix.Bind(fd, sockaddr(netip.AddrPortFrom(at, 0))); err == nil {
+	m.send = func(b []byte, to syscall.Sockaddr) error { return sendto(fd, b, to) }
+	if err = syscall.Bind(fd, sockaddr(netip.AddrPortFrom(at, 0))); err == nil {
 		err = hear(fd, family)
 	}
 	if err == nil {
 		m.addrs, err = m.addresses(at)
 	}
 	if err != nil {
-		unix.Close(fd)
+		syscall.Close(fd)
 		return nil, fmt.Errorf("btl udp: %w", err)
 	}
 	return m, nil
@@ -86,7 +85,7 @@ func (component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 
 // addresses are those that peers are told.
 func (m *module) addresses(at netip.Addr) ([]netip.AddrPort, error) {
-	name, err := unix.Getsockname(m.fd)
+	name, err := syscall.Getsockname(m.fd)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +123,9 @@ type module struct {
 	closed bool
 	begin  time.Time
 	buf    []byte
-	send   func(b []byte, to unix.Sockaddr) error // a test loses some here
+	kept   int                                       // bytes of the datagram in buf that nobody has taken
+	from   syscall.Sockaddr                          // who has sent it
+	send   func(b []byte, to syscall.Sockaddr) error // a test loses some here
 
 	out     map[uint64]*outbound // by the path's number
 	in      map[uint64]*inbound
@@ -162,7 +163,7 @@ func (m *module) Blob() []byte {
 
 // FD, Arm and Due say how the module is awaited.
 func (m *module) FD() int   { return m.fd }
-func (m *module) Arm() bool { return true }
+func (m *module) Arm() bool { return m.kept == 0 }
 
 func (m *module) Due() time.Duration {
 	if m.next == 0 {
@@ -208,18 +209,20 @@ func (m *module) Poll() (n int) {
 		most = pollsAtOnce
 	}
 	for n < most {
-		k, from, err := unix.Recvfrom(m.fd, m.buf, 0)
-		if err == unix.ECONNREFUSED && m.undelivered() {
-			n++
-			continue
+		if m.kept == 0 {
+			err := m.read()
+			if err == syscall.ECONNREFUSED && m.undelivered() {
+				n++
+				continue
+			}
+			if err != nil {
+				break
+			}
 		}
-		if err != nil {
-			break
-		}
-		if n++; n == 1 {
-			m.at = m.now()
-		}
-		m.datagram(m.buf[:k], from)
+		n++
+		b := m.buf[:m.kept]
+		m.kept = 0
+		m.datagram(b, m.from)
 	}
 	m.streak = n > 0
 	if m.next == 0 {
@@ -232,6 +235,17 @@ func (m *module) Poll() (n int) {
 		m.timers(m.at)
 	}
 	return n
+}
+
+// read reads a datagram, and keeps it in buf. Recvfrom of golang.org/x/sys asks for the socket's protocol
+// with each one, and is 0.7 us slower for that.
+func (m *module) read() (err error) {
+	if m.kept, m.from, err = syscall.Recvfrom(m.fd, m.buf, 0); err != nil {
+		m.kept = 0
+		return err
+	}
+	m.at = m.now()
+	return nil
 }
 
 // timers sends what is due: confirmations, and again what nobody has confirmed.
@@ -291,5 +305,5 @@ func (m *module) Close() error {
 	for _, e := range m.out {
 		e.leave()
 	}
-	return unix.Close(m.fd)
+	return syscall.Close(m.fd)
 }

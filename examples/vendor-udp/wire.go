@@ -3,8 +3,7 @@ package udp
 import (
 	"encoding/binary"
 	"net/netip"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 )
 
 // A datagram, little-endian:
@@ -62,14 +61,14 @@ func header(b []byte, kind byte, number uint32, path uint64) {
 }
 
 // tell sends a small datagram. One that is lost will be asked for again.
-func (m *module) tell(kind byte, path uint64, number uint32, body []byte, to unix.Sockaddr) {
+func (m *module) tell(kind byte, path uint64, number uint32, body []byte, to syscall.Sockaddr) {
 	b := make([]byte, headerSize, headerSize+len(body))
 	header(b, kind, number, path)
 	_ = m.send(append(b, body...), to)
 }
 
 // datagram takes what a stranger may have sent.
-func (m *module) datagram(b []byte, from unix.Sockaddr) {
+func (m *module) datagram(b []byte, from syscall.Sockaddr) {
 	if len(b) < headerSize || b[1] != version || from == nil {
 		return
 	}
@@ -79,12 +78,7 @@ func (m *module) datagram(b []byte, from unix.Sockaddr) {
 		m.opens(path, body, from)
 		return
 	case data, left:
-		if b[0] == data && b[2] == confirmSize && len(body) >= confirmSize {
-			if e := m.out[binary.LittleEndian.Uint64(body)]; e != nil {
-				e.confirmed(binary.LittleEndian.Uint32(body[8:]), binary.LittleEndian.Uint64(body[12:]))
-			}
-			body = body[confirmSize:]
-		}
+		body = body[m.confirmation(b):]
 		p := m.in[path]
 		switch {
 		case b[0] == left:
@@ -115,19 +109,40 @@ func (m *module) datagram(b []byte, from unix.Sockaddr) {
 	}
 }
 
-func sockaddr(a netip.AddrPort) unix.Sockaddr {
-	if a.Addr().Is4() {
-		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
+// confirmation takes the one that travels with a datagram, and returns its size.
+func (m *module) confirmation(b []byte) int {
+	size := confirmationIn(b)
+	if size == 0 {
+		return 0
 	}
-	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
+	body := b[headerSize:]
+	if e := m.out[binary.LittleEndian.Uint64(body)]; e != nil {
+		e.confirmed(binary.LittleEndian.Uint32(body[8:]), binary.LittleEndian.Uint64(body[12:]))
+	}
+	return size
+}
+
+// confirmationIn returns the size of the confirmation that travels with a datagram.
+func confirmationIn(b []byte) int {
+	if b[0] == data && b[2] == confirmSize && len(b) >= headerSize+confirmSize {
+		return confirmSize
+	}
+	return 0
+}
+
+func sockaddr(a netip.AddrPort) syscall.Sockaddr {
+	if a.Addr().Is4() {
+		return &syscall.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
+	}
+	return &syscall.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
 }
 
 // addrPort is the zero value for an address that is not an IP address.
-func addrPort(s unix.Sockaddr) netip.AddrPort {
+func addrPort(s syscall.Sockaddr) netip.AddrPort {
 	switch s := s.(type) {
-	case *unix.SockaddrInet4:
+	case *syscall.SockaddrInet4:
 		return netip.AddrPortFrom(netip.AddrFrom4(s.Addr), uint16(s.Port))
-	case *unix.SockaddrInet6:
+	case *syscall.SockaddrInet6:
 		return netip.AddrPortFrom(netip.AddrFrom16(s.Addr), uint16(s.Port))
 	}
 	return netip.AddrPort{}
