@@ -235,8 +235,10 @@ func (w *world) peerSource() {
 }
 
 // peek takes frames in turn by Drop and by Poll, of sizes that go round the end of
-// a ring several times: each comes once, in its place.
+// a ring several times: each comes once, in its place. Before a frame may lie what only a Poll
+// can take. It hands up the frame as well then, if that is there, but not each time.
 func (w *world) peek() {
+	const rounds, patient = 400, 64
 	p := w.path()
 	peeker := ability[btl.Peeker](w, p.source(p.from.peer.Life))
 	none := func(what string) {
@@ -247,23 +249,33 @@ func (w *world) peek() {
 		})
 	}
 	none("that nobody has sent")
-	for round := range 400 {
+	handed := 0
+	for round := range rounds {
 		frame := pattern(round, 1+round*97%p.limit())
 		p.send(frame)
+		peeked, vain := false, 0
 		p.to.until("a peek", func() bool {
 			got := bytes.Clone(peeker.Peek(2))
-			if got != nil {
+			if peeked = got != nil; peeked {
 				w.Same("a peeked frame", got, frame)
 				w.Same("a frame that is peeked again", peeker.Peek(1), frame)
+			} else if vain++; vain%patient == 0 {
+				p.to.module.Poll()
 			}
-			return got != nil
+			return peeked || len(p.to.got) > 0
 		}, p.to)
-		if round%2 == 0 {
+		if !peeked {
+			handed++
+		}
+		if peeked && round%2 == 0 {
 			p.to.do(peeker.Drop)
 		} else {
 			p.arrive(frame)
 		}
 		none("of a frame that was taken")
 		p.to.take(p.from, nil)
+	}
+	if handed > rounds/2 {
+		w.Errorf("%d of %d frames were never seen by a peek, and handed up by a poll", handed, rounds)
 	}
 }
