@@ -181,8 +181,8 @@ type PeerPoller interface {
 type Peeker interface {
 	// Peek returns the next frame of the path, or nil if looking that many times
 	// found none. It is the module's and valid until the next call of Drop or
-	// Poll; without Drop a Poll hands it up. What lies before it and is no frame of that
-	// path may have to wait for a Poll, and no frame is found until then.
+	// Poll; without Drop a Poll hands it up. Something else may lie before it, which only a
+	// Poll takes: Peek finds nothing until then.
 	Peek(looks int) []byte
 
 	// Drop is done with the frame that Peek has just returned.
