@@ -86,7 +86,7 @@ func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 		made := &proc{Proc: p, m: m}
 		for depth := range made.parts[btl.Allocated] { // read as a rule
 			for class := range made.parts[btl.Allocated][depth] {
-				made.parts[btl.Allocated][depth][class] = noLines
+				made.parts[btl.Allocated][depth][class].lines = noLines
 			}
 		}
 		return made

@@ -28,7 +28,7 @@ func (r *request) push() (n int) {
 	}
 	proc.pushing.pop()
 	if r.lent == 0 {
-		r.finish()
+		r.sent()
 	}
 	return n
 }
@@ -67,7 +67,7 @@ func (r *request) LocallyComplete() {
 		return // the send has ended, and the module is late to say so
 	}
 	if r.lent--; r.lent == 0 && r.state == copying && r.moved == r.limit {
-		r.finish()
+		r.sent()
 	}
 }
 

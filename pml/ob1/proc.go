@@ -51,8 +51,8 @@ type proc struct {
 
 	packing  [classes]packing
 	incoming incoming
-	writes   bool                                     // it can write into this process's memory, its last RTS says
-	parts    [btl.Memories][depthsSent][classes]lines // for the parts with RTSs
+	writes   bool                                      // it can write into this process's memory, its last RTS says
+	parts    [btl.Memories][depthsSent][classes]advice // of this process's messages to it
 }
 
 // learn takes the card of a life, which is the process's present one from now on.

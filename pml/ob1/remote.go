@@ -37,7 +37,7 @@ func (r *request) describe() (remote btl.Remote, part bool) {
 	r.described = true // if it can't be read there is a choice among frames
 	r.offeredAs = c.KindOf(remote)
 	r.writer = readable && c.CanWrite(proc.Life) == nil
-	r.lines = *proc.partOf(r)
+	r.lines = proc.partOf(r).lines
 	return remote, r.lines != noLines
 }
 

@@ -307,7 +307,7 @@ func (r *request) accepted(far uint64, limit int64) {
 		return
 	}
 	if limit <= r.moved { // it has all that the receiver wants
-		r.finish()
+		r.sent()
 		return
 	}
 	r.state, r.far, r.limit = copying, far, limit

@@ -243,7 +243,8 @@ func TestWindowIsAWindowHoweverItsMessagesCome(t *testing.T) {
 
 // TestWhoSendsAsWellIsNotHelped: of two messages that pass each other neither is copied by its
 // sender. Each would be whole earlier if the other process helped, and both later. Nor do they come
-// as frames where they can be read out of memory that is mapped.
+// as frames where they can be read out of memory that is mapped. And both go the same way, but for
+// the first ones.
 func TestWhoSendsAsWellIsNotHelped(t *testing.T) {
 	for name, memory := range map[string]btl.Memory{"ordinary": btl.Ordinary, "AllocMem": btl.Allocated} {
 		t.Run(name, func(t *testing.T) { passing(t, memory) })
@@ -296,12 +297,13 @@ func passing(t *testing.T, memory btl.Memory) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	passed := uint64(0)
+	passed, by := uint64(0), [2]map[string]uint64{{}, {}}
 	for rank, p := range w.Procs {
 		for _, l := range p.Module.Route(w.Group()[1-rank].Life).Learnt {
 			for _, way := range l.Ways {
 				if l.BothWays {
 					passed += way.Messages
+					by[rank][way.Way] += way.Messages
 				}
 				helps := way.Way == "write" || way.Way == "both" || l.Allocated && way.Way != "read"
 				if l.Allocated != (memory == btl.Allocated) || l.BothWays && way.Messages > 0 && helps {
@@ -312,6 +314,11 @@ func passing(t *testing.T, memory btl.Memory) {
 	}
 	if passed == 0 {
 		t.Error("no message is known to have passed another one")
+	}
+	for way, n := range by[0] {
+		if other := by[1][way]; max(n, other)-min(n, other) > passed/20 {
+			t.Errorf("by which ways messages came: %v", by)
+		}
 	}
 }
 

@@ -66,6 +66,7 @@ type incoming struct {
 	last     choose.Way  // of the message that ended last
 	end      time.Duration
 	inTurn   bool // nextTurns is going through them
+	held     passed
 }
 
 // ahead is how many bytes of messages that come as frames are accepted before the first of
@@ -82,51 +83,6 @@ var framed = func() choose.Set {
 
 // mostGBs is faster than any copy: two messages were found complete at a time.
 const mostGBs = 200
-
-// lines are the lines of memory into which the sender copies a frame of a large message. The
-// receiver advises: in byte 1 of a frameCTS the lowest two bits are for the part that comes with
-// the next RTS of that kind, and the next two for what is left of this message.
-type lines uint8
-
-const (
-	nearLines lines = iota // few, which caches hold
-	noLines                // no part had better come: the message will be copied
-	wideLines              // all that the path has, by turns
-	pastLines              // past the caches
-)
-
-// linesOf returns the lines for messages that go a way.
-func linesOf(w choose.Way) lines {
-	switch w {
-	case choose.Frames:
-		return nearLines
-	case choose.Wide:
-		return wideLines
-	case choose.Streamed:
-		return pastLines
-	}
-	return noLines
-}
-
-// advise puts into an answer how this message and the next one of its kind had better come.
-func (r *request) advise(cts *control) {
-	if r.counted {
-		cts.b[1] = byte(linesOf(r.later) | linesOf(r.way)<<2)
-	}
-}
-
-// advised takes that advice from the receiver of a send.
-func (r *request) advised(b byte) {
-	r.lines = lines(b >> 2 & 3)
-	if r.described && r.p.proc.out != nil && r.p.proc.out.copier != nil {
-		*r.p.proc.partOf(r) = lines(b & 3)
-	}
-}
-
-// partOf returns where the lines are for the part of a described message. Lock held.
-func (p *proc) partOf(r *request) *lines {
-	return &p.parts[r.offeredAs][r.depth][classOf(int64(len(r.buf.Bytes)))]
-}
 
 // now is the time, from when the module was opened.
 func (m *Module) now() time.Duration { return time.Since(m.opened) }
@@ -291,21 +247,23 @@ func (p *proc) consider(r *request) error {
 	if possible == 0 || forced == nil {
 		possible |= framed
 	}
-	memory := t.copier.KindOf(r.remote)
+	k := kind{t.copier.KindOf(r.remote), r.depth, classOf(r.limit)}
 	allowed := p.m.ways
 	if r.depth >= depthsSent && allowed == choose.All && p.m.way != randomWay {
 		// Both processors are at work: what one does for the other it does not do for itself, and
 		// each would choose the other's help.
 		allowed = choose.Framed | choose.Of(choose.Read)
-		if memory == btl.Allocated && possible.Has(choose.Read) {
+		if k.memory == btl.Allocated && possible.Has(choose.Read) {
 			// Frames are two copies. Each receiver would choose them, as its own is the shorter one.
 			allowed = choose.Of(choose.Read)
+		} else if w, ok := p.follows(k); ok {
+			allowed = choose.Of(w)
 		}
 	}
 	if only := possible & allowed; only != 0 {
 		possible = only
 	}
-	r.learnt, r.possible = p.learntOf(kind{memory, r.depth, classOf(r.limit)}), possible
+	r.learnt, r.possible = p.learntOf(k), possible
 	return nil
 }
 
@@ -429,8 +387,10 @@ func (r *request) turnOver() {
 		if (r.depth == alone || r.depth == passing) && in.n > 0 { // it was the first of a window
 			r.learnt = p.learntOf(kind{r.learnt.kind.memory, in.windowed, r.learnt.kind.class})
 		}
-		took := int64(now - from)
-		r.learnt.Took(r.way, bytes, took, clean && bytes < mostGBs*took)
+		in.held = passed{r.learnt, r.way, bytes, from, clean}
+		if r.depth != passing || !p.offering() {
+			in.settle(now)
+		}
 	}
 }
 
