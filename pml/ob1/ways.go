@@ -7,7 +7,6 @@ import (
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/internal/cpu"
-	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/pml/base"
 	"github.com/ferrympi/ferry/pml/ob1/choose"
 )
@@ -72,6 +71,13 @@ type incoming struct {
 // ahead is how many bytes of messages that come as frames are accepted before the first of
 // them is complete: a sender always has something to send then.
 const ahead = 1 << 20
+
+// mostMemory is about as much as two ranks have for frames to one another; longestLap bounds what
+// it costs to go through that once (choose.Chooser.Lap).
+const (
+	mostMemory = 2 << 20
+	longestLap = 64
+)
 
 // framed are the ways of coming in frames that differ here.
 var framed = func() choose.Set {
@@ -173,31 +179,6 @@ func (p *proc) nextTurns() {
 	in.inTurn = false
 }
 
-// report returns what has been learnt.
-func (in *incoming) report() (all []pml.Learnt) {
-	for memory := range btl.Memories {
-		for class := range classes {
-			for depth := range depths {
-				l := in.learnt[memory][depth][class]
-				if l == nil {
-					continue
-				}
-				r := pml.Learnt{Above: 1 << (class + leastClass), Allocated: memory == btl.Allocated, Window: depth == window || depth == bothWays, BothWays: depth >= depthsSent, Tries: l.Tries()}
-				if class < classes-1 {
-					r.UpTo = 2 * r.Above
-				}
-				for _, w := range l.Learnt() {
-					r.Ways = append(r.Ways, pml.LearntWay{Way: w.Way.String(), Messages: w.Messages, GBs: w.GBs, Used: w.Used})
-				}
-				if len(r.Ways) > 0 {
-					all = append(all, r)
-				}
-			}
-		}
-	}
-	return all
-}
-
 // choose chooses the ways of the next messages, and those again that are not possible now.
 func (l *learnt) choose(m *Module, possible choose.Set) {
 	for i, w := range l.ahead {
@@ -287,6 +268,7 @@ func (p *proc) learnKind(k kind) *learnt {
 	}
 	seed := uint64(p.Life.ID)<<16 | uint64(k.memory)<<12 | uint64(k.depth)<<8 | uint64(k.class)
 	l := &learnt{Chooser: choose.New(seed, burst, guess), kind: k}
+	l.Lap = min(mostMemory>>(k.class+leastClass), longestLap)
 	like := &p.incoming.learnt[k.memory][k.depth]
 	switch {
 	case k.class > 0 && like[k.class-1] != nil:
@@ -401,28 +383,5 @@ func (r *request) received() {
 	r.finish()
 	if p.incoming.turns.head != nil {
 		p.nextTurns()
-	}
-}
-
-// The ways that pml.ob1.way allows, beside auto.
-const randomWay = "random"
-
-// waysOf returns the ways that a value of pml.ob1.way allows.
-func waysOf(value string) choose.Set {
-	for w := range choose.Ways {
-		if value == w.String() {
-			return choose.Of(w)
-		}
-	}
-	return choose.All
-}
-
-// randomWay draws one, for tests.
-func (m *Module) randomWay(possible choose.Set) choose.Way {
-	for {
-		m.drawn = m.drawn*6364136223846793005 + 1442695040888963407
-		if w := choose.Way(m.drawn >> 33 % uint64(choose.Ways)); possible.Has(w) {
-			return w
-		}
 	}
 }

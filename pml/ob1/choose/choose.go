@@ -110,6 +110,11 @@ const (
 
 // Chooser chooses for messages that are alike. The zero value is not ready: see New.
 type Chooser struct {
+	// Lap is how many messages by Wide go once through all of the path's memory. Of a path that
+	// is new they are slow, as no core knows yet where its pages are. So that way's
+	// course begins with as many.
+	Lap int
+
 	arms    [Ways]arm
 	best    Way
 	guess   Way
@@ -147,6 +152,9 @@ func (c *Chooser) Expect(like *Chooser) {
 		return
 	}
 	c.best, c.guess = like.best, like.best
+	if like.arms[Wide].total > uint64(like.Lap) {
+		c.Lap = 0 // they have been round
+	}
 	for w := range Ways {
 		if a := &like.arms[w]; a.n > 0 && a.cost > hopeless*best.cost {
 			c.arms[w].expected = min(a.cost/best.cost, doubtful)
@@ -220,6 +228,9 @@ func (c *Chooser) cold(possible Set) (found Way, n int) {
 	}
 	c.on = Way(bits.TrailingZeros8(uint8(c.course)))
 	c.course &^= Of(c.on)
+	if c.on == Wide {
+		return c.on, c.Lap + courses
+	}
 	return c.on, courses
 }
 
@@ -379,27 +390,3 @@ func (c *Chooser) Took(w Way, bytes int64, ns int64, clean bool) {
 		c.pending |= Of(w) // once more, before it is believed
 	}
 }
-
-// Best returns the way that seems best.
-func (c *Chooser) Best() Way { return c.best }
-
-// Learnt is what is known of one way.
-type Learnt struct {
-	Way      Way
-	Messages uint64  // that were measured
-	GBs      float64 // bytes per ns
-	Used     bool    // it seems best
-}
-
-// Learnt returns what is known of each way that was taken.
-func (c *Chooser) Learnt() (all []Learnt) {
-	for w := range Ways {
-		if a := &c.arms[w]; a.n > 0 && a.total > 0 {
-			all = append(all, Learnt{w, a.total, 1 / a.cost, w == c.best})
-		}
-	}
-	return all
-}
-
-// Tries returns how many times another way than the best was tried, after the first ones.
-func (c *Chooser) Tries() uint64 { return c.tried }

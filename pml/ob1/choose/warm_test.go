@@ -65,3 +65,32 @@ func TestChooseNoticesThatItsWayBecameMuchSlower(t *testing.T) {
 		}
 	}
 }
+
+// TestChooseGoesRoundNewMemoryOnce: until messages have been through all of the path's memory,
+// they take longer by the way that uses all of it than by others.
+func TestChooseGoesRoundNewMemoryOnce(t *testing.T) {
+	const lap = 32
+	for _, burst := range []int{1, 3} {
+		c := New(1, burst, Frames)
+		c.Lap = lap
+		all := Of(Frames, Read, Wide, Streamed)
+		cost := [Ways]float64{Frames: 0.130, Read: 0.105, Wide: 0.125, Streamed: 0.100}
+		last, round, good := Ways, 0, 0
+		for i := range 400 {
+			w, _ := c.Next(all)
+			if w == Wide {
+				if round++; round == lap {
+					cost[Wide] = 0.045
+				}
+				if i >= 300 {
+					good++
+				}
+			}
+			c.Took(w, simulated, int64(cost[w]*simulated), burst == 1 || w == last)
+			last = w
+		}
+		if good < 90 {
+			t.Errorf("burst %d: %d of the last 100 messages go by the best way: %v", burst, good, c.Learnt())
+		}
+	}
+}
