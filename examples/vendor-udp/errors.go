@@ -15,10 +15,11 @@ func hear(fd, family int) error {
 
 // sendto sends a datagram. The system reports the error of an earlier one, to anybody, in
 // place of sending.
-func sendto(fd int, b []byte, to syscall.Sockaddr) error {
-	err := syscall.Sendto(fd, b, 0, to)
+func (m *module) sendto(b []byte, to syscall.Sockaddr) error {
+	err := syscall.Sendto(m.fd, b, 0, to)
 	if err == syscall.ECONNREFUSED {
-		err = syscall.Sendto(fd, b, 0, to)
+		m.answers = true
+		err = syscall.Sendto(m.fd, b, 0, to)
 	}
 	return err
 }

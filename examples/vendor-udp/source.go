@@ -30,7 +30,12 @@ func (m *module) PeerSource(peer framework.Life) progress.Source {
 }
 
 // Poll implements progress.Source.
-func (s *source) Poll() int { return s.m.Poll() }
+func (s *source) Poll() int {
+	if s.m.closed {
+		return 0
+	}
+	return s.m.Poll()
+}
 
 // looksPerRead is how many looks into memory take as long as a read that finds nothing.
 const looksPerRead = 4
@@ -39,13 +44,17 @@ const looksPerRead = 4
 // no protocol, and are taken here.
 func (s *source) Peek(looks int) []byte {
 	m := s.m
+	if m.closed {
+		return nil
+	}
 	for ; looks > 0; looks -= looksPerRead {
-		if m.kept == 0 && m.read() != nil {
+		fresh := m.kept == 0
+		if fresh && m.read() != nil {
 			continue
 		}
 		b := m.buf[:m.kept]
-		if len(b) < headerSize || b[1] != version || m.closed || b[0] != data && b[0] != confirm {
-			return nil
+		if len(b) < headerSize || b[1] != version || b[0] != data && b[0] != confirm {
+			return s.leave(fresh)
 		}
 		p := m.in[binary.LittleEndian.Uint64(b[8:])]
 		if b[0] == confirm || p != nil && binary.LittleEndian.Uint32(b[4:]) != p.next {
@@ -57,7 +66,16 @@ func (s *source) Peek(looks int) []byte {
 			s.peeked = p
 			return frame
 		}
-		return nil
+		return s.leave(fresh)
+	}
+	return nil
+}
+
+// leave leaves the datagram that is kept to Poll. Who sleeps would not hear of it: the socket has
+// it no more.
+func (s *source) leave(fresh bool) []byte {
+	if fresh {
+		s.m.env.Engine.Nudge()
 	}
 	return nil
 }

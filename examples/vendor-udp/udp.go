@@ -69,7 +69,7 @@ func (component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 		env: env, p: p, fd: fd, begin: time.Now(), buf: make([]byte, 1<<16),
 		in: map[uint64]*inbound{}, out: map[uint64]*outbound{},
 	}
-	m.send = func(b []byte, to syscall.Sockaddr) error { return sendto(fd, b, to) }
+	m.send = m.sendto
 	if err = syscall.Bind(fd, sockaddr(netip.AddrPortFrom(at, 0))); err == nil {
 		err = hear(fd, family)
 	}
@@ -123,16 +123,18 @@ type module struct {
 	closed bool
 	begin  time.Time
 	buf    []byte
-	kept   int                                       // bytes of the datagram in buf that nobody has taken
-	from   syscall.Sockaddr                          // who has sent it
-	send   func(b []byte, to syscall.Sockaddr) error // a test loses some here
+	kept   int              // bytes of the datagram in buf that nobody has taken
+	from   syscall.Sockaddr // who has sent it
+
+	answers bool                                      // hosts have answered to datagrams that they can\'t deliver
+	send    func(b []byte, to syscall.Sockaddr) error // a test loses some here
 
 	out     map[uint64]*outbound // by the path's number
 	in      map[uint64]*inbound
 	waiting []*outbound   // those with a timer
 	owed    []*inbound    // those that owe a confirmation
 	next    time.Duration // when the first of these is due; 0: none is
-	at      time.Duration // when Poll has last looked at the clock
+	at      time.Duration // when a datagram was last read, or Poll looked at the clock
 	streak  bool          // the last Poll found something: more may be there
 }
 
@@ -210,12 +212,15 @@ func (m *module) Poll() (n int) {
 	}
 	for n < most {
 		if m.kept == 0 {
-			err := m.read()
-			if err == syscall.ECONNREFUSED && m.undelivered() {
-				n++
+			if m.answers {
+				if m.answers = m.undelivered(); m.answers {
+					n++
+				}
 				continue
 			}
-			if err != nil {
+			if err := m.read(); err == syscall.ECONNREFUSED {
+				continue
+			} else if err != nil {
 				break
 			}
 		}
@@ -228,7 +233,7 @@ func (m *module) Poll() (n int) {
 	if m.next == 0 {
 		return n
 	}
-	if n != 1 { // else it has just looked
+	if n != 1 { // else it was read just now
 		m.at = m.now()
 	}
 	if m.at >= m.next {
@@ -242,6 +247,7 @@ func (m *module) Poll() (n int) {
 func (m *module) read() (err error) {
 	if m.kept, m.from, err = syscall.Recvfrom(m.fd, m.buf, 0); err != nil {
 		m.kept = 0
+		m.answers = m.answers || err == syscall.ECONNREFUSED
 		return err
 	}
 	m.at = m.now()

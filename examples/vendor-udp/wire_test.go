@@ -5,8 +5,6 @@ import (
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/framework/kittest"
-	"github.com/ferrympi/ferry/progress"
 )
 
 // deaf is a protocol that takes everything.
@@ -21,19 +19,7 @@ func (deaf) PeerGone(framework.Life, error)    {}
 // Strangers' datagrams do no harm, whatever they say: to a process that knows nobody, one
 // that waits for an answer, and one that has sent.
 func FuzzDatagram(f *testing.F) {
-	job := kittest.NewJob(2, 1)
-	var nodes [2]*module
-	for rank := range nodes {
-		env := job.Begin(rank, progress.Options{})
-		opened, err := component{}.Open(f.Context(), btl.Env{Env: env, Params: kittest.Params(component{}, nil), Upcall: deaf{}})
-		if err != nil {
-			f.Fatal(err)
-		}
-		nodes[rank] = opened.(*module)
-		f.Cleanup(func() { env.Engine.Close(); opened.Close() })
-	}
-	a, b := nodes[0], nodes[1]
-	to := framework.Peer{Life: b.env.Self, Proc: b.env.Identity.Proc, Blob: b.Blob()}
+	a, b := pair(f)
 	from := sockaddr(b.addrs[0])
 	for kind := byte(open); kind <= gone; kind++ {
 		for _, body := range [][]byte{nil, make([]byte, 8), a.env.Greet(a.env.Self)} {
@@ -41,11 +27,7 @@ func FuzzDatagram(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, kind byte, number uint32, known bool, body []byte) {
-		ep, err := a.Connect(to)
-		if err != nil {
-			t.Fatal(err)
-		}
-		e := ep.(*outbound)
+		e := connect(t, a, b)
 		id := e.id
 		if !known {
 			id++

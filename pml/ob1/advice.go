@@ -48,7 +48,7 @@ type advice struct {
 	fresh uint8 // how many messages that come may follow it
 }
 
-// followed is how many messages may come between two that go: a window.
+// followed is how many messages may come between two that go.
 const followed = 64
 
 // partOf returns the advice for a described message. Lock held.

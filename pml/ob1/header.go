@@ -31,7 +31,7 @@ const (
 	flagExtended = 0x04 // the extended id follows the header
 	flagRemote   = 0x08 // of an RTS: where the message lies follows length and handle
 	flagWriter   = 0x10 // of an RTS: the sender can write into the receiver's memory
-	flagMore     = 0x20 // of an RTS: another of the sender's large messages to this process is under way
+	flagMore     = 0x20 // of an RTS: another of the sender's large messages to this process is under way, or was with its last one
 )
 
 const flagsOfRTS = flagRemote | flagWriter | flagMore

@@ -6,17 +6,19 @@ import (
 	"github.com/ferrympi/ferry/pml/ob1/choose"
 )
 
-// Messages that pass each other. Both processes are at work, and what one of them chooses costs
-// the other: so one chooses for both, from what both messages took.
+// Large messages that pass each other, one each way. Both processes are at work, and what one of
+// them chooses costs the other: so one chooses for both, from what both messages took. If
+// each chose for itself, a way that is good where both take it would seem bad to who takes it
+// first.
 
-// follows returns the way of a message of that kind that passes one of this process's, if
-// that is the other process's to choose: one of two chooses for both. If each chose
-// for itself, a way that is good where both take it would seem bad to who takes it first.
-func (p *proc) follows(k kind) (w choose.Way, ok bool) {
+// leads returns the way of a message of that kind, if the process that sends it is the one that
+// chooses: that with the smaller nonce. It has said by which way it takes the next message
+// of this process.
+func (p *proc) leads(k kind) (w choose.Way, ok bool) {
 	if k.depth != passing || p.Life.Nonce > p.m.env.Self.Nonce {
 		return 0, false
 	}
-	a := &p.parts[k.memory][k.depth-depthsSent][k.class]
+	a := &p.parts[k.memory][alone][k.class]
 	if a.fresh == 0 {
 		return 0, false
 	}
@@ -32,29 +34,44 @@ func (p *proc) follows(k kind) (w choose.Way, ok bool) {
 	return choose.Read, true
 }
 
-// passed is a message that is whole, and has passed one of this process's that is not: what
-// both take counts.
+// passed is a message that is whole, and has passed one of this process's that is not.
 type passed struct {
 	of    *learnt // nil: there is none
+	send  uint64  // handle of the message that it has passed
 	way   choose.Way
 	bytes int64
 	from  time.Duration
+	whole time.Duration
 	clean bool
 }
 
-// settle says what a message and the one that it has passed took.
-func (in *incoming) settle(now time.Duration) {
+// tookBoth is how long two messages took that passed each other: one from from to whole, and the other
+// one to end. One that took more than twice as long as the other waited for its receive, and says
+// nothing.
+func tookBoth(from, whole, end time.Duration) time.Duration {
+	if end-from > 2*(whole-from) {
+		end = whole
+	}
+	return end - from
+}
+
+// learn says what a message and the one that it has passed took. That one has ended.
+func (in *incoming) learn(end time.Duration) {
 	h := in.held
 	in.held.of = nil
-	took := int64(now - h.from)
-	h.of.Took(h.way, h.bytes, took, h.clean && h.bytes < mostGBs*took)
+	h.took(tookBoth(h.from, h.whole, end))
+}
+
+// took says what a message took.
+func (h *passed) took(d time.Duration) {
+	h.of.Took(h.way, h.bytes, int64(d), h.clean && h.bytes < mostGBs*int64(d))
 }
 
 // sent completes a send that had an RTS. Lock held.
 func (r *request) sent() {
-	p := r.p.proc
+	p, handle := r.p.proc, r.handle()
 	r.finish()
-	if in := &p.incoming; in.held.of != nil && !p.offering() {
-		in.settle(p.m.now())
+	if in := &p.incoming; in.held.of != nil && in.held.send == handle {
+		in.learn(p.m.now())
 	}
 }

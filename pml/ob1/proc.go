@@ -107,7 +107,8 @@ func (m *Module) Renew(life framework.Life) {
 
 // drain takes what has come from the process already.
 func (p *proc) drain() {
-	for s := p.inPath().source; s != nil && s.Poll() > 0; {
+	s := p.inPath().source // which may find what others send, too
+	for i := 0; i < mostLastPolls && s != nil && s.Poll() > 0; i++ {
 	}
 }
 

@@ -60,7 +60,8 @@ type request struct {
 	remote btl.Remote
 	reader btl.RemoteReader
 
-	depth uint8 // alone, or in a window
+	depth  uint8  // alone, or in a window
+	passes uint64 // handle of the send that a message passes
 
 	// Of a receive that takes its turn, see ways.go.
 	way      choose.Way

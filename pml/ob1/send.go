@@ -145,11 +145,19 @@ func (r *request) first() bool {
 	n := size + rtsSize
 	var remote btl.Remote
 	var part int64
+	var more bool // others are under way
 	if eager {
 		n = size + int(length)
 	} else {
 		var wanted bool
-		if r.depth = p.proc.depthOf(r.next != nil || p.proc.offering()); r.depth == window {
+		more = r.next != nil || p.proc.offering()
+		// The first message of a window is alone when it is sent. If it counted as that, it
+		// might go another way than those behind it, and keep them waiting; and what it
+		// took, with all that its receiver had packed before, would be learnt of messages that
+		// are alone. So a message behind a window counts as the next one's first.
+		r.depth = alone
+		if more || p.proc.windowed {
+			r.depth = window
 			flags |= flagMore
 		}
 		remote, wanted = r.describe()
@@ -195,6 +203,7 @@ func (r *request) first() bool {
 	} else {
 		r.state, r.moved = rtsSent, part
 		p.proc.offered = r.handle()
+		p.proc.windowFrom(r.depth, more)
 		if part > 0 {
 			p.proc.credit -= part + messageCost
 		}
@@ -206,25 +215,23 @@ func (r *request) first() bool {
 }
 
 // offering reports whether the last large message to the process is under way still.
-func (p *proc) offering() bool {
-	r := p.m.lookup(p.offered)
+func (p *proc) offering() bool { return p.isSending(p.offered) }
+
+// isSending reports whether a message to the process is under way.
+func (p *proc) isSending(handle uint64) bool {
+	r := p.m.lookup(handle)
 	return r != nil && r.send && r.state != complete && r.p.proc == p
 }
 
-// depthOf returns whether a large message to the process is alone; more says that others are
-// under way. The first message of a window is alone when it is sent. So one behind a window counts as
-// the next one's first: by another way than those behind it, it would keep them waiting.
-func (p *proc) depthOf(more bool) uint8 {
-	again := p.windowed
+// windowFrom notes when a window of large messages to the process begins, of which one was sent;
+// more says that others are under way.
+func (p *proc) windowFrom(depth uint8, more bool) {
 	p.windowed = more
-	switch {
-	case !more && !again:
+	if depth == alone {
 		p.since = 0
-		return alone
-	case !more || p.since == 0:
+	} else if !more || p.since == 0 {
 		p.since = p.m.now()
 	}
-	return window
 }
 
 // firstPart is how much of a message goes with its RTS, where room is so much:

@@ -18,6 +18,7 @@ import (
 	"github.com/ferrympi/ferry/internal/cma"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/pml/ob1"
+	"github.com/ferrympi/ferry/pml/ob1/choose"
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
@@ -315,9 +316,24 @@ func passing(t *testing.T, memory btl.Memory) {
 	if passed == 0 {
 		t.Error("no message is known to have passed another one")
 	}
-	for way, n := range by[0] {
-		if other := by[1][way]; max(n, other)-min(n, other) > passed/20 {
+	for way := range choose.Ways {
+		n, other := by[0][way.String()], by[1][way.String()]
+		if max(n, other)-min(n, other) > passed/20 {
 			t.Errorf("by which ways messages came: %v", by)
+			break
+		}
+	}
+}
+
+// TestReceiveThatCameLateSaysNothingOfAWay: the message that was passed has waited for it.
+func TestReceiveThatCameLateSaysNothingOfAWay(t *testing.T) {
+	const from, whole = 100 * time.Microsecond, 108 * time.Microsecond
+	for end, want := range map[time.Duration]time.Duration{
+		whole + 4*time.Microsecond: 12 * time.Microsecond,
+		whole + time.Millisecond:   8 * time.Microsecond,
+	} {
+		if took := ob1.TookBoth(from, whole, end); took != want {
+			t.Errorf("one took %v, the other one %v: %v is learnt, and not %v", whole-from, end-from, took, want)
 		}
 	}
 }

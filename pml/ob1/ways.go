@@ -72,12 +72,9 @@ type incoming struct {
 // them is complete: a sender always has something to send then.
 const ahead = 1 << 20
 
-// mostMemory is about as much as two ranks have for frames to one another; longestLap bounds what
-// it costs to go through that once (choose.Chooser.Lap).
-const (
-	mostMemory = 2 << 20
-	longestLap = 64
-)
+// longestLap bounds how many messages go once through what two ranks have for frames to one
+// another (choose.Chooser.Lap).
+const longestLap = 64
 
 // framed are the ways of coming in frames that differ here.
 var framed = func() choose.Set {
@@ -107,7 +104,7 @@ func (r *request) takesTurn(in *offer) bool {
 	switch {
 	case !p.offering():
 	case r.depth == alone:
-		r.depth = passing
+		r.depth, r.passes = passing, p.offered
 	default:
 		// What this process packs is not the work of any message that comes, and still
 		// what the way costs: it is in the time between two of them.
@@ -237,7 +234,7 @@ func (p *proc) consider(r *request) error {
 		if k.memory == btl.Allocated && possible.Has(choose.Read) {
 			// Frames are two copies. Each receiver would choose them, as its own is the shorter one.
 			allowed = choose.Of(choose.Read)
-		} else if w, ok := p.follows(k); ok {
+		} else if w, ok := p.leads(k); ok && possible.Has(w) {
 			allowed = choose.Of(w)
 		}
 	}
@@ -268,7 +265,7 @@ func (p *proc) learnKind(k kind) *learnt {
 	}
 	seed := uint64(p.Life.ID)<<16 | uint64(k.memory)<<12 | uint64(k.depth)<<8 | uint64(k.class)
 	l := &learnt{Chooser: choose.New(seed, burst, guess), kind: k}
-	l.Lap = min(mostMemory>>(k.class+leastClass), longestLap)
+	l.Lap = min(p.m.ring>>(k.class+leastClass), longestLap)
 	like := &p.incoming.learnt[k.memory][k.depth]
 	switch {
 	case k.class > 0 && like[k.class-1] != nil:
@@ -369,9 +366,11 @@ func (r *request) turnOver() {
 		if (r.depth == alone || r.depth == passing) && in.n > 0 { // it was the first of a window
 			r.learnt = p.learntOf(kind{r.learnt.kind.memory, in.windowed, r.learnt.kind.class})
 		}
-		in.held = passed{r.learnt, r.way, bytes, from, clean}
-		if r.depth != passing || !p.offering() {
-			in.settle(now)
+		one := passed{r.learnt, r.passes, r.way, bytes, from, now, clean}
+		if r.learnt.kind.depth == passing && p.isSending(r.passes) {
+			in.held = one
+		} else {
+			one.took(now - from)
 		}
 	}
 }

@@ -96,7 +96,7 @@ const (
 	// hopeless is how much worse than the best a way was with messages that are much alike
 	// that is not tried at first.
 	hopeless = 2
-	// far is the same for a way that is seldom taken.
+	// far is shifted for a way that is seldom taken.
 	far = 1.6
 	// spike bounds what a single measurement says.
 	spike = 2
@@ -156,7 +156,7 @@ func (c *Chooser) Expect(like *Chooser) {
 		c.Lap = 0 // they have been round
 	}
 	for w := range Ways {
-		if a := &like.arms[w]; a.n > 0 && a.cost > hopeless*best.cost {
+		if a := &like.arms[w]; a.n > 0 && a.total > 0 && a.cost > hopeless*best.cost {
 			c.arms[w].expected = min(a.cost/best.cost, doubtful)
 		}
 	}
@@ -236,6 +236,9 @@ func (c *Chooser) cold(possible Set) (found Way, n int) {
 
 // expect has ways that were not tried at first take their turns with the others.
 func (c *Chooser) expect(least float64) {
+	if math.IsInf(least, 1) {
+		return // of none that is possible is anything known
+	}
 	for w := range Ways {
 		if a := &c.arms[w]; a.unlikely() {
 			a.n, a.cost, a.stale, a.expected = 1, a.expected*least, true, 0
