@@ -23,7 +23,7 @@ type component struct{}
 type params struct {
 	AreaSize framework.Size `param:"area_size" default:"1MiB" min:"4KiB" max:"1GiB" unit:"bytes" level:"tuner" scope:"process" doc:"Memory that the members of a communicator share on a node, at most, from its second collective on; less where 128 KiB for each are enough, and more where there are so many that each would have less than 2 KiB."`
 	Most     framework.Size `param:"most" default:"64KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"Largest size of what goes through shared memory where a communicator has more than two members; an n-th of it where each gives a block to each, or all get all blocks."`
-	MostOf2  framework.Size `param:"most_of_two" default:"64KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"The same for two members, and as much where blocks are given: both copy at the same time, which a message of less than some 100 KiB is not worth."`
+	MostOf2  framework.Size `param:"most_of_two" default:"64KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"The same for two members: both copy at the same time, which a message of less than some 100 KiB is not worth."`
 	Reduce   framework.Size `param:"reduce_most" default:"8KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"The same for reduce, scan and exscan of more than two members, where one does the others' work."`
 }
 
@@ -46,11 +46,12 @@ func (component) Query(p any, shape coll.Shape) *coll.Offer {
 	par := p.(*params)
 	n := node{area.New(shape, int(par.AreaSize))}
 	most := int(par.Most)
-	reduce, blocks := min(most, int(par.Reduce)), most/shape.Size
+	reduce := min(most, int(par.Reduce))
 	if shape.Size == 2 {
 		most = int(par.MostOf2)
-		reduce, blocks = most, most
+		reduce = most
 	}
+	blocks := most / shape.Size // messages that pass each other learn how they go
 	shares := min(sharesFrom, most+1)
 	return &coll.Offer{Priority: priority, Open: n.Open, Algorithms: []coll.Algorithm{
 		{Op: coll.Barrier, Name: "flags", Plan: n.barrier},
