@@ -34,7 +34,8 @@ type outbound struct {
 	slots       [ahead]slot
 	back        *inbound // the peer's last path to this process
 
-	heard    time.Duration // when something was confirmed, or began to be waited for
+	silence  time.Duration // for so long the peer was waited for, and nothing came
+	counted  time.Duration // up to when that is
 	began    time.Duration // of the answer that is waited for: opened, or gone
 	tries    int           // how often that was asked for
 	window   float64       // frames
@@ -79,6 +80,7 @@ func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
 		m: m, id: binary.LittleEndian.Uint64(id[:]), peer: peer.Life, greeting: m.env.Greet(peer.Life), asked: asked,
 		window: min(startWindow, float64(m.p.Window)), slow: float64(m.p.Window), began: m.now(),
 	}
+	e.counted = e.began
 	m.out[e.id] = e
 	for _, p := range m.in {
 		if p.peer == e.peer {
@@ -106,6 +108,18 @@ func (e *outbound) await(at time.Duration) {
 	e.m.wake(at)
 }
 
+// heard begins to count the peer's silence.
+func (e *outbound) heard(now time.Duration) { e.silence, e.counted, e.backoff = 0, now, 0 }
+
+// silent counts the peer's silence, and reports whether it counts as lost. A process that was
+// stopped, or its whole machine, finds what has come meanwhile only after that: such a time
+// counts as one wait for an answer.
+func (e *outbound) silent(now, wait time.Duration) bool {
+	e.silence += min(now-e.counted, wait)
+	e.counted = now
+	return e.silence > e.m.p.GiveUp
+}
+
 // patience is how long an answer may take before it counts as lost.
 func (e *outbound) patience() time.Duration {
 	wait := firstWait
@@ -118,7 +132,8 @@ func (e *outbound) patience() time.Duration {
 // opened takes the answer of one address.
 func (e *outbound) opened(from syscall.Sockaddr) {
 	if e.to == nil && slices.Contains(e.asked, addrPort(from)) {
-		e.to, e.backoff = from, 0
+		e.to = from
+		e.heard(e.m.at)
 		if e.closed {
 			e.leave()
 		}
@@ -185,7 +200,7 @@ func (e *outbound) Commit(n int) {
 	header(s.datagram, data, e.next, e.id)
 	s.datagram[2] = byte(size)
 	if e.next == e.first {
-		e.heard, e.backoff = s.sent, 0
+		e.heard(s.sent)
 	}
 	e.next++
 	_ = e.m.send(s.datagram, e.to) // what can't be sent now is lost, and goes again
@@ -225,7 +240,7 @@ func (e *outbound) confirmed(number uint32, more uint64) {
 		if s := &e.slots[(number-1)%ahead]; !s.again && !s.came {
 			e.measured(now - s.sent)
 		}
-		e.heard, e.backoff = now, 0
+		e.heard(now)
 		if e.window < e.slow {
 			e.window += float64(n)
 		} else {
@@ -298,7 +313,8 @@ func (e *outbound) timer(now time.Duration) time.Duration {
 
 // asking asks again. The time comes with each Poll that found something, too.
 func (e *outbound) asking(now time.Duration) time.Duration {
-	if now-e.began > e.m.p.GiveUp {
+	wait := firstWait << min(e.tries, 5)
+	if e.silent(now, wait) {
 		if e.why == nil {
 			e.why = errors.New("nobody answers")
 		}
@@ -308,21 +324,21 @@ func (e *outbound) asking(now time.Duration) time.Duration {
 	due := e.began + firstWait*time.Duration(1<<min(e.tries, 6)-1)
 	if now >= due {
 		e.ask()
-		due = now + firstWait*time.Duration(1<<min(e.tries, 5))
+		due = now + wait
 	}
 	return due
 }
 
 // sending sends again what was not confirmed in time.
 func (e *outbound) sending(now time.Duration) time.Duration {
-	if now-e.heard > e.m.p.GiveUp {
+	wait, sent, due := e.patience(), 0, now+longestWait
+	if e.silent(now, wait) {
 		e.end(fmt.Errorf("%v has confirmed nothing for %v", addrPort(e.to), e.m.p.GiveUp))
 		return 0
 	}
-	wait, sent, due := e.patience(), 0, now+longestWait
 	for number := e.first; number != e.next && sent < againAtOnce; number++ {
 		s := &e.slots[number%ahead]
-		if s.came {
+		if s.came && number != e.first { // the first one: what confirmed it was lost
 			continue
 		}
 		if now-s.sent >= wait {
