@@ -441,6 +441,8 @@ func readable(t *testing.T, source func(*pipe) Source) {
 	for range 10 {
 		wakes(t, e, p)
 	}
+	e.Lock()
+	defer e.Unlock()
 	if p.armed == 0 {
 		t.Error("the source was never asked to arm")
 	}
