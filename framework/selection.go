@@ -162,7 +162,7 @@ func (r *Registry) checkNames(list *selectionList) error {
 		if len(known) == 0 {
 			return fmt.Errorf("%w: %s: unknown %s component %q; this program has none", ErrConfig, list, list.kind, name)
 		}
-		return fmt.Errorf("%w: %s: unknown %s component %q; the nearest known name is %s; known are %s",
+		return fmt.Errorf("%w: %s: unknown %s component %q; the nearest known name is %s; this program has %s (ferry build --with adds those of other modules)",
 			ErrConfig, list, list.kind, name, Nearest(name, known), strings.Join(known, ", "))
 	}
 	return nil
