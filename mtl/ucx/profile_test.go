@@ -207,7 +207,10 @@ func TestFaultyClassIsLeftForTheNext(t *testing.T) {
 
 // TestClassThatHangsIsLeft: nothing else is tried, which might use the same devices.
 func TestClassThatHangsIsLeft(t *testing.T) {
-	_, err := open(0, playing(t, "dc", "hang=1"), 200*time.Millisecond)
+	m, err := open(0, playing(t, "dc", "hang=3"), 200*time.Millisecond)
+	if m != nil {
+		m.Close()
+	}
 	if err == nil || !strings.Contains(err.Error(), "does not return") {
 		t.Errorf("%v", err)
 	}
