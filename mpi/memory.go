@@ -95,10 +95,13 @@ func (m *Memory) Close() error {
 		return fmt.Errorf("%w: the memory is closed", ErrClosed)
 	}
 	if m.from != nil {
+		// Once it is free another goroutine may allocate memory at its address.
+		r := &m.session.engine.registered
+		r.remove(m.bytes)
 		if err := m.from.Free(m.bytes); err != nil {
+			r.add(m.bytes)
 			return err
 		}
-		m.session.engine.registered.remove(m.bytes)
 	}
 	m.closed = true
 	m.bytes = nil

@@ -55,29 +55,33 @@ func (m *Module) Free(memory []byte) error {
 	if len(memory) == 0 {
 		return framework.ErrUnsupported
 	}
+	// Once it is free another goroutine may allocate memory at its address.
 	m.mu.Lock()
 	o, ok := m.owners[&memory[0]]
+	delete(m.owners, &memory[0])
 	m.mu.Unlock()
 	if !ok {
 		return framework.ErrUnsupported
 	}
-	held := false
-	if o.network != nil {
-		var err error
-		if held, err = o.network.Deregister(memory); err != nil {
-			return err
-		}
+	err := o.free(memory)
+	if err != nil {
+		m.mu.Lock()
+		m.owners[&memory[0]] = o
+		m.mu.Unlock()
 	}
-	if !held {
-		if err := o.Allocator.Free(memory); err != nil {
-			if o.network != nil {
-				_ = o.network.Register(memory) // without it messages go on as elsewhere
-			}
-			return err
-		}
+	return err
+}
+
+func (o owner) free(memory []byte) error {
+	if o.network == nil {
+		return o.Allocator.Free(memory)
 	}
-	m.mu.Lock()
-	delete(m.owners, &memory[0])
-	m.mu.Unlock()
-	return nil
+	held, err := o.network.Deregister(memory)
+	if held || err != nil {
+		return err
+	}
+	if err = o.Allocator.Free(memory); err != nil {
+		_ = o.network.Register(memory) // without it messages go on as elsewhere
+	}
+	return err
 }

@@ -3,8 +3,12 @@ package compose_test
 import (
 	"bytes"
 	"errors"
+	"sync"
 	"testing"
 
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/btl/self"
+	"github.com/ferrympi/ferry/btl/shm"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/libfabric"
@@ -69,4 +73,32 @@ func TestMemoryIsNotFreedUnderAMessageOfEither(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestMemoryAtAnAddressThatWasJustFreed: the system gives the address of memory that one goroutine
+// frees to another one, which frees it in turn.
+func TestMemoryAtAnAddressThatWasJustFreed(t *testing.T) {
+	s := onNodes(1, mtltest.Options{})
+	s.BTLs = []btl.Component{self.Component(), shm.Component()}
+	w := pmltest.OpenWorld(t, s, 1)
+	from, ok := framework.As[pml.Allocator](w.Procs[0].Module)
+	if !ok {
+		t.Fatal("there is no memory")
+	}
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 500 {
+				memory, err := from.Allocate(64 << 10)
+				if err == nil {
+					err = from.Free(memory)
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
 }
