@@ -6,19 +6,23 @@ import (
 	"github.com/ferrympi/ferry/pml/ob1/choose"
 )
 
-// Large messages that pass each other, one each way. Both processes are at work, and what one of
-// them chooses costs the other: so one chooses for both, from what both messages took. If
-// each chose for itself, a way that is good where both take it would seem bad to who takes it
-// first.
+// Large messages that pass each other, one each way or in windows. Both processes are at work,
+// and what one of them chooses costs the other: so one chooses for both, from what both
+// messages took. If each chose for itself, a way that is good where both take it would seem bad
+// to who takes it first.
 
 // leads returns the way of a message of that kind, if the process that sends it is the one that
 // chooses: that with the smaller nonce. It has said by which way it takes the next message
 // of this process.
 func (p *proc) leads(k kind) (w choose.Way, ok bool) {
-	if k.depth != passing || p.Life.Nonce > p.m.env.Self.Nonce {
+	if p.Life.Nonce > p.m.env.Self.Nonce {
 		return 0, false
 	}
-	a := &p.parts[k.memory][alone][k.class]
+	sent := alone
+	if k.depth == bothWays {
+		sent = window
+	}
+	a := &p.parts[k.memory][sent][k.class]
 	if a.fresh == 0 {
 		return 0, false
 	}

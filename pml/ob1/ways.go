@@ -46,7 +46,7 @@ func classOf(size int64) uint8 {
 
 // learnt is what is known of one kind of message.
 type learnt struct {
-	choose.Chooser
+	choose.Grouped
 	kind kind
 	// Ways of the next messages: of the next one, and of the one behind it, about which the
 	// answer to the next one says whether a part of it had better come at once.
@@ -76,6 +76,12 @@ const ahead = 1 << 20
 // another (choose.Chooser.Lap).
 const longestLap = 64
 
+// leastGroup is how many messages of windows that pass each other are measured together, at least.
+// Each process packs a few, and unpacks a few: what one of them took says little. Those
+// that are accepted before the first one is complete are a group, since a change of the way shows
+// behind them.
+const leastGroup = 8
+
 // framed are the ways of coming in frames that differ here.
 var framed = func() choose.Set {
 	if cpu.Streams {
@@ -103,6 +109,10 @@ func (r *request) takesTurn(in *offer) bool {
 	r.follows = p.incoming.n > 0 || p.incoming.turns.head != nil
 	switch {
 	case !p.offering():
+		// The rest of a window both ways, of which this process's messages have all gone.
+		if r.depth == window && r.follows && p.incoming.windowed == bothWays {
+			r.depth = bothWays
+		}
 	case r.depth == alone:
 		r.depth, r.passes = passing, p.offered
 	default:
@@ -257,15 +267,20 @@ func (p *proc) learntOf(k kind) *learnt {
 // learnKind makes what will be learnt of one kind of message.
 func (p *proc) learnKind(k kind) *learnt {
 	burst, guess := 1, choose.Frames
-	if k.depth != alone && k.depth != passing {
+	if k.depth == window {
 		burst = 3
 	}
 	if k.memory == btl.Allocated || p.m.crowded {
 		guess = choose.Read
 	}
 	seed := uint64(p.Life.ID)<<16 | uint64(k.memory)<<12 | uint64(k.depth)<<8 | uint64(k.class)
-	l := &learnt{Chooser: choose.New(seed, burst, guess), kind: k}
-	l.Lap = min(p.m.ring>>(k.class+leastClass), longestLap)
+	l := &learnt{kind: k}
+	if k.depth == bothWays {
+		l.Grouped = choose.NewGrouped(seed, max(ahead>>(k.class+1+leastClass), leastGroup), guess)
+	} else {
+		l.Chooser = choose.New(seed, burst, guess)
+		l.Lap = min(p.m.ring>>(k.class+leastClass), longestLap)
+	}
 	like := &p.incoming.learnt[k.memory][k.depth]
 	switch {
 	case k.class > 0 && like[k.class-1] != nil:

@@ -133,6 +133,7 @@ type Chooser struct {
 	course  Set     // ways that are to go over the course
 	on      Way     // the one that does
 	learnt  bool    // all ways were tried at first
+	steady  bool    // a measurement is one of several messages: no course
 	random  uint64
 	tried   uint64
 }
@@ -219,7 +220,7 @@ func (c *Chooser) cold(possible Set) (found Way, n int) {
 				c.course |= Of(w)
 			}
 		}
-		if bits.OnesCount8(uint8(c.course)) == 1 {
+		if c.steady || bits.OnesCount8(uint8(c.course)) == 1 {
 			c.course = 0
 		}
 	}
