@@ -224,10 +224,18 @@ func (c *Chooser) cold(possible Set) (found Way, n int) {
 			c.course = 0
 		}
 	}
-	if c.course &= possible; c.course == 0 {
+	// The best first: what it takes then may rule others out.
+	found = Ways
+	for w := range Ways {
+		if c.course.Has(w) && possible.Has(w) && c.arms[w].cost <= close*least && (found == Ways || c.arms[w].cost < c.arms[found].cost) {
+			found = w
+		}
+	}
+	if found == Ways {
+		c.course = 0
 		return 0, 0
 	}
-	c.on = Way(bits.TrailingZeros8(uint8(c.course)))
+	c.on = found
 	c.course &^= Of(c.on)
 	if c.on == Wide {
 		return c.on, c.Lap + courses
