@@ -26,7 +26,7 @@ typedef struct slot {
 	int waits; // for its receive's end
 	char *buf; // of a receive that may be cut
 	size_t room;
-} slot;
+} __attribute__((aligned(64))) slot;
 
 enum { CHUNK_BITS = 8, CHUNK = 1 << CHUNK_BITS };
 
@@ -50,6 +50,9 @@ struct ferry_ucp_worker {
 	uint32_t head, tail, room;
 	int fd;
 	int wait_fd;
+	// How operations are asked for. UCX reads that while they are begun, and one slot after the other
+	// stands in it: made anew for each it cost a sixth of a receiver's time.
+	fucp_request_param_t sending, closing, whole, cutting;
 };
 
 static inline slot *slot_at(ferry_ucp_worker *w, uint32_t i) { return &w->chunks[i >> CHUNK_BITS][i & (CHUNK - 1)]; }
@@ -79,9 +82,10 @@ int ferry_ucp_grow(ferry_ucp_worker *w)
 	if (!chunks)
 		return FUCS_ERR_NO_MEMORY;
 	w->chunks = chunks;
-	slot *s = calloc(CHUNK, sizeof(*s));
+	slot *s = aligned_alloc(_Alignof(slot), CHUNK * sizeof(*s));
 	if (!s)
 		return FUCS_ERR_NO_MEMORY;
+	memset(s, 0, CHUNK * sizeof(*s));
 	for (uint32_t i = 0; i < CHUNK; i++) {
 		s[i].worker = w;
 		s[i].index = w->n_chunks * CHUNK + i;
@@ -91,13 +95,19 @@ int ferry_ucp_grow(ferry_ucp_worker *w)
 }
 
 // push has room for one event of each slot. The failure of an endpoint is told where there is
-// more: whoever sends there learns of it anyway.
-static void push(ferry_ucp_worker *w, ferry_ucp_event e)
+// more: whoever sends there learns of it anyway. Fields are written one by one: an event that is put
+// together elsewhere, and copied at once, waits for its parts.
+static void push(ferry_ucp_worker *w, uint32_t slot, uint32_t peer, int error, uint64_t tag, uint64_t length)
 {
-	w->queue[w->tail++ & (w->room - 1)] = e;
+	ferry_ucp_event *e = &w->queue[w->tail++ & (w->room - 1)];
+	e->tag = tag;
+	e->length = length;
+	e->slot = slot;
+	e->peer = peer;
+	e->error = error;
 }
 
-static void over(slot *s, int error, const fucp_tag_recv_info_t *info)
+static void over(slot *s, int error, uint64_t tag, uint64_t length)
 {
 	ferry_ucp_worker *w = s->worker;
 	s->request = NULL;
@@ -107,27 +117,21 @@ static void over(slot *s, int error, const fucp_tag_recv_info_t *info)
 		w->bounces = s->bounce;
 		s->bounce = NULL;
 	}
-	ferry_ucp_event e = {.slot = s->index, .error = error};
-	if (info) {
-		e.tag = info->sender_tag;
-		e.length = info->length;
-	}
-	push(w, e);
+	push(w, s->index, 0, error, tag, length);
 }
 
 static void sent(void *request, fucs_status_t status, void *user_data)
 {
 	slot *s = user_data;
 	s->worker->lib->f.ucp_request_free(request);
-	over(s, status, NULL);
+	over(s, status, 0, 0);
 }
 
 static void received(void *request, fucs_status_t status, const fucp_tag_recv_info_t *info, void *user_data)
 {
 	slot *s = user_data;
-	fucp_tag_recv_info_t kept = *info;
+	over(s, status, info->sender_tag, info->length);
 	s->worker->lib->f.ucp_request_free(request);
-	over(s, status, &kept);
 }
 
 static void failed(void *arg, fucp_ep_t *ep, fucs_status_t status)
@@ -136,7 +140,24 @@ static void failed(void *arg, fucp_ep_t *ep, fucs_status_t status)
 	ferry_ucp_worker *w = e->worker;
 	(void)ep;
 	if (w->tail - w->head < w->room - w->n_chunks * CHUNK)
-		push(w, (ferry_ucp_event){.slot = FERRY_UCP_NO_SLOT, .peer = e->peer, .error = status});
+		push(w, FERRY_UCP_NO_SLOT, e->peer, status, 0, 0);
+}
+
+// ask prepares how operations are asked for.
+static void ask(ferry_ucp_worker *w)
+{
+	const fucp_request_param_t all = {
+		.op_attr_mask = FUCP_OP_ATTR_FIELD_CALLBACK | FUCP_OP_ATTR_FIELD_USER_DATA | FUCP_OP_ATTR_FIELD_MEMORY_TYPE,
+		.memory_type = FUCS_MEMORY_TYPE_HOST,
+	};
+	w->sending = w->closing = w->whole = w->cutting = all;
+	w->sending.cb.send = w->closing.cb.send = sent;
+	w->closing.op_attr_mask |= FUCP_OP_ATTR_FIELD_FLAGS;
+	w->closing.flags = FUCP_EP_CLOSE_FLAG_FORCE;
+	w->whole.cb.recv = w->cutting.cb.recv = received;
+	w->whole.op_attr_mask |= FUCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+	w->cutting.op_attr_mask |= FUCP_OP_ATTR_FLAG_NO_IMM_CMPL | FUCP_OP_ATTR_FIELD_DATATYPE;
+	w->cutting.datatype = w->lib->cutting;
 }
 
 // ferry_ucp_open makes a context. When it fails *step says what UCX refused.
@@ -148,6 +169,7 @@ int ferry_ucp_open(ferry_ucp_lib *lib, const ferry_ucp_setting *settings, int n,
 	if (!w)
 		return FUCS_ERR_NO_MEMORY;
 	w->lib = lib;
+	ask(w);
 	w->fd = -1;
 	w->wait_fd = wait_fd;
 	*step = "ucp_config_read";
@@ -272,13 +294,11 @@ int ferry_ucp_connect(ferry_ucp_worker *w, const char *address, uint32_t peer, i
 	return 0;
 }
 
-static fucp_request_param_t param(slot *s)
+// asked returns how the slot's operation is asked for, until the next one is.
+static const fucp_request_param_t *asked(fucp_request_param_t *p, slot *s)
 {
-	return (fucp_request_param_t){
-		.op_attr_mask = FUCP_OP_ATTR_FIELD_CALLBACK | FUCP_OP_ATTR_FIELD_USER_DATA | FUCP_OP_ATTR_FIELD_MEMORY_TYPE,
-		.user_data = s,
-		.memory_type = FUCS_MEMORY_TYPE_HOST,
-	};
+	p->user_data = s;
+	return p;
 }
 
 // started is 0 if the slot's operation is in progress, 1 if it is over, or an error: no event
@@ -298,20 +318,14 @@ static int started(slot *s, fucs_status_ptr_t p)
 int ferry_ucp_disconnect(ferry_ucp_worker *w, uint32_t i, void *ep)
 {
 	slot *s = slot_at(w, i);
-	fucp_request_param_t p = param(s);
-	p.cb.send = sent;
-	p.op_attr_mask |= FUCP_OP_ATTR_FIELD_FLAGS;
-	p.flags = FUCP_EP_CLOSE_FLAG_FORCE;
-	return started(s, w->lib->f.ucp_ep_close_nbx(ep, &p));
+	return started(s, w->lib->f.ucp_ep_close_nbx(ep, asked(&w->closing, s)));
 }
 
 // ferry_ucp_flush ends when all that was sent to an endpoint has left.
 int ferry_ucp_flush(ferry_ucp_worker *w, uint32_t i, void *ep)
 {
 	slot *s = slot_at(w, i);
-	fucp_request_param_t p = param(s);
-	p.cb.send = sent;
-	return started(s, w->lib->f.ucp_ep_flush_nbx(ep, &p));
+	return started(s, w->lib->f.ucp_ep_flush_nbx(ep, asked(&w->sending, s)));
 }
 
 // ferry_ucp_send sends a message, a short one from memory of its own.
@@ -323,10 +337,9 @@ int ferry_ucp_send(const ferry_ucp_call *c, char *buf, ferry_ucp_event *none)
 	const fucp_calls_t *f = &w->lib->f;
 	fucs_status_ptr_t (*send)(fucp_ep_t *, const void *, size_t, uint64_t, const fucp_request_param_t *) = c->flag ? f->ucp_tag_send_sync_nbx : f->ucp_tag_send_nbx;
 	size_t n = c->n;
-	fucp_request_param_t p = param(s);
-	p.cb.send = sent;
+	const fucp_request_param_t *p = asked(&w->sending, s);
 	if (n > FERRY_UCP_SHORT)
-		return started(s, send(c->ep, buf, n, c->tag, &p));
+		return started(s, send(c->ep, buf, n, c->tag, p));
 	bounce *b = w->bounces;
 	if (b)
 		w->bounces = b->next;
@@ -335,7 +348,7 @@ int ferry_ucp_send(const ferry_ucp_call *c, char *buf, ferry_ucp_event *none)
 	if (n)
 		memcpy(b->bytes, buf, n);
 	s->bounce = b;
-	int r = started(s, send(c->ep, b->bytes, n, c->tag, &p));
+	int r = started(s, send(c->ep, b->bytes, n, c->tag, p));
 	if (r) {
 		s->bounce = NULL;
 		b->next = w->bounces;
@@ -351,7 +364,7 @@ static void begun(slot *s, fucs_status_ptr_t p)
 	if (!s->waits)
 		return;
 	if (!p || fucs_is_error(p))
-		over(s, p ? fucs_error(p) : 0, NULL);
+		over(s, p ? fucs_error(p) : 0, 0, 0);
 	else
 		s->request = p;
 }
@@ -401,30 +414,26 @@ int ferry_ucp_cutting(ferry_ucp_lib *lib)
 	return lib->f.ucp_dt_create_generic(&ops, NULL, &lib->cutting);
 }
 
-// receiving is how a receive is asked for.
-static fucp_request_param_t receiving(slot *s, char **buf, size_t *n, int whole)
+// receiving returns how a receive is asked for.
+static const fucp_request_param_t *receiving(slot *s, char **buf, size_t *n, int whole)
 {
-	fucp_request_param_t p = param(s);
-	p.cb.recv = received;
-	p.op_attr_mask |= FUCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+	ferry_ucp_worker *w = s->worker;
 	s->waits = 1;
 	s->buf = NULL;
-	if (!whole) {
-		s->buf = *buf;
-		s->room = *n;
-		*buf = (char *)s;
-		*n = 1;
-		p.op_attr_mask |= FUCP_OP_ATTR_FIELD_DATATYPE;
-		p.datatype = s->worker->lib->cutting;
-	}
-	return p;
+	if (whole)
+		return asked(&w->whole, s);
+	s->buf = *buf;
+	s->room = *n;
+	*buf = (char *)s;
+	*n = 1;
+	return asked(&w->cutting, s);
 }
 
 // claimed receives a message that was taken out of matching.
 static void claimed(slot *s, char *buf, size_t n, fucp_message_t *m, int whole)
 {
-	fucp_request_param_t p = receiving(s, &buf, &n, whole);
-	begun(s, s->worker->lib->f.ucp_tag_msg_recv_nbx(s->worker->worker, buf, n, m, &p));
+	const fucp_request_param_t *p = receiving(s, &buf, &n, whole);
+	begun(s, s->worker->lib->f.ucp_tag_msg_recv_nbx(s->worker->worker, buf, n, m, p));
 }
 
 // ferry_ucp_recv posts a receive of a message whose tag has the same bits where mask has any.
@@ -445,8 +454,8 @@ int ferry_ucp_recv(const ferry_ucp_call *c, char *buf, ferry_ucp_event *none)
 			return 0;
 		}
 	}
-	fucp_request_param_t p = receiving(s, &buf, &n, c->flag);
-	begun(s, f->ucp_tag_recv_nbx(w->worker, buf, n, c->tag, c->mask, &p));
+	const fucp_request_param_t *p = receiving(s, &buf, &n, c->flag);
+	begun(s, f->ucp_tag_recv_nbx(w->worker, buf, n, c->tag, c->mask, p));
 	return 0;
 }
 
