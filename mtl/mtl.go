@@ -230,6 +230,22 @@ type Looker interface {
 	RecvLook(op *Op, from Endpoint, e Envelope, buf []byte, looks int) error
 }
 
+// A Keeper is a module that may complete several receives before it tells of the first one, and
+// keeps what short messages of a protocol's own said (ask through framework.As). A program
+// may receive into one buffer many times over, where it does not care for what comes: the
+// buffer has the last message's then.
+type Keeper interface {
+	// Keep has messages of n bytes kept, up to MostKept. Called once, before anything is received.
+	Keep(n int)
+
+	// Kept returns the message of a receive that is over and had that length: valid until the next
+	// call of the module's. Called from Owner.Done of op only, before anything else.
+	Kept(op *Op) []byte
+}
+
+// MostKept is the length of the longest message that is kept.
+const MostKept = 64
+
 // A Registrar is a module whose network reads and writes memory by itself, and has less to
 // do where it knows that memory (ask through framework.As). Buffers in it are
 // given to operations like any other: the module sees where they lie.

@@ -24,8 +24,10 @@ typedef struct slot {
 	bounce *bounce;		 // that the message is sent from
 	uint32_t index;
 	int waits; // for its receive's end
-	char *buf; // of a receive that may be cut
+	const char *into; // a receive's buffer
+	char *buf;	  // of one that may be cut
 	size_t room;
+	char kept[FERRY_UCP_KEPT];
 } __attribute__((aligned(64))) slot;
 
 enum { CHUNK_BITS = 8, CHUNK = 1 << CHUNK_BITS };
@@ -50,6 +52,7 @@ struct ferry_ucp_worker {
 	uint32_t head, tail, room;
 	int fd;
 	int wait_fd;
+	size_t kept; // length of messages that are
 	// How operations are asked for. UCX reads that while they are begun, and one slot after the other
 	// stands in it: made anew for each it cost a sixth of a receiver's time.
 	fucp_request_param_t sending, closing, whole, cutting;
@@ -130,6 +133,8 @@ static void sent(void *request, fucs_status_t status, void *user_data)
 static void received(void *request, fucs_status_t status, const fucp_tag_recv_info_t *info, void *user_data)
 {
 	slot *s = user_data;
+	if (info->length == s->worker->kept && s->into && !status)
+		memcpy(s->kept, s->into, s->worker->kept); // others may complete before anybody looks
 	over(s, status, info->sender_tag, info->length);
 	s->worker->lib->f.ucp_request_free(request);
 }
@@ -419,6 +424,7 @@ static const fucp_request_param_t *receiving(slot *s, char **buf, size_t *n, int
 {
 	ferry_ucp_worker *w = s->worker;
 	s->waits = 1;
+	s->into = *n >= w->kept ? *buf : NULL;
 	s->buf = NULL;
 	if (whole)
 		return asked(&w->whole, s);
@@ -498,8 +504,15 @@ int ferry_ucp_abandon(ferry_ucp_worker *w, uint32_t i)
 	if (!s->buf)
 		return 0;
 	s->room = 0;
+	s->into = NULL;
 	return 1;
 }
+
+// ferry_ucp_keep has messages of n bytes kept.
+void ferry_ucp_keep(ferry_ucp_worker *w, size_t n) { w->kept = n; }
+
+// ferry_ucp_kept is what the slot's last such message said.
+const char *ferry_ucp_kept(ferry_ucp_worker *w, uint32_t i) { return slot_at(w, i)->kept; }
 
 // ferry_ucp_changes has UCX forget what it has registered there: other memory may lie at those
 // addresses when it sees them again.

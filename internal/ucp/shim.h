@@ -14,6 +14,9 @@
 // Receives above so many bytes look first whether their message is there.
 #define FERRY_UCP_LOOK FERRY_UCP_SHORT
 
+// The longest message that may be kept.
+#define FERRY_UCP_KEPT 64
+
 typedef struct ferry_ucp_lib ferry_ucp_lib;
 typedef struct ferry_ucp_worker ferry_ucp_worker;
 
@@ -70,6 +73,8 @@ int ferry_ucp_probe(ferry_ucp_worker *w, uint32_t slot, uint64_t tag, uint64_t m
 void ferry_ucp_recv_claimed(ferry_ucp_worker *w, uint32_t slot, char *buf, size_t n, int whole);
 void ferry_ucp_cancel(ferry_ucp_worker *w, uint32_t slot);
 int ferry_ucp_abandon(ferry_ucp_worker *w, uint32_t slot);
+void ferry_ucp_keep(ferry_ucp_worker *w, size_t n);
+const char *ferry_ucp_kept(ferry_ucp_worker *w, uint32_t slot);
 void ferry_ucp_changes(ferry_ucp_worker *w, char *buf, size_t n);
 
 #endif

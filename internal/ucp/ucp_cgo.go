@@ -18,6 +18,8 @@ package ucp
 #cgo nocallback ferry_ucp_cancel
 #cgo noescape ferry_ucp_flush
 #cgo nocallback ferry_ucp_flush
+#cgo noescape ferry_ucp_kept
+#cgo nocallback ferry_ucp_kept
 #cgo noescape ferry_ucp_changes
 #cgo nocallback ferry_ucp_changes
 #cgo noescape ferry_ucp_poll
@@ -336,6 +338,15 @@ func (w *Worker) Cancel(slot uint32) { C.ferry_ucp_cancel(w.c, C.uint32_t(slot))
 // Abandon has nothing more written into the buffer of a receive in progress, and reports whether that
 // can be: not if it is whole. Its Event comes nevertheless, or never.
 func (w *Worker) Abandon(slot uint32) bool { return C.ferry_ucp_abandon(w.c, C.uint32_t(slot)) != 0 }
+
+// Keep has messages of n bytes kept, up to mtl.MostKept.
+func (w *Worker) Keep(n int) { C.ferry_ucp_keep(w.c, C.size_t(n)) }
+
+// Kept returns the message of a receive whose Event has come, and which had that length: until the slot is
+// used again.
+func (w *Worker) Kept(slot uint32, n int) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(C.ferry_ucp_kept(w.c, C.uint32_t(slot)))), n)
+}
 
 // Changes tells UCX, which may keep memory registered that an operation has used, that it is over and
 // other memory may lie there from now on.

@@ -52,6 +52,8 @@ func (*Worker) Probe(uint32, uint64, uint64, bool) (Event, bool) { return Event{
 func (*Worker) RecvClaimed(uint32, []byte, bool)                 {}
 func (*Worker) Cancel(uint32)                                    {}
 func (*Worker) Abandon(uint32) bool                              { return true }
+func (*Worker) Keep(int)                                         {}
+func (*Worker) Kept(uint32, int) []byte                          { return nil }
 func (*Worker) Changes([]byte)                                   {}
 func (*Worker) Poll([]Event, bool) int                           { return 0 }
 func (*Worker) Describe(Status) string                           { return "" }

@@ -24,6 +24,7 @@ func messageCases() claims {
 		two("SynchronousSendWaitsForItsMatch", (*world).synchronous),
 		two("SynchronousSendsOfOneTagCompleteInOrder", (*world).synchronousOrder),
 		kittest.New("SynchronousMessageToAnySourceIsAnswered", 3, (*world).synchronousAny),
+		two("KeptMessagesAreThoseThatCameIntoOneBuffer", (*world).kept),
 		two("MessagesAllocateNothing", (*world).noAllocation),
 	}
 }
@@ -338,4 +339,41 @@ func (w *world) controlPasses(a, b *node) {
 		ops = append(ops, b.receive(a, envelope{cid: 1, tag: int32(i)}, make([]byte, 40)))
 	}
 	w.all(ops...)
+}
+
+// kept: receives into one buffer, whose messages come before any of them is told of, or are there
+// when they are posted.
+func (w *world) kept(a, b *node) {
+	keeper, ok := framework.As[mtl.Keeper](b.module)
+	if !ok {
+		w.Skipf("the module keeps no messages")
+	}
+	const length, count = mtl.MostKept - 3, 32
+	b.do(func() { keeper.Keep(length) })
+	b.keeper = keeper
+	buf := make([]byte, 2*length)
+	for _, late := range []bool{false, true} {
+		var receives, sends []*operation
+		post := func() {
+			for i := range count {
+				receives = append(receives, b.receive(a, envelope{cid: 7, tag: int32(i)}, buf))
+			}
+		}
+		if !late {
+			post()
+		}
+		for i := range count {
+			sends = append(sends, a.send(b, envelope{cid: 7, tag: int32(i)}, pattern(i, length)))
+		}
+		if late {
+			w.all(sends...)
+			post()
+		}
+		w.all(append(sends, receives...)...)
+		for i, r := range receives {
+			if !bytes.Equal(r.kept, pattern(i, length)) {
+				w.Fatalf("message %d of %d was kept as %x, want %x", i, count, r.kept, pattern(i, length))
+			}
+		}
+	}
 }

@@ -39,7 +39,8 @@ type node struct {
 	polling  bool
 	receives int
 	dead     map[int]bool // ranks that are forgotten
-	bad      error        // what the module did against the calling rules
+	keeper   mtl.Keeper
+	bad      error // what the module did against the calling rules
 }
 
 func newWorld(t *kittest.T, s Subject, size int) *world {
@@ -183,6 +184,7 @@ type operation struct {
 	n    *node
 	over bool // when the call returned, or by Done
 	buf  []byte
+	kept []byte // if the node has a keeper
 }
 
 func (n *node) operation() *operation {
@@ -202,6 +204,9 @@ func (o *operation) Done(op *mtl.Op) {
 		o.n.fault("Done was called for an operation that is over: %+v", op.Result)
 	case o.n.closed:
 		o.n.fault("Done was called after Close")
+	}
+	if o.n.keeper != nil {
+		o.kept = bytes.Clone(o.n.keeper.Kept(op))
 	}
 	o.over = true
 	o.n.notify()

@@ -61,6 +61,20 @@ func (m *module) receive(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []by
 	return s, nil
 }
 
+// Keep implements mtl.Keeper.
+func (m *module) Keep(n int) {
+	m.kept = n
+	m.worker.Keep(n)
+}
+
+// Kept implements mtl.Keeper.
+func (m *module) Kept(op *mtl.Op) []byte {
+	if m.broken != nil || int(op.Slot) >= len(m.slots) {
+		return nil
+	}
+	return m.worker.Kept(op.Slot, m.kept)
+}
+
 // Probe asks UCX, which answers at once; the next Poll tells.
 func (m *module) Probe(op *mtl.Op, from mtl.Endpoint, which mtl.Envelope, claim bool) error {
 	from, err := m.from(from, which)

@@ -68,6 +68,12 @@ func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 	if m.cuts = m.caps.MaxMessage < unlimited; m.cuts {
 		m.least = headSize
 		m.longs = longs{sends: map[uint64]*request{}, tags: map[int32]*request{}}
+		if k, ok := framework.As[mtl.Keeper](m.mtl); ok {
+			m.keeper = k
+			m.engine.Lock()
+			k.Keep(headSize)
+			m.engine.Unlock()
+		}
 	}
 	if m.caps.MaxMessage < headSize {
 		return nil, fmt.Errorf("%w: pml cm: mtl %s takes messages of at most %d bytes, and %d are needed", framework.ErrUnsupported, m.name, m.caps.MaxMessage, headSize)

@@ -27,6 +27,9 @@ import (
 // the network and looked at, with all that its sender has sent before (see pull). A receive
 // with less room than a head has the request's own buffer.
 //
+// A network that completes several receives before it tells of the first one keeps heads
+// (mtl.Keeper), since receives may have one buffer; otherwise those whose heads are gone fail.
+//
 // A network without a limit has none of this: Module.cuts is false.
 
 // headSize is that of a head, in bytes: one that few messages have.
@@ -82,7 +85,7 @@ func parseHead(b []byte) (h head, ok bool) {
 // parts is what a request knows of a message that comes in parts.
 type parts struct {
 	head   [headSize]byte
-	number uint64     // send: of the message
+	number uint64     // of the message, the sender's
 	took   bool       // send: the receiver has asked for it
 	rest   []byte     // what has not been sent or received
 	part   int64      // the longest part
@@ -226,7 +229,13 @@ func (m *Module) headIn(p *peer, b []byte) (head, bool) {
 func (r *request) arrived(p *peer, res *mtl.Result) bool {
 	b := r.target()
 	if res.Bytes == headSize {
-		if h, ok := r.m.headIn(p, b[:headSize]); ok {
+		at := b[:headSize]
+		if r.m.keeper != nil {
+			if kept := r.m.keeper.Kept(&r.op); kept != nil { // others may have been received there since
+				at = kept
+			}
+		}
+		if h, ok := r.m.headIn(p, at); ok {
 			r.assemble(p, h, res.Tag)
 			return false
 		}
@@ -252,6 +261,12 @@ func (r *request) assemble(p *peer, h head, tag int32) {
 		r.fail(fmt.Errorf("%w: pml cm: %d messages come in parts already", framework.ErrUnsupported, len(l.tags)))
 		return
 	}
+	for _, other := range l.tags {
+		if other.parts.number == h.number && other.p.proc == p.proc {
+			r.fail(fmt.Errorf("%w: pml cm: the head of a long message was overwritten before it was read: receives that are in progress share memory, and mtl %s keeps no heads", framework.ErrUnsupported, m.name))
+			return
+		}
+	}
 	if r.parts == nil {
 		r.parts = new(parts)
 	}
@@ -262,7 +277,7 @@ func (r *request) assemble(p *peer, h head, tag int32) {
 	}
 	l.tags[l.tag] = r
 	n := min(int64(h.total), r.buf.Len())
-	*r.parts = parts{tag: l.tag, whole: mtl.Result{Source: int32(p.rank), Tag: tag, Bytes: int64(h.total)}, part: min(int64(h.part), m.caps.MaxMessage)}
+	*r.parts = parts{number: h.number, tag: l.tag, whole: mtl.Result{Source: int32(p.rank), Tag: tag, Bytes: int64(h.total)}, part: min(int64(h.part), m.caps.MaxMessage)}
 	if n > 0 {
 		b := r.buf.Bytes
 		if r.buf.Layout() != nil {

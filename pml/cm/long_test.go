@@ -2,6 +2,8 @@ package cm_test
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -9,6 +11,7 @@ import (
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/framework/kittest"
+	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/mtl/mtltest"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/pml/cm"
@@ -197,5 +200,71 @@ func TestManyMessagesInPartsAtATimeDoNotMix(t *testing.T) {
 		if !bytes.Equal(b, bytes.Repeat([]byte{byte(i)}, len(b))) {
 			t.Errorf("message %d arrived changed", i)
 		}
+	}
+}
+
+// batches is an MTL that completes several receives before it tells of the first one, and keeps no
+// heads.
+type batches struct{ mtl.Component }
+
+func (b batches) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
+	m, err := b.Component.Open(ctx, env)
+	return &batching{Module: m, owners: map[*mtl.Op]mtl.Owner{}}, err
+}
+
+type batching struct {
+	mtl.Module
+	owners map[*mtl.Op]mtl.Owner
+	over   []*mtl.Op
+}
+
+func (b *batching) Recv(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte) error {
+	b.owners[op] = op.Owner
+	op.Owner = b
+	return b.Module.Recv(op, from, e, buf)
+}
+
+func (b *batching) Done(op *mtl.Op) { b.over = append(b.over, op) }
+
+func (b *batching) Poll() int {
+	n := b.Module.Poll()
+	for len(b.over) > 0 {
+		op := b.over[0]
+		b.over = b.over[1:]
+		op.Owner = b.owners[op]
+		op.Owner.Done(op)
+	}
+	return n
+}
+
+// TestReceivesThatShareMemoryDoNotWaitForEver: what becomes of such messages is nobody's business,
+// but each receive is over.
+func TestReceivesThatShareMemoryDoNotWaitForEver(t *testing.T) {
+	s := stack(partOptions)
+	s.MTL = batches{s.MTL}
+	c := pmltest.OpenWorld(t, s, 2).Comms(t, cid.PolicyLazy)
+	buf := make([]byte, 3000)
+	var all []started
+	for range 8 {
+		all = append(all, start(t)(c[0].Irecv(pml.Buffer{Bytes: buf}, 1, 0, pml.PointToPoint)))
+	}
+	for range 8 {
+		_, err := c[1].Isend(pml.Buffer{Bytes: numbers(3000)}, 0, 0, pml.PointToPoint, pml.Standard)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	failed := 0
+	for i, r := range all {
+		st, err := r.wait(t)
+		switch {
+		case errors.Is(err, framework.ErrUnsupported):
+			failed++
+		case err != nil || st.Bytes != 3000:
+			t.Errorf("%d: %+v, %v", i, st, err)
+		}
+	}
+	if failed == 0 {
+		t.Error("no head was overwritten: the test shows nothing")
 	}
 }

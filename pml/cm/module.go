@@ -23,6 +23,7 @@ type Module struct {
 	name   string // of the MTL
 	mtl    mtl.Module
 	looker mtl.Looker      // nil: it has no such call
+	keeper mtl.Keeper      // of heads; nil: they are where they were received
 	source progress.Source // mtl, converted once
 	caps   mtl.Caps
 	ids    ids

@@ -11,6 +11,7 @@ import (
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/internal/ucp"
 	"github.com/ferrympi/ferry/mtl/ucx"
+	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/pml/cm"
 	"github.com/ferrympi/ferry/pml/ob1"
 	"github.com/ferrympi/ferry/pml/pmltest"
@@ -57,6 +58,28 @@ func TestMetamorphicOverUCX(t *testing.T) {
 		t.Run(fmt.Sprintf("seed %d", s), func(t *testing.T) {
 			if err := pmltest.Metamorphic(t.Context(), s, all); err != nil {
 				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestLongMessagesIntoOneBufferAreOver: several heads come before one of them is looked at. Loops
+// that measure bandwidth receive so; it hung.
+func TestLongMessagesIntoOneBufferAreOver(t *testing.T) {
+	for _, class := range []string{"shm", "tcp"} {
+		t.Run(class, func(t *testing.T) {
+			c := pmltest.OpenWorld(t, overUCX(t, class, 0), 2).Comms(t, cid.PolicyLazy)
+			const n = 32
+			buf := make([]byte, 1<<20+n)
+			var all []started
+			for i := range n {
+				all = append(all, start(t)(c[0].Irecv(pml.Buffer{Bytes: buf}, 1, 3, pml.PointToPoint)))
+				all = append(all, start(t)(c[1].Isend(pml.Buffer{Bytes: make([]byte, 1<<20+1+i)}, 0, 3, pml.PointToPoint, pml.Standard)))
+			}
+			for i, r := range all {
+				if st, err := r.wait(t); err != nil || i%2 == 0 && st.Bytes != 1<<20+1+i/2 {
+					t.Fatalf("%d: %+v, %v", i, st, err)
+				}
 			}
 		})
 	}

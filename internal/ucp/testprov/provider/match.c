@@ -54,9 +54,15 @@ void tu_finish(tu_request *r, fucs_status_t status)
 	tu_wake(r->worker);
 }
 
+static void receive(tu_request *r, fucp_message_t *m);
+
 // tu_tell calls back. The request may be gone afterwards.
 void tu_tell(tu_request *r)
 {
+	if (r->message) {
+		tu_remove(&r->worker->claimed, r->message);
+		receive(r, r->message);
+	}
 	if (r->kind == RECEIVE)
 		r->param.cb.recv(r, r->status, &r->info, r->param.user_data);
 	else
@@ -79,6 +85,7 @@ static fucs_status_t unpack(tu_request *r, const char *from, size_t n)
 // receive ends a receive with a message, which it frees.
 static void receive(tu_request *r, fucp_message_t *m)
 {
+	r->message = NULL;
 	const char *from = m->data ? m->data : m->sender ? m->sender->buf : NULL;
 	r->info = (fucp_tag_recv_info_t){m->tag, m->length};
 	r->status = FUCS_OK;
@@ -115,7 +122,7 @@ int tu_deliver(fucp_worker_t *w)
 		if (r) {
 			tu_remove(&w->posted, r);
 			receive(r, m);
-			tu_append(&w->done, r);
+			tu_tell(r); // before the next one, as UCX does
 		} else {
 			tu_append(&w->unexpected, m);
 		}
@@ -146,7 +153,8 @@ static tu_request *receiving(fucp_worker_t *w, void *buf, size_t n, const fucp_r
 // received ends a receive whose message is there, in place if that is the fault.
 static fucs_status_ptr_t received(tu_request *r, fucp_message_t *m)
 {
-	receive(r, m);
+	r->message = m;
+	tu_append(&r->worker->claimed, m);
 	if (tu_fault(r->worker->context, "inplace", NULL))
 		tu_tell(r);
 	else

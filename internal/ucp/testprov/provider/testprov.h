@@ -52,6 +52,7 @@ typedef struct tu_request {
 	fucs_status_t status;
 	fucp_tag_recv_info_t info;
 	fucp_request_param_t param;
+	fucp_message_t *message; // that is received when it is told of
 } tu_request;
 
 // A list of what has a next.
