@@ -7,9 +7,9 @@ import (
 )
 
 // Large messages that pass each other, one each way or in windows. Both processes are at work,
-// and what one of them chooses costs the other: so one chooses for both, from what both
-// messages took. If each chose for itself, a way that is good where both take it would seem bad
-// to who takes it first.
+// and what one of them chooses costs the other: so one chooses for both, from what two messages
+// took that passed each other, or from what comes in a window, with what goes out between. If
+// each chose for itself, a way that is good where both take it would seem bad to who takes it first.
 
 // leads returns the way of a message of that kind, if the process that sends it is the one that
 // chooses: that with the smaller nonce. It has said by which way it takes the next message
@@ -68,7 +68,7 @@ func (in *incoming) learn(end time.Duration) {
 
 // took says what a message took.
 func (h *passed) took(d time.Duration) {
-	h.of.Took(h.way, h.bytes, int64(d), h.clean && h.bytes < mostGBs*int64(d))
+	h.of.Took(h.way, h.bytes, int64(d), h.clean)
 }
 
 // sent completes a send that had an RTS. Lock held.

@@ -77,9 +77,7 @@ const ahead = 1 << 20
 const longestLap = 64
 
 // leastGroup is how many messages of windows that pass each other are measured together, at least.
-// Each process packs a few, and unpacks a few: what one of them took says little. Those
-// that are accepted before the first one is complete are a group, since a change of the way shows
-// behind them.
+// Each process packs a few, and unpacks a few: what one of them took says little.
 const leastGroup = 8
 
 // framed are the ways of coming in frames that differ here.
@@ -89,9 +87,6 @@ var framed = func() choose.Set {
 	}
 	return choose.Framed &^ choose.Of(choose.Streamed)
 }()
-
-// mostGBs is faster than any copy: two messages were found complete at a time.
-const mostGBs = 200
 
 // now is the time, from when the module was opened.
 func (m *Module) now() time.Duration { return time.Since(m.opened) }
@@ -108,9 +103,11 @@ func (r *request) takesTurn(in *offer) bool {
 	r.base, r.depth = r.moved, in.depth
 	r.follows = p.incoming.n > 0 || p.incoming.turns.head != nil
 	switch {
+	case !p.offering() && !r.follows:
+		p.incoming.windowed = window
 	case !p.offering():
 		// The rest of a window both ways, of which this process's messages have all gone.
-		if r.depth == window && r.follows && p.incoming.windowed == bothWays {
+		if r.depth == window && p.incoming.windowed == bothWays {
 			r.depth = bothWays
 		}
 	case r.depth == alone:
@@ -275,7 +272,7 @@ func (p *proc) learnKind(k kind) *learnt {
 	}
 	seed := uint64(p.Life.ID)<<16 | uint64(k.memory)<<12 | uint64(k.depth)<<8 | uint64(k.class)
 	l := &learnt{kind: k}
-	if k.depth == bothWays {
+	if k.depth == bothWays { // a change of the way shows behind those that are accepted ahead
 		l.Grouped = choose.NewGrouped(seed, max(ahead>>(k.class+1+leastClass), leastGroup), guess)
 	} else {
 		l.Chooser = choose.New(seed, burst, guess)

@@ -100,6 +100,8 @@ const (
 	far = 1.6
 	// spike bounds what a single measurement says.
 	spike = 2
+	// mostGBs is faster than any copy: two messages were found complete at a time.
+	mostGBs = 200
 	// run is how many messages in a window are one measurement of the way in use. One of
 	// them says little: those that are under way together end together, and the first ones
 	// are slow because the sender is busy with starting the others.
@@ -133,7 +135,7 @@ type Chooser struct {
 	course  Set     // ways that are to go over the course
 	on      Way     // the one that does
 	learnt  bool    // all ways were tried at first
-	steady  bool    // a measurement is one of several messages: no course
+	steady  bool    // chosen for in groups: a group is as good as a course
 	random  uint64
 	tried   uint64
 }
@@ -280,6 +282,10 @@ func (c *Chooser) choose(possible Set) {
 // try returns a way that the next message tries, if it is time for one: any in its turn,
 // the better ones more often, and at once where the machine may have changed.
 func (c *Chooser) try(possible Set) (found Way, ok bool) {
+	warming := warming
+	if c.steady {
+		warming = 0
+	}
 	among, n := c.pending&possible&^Of(c.best), c.burst
 	if c.pending = among; among == 0 {
 		among, n = c.atLength()&possible&^Of(c.best), c.burst+warming
@@ -379,7 +385,7 @@ func (c *Chooser) Took(w Way, bytes int64, ns int64, clean bool) {
 		}
 		return
 	}
-	if !clean {
+	if !clean || bytes >= mostGBs*ns {
 		return
 	}
 	a.at = c.count

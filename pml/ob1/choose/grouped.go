@@ -1,7 +1,8 @@
 package choose
 
 // Grouped chooses for groups of messages: all messages of a group go one way, and what they took
-// together is one measurement. It is for messages of which one by itself says little.
+// together is one measurement, and one message for the Chooser. It is for messages of which
+// one by itself says little.
 type Grouped struct {
 	Chooser
 	Group int // messages of a group; up to 1: each message is chosen for by itself
@@ -11,8 +12,8 @@ type Grouped struct {
 	trial bool
 
 	of     Way // whose messages are summed up
-	n      int // how many were
 	silent int // how many more say nothing, as they follow others that went another way
+	need   int // how many more there are in the sum
 	bytes  int64
 	ns     int64
 }
@@ -22,7 +23,7 @@ const changing = 2
 
 // NewGrouped returns a chooser for groups of so many messages.
 func NewGrouped(seed uint64, group int, guess Way) Grouped {
-	g := Grouped{Chooser: New(seed, 1, guess), Group: group}
+	g := Grouped{Chooser: New(seed, 1, guess), Group: group, of: Ways}
 	g.steady = true
 	return g
 }
@@ -41,24 +42,30 @@ func (g *Grouped) Next(possible Set) (w Way, trial bool) {
 
 // Took is Chooser.Took.
 func (g *Grouped) Took(w Way, bytes, ns int64, clean bool) {
-	switch {
-	case g.Group <= 1:
+	if g.Group <= 1 {
 		g.Chooser.Took(w, bytes, ns, clean)
 		return
-	case w != g.of:
-		g.of, g.n, g.silent, g.bytes, g.ns = w, 0, changing, 0, 0
+	}
+	if w != g.of {
+		g.of, g.silent, g.need, g.bytes, g.ns = w, changing, g.Group-changing, 0, 0
 	}
 	if g.silent > 0 {
 		g.silent--
 		return
 	}
-	g.n++
 	g.bytes += bytes
-	g.ns += ns
-	if g.n < g.Group-changing {
-		return
+	g.ns += max(ns, 0)
+	if g.need--; g.need <= 0 {
+		g.Chooser.Took(w, g.bytes, g.ns, true)
+		g.need, g.bytes, g.ns = g.Group, 0, 0
 	}
-	bytes, ns = g.bytes, g.ns
-	g.n, g.bytes, g.ns = 0, 0, 0
-	g.Chooser.Took(w, bytes, ns, true)
+}
+
+// Learnt is Chooser.Learnt.
+func (g *Grouped) Learnt() []Learnt {
+	all := g.Chooser.Learnt()
+	for i := range all {
+		all[i].Messages *= uint64(max(g.Group, 1))
+	}
+	return all
 }
