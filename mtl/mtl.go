@@ -230,16 +230,16 @@ type Looker interface {
 	RecvLook(op *Op, from Endpoint, e Envelope, buf []byte, looks int) error
 }
 
-// A Keeper is a module that may complete several receives before it tells of the first one, and
-// keeps what short messages of a protocol's own said (ask through framework.As). A program
-// may receive into one buffer many times over, where it does not care for what comes: the
-// buffer has the last message's then.
+// A Keeper is a module that saves the contents of received messages of one length (ask through
+// framework.As). Several receives may complete before the module tells of the first, and a program
+// may use one buffer for all of them: it then holds only the last message.
 type Keeper interface {
 	// Keep has messages of n bytes kept, up to MostKept. Called once, before anything is received.
 	Keep(n int)
 
-	// Kept returns the message of a receive that is over and had that length: valid until the next
-	// call of the module's. Called from Owner.Done of op only, before anything else.
+	// Kept returns the message of a receive, posted with room for n bytes, that has completed with
+	// that length, or nil if it was not kept. It is valid until the next call to the module.
+	// Called from Owner.Done of op, before other operations start.
 	Kept(op *Op) []byte
 }
 

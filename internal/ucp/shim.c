@@ -27,6 +27,7 @@ typedef struct slot {
 	const char *into; // a receive's buffer
 	char *buf;	  // of one that may be cut
 	size_t room;
+	int has_kept;
 	char kept[FERRY_UCP_KEPT];
 } __attribute__((aligned(64))) slot;
 
@@ -52,9 +53,9 @@ struct ferry_ucp_worker {
 	uint32_t head, tail, room;
 	int fd;
 	int wait_fd;
-	size_t kept; // length of messages that are
-	// How operations are asked for. UCX reads that while they are begun, and one slot after the other
-	// stands in it: made anew for each it cost a sixth of a receiver's time.
+	size_t kept; // length of the messages whose contents are kept; 0: none
+	// How operations are asked for. UCX reads these only while an operation begins, and only user_data
+	// changes from one to the next: made anew for each they cost a sixth of a receiver's time.
 	fucp_request_param_t sending, closing, whole, cutting;
 };
 
@@ -133,8 +134,10 @@ static void sent(void *request, fucs_status_t status, void *user_data)
 static void received(void *request, fucs_status_t status, const fucp_tag_recv_info_t *info, void *user_data)
 {
 	slot *s = user_data;
-	if (info->length == s->worker->kept && s->into && !status)
-		memcpy(s->kept, s->into, s->worker->kept); // others may complete before anybody looks
+	if (info->length == s->worker->kept && s->into && !status) { // others may complete before anybody looks
+		memcpy(s->kept, s->into, s->worker->kept);
+		s->has_kept = 1;
+	}
 	over(s, status, info->sender_tag, info->length);
 	s->worker->lib->f.ucp_request_free(request);
 }
@@ -424,7 +427,8 @@ static const fucp_request_param_t *receiving(slot *s, char **buf, size_t *n, int
 {
 	ferry_ucp_worker *w = s->worker;
 	s->waits = 1;
-	s->into = *n >= w->kept ? *buf : NULL;
+	s->into = w->kept && *n >= w->kept ? *buf : NULL;
+	s->has_kept = 0;
 	s->buf = NULL;
 	if (whole)
 		return asked(&w->whole, s);
@@ -508,15 +512,29 @@ int ferry_ucp_abandon(ferry_ucp_worker *w, uint32_t i)
 	return 1;
 }
 
-// ferry_ucp_keep has messages of n bytes kept.
-void ferry_ucp_keep(ferry_ucp_worker *w, size_t n) { w->kept = n; }
+// ferry_ucp_keep has messages of n bytes kept, up to FERRY_UCP_KEPT.
+void ferry_ucp_keep(ferry_ucp_worker *w, size_t n) { w->kept = n <= FERRY_UCP_KEPT ? n : 0; }
 
-// ferry_ucp_kept is what the slot's last such message said.
-const char *ferry_ucp_kept(ferry_ucp_worker *w, uint32_t i) { return slot_at(w, i)->kept; }
+// ferry_ucp_kept is the message of the slot's last receive, or NULL if that was not kept.
+const char *ferry_ucp_kept(ferry_ucp_worker *w, uint32_t i)
+{
+	slot *s = slot_at(w, i);
+	return s->has_kept ? s->kept : NULL;
+}
 
 // ferry_ucp_changes has UCX forget what it has registered there: other memory may lie at those
 // addresses when it sees them again.
 void ferry_ucp_changes(ferry_ucp_worker *w, char *buf, size_t n) { w->lib->f.ucm_vm_munmap(buf, n); }
+
+// take copies an event as push has written it, one field after the other.
+static void take(ferry_ucp_event *to, const volatile ferry_ucp_event *e)
+{
+	to->tag = e->tag;
+	to->length = e->length;
+	to->slot = e->slot;
+	to->peer = e->peer;
+	to->error = e->error;
+}
 
 // look progresses until there are events, at most looks times, and returns how many there are.
 static int look(ferry_ucp_worker *w, ferry_ucp_event *out, int room, int looks)
@@ -527,7 +545,7 @@ static int look(ferry_ucp_worker *w, ferry_ucp_event *out, int room, int looks)
 	if (n > (uint32_t)room)
 		n = room;
 	for (uint32_t i = 0; i < n; i++)
-		out[i] = w->queue[w->head++ & (w->room - 1)];
+		take(&out[i], &w->queue[w->head++ & (w->room - 1)]);
 	return n;
 }
 

@@ -62,6 +62,9 @@ const SlotsAtOnce = 256
 // Short is the length, in bytes, up to which Send copies a message.
 const Short = 1024
 
+// MostKept is the length, in bytes, of the longest message that Keep has kept.
+const MostKept = 64
+
 // An Event is the end of one operation, or of an endpoint. Its layout is that of
 // ferry_ucp_event in shim.h.
 type Event struct {

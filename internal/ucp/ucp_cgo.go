@@ -50,6 +50,7 @@ var _ = [...]struct{}{
 	[1]struct{}{}[NoMemory-C.FUCS_ERR_NO_MEMORY], [1]struct{}{}[Unreachable-C.FUCS_ERR_UNREACHABLE],
 	[1]struct{}{}[Truncated-C.FUCS_ERR_MESSAGE_TRUNCATED], [1]struct{}{}[NoDevice-C.FUCS_ERR_NO_DEVICE],
 	[1]struct{}{}[Canceled-C.FUCS_ERR_CANCELED], [1]struct{}{}[NoSlot-C.FERRY_UCP_NO_SLOT], [1]struct{}{}[Short-C.FERRY_UCP_SHORT],
+	[1]struct{}{}[MostKept-C.FERRY_UCP_KEPT],
 }
 
 // Library is UCX, loaded.
@@ -339,13 +340,17 @@ func (w *Worker) Cancel(slot uint32) { C.ferry_ucp_cancel(w.c, C.uint32_t(slot))
 // can be: not if it is whole. Its Event comes nevertheless, or never.
 func (w *Worker) Abandon(slot uint32) bool { return C.ferry_ucp_abandon(w.c, C.uint32_t(slot)) != 0 }
 
-// Keep has messages of n bytes kept, up to mtl.MostKept.
+// Keep has messages of n bytes kept, up to MostKept.
 func (w *Worker) Keep(n int) { C.ferry_ucp_keep(w.c, C.size_t(n)) }
 
-// Kept returns the message of a receive whose Event has come, and which had that length: until the slot is
-// used again.
+// Kept returns the n bytes of a receive whose Event has come, until the slot is used again; nil if they
+// were not kept.
 func (w *Worker) Kept(slot uint32, n int) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(C.ferry_ucp_kept(w.c, C.uint32_t(slot)))), n)
+	at := C.ferry_ucp_kept(w.c, C.uint32_t(slot))
+	if at == nil {
+		return nil
+	}
+	return unsafe.Slice((*byte)(unsafe.Pointer(at)), n)
 }
 
 // Changes tells UCX, which may keep memory registered that an operation has used, that it is over and

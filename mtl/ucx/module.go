@@ -33,7 +33,7 @@ type module struct {
 	free      []uint32
 	sending   int     // slots of sends that are not over
 	long      int     // slots of messages that UCX may take its time to copy
-	kept      int     // length of messages that are
+	kept      int     // length of the messages whose contents are kept; 0: none
 	vain      []vain  // receives that were canceled and have not ended
 	forgotten int     // peers that are dead for certain
 	over      []ended // what the next Poll tells of

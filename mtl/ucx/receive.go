@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/ucp"
 	"github.com/ferrympi/ferry/mtl"
 )
 
@@ -60,6 +61,8 @@ func (m *module) receive(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []by
 	m.receives(s, buf)
 	return s, nil
 }
+
+const _ = uint(ucp.MostKept - mtl.MostKept) // that many can be
 
 // Keep implements mtl.Keeper.
 func (m *module) Keep(n int) {

@@ -1,8 +1,6 @@
 package cm
 
 import (
-	"math"
-
 	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/pml"
@@ -142,7 +140,6 @@ func (r *request) late(buf pml.Buffer, tag int, plane pml.Plane, err error) {
 		r.busy = false
 		r.doubt(err)
 	case over:
-		r.op.Slot = math.MaxUint32 // another operation may have had it since: see mtl.Keeper
 		(*operation)(r).Done(&r.op)
 	}
 }

@@ -27,13 +27,17 @@ import (
 // the network and looked at, with all that its sender has sent before (see pull). A receive
 // with less room than a head has the request's own buffer.
 //
-// A network that completes several receives before it tells of the first one keeps heads
-// (mtl.Keeper), since receives may have one buffer; otherwise those whose heads are gone fail.
+// Programs that don't care what comes may receive a window of messages into one buffer, which MPI
+// forbids (MPI-4.1, 3.7.2) and every implementation bears. A network that completes several
+// receives before it tells of the first one keeps their heads (mtl.Keeper). With one that does not,
+// such receives fail, or wait like their senders, as nobody knows any more what was announced.
 //
 // A network without a limit has none of this: Module.cuts is false.
 
 // headSize is that of a head, in bytes: one that few messages have.
 const headSize = 61
+
+const _ = uint(mtl.MostKept - headSize) // it can be kept
 
 // planeParts is the plane of parts.
 const planeParts = 1<<planeBits - 1
@@ -229,13 +233,7 @@ func (m *Module) headIn(p *peer, b []byte) (head, bool) {
 func (r *request) arrived(p *peer, res *mtl.Result) bool {
 	b := r.target()
 	if res.Bytes == headSize {
-		at := b[:headSize]
-		if r.m.keeper != nil {
-			if kept := r.m.keeper.Kept(&r.op); kept != nil { // others may have been received there since
-				at = kept
-			}
-		}
-		if h, ok := r.m.headIn(p, at); ok {
+		if h, ok := r.m.headIn(p, r.headAt(b)); ok {
 			r.assemble(p, h, res.Tag)
 			return false
 		}
@@ -244,6 +242,30 @@ func (r *request) arrived(p *peer, res *mtl.Result) bool {
 		copy(r.buf.Bytes, b[:min(res.Bytes, headSize)])
 	}
 	return true
+}
+
+// headAt returns where the head is that a receive into b has got, if it is one.
+func (r *request) headAt(b []byte) []byte {
+	if r.kept {
+		r.kept = false
+		return r.parts.head[:]
+	}
+	if r.m.keeper != nil && r.state == posted { // it was not claimed, by another op
+		if kept := r.m.keeper.Kept(&r.op); kept != nil { // others may have been received there since
+			return kept
+		}
+	}
+	return b[:headSize]
+}
+
+// keepHead keeps what the module does for as long as Done runs.
+func (r *request) keepHead() {
+	if kept := r.m.keeper.Kept(&r.op); kept != nil {
+		if r.parts == nil {
+			r.parts = new(parts)
+		}
+		r.kept = copy(r.parts.head[:], kept) == headSize
+	}
 }
 
 // bounced reports whether a receive has the request's own buffer, for want of room for a head.
@@ -261,11 +283,10 @@ func (r *request) assemble(p *peer, h head, tag int32) {
 		r.fail(fmt.Errorf("%w: pml cm: %d messages come in parts already", framework.ErrUnsupported, len(l.tags)))
 		return
 	}
-	for _, other := range l.tags {
-		if other.parts.number == h.number && other.p.proc == p.proc {
-			r.fail(fmt.Errorf("%w: pml cm: the head of a long message was overwritten before it was read: receives that are in progress share memory, and mtl %s keeps no heads", framework.ErrUnsupported, m.name))
-			return
-		}
+	if m.keeper == nil && l.taking(p.proc, h.number) {
+		p.took(r.plane, 0)
+		r.fail(fmt.Errorf("%w: pml cm: the head of a long message was overwritten before it was read: receives that are in progress share memory, and mtl %s keeps no heads", framework.ErrUnsupported, m.name))
+		return
 	}
 	if r.parts == nil {
 		r.parts = new(parts)
@@ -287,6 +308,16 @@ func (r *request) assemble(p *peer, h head, tag int32) {
 	}
 	p.takes(h.number, n, r.parts)
 	r.receivePart()
+}
+
+// taking reports whether a message of a process is being received.
+func (l *longs) taking(from *proc, number uint64) bool {
+	for _, r := range l.tags {
+		if r.parts.number == number && r.p.proc == from {
+			return true
+		}
+	}
+	return false
 }
 
 // takes asks the sender for the first n bytes of a message. x may be nil if that is nothing.

@@ -40,6 +40,7 @@ type request struct {
 
 	state  state
 	send   bool
+	kept   bool // parts.head has the message of a receive, which may be a head
 	mode   pml.Mode
 	plane  pml.Plane
 	c      *comm
@@ -91,6 +92,7 @@ func (m *Module) freeRequest() *request {
 	}
 	r := m.free
 	m.free, r.next = r.next, nil
+	r.kept = false
 	return r
 }
 
@@ -153,6 +155,9 @@ type operation request
 func (o *operation) Done(op *mtl.Op) {
 	r := (*request)(o)
 	if r == r.m.quick {
+		if op.Bytes == headSize && r.m.keeper != nil {
+			r.keepHead()
+		}
 		r.Set() // who looks sees it
 		return
 	}

@@ -1,6 +1,7 @@
 package cm_test
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"testing"
@@ -82,5 +83,48 @@ func TestLongMessagesIntoOneBufferAreOver(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestKeptHeadIsNotTakenForAMessage: requests and slots are used again, in any order, by messages of a
+// head's length that are claimed. What they kept before is nobody's head any more.
+func TestKeptHeadIsNotTakenForAMessage(t *testing.T) {
+	c := pmltest.OpenWorld(t, overUCX(t, "shm", 0), 2).Comms(t, cid.PolicyLazy)
+	for round := range 24 {
+		n := 2 + round%3
+		var receives, sends []started
+		for tag := range n {
+			receives = append(receives, start(t)(c[0].Irecv(pml.Buffer{Bytes: make([]byte, 1<<20+1)}, 1, tag, pml.PointToPoint)))
+		}
+		for i := range n {
+			tag := (i + round) % n // in another order
+			if round%2 == 1 {
+				tag = n - 1 - tag
+			}
+			sends = append(sends, start(t)(c[1].Isend(pml.Buffer{Bytes: make([]byte, 1<<20+1)}, 0, tag, pml.PointToPoint, pml.Standard)))
+		}
+		for i := range n {
+			if _, err := receives[(i+round/2)%n].wait(t); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for k := range n {
+			sends = append(sends, start(t)(c[1].Isend(pml.Buffer{Bytes: numbers(cm.HeadSize)}, 0, k, pml.PointToPoint, pml.Standard)))
+		}
+		got := make([]byte, 100)
+		for k := range n {
+			claimed, st, err := c[0].Mprobe(t.Context(), 1, k, pml.PointToPoint)
+			if err == nil {
+				st, err = start(t)(claimed.Irecv(pml.Buffer{Bytes: got})).wait(t)
+			}
+			if err != nil || st.Bytes != cm.HeadSize || !bytes.Equal(got[:cm.HeadSize], numbers(cm.HeadSize)) {
+				t.Fatalf("round %d: %+v, %v", round, st, err)
+			}
+		}
+		for _, s := range sends {
+			if _, err := s.wait(t); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 }

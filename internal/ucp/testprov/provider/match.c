@@ -56,7 +56,7 @@ void tu_finish(tu_request *r, fucs_status_t status)
 
 static void receive(tu_request *r, fucp_message_t *m);
 
-// tu_tell calls back. The request may be gone afterwards.
+// tu_tell calls back, and before that receives what the request has taken. The request may be gone afterwards.
 void tu_tell(tu_request *r)
 {
 	if (r->message) {
