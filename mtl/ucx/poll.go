@@ -73,12 +73,14 @@ func (m *module) find(s *slot) {
 	}
 }
 
-// finish frees a slot and tells its operation's owner.
+// finish frees a slot and tells its operation's owner. The result is written field by field: a copy at
+// once would wait for the stores of its parts.
 func (m *module) finish(s *slot, r mtl.Result) {
 	op := s.op
 	m.release(s)
 	if op != nil {
-		op.Result = r
+		to := &op.Result
+		to.Source, to.Tag, to.Found, to.Canceled, to.Bytes, to.Err = r.Source, r.Tag, r.Found, r.Canceled, r.Bytes, r.Err
 		op.Owner.Done(op)
 	}
 }
@@ -116,11 +118,19 @@ func (m *module) failed(to mtl.Endpoint, code ucp.Status) {
 	}
 }
 
-// received ends a receive. The result is written where it stays, field by field: a copy of it would
-// wait for the stores.
+// received ends a receive.
 func (m *module) received(s *slot, ev *ucp.Event) {
+	is := envelope(ev.Tag)
+	r := mtl.Result{Source: is.Source, Tag: is.Tag, Bytes: int64(ev.Length)}
+	if s.kind == claimed {
+		r = s.found
+	}
 	switch ev.Err {
 	case 0:
+		s.known = s.known && r.Bytes > ucp.Short
+		if r.Bytes > int64(len(s.buf)) {
+			r.Err = framework.ErrTruncate
+		}
 	case ucp.Canceled:
 		if s.canceled {
 			m.finish(s, mtl.Result{Canceled: true})
@@ -132,23 +142,8 @@ func (m *module) received(s *slot, ev *ucp.Event) {
 		m.finish(s, mtl.Result{Err: m.transportError("receive", s.to, why)})
 		return
 	}
-	is, n := envelope(ev.Tag), int64(ev.Length)
-	if s.kind == claimed {
-		is.Source, is.Tag, n = s.found.Source, s.found.Tag, s.found.Bytes
-	}
-	s.known = s.known && n > ucp.Short
-	var err error
-	if n > int64(len(s.buf)) {
-		err = framework.ErrTruncate
-	}
-	s.arrived(int(n))
-	op := s.op
-	m.release(s)
-	if op != nil {
-		r := &op.Result
-		r.Source, r.Tag, r.Found, r.Canceled, r.Bytes, r.Err = is.Source, is.Tag, false, false, n, err
-		op.Owner.Done(op)
-	}
+	s.arrived(int(r.Bytes))
+	m.finish(s, r)
 }
 
 // Control messages.

@@ -246,19 +246,14 @@ func (r *request) arrived(p *peer, res *mtl.Result) bool {
 
 // headAt returns where the head is that a receive into b has got, if it is one.
 func (r *request) headAt(b []byte) []byte {
-	if r.kept {
-		r.kept = false
-		return r.parts.head[:]
+	if !r.kept {
+		return b[:headSize]
 	}
-	if r.m.keeper != nil && r.state == posted { // it was not claimed, by another op
-		if kept := r.m.keeper.Kept(&r.op); kept != nil { // others may have been received there since
-			return kept
-		}
-	}
-	return b[:headSize]
+	r.kept = false // others may have been received into b since
+	return r.parts.head[:]
 }
 
-// keepHead keeps what the module does for as long as Done runs.
+// keepHead keeps what a posted receive has got, which the module has for as long as Done runs.
 func (r *request) keepHead() {
 	if kept := r.m.keeper.Kept(&r.op); kept != nil {
 		if r.parts == nil {

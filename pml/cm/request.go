@@ -154,10 +154,10 @@ type operation request
 // Done implements mtl.Owner.
 func (o *operation) Done(op *mtl.Op) {
 	r := (*request)(o)
+	if op.Bytes == headSize && r.state == posted && r.m.keeper != nil {
+		r.keepHead()
+	}
 	if r == r.m.quick {
-		if op.Bytes == headSize && r.m.keeper != nil {
-			r.keepHead()
-		}
 		r.Set() // who looks sees it
 		return
 	}

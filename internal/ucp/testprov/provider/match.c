@@ -150,7 +150,8 @@ static tu_request *receiving(fucp_worker_t *w, void *buf, size_t n, const fucp_r
 	return r;
 }
 
-// received ends a receive whose message is there, in place if that is the fault.
+// received gives a receive the message that is there: the next progress tells, or this call if that
+// is the fault.
 static fucs_status_ptr_t received(tu_request *r, fucp_message_t *m)
 {
 	r->message = m;
