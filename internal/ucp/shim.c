@@ -447,8 +447,7 @@ static void claimed(slot *s, char *buf, size_t n, fucp_message_t *m, int whole)
 }
 
 // ferry_ucp_recv posts a receive of a message whose tag has the same bits where mask has any.
-// whole: no message is longer, or it does not matter what becomes of that one. Otherwise a
-// message that is there already, and is not, is received as if it were so.
+// With FERRY_UCP_CUT a message that is there already, and is not longer, goes straight into the buffer.
 int ferry_ucp_recv(const ferry_ucp_call *c, char *buf, ferry_ucp_event *none)
 {
 	(void)none;
@@ -457,14 +456,14 @@ int ferry_ucp_recv(const ferry_ucp_call *c, char *buf, ferry_ucp_event *none)
 	const fucp_calls_t *f = &w->lib->f;
 	size_t n = c->n;
 	fucp_tag_recv_info_t info;
-	if (!c->flag && n > FERRY_UCP_LOOK) {
+	if (c->flag == FERRY_UCP_CUT && n > FERRY_UCP_LOOK) {
 		fucp_message_t *m = f->ucp_tag_probe_nb(w->worker, c->tag, c->mask, 1, &info);
 		if (m) {
 			claimed(s, buf, n, m, info.length <= n);
 			return 0;
 		}
 	}
-	const fucp_request_param_t *p = receiving(s, &buf, &n, c->flag);
+	const fucp_request_param_t *p = receiving(s, &buf, &n, c->flag == FERRY_UCP_WHOLE);
 	begun(s, f->ucp_tag_recv_nbx(w->worker, buf, n, c->tag, c->mask, p));
 	return 0;
 }
@@ -483,13 +482,13 @@ int ferry_ucp_probe(ferry_ucp_worker *w, uint32_t i, uint64_t tag, uint64_t mask
 	return 1;
 }
 
-// ferry_ucp_recv_claimed receives the message that the slot has. whole: it is not longer.
-void ferry_ucp_recv_claimed(ferry_ucp_worker *w, uint32_t i, char *buf, size_t n, int whole)
+// ferry_ucp_recv_claimed receives the message that the slot has.
+void ferry_ucp_recv_claimed(ferry_ucp_worker *w, uint32_t i, char *buf, size_t n, int into)
 {
 	slot *s = slot_at(w, i);
 	fucp_message_t *m = s->message;
 	s->message = NULL;
-	claimed(s, buf, n, m, whole);
+	claimed(s, buf, n, m, into == FERRY_UCP_WHOLE);
 }
 
 // ferry_ucp_cancel asks for a receive to be withdrawn. Its event tells whether it was.

@@ -50,6 +50,9 @@ int ferry_ucp_connect(ferry_ucp_worker *w, const char *address, uint32_t peer, i
 int ferry_ucp_disconnect(ferry_ucp_worker *w, uint32_t slot, void *ep);
 int ferry_ucp_flush(ferry_ucp_worker *w, uint32_t slot, void *ep);
 
+// How the buffer of a receive is given to UCX: see Into in ucp.go.
+enum { FERRY_UCP_CUT, FERRY_UCP_WHOLE, FERRY_UCP_ABANDONABLE };
+
 // What each message takes. These have one shape, and their arguments in memory of C's, so that Go can
 // call them without cgo. Buffers are pointers to char: of one to void cgo would look for Go
 // pointers in all of the object that the buffer is a part of.
@@ -59,7 +62,7 @@ typedef struct ferry_ucp_call {
 	size_t n; // of the buffer, in bytes
 	uint64_t tag, mask;
 	uint32_t slot;
-	int32_t flag; // a send: synchronous; a receive: whole
+	int32_t flag; // a send: synchronous; a receive: one of FERRY_UCP_CUT and so on
 	int32_t looks;
 	int32_t room; // for events
 } ferry_ucp_call;
@@ -70,7 +73,7 @@ int ferry_ucp_recv_look(const ferry_ucp_call *c, char *buf, ferry_ucp_event *out
 int ferry_ucp_poll(const ferry_ucp_call *c, char *none, ferry_ucp_event *out);
 
 int ferry_ucp_probe(ferry_ucp_worker *w, uint32_t slot, uint64_t tag, uint64_t mask, int claim, ferry_ucp_event *found);
-void ferry_ucp_recv_claimed(ferry_ucp_worker *w, uint32_t slot, char *buf, size_t n, int whole);
+void ferry_ucp_recv_claimed(ferry_ucp_worker *w, uint32_t slot, char *buf, size_t n, int into);
 void ferry_ucp_cancel(ferry_ucp_worker *w, uint32_t slot);
 int ferry_ucp_abandon(ferry_ucp_worker *w, uint32_t slot);
 void ferry_ucp_keep(ferry_ucp_worker *w, size_t n);

@@ -62,6 +62,19 @@ const SlotsAtOnce = 256
 // Short is the length, in bytes, up to which Send copies a message.
 const Short = 1024
 
+// Into says how the buffer of a receive is given to UCX.
+type Into int32
+
+const (
+	// Cut keeps the beginning of a message that is longer than the buffer, and has any other that is
+	// there already received as by Whole.
+	Cut Into = iota
+	// Whole is for a message that is not longer, or whose beginning nobody wants: it ends with Truncated.
+	Whole
+	// Abandonable is as Cut, and UCX never knows the buffer: see Worker.Abandon.
+	Abandonable
+)
+
 // MostKept is the length, in bytes, of the longest message that Keep has kept.
 const MostKept = 64
 

@@ -292,10 +292,9 @@ func (w *Worker) Send(slot uint32, e Endpoint, buf []byte, tag uint64, synchrono
 
 // Recv posts a receive: bits of the tag that are not set in mask may differ. How it ends is
 // always told by an Event, whose Length may be more than buf has: then buf has the
-// beginning. whole says that no message is longer than buf, or that nobody cares about the
-// beginning of one: it ends with Truncated.
-func (w *Worker) Recv(slot uint32, buf []byte, tag, mask uint64, whole bool) {
-	c := w.receive(slot, buf, tag, mask, whole)
+// beginning.
+func (w *Worker) Recv(slot uint32, buf []byte, tag, mask uint64, into Into) {
+	c := w.receive(slot, buf, tag, mask, into)
 	if w.stack != nil && len(buf) <= Short {
 		w.stack.Call(recvAt, unsafe.Pointer(c), unsafe.Pointer(first(buf)), nil)
 		return
@@ -303,16 +302,16 @@ func (w *Worker) Recv(slot uint32, buf []byte, tag, mask uint64, whole bool) {
 	C.ferry_ucp_recv(c, first(buf), nil)
 }
 
-func (w *Worker) receive(slot uint32, buf []byte, tag, mask uint64, whole bool) *C.ferry_ucp_call {
+func (w *Worker) receive(slot uint32, buf []byte, tag, mask uint64, into Into) *C.ferry_ucp_call {
 	c := w.call
-	c.slot, c.n, c.tag, c.mask, c.flag = C.uint32_t(slot), C.size_t(len(buf)), C.uint64_t(tag), C.uint64_t(mask), C.int32_t(truth(whole))
+	c.slot, c.n, c.tag, c.mask, c.flag = C.uint32_t(slot), C.size_t(len(buf)), C.uint64_t(tag), C.uint64_t(mask), C.int32_t(into)
 	return c
 }
 
 // RecvLook is Recv, and then Poll until there is an event, at most looks times: for the price
 // of one call of C.
-func (w *Worker) RecvLook(slot uint32, buf []byte, tag, mask uint64, whole bool, events []Event, looks int) int {
-	c := w.receive(slot, buf, tag, mask, whole)
+func (w *Worker) RecvLook(slot uint32, buf []byte, tag, mask uint64, into Into, events []Event, looks int) int {
+	c := w.receive(slot, buf, tag, mask, into)
 	c.room, c.looks = C.int32_t(len(events)), C.int32_t(looks)
 	if w.stack != nil && len(buf) <= Short {
 		return w.stack.Call(recvLookAt, unsafe.Pointer(c), unsafe.Pointer(first(buf)), unsafe.Pointer(unsafe.SliceData(events)))
@@ -327,17 +326,16 @@ func (w *Worker) Probe(slot uint32, tag, mask uint64, claim bool) (message Event
 	return message, found
 }
 
-// RecvClaimed receives the message that a probe with slot has claimed, and ends as Recv does. whole
-// says that the message is not longer than buf.
-func (w *Worker) RecvClaimed(slot uint32, buf []byte, whole bool) {
-	C.ferry_ucp_recv_claimed(w.c, C.uint32_t(slot), first(buf), C.size_t(len(buf)), truth(whole))
+// RecvClaimed receives the message that a probe with slot has claimed, and ends as Recv does.
+func (w *Worker) RecvClaimed(slot uint32, buf []byte, into Into) {
+	C.ferry_ucp_recv_claimed(w.c, C.uint32_t(slot), first(buf), C.size_t(len(buf)), C.int(into))
 }
 
 // Cancel asks for a receive to be withdrawn. Its Event tells whether it was.
 func (w *Worker) Cancel(slot uint32) { C.ferry_ucp_cancel(w.c, C.uint32_t(slot)) }
 
 // Abandon has nothing more written into the buffer of a receive in progress, and reports whether that
-// can be: not if it is whole. Its Event comes nevertheless, or never.
+// can be: with Abandonable it always can. Its Event comes nevertheless, or never.
 func (w *Worker) Abandon(slot uint32) bool { return C.ferry_ucp_abandon(w.c, C.uint32_t(slot)) != 0 }
 
 // Keep has messages of n bytes kept, up to MostKept.

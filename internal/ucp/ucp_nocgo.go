@@ -44,12 +44,12 @@ func (*Worker) Flush(uint32, Endpoint) (bool, Status)          { return false, N
 func (*Worker) Send(uint32, Endpoint, []byte, uint64, bool) (bool, Status) {
 	return false, NoDevice
 }
-func (*Worker) Recv(uint32, []byte, uint64, uint64, bool) {}
-func (*Worker) RecvLook(uint32, []byte, uint64, uint64, bool, []Event, int) int {
+func (*Worker) Recv(uint32, []byte, uint64, uint64, Into) {}
+func (*Worker) RecvLook(uint32, []byte, uint64, uint64, Into, []Event, int) int {
 	return 0
 }
 func (*Worker) Probe(uint32, uint64, uint64, bool) (Event, bool) { return Event{}, false }
-func (*Worker) RecvClaimed(uint32, []byte, bool)                 {}
+func (*Worker) RecvClaimed(uint32, []byte, Into)                 {}
 func (*Worker) Cancel(uint32)                                    {}
 func (*Worker) Abandon(uint32) bool                              { return true }
 func (*Worker) Keep(int)                                         {}

@@ -153,7 +153,7 @@ func twoWorkersTalk(t *testing.T, direct bool) {
 		sent, got := bytes.Repeat([]byte{byte(i + 1)}, n), make([]byte, n)
 		tag := uint64(i + 1)
 		if i%2 == 0 {
-			b.Recv(1, got, tag, ^uint64(0), i == 0)
+			b.Recv(1, got, tag, ^uint64(0), []Into{Whole, Cut, Abandonable}[i%3])
 		}
 		done, code := a.Send(2, e, sent, tag, i == 2)
 		if code != 0 {
@@ -171,7 +171,7 @@ func twoWorkersTalk(t *testing.T, direct bool) {
 				b.Poll(make([]Event, 1), true)
 				a.Poll(nil, false)
 			}
-			b.RecvClaimed(1, got, true)
+			b.RecvClaimed(1, got, Whole)
 		}
 		if r := all.until(t, 1, b, a); r.Err != 0 || r.Length != uint64(n) || r.Tag != tag || !bytes.Equal(got, sent) {
 			t.Fatalf("%d bytes: %+v", n, r)
@@ -184,7 +184,7 @@ func twoWorkersTalk(t *testing.T, direct bool) {
 	}
 	for i, n := range []int{16, 1 << 20} {
 		sent, got := bytes.Repeat([]byte{9}, n), make([]byte, n)
-		b.Recv(1, got[:n/2], uint64(i), ^uint64(0), false)
+		b.Recv(1, got[:n/2], uint64(i), ^uint64(0), Cut)
 		if _, code := a.Send(2, e, sent, uint64(i), false); code != 0 {
 			t.Fatal(a.Describe(code))
 		}
@@ -193,7 +193,7 @@ func twoWorkersTalk(t *testing.T, direct bool) {
 			t.Errorf("%d bytes into half of that: %+v", n, r)
 		}
 	}
-	b.Recv(3, make([]byte, 8), 99, ^uint64(0), false)
+	b.Recv(3, make([]byte, 8), 99, ^uint64(0), Cut)
 	b.Cancel(3)
 	if r := all.until(t, 3, b); r.Err != Canceled {
 		t.Errorf("%+v", r)

@@ -108,6 +108,7 @@ func judge(of class, f *found, p *params, j job) candidate {
 	}
 	c.settings = []ucp.Setting{{Name: "TLS", Value: of.tls}}
 	c.inOnePacket()
+	c.byOneConnection(f.version)
 	if devices := c.devices(); !of.local && devices != "" && f.devices == "" {
 		c.settings = append(c.settings, ucp.Setting{Name: "NET_DEVICES", Value: devices})
 	}
@@ -119,6 +120,7 @@ func chooseUsers(f *found, p *params, j job) candidate {
 	c := candidate{name: "UCX_TLS=" + f.tls, packet: 900, resources: f.resources}
 	c.local = staysHere(c.resources)
 	c.inOnePacket()
+	c.byOneConnection(f.version)
 	switch {
 	case j.fabric && !slices.ContainsFunc(classes, func(of class) bool { return of.hardware && len(of.of(f.resources)) > 0 }):
 		c.refused = "not a network device, and no MTL was requested"
@@ -153,6 +155,17 @@ func (c *candidate) inOnePacket() {
 	c.settings = append(c.settings, ucp.Setting{Name: "RNDV_THRESH", Value: strconv.Itoa(c.packet + 1)})
 }
 
+// byOneConnection has two processes connect once over tcp with a UCX that aborts when a peer goes meanwhile.
+// Where there are two devices it would connect by both, and introduce itself by the one that the first
+// message does not take: who has received the message may learn after its sender has gone that it was to
+// answer.
+func (c *candidate) byOneConnection(v ucp.Version) {
+	const name = "MAX_RNDV_LANES"
+	if _, users := os.LookupEnv("UCX_" + name); c.usesTCP() && v.Before(abortsConnecting) && !users {
+		c.settings = append(c.settings, ucp.Setting{Name: name, Value: "1"})
+	}
+}
+
 // abortsConnecting is the first version of UCX without an assertion that ends the process when a peer
 // goes while it connects over tcp (ucp_request_send_state_ff: "got REP message"). Older ones that were
 // built with assertions, as Debian's 1.13.1 is, have it, in mode none more rarely.
@@ -168,11 +181,7 @@ func (c *candidate) usesTCP() bool {
 
 // hazards says what a death may do to others, in so far as it has been seen (docs/providers.md, Peers that die).
 func (c *candidate) hazards(v ucp.Version) (notes []string) {
-	switch {
-	case !c.usesTCP():
-	case v.Before(abortsConnecting):
-		notes = append(notes, fmt.Sprintf("over tcp a peer that dies may end or stop this process with UCX %v; newer ones are better", v))
-	default:
+	if c.usesTCP() {
 		notes = append(notes, fmt.Sprintf("over tcp a peer that dies while it connects may end this process, rarely: UCX %v", v))
 	}
 	if slices.ContainsFunc(c.resources, func(r ucp.Resource) bool { return r.Transport == "posix" || r.Transport == "sysv" }) {

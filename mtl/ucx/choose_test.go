@@ -182,3 +182,29 @@ func FuzzBlob(f *testing.F) {
 		}
 	})
 }
+
+// TestUCXThatAbortsWhileConnectingConnectsOnce: by a second device the sender's name may come after the
+// sender has gone.
+func TestUCXThatAbortsWhileConnectingConnectsOnce(t *testing.T) {
+	lanes := func(v ucp.Version, class string) string {
+		for _, c := range choose(&found{resources: cluster, version: v}, &params{}, job{oneNode: true}) {
+			if i := slices.IndexFunc(c.settings, func(s ucp.Setting) bool { return s.Name == "MAX_RNDV_LANES" }); i >= 0 && c.name == class {
+				return c.settings[i].Value
+			}
+		}
+		return "UCX's"
+	}
+	if got := lanes(ucp.Oldest, "tcp"); got != "1" {
+		t.Errorf("UCX %v over tcp has %s lanes for long messages", ucp.Oldest, got)
+	}
+	if got := lanes(abortsConnecting, "tcp"); got != "UCX's" {
+		t.Errorf("UCX %v over tcp has %s", abortsConnecting, got)
+	}
+	if got := lanes(ucp.Oldest, "rc"); got != "UCX's" {
+		t.Errorf("UCX %v over rc has %s", ucp.Oldest, got)
+	}
+	t.Setenv("UCX_MAX_RNDV_LANES", "2")
+	if got := lanes(ucp.Oldest, "tcp"); got != "UCX's" {
+		t.Errorf("where the user has set them it is %s", got)
+	}
+}

@@ -168,7 +168,7 @@ func (m *module) listen() error {
 
 func (m *module) listenAgain(s *slot) {
 	s.posted = true
-	m.worker.Recv(s.number, s.buf, control, ^uint64(0), true)
+	m.worker.Recv(s.number, s.buf, control, ^uint64(0), ucp.Whole)
 }
 
 // heard takes a control message, and posts the buffer again whatever it was. It may be a

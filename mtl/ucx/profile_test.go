@@ -81,9 +81,14 @@ type member struct {
 }
 
 func open(rank uint32, lib string, deadline time.Duration, classes ...string) (mtl.Module, error) {
+	return openIn("peer", rank, lib, deadline, classes...)
+}
+
+// openIn opens a module in an error mode.
+func openIn(mode string, rank uint32, lib string, deadline time.Duration, classes ...string) (mtl.Module, error) {
 	c := ucx.Component()
 	p := ucx.Defaults()
-	ucx.Set(p, classes, nil, "peer", "poll")
+	ucx.Set(p, classes, nil, mode, "poll")
 	ucx.SetLibrary(p, lib, deadline)
 	return c.Open(context.Background(), mtl.Env{
 		Env: progress.Env{
@@ -96,9 +101,15 @@ func open(rank uint32, lib string, deadline time.Duration, classes ...string) (m
 
 func members(t *testing.T, lib string, classes ...string) (a, b *member) {
 	t.Helper()
+	return membersIn(t, "peer", lib, classes...)
+}
+
+// membersIn are in an error mode.
+func membersIn(t *testing.T, mode, lib string, classes ...string) (a, b *member) {
+	t.Helper()
 	var both [2]*member
 	for i := range both {
-		m, err := open(uint32(i), lib, 10*time.Second, classes...)
+		m, err := openIn(mode, uint32(i), lib, 10*time.Second, classes...)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -26,7 +26,7 @@ func (m *module) Recv(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte)
 	s, err := m.receive(op, from, e, buf)
 	if err == nil {
 		tag, mask := wanted(e)
-		m.worker.Recv(s.number, s.buf, tag, mask, m.whole(len(buf) >= longest))
+		m.worker.Recv(s.number, s.buf, tag, mask, m.into(len(buf) >= longest))
 	}
 	return err
 }
@@ -42,7 +42,7 @@ func (m *module) RecvLook(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []b
 			looks *= looksOfMemory
 		}
 		tag, mask := wanted(e)
-		m.came(m.worker.RecvLook(s.number, s.buf, tag, mask, m.whole(len(buf) >= longest), m.events[:], looks))
+		m.came(m.worker.RecvLook(s.number, s.buf, tag, mask, m.into(len(buf) >= longest), m.events[:], looks))
 	}
 	return err
 }
@@ -118,7 +118,7 @@ func (m *module) RecvClaimed(op *mtl.Op, buf []byte) error {
 	}
 	s.op = op
 	m.receives(s, buf)
-	m.worker.RecvClaimed(s.number, s.buf, m.whole(s.found.Bytes <= int64(len(buf))))
+	m.worker.RecvClaimed(s.number, s.buf, m.into(s.found.Bytes <= int64(len(buf))))
 	return nil
 }
 
@@ -136,9 +136,17 @@ func (m *module) lost(s *slot) error {
 	return nil
 }
 
-// whole reports whether UCX may be given the buffer itself. In mode none over tcp it may not: a
-// receive whose sender dies in the middle never ends there, and has to be abandoned.
-func (m *module) whole(fits bool) bool { return fits && (m.peerMode || !m.tcp) }
+// into is how UCX gets the buffer of a receive; fits: no message is longer. In mode none over tcp it
+// may not know it: a receive whose sender dies in the middle never ends there, and has to be abandoned.
+func (m *module) into(fits bool) ucp.Into {
+	switch {
+	case !m.peerMode && m.tcp:
+		return ucp.Abandonable
+	case fits:
+		return ucp.Whole
+	}
+	return ucp.Cut
+}
 
 func (m *module) Cancel(op *mtl.Op) {
 	if m.broken != nil || int(op.Slot) >= len(m.slots) {

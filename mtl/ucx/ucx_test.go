@@ -1,6 +1,8 @@
 package ucx_test
 
 import (
+	"bytes"
+	"errors"
 	"os"
 	"slices"
 	"strings"
@@ -48,11 +50,45 @@ func TestKit(t *testing.T) {
 	need(t)
 	for _, c := range []struct{ class, devices, mode, wait string }{
 		{"shm", "", "peer", "poll"},
-		{"tcp", "lo", "peer", "fd"},
+		{"tcp", "", "peer", "fd"}, // all devices: two processes may connect by several
 		{"shm", "", "none", "fd"},
 		{"tcp", "lo", "none", "poll"},
 	} {
 		t.Run(c.class+","+c.mode+","+c.wait, func(t *testing.T) { mtltest.Cases(subject(c.class, c.devices, c.mode, c.wait)).Run(t) })
+	}
+}
+
+// TestReceiveOfTheDeadsMessageEndsWhereItHadCome: in mode none over tcp UCX never ends a receive whose sender
+// dies in the middle, and ferry has to, whether it was posted before the message came or after.
+func TestReceiveOfTheDeadsMessageEndsWhereItHadCome(t *testing.T) {
+	need(t)
+	for _, early := range []bool{true, false} {
+		a, b := membersIn(t, "none", "libucp.so.0", "tcp")
+		message, got := bytes.Repeat([]byte{1}, 300_000), make([]byte, 300_000)
+		var r *once
+		if early {
+			r = b.receive(a, 1, got)
+		}
+		a.send(b, 1, message)
+		for found := operation(); !early && !found.Found; {
+			found = operation()
+			if err := b.Probe(&found.Op, b.to(a), mtl.Envelope{CID: 1, Source: 0, Tag: 1}, false); err != nil {
+				t.Fatal(err)
+			}
+			until(t, []*member{a, b}, found)
+		}
+		if !early {
+			r = b.receive(a, 1, got)
+		}
+		for range 100 { // a is dead from here on
+			b.Poll()
+		}
+		b.Forget(b.to(a), errors.New("it has died"))
+		b.Cancel(&r.Op)
+		until(t, []*member{b}, r)
+		if !errors.Is(r.Err, framework.ErrTransport) && !r.Canceled {
+			t.Errorf("early %v: the receive ends with %v", early, r.Err)
+		}
 	}
 }
 

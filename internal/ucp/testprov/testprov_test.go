@@ -78,7 +78,7 @@ func (p *pair) send(slot uint32, n int, synchronous bool) (done bool) {
 
 func (p *pair) receive(slot uint32, n int) []byte {
 	buf := make([]byte, n)
-	p.w[1].Recv(slot, buf, uint64(slot), ^uint64(0), true)
+	p.w[1].Recv(slot, buf, uint64(slot), ^uint64(0), ucp.Whole)
 	return buf
 }
 
