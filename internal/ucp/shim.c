@@ -56,7 +56,7 @@ struct ferry_ucp_worker {
 	size_t kept; // length of the messages whose contents are kept; 0: none
 	// How operations are asked for. UCX reads these only while an operation begins, and only user_data
 	// changes from one to the next: made anew for each they cost a sixth of a receiver's time.
-	fucp_request_param_t sending, closing, whole, cutting;
+	fucp_request_param_t sending, now, closing, whole, cutting;
 };
 
 static inline slot *slot_at(ferry_ucp_worker *w, uint32_t i) { return &w->chunks[i >> CHUNK_BITS][i & (CHUNK - 1)]; }
@@ -160,6 +160,10 @@ static void ask(ferry_ucp_worker *w)
 	};
 	w->sending = w->closing = w->whole = w->cutting = all;
 	w->sending.cb.send = w->closing.cb.send = sent;
+	w->now = (fucp_request_param_t){
+		.op_attr_mask = FUCP_OP_ATTR_FIELD_MEMORY_TYPE | FUCP_OP_ATTR_FLAG_FORCE_IMM_CMPL,
+		.memory_type = FUCS_MEMORY_TYPE_HOST,
+	};
 	w->closing.op_attr_mask |= FUCP_OP_ATTR_FIELD_FLAGS;
 	w->closing.flags = FUCP_EP_CLOSE_FLAG_FORCE;
 	w->whole.cb.recv = w->cutting.cb.recv = received;
@@ -363,6 +367,14 @@ int ferry_ucp_send(const ferry_ucp_call *c, char *buf, ferry_ucp_event *none)
 		w->bounces = b;
 	}
 	return r;
+}
+
+// ferry_ucp_send_now sends a message from where it is, and is 1 if it has left. Otherwise nothing has
+// happened: it is too long for that, or there is no room, or the endpoint has failed.
+int ferry_ucp_send_now(const ferry_ucp_call *c, char *buf, ferry_ucp_event *none)
+{
+	(void)none;
+	return !c->worker->lib->f.ucp_tag_send_nbx(c->ep, buf, c->n, c->tag, &c->worker->now);
 }
 
 // begun keeps the request of a receive, unless that is over already: UCX has been told to call back

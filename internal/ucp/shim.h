@@ -68,6 +68,7 @@ typedef struct ferry_ucp_call {
 } ferry_ucp_call;
 
 int ferry_ucp_send(const ferry_ucp_call *c, char *buf, ferry_ucp_event *none);
+int ferry_ucp_send_now(const ferry_ucp_call *c, char *buf, ferry_ucp_event *none);
 int ferry_ucp_recv(const ferry_ucp_call *c, char *buf, ferry_ucp_event *none);
 int ferry_ucp_recv_look(const ferry_ucp_call *c, char *buf, ferry_ucp_event *out);
 int ferry_ucp_poll(const ferry_ucp_call *c, char *none, ferry_ucp_event *out);

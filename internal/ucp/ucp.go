@@ -62,6 +62,9 @@ const SlotsAtOnce = 256
 // Short is the length, in bytes, up to which Send copies a message.
 const Short = 1024
 
+// Now is the length, in bytes, up to which SendNow may send a message.
+const Now = 64
+
 // Into says how the buffer of a receive is given to UCX.
 type Into int32
 

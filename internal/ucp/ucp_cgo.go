@@ -271,6 +271,7 @@ func (w *Worker) Direct() {
 
 // The functions that Direct is about.
 var (
+	sendNowAt  = unsafe.Pointer(C.ferry_ucp_send_now)
 	sendAt     = unsafe.Pointer(C.ferry_ucp_send)
 	recvAt     = unsafe.Pointer(C.ferry_ucp_recv)
 	recvLookAt = unsafe.Pointer(C.ferry_ucp_recv_look)
@@ -288,6 +289,17 @@ func (w *Worker) Send(slot uint32, e Endpoint, buf []byte, tag uint64, synchrono
 		return outcome(C.int(w.stack.Call(sendAt, unsafe.Pointer(c), unsafe.Pointer(first(buf)), nil)))
 	}
 	return outcome(C.ferry_ucp_send(c, first(buf), nil))
+}
+
+// SendNow sends a message of up to Now bytes, and reports whether it has left. Otherwise nothing has happened,
+// and Send takes it.
+func (w *Worker) SendNow(e Endpoint, buf []byte, tag uint64) bool {
+	if w.stack == nil {
+		return false
+	}
+	c := w.call
+	c.ep, c.n, c.tag = e.c, C.size_t(len(buf)), C.uint64_t(tag)
+	return w.stack.Call(sendNowAt, unsafe.Pointer(c), unsafe.Pointer(first(buf)), nil) != 0
 }
 
 // Recv posts a receive: bits of the tag that are not set in mask may differ. How it ends is

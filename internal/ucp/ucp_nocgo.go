@@ -44,6 +44,7 @@ func (*Worker) Flush(uint32, Endpoint) (bool, Status)          { return false, N
 func (*Worker) Send(uint32, Endpoint, []byte, uint64, bool) (bool, Status) {
 	return false, NoDevice
 }
+func (*Worker) SendNow(Endpoint, []byte, uint64) bool     { return false }
 func (*Worker) Recv(uint32, []byte, uint64, uint64, Into) {}
 func (*Worker) RecvLook(uint32, []byte, uint64, uint64, Into, []Event, int) int {
 	return 0

@@ -31,6 +31,7 @@ type module struct {
 
 	slots     []*slot // by slot number
 	free      []uint32
+	ready     *slot   // taken for the next short receive that looks (lookShort); or nil
 	sending   int     // slots of sends that are not over
 	long      int     // slots of messages that UCX may take its time to copy
 	kept      int     // length of the messages whose contents are kept; 0: none

@@ -36,15 +36,50 @@ const looksOfMemory = 8
 
 // RecvLook implements mtl.Looker.
 func (m *module) RecvLook(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte, looks int) error {
-	s, err := m.receive(op, from, e, buf)
-	if err == nil {
-		if !m.tcp {
-			looks *= looksOfMemory
-		}
-		tag, mask := wanted(e)
-		m.came(m.worker.RecvLook(s.number, s.buf, tag, mask, m.into(len(buf) >= longest), m.events[:], looks))
+	if !m.tcp {
+		looks *= looksOfMemory
 	}
-	return err
+	if m.ready != nil && len(buf) <= shortReceive {
+		return m.lookShort(op, from, e, buf, looks)
+	}
+	s, err := m.receive(op, from, e, buf)
+	if err != nil {
+		return err
+	}
+	tag, mask := wanted(e)
+	m.came(m.worker.RecvLook(s.number, s.buf, tag, mask, m.into(len(buf) >= longest), m.events[:], looks))
+	if m.ready == nil {
+		if s, err := m.take(receive, nil); err == nil {
+			s.posted = true
+			m.ready = s
+		}
+	}
+	return nil
+}
+
+// lookShort is RecvLook with the slot that is ready. Where the message comes at once, as it usually
+// does, the slot is neither taken nor released.
+func (m *module) lookShort(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte, looks int) error {
+	from, err := m.from(from, e)
+	if err != nil {
+		return err
+	}
+	s := m.ready
+	s.op, s.to, s.user, s.buf, op.Slot = op, from, buf, s.short[:len(buf)], s.number
+	tag, mask := wanted(e)
+	n := m.worker.RecvLook(s.number, s.buf, tag, mask, m.into(false), m.events[:], looks)
+	ev := &m.events[0]
+	if n != 1 || ev.Slot != s.number || ev.Err != 0 || ev.Length > uint64(len(buf)) {
+		m.ready = nil // it is a slot like others
+		m.came(n)
+		return nil
+	}
+	s.arrived(int(ev.Length)) // and so on, as received and finish have it
+	s.op, s.user = nil, nil
+	op.Result = mtl.Result{}
+	op.Source, op.Tag, op.Bytes = int32(ev.Tag&sourceMask>>tagBits), int32(ev.Tag&tagMask), int64(ev.Length)
+	op.Owner.Done(op)
+	return nil
 }
 
 // receive returns the slot of a receive.

@@ -47,6 +47,14 @@ func (m *module) introduce(to mtl.Endpoint) error {
 // Send implements mtl.Module. A short message costs one call of UCX, which usually has
 // taken it when it returns; a longer one a pin as well.
 func (m *module) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, mode mtl.Mode) (done bool, err error) {
+	if len(buf) <= ucp.Now && mode == mtl.Standard && int(to) < len(m.peers) {
+		if p := &m.peers[to]; p.gone == nil && p.ep.Made() && m.broken == nil && m.worker.SendNow(p.ep, buf, tagOf(e)) {
+			if !p.dirty {
+				m.sent(to)
+			}
+			return true, nil
+		}
+	}
 	p, err := m.to(to)
 	if err != nil {
 		return false, err
@@ -92,7 +100,9 @@ func (m *module) post(k kind, op *mtl.Op, to mtl.Endpoint, p *peer, buf []byte, 
 		s.to, s.posted = to, true
 		return false, nil
 	}
-	m.drop(s)
+	if s.pinned {
+		m.drop(s)
+	}
 	if code != 0 { // the endpoint has failed
 		m.end(op, mtl.Result{Err: m.codeError("send", to, code)})
 		return false, nil

@@ -137,7 +137,9 @@ func (m *module) drop(s *slot) {
 
 // release gives a slot back.
 func (m *module) release(s *slot) {
-	m.drop(s)
+	if s.pinned || s.known {
+		m.drop(s)
+	}
 	if s.kind.isSend() {
 		m.sending--
 	}

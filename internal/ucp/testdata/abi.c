@@ -90,6 +90,7 @@ static void numbers(void)
 	same("size of ucp_tag_t", sizeof(uint64_t), sizeof(ucp_tag_t));
 	NUMBER(UCS_OK);
 	NUMBER(UCS_INPROGRESS);
+	NUMBER(UCS_ERR_NO_RESOURCE);
 	NUMBER(UCS_ERR_NO_MEMORY);
 	NUMBER(UCS_ERR_UNREACHABLE);
 	NUMBER(UCS_ERR_INVALID_ADDR);
@@ -124,6 +125,7 @@ static void numbers(void)
 	NUMBER(UCP_OP_ATTR_FIELD_FLAGS);
 	NUMBER(UCP_OP_ATTR_FIELD_MEMORY_TYPE);
 	NUMBER(UCP_OP_ATTR_FLAG_NO_IMM_CMPL);
+	NUMBER(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL);
 	NUMBER(UCS_MEMORY_TYPE_HOST);
 	// What we leave out is a datatype of bytes.
 	same("the datatype of bytes", ucp_dt_make_contig(1), (1 << UCP_DATATYPE_SHIFT) | UCP_DATATYPE_CONTIG);

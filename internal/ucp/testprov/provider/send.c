@@ -133,11 +133,22 @@ static fucs_status_t breaks(const fucp_ep_t *ep)
 	return FUCS_OK;
 }
 
+// at_once reports whether a message leaves while it is sent. UCX does that for very short ones only.
+static int at_once(const fucp_ep_t *ep, const fucp_worker_t *to, size_t n)
+{
+	return to && n <= 32 && n <= ep->worker->context->packet && !ep->failed && !ep->waiting.head && has_room(ep, to) &&
+	       !tu_fault(ep->worker->context, "later", NULL);
+}
+
 static fucs_status_ptr_t begin(fucp_ep_t *ep, enum tu_kind kind, const void *buf, size_t n, uint64_t tag, int synchronous, const fucp_request_param_t *p)
 {
 	pthread_mutex_lock(&tu_lock);
 	fucp_worker_t *to = tu_find(ep->to);
 	tu_request *r = NULL;
+	if (p->op_attr_mask & FUCP_OP_ATTR_FLAG_FORCE_IMM_CMPL && !at_once(ep, to, n)) {
+		pthread_mutex_unlock(&tu_lock);
+		return (void *)(intptr_t)FUCS_ERR_NO_RESOURCE;
+	}
 	fucs_status_t status = kind == SEND ? breaks(ep) : FUCS_OK;
 	if (status)
 		tu_fail(ep, status);
