@@ -6,12 +6,14 @@ type arm struct {
 	stale  bool       // the machine has changed since
 	cost   float64    // ns per byte
 	lately float64    // the same, of the last few messages only
+	usual  float64    // before the machine changed, until that is over; or 0
 	recent [5]float64 // the last messages, in a ring
 	total  uint64     // messages that were ever measured
 	at     int64      // Chooser.count at the last one
 
 	expected float64 // not tried yet: its cost to that of the best way of messages much alike
 
+	owed    int // tries whose time is not known yet
 	partial partial
 }
 

@@ -85,6 +85,9 @@ const (
 	// shifted is by which factor the middle of the last messages has moved when the
 	// machine has changed.
 	shifted = 1.25
+	// settles is after how many messages a change is taken to be over. While processes move, two of them
+	// may have one processor, and what needs both takes ten times as long.
+	settles = 32
 	// forgets is the number of messages after which a way's cost is what the latest say.
 	forgets = 32
 	// soon is the same for noticing that it has become another one.
@@ -130,6 +133,7 @@ type Chooser struct {
 	tries   float64 // that may be made
 	time    float64 // that tries may take, in ns
 	pending Set     // ways to look at soon: the machine may have changed
+	again   int64   // count at which what was known before a change is believed again; or 0
 	long    Set     // ways to try at length then
 	changed bool    // these are not known yet
 	course  Set     // ways that are to go over the course
@@ -177,6 +181,7 @@ func (c *Chooser) Next(possible Set) (w Way, trial bool) {
 		c.trying, c.left = w, n-1
 		return w, w != c.best
 	}
+	c.settle()
 	c.choose(possible)
 	c.tries = min(c.tries+1./TriesPer, mostSaved)
 	if w, ok := c.try(possible); ok {
@@ -324,8 +329,40 @@ func (c *Chooser) try(possible Set) (found Way, ok bool) {
 	c.tries -= float64(n)
 	c.tried++
 	c.trying, c.left, c.silent, c.after = found, n-1, n-c.burst, warming
-	c.arms[found].partial = partial{}
+	c.arms[found].partial, c.arms[found].owed = partial{}, n
 	return found, true
+}
+
+// hasChanged says that the best way has become another one, which cost so much before.
+func (c *Chooser) hasChanged(before float64) {
+	for w := range Ways {
+		a := &c.arms[w]
+		switch {
+		case c.again > 0: // it goes on
+		case w == c.best:
+			a.usual = before
+		case !a.stale:
+			a.usual = a.cost
+		}
+		a.stale = w != c.best
+	}
+	c.again = c.count + settles
+	c.pending, c.changed = All, true
+}
+
+// settle has what was known before a change count again, some time after it, for ways that were better
+// then than the best is now: the next messages go by them, and say at once whether it still holds.
+func (c *Chooser) settle() {
+	if c.again == 0 || c.count < c.again {
+		return
+	}
+	c.again = 0
+	for w := range Ways {
+		if a := &c.arms[w]; w != c.best && a.usual > 0 && a.usual < better*c.arms[c.best].cost {
+			a.cost, a.stale = a.usual, true
+		}
+		c.arms[w].usual = 0
+	}
 }
 
 // atLength returns the ways that are to be tried at length, once each was tried shortly
@@ -372,9 +409,10 @@ func (c *Chooser) Took(w Way, bytes int64, ns int64, clean bool) {
 	a.total++
 	if x := float64(ns) / float64(bytes); w == c.best {
 		c.time = min(c.time+saving, savedTime)
-	} else if best := c.arms[c.best].cost; best > 0 && c.learnt && c.on == Ways {
+	} else if best := c.arms[c.best].cost; a.owed > 0 && best > 0 && c.learnt && c.on == Ways {
 		c.time -= min(x/best, spike*max(a.cost/best, 1))
 	}
+	a.owed = max(a.owed-1, 0)
 	switch {
 	case w == c.best && c.after > 0:
 		c.after--
@@ -397,10 +435,7 @@ func (c *Chooser) Took(w Way, bytes int64, ns int64, clean bool) {
 	changed := a.add(x, w == c.best, c.burst > 1)
 	switch best := c.arms[c.best].cost; {
 	case w == c.best && changed: // others may have changed, too
-		for o := range Ways {
-			c.arms[o].stale = o != w
-		}
-		c.pending, c.changed = All, true
+		c.hasChanged(before)
 	case w == c.best:
 	case changed && x < before:
 		c.pending = All

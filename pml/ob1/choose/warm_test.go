@@ -94,3 +94,40 @@ func TestChooseGoesRoundNewMemoryOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestChooseReturnsAfterTheMomentOfTheChange: while two processes have one processor, all that needs both
+// takes very long, and reading seems best. That is over after a few messages, and it is not to be believed for
+// the hundreds that the limits on tries would take. How long a message took is known some messages later.
+func TestChooseReturnsAfterTheMomentOfTheChange(t *testing.T) {
+	usual := [Ways]float64{Frames: 0.05, Read: 0.1, Write: 0.25, Both: 0.12, Wide: 0.04, Streamed: 0.08}
+	for seed := range uint64(50) {
+		c := New(seed, 1, Frames)
+		m := &coldRing{cold: 1, cost: usual}
+		var late []Way
+		play := func(n int) (good int) {
+			for range n {
+				w, _ := c.Next(All)
+				if late = append(late, w); len(late) > 3 {
+					c.Took(late[0], simulated, int64(m.took(late[0])*simulated), true)
+					late = late[1:]
+				}
+				if w == Wide {
+					good++
+				}
+			}
+			return good
+		}
+		play(1000)
+		for w := range Ways {
+			if w != Read {
+				m.cost[w] = 1.3
+			}
+		}
+		play(15)
+		m.cost = usual
+		play(100)
+		if good := play(200); good < 180 {
+			t.Errorf("seed %d: 100 messages after the change %d of 200 go by the best way: %v", seed, good, c.Learnt())
+		}
+	}
+}
