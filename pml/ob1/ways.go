@@ -238,8 +238,9 @@ func (p *proc) consider(r *request) error {
 		// Both processors are at work: what one does for the other it does not do for itself, and
 		// each would choose the other's help.
 		allowed = choose.Framed | choose.Of(choose.Read)
-		if k.memory == btl.Allocated && possible.Has(choose.Read) {
-			// Frames are two copies. Each receiver would choose them, as its own is the shorter one.
+		if k.memory == btl.Allocated && r.limit <= p.m.cached && possible.Has(choose.Read) {
+			// Frames are two copies. Each receiver would choose them, as its own is the shorter one. What
+			// no cache of one core's holds with the answer comes slowly by reads, too.
 			allowed = choose.Of(choose.Read)
 		} else if w, ok := p.leads(k); ok && possible.Has(w) {
 			allowed = choose.Of(w)
