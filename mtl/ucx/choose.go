@@ -185,7 +185,7 @@ func (c *candidate) hazards(v ucp.Version) (notes []string) {
 		notes = append(notes, fmt.Sprintf("over tcp a peer that dies while it connects may end this process, rarely: UCX %v", v))
 	}
 	if slices.ContainsFunc(c.resources, func(r ucp.Resource) bool { return r.Transport == "posix" || r.Transport == "sysv" }) {
-		notes = append(notes, "a peer that is killed while it writes into UCX's shared memory may stop messages between others: pml.cm.shared_memory=on, the default, keeps them out of it")
+		notes = append(notes, "a peer that is killed while it writes into UCX's shared memory may stop messages between others, who are told: pml.cm.shared_memory=on, the default, keeps them out of it")
 	}
 	return notes
 }

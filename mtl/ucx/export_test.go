@@ -1,6 +1,10 @@
 package ucx
 
-import "time"
+import (
+	"time"
+
+	"github.com/ferrympi/ferry/mtl"
+)
 
 // Defaults are parameters as they are without a user.
 func Defaults() any {
@@ -11,6 +15,13 @@ func Defaults() any {
 func SetLibrary(p any, file string, deadline time.Duration) {
 	o := p.(*params)
 	o.Library, o.Deadline, o.Warn = file, deadline, false
+}
+
+// Block has the message by which a module finds out whether its queue moves never come.
+func Block(m mtl.Module) {
+	own := m.(polled).module
+	own.check()
+	own.guard.word[0]++
 }
 
 // Set sets parameters.

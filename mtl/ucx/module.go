@@ -24,6 +24,8 @@ type module struct {
 	peerMode   bool   // error_mode=peer
 	tcp        bool   // tcp is among its transports
 	registers  bool   // one of them registers memory with a device
+	lib        *ucp.Library
+	guarded    []ucp.Setting // of the guard's worker; nil: there is no queue to look after
 
 	peers []peer // by mtl.Endpoint
 	known map[framework.Life]mtl.Endpoint
@@ -39,6 +41,7 @@ type module struct {
 	forgotten int     // peers that are dead for certain
 	over      []ended // what the next Poll tells of
 	telling   []ended // room for over, used only by Poll
+	guard     *guard  // nil before the first death
 	broken    error
 	closed    bool
 
@@ -77,10 +80,11 @@ func (m *module) mode() string {
 }
 
 // newModule makes a module of a worker, which is the module's now.
-func newModule(env mtl.Env, w *ucp.Worker, c *candidate, p *params, v ucp.Version) *module {
+func newModule(env mtl.Env, lib *ucp.Library, w *ucp.Worker, c *candidate, p *params) *module {
+	v := lib.Version()
 	mode, note := c.errorMode(p, v)
 	m := &module{
-		env: env, worker: w, version: v.String(), transports: listed(c.resources), peerMode: mode == "peer", tcp: c.usesTCP(), registers: c.registers(),
+		env: env, lib: lib, guarded: c.alone(), worker: w, version: v.String(), transports: listed(c.resources), peerMode: mode == "peer", tcp: c.usesTCP(), registers: c.registers(),
 		peers: []peer{{gone: errNobody, forgotten: true}}, // mtl.NoEndpoint
 		known: map[framework.Life]mtl.Endpoint{},
 		caps: mtl.Caps{
@@ -140,6 +144,9 @@ func (m *module) Close() error {
 		}
 	}
 	m.settle()
+	if m.guard != nil {
+		m.guard.worker.Close()
+	}
 	m.worker.Close()
 	for _, s := range m.slots {
 		s.pins.Unpin()

@@ -15,9 +15,12 @@ const pollMost = 64
 // Poll implements progress.Source: one call of UCX.
 func (m *module) Poll() int {
 	n := 0
-	if m.broken == nil {
+	if !m.closed {
 		n = m.worker.Poll(m.events[:], m.long > 0)
 		m.came(n)
+		if m.guard != nil && m.guard.asked {
+			m.watch(n > 0)
+		}
 	}
 	if len(m.over) > 0 {
 		n += m.tell()
@@ -136,6 +139,10 @@ func (m *module) received(s *slot, ev *ucp.Event) {
 			m.finish(s, mtl.Result{Canceled: true})
 			return
 		}
+		if m.broken != nil {
+			m.finish(s, mtl.Result{Err: m.broken})
+			return
+		}
 		fallthrough
 	default:
 		why := fmt.Errorf("the network gave it up, as it does when the peer goes in the middle of a message: %w", errors.New(m.worker.Describe(ev.Err)))
@@ -180,7 +187,9 @@ func (m *module) heard(s *slot, ev *ucp.Event) {
 	}
 	if ev.Err == 0 && ev.Length > 0 && ev.Length <= controlLimit {
 		ucp.Wrote(s.buf, int(ev.Length))
-		m.env.Upcall.Control(s.buf[:ev.Length])
+		if data := s.buf[:ev.Length]; !m.guard.heard(data) {
+			m.env.Upcall.Control(data)
+		}
 	}
 	m.listenAgain(s)
 }

@@ -54,7 +54,7 @@ func openTested(ctx context.Context, env mtl.Env, p *params, lib *ucp.Library, c
 		w.Close()
 		return nil, err
 	}
-	m := newModule(env, w, c, p, lib.Version())
+	m := newModule(env, lib, w, c, p)
 	if err = m.begin(c.local); err == nil {
 		left := trial.NewPatience(p.Deadline)
 		err = trial.Test{

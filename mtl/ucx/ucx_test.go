@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/framework/kittest"
@@ -110,5 +111,50 @@ func TestKitOverOneTransport(t *testing.T) {
 			})
 			all.Run(t)
 		})
+	}
+}
+
+// TestQueueThatTheDeadHaveBlockedIsTold: UCX would wait for ever. All that waits ends, and nothing more is taken.
+func TestQueueThatTheDeadHaveBlockedIsTold(t *testing.T) {
+	need(t)
+	a, b := membersIn(t, "peer", "libucp.so.0", "shm")
+	until(t, []*member{a, b}, b.receive(a, 1, make([]byte, 8)), a.send(b, 1, make([]byte, 8)))
+	waits := []*once{a.receive(b, 2, make([]byte, 8)), a.receive(b, 2, make([]byte, 100_000)), a.send(b, 3, make([]byte, 100_000))}
+	ucx.Block(a.Module)
+	until(t, []*member{a}, waits...)
+	for i, o := range waits {
+		if !errors.Is(o.Err, framework.ErrTransport) || !strings.Contains(o.Err.Error(), "blocked") {
+			t.Errorf("operation %d: %v", i, o.Err)
+		}
+	}
+	o := operation()
+	if err := a.Recv(&o.Op, a.to(b), mtl.Envelope{CID: 1, Source: 1, Tag: 2}, nil); !errors.Is(err, framework.ErrTransport) {
+		t.Errorf("a receive afterwards: %v", err)
+	}
+	if _, err := a.Send(&o.Op, 1, mtl.Envelope{CID: 1, Tag: 2}, nil, mtl.Standard); !errors.Is(err, framework.ErrTransport) {
+		t.Errorf("a send afterwards: %v", err)
+	}
+}
+
+// TestQueueThatMovesIsNotTakenForABlockedOne, though its process slept when another one died, and later.
+func TestQueueThatMovesIsNotTakenForABlockedOne(t *testing.T) {
+	need(t)
+	a, b := membersIn(t, "peer", "libucp.so.0", "shm")
+	until(t, []*member{a, b}, b.receive(a, 1, make([]byte, 8)), a.send(b, 1, make([]byte, 8)))
+	for range 3 {
+		b.send(a, 2, make([]byte, 8))
+	}
+	a.Forget(a.to(b), errors.New("it has died"))
+	time.Sleep(3 * time.Second)
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
+		a.Poll()
+	}
+	o := operation()
+	if err := a.Recv(&o.Op, 1, mtl.Envelope{CID: 1, Source: 1, Tag: 2}, make([]byte, 8)); err != nil {
+		t.Fatal(err)
+	}
+	until(t, []*member{a}, o)
+	if o.Err != nil {
+		t.Error(o.Err)
 	}
 }
