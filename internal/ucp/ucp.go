@@ -69,8 +69,8 @@ const Now = 64
 type Into int32
 
 const (
-	// Cut keeps the beginning of a message that is longer than the buffer, and has any other that is
-	// there already received as by Whole.
+	// Cut keeps the beginning of a longer message. Above Short bytes it looks first whether the message is
+	// there: one that fits is received as by Whole.
 	Cut Into = iota
 	// Whole is for a message that is not longer, or whose beginning nobody wants: it ends with Truncated.
 	Whole

@@ -160,10 +160,21 @@ func (c *candidate) inOnePacket() {
 // message does not take: who has received the message may learn after its sender has gone that it was to
 // answer.
 func (c *candidate) byOneConnection(v ucp.Version) {
-	const name = "MAX_RNDV_LANES"
-	if _, users := os.LookupEnv("UCX_" + name); c.usesTCP() && v.Before(abortsConnecting) && !users {
-		c.settings = append(c.settings, ucp.Setting{Name: name, Value: "1"})
+	const name = "MAX_RNDV_RAILS"
+	if !c.usesTCP() || c.usesHardware() || !v.Before(abortsConnecting) {
+		return
 	}
+	for _, set := range []string{"UCX_" + name, "UCX_MAX_RNDV_LANES"} {
+		if _, ok := os.LookupEnv(set); ok {
+			return
+		}
+	}
+	c.settings = append(c.settings, ucp.Setting{Name: name, Value: "1"})
+}
+
+// usesHardware reports whether a network's device is among them.
+func (c *candidate) usesHardware() bool {
+	return slices.ContainsFunc(classes, func(of class) bool { return of.hardware && len(of.of(c.resources)) > 0 })
 }
 
 // abortsConnecting is the first version of UCX without an assertion that ends the process when a peer

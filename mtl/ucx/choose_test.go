@@ -188,7 +188,7 @@ func FuzzBlob(f *testing.F) {
 func TestUCXThatAbortsWhileConnectingConnectsOnce(t *testing.T) {
 	lanes := func(v ucp.Version, class string) string {
 		for _, c := range choose(&found{resources: cluster, version: v}, &params{}, job{oneNode: true}) {
-			if i := slices.IndexFunc(c.settings, func(s ucp.Setting) bool { return s.Name == "MAX_RNDV_LANES" }); i >= 0 && c.name == class {
+			if i := slices.IndexFunc(c.settings, func(s ucp.Setting) bool { return s.Name == "MAX_RNDV_RAILS" }); i >= 0 && c.name == class {
 				return c.settings[i].Value
 			}
 		}
@@ -203,7 +203,7 @@ func TestUCXThatAbortsWhileConnectingConnectsOnce(t *testing.T) {
 	if got := lanes(ucp.Oldest, "rc"); got != "UCX's" {
 		t.Errorf("UCX %v over rc has %s", ucp.Oldest, got)
 	}
-	t.Setenv("UCX_MAX_RNDV_LANES", "2")
+	t.Setenv("UCX_MAX_RNDV_RAILS", "2")
 	if got := lanes(ucp.Oldest, "tcp"); got != "UCX's" {
 		t.Errorf("where the user has set them it is %s", got)
 	}

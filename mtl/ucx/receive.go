@@ -74,7 +74,7 @@ func (m *module) lookShort(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []
 		m.came(n)
 		return nil
 	}
-	s.arrived(int(ev.Length)) // and so on, as received and finish have it
+	s.arrived(int(ev.Length)) // the rest is what received and finish do
 	s.op, s.user = nil, nil
 	op.Result = mtl.Result{}
 	op.Source, op.Tag, op.Bytes = int32(ev.Tag&sourceMask>>tagBits), int32(ev.Tag&tagMask), int64(ev.Length)
@@ -219,11 +219,29 @@ func (m *module) abandon() {
 			left = append(left, v)
 			continue
 		}
-		err := fmt.Errorf("its sender died in the middle of the message: %w", framework.ErrTransport)
-		m.end(s.op, mtl.Result{Err: m.transportError("receive", s.to, err)})
-		m.drop(s)
-		s.op, s.user, s.kind = nil, nil, abandoned
+		m.endInTheMiddle(s)
 	}
 	clear(m.vain[len(left):])
 	m.vain = left
+}
+
+// endInTheMiddle ends a receive that UCX never will, and that was abandoned.
+func (m *module) endInTheMiddle(s *slot) {
+	err := fmt.Errorf("its sender died in the middle of the message: %w", framework.ErrTransport)
+	m.end(s.op, mtl.Result{Err: m.transportError("receive", s.to, err)})
+	m.drop(s)
+	s.op, s.user, s.kind = nil, nil, abandoned
+}
+
+// abandonClaimed does so for receives of messages that were claimed, which nobody cancels, when their
+// sender has died. In mode peer UCX ends them.
+func (m *module) abandonClaimed(from mtl.Endpoint) {
+	if m.peerMode {
+		return
+	}
+	for _, s := range m.slots {
+		if s.kind == claimed && s.posted && s.op != nil && s.to == from && s.found.Bytes > m.caps.Eager && m.worker.Abandon(s.number) {
+			m.endInTheMiddle(s)
+		}
+	}
 }

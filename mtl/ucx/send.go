@@ -162,6 +162,7 @@ func (m *module) Forget(to mtl.Endpoint, why error) {
 	m.forgotten++
 	delete(m.known, p.Life)
 	m.leave(to, m.transportError("send", to, why))
+	m.abandonClaimed(to)
 	m.check()
 }
 

@@ -154,7 +154,7 @@ type operation request
 // Done implements mtl.Owner.
 func (o *operation) Done(op *mtl.Op) {
 	r := (*request)(o)
-	if op.Bytes == headSize && r.state == posted && r.m.keeper != nil {
+	if op.Bytes == headSize && r.state == posted && !r.kept && r.m.keeper != nil {
 		r.keepHead()
 	}
 	if r == r.m.quick {

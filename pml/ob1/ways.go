@@ -239,8 +239,8 @@ func (p *proc) consider(r *request) error {
 		// each would choose the other's help.
 		allowed = choose.Framed | choose.Of(choose.Read)
 		if k.memory == btl.Allocated && r.limit <= p.m.cached && possible.Has(choose.Read) {
-			// Frames are two copies. Each receiver would choose them, as its own is the shorter one. What
-			// no cache of one core's holds with the answer comes slowly by reads, too.
+			// Frames are two copies. Each receiver would choose them, as its own is the shorter one. Where a
+			// core's own cache does not hold this message and the one that passes it, reads are slow, too.
 			allowed = choose.Of(choose.Read)
 		} else if w, ok := p.leads(k); ok && possible.Has(w) {
 			allowed = choose.Of(w)
@@ -251,6 +251,15 @@ func (p *proc) consider(r *request) error {
 	}
 	r.learnt, r.possible = p.learntOf(k), possible
 	return nil
+}
+
+// cachedTwice returns the longest message that a core's own cache holds with another one: all messages of a
+// class are no longer, or none is. 1 MiB where the cache is not known.
+func cachedTwice(cache int) int64 {
+	if cache == 0 {
+		cache = 1 << 20
+	}
+	return 1 << bits.Len64(uint64(cache)) >> 2
 }
 
 // learntOf returns what is known of one kind of message.

@@ -5,7 +5,8 @@
 // A Chooser stands for messages that are alike: from one peer, of one class of size, alone
 // or in a window. It learns from messages that are sent anyway. At first each way is taken
 // a few times. Then the best one is taken, and another one now and then, within limits
-// that hold for any run of messages: TriesPer and TimeShare.
+// that hold for any run of messages: TriesPer and TimeShare. Beyond them goes the way that was best before
+// a change of the machine: it is taken once more a while later.
 package choose
 
 import (
@@ -85,9 +86,9 @@ const (
 	// shifted is by which factor the middle of the last messages has moved when the
 	// machine has changed.
 	shifted = 1.25
-	// settles is after how many messages a change is taken to be over. While processes move, two of them
-	// may have one processor, and what needs both takes ten times as long.
-	settles = 32
+	// settles is after how many messages a change is taken to be over, or of groups of them settlesIn.
+	// While processes move, two of them may have one processor, and what needs both takes ten times as long.
+	settles, settlesIn = 32, 4
 	// forgets is the number of messages after which a way's cost is what the latest say.
 	forgets = 32
 	// soon is the same for noticing that it has become another one.
@@ -281,6 +282,7 @@ func (c *Chooser) choose(possible Set) {
 	}
 	if !possible.Has(c.best) || c.arms[c.best].n == 0 || c.arms[best].cost < better*c.arms[c.best].cost {
 		c.best = best
+		c.arms[best].owed = 0
 	}
 }
 
@@ -346,22 +348,43 @@ func (c *Chooser) hasChanged(before float64) {
 		}
 		a.stale = w != c.best
 	}
-	c.again = c.count + settles
+	c.again = c.count + c.settling()
 	c.pending, c.changed = All, true
 }
 
-// settle has what was known before a change count again, some time after it, for ways that were better
-// then than the best is now: the next messages go by them, and say at once whether it still holds.
+// settling is how long a change is waited for. In windows the next measurement of the way in use is later.
+func (c *Chooser) settling() int64 {
+	switch {
+	case c.steady:
+		return settlesIn
+	case c.burst > 1:
+		return 3 * run
+	}
+	return settles
+}
+
+// settle has the next messages go by the way that was best before a change, some time after it, if it was
+// better then than the best is now. The second of them, or their first measurement, says whether it still is.
 func (c *Chooser) settle() {
 	if c.again == 0 || c.count < c.again {
 		return
 	}
 	c.again = 0
+	least, before := better*c.arms[c.best].cost, Ways
 	for w := range Ways {
-		if a := &c.arms[w]; w != c.best && a.usual > 0 && a.usual < better*c.arms[c.best].cost {
-			a.cost, a.stale = a.usual, true
+		a := &c.arms[w]
+		if w != c.best && a.usual > 0 && a.usual < least {
+			least, before = a.usual, w
 		}
-		c.arms[w].usual = 0
+		a.usual = 0
+	}
+	if before == Ways {
+		return
+	}
+	a := &c.arms[before]
+	a.cost, a.lately, a.stale, a.n, a.partial = least, least, true, 1, partial{}
+	if !c.steady {
+		c.after = 1 // it finds what another way has left in the caches
 	}
 }
 
