@@ -122,7 +122,7 @@ func chooseUsers(f *found, p *params, j job) candidate {
 	c.inOnePacket()
 	c.byOneConnection(f.version)
 	switch {
-	case j.fabric && !slices.ContainsFunc(classes, func(of class) bool { return of.hardware && len(of.of(f.resources)) > 0 }):
+	case j.fabric && !c.usesHardware():
 		c.refused = "not a network device, and no MTL was requested"
 	case c.local && !j.oneNode:
 		c.refused = "it never leaves the node, and the job has processes on others"
@@ -145,10 +145,7 @@ func chooseUsers(f *found, p *params, j job) candidate {
 // UCX would send some of them in several packets: who receives such a message whose sender dies
 // waits for the rest for ever. Users who set the length themselves get what UCX does.
 func (c *candidate) inOnePacket() {
-	if slices.ContainsFunc(users(), func(v string) bool {
-		name, _, _ := strings.Cut(v, "=")
-		return name == "UCX_RNDV_THRESH" || strings.HasSuffix(name, "SEG_SIZE")
-	}) {
+	if userSets(func(name string) bool { return name == "UCX_RNDV_THRESH" || strings.HasSuffix(name, "SEG_SIZE") }) {
 		c.packet = 0
 		return
 	}
@@ -161,13 +158,9 @@ func (c *candidate) inOnePacket() {
 // answer.
 func (c *candidate) byOneConnection(v ucp.Version) {
 	const name = "MAX_RNDV_RAILS"
-	if !c.usesTCP() || c.usesHardware() || !v.Before(abortsConnecting) {
+	if !c.usesTCP() || c.usesHardware() || !v.Before(abortsConnecting) ||
+		userSets(func(set string) bool { return set == "UCX_"+name || set == "UCX_MAX_RNDV_LANES" }) {
 		return
-	}
-	for _, set := range []string{"UCX_" + name, "UCX_MAX_RNDV_LANES"} {
-		if _, ok := os.LookupEnv(set); ok {
-			return
-		}
 	}
 	c.settings = append(c.settings, ucp.Setting{Name: name, Value: "1"})
 }
@@ -195,7 +188,7 @@ func (c *candidate) hazards(v ucp.Version) (notes []string) {
 	if c.usesTCP() {
 		notes = append(notes, fmt.Sprintf("over tcp a peer that dies while it connects may end this process, rarely: UCX %v", v))
 	}
-	if slices.ContainsFunc(c.resources, func(r ucp.Resource) bool { return r.Transport == "posix" || r.Transport == "sysv" }) {
+	if c.queued() {
 		notes = append(notes, "a peer that is killed while it writes into UCX's shared memory may stop messages between others, who are told: pml.cm.shared_memory=on, the default, keeps them out of it")
 	}
 	return notes

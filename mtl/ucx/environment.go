@@ -66,3 +66,11 @@ func users() (all []string) {
 	slices.Sort(all)
 	return all
 }
+
+// userSets reports whether the user has set a variable of UCX whose name is so.
+func userSets(is func(name string) bool) bool {
+	return slices.ContainsFunc(users(), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return is(name)
+	})
+}

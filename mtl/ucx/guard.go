@@ -38,20 +38,23 @@ type guard struct {
 	events [1]ucp.Event
 }
 
-// queued are the transports with such a queue.
-var queued = []string{"posix", "sysv", "xpmem"}
+// queued reports whether messages within the node go through such a queue.
+func (c *candidate) queued() bool {
+	shm, _ := classOf("shm")
+	return len(shm.of(c.resources)) > 0
+}
 
 // alone returns the settings of a worker that reaches this process as another one on the node does; nil
 // if that is not by such a queue.
 func (c *candidate) alone() []ucp.Setting {
+	if !c.queued() {
+		return nil
+	}
 	var tls []string
 	for _, r := range c.resources {
 		if r.Transport != "self" && !slices.Contains(tls, r.Transport) {
 			tls = append(tls, r.Transport)
 		}
-	}
-	if !slices.ContainsFunc(tls, func(name string) bool { return slices.Contains(queued, name) }) {
-		return nil
 	}
 	own := slices.DeleteFunc(slices.Clone(c.settings), func(s ucp.Setting) bool { return s.Name == "TLS" })
 	return append(own, ucp.Setting{Name: "TLS", Value: strings.Join(tls, ",")})
@@ -134,30 +137,16 @@ func (m *module) watch(moves bool) {
 		"and UCX can't go on: pml.cm.shared_memory=on keeps messages within a node out of it: %w", framework.ErrTransport)))
 }
 
-// breakDown ends all that waits.
+// breakDown ends all that waits. Nothing is lost by that: whatever has come was told before.
 func (m *module) breakDown(why error) {
 	m.broken = why
 	for _, s := range m.slots {
-		if s.op != nil && s.posted && s.kind == receive {
-			m.worker.Cancel(s.number)
-		}
-	}
-	for {
-		n := m.worker.Poll(m.events[:], true)
-		if n == 0 {
-			break
-		}
-		m.came(n)
-	}
-	for _, s := range m.slots { // what UCX has not let go of: its buffer stays pinned
 		if s.op == nil {
 			continue
 		}
-		m.end(s.op, mtl.Result{Err: why})
-		if s.kind.isSend() {
-			m.sending--
+		if s.posted && s.kind == receive {
+			m.worker.Cancel(s.number)
 		}
-		s.op, s.user, s.kind = nil, nil, abandoned
+		m.giveUp(s, why)
 	}
-	m.ready = nil
 }

@@ -59,8 +59,7 @@ func (m *module) tell() int {
 		if e.claim != nil {
 			m.find(e.claim)
 		}
-		e.op.Result = e.result
-		e.op.Owner.Done(e.op)
+		finished(e.op, e.result)
 	}
 	n := len(m.telling)
 	clear(m.telling)
@@ -76,16 +75,21 @@ func (m *module) find(s *slot) {
 	}
 }
 
-// finish frees a slot and tells its operation's owner. The result is written field by field: a copy at
-// once would wait for the stores of its parts.
+// finish frees a slot and tells its operation's owner.
 func (m *module) finish(s *slot, r mtl.Result) {
 	op := s.op
 	m.release(s)
 	if op != nil {
-		to := &op.Result
-		to.Source, to.Tag, to.Found, to.Canceled, to.Bytes, to.Err = r.Source, r.Tag, r.Found, r.Canceled, r.Bytes, r.Err
-		op.Owner.Done(op)
+		finished(op, r)
 	}
+}
+
+// finished tells an operation's owner. The result is written field by field: a copy at once would wait
+// for the stores of its parts.
+func finished(op *mtl.Op, r mtl.Result) {
+	to := &op.Result
+	to.Source, to.Tag, to.Found, to.Canceled, to.Bytes, to.Err = r.Source, r.Tag, r.Found, r.Canceled, r.Bytes, r.Err
+	op.Owner.Done(op)
 }
 
 // complete takes one event.
@@ -137,10 +141,6 @@ func (m *module) received(s *slot, ev *ucp.Event) {
 	case ucp.Canceled:
 		if s.canceled {
 			m.finish(s, mtl.Result{Canceled: true})
-			return
-		}
-		if m.broken != nil {
-			m.finish(s, mtl.Result{Err: m.broken})
 			return
 		}
 		fallthrough

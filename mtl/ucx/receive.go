@@ -74,11 +74,10 @@ func (m *module) lookShort(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []
 		m.came(n)
 		return nil
 	}
-	s.arrived(int(ev.Length)) // the rest is what received and finish do
+	s.arrived(int(ev.Length)) // as received has it
 	s.op, s.user = nil, nil
-	op.Result = mtl.Result{}
-	op.Source, op.Tag, op.Bytes = int32(ev.Tag&sourceMask>>tagBits), int32(ev.Tag&tagMask), int64(ev.Length)
-	op.Owner.Done(op)
+	is := envelope(ev.Tag)
+	finished(op, mtl.Result{Source: is.Source, Tag: is.Tag, Bytes: int64(ev.Length)})
 	return nil
 }
 
@@ -228,9 +227,8 @@ func (m *module) abandon() {
 // endInTheMiddle ends a receive that UCX never will, and that was abandoned.
 func (m *module) endInTheMiddle(s *slot) {
 	err := fmt.Errorf("its sender died in the middle of the message: %w", framework.ErrTransport)
-	m.end(s.op, mtl.Result{Err: m.transportError("receive", s.to, err)})
+	m.giveUp(s, m.transportError("receive", s.to, err))
 	m.drop(s)
-	s.op, s.user, s.kind = nil, nil, abandoned
 }
 
 // abandonClaimed does so for receives of messages that were claimed, which nobody cancels, when their

@@ -49,9 +49,7 @@ func (m *module) introduce(to mtl.Endpoint) error {
 func (m *module) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, mode mtl.Mode) (done bool, err error) {
 	if len(buf) <= ucp.Now && mode == mtl.Standard && int(to) < len(m.peers) {
 		if p := &m.peers[to]; p.gone == nil && p.ep.Made() && m.broken == nil && m.worker.SendNow(p.ep, buf, tagOf(e)) {
-			if !p.dirty {
-				m.sent(to)
-			}
+			m.sent(to)
 			return true, nil
 		}
 	}
@@ -100,9 +98,7 @@ func (m *module) post(k kind, op *mtl.Op, to mtl.Endpoint, p *peer, buf []byte, 
 		s.to, s.posted = to, true
 		return false, nil
 	}
-	if s.pinned {
-		m.drop(s)
-	}
+	m.drop(s)
 	if code != 0 { // the endpoint has failed
 		m.end(op, mtl.Result{Err: m.codeError("send", to, code)})
 		return false, nil
@@ -174,9 +170,7 @@ func (m *module) leave(to mtl.Endpoint, why error) {
 		if s.to != to || !s.kind.isSend() {
 			continue
 		}
-		m.end(s.op, mtl.Result{Err: why})
-		s.op, s.kind = nil, abandoned // until UCX lets go of the buffer
-		m.sending--
+		m.giveUp(s, why)
 	}
 	if !m.peerMode {
 		return

@@ -114,32 +114,40 @@ func (m *module) pin(s *slot, buf []byte) {
 	}
 }
 
-func (m *module) unpin(s *slot) {
+// drop gives up a slot's buffer, if it was pinned: short ones are not.
+func (m *module) drop(s *slot) {
 	if s.pinned {
-		s.pins.Unpin()
-		s.pinned = false
-	}
-	if s.long {
-		s.long = false
-		m.long--
+		m.unpin(s)
 	}
 }
 
-// drop gives up a slot's buffer.
-func (m *module) drop(s *slot) {
+func (m *module) unpin(s *slot) {
 	if s.known {
 		m.worker.Changes(s.buf)
 		s.known = false
 	}
-	m.unpin(s)
+	s.pins.Unpin()
+	s.pinned = false
+	if s.long {
+		s.long = false
+		m.long--
+	}
 	s.buf = nil
+}
+
+// giveUp tells an operation's owner that it is over, for want of a network. UCX may still have the buffer, and
+// the slot is released when its event comes.
+func (m *module) giveUp(s *slot, why error) {
+	m.end(s.op, mtl.Result{Err: why})
+	if s.kind.isSend() {
+		m.sending--
+	}
+	s.op, s.user, s.kind = nil, nil, abandoned
 }
 
 // release gives a slot back.
 func (m *module) release(s *slot) {
-	if s.pinned || s.known {
-		m.drop(s)
-	}
+	m.drop(s)
 	if s.kind.isSend() {
 		m.sending--
 	}

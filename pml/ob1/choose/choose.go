@@ -382,7 +382,7 @@ func (c *Chooser) settle() {
 		return
 	}
 	a := &c.arms[before]
-	a.cost, a.lately, a.stale, a.n, a.partial = least, least, true, 1, partial{}
+	a.cost, a.stale, a.n, a.partial = least, true, 1, partial{}
 	if !c.steady {
 		c.after = 1 // it finds what another way has left in the caches
 	}
