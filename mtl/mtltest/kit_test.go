@@ -81,6 +81,24 @@ func (m peeks) Probe(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, _ bool) erro
 	return m.Module.Probe(op, from, e, true)
 }
 
+// blocked finds nothing as long as many receives are posted.
+type blocked struct {
+	mtl.Module
+	posted *int
+}
+
+func (m blocked) Recv(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte) error {
+	*m.posted++
+	return m.Module.Recv(op, from, e, buf)
+}
+
+func (m blocked) Probe(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, claim bool) error {
+	if *m.posted > 1000 {
+		e.CID = 0 // nobody's
+	}
+	return m.Module.Probe(op, from, e, claim)
+}
+
 // hasty calls Done itself.
 type hasty struct{ mtl.Module }
 
@@ -153,6 +171,7 @@ func TestKitNoticesBrokenPromises(t *testing.T) {
 		{"ReceiveFromOneSourceIgnoresOthers", plain(func(m mtl.Module) mtl.Module { return wild{m} })},
 		{"EveryBitOfIdAndTagIsMatched", plain(func(m mtl.Module) mtl.Module { return narrow{m} })},
 		{"ProbeTellsAndLeavesTheMessage", plain(func(m mtl.Module) mtl.Module { return peeks{m} })},
+		{"ProbesFindWhatManyReceivesLeave", plain(func(m mtl.Module) mtl.Module { return blocked{m, new(int)} })},
 		{"CanceledReceiveTakesNothing", plain(func(m mtl.Module) mtl.Module { return hasty{m} })},
 		{"CloseWithEverythingInProgress", plain(func(m mtl.Module) mtl.Module { return late{m, map[*mtl.Op]bool{}} })},
 		{"ForgetEndsTheSendsToThatPeerOnly", plain(func(m mtl.Module) mtl.Module { return loyal{m} })},

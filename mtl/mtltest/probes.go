@@ -14,6 +14,7 @@ func probeCases() claims {
 		two("ClaimedMessageMayBeTruncated", (*world).claimTruncates),
 		two("ClaimedSynchronousMessageIsAnswered", (*world).claimAnswers),
 		kittest.New("ClaimsOfManySendersKeepTheirSource", 3, (*world).claimSources),
+		two("ProbesFindWhatManyReceivesLeave", (*world).probeBehind),
 	}
 }
 
@@ -122,5 +123,42 @@ func (w *world) claimSources() {
 		o := c.claim(nil, envelope{cid: 4, tag: mtl.AnyTag})
 		o.found(n, int32(i), i*300)
 		o.receiveClaimed(make([]byte, i*300)).gets(n, int32(i), pattern(i, i*300), s)
+	}
+}
+
+// probeBehind posts more receives of one id than any network takes, which nobody serves as long
+// as the probes look: whoever probes first and has these served after it waits for nothing else.
+// A probe finds what belongs to none of them, and nothing that does.
+func (w *world) probeBehind(a, b *node) {
+	const count = 10000
+	m := func(tag int32) envelope { return envelope{cid: 5, tag: tag} }
+	var ops []*operation
+	for i := range count {
+		ops = append(ops, b.receive([]*node{nil, a}[i%2], m(int32(i%50)), make([]byte, 8)))
+	}
+	for i, n := range []int{0, 8, 5000, 100000} {
+		late := envelope{cid: 5, tag: 60 + int32(i), mode: mtl.Mode(i % 2)}
+		from, sent := []*node{nil, a}[i%2], a.send(b, late, pattern(i, n))
+		b.find(from, late, false).found(a, late.tag, n)
+		b.claim(from, late).receiveClaimed(make([]byte, n)).gets(a, late.tag, pattern(i, n), sent)
+	}
+	for i := range count {
+		ops = append(ops, a.send(b, m(int32(i%50)), pattern(i, 8)))
+		if i%500 == 0 {
+			w.probeNothing(b)
+		}
+	}
+	w.all(ops...)
+	for i, r := range ops[:count] {
+		r.check(a, int32(i%50), pattern(i, 8))
+	}
+}
+
+// probeNothing probes where everything that is sent belongs to a receive.
+func (w *world) probeNothing(b *node) {
+	for _, claim := range []bool{false, true} {
+		if p := b.probe(nil, envelope{cid: 5, tag: mtl.AnyTag}, claim); p.Found {
+			w.Fatalf("a probe found what belongs to a receive posted before it: %+v", p.Result)
+		}
 	}
 }

@@ -54,7 +54,7 @@ func TestKitOverProfilesThatLackMuch(t *testing.T) {
 		{"verbs;ofi_rxm", "tags=40", "Bit|Caps"},
 		{"cxi", "max", "EverySize|Limit|Forget"},
 		{"cxi", "unlimited", "Room|Many"},
-		{"cxi", "queues=16", "Room|Many|Cancel|Control|Unexpected|Bit"},
+		{"cxi", "queues=16", "Room|Many|Cancel|Control|Unexpected|Bit|Claim|Probe"},
 		{"tcp;ofi_rxm", "placed", "Truncated"},
 		{"opx", "again=5", "Order|EverySize|Idle|Close"},
 		{"verbs;ofi_rxm", "mr_local", "EverySize|Truncated|Claim|Registered|Control|Synchronous"},

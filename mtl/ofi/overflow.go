@@ -15,7 +15,8 @@ import (
 // so it is only looked at, and claimed, by its own source and tag and no others, if no
 // earlier one matches it. What comes in between then changes nothing.
 // Thus receives that nobody serves yet, or ever, don't keep those behind them, nor
-// those of another communicator or plane, from their messages.
+// those of another communicator or plane, from their messages. A probe of an id that has
+// a line comes behind it, and is done the same way.
 
 // line is the receives of one id that wait, in the order of posting.
 type line struct {
@@ -201,25 +202,60 @@ func (m *module) soughtFor(s *slot, ev *libfabric.Event) {
 // seen claims a message that s, which is not the first of its line, would receive, unless
 // an earlier one matches it: then that one is next.
 func (m *module) seen(l *line, s *slot, ev *libfabric.Event) {
-	from, address := s.to, s.address
-	if m.layout.data && from == mtl.NoEndpoint {
-		r, _ := m.result(ev)
-		var ok bool
-		if from, ok = m.env.Upcall.Endpoint(l.cid, int(r.Source)); !ok {
-			l.vain(s)
-			return
-		}
-		if m.peers[from].stage < inserted {
-			l.vain(s)
-			return
-		}
-		address = m.peers[from].address
+	from, address, ok := m.sender(s, ev)
+	if !ok {
+		l.vain(s)
+		return
 	}
-	for x := l.head; x != s; x = x.next {
-		if (ev.Tag^x.tag)&^x.more == 0 && (!m.layout.data || x.to == mtl.NoEndpoint || x.to == from) {
-			l.at, l.behind = x, x != l.head
-			return
-		}
+	if x := m.owner(l, from, ev.Tag); x != s {
+		l.at, l.behind = x, x != l.head
+		return
 	}
 	m.peek(l, s, address, ev.Tag, 0, libfabric.Claim)
+}
+
+// found ends a probe that has looked, and claimed nothing. What belongs to a receive that
+// waits is not there for it; what else there is a claim takes by its own source and tag.
+func (m *module) found(s *slot, ev *libfabric.Event) {
+	from, address, ok := m.sender(s, ev)
+	l := m.lineOf(m.layout.cidOf(s.tag))
+	switch {
+	case l != nil && (!ok || m.owner(l, from, ev.Tag) != nil), s.kind == claiming && !ok:
+		m.finish(s, mtl.Result{})
+	case s.kind == probe:
+		r, _ := m.result(ev)
+		r.Found = true
+		m.finish(s, r)
+	default:
+		s.posted, s.address, s.tag, s.more = false, address, ev.Tag, 0
+		s.flags |= libfabric.Claim
+		op := s.op
+		if err := m.inquire(s); err != nil {
+			m.end(op, mtl.Result{Err: err})
+		}
+	}
+}
+
+// sender returns whose message a look for s has found, and the address by which no other's is
+// found. It is not ok as long as libfabric does not know that one.
+func (m *module) sender(s *slot, ev *libfabric.Event) (from mtl.Endpoint, address uint64, ok bool) {
+	if !m.layout.data || s.to != mtl.NoEndpoint {
+		return s.to, s.address, true
+	}
+	r, _ := m.result(ev)
+	from, ok = m.env.Upcall.Endpoint(m.layout.cidOf(s.tag), int(r.Source))
+	if !ok || m.peers[from].stage < inserted {
+		return 0, 0, false
+	}
+	return from, m.peers[from].address, true
+}
+
+// owner returns the first receive of a line that a message matches, or nil.
+func (m *module) owner(l *line, from mtl.Endpoint, tag uint64) *slot {
+	for x := l.head; x != nil; x = x.next {
+		if (tag^x.tag)&^x.more == 0 && (!m.layout.data || x.to == mtl.NoEndpoint || x.to == from) {
+			return x
+		}
+	}
+	return nil
 }

@@ -187,18 +187,14 @@ func (m *module) result(ev *libfabric.Event) (mtl.Result, mtl.Mode) {
 
 // probed ends a probe. What it claims stays with the slot.
 func (m *module) probed(s *slot, ev *libfabric.Event) {
-	switch ev.Err {
-	case 0:
-		if s.kind == probe {
-			r, _ := m.result(ev)
-			r.Found = true
-			m.finish(s, r)
-			return
-		}
+	switch {
+	case ev.Err == 0 && s.flags&libfabric.Claim != 0:
 		op, r := s.op, m.claim(s, ev)
 		s.op, r.Found = nil, true
 		done(op, r)
-	case libfabric.NoMessage:
+	case ev.Err == 0:
+		m.found(s, ev)
+	case ev.Err == libfabric.NoMessage:
 		m.finish(s, mtl.Result{})
 	default:
 		m.finish(s, mtl.Result{Err: m.eventError("probe", s.to, ev)})

@@ -106,23 +106,39 @@ func (m *module) leftThere(s *slot) bool {
 	return err != nil
 }
 
-// accept starts a receive or a probe, or has it wait for room. An error means that
+// accept starts a receive or a probe, or has a receive wait for room. An error means that
 // nothing was started.
 func (m *module) accept(cid uint32, s *slot) error {
-	code := libfabric.Again
 	behind := len(m.lines) > 0 && m.lineOf(cid) != nil
+	if s.kind == probe || s.kind == claiming {
+		if behind { // what it finds may belong to a receive that waits: see found
+			s.flags &^= libfabric.Claim
+		}
+		return m.inquire(s)
+	}
+	code := libfabric.Again
 	if !behind {
 		code = m.start(s)
 	}
-	looks := s.kind == probe || s.kind == claiming
-	switch {
-	case code == 0:
-	case looks && (code == libfabric.Again || code == libfabric.NoMessage):
-		// What it would find may belong to a receive that waits; and some providers say
-		// at once that there is nothing.
-		m.giveUp(s, mtl.Result{})
-	case code == libfabric.Again:
+	switch code {
+	case 0:
+	case libfabric.Again:
 		m.wait(cid, s)
+	default:
+		err := m.callError("receive", s.to, code)
+		m.release(s)
+		return err
+	}
+	return nil
+}
+
+// inquire starts a probe. Where there is no room for it, it has found nothing; and some
+// providers say at once that there is nothing.
+func (m *module) inquire(s *slot) error {
+	switch code := m.start(s); code {
+	case 0:
+	case libfabric.Again, libfabric.NoMessage:
+		m.giveUp(s, mtl.Result{})
 	default:
 		err := m.callError("receive", s.to, code)
 		m.release(s)
