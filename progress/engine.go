@@ -325,8 +325,8 @@ func (e *Engine) Looks() int {
 // Wanted reports whether somebody waits for the lock.
 func (l *lock) Wanted() bool { return l.waiters.Load() != 0 }
 
-// mostLooks take about four microseconds where a PAUSE takes 26 ns.
-const mostLooks = 160
+// mostLooks take some four microseconds, with cpu.BetweenLooks after each.
+const mostLooks = 400
 
 // WaitAny is Wait for the first of several completions; nil ones are left out.
 func (e *Engine) WaitAny(ctx context.Context, cs []*Completion) error {

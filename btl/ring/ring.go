@@ -13,6 +13,7 @@ package ring
 
 import (
 	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/internal/ring"
 )
 
@@ -59,13 +60,19 @@ func (p *Producer) Reserve(n int) []byte { return (*ring.Producer)(p).Reserve(n)
 func (p *Producer) ReserveWide(n int) []byte { return (*ring.Producer)(p).ReserveWide(n) }
 
 // Commit publishes the first n bytes of the last reservation. They are the consumer's
-// then. It panics without a reservation of that size.
-func (p *Producer) Commit(n int) { (*ring.Producer)(p).Commit(n) }
+// then: who looks behind it whether the consumer sleeps misses no one. It panics without a
+// reservation of that size.
+func (p *Producer) Commit(n int) {
+	(*ring.Producer)(p).Commit(n)
+	cpu.Barrier()
+}
 
 // SendShort is Reserve and Commit of a header of three words and a payload, which is
 // copied. It reports false, and nothing has happened, if there is no room.
 func (p *Producer) SendShort(h btl.ShortHeader, payload []byte) bool {
-	return (*ring.Producer)(p).Put(h.First, h.Second, h.Third, payload)
+	ok := (*ring.Producer)(p).Put(h.First, h.Second, h.Third, payload)
+	cpu.Barrier()
+	return ok
 }
 
 // Wait has the consumer's Release say once that it gave cells back, so that a producer

@@ -306,6 +306,21 @@ func TestRefusalReachesASenderThatSleeps(t *testing.T) {
 	}
 }
 
+// TestOwnerOfARingLooksAgainBeforeItSleeps: a sender who looks at the bell before his frame is
+// visible may not see that it is being armed.
+func TestOwnerOfARingLooksAgainBeforeItSleeps(t *testing.T) {
+	w := newPair(t, nil)
+	owner := w.procs[1].module.(progress.Lagging)
+	if d := owner.Lag(); d != 0 {
+		t.Errorf("it looks again after %v, and nobody sends to it", d)
+	}
+	ep := w.connect(t, 0, 1)
+	w.poll(t, func() bool { return ep.(*endpoint).producer != nil })
+	if owner.Lag() <= 0 {
+		t.Error("a frame that comes while it falls asleep waits until somebody rings")
+	}
+}
+
 // TestNothingIsLeftInTheDirectory: the segment goes with its module.
 func TestNothingIsLeftInTheDirectory(t *testing.T) {
 	dir := t.TempDir()

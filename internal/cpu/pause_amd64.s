@@ -4,3 +4,9 @@
 TEXT ·Pause(SB), NOSPLIT, $0-0
 	PAUSE
 	RET
+
+// func BetweenLooks()
+TEXT ·BetweenLooks(SB), NOSPLIT, $0-0
+	LFENCE
+	LFENCE
+	RET

@@ -4,3 +4,8 @@
 TEXT ·Pause(SB), NOSPLIT, $0-0
 	YIELD
 	RET
+
+// func BetweenLooks()
+TEXT ·BetweenLooks(SB), NOSPLIT, $0-0
+	YIELD
+	RET

@@ -2,27 +2,9 @@
 
 #include "textflag.h"
 
-// func Store32(p *uint32, v uint32)
-TEXT ·Store32(SB), NOSPLIT, $0-12
-	MOVQ p+0(FP), AX
-	MOVL v+8(FP), CX
-	MOVL CX, (AX)
-	RET
-
-// func Store64(p *uint64, v uint64)
-TEXT ·Store64(SB), NOSPLIT, $0-16
-	MOVQ p+0(FP), AX
-	MOVQ v+8(FP), CX
-	MOVQ CX, (AX)
-	RET
-
-// func Publish(p *uint64, v uint64)
-TEXT ·Publish(SB), NOSPLIT, $0-16
-	MOVQ p+0(FP), AX
-	MOVQ v+8(FP), CX
-	MOVQ CX, (AX)
-	// A barrier, and cheaper than MFENCE.
-	LOCK
+// func Barrier()
+TEXT ·Barrier(SB), NOSPLIT, $0-0
+	LOCK // cheaper than MFENCE
 	ADDL $0, 0(SP)
 	RET
 

@@ -16,12 +16,9 @@ TEXT ·Store64(SB), NOSPLIT, $0-16
 	STLR R1, (R0)
 	RET
 
-// func Publish(p *uint64, v uint64)
-TEXT ·Publish(SB), NOSPLIT, $0-16
-	MOVD p+0(FP), R0
-	MOVD v+8(FP), R1
-	STLR R1, (R0) // the loads of sync/atomic are LDARs, which don't pass it
-	RET
+// func Barrier()
+TEXT ·Barrier(SB), NOSPLIT, $0-0
+	RET // the loads of sync/atomic are LDARs, which don't pass an STLR
 
 // func PrefetchWrite(p *uint64)
 TEXT ·PrefetchWrite(SB), NOSPLIT, $0-8

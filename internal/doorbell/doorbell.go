@@ -11,7 +11,8 @@
 // The owner first stores armed, then looks at all its sources once more, then
 // sleeps. Both orders are sequentially consistent: one of the two sees the
 // other's store, so no ring is lost, and a ringer pays a system call only if
-// the owner sleeps.
+// the owner sleeps. A ringer who publishes by a release store only may miss an owner
+// who is arming; then the owner looks once more, some time later (progress.Lagging).
 package doorbell
 
 import (

@@ -21,7 +21,9 @@
 //
 // The word is stored last, at once, atomically: that publishes the frame. It is
 // the only atomic operation per frame, and a small frame needs one cache line, which
-// goes to the consumer once: word and bytes are stored at a time (cpu.Publish).
+// goes to the consumer once: word and bytes are stored at a time (cpu.Store64). Nobody waits for
+// that: a load of the producer's behind it, of whether the consumer sleeps, may be older, and
+// the consumer looks once more when it has slept for a moment (progress.Lagging).
 // The consumer knows the position where the next word will be, and that it is
 // there when its lap is right.
 //
@@ -273,7 +275,7 @@ func (p *Producer) refresh(end uint64) bool {
 	return end < p.end
 }
 
-// Commit publishes the first n bytes of the reservation. One atomic store.
+// Commit publishes the first n bytes of the reservation. One store, and no barrier.
 func (p *Producer) Commit(n int) {
 	if uint(n)-1 >= uint(p.room) {
 		panic("ring: commit without reservation")
@@ -304,7 +306,7 @@ func (p *Producer) publish(n uint64) {
 	if at == p.dirtyFrom {
 		p.dirtyFrom = min(at+CellSize, p.dirtyTo)
 	}
-	cpu.Publish(p.at64(at), n<<32|uint64(lap))
+	cpu.Store64(p.at64(at), n<<32|uint64(lap))
 	if k > CellSize {
 		// The word that the next frame of this size clears: a store that waits for its line
 		// keeps those behind it waiting. Frames of one cell clear nothing.
@@ -394,10 +396,8 @@ func (c *Consumer) take(n uint64) []byte {
 	return c.frame(c.at, n)
 }
 
-// Peek is Next that looks up to that many times, and leaves it to Next to tell
-// of damage. Between two looks comes a PAUSE (26 ns on an EPYC 9005), because each
-// look that misses takes the line from a producer who may be writing it: with
-// nothing or an LFENCE in between, a message takes 10 to 20 ns longer.
+// Peek is Next that looks up to that many times, some 10 ns each, and leaves it to Next to tell
+// of damage.
 func (c *Consumer) Peek(looks int) []byte {
 	for range looks {
 		if w := c.current.Load(); uint32(w) == c.want {
@@ -407,7 +407,7 @@ func (c *Consumer) Peek(looks int) []byte {
 			frame, _ := c.skip(w >> 32)
 			return frame
 		}
-		cpu.Pause()
+		cpu.BetweenLooks()
 	}
 	return nil
 }
