@@ -343,9 +343,9 @@ type Module interface {
 
 	// Probe looks for a message that Recv would receive now, and tells by
 	// Result.Found, Source, Tag and Bytes. It looks once; messages that the module
-	// has not seen before the next Poll may go unseen. A message that a receive posted before
-	// matches is not there for it; what other receives wait for, and how many, keeps
-	// nothing from it. With claim a message that
+	// has not seen before the next Poll may go unseen. It does not find a message that
+	// matches a receive posted earlier; receives that match other messages hide nothing
+	// from it, however many they are. With claim a message that
 	// was found is taken out of matching and belongs to op, which is used for
 	// nothing but RecvClaimed then, once.
 	Probe(op *Op, from Endpoint, e Envelope, claim bool) error

@@ -128,7 +128,7 @@ func (w *world) claimSources() {
 
 // probeBehind posts more receives of one id than any network takes, which nobody serves as long
 // as the probes look: whoever probes first and has these served after it waits for nothing else.
-// A probe finds what belongs to none of them, and nothing that does.
+// A probe finds what belongs to none of them, also behind what does, and nothing that does.
 func (w *world) probeBehind(a, b *node) {
 	const count = 10000
 	m := func(tag int32) envelope { return envelope{cid: 5, tag: tag} }
@@ -136,14 +136,20 @@ func (w *world) probeBehind(a, b *node) {
 	for i := range count {
 		ops = append(ops, b.receive([]*node{nil, a}[i%2], m(int32(i%50)), make([]byte, 8)))
 	}
-	for i, n := range []int{0, 8, 5000, 100000} {
+	const served = 40 // and some behind it, before the others
+	lengths := []int{0, 8, 5000, 100000}
+	for i, n := range lengths {
 		late := envelope{cid: 5, tag: 60 + int32(i), mode: mtl.Mode(i % 2)}
+		owned := a.send(b, m(int32(served+i)), pattern(served+i, 8))
 		from, sent := []*node{nil, a}[i%2], a.send(b, late, pattern(i, n))
-		b.find(from, late, false).found(a, late.tag, n)
-		b.claim(from, late).receiveClaimed(make([]byte, n)).gets(a, late.tag, pattern(i, n), sent)
+		late.tag = []int32{late.tag, mtl.AnyTag}[i/2]
+		b.find(from, late, false).found(a, 60+int32(i), n)
+		b.claim(from, late).receiveClaimed(make([]byte, n)).gets(a, 60+int32(i), pattern(i, n), sent, owned)
 	}
 	for i := range count {
-		ops = append(ops, a.send(b, m(int32(i%50)), pattern(i, 8)))
+		if i < served || i >= served+len(lengths) {
+			ops = append(ops, a.send(b, m(int32(i%50)), pattern(i, 8)))
+		}
 		if i%500 == 0 {
 			w.probeNothing(b)
 		}

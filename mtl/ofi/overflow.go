@@ -26,6 +26,7 @@ type line struct {
 	behind bool  // it is at's turn; every other look is for the first
 	sought *slot // whom a probe in progress is for
 	looks  bool  // that probe claims nothing
+	left   int   // how many have left it
 }
 
 // turn returns whom to look for.
@@ -38,6 +39,9 @@ func (l *line) turn() *slot {
 	}
 	return l.at
 }
+
+// hurry makes x the next to look for: its message is there.
+func (l *line) hurry(x *slot) { l.at, l.behind = x, x != l.head }
 
 // vain notes that nothing is there for s.
 func (l *line) vain(s *slot) {
@@ -79,6 +83,7 @@ func (m *module) leave(l *line, s *slot) {
 		l.at = s.next
 	}
 	l.drop(s)
+	l.left++
 	if l.head == nil {
 		m.lines = slices.DeleteFunc(m.lines, func(x *line) bool { return x == l })
 	}
@@ -202,58 +207,63 @@ func (m *module) soughtFor(s *slot, ev *libfabric.Event) {
 // seen claims a message that s, which is not the first of its line, would receive, unless
 // an earlier one matches it: then that one is next.
 func (m *module) seen(l *line, s *slot, ev *libfabric.Event) {
-	from, address, ok := m.sender(s, ev)
-	if !ok {
-		l.vain(s)
-		return
-	}
+	from, address := m.sender(s, ev)
 	if x := m.owner(l, from, ev.Tag); x != s {
-		l.at, l.behind = x, x != l.head
+		l.hurry(x)
 		return
 	}
-	m.peek(l, s, address, ev.Tag, 0, libfabric.Claim)
+	m.peek(l, s, address, ev.Tag, s.more&m.layout.sync, libfabric.Claim)
 }
 
 // found ends a probe that has looked, and claimed nothing. What belongs to a receive that
-// waits is not there for it; what else there is a claim takes by its own source and tag.
+// waits is not there for it, and that receive is next; what else there is a claim takes by its
+// own source and tag. What a receive may have taken meanwhile that has left the line is not
+// told of.
 func (m *module) found(s *slot, ev *libfabric.Event) {
-	from, address, ok := m.sender(s, ev)
-	l := m.lineOf(m.layout.cidOf(s.tag))
-	switch {
-	case l != nil && (!ok || m.owner(l, from, ev.Tag) != nil), s.kind == claiming && !ok:
-		m.finish(s, mtl.Result{})
-	case s.kind == probe:
+	from, address := m.sender(s, ev)
+	if l := s.behind; l != nil {
+		x := m.owner(l, from, ev.Tag)
+		if x != nil {
+			l.hurry(x)
+		}
+		if x != nil || s.kind == probe && l.left != s.left {
+			m.finish(s, mtl.Result{})
+			return
+		}
+	}
+	if s.kind == probe {
 		r, _ := m.result(ev)
 		r.Found = true
 		m.finish(s, r)
-	default:
-		s.posted, s.address, s.tag, s.more = false, address, ev.Tag, 0
-		s.flags |= libfabric.Claim
-		op := s.op
-		if err := m.inquire(s); err != nil {
-			m.end(op, mtl.Result{Err: err})
-		}
+		return
+	}
+	s.posted, s.address, s.tag, s.more = false, address, ev.Tag, s.more&m.layout.sync
+	s.flags |= libfabric.Claim
+	op := s.op
+	if err := m.inquire(s); err != nil {
+		m.end(op, mtl.Result{Err: err})
 	}
 }
 
 // sender returns whose message a look for s has found, and the address by which no other's is
-// found. It is not ok as long as libfabric does not know that one.
-func (m *module) sender(s *slot, ev *libfabric.Event) (from mtl.Endpoint, address uint64, ok bool) {
+// found: NoEndpoint and any address as long as that one is not known, or no longer.
+func (m *module) sender(s *slot, ev *libfabric.Event) (from mtl.Endpoint, address uint64) {
 	if !m.layout.data || s.to != mtl.NoEndpoint {
-		return s.to, s.address, true
+		return s.to, s.address
 	}
 	r, _ := m.result(ev)
-	from, ok = m.env.Upcall.Endpoint(m.layout.cidOf(s.tag), int(r.Source))
+	from, ok := m.env.Upcall.Endpoint(m.layout.cidOf(s.tag), int(r.Source))
 	if !ok || m.peers[from].stage < inserted {
-		return 0, 0, false
+		return mtl.NoEndpoint, libfabric.AnyAddress
 	}
-	return from, m.peers[from].address, true
+	return from, m.peers[from].address
 }
 
-// owner returns the first receive of a line that a message matches, or nil.
+// owner returns the first receive of a line that a message matches, or nil. A message whose
+// sender is not known may match any of its tag.
 func (m *module) owner(l *line, from mtl.Endpoint, tag uint64) *slot {
 	for x := l.head; x != nil; x = x.next {
-		if (tag^x.tag)&^x.more == 0 && (!m.layout.data || x.to == mtl.NoEndpoint || x.to == from) {
+		if (tag^x.tag)&^x.more == 0 && (!m.layout.data || x.to == mtl.NoEndpoint || from == mtl.NoEndpoint || x.to == from) {
 			return x
 		}
 	}

@@ -109,15 +109,19 @@ func (m *module) leftThere(s *slot) bool {
 // accept starts a receive or a probe, or has a receive wait for room. An error means that
 // nothing was started.
 func (m *module) accept(cid uint32, s *slot) error {
-	behind := len(m.lines) > 0 && m.lineOf(cid) != nil
+	var behind *line
+	if len(m.lines) > 0 {
+		behind = m.lineOf(cid)
+	}
 	if s.kind == probe || s.kind == claiming {
-		if behind { // what it finds may belong to a receive that waits: see found
+		if s.behind = behind; behind != nil { // what it finds may belong to a receive that waits: see found
+			s.left = behind.left
 			s.flags &^= libfabric.Claim
 		}
 		return m.inquire(s)
 	}
 	code := libfabric.Again
-	if !behind {
+	if behind == nil {
 		code = m.start(s)
 	}
 	switch code {

@@ -50,6 +50,8 @@ type slot struct {
 	more    uint64 // completion data of a send, bits to ignore of a receive
 	flags   libfabric.Kind
 	length  int64             // of the claimed message
+	behind  *line             // of a probe: the line that there was when it began, or nil
+	left    int               // likewise: how many had left that line
 	region  *libfabric.Region // where libfabric takes the buffer to be
 	alone   bool              // region is the operation's own
 	since   time.Time         // that a flush frame waits
@@ -211,6 +213,6 @@ func (m *module) release(s *slot) {
 		s.alone = false
 	}
 	s.kind, s.op, s.buf, s.flags = unused, nil, nil, 0
-	s.posted, s.sent, s.matched, s.canceled = false, false, false, false
+	s.posted, s.sent, s.matched, s.canceled, s.behind = false, false, false, false, nil
 	m.free = append(m.free, s.number)
 }
