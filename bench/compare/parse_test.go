@@ -362,19 +362,41 @@ func TestChoiceStandsBesideTheBestWayOfEachSize(t *testing.T) {
 		}
 		return cv
 	}
-	rows, why := x.rows([]*curve{at(1, 5, 9), at(2, 4, 8), at(3, 8, 0)})
+	rows, why := x.rows([]*curve{at(1, 5, 9), at(2, 4, 8), at(3, 8, 0)}, bests{})
 	if why != "" || len(rows) != 3 || rows[0].Best != "off" || rows[0].Ratio != 2 || rows[1].Ratio != 0.8 || rows[2].Best != "off" {
 		t.Errorf("%+v %s", rows, why)
 	}
 	x.parts[0].Lower = false
-	if rows, _ = x.rows([]*curve{at(1), at(2), at(4)}); len(rows) != 1 || rows[0].Best != "cma" || rows[0].Ratio != 0.25 {
+	if rows, _ = x.rows([]*curve{at(1), at(2), at(4)}, bests{}); len(rows) != 1 || rows[0].Best != "cma" || rows[0].Ratio != 0.25 {
 		t.Errorf("%+v", rows)
 	}
 	refused := &curve{NotMeasured: "cma is refused here"}
-	if rows, why = x.rows([]*curve{at(1), at(2), refused}); why != "" || len(rows) != 1 || rows[0].Value("cma") != "-" {
+	if rows, why = x.rows([]*curve{at(1), at(2), refused}, bests{}); why != "" || len(rows) != 1 || rows[0].Value("cma") != "-" {
 		t.Errorf("%+v %s", rows, why)
 	}
-	if rows, why = x.rows([]*curve{at(1), refused, refused}); why != refused.NotMeasured || len(rows) != 0 {
+	if rows, why = x.rows([]*curve{at(1), refused, refused}, bests{}); why != refused.NotMeasured || len(rows) != 0 {
 		t.Errorf("%+v %s", rows, why)
+	}
+}
+
+// TestChoiceStandsBesideAWayRoundByRound: medians of what was taken in two states of the machine
+// would set one state beside the other.
+func TestChoiceStandsBesideAWayRoundByRound(t *testing.T) {
+	curveOf := func(values ...float64) *curve {
+		cv := &curve{Unit: "GB/s", samples: map[int][]sample{}}
+		for round, v := range values {
+			if v > 0 { // else that sample failed
+				cv.samples[8192] = append(cv.samples[8192], sample{Value: v, size: 8192, round: round})
+			}
+		}
+		cv.Points = []point{{Size: 8192, Value: median(slices.Clone(values))}}
+		return cv
+	}
+	x := contests()[1]
+	x.parts[0].Lower = false
+	// The choice is a tenth slower in each round, and there were more of it in the slow state.
+	rows, _ := x.rows([]*curve{curveOf(9, 9, 0, 27, 9), curveOf(10, 10, 30, 30, 10), curveOf(8, 8, 24, 24, 8)}, bests{})
+	if len(rows) != 1 || rows[0].Best != "off" || rows[0].Ratio != 0.9 {
+		t.Errorf("%+v", rows)
 	}
 }

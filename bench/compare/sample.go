@@ -30,6 +30,7 @@ type sample struct {
 	Near       bool    `json:"near"`           // the state in which it was taken, by all that is known in the end
 	instrument string  // that has taken Hop
 	size       int     // bytes of a message
+	round      int     // of a sweep
 }
 
 // MarshalJSON keeps five digits, which is more than the machine does.

@@ -108,6 +108,7 @@ func (c *comparison) sweep(ctx context.Context, name string, parts []figure, all
 					c.note("%s of %s: a sample failed: %v", name, cv.Of, err)
 				}
 				for _, s := range list {
+					s.round = round
 					cv.samples[s.size] = append(cv.samples[s.size], s)
 				}
 			}
@@ -141,4 +142,26 @@ func (cv *curve) settle(b bests) {
 	if len(cv.Points) > 0 {
 		cv.NotMeasured = ""
 	}
+}
+
+// beside returns the value of one curve to another's at a size: the median of the rounds in which
+// both were taken in the same state, or of all if those are fewer than half. A machine that changes
+// state between two rounds changes both then. ok is false if there are no such samples.
+func (cv *curve) beside(other *curve, size int, b bests) (ratio float64, ok bool) {
+	var same, all []float64
+	for _, s := range cv.samples[size] {
+		for _, o := range other.samples[size] {
+			if s.round != o.round || o.Value == 0 {
+				continue
+			}
+			all = append(all, s.Value/o.Value)
+			if b.sample(s) == b.sample(o) {
+				same = append(same, s.Value/o.Value)
+			}
+		}
+	}
+	if 2*len(same) < len(all) {
+		same = all
+	}
+	return median(same), len(same) > 0
 }

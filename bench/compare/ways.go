@@ -71,8 +71,8 @@ type wayRow struct {
 	Size   int                `json:"size"`
 	Unit   string             `json:"unit"`
 	Values map[string]float64 `json:"values"` // medians, by value of btl.shm.single_copy
-	Best   string             `json:"best"`   // of the fixed ones
-	Ratio  float64            `json:"ratio"`  // of the speed of the choice to that of the best
+	Best   string             `json:"best"`   // of the fixed ones: that beside which the choice does worst
+	Ratio  float64            `json:"ratio"`  // of the speed of the choice to that of the best, round by round
 }
 
 // contend takes a contest. The row is its worst size; the others are told beside it.
@@ -88,7 +88,7 @@ func (c *comparison) contend(ctx context.Context, x contest) (own, []wayRow, err
 	for _, cv := range curves {
 		cv.settle(c.best)
 	}
-	rows, why := x.rows(curves)
+	rows, why := x.rows(curves, c.best)
 	if o.NotMeasured = why; why != "" {
 		return o, rows, nil
 	}
@@ -104,7 +104,7 @@ func (c *comparison) contend(ctx context.Context, x contest) (own, []wayRow, err
 
 // rows sets the first curve beside the best of the others at each size; why says that it
 // can't. A way that this machine refuses has no curve, and is left out.
-func (x contest) rows(curves []*curve) (rows []wayRow, why string) {
+func (x contest) rows(curves []*curve, b bests) (rows []wayRow, why string) {
 	for _, p := range curves[0].Points {
 		w := wayRow{Name: x.name, Size: p.Size, Unit: curves[0].Unit, Values: map[string]float64{x.ways[0]: p.Value}}
 		for i, cv := range curves[1:] {
@@ -114,15 +114,19 @@ func (x contest) rows(curves []*curve) (rows []wayRow, why string) {
 			}
 			way, v := x.ways[i+1], cv.Points[at].Value
 			w.Values[way] = v
-			if w.Best == "" || x.parts[0].better(v, w.Values[w.Best]) {
-				w.Best = way
+			ratio, ok := curves[0].beside(cv, p.Size, b)
+			if !ok {
+				ratio = p.Value / v
+			}
+			if x.parts[0].Lower {
+				ratio = 1 / ratio
+			}
+			if w.Best == "" || ratio < w.Ratio {
+				w.Best, w.Ratio = way, ratio
 			}
 		}
 		if w.Best == "" {
 			continue
-		}
-		if w.Ratio = p.Value / w.Values[w.Best]; x.parts[0].Lower {
-			w.Ratio = 1 / w.Ratio
 		}
 		rows = append(rows, w)
 	}
