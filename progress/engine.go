@@ -87,9 +87,10 @@ type Engine struct {
 	sources []Source
 	bell    Bell
 	fds     *fdPoller
-	polling bool   // somebody has the poll token
-	parked  int    // completions with a parked waiter
-	polls   uint64 // poll sessions so far; the keeper's clock of activity
+	polling bool      // somebody has the poll token
+	parked  int       // completions with a parked waiter
+	polls   uint64    // poll sessions so far; the keeper's clock of activity
+	armed   time.Time // when the keeper has armed the bell, which was not armed
 	free    []*Waiter
 	offers  uint32 // so far
 	alone   bool   // goroutines run only when offered: see sharesP

@@ -112,9 +112,11 @@ func (e *Engine) sleep(seen *uint64) (again bool) {
 		return false
 	}
 	bell := e.bell.now
-	fresh := !bell.Armed() // else it has been since the last sleep, in which nobody rang
+	if !bell.Armed() { // else it has been since the last sleep, in which nobody rang
+		e.armed = time.Now()
+	}
 	ticket := bell.Arm()
-	ready, timeout := e.arm(fresh)
+	ready, timeout := e.arm(time.Since(e.armed))
 	if e.poll() > 0 || !ready || k.stopping() {
 		bell.Disarm()
 		e.Unlock()
@@ -155,8 +157,8 @@ func (e *Engine) sleep(seen *uint64) (again bool) {
 
 // arm asks all sources to prepare for sleep. ready is false if one of them has
 // something; timeout is the shortest time of those that have to be polled.
-// fresh: the bell was armed just now. Lock held.
-func (e *Engine) arm(fresh bool) (ready bool, timeout time.Duration) {
+// The bell has been armed for so long. Lock held.
+func (e *Engine) arm(armed time.Duration) (ready bool, timeout time.Duration) {
 	ready = true
 	within := func(d time.Duration) {
 		if d > 0 && (timeout == 0 || d < timeout) {
@@ -170,8 +172,8 @@ func (e *Engine) arm(fresh bool) (ready bool, timeout time.Duration) {
 		if t, ok := framework.As[Timed](s); ok {
 			within(t.Due())
 		}
-		if l, ok := framework.As[Lagging](s); ok && fresh {
-			within(l.Lag())
+		if l, ok := framework.As[Lagging](s); ok {
+			within(l.Lag() - armed)
 		}
 		if d, ok := framework.As[Descriptor](s); ok {
 			if !d.Arm() {

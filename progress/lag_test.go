@@ -42,10 +42,10 @@ func TestWhatTheLastLookMissedIsSeenSoon(t *testing.T) {
 		t.Errorf("%v after %d looks", err, s.polls)
 	}
 	e.Lock()
-	timeout := func(fresh bool) time.Duration { _, d := e.arm(fresh); return d }
-	first, again := timeout(true), timeout(false)
+	timeout := func(armed time.Duration) time.Duration { _, d := e.arm(armed); return d }
+	first, woken, again := timeout(0), timeout(time.Millisecond/4), timeout(time.Millisecond)
 	e.Unlock()
-	if first != time.Millisecond || again != 0 {
-		t.Errorf("it sleeps for %v at first, and then for %v", first, again)
+	if first != time.Millisecond || woken != 3*time.Millisecond/4 || again != 0 {
+		t.Errorf("it sleeps for %v at first, for %v if something wakes it, and then for %v", first, woken, again)
 	}
 }

@@ -60,8 +60,8 @@ func (p *Producer) Reserve(n int) []byte { return (*ring.Producer)(p).Reserve(n)
 func (p *Producer) ReserveWide(n int) []byte { return (*ring.Producer)(p).ReserveWide(n) }
 
 // Commit publishes the first n bytes of the last reservation. They are the consumer's
-// then: who looks behind it whether the consumer sleeps misses no one. It panics without a
-// reservation of that size.
+// then. A producer that checks after it whether the consumer sleeps can't miss one that
+// does. It panics without a reservation of that size.
 func (p *Producer) Commit(n int) {
 	(*ring.Producer)(p).Commit(n)
 	cpu.Barrier()

@@ -102,11 +102,11 @@ func (m *module) Poll() int {
 	return n
 }
 
-// lag is how long a frame that a peer has published may take until all see it: far longer.
+// lag is far longer than a published frame takes to become visible to everybody.
 const lag = time.Millisecond
 
 // Lag implements progress.Lagging: who publishes a frame looks at the bell at once, without a
-// barrier, which would have it wait until the frame is with the receiver.
+// barrier, which would have it wait until it owns the frame's line.
 func (m *module) Lag() time.Duration {
 	if len(m.paths) == 0 {
 		return 0

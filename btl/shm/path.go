@@ -152,7 +152,7 @@ func (e *endpoint) wait() {
 	}
 }
 
-// Commit costs one atomic store, and a load of the receiver's bell.
+// Commit costs one release store, and a load of the receiver's bell.
 func (e *endpoint) Commit(n int) {
 	e.producer.Commit(n)
 	e.bell.Ring()

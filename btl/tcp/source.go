@@ -59,9 +59,8 @@ func (s *source) Peek(looks int) []byte {
 	return nil
 }
 
-// looksPerRead is how many looks into memory, with a pause after each, take as long as a
-// read that finds nothing.
-const looksPerRead = 4
+// looksPerRead is how many looks into memory take as long as a read that finds nothing.
+const looksPerRead = 10
 
 // peek reads each of the path's sockets once.
 func (s *source) peek() []byte {

@@ -38,7 +38,7 @@ func (s *source) Poll() int {
 }
 
 // looksPerRead is how many looks into memory take as long as a read that finds nothing.
-const looksPerRead = 4
+const looksPerRead = 10
 
 // Peek implements btl.Peeker. Confirmations, and frames that came before or too early, concern
 // no protocol, and are taken here.

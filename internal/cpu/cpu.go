@@ -11,8 +11,8 @@ func Pause()
 
 // BetweenLooks comes between two looks at a line that another core is about to write. Loads that
 // run ahead are thrown away when the line goes, and that costs more than a look: so the next one
-// begins when the last is over (two LFENCEs on amd64). It takes a third of a Pause, or less, and
-// so a message is seen earlier.
+// begins when the last is over. On amd64 that is two LFENCEs, a third of a Pause or less, and
+// a message is seen earlier; on other processors it is a Pause.
 func BetweenLooks()
 
 // Available returns the number of processors that this process may run on, from

@@ -2,8 +2,8 @@
 
 package cpu
 
-// Barrier returns when everybody sees what this goroutine has stored by Store32 and Store64: no
-// load behind it is older.
+// Barrier comes between a store by Store32 or Store64 and an atomic load: the load is not older
+// than the store.
 func Barrier()
 
 // PrefetchWrite asks for the cache line at p, to be written soon.

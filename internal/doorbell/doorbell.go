@@ -11,8 +11,9 @@
 // The owner first stores armed, then looks at all its sources once more, then
 // sleeps. Both orders are sequentially consistent: one of the two sees the
 // other's store, so no ring is lost, and a ringer pays a system call only if
-// the owner sleeps. A ringer who publishes by a release store only may miss an owner
-// who is arming; then the owner looks once more, some time later (progress.Lagging).
+// the owner sleeps. A ringer may also publish by a release store, without a barrier. It
+// may miss an owner who is arming then; so that owner looks once more, some time later
+// (progress.Lagging).
 package doorbell
 
 import (
@@ -53,7 +54,7 @@ func At(mem []byte) Bell {
 }
 
 // Ring wakes the owner if it is armed. What it is to see must have been stored
-// before, by an atomic operation. Cost when nobody sleeps: one load of a cache
+// before, by an atomic operation, or the owner looks again. Cost when nobody sleeps: one load of a cache
 // line that is seldom written.
 func (b Bell) Ring() {
 	if b.armed.Load() != 0 {

@@ -24,8 +24,9 @@ import (
 
 const (
 	magic = uint64(0x316d7379_72726566) // "ferrysm1"
-	// Version is the version of the layout.
-	Version = 4
+	// Version is the version of the layout, and of what is asked of an owner: since 5 it looks
+	// again after it has armed its bell.
+	Version = 5
 
 	offMagic    = 0   // u64
 	offVersion  = 8   // u32

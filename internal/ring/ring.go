@@ -21,9 +21,9 @@
 //
 // The word is stored last, at once, atomically: that publishes the frame. It is
 // the only atomic operation per frame, and a small frame needs one cache line, which
-// goes to the consumer once: word and bytes are stored at a time (cpu.Store64). Nobody waits for
-// that: a load of the producer's behind it, of whether the consumer sleeps, may be older, and
-// the consumer looks once more when it has slept for a moment (progress.Lagging).
+// goes to the consumer once: word and bytes leave together (cpu.Store64). The producer does not
+// wait for that. When it looks next whether the consumer sleeps, what it sees may be older than
+// the frame; so the consumer looks once more when it has slept for a moment (progress.Lagging).
 // The consumer knows the position where the next word will be, and that it is
 // there when its lap is right.
 //
