@@ -181,9 +181,9 @@ type PeerPoller interface {
 type Peeker interface {
 	// Peek returns the next frame of the path, or nil if looking that many times
 	// found none. A look is some 10 ns: a module whose looks take longer, such as system
-	// calls, looks as many times less. The frame is the module's and valid until the next call of Drop or
-	// Poll; without Drop a Poll hands it up. Something else may lie before it, which only a
-	// Poll takes: Peek finds nothing until then.
+	// calls, looks as many times less. The frame is the module's and valid until the next
+	// call of Drop or Poll; without Drop a Poll hands it up. Something else may lie before
+	// it, which only a Poll takes: Peek finds nothing until then.
 	Peek(looks int) []byte
 
 	// Drop is done with the frame that Peek has just returned.

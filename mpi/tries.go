@@ -127,15 +127,12 @@ func (s *tries) Poll() (n int) {
 	return n
 }
 
-// lag is how long what a member has stored may take until all see it: far longer.
-const lag = time.Millisecond
-
 // Lag implements progress.Lagging.
 func (s *tries) Lag() time.Duration {
 	if len(s.list) == 0 {
 		return 0
 	}
-	return lag
+	return progress.StoreLag
 }
 
 // over ends a try.

@@ -76,6 +76,6 @@ type RemoteBell struct{ bell doorbell.Bell }
 func BellAt(mem []byte) RemoteBell { return RemoteBell{doorbell.At(mem)} }
 
 // Ring wakes the bell's owner if he sleeps. What he is to find has been stored before,
-// by an atomic operation, or he has a source that is Lagging. Cost while he doesn't sleep: one load of a cache line that is
-// seldom written.
+// by an atomic operation, or he has a source that is Lagging. Cost while he doesn't sleep:
+// one load of a cache line that is seldom written.
 func (b RemoteBell) Ring() { b.bell.Ring() }

@@ -67,6 +67,10 @@ type Lagging interface {
 	Lag() time.Duration
 }
 
+// StoreLag is the Lag of a source whose peers do no more than store: far longer than a store
+// takes to become visible to everybody.
+const StoreLag = time.Millisecond
+
 // Options are the engine's tuning. The zero value gets the defaults.
 type Options struct {
 	// Spin is how long a wait polls before it offers the processor to others.

@@ -102,16 +102,13 @@ func (m *module) Poll() int {
 	return n
 }
 
-// lag is far longer than a published frame takes to become visible to everybody.
-const lag = time.Millisecond
-
 // Lag implements progress.Lagging: who publishes a frame looks at the bell at once, without a
 // barrier, which would have it wait until it owns the frame's line.
 func (m *module) Lag() time.Duration {
 	if len(m.paths) == 0 {
 		return 0
 	}
-	return lag
+	return progress.StoreLag
 }
 
 // Of many paths one Poll looks at the one from which something came last, and at

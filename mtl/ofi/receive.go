@@ -60,11 +60,16 @@ func (m *module) RecvClaimed(op *mtl.Op, buf []byte) error {
 		s.pins.Pin(&buf[0])
 	}
 	if code := m.startUrgent(s); code != 0 {
-		err := m.callError("receive", s.to, code)
-		m.release(s)
-		return err
+		return m.notStarted(s, code)
 	}
 	return nil
+}
+
+// notStarted gives back the slot of a receive or a probe that the provider does not take.
+func (m *module) notStarted(s *slot, code libfabric.Errno) error {
+	err := m.callError("receive", s.to, code)
+	m.release(s)
+	return err
 }
 
 // claim notes that a probe has taken a message out of matching.
@@ -129,9 +134,7 @@ func (m *module) accept(cid uint32, s *slot) error {
 	case libfabric.Again:
 		m.wait(cid, s)
 	default:
-		err := m.callError("receive", s.to, code)
-		m.release(s)
-		return err
+		return m.notStarted(s, code)
 	}
 	return nil
 }
@@ -144,9 +147,7 @@ func (m *module) inquire(s *slot) error {
 	case libfabric.Again, libfabric.NoMessage:
 		m.giveUp(s, mtl.Result{})
 	default:
-		err := m.callError("receive", s.to, code)
-		m.release(s)
-		return err
+		return m.notStarted(s, code)
 	}
 	return nil
 }
