@@ -6,6 +6,7 @@ import (
 
 	"github.com/ferrympi/ferry/btl/segment"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/internal/inbox"
 )
 
@@ -34,7 +35,7 @@ func (m *module) readMemory(s *source, d description, offset int64, dst []byte) 
 		return 0, err
 	}
 	n := 0
-	if err := guarded(func() error { n = copy(dst, src[offset:]); return nil }); err != nil {
+	if err := guarded(func() error { n = cpu.CopyOut(dst, src[offset:]); return nil }); err != nil {
 		m.unmap(mappedKey{s.peer, d.number})
 		return 0, m.off(s, wayMemory, err)
 	}

@@ -15,6 +15,11 @@ func TestCopySharedWritesExactlyTheSource(t *testing.T) { writesExactlyTheSource
 // TestCopyPastWritesExactlyTheSource: the lines at both ends are not whole.
 func TestCopyPastWritesExactlyTheSource(t *testing.T) { writesExactlyTheSource(t, CopyPast) }
 
+// TestCopyOutWritesExactlyTheSource: blocks of vectors leave a rest.
+func TestCopyOutWritesExactlyTheSource(t *testing.T) {
+	writesExactlyTheSource(t, func(dst, src []byte) { CopyOut(dst, src) })
+}
+
 func writesExactlyTheSource(t *testing.T, copies func(dst, src []byte)) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.OneOf(rapid.IntRange(0, 70), rapid.IntRange(1000, 1100), rapid.IntRange(4000, 4300), rapid.IntRange(0, 40000)).Draw(t, "n")
@@ -36,11 +41,11 @@ func writesExactlyTheSource(t *testing.T, copies func(dst, src []byte)) {
 
 // TestCopySharedIntoLessRoomCopiesWhatFits, as copy does.
 func TestCopySharedIntoLessRoomCopiesWhatFits(t *testing.T) {
-	for _, copies := range []func(dst, src []byte){CopyShared, CopyPast} {
-		src := bytes.Repeat([]byte{1}, 5000)
-		dst := make([]byte, 4000)
-		copies(dst[:3000], src)
-		if !bytes.Equal(dst[:3000], src[:3000]) || dst[3000] != 0 {
+	for _, copies := range []func(dst, src []byte){CopyShared, CopyPast, func(dst, src []byte) { CopyOut(dst, src) }} {
+		src := bytes.Repeat([]byte{1}, 25000)
+		dst := make([]byte, 24000)
+		copies(dst[:23000], src)
+		if !bytes.Equal(dst[:23000], src[:23000]) || dst[23000] != 0 {
 			t.Fatal("wrong bytes")
 		}
 	}

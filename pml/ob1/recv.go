@@ -191,7 +191,7 @@ func (r *request) store(payload []byte, offset int64) {
 		l.Unpack(r.buf.Bytes, payload, offset)
 		return
 	}
-	cpu.CopyShared(r.buf.Bytes[offset:], payload)
+	cpu.CopyOut(r.buf.Bytes[offset:], payload)
 }
 
 // keep stores a message that found no receive. Lock held.
