@@ -80,7 +80,6 @@ func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 		way:      env.Params.(*params).Way,
 		ways:     waysOf(env.Params.(*params).Way),
 		ring:     min(max(2*cpu.CoreCache(), 1<<20), 4<<20), // as btl/shm has it
-		cached:   cachedTwice(cpu.CoreCache()),
 		crowded:  env.Identity.LocalSize > cpu.ForRanks(),
 		drawn:    env.Self.Nonce,
 	}

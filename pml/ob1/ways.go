@@ -62,6 +62,8 @@ type incoming struct {
 	bytes    int64       // of these
 	way      choose.Way  // of these
 	windowed uint8       // depth of that which began last, but for those that were alone
+	wide     int64       // bytes that have come by choose.Wide, until they have been round
+	unmet    uint8       // messages that have met none of this process's, since the last one that has
 	last     choose.Way  // of the message that ended last
 	end      time.Duration
 	inTurn   bool // nextTurns is going through them
@@ -72,9 +74,9 @@ type incoming struct {
 // them is complete: a sender always has something to send then.
 const ahead = 1 << 20
 
-// longestLap bounds how many messages go once through what two ranks have for frames to one
-// another (choose.Chooser.Lap).
-const longestLap = 64
+// mostUnmet is how many messages in a row are taken for a part of a window both ways that meet none of
+// this process's.
+const mostUnmet = 64
 
 // leastGroup is how many messages of windows that pass each other are measured together, at least.
 // Each process packs a few, and unpacks a few: what one of them took says little.
@@ -103,16 +105,21 @@ func (r *request) takesTurn(in *offer) bool {
 	r.base, r.depth = r.moved, in.depth
 	r.follows = p.incoming.n > 0 || p.incoming.turns.head != nil
 	switch {
-	case !p.offering() && !r.follows:
-		p.incoming.windowed = window
-	case !p.offering():
-		// The rest of a window both ways, of which this process's messages have all gone.
-		if r.depth == window && p.incoming.windowed == bothWays {
+	case !p.offering() && p.incoming.windowed == bothWays && p.incoming.unmet < mostUnmet:
+		// The beginning or the rest of a window both ways: this process's messages are yet to go, or have
+		// all gone.
+		p.incoming.unmet++
+		if r.depth == window {
 			r.depth = bothWays
+		}
+	case !p.offering():
+		if !r.follows {
+			p.incoming.windowed = window
 		}
 	case r.depth == alone:
 		r.depth, r.passes = passing, p.offered
 	default:
+		p.incoming.unmet = 0
 		// What this process packs is not the work of any message that comes, and still
 		// what the way costs: it is in the time between two of them.
 		r.depth = bothWays
@@ -238,9 +245,8 @@ func (p *proc) consider(r *request) error {
 		// Both processors are at work: what one does for the other it does not do for itself, and
 		// each would choose the other's help.
 		allowed = choose.Framed | choose.Of(choose.Read)
-		if k.memory == btl.Allocated && r.limit <= p.m.cached && possible.Has(choose.Read) {
-			// Frames are two copies. Each receiver would choose them, as its own is the shorter one. Where a
-			// core's own cache does not hold this message and the one that passes it, reads are slow, too.
+		if k.memory == btl.Allocated && possible.Has(choose.Read) {
+			// Frames are two copies. Each receiver would choose them, as its own is the shorter one.
 			allowed = choose.Of(choose.Read)
 		} else if w, ok := p.leads(k); ok && possible.Has(w) {
 			allowed = choose.Of(w)
@@ -251,15 +257,6 @@ func (p *proc) consider(r *request) error {
 	}
 	r.learnt, r.possible = p.learntOf(k), possible
 	return nil
-}
-
-// cachedTwice returns the longest message that a core's own cache holds with another one: all messages of a
-// class are no longer, or none is. 1 MiB where the cache is not known.
-func cachedTwice(cache int) int64 {
-	if cache == 0 {
-		cache = 1 << 20
-	}
-	return 1 << bits.Len64(uint64(cache)) >> 2
 }
 
 // learntOf returns what is known of one kind of message.
@@ -273,7 +270,7 @@ func (p *proc) learntOf(k kind) *learnt {
 
 // learnKind makes what will be learnt of one kind of message.
 func (p *proc) learnKind(k kind) *learnt {
-	burst, guess := 1, choose.Frames
+	burst, guess := 1, choose.Wide
 	if k.depth == window {
 		burst = 3
 	}
@@ -284,9 +281,9 @@ func (p *proc) learnKind(k kind) *learnt {
 	l := &learnt{kind: k}
 	if k.depth == bothWays { // a change of the way shows behind those that are accepted ahead
 		l.Grouped = choose.NewGrouped(seed, max(ahead>>(k.class+1+leastClass), leastGroup), guess)
+		l.Doubt(choose.Of(choose.Frames, choose.Streamed))
 	} else {
 		l.Chooser = choose.New(seed, burst, guess)
-		l.Lap = min(p.m.ring>>(k.class+leastClass), longestLap)
 	}
 	like := &p.incoming.learnt[k.memory][k.depth]
 	switch {
@@ -384,6 +381,9 @@ func (r *request) turnOver() {
 		}
 	}
 	in.end, in.last = now, r.way
+	if r.way == choose.Wide && in.firstLap(bytes, p.m.ring) {
+		r.spoilt = true
+	}
 	if r.Status.Err == nil && !r.spoilt && r.learnt != nil {
 		if (r.depth == alone || r.depth == passing) && in.n > 0 { // it was the first of a window
 			r.learnt = p.learntOf(kind{r.learnt.kind.memory, in.windowed, r.learnt.kind.class})
@@ -395,6 +395,16 @@ func (r *request) turnOver() {
 			one.took(now - from)
 		}
 	}
+}
+
+// firstLap takes in bytes that have come by choose.Wide, and reports whether that was through memory that no core knew
+// yet: each page costs much when it is used first, and what such a message took says nothing of the next ones.
+func (in *incoming) firstLap(bytes int64, ring int) bool {
+	if in.wide >= int64(ring) {
+		return false
+	}
+	in.wide += bytes
+	return true
 }
 
 // received completes a receive that may have had a turn. Lock held.

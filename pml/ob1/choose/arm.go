@@ -11,6 +11,7 @@ type arm struct {
 	total  uint64     // messages that were ever measured
 	at     int64      // Chooser.count at the last one
 
+	flatters float64 // how much more it has cost in use than tries had said; or 0
 	expected float64 // not tried yet: its cost to that of the best way of messages much alike
 
 	owed    int // tries whose time is not known yet
@@ -34,6 +35,9 @@ func (c *Chooser) measured(w Way, bytes, ns float64) (x float64, ok bool) {
 	enough := max(c.burst-1, 1)
 	if c.burst > 1 && w == c.best && a.n >= first && c.on == Ways {
 		enough = run
+		if c.proofs > 0 {
+			enough = shortRun
+		}
 	}
 	if sum.messages < enough {
 		return 0, false

@@ -102,6 +102,8 @@ const (
 	hopeless = 2
 	// far is shifted for a way that is seldom taken.
 	far = 1.6
+	// forgives is after how many tries it is half forgotten that a way was worse in use than tries had said.
+	forgives = 4
 	// spike bounds what a single measurement says.
 	spike = 2
 	// mostGBs is faster than any copy: two messages were found complete at a time.
@@ -110,17 +112,14 @@ const (
 	// them says little: those that are under way together end together, and the first ones
 	// are slow because the sender is busy with starting the others.
 	run = 64
+	// shortRun is the same where the first ones are to confirm what tries said.
+	shortRun = 16
 	// soonOfRuns is soon for these.
 	soonOfRuns = 3
 )
 
 // Chooser chooses for messages that are alike. The zero value is not ready: see New.
 type Chooser struct {
-	// Lap is how many messages by Wide go once through all of the path's memory. Of a path that
-	// is new they are slow, as no core knows yet where its pages are. So that way's
-	// course begins with as many.
-	Lap int
-
 	arms    [Ways]arm
 	best    Way
 	guess   Way
@@ -141,6 +140,8 @@ type Chooser struct {
 	on      Way     // the one that does
 	learnt  bool    // all ways were tried at first
 	steady  bool    // chosen for in groups: a group is as good as a course
+	proofs  int     // measurements of the best way in use that have yet to confirm what tries said of it
+	proof   float64 // the least of those that were made
 	random  uint64
 	tried   uint64
 }
@@ -160,12 +161,19 @@ func (c *Chooser) Expect(like *Chooser) {
 		return
 	}
 	c.best, c.guess = like.best, like.best
-	if like.arms[Wide].total > uint64(like.Lap) {
-		c.Lap = 0 // they have been round
-	}
 	for w := range Ways {
 		if a := &like.arms[w]; a.n > 0 && a.total > 0 && a.cost > hopeless*best.cost {
 			c.arms[w].expected = min(a.cost/best.cost, doubtful)
+		}
+	}
+}
+
+// Doubt says which ways need not be tried at first, as another one is better where any machine was seen. It
+// is for a Chooser that has chosen nothing yet.
+func (c *Chooser) Doubt(ways Set) {
+	for w := range Ways {
+		if ways.Has(w) {
+			c.arms[w].expected = hopeless
 		}
 	}
 }
@@ -245,9 +253,6 @@ func (c *Chooser) cold(possible Set) (found Way, n int) {
 	}
 	c.on = found
 	c.course &^= Of(c.on)
-	if c.on == Wide {
-		return c.on, c.Lap + courses
-	}
 	return c.on, courses
 }
 
@@ -283,6 +288,13 @@ func (c *Chooser) choose(possible Set) {
 	if !possible.Has(c.best) || c.arms[c.best].n == 0 || c.arms[best].cost < better*c.arms[c.best].cost {
 		c.best = best
 		c.arms[best].owed = 0
+		c.proofs, c.proof = first, math.Inf(1)
+		switch {
+		case c.steady:
+			c.proofs = 1
+		case c.burst > 1:
+			c.proofs = run / shortRun
+		}
 	}
 }
 
@@ -347,6 +359,7 @@ func (c *Chooser) hasChanged(before float64) {
 			a.usual = a.cost
 		}
 		a.stale = w != c.best
+		a.flatters = 0
 	}
 	c.again = c.count + c.settling()
 	c.pending, c.changed = All, true
@@ -453,6 +466,14 @@ func (c *Chooser) Took(w Way, bytes int64, ns int64, clean bool) {
 	x, ok := c.measured(w, float64(bytes), float64(ns))
 	if !ok {
 		return
+	}
+	if w == c.best && c.proofs > 0 {
+		c.prove(x)
+		return
+	}
+	if a.flatters > 1 && w != c.best {
+		x *= a.flatters
+		a.flatters += (1 - a.flatters) / forgives
 	}
 	before := a.cost
 	changed := a.add(x, w == c.best, c.burst > 1)
