@@ -64,6 +64,7 @@ type incoming struct {
 	windowed uint8       // depth of that which began last, but for those that were alone
 	wide     int64       // bytes that have come by choose.Wide, until they have been round
 	unmet    uint8       // messages that have met none of this process's, since the last one that has
+	met      bool        // one of the last window has
 	last     choose.Way  // of the message that ended last
 	end      time.Duration
 	inTurn   bool // nextTurns is going through them
@@ -104,6 +105,9 @@ func (r *request) takesTurn(in *offer) bool {
 	r.part, r.moved, r.possible = in.part, int64(len(in.part)), 0
 	r.base, r.depth = r.moved, in.depth
 	r.follows = p.incoming.n > 0 || p.incoming.turns.head != nil
+	if !p.offering() && !r.follows && !p.incoming.begins() {
+		p.incoming.windowed = window
+	}
 	switch {
 	case !p.offering() && p.incoming.windowed == bothWays && p.incoming.unmet < mostUnmet:
 		// The beginning or the rest of a window both ways: this process's messages are yet to go, or have
@@ -113,13 +117,10 @@ func (r *request) takesTurn(in *offer) bool {
 			r.depth = bothWays
 		}
 	case !p.offering():
-		if !r.follows {
-			p.incoming.windowed = window
-		}
 	case r.depth == alone:
 		r.depth, r.passes = passing, p.offered
 	default:
-		p.incoming.unmet = 0
+		p.incoming.unmet, p.incoming.met = 0, true
 		// What this process packs is not the work of any message that comes, and still
 		// what the way costs: it is in the time between two of them.
 		r.depth = bothWays
@@ -140,6 +141,13 @@ func (r *request) takesTurn(in *offer) bool {
 		r.storePart()
 	}
 	return true
+}
+
+// begins notes that a window begins, and reports whether it is taken for one both ways: the last one was.
+func (in *incoming) begins() bool {
+	met := in.met
+	in.met = false
+	return met && in.windowed == bothWays
 }
 
 // storePart copies what came with the RTS to its place: after the answer, where the sender
@@ -239,7 +247,7 @@ func (p *proc) consider(r *request) error {
 	if possible == 0 || forced == nil {
 		possible |= framed
 	}
-	k := kind{t.copier.KindOf(r.remote), r.depth, classOf(r.limit)}
+	k, reads := kind{t.copier.KindOf(r.remote), r.depth, classOf(r.limit)}, possible.Has(choose.Read)
 	allowed := p.m.ways
 	if r.depth >= depthsSent && allowed == choose.All && p.m.way != randomWay {
 		// Both processors are at work: what one does for the other it does not do for itself, and
@@ -255,21 +263,21 @@ func (p *proc) consider(r *request) error {
 	if only := possible & allowed; only != 0 {
 		possible = only
 	}
-	r.learnt, r.possible = p.learntOf(k), possible
+	r.learnt, r.possible = p.learntOf(k, reads), possible
 	return nil
 }
 
-// learntOf returns what is known of one kind of message.
-func (p *proc) learntOf(k kind) *learnt {
+// learntOf returns what is known of one kind of message; reads says whether those can be read.
+func (p *proc) learntOf(k kind, reads bool) *learnt {
 	at := &p.incoming.learnt[k.memory][k.depth][k.class]
 	if *at == nil {
-		*at = p.learnKind(k)
+		*at = p.learnKind(k, reads)
 	}
 	return *at
 }
 
 // learnKind makes what will be learnt of one kind of message.
-func (p *proc) learnKind(k kind) *learnt {
+func (p *proc) learnKind(k kind, reads bool) *learnt {
 	burst, guess := 1, choose.Wide
 	if k.depth == window {
 		burst = 3
@@ -281,7 +289,9 @@ func (p *proc) learnKind(k kind) *learnt {
 	l := &learnt{kind: k}
 	if k.depth == bothWays { // a change of the way shows behind those that are accepted ahead
 		l.Grouped = choose.NewGrouped(seed, max(ahead>>(k.class+1+leastClass), leastGroup), guess)
-		l.Doubt(choose.Of(choose.Frames, choose.Streamed))
+		if reads {
+			l.Doubt(choose.Of(choose.Frames, choose.Streamed))
+		}
 	} else {
 		l.Chooser = choose.New(seed, burst, guess)
 	}
@@ -386,7 +396,7 @@ func (r *request) turnOver() {
 	}
 	if r.Status.Err == nil && !r.spoilt && r.learnt != nil {
 		if (r.depth == alone || r.depth == passing) && in.n > 0 { // it was the first of a window
-			r.learnt = p.learntOf(kind{r.learnt.kind.memory, in.windowed, r.learnt.kind.class})
+			r.learnt = p.learntOf(kind{r.learnt.kind.memory, in.windowed, r.learnt.kind.class}, r.possible.Has(choose.Read))
 		}
 		one := passed{r.learnt, r.passes, r.way, bytes, from, now, clean}
 		if r.learnt.kind.depth == passing && p.isSending(r.passes) {

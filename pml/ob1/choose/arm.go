@@ -12,6 +12,8 @@ type arm struct {
 	at     int64      // Chooser.count at the last one
 
 	flatters float64 // how much more it has cost in use than tries had said; or 0
+	proofs   int     // measurements in use that have yet to confirm what tries said
+	proof    float64 // the least of those that were made
 	expected float64 // not tried yet: its cost to that of the best way of messages much alike
 
 	owed    int // tries whose time is not known yet
@@ -33,10 +35,12 @@ func (c *Chooser) measured(w Way, bytes, ns float64) (x float64, ok bool) {
 	sum.bytes += bytes
 	sum.ns += ns
 	enough := max(c.burst-1, 1)
-	if c.burst > 1 && w == c.best && a.n >= first && c.on == Ways {
-		enough = run
-		if c.proofs > 0 {
+	if c.burst > 1 && w == c.best && c.on == Ways {
+		switch {
+		case a.proofs > 0:
 			enough = shortRun
+		case a.n >= first:
+			enough = run
 		}
 	}
 	if sum.messages < enough {

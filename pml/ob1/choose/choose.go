@@ -102,7 +102,7 @@ const (
 	hopeless = 2
 	// far is shifted for a way that is seldom taken.
 	far = 1.6
-	// forgives is after how many tries it is half forgotten that a way was worse in use than tries had said.
+	// forgives is after how many tries it is forgotten for the most part that a way was worse in use than tries had said.
 	forgives = 4
 	// spike bounds what a single measurement says.
 	spike = 2
@@ -140,8 +140,6 @@ type Chooser struct {
 	on      Way     // the one that does
 	learnt  bool    // all ways were tried at first
 	steady  bool    // chosen for in groups: a group is as good as a course
-	proofs  int     // measurements of the best way in use that have yet to confirm what tries said of it
-	proof   float64 // the least of those that were made
 	random  uint64
 	tried   uint64
 }
@@ -162,8 +160,11 @@ func (c *Chooser) Expect(like *Chooser) {
 	}
 	c.best, c.guess = like.best, like.best
 	for w := range Ways {
-		if a := &like.arms[w]; a.n > 0 && a.total > 0 && a.cost > hopeless*best.cost {
-			c.arms[w].expected = min(a.cost/best.cost, doubtful)
+		if a := &like.arms[w]; a.n > 0 && a.total > 0 {
+			c.arms[w].expected = 0
+			if a.cost > hopeless*best.cost {
+				c.arms[w].expected = min(a.cost/best.cost, doubtful)
+			}
 		}
 	}
 }
@@ -288,13 +289,6 @@ func (c *Chooser) choose(possible Set) {
 	if !possible.Has(c.best) || c.arms[c.best].n == 0 || c.arms[best].cost < better*c.arms[c.best].cost {
 		c.best = best
 		c.arms[best].owed = 0
-		c.proofs, c.proof = first, math.Inf(1)
-		switch {
-		case c.steady:
-			c.proofs = 1
-		case c.burst > 1:
-			c.proofs = run / shortRun
-		}
 	}
 }
 
@@ -359,7 +353,7 @@ func (c *Chooser) hasChanged(before float64) {
 			a.usual = a.cost
 		}
 		a.stale = w != c.best
-		a.flatters = 0
+		a.flatters, a.proofs = 0, 0
 	}
 	c.again = c.count + c.settling()
 	c.pending, c.changed = All, true
@@ -395,7 +389,7 @@ func (c *Chooser) settle() {
 		return
 	}
 	a := &c.arms[before]
-	a.cost, a.stale, a.n, a.partial = least, true, 1, partial{}
+	a.cost, a.stale, a.n, a.partial, a.proofs = least, true, 1, partial{}, 0
 	if !c.steady {
 		c.after = 1 // it finds what another way has left in the caches
 	}
@@ -443,6 +437,7 @@ func (c *Chooser) Took(w Way, bytes int64, ns int64, clean bool) {
 	ns = max(ns, 1)
 	a := &c.arms[w]
 	a.total++
+	tried := a.owed > 0
 	if x := float64(ns) / float64(bytes); w == c.best {
 		c.time = min(c.time+saving, savedTime)
 	} else if best := c.arms[c.best].cost; a.owed > 0 && best > 0 && c.learnt && c.on == Ways {
@@ -467,13 +462,12 @@ func (c *Chooser) Took(w Way, bytes int64, ns int64, clean bool) {
 	if !ok {
 		return
 	}
-	if w == c.best && c.proofs > 0 {
+	switch {
+	case w == c.best && a.proofs > 0:
 		c.prove(x)
 		return
-	}
-	if a.flatters > 1 && w != c.best {
-		x *= a.flatters
-		a.flatters += (1 - a.flatters) / forgives
+	case w != c.best && (tried || !c.learnt):
+		x = c.doubted(w, x)
 	}
 	before := a.cost
 	changed := a.add(x, w == c.best, c.burst > 1)
