@@ -16,9 +16,9 @@ func TestCopySharedWritesExactlyTheSource(t *testing.T) { writesExactlyTheSource
 func TestCopyPastWritesExactlyTheSource(t *testing.T) { writesExactlyTheSource(t, CopyPast) }
 
 // TestCopyOutWritesExactlyTheSource: blocks of vectors leave a rest.
-func TestCopyOutWritesExactlyTheSource(t *testing.T) {
-	writesExactlyTheSource(t, func(dst, src []byte) { CopyOut(dst, src) })
-}
+func TestCopyOutWritesExactlyTheSource(t *testing.T) { writesExactlyTheSource(t, out) }
+
+func out(dst, src []byte) { CopyOut(dst, src) }
 
 func writesExactlyTheSource(t *testing.T, copies func(dst, src []byte)) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -41,7 +41,7 @@ func writesExactlyTheSource(t *testing.T, copies func(dst, src []byte)) {
 
 // TestCopySharedIntoLessRoomCopiesWhatFits, as copy does.
 func TestCopySharedIntoLessRoomCopiesWhatFits(t *testing.T) {
-	for _, copies := range []func(dst, src []byte){CopyShared, CopyPast, func(dst, src []byte) { CopyOut(dst, src) }} {
+	for _, copies := range []func(dst, src []byte){CopyShared, CopyPast, out} {
 		src := bytes.Repeat([]byte{1}, 25000)
 		dst := make([]byte, 24000)
 		copies(dst[:23000], src)

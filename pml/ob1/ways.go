@@ -105,8 +105,11 @@ func (r *request) takesTurn(in *offer) bool {
 	r.part, r.moved, r.possible = in.part, int64(len(in.part)), 0
 	r.base, r.depth = r.moved, in.depth
 	r.follows = p.incoming.n > 0 || p.incoming.turns.head != nil
-	if !p.offering() && !r.follows && !p.incoming.begins() {
-		p.incoming.windowed = window
+	if !p.offering() && !r.follows { // a window begins; it is taken for one both ways if the last one was
+		if !p.incoming.met {
+			p.incoming.windowed = window
+		}
+		p.incoming.met = false
 	}
 	switch {
 	case !p.offering() && p.incoming.windowed == bothWays && p.incoming.unmet < mostUnmet:
@@ -116,7 +119,7 @@ func (r *request) takesTurn(in *offer) bool {
 		if r.depth == window {
 			r.depth = bothWays
 		}
-	case !p.offering():
+	case !p.offering(): // it meets nothing, and stays what its sender says
 	case r.depth == alone:
 		r.depth, r.passes = passing, p.offered
 	default:
@@ -141,13 +144,6 @@ func (r *request) takesTurn(in *offer) bool {
 		r.storePart()
 	}
 	return true
-}
-
-// begins notes that a window begins, and reports whether it is taken for one both ways: the last one was.
-func (in *incoming) begins() bool {
-	met := in.met
-	in.met = false
-	return met && in.windowed == bothWays
 }
 
 // storePart copies what came with the RTS to its place: after the answer, where the sender

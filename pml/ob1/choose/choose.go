@@ -440,7 +440,7 @@ func (c *Chooser) Took(w Way, bytes int64, ns int64, clean bool) {
 	tried := a.owed > 0
 	if x := float64(ns) / float64(bytes); w == c.best {
 		c.time = min(c.time+saving, savedTime)
-	} else if best := c.arms[c.best].cost; a.owed > 0 && best > 0 && c.learnt && c.on == Ways {
+	} else if best := c.arms[c.best].cost; tried && best > 0 && c.learnt && c.on == Ways {
 		c.time -= min(x/best, spike*max(a.cost/best, 1))
 	}
 	a.owed = max(a.owed-1, 0)
