@@ -362,19 +362,19 @@ func TestChoiceStandsBesideTheBestWayOfEachSize(t *testing.T) {
 		}
 		return cv
 	}
-	rows, why := x.rows([]*curve{at(1, 5, 9), at(2, 4, 8), at(3, 8, 0)}, bests{})
-	if why != "" || len(rows) != 3 || rows[0].Best != "off" || rows[0].Ratio != 2 || rows[1].Ratio != 0.8 || rows[2].Best != "off" {
+	rows, why := x.rows([]*curve{at(1, 5, 9), at(2, 4, 8), at(3, 8, 0)}, at(2, 0, 9), bests{})
+	if why != "" || len(rows) != 3 || rows[0].Itself != 2 || rows[1].Noise() != "-" || rows[2].Noise() != "1.00" || rows[0].Best != "off" || rows[0].Ratio != 2 || rows[1].Ratio != 0.8 || rows[2].Best != "off" {
 		t.Errorf("%+v %s", rows, why)
 	}
 	x.parts[0].Lower = false
-	if rows, _ = x.rows([]*curve{at(1), at(2), at(4)}, bests{}); len(rows) != 1 || rows[0].Best != "cma" || rows[0].Ratio != 0.25 {
+	if rows, _ = x.rows([]*curve{at(1), at(2), at(4)}, at(1), bests{}); len(rows) != 1 || rows[0].Best != "cma" || rows[0].Ratio != 0.25 {
 		t.Errorf("%+v", rows)
 	}
 	refused := &curve{NotMeasured: "cma is refused here"}
-	if rows, why = x.rows([]*curve{at(1), at(2), refused}, bests{}); why != "" || len(rows) != 1 || rows[0].Value("cma") != "-" {
+	if rows, why = x.rows([]*curve{at(1), at(2), refused}, at(1), bests{}); why != "" || len(rows) != 1 || rows[0].Value("cma") != "-" {
 		t.Errorf("%+v %s", rows, why)
 	}
-	if rows, why = x.rows([]*curve{at(1), refused, refused}, bests{}); why != refused.NotMeasured || len(rows) != 0 {
+	if rows, why = x.rows([]*curve{at(1), refused, refused}, at(1), bests{}); why != refused.NotMeasured || len(rows) != 0 {
 		t.Errorf("%+v %s", rows, why)
 	}
 }
@@ -395,8 +395,8 @@ func TestChoiceStandsBesideAWayRoundByRound(t *testing.T) {
 	x := contests()[1]
 	x.parts[0].Lower = false
 	// The choice is a tenth slower in each round, and there were more of it in the slow state.
-	rows, _ := x.rows([]*curve{curveOf(9, 9, 0, 27, 9), curveOf(10, 10, 30, 30, 10), curveOf(8, 8, 24, 24, 8)}, bests{})
-	if len(rows) != 1 || rows[0].Best != "off" || rows[0].Ratio != 0.9 {
+	rows, _ := x.rows([]*curve{curveOf(9, 9, 0, 27, 9), curveOf(10, 10, 30, 30, 10), curveOf(8, 8, 24, 24, 8)}, curveOf(10, 9, 0, 27, 8), bests{})
+	if len(rows) != 1 || rows[0].Best != "off" || rows[0].Ratio != 0.9 || rows[0].Itself != 1 {
 		t.Errorf("%+v", rows)
 	}
 }

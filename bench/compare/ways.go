@@ -8,7 +8,12 @@ import (
 )
 
 // How a large message goes is chosen while a program runs. These rows set the choice
-// beside each way that it chooses among: ferry alternates with itself.
+// beside each way that it chooses among, and beside the choice once more: ferry alternates with
+// itself, and what the choice seems to lose or win against itself is how much the machine lets such a row say.
+
+// moreRounds is how many times as many rounds there are as of other rows. A row is the worst of ten sizes
+// beside the best of two or three ways, and says more about the machine's noise than any other.
+const moreRounds = 2
 
 // single is the parameter that chooses, or forces a way.
 const single = "btl.shm.single_copy"
@@ -77,22 +82,23 @@ type wayRow struct {
 	Values map[string]float64 `json:"values"` // medians, by value of btl.shm.single_copy
 	Best   string             `json:"best"`   // of the fixed ones: that beside which the choice does worst
 	Ratio  float64            `json:"ratio"`  // of the speed of the choice to that of the best, round by round
+	Itself float64            `json:"itself"` // the same to the choice once more, in the same rounds; 0: not taken
 }
 
 // contend takes a contest. The row is its worst size; the others are told beside it.
 func (c *comparison) contend(ctx context.Context, x contest) (own, []wayRow, error) {
 	o := own{Name: x.name, Wanted: bound{Least: x.wanted}}
 	var curves []*curve
-	for _, way := range x.ways {
+	for _, way := range append(slices.Clone(x.ways), x.ways[0]) {
 		curves = append(curves, c.curves(x.parts, nil, append(slices.Clone(x.flags), "--set", single+"="+way)...)...)
 	}
-	if err := c.sweep(ctx, x.name, x.parts, curves, c.pairs); err != nil {
+	if err := c.sweep(ctx, x.name, x.parts, curves, moreRounds*c.pairs); err != nil {
 		return o, nil, err
 	}
 	for _, cv := range curves {
 		cv.settle(c.best)
 	}
-	rows, why := x.rows(curves, c.best)
+	rows, why := x.rows(curves[:len(x.ways)], curves[len(x.ways)], c.best)
 	if o.NotMeasured = why; why != "" {
 		return o, rows, nil
 	}
@@ -106,9 +112,9 @@ func (c *comparison) contend(ctx context.Context, x contest) (own, []wayRow, err
 	return o, rows, nil
 }
 
-// rows sets the first curve beside the best of the others at each size; why says that it
+// rows sets the first curve beside the best of the others at each size, and beside itself; why says that it
 // can't. A way that this machine refuses has no curve, and is left out.
-func (x contest) rows(curves []*curve, b bests) (rows []wayRow, why string) {
+func (x contest) rows(curves []*curve, again *curve, b bests) (rows []wayRow, why string) {
 	for _, p := range curves[0].Points {
 		w := wayRow{Name: x.name, Size: p.Size, Unit: curves[0].Unit, Values: map[string]float64{x.ways[0]: p.Value}}
 		for i, cv := range curves[1:] {
@@ -116,22 +122,16 @@ func (x contest) rows(curves []*curve, b bests) (rows []wayRow, why string) {
 			if at < 0 {
 				continue
 			}
-			way, v := x.ways[i+1], cv.Points[at].Value
-			w.Values[way] = v
-			ratio, ok := curves[0].beside(cv, p.Size, b)
-			if !ok {
-				ratio = p.Value / v
-			}
-			if x.parts[0].Lower {
-				ratio = 1 / ratio
-			}
-			if w.Best == "" || ratio < w.Ratio {
+			way := x.ways[i+1]
+			w.Values[way] = cv.Points[at].Value
+			if ratio := x.speed(curves[0], cv, p, b); w.Best == "" || ratio < w.Ratio {
 				w.Best, w.Ratio = way, ratio
 			}
 		}
 		if w.Best == "" {
 			continue
 		}
+		w.Itself = x.speed(curves[0], again, p, b)
 		rows = append(rows, w)
 	}
 	if len(rows) > 0 {
@@ -145,9 +145,33 @@ func (x contest) rows(curves []*curve, b bests) (rows []wayRow, why string) {
 	return nil, "no size has both the choice and a fixed way"
 }
 
+// speed is that of the choice at a point of its curve to that of another curve; 0: it has no such point.
+func (x contest) speed(choice, other *curve, p point, b bests) float64 {
+	ratio, ok := choice.beside(other, p.Size, b)
+	if !ok {
+		at := slices.IndexFunc(other.Points, func(q point) bool { return q.Size == p.Size })
+		if at < 0 {
+			return 0
+		}
+		ratio = p.Value / other.Points[at].Value
+	}
+	if x.parts[0].Lower {
+		return 1 / ratio
+	}
+	return ratio
+}
+
 // of says what a ratio is made of.
 func (w wayRow) of() string {
-	return fmt.Sprintf("%d B: %s / %s %s (%s)", w.Size, digits(w.Values["auto"]), digits(w.Values[w.Best]), w.Unit, w.Best)
+	return fmt.Sprintf("%d B: %s / %s %s (%s); to itself %s", w.Size, digits(w.Values["auto"]), digits(w.Values[w.Best]), w.Unit, w.Best, w.Noise())
+}
+
+// Noise is what the choice does beside itself, as a cell of a table.
+func (w wayRow) Noise() string {
+	if w.Itself > 0 {
+		return fmt.Sprintf("%.2f", w.Itself)
+	}
+	return "-"
 }
 
 // Value is that of a way, as a cell of a table.
