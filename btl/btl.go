@@ -95,6 +95,7 @@ type Caps struct {
 	Exclusivity int     // of the modules that reach a peer the one of the highest value is used,
 	LatencyNS   float64 // and among equals the one of the lowest: one way, small frame; the order of magnitude is enough
 	Device      string  // what carries the frames, for explain: "/dev/shm", "eth0"
+	Ring        int     // bytes of memory that the frames of a path go through by turns (WideReserver); 0: there is none
 }
 
 // MinFrameLimit is the smallest FrameLimit that a module may have: the largest

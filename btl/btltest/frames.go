@@ -131,6 +131,9 @@ func ones(b []byte) {
 func (w *world) wide() {
 	p := w.path()
 	wide := ability[btl.WideReserver](w, p).ReserveWide
+	if ring := p.from.module.Caps().Ring; ring < p.limit() {
+		w.Errorf("there is wide memory, and Caps say %d bytes of it, less than a frame of %d", ring, p.limit())
+	}
 	for round := range 20 {
 		p.arrive(p.burst(200, func(k int) ([]byte, bool) {
 			size := 1 + (round*911+k*5003)%p.limit()

@@ -195,6 +195,17 @@ func (e *keepsWide) Commit(n int) {
 	e.Endpoint.Commit(n)
 }
 
+// ringed says that there is wide memory, as a module with ReserveWide does.
+func ringed(c btl.Caps) btl.Caps {
+	c.Ring = 4 * c.FrameLimit
+	return c
+}
+
+// alsoWide reserves as it should, and nothing says of how much memory.
+type alsoWide struct{ btl.Endpoint }
+
+func (e alsoWide) ReserveWide(n int) []byte { return e.Reserve(n) }
+
 // TestKitNoticesBrokenPromises: a kit that lets everything pass proves nothing.
 func TestKitNoticesBrokenPromises(t *testing.T) {
 	memory := NewMemory(Options{Step: 1000})
@@ -203,7 +214,8 @@ func TestKitNoticesBrokenPromises(t *testing.T) {
 		broken broken
 	}{
 		{"ShortSendIsTheWholeFrameOrNothing", broken{endpoint: func(e btl.Endpoint) btl.Endpoint { return halfShort{e} }}},
-		{"WideReservationIsOneAsAnyOther", broken{endpoint: func(e btl.Endpoint) btl.Endpoint { return &keepsWide{Endpoint: e} }}},
+		{"WideReservationIsOneAsAnyOther", broken{endpoint: func(e btl.Endpoint) btl.Endpoint { return &keepsWide{Endpoint: e} }, caps: ringed}},
+		{"WideReservationIsOneAsAnyOther", broken{endpoint: func(e btl.Endpoint) btl.Endpoint { return alsoWide{e} }}},
 		{"GatheredPayloadIsFreeOnceItIsSaid", broken{Component: memory, endpoint: func(e btl.Endpoint) btl.Endpoint { return early{e} }}},
 		{"GatheredPayloadIsFreeOnceItIsSaid", broken{Component: memory, endpoint: func(e btl.Endpoint) btl.Endpoint { return silent{e} }}},
 		{"NothingIsPlacedWhenTheReceiveHasEnded", broken{Component: memory, upcall: func(r btl.Receiver) btl.Receiver { return stubborn{r} }}},

@@ -65,6 +65,7 @@ func (m *module) Caps() btl.Caps {
 		LatencyNS:   70,
 		Exclusivity: 1 << 15,
 		Device:      filepath.Dir(m.near.segment.Path()),
+		Ring:        m.ring,
 	}
 }
 

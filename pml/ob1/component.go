@@ -79,7 +79,6 @@ func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 		opened:   time.Now(),
 		way:      env.Params.(*params).Way,
 		ways:     waysOf(env.Params.(*params).Way),
-		ring:     min(max(2*cpu.CoreCache(), 1<<20), 4<<20) / max(env.Identity.LocalSize/2, 1), // as btl/shm has it
 		crowded:  env.Identity.LocalSize > cpu.ForRanks(),
 		drawn:    env.Self.Nonce,
 	}

@@ -48,7 +48,6 @@ type Module struct {
 	way     string     // pml.ob1.way
 	ways    choose.Set // that it allows
 	crowded bool       // more processes than processors
-	ring    int        // bytes that two ranks have for frames to one another, at most
 	drawn   uint64     // the last random number
 
 	busy     []*proc // that have something to send
