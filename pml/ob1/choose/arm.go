@@ -12,8 +12,12 @@ type arm struct {
 	at     int64      // Chooser.count at the last one
 
 	flatters float64 // how much more it has cost in use than tries had said; or 0
+	lies     int     // how many times that was found out, up to mostLies
 	proofs   int     // measurements in use that have yet to confirm what tries said
 	proof    float64 // the least of those that were made
+	tried    bool    // it was tries that said it
+	proven   bool    // it was in use since the machine changed, and its cost is what that has shown
+	begins   float64 // how much of its cost is the beginnings of windows
 	expected float64 // not tried yet: its cost to that of the best way of messages much alike
 
 	owed    int // tries whose time is not known yet
@@ -24,31 +28,81 @@ type arm struct {
 type partial struct {
 	messages  int
 	bytes, ns float64
+	longest   [outliers]message // of these, the longest first
+}
+
+type message struct{ bytes, ns float64 }
+
+// add takes in one more.
+func (p *partial) add(m message) {
+	p.messages++
+	p.bytes += m.bytes
+	p.ns += m.ns
+	for i, l := range p.longest {
+		if m.ns > l.ns {
+			p.longest[i], m = m, l
+		}
+	}
+}
+
+// most returns them without the longest.
+func (p *partial) most() message {
+	m := message{p.bytes, p.ns}
+	for _, l := range p.longest {
+		m.bytes -= l.bytes
+		m.ns -= l.ns
+	}
+	return m
 }
 
 // measured returns the ns per byte that are the next measurement of a way, if a message
 // completes one.
 func (c *Chooser) measured(w Way, bytes, ns float64) (x float64, ok bool) {
 	a := &c.arms[w]
-	sum := &a.partial
-	sum.messages++
-	sum.bytes += bytes
-	sum.ns += ns
+	p := &a.partial
+	p.add(message{bytes, ns})
 	enough := max(c.burst-1, 1)
-	if c.burst > 1 && w == c.best && c.on == Ways {
-		switch {
-		case a.proofs > 0:
-			enough = shortRun
-		case a.n >= first:
-			enough = run
-		}
+	inUse := c.burst > 1 && w == c.best && c.on == Ways && (a.n >= first || a.proofs > 0)
+	if inUse {
+		enough = run
 	}
-	if sum.messages < enough {
+	if p.messages < enough && !(inUse && a.proofs > 0 && p.messages > 2*outliers && c.failed(p.most().ns/bytes)) {
 		return 0, false
 	}
-	x = sum.ns / sum.bytes
-	*sum = partial{}
+	if x = p.ns / p.bytes; inUse {
+		x = c.inWindows(a, p)
+	}
+	*p = partial{}
 	return x, true
+}
+
+// inWindows returns what messages of a way in use cost on average. What the longest of them add is the beginning of a
+// window, and whatever interrupts a process: it is learnt by itself, and moves slowly.
+func (c *Chooser) inWindows(a *arm, p *partial) (x float64) {
+	most, usual := p.most(), a.begins
+	if !a.proven {
+		usual = c.arms[c.before].begins
+	}
+	pace := most.ns / most.bytes
+	begins := max(p.ns/p.bytes-pace, 0)
+	if usual > 0 {
+		begins = min(max(begins, usual/beginning), usual*beginning)
+	}
+	if a.proven {
+		begins = usual + (begins-usual)/4
+	}
+	a.begins = begins
+	return pace + begins
+}
+
+// begins is what the beginnings of windows would add to what a try of a way has taken: as much as they do by the way in use, or what
+// they did when this one was in use, if that is not much more.
+func (c *Chooser) begins(a *arm) float64 {
+	best := c.arms[c.best].begins
+	if a.proven {
+		return min(a.begins, beginning*best)
+	}
+	return best
 }
 
 // unlikely reports whether the way was not tried because of what is expected of it.
@@ -66,7 +120,11 @@ func (a *arm) add(x float64, inUse, runs bool) (changed bool) {
 		a.lately = a.cost
 		return false
 	}
-	x = min(max(x, a.cost/spike), a.cost*spike)
+	most := float64(spike)
+	if inUse && runs {
+		most = spikeOfRuns
+	}
+	x = min(max(x, a.cost/most), a.cost*most)
 	slow := float64(forgets)
 	if inUse {
 		few := float64(soon)

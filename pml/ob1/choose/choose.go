@@ -103,7 +103,8 @@ const (
 	// far is shifted for a way that is seldom taken.
 	far = 1.6
 	// forgives is after how many tries it is forgotten for the most part that a way was worse in use than tries had said.
-	forgives = 4
+	// Each time that this happens again they are twice as many, mostLies times.
+	forgives, mostLies = 4, 5
 	// spike bounds what a single measurement says.
 	spike = 2
 	// mostGBs is faster than any copy: two messages were found complete at a time.
@@ -112,16 +113,21 @@ const (
 	// them says little: those that are under way together end together, and the first ones
 	// are slow because the sender is busy with starting the others.
 	run = 64
-	// shortRun is the same where the first ones are to confirm what tries said.
-	shortRun = 16
-	// soonOfRuns is soon for these.
-	soonOfRuns = 3
+	// outliers are as many messages of a run as may have taken long for another reason than their way: one has begun a
+	// window, and waited for the answer to the one before, and one may have been interrupted.
+	outliers = 2
+	// beginning bounds what a run says of how long windows take to begin.
+	beginning = 1.3
+	// soonOfRuns is soon for these. One that was slow is not enough by itself: (spikeOfRuns-1)/soonOfRuns
+	// is less than what shifted wants.
+	soonOfRuns, spikeOfRuns = 3, 1.7
 )
 
 // Chooser chooses for messages that are alike. The zero value is not ready: see New.
 type Chooser struct {
 	arms    [Ways]arm
 	best    Way
+	before  Way // the best one before that
 	guess   Way
 	trying  Way
 	left    int // messages that still try, of this burst
@@ -139,6 +145,7 @@ type Chooser struct {
 	course  Set     // ways that are to go over the course
 	on      Way     // the one that does
 	learnt  bool    // all ways were tried at first
+	begun   bool    // it is known how windows begin
 	steady  bool    // chosen for in groups: a group is as good as a course
 	random  uint64
 	tried   uint64
@@ -147,7 +154,7 @@ type Chooser struct {
 // New returns a chooser. burst is how many messages in a row try a way, of which the first
 // says nothing, and the others are one measurement: 1 for messages that travel alone. guess is the way that is taken first.
 func New(seed uint64, burst int, guess Way) Chooser {
-	return Chooser{best: guess, guess: guess, on: Ways, burst: max(burst, 1), random: seed*2 + 1, tries: reserve, time: reservedTime}
+	return Chooser{best: guess, before: guess, guess: guess, on: Ways, burst: max(burst, 1), random: seed*2 + 1, tries: reserve, time: reservedTime}
 }
 
 // Expect takes over what another chooser has learnt of messages that are much alike: the way
@@ -169,12 +176,16 @@ func (c *Chooser) Expect(like *Chooser) {
 	}
 }
 
-// Doubt says which ways need not be tried at first, as another one is better where any machine was seen. It
-// is for a Chooser that has chosen nothing yet.
+// Doubt says which ways need not be tried at first, as another one is better where any machine was seen. In a window
+// what their first tries say is not believed either. It is for a Chooser that has chosen nothing yet.
 func (c *Chooser) Doubt(ways Set) {
 	for w := range Ways {
-		if ways.Has(w) {
-			c.arms[w].expected = hopeless
+		if !ways.Has(w) {
+			continue
+		}
+		a := &c.arms[w]
+		if a.expected = hopeless; c.burst > 1 {
+			a.flatters, a.lies = doubtful, 1
 		}
 	}
 }
@@ -240,6 +251,13 @@ func (c *Chooser) cold(possible Set) (found Way, n int) {
 		if c.steady || bits.OnesCount8(uint8(c.course)) == 1 {
 			c.course = 0
 		}
+		if c.burst > 1 {
+			c.course = 0
+			if a := &c.arms[c.guess]; possible.Has(c.guess) && a.n > 0 && a.cost <= hopeless*least {
+				c.best, a.cost = c.guess, min(a.cost, least) // tries say little of it: see inWindows
+				c.toProve(a, false)
+			}
+		}
 	}
 	// The best first: what it takes then may rule others out.
 	found = Ways
@@ -269,15 +287,20 @@ func (c *Chooser) expect(least float64) {
 	}
 }
 
-// choose finds the best way. Another one than that in use must be better by some percent.
+// choose finds the best way, among those that were measured if there are any. Another one than that in use must be
+// better by some percent.
 func (c *Chooser) choose(possible Set) {
-	best := c.best
-	if !possible.Has(best) || c.arms[best].n == 0 {
-		best = Ways
+	best, measured := Ways, false
+	if a := &c.arms[c.best]; possible.Has(c.best) && a.n > 0 {
+		best, measured = c.best, a.total > 0
 	}
 	for w := range Ways {
-		if possible.Has(w) && c.arms[w].n > 0 && (best == Ways || c.arms[w].cost < c.arms[best].cost) {
-			best = w
+		a := &c.arms[w]
+		if !possible.Has(w) || a.n == 0 || measured && a.total == 0 {
+			continue
+		}
+		if best == Ways || !measured && a.total > 0 || a.cost < c.arms[best].cost {
+			best, measured = w, a.total > 0
 		}
 	}
 	if best == Ways { // nothing is known of any
@@ -287,7 +310,7 @@ func (c *Chooser) choose(possible Set) {
 		return
 	}
 	if !possible.Has(c.best) || c.arms[c.best].n == 0 || c.arms[best].cost < better*c.arms[c.best].cost {
-		c.best = best
+		c.before, c.best = c.best, best
 		c.arms[best].owed = 0
 	}
 }
@@ -341,74 +364,6 @@ func (c *Chooser) try(possible Set) (found Way, ok bool) {
 	return found, true
 }
 
-// hasChanged says that the best way has become another one, which cost so much before.
-func (c *Chooser) hasChanged(before float64) {
-	for w := range Ways {
-		a := &c.arms[w]
-		switch {
-		case c.again > 0: // it goes on
-		case w == c.best:
-			a.usual = before
-		case !a.stale:
-			a.usual = a.cost
-		}
-		a.stale = w != c.best
-		a.flatters, a.proofs = 0, 0
-	}
-	c.again = c.count + c.settling()
-	c.pending, c.changed = All, true
-}
-
-// settling is how long a change is waited for. In windows the next measurement of the way in use is later.
-func (c *Chooser) settling() int64 {
-	switch {
-	case c.steady:
-		return settlesIn
-	case c.burst > 1:
-		return 3 * run
-	}
-	return settles
-}
-
-// settle has the next messages go by the way that was best before a change, some time after it, if it was
-// better then than the best is now. The second of them, or their first measurement, says whether it still is.
-func (c *Chooser) settle() {
-	if c.again == 0 || c.count < c.again {
-		return
-	}
-	c.again = 0
-	least, before := better*c.arms[c.best].cost, Ways
-	for w := range Ways {
-		a := &c.arms[w]
-		if w != c.best && a.usual > 0 && a.usual < least {
-			least, before = a.usual, w
-		}
-		a.usual = 0
-	}
-	if before == Ways {
-		return
-	}
-	a := &c.arms[before]
-	a.cost, a.stale, a.n, a.partial, a.proofs = least, true, 1, partial{}, 0
-	if !c.steady {
-		c.after = 1 // it finds what another way has left in the caches
-	}
-}
-
-// atLength returns the ways that are to be tried at length, once each was tried shortly
-// after a change.
-func (c *Chooser) atLength() Set {
-	if c.changed {
-		c.changed = false
-		for w := range Ways {
-			if a := &c.arms[w]; a.n > 0 && !a.stale && a.cost <= close*c.arms[c.best].cost {
-				c.long |= Of(w)
-			}
-		}
-	}
-	return c.long
-}
-
 // price returns what a message that goes by w is expected to take, in messages of the
 // best way. A single measurement may have been disturbed, and so may all that were made
 // while the program began: no price is beyond what can be saved up.
@@ -454,8 +409,8 @@ func (c *Chooser) Took(w Way, bytes int64, ns int64, clean bool) {
 		}
 		return
 	}
-	if !clean || bytes >= mostGBs*ns {
-		return
+	if !clean || bytes >= mostGBs*ns || c.burst > 1 && c.learnt && !tried && w != c.best {
+		return // the last is the rest of a way that was the best
 	}
 	a.at = c.count
 	x, ok := c.measured(w, float64(bytes), float64(ns))
@@ -467,10 +422,11 @@ func (c *Chooser) Took(w Way, bytes int64, ns int64, clean bool) {
 		c.prove(x)
 		return
 	case w != c.best && (tried || !c.learnt):
-		x = c.doubted(w, x)
+		x = c.doubted(w, x+c.begins(a))
 	}
 	before := a.cost
 	changed := a.add(x, w == c.best, c.burst > 1)
+	a.proven = a.proven || w == c.best && a.n > first
 	switch best := c.arms[c.best].cost; {
 	case w == c.best && changed: // others may have changed, too
 		c.hasChanged(before)

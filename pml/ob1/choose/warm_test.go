@@ -1,6 +1,10 @@
 package choose
 
-import "testing"
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+)
 
 // coldRing is a machine on which the first messages by frames behind others find a cold ring.
 type coldRing struct {
@@ -103,6 +107,110 @@ func TestChooseIsNotDeceivedForLong(t *testing.T) {
 			cost[Frames], frames = 0.012, 0
 			if play(30_000); frames < 10_000 {
 				t.Errorf("burst %d, seed %d: it is fast in use now, and %d of 30,000 messages go by it", burst, seed, frames)
+			}
+		}
+	}
+}
+
+// windows is a machine whose windows of 64 messages begin with the answer to the one before, and go as they do in
+// package ob1: by one way at a time, and as frames up to 32 of them.
+type windows struct {
+	ns        [Ways]int64
+	rested    int // frames in a row that take restedNS
+	restedNS  int64
+	often     int // of so many messages one is interrupted; or 0
+	rng       *rand.Rand
+	under     []Way // way
+	last      Way
+	row, sent int
+	behind    int // messages by Wide that go in step, as another way has drained the path
+}
+
+// Bytes of a message; ns of the beginning of a window, and of one by Streamed, of a change of the way, of an interrupt, and of a
+// message by Wide that goes in step.
+const windowed, begins, beginsStreamed, changes, interrupt, inStep = 32 << 10, 36_000, 80_000, 2000, 100_000, 2000
+
+// play sends n messages, and returns how much longer they took than by the best way alone.
+func (m *windows) play(c *Chooser, n int, best Way) (loss float64) {
+	var took, least int64
+	end := func() {
+		w := m.under[0]
+		m.under = m.under[1:]
+		x := m.ns[w]
+		if m.row++; w != m.last {
+			m.row = 1
+		}
+		if w == Frames && m.row <= m.rested {
+			x = m.restedNS
+		}
+		least += m.ns[best]
+		if w != m.last {
+			x += changes
+			if m.behind = 0; m.rng.IntN(6) == 0 {
+				m.behind = 12
+			}
+		}
+		if m.behind > 0 && w == Wide {
+			m.behind--
+			x = inStep
+		}
+		if m.sent++; m.sent%64 == 0 {
+			x += begins
+			if w == Streamed {
+				x += beginsStreamed - begins
+			}
+			least += begins
+		}
+		if m.often > 0 && m.rng.IntN(m.often) == 0 {
+			x += interrupt
+			least += interrupt
+		}
+		took += x
+		c.Took(w, windowed, int64(float64(x)*math.Exp(0.2*m.rng.NormFloat64())), w == m.last)
+		m.last = w
+	}
+	for range n {
+		w, _ := c.Next(All)
+		most := 2
+		if Framed.Has(w) {
+			most = 32
+		}
+		for len(m.under) >= most || len(m.under) > 0 && m.under[0] != w {
+			end()
+		}
+		m.under = append(m.under, w)
+	}
+	return float64(took)/float64(least) - 1
+}
+
+// TestChooseIsDeceivedLessAndLessOften: the first message of a window is in what the way in use takes, and in no try. So
+// each try looks good, most of all by a way that is fast until its messages have used what has rested. To find
+// out takes messages, and is to be needed less and less often.
+func TestChooseIsDeceivedLessAndLessOften(t *testing.T) {
+	for _, at := range []struct {
+		doubted bool
+		often   int
+		most    [3]float64
+	}{
+		{false, 0, [3]float64{0.22, 0.05, 0.055}},
+		{true, 0, [3]float64{0.17, 0.05, 0.055}},
+		{true, 200, [3]float64{0.21, 0.08, 0.07}},
+	} {
+		var loss [3][]float64
+		for seed := range uint64(200) {
+			c := New(seed, 3, Wide)
+			if at.doubted {
+				c.Doubt(Of(Frames))
+			}
+			m := &windows{rng: rand.New(rand.NewPCG(seed, 9)), last: Ways, rested: 32, restedNS: 550, often: at.often,
+				ns: [Ways]int64{Frames: 3500, Read: 3700, Write: 3100, Both: 2400, Wide: 650, Streamed: 1300}}
+			for i, n := range []int{1000, 9000, 20_000} {
+				loss[i] = append(loss[i], m.play(&c, n, Wide))
+			}
+		}
+		for i, what := range []string{"messages 1 to 1000", "messages 1001 to 10000", "messages 10001 to 30000"} {
+			if mean := summary(t, what, loss[i]); mean > at.most[i] {
+				t.Errorf("doubted: %t, one of %d interrupted: loses %.1f %%", at.doubted, at.often, 100*mean)
 			}
 		}
 	}
