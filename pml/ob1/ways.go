@@ -32,6 +32,9 @@ type incoming struct {
 	held     passed
 }
 
+// longestLap is as much of that memory as is not measured, at most.
+const longestLap = 4 << 20
+
 // ahead is how many bytes of messages that come as frames are accepted before the first of
 // them is complete: a sender always has something to send then.
 const ahead = 1 << 20
@@ -241,7 +244,7 @@ func (r *request) turnOver() {
 		}
 	}
 	in.end, in.last = now, r.way
-	if r.way == choose.Wide && in.firstLap(bytes, p.inBy.Ring) {
+	if r.way == choose.Wide && in.firstLap(bytes, min(p.inBy.Ring, longestLap)) {
 		r.spoilt = true
 	}
 	if r.Status.Err == nil && !r.spoilt && r.learnt != nil {

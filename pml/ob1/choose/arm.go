@@ -62,7 +62,7 @@ func (c *Chooser) measured(w Way, bytes, ns float64) (x float64, ok bool) {
 	p := &a.partial
 	p.add(message{bytes, ns})
 	enough := max(c.burst-1, 1)
-	inUse := c.burst > 1 && w == c.best && c.on == Ways && (a.n >= first || a.proofs > 0)
+	inUse := c.burst > 1 && w == c.best && (a.n >= first || a.proofs > 0)
 	if inUse {
 		enough = run
 	}
@@ -77,14 +77,12 @@ func (c *Chooser) measured(w Way, bytes, ns float64) (x float64, ok bool) {
 }
 
 // inWindows returns what messages of a way in use cost on average. What the longest of them add is the beginning of a
-// window, and whatever interrupts a process: it is learnt by itself, and moves slowly.
+// window, and whatever interrupts a process: it is learnt by itself, and moves slowly. (Of windows shorter than half a run more
+// messages than those are beginnings; they count as the others do.)
 func (c *Chooser) inWindows(a *arm, p *partial) (x float64) {
 	most, usual := p.most(), a.begins
-	if !a.proven {
-		usual = c.arms[c.before].begins
-	}
 	pace := most.ns / most.bytes
-	begins := max(p.ns/p.bytes-pace, 0)
+	begins := min(max(p.ns/p.bytes-pace, 0), doubtful*pace)
 	if usual > 0 {
 		begins = min(max(begins, usual/beginning), usual*beginning)
 	}

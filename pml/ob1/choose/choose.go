@@ -5,8 +5,8 @@
 // A Chooser stands for messages that are alike: from one peer, of one class of size, alone
 // or in a window. It learns from messages that are sent anyway. At first each way is taken
 // a few times. Then the best one is taken, and another one now and then, within limits
-// that hold for any run of messages: TriesPer and TimeShare. Beyond them goes the way that was best before
-// a change of the machine: it is taken once more a while later.
+// that hold for any run of messages: TriesPer and TimeShare. Beyond them goes what confirms in use that a way
+// is as good as tries have said, and the way that was best before a change of the machine: it is taken once more a while later.
 package choose
 
 import (
@@ -74,7 +74,7 @@ const (
 	first = 3
 	// worse is how much worse than the best a way is that is not looked at again at first.
 	worse = 1.5
-	// Ways that seem no worse than close times the best at first go over the course: courses
+	// Ways that seem no worse than close times the best at first go over the course, but for windows: courses
 	// messages one after the other, of which the last ones count. A message finds other
 	// caches behind one that went another way than behind one that went its own.
 	close, courses = 1.5, 8
@@ -103,8 +103,9 @@ const (
 	// far is shifted for a way that is seldom taken.
 	far = 1.6
 	// forgives is after how many tries it is forgotten for the most part that a way was worse in use than tries had said.
-	// Each time that this happens again they are twice as many, mostLies times.
-	forgives, mostLies = 4, 5
+	// Each time that this happens again they are twice as many, as long as that is less than mostLies times. worstLie
+	// bounds by how much.
+	forgives, mostLies, worstLie = 4, 5, 8
 	// spike bounds what a single measurement says.
 	spike = 2
 	// mostGBs is faster than any copy: two messages were found complete at a time.
@@ -120,14 +121,16 @@ const (
 	beginning = 1.3
 	// soonOfRuns is soon for these. One that was slow is not enough by itself: (spikeOfRuns-1)/soonOfRuns
 	// is less than what shifted wants.
-	soonOfRuns, spikeOfRuns = 3, 1.7
+	soonOfRuns, spikeOfRuns = 3, 1.6
 )
 
 // Chooser chooses for messages that are alike. The zero value is not ready: see New.
 type Chooser struct {
 	arms    [Ways]arm
 	best    Way
-	before  Way // the best one before that
+	before  Way  // the one that was taken for the best before
+	forced  bool // that one was not possible when this one was taken
+	rests   Set  // ways that were the best, of which messages may be under way
 	guess   Way
 	trying  Way
 	left    int // messages that still try, of this burst
@@ -168,7 +171,7 @@ func (c *Chooser) Expect(like *Chooser) {
 	c.best, c.guess = like.best, like.best
 	for w := range Ways {
 		if a := &like.arms[w]; a.n > 0 && a.total > 0 {
-			c.arms[w].expected = 0
+			c.arms[w].expected, c.arms[w].flatters, c.arms[w].lies = 0, a.flatters, a.lies
 			if a.cost > hopeless*best.cost {
 				c.arms[w].expected = min(a.cost/best.cost, doubtful)
 			}
@@ -176,8 +179,8 @@ func (c *Chooser) Expect(like *Chooser) {
 	}
 }
 
-// Doubt says which ways need not be tried at first, as another one is better where any machine was seen. In a window
-// what their first tries say is not believed either. It is for a Chooser that has chosen nothing yet.
+// Doubt says which ways need not be tried at first, as another one was better on most machines. In a window
+// what their first tries say counts twice. It is for a Chooser that has chosen nothing yet.
 func (c *Chooser) Doubt(ways Set) {
 	for w := range Ways {
 		if !ways.Has(w) {
@@ -185,7 +188,7 @@ func (c *Chooser) Doubt(ways Set) {
 		}
 		a := &c.arms[w]
 		if a.expected = hopeless; c.burst > 1 {
-			a.flatters, a.lies = doubtful, 1
+			a.flatters, a.lies = hopeless, 1
 		}
 	}
 }
@@ -251,10 +254,9 @@ func (c *Chooser) cold(possible Set) (found Way, n int) {
 		if c.steady || bits.OnesCount8(uint8(c.course)) == 1 {
 			c.course = 0
 		}
-		if c.burst > 1 {
+		if c.burst > 1 { // tries find the path drained: see inWindows. The guess is confirmed in use before it is left
 			c.course = 0
-			if a := &c.arms[c.guess]; possible.Has(c.guess) && a.n > 0 && a.cost <= hopeless*least {
-				c.best, a.cost = c.guess, min(a.cost, least) // tries say little of it: see inWindows
+			if a := &c.arms[c.best]; possible.Has(c.best) && a.n > 0 && a.cost <= hopeless*least {
 				c.toProve(a, false)
 			}
 		}
@@ -293,6 +295,9 @@ func (c *Chooser) choose(possible Set) {
 	best, measured := Ways, false
 	if a := &c.arms[c.best]; possible.Has(c.best) && a.n > 0 {
 		best, measured = c.best, a.total > 0
+		if c.burst > 1 && a.proofs > 0 && !a.tried {
+			return
+		}
 	}
 	for w := range Ways {
 		a := &c.arms[w]
@@ -310,9 +315,29 @@ func (c *Chooser) choose(possible Set) {
 		return
 	}
 	if !possible.Has(c.best) || c.arms[c.best].n == 0 || c.arms[best].cost < better*c.arms[c.best].cost {
-		c.before, c.best = c.best, best
-		c.arms[best].owed = 0
+		c.change(best, possible)
 	}
+}
+
+// change makes another way the best one.
+func (c *Chooser) change(best Way, possible Set) {
+	forced := !possible.Has(c.best)
+	if !forced && !c.forced && c.burst > 1 {
+		c.rests |= Of(c.best)
+	}
+	c.rests &^= Of(best)
+	a := &c.arms[best]
+	if c.burst > 1 && !a.proven {
+		if begins := c.arms[c.best].begins; begins > 0 {
+			a.begins = begins
+		}
+		if a.proofs == 0 { // what is known of it is older than a change
+			a.partial = partial{}
+			c.toProve(a, false)
+		}
+	}
+	a.owed = 0
+	c.before, c.best, c.forced = c.best, best, forced
 }
 
 // try returns a way that the next message tries, if it is time for one: any in its turn,
@@ -409,8 +434,8 @@ func (c *Chooser) Took(w Way, bytes int64, ns int64, clean bool) {
 		}
 		return
 	}
-	if !clean || bytes >= mostGBs*ns || c.burst > 1 && c.learnt && !tried && w != c.best {
-		return // the last is the rest of a way that was the best
+	if !clean || bytes >= mostGBs*ns || w != c.best && !tried && c.rests.Has(w) {
+		return
 	}
 	a.at = c.count
 	x, ok := c.measured(w, float64(bytes), float64(ns))
@@ -421,8 +446,10 @@ func (c *Chooser) Took(w Way, bytes int64, ns int64, clean bool) {
 	case w == c.best && a.proofs > 0:
 		c.prove(x)
 		return
-	case w != c.best && (tried || !c.learnt):
-		x = c.doubted(w, x+c.begins(a))
+	case w != c.best:
+		if x += c.begins(a); tried || !c.learnt {
+			x = c.doubted(w, x)
+		}
 	}
 	before := a.cost
 	changed := a.add(x, w == c.best, c.burst > 1)

@@ -46,15 +46,19 @@ func (c *Chooser) prove(x float64) {
 	if !c.begun {
 		c.begun = true
 		for w := range Ways { // the first tries knew nothing of how windows begin
-			if w != c.best {
-				c.arms[w].cost += a.begins
-			}
+			c.arms[w].cost += a.begins
 		}
 	}
 	ratio := a.proof / a.cost
-	if ratio > shifted && a.tried {
-		a.flatters = max(a.flatters, 1) * ratio
-		a.lies = min(a.lies+1, mostLies)
+	if a.tried {
+		a.proof = min(a.proof, worstLie*a.cost) // one run may have been disturbed
+		switch f := max(a.flatters, 1) * ratio; {
+		case f <= 1:
+			a.flatters, a.lies = 0, 0
+		case ratio > shifted:
+			a.flatters = min(f, worstLie)
+			a.lies = min(a.lies+1, mostLies)
+		}
 	}
 	if ratio <= shifted && c.burst == 1 {
 		a.add(a.proof, true, false)
