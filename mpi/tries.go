@@ -193,7 +193,7 @@ func (p *peers) tryAgain(ctx context.Context, e *progress.Engine, s *coll.Step) 
 		return err
 	}
 	for looks := e.Looks(); looks > 0 && !e.Wanted(); looks-- {
-		cpu.BetweenLooks()
+		cpu.Pause()
 		if over, err := p.instance.Try(s, &p.call); over || err != nil {
 			return err
 		}

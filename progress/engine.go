@@ -330,8 +330,8 @@ func (e *Engine) Looks() int {
 // Wanted reports whether somebody waits for the lock.
 func (l *lock) Wanted() bool { return l.waiters.Load() != 0 }
 
-// mostLooks take some four microseconds, with cpu.BetweenLooks after each.
-const mostLooks = 400
+// mostLooks take some four microseconds, with a Pause of 25 ns after each.
+const mostLooks = 160
 
 // WaitAny is Wait for the first of several completions; nil ones are left out.
 func (e *Engine) WaitAny(ctx context.Context, cs []*Completion) error {

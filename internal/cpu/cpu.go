@@ -6,14 +6,9 @@ import (
 )
 
 // Pause tells the processor that this is a spin loop: a sibling thread of the
-// same core gets its units. It takes some 10 to 40 ns.
+// same core gets its units. It takes some 10 to 40 ns. It also belongs between two looks at a line that
+// another core is about to write: more frequent looks take the line away from the writer.
 func Pause()
-
-// BetweenLooks comes between two looks at a line that another core is about to write. Loads that
-// run ahead are thrown away when the line goes, and that costs more than a look: so the next one
-// begins when the last is over. On amd64 that is two LFENCEs, a third of a Pause or less, and
-// a message is seen earlier; on other processors it is a Pause.
-func BetweenLooks()
 
 // Available returns the number of processors that this process may run on, from
 // its affinity mask; at least 1.

@@ -4,9 +4,3 @@
 TEXT ·Pause(SB), NOSPLIT, $0-0
 	PAUSE
 	RET
-
-// func BetweenLooks()
-TEXT ·BetweenLooks(SB), NOSPLIT, $0-0
-	LFENCE
-	LFENCE
-	RET

@@ -4,8 +4,3 @@
 TEXT ·Pause(SB), NOSPLIT, $0-0
 	YIELD
 	RET
-
-// func BetweenLooks()
-TEXT ·BetweenLooks(SB), NOSPLIT, $0-0
-	YIELD
-	RET

@@ -396,7 +396,7 @@ func (c *Consumer) take(n uint64) []byte {
 	return c.frame(c.at, n)
 }
 
-// Peek is Next that looks up to that many times, some 10 ns each, and leaves it to Next to tell
+// Peek is Next that looks up to that many times, a Pause apart, and leaves it to Next to tell
 // of damage.
 func (c *Consumer) Peek(looks int) []byte {
 	for range looks {
@@ -407,7 +407,7 @@ func (c *Consumer) Peek(looks int) []byte {
 			frame, _ := c.skip(w >> 32)
 			return frame
 		}
-		cpu.BetweenLooks()
+		cpu.Pause()
 	}
 	return nil
 }

@@ -8,10 +8,11 @@ import "github.com/ferrympi/ferry/pml/ob1/choose"
 type lines uint8
 
 const (
-	nearLines lines = iota // few, which caches hold
-	noLines                // no part had better come: the message will be copied
-	wideLines              // all that the path has, by turns
-	pastLines              // past the caches
+	nearLines  lines = iota // few, which caches hold
+	noLines                 // no part had better come: the message will be copied
+	wideLines               // all that the path has, by turns
+	pastLines               // past the caches
+	linesKinds              // how many there are
 )
 
 // linesOf returns the lines for messages that go a way.

@@ -30,9 +30,9 @@ func (p *proc) findPath() {
 	}
 }
 
-// pollsAtOnce is after how many looks a receiver sees whether somebody wants the lock: some
-// 400 ns.
-const pollsAtOnce = 40
+// pollsAtOnce is after how many looks, with a PAUSE after each, a receiver sees whether somebody
+// wants the lock: some 800 ns, as long as an answer from a core that is far away takes.
+const pollsAtOnce = 32
 
 // fastPerProgress is how many receives in a row poll their peer's path only. A
 // process that always finds its message there would leave everything else undone.

@@ -49,7 +49,7 @@ type proc struct {
 	cut      bool          // messages needed a path, and none opened
 	steps    int           // that it still is
 
-	packing  [classes]packing
+	packing  [linesKinds][classes]packing
 	incoming incoming
 	writes   bool                                      // it can write into this process's memory, its last RTS says
 	parts    [btl.Memories][depthsSent][classes]advice // of this process's messages to it

@@ -245,37 +245,6 @@ func (r *request) firstPart(room int) int64 {
 	return part
 }
 
-// packing is how long the first parts of messages of one class take to be packed.
-type packing struct {
-	n    uint
-	took time.Duration
-}
-
-// timedOf is of how many such parts one is timed: a clock takes as long as 2 KiB.
-const timedOf = 16
-
-// packPart packs the part that goes with the RTS, and returns how long that takes as a
-// rule. In a window the time between two messages shows it, and nobody asks.
-func (r *request) packPart(dst []byte) time.Duration {
-	if len(dst) == 0 || r.depth != alone || !r.described {
-		r.pack(dst, 0)
-		return 0
-	}
-	k := &r.p.proc.packing[classOf(r.buf.Len())]
-	if k.n++; k.n%timedOf != 1 {
-		r.pack(dst, 0)
-		return k.took
-	}
-	began := r.m.now()
-	r.pack(dst, 0)
-	took := r.m.now() - began
-	if k.n > 1 { // whoever is interrupted takes long
-		took = (3*k.took + min(took, 4*k.took)) / 4
-	}
-	k.took = took
-	return took
-}
-
 // smallestPiece is the least that is worth a frame of its own.
 const smallestPiece = 16 << 10
 
