@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -125,6 +126,34 @@ func environment(t *testing.T) []string {
 	return environ
 }
 
+func write(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+var requirements sync.Once
+
+// downloadRequirements builds programs in a module with these files. A module that requires ferry needs the go.mod files of
+// everything below ferry. Building ferry itself does not: on a new machine they are not in the module cache, where the
+// commands of the pages, which have no proxy, look for them.
+func downloadRequirements(t *testing.T, files map[string]string) {
+	t.Helper()
+	dir := t.TempDir()
+	write(t, dir, files)
+	write(t, dir, map[string]string{"main.go": "package main\n\nimport (\n\t_ \"github.com/ferrympi/ferry/cmd/ferry/command\"\n\t_ \"github.com/ferrympi/ferry/mpi\"\n)\n\nfunc main() {}\n"})
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "go", "vet", ".")
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Logf("%v: commands that build programs will miss what is not in the module cache\n%s", err, out)
+	}
+}
+
 // workplace is a directory as a reader's: a module that requires ferry, and bin/program.
 func workplace(t *testing.T) string {
 	t.Helper()
@@ -138,11 +167,9 @@ func workplace(t *testing.T) string {
 		t.Fatal(err)
 	}
 	module := fmt.Sprintf("module example.org/page\n\ngo 1.26\n\nrequire github.com/ferrympi/ferry v0.0.0\n\nreplace github.com/ferrympi/ferry => %s\n", root)
-	for name, text := range map[string]string{"go.mod": module, "go.sum": string(sums)} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	files := map[string]string{"go.mod": module, "go.sum": string(sums)}
+	write(t, dir, files)
+	requirements.Do(func() { downloadRequirements(t, files) })
 	if err := os.Mkdir(filepath.Join(dir, "bin"), 0o755); err != nil {
 		t.Fatal(err)
 	}
