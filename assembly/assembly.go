@@ -157,8 +157,7 @@ func (a *Assembly) open(ctx context.Context) error {
 	core.Register(a.registry)
 	var err error
 	var foreign []string
-	var tuned config.Tuned
-	if a.values, err = config.Load(a.registry, config.Options{Explicit: a.options.Settings, Tuned: func(t config.Tuned) { tuned = t }, Foreign: func(v []string) { foreign = v }}); err != nil {
+	if a.values, err = config.Load(a.registry, config.Options{Explicit: a.options.Settings, Foreign: func(v []string) { foreign = v }}); err != nil {
 		return err
 	}
 	log := a.options.Logger
@@ -199,13 +198,8 @@ func (a *Assembly) open(ctx context.Context) error {
 			return fmt.Errorf("%w (%s)", err, file.Source)
 		}
 	}
-	if a.speaks() {
-		if tuned.Err != nil {
-			log.Warn("what ferry tune measured is not used", "err", tuned.Err)
-		}
-		if len(foreign) > 0 {
-			log.Warn("variables in the environment that ferry doesn't know are ignored; other software may use them", "variables", strings.Join(foreign, ", "))
-		}
+	if len(foreign) > 0 && a.speaks() {
+		log.Warn("variables in the environment that ferry doesn't know are ignored; other software may use them", "variables", strings.Join(foreign, ", "))
 	}
 	opt, err := waiting.Options(identity.LocalSize)
 	if err != nil {

@@ -2,9 +2,8 @@
 // files and the environment, and joins them with flags and program options into
 // one framework.Values, in which every value knows where it came from.
 //
-// From weakest to strongest: defaults of the components, components.yaml, what
-// `ferry tune` has measured on this machine, the site file, the user file,
-// FERRY_* variables, flags, options of the program.
+// From weakest to strongest: defaults of the components, components.yaml, the site
+// file, the user file, FERRY_* variables, flags, options of the program.
 //
 // A file is YAML. Parameters are nested or dotted keys; a framework's name by
 // itself is its selection list. As YAML can't hold both at one key, select: and
@@ -30,9 +29,7 @@ package config
 
 import (
 	"os"
-	"slices"
 
-	"github.com/ferrympi/ferry/config/tuned"
 	"github.com/ferrympi/ferry/framework"
 )
 
@@ -76,12 +73,9 @@ type Options struct {
 	// Foreign, if not nil, is told once of the FERRY_ variables that set no parameter, and
 	// are not like the name of one, if there are any: they are somebody else's.
 	Foreign func(variables []string)
-
-	// Tuned, if not nil, is told once what became of the result of `ferry tune`.
-	Tuned func(Tuned)
 }
 
-// Load returns the values of all parameters that reg knows. It reads at most three
+// Load returns the values of all parameters that reg knows. It reads at most two
 // files and does not wait for anything else.
 //
 // Errors answer framework.ErrConfig and say the source: an unknown name (with the
@@ -120,16 +114,5 @@ func Load(reg *framework.Registry, opt Options) (*framework.Values, error) {
 	layers := []layer{registered(base, framework.SourceManifest), site, user, env}
 	layers = append(layers, options(opt.Flags, SourceFlag)...)
 	layers = append(layers, options(opt.Explicit, "WithParam")...)
-	values, err := merge(base, layers)
-	if err != nil {
-		return nil, err
-	}
-	state, measured := readTuned(base, values, tuned.Dir(lookup(opt.Environ, "XDG_CACHE_HOME"), lookup(opt.Environ, "HOME")))
-	if opt.Tuned != nil {
-		opt.Tuned(state)
-	}
-	if state.Result == nil {
-		return values, nil
-	}
-	return merge(base, slices.Insert(layers, 1, measured)) // stronger than components.yaml only
+	return merge(base, layers)
 }

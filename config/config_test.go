@@ -78,7 +78,7 @@ func TestEachLayerWinsOverTheWeaker(t *testing.T) {
 	name := func(v string) []Setting { return []Setting{{Name: "btl.shm.name", Value: v}} }
 	want := func(text, source string) {
 		t.Helper()
-		if got := get(load(t, opt), "btl.shm.name"); got != (framework.Value{Text: text, Source: source, Standing: strings.HasPrefix(source, "file ") || source == SourceTuned}) {
+		if got := get(load(t, opt), "btl.shm.name"); got != (framework.Value{Text: text, Source: source, Standing: strings.HasPrefix(source, "file ")}) {
 			t.Errorf("got %v, want %s from %s", got, text, source)
 		}
 	}

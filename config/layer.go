@@ -8,13 +8,13 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 
 	koanfyaml "github.com/knadh/koanf/parsers/yaml"
 	"github.com/knadh/koanf/providers/env/v2"
 	koanffile "github.com/knadh/koanf/providers/file"
 	"github.com/knadh/koanf/v2"
 
-	"github.com/ferrympi/ferry/config/internal/userfile"
 	"github.com/ferrympi/ferry/framework"
 )
 
@@ -177,7 +177,7 @@ func lookup(environ []string, name string) string {
 // missing file, unless it must exist.
 func file(path string, must bool) (layer, error) {
 	source := "file " + path
-	switch err := userfile.Check(path, maxFile); {
+	switch err := checkFile(path); {
 	case path == os.DevNull, errors.Is(err, fs.ErrNotExist) && !must:
 		return texts{}.layer(source), nil
 	case err != nil && must:
@@ -189,4 +189,20 @@ func file(path string, must bool) (layer, error) {
 	l, err := newLayer(source, koanffile.Provider(path), parser{koanfyaml.Parser(), &plugins})
 	l.standing, l.plugins = true, plugins
 	return l, err
+}
+
+// checkFile returns nil if path is a regular file of at most maxFile bytes; to read another
+// could take for ever. An error is fs.ErrNotExist, or goes on after the path's name.
+func checkFile(path string) error {
+	switch info, err := os.Stat(path); {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		return fmt.Errorf("is missing: %w", fs.ErrNotExist)
+	case err != nil:
+		return fmt.Errorf("can't be read: %w", err)
+	case !info.Mode().IsRegular():
+		return errors.New("is not a regular file")
+	case info.Size() > maxFile:
+		return fmt.Errorf("has %d bytes, where at most %d are expected", info.Size(), maxFile)
+	}
+	return nil
 }

@@ -8,11 +8,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"go.yaml.in/yaml/v3"
 	"golang.org/x/sys/unix"
 
-	"github.com/ferrympi/ferry/config/internal/userfile"
 	"github.com/ferrympi/ferry/framework"
 )
 
@@ -58,7 +58,7 @@ type Plugged interface{ Plugin() Plugin }
 func Plugins(opt Options) (all []Plugin, err error) {
 	site, user, must := opt.files()
 	for i, path := range []string{site, user} {
-		switch err := userfile.Check(path, maxFile); {
+		switch err := checkFile(path); {
 		case path == os.DevNull, path == "", errors.Is(err, fs.ErrNotExist) && !(must && i == 1):
 			continue
 		case err != nil:
@@ -133,6 +133,19 @@ func (o Options) files() (site, user string, must bool) {
 		environ = os.Environ()
 	}
 	named := lookup(environ, FileVariable)
-	own := userfile.Path(lookup(environ, "XDG_CONFIG_HOME"), lookup(environ, "HOME"), ".config", "ferry/config.yaml")
-	return cmp.Or(o.SiteFile, DefaultSiteFile), cmp.Or(named, o.UserFile, own), named != ""
+	return cmp.Or(o.SiteFile, DefaultSiteFile), cmp.Or(named, o.UserFile, userFile(environ)), named != ""
+}
+
+// userFile is the user's own file; "" where the environment names no directory for it. As the
+// XDG specification asks, a relative directory is ignored.
+func userFile(environ []string) string {
+	const path = "ferry/config.yaml"
+	xdg, home := lookup(environ, "XDG_CONFIG_HOME"), lookup(environ, "HOME")
+	switch {
+	case filepath.IsAbs(xdg):
+		return filepath.Join(xdg, path)
+	case filepath.IsAbs(home):
+		return filepath.Join(home, ".config", path)
+	}
+	return ""
 }

@@ -115,7 +115,7 @@ func environment(t *testing.T) []string {
 	}
 	t.Cleanup(func() { os.RemoveAll(runtimeDir) })
 	environ := append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "XDG_RUNTIME_DIR="+runtimeDir,
-		"XDG_CONFIG_HOME="+t.TempDir(), "XDG_CACHE_HOME="+t.TempDir(), "GOFLAGS=-mod=mod", "GOPROXY=off", "GOWORK=off")
+		"XDG_CONFIG_HOME="+t.TempDir(), "GOFLAGS=-mod=mod", "GOPROXY=off", "GOWORK=off")
 	for _, name := range []string{"GOCACHE", "GOMODCACHE"} {
 		out, err := exec.Command("go", "env", name).Output()
 		if err != nil {

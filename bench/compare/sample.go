@@ -61,8 +61,8 @@ func (o *options) command(ctx context.Context, args []string) (output string, u 
 	defer cancel()
 	mark := marker + rand.Text()
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	cmd.Env = append(plainEnvironment(os.Environ()), mark, "FERRY_TUNE_USE=off") // no values of `ferry tune`
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}                        // an interrupt from the terminal is ours
+	cmd.Env = append(plainEnvironment(os.Environ()), mark)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt from the terminal is ours
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = termGrace
 	var out, words bytes.Buffer

@@ -47,16 +47,10 @@ type Progress struct {
 	Yield string `param:"yield" default:"auto" level:"tuner" scope:"process" doc:"how long it goes on polling after that, before it sleeps: a duration, or auto"`
 }
 
-// Tune is the group tune. Package config reads it: it decides where values come
-// from.
-type Tune struct {
-	Use bool `param:"use" default:"true" level:"user" scope:"process" doc:"whether to use what ferry tune has measured on this machine, where nothing else sets a parameter"`
-}
-
 // Register adds the groups to r, except those that r has already.
 func Register(r *framework.Registry) {
 	for prefix, params := range map[string]any{
-		"cid": new(CID), "coll": new(Coll), "session": new(Session), "bootstrap": new(Bootstrap), "progress": new(Progress), "tune": new(Tune),
+		"cid": new(CID), "coll": new(Coll), "session": new(Session), "bootstrap": new(Bootstrap), "progress": new(Progress),
 	} {
 		specs := framework.ParamsOf(prefix, params)
 		if _, ok := r.EnvParam(framework.EnvName(specs[0].Name)); !ok {

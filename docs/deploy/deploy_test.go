@@ -54,7 +54,7 @@ func accepted(t *testing.T, where string, words ...string) {
 		return
 	}
 	cmd := exec.CommandContext(t.Context(), words[0], words[1:]...)
-	cmd.Env = append(os.Environ(), "XDG_CONFIG_HOME="+t.TempDir(), "XDG_CACHE_HOME="+t.TempDir())
+	cmd.Env = append(os.Environ(), "XDG_CONFIG_HOME="+t.TempDir())
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%s: %s: %v\n%s", where, strings.Join(words, " "), err, out)
 	}

@@ -186,7 +186,7 @@ func plainEnviron() []string {
 		return slices.ContainsFunc([]string{"FERRY_", "PMI_", "PMIX_", "OMPI_", "PRTE_", "SLURM_", "SLURMD_", "HYDRA_", "HYDI_", "MPI_", "MPIEXEC_", "LAUNCHERS_"},
 			func(prefix string) bool { return strings.HasPrefix(v, prefix) })
 	})
-	return append(env, "FERRY_CONFIG="+os.DevNull, "FERRY_TUNE_USE=off", "GORACE=atexit_sleep_ms=0")
+	return append(env, "FERRY_CONFIG="+os.DevNull, "GORACE=atexit_sleep_ms=0")
 }
 
 // ferryRun lets this binary be the command ferry.

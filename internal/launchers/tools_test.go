@@ -59,13 +59,13 @@ func TestMatrixTakesTheRanksThatThereAre(t *testing.T) {
 // on the same processors.
 func TestCommandsThatStartRanksAreNone(t *testing.T) {
 	wired(t, func(t *testing.T, l *Started) {
-		for _, args := range [][]string{{"tune", "--dry-run"}, {"matrix"}, {"bench", "init"}, {"bench", "hello"}} {
+		for _, args := range [][]string{{"matrix"}, {"bench", "init"}, {"bench", "hello"}} {
 			refused(t, l, args, "without a launcher")
 		}
 	})
 	t.Run("no way to meet", func(t *testing.T) {
 		l := SlurmNone.Start(t)
-		for _, args := range [][]string{{"tune", "--dry-run"}, {"matrix"}, {"matrix", "--job"}, {"bench", "latency"}, {"conform"}} {
+		for _, args := range [][]string{{"matrix"}, {"matrix", "--job"}, {"bench", "latency"}, {"conform"}} {
 			refused(t, l, args, byItself)
 		}
 	})

@@ -22,7 +22,7 @@ func TestVendorsTransportInBadWeather(t *testing.T) {
 	}
 	run := func(config string, args ...string) (string, error) {
 		cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
-		cmd.Env = append(os.Environ(), "FERRY_CONFIG="+config, "FERRY_TUNE_USE=off", "XDG_RUNTIME_DIR="+t.TempDir())
+		cmd.Env = append(os.Environ(), "FERRY_CONFIG="+config, "XDG_RUNTIME_DIR="+t.TempDir())
 		if args[0] == os.Args[0] {
 			cmd.Env = append(cmd.Env, envFerry+"=1")
 		}

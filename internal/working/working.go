@@ -37,7 +37,7 @@ type Line struct {
 	stopped     sync.WaitGroup
 }
 
-// Start begins the line of the work that is called name ("ferry tune"), which does what first.
+// Start begins the line of the work that is called name ("ferry matrix"), which does what first.
 // w is where it is written; Close it before anything else is written there.
 func Start(w io.Writer, name, what string) *Line {
 	l := &Line{w: w, name: name, what: what, width: widthOf(w), begun: time.Now(), stop: make(chan struct{})}

@@ -46,7 +46,7 @@ func (s *seen) wait(t *testing.T, text string) {
 
 func TestShortWorkSaysNothing(t *testing.T) {
 	var out seen
-	l := Start(&out, "ferry tune", "looking")
+	l := Start(&out, "ferry matrix", "looking")
 	l.Say(1, 3, "more")
 	fmt.Fprintln(l, "a result")
 	l.Close()
@@ -58,11 +58,11 @@ func TestShortWorkSaysNothing(t *testing.T) {
 
 func TestLongWorkSpeaksFromItsFirstSecond(t *testing.T) {
 	var out seen
-	l := Start(&out, "ferry tune", "looking")
+	l := Start(&out, "ferry matrix", "looking")
 	defer l.Close()
-	l.Say(2, 8, "ring_size=256KiB")
-	out.wait(t, "ferry tune: 2 of 8 done, ")
-	out.wait(t, " left: ring_size=256KiB\n")
+	l.Say(2, 8, "ob1+shm")
+	out.wait(t, "ferry matrix: 2 of 8 done, ")
+	out.wait(t, " left: ob1+shm\n")
 }
 
 func TestWhatIsLeft(t *testing.T) {
@@ -111,10 +111,10 @@ func TestTerminalKeepsResultsAndNotTheLine(t *testing.T) {
 		defer close(copied)
 		_, _ = io.Copy(&out, master) // ends with EIO when the other end is closed
 	}()
-	l := Start(slave, "ferry tune", strings.Repeat("long ", 20))
-	out.wait(t, "\r\x1b[Kferry tune: ")
+	l := Start(slave, "ferry matrix", strings.Repeat("long ", 20))
+	out.wait(t, "\r\x1b[Kferry matrix: ")
 	fmt.Fprintln(l, "a result")
-	out.wait(t, "\r\x1b[Ka result\r\n\r\x1b[Kferry tune: ")
+	out.wait(t, "\r\x1b[Ka result\r\n\r\x1b[Kferry matrix: ")
 	l.Close()
 	slave.Close()
 	<-copied

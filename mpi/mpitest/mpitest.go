@@ -273,9 +273,7 @@ func (r *run) rank(ctx context.Context, s *server.Server, number int, dir string
 	if err != nil {
 		return err
 	}
-	me := &rank{run: r, rank: number, client: client, options: []mpi.SessionOption{
-		mpi.WithBootstrap(client), mpi.WithParam("tune.use", "false"),
-	}}
+	me := &rank{run: r, rank: number, client: client, options: []mpi.SessionOption{mpi.WithBootstrap(client)}}
 	if _, set := r.job.Params["btl.shm.dir"]; !set {
 		me.options = append(me.options, mpi.WithParam("btl.shm.dir", dir))
 	}

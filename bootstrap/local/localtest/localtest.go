@@ -38,19 +38,11 @@ const (
 	envTimeout = "LOCALTEST_TIMEOUT"
 )
 
-// untuned keeps what somebody has measured on the machine of the tests out of
-// them.
-const untuned = "FERRY_TUNE_USE=off"
-
 // Main is what TestMain calls: in a process that Run has started it runs the
 // program and exits, else it runs the tests.
 func Main(m *testing.M, programs map[string]Program) {
 	name, ok := os.LookupEnv(envProgram)
 	if !ok {
-		name, value, _ := strings.Cut(untuned, "=")
-		if err := os.Setenv(name, value); err != nil {
-			panic(err)
-		}
 		os.Exit(m.Run())
 	}
 	if err := rank(name, programs); err != nil {
@@ -200,7 +192,7 @@ func (job Job) command(ctx context.Context, s *server.Server, rank int, out *byt
 			c.Env = append(c.Env, v)
 		}
 	}
-	c.Env = append(c.Env, "FERRY_CONFIG="+os.DevNull, untuned, envProgram+"="+job.Program,
+	c.Env = append(c.Env, "FERRY_CONFIG="+os.DevNull, envProgram+"="+job.Program,
 		envTimeout+"="+time.Duration(float64(job.Timeout)*programShare).String())
 	if _, ok := os.LookupEnv("GORACE"); !ok {
 		c.Env = append(c.Env, "GORACE=atexit_sleep_ms=0") // a race build would sleep a second at each exit

@@ -27,9 +27,9 @@ func Main(m *testing.M, programs map[string]func()) {
 	testscript.Main(m, commands)
 }
 
-// Run runs the scripts in testdata. Each has its own runtime, configuration and
-// cache directories, and these commands besides those of testscript: status and
-// empty, described at their functions. more may add to that.
+// Run runs the scripts in testdata. Each has its own runtime and configuration
+// directories, and these commands besides those of testscript: status and empty,
+// described at their functions. more may add to that.
 func Run(t *testing.T, more ...func(*testscript.Params)) {
 	p := testscript.Params{
 		Dir:  "testdata",
@@ -37,7 +37,6 @@ func Run(t *testing.T, more ...func(*testscript.Params)) {
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("XDG_RUNTIME_DIR", filepath.Join(e.WorkDir, "run"))
 			e.Setenv("XDG_CONFIG_HOME", filepath.Join(e.WorkDir, "config"))
-			e.Setenv("XDG_CACHE_HOME", filepath.Join(e.WorkDir, "cache"))
 			return os.Mkdir(filepath.Join(e.WorkDir, "run"), 0o700)
 		},
 	}
@@ -57,7 +56,7 @@ func status(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	cmd := exec.Command(path, args[2:]...)
 	cmd.Dir = ts.Getenv("WORK")
-	for _, name := range []string{"HOME", "PATH", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "WORK"} {
+	for _, name := range []string{"HOME", "PATH", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "WORK"} {
 		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
 	}
 	var out, errs bytes.Buffer

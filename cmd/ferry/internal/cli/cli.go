@@ -23,7 +23,6 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/run"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
-	"github.com/ferrympi/ferry/cmd/ferry/internal/tune"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/version"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/limits"
@@ -65,7 +64,7 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 		}
 	})
 	root.SetHelpCommand(helpCommand(root))
-	root.AddCommand(run.Command(), info.Command(), explain.Command(), bench.Command(), tune.Command(), conform.Command(), matrix.Command(), build.Command(), component.Command(), versionCommand(), manCommand(root))
+	root.AddCommand(run.Command(), info.Command(), explain.Command(), bench.Command(), conform.Command(), matrix.Command(), build.Command(), component.Command(), versionCommand(), manCommand(root))
 	root.SetErr(stderr)
 	root.SetArgs(run.Normalize(args))
 

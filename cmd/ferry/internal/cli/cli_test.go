@@ -244,7 +244,7 @@ func TestSignalsLeaveNoFiles(t *testing.T) {
 	heard := make(chan os.Signal, 1)
 	signal.Notify(heard, signals...)
 	defer signal.Stop(heard)
-	for _, command := range []string{"bench latency -i 1000000000", "explain", "tune --dry-run", "matrix --components ob1+shm", "run -n 2 ferry bench latency -i 1000000000"} {
+	for _, command := range []string{"bench latency -i 1000000000", "explain", "matrix --components ob1+shm", "run -n 2 ferry bench latency -i 1000000000"} {
 		for _, sig := range signals {
 			runtimeDir, segments := t.TempDir(), t.TempDir()
 			cmd := exec.Command(path, strings.Fields(command)...)

@@ -3,16 +3,13 @@
 package info
 
 import (
-	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/version"
-	"github.com/ferrympi/ferry/config"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mtl"
 )
@@ -36,19 +33,9 @@ type Component struct {
 	Params    []Param `json:"params"`
 }
 
-// Tuned says what became of the result of `ferry tune`.
-type Tuned struct {
-	State    string     `json:"state"`              // "used", "none", "off" or "ignored"
-	File     string     `json:"file,omitempty"`     // if there is one
-	Measured *time.Time `json:"measured,omitempty"` // if it is used
-	Changed  int        `json:"changed,omitempty"`  // parameters that are not at their defaults for it
-	Reason   string     `json:"reason,omitempty"`   // why it is off or ignored
-}
-
 // Info is what the command prints.
 type Info struct {
 	Version    string            `json:"version"`
-	Tuned      Tuned             `json:"tuned"`
 	Components []Component       `json:"components"`
 	Networks   []Network         `json:"networks"`
 	Params     []Param           `json:"params"` // those that belong to no component
@@ -107,11 +94,11 @@ without * matches every name that contains it. --all shows everything.`,
 
 func collect(cmd *cobra.Command, set []string, networks bool) (*Info, error) {
 	reg := settings.Registry()
-	values, tuned, err := settings.Load(reg, nil, set)
+	values, err := settings.Load(reg, nil, set)
 	if err != nil {
 		return nil, err
 	}
-	info := &Info{Version: version.String(), Tuned: tunedOf(tuned), Libraries: version.Libraries(), Components: []Component{}, Networks: []Network{}, Params: []Param{}}
+	info := &Info{Version: version.String(), Libraries: version.Libraries(), Components: []Component{}, Networks: []Network{}, Params: []Param{}}
 	owners := map[string]int{} // a component's parameter prefix to its index
 	for _, kind := range reg.Kinds() {
 		verdicts, err := reg.Survey(cmd.Context(), kind, values)
@@ -146,27 +133,4 @@ func collect(cmd *cobra.Command, set []string, networks bool) (*Info, error) {
 		}
 	}
 	return info, nil
-}
-
-func tunedOf(t config.Tuned) Tuned {
-	switch {
-	case t.Off != "":
-		return Tuned{State: "off", Reason: config.UseTuned + " is off (" + t.Off + ")"}
-	case t.Err != nil:
-		return Tuned{State: "ignored", File: t.File, Reason: t.Err.Error()}
-	case t.Result != nil:
-		return Tuned{State: "used", File: t.File, Measured: &t.Result.Measured, Changed: len(t.Result.Changed())}
-	}
-	return Tuned{State: "none"}
-}
-
-func (t Tuned) String() string {
-	switch t.State {
-	case "used":
-		return fmt.Sprintf("tuned: %s\n    measured %s; parameters not at their defaults: %d",
-			t.File, t.Measured.Local().Format(time.DateTime), t.Changed)
-	case "none":
-		return "not tuned: `ferry tune` measures what is best on this machine"
-	}
-	return "not tuned: " + t.Reason
 }

@@ -83,7 +83,7 @@ func network(ctx context.Context, name string, set []string) Network {
 // survey is what that process does: it prints what the MTL offers.
 func survey(ctx context.Context, name string) ([]mtl.Candidate, error) {
 	reg := settings.Registry()
-	values, _, err := settings.Load(reg, nil, nil)
+	values, err := settings.Load(reg, nil, nil)
 	if err != nil {
 		return nil, err
 	}

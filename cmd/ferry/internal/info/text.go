@@ -17,13 +17,7 @@ const width = 80
 // text is the information for people. all adds what few ask for.
 func (info *Info) text(all bool) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "ferry %s\n", info.Version)
-	if tuned := info.Tuned.String(); info.Tuned.State == "used" { // the file's name stays in one piece
-		b.WriteString(tuned + "\n")
-	} else {
-		wrap(&b, "", tuned)
-	}
-	b.WriteByte('\n')
+	fmt.Fprintf(&b, "ferry %s\n\n", info.Version)
 	rows := [][]string{{"COMPONENT", "STATE", "REASON"}}
 	if all {
 		rows = [][]string{{"COMPONENT", "PRIORITY", "STATE", "WHAT, OR REASON"}}

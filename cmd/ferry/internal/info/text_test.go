@@ -13,7 +13,6 @@ func TestEverythingFitsATerminal(t *testing.T) {
 	long := strings.Repeat("why it can't be used ", 20)
 	info := &Info{
 		Version: "1.2.3",
-		Tuned:   Tuned{State: "ignored", Reason: long},
 		Components: []Component{
 			{Framework: "bootstrap", Name: "somebodys_own", Status: "unavailable", Reason: long, Summary: long,
 				Params: []Param{{ParamSpec: framework.ParamSpec{Name: "bootstrap.somebodys_own.parameter", Default: "1", Doc: long}, Value: "2", Source: "file /etc/ferry/config.yaml"}}},

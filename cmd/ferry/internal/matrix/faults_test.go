@@ -101,7 +101,7 @@ func start(t *testing.T, env []string, args ...string) *command {
 	for i, a := range c.Args {
 		c.Args[i] = strings.ReplaceAll(a, "$JSON", c.json)
 	}
-	c.Env = append(os.Environ(), "FERRY_TUNE_USE=off", "XDG_CONFIG_HOME="+t.TempDir())
+	c.Env = append(os.Environ(), "XDG_CONFIG_HOME="+t.TempDir())
 	for _, btl := range []string{"SHM", "DROP", "DUPLICATE", "REORDER", "CORRUPT", "HANG", "HANG_OPEN", "CRASH"} {
 		c.Env = append(c.Env, "FERRY_BTL_"+btl+"_DIR="+c.segments)
 	}

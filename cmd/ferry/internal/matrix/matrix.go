@@ -127,7 +127,7 @@ func (o *options) request() (*plan.Request, error) {
 		return nil, exit.Usagef("--suite %s: want quick or full", o.suite)
 	}
 	reg := settings.Registry()
-	values, _, err := settings.Load(reg, nil, *o.set)
+	values, err := settings.Load(reg, nil, *o.set)
 	if err != nil {
 		return nil, err
 	}
@@ -367,7 +367,7 @@ func workerCommand() *cobra.Command {
 			ctx, stop := interruptible(cmd.Context(), syscall.SIGTERM)
 			defer stop()
 			reg := settings.Registry()
-			values, _, err := settings.Load(reg, nil, nil)
+			values, err := settings.Load(reg, nil, nil)
 			if err != nil {
 				return err
 			}

@@ -58,29 +58,29 @@ func Registry() *framework.Registry {
 }
 
 // Load joins the values of --set with files and an environment, which is this
-// process's if it is nil, and says what became of the result of `ferry tune`. Errors,
-// which name the nearest known parameter, have the status of a usage error.
-func Load(reg *framework.Registry, environ, set []string) (values *framework.Values, tuned config.Tuned, err error) {
+// process's if it is nil. Errors, which name the nearest known parameter, have the
+// status of a usage error.
+func Load(reg *framework.Registry, environ, set []string) (*framework.Values, error) {
 	return load(reg, environ, set, nil)
 }
 
-func load(reg *framework.Registry, environ, set []string, foreign func([]string)) (values *framework.Values, tuned config.Tuned, err error) {
+func load(reg *framework.Registry, environ, set []string, foreign func([]string)) (*framework.Values, error) {
 	var flags []config.Setting
 	for _, s := range set {
 		name, value, ok := strings.Cut(s, "=")
 		if !ok || name == "" {
-			return nil, tuned, exit.Usagef("--set %s: want NAME=VALUE", s)
+			return nil, exit.Usagef("--set %s: want NAME=VALUE", s)
 		}
 		flags = append(flags, config.Setting{Name: name, Value: value})
 	}
-	values, err = config.Load(reg, config.Options{Environ: environ, Flags: flags, Foreign: foreign, Tuned: func(t config.Tuned) { tuned = t }})
+	values, err := config.Load(reg, config.Options{Environ: environ, Flags: flags, Foreign: foreign})
 	if err == nil {
 		err = core.Check(reg, values)
 	}
 	if err != nil {
 		err = &exit.Error{Status: exit.Usage, Err: err}
 	}
-	return values, tuned, err
+	return values, err
 }
 
 // Options is parameters (NAME=VALUE) for a session of this process. Load checks them.
@@ -118,16 +118,13 @@ type Ranks struct {
 // Prepare is for commands that start ranks: it checks the settings, and the
 // selection of components that they amount to, before anything starts. exports
 // are variables (NAME=value) that the ranks get besides this process's own. Where
-// the result of `ferry tune` is not used, or a variable is nobody's, it says so on
-// standard error, once for all ranks, which find the same.
+// a variable is nobody's, it says so on standard error, once for all ranks, which find the
+// same.
 func Prepare(ctx context.Context, exports, set []string) (*Ranks, error) {
 	reg := Registry()
-	values, tuned, err := load(reg, append(os.Environ(), exports...), set, func(foreign []string) {
+	values, err := load(reg, append(os.Environ(), exports...), set, func(foreign []string) {
 		warn("variables in the environment that ferry doesn't know are ignored (other software may use them): %s", strings.Join(foreign, ", "))
 	})
-	if tuned.Err != nil {
-		warn("%w", tuned.Err)
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +163,7 @@ func (r *Ranks) Self(n int, args ...string) launch.Job {
 // one has and the ranks can't meet: each would start a job of its own.
 func InJob(set []string) (bool, error) {
 	reg := Registry()
-	values, _, err := Load(reg, nil, set)
+	values, err := Load(reg, nil, set)
 	if err != nil {
 		return false, err
 	}

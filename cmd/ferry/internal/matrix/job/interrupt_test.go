@@ -124,7 +124,6 @@ func run(t *testing.T, rank, step int) (r *report.Report, ended bool) {
 // for fail, or hear that the rank has ended, before their own signal, or without one.
 func TestInterruptOfOneRankIsNobodysFault(t *testing.T) {
 	t.Setenv("FERRY_BTL_SHM_DIR", t.TempDir())
-	t.Setenv("FERRY_TUNE_USE", "off")
 	for rank := range 3 {
 		for step := 1; ; step++ {
 			r, ended := run(t, rank, step)
