@@ -13,12 +13,12 @@ func ForRanks() int {
 	if n := Available(); n > 1 {
 		return n
 	}
-	return Online()
+	return online()
 }
 
-// Online returns the number of processors of the machine that are in use,
+// online returns the number of processors of the machine that are in use,
 // whatever this process's affinity; at least 1.
-func Online() int {
+func online() int {
 	b, err := os.ReadFile("/sys/devices/system/cpu/online")
 	if err != nil {
 		return 1

@@ -8,7 +8,7 @@ func TestProcessorListsAreCounted(t *testing.T) {
 			t.Errorf("%q: %d, want %d", list, got, want)
 		}
 	}
-	if Online() < 1 || Available() < 1 {
+	if online() < 1 || Available() < 1 {
 		t.Error("no processor")
 	}
 }

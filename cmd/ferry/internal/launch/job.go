@@ -86,9 +86,6 @@ type Job struct {
 	// Bind gives each rank one core, in turn; cores of their own first, then
 	// their hardware threads. More ranks than cores wrap round.
 	Bind bool
-	// Cores, if not 0, is how many processors the job may use: the first in the
-	// order in which Bind gives them. Without Bind its ranks share them all.
-	Cores int
 
 	// Stdin goes to rank 0; the others read nothing. nil: none.
 	Stdin *os.File

@@ -382,27 +382,6 @@ func TestBindGivesEachRankOneCore(t *testing.T) {
 	}
 }
 
-func TestCoresConfineTheJob(t *testing.T) {
-	places, err := cores()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, bind := range []bool{false, true} {
-		j := shell(t, 3, `grep Cpus_allowed_list /proc/self/status`)
-		j.Cores, j.Bind = 1, bind
-		run(t, j)
-		if want := fmt.Sprintf("Cpus_allowed_list:\t%d\n", places[0]); text(j) != strings.Repeat(want, 3) {
-			t.Errorf("bind %v: %q, want three times %q", bind, text(j), want)
-		}
-	}
-	j := shell(t, 1, `grep Cpus_allowed_list /proc/self/status`)
-	j.Cores = len(places) + 1 // no more than there are
-	run(t, j)
-	if cpu.Available() != len(places) {
-		t.Error("the launcher's own affinity changed")
-	}
-}
-
 // TestMonitorThreadOfARankMayBeLate: without the timer slack the Go runtime's
 // monitor interrupts a rank that polls.
 func TestMonitorThreadOfARankMayBeLate(t *testing.T) {

@@ -203,15 +203,12 @@ func (s *supervisor) startAll(ctx context.Context) error {
 		}
 	}()
 	var places []int
-	if s.job.Bind || s.job.Cores > 0 {
+	if s.job.Bind {
 		var err error
 		if places, err = cores(); err != nil {
 			return err
 		}
-		if s.job.Cores > 0 {
-			places = places[:min(s.job.Cores, len(places))]
-		}
-		if s.job.Bind && s.job.size > len(places) {
+		if s.job.size > len(places) {
 			s.job.Note(fmt.Sprintf("%d ranks share %d cores: several ranks are bound to the same core", s.job.size, len(places)))
 		}
 	}
@@ -235,7 +232,8 @@ func (s *supervisor) startAll(ctx context.Context) error {
 			if s.interrupted || ctx.Err() != nil {
 				return nil
 			}
-			n, mine := len(s.ranks), places
+			n := len(s.ranks)
+			var mine []int
 			if s.job.Bind {
 				mine = places[n%len(places):][:1]
 			}
