@@ -52,8 +52,8 @@ type params struct {
 	MaxPeers   int            `param:"max_peers" default:"0" min:"0" max:"65536" level:"developer" scope:"process" doc:"Number of processes that may connect to this one; 0: twice the number of processes on the node, and at least 64."`
 	// docs/decisions/one-copy.md has the measurements behind these.
 	SingleCopy string         `param:"single_copy" default:"auto" choices:"auto,off,cma,memory" level:"tuner" scope:"process" doc:"How a large message may be copied once, between the memory of both processes: memory (read out of what the sender has from AllocMem), cma (process_vm_readv and process_vm_writev, by either side or both), off, or auto: whatever is fastest for such messages, as learnt under way. cma and memory force it: where it is impossible such a message is an error."`
-	MemoryMin  framework.Size `param:"memory_min" default:"8KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"Messages from this size on are read out of memory that the sender has from AllocMem."`
-	CMAMin     framework.Size `param:"cma_min" default:"32KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"Messages from this size on are copied by process_vm_readv, where that is used."`
+	MemoryMin  framework.Size `param:"memory_min" default:"8KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"Messages from this size on that do not go at once (eager_limit) may be read out of memory that the sender has from AllocMem."`
+	CMAMin     framework.Size `param:"cma_min" default:"32KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"Messages from this size on that do not go at once (eager_limit) may be copied by process_vm_readv, where that is used."`
 	CopyStep   framework.Size `param:"copy_step" default:"1MiB" min:"4KiB" max:"1GiB" unit:"bytes" level:"developer" scope:"process" doc:"Bytes that are read out of a peer's memory at a time; other messages wait meanwhile."`
 }
 

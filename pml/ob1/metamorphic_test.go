@@ -19,12 +19,12 @@ import (
 
 // The full run is
 //
-//	go test ./pml/ob1 -run Metamorphic -seeds 200
+//	go test ./pml/ob1 -run Metamorphic -seeds 200 -timeout 30m
 //
 // The race detector sees rings on the heap only; with it there are fewer seeds,
 // unless the flag says otherwise:
 //
-//	go test -race ./pml/ob1 -run Metamorphic -seeds 200
+//	go test -race ./pml/ob1 -run Metamorphic -seeds 200 -timeout 2h
 var (
 	seeds = flag.Uint64("seeds", 0, "metamorphic runner: number of seeds; 0: 8, or 3 under the race detector")
 	seed  = flag.Uint64("seed", 0, "metamorphic runner: the first seed")
