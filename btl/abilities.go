@@ -180,8 +180,8 @@ type PeerPoller interface {
 // frame can look at it where it lies, instead of having it handed up.
 type Peeker interface {
 	// Peek returns the next frame of the path, or nil if looking that many times
-	// found none. A look is some 10 ns: a module whose looks take longer, such as system
-	// calls, looks as many times less. The frame is the module's and valid until the next
+	// found none. A look is some 25 ns, a load and a pause: a module whose looks take longer, such as
+	// system calls, looks as many times less. The frame is the module's and valid until the next
 	// call of Drop or Poll; without Drop a Poll hands it up. Something else may lie before
 	// it, which only a Poll takes: Peek finds nothing until then.
 	Peek(looks int) []byte

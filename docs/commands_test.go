@@ -86,6 +86,9 @@ func run(t *testing.T, name string, all []block, environ []string) {
 			t.Logf("%s:%d: %s (%.1f s)", name, b.line, line, time.Since(began).Seconds())
 			if status != b.status {
 				t.Errorf("%s:%d: %s: status %d, want %d\n%s", name, b.line, line, status, b.status, output)
+				if requirements.err != nil {
+					t.Log(requirements.err)
+				}
 			} else if piece := missing(c.says, output); piece != "" && !b.varies {
 				t.Errorf("%s:%d: %s does not print %q\n%s", name, b.line, line, piece, output)
 			}
@@ -135,12 +138,15 @@ func write(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-var requirements sync.Once
+var requirements struct {
+	sync.Once
+	err error // the commands that build programs say so if they fail
+}
 
-// downloadRequirements builds programs in a module with these files. A module that requires ferry needs the go.mod files of
+// downloadRequirements checks a program in a module with these files, so that everything it takes to build it is in the module cache. A module that requires ferry needs the go.mod files of
 // everything below ferry. Building ferry itself does not: on a new machine they are not in the module cache, where the
 // commands of the pages, which have no proxy, look for them.
-func downloadRequirements(t *testing.T, files map[string]string) {
+func downloadRequirements(t *testing.T, files map[string]string) error {
 	t.Helper()
 	dir := t.TempDir()
 	write(t, dir, files)
@@ -150,8 +156,9 @@ func downloadRequirements(t *testing.T, files map[string]string) {
 	cmd := exec.CommandContext(ctx, "go", "vet", ".")
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Logf("%v: commands that build programs will miss what is not in the module cache\n%s", err, out)
+		return fmt.Errorf("what ferry requires may be missing in the module cache: %w\n%s", err, out)
 	}
+	return nil
 }
 
 // workplace is a directory as a reader's: a module that requires ferry, and bin/program.
@@ -169,7 +176,7 @@ func workplace(t *testing.T) string {
 	module := fmt.Sprintf("module example.org/page\n\ngo 1.26\n\nrequire github.com/ferrympi/ferry v0.0.0\n\nreplace github.com/ferrympi/ferry => %s\n", root)
 	files := map[string]string{"go.mod": module, "go.sum": string(sums)}
 	write(t, dir, files)
-	requirements.Do(func() { downloadRequirements(t, files) })
+	requirements.Do(func() { requirements.err = downloadRequirements(t, files) })
 	if err := os.Mkdir(filepath.Join(dir, "bin"), 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -185,7 +185,8 @@ func (x *Instance) all(c *coll.Call) (bool, error) {
 
 // patience is how many looks a member waits for another one before it looks whether that has
 // gone on without posting: looks at other lines than the one that is awaited make those dearer
-// to write. It is ten microseconds and more (one look follows another by a PAUSE). Who is about to sleep has none.
+// to write. It is some 16 microseconds, with a PAUSE of 25 ns between looks. Who is about to sleep
+// has none.
 const patience = 640
 
 // has reports whether a member has posted that round, counted from 1, for the same operation

@@ -2,42 +2,49 @@ package ob1
 
 import "time"
 
-// The receiver of a large message that is alone can't see how long its sender has packed the part that comes
+// The receiver of a large message that is alone can't see how long its sender took to pack the part that comes
 // with the RTS. So the RTS says it.
 
 // packing is how long the first parts of messages of one class take to be packed into lines of one
 // kind.
 type packing struct {
-	n    uint64
-	last [3]time.Duration // of those that were timed, in a ring
-	took time.Duration    // as a rule
+	n      int
+	at     uint64 // how many parts the process had got when one of these was timed last
+	unsure bool   // that one differed from those before
+	last   [3]time.Duration
+	took   time.Duration // as a rule
 }
 
-// timedOf is of how many such parts one is timed, but for the first ones: a clock takes as long as 2 KiB.
-const timedOf = 16
+const (
+	// timedOf is of how many parts to a process one is timed, when it is known what they take: reading the clock takes as
+	// long as copying 2 KiB.
+	timedOf = 16
+	// timedFirst is how many are timed before: the first lap through memory that no core knows yet takes ten times as long.
+	timedFirst = 64
+	// differs is by which factor a part differs from those before that may have become others.
+	differs = 1.5
+)
 
-// timed reports whether the next part is to be timed.
-func (k *packing) timed() bool {
-	k.n++
-	return k.n <= uint64(len(k.last)) || k.n%timedOf == 0
+// timed reports whether the next part is to be timed, which is the count-th to that process.
+func (k *packing) timed(count uint64) bool {
+	k.n = min(k.n+1, timedFirst+1)
+	return k.n <= timedFirst || k.unsure || count-k.at >= timedOf
 }
 
-// add takes in what one part took. The middle of the last three counts: one that was interrupted says nothing, nor does
-// the very first one, which meets memory that no core knows yet, and takes ten times as long.
-func (k *packing) add(took time.Duration) {
-	if k.n <= uint64(len(k.last)) {
-		k.last[k.n-1] = took
-	} else {
-		k.last[k.n/timedOf%uint64(len(k.last))] = took
-	}
-	a, b, c := k.last[0], k.last[1], k.last[2]
+// add takes in what that part took. The middle of the last three counts: one that was interrupted says nothing, nor does
+// the very first one.
+func (k *packing) add(count uint64, took time.Duration) {
+	k.at = count
+	k.unsure = float64(took) > differs*float64(k.took) || float64(k.took) > differs*float64(took)
+	k.last = [3]time.Duration{k.last[1], k.last[2], took}
+	a, b := k.last[0], k.last[1]
 	switch k.n {
 	case 1:
-		k.took = a
+		k.took = took
 	case 2:
-		k.took = min(a, b)
+		k.took = min(b, took)
 	default:
-		k.took = max(min(a, b), min(max(a, b), c))
+		k.took = max(min(a, b), min(max(a, b), took))
 	}
 }
 
@@ -48,13 +55,15 @@ func (r *request) packPart(dst []byte) time.Duration {
 		r.pack(dst, 0)
 		return 0
 	}
-	k := &r.p.proc.packing[r.lines][classOf(r.buf.Len())]
-	if !k.timed() {
+	p := r.p.proc
+	p.packed++
+	k := &p.packing[r.lines][classOf(r.buf.Len())]
+	if !k.timed(p.packed) {
 		r.pack(dst, 0)
 		return k.took
 	}
 	began := r.m.now()
 	r.pack(dst, 0)
-	k.add(r.m.now() - began)
+	k.add(p.packed, r.m.now()-began)
 	return k.took
 }

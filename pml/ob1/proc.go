@@ -50,6 +50,7 @@ type proc struct {
 	steps    int           // that it still is
 
 	packing  [linesKinds][classes]packing
+	packed   uint64 // first parts of messages that are alone
 	incoming incoming
 	writes   bool                                      // it can write into this process's memory, its last RTS says
 	parts    [btl.Memories][depthsSent][classes]advice // of this process's messages to it
