@@ -43,8 +43,9 @@ const LossContinue = "continue"
 
 // Progress is the group progress.
 type Progress struct {
-	Spin  string `param:"spin" default:"auto" level:"tuner" scope:"process" doc:"how long a wait polls before it offers the processor to others: a duration, or auto"`
-	Yield string `param:"yield" default:"auto" level:"tuner" scope:"process" doc:"how long it goes on polling after that, before it sleeps: a duration, or auto"`
+	Spin  string        `param:"spin" default:"auto" level:"tuner" scope:"process" doc:"how long a wait polls before it offers the processor to others: a duration, or auto"`
+	Yield string        `param:"yield" default:"auto" level:"tuner" scope:"process" doc:"how long it goes on polling after that, before it sleeps: a duration, or auto"`
+	Slice time.Duration `param:"slice" default:"100us" min:"0s" level:"tuner" scope:"process" doc:"how long a turn the process asks the scheduler for (Linux 6.12 and newer); 0s leaves that to the system"`
 }
 
 // Register adds the groups to r, except those that r has already.
@@ -99,7 +100,11 @@ func (p Progress) Options(ranks int) (progress.Options, error) {
 		return progress.Options{}, err
 	}
 	yield, err := duration("progress.yield", p.Yield, auto.Yield)
-	return progress.Options{Spin: spin, Yield: yield}, err
+	slice := p.Slice
+	if slice == 0 {
+		slice = -1 // 0 would mean the engine's default
+	}
+	return progress.Options{Spin: spin, Yield: yield, Slice: slice}, err
 }
 
 func duration(name, text string, auto time.Duration) (time.Duration, error) {
