@@ -2,7 +2,8 @@
 // 3.5): messages of one sender in the order of their sends, receives in the
 // order in which they were posted, with wildcards for source and tag. It is
 // pure: no locks, no memory of its own, no knowledge of transports. Every PML
-// shares it, one Queues per (communicator, plane).
+// shares it, one Queues per (communicator, plane); and mtl/ofi has one for what its
+// network has no room for.
 //
 // Recv and Message are intrusive list entries: a PML embeds them in its requests
 // and buffered messages and sets Owner once, so that matching allocates nothing.
@@ -140,6 +141,20 @@ type Queues[R, M any] struct {
 	look      bool // there may be receives from any source, or an index of a posted list; see arrive
 	indexed   bool // a posted list has an index, or had one
 }
+
+// Order is entries of Queues in the order in which they were pushed, whatever their sources: for
+// who takes receives back from them, the oldest first. Its links are those that only a message
+// in Queues uses. An entry is in one Order at a time.
+type Order[T any] struct{ all list[T] }
+
+// Push puts an entry at the end.
+func (o *Order[T]) Push(e *Entry[T]) { o.all.push(e, byArrival) }
+
+// Remove takes out an entry, which is there.
+func (o *Order[T]) Remove(e *Entry[T]) { o.all.remove(e, byArrival) }
+
+// First returns the oldest entry, or nil.
+func (o *Order[T]) First() *Entry[T] { return o.all.head }
 
 // Idle reports whether nothing waits that a receive from p, or a message of p,
 // could match or would have to wait behind.

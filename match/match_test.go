@@ -197,6 +197,46 @@ func TestCancelInsideAWalkKeepsTheQueue(t *testing.T) {
 	}
 }
 
+// TestOrderKeepsReceivesOfAllSourcesInTheirOrder, beside the queues in which they are found.
+func TestOrderKeepsReceivesOfAllSourcesInTheirOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var q queues
+		var peers [2]peer
+		var o Order[recv]
+		var want []*recv
+		for id := range 100 {
+			switch source := rapid.IntRange(AnySource, 1).Draw(t, "source"); rapid.IntRange(0, 3).Draw(t, "op") {
+			case 0, 1:
+				r := newRecv(id, source, id%70)
+				q.Post(&peers[max(source, 0)], &r.Recv)
+				o.Push(&r.Recv)
+				want = append(want, r)
+			case 2:
+				if len(want) > 0 {
+					i := rapid.IntRange(0, len(want)-1).Draw(t, "cancel")
+					q.Cancel(&want[i].Recv)
+					o.Remove(&want[i].Recv)
+					want = slices.Delete(want, i, i+1)
+				}
+			default:
+				if r := q.Arrive(&peers[max(source, 0)], id%70); r != nil {
+					o.Remove(r)
+					want = slices.DeleteFunc(want, func(x *recv) bool { return x == r.Owner })
+				}
+			}
+			if first := o.First(); (first == nil) != (len(want) == 0) || first != nil && first.Owner != want[0] {
+				t.Fatalf("%v is the first, not the first of %d", first, len(want))
+			}
+		}
+		for _, r := range want {
+			if o.First() != &r.Recv {
+				t.Fatalf("receive %d is not the next one", r.id)
+			}
+			o.Remove(&r.Recv)
+		}
+	})
+}
+
 // TestBurstLeavesNoIndexBehind: after a queue was long, a short one is walked again, and
 // a table that a burst has made does not stay for ever.
 func TestBurstLeavesNoIndexBehind(t *testing.T) {

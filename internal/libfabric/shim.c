@@ -6,17 +6,9 @@
 #include "library.h"
 #include "shim.h"
 #include "signals.h"
+#include "slots.h"
 
 #include <stdlib.h>
-#include <string.h>
-
-// A slot is what libfabric knows an operation by. Slots lie in chunks that stay
-// where they are; providers write into the context.
-typedef struct slot {
-	ffi_context2 context;
-	uint32_t index;
-	void *desc; // of the buffer, if that is registered
-} slot;
 
 struct ferry_region {
 	ffid_mr *mr;
@@ -24,7 +16,7 @@ struct ferry_region {
 };
 
 enum { TAGGED = 1, UNTAGGED = 2 };
-enum { CHUNK_BITS = 8, CHUNK = 1 << CHUNK_BITS, POLL_MOST = 64, SPILL = FERRY_SPILL_BYTES };
+enum { POLL_MOST = 64, SPILL = FERRY_SPILL_BYTES };
 
 struct ferry_ep {
 	ferry_lib *lib;
@@ -34,8 +26,7 @@ struct ferry_ep {
 	ffid_av *av;
 	ffid_cq *cq;
 	ffid_ep *ep;
-	slot **chunks;
-	uint32_t n_chunks;
+	slots slots;
 	int fd;
 	char *spill; // SPILL bytes that nobody reads
 	void *spill_desc;
@@ -44,23 +35,10 @@ struct ferry_ep {
 	int fresh;   // an address was inserted: kinds of messages of which none has been taken since
 };
 
-static inline slot *slot_at(ferry_ep *ep, uint32_t i) { return &ep->chunks[i >> CHUNK_BITS][i & (CHUNK - 1)]; }
+static inline slot *slot_at(ferry_ep *ep, uint32_t i) { return nth_slot(&ep->slots, i); }
 
-// ferry_grow adds CHUNK slots, and returns how many there are.
-int ferry_grow(ferry_ep *ep)
-{
-	slot **chunks = realloc(ep->chunks, (ep->n_chunks + 1) * sizeof(*chunks));
-	if (!chunks)
-		return -FFI_ENOMEM;
-	ep->chunks = chunks;
-	slot *s = calloc(CHUNK, sizeof(*s));
-	if (!s)
-		return -FFI_ENOMEM;
-	for (uint32_t i = 0; i < CHUNK; i++)
-		s[i].index = ep->n_chunks * CHUNK + i;
-	chunks[ep->n_chunks++] = s;
-	return ep->n_chunks * CHUNK;
-}
+// ferry_grow adds slots, and returns how many there are.
+int ferry_grow(ferry_ep *ep) { return more_slots(&ep->slots); }
 
 // registers says how memory is registered here.
 static int registers(const ferry_ep *ep, int mode) { return !!(ep->info->domain_attr->mr_mode & mode); }
@@ -173,9 +151,7 @@ void ferry_close(ferry_ep *ep)
 		close_fid(&ep->fabric->fid);
 	if (ep->info)
 		ep->lib->f.fi_freeinfo(ep->info);
-	for (uint32_t i = 0; i < ep->n_chunks; i++)
-		free(ep->chunks[i]);
-	free(ep->chunks);
+	free_slots(&ep->slots);
 	free(ep->spill);
 	free(ep);
 }
@@ -327,18 +303,6 @@ int ferry_recv(ferry_ep *ep, uint32_t i, char *buf, size_t n)
 
 int ferry_cancel(ferry_ep *ep, uint32_t i) { return ep->ep->ops->cancel(&ep->ep->fid, &slot_at(ep, i)->context); }
 
-// slot_of returns the number of the slot whose context this is. Providers over ofi_rxm
-// have failures whose context is a buffer of their own.
-static uint32_t slot_of(ferry_ep *ep, const void *context)
-{
-	for (uint32_t i = 0; i < ep->n_chunks; i++) {
-		uintptr_t offset = (uintptr_t)context - (uintptr_t)ep->chunks[i];
-		if (offset < CHUNK * sizeof(slot) && offset % sizeof(slot) == 0)
-			return ((const slot *)context)->index;
-	}
-	return FERRY_NO_SLOT;
-}
-
 // read_error reads one failed completion: 1, 0 if there is none after all, or a
 // failure of the queue itself.
 static ssize_t read_error(ferry_ep *ep, ferry_event *out)
@@ -351,7 +315,7 @@ static ssize_t read_error(ferry_ep *ep, ferry_event *out)
 	int err = e.err < 0 ? -e.err : e.err ? e.err : FFI_EOTHER;
 	*out = (ferry_event){
 		.tag = e.tag, .data = e.data, .length = e.len, .overflow = e.olen,
-		.slot = slot_of(ep, e.op_context), .error = err, .provider_error = e.prov_errno,
+		.slot = slot_of(&ep->slots, e.op_context), .error = err, .provider_error = e.prov_errno,
 	};
 	return 1;
 }

@@ -116,9 +116,3 @@ func (m *module) mustWait(s *slot) (wait bool, code libfabric.Errno) {
 	m.next()
 	return true, 0
 }
-
-// waits is mustWait for a look.
-func (m *module) waits(s *slot) bool {
-	wait, code := m.mustWait(s)
-	return wait || code != 0
-}

@@ -163,3 +163,37 @@ func TestFailedEndpointThatClosesSlowlyKeepsNobodyWaiting(t *testing.T) {
 		t.Errorf("the receive: %v", r.Err)
 	}
 }
+
+// TestProbeBehindReceivesThatWaitDoesNotWaitForAFirstContact: it has found nothing.
+func TestProbeBehindReceivesThatWaitDoesNotWaitForAFirstContact(t *testing.T) {
+	g := newGate(t)
+	g.open(t, 3) // each of the two knows itself, and the first one the other
+	lib := profiles(t, "cxi", "queues=16", g.fault("insert"))
+	all := members(t, 2, using(lib, "cxi"))
+	a, b := all[0], all[1]
+	g.guarded(t, func() {
+		for range 40 {
+			must(t)(a.receive(b, 1, make([]byte, 8)))
+			a.m.Poll()
+		}
+		if _, err := a.m.Connect(stranger(5, b.m.Blob())); err != nil {
+			t.Fatal(err)
+		}
+		for range 10 {
+			a.m.Poll()
+		}
+		for _, claim := range []bool{false, true} {
+			o := newOnce()
+			if err := a.m.Probe(&o.Op, a.to(b), mtl.Envelope{CID: 1, Source: 1, Tag: 1}, claim); err != nil {
+				t.Fatal(err)
+			}
+			for range 10 {
+				a.m.Poll()
+			}
+			if o.ends != 1 || o.Found || o.Err != nil {
+				t.Errorf("a probe ended %d times: %+v", o.ends, o.Result)
+			}
+		}
+	})
+	g.open(t, 1)
+}

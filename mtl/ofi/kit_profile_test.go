@@ -55,6 +55,7 @@ func TestKitOverProfilesThatLackMuch(t *testing.T) {
 		{"cxi", "max", "EverySize|Limit|Forget"},
 		{"cxi", "unlimited", "Room|Many"},
 		{"cxi", "queues=16", "Room|Many|Cancel|Control|Unexpected|Bit|Claim|Probe"},
+		{"cxi", "queues=16,peeks=3", "Room|Many|Order|Probe|Claim"},
 		{"tcp;ofi_rxm", "placed", "Truncated"},
 		{"opx", "again=5", "Order|EverySize|Idle|Close"},
 		{"verbs;ofi_rxm", "mr_local", "EverySize|Truncated|Claim|Registered|Control|Synchronous"},

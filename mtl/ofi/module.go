@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
 
@@ -37,10 +36,14 @@ type module struct {
 	nonces  map[uint64]mtl.Endpoint // who sent an answer
 	dirty   []mtl.Endpoint          // peers with injected messages that may still be here
 	blocked []mtl.Endpoint          // peers with sends that found no room, each once
+	latest  int                     // the one of them that was tried last
 
 	slots     []*slot // by slot number
 	free      []uint32
-	lines     []*line             // of receives that found no room
+	lines     map[uint32]*line    // of receives that found no room, by id
+	turns     []*line             // those in which receives wait
+	turn      int                 // the one that had its turn last
+	spare     *line               // for the next id that needs one; or nil
 	urgent    fifo                // receives of control and of claimed messages that found none
 	over      []ended             // what the next Poll tells of first
 	telling   []ended             // room for over, used only by Poll
@@ -90,7 +93,7 @@ type peer struct {
 	queue       fifo   // sends that found no room
 	refusals    int    // looks in a row at which the first of them found none
 	wait        *trial.Patience
-	matching    fifo // synchronous sends that are not answered, oldest first
+	matching    *unanswered
 }
 
 // errNobody is what is answered to operations with an endpoint of nobody.
@@ -222,7 +225,7 @@ func (m *module) Forget(to mtl.Endpoint, why error) {
 	p.gone = m.transportError("send", to, why)
 	delete(m.known, p.Life)
 	delete(m.nonces, p.Nonce)
-	p.queue, p.matching = fifo{}, fifo{}
+	p.queue, p.matching = fifo{}, nil
 	for _, s := range m.slots {
 		if s.to != to || !s.kind.isSend() {
 			continue
@@ -271,9 +274,9 @@ func (m *module) fail(err error) {
 
 // giveUpAll ends every operation with what the module has failed of.
 func (m *module) giveUpAll() {
-	m.blocked, m.dirty, m.lines, m.urgent = nil, nil, nil, fifo{}
+	m.blocked, m.dirty, m.lines, m.turns, m.urgent = nil, nil, nil, nil, fifo{}
 	for i := range m.peers {
-		m.peers[i].queue, m.peers[i].matching = fifo{}, fifo{}
+		m.peers[i].queue, m.peers[i].matching = fifo{}, nil
 	}
 	for _, s := range m.slots {
 		if s.kind != unused {
@@ -282,71 +285,6 @@ func (m *module) giveUpAll() {
 	}
 	for _, x := range m.regions {
 		m.concluded(x, mtl.Result{Err: m.broken})
-	}
-}
-
-// Close implements mtl.Module. Connections that still have something to write
-// are not waited for: that is Idle's work.
-func (m *module) Close() error {
-	if m.closed {
-		return nil
-	}
-	m.closed = true
-	if !m.half && !m.awaitAway() {
-		m.half = true
-		m.broken = errHanging
-	}
-	if m.Finish(); !m.half {
-		m.ep.Close()
-	}
-	for _, s := range m.slots {
-		s.pins.Unpin()
-	}
-	for _, x := range m.regions {
-		x.pins.Unpin()
-	}
-	m.pins.Unpin()
-	if m.broken == nil {
-		m.broken = fmt.Errorf("%s: %w", component, framework.ErrClosed)
-	}
-	m.slots, m.free, m.over = nil, nil, nil
-	return nil
-}
-
-// finishPatience is how long Finish waits for messages that are half here.
-const finishPatience = time.Second
-
-// Finish implements mtl.Finisher, for libraries whose endpoints can't be closed while a
-// message is half here. If that does not go on the endpoint stays open, and nobody touches
-// the buffers, because nobody polls.
-func (m *module) Finish() {
-	if _, ok := needs(m.about.Provider, Finish, m.lib.Version()); !ok || m.finished || m.broken != nil || !m.awaitAway() {
-		return
-	}
-	m.finished = true
-	for _, s := range m.slots {
-		if s.posted && s.kind == receive && !s.canceled {
-			m.ep.Cancel(s.number)
-		}
-	}
-	for end := time.Now().Add(finishPatience); ; {
-		n, code := m.ep.Poll(m.events[:])
-		for _, ev := range m.events[:n] {
-			if int(ev.Slot) < len(m.slots) {
-				m.slots[ev.Slot].posted = false
-			}
-		}
-		if !slices.ContainsFunc(m.slots, (*slot).isReceiving) {
-			return
-		}
-		if code != 0 || time.Now().After(end) {
-			m.half = true
-			m.env.Logger.Warn("mtl ofi: an endpoint stays open: a message has arrived in part, and makes no progress", "provider", m.about.Provider)
-			return
-		}
-		if n == 0 {
-			time.Sleep(pollInterval / 10)
-		}
 	}
 }
 
@@ -390,7 +328,7 @@ func (a awaited) Interval() time.Duration {
 	switch {
 	case a.broken != nil && !a.isBusy():
 		return 0
-	case a.away != nil || len(a.blocked) > 0 || len(a.lines) > 0 || a.urgent.head != nil:
+	case a.away != nil || len(a.blocked) > 0 || len(a.turns) > 0 || a.urgent.head != nil:
 		return pollInterval
 	}
 	return connectInterval

@@ -1,95 +1,29 @@
 package ofi
 
 import (
-	"slices"
-
 	"github.com/ferrympi/ferry/internal/libfabric"
 	"github.com/ferrympi/ferry/mtl"
 )
 
-// A provider takes a limited number of receives. Those beyond it wait here, a line
-// for each communicator id, because only receives of one id have an order among
-// them. Their messages are looked for among those that have come: what lies there
-// has matched no receive that the provider has. What the first of a line finds belongs
-// to it, and a probe claims it. What one behind it finds may belong to one before it:
-// so it is only looked at, and claimed, by its own source and tag and no others, if no
-// earlier one matches it. What comes in between then changes nothing.
+// A provider takes a limited number of receives. Those beyond it wait here, a line for each
+// communicator id, because only receives of one id have an order among them. What has come for
+// an id and lies in the provider has matched no receive that the provider has. So a look claims
+// the first of it, whatever it is, and package match says which of the line's receives it is
+// for; what is for none of them stays here, claimed, for a receive or a probe that comes later
+// (docs/decisions/receives-that-wait.md).
+//
 // Thus receives that nobody serves yet, or ever, don't keep those behind them, nor
-// those of another communicator or plane, from their messages. A probe of an id that has
-// a line comes behind it, and is done the same way.
-
-// line is the receives of one id that wait, in the order of posting.
-type line struct {
-	cid uint32
-	fifo
-	at     *slot // behind the first, the one whose turn it is; nil: the second
-	behind bool  // it is at's turn; every other look is for the first
-	sought *slot // whom a probe in progress is for
-	looks  bool  // that probe claims nothing
-	left   int   // how many have left it
-}
-
-// turn returns whom to look for.
-func (l *line) turn() *slot {
-	if !l.behind || l.head.next == nil {
-		return l.head
-	}
-	if l.at == nil || l.at == l.head {
-		l.at = l.head.next
-	}
-	return l.at
-}
-
-// hurry makes x the next to look for: its message is there.
-func (l *line) hurry(x *slot) { l.at, l.behind = x, x != l.head }
-
-// vain notes that nothing is there for s.
-func (l *line) vain(s *slot) {
-	if l.behind = s == l.head; !l.behind {
-		l.at = s.next
-	}
-}
+// those of another communicator or plane, from their messages, and whatever waits, a message, a
+// receive and a probe each take constant time.
 
 // reserved is how many receives a provider is given less than it takes, so that
 // it takes those of claimed messages at any time.
 const reserved = 16
 
-// seekMost is how many lines one Poll looks at.
-const seekMost = 4
+// turnsMost is how many lines one Poll sees to.
+const turnsMost = 4
 
-// lineOf returns the line of an id, or nil.
-func (m *module) lineOf(cid uint32) *line {
-	for _, l := range m.lines {
-		if l.cid == cid {
-			return l
-		}
-	}
-	return nil
-}
-
-// wait puts a receive at the end of its line.
-func (m *module) wait(cid uint32, s *slot) {
-	l := m.lineOf(cid)
-	if l == nil {
-		l = &line{cid: cid}
-		m.lines = append(m.lines, l)
-	}
-	l.push(s)
-}
-
-// leave takes a receive out of its line.
-func (m *module) leave(l *line, s *slot) {
-	if l.at == s {
-		l.at = s.next
-	}
-	l.drop(s)
-	l.left++
-	if l.head == nil {
-		m.lines = slices.DeleteFunc(m.lines, func(x *line) bool { return x == l })
-	}
-}
-
-// overflow posts what has room now, and seeks the messages of the rest.
+// overflow posts what has room now, and looks for the messages of the rest.
 func (m *module) overflow() {
 	for m.urgent.head != nil {
 		s := m.urgent.head
@@ -99,23 +33,17 @@ func (m *module) overflow() {
 		}
 		code := m.start(s)
 		if code == libfabric.Again {
-			break // those in lines are looked for, which needs no room
+			break // looks need no room for receives
 		}
 		m.urgent.pop()
 		m.refused(s, code)
 	}
-	for range min(seekMost, len(m.lines)) {
-		l := m.lines[0]
-		m.lines = append(m.lines[1:], l) // the others get their turn
-		for l.head != nil && l.sought == nil {
-			s := l.head
-			code := m.start(s)
-			if code == libfabric.Again {
-				m.seek(l)
-				break
-			}
-			m.leave(l, s)
-			m.refused(s, code)
+	for range min(turnsMost, len(m.turns)) {
+		if m.turn++; m.turn >= len(m.turns) {
+			m.turn = 0
+		}
+		if len(m.turns) > 0 {
+			m.advance(m.turns[m.turn])
 		}
 	}
 }
@@ -144,128 +72,180 @@ func (m *module) refused(s *slot, code libfabric.Errno) {
 	m.giveUp(s, mtl.Result{Err: err})
 }
 
-// seek looks for the message of one receive in a line.
-func (m *module) seek(l *line) {
-	s := l.turn()
-	if m.waits(s) {
-		l.vain(s)
+// advance posts the receives of a line for which there is room, and looks for the messages of the
+// others. While a look is under way none is posted: what it claims may be for the oldest.
+func (m *module) advance(l *line) {
+	if l.looking {
 		return
 	}
-	flags := libfabric.Claim
-	if s != l.head {
-		flags = 0
+	for s := l.oldest(); s != nil; s = l.oldest() {
+		code := m.start(s)
+		if code == libfabric.Again {
+			break
+		}
+		l.leave(s)
+		m.refused(s, code)
 	}
-	m.peek(l, s, s.address, s.tag, s.more, flags)
+	if l.oldest() != nil {
+		m.lookIn(l)
+	}
+	m.settle(l)
 }
 
-// peek begins a probe for a receive in a line. If there is no room for it, another Poll
-// tries again.
-func (m *module) peek(l *line, s *slot, address, tag, ignore uint64, flags libfabric.Kind) {
-	if m.posted >= m.room.all || m.away != nil {
-		return
+// join has a receive or a probe get what was claimed before, or wait in line if others do.
+// Otherwise the provider is asked for it.
+func (m *module) join(l *line, s *slot) (joined bool) {
+	if c := l.find(s); c != nil {
+		m.serve(l, s, c)
+		return true
 	}
-	switch m.ep.Peek(s.number, address, tag, ignore, flags) {
+	if !l.looking && l.oldest() == nil {
+		return false
+	}
+	if s.kind == receive {
+		m.wait(l, s)
+		return true
+	}
+	s.asked = l.looks
+	l.probes.push(s)
+	if !l.looking {
+		m.lookIn(l)
+	}
+	m.settle(l)
+	return true
+}
+
+// wait puts a receive at the end of a line.
+func (m *module) wait(l *line, s *slot) {
+	l.push(s)
+	m.settle(l)
+}
+
+// lookIn begins to claim what comes next in a line. If that can't be now, another Poll tries again for the
+// receives, and a probe has found nothing, as elsewhere (inquire).
+func (m *module) lookIn(l *line) {
+	l.looks++
+	var r mtl.Result
+	switch code := m.startLook(l); code {
 	case 0:
-		s.kind, s.posted, l.sought, l.looks = sought, true, s, flags == 0
-		m.posted++
-	case libfabric.NoMessage:
-		l.vain(s)
-	}
-}
-
-// soughtFor takes the answer.
-func (m *module) soughtFor(s *slot, ev *libfabric.Event) {
-	l := m.lineOf(m.layout.cidOf(s.tag))
-	l.sought = nil
-	s.kind, s.posted = receive, false
-	switch {
-	case ev.Err == 0 && l.looks && !s.canceled:
-		m.seen(l, s, ev)
-	case ev.Err == 0 && !l.looks:
-		m.leave(l, s)
-		l.behind = false
-		m.claim(s, ev)
-		if m.leftThere(s) {
-			return
-		}
-		s.flags = libfabric.Claim
-		if s.length > int64(len(s.buf)) {
-			s.flags |= m.spill
-		}
-		m.refused(s, m.startUrgent(s))
-	case ev.Err == 0 || ev.Err == libfabric.NoMessage:
-		if l.vain(s); s.canceled {
-			m.leave(l, s)
-			m.finish(s, mtl.Result{Canceled: true})
-		}
+		l.looking = true
+		return
+	case libfabric.Again, libfabric.NoMessage:
 	default:
-		m.leave(l, s)
-		m.finish(s, mtl.Result{Err: m.eventError("receive", s.to, ev)})
+		r.Err = m.callError("probe", mtl.NoEndpoint, code)
+	}
+	m.answer(l, r)
+}
+
+func (m *module) startLook(l *line) libfabric.Errno {
+	if m.posted >= m.room.all || m.away != nil {
+		return libfabric.Again
+	}
+	s, err := m.take(looking, nil, nil)
+	if err != nil {
+		return libfabric.NoMemory
+	}
+	s.to, s.address = mtl.NoEndpoint, libfabric.AnyAddress
+	s.tag, s.more = m.layout.receive(mtl.Envelope{CID: l.cid, Source: mtl.AnySource, Tag: mtl.AnyTag})
+	code := m.ep.Peek(s.number, s.address, s.tag, s.more, libfabric.Claim)
+	if code != 0 {
+		m.release(s)
+		return code
+	}
+	s.posted = true
+	m.posted++
+	return 0
+}
+
+// looked takes the outcome of a look.
+func (m *module) looked(s *slot, ev *libfabric.Event) {
+	l := m.lines[m.layout.cidOf(s.tag)]
+	l.looking = false
+	switch ev.Err {
+	case 0:
+		m.place(l, s, ev)
+	case libfabric.NoMessage:
+		m.release(s)
+		m.answer(l, mtl.Result{})
+	default:
+		m.release(s)
+		err := m.eventError("receive", mtl.NoEndpoint, ev)
+		m.answer(l, mtl.Result{Err: err})
+		if r := l.oldest(); r != nil {
+			l.leave(r)
+			m.giveUp(r, mtl.Result{Err: err})
+		}
+	}
+	if l.probes.head != nil && !l.looking {
+		m.lookIn(l)
+	}
+	m.settle(l)
+}
+
+// place gives a message that a look has claimed to the first receive of the line that matches
+// it, or keeps it.
+func (m *module) place(l *line, s *slot, ev *libfabric.Event) {
+	r := m.claim(s, ev)
+	if w := l.arrive(r); w != nil {
+		m.give(w, s)
+		return
+	}
+	l.keep(s, r)
+	for p := l.probes.head; p != nil; p = l.probes.head {
+		c := l.find(p)
+		if c == nil && l.looks-p.asked < looksMost {
+			break
+		}
+		l.probes.pop()
+		if c != nil {
+			m.serve(l, p, c)
+		} else {
+			m.giveUp(p, mtl.Result{})
+		}
 	}
 }
 
-// seen claims a message that s, which is not the first of its line, would receive, unless
-// an earlier one matches it: then that one is next.
-func (m *module) seen(l *line, s *slot, ev *libfabric.Event) {
-	from, address := m.sender(s, ev)
-	if x := m.owner(l, from, ev.Tag); x != s {
-		l.hurry(x)
-		return
+// looksMost is after how many messages that are others' a probe has found nothing, though there may
+// be more: who only asks does not wait until the last one has come.
+const looksMost = 4096
+
+// answer tells the probes of a line that waited for a look what it has found for them: nothing.
+func (m *module) answer(l *line, r mtl.Result) {
+	for p := l.probes.head; p != nil && p.asked < l.looks; p = l.probes.head {
+		l.probes.pop()
+		m.giveUp(p, r)
 	}
-	m.peek(l, s, address, ev.Tag, s.more&m.layout.sync, libfabric.Claim)
 }
 
-// found ends a probe that has looked, and claimed nothing. What belongs to a receive that
-// waits is not there for it, and that receive is next; what else there is a claim takes by its
-// own source and tag. What a receive may have taken meanwhile that has left the line is not
-// told of.
-func (m *module) found(s *slot, ev *libfabric.Event) {
-	from, address := m.sender(s, ev)
-	if l := s.behind; l != nil {
-		x := m.owner(l, from, ev.Tag)
-		if x != nil {
-			l.hurry(x)
+// serve has a receive or a probe get a message that is kept. The next Poll tells of a probe.
+func (m *module) serve(l *line, s, c *slot) {
+	found := mtl.Result{Found: true, Source: int32(c.node.Source), Tag: int32(c.node.Tag), Bytes: c.length}
+	switch s.kind {
+	case receive:
+		l.take(c)
+		m.give(s, c)
+	case claiming:
+		l.take(c)
+		if s.to != mtl.NoEndpoint {
+			c.to = s.to
 		}
-		if x != nil || s.kind == probe && l.left != s.left {
-			m.finish(s, mtl.Result{})
-			return
-		}
+		s.op.Slot = c.number
+		m.giveUp(s, found)
+	default:
+		m.giveUp(s, found)
 	}
-	if s.kind == probe {
-		r, _ := m.result(ev)
-		r.Found = true
-		m.finish(s, r)
-		return
+	m.settle(l)
+}
+
+// give has a receive go on in the slot of the message that was claimed for it.
+func (m *module) give(s, c *slot) {
+	if s.to != mtl.NoEndpoint {
+		c.to = s.to
 	}
-	s.posted, s.address, s.tag, s.more = false, address, ev.Tag, s.more&m.layout.sync
-	s.flags |= libfabric.Claim
 	op := s.op
-	if err := m.inquire(s); err != nil {
+	err := m.fetch(c, op, s.where())
+	m.release(s)
+	if err != nil {
 		m.end(op, mtl.Result{Err: err})
 	}
-}
-
-// sender returns whose message a look for s has found, and the address by which no other's is
-// found: NoEndpoint and any address as long as that one is not known, or no longer.
-func (m *module) sender(s *slot, ev *libfabric.Event) (from mtl.Endpoint, address uint64) {
-	if !m.layout.data || s.to != mtl.NoEndpoint {
-		return s.to, s.address
-	}
-	r, _ := m.result(ev)
-	from, ok := m.env.Upcall.Endpoint(m.layout.cidOf(s.tag), int(r.Source))
-	if !ok || m.peers[from].stage < inserted {
-		return mtl.NoEndpoint, libfabric.AnyAddress
-	}
-	return from, m.peers[from].address
-}
-
-// owner returns the first receive of a line that a message matches, or nil. A message whose
-// sender is not known may match any of its tag.
-func (m *module) owner(l *line, from mtl.Endpoint, tag uint64) *slot {
-	for x := l.head; x != nil; x = x.next {
-		if (tag^x.tag)&^x.more == 0 && (!m.layout.data || x.to == mtl.NoEndpoint || from == mtl.NoEndpoint || x.to == from) {
-			return x
-		}
-	}
-	return nil
 }

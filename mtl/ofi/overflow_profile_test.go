@@ -19,18 +19,16 @@ func (b *book) Endpoint(_ uint32, source int) (mtl.Endpoint, bool) {
 	return to, ok
 }
 
-// crowded are two processes over a provider with room for 16 receives. The first has posted
-// more than that, which nobody serves, so that those to come wait.
-func crowded(t *testing.T, layout string) (a, b *member) {
+// scarce are so many processes over a provider with room for 16 receives, and with faults.
+func scarce(t testing.TB, n int32, layout string, faults ...string) (all []*member) {
 	t.Helper()
-	lib := profiles(t, "cxi", "queues=16")
+	lib := profiles(t, "cxi", append(faults, "queues=16")...)
 	set := func(p any) {
 		using(lib, "cxi")(p)
 		ofi.SetLayout(p, layout)
 	}
 	up := &book{to: map[int]mtl.Endpoint{}}
-	var all []*member
-	for rank := range int32(2) {
+	for rank := range n {
 		m, err := openUnder(up, "job", rank, set)
 		if err != nil {
 			t.Fatal(err)
@@ -38,8 +36,18 @@ func crowded(t *testing.T, layout string) (a, b *member) {
 		t.Cleanup(func() { m.Close() })
 		all = append(all, &member{t, m, rank})
 	}
+	for rank := range n {
+		up.to[int(rank)] = all[0].to(all[rank])
+	}
+	return all
+}
+
+// crowded are two of them. The first has posted more than there is room for, which nobody
+// serves, so that those to come wait.
+func crowded(t testing.TB, layout string) (a, b *member) {
+	t.Helper()
+	all := scarce(t, 2, layout)
 	a, b = all[0], all[1]
-	up.to[1] = a.to(b)
 	for range 40 {
 		if _, err := a.receive(b, 99, make([]byte, 8)); err != nil {
 			t.Fatal(err)
@@ -99,6 +107,68 @@ func TestReceivesInVainDoNotKeepThoseBehindFromTheirMessages(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestReceivesThatWaitAllocateNothing in steady state.
+func TestReceivesThatWaitAllocateNothing(t *testing.T) {
+	all := scarce(t, 2, "data")
+	a, b := all[0], all[1]
+	from, to, buf := a.to(b), b.to(a), make([]byte, 8)
+	sends, receives := make([]*once, 40), make([]*once, 40)
+	for i := range sends {
+		sends[i], receives[i] = newOnce(), newOnce()
+	}
+	window := func() {
+		for i := range sends {
+			sends[i].ends, receives[i].ends = 0, 0
+			if err := a.m.Recv(&receives[i].Op, from, mtl.Envelope{CID: 1, Source: 1, Tag: int32(i)}, buf); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range sends { // the youngest gets the first
+			done, err := b.m.Send(&sends[i].Op, to, mtl.Envelope{CID: 1, Source: 1, Tag: int32(len(sends) - 1 - i)}, buf, mtl.Standard)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if done {
+				sends[i].ends++
+			}
+		}
+		pollUntil(t, a, b, sends...)
+		pollUntil(t, a, b, receives...)
+	}
+	window() // the first contact
+	if n := testing.AllocsPerRun(20, window); n > 0 {
+		t.Errorf("%v allocations for a window", n)
+	}
+}
+
+// TestReceiveGetsWhatALookForOthersHasFound: the last of those was canceled while the look was under way, and
+// the provider has room.
+func TestReceiveGetsWhatALookForOthersHasFound(t *testing.T) {
+	all := scarce(t, 2, "data", "peeks=3")
+	a, b := all[0], all[1]
+	if err := exchanges(t, b, a, 8); err != nil { // the first contact
+		t.Fatal(err)
+	}
+	for polls := range 12 {
+		var crowd []*once
+		for range 40 {
+			crowd = append(crowd, must(t)(a.receive(b, 99, make([]byte, 8))))
+		}
+		sent := must(t)(b.send(a, 7, make([]byte, 8), mtl.Standard))
+		for range polls {
+			b.m.Poll()
+			a.m.Poll()
+		}
+		a.m.Cancel(&crowd[0].Op)
+		a.m.Poll() // there is room now
+		for _, o := range crowd[1:] {
+			a.m.Cancel(&o.Op)
+		}
+		r := must(t)(a.receive(b, 7, make([]byte, 8)))
+		pollUntil(t, a, b, append(crowd, sent, r)...)
 	}
 }
 

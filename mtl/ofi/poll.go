@@ -50,7 +50,7 @@ func (m *module) poll() int {
 	if len(m.blocked) > 0 {
 		m.retry()
 	}
-	if len(m.lines) > 0 || m.urgent.head != nil {
+	if len(m.turns) > 0 || m.urgent.head != nil {
 		m.overflow()
 	}
 	if len(m.errands) > 0 {
@@ -99,8 +99,8 @@ func (m *module) complete(ev *libfabric.Event) {
 		m.received(s, ev)
 	case claimed:
 		m.received(s, ev)
-	case sought:
-		m.soughtFor(s, ev)
+	case looking:
+		m.looked(s, ev)
 	case send, control, answer, flush:
 		m.finish(s, mtl.Result{Err: m.eventError("send", s.to, ev)})
 	case synchronous:
@@ -174,7 +174,7 @@ func (m *module) received(s *slot, ev *libfabric.Event) {
 		copy(s.user, s.buf[:min(r.Bytes, int64(len(s.buf)))])
 	}
 	if mode == mtl.Synchronous {
-		m.answer(s, ev.Tag, r.Source)
+		m.acknowledge(s, ev.Tag, r.Source)
 	}
 	m.finish(s, r)
 }
@@ -193,22 +193,14 @@ func (m *module) probed(s *slot, ev *libfabric.Event) {
 		s.op, r.Found = nil, true
 		done(op, r)
 	case ev.Err == 0:
-		m.found(s, ev)
+		r, _ := m.result(ev)
+		r.Found = true
+		m.finish(s, r)
 	case ev.Err == libfabric.NoMessage:
 		m.finish(s, mtl.Result{})
 	default:
 		m.finish(s, mtl.Result{Err: m.eventError("probe", s.to, ev)})
 	}
-}
-
-// sentSynchronous: the buffer is free; the answer may be here already.
-func (m *module) sentSynchronous(s *slot, ev *libfabric.Event) {
-	s.sent = true
-	if ev.Err == 0 && !s.matched {
-		return
-	}
-	m.peers[s.to].matching.drop(s)
-	m.finish(s, mtl.Result{Err: m.eventError("send", s.to, ev)})
 }
 
 // What modules send to one another's listening buffers begins with one of these.
@@ -281,53 +273,5 @@ func (m *module) frame(b []byte) {
 		m.env.Upcall.Control(b[1:])
 	case len(b) == answerFrame && b[0] == frameAnswer:
 		m.answered(binary.LittleEndian.Uint64(b[1:]), binary.LittleEndian.Uint64(b[9:]))
-	}
-}
-
-// answer tells the sender of a synchronous message that it has matched.
-func (m *module) answer(s *slot, tag uint64, source int32) {
-	to := s.to
-	if to == mtl.NoEndpoint {
-		e, _ := m.layout.message(tag, 0)
-		var ok bool
-		if to, ok = m.env.Upcall.Endpoint(e.CID, int(source)); !ok {
-			return
-		}
-	}
-	if m.may(to) != nil {
-		return
-	}
-	if !m.layout.data {
-		tag &^= m.layout.sync
-	}
-	b := append(m.scratch[:0], frameAnswer)
-	b = binary.LittleEndian.AppendUint64(b, m.env.Self.Nonce)
-	b = binary.LittleEndian.AppendUint64(b, tag)
-	// An error means that the peer gets nothing any more.
-	m.untagged(answer, nil, to, b)
-}
-
-// answered ends the oldest synchronous send to a peer with this tag. Messages of
-// one tag match in their order, so that whatever answer comes first, the oldest
-// has matched.
-func (m *module) answered(nonce, tag uint64) {
-	to, ok := m.nonces[nonce]
-	if !ok {
-		return
-	}
-	waits := &m.peers[to].matching
-	for s := waits.head; s != nil; s = s.next {
-		own := s.tag
-		if !m.layout.data {
-			own &^= m.layout.sync
-		}
-		if own != tag {
-			continue
-		}
-		waits.drop(s)
-		if s.matched = true; s.sent {
-			m.finish(s, mtl.Result{})
-		}
-		return
 	}
 }

@@ -36,6 +36,7 @@ func (m *module) post(k kind, op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf
 		return m.transportError("receive", from, err)
 	}
 	s.to, s.address = from, address
+	s.node.Source, s.node.Tag = int(e.Source), int(e.Tag)
 	s.tag, s.more = m.layout.receive(e)
 	if s.flags = m.spill; k == claiming {
 		s.flags |= libfabric.Claim
@@ -47,18 +48,20 @@ func (m *module) RecvClaimed(op *mtl.Op, buf []byte) error {
 	if m.broken != nil {
 		return m.broken
 	}
-	s := m.slots[op.Slot]
+	return m.fetch(m.slots[op.Slot], op, buf)
+}
+
+// fetch receives a claimed message. An error is its end.
+func (m *module) fetch(s *slot, op *mtl.Op, buf []byte) error {
 	if err := m.lost(s); err != nil {
 		m.leaveThere(s)
 		return err
 	}
-	s.op, s.buf, s.flags = op, buf, libfabric.Claim
+	s.op, op.Slot, s.flags = op, s.number, libfabric.Claim
 	if s.length > int64(len(buf)) {
 		s.flags |= m.spill
 	}
-	if len(buf) > 0 {
-		s.pins.Pin(&buf[0])
-	}
+	s.into(buf)
 	if code := m.startUrgent(s); code != 0 {
 		return m.notStarted(s, code)
 	}
@@ -111,28 +114,21 @@ func (m *module) leftThere(s *slot) bool {
 	return err != nil
 }
 
-// accept starts a receive or a probe, or has a receive wait for room. An error means that
+// accept starts a receive or a probe, or has it wait in its line. An error means that
 // nothing was started.
 func (m *module) accept(cid uint32, s *slot) error {
-	var behind *line
 	if len(m.lines) > 0 {
-		behind = m.lineOf(cid)
-	}
-	if s.kind == probe || s.kind == claiming {
-		if s.behind = behind; behind != nil { // what it finds may belong to a receive that waits: see found
-			s.left = behind.left
-			s.flags &^= libfabric.Claim
+		if l := m.lines[cid]; l != nil && m.join(l, s) {
+			return nil
 		}
+	}
+	if s.kind != receive {
 		return m.inquire(s)
 	}
-	code := libfabric.Again
-	if behind == nil {
-		code = m.start(s)
-	}
-	switch code {
+	switch code := m.start(s); code {
 	case 0:
 	case libfabric.Again:
-		m.wait(cid, s)
+		m.wait(m.lineOf(cid), s)
 	default:
 		return m.notStarted(s, code)
 	}
@@ -158,10 +154,7 @@ func (m *module) Cancel(op *mtl.Op) {
 	}
 	s := m.slots[op.Slot]
 	switch {
-	case s.op != op:
-	case s.kind == sought: // unless its message is found
-		s.canceled = true
-	case s.kind != receive:
+	case s.op != op || s.kind != receive: // such as one whose message is found
 	case s.posted:
 		s.canceled = true
 		if m.away != nil {
@@ -170,7 +163,9 @@ func (m *module) Cancel(op *mtl.Op) {
 		}
 		m.ep.Cancel(s.number)
 	default:
-		m.leave(m.lineOf(m.layout.cidOf(s.tag)), s)
+		l := m.lines[m.layout.cidOf(s.tag)]
+		l.leave(s)
 		m.giveUp(s, mtl.Result{Canceled: true})
+		m.settle(l)
 	}
 }

@@ -150,7 +150,7 @@ func (m *module) started(s *slot) {
 		m.injected(s.to)
 		m.giveUp(s, mtl.Result{})
 	case s.kind == synchronous:
-		m.peers[s.to].matching.push(s)
+		m.expect(s)
 	}
 }
 
@@ -166,7 +166,10 @@ const flushPatience = 200 * time.Millisecond
 // retry starts what waits for room.
 func (m *module) retry() {
 	for range min(retryMost, len(m.blocked)) {
-		to := m.blocked[0]
+		if m.latest++; m.latest >= len(m.blocked) {
+			m.latest = 0
+		}
+		to := m.blocked[m.latest]
 		p := &m.peers[to]
 		for p.queue.head != nil {
 			s := p.queue.head
@@ -188,13 +191,11 @@ func (m *module) retry() {
 		if p.queue.head != nil && m.overdue(to) {
 			m.giveUpOn(to)
 		}
-		// Those behind it get their turn.
-		n := copy(m.blocked, m.blocked[1:])
-		if p.queue.head != nil {
-			m.blocked[n] = to
-		} else {
-			m.blocked = m.blocked[:n]
+		if p.queue.head == nil {
 			p.isQueued = false
+			n := len(m.blocked) - 1
+			m.blocked[m.latest] = m.blocked[n]
+			m.blocked = m.blocked[:n]
 		}
 	}
 }

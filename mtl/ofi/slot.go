@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/internal/libfabric"
+	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/mtl"
 )
 
@@ -22,8 +23,8 @@ const (
 	receive
 	probe
 	claiming // a probe that takes what it finds
-	claimed  // a message that a probe took, and its receive
-	sought   // a receive that waits for room, and its probe
+	claimed  // a message that a probe or a look took, and its receive
+	looking  // a probe that takes what comes next in a line (overflow.go)
 	listen   // a receive of control messages
 )
 
@@ -50,12 +51,12 @@ type slot struct {
 	more    uint64 // completion data of a send, bits to ignore of a receive
 	flags   libfabric.Kind
 	length  int64             // of the claimed message
-	behind  *line             // of a probe: the line that there was when it began, or nil
-	left    int               // likewise: how many had left that line
+	asked   uint64            // of a probe that waits in a line: the line's looks when it came
 	region  *libfabric.Region // where libfabric takes the buffer to be
 	alone   bool              // region is the operation's own
 	since   time.Time         // that a flush frame waits
 	next    *slot             // in a fifo
+	node    match.Entry[slot] // of a receive or a message that waits in a line, or a send that waits for its answer
 }
 
 // shortReceive is the longest receive whose message comes by way of memory that is pinned
@@ -64,7 +65,25 @@ const shortReceive = 64
 
 // isReceiving reports whether libfabric has a receive of a message in s.
 func (s *slot) isReceiving() bool {
-	return s.posted && (s.kind == receive || s.kind == claimed || s.kind == sought)
+	return s.posted && (s.kind == receive || s.kind == claimed || s.kind == looking)
+}
+
+// into has a message come into buf, which it pins unless it is short.
+func (s *slot) into(buf []byte) {
+	if len(buf) <= shortReceive {
+		s.user, s.buf = buf, s.short[:len(buf)]
+		return
+	}
+	s.buf = buf
+	s.pins.Pin(&buf[0])
+}
+
+// where returns what into was given.
+func (s *slot) where() []byte {
+	if len(s.buf) <= shortReceive {
+		return s.user
+	}
+	return s.buf
 }
 
 // fifo is a list of slots.
@@ -93,23 +112,6 @@ func (f *fifo) pop() {
 	}
 }
 
-// drop takes s out, if it is there.
-func (f *fifo) drop(s *slot) {
-	if s == f.head {
-		f.pop()
-		return
-	}
-	for x := f.head; x != nil; x = x.next {
-		if x.next == s {
-			x.next = s.next
-			if f.tail == s {
-				f.tail = x
-			}
-			return
-		}
-	}
-}
-
 // take returns a slot for an operation on buf, which it pins unless it is that of a short
 // receive.
 func (m *module) take(k kind, op *mtl.Op, buf []byte) (*slot, error) {
@@ -123,7 +125,7 @@ func (m *module) take(k kind, op *mtl.Op, buf []byte) (*slot, error) {
 		m.pins.Pin(&short[0])
 		for i := range more {
 			s := &more[len(more)-1-i] // low numbers are given out first
-			s.number, s.short = uint32(n-1-i), &short[i]
+			s.number, s.short, s.node.Owner = uint32(n-1-i), &short[i], s
 			m.free = append(m.free, s.number)
 		}
 		for i := range more {
@@ -139,8 +141,8 @@ func (m *module) take(k kind, op *mtl.Op, buf []byte) (*slot, error) {
 	if op != nil {
 		op.Slot = s.number
 	}
-	if k == receive && len(buf) <= shortReceive {
-		s.user, s.buf = buf, s.short[:len(buf)]
+	if k == receive {
+		s.into(buf)
 	} else if len(buf) > 0 {
 		s.pins.Pin(&buf[0])
 	}
@@ -213,6 +215,6 @@ func (m *module) release(s *slot) {
 		s.alone = false
 	}
 	s.kind, s.op, s.buf, s.flags = unused, nil, nil, 0
-	s.posted, s.sent, s.matched, s.canceled, s.behind = false, false, false, false, nil
+	s.posted, s.sent, s.matched, s.canceled = false, false, false, false
 	m.free = append(m.free, s.number)
 }

@@ -37,7 +37,9 @@ type module struct {
 	sending   int     // slots of sends that are not over
 	long      int     // slots of messages that UCX may take its time to copy
 	kept      int     // length of the messages whose contents are kept; 0: none
-	vain      []vain  // receives that were canceled and have not ended
+	vain      []vain  // receives that were canceled and have not ended, or not long ago
+	unseen    int     // polls since they were gone through,
+	seen      int     // and forgotten then
 	forgotten int     // peers that are dead for certain
 	over      []ended // what the next Poll tells of
 	telling   []ended // room for over, used only by Poll

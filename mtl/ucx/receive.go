@@ -204,9 +204,17 @@ type vain struct {
 // process has died: if it has matched the dead process's message, UCX may never end it.
 const stuckAfter = time.Second
 
+// vainSteps is how many canceled receives a poll looks at, in the mean: all of them in one of as many
+// polls as that takes. A program may cancel thousands at once.
+const vainSteps = 16
+
 // abandon gives up canceled receives of messages whose senders died in the middle. What has
 // been withdrawn, or goes on, has its event.
 func (m *module) abandon() {
+	if m.unseen++; m.unseen*vainSteps < len(m.vain) && m.seen == m.forgotten {
+		return
+	}
+	m.unseen, m.seen = 0, m.forgotten
 	left := m.vain[:0]
 	for _, v := range m.vain {
 		s := v.s

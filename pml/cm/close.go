@@ -113,8 +113,8 @@ func (p *peer) refuse() {
 	}
 	p.refused, c.refused, p.ready = true, true, false
 	err := c.m.procs.NotMember(p.proc.Life)
-	for len(p.held) > 0 {
-		p.held[0].end(err)
+	for e := p.held.First(); e != nil; e = p.held.First() {
+		e.Owner.end(err)
 	}
 	for _, r := range c.m.requests {
 		if r.c == c && r.state == posted && (r.p == p || r.p == nil) {

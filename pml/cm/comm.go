@@ -25,10 +25,10 @@ type comm struct {
 	probing  int // messages that are not freed: of probes that are under way, and what they found
 
 	// Messages that were taken out of the network and have no receive, and receives
-	// that wait while that is being done. See pull.
+	// that wait while that is being done, which are in deferred, too. See pull.
 	queues   [pml.Planes]match.Queues[request, message]
 	pulling  [pml.Planes]pulling
-	deferred [pml.Planes][]*request
+	deferred [pml.Planes]match.Order[request]
 }
 
 // peer is one rank of one communicator.
@@ -39,7 +39,7 @@ type peer struct {
 	exchange cid.Exchange
 	ready    bool   // word is known, and nothing is held: a message may go at once
 	word     uint32 // the communicator's id there, see ids
-	held     []*request
+	held     match.Order[request]
 	asked    bool // it has been told this process's id
 	inquired bool // it was asked whether it is in the communicator
 	refused  bool // it is not
@@ -94,7 +94,7 @@ func (p *peer) learnt() {
 	if p.exchange.Known() {
 		p.word = p.c.m.ids.word(p.exchange.Remote())
 	}
-	p.ready = p.exchange.Known() && !p.exchange.Closed() && len(p.held) == 0
+	p.ready = p.exchange.Known() && !p.exchange.Closed() && p.held.First() == nil
 }
 
 // cannotCome returns why no message will come from src, or from anybody of whom one

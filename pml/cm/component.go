@@ -67,7 +67,7 @@ func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 	}
 	if m.cuts = m.caps.MaxMessage < unlimited; m.cuts {
 		m.least = headSize
-		m.longs = longs{sends: map[uint64]*request{}, tags: map[int32]*request{}}
+		m.longs = longs{sends: map[uint64]*request{}, tags: map[int32]*request{}, taken: map[origin]struct{}{}}
 		if k, ok := framework.As[mtl.Keeper](m.mtl); ok {
 			m.keeper = k
 			m.engine.Lock()

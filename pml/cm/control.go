@@ -7,6 +7,7 @@ import (
 
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/pml"
 )
@@ -140,10 +141,15 @@ func (p *peer) tell(typ byte) {
 // unasked fails the sends that wait for the answer to a request which the network has
 // failed. The next send asks again. Lock held.
 func (p *peer) unasked(err error) {
-	all := p.held
-	p.held, p.asked = nil, p.exchange.Known()
-	for _, r := range all {
-		r.doubt(err)
+	all := new(match.Order[request]) // without those that somebody sends who hears of an end
+	for e := p.held.First(); e != nil; e = p.held.First() {
+		e.Owner.unhold()
+		e.Owner.hold(all)
+	}
+	p.asked = p.exchange.Known()
+	for e := all.First(); e != nil; e = all.First() {
+		e.Owner.unhold()
+		e.Owner.doubt(err)
 	}
 }
 

@@ -104,6 +104,13 @@ type longs struct {
 	number uint64              // the last one
 	tags   map[int32]*request  // of those that are received, by the tag of their parts
 	tag    int32               // the last one
+	taken  map[origin]struct{} // likewise, by what their senders call them
+}
+
+// origin is what a long message is called by its sender.
+type origin struct {
+	from   *proc
+	number uint64
 }
 
 // mustCut reports whether a message to a member travels in parts, where some do.
@@ -218,6 +225,7 @@ func (r *request) forgetParts() {
 		delete(l.sends, r.parts.number)
 	} else {
 		delete(l.tags, r.parts.tag)
+		delete(l.taken, origin{r.p.proc, r.parts.number})
 	}
 	r.parts.rest = nil
 }
@@ -278,7 +286,7 @@ func (r *request) assemble(p *peer, h head, tag int32) {
 		r.fail(fmt.Errorf("%w: pml cm: %d messages come in parts already", framework.ErrUnsupported, len(l.tags)))
 		return
 	}
-	if m.keeper == nil && l.taking(p.proc, h.number) {
+	if _, again := l.taken[origin{p.proc, h.number}]; again && m.keeper == nil {
 		p.took(r.plane, 0)
 		r.fail(fmt.Errorf("%w: pml cm: the head of a long message was overwritten before it was read: receives that are in progress share memory, and mtl %s keeps no heads", framework.ErrUnsupported, m.name))
 		return
@@ -292,6 +300,7 @@ func (r *request) assemble(p *peer, h head, tag int32) {
 		}
 	}
 	l.tags[l.tag] = r
+	l.taken[origin{p.proc, h.number}] = struct{}{}
 	n := min(int64(h.total), r.buf.Len())
 	*r.parts = parts{number: h.number, tag: l.tag, whole: mtl.Result{Source: int32(p.rank), Tag: tag, Bytes: int64(h.total)}, part: min(int64(h.part), m.caps.MaxMessage)}
 	if n > 0 {
@@ -303,16 +312,6 @@ func (r *request) assemble(p *peer, h head, tag int32) {
 	}
 	p.takes(h.number, n, r.parts)
 	r.receivePart()
-}
-
-// taking reports whether a message of a process is being received.
-func (l *longs) taking(from *proc, number uint64) bool {
-	for _, r := range l.tags {
-		if r.parts.number == number && r.p.proc == from {
-			return true
-		}
-	}
-	return false
 }
 
 // takes asks the sender for the first n bytes of a message. x may be nil if that is nothing.

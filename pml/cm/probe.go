@@ -264,6 +264,7 @@ func (msg *message) Receive(buf pml.Buffer) *pml.Request {
 type prober struct {
 	again progress.Completion // probe again
 	due   time.Time           // not before then
+	woken bool                // it is in Module.probing no more
 }
 
 // A network says nothing about a message that nobody has posted a receive for: a
@@ -290,7 +291,8 @@ func (m *Module) pause(ctx context.Context, due time.Time) error {
 	p := &prober{due: due}
 	m.probing = append(m.probing, p)
 	err := m.engine.Wait(ctx, &p.again, nil)
-	if i := slices.Index(m.probing, p); i >= 0 {
+	if !p.woken { // its context has ended
+		i := slices.Index(m.probing, p)
 		m.probing = slices.Delete(m.probing, i, i+1)
 	}
 	return err
@@ -308,6 +310,7 @@ func (m *Module) askAgain() {
 				return false
 			}
 		}
+		p.woken = true
 		m.engine.Complete(&p.again)
 		return true
 	})

@@ -56,7 +56,7 @@ func TestContractOverProfiles(t *testing.T) {
 // TestMetamorphicOverProfiles: a random program goes alike over all, and over what is
 // wrong with them.
 func TestMetamorphicOverProfiles(t *testing.T) {
-	faults := []string{"", "order", "nodirected", "nodata", "tags=40", "max=20000", "unlimited", "queues=16", "again=5", "mr_local"}
+	faults := []string{"", "order", "nodirected", "nodata", "tags=40", "max=20000", "unlimited", "queues=16", "again=5", "mr_local", "queues=16,peeks=3"}
 	for i, fault := range faults {
 		provider := testprov.Profiles[i%len(testprov.Profiles)]
 		if fault == "" {

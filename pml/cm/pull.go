@@ -2,7 +2,6 @@ package cm
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/ferrympi/ferry/match"
@@ -74,9 +73,9 @@ func (msg *message) pulled() {
 func (msg *message) place() {
 	c, plane, p := msg.c, msg.plane, msg.from
 	msg.purpose = forCaller
-	if r := c.firstDeferred(p, int(msg.op.Tag), plane); r != nil {
-		c.dropDeferred(r)
-		msg.giveTo(r)
+	if e := c.queues[plane].Arrive(&p.match[plane], int(msg.op.Tag)); e != nil {
+		c.deferred[plane].Remove(e)
+		msg.giveTo(e.Owner)
 	} else {
 		c.keep(msg, p)
 	}
@@ -93,16 +92,20 @@ func (c *comm) pullNext(plane pml.Plane) {
 	}
 }
 
-// firstDeferred returns the receive that was posted first, of those that wait for the
-// end of a pull and match a message; or nil.
-func (c *comm) firstDeferred(p *peer, tag int, plane pml.Plane) *request {
-	i := slices.IndexFunc(c.deferred[plane], func(r *request) bool {
-		return (r.p == nil || r.p == p) && (r.tag == pml.AnyTag || r.tag == tag)
-	})
-	if i < 0 {
-		return nil
-	}
-	return c.deferred[plane][i]
+// wait has a receive that matches nothing in the unexpected queue wait for the end of a pull.
+func (r *request) wait() {
+	c, plane := r.c, r.plane
+	r.state = deferred
+	r.node.Source, r.node.Tag = r.source(), r.tag
+	c.queues[plane].Post(c.matchPeer(r.source(), plane), &r.node)
+	c.deferred[plane].Push(&r.node)
+}
+
+// unwait takes it out of those that wait.
+func (r *request) unwait() {
+	c, plane := r.c, r.plane
+	c.queues[plane].Cancel(&r.node)
+	c.deferred[plane].Remove(&r.node)
 }
 
 // endPull posts the receives that have waited. On a plane that has closed meanwhile
@@ -110,9 +113,9 @@ func (c *comm) firstDeferred(p *peer, tag int, plane pml.Plane) *request {
 func (c *comm) endPull(plane pml.Plane) {
 	c.pulling[plane] = pulling{}
 	c.m.pulls--
-	for len(c.deferred[plane]) > 0 {
-		r := c.deferred[plane][0]
-		c.dropDeferred(r)
+	for e := c.deferred[plane].First(); e != nil; e = c.deferred[plane].First() {
+		r := e.Owner
+		r.unwait()
 		r.state = idle
 		r.post()
 	}

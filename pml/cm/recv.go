@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/ferrympi/ferry/framework"
@@ -92,8 +91,7 @@ func (r *request) post() {
 		}
 	}
 	if m.pulls > 0 && c.pulling[r.plane].left > 0 {
-		r.state = deferred
-		c.deferred[r.plane] = append(c.deferred[r.plane], r)
+		r.wait()
 		return
 	}
 	var from mtl.Endpoint
@@ -257,11 +255,4 @@ func (p *peer) took(plane pml.Plane, bytes int64) {
 	p.proc.Stats.Received++
 	p.proc.Stats.RecvBytes += uint64(bytes)
 	p.tally.Taken[plane]++
-}
-
-// dropDeferred takes a receive out of those that wait for a pull.
-func (c *comm) dropDeferred(r *request) {
-	l := &c.deferred[r.plane]
-	i := slices.Index(*l, r)
-	*l = slices.Delete(*l, i, i+1)
 }

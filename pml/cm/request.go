@@ -1,9 +1,9 @@
 package cm
 
 import (
-	"slices"
 	"time"
 
+	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/progress"
@@ -54,7 +54,9 @@ type request struct {
 	steps  int       // of a doubtful one: until it ends
 	began  time.Time // if hooks look
 
-	next *request // in the free list
+	next *request              // in the free list
+	node match.Entry[request]  // of what is held or deferred
+	in   *match.Order[request] // of what is held: where
 }
 
 // bounceKept is the largest bounce buffer that a request keeps for its next use.
@@ -100,6 +102,7 @@ func (m *Module) freeRequest() *request {
 func (m *Module) makeRequest() {
 	r := &request{m: m, next: m.free}
 	r.op.Owner = (*operation)(r)
+	r.node.Owner = r
 	r.Init(m.engine, r)
 	m.requests = append(m.requests, r)
 	m.free = r
@@ -194,7 +197,7 @@ func (r *request) Cancel() {
 		r.user = true
 		r.m.mtl.Cancel(&r.op)
 	case deferred:
-		r.c.dropDeferred(r)
+		r.unwait()
 		r.canceled()
 	case held:
 		r.unhold()
@@ -219,7 +222,7 @@ func (r *request) end(err error) {
 	case doubtful:
 		r.fail(err)
 	case deferred:
-		r.c.dropDeferred(r)
+		r.unwait()
 		r.fail(err)
 	case held:
 		r.unhold()
@@ -227,11 +230,14 @@ func (r *request) end(err error) {
 	}
 }
 
-// unhold takes a held send out of its peer's queue.
-func (r *request) unhold() {
-	i := slices.Index(r.p.held, r)
-	r.p.held = slices.Delete(r.p.held, i, i+1)
+// hold has a send wait behind others.
+func (r *request) hold(in *match.Order[request]) {
+	r.in = in
+	in.Push(&r.node)
 }
+
+// unhold takes it out again.
+func (r *request) unhold() { r.in.Remove(&r.node) }
 
 // Abandon implements pml.Abandoner: a send can't be withdrawn.
 func (r *request) Abandon() bool { return r.send }

@@ -96,7 +96,7 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 		r.drop()
 	default:
 		r.state = held
-		p.held = append(p.held, r)
+		r.hold(&p.held)
 		if act&cid.SendRequest != 0 || !p.asked {
 			p.tell(controlRequest)
 		}
@@ -196,18 +196,15 @@ func (r *request) drop() {
 // that it all goes at once. Who hears that a send is complete may start the next, which
 // is held behind the others. Lock held.
 func (p *peer) drain() {
-	for len(p.held) > 0 {
-		all := p.held
-		p.held = nil
-		for _, r := range all {
-			switch {
-			case p.proc.Err != nil:
-				r.fail(base.Explain(p.proc.Err, p.rank))
-			case p.exchange.Closed():
-				r.drop()
-			default:
-				r.transmit()
-			}
+	for e := p.held.First(); e != nil; e = p.held.First() {
+		r := e.Owner
+		switch r.unhold(); {
+		case p.proc.Err != nil:
+			r.fail(base.Explain(p.proc.Err, p.rank))
+		case p.exchange.Closed():
+			r.drop()
+		default:
+			r.transmit()
 		}
 	}
 	p.exchange.Drained()

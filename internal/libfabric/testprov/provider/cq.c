@@ -30,11 +30,41 @@ void tp_done(tp_cq *q, void *context, uint64_t tag, uint64_t data, size_t n, siz
 	};
 }
 
+// tp_done_later is tp_done some reads of the queue later.
+void tp_done_later(tp_cq *q, long reads, void *context, uint64_t tag, uint64_t data, size_t n, int error)
+{
+	if (!reads) {
+		tp_done(q, context, tag, data, n, 0, error);
+		return;
+	}
+	later *l = malloc(sizeof(*l));
+	if (!l)
+		abort();
+	*l = (later){.due = q->reads + reads, .e = {.ok = {.op_context = context, .len = n, .tag = tag, .data = data}, .error = error}};
+	*(q->last ? &q->last->next : &q->late) = l;
+	q->last = l;
+}
+
+// forget_late frees the first of those that are due later.
+static void forget_late(tp_cq *q)
+{
+	later *l = q->late;
+	if (!(q->late = l->next))
+		q->last = NULL;
+	free(l);
+}
+
 static ssize_t read_cq(ffid_cq *f, void *out, size_t count)
 {
 	tp_cq *q = OF(tp_cq, fid, f);
 	if (q->ep)
 		tp_progress(q->ep);
+	q->reads++;
+	while (q->late && q->late->due <= q->reads) {
+		const entry *e = &q->late->e;
+		tp_done(q, e->ok.op_context, e->ok.tag, e->ok.data, e->ok.len, 0, e->error);
+		forget_late(q);
+	}
 	if (q->ep && q->ep->broken)
 		return -EIO;
 	size_t n = 0;
@@ -85,7 +115,7 @@ int tp_trywait(ffid_fabric *fabric, ffid **fids, int count)
 	(void)fabric;
 	for (int i = 0; i < count; i++) {
 		tp_cq *q = OF(tp_cq, fid.fid, fids[i]);
-		if (q->n > 0 || (q->ep && (q->ep->broken || q->ep->waiting > 0)))
+		if (q->n > 0 || q->late || (q->ep && (q->ep->broken || q->ep->waiting > 0)))
 			return -FFI_EAGAIN;
 	}
 	return 0;
@@ -104,6 +134,8 @@ static int close_cq(ffid *f)
 {
 	tp_cq *q = OF(tp_cq, fid.fid, f);
 	close(q->epoll);
+	while (q->late)
+		forget_late(q);
 	free(q->ring);
 	free(q);
 	return 0;

@@ -180,8 +180,9 @@ ssize_t tp_post(tp_ep *ep, int tagged, const tp_recv *what)
 ssize_t tp_peek(tp_ep *ep, const ffi_msg_tagged *m, int claim)
 {
 	tp_msg *found = find(ep, 1, m->addr, m->tag, m->ignore);
+	long reads = ep->domain->c.peeks;
 	if (!found) {
-		tp_done(ep->cq, m->context, m->tag, 0, 0, 0, FFI_ENOMSG);
+		tp_done_later(ep->cq, reads, m->context, m->tag, 0, 0, FFI_ENOMSG);
 		return 0;
 	}
 	if (claim) {
@@ -189,7 +190,7 @@ ssize_t tp_peek(tp_ep *ep, const ffi_msg_tagged *m, int claim)
 		found->claimed = m->context;
 		push(&ep->claimed, found);
 	}
-	tp_done(ep->cq, m->context, found->tag, found->data, found->n, 0, 0);
+	tp_done_later(ep->cq, reads, m->context, found->tag, found->data, found->n, 0);
 	return 0;
 }
 

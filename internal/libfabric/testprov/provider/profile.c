@@ -86,6 +86,7 @@ static void faults(config *c)
 	c->stale = tp_fault("stale", NULL);	       // registrations outlive their memory, unless the environment forbids them
 	c->again = number("again", 1000);	       // for so many milliseconds a peer takes nothing
 	c->slow = number("slow", 1000);		       // insert takes so many, and so does the first message to a peer
+	c->peeks = number("peeks", 3);		       // what a peek has found is told so many reads of the queue later
 	// A byte from this descriptor is waited for,
 	c->insert = number("insert", 0); // when an address is taken in
 	c->meet = number("meet", 0);	 // with the first message to a peer

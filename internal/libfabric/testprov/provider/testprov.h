@@ -42,6 +42,7 @@ typedef struct config {
 	unsigned host;	       // the last part of its address
 	int no_directed, directed_first, dead_silent, claim_hangs, quiet_cut, stale, hang;
 	long again, slow;      // milliseconds
+	long peeks;	       // reads of the queue before a peek is over
 	long insert, meet, part, registers; // descriptors
 	int mr; // how memory is registered
 	long late, flip, lose; // after so many messages to others
@@ -102,6 +103,13 @@ typedef struct entry {
 	int error;
 } entry;
 
+// One that is there after some more reads of the queue.
+typedef struct later {
+	struct later *next;
+	entry e;
+	long due;
+} later;
+
 struct tp_cq {
 	ffid_cq fid;
 	tp_domain *domain;
@@ -109,6 +117,8 @@ struct tp_cq {
 	int epoll;
 	entry *ring;
 	size_t room, first, n;
+	later *late, *last;
+	long reads;
 };
 
 // A send that is not over.
@@ -171,6 +181,7 @@ struct tp_ep {
 
 // cq.c
 void tp_done(tp_cq *q, void *context, uint64_t tag, uint64_t data, size_t n, size_t over, int error);
+void tp_done_later(tp_cq *q, long reads, void *context, uint64_t tag, uint64_t data, size_t n, int error);
 int tp_cq_open(ffid_domain *d, ffi_cq_attr *attr, ffid_cq **out, void *context);
 
 // region.c, domain.c, endpoint.c, info.c

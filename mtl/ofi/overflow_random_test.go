@@ -1,0 +1,324 @@
+package ofi_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/ferrympi/ferry/mtl"
+)
+
+// model is a receiver over a provider with little room, two senders, and what the standard says of
+// what they do (MPI-4.1 section 3.5), by walks of plain lists.
+type model struct {
+	*rapid.T
+	all        []*member // the receiver is the first
+	cid        uint32
+	last       uint64   // of the messages, which are numbered
+	posted     []*entry // receives that have no message
+	waiting    []*entry // messages that have no receive
+	claimed    []*entry // probes that have a message
+	unanswered []*entry // synchronous messages
+}
+
+// entry is a receive, a message, or a probe with what it has claimed.
+type entry struct {
+	*once
+	source, tag int32
+	buf         []byte
+	message     *entry // of a receive or a probe: what it gets
+	number      uint64 // of a message
+	synchronous bool
+	left        bool // its sender has it no more
+}
+
+func (x *entry) matches(m *entry) bool {
+	return (x.source == mtl.AnySource || x.source == m.source) && (x.tag == mtl.AnyTag || x.tag == m.tag)
+}
+
+// poll has all that is on its way arrive: whatever it takes is much less.
+func (w *model) poll() {
+	for range 12 {
+		for _, m := range w.all {
+			m.m.Poll()
+		}
+	}
+}
+
+// ends waits for the end of what must end now, and checks that nothing else has.
+func (w *model) ends(all ...*entry) {
+	w.poll()
+	for end := time.Now().Add(10 * time.Second); slices.ContainsFunc(all, func(x *entry) bool { return x.ends == 0 }); w.poll() {
+		if time.Now().After(end) {
+			w.Fatal("what has its message does not end")
+		}
+	}
+	for _, x := range all {
+		if x.Err != nil {
+			w.Fatal(x.Err)
+		}
+	}
+	for _, x := range w.posted {
+		if x.ends > 0 {
+			w.Fatalf("a receive from %d with tag %d ended, and there is no message for it: %+v", x.source, x.tag, x.Result)
+		}
+	}
+	for _, x := range w.unanswered {
+		if x.ends > 0 {
+			w.Fatalf("synchronous message %d ended, and no receive has it", x.number)
+		}
+	}
+}
+
+func (w *model) envelope(source, tag int32) mtl.Envelope {
+	return mtl.Envelope{CID: w.cid, Source: source, Tag: tag}
+}
+
+// from is where the receiver reaches a rank.
+func (w *model) from(source int32) mtl.Endpoint {
+	if source == mtl.AnySource {
+		return mtl.NoEndpoint
+	}
+	return w.all[0].to(w.all[source])
+}
+
+// got checks that a receive got its message.
+func (w *model) got(x *entry) {
+	m := x.message
+	m.left = true
+	over := []*entry{x}
+	if m.synchronous { // the oldest with its tag, which was claimed if it is another one
+		i := slices.IndexFunc(w.unanswered, func(o *entry) bool { return o.source == m.source && o.tag == m.tag })
+		if sent := w.unanswered[i]; sent.left {
+			over = append(over, sent)
+		}
+		w.unanswered = slices.Delete(w.unanswered, i, i+1)
+	}
+	if !slices.Contains(w.unanswered, m) {
+		over = append(over, m)
+	}
+	w.ends(over...)
+	if n := binary.LittleEndian.Uint64(x.buf); n != m.number || x.Source != m.source || x.Tag != m.tag || x.Bytes != int64(len(m.buf)) {
+		w.Fatalf("a receive from %d with tag %d got message %d, and %d is for it: %+v", x.source, x.tag, n, m.number, x.Result)
+	}
+}
+
+// post posts a receive.
+func (w *model) post(source, tag int32) *entry {
+	x := &entry{once: newOnce(), source: source, tag: tag, buf: make([]byte, longMessage)}
+	if err := w.all[0].m.Recv(&x.Op, w.from(source), w.envelope(source, tag), x.buf); err != nil {
+		w.Fatal(err)
+	}
+	return x
+}
+
+func (w *model) receive(source, tag int32) {
+	x := w.post(source, tag)
+	i := slices.IndexFunc(w.waiting, x.matches)
+	if i < 0 {
+		w.posted = append(w.posted, x)
+		w.ends()
+		return
+	}
+	x.message = w.waiting[i]
+	w.waiting = slices.Delete(w.waiting, i, i+1)
+	w.got(x)
+}
+
+// longMessage is one that the provider leaves with its sender, who has room for mostLong of them and others.
+const (
+	longMessage = 5000
+	mostLong    = 6
+)
+
+// long is how many of them a rank has sent that are not received.
+func (w *model) long(source int32) (n int) {
+	for _, x := range w.waiting {
+		if x.source == source && len(x.buf) == longMessage {
+			n++
+		}
+	}
+	for _, x := range w.claimed {
+		if m := x.message; m.source == source && len(m.buf) == longMessage {
+			n++
+		}
+	}
+	return n
+}
+
+// send sends a message, and calls meanwhile, if that is not nil, while it is on its way.
+func (w *model) send(source, tag int32, n int, synchronous bool, meanwhile func(m *entry)) {
+	if n == longMessage && w.long(source) == mostLong {
+		n = 8
+	}
+	w.last++
+	x := &entry{once: newOnce(), source: source, tag: tag, buf: make([]byte, n), number: w.last, synchronous: synchronous, left: n < longMessage}
+	binary.LittleEndian.PutUint64(x.buf, x.number)
+	mode := mtl.Standard
+	if synchronous {
+		mode = mtl.Synchronous
+		w.unanswered = append(w.unanswered, x)
+	}
+	from := w.all[source]
+	done, err := from.m.Send(&x.Op, from.to(w.all[0]), w.envelope(source, tag), x.buf, mode)
+	if err != nil {
+		w.Fatal(err)
+	}
+	if done {
+		x.ends++
+	}
+	if meanwhile != nil {
+		meanwhile(x)
+	}
+	i := slices.IndexFunc(w.posted, func(r *entry) bool { return r.matches(x) })
+	if i < 0 {
+		w.waiting = append(w.waiting, x)
+		w.ends()
+		return
+	}
+	r := w.posted[i]
+	r.message = x
+	w.posted = slices.Delete(w.posted, i, i+1)
+	w.got(r)
+}
+
+func (w *model) probe(source, tag int32, claim bool) {
+	x := &entry{once: newOnce(), source: source, tag: tag}
+	if err := w.all[0].m.Probe(&x.Op, w.from(source), w.envelope(source, tag), claim); err != nil {
+		w.Fatal(err)
+	}
+	w.ends(x)
+	i := slices.IndexFunc(w.waiting, x.matches)
+	if x.Found != (i >= 0) {
+		w.Fatalf("a probe from %d with tag %d: %+v, and message %d of %d is for it", source, tag, x.Result, i+1, len(w.waiting))
+	}
+	if i < 0 {
+		return
+	}
+	m := w.waiting[i]
+	if x.Source != m.source || x.Tag != m.tag || x.Bytes != int64(len(m.buf)) {
+		w.Fatalf("a probe from %d with tag %d: %+v, and the message has source %d, tag %d, %d bytes", source, tag, x.Result, m.source, m.tag, len(m.buf))
+	}
+	if claim {
+		x.message = m
+		w.waiting = slices.Delete(w.waiting, i, i+1)
+		w.claimed = append(w.claimed, x)
+	}
+}
+
+func (w *model) receiveClaimed(i int) {
+	x := w.claimed[i]
+	w.claimed = slices.Delete(w.claimed, i, i+1)
+	x.ends, x.buf = 0, make([]byte, longMessage)
+	if err := w.all[0].m.RecvClaimed(&x.Op, x.buf); err != nil {
+		w.Fatal(err)
+	}
+	w.got(x)
+}
+
+func (w *model) cancel(i int) {
+	x := w.withdraw(i)
+	w.ends(x)
+	w.wasCanceled(x)
+}
+
+// withdraw begins to cancel a receive.
+func (w *model) withdraw(i int) *entry {
+	x := w.posted[i]
+	w.posted = slices.Delete(w.posted, i, i+1)
+	w.all[0].m.Cancel(&x.Op)
+	return x
+}
+
+func (w *model) wasCanceled(x *entry) {
+	if x.ends != 1 || !x.Canceled {
+		w.Fatalf("a receive without a message was canceled, and says %+v", x.Result)
+	}
+}
+
+// sendWhile sends a message while receives that don't match it are canceled, some polls later, and one for it
+// is posted: whoever waits for their room, or comes then, does not overtake what is looked for.
+func (w *model) sendWhile(source, tag int32, n int, synchronous bool, polls, cancels int) {
+	var all []*entry
+	w.send(source, tag, n, synchronous, func(m *entry) {
+		for range polls {
+			w.all[source].m.Poll()
+			w.all[0].m.Poll()
+		}
+		for i := 0; i < len(w.posted) && len(all) < cancels; i++ {
+			if !w.posted[i].matches(m) {
+				all = append(all, w.withdraw(i))
+				i--
+			}
+		}
+		if !slices.ContainsFunc(w.waiting, (&entry{source: source, tag: tag}).matches) {
+			w.posted = append(w.posted, w.post(source, tag))
+		}
+	})
+	for _, x := range all {
+		w.wasCanceled(x)
+	}
+}
+
+// TestWaitingForRoomChangesNoMatch: whatever is sent, received, probed for and canceled, in whatever order, has
+// the outcome that it has by plain lists, where most of it waits for room.
+func TestWaitingForRoomChangesNoMatch(t *testing.T) {
+	for _, c := range [][]string{{"data"}, {"packed"}, {"data", "peeks=3"}, {"packed", "peeks=2"}} {
+		t.Run(strings.Join(c, ","), func(t *testing.T) {
+			all, cid := scarce(t, 3, c[0], c[1:]...), uint32(1)
+			for _, m := range all[1:] { // the first contact takes its time
+				if err := errors.Join(exchanges(t, m, all[0], 8), exchanges(t, all[0], m, 8)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			rapid.Check(t, func(t *rapid.T) {
+				cid++
+				w := &model{T: t, all: all, cid: cid}
+				any := rapid.SampledFrom([]int32{mtl.AnySource, 1, 2})
+				sender := rapid.Int32Range(1, 2)
+				wild := rapid.SampledFrom([]int32{mtl.AnyTag, 0, 1, 2, 3, 4, 5, 6})
+				tag := rapid.Int32Range(0, 6)
+				length := rapid.SampledFrom([]int{8, 64, 200, longMessage})
+				op, left := 0, 0
+				for range 80 {
+					if left--; left <= 0 {
+						op, left = rapid.IntRange(0, 7).Draw(t, "op"), rapid.IntRange(1, 30).Draw(t, "burst")
+					}
+					switch op {
+					case 0, 1:
+						w.receive(any.Draw(t, "source"), wild.Draw(t, "tag"))
+					case 2, 3:
+						w.send(sender.Draw(t, "sender"), tag.Draw(t, "with"), length.Draw(t, "bytes"), rapid.Bool().Draw(t, "synchronous"), nil)
+					case 4:
+						if len(w.posted) > 0 {
+							w.cancel(rapid.IntRange(0, len(w.posted)-1).Draw(t, "cancel"))
+						}
+					case 5:
+						w.probe(any.Draw(t, "source"), wild.Draw(t, "tag"), rapid.Bool().Draw(t, "claim"))
+					case 6:
+						w.sendWhile(sender.Draw(t, "sender"), tag.Draw(t, "with"), length.Draw(t, "bytes"), rapid.Bool().Draw(t, "synchronous"), rapid.IntRange(0, 5).Draw(t, "polls"), rapid.SampledFrom([]int{0, 3, 100}).Draw(t, "cancels"))
+					case 7:
+						if len(w.claimed) > 0 {
+							w.receiveClaimed(rapid.IntRange(0, len(w.claimed)-1).Draw(t, "claimed"))
+						}
+					}
+				}
+				for len(w.posted) > 0 {
+					w.cancel(len(w.posted) / 2)
+				}
+				for len(w.claimed) > 0 {
+					w.receiveClaimed(0)
+				}
+				for len(w.waiting) > 0 {
+					w.receive(mtl.AnySource, mtl.AnyTag)
+				}
+				w.probe(mtl.AnySource, mtl.AnyTag, true)
+			})
+		})
+	}
+}

@@ -1,0 +1,186 @@
+package cm_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/mtl/mtltest"
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/cm"
+	"github.com/ferrympi/ferry/pml/pmltest"
+)
+
+// cancelOf starts n operations that wait, and returns what the cancel of one costs that waits behind
+// them, at best.
+func cancelOf(t *testing.T, n int, begin func() started) time.Duration {
+	t.Helper()
+	var all []started
+	for range n {
+		all = append(all, begin())
+	}
+	best := time.Hour
+	for range 200 {
+		one := begin()
+		from := time.Now()
+		err := one.r.Cancel(one.gen)
+		best = min(best, time.Since(from))
+		if st, end := one.wait(t); err != nil || end != nil || !st.Canceled {
+			t.Fatalf("it is not canceled: %+v %v %v", st, err, end)
+		}
+	}
+	for _, one := range slices.Backward(all) {
+		if err := one.r.Cancel(one.gen); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, one := range all {
+		if st, err := one.wait(t); err != nil || !st.Canceled {
+			t.Fatalf("it is not canceled: %+v %v", st, err)
+		}
+	}
+	return best
+}
+
+const few, many, mostRatio = 10, 20_000, 12
+
+// TestCancelOfASendThatWaitsForAnIdWalksNoOther.
+func TestCancelOfASendThatWaitsForAnIdWalksNoOther(t *testing.T) {
+	w := pmltest.OpenWorld(t, stack(mtltest.Options{}), 2)
+	c := w.Comms(t, cid.PolicyLazy)
+	w.Procs[1].Engine.Lock() // it answers nothing
+	defer w.Procs[1].Engine.Unlock()
+	begin := func() started { return start(t)(isend(c[0], 1, 1, pml.Standard)) }
+	shallow, deep := cancelOf(t, few, begin), cancelOf(t, many, begin)
+	if t.Log(shallow, deep); deep > mostRatio*shallow {
+		t.Errorf("it takes %v behind %d, and %v behind %d", deep, many, shallow, few)
+	}
+}
+
+// pulling has rank 0 send messages with these tags, the first of one byte and each a byte longer, and rank 1
+// take them out of the network. It calls f while the first look is under way: receives wait meanwhile.
+func pulling(t *testing.T, tags []int, f func(c pml.Comm)) {
+	t.Helper()
+	s, st := newSlowLooks(1, mtltest.Options{})
+	w := pmltest.OpenWorld(t, st, 2)
+	c := w.Comms(t, cid.PolicyAgree)
+	for i, tag := range tags {
+		send(t, c[0], 1, tag, strings.Repeat("x", i+1))
+	}
+	if n := len(tags); n > 0 { // all are there
+		if _, err := c[1].Probe(t.Context(), 0, tags[n-1], pml.PointToPoint); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pulled := make(chan struct{})
+	go func() {
+		defer close(pulled)
+		cm.Pull(w.Procs[1].Module, 0)
+	}()
+	until(t, "a look", s.isHeld)
+	f(c[1])
+	s.release()
+	<-pulled
+}
+
+// TestCancelOfAReceiveThatWaitsForAPullWalksNoOther.
+func TestCancelOfAReceiveThatWaitsForAPullWalksNoOther(t *testing.T) {
+	pulling(t, nil, func(c pml.Comm) {
+		begin := func() started { return start(t)(recvInto(c, 0, 1)) }
+		shallow, deep := cancelOf(t, few, begin), cancelOf(t, many, begin)
+		if t.Log(shallow, deep); deep > mostRatio*shallow {
+			t.Errorf("it takes %v behind %d, and %v behind %d", deep, many, shallow, few)
+		}
+	})
+}
+
+// TestReceivesThatWaitForAPullGetWhatAWalkOfThemWouldGive: each message goes to the first of them that
+// matches it.
+func TestReceivesThatWaitForAPullGetWhatAWalkOfThemWouldGive(t *testing.T) {
+	for seed := range uint64(10) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		var tags []int // of the messages
+		for range 60 {
+			tags = append(tags, rnd.IntN(12))
+		}
+		tags = append(tags, 99)
+		type receive struct {
+			started
+			tag  int
+			want int // of the messages; -1: none
+		}
+		var all []*receive
+		pulling(t, tags, func(c pml.Comm) {
+			for range 100 {
+				r := &receive{tag: rnd.IntN(12), want: -1}
+				if rnd.IntN(8) == 0 {
+					r.tag = pml.AnyTag
+				}
+				r.started = start(t)(recvInto(c, []int{0, pml.AnySource}[rnd.IntN(2)], r.tag))
+				all = append(all, r)
+				if i := rnd.IntN(len(all)); rnd.IntN(4) == 0 {
+					if err := all[i].r.Cancel(all[i].gen); err != nil {
+						t.Fatal(err)
+					}
+					if st, err := all[i].wait(t); err != nil || !st.Canceled {
+						t.Fatalf("it is not canceled: %+v %v", st, err)
+					}
+					all = slices.Delete(all, i, i+1)
+				}
+			}
+		})
+		for i, tag := range tags {
+			k := slices.IndexFunc(all, func(r *receive) bool { return r.want < 0 && (r.tag == tag || r.tag == pml.AnyTag) })
+			if k >= 0 {
+				all[k].want = i
+			}
+		}
+		for i, r := range all {
+			if r.want < 0 {
+				if err := r.r.Cancel(r.gen); err != nil {
+					t.Fatal(err)
+				}
+			}
+			st, err := r.wait(t)
+			if err != nil || st.Canceled != (r.want < 0) || r.want >= 0 && (st.Tag != tags[r.want] || st.Bytes != r.want+1) {
+				t.Fatalf("seed %d: receive %d with tag %d: %+v %v, and message %d is for it", seed, i, r.tag, st, err, r.want)
+			}
+		}
+	}
+}
+
+// canceler cancels another operation when a request completes.
+type canceler struct{ other *pml.Request }
+
+// Completed implements pml.Notifier.
+func (k *canceler) Completed(r *pml.Request) {
+	r.Take(r.Generation())
+	k.other.CancelLocked()
+}
+
+// TestWhoHearsOfASendCancelsOneThatWaitsForTheSameId: the others go on their way.
+func TestWhoHearsOfASendCancelsOneThatWaitsForTheSameId(t *testing.T) {
+	w := pmltest.OpenWorld(t, stack(eager), 2)
+	c := w.Comms(t, cid.PolicyLazy)
+	w.Procs[1].Engine.Lock() // it answers nothing yet
+	w.Procs[0].Engine.Lock()
+	var all []started
+	for tag := range 4 {
+		all = append(all, start(t)(c[0].StartSend(text(fmt.Sprint(tag)), 1, tag, pml.PointToPoint, pml.Standard)))
+	}
+	all[0].r.Notify(&canceler{all[2].r})
+	w.Procs[0].Engine.Unlock()
+	w.Procs[1].Engine.Unlock()
+	for _, tag := range []int{0, 1, 3} {
+		receive(t, c[1], 0, pml.AnyTag, fmt.Sprint(tag))
+	}
+	for tag, one := range all[1:] {
+		if st, err := one.wait(t); err != nil || st.Canceled != (tag+1 == 2) {
+			t.Errorf("send %d: %+v %v", tag+1, st, err)
+		}
+	}
+}
