@@ -2,8 +2,8 @@
 // 3.5): messages of one sender in the order of their sends, receives in the
 // order in which they were posted, with wildcards for source and tag. It is
 // pure: no locks, no memory of its own, no knowledge of transports. Every PML
-// shares it, one Queues per (communicator, plane); and mtl/ofi has one for what its
-// network has no room for.
+// shares it, one Queues per (communicator, plane); and mtl/ofi has them for what its
+// network has no room for, and for answers to synchronous sends.
 //
 // Recv and Message are intrusive list entries: a PML embeds them in its requests
 // and buffered messages and sets Owner once, so that matching allocates nothing.
@@ -142,8 +142,8 @@ type Queues[R, M any] struct {
 	indexed   bool // a posted list has an index, or had one
 }
 
-// Order is entries of Queues in the order in which they were pushed, whatever their sources: for
-// who takes receives back from them, the oldest first. Its links are those that only a message
+// Order is entries in the order in which they were pushed, whatever their sources, in Queues or in none:
+// for who takes receives back, the oldest first. Its links are those that only a message
 // in Queues uses. An entry is in one Order at a time.
 type Order[T any] struct{ all list[T] }
 

@@ -14,7 +14,7 @@ type line struct {
 	sources map[int]*match.Peer[slot, slot] // by rank
 	order   match.Order[slot]               // the receives
 	kept    int                             // messages
-	probes  fifo                            // only while a look is under way
+	probes  fifo                            // a look is under way, or begins before anything else happens
 	looks   uint64                          // that have begun
 	looking bool                            // one is under way
 	listed  bool                            // it is in module.turns,
@@ -53,7 +53,7 @@ func (m *module) settle(l *line) {
 		m.turns = m.turns[:len(m.turns)-1]
 		l.listed = false
 	}
-	if !l.listed && !l.looking && l.kept == 0 {
+	if !l.listed && !l.looking && l.kept == 0 && l.probes.head == nil {
 		if delete(m.lines, l.cid); len(l.sources) <= spareSources {
 			m.spare = l
 		}

@@ -97,6 +97,7 @@ func (m *module) advance(l *line) {
 func (m *module) join(l *line, s *slot) (joined bool) {
 	if c := l.find(s); c != nil {
 		m.serve(l, s, c)
+		m.settle(l)
 		return true
 	}
 	if !l.looking && l.oldest() == nil {
@@ -125,16 +126,26 @@ func (m *module) wait(l *line, s *slot) {
 // receives, and a probe has found nothing, as elsewhere (inquire).
 func (m *module) lookIn(l *line) {
 	l.looks++
-	var r mtl.Result
 	switch code := m.startLook(l); code {
 	case 0:
 		l.looking = true
 		return
 	case libfabric.Again, libfabric.NoMessage:
 	default:
-		r.Err = m.callError("probe", mtl.NoEndpoint, code)
+		m.failed(l, m.callError("probe", mtl.NoEndpoint, code))
+		return
 	}
-	m.answer(l, r)
+	m.answer(l, mtl.Result{})
+}
+
+// failed tells of a look that failed: the probes that waited for it, and one receive, so that a provider
+// that goes on like that keeps none of them waiting for ever.
+func (m *module) failed(l *line, err error) {
+	m.answer(l, mtl.Result{Err: err})
+	if r := l.oldest(); r != nil {
+		l.leave(r)
+		m.giveUp(r, mtl.Result{Err: err})
+	}
 }
 
 func (m *module) startLook(l *line) libfabric.Errno {
@@ -160,21 +171,19 @@ func (m *module) startLook(l *line) libfabric.Errno {
 // looked takes the outcome of a look.
 func (m *module) looked(s *slot, ev *libfabric.Event) {
 	l := m.lines[m.layout.cidOf(s.tag)]
-	l.looking = false
 	switch ev.Err {
 	case 0:
-		m.place(l, s, ev)
+		r := m.claim(s, ev) // which may post and cancel receives
+		l.looking = false
+		m.place(l, s, r)
 	case libfabric.NoMessage:
+		l.looking = false
 		m.release(s)
 		m.answer(l, mtl.Result{})
 	default:
+		l.looking = false
 		m.release(s)
-		err := m.eventError("receive", mtl.NoEndpoint, ev)
-		m.answer(l, mtl.Result{Err: err})
-		if r := l.oldest(); r != nil {
-			l.leave(r)
-			m.giveUp(r, mtl.Result{Err: err})
-		}
+		m.failed(l, m.eventError("receive", mtl.NoEndpoint, ev))
 	}
 	if l.probes.head != nil && !l.looking {
 		m.lookIn(l)
@@ -183,30 +192,29 @@ func (m *module) looked(s *slot, ev *libfabric.Event) {
 }
 
 // place gives a message that a look has claimed to the first receive of the line that matches
-// it, or keeps it.
-func (m *module) place(l *line, s *slot, ev *libfabric.Event) {
-	r := m.claim(s, ev)
+// it, or keeps it: for the first probe that claims it, among others.
+func (m *module) place(l *line, s *slot, r mtl.Result) {
 	if w := l.arrive(r); w != nil {
 		m.give(w, s)
 		return
 	}
 	l.keep(s, r)
+	var left fifo // few: a goroutine asks for one thing at a time
 	for p := l.probes.head; p != nil; p = l.probes.head {
-		c := l.find(p)
-		if c == nil && l.looks-p.asked < looksMost {
-			break
-		}
 		l.probes.pop()
-		if c != nil {
+		if c := l.find(p); c != nil {
 			m.serve(l, p, c)
-		} else {
+		} else if p.kind == probe && l.looks-p.asked >= looksMost {
 			m.giveUp(p, mtl.Result{})
+		} else {
+			left.push(p)
 		}
 	}
+	l.probes = left
 }
 
 // looksMost is after how many messages that are others' a probe has found nothing, though there may
-// be more: who only asks does not wait until the last one has come.
+// be more: who only asks does not wait until the last one has come. Who claims may not ask again.
 const looksMost = 4096
 
 // answer tells the probes of a line that waited for a look what it has found for them: nothing.
@@ -234,7 +242,6 @@ func (m *module) serve(l *line, s, c *slot) {
 	default:
 		m.giveUp(s, found)
 	}
-	m.settle(l)
 }
 
 // give has a receive go on in the slot of the message that was claimed for it.

@@ -187,12 +187,31 @@ func (w *model) send(source, tag int32, n int, synchronous bool, meanwhile func(
 	w.got(r)
 }
 
-func (w *model) probe(source, tag int32, claim bool) {
-	x := &entry{once: newOnce(), source: source, tag: tag}
-	if err := w.all[0].m.Probe(&x.Op, w.from(source), w.envelope(source, tag), claim); err != nil {
-		w.Fatal(err)
+// asked is a probe.
+type asked struct {
+	source, tag int32
+	claim       bool
+}
+
+// probe has several probes under way at once, as goroutines do. They have the outcomes that they have one after the other.
+func (w *model) probe(probes ...asked) {
+	all := make([]*entry, len(probes))
+	for i, p := range probes {
+		x := &entry{once: newOnce(), source: p.source, tag: p.tag}
+		if err := w.all[0].m.Probe(&x.Op, w.from(p.source), w.envelope(p.source, p.tag), p.claim); err != nil {
+			w.Fatal(err)
+		}
+		all[i] = x
 	}
-	w.ends(x)
+	w.ends(all...)
+	for i, x := range all {
+		w.found(x, probes[i].claim)
+	}
+}
+
+// found checks the outcome of a probe.
+func (w *model) found(x *entry, claim bool) {
+	source, tag := x.source, x.tag
 	i := slices.IndexFunc(w.waiting, x.matches)
 	if x.Found != (i >= 0) {
 		w.Fatalf("a probe from %d with tag %d: %+v, and message %d of %d is for it", source, tag, x.Result, i+1, len(w.waiting))
@@ -268,7 +287,7 @@ func (w *model) sendWhile(source, tag int32, n int, synchronous bool, polls, can
 // TestWaitingForRoomChangesNoMatch: whatever is sent, received, probed for and canceled, in whatever order, has
 // the outcome that it has by plain lists, where most of it waits for room.
 func TestWaitingForRoomChangesNoMatch(t *testing.T) {
-	for _, c := range [][]string{{"data"}, {"packed"}, {"data", "peeks=3"}, {"packed", "peeks=2"}} {
+	for _, c := range [][]string{{"data"}, {"packed"}, {"data", "peeks=3"}, {"packed", "peeks=2"}, {"data", "peeks=30"}} {
 		t.Run(strings.Join(c, ","), func(t *testing.T) {
 			all, cid := scarce(t, 3, c[0], c[1:]...), uint32(1)
 			for _, m := range all[1:] { // the first contact takes its time
@@ -299,7 +318,11 @@ func TestWaitingForRoomChangesNoMatch(t *testing.T) {
 							w.cancel(rapid.IntRange(0, len(w.posted)-1).Draw(t, "cancel"))
 						}
 					case 5:
-						w.probe(any.Draw(t, "source"), wild.Draw(t, "tag"), rapid.Bool().Draw(t, "claim"))
+						probes := make([]asked, rapid.IntRange(1, 4).Draw(t, "probes"))
+						for i := range probes {
+							probes[i] = asked{any.Draw(t, "source"), wild.Draw(t, "tag"), rapid.Bool().Draw(t, "claim")}
+						}
+						w.probe(probes...)
 					case 6:
 						w.sendWhile(sender.Draw(t, "sender"), tag.Draw(t, "with"), length.Draw(t, "bytes"), rapid.Bool().Draw(t, "synchronous"), rapid.IntRange(0, 5).Draw(t, "polls"), rapid.SampledFrom([]int{0, 3, 100}).Draw(t, "cancels"))
 					case 7:
@@ -317,7 +340,7 @@ func TestWaitingForRoomChangesNoMatch(t *testing.T) {
 				for len(w.waiting) > 0 {
 					w.receive(mtl.AnySource, mtl.AnyTag)
 				}
-				w.probe(mtl.AnySource, mtl.AnyTag, true)
+				w.probe(asked{mtl.AnySource, mtl.AnyTag, true})
 			})
 		})
 	}

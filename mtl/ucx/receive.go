@@ -187,17 +187,16 @@ func (m *module) Cancel(op *mtl.Op) {
 		return
 	}
 	if s := m.slots[op.Slot]; s.op == op && s.kind == receive && !s.canceled {
-		s.canceled = true
+		s.canceled, s.since = true, time.Now()
 		m.worker.Cancel(s.number)
-		m.vain = append(m.vain, vain{s, op, time.Now()})
+		m.vain = append(m.vain, vain{s, op})
 	}
 }
 
 // vain is a receive that was canceled.
 type vain struct {
-	s     *slot
-	op    *mtl.Op
-	since time.Time
+	s  *slot
+	op *mtl.Op
 }
 
 // stuckAfter is how long a canceled receive from any source, which has matched, may go on after a
@@ -222,7 +221,7 @@ func (m *module) abandon() {
 			continue
 		}
 		dead := s.to != mtl.NoEndpoint && m.peers[s.to].forgotten
-		if !dead && (m.forgotten == 0 || time.Since(v.since) < stuckAfter) || !m.worker.Abandon(s.number) {
+		if !dead && (m.forgotten == 0 || time.Since(s.since) < stuckAfter) || !m.worker.Abandon(s.number) {
 			left = append(left, v)
 			continue
 		}

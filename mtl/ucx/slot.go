@@ -2,6 +2,7 @@ package ucx
 
 import (
 	"runtime"
+	"time"
 
 	"github.com/ferrympi/ferry/internal/ucp"
 	"github.com/ferrympi/ferry/mtl"
@@ -42,6 +43,7 @@ type slot struct {
 	found    mtl.Result   // of a claimed message
 	cid      uint32       // likewise
 	orphan   bool         // likewise: its sender is no member any more
+	since    time.Time    // canceled
 }
 
 // shortReceive is the longest receive whose message comes by way of memory that is pinned
