@@ -188,7 +188,7 @@ func TestProviderThatHangsWhenAskedCostsOnlyItself(t *testing.T) {
 	for _, include := range [][]string{{"net;ofi_rxm"}, {"tcp;ofi_rxm", "net;ofi_rxm"}} {
 		m, err := open(t, func(p any) {
 			ofi.Set(p, include, "auto", "auto")
-			ofi.SetLibrary(p, lib, time.Second)
+			ofi.SetLibrary(p, lib, 4*time.Second)
 		})
 		if err != nil {
 			t.Fatalf("%q: %v", include, err)
@@ -229,7 +229,7 @@ func TestBrokenProviderIsLeftForTheNext(t *testing.T) {
 			m, err := open(t, func(p any) {
 				ofi.Set(p, []string{"tcp;ofi_rxm", "net;ofi_rxm"}, "auto", "auto")
 				// In which the other one is certain to pass its test.
-				ofi.SetLibrary(p, lib, time.Second)
+				ofi.SetLibrary(p, lib, 4*time.Second)
 			})
 			if err != nil {
 				t.Fatal(err)

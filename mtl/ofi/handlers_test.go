@@ -64,7 +64,7 @@ func warnedChild(what string) error {
 		p := component.Params()
 		framework.FillDefaults(p)
 		ofi.Set(p, []string{"tcp;ofi_rxm", "net;ofi_rxm"}, "auto", "auto")
-		ofi.SetLibrary(p, lib, time.Second)
+		ofi.SetLibrary(p, lib, 4*time.Second)
 		ofi.SetWarn(p, warn == "on")
 		proc := framework.Proc{Namespace: "job", Rank: rank}
 		m, err := component.Open(context.Background(), mtl.Env{
