@@ -160,7 +160,7 @@ func TestLibraryThatHangsCostsOneDeadline(t *testing.T) {
 	for fault, remedy := range map[string]string{"hang_load": "was not loaded", "hang_start": "FI_LOG_LEVEL", "hang_getinfo": "provider_include"} {
 		t.Run(fault, func(t *testing.T) {
 			lib := faulty(t, fault)
-			set := func(p any) { ofi.SetLibrary(p, lib, 50*time.Millisecond) }
+			set := func(p any) { ofi.SetLibrary(p, lib, 500*time.Millisecond) }
 			if _, err := open(t, set); err == nil || !strings.Contains(err.Error(), remedy) {
 				t.Errorf("%v", err)
 			}
@@ -188,7 +188,7 @@ func TestProviderThatHangsWhenAskedCostsOnlyItself(t *testing.T) {
 	for _, include := range [][]string{{"net;ofi_rxm"}, {"tcp;ofi_rxm", "net;ofi_rxm"}} {
 		m, err := open(t, func(p any) {
 			ofi.Set(p, include, "auto", "auto")
-			ofi.SetLibrary(p, lib, 4*time.Second)
+			ofi.SetLibrary(p, lib, 3*time.Second)
 		})
 		if err != nil {
 			t.Fatalf("%q: %v", include, err)
@@ -229,7 +229,7 @@ func TestBrokenProviderIsLeftForTheNext(t *testing.T) {
 			m, err := open(t, func(p any) {
 				ofi.Set(p, []string{"tcp;ofi_rxm", "net;ofi_rxm"}, "auto", "auto")
 				// In which the other one is certain to pass its test.
-				ofi.SetLibrary(p, lib, 4*time.Second)
+				ofi.SetLibrary(p, lib, 3*time.Second)
 			})
 			if err != nil {
 				t.Fatal(err)
