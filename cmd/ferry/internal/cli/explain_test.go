@@ -32,17 +32,28 @@ func chain() {
 	if rank+1 < comm.Size() {
 		check(comm.Send(ctx, b, rank+1, 0))
 	}
-	gone := func(rank int) string { return filepath.Join(os.Getenv("CHAIN_DIR"), fmt.Sprint("gone.", rank)) }
-	for deadline := time.Now().Add(time.Minute); rank > 0; time.Sleep(time.Millisecond) {
-		if _, err := os.Stat(gone(rank - 1)); err == nil {
-			break
-		} else if !errors.Is(err, fs.ErrNotExist) || time.Now().After(deadline) {
-			check(fmt.Errorf("rank %d has not left: %w", rank-1, err))
+	file := func(what string, rank int) string {
+		return filepath.Join(os.Getenv("CHAIN_DIR"), fmt.Sprint(what, ".", rank))
+	}
+	await := func(what string, rank int) {
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+			if _, err := os.Stat(file(what, rank)); err == nil {
+				return
+			} else if !errors.Is(err, fs.ErrNotExist) || time.Now().After(deadline) {
+				check(fmt.Errorf("rank %d is not %s: %w", rank, what, err))
+			}
 		}
+	}
+	check(os.WriteFile(file("here", rank), nil, 0o600))
+	for i := range comm.Size() { // all have looked how they reach the others
+		await("here", i)
+	}
+	if rank > 0 {
+		await("gone", rank-1)
 	}
 	check(comm.Close())
 	check(session.Close())
-	check(os.WriteFile(gone(rank), nil, 0o600))
+	check(os.WriteFile(file("gone", rank), nil, 0o600))
 }
 
 // TestExplainOfPeersThatHaveLeft: at the end a rank finds no shared memory of the ranks that
