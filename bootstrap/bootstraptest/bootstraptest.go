@@ -48,7 +48,7 @@ const (
 	long = 50 * time.Second
 	// short is the same where it must. It is long enough for those who are there
 	// to come, on a busy machine.
-	short = 300 * time.Millisecond
+	short = time.Second
 )
 
 // claims are those of the contract, with the job that each needs.
