@@ -56,6 +56,13 @@ func probeFor(t testing.TB, a, b *member, tag int32, claim bool) *once {
 	}
 }
 
+// receiveInVain posts a receive, and cancels it.
+func receiveInVain(t testing.TB, a, b *member) {
+	o := must(t)(a.receive(b, 5, make([]byte, 8)))
+	a.m.Cancel(&o.Op)
+	polls(t, a, b, o)
+}
+
 // deepCases are what may be done behind n receives that wait for room: each does it once more.
 var deepCases = []struct {
 	name string
@@ -90,11 +97,7 @@ var deepCases = []struct {
 	}},
 	{"receive and cancel", func(t testing.TB, n int) func() {
 		a, b, _ := deepLine(t, n)
-		return func() {
-			o := must(t)(a.receive(b, 5, make([]byte, 8)))
-			a.m.Cancel(&o.Op)
-			polls(t, a, b, o)
-		}
+		return func() { receiveInVain(t, a, b) }
 	}},
 	{"receive of one of many ids", func(t testing.TB, n int) func() {
 		a, b := crowded(t, "data")
@@ -104,11 +107,7 @@ var deepCases = []struct {
 				t.Fatal(err)
 			}
 		}
-		return func() {
-			o := must(t)(a.receive(b, 5, make([]byte, 8)))
-			a.m.Cancel(&o.Op)
-			polls(t, a, b, o)
-		}
+		return func() { receiveInVain(t, a, b) }
 	}},
 	{"receive behind messages that nobody wants", func(t testing.TB, n int) func() {
 		a, b := crowded(t, "data")

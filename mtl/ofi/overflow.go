@@ -171,18 +171,19 @@ func (m *module) startLook(l *line) libfabric.Errno {
 // looked takes the outcome of a look.
 func (m *module) looked(s *slot, ev *libfabric.Event) {
 	l := m.lines[m.layout.cidOf(s.tag)]
+	var r mtl.Result
+	if ev.Err == 0 {
+		r = m.claim(s, ev) // which may post and cancel receives
+	} else {
+		m.release(s)
+	}
+	l.looking = false
 	switch ev.Err {
 	case 0:
-		r := m.claim(s, ev) // which may post and cancel receives
-		l.looking = false
 		m.place(l, s, r)
 	case libfabric.NoMessage:
-		l.looking = false
-		m.release(s)
 		m.answer(l, mtl.Result{})
 	default:
-		l.looking = false
-		m.release(s)
 		m.failed(l, m.eventError("receive", mtl.NoEndpoint, ev))
 	}
 	if l.probes.head != nil && !l.looking {

@@ -80,13 +80,7 @@ func TestReceivesInVainDoNotKeepThoseBehindFromTheirMessages(t *testing.T) {
 	for _, layout := range []string{"data", "packed"} {
 		t.Run(layout, func(t *testing.T) {
 			a, b := crowded(t, layout)
-			must := func(o *once, err error) *once {
-				t.Helper()
-				if err != nil {
-					t.Fatal(err)
-				}
-				return o
-			}
+			must := must(t)
 			for round := range int32(20) {
 				seven := must(a.receive(nil, 7, make([]byte, 8)))
 				any1 := must(a.receive(b, mtl.AnyTag, make([]byte, 8)))

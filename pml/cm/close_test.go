@@ -49,6 +49,19 @@ func (s *slowLooks) isHeld() bool    { return s.look(func() bool { return s.op !
 func (s *slowLooks) wasReused() bool { return s.look(func() bool { return s.reused }) }
 func (s *slowLooks) release()        { s.look(func() bool { s.released = true; return true }) }
 
+// pull has a process take a member's messages out of the network, and returns while the look that is slow is
+// under way; pulled is closed at the end.
+func (s *slowLooks) pull(t *testing.T, m pml.Module, rank int) (pulled <-chan struct{}) {
+	t.Helper()
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		cm.Pull(m, rank)
+	}()
+	until(t, "the look that is slow", s.isHeld)
+	return over
+}
+
 type slowModule struct {
 	mtl.Module
 	s    *slowLooks
@@ -121,12 +134,7 @@ func TestCloseWhileQueuesAreLookedThroughLosesNothing(t *testing.T) {
 	if _, err := c[1].Probe(t.Context(), 0, 2, pml.PointToPoint); err != nil {
 		t.Fatal(err)
 	}
-	pulled := make(chan struct{})
-	go func() {
-		defer close(pulled)
-		cm.Pull(w.Procs[1].Module, 0)
-	}()
-	until(t, "the second look", s.isHeld)
+	pulled := s.pull(t, w.Procs[1].Module, 0)
 	var reqs []*pml.Request
 	var gens []uint32
 	for tag := range 3 {
@@ -158,12 +166,7 @@ func TestReceivesThatWaitForALookEndWhenTheirSenderCantBeReached(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := join(t, w, w.NextID(), 1)
-	pulled := make(chan struct{})
-	go func() {
-		defer close(pulled)
-		cm.Pull(m, 2)
-	}()
-	until(t, "a look", s.isHeld)
+	pulled := s.pull(t, m, 2)
 	reqs := []started{start(t)(recvInto(c, 0, 1)), start(t)(recvInto(c, 0, 2))}
 	s.release()
 	for _, r := range reqs {

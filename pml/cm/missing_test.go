@@ -169,12 +169,7 @@ func TestReceiveTakesWhatALookHasFound(t *testing.T) {
 	if _, err := c[1].Probe(t.Context(), 0, 1, pml.PointToPoint); err != nil {
 		t.Fatal(err)
 	}
-	pulled := make(chan struct{})
-	go func() {
-		defer close(pulled)
-		cm.Pull(w.Procs[1].Module, 0)
-	}()
-	until(t, "the third look", s.isHeld)
+	pulled := s.pull(t, w.Procs[1].Module, 0)
 	receive(t, c[1], 0, 1, "first")
 	receive(t, c[1], pml.AnySource, pml.AnyTag, "second")
 	ctx, cancel := context.WithCancel(t.Context())

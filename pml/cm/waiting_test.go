@@ -11,7 +11,6 @@ import (
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/mtl/mtltest"
 	"github.com/ferrympi/ferry/pml"
-	"github.com/ferrympi/ferry/pml/cm"
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
@@ -76,12 +75,7 @@ func pulling(t *testing.T, tags []int, f func(c pml.Comm)) {
 			t.Fatal(err)
 		}
 	}
-	pulled := make(chan struct{})
-	go func() {
-		defer close(pulled)
-		cm.Pull(w.Procs[1].Module, 0)
-	}()
-	until(t, "a look", s.isHeld)
+	pulled := s.pull(t, w.Procs[1].Module, 0)
 	f(c[1])
 	s.release()
 	<-pulled
