@@ -48,7 +48,7 @@ type params struct {
 	Dir        string         `param:"dir" default:"/dev/shm" level:"user" scope:"process" doc:"Directory for the segments: a file system in memory."`
 	Fallback   string         `param:"fallback_dir" default:"/tmp" level:"user" scope:"process" doc:"Directory for the segments when dir has no room for them; slower. Empty: none."`
 	RingSize   framework.Size `param:"ring_size" default:"0" min:"0" max:"64MiB" unit:"bytes" level:"tuner" scope:"process" doc:"Memory of the ring from one process to another, made when the first message goes that way; rounded up to a power of two. 0: the process's share of 4 MiB for as many peers as the node has, from 64 KiB to 1 MiB or, if that is more, twice the cache of a core up to 4 MiB, and less than that where dir is too small for all of them."`
-	EagerLimit framework.Size `param:"eager_limit" default:"32KiB" min:"64" max:"16MiB" unit:"bytes" level:"tuner" scope:"process" doc:"A message up to this size, with its header, travels at once and is buffered if nobody waits for it; at most a quarter of the ring."`
+	EagerLimit framework.Size `param:"eager_limit" default:"32KiB" min:"64" max:"16MiB" unit:"bytes" level:"tuner" scope:"process" doc:"A message up to this size travels at once and is buffered if nobody waits for it; at most a quarter of the ring. One of 32 KiB or more out of memory from AllocMem is read there all the same."`
 	MaxPeers   int            `param:"max_peers" default:"0" min:"0" max:"65536" level:"developer" scope:"process" doc:"Number of processes that may connect to this one; 0: twice the number of processes on the node, and at least 64."`
 	// docs/decisions/one-copy.md has the measurements behind these.
 	SingleCopy string         `param:"single_copy" default:"auto" choices:"auto,off,cma,memory" level:"tuner" scope:"process" doc:"How a large message may be copied once, between the memory of both processes: memory (read out of what the sender has from AllocMem), cma (process_vm_readv and process_vm_writev, by either side or both), off, or auto: whatever is fastest for such messages, as learnt under way. cma and memory force it: where it is impossible such a message is an error."`
@@ -115,7 +115,7 @@ func (c component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 	proof := inbox.Proof(env.Self.Nonce)
 	m.proof = proof[:]
 	m.frameLimit = ring.FrameLimit(m.ring / ring.CellSize)
-	m.eagerLimit = min(int(p.EagerLimit), m.frameLimit)
+	m.eagerLimit = min(int(p.EagerLimit)+btl.MinFrameLimit, m.frameLimit) // with a header
 	slots := p.MaxPeers
 	if slots == 0 {
 		slots = max(64, 2*env.Identity.LocalSize)

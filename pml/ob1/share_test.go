@@ -325,6 +325,57 @@ func passing(t *testing.T, memory btl.Memory) {
 	}
 }
 
+// TestMessageOfTheEagerLimitGoesAtOnce, header or not: it took twice as long when it was offered. Out of
+// memory that its receiver reads it is offered all the same: one copy is faster.
+func TestMessageOfTheEagerLimitGoesAtOnce(t *testing.T) {
+	copies(t)
+	for _, c := range []struct {
+		length    int
+		allocated bool
+		offered   bool
+	}{{32 << 10, false, false}, {48 << 10, false, true}, {16 << 10, true, false}, {32 << 10, true, true}} {
+		w := pmltest.OpenWorld(t, copying("auto", cma.Read, cma.Write), 2)
+		ctx := bounded(t)
+		sent := make(chan struct{})
+		if err := pmltest.Each(w.Comms(t, cid.PolicyAgree), func(rank int, p pml.Comm) error {
+			if rank == 1 {
+				if _, err := p.Recv(ctx, pml.Buffer{}, 0, 0, pml.PointToPoint); err != nil {
+					return err
+				}
+				<-sent
+				_, err := p.Recv(ctx, pml.Buffer{Bytes: make([]byte, c.length)}, 0, 1, pml.PointToPoint)
+				return err
+			}
+			defer close(sent)
+			if err := p.Send(ctx, pml.Buffer{}, 1, 0, pml.PointToPoint, pml.Synchronous); err != nil { // the way is open
+				return err
+			}
+			out := pml.Buffer{Bytes: make([]byte, c.length)}
+			if c.allocated {
+				a, _ := framework.As[pml.Allocator](w.Procs[rank].Module)
+				mem, err := a.Allocate(c.length)
+				if err != nil {
+					return err
+				}
+				t.Cleanup(func() { a.Free(mem) })
+				out = pml.Buffer{Bytes: mem, Form: pml.InRegistered}
+			}
+			r, err := p.Isend(out, 1, 1, pml.PointToPoint, pml.Standard)
+			if err != nil {
+				return err
+			}
+			if _, done, err := r.Peek(r.Generation()); err != nil || done == c.offered {
+				t.Errorf("%d bytes, out of AllocMem memory: %t: complete without a receive: %t, %v", c.length, c.allocated, done, err)
+			}
+			sent <- struct{}{}
+			_, err = r.Wait(ctx, r.Generation())
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestReceiveThatCameLateSaysNothingOfAWay: the message that was passed has waited for it.
 func TestReceiveThatCameLateSaysNothingOfAWay(t *testing.T) {
 	const from, whole = 100 * time.Microsecond, 108 * time.Microsecond
