@@ -79,7 +79,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	rows := f.String("rows", "", "only figures whose name matches `REGEXP`, where case counts if it has a capital letter")
 	f.IntVar(&o.pairs, "pairs", 7, "near samples `N` of each side that each figure needs")
 	f.IntVar(&o.repeat, "repeat", 3, "samples `N` of each point of a plot")
-	f.DurationVar(&o.limit, "limit", 20*time.Minute, "after this `TIME`, no more samples than each figure needs at least")
+	f.DurationVar(&o.limit, "limit", time.Hour, "after this `TIME`, no more samples than each figure needs at least")
 	f.DurationVar(&o.timeout, "timeout", time.Minute, "`TIME` that one sample may take")
 	quick := f.Bool("quick", false, "2 pairs of each figure, 1 sample of each point")
 	f.BoolVar(&o.render, "render", false, "measure nothing: write again what follows from the .json of each machine")
