@@ -1,6 +1,11 @@
 package mtltest
 
 import (
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/mtl"
@@ -10,6 +15,7 @@ func deadCases() claims {
 	return claims{
 		kittest.New("MessagesOfTheDeadAreReceivedWholeOrNotAtAll", 3, (*world).deadBefore),
 		kittest.New("MessagesOfTheForgottenAreReceivedWholeOrNotAtAll", 3, (*world).deadAndForgotten),
+		kittest.New("MessagesOfTheDeadWaitWhileItIsConnectedAgain", 2, (*world).deadAndCalled),
 	}
 }
 
@@ -99,6 +105,109 @@ func (w *world) dead(why error) {
 		ends(l, err)
 	}
 	w.exchange(c, a, envelope{cid: 4, tag: 2}, pattern(4, 1<<20))
+	w.idle(a)
+	w.Check(a.close())
+}
+
+// listeners are new descriptors of the sockets on which this process listens. They go on listening when a module
+// has closed its own, as those of a process do that is being killed and has lost its connections already.
+func listeners() (fds []int) {
+	entries, _ := os.ReadDir("/proc/self/fd")
+	for _, e := range entries {
+		fd, _ := strconv.Atoi(e.Name())
+		if on, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err != nil || on == 0 {
+			continue
+		}
+		if kept, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0); err == nil {
+			fds = append(fds, kept)
+		}
+	}
+	return fds
+}
+
+// deadAndCalled has messages received, claimed before and not, whose sender has ended and to which a
+// message is on its way: a network may be making a connection to it when it is asked for the rest of them.
+func (w *world) deadAndCalled() {
+	a, b := w.nodes[0], w.nodes[1]
+	w.exchange(a, b, envelope{cid: 1, tag: 1}, pattern(1, 8))
+	w.exchange(b, a, envelope{cid: 1, tag: 1}, pattern(1, 8))
+	from := a.to(b)
+	eager := min(a.module.Caps().Eager, 1<<20)
+	lengths := []int64{1 << 20, 100_000, eager + 1, eager, 8, 0}
+	sent := func(i int) []byte { return pattern(i, int(lengths[i%len(lengths)])) }
+	tag := func(i int) int32 { return int32(10 + i) }
+	claimed := make([]*operation, 2*len(lengths))
+	for i := range 2 * len(claimed) { // the second half is not claimed
+		b.send(a, envelope{cid: 4, tag: tag(i)}, sent(i))
+		if i < len(claimed) {
+			claimed[i] = a.claim([]*node{b, nil}[i/len(lengths)], envelope{cid: 4, tag: tag(i)})
+		} else {
+			a.find(nil, envelope{cid: 4, tag: tag(i)}, false)
+		}
+	}
+	unread := a.send(b, envelope{cid: 4, tag: 1}, pattern(1, 1<<20))
+	a.dead = map[int]bool{1: true}
+	kept := listeners()
+	defer func() {
+		for _, fd := range kept {
+			w.Check(unix.Close(fd))
+		}
+	}()
+	w.Check(b.close())
+	for range 1000 { // so that a hears of it
+		a.poll()
+	}
+	call, refused := a.try(b, envelope{cid: 4, tag: 1}, pattern(1, 8))
+	received := make([]*operation, 2*len(claimed))
+	for i := range received {
+		o := a.operation()
+		var err error
+		if i < len(claimed) {
+			o = claimed[i]
+			o.buf = make([]byte, len(sent(i)))
+			a.do(func() { err = a.module.RecvClaimed(&o.Op, o.buf) })
+		} else {
+			o.buf = make([]byte, len(sent(i)))
+			e, ep := mtl.Envelope{CID: 4, Source: 1, Tag: tag(i)}, from
+			if i/len(lengths)%2 == 0 {
+				e.Source, ep = mtl.AnySource, mtl.NoEndpoint
+			}
+			a.do(func() { err = a.module.Recv(&o.Op, ep, e, o.buf) })
+		}
+		if err == nil {
+			received[i] = o
+			continue
+		}
+		if int64(len(o.buf)) <= eager {
+			w.Fatalf("%d bytes from a process that has died, which arrived whole: %w", len(o.buf), err)
+		}
+		w.Is("the receive of a message that is lost", err, framework.ErrTransport)
+	}
+	for i, o := range received {
+		if o != nil && int64(len(o.buf)) <= eager {
+			w.all(o)
+			o.check(b, tag(i), sent(i))
+		}
+	}
+	a.do(func() { a.module.Forget(from, errGone) })
+	w.over(unread)
+	if refused == nil {
+		w.over(call)
+	}
+	for i, o := range received {
+		if o == nil || int64(len(o.buf)) <= eager {
+			continue
+		}
+		if i >= len(claimed) && !o.ended() {
+			a.do(func() { a.module.Cancel(&o.Op) })
+		}
+		switch w.over(o); {
+		case o.Err != nil:
+			w.Is("a message that is lost", o.Err, framework.ErrTransport)
+		case !o.Canceled:
+			o.check(b, tag(i), sent(i))
+		}
+	}
 	w.idle(a)
 	w.Check(a.close())
 }

@@ -73,6 +73,11 @@ func (m *module) introduce(to mtl.Endpoint) {
 			m.release(slot)
 		default:
 			m.posted++
+			m.sends++
+			m.peers[to].sends++
+		}
+		if code == libfabric.Again && m.peers[to].isQueued {
+			m.hears(&m.peers[to], false)
 		}
 		m.met(to, goal, address, err)
 	})

@@ -58,6 +58,7 @@ func TestKitOverProfilesThatLackMuch(t *testing.T) {
 		{"cxi", "queues=16,peeks=3", "Room|Many|Order|Probe|Claim"},
 		{"tcp;ofi_rxm", "placed", "Truncated"},
 		{"opx", "again=5", "Order|EverySize|Idle|Close"},
+		{"tcp;ofi_rxm", "again=5", "Order|EverySize|Claim|Probe|Forgotten|Idle"}, // large receives wait
 		{"verbs;ofi_rxm", "mr_local", "EverySize|Truncated|Claim|Registered|Control|Synchronous"},
 		{"cxi", "mr_local", "EverySize|Cancel|Registered|Close"},
 		{"efa", "mr_local", "EverySize|Registered|Forget"},

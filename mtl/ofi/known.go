@@ -79,6 +79,7 @@ const (
 	Pack   Remedy = "has the sender in the tag (layout packed)"
 	Prefer Remedy = "has the sender in the tag, unless mtl.ofi.layout says data, and sets FI_OFI_RXM_USE_SRX=1 before it loads libfabric"
 	Keep   Remedy = "receives such messages of a process that has died, and not only what is injected"
+	Hold   Remedy = "asks for no such message of a peer that takes nothing, such as one that is being connected again"
 	KeepTo Remedy = "keeps to the length of the queue by itself"
 	Finish Remedy = "waits for half-received messages when it closes, for up to a second, and then leaves the endpoint open"
 	Uncut  Remedy = "sets FI_OFI_RXM_SAR_LIMIT=0 before it loads libfabric"
@@ -102,6 +103,7 @@ const (
 	// message waits.
 	orphansBetween = "a process that receives a message above 16 KiB whose sender has died crashes, or gets another process's memory, until the launcher has told of the death"
 	orphansFail    = "mtltest/MessagesOfTheDeadAreReceivedWholeOrNotAtAll"
+	orphansCalled  = "a process that receives a message above 16 KiB whose sender has died crashes while a connection to it is being tried"
 	halfHere       = "a process that closes while a message above 16 KiB is half received crashes"
 	buffers        = "a message up to 16 KiB has come whole when a probe finds it, unless FI_OFI_RXM_BUFFER_SIZE is set"
 	segments       = "messages of 16 to 128 KiB are cut into segments, and mixed up with the next one when a matched probe has claimed one"
@@ -133,6 +135,7 @@ var known = []Provider{
 		{Last: v1_22, What: orphans, Remedy: Prefer, Found: "2026-11", Shown: orphan},
 		{First: v2_4, What: orphans, Remedy: Prefer, Found: "2026-11", Shown: orphan},
 		{First: v2_0, Last: v2_3, What: orphansBetween, Remedy: Expect, Fails: orphansFail, Found: "2026-11", Shown: orphan},
+		{What: orphansCalled, Remedy: Hold, Found: "2026-11", Shown: "mtltest/MessagesOfTheDeadWaitWhileItIsConnectedAgain"},
 		{Last: v1_17, What: halfHere, Remedy: Finish, Found: "2026-11", Shown: "mtltest/CloseWhileAMessageIsHalfHere"},
 		{What: buffers, Remedy: Keep, Eager: rxmBuffer, Unless: "FI_OFI_RXM_BUFFER_SIZE", Found: "2026-11", Shown: "internal/soak/TestKillLeavesMessages"},
 	}},
@@ -141,6 +144,7 @@ var known = []Provider{
 		{What: tooLong, Remedy: Spill, Found: "2026-11", Shown: "mtltest/LongerMessageIsTruncatedAndItsLengthTold"},
 		{What: segments, Remedy: Uncut, Found: "2026-11", Shown: claim},
 		{What: orphans, Remedy: Prefer, Found: "2026-11", Shown: orphan},
+		{What: orphansCalled, Remedy: Hold, Found: "2026-11", Shown: "mtltest/MessagesOfTheDeadWaitWhileItIsConnectedAgain"},
 		{Last: v1_17, What: halfHere, Remedy: Finish, Found: "2026-11", Shown: "mtltest/CloseWhileAMessageIsHalfHere"},
 		{What: buffers, Remedy: Keep, Eager: rxmBuffer, Unless: "FI_OFI_RXM_BUFFER_SIZE", Found: "2026-11", Shown: "internal/soak/TestKillLeavesMessages"},
 	}},

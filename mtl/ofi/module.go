@@ -45,6 +45,8 @@ type module struct {
 	turn      int                 // the one that had its turn last
 	spare     *line               // for the next id that needs one; or nil
 	urgent    fifo                // receives of control and of claimed messages that found none
+	held      fifo                // receives of claimed messages that are not safe to ask for now
+	holds     bool                // there are such (known.go, Hold)
 	over      []ended             // what the next Poll tells of first
 	telling   []ended             // room for over, used only by Poll
 	away      *errand             // that is under way: the endpoint is its own
@@ -59,6 +61,8 @@ type module struct {
 	cancels   []uint32            // slots that are to be canceled when the endpoint is back
 	posted    int                 // operations that libfabric has
 	receives  int                 // receives among them
+	sends     int                 // sends among them
+	deaf      int                 // peers that are deaf
 	room      room                // for how many
 	txSize    int                 // sends that the provider says it has room for
 	connect   time.Duration       // mtl.ofi.connect_timeout
@@ -91,6 +95,8 @@ type peer struct {
 	dirty       bool   // it is in module.dirty
 	isQueued    bool   // it is in module.blocked
 	queue       fifo   // sends that found no room
+	sends       int    // those that libfabric has
+	deaf        bool   // they wait though libfabric has room: see mustHold
 	refusals    int    // looks in a row at which the first of them found none
 	wait        *trial.Patience
 	matching    *unanswered
@@ -139,6 +145,7 @@ func newModule(env mtl.Env, lib *libfabric.Library, ep *libfabric.Endpoint, c *c
 	if f, ok := fact(info.Provider, Keep, lib.Version()); ok {
 		m.caps.Eager = min(f.Eager, m.caps.MaxMessage)
 	}
+	_, m.holds = needs(info.Provider, Hold, lib.Version())
 	return m
 }
 
@@ -274,7 +281,7 @@ func (m *module) fail(err error) {
 
 // giveUpAll ends every operation with what the module has failed of.
 func (m *module) giveUpAll() {
-	m.blocked, m.dirty, m.lines, m.turns, m.urgent = nil, nil, nil, nil, fifo{}
+	m.blocked, m.dirty, m.lines, m.turns, m.urgent, m.held = nil, nil, nil, nil, fifo{}, fifo{}
 	for i := range m.peers {
 		m.peers[i].queue, m.peers[i].matching = fifo{}, nil
 	}
@@ -328,7 +335,7 @@ func (a awaited) Interval() time.Duration {
 	switch {
 	case a.broken != nil && !a.isBusy():
 		return 0
-	case a.away != nil || len(a.blocked) > 0 || len(a.turns) > 0 || a.urgent.head != nil:
+	case a.away != nil || len(a.blocked) > 0 || len(a.turns) > 0 || a.urgent.head != nil || a.held.head != nil:
 		return pollInterval
 	}
 	return connectInterval

@@ -27,8 +27,14 @@ const turnsMost = 4
 func (m *module) overflow() {
 	for m.urgent.head != nil {
 		s := m.urgent.head
-		if s.kind == claimed && m.leftThere(s) {
+		switch {
+		case s.kind != claimed:
+		case m.leftThere(s):
 			m.urgent.pop()
+			continue
+		case m.mustHold(s.to, int(s.length)):
+			m.urgent.pop()
+			m.held.push(s)
 			continue
 		}
 		code := m.start(s)
@@ -37,6 +43,13 @@ func (m *module) overflow() {
 		}
 		m.urgent.pop()
 		m.refused(s, code)
+	}
+	held := m.held
+	m.held = fifo{}
+	for s := held.head; s != nil; s = held.head {
+		if held.pop(); !m.leftThere(s) {
+			m.refused(s, m.startClaimed(s))
+		}
 	}
 	for range min(turnsMost, len(m.turns)) {
 		if m.turn++; m.turn >= len(m.turns) {
@@ -57,6 +70,28 @@ func (m *module) startUrgent(s *slot) libfabric.Errno {
 		return 0
 	}
 	return code
+}
+
+// startClaimed is startUrgent for a claimed message, which may have to be held.
+func (m *module) startClaimed(s *slot) libfabric.Errno {
+	if m.mustHold(s.to, int(s.length)) {
+		m.held.push(s)
+		return 0
+	}
+	return m.startUrgent(s)
+}
+
+// mustHold reports whether a message of some length from a peer, NoEndpoint for any, is not to be asked for
+// now. A peer that takes nothing may be one that has died and is being connected again, which no
+// launcher has told of yet; a library that is asked for the rest of a message then may crash (known.go, Hold).
+func (m *module) mustHold(from mtl.Endpoint, length int) bool {
+	if !m.holds || int64(length) <= m.caps.Eager {
+		return false
+	}
+	if from != mtl.NoEndpoint {
+		return m.peers[from].deaf
+	}
+	return m.deaf > 0
 }
 
 // refused ends a receive that the provider does not take at all.

@@ -50,7 +50,7 @@ func (m *module) poll() int {
 	if len(m.blocked) > 0 {
 		m.retry()
 	}
-	if len(m.turns) > 0 || m.urgent.head != nil {
+	if len(m.turns) > 0 || m.urgent.head != nil || m.held.head != nil {
 		m.overflow()
 	}
 	if len(m.errands) > 0 {
@@ -93,6 +93,10 @@ func (m *module) complete(ev *libfabric.Event) {
 	s := m.slots[ev.Slot]
 	m.posted--
 	m.strays = 0
+	if s.kind.isSend() || s.kind == abandoned {
+		m.sends--
+		m.peers[s.to].sends--
+	}
 	switch s.kind {
 	case receive:
 		m.receives--

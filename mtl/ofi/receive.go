@@ -62,7 +62,7 @@ func (m *module) fetch(s *slot, op *mtl.Op, buf []byte) error {
 		s.flags |= m.spill
 	}
 	s.into(buf)
-	if code := m.startUrgent(s); code != 0 {
+	if code := m.startClaimed(s); code != 0 {
 		return m.notStarted(s, code)
 	}
 	return nil

@@ -75,6 +75,7 @@ func (m *module) untagged(k kind, op *mtl.Op, to mtl.Endpoint, frame []byte) (do
 	if k != flush && len(frame) <= m.caps.Inject && m.away == nil && p.stage == greeted {
 		switch code := m.ep.Send(0, frame, p.address, libfabric.Inject); code {
 		case 0:
+			m.hears(p, true)
 			m.injected(to)
 			return true, nil
 		case libfabric.Again:
@@ -118,6 +119,7 @@ func (m *module) dispatch(s *slot) error {
 	if first || p.queue.head == nil {
 		code := m.start(s)
 		if code == 0 {
+			m.hears(p, true)
 			m.started(s)
 			return nil
 		}
@@ -126,6 +128,7 @@ func (m *module) dispatch(s *slot) error {
 			m.release(s)
 			return err
 		}
+		m.refusedBy(p)
 	}
 	if s.kind == flush {
 		s.since = time.Now()
@@ -171,10 +174,19 @@ func (m *module) retry() {
 		}
 		to := m.blocked[m.latest]
 		p := &m.peers[to]
+		if p.queue.head == nil { // since the Poll before: the last refusal may have begun a connection
+			p.isQueued = false
+			m.hears(p, true)
+			n := len(m.blocked) - 1
+			m.blocked[m.latest] = m.blocked[n]
+			m.blocked = m.blocked[:n]
+			continue
+		}
 		for p.queue.head != nil {
 			s := p.queue.head
 			code := m.start(s)
 			if code == libfabric.Again {
+				m.refusedBy(p)
 				if s.kind != flush || time.Since(s.since) < flushPatience {
 					break
 				}
@@ -183,6 +195,7 @@ func (m *module) retry() {
 			p.queue.pop()
 			if code == 0 {
 				p.refusals, p.wait = 0, nil
+				m.hears(p, true)
 				m.started(s)
 				continue
 			}
@@ -190,12 +203,6 @@ func (m *module) retry() {
 		}
 		if p.queue.head != nil && m.overdue(to) {
 			m.giveUpOn(to)
-		}
-		if p.queue.head == nil {
-			p.isQueued = false
-			n := len(m.blocked) - 1
-			m.blocked[m.latest] = m.blocked[n]
-			m.blocked = m.blocked[:n]
 		}
 	}
 }
@@ -219,15 +226,30 @@ func (m *module) overdue(to mtl.Endpoint) bool {
 		return false
 	}
 	p.wait = nil // if not now, then after another while
-	own, all := 0, 0
-	for _, s := range m.slots {
-		if s.posted && !s.sent && (s.kind.isSend() || s.kind == abandoned) {
-			if all++; s.to == to {
-				own++
-			}
+	return p.sends == 0 && !m.isCrowded()
+}
+
+// refusedBy notes that libfabric takes nothing for a peer now. If that is not because its queue is full, the peer is deaf
+// (mustHold), whatever of it libfabric has: a long message stays there until it is received, or its receiver forgotten.
+func (m *module) refusedBy(p *peer) {
+	if m.away == nil {
+		m.hears(p, p.stage < greeted || m.isCrowded())
+	}
+}
+
+// isCrowded reports whether sends find no room in libfabric's queue, whomever they are for.
+func (m *module) isCrowded() bool { return m.sends >= m.txSize/2 || m.posted >= m.room.all }
+
+// hears notes whether a peer takes messages, as far as is known.
+func (m *module) hears(p *peer, does bool) {
+	if p.deaf == does {
+		p.deaf = !does
+		if does {
+			m.deaf--
+		} else {
+			m.deaf++
 		}
 	}
-	return own == 0 && all < m.txSize/2 && m.posted < m.room.all
 }
 
 // giveUpOn ends the sends that wait for a peer. Another one is tried again.

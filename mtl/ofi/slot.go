@@ -151,7 +151,7 @@ func (m *module) take(k kind, op *mtl.Op, buf []byte) (*slot, error) {
 
 // start gives an operation to libfabric. What was injected is not posted.
 func (m *module) start(s *slot) (code libfabric.Errno) {
-	if m.posted >= m.room.all || s.kind == receive && m.receives >= m.room.receives {
+	if m.posted >= m.room.all || s.kind == receive && (m.receives >= m.room.receives || m.mustHold(s.to, len(s.buf))) {
 		return libfabric.Again
 	}
 	if wait, code := m.mustWait(s); wait {
@@ -189,6 +189,9 @@ func (m *module) start(s *slot) (code libfabric.Errno) {
 		m.posted++
 		if s.kind == receive {
 			m.receives++
+		} else if s.kind.isSend() {
+			m.sends++
+			m.peers[s.to].sends++
 		}
 	}
 	return code
