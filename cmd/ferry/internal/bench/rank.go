@@ -190,11 +190,9 @@ var threadLevels = map[string]mpi.ThreadLevel{
 	"single": mpi.ThreadSingle, "funneled": mpi.ThreadFunneled, "serialized": mpi.ThreadSerialized, "multiple": mpi.ThreadMultiple,
 }
 
-// one makes one row of what all ranks do together. What the rows before have left is collected
-// here: a collection in a loop of half a millisecond would be most of what is measured.
+// one makes one row of what all ranks do together.
 func (r *rank) one(ctx context.Context, size int) error {
 	return r.row(ctx, size, func() (Row, error) {
-		runtime.GC()
 		if err := mpi.Barrier(ctx, r.comm); err != nil {
 			return Row{}, err
 		}
@@ -203,8 +201,10 @@ func (r *rank) one(ctx context.Context, size int) error {
 }
 
 // row makes one row, with the raw hop before and after. Its name is the benchmark's, unless
-// f gives it one.
+// f gives it one. What the rows before have left is collected first: a collection in a loop of half
+// a millisecond would be most of what is measured.
 func (r *rank) row(ctx context.Context, size int, f func() (Row, error)) error {
+	runtime.GC()
 	before, err := r.rawHop(ctx)
 	if err != nil {
 		return err
