@@ -136,11 +136,12 @@ func (w *world) deadAndCalled() {
 	lengths := []int64{1 << 20, 100_000, eager + 1, eager, 8, 0}
 	sent := func(i int) []byte { return pattern(i, int(lengths[i%len(lengths)])) }
 	tag := func(i int) int32 { return int32(10 + i) }
+	source := func(i int) *node { return []*node{b, nil}[i/len(lengths)%2] }
 	claimed := make([]*operation, 2*len(lengths))
 	for i := range 2 * len(claimed) { // the second half is not claimed
 		b.send(a, envelope{cid: 4, tag: tag(i)}, sent(i))
 		if i < len(claimed) {
-			claimed[i] = a.claim([]*node{b, nil}[i/len(lengths)], envelope{cid: 4, tag: tag(i)})
+			claimed[i] = a.claim(source(i), envelope{cid: 4, tag: tag(i)})
 		} else {
 			a.find(nil, envelope{cid: 4, tag: tag(i)}, false)
 		}
@@ -160,20 +161,19 @@ func (w *world) deadAndCalled() {
 	call, refused := a.try(b, envelope{cid: 4, tag: 1}, pattern(1, 8))
 	received := make([]*operation, 2*len(claimed))
 	for i := range received {
-		o := a.operation()
+		var o *operation
 		var err error
+		buf := make([]byte, len(sent(i)))
 		if i < len(claimed) {
 			o = claimed[i]
-			o.buf = make([]byte, len(sent(i)))
-			a.do(func() { err = a.module.RecvClaimed(&o.Op, o.buf) })
+			a.do(func() { err = a.module.RecvClaimed(&o.Op, buf) })
 		} else {
-			o.buf = make([]byte, len(sent(i)))
-			e, ep := mtl.Envelope{CID: 4, Source: 1, Tag: tag(i)}, from
-			if i/len(lengths)%2 == 0 {
-				e.Source, ep = mtl.AnySource, mtl.NoEndpoint
-			}
-			a.do(func() { err = a.module.Recv(&o.Op, ep, e, o.buf) })
+			var e mtl.Envelope
+			var ep mtl.Endpoint
+			o, e, ep = a.inquiry(source(i), envelope{cid: 4, tag: tag(i)})
+			a.do(func() { err = a.module.Recv(&o.Op, ep, e, buf) })
 		}
+		o.buf = buf
 		if err == nil {
 			received[i] = o
 			continue

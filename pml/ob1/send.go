@@ -45,7 +45,7 @@ func (c *comm) sendNow(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.M
 	proc := p.proc
 	n := matchSize + len(buf.Bytes)
 	cost := int64(len(buf.Bytes)) + messageCost
-	if !proc.direct || n > proc.eager || cost > proc.credit || len(buf.Bytes) >= onceFrom && buf.Kind() == pml.Registered {
+	if !proc.direct || n > proc.eager || cost > proc.credit || proc.readsOnce(buf) {
 		return false
 	}
 	h := btl.ShortHeader{
@@ -141,7 +141,7 @@ func (r *request) first() bool {
 		flags |= flagExtended
 		size += extendedSize
 	}
-	eager := r.mode != pml.Synchronous && int64(size)+length <= int64(p.proc.eager) && length+messageCost <= p.proc.credit && !r.readOnce()
+	eager := r.mode != pml.Synchronous && int64(size)+length <= int64(p.proc.eager) && length+messageCost <= p.proc.credit && !p.proc.readsOnce(r.buf)
 	n := size + rtsSize
 	var remote btl.Remote
 	var part int64
@@ -249,9 +249,9 @@ func (r *request) firstPart(room int) int64 {
 // though it could go at once: one copy takes less than two, by more than the offer and its end take.
 const onceFrom = 32 << 10
 
-// readOnce reports whether the message is one of those.
-func (r *request) readOnce() bool {
-	return r.buf.Len() >= onceFrom && r.buf.Kind() == pml.Registered && r.p.proc.out.reader != nil
+// readsOnce reports whether the message is one of those.
+func (p *proc) readsOnce(buf pml.Buffer) bool {
+	return len(buf.Bytes) >= onceFrom && buf.Kind() == pml.Registered && p.out.reader != nil
 }
 
 // smallestPiece is the least that is worth a frame of its own.

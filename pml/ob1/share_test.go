@@ -43,6 +43,17 @@ func copies(t *testing.T) {
 	}
 }
 
+// allocated is a buffer in memory that other processes read. It is freed when the test is over.
+func allocated(t *testing.T, m pml.Module, size int) (pml.Buffer, error) {
+	a, _ := framework.As[pml.Allocator](m)
+	mem, err := a.Allocate(size)
+	if err != nil {
+		return pml.Buffer{}, err
+	}
+	t.Cleanup(func() { a.Free(mem) })
+	return pml.Buffer{Bytes: mem, Form: pml.InRegistered}, nil
+}
+
 func patterned(n int, k byte) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -269,13 +280,10 @@ func passing(t *testing.T, memory btl.Memory) {
 	if err := pmltest.Each(comms, func(rank int, c pml.Comm) error {
 		in, out := make([]byte, size), pml.Buffer{Bytes: make([]byte, size)}
 		if memory == btl.Allocated {
-			a, _ := framework.As[pml.Allocator](w.Procs[rank].Module)
-			mem, err := a.Allocate(size)
-			if err != nil {
+			var err error
+			if out, err = allocated(t, w.Procs[rank].Module, size); err != nil {
 				return err
 			}
-			defer a.Free(mem)
-			out = pml.Buffer{Bytes: mem, Form: pml.InRegistered}
 		}
 		for range times {
 			recv, err := c.Irecv(pml.Buffer{Bytes: in}, 1-rank, 1, pml.PointToPoint)
@@ -352,13 +360,10 @@ func TestMessageOfTheEagerLimitGoesAtOnce(t *testing.T) {
 			}
 			out := pml.Buffer{Bytes: make([]byte, c.length)}
 			if c.allocated {
-				a, _ := framework.As[pml.Allocator](w.Procs[rank].Module)
-				mem, err := a.Allocate(c.length)
-				if err != nil {
+				var err error
+				if out, err = allocated(t, w.Procs[rank].Module, c.length); err != nil {
 					return err
 				}
-				t.Cleanup(func() { a.Free(mem) })
-				out = pml.Buffer{Bytes: mem, Form: pml.InRegistered}
 			}
 			r, err := p.Isend(out, 1, 1, pml.PointToPoint, pml.Standard)
 			if err != nil {
