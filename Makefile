@@ -15,7 +15,7 @@ PREFIX ?= /usr/local
 COMMIT := $(shell [ -e .git ] && { git rev-parse HEAD && { git diff --quiet HEAD || echo .dirty; }; } 2>/dev/null | tr -d '\n')
 LDFLAGS := $(if $(COMMIT),-ldflags '-X github.com/ferrympi/ferry/cmd/ferry/internal/version.commit=$(COMMIT)')
 
-.PHONY: run build install dist test race fuzz lint bench build-instructions instructions compare compare-debian13 generate clean
+.PHONY: run build install dist test race fuzz lint bench build-instructions build-vendor instructions compare compare-debian13 generate clean
 
 # The main job, on 4 ranks of this machine.
 run: build
@@ -62,7 +62,7 @@ bench: build
 # bench/results, and its section of docs/performance.md. COMPARE takes the tool's flags,
 # such as "-quick" or "-rows latency|barrier"; "-render" only writes again what
 # bench/results says. scripts/debian13 has newer peers. xargs takes quotes as the shell would, and a | as a letter.
-compare: build build-instructions
+compare: build build-instructions build-vendor
 	REQUIRE_ALL=1 scripts/setup scripts/packages.compare
 	@printf '%s\n' "$$COMPARE" | xargs -t go run ./bench/compare
 
@@ -79,6 +79,10 @@ build-instructions:
 	REQUIRE_ALL=1 scripts/setup scripts/packages.instructions
 	@mkdir -p bin
 	CGO_ENABLED=0 go build -o bin/ ./bench/instructions
+
+# The command with a transport that is compiled in.
+build-vendor: build
+	bin/ferry build --with ./examples/vendor-udp -o bin/ferry-udp
 
 generate:
 	go generate ./...

@@ -40,6 +40,7 @@ type options struct {
 	ferry        string // ours
 	before       string // ours of an earlier commit, in place of the peers; empty: the peers
 	instructions string // ours too
+	vendor       string // ours with examples/vendor-udp compiled in
 	peers        string // folder of the C sources and of peers.json
 	build        string // folder for what is compiled from them
 	out          string // folder of the results, two files for each machine
@@ -72,6 +73,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.StringVar(&o.ferry, "ferry", "bin/ferry", "ferry `PROGRAM`")
 	f.StringVar(&o.before, "before", "", "alternate with this ferry `PROGRAM`, of an earlier commit, in place of the peers; without -out the results go to bin/before")
 	f.StringVar(&o.instructions, "instructions", "bin/instructions", "`PROGRAM` that counts instructions")
+	f.StringVar(&o.vendor, "vendor", "bin/ferry-udp", "ferry `PROGRAM` with examples/vendor-udp compiled in")
 	f.StringVar(&o.peers, "peers", "bench/peers", "`FOLDER` of the peers' sources and peers.json")
 	f.StringVar(&o.build, "build", "bin/peers", "`FOLDER` for the compiled peers")
 	f.StringVar(&o.out, "out", "", "`FOLDER` for the results, in place of bench/results, or of bin/rows if -rows leaves some out")
@@ -107,7 +109,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		return nil, fmt.Errorf("-rows: %w", err)
 	}
 	o.complete = *rows == "" && o.before == ""
-	paths := []*string{&o.ferry, &o.instructions, &o.build}
+	paths := []*string{&o.ferry, &o.instructions, &o.vendor, &o.build}
 	if o.before != "" {
 		o.out = cmp.Or(o.out, "bin/before")
 		paths = append(paths, &o.before)

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 )
 
-// Rows about transports from elsewhere. Each builds what it needs first.
+// Rows about transports from elsewhere.
 
 // elsewheres are the rows. A null transport returns frames to the rank that has sent them, so
 // that the rank and its plugin have a processor each, as two ranks have.
@@ -45,12 +45,11 @@ func (c *comparison) null(ctx context.Context, f figure) (ratio float64, of stri
 
 // udp measures a ferry with examples/vendor-udp compiled in.
 func (c *comparison) udp(ctx context.Context) (ratio float64, of string, err error) {
-	ferry := filepath.Join(c.build, "ferry-udp")
-	if _, _, err := c.command(ctx, []string{c.ferry, "build", "--with", "./examples/vendor-udp", "-o", ferry}); err != nil {
-		return 0, "", err
+	if _, err := os.Stat(c.vendor); err != nil {
+		return 0, "", fmt.Errorf("%w: see make build-vendor", err)
 	}
 	f := latency("", 8, 0, 0, "")
-	return c.ratio(ctx, f, c.ours(ferry, f, []string{"--set", "btl=self,udp"}), f, c.ours(ferry, f, viaTCP))
+	return c.ratio(ctx, f, c.ours(c.vendor, f, []string{"--set", "btl=self,udp"}), f, c.ours(c.ferry, f, viaTCP))
 }
 
 // ratio alternates two commands, and compares their medians.
