@@ -62,8 +62,9 @@ bench: build
 # bench/results, and its section of docs/performance.md. COMPARE takes the tool's flags,
 # such as "-quick" or "-rows latency|barrier"; "-render" only writes again what
 # bench/results says. scripts/debian13 has newer peers. xargs takes quotes as the shell would, and a | as a letter.
-compare: build build-instructions build-vendor
+compare:
 	REQUIRE_ALL=1 scripts/setup scripts/packages.compare
+	@$(MAKE) --no-print-directory build build-instructions build-vendor
 	@printf '%s\n' "$$COMPARE" | xargs -t go run ./bench/compare
 
 # The same rows beside the newer peers of Debian 13, which root can have in the folder ROOT
@@ -82,7 +83,7 @@ build-instructions:
 
 # The command with a transport that is compiled in.
 build-vendor: build
-	bin/ferry build --with ./examples/vendor-udp -o bin/ferry-udp
+	CGO_ENABLED=$(CGO_ENABLED) bin/ferry build --ferry . --with ./examples/vendor-udp -o bin/ferry-udp
 
 generate:
 	go generate ./...

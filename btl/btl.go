@@ -96,6 +96,7 @@ type Caps struct {
 	LatencyNS   float64 // and among equals the one of the lowest: one way, small frame; the order of magnitude is enough
 	Device      string  // what carries the frames, for explain: "/dev/shm", "eth0"
 	Ring        int     // bytes of memory that the frames of a path go through by turns (WideReserver); 0: there is none
+	ReadFrom    int     // messages of this size and more are read out of memory from Allocate (RemoteReader); 0: none are
 }
 
 // MinFrameLimit is the smallest FrameLimit that a module may have: the largest

@@ -161,10 +161,10 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 // install copies a program, as its installation would. What go build's linker has
 // written lies in the page cache in small pieces; of a job of 2 ranks a copy takes
 // 9 % less processor time.
-func install(program, path string) (string, error) {
+func install(program, path, target string) (string, error) {
 	b, err := os.ReadFile(program)
 	if err != nil {
-		return "", fmt.Errorf("%w: run make build", err)
+		return "", fmt.Errorf("%w: run make %s", err, target)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return "", err
@@ -200,16 +200,18 @@ func (o *options) measure(ctx context.Context, stderr io.Writer) (*report, error
 		done++
 	}
 	var err error
-	if o.ferry, err = install(o.ferry, filepath.Join(o.build, "ferry")); err != nil {
+	if o.ferry, err = install(o.ferry, filepath.Join(o.build, "ferry"), "build"); err != nil {
 		return nil, err
 	}
 	if o.before != "" {
-		o.before, err = install(o.before, filepath.Join(o.build, "before"))
+		o.before, err = install(o.before, filepath.Join(o.build, "before"), "build")
 	} else if c.list, err = loadPeers(filepath.Join(o.peers, "peers.json")); err == nil {
-		_, err = os.Stat(o.instructions)
+		if _, err = os.Stat(o.instructions); err != nil {
+			err = fmt.Errorf("%w: run make build-instructions", err)
+		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: see make build build-instructions", err)
+		return nil, err
 	}
 	for _, p := range c.list {
 		if err := c.compile(ctx, o.peers, p); err != nil {

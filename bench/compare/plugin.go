@@ -45,11 +45,12 @@ func (c *comparison) null(ctx context.Context, f figure) (ratio float64, of stri
 
 // udp measures a ferry with examples/vendor-udp compiled in.
 func (c *comparison) udp(ctx context.Context) (ratio float64, of string, err error) {
-	if _, err := os.Stat(c.vendor); err != nil {
-		return 0, "", fmt.Errorf("%w: see make build-vendor", err)
+	vendor, err := install(c.vendor, filepath.Join(c.build, "ferry-udp"), "build-vendor")
+	if err != nil {
+		return 0, "", err
 	}
 	f := latency("", 8, 0, 0, "")
-	return c.ratio(ctx, f, c.ours(c.vendor, f, []string{"--set", "btl=self,udp"}), f, c.ours(c.ferry, f, viaTCP))
+	return c.ratio(ctx, f, c.ours(vendor, f, []string{"--set", "btl=self,udp"}), f, c.ours(c.ferry, f, viaTCP))
 }
 
 // ratio alternates two commands, and compares their medians.

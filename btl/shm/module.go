@@ -66,6 +66,7 @@ func (m *module) Caps() btl.Caps {
 		Exclusivity: 1 << 15,
 		Device:      filepath.Dir(m.near.segment.Path()),
 		Ring:        m.ring,
+		ReadFrom:    m.copy.readFrom(),
 	}
 }
 

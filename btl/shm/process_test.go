@@ -21,6 +21,7 @@ import (
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/inbox"
 	"github.com/ferrympi/ferry/progress"
 )
 
@@ -119,6 +120,9 @@ func startChild(t *testing.T, single, dir string, attr *syscall.SysProcAttr) *ch
 	}); err != nil {
 		t.Fatal(err)
 	}
+	// The child connects to nobody. Messages come by a path, without which nothing is read.
+	c.reader.in[childLife] = &inbound{far: c.reader.out[childLife].far}
+	c.reader.box.Slot(0).SetState(inbox.Granted)
 	return c
 }
 

@@ -59,6 +59,14 @@ func newCopyPolicy(p *params) copyPolicy {
 // same parameters; where they differ, the reader finds nothing or refuses.
 func (c *copyPolicy) allows(w way) bool { return c.not[w] == nil }
 
+// readFrom is btl.Caps.ReadFrom.
+func (c *copyPolicy) readFrom() int {
+	if !c.allows(wayMemory) {
+		return 0
+	}
+	return max(int(c.min[wayMemory]), 1)
+}
+
 // source is what this process knows of reading one peer's memory.
 type source struct {
 	peer    framework.Life
@@ -175,8 +183,24 @@ func (m *module) probed(s *source) error {
 	return s.failed[wayCMA]
 }
 
-// Read implements btl.RemoteReader.
+// errEnded is no reason against a way: the message itself is over.
+var errEnded = errors.New("the peer has ended the path, and with it the send whose memory this was")
+
+// Read implements btl.RemoteReader. A sender ends its path before its sends end with an error,
+// and then the memory is the program's again: so who finds the path as it was after the copy has the
+// message, and not what the program wrote there since.
 func (m *module) Read(peer framework.Life, r btl.Remote, offset int64, dst []byte) (int, error) {
+	n, err := m.read(peer, r, offset, dst)
+	if err != nil {
+		return 0, err
+	}
+	if p := m.in[peer]; p == nil || m.box.Slot(p.index).State() != inbox.Granted {
+		return 0, errEnded
+	}
+	return n, nil
+}
+
+func (m *module) read(peer framework.Life, r btl.Remote, offset int64, dst []byte) (int, error) {
 	d, err := decode(r)
 	if err != nil {
 		return 0, err

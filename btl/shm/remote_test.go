@@ -300,6 +300,41 @@ func TestMappingsOfPeersAreBounded(t *testing.T) {
 	}
 }
 
+// TestMemoryOfAnEndedSendIsNoMessage: a sender that gives up ends its path first, and then the memory is
+// its program's again. The way itself works on.
+func TestMemoryOfAnEndedSendIsNoMessage(t *testing.T) {
+	for _, single := range []string{"memory", "cma"} {
+		t.Run(single, func(t *testing.T) {
+			w, owner, reader := connected(t, Component(), single)
+			mem, err := owner.Allocate(1 << 16)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, ok := owner.Expose(mem, true)
+			if err := reader.CanRead(rank0, r, 1<<16); !ok || err != nil {
+				t.Skip("it can't be read here: ", err)
+			}
+			read := func() error { _, err := reader.Read(rank0, r, 0, make([]byte, 1<<16)); return err }
+			if err := read(); err != nil {
+				t.Error(err)
+			}
+			owner.out[life(1)].Close()
+			if err := read(); !errors.Is(err, errEnded) {
+				t.Errorf("%v, and the sender has ended its path", err)
+			}
+			w.poll(t, func() bool { return reader.in[rank0] == nil })
+			if err := read(); err == nil {
+				t.Error("it is read without a path")
+			}
+			w.send(t, w.connect(t, 0, 1), []byte("x"))
+			w.poll(t, func() bool { return w.procs[1].frames == 2 })
+			if err := read(); err != nil {
+				t.Errorf("by the next path: %v", err)
+			}
+		})
+	}
+}
+
 // TestEndOfThePathsUnmaps: a dead peer's memory is not free before.
 func TestEndOfThePathsUnmaps(t *testing.T) {
 	w, owner, reader := connected(t, Component(), "memory")

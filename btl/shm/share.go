@@ -2,8 +2,11 @@ package shm
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
@@ -25,6 +28,8 @@ type share struct {
 	chunk  int
 	chunks uint32
 	front  uint32 // claimed here
+	slot   inbox.Slot
+	pid    int // of the peer; 0: not known
 }
 
 // Sizes of the pieces that are claimed at a time. Small ones let both sides end at the same
@@ -54,6 +59,10 @@ func (m *module) Share(peer framework.Life, buf []byte) btl.Share {
 		*s = share{
 			place: m.box.Slot(p.index).Share(i), index: uint32(i), number: m.shares,
 			open: true, buf: buf, chunk: chunkOf(len(buf)),
+		}
+		s.slot = m.box.Slot(p.index)
+		if peer, err := m.source(peer); err == nil {
+			s.pid = int(peer.process.PID)
 		}
 		s.chunks = uint32((len(buf) + s.chunk - 1) / s.chunk)
 		s.place.Open(s.number)
@@ -124,13 +133,19 @@ func (s *share) End() (over bool) {
 			}
 			continue
 		}
-		if _, writing, _ := s.State(); writing {
+		if _, writing, _ := s.State(); writing && !s.deserted() {
 			return false
 		}
 		break
 	}
 	s.open, s.buf = false, nil
 	return true
+}
+
+// deserted reports whether the peer can't be writing: it has ended its path, which it does not in the
+// middle of a piece, or has died.
+func (s *share) deserted() bool {
+	return s.slot.State() != inbox.Granted || s.pid != 0 && errors.Is(unix.Kill(s.pid, 0), unix.ESRCH)
 }
 
 // KindOf implements btl.Copier.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math"
+	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -89,6 +90,30 @@ func TestEndedShareIsNotWritten(t *testing.T) {
 	}
 	if more, err := sender.Write(rank1, next.Remote(), src); !more || err != nil || other[len(other)-1] != 1 {
 		t.Errorf("a write into the next share: %v, %v", more, err)
+	}
+}
+
+// TestShareWhoseWriterIsGoneIsOver: it has ended its path, or died, with a piece that it had claimed.
+func TestShareWhoseWriterIsGoneIsOver(t *testing.T) {
+	died := exec.Command("true")
+	if err := died.Run(); err != nil {
+		t.Skip(err)
+	}
+	for name, goes := range map[string]func(*module, *share){
+		"it has left": func(sender *module, _ *share) { sender.out[rank1].Close() },
+		"it has died": func(_ *module, s *share) { s.pid = died.Process.Pid },
+	} {
+		sender, _, s := shared(t, make([]byte, 100_000), cma.Write)
+		mine := s.(*share)
+		c, _ := mine.claims()
+		next := c
+		next.Back++
+		if !mine.place.Claim(c, next) || s.End() {
+			t.Fatal("over, and the sender is writing")
+		}
+		if goes(sender, mine); !s.End() {
+			t.Errorf("%s, and the share is not over", name)
+		}
 	}
 }
 

@@ -56,6 +56,7 @@ func (c *comm) Pause(ctx context.Context, _ int) error {
 // claim has a message that is in no queue count as pending.
 func (c *comm) claim(msg *message, plane pml.Plane) base.Message {
 	c.Pending++
+	msg.matched()
 	msg.plane = plane
 	return msg
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/pml"
 )
 
@@ -374,15 +373,11 @@ func (m *Module) replay(w parkedFrame) {
 
 // withdraw gives an RTS of process p back, if it has not matched. Lock held.
 func (m *Module) withdraw(p *proc, handle uint64) {
-	for _, c := range m.comms.ByID {
-		for plane := range c.queues {
-			if msg := c.rts(p, handle, plane); msg != nil {
-				c.queues[plane].Take(&msg.node)
-				m.giveUp(msg)
-				p.control(withdrawFrame(frameWithdrawn, handle))
-				return
-			}
-		}
+	if msg := p.unmatched[handle]; msg != nil {
+		msg.p.c.queues[msg.plane].Take(&msg.node)
+		m.giveUp(msg)
+		p.control(withdrawFrame(frameWithdrawn, handle))
+		return
 	}
 	if m.parked.withdraw(p, handle) {
 		p.control(withdrawFrame(frameWithdrawn, handle))
@@ -390,14 +385,11 @@ func (m *Module) withdraw(p *proc, handle uint64) {
 	// Otherwise it has matched, and the sender has been told, or will be.
 }
 
-// rts finds an unexpected RTS by its sender and handle, or nil.
-func (c *comm) rts(p *proc, handle uint64, plane int) (found *message) {
-	c.queues[plane].Unexpected(func(msg *match.Message[message]) {
-		if o := msg.Owner; o.rts && o.handle == handle && o.p.proc == p {
-			found = o
-		}
-	})
-	return found
+// matched says that an RTS is no longer among those that can be given back.
+func (msg *message) matched() {
+	if all := msg.p.proc.unmatched; msg.rts && all[msg.handle] == msg {
+		delete(all, msg.handle)
+	}
 }
 
 // withdraw marks a parked RTS as taken back, and reports whether it was there.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -224,6 +225,10 @@ func (p *proc) openBy(t *transport) error {
 	p.gather, _ = framework.As[btl.Gatherer](endpoint)
 	p.wide, _ = framework.As[btl.WideReserver](endpoint)
 	p.eager, p.frame = min(t.EagerLimit, t.FrameLimit), t.FrameLimit
+	p.onceFrom = math.MaxInt
+	if t.reader != nil && t.ReadFrom > 0 {
+		p.onceFrom = max(onceFrom, t.ReadFrom)
+	}
 	p.Stats.Transport = t.name
 	p.settle()
 	p.m.env.Event(pml.Event{Kind: pml.EventTransportUp, Peer: p.Life, Note: t.name})

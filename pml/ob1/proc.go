@@ -20,6 +20,8 @@ type proc struct {
 	direct bool
 	short  btl.ShortSender // of endpoint
 	eager  int             // the largest eager frame
+	// Messages from this size on are not eager if they are in memory from AllocMem.
+	onceFrom int
 	// Credit for messages that may be unexpected: what this process may still send of
 	// what the card grants, and what it has received and not yet given back.
 	credit, owed, granted int64
@@ -48,6 +50,8 @@ type proc struct {
 	why      error         // it is in doubt, because of that
 	cut      bool          // messages needed a path, and none opened
 	steps    int           // that it still is
+
+	unmatched map[uint64]*message // its RTSs for which there was no receive yet, by handle
 
 	packing  [linesKinds][classes]packing
 	packed   uint64 // first parts of messages that are alone

@@ -17,7 +17,7 @@ type message struct {
 	node   match.Message[message]
 	p      *peer
 	rts    bool
-	plane  pml.Plane // once it is claimed
+	plane  pml.Plane // in whose queue it is or was
 	length int64
 	handle uint64 // the sender's, of an RTS
 	depth  uint8  // of an RTS
@@ -203,6 +203,7 @@ func (c *comm) keep(p *peer, plane pml.Plane, in *inMessage) {
 		return
 	}
 	msg := m.newMessage(len(in.payload))
+	msg.plane = plane
 	msg.p, msg.rts, msg.length, msg.handle, msg.remote, msg.depth = p, in.rts, in.length, in.handle, in.remote, in.depth()
 	msg.whole = in.flags&flagRemote != 0
 	copy(msg.data, in.payload)
@@ -213,6 +214,12 @@ func (c *comm) keep(p *peer, plane pml.Plane, in *inMessage) {
 		return
 	}
 	c.queues[plane].Keep(&p.match[plane], &msg.node)
+	if msg.rts {
+		if p.proc.unmatched == nil {
+			p.proc.unmatched = map[uint64]*message{}
+		}
+		p.proc.unmatched[msg.handle] = msg
+	}
 	if len(c.probes) > 0 {
 		c.wakeProbes()
 	}
@@ -234,6 +241,9 @@ func (m *Module) newMessage(n int) *message {
 
 // freeMessage takes a message back. Its payload has been copied.
 func (m *Module) freeMessage(msg *message) {
+	if msg.rts {
+		msg.matched()
+	}
 	m.pool.put(msg.data)
 	msg.data, msg.p = nil, nil
 	msg.next = m.freeMessages

@@ -50,7 +50,8 @@ type request struct {
 	tag   int
 	moved int64     // bytes of payload copied
 	lent  int       // frames that still read payload where it lies
-	next  *request  // in the peer's queue of sends, or the free list
+	next  *request  // in a list, or the free list
+	prev  *request  // in a list
 	limit int64     // bytes of payload that will be
 	far   uint64    // the peer's handle, once accepted
 	began time.Time // if hooks look
@@ -223,7 +224,7 @@ func (r *request) canceled() {
 type requestList struct{ head, tail *request }
 
 func (l *requestList) push(r *request) {
-	r.next = nil
+	r.next, r.prev = nil, l.tail
 	if l.tail == nil {
 		l.head = r
 	} else {
@@ -234,29 +235,20 @@ func (l *requestList) push(r *request) {
 
 func (l *requestList) pop() *request {
 	r := l.head
-	l.head = r.next
-	if l.head == nil {
-		l.tail = nil
-	}
-	r.next = nil
+	l.remove(r)
 	return r
 }
 
 func (l *requestList) remove(r *request) {
-	var before *request
-	for x := l.head; x != nil; before, x = x, x.next {
-		if x != r {
-			continue
-		}
-		if before == nil {
-			l.head = r.next
-		} else {
-			before.next = r.next
-		}
-		if l.tail == r {
-			l.tail = before
-		}
-		r.next = nil
-		return
+	if r.prev == nil {
+		l.head = r.next
+	} else {
+		r.prev.next = r.next
 	}
+	if r.next == nil {
+		l.tail = r.prev
+	} else {
+		r.next.prev = r.prev
+	}
+	r.next, r.prev = nil, nil
 }

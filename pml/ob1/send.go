@@ -251,7 +251,7 @@ const onceFrom = 32 << 10
 
 // readsOnce reports whether the message is one of those.
 func (p *proc) readsOnce(buf pml.Buffer) bool {
-	return len(buf.Bytes) >= onceFrom && buf.Kind() == pml.Registered && p.out.reader != nil
+	return len(buf.Bytes) >= p.onceFrom && buf.Kind() == pml.Registered
 }
 
 // smallestPiece is the least that is worth a frame of its own.

@@ -341,8 +341,13 @@ func TestMessageOfTheEagerLimitGoesAtOnce(t *testing.T) {
 		length    int
 		allocated bool
 		offered   bool
-	}{{32 << 10, false, false}, {48 << 10, false, true}, {16 << 10, true, false}, {32 << 10, true, true}} {
-		w := pmltest.OpenWorld(t, copying("auto", cma.Read, cma.Write), 2)
+		set       []string
+	}{
+		{32 << 10, false, false, nil}, {48 << 10, false, true, nil}, {16 << 10, true, false, nil}, {32 << 10, true, true, nil},
+		{32 << 10, true, false, []string{"btl.shm.single_copy", "off"}},
+		{32 << 10, true, false, []string{"btl.shm.memory_min", "64KiB"}},
+	} {
+		w := pmltest.OpenWorld(t, copying("auto", cma.Read, cma.Write, c.set...), 2)
 		ctx := bounded(t)
 		sent := make(chan struct{})
 		if err := pmltest.Each(w.Comms(t, cid.PolicyAgree), func(rank int, p pml.Comm) error {
@@ -370,7 +375,7 @@ func TestMessageOfTheEagerLimitGoesAtOnce(t *testing.T) {
 				return err
 			}
 			if _, done, err := r.Peek(r.Generation()); err != nil || done == c.offered {
-				t.Errorf("%d bytes, out of AllocMem memory: %t: complete without a receive: %t, %v", c.length, c.allocated, done, err)
+				t.Errorf("%d bytes, out of AllocMem memory: %t, %v: complete without a receive: %t, %v", c.length, c.allocated, c.set, done, err)
 			}
 			sent <- struct{}{}
 			_, err = r.Wait(ctx, r.Generation())
