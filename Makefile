@@ -64,7 +64,7 @@ bench: build
 # bench/results says. scripts/debian13 has newer peers. xargs takes quotes as the shell would, and a | as a letter.
 compare:
 	REQUIRE_ALL=1 scripts/setup scripts/packages.compare
-	@$(MAKE) --no-print-directory build build-instructions build-vendor
+	@$(MAKE) --no-print-directory build-instructions build-vendor
 	@printf '%s\n' "$$COMPARE" | xargs -t go run ./bench/compare
 
 # The same rows beside the newer peers of Debian 13, which root can have in the folder ROOT

@@ -90,6 +90,9 @@ func (p *inbound) poll() bool {
 	return true
 }
 
+// stands reports whether the sender has not ended the path.
+func (p *inbound) stands() bool { return p.m.box.Slot(p.index).State() == inbox.Granted }
+
 // fail ends the path because of what came.
 func (p *inbound) fail(err error) {
 	// The sender must not wait for a reader that is gone.

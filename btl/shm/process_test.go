@@ -121,7 +121,7 @@ func startChild(t *testing.T, single, dir string, attr *syscall.SysProcAttr) *ch
 		t.Fatal(err)
 	}
 	// The child connects to nobody. Messages come by a path, without which nothing is read.
-	c.reader.in[childLife] = &inbound{far: c.reader.out[childLife].far}
+	c.reader.in[childLife] = &inbound{m: c.reader, far: c.reader.out[childLife].far}
 	c.reader.box.Slot(0).SetState(inbox.Granted)
 	return c
 }

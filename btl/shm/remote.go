@@ -194,7 +194,7 @@ func (m *module) Read(peer framework.Life, r btl.Remote, offset int64, dst []byt
 	if err != nil {
 		return 0, err
 	}
-	if p := m.in[peer]; p == nil || m.box.Slot(p.index).State() != inbox.Granted {
+	if p := m.in[peer]; p == nil || !p.stands() {
 		return 0, errEnded
 	}
 	return n, nil

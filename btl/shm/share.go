@@ -28,7 +28,7 @@ type share struct {
 	chunk  int
 	chunks uint32
 	front  uint32 // claimed here
-	slot   inbox.Slot
+	from   *inbound
 	pid    int // of the peer; 0: not known
 }
 
@@ -58,11 +58,10 @@ func (m *module) Share(peer framework.Life, buf []byte) btl.Share {
 		m.shares = m.shares%(1<<24-1) + 1 // 0 is none
 		*s = share{
 			place: m.box.Slot(p.index).Share(i), index: uint32(i), number: m.shares,
-			open: true, buf: buf, chunk: chunkOf(len(buf)),
+			open: true, buf: buf, chunk: chunkOf(len(buf)), from: p,
 		}
-		s.slot = m.box.Slot(p.index)
-		if peer, err := m.source(peer); err == nil {
-			s.pid = int(peer.process.PID)
+		if known, err := m.source(peer); err == nil {
+			s.pid = int(known.process.PID)
 		}
 		s.chunks = uint32((len(buf) + s.chunk - 1) / s.chunk)
 		s.place.Open(s.number)
@@ -145,7 +144,7 @@ func (s *share) End() (over bool) {
 // deserted reports whether the peer can't be writing: it has ended its path, which it does not in the
 // middle of a piece, or has died.
 func (s *share) deserted() bool {
-	return s.slot.State() != inbox.Granted || s.pid != 0 && errors.Is(unix.Kill(s.pid, 0), unix.ESRCH)
+	return !s.from.stands() || s.pid != 0 && errors.Is(unix.Kill(s.pid, 0), unix.ESRCH)
 }
 
 // KindOf implements btl.Copier.

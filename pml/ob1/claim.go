@@ -23,7 +23,7 @@ func (c *comm) Find(_ context.Context, src, tag int, plane pml.Plane, claim bool
 	f := base.Found{Status: msg.Owner.status(), OK: true}
 	if claim {
 		c.queues[plane].Take(msg)
-		f.Message = c.claim(msg.Owner, plane)
+		f.Message = c.claim(msg.Owner)
 	}
 	return f, nil
 }
@@ -54,10 +54,9 @@ func (c *comm) Pause(ctx context.Context, _ int) error {
 }
 
 // claim has a message that is in no queue count as pending.
-func (c *comm) claim(msg *message, plane pml.Plane) base.Message {
+func (c *comm) claim(msg *message) base.Message {
 	c.Pending++
 	msg.matched()
-	msg.plane = plane
 	return msg
 }
 

@@ -387,7 +387,7 @@ func (m *Module) withdraw(p *proc, handle uint64) {
 
 // matched says that an RTS is no longer among those that can be given back.
 func (msg *message) matched() {
-	if all := msg.p.proc.unmatched; msg.rts && all[msg.handle] == msg {
+	if all := msg.p.proc.unmatched; all[msg.handle] == msg {
 		delete(all, msg.handle)
 	}
 }

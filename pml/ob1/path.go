@@ -226,7 +226,7 @@ func (p *proc) openBy(t *transport) error {
 	p.wide, _ = framework.As[btl.WideReserver](endpoint)
 	p.eager, p.frame = min(t.EagerLimit, t.FrameLimit), t.FrameLimit
 	p.onceFrom = math.MaxInt
-	if t.reader != nil && t.ReadFrom > 0 {
+	if t.ReadFrom > 0 {
 		p.onceFrom = max(onceFrom, t.ReadFrom)
 	}
 	p.Stats.Transport = t.name

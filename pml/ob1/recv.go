@@ -203,14 +203,13 @@ func (c *comm) keep(p *peer, plane pml.Plane, in *inMessage) {
 		return
 	}
 	msg := m.newMessage(len(in.payload))
-	msg.plane = plane
-	msg.p, msg.rts, msg.length, msg.handle, msg.remote, msg.depth = p, in.rts, in.length, in.handle, in.remote, in.depth()
+	msg.p, msg.plane, msg.rts, msg.length, msg.handle, msg.remote, msg.depth = p, plane, in.rts, in.length, in.handle, in.remote, in.depth()
 	msg.whole = in.flags&flagRemote != 0
 	copy(msg.data, in.payload)
 	msg.node.Source, msg.node.Tag = p.rank, int(in.tag)
 	p.proc.Stats.Unexpected++
 	if w != nil {
-		c.handOver(msg, plane)
+		c.handOver(msg)
 		return
 	}
 	c.queues[plane].Keep(&p.match[plane], &msg.node)

@@ -22,15 +22,15 @@ func (c *comm) Watch(plane pml.Plane, w pml.Watcher) {
 	c.Pending++
 	c.queues[plane].Unexpected(func(msg *match.Message[message]) {
 		c.queues[plane].Take(msg)
-		c.handOver(msg.Owner, plane)
+		c.handOver(msg.Owner)
 	})
 	c.wakeProbes()
 }
 
 // handOver gives a message that is in no queue to the watcher of its plane. Lock held.
-func (c *comm) handOver(msg *message, plane pml.Plane) {
-	k := base.NewClaimed(c.m.engine, c.claim(msg, plane))
-	c.watchers[plane].Arrived(k, msg.status())
+func (c *comm) handOver(msg *message) {
+	k := base.NewClaimed(c.m.engine, c.claim(msg))
+	c.watchers[msg.plane].Arrived(k, msg.status())
 }
 
 // bar has no receive posted on a plane any more.
