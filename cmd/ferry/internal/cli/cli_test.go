@@ -156,6 +156,65 @@ func TestRankReadsFromATerminal(t *testing.T) {
 	}
 }
 
+func TestTerminal_JobInTheBackground_IsNotStopped(t *testing.T) {
+	master, slave := terminal(t)
+	for name, c := range map[string]struct{ script, typed, want string }{
+		"background":         {"set -m; ferry run -n 2 echo done & wait", "", "done\ndone\n"},
+		"foreground again":   {"set -m; ferry run -n 1 head -n 1 & sleep 0.3; fg >/dev/null", "typed\n", "typed\n"},
+		"input not wanted":   {"set -m; ferry run -n 1 sleep 0.3 & wait; head -n 1", "typed\n", "typed\n"},
+		"timeout(1), no tty": {"timeout 30 ferry run -n 2 echo done", "", "done\ndone\n"},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		cmd := exec.CommandContext(ctx, "sh", "-c", c.script)
+		cmd.Stdin, cmd.Stderr = slave, os.Stderr
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+		if _, err := master.WriteString(c.typed); err != nil {
+			t.Fatal(err)
+		}
+		out, err := cmd.Output()
+		if err != nil || string(out) != c.want {
+			t.Errorf("%s: output %q, error %v", name, out, err)
+		}
+		cancel()
+	}
+}
+
+func TestTerminal_StopsBackgroundWriters_RanksWrite(t *testing.T) {
+	path, err := exec.LookPath("ferry")
+	if err != nil {
+		t.Fatal(err)
+	}
+	master, slave := terminal(t)
+	mode, err := unix.IoctlGetTermios(int(slave.Fd()), unix.TCGETS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mode.Lflag |= unix.TOSTOP
+	if err := unix.IoctlSetTermios(int(slave.Fd()), unix.TCSETS, mode); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, path, "run", "-n", "2", "sh", "-c", "echo out; echo err >&2")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 4096)
+	var out string
+	for strings.Count(out, "\n") < 4 {
+		n, err := master.Read(buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out += string(buf[:n])
+	}
+	if strings.Count(out, "out") != 2 || strings.Count(out, "err") != 2 {
+		t.Errorf("%q", out)
+	}
+}
+
 // terminal returns both ends of a new pseudo-terminal (pty(7)).
 func terminal(t *testing.T) (master, slave *os.File) {
 	t.Helper()

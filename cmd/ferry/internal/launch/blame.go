@@ -18,7 +18,7 @@ const mostListed = 16
 
 // blame notes a failure. The others have been told of it.
 func (s *supervisor) blame(f Failure) {
-	f.At, f.Ended = time.Now(), s.asked
+	f.At, f.Ended = time.Now(), s.isAsked
 	if at, ok := s.srv.Parted(f.Rank); ok && !f.Ended && f.At.Sub(at) < partWindow {
 		f.At = at
 	}
@@ -27,19 +27,19 @@ func (s *supervisor) blame(f Failure) {
 	switch {
 	case s.stage != running:
 	case s.job.Continue:
-		s.job.Note(f.String())
+		s.note(f.String())
 	default:
-		s.enter(grieving)
+		s.enter(failing)
 	}
 }
 
-// named notes which rank has failed, before the others are asked to end because of it.
-func (s *supervisor) named() {
+// nameFirst notes which rank has failed, before the others are asked to end because of it.
+func (s *supervisor) nameFirst() {
 	if len(s.result.Failures) > 0 && s.live > 0 {
 		first := s.result.Failures[0]
 		first.Last = s.ranks[first.Rank].tail.lines() // it has had time to come
-		s.told = first.Rank
-		s.job.Note(withLast(first))
+		s.blamed = first.Rank
+		s.note(withLast(first))
 	}
 }
 
@@ -56,11 +56,11 @@ func (s *supervisor) account() {
 	own := slices.DeleteFunc(slices.Clone(all), func(f Failure) bool { return f.Ended })
 	switch first := all[0]; {
 	case len(own) == 0:
-		if s.interrupted {
-			s.job.Note(first.String())
+		if s.isInterrupted {
+			s.note(first.String())
 		}
-	case len(own) == 1 && s.told != own[0].Rank:
-		s.job.Note(withLast(own[0]))
+	case len(own) == 1 && s.blamed != own[0].Rank:
+		s.note(withLast(own[0]))
 	case len(own) > 1:
 		s.list(own, len(all)-len(own))
 	}
@@ -68,7 +68,7 @@ func (s *supervisor) account() {
 
 // list notes the failures, the cause first.
 func (s *supervisor) list(own []Failure, ended int) {
-	note := func(format string, args ...any) { s.job.Note(fmt.Sprintf(format, args...)) }
+	note := func(format string, args ...any) { s.note(fmt.Sprintf(format, args...)) }
 	first := own[0]
 	note("rank %d failed first, and %s after it:", first.Rank, plural(len(own)-1, "rank", "ranks"))
 	note("  %s", first)

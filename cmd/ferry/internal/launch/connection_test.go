@@ -96,7 +96,7 @@ func TestRankWithoutAConnectionEndsTheJob(t *testing.T) {
 	j, notes, _ := acting(t, "cut")
 	j.LossGrace = 10 * time.Millisecond
 	res := run(t, j)
-	if res.Status != 128+int(syscall.SIGTERM) || len(*notes) != 2 || !strings.Contains((*notes)[0], "has lost its connection") || !strings.Contains((*notes)[1], "goes on") {
+	if res.Status != 128+int(syscall.SIGTERM) || len(*notes) != 2 || !strings.Contains((*notes)[0], "has lost its connection") || !strings.Contains((*notes)[1], "still running") {
 		t.Errorf("status %d, notes %q, output %q", res.Status, *notes, text(j))
 	}
 }

@@ -3,7 +3,6 @@ package launch
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"slices"
@@ -40,56 +39,56 @@ type waiting struct {
 	Stacks string `json:"stacks"`
 }
 
-// askAll has all ranks say what they wait for. They have dumpGrace.
+// askAll asks all ranks to report their blocked calls within dumpGrace.
 func (s *supervisor) askAll() {
 	how := askWaits
 	if s.job.Stacks {
 		how = askStacks
 	}
 	s.hang = hang{asked: s.srv.AskWaits(how), answers: map[int]waiting{}, over: time.After(dumpGrace)}
-	s.heard()
+	s.explainIfComplete()
 }
 
-// hears takes an answer.
-func (s *supervisor) hears(r Report) {
+// addWaits adds the report of a rank.
+func (s *supervisor) addWaits(r Report) {
 	var w waiting
 	if s.hang.answers == nil || json.Unmarshal(r.Body, &w) != nil {
 		return
 	}
 	s.hang.answers[r.Rank] = w
-	s.heard()
+	s.explainIfComplete()
 }
 
-// heard gives the account if all have answered.
-func (s *supervisor) heard() {
+// explainIfComplete gives the account if all have reported.
+func (s *supervisor) explainIfComplete() {
 	if len(s.hang.answers) >= len(s.hang.asked) {
 		s.explain()
 	}
 }
 
-// explain gives the account. A job whose time is up ends then.
+// explain gives the account. After a timeout, it then terminates the job.
 func (s *supervisor) explain() {
 	h := s.hang
 	s.hang = hang{}
 	for n, r := range s.ranks {
 		for _, line := range h.lines(n, r) {
-			s.job.Note(line)
+			s.note(line)
 		}
 	}
 	for _, circle := range h.circles() {
-		s.job.Note(circle)
+		s.note(circle)
 	}
 	for _, text := range []func(waiting) string{func(w waiting) string { return w.Queues }, func(w waiting) string { return w.Stacks }} {
 		for _, n := range slices.Sorted(maps.Keys(h.answers)) {
 			s.show(n, text(h.answers[n]))
 		}
 	}
-	if s.timedOut {
-		s.leave()
+	if s.isTimedOut {
+		s.terminate()
 	}
 }
 
-// show writes what a rank has said of itself to standard error.
+// show writes a rank's account of itself to standard error.
 func (s *supervisor) show(rank int, text string) {
 	if text == "" || s.job.Stderr == nil {
 		return
@@ -100,16 +99,14 @@ func (s *supervisor) show(rank int, text string) {
 	if !strings.HasSuffix(text, "\n") {
 		text += "\n"
 	}
-	s.stderr.mu.Lock()
-	defer s.stderr.mu.Unlock()
-	_, _ = io.WriteString(s.job.Stderr, text) // ranks' own output says whether that can be written
+	s.notes.add(func() { s.stderr.write([]byte(text)) })
 }
 
 // lines are what a rank waits for.
 func (h hang) lines(n int, r *rank) (all []string) {
 	w, answered := h.answers[n]
 	switch {
-	case r.over:
+	case r.hasEnded:
 		return []string{fmt.Sprintf("rank %d has ended", n)}
 	case isStopped(r.cmd.Process.Pid):
 		return []string{fmt.Sprintf("rank %d is stopped (SIGCONT to process %d resumes it)", n, r.cmd.Process.Pid)}

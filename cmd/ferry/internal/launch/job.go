@@ -45,6 +45,9 @@ const dumpGrace = time.Second
 // has it.
 const StatusTimeout = 124
 
+// StatusOutput is the exit status of a job that failed only to write its output.
+const StatusOutput = 1
+
 // A Part is one more program of a job. Its ranks follow those of the parts before.
 type Part struct {
 	Program string   // as Job's
@@ -91,18 +94,21 @@ type Job struct {
 	Stdin *os.File
 	// Files are open in every rank, from descriptor 3 on. They stay the caller's.
 	Files []*os.File
-	// Stdout and Stderr take the ranks' output. A terminal is inherited as it is, and so
-	// is /dev/null: nothing is copied or delayed. Only standard error on a terminal is one of
-	// the rank's own, whose bytes are copied as they come (pty.go). What goes elsewhere passes through this
-	// process, and lines of different ranks never mix; one longer than MaxLine goes in
-	// several pieces. No byte is changed. A writer is called by one goroutine at a time.
+	// Stdout and Stderr take the ranks' output. Ranks inherit a terminal, and /dev/null;
+	// only their standard error on a terminal is a pseudo-terminal of the rank's own
+	// (pty.go). Other output passes through this process. No byte is changed. Lines of
+	// different ranks never mix, and a line that lacks its end is withheld until MaxLine
+	// bytes; with one rank, or OutputDir, every byte is written at once. If both are the
+	// same file, the order of a rank's writes is kept. A writer is called by one goroutine
+	// at a time, and may block. Run waits for the reader of the output, unless the job is
+	// cut short (Result.OutputLost).
 	Stdout, Stderr io.Writer
 	// Tag puts "[rank] " before each line, on a terminal too. A line longer than MaxLine
 	// is cut into several.
 	Tag bool
 	// OutputDir, if not empty, gets a file for each rank, in place of Stdout and Stderr:
 	// "rank.0", or "rank.00" to "rank.15", so that their names are sorted as ranks are.
-	// It is made if it is not there; files of those names are overwritten.
+	// It is created if necessary; files of those names are overwritten.
 	OutputDir string
 
 	// Continue leaves the other ranks alone when one fails: they learn of it and
@@ -123,8 +129,8 @@ type Job struct {
 	Timeout time.Duration    // 0: none; when it is over the ranks say what they wait for
 	Stacks  bool             // and show their goroutines, too
 	Signals <-chan os.Signal // passed on to the ranks; nil: none. See supervise.go
-	// Note is told, in one line each and without delay, what the user should
-	// know: which rank failed and how. nil: nobody is told.
+	// Note gets messages for the user, one line each, such as which rank failed and how.
+	// It is called from one goroutine, and may block. Nil discards messages.
 	Note func(string)
 	// Cleanup is called once, when no process of the job is left, to remove what
 	// those that were killed could not; namespace is the job's. nil: nothing.
@@ -140,7 +146,7 @@ type Failure struct {
 
 	At    time.Time // when the rank failed, or first took no further part
 	Ended bool      // after it was asked to, by this process or the user
-	Last  []string  // what it wrote last to standard error, if that went through this process
+	Last  []string  // Its last lines of standard error, if that passed through this process.
 }
 
 func (f Failure) String() string { return fmt.Sprintf("rank %d (pid %d) %s", f.Rank, f.PID, f.How) }
@@ -155,12 +161,18 @@ type Report struct {
 // Result is how a job ended.
 type Result struct {
 	// Status is the job's exit status: 0 if all ranks' are 0, else that of the
-	// rank that failed first; StatusTimeout if the time was up, and 128 + signal
-	// if the job was killed because of a second signal.
+	// rank that failed first; StatusTimeout if the time was up, 128 + signal
+	// if the job was killed because of a second signal, 128 + SIGPIPE if the reader of
+	// the output has closed it, and StatusOutput if output could not be written and no
+	// rank failed before.
 	Status   int
 	Failures []Failure // the cause first: see blame.go
 	Reports  []Report  // in the order in which they came
-	Trace    Trace
+	// OutputLost reports that the job was cut short (by a signal, its time limit, or the
+	// context) while its output was not read, and that the output was abandoned after Grace.
+	// A goroutine may still be blocked in a write to Stdout or Stderr, or in Note.
+	OutputLost bool
+	Trace      Trace
 }
 
 // What a job takes, by measurement: with less a launcher that was short of threads or
@@ -227,10 +239,11 @@ func (j Job) Run(ctx context.Context) (Result, error) {
 
 	var mu sync.Mutex
 	var reports []Report
-	said, lost := make(chan string, maxSaid), make(chan int, j.size) // a connection is lost once
+	serverLog := make(chan string, maxLogLines)
+	disconnected := make(chan int, j.size) // Each rank connects once.
 	waits := make(chan Report, j.size)
 	srv, err := server.New(server.Options{
-		Size: j.size, Psets: j.Psets, Logger: slog.New(lines(said)), OnLost: func(rank int) { lost <- rank },
+		Size: j.size, Psets: j.Psets, Logger: slog.New(lines(serverLog)), OnLost: func(rank int) { disconnected <- rank },
 		OnReport: func(rank int, name string, body []byte) {
 			if name == waitsReport {
 				select {
@@ -254,14 +267,14 @@ func (j Job) Run(ctx context.Context) (Result, error) {
 	defer claim.release()
 
 	serving := cpu.Monotonic()
-	res, runErr := supervise(ctx, &j, srv, said, lost, waits)
+	res, runErr := supervise(ctx, &j, srv, serverLog, disconnected, waits)
 	res.Trace.Begin, res.Trace.Serving, res.Trace.Over = begin, serving, cpu.Monotonic()
 	if j.Cleanup != nil {
 		j.Cleanup(srv.Namespace())
 	}
 	_ = srv.Close() // what it leaves behind is removed as that of a launcher that was killed
-	for len(said) > 0 {
-		j.Note(<-said)
+	for len(serverLog) > 0 && !res.OutputLost {
+		j.Note(<-serverLog)
 	}
 	mu.Lock()
 	defer mu.Unlock()

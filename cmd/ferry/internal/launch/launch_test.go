@@ -395,15 +395,15 @@ func TestMonitorThreadOfARankMayBeLate(t *testing.T) {
 
 func TestBrokenOutputEndsTheJob(t *testing.T) {
 	j := shell(t, 2, `while :; do echo x; sleep 0.01; done`)
-	j.Stdout = failing{}
+	j.Stdout = failingWriter{}
 	if res := run(t, j); res.Status == 0 {
 		t.Error("status 0")
 	}
 }
 
-type failing struct{}
+type failingWriter struct{}
 
-func (failing) Write([]byte) (int, error) { return 0, errors.New("disk full") }
+func (failingWriter) Write([]byte) (int, error) { return 0, errors.New("disk full") }
 
 func TestProgramIsCheckedBeforeAnythingStarts(t *testing.T) {
 	dir := t.TempDir()

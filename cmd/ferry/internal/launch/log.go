@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// maxSaid is how many lines of the server's log may wait to be noted. More than that at once
+// maxLogLines is how many lines of the server's log may wait to be noted. More than that at once
 // are from somebody who floods the socket: the rest is dropped.
-const maxSaid = 64
+const maxLogLines = 64
 
 // lines is a slog.Handler for warnings: each becomes one line. It never waits.
 type lines chan<- string

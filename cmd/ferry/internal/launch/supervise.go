@@ -5,16 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"os/signal"
 	"slices"
 	"sync"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/local/server"
@@ -22,344 +18,327 @@ import (
 	"github.com/ferrympi/ferry/internal/fork"
 )
 
-// stage is how far the end of a job has come. Each lasts Grace.
+// stage is the state of a job. Stages from failing to killed last Grace each.
 type stage int
 
 const (
-	running  stage = iota
-	grieving       // a rank failed; the others know, and may finish
-	leaving        // the others have got SIGTERM
-	killed         // and SIGKILL
+	running     stage = iota
+	failing           // A rank failed; the others were notified, and may finish.
+	terminating       // The ranks got SIGTERM, or another signal that ends programs.
+	killed            // The ranks got SIGKILL.
+	draining          // All ranks have ended; their output is on its way.
+	ended             // All output and notes are written, or abandoned.
 )
 
-// supervisor is the state of one running job. Its methods run on the goroutine
-// of Run only.
+// supervisor is the state of one running job. Its methods run on the goroutine of Run, except
+// for reportOutputError. It never writes output, so that it cannot block on a reader.
 type supervisor struct {
 	job   *Job
 	srv   *server.Server
 	fork  *fork.Thread
 	ranks []*rank
 	live  int
-	ends  chan end // capacity for every rank: nobody waits to say goodbye
+	ends  chan end // Capacity for every rank.
 
-	said    <-chan string // by the server
-	lost    <-chan int    // ranks without a connection
-	waits   <-chan Report // what ranks wait for
-	hang    hang          // what they have said of it
-	stderr  *destination
-	overdue chan *rank // whose LossGrace is over; capacity for every rank
+	serverLog    <-chan string
+	disconnected <-chan int    // Ranks that lost their connection to the server.
+	waits        <-chan Report // Reports of blocked calls.
+	hang         hang          // The account of them.
+	overdue      chan *rank    // Ranks still running LossGrace after a disconnect. Capacity for every rank.
 
-	adopted <-chan os.Signal // SIGCHLD: a child has ended; nil: nobody sweeps
-	reap    <-chan time.Time // when to look for orphans among them
-	others  []int            // children that are not the job's
+	stdout, stderr *sink
+	outputErrors   chan error    // Capacity for every sink, which fails once at most.
+	outputError    error         // The first of them that is not EPIPE.
+	isUnread       bool          // The reader of the output has closed it (EPIPE).
+	drained        chan struct{} // Closed when all output is written.
+	notes          *notifier
+	delivered      <-chan struct{} // Closed when all notes are written; nil while more may come.
 
-	stage       stage
-	next        *time.Timer // when the stage is over
-	limit       limit       // of the job
-	broken      chan error  // output can't be written
-	unread      bool        // nobody reads the job's output any more: the user has seen enough
-	timedOut    bool
-	asked       bool           // the ranks were asked to end, by this process or by the user
-	told        int            // which rank has been named as the one that failed; -1: none
-	interrupts  int            // SIGINTs and SIGTERMs so far
-	interrupted bool           // by whatever signal that ends a program
-	killedBy    syscall.Signal // the second signal
-	result      Result
+	childEnded <-chan os.Signal // SIGCHLD; nil without Job.Sweep.
+	reapAt     <-chan time.Time // Next time to reap orphans.
+	others     []int            // Children that are not the job's.
+
+	stage         stage
+	stageEnd      *time.Timer
+	limit         limit // Of the job.
+	isTimedOut    bool
+	isAsked       bool           // The ranks got a signal that ends programs.
+	isCut         bool           // By the user, the time limit or the context. Output has Grace to be read.
+	blamed        int            // The rank that was named as the first to fail; -1: none.
+	interrupts    int            // SIGINTs and SIGTERMs so far.
+	isInterrupted bool           // A signal that ends programs has come.
+	killedBy      syscall.Signal // The second interrupt.
+	result        Result
 }
 
+// end is the end of a rank's process.
 type end struct {
 	rank  *rank
 	state *os.ProcessState
 }
 
-// supervise starts the ranks and returns when all have ended.
+// supervise starts the ranks, and returns when all have ended and their output is written.
 //
-// Signals: USR2 asks every rank what it waits for; TSTP stops the ranks
-// and this process, and CONT has the ranks go on; others go to every rank's process
-// group. The second of INT and TERM kills the job: there may be ranks that ignore both.
-func supervise(ctx context.Context, j *Job, srv *server.Server, said <-chan string, lost <-chan int, waits <-chan Report) (Result, error) {
+// Signals: USR2 asks every rank for its blocked calls; TSTP stops the ranks and
+// this process, and CONT resumes them; others go to every rank's process group. The second
+// INT or TERM kills the job, because ranks may ignore both.
+//
+// The reader of the output may pause for any time, unless the job is cut short by such a
+// signal, the time limit or ctx. Then the reader has Grace; the second signal ends the wait.
+func supervise(ctx context.Context, j *Job, srv *server.Server, serverLog <-chan string, disconnected <-chan int, waits <-chan Report) (Result, error) {
 	s := &supervisor{
-		job: j, srv: srv, fork: newForker(), ends: make(chan end, j.size), said: said, lost: lost, waits: waits, overdue: make(chan *rank, j.size),
-		next: time.NewTimer(Grace), broken: make(chan error, 2), told: -1,
+		job: j, srv: srv, fork: newForker(), ends: make(chan end, j.size), serverLog: serverLog, disconnected: disconnected, waits: waits,
+		overdue: make(chan *rank, j.size), outputErrors: make(chan error, j.size+2), notes: newNotifier(), drained: make(chan struct{}),
+		stageEnd: time.NewTimer(Grace), blamed: -1,
 	}
-	s.next.Stop()
-	defer s.next.Stop()
+	s.stageEnd.Stop()
+	defer s.stageEnd.Stop()
 	defer s.fork.Close()
 
 	if j.Sweep {
-		ended := make(chan os.Signal, 1)
-		signal.Notify(ended, syscall.SIGCHLD)
-		defer signal.Stop(ended)
-		s.adopt(ended)
+		childEnded := make(chan os.Signal, 1)
+		signal.Notify(childEnded, syscall.SIGCHLD)
+		defer signal.Stop(childEnded)
+		s.adopt(childEnded)
 	}
 	startErr := s.startAll(ctx)
 	if startErr != nil {
+		s.cut()
 		s.kill()
 	} else if j.Timeout > 0 {
 		s.limit.begin(j.Timeout)
 		defer s.limit.pause()
 	}
-	done := ctx.Done()
-	for s.live > 0 {
+	if s.live == 0 {
+		s.drain()
+	}
+	s.loop(ctx)
+	return s.result, s.conclude(ctx, startErr)
+}
+
+// loop handles events until the job has ended.
+func (s *supervisor) loop(ctx context.Context) {
+	done, drained := ctx.Done(), s.drained
+	for s.stage != ended {
 		select {
 		case e := <-s.ends:
-			s.ended(e)
-		case sig := <-j.Signals:
+			s.recordEnd(e)
+		case sig := <-s.job.Signals:
 			s.signal(sig)
-		case <-s.adopted:
-			if s.reap == nil {
-				s.reap = time.After(reapDelay)
+		case <-s.childEnded:
+			if s.reapAt == nil {
+				s.reapAt = time.After(reapDelay)
 			}
-		case <-s.reap:
-			s.reap = nil
+		case <-s.reapAt:
+			s.reapAt = nil
 			reap(s.notOrphans())
 		case <-s.limit.up():
-			s.timeout()
-		case <-s.next.C:
+			s.timeOut()
+		case <-s.stageEnd.C:
 			s.advance()
-		case line := <-s.said:
-			j.Note(line)
-		case n := <-s.lost:
-			s.cutOff(s.ranks[n])
+		case line := <-s.serverLog:
+			s.note(line)
+		case n := <-s.disconnected:
+			s.disconnect(s.ranks[n])
 		case r := <-s.waits:
-			s.hears(r)
+			s.addWaits(r)
 		case <-s.hang.over:
 			s.explain()
 		case r := <-s.overdue:
-			s.outlived(r)
-		case err := <-s.broken:
-			if s.unread = s.unread || errors.Is(err, syscall.EPIPE); !s.unread {
-				j.Note(fmt.Sprintf("output can't be written (%v): ending the job", err))
-			}
-			s.leave()
+			s.endOverdue(r)
+		case err := <-s.outputErrors:
+			s.failOutput(err)
 		case <-done:
 			done = nil
-			s.leave()
+			s.cut()
+			s.terminate()
+		case <-drained:
+			drained = nil
+			s.finishNotes()
+		case <-s.delivered:
+			s.stage = ended
 		}
 	}
-	s.sweep()
-	var drained sync.WaitGroup
-	for _, r := range s.ranks {
-		drained.Go(r.drain)
-	}
-	drained.Wait()
-	if !s.unread {
-		s.account()
-	}
+}
+
+// conclude sets the status of the job.
+func (s *supervisor) conclude(ctx context.Context, startErr error) error {
+	own := slices.IndexFunc(s.result.Failures, func(f Failure) bool { return !f.Ended })
 	switch {
 	case startErr != nil:
-		return s.result, startErr
+		return startErr
 	case ctx.Err() != nil:
-		return s.result, fmt.Errorf("job given up: %w", context.Cause(ctx))
-	case s.timedOut:
+		return fmt.Errorf("job canceled: %w", context.Cause(ctx))
+	case s.isTimedOut:
 		s.result.Status = StatusTimeout
 	case s.killedBy != 0:
 		s.result.Status = 128 + int(s.killedBy)
-	case s.unread:
+	case s.isUnread:
 		s.result.Status = 128 + int(syscall.SIGPIPE)
+	case own >= 0:
+		s.result.Status = s.result.Failures[own].Status
+	case s.outputError != nil:
+		s.result.Status = StatusOutput
 	case len(s.result.Failures) > 0:
 		s.result.Status = s.result.Failures[0].Status
+	case s.result.OutputLost:
+		s.result.Status = StatusOutput
 	}
-	return s.result, nil
+	return nil
 }
 
-// adopt prepares for what ranks leave behind. Without it the job runs all the same.
-func (s *supervisor) adopt(ended <-chan os.Signal) {
+// note queues a line for the user.
+func (s *supervisor) note(line string) { s.notes.add(func() { s.job.Note(line) }) }
+
+// adopt prepares for orphans of the ranks. If it fails, orphans outlive the job.
+func (s *supervisor) adopt(childEnded <-chan os.Signal) {
 	others, err := adopt()
 	if err != nil {
-		s.job.Note(err.Error())
+		s.note(err.Error())
 	}
-	s.others, s.adopted = others, ended
+	s.others, s.childEnded = others, childEnded
 }
 
-// notOrphans returns the children for whom somebody else waits.
+// notOrphans returns the children that are not orphans of ranks.
 func (s *supervisor) notOrphans() []int {
 	pids := slices.Clone(s.others)
 	for _, r := range s.ranks {
-		if !r.over {
+		if !r.hasEnded {
 			pids = append(pids, r.cmd.Process.Pid)
 		}
 	}
 	return pids
 }
 
-// sweep ends what the ranks have left behind. All of them have ended.
+// sweep ends the processes that the ranks left behind. All ranks have ended.
 func (s *supervisor) sweep() {
-	if s.adopted == nil {
+	if s.childEnded == nil {
 		return
 	}
 	if left := sweep(s.others, Grace); len(left) > 0 {
-		s.job.Note(fmt.Sprintf("can't kill processes %v, which ranks started", left))
+		s.note(fmt.Sprintf("can't kill processes %v, which ranks started", left))
 	}
 }
 
-// startAll starts the ranks in order. After an error those that run must be ended. A signal
-// that ends the job, or the end of ctx, keeps further ranks from being started.
-func (s *supervisor) startAll(ctx context.Context) error {
-	var early []os.Signal // for all ranks, once they are there
-	defer func() {
-		for _, sig := range early {
-			s.signal(sig)
+// drain begins the end of the output. All ranks have ended.
+func (s *supervisor) drain() {
+	s.sweep()
+	s.stage = draining
+	s.stageEnd.Stop()
+	if s.isCut {
+		s.stageEnd.Reset(Grace)
+	}
+	go func() {
+		defer close(s.drained)
+		var all sync.WaitGroup
+		for _, r := range s.ranks {
+			if r.input != nil {
+				all.Go(r.input.close)
+			}
+			all.Go(r.drain)
+		}
+		all.Wait()
+		for _, k := range []*sink{s.stdout, s.stderr} {
+			if k != nil {
+				k.finish()
+			}
 		}
 	}()
-	var places []int
-	if s.job.Bind {
-		var err error
-		if places, err = cores(); err != nil {
-			return err
-		}
-		if s.job.size > len(places) {
-			s.job.Note(fmt.Sprintf("%d ranks share %d cores: several ranks are bound to the same core", s.job.size, len(places)))
-		}
-	}
-	var mu sync.Mutex
-	broken := func(err error) { s.broken <- err }
-	stdout := &destination{mu: &mu, w: s.job.Stdout, broken: broken}
-	stderr := &destination{mu: &mu, w: s.job.Stderr, broken: broken}
-	s.stderr = stderr
-	for _, part := range s.job.parts {
-		for range part.N {
-			select {
-			case sig := <-s.job.Signals:
-				if number, ok := sig.(syscall.Signal); ok && ends(number) {
-					s.signal(number)
-					s.killedBy = number // of a job that is not complete
-				} else {
-					early = append(early, sig)
-				}
-			default:
-			}
-			if s.interrupted || ctx.Err() != nil {
-				return nil
-			}
-			n := len(s.ranks)
-			var mine []int
-			if s.job.Bind {
-				mine = places[n%len(places):][:1]
-			}
-			if err := s.startOne(n, part, mine, stdout, stderr); err != nil {
-				return fmt.Errorf("start rank %d: %w", n, err)
-			}
-		}
-	}
-	return nil
 }
 
-// startOne starts a rank of a part, which may run on the given processors; none: on all.
-func (s *supervisor) startOne(n int, part Part, places []int, stdout, stderr *destination) error {
-	r := &rank{n: n, running: true, cmd: exec.Command(part.Program, part.Args...)}
-	r.cmd.Dir, r.cmd.ExtraFiles = part.Dir, s.job.Files
-	// The last of equal names wins: a job inside a job gets its own identity.
-	r.cmd.Env = slices.Concat(processors(places), inherited(), part.Env, s.srv.Environ(n))
-	if s.job.OutputDir != "" {
-		file, err := s.outputFile(n)
-		if err != nil {
-			return err
-		}
-		r.file = file
-		stdout = &destination{mu: new(sync.Mutex), w: file, broken: stdout.broken}
-		stderr = stdout
+// finishNotes adds the last notes. The output is written, or abandoned.
+func (s *supervisor) finishNotes() {
+	for len(s.outputErrors) > 0 {
+		s.failOutput(<-s.outputErrors)
 	}
-	r.tail = &tail{}
-	r.cmd.Stdout, r.cmd.Stderr = r.output(s.job.Tag, stdout, nil), r.output(s.job.Tag, stderr, r.tail)
-	if f, ok := r.cmd.Stderr.(*os.File); ok && isTerminal(f) {
-		// Without one of its own the rank gets the terminal itself.
-		if own, err := newScreen(f); err == nil {
-			r.screen, r.cmd.Stderr = own, own.near
-		}
+	if !s.isUnread {
+		s.account()
 	}
-	r.cmd.WaitDelay = drainGrace
-	var relay *os.File
-	if n == 0 && s.job.Stdin != nil {
-		r.cmd.Stdin = s.job.Stdin
-		if isTerminal(s.job.Stdin) {
-			// A process outside the terminal's foreground group is stopped when it
-			// reads the terminal: the launcher reads for it.
-			in, out, err := os.Pipe()
-			if err != nil {
-				return fmt.Errorf("input pipe: %w", err)
-			}
-			defer in.Close()
-			r.cmd.Stdin, relay = in, out
-		}
+	for len(s.serverLog) > 0 {
+		s.note(<-s.serverLog)
 	}
-	asked := cpu.Monotonic()
-	if err := startOn(s.fork, r.cmd, places); err != nil {
-		if relay != nil {
-			relay.Close()
-		}
-		if r.file != nil {
-			r.file.Close()
-		}
-		if r.screen != nil {
-			r.screen.close()
-		}
-		if errors.Is(err, syscall.ENOEXEC) || errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.EACCES) {
-			// It has the mode of a program, but is none for this machine, or its
-			// interpreter ("#!") is missing.
-			err = fmt.Errorf("%w: %w", ErrNotExecutable, err)
-		}
-		return err
-	}
-	started := cpu.Monotonic()
-	if r.screen != nil {
-		r.screen.copyTo(stderr, r.tail)
-	}
-	if relay != nil {
-		// It ends with the terminal's input or with the rank; a read of the
-		// terminal that is under way when the job ends can't be taken back.
-		go func() {
-			defer relay.Close()
-			_, _ = io.Copy(relay, s.job.Stdin)
-		}()
-	}
-	s.ranks = append(s.ranks, r)
-	s.result.Trace.Ranks = append(s.result.Trace.Ranks, RankTrace{Rank: n, Fork: asked, Started: started})
-	s.live++
-	go func() { s.ends <- end{r, r.wait()} }()
-	return nil
+	s.notes.close()
+	s.delivered = s.notes.done
 }
 
-func isTerminal(f *os.File) bool {
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
+// abandonOutput ends the wait for a reader that has stopped reading.
+func (s *supervisor) abandonOutput() {
+	s.result.OutputLost = true
+	if s.delivered != nil { // Only notes are left.
+		s.stage = ended
+		return
+	}
+	s.note("output is incomplete: its reader has stopped reading")
+	s.finishNotes()
+	s.stageEnd.Reset(drainGrace)
 }
 
-// ended takes note of a rank's end.
-func (s *supervisor) ended(e end) {
+// cut marks a job that ends by the user's will, or because its time is up.
+func (s *supervisor) cut() {
+	if !s.isCut && s.stage == draining {
+		s.stageEnd.Reset(Grace)
+	}
+	s.isCut = true
+}
+
+// reportOutputError passes a sink's failure to the supervisor. Any goroutine may call it.
+func (s *supervisor) reportOutputError(err error) { s.outputErrors <- err }
+
+// failOutput handles the failure of a sink.
+func (s *supervisor) failOutput(err error) {
+	switch {
+	case errors.Is(err, syscall.EPIPE):
+		s.isUnread = true
+	case s.stage >= draining:
+		s.note(fmt.Sprintf("%v: output is incomplete", err))
+	case !s.isUnread:
+		s.note(fmt.Sprintf("%v: terminating the job", err))
+	}
+	if s.outputError == nil && !errors.Is(err, syscall.EPIPE) {
+		s.outputError = err
+	}
+	s.terminate()
+}
+
+// recordEnd records the end of a rank.
+func (s *supervisor) recordEnd(e end) {
 	s.live--
-	e.rank.over = true
-	s.result.Trace.Ranks[e.rank.n].Ended = cpu.Monotonic() // ranks start in order
+	e.rank.hasEnded = true
+	s.result.Trace.Ranks[e.rank.n].Ended = cpu.Monotonic() // Ranks start in order.
 	f, failed := e.rank.failure(e.state)
-	if !failed {
+	if failed {
+		s.srv.ProcExited(e.rank.n, e.state.String())
+		s.blame(f)
+	} else {
 		s.srv.ProcExited(e.rank.n, "")
-		return
 	}
-	s.srv.ProcExited(e.rank.n, e.state.String())
-	s.blame(f)
+	if s.live == 0 {
+		s.drain()
+	}
 }
 
-// cutOff takes note of a rank that runs without a connection. The others have been told
-// that it has failed.
-func (s *supervisor) cutOff(r *rank) {
-	if r.over || s.stage != running {
+// disconnect records that a rank has lost its connection to the launcher. The server has
+// notified the others of its failure.
+func (s *supervisor) disconnect(r *rank) {
+	if r.hasEnded || s.stage != running {
 		return
 	}
-	s.job.Note(fmt.Sprintf("rank %d (pid %d) has lost its connection to the launcher: it counts as failed", r.n, r.cmd.Process.Pid))
+	s.note(fmt.Sprintf("rank %d (pid %d) has lost its connection to the launcher: it counts as failed", r.n, r.cmd.Process.Pid))
 	if !s.job.Continue {
 		time.AfterFunc(cmp.Or(s.job.LossGrace, bootstrap.DefaultTimeout), func() { s.overdue <- r })
 	}
 }
 
-// outlived ends the job if a rank goes on without a connection.
-func (s *supervisor) outlived(r *rank) {
-	if !r.over && s.stage == running {
-		s.job.Note(fmt.Sprintf("rank %d (pid %d) goes on without a connection: ending the job", r.n, r.cmd.Process.Pid))
-		s.told = r.n
-		s.enter(grieving)
+// endOverdue ends the job if a rank is still running without a connection.
+func (s *supervisor) endOverdue(r *rank) {
+	if !r.hasEnded && s.stage == running {
+		s.note(fmt.Sprintf("rank %d (pid %d) is still running without a launcher connection: terminating the job", r.n, r.cmd.Process.Pid))
+		s.blamed = r.n
+		s.enter(failing)
 	}
 }
 
+// signal handles a signal to the launcher.
 func (s *supervisor) signal(sig os.Signal) {
 	number, ok := sig.(syscall.Signal)
 	if !ok {
@@ -373,75 +352,87 @@ func (s *supervisor) signal(sig os.Signal) {
 		s.suspend()
 		return
 	case syscall.SIGCONT:
-		s.all(syscall.SIGCONT)
+		s.signalAll(syscall.SIGCONT)
 		s.limit.resume()
 		return
 	case syscall.SIGINT, syscall.SIGTERM:
 		if s.interrupts++; s.interrupts > 1 {
 			s.killedBy = number
+			s.cut()
 			s.kill()
 			return
 		}
 	}
-	if !ends(number) {
-		s.all(number)
+	if !endsJob(number) {
+		s.signalAll(number)
 		return
 	}
-	s.interrupted = true
-	s.ask(number)
+	s.isInterrupted = true
+	s.cut()
+	s.endWith(number)
 }
 
-// ends reports whether a signal that is forwarded ends a job. USR1 is a program's own affair.
-func ends(sig syscall.Signal) bool {
+// endsJob reports whether a signal that is forwarded ends a job. USR1 has the program's own
+// meaning.
+func endsJob(sig syscall.Signal) bool {
 	return !slices.Contains([]syscall.Signal{syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTSTP, syscall.SIGCONT}, sig)
 }
 
-// timeout begins the end of a job whose time is up: first it says what it is
-// doing, then it ends.
-func (s *supervisor) timeout() {
-	if s.stage >= leaving {
+// timeOut begins the end of a job whose time is up: the ranks first report in which calls
+// they wait.
+func (s *supervisor) timeOut() {
+	if s.stage == terminating || s.stage == killed {
 		return
 	}
-	s.timedOut = true
-	s.job.Note(fmt.Sprintf("time is up after %v: ending the job", s.job.Timeout))
+	s.isTimedOut = true
+	s.cut()
+	s.note(fmt.Sprintf("time is up after %v: terminating the job", s.job.Timeout))
 	s.askAll()
 }
 
-// advance goes on to the next stage when one is over.
+// advance enters the next stage when one is over.
 func (s *supervisor) advance() {
 	switch s.stage {
-	case grieving:
-		s.named()
-		s.leave()
-	case leaving:
+	case failing:
+		s.nameFirst()
+		s.terminate()
+	case terminating:
 		s.kill()
+	case draining:
+		s.abandonOutput()
 	}
 }
 
 func (s *supervisor) enter(st stage) {
 	s.stage = st
-	s.next.Reset(Grace)
+	s.stageEnd.Reset(Grace)
 }
 
-func (s *supervisor) leave() {
-	if s.stage < leaving {
-		s.enter(leaving)
-		s.ask(syscall.SIGTERM)
+// terminate sends SIGTERM, unless the job has passed that stage.
+func (s *supervisor) terminate() {
+	if s.stage < terminating {
+		s.enter(terminating)
+		s.endWith(syscall.SIGTERM)
 	}
 }
 
+// kill sends SIGKILL; when only output is left, it abandons that.
 func (s *supervisor) kill() {
+	if s.stage >= draining {
+		s.abandonOutput()
+		return
+	}
 	s.stage = killed
-	s.ask(syscall.SIGKILL)
+	s.endWith(syscall.SIGKILL)
 }
 
-// ask sends the ranks a signal that ends programs.
-func (s *supervisor) ask(sig syscall.Signal) {
-	s.asked = true
-	s.all(sig)
+// endWith sends the ranks a signal that ends programs.
+func (s *supervisor) endWith(sig syscall.Signal) {
+	s.isAsked = true
+	s.signalAll(sig)
 }
 
-func (s *supervisor) all(sig syscall.Signal) {
+func (s *supervisor) signalAll(sig syscall.Signal) {
 	for _, r := range s.ranks {
 		r.signal(sig)
 	}

@@ -11,7 +11,7 @@ import (
 // since SIGTSTP does nothing to a group without a shell. SIGCONT has all go on.
 func (s *supervisor) suspend() {
 	s.limit.pause()
-	s.all(syscall.SIGSTOP)
+	s.signalAll(syscall.SIGSTOP)
 	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) // one may stop oneself
 }
 

@@ -32,9 +32,12 @@ before the first program apply to all, except -n. Put -- before a program that t
 colon as an argument.
 
 Ranks inherit the environment and the working directory. Standard input goes to
-rank 0. Output goes to a terminal as it is; elsewhere, or with --tag-output, which
-puts "[rank] " before each line, lines of different ranks never mix. --output-dir
-writes a file for each rank: rank.0, rank.1 and so on.
+rank 0; a terminal is read only while ferry run is in the foreground. Output goes to a
+terminal as it is; elsewhere, or with --tag-output, which puts "[rank] " before each
+line, lines of different ranks never mix. --output-dir writes a file for each rank:
+rank.0, rank.1 and so on. No output is lost silently: ferry run waits for a reader that
+pauses, and a write that fails is reported and ends the job. Only a job that is cut
+short, by --timeout or a signal, drops output that nobody has read 2 s later.
 
 INT, TERM, QUIT, HUP and USR1 are forwarded to every rank and its process group; a
 second INT or TERM kills the job. TSTP (Ctrl-Z) stops the ranks, ferry run and the
@@ -67,8 +70,8 @@ how much of that was processor time; and the share of the total that had passed 
 the last rank completed it. Ranks report this when they close their last session.
 
 Exit status: 0 if every rank's is 0, else that of the rank that failed first (128
-plus the signal's number if it was killed); 124 after --timeout; 2 for a wrong
-command line or configuration; 127 if the program does not exist, and 126 if it
+plus the signal's number if it was killed); 124 after --timeout; 1 if output could not be
+written; 2 for a wrong command line or configuration; 127 if the program does not exist, and 126 if it
 can't be executed.`
 
 type options struct {
@@ -144,6 +147,9 @@ func (o *options) run(cmd *cobra.Command, args []string) error {
 	res, err := job.Run(cmd.Context())
 	if err != nil {
 		return err
+	}
+	if res.OutputLost { // A write to standard error may block.
+		return exit.Status(res.Status)
 	}
 	if o.explain {
 		var e explain.Explanation

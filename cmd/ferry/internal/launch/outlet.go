@@ -1,0 +1,87 @@
+package launch
+
+import (
+	"errors"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// drainGrace is how long an empty pipe is kept after all ranks have ended: a descendant
+// that left its rank's process group may hold it open.
+const drainGrace = time.Second
+
+// ptyCapacity bounds the bytes that the kernel keeps of a pseudo-terminal's output: its
+// buffers and that of the line discipline.
+const ptyCapacity = 128 << 10
+
+// An outlet copies the output of a rank from the launcher's end of a pipe or
+// pseudo-terminal to a stream.
+type outlet struct {
+	file   *os.File
+	stream *stream
+	done   chan struct{} // Closed when everything is copied.
+}
+
+func newOutlet(file *os.File, to *stream) *outlet {
+	return &outlet{file: file, stream: to, done: make(chan struct{})}
+}
+
+// copy runs until the end of the output. It blocks while the sink does.
+func (o *outlet) copy() {
+	defer close(o.done)
+	defer o.file.Close()
+	defer o.stream.flush()
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := o.file.Read(buf)
+		o.stream.add(buf[:n])
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			o.copyRest(buf)
+			return
+		}
+		if err != nil { // io.EOF; EIO at the end of a pseudo-terminal
+			return
+		}
+	}
+}
+
+// drain bounds the wait for a pipe that stays open. Call it after the rank has ended.
+func (o *outlet) drain() {
+	// Fails only after the end of the copy.
+	_ = o.file.SetReadDeadline(time.Now().Add(drainGrace))
+}
+
+// copyRest copies the bytes that are in the pipe, and does not wait for more. These include
+// all that the rank wrote, however long the sink blocked before. The size of the pipe bounds
+// them, also if a descendant goes on writing.
+func (o *outlet) copyRest(buf []byte) {
+	_ = o.file.SetReadDeadline(time.Time{}) // An expired deadline would fail the reads.
+	conn, err := o.file.SyscallConn()
+	if err != nil {
+		return
+	}
+	left := ptyCapacity
+	for first := true; left > 0; first = false {
+		var n int
+		failed := conn.Read(func(fd uintptr) bool {
+			if size, sizeErr := unix.FcntlInt(fd, unix.F_GETPIPE_SZ, 0); first && sizeErr == nil {
+				left = size
+			}
+			n, err = unix.Read(int(fd), buf)
+			return true
+		})
+		switch {
+		case failed == nil && errors.Is(err, unix.EINTR):
+			continue
+		case failed != nil || err != nil || n <= 0:
+			return
+		}
+		o.stream.add(buf[:n])
+		left -= n
+	}
+}
+
+// close releases an outlet that never ran.
+func (o *outlet) close() { o.file.Close() }

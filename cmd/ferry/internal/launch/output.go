@@ -1,0 +1,283 @@
+package launch
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// The output of a rank takes this path:
+//
+//	rank -> pipe or pseudo-terminal -> outlet -> stream -> sink -> the user's file, pipe or terminal
+//
+// An outlet is one goroutine. It alone ends its stream, at the end of the pipe. A sink is
+// shared by ranks, and may block as long as its reader pauses; then its outlets block, and
+// the ranks block in their writes. The supervisor waits for outlets, and never writes.
+
+// MaxLine is the longest line that passes through the launcher in one piece, in
+// bytes. Memory per rank is bounded by it, whatever the rank writes.
+const MaxLine = 64 << 10
+
+// A sink is a destination of output, shared by the streams that lead to it.
+type sink struct {
+	w    io.Writer
+	file *os.File // w if the launcher opened it, and closes it; else nil
+
+	mu  sync.Mutex // Held during writes.
+	err error      // The first failure. Later output is discarded.
+	// onError is called once, with mu held, and must not block.
+	onError func(error)
+}
+
+// write writes b. After a failure, it discards b.
+func (k *sink) write(b []byte) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.err == nil && len(b) > 0 {
+		k.check(writeAll(k.w, b))
+	}
+}
+
+// finish closes the sink's file. Network file systems and quotas report some failed writes
+// at close only, so that a file of the caller's is checked by closing a duplicate.
+func (k *sink) finish() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.file != nil {
+		err := k.file.Close()
+		if k.err == nil {
+			k.check(err)
+		}
+	} else if f, ok := k.w.(*os.File); ok && k.err == nil {
+		k.check(closeDuplicate(f))
+	}
+}
+
+func (k *sink) check(err error) {
+	if err != nil {
+		k.err = err
+		k.onError(err)
+	}
+}
+
+// writeAll writes b to w. It waits where w is a descriptor in non-blocking mode: any process
+// that shares an open file can set O_NONBLOCK on it.
+func writeAll(w io.Writer, b []byte) error {
+	for {
+		n, err := w.Write(b)
+		f, isFile := w.(*os.File)
+		if !isFile || !errors.Is(err, unix.EAGAIN) {
+			return err
+		}
+		b = b[n:]
+		_, err = ioctl(f, func(fd int) (int, error) {
+			return unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, -1)
+		})
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return &os.PathError{Op: "poll", Path: f.Name(), Err: err}
+		}
+	}
+}
+
+// closeDuplicate returns the error that closing f would report, and leaves f open.
+func closeDuplicate(f *os.File) error {
+	_, err := ioctl(f, func(fd int) (int, error) {
+		dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			return 0, nil // No descriptor is free: the check is skipped.
+		}
+		return 0, unix.Close(dup)
+	})
+	if err != nil {
+		return &os.PathError{Op: "close", Path: f.Name(), Err: err}
+	}
+	return nil
+}
+
+// A stream turns the output of a rank into writes to a sink. It belongs to one outlet.
+type stream struct {
+	sink   *sink
+	prefix string // Of each line; empty: no byte is added.
+	// holdsLines withholds the last part of a line until its end, because another rank
+	// writes to the sink as well.
+	holdsLines bool
+	tail       *tail // Receives a copy; may be nil.
+
+	line []byte // The prefix and the bytes that are not written yet.
+}
+
+// add takes output of the rank. It never fails: a rank may continue when its output is lost.
+func (s *stream) add(b []byte) {
+	if s.tail != nil {
+		s.tail.add(b)
+	}
+	switch {
+	case s.prefix != "":
+		s.addTagged(b)
+	case s.holdsLines:
+		s.addLines(b)
+	default:
+		s.sink.write(b)
+	}
+}
+
+// addTagged writes each complete line with the prefix.
+func (s *stream) addTagged(b []byte) {
+	for len(b) > 0 {
+		if len(s.line) == 0 {
+			s.line = append(s.line, s.prefix...)
+		}
+		n := min(len(b), MaxLine-(len(s.line)-len(s.prefix)))
+		end := bytes.IndexByte(b[:n], '\n')
+		if end >= 0 {
+			n = end + 1
+		}
+		s.line, b = append(s.line, b[:n]...), b[n:]
+		if end >= 0 || len(s.line)-len(s.prefix) == MaxLine {
+			s.flush()
+		}
+	}
+}
+
+// addLines writes all complete lines in one piece.
+func (s *stream) addLines(b []byte) {
+	complete := bytes.LastIndexByte(b, '\n') + 1
+	s.line = append(s.line, b[:complete]...)
+	if complete > 0 {
+		s.flush()
+	}
+	if s.line = append(s.line, b[complete:]...); len(s.line) >= MaxLine {
+		s.flush()
+	}
+}
+
+// flush writes the withheld bytes. A tagged line that lacks an end gets one.
+func (s *stream) flush() {
+	if len(s.line) == 0 {
+		return
+	}
+	if s.prefix != "" && s.line[len(s.line)-1] != '\n' {
+		s.line = append(s.line, '\n')
+	}
+	s.sink.write(s.line)
+	s.line = s.line[:0]
+}
+
+// openSinks makes the sinks of Stdout and Stderr: one if both are the same file, so that the
+// order of a rank's writes is kept and lines of both do not mix.
+func (s *supervisor) openSinks() {
+	s.stdout = &sink{w: s.job.Stdout, onError: s.reportOutputError}
+	s.stderr = s.stdout
+	if !isSameWriter(s.job.Stdout, s.job.Stderr) {
+		s.stderr = &sink{w: s.job.Stderr, onError: s.reportOutputError}
+	}
+}
+
+// connectOutput sets the standard output and standard error of a rank that is not started
+// yet. After an error the caller calls r.abort.
+func (s *supervisor) connectOutput(r *rank) (err error) {
+	stdout, stderr := s.stdout, s.stderr
+	if s.job.OutputDir != "" {
+		file, err := s.createOutputFile(r.n)
+		if err != nil {
+			return err
+		}
+		r.ownSink = &sink{w: file, file: file, onError: s.reportOutputError}
+		stdout, stderr = r.ownSink, r.ownSink
+	}
+	if stdout == stderr && stdout.w != nil && !s.isInherited(stdout) {
+		r.cmd.Stdout, err = s.connectPipe(r, stdout, &r.tail)
+		r.cmd.Stderr = r.cmd.Stdout
+		return err
+	}
+	if r.cmd.Stdout, err = s.connectStream(r, stdout, nil); err == nil {
+		r.cmd.Stderr, err = s.connectStream(r, stderr, &r.tail)
+	}
+	return err
+}
+
+// isInherited reports whether ranks get the descriptor of a sink itself.
+func (s *supervisor) isInherited(k *sink) bool {
+	return s.job.OutputDir == "" && !s.job.Tag && isDevice(k.w)
+}
+
+// connectStream returns what a rank writes to for its output to reach a sink. A tail receives
+// a copy, if it is not nil.
+func (s *supervisor) connectStream(r *rank, k *sink, last *tail) (io.Writer, error) {
+	switch {
+	case k.w == nil:
+		return nil, nil
+	case !s.isInherited(k):
+		return s.connectPipe(r, k, last)
+	}
+	device := k.w.(*os.File)
+	if !isTerminal(device) || last == nil && !stopsBackgroundWriters(device) {
+		return device, nil
+	}
+	far, near, err := newPTY(device)
+	if err != nil {
+		return device, nil // The tail stays empty.
+	}
+	r.outlets = append(r.outlets, newOutlet(far, &stream{sink: k, tail: last}))
+	r.childEnds = append(r.childEnds, near)
+	return near, nil
+}
+
+// connectPipe returns a pipe to a sink.
+func (s *supervisor) connectPipe(r *rank, k *sink, last *tail) (io.Writer, error) {
+	out := &stream{sink: k, tail: last, holdsLines: k != r.ownSink && s.job.size > 1}
+	if s.job.Tag {
+		out.prefix = fmt.Sprintf("[%d] ", r.n)
+	}
+	far, near, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("output pipe: %w", err)
+	}
+	r.outlets = append(r.outlets, newOutlet(far, out))
+	r.childEnds = append(r.childEnds, near)
+	return near, nil
+}
+
+// createOutputFile creates the file of a rank in OutputDir.
+func (s *supervisor) createOutputFile(n int) (*os.File, error) {
+	width := len(strconv.Itoa(s.job.size - 1))
+	return os.Create(filepath.Join(s.job.OutputDir, fmt.Sprintf("rank.%0*d", width, n)))
+}
+
+// isDevice reports whether w is a terminal, or /dev/null.
+func isDevice(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	st, err := f.Stat()
+	return err == nil && st.Mode()&os.ModeCharDevice != 0
+}
+
+func isTerminal(f *os.File) bool {
+	_, err := ioctl(f, func(fd int) (int, error) {
+		_, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+		return 0, err
+	})
+	return err == nil
+}
+
+// isSameWriter reports whether a and b are one writer, or descriptors of one file.
+func isSameWriter(a, b io.Writer) bool {
+	fa, aIsFile := a.(*os.File)
+	fb, bIsFile := b.(*os.File)
+	if aIsFile && bIsFile {
+		sa, errA := fa.Stat()
+		sb, errB := fb.Stat()
+		return errA == nil && errB == nil && os.SameFile(sa, sb)
+	}
+	defer func() { _ = recover() }() // Dynamic types that can't be compared differ.
+	return a == b
+}

@@ -1,0 +1,109 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"syscall"
+
+	"github.com/ferrympi/ferry/internal/cpu"
+)
+
+// startAll starts the ranks in order. After an error, the caller ends those that run. A
+// signal that ends the job, or the end of ctx, keeps further ranks from being started.
+func (s *supervisor) startAll(ctx context.Context) error {
+	var early []os.Signal // For all ranks, once all have started.
+	defer func() {
+		for _, sig := range early {
+			s.signal(sig)
+		}
+	}()
+	var order []int // Of processors, as ranks get them.
+	if s.job.Bind {
+		var err error
+		if order, err = cores(); err != nil {
+			return err
+		}
+		if s.job.size > len(order) {
+			s.note(fmt.Sprintf("%d ranks share %d cores: several ranks are bound to the same core", s.job.size, len(order)))
+		}
+	}
+	s.openSinks()
+	for _, part := range s.job.parts {
+		for range part.N {
+			select {
+			case sig := <-s.job.Signals:
+				if number, ok := sig.(syscall.Signal); ok && endsJob(number) {
+					s.signal(number)
+					s.killedBy = number // The job is incomplete.
+				} else {
+					early = append(early, sig)
+				}
+			default:
+			}
+			if s.isInterrupted || ctx.Err() != nil {
+				return nil
+			}
+			n := len(s.ranks)
+			var binding []int
+			if s.job.Bind {
+				binding = order[n%len(order):][:1]
+			}
+			if err := s.startOne(n, part, binding); err != nil {
+				return fmt.Errorf("start rank %d: %w", n, err)
+			}
+		}
+	}
+	return nil
+}
+
+// startOne starts a rank of a part on the given processors; none: on all.
+func (s *supervisor) startOne(n int, part Part, binding []int) (err error) {
+	r := &rank{n: n, isRunning: true, cmd: exec.Command(part.Program, part.Args...)}
+	r.cmd.Dir, r.cmd.ExtraFiles = part.Dir, s.job.Files
+	// The last of equal names wins: a job inside a job gets its own identity.
+	r.cmd.Env = slices.Concat(processors(binding), inherited(), part.Env, s.srv.Environ(n))
+	if err = s.connectOutput(r); err == nil {
+		err = s.connectInput(r)
+	}
+	fork := cpu.Monotonic()
+	if err == nil {
+		err = startOn(s.fork, r.cmd, binding)
+	}
+	r.closeChildEnds()
+	if err != nil {
+		r.abort()
+		if errors.Is(err, syscall.ENOEXEC) || errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.EACCES) {
+			// It has the mode of a program, but is none for this machine, or its
+			// interpreter ("#!") is missing.
+			err = fmt.Errorf("%w: %w", ErrNotExecutable, err)
+		}
+		return err
+	}
+	s.result.Trace.Ranks = append(s.result.Trace.Ranks, RankTrace{Rank: n, Fork: fork, Started: cpu.Monotonic()})
+	r.startOutlets()
+	s.ranks = append(s.ranks, r)
+	s.live++
+	go func() { s.ends <- end{r, r.wait()} }()
+	return nil
+}
+
+// connectInput gives Stdin to rank 0. After an error the caller calls r.abort.
+func (s *supervisor) connectInput(r *rank) (err error) {
+	if r.n != 0 || s.job.Stdin == nil {
+		return nil
+	}
+	if !isTerminal(s.job.Stdin) {
+		r.cmd.Stdin = s.job.Stdin
+		return nil
+	}
+	var near *os.File
+	if r.input, near, err = newTerminalReader(s.job.Stdin); err != nil {
+		return err
+	}
+	r.cmd.Stdin, r.childEnds = near, append(r.childEnds, near)
+	return nil
+}

@@ -1,0 +1,104 @@
+package launch
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// backgroundPoll is the interval at which a launcher in the background checks whether it is
+// in the foreground again.
+const backgroundPoll = 200 * time.Millisecond
+
+// A terminalReader copies a terminal's input to a rank. Ranks are outside the terminal's
+// foreground process group, and would be stopped if they read it.
+type terminalReader struct {
+	terminal *os.File
+	to       *os.File // Write end of the rank's standard input.
+	// Closing stopped ends a poll of stop.
+	stop, stopped *os.File
+	done          chan struct{}
+}
+
+// newTerminalReader returns a reader and the rank's end of its pipe.
+func newTerminalReader(terminal *os.File) (*terminalReader, *os.File, error) {
+	input, to, err := os.Pipe()
+	if err != nil {
+		return nil, nil, fmt.Errorf("input pipe: %w", err)
+	}
+	stop, stopped, err := os.Pipe()
+	if err != nil {
+		input.Close()
+		to.Close()
+		return nil, nil, fmt.Errorf("input pipe: %w", err)
+	}
+	t := &terminalReader{terminal: terminal, to: to, stop: stop, stopped: stopped, done: make(chan struct{})}
+	go t.run()
+	return t, input, nil
+}
+
+// close ends the copy. It blocks for one write at most.
+func (t *terminalReader) close() {
+	t.stopped.Close()
+	t.to.Close()
+	<-t.done
+	t.stop.Close()
+}
+
+// run copies until the end of the input, or until nobody reads it. A process in the
+// background that reads its terminal is stopped by SIGTTIN; on a thread that blocks SIGTTIN,
+// the read fails with EIO instead (termios(3)).
+func (t *terminalReader) run() {
+	defer close(t.done)
+	defer t.to.Close()
+	runtime.LockOSThread() // Never unlocked: the thread ends with its signal mask.
+	var mask unix.Sigset_t
+	mask.Val[(unix.SIGTTIN-1)/64] |= 1 << ((unix.SIGTTIN - 1) % 64)
+	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &mask, nil); err != nil {
+		return
+	}
+	buf := make([]byte, 4096)
+	for {
+		ready, isStopped := t.poll(unix.POLLIN, -1)
+		if isStopped {
+			return
+		}
+		n, err := ioctl(t.terminal, func(fd int) (int, error) { return unix.Read(fd, buf) })
+		switch {
+		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.EIO) && ready&unix.POLLHUP == 0: // in the background
+			if _, isStopped = t.poll(0, backgroundPoll); isStopped {
+				return
+			}
+			continue
+		case err != nil || n == 0:
+			return
+		}
+		if _, err := t.to.Write(buf[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// poll waits for events of the terminal, or until the reader is stopped. A negative limit is
+// none.
+func (t *terminalReader) poll(events int16, limit time.Duration) (ready int16, isStopped bool) {
+	ms := -1
+	if limit >= 0 {
+		ms = int(limit.Milliseconds())
+	}
+	fds := []unix.PollFd{{Fd: int32(t.stop.Fd()), Events: unix.POLLIN}, {Events: events}}
+	_, err := ioctl(t.terminal, func(fd int) (int, error) {
+		fds[1].Fd = int32(fd)
+		return unix.Poll(fds, ms)
+	})
+	if err != nil && !errors.Is(err, unix.EINTR) {
+		return 0, true
+	}
+	return fds[1].Revents, fds[0].Revents != 0
+}
