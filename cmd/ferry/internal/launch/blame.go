@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// Which rank failed first is not which process ended first: see docs/decisions/blame.md.
+// The rank that failed first may end last (docs/decisions/blame.md).
 
-// partWindow is how long a rank that has parted from the others may take to fail, and
-// still has failed when it parted: to print what its goroutines did, or to write a core.
-// One that goes on for longer has something else to do.
+// partWindow is the longest time between the departure of a rank from the others and the end
+// of its process for which the departure counts as the time of its failure. Meanwhile it
+// prints the stacks of its goroutines, or writes a core.
 const partWindow = 10 * time.Second
 
-// mostListed is how many ranks a list of failures names.
-const mostListed = 16
+// maxListed is the number of ranks that a list of failures names.
+const maxListed = 16
 
-// blame notes a failure. The others have been told of it.
+// blame records a failure. The server has notified the other ranks.
 func (s *supervisor) blame(f Failure) {
 	f.At, f.Ended = time.Now(), s.isAsked
 	if at, ok := s.srv.Parted(f.Rank); ok && !f.Ended && f.At.Sub(at) < partWindow {
@@ -33,18 +33,18 @@ func (s *supervisor) blame(f Failure) {
 	}
 }
 
-// nameFirst notes which rank has failed, before the others are asked to end because of it.
+// nameFirst reports the rank that failed first, before the others get SIGTERM.
 func (s *supervisor) nameFirst() {
 	if len(s.result.Failures) > 0 && s.live > 0 {
 		first := s.result.Failures[0]
-		first.Last = s.ranks[first.Rank].tail.lines() // it has had time to come
+		first.Last = s.ranks[first.Rank].tail.lines() // Grace has passed since it ended.
 		s.blamed = first.Rank
 		s.note(withLast(first))
 	}
 }
 
-// account notes at the end of the job which rank failed first, and which after it. Ranks
-// that were asked to end are no more than counted: they are not what went wrong.
+// account reports, at the end of the job, the rank that failed first and those that failed
+// after it. Ranks that were asked to end are only counted.
 func (s *supervisor) account() {
 	all := s.result.Failures
 	for i := range all {
@@ -66,7 +66,7 @@ func (s *supervisor) account() {
 	}
 }
 
-// list notes the failures, the cause first.
+// list reports the failures, the cause first.
 func (s *supervisor) list(own []Failure, ended int) {
 	note := func(format string, args ...any) { s.note(fmt.Sprintf(format, args...)) }
 	first := own[0]
@@ -75,10 +75,10 @@ func (s *supervisor) list(own []Failure, ended int) {
 	for _, line := range first.Last {
 		note("      %s", line)
 	}
-	for _, f := range own[1:min(len(own), mostListed)] {
+	for _, f := range own[1:min(len(own), maxListed)] {
 		note("  %s", withLast(f))
 	}
-	if more := len(own) - mostListed; more > 0 {
+	if more := len(own) - maxListed; more > 0 {
 		note("  and %d more", more)
 	}
 	if ended > 0 {
@@ -86,7 +86,7 @@ func (s *supervisor) list(own []Failure, ended int) {
 	}
 }
 
-// withLast is a failure with the line that says most of what its rank wrote last.
+// withLast describes a failure with the most informative of its rank's last lines.
 func withLast(f Failure) string {
 	if len(f.Last) == 0 {
 		return f.String()
@@ -98,7 +98,7 @@ func withLast(f Failure) string {
 	return fmt.Sprintf("%s: %s", f, line)
 }
 
-// plural is "one rank", "3 ranks".
+// plural returns, for example, "one rank" or "3 ranks".
 func plural(n int, one, many string) string {
 	if n == 1 {
 		return "one " + one

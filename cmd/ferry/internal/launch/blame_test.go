@@ -73,7 +73,7 @@ func TestBlameOfOneThatPartedFirst(t *testing.T) {
 			t.Errorf("%q is not in:\n%s", want, all)
 		}
 	}
-	if strings.Contains(all, "before") || strings.Count(all, "more") > mostPanic {
+	if strings.Contains(all, "before") || strings.Count(all, "more") > maxPanic {
 		t.Errorf("of the panic there is more than its first lines:\n%s", all)
 	}
 }
@@ -97,7 +97,7 @@ func TestTailKeepsLittle(t *testing.T) {
 	}
 	all.add([]byte("\tlast \xff"))
 	got := all.lines()
-	if len(got) != mostLast || len(got[0]) != mostLine || got[mostLast-1] != "    last ?" {
+	if len(got) != maxLast || len(got[0]) != maxLine || got[maxLast-1] != "    last ?" {
 		t.Errorf("%d lines: %q", len(got), got)
 	}
 }

@@ -10,27 +10,26 @@ import (
 	"time"
 )
 
-// A hang is explained by what all ranks say that they wait for: who waits for whom is
-// seen here only. First a line for each rank, then circles of them, then their queues, and
-// the stacks of their goroutines where they were asked for.
+// The account of a hang is made from reports of all ranks, since only the launcher sees
+// which rank waits for which. It has a line for each rank, then cycles of waiting ranks,
+// then the queues of each rank, and with Job.Stacks the stacks of their goroutines.
 
-// waitsReport is the name of the report in which a rank says what it waits for, and how it
-// is asked to (package mpi).
+// Name of a rank's report of its blocked calls, and the requests for it (package mpi).
 const (
 	waitsReport = "waits"
 	askWaits    = "report"
 	askStacks   = "report,stacks"
 )
 
-// hang is one account that is being put together.
+// hang collects the reports for one account.
 type hang struct {
-	asked   []int // ranks that are connected
-	answers map[int]waiting
-	over    <-chan time.Time // when the others need not answer any more
+	asked    []int // Connected ranks.
+	reports  map[int]blockedCalls
+	deadline <-chan time.Time // Nil if no account is being made.
 }
 
-// waiting is what a rank reports.
-type waiting struct {
+// blockedCalls is the report of a rank.
+type blockedCalls struct {
 	Waits []struct {
 		What string `json:"what"`
 		On   []int  `json:"on"`
@@ -45,23 +44,23 @@ func (s *supervisor) askAll() {
 	if s.job.Stacks {
 		how = askStacks
 	}
-	s.hang = hang{asked: s.srv.AskWaits(how), answers: map[int]waiting{}, over: time.After(dumpGrace)}
+	s.hang = hang{asked: s.srv.AskWaits(how), reports: map[int]blockedCalls{}, deadline: time.After(dumpGrace)}
 	s.explainIfComplete()
 }
 
 // addWaits adds the report of a rank.
 func (s *supervisor) addWaits(r Report) {
-	var w waiting
-	if s.hang.answers == nil || json.Unmarshal(r.Body, &w) != nil {
+	var w blockedCalls
+	if s.hang.reports == nil || json.Unmarshal(r.Body, &w) != nil {
 		return
 	}
-	s.hang.answers[r.Rank] = w
+	s.hang.reports[r.Rank] = w
 	s.explainIfComplete()
 }
 
 // explainIfComplete gives the account if all have reported.
 func (s *supervisor) explainIfComplete() {
-	if len(s.hang.answers) >= len(s.hang.asked) {
+	if len(s.hang.reports) >= len(s.hang.asked) {
 		s.explain()
 	}
 }
@@ -75,12 +74,12 @@ func (s *supervisor) explain() {
 			s.note(line)
 		}
 	}
-	for _, circle := range h.circles() {
-		s.note(circle)
+	for _, cycle := range h.cycles() {
+		s.note(cycle)
 	}
-	for _, text := range []func(waiting) string{func(w waiting) string { return w.Queues }, func(w waiting) string { return w.Stacks }} {
-		for _, n := range slices.Sorted(maps.Keys(h.answers)) {
-			s.show(n, text(h.answers[n]))
+	for _, text := range []func(blockedCalls) string{func(w blockedCalls) string { return w.Queues }, func(w blockedCalls) string { return w.Stacks }} {
+		for _, n := range slices.Sorted(maps.Keys(h.reports)) {
+			s.show(n, text(h.reports[n]))
 		}
 	}
 	if s.isTimedOut {
@@ -102,9 +101,9 @@ func (s *supervisor) show(rank int, text string) {
 	s.notes.add(func() { s.stderr.write([]byte(text)) })
 }
 
-// lines are what a rank waits for.
+// lines describes the blocked calls of a rank.
 func (h hang) lines(n int, r *rank) (all []string) {
-	w, answered := h.answers[n]
+	w, hasReported := h.reports[n]
 	switch {
 	case r.hasEnded:
 		return []string{fmt.Sprintf("rank %d has ended", n)}
@@ -112,15 +111,15 @@ func (h hang) lines(n int, r *rank) (all []string) {
 		return []string{fmt.Sprintf("rank %d is stopped (SIGCONT to process %d resumes it)", n, r.cmd.Process.Pid)}
 	case !slices.Contains(h.asked, n):
 		return []string{fmt.Sprintf("rank %d has no session open", n)}
-	case !answered:
-		return []string{fmt.Sprintf("rank %d does not answer", n)}
+	case !hasReported:
+		return []string{fmt.Sprintf("rank %d does not respond", n)}
 	case len(w.Waits) == 0:
 		return []string{fmt.Sprintf("rank %d waits for nothing: it computes, or waits elsewhere (--stacks shows where)", n)}
 	}
-	for _, x := range w.Waits[:min(len(w.Waits), mostListed)] {
+	for _, x := range w.Waits[:min(len(w.Waits), maxListed)] {
 		all = append(all, fmt.Sprintf("rank %d %s", n, x.What))
 	}
-	if more := len(w.Waits) - mostListed; more > 0 {
+	if more := len(w.Waits) - maxListed; more > 0 {
 		all = append(all, fmt.Sprintf("rank %d waits in %d more calls", n, more))
 	}
 	return all
@@ -129,36 +128,35 @@ func (h hang) lines(n int, r *rank) (all []string) {
 // isStopped reports whether a signal has stopped a process.
 func isStopped(pid int) bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	_, after, _ := strings.Cut(string(b), ") ") // a name with that in it is nobody's whom ferry knows
+	_, after, _ := strings.Cut(string(b), ") ") // The program's name is in parentheses.
 	return err == nil && strings.HasPrefix(after, "T")
 }
 
-// circles finds ranks that wait for one another: from each rank it goes on to one for which
-// that waits, in the order in which it says so, until it comes back. Each circle is said
-// once, from its lowest rank on.
-func (h hang) circles() (all []string) {
-	done := map[int]bool{}
-	for _, start := range slices.Sorted(maps.Keys(h.answers)) {
+// cycles finds ranks that wait for one another. From each rank, it follows the first rank
+// that a blocked call waits for. It reports each cycle once, from its lowest rank.
+func (h hang) cycles() (all []string) {
+	visited := map[int]bool{}
+	for _, start := range slices.Sorted(maps.Keys(h.reports)) {
 		var path []int
-		at := map[int]int{} // position in path
-		for n, ok := start, true; ok && !done[n]; n, ok = h.next(n) {
-			if i, again := at[n]; again {
-				all = append(all, circle(path[i:]))
+		index := map[int]int{} // In path.
+		for n, ok := start, true; ok && !visited[n]; n, ok = h.next(n) {
+			if i, isCycle := index[n]; isCycle {
+				all = append(all, describeCycle(path[i:]))
 				break
 			}
-			at[n] = len(path)
+			index[n] = len(path)
 			path = append(path, n)
 		}
 		for _, n := range path {
-			done[n] = true
+			visited[n] = true
 		}
 	}
 	return all
 }
 
-// next returns a rank for which n waits.
+// next returns the first rank that n waits for.
 func (h hang) next(n int) (int, bool) {
-	for _, w := range h.answers[n].Waits {
+	for _, w := range h.reports[n].Waits {
 		if len(w.On) > 0 {
 			return w.On[0], true
 		}
@@ -166,7 +164,7 @@ func (h hang) next(n int) (int, bool) {
 	return 0, false
 }
 
-func circle(ranks []int) string {
+func describeCycle(ranks []int) string {
 	if len(ranks) == 1 {
 		return fmt.Sprintf("rank %d waits for itself", ranks[0])
 	}

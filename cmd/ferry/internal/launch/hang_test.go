@@ -7,10 +7,9 @@ import (
 	"testing"
 )
 
-// TestHangCirclesAreFoundOnce, whatever leads into them.
-func TestHangCirclesAreFoundOnce(t *testing.T) {
+func TestHang_RanksWaitInCycles_EachIsReportedOnce(t *testing.T) {
 	for _, c := range []struct {
-		on   string // for whom each rank waits, by rank; null: for nobody in particular
+		on   string // Ranks that each rank waits for, by rank; null: no particular one.
 		want []string
 	}{
 		{"[[1],[0]]", []string{"a cycle: rank 0 waits for rank 1, which waits for rank 0"}},
@@ -23,9 +22,9 @@ func TestHangCirclesAreFoundOnce(t *testing.T) {
 		if err := json.Unmarshal([]byte(c.on), &on); err != nil {
 			t.Fatal(err)
 		}
-		h := hang{answers: map[int]waiting{}}
+		h := hang{reports: map[int]blockedCalls{}}
 		for rank, list := range on {
-			var w waiting
+			var w blockedCalls
 			body, err := json.Marshal(map[string]any{"waits": []any{map[string]any{"what": "x", "on": list}}})
 			if err == nil {
 				err = json.Unmarshal(body, &w)
@@ -33,9 +32,9 @@ func TestHangCirclesAreFoundOnce(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			h.answers[rank] = w
+			h.reports[rank] = w
 		}
-		if got := h.circles(); !slices.Equal(got, c.want) {
+		if got := h.cycles(); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %s", c.on, fmt.Sprintf("%q, want %q", got, c.want))
 		}
 	}

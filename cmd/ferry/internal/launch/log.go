@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// maxLogLines is how many lines of the server's log may wait to be noted. More than that at once
-// are from somebody who floods the socket: the rest is dropped.
+// maxLogLines is the number of lines of the server's log that are queued. A client that floods
+// the socket with errors causes more, which are dropped.
 const maxLogLines = 64
 
-// lines is a slog.Handler for warnings: each becomes one line. It never waits.
+// lines is a slog.Handler that turns each warning into one line. It never blocks.
 type lines chan<- string
 
 func (l lines) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
-func (l lines) WithAttrs([]slog.Attr) slog.Handler               { return l } // nobody does
+func (l lines) WithAttrs([]slog.Attr) slog.Handler               { return l } // Unused by the server.
 func (l lines) WithGroup(string) slog.Handler                    { return l }
 
 func (l lines) Handle(_ context.Context, r slog.Record) error {

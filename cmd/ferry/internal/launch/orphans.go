@@ -14,53 +14,50 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What ranks leave behind in process groups and sessions of their own becomes this
-// process's to end: the kernel makes it the parent of all descendants whose own parent has
-// ended (PR_SET_CHILD_SUBREAPER). While the job runs those may go on; when they end they
-// are reaped, so that a long job does not fill the process table.
+// Orphans are processes that ranks leave behind in process groups and sessions of their own.
+// The kernel makes this process the parent of all descendants whose parent has ended
+// (PR_SET_CHILD_SUBREAPER). Orphans may run as long as the job does. They are reaped when
+// they end, so that a long job does not fill the process table, and killed at its end.
 
-// reapDelay is how long orphans that have ended wait to be reaped, so that one look is
-// enough for many of them, and for ranks, whose ends look alike.
+// reapDelay is the delay between the end of a child and the search for zombies: one search
+// serves many orphans, and ranks, whose ends send the same signal.
 const reapDelay = 100 * time.Millisecond
 
-// sweepStep is how often a sweep looks again.
+// sweepStep is the interval between the searches of a sweep.
 const sweepStep = time.Millisecond
 
-// adopt makes this process the parent of the job's orphans. It returns the children that
-// there are already, which are not the job's: a shell may have started them before it
-// became this program.
+// adopt makes this process the parent of the job's orphans. It returns the present children,
+// which are not the job's: a shell may have started them before it executed this program.
 func adopt() (others []int, err error) {
-	// The kernel's list may lack some if one of them ends meanwhile, and what is not on it
-	// will be killed. To look at all processes takes longer; mostly there are no children.
+	// The kernel's list may be incomplete if a child ends meanwhile, and a child that is not
+	// in others will be killed. The scan of all processes is complete, but slower.
 	if others = children(); len(others) > 0 {
 		others = scanChildren()
 	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return others, fmt.Errorf("processes that ranks leave behind in sessions of their own will not be killed: %w", err)
+		return others, fmt.Errorf("orphans of ranks will not be killed: %w", err)
 	}
 	return others, nil
 }
 
-// reap takes away the orphans that have ended. The processes of not are somebody else's
-// to wait for.
-func reap(not []int) {
+// reap reaps the orphans that have ended. excluded are children that are not orphans.
+func reap(excluded []int) {
 	for _, pid := range children() {
-		if !slices.Contains(not, pid) {
+		if !slices.Contains(excluded, pid) {
 			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
 		}
 	}
 }
 
-// sweep kills the children of this process, but for those of not, and what then becomes
-// its children, until there are none or the time is up. It returns those that can't be
-// killed.
-func sweep(not []int, limit time.Duration) (left []int) {
+// sweep kills the children of this process that are not excluded, and the orphans that they
+// leave, until none is left or the limit is over. It returns those that could not be killed.
+func sweep(excluded []int, limit time.Duration) (left []int) {
 	deadline := time.Now().Add(limit)
 	for !childless() {
-		left = slices.DeleteFunc(children(), func(pid int) bool { return slices.Contains(not, pid) })
-		// A list that is made while children end may lack some: one look more.
-		if len(left) == 0 && len(not) > 0 {
-			left = slices.DeleteFunc(scanChildren(), func(pid int) bool { return slices.Contains(not, pid) })
+		left = slices.DeleteFunc(children(), func(pid int) bool { return slices.Contains(excluded, pid) })
+		// A list made while children end may be incomplete.
+		if len(left) == 0 && len(excluded) > 0 {
+			left = slices.DeleteFunc(scanChildren(), func(pid int) bool { return slices.Contains(excluded, pid) })
 			if len(left) == 0 {
 				return nil
 			}
@@ -69,7 +66,7 @@ func sweep(not []int, limit time.Duration) (left []int) {
 			return left
 		}
 		for _, pid := range left {
-			_ = unix.Kill(pid, unix.SIGKILL) // what it can't be sent to is left at the end
+			_ = unix.Kill(pid, unix.SIGKILL) // Failures are left at the end.
 		}
 		time.Sleep(sweepStep)
 		for _, pid := range left {
@@ -84,15 +81,14 @@ func childless() bool {
 	return errors.Is(unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil), unix.ECHILD)
 }
 
-// children returns the children of this process, those included that have ended and are
-// not reaped.
+// children returns the children of this process, including zombies.
 func children() (pids []int) {
 	lists, _ := filepath.Glob("/proc/self/task/*/children")
-	if len(lists) == 0 { // a kernel without CONFIG_PROC_CHILDREN
+	if len(lists) == 0 { // The kernel lacks CONFIG_PROC_CHILDREN.
 		return scanChildren()
 	}
 	for _, list := range lists {
-		b, _ := os.ReadFile(list) // of a thread that has ended meanwhile: none
+		b, _ := os.ReadFile(list) // Fails for a thread that has ended.
 		for _, word := range strings.Fields(string(b)) {
 			if pid, err := strconv.Atoi(word); err == nil {
 				pids = append(pids, pid)
@@ -110,7 +106,7 @@ func scanChildren() (pids []int) {
 		if err != nil {
 			continue
 		}
-		// The name in brackets may hold anything; behind it are the state and the parent.
+		// The state and the parent follow the name, which may contain any byte.
 		fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 		if len(fields) < 2 || fields[1] != strconv.Itoa(os.Getpid()) {
 			continue

@@ -24,8 +24,8 @@ type rank struct {
 	hasEnded  bool  // The supervisor has received the end of the process.
 
 	mu sync.Mutex
-	// isRunning is false once the process may be reaped. From then on its process id and
-	// group id may belong to another process.
+	// isRunning is false once the process may be reaped, and its process id and group id
+	// reused.
 	isRunning bool
 }
 

@@ -142,7 +142,7 @@ func (s *supervisor) loop(ctx context.Context) {
 			s.disconnect(s.ranks[n])
 		case r := <-s.waits:
 			s.addWaits(r)
-		case <-s.hang.over:
+		case <-s.hang.deadline:
 			s.explain()
 		case r := <-s.overdue:
 			s.endOverdue(r)
@@ -378,8 +378,8 @@ func endsJob(sig syscall.Signal) bool {
 	return !slices.Contains([]syscall.Signal{syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTSTP, syscall.SIGCONT}, sig)
 }
 
-// timeOut begins the end of a job whose time is up: the ranks first report in which calls
-// they wait.
+// timeOut begins the end of the job at its time limit. The ranks first report their blocked
+// calls.
 func (s *supervisor) timeOut() {
 	if s.stage == terminating || s.stage == killed {
 		return

@@ -6,27 +6,27 @@ import (
 	"time"
 )
 
-// suspend stops the ranks, and then this process, as a terminal's Ctrl-Z stops a program.
-// The ranks are in process groups of their own, of which the terminal knows nothing. SIGSTOP,
-// since SIGTSTP does nothing to a group without a shell. SIGCONT has all go on.
+// suspend stops the ranks, and then this process, as Ctrl-Z stops a program. A terminal does
+// not send the signal to the ranks' process groups. They get SIGSTOP, since orphaned process
+// groups ignore SIGTSTP. SIGCONT resumes all.
 func (s *supervisor) suspend() {
 	s.limit.pause()
 	s.signalAll(syscall.SIGSTOP)
-	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) // one may stop oneself
+	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) // Never fails for this process.
 }
 
-// limit is a time limit that does not run while the job is stopped. The zero limit is none.
+// limit is a time limit that is paused while the job is stopped. The zero value is no limit.
 type limit struct {
 	timer *time.Timer
 	end   time.Time
-	left  time.Duration // while it is paused
+	left  time.Duration // While paused.
 }
 
 func (l *limit) begin(d time.Duration) {
 	l.timer, l.end = time.NewTimer(d), time.Now().Add(d)
 }
 
-// up is readable when the time is up.
+// up returns a channel that is readable at the limit.
 func (l *limit) up() <-chan time.Time {
 	if l.timer == nil {
 		return nil

@@ -6,36 +6,36 @@ import (
 	"sync"
 )
 
-// What is kept of a rank's standard error, to be shown beside its failure.
+// Limits of the last lines that a message about a failure shows.
 const (
-	mostLast  = 4   // lines; of a panic, from its first one on
-	mostPanic = 8   // with the place where it happened
-	mostLine  = 160 // bytes of a line
+	maxLast  = 4   // Last lines.
+	maxPanic = 8   // First lines of a panic, which include its location.
+	maxLine  = 160 // Bytes of a line.
 )
 
-// A tail keeps the last lines of a stream, or those with which a Go program says why it
-// dies: what follows those may be the stacks of a thousand goroutines.
+// A tail keeps the last lines of a stream, or the first lines of a Go program's panic, which
+// the stacks of thousands of goroutines may follow.
 type tail struct {
 	mu    sync.Mutex
 	last  []string
 	panic []string
-	line  []byte // that has begun
+	line  []byte // An incomplete line.
 }
 
-// add takes what the rank wrote.
+// add adds output of the rank.
 func (t *tail) add(b []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for len(b) > 0 {
-		line, rest, whole := bytes.Cut(b, []byte{'\n'})
-		t.line = append(t.line, line[:min(len(line), mostLine-len(t.line))]...)
-		if b = rest; whole {
+		line, rest, isComplete := bytes.Cut(b, []byte{'\n'})
+		t.line = append(t.line, line[:min(len(line), maxLine-len(t.line))]...)
+		if b = rest; isComplete {
 			t.end()
 		}
 	}
 }
 
-// end ends a line. An empty one says nothing.
+// end adds the line, unless it is empty.
 func (t *tail) end() {
 	line := strings.ToValidUTF8(strings.TrimRight(strings.ReplaceAll(string(t.line), "\t", "    "), " \r"), "?")
 	t.line = t.line[:0]
@@ -44,17 +44,17 @@ func (t *tail) end() {
 	case isPanic(line):
 		t.panic = []string{line}
 	case t.panic != nil:
-		if len(t.panic) < mostPanic {
+		if len(t.panic) < maxPanic {
 			t.panic = append(t.panic, line)
 		}
 	default:
-		if t.last = append(t.last, line); len(t.last) > mostLast {
+		if t.last = append(t.last, line); len(t.last) > maxLast {
 			t.last = t.last[1:]
 		}
 	}
 }
 
-// lines returns what was kept. The rank adds nothing any more.
+// lines returns the lines. An incomplete one counts.
 func (t *tail) lines() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -65,7 +65,7 @@ func (t *tail) lines() []string {
 	return t.last
 }
 
-// isPanic reports whether the Go runtime begins so to say why a program dies.
+// isPanic reports whether a line begins the Go runtime's message about a crash.
 func isPanic(line string) bool {
 	return strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") || strings.HasPrefix(line, "SIG") && strings.Contains(line, ": ")
 }
