@@ -157,13 +157,13 @@ func TestRankReadsFromATerminal(t *testing.T) {
 }
 
 func TestTerminal_JobInTheBackground_IsNotStopped(t *testing.T) {
-	master, slave := terminal(t)
 	for name, c := range map[string]struct{ script, typed, want string }{
-		"background":         {"set -m; ferry run -n 2 echo done & wait", "", "done\ndone\n"},
-		"foreground again":   {"set -m; ferry run -n 1 head -n 1 & sleep 0.3; fg >/dev/null", "typed\n", "typed\n"},
-		"input not wanted":   {"set -m; ferry run -n 1 sleep 0.3 & wait; head -n 1", "typed\n", "typed\n"},
-		"timeout(1), no tty": {"timeout 30 ferry run -n 2 echo done", "", "done\ndone\n"},
+		"background":       {"set -m; ferry run -n 2 echo done & wait $!; echo $?; head -n 1", "typed\n", "done\ndone\n0\ntyped\n"},
+		"foreground again": {"set -m; ferry run -n 1 head -n 1 & sleep 0.3; fg >/dev/null", "typed\n", "typed\n"},
+		"longer than poll": {"set -m; ferry run -n 1 sleep 0.3 & wait $!; echo $?; head -n 1", "typed\n", "0\ntyped\n"},
+		"timeout(1)":       {"timeout 30 ferry run -n 2 echo done; echo $?", "typed\n", "done\ndone\n0\n"},
 	} {
+		master, slave := terminal(t)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		cmd := exec.CommandContext(ctx, "sh", "-c", c.script)
 		cmd.Stdin, cmd.Stderr = slave, os.Stderr

@@ -56,7 +56,7 @@ func (s *supervisor) account() {
 	own := slices.DeleteFunc(slices.Clone(all), func(f Failure) bool { return f.Ended })
 	switch first := all[0]; {
 	case len(own) == 0:
-		if s.isInterrupted {
+		if s.interruptedBy != 0 {
 			s.note(first.String())
 		}
 	case len(own) == 1 && s.blamed != own[0].Rank:

@@ -98,9 +98,9 @@ type Job struct {
 	// only their standard error on a terminal is a pseudo-terminal of the rank's own
 	// (pty.go). Other output passes through this process. No byte is changed. Lines of
 	// different ranks never mix, and a line that lacks its end is withheld until MaxLine
-	// bytes; with one rank, or OutputDir, every byte is written at once. If both are the
-	// same file, the order of a rank's writes is kept. A writer is called by one goroutine
-	// at a time, and may block. Run waits for the reader of the output, unless the job is
+	// bytes. With one rank and a file, or OutputDir, every byte is written at once, and if
+	// both are the same file, the order of the rank's writes is kept. A writer is called by
+	// one goroutine at a time, and may block. Run waits for the reader of the output, unless the job is
 	// cut short (Result.OutputLost).
 	Stdout, Stderr io.Writer
 	// Tag puts "[rank] " before each line, on a terminal too. A line longer than MaxLine
@@ -130,7 +130,7 @@ type Job struct {
 	Stacks  bool             // and show their goroutines, too
 	Signals <-chan os.Signal // passed on to the ranks; nil: none. See supervise.go
 	// Note gets messages for the user, one line each, such as which rank failed and how.
-	// It is called from one goroutine, and may block. Nil discards messages.
+	// It is called by one goroutine at a time, and may block. Nil discards messages.
 	Note func(string)
 	// Cleanup is called once, when no process of the job is left, to remove what
 	// those that were killed could not; namespace is the job's. nil: nothing.
@@ -146,7 +146,9 @@ type Failure struct {
 
 	At    time.Time // when the rank failed, or first took no further part
 	Ended bool      // after it was asked to, by this process or the user
-	Last  []string  // Its last lines of standard error, if that passed through this process.
+	// Last lines of standard error, if that passed through this process; of all output
+	// where both streams share a pipe.
+	Last []string
 }
 
 func (f Failure) String() string { return fmt.Sprintf("rank %d (pid %d) %s", f.Rank, f.PID, f.How) }
@@ -268,7 +270,7 @@ func (j Job) Run(ctx context.Context) (Result, error) {
 
 	serving := cpu.Monotonic()
 	res, runErr := supervise(ctx, &j, srv, serverLog, disconnected, waits)
-	res.Trace.Begin, res.Trace.Serving, res.Trace.Over = begin, serving, cpu.Monotonic()
+	res.Trace.Begin, res.Trace.Serving = begin, serving
 	if j.Cleanup != nil {
 		j.Cleanup(srv.Namespace())
 	}

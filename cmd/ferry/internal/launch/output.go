@@ -41,7 +41,7 @@ func (k *sink) write(b []byte) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.err == nil && len(b) > 0 {
-		k.check(writeAll(k.w, b))
+		k.check(WriteAll(k.w, b))
 	}
 }
 
@@ -67,9 +67,9 @@ func (k *sink) check(err error) {
 	}
 }
 
-// writeAll writes b to w. It waits where w is a descriptor in non-blocking mode: any process
+// WriteAll writes b to w. It waits where w is a descriptor in non-blocking mode: any process
 // that shares an open file can set O_NONBLOCK on it.
-func writeAll(w io.Writer, b []byte) error {
+func WriteAll(w io.Writer, b []byte) error {
 	for {
 		n, err := w.Write(b)
 		f, isFile := w.(*os.File)
@@ -106,7 +106,7 @@ type stream struct {
 	sink   *sink
 	prefix string // Of each line; empty: no byte is added.
 	// holdsLines withholds the last part of a line until its end, because another rank
-	// writes to the sink as well.
+	// writes to the sink as well, or because the sink is not a file.
 	holdsLines bool
 	tail       *tail // Receives a copy; may be nil.
 
@@ -170,8 +170,8 @@ func (s *stream) flush() {
 	s.line = s.line[:0]
 }
 
-// openSinks makes the sinks of Stdout and Stderr: one if both are the same file, so that the
-// order of a rank's writes is kept and lines of both do not mix.
+// openSinks makes the sinks of Stdout and Stderr: one if both are the same file, so that lines
+// of both do not mix.
 func (s *supervisor) openSinks() {
 	s.stdout = &sink{w: s.job.Stdout, onError: s.reportOutputError}
 	s.stderr = s.stdout
@@ -192,8 +192,8 @@ func (s *supervisor) connectOutput(r *rank) (err error) {
 		r.ownSink = &sink{w: file, file: file, onError: s.reportOutputError}
 		stdout, stderr = r.ownSink, r.ownSink
 	}
-	if stdout == stderr && stdout.w != nil && !s.isInherited(stdout) {
-		r.cmd.Stdout, err = s.connectPipe(r, stdout, &r.tail)
+	if stdout == stderr && s.sharesStream(r, stdout) {
+		r.cmd.Stdout, err = s.connectStream(r, stdout, &r.tail)
 		r.cmd.Stderr = r.cmd.Stdout
 		return err
 	}
@@ -207,6 +207,19 @@ func (s *supervisor) connectOutput(r *rank) (err error) {
 func (s *supervisor) isInherited(k *sink) bool {
 	return s.job.OutputDir == "" && !s.job.Tag && isDevice(k.w)
 }
+
+// sharesStream reports whether both streams of a rank, which lead to one sink, share a pipe or
+// pseudo-terminal: the order of the rank's writes is kept, but the tail has both.
+func (s *supervisor) sharesStream(r *rank, k *sink) bool {
+	if s.isInherited(k) {
+		f := k.w.(*os.File)
+		return isTerminal(f) && stopsBackgroundWriters(f)
+	}
+	return s.isExclusive(r, k)
+}
+
+// isExclusive reports whether no other rank writes to a sink.
+func (s *supervisor) isExclusive(r *rank, k *sink) bool { return k == r.ownSink || s.job.size == 1 }
 
 // connectStream returns what a rank writes to for its output to reach a sink. A tail receives
 // a copy, if it is not nil.
@@ -232,7 +245,8 @@ func (s *supervisor) connectStream(r *rank, k *sink, last *tail) (io.Writer, err
 
 // connectPipe returns a pipe to a sink.
 func (s *supervisor) connectPipe(r *rank, k *sink, last *tail) (io.Writer, error) {
-	out := &stream{sink: k, tail: last, holdsLines: k != r.ownSink && s.job.size > 1}
+	_, isFile := k.w.(*os.File)
+	out := &stream{sink: k, tail: last, holdsLines: !isFile || !s.isExclusive(r, k)}
 	if s.job.Tag {
 		out.prefix = fmt.Sprintf("[%d] ", r.n)
 	}

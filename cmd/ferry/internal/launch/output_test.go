@@ -30,22 +30,22 @@ func (g *gate) Write(b []byte) (int, error) {
 func TestOutput_ReaderPausesAfterTheJob_EverythingArrives(t *testing.T) {
 	for _, tag := range []bool{false, true} {
 		fifo := filepath.Join(t.TempDir(), "fifo")
-		if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-			t.Fatal(err)
+		for _, rank := range []string{"0", "1"} {
+			if err := syscall.Mkfifo(fifo+rank, 0o600); err != nil {
+				t.Fatal(err)
+			}
 		}
 		const lines = 2000 // They fit into a pipe: the ranks end while nobody reads.
-		j := shell(t, 2, fmt.Sprintf("exec 9>%s; seq %d", fifo, lines))
+		j := shell(t, 2, fmt.Sprintf("exec 9>%s$FERRY_BOOTSTRAP_LOCAL_RANK; seq %d", fifo, lines))
 		out := &gate{isOpen: make(chan struct{})}
 		j.Stdout, j.Tag = out, tag
 		go func() {
 			defer close(out.isOpen)
-			f, err := os.Open(fifo)
-			if err != nil {
-				t.Error(err)
-				return
+			for _, rank := range []string{"0", "1"} {
+				if _, err := os.ReadFile(fifo + rank); err != nil { // Until the rank has ended.
+					t.Error(err)
+				}
 			}
-			defer f.Close()
-			_, _ = io.Copy(io.Discard, f) // Until both ranks have ended.
 			time.Sleep(drainGrace * 5 / 4)
 		}()
 		res := run(t, j)
@@ -167,7 +167,7 @@ func TestOutput_NobodyReads_JobEnds(t *testing.T) {
 		signals []os.Signal
 		want    int
 	}{
-		"time limit":    {timeout: 10 * time.Millisecond, want: StatusTimeout},
+		"time limit":    {timeout: 100 * time.Millisecond, want: StatusTimeout},
 		"SIGTERM":       {signals: []os.Signal{syscall.SIGTERM}, want: 128 + int(syscall.SIGTERM)},
 		"SIGINT, twice": {signals: []os.Signal{syscall.SIGINT, syscall.SIGINT}, want: 128 + int(syscall.SIGINT)},
 	} {
@@ -247,10 +247,20 @@ func TestOutput_PartOfALine_IsShown(t *testing.T) {
 	t.Run("stdout", func(t *testing.T) {
 		j := shell(t, 1, `printf "progress 10%%"; read x`)
 		w := input(t, &j)
-		out := &counter{want: 1, word: "10%", reached: make(chan struct{})}
+		r, out, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
 		j.Stdout = out
-		go func() { <-out.reached; fmt.Fprintln(w) }()
+		go func() {
+			if n, err := r.Read(make([]byte, 100)); n == 0 {
+				t.Error(err)
+			}
+			fmt.Fprintln(w)
+		}()
 		run(t, j)
+		out.Close()
 	})
 	t.Run("dir", func(t *testing.T) {
 		j := shell(t, 2, `printf "progress 10%%"; read x`)
@@ -290,6 +300,67 @@ func TestOutput_BothStreamsInOneFile_KeepTheirOrder(t *testing.T) {
 	if b, err := os.ReadFile(file.Name()); err != nil || string(b) != want {
 		t.Errorf("one file: %q %v", b, err)
 	}
+}
+
+func TestOutput_SeveralFilesFail_OneIsNamed(t *testing.T) {
+	j := shell(t, 3, "echo x")
+	j.OutputDir = t.TempDir()
+	for _, rank := range []string{"rank.0", "rank.1", "rank.2"} {
+		if err := os.Symlink("/dev/full", filepath.Join(j.OutputDir, rank)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var notes []string
+	j.Note = func(line string) { notes = append(notes, line) }
+	if res := run(t, j); res.Status != StatusOutput || strings.Count(strings.Join(notes, "\n"), "no space left") != 1 {
+		t.Errorf("status %d, notes %q", res.Status, notes)
+	}
+}
+
+func TestOutput_TwoSignalsWhileItIsRead_NothingIsLost(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ends, err := os.OpenFile(fifo, os.O_RDONLY|syscall.O_NONBLOCK, 0) // For the ranks to open it without a wait.
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ends.Close()
+	j := shell(t, 2, `exec 9>`+fifo+`; trap "seq 2000; exit 0" INT; echo ready; while :; do sleep 0.01; done`)
+	signals := make(chan os.Signal, 2)
+	j.Signals = signals
+	out := &interrupter{
+		isReady: func() { signals <- syscall.SIGINT },
+		hasMore: func() {
+			_, _ = io.Copy(io.Discard, ends) // Until the ranks have ended.
+			signals <- syscall.SIGINT
+		},
+	}
+	j.Stdout = out
+	res := run(t, j)
+	if out.lines != 2+2*2000 || res.OutputLost {
+		t.Errorf("%d lines, output lost %t", out.lines, res.OutputLost)
+	}
+}
+
+// interrupter counts lines. It calls isReady after the second one, and hasMore before it
+// takes the third.
+type interrupter struct {
+	lines            int
+	isReady, hasMore func()
+}
+
+func (w *interrupter) Write(b []byte) (int, error) {
+	if w.lines == 2 {
+		w.hasMore()
+	}
+	before := w.lines
+	w.lines += bytes.Count(b, []byte{'\n'})
+	if before < 2 && w.lines >= 2 {
+		w.isReady()
+	}
+	return len(b), nil
 }
 
 func TestSameWriter(t *testing.T) {

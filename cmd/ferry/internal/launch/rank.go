@@ -20,7 +20,7 @@ type rank struct {
 	// childEnds are the files that only the process needs, until it has started.
 	childEnds []*os.File
 	ownSink   *sink // The rank's file in OutputDir; nil if there is none.
-	tail      tail  // Of its standard error, or of all output where both go to one file.
+	tail      tail  // Of its standard error, or of all output where both streams share a pipe.
 	hasEnded  bool  // The supervisor has received the end of the process.
 
 	mu sync.Mutex
@@ -66,8 +66,11 @@ func (r *rank) closeChildEnds() {
 	r.childEnds = nil
 }
 
-// startOutlets begins to copy the output. The rank has started.
-func (r *rank) startOutlets() {
+// startCopies begins to copy input and output. The rank has started.
+func (r *rank) startCopies() {
+	if r.input != nil {
+		go r.input.run()
+	}
 	for _, o := range r.outlets {
 		go o.copy()
 	}
@@ -76,6 +79,9 @@ func (r *rank) startOutlets() {
 // drain blocks until all output is written, for as long as its reader pauses. The job has no
 // process left, except for descendants that the launcher could not kill.
 func (r *rank) drain() {
+	if r.input != nil {
+		r.input.close()
+	}
 	for _, o := range r.outlets {
 		o.drain()
 	}
@@ -96,7 +102,7 @@ func (r *rank) abort() {
 		r.ownSink.finish()
 	}
 	if r.input != nil {
-		r.input.close()
+		r.input.abort()
 	}
 }
 

@@ -44,7 +44,7 @@ func (s *supervisor) startAll(ctx context.Context) error {
 				}
 			default:
 			}
-			if s.isInterrupted || ctx.Err() != nil {
+			if s.interruptedBy != 0 || ctx.Err() != nil {
 				return nil
 			}
 			n := len(s.ranks)
@@ -84,7 +84,7 @@ func (s *supervisor) startOne(n int, part Part, binding []int) (err error) {
 		return err
 	}
 	s.result.Trace.Ranks = append(s.result.Trace.Ranks, RankTrace{Rank: n, Fork: fork, Started: cpu.Monotonic()})
-	r.startOutlets()
+	r.startCopies()
 	s.ranks = append(s.ranks, r)
 	s.live++
 	go func() { s.ends <- end{r, r.wait()} }()

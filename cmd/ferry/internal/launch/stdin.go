@@ -21,10 +21,10 @@ type terminalReader struct {
 	to       *os.File // Write end of the rank's standard input.
 	// Closing stopped ends a poll of stop.
 	stop, stopped *os.File
-	done          chan struct{}
 }
 
-// newTerminalReader returns a reader and the rank's end of its pipe.
+// newTerminalReader returns a reader and the rank's end of its pipe. The caller starts run, or
+// calls abort.
 func newTerminalReader(terminal *os.File) (*terminalReader, *os.File, error) {
 	input, to, err := os.Pipe()
 	if err != nil {
@@ -36,24 +36,27 @@ func newTerminalReader(terminal *os.File) (*terminalReader, *os.File, error) {
 		to.Close()
 		return nil, nil, fmt.Errorf("input pipe: %w", err)
 	}
-	t := &terminalReader{terminal: terminal, to: to, stop: stop, stopped: stopped, done: make(chan struct{})}
-	go t.run()
-	return t, input, nil
+	return &terminalReader{terminal: terminal, to: to, stop: stop, stopped: stopped}, input, nil
 }
 
-// close ends the copy. It blocks for one write at most.
+// close ends the copy, and does not wait for it. If another program reads the same terminal,
+// run may be blocked in a read until the next input, since a poll does not reserve it.
 func (t *terminalReader) close() {
 	t.stopped.Close()
 	t.to.Close()
-	<-t.done
+}
+
+// abort releases a reader that never ran.
+func (t *terminalReader) abort() {
+	t.close()
 	t.stop.Close()
 }
 
-// run copies until the end of the input, or until nobody reads it. A process in the
+// run copies until the end of the input, or until the rank has closed it. A process in the
 // background that reads its terminal is stopped by SIGTTIN; on a thread that blocks SIGTTIN,
 // the read fails with EIO instead (termios(3)).
 func (t *terminalReader) run() {
-	defer close(t.done)
+	defer t.stop.Close()
 	defer t.to.Close()
 	runtime.LockOSThread() // Never unlocked: the thread ends with its signal mask.
 	var mask unix.Sigset_t
@@ -66,6 +69,9 @@ func (t *terminalReader) run() {
 		ready, isStopped := t.poll(unix.POLLIN, -1)
 		if isStopped {
 			return
+		}
+		if ready == 0 { // Interrupted, by SIGCONT or a change of the terminal's size.
+			continue
 		}
 		n, err := ioctl(t.terminal, func(fd int) (int, error) { return unix.Read(fd, buf) })
 		switch {

@@ -18,7 +18,7 @@ import (
 	"github.com/ferrympi/ferry/internal/fork"
 )
 
-// stage is the state of a job. Stages from failing to killed last Grace each.
+// stage is the state of a job. The stages failing and terminating last Grace each.
 type stage int
 
 const (
@@ -47,8 +47,10 @@ type supervisor struct {
 	overdue      chan *rank    // Ranks still running LossGrace after a disconnect. Capacity for every rank.
 
 	stdout, stderr *sink
+	startErr       error
 	outputErrors   chan error    // Capacity for every sink, which fails once at most.
 	outputError    error         // The first of them that is not EPIPE.
+	moreErrors     int           // Others that are not EPIPE.
 	isUnread       bool          // The reader of the output has closed it (EPIPE).
 	drained        chan struct{} // Closed when all output is written.
 	notes          *notifier
@@ -66,7 +68,7 @@ type supervisor struct {
 	isCut         bool           // By the user, the time limit or the context. Output has Grace to be read.
 	blamed        int            // The rank that was named as the first to fail; -1: none.
 	interrupts    int            // SIGINTs and SIGTERMs so far.
-	isInterrupted bool           // A signal that ends programs has come.
+	interruptedBy syscall.Signal // The last signal that ends programs; 0: none.
 	killedBy      syscall.Signal // The second interrupt.
 	result        Result
 }
@@ -101,8 +103,8 @@ func supervise(ctx context.Context, j *Job, srv *server.Server, serverLog <-chan
 		defer signal.Stop(childEnded)
 		s.adopt(childEnded)
 	}
-	startErr := s.startAll(ctx)
-	if startErr != nil {
+	s.startErr = s.startAll(ctx)
+	if s.startErr != nil {
 		s.cut()
 		s.kill()
 	} else if j.Timeout > 0 {
@@ -113,7 +115,7 @@ func supervise(ctx context.Context, j *Job, srv *server.Server, serverLog <-chan
 		s.drain()
 	}
 	s.loop(ctx)
-	return s.result, s.conclude(ctx, startErr)
+	return s.result, s.conclude(ctx)
 }
 
 // loop handles events until the job has ended.
@@ -162,11 +164,11 @@ func (s *supervisor) loop(ctx context.Context) {
 }
 
 // conclude sets the status of the job.
-func (s *supervisor) conclude(ctx context.Context, startErr error) error {
+func (s *supervisor) conclude(ctx context.Context) error {
 	own := slices.IndexFunc(s.result.Failures, func(f Failure) bool { return !f.Ended })
 	switch {
-	case startErr != nil:
-		return startErr
+	case s.startErr != nil:
+		return s.startErr
 	case ctx.Err() != nil:
 		return fmt.Errorf("job canceled: %w", context.Cause(ctx))
 	case s.isTimedOut:
@@ -182,7 +184,7 @@ func (s *supervisor) conclude(ctx context.Context, startErr error) error {
 	case len(s.result.Failures) > 0:
 		s.result.Status = s.result.Failures[0].Status
 	case s.result.OutputLost:
-		s.result.Status = StatusOutput
+		s.result.Status = 128 + int(s.interruptedBy)
 	}
 	return nil
 }
@@ -222,6 +224,7 @@ func (s *supervisor) sweep() {
 
 // drain begins the end of the output. All ranks have ended.
 func (s *supervisor) drain() {
+	s.result.Trace.Over = cpu.Monotonic()
 	s.sweep()
 	s.stage = draining
 	s.stageEnd.Stop()
@@ -232,9 +235,6 @@ func (s *supervisor) drain() {
 		defer close(s.drained)
 		var all sync.WaitGroup
 		for _, r := range s.ranks {
-			if r.input != nil {
-				all.Go(r.input.close)
-			}
 			all.Go(r.drain)
 		}
 		all.Wait()
@@ -246,10 +246,16 @@ func (s *supervisor) drain() {
 	}()
 }
 
-// finishNotes adds the last notes. The output is written, or abandoned.
+// finishNotes adds the last notes, once. The output is written, or abandoned.
 func (s *supervisor) finishNotes() {
+	if s.delivered != nil {
+		return
+	}
 	for len(s.outputErrors) > 0 {
 		s.failOutput(<-s.outputErrors)
+	}
+	if s.moreErrors > 0 {
+		s.note(fmt.Sprintf("%s could not be written either", plural(s.moreErrors, "output", "outputs")))
 	}
 	if !s.isUnread {
 		s.account()
@@ -261,14 +267,22 @@ func (s *supervisor) finishNotes() {
 	s.delivered = s.notes.done
 }
 
-// abandonOutput ends the wait for a reader that has stopped reading.
+// abandonOutput ends the wait for the reader of the output, if any of it is left.
 func (s *supervisor) abandonOutput() {
-	s.result.OutputLost = true
 	if s.delivered != nil { // Only notes are left.
+		s.result.OutputLost = true
 		s.stage = ended
 		return
 	}
-	s.note("output is incomplete: its reader has stopped reading")
+	select {
+	case <-s.drained:
+	default:
+		s.result.OutputLost = true
+		s.note("output is incomplete: it was not read in time")
+		if s.startErr != nil {
+			s.note(s.startErr.Error()) // The caller may be unable to write it.
+		}
+	}
 	s.finishNotes()
 	s.stageEnd.Reset(drainGrace)
 }
@@ -289,13 +303,15 @@ func (s *supervisor) failOutput(err error) {
 	switch {
 	case errors.Is(err, syscall.EPIPE):
 		s.isUnread = true
-	case s.stage >= draining:
-		s.note(fmt.Sprintf("%v: output is incomplete", err))
-	case !s.isUnread:
-		s.note(fmt.Sprintf("%v: terminating the job", err))
-	}
-	if s.outputError == nil && !errors.Is(err, syscall.EPIPE) {
+	case s.outputError != nil:
+		s.moreErrors++
+	default:
 		s.outputError = err
+		consequence := "terminating the job"
+		if s.stage >= draining {
+			consequence = "output is incomplete"
+		}
+		s.note(fmt.Sprintf("%v: %s", err, consequence))
 	}
 	s.terminate()
 }
@@ -354,6 +370,9 @@ func (s *supervisor) signal(sig os.Signal) {
 	case syscall.SIGCONT:
 		s.signalAll(syscall.SIGCONT)
 		s.limit.resume()
+		if s.stageEnd.Stop() { // It ran on while the job was stopped.
+			s.stageEnd.Reset(Grace)
+		}
 		return
 	case syscall.SIGINT, syscall.SIGTERM:
 		if s.interrupts++; s.interrupts > 1 {
@@ -367,7 +386,7 @@ func (s *supervisor) signal(sig os.Signal) {
 		s.signalAll(number)
 		return
 	}
-	s.isInterrupted = true
+	s.interruptedBy = number
 	s.cut()
 	s.endWith(number)
 }
@@ -416,10 +435,10 @@ func (s *supervisor) terminate() {
 	}
 }
 
-// kill sends SIGKILL; when only output is left, it abandons that.
+// kill sends SIGKILL. If only output is left, it shortens the time for that.
 func (s *supervisor) kill() {
 	if s.stage >= draining {
-		s.abandonOutput()
+		s.stageEnd.Reset(drainGrace)
 		return
 	}
 	s.stage = killed

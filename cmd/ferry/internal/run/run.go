@@ -143,13 +143,20 @@ func (o *options) run(cmd *cobra.Command, args []string) error {
 	defer exit.HearPipe()()
 	job.Signals = signals
 
-	job.Note = func(line string) { fmt.Fprintf(stderr, "ferry run: %s\n", line) }
+	job.Note = func(line string) {
+		// There is no other place to report a failure.
+		_ = launch.WriteAll(stderr, fmt.Appendf(nil, "ferry run: %s\n", line))
+	}
 	res, err := job.Run(cmd.Context())
+	signal.Stop(signals) // From here on, they end this process.
+	if res.OutputLost {  // A write to standard error may block.
+		if err != nil {
+			res.Status, _ = exit.Of(err)
+		}
+		return exit.Status(res.Status)
+	}
 	if err != nil {
 		return err
-	}
-	if res.OutputLost { // A write to standard error may block.
-		return exit.Status(res.Status)
 	}
 	if o.explain {
 		var e explain.Explanation
