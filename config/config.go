@@ -14,6 +14,9 @@
 //	select: {btl: "^tcp", pml: [ob1, ucx]}
 //	params: {session.linger: 2s}
 //
+// An empty FERRY_ variable is unset, for every purpose. A flag, a file or a program sets a
+// parameter to the empty text.
+//
 // plugins: lists transports that are processes of their own (see Plugin).
 //
 // Lists are YAML lists or comma separated text. Put text that YAML would read

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -213,19 +212,6 @@ func TestUnreadableFileIsNotSkipped(t *testing.T) {
 	opt.Environ = []string{"FERRY_CONFIG=/nonexistent/ferry.yaml"}
 	_, err = Load(registry(), opt)
 	wantError(t, err, "FERRY_CONFIG", "/nonexistent/ferry.yaml")
-}
-
-// TestForeignVariablesAreNoError: a Kubernetes service called ferry gives them to every process.
-func TestForeignVariablesAreNoError(t *testing.T) {
-	opt := hermetic()
-	opt.Environ = []string{"FERRY_SERVICE_HOST=10.0.0.1", "FERRY_SERVICE_PORT=80", "FERRY_PORT=tcp://10.0.0.1:80", "FERRY_PORT_80_TCP_ADDR=10.0.0.1", "FERRY_=", "FERRY_BTL_SHM_NAME=x"}
-	var foreign []string
-	opt.Foreign = func(variables []string) { foreign = append(foreign, variables...) }
-	load(t, opt)
-	slices.Sort(foreign)
-	if want := []string{"FERRY_", "FERRY_PORT", "FERRY_PORT_80_TCP_ADDR", "FERRY_SERVICE_HOST", "FERRY_SERVICE_PORT"}; !slices.Equal(foreign, want) {
-		t.Errorf("told of %q, want %q", foreign, want)
-	}
 }
 
 func TestMisspeltVariableIsAnError(t *testing.T) {

@@ -7,11 +7,9 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"strings"
 	"syscall"
 
 	koanfyaml "github.com/knadh/koanf/parsers/yaml"
-	"github.com/knadh/koanf/providers/env/v2"
 	koanffile "github.com/knadh/koanf/providers/file"
 	"github.com/knadh/koanf/v2"
 
@@ -130,47 +128,6 @@ func options(settings []Setting, source string) []layer {
 		layers = append(layers, texts{s.Name: s.Value}.layer(cmp.Or(s.Source, source)))
 	}
 	return layers
-}
-
-// environment is what the variables of ferry set. A FERRY_ variable that is nearly a
-// parameter's is an error: it is misspelt, and the user believes that it works. Others are
-// foreign: a Kubernetes service of that name has every process find FERRY_SERVICE_HOST.
-func environment(reg *framework.Registry, environ []string) (l layer, foreign []string, err error) {
-	var misspelt error
-	var known []string
-	l, err = newLayer(sourceEnvironment, env.Provider("", env.Opt{
-		Prefix:      prefix,
-		EnvironFunc: func() []string { return environ },
-		TransformFunc: func(variable, value string) (string, any) {
-			name, ok := reg.EnvParam(variable)
-			if ok || variable == FileVariable || variable == FlagsVariable {
-				return name, value // koanf leaves out what has no name
-			}
-			if known == nil {
-				known = append(reg.EnvNames(), FileVariable, FlagsVariable)
-			}
-			switch near := framework.Nearest(variable, known); {
-			case !framework.Near(strings.TrimPrefix(variable, prefix), strings.TrimPrefix(near, prefix)):
-				foreign = append(foreign, variable)
-			case misspelt == nil:
-				misspelt = fmt.Errorf("%w: environment variable %s sets no parameter; the nearest known name is %s",
-					framework.ErrConfig, variable, near)
-			}
-			return "", nil
-		},
-	}), nil)
-	l.flags = strings.Split(lookup(environ, FlagsVariable), ",")
-	return l, foreign, errors.Join(err, misspelt)
-}
-
-// lookup returns the value of a variable, the last one of that name.
-func lookup(environ []string, name string) string {
-	for _, entry := range slices.Backward(environ) {
-		if n, value, ok := strings.Cut(entry, "="); ok && n == name {
-			return value
-		}
-	}
-	return ""
 }
 
 // file is what a file sets. The empty path and os.DevNull set nothing, nor does a

@@ -113,7 +113,7 @@ func (g *gale) once(s *storm) {
 	if !s.noFallback {
 		env = append(env, "FERRY_BTL_SHM_FALLBACK_DIR="+filepath.Join(dir, "fallback"))
 	} else {
-		env = append(env, "FERRY_BTL_SHM_FALLBACK_DIR=")
+		env = append(env, "FERRY_BTL_SHM_FALLBACK_DIR=", "FERRY_FLAGS=btl.shm.fallback_dir") // an empty variable counts as a flag only
 	}
 	if s.kind == "cut" {
 		env = append(env, "FERRY_BOOTSTRAP_TIMEOUT=1s")

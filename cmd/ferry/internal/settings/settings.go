@@ -93,9 +93,13 @@ func Options(set []string) (options []mpi.SessionOption) {
 }
 
 // Environ is parameters (NAME=VALUE) as variables of the environment, and one that says that
-// they were flags.
+// they were flags. Names of flags that this process has from its own launcher stay, because
+// an empty variable counts only as a flag.
 func Environ(set []string) (env []string) {
 	var names []string
+	if outer := os.Getenv(config.FlagsVariable); outer != "" {
+		names = append(names, outer)
+	}
 	for _, s := range set {
 		name, value, _ := strings.Cut(s, "=")
 		env = append(env, framework.EnvName(name)+"="+value)
