@@ -156,8 +156,8 @@ func (a *Assembly) open(ctx context.Context) error {
 	}
 	core.Register(a.registry)
 	var err error
-	var foreign []string
-	if a.values, err = config.Load(a.registry, config.Options{Explicit: a.options.Settings, Foreign: func(v []string) { foreign = v }}); err != nil {
+	var ignored ignored
+	if a.values, err = config.Load(a.registry, config.Options{Explicit: a.options.Settings, Foreign: ignored.foreign, Skipped: ignored.skipped}); err != nil {
 		return err
 	}
 	log := a.options.Logger
@@ -198,8 +198,8 @@ func (a *Assembly) open(ctx context.Context) error {
 			return fmt.Errorf("%w (%s)", err, file.Source)
 		}
 	}
-	if len(foreign) > 0 && a.speaks() {
-		log.Warn("variables in the environment that ferry doesn't know are ignored; other software may use them", "variables", strings.Join(foreign, ", "))
+	if a.speaks() {
+		ignored.log(log)
 	}
 	opt, err := waiting.Options(identity.LocalSize)
 	if err != nil {

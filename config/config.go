@@ -53,6 +53,9 @@ const (
 	SourceFlag = "flag --set"
 )
 
+// SkippedRemedy ends a warning about a file that was skipped (Options.Skipped).
+const SkippedRemedy = "set HOME or XDG_CONFIG_HOME to a directory of this user's own"
+
 // Setting sets one parameter. Load fills in Source where it is empty.
 type Setting = framework.Setting
 
@@ -76,14 +79,20 @@ type Options struct {
 	// Foreign, if not nil, is told once of the FERRY_ variables that set no parameter, and
 	// are not like the name of one, if there are any: they are somebody else's.
 	Foreign func(variables []string)
+
+	// Skipped, if not nil, is called when the user's configuration directory has a file
+	// that the system refuses to read, as in the home of another user. The file counts
+	// as empty. reason continues the sentence that the file's name begins.
+	Skipped func(file string, reason error)
 }
 
 // Load returns the values of all parameters that reg knows. It reads at most two
 // files and does not wait for anything else.
 //
 // Errors answer framework.ErrConfig and say the source: an unknown name (with the
-// nearest known one), a bad value, a file that can't be read or is malformed
-// (with its line), and a file named by FERRY_CONFIG that does not exist.
+// nearest known one), a bad value, a malformed file (with its line), a file that can't be
+// read, except one in the user's configuration directory (see Options.Skipped), and a file
+// named by FERRY_CONFIG that does not exist.
 func Load(reg *framework.Registry, opt Options) (*framework.Values, error) {
 	base, err := reg.Defaults()
 	if err != nil {
@@ -99,15 +108,15 @@ func Load(reg *framework.Registry, opt Options) (*framework.Values, error) {
 	if len(foreign) > 0 && opt.Foreign != nil {
 		opt.Foreign(foreign)
 	}
-	sitePath, userPath, must := opt.files()
-	site, err := file(sitePath, false)
+	siteAt, userAt := opt.files()
+	site, err := siteAt.file(nil)
 	if err == nil {
 		err = pluggedIn(reg, site)
 	}
 	if err != nil {
 		return nil, err
 	}
-	user, err := file(userPath, must)
+	user, err := userAt.file(opt.Skipped)
 	if err == nil {
 		err = pluggedIn(reg, user)
 	}

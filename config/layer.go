@@ -130,36 +130,73 @@ func options(settings []Setting, source string) []layer {
 	return layers
 }
 
-// file is what a file sets. The empty path and os.DevNull set nothing, nor does a
-// missing file, unless it must exist.
-func file(path string, must bool) (layer, error) {
-	source := "file " + path
-	switch err := checkFile(path); {
-	case path == os.DevNull, errors.Is(err, fs.ErrNotExist) && !must:
+// location is the path of a configuration file, and how it is treated if it can't be read.
+type location struct {
+	path string
+	need need
+}
+
+// need is how a location treats a file that is not there, or can't be read.
+type need int
+
+const (
+	mayBeMissing    need = iota // the site file, and the user file that a program names
+	mustExist                   // the file that FERRY_CONFIG names
+	mayBeUnreadable             // the user file that XDG_CONFIG_HOME or HOME leads to
+)
+
+// skips reports whether a file with this error counts as empty.
+func (l location) skips(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) && l.need != mustExist ||
+		errors.Is(err, errUnreadable) && l.need == mayBeUnreadable
+}
+
+// file returns the layer of the file, which is empty for the empty path, os.DevNull, and a
+// file that skips leaves out. An unreadable one among those is reported to skipped, if that is
+// not nil.
+func (l location) file(skipped func(file string, reason error)) (layer, error) {
+	source := "file " + l.path
+	switch err := checkFile(l.path); {
+	case l.path == os.DevNull, l.skips(err):
+		if errors.Is(err, errUnreadable) && skipped != nil {
+			skipped(l.path, err)
+		}
 		return texts{}.layer(source), nil
-	case err != nil && must:
+	case err != nil && l.need == mustExist:
 		return layer{}, fmt.Errorf("%w: environment %s: %s %w", framework.ErrConfig, FileVariable, source, err)
 	case err != nil:
 		return layer{}, fmt.Errorf("%w: %s %w", framework.ErrConfig, source, err)
 	}
 	var plugins any
-	l, err := newLayer(source, koanffile.Provider(path), parser{koanfyaml.Parser(), &plugins})
-	l.standing, l.plugins = true, plugins
-	return l, err
+	all, err := newLayer(source, koanffile.Provider(l.path), parser{koanfyaml.Parser(), &plugins})
+	all.standing, all.plugins = true, plugins
+	return all, err
 }
 
-// checkFile returns nil if path is a regular file of at most maxFile bytes; to read another
-// could take for ever. An error is fs.ErrNotExist, or goes on after the path's name.
+// errUnreadable is the error of checkFile for a file that the system refuses.
+var errUnreadable = errors.New("can't be read")
+
+// checkFile returns nil if path is a readable, regular file of at most maxFile bytes. To read
+// another could take forever. An error continues the sentence that the path begins.
 func checkFile(path string) error {
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		return fmt.Errorf("is missing: %w", fs.ErrNotExist)
 	case err != nil:
-		return fmt.Errorf("can't be read: %w", err)
+		return unreadable(err)
 	case !info.Mode().IsRegular():
 		return errors.New("is not a regular file")
 	case info.Size() > maxFile:
 		return fmt.Errorf("has %d bytes, where at most %d are expected", info.Size(), maxFile)
 	}
-	return nil
+	f, err := os.Open(path)
+	if err != nil {
+		return unreadable(err)
+	}
+	return f.Close()
+}
+
+// unreadable returns errUnreadable with the reason, without the path.
+func unreadable(err error) error {
+	return fmt.Errorf("%w: %w", errUnreadable, cmp.Or(errors.Unwrap(err), err))
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -56,10 +55,11 @@ type Plugged interface{ Plugin() Plugin }
 // one and that somebody else could have written is ErrConfig: it would say what this user
 // executes.
 func Plugins(opt Options) (all []Plugin, err error) {
-	site, user, must := opt.files()
-	for i, path := range []string{site, user} {
+	site, user := opt.files()
+	for _, l := range []location{site, user} {
+		path := l.path
 		switch err := checkFile(path); {
-		case path == os.DevNull, path == "", errors.Is(err, fs.ErrNotExist) && !(must && i == 1):
+		case path == os.DevNull, path == "", l.skips(err):
 			continue
 		case err != nil:
 			return nil, fmt.Errorf("%w: file %s %w", framework.ErrConfig, path, err)
@@ -126,14 +126,20 @@ func pluggedIn(reg *framework.Registry, l layer) error {
 	return nil
 }
 
-// files are the site file, and the user file, which must exist if the environment names it.
-func (o Options) files() (site, user string, must bool) {
+// files returns the locations of the site file and of the user file.
+func (o Options) files() (site, user location) {
 	environ := o.Environ
 	if environ == nil {
 		environ = os.Environ()
 	}
-	named := lookup(environ, FileVariable)
-	return cmp.Or(o.SiteFile, DefaultSiteFile), cmp.Or(named, o.UserFile, userFile(environ)), named != ""
+	site = location{cmp.Or(o.SiteFile, DefaultSiteFile), mayBeMissing}
+	if named := lookup(environ, FileVariable); named != "" {
+		return site, location{named, mustExist}
+	}
+	if o.UserFile != "" {
+		return site, location{o.UserFile, mayBeMissing}
+	}
+	return site, location{userFile(environ), mayBeUnreadable}
 }
 
 // userFile is the user's own file; "" where the environment names no directory for it. As the

@@ -94,7 +94,7 @@ without * matches every name that contains it. --all shows everything.`,
 
 func collect(cmd *cobra.Command, set []string, networks bool) (*Info, error) {
 	reg := settings.Registry()
-	values, err := settings.Load(reg, nil, set)
+	values, err := settings.LoadForUser(reg, set)
 	if err != nil {
 		return nil, err
 	}

@@ -127,7 +127,7 @@ func (o *options) request() (*plan.Request, error) {
 		return nil, exit.Usagef("--suite %s: want quick or full", o.suite)
 	}
 	reg := settings.Registry()
-	values, err := settings.Load(reg, nil, *o.set)
+	values, err := settings.LoadForUser(reg, *o.set)
 	if err != nil {
 		return nil, err
 	}

@@ -61,19 +61,23 @@ func Registry() *framework.Registry {
 // process's if it is nil. Errors, which name the nearest known parameter, have the
 // status of a usage error.
 func Load(reg *framework.Registry, environ, set []string) (*framework.Values, error) {
-	return load(reg, environ, set, nil)
+	return load(reg, config.Options{Environ: environ}, set)
 }
 
-func load(reg *framework.Registry, environ, set []string, foreign func([]string)) (*framework.Values, error) {
-	var flags []config.Setting
+// LoadForUser is Load for a command that a user starts. It warns of a skipped file.
+func LoadForUser(reg *framework.Registry, set []string) (*framework.Values, error) {
+	return load(reg, config.Options{Skipped: warnSkipped}, set)
+}
+
+func load(reg *framework.Registry, opt config.Options, set []string) (*framework.Values, error) {
 	for _, s := range set {
 		name, value, ok := strings.Cut(s, "=")
 		if !ok || name == "" {
 			return nil, exit.Usagef("--set %s: want NAME=VALUE", s)
 		}
-		flags = append(flags, config.Setting{Name: name, Value: value})
+		opt.Flags = append(opt.Flags, config.Setting{Name: name, Value: value})
 	}
-	values, err := config.Load(reg, config.Options{Environ: environ, Flags: flags, Foreign: foreign})
+	values, err := config.Load(reg, opt)
 	if err == nil {
 		err = core.Check(reg, values)
 	}
@@ -121,14 +125,11 @@ type Ranks struct {
 
 // Prepare is for commands that start ranks: it checks the settings, and the
 // selection of components that they amount to, before anything starts. exports
-// are variables (NAME=value) that the ranks get besides this process's own. Where
-// a variable is nobody's, it says so on standard error, once for all ranks, which find the
-// same.
+// are variables (NAME=value) that the ranks get besides this process's own. It warns of
+// foreign variables and of a skipped file, once for all ranks.
 func Prepare(ctx context.Context, exports, set []string) (*Ranks, error) {
 	reg := Registry()
-	values, err := load(reg, append(os.Environ(), exports...), set, func(foreign []string) {
-		warn("variables in the environment that ferry doesn't know are ignored (other software may use them): %s", strings.Join(foreign, ", "))
-	})
+	values, err := load(reg, config.Options{Environ: append(os.Environ(), exports...), Foreign: warnForeign, Skipped: warnSkipped}, set)
 	if err != nil {
 		return nil, err
 	}
@@ -145,6 +146,14 @@ func Prepare(ctx context.Context, exports, set []string) (*Ranks, error) {
 // warned are the warnings that this process has given: a job of several programs is
 // prepared program by program.
 var warned sync.Map
+
+func warnForeign(variables []string) {
+	warn("variables in the environment that ferry doesn't know are ignored (other software may use them): %s", strings.Join(variables, ", "))
+}
+
+func warnSkipped(file string, reason error) {
+	warn("configuration file %s is ignored, because it %w; %s", file, reason, config.SkippedRemedy)
+}
 
 func warn(format string, args ...any) {
 	text := fmt.Errorf(format, args...).Error()
