@@ -227,32 +227,3 @@ func TestSocketIsTheUsersOwnAndGoesAway(t *testing.T) {
 		t.Errorf("second close: %v", err)
 	}
 }
-
-func TestDirectoryThatCannotHoldTheSocketIsBlamedOnWhoChoseIt(t *testing.T) {
-	long := filepath.Join(t.TempDir(), strings.Repeat("d", 100))
-	if err := os.Mkdir(long, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	const tooLong = "the limit is 107: choose a shorter directory"
-	for _, c := range []struct{ base, runtime, temporary, says string }{
-		{base: long, runtime: "/tmp", temporary: "/tmp", says: tooLong},
-		{runtime: long, temporary: "/tmp", says: tooLong + " (XDG_RUNTIME_DIR)"},
-		{runtime: "/nonexistent", temporary: long, says: tooLong + " (TMPDIR)"},
-		{temporary: long, says: tooLong + " (TMPDIR)"},
-		{temporary: "/nonexistent", says: "no such file or directory (TMPDIR)"},
-	} {
-		t.Setenv("XDG_RUNTIME_DIR", c.runtime)
-		t.Setenv("TMPDIR", c.temporary)
-		srv, err := server.New(server.Options{Size: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := srv.Listen(c.base); err == nil || !strings.HasSuffix(err.Error(), c.says) {
-			t.Errorf("%+v: %v", c, err)
-		}
-		srv.Close()
-	}
-	if left, err := os.ReadDir(long); err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v, %v", left, err)
-	}
-}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,27 +14,18 @@ import (
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 )
 
-// maxSocketPath is the room in sockaddr_un, less its final zero (unix(7)).
-const maxSocketPath = 107
-
-// Listen makes a directory of the job (mode 0700) below base, and in it the
-// server's socket (mode 0600), and serves there until Close, with which both go. An
-// empty base means $XDG_RUNTIME_DIR, or the directory for temporary files.
-// Descriptors are close-on-exec, as all of Go's.
+// Listen makes a directory of the job (mode 0700) below base, and in it the server's socket
+// (mode 0600), and serves there until Close, which removes both. An empty base is the first
+// usable one of $XDG_RUNTIME_DIR, $TMPDIR, /tmp and /dev/shm (see usualBases). Descriptors are
+// close-on-exec, as all of Go's.
 func (s *Server) Listen(base string) error {
-	from := ""
-	if base == "" {
-		base, from = usualBase()
+	candidates := usualBases()
+	if base != "" {
+		candidates = []candidate{{path: base}}
 	}
-	dir, err := os.MkdirTemp(base, "ferry-")
+	dir, l, err := listenIn(candidates)
 	if err != nil {
-		return fmt.Errorf("bootstrap server: %w%s", err, from)
-	}
-	path := filepath.Join(dir, "bootstrap")
-	l, err := listenUnix(path)
-	if err != nil {
-		os.RemoveAll(dir)
-		return fmt.Errorf("bootstrap server: %w%s", err, from)
+		return fmt.Errorf("bootstrap server: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,39 +34,9 @@ func (s *Server) Listen(base string) error {
 		os.RemoveAll(dir)
 		return errors.New("bootstrap server: Listen after Close, or a second time")
 	}
-	s.listener, s.dir, s.address = l, dir, "unix:"+path
+	s.listener, s.dir, s.address = l, dir, "unix:"+l.Addr().String()
 	s.wg.Go(func() { s.accept(l) })
 	return nil
-}
-
-// usualBase returns where the directories of jobs are, and which variable says so, in
-// brackets.
-func usualBase() (base, from string) {
-	const runtime, temporary = "XDG_RUNTIME_DIR", "TMPDIR"
-	if dir := os.Getenv(runtime); dir != "" {
-		if st, err := os.Stat(dir); err == nil && st.IsDir() {
-			return dir, " (" + runtime + ")"
-		}
-	}
-	if os.Getenv(temporary) != "" {
-		from = " (" + temporary + ")"
-	}
-	return os.TempDir(), from
-}
-
-func listenUnix(path string) (net.Listener, error) {
-	if len(path) > maxSocketPath {
-		return nil, fmt.Errorf("socket path %s has %d bytes, the limit is %d: choose a shorter directory", path, len(path), maxSocketPath)
-	}
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		l.Close()
-		return nil, err
-	}
-	return l, nil
 }
 
 // Dir returns the job's directory, or "" before Listen and after Close.

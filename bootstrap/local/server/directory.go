@@ -1,0 +1,166 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// maxSocketPath is the room in sockaddr_un, less its final zero (unix(7)).
+const maxSocketPath = 107
+
+// A candidate is a directory below which the job's directory may lie.
+type candidate struct {
+	path     string
+	variable string // The environment variable that names it, or "".
+	check    func(fs.FileInfo) error
+}
+
+// usualBases returns the candidates, the preferred one first. The runtime directory must be the
+// user's own: su and containers leave that of another user in the environment. In the others
+// nobody else may rename entries. The fixed ones serve where a variable names a directory
+// that is missing, not writable, or too long for a socket's path.
+func usualBases() []candidate {
+	var all []candidate
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
+		all = append(all, candidate{dir, "XDG_RUNTIME_DIR", ownAlone})
+	}
+	if dir := os.Getenv("TMPDIR"); dir != "" {
+		all = append(all, candidate{dir, "TMPDIR", entriesAreSafe})
+	}
+	for _, dir := range []string{"/tmp", "/dev/shm"} {
+		if !slices.ContainsFunc(all, func(c candidate) bool { return c.path == dir && c.variable == "TMPDIR" }) {
+			all = append(all, candidate{dir, "", entriesAreSafe})
+		}
+	}
+	return all
+}
+
+// ownAlone returns nil if a directory belongs to this user, and no other may write to it.
+func ownAlone(st fs.FileInfo) error {
+	if owner := ownerOf(st); owner != os.Geteuid() {
+		return fmt.Errorf("belongs to user %d, not to %d", owner, os.Geteuid())
+	}
+	if st.Mode()&0o022 != 0 {
+		return fmt.Errorf("is writable by others (mode %#o)", st.Mode().Perm())
+	}
+	return nil
+}
+
+// entriesAreSafe returns nil if other users can't rename or remove entries of a directory that
+// are not theirs, its owner aside.
+func entriesAreSafe(st fs.FileInfo) error {
+	if st.Mode()&0o022 != 0 && st.Mode()&fs.ModeSticky == 0 {
+		return fmt.Errorf("is writable by others and not sticky (mode %#o)", st.Mode().Perm())
+	}
+	return nil
+}
+
+func ownerOf(st fs.FileInfo) int {
+	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
+		return int(sys.Uid)
+	}
+	return -1
+}
+
+// listenIn listens in a new directory of the first candidate that is usable. The error has the
+// reason of each.
+func listenIn(candidates []candidate) (dir string, l net.Listener, err error) {
+	var reasons []string
+	for _, c := range candidates {
+		dir, l, err := c.listen()
+		if err == nil {
+			return dir, l, nil
+		}
+		reasons = append(reasons, fmt.Sprintf("%s: %v", c, err))
+	}
+	return "", nil, fmt.Errorf("no directory for the job's socket: %s: set TMPDIR to a directory with a short name where this user may write", strings.Join(reasons, "; "))
+}
+
+func (c candidate) String() string {
+	if c.variable == "" {
+		return c.path
+	}
+	return c.variable + "=" + c.path
+}
+
+// listen makes a directory below the candidate, and a socket in it.
+func (c candidate) listen() (dir string, l net.Listener, err error) {
+	base, err := filepath.Abs(c.path) // ranks may have another working directory
+	if err == nil {
+		err = c.usable(base)
+	}
+	if err != nil {
+		return "", nil, cause(err)
+	}
+	if dir, err = os.MkdirTemp(base, "ferry-"); err != nil {
+		return "", nil, cause(err)
+	}
+	if err = makePrivate(dir); err == nil {
+		l, err = listenUnix(filepath.Join(dir, "bootstrap"))
+	}
+	if err != nil {
+		os.RemoveAll(dir)
+		return "", nil, cause(err)
+	}
+	return dir, l, nil
+}
+
+// makePrivate gives a new directory its mode, whatever the umask, and checks its owner: some
+// file systems give new entries to another user.
+func makePrivate(dir string) error {
+	if err := os.Chmod(dir, 0o700); err != nil {
+		return err
+	}
+	st, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	if err := ownAlone(st); err != nil {
+		return fmt.Errorf("a new directory there %w", err)
+	}
+	return nil
+}
+
+// usable returns nil if base is a directory that passes the candidate's check.
+func (c candidate) usable(base string) error {
+	st, err := os.Stat(base)
+	switch {
+	case err != nil:
+		return err
+	case !st.IsDir():
+		return syscall.ENOTDIR
+	case c.check != nil:
+		return c.check(st)
+	}
+	return nil
+}
+
+// cause returns err without operation and path.
+func cause(err error) error {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
+		return p.Err
+	}
+	return err
+}
+
+func listenUnix(path string) (net.Listener, error) {
+	if len(path) > maxSocketPath {
+		return nil, fmt.Errorf("socket path %s has %d bytes, the limit is %d: choose a shorter directory", path, len(path), maxSocketPath)
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}
