@@ -33,7 +33,7 @@ func (Files) Create(path string, size int64) (Segment, error) {
 		return nil, &os.PathError{Op: "create segment in", Path: filepath.Dir(path), Err: err}
 	}
 	f := &file{path: path, fd: fd, own: true}
-	if err := f.Grow(size); err != nil {
+	if err := errors.Join(f.openToUser(), f.Grow(size)); err != nil {
 		unix.Close(fd)
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func createNamed(path string, size int64) (Segment, error) {
 			unix.Close(fd)
 			continue // it was taken for stale
 		}
-		if err := f.Grow(size); err != nil {
+		if err := errors.Join(f.openToUser(), f.Grow(size)); err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
 		return f, nil
@@ -112,6 +112,14 @@ func (s Files) RemoveStale(dir, prefix string) (removed []string, err error) {
 		unix.Close(f.fd)
 	}
 	return removed, nil
+}
+
+// openToUser gives the user's processes their rights to a new file, whatever the umask.
+func (f *file) openToUser() error {
+	if err := unix.Fchmod(f.fd, 0o600); err != nil {
+		return &os.PathError{Op: "change mode of segment", Path: f.path, Err: err}
+	}
+	return nil
 }
 
 // look says what the file is now, and how long.

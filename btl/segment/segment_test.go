@@ -160,3 +160,21 @@ func TestTooSmallFileSystemIsAnErrorNotAFault(t *testing.T) {
 		t.Fatal("a half-made segment is left")
 	}
 }
+
+func TestCreate_Umask_LeavesTheOwnersRights(t *testing.T) {
+	unique := filepath.Base(t.TempDir())
+	defer unix.Umask(unix.Umask(0o777))
+	for name, create := range map[string]func(string, int64) (Segment, error){"unnamed": new(Files).Create, "named": createNamed} {
+		path := filepath.Join(dir, "ferry-test-umask-"+name+unique)
+		f, err := create(path, PageSize)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if st, err := os.Stat(path); err != nil || st.Mode() != 0o600 {
+			t.Errorf("%s: %v, %v; want mode 0600", name, st.Mode(), err)
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -74,6 +74,9 @@ func (c component) Probe(_ context.Context, p any) framework.Verdict {
 		return framework.Usable()
 	}
 	dir := p.(*params).Dir
+	if dir == "" {
+		return framework.Unavailable("btl.shm.dir is empty", "set it to a directory in memory")
+	}
 	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
 		return framework.Unavailable(fmt.Sprintf("%s is not a directory", dir), "set btl.shm.dir to a directory in memory")
 	}

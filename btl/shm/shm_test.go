@@ -334,3 +334,9 @@ func TestNothingIsLeftInTheDirectory(t *testing.T) {
 		t.Errorf("left: %v (%v)", left, err)
 	}
 }
+
+func TestProbe_EmptyDirectory_IsNamed(t *testing.T) {
+	if v := Component().Probe(t.Context(), &params{}); v.Status == framework.StatusUsable || v.Reason != "btl.shm.dir is empty" {
+		t.Errorf("verdict %+v", v)
+	}
+}
