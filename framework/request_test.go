@@ -112,3 +112,23 @@ func TestRequestThatNoPMLCanServeIsAnError(t *testing.T) {
 	_, err := r.SelectAll(t.Context(), set(t, defaults(t, r), "mtl", "ofi"))
 	wantError(t, err, ErrConfig, "mtl=ofi (flag --set)", "no pml that uses one")
 }
+
+func TestSelectAll_UnknownNameBesideAContradiction_IsReportedFirst(t *testing.T) {
+	r := networks(Verdict{})
+	for _, c := range []struct {
+		set  []Setting
+		want string
+	}{
+		{[]Setting{{"mtl.ofi.slots", "9", "flag --set", false}, {"pml", "ob2", "flag --set", false}}, `unknown pml component "ob2"; the nearest known name is ob1`},
+		{[]Setting{{"mtl", "off", "flag --set", false}, {"pml", "ob1", "flag --set", false}}, `unknown mtl component "off"; the nearest known name is ofi`},
+		{[]Setting{{"mtl", "ofi", "flag --set", false}, {"pml", "ob1", "flag --set", false}, {"coll", "^x", "flag --set", false}}, `unknown coll component "x"`},
+	} {
+		v, err := defaults(t, r).Set(c.set...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.SelectAll(t.Context(), v); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: %v, want %s", c.set, err, c.want)
+		}
+	}
+}

@@ -117,8 +117,19 @@ func (s *Selection) suit() {
 
 // SelectAll selects in every framework of the registry, also in those that the
 // chosen components will not use: so a request binds in all of them. Who asks for an MTL,
-// or sets a parameter of one, gets a PML that uses it.
+// or sets a parameter of one, gets a PML that uses it. An unknown name in any list is reported
+// before anything that follows from the lists.
 func (r *Registry) SelectAll(ctx context.Context, vals *Values) (map[Kind]*Selection, error) {
+	for _, k := range r.kinds {
+		value, _ := vals.Get(string(k))
+		list, err := parseSelection(k, value)
+		if err == nil {
+			err = r.checkNames(list)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
 	vals, err := r.request(ctx, vals)
 	if err != nil {
 		return nil, err
