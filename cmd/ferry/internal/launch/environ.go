@@ -2,6 +2,7 @@ package launch
 
 import (
 	"os"
+	"path/filepath"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -21,11 +22,38 @@ func processors(places []int) []string {
 	return []string{"GOMAXPROCS=2"}
 }
 
-// inherited is the environment that ranks get of the launcher's. The descriptor of a PMI
-// server stays here.
-func inherited() []string {
+// inherited returns the environment that ranks in the working directory dir get of the
+// launcher's. The descriptor of a PMI server stays here.
+func inherited(dir string) []string {
 	if fd, err := strconv.Atoi(os.Getenv("PMI_FD")); err == nil && fd > 2 {
 		unix.CloseOnExec(fd)
 	}
-	return server.Inherit(os.Environ())
+	env := server.Inherit(os.Environ())
+	if dir == "" {
+		return env
+	}
+	if path, err := absolute(dir); err == nil {
+		env = append(env, "PWD="+path)
+	}
+	return env
+}
+
+// absolute returns the absolute path of a directory, with its symbolic links as in the path that
+// a shell's cd leaves in PWD, or without them where dots follow a link.
+func absolute(dir string) (string, error) {
+	path, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	meant, err := os.Stat(dir)
+	if err != nil {
+		return "", err
+	}
+	if st, err := os.Stat(path); err == nil && os.SameFile(st, meant) {
+		return path, nil
+	}
+	if path, err = filepath.EvalSymlinks(dir); err != nil {
+		return "", err
+	}
+	return filepath.Abs(path)
 }

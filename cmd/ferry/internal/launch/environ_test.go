@@ -30,7 +30,7 @@ func TestRanksAreNotTheRanksOfTheLaunchersOwnLauncher(t *testing.T) {
 	t.Setenv("OMPI_COMM_WORLD_SIZE", "2")
 	t.Setenv("FERRY_BOOTSTRAP_LOCAL_SINGLETON", "true")
 	t.Setenv("SLURM_JOB_ID", "7")
-	env := inherited()
+	env := inherited("")
 	for _, prefix := range []string{"PMI", "SLURM_PROCID", "OMPI_COMM_WORLD_SIZE"} {
 		if i := slices.IndexFunc(env, func(e string) bool { return strings.HasPrefix(e, prefix) }); i >= 0 {
 			t.Errorf("ranks get %s", env[i])

@@ -66,8 +66,8 @@ func (p *Part) check() error {
 	if err != nil {
 		return err
 	}
-	if st, err := os.Stat(p.Dir); p.Dir != "" && (err != nil || !st.IsDir()) {
-		return fmt.Errorf("%w: working directory %s does not exist", framework.ErrConfig, p.Dir)
+	if err := checkDirectory(p.Dir); err != nil {
+		return err
 	}
 	p.Program = path
 	return nil

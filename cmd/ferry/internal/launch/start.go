@@ -2,7 +2,6 @@ package launch
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -65,7 +64,7 @@ func (s *supervisor) startOne(n int, part Part, binding []int) (err error) {
 	r := &rank{n: n, isRunning: true, cmd: exec.Command(part.Program, part.Args...)}
 	r.cmd.Dir, r.cmd.ExtraFiles = part.Dir, s.job.Files
 	// The last of equal names wins: a job inside a job gets its own identity.
-	r.cmd.Env = slices.Concat(processors(binding), inherited(), part.Env, s.srv.Environ(n))
+	r.cmd.Env = slices.Concat(processors(binding), inherited(part.Dir), part.Env, s.srv.Environ(n))
 	if err = s.connectOutput(r); err == nil {
 		err = s.connectInput(r)
 	}
@@ -76,12 +75,7 @@ func (s *supervisor) startOne(n int, part Part, binding []int) (err error) {
 	r.closeChildEnds()
 	if err != nil {
 		r.abort()
-		if errors.Is(err, syscall.ENOEXEC) || errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.EACCES) {
-			// It has the mode of a program, but is none for this machine, or its
-			// interpreter ("#!") is missing.
-			err = fmt.Errorf("%w: %w", ErrNotExecutable, err)
-		}
-		return err
+		return notExecutable(part.Program, part.Dir, err)
 	}
 	s.result.Trace.Ranks = append(s.result.Trace.Ranks, RankTrace{Rank: n, Fork: fork, Started: cpu.Monotonic()})
 	r.startCopies()
