@@ -43,13 +43,16 @@ func (Files) Create(path string, size int64) (Segment, error) {
 	}
 	if err := unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), unix.AT_FDCWD, path, unix.AT_SYMLINK_FOLLOW); err != nil {
 		unix.Close(fd)
+		if errors.Is(err, unix.ENOENT) { // no /proc
+			return createNamed(path, size)
+		}
 		return nil, &os.PathError{Op: "create segment", Path: path, Err: err}
 	}
 	return f, nil
 }
 
 // createNamed is Create on a file system that has no unnamed files, as that of a container
-// may be. Nobody is told the name before this returns; only who removes stale
+// may be, and without /proc. Nobody is told the name before this returns; only who removes stale
 // segments may see it, and take it before it is locked.
 func createNamed(path string, size int64) (Segment, error) {
 	for {

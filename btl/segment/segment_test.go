@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -23,6 +24,9 @@ func TestMain(m *testing.M) {
 		}
 		os.Stdout.WriteString("ready\n")
 		select {}
+	}
+	if path := os.Getenv("SEGMENT_TEST_NO_PROC"); path != "" {
+		os.Exit(createWithoutProc(path))
 	}
 	os.Exit(m.Run())
 }
@@ -176,5 +180,42 @@ func TestCreate_Umask_LeavesTheOwnersRights(t *testing.T) {
 		if err := f.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+const statusNoMount = 3
+
+// createWithoutProc creates a segment where an empty directory hides /proc. It returns an exit
+// status.
+func createWithoutProc(path string) int {
+	if err := unix.Mount("none", "/proc", "tmpfs", 0, ""); err != nil {
+		os.Stderr.WriteString(err.Error())
+		return statusNoMount
+	}
+	f, err := new(Files).Create(path, PageSize)
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		os.Stderr.WriteString(err.Error())
+		return 1
+	}
+	return 0
+}
+
+func TestCreate_WithoutProc_Succeeds(t *testing.T) {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "SEGMENT_TEST_NO_PROC="+filepath.Join(dir, "ferry-test-noproc"+filepath.Base(t.TempDir())))
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
+	}
+	out, err := cmd.CombinedOutput()
+	if exit, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok || ok && exit.ExitCode() == statusNoMount {
+		t.Skipf("no mount namespace to hide /proc in: %v: %s", err, out)
+	}
+	if err != nil {
+		t.Errorf("%v: %s", err, out)
 	}
 }
