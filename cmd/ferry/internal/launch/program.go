@@ -42,7 +42,8 @@ func checkDirectory(dir string) error {
 // ErrNotExecutable if the kernel refuses the program itself. It names an interpreter that is
 // missing, which the kernel does not.
 func notExecutable(program, dir string, err error) error {
-	if !slices.Contains([]error{syscall.ENOEXEC, syscall.ENOENT, syscall.EACCES}, errnoOf(err)) {
+	start, ok := errors.AsType[*fs.PathError](err)
+	if !ok || start.Op != "fork/exec" || !slices.Contains([]error{syscall.ENOEXEC, syscall.ENOENT, syscall.EACCES}, start.Err) {
 		return err
 	}
 	const deepest = 5 // the kernel's limit for interpreters that are scripts

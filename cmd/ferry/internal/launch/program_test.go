@@ -3,9 +3,11 @@ package launch
 import (
 	"bytes"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/ferrympi/ferry/framework"
@@ -113,5 +115,12 @@ func TestWorkingDirectory_OfRanks_IsTheirPWD(t *testing.T) {
 		if !strings.Contains(text(j), "PWD="+want+"\n") {
 			t.Errorf("in %q: PWD is not %s in %s", path, want, text(j))
 		}
+	}
+}
+
+func TestNotExecutable_OtherError_IsKept(t *testing.T) {
+	other := &fs.PathError{Op: "open", Path: os.DevNull, Err: syscall.ENOENT}
+	if err := notExecutable("/bin/true", "", other); err != error(other) {
+		t.Errorf("a file of the launcher's became %v", err)
 	}
 }
