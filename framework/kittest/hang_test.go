@@ -11,15 +11,14 @@ import (
 func TestCaseWithoutTurnsIsNotHung(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const limit = 120 * time.Millisecond
-	ctx, stop := context.WithCancelCause(t.Context())
-	ended := make(chan struct{})
-	go func() { hangs(ctx, stop, limit); close(ended) }()
+	ctx, stop := Within(t.Context(), limit)
+	defer stop()
 	for start := time.Now(); time.Since(start) < 4*limit; { // the scheduler takes the processor every 10 ms
 	}
 	if err := context.Cause(ctx); err != nil {
 		t.Error(err)
 	}
-	<-ended
+	<-ctx.Done()
 	if err := context.Cause(ctx); err == nil || err.Error() != "hung for 120ms" {
 		t.Error(err)
 	}

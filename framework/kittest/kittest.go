@@ -32,9 +32,8 @@ const Limit = 60 * time.Second
 
 // Do runs the case within Limit, as far as the machine let it run. The error names it.
 func (c Case) Do(ctx context.Context) error {
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	go hangs(ctx, stop, Limit)
+	ctx, stop := Within(ctx, Limit)
+	defer stop()
 	if err := c.Run(ctx); err != nil {
 		return fmt.Errorf("%s: %w", c.Name, err)
 	}
@@ -43,6 +42,14 @@ func (c Case) Do(ctx context.Context) error {
 
 // turns are what limits are counted in.
 const turns = 1200
+
+// Within returns a context that ends after limit, with "hung" as its cause. Time in which this
+// process waits for a processor does not count.
+func Within(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	ctx, stop := context.WithCancelCause(ctx)
+	go hangs(ctx, stop, limit)
+	return ctx, func() { stop(nil) }
+}
 
 // hangs stops a case when limit is over. Where a hundred others want the processors a process
 // gets its turn some times a second, and a case that exchanges hundreds of messages takes

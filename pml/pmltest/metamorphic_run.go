@@ -13,6 +13,7 @@ import (
 
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/pml"
 )
 
@@ -22,12 +23,12 @@ type Variant struct {
 	Stack  Stack
 	Policy cid.Policy // of communicators that are decided together
 	Ranks  int        // the most it serves; 0: any number
-	// Limit is when a plan counts as hung; 0: after 20 s.
+	// Limit is when a plan counts as hung, in time that the process runs; 0: after 60 s.
 	Limit time.Duration
 }
 
 // planLimit is Limit where a Variant has none.
-const planLimit = 20 * time.Second
+const planLimit = kittest.Limit
 
 // runPlan runs a plan over a variant. The error says which operation went
 // otherwise than MPI says, or what hangs.
@@ -36,7 +37,7 @@ func runPlan(ctx context.Context, p Plan, v Variant, limit time.Duration) error 
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("hung for %v", limit))
+	ctx, cancel := kittest.Within(ctx, limit)
 	defer cancel()
 	run := &planRun{plan: p, policy: v.Policy, w: w, births: make([]*birth, len(p.Comms))}
 	run.ctx, run.cancel = context.WithCancelCause(ctx)
