@@ -74,7 +74,7 @@ func run(port int, long time.Duration, out io.Writer) (err error) {
 	if port != 0 {
 		port += comm.Rank()
 	}
-	listener, err := net.Listen("tcp", fmt.Sprintf("localhost:%d", port))
+	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {
 		return err
 	}
