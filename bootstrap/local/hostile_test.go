@@ -19,6 +19,7 @@ import (
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 	"github.com/ferrympi/ferry/bootstrap/local/server"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/needs"
 )
 
 // logLines is a slog.Handler that keeps messages.
@@ -323,9 +324,7 @@ func TestDroppedClientIsServedNoMore(t *testing.T) {
 
 // A process of another user is refused before its token is looked at.
 func TestOtherUsersAreRefused(t *testing.T) {
-	if syscall.Getuid() != 0 {
-		t.Skip("only root can act as another user")
-	}
+	needs.Root(t, "act as another user")
 	log := &logLines{}
 	j := testJob(t, server.Options{Size: 1, Logger: slog.New(log)})
 	// An abstract socket: the directory's permissions would keep the user out.

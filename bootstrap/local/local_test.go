@@ -17,6 +17,7 @@ import (
 	"github.com/ferrympi/ferry/bootstrap/bootstraptest"
 	"github.com/ferrympi/ferry/bootstrap/local/server"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/needs"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -128,6 +129,7 @@ func TestKitOverUnixSocket(t *testing.T) {
 
 // net.Pipe has no socket, no buffer and no peer credentials.
 func TestKitOverAnyNetConn(t *testing.T) {
+	needs.Time(t)
 	base := t.TempDir()
 	bootstraptest.Cases(func(ctx context.Context, want bootstraptest.Want) (*bootstraptest.Job, error) {
 		j, err := newJob(base, options(want))

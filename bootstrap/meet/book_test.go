@@ -14,6 +14,7 @@ import (
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/bootstraptest"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/needs"
 )
 
 // book is a job's address book in memory, and its name service.
@@ -254,12 +255,19 @@ func factory(n network, hidden, nodes int) bootstraptest.Factory {
 	}
 }
 
-func TestKitOverUnixSockets(t *testing.T) { bootstraptest.Cases(factory(unix, 0, 1)).Run(t) }
+func TestKitOverUnixSockets(t *testing.T) {
+	needs.Time(t)
+	bootstraptest.Cases(factory(unix, 0, 1)).Run(t)
+}
 
 func TestKitOverTCP(t *testing.T) { bootstraptest.Cases(factory(tcp, 0, 1)).Run(t) }
 
-func TestKitOnTwoNodes(t *testing.T) { bootstraptest.Cases(factory(unix, 0, 2)).Run(t) }
+func TestKitOnTwoNodes(t *testing.T) {
+	needs.Time(t)
+	bootstraptest.Cases(factory(unix, 0, 2)).Run(t)
+}
 
 func TestKitWithEntriesThatAreSeenLate(t *testing.T) {
+	needs.Time(t)
 	bootstraptest.Cases(factory(unix, 5, 2)).Run(t)
 }

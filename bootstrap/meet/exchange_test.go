@@ -14,6 +14,7 @@ import (
 	"github.com/ferrympi/ferry/bootstrap/bootstraptest"
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/needs"
 )
 
 // hall is a job's Exchange in memory.
@@ -122,6 +123,7 @@ func openHall(ctx context.Context, everyone bool, size int, timeout time.Duratio
 }
 
 func TestKitOverAnExchange(t *testing.T) {
+	needs.Time(t)
 	for name, everyone := range map[string]bool{"groups": false, "all": true} {
 		lacking := bootstraptest.Withdrawal | bootstraptest.Overlap
 		if everyone {

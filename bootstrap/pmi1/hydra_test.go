@@ -16,6 +16,7 @@ import (
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/meet"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/needs"
 )
 
 // The test binary is the program of the jobs below: what it does is in roleVar, and the
@@ -180,13 +181,7 @@ func roleLeave(ctx context.Context) (status int, err error) {
 // mpiexec runs a role as a job of four, and returns its output and status.
 func mpiexec(t *testing.T, role string, args ...string) (output string, status int) {
 	t.Helper()
-	path, err := exec.LookPath("mpiexec.hydra")
-	if err != nil {
-		if os.Getenv("REQUIRE_ALL") == "1" {
-			t.Fatal("mpiexec.hydra is missing, and REQUIRE_ALL=1: ", err)
-		}
-		t.Skip("SKIPPED: no mpiexec.hydra (Debian's mpich)")
-	}
+	path := needs.Program(t, "mpiexec.hydra", "mpich")
 	cmd := exec.CommandContext(t.Context(), path, append(args, "-n", "4", os.Args[0])...)
 	cmd.Env = append(os.Environ(), roleVar+"="+role, dirVar+"="+t.TempDir())
 	cmd.WaitDelay = time.Second
@@ -200,6 +195,9 @@ func mpiexec(t *testing.T, role string, args ...string) (output string, status i
 func TestUnderHydraTwoFindEachOtherWhileOthersSleep(t *testing.T) {
 	for name, args := range map[string][]string{"descriptor": nil, "port": {"-pmi-port"}} {
 		t.Run(name, func(t *testing.T) {
+			if name == "port" {
+				needs.HostName(t)
+			}
 			out, status := mpiexec(t, "meet", args...)
 			if status != 0 || strings.Count(out, "rank ") != 2 {
 				t.Errorf("status %d: %s", status, out)

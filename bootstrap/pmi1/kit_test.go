@@ -11,6 +11,7 @@ import (
 	"github.com/ferrympi/ferry/bootstrap/bootstraptest"
 	"github.com/ferrympi/ferry/bootstrap/pmi1/pmi1test"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/needs"
 )
 
 // factory makes jobs of processes that have a server's port, and an exchange.
@@ -62,7 +63,12 @@ func factory(style pmi1test.Style, exchange string) bootstraptest.Factory {
 
 func TestKit(t *testing.T) {
 	for name, style := range styles {
-		t.Run(name, bootstraptest.Cases(factory(style, "auto")).Run)
+		t.Run(name, func(t *testing.T) {
+			if style != pmi1test.HydraNew {
+				needs.Time(t)
+			}
+			bootstraptest.Cases(factory(style, "auto")).Run(t)
+		})
 	}
 }
 
@@ -75,6 +81,11 @@ func TestKitOverGroups(t *testing.T) {
 
 func TestKitOverAll(t *testing.T) {
 	for name, style := range styles {
-		t.Run(name, bootstraptest.Cases(bootstraptest.Without(oneAtATime|bootstraptest.Subsets, factory(style, "all"))).Run)
+		t.Run(name, func(t *testing.T) {
+			if style != pmi1test.HydraNew {
+				needs.Time(t)
+			}
+			bootstraptest.Cases(bootstraptest.Without(oneAtATime|bootstraptest.Subsets, factory(style, "all"))).Run(t)
+		})
 	}
 }

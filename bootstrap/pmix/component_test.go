@@ -16,8 +16,8 @@ import (
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/needs"
 	"github.com/ferrympi/ferry/internal/pmixc"
-	"github.com/ferrympi/ferry/internal/pmixc/pmixtest"
 )
 
 // defaults are the component's parameters as nobody has set them.
@@ -40,9 +40,7 @@ func fake(t *testing.T, version string) string {
 	if err := pmixc.Built(); err != nil {
 		t.Skip(err)
 	}
-	if _, err := exec.LookPath("gcc"); err != nil {
-		pmixtest.Missing(t, "no gcc: install gcc and libc6-dev")
-	}
+	needs.Program(t, "gcc", "gcc and libc6-dev")
 	lib := filepath.Join(t.TempDir(), pmixc.Soname)
 	flag := filepath.Join(t.TempDir(), "hang")
 	if err := os.WriteFile(flag, nil, 0o600); err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/bootstraptest"
 	"github.com/ferrympi/ferry/bootstrap/bootstraptest/jobtest"
+	"github.com/ferrympi/ferry/internal/needs"
 	"github.com/ferrympi/ferry/internal/pmixc"
 	"github.com/ferrympi/ferry/internal/pmixc/pmixtest"
 )
@@ -51,6 +52,7 @@ func TestKit(t *testing.T) { bootstraptest.Cases(factory(t, "meet")).Run(t) }
 const byFences = bootstraptest.Overlap | bootstraptest.Withdrawal | bootstraptest.Deaths
 
 func TestKitOverGroups(t *testing.T) {
+	needs.Time(t)
 	bootstraptest.Cases(bootstraptest.Without(byFences, factory(t, "groups"))).Run(t)
 }
 

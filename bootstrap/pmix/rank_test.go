@@ -15,6 +15,7 @@ import (
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/meet"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/needs"
 	"github.com/ferrympi/ferry/internal/pmixc"
 	"github.com/ferrympi/ferry/internal/pmixc/pmixtest"
 )
@@ -29,7 +30,7 @@ func TestMain(m *testing.M) {
 func installed(t *testing.T) {
 	t.Helper()
 	if _, err := load(pmixc.Soname); err != nil {
-		pmixtest.Missing(t, "%v: install libpmix2, and build with cgo", err)
+		needs.Missing(t, "%v: install libpmix2, and build with cgo", err)
 	}
 }
 

@@ -85,6 +85,7 @@ func TestBrokenTransportIsAnErrorNeverWrongMessages(t *testing.T) {
 		"all":     {Drop: 200, Duplicate: 200, Corrupt: 200, Reorder: 200, KillAfter: 500, Delay: 5, WouldBlock: 5},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // mostly waits
 			failed := 0
 			for seed := range uint64(10) {
 				plan.Seed = seed

@@ -5,11 +5,10 @@ import (
 	"os"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/btl/segment"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/needs"
 )
 
 func (w *pair) peer(rank int) framework.Peer {
@@ -78,11 +77,7 @@ func TestAreaIsSharedAndLeavesNothing(t *testing.T) {
 
 // TestAreaWithoutRoomIsAnError, and not a fault at the first touch.
 func TestAreaWithoutRoomIsAnError(t *testing.T) {
-	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=512k"); err != nil {
-		t.Skip("can't mount a small tmpfs: ", err)
-	}
-	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
+	dir := needs.SmallTmpfs(t, 512<<10)
 	w := newPairOf(t, Component(), func(_ int, p *params) { p.Dir, p.Fallback = dir, "" })
 	_, err := w.procs[0].module.(btl.Sharer).NewArea(1 << 20)
 	var space *segment.SpaceError

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -22,6 +21,7 @@ import (
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/inbox"
+	"github.com/ferrympi/ferry/internal/needs"
 	"github.com/ferrympi/ferry/progress"
 )
 
@@ -95,7 +95,7 @@ func startChild(t *testing.T, single, dir string, attr *syscall.SysProcAttr) *ch
 	}
 	if err := cmd.Start(); err != nil {
 		if attr != nil {
-			t.Skip("cannot start a process that way: ", err)
+			needs.Missing(t, "no process in a namespace of its own can be started: %v", err)
 		}
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func TestMemoryOfAnotherProcessIsRead(t *testing.T) {
 				}
 				err := c.reader.CanRead(childLife, r, childSize)
 				if err != nil && single == "cma" {
-					t.Skip("process_vm_readv does not work here: ", err)
+					needs.Missing(t, "process_vm_readv does not work here: %v", err)
 				}
 				got, readErr := c.read(r)
 				if err != nil || readErr != nil || !bytes.Equal(got, childBytes(kind)) {
@@ -166,9 +166,7 @@ func TestMemoryOfAnotherProcessIsRead(t *testing.T) {
 // TestContainersThatShareMemoryAndNotProcessIDs: the child is process 1 of its own
 // world. Its allocated memory is read; process 1 of ours is not taken for it.
 func TestContainersThatShareMemoryAndNotProcessIDs(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("a process id namespace needs root")
-	}
+	needs.Root(t, "make a process id namespace")
 	dir := t.TempDir()
 	attr := func() *syscall.SysProcAttr { return &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID} }
 	c := startChild(t, "memory", dir, attr())
@@ -201,7 +199,7 @@ func TestKilledOwnersMemoryIsNoCrash(t *testing.T) {
 			dir := t.TempDir()
 			c := startChild(t, single, dir, nil)
 			if err := c.reader.CanRead(childLife, c.allocated, childSize); err != nil {
-				t.Skip("it can't be read here: ", err)
+				needs.Missing(t, "the memory of other processes can't be read: %v", err)
 			}
 			c.cmd.Process.Kill()
 			c.cmd.Process.Wait()
@@ -233,7 +231,7 @@ func TestOffsetsBeyond32BitsReachTheRightBytes(t *testing.T) {
 			t.Fatal("it is not exposed")
 		}
 		if err := reader.CanRead(childLife, r, length); err != nil {
-			t.Skip("it can't be read here: ", err)
+			needs.Missing(t, "the memory of other processes can't be read: %v", err)
 		}
 		window := make([]byte, 16<<20)
 		for done := int64(0); done < length; {
@@ -294,14 +292,7 @@ func memAvailable() (n int64) {
 // TestTinySharedMemoryIsAnErrorWithPathAndShortfall mounts a file system of 2 MiB,
 // as a container's /dev/shm may be.
 func TestTinySharedMemoryIsAnErrorWithPathAndShortfall(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "tiny")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount("tiny", dir, "tmpfs", 0, "size=2m"); err != nil {
-		t.Skip("a tmpfs of 2 MiB can't be mounted: ", err)
-	}
-	defer unix.Unmount(dir, 0)
+	dir := needs.SmallTmpfs(t, 2<<20)
 	w := newPairOf(t, Component(), func(_ int, p *params) { p.Dir = dir })
 	m := w.procs[0].module.(*module)
 	for range 3 {

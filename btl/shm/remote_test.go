@@ -18,6 +18,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/cma"
 	"github.com/ferrympi/ferry/internal/inbox"
+	"github.com/ferrympi/ferry/internal/needs"
 )
 
 // TestEachWayOfReadingKeepsTheContract forces each way, over files and over Go
@@ -102,7 +103,7 @@ func TestOnePeersFailureLeavesTheOthersOn(t *testing.T) {
 	buf := make([]byte, 1<<20)
 	r, _ := owner.Expose(buf, false)
 	if err := reader.CanRead(rank0, r, 1<<20); err != nil {
-		t.Skip("process_vm_readv does not work here: ", err)
+		needs.Missing(t, "process_vm_readv does not work here: %v", err)
 	}
 	// Another peer, whose process can't be read any more in the middle of a message.
 	bad := framework.Life{ID: framework.MakeProcID(0, 9), Nonce: rank0.Nonce}
@@ -312,7 +313,7 @@ func TestMemoryOfAnEndedSendIsNoMessage(t *testing.T) {
 			}
 			r, ok := owner.Expose(mem, true)
 			if err := reader.CanRead(rank0, r, 1<<16); !ok || err != nil {
-				t.Skip("it can't be read here: ", err)
+				needs.Missing(t, "the memory of other processes can't be read: %v", err)
 			}
 			read := func() error { _, err := reader.Read(rank0, r, 0, make([]byte, 1<<16)); return err }
 			if err := read(); err != nil {

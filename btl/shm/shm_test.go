@@ -14,13 +14,13 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-	"golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/btl/btltest"
 	"github.com/ferrympi/ferry/btl/segment"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/inbox"
+	"github.com/ferrympi/ferry/internal/needs"
 	"github.com/ferrympi/ferry/internal/ring"
 	"github.com/ferrympi/ferry/progress"
 )
@@ -139,20 +139,6 @@ func TestSleeperHearsThatItWasRefused(t *testing.T) {
 	}
 }
 
-// smallTmpfs mounts a file system of that many bytes, which needs root.
-func smallTmpfs(t *testing.T, bytes int) string {
-	t.Helper()
-	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", bytes)); err != nil {
-		if os.Getenv("REQUIRE_ALL") != "" {
-			t.Fatal("mount: ", err)
-		}
-		t.Skip("can't mount a small tmpfs: ", err)
-	}
-	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
-	return dir
-}
-
 // deliver sends the largest message from one to the other, and returns what the sender says of
 // the way.
 func (w *pair) deliver(t *testing.T, from, to int) btl.Description {
@@ -168,7 +154,7 @@ func (w *pair) deliver(t *testing.T, from, to int) btl.Description {
 
 // TestRingsShrinkWhereMemoryIsShort: the inboxes fit, and full rings do not.
 func TestRingsShrinkWhereMemoryIsShort(t *testing.T) {
-	dir := smallTmpfs(t, 4*segment.PageSize)
+	dir := needs.SmallTmpfs(t, 4*segment.PageSize)
 	w := newPairOf(t, Component(), func(_ int, p *params) { p.Dir, p.RingSize = dir, 1<<20 })
 	for _, way := range [][2]int{{0, 1}, {1, 0}} {
 		d := w.deliver(t, way[0], way[1])
@@ -184,7 +170,7 @@ func TestRingsShrinkWhereMemoryIsShort(t *testing.T) {
 // TestFileTakesThePlaceOfMemoryThatIsNotThere: one inbox fits and no ring; the other inbox is
 // in the fallback directory, and so is the ring beside the first one.
 func TestFileTakesThePlaceOfMemoryThatIsNotThere(t *testing.T) {
-	dir, fallback := smallTmpfs(t, segment.PageSize), t.TempDir()
+	dir, fallback := needs.SmallTmpfs(t, segment.PageSize), t.TempDir()
 	w := newPairOf(t, Component(), func(_ int, p *params) { p.Dir, p.Fallback, p.RingSize = dir, fallback, 1<<20 })
 	if a, b := w.procs[0].module.Caps().Device, w.procs[1].module.Caps().Device; a != dir || b != fallback {
 		t.Fatalf("segments in %s and %s", a, b)
@@ -208,7 +194,7 @@ func TestFileTakesThePlaceOfMemoryThatIsNotThere(t *testing.T) {
 
 // TestRefusalForLackOfRoomSaysWhatToDo: the fallback directory is full too.
 func TestRefusalForLackOfRoomSaysWhatToDo(t *testing.T) {
-	dir, fallback := smallTmpfs(t, 2*segment.PageSize), smallTmpfs(t, 4096)
+	dir, fallback := needs.SmallTmpfs(t, 2*segment.PageSize), needs.SmallTmpfs(t, 4096)
 	w := newPairOf(t, Component(), func(_ int, p *params) { p.Dir, p.Fallback = dir, fallback })
 	w.connect(t, 1, 0)
 	w.poll(t, func() bool { return len(w.procs[1].lost) > 0 })
@@ -219,7 +205,7 @@ func TestRefusalForLackOfRoomSaysWhatToDo(t *testing.T) {
 
 // TestNoSpaceAnywhereNamesBothPlacesAndTheShortfall.
 func TestNoSpaceAnywhereNamesBothPlacesAndTheShortfall(t *testing.T) {
-	dir, fallback := smallTmpfs(t, 4096), smallTmpfs(t, 8192)
+	dir, fallback := needs.SmallTmpfs(t, 4096), needs.SmallTmpfs(t, 8192)
 	p := new(params)
 	framework.FillDefaults(p)
 	p.Dir, p.Fallback = dir, fallback

@@ -14,6 +14,7 @@ import (
 	"github.com/ferrympi/ferry/btl/self"
 	"github.com/ferrympi/ferry/btl/tcp"
 	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/internal/needs"
 	"github.com/ferrympi/ferry/internal/nettest"
 	"github.com/ferrympi/ferry/pml/ob1"
 	"github.com/ferrympi/ferry/pml/pmltest"
@@ -62,6 +63,7 @@ func TestCarriesOB1(t *testing.T) {
 
 // TestFramesAreNotKept runs with frames that turn to garbage when they have been handed up.
 func TestFramesAreNotKept(t *testing.T) {
+	needs.Time(t)
 	pmltest.Run(t, stack(pmltest.Poisoned(tcp.Component())), cid.PolicyLazy)
 }
 

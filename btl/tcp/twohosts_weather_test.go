@@ -8,6 +8,7 @@ import (
 
 	"github.com/ferrympi/ferry/btl/tcp"
 	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/internal/needs"
 	"github.com/ferrympi/ferry/internal/nettest"
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
@@ -16,6 +17,7 @@ import (
 // on links that lose a tenth of the packets each way, and swap others. Ranks with odd numbers
 // are on one host, the others on the other. Seeds wait most of the time: -parallel helps.
 func TestTwoHostsMetamorphicInBadWeather(t *testing.T) {
+	needs.Time(t)
 	whole(t)
 	n, first := size[uint64](50, 1), *seed
 	if first == 0 && !*full {

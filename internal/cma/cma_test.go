@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/internal/needs"
 )
 
 // pattern is what the other process's memory holds.
@@ -89,7 +91,7 @@ func owner(t *testing.T, env ...string) (pid int, at uint64) {
 func allowed(t *testing.T, err error) {
 	t.Helper()
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) {
-		t.Skip("process_vm_readv does not work here: ", err)
+		needs.Missing(t, "process_vm_readv does not work here: %v", err)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/ferrympi/ferry/bootstrap/pmix"
 	"github.com/ferrympi/ferry/components"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/needs"
 	"github.com/ferrympi/ferry/mpi"
 )
 
@@ -70,6 +71,7 @@ func lackingUnder(s Speaks, exchange string) (lacking bootstraptest.Guarantees) 
 // TestKit: what every launcher's clients promise. No launcher lets a job live on when one of
 // its processes was killed: those cases are for bootstrap/pmix and bootstrap/meet.
 func TestKit(t *testing.T) {
+	needs.Time(t)
 	wired(t, func(t *testing.T, l *Started) {
 		t.Parallel() // mostly starts and ends
 		exchanges := []string{"meet", "groups", "all"}

@@ -17,6 +17,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/ferrympi/ferry/internal/needs"
 )
 
 // Need is a program that a launcher consists of, and the Debian package that has it.
@@ -56,7 +58,9 @@ var (
 	Hydra = Launcher{Name: "hydra", Speaks: PMI1, Need: mpich, Rank: "PMI_RANK",
 		command: func(n int) []string { return []string{"mpiexec.hydra", "-n", strconv.Itoa(n)} }}
 	// HydraPort has ranks that connect to an address, instead of a descriptor that they inherit.
+	// The address has the host's own name.
 	HydraPort = Launcher{Name: "hydra-port", Speaks: PMI1, Need: mpich, Rank: "PMI_ID",
+		begin:   func(t testing.TB) []string { needs.HostName(t); return nil },
 		command: func(n int) []string { return []string{"mpiexec.hydra", "-pmi-port", "-n", strconv.Itoa(n)} }}
 	OpenMPI = Launcher{Name: "mpirun", Speaks: PMIx, Need: []Need{{"mpirun.openmpi", "openmpi-bin"}}, Rank: "PMIX_RANK", Orphans: true,
 		begin: func(testing.TB) []string {
@@ -119,10 +123,7 @@ type Started struct {
 func (l Launcher) Start(t testing.TB) *Started {
 	t.Helper()
 	if err := l.missing(); err != nil {
-		if os.Getenv("REQUIRE_ALL") == "1" {
-			t.Fatal(err, ", and REQUIRE_ALL=1")
-		}
-		t.Skip(err)
+		needs.Missing(t, "%v", err)
 	}
 	s := &Started{Launcher: l}
 	if l.begin != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/components"
+	"github.com/ferrympi/ferry/internal/needs"
 	"github.com/ferrympi/ferry/mpi"
 )
 
@@ -35,6 +36,7 @@ func TestConform(t *testing.T) {
 // TestPairAmongSleepers: ranks 1 and 3 of 4 make a communicator while the others have no
 // session yet, and are asleep.
 func TestPairAmongSleepers(t *testing.T) {
+	needs.Time(t)
 	wired(t, func(t *testing.T, l *Started) {
 		t.Parallel() // mostly asleep
 		for i, rank := range l.ToTheEnd(t, Job{Size: 4, Program: "pair"}).Ranks {
@@ -100,6 +102,7 @@ func talk(ctx context.Context, c *mpi.Comm, i int) error {
 
 // TestReopen: 1,000 times open, communicate and close, with nothing that grows.
 func TestReopen(t *testing.T) {
+	needs.Time(t)
 	wired(t, func(t *testing.T, l *Started) {
 		res := l.ToTheEnd(t, Job{Size: 2, Program: "reopen", Timeout: 5 * time.Minute})
 		t.Logf("%v\n%s%s", res.Time, res.Ranks[0].Output, res.Ranks[1].Output)
@@ -132,6 +135,7 @@ func world(ctx context.Context, tag string) (*mpi.Session, *mpi.Comm, error) {
 // TestLauncherKilledDuringAConstruct: ranks that make communicators, one after the other,
 // end within bootstrap.timeout when their launcher is killed: with an error, or killed with it.
 func TestLauncherKilledDuringAConstruct(t *testing.T) {
+	needs.Time(t)
 	const timeout = 2 * time.Second // bootstrap.timeout
 	wired(t, func(t *testing.T, l *Started) {
 		t.Parallel() // mostly waits

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/internal/fork"
+	"github.com/ferrympi/ferry/internal/needs"
 )
 
 var slurmNeeds = []Need{{"slurmctld", "slurmctld"}, {"slurmd", "slurmd"}, {"srun", "slurm-client"}, {"munged", "munge"}}
@@ -245,7 +246,7 @@ func theSlurm(t testing.TB) *slurm {
 		}
 	}
 	if shared.err != nil {
-		t.Fatal(shared.err)
+		needs.Missing(t, "%v", shared.err)
 	}
 	return shared.slurm
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ferrympi/ferry/internal/libfabric"
 	"github.com/ferrympi/ferry/internal/libfabric/testprov"
+	"github.com/ferrympi/ferry/internal/needs"
 )
 
 // The commands of ferry that may be ranks. TestConform has the one that is a test itself.
@@ -30,6 +31,7 @@ func TestBenchTakesTheRanksThatThereAre(t *testing.T) {
 // TestMatrixTakesTheRanksThatThereAre: one report of all ranks, in which nothing fails.
 // The launcher is spoken to once, however many stacks are opened and closed.
 func TestMatrixTakesTheRanksThatThereAre(t *testing.T) {
+	needs.Time(t)
 	wired(t, func(t *testing.T, l *Started) {
 		report := filepath.Join(t.TempDir(), "report")
 		args := []string{"matrix", "--job", "--suite", "quick", "--junit", report}

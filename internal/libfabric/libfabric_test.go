@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/ferrympi/ferry/internal/needs"
 )
 
 func TestLoadNamesWhatIsMissing(t *testing.T) {
@@ -69,10 +71,10 @@ func TestLibraryThatIsAnotherIsNotKept(t *testing.T) {
 func TestInterfaceIsAsTheHeadersSay(t *testing.T) {
 	gcc, err := exec.LookPath("gcc")
 	if err != nil {
-		missing(t, "gcc", err.Error())
+		needs.Missing(t, "install gcc: %v", err)
 	}
 	if out, err := exec.Command(gcc, "-E", "-include", "rdma/fi_tagged.h", "-x", "c", "/dev/null").CombinedOutput(); err != nil {
-		missing(t, "libfabric-dev", string(out))
+		needs.Missing(t, "install libfabric-dev: %s", out)
 	}
 	program := filepath.Join(t.TempDir(), "abi")
 	out, err := exec.Command(gcc, "-Wall", "-Wextra", "-Werror", "-o", program, "testdata/abi.c").CombinedOutput()
@@ -82,13 +84,4 @@ func TestInterfaceIsAsTheHeadersSay(t *testing.T) {
 	if out, err := exec.Command(program).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
-}
-
-// missing skips the test, or fails it where everything is required.
-func missing(t *testing.T, what, why string) {
-	t.Helper()
-	if os.Getenv("REQUIRE_ALL") == "1" {
-		t.Fatalf("REQUIRE_ALL=1: install %s: %s", what, why)
-	}
-	t.Skipf("install %s: %s", what, why)
 }

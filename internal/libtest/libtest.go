@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/internal/needs"
 )
 
 // A Library is compiled once in a process, when a test first asks for it.
@@ -39,12 +41,7 @@ var flags = []string{"-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "
 // there is no gcc, or fails it with REQUIRE_ALL=1.
 func (l *Library) File(t testing.TB) string {
 	t.Helper()
-	if _, err := exec.LookPath("gcc"); err != nil {
-		if os.Getenv("REQUIRE_ALL") == "1" {
-			t.Fatalf("REQUIRE_ALL=1: install gcc and libc6-dev: %v", err)
-		}
-		t.Skipf("install gcc and libc6-dev: %v", err)
-	}
+	needs.Program(t, "gcc", "gcc and libc6-dev")
 	l.once.Do(func() { l.file, l.err = l.build() })
 	if l.err != nil {
 		t.Fatal(l.err)

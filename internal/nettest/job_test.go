@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ferrympi/ferry/internal/libfabric"
+	"github.com/ferrympi/ferry/internal/needs"
 )
 
 // envFerry makes this binary the command ferry, unless it is a wrapper.
@@ -29,7 +30,7 @@ func ferry(t *testing.T, h *Hosts, n int, flags []string, args ...string) (strin
 func TestRanksOfTwoHostsAreOfTwoNodes(t *testing.T) {
 	h := New(t)
 	if _, err := libfabric.Load("libfabric.so.1"); err != nil {
-		t.Skipf("%v: install libfabric1, and build with cgo", err)
+		needs.Missing(t, "%v: install libfabric1, and build with cgo", err)
 	}
 	out, err := ferry(t, h, 4, []string{"--set", "pml=cm", "--set", "mtl.ofi.provider_include=tcp;ofi_rxm", "--explain"},
 		"conform", "--only", "split by node|every size|concurrent creations")

@@ -336,7 +336,7 @@ func TestWithoutRightsItSaysWhy(t *testing.T) {
 	const why = "new network namespace: operation not permitted (it takes root, or CAP_SYS_ADMIN)\n"
 	for _, c := range []struct{ part, env, want string }{
 		{"limited", "REQUIRE_ALL=", "skipped: no two hosts on this machine: " + why},
-		{"limited", "REQUIRE_ALL=1", "failed: no two hosts on this machine, and REQUIRE_ALL=1: " + why},
+		{"limited", "REQUIRE_ALL=1", "failed: REQUIRE_ALL=1: no two hosts on this machine: " + why},
 		{"hold", "PATH=/does/not/exist", "see scripts/setup, or install iproute2"},
 	} {
 		out, err := part(c.part, "REQUIRE_ALL=", c.env).Output()

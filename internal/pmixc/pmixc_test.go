@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferrympi/ferry/internal/needs"
 	"github.com/ferrympi/ferry/internal/pmixc/pmixtest"
 )
 
@@ -19,7 +20,7 @@ func library(t *testing.T) *Library {
 	t.Helper()
 	l, err := Load(Soname)
 	if err != nil {
-		pmixtest.Missing(t, "%v: install libpmix2, and build with cgo", err)
+		needs.Missing(t, "%v: install libpmix2, and build with cgo", err)
 	}
 	return l
 }

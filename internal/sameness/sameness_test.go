@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"syscall"
 	"testing"
+
+	"github.com/ferrympi/ferry/internal/needs"
 )
 
 // TestMain prints a proof where the test runs itself in another name space.
@@ -61,7 +63,7 @@ func TestProcessesThatShareNothingAreNotTheSame(t *testing.T) {
 	}
 	p, err := elsewhere(syscall.CLONE_NEWNET)
 	if errors.Is(err, syscall.EPERM) {
-		t.Skip("a name space of its own needs root: ", err)
+		needs.Missing(t, "a namespace of its own needs root: %v", err)
 	}
 	if err != nil || p == proof(net) {
 		t.Errorf("in another name space: %q, %v", p, err)

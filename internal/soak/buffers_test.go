@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/internal/needs"
 	"github.com/ferrympi/ferry/mpi"
 	"github.com/ferrympi/ferry/mpi/mpitest"
 )
@@ -17,6 +18,7 @@ var overTCP = map[string]string{"pml": "cm", "pml.cm.shared_memory": "false", "m
 // TestBrokenBcastGivesNobodyWrongData: a member that has nothing to do with the message
 // breaks the collectives while it is on its way, and the root uses its buffer again.
 func TestBrokenBcastGivesNobodyWrongData(t *testing.T) {
+	needs.Time(t)
 	overNetwork(t)
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -54,6 +56,7 @@ func TestBrokenBcastGivesNobodyWrongData(t *testing.T) {
 // TestClosedSessionWritesIntoNoBuffer: a message is half here when the session closes, and
 // who waits for it gets an error, and uses the buffer again.
 func TestClosedSessionWritesIntoNoBuffer(t *testing.T) {
+	needs.Time(t)
 	overNetwork(t)
 	for range 4 {
 		mpitest.Job{Size: 2, Params: overTCP}.RunSessions(t, func(ctx context.Context) error {

@@ -14,9 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/ferrympi/ferry/bootstrap/local/localtest"
+	"github.com/ferrympi/ferry/internal/needs"
 	"github.com/ferrympi/ferry/internal/usage"
 	"github.com/ferrympi/ferry/mpi"
 )
@@ -199,12 +198,7 @@ func TestCollectiveWithoutRoomOnOneNode(t *testing.T) {
 	rooms := []int{320, 16384} // KiB: the first has room for inboxes and rings
 	var dirs []string
 	for _, kib := range rooms {
-		dir := t.TempDir()
-		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%dk", kib)); err != nil {
-			t.Skip("can't mount a small tmpfs: ", err)
-		}
-		t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
-		dirs = append(dirs, dir)
+		dirs = append(dirs, needs.SmallTmpfs(t, kib<<10))
 	}
 	roomless(t, dirs)
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/bootstrap/local/localtest"
+	"github.com/ferrympi/ferry/internal/needs"
 	"github.com/ferrympi/ferry/mpi"
 )
 
@@ -32,7 +33,10 @@ const lossTimeout = time.Second
 func TestCut(t *testing.T) { cuts(t, size(40, 2)) }
 
 // TestCutOverNetwork is TestCut where the network matches.
-func TestCutOverNetwork(t *testing.T) { cuts(t, size(40, 1), overNetwork(t)...) }
+func TestCutOverNetwork(t *testing.T) {
+	needs.Time(t)
+	cuts(t, size(40, 1), overNetwork(t)...)
+}
 
 func cuts(t *testing.T, n int, env ...string) {
 	t.Helper()

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferrympi/ferry/internal/needs"
 	"github.com/ferrympi/ferry/internal/usage"
 	"github.com/ferrympi/ferry/mpi"
 )
@@ -166,6 +167,7 @@ func complete(round int) string { return fmt.Sprint(os.Getenv("SOAK_COMPLETE"), 
 
 // TestBig: a message of 5 GiB arrives whole over each path for large messages.
 func TestBig(t *testing.T) {
+	needs.Time(t)
 	mib := size(5<<10, 32)
 	if *full && available() < 14<<30 {
 		t.Skipf("needs 14 GiB of memory, and %d MiB are available", available()>>20)

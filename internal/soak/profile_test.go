@@ -5,6 +5,7 @@ import (
 
 	"github.com/ferrympi/ferry/internal/libfabric"
 	"github.com/ferrympi/ferry/internal/libfabric/testprov"
+	"github.com/ferrympi/ferry/internal/needs"
 )
 
 // overProfile is the environment of a job over a provider of the tests' own libfabric.
@@ -20,6 +21,7 @@ func overProfile(t *testing.T, provider string, faults ...string) []string {
 // TestBigOverProfiles: a message of 5 GiB, above what cxi, verbs, psm3 and opx take at a
 // time; in short, one of 32 MiB where each takes 1 MiB.
 func TestBigOverProfiles(t *testing.T) {
+	needs.Time(t)
 	mib, faults := size(5<<10, 32), []string{}
 	if *full && available() < 14<<30 {
 		t.Skipf("needs 14 GiB of memory, and %d MiB are available", available()>>20)

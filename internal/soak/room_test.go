@@ -7,9 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/internal/needs"
 	"github.com/ferrympi/ferry/mpi"
 	"github.com/ferrympi/ferry/mpi/mpitest"
 )
@@ -24,11 +23,7 @@ func TestShortageOfSharedMemory(t *testing.T) {
 	for _, kib := range rooms {
 		for _, n := range sizes {
 			t.Run(fmt.Sprintf("%d ranks in %d KiB", n, kib), func(t *testing.T) {
-				dir := t.TempDir()
-				if err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%dk", kib)); err != nil {
-					t.Skip("can't mount a small tmpfs: ", err)
-				}
-				t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
+				dir := needs.SmallTmpfs(t, kib<<10)
 				errs := make([]error, n)
 				job := mpitest.Job{Size: n, Params: map[string]string{"btl.shm.dir": dir, "btl.shm.fallback_dir": ""}}
 				job.RunSessions(t, func(ctx context.Context) error {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ferrympi/ferry/bootstrap/local/localtest"
 	"github.com/ferrympi/ferry/btl/shm"
+	"github.com/ferrympi/ferry/internal/needs"
 )
 
 // A storm is a random program of 3 to 8 ranks, with a fault at a random point. Afterwards
@@ -36,7 +37,10 @@ var (
 )
 
 // TestStormKill: a rank dies by a signal, an exit or a panic.
-func TestStormKill(t *testing.T) { storms(t, "kill", size(600, 3)) }
+func TestStormKill(t *testing.T) {
+	needs.Time(t)
+	storms(t, "kill", size(600, 3))
+}
 
 // TestStormClose: a rank closes communicators and session in good order, while others
 // have messages for it, or want some.
@@ -47,11 +51,15 @@ func TestStormClose(t *testing.T) { storms(t, "close", size(600, 3)) }
 func TestStormShortage(t *testing.T) { storms(t, "shortage", size(100, 3)) }
 
 // TestStormCut: a rank loses its launcher, or all do.
-func TestStormCut(t *testing.T) { storms(t, "cut", size(40, 3)) }
+func TestStormCut(t *testing.T) {
+	needs.Time(t)
+	storms(t, "cut", size(40, 3))
+}
 
 // TestStormMessagesOfTheDeadKeepTheirOrder: what comes through a socket after a receive was
 // told that it won't come is not the next one's. One of three runs of this storm failed.
 func TestStormMessagesOfTheDeadKeepTheirOrder(t *testing.T) {
+	needs.Time(t)
 	overNetwork(t)
 	g := &gale{t: t, counts: map[string][]uint64{}}
 	start := time.Now()
@@ -199,11 +207,8 @@ func (s *storm) directories(t *testing.T) (dir string, remove func()) {
 	small := filepath.Join(dir, "shm")
 	room := s.tmpfs()
 	if room > 0 {
-		if os.Getuid() != 0 {
-			t.Skip("only root can mount a small file system in memory")
-		}
 		if err := unix.Mount("tmpfs", small, "tmpfs", 0, fmt.Sprint("size=", room)); err != nil {
-			t.Skipf("mount of a small file system in memory: %v", err)
+			needs.Missing(t, "no tmpfs can be mounted: %v", err)
 		}
 	}
 	return dir, func() {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ferrympi/ferry/internal/needs"
 	"github.com/ferrympi/ferry/internal/ucp"
 )
 
@@ -26,10 +27,7 @@ func loadUCX(t *testing.T) ucp.Version {
 	ucp.Setenv("UCX_ERROR_SIGNALS", "")
 	l, err := ucp.Load(cmp.Or(os.Getenv("FERRY_MTL_UCX_LIBRARY"), "libucp.so.0"))
 	if err != nil {
-		if os.Getenv("REQUIRE_ALL") == "1" {
-			t.Fatalf("REQUIRE_ALL=1: install libucx0: %v", err)
-		}
-		t.Skipf("%v: install libucx0, and build with cgo", err)
+		needs.Missing(t, "%v: install libucx0, and build with cgo", err)
 	}
 	return l.Version()
 }
@@ -67,16 +65,19 @@ func blocked(outputs []string) bool {
 
 // TestCyclesOverUCX: a session that closes says so to its peer, and neither waits for the other.
 func TestCyclesOverUCX(t *testing.T) {
+	needs.Time(t)
 	overClasses(t, func(t *testing.T, environment []string) { run(t, 2, "cycles", size(300, 60), environment...) })
 }
 
 // TestFloodOverUCX: the memory of who does not receive is bounded by what was sent.
 func TestFloodOverUCX(t *testing.T) {
+	needs.Time(t)
 	overClasses(t, func(t *testing.T, environment []string) { run(t, 2, "flood", size(10_000, 2000), environment...) })
 }
 
 // TestBigOverUCX sends a message that UCX gets in parts.
 func TestBigOverUCX(t *testing.T) {
+	needs.Time(t)
 	mib := size(5<<10, 64)
 	if *full && available() < 14<<30 {
 		t.Skipf("needs 14 GiB of memory, and %d MiB are available", available()>>20)

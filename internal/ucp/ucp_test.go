@@ -3,12 +3,13 @@ package ucp
 import (
 	"bytes"
 	"errors"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ferrympi/ferry/internal/needs"
 )
 
 func TestLoadNamesWhatIsMissing(t *testing.T) {
@@ -55,10 +56,10 @@ func TestResourcesAreReadFromWhatUCXPrints(t *testing.T) {
 func TestInterfaceIsAsTheHeadersSay(t *testing.T) {
 	gcc, err := exec.LookPath("gcc")
 	if err != nil {
-		missing(t, "gcc", err.Error())
+		needs.Missing(t, "install gcc: %v", err)
 	}
 	if out, err := exec.Command(gcc, "-E", "-include", "ucp/api/ucp.h", "-x", "c", "/dev/null").CombinedOutput(); err != nil {
-		missing(t, "libucx-dev", string(out))
+		needs.Missing(t, "install libucx-dev: %s", out)
 	}
 	program := filepath.Join(t.TempDir(), "abi")
 	out, err := exec.Command(gcc, "-Wall", "-Wextra", "-Werror", "-o", program, "testdata/abi.c").CombinedOutput()
@@ -70,15 +71,6 @@ func TestInterfaceIsAsTheHeadersSay(t *testing.T) {
 	}
 }
 
-// missing skips the test, or fails it where everything is required.
-func missing(t testing.TB, what, why string) {
-	t.Helper()
-	if os.Getenv("REQUIRE_ALL") == "1" {
-		t.Fatalf("REQUIRE_ALL=1: install %s: %s", what, why)
-	}
-	t.Skipf("install %s: %s", what, why)
-}
-
 // start opens a worker over shared memory, with 256 slots.
 func start(t testing.TB) *Worker {
 	t.Helper()
@@ -87,7 +79,7 @@ func start(t testing.TB) *Worker {
 	Setenv("UCX_POSIX_ERROR_HANDLING", "y")
 	l, err := Load("libucp.so.0")
 	if err != nil {
-		missing(t, "libucx0", err.Error())
+		needs.Missing(t, "install libucx0: %v", err)
 	}
 	w, err := l.Open([]Setting{{"TLS", "posix,self"}}, false)
 	if err == nil {

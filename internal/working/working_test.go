@@ -12,6 +12,8 @@ import (
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/internal/needs"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -88,7 +90,7 @@ func TestTerminalKeepsResultsAndNotTheLine(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
-		t.Skip("no pseudo-terminal: ", err)
+		needs.Missing(t, "no pseudo-terminal: %v", err)
 	}
 	defer master.Close()
 	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)

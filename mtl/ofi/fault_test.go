@@ -17,6 +17,7 @@ import (
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/libfabric/testprov"
+	"github.com/ferrympi/ferry/internal/needs"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/mtl/ofi"
 	"github.com/ferrympi/ferry/progress"
@@ -26,11 +27,9 @@ import (
 func compile(t *testing.T, source string, flags ...string) string {
 	t.Helper()
 	needLibfabric(t)
-	if _, err := exec.LookPath("gcc"); err != nil {
-		t.Skip("no gcc: install gcc and libc6-dev")
-	}
+	needs.Program(t, "gcc", "gcc and libc6-dev")
 	if text, err := exec.Command("gcc", "-E", "-include", "rdma/fi_tagged.h", "-x", "c", "/dev/null").CombinedOutput(); err != nil {
-		t.Skipf("install libfabric-dev: %s", text)
+		needs.Missing(t, "install libfabric-dev: %s", text)
 	}
 	out := filepath.Join(t.TempDir(), strings.TrimSuffix(source, ".c"))
 	text, err := exec.Command("gcc", append([]string{"-o", out, fmt.Sprintf("-DLIBRARY=%q", testprov.System()), filepath.Join("testdata", source)}, flags...)...).CombinedOutput()

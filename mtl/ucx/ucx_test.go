@@ -3,7 +3,6 @@ package ucx_test
 import (
 	"bytes"
 	"errors"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/framework/kittest"
+	"github.com/ferrympi/ferry/internal/needs"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/mtl/mtltest"
 	"github.com/ferrympi/ferry/mtl/ucx"
@@ -26,10 +26,7 @@ func need(t testing.TB) {
 	if v.Status == framework.StatusUsable {
 		return
 	}
-	if os.Getenv("REQUIRE_ALL") == "1" {
-		t.Fatalf("REQUIRE_ALL=1: install libucx0: %s", v.Why())
-	}
-	t.Skipf("install libucx0: %s", v.Why())
+	needs.Missing(t, "install libucx0: %s", v.Why())
 }
 
 // subject sets the parameters of a class.

@@ -15,6 +15,7 @@ import (
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/config"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/needs"
 	"github.com/ferrympi/ferry/plugin/host"
 	"github.com/ferrympi/ferry/pml/ob1"
 	"github.com/ferrympi/ferry/pml/pmltest"
@@ -53,12 +54,7 @@ func (e *compileError) Error() string {
 // inC returns the plugin in C as a component.
 func inC(t *testing.T, args ...string) btl.Component {
 	t.Helper()
-	if _, err := exec.LookPath("gcc"); err != nil {
-		if os.Getenv("REQUIRE_ALL") == "1" {
-			t.Fatalf("REQUIRE_ALL=1: install gcc: %v", err)
-		}
-		t.Skipf("there is no C compiler: %v", err)
-	}
+	needs.Program(t, "gcc", "gcc")
 	binary, err := compiled()
 	if err != nil {
 		t.Fatal(err)

@@ -3,13 +3,13 @@ package cm_test
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"testing"
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/btl/self"
 	"github.com/ferrympi/ferry/btl/shm"
 	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/internal/needs"
 	"github.com/ferrympi/ferry/internal/ucp"
 	"github.com/ferrympi/ferry/mtl/ucx"
 	"github.com/ferrympi/ferry/pml"
@@ -23,10 +23,7 @@ func overUCX(t *testing.T, class string, nodes int) pmltest.Stack {
 	t.Helper()
 	ucp.Setenv("UCX_ERROR_SIGNALS", "")
 	if _, err := ucp.Load("libucp.so.0"); err != nil {
-		if os.Getenv("REQUIRE_ALL") == "1" {
-			t.Fatalf("REQUIRE_ALL=1: install libucx0: %v", err)
-		}
-		t.Skipf("install libucx0: %v", err)
+		needs.Missing(t, "install libucx0: %v", err)
 	}
 	s := pmltest.Stack{PML: cm.Component(), MTL: ucx.Component(), Set: map[string]string{"mtl.ucx.provider_include": class}}
 	if nodes > 0 {

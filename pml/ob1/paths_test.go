@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/btl/btlfault"
 	"github.com/ferrympi/ferry/btl/btltest"
@@ -19,6 +17,7 @@ import (
 	"github.com/ferrympi/ferry/btl/shm"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/needs"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/pml/ob1"
 	"github.com/ferrympi/ferry/pml/pmltest"
@@ -178,11 +177,7 @@ func TestRefusedAnswerIsNoFailedPath(t *testing.T) {
 
 // TestPeerWhoseRingIsRefusedIsNotDead: shared memory has room for no ring.
 func TestPeerWhoseRingIsRefusedIsNotDead(t *testing.T) {
-	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", 2*64<<10)); err != nil {
-		t.Skip("can't mount a small tmpfs: ", err)
-	}
-	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
+	dir := needs.SmallTmpfs(t, 2*64<<10)
 	w, cs := overStack(t, 2, pmltest.Stack{
 		PML: ob1.Component(), BTLs: []btl.Component{self.Component(), shm.Component(), btltest.NewMemory(btltest.Options{})},
 		Set: map[string]string{"btl.shm.dir": dir, "btl.shm.fallback_dir": ""},

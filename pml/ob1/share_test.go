@@ -16,6 +16,7 @@ import (
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/cma"
+	"github.com/ferrympi/ferry/internal/needs"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/pml/ob1"
 	"github.com/ferrympi/ferry/pml/ob1/choose"
@@ -39,7 +40,7 @@ func copies(t *testing.T) {
 	t.Helper()
 	b := make([]byte, 1)
 	if _, err := cma.Read(unix.Getpid(), make([]byte, 1), cma.Address(b)); err != nil {
-		t.Skip("process_vm_readv does not work here: ", err)
+		needs.Missing(t, "process_vm_readv does not work here: %v", err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ferrympi/ferry/internal/libfabric"
+	"github.com/ferrympi/ferry/internal/needs"
 )
 
 // System is the libfabric that tests use where none of ours will do: the machine's, or the
@@ -24,7 +25,7 @@ func Need(t testing.TB, providers ...string) {
 		if errors.Is(err, libfabric.ErrNotBuilt) {
 			t.Skip(err)
 		}
-		t.Skipf("%v: install libfabric1", err)
+		needs.Missing(t, "%v: install libfabric1", err)
 	}
 	for _, name := range providers {
 		infos, err := lib.Infos(name)

@@ -21,6 +21,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ferrympi/ferry/internal/needs"
 )
 
 // Program is what one rank does. An error is printed, and the rank exits with status 1.
@@ -99,15 +101,6 @@ func await(ctx context.Context, dir, flag string) (string, error) {
 	}
 }
 
-// Missing skips the test, or fails it where everything is required.
-func Missing(t testing.TB, format string, args ...any) {
-	t.Helper()
-	if os.Getenv("REQUIRE_ALL") == "1" {
-		t.Fatalf("REQUIRE_ALL=1: "+format, args...)
-	}
-	t.Skipf(format, args...)
-}
-
 //go:embed testdata/server.c
 var source []byte
 
@@ -136,9 +129,7 @@ func scratchDir(t testing.TB) string {
 // Compile compiles a C program against libpmix's headers and the library.
 func Compile(t testing.TB, out string, args ...string) {
 	t.Helper()
-	if _, err := exec.LookPath("gcc"); err != nil {
-		Missing(t, "no gcc: install gcc and libc6-dev")
-	}
+	needs.Program(t, "gcc", "gcc and libc6-dev")
 	include := headers(t)
 	args = append([]string{"-Wall", "-I" + include, "-I" + filepath.Join(include, "pmix"), "-o", out}, args...)
 	args = append(args, "-L"+filepath.Join(filepath.Dir(include), "lib"), "-lpmix", "-lpthread")
@@ -156,7 +147,7 @@ func headers(t testing.TB) string {
 			return filepath.Dir(found[0])
 		}
 	}
-	Missing(t, "no headers of libpmix: install libpmix-dev")
+	needs.Missing(t, "no headers of libpmix: install libpmix-dev")
 	return ""
 }
 
@@ -191,7 +182,7 @@ func Mpirun(t testing.TB, n int, args ...string) []string {
 			return append([]string{path, "--oversubscribe", "-n", strconv.Itoa(n)}, args...)
 		}
 	}
-	Missing(t, "no mpirun of Open MPI: install openmpi-bin")
+	needs.Missing(t, "no mpirun of Open MPI: install openmpi-bin")
 	return nil
 }
 

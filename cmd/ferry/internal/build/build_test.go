@@ -15,6 +15,7 @@ import (
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/gotool"
+	"github.com/ferrympi/ferry/internal/needs"
 )
 
 // ferryBuild runs the command.
@@ -113,6 +114,7 @@ func goBuild(t *testing.T, dir, pkg string) string {
 // A program that knows of no registry runs over a transport from elsewhere, compiled in or as
 // a plugin.
 func TestProgramIsBuiltWithComponentsAsItIs(t *testing.T) {
+	needs.Time(t)
 	const udp, spmv = "../../../../examples/vendor-udp", "../../../../examples/spmv"
 	dir := t.TempDir()
 	plugin := goBuild(t, udp, "./btl-udp")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 	"github.com/ferrympi/ferry/internal/libfabric"
+	"github.com/ferrympi/ferry/internal/needs"
 )
 
 // TestWithoutLibfabricTheRestRuns: the stacks that need it say so.
@@ -66,7 +67,7 @@ func TestLibraryThatHangsOrCrashesCostsItsProvider(t *testing.T) {
 	lib := filepath.Join(t.TempDir(), "libfault.so")
 	text, err := exec.Command("gcc", "-shared", "-fPIC", "-DLONG=1000", "-o", lib, "../../../../mtl/ofi/testdata/fault.c", "-ldl").CombinedOutput()
 	if err != nil {
-		t.Skipf("gcc and libfabric-dev are needed: %v: %s", err, text)
+		needs.Missing(t, "gcc and libfabric-dev are needed: %v: %s", err, text)
 	}
 	for _, f := range []struct {
 		fault string

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
+	"github.com/ferrympi/ferry/internal/needs"
 )
 
 // job starts a job of ranks of ferry matrix.
@@ -60,6 +61,7 @@ func TestJobOverSharedMemory(t *testing.T) {
 
 // TestJobOverTheNetwork goes from one stack to the next.
 func TestJobOverTheNetwork(t *testing.T) {
+	needs.Time(t)
 	t.Parallel()
 	needLibfabric(t)
 	for _, ranks := range []string{"2", "4"} {

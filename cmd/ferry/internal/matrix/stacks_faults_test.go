@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
+	"github.com/ferrympi/ferry/internal/needs"
 )
 
 // fault is what a broken transport is found by.
@@ -47,6 +48,7 @@ func TestEveryFaultBelowOb1IsFoundAndNamed(t *testing.T) {
 }
 
 func TestEveryFaultBelowCmIsFoundAndNamed(t *testing.T) {
+	needs.Time(t)
 	t.Parallel()
 	needLibfabric(t)
 	const late = "mtltest/LateReceiversGetWhatEachSentInOrder"

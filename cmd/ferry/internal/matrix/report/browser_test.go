@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ferrympi/ferry/internal/needs"
 )
 
 // patience is how long the browser may take for one thing.
@@ -54,13 +56,7 @@ var noBus = regexp.MustCompile(`(?m)^.*ERROR:dbus.*\n`)
 // then: neither a process, nor a file, nor memory in /dev/shm.
 func startBrowser(t *testing.T) *browser {
 	t.Helper()
-	path, err := exec.LookPath("chromium")
-	if err != nil {
-		if os.Getenv("REQUIRE_ALL") == "1" {
-			t.Fatal("chromium is missing, and REQUIRE_ALL=1: ", err)
-		}
-		t.Skip("chromium is missing: see scripts/setup")
-	}
+	path := needs.Program(t, "chromium", "chromium")
 	dir := t.TempDir()
 	hear, to, err := os.Pipe()
 	if err != nil {
