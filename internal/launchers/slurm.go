@@ -81,6 +81,10 @@ func (s *slurm) start() error {
 	if err := os.WriteFile(s.conf(), []byte(conf), 0o644); err != nil {
 		return err
 	}
+	// Without a plugin by name slurmd looks for control groups, and ends if there are none.
+	if err := os.WriteFile(s.dir+"/cgroup.conf", []byte("CgroupPlugin=cgroup/v1\nCgroupMountpoint="+s.dir+"/cgroup\n"), 0o644); err != nil {
+		return err
+	}
 	if err := s.serve("munged", []string{"--foreground", "--force", "--key-file=" + s.dir + "/munge.key", "--socket=" + s.socket(),
 		"--pid-file=" + s.dir + "/munged.pid", "--log-file=" + s.dir + "/munged.log", "--seed-file=" + s.dir + "/munge.seed"},
 		func(context.Context) bool { _, err := os.Stat(s.socket()); return err == nil }); err != nil {
