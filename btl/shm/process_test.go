@@ -230,12 +230,12 @@ func TestOffsetsBeyond32BitsReachTheRightBytes(t *testing.T) {
 		if !ok {
 			t.Fatal("it is not exposed")
 		}
-		if err := reader.CanRead(childLife, r, length); err != nil {
+		if err := reader.CanRead(rank0, r, length); err != nil {
 			needs.Missing(t, "the memory of other processes can't be read: %v", err)
 		}
 		window := make([]byte, 16<<20)
 		for done := int64(0); done < length; {
-			n, err := reader.Read(childLife, r, done, window[:min(int64(len(window)), length-done)])
+			n, err := reader.Read(rank0, r, done, window[:min(int64(len(window)), length-done)])
 			if err != nil || n < 1 {
 				t.Fatalf("at %d: %d, %v", done, n, err)
 			}
