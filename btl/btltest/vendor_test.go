@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/ferrympi/ferry/internal/needs"
 )
 
 // vendor is a transport in a module of its own, as strangers write them.
@@ -27,6 +29,7 @@ func inVendor(t *testing.T, args ...string) string {
 
 // TestStrangersTransportPassesTheKits: it keeps the contract and carries ob1.
 func TestStrangersTransportPassesTheKits(t *testing.T) {
+	needs.Time(t)
 	inVendor(t, "vet", "./...")
 	inVendor(t, "test", "./...")
 }

@@ -58,6 +58,7 @@ func stack(tcp btl.Component) pmltest.Stack {
 }
 
 func TestCarriesOB1(t *testing.T) {
+	needs.Time(t)
 	pmltest.Run(t, stack(tcp.Component()), pmltest.Policies...)
 }
 

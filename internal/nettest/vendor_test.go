@@ -9,12 +9,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ferrympi/ferry/internal/needs"
 )
 
 // TestVendorsTransportInBadWeather: a transport from out of tree, over UDP, on a network that
 // loses one packet of 20 each way and swaps one of 10: messages arrive as the MPI standard says,
 // with the transport compiled in, and as a plugin.
 func TestVendorsTransportInBadWeather(t *testing.T) {
+	needs.Time(t)
 	h := New(t, Link{Weather: &Weather{Seed: 18, Loss: 0.05, Swap: 0.1, Delay: 200 * time.Microsecond}})
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o755); err != nil {

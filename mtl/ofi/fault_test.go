@@ -156,6 +156,7 @@ func TestImpossibleLayoutIsRefusedWithTheReason(t *testing.T) {
 }
 
 func TestLibraryThatHangsCostsOneDeadline(t *testing.T) {
+	needs.Time(t)
 	for fault, remedy := range map[string]string{"hang_load": "was not loaded", "hang_start": "FI_LOG_LEVEL", "hang_getinfo": "provider_include"} {
 		t.Run(fault, func(t *testing.T) {
 			lib := faulty(t, fault)
@@ -182,6 +183,7 @@ func TestLibraryThatHangsCostsOneDeadline(t *testing.T) {
 // TestProviderThatHangsWhenAskedCostsOnlyItself: where others are included, it is
 // left out, or not asked at all.
 func TestProviderThatHangsWhenAskedCostsOnlyItself(t *testing.T) {
+	needs.Time(t)
 	testprov.Need(t, "net;ofi_rxm")
 	lib := faulty(t, "hang_tcp")
 	for _, include := range [][]string{{"net;ofi_rxm"}, {"tcp;ofi_rxm", "net;ofi_rxm"}} {
@@ -207,6 +209,7 @@ func TestProviderThatHangsWhenAskedCostsOnlyItself(t *testing.T) {
 }
 
 func TestContextEndsAnOpenThatHangs(t *testing.T) {
+	needs.Time(t)
 	lib := faulty(t, "hang_getinfo")
 	c := ofi.Component()
 	p := c.Params()
@@ -221,6 +224,7 @@ func TestContextEndsAnOpenThatHangs(t *testing.T) {
 
 // TestBrokenProviderIsLeftForTheNext: the reason is kept.
 func TestBrokenProviderIsLeftForTheNext(t *testing.T) {
+	needs.Time(t)
 	testprov.Need(t, "net;ofi_rxm")
 	for fault, reason := range map[string]string{"hang_domain": "does not return", "drop": "self-test: a short message"} {
 		t.Run(fault, func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/internal/libfabric/testprov"
+	"github.com/ferrympi/ferry/internal/needs"
 	"github.com/ferrympi/ferry/mtl/mtltest"
 )
 
@@ -47,6 +48,7 @@ func TestKitOverProfiles(t *testing.T) {
 // TestKitOverProfilesThatLackMuch: what a provider lacks, or does wrong, that nobody above
 // sees anything of.
 func TestKitOverProfilesThatLackMuch(t *testing.T) {
+	needs.Time(t)
 	for _, c := range []struct{ provider, fault, cases string }{
 		{"verbs;ofi_rxm", "order", "Order|Probe"},
 		{"cxi", "nodirected", "Order|Probe|Synchronous"},

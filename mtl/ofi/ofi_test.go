@@ -8,6 +8,7 @@ import (
 
 	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/internal/libfabric/testprov"
+	"github.com/ferrympi/ferry/internal/needs"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/mtl/mtltest"
 	"github.com/ferrympi/ferry/mtl/ofi"
@@ -41,6 +42,9 @@ func TestKit(t *testing.T) {
 		{"sockets", "auto", "auto"},
 	} {
 		t.Run(fmt.Sprintf("%s,%s,%s", c.provider, c.layout, c.wait), func(t *testing.T) {
+			if c.provider != "tcp;ofi_rxm" || c.layout == "data" {
+				needs.Time(t)
+			}
 			testprov.Need(t, c.provider)
 			all := mtltest.Cases(subject(c.provider, c.layout, c.wait))
 			if c.layout == "data" {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/needs"
 	"github.com/ferrympi/ferry/internal/ucp"
 	"github.com/ferrympi/ferry/internal/ucp/testprov"
 	"github.com/ferrympi/ferry/mtl"
@@ -53,6 +54,7 @@ func played(t *testing.T, class, mode, wait string, faults ...string) mtltest.Su
 // TestKitOverPlayedClasses has what is over in its call and what is not, queues that are full, and
 // a descriptor that can't be waited for.
 func TestKitOverPlayedClasses(t *testing.T) {
+	needs.Time(t)
 	for _, c := range []struct{ class, mode, wait, faults string }{
 		{"rc", "peer", "fd", ""}, {"dc", "none", "poll", "later"}, {"ud", "peer", "poll", "inplace,noclose"},
 		{"tcp", "peer", "fd", "queue=3,later,busy"}, {"cuda", "peer", "poll", "stale,silent"},

@@ -52,7 +52,12 @@ func TestKit(t *testing.T) {
 		{"shm", "", "none", "fd"},
 		{"tcp", "lo", "none", "poll"},
 	} {
-		t.Run(c.class+","+c.mode+","+c.wait, func(t *testing.T) { mtltest.Cases(subject(c.class, c.devices, c.mode, c.wait)).Run(t) })
+		t.Run(c.class+","+c.mode+","+c.wait, func(t *testing.T) {
+			if c.class == "shm" || c.mode == "none" {
+				needs.Time(t)
+			}
+			mtltest.Cases(subject(c.class, c.devices, c.mode, c.wait)).Run(t)
+		})
 	}
 }
 
@@ -99,6 +104,7 @@ func TestReceiveOfTheDeadsMessageEndsWhereItHadCome(t *testing.T) {
 // it, and over tcp in packets of 1 KiB. Without cma, and where a message comes in many packets,
 // nobody tells of what the dead take along, until the launcher does.
 func TestKitOverOneTransport(t *testing.T) {
+	needs.Time(t)
 	need(t)
 	for _, environment := range []string{"UCX_TLS=self,posix", "UCX_TLS=self,sysv", "UCX_TLS=self,tcp UCX_NET_DEVICES=lo UCX_TCP_TX_SEG_SIZE=1k"} {
 		t.Run(environment, func(t *testing.T) {

@@ -67,6 +67,7 @@ func TestPluginInCKeepsTheContract(t *testing.T) {
 }
 
 func TestPluginInCCarriesOB1(t *testing.T) {
+	needs.Time(t)
 	policies := []cid.Policy{cid.PolicyLazy} // which asks most of a transport
 	if *full {
 		policies = pmltest.Policies
@@ -105,5 +106,6 @@ func TestPluginInCSaysThatTheVersionIsAnother(t *testing.T) {
 }
 
 func TestNullInCKeepsTheContract(t *testing.T) {
+	needs.Time(t)
 	btltest.Cases(btltest.Subject{Component: inC(t, "null")}).Run(t)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/ferrympi/ferry/btl/self"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/framework/kittest"
+	"github.com/ferrympi/ferry/internal/needs"
 	"github.com/ferrympi/ferry/plugin"
 	"github.com/ferrympi/ferry/plugin/host"
 	"github.com/ferrympi/ferry/progress"
@@ -298,6 +299,7 @@ func TestPrintsWithoutEndAreBounded(t *testing.T) {
 // What a plugin leaves behind, or does not do, when it is to end, does not keep the rank from
 // closing.
 func TestPluginThatDoesNotEndIsKilled(t *testing.T) {
+	needs.Time(t)
 	for _, what := range []string{"forks", "hangs in close"} {
 		var log text
 		c := component(t, entry(what))

@@ -9,6 +9,7 @@ import (
 	"github.com/ferrympi/ferry/btl/self"
 	"github.com/ferrympi/ferry/btl/shm"
 	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/internal/needs"
 	"github.com/ferrympi/ferry/mtl/mtltest"
 	"github.com/ferrympi/ferry/pml/cm"
 	"github.com/ferrympi/ferry/pml/ob1"
@@ -43,6 +44,7 @@ func TestContract(t *testing.T) {
 // TestContractWhereMessagesComeLate: a send of any length is done when it returns, and
 // its message is still under way, as with providers that progress by themselves.
 func TestContractWhereMessagesComeLate(t *testing.T) {
+	needs.Time(t)
 	late := mtltest.Options{Inject: 4 << 20, Faults: mtltest.Faults{Polls: 5}}
 	pmltest.Run(t, stack(late), cid.PolicyLazy, cid.PolicyAgree)
 }

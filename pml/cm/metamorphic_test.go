@@ -14,7 +14,7 @@ import (
 //
 //	go test ./pml/cm -run Metamorphic -seeds 200
 var (
-	seeds = flag.Uint64("seeds", 0, "metamorphic runner: number of seeds; 0: 8, or 3 under the race detector")
+	seeds = flag.Uint64("seeds", 0, "metamorphic runner: number of seeds; 0: 8, or 3 with -short and under the race detector")
 	seed  = flag.Uint64("seed", 0, "metamorphic runner: the first seed")
 )
 
@@ -52,7 +52,7 @@ func TestMetamorphic(t *testing.T) {
 	all, n := variants(), *seeds
 	switch {
 	case n != 0:
-	case underRace:
+	case underRace, testing.Short():
 		n = 3
 	default:
 		n = 8

@@ -9,6 +9,7 @@ import (
 	"github.com/ferrympi/ferry/btl/shm"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/internal/libfabric/testprov"
+	"github.com/ferrympi/ferry/internal/needs"
 	"github.com/ferrympi/ferry/mtl/ofi"
 	"github.com/ferrympi/ferry/pml/cm"
 	"github.com/ferrympi/ferry/pml/ob1"
@@ -30,6 +31,7 @@ func overOFI(t *testing.T, provider string, nodes int) pmltest.Stack {
 // TestContractOverOFI runs with the policy that asks most of cm; with -seeds, with
 // all.
 func TestContractOverOFI(t *testing.T) {
+	needs.Time(t)
 	policies := pmltest.Policies
 	if *seeds == 0 {
 		policies = []cid.Policy{cid.PolicyLazy}

@@ -34,6 +34,7 @@ func overUCX(t *testing.T, class string, nodes int) pmltest.Stack {
 
 // TestContractOverUCX runs with the policy that asks most of cm; with -seeds, with all.
 func TestContractOverUCX(t *testing.T) {
+	needs.Time(t)
 	policies := pmltest.Policies
 	if *seeds == 0 {
 		policies = []cid.Policy{cid.PolicyLazy}

@@ -26,7 +26,7 @@ import (
 //
 //	go test -race ./pml/ob1 -run Metamorphic -seeds 200 -timeout 2h
 var (
-	seeds = flag.Uint64("seeds", 0, "metamorphic runner: number of seeds; 0: 8, or 3 under the race detector")
+	seeds = flag.Uint64("seeds", 0, "metamorphic runner: number of seeds; 0: 8, or 3 with -short and under the race detector")
 	seed  = flag.Uint64("seed", 0, "metamorphic runner: the first seed")
 )
 
@@ -102,7 +102,7 @@ func metamorphic(t *testing.T, all []pmltest.Variant) {
 	n := *seeds
 	switch {
 	case n != 0:
-	case underRace:
+	case underRace, testing.Short():
 		n = 3
 	default:
 		n = 8

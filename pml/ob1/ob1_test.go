@@ -10,6 +10,7 @@ import (
 	"github.com/ferrympi/ferry/btl/self"
 	"github.com/ferrympi/ferry/btl/shm"
 	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/internal/needs"
 	"github.com/ferrympi/ferry/pml/ob1"
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
@@ -30,7 +31,12 @@ func TestContract(t *testing.T) {
 	if !underRace { // it sees Go memory only
 		t.Run("files", func(t *testing.T) { pmltest.Run(t, stack(), pmltest.Policies...) })
 	}
-	t.Run("heap", func(t *testing.T) { pmltest.Run(t, heap(), pmltest.Policies...) })
+	t.Run("heap", func(t *testing.T) {
+		if !underRace {
+			needs.Time(t)
+		}
+		pmltest.Run(t, heap(), pmltest.Policies...)
+	})
 	t.Run("every ability", func(t *testing.T) {
 		pmltest.Run(t, pmltest.Stack{PML: ob1.Component(), BTLs: []btl.Component{btltest.NewMemory(btltest.Options{Step: 5000})}}, cid.PolicyAgree)
 	})

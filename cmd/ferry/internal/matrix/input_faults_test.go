@@ -62,6 +62,7 @@ func TestStackThatWasNamedAndIsNotThereIsAFailure(t *testing.T) {
 
 // TestLibraryThatHangsOrCrashesCostsItsProvider: and no more, in the survey and after.
 func TestLibraryThatHangsOrCrashesCostsItsProvider(t *testing.T) {
+	needs.Time(t)
 	needLibfabric(t)
 	t.Parallel()
 	lib := filepath.Join(t.TempDir(), "libfault.so")

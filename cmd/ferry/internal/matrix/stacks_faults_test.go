@@ -33,6 +33,7 @@ func find(t *testing.T, sound, cases string, faults []fault) {
 }
 
 func TestEveryFaultBelowOb1IsFoundAndNamed(t *testing.T) {
+	needs.Time(t)
 	t.Parallel()
 	const frames, message = "btltest/FramesOfEverySizeArriveWholeAndInOrder", "conform/2/message/every size arrives whole"
 	find(t, "ob1+shm", "^"+frames+"|^"+message, []fault{
