@@ -33,6 +33,9 @@ func TestEachWayOfReadingKeepsTheContract(t *testing.T) {
 		}
 		for _, way := range []string{"memory", "cma", "auto", "off"} {
 			t.Run(space.name+", "+way, func(t *testing.T) {
+				if !underRace && space.name == "heap" {
+					needs.Time(t)
+				}
 				btltest.RemoteCases(btltest.Subject{Component: space.component(), Params: func(_ int, p any) {
 					p.(*params).SingleCopy = way
 				}}).Run(t)

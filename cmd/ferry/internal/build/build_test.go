@@ -45,6 +45,7 @@ func built(t *testing.T, binary string, args ...string) string {
 
 // The command's ranks are processes of their own, which must have the components too.
 func TestRanksOfABuiltFerryHaveItsComponents(t *testing.T) {
+	needs.Time(t)
 	binary := filepath.Join(t.TempDir(), "myferry")
 	kept := filepath.Join(t.TempDir(), "module")
 	if err := ferryBuild(t, "--with", "../../../../examples/vendor-btl", "--with", "../../../../examples/vendor-udp", "-o", binary, "--keep", kept); err != nil {
