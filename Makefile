@@ -1,5 +1,5 @@
-# What a clone needs: Go (the version in go.mod). `make test` says what else
-# would let it test more.
+# What a clone needs: Go (the version in go.mod). `make test` lists the
+# tests that need more.
 
 # Those that are commands.
 EXAMPLES := $(notdir $(patsubst %/main.go,%,$(wildcard examples/*/main.go)))
@@ -15,7 +15,7 @@ PREFIX ?= /usr/local
 COMMIT := $(shell [ -e .git ] && { git rev-parse HEAD && { git diff --quiet HEAD || echo .dirty; }; } 2>/dev/null | tr -d '\n')
 LDFLAGS := $(if $(COMMIT),-ldflags '-X github.com/ferrympi/ferry/cmd/ferry/internal/version.commit=$(COMMIT)')
 
-.PHONY: run build install dist test race fuzz lint bench build-instructions build-vendor instructions compare compare-debian13 generate clean
+.PHONY: run build install dist test check race fuzz lint bench build-instructions build-vendor instructions compare compare-debian13 generate clean
 
 # The main job, on 4 ranks of this machine.
 run: build
@@ -39,10 +39,16 @@ dist:
 	@mkdir -p bin
 	@scripts/dist bin
 
-# All tests, then those of the concurrent packages again under the race
-# detector. REQUIRE_ALL=1 makes a missing part a failure instead of a skip.
+# The tests to run after a change, in at most 5 minutes on two cores. The report ends with
+# the failures, the skipped tests by reason, and the slowest packages.
 test:
 	scripts/test
+
+# Everything: launchers, soak, matrix and documents at their usual size, then the concurrent
+# packages again under the race detector. REQUIRE_ALL=1 makes a missing part of the machine a
+# failure instead of a skip.
+check:
+	scripts/test check
 
 # Everything under the race detector.
 race:
