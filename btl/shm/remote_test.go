@@ -208,6 +208,7 @@ func TestFreedMemoryIsNoFault(t *testing.T) {
 // nobody uses.
 func TestFreeGivesMemoryBackWhileAReaderMapsIt(t *testing.T) {
 	const size = 64 << 20
+	needs.SharedMemory(t, size+1<<20)
 	_, owner, reader := connected(t, Component(), "memory")
 	mem, err := owner.Allocate(size)
 	if err != nil {

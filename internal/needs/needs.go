@@ -68,6 +68,23 @@ func resolves(t testing.TB, host string) {
 	}
 }
 
+// SharedMemory skips the test unless /dev/shm has that many bytes free.
+func SharedMemory(t testing.TB, bytes int64) {
+	t.Helper()
+	room(t, "/dev/shm", bytes)
+}
+
+func room(t testing.TB, dir string, bytes int64) {
+	t.Helper()
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err != nil {
+		Missing(t, "no shared memory: %s: %v", dir, err)
+	}
+	if free := int64(s.Bavail) * s.Bsize; free < bytes {
+		Missing(t, "%s has %d MiB free, and the test takes %d: enlarge it (docker: --shm-size)", dir, free>>20, bytes>>20)
+	}
+}
+
 // SmallTmpfs mounts a file system in memory of that many bytes until the test ends, and returns
 // its directory.
 func SmallTmpfs(t testing.TB, bytes int) string {

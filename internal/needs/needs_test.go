@@ -51,9 +51,10 @@ var without = map[string]struct {
 	check  func(testing.TB)
 	reason string
 }{
-	"a part":  {func(t testing.TB) { Missing(t, "no %s: install %s", "x", "y") }, "no x: install y"},
-	"program": {func(t testing.TB) { Program(t, "no-such-program", "no-such-package") }, "no no-such-program: install no-such-package (scripts/setup)"},
-	"name":    {func(t testing.TB) { resolves(t, "no-such-host.invalid") }, "the host's name no-such-host.invalid does not resolve: add it to /etc/hosts"},
+	"a part":    {func(t testing.TB) { Missing(t, "no %s: install %s", "x", "y") }, "no x: install y"},
+	"program":   {func(t testing.TB) { Program(t, "no-such-program", "no-such-package") }, "no no-such-program: install no-such-package (scripts/setup)"},
+	"no memory": {func(t testing.TB) { room(t, "/no-such-dir", 1) }, "no shared memory: /no-such-dir: no such file or directory"},
+	"name":      {func(t testing.TB) { resolves(t, "no-such-host.invalid") }, "the host's name no-such-host.invalid does not resolve: add it to /etc/hosts"},
 }
 
 func TestMissing_PartIsOptional_SkipsWithReason(t *testing.T) {
@@ -110,12 +111,20 @@ func TestSmallTmpfs_TestEnds_IsUnmounted(t *testing.T) {
 	var dir string
 	t.Run("mounted", func(t *testing.T) {
 		dir = SmallTmpfs(t, 64<<10)
+		t.Setenv("REQUIRE_ALL", "")
+		want := "skip: " + dir + " has 0 MiB free, and the test takes 1: enlarge it (docker: --shm-size)"
+		if got := outcome(t, func(t testing.TB) { room(t, dir, 1<<20) }); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+		if got := outcome(t, func(t testing.TB) { room(t, dir, 1<<10) }); got != "pass" {
+			t.Error(got)
+		}
 		if err := os.WriteFile(dir+"/large", make([]byte, 128<<10), 0o600); err == nil {
 			t.Error("128 KiB have room in 64")
 		}
 	})
 	if dir == "" {
-		t.Skip("no tmpfs")
+		t.Skip("no tmpfs can be mounted")
 	}
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
 		t.Errorf("%s is left: %v", dir, err)
