@@ -265,14 +265,20 @@ func (s *supervisor) createOutputFile(n int) (*os.File, error) {
 	return os.Create(filepath.Join(s.job.OutputDir, fmt.Sprintf("rank.%0*d", width, n)))
 }
 
-// isDevice reports whether w is a terminal, or /dev/null.
+// isDevice reports whether w is a terminal, or /dev/null. Writes to other devices can fail.
 func isDevice(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {
 		return false
 	}
-	st, err := f.Stat()
-	return err == nil && st.Mode()&os.ModeCharDevice != 0
+	isNull, _ := ioctl(f, func(fd int) (int, error) {
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != unix.Mkdev(1, 3) {
+			return 0, err
+		}
+		return 1, nil
+	})
+	return isNull == 1 || isTerminal(f)
 }
 
 func isTerminal(f *os.File) bool {

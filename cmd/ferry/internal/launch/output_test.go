@@ -106,7 +106,13 @@ func TestOutlet_DescendantWritesWithoutEnd_Ends(t *testing.T) {
 }
 
 func TestOutput_LastWriteFails_StatusAndOneMessage(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
 	for name, prepare := range map[string]func(j *Job){
+		"full device":       func(j *Job) { j.Stdout = full },
 		"line":              func(j *Job) { j.Stdout, j.Args[1] = failingWriter{}, "echo x" },
 		"no line end":       func(j *Job) { j.Stdout, j.Args[1] = failingWriter{}, "printf x" },
 		"standard error":    func(j *Job) { j.Stderr, j.Args[1] = failingWriter{}, "printf x >&2" },
@@ -127,6 +133,9 @@ func TestOutput_LastWriteFails_StatusAndOneMessage(t *testing.T) {
 			t.Errorf("%s: status %d, want %d", name, res.Status, StatusOutput)
 		}
 		want := "disk full"
+		if name == "full device" {
+			want = "/dev/full: no space left"
+		}
 		if j.OutputDir != "" {
 			want = filepath.Join(j.OutputDir, "rank.1") + ": no space left"
 		}
