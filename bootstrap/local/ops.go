@@ -75,6 +75,9 @@ func (c *client) Fence(ctx context.Context, group []framework.Proc, tag string) 
 
 func (c *client) Construct(ctx context.Context, group []framework.Proc, tag string, payload []byte) (bootstrap.Constructed, error) {
 	const op = "group construct"
+	if err := wire.CheckSizes(tag, payload, bootstrap.MaxPayload); err != nil {
+		return bootstrap.Constructed{}, join.OpError(op, tag, err)
+	}
 	a, err := enter[wire.ConstructedBody](ctx, c, op, wire.Construct, group, tag, payload)
 	if err == nil && (a.ContextID == 0 || len(a.Payloads) != len(group)) {
 		err = launcherError(op, fmt.Errorf("context id %d with %d payloads for %d members", a.ContextID, len(a.Payloads), len(group)))

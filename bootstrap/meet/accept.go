@@ -130,10 +130,11 @@ func (d *door) shut() {
 func (d *door) handshake(nc net.Conn) {
 	c := d.c
 	_, err := wire.CheckPeer(nc)
+	entries := c.entriesFor(nc)
 	var h hello
 	if err == nil {
 		nc.SetDeadline(time.Now().Add(handshakeTimeout)) // an error here shows in what follows
-		h, err = c.welcome(nc)
+		h, err = c.welcome(nc, entries...)
 	}
 	d.dismiss(nc)
 	if err == nil {
@@ -145,7 +146,7 @@ func (d *door) handshake(nc net.Conn) {
 	}
 	nc.Close()
 	level := slog.LevelWarn
-	if c.ctx.Err() != nil || h.toNonce == c.self.nonce && (errors.Is(err, io.EOF) || cutOff(err)) {
+	if c.ctx.Err() != nil || h.among(entries) >= 0 && (errors.Is(err, io.EOF) || cutOff(err)) {
 		level = slog.LevelDebug // one of the job, that had stopped waiting
 	}
 	c.log.Log(c.ctx, level, "bootstrap meet: a connection was refused", "from", nc.RemoteAddr().String(), "error", err)

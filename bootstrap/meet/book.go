@@ -2,6 +2,7 @@ package meet
 
 import (
 	"context"
+	"errors"
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/framework"
@@ -26,12 +27,13 @@ type Launcher interface {
 	// called once in the life of a process; entry is copied. Who can read it is of the job.
 	Publish(ctx context.Context, entry []byte) error
 	// Find returns what p has published; ok is false as long as there is nothing. The result
-	// is the caller's.
+	// is the caller's. A process that has left its launcher finds the entries that it found
+	// before, and gets ErrLauncherLeft for any other.
 	Find(ctx context.Context, p framework.Proc) (entry []byte, ok bool, err error)
 	// Abort ends the job, where the launcher can, and otherwise does nothing.
 	Abort(ctx context.Context, status int, reason string) error
-	// Close says that this process is done with the launcher. What was found before stays
-	// of use: the process may open a client again, and meets those it knows.
+	// Close ends the use of the launcher, which the process may leave for good. It may open a
+	// client again.
 	Close() error
 }
 
@@ -42,6 +44,11 @@ type Watcher interface {
 	// (Dump). Calls may come at any time, and until Watch(nil) has returned. f does not wait.
 	Watch(f func(bootstrap.Event))
 }
+
+// ErrLauncherLeft is the error of Find in a process that has left its launcher, as some
+// launchers require when the last client closes. The other process may exist, and connect to
+// this one.
+var ErrLauncherLeft = errors.New("this process left its launcher when its last session closed, and can look up no other process")
 
 // MaxEntry is the most that an entry takes.
 const MaxEntry = 2 << 10

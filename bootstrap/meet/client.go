@@ -27,6 +27,7 @@ type client struct {
 	exchange Exchange // nil: constructs are between the members
 	timeout  time.Duration
 	grace    time.Duration // answerGrace; tests have less
+	learning time.Duration // learnTimeout; tests have less
 	log      *slog.Logger
 	own      *link // to this process itself
 
@@ -53,6 +54,8 @@ type client struct {
 	scouting bool
 	tidying  bool
 	unsaid   []wire.EventBody // lives that are over, of which others have not been told yet
+
+	scoutNext uint32 // First rank of the next scoutRound.
 }
 
 // Open returns the client of the process that l describes. It publishes where the process
@@ -112,7 +115,7 @@ func checkJob(id bootstrap.Identity) error {
 
 func newClient(env bootstrap.Env, l Launcher, p *place) *client {
 	c := &client{
-		place: p, launcher: l, timeout: cmp.Or(env.Timeout, bootstrap.DefaultTimeout), grace: answerGrace, log: env.Logger,
+		place: p, launcher: l, timeout: cmp.Or(env.Timeout, bootstrap.DefaultTimeout), grace: answerGrace, learning: learnTimeout, log: env.Logger,
 		peers: map[uint32]*peer{}, links: map[*link]struct{}{}, rounds: map[*round]struct{}{},
 	}
 	c.exchange, _ = framework.As[Exchange](l)
@@ -154,6 +157,9 @@ func (c *client) begun() {
 	if c.unix != nil {
 		c.wg.Go(func() { c.accept(c.unix) })
 	}
+	if c.node != nil {
+		c.wg.Go(func() { c.accept(c.node) })
+	}
 	if c.tcp != nil {
 		c.wg.Go(func() { c.accept(c.tcp) })
 	}
@@ -182,6 +188,7 @@ func (c *client) Close() error {
 		time.AfterFunc(closeGrace, l.dropFlushed)
 	}
 	c.wg.Wait()
+	c.learnBook()
 	c.mu.Lock()
 	c.open = nil
 	c.mu.Unlock()

@@ -99,12 +99,16 @@ func worst(errs []error) error {
 // connect connects with one address, proves who this process is, and begins the link.
 func (c *client) connect(ctx context.Context, rank uint32, e entry, network, at string) error {
 	d := net.Dialer{Timeout: connectTimeout}
-	nc, err := d.DialContext(ctx, network, at)
+	dialing := ctx
+	if network == "unix" { // Connecting does not wait, and the hello below follows even if ctx ends.
+		dialing = context.WithoutCancel(ctx)
+	}
+	nc, err := d.DialContext(dialing, network, at)
 	for pause := firstPause; errors.Is(err, syscall.EAGAIN); pause = min(2*pause, mostPause) { // a full backlog
 		c.sawLife(rank)
 		select {
 		case <-time.After(pause):
-			nc, err = d.DialContext(ctx, network, at)
+			nc, err = d.DialContext(dialing, network, at)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -118,7 +122,8 @@ func (c *client) connect(ctx context.Context, rank uint32, e entry, network, at 
 	}
 	c.sawLife(rank)
 	// There is no deadline: a process without a client does not answer until it has one again.
-	stop := context.AfterFunc(ctx, func() { nc.SetDeadline(time.Unix(1, 0)) })
+	// Writing stays possible, because the other end logs a connection without a hello.
+	stop := context.AfterFunc(ctx, func() { nc.SetReadDeadline(time.Unix(1, 0)) })
 	h := hello{from: c.id.Proc.Rank, to: rank, fromNonce: c.self.nonce, toNonce: e.nonce}
 	proof, err := greet(nc, c.id.Proc.Namespace, h, e)
 	if !stop() && err == nil {

@@ -19,6 +19,9 @@
 // had not heard (news.go). Each keeps a connection to the first living member of
 // each group that it was in, so that the news finds its way.
 //
+// A process may have to leave its launcher when it closes its client, and can use the address
+// book no more. Clients that it opens later reach the other processes without (learn.go, node.go).
+//
 // A process that has closed its client still listens, but nobody answers until it
 // opens one again: it is absent, and who wants something of it waits. Its place (its
 // sockets, key, and what it has put) lives as long as the process.

@@ -33,7 +33,7 @@ func FuzzHandshake(f *testing.F) {
 	f.Add(h.encode())
 	f.Add(append(h.encode(), make([]byte, proofSize)...))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if h, err := p.welcome(said{bytes.NewReader(b), io.Discard}); err == nil {
+		if h, err := p.welcome(said{bytes.NewReader(b), io.Discard}, p.self); err == nil {
 			t.Errorf("let in: %+v", h)
 		}
 		if _, err := greet(said{bytes.NewReader(b), io.Discard}, "job", h, p.self); err == nil {

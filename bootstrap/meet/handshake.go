@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 )
 
 // The handshake, in which each end proves to the other that it knows the key of the one
@@ -93,17 +94,24 @@ func greet(rw io.ReadWriter, namespace string, h hello, e entry) (proof []byte, 
 	return h.proof(roleConnector, e.key, namespace, answer), nil
 }
 
-// welcome is the acceptor's part. The error says what a stranger did wrong.
-func (p *place) welcome(rw io.ReadWriter) (hello, error) {
+// among returns which of the acceptor's entries the connector has, -1 if none.
+func (h *hello) among(entries []entry) int {
+	return slices.IndexFunc(entries, func(e entry) bool { return e.nonce == h.toNonce })
+}
+
+// welcome is the acceptor's part, for a connector that has one of entries. The error is the
+// connector's fault.
+func (p *place) welcome(rw io.ReadWriter, entries ...entry) (hello, error) {
 	var b [helloSize]byte
 	if _, err := io.ReadFull(rw, b[:]); err != nil {
 		return hello{}, fmt.Errorf("no hello: %w", err)
 	}
 	h, ok := decodeHello(b)
+	at := h.among(entries)
 	switch {
 	case !ok:
 		return h, errors.New("not a hello of this version")
-	case h.to != p.id.Proc.Rank || h.toNonce != p.self.nonce:
+	case h.to != p.id.Proc.Rank || at < 0:
 		return h, fmt.Errorf("a hello for rank %d, in another life or job", h.to)
 	case int64(h.from) >= int64(p.id.Size) || h.from == h.to:
 		return h, fmt.Errorf("rank %d of %d", h.from, p.id.Size)
@@ -112,7 +120,8 @@ func (p *place) welcome(rw io.ReadWriter) (hello, error) {
 	if _, err := rand.Read(answer[:]); err != nil {
 		return h, err
 	}
-	ours := h.proof(roleAcceptor, p.self.key, p.id.Proc.Namespace, answer)
+	key := entries[at].key
+	ours := h.proof(roleAcceptor, key, p.id.Proc.Namespace, answer)
 	if _, err := rw.Write(append(answer[:], ours...)); err != nil {
 		return h, err
 	}
@@ -120,7 +129,7 @@ func (p *place) welcome(rw io.ReadWriter) (hello, error) {
 	if _, err := io.ReadFull(rw, theirs[:]); err != nil {
 		return h, fmt.Errorf("no proof: %w", err)
 	}
-	if !hmac.Equal(theirs[:], h.proof(roleConnector, p.self.key, p.id.Proc.Namespace, answer)) {
+	if !hmac.Equal(theirs[:], h.proof(roleConnector, key, p.id.Proc.Namespace, answer)) {
 		return h, errors.New("wrong key")
 	}
 	return h, nil

@@ -268,7 +268,7 @@ func TestNonsenseAfterTheHandshakeEndsTheConnection(t *testing.T) {
 		"a body of another kind":      frame(wire.Get, 1, wire.Empty{}),
 		"the same id twice":           append(get, get...),
 		"a value over the limit":      frame(wire.Keep, 0, wire.KeepBody{Value: make([]byte, bootstrap.MaxValue+1)}),
-		"a payload over the limit":    frame(wire.Construct, 1, wire.JoinBody{Payload: make([]byte, bootstrap.MaxPayload+1)}),
+		"a payload over the limit":    frame(wire.Construct, 1, wire.JoinBody{Payload: make([]byte, wire.MaxJoin+1)}),
 		"a group that is not a group": frame(wire.Fence, 1, wire.JoinBody{Group: []byte{0x01}}),
 		"news of a rank of its own":   frame(wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcDied), Rank: 4}),
 		"a reason over the limit":     frame(wire.GiveUp, 0, wire.GiveUpBody{Reason: strings.Repeat("x", bootstrap.MaxName+1)}),

@@ -23,6 +23,7 @@ type place struct {
 	id   bootstrap.Identity
 	self entry
 	unix *net.UnixListener // nil: none
+	node *net.UnixListener // Listens at nodeEntry; nil if there is none.
 	tcp  *net.TCPListener  // nil: none
 
 	mu        sync.Mutex // of the place and of its open client
@@ -71,6 +72,7 @@ func placeOf(id bootstrap.Identity, fresh func(*entry) error) (*place, error) {
 		p.shut()
 		return nil, err
 	}
+	p.listenOnNode()
 	if places.of == nil {
 		places.of = map[framework.Proc]*place{}
 	}
@@ -91,6 +93,9 @@ func (p *place) leave() {
 func (p *place) shut() {
 	if p.unix != nil {
 		p.unix.Close()
+	}
+	if p.node != nil {
+		p.node.Close()
 	}
 	if p.tcp != nil {
 		p.tcp.Close()
@@ -153,6 +158,9 @@ func (p *place) accepting(on bool) {
 	}
 	if p.unix != nil {
 		p.unix.SetDeadline(until)
+	}
+	if p.node != nil {
+		p.node.SetDeadline(until)
 	}
 	if p.tcp != nil {
 		p.tcp.SetDeadline(until)

@@ -152,7 +152,7 @@ func (c *client) missed(p *peer, err error) {
 		c.over(p, fmt.Sprintf("connection lost, and then: %v", err))
 	case errors.Is(err, errFinal):
 		c.failCalls(&p.waiting, c.peerError(p.rank, "connect", err))
-	case refused && found && (c.near(e) || reached):
+	case refused && (reached || found && c.near(e)):
 		c.over(p, fmt.Sprintf("connection lost: %v", err))
 	case refused && p.refused >= refusals && time.Since(p.since) > refusedFor:
 		c.failCalls(&p.waiting, c.peerError(p.rank, "connect", fmt.Errorf("nobody answers for its entry, at %s: %w", e.where(), err)))
@@ -167,6 +167,9 @@ func (c *client) near(e entry) bool { return e.host != 0 && e.host == c.self.hos
 func (c *client) attempt(ctx context.Context, rank uint32, e entry, found bool) error {
 	if !found {
 		b, ok, err := c.launcher.Find(ctx, c.id.Procs([]uint32{rank})[0])
+		if errors.Is(err, ErrLauncherLeft) {
+			return c.connectOnNode(ctx, rank, err)
+		}
 		if err != nil {
 			return fmt.Errorf("look up its entry: %w: %w", err, errFinal)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
@@ -158,17 +159,19 @@ func (c *client) join(r request, rank uint32, kind wire.Kind, b wire.JoinBody) e
 }
 
 const (
-	// A join has waited this long when its leader begins to look after those who have not
-	// come, and then looks so often.
+	// The leader of a join begins to connect to absent members after scoutGrace, and starts a
+	// round every scoutEvery. A member of another node that has left its launcher may wait for
+	// that connection.
 	scoutGrace = 500 * time.Millisecond
-	scoutEvery = time.Second
+	scoutEvery = 200 * time.Millisecond
 
-	// mostScouted is how many it looks after at a time.
+	// mostScouted is the number of absent members in one round.
 	mostScouted = 64
 )
 
-// scoutSoon has those looked after whom joins wait for: one that has ended before it came
-// could not be missed by anybody. The caller holds place.mu.
+// scoutSoon schedules connections to the members that joins wait for. They detect members that
+// ended before they came, and reach members that can't look up this process any more. The
+// caller holds place.mu.
 func (c *client) scoutSoon() {
 	if !c.scouting {
 		c.scouting = true
@@ -182,19 +185,28 @@ func (c *client) scout() {
 	for _, p := range c.peers {
 		p.scouted = false
 	}
-	n := 0
-	for _, rank := range c.joins.Absent() {
-		if p := c.peerOf(rank); rank != c.id.Proc.Rank && n < mostScouted {
-			p.scouted = true
-			n++
-		}
+	absent := slices.DeleteFunc(c.joins.Absent(), func(r uint32) bool { return r == c.id.Proc.Rank })
+	for _, rank := range c.scoutRound(absent) {
+		c.peerOf(rank).scouted = true
 	}
 	for _, p := range c.peers {
 		c.review(p)
 	}
-	if c.scouting = n > 0 && !c.closed; c.scouting {
+	if c.scouting = len(absent) > 0 && !c.closed; c.scouting {
 		c.after(scoutEvery, c.scout)
 	}
+}
+
+// scoutRound returns the members of the next round. Each round begins behind the last one, so
+// that all absent members have their turn. The caller holds place.mu.
+func (c *client) scoutRound(absent []uint32) []uint32 {
+	if len(absent) <= mostScouted {
+		return absent
+	}
+	at, _ := slices.BinarySearch(absent, c.scoutNext)
+	round := slices.Concat(absent[at:], absent[:at])[:mostScouted]
+	c.scoutNext = round[mostScouted-1] + 1
+	return round
 }
 
 // hasEnded reports whether a process will never come again. The caller holds place.mu.
@@ -226,9 +238,15 @@ func (c *client) Construct(ctx context.Context, group []framework.Proc, tag stri
 	if c.exchange != nil {
 		return c.through(ctx, round{op: op, kind: wire.Construct, group: group, runs: runs, tag: tag, payload: payload})
 	}
-	a, err := enter[wire.ConstructedBody](ctx, c, op, wire.Construct, runs, tag, payload)
+	if err := wire.CheckSizes(tag, payload, bootstrap.MaxPayload); err != nil {
+		return bootstrap.Constructed{}, join.OpError(op, tag, err)
+	}
+	a, err := enter[wire.ConstructedBody](ctx, c, op, wire.Construct, runs, tag, c.withEntry(payload))
 	if err == nil && (a.ContextID == 0 || len(a.Payloads) != len(group)) {
 		err = c.peerError(group[0].Rank, op, fmt.Errorf("context id %d with %d payloads for %d members", a.ContextID, len(a.Payloads), len(group)))
+	}
+	if err == nil {
+		err = c.takeEntries(op, group, a.Payloads)
 	}
 	return bootstrap.Constructed{ContextID: a.ContextID, Payloads: a.Payloads}, err
 }

@@ -5,8 +5,9 @@
 // the members themselves.
 //
 // A server talks to a process once. So clients of one process share the conversation,
-// and it ends with the last one that closes: after that the process lives on what it has
-// learnt, and can't find anybody whom it has not met before.
+// and it ends with the last one that closes. A client that opens after that reaches the
+// other processes without the server (see bootstrap/meet); the name service for programs, Abort
+// and the exchanges by barriers fail with meet.ErrLauncherLeft.
 //
 // A process that has opened a client and ends without closing it has not said
 // goodbye. Hydra then kills the others, and mpiexec may return 0 all the same; Slurm does

@@ -108,7 +108,7 @@ func roleMeet(ctx context.Context) (int, error) {
 		if _, ok, err := again.Find(ctx, other); !ok || err != nil {
 			return fmt.Errorf("find again: %t, %w", ok, err)
 		}
-		if _, _, err := again.Find(ctx, framework.Proc{Namespace: id.Proc.Namespace}); !errors.Is(err, errFinished) {
+		if _, _, err := again.Find(ctx, framework.Proc{Namespace: id.Proc.Namespace}); !errors.Is(err, meet.ErrLauncherLeft) {
 			return fmt.Errorf("find a stranger: %w", err)
 		}
 		return errors.Join(again.Close(), os.WriteFile(filepath.Join(os.Getenv(dirVar), fmt.Sprint("done-", id.Proc.Rank)), nil, 0o600))

@@ -3,7 +3,6 @@ package pmi1
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -25,9 +24,6 @@ func (l *launcher) Identity() bootstrap.Identity {
 	return id
 }
 
-// errFinished is why nothing can be asked any more.
-var errFinished = errors.New("this process has left its launcher, as it must when its last session closes, and can no longer look up other processes; keep a session open for as long as there are processes to meet")
-
 // usable says why the server can't be asked; nil if it can.
 func (l *launcher) usable(op, peer string) error {
 	if l.closed.Load() {
@@ -36,7 +32,7 @@ func (l *launcher) usable(op, peer string) error {
 	l.p.mu.Lock()
 	defer l.p.mu.Unlock()
 	if l.p.finished {
-		return &framework.TransportError{Component: "bootstrap pmi1", Peer: peer, Op: op, Err: errFinished}
+		return &framework.TransportError{Component: "bootstrap pmi1", Peer: peer, Op: op, Err: meet.ErrLauncherLeft}
 	}
 	return nil
 }

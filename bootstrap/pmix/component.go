@@ -19,9 +19,8 @@
 //
 // A process that initialises libpmix once more is of no use in 4.2.2: it finds nothing of
 // what any process has put, not even its own, and leaks 0.15 MiB each time. So a process
-// initialises once. What opens after it has finalized lives on what was found before, and at
-// the end the process looks for all of its node, who may be wanted later. Of the launcher's
-// end it hears no more then.
+// initialises once. A client that opens after it has finalized reaches the other processes
+// without the server (see bootstrap/meet), and gets no event of the launcher's end.
 package pmix
 
 import (

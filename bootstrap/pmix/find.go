@@ -143,23 +143,3 @@ func (p *process) searchFor(proc framework.Proc) *search {
 	}()
 	return s
 }
-
-// learnTimeout bounds what learning adds to the end of a job: some 0.02 ms for each
-// process of the node.
-const learnTimeout = 100 * time.Millisecond
-
-// learn finds, before the process is done with its server, whom it has not looked for yet:
-// those of its node who have put their entries. In another session it may want them.
-func (p *process) learn() {
-	ctx, cancel := context.WithTimeout(context.Background(), learnTimeout)
-	defer cancel()
-	for _, rank := range p.id.Locals {
-		proc := framework.Proc{Namespace: p.id.Proc.Namespace, Rank: rank}
-		if _, ok := p.found(proc); ok {
-			continue
-		}
-		if err := p.ask(ctx, proc, 0); err != nil && !missing(err) {
-			return
-		}
-	}
-}

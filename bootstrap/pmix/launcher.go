@@ -40,8 +40,7 @@ func (l *launcher) usable(op string) error {
 	case l.lost:
 		return &framework.TransportError{Component: component, Peer: server(), Op: op, Err: errors.New("the connection is lost")}
 	case l.done:
-		return &framework.TransportError{Component: component, Peer: server(), Op: op, Err: errors.New(
-			"this process has closed its last session before, and told its launcher so: it reaches only the processes that it had found by then")}
+		return &framework.TransportError{Component: component, Peer: server(), Op: op, Err: meet.ErrLauncherLeft}
 	}
 	return nil
 }

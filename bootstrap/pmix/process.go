@@ -131,7 +131,6 @@ func (p *process) detach() error {
 	if gone { // there is nobody to tell
 		return nil
 	}
-	p.learn()
 	return p.finalize()
 }
 

@@ -13,15 +13,18 @@ import (
 type limited interface{ check() error }
 
 func (b ValuedBody) check() error { return CheckSizes(b.Name, b.Value, bootstrap.MaxValue) }
-func (b JoinBody) check() error   { return CheckSizes(b.Tag, b.Payload, bootstrap.MaxPayload) }
+func (b JoinBody) check() error   { return CheckSizes(b.Tag, b.Payload, MaxJoin) }
 func (b GetBody) check() error    { return CheckSizes(b.Key, nil, 0) }
 func (b NameBody) check() error   { return CheckSizes(b.Name, nil, 0) }
 func (b GiveUpBody) check() error { return CheckSizes(b.Reason, nil, 0) }
 func (b BrokeBody) check() error  { return CheckSizes(b.Reason, nil, 0) }
 func (b LookupBody) check() error { return CheckSizes(b.Name, nil, 0) }
-func (b RelayBody) check() error  { return CheckSizes(b.Tag, b.Payload, bootstrap.MaxPayload) }
+func (b RelayBody) check() error  { return CheckSizes(b.Tag, b.Payload, MaxJoin) }
 func (b BrokenBody) check() error { return CheckSizes(b.Event.Reason, nil, 0) }
 func (b KeepBody) check() error   { return CheckSizes(b.Name, b.Value, bootstrap.MaxValue) }
+
+// MaxJoin limits the payload of a join together with the entry that bootstrap/meet puts before it.
+const MaxJoin = bootstrap.MaxPayload + 4<<10
 
 func check(body any) error {
 	if b, ok := body.(limited); ok {

@@ -1,0 +1,160 @@
+package meet
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// A process that closes its last client may have to leave its launcher, and can use the address
+// book no more. Its later clients reach the processes of its node by their nodeEntry. Of two
+// processes on different nodes at least one has the other's entry and connects. Each publishes
+// its own entry before it looks up others, so the later of the two finds the earlier.
+// docs/decisions/reopened-sessions.md has the reasons.
+
+const (
+	// learnTimeout bounds the time that Close takes for lookups, of some 0.1 ms each.
+	learnTimeout = 5 * time.Second
+
+	// learners is the number of lookups of one process at a time. A launcher may ask another node
+	// for each.
+	learners = 16
+
+	// learnSlots is the number of processes of a node that look up others at a time. Hydra 4.0.2
+	// hangs when 128 do, because mpiexec and its proxy both block in a write to the other.
+	learnSlots = 16
+	slotPause  = 10 * time.Millisecond // Between two attempts to get one.
+
+	// An entry and its length fit before the largest payload.
+	_ = uint(wire.MaxJoin - bootstrap.MaxPayload - 2 - MaxEntry)
+)
+
+// learnBook looks up the processes of other nodes that this one has shared no construct with.
+// A client with an Exchange skips it, because its constructs need the launcher itself.
+func (c *client) learnBook() {
+	unknown := c.unknown()
+	if c.exchange != nil || len(unknown) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), c.learning)
+	defer cancel()
+	if slot := c.learnSlot(ctx); slot != nil {
+		defer slot.Close()
+	}
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(learners, len(unknown)) {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				i := int(next.Add(1)) - 1
+				if i >= len(unknown) {
+					return
+				}
+				c.learn(ctx, unknown[i])
+			}
+		})
+	}
+	wg.Wait()
+	if ctx.Err() != nil {
+		c.log.Info("bootstrap meet: the launcher is slow: sessions opened later may not reach every process",
+			"lookups", len(unknown), "limit", c.learning)
+	}
+}
+
+// learnSlot waits for a slot of the node, to be closed after use. It returns nil if no slot is
+// needed, or when ctx ends. The kernel frees the slots of a process that dies.
+func (c *client) learnSlot(ctx context.Context) io.Closer {
+	if c.node == nil || len(c.id.Locals) <= learnSlots {
+		return nil
+	}
+	node := c.nodeEntry(c.id.Locals[0])
+	for ctx.Err() == nil {
+		for slot := range learnSlots {
+			l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: fmt.Sprintf("%s-%d", node.socket(), slot)})
+			if err == nil {
+				return l
+			}
+		}
+		select {
+		case <-time.After(slotPause):
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// unknown returns the ranks to look up. They begin behind this process's own, so that processes
+// that close at the same time look up different ones.
+func (c *client) unknown() (ranks []uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	size := uint32(c.id.Size)
+	for i := range size - 1 {
+		rank := (c.id.Proc.Rank + 1 + i) % size
+		if _, ok := c.entries[rank]; !ok && !c.hasEnded(rank) && !c.hasNodeEntry(rank) {
+			ranks = append(ranks, rank)
+		}
+	}
+	return ranks
+}
+
+// learn looks up the entry of rank. There may be none yet, and an error leaves it unknown.
+func (c *client) learn(ctx context.Context, rank uint32) {
+	b, ok, err := c.launcher.Find(ctx, c.id.Procs([]uint32{rank})[0])
+	if err != nil || !ok {
+		return
+	}
+	if e, err := decodeEntry(b); err == nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.entries[rank] = e
+	}
+}
+
+// withEntry returns the length of this process's entry, the entry and the payload.
+func (p *place) withEntry(payload []byte) []byte {
+	e := p.self.encode()
+	b := binary.BigEndian.AppendUint16(make([]byte, 0, 2+len(e)+len(payload)), uint16(len(e)))
+	return append(append(b, e...), payload...)
+}
+
+// takeEntries removes the entries from the payloads of a construct of group, and keeps those of
+// processes that were unknown.
+func (c *client) takeEntries(op string, group []framework.Proc, payloads [][]byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, p := range group {
+		e, payload, err := cutEntry(payloads[i])
+		if err != nil {
+			return c.peerError(p.Rank, op, fmt.Errorf("its payload: %w", err))
+		}
+		payloads[i] = payload
+		if _, known := c.entries[p.Rank]; !known && p != c.id.Proc {
+			c.entries[p.Rank] = e
+		}
+	}
+	return nil
+}
+
+// cutEntry is the inverse of withEntry.
+func cutEntry(b []byte) (e entry, payload []byte, err error) {
+	if len(b) < 2 {
+		return e, nil, errors.New("no entry")
+	}
+	n := int(binary.BigEndian.Uint16(b))
+	if b = b[2:]; len(b) < n {
+		return e, nil, fmt.Errorf("an entry of %d bytes in %d", n, len(b))
+	}
+	e, err = decodeEntry(b[:n])
+	return e, b[n:], err
+}

@@ -1,0 +1,244 @@
+package meet
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// leaver is the launcher of a process that leaves it for good with its first client.
+type leaver struct {
+	launcher
+	mu    sync.Mutex
+	left  bool
+	found map[framework.Proc][]byte
+}
+
+func (l *leaver) Find(ctx context.Context, p framework.Proc) ([]byte, bool, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if b, ok := l.found[p]; ok {
+		return b, true, nil
+	}
+	if l.left {
+		return nil, false, ErrLauncherLeft
+	}
+	b, ok, err := l.launcher.Find(ctx, p)
+	if ok {
+		l.found[p] = b
+	}
+	return b, ok, err
+}
+
+func (l *leaver) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.left = true
+	return nil
+}
+
+// leaverJob is a job of leavers.
+type leaverJob struct {
+	*testJob
+	launchers []*leaver
+}
+
+func newLeaverJob(t *testing.T, on network, size int) *leaverJob {
+	j := &leaverJob{testJob: newTestJob(t, on, size)}
+	for rank := range size {
+		j.launchers = append(j.launchers, &leaver{launcher: launcher{j.book, rank}, found: map[framework.Proc][]byte{}})
+	}
+	return j
+}
+
+func (j *leaverJob) reopen(rank int) *client {
+	j.t.Helper()
+	c, err := openOn(j.t.Context(), j.on, j.launchers[rank], j.env)
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	j.clients = append(j.clients, c)
+	return c
+}
+
+// alone opens and closes a client of each rank, one after the other.
+func (j *leaverJob) alone(ranks ...int) {
+	j.t.Helper()
+	for _, rank := range ranks {
+		if err := j.reopen(rank).Close(); err != nil {
+			j.t.Fatal(err)
+		}
+	}
+}
+
+// together constructs a group of ranks with new clients, and closes them.
+func (j *leaverJob) together(ranks ...int) {
+	j.t.Helper()
+	var cs []*client
+	var group []framework.Proc
+	for _, rank := range ranks {
+		cs, group = append(cs, j.reopen(rank)), append(group, j.proc(rank))
+	}
+	if err := inAll(cs, func(c *client) error {
+		made, err := c.Construct(j.t.Context(), group, "together", fmt.Append(nil, c.id.Proc.Rank))
+		for i, p := range made.Payloads {
+			if want := fmt.Append(nil, group[i].Rank); !bytes.Equal(p, want) {
+				err = errors.Join(err, fmt.Errorf("payload %d is %q, want %q", i, p, want))
+			}
+		}
+		return err
+	}); err != nil {
+		j.t.Fatalf("construct of %v: %v", ranks, err)
+	}
+	if err := inAll(cs, (*client).Close); err != nil {
+		j.t.Fatal(err)
+	}
+}
+
+// Of any two processes the one that closed last has the other's entry, whichever of them is
+// the coordinator.
+func TestReopen_ProcessesThatLeftInAnyOrder_Connect(t *testing.T) {
+	both(t, func(t *testing.T, on network) {
+		for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 0, 2}, {2, 0, 1}, {1, 2}, {2}, {0}} {
+			t.Run(fmt.Sprint(order), func(t *testing.T) {
+				j := newLeaverJob(t, on, 3)
+				j.alone(order...)
+				j.together(0, 1, 2)
+				j.together(2, 1)
+			})
+		}
+	})
+}
+
+func TestReopen_GroupsAfterOtherGroups_Connect(t *testing.T) {
+	both(t, func(t *testing.T, on network) {
+		j := newLeaverJob(t, on, 4)
+		j.nodes = 2
+		j.together(1, 3)
+		j.together(3, 0)
+		j.together(2, 1)
+		j.alone(3, 2)
+		j.together(0, 1, 2, 3)
+	})
+}
+
+// A construct gives every member the entries of all, so that no lookup is left for the end.
+func TestClose_AfterAConstructOfAll_SkipsLookups(t *testing.T) {
+	j := newLeaverJob(t, tcp, 8)
+	var cs []*client
+	for rank := range j.size {
+		cs = append(cs, j.reopen(rank))
+	}
+	if err := inAll(cs, func(c *client) error {
+		_, err := c.Construct(t.Context(), j.world(), "all", nil)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range cs {
+		if unknown := c.unknown(); len(unknown) > 0 {
+			t.Errorf("rank %d does not know %v", c.id.Proc.Rank, unknown)
+		}
+	}
+}
+
+// stuck is a launcher that answers no lookup.
+type stuck struct{ launcher }
+
+func (stuck) Find(ctx context.Context, _ framework.Proc) ([]byte, bool, error) {
+	<-ctx.Done()
+	return nil, false, context.Cause(ctx)
+}
+
+func TestClose_LauncherDoesNotAnswer_EndsAtItsLimit(t *testing.T) {
+	j := newTestJob(t, unix, 100)
+	c, err := openOn(t.Context(), unix, stuck{launcher{j.book, 0}}, j.env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.clients = append(j.clients, c)
+	c.learning = time.Millisecond
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Processes beyond the slots of their node wait, and skip the lookups at the limit.
+func TestClose_SlotsOfTheNodeAreTaken_SkipsLookups(t *testing.T) {
+	j := newLeaverJob(t, unix, 4*learnSlots)
+	j.nodes = 2
+	c, second := j.reopen(0), j.reopen(2)
+	for range learnSlots {
+		slot := second.learnSlot(t.Context())
+		if slot == nil {
+			t.Fatal("no slot is free")
+		}
+		defer slot.Close()
+	}
+	before := j.finds.Load()
+	c.learning = time.Millisecond
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if n := j.finds.Load() - before; n > 0 {
+		t.Errorf("%d lookups", n)
+	}
+	if other := j.reopen(1); other.node != nil {
+		slot := other.learnSlot(t.Context())
+		if slot == nil {
+			t.Fatal("the slots of another node are taken too")
+		}
+		slot.Close()
+	}
+}
+
+// More members are absent than are looked after at a time.
+func TestScout_ManyAreAbsent_ReachesEachInTurn(t *testing.T) {
+	j := newTestJob(t, unix, 10*mostScouted)
+	c := j.open(0)
+	var absent []uint32
+	for rank := range uint32(10*mostScouted) - 1 {
+		absent = append(absent, rank+1)
+	}
+	seen := map[uint32]bool{}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for range 10 {
+		round := c.scoutRound(absent)
+		if len(round) != mostScouted {
+			t.Fatalf("a round of %d", len(round))
+		}
+		for _, rank := range round {
+			seen[rank] = true
+		}
+	}
+	if len(seen) != len(absent) {
+		t.Errorf("%d of %d members are in no round", len(absent)-len(seen), len(absent))
+	}
+}
+
+func TestConstruct_PayloadWithoutEntry_IsAnError(t *testing.T) {
+	j := newTestJob(t, unix, 2)
+	c := j.open(0)
+	whole := c.withEntry([]byte("payload"))
+	for what, b := range map[string][]byte{
+		"nothing": nil, "half a length": whole[:1], "a length alone": whole[:2], "half an entry": whole[:20],
+		"an empty entry": {0, 0}, "garbage": bytes.Repeat([]byte{0xff}, 100),
+	} {
+		err := c.takeEntries("group construct", j.world(), [][]byte{bytes.Clone(whole), b})
+		if !errors.Is(err, framework.ErrTransport) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	payloads := [][]byte{whole, c.withEntry(make([]byte, bootstrap.MaxPayload))}
+	if err := c.takeEntries("group construct", j.world(), payloads); err != nil || string(payloads[0]) != "payload" || len(payloads[1]) != bootstrap.MaxPayload {
+		t.Errorf("%q, %d bytes, %v", payloads[0], len(payloads[1]), err)
+	}
+}
