@@ -22,6 +22,7 @@ func TestMain(m *testing.M) {
 	}
 	Main(m, map[string]Program{
 		"alone":     alone,
+		"deserted":  deserted,
 		"environ":   environ,
 		"fail":      fail,
 		"first":     first,
@@ -31,6 +32,7 @@ func TestMain(m *testing.M) {
 		"outsiders": outsiders,
 		"pair":      pair,
 		"reopen":    reopen,
+		"sequence":  runSequence,
 		"sleep":     sleep,
 		"steady":    steady,
 		"two":       two,
