@@ -44,9 +44,13 @@ var sequences = []string{
 // TestSessions_AnySequenceOfGroups_Reopens runs every sequence in every launcher, also with a
 // rank that opens its first session after the others have closed theirs.
 func TestSessions_AnySequenceOfGroups_Reopens(t *testing.T) {
+	all, lateRanks := sequences, []string{"", "0", "3"}
+	if testing.Short() {
+		all, lateRanks = sequences[:4], []string{"", "0"}
+	}
 	Each(t, append(All(), hydraNodes), func(t *testing.T, l *Started) {
-		for _, sequence := range sequences {
-			for _, late := range []string{"", "0", "3"} {
+		for _, sequence := range all {
+			for _, late := range lateRanks {
 				name := strings.ReplaceAll(sequence, " ", "_")
 				if late != "" {
 					name += "/rank_" + late + "_late"
