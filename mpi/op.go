@@ -1,6 +1,8 @@
 package mpi
 
 import (
+	"bytes"
+
 	"github.com/ferrympi/ferry/coll"
 	"github.com/ferrympi/ferry/internal/kernels"
 	"github.com/ferrympi/ferry/internal/mem"
@@ -170,25 +172,44 @@ type Located[T Real] struct {
 }
 
 // MaxLoc takes the larger value with its index; of equal values the lower index
-// (MPI_MAXLOC).
+// (MPI_MAXLOC). NaN wins, as in Max; of several the one with the lowest index.
 func MaxLoc[T Real]() Op[Located[T]] {
 	return located("maxloc", func(a, b T) bool { return a > b })
 }
 
 // MinLoc takes the smaller value with its index; of equal values the lower index
-// (MPI_MINLOC).
+// (MPI_MINLOC). NaN wins, as in Min; of several the one with the lowest index.
 func MinLoc[T Real]() Op[Located[T]] {
 	return located("minloc", func(a, b T) bool { return a < b })
 }
 
+// located takes the first of two by a total order, so that the result depends neither on
+// the order of ranks nor on the algorithm: NaN, then the better value, then the lower index,
+// and last the bits, which differ for zeros of both signs and for NaNs.
 func located[T Real](name string, better func(a, b T) bool) Op[Located[T]] {
 	return builtin(name, kernels.None, func(inout, in []Located[T]) {
 		inout = inout[:len(in)]
-		for i, x := range in {
-			y := inout[i]
-			if better(x.Value, y.Value) || !better(y.Value, x.Value) && x.Index < y.Index {
-				inout[i] = x
+		for i := range in {
+			x, y := &in[i], &inout[i]
+			xNaN, yNaN := x.Value != x.Value, y.Value != y.Value
+			var wins bool
+			switch {
+			case xNaN != yNaN:
+				wins = xNaN
+			case better(x.Value, y.Value):
+				wins = true
+			case better(y.Value, x.Value):
+			case x.Index != y.Index:
+				wins = x.Index < y.Index
+			default:
+				wins = bytes.Compare(valueBits(in[i:]), valueBits(inout[i:])) < 0
+			}
+			if wins {
+				*y = *x
 			}
 		}
 	})
 }
+
+// valueBits returns the bytes of the first value: its memory.
+func valueBits[T Real](s []Located[T]) []byte { return mem.Bytes(s[:1])[:mem.Size[T]()] }
