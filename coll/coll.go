@@ -145,7 +145,8 @@ type Args struct {
 	Own int
 	// InPlace: In is Out, with what the standard says lies there.
 	InPlace bool
-	// Elem is the size of an element of a reduction. One that is not Ordered may combine
+	// Elem is the size of an element of a reduction: 0 for a type without bytes, where all
+	// sizes are 0. A reduction that is not Ordered may combine
 	// operands in any order of ranks; otherwise ((0 op 1) op 2) ... up to associativity.
 	Elem    int
 	Ordered bool

@@ -63,7 +63,10 @@ func (w Steps) Plus(k int) int { return (w.Seat + k + w.Seats) % w.Seats }
 
 // Unit returns how many bytes of whole elements are posted at a time; 0: an element is
 // larger than that.
-func (l *Layout) Unit(a *coll.Args) int { return l.chunk / a.Elem * a.Elem }
+func (l *Layout) Unit(a *coll.Args) int {
+	elem := max(1, a.Elem)
+	return l.chunk / elem * elem
+}
 
 // Reduce has each member give its input, and combines what the seats from first to last have
 // given, if there are such. It comes to out. alone: the others don't want this one's, and

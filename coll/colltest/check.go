@@ -186,7 +186,7 @@ func calls(op coll.Operation, size int, roots []int, f func(call)) {
 		for _, kind := range kinds {
 			for _, inPlace := range places {
 				for _, root := range roots {
-					if root < size && (kind.size < largeElement || count == 1) {
+					if ordinary := kind.size > 0 && kind.size < largeElement; root < size && (ordinary || count == 1) {
 						f(call{op, size, root, count, kind, inPlace})
 					}
 				}

@@ -47,6 +47,7 @@ var elements = []element{
 	{"exclusive or of 3 bytes", 3, true, exclusiveOr},
 	{"exclusive or of 300 bytes", largeElement, true, exclusiveOr},
 	matrices,
+	{"elements without bytes", 0, true, func(_, _ []byte) {}},
 }
 
 func exclusiveOr(inout, low []byte) {
@@ -72,7 +73,7 @@ func (e element) reducer() coll.Reducer {
 }
 
 func (e element) apply(inout, in []byte) {
-	if len(inout) != len(in) || len(in)%e.size != 0 {
+	if len(inout) != len(in) || len(in) > 0 && (e.size == 0 || len(in)%e.size != 0) {
 		panic("colltest: Apply of lengths that differ, or of a part of an element")
 	}
 	for i := 0; i < len(in); i += e.size {
