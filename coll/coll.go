@@ -115,8 +115,8 @@ const (
 	ReduceScatter                // In: Vectors; Out: Own bytes. Size: all of In
 	Gather                       // In: Size bytes; Out, at the root: as many for each rank
 	Gatherv                      // In: Own bytes; Out, at the root: Vectors. Size: 0
-	Scatter                      // In, at the root: Size bytes for each rank; Out: Own bytes at most. Chosen as if Size were 0
-	Scatterv                     // In, at the root: Vectors; Out: Own bytes at most. Size: 0
+	Scatter                      // In, at the root: Size bytes for each rank; Out: Own bytes. Chosen as if Size were 0
+	Scatterv                     // In, at the root: Vectors; Out: Own bytes. Size: 0
 	Allgather                    // In: Size bytes; Out: as many of each rank
 	Allgatherv                   // In: Own bytes; Out: Vectors. Size: all of Out
 	Alltoall                     // In: Size bytes for each rank; Out: as many of each

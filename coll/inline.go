@@ -51,7 +51,7 @@ func (s *Schedule) Inline(ctx context.Context, p Peers, b *Buffers, r *Reducer) 
 			if !sent {
 				s.open = append(s.open, int32(i))
 			}
-		case Recv, RecvMost:
+		case Recv:
 			buf := b.At(step.Buf, step.N)
 			if (i+1 == len(s.Steps) || s.Steps[i+1].After > int32(i)) && !s.receives(first, step.Peer) { // nothing starts before it is complete
 				n, err := p.Recv(ctx, buf, int(step.Peer))

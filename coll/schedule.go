@@ -27,12 +27,11 @@ type Kind uint8
 
 // The kinds of steps.
 const (
-	Send     Kind = iota // Buf goes to Peer
-	Recv                 // Buf comes from Peer, all of it
-	RecvMost             // Buf comes from Peer, N bytes or less
-	Copy                 // Buf = From
-	Combine              // Buf = From op Buf: From has the lower ranks
-	Own                  // the instance does it (Instance.Try); Do, Peer, N, Buf and From mean what it wants
+	Send    Kind = iota // Buf goes to Peer
+	Recv                // Buf comes from Peer, all of it
+	Copy                // Buf = From
+	Combine             // Buf = From op Buf: From has the lower ranks
+	Own                 // the instance does it (Instance.Try); Do, Peer, N, Buf and From mean what it wants
 )
 
 // Step is a step of a schedule.
@@ -108,9 +107,6 @@ func (s *Schedule) Send(buf Ref, n, to int) { s.add(Send, to, n, buf, Ref{}) }
 
 // Recv receives n bytes. A message of another length is an error.
 func (s *Schedule) Recv(buf Ref, n, from int) { s.add(Recv, from, n, buf, Ref{}) }
-
-// RecvMost receives n bytes or less: the caller's buffer may be longer than his block.
-func (s *Schedule) RecvMost(buf Ref, n, from int) { s.add(RecvMost, from, n, buf, Ref{}) }
 
 // Copy copies n bytes, unless both places are one.
 func (s *Schedule) Copy(to, from Ref, n int) {

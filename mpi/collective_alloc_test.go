@@ -31,7 +31,7 @@ func TestBlockingCollectivesAllocateNothing(t *testing.T) {
 				mpi.Gather(ctx, c, one, recv, 0),
 				mpi.Gatherv(ctx, c, send[:counts[c.Rank()]], recv, counts, displs, 0),
 				mpi.Scatter(ctx, c, send, one, 1),
-				mpi.Scatterv(ctx, c, send, counts, displs, one, 1),
+				mpi.Scatterv(ctx, c, send, counts, displs, one[:counts[c.Rank()]], 1),
 				mpi.Allgather(ctx, c, one, recv),
 				mpi.Allgatherv(ctx, c, send[:counts[c.Rank()]], recv, counts, displs),
 				mpi.Alltoall(ctx, c, send, recv),

@@ -218,7 +218,7 @@ func (o *operation) begin(i int) {
 	switch s.Kind {
 	case coll.Send:
 		r, err = c.pml.StartSend(pml.Buffer{Bytes: buf, Form: c.formOf(buf)}, int(s.Peer), o.tag, pml.Collective, pml.Standard)
-	case coll.Recv, coll.RecvMost:
+	case coll.Recv:
 		r = c.pml.StartRecv(pml.Buffer{Bytes: buf}, int(s.Peer), o.tag, pml.Collective)
 	default:
 		if s.N > quickBytes || s.Kind == coll.Combine && !o.call.Quick {

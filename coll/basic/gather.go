@@ -18,11 +18,12 @@ func gather(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	}
 }
 
-// scatter is gather the other way round.
+// scatter is gather the other way round. A member knows the length of
+// its block by Own only. The receive fails if the root sends another length.
 func scatter(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	out := coll.Ref{Slot: coll.Out}
 	if m.Rank != a.Root {
-		s.RecvMost(out, a.Own, a.Root)
+		s.Recv(out, a.Own, a.Root)
 		return
 	}
 	for rank := range m.Size {

@@ -109,8 +109,6 @@ func text(s *coll.Schedule) string {
 			fmt.Fprintf(&b, "send %s to %d", at, step.Peer)
 		case coll.Recv:
 			fmt.Fprintf(&b, "recv %s from %d", at, step.Peer)
-		case coll.RecvMost:
-			fmt.Fprintf(&b, "recv at most %s from %d", at, step.Peer)
 		case coll.Copy:
 			fmt.Fprintf(&b, "copy %s to %s", place(step.From, step.N), at)
 		case coll.Own:

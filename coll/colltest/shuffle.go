@@ -129,7 +129,7 @@ func (w *shuffle) start(rank int) error {
 	i, _ := run.Next()
 	step := &m.schedule.Steps[i]
 	peer, n := int(step.Peer), len(w.members)
-	if step.Kind <= coll.RecvMost && (peer < 0 || peer >= n || peer == rank) {
+	if step.Kind <= coll.Recv && (peer < 0 || peer >= n || peer == rank) {
 		return fmt.Errorf("rank %d exchanges a message with rank %d", rank, peer)
 	}
 	switch step.Kind {
@@ -141,7 +141,7 @@ func (w *shuffle) start(rank int) error {
 		}
 		p := &w.pairs[rank*n+peer]
 		p.sends = append(p.sends, f)
-	case coll.Recv, coll.RecvMost:
+	case coll.Recv:
 		poison(m.At(step.Buf, step.N))
 		p := &w.pairs[peer*n+rank]
 		p.recvs = append(p.recvs, inFlight{step: i})
