@@ -19,7 +19,8 @@ import (
 // Gather has root's recv hold every member's send, block after block in the order of
 // ranks (MPI_Gather). All blocks have len(send) elements. recv is used at the root only.
 // The root works in place with nil for send: its block lies where it belongs, and
-// len(recv) divided by the number of members is the length of a block.
+// len(recv) divided by the number of members is the length of a block; a remainder is
+// ErrRank.
 func Gather[T any](ctx context.Context, c *Comm, send, recv []T, root int) error {
 	var x call
 	return c.collective.run(ctx, &x, gather(&x, c, send, recv, root))
@@ -33,15 +34,17 @@ func Gatherv[T any](ctx context.Context, c *Comm, send, recv []T, counts, displs
 }
 
 // Scatter gives each member the block of its rank of root's send (MPI_Scatter): of as
-// many equal blocks as there are members. send is used at the root only. The root works
-// in place with nil for recv: its block stays where it is.
+// many equal blocks as there are members; a remainder is ErrRank at the root. send is used
+// at the root only, where recv may be longer than a block. Elsewhere recv has the length of
+// a block. A block of another length is an error in that member. The root works in place
+// with nil for recv, and its block stays in send.
 func Scatter[T any](ctx context.Context, c *Comm, send, recv []T, root int) error {
 	var x call
 	return c.collective.run(ctx, &x, scatter(&x, c, send, recv, root))
 }
 
 // Scatterv is Scatter of blocks that differ (MPI_Scatterv). send, counts and displs are
-// used at the root only.
+// used at the root only. Elsewhere recv has the length of the member's block, as in Scatter.
 func Scatterv[T any](ctx context.Context, c *Comm, send []T, counts, displs []int, recv []T, root int) error {
 	var x call
 	return c.collective.run(ctx, &x, scatterv(&x, c, send, counts, displs, recv, root))
@@ -62,8 +65,9 @@ func Allgatherv[T any](ctx context.Context, c *Comm, send, recv []T, counts, dis
 }
 
 // Alltoall sends block i of send to rank i, and receives block i of recv from there
-// (MPI_Alltoall); send has as many equal blocks as there are members. nil for send works
-// in place: what comes from a rank replaces what goes there.
+// (MPI_Alltoall); send has as many equal blocks as there are members, and a remainder is
+// ErrRank. nil for send works in place. The blocks are those of recv then, and the block of a
+// rank is replaced by the block that comes from there.
 func Alltoall[T any](ctx context.Context, c *Comm, send, recv []T) error {
 	var x call
 	return c.collective.run(ctx, &x, alltoall(&x, c, send, recv))
@@ -85,7 +89,10 @@ func gather[T any](x *call, c *Comm, send, recv []T, root int) error {
 	size := len(send)
 	if c.rank == root {
 		if x.args.InPlace = send == nil; x.args.InPlace {
-			size = len(recv) / c.size
+			var err error
+			if size, err = c.blockLength("recv", len(recv)); err != nil {
+				return err
+			}
 		}
 		if needs := times(c.size, size); len(recv) < needs {
 			return errShort("the result", len(recv), needs)
@@ -134,7 +141,10 @@ func scatter[T any](x *call, c *Comm, send, recv []T, root int) error {
 	x.op, x.args.Root = coll.Scatter, root
 	size := len(recv)
 	if c.rank == root {
-		size = len(send) / c.size
+		var err error
+		if size, err = c.blockLength("send", len(send)); err != nil {
+			return err
+		}
 		x.scatters(mem.Bytes(send), recv == nil)
 		if !x.args.InPlace && len(recv) < size {
 			return errShort("recv", len(recv), size)
@@ -189,7 +199,10 @@ func allgather[T any](x *call, c *Comm, send, recv []T) error {
 	x.op = coll.Allgather
 	size := len(send)
 	if x.args.InPlace = send == nil; x.args.InPlace {
-		size = len(recv) / c.size
+		var err error
+		if size, err = c.blockLength("recv", len(recv)); err != nil {
+			return err
+		}
 	}
 	if needs := times(c.size, size); len(recv) < needs {
 		return errShort("the result", len(recv), needs)
@@ -220,9 +233,13 @@ func alltoall[T any](x *call, c *Comm, send, recv []T) error {
 		return err
 	}
 	x.op = coll.Alltoall
-	size := len(send) / c.size
+	what, all := "send", len(send)
 	if x.args.InPlace = send == nil; x.args.InPlace {
-		size = len(recv) / c.size
+		what, all = "recv", len(recv)
+	}
+	size, err := c.blockLength(what, all)
+	if err != nil {
+		return err
 	}
 	if needs := c.size * size; len(recv) < needs {
 		return errShort("the result", len(recv), needs)
@@ -255,6 +272,18 @@ func alltoallv[T any](x *call, c *Comm, send []T, sendCounts, sendDispls []int, 
 	}
 	x.in, x.out = mem.Bytes(send), mem.Bytes(recv)
 	return nil
+}
+
+// blockLength returns the length of a block, of a slice that has one for each member:
+// ErrRank if a remainder is left.
+func (c *Comm) blockLength(name string, elements int) (int, error) {
+	if c.closed.Load() {
+		return 0, c.errClosed()
+	}
+	if rest := elements % c.size; rest != 0 {
+		return 0, fmt.Errorf("%w: %s has %d elements, which is no multiple of the %d members; pass blocks of equal length, or use the form with counts", ErrRank, name, elements, c.size)
+	}
+	return elements / c.size, nil
 }
 
 // sized says that all blocks have size bytes.

@@ -39,8 +39,8 @@ func Exscan[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) error
 }
 
 // ReduceScatterBlock combines every member's send, and gives each member the block of
-// its rank: of as many equal blocks as there are members (MPI_Reduce_scatter_block).
-// nil for send works in place: the input is all of recv, and the result goes to its
+// its rank: of as many equal blocks as there are members (MPI_Reduce_scatter_block). A
+// remainder is ErrRank. nil for send works in place: the input is all of recv, and the result goes to its
 // beginning; what follows is undefined afterwards.
 func ReduceScatterBlock[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) error {
 	var x call
@@ -116,17 +116,21 @@ func reduceScatter[T any](x *call, c *Comm, kind coll.Operation, send, recv []T,
 		send = recv
 	}
 	elem := mem.Size[T]()
-	size, own := len(send)/c.size, len(send)/c.size
+	var size, own int
+	var err error
 	if kind == coll.ReduceScatter {
 		if err := c.checkCounts(counts); err != nil {
 			return err
 		}
 		own = counts[c.rank]
 		x.send = blocks{counts: counts}
-		var err error
-		if size, err = x.send.check("send", len(send), false); err != nil {
-			return err
-		}
+		size, err = x.send.check("send", len(send), false)
+	} else {
+		size, err = c.blockLength("send", len(send))
+		own = size
+	}
+	if err != nil {
+		return err
 	}
 	if len(recv) < own {
 		return errShort("the result", len(recv), own)
