@@ -45,6 +45,11 @@ func (k *collective) run(ctx context.Context, x *call, wrong error) error {
 
 // inline carries a call out. Inside do.
 func (k *collective) inline(ctx context.Context, x *call) error {
+	if k.machinery != nil && k.started.n.Load() > 0 {
+		if err := k.awaitTurn(ctx); err != nil {
+			return err
+		}
+	}
 	choice, err := k.choose(ctx, x)
 	if err == nil && k.check {
 		err = k.compare(ctx, x, choice)

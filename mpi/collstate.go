@@ -125,9 +125,6 @@ func (k *collective) enter(ctx context.Context) error {
 	if err != nil && !k.left.Load() { // others may have made by now what this won't make
 		k.leave(k.unborn, err)
 	}
-	if err == nil && k.machinery != nil && k.started.n.Load() > 0 {
-		err = k.tagIsFree()
-	}
 	if err == nil && over(ctx) {
 		err = k.breaks(ended(ctx, "collective", context.Cause(ctx)))
 	}

@@ -4,8 +4,8 @@ import "github.com/ferrympi/ferry/coll"
 
 // The nonblocking forms of the collectives. Arguments are those of the blocking ones;
 // buffers are the library's until the request is complete, counts and displacements the
-// caller's again at once. The Status is that of no message, with Err. Errors of the call
-// besides those of the blocking form: ErrPending if 1,000 are under way.
+// caller's again at once. The Status is that of no message, with Err. Any number may be
+// under way. Those of a communicator beyond 1,000 begin as earlier ones complete.
 
 // Ibarrier starts a Barrier (MPI_Ibarrier): it is complete when all members have started it.
 func Ibarrier(c *Comm) (Request, error) {

@@ -1,6 +1,7 @@
 package mpi
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime/pprof"
@@ -21,18 +22,23 @@ import (
 // collectives, as a blocking one does. A communicator may be closed meanwhile: they
 // complete all the same.
 
-// mostStarted is how many of a communicator's may be under way.
-const mostStarted = 1000
+// mostRunning bounds a communicator's operations that exchange something at the same time.
+// Further ones wait for their turn. All members start them in the same order, so that an
+// operation depends on none that was started after it.
+const mostRunning = 1000
 
 // nonblocking is the state of a communicator's nonblocking operations.
 type nonblocking struct {
-	n atomic.Int32 // under way; changes with the engine's lock held
+	n atomic.Int32 // Number of running and waiting operations. Changes with the engine's lock held.
 
 	// Guarded by the engine's lock.
-	list    []*operation // under way, the one that began first at the beginning
-	work    []step       // that wait for the communicator's goroutine
-	working bool         // which runs
-	closing bool         // the communicator is closed, and goes when none is under way
+	running  []*operation         // In the order of their starts.
+	waiting  []*operation         // Started after all running ones, in the order of their starts.
+	starting bool                 // startWaiting is active further out.
+	turn     *progress.Completion // Of a blocking collective in awaitTurn, or nil.
+	work     []step               // Steps for the communicator's goroutine.
+	working  bool                 // The goroutine runs.
+	closing  bool                 // The communicator is closed, and its resources go with the last operation.
 
 	labels pprof.LabelSet // of the goroutine, which alone uses it
 	named  bool           // labels is set
@@ -46,6 +52,7 @@ type operation struct {
 	k   *collective
 	op  coll.Operation
 	tag int
+	end uint32 // Turn of the next collective.
 
 	algorithm *coll.Algorithm
 	args      coll.Args
@@ -88,9 +95,6 @@ func (k *collective) start(x *call, wrong error) (Request, error) {
 		return Request{}, err
 	}
 	alg := choice.Algorithm
-	if n := k.started.n.Load(); n >= mostStarted {
-		return Request{}, fmt.Errorf("%w: %d nonblocking collectives are under way; wait for some", ErrPending, n)
-	}
 	o := k.newOperation()
 	if o.k != k || o.algorithm != alg || o.args != x.args {
 		o.k, o.algorithm = k, nil
@@ -128,24 +132,71 @@ func (k *collective) start(x *call, wrong error) (Request, error) {
 	e.Lock()
 	defer e.Unlock()
 	o.Start()
-	o.err, o.told, o.busy = nil, false, 0
-	o.run.Begin(&o.schedule)
-	k.started.list = append(k.started.list, o)
-	k.started.n.Add(1)
-	o.move()
+	o.err, o.told, o.busy, o.end = nil, false, 0, k.begun
+	n := &k.started
+	n.n.Add(1)
+	if len(n.waiting) == 0 && n.mayRun(o.end) {
+		n.run(o)
+	} else {
+		n.waiting = append(n.waiting, o)
+	}
 	return Request{&o.Request, o.Generation()}, nil
 }
 
 func (k *collective) engine() *progress.Engine { return k.comm().session.engine.progress }
 
-// tagIsFree says whether another collective may begin: it has the tag of the one that
-// began coll.MaxTag+1 before.
-func (k *collective) tagIsFree() error {
-	e := k.engine()
+// mostAhead is how many turns a collective may be ahead of the oldest one that is running.
+// Tags repeat after coll.MaxTag+1 turns, and a blocking call may use several.
+const mostAhead = coll.MaxTag - 64
+
+// tagsFree reports whether no running operation has one of the tags of turns before end. Lock held.
+func (n *nonblocking) tagsFree(end uint32) bool {
+	return len(n.running) == 0 || end-n.running[0].call.Turn <= mostAhead
+}
+
+// mayRun reports whether the first waiting operation, with turns before end, may run. Lock held.
+func (n *nonblocking) mayRun(end uint32) bool {
+	return len(n.running) < mostRunning && n.tagsFree(end)
+}
+
+// run begins an operation. Lock held.
+func (n *nonblocking) run(o *operation) {
+	n.running = append(n.running, o)
+	o.run.Begin(&o.schedule)
+	o.move()
+}
+
+// startWaiting runs waiting operations as far as they may. Lock held.
+func (n *nonblocking) startWaiting() {
+	if n.starting { // by the end of one that it runs
+		return
+	}
+	n.starting = true
+	for len(n.waiting) > 0 && n.mayRun(n.waiting[0].end) {
+		o := n.waiting[0]
+		n.waiting[0] = nil
+		n.waiting = n.waiting[1:]
+		n.run(o)
+	}
+	n.starting = false
+}
+
+// awaitTurn waits until all nonblocking operations are running, and none of them has a tag of
+// the blocking collective that begins. Inside do.
+func (k *collective) awaitTurn(ctx context.Context) error {
+	n, e := &k.started, k.engine()
 	e.Lock()
 	defer e.Unlock()
-	if list := k.started.list; len(list) > 0 && k.begun-list[0].call.Turn > coll.MaxTag {
-		return fmt.Errorf("%w: %d collectives have begun since a nonblocking one that is still in progress; wait for it", ErrPending, k.begun-list[0].call.Turn)
+	for len(n.waiting) > 0 || !n.tagsFree(k.begun) {
+		n.turn = new(progress.Completion)
+		err := e.Wait(ctx, n.turn, nil)
+		n.turn = nil
+		if err != nil {
+			return err
+		}
+		if err := k.works(); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -159,7 +210,7 @@ func (k *collective) closing() bool {
 	e := k.engine()
 	e.Lock()
 	defer e.Unlock()
-	k.started.closing = len(k.started.list) > 0
+	k.started.closing = k.started.n.Load() > 0
 	return k.started.closing
 }
 
@@ -196,7 +247,7 @@ func (o *operation) move() {
 	}
 	o.moving = false
 	if o.busy == 0 && (o.err == nil && o.run.Over() || o.told) {
-		o.end()
+		o.ends()
 	}
 }
 
@@ -299,13 +350,13 @@ func (o *operation) fails(err error) {
 	}()
 }
 
-// end completes the request. Lock held.
-func (o *operation) end() {
+// ends completes the request. Lock held.
+func (o *operation) ends() {
 	k := o.k
 	n := &k.started
-	i := slices.Index(n.list, o)
-	n.list = slices.Delete(n.list, i, i+1)
-	n.n.Add(-1)
+	i := slices.Index(n.running, o)
+	n.running = slices.Delete(n.running, i, i+1)
+	left := n.n.Add(-1)
 	if o.then != nil {
 		o.call, o.then = o.then.call, nil
 	}
@@ -313,7 +364,7 @@ func (o *operation) end() {
 	o.instance = nil
 	o.Request.Status = pml.NoMessage()
 	o.Request.Status.Err = o.err
-	if len(n.list) == 0 && n.closing {
+	if left == 0 && n.closing {
 		n.closing = false
 		go func() { // Close takes the lock
 			k.comm().goes()
@@ -325,6 +376,10 @@ func (o *operation) end() {
 		o.watched = nil
 	}
 	o.Finish()
+	n.startWaiting()
+	if n.turn != nil {
+		k.engine().Complete(n.turn)
+	}
 }
 
 // Cancel implements pml.Owner. See Lasting.

@@ -87,7 +87,7 @@ func allForms(ctx context.Context, c *mpi.Comm, block int) error {
 	}
 	op, sum := product(), mpi.Sum[int]()
 	given, one, own := values(me, 0, n*2*block+1), values(me, 1, block), values(me, 2, counts[me])
-	mats := factors(me, n*block)
+	equal, mats := given[:n*2*block], factors(me, n*block)
 	forms := []struct {
 		name     string
 		blocking func(ints []int, mats []matrix) error
@@ -115,16 +115,20 @@ func allForms(ctx context.Context, c *mpi.Comm, block int) error {
 			func(r []int, _ []matrix) (mpi.Request, error) { return mpi.Igather(c, one, r, root) }},
 		{"gatherv", func(r []int, _ []matrix) error { return mpi.Gatherv(ctx, c, own, r, counts, displs, root) },
 			func(r []int, _ []matrix) (mpi.Request, error) { return mpi.Igatherv(c, own, r, counts, displs, root) }},
-		{"scatter", func(r []int, _ []matrix) error { return mpi.Scatter(ctx, c, given, r, root) },
-			func(r []int, _ []matrix) (mpi.Request, error) { return mpi.Iscatter(c, given, r, root) }},
-		{"scatterv", func(r []int, _ []matrix) error { return mpi.Scatterv(ctx, c, given, sends, displs, r, root) },
-			func(r []int, _ []matrix) (mpi.Request, error) { return mpi.Iscatterv(c, given, sends, displs, r, root) }},
+		{"scatter", func(r []int, _ []matrix) error { return mpi.Scatter(ctx, c, equal, r[:2*block], root) },
+			func(r []int, _ []matrix) (mpi.Request, error) { return mpi.Iscatter(c, equal, r[:2*block], root) }},
+		{"scatterv", func(r []int, _ []matrix) error {
+			return mpi.Scatterv(ctx, c, given, sends, displs, r[:unequal(root, me, block)], root)
+		},
+			func(r []int, _ []matrix) (mpi.Request, error) {
+				return mpi.Iscatterv(c, given, sends, displs, r[:unequal(root, me, block)], root)
+			}},
 		{"allgather", func(r []int, _ []matrix) error { return mpi.Allgather(ctx, c, one, r) },
 			func(r []int, _ []matrix) (mpi.Request, error) { return mpi.Iallgather(c, one, r) }},
 		{"allgatherv", func(r []int, _ []matrix) error { return mpi.Allgatherv(ctx, c, own, r, counts, displs) },
 			func(r []int, _ []matrix) (mpi.Request, error) { return mpi.Iallgatherv(c, own, r, counts, displs) }},
-		{"alltoall", func(r []int, _ []matrix) error { return mpi.Alltoall(ctx, c, given, r) },
-			func(r []int, _ []matrix) (mpi.Request, error) { return mpi.Ialltoall(c, given, r) }},
+		{"alltoall", func(r []int, _ []matrix) error { return mpi.Alltoall(ctx, c, equal, r) },
+			func(r []int, _ []matrix) (mpi.Request, error) { return mpi.Ialltoall(c, equal, r) }},
 		{"alltoallv", func(r []int, _ []matrix) error { return mpi.Alltoallv(ctx, c, given, sends, nil, r, recvs, displs) },
 			func(r []int, _ []matrix) (mpi.Request, error) {
 				return mpi.Ialltoallv(c, given, sends, nil, r, recvs, displs)
@@ -202,61 +206,114 @@ func TestNonblockingCollectiveGoesOnWhileTheProgramComputes(t *testing.T) {
 	})
 }
 
-// TestThousandCollectivesUnderWay, and one more is refused, as long as none is complete.
-func TestThousandCollectivesUnderWay(t *testing.T) {
-	mpitest.Run(t, 2, func(ctx context.Context, c *mpi.Comm) error {
-		const most = 1000
-		sums, reqs := make([]int, most), make([]mpi.Request, most)
-		if c.Rank() == 1 { // only starts when the other one has all under way
-			if _, err := c.Recv(ctx, nil, 0, 0); err != nil {
-				return err
-			}
-		}
-		var err error
-		for i := range reqs {
-			sums[i] = i + c.Rank()
-			if reqs[i], err = mpi.Iallreduce(c, nil, sums[i:i+1], mpi.Sum[int]()); err != nil {
-				return fmt.Errorf("number %d: %w", i, err)
-			}
-		}
-		if c.Rank() == 0 {
-			_, more := mpi.Ibarrier(c)
-			if err := errors.Join(wants("one more", more, mpi.ErrPending), c.Send(ctx, nil, 1, 0)); err != nil {
-				return err
-			}
-		}
-		slices.Reverse(reqs)
-		if err := mpi.WaitAll(ctx, reqs, nil); err != nil {
-			return err
-		}
-		for i, sum := range sums {
-			if sum != 2*i+1 {
-				return fmt.Errorf("sum %d is %d", i, sum)
-			}
-		}
-		return mpi.Barrier(ctx, c)
-	})
+// TestNonblockingCollectives_ThousandsUnderWay_AllComplete starts more than run at a
+// time, and a blocking one behind them. Rank 1 starts when rank 0 has all under way.
+func TestNonblockingCollectives_ThousandsUnderWay_AllComplete(t *testing.T) {
+	t.Parallel()
+	for _, params := range []map[string]string{{}, {"coll": "^shm"}, {"coll.check": "true"}, {"pml": "ob1", "btl": "self,tcp"}} {
+		t.Run(fmt.Sprint(params), func(t *testing.T) {
+			t.Parallel()
+			mpitest.Job{Size: 2, Params: params}.Run(t, thousandsUnderWay)
+		})
+	}
 }
 
-// TestCollectiveIsNotTakenForOneThatIsStillUnderWay: tags begin again.
-func TestCollectiveIsNotTakenForOneThatIsStillUnderWay(t *testing.T) {
+func thousandsUnderWay(ctx context.Context, c *mpi.Comm) error {
+	const most = 5000
+	sums, reqs := make([]int, most), make([]mpi.Request, most)
+	if err := errors.Join(mpi.Barrier(ctx, c), mpi.Barrier(ctx, c)); err != nil { // instances are open then
+		return err
+	}
+	if c.Rank() == 1 {
+		if _, err := c.Recv(ctx, nil, 0, 0); err != nil {
+			return err
+		}
+	}
+	var err error
+	for i := range reqs {
+		sums[i] = i + c.Rank()
+		if reqs[i], err = mpi.Iallreduce(c, nil, sums[i:i+1], mpi.Sum[int]()); err != nil {
+			return fmt.Errorf("number %d: %w", i, err)
+		}
+	}
+	if c.Rank() == 0 {
+		if err := c.Send(ctx, nil, 1, 0); err != nil {
+			return err
+		}
+	}
+	if err := mpi.Barrier(ctx, c); err != nil {
+		return err
+	}
+	slices.Reverse(reqs)
+	if err := mpi.WaitAll(ctx, reqs, nil); err != nil {
+		return err
+	}
+	for i, sum := range sums {
+		if sum != 2*i+1 {
+			return fmt.Errorf("sum %d is %d", i, sum)
+		}
+	}
+	return mpi.Barrier(ctx, c)
+}
+
+// TestNonblockingCollective_TagOfARunningOne_Waits lets tags repeat. Neither a nonblocking nor a
+// blocking collective meets the messages of one that began a round of tags before.
+func TestNonblockingCollective_TagOfARunningOne_Waits(t *testing.T) {
 	mpitest.Run(t, 2, func(ctx context.Context, c *mpi.Comm) error {
 		if c.Rank() == 1 {
 			if _, err := c.Recv(ctx, nil, 0, 0); err != nil {
 				return err
 			}
 		}
-		q, err := mpi.Ibarrier(c)
+		values := []int{1, 2, 3}
+		if c.Rank() == 1 {
+			clear(values)
+		}
+		first, err := mpi.Ibcast(c, values[:1], 0)
+		mpi.SkipCollectives(c, 1<<15-1)
+		second, failed := mpi.Ibcast(c, values[1:2], 0)
+		if c.Rank() == 0 {
+			failed = errors.Join(failed, c.Send(ctx, nil, 1, 0))
+		}
+		if err := errors.Join(err, failed, mpi.Bcast(ctx, c, values[2:], 0), mpi.WaitAll(ctx, []mpi.Request{second, first}, nil)); err != nil {
+			return err
+		}
+		return must(slices.Equal(values, []int{1, 2, 3}), "the values are %v", values)
+	})
+}
+
+// TestNonblockingCollectives_BrokenWhileSomeWait_EndInAll checks that waiting operations end
+// like running ones, and a blocking call behind them too.
+func TestNonblockingCollectives_BrokenWhileSomeWait_EndInAll(t *testing.T) {
+	mpitest.Run(t, 2, func(ctx context.Context, world *mpi.Comm) error {
+		c, err := world.Dup(ctx)
 		if err != nil {
 			return err
 		}
-		mpi.SkipCollectives(c, 1<<15-1)
-		if c.Rank() == 0 {
-			_, next := mpi.Ibarrier(c)
-			err = errors.Join(wants("the next one", next, mpi.ErrPending), wants("a blocking one", mpi.Barrier(ctx, c), mpi.ErrPending), c.Send(ctx, nil, 1, 0))
+		if c.Rank() == 1 {
+			over, cancel := context.WithCancel(ctx)
+			cancel()
+			if _, err := world.Recv(ctx, nil, 0, 0); err != nil {
+				return err
+			}
+			return errors.Join(wants("a barrier", mpi.Barrier(over, c), context.Canceled), c.Close())
 		}
-		_, waited := q.Wait(ctx)
-		return errors.Join(err, waited, mpi.Barrier(ctx, c))
+		reqs := make([]mpi.Request, 2500)
+		for i := range reqs {
+			if reqs[i], err = mpi.Ibarrier(c); err != nil {
+				return err
+			}
+		}
+		if err := world.Send(ctx, nil, 1, 0); err != nil {
+			return err
+		}
+		errs := []error{wants("a blocking one", mpi.Barrier(ctx, c), mpi.ErrBroken)}
+		for i, q := range reqs {
+			if _, err := q.Wait(ctx); !errors.Is(err, mpi.ErrBroken) {
+				errs = append(errs, fmt.Errorf("number %d: %v, want %v", i, err, mpi.ErrBroken))
+			}
+		}
+		return errors.Join(append(errs, c.Close())...)
 	})
 }
 
