@@ -30,6 +30,20 @@ type Peer struct {
 // that died.
 var ErrPeerClosed = errors.New("the peer has closed its session")
 
+// ErrCommClosed is wrapped by the error of a synchronous send whose receiver has dropped the
+// message, because it closed the communicator. errors.Is finds ErrPeerClosed in it, since nobody
+// is left who would receive.
+var ErrCommClosed error = commClosed{}
+
+type commClosed struct{}
+
+func (commClosed) Error() string {
+	return "the peer has closed the communicator and dropped the message"
+}
+
+// Is reports whether target is ErrPeerClosed.
+func (commClosed) Is(target error) bool { return target == ErrPeerClosed }
+
 // ErrNotMember is wrapped by the error of what can't be done because the communicator came
 // to exist here and not in the other process, where its creation failed.
 var ErrNotMember = errors.New("the peer is not in the communicator: creating it failed there")

@@ -178,7 +178,8 @@ func (c *Comm) Compare(other *Comm) Comparison {
 
 // Close gives the communicator up (MPI_Comm_free). Each member calls it, in its
 // own time. It returns at once: operations that are pending still complete, nonblocking
-// collectives included, and messages that nobody received are dropped. Its attributes are deleted, the
+// collectives included, and messages that nobody received are dropped. Synchronous sends of those
+// fail with ErrTransport. Its attributes are deleted, the
 // last set one first. A second Close, and any other use after it, is ErrClosed.
 func (c *Comm) Close() error {
 	if c.closed.Swap(true) {

@@ -255,3 +255,44 @@ func zeroForms[T any](ctx context.Context, c *mpi.Comm, op mpi.Op[T], root int) 
 			func() (mpi.Request, error) { return mpi.Ialltoallv(c, nil, nil, nil, m, counts, nil) }},
 	}
 }
+
+// TestSynchronousSend_ReceiverClosesTheCommunicator_Fails checks every form, of short and long messages,
+// before and after the receiver has closed. Messages that were received are no errors.
+func TestSynchronousSend_ReceiverClosesTheCommunicator_Fails(t *testing.T) {
+	overVariants(t, 2, func(ctx context.Context, c *mpi.Comm) error {
+		for _, size := range []int{1, 300_000} {
+			d, err := c.Dup(ctx)
+			if err != nil {
+				return err
+			}
+			buf := make([]byte, size)
+			if c.Rank() == 0 {
+				if _, err := d.Recv(ctx, buf, 1, 1); err != nil {
+					return err
+				}
+				if err := errors.Join(d.Close(), mpi.Barrier(ctx, c)); err != nil {
+					return err
+				}
+				continue
+			}
+			var errs []error
+			received, err := d.Issend(buf, 0, 1)
+			errs = append(errs, err)
+			dropped, err := d.Issend(buf, 0, 1)
+			errs = append(errs, err)
+			p, err := d.SsendInit(buf, 0, 2)
+			errs = append(errs, err, p.Start())
+			_, err = received.Wait(ctx)
+			errs = append(errs, err)
+			_, err = dropped.Wait(ctx)
+			errs = append(errs, wants("issend", err, mpi.ErrTransport))
+			_, err = p.Wait(ctx)
+			errs = append(errs, wants("a persistent one", err, mpi.ErrTransport), p.Free())
+			errs = append(errs, wants("ssend", d.Ssend(ctx, buf, 0, 1), mpi.ErrTransport), d.Close(), mpi.Barrier(ctx, c))
+			if err := errors.Join(errs...); err != nil {
+				return fmt.Errorf("%d bytes: %w", size, err)
+			}
+		}
+		return nil
+	})
+}

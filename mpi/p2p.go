@@ -101,7 +101,8 @@ func (c *Comm) Send(ctx context.Context, buf []byte, dst, tag int) error {
 	return nil
 }
 
-// Ssend is Send that returns only after the receive has matched (MPI_Ssend).
+// Ssend is Send that returns only after the receive has matched (MPI_Ssend). If the receiver
+// drops the message, because it closes the communicator or its session, that is ErrTransport.
 func (c *Comm) Ssend(ctx context.Context, buf []byte, dst, tag int) error {
 	return c.send(ctx, "ssend", pml.Buffer{Bytes: buf, Form: c.formOf(buf)}, dst, tag, pml.Synchronous)
 }

@@ -304,7 +304,8 @@ type Comm interface {
 	Abort(plane Plane, err error)
 
 	// Close ends the communicator. It returns at once: pending operations still
-	// complete, then its resources go. Messages that nobody received are dropped.
+	// complete, then its resources go. Messages that nobody received are dropped, and
+	// synchronous sends of them fail with framework.ErrCommClosed.
 	Close()
 }
 
@@ -317,6 +318,9 @@ type Claimed interface {
 	Irecv(buf Buffer) (*Request, error)
 	// Start is Irecv for a caller who holds the engine's lock.
 	Start(buf Buffer) (*Request, error)
+	// Drop ends the message without a receive, unless that has begun. A synchronous send of
+	// it fails. For a caller who holds the engine's lock.
+	Drop()
 }
 
 // Status describes a completed operation (MPI-4.1 section 3.2.5).

@@ -13,6 +13,8 @@ type Message interface {
 	// Receive starts its receive, which counts in its place. It is called once, with the
 	// engine's lock held.
 	Receive(buf pml.Buffer) *pml.Request
+	// Drop ends it in place of Receive. A synchronous send of it fails.
+	Drop()
 }
 
 // Found is what a probe has found.
@@ -118,6 +120,14 @@ func (k *Claimed) Start(buf pml.Buffer) (*pml.Request, error) {
 	msg := k.msg
 	k.msg = nil
 	return msg.Receive(buf), nil
+}
+
+// Drop implements pml.Claimed.
+func (k *Claimed) Drop() {
+	if k.msg != nil {
+		k.msg.Drop()
+		k.msg = nil
+	}
 }
 
 // Irecv implements pml.Claimed.

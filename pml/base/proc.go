@@ -230,6 +230,11 @@ func (t *Procs[P]) NotMember(life framework.Life) error {
 	return t.transportError(life, framework.ErrNotMember)
 }
 
+// Dropped is the error of a synchronous send whose message the process has dropped.
+func (t *Procs[P]) Dropped(life framework.Life) error {
+	return t.transportError(life, framework.ErrCommClosed)
+}
+
 func (t *Procs[P]) transportError(life framework.Life, err error) error {
 	return &framework.TransportError{Component: "pml " + t.pml, Peer: t.env.Worlds.Proc(life.ID).String(), Op: "exchange", Err: err}
 }

@@ -58,7 +58,7 @@ func (c *comm) discardKept(plane pml.Plane) {
 	if c.pulling[plane].left > 0 {
 		return
 	}
-	c.queues[plane].Unexpected(func(msg *match.Message[message]) { c.unkeep(msg, plane).discard() })
+	c.queues[plane].Unexpected(func(msg *match.Message[message]) { c.unkeep(msg, plane).reject() })
 }
 
 // mayRest tells the others, once the communicator is closed and nothing is pending.
@@ -301,6 +301,8 @@ type reaping struct {
 	found bool // something, in this round
 	gap   time.Duration
 	next  time.Time // when the round begins
+
+	mustSettle bool // Something has come about that messages which are held wait for.
 }
 
 const (
@@ -312,10 +314,14 @@ const (
 // reap begins some probes. Lock held.
 func (m *Module) reap() {
 	rp := &m.reaper
+	if rp.mustSettle {
+		m.settle()
+	}
 	if rp.at >= len(m.reaped) {
 		if rp.busy > 0 {
 			return
 		}
+		m.settle()
 		m.reaped = slices.DeleteFunc(m.reaped, (*comm).over)
 		rp.at, rp.plane = 0, 0
 		if rp.gap = min(max(2*rp.gap, firstReapGap), lastReapGap); rp.found {
@@ -361,9 +367,5 @@ func (m *Module) reapedOne(msg *message) {
 	}
 	m.reaper.found = true
 	msg.from, _ = msg.c.tookOut(&msg.op.Result) // of a rank that isn't there: dropped too
-	if msg.mustOpen() {
-		msg.open()
-	} else {
-		msg.discard()
-	}
+	msg.reject()
 }

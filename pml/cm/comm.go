@@ -22,6 +22,7 @@ type comm struct {
 	// searched is how many processes had failed, by plane, when the reaper began the last
 	// probe that has found nothing.
 	searched [pml.Planes]uint32
+	unwanted int // Messages that are held, of all members.
 	probing  int // messages that are not freed: of probes that are under way, and what they found
 
 	// Messages that were taken out of the network and have no receive, and receives
@@ -46,6 +47,8 @@ type peer struct {
 	closing  cid.Closing
 	tally    cid.Tally
 	missed   missed
+	unwanted unwanted
+	syncs    syncs
 	match    [pml.Planes]match.Peer[request, message]
 }
 
@@ -94,7 +97,7 @@ func (p *peer) learnt() {
 	if p.exchange.Known() {
 		p.word = p.c.m.ids.word(p.exchange.Remote())
 	}
-	p.ready = p.exchange.Known() && !p.exchange.Closed() && p.held.First() == nil
+	p.ready = p.exchange.Known() && !p.exchange.Closed() && p.held.First() == nil && !p.syncs.hasStopped
 }
 
 // cannotCome returns why no message will come from src, or from anybody of whom one

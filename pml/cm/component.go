@@ -14,7 +14,7 @@ import (
 
 // WireVersion is the version of cm's control messages and of the layout of its
 // ids. Peers with another one can't talk.
-const WireVersion = 3
+const WireVersion = 4
 
 // Component returns the component for the registry.
 func Component() pml.Component { return component{} }

@@ -14,16 +14,19 @@ import (
 
 // Types of control messages. docs/wire.md is the reference.
 const (
-	controlRequest = 1 // this is my id of the communicator: tell me yours
-	controlReply   = 2 // this is mine
-	controlClosed  = 3 // I have closed it, and have sent you that many messages
-	controlAnswer  = 4 // I heard that you have closed it, and have sent you that many messages
-	controlGoodbye = 5 // my session is over, and I have sent you that many messages on all communicators
-	controlRefused = 6 // an answer: I am not in it, nor will I be
-	controlTake    = 7 // send me that much of the message with that number, in parts with that tag; local is the tag, sent are number, bytes, and bytes of a part
+	controlRequest = 1  // this is my id of the communicator: tell me yours
+	controlReply   = 2  // this is mine
+	controlClosed  = 3  // I have closed it, and have sent you that many messages
+	controlAnswer  = 4  // I heard that you have closed it, and have sent you that many messages
+	controlGoodbye = 5  // my session is over, and I have sent you that many messages on all communicators
+	controlRefused = 6  // an answer: I am not in it, nor will I be
+	controlTake    = 7  // send me that much of the message with that number, in parts with that tag; local is the tag, sent are number, bytes, and bytes of a part
+	controlStop    = 8  // I have closed the communicator, and receive none of your messages there, point to point
+	controlStopped = 9  // An answer: I have sent you sent[0] of them, and send no more
+	controlDropped = 10 // I drop your last sent[0] messages with the tag in local; there are sent[1] such messages, one for each tag
 )
 
-var controlNames = [...]string{"", "request", "reply", "closed", "closed, answered", "goodbye", "refused", "take"}
+var controlNames = [...]string{"", "request", "reply", "closed", "closed, answered", "goodbye", "refused", "take", "stop", "stopped", "dropped"}
 
 // controlSize is the size of every control message.
 const controlSize = 72
@@ -63,7 +66,7 @@ func parseControl(b []byte) (f control, err error) {
 	if len(b) != controlSize {
 		return f, fmt.Errorf("control message of %d bytes, want %d", len(b), controlSize)
 	}
-	if head := le.Uint32(b); head>>8 != WireVersion || head&0xff < controlRequest || head&0xff > controlTake {
+	if head := le.Uint32(b); head>>8 != WireVersion || head&0xff < controlRequest || head&0xff > controlDropped {
 		return f, fmt.Errorf("control message that begins with %#x", head)
 	}
 	if le.Uint32(b[44:]) != 0 {
@@ -183,7 +186,7 @@ func (m *Module) takeControl(f *control) {
 		m.unknown(f)
 		return
 	}
-	if (f.typ == controlAnswer || f.typ == controlRefused) && f.rank == anyRank && p != nil {
+	if (f.typ == controlAnswer || f.typ == controlRefused || f.typ == controlStopped) && f.rank == anyRank && p != nil {
 		f.rank = uint32(c.RankOf(p))
 	}
 	if p == nil || p.Gone() || int64(f.rank) >= int64(len(c.Procs)) || c.Procs[f.rank] != p {
@@ -206,6 +209,13 @@ func (m *Module) takeControl(f *control) {
 		q.closed(f)
 	case controlTake:
 		q.take(f)
+	case controlStop:
+		q.stop()
+	case controlStopped:
+		q.unwanted.hasStopped, q.unwanted.lastSent = true, f.sent[pml.PointToPoint]
+		m.reaper.mustSettle = true
+	case controlDropped:
+		q.takeReport(f)
 	}
 }
 
@@ -228,8 +238,14 @@ func (p *peer) act(act cid.Action) {
 // unknown takes a control message of a communicator that is not here: one that is
 // about to be made, or one that has been closed.
 func (m *Module) unknown(f *control) {
-	if f.typ == controlReply || f.typ == controlAnswer || f.typ == controlRefused || f.typ == controlTake {
+	switch f.typ {
+	case controlReply, controlAnswer, controlRefused, controlTake, controlStopped, controlDropped:
 		return // an answer to what was closed meanwhile
+	case controlStop:
+		if p := m.procs.Lives[f.from]; p != nil { // nothing of this process waits there any more
+			p.control(control{typ: controlStopped, id: f.id, rank: anyRank}, nil)
+		}
+		return
 	}
 	if !m.comms.Over(f.id) {
 		m.park(f)

@@ -34,7 +34,7 @@ func (c *comm) sendNow(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.M
 	}
 	done, err := m.mtl.Send(&m.free.op, proc.to, c.to(p, tag, plane), buf.Bytes, modes[mode])
 	if done {
-		p.tally.Sent[plane]++
+		p.counts(plane, tag)
 		return nil, true
 	}
 	r = c.sendRequest(p, buf, tag, plane, mode)

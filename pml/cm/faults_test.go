@@ -427,15 +427,20 @@ func TestIndicesAreUsedAgain(t *testing.T) {
 }
 
 // TestSendToWhomHasClosedBeforeTheFirstMessageEnds: the receiver has forgotten the
-// communicator when it is asked for its id. The send is dropped, and completes.
+// communicator when it is asked for its id. The send is dropped. It completes, or fails if it
+// is synchronous.
 func TestSendToWhomHasClosedBeforeTheFirstMessageEnds(t *testing.T) {
 	w := pmltest.OpenWorld(t, stack(mtltest.Options{}), 2)
 	for _, mode := range []pml.Mode{pml.Standard, pml.Synchronous} {
 		c := w.Comms(t, cid.PolicyLazy)
 		c[1].Close()
 		for i := range 3 {
-			if err := c[0].Send(t.Context(), text("to nobody"), 1, i, pml.PointToPoint, mode); err != nil {
-				t.Error(err)
+			var want error
+			if mode == pml.Synchronous {
+				want = framework.ErrCommClosed
+			}
+			if err := c[0].Send(t.Context(), text("to nobody"), 1, i, pml.PointToPoint, mode); !errors.Is(err, want) {
+				t.Errorf("mode %d: %v, want %v", mode, err, want)
 			}
 		}
 		c[0].Close()

@@ -88,14 +88,15 @@ func parseHead(b []byte) (h head, ok bool) {
 
 // parts is what a request knows of a message that comes in parts.
 type parts struct {
-	head   [headSize]byte
-	number uint64     // of the message, the sender's
-	took   bool       // send: the receiver has asked for it
-	rest   []byte     // what has not been sent or received
-	part   int64      // the longest part
-	tag    int32      // of the parts
-	whole  mtl.Result // receive: of the message
-	came   int64      // receive: bytes of the part that is on its way
+	head      [headSize]byte
+	number    uint64     // of the message, the sender's
+	took      bool       // send: the receiver has asked for it
+	isDropped bool       // send: nobody receives it
+	rest      []byte     // what has not been sent or received
+	part      int64      // the longest part
+	tag       int32      // of the parts
+	whole     mtl.Result // receive: of the message
+	came      int64      // receive: bytes of the part that is on its way
 }
 
 // longs are a process's messages that come in parts.
@@ -142,7 +143,7 @@ func (r *request) announce(b []byte) {
 		r.doubt(r.sendError(err))
 		return
 	}
-	p.tally.Sent[r.plane]++
+	p.counts(r.plane, r.tag)
 	if done {
 		r.busy = false
 	}
@@ -176,6 +177,7 @@ func (p *peer) take(f *control) {
 		return
 	}
 	r.parts.took, r.parts.rest, r.parts.part, r.parts.tag = true, r.parts.rest[:n], int64(part), int32(tag)
+	r.parts.isDropped = part == 0
 	if !r.busy {
 		r.sendPart()
 	}
@@ -205,6 +207,10 @@ func (r *request) sendPart() {
 		r.busy = false
 	}
 	r.forgetParts()
+	if r.parts.isDropped {
+		r.dropped()
+		return
+	}
 	r.finish()
 }
 

@@ -28,6 +28,8 @@ type message struct {
 	r       *request
 	next    *message
 
+	isSettled bool // Its sender knows that it is dropped, see unwanted.go.
+
 	// Of one that has the length of a head, see long.go.
 	opening, isOpen, isHead bool
 	found                   mtl.Result // the probe's
@@ -64,7 +66,7 @@ func (m *Module) newMessage(c *comm, plane pml.Plane) *message {
 func (m *Module) freeMessage(msg *message) {
 	c := msg.c
 	msg.c, msg.r, msg.from, msg.fetches, msg.purpose = nil, nil, nil, false, forCaller
-	msg.isOpen, msg.isHead, msg.err = false, false, nil
+	msg.isOpen, msg.isHead, msg.isSettled, msg.err = false, false, false, nil
 	msg.next = m.freeMessages
 	m.freeMessages = msg
 	c.probing--
@@ -248,6 +250,14 @@ func (c *comm) Find(ctx context.Context, src, tag int, plane pml.Plane, claim bo
 		c.m.freeMessage(msg)
 	}
 	return f, nil
+}
+
+// Drop implements base.Message.
+func (msg *message) Drop() {
+	c := msg.c
+	c.Pending--
+	msg.reject()
+	c.mayRest()
 }
 
 // Receive implements base.Message.

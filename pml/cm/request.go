@@ -24,11 +24,12 @@ const (
 	parting                 // send: the MTL has a part
 	assembling              // receive: the MTL has the receive of a part
 	doubtful                // the network has failed it, see doubt
+	confirming              // send: done for the MTL, see unwanted.go
 	complete                // done, the user has not taken it yet
 	returned                // done and taken, but the MTL still has op
 )
 
-var stateNames = [...]string{"idle", "queued", "offered", "posted", "posted", "posted", "receiving", "offered", "sending", "receiving", "failed", "complete", "complete"}
+var stateNames = [...]string{"idle", "queued", "offered", "posted", "posted", "posted", "receiving", "offered", "sending", "receiving", "failed", "offered", "complete", "complete"}
 
 // request is a send or a receive. Requests are made once and used again; their
 // memory is bounded by the most that were ever in progress at a time.
@@ -54,9 +55,10 @@ type request struct {
 	steps  int       // of a doubtful one: until it ends
 	began  time.Time // if hooks look
 
-	next *request              // in the free list
-	node match.Entry[request]  // of what is held or deferred
-	in   *match.Order[request] // of what is held: where
+	next  *request              // in the free list
+	order uint64                // Of a synchronous send: its number in syncs.sent; 0: it is not tracked.
+	node  match.Entry[request]  // of what is held or deferred
+	in    *match.Order[request] // of what is held: where
 }
 
 // bounceKept is the largest bounce buffer that a request keeps for its next use.
@@ -116,8 +118,12 @@ func (r *request) finish() {
 	c.Pending--
 	if r.send {
 		r.m.sends--
+		r.untrack()
 	}
 	r.Finish()
+	if c.unwanted > 0 {
+		r.m.reaper.mustSettle = true
+	}
 	c.mayRest()
 }
 
@@ -219,7 +225,7 @@ func (r *request) end(err error) {
 	case announced:
 		r.forgetParts()
 		r.fail(err)
-	case doubtful:
+	case doubtful, confirming:
 		r.fail(err)
 	case deferred:
 		r.unwait()

@@ -122,6 +122,10 @@ func (c *comm) sending(p *peer, tag int, bytes int64, plane pml.Plane) {
 // transmit gives a send to the MTL. Lock held.
 func (r *request) transmit() {
 	m, p := r.m, r.p
+	if p.syncs.hasStopped && r.plane == pml.PointToPoint {
+		r.drop()
+		return
+	}
 	b := r.contents()
 	if m.cuts && p.mustCut(b) {
 		r.announce(b)
@@ -136,12 +140,13 @@ func (r *request) given(done bool, err error) {
 		r.doubt(r.sendError(err))
 		return
 	}
-	r.p.tally.Sent[r.plane]++
+	r.p.counts(r.plane, r.tag)
 	if done {
 		r.finish()
 		return
 	}
 	r.state, r.busy = sent, true
+	r.track()
 	if r.m.failures {
 		r.p.inquire()
 	}
@@ -173,10 +178,13 @@ func (r *request) sendDone(err error) {
 		// goodbye counts it, so that no other message is taken for it.
 		r.p.tally.Sent[r.plane]--
 		r.p.proc.sent++
+		if r.p.syncs.hasStopped {
+			r.p.tell(controlStopped)
+		}
 		r.doubt(r.sendError(err))
 		return
 	}
-	r.finish()
+	r.matched()
 }
 
 func (r *request) sendError(err error) error {
@@ -186,9 +194,18 @@ func (r *request) sendError(err error) error {
 	return &framework.TransportError{Component: "pml cm", Peer: r.p.proc.String(), Op: "send", Err: err}
 }
 
-// drop completes a send to a member that has closed the communicator.
+// drop ends a send to a member that has closed the communicator, and counts it.
 func (r *request) drop() {
 	r.p.proc.Stats.Dropped++
+	r.dropped()
+}
+
+// dropped ends a send whose message nobody receives. A synchronous one fails.
+func (r *request) dropped() {
+	if r.mode == pml.Synchronous {
+		r.fail(r.m.procs.Dropped(r.p.proc.Life))
+		return
+	}
 	r.finish()
 }
 

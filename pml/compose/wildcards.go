@@ -83,33 +83,15 @@ func (w *wildcards) mayEnd() {
 	w.watches = false
 	delete(w.c.m.watching, w)
 	for _, msg := range w.arrived {
-		msg.drop()
+		msg.claimed.Drop()
 	}
 	w.arrived = nil
 	w.queues.Unexpected(func(msg *match.Message[message]) {
 		w.queues.Take(msg)
-		msg.Owner.drop()
+		msg.Owner.claimed.Drop()
 	})
 	w.c.watchable.Watch(w.plane, nil)
 }
-
-// drop receives a message that nobody waits for. Lock held.
-func (msg *message) drop() {
-	r, err := msg.claimed.Start(pml.Buffer{})
-	switch {
-	case err != nil:
-	case r.Done():
-		forget{}.Completed(r)
-	default:
-		r.Notify(forget{})
-	}
-}
-
-// forget takes requests that nobody waits for.
-type forget struct{}
-
-// Completed implements pml.Notifier.
-func (forget) Completed(r *pml.Request) { r.Take(r.Generation()) }
 
 // post posts a receive from any source, or from a member on the node. Lock held.
 func (w *wildcards) post(buf pml.Buffer, src, tag int) *request {

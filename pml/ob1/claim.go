@@ -64,6 +64,15 @@ func (m *message) status() pml.Status {
 	return pml.Status{Source: m.node.Source, Tag: m.node.Tag, Bytes: int(m.length)}
 }
 
+// Drop implements base.Message.
+func (m *message) Drop() {
+	c := m.p.c
+	c.m.discard(m)
+	if c.Done() {
+		c.part()
+	}
+}
+
 // Receive implements base.Message.
 func (m *message) Receive(buf pml.Buffer) *pml.Request {
 	c := m.p.c

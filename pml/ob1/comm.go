@@ -116,7 +116,7 @@ func (c *comm) Close() {
 func (m *Module) discard(msg *message) {
 	msg.p.proc.Stats.Dropped++
 	if msg.rts {
-		msg.p.proc.control(ctsFrame(msg.handle, 0, 0))
+		msg.p.proc.control(droppedFrame(msg.handle))
 	}
 	m.giveUp(msg)
 }

@@ -30,7 +30,7 @@ import (
 const name = "ob1"
 
 // WireVersion is the version of ob1's frames. Peers with another one can't talk.
-const WireVersion = 4
+const WireVersion = 5
 
 // tagMax is the largest tag of a user: what MPI programs expect of a 32-bit tag.
 const tagMax = 1<<31 - 1

@@ -114,6 +114,9 @@ func (p *proc) otherFrame(f []byte) error {
 		if r == nil || !r.offered() && r.state != sharing && r.state != shared || r.p.proc != p {
 			return errors.New("answer to no RTS")
 		}
+		if f[1]&ctsDropped != 0 {
+			return r.dropped()
+		}
 		r.advised(f[1])
 		if limit < 0 || limit > r.buf.Len() {
 			return fmt.Errorf("answer asks for %d bytes of %d", limit, r.buf.Len())
@@ -279,8 +282,7 @@ func (p *proc) unknown(in *inMessage, f []byte) error {
 	return nil
 }
 
-// drop counts a message for a communicator that is gone. Its sender is told that
-// it is done.
+// drop counts a message for a communicator that is gone. The sender of an RTS is notified.
 func (p *proc) drop(in *inMessage) {
 	p.release(in.rts, in.payload)
 	if in.withdrawn {
@@ -288,7 +290,7 @@ func (p *proc) drop(in *inMessage) {
 	}
 	p.Stats.Dropped++
 	if in.rts {
-		p.control(ctsFrame(in.handle, 0, 0))
+		p.control(droppedFrame(in.handle))
 	}
 }
 

@@ -40,6 +40,9 @@ const flagsOfRTS = flagRemote | flagWriter | flagMore
 // which answers by a frameClosed if it is not, and will not be.
 const cidInquiry = 1
 
+// ctsDropped in byte 1 of a frameCTS: the receiver has dropped the message.
+const ctsDropped = 0x80
+
 // closedReply in byte 1 of a frameClosed: it answers one, and needs no answer.
 const closedReply = 1
 
@@ -222,6 +225,13 @@ func ctsFrame(sender, receiver uint64, limit int64) (c control) {
 	le.PutUint64(c.b[8:], sender)
 	le.PutUint64(c.b[16:], receiver)
 	le.PutUint64(c.b[24:], uint64(limit))
+	return c
+}
+
+// droppedFrame is the CTS of a message that nobody receives.
+func droppedFrame(sender uint64) (c control) {
+	c = ctsFrame(sender, 0, 0)
+	c.b[1] = ctsDropped
 	return c
 }
 

@@ -2,6 +2,7 @@ package ob1
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/ferrympi/ferry/btl"
@@ -302,6 +303,24 @@ func (r *request) accepted(far uint64, limit int64) {
 	if !proc.idle() {
 		proc.markBusy()
 	}
+}
+
+// dropped takes the receiver's answer that nobody receives the message. A send that is not
+// synchronous completes: its buffer is free.
+func (r *request) dropped() error {
+	switch {
+	case !r.offered():
+		return errors.New("the message was dropped after it had matched")
+	case r.p.refused:
+		r.fail(r.m.procs.NotMember(r.p.proc.Life))
+	case r.mode != pml.Synchronous:
+		r.sent()
+	case r.state == withdrawn:
+		r.canceled()
+	default:
+		r.fail(r.m.procs.Dropped(r.p.proc.Life))
+	}
+	return nil
 }
 
 // withdrawPatience is how long a send whose context has ended waits for its RTS to

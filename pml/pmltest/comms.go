@@ -2,6 +2,7 @@ package pmltest
 
 import (
 	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/pml"
 )
@@ -147,7 +148,7 @@ func (f *fixture) late() {
 		comms[1].Close()
 		f.send(comms[0], 1, 1, data(0, 10))
 		f.send(comms[0], 1, 1, data(0, 100000))
-		f.Check(comms[0].Send(f.Context(), buffer(data(0, 5)), 1, 1, p2p, pml.Synchronous))
+		f.Is("synchronous send to a closed communicator", comms[0].Send(f.Context(), buffer(data(0, 5)), 1, 1, p2p, pml.Synchronous), framework.ErrCommClosed)
 		f.Until("four dropped messages", func() bool { return f.dropped(1)-before == 4 })
 		comms[0].Close()
 		// A new communicator meets none of them.

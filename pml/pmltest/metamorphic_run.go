@@ -265,11 +265,16 @@ func (r *player) event(e *PlanEvent) error {
 	case CancelSend, ExpireSend:
 		return r.withdraw(ended, c, e)
 	case Stray:
-		op, err := isend(c, e.To, strayTag+4, data(e.Key, e.Size), pml.Mode(e.Key%2))
+		mode := pml.Mode(e.Key % 2)
+		op, err := isend(c, e.To, strayTag+4, data(e.Key, e.Size), mode)
 		if err != nil {
 			return err
 		}
-		r.strays = append(r.strays, &operation{pending: op, end: func(st pml.Status, err error) error { return sent(-1, st, err) }})
+		end := unreceived
+		if mode == pml.Standard {
+			end = func(st pml.Status, err error) error { return sent(-1, st, err) }
+		}
+		r.strays = append(r.strays, &operation{pending: op, end: end})
 	}
 	return nil
 }
@@ -304,7 +309,20 @@ func (r *player) withdraw(ended context.Context, c pml.Comm, e *PlanEvent) (err 
 		}
 		op = pending{left.Request, left.Request.Generation()}
 	}
-	r.strays = append(r.strays, &operation{pending: op, end: func(_ pml.Status, err error) error { return err }})
+	r.strays = append(r.strays, &operation{pending: op, end: func(st pml.Status, err error) error {
+		if st.Canceled { // it had not left
+			return err
+		}
+		return unreceived(st, err)
+	}})
+	return nil
+}
+
+// unreceived checks the end of a synchronous send whose receiver closes the communicator.
+func unreceived(st pml.Status, err error) error {
+	if !errors.Is(err, framework.ErrCommClosed) {
+		return fmt.Errorf("synchronous send of a message that nobody receives: %+v, %w", st, err)
+	}
 	return nil
 }
 

@@ -1,0 +1,227 @@
+package cm
+
+import (
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// How the sender of a synchronous message learns that nobody receives it.
+//
+// A network completes a synchronous send when its message is taken out, by a receive or by
+// the reaper. So a message that the reaper finds on a closed communicator is held, and dropped
+// only when its sender knows what became of each of its messages:
+//
+//  1. The receiver asks the sender to stop (controlStop), once no posted receive may match
+//     more of its messages. Synchronous sends that are complete before were received.
+//  2. The sender sends nothing more there, and answers with the number of its messages
+//     (controlStopped).
+//  3. When that many were received or are held, the receiver reports how many it drops, for
+//     each tag (controlDropped), and drops them. Messages with one tag match in the order of
+//     their sends: the dropped ones are the last.
+//
+// A synchronous send that the network completes after the stop waits for the reports.
+
+// unwanted is what a closed communicator has of a member's messages that nobody receives.
+type unwanted struct {
+	held       []*message // Claimed, point to point.
+	hasAsked   bool       // The member was asked to stop.
+	hasStopped bool       // It has answered.
+	lastSent   uint64     // Number of its messages, point to point, in its answer.
+	isReported bool
+}
+
+// reject ends a claimed message that nobody receives. Lock held.
+func (msg *message) reject() {
+	switch {
+	case msg.mustHold():
+		p := msg.from
+		p.unwanted.held = append(p.unwanted.held, msg)
+		p.c.unwanted++
+		p.settle()
+	case msg.mustOpen():
+		msg.open()
+	default:
+		msg.discard()
+	}
+}
+
+// mustHold reports whether the sender of a message may wait for the end of a synchronous send.
+func (msg *message) mustHold() bool {
+	c := msg.c
+	return msg.plane == pml.PointToPoint && msg.from != nil && msg.from.proc.Err == nil && !msg.isOpen && !msg.isSettled &&
+		c.Closed() && c.Aborted[msg.plane] == nil && !c.m.closed
+}
+
+// settle goes on with the held messages of a member. Called from Poll or Done, so that the MTL
+// can answer their senders before their operations are over. Lock held.
+func (p *peer) settle() {
+	u, c := &p.unwanted, p.c
+	if len(u.held) == 0 {
+		return
+	}
+	switch {
+	case p.proc.Err != nil:
+		p.release()
+		return
+	case p.rank == c.Spec.Rank: // a closed communicator sends nothing more
+		u.hasStopped, u.lastSent = true, p.tally.Sent[pml.PointToPoint]
+	case !u.hasAsked && !c.mayReceive(p):
+		u.hasAsked = true
+		p.tell(controlStop)
+	}
+	if u.hasStopped && p.tally.Taken[pml.PointToPoint]+uint64(len(u.held)) >= u.lastSent {
+		p.report()
+		p.release()
+	}
+}
+
+// settle does so for all. Lock held.
+func (m *Module) settle() {
+	m.reaper.mustSettle = false
+	for _, c := range m.reaped {
+		for rank := 0; rank < len(c.peers) && c.unwanted > 0; rank++ {
+			if p := c.peers[rank]; p != nil {
+				p.settle()
+			}
+		}
+	}
+}
+
+// mayReceive reports whether a posted receive may match messages of a member.
+func (c *comm) mayReceive(p *peer) bool {
+	for _, r := range c.m.requests {
+		if r.c != c || r.send || r.plane != pml.PointToPoint || r.p != nil && r.p != p {
+			continue
+		}
+		if r.state == posted || r.state == deferred || r.state == seeking {
+			return true
+		}
+	}
+	return false
+}
+
+// report tells the sender of held messages how many of each tag are dropped.
+func (p *peer) report() {
+	u := &p.unwanted
+	if u.isReported {
+		return
+	}
+	u.isReported = true
+	tags := map[int32]uint64{}
+	for _, msg := range u.held {
+		tags[msg.op.Tag]++
+	}
+	c := p.c
+	for tag, n := range tags {
+		f := control{typ: controlDropped, id: c.Spec.ID, rank: uint32(c.Spec.Rank), local: cid.Local(tag), sent: cid.Counts{n, uint64(len(tags))}}
+		if p.rank == c.Spec.Rank {
+			p.syncs.hasStopped = true
+			p.takeReport(&f)
+		} else {
+			p.proc.control(f, nil)
+		}
+	}
+}
+
+// release drops the held messages.
+func (p *peer) release() {
+	held := p.unwanted.held
+	p.unwanted.held = nil
+	p.c.unwanted -= len(held)
+	for _, msg := range held {
+		msg.isSettled = true
+		msg.reject()
+	}
+}
+
+// syncs are a member's synchronous messages, point to point, that are not complete.
+type syncs struct {
+	open       int              // Number of them.
+	sent       map[int32]uint64 // Messages by tag, since the oldest of them.
+	hasStopped bool             // The member takes no more messages.
+	reports    uint64           // Reports that have come.
+	isReported bool             // All have.
+	dropped    map[int32]uint64 // Of the tags in sent, how many were dropped.
+}
+
+// counts counts a message that the network has taken. Lock held.
+func (p *peer) counts(plane pml.Plane, tag int) {
+	p.tally.Sent[plane]++
+	if p.syncs.open > 0 && plane == pml.PointToPoint {
+		p.syncs.sent[int32(tag)]++
+	}
+}
+
+// track follows a synchronous send that the network has, and that was counted. Lock held.
+func (r *request) track() {
+	if r.mode != pml.Synchronous || r.plane != pml.PointToPoint {
+		return
+	}
+	s := &r.p.syncs
+	if s.open == 0 {
+		if s.sent == nil {
+			s.sent = map[int32]uint64{}
+		}
+		s.sent[int32(r.tag)] = 1
+	}
+	s.open++
+	r.order = s.sent[int32(r.tag)]
+}
+
+// untrack ends that.
+func (r *request) untrack() {
+	if r.order == 0 {
+		return
+	}
+	r.order = 0
+	s := &r.p.syncs
+	if s.open--; s.open == 0 {
+		clear(s.sent)
+	}
+}
+
+// stop has nothing more sent to a member that receives no more. Lock held.
+func (p *peer) stop() {
+	p.syncs.hasStopped = true
+	p.learnt()
+	p.tell(controlStopped)
+}
+
+// takeReport takes the number of dropped messages with one tag. Lock held.
+func (p *peer) takeReport(f *control) {
+	s, tag := &p.syncs, int32(f.local)
+	if !s.hasStopped || s.isReported {
+		return
+	}
+	if s.sent[tag] > 0 {
+		if s.dropped == nil {
+			s.dropped = map[int32]uint64{}
+		}
+		s.dropped[tag] = f.sent[0]
+	}
+	if s.reports++; s.reports < f.sent[1] {
+		return
+	}
+	s.isReported = true
+	for _, r := range p.proc.m.requests {
+		if r.state == confirming && r.p == p {
+			r.matched()
+		}
+	}
+}
+
+// matched ends a send whose message was taken out of the network. A synchronous one may have
+// been dropped. Lock held.
+func (r *request) matched() {
+	s := &r.p.syncs
+	switch {
+	case r.order == 0 || !s.hasStopped:
+		r.finish()
+	case !s.isReported:
+		r.state = confirming
+	case s.sent[int32(r.tag)]-r.order < s.dropped[int32(r.tag)]:
+		r.dropped()
+	default:
+		r.finish()
+	}
+}
