@@ -70,7 +70,7 @@ func Within(ctx context.Context, limit time.Duration) (context.Context, context.
 
 // Cases returns all cases, family by family.
 func Cases() []Case {
-	return slices.Concat(messageCases(), matchingCases(), requestCases(), bufferCases(), communicatorCases(), groupCases(), sessionCases(), collectiveCases())
+	return slices.Concat(messageCases(), matchingCases(), requestCases(), bufferCases(), communicatorCases(), groupCases(), sessionCases(), collectiveCases(), edgeCases())
 }
 
 // Run runs the cases, one after the other, over a communicator that nobody else
