@@ -196,12 +196,24 @@ func (f *file) Close() error {
 	}
 	var err error
 	if f.own {
-		err = unix.Unlink(f.path)
-		if errors.Is(err, unix.ENOENT) {
-			err = nil
-		}
+		err = f.unlink()
 	}
 	err = errors.Join(err, unix.Close(f.fd))
 	f.fd = -1
 	return err
+}
+
+// unlink removes the name, unless it has gone. A process that has changed its user since the
+// segment was created may lack the permission.
+func (f *file) unlink() error {
+	err := unix.Unlink(f.path)
+	if err == nil || errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	failed := &os.PathError{Op: "remove segment", Path: f.path, Err: err}
+	st, err := f.look()
+	if err != nil || int(st.Uid) == unix.Geteuid() {
+		return failed
+	}
+	return fmt.Errorf("%w: user %d created it, and the process is user %d now: close the session before setuid; the next program of user %d that opens a session removes the file", failed, st.Uid, unix.Geteuid(), st.Uid)
 }

@@ -2,6 +2,7 @@ package segment
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -217,5 +218,37 @@ func TestCreate_WithoutProc_Succeeds(t *testing.T) {
 	}
 	if err != nil {
 		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TestCloseOfSegment_ProcessChangedItsUser_ErrorNamesFileAndUsers runs in a process of its own, because setuid
+// concerns all threads.
+func TestCloseOfSegment_ProcessChangedItsUser_ErrorNamesFileAndUsers(t *testing.T) {
+	const variable = "SEGMENT_OF_ANOTHER_USER"
+	if path := os.Getenv(variable); path != "" {
+		seg, err := new(Files).Create(path, 4096)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Setuid(65534); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Println(seg.Close())
+		return
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("only root may change its user")
+	}
+	path := filepath.Join(t.TempDir(), "segment")
+	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+	cmd.Env = append(os.Environ(), variable+"="+path)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, want := range []string{"remove segment " + path, "user 0", "user 65534", "close the session before setuid"} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("%s\nlacks %q", out, want)
+		}
 	}
 }
