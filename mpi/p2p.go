@@ -80,7 +80,8 @@ func (c *Comm) errTag(tag int) error {
 }
 
 // Send sends buf to rank dst (MPI_Send), and blocks until buf is the caller's
-// again: the message may not have been received by then. If ctx ends first, an
+// again: the message may not have been received by then, and over a network it may not have
+// left the process, which Session.Close waits for. If ctx ends first, an
 // unmatched message is withdrawn, and the error wraps the context's cause and
 // answers ErrTimeout or ErrCanceled. Other errors: ErrRank, ErrTag, ErrClosed,
 // ErrProcFailed, ErrTransport. Where a message can't be withdrawn the error is
