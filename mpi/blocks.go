@@ -281,7 +281,7 @@ func (c *Comm) blockLength(name string, elements int) (int, error) {
 		return 0, c.errClosed()
 	}
 	if rest := elements % c.size; rest != 0 {
-		return 0, fmt.Errorf("%w: %s has %d elements, which is no multiple of the %d members; pass blocks of equal length, or use the form with counts", ErrRank, name, elements, c.size)
+		return 0, fmt.Errorf("%w: %s has %d elements for %d members: a remainder is left; pass blocks of equal length, or use the form with counts", ErrRank, name, elements, c.size)
 	}
 	return elements / c.size, nil
 }
