@@ -30,7 +30,8 @@
 //     that could match such a message, once it is known that a member has failed.
 //   - The reaper finds what was sent to communicators that are closed here, drops
 //     and counts it, so that its senders complete and the id can be used again
-//     (close.go; cid.Rest says when).
+//     (close.go; cid.Rest says when). Synchronous sends of such messages fail
+//     (unwanted.go).
 //
 // # Long messages
 //
