@@ -316,9 +316,9 @@ func (e *Engine) Wait(ctx context.Context, c *Completion, first Source) error {
 			c.waited = false
 			return err
 		}
-		if c.waiter != nil {
-			return ErrBusy
-		}
+	}
+	if c.waiter != nil {
+		return ErrBusy
 	}
 	w := e.newWaiter()
 	c.waiter = w
