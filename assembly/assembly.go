@@ -141,7 +141,7 @@ func Open(ctx context.Context, o Options) (*Assembly, error) {
 }
 
 // opening is what opening takes at least: descriptors for the runtime's poller and a file,
-// and a thread for the engine's keeper.
+// and a thread for the engine's progress goroutine.
 var opening = limits.Need{Files: 3, Threads: 1, Space: 16 << 20}
 
 func (a *Assembly) open(ctx context.Context) error {

@@ -38,8 +38,8 @@ func TestGoroutinesAreLabeledWithRankAndCommunicator(t *testing.T) {
 	mpitest.Run(t, 2, func(ctx context.Context, c *mpi.Comm) error {
 		rank := `"ferry.rank":"` + string(rune('0'+c.Rank())) + `"`
 		comm := []string{rank, `"ferry.comm":"` + t.Name() + `"`, strings.Replace(rank, "ferry.rank", "ferry.comm.rank", 1)}
-		if !labeled("progress.(*Engine).keep", rank) {
-			return errors.New("no keeper has label " + rank)
+		if !labeled("progress.(*Engine).runProgressGoroutine", rank) {
+			return errors.New("no progress goroutine has label " + rank)
 		}
 		var err error
 		pprof.Do(ctx, c.Labels(), func(context.Context) {

@@ -192,7 +192,7 @@ func (p *peers) tryAgain(ctx context.Context, e *progress.Engine, s *coll.Step) 
 	if err := k.aborted; err != nil {
 		return err
 	}
-	for looks := e.Looks(); looks > 0 && !e.Wanted(); looks-- {
+	for polls := e.PollBudget(); polls > 0 && !e.Wanted(); polls-- {
 		cpu.Pause()
 		if over, err := p.instance.Try(s, &p.call); over || err != nil {
 			return err

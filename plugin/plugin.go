@@ -291,7 +291,7 @@ func (s *server) happened(n int) int {
 // outnumber the processors. 0: as usual.
 func spin(ranks int) time.Duration {
 	if 2*ranks > cpu.Available() {
-		return progress.CrowdedSpin
+		return progress.OversubscribedSpin
 	}
 	return 0
 }

@@ -9,44 +9,44 @@ import (
 	"github.com/ferrympi/ferry/internal/cpu"
 )
 
-// Waiting actively: poll, pause, offer the processor, and at last give up and sleep.
+// An active wait polls, pauses, yields the processor, and finally parks.
 
-// How often the poller looks at other things than its sources, in polls.
+// Intervals of an active wait, in polls.
 const (
 	pollsPerClock = 64 // reading the clock costs as much as a few polls
-	pollsPerOther = 8  // of the other sources, when one comes first
-	// pollsBeforeOffer are worth it even if the processor is wanted: a peer that runs
-	// on another one may answer meanwhile. With 8, each of all sources, 8 ranks on 2
+	pollsPerOther = 8  // polls of the first source per poll of all sources
+	// pollsBeforeYield: polls before the first yield where ranks are oversubscribed. A
+	// peer that runs on another processor may answer meanwhile. With 8, each of all sources, 8 ranks on 2
 	// processors took 8.6 us for a barrier; with 2, the second of all sources, 6.2.
-	pollsBeforeOffer = 2
-	// offersPerClock is pollsPerClock when the processor is offered after each poll.
-	offersPerClock = 8
+	pollsBeforeYield = 2
+	// yieldsPerClock replaces pollsPerClock while each poll is followed by a yield.
+	yieldsPerClock = 8
 )
 
-// active polls until *done, or the time to be active is over (then nil), or ctx
-// ends. Lock held; nobody else polls.
+// active polls until *done, until ctx ends (its cause is returned), or until it is time
+// to park (nil). Lock held, released meanwhile. The poll token must be free.
 func (e *Engine) active(ctx context.Context, done *bool, first Source) (err error) {
 	e.polling = true
 	e.polls++
 	var cancel <-chan struct{}
 	var yieldAt time.Time
-	// Where ranks outnumber processors the one that is waited for may wait for this
-	// one's processor: every poll delays it.
-	offering, perClock := e.crowded, pollsPerClock
-	clock := perClock // polls until the next look at it
-	perOther, turn := pollsPerOther, 0
-	if offering {
-		perClock = offersPerClock
-		clock, turn = pollsBeforeOffer+perClock, pollsBeforeOffer
+	// With oversubscribed ranks the peer may be waiting for this processor: each poll
+	// delays it.
+	yielding, perClock := e.oversubscribed, pollsPerClock
+	clock := perClock // polls until the clock is read
+	perOther, phase := pollsPerOther, 0
+	if yielding {
+		perClock = yieldsPerClock
+		clock, phase = pollsBeforeYield+perClock, pollsBeforeYield
 	}
-	moved := 0  // what has happened since the last look at the clock
-	others := 0 // what has at the last poll of all sources: more may come at once
+	moved := 0  // events since the clock was read
+	others := 0 // events of the last poll of all sources; more may follow at once
 	for i := 1; ; i++ {
 		n := 0
 		if first != nil {
 			n = first.Poll()
 		}
-		if !*done && (first == nil || i%perOther == turn%perOther || others > 0) {
+		if !*done && (first == nil || i%perOther == phase%perOther || others > 0) {
 			others = e.poll()
 			n += others
 		}
@@ -54,15 +54,15 @@ func (e *Engine) active(ctx context.Context, done *bool, first Source) (err erro
 			break
 		}
 		if e.Wanted() {
-			e.letIn()
+			e.admitLockWaiters()
 			if *done {
 				break
 			}
 		}
-		if n == 0 && !offering {
+		if n == 0 && !yielding {
 			cpu.Pause()
-		} else if n == 0 && i > pollsBeforeOffer {
-			e.offer()
+		} else if n == 0 && i > pollsBeforeYield {
+			e.yieldProcessor()
 			if *done {
 				break
 			}
@@ -79,7 +79,7 @@ func (e *Engine) active(ctx context.Context, done *bool, first Source) (err erro
 				cancel = ctx.Done()
 			}
 		}
-		if moved > 0 { // busy: the time until it sleeps starts again
+		if moved > 0 { // busy: the time until it parks restarts
 			yieldAt, moved = now.Add(e.spin), 0
 		}
 		select {
@@ -94,22 +94,22 @@ func (e *Engine) active(ctx context.Context, done *bool, first Source) (err erro
 			if now.Sub(yieldAt) > e.yield && now.Sub(yieldAt) > e.patience() {
 				break
 			}
-			offering, perClock, perOther = true, offersPerClock, 1
+			yielding, perClock, perOther = true, yieldsPerClock, 1
 		}
 	}
 	e.polling = false
 	if e.parked > 0 {
-		e.keeper.kick()
+		e.background.wake()
 	}
 	return err
 }
 
-// polledYield is Yield where a source can't be awaited. A large message of which
-// nothing is heard until it is complete is over by then; polled at intervals only, it
+// polledYield replaces Options.Yield where a source can only be polled. Such a source
+// reports a large message only when it is complete. Polled at intervals, the message
 // takes three times as long (64 MiB over tcp;ofi_rxm: 38 ms).
 const polledYield = 20 * time.Millisecond
 
-// patience returns how long others get turns before it is worth to sleep. Lock held.
+// patience returns how long a wait yields before it parks. Lock held.
 func (e *Engine) patience() time.Duration {
 	for _, s := range e.sources {
 		if p, ok := framework.As[Polled](s); ok && p.Interval() > 0 && !awaited(s) {
@@ -119,15 +119,15 @@ func (e *Engine) patience() time.Duration {
 	return e.yield
 }
 
-// awaited reports whether something tells when there is something to poll.
+// awaited reports whether a descriptor announces events of the source.
 func awaited(s Source) bool {
 	_, reads := framework.As[Descriptor](s)
 	return reads
 }
 
-// letIn lets goroutines take the lock that wait for it, without giving up the
-// poll token.
-func (e *Engine) letIn() {
+// admitLockWaiters lets goroutines that wait for the lock acquire it. The caller keeps
+// the poll token.
+func (e *Engine) admitLockWaiters() {
 	e.Unlock()
 	for i := 0; e.waiters.Load() != 0 && i < 1000; i++ {
 		if i%16 == 15 {
@@ -139,19 +139,19 @@ func (e *Engine) letIn() {
 	e.Lock()
 }
 
-// offersPerGosched is how often the other processes get the processor before the
-// other goroutines of this one do, which have processors of their own as a rule:
-// Gosched wakes a thread to look for work, and that costs as much as three turns of
-// a neighbour (8 ranks on 2 processors: 65 us for a barrier instead of 25).
-const offersPerGosched = 1024
+// yieldsPerGosched is the number of yields to other processes per yield to goroutines
+// of this one, which usually have processors of their own. Gosched wakes a thread, which
+// searches for work and costs as much as three slices of another rank (8 ranks on 2
+// processors: 65 us for a barrier instead of 25).
+const yieldsPerGosched = 1024
 
-// offer gives the processor to other processes, and now and then to goroutines of
-// this one.
-func (e *Engine) offer() {
-	e.offers++
-	goroutines := e.offers%offersPerGosched == 0 || e.alone
-	if e.offers%offersPerGosched == 0 { // it may have changed
-		e.alone = sharesP()
+// yieldProcessor yields to other processes, and at intervals to goroutines of this one.
+// Lock held, released meanwhile.
+func (e *Engine) yieldProcessor() {
+	e.yields++
+	goroutines := e.yields%yieldsPerGosched == 0 || e.gosched
+	if e.yields%yieldsPerGosched == 0 { // GOMAXPROCS may have changed
+		e.gosched = sharesP()
 	}
 	e.Unlock()
 	if goroutines {

@@ -7,16 +7,16 @@ import (
 	"github.com/ferrympi/ferry/internal/doorbell"
 )
 
-// Bell is what wakes a process that sleeps: each engine has one. Whoever brings it
-// something to do from another thread, or from another process, rings.
+// Bell wakes a process that sleeps. Each process's engine has one. A goroutine or a
+// process that publishes work for a source rings it.
 type Bell struct {
 	e *Engine
 
-	// mu keeps the memory of now in place while somebody rings who does not hold the
-	// engine's lock. To change now takes both.
+	// mu keeps the memory of now in place while a goroutine without the engine's lock
+	// rings. Changing now requires both.
 	mu     sync.Mutex
 	now    doorbell.Bell
-	shared bool // now lies in memory that a module has given
+	shared bool // Whether a module has provided the memory of now.
 }
 
 // BellSize is the number of bytes that a bell takes in memory which processes share.
@@ -24,10 +24,10 @@ const BellSize = doorbell.Size
 
 var errShared = errors.New("the engine's bell lies in the memory of another module already; an engine has one bell")
 
-// Ring has the engine look at all its sources soon. What it is to find there has been
-// stored before. Any goroutine may call it, with or without locks.
+// Ring makes the engine poll all its sources soon. Publish the work before calling Ring.
+// Any goroutine may call it, with or without locks.
 func (b *Bell) Ring() {
-	b.e.keeper.kick()
+	b.e.background.wake()
 	b.mu.Lock()
 	b.now.Ring()
 	b.mu.Unlock()
@@ -55,11 +55,11 @@ func (b *Bell) Share(mem []byte) (release func(), err error) {
 		b.e.Lock()
 		b.move(doorbell.New(), false)
 		b.e.Unlock()
-		b.e.keeper.leave(shared)
+		b.e.background.leaveBell(shared)
 	}), nil
 }
 
-// move changes where the bell is. The keeper may sleep at the old place. Lock held.
+// move changes the bell's memory. The progress goroutine may sleep on the old bell. Lock held.
 func (b *Bell) move(to doorbell.Bell, shared bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -2,8 +2,8 @@ package progress
 
 import "testing"
 
-// The keeper may be about to sleep when it is told to go.
-func TestCloseNeverMissesTheKeeper(t *testing.T) {
+// The progress goroutine may be about to sleep when the engine is closed.
+func TestCloseNeverMissesTheProgressGoroutine(t *testing.T) {
 	for range 2000 {
 		e := New(Options{})
 		e.Bell().Ring() // it is on its way to the bell

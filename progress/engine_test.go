@@ -66,12 +66,12 @@ func newBox(t *testing.T, opt Options) *box {
 	return b
 }
 
-// asleep waits until the keeper sleeps on the bell.
+// asleep waits until the progress goroutine sleeps on the bell.
 func asleep(e *Engine) {
 	for {
-		e.keeper.mu.Lock()
-		ok := e.keeper.asleep != doorbell.Bell{}
-		e.keeper.mu.Unlock()
+		e.background.mu.Lock()
+		ok := e.background.asleep != doorbell.Bell{}
+		e.background.mu.Unlock()
 		if ok {
 			return
 		}
@@ -347,23 +347,23 @@ func TestWaitAnyWakesForEachOfThem(t *testing.T) {
 	}
 }
 
-// TestCloseReachesAKeeperThatIsAboutToSleep: the keeper has decided to sleep, and
+// TestCloseReachesAProgressGoroutineThatIsAboutToSleep: the progress goroutine has decided to sleep, and
 // has not armed the bell yet, when the engine is closed and the bell is rung.
-func TestCloseReachesAKeeperThatIsAboutToSleep(t *testing.T) {
+func TestCloseReachesAProgressGoroutineThatIsAboutToSleep(t *testing.T) {
 	e := New(Options{})
 	e.Lock()
-	e.keeper.kick()
-	for e.waiters.Load() == 0 { // until the keeper waits for the lock
+	e.background.wake()
+	for e.waiters.Load() == 0 { // until the progress goroutine waits for the lock
 		runtime.Gosched()
 	}
 	// What stop does, at the worst moment.
-	close(e.keeper.quit)
+	close(e.background.quit)
 	e.Nudge()
 	e.Unlock()
 	select {
-	case <-e.keeper.done:
+	case <-e.background.done:
 	case <-time.After(10 * time.Second):
-		t.Error("the keeper sleeps, and nobody will wake it")
+		t.Error("the progress goroutine sleeps, and nobody will wake it")
 		e.bell.Ring()
 	}
 }
@@ -479,8 +479,8 @@ func TestSourceWithoutABellIsPolledWhileAllSleep(t *testing.T) {
 	}
 }
 
-// TestMemoryOfTheBellCanGoWhileTheKeeperSleepsThere: it is unmapped after.
-func TestMemoryOfTheBellCanGoWhileTheKeeperSleepsThere(t *testing.T) {
+// TestMemoryOfTheBellCanGoWhileTheProgressGoroutineSleepsThere: it is unmapped after.
+func TestMemoryOfTheBellCanGoWhileTheProgressGoroutineSleepsThere(t *testing.T) {
 	e := New(Options{})
 	defer e.Close()
 	for range 20 {
@@ -491,11 +491,11 @@ func TestMemoryOfTheBellCanGoWhileTheKeeperSleepsThere(t *testing.T) {
 		}
 		asleep(e)
 		release()
-		e.keeper.mu.Lock()
-		if e.keeper.asleep == BellAt(mem).bell {
-			t.Error("the keeper still sleeps in memory that was taken back")
+		e.background.mu.Lock()
+		if e.background.asleep == BellAt(mem).bell {
+			t.Error("the progress goroutine still sleeps in memory that was taken back")
 		}
-		e.keeper.mu.Unlock()
+		e.background.mu.Unlock()
 		release() // does nothing
 	}
 }
@@ -553,9 +553,9 @@ type counted struct{ polls atomic.Int64 }
 func (c *counted) Poll() int               { c.polls.Add(1); return 0 }
 func (c *counted) Interval() time.Duration { return time.Millisecond }
 
-// TestSourceThatComesLateIsPolledWhileTheKeeperSleeps: the keeper sleeps already, for
+// TestSourceThatComesLateIsPolledWhileTheProgressGoroutineSleeps: the progress goroutine sleeps already, for
 // up to a second, and has not asked the new source how it is awaited.
-func TestSourceThatComesLateIsPolledWhileTheKeeperSleeps(t *testing.T) {
+func TestSourceThatComesLateIsPolledWhileTheProgressGoroutineSleeps(t *testing.T) {
 	e := New(Options{Spin: time.Nanosecond, Yield: time.Nanosecond})
 	defer e.Close()
 	asleep(e)
@@ -564,8 +564,8 @@ func TestSourceThatComesLateIsPolledWhileTheKeeperSleeps(t *testing.T) {
 	e.Add(late)
 	defer e.Remove(late)
 	for late.polls.Load() < 5 {
-		if time.Since(before) > keeperLongest {
-			t.Fatalf("%d polls before the keeper woke by itself", late.polls.Load())
+		if time.Since(before) > longestSleep {
+			t.Fatalf("%d polls before the progress goroutine woke by itself", late.polls.Load())
 		}
 		time.Sleep(time.Millisecond)
 	}

@@ -32,7 +32,7 @@ type fdPoller struct {
 }
 
 // newFDPoller returns a poller. Where the system refuses one (no descriptors
-// left) its arm says so, and the keeper polls at an interval instead.
+// left) its arm returns false, and the progress goroutine polls at an interval instead.
 func newFDPoller(bell *Bell) *fdPoller {
 	p := &fdPoller{bell: bell, epoll: -1, done: make(chan struct{})}
 	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
@@ -97,8 +97,8 @@ func (p *fdPoller) arm(d Descriptor) bool {
 	return true
 }
 
-// restAfter is how often in a row the keeper, which looks every keeperTick, has to find
-// that it need not sleep: to put a descriptor in again takes longer than to arm one.
+// restAfter is the number of consecutive ticks of the progress goroutine in which another
+// goroutine polled: to put a descriptor in again takes longer than to arm one.
 const restAfter = 2
 
 // rest says that somebody polls, so that nobody has to be woken.

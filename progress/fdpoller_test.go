@@ -7,7 +7,7 @@ import (
 )
 
 // A thread that blocks in a system call holds its P until sysmon takes it away, which
-// delays everything else while a program starts. The keeper needs one thread; the
+// delays everything else while a program starts. The progress goroutine needs one thread; the
 // descriptors share Go's network poller.
 func TestWaitingForDescriptorsTakesNoThread(t *testing.T) {
 	const n = 32
@@ -24,9 +24,9 @@ func TestWaitingForDescriptorsTakesNoThread(t *testing.T) {
 		}
 		return threads(t)
 	}
-	keepers := asleep(false)
-	if all := asleep(true); all > keepers+n/2 {
-		t.Errorf("%d engines that sleep have %d threads; with a descriptor each %d", n, keepers, all)
+	baseline := asleep(false)
+	if all := asleep(true); all > baseline+n/2 {
+		t.Errorf("%d engines that sleep have %d threads; with a descriptor each %d", n, baseline, all)
 	}
 }
 
@@ -42,7 +42,7 @@ func TestDescriptorWakesAgainAfterABusyTime(t *testing.T) {
 	const rounds = 20
 	for range rounds {
 		for busy := false; !busy; {
-			e.bell.Ring() // the keeper may sleep still
+			e.bell.Ring() // the progress goroutine may sleep still
 			e.Lock()
 			e.Progress()
 			busy = len(e.fds.watched) == 0
@@ -51,7 +51,7 @@ func TestDescriptorWakesAgainAfterABusyTime(t *testing.T) {
 		}
 		wakes(t, e, p)
 	}
-	if took := time.Since(start); took > rounds*keeperLongest/2 {
-		t.Errorf("%v for %d rounds: the keeper wakes by itself", took, rounds)
+	if took := time.Since(start); took > rounds*longestSleep/2 {
+		t.Errorf("%v for %d rounds: the progress goroutine wakes by itself", took, rounds)
 	}
 }

@@ -11,16 +11,16 @@ import (
 	"github.com/ferrympi/ferry/internal/cpu"
 )
 
-// lock is the engine's lock. It is held for well under a microsecond, except by
-// the poller, who looks at waiters at every turn; nobody blocks while he holds
-// it. So nobody sleeps for it either, and releasing it is a plain store: half of
-// what a sync.Mutex costs, and no wait for earlier stores, twice per message.
+// lock is the engine's lock. It is held for well under a microsecond, except by the
+// polling wait, which checks waiters after every poll. Its holder never blocks.
+// Therefore no goroutine sleeps for it, and releasing it is a plain store: half the cost
+// of a sync.Mutex, and no wait for earlier stores, twice per message.
 type lock struct {
-	state   uint32       // 1: held
-	waiters atomic.Int32 // goroutines in lockSlow, and those that Go has begin
+	state   uint32       // 1 while held.
+	waiters atomic.Int32 // Goroutines in lockSlow, and those that Go starts.
 }
 
-// Lock takes the engine's lock. Cost without contention: one atomic operation.
+// Lock acquires the lock. Cost without contention: one atomic operation.
 func (l *lock) Lock() {
 	if !atomic.CompareAndSwapUint32(&l.state, 0, 1) {
 		l.lockSlow()
@@ -30,9 +30,9 @@ func (l *lock) Lock() {
 // Unlock releases the lock.
 func (l *lock) Unlock() { cpu.Store32(&l.state, 0) }
 
-// How lockSlow waits: while the holder runs, he is done in less than lockSpins
-// pauses. If the system or the scheduler took the processor from him, others go
-// on, and then all sleep, so that a thousand waiters don't burn it.
+// Stages of lockSlow. A holder that runs is done in less than lockSpins pauses. A holder
+// without a processor needs one, so that waiters yield, and then sleep: a thousand
+// waiters must not use all processors.
 const (
 	lockSpins  = 64
 	lockYields = 64
@@ -44,9 +44,9 @@ const (
 //go:noinline
 func (l *lock) lockSlow() { l.lockUntil(func() bool { return false }) }
 
-// lockUntil takes the lock, and reports true, unless enough says before that it is not
-// worth to wait for longer. It is asked now and then.
-func (l *lock) lockUntil(enough func() bool) bool {
+// lockUntil acquires the lock and returns true, or returns false after giveUp, which it
+// calls at intervals, has returned true.
+func (l *lock) lockUntil(giveUp func() bool) bool {
 	l.waiters.Add(1)
 	defer l.waiters.Add(-1)
 	for i := 0; ; i++ {
@@ -58,7 +58,7 @@ func (l *lock) lockUntil(enough func() bool) bool {
 			cpu.Pause()
 		case i < lockSpins+lockYields:
 			runtime.Gosched()
-		case enough():
+		case giveUp():
 			return false
 		default:
 			time.Sleep(lockSleep)
@@ -66,8 +66,8 @@ func (l *lock) lockUntil(enough func() bool) bool {
 	}
 }
 
-// Go runs f in a goroutine. Who polls lets it begin soon: where there is one processor
-// for goroutines, it would not run before the poller sleeps.
+// Go runs f in a goroutine. A polling wait lets it start soon: with GOMAXPROCS=1 it would
+// not run before that wait parks.
 func (l *lock) Go(f func()) {
 	l.waiters.Add(1)
 	go func() {
@@ -79,10 +79,9 @@ func (l *lock) Go(f func()) {
 // ObserveLimit is how long Observe waits.
 const ObserveLimit = 80 * time.Millisecond
 
-// Observe calls f with the lock held, for somebody who only wants to know something. A
-// transport may hang in a call, with the lock in hand, and who looks for the reason must
-// not hang with it: after ObserveLimit, or when ctx ends, Observe gives up, and the error
-// wraps framework.ErrTimeout.
+// Observe calls f, which only reads state, with the lock held. A transport may hang in a
+// call while it holds the lock, and diagnosis must not hang with it: after ObserveLimit,
+// or when ctx ends, Observe returns an error that wraps framework.ErrTimeout.
 func (l *lock) Observe(ctx context.Context, f func()) error {
 	ctx, cancel := context.WithTimeout(ctx, ObserveLimit)
 	defer cancel()

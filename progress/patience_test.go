@@ -118,16 +118,16 @@ func (s *teller) Poll() int {
 	return 0
 }
 
-// TestCrowdedWaitLooksAtAllBeforeItsTurnIsOver, and seldom: each look delays the one that is
+// TestWait_Oversubscribed_PollsOtherSourcesBeforeYielding, and seldom: each look delays the one that is
 // waited for, and what nobody waits for must go on all the same.
-func TestCrowdedWaitLooksAtAllBeforeItsTurnIsOver(t *testing.T) {
-	e := New(Options{Spin: CrowdedSpin, Yield: time.Minute})
+func TestWait_Oversubscribed_PollsOtherSourcesBeforeYielding(t *testing.T) {
+	e := New(Options{Spin: OversubscribedSpin, Yield: time.Minute})
 	defer e.Close()
 	var c Completion
 	var offers uint32
 	other := &teller{then: func(n int) {
 		if n == 1 {
-			offers = e.offers
+			offers = e.yields
 		}
 	}}
 	e.Add(other)
@@ -144,8 +144,8 @@ func TestCrowdedWaitLooksAtAllBeforeItsTurnIsOver(t *testing.T) {
 	}}
 	e.Lock()
 	defer e.Unlock()
-	before := e.offers
-	other.polls = 0 // the keeper may have looked
+	before := e.yields
+	other.polls = 0 // the progress goroutine may have polled
 	if err := e.Wait(nil, &c, first); err != nil {
 		t.Fatal(err)
 	}

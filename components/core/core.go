@@ -93,7 +93,7 @@ func Forced(values *framework.Values, selections map[framework.Kind]*framework.S
 func (p Progress) Options(ranks int) (progress.Options, error) {
 	auto := progress.Options{Spin: progress.DefaultSpin, Yield: progress.DefaultYield}
 	if ranks > cpu.ForRanks() {
-		auto.Spin = progress.CrowdedSpin
+		auto.Spin = progress.OversubscribedSpin
 	}
 	spin, err := duration("progress.spin", p.Spin, auto.Spin)
 	if err != nil {

@@ -86,7 +86,7 @@ func (c *comm) receiveNow(buf pml.Buffer, src, tag int, plane pml.Plane) (came, 
 	r.c, r.p = c, p
 	into := r.into(buf.Bytes)
 	e := mtl.Envelope{CID: c.word | uint32(plane), Source: int32(src), Tag: int32(tag)}
-	looks := min(m.engine.Looks(), mostLooks)
+	looks := min(m.engine.PollBudget(), mostLooks)
 	looked := m.looker != nil && looks > 0
 	var err error
 	if looked {

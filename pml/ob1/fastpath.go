@@ -56,7 +56,7 @@ func (c *comm) receiveNow(p *peer, buf []byte, tag int, plane pml.Plane) (came, 
 		return 0, 0, false
 	}
 	word := p.inWord | uint64(plane)<<8
-	most := m.engine.Looks()
+	most := m.engine.PollBudget()
 	for polls := 0; polls < most; polls += pollsAtOnce {
 		f := path.peeker.Peek(min(pollsAtOnce, most))
 		if len(f) < matchSize {

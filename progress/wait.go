@@ -1,0 +1,162 @@
+package progress
+
+import (
+	"context"
+	"errors"
+)
+
+// A Completion is an event for which one goroutine at a time can wait. It is embedded in
+// a request. Guarded by the engine's lock.
+type Completion struct {
+	done   bool
+	waited bool    // Whether a wait polls or is parked for it; not reset when it is done.
+	waiter *Waiter // Waiter to wake; nil while none is parked.
+}
+
+// Done reports whether the completion was completed. Lock held.
+func (c *Completion) Done() bool { return c.done }
+
+// Set makes c done from the start. Lock held; no wait is pending.
+func (c *Completion) Set() { c.done = true }
+
+// Reset makes c pending. Lock held; no wait is pending.
+func (c *Completion) Reset() { c.done, c.waited = false, false }
+
+// Waited reports whether a goroutine waits for c, which is pending. Lock held.
+func (c *Completion) Waited() bool { return c.waited }
+
+// Complete marks c done and wakes the goroutine that waits for it. Lock held.
+func (e *Engine) Complete(c *Completion) {
+	c.done = true
+	if c.waiter != nil {
+		c.wake(e)
+	}
+}
+
+func (c *Completion) wake(e *Engine) {
+	w := c.waiter
+	// Before w runs, c may be reused, with another waiter.
+	c.waiter = nil
+	w.fire(e)
+}
+
+// A Waiter is one goroutine's wait, possibly for several completions.
+type Waiter struct {
+	fired  bool
+	parked bool
+	wake   chan struct{} // capacity 1
+}
+
+func (w *Waiter) fire(e *Engine) {
+	w.fired = true
+	if w.parked {
+		w.parked = false
+		e.parked--
+		w.wake <- struct{}{}
+	}
+}
+
+// ErrBusy is returned to the second of two goroutines that wait for the same completion
+// at the same time.
+var ErrBusy = errors.New("somebody else waits for this request already")
+
+// Wait blocks until c is done, or until ctx ends; then it returns the cause of ctx, and c
+// stays pending. Lock held, released meanwhile. first, if not nil, is polled more often
+// than the other sources.
+func (e *Engine) Wait(ctx context.Context, c *Completion, first Source) error {
+	if c.done {
+		return nil
+	}
+	c.waited = true
+	if !e.polling {
+		if err := e.active(ctx, &c.done, first); err != nil || c.done {
+			c.waited = false
+			return err
+		}
+	}
+	if c.waiter != nil {
+		return ErrBusy
+	}
+	w := e.newWaiter()
+	c.waiter = w
+	err := e.park(ctx, w)
+	if c.waiter == w {
+		c.waiter, c.waited = nil, false
+	}
+	e.free = append(e.free, w)
+	return err
+}
+
+// WaitAny is Wait for any one of several completions; nil ones are ignored.
+func (e *Engine) WaitAny(ctx context.Context, cs []*Completion) error {
+	for _, c := range cs {
+		if c != nil && c.waiter != nil {
+			return ErrBusy
+		}
+	}
+	w := e.newWaiter()
+	for _, c := range cs {
+		if c == nil {
+			continue
+		}
+		c.waiter, c.waited = w, true
+		w.fired = w.fired || c.done
+	}
+	var err error
+	if !w.fired && !e.polling {
+		err = e.active(ctx, &w.fired, nil)
+	}
+	if !w.fired && err == nil {
+		err = e.park(ctx, w)
+	}
+	for _, c := range cs {
+		if c != nil && c.waiter == w {
+			c.waiter, c.waited = nil, false
+		}
+	}
+	e.free = append(e.free, w)
+	return err
+}
+
+func (e *Engine) newWaiter() *Waiter {
+	if n := len(e.free); n > 0 {
+		w := e.free[n-1]
+		e.free = e.free[:n-1]
+		w.fired = false
+		return w
+	}
+	return &Waiter{wake: make(chan struct{}, 1)}
+}
+
+// park blocks until w fires or ctx ends. Lock held, released meanwhile.
+func (e *Engine) park(ctx context.Context, w *Waiter) error {
+	if w.fired {
+		return nil
+	}
+	w.parked = true
+	e.parked++
+	if !e.polling {
+		e.background.wake()
+	}
+	e.Unlock()
+	var cancel <-chan struct{}
+	if ctx != nil {
+		cancel = ctx.Done()
+	}
+	var err error
+	select {
+	case <-w.wake:
+		e.Lock()
+		return nil
+	case <-cancel:
+		err = context.Cause(ctx)
+	}
+	e.Lock()
+	if !w.parked { // it fired before the lock was acquired
+		<-w.wake
+		return nil
+	}
+	w.parked = false
+	e.parked--
+	return err
+}
