@@ -248,7 +248,7 @@ func (r *Request) Peek(generation uint32) (st Status, done bool, err error) {
 // valid, and Wait tells by Status.Canceled.
 func (r *Request) Cancel(generation uint32) error {
 	r.engine.Lock()
-	defer r.engine.Unlock()
+	defer r.engine.Release() // a rank's engine may have deferred a part of it
 	if !r.Live(generation) {
 		return framework.ErrClosed
 	}

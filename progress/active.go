@@ -26,7 +26,10 @@ const (
 // active polls until *done, until ctx ends (its cause is returned), or until it is time
 // to park (nil). Lock held, released meanwhile. The poll token must be free.
 func (e *Engine) active(ctx context.Context, done *bool, first Source) (err error) {
-	e.polling = true
+	if e.rank != nil {
+		return e.activeRank(ctx, done, first)
+	}
+	e.polling.set()
 	e.polls++
 	var cancel <-chan struct{}
 	var yieldAt time.Time
@@ -97,12 +100,24 @@ func (e *Engine) active(ctx context.Context, done *bool, first Source) (err erro
 			yielding, perClock, perOther = true, yieldsPerClock, 1
 		}
 	}
-	e.polling = false
-	if e.parked > 0 {
-		e.background.wake()
-	}
+	e.stopPolling()
 	return err
 }
+
+// stopPolling returns the poll token of a process's engine. Lock held.
+func (e *Engine) stopPolling() {
+	if openRanks.Load() == 0 {
+		e.polling.clear()
+	} else {
+		e.polling.clearOrdered() // a rank parks without this lock: see park
+	}
+	if e.hasParked() {
+		e.background.wake()
+	}
+}
+
+// hasParked reports whether waits of the process or of its ranks are parked. Lock held.
+func (e *Engine) hasParked() bool { return e.parked > 0 || e.parkedRanks.Load() > 0 }
 
 // polledYield replaces Options.Yield where a source can only be polled. Such a source
 // reports a large message only when it is complete. Polled at intervals, the message

@@ -14,7 +14,7 @@ func TestWait_SecondWaiterWhileAnotherPolls_ReturnsErrBusy(t *testing.T) {
 	defer e.Close()
 	var c Completion
 	e.Lock()
-	e.polling = true // by the third goroutine
+	e.polling.set() // by the third goroutine
 	first := make(chan error, 1)
 	go func() {
 		e.Lock()
@@ -41,7 +41,7 @@ func TestWait_SecondWaiterWhileAnotherPolls_ReturnsErrBusy(t *testing.T) {
 		t.Errorf("%d waits of one completion are parked, want 1", e.parked)
 	}
 	e.Complete(&c)
-	e.polling = false
+	e.polling.clear()
 	e.Unlock()
 	if err := <-second; !errors.Is(err, ErrBusy) {
 		t.Errorf("second wait: %v, want ErrBusy", err)

@@ -83,16 +83,20 @@ type Options struct {
 	Labels context.Context
 }
 
-// Engine is the progress engine of a process. Use New.
+// Engine is the progress engine of a process, or of one rank of it if goroutines are
+// ranks. Use New and NewRank.
 type Engine struct {
 	lock
+	process *Engine // The process's engine: the parent of a rank's, otherwise the engine itself.
+	rank    *rank   // nil except in the engine of a rank.
 
 	// The fields below are guarded by the lock.
 	sources []Source
 	bell    Bell
 	fds     *fdPoller
-	polling bool      // Whether the poll token is taken.
-	parked  int       // Parked waits.
+	polling flag // The poll token; also read without the lock.
+	closed  bool
+	parked  int       // Parked waits, without those of ranks.
 	polls   uint64    // Number of poll sessions, from which the progress goroutine infers activity.
 	armed   time.Time // Time at which the bell was armed.
 	free    []*Waiter
@@ -105,6 +109,8 @@ type Engine struct {
 	pollBudget     int  // Result of PollBudget while the poll token is free.
 	oversubscribed bool // Whether waits yield from the first polls on.
 	background     progressGoroutine
+
+	parkedRanks atomic.Int64 // Parked waits of the process's ranks; changed without the lock.
 }
 
 // New makes an engine and starts its progress goroutine. Close ends it.
@@ -122,6 +128,7 @@ func New(opt Options) *Engine {
 		_ = cpu.Slice(opt.Slice) // without permission, waits are slower beside other programs
 	}
 	e := &Engine{spin: opt.Spin, yield: opt.Yield, pollBudget: maxPollBudget, labels: opt.Labels}
+	e.process = e
 	e.bell.e, e.bell.now = e, doorbell.New()
 	engines.Add(1)
 	e.gosched = sharesP()
@@ -153,6 +160,9 @@ func (e *Engine) label() {
 // engines is the number of open engines in this operating-system process.
 var engines atomic.Int32
 
+// SeveralEngines reports whether several engines are open in this operating-system process.
+func SeveralEngines() bool { return engines.Load()+openRanks.Load() > 1 }
+
 // sharesP reports whether the peer of a wait may need the processor of the waiting
 // goroutine: with GOMAXPROCS=1, or if goroutines of this process are ranks with engines of
 // their own.
@@ -177,14 +187,14 @@ const DefaultYield = 2 * time.Millisecond
 // four processes that compute, and 9.5 ms beside one; they take 4.4 and 1.2.
 const DefaultSlice = 100 * time.Microsecond
 
-// Bell returns the engine's bell.
+// Bell returns the engine's bell. That of a rank's engine is never armed.
 func (e *Engine) Bell() *Bell { return &e.bell }
 
 // Add makes s a source.
 func (e *Engine) Add(s Source) {
 	e.Lock()
 	defer e.Unlock()
-	if _, ok := framework.As[Descriptor](s); ok && e.fds == nil {
+	if _, ok := framework.As[Descriptor](s); ok && e.fds == nil && e.rank == nil {
 		e.fds = newFDPoller(&e.bell)
 	}
 	e.sources = append(e.sources, s)
@@ -213,10 +223,16 @@ func (e *Engine) Remove(s Source) {
 func (e *Engine) Nudge() { e.bell.now.Ring() }
 
 // Close ends the progress goroutine. No waits are left, and all sources have been removed.
+// The engines of ranks have been closed. Later waits return framework.ErrClosed.
 func (e *Engine) Close() {
+	if e.rank != nil {
+		e.closeRank()
+		return
+	}
 	e.background.stop(e)
 	engines.Add(-1)
 	e.Lock()
+	e.closed = true
 	fds := e.fds
 	e.fds = nil
 	e.Unlock()
@@ -234,10 +250,17 @@ func (e *Engine) poll() int {
 	return n
 }
 
-// Progress polls every source once, unless a wait polls already. Lock held.
+// IsClosed reports whether Close has been called. Lock held.
+func (e *Engine) IsClosed() bool { return e.closed }
+
+// Progress polls every source once, unless a wait polls already. Lock held. The engine of
+// a rank also polls its process's engine if that is free, and releases the lock meanwhile.
 func (e *Engine) Progress() int {
-	if e.polling {
+	if e.polling.isSet() {
 		return 0
+	}
+	if e.rank != nil {
+		return e.progressRank()
 	}
 	e.polls++
 	return e.poll()
@@ -248,7 +271,7 @@ func (e *Engine) Progress() int {
 // source is polled; less where ranks are oversubscribed. 0 if a wait polls already. The
 // caller stops early if the lock is Wanted. Lock held.
 func (e *Engine) PollBudget() int {
-	if e.polling {
+	if e.polling.isSet() {
 		return 0
 	}
 	e.polls++

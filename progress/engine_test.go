@@ -277,7 +277,7 @@ func TestPollerLetsOthersIn(t *testing.T) {
 	}
 	for range 1000 {
 		b.e.Lock()
-		if !b.e.polling {
+		if !b.e.polling.isSet() {
 			t.Error("the poll token was lost")
 		}
 		b.e.Unlock()

@@ -27,6 +27,11 @@ func (l *lock) Lock() {
 	}
 }
 
+// tryLock acquires the lock if it is free, and reports whether it did.
+func (l *lock) tryLock() bool {
+	return atomic.LoadUint32(&l.state) == 0 && atomic.CompareAndSwapUint32(&l.state, 0, 1)
+}
+
 // Unlock releases the lock.
 func (l *lock) Unlock() { cpu.Store32(&l.state, 0) }
 

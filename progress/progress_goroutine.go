@@ -86,6 +86,9 @@ func (e *Engine) runProgressGoroutine() {
 		case <-g.wakeups:
 		case <-tick.C:
 		}
+		if openRanks.Load() > 0 {
+			updateProcessors()
+		}
 		for e.sleep(&seen) {
 			// Goroutines that this progress woke run before this thread blocks and
 			// keeps its processor.
@@ -103,7 +106,7 @@ func (e *Engine) runProgressGoroutine() {
 func (e *Engine) sleep(seen *uint64) (again bool) {
 	g := &e.background
 	e.Lock()
-	if e.polling || e.parked == 0 && e.polls != *seen {
+	if e.polling.isSet() || !e.hasParked() && e.polls != *seen {
 		*seen = e.polls
 		if e.fds != nil {
 			e.fds.rest()
@@ -140,7 +143,7 @@ func (e *Engine) sleep(seen *uint64) (again bool) {
 	e.Lock()
 	defer e.Unlock()
 	moved := 0
-	if !e.polling {
+	if !e.polling.isSet() {
 		for n := e.poll(); n > 0; n = e.poll() {
 			moved += n
 			if e.waiters.Load() != 0 {
@@ -148,11 +151,11 @@ func (e *Engine) sleep(seen *uint64) (again bool) {
 			}
 		}
 	}
-	busy := e.polling || e.polls != *seen
+	busy := e.polling.isSet() || e.polls != *seen
 	*seen = e.polls
 	// A large message to a program that computes does not wait for a tick after each
 	// ring.
-	return e.parked > 0 || moved > 0 && !busy
+	return e.hasParked() || moved > 0 && !busy
 }
 
 // arm prepares all sources for sleep. ready is false if one of them has events; timeout

@@ -15,7 +15,7 @@ func TestReusedCompletionHasNoOldWaiter(t *testing.T) {
 	defer e.Close()
 	var c Completion
 	e.Lock()
-	e.polling = true // the first of the two polls
+	e.polling.set() // the first of the two polls
 	second := make(chan error, 1)
 	go func() {
 		e.Lock()
@@ -35,7 +35,7 @@ func TestReusedCompletionHasNoOldWaiter(t *testing.T) {
 	if err := e.Wait(stop, &c, nil); !errors.Is(err, cause) {
 		t.Errorf("a wait of the new use: %v, want %v", err, cause)
 	}
-	e.polling = false
+	e.polling.clear()
 	e.Unlock()
 	if err := <-second; err != nil {
 		t.Errorf("the second waiter, which was woken: %v", err)

@@ -3,6 +3,8 @@ package progress
 import (
 	"context"
 	"errors"
+
+	"github.com/ferrympi/ferry/framework"
 )
 
 // A Completion is an event for which one goroutine at a time can wait. It is embedded in
@@ -33,6 +35,9 @@ func (e *Engine) Complete(c *Completion) {
 	}
 }
 
+// wake is not inlined, so that Complete stays small.
+//
+//go:noinline
 func (c *Completion) wake(e *Engine) {
 	w := c.waiter
 	// Before w runs, c may be reused, with another waiter.
@@ -42,16 +47,23 @@ func (c *Completion) wake(e *Engine) {
 
 // A Waiter is one goroutine's wait, possibly for several completions.
 type Waiter struct {
+	// fired and parked are guarded by the lock of the only engine of the wait, and unused
+	// if it has several.
 	fired  bool
 	parked bool
 	wake   chan struct{} // capacity 1
+	multi  *MultiWait    // nil if all completions have the same engine.
 }
 
 func (w *Waiter) fire(e *Engine) {
+	if w.multi != nil {
+		w.multi.countDown()
+		return
+	}
 	w.fired = true
 	if w.parked {
 		w.parked = false
-		e.parked--
+		e.addParked(-1)
 		w.wake <- struct{}{}
 	}
 }
@@ -68,7 +80,7 @@ func (e *Engine) Wait(ctx context.Context, c *Completion, first Source) error {
 		return nil
 	}
 	c.waited = true
-	if !e.polling {
+	if !e.polling.isSet() {
 		if err := e.active(ctx, &c.done, first); err != nil || c.done {
 			c.waited = false
 			return err
@@ -103,7 +115,7 @@ func (e *Engine) WaitAny(ctx context.Context, cs []*Completion) error {
 		w.fired = w.fired || c.done
 	}
 	var err error
-	if !w.fired && !e.polling {
+	if !w.fired && !e.polling.isSet() {
 		err = e.active(ctx, &w.fired, nil)
 	}
 	if !w.fired && err == nil {
@@ -133,10 +145,21 @@ func (e *Engine) park(ctx context.Context, w *Waiter) error {
 	if w.fired {
 		return nil
 	}
+	if e.closed {
+		return framework.ErrClosed
+	}
+	if e.rank != nil {
+		e.runTasks()
+		if w.fired {
+			return nil
+		}
+	}
 	w.parked = true
-	e.parked++
-	if !e.polling {
-		e.background.wake()
+	// First the count and then the token: stopPolling accesses them in the opposite order,
+	// so that one of the two wakes the progress goroutine.
+	e.addParked(1)
+	if p := e.process; !p.polling.load() {
+		p.background.wake()
 	}
 	e.Unlock()
 	var cancel <-chan struct{}
@@ -157,6 +180,15 @@ func (e *Engine) park(ctx context.Context, w *Waiter) error {
 		return nil
 	}
 	w.parked = false
-	e.parked--
+	e.addParked(-1)
 	return err
+}
+
+// addParked changes the number of parked waits, for a rank that of its process. Lock held.
+func (e *Engine) addParked(n int) {
+	if e.rank == nil {
+		e.parked += n
+	} else {
+		e.process.parkedRanks.Add(int64(n))
+	}
 }

@@ -1,0 +1,247 @@
+package progress
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/cpu"
+)
+
+// MultiWait is a wait for completions of several engines: of several ranks, of ranks and
+// their process, or of several processes whose ranks are goroutines. It polls all of these
+// engines, and the processes' engines of ranks, and parks in all of them. Use NewMultiWait,
+// Add, one of WaitAny and WaitAll, and Remove. It holds the lock of one engine at a time.
+type MultiWait struct {
+	waiter  Waiter
+	missing atomic.Int64 // Completions that are still required, plus unstarted before the wait.
+	entries []multiEntry
+	engines []multiEngine
+	permit  pollPermit
+}
+
+type multiEntry struct {
+	engine     *Engine
+	completion *Completion
+}
+
+type multiEngine struct {
+	*Engine
+	hasToken bool // Whether this wait has the engine's poll token.
+}
+
+// unstarted exceeds the number of completions in a wait, so that completions before the
+// wait do not wake it.
+const unstarted = 1 << 40
+
+// NewMultiWait returns a wait for no completions.
+func NewMultiWait() *MultiWait {
+	m := &MultiWait{}
+	m.waiter.multi, m.waiter.wake = m, make(chan struct{}, 1)
+	m.missing.Store(unstarted)
+	return m
+}
+
+// Add adds a completion of e, which may be done. e's lock is held, and no other. Errors
+// are ErrBusy if another goroutine is parked for the completion, and framework.ErrClosed if
+// e is closed and the completion pending. The caller calls Remove also after an error.
+func (m *MultiWait) Add(e *Engine, c *Completion) error {
+	switch {
+	case c.waiter == &m.waiter:
+		return nil // added before
+	case c.done:
+		m.countDown()
+	case c.waiter != nil:
+		return ErrBusy
+	case e.closed:
+		return framework.ErrClosed
+	default:
+		c.waiter, c.waited = &m.waiter, true
+	}
+	m.entries = append(m.entries, multiEntry{e, c})
+	m.addEngine(e)
+	m.addEngine(e.process)
+	return nil
+}
+
+func (m *MultiWait) addEngine(e *Engine) {
+	if !slices.ContainsFunc(m.engines, func(x multiEngine) bool { return x.Engine == e }) {
+		m.engines = append(m.engines, multiEngine{Engine: e})
+	}
+}
+
+// countDown counts a completion. It is called under the lock of that completion's engine,
+// at the same time from several engines.
+func (m *MultiWait) countDown() {
+	if m.missing.Add(-1) == 0 {
+		m.waiter.wake <- struct{}{}
+	}
+}
+
+// WaitAny blocks until one of the completions is done, at once if there are none, or until
+// ctx ends; then it returns the cause of ctx. No lock is held.
+func (m *MultiWait) WaitAny(ctx context.Context) error { return m.wait(ctx, 1) }
+
+// WaitAll is WaitAny for all completions.
+func (m *MultiWait) WaitAll(ctx context.Context) error { return m.wait(ctx, len(m.entries)) }
+
+func (m *MultiWait) wait(ctx context.Context, required int) error {
+	if len(m.entries) == 0 || m.missing.Add(int64(required)-unstarted) <= 0 {
+		return nil
+	}
+	err := m.active(ctx)
+	if err == nil && !m.isDone() {
+		err = m.park(ctx)
+	}
+	if m.isDone() {
+		return nil
+	}
+	return err
+}
+
+func (m *MultiWait) isDone() bool { return m.missing.Load() <= 0 }
+
+// Remove removes the wait from its completions. No lock is held.
+func (m *MultiWait) Remove() {
+	for _, x := range m.entries {
+		x.engine.Lock()
+		if c := x.completion; c.waiter == &m.waiter {
+			c.waiter, c.waited = nil, false
+		}
+		x.engine.Unlock()
+	}
+	m.entries = nil
+}
+
+// active polls all engines until the wait is done, until ctx ends (its cause is returned),
+// or until it is time to park (nil).
+func (m *MultiWait) active(ctx context.Context) (err error) {
+	ranked := slices.ContainsFunc(m.engines, func(x multiEngine) bool { return x.rank != nil })
+	var permit *pollPermit
+	if ranked {
+		permit = &m.permit
+		if !permit.acquire() {
+			return nil
+		}
+		defer permit.release()
+	}
+	defer m.stopPolling()
+	pace := newPace(ctx, m.pacemaker())
+	for stop := false; !stop; {
+		if pace.clock == pace.perClock {
+			m.takeTokens()
+		}
+		n := m.poll()
+		if m.isDone() {
+			return nil
+		}
+		if n == 0 && pace.yielding {
+			pace.yieldProcessor()
+		} else if n == 0 {
+			cpu.Pause()
+		}
+		stop, err = pace.next(n, permit)
+	}
+	return err
+}
+
+// pacemaker returns the engine that decides on the pace: a rank's if there is one.
+func (m *MultiWait) pacemaker() *Engine {
+	for _, x := range m.engines {
+		if x.rank != nil {
+			return x.Engine
+		}
+	}
+	return m.engines[0].Engine
+}
+
+// takeTokens takes the poll tokens that are free.
+func (m *MultiWait) takeTokens() {
+	for i := range m.engines {
+		x := &m.engines[i]
+		if x.hasToken {
+			continue
+		}
+		x.Lock()
+		if !x.polling.isSet() {
+			x.hasToken = true
+			if x.rank != nil {
+				x.startPollingRank()
+			} else {
+				x.polling.set()
+				x.Engine.polls++
+			}
+		}
+		x.Unlock()
+	}
+}
+
+// poll polls the engines whose poll tokens the wait has.
+func (m *MultiWait) poll() (n int) {
+	for i := range m.engines {
+		x := &m.engines[i]
+		if !x.hasToken {
+			continue
+		}
+		x.Lock()
+		n += x.Engine.poll()
+		x.Release()
+		if m.isDone() {
+			break
+		}
+	}
+	return n
+}
+
+// stopPolling returns the poll tokens.
+func (m *MultiWait) stopPolling() {
+	for i := range m.engines {
+		x := &m.engines[i]
+		if !x.hasToken {
+			continue
+		}
+		x.hasToken = false
+		x.Lock()
+		if x.rank != nil {
+			x.stopPollingRank()
+		} else {
+			x.Engine.stopPolling()
+		}
+		x.Unlock()
+	}
+}
+
+// park blocks until the wait is done or ctx ends. The processes' engines count it as
+// parked.
+func (m *MultiWait) park(ctx context.Context) error {
+	for _, x := range m.engines {
+		if x.rank == nil {
+			x.Lock()
+			x.parked++
+			polled := x.polling.isSet()
+			x.Unlock()
+			if !polled {
+				x.background.wake()
+			}
+		}
+	}
+	var cancel <-chan struct{}
+	if ctx != nil {
+		cancel = ctx.Done()
+	}
+	var err error
+	select {
+	case <-m.waiter.wake:
+	case <-cancel:
+		err = context.Cause(ctx)
+	}
+	for _, x := range m.engines {
+		if x.rank == nil {
+			x.Lock()
+			x.parked--
+			x.Unlock()
+		}
+	}
+	return err
+}

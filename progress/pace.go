@@ -1,0 +1,77 @@
+package progress
+
+import (
+	"context"
+	"runtime"
+	"time"
+
+	"github.com/ferrympi/ferry/internal/cpu"
+)
+
+// pace decides for a wait over a rank's engine, or over several engines, when it yields
+// the processor, when it reads the clock, and when it parks. active has its own code for
+// the wait over a process's engine.
+type pace struct {
+	spin, yield time.Duration
+	ctx         context.Context
+	yieldAt     time.Time // Zero before the clock is read for the first time.
+	yielding    bool      // Whether a poll without events is followed by a yield.
+	neighbors   bool      // Whether yields are for other processes too.
+	perClock    int
+	clock       int // Polls until the clock is read.
+	moved       int // Events since the clock was read.
+}
+
+// newPace returns the pace of a wait whose first engine is e.
+func newPace(ctx context.Context, e *Engine) pace {
+	p := pace{spin: e.spin, yield: e.yield, ctx: ctx, perClock: pollsPerClock, clock: pollsPerClock}
+	switch {
+	case e.process.oversubscribed:
+		p.neighbors = true
+		p.startYielding()
+	case e.rank != nil && ranksOversubscribed():
+		p.startYielding()
+	}
+	return p
+}
+
+func (p *pace) startYielding() {
+	p.yielding, p.perClock = true, yieldsPerClock
+	p.clock = min(p.clock, yieldsPerClock)
+}
+
+// yieldProcessor yields to other goroutines, which may be the peers, and to other
+// processes. The caller holds no lock.
+func (p *pace) yieldProcessor() {
+	runtime.Gosched()
+	if p.neighbors {
+		cpu.Yield()
+	}
+}
+
+// next is called after each poll, which found n events. It returns whether to stop: then
+// err is the cause of the context if that has ended, and nil if it is time to park, or if
+// the permit is not extended.
+func (p *pace) next(n int, permit *pollPermit) (stop bool, err error) {
+	p.moved += n
+	if p.clock--; p.clock > 0 {
+		return false, nil
+	}
+	p.clock = p.perClock
+	now := time.Now()
+	if p.yieldAt.IsZero() || p.moved > 0 {
+		p.yieldAt, p.moved = now.Add(p.spin), 0
+	}
+	if p.ctx != nil && p.ctx.Err() != nil {
+		return true, context.Cause(p.ctx)
+	}
+	if permit != nil && !permit.acquire() {
+		return true, nil
+	}
+	late := now.Sub(p.yieldAt)
+	if late > 0 {
+		p.neighbors = true
+		p.startYielding()
+	}
+	return late > p.yield, nil
+}

@@ -1,0 +1,286 @@
+package progress
+
+import (
+	"context"
+	"runtime"
+	"sync/atomic"
+
+	"github.com/ferrympi/ferry/internal/cpu"
+	"github.com/ferrympi/ferry/internal/doorbell"
+)
+
+// Goroutines as ranks: each rank has an engine with its own lock, completions and sources,
+// and without a progress goroutine and a doorbell.
+//
+// # Locks
+//
+// The lock of the process's engine is acquired before the lock of one rank, never after
+// it, and no goroutine holds the locks of two ranks. Work that needs another lock is
+// deferred (Engine.Defer) until the rank's lock has been released.
+//
+// # Delivery
+//
+// A goroutine that has something for a rank
+//
+//  1. publishes it, by an operation of sync/atomic, where the rank's sources find it;
+//  2. then loads the rank's PollWord;
+//  3. calls Deliver if no wait polls for the rank. Deliver polls the rank's sources under
+//     the rank's lock, which completes requests and wakes the goroutines that wait for
+//     them.
+//
+// A wait that polls for the rank sets the word before its first poll. When it stops, it
+// clears the word and then polls once more. These operations are sequentially consistent:
+// either the delivering goroutine finds the word cleared, or the last poll finds what was
+// published. While a wait polls, other waits of the rank may be parked; the polling wait
+// completes and wakes them too. Between the last poll and parking there is no gap, since
+// Deliver needs the lock.
+//
+// Engine.Deliver is steps 2 and 3. A goroutine that holds the rank's lock already may
+// complete requests directly, for example the upcall of a PML below that holds the
+// process's lock. It then releases the rank's lock by Release or ReleaseUnder.
+
+// PollWord is the word in which waits of a rank publish that one of them polls. It lies in
+// its owner's memory, beside the data that senders write, so that they need no further
+// cache line.
+type PollWord struct{ polled atomic.Uint32 }
+
+// Polled reports whether a wait polls for the rank. If so, it finds what has been
+// published before the call.
+func (w *PollWord) Polled() bool { return w.polled.Load() != 0 }
+
+// rank is the part of an Engine that only ranks have. Guarded by the rank's lock.
+type rank struct {
+	word   *PollWord
+	remote bool // Whether the last active wait was ended by a poll of the process's engine.
+	tasks  taskQueue
+}
+
+// NewRank makes the engine of one rank of the process. s is its first source, which
+// obtains what other goroutines publish, and w the rank's word. Close ends it; no waits
+// are left then. Sources may be added. They are polled by waits, by Progress and by
+// Deliver only, and their optional abilities (Descriptor, Polled, Timed, Lagging) have no
+// effect, nor have Nudge and the Bell of a rank's engine.
+func (e *Engine) NewRank(s Source, w *PollWord) *Engine {
+	both := &struct {
+		Engine
+		rank
+	}{}
+	r := &both.Engine
+	r.process, r.rank = e, &both.rank
+	r.rank.word = w
+	r.sources = []Source{s}
+	r.spin, r.yield, r.labels = e.spin, e.yield, e.labels
+	r.bell.e, r.bell.now = r, neverArmed
+	openRanks.Add(1)
+	updateProcessors()
+	r.pollBudget = r.currentPollBudget()
+	return r
+}
+
+// neverArmed is the bell of ranks. Ringing it has no effect.
+var neverArmed = doorbell.New()
+
+func (e *Engine) closeRank() {
+	openRanks.Add(-1)
+	e.Lock()
+	e.closed = true
+	e.Unlock()
+}
+
+// Deliver makes sure that what has been published for the rank is obtained soon: by the
+// wait that polls for the rank, or else by this call. The caller holds no engine's lock.
+func (e *Engine) Deliver() {
+	if !e.rank.word.Polled() {
+		e.Lock()
+		e.poll()
+		e.Release()
+	}
+}
+
+// DeliverUnder is Deliver for a caller that holds the lock of the process's engine.
+func (e *Engine) DeliverUnder() {
+	if !e.rank.word.Polled() {
+		e.Lock()
+		e.poll()
+		e.ReleaseUnder()
+	}
+}
+
+// At most GOMAXPROCS waits of ranks poll at a time. While there are at most as many ranks,
+// that needs no count, since one wait at a time polls for a rank.
+var (
+	openRanks  atomic.Int32 // in this operating-system process
+	processors atomic.Int32 // GOMAXPROCS, which takes a lock of the runtime to read
+	permits    atomic.Int32 // in use by waits that began with more ranks than processors
+)
+
+func updateProcessors() {
+	if n := int32(runtime.GOMAXPROCS(0)); n != processors.Load() {
+		processors.Store(n)
+	}
+}
+
+func ranksOversubscribed() bool { return openRanks.Load() > processors.Load() }
+
+// pollPermit is the permission of a wait to poll.
+type pollPermit struct{ counted bool }
+
+// acquire reports whether the wait may poll. It may be called again while the wait polls:
+// then more ranks may have been opened, and false means that the wait must stop.
+func (p *pollPermit) acquire() bool {
+	if p.counted || !ranksOversubscribed() {
+		return true
+	}
+	if permits.Add(1) > processors.Load() {
+		permits.Add(-1)
+		return false
+	}
+	p.counted = true
+	return true
+}
+
+func (p *pollPermit) release() {
+	if p.counted {
+		p.counted = false
+		permits.Add(-1)
+	}
+}
+
+// activeRank is active for the engine of a rank. It returns at once if the wait may not
+// poll.
+func (e *Engine) activeRank(ctx context.Context, done *bool, first Source) (err error) {
+	var permit pollPermit
+	if !permit.acquire() {
+		return nil
+	}
+	r := e.rank
+	pace := newPace(ctx, e)
+	e.pollBudget = e.currentPollBudget()
+	perOther := pollsPerOther
+	if r.remote || pace.yielding {
+		perOther = 1
+	}
+	e.startPollingRank()
+	token := false // whether this wait has the poll token of the process's engine
+	for i := 1; ; i++ {
+		n := e.poll()
+		if first != nil && !*done {
+			n += first.Poll()
+		}
+		e.runTasks()
+		if *done {
+			r.remote = false
+			break
+		}
+		if i%perOther == 0 {
+			n += e.pollProcess(&token)
+			if *done {
+				r.remote = true
+				break
+			}
+		}
+		if e.Wanted() {
+			e.admitLockWaiters()
+		}
+		if n == 0 && pace.yielding {
+			e.Unlock()
+			pace.yieldProcessor()
+			e.Lock()
+			perOther = 1
+		} else if n == 0 {
+			cpu.Pause()
+		}
+		if *done {
+			break
+		}
+		var stop bool
+		if stop, err = pace.next(n, &permit); stop {
+			break
+		}
+	}
+	if token {
+		e.stopPollingProcess()
+	}
+	e.stopPollingRank()
+	permit.release()
+	if *done {
+		return nil
+	}
+	return err
+}
+
+// startPollingRank takes the poll token of a rank's engine. Lock held.
+func (e *Engine) startPollingRank() {
+	e.polling.set()
+	e.polls++
+	e.rank.word.polled.Store(1)
+}
+
+// stopPollingRank returns the poll token of a rank's engine. Lock held, possibly released
+// meanwhile.
+func (e *Engine) stopPollingRank() {
+	e.polling.clear()
+	e.rank.word.polled.Store(0)
+	e.poll() // what was published before the word was cleared
+	e.runTasks()
+}
+
+// pollProcess polls the process's engine if its lock is free and no other wait polls it.
+// The first such poll takes its poll token, which the caller returns. The rank's lock is
+// held, and released meanwhile.
+func (e *Engine) pollProcess(token *bool) (n int) {
+	p := e.process
+	e.Unlock()
+	if p.tryLock() {
+		if !*token && !p.polling.isSet() {
+			p.polling.set()
+			p.polls++
+			*token = true
+		}
+		if *token {
+			n = p.poll()
+		}
+		p.Unlock()
+	}
+	e.Lock()
+	return n
+}
+
+// stopPollingProcess returns the poll token of the process's engine. If only ranks are
+// parked, the progress goroutine is not woken: the next wait of a rank polls for them, or
+// the progress goroutine after its tick. Otherwise it would be woken after each message
+// where ranks are oversubscribed. A wait that parks wakes it. The rank's lock is held, and
+// released meanwhile.
+func (e *Engine) stopPollingProcess() {
+	p := e.process
+	e.Unlock()
+	p.Lock()
+	p.polling.clearOrdered()
+	if p.parked > 0 {
+		p.background.wake()
+	}
+	p.Unlock()
+	e.Lock()
+}
+
+// progressRank is Progress of a rank's engine for which no wait polls.
+func (e *Engine) progressRank() int {
+	e.polls++
+	n := e.poll()
+	e.runTasks()
+	p := e.process
+	e.Unlock()
+	if p.tryLock() {
+		n += p.Progress()
+		p.Unlock()
+	}
+	e.Lock()
+	return n
+}
+
+func (e *Engine) currentPollBudget() int {
+	if ranksOversubscribed() || e.process.oversubscribed {
+		return 1
+	}
+	return maxPollBudget
+}

@@ -1,0 +1,129 @@
+package progress
+
+// A Task is work that came up under the lock of a rank and needs another lock: that of the
+// process's engine (a send through the PML below, the transfer of a matched RTS), or that
+// of another rank (the completion of its send, the delivery of a message to it).
+type Task interface {
+	// Run does the work. The caller holds no rank's lock. Run may acquire one at a time,
+	// and the lock of the process's engine by t.LockProcess. It neither waits nor blocks.
+	Run(t *Tasks)
+}
+
+// taskQueue contains the tasks of a rank. Guarded by the rank's lock.
+type taskQueue struct {
+	tasks   []Task // In the order of Defer.
+	spare   []Task // Memory for tasks while they run.
+	running bool   // Whether a goroutine runs the tasks; it also runs those added meanwhile.
+	run     Tasks  // Belongs to the goroutine that has set running and began with this rank.
+}
+
+// Tasks is one goroutine's execution of tasks. Tasks of one rank run in the order in which
+// they were deferred, one at a time. Tasks that a task causes in other ranks run later, not
+// within it, so that the stack stays small however many ranks are involved.
+type Tasks struct {
+	processLocked bool      // Whether the goroutine held the process's lock at the beginning.
+	ranks         []*Engine // Ranks whose tasks this goroutine runs, the first one last.
+}
+
+// Defer queues a task. It runs after the rank's lock has been released by a wait, by
+// Progress, by Deliver or by Release, but not by Unlock: a goroutine under whose lock
+// tasks may have been deferred calls Release. Lock held.
+func (e *Engine) Defer(t Task) { e.rank.tasks.tasks = append(e.rank.tasks.tasks, t) }
+
+// Release is Unlock, followed by the execution of the deferred tasks unless another
+// goroutine is executing them. The caller holds no other engine's lock. For a process's
+// engine it is Unlock.
+func (e *Engine) Release() { e.release(false) }
+
+// ReleaseUnder is Release for a caller that holds the lock of the process's engine.
+func (e *Engine) ReleaseUnder() { e.release(true) }
+
+func (e *Engine) release(processLocked bool) {
+	if e.rank == nil || !e.rank.tasks.take() {
+		e.Unlock()
+		return
+	}
+	t := &e.rank.tasks.run
+	t.processLocked = processLocked
+	t.ranks = append(t.ranks[:0], e)
+	e.Unlock()
+	t.execute()
+}
+
+// take reports whether there are tasks that the caller has to run. Lock held.
+func (q *taskQueue) take() bool {
+	if len(q.tasks) == 0 || q.running {
+		return false
+	}
+	q.running = true
+	return true
+}
+
+// runTasks is Release followed by Lock, if there are tasks to run. e is the engine of a
+// rank. Lock held, released meanwhile.
+func (e *Engine) runTasks() {
+	if len(e.rank.tasks.tasks) > 0 {
+		e.Release()
+		e.Lock()
+	}
+}
+
+// execute runs the tasks of the ranks until there are none.
+func (t *Tasks) execute() {
+	for more := true; more; {
+		e := t.ranks[len(t.ranks)-1]
+		q := &e.rank.tasks
+		e.Lock()
+		if len(q.tasks) > 0 {
+			tasks := q.tasks
+			q.tasks, q.spare = q.spare[:0], nil
+			e.Unlock()
+			for i, task := range tasks {
+				task.Run(t)
+				tasks[i] = nil
+			}
+			e.Lock()
+			q.spare = tasks
+			e.Unlock()
+			continue
+		}
+		// After running is cleared, t may belong to another goroutine if e was the first.
+		t.ranks[len(t.ranks)-1] = nil
+		t.ranks = t.ranks[:len(t.ranks)-1]
+		more = len(t.ranks) > 0
+		q.running = false
+		e.Unlock()
+	}
+}
+
+// Deliver is Engine.Deliver for tasks.
+func (t *Tasks) Deliver(e *Engine) {
+	if !e.rank.word.Polled() {
+		e.Lock()
+		e.poll()
+		t.Release(e)
+	}
+}
+
+// Release is Engine.Release for tasks: the deferred tasks of e run after this one.
+func (t *Tasks) Release(e *Engine) {
+	if e.rank.tasks.take() {
+		t.ranks = append(t.ranks, e)
+	}
+	e.Unlock()
+}
+
+// LockProcess acquires the lock of the process's engine e, unless the goroutine holds it
+// already. UnlockProcess releases it.
+func (t *Tasks) LockProcess(e *Engine) {
+	if !t.processLocked {
+		e.Lock()
+	}
+}
+
+// UnlockProcess undoes LockProcess.
+func (t *Tasks) UnlockProcess(e *Engine) {
+	if !t.processLocked {
+		e.Unlock()
+	}
+}
