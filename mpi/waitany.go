@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/progress"
@@ -12,8 +11,9 @@ import (
 
 // In all functions here a request that completes is replaced by the zero
 // Request in reqs, as MPI replaces it by MPI_REQUEST_NULL: the same slice can be
-// waited for again and again. They look at all requests under one lock, and
-// progress at most once per look.
+// waited for again and again. Requests of one engine are tested under one lock, and
+// progress is made at most once per test. waitengines.go has the case of several
+// engines.
 
 // WaitAll waits until all requests are complete (MPI_Waitall). st may be nil, or
 // as long as reqs: then each Status has its operation's own Err. The error joins
@@ -40,7 +40,13 @@ func WaitAll(ctx context.Context, reqs []Request, st []Status) error {
 			e.Lock()
 		}
 		if !q.r.Done() {
-			waitLast(ctx, e, reqs[i:]) // most others are complete then
+			if progress.SeveralEngines() && hasSeveral(reqs[i:]) {
+				e.Unlock()
+				waitEngines(ctx, reqs[i:])
+				e.Lock()
+			} else {
+				waitLast(ctx, e, reqs[i:]) // most others are complete then
+			}
 		}
 		s, err := q.r.WaitLocked(ctx, q.gen, nil) // all paths: others of reqs come meanwhile
 		if err != nil {
@@ -143,15 +149,18 @@ func TestAll(reqs []Request, st []Status) (bool, error) {
 	if err := checkRoom(reqs, st); err != nil {
 		return false, err
 	}
-	e := engineOf(reqs)
-	if e != nil {
-		e.Lock()
-		all := allDone(e, reqs)
+	if e, several := engineOf(reqs); e != nil {
+		lock := lockOf(e)
+		all := allDone(&lock, reqs)
 		if !all {
-			e.Progress()
-			all = allDone(e, reqs)
+			if several {
+				lock.progress(reqs)
+			} else {
+				e.Progress()
+			}
+			all = allDone(&lock, reqs)
 		}
-		e.Unlock()
+		lock.release()
 		if !all {
 			return false, nil
 		}
@@ -160,43 +169,46 @@ func TestAll(reqs []Request, st []Status) (bool, error) {
 }
 
 // allDone reports whether a wait for any of the requests would return at once.
-// e's lock held.
-func allDone(e *progress.Engine, reqs []Request) bool {
+func allDone(lock *lockCursor, reqs []Request) bool {
 	for _, q := range reqs {
-		if q.r != nil && q.r.Engine() == e && q.r.Live(q.gen) && !q.r.Done() {
+		if q.r == nil {
+			continue
+		}
+		lock.moveTo(q.r.Engine())
+		if q.r.Live(q.gen) && !q.r.Done() && !lock.closed {
 			return false
 		}
 	}
 	return true
 }
 
-// engineOf returns the engine of the requests, nil if none is active. Requests
-// that outlived all sessions have an engine that is gone: where they are mixed
-// with others, it is the others'.
-func engineOf(reqs []Request) *progress.Engine {
-	var e *progress.Engine
-	for _, q := range reqs {
-		switch {
-		case q.r == nil || q.r.Engine() == e:
-		case e == nil || !isOpen(e):
-			e = q.r.Engine()
+// engineOf returns the engine of the first active request, nil if none is active, and
+// whether others have another engine.
+func engineOf(reqs []Request) (e *progress.Engine, several bool) {
+	first := 0
+	for first < len(reqs) && reqs[first].r == nil {
+		first++
+	}
+	if first == len(reqs) {
+		return nil, false
+	}
+	e = reqs[first].r.Engine()
+	for _, q := range reqs[first+1:] {
+		if q.r != nil && q.r.Engine() != e {
+			return e, true
 		}
 	}
-	return e
+	return e, false
 }
 
-// isOpen reports whether sessions use the engine.
-func isOpen(e *progress.Engine) bool {
-	engines.mu.Lock()
-	defer engines.mu.Unlock()
-	return slices.ContainsFunc(engines.open, func(x *engine) bool { return x.progress == e })
+// hasSeveral reports whether the active requests have several engines.
+func hasSeveral(reqs []Request) bool {
+	_, several := engineOf(reqs)
+	return several
 }
 
-// takeOne is Test of one request without progress. e's lock held.
-func takeOne(e *progress.Engine, q Request) (Status, bool, error) {
-	if q.r.Engine() != e {
-		return noMessage(), true, errInactive() // its sessions are closed
-	}
+// takeOne is Test of one request without progress. Its engine's lock is held.
+func takeOne(q Request) (Status, bool, error) {
 	s, done, err := q.r.Take(q.gen)
 	return Status(s), done || err != nil, err
 }
@@ -219,7 +231,10 @@ func WaitAny(ctx context.Context, reqs []Request) (int, Status, error) {
 
 // waitAny blocks until one of the requests is complete, or used up by somebody.
 func waitAny(ctx context.Context, reqs []Request) error {
-	e := engineOf(reqs)
+	e, several := engineOf(reqs)
+	if several {
+		return waitAnyEngine(ctx, reqs)
+	}
 	if e == nil {
 		return nil
 	}
@@ -231,8 +246,8 @@ func waitAny(ctx context.Context, reqs []Request) error {
 		if q.r == nil {
 			continue
 		}
-		if q.r.Engine() != e || !q.r.Live(q.gen) {
-			return nil // the next look will say so
+		if !q.r.Live(q.gen) {
+			return nil // the next test returns the error
 		}
 		waitFor = append(waitFor, &q.r.Completion)
 	}
@@ -242,24 +257,28 @@ func waitAny(ctx context.Context, reqs []Request) error {
 // TestAny is WaitAny without waiting (MPI_Testany): the result is false, with the
 // index Undefined, if none is complete; true with Undefined if none is active.
 func TestAny(reqs []Request) (int, Status, bool, error) {
-	e := engineOf(reqs)
+	e, several := engineOf(reqs)
 	if e == nil {
 		return Undefined, noMessage(), true, nil
 	}
 	e.Lock()
+	if several || e.IsClosed() {
+		e.Unlock()
+		return testAnyEngine(reqs)
+	}
 	defer e.Unlock()
-	for look := range 2 {
+	for round := range 2 {
 		for i, q := range reqs {
 			if q.r == nil {
 				continue
 			}
-			if s, done, err := takeOne(e, q); done {
+			if s, done, err := takeOne(q); done {
 				reqs[i] = Request{}
 				s.Err = err
 				return i, s, true, err
 			}
 		}
-		if look == 0 {
+		if round == 0 {
 			e.Progress()
 		}
 	}
@@ -293,27 +312,33 @@ func TestSome(reqs []Request, done []int, st []Status) (int, error) {
 	if len(done) < len(reqs) {
 		return 0, fmt.Errorf("%w: room for %d indices of %d requests", ErrTruncate, len(done), len(reqs))
 	}
-	e := engineOf(reqs)
+	e, several := engineOf(reqs)
 	if e == nil {
 		return Undefined, nil
 	}
 	e.Lock()
+	if several || e.IsClosed() {
+		e.Unlock()
+		return testSomeEngines(reqs, done, st)
+	}
 	defer e.Unlock()
-	if n, err := takeSome(e, reqs, done, st); n > 0 {
+	if n, err := takeSome(nil, reqs, done, st); n > 0 {
 		return n, err
 	}
 	e.Progress()
-	return takeSome(e, reqs, done, st)
+	return takeSome(nil, reqs, done, st)
 }
 
-// takeSome takes all requests that are complete. e's lock held.
-func takeSome(e *progress.Engine, reqs []Request, done []int, st []Status) (n int, err error) {
+// takeSome takes all requests that are complete, and returns how many; their indices and
+// statuses are in done and st, from the front. lock is nil if all have one engine, which is
+// open and whose lock is held.
+func takeSome(lock *lockCursor, reqs []Request, done []int, st []Status) (n int, err error) {
 	var failed []error
 	for i, q := range reqs {
 		if q.r == nil {
 			continue
 		}
-		s, complete, err := takeOne(e, q)
+		s, complete, err := takeOneOf(lock, q)
 		if !complete {
 			continue
 		}
