@@ -138,6 +138,10 @@ type Caps struct {
 	// the others at most 31.
 	CIDBits, SourceBits, TagBits int
 
+	// MatchesRank is set if a receive or a probe with a source matches its rank, so that
+	// several ranks of a process are distinct. Otherwise it matches the source's process.
+	MatchesRank bool
+
 	MaxMessage   int64 // the longest message, in bytes
 	Inject       int   // Send is usually done with so many bytes when it returns
 	Eager        int64 // the longest message that has come whole when a probe finds it

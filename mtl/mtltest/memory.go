@@ -21,6 +21,7 @@ type Options struct {
 	Inject       int   // 64
 	Eager        int64 // 4096, or Inject if that is more
 	ControlLimit int   // 256
+	ByProcess    bool  // Caps.MatchesRank is false
 	Faults       Faults
 }
 
@@ -167,7 +168,7 @@ type memoryPeer struct {
 
 func (m *memory) Caps() mtl.Caps {
 	return mtl.Caps{
-		CIDBits: m.opt.CIDBits, SourceBits: m.opt.SourceBits, TagBits: m.opt.TagBits,
+		CIDBits: m.opt.CIDBits, SourceBits: m.opt.SourceBits, TagBits: m.opt.TagBits, MatchesRank: !m.opt.ByProcess,
 		MaxMessage: m.opt.MaxMessage, Inject: m.opt.Inject, Eager: m.opt.Eager, ControlLimit: m.opt.ControlLimit,
 	}
 }

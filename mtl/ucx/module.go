@@ -90,7 +90,7 @@ func newModule(env mtl.Env, lib *ucp.Library, w *ucp.Worker, c *candidate, p *pa
 		peers: []peer{{gone: errNobody, forgotten: true}}, // mtl.NoEndpoint
 		known: map[framework.Life]mtl.Endpoint{},
 		caps: mtl.Caps{
-			CIDBits: cidBits, SourceBits: sourceBits, TagBits: tagBits,
+			CIDBits: cidBits, SourceBits: sourceBits, TagBits: tagBits, MatchesRank: true,
 			MaxMessage: longest, Inject: ucp.Short, ControlLimit: controlLimit, Eager: int64(c.packet),
 		},
 	}
