@@ -28,7 +28,7 @@ func meet(t *testing.T, a *Assembly, nonce uint64) receive {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := m.AddComm(pml.CommSpec{ID: cid.Extended{Base: nonce}, Local: local, Group: []pml.Member{{Life: a.env.Self}, {Life: life}}})
+	c, err := m.AddComm(pml.CommSpec{ID: cid.Extended{Base: nonce}, Local: local, Members: pml.NewMembers([]pml.Member{{Life: a.env.Self}, {Life: life}})})
 	if err != nil {
 		t.Fatal(err)
 	}

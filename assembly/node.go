@@ -29,12 +29,13 @@ func nodeID(values *framework.Values) string {
 
 // Nodes returns the nodes of a communicator's members, as coll.Shape has them: their cards
 // say, so that all members come to the same.
-func (a *Assembly) Nodes(members []pml.Member) []int {
+func (a *Assembly) Nodes(members pml.Members) []int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	nodes, number := make([]int, len(members)), map[string]int{}
+	nodes, number := make([]int, members.Len()), map[string]int{}
 	next := 0
-	for rank, m := range members {
+	for rank := range nodes {
+		m := members.Member(rank)
 		id := a.env.Node
 		if m.Life != a.env.Self {
 			id = a.known[m.Life].node

@@ -57,10 +57,11 @@ func (a *Assembly) WireUp(ctx context.Context, group []framework.Proc, rank int,
 	if err := a.renew(ctx, group, rank, made.ContextID, payloads); err != nil {
 		return m, spec, err
 	}
-	spec = pml.CommSpec{ID: cid.Extended{Base: made.ContextID}, Group: make([]pml.Member, len(group)), Rank: rank}
+	members := make([]pml.Member, len(group))
+	spec = pml.CommSpec{ID: cid.Extended{Base: made.ContextID}, Members: pml.NewMembers(members), Rank: rank}
 	for i, p := range group {
-		spec.Group[i].Life = framework.Life{ID: a.env.Worlds.ID(p), Nonce: payloads[i].Nonce}
-		if err := a.learn(spec.Group[i].Life, p, payloads[i]); err != nil {
+		members[i].Life = framework.Life{ID: a.env.Worlds.ID(p), Nonce: payloads[i].Nonce}
+		if err := a.learn(members[i].Life, p, payloads[i]); err != nil {
 			return m, spec, err
 		}
 	}
@@ -68,7 +69,7 @@ func (a *Assembly) WireUp(ctx context.Context, group []framework.Proc, rank int,
 		return m, spec, err
 	}
 	a.timing.mark(stepComm)
-	a.note(spec.Group)
+	a.note(members)
 	return m, spec, nil
 }
 
@@ -76,7 +77,7 @@ func (a *Assembly) WireUp(ctx context.Context, group []framework.Proc, rank int,
 // derived from it, though it is of the group.
 func (a *Assembly) refuse(id cid.Extended, group []framework.Proc, why error) {
 	for _, m := range a.pmls {
-		m.Refuse(cid.Below(id))
+		m.Refuse(cid.Below(id), pml.AllEndpoints)
 	}
 	a.Broke(id, group, why)
 }

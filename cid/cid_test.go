@@ -176,7 +176,7 @@ func TestAutoPolicyGoesDownWithSizeAndRoom(t *testing.T) {
 
 func TestTombstonesForgetTheOldestOnly(t *testing.T) {
 	ts := NewTombstones(3)
-	id := func(i int) Extended { return Extended{Base: uint64(i)} }
+	id := func(i int) EndpointID { return EndpointID{Extended{Base: 1}, uint16(i)} }
 	for i := 1; i <= 5; i++ {
 		ts.Add(id(i))
 		ts.Add(id(i))
@@ -191,11 +191,11 @@ func TestTombstonesForgetTheOldestOnly(t *testing.T) {
 func TestTombstonesStayBounded(t *testing.T) {
 	const most = 1000
 	ts := NewTombstones(most)
-	if ts.Has(Extended{Base: 1}) {
+	if ts.Has(EndpointID{}) {
 		t.Error("the empty record has an id")
 	}
 	for i := range 3 * most {
-		ts.Add(Extended{1, uint64(i)})
+		ts.Add(EndpointID{Extended{1, uint64(i / 2)}, uint16(i % 2)})
 	}
 	if len(ts.has) != most || len(ts.ring) != most {
 		t.Errorf("%d ids in a ring of %d", len(ts.has), len(ts.ring))

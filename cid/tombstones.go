@@ -2,14 +2,21 @@ package cid
 
 import "sync"
 
-// Tombstones remembers the extended ids of closed communicators, so that a late
+// EndpointID identifies the handle that one endpoint of a process has of a communicator.
+// The endpoint is 0 in a communicator of whole processes.
+type EndpointID struct {
+	Extended
+	Endpoint uint16
+}
+
+// Tombstones remembers the closed handles of communicators, so that a late
 // message to one is dropped and counted, while one for a communicator that does
 // not exist here yet is kept.
 //
 // It is bounded: when it is full, the oldest record goes. A message to such a
 // communicator that is still under way then looks like one for a communicator
 // to come. It is kept, under the flow control that bounds all such messages,
-// and is never delivered, because extended ids are not used twice. So a lost
+// and is never delivered, because an endpoint is in a communicator once. So a lost
 // record costs memory up to that bound, never a wrong delivery. And a record is
 // needed only until every member's last message to the communicator has come, which
 // is soon after its close.
@@ -18,18 +25,18 @@ import "sync"
 type Tombstones struct {
 	mu     sync.Mutex
 	limit  int
-	has    map[Extended]struct{}
-	ring   []Extended // in the order of Add; a ring once it is full
+	has    map[EndpointID]struct{}
+	ring   []EndpointID // in the order of Add; a ring once it is full
 	oldest int
 }
 
 // NewTombstones returns an empty record of at most limit ids, at least 1.
 func NewTombstones(limit int) *Tombstones {
-	return &Tombstones{limit: limit, has: map[Extended]struct{}{}}
+	return &Tombstones{limit: limit, has: map[EndpointID]struct{}{}}
 }
 
 // Add records that id is closed. Adding it again does nothing.
-func (t *Tombstones) Add(id Extended) {
+func (t *Tombstones) Add(id EndpointID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if _, ok := t.has[id]; ok {
@@ -46,7 +53,7 @@ func (t *Tombstones) Add(id Extended) {
 }
 
 // Has reports whether id is recorded as closed.
-func (t *Tombstones) Has(id Extended) bool {
+func (t *Tombstones) Has(id EndpointID) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	_, ok := t.has[id]

@@ -127,7 +127,7 @@ func (k *collective) chosen(x *call) (*coll.Choice, error) {
 	if k.machinery == nil {
 		c := k.comm()
 		e := c.session.engine
-		known, err := e.collectives(coll.Shape{Size: c.size, Nodes: e.Nodes(c.spec.Group)}, c.values)
+		known, err := e.collectives(coll.Shape{Size: c.size, Nodes: e.Nodes(c.spec.Members)}, c.values)
 		if err != nil {
 			return nil, err
 		}

@@ -173,7 +173,7 @@ func (k *collective) breaks(err error) error {
 func (k *collective) leave(unborn cid.Span, err error) {
 	if unborn != (cid.Span{}) {
 		k.left.Store(true)
-		k.comm().module.Refuse(unborn)
+		k.comm().module.Refuse(unborn, pml.AllEndpoints)
 	}
 	k.abort(err)
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"runtime/pprof"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -63,7 +62,7 @@ func newComm(s *Session, g *Group, m assembly.PML, spec pml.CommSpec, values *fr
 			if mine {
 				m.CIDs().Close(spec.Local)
 			}
-			m.Refuse(cid.Below(spec.ID)) // the others may have it
+			m.Refuse(cid.Below(spec.ID), pml.AllEndpoints) // the others may have it
 			s.engine.Broke(spec.ID, g.procs(), err)
 		}
 	}()
@@ -107,7 +106,7 @@ func (c *Comm) memberGone(peer framework.Life, why error) {
 
 // rankOf returns a member's rank; -1: it is none.
 func (c *Comm) rankOf(peer framework.Life) int {
-	return slices.IndexFunc(c.spec.Group, func(m pml.Member) bool { return m.Life == peer })
+	return c.spec.Members.Rank(pml.Member{Life: peer})
 }
 
 // Rank returns the caller's rank: 0 to Size()-1.
@@ -231,6 +230,6 @@ func (c *Comm) Transport(rank int) (Transport, error) {
 	if rank < 0 || rank >= c.size {
 		return Transport{}, c.errRank(rank)
 	}
-	r := c.module.Route(c.spec.Group[rank].Life)
+	r := c.module.Route(c.spec.Members.Member(rank).Life)
 	return Transport{PML: c.module.Name, Component: r.Transport, Device: r.Device, Provider: r.Provider}, nil
 }

@@ -65,9 +65,11 @@ func (c *Comm) createGroup(ctx context.Context, g *Group, ranks []int, tag int, 
 		return nil, err
 	}
 	spec := pml.CommSpec{ID: id, Rank: g.Rank()}
-	for _, r := range ranks {
-		spec.Group = append(spec.Group, c.spec.Group[r])
+	members := make([]pml.Member, len(ranks))
+	for i, r := range ranks {
+		members[i] = c.spec.Members.Member(r)
 	}
+	spec.Members = pml.NewMembers(members)
 	return c.child(newGroup(c.session, g.members), spec)
 }
 
@@ -114,7 +116,7 @@ func (c *Comm) announce(ctx context.Context, g *Group, ranks []int, tag int, err
 
 // refuse says that this process is not in a communicator that others have made or will.
 func (c *Comm) refuse(id cid.Extended, g *Group, why error) {
-	c.module.Refuse(cid.Below(id))
+	c.module.Refuse(cid.Below(id), pml.AllEndpoints)
 	c.session.engine.Broke(id, g.procs(), why)
 }
 

@@ -52,7 +52,7 @@ func (c *Comm) dup(ctx context.Context, before *CommRequest) (*Comm, error) {
 
 // same is a child with c's members.
 func (c *Comm) same(id cid.Extended) (*Comm, error) {
-	return c.child(c.group, pml.CommSpec{ID: id, Group: c.spec.Group, Rank: c.rank})
+	return c.child(c.group, pml.CommSpec{ID: id, Members: c.spec.Members, Rank: c.rank})
 }
 
 // child is newComm below c.
@@ -148,7 +148,7 @@ func (c *Comm) finishIdup(before, r *CommRequest, attrs []attribute) {
 		r.comm.attrs = attrs
 	}
 	if c.collective.broken.Load() != nil { // this member derives no further ids
-		c.module.Refuse(c.collective.children.Unborn())
+		c.module.Refuse(c.collective.children.Unborn(), pml.AllEndpoints)
 	}
 }
 

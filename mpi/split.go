@@ -37,8 +37,12 @@ func (c *Comm) SplitShared(ctx context.Context, key int) (*Comm, error) {
 
 // firstHere returns the lowest rank of c on this process's node.
 func (c *Comm) firstHere() int {
-	at := slices.IndexFunc(c.spec.Group, func(m pml.Member) bool { return c.session.engine.IsHere(m.Life) })
-	return max(at, 0) // this process itself is
+	for rank := range c.size {
+		if c.session.engine.IsHere(c.spec.Members.Member(rank).Life) {
+			return rank
+		}
+	}
+	return 0 // this process itself is
 }
 
 // Create makes a communicator for a part of the members (MPI_Comm_create). It is
@@ -147,13 +151,13 @@ func part(all []choice, color int64) []int {
 
 // sub makes the communicator of some ranks.
 func (c *Comm) sub(all []choice, ranks []int, id cid.Extended) (*Comm, error) {
-	members := make([]Proc, len(ranks))
+	procs, members := make([]Proc, len(ranks)), make([]pml.Member, len(ranks))
 	spec := pml.CommSpec{
 		ID: id, Local: all[c.rank].local, Rank: slices.Index(ranks, c.rank),
-		Group: make([]pml.Member, len(ranks)), Indices: make([]cid.Local, len(ranks)),
+		Members: pml.NewMembers(members), Indices: make([]cid.Local, len(ranks)),
 	}
 	for i, r := range ranks {
-		members[i], spec.Group[i], spec.Indices[i] = c.group.members[r], c.spec.Group[r], all[r].local
+		procs[i], members[i], spec.Indices[i] = c.group.members[r], c.spec.Members.Member(r), all[r].local
 	}
 	policy, err := policyOf(c.values)
 	if err != nil {
@@ -162,7 +166,7 @@ func (c *Comm) sub(all []choice, ranks []int, id cid.Extended) (*Comm, error) {
 	if policy == cid.PolicyLazy {
 		spec.Indices = nil
 	}
-	return c.child(newGroup(c.session, members), spec)
+	return c.child(newGroup(c.session, procs), spec)
 }
 
 // distinct returns the colours in ascending order, without Undefined.

@@ -31,6 +31,9 @@ const (
 	ProcNull  = -3
 )
 
+// AllEndpoints, in the place of an endpoint, is every endpoint of a process.
+const AllEndpoints = -1
+
 // Component is what a PML registers.
 type Component interface {
 	framework.Component
@@ -108,10 +111,11 @@ type Module interface {
 	// it had sent before is received first. It may come late, and more than once.
 	PeerGone(peer framework.Life, how error)
 
-	// Refuse says that this process is, and will be, in no communicator whose id lies in
-	// the span: its part in their creation has failed. Messages for them are dropped, and
-	// a member that waits for one of this process hears of it.
-	Refuse(cid.Span)
+	// Refuse says that an endpoint of this process is, and will be, in no communicator whose
+	// id lies in the span: its part in their creation has failed. Messages for them are
+	// dropped, and a member that waits for one of the endpoint is notified. AllEndpoints is
+	// the process as a whole, also in communicators of whole processes.
+	Refuse(s cid.Span, endpoint int)
 
 	// Inquire says that others may have refused, though none has failed: whoever waits for a
 	// member from which nothing has come on a communicator, now or later, asks whether it is
@@ -164,23 +168,17 @@ type CommSpec struct {
 	// when not nil, holds each member's own (policy gather). Neither: lazy.
 	Agreed  bool
 	Indices []cid.Local
-	Group   []Member // by rank; the slice is shared and read-only
-	Rank    int      // of this process in Group
+	Members Members
+	Rank    int // of this member, which is an endpoint of this process
 	// Elsewhere, when not nil, says by rank with which members another PML exchanges all
-	// messages of this communicator.
+	// messages of this communicator. All other members of this process are among them, and
+	// this one may be. The slice is shared by the handles of a process, and read-only.
 	Elsewhere []bool
 	Name      string // for Inspect
 }
 
 // IsElsewhere reports whether another PML has a member's messages.
 func (s *CommSpec) IsElsewhere(rank int) bool { return s.Elsewhere != nil && s.Elsewhere[rank] }
-
-// Member is one rank of a communicator: an endpoint of a process. A process has one
-// endpoint, 0, in a communicator of whole processes.
-type Member struct {
-	framework.Life
-	Endpoint uint16
-}
 
 // Plane separates traffic that must never match: a user's messages never meet
 // a collective's, whatever their tags.
@@ -269,7 +267,7 @@ type Layout interface {
 	Unpack(buf []byte, src []byte, offset int64)
 }
 
-// A Comm is one communicator in one PML. Ranks are those of CommSpec.Group and
+// A Comm is one communicator in one PML. Ranks are those of CommSpec.Members and
 // are in range, tags too: package mpi has checked.
 //
 // A context that ends withdraws an operation that is not matched yet; once
@@ -372,6 +370,7 @@ type Inspection struct {
 // CommInspection is a snapshot of one communicator.
 type CommInspection struct {
 	ID         cid.Extended
+	Endpoint   uint16 // of this process, whose handle it is
 	Name       string
 	Local      cid.Local
 	Posted     []Pending // receives that wait

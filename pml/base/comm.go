@@ -12,58 +12,61 @@ import (
 // Comm is what every PML knows of a communicator. P is the PML's type for a process.
 type Comm[P Process] struct {
 	State
-	Procs []P // by rank, as they were when the communicator was made
+	Procs  []P // by rank, as they were when the communicator was made; shared, and read-only
+	roster *roster[P]
 }
 
 // State is the part of a Comm that has nothing to do with processes.
 type State struct {
-	Spec    pml.CommSpec
-	Pending int // operations that are not complete, and claimed messages
-	Rest    cid.Rest
-	Aborted [pml.Planes]error
+	Spec     pml.CommSpec
+	Endpoint uint16 // of this process, whose handle it is
+	Pending  int    // operations that are not complete, and claimed messages
+	Rest     cid.Rest
+	Aborted  [pml.Planes]error
 }
 
 // Comm returns the beginning of a communicator, or what is wrong with it: the card of
-// every member must have come.
+// every member must have come. Drop is its end.
 func (t *Procs[P]) Comm(spec pml.CommSpec, rest cid.Rest) (c Comm[P], err error) {
 	if err := check(t.pml, &spec, t.env.Self); err != nil {
 		return c, err
 	}
-	c = Comm[P]{State: State{Spec: spec, Rest: rest}, Procs: make([]P, len(spec.Group))}
-	var none P
-	for rank, m := range spec.Group {
-		if c.Procs[rank] = t.Member(m.Life); c.Procs[rank] == none {
-			return c, fmt.Errorf("%w: pml %s: rank %d (%v) has not been learnt", framework.ErrGroup, t.pml, rank, t.env.Worlds.Proc(m.ID))
-		}
+	r, err := t.roster(spec.Members)
+	if err != nil {
+		return c, err
 	}
-	return c, nil
+	if err := r.checkElsewhere(t.pml, &spec); err != nil {
+		t.drop(r)
+		return c, err
+	}
+	endpoint := spec.Members.Member(spec.Rank).Endpoint
+	return Comm[P]{State: State{Spec: spec, Endpoint: endpoint, Rest: rest}, Procs: r.procs, roster: r}, nil
 }
+
+// Drop releases a communicator that was removed from Comms, or could not be added.
+func (t *Procs[P]) Drop(c *Comm[P]) { t.drop(c.roster) }
 
 // check says what is wrong with a communicator for the PML called name in process self.
 func check(name string, spec *pml.CommSpec, self framework.Life) error {
 	refuse := func(format string, args ...any) error {
 		return fmt.Errorf("%w: pml %s: %s", framework.ErrGroup, name, fmt.Sprintf(format, args...))
 	}
-	if spec.Rank < 0 || spec.Rank >= len(spec.Group) || spec.Group[spec.Rank].Life != self {
+	if spec.Members == nil || spec.Rank < 0 || spec.Rank >= spec.Members.Len() || spec.Members.Member(spec.Rank).Life != self {
 		return refuse("rank %d is not this process", spec.Rank)
 	}
-	if spec.Indices != nil && len(spec.Indices) != len(spec.Group) {
-		return refuse("%d indices for %d members", len(spec.Indices), len(spec.Group))
-	}
-	return oneEndpoint(name, spec, self)
-}
-
-// oneEndpoint refuses a communicator in which this process has several members: neither
-// headers nor queues tell endpoints of a process yet. It is the one place that does.
-func oneEndpoint(name string, spec *pml.CommSpec, self framework.Life) error {
-	for rank, member := range spec.Group {
-		if member.Life == self && rank != spec.Rank || member.Endpoint != 0 {
-			return fmt.Errorf("%w: pml %s: rank %d is endpoint %d of a process: one endpoint, 0, in each process",
-				framework.ErrUnsupported, name, rank, member.Endpoint)
-		}
+	if n := spec.Members.Len(); spec.Indices != nil && len(spec.Indices) != n {
+		return refuse("%d indices for %d members", len(spec.Indices), n)
+	} else if spec.Elsewhere != nil && len(spec.Elsewhere) != n {
+		return refuse("%d members of %d are elsewhere or not", len(spec.Elsewhere), n)
 	}
 	return nil
 }
+
+// ID identifies the handle in this process.
+func (c *State) ID() cid.EndpointID { return cid.EndpointID{Extended: c.Spec.ID, Endpoint: c.Endpoint} }
+
+// IsWhole reports whether each process has one rank, so that a process is a member.
+func (c *Comm[P]) IsWhole() bool { return c.roster.ranks == nil }
 
 // Exchange returns that of the ids with a member, which knows what the communicator's
 // creation has told.
@@ -78,8 +81,60 @@ func (c *State) Exchange(rank int, style cid.Style) cid.Exchange {
 	return x
 }
 
-// RankOf returns the rank of a process, or -1.
-func (c *Comm[P]) RankOf(p P) int { return slices.Index(c.Procs, p) }
+// Ranks returns the ranks of a process, ascending.
+func (c *Comm[P]) Ranks(p P) []int {
+	if !c.IsWhole() {
+		return c.roster.ranks[p]
+	}
+	if rank := slices.Index(c.Procs, p); rank >= 0 {
+		return []int{rank}
+	}
+	return nil
+}
+
+// RankOf returns the rank of an endpoint of a process, or -1.
+func (c *Comm[P]) RankOf(p P, endpoint uint16) int {
+	if c.IsWhole() {
+		if endpoint != 0 {
+			return -1
+		}
+		return slices.Index(c.Procs, p)
+	}
+	rank := c.Spec.Members.Rank(pml.Member{Life: p.Base().Life, Endpoint: endpoint})
+	if rank >= 0 && c.Procs[rank] != p { // another one has the life's place since
+		return -1
+	}
+	return rank
+}
+
+// EndpointOf returns the endpoint of its process that a rank is.
+func (c *Comm[P]) EndpointOf(rank int) uint16 {
+	if c.IsWhole() {
+		return 0
+	}
+	return c.Spec.Members.Member(rank).Endpoint
+}
+
+// Processes returns the processes of the members, each once.
+func (c *Comm[P]) Processes() []P {
+	if c.IsWhole() {
+		return c.Procs
+	}
+	return c.roster.processes
+}
+
+// Explain turns what has become of a member's process into the error of an operation with
+// that member. A process that has failed takes all of its ranks along.
+func (c *Comm[P]) Explain(err error, rank int) error {
+	f, failed := err.(*Failed)
+	switch {
+	case !failed:
+		return err
+	case c.IsWhole():
+		return &framework.ProcFailedError{Ranks: []int{rank}, Cause: f.Reason}
+	}
+	return &framework.ProcFailedError{Ranks: slices.Clone(c.Ranks(c.Procs[rank])), Cause: f.Reason}
+}
 
 // Closed reports whether the user has closed the communicator.
 func (c *State) Closed() bool { return c.Rest.Stage() != cid.Open }
@@ -132,13 +187,13 @@ func (c *Comm[P]) CannotCome(rank int, plane pml.Plane) error {
 	}
 	if rank != pml.AnySource {
 		if p := c.Procs[rank].Base(); p.Gone() {
-			return Explain(p.Err, rank)
+			return c.Explain(p.Err, rank)
 		}
 		return nil
 	}
-	for rank, q := range c.Procs {
-		if p := q.Base(); p.Failed() {
-			return pendingOf(rank, p.Err)
+	for _, p := range c.Processes() {
+		if p.Base().Failed() {
+			return c.pendingOf(p)
 		}
 	}
 	return c.alone()
@@ -146,13 +201,18 @@ func (c *Comm[P]) CannotCome(rank int, plane pml.Plane) error {
 
 // alone returns why no message of another member comes: all of them are gone. nil: one may.
 func (c *Comm[P]) alone() (err error) {
-	for rank, q := range c.Procs {
+	own := c.Procs[c.Spec.Rank]
+	for rank, q := range c.Processes() {
+		ranks := 1
+		if !c.IsWhole() {
+			rank, ranks = c.roster.ranks[q][0], len(c.roster.ranks[q])
+		}
 		switch p := q.Base(); {
-		case rank == c.Spec.Rank:
+		case q == own && ranks == 1:
 		case !p.Gone():
 			return nil
 		default:
-			err = Explain(p.Err, rank)
+			err = c.Explain(p.Err, rank)
 		}
 	}
 	return err
@@ -165,72 +225,97 @@ func (c *Comm[P]) Ends(rank int, p P) error {
 	switch {
 	case rank != pml.AnySource:
 		if c.Procs[rank] == p {
-			return Explain(known.Err, rank)
+			return c.Explain(known.Err, rank)
 		}
+	case !c.Has(p):
 	case known.Failed():
-		if failed := c.RankOf(p); failed >= 0 {
-			return pendingOf(failed, known.Err)
-		}
-	case c.RankOf(p) >= 0:
+		return c.pendingOf(p)
+	default:
 		return c.alone()
 	}
 	return nil
 }
 
-func pendingOf(rank int, err error) error {
-	return fmt.Errorf("%w: rank %d: %w", framework.ErrProcFailedPending, rank, err)
+// Has reports whether a process has a rank.
+func (c *Comm[P]) Has(p P) bool {
+	if c.IsWhole() {
+		return slices.Contains(c.Procs, p)
+	}
+	return c.roster.ranks[p] != nil
+}
+
+// pendingOf is the error of a receive from any source when a process has failed.
+func (c *Comm[P]) pendingOf(p P) error {
+	return fmt.Errorf("%w: %w", framework.ErrProcFailedPending, c.Explain(p.Base().Err, c.Ranks(p)[0]))
 }
 
 // Comms are the communicators of a module. C is the PML's type for one.
 type Comms[C any] struct {
 	ByIndex []*C // by the index of this process's id, nil where there is none
-	ByID    map[cid.Extended]*C
+	ByID    map[cid.EndpointID]*C
 	Table   *cid.Table
 	Tombs   *cid.Tombstones // of those that were removed
-	refused []cid.Span
+	refused []refusal
+}
+
+// refusal is a call of Refuse.
+type refusal struct {
+	span     cid.Span
+	endpoint int
+}
+
+func (r refusal) covers(id cid.EndpointID) bool {
+	return r.span.Has(id.Extended) && (r.endpoint == pml.AllEndpoints || r.endpoint == int(id.Endpoint))
 }
 
 // NewComms returns an empty set, whose indices come from table.
 func NewComms[C any](table *cid.Table) Comms[C] {
-	return Comms[C]{ByID: map[cid.Extended]*C{}, Table: table, Tombs: cid.NewTombstones(tombstones)}
+	return Comms[C]{ByID: map[cid.EndpointID]*C{}, Table: table, Tombs: cid.NewTombstones(tombstones)}
 }
 
-// Refuse is pml.Module's.
-func (t *Comms[C]) Refuse(s cid.Span) {
+// Refuse is pml.Module's. The result reports whether it concerns a handle.
+func (t *Comms[C]) Refuse(s cid.Span, endpoint int) (covers func(id cid.EndpointID) bool) {
+	r := refusal{s, endpoint}
 	if s != (cid.Span{}) {
-		t.refused = append(t.refused, s)
+		t.refused = append(t.refused, r)
 	}
+	return r.covers
 }
 
 // Over reports whether a communicator that is not here will not come either.
-func (t *Comms[C]) Over(id cid.Extended) bool { return t.Refused(id) || t.Tombs.Has(id) }
+func (t *Comms[C]) Over(id cid.EndpointID) bool { return t.Refused(id) || t.Tombs.Has(id) }
 
 // Refused reports whether an id is of those that Refuse was told.
-func (t *Comms[C]) Refused(id cid.Extended) bool {
-	return slices.ContainsFunc(t.refused, func(s cid.Span) bool { return s.Has(id) })
+func (t *Comms[C]) Refused(id cid.EndpointID) bool {
+	return slices.ContainsFunc(t.refused, func(r refusal) bool { return r.covers(id) })
 }
 
 // tombstones is how many closed communicators are remembered (16 bytes each): enough for
 // messages that are late by as many closes.
 const tombstones = 1 << 16
 
-// Add adds a communicator; its id is that of no other one.
-func (t *Comms[C]) Add(name string, spec *pml.CommSpec, c *C) error {
-	if t.ByID[spec.ID] != nil {
-		return fmt.Errorf("%w: pml %s: communicator %v exists", framework.ErrGroup, name, spec.ID)
+// Add adds the handle c, whose State is s. Neither its id nor its index is that of another
+// one.
+func (t *Comms[C]) Add(name string, s *State, c *C) error {
+	id, index := s.ID(), int(s.Spec.Local.Index())
+	if t.ByID[id] != nil {
+		return fmt.Errorf("%w: pml %s: communicator %v exists, for endpoint %d", framework.ErrGroup, name, id.Extended, id.Endpoint)
 	}
-	t.ByID[spec.ID] = c
-	index := int(spec.Local.Index())
 	for len(t.ByIndex) <= index {
 		t.ByIndex = append(t.ByIndex, make([]*C, max(64, len(t.ByIndex)))...)
 	}
-	t.ByIndex[index] = c
+	if t.ByIndex[index] != nil {
+		return fmt.Errorf("%w: pml %s: communicator %v, endpoint %d: another handle has index %d: take one from the table for each endpoint",
+			framework.ErrGroup, name, id.Extended, id.Endpoint, index)
+	}
+	t.ByID[id], t.ByIndex[index] = c, c
 	return nil
 }
 
-// Remove takes a communicator out. Its index rests in Table until that is told.
-func (t *Comms[C]) Remove(spec *pml.CommSpec) {
-	delete(t.ByID, spec.ID)
-	t.ByIndex[spec.Local.Index()] = nil
-	t.Tombs.Add(spec.ID)
+// Remove takes a handle out. Its index stays quarantined in Table until Table.Rested.
+func (t *Comms[C]) Remove(s *State) {
+	id := s.ID()
+	delete(t.ByID, id)
+	t.ByIndex[s.Spec.Local.Index()] = nil
+	t.Tombs.Add(id)
 }

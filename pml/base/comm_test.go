@@ -2,28 +2,236 @@ package base
 
 import (
 	"errors"
+	"maps"
+	"slices"
 	"testing"
 
+	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/progress"
 )
 
-// TestGroupWithSeveralMembersOfThisProcessIsRefused: their messages would mix.
-func TestGroupWithSeveralMembersOfThisProcessIsRefused(t *testing.T) {
-	self, other := framework.Life{ID: 1, Nonce: 1}, framework.Life{ID: 2, Nonce: 2}
+// stub is a PML's process.
+type stub struct{ Proc }
+
+func (s *stub) Fail(err error) { s.End(err) }
+
+func life(n int) framework.Life {
+	return framework.Life{ID: framework.MakeProcID(0, uint32(n)), Nonce: uint64(n) + 1}
+}
+
+// newProcs returns a module's processes, of which those up to n have been learnt. This
+// process is 0.
+func newProcs(n int) *Procs[*stub] {
+	env := &pml.Env{Env: progress.Env{Worlds: framework.NewWorlds("test"), Self: life(0)}}
+	t := NewProcs("test", env, func(p Proc) *stub { return &stub{p} })
+	for i := range n {
+		t.Present(t.Get(life(i)))
+	}
+	return &t
+}
+
+// members makes members of pairs of a process and an endpoint.
+func members(pairs ...[2]int) pml.Members {
+	var list []pml.Member
+	for _, p := range pairs {
+		list = append(list, pml.Member{Life: life(p[0]), Endpoint: uint16(p[1])})
+	}
+	return pml.NewMembers(list)
+}
+
+func TestComm_MembersOfOwnProcess_AreElsewhere(t *testing.T) {
 	for _, c := range []struct {
-		what  string
-		group []pml.Member
-		want  error
+		what string
+		spec pml.CommSpec
+		want error
 	}{
-		{"two processes", []pml.Member{{Life: self}, {Life: other}}, nil},
-		{"this process twice", []pml.Member{{Life: self}, {Life: self, Endpoint: 1}}, framework.ErrUnsupported},
-		{"an endpoint of another one", []pml.Member{{Life: self}, {Life: other, Endpoint: 1}}, framework.ErrUnsupported},
-		{"another process's rank", []pml.Member{{Life: other}, {Life: self}}, framework.ErrGroup},
-		{"nobody", nil, framework.ErrGroup},
+		{"two processes", pml.CommSpec{Members: members([2]int{0, 0}, [2]int{1, 0})}, nil},
+		{"endpoints of another one", pml.CommSpec{Members: members([2]int{0, 0}, [2]int{1, 1}, [2]int{1, 0})}, nil},
+		{"endpoints of this one", pml.CommSpec{Members: members([2]int{0, 0}, [2]int{0, 1})}, framework.ErrUnsupported},
+		{"endpoints of this one, elsewhere", pml.CommSpec{Members: members([2]int{0, 0}, [2]int{0, 1}), Elsewhere: []bool{false, true}}, nil},
+		{"all of this one elsewhere", pml.CommSpec{Members: members([2]int{0, 0}, [2]int{0, 1}), Elsewhere: []bool{true, true}}, nil},
+		{"one endpoint twice", pml.CommSpec{Members: members([2]int{0, 0}, [2]int{1, 7}, [2]int{1, 7})}, framework.ErrGroup},
+		{"this process twice", pml.CommSpec{Members: members([2]int{0, 0}, [2]int{0, 0})}, framework.ErrGroup},
+		{"another process's rank", pml.CommSpec{Members: members([2]int{1, 0}, [2]int{0, 0})}, framework.ErrGroup},
+		{"a process that was not learnt", pml.CommSpec{Members: members([2]int{0, 0}, [2]int{5, 0})}, framework.ErrGroup},
+		{"a member too few elsewhere", pml.CommSpec{Members: members([2]int{0, 0}, [2]int{1, 0}), Elsewhere: []bool{false}}, framework.ErrGroup},
+		{"no member", pml.CommSpec{Members: members()}, framework.ErrGroup},
+		{"nothing", pml.CommSpec{}, framework.ErrGroup},
 	} {
-		if err := check("test", &pml.CommSpec{Group: c.group}, self); !errors.Is(err, c.want) {
+		procs := newProcs(2)
+		known, err := procs.Comm(c.spec, cid.Rest{})
+		if !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", c.what, err, c.want)
+		}
+		if err == nil {
+			procs.Drop(&known)
+		}
+		if len(procs.rosters) != 0 {
+			t.Errorf("%s: %d rosters are left", c.what, len(procs.rosters))
+		}
+	}
+}
+
+// TestComm_HandlesOfOneProcess_ShareTables: with a table for each, their memory grows by the
+// square of their number.
+func TestComm_HandlesOfOneProcess_ShareTables(t *testing.T) {
+	const ranks = 1000
+	var pairs [][2]int
+	elsewhere := make([]bool, 2*ranks)
+	for i := range ranks {
+		pairs = append(pairs, [2]int{0, i}, [2]int{1, i})
+		elsewhere[2*i] = true
+	}
+	procs, all := newProcs(2), members(pairs...)
+	table := cid.NewTable(cid.IndexBits)
+	comms := NewComms[Comm[*stub]](table)
+	handles := make([]Comm[*stub], ranks)
+	peers := make([]Peers[int], ranks)
+	for i := range handles {
+		local, err := table.Reserve()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := &handles[i]
+		if *c, err = procs.Comm(pml.CommSpec{ID: cid.Extended{Base: 1}, Local: local, Members: all, Rank: 2 * i, Elsewhere: elsewhere}, cid.Rest{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := comms.Add("test", &c.State, c); err != nil {
+			t.Fatal(err)
+		}
+		if &c.Procs[0] != &handles[0].Procs[0] {
+			t.Fatalf("handle %d has a table of its own", i)
+		}
+		peers[i] = NewPeers[int](len(c.Procs), c.IsWhole())
+	}
+	bytes := testing.Benchmark(func(b *testing.B) {
+		b.ReportAllocs()
+		for range b.N {
+			p := NewPeers[int](2*ranks, false)
+			p.Set(7, new(int))
+		}
+	}).AllocedBytesPerOp()
+	if bytes > 1024 {
+		t.Errorf("the states of one peer take %d bytes in a handle", bytes)
+	}
+	for i := range handles {
+		if c := &handles[i]; comms.ByID[c.ID()] != c || c.RankOf(c.Procs[1], uint16(i)) != 2*i+1 || c.EndpointOf(2*i+1) != uint16(i) {
+			t.Fatalf("handle %d is not found by endpoint", i)
+		}
+	}
+	if err := comms.Add("test", &handles[3].State, &handles[3]); !errors.Is(err, framework.ErrGroup) {
+		t.Errorf("a second handle of an endpoint: %v", err)
+	}
+	for i := range handles {
+		comms.Remove(&handles[i].State)
+		procs.Drop(&handles[i])
+	}
+	if len(procs.rosters) != 0 || len(comms.ByID) != 0 {
+		t.Errorf("%d rosters and %d handles are left", len(procs.rosters), len(comms.ByID))
+	}
+}
+
+// TestComm_ProcessRenewed_OlderHandlesKeepIt checks that a handle keeps the processes with which
+// it was made.
+func TestComm_ProcessRenewed_OlderHandlesKeepIt(t *testing.T) {
+	procs, all := newProcs(2), members([2]int{0, 0}, [2]int{1, 0})
+	spec := pml.CommSpec{Members: all}
+	before, err := procs.Comm(spec, cid.Rest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := procs.Find(life(1))
+	if !procs.Renew(life(1), old) {
+		t.Fatal("not renewed")
+	}
+	procs.Present(procs.Get(life(1)))
+	after, err := procs.Comm(spec, cid.Rest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if before.Procs[1] != old || after.Procs[1] == old || before.RankOf(old, 0) != 1 || after.RankOf(old, 0) != -1 {
+		t.Error("the handles mix up the processes")
+	}
+	procs.Drop(&before)
+	procs.Drop(&after)
+	if len(procs.rosters) != 0 {
+		t.Errorf("%d rosters are left", len(procs.rosters))
+	}
+}
+
+// TestComm_ProcessOfSeveralRanksFails_ErrorsNameAll, those of receives from any source
+// included.
+func TestComm_ProcessOfSeveralRanksFails_ErrorsNameAll(t *testing.T) {
+	procs := newProcs(3)
+	c, err := procs.Comm(pml.CommSpec{Members: members([2]int{0, 0}, [2]int{1, 0}, [2]int{2, 0}, [2]int{1, 1}), Rank: 0}, cid.Rest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	procs.Died(life(1), "killed")
+	dead := c.Procs[1]
+	for what, err := range map[string]error{
+		"receive from rank 3": c.CannotCome(3, pml.PointToPoint),
+		"receive from any":    c.CannotCome(pml.AnySource, pml.PointToPoint),
+		"pending from rank 1": c.Ends(1, dead),
+		"pending from any":    c.Ends(pml.AnySource, dead),
+	} {
+		failed, ok := errors.AsType[*framework.ProcFailedError](err)
+		if !ok || !slices.Equal(failed.Ranks, []int{1, 3}) || failed.Cause != "killed" {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if err := c.Ends(pml.AnySource, dead); !errors.Is(err, framework.ErrProcFailedPending) {
+		t.Error(err)
+	}
+	if err := c.CannotCome(2, pml.PointToPoint); err != nil || c.Ends(2, dead) != nil {
+		t.Errorf("receive from another process: %v", err)
+	}
+}
+
+// TestPeers_SliceAndMap_HoldTheSame: a map in place of a slice changes nothing but the room.
+func TestPeers_SliceAndMap_HoldTheSame(t *testing.T) {
+	const n = mostSliced + 1
+	for _, whole := range []bool{true, false} {
+		p := NewPeers[int](n, whole)
+		want := map[int]*int{}
+		for _, rank := range []int{n - 1, 0, 77, 3} {
+			if p.Get(rank) != nil {
+				t.Errorf("rank %d has a state already", rank)
+			}
+			want[rank] = new(int)
+			p.Set(rank, want[rank])
+		}
+		if got := maps.Collect(p.All()); !maps.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+		var ranks []int
+		for rank := range p.All() {
+			if ranks = append(ranks, rank); rank == 77 {
+				break
+			}
+		}
+		if !slices.Equal(ranks, []int{0, 3, 77}) || p.Get(n) != nil {
+			t.Errorf("ranks %v", ranks)
+		}
+	}
+}
+
+// TestRefuse_OneEndpoint_CoversNoOther checks that the other endpoints of a process go on.
+func TestRefuse_OneEndpoint_CoversNoOther(t *testing.T) {
+	comms := NewComms[Comm[*stub]](cid.NewTable(4))
+	id := func(base uint64, endpoint uint16) cid.EndpointID {
+		return cid.EndpointID{Extended: cid.Extended{Base: base}, Endpoint: endpoint}
+	}
+	comms.Refuse(cid.Below(cid.Extended{Base: 1}), 3)
+	comms.Refuse(cid.Below(cid.Extended{Base: 2}), pml.AllEndpoints)
+	for _, c := range []struct {
+		id   cid.EndpointID
+		want bool
+	}{{id(1, 3), true}, {id(1, 0), false}, {id(1, 4), false}, {id(2, 0), true}, {id(2, 9), true}, {id(3, 3), false}} {
+		if comms.Refused(c.id) != c.want || comms.Over(c.id) != c.want {
+			t.Errorf("%v: refused %v", c.id, !c.want)
 		}
 	}
 }

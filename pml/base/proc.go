@@ -64,21 +64,14 @@ func (e *Failed) Error() string { return "process failed: " + e.Reason }
 // Is reports whether target is framework.ErrProcFailed.
 func (e *Failed) Is(target error) bool { return target == framework.ErrProcFailed }
 
-// Explain turns what has become of a process into the error of an operation with the
-// member that it is of a communicator.
-func Explain(err error, rank int) error {
-	if f, ok := err.(*Failed); ok {
-		return &framework.ProcFailedError{Ranks: []int{rank}, Cause: f.Reason}
-	}
-	return err
-}
-
 // Procs are the processes that a module knows.
 type Procs[P Process] struct {
 	// Lives are those of whom something may still come, by nonce.
 	Lives   map[uint64]P
 	present map[framework.ProcID]P     // whose card came last
 	ended   map[framework.ProcID]ended // the last life of which the bootstrap has said so
+	rosters map[pml.Members]*roster[P] // those in use
+	changes uint64                     // of what Member returns, so far
 	pml     string
 	env     *pml.Env
 	make    func(Proc) P
@@ -95,7 +88,7 @@ func (e ended) is(life framework.Life) bool { return e.how != nil && e.nonce == 
 // NewProcs returns an empty set for the PML called name, which was opened in env, and
 // whose processes are made by make.
 func NewProcs[P Process](name string, env *pml.Env, make func(Proc) P) Procs[P] {
-	return Procs[P]{Lives: map[uint64]P{}, present: map[framework.ProcID]P{}, ended: map[framework.ProcID]ended{}, pml: name, env: env, make: make}
+	return Procs[P]{Lives: map[uint64]P{}, present: map[framework.ProcID]P{}, ended: map[framework.ProcID]ended{}, rosters: map[pml.Members]*roster[P]{}, pml: name, env: env, make: make}
 }
 
 func (t *Procs[P]) new(life framework.Life) P {
@@ -118,6 +111,7 @@ func (t *Procs[P]) Get(life framework.Life) P {
 	p := t.Find(life)
 	if p == none {
 		p = t.new(life)
+		t.changes++
 		if q := t.Lives[life.Nonce]; q == none || !q.Base().Known {
 			t.Lives[life.Nonce] = p
 		}
@@ -148,6 +142,7 @@ func (t *Procs[P]) Member(life framework.Life) (p P) {
 func (t *Procs[P]) Present(p P) (before P) {
 	known := p.Base()
 	known.Known = true
+	t.changes++
 	old, e := t.present[known.Life.ID], t.ended[known.Life.ID]
 	late := e.is(known.Life)
 	if !late || old == before {
@@ -167,6 +162,7 @@ func (t *Procs[P]) IsPresent(p P) bool { return t.present[p.Base().Life.ID] == p
 
 // Forget says that nothing comes of p any more, and that it has a newer life.
 func (t *Procs[P]) Forget(p P) {
+	t.changes++
 	if nonce := p.Base().Life.Nonce; t.Lives[nonce] == p {
 		delete(t.Lives, nonce)
 	}
@@ -191,6 +187,7 @@ func (t *Procs[P]) Renew(life framework.Life, p P) bool {
 	if p != none && p.Base().Presence() == Died {
 		return false
 	}
+	t.changes++
 	if e := t.ended[life.ID]; e.is(life) && errors.Is(e.how, framework.ErrGivenUp) {
 		delete(t.ended, life.ID)
 	}
@@ -214,6 +211,7 @@ func (t *Procs[P]) Gone(life framework.Life, how error) { t.over(life, t.transpo
 
 func (t *Procs[P]) over(life framework.Life, how error) {
 	var none P
+	t.changes++
 	t.ended[life.ID] = ended{life.Nonce, how}
 	if p := t.Find(life); p != none {
 		p.Fail(how)

@@ -69,17 +69,17 @@ func (c *comm) mayRest() {
 	case stage == cid.Open || c.Pending > 0 || m.closed:
 		return
 	case stage != cid.Ending: // a matched probe had begun before, and what it has found is received
-		for _, p := range c.peers {
-			if p != nil && p.tally.Any() {
+		for _, p := range c.peers.All() {
+			if p.tally.Any() {
 				p.late()
 			}
 		}
 		return
 	}
 	m.comms.Table.Rest(c.Spec.Local)
-	for rank, p := range c.peers {
+	for rank, p := range c.peers.All() {
 		switch {
-		case p == nil || c.Spec.IsElsewhere(rank):
+		case c.Spec.IsElsewhere(rank):
 		case rank == c.Spec.Rank:
 			p.tally.Final(p.tally.Sent)
 			c.Rest.PartSelf(&p.closing, p.tally.All())
@@ -136,8 +136,8 @@ func (c *comm) refusedBy(src int) error {
 	if !c.refused {
 		return nil
 	}
-	for _, p := range c.peers {
-		if p != nil && p.refused && (src == p.rank || src == pml.AnySource) {
+	for _, p := range c.peers.All() {
+		if p.refused && (src == p.rank || src == pml.AnySource) {
 			return c.m.procs.NotMember(p.proc.Life)
 		}
 	}
@@ -193,13 +193,13 @@ func (p *peer) inquire() {
 }
 
 // Refuse implements pml.Module.
-func (m *Module) Refuse(s cid.Span) {
+func (m *Module) Refuse(s cid.Span, endpoint int) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	m.comms.Refuse(s)
+	covers := m.comms.Refuse(s, endpoint)
 	for _, p := range m.procs.Lives {
 		for key, f := range p.early.kept {
-			if s.Has(key.id) {
+			if covers(key.to) {
 				delete(p.early.kept, key)
 				m.takeControl(&f)
 			}
@@ -253,9 +253,9 @@ func (c *comm) over() bool {
 // lastDeath returns the number of the last failure of a member.
 func (c *comm) lastDeath() (last uint32) {
 	if c.m.deaths > 0 {
-		for rank, p := range c.Procs {
-			if !c.Spec.IsElsewhere(rank) {
-				last = max(last, p.death)
+		for _, p := range c.Processes() {
+			if last < p.death && !c.Spec.IsElsewhere(c.Ranks(p)[0]) {
+				last = p.death
 			}
 		}
 	}
@@ -270,12 +270,11 @@ func (c *comm) giveBack() {
 		return
 	}
 	m := c.m
-	for _, p := range c.peers {
-		if p != nil {
-			p.proc.sent += p.sentAll()
-		}
+	for _, p := range c.peers.All() {
+		p.proc.sent += p.sentAll()
 	}
-	m.comms.Remove(&c.Spec)
+	m.comms.Remove(&c.State)
+	m.procs.Drop(&c.Comm)
 	m.comms.Table.Rested(c.Spec.Local)
 }
 

@@ -15,10 +15,10 @@ type comm struct {
 	base.Comm[*proc]
 	base.Probes
 	m        *Module
-	word     uint32  // its id at this process, see ids
-	peers    []*peer // by rank; nil until used
-	refused  bool    // by a member
-	inquired bool    // all members were asked whether they are in it
+	word     uint32 // its id at this process, see ids
+	peers    base.Peers[peer]
+	refused  bool // by a member
+	inquired bool // all members were asked whether they are in it
 	// searched is how many processes had failed, by plane, when the reaper began the last
 	// probe that has found nothing.
 	searched [pml.Planes]uint32
@@ -54,15 +54,15 @@ type peer struct {
 
 // AddComm implements pml.Module.
 func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
-	if int64(len(spec.Group)) > 1<<m.caps.SourceBits {
+	if n := int64(spec.Members.Len()); n > 1<<m.caps.SourceBits {
 		return nil, fmt.Errorf("%w: pml cm: %d members; mtl %s has %d bits for a rank (%s)",
-			framework.ErrUnsupported, len(spec.Group), m.name, m.caps.SourceBits, m.mtl.Describe().Mode)
+			framework.ErrUnsupported, n, m.name, m.caps.SourceBits, m.mtl.Describe().Mode)
 	}
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	strangers := 0
 	if spec.Agreed || spec.Indices != nil { // otherwise who sends has asked before
-		for rank := range spec.Group {
+		for rank := range spec.Members.Len() {
 			if rank != spec.Rank && !spec.IsElsewhere(rank) {
 				strangers++
 			}
@@ -72,9 +72,15 @@ func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &comm{Comm: known, m: m, word: m.ids.word(spec.Local), peers: make([]*peer, len(spec.Group))}
+	if !known.IsWhole() && !m.caps.MatchesRank {
+		m.procs.Drop(&known)
+		return nil, fmt.Errorf("%w: pml cm: several ranks in a process: mtl %s matches a message by its sender's process (%s): use a layout that matches ranks, such as mtl.ofi.layout=packed",
+			framework.ErrUnsupported, m.name, m.mtl.Describe().Mode)
+	}
+	c := &comm{Comm: known, m: m, word: m.ids.word(spec.Local), peers: base.NewPeers[peer](len(known.Procs), known.IsWhole())}
 	c.Probes = base.NewProbes(m.engine, c)
-	if err := m.comms.Add("cm", &spec, c); err != nil {
+	if err := m.comms.Add("cm", &c.State, c); err != nil {
+		m.procs.Drop(&c.Comm)
 		return nil, err
 	}
 	c.unpark()
@@ -83,13 +89,18 @@ func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 
 // peer returns a rank's state, and makes it at the first use. Lock held.
 func (c *comm) peer(rank int) *peer {
-	if p := c.peers[rank]; p != nil {
+	if p := c.peers.Get(rank); p != nil {
 		return p
 	}
 	p := &peer{c: c, proc: c.Procs[rank], rank: rank, exchange: c.Exchange(rank, cid.Held)}
 	p.learnt()
-	c.peers[rank] = p
+	c.peers.Set(rank, p)
 	return p
+}
+
+// id identifies the member's handle in its process.
+func (p *peer) id() cid.EndpointID {
+	return cid.EndpointID{Extended: p.c.Spec.ID, Endpoint: p.c.EndpointOf(p.rank)}
 }
 
 // learnt follows every event of the exchange.

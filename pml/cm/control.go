@@ -33,13 +33,14 @@ const controlSize = 72
 
 // control is a control message.
 type control struct {
-	typ   byte
-	to    uint64       // nonce of the process that it is for: only members of its job know it
-	from  uint64       // nonce of the sender
-	id    cid.Extended // of the communicator
-	rank  uint32       // of the sender in it
-	local cid.Local    // the sender's id of it
-	sent  cid.Counts   // a goodbye's first is of all
+	typ      byte
+	to       uint64         // nonce of the receiving process, known to members of its job only
+	from     uint64         // nonce of the sender
+	id       cid.EndpointID // of the handle that it is for
+	endpoint uint16         // of the sender's process, that it is from
+	rank     uint32         // of the sender in the communicator
+	local    cid.Local      // the sender's id of it
+	sent     cid.Counts     // a goodbye's first is of all
 }
 
 var le = binary.LittleEndian
@@ -54,7 +55,8 @@ func (f *control) put(b []byte) {
 	le.PutUint64(b[24:], f.id.Base)
 	le.PutUint64(b[32:], f.id.Sub)
 	le.PutUint32(b[40:], uint32(f.local))
-	le.PutUint32(b[44:], 0)
+	le.PutUint16(b[44:], f.id.Endpoint)
+	le.PutUint16(b[46:], f.endpoint)
 	for i, n := range f.sent {
 		le.PutUint64(b[48+8*i:], n)
 	}
@@ -69,16 +71,14 @@ func parseControl(b []byte) (f control, err error) {
 	if head := le.Uint32(b); head>>8 != WireVersion || head&0xff < controlRequest || head&0xff > controlDropped {
 		return f, fmt.Errorf("control message that begins with %#x", head)
 	}
-	if le.Uint32(b[44:]) != 0 {
-		return f, errors.New("control message whose reserved bytes are not 0")
-	}
 	f = control{typ: b[0], rank: le.Uint32(b[4:]), to: le.Uint64(b[8:]), from: le.Uint64(b[16:]),
-		id: cid.Extended{Base: le.Uint64(b[24:]), Sub: le.Uint64(b[32:])}, local: cid.Local(le.Uint32(b[40:]))}
+		id:       cid.EndpointID{Extended: cid.Extended{Base: le.Uint64(b[24:]), Sub: le.Uint64(b[32:])}, Endpoint: le.Uint16(b[44:])},
+		endpoint: le.Uint16(b[46:]), local: cid.Local(le.Uint32(b[40:]))}
 	for i := range f.sent {
 		f.sent[i] = le.Uint64(b[48+8*i:])
 	}
-	if goodbye := f.typ == controlGoodbye; goodbye != (f.id == cid.Extended{}) || goodbye && f.rank != anyRank {
-		return f, fmt.Errorf("control message of type %d for communicator %v, from rank %d", f.typ, f.id, f.rank)
+	if goodbye := f.typ == controlGoodbye; goodbye != (f.id.Extended == cid.Extended{}) || goodbye && (f.rank != anyRank || f.id.Endpoint != 0 || f.endpoint != 0) {
+		return f, fmt.Errorf("control message of type %d for communicator %v, endpoint %d, from rank %d, endpoint %d", f.typ, f.id.Extended, f.id.Endpoint, f.rank, f.endpoint)
 	}
 	return f, nil
 }
@@ -124,7 +124,7 @@ func (p *proc) control(f control, asks *peer) {
 	}
 	k.asks = asks
 	f.put(k.b[:])
-	m.env.Event(pml.Event{Kind: pml.EventControl, Peer: p.Life, Comm: f.id, Note: controlNames[f.typ]})
+	m.env.Event(pml.Event{Kind: pml.EventControl, Peer: p.Life, Comm: f.id.Extended, Note: controlNames[f.typ]})
 	if done, err := m.mtl.SendControl(&k.op, p.to, k.b[:]); done || err != nil {
 		k.done(err)
 	}
@@ -138,7 +138,7 @@ func (p *peer) tell(typ byte) {
 	if typ == controlRequest {
 		asks = p
 	}
-	p.proc.control(control{typ: typ, id: c.Spec.ID, rank: uint32(c.Spec.Rank), local: c.Spec.Local, sent: p.tally.Sent}, asks)
+	p.proc.control(control{typ: typ, id: p.id(), endpoint: c.Endpoint, rank: uint32(c.Spec.Rank), local: c.Spec.Local, sent: p.tally.Sent}, asks)
 }
 
 // unasked fails the sends that wait for the answer to a request which the network has
@@ -187,13 +187,13 @@ func (m *Module) takeControl(f *control) {
 		return
 	}
 	if (f.typ == controlAnswer || f.typ == controlRefused || f.typ == controlStopped) && f.rank == anyRank && p != nil {
-		f.rank = uint32(c.RankOf(p))
+		f.rank = uint32(c.RankOf(p, f.endpoint))
 	}
-	if p == nil || p.Gone() || int64(f.rank) >= int64(len(c.Procs)) || c.Procs[f.rank] != p {
+	if p == nil || p.Gone() || int64(f.rank) >= int64(len(c.Procs)) || c.Procs[f.rank] != p || c.EndpointOf(int(f.rank)) != f.endpoint {
 		m.env.Logger.Debug("pml cm: a control message is dropped", "err", "its sender is not the member that it claims to be", "communicator", c.Spec.ID.String(), "rank", f.rank)
 		return
 	}
-	m.env.Event(pml.Event{Kind: pml.EventControl, Peer: p.Life, Comm: f.id, Note: controlNames[f.typ]})
+	m.env.Event(pml.Event{Kind: pml.EventControl, Peer: p.Life, Comm: f.id.Extended, Note: controlNames[f.typ]})
 	q := c.peer(int(f.rank))
 	switch f.typ {
 	case controlRequest:
@@ -238,12 +238,13 @@ func (p *peer) act(act cid.Action) {
 // unknown takes a control message of a communicator that is not here: one that is
 // about to be made, or one that has been closed.
 func (m *Module) unknown(f *control) {
+	to := cid.EndpointID{Extended: f.id.Extended, Endpoint: f.endpoint}
 	switch f.typ {
 	case controlReply, controlAnswer, controlRefused, controlTake, controlStopped, controlDropped:
 		return // an answer to what was closed meanwhile
 	case controlStop:
 		if p := m.procs.Lives[f.from]; p != nil { // nothing of this process waits there any more
-			p.control(control{typ: controlStopped, id: f.id, rank: anyRank}, nil)
+			p.control(control{typ: controlStopped, id: to, endpoint: f.id.Endpoint, rank: anyRank}, nil)
 		}
 		return
 	}
@@ -253,7 +254,7 @@ func (m *Module) unknown(f *control) {
 	}
 	if p := m.procs.Lives[f.from]; p != nil {
 		p.Stats.Dropped++
-		answer := control{typ: controlAnswer, id: f.id, rank: anyRank}
+		answer := control{typ: controlAnswer, id: to, endpoint: f.id.Endpoint, rank: anyRank}
 		if m.comms.Refused(f.id) {
 			answer.typ = controlRefused
 		}

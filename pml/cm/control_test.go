@@ -10,7 +10,7 @@ import (
 
 func someControl() control {
 	return control{typ: controlClosed, to: 0x0102030405060708, from: 0x1112131415161718,
-		id: cid.Extended{Base: 0x2122232425262728, Sub: 0x3132333435363738}, rank: 0x41424344, local: 0x51525354,
+		id: cid.EndpointID{Extended: cid.Extended{Base: 0x2122232425262728, Sub: 0x3132333435363738}, Endpoint: 0x6162}, endpoint: 0x7172, rank: 0x41424344, local: 0x51525354,
 		sent: [pml.Planes]uint64{1, 1 << 40, 1<<64 - 1}}
 }
 
@@ -26,9 +26,9 @@ func TestControlMessageComesBack(t *testing.T) {
 // notAGoodbye are control messages of which it is not clear whether they are one.
 func notAGoodbye() []control {
 	request, elsewhere, ranked := someControl(), someControl(), someControl()
-	request.typ, request.id = controlRequest, cid.Extended{}
+	request.typ, request.id = controlRequest, cid.EndpointID{}
 	elsewhere.typ, elsewhere.rank = controlGoodbye, anyRank
-	ranked.typ, ranked.id = controlGoodbye, cid.Extended{}
+	ranked.typ, ranked.id = controlGoodbye, cid.EndpointID{}
 	return []control{request, elsewhere, ranked}
 }
 

@@ -152,7 +152,7 @@ func TestIdIsNotUsedAgainWhileTheDeadHaveMessagesUnderIt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		next, err := m.AddComm(pml.CommSpec{ID: w.NextID(), Local: local, Group: w.Group()[:1]})
+		next, err := m.AddComm(pml.CommSpec{ID: w.NextID(), Local: local, Members: pml.NewMembers(w.Group()[:1])})
 		if err != nil {
 			t.Fatal(err)
 		}

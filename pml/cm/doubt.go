@@ -27,7 +27,7 @@ func (r *request) doubt(err error) {
 	m := r.m
 	known := r.c.cannotCome(r.source(), r.plane)
 	if p := r.p; p != nil && p.proc.Err != nil {
-		known = base.Explain(p.proc.Err, p.rank)
+		known = r.c.Explain(p.proc.Err, p.rank)
 	}
 	if known != nil {
 		r.fail(known)

@@ -48,11 +48,11 @@ const HeadSize = headSize
 // Refused is the control message by which a member says that it is not in a communicator, and
 // Reply the one that tells its id of it.
 func Refused(to, from uint64, id cid.Extended, rank int) []byte {
-	return encode(control{typ: controlRefused, to: to, from: from, id: id, rank: uint32(rank)})
+	return encode(control{typ: controlRefused, to: to, from: from, id: cid.EndpointID{Extended: id}, rank: uint32(rank)})
 }
 
 func Reply(to, from uint64, id cid.Extended, rank int, local cid.Local) []byte {
-	return encode(control{typ: controlReply, to: to, from: from, id: id, rank: uint32(rank), local: local})
+	return encode(control{typ: controlReply, to: to, from: from, id: cid.EndpointID{Extended: id}, rank: uint32(rank), local: local})
 }
 
 func encode(f control) []byte {

@@ -15,7 +15,7 @@ import (
 // request, which may have failed. Lock held.
 func (c *comm) sendNow(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (r *request, ok bool) {
 	m := c.m
-	p := c.peers[dst]
+	p := c.peers.Get(dst)
 	if p == nil || !p.ready || buf.Layout() != nil || c.Closed() || c.Aborted[plane] != nil {
 		return nil, false
 	}
@@ -73,7 +73,7 @@ func (c *comm) receiveNow(buf pml.Buffer, src, tag int, plane pml.Plane) (came, 
 	if m.fast++; m.fast%fastPerProgress == 0 {
 		m.engine.Progress()
 	}
-	p := c.peers[src]
+	p := c.peers.Get(src)
 	if p == nil || !p.proc.connected || buf.Layout() != nil || c.Closed() ||
 		m.kept+m.pulls > 0 || m.failures || c.refused || m.env.Hooks != nil {
 		return 0, 0, nil, false

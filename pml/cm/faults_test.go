@@ -78,7 +78,7 @@ func join(t *testing.T, w *pmltest.World, id cid.Extended, rank int) pml.Comm {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := m.AddComm(pml.CommSpec{ID: id, Local: local, Group: w.Group(), Rank: rank})
+	c, err := m.AddComm(pml.CommSpec{ID: id, Local: local, Members: pml.NewMembers(w.Group()), Rank: rank})
 	if err != nil {
 		t.Fatal(err)
 	}

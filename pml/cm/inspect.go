@@ -36,7 +36,7 @@ func (m *Module) inspect() pml.Inspection {
 		if c.Rest.Stage() >= cid.Parted {
 			continue
 		}
-		ci := pml.CommInspection{ID: c.Spec.ID, Name: c.Spec.Name, Local: c.Spec.Local, Posted: posted[c], Sends: sends[c]}
+		ci := pml.CommInspection{ID: c.Spec.ID, Endpoint: c.Endpoint, Name: c.Spec.Name, Local: c.Spec.Local, Posted: posted[c], Sends: sends[c]}
 		for plane := range c.queues {
 			c.queues[plane].Unexpected(func(msg *match.Message[message]) {
 				ci.Unexpected = append(ci.Unexpected, pml.Pending{Peer: msg.Source, Tag: msg.Tag, Bytes: msg.Owner.op.Bytes, Plane: pml.Plane(plane), State: "arrived"})

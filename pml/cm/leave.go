@@ -63,10 +63,8 @@ func (m *Module) idle() bool { return m.sends == 0 && m.mtl.Idle() }
 func (m *Module) sayGoodbye() {
 	sent := map[*proc]uint64{}
 	for _, c := range m.comms.ByID {
-		for _, p := range c.peers {
-			if p != nil {
-				sent[p.proc] += p.sentAll()
-			}
+		for _, p := range c.peers.All() {
+			sent[p.proc] += p.sentAll()
 		}
 	}
 	for _, p := range m.procs.Lives {
@@ -90,7 +88,9 @@ func (p *peer) sentAll() (n uint64) {
 type leaver struct {
 	*proc
 	next time.Time // turn
-	at   int       // where a search goes on that is not over: communicator and plane
+	// Where a search goes on that is not over: index and plane of a communicator, and which of
+	// the process's ranks there.
+	at, rank int
 }
 
 // leave ends what is to be sent to a process that has sent so many messages here and
@@ -183,15 +183,18 @@ func (l *leaver) seek() bool {
 			return true
 		}
 		if c := m.comms.ByIndex[i]; c != nil && !c.Closed() { // the reaper looks there
-			rank := c.RankOf(l.proc)
-			if rank >= 0 && !c.Spec.IsElsewhere(rank) {
+			ranks := c.Ranks(l.proc)
+			if l.rank < len(ranks) && !c.Spec.IsElsewhere(ranks[l.rank]) {
 				if m.pulls == mostPulls || c.pulling[plane].left > 0 {
 					return false // until another pull is over
 				}
-				c.pull(plane, c.peer(rank))
+				c.pull(plane, c.peer(ranks[l.rank]))
+			}
+			if l.rank++; l.rank < len(ranks) {
+				continue
 			}
 		}
-		l.at++
+		l.at, l.rank = l.at+1, 0
 	}
 	return false
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mtl"
-	"github.com/ferrympi/ferry/pml/base"
 )
 
 // How a message travels that is longer than the network takes.
@@ -285,7 +284,7 @@ func (r *request) assemble(p *peer, h head, tag int32) {
 	m, l := r.m, &r.m.longs
 	r.p = p
 	if p.proc.Err != nil { // nobody is there who would send it
-		r.fail(base.Explain(p.proc.Err, p.rank))
+		r.fail(r.c.Explain(p.proc.Err, p.rank))
 		return
 	}
 	if len(l.tags) >= 1<<(m.caps.TagBits-1) {
@@ -323,7 +322,7 @@ func (r *request) assemble(p *peer, h head, tag int32) {
 // takes asks the sender for the first n bytes of a message. x may be nil if that is nothing.
 func (p *peer) takes(number uint64, n int64, x *parts) {
 	c := p.c
-	f := control{typ: controlTake, id: c.Spec.ID, rank: uint32(c.Spec.Rank), sent: cid.Counts{number, uint64(n)}}
+	f := control{typ: controlTake, id: p.id(), endpoint: c.Endpoint, rank: uint32(c.Spec.Rank), sent: cid.Counts{number, uint64(n)}}
 	if x != nil {
 		f.local, f.sent[2] = cid.Local(x.tag), uint64(x.part)
 	}

@@ -54,7 +54,7 @@ func (c *comm) told(src, tag int, plane pml.Plane) error {
 	if src == pml.AnySource {
 		return nil
 	}
-	if p := c.peers[src]; p == nil || !p.misses(plane, tag) {
+	if p := c.peers.Get(src); p == nil || !p.misses(plane, tag) {
 		return nil
 	}
 	return c.cannotCome(src, plane)

@@ -93,7 +93,7 @@ func TestReceiveEndsThoughAMessageNeverComes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		alone, err := m.AddComm(pml.CommSpec{ID: w.NextID(), Local: local, Agreed: true, Group: w.Group(), Rank: 1})
+		alone, err := m.AddComm(pml.CommSpec{ID: w.NextID(), Local: local, Agreed: true, Members: pml.NewMembers(w.Group()), Rank: 1})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -139,7 +139,7 @@ func (m *Module) Endpoint(word uint32, source int) (mtl.Endpoint, bool) {
 		return 0, false
 	}
 	c := m.comms.ByIndex[index]
-	if c == nil || word&^(1<<planeBits-1) != c.word || source < 0 || source >= len(c.peers) {
+	if c == nil || word&^(1<<planeBits-1) != c.word || source < 0 || source >= len(c.Procs) {
 		return 0, false
 	}
 	p := c.Procs[source]

@@ -9,10 +9,11 @@ type early struct {
 	lost bool // some of it may have been dropped
 }
 
-// earlyKey is what a process says once only. A goodbye has no communicator.
+// earlyKey is what an endpoint of a process says once only. A goodbye has no communicator.
 type earlyKey struct {
-	id  cid.Extended
-	typ byte
+	to   cid.EndpointID
+	from uint16
+	typ  byte
 }
 
 // mostEarly is how many control messages of a process are kept, and of all those
@@ -40,7 +41,7 @@ func (m *Module) park(f *control) {
 	} else if e = m.strangers.early[f.from]; e == nil {
 		e = new(early)
 	}
-	key := earlyKey{f.id, f.typ}
+	key := earlyKey{f.id, f.endpoint, f.typ}
 	if _, again := e.kept[key]; again {
 		return
 	}
@@ -88,20 +89,35 @@ func (m *Module) meet(p *proc) {
 // whose request for it may have been dropped; who has closed there already answers. Lock
 // held.
 func (c *comm) unpark() {
-	for rank, p := range c.Procs {
-		for _, typ := range [...]byte{controlRequest, controlClosed} {
-			if len(p.early.kept) == 0 {
-				break
-			}
-			key := earlyKey{c.Spec.ID, typ}
-			if f, ok := p.early.kept[key]; ok {
-				delete(p.early.kept, key)
-				c.m.takeControl(&f)
+	if c.IsWhole() {
+		for rank, p := range c.Procs {
+			c.unparkOf(p, rank)
+		}
+		return
+	}
+	for _, p := range c.Processes() {
+		if len(p.early.kept) > 0 || p.early.lost {
+			for _, rank := range c.Ranks(p) {
+				c.unparkOf(p, rank)
 			}
 		}
-		if p.early.lost && rank != c.Spec.Rank && !c.Spec.IsElsewhere(rank) {
-			c.peer(rank).tell(controlReply)
+	}
+}
+
+// unparkOf is unpark for one member.
+func (c *comm) unparkOf(p *proc, rank int) {
+	for _, typ := range [...]byte{controlRequest, controlClosed} {
+		if len(p.early.kept) == 0 {
+			break
 		}
+		key := earlyKey{c.ID(), c.EndpointOf(rank), typ}
+		if f, ok := p.early.kept[key]; ok {
+			delete(p.early.kept, key)
+			c.m.takeControl(&f)
+		}
+	}
+	if p.early.lost && rank != c.Spec.Rank && !c.Spec.IsElsewhere(rank) {
+		c.peer(rank).tell(controlReply)
 	}
 }
 

@@ -78,7 +78,7 @@ func (p *proc) shut(err error) {
 	p.Err, p.early = err, early{}
 	for _, r := range p.m.requests {
 		if r.c != nil && r.send && r.p.proc == p {
-			r.end(base.Explain(err, r.p.rank))
+			r.end(r.c.Explain(err, r.p.rank))
 		}
 	}
 }
@@ -119,9 +119,14 @@ func (p *proc) Fail(err error) {
 		}
 	}
 	for _, c := range m.reaped {
-		if rank := c.RankOf(p); c.Closed() && rank >= 0 && !c.Spec.IsElsewhere(rank) {
-			q := c.peer(rank)
-			q.end(c.Rest.Gone(&q.closing))
+		if !c.Closed() {
+			continue
+		}
+		for _, rank := range c.Ranks(p) {
+			if !c.Spec.IsElsewhere(rank) {
+				q := c.peer(rank)
+				q.end(c.Rest.Gone(&q.closing))
+			}
 		}
 	}
 }

@@ -60,7 +60,7 @@ func (c *comm) postRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *request 
 	r := m.newRequest(c)
 	r.send, r.plane, r.tag, r.buf = false, plane, tag, buf
 	if src != pml.AnySource {
-		if r.p = c.peers[src]; r.p == nil {
+		if r.p = c.peers.Get(src); r.p == nil {
 			r.p = c.peer(src)
 		}
 	}
@@ -100,7 +100,7 @@ func (r *request) post() {
 		if !p.connected && p.connect() != nil {
 			// Without an endpoint there is nothing to ask the MTL for: another
 			// one's messages would answer.
-			r.fail(base.Explain(p.Err, r.p.rank))
+			r.fail(c.Explain(p.Err, r.p.rank))
 			return
 		}
 		from = p.to
@@ -233,9 +233,9 @@ func (r *request) unreceived(res *mtl.Result) bool {
 
 // sender returns the member that a message says it is from.
 func (c *comm) sender(res *mtl.Result) (*peer, error) {
-	if res.Source < 0 || int(res.Source) >= len(c.peers) {
+	if res.Source < 0 || int(res.Source) >= len(c.Procs) {
 		return nil, &framework.TransportError{Component: "pml cm", Op: "receive",
-			Err: fmt.Errorf("message of rank %d on communicator %v of %d", res.Source, c.Spec.ID, len(c.peers))}
+			Err: fmt.Errorf("message of rank %d on communicator %v of %d", res.Source, c.Spec.ID, len(c.Procs))}
 	}
 	return c.peer(int(res.Source)), nil
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
-	"github.com/ferrympi/ferry/pml/base"
 )
 
 // Send implements pml.Comm.
@@ -65,7 +64,7 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 		return nil, err
 	}
 	m := c.m
-	p := c.peers[dst]
+	p := c.peers.Get(dst)
 	if p == nil {
 		p = c.peer(dst)
 	}
@@ -78,7 +77,7 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 		gone = m.procs.NotMember(p.proc.Life)
 	}
 	if gone != nil {
-		r.fail(base.Explain(gone, dst))
+		r.fail(c.Explain(gone, dst))
 		return r, nil
 	}
 	p.proc.Stats.Sent++
@@ -217,7 +216,7 @@ func (p *peer) drain() {
 		r := e.Owner
 		switch r.unhold(); {
 		case p.proc.Err != nil:
-			r.fail(base.Explain(p.proc.Err, p.rank))
+			r.fail(r.c.Explain(p.proc.Err, p.rank))
 		case p.exchange.Closed():
 			r.drop()
 		default:

@@ -79,10 +79,11 @@ func (p *peer) settle() {
 func (m *Module) settle() {
 	m.reaper.mustSettle = false
 	for _, c := range m.reaped {
-		for rank := 0; rank < len(c.peers) && c.unwanted > 0; rank++ {
-			if p := c.peers[rank]; p != nil {
-				p.settle()
+		for _, p := range c.peers.All() {
+			if c.unwanted == 0 {
+				break
 			}
+			p.settle()
 		}
 	}
 }
@@ -113,7 +114,7 @@ func (p *peer) report() {
 	}
 	c := p.c
 	for tag, n := range tags {
-		f := control{typ: controlDropped, id: c.Spec.ID, rank: uint32(c.Spec.Rank), local: cid.Local(tag), sent: cid.Counts{n, uint64(len(tags))}}
+		f := control{typ: controlDropped, id: p.id(), endpoint: c.Endpoint, rank: uint32(c.Spec.Rank), local: cid.Local(tag), sent: cid.Counts{n, uint64(len(tags))}}
 		if p.rank == c.Spec.Rank {
 			p.syncs.hasStopped = true
 			p.takeReport(&f)

@@ -11,7 +11,8 @@ import (
 type comm struct {
 	m         *Module
 	spec      pml.CommSpec
-	local     []bool // by rank: on the node
+	split     *split
+	local     []bool // split's
 	network   pml.Comm
 	node      pml.Comm
 	watchable pml.Watchable // node
@@ -107,6 +108,7 @@ func (c *comm) Close() {
 	e.Lock()
 	defer e.Unlock()
 	c.closed = true
+	c.m.drop(c.split)
 	for _, w := range c.byPlane {
 		if w != nil {
 			w.wakeProbes()

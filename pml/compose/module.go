@@ -43,6 +43,8 @@ type Module struct {
 
 	mu     sync.Mutex
 	here   map[framework.ProcID]framework.Life // others on this node, as their cards say
+	learnt uint64                              // how often here may have changed
+	splits map[splitKey]*split                 // those in use
 	owners map[*byte]owner                     // of memory, by its first byte
 }
 
@@ -50,7 +52,7 @@ type Module struct {
 // for people. The network's becomes the composition's, which closes it; the other is
 // closed afterwards, by whoever has opened it.
 func New(env pml.Env, network, node pml.Module, by string) *Module {
-	return &Module{env: env, network: network, node: node, by: by, watching: map[*wildcards]struct{}{}, here: map[framework.ProcID]framework.Life{}, owners: map[*byte]owner{}}
+	return &Module{env: env, network: network, node: node, by: by, watching: map[*wildcards]struct{}{}, here: map[framework.ProcID]framework.Life{}, splits: map[splitKey]*split{}, owners: map[*byte]owner{}}
 }
 
 // Unwrap has framework.As look for what the node's PML can do besides: there is memory
@@ -87,6 +89,7 @@ func (m *Module) Caps() pml.Caps {
 // Learn implements pml.Module.
 func (m *Module) Learn(peer framework.Life, card framework.Card) error {
 	m.mu.Lock()
+	m.learnt++
 	if delete(m.here, peer.ID); card.OnNode(m.env.Node) {
 		m.here[peer.ID] = peer
 	}
@@ -111,9 +114,9 @@ func (m *Module) PeerGone(peer framework.Life, how error) {
 }
 
 // Refuse implements pml.Module.
-func (m *Module) Refuse(s cid.Span) {
-	m.node.Refuse(s)
-	m.network.Refuse(s)
+func (m *Module) Refuse(s cid.Span, endpoint int) {
+	m.node.Refuse(s, endpoint)
+	m.network.Refuse(s, endpoint)
 }
 
 // Inquire implements pml.Module.
@@ -174,25 +177,32 @@ func (m *Module) Close() error {
 
 // AddComm implements pml.Module.
 func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
-	local, remote := make([]bool, len(spec.Group)), make([]bool, len(spec.Group))
-	n := 0
-	for rank, member := range spec.Group {
-		local[rank] = member.Life == m.env.Self || m.isLocal(member.Life)
-		if remote[rank] = !local[rank]; local[rank] {
-			n++
-		}
+	s := m.split(&spec)
+	c, err := m.addComm(spec, s)
+	if err != nil {
+		m.drop(s)
 	}
+	return c, err
+}
+
+// addComm makes a communicator's parts.
+func (m *Module) addComm(spec pml.CommSpec, s *split) (pml.Comm, error) {
 	switch {
-	case n == 0 || n == 1 && len(spec.Group) > 1:
-		return m.network.AddComm(spec)
-	case n == len(spec.Group):
-		c, err := m.nodeComm(spec, nil)
+	case s.onNode == 0:
+		c, err := m.network.AddComm(spec)
+		if err == nil {
+			m.drop(s)
+		}
+		return c, err
+	case s.inNetwork == 0:
+		c, err := m.nodeComm(spec, spec.Elsewhere)
 		if err != nil {
 			return nil, err
 		}
+		m.drop(s)
 		return &nodeOnly{c, m.CIDs(), spec.Local}, nil
 	}
-	node, err := m.nodeComm(spec, remote)
+	node, err := m.nodeComm(spec, s.notOnNode)
 	if err != nil {
 		return nil, err
 	}
@@ -201,7 +211,7 @@ func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 		err = fmt.Errorf("%w: pml %s can't serve the processes of a node beside a network: it does not see each message arrive",
 			framework.ErrUnsupported, m.node.Offer().PML)
 	}
-	spec.Elsewhere = local
+	spec.Elsewhere = s.notInNetwork
 	var network pml.Comm
 	if err == nil {
 		network, err = m.network.AddComm(spec)
@@ -210,7 +220,7 @@ func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 		node.Close()
 		return nil, err
 	}
-	return &comm{m: m, spec: spec, local: local, network: network, node: node, watchable: watchable}, nil
+	return &comm{m: m, spec: spec, split: s, local: s.local, network: network, node: node, watchable: watchable}, nil
 }
 
 // nodeComm makes a communicator's part on the node.
@@ -261,7 +271,7 @@ func (m *Module) Inspect(ctx context.Context) (pml.Inspection, error) {
 	all.Parked += node.Parked
 	all.Notes = append(all.Notes, node.Notes...)
 	for _, n := range node.Comms {
-		i := slices.IndexFunc(all.Comms, func(c pml.CommInspection) bool { return c.ID == n.ID })
+		i := slices.IndexFunc(all.Comms, func(c pml.CommInspection) bool { return c.ID == n.ID && c.Endpoint == n.Endpoint })
 		if i < 0 {
 			all.Comms = append(all.Comms, n)
 			continue
@@ -275,9 +285,9 @@ func (m *Module) Inspect(ctx context.Context) (pml.Inspection, error) {
 // inspect describes what waits here, and is not in the network too. Lock held.
 func (w *wildcards) inspect() pml.CommInspection {
 	spec := &w.c.spec
-	x := pml.CommInspection{ID: spec.ID, Name: spec.Name, Local: spec.Local}
-	for src := range w.peers {
-		w.queues.Posted(&w.peers[src], func(r *match.Recv[request]) {
+	x := pml.CommInspection{ID: spec.ID, Endpoint: spec.Members.Member(spec.Rank).Endpoint, Name: spec.Name, Local: spec.Local}
+	for _, from := range w.peers.All() {
+		w.queues.Posted(from, func(r *match.Recv[request]) {
 			x.Posted = append(x.Posted, pml.Pending{Peer: r.Source, Tag: r.Tag, Bytes: r.Owner.buf.Len(), Plane: w.plane, State: "posted"})
 		})
 	}

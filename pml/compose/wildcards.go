@@ -6,6 +6,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/base"
 )
 
 // wildcards is a plane of a communicator on which a receive or a probe from any source
@@ -25,7 +26,7 @@ type wildcards struct {
 	c      *comm
 	plane  pml.Plane
 	queues match.Queues[request, message]
-	peers  []match.Peer[request, message] // by rank
+	peers  base.Peers[match.Peer[request, message]] // of members on the node
 
 	arrived []*message // that are not in the queues yet
 	asking  *request   // that is being withdrawn from the network for arrived[0]
@@ -48,7 +49,7 @@ func (msg *message) status() pml.Status {
 }
 
 func newWildcards(c *comm, plane pml.Plane) *wildcards {
-	return &wildcards{c: c, plane: plane, peers: make([]match.Peer[request, message], len(c.local))}
+	return &wildcards{c: c, plane: plane, peers: base.NewPeers[match.Peer[request, message]](len(c.local), c.split.whole)}
 }
 
 // watch begins. Lock held.
@@ -63,8 +64,8 @@ func (w *wildcards) watch() {
 // the receives from any source too, hears of it only if the bootstrap reports a death, and
 // not if a path on the node breaks. Lock held.
 func (w *wildcards) lookForLost() {
-	for src, local := range w.c.local {
-		if !local {
+	for src, elsewhere := range w.c.split.notOnNode {
+		if elsewhere {
 			continue
 		}
 		if err := w.c.watchable.CannotCome(src, w.plane); err != nil && !errors.Is(err, framework.ErrPeerClosed) {
@@ -136,7 +137,17 @@ func (w *wildcards) from(src int) *match.Peer[request, message] {
 	if src == pml.AnySource {
 		return nil
 	}
-	return &w.peers[src]
+	return w.peer(src)
+}
+
+// peer returns the queues of a member on the node.
+func (w *wildcards) peer(src int) *match.Peer[request, message] {
+	p := w.peers.Get(src)
+	if p == nil {
+		p = new(match.Peer[request, message])
+		w.peers.Set(src, p)
+	}
+	return p
 }
 
 // Arrived implements pml.Watcher.
@@ -158,7 +169,7 @@ func (w *wildcards) Changed() {
 func (w *wildcards) settle() {
 	for len(w.arrived) > 0 && w.asking == nil {
 		msg := w.arrived[0]
-		from := &w.peers[msg.node.Source]
+		from := w.peer(msg.node.Source)
 		found := w.queues.Arrive(from, msg.node.Tag)
 		switch {
 		case found == nil:
@@ -182,12 +193,9 @@ func (w *wildcards) settle() {
 	if w.lost != nil {
 		w.queues.Posted(nil, func(r *match.Recv[request]) { r.Owner.end(w.lost) })
 	}
-	for src := range w.peers {
-		if !w.c.local[src] {
-			continue
-		}
+	for src, from := range w.peers.All() {
 		if err := w.c.watchable.CannotCome(src, w.plane); err != nil {
-			w.queues.Posted(&w.peers[src], func(r *match.Recv[request]) { r.Owner.fail(err) })
+			w.queues.Posted(from, func(r *match.Recv[request]) { r.Owner.fail(err) })
 		}
 	}
 }

@@ -13,13 +13,11 @@ import (
 // held.
 func (c *comm) part() {
 	m := c.m
-	m.comms.Remove(&c.Spec)
+	m.comms.Remove(&c.State)
+	m.procs.Drop(&c.Comm)
 	m.comms.Table.Rest(c.Spec.Local)
-	m.resting[c.Spec.ID] = c
-	for rank, p := range c.peers {
-		if p == nil {
-			continue
-		}
+	m.resting[c.ID()] = c
+	for rank, p := range c.peers.All() {
 		if p.proc.last == p {
 			p.proc.last = nil
 		}
@@ -28,7 +26,7 @@ func (c *comm) part() {
 		case p.proc.Err != nil:
 			c.Rest.Gone(&p.closing)
 		case c.Rest.Part(&p.closing, p.sendSeq != 0 || p.recvSeq != 0, true)&cid.Tell != 0:
-			if !p.proc.control(cidFrame(frameClosed, c.Spec.ID, c.Spec.Rank, c.Spec.Local)) {
+			if !p.proc.control(p.named(frameClosed)) {
 				c.Rest.Gone(&p.closing)
 			}
 		}
@@ -39,7 +37,7 @@ func (c *comm) part() {
 // end gives the index up if act says so. Lock held.
 func (c *comm) end(act cid.Action) {
 	if act&cid.Rested != 0 {
-		delete(c.m.resting, c.Spec.ID)
+		delete(c.m.resting, c.ID())
 		c.m.comms.Table.Rested(c.Spec.Local)
 	}
 }
@@ -47,7 +45,7 @@ func (c *comm) end(act cid.Action) {
 // closed takes a frameClosed. Lock held.
 func (p *proc) closed(f []byte) error {
 	m := p.m
-	id := cid.Extended{Base: le.Uint64(f[16:]), Sub: le.Uint64(f[24:])}
+	id, from := getNamed(f)
 	reply := f[1]&closedReply != 0
 	c := m.comms.ByID[id]
 	if c == nil {
@@ -56,9 +54,9 @@ func (p *proc) closed(f []byte) error {
 	if c != nil {
 		rank := le.Uint32(f[4:])
 		if reply { // whoever has forgotten the communicator has forgotten its rank
-			rank = uint32(c.RankOf(p))
+			rank = uint32(c.RankOf(p, from))
 		}
-		q, err := c.from(p, rank)
+		q, err := c.fromEndpoint(p, rank, from)
 		if err != nil {
 			return err
 		}
@@ -67,7 +65,7 @@ func (p *proc) closed(f []byte) error {
 			q.refuse()
 		}
 		if act&cid.Answer != 0 {
-			p.confirmClosed(id)
+			p.confirmClosed(id, from)
 		}
 		c.end(act)
 		return nil
@@ -75,7 +73,7 @@ func (p *proc) closed(f []byte) error {
 	switch {
 	case reply:
 	case m.comms.Over(id):
-		p.confirmClosed(id)
+		p.confirmClosed(id, from)
 	default: // not here yet: members close and create at different times
 		m.park(named(id), p, f)
 	}
@@ -109,8 +107,8 @@ func (c *comm) refusedBy(src int) error {
 	if !c.refused {
 		return nil
 	}
-	for _, q := range c.peers {
-		if q != nil && q.refused && (src == q.rank || src == pml.AnySource) {
+	for _, q := range c.peers.All() {
+		if q.refused && (src == q.rank || src == pml.AnySource) {
 			return c.m.procs.NotMember(q.proc.Life)
 		}
 	}
@@ -160,28 +158,28 @@ func (p *peer) inquire() {
 		return
 	}
 	p.inquired = true
-	ask := cidFrame(frameCID, p.c.Spec.ID, p.c.Spec.Rank, p.c.Spec.Local)
+	ask := p.named(frameCID)
 	ask.b[1] = cidInquiry
 	p.proc.control(ask)
 }
 
 // Refuse implements pml.Module.
-func (m *Module) Refuse(s cid.Span) {
+func (m *Module) Refuse(s cid.Span, endpoint int) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	m.comms.Refuse(s)
+	covers := m.comms.Refuse(s, endpoint)
 	for key := range m.parked {
-		if s.Has(key.id) {
+		if covers(key.id) {
 			m.unpark(key)
 		}
 	}
 	m.dropParked()
 }
 
-// confirmClosed answers a frameClosed of a communicator on which this process
-// had nothing to say.
-func (p *proc) confirmClosed(id cid.Extended) {
-	answer := cidFrame(frameClosed, id, 0, cid.NoLocal)
+// confirmClosed answers a frame that endpoint to of the process has sent to a handle that is
+// closed, or refused.
+func (p *proc) confirmClosed(id cid.EndpointID, to uint16) {
+	answer := cidFrame(frameClosed, cid.EndpointID{Extended: id.Extended, Endpoint: to}, id.Endpoint, 0, cid.NoLocal)
 	if answer.b[1] = closedReply; p.m.comms.Refused(id) {
 		answer.b[1] |= closedRefused
 	}

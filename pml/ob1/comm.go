@@ -11,10 +11,10 @@ import (
 // comm is one communicator.
 type comm struct {
 	m        *Module
-	peers    []*peer // by rank; nil until used
-	slow     bool    // no fast path: a plane is barred, or hooks want to see all
-	refused  bool    // by a member
-	inquired bool    // all members were asked whether they are in it
+	peers    base.Peers[peer]
+	slow     bool // no fast path: a plane is barred, or hooks want to see all
+	refused  bool // by a member
+	inquired bool // all members were asked whether they are in it
 	base.Comm[*proc]
 	base.Probes
 	queues [pml.Planes]match.Queues[request, message]
@@ -52,9 +52,10 @@ func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &comm{Comm: known, m: m, slow: m.env.Hooks != nil, peers: make([]*peer, len(spec.Group))}
+	c := &comm{Comm: known, m: m, slow: m.env.Hooks != nil, peers: base.NewPeers[peer](len(known.Procs), known.IsWhole())}
 	c.Probes = base.NewProbes(m.engine, c)
-	if err := m.comms.Add(name, &spec, c); err != nil {
+	if err := m.comms.Add(name, &c.State, c); err != nil {
+		m.procs.Drop(&c.Comm)
 		return nil, err
 	}
 	m.deliverParked(c)
@@ -63,13 +64,20 @@ func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 
 // peer returns a rank's state, and makes it at the first use. Lock held.
 func (c *comm) peer(rank int) *peer {
-	if p := c.peers[rank]; p != nil {
+	if p := c.peers.Get(rank); p != nil {
 		return p
 	}
 	p := &peer{c: c, proc: c.Procs[rank], rank: rank, exchange: c.Exchange(rank, cid.Inline), inWord: firstWord(c.Spec.Local)}
 	p.learnt()
-	c.peers[rank] = p
+	c.peers.Set(rank, p)
 	return p
+}
+
+// named is a cidFrame from the communicator's handle here to the peer's.
+func (p *peer) named(typ byte) control {
+	c := p.c
+	to := cid.EndpointID{Extended: c.Spec.ID, Endpoint: c.EndpointOf(p.rank)}
+	return cidFrame(typ, to, c.Endpoint, c.Spec.Rank, c.Spec.Local)
 }
 
 // learnt follows every event of the exchange that may have taught the peer's
@@ -92,10 +100,8 @@ func (c *comm) Close() {
 	if !c.Rest.Close() {
 		return
 	}
-	for _, p := range c.peers {
-		if p != nil {
-			p.word = 0 // a send that races this finds out, see startSend
-		}
+	for _, p := range c.peers.All() {
+		p.word = 0 // a send that races this finds out, see startSend
 	}
 	// No receive can be posted any more: what is here, and what still comes, is
 	// for nobody, and its senders must not wait for a receiver.

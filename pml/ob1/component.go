@@ -72,7 +72,7 @@ func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 		env:      env,
 		engine:   env.Engine,
 		comms:    base.NewComms[comm](cid.NewTable(cid.IndexBits)),
-		resting:  map[cid.Extended]*comm{},
+		resting:  map[cid.EndpointID]*comm{},
 		budget:   int64(env.Params.(*params).UnexpectedLimit),
 		fragment: int64(env.Params.(*params).FragmentSize),
 		parked:   parked{},

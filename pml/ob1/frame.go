@@ -71,10 +71,10 @@ func (p *proc) sender(word, source uint64) *peer {
 		return nil
 	}
 	c := m.comms.ByIndex[index]
-	if c == nil || c.Spec.Local != ctx || source >= uint64(len(c.peers)) {
+	if c == nil || c.Spec.Local != ctx {
 		return nil
 	}
-	if q := c.peers[source]; q != nil && q.proc == p {
+	if q := c.peers.Get(int(source)); q != nil && q.proc == p {
 		return q
 	}
 	return nil
@@ -128,26 +128,26 @@ func (p *proc) otherFrame(f []byte) error {
 		return p.shared(f)
 
 	case frameCID:
-		id := cid.Extended{Base: le.Uint64(f[16:]), Sub: le.Uint64(f[24:])}
+		id, from := getNamed(f)
 		c := m.comms.ByID[id]
 		switch {
 		case c != nil:
 		case f[1]&cidInquiry == 0: // closed here meanwhile
 			return nil
 		case m.comms.Over(id):
-			p.confirmClosed(id)
+			p.confirmClosed(id, from)
 			return nil
 		default:
 			m.park(named(id), p, f)
 			return nil
 		}
-		q, err := c.from(p, le.Uint32(f[4:]))
+		q, err := c.fromEndpoint(p, le.Uint32(f[4:]), from)
 		if err != nil {
 			return err
 		}
-		m.env.Event(pml.Event{Kind: pml.EventControl, Peer: p.Life, Comm: id, Note: "cid"})
+		m.env.Event(pml.Event{Kind: pml.EventControl, Peer: p.Life, Comm: id.Extended, Note: "cid"})
 		if q.exchange.RecvReply(cid.Local(le.Uint32(f[8:])))&cid.Conflict != 0 {
-			return fmt.Errorf("two indices for communicator %v", id)
+			return fmt.Errorf("two indices for communicator %v", id.Extended)
 		}
 		q.learnt()
 		return nil
@@ -197,14 +197,22 @@ func (p *proc) message(in *inMessage, f []byte) error {
 
 // from returns the peer that claims to be rank, which must be process p.
 func (c *comm) from(p *proc, rank uint32) (*peer, error) {
-	if int64(rank) >= int64(len(c.peers)) {
-		return nil, fmt.Errorf("rank %d of %d in communicator %v", rank, len(c.peers), c.Spec.ID)
+	if int64(rank) >= int64(len(c.Procs)) {
+		return nil, fmt.Errorf("rank %d of %d in communicator %v", rank, len(c.Procs), c.Spec.ID)
 	}
-	q := c.peer(int(rank))
-	if q.proc != p {
+	if c.Procs[rank] != p {
 		return nil, fmt.Errorf("claims to be rank %d of communicator %v, and is not", rank, c.Spec.ID)
 	}
-	return q, nil
+	return c.peer(int(rank)), nil
+}
+
+// fromEndpoint is from where the process also says which of its endpoints the rank is.
+func (c *comm) fromEndpoint(p *proc, rank uint32, endpoint uint16) (*peer, error) {
+	q, err := c.from(p, rank)
+	if err == nil && c.EndpointOf(int(rank)) != endpoint {
+		return nil, fmt.Errorf("claims to be endpoint %d and rank %d of communicator %v, and is not", endpoint, rank, c.Spec.ID)
+	}
+	return q, err
 }
 
 // arrived matches a message of process p. Lock held.
@@ -244,19 +252,20 @@ func (c *comm) arrived(p *proc, in *inMessage) error {
 // the whole frame.
 func (p *proc) extended(in *inMessage, f []byte) error {
 	m := p.m
-	c := m.comms.ByID[in.id]
+	id := cid.EndpointID{Extended: in.id, Endpoint: in.to}
+	c := m.comms.ByID[id]
 	if c == nil {
-		if m.comms.Over(in.id) {
-			if m.comms.Refused(in.id) { // first: otherwise its send went well
-				p.confirmClosed(in.id)
+		if m.comms.Over(id) {
+			if m.comms.Refused(id) { // first: otherwise its send went well
+				p.confirmClosed(id, in.from)
 			}
 			p.drop(in)
 			return nil
 		}
-		m.park(named(in.id), p, f)
+		m.park(named(id), p, f)
 		return nil
 	}
-	q, err := c.from(p, in.source)
+	q, err := c.fromEndpoint(p, in.source, in.from)
 	if err != nil {
 		return err
 	}
@@ -266,7 +275,7 @@ func (p *proc) extended(in *inMessage, f []byte) error {
 	}
 	q.learnt()
 	if act&cid.Reply != 0 {
-		p.control(cidFrame(frameCID, in.id, c.Spec.Rank, c.Spec.Local))
+		p.control(q.named(frameCID))
 	}
 	return c.arrived(p, in)
 }
@@ -297,13 +306,13 @@ func (p *proc) drop(in *inMessage) {
 // parked are messages for communicators that do not exist here yet, in their order.
 type parked map[parkedKey][]parkedFrame
 
-// parkedKey is how a frame names its communicator: by id, or by this process's index.
+// parkedKey is how a frame names a handle: by id and endpoint, or by this process's index.
 type parkedKey struct {
-	id    cid.Extended
+	id    cid.EndpointID
 	local cid.Local // NoLocal where id is the name
 }
 
-func named(id cid.Extended) parkedKey { return parkedKey{id, cid.NoLocal} }
+func named(id cid.EndpointID) parkedKey { return parkedKey{id, cid.NoLocal} }
 
 type parkedFrame struct {
 	from      *proc
@@ -326,7 +335,7 @@ func (k parked) count() (n int) {
 // deliverParked hands over what came before the communicator was made.
 func (m *Module) deliverParked(c *comm) {
 	// Compact messages follow extended ones of the same sender, never the other way.
-	for _, key := range [...]parkedKey{named(c.Spec.ID), {local: c.Spec.Local}} {
+	for _, key := range [...]parkedKey{named(c.ID()), {local: c.Spec.Local}} {
 		m.unpark(key)
 	}
 	m.dropParked()

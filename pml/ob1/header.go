@@ -83,18 +83,19 @@ type header struct {
 	tag    int32
 	source uint32 // rank of the sender in the communicator
 	seq    uint32 // of the sender's messages to this receiver on this communicator
+	// With flagExtended, the endpoints of their processes that receiver and sender are.
+	to, from uint16
 }
 
-// putHeader writes a header of matchSize bytes. Bytes 2 and 3 are the
-// destination's endpoint, 20 to 23 the source's endpoint and the lane: always 0
-// for communicators of whole processes.
+// putHeader writes a header of matchSize bytes. Bytes 2 and 3 are the destination's
+// endpoint, 20 and 21 the source's: 0 without flagExtended, and between whole processes.
 func putHeader(b []byte, typ byte, h header) {
 	_ = b[matchSize-1]
-	le.PutUint32(b[0:], uint32(typ)|uint32(h.flags)<<8)
+	le.PutUint32(b[0:], uint32(typ)|uint32(h.flags)<<8|uint32(h.to)<<16)
 	le.PutUint32(b[4:], uint32(h.ctx))
 	le.PutUint32(b[8:], uint32(h.tag))
 	le.PutUint32(b[12:], h.source)
-	le.PutUint64(b[16:], uint64(h.seq))
+	le.PutUint64(b[16:], uint64(h.seq)|uint64(h.from)<<32)
 }
 
 func getHeader(b []byte) header {
@@ -105,6 +106,8 @@ func getHeader(b []byte) header {
 		tag:    int32(le.Uint32(b[8:])),
 		source: le.Uint32(b[12:]),
 		seq:    le.Uint32(b[16:]),
+		to:     le.Uint16(b[2:]),
+		from:   le.Uint16(b[20:]),
 	}
 }
 
@@ -246,15 +249,26 @@ func shareFrame(sender uint64, limit, from int64, d btl.Remote) (c control) {
 	return c
 }
 
-// cidFrame is a frameCID, or a frameClosed, which has the same fields.
-func cidFrame(typ byte, id cid.Extended, rank int, local cid.Local) (c control) {
+// cidFrame is a frameCID, or a frameClosed, which has the same fields: for the handle to,
+// from an endpoint of this process, which is rank and has local as its index.
+func cidFrame(typ byte, to cid.EndpointID, from uint16, rank int, local cid.Local) (c control) {
+	id := to.Extended
 	c.size = cidSize
 	c.b[0] = typ
+	le.PutUint16(c.b[2:], to.Endpoint)
 	le.PutUint32(c.b[4:], uint32(rank))
 	le.PutUint32(c.b[8:], uint32(local))
+	le.PutUint16(c.b[12:], from)
 	le.PutUint64(c.b[16:], id.Base)
 	le.PutUint64(c.b[24:], id.Sub)
 	return c
+}
+
+// getNamed returns the handle that a frameCID or frameClosed is for, and the endpoint of the
+// sender's process that it is from.
+func getNamed(f []byte) (to cid.EndpointID, from uint16) {
+	id := cid.Extended{Base: le.Uint64(f[16:]), Sub: le.Uint64(f[24:])}
+	return cid.EndpointID{Extended: id, Endpoint: le.Uint16(f[2:])}, le.Uint16(f[12:])
 }
 
 func withdrawFrame(typ byte, handle uint64) (c control) {

@@ -58,7 +58,7 @@ func (sinks) NotOpen(framework.Kind) []framework.Rejection { return nil }
 type victim struct {
 	m      *Module
 	engine *progress.Engine
-	comms  []*comm // agree, and lazy
+	comms  []*comm // agree, lazy, and two endpoints of a third communicator
 	peer   *proc   // rank 1: the stranger
 	guards [][]byte
 }
@@ -92,16 +92,19 @@ func newVictim(t testing.TB) *victim {
 			t.Fatal(err)
 		}
 	}
-	for i, agreed := range []bool{true, false} {
-		local, err := v.m.comms.Table.Reserve()
-		if err != nil {
-			t.Fatal(err)
+	members := pml.NewMembers(group)
+	v.join(t, pml.CommSpec{ID: cid.Extended{Base: 1}, Agreed: true, Members: members})
+	v.join(t, pml.CommSpec{ID: cid.Extended{Base: 2}, Members: members})
+	// Rank 0 and 1 are this process's, 2 and 3 the stranger's.
+	var endpoints []pml.Member
+	for _, member := range group[:2] {
+		for endpoint := range uint16(2) {
+			endpoints = append(endpoints, pml.Member{Life: member.Life, Endpoint: endpoint})
 		}
-		c, err := v.m.AddComm(pml.CommSpec{ID: cid.Extended{Base: uint64(i) + 1}, Local: local, Agreed: agreed, Group: group})
-		if err != nil {
-			t.Fatal(err)
-		}
-		v.comms = append(v.comms, c.(*comm))
+	}
+	members = pml.NewMembers(endpoints)
+	for rank := range 2 {
+		v.join(t, pml.CommSpec{ID: withEndpoints, Members: members, Rank: rank, Elsewhere: []bool{true, true, false, false}})
 	}
 	v.peer = v.m.transports[0].Accept(group[1].Life).(*proc)
 	c := v.comms[0]
@@ -128,6 +131,37 @@ func newVictim(t testing.TB) *victim {
 	v.frame(t, v.rts(1, 9, 5000, 78))
 	v.frame(t, v.eager(2, 9, []byte("unexpected")))
 	return v
+}
+
+// withEndpoints is the communicator in which the victim and the stranger have two ranks each.
+var withEndpoints = cid.Extended{Base: 3}
+
+func (v *victim) join(t testing.TB, spec pml.CommSpec) {
+	t.Helper()
+	var err error
+	if spec.Local, err = v.m.comms.Table.Reserve(); err != nil {
+		t.Fatal(err)
+	}
+	c, err := v.m.AddComm(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.comms = append(v.comms, c.(*comm))
+}
+
+// extended is a message of a rank, from one endpoint to another.
+func extended(id cid.Extended, to, from uint16, rank uint32, local cid.Local, seq uint32) []byte {
+	b := make([]byte, matchSize+extendedSize+4)
+	putHeader(b, frameMatch, header{flags: flagExtended, source: rank, seq: seq, to: to, from: from})
+	putExtended(b[matchSize:], id, local)
+	return b
+}
+
+// aboutIDs is a frameCID or a frameClosed with these flags.
+func aboutIDs(typ, flags byte, id cid.Extended, to, from uint16, rank int, local cid.Local) []byte {
+	c := cidFrame(typ, cid.EndpointID{Extended: id, Endpoint: to}, from, rank, local)
+	c.b[1] = flags
+	return bytes.Clone(c.b[:c.size])
 }
 
 // buffer is memory that nothing may write beyond.
@@ -191,8 +225,8 @@ func (v *victim) check(t testing.TB) {
 
 func (v *victim) close(t testing.TB) {
 	t.Helper()
-	v.m.PeerFailed(v.comms[0].Spec.Group[1].Life, "test")
-	v.m.PeerFailed(v.comms[0].Spec.Group[2].Life, "test")
+	v.m.PeerFailed(v.comms[0].Spec.Members.Member(1).Life, "test")
+	v.m.PeerFailed(v.comms[0].Spec.Members.Member(2).Life, "test")
 	for _, c := range v.comms {
 		if c.Pending != 0 {
 			t.Errorf("%d requests are pending although all peers have failed", c.Pending)
@@ -252,7 +286,7 @@ func TestLateMessageOfTheLastSenderIsDropped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := v.m.AddComm(pml.CommSpec{ID: cid.Extended{Base: 3}, Local: local, Agreed: true, Group: v.comms[0].Spec.Group})
+	c, err := v.m.AddComm(pml.CommSpec{ID: cid.Extended{Base: 4}, Local: local, Agreed: true, Members: v.comms[0].Spec.Members})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -313,17 +347,17 @@ func FuzzFrame(f *testing.F) {
 			f.Add(frames[i], frames[i+1], frames[i+2])
 		}
 	}
-	extended := func(id cid.Extended, local cid.Local, seq uint32) []byte {
-		b := make([]byte, matchSize+extendedSize+4)
-		putHeader(b, frameMatch, header{flags: flagExtended, source: 1, seq: seq})
-		putExtended(b[matchSize:], id, local)
-		return b
+	f.Add(extended(cid.Extended{Base: 2}, 0, 0, 1, 1<<20|5, 0), extended(cid.Extended{Base: 2}, 0, 0, 1, 1<<20|6, 1), extended(cid.Extended{Base: 9}, 0, 0, 1, 1<<20|6, 1))
+	for _, e := range [][2]uint16{{0, 0}, {1, 1}, {1, 0}, {9, 1}, {0, 9}} {
+		rank := 2 + int(e[1])
+		f.Add(extended(withEndpoints, e[0], e[1], uint32(rank), 1<<20|5, 0),
+			aboutIDs(frameCID, cidInquiry, withEndpoints, e[0], e[1], rank, 1<<20|5),
+			aboutIDs(frameClosed, closedReply|closedRefused, withEndpoints, e[0], e[1], rank, 1<<20|5))
 	}
-	f.Add(extended(cid.Extended{Base: 2}, 1<<20|5, 0), extended(cid.Extended{Base: 2}, 1<<20|6, 1), extended(cid.Extended{Base: 9}, 1<<20|6, 1))
 	for _, typ := range []byte{frameCID, frameClosed} {
 		for _, id := range []uint64{1, 2, 9} {
-			c := cidFrame(typ, cid.Extended{Base: id}, 1, 1<<20|5)
-			f.Add(bytes.Clone(c.b[:c.size]), bytes.Clone(c.b[:c.size]), seed.eager(3, 2, nil))
+			about := aboutIDs(typ, 0, cid.Extended{Base: id}, 0, 0, 1, 1<<20|5)
+			f.Add(about, bytes.Clone(about), seed.eager(3, 2, nil))
 		}
 	}
 	for _, n := range []int64{0, 1, -1, math.MaxInt64} {

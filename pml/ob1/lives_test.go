@@ -20,7 +20,7 @@ func alone(t *testing.T, w *pmltest.World) pml.Comm {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := m.AddComm(pml.CommSpec{ID: w.NextID(), Local: local, Group: w.Group()})
+	c, err := m.AddComm(pml.CommSpec{ID: w.NextID(), Local: local, Members: pml.NewMembers(w.Group())})
 	if err != nil {
 		t.Fatal(err)
 	}

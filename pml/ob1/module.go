@@ -26,7 +26,7 @@ type Module struct {
 	caps       pml.Caps
 
 	comms    base.Comms[comm]
-	resting  map[cid.Extended]*comm // closed here, and not by all who may still send
+	resting  map[cid.EndpointID]*comm // closed here, and not by all who may still send
 	procs    base.Procs[*proc]
 	parked   parked
 	failures int // processes with an error, and aborted planes
@@ -182,17 +182,15 @@ func (m *Module) inspect() pml.Inspection {
 		sends[r.c] = append(sends[r.c], pml.Pending{Peer: r.p.rank, Tag: r.tag, Bytes: r.buf.Len(), Plane: r.plane, State: state, Wait: r.Awaited()})
 	}
 	for _, c := range m.comms.ByID {
-		ci := pml.CommInspection{ID: c.Spec.ID, Name: c.Spec.Name, Local: c.Spec.Local, Sends: sends[c]}
+		ci := pml.CommInspection{ID: c.Spec.ID, Endpoint: c.Endpoint, Name: c.Spec.Name, Local: c.Spec.Local, Sends: sends[c]}
 		for plane := range c.queues {
 			q := &c.queues[plane]
 			post := func(r *match.Recv[request]) {
 				ci.Posted = append(ci.Posted, pml.Pending{Peer: r.Source, Tag: r.Tag, Bytes: r.Owner.buf.Len(), Plane: pml.Plane(plane), State: stateNames[posted], Wait: r.Owner.Awaited()})
 			}
 			q.Posted(nil, post)
-			for _, p := range c.peers {
-				if p != nil {
-					q.Posted(&p.match[plane], post)
-				}
+			for _, p := range c.peers.All() {
+				q.Posted(&p.match[plane], post)
 			}
 			q.Unexpected(func(msg *match.Message[message]) {
 				state := "arrived"
@@ -202,10 +200,7 @@ func (m *Module) inspect() pml.Inspection {
 				ci.Unexpected = append(ci.Unexpected, pml.Pending{Peer: msg.Source, Tag: msg.Tag, Bytes: msg.Owner.length, Plane: pml.Plane(plane), State: state})
 			})
 		}
-		for _, p := range c.peers {
-			if p == nil {
-				continue
-			}
+		for _, p := range c.peers.All() {
 			if l := p.proc.incoming.report(); l != nil {
 				if ci.Learnt == nil {
 					ci.Learnt = map[int][]pml.Learnt{}

@@ -255,8 +255,10 @@ func (p *proc) Fail(err error) {
 		c.changed()
 	}
 	for _, c := range p.m.resting {
-		if rank := c.RankOf(p); rank >= 0 {
-			c.end(c.Rest.Gone(&c.peer(rank).closing))
+		for _, rank := range c.Ranks(p) {
+			if q := c.peers.Get(rank); q != nil { // with others nothing was exchanged
+				c.end(c.Rest.Gone(&q.closing))
+			}
 		}
 	}
 }

@@ -33,7 +33,7 @@ func (c *comm) Recv(ctx context.Context, buf pml.Buffer, src, tag int, plane pml
 	e := c.m.engine
 	e.Lock()
 	if src >= 0 && buf.Layout() == nil {
-		if p := c.peers[src]; p != nil {
+		if p := c.peers.Get(src); p != nil {
 			if came, n, ok := c.receiveNow(p, buf.Bytes, tag, plane); ok {
 				e.Unlock()
 				if n > len(buf.Bytes) {
@@ -77,7 +77,7 @@ func (c *comm) postRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *request 
 	r.node.Source, r.node.Tag = src, tag
 	var mp *match.Peer[request, message]
 	if src != pml.AnySource {
-		r.p = c.peers[src]
+		r.p = c.peers.Get(src)
 		if r.p == nil {
 			r.p = c.peer(src)
 		}

@@ -9,7 +9,6 @@ import (
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/pml"
-	"github.com/ferrympi/ferry/pml/base"
 )
 
 // Send implements pml.Comm.
@@ -39,7 +38,7 @@ func (c *comm) sendQueued(ctx context.Context, buf pml.Buffer, dst, tag int, pla
 
 // sendNow sends an eager message if nothing stands against it. Lock held.
 func (c *comm) sendNow(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) bool {
-	p := c.peers[dst]
+	p := c.peers.Get(dst)
 	if p == nil || p.word == 0 || mode == pml.Synchronous || buf.Layout() != nil {
 		return false
 	}
@@ -114,7 +113,7 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 		err = m.procs.NotMember(p.proc.Life)
 	}
 	if err != nil {
-		r.fail(base.Explain(err, dst))
+		r.fail(c.Explain(err, dst))
 		return r, nil
 	}
 	p.proc.Stats.Sent++
@@ -182,7 +181,11 @@ func (r *request) first() bool {
 	if eager {
 		typ = frameMatch
 	}
-	putHeader(b, typ, header{flags: flags, ctx: p.exchange.Remote(), tag: int32(r.tag), source: uint32(c.Spec.Rank), seq: uint32(p.sendSeq)})
+	h := header{flags: flags, ctx: p.exchange.Remote(), tag: int32(r.tag), source: uint32(c.Spec.Rank), seq: uint32(p.sendSeq)}
+	if !compact {
+		h.to, h.from = c.EndpointOf(p.rank), c.Endpoint
+	}
+	putHeader(b, typ, h)
 	if !compact {
 		putExtended(b[matchSize:], c.Spec.ID, c.Spec.Local)
 	}

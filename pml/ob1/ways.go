@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/btl"
-	"github.com/ferrympi/ferry/pml/base"
 	"github.com/ferrympi/ferry/pml/ob1/choose"
 )
 
@@ -214,7 +213,7 @@ func (r *request) accepts() bool {
 	proc.control(cts)
 	if proc.Err != nil { // it died after the RTS, and the request may be in use again
 		if r.turn == turn && r.state == copying {
-			r.fail(base.Explain(proc.Err, r.p.rank))
+			r.fail(r.c.Explain(proc.Err, r.p.rank))
 		}
 		return false
 	}

@@ -99,7 +99,7 @@ func (f *fixture) diesEarly() {
 		f.Check(m.Learn(life, f.Procs[1].Card()))
 		local, err := m.CIDs().Reserve()
 		f.Check(err)
-		c, err := m.AddComm(pml.CommSpec{ID: f.NextID(), Local: local, Group: Members([]framework.Life{f.Group()[0].Life, life})})
+		c, err := m.AddComm(pml.CommSpec{ID: f.NextID(), Local: local, Members: Members(f.Group()[0].Life, life)})
 		f.Check(err)
 		_, err = c.Recv(f.Context(), pml.Buffer{}, 1, 1, p2p)
 		f.Is("receive from the dead, "+what, err, framework.ErrProcFailed)
@@ -332,7 +332,7 @@ func (f *fixture) refuses(news func()) {
 	for _, first := range []string{"the question", "the refusal", "a message"} {
 		h := f.half()
 		refuse := func() {
-			f.Procs[1].Module.Refuse(cid.Span{Base: h.id.Base, Last: math.MaxUint64})
+			f.Procs[1].Module.Refuse(cid.Span{Base: h.id.Base, Last: math.MaxUint64}, pml.AllEndpoints)
 			f.Procs[1].Module.CIDs().Release(h.offers[1])
 		}
 		var lost pending

@@ -208,10 +208,11 @@ func (r *player) barrier(tag int) error {
 func (r *player) make(i int) (err error) {
 	c, b := r.plan.Comms[i], r.births[i]
 	p := r.w.Procs[r.me]
-	spec := pml.CommSpec{ID: b.id, Rank: slices.Index(c.Members, r.me)}
+	var lives []framework.Life
 	for _, m := range c.Members {
-		spec.Group = append(spec.Group, r.w.Group()[m])
+		lives = append(lives, r.w.lives[m])
 	}
+	spec := pml.CommSpec{ID: b.id, Members: Members(lives...), Rank: slices.Index(c.Members, r.me)}
 	if c.Dup {
 		if spec.Local, err = p.Module.CIDs().Reserve(); err == nil {
 			r.comms[i], err = p.Module.AddComm(spec)

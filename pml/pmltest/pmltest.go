@@ -30,7 +30,7 @@ type fixture struct {
 
 // Cases returns the claims of the contract, to be made of a stack.
 func Cases(stack Stack, policy cid.Policy) kittest.Cases {
-	all := slices.Concat(matchCases(), bufferCases(), cancelCases(), commCases(), unreceivedCases(), failureCases(), requestCases(), startCases(), randomCases())
+	all := slices.Concat(matchCases(), bufferCases(), cancelCases(), commCases(), unreceivedCases(), failureCases(), requestCases(), startCases(), endpointCases(), randomCases())
 	return kittest.Bind(all, func(t *kittest.T, size int) *fixture {
 		w, err := NewWorld(stack, size)
 		t.Check(err)

@@ -195,7 +195,7 @@ func (w *World) Comm(policy cid.Policy) ([]pml.Comm, error) {
 
 // join makes one rank's end of a communicator of all, once it is decided.
 func (w *World) join(rank int, id cid.Extended, offer *cid.Offer, decision cid.Decision) (pml.Comm, error) {
-	return w.Procs[rank].join(pml.CommSpec{ID: id, Group: w.Group(), Rank: rank}, offer, decision)
+	return w.Procs[rank].join(pml.CommSpec{ID: id, Members: Members(w.lives...), Rank: rank}, offer, decision)
 }
 
 // join makes this process's end of a communicator, as its members have decided.
@@ -215,7 +215,7 @@ func (p *Process) join(spec pml.CommSpec, offer *cid.Offer, decision cid.Decisio
 }
 
 // Group returns all processes in the order of their ranks.
-func (w *World) Group() []pml.Member { return Members(w.lives) }
+func (w *World) Group() []pml.Member { return whole(w.lives) }
 
 // Reborn has Group name another life of a process from now on, which it returns.
 func (w *World) Reborn(rank int, nonce uint64) framework.Life {
@@ -223,8 +223,10 @@ func (w *World) Reborn(rank int, nonce uint64) framework.Life {
 	return w.lives[rank]
 }
 
-// Members returns lives as members of a communicator.
-func Members(lives []framework.Life) []pml.Member {
+// Members returns whole processes as the members of a communicator.
+func Members(lives ...framework.Life) pml.Members { return pml.NewMembers(whole(lives)) }
+
+func whole(lives []framework.Life) []pml.Member {
 	group := make([]pml.Member, len(lives))
 	for i, life := range lives {
 		group[i].Life = life

@@ -1,0 +1,78 @@
+package compose
+
+import (
+	"github.com/ferrympi/ferry/pml"
+)
+
+// split says which of the two PMLs has the messages of each member, by rank. The handles that
+// a process has of communicators with equal members share one, unless a card has come between
+// their creations.
+type split struct {
+	key       splitKey
+	local     []bool // on the node
+	whole     bool   // each process has one rank
+	onNode    int    // members that only the node's PML can have, without this process's
+	inNetwork int    // members that only the network's can have
+	// CommSpec.Elsewhere of the two parts.
+	notOnNode, notInNetwork []bool
+
+	learnt  uint64 // Module.learnt when it was made
+	handles int    // communicators of this process that use it
+}
+
+// splitKey is what a split depends on besides what was learnt.
+type splitKey struct {
+	members   pml.Members
+	elsewhere *bool // the first of CommSpec.Elsewhere
+}
+
+// split returns that of a communicator, with one handle more.
+func (m *Module) split(spec *pml.CommSpec) *split {
+	key := splitKey{members: spec.Members}
+	if len(spec.Elsewhere) > 0 {
+		key.elsewhere = &spec.Elsewhere[0]
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.splits[key]
+	if s == nil || s.learnt != m.learnt {
+		s = m.newSplit(key, spec)
+		m.splits[key] = s
+	}
+	s.handles++
+	return s
+}
+
+// newSplit looks where the members are. Messages of this process to itself are the node's
+// PML's if that has other members too. mu held.
+func (m *Module) newSplit(key splitKey, spec *pml.CommSpec) *split {
+	n := spec.Members.Len()
+	s := &split{key: key, learnt: m.learnt, whole: true, local: make([]bool, n), notOnNode: make([]bool, n), notInNetwork: make([]bool, n)}
+	for rank := range n {
+		member, other := spec.Members.Member(rank), spec.IsElsewhere(rank)
+		self := member.Life == m.env.Self
+		s.whole = s.whole && member.Endpoint == 0
+		s.local[rank] = self || m.here[member.ID] == member.Life
+		s.notOnNode[rank], s.notInNetwork[rank] = other || !s.local[rank], other || s.local[rank]
+		switch {
+		case self:
+		case s.local[rank]:
+			s.onNode++
+		default:
+			s.inNetwork++
+		}
+	}
+	if n == 1 {
+		s.onNode = 1
+	}
+	return s
+}
+
+// drop takes a handle off a split.
+func (m *Module) drop(s *split) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s.handles--; s.handles == 0 && m.splits[s.key] == s {
+		delete(m.splits, s.key)
+	}
+}

@@ -1,0 +1,146 @@
+package pmltest
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// Endpoints is a communicator in which processes of a World have several ranks. Messages
+// between the ranks of a process are another PML's. Ranks are dealt out in turns: the first
+// endpoint of each process, then the second of those that have two.
+type Endpoints struct {
+	ID      cid.Extended
+	Members []pml.Member // by rank
+	Procs   []int        // process of each rank
+	Comms   []pml.Comm   // by rank, nil where Join was not called
+
+	w         *World
+	members   []pml.Members // by process
+	elsewhere [][]bool      // by process: its own ranks
+}
+
+// Endpoints describes a communicator in which process i has counts[i] ranks.
+func (w *World) Endpoints(counts ...int) *Endpoints {
+	e := &Endpoints{ID: w.NextID(), w: w}
+	for endpoint, more := 0, true; more; endpoint++ {
+		more = false
+		for proc, n := range counts {
+			if endpoint < n {
+				e.Members = append(e.Members, pml.Member{Life: w.lives[proc], Endpoint: uint16(endpoint)})
+				e.Procs = append(e.Procs, proc)
+				more = true
+			}
+		}
+	}
+	e.Comms = make([]pml.Comm, len(e.Members))
+	for proc := range counts {
+		own := make([]bool, len(e.Members))
+		for rank, p := range e.Procs {
+			own[rank] = p == proc
+		}
+		e.members, e.elsewhere = append(e.members, pml.NewMembers(e.Members)), append(e.elsewhere, own)
+	}
+	return e
+}
+
+// Join makes a rank's handle.
+func (e *Endpoints) Join(rank int) (err error) {
+	proc := e.Procs[rank]
+	m := e.w.Procs[proc].Module
+	spec := pml.CommSpec{ID: e.ID, Members: e.members[proc], Rank: rank, Elsewhere: e.elsewhere[proc]}
+	if spec.Local, err = m.CIDs().Reserve(); err != nil {
+		return err
+	}
+	if e.Comms[rank], err = m.AddComm(spec); err != nil {
+		m.CIDs().Close(spec.Local)
+	}
+	return err
+}
+
+// JoinAll makes the handles of all ranks.
+func (e *Endpoints) JoinAll() error {
+	for rank := range e.Members {
+		if err := e.Join(rank); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// JoinEndpoints is Endpoints and JoinAll for a test.
+func (w *World) JoinEndpoints(t testing.TB, counts ...int) *Endpoints {
+	t.Helper()
+	e := w.Endpoints(counts...)
+	if err := e.JoinAll(); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// Rank returns the rank of an endpoint of a process.
+func (e *Endpoints) Rank(proc, endpoint int) int {
+	for rank, m := range e.Members {
+		if e.Procs[rank] == proc && int(m.Endpoint) == endpoint {
+			return rank
+		}
+	}
+	panic(fmt.Sprintf("process %d has no endpoint %d", proc, endpoint))
+}
+
+// others returns the ranks of other processes than a rank's.
+func (e *Endpoints) others(rank int) (all []int) {
+	for other, proc := range e.Procs {
+		if proc != e.Procs[rank] {
+			all = append(all, other)
+		}
+	}
+	return all
+}
+
+// endpoints describes a communicator, of which the handle of the first rank is made. A stack
+// that can't tell the ranks of a process apart says so. Each rank has an index of its own,
+// under any policy: one is enough.
+func (f *fixture) endpoints(counts ...int) *Endpoints {
+	if f.policy != cid.PolicyLazy {
+		f.Skipf("endpoints have indices of policy lazy")
+	}
+	e := f.Endpoints(counts...)
+	err := e.Join(0)
+	if errors.Is(err, framework.ErrUnsupported) {
+		f.Skipf("%v", err)
+	}
+	f.Check(err)
+	return e
+}
+
+// joinRest makes the handles that are not made.
+func (f *fixture) joinRest(e *Endpoints) {
+	for rank, c := range e.Comms {
+		if c == nil {
+			f.Check(e.Join(rank))
+		}
+	}
+}
+
+// closeAll closes all handles, after which no index rests for long.
+func (f *fixture) closeAll(e *Endpoints) {
+	for _, c := range e.Comms {
+		if c != nil {
+			c.Close()
+		}
+	}
+	for _, p := range f.Procs {
+		if p == nil {
+			continue
+		}
+		f.Until("free indices", func() bool {
+			withheld, live, resting := p.Module.CIDs().Counts()
+			return withheld == 0 && live == 1 && resting == 0 // the fixture's own is open
+		})
+	}
+}
