@@ -110,3 +110,5 @@ func TestGoodbye_ProcessOfSeveralRanks_MessagesOfAllAreReceived(t *testing.T) {
 		}
 	}
 }
+
+func TestHandles_ThousandsInAProcess_ShareTables(t *testing.T) { pmltest.Handles(t, stack(eager)) }

@@ -289,3 +289,9 @@ func TestAnySourceEndsWhenAPathOnTheNodeBreaks(t *testing.T) {
 		t.Errorf("a probe that does not wait: %v", err)
 	}
 }
+
+func TestHandles_ThousandsInAProcess_ShareTables(t *testing.T) {
+	for _, nodes := range []int{1, 2} {
+		pmltest.Handles(t, onNodes(nodes, mtltest.Options{}))
+	}
+}

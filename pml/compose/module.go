@@ -46,6 +46,8 @@ type Module struct {
 	learnt uint64                              // how often here may have changed
 	splits map[splitKey]*split                 // those in use
 	owners map[*byte]owner                     // of memory, by its first byte
+
+	lastSplit *split // the one that was used last
 }
 
 // New composes two open modules. by is the parameter that asks for the one on the node,

@@ -35,10 +35,13 @@ func (m *Module) split(spec *pml.CommSpec) *split {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.splits[key]
+	if s == nil && m.lastSplit != nil && m.lastSplit.key == key {
+		s = m.lastSplit
+	}
 	if s == nil || s.learnt != m.learnt {
 		s = m.newSplit(key, spec)
-		m.splits[key] = s
 	}
+	m.splits[key], m.lastSplit = s, s
 	s.handles++
 	return s
 }
@@ -68,7 +71,8 @@ func (m *Module) newSplit(key splitKey, spec *pml.CommSpec) *split {
 	return s
 }
 
-// drop takes a handle off a split.
+// drop takes a handle off a split. Communicators of which one PML has all members don't keep
+// theirs, and the next one may be another handle of the same: the last split stays.
 func (m *Module) drop(s *split) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

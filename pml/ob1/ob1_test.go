@@ -56,3 +56,5 @@ func TestFramesAreNotKept(t *testing.T) {
 }
 
 func TestNoAllocationPerMessage(t *testing.T) { pmltest.NoAllocations(t, stack()) }
+
+func TestHandles_ThousandsInAProcess_ShareTables(t *testing.T) { pmltest.Handles(t, heap()) }
