@@ -127,8 +127,8 @@ func writeInspection(b *strings.Builder, x pml.Inspection, comms map[cid.Extende
 	if quiet > 0 {
 		fmt.Fprintf(b, "%s in which nothing waits\n", count(quiet, "communicator", "communicators"))
 	}
-	if x.Parked > 0 {
-		fmt.Fprintf(b, "  %s for communicators that don't exist here yet\n", count(x.Parked, "message", "messages"))
+	if x.EarlyArrivals > 0 {
+		fmt.Fprintf(b, "  %s for communicators that don't exist here yet\n", count(x.EarlyArrivals, "message", "messages"))
 	}
 	for _, note := range x.Notes {
 		fmt.Fprintf(b, "  %s\n", note)

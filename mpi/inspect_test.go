@@ -19,7 +19,7 @@ func TestDumpShowsWhatEachSideWaitsFor(t *testing.T) {
 	id := cid.Extended{Base: 0x2a}
 	halo := &Comm{rank: 1, size: 4, name: "halo", group: &Group{members: []Proc{{Rank: 0}, {Rank: 1}, {Rank: 2}, {Namespace: "job", Rank: 7}}}}
 	var b strings.Builder
-	writeInspection(&b, pml.Inspection{Parked: 2, Comms: []pml.CommInspection{
+	writeInspection(&b, pml.Inspection{EarlyArrivals: 2, Comms: []pml.CommInspection{
 		{ID: cid.Extended{Base: 0x2b}},
 		{ID: cid.Extended{Base: 0x29}, Unexpected: []pml.Pending{{Peer: 2, Tag: 9, Bytes: 1, State: "arrived"}}},
 		{

@@ -361,8 +361,8 @@ type PeerStats struct {
 // Inspection is a snapshot of a PML for people.
 type Inspection struct {
 	Comms []CommInspection
-	// Parked counts messages for communicators that don't exist here yet.
-	Parked int
+	// EarlyArrivals counts messages for communicators that don't exist here yet.
+	EarlyArrivals int
 	// Notes say what the snapshot can't have.
 	Notes []string
 }

@@ -83,7 +83,7 @@ func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 		m.procs.Drop(&c.Comm)
 		return nil, err
 	}
-	c.unpark()
+	c.takeEarly()
 	return c, nil
 }
 

@@ -204,7 +204,7 @@ func (m *Module) takeControl(f *control) {
 		}
 	case controlReply:
 		q.act(q.exchange.RecvReply(f.local))
-		q.end(c.Rest.RecvReply(&q.closing)) // it may have lost what it was told, see unpark
+		q.end(c.Rest.RecvReply(&q.closing)) // it may have lost what it was told, see takeEarly
 	case controlClosed, controlAnswer, controlRefused:
 		q.closed(f)
 	case controlTake:
@@ -249,7 +249,7 @@ func (m *Module) unknown(f *control) {
 		return
 	}
 	if !m.comms.Over(f.id) {
-		m.park(f)
+		m.keepEarly(f)
 		return
 	}
 	if p := m.procs.Lives[f.from]; p != nil {

@@ -12,7 +12,7 @@
 // no caller does, and they leave in their order when the answer comes. A receiver
 // asks nothing: receives from any source, and members that all send first, need
 // nothing more. A question about a communicator that is not there yet waits until it
-// is (park.go). docs/wire.md has the control messages; they name a number that only members
+// is (early_arrivals.go). docs/wire.md has the control messages; they name a number that only members
 // of the job know, so that a stranger's are dropped.
 //
 // # Messages in the network

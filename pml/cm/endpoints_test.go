@@ -62,7 +62,7 @@ func TestControl_TwoEndpointsAskEarly_BothAreKept(t *testing.T) {
 		}
 		start(t)(e.Comms[from].Isend(text("early"), to, 5, pml.PointToPoint, pml.Standard))
 	}
-	until(t, "two requests", func() bool { return pmltest.Inspect(w.Procs[1].Module).Parked == 2 })
+	until(t, "two requests", func() bool { return pmltest.Inspect(w.Procs[1].Module).EarlyArrivals == 2 })
 	if err := e.Join(to); err != nil {
 		t.Fatal(err)
 	}

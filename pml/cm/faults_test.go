@@ -95,7 +95,7 @@ func TestFault2UnknownCommunicatorIsWaitedFor(t *testing.T) {
 	if _, err := join(t, w, id, 0).Isend(text("early"), 1, 5, pml.PointToPoint, pml.Standard); err != nil {
 		t.Fatal(err)
 	}
-	for pmltest.Inspect(w.Procs[1].Module).Parked == 0 { // the question is there before the communicator
+	for pmltest.Inspect(w.Procs[1].Module).EarlyArrivals == 0 { // the question is there before the communicator
 		runtime.Gosched()
 	}
 	for _, c := range []pml.Comm{other[1], second} {
@@ -118,7 +118,7 @@ func TestFault3ControlMessagesGoOnAfterUnknownOnes(t *testing.T) {
 			t.Fatal(err)
 		}
 		gen := r.Generation()
-		for pmltest.Inspect(w.Procs[1].Module).Parked == 0 {
+		for pmltest.Inspect(w.Procs[1].Module).EarlyArrivals == 0 {
 			runtime.Gosched()
 		}
 		second := join(t, w, id, 1)

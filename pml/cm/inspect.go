@@ -19,7 +19,7 @@ func (m *Module) Inspect(ctx context.Context) (x pml.Inspection, err error) {
 
 // inspect is Inspect with the lock held.
 func (m *Module) inspect() pml.Inspection {
-	ins := pml.Inspection{Parked: m.parked(), Notes: []string{unseen}}
+	ins := pml.Inspection{EarlyArrivals: m.countEarly(), Notes: []string{unseen}}
 	posted, sends := map[*comm][]pml.Pending{}, map[*comm][]pml.Pending{}
 	for _, r := range m.requests {
 		if r.c == nil || r.state == complete {

@@ -123,7 +123,7 @@ func (p *proc) left() {
 func (m *Module) goodbye(p *proc, f *control) {
 	switch {
 	case p == nil:
-		m.park(f)
+		m.keepEarly(f)
 	case p.Life == m.env.Self || p.Gone():
 	default:
 		m.env.Event(pml.Event{Kind: pml.EventControl, Peer: p.Life, Note: controlNames[f.typ]})

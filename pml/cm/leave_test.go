@@ -131,7 +131,7 @@ func TestSendThatWaitsForAnIdEndsWhenItsReceiverLeaves(t *testing.T) {
 	networks(t, func(t *testing.T, s pmltest.Stack) {
 		w := pmltest.OpenWorld(t, s, 2)
 		alone := start(t)(isend(join(t, w, w.NextID(), 0), 1, 1, pml.Standard))
-		until(t, "the question", func() bool { return pmltest.Inspect(w.Procs[1].Module).Parked == 1 })
+		until(t, "the question", func() bool { return pmltest.Inspect(w.Procs[1].Module).EarlyArrivals == 1 })
 		leave(t, w, 1)
 		_, err := alone.wait(t)
 		wantErr(t, "a send that waits for the receiver's id", err, framework.ErrPeerClosed)
@@ -204,8 +204,8 @@ func TestNewLifeOvertakesTheMessagesOfTheOldOne(t *testing.T) {
 	net.Inject(0, goodbye(w.Group()[0].Nonce, old.Nonce, 2))
 	_, err = more.wait(t)
 	wantErr(t, "one receive more", err, framework.ErrPeerClosed)
-	if n := pmltest.Inspect(m).Parked; n != 0 {
-		t.Errorf("%d are parked still", n)
+	if n := pmltest.Inspect(m).EarlyArrivals; n != 0 {
+		t.Errorf("%d are kept still", n)
 	}
 }
 

@@ -31,14 +31,14 @@ type Module struct {
 	least  int64 // bytes that a receive has room for at least
 	longs  longs
 
-	comms     base.Comms[comm]
-	procs     base.Procs[*proc]
-	strangers strangers
-	deaths    uint32 // processes that have failed
-	failures  bool   // receives have to look for a reason why nothing can come: a proc's err, or an aborted plane
-	kept      int    // messages in unexpected queues
-	sends     int    // that are not complete
-	closed    bool   // Close was called
+	comms        base.Comms[comm]
+	procs        base.Procs[*proc]
+	unknownPeers unknownPeers
+	deaths       uint32 // processes that have failed
+	failures     bool   // receives have to look for a reason why nothing can come: a proc's err, or an aborted plane
+	kept         int    // messages in unexpected queues
+	sends        int    // that are not complete
+	closed       bool   // Close was called
 
 	requests     []*request // all there are
 	free         *request

@@ -270,7 +270,7 @@ func (m *Module) Inspect(ctx context.Context) (pml.Inspection, error) {
 			}
 		})
 	}
-	all.Parked += node.Parked
+	all.EarlyArrivals += node.EarlyArrivals
 	all.Notes = append(all.Notes, node.Notes...)
 	for _, n := range node.Comms {
 		i := slices.IndexFunc(all.Comms, func(c pml.CommInspection) bool { return c.ID == n.ID && c.Endpoint == n.Endpoint })

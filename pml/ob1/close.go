@@ -16,7 +16,7 @@ func (c *comm) part() {
 	m.comms.Remove(&c.State)
 	m.procs.Drop(&c.Comm)
 	m.comms.Table.Rest(c.Spec.Local)
-	m.resting[c.ID()] = c
+	m.quarantined[c.ID()] = c
 	for rank, p := range c.peers.All() {
 		if p.proc.last == p {
 			p.proc.last = nil
@@ -26,7 +26,7 @@ func (c *comm) part() {
 		case p.proc.Err != nil:
 			c.Rest.Gone(&p.closing)
 		case c.Rest.Part(&p.closing, p.sendSeq != 0 || p.recvSeq != 0, true)&cid.Tell != 0:
-			if !p.proc.control(p.named(frameClosed)) {
+			if !p.proc.control(p.cidFrame(frameClosed)) {
 				c.Rest.Gone(&p.closing)
 			}
 		}
@@ -37,7 +37,7 @@ func (c *comm) part() {
 // end gives the index up if act says so. Lock held.
 func (c *comm) end(act cid.Action) {
 	if act&cid.Rested != 0 {
-		delete(c.m.resting, c.ID())
+		delete(c.m.quarantined, c.ID())
 		c.m.comms.Table.Rested(c.Spec.Local)
 	}
 }
@@ -45,11 +45,11 @@ func (c *comm) end(act cid.Action) {
 // closed takes a frameClosed. Lock held.
 func (p *proc) closed(f []byte) error {
 	m := p.m
-	id, from := getNamed(f)
+	id, from := getCIDFrame(f)
 	reply := f[1]&closedReply != 0
 	c := m.comms.ByID[id]
 	if c == nil {
-		c = m.resting[id]
+		c = m.quarantined[id]
 	}
 	if c != nil {
 		rank := le.Uint32(f[4:])
@@ -75,7 +75,7 @@ func (p *proc) closed(f []byte) error {
 	case m.comms.Over(id):
 		p.confirmClosed(id, from)
 	default: // not here yet: members close and create at different times
-		m.park(named(id), p, f)
+		m.keepEarly(keyOf(id), p, f)
 	}
 	return nil
 }
@@ -158,7 +158,7 @@ func (p *peer) inquire() {
 		return
 	}
 	p.inquired = true
-	ask := p.named(frameCID)
+	ask := p.cidFrame(frameCID)
 	ask.b[1] = cidInquiry
 	p.proc.control(ask)
 }
@@ -168,12 +168,12 @@ func (m *Module) Refuse(s cid.Span, endpoint int) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	covers := m.comms.Refuse(s, endpoint)
-	for key := range m.parked {
+	for key := range m.early {
 		if covers(key.id) {
-			m.unpark(key)
+			m.replayEarly(key)
 		}
 	}
-	m.dropParked()
+	m.dropEarly()
 }
 
 // confirmClosed answers a frame that endpoint to of the process has sent to a handle that is

@@ -58,7 +58,7 @@ func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 		m.procs.Drop(&c.Comm)
 		return nil, err
 	}
-	m.deliverParked(c)
+	m.deliverEarly(c)
 	return c, nil
 }
 
@@ -73,8 +73,8 @@ func (c *comm) peer(rank int) *peer {
 	return p
 }
 
-// named is a cidFrame from the communicator's handle here to the peer's.
-func (p *peer) named(typ byte) control {
+// cidFrame is one from the communicator's handle here to the peer's.
+func (p *peer) cidFrame(typ byte) control {
 	c := p.c
 	to := cid.EndpointID{Extended: c.Spec.ID, Endpoint: c.EndpointOf(p.rank)}
 	return cidFrame(typ, to, c.Endpoint, c.Spec.Rank, c.Spec.Local)

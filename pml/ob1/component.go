@@ -69,18 +69,18 @@ func (component) Probe(context.Context, any) framework.Verdict { return framewor
 
 func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 	m := &Module{
-		env:      env,
-		engine:   env.Engine,
-		comms:    base.NewComms[comm](cid.NewTable(cid.IndexBits)),
-		resting:  map[cid.EndpointID]*comm{},
-		budget:   int64(env.Params.(*params).UnexpectedLimit),
-		fragment: int64(env.Params.(*params).FragmentSize),
-		parked:   parked{},
-		opened:   time.Now(),
-		way:      env.Params.(*params).Way,
-		ways:     waysOf(env.Params.(*params).Way),
-		crowded:  env.Identity.LocalSize > cpu.ForRanks(),
-		drawn:    env.Self.Nonce,
+		env:         env,
+		engine:      env.Engine,
+		comms:       base.NewComms[comm](cid.NewTable(cid.IndexBits)),
+		quarantined: map[cid.EndpointID]*comm{},
+		budget:      int64(env.Params.(*params).UnexpectedLimit),
+		fragment:    int64(env.Params.(*params).FragmentSize),
+		early:       earlyArrivals{},
+		opened:      time.Now(),
+		way:         env.Params.(*params).Way,
+		ways:        waysOf(env.Params.(*params).Way),
+		crowded:     env.Identity.LocalSize > cpu.ForRanks(),
+		drawn:       env.Self.Nonce,
 	}
 	m.procs = base.NewProcs(name, &m.env, func(p base.Proc) *proc {
 		made := &proc{Proc: p, m: m}

@@ -42,7 +42,7 @@ func TestFrame_ForgedEndpointOrRank_PathEndsOrFrameIsKept(t *testing.T) {
 		if (err != nil) != c.ends {
 			t.Errorf("%s: %v", name, err)
 		}
-		if kept := v.m.inspect().Parked; kept != c.kept {
+		if kept := v.m.inspect().EarlyArrivals; kept != c.kept {
 			t.Errorf("%s: %d frames are kept, want %d", name, kept, c.kept)
 		}
 		v.check(t)
@@ -57,11 +57,11 @@ func TestFrame_EndpointsOfWholeProcesses_AreZero(t *testing.T) {
 	defer v.close(t)
 	v.engine.Lock()
 	defer v.engine.Unlock()
-	whole, ranks := v.comms[1].peer(1).named(frameCID), v.comms[3].peer(2).named(frameCID)
+	whole, ranks := v.comms[1].peer(1).cidFrame(frameCID), v.comms[3].peer(2).cidFrame(frameCID)
 	if le.Uint16(whole.b[2:]) != 0 || le.Uint16(whole.b[12:]) != 0 {
 		t.Errorf("% x", whole.b[:cidSize])
 	}
-	if to, from := getNamed(ranks.b[:]); to != (cid.EndpointID{Extended: withEndpoints}) || from != 1 {
+	if to, from := getCIDFrame(ranks.b[:]); to != (cid.EndpointID{Extended: withEndpoints}) || from != 1 {
 		t.Errorf("to %v from endpoint %d", to, from)
 	}
 }

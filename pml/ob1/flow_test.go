@@ -171,7 +171,7 @@ func TestClosedIndexRestsUntilThePeerHasClosedToo(t *testing.T) {
 				}
 			}
 			for _, p := range w.Procs {
-				if n := pmltest.Inspect(p.Module).Parked; n != 0 {
+				if n := pmltest.Inspect(p.Module).EarlyArrivals; n != 0 {
 					t.Errorf("rank %d keeps %d frames for communicators that will never be", p.Rank, n)
 				}
 			}

@@ -3,11 +3,9 @@ package ob1
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/ferrympi/ferry/cid"
-	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
 )
 
@@ -128,7 +126,7 @@ func (p *proc) otherFrame(f []byte) error {
 		return p.shared(f)
 
 	case frameCID:
-		id, from := getNamed(f)
+		id, from := getCIDFrame(f)
 		c := m.comms.ByID[id]
 		switch {
 		case c != nil:
@@ -138,7 +136,7 @@ func (p *proc) otherFrame(f []byte) error {
 			p.confirmClosed(id, from)
 			return nil
 		default:
-			m.park(named(id), p, f)
+			m.keepEarly(keyOf(id), p, f)
 			return nil
 		}
 		q, err := c.fromEndpoint(p, le.Uint32(f[4:]), from)
@@ -262,7 +260,7 @@ func (p *proc) extended(in *inMessage, f []byte) error {
 			p.drop(in)
 			return nil
 		}
-		m.park(named(id), p, f)
+		m.keepEarly(keyOf(id), p, f)
 		return nil
 	}
 	q, err := c.fromEndpoint(p, in.source, in.from)
@@ -275,7 +273,7 @@ func (p *proc) extended(in *inMessage, f []byte) error {
 	}
 	q.learnt()
 	if act&cid.Reply != 0 {
-		p.control(q.named(frameCID))
+		p.control(q.cidFrame(frameCID))
 	}
 	return c.arrived(p, in)
 }
@@ -284,7 +282,7 @@ func (p *proc) extended(in *inMessage, f []byte) error {
 // be made here, or one that has been closed.
 func (p *proc) unknown(in *inMessage, f []byte) error {
 	if p.m.awaited(in.ctx) {
-		p.m.park(parkedKey{local: in.ctx}, p, f)
+		p.m.keepEarly(arrivalKey{local: in.ctx}, p, f)
 	} else {
 		p.drop(in)
 	}
@@ -303,85 +301,6 @@ func (p *proc) drop(in *inMessage) {
 	}
 }
 
-// parked are messages for communicators that do not exist here yet, in their order.
-type parked map[parkedKey][]parkedFrame
-
-// parkedKey is how a frame names a handle: by id and endpoint, or by this process's index.
-type parkedKey struct {
-	id    cid.EndpointID
-	local cid.Local // NoLocal where id is the name
-}
-
-func named(id cid.EndpointID) parkedKey { return parkedKey{id, cid.NoLocal} }
-
-type parkedFrame struct {
-	from      *proc
-	frame     []byte
-	withdrawn bool // an RTS that its sender has taken back; it keeps its place in the sequence
-}
-
-// park keeps a frame of process p until its communicator is here.
-func (m *Module) park(key parkedKey, p *proc, f []byte) {
-	m.parked[key] = append(m.parked[key], parkedFrame{from: p, frame: slices.Clone(f)})
-}
-
-func (k parked) count() (n int) {
-	for _, frames := range k {
-		n += len(frames)
-	}
-	return n
-}
-
-// deliverParked hands over what came before the communicator was made.
-func (m *Module) deliverParked(c *comm) {
-	// Compact messages follow extended ones of the same sender, never the other way.
-	for _, key := range [...]parkedKey{named(c.ID()), {local: c.Spec.Local}} {
-		m.unpark(key)
-	}
-	m.dropParked()
-}
-
-// dropParked drops what waits for indices that became nothing.
-func (m *Module) dropParked() {
-	for key := range m.parked {
-		if key.local != cid.NoLocal && !m.awaited(key.local) {
-			m.unpark(key) // which drops it
-		}
-	}
-}
-
-// unpark takes the frames with that name in again.
-func (m *Module) unpark(key parkedKey) {
-	frames := m.parked[key]
-	delete(m.parked, key)
-	for _, w := range frames {
-		m.replay(w)
-	}
-}
-
-// awaited reports whether an index of this process may be a communicator's that is about
-// to be made.
-func (m *Module) awaited(local cid.Local) bool {
-	s := m.comms.Table.State(local)
-	return s == cid.Withheld || s == cid.Live
-}
-
-func (m *Module) replay(w parkedFrame) {
-	var err error
-	if w.withdrawn {
-		var in inMessage
-		if in, err = parseMessage(w.frame); err == nil {
-			in.withdrawn = true
-			err = w.from.message(&in, w.frame)
-		}
-	} else {
-		err = w.from.Frame(w.frame)
-	}
-	if err != nil {
-		w.from.doubt(&framework.TransportError{Component: "pml ob1", Peer: w.from.String(), Op: "receive", Err: err})
-	}
-}
-
 // withdraw gives an RTS of process p back, if it has not matched. Lock held.
 func (m *Module) withdraw(p *proc, handle uint64) {
 	if msg := p.unmatched[handle]; msg != nil {
@@ -390,7 +309,7 @@ func (m *Module) withdraw(p *proc, handle uint64) {
 		p.control(withdrawFrame(frameWithdrawn, handle))
 		return
 	}
-	if m.parked.withdraw(p, handle) {
+	if m.early.withdraw(p, handle) {
 		p.control(withdrawFrame(frameWithdrawn, handle))
 	}
 	// Otherwise it has matched, and the sender has been told, or will be.
@@ -401,21 +320,4 @@ func (msg *message) matched() {
 	if all := msg.p.proc.unmatched; all[msg.handle] == msg {
 		delete(all, msg.handle)
 	}
-}
-
-// withdraw marks a parked RTS as taken back, and reports whether it was there.
-func (k parked) withdraw(p *proc, handle uint64) bool {
-	for _, frames := range k {
-		for i := range frames {
-			w := &frames[i]
-			if w.from != p || w.withdrawn || w.frame[0] != frameRTS {
-				continue
-			}
-			if in, err := parseMessage(w.frame); err == nil && in.handle == handle {
-				w.withdrawn = true
-				return true
-			}
-		}
-	}
-	return false
 }

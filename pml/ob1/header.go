@@ -152,7 +152,7 @@ type inMessage struct {
 	remote  btl.Remote // empty: it can't be read
 	payload []byte     // of an eager message; the beginning, of an RTS. The BTL's
 
-	withdrawn bool // see parkedFrame
+	withdrawn bool // see earlyFrame
 }
 
 // parseMessage decodes a frameMatch or frameRTS with all that may follow the
@@ -264,9 +264,9 @@ func cidFrame(typ byte, to cid.EndpointID, from uint16, rank int, local cid.Loca
 	return c
 }
 
-// getNamed returns the handle that a frameCID or frameClosed is for, and the endpoint of the
+// getCIDFrame returns the handle that a frameCID or frameClosed is for, and the endpoint of the
 // sender's process that it is from.
-func getNamed(f []byte) (to cid.EndpointID, from uint16) {
+func getCIDFrame(f []byte) (to cid.EndpointID, from uint16) {
 	id := cid.Extended{Base: le.Uint64(f[16:]), Sub: le.Uint64(f[24:])}
 	return cid.EndpointID{Extended: id, Endpoint: le.Uint16(f[2:])}, le.Uint16(f[12:])
 }

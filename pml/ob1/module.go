@@ -25,11 +25,11 @@ type Module struct {
 	transports []*transport // by preference
 	caps       pml.Caps
 
-	comms    base.Comms[comm]
-	resting  map[cid.EndpointID]*comm // closed here, and not by all who may still send
-	procs    base.Procs[*proc]
-	parked   parked
-	failures int // processes with an error, and aborted planes
+	comms       base.Comms[comm]
+	quarantined map[cid.EndpointID]*comm // closed here, and not by all who may still send
+	procs       base.Procs[*proc]
+	early       earlyArrivals
+	failures    int // processes with an error, and aborted planes
 
 	requests     []*request // all there are, by slot
 	free         *request
@@ -169,7 +169,7 @@ func (m *Module) Inspect(ctx context.Context) (x pml.Inspection, err error) {
 
 // inspect is Inspect with the lock held.
 func (m *Module) inspect() pml.Inspection {
-	ins := pml.Inspection{Parked: m.parked.count()}
+	ins := pml.Inspection{EarlyArrivals: m.early.count()}
 	sends := map[*comm][]pml.Pending{}
 	for _, r := range m.requests {
 		if r.state == idle || r.state == complete || r.state == posted {

@@ -254,7 +254,7 @@ func (p *proc) Fail(err error) {
 	for _, c := range p.m.comms.ByID {
 		c.changed()
 	}
-	for _, c := range p.m.resting {
+	for _, c := range p.m.quarantined {
 		for _, rank := range c.Ranks(p) {
 			if q := c.peers.Get(rank); q != nil { // with others nothing was exchanged
 				c.end(c.Rest.Gone(&q.closing))

@@ -44,7 +44,7 @@ func (h *halfMade) finish(rank int) {
 	h.f.Check(err)
 }
 
-func (f *fixture) parked(rank int) int { return f.inspection(rank).Parked }
+func (f *fixture) earlyArrivals(rank int) int { return f.inspection(rank).EarlyArrivals }
 
 // early sends before the receiver has the communicator.
 func (f *fixture) early() {
@@ -63,8 +63,8 @@ func (f *fixture) early() {
 		f.wait(sends...)
 		f.send(h.comms[1], 0, 1, data(1, 4))
 		f.want(h.comms[0], 1, 1, data(1, 4), 1, 1)
-		if n := f.parked(1); n != 0 {
-			f.Fatalf("%d messages are still parked", n)
+		if n := f.earlyArrivals(1); n != 0 {
+			f.Fatalf("%d messages are still kept", n)
 		}
 		h.comms[0].Close()
 		h.comms[1].Close()
@@ -78,9 +78,9 @@ func (f *fixture) cameEarly(messages int) {
 	f.Until("messages at a process without the communicator", func() bool {
 		switch {
 		case f.caps().Arrivals:
-			return f.parked(1) == messages
+			return f.earlyArrivals(1) == messages
 		case f.policy == cid.PolicyLazy:
-			return f.parked(1) > 0
+			return f.earlyArrivals(1) > 0
 		}
 		return true
 	})

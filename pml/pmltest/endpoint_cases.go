@@ -117,14 +117,14 @@ func (f *fixture) earlyEndpoint() {
 		check(there)
 		f.Until("messages for an endpoint that is not there", func() bool {
 			if f.caps().Arrivals {
-				return f.parked(1) == 2*len(sizes)
+				return f.earlyArrivals(1) == 2*len(sizes)
 			}
-			return f.parked(1) > 0
+			return f.earlyArrivals(1) > 0
 		})
 		f.Check(e.Join(later))
 		check(later)
 		f.wait(sends...)
-		if n := f.parked(1); n != 0 {
+		if n := f.earlyArrivals(1); n != 0 {
 			f.Fatalf("%d messages are still kept for an endpoint", n)
 		}
 		f.closeAll(e)

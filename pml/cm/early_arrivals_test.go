@@ -18,20 +18,20 @@ func TestGoodbyeBeforeTheCard(t *testing.T) {
 	m := w.Procs[0].Module
 	next := w.Reborn(1, 1234567)
 	net.Inject(0, goodbye(w.Group()[0].Nonce, next.Nonce, 0))
-	until(t, "the goodbye", func() bool { return pmltest.Inspect(m).Parked == 1 })
+	until(t, "the goodbye", func() bool { return pmltest.Inspect(m).EarlyArrivals == 1 })
 	if err := m.Learn(next, w.Procs[1].Card()); err != nil {
 		t.Fatal(err)
 	}
 	_, err := start(t)(isend(join(t, w, w.NextID(), 0), 1, 1, pml.Standard)).wait(t)
 	wantErr(t, "a send to it", err, framework.ErrPeerClosed)
-	if n := pmltest.Inspect(m).Parked; n != 0 {
-		t.Errorf("%d are parked still", n)
+	if n := pmltest.Inspect(m).EarlyArrivals; n != 0 {
+		t.Errorf("%d are kept still", n)
 	}
 }
 
-// TestWhatOneThatHasGoneHadParkedGoes: a process that opens one session after the other
+// TestWhatOneThatHasGoneHadSentEarlyGoes: a process that opens one session after the other
 // may have each bounded number kept once only.
-func TestWhatOneThatHasGoneHadParkedGoes(t *testing.T) {
+func TestWhatOneThatHasGoneHadSentEarlyGoes(t *testing.T) {
 	net := mtltest.NewMemory(mtltest.Options{})
 	w := pmltest.OpenWorld(t, over(net), 2)
 	m := w.Procs[0].Module
@@ -58,9 +58,9 @@ func TestWhatOneThatHasGoneHadParkedGoes(t *testing.T) {
 			binary.LittleEndian.PutUint64(b[32:], uint64(i))
 			net.Inject(0, b)
 		}
-		until(t, "requests", func() bool { return pmltest.Inspect(m).Parked == n })
+		until(t, "requests", func() bool { return pmltest.Inspect(m).EarlyArrivals == n })
 		end()
-		until(t, "the end of what was kept", func() bool { return pmltest.Inspect(m).Parked == 0 })
+		until(t, "the end of what was kept", func() bool { return pmltest.Inspect(m).EarlyArrivals == 0 })
 	}
 }
 
@@ -83,10 +83,10 @@ func TestTooManyEarlyControlMessagesAreDroppedAndNobodyWaits(t *testing.T) {
 	id := w.NextID()
 	second := join(t, w, id, 2)
 	kept := start(t)(isend(second, 0, 1, pml.Standard))
-	until(t, "the question of rank 2", func() bool { return pmltest.Inspect(m).Parked == 1 })
+	until(t, "the question of rank 2", func() bool { return pmltest.Inspect(m).EarlyArrivals == 1 })
 	flood(w.Group()[1].Nonce)
 	flood(999) // a stranger who knows the nonce
-	until(t, "the flood", func() bool { return pmltest.Inspect(m).Parked == 1+2<<16 })
+	until(t, "the flood", func() bool { return pmltest.Inspect(m).EarlyArrivals == 1+2<<16 })
 	first := join(t, w, id, 1)
 	lost := start(t)(isend(first, 0, 1, pml.Synchronous))
 	gone := w.NextID()

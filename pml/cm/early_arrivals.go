@@ -21,16 +21,16 @@ type earlyKey struct {
 // 40,000 communicators at once.
 const mostEarly = 1 << 16
 
-// strangers are the processes whose card has not come, and that have said something.
-type strangers struct {
+// unknownPeers are the processes whose card has not come, and of which messages have.
+type unknownPeers struct {
 	early map[uint64]*early // by nonce
 	n     int               // messages kept
 	lost  bool              // some of one was dropped
 }
 
-// park keeps a control message that came too early, once. One of a process that has
+// keepEarly keeps a control message that came too early, once. One of a process that has
 // left or failed is of no use. Lock held.
-func (m *Module) park(f *control) {
+func (m *Module) keepEarly(f *control) {
 	p := m.procs.Lives[f.from]
 	var e *early
 	if p != nil {
@@ -38,7 +38,7 @@ func (m *Module) park(f *control) {
 			return
 		}
 		e = &p.early
-	} else if e = m.strangers.early[f.from]; e == nil {
+	} else if e = m.unknownPeers.early[f.from]; e == nil {
 		e = new(early)
 	}
 	key := earlyKey{f.id, f.endpoint, f.typ}
@@ -47,7 +47,7 @@ func (m *Module) park(f *control) {
 	}
 	n, lost := len(e.kept), &e.lost
 	if p == nil {
-		n, lost = m.strangers.n, &m.strangers.lost
+		n, lost = m.unknownPeers.n, &m.unknownPeers.lost
 	}
 	if n >= mostEarly {
 		if !*lost {
@@ -64,14 +64,14 @@ func (m *Module) park(f *control) {
 	}
 	e.kept[key] = *f
 	if p == nil {
-		m.strangers.early[f.from] = e
-		m.strangers.n++
+		m.unknownPeers.early[f.from] = e
+		m.unknownPeers.n++
 	}
 }
 
 // meet gives a process whose card has come what it had said before. Lock held.
 func (m *Module) meet(p *proc) {
-	s := &m.strangers
+	s := &m.unknownPeers
 	if e := s.early[p.Life.Nonce]; e != nil {
 		p.early = *e
 		s.n -= len(e.kept)
@@ -85,27 +85,27 @@ func (m *Module) meet(p *proc) {
 	}
 }
 
-// unpark takes what the members have said of a new communicator. Its id is told to those
+// takeEarly takes what the members have said of a new communicator. Its id is told to those
 // whose request for it may have been dropped; who has closed there already answers. Lock
 // held.
-func (c *comm) unpark() {
+func (c *comm) takeEarly() {
 	if c.IsWhole() {
 		for rank, p := range c.Procs {
-			c.unparkOf(p, rank)
+			c.takeEarlyOf(p, rank)
 		}
 		return
 	}
 	for _, p := range c.Processes() {
 		if len(p.early.kept) > 0 || p.early.lost {
 			for _, rank := range c.Ranks(p) {
-				c.unparkOf(p, rank)
+				c.takeEarlyOf(p, rank)
 			}
 		}
 	}
 }
 
-// unparkOf is unpark for one member.
-func (c *comm) unparkOf(p *proc, rank int) {
+// takeEarlyOf is takeEarly for one member.
+func (c *comm) takeEarlyOf(p *proc, rank int) {
 	for _, typ := range [...]byte{controlRequest, controlClosed} {
 		if len(p.early.kept) == 0 {
 			break
@@ -121,9 +121,9 @@ func (c *comm) unparkOf(p *proc, rank int) {
 	}
 }
 
-// parked is the number of control messages that are kept. Lock held.
-func (m *Module) parked() int {
-	n := m.strangers.n
+// countEarly returns the number of control messages that are kept. Lock held.
+func (m *Module) countEarly() int {
+	n := m.unknownPeers.n
 	for _, p := range m.procs.Lives {
 		n += len(p.early.kept)
 	}
