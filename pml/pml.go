@@ -370,7 +370,7 @@ type Inspection struct {
 // CommInspection is a snapshot of one communicator.
 type CommInspection struct {
 	ID         cid.Extended
-	Endpoint   uint16 // of this process, whose handle it is
+	Endpoint   uint16 // Endpoint of this process that the handle belongs to.
 	Name       string
 	Local      cid.Local
 	Posted     []Pending // receives that wait

@@ -19,7 +19,7 @@ type Comm[P Process] struct {
 // State is the part of a Comm that has nothing to do with processes.
 type State struct {
 	Spec     pml.CommSpec
-	Endpoint uint16 // of this process, whose handle it is
+	Endpoint uint16 // Endpoint of this process that the handle belongs to.
 	Pending  int    // operations that are not complete, and claimed messages
 	Rest     cid.Rest
 	Aborted  [pml.Planes]error

@@ -21,8 +21,8 @@ func life(n int) framework.Life {
 	return framework.Life{ID: framework.MakeProcID(0, uint32(n)), Nonce: uint64(n) + 1}
 }
 
-// newProcs returns a module's processes, of which those up to n have been learnt. This
-// process is 0.
+// newProcs returns a module's processes. The cards of the first n have come. This process
+// is 0.
 func newProcs(n int) *Procs[*stub] {
 	env := &pml.Env{Env: progress.Env{Worlds: framework.NewWorlds("test"), Self: life(0)}}
 	t := NewProcs("test", env, func(p Proc) *stub { return &stub{p} })
@@ -190,7 +190,7 @@ func TestComm_ProcessOfSeveralRanksFails_ErrorsNameAll(t *testing.T) {
 	}
 }
 
-// TestPeers_SliceAndMap_HoldTheSame: a map in place of a slice changes nothing but the room.
+// TestPeers_SliceAndMap_HoldTheSame checks that both return the same states in the same order.
 func TestPeers_SliceAndMap_HoldTheSame(t *testing.T) {
 	const n = mostSliced + 1
 	for _, whole := range []bool{true, false} {

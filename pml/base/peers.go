@@ -7,10 +7,9 @@ import (
 )
 
 // Peers are the states that a handle of a communicator has of other members, made at the
-// first use. Where each process has one rank, or there are few ranks, they are in a slice:
-// finding one costs a load. A process has as many handles as it has ranks, and each
-// exchanges messages with some others only, so that a slice for each would take memory by
-// the square of their number: then they are in a map.
+// first use. Where each process has one rank, or there are few ranks, they are in a slice, and
+// Get costs one load. Otherwise a process has as many handles as ranks, and slices would take
+// memory quadratic in their number. A map takes memory for the members that exchange messages.
 type Peers[T any] struct {
 	byRank []*T
 	used   map[int]*T
@@ -19,8 +18,8 @@ type Peers[T any] struct {
 // mostSliced is the number of members up to which a slice is small.
 const mostSliced = 256
 
-// NewPeers returns those of a communicator of n members, none of which has a state yet. whole:
-// each process has one rank.
+// NewPeers returns the empty states of a communicator with n members. whole is set if each
+// process has one rank.
 func NewPeers[T any](n int, whole bool) Peers[T] {
 	if whole || n <= mostSliced {
 		return Peers[T]{byRank: make([]*T, n)}

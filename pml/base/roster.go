@@ -7,9 +7,9 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// roster has the processes of a communicator's members. Communicators with equal Members
-// share one, unless what is known of processes has changed between their creations: each
-// keeps the processes with which it was made.
+// roster is the table of a communicator's processes. Communicators with equal Members share
+// one, unless the set of known processes has changed between their creations, since a
+// communicator keeps the processes of its creation.
 type roster[P Process] struct {
 	members pml.Members
 	procs   []P // by rank
@@ -18,9 +18,9 @@ type roster[P Process] struct {
 	ranks     map[P][]int
 	processes []P
 
-	changes   uint64 // Procs.changes when it was made
-	handles   int    // communicators of this process that use it
-	elsewhere *bool  // the first of a CommSpec.Elsewhere that has passed checkElsewhere
+	changes   uint64 // Procs.changes at its creation.
+	handles   int    // Communicators of this process that use it.
+	elsewhere *bool  // First element of a CommSpec.Elsewhere that has passed checkElsewhere.
 }
 
 // roster returns that of members, with one handle more. The card of every member must have
@@ -77,9 +77,8 @@ func (r *roster[P]) divide(name string) error {
 	return nil
 }
 
-// checkElsewhere reports members of this process, besides the spec's own, that no other PML
-// has: messages between endpoints of a process are not a PML's affair that moves them
-// between processes.
+// checkElsewhere returns an error if another member of this process is not in Elsewhere. A PML
+// that moves messages between processes has no path between endpoints of one process.
 func (r *roster[P]) checkElsewhere(name string, spec *pml.CommSpec) error {
 	if spec.Elsewhere != nil && r.elsewhere == &spec.Elsewhere[0] {
 		return nil

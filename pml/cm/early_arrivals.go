@@ -21,7 +21,7 @@ type earlyKey struct {
 // 40,000 communicators at once.
 const mostEarly = 1 << 16
 
-// unknownPeers are the processes whose card has not come, and of which messages have.
+// unknownPeers are processes that have sent something before their card has come.
 type unknownPeers struct {
 	early map[uint64]*early // by nonce
 	n     int               // messages kept

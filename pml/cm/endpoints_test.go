@@ -49,8 +49,8 @@ func TestControl_ForgedEndpoint_IsDropped(t *testing.T) {
 	receive(t, e.Comms[to], 0, 5, "it arrives")
 }
 
-// TestControl_TwoEndpointsAskEarly_BothAreKept: requests of two ranks of a process for the id of
-// a handle that is not there yet are two.
+// TestControl_TwoEndpointsAskEarly_BothAreKept checks that requests of two ranks of a process for
+// one id are early arrivals of their own.
 func TestControl_TwoEndpointsAskEarly_BothAreKept(t *testing.T) {
 	w := pmltest.OpenWorld(t, stack(mtltest.Options{}), 2)
 	e := w.Endpoints(2, 1)

@@ -41,11 +41,11 @@ type Module struct {
 	watching map[*wildcards]struct{}
 	closed   bool // Close was called
 
-	mu     sync.Mutex
-	here   map[framework.ProcID]framework.Life // others on this node, as their cards say
-	learnt uint64                              // how often here may have changed
-	splits map[splitKey]*split                 // those in use
-	owners map[*byte]owner                     // of memory, by its first byte
+	mu      sync.Mutex
+	here    map[framework.ProcID]framework.Life // others on this node, as their cards say
+	changes uint64                              // Changes of here, so far.
+	splits  map[splitKey]*split                 // those in use
+	owners  map[*byte]owner                     // of memory, by its first byte
 
 	lastSplit *split // the one that was used last
 }
@@ -91,7 +91,7 @@ func (m *Module) Caps() pml.Caps {
 // Learn implements pml.Module.
 func (m *Module) Learn(peer framework.Life, card framework.Card) error {
 	m.mu.Lock()
-	m.learnt++
+	m.changes++
 	if delete(m.here, peer.ID); card.OnNode(m.env.Node) {
 		m.here[peer.ID] = peer
 	}

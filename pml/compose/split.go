@@ -9,21 +9,21 @@ import (
 // their creations.
 type split struct {
 	key       splitKey
-	local     []bool // on the node
-	whole     bool   // each process has one rank
-	onNode    int    // members that only the node's PML can have, without this process's
-	inNetwork int    // members that only the network's can have
+	local     []bool // Members on the node.
+	whole     bool   // Each process has one rank.
+	onNode    int    // Number of members of other processes on the node.
+	inNetwork int    // Number of members on other nodes.
 	// CommSpec.Elsewhere of the two parts.
 	notOnNode, notInNetwork []bool
 
-	learnt  uint64 // Module.learnt when it was made
-	handles int    // communicators of this process that use it
+	changes uint64 // Module.changes at its creation.
+	handles int    // Communicators of this process that use it.
 }
 
-// splitKey is what a split depends on besides what was learnt.
+// splitKey identifies communicators that share a split.
 type splitKey struct {
 	members   pml.Members
-	elsewhere *bool // the first of CommSpec.Elsewhere
+	elsewhere *bool // First element of CommSpec.Elsewhere.
 }
 
 // split returns that of a communicator, with one handle more.
@@ -38,7 +38,7 @@ func (m *Module) split(spec *pml.CommSpec) *split {
 	if s == nil && m.lastSplit != nil && m.lastSplit.key == key {
 		s = m.lastSplit
 	}
-	if s == nil || s.learnt != m.learnt {
+	if s == nil || s.changes != m.changes {
 		s = m.newSplit(key, spec)
 	}
 	m.splits[key], m.lastSplit = s, s
@@ -50,7 +50,7 @@ func (m *Module) split(spec *pml.CommSpec) *split {
 // PML's if that has other members too. mu held.
 func (m *Module) newSplit(key splitKey, spec *pml.CommSpec) *split {
 	n := spec.Members.Len()
-	s := &split{key: key, learnt: m.learnt, whole: true, local: make([]bool, n), notOnNode: make([]bool, n), notInNetwork: make([]bool, n)}
+	s := &split{key: key, changes: m.changes, whole: true, local: make([]bool, n), notOnNode: make([]bool, n), notInNetwork: make([]bool, n)}
 	for rank := range n {
 		member, other := spec.Members.Member(rank), spec.IsElsewhere(rank)
 		self := member.Life == m.env.Self
@@ -71,8 +71,8 @@ func (m *Module) newSplit(key splitKey, spec *pml.CommSpec) *split {
 	return s
 }
 
-// drop takes a handle off a split. Communicators of which one PML has all members don't keep
-// theirs, and the next one may be another handle of the same: the last split stays.
+// drop takes a handle off a split. A communicator that one of the two PMLs has alone drops its
+// split at once. The last split stays, for further handles of that communicator.
 func (m *Module) drop(s *split) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"github.com/ferrympi/ferry/cid"
 )
 
-// TestFrame_ForgedEndpointOrRank_PathEndsOrFrameIsKept: a process may say only what concerns
-// its own ranks, and what is for an endpoint that is not here waits for it.
+// TestFrame_ForgedEndpointOrRank_PathEndsOrFrameIsKept checks that a process sends for its own
+// ranks only, and that frames for an endpoint that has not joined are early arrivals.
 func TestFrame_ForgedEndpointOrRank_PathEndsOrFrameIsKept(t *testing.T) {
 	const local = cid.Local(1<<20 | 5)
 	elsewhere := cid.Extended{Base: 77}

@@ -204,7 +204,7 @@ func (c *comm) from(p *proc, rank uint32) (*peer, error) {
 	return c.peer(int(rank)), nil
 }
 
-// fromEndpoint is from where the process also says which of its endpoints the rank is.
+// fromEndpoint is from for a frame with the endpoint of its sender.
 func (c *comm) fromEndpoint(p *proc, rank uint32, endpoint uint16) (*peer, error) {
 	q, err := c.from(p, rank)
 	if err == nil && c.EndpointOf(int(rank)) != endpoint {

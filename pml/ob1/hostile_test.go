@@ -133,7 +133,7 @@ func newVictim(t testing.TB) *victim {
 	return v
 }
 
-// withEndpoints is the communicator in which the victim and the stranger have two ranks each.
+// withEndpoints is a communicator with two ranks each of the victim and the unknown peer.
 var withEndpoints = cid.Extended{Base: 3}
 
 func (v *victim) join(t testing.TB, spec pml.CommSpec) {

@@ -91,7 +91,7 @@ func (f *fixture) farApart(n int) {
 	f.closeAll(e)
 }
 
-// earlyEndpoint sends to endpoints of which one is there and one is not yet.
+// earlyEndpoint sends to an endpoint that has joined, and to one that joins later.
 func (f *fixture) earlyEndpoint() {
 	for range 10 {
 		e := f.endpoints(2, 2)
