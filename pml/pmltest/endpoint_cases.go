@@ -147,8 +147,8 @@ func (f *fixture) closedEndpoint() {
 	before := f.dropped(1)
 	e.Comms[closed].Close()
 	f.send(met, closed, 1, data(0, 10))
-	f.Check(met.Send(f.Context(), buffer(data(0, 100000)), closed, 1, p2p, pml.Synchronous))
-	f.Check(e.Comms[stranger].Send(f.Context(), buffer(data(0, 100000)), closed, 1, p2p, pml.Synchronous))
+	f.Is("a message that an endpoint drops", met.Send(f.Context(), buffer(data(0, 100000)), closed, 1, p2p, pml.Synchronous), framework.ErrCommClosed)
+	f.Is("a message of an endpoint that it has not met", e.Comms[stranger].Send(f.Context(), buffer(data(0, 100000)), closed, 1, p2p, pml.Synchronous), framework.ErrCommClosed)
 	early := f.isend(e.Comms[stranger], later, 1, data(7, 30), pml.Standard)
 	f.Until("three dropped messages", func() bool {
 		n := f.dropped(1) - before
