@@ -98,8 +98,8 @@ func testSomeEngines(reqs []Request, done []int, st []Status) (int, error) {
 	return takeSome(&lock, reqs, done, st)
 }
 
-// waitEngines blocks until all pending requests are complete, or ctx ends. One request is
-// active. Errors are
+// waitEngines blocks until all pending requests are complete, or ctx ends. At least one
+// request is active. Errors are
 // those of the caller's own wait for each request, which follows.
 func waitEngines(ctx context.Context, reqs []Request) {
 	m := progress.NewMultiWait()
@@ -129,7 +129,8 @@ func waitAnyEngine(ctx context.Context, reqs []Request) error {
 	return m.WaitAny(ctx)
 }
 
-// addAll adds the requests, of which one is active, to a wait. It returns true if a test of them returns at once.
+// addAll adds requests, at least one of them active, to a wait. It returns true if a test
+// of them returns at once.
 func addAll(m *progress.MultiWait, reqs []Request) (ready bool, err error) {
 	e, _ := engineOf(reqs)
 	lock := lockOf(e)

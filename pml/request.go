@@ -147,7 +147,8 @@ func (r *Request) recycle() {
 
 // Conclude waits for an operation that only the caller knows, and uses the request up. If
 // ctx ends first it is withdrawn if it has not matched, and waited for otherwise; or it
-// becomes the caller's, by a PendingError. Engine's lock held, and released meanwhile.
+// becomes the caller's, by a PendingError. Engine's lock held, and released meanwhile. The
+// caller releases the lock of a rank's engine by progress.Engine.Release.
 func (r *Request) Conclude(ctx context.Context) (Status, error) {
 	var err error
 	if !r.Done() {

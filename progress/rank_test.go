@@ -138,6 +138,42 @@ func TestDeliver_WaitPolls_IsLeftToItsLastPoll(t *testing.T) {
 	}
 }
 
+// lateSender publishes right after each poll, as long as a wait polls: then it leaves the
+// rest to that wait.
+type lateSender struct{ m *mailbox }
+
+func (s lateSender) Poll() int {
+	if s.m.word.Polled() {
+		s.m.send()
+	}
+	return 0
+}
+
+func TestRankWait_PublishedAfterEachPoll_IsObtainedByTheLastPoll(t *testing.T) {
+	for _, spin := range []time.Duration{time.Nanosecond, time.Hour} {
+		m := newMailbox(t, newEngine(t, Options{Spin: spin, Yield: time.Nanosecond}))
+		m.e.Add(lateSender{m})
+		ctx, cancel := context.WithCancel(t.Context())
+		var never Completion
+		done := make(chan error)
+		go func() {
+			m.e.Lock()
+			defer m.e.Release()
+			done <- m.e.Wait(ctx, &never, nil)
+		}()
+		for m.published.Load() == 0 {
+			runtime.Gosched()
+		}
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		if m.available != m.published.Load() {
+			t.Errorf("spin %v: %d tokens obtained of %d", spin, m.available, m.published.Load())
+		}
+	}
+}
+
 func TestDeliver_RankParked_WakesIt(t *testing.T) {
 	m := newMailbox(t, newEngine(t, impatient))
 	done := make(chan error)
