@@ -127,10 +127,11 @@ func (f *fixture) joinRest(e *Endpoints) {
 	}
 }
 
-// closeAll closes all handles, after which no index rests for long.
+// closeAll closes all handles, after which no index stays quarantined. Those of a process that
+// was killed went with it.
 func (f *fixture) closeAll(e *Endpoints) {
-	for _, c := range e.Comms {
-		if c != nil {
+	for rank, c := range e.Comms {
+		if c != nil && f.Procs[e.Procs[rank]] != nil {
 			c.Close()
 		}
 	}
