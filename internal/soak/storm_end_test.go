@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mpi"
 )
 
@@ -328,6 +329,7 @@ func (p *player) closeEarly() {
 				continue
 			case st.Canceled:
 				s.ledger.set(s.i, withdrawn)
+			case errors.Is(err, framework.ErrCommClosed): // On a dup that its receiver has closed.
 			case err != nil:
 				p.wrong("cancel: %s: %v", s.what, err)
 			case s.ledger.String()[s.i] != left:

@@ -138,6 +138,9 @@ func (t *teller) ends(peer int, what string, err error) byte {
 	case strange:
 		t.wrong("unnamed: %s: %v", what, err)
 	}
+	if errors.Is(err, framework.ErrCommClosed) { // The peer has closed one communicator, and exists.
+		return k
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if peer >= 0 && t.Peers[peer].Class == "" {
