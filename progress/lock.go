@@ -27,8 +27,8 @@ func (l *lock) Lock() {
 	}
 }
 
-// tryLock acquires the lock if it is free, and reports whether it did.
-func (l *lock) tryLock() bool {
+// TryLock acquires the lock if it is free, and reports whether it did.
+func (l *lock) TryLock() bool {
 	return atomic.LoadUint32(&l.state) == 0 && atomic.CompareAndSwapUint32(&l.state, 0, 1)
 }
 

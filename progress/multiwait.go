@@ -216,7 +216,12 @@ func (m *MultiWait) stopPolling() {
 // parked.
 func (m *MultiWait) park(ctx context.Context) error {
 	for _, x := range m.engines {
-		if x.rank == nil {
+		if x.rank != nil {
+			x.Lock()
+			x.rank.word.parked.Add(1)
+			x.Engine.poll() // what was published before the wait was counted
+			x.Release()
+		} else {
 			x.Lock()
 			x.parked++
 			polled := x.polling.isSet()
@@ -237,7 +242,9 @@ func (m *MultiWait) park(ctx context.Context) error {
 		err = context.Cause(ctx)
 	}
 	for _, x := range m.engines {
-		if x.rank == nil {
+		if x.rank != nil {
+			x.rank.word.parked.Add(-1)
+		} else {
 			x.Lock()
 			x.parked--
 			x.Unlock()

@@ -42,11 +42,19 @@ import (
 // PollWord is the word in which waits of a rank publish that one of them polls. It lies in
 // its owner's memory, beside the data that senders write, so that they need no further
 // cache line.
-type PollWord struct{ polled atomic.Uint32 }
+type PollWord struct {
+	polled atomic.Uint32
+	parked atomic.Int32 // Waits of the rank that are parked, or about to be.
+}
 
 // Polled reports whether a wait polls for the rank. If so, it finds what has been
 // published before the call.
 func (w *PollWord) Polled() bool { return w.polled.Load() != 0 }
+
+// HasParked reports whether waits of the rank are parked. A goroutine whose only reason to
+// deliver is a wait need not deliver otherwise: the rank's sources are polled after a wait
+// has been counted and before it parks.
+func (w *PollWord) HasParked() bool { return w.parked.Load() > 0 }
 
 // rank is the part of an Engine that only ranks have. Guarded by the rank's lock.
 type rank struct {
@@ -231,7 +239,7 @@ func (e *Engine) stopPollingRank() {
 func (e *Engine) pollProcess(token *bool) (n int) {
 	p := e.process
 	e.Unlock()
-	if p.tryLock() {
+	if p.TryLock() {
 		if !*token && !p.polling.isSet() {
 			p.polling.set()
 			p.polls++
@@ -270,7 +278,7 @@ func (e *Engine) progressRank() int {
 	e.runTasks()
 	p := e.process
 	e.Unlock()
-	if p.tryLock() {
+	if p.TryLock() {
 		n += p.Progress()
 		p.Unlock()
 	}

@@ -511,3 +511,30 @@ func BenchmarkRanks_Ring(b *testing.B) {
 		})
 	}
 }
+
+// TestPark_WaitOfRank_IsCountedAndPollsOnceMore is the promise of PollWord.HasParked: a goroutine
+// that publishes after the count delivers, and what was published before is found.
+func TestPark_WaitOfRank_IsCountedAndPollsOnceMore(t *testing.T) {
+	process := newEngine(t, impatient)
+	m := newMailbox(t, process)
+	m.published.Add(1) // without Deliver: no wait is parked
+	if err := m.receive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 100 {
+		wg.Go(func() {
+			if err := m.receive(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+		for !m.word.HasParked() {
+			runtime.Gosched()
+		}
+		m.send()
+		wg.Wait()
+		if m.word.HasParked() {
+			t.Fatal("a wait that has returned is counted")
+		}
+	}
+}

@@ -133,7 +133,7 @@ func TestTasks_UnderTheProcessesLock_DoNotAcquireItAgain(t *testing.T) {
 	task := taskFunc(func(ts *Tasks) {
 		ts.LockProcess(process)
 		ran++
-		if process.tryLock() {
+		if process.TryLock() {
 			t.Error("the process's lock is free in a task that has acquired it")
 		}
 		ts.UnlockProcess(process)
@@ -145,7 +145,7 @@ func TestTasks_UnderTheProcessesLock_DoNotAcquireItAgain(t *testing.T) {
 	m.e.Lock()
 	m.e.Defer(task)
 	m.e.ReleaseUnder()
-	if process.tryLock() {
+	if process.TryLock() {
 		t.Error("the process's lock was released")
 	}
 	process.Unlock()

@@ -149,6 +149,10 @@ func (e *Engine) park(ctx context.Context, w *Waiter) error {
 		return framework.ErrClosed
 	}
 	if e.rank != nil {
+		word := e.rank.word
+		word.parked.Add(1)
+		defer word.parked.Add(-1)
+		e.poll() // what was published before the wait was counted
 		e.runTasks()
 		if w.fired {
 			return nil

@@ -70,14 +70,14 @@ func (p *Probes) Mprobe(ctx context.Context, src, tag int, plane pml.Plane) (pml
 
 func (p *Probes) find(src, tag int, plane pml.Plane, claim bool) (Found, error) {
 	p.engine.Lock()
-	defer p.engine.Unlock()
+	defer p.engine.Release()
 	f, err := p.prober.Find(nil, src, tag, plane, claim)
 	return f.orNone(), err
 }
 
 func (p *Probes) await(ctx context.Context, src, tag int, plane pml.Plane, claim bool) (Found, error) {
 	p.engine.Lock()
-	defer p.engine.Unlock()
+	defer p.engine.Release()
 	for rounds := 1; ; rounds++ {
 		f, err := p.prober.Find(ctx, src, tag, plane, claim)
 		if !f.OK && err == nil {
@@ -133,7 +133,7 @@ func (k *Claimed) Drop() {
 // Irecv implements pml.Claimed.
 func (k *Claimed) Irecv(buf pml.Buffer) (*pml.Request, error) {
 	k.engine.Lock()
-	defer k.engine.Unlock()
+	defer k.engine.Release()
 	return k.Start(buf)
 }
 
@@ -141,7 +141,7 @@ func (k *Claimed) Irecv(buf pml.Buffer) (*pml.Request, error) {
 // with the peer, whatever becomes of the context.
 func (k *Claimed) Recv(_ context.Context, buf pml.Buffer) (pml.Status, error) {
 	k.engine.Lock()
-	defer k.engine.Unlock()
+	defer k.engine.Release()
 	r, err := k.Start(buf)
 	if err != nil {
 		return pml.NoMessage(), err
