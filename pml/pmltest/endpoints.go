@@ -106,6 +106,7 @@ func (e *Endpoints) others(rank int) (all []int) {
 // that can't tell the ranks of a process apart says so. Each rank has an index of its own,
 // under any policy: one is enough.
 func (f *fixture) endpoints(counts ...int) *Endpoints {
+	f.processes()
 	if f.policy != cid.PolicyLazy {
 		f.Skipf("endpoints have indices of policy lazy")
 	}

@@ -29,6 +29,7 @@ func failureCases() claims {
 }
 
 func (f *fixture) peerFails() {
+	f.processes()
 	f.met(f.comms)
 	c := f.comms[0]
 	// Of a message that is not injected some may be with its sender, and be lost.
@@ -90,6 +91,7 @@ func (f *fixture) peerFails() {
 // diesEarly: the news that a process died comes before its card, of its first life or of
 // another one.
 func (f *fixture) diesEarly() {
+	f.processes()
 	for what, life := range map[string]framework.Life{
 		"its first":    {ID: f.Group()[1].ID + 10, Nonce: 77},
 		"another life": {ID: f.Group()[1].ID, Nonce: 78},
@@ -110,6 +112,7 @@ func (f *fixture) diesEarly() {
 
 // flushed: after Flush a process may end, and its messages arrive.
 func (f *fixture) flushed() {
+	f.processes()
 	f.met(f.comms)
 	fresh := f.comm() // whose members have not met
 	most := 1 << 16
@@ -169,6 +172,7 @@ const flushAlone = 100 * time.Millisecond
 // What it sent is received, and a receive from any goes on waiting for others,
 // although nothing can be answered any more.
 func (f *fixture) hasLeft() {
+	f.processes()
 	known, err := f.Comm(cid.PolicyAgree)
 	f.Check(err)
 	f.send(known[0], 1, 1, data(0, 4)) // the path there is open, and none back
@@ -198,6 +202,7 @@ func (f *fixture) hasLeft() {
 
 // givenUp: a process that lives says that it can't exchange anything with this one.
 func (f *fixture) givenUp() {
+	f.processes()
 	f.met(f.comms)
 	c, m := f.comms[0], f.Procs[0].Module
 	buf := make([]byte, 4)
@@ -219,6 +224,7 @@ func (f *fixture) givenUp() {
 // afresh: two processes, one of which has given the other up, exchange messages again on
 // communicators that are made afterwards. What they had with the third one goes on.
 func (f *fixture) afresh() {
+	f.processes()
 	var modules [3]pml.Renewer
 	for i, p := range f.Procs {
 		var ok bool
@@ -262,6 +268,7 @@ func (f *fixture) afresh() {
 
 // nobodyLeft: who leaves in good order keeps nobody from receiving, but for the last one.
 func (f *fixture) nobodyLeft() {
+	f.processes()
 	m, c := f.Procs[0].Module, f.comms[0]
 	r := f.irecv(c, pml.AnySource, 1, make([]byte, 4))
 	probed := make(chan error, 1)
@@ -286,6 +293,7 @@ func (f *fixture) nobodyLeft() {
 // aborted: a third process has died, and rank 1, which has heard of it first, has left when
 // what rank 0 exchanges with it ends.
 func (f *fixture) aborted() {
+	f.processes()
 	f.met(f.comms)
 	const large = 100000
 	c, dead := f.comms[0], &framework.ProcFailedError{Ranks: []int{7}}
@@ -323,6 +331,7 @@ func (f *fixture) aborted() {
 // refused: rank 0 has a communicator that rank 1 has not, and won't have. The news that
 // somebody has died, or that others have refused, makes it ask.
 func (f *fixture) refused() {
+	f.processes()
 	stranger := framework.Life{ID: framework.MakeProcID(1, 77), Nonce: 77}
 	f.refuses(func() { f.Procs[0].Module.PeerFailed(stranger, "test") })
 	f.refuses(f.Procs[0].Module.Inquire)

@@ -208,11 +208,11 @@ func (r *player) barrier(tag int) error {
 func (r *player) make(i int) (err error) {
 	c, b := r.plan.Comms[i], r.births[i]
 	p := r.w.Procs[r.me]
-	var lives []framework.Life
+	var group []pml.Member
 	for _, m := range c.Members {
-		lives = append(lives, r.w.lives[m])
+		group = append(group, r.w.Group()[m])
 	}
-	spec := pml.CommSpec{ID: b.id, Members: Members(lives...), Rank: slices.Index(c.Members, r.me)}
+	spec := pml.CommSpec{ID: b.id, Members: pml.NewMembers(group), Rank: slices.Index(c.Members, r.me)}
 	if c.Dup {
 		if spec.Local, err = p.Module.CIDs().Reserve(); err == nil {
 			r.comms[i], err = p.Module.AddComm(spec)

@@ -184,7 +184,7 @@ func (f *fixture) met(comms []pml.Comm) {
 func (f *fixture) hold(rank int) (release func()) {
 	e := f.Procs[rank].Engine
 	e.Lock()
-	return sync.OnceFunc(e.Unlock)
+	return sync.OnceFunc(e.Release)
 }
 
 var errEnough = errors.New("the test has had enough")

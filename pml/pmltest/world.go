@@ -19,6 +19,7 @@ import (
 	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/threads"
 	"github.com/ferrympi/ferry/progress"
 )
 
@@ -37,6 +38,9 @@ type Stack struct {
 	// btl.shm.ring_size.
 	Set   map[string]string
 	Hooks pml.Hooks
+	// Threads, when not nil, makes the world one process with these parameters. A Process is
+	// one of its goroutine ranks. The rest of the stack is unused.
+	Threads *threads.Params
 }
 
 // Process is one member of a World.
@@ -58,12 +62,18 @@ type World struct {
 
 	stack    Stack
 	lives    []framework.Life // by rank, of those too that have been killed
+	team     *threads.Team    // of Stack.Threads
+	process  *progress.Engine // of the team
 	nextBase atomic.Uint64
 }
 
 // NewWorld builds n processes. Close it.
 func NewWorld(stack Stack, n int) (*World, error) {
 	w := &World{stack: stack}
+	if stack.Threads != nil {
+		w.openTeam(n)
+		return w, nil
+	}
 	job := kittest.NewJob(n, max(stack.Nodes, 1))
 	for rank := range n {
 		p, err := stack.open(rank, job.Begin(rank, progress.Options{}))
@@ -127,6 +137,11 @@ func (w *World) Kill(rank int) error {
 
 // Close ends all processes.
 func (w *World) Close() error {
+	if w.team != nil {
+		w.team.Close()
+		w.process.Close()
+		return nil
+	}
 	var errs []error
 	for _, p := range w.Procs {
 		if p != nil {
@@ -195,7 +210,7 @@ func (w *World) Comm(policy cid.Policy) ([]pml.Comm, error) {
 
 // join makes one rank's end of a communicator of all, once it is decided.
 func (w *World) join(rank int, id cid.Extended, offer *cid.Offer, decision cid.Decision) (pml.Comm, error) {
-	return w.Procs[rank].join(pml.CommSpec{ID: id, Members: Members(w.lives...), Rank: rank}, offer, decision)
+	return w.Procs[rank].join(pml.CommSpec{ID: id, Members: pml.NewMembers(w.Group()), Rank: rank}, offer, decision)
 }
 
 // join makes this process's end of a communicator, as its members have decided.
@@ -215,7 +230,15 @@ func (p *Process) join(spec pml.CommSpec, offer *cid.Offer, decision cid.Decisio
 }
 
 // Group returns all processes in the order of their ranks.
-func (w *World) Group() []pml.Member { return whole(w.lives) }
+func (w *World) Group() []pml.Member {
+	group := whole(w.lives)
+	if w.team != nil {
+		for rank := range group {
+			group[rank].Endpoint = uint16(rank)
+		}
+	}
+	return group
+}
 
 // Reborn has Group name another life of a process from now on, which it returns.
 func (w *World) Reborn(rank int, nonce uint64) framework.Life {

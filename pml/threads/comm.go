@@ -1,0 +1,295 @@
+package threads
+
+import (
+	"fmt"
+	"math"
+	"sync/atomic"
+
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/match"
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/base"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// shared is the part of a communicator that its ranks in this process share.
+type shared struct {
+	key   cid.Extended
+	id    uint64  // never used twice in a team
+	ranks []*Rank // by rank in the communicator
+
+	// Guarded by Team.mu.
+	stages map[*Rank]stage // of the ranks that have a handle, or had one
+	closed int
+}
+
+// stage is what has become of a rank's handle.
+type stage uint8
+
+const (
+	missing stage = iota
+	open
+	closed
+)
+
+// comm is a rank's handle of a communicator.
+type comm struct {
+	rank   *Rank
+	shared *shared
+	// noSends has a bit for each plane on which sends fail.
+	noSends atomic.Uint32
+
+	// All below is guarded by the rank's lock.
+	base.State
+	base.Probes
+	peers  peers
+	queues [pml.Planes]match.Queues[receive, message]
+	probes []*progress.Completion // of blocked probes; completed at an arrival
+	// barred has the planes on which no receive may be posted, since the communicator is
+	// closed or a watcher takes the messages.
+	barred   [pml.Planes]bool
+	watchers [pml.Planes]pml.Watcher
+}
+
+// peer is the state of another rank of a communicator, made at the first use.
+type peer struct {
+	match [pml.Planes]match.Peer[receive, message]
+}
+
+const peersPerPage = 64
+
+// peers is a table in two levels: of 10,000 ranks a rank exchanges messages with a few.
+type peers []*[peersPerPage]*peer
+
+func newPeers(n int) peers { return make(peers, (n+peersPerPage-1)/peersPerPage) }
+
+func (t peers) get(rank int) *peer {
+	page := t[rank/peersPerPage]
+	if page == nil {
+		page = new([peersPerPage]*peer)
+		t[rank/peersPerPage] = page
+	}
+	p := page[rank%peersPerPage]
+	if p == nil {
+		p = new(peer)
+		page[rank%peersPerPage] = p
+	}
+	return p
+}
+
+// each calls f for the peers in use.
+func (t peers) each(f func(*peer)) {
+	for _, page := range t {
+		if page == nil {
+			continue
+		}
+		for _, p := range page {
+			if p != nil {
+				f(p)
+			}
+		}
+	}
+}
+
+// AddComm makes the rank's handle of a communicator, all of whose members are ranks of the
+// team. Messages that have arrived for it are delivered now. Local, Agreed and Indices of the
+// spec are not used.
+func (r *Rank) AddComm(spec pml.CommSpec) (pml.Comm, error) {
+	s, err := r.team.join(r, &spec)
+	if err != nil {
+		return nil, err
+	}
+	c := &comm{rank: r, shared: s, State: base.State{Spec: spec}, peers: newPeers(len(s.ranks))}
+	c.Probes = base.NewProbes(r.engine, c)
+	r.engine.Lock()
+	defer r.engine.Release()
+	r.comms[s.id] = c
+	r.deliverEarly(c)
+	return c, nil
+}
+
+// join returns the shared part of a communicator, and marks the rank's handle as open.
+func (t *Team) join(r *Rank, spec *pml.CommSpec) (*shared, error) {
+	refuse := func(sentinel error, format string, args ...any) error {
+		return fmt.Errorf("%w: %s: %s", sentinel, name, fmt.Sprintf(format, args...))
+	}
+	if spec.Rank < 0 || spec.Rank >= spec.Members.Len() || spec.Members.Member(spec.Rank) != (pml.Member{Life: t.self, Endpoint: r.endpoint}) {
+		return nil, refuse(framework.ErrGroup, "rank %d is not endpoint %d of this process", spec.Rank, r.endpoint)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.comms[spec.ID]
+	if s == nil {
+		ranks := make([]*Rank, spec.Members.Len())
+		for rank := range ranks {
+			m := spec.Members.Member(rank)
+			if m.Life != t.self {
+				return nil, refuse(framework.ErrUnsupported, "rank %d is of another process", rank)
+			} else if int(m.Endpoint) >= len(t.ranks) {
+				return nil, refuse(framework.ErrGroup, "rank %d is endpoint %d of %d", rank, m.Endpoint, len(t.ranks))
+			}
+			ranks[rank] = t.ranks[m.Endpoint]
+		}
+		t.lastID++
+		s = &shared{key: spec.ID, id: t.lastID, ranks: ranks, stages: make(map[*Rank]stage, len(ranks))}
+		t.comms[s.key], t.byID[s.id] = s, s
+	}
+	if s.stages[r] != missing || len(s.ranks) != spec.Members.Len() {
+		return nil, refuse(framework.ErrGroup, "communicator %v exists", spec.ID)
+	}
+	s.stages[r] = open
+	return s, nil
+}
+
+// leave marks a rank's handle as closed. The rank's lock is held.
+func (t *Team) leave(r *Rank, s *shared) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s.stages[r] = closed
+	if s.closed++; s.closed == len(s.ranks) {
+		delete(t.comms, s.key)
+		delete(t.byID, s.id)
+	}
+}
+
+// mayOpen reports whether a rank will have a handle of the communicator of a message.
+func (t *Team) mayOpen(r *Rank, id uint64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.byID[id]
+	return s != nil && s.stages[r] != closed
+}
+
+// Close implements pml.Comm.
+func (c *comm) Close() {
+	r := c.rank
+	r.engine.Lock()
+	defer r.engine.Release()
+	if !c.Rest.Close() {
+		return
+	}
+	c.noSends.Store(1<<pml.Planes - 1)
+	r.drain(math.MaxInt)
+	for plane := range c.queues {
+		c.barred[plane] = true
+		c.queues[plane].Unexpected(func(m *match.Message[message]) {
+			c.unqueue(m.Owner)
+			r.discard(m.Owner)
+		})
+	}
+	c.wakeProbes()
+	if c.Pending == 0 {
+		c.end()
+	}
+}
+
+// end removes a closed handle on which nothing is pending. Lock held.
+func (c *comm) end() {
+	r := c.rank
+	delete(r.comms, c.shared.id)
+	if r.lastComm == c {
+		r.lastComm = nil
+	}
+	r.team.leave(r, c.shared)
+}
+
+// Abort implements pml.Comm.
+func (c *comm) Abort(plane pml.Plane, err error) {
+	r := c.rank
+	r.engine.Lock()
+	defer r.engine.Release()
+	if c.Aborted[plane] != nil {
+		return
+	}
+	c.Aborted[plane] = err
+	c.noSends.Or(1 << plane)
+	c.cancelAll(plane)
+	c.changed()
+}
+
+// cancelAll withdraws the operations on a plane that have not matched. Lock held.
+func (c *comm) cancelAll(plane pml.Plane) {
+	cancel := func(n *match.Recv[receive]) { n.Owner.Cancel() }
+	q := &c.queues[plane]
+	q.Posted(nil, cancel)
+	c.peers.each(func(p *peer) { q.Posted(&p.match[plane], cancel) })
+	for s := c.rank.offered.head; s != nil; {
+		next := s.next
+		if s.c == c && s.plane == plane {
+			s.Cancel()
+		}
+		s = next
+	}
+}
+
+// CannotCome implements pml.Watchable. Lock held.
+func (c *comm) CannotCome(_ int, plane pml.Plane) error { return c.Aborted[plane] }
+
+// Watch implements pml.Watchable. A watched plane keeps its communicator, as pending
+// operations do. Lock held.
+func (c *comm) Watch(plane pml.Plane, w pml.Watcher) {
+	if w == nil {
+		c.watchers[plane] = nil
+		c.done()
+		return
+	}
+	c.watchers[plane], c.barred[plane] = w, true
+	c.begin()
+	c.queues[plane].Unexpected(func(m *match.Message[message]) {
+		c.unqueue(m.Owner)
+		c.handOver(m.Owner)
+	})
+	c.wakeProbes()
+	c.rank.expect()
+}
+
+// handOver passes a message that is in no queue to the watcher of its plane. Lock held.
+func (c *comm) handOver(m *message) {
+	if m.offer != nil && !m.offer.take(offerClaimed) {
+		return
+	}
+	c.begin()
+	c.watchers[m.plane].Arrived(base.NewClaimed(c.rank.engine, m), m.status())
+}
+
+// barredBy returns the reason why receives can't be posted on a barred plane.
+func (c *comm) barredBy() error {
+	if c.Closed() {
+		return framework.ErrClosed
+	}
+	return pml.ErrWatched
+}
+
+// changed re-evaluates blocked probes and watchers after an abort. Lock held.
+func (c *comm) changed() {
+	c.wakeProbes()
+	for _, w := range c.watchers {
+		if w != nil {
+			w.Changed()
+		}
+	}
+}
+
+// wakeProbes wakes the blocked probes. Lock held.
+func (c *comm) wakeProbes() {
+	for _, p := range c.probes {
+		if !p.Done() {
+			c.rank.engine.Complete(p)
+		}
+	}
+}
+
+// begin counts a pending operation, claimed message or watched plane. Lock held.
+func (c *comm) begin() {
+	c.Pending++
+	c.rank.pending++
+}
+
+// done is the end of what begin has counted. Lock held.
+func (c *comm) done() {
+	c.rank.pending--
+	if c.State.Done() {
+		c.end()
+	}
+}

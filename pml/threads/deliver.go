@@ -1,0 +1,278 @@
+package threads
+
+import (
+	"slices"
+
+	"github.com/ferrympi/ferry/match"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// Delivery moves messages from a rank's ring to its queues, under the rank's lock.
+
+// drain takes cells out of the ring and the overflow list, at least most if there are as many,
+// and returns their number.
+func (r *Rank) drain(most int) (n int) {
+	if r.isDraining {
+		return 0
+	}
+	r.isDraining = true
+	for n < most {
+		if c := r.peek(); c != nil {
+			r.consume(c)
+			n++
+			continue
+		}
+		list := r.takeSpilled()
+		if list == nil {
+			break
+		}
+		for i := range list {
+			r.pressure.Add(-messageCost)
+			r.take(&list[i].cell, list[i].large)
+		}
+		n += len(list)
+		r.recycle(list)
+	}
+	r.release()
+	r.isDraining = false
+	return n
+}
+
+// consume takes the cell that peek has returned.
+func (r *Rank) consume(c *cell) {
+	var large *message
+	if c.header().kind() != kindInline {
+		large = r.pointer()
+	}
+	r.take(c, large)
+	r.advance()
+}
+
+// take processes a cell.
+func (r *Rank) take(c *cell, large *message) {
+	h := c.header()
+	switch h.kind() {
+	case kindInline, kindEager, kindOffer:
+		in := arrival{plane: pml.Plane(h.plane()), source: int(c.source), tag: int(c.tag), large: large}
+		switch {
+		case large == nil:
+			in.payload = c.payload[:h.length()]
+		case large.offer == nil:
+			in.payload = large.data
+		}
+		r.route(c.comm, &in)
+	case kindWithdrawn:
+		r.forget(large)
+	case kindAssist:
+		r.engine.Defer((*fromBack)(large.offer))
+	case kindReceived:
+		o := large.offer
+		receive := o.receive
+		o.drop()
+		receive.finish()
+	case kindSent, kindDropped:
+		o := large.offer
+		s := o.send
+		o.drop()
+		if h.kind() == kindDropped && s.isSynchronous {
+			s.Status.Err = s.droppedError()
+		}
+		s.sent()
+	}
+}
+
+// arrival is a message that leaves the ring or the early arrivals.
+type arrival struct {
+	plane       pml.Plane
+	source, tag int
+	payload     []byte   // unless it is an offer
+	large       *message // eager message or offer
+}
+
+// route delivers a message to its communicator.
+func (r *Rank) route(id uint64, in *arrival) {
+	c := r.lastComm
+	if c == nil || c.shared.id != id {
+		if c = r.comms[id]; c == nil {
+			r.keepEarly(id, in)
+			return
+		}
+		r.lastComm = c
+	}
+	c.arrive(in)
+}
+
+// arrive delivers a message to the receive that it matches, or queues it.
+func (c *comm) arrive(in *arrival) {
+	p := c.peers.get(in.source)
+	if in.large != nil && in.large.offer != nil {
+		c.arriveOffer(p, in)
+		return
+	}
+	if node := c.queues[in.plane].Arrive(&p.match[in.plane], in.tag); node != nil {
+		node.Owner.deliver(in.source, in.tag, in.payload)
+		if in.large != nil {
+			in.large.free()
+		}
+		return
+	}
+	c.keep(p, in)
+}
+
+// arriveOffer is arrive for an offer, which may be withdrawn meanwhile.
+func (c *comm) arriveOffer(p *peer, in *arrival) {
+	o := in.large.offer
+	if !o.take(offerHeld) {
+		return
+	}
+	node := c.queues[in.plane].Arrive(&p.match[in.plane], in.tag)
+	if node != nil {
+		o.state.Store(offerMatched)
+		node.Owner.accept(o)
+		return
+	}
+	in.large.plane = in.plane
+	if c.watchers[in.plane] == nil && !c.Closed() {
+		o.state.Store(offerUnmatched)
+	}
+	c.keep(p, in)
+}
+
+// keep stores a message that has matched no receive.
+func (c *comm) keep(p *peer, in *arrival) {
+	r := c.rank
+	w := c.watchers[in.plane]
+	if c.Closed() && w == nil {
+		r.dropArrival(in)
+		return
+	}
+	m := in.message()
+	m.c, m.plane = c, in.plane
+	r.stats.Unexpected++
+	if w != nil {
+		c.handOver(m)
+		return
+	}
+	r.pressure.Add(m.cost())
+	m.isQueued = true
+	c.queues[in.plane].Keep(&p.match[in.plane], &m.node)
+	if len(c.probes) > 0 {
+		c.wakeProbes()
+	}
+}
+
+// message returns the arrival as a message of its own.
+func (in *arrival) message() *message {
+	m := in.large
+	if m == nil {
+		m = newMessage(len(in.payload))
+		copy(m.data, in.payload)
+	}
+	m.node.Source, m.node.Tag = in.source, in.tag
+	return m
+}
+
+// unqueue takes a message out of the unexpected queue.
+func (c *comm) unqueue(m *message) {
+	c.queues[m.plane].Take(&m.node)
+	c.unqueued(m)
+}
+
+// unqueued accounts for a message that match has taken out of the queue.
+func (c *comm) unqueued(m *message) {
+	c.rank.pressure.Add(-m.cost())
+	m.isQueued = false
+}
+
+// discard drops a message that is in no queue. The send of an offer completes, with an error if
+// it is synchronous.
+func (r *Rank) discard(m *message) {
+	if m.offer != nil && !m.offer.take(offerMatched) {
+		return // withdrawn: a cell of the sender's follows
+	}
+	r.stats.Dropped++
+	if m.offer == nil {
+		m.free()
+		return
+	}
+	from := m.offer.from
+	from.notify(kindDropped, m)
+	r.deliverLater(from)
+}
+
+// dispose frees a message whose payload is not needed anymore. An offer has matched.
+func (r *Rank) dispose(m *message) {
+	if m.offer == nil {
+		m.free()
+		return
+	}
+	from := m.offer.from
+	from.notify(kindSent, m)
+	r.deliverLater(from)
+}
+
+func (r *Rank) dropArrival(in *arrival) {
+	if in.large == nil {
+		r.stats.Dropped++
+		return
+	}
+	r.discard(in.large)
+}
+
+// forget takes back an offer that its sender has withdrawn.
+func (r *Rank) forget(m *message) {
+	if m.isQueued {
+		m.c.unqueue(m)
+	} else if i := slices.Index(r.early, m); i >= 0 {
+		r.early = slices.Delete(r.early, i, i+1)
+		r.pressure.Add(-m.cost())
+	}
+	m.offer.drop()
+}
+
+// keepEarly stores a message for a communicator of which the rank has no handle.
+func (r *Rank) keepEarly(id uint64, in *arrival) {
+	if !r.team.mayOpen(r, id) {
+		r.dropArrival(in)
+		return
+	}
+	m := in.message()
+	m.comm, m.plane = id, in.plane
+	r.pressure.Add(m.cost())
+	r.early = append(r.early, m)
+}
+
+// deliverEarly delivers the early arrivals of a communicator that was added.
+func (r *Rank) deliverEarly(c *comm) {
+	r.early = slices.DeleteFunc(r.early, func(m *message) bool {
+		if m.comm != c.shared.id {
+			return false
+		}
+		r.pressure.Add(-m.cost())
+		in := arrival{plane: m.plane, source: m.node.Source, tag: m.node.Tag, large: m}
+		if m.offer == nil {
+			in.payload = m.data
+		}
+		c.arrive(&in)
+		return true
+	})
+}
+
+// find returns the message that a receive would get now, without those that were withdrawn.
+func (c *comm) find(src, tag int, plane pml.Plane) *message {
+	var mp *match.Peer[receive, message]
+	if src != pml.AnySource {
+		mp = &c.peers.get(src).match[plane]
+	}
+	for {
+		found := c.queues[plane].Find(mp, src, tag)
+		if found == nil {
+			return nil
+		}
+		m := found.Owner
+		if m.offer == nil || !m.offer.isWithdrawn() {
+			return m
+		}
+		c.unqueue(m)
+	}
+}

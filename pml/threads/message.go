@@ -1,0 +1,74 @@
+package threads
+
+import (
+	"math/bits"
+	"sync"
+
+	"github.com/ferrympi/ferry/match"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// message is a message in or on its way to an unexpected queue: a pooled copy of the payload,
+// or the message of an offer. Its sender owns it until it publishes the cell, then the
+// receiver.
+type message struct {
+	node  match.Message[message]
+	data  []byte // the payload, unless it is an offer
+	offer *offer // nil: it is none
+
+	// Of the receiver, once the message has left the ring.
+	c        *comm // nil: an early arrival
+	plane    pml.Plane
+	isQueued bool   // It is in the unexpected queue.
+	comm     uint64 // shared.id of an early arrival
+}
+
+// length is that of the message in bytes.
+func (m *message) length() int64 {
+	if m.offer != nil {
+		return m.offer.buf.Len()
+	}
+	return int64(len(m.data))
+}
+
+func (m *message) status() pml.Status {
+	return pml.Status{Source: m.node.Source, Tag: m.node.Tag, Bytes: int(m.length())}
+}
+
+// messageCost is the memory of an unmatched message beside its payload, in bytes.
+const messageCost = 256
+
+// cost is what the message adds to Rank.pressure while it is unmatched.
+func (m *message) cost() int64 { return messageCost + int64(len(m.data)) }
+
+const (
+	smallestClass = 6 // log2 of the smallest buffer of a pooled message
+	classes       = 15
+)
+
+// messagePools keep messages with their buffers, by size. Goroutines of all ranks share them: the
+// messages of a one-way stream are freed at another rank than they are made.
+var messagePools [classes]sync.Pool
+
+func classOf(n int) int { return max(0, bits.Len(uint(max(n, 1)-1))-smallestClass) }
+
+// newMessage returns a message with room for n bytes of payload, up to 1 MiB.
+func newMessage(n int) *message {
+	class := classOf(n)
+	m, ok := messagePools[class].Get().(*message)
+	if !ok {
+		m = &message{data: make([]byte, 1<<(class+smallestClass))}
+		m.node.Owner = m
+	}
+	m.data = m.data[:n]
+	return m
+}
+
+// free returns a message that is in no queue to its pool. An offer's goes with the offer.
+func (m *message) free() {
+	if m.offer != nil {
+		return
+	}
+	m.c = nil
+	messagePools[classOf(cap(m.data))].Put(m)
+}

@@ -1,0 +1,44 @@
+package threads_test
+
+import (
+	"flag"
+	"fmt"
+	"testing"
+
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/pml/pmltest"
+	"github.com/ferrympi/ferry/pml/threads"
+)
+
+// The full run is
+//
+//	go test ./pml/threads -run Metamorphic -seeds 200 -timeout 30m
+var (
+	seeds = flag.Uint64("seeds", 0, "metamorphic runner: number of seeds; 0: 8, or 3 under the race detector")
+	seed  = flag.Uint64("seed", 0, "metamorphic runner: the first seed")
+)
+
+// TestMetamorphic_AnyProgram_HasTheOutcomeOfTheStandard compares random programs with a model
+// of matching: order, wildcards, probes, truncation, layouts and withdrawals.
+func TestMetamorphic_AnyProgram_HasTheOutcomeOfTheStandard(t *testing.T) {
+	variants := []pmltest.Variant{
+		{Name: "defaults", Stack: stack(nil), Policy: cid.PolicyAgree},
+		{Name: "tiny limits", Stack: stack(tiny), Policy: cid.PolicyAgree},
+		{Name: "large eager messages", Stack: stack(func(p *threads.Params) { p.EagerLimit, p.UnexpectedLimit = 1<<20, 1<<24 }), Policy: cid.PolicyAgree},
+	}
+	n := *seeds
+	switch {
+	case n != 0:
+	case underRace:
+		n = 3
+	default:
+		n = 8
+	}
+	for s := *seed; s < *seed+n; s++ {
+		t.Run(fmt.Sprintf("seed %d", s), func(t *testing.T) {
+			if err := pmltest.Metamorphic(t.Context(), s, variants); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

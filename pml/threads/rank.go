@@ -1,0 +1,254 @@
+package threads
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/cpu"
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/progress"
+)
+
+const (
+	name   = "threads"
+	tagMax = math.MaxInt32
+)
+
+// Team is the goroutine ranks of one activation in this process. It is a source of the
+// process's engine.
+type Team struct {
+	self    framework.Life
+	process *progress.Engine
+	params  Params
+	ranks   []*Rank // by endpoint
+
+	mu        sync.Mutex // A leaf. Guards what follows.
+	comms     map[cid.Extended]*shared
+	byID      map[uint64]*shared
+	lastID    uint64
+	postponed []*Rank
+	// postponements is len(postponed), also read without mu.
+	postponements atomic.Int32
+}
+
+// NewTeam makes n ranks of the process self, with the endpoints 0 to n-1. Their engines are
+// those of ranks of the engine process.
+func NewTeam(self framework.Life, process *progress.Engine, n int, params Params) *Team {
+	t := &Team{self: self, process: process, params: params, comms: map[cid.Extended]*shared{}, byID: map[uint64]*shared{}}
+	for endpoint := range n {
+		r := &Rank{team: t, endpoint: uint16(endpoint), eagerLimit: int(params.EagerLimit), unexpectedLimit: int64(params.UnexpectedLimit), comms: map[uint64]*comm{}}
+		r.ring.init()
+		r.engine = process.NewRank(r, &r.polled)
+		t.ranks = append(t.ranks, r)
+	}
+	process.Add(t)
+	return t
+}
+
+// Rank returns the rank of an endpoint.
+func (t *Team) Rank(endpoint int) *Rank { return t.ranks[endpoint] }
+
+// Close ends the team. Operations that are pending fail with ErrClosed. No call is in progress.
+func (t *Team) Close() {
+	err := fmt.Errorf("%w: the thread communicator's ranks have finished", framework.ErrClosed)
+	for _, r := range t.ranks {
+		r.failAll(err)
+	}
+	t.process.Remove(t)
+	for _, r := range t.ranks {
+		r.engine.Close()
+	}
+}
+
+// Caps returns the capabilities of messages between goroutine ranks.
+func (t *Team) Caps() pml.Caps {
+	steps := []int{inlineMax, int(t.params.EagerLimit), chunkSize, 2 * chunkSize}
+	slices.Sort(steps)
+	return pml.Caps{TagMax: tagMax, MaxMessage: math.MaxInt64, Withdraw: true, Arrivals: true, Steps: steps}
+}
+
+// Route returns the route between any two ranks.
+func (t *Team) Route() pml.Route {
+	return pml.Route{PML: name, Transport: name, Device: "memory of the process", Used: true}
+}
+
+// postpone makes the process's engine drain a rank's ring, whose lock is busy.
+func (t *Team) postpone(r *Rank) {
+	t.mu.Lock()
+	t.postponed = append(t.postponed, r)
+	t.postponements.Store(int32(len(t.postponed)))
+	t.mu.Unlock()
+	t.process.Bell().Ring()
+}
+
+// Poll implements progress.Source: it drains the rings of postponed ranks.
+func (t *Team) Poll() (n int) {
+	if t.postponements.Load() == 0 {
+		return 0
+	}
+	t.mu.Lock()
+	ranks := t.postponed
+	t.postponed = nil
+	t.postponements.Store(0)
+	t.mu.Unlock()
+	for _, r := range ranks {
+		if r.engine.TryLock() {
+			n += r.drain(cellsPerDelivery)
+			r.engine.ReleaseUnder()
+		} else {
+			t.postpone(r)
+		}
+	}
+	return n
+}
+
+// postponedRetry is the time after which the lock of a postponed rank is tried again.
+const postponedRetry = 100 * time.Microsecond
+
+// Due implements progress.Timed.
+func (t *Team) Due() time.Duration {
+	if t.postponements.Load() == 0 {
+		return 0
+	}
+	return postponedRetry
+}
+
+// Rank is the message queue of one goroutine rank. It is the first source of its engine.
+type Rank struct {
+	ring
+	// polled is set while a wait polls for the rank.
+	polled progress.PollWord
+	// expects is 1 if operations are pending whose ends are notified (pml.Request.Notify).
+	// Written under the lock; 1 may be out of date.
+	expects atomic.Uint32
+	// pressure is the memory of messages that are unmatched or overflow, in bytes.
+	pressure atomic.Int64
+
+	_               [64]byte
+	team            *Team
+	endpoint        uint16
+	eagerLimit      int
+	unexpectedLimit int64
+	engine          *progress.Engine
+
+	// All below is guarded by the lock.
+	comms      map[uint64]*comm // by shared.id
+	lastComm   *comm            // of the last message
+	early      []*message       // for communicators that do not exist here yet, in order of arrival
+	receives   *receive         // free list
+	sends      *send            // free list
+	offered    sendList         // sends with an offer that are not complete
+	pending    int              // operations that are not complete, and claimed messages
+	isDraining bool
+	stats      pml.PeerStats
+}
+
+// Engine returns the rank's engine.
+func (r *Rank) Engine() *progress.Engine { return r.engine }
+
+// Stats returns counts of the messages that the rank has received.
+func (r *Rank) Stats() pml.PeerStats {
+	r.deliver(nil)
+	r.engine.Lock()
+	defer r.engine.Unlock()
+	st := r.stats
+	st.Peer, st.Transport = r.team.self, name
+	return st
+}
+
+// Poll implements progress.Source.
+func (r *Rank) Poll() (n int) {
+	if r.peek() == nil && r.isSpilling.Load() == 0 && (r.polled.Polled() || !r.hasCells()) {
+		return 0
+	}
+	if r.polled.Polled() {
+		return r.drain(math.MaxInt)
+	}
+	return r.drainAll() // this may be the last poll of a wait
+}
+
+// drainAll drains the ring until all cells that were claimed before the call are consumed. Lock
+// held.
+func (r *Rank) drainAll() (n int) {
+	for r.hasCells() && !r.isDraining {
+		k := r.drain(math.MaxInt)
+		if n += k; k == 0 {
+			runtime.Gosched() // a producer is between the claim and the store of a cell
+		}
+	}
+	return n
+}
+
+// expect announces that the end of a pending operation may be notified, and drains what arrived
+// before senders could know. Lock held.
+func (r *Rank) expect() {
+	if r.pending > 0 && r.expects.Load() == 0 {
+		r.expects.Store(1)
+		if !r.polled.Polled() {
+			r.drainAll()
+		}
+	}
+}
+
+// needsDelivery reports whether a sender has to drain the ring after publishing a cell. If the rank
+// neither waits nor is notified, its next call drains the ring.
+func (r *Rank) needsDelivery() bool {
+	return (r.polled.HasParked() || r.expects.Load() != 0) && !r.polled.Polled()
+}
+
+const (
+	// lockAttempts is how often a sender tries to acquire a rank's lock: longer than the lock
+	// is held by a goroutine that runs.
+	lockAttempts = 64
+	// cellsPerDelivery bounds what a sender does for other senders.
+	cellsPerDelivery = 4 * ringCells
+)
+
+// tryLock reports whether it has acquired the lock. A holder may never release it.
+func (r *Rank) tryLock() bool {
+	for range lockAttempts {
+		if r.engine.TryLock() {
+			return true
+		}
+		cpu.Pause()
+	}
+	return false
+}
+
+// deliver drains the ring for a sender that has published a cell. If the lock is busy the
+// process's engine does. x is nil if the caller is no task. No rank's lock is held.
+func (r *Rank) deliver(x *progress.Tasks) {
+	if !r.tryLock() {
+		r.team.postpone(r)
+		return
+	}
+	r.drain(cellsPerDelivery)
+	if r.pending == 0 && r.expects.Load() != 0 {
+		r.expects.Store(0)
+	}
+	if x != nil {
+		x.Release(r.engine)
+	} else {
+		r.engine.Release()
+	}
+}
+
+// deliverLater is deliver when the lock of r, which is held, has been released.
+func (r *Rank) deliverLater(to *Rank) {
+	if to.needsDelivery() {
+		r.engine.Defer((*delivery)(to))
+	}
+}
+
+// delivery is the task that drains a rank's ring.
+type delivery Rank
+
+// Run implements progress.Task.
+func (d *delivery) Run(x *progress.Tasks) { (*Rank)(d).deliver(x) }

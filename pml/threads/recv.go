@@ -1,0 +1,184 @@
+package threads
+
+import (
+	"context"
+	"math"
+	"slices"
+
+	"github.com/ferrympi/ferry/internal/cpu"
+	"github.com/ferrympi/ferry/match"
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/base"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// Recv implements pml.Comm. The usual case is a message that is about to come from a known
+// source: see receiveNow.
+func (c *comm) Recv(ctx context.Context, buf pml.Buffer, src, tag int, plane pml.Plane) (pml.Status, error) {
+	r := c.rank
+	r.engine.Lock()
+	if src >= 0 && buf.Layout() == nil && !c.barred[plane] {
+		if came, n, ok := c.receiveNow(buf.Bytes, src, tag, plane); ok {
+			r.engine.Unlock()
+			if n > len(buf.Bytes) {
+				err := base.Truncated(int64(n), int64(len(buf.Bytes)))
+				return pml.Status{Source: src, Tag: came, Bytes: n, Err: err}, err
+			}
+			return pml.Status{Source: src, Tag: came, Bytes: n}, nil
+		}
+	}
+	st, err := c.postReceive(buf, src, tag, plane).Conclude(ctx)
+	r.engine.Release()
+	return st, err
+}
+
+// pollsPerCheck is the number of polls after which a receiver checks whether a goroutine waits
+// for the lock.
+const pollsPerCheck = 32
+
+// receiveNow is a blocking receive from one rank while its caller holds the lock and polls the
+// ring. If the next cell has the message that it waits for, the payload is copied from there.
+// Nothing is posted, because no other goroutine of the rank can post or poll meanwhile, and
+// senders leave the draining to the caller. It reports false if the message does not come soon, if another
+// cell comes first, or if a goroutine waits for the lock. Lock held, all the time.
+func (c *comm) receiveNow(buf []byte, src, tag int, plane pml.Plane) (came, bytes int, ok bool) {
+	r := c.rank
+	if r.pending > 0 || r.isSpilling.Load() != 0 || !c.queues[plane].Idle(&c.peers.get(src).match[plane]) {
+		return 0, 0, false
+	}
+	if r.expects.Load() != 0 { // left from operations that are complete
+		r.expects.Store(0)
+	}
+	budget := r.engine.PollBudget()
+	for polls := 1; polls <= budget; polls++ {
+		in := r.peek()
+		if in == nil {
+			if polls%pollsPerCheck == 0 && r.engine.Wanted() {
+				break
+			}
+			cpu.Pause()
+			continue
+		}
+		h := in.header()
+		if h.kind() > kindEager || h.plane() != int(plane) || in.comm != c.shared.id || int(in.source) != src || int(in.tag) != tag && tag != pml.AnyTag {
+			break
+		}
+		came = int(in.tag)
+		if h.kind() == kindInline {
+			bytes = h.length()
+			copy(buf, in.payload[:bytes])
+		} else {
+			m := r.pointer()
+			bytes = len(m.data)
+			copy(buf, m.data)
+			m.free()
+		}
+		r.advance()
+		r.stats.Received++
+		r.stats.RecvBytes += uint64(bytes)
+		return came, bytes, true
+	}
+	return 0, 0, false
+}
+
+// Irecv implements pml.Comm.
+func (c *comm) Irecv(buf pml.Buffer, src, tag int, plane pml.Plane) (*pml.Request, error) {
+	r := c.rank
+	r.engine.Lock()
+	defer r.engine.Release()
+	return &c.postReceive(buf, src, tag, plane).Request, nil
+}
+
+// StartRecv implements pml.Comm.
+func (c *comm) StartRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *pml.Request {
+	x := c.postReceive(buf, src, tag, plane)
+	c.rank.expect()
+	return &x.Request
+}
+
+// postReceive starts a receive, and matches it with the messages that are here. Lock held.
+func (c *comm) postReceive(buf pml.Buffer, src, tag int, plane pml.Plane) *receive {
+	r := c.rank
+	x := r.newReceive(c, plane, buf)
+	if c.barred[plane] {
+		x.fail(c.barredBy())
+		return x
+	}
+	x.node.Source, x.node.Tag = src, tag
+	var mp *match.Peer[receive, message]
+	if src != pml.AnySource {
+		mp = &c.peers.get(src).match[plane]
+	}
+	for {
+		found := c.queues[plane].Post(mp, &x.node)
+		if found == nil {
+			break
+		}
+		m := found.Owner
+		c.unqueued(m)
+		if m.offer == nil || m.offer.take(offerMatched) {
+			x.take(m)
+			break
+		}
+	}
+	if err := c.Aborted[plane]; err != nil {
+		r.drain(math.MaxInt) // the message may be here
+		if c.queues[plane].Cancel(&x.node) {
+			x.fail(err)
+		}
+	}
+	return x
+}
+
+// Find implements base.Prober. It makes progress once if there is no message.
+func (c *comm) Find(_ context.Context, src, tag int, plane pml.Plane, claim bool) (base.Found, error) {
+	m := c.find(src, tag, plane)
+	if m == nil {
+		c.rank.engine.Progress()
+		m = c.find(src, tag, plane)
+	}
+	if m == nil {
+		if c.barred[plane] {
+			return base.Found{}, c.barredBy()
+		}
+		return base.Found{}, c.CannotCome(src, plane)
+	}
+	f := base.Found{Status: m.status(), OK: true}
+	if claim {
+		if m.offer != nil && !m.offer.take(offerClaimed) {
+			return c.Find(nil, src, tag, plane, claim)
+		}
+		c.unqueue(m)
+		c.begin()
+		f.Message = m
+	}
+	return f, nil
+}
+
+// Pause implements base.Prober: until a message arrives that has no receive.
+func (c *comm) Pause(ctx context.Context, _ int) error {
+	r := c.rank
+	arrival := new(progress.Completion)
+	c.probes = append(c.probes, arrival)
+	err := r.engine.Wait(ctx, arrival, nil)
+	c.probes = slices.DeleteFunc(c.probes, func(p *progress.Completion) bool { return p == arrival })
+	return err
+}
+
+// Drop implements base.Message.
+func (m *message) Drop() {
+	c := m.c
+	c.rank.discard(m)
+	c.done()
+}
+
+// Receive implements base.Message.
+func (m *message) Receive(buf pml.Buffer) *pml.Request {
+	c := m.c
+	x := c.rank.newReceive(c, m.plane, buf)
+	c.Pending-- // the receive counts now
+	c.rank.pending--
+	x.take(m)
+	c.rank.expect()
+	return &x.Request
+}

@@ -1,0 +1,228 @@
+package threads
+
+import (
+	"fmt"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/match"
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/base"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// receive is a receive in progress. The rank's lock guards it, except that goroutines without
+// the lock read buf while they copy chunks.
+type receive struct {
+	pml.Request
+	node  match.Recv[receive]
+	rank  *Rank
+	c     *comm
+	plane pml.Plane
+	buf   pml.Buffer
+	next  *receive // free list
+}
+
+// newReceive makes a pending receive. Lock held.
+func (r *Rank) newReceive(c *comm, plane pml.Plane, buf pml.Buffer) *receive {
+	x := r.receives
+	if x == nil {
+		x = &receive{rank: r}
+		x.node.Owner = x
+		x.Init(r.engine, x)
+	} else {
+		r.receives, x.next = x.next, nil
+	}
+	x.Start()
+	x.c, x.plane, x.buf = c, plane, buf
+	c.begin()
+	return x
+}
+
+// deliver completes a receive with a payload. Lock held.
+func (x *receive) deliver(source, tag int, payload []byte) {
+	n := int64(len(payload))
+	room := x.matched(source, tag, n)
+	if l := x.buf.Layout(); l != nil {
+		l.Unpack(x.buf.Bytes, payload[:min(n, room)], 0)
+	} else {
+		copy(x.buf.Bytes, payload)
+	}
+	x.finish()
+}
+
+// matched sets the status, and returns the length of the buffer.
+func (x *receive) matched(source, tag int, length int64) (room int64) {
+	x.Status.Source, x.Status.Tag, x.Status.Bytes = source, tag, int(length)
+	if room = x.buf.Len(); length > room {
+		x.Status.Err = base.Truncated(length, room)
+	}
+	r := x.rank
+	r.stats.Received++
+	r.stats.RecvBytes += uint64(length)
+	return room
+}
+
+// take completes a receive with a message that is in no queue, or begins its transfer. An offer
+// was claimed or has matched. Lock held.
+func (x *receive) take(m *message) {
+	if m.offer != nil {
+		m.offer.state.Store(offerMatched)
+		x.accept(m.offer)
+		return
+	}
+	x.deliver(m.node.Source, m.node.Tag, m.data)
+	m.free()
+}
+
+// accept begins the transfer of an offer that has matched. Lock held.
+func (x *receive) accept(o *offer) {
+	length := o.buf.Len()
+	limit := min(length, x.matched(int(o.source), int(o.tag), length))
+	r := x.rank
+	if limit <= chunkSize {
+		copyRange(x.buf, o.buf, 0, limit)
+		r.dispose(&o.msg)
+		x.finish()
+		return
+	}
+	o.open(r, x, limit)
+	if o.from.polled.Polled() && o.from != r {
+		o.from.notify(kindAssist, &o.msg)
+	}
+	r.engine.Defer((*fromFront)(o))
+}
+
+// finish completes a receive. Lock held.
+func (x *receive) finish() {
+	c := x.c
+	x.buf = pml.Buffer{}
+	x.Finish()
+	c.done()
+}
+
+// fail completes a receive with an error. Lock held.
+func (x *receive) fail(err error) {
+	x.Status.Err = err
+	x.finish()
+}
+
+// Cancel implements pml.Owner.
+func (x *receive) Cancel() {
+	if x.c.queues[x.plane].Cancel(&x.node) {
+		x.Status = x.c.Withdrawn(x.plane)
+		x.finish()
+	}
+}
+
+// Release implements pml.Owner.
+func (x *receive) Release() {
+	r := x.rank
+	x.c = nil
+	x.next, r.receives = r.receives, x
+}
+
+// First implements pml.Owner.
+func (x *receive) First() progress.Source { return nil }
+
+// send is a send in progress: one with an offer, or one that was complete when it began. The
+// rank's lock guards it.
+type send struct {
+	pml.Request
+	rank  *Rank
+	c     *comm
+	plane pml.Plane
+	dst   int
+	tag   int
+	bytes int64
+	offer *offer
+
+	isSynchronous bool
+	next          *send // free list, or Rank.offered
+	prev          *send
+}
+
+func (r *Rank) freeSend() *send {
+	s := r.sends
+	if s == nil {
+		s = &send{rank: r}
+		s.Init(r.engine, s)
+	} else {
+		r.sends, s.next = s.next, nil
+	}
+	return s
+}
+
+// completeSend returns the request of a send that is complete. Lock held.
+func (r *Rank) completeSend() *send {
+	s := r.freeSend()
+	s.StartDone()
+	return s
+}
+
+// droppedError is the error of a synchronous send whose message the receiver has dropped.
+func (s *send) droppedError() error {
+	return &framework.TransportError{Component: name, Peer: fmt.Sprintf("rank %d", s.dst), Op: "exchange", Err: framework.ErrCommClosed}
+}
+
+// sent completes a send. Lock held.
+func (s *send) sent() {
+	c := s.c
+	s.offer = nil
+	s.rank.offered.remove(s)
+	s.Finish()
+	c.done()
+}
+
+// Cancel implements pml.Owner.
+func (s *send) Cancel() {
+	o := s.offer
+	if o == nil || !o.withdraw() {
+		return
+	}
+	to := s.c.shared.ranks[s.dst]
+	s.Status = s.c.Withdrawn(s.plane)
+	s.sent()
+	if h := makeHeader(kindWithdrawn, 0, 0); !to.put(h, 0, 0, 0, nil, &o.msg) {
+		to.spillFor(h, 0, 0, 0, nil, &o.msg)
+	}
+}
+
+// Abandon implements pml.Abandoner. A claimed message may be received much later.
+func (s *send) Abandon() bool { return s.offer != nil && s.offer.state.Load() == offerClaimed }
+
+// Release implements pml.Owner.
+func (s *send) Release() {
+	r := s.rank
+	s.c = nil
+	s.next, r.sends = r.sends, s
+}
+
+// First implements pml.Owner.
+func (s *send) First() progress.Source { return nil }
+
+// sendList is a list of sends in the order of their calls.
+type sendList struct{ head, tail *send }
+
+func (l *sendList) push(s *send) {
+	s.next, s.prev = nil, l.tail
+	if l.tail == nil {
+		l.head = s
+	} else {
+		l.tail.next = s
+	}
+	l.tail = s
+}
+
+func (l *sendList) remove(s *send) {
+	if s.prev == nil {
+		l.head = s.next
+	} else {
+		s.prev.next = s.next
+	}
+	if s.next == nil {
+		l.tail = s.prev
+	} else {
+		s.next.prev = s.prev
+	}
+	s.next, s.prev = nil, nil
+}

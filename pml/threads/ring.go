@@ -1,0 +1,215 @@
+package threads
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/ferrympi/ferry/internal/cpu"
+)
+
+const (
+	ringCells = 64
+	// inlineMax is the longest payload in a cell, in bytes.
+	inlineMax = 40
+	// cellsPerRelease is the number of consumed cells that go back to the producers by one
+	// store: each store costs the producers a cache miss.
+	cellsPerRelease = 16
+)
+
+// kind is the type of a cell.
+type kind uint8
+
+const (
+	kindInline    kind = iota // Message; the payload is in the cell.
+	kindEager                 // Message; the payload is in a pooled message.
+	kindOffer                 // Message; the payload is in the buffer of a send.
+	kindWithdrawn             // The sender has withdrawn an offer, and does not use it anymore.
+	kindAssist                // The rank may copy chunks of its own offer.
+	kindReceived              // The payload of a matched offer is in the receive's buffer.
+	kindSent                  // The payload of an offer is not needed anymore.
+	kindDropped               // The receiver has dropped the message of an offer.
+)
+
+// header is the word of a cell without its lap: kind, plane and the length of an inline payload.
+type header uint32
+
+func makeHeader(k kind, plane, length int) header {
+	return header(k) | header(plane)<<8 | header(length)<<16
+}
+
+func (h header) kind() kind  { return kind(h) }
+func (h header) plane() int  { return int(h >> 8 & 0xff) }
+func (h header) length() int { return int(h >> 16) }
+
+// cell is one cache line. It has no pointers, so that the allocator aligns a ring's cells.
+type cell struct {
+	word    uint64 // lap<<32 | header; stored last, which publishes the cell
+	comm    uint64 // of a message: shared.id
+	source  int32  // of a message: rank in the communicator
+	tag     int32
+	payload [inlineMax]byte
+}
+
+func (c *cell) header() header { return header(c.word) }
+
+// spilled is a cell of the overflow list.
+type spilled struct {
+	cell
+	large *message
+}
+
+// ring is a bounded queue of cells with many producers and one consumer at a time: the
+// holder of the rank's lock. Positions count cells from the ring's beginning, and never wrap. A
+// cell belongs to its producer from the claim to the store of word, then to the consumer
+// until consumed has passed it.
+//
+// The store that publishes a cell is no barrier, but the claim before it is. So a consumer
+// that stores a word and then finds tail equal to head knows that every producer which
+// claims a cell later sees that word.
+type ring struct {
+	cells *[ringCells]cell
+	// large has the pointers that belong to the cells of the same index.
+	large *[ringCells]*message
+
+	_ [64]byte
+	// Of the producers.
+	tail  atomic.Uint64 // Position of the next cell to claim.
+	limit atomic.Uint64 // Cells before this position are free to claim; may be too low.
+
+	_        [64]byte
+	consumed uint64 // Position of the oldest cell in use; written by the consumer, atomic.
+
+	_ [64]byte
+	// Of the consumer.
+	head     uint64 // Position of the next cell to consume.
+	released uint64 // Value of consumed.
+	spare    []spilled
+
+	_ [64]byte
+	// Of both, written seldom.
+	isSpilling atomic.Uint32 // 1 while the overflow list is not empty; then producers append to it.
+
+	mu       sync.Mutex // Guards overflow; a leaf.
+	overflow []spilled
+}
+
+func (q *ring) init() {
+	q.cells, q.large = new([ringCells]cell), new([ringCells]*message)
+	q.limit.Store(ringCells)
+}
+
+// put publishes a cell. It reports false, and does nothing, if the ring is full or messages
+// overflow. payload is that of an inline message.
+func (q *ring) put(h header, comm uint64, source, tag int32, payload []byte, large *message) bool {
+	if q.isSpilling.Load() != 0 {
+		return false
+	}
+	pos := q.tail.Load()
+	for {
+		if pos >= q.limit.Load() && !q.refill(pos) {
+			return false
+		}
+		if q.tail.CompareAndSwap(pos, pos+1) {
+			break
+		}
+		pos = q.tail.Load()
+	}
+	c := &q.cells[pos%ringCells]
+	c.comm, c.source, c.tag = comm, source, tag
+	if large != nil {
+		q.large[pos%ringCells] = large
+	} else {
+		copy(c.payload[:], payload)
+	}
+	cpu.Store64(&c.word, lap(pos)<<32|uint64(h))
+	return true
+}
+
+// refill raises limit as far as the consumer has come, and reports whether the cell at pos is free.
+func (q *ring) refill(pos uint64) bool {
+	limit := atomic.LoadUint64(&q.consumed) + ringCells
+	if pos >= limit {
+		return false
+	}
+	q.limit.Store(limit)
+	return true
+}
+
+// lap tells the uses of a cell apart: it is never 0 in the first ones.
+func lap(pos uint64) uint64 { return pos/ringCells + 1 }
+
+// spill appends a cell to the overflow list. Cells that a producer puts later follow it.
+func (q *ring) spill(h header, comm uint64, source, tag int32, payload []byte, large *message) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.isSpilling.Store(1)
+	q.overflow = append(q.overflow, spilled{cell: cell{word: uint64(h), comm: comm, source: source, tag: tag}, large: large})
+	if large == nil {
+		copy(q.overflow[len(q.overflow)-1].payload[:], payload)
+	}
+}
+
+// peek returns the next published cell, or nil.
+func (q *ring) peek() *cell {
+	c := &q.cells[q.head%ringCells]
+	if atomic.LoadUint64(&c.word)>>32 != lap(q.head)&0xffffffff {
+		return nil
+	}
+	return c
+}
+
+// pointer returns and clears the pointer of the cell that peek has returned.
+func (q *ring) pointer() *message {
+	at := &q.large[q.head%ringCells]
+	m := *at
+	*at = nil
+	return m
+}
+
+// advance gives the cell that peek has returned back to the producers.
+func (q *ring) advance() {
+	if q.head++; q.head-q.released >= cellsPerRelease {
+		q.release()
+	}
+}
+
+// release makes all consumed cells free to claim.
+func (q *ring) release() {
+	if q.head != q.released {
+		q.released = q.head
+		cpu.Store64(&q.consumed, q.head)
+	}
+}
+
+// takeSpilled returns the overflow list, if no cell of the ring is before it. The list is valid until
+// recycle, which the caller calls next.
+func (q *ring) takeSpilled() []spilled {
+	if q.isSpilling.Load() == 0 {
+		return nil
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.tail.Load() != q.head {
+		return nil
+	}
+	list := q.overflow
+	q.overflow, q.spare = q.spare, nil
+	q.isSpilling.Store(0)
+	return list
+}
+
+// spareMax is the number of entries of an overflow list that are kept for reuse.
+const spareMax = 1024
+
+func (q *ring) recycle(list []spilled) {
+	if cap(list) <= spareMax {
+		clear(list)
+		q.spare = list[:0]
+	}
+}
+
+// hasCells reports whether a producer has claimed a cell that is not consumed, or messages
+// overflow.
+func (q *ring) hasCells() bool {
+	return q.tail.Load() != q.head || q.isSpilling.Load() != 0
+}

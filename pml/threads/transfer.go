@@ -1,0 +1,215 @@
+package threads
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ferrympi/ferry/internal/cpu"
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// offerState is the one word that decides whether a send was matched or withdrawn.
+type offerState = uint32
+
+const (
+	offerInRing    offerState = iota // Published; the receiver has not seen it.
+	offerUnmatched                   // In the receiver's unexpected queue.
+	offerHeld                        // The receiver looks for a receive; over in less than a microsecond.
+	offerClaimed                     // A matched probe has it; a receive follows some time.
+	offerMatched                     // The receive has begun.
+	offerWithdrawn                   // The sender has withdrawn it.
+)
+
+// offer is a send whose payload stays in the sender's buffer. Offers are reused, and never
+// become anything else: a goroutine may use a stale pointer to claim chunks.
+type offer struct {
+	state atomic.Uint32
+	msg   message
+	buf   pml.Buffer // of the sender
+	from  *Rank      // the sender
+	send  *send      // guarded by the sender's lock
+
+	source, tag int32
+
+	// Set by the receiver before claims.
+	receive *receive
+	rank    *Rank // of the receiver
+	limit   int64 // bytes to copy
+	chunk   int64 // bytes of a chunk; the last one may be shorter
+
+	// claims has the chunks that were claimed from the front (bits 0-20) and from the back
+	// (21-41), and their number (42-62). 0: none can be claimed.
+	claims atomic.Uint64
+	left   atomic.Int32 // chunks that are not copied
+	// users is the number of ranks that have the offer: each has a cell to come.
+	users atomic.Int32
+}
+
+const (
+	// chunkSize is how much is copied under one claim, in bytes: some microseconds.
+	chunkSize = 32 << 10
+	chunkBits = 21
+	chunkMask = 1<<chunkBits - 1
+)
+
+var offerPool sync.Pool
+
+func newOffer() *offer {
+	o, ok := offerPool.Get().(*offer)
+	if !ok {
+		o = new(offer)
+		o.msg.offer = o
+		o.msg.node.Owner = &o.msg
+	}
+	return o
+}
+
+// drop is called for each user.
+func (o *offer) drop() {
+	if o.users.Add(-1) > 0 {
+		return
+	}
+	o.buf, o.from, o.send, o.receive, o.rank, o.msg.c = pml.Buffer{}, nil, nil, nil, nil, nil
+	offerPool.Put(o)
+}
+
+// isWithdrawn reports whether the sender has withdrawn the offer. The receiver's lock is held.
+func (o *offer) isWithdrawn() bool { return o.state.Load() == offerWithdrawn }
+
+// take changes the state of an offer in the receiver's queue or ring. It reports false if the
+// sender has withdrawn it. The receiver's lock is held.
+func (o *offer) take(to offerState) bool {
+	for {
+		s := o.state.Load()
+		if s == offerWithdrawn {
+			return false
+		}
+		if o.state.CompareAndSwap(s, to) {
+			return true
+		}
+	}
+}
+
+// withdraw reports whether the offer can't match anymore. The sender's lock is held.
+func (o *offer) withdraw() bool {
+	for {
+		switch s := o.state.Load(); s {
+		case offerInRing, offerUnmatched:
+			if o.state.CompareAndSwap(s, offerWithdrawn) {
+				return true
+			}
+		case offerHeld:
+			runtime.Gosched()
+		default:
+			return false
+		}
+	}
+}
+
+// open makes the chunks claimable. The receiver's lock is held.
+func (o *offer) open(rank *Rank, receive *receive, limit int64) {
+	o.rank, o.receive, o.limit = rank, receive, limit
+	o.chunk = chunkSize
+	if limit > chunkSize*chunkMask {
+		o.chunk = (limit/chunkMask + 64) &^ 63
+	}
+	chunks := (limit + o.chunk - 1) / o.chunk
+	o.users.Store(2)
+	o.left.Store(int32(chunks))
+	o.claims.Store(uint64(chunks) << (2 * chunkBits))
+}
+
+// claim returns the index of a chunk that the caller copies, or false if none is left.
+func (o *offer) claim(fromBack bool) (at int64, ok bool) {
+	for {
+		c := o.claims.Load()
+		front, back, all := c&chunkMask, c>>chunkBits&chunkMask, c>>(2*chunkBits)
+		if front+back >= all {
+			return 0, false
+		}
+		next, at := c+1, front
+		if fromBack {
+			next, at = c+1<<chunkBits, all-1-back
+		}
+		if o.claims.CompareAndSwap(c, next) {
+			return int64(at), true
+		}
+	}
+}
+
+// copyChunks copies chunks until none is left to claim. The copy of the last one completes the
+// operations of both ranks. No rank's lock is held.
+func (o *offer) copyChunks(fromBack bool, x *progress.Tasks) {
+	for {
+		at, ok := o.claim(fromBack)
+		if !ok {
+			return
+		}
+		offset := at * o.chunk
+		copyRange(o.receive.buf, o.buf, offset, min(o.chunk, o.limit-offset))
+		if o.left.Add(-1) == 0 {
+			receiver, sender := o.rank, o.from
+			receiver.notify(kindReceived, &o.msg)
+			sender.notify(kindSent, &o.msg)
+			for _, r := range [...]*Rank{receiver, sender} {
+				if r.needsDelivery() {
+					r.deliver(x)
+				}
+			}
+			return
+		}
+	}
+}
+
+// fromFront and fromBack are the tasks that copy chunks of an offer.
+type (
+	fromFront offer
+	fromBack  offer
+)
+
+// Run implements progress.Task.
+func (t *fromFront) Run(x *progress.Tasks) { (*offer)(t).copyChunks(false, x) }
+
+// Run implements progress.Task.
+func (t *fromBack) Run(x *progress.Tasks) { (*offer)(t).copyChunks(true, x) }
+
+// notify publishes a cell without a message of a user. Any rank's lock may be held; the caller
+// has the cell delivered.
+func (r *Rank) notify(k kind, m *message) {
+	h := makeHeader(k, 0, 0)
+	if !r.put(h, 0, 0, 0, nil, m) {
+		r.spillFor(h, 0, 0, 0, nil, m)
+	}
+}
+
+var chunkPool sync.Pool
+
+// copyRange copies n bytes of a message from its sender's buffer to its receiver's.
+func copyRange(to, from pml.Buffer, offset, n int64) {
+	if n == 0 {
+		return
+	}
+	pack, unpack := from.Layout(), to.Layout()
+	switch {
+	case pack == nil && unpack == nil:
+		cpu.CopyOut(to.Bytes[offset:offset+n], from.Bytes[offset:offset+n])
+	case unpack == nil:
+		pack.Pack(to.Bytes[offset:offset+n], from.Bytes, offset)
+	case pack == nil:
+		unpack.Unpack(to.Bytes, from.Bytes[offset:offset+n], offset)
+	default:
+		b, ok := chunkPool.Get().(*[chunkSize]byte)
+		if !ok {
+			b = new([chunkSize]byte)
+		}
+		for end := offset + n; offset < end; {
+			part := b[:min(chunkSize, end-offset)]
+			pack.Pack(part, from.Bytes, offset)
+			unpack.Unpack(to.Bytes, part, offset)
+			offset += int64(len(part))
+		}
+		chunkPool.Put(b)
+	}
+}
