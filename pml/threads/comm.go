@@ -184,9 +184,12 @@ func (c *comm) Close() {
 	}
 }
 
-// end removes a closed handle on which nothing is pending. Lock held.
+// end removes a closed handle on which nothing is pending. Later calls do nothing. Lock held.
 func (c *comm) end() {
 	r := c.rank
+	if r.comms[c.shared.id] != c {
+		return
+	}
 	delete(r.comms, c.shared.id)
 	if r.lastComm == c {
 		r.lastComm = nil

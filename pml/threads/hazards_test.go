@@ -252,3 +252,34 @@ func heapInUse() uint64 {
 	runtime.ReadMemStats(&m)
 	return m.HeapInuse
 }
+
+func TestClose_ReceiveAfterIt_LeavesTheCommunicatorToOthers(t *testing.T) {
+	e := progress.New(progress.Options{})
+	defer e.Close()
+	p := new(threads.Params)
+	framework.FillDefaults(p)
+	self := framework.Life{ID: 1, Nonce: 1}
+	team := threads.NewTeam(self, e, 2, *p)
+	defer team.Close()
+	members := pml.NewMembers([]pml.Member{{Life: self}, {Life: self, Endpoint: 1}})
+	add := func(rank int) pml.Comm {
+		c, err := team.Rank(rank).AddComm(pml.CommSpec{ID: cid.Extended{Base: 1}, Members: members, Rank: rank})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	sender := add(0)
+	if err := sender.Send(t.Context(), pml.Buffer{Bytes: []byte("message!")}, 1, 7, p2p, pml.Standard); err != nil {
+		t.Fatal(err)
+	}
+	sender.Close()
+	if _, err := sender.Recv(t.Context(), pml.Buffer{}, 1, 7, p2p); !errors.Is(err, framework.ErrClosed) {
+		t.Fatalf("receive after Close: %v", err)
+	}
+	receiver := add(1) // The first time.
+	if st, ok, err := receiver.Iprobe(0, 7, p2p); !ok || err != nil || st.Bytes != 8 {
+		t.Errorf("%+v, %t, %v: want the early arrival", st, ok, err)
+	}
+	receiver.Close()
+}
