@@ -103,7 +103,9 @@ func (c *Comm) Send(ctx context.Context, buf []byte, dst, tag int) error {
 }
 
 // Ssend is Send that returns only after the receive has matched (MPI_Ssend). If the receiver
-// drops the message, because it closes the communicator or its session, that is ErrTransport.
+// drops the message, because it closes the communicator or its session, that is ErrTransport. A
+// network that matches by itself (pml=cm) does not report a message that comes while the receiver
+// has receives pending on a communicator that it has closed.
 func (c *Comm) Ssend(ctx context.Context, buf []byte, dst, tag int) error {
 	return c.send(ctx, "ssend", pml.Buffer{Bytes: buf, Form: c.formOf(buf)}, dst, tag, pml.Synchronous)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -150,16 +151,21 @@ func TestClose_AfterAConstructOfAll_SkipsLookups(t *testing.T) {
 }
 
 // stuck is a launcher that answers no lookup.
-type stuck struct{ launcher }
+type stuck struct {
+	launcher
+	finds *atomic.Int32
+}
 
-func (stuck) Find(ctx context.Context, _ framework.Proc) ([]byte, bool, error) {
+func (s stuck) Find(ctx context.Context, _ framework.Proc) ([]byte, bool, error) {
+	s.finds.Add(1)
 	<-ctx.Done()
 	return nil, false, context.Cause(ctx)
 }
 
 func TestClose_LauncherDoesNotAnswer_EndsAtItsLimit(t *testing.T) {
-	j := newTestJob(t, unix, 100)
-	c, err := openOn(t.Context(), unix, stuck{launcher{j.book, 0}}, j.env)
+	j := newTestJob(t, tcp, 100)
+	var finds atomic.Int32
+	c, err := openOn(t.Context(), tcp, stuck{launcher{j.book, 0}, &finds}, j.env)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,6 +173,9 @@ func TestClose_LauncherDoesNotAnswer_EndsAtItsLimit(t *testing.T) {
 	c.learning = time.Millisecond
 	if err := c.Close(); err != nil {
 		t.Error(err)
+	}
+	if finds.Load() == 0 {
+		t.Error("nothing was looked up")
 	}
 }
 

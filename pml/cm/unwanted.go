@@ -20,6 +20,9 @@ import (
 //     their sends: the dropped ones are the last.
 //
 // A synchronous send that the network completes after the stop waits for the reports.
+//
+// A message that comes while a posted receive may still match others of its sender is dropped
+// at once, and a synchronous send of it succeeds.
 
 // unwanted is what a closed communicator has of a member's messages that nobody receives.
 type unwanted struct {
@@ -46,10 +49,12 @@ func (msg *message) reject() {
 }
 
 // mustHold reports whether the sender of a message may wait for the end of a synchronous send.
+// While a posted receive may match messages of the sender, it can't be asked to stop. A message
+// that was held would keep a blocked sender from the send that this receive waits for.
 func (msg *message) mustHold() bool {
 	c := msg.c
 	return msg.plane == pml.PointToPoint && msg.from != nil && msg.from.proc.Err == nil && !msg.isOpen && !msg.isSettled &&
-		c.Closed() && c.Aborted[msg.plane] == nil && !c.m.closed
+		c.Closed() && c.Aborted[msg.plane] == nil && !c.m.closed && !c.mayReceive(msg.from)
 }
 
 // settle goes on with the held messages of a member. Called from Poll or Done, so that the MTL
