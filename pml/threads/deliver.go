@@ -191,23 +191,18 @@ func (r *Rank) discard(m *message) {
 		return // withdrawn: a cell of the sender's follows
 	}
 	r.stats.Dropped++
-	if m.offer == nil {
-		m.free()
-		return
-	}
-	from := m.offer.from
-	from.notify(kindDropped, m)
-	r.deliverLater(from)
+	r.dispose(m, kindDropped)
 }
 
-// dispose frees a message whose payload is not needed anymore. An offer has matched.
-func (r *Rank) dispose(m *message) {
+// dispose frees a message whose payload is not needed anymore. An offer has matched. Its sender
+// gets a cell of kind end, which is kindSent or kindDropped.
+func (r *Rank) dispose(m *message, end kind) {
 	if m.offer == nil {
 		m.free()
 		return
 	}
 	from := m.offer.from
-	from.notify(kindSent, m)
+	from.notify(end, m)
 	r.deliverLater(from)
 }
 

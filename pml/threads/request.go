@@ -81,7 +81,7 @@ func (x *receive) accept(o *offer) {
 	r := x.rank
 	if limit <= chunkSize {
 		copyRange(x.buf, o.buf, 0, limit)
-		r.dispose(&o.msg)
+		r.dispose(&o.msg, kindSent)
 		x.finish()
 		return
 	}
