@@ -10,6 +10,7 @@ import (
 	"github.com/ferrympi/ferry/coll"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/cpu"
+	"github.com/ferrympi/ferry/pml/threads"
 	"github.com/ferrympi/ferry/progress"
 )
 
@@ -52,6 +53,7 @@ type Progress struct {
 func Register(r *framework.Registry) {
 	for prefix, params := range map[string]any{
 		"cid": new(CID), "coll": new(Coll), "session": new(Session), "bootstrap": new(Bootstrap), "progress": new(Progress),
+		"threads": new(threads.Params),
 	} {
 		specs := framework.ParamsOf(prefix, params)
 		if _, ok := r.EnvParam(framework.EnvName(specs[0].Name)); !ok {
