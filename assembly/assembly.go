@@ -32,6 +32,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/limits"
 	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/threads"
 	"github.com/ferrympi/ferry/progress"
 )
 
@@ -74,6 +75,7 @@ type Assembly struct {
 	log     *sink // nil where the program brings a logger
 	boot    core.Bootstrap
 	reports []string
+	threads threads.Params
 	client  bootstrap.Client
 	offers  []byte // of all PMLs, as they travel
 	card    card   // likewise; see present
@@ -170,7 +172,7 @@ func (a *Assembly) open(ctx context.Context) error {
 	}
 	var session core.Session
 	var waiting core.Progress
-	if err := errors.Join(a.values.Decode("bootstrap", &a.boot), a.values.Decode("session", &session), a.values.Decode("progress", &waiting)); err != nil {
+	if err := errors.Join(a.values.Decode("bootstrap", &a.boot), a.values.Decode("session", &session), a.values.Decode("progress", &waiting), a.values.Decode("threads", &a.threads)); err != nil {
 		return err
 	}
 	a.reports = session.Report

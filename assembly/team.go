@@ -19,12 +19,8 @@ type Team struct {
 
 // NewTeam makes n goroutine ranks, with the endpoints 0 to n-1. m has their messages with
 // other processes. The team is closed before the assembly.
-func (a *Assembly) NewTeam(m PML, n int) (*Team, error) {
-	var params threads.Params
-	if err := a.values.Decode("threads", &params); err != nil {
-		return nil, err
-	}
-	return &Team{Team: threads.NewTeam(a.env.Self, a.env.Engine, n, params), assembly: a, module: m}, nil
+func (a *Assembly) NewTeam(m PML, n int) *Team {
+	return &Team{Team: threads.NewTeam(a.env.Self, a.env.Engine, n, a.threads), assembly: a, module: m}
 }
 
 // AddComm makes the handle that one of the ranks has of a communicator. The endpoint is that of

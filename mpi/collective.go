@@ -126,12 +126,11 @@ func (k *collective) choose(ctx context.Context, x *call) (*coll.Choice, error) 
 func (k *collective) chosen(x *call) (*coll.Choice, error) {
 	if k.machinery == nil {
 		c := k.comm()
-		e := c.session.engine
-		known, err := e.collectives(coll.Shape{Size: c.size, Nodes: e.Nodes(c.spec.Members)}, c.values)
+		known, err := c.shaped()
 		if err != nil {
 			return nil, err
 		}
-		k.machinery = &machinery{peers: peers{c: c}, table: known.table, plain: known.table, force: known.force, check: known.check, offers: known.offers, unopened: known.opens}
+		k.machinery = &machinery{peers: peers{c: c}, table: known.table, plain: known.table, force: known.force, check: known.check, offers: known.offers, unopened: known.opens && c.seat == nil}
 		k.used.Store(true)
 		k.comm().session.engine.NoteCollectives(k.comm().size, k.table, false)
 	}
@@ -175,6 +174,18 @@ func (k *collective) nextTag() int {
 	tag := int(k.begun % (coll.MaxTag + 1))
 	k.begun++
 	return tag
+}
+
+// shaped returns what is known of communicators of c's shape.
+func (c *Comm) shaped() (*shaped, error) {
+	e := c.session.engine
+	find := func() (*shaped, error) {
+		return e.collectives(coll.Shape{Size: c.size, Nodes: e.Nodes(c.spec.Members)}, c.values)
+	}
+	if c.seat == nil {
+		return find()
+	}
+	return c.seat.of.shapedOnce(c.spec.Members, find)
 }
 
 // shaped is what is known of communicators of one shape, with the same parameters.

@@ -31,7 +31,7 @@ func (p *peers) begin(tag int) { p.tag, p.open, p.first = tag, p.open[:0], 0 }
 func (p *peers) Send(buf []byte, to int) (over bool, err error) {
 	c := p.c
 	b := pml.Buffer{Bytes: buf, Form: c.formOf(buf)}
-	e := c.session.engine.progress
+	e := c.local.progress
 	e.Lock()
 	r, err := c.pml.StartSend(b, to, p.tag, pml.Collective, pml.Standard)
 	if err == nil {
@@ -39,7 +39,7 @@ func (p *peers) Send(buf []byte, to int) (over bool, err error) {
 			p.open = append(p.open, r)
 		}
 	}
-	e.Unlock()
+	e.Release()
 	return over, err
 }
 
@@ -63,10 +63,10 @@ func (p *peers) Recv(ctx context.Context, buf []byte, from int) (int, error) {
 func (p *peers) Finish(ctx context.Context) (int, error) {
 	r := p.open[p.first]
 	p.first++
-	e := p.c.session.engine.progress
+	e := p.c.local.progress
 	e.Lock()
 	st, err := r.Conclude(ctx)
-	e.Unlock()
+	e.Release()
 	return st.Bytes, err
 }
 

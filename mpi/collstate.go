@@ -173,7 +173,7 @@ func (k *collective) breaks(err error) error {
 func (k *collective) leave(unborn cid.Span, err error) {
 	if unborn != (cid.Span{}) {
 		k.left.Store(true)
-		k.comm().module.Refuse(unborn, pml.AllEndpoints)
+		k.comm().refuseSpan(unborn, err)
 	}
 	k.abort(err)
 }
@@ -199,7 +199,7 @@ func (k *collective) close() {
 func (k *collective) fail(err error) error {
 	if k.broken.CompareAndSwap(nil, &err) && !errors.Is(err, ErrProcFailed) && !errors.Is(err, ErrBroken) {
 		c := k.comm()
-		c.session.engine.Broke(c.spec.ID, c.group.procs(), err)
+		c.tellBroken(c.spec.ID, c.group, err)
 	}
 	k.endWaits(err)
 	return err
@@ -209,7 +209,7 @@ func (k *collective) fail(err error) error {
 // Operations that wait end, unless their messages have arrived.
 func (c *Comm) brokenBy(p Proc, reason string) {
 	who := p.String()
-	if rank := slices.Index(c.group.procs(), p); rank >= 0 {
+	if rank := slices.Index(c.group.members, member{Proc: p}); rank >= 0 {
 		who = fmt.Sprintf("rank %d", rank)
 	}
 	err := fmt.Errorf("%w: %s no longer takes part in them: %s", ErrBroken, who, reason)

@@ -1,6 +1,7 @@
 package mpi
 
 import (
+	"context"
 	"encoding/hex"
 	"fmt"
 	"runtime/pprof"
@@ -39,7 +40,9 @@ type Comm struct {
 	closed atomic.Bool
 
 	rank    int
+	local   *rankEngine // of this rank
 	session *Session
+	seat    *seat // The goroutine rank; nil: The rank is the process.
 	group   *Group
 	module  assembly.PML
 	values  *framework.Values
@@ -52,61 +55,136 @@ type Comm struct {
 	attrs []attribute // in the order in which they were set
 }
 
-// newComm makes a communicator, which holds the session open. It takes a local id if
-// the spec has none, which is free again on an error. One that others know stays taken:
-// what they send must meet no later communicator.
-func newComm(s *Session, g *Group, m assembly.PML, spec pml.CommSpec, values *framework.Values) (_ *Comm, err error) {
-	mine := !spec.Local.Valid()
-	defer func() {
-		if err != nil {
-			if mine {
-				m.CIDs().Close(spec.Local)
-			}
-			m.Refuse(cid.Below(spec.ID), pml.AllEndpoints) // the others may have it
-			s.engine.Broke(spec.ID, g.procs(), err)
-		}
-	}()
-	if mine {
-		if spec.Local, err = m.CIDs().Reserve(); err != nil {
-			return nil, err
-		}
-	}
-	if err := s.hold(&s.comms); err != nil {
-		return nil, err
-	}
-	p, err := m.AddComm(spec)
-	if err != nil {
-		s.drop(&s.comms)
-		return nil, err
-	}
+// newComm makes the handle of a communicator for a rank: that of the process if seat is nil. The
+// handle holds the session open. It takes a local id if the spec has none, which is free again on an
+// error. One that others know stays taken: what they send must meet no later communicator.
+func newComm(s *Session, seat *seat, g *Group, m assembly.PML, spec pml.CommSpec, values *framework.Values) (*Comm, error) {
 	c := &Comm{
-		pml: p, size: g.Size(), tagMax: m.Caps().TagMax,
-		rank: spec.Rank, session: s, group: g, module: m, values: values, spec: spec,
+		size: g.Size(), tagMax: m.Caps().TagMax, rank: spec.Rank, local: &s.engine.rankEngine,
+		session: s, seat: seat, group: g, module: m, values: values, spec: spec,
+	}
+	err := s.hold(&s.comms)
+	if err == nil {
+		if err = c.addToPML(); err != nil {
+			s.drop(&s.comms)
+		}
+	}
+	if err != nil { // The other members may have it.
+		c.refuseSpan(cid.Below(spec.ID), err)
+		c.tellBroken(spec.ID, g, err)
+		return nil, err
 	}
 	c.collective.init(c)
 	s.engine.add(c)
+	if seat != nil {
+		seat.add(c)
+	}
 	return c, nil
+}
+
+// addToPML makes c.pml.
+func (c *Comm) addToPML() (err error) {
+	if c.seat != nil {
+		t := c.seat.of.threads
+		c.local, c.tagMax = c.seat.local, min(c.tagMax, t.team.Caps().TagMax)
+		c.pml, err = t.team.AddComm(c.spec)
+		return err
+	}
+	ids := c.module.CIDs()
+	mine := !c.spec.Local.Valid()
+	if mine {
+		if c.spec.Local, err = ids.Reserve(); err != nil {
+			return err
+		}
+	}
+	if c.pml, err = c.module.AddComm(c.spec); err != nil && mine {
+		ids.Close(c.spec.Local)
+	}
+	return err
+}
+
+// key identifies the handle among those of the process.
+func (c *Comm) key() cid.EndpointID {
+	return cid.EndpointID{Extended: c.spec.ID, Endpoint: c.spec.Members.Member(c.rank).Endpoint}
+}
+
+// refuseSpan announces that this rank is not in the communicators of the span, now or later. Members
+// that wait for it there are notified.
+func (c *Comm) refuseSpan(span cid.Span, why error) {
+	if c.seat == nil {
+		c.module.Refuse(span, pml.AllEndpoints)
+	} else {
+		c.seat.refuse(span, why)
+	}
+}
+
+// tellBroken tells the other members of a communicator with group g that this rank takes part in no
+// further collective of it.
+func (c *Comm) tellBroken(id cid.Extended, g *Group, why error) {
+	if c.seat != nil {
+		why = fmt.Errorf("rank %d: %w", g.rank, why)
+		c.session.engine.broken(id, c.session.engine.identity.Proc, why.Error(), c)
+	}
+	c.session.engine.Broke(id, g.processes(), why)
 }
 
 // memberDied ends the collectives of a communicator that has this process as a
 // member. Messages between others are not concerned.
 func (c *Comm) memberDied(peer framework.Life, reason string) {
-	if rank := c.rankOf(peer); rank >= 0 {
-		c.collective.abort(&ProcFailedError{Ranks: []int{rank}, Cause: reason})
+	if ranks := c.ranksOfProcess(peer); len(ranks) > 0 {
+		c.collective.abort(&ProcFailedError{Ranks: ranks, Cause: reason})
 	}
 }
 
 // memberGone ends waits in shared memory for a process that has closed its session, or from
 // which this one is cut off. Messages from it fail by themselves.
 func (c *Comm) memberGone(peer framework.Life, why error) {
-	if rank := c.rankOf(peer); rank >= 0 {
+	for _, rank := range c.ranksOfProcess(peer) {
 		c.collective.memberGone(rank, why)
 	}
 }
 
-// rankOf returns a member's rank; -1: it is none.
-func (c *Comm) rankOf(peer framework.Life) int {
-	return c.spec.Members.Rank(pml.Member{Life: peer})
+// ranksOfProcess returns the ranks that a process has in the communicator.
+func (c *Comm) ranksOfProcess(peer framework.Life) (ranks []int) {
+	if c.seat == nil {
+		if rank := c.spec.Members.Rank(pml.Member{Life: peer}); rank >= 0 {
+			ranks = append(ranks, rank)
+		}
+		return ranks
+	}
+	for rank := range c.size {
+		if c.spec.Members.Member(rank).Life == peer {
+			ranks = append(ranks, rank)
+		}
+	}
+	return ranks
+}
+
+// membersOf returns the members of a communicator that has these ranks of c.
+func (c *Comm) membersOf(id cid.Extended, ranks []int) pml.Members {
+	list := func() pml.Members {
+		members := make([]pml.Member, len(ranks))
+		for i, r := range ranks {
+			members[i] = c.spec.Members.Member(r)
+		}
+		return pml.NewMembers(members)
+	}
+	if c.seat == nil {
+		return list()
+	}
+	return c.seat.of.shareMembers(id, list)
+}
+
+// construct draws a context id together with the processes of the members.
+func (c *Comm) construct(ctx context.Context, tag string) (uint64, error) {
+	draw := func() (uint64, error) {
+		made, err := c.session.engine.Construct(ctx, c.group.processes(), tag, nil)
+		return made.ContextID, err
+	}
+	if c.seat == nil {
+		return draw()
+	}
+	return c.seat.of.constructOnce(ctx, tag, c.ranksOfProcess(c.session.engine.Env().Self), draw)
 }
 
 // Rank returns the caller's rank: 0 to Size()-1.
@@ -205,9 +283,12 @@ func (c *Comm) Close() error {
 func (c *Comm) goes() {
 	e := c.session.engine
 	e.mu.Lock()
-	delete(e.comms, c.spec.ID)
+	delete(e.comms, c.key())
 	e.mu.Unlock()
 	c.pml.Close()
+	if c.seat != nil {
+		c.seat.remove(c)
+	}
 	c.collective.closeInstances()
 }
 
@@ -230,6 +311,11 @@ func (c *Comm) Transport(rank int) (Transport, error) {
 	if rank < 0 || rank >= c.size {
 		return Transport{}, c.errRank(rank)
 	}
-	r := c.module.Route(c.spec.Members.Member(rank).Life)
+	life := c.spec.Members.Member(rank).Life
+	if c.seat != nil && life == c.session.engine.Env().Self {
+		r := c.seat.of.threads.team.Route()
+		return Transport{PML: r.PML, Component: r.Transport, Device: r.Device}, nil
+	}
+	r := c.module.Route(life)
 	return Transport{PML: c.module.Name, Component: r.Transport, Device: r.Device, Provider: r.Provider}, nil
 }

@@ -64,13 +64,8 @@ func (c *Comm) createGroup(ctx context.Context, g *Group, ranks []int, tag int, 
 	if err != nil {
 		return nil, err
 	}
-	spec := pml.CommSpec{ID: id, Rank: g.Rank()}
-	members := make([]pml.Member, len(ranks))
-	for i, r := range ranks {
-		members[i] = c.spec.Members.Member(r)
-	}
-	spec.Members = pml.NewMembers(members)
-	return c.child(newGroup(c.session, g.members), spec)
+	spec := pml.CommSpec{ID: id, Rank: g.Rank(), Members: c.membersOf(id, ranks)}
+	return c.child(groupOf(c.session, c.group.self, g.members), spec)
 }
 
 // An announcement is the new id, all zero if there is none, and a hash of the
@@ -85,8 +80,11 @@ func announcement(id cid.Extended, g *Group) []byte {
 
 func hashGroup(g *Group) uint64 {
 	h := fnv.New64a()
-	for _, p := range g.members {
-		fmt.Fprintf(h, "%q %d ", p.Namespace, p.Rank)
+	for _, m := range g.members {
+		fmt.Fprintf(h, "%q %d ", m.Namespace, m.Rank)
+		if m.of != nil {
+			fmt.Fprintf(h, "%d ", m.endpoint)
+		}
 	}
 	return h.Sum64()
 }
@@ -116,8 +114,8 @@ func (c *Comm) announce(ctx context.Context, g *Group, ranks []int, tag int, err
 
 // refuse says that this process is not in a communicator that others have made or will.
 func (c *Comm) refuse(id cid.Extended, g *Group, why error) {
-	c.module.Refuse(cid.Below(id), pml.AllEndpoints)
-	c.session.engine.Broke(id, g.procs(), why)
+	c.refuseSpan(cid.Below(id), why)
+	c.tellBroken(id, g, why)
 }
 
 // refuseUnheard refuses what the group's first member may announce yet: the others take it
@@ -168,7 +166,7 @@ func (c *Comm) hear(ctx context.Context, g *Group, from, tag int) (cid.Extended,
 	}
 	first := g.members[0]
 	if st.Bytes != announceSize {
-		return cid.Extended{}, assembly.BadMember(first, fmt.Errorf("create group: %d bytes where %d were expected", st.Bytes, announceSize))
+		return cid.Extended{}, assembly.BadMember(first.Proc, fmt.Errorf("create group: %d bytes where %d were expected", st.Bytes, announceSize))
 	}
 	if binary.BigEndian.Uint64(b[16:]) != hashGroup(g) {
 		return cid.Extended{}, fmt.Errorf("%w: %s creates another group with tag %d; use another tag", ErrGroup, first, tag)

@@ -57,7 +57,7 @@ func (c *Comm) same(id cid.Extended) (*Comm, error) {
 
 // child is newComm below c.
 func (c *Comm) child(g *Group, spec pml.CommSpec) (*Comm, error) {
-	return newComm(c.session, g, c.module, spec, c.values)
+	return newComm(c.session, c.seat, g, c.module, spec, c.values)
 }
 
 // derive returns the ids of the next n children, the same in all members: those after
@@ -84,11 +84,11 @@ func (c *Comm) derive(ctx context.Context, before *CommRequest, n int) ([]cid.Ex
 		ctx, stop := c.collective.untilBroken(ctx)
 		defer stop()
 		// The tag begins with a byte that keeps it from a user's.
-		made, err := c.session.engine.Construct(ctx, c.group.members, "\x00children of "+c.spec.ID.String(), nil)
+		base, err := c.construct(ctx, "\x00children of "+c.spec.ID.String())
 		if err != nil {
 			return nil, err
 		}
-		d.Rebase(made.ContextID)
+		d.Rebase(base)
 	}
 }
 
@@ -147,8 +147,8 @@ func (c *Comm) finishIdup(before, r *CommRequest, attrs []attribute) {
 	} else {
 		r.comm.attrs = attrs
 	}
-	if c.collective.broken.Load() != nil { // this member derives no further ids
-		c.module.Refuse(c.collective.children.Unborn(), pml.AllEndpoints)
+	if why := c.collective.broken.Load(); why != nil { // this member derives no further ids
+		c.refuseSpan(c.collective.children.Unborn(), *why)
 	}
 }
 

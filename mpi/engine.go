@@ -14,7 +14,6 @@ import (
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/progress"
 )
 
 // engine is what the sessions over one bootstrap client share: an assembly, and
@@ -23,12 +22,9 @@ import (
 type engine struct {
 	*assembly.Assembly
 	client     bootstrap.Client // WithBootstrap's, or nil
-	progress   *progress.Engine
+	rankEngine                  // of the process
 	identity   bootstrap.Identity
-	nulls      *nullOwner
-	operations []*operation // free ones; guarded by progress's lock
 	pieces     largePieces
-	tries      tries
 	bases      bases
 	registered registered
 	// collectiveHooks are the program's, if they see collectives, or nil.
@@ -40,10 +36,13 @@ type engine struct {
 	sessions int
 	busy     chan struct{} // not nil while the engine opens or closes; closed at its end
 
-	mu     sync.Mutex
-	comms  map[cid.Extended]*Comm           // that are open
-	broken map[cid.Extended]bootstrap.Event // of communicators that are not here (yet); see Broken
-	shapes map[string]*shaped               // by what their coll.Shape has, and parameters
+	mu        sync.Mutex
+	comms     map[cid.EndpointID]*Comm         // that are open
+	endpoints int                              // Upper bound of the endpoints in comms.
+	early     map[cid.Extended]bootstrap.Event // of communicators that not all ranks here have yet; see Broken
+	runs      map[cid.Extended]*activation     // By failureID.
+	teams     map[*ThreadComm]struct{}         // That are open.
+	shapes    map[string]*shaped               // by what their coll.Shape has, and parameters
 }
 
 // engines are those of the sessions that are open in this operating-system process, and
@@ -97,7 +96,7 @@ func acquire(ctx context.Context, client bootstrap.Client, o assembly.Options) (
 // given up meanwhile: ranks that are goroutines open at the same time, and a bootstrap
 // may make one wait for the other.
 func newEngine(ctx context.Context, client bootstrap.Client, o assembly.Options) (*engine, *framework.Values, error) {
-	e := &engine{client: client, comms: map[cid.Extended]*Comm{}, sessions: 1, busy: make(chan struct{})}
+	e := &engine{client: client, comms: map[cid.EndpointID]*Comm{}, endpoints: 1, runs: map[cid.Extended]*activation{}, teams: map[*ThreadComm]struct{}{}, sessions: 1, busy: make(chan struct{})}
 	e.bases.init()
 	engines.open = append(engines.open, e)
 	o.Client, o.Watcher = client, e
@@ -119,9 +118,8 @@ func (e *engine) assemble(ctx context.Context, o assembly.Options) error {
 			return
 		}
 		env := a.Env()
-		e.Assembly, e.progress, e.identity = a, env.Engine, env.Identity
-		e.nulls = newNullOwner(e.progress)
-		e.tries.e = e
+		e.Assembly, e.identity = a, env.Identity
+		e.rankEngine.init(env.Engine)
 		e.collectiveHooks, _ = framework.As[CollectiveHooks](o.Hooks)
 		e.opened.Store(true)
 	}()
@@ -200,16 +198,30 @@ const mostBroken = 4096
 // Broken implements assembly.Watcher. Members make a communicator at different times: one
 // may have given it up before another has it.
 func (e *engine) Broken(id cid.Extended, by framework.Proc, reason string) {
+	e.broken(id, by, reason, nil)
+}
+
+// broken is Broken for all handles of the communicator in this process but one, which may be nil.
+func (e *engine) broken(id cid.Extended, by framework.Proc, reason string, except *Comm) {
 	e.mu.Lock()
-	c := e.comms[id]
-	if c == nil {
-		if e.broken == nil || len(e.broken) == mostBroken {
-			e.broken = map[cid.Extended]bootstrap.Event{}
+	var here []*Comm
+	for endpoint := range e.endpoints {
+		if c := e.comms[cid.EndpointID{Extended: id, Endpoint: uint16(endpoint)}]; c != nil && c != except {
+			here = append(here, c)
 		}
-		e.broken[id] = bootstrap.Event{Proc: by, Reason: reason}
+	}
+	run := e.runs[id]
+	if run == nil && (len(here) == 0 || here[0].seat != nil) {
+		if e.early == nil || len(e.early) == mostBroken {
+			e.early = map[cid.Extended]bootstrap.Event{}
+		}
+		e.early[id] = bootstrap.Event{Proc: by, Reason: reason}
 	}
 	e.mu.Unlock()
-	if c != nil {
+	if run != nil {
+		run.failedElsewhere(by, reason)
+	}
+	for _, c := range here {
 		c.brokenBy(by, reason)
 	}
 }
@@ -217,8 +229,8 @@ func (e *engine) Broken(id cid.Extended, by framework.Proc, reason string) {
 // add has a communicator hear of what concerns it, from now on and already.
 func (e *engine) add(c *Comm) {
 	e.mu.Lock()
-	e.comms[c.spec.ID] = c
-	before, broken := e.broken[c.spec.ID]
+	e.comms[c.key()] = c
+	before, broken := e.early[c.spec.ID]
 	e.mu.Unlock()
 	if broken {
 		c.brokenBy(before.Proc, before.Reason)

@@ -37,8 +37,11 @@ func CommFromGroup(ctx context.Context, g *Group, tag string, opts ...CommOption
 	if g.Size() == 0 {
 		return nil, fmt.Errorf("%w: the group is empty", ErrNoComm)
 	}
+	if g.hasRanks() {
+		return nil, fmt.Errorf("%w: it has goroutine ranks, which no process set names: use Comm.CreateGroup", ErrGroup)
+	}
 	if g.rank == Undefined {
-		if err := g.session.engine.StandBy(background(ctx), g.members, tag); err != nil {
+		if err := g.session.engine.StandBy(background(ctx), g.processes(), tag); err != nil {
 			return nil, fmt.Errorf("communicator from a group of others: %w", err)
 		}
 		return nil, fmt.Errorf("%w: the caller, %s, is not in it", ErrGroup, g.session.engine.identity.Proc)
@@ -83,11 +86,11 @@ func fromGroup(ctx context.Context, g *Group, tag string, values *framework.Valu
 	if err != nil {
 		return nil, err
 	}
-	m, spec, err := g.session.engine.WireUp(background(ctx), g.members, g.rank, tag, policy)
+	m, spec, err := g.session.engine.WireUp(background(ctx), g.processes(), g.rank, tag, policy)
 	if err != nil {
 		return nil, err
 	}
-	c, err := newComm(g.session, g, m, spec, values)
+	c, err := newComm(g.session, nil, g, m, spec, values)
 	if err == nil {
 		c.SetName(tag)
 	}

@@ -32,40 +32,78 @@ func (c Comparison) String() string {
 	return names[c]
 }
 
-// Group is an ordered set of processes (MPI-4.1 section 7.2.1). It is local and
-// immutable, and costs nothing to keep. All its methods work without any message
-// and also after its session was closed. A nil *Group is empty.
+// Group is an ordered set of processes, or of the goroutine ranks of a thread communicator
+// (MPI-4.1 section 7.2.1). It is local and immutable, and costs nothing to keep. All its methods
+// work without any message and also after its session was closed. A nil *Group is empty.
 type Group struct {
 	session *Session
-	members []Proc
-	rank    int // of this process, or Undefined
+	self    member   // The caller.
+	members []member // By rank. Not modified.
+	rank    int      // Of self, or Undefined.
 }
 
-func newGroup(s *Session, members []Proc) *Group {
-	g := &Group{session: s, members: members, rank: slices.Index(members, s.engine.identity.Proc)}
+// member is a process or a goroutine rank.
+type member struct {
+	Proc
+	endpoint uint16
+	of       *activation // nil: The whole process.
+}
+
+// newGroup makes a group of processes.
+func newGroup(s *Session, procs []Proc) *Group {
+	members := make([]member, len(procs))
+	for i, p := range procs {
+		members[i].Proc = p
+	}
+	return groupOf(s, member{Proc: s.engine.identity.Proc}, members)
+}
+
+// groupOf makes a group as self sees it.
+func groupOf(s *Session, self member, members []member) *Group {
+	g := &Group{session: s, self: self, members: members, rank: slices.Index(members, self)}
 	if g.rank < 0 {
 		g.rank = Undefined
 	}
 	return g
 }
 
-// with makes a group of the same session.
-func (g *Group) with(members []Proc) *Group {
+// with makes a group of other members for the same caller.
+func (g *Group) with(members []member) *Group {
 	if g == nil || g.session == nil {
 		return &Group{rank: Undefined}
 	}
-	return newGroup(g.session, members)
+	return groupOf(g.session, g.self, members)
 }
 
-func (g *Group) procs() []Proc {
+func (g *Group) all() []member {
 	if g == nil {
 		return nil
 	}
 	return g.members
 }
 
+// processes returns the processes of the members, each once.
+func (g *Group) processes() []Proc {
+	procs := make([]Proc, 0, g.Size())
+	seen := map[Proc]bool{}
+	for _, m := range g.all() {
+		if m.of == nil {
+			procs = append(procs, m.Proc)
+		} else if !seen[m.Proc] {
+			seen[m.Proc] = true
+			procs = append(procs, m.Proc)
+		}
+	}
+	return procs
+}
+
+// hasRanks reports whether goroutine ranks are members.
+func (g *Group) hasRanks() bool {
+	return slices.ContainsFunc(g.all(), func(m member) bool { return m.of != nil })
+}
+
 // Size returns the number of members.
-func (g *Group) Size() int { return len(g.procs()) }
+func (g *Group) Size() int { return len(g.all()) }
 
 // Rank returns the caller's rank in the group, or Undefined if it is not a member.
 func (g *Group) Rank() int {
@@ -75,12 +113,19 @@ func (g *Group) Rank() int {
 	return g.rank
 }
 
-// Members returns a copy of the members in the order of their ranks.
-func (g *Group) Members() []Proc { return slices.Clone(g.procs()) }
+// Members returns the processes of the members in the order of their ranks. A process is there once
+// for each of its goroutine ranks.
+func (g *Group) Members() []Proc {
+	procs := make([]Proc, g.Size())
+	for i, m := range g.all() {
+		procs[i] = m.Proc
+	}
+	return procs
+}
 
 // Compare returns Identical, Similar or Unequal.
 func (g *Group) Compare(other *Group) Comparison {
-	if slices.Equal(g.procs(), other.procs()) {
+	if slices.Equal(g.all(), other.all()) {
 		return Identical
 	}
 	if g.Size() != other.Size() || g.Difference(other).Size() > 0 {
@@ -89,10 +134,10 @@ func (g *Group) Compare(other *Group) Comparison {
 	return Similar
 }
 
-func (g *Group) index() map[Proc]int {
-	in := make(map[Proc]int, g.Size())
-	for i, p := range g.procs() {
-		in[p] = i
+func (g *Group) index() map[member]int {
+	in := make(map[member]int, g.Size())
+	for i, m := range g.all() {
+		in[m] = i
 	}
 	return in
 }
@@ -103,7 +148,7 @@ func (g *Group) Union(other *Group) *Group {
 	if g == nil || g.session == nil {
 		base = other
 	}
-	return base.with(slices.Concat(g.procs(), other.Difference(g).procs()))
+	return base.with(slices.Concat(g.all(), other.Difference(g).all()))
 }
 
 // Intersection returns the members of g that are also in other, in g's order.
@@ -114,8 +159,8 @@ func (g *Group) Difference(other *Group) *Group { return g.filter(other, false) 
 
 func (g *Group) filter(other *Group, keep bool) *Group {
 	in := other.index()
-	return g.with(slices.DeleteFunc(g.Members(), func(p Proc) bool {
-		_, ok := in[p]
+	return g.with(slices.DeleteFunc(slices.Clone(g.all()), func(m member) bool {
+		_, ok := in[m]
 		return ok != keep
 	}))
 }
@@ -126,7 +171,7 @@ func (g *Group) Incl(ranks ...int) (*Group, error) {
 	if err := g.check(ranks); err != nil {
 		return nil, err
 	}
-	members := make([]Proc, len(ranks))
+	members := make([]member, len(ranks))
 	for i, r := range ranks {
 		members[i] = g.members[r]
 	}
@@ -201,7 +246,7 @@ func (g *Group) expand(ranges []Range) ([]int, error) {
 	return ranks, nil
 }
 
-// Translate returns, for each of these ranks of g, the rank of the same process
+// Translate returns, for each of these ranks of g, the rank of the same member
 // in to, or Undefined where it is not a member. ProcNull stays ProcNull. A rank out
 // of range is ErrRank.
 func (g *Group) Translate(ranks []int, to *Group) ([]int, error) {

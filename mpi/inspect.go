@@ -99,7 +99,7 @@ func (e *engine) inspect(m assembly.PML) (pml.Inspection, error) {
 
 // writeInspection writes the communicators where something waits. comms has those
 // that are open.
-func writeInspection(b *strings.Builder, x pml.Inspection, comms map[cid.Extended]*Comm) {
+func writeInspection(b *strings.Builder, x pml.Inspection, comms map[cid.EndpointID]*Comm) {
 	slices.SortFunc(x.Comms, func(p, q pml.CommInspection) int {
 		return cmp.Or(cmp.Compare(p.ID.Base, q.ID.Base), cmp.Compare(p.ID.Sub, q.ID.Sub))
 	})
@@ -109,7 +109,7 @@ func writeInspection(b *strings.Builder, x pml.Inspection, comms map[cid.Extende
 			quiet++
 			continue
 		}
-		c := comms[i.ID]
+		c := comms[cid.EndpointID{Extended: i.ID, Endpoint: i.Endpoint}]
 		fmt.Fprintf(b, "  communicator %s", i.ID)
 		if c != nil {
 			if name := c.Name(); name != "" {
@@ -170,10 +170,10 @@ func peerName(c *Comm, rank int) string {
 	switch {
 	case rank == AnySource:
 		return "any rank"
-	case c == nil || rank < 0 || rank >= c.size || int(c.group.members[rank].Rank) == rank:
+	case c == nil || rank < 0 || rank >= c.size || c.seat == nil && int(c.group.members[rank].Rank) == rank:
 		return fmt.Sprint(rank)
 	}
-	return fmt.Sprintf("%d (%s of the job)", rank, c.group.members[rank])
+	return fmt.Sprintf("%d (%s of the job)", rank, c.group.members[rank].Proc)
 }
 
 var planeNames = [pml.Planes]string{pml.PointToPoint: "point to point", pml.Collective: "collective", pml.Control: "control"}

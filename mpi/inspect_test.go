@@ -17,7 +17,7 @@ func TestDumpShowsWhatEachSideWaitsFor(t *testing.T) {
 		many = append(many, pml.Pending{Peer: 3, Tag: i, Bytes: 8, State: "offered"})
 	}
 	id := cid.Extended{Base: 0x2a}
-	halo := &Comm{rank: 1, size: 4, name: "halo", group: &Group{members: []Proc{{Rank: 0}, {Rank: 1}, {Rank: 2}, {Namespace: "job", Rank: 7}}}}
+	halo := &Comm{rank: 1, size: 4, name: "halo", group: newGroup(&Session{engine: new(engine)}, []Proc{{Rank: 0}, {Rank: 1}, {Rank: 2}, {Namespace: "job", Rank: 7}})}
 	var b strings.Builder
 	writeInspection(&b, pml.Inspection{EarlyArrivals: 2, Comms: []pml.CommInspection{
 		{ID: cid.Extended{Base: 0x2b}},
@@ -27,7 +27,7 @@ func TestDumpShowsWhatEachSideWaitsFor(t *testing.T) {
 			Posted: []pml.Pending{{Peer: AnySource, Tag: AnyTag, Bytes: 100, Plane: pml.Collective, State: "posted"}},
 			Sends:  many,
 		},
-	}}, map[cid.Extended]*Comm{id: halo})
+	}}, map[cid.EndpointID]*Comm{{Extended: id}: halo})
 	for _, want := range []string{
 		`communicator 2a "halo": rank 1 of 4, local id 4.1`, "one receive waits:", "from any rank, tag any, 100 bytes, collective, posted",
 		"to 3 (rank 7 of the job), tag 19, 8 bytes, point to point, offered", "and 5 more", "2 messages for communicators that don't exist here yet",

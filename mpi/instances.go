@@ -42,7 +42,7 @@ func (k *collective) open(ctx context.Context) error {
 		usable = append(usable, o)
 	}
 	if len(k.instances) > 0 {
-		k.comm().session.engine.tries.join()
+		k.comm().local.tries.join()
 		k.table = coll.NewTable(usable, k.force)
 		k.comm().session.engine.NoteCollectives(k.comm().size, k.table, true)
 	}
@@ -164,11 +164,11 @@ func (k *collective) abort(err error) {
 	c.pml.Abort(pml.Collective, err)
 	e := k.engine()
 	e.Lock()
-	defer e.Unlock()
+	defer e.Release()
 	if k.aborted == nil {
 		k.aborted = err
 	}
-	c.session.engine.tries.abort(k, err)
+	c.local.tries.abort(k, err)
 }
 
 // node implements coll.Node.

@@ -130,7 +130,7 @@ func (k *collective) start(x *call, wrong error) (Request, error) {
 	o.watched = k.watch(nil, "i"+x.op.String(), x.args.Size, o.call.Turn, true)
 	e := k.engine()
 	e.Lock()
-	defer e.Unlock()
+	defer e.Release()
 	o.Start()
 	o.err, o.told, o.busy, o.end = nil, false, 0, k.begun
 	n := &k.started
@@ -143,7 +143,7 @@ func (k *collective) start(x *call, wrong error) (Request, error) {
 	return Request{&o.Request, o.Generation()}, nil
 }
 
-func (k *collective) engine() *progress.Engine { return k.comm().session.engine.progress }
+func (k *collective) engine() *progress.Engine { return k.comm().local.progress }
 
 // mostAhead is how many turns a collective may be ahead of the oldest one that is running.
 // Tags repeat after coll.MaxTag+1 turns, and a blocking call may use several.
@@ -216,7 +216,7 @@ func (k *collective) closing() bool {
 
 // newOperation takes one from the free list, or makes one.
 func (k *collective) newOperation() *operation {
-	s := k.comm().session.engine
+	s := k.comm().local
 	s.progress.Lock()
 	defer s.progress.Unlock()
 	if last := len(s.operations) - 1; last >= 0 {
@@ -344,7 +344,7 @@ func (o *operation) fails(err error) {
 		k.abort(o.err)
 		e := k.engine()
 		e.Lock()
-		defer e.Unlock()
+		defer e.Release()
 		o.told = true
 		o.move()
 	}()
@@ -392,12 +392,12 @@ func (o *operation) Lasting() error {
 
 // Release implements pml.Owner.
 func (o *operation) Release() {
-	s := o.k.comm().session.engine
+	c := o.k.comm()
 	if cap(o.call.Temp) > scratchLimit {
-		s.pieces.give(o.call.Temp)
+		c.session.engine.pieces.give(o.call.Temp)
 		o.call.Temp = nil
 	}
-	s.operations = append(s.operations, o)
+	c.local.operations = append(c.local.operations, o)
 }
 
 // First implements pml.Owner.
@@ -443,11 +443,11 @@ func (n *nonblocking) goOn(e *progress.Engine) {
 				e.Go(func() { n.label(e, c); n.goOn(e) })
 			}
 		}
-		e.Unlock()
+		e.Release()
 	}()
 	for len(n.work) > 0 {
 		s, n.work = n.work[0], n.work[1:]
-		e.Unlock()
+		e.Release()
 		s.o.local(s.i)
 		e.Lock()
 		o, i := s.o, s.i

@@ -256,7 +256,7 @@ func (c *Comm) isend(buf pml.Buffer, dst, tag int, mode pml.Mode) (Request, erro
 		if null, err := c.sendArgs(nil, dst, tag); err != nil {
 			return Request{}, err
 		} else if null {
-			return c.session.engine.nulls.request(), nil
+			return c.local.nulls.request(), nil
 		}
 	}
 	return started(c.pml.Isend(buf, dst, tag, pml.PointToPoint, mode))
@@ -273,7 +273,7 @@ func (c *Comm) irecv(buf pml.Buffer, src, tag int) (Request, error) {
 		if null, err := c.recvArgs(nil, src, tag); err != nil {
 			return Request{}, err
 		} else if null {
-			return c.session.engine.nulls.request(), nil
+			return c.local.nulls.request(), nil
 		}
 	}
 	return started(c.pml.Irecv(buf, src, tag, pml.PointToPoint))

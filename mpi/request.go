@@ -104,8 +104,6 @@ type nullRequest struct {
 	owner *nullOwner
 }
 
-func newNullOwner(e *progress.Engine) *nullOwner { return &nullOwner{engine: e} }
-
 func (o *nullOwner) request() Request {
 	o.engine.Lock()
 	defer o.engine.Unlock()

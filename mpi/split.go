@@ -69,10 +69,10 @@ func (c *Comm) ranksOf(g *Group) ([]int, error) {
 	}
 	in := c.group.index()
 	ranks := make([]int, g.Size())
-	for i, p := range g.procs() {
-		rank, ok := in[p]
+	for i, m := range g.all() {
+		rank, ok := in[m]
 		if !ok {
-			return nil, fmt.Errorf("%w: %s is not a member of the communicator", ErrGroup, p)
+			return nil, fmt.Errorf("%w: %s is not a member of the communicator", ErrGroup, m.Proc)
 		}
 		ranks[i] = rank
 	}
@@ -103,7 +103,7 @@ func (c *Comm) split(ctx context.Context, op string, color, key int, want []int)
 func (c *Comm) divide(ctx context.Context, mine choice, want []int) (d *Comm, err error) {
 	table := c.module.CIDs()
 	var full error
-	if mine.color != Undefined {
+	if mine.color != Undefined && c.seat == nil {
 		// All members have offered an id by the time any of them knows of the
 		// communicator: no exchange follows.
 		if mine.local, full = table.Reserve(); full != nil {
@@ -151,22 +151,23 @@ func part(all []choice, color int64) []int {
 
 // sub makes the communicator of some ranks.
 func (c *Comm) sub(all []choice, ranks []int, id cid.Extended) (*Comm, error) {
-	procs, members := make([]Proc, len(ranks)), make([]pml.Member, len(ranks))
-	spec := pml.CommSpec{
-		ID: id, Local: all[c.rank].local, Rank: slices.Index(ranks, c.rank),
-		Members: pml.NewMembers(members), Indices: make([]cid.Local, len(ranks)),
-	}
+	spec := pml.CommSpec{ID: id, Local: all[c.rank].local, Rank: slices.Index(ranks, c.rank), Members: c.membersOf(id, ranks)}
+	members := make([]member, len(ranks))
 	for i, r := range ranks {
-		procs[i], members[i], spec.Indices[i] = c.group.members[r], c.spec.Members.Member(r), all[r].local
+		members[i] = c.group.members[r]
 	}
+	g := &Group{session: c.session, self: c.group.self, members: members, rank: spec.Rank}
 	policy, err := policyOf(c.values)
 	if err != nil {
 		return nil, err
 	}
-	if policy == cid.PolicyLazy {
-		spec.Indices = nil
+	if policy != cid.PolicyLazy && c.seat == nil {
+		spec.Indices = make([]cid.Local, len(ranks))
+		for i, r := range ranks {
+			spec.Indices[i] = all[r].local
+		}
 	}
-	return c.child(newGroup(c.session, procs), spec)
+	return c.child(g, spec)
 }
 
 // distinct returns the colours in ascending order, without Undefined.
@@ -190,8 +191,8 @@ func (c *Comm) exchange(ctx context.Context, mine choice) ([]choice, error) {
 		return nil, err
 	}
 	for r, x := range all {
-		if (x.color >= 0) != x.local.Valid() || x.color < 0 && x.color != Undefined && x.color != colorFailed {
-			return nil, assembly.BadMember(c.group.members[r], fmt.Errorf("split: colour %d with id %v makes no sense", x.color, x.local))
+		if (x.color >= 0 && c.seat == nil) != x.local.Valid() || x.color < 0 && x.color != Undefined && x.color != colorFailed {
+			return nil, assembly.BadMember(c.group.members[r].Proc, fmt.Errorf("split: colour %d with id %v makes no sense", x.color, x.local))
 		}
 	}
 	return all, nil

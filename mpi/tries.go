@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/ferrympi/ferry/coll"
@@ -39,7 +40,7 @@ func (t *try) Poll() int {
 			return 0
 		}
 	}
-	t.k.comm().session.engine.tries.over(t, err)
+	t.k.comm().local.tries.over(t, err)
 	return 1
 }
 
@@ -69,7 +70,7 @@ func (t *try) inVain() error {
 func (k *collective) memberGone(rank int, why error) {
 	e := k.engine()
 	e.Lock()
-	defer e.Unlock()
+	defer e.Release()
 	if k.gone == nil {
 		k.gone = map[int]error{}
 	}
@@ -89,29 +90,30 @@ func (t *try) pending() pml.Pending {
 	return p
 }
 
-// tries are those of an engine, of which they are a source. Guarded by its lock.
+// tries are the tries of one rank. They are a source of its engine.
 type tries struct {
-	e     *engine
-	added bool // guarded by e.mu
-	list  []*try
+	engine  *progress.Engine
+	mu      sync.Mutex
+	isAdded bool   // Guarded by mu.
+	list    []*try // Guarded by the engine's lock.
 }
 
-// join has the engine poll the tries.
+// join makes the engine poll the tries.
 func (s *tries) join() {
-	s.e.mu.Lock()
-	defer s.e.mu.Unlock()
-	if !s.added {
-		s.added = true
-		s.e.progress.Add(s)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.isAdded {
+		s.isAdded = true
+		s.engine.Add(s)
 	}
 }
 
 // leave is called before the engine closes.
 func (s *tries) leave() {
-	s.e.mu.Lock()
-	defer s.e.mu.Unlock()
-	if s.added {
-		s.e.progress.Remove(s)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.isAdded {
+		s.engine.Remove(s)
 	}
 }
 
@@ -146,7 +148,7 @@ func (s *tries) over(t *try, err error) {
 		o.move()
 		return
 	}
-	s.e.progress.Complete(&t.Completion)
+	s.engine.Complete(&t.Completion)
 }
 
 func (s *tries) abort(k *collective, err error) {
@@ -160,7 +162,7 @@ func (s *tries) abort(k *collective, err error) {
 // Own implements coll.Peers. While no nonblocking operation is under way, the instance is
 // this one's alone, and the engine's lock is taken only to wait.
 func (p *peers) Own(ctx context.Context, steps []coll.Step) (err error) {
-	e := p.c.session.engine.progress
+	e := p.c.local.progress
 	alone := p.c.collective.started.n.Load() == 0
 	if !alone {
 		e.Lock()
@@ -173,7 +175,7 @@ func (p *peers) Own(ctx context.Context, steps []coll.Step) (err error) {
 			}
 			err = p.tryAgain(ctx, e, &steps[i])
 			if alone {
-				e.Unlock()
+				e.Release()
 			}
 		}
 		if err != nil {
@@ -181,7 +183,7 @@ func (p *peers) Own(ctx context.Context, steps []coll.Step) (err error) {
 		}
 	}
 	if !alone {
-		e.Unlock()
+		e.Release()
 	}
 	return err
 }
@@ -198,7 +200,7 @@ func (p *peers) tryAgain(ctx context.Context, e *progress.Engine, s *coll.Step) 
 			return err
 		}
 	}
-	all, t := &p.c.session.engine.tries, &p.try
+	all, t := &p.c.local.tries, &p.try
 	t.Reset()
 	t.k, t.instance, t.call, t.step, t.err = k, p.instance, &p.call, s, nil
 	all.list = append(all.list, t)
@@ -218,7 +220,7 @@ func (o *operation) own(i int) {
 	if !over && err == nil {
 		if err = o.k.aborted; err == nil {
 			o.busy++
-			all := &o.k.comm().session.engine.tries
+			all := &o.k.comm().local.tries
 			all.list = append(all.list, &try{k: o.k, instance: o.instance, call: &o.call, step: s, of: o, i: i})
 			return
 		}

@@ -107,9 +107,9 @@ func (e *engine) waiting() waiting {
 }
 
 // waitsOf returns the operations for which a goroutine waits, the receives first.
-func waitsOf(x pml.Inspection, comms map[cid.Extended]*Comm) (all []wait) {
+func waitsOf(x pml.Inspection, comms map[cid.EndpointID]*Comm) (all []wait) {
 	for _, i := range x.Comms {
-		c := comms[i.ID]
+		c := comms[cid.EndpointID{Extended: i.ID, Endpoint: i.Endpoint}]
 		for n, p := range slices.Concat(i.Posted, i.Sends) {
 			if p.Wait == pml.NotAwaited {
 				continue

@@ -1,0 +1,292 @@
+package mpi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// activation is one use of the ranks of a thread communicator: one Run, or the Starts up to the last
+// Finish. It is over in this process when its ranks here have finished.
+type activation struct {
+	threads   *ThreadComm
+	id        cid.Extended  // Of the communicator of all ranks.
+	failureID cid.Extended  // Names no communicator. Its Broken event ends the activation.
+	group     []member      // Of all ranks.
+	seats     []seat        // The ranks of this process, by endpoint.
+	ended     chan struct{} // Closed at the end.
+
+	started, finished int // Guarded by threads.mu.
+
+	mu         sync.Mutex
+	err        error // Why it has failed, for operations of other ranks.
+	cancel     context.CancelCauseFunc
+	result     error // Of Run.
+	panicked   any   // The first panic of an f, or nil.
+	refused    map[cid.Span]error
+	members    map[cid.Extended]*sharedMembers
+	constructs map[string]*sharedConstruct
+	shapes     map[pml.Members]*shaped
+}
+
+// idsPerActivation are the ids that an activation derives: id and failureID.
+const idsPerActivation = 2
+
+// seat is one goroutine rank of an activation. Operations in its communicators have the engine local.
+type seat struct {
+	of       *activation
+	local    *rankEngine
+	endpoint uint16
+	rank     int
+	finished bool // Guarded by threads.mu.
+
+	mu    sync.Mutex
+	comm  *Comm              // Of all ranks. Set once.
+	comms map[*Comm]struct{} // All that are open.
+}
+
+// activate begins an activation. t.mu held.
+func (t *ThreadComm) activate(ctx context.Context) (*activation, error) {
+	if err := t.refill(ctx); err != nil {
+		return nil, err
+	}
+	ids, err := t.ids.Next(idsPerActivation)
+	if err != nil {
+		return nil, err
+	}
+	a := &activation{
+		threads: t, id: ids[0], failureID: ids[1], ended: make(chan struct{}), seats: make([]seat, len(t.locals)),
+		refused: map[cid.Span]error{}, members: map[cid.Extended]*sharedMembers{}, constructs: map[string]*sharedConstruct{}, shapes: map[pml.Members]*shaped{},
+	}
+	for i, p := range t.parent.members {
+		for endpoint := range t.counts[i] {
+			a.group = append(a.group, member{Proc: p.Proc, endpoint: uint16(endpoint), of: a})
+		}
+	}
+	for i := range a.seats {
+		s := &a.seats[i]
+		s.of, s.local, s.endpoint, s.rank, s.comms = a, &t.locals[i], uint16(i), t.first+i, map[*Comm]struct{}{}
+	}
+	t.current = a
+	e := t.session.engine
+	e.mu.Lock()
+	e.runs[a.failureID] = a
+	before, failed := e.early[a.failureID]
+	e.mu.Unlock()
+	if failed {
+		a.failedElsewhere(before.Proc, before.Reason)
+	}
+	return a, nil
+}
+
+// end ends an activation all of whose ranks here have finished. t.mu held.
+func (a *activation) end() {
+	t := a.threads
+	e := t.session.engine
+	e.mu.Lock()
+	delete(e.runs, a.failureID)
+	e.mu.Unlock()
+	t.current = nil
+	close(a.ended)
+}
+
+func (a *activation) setCancel(cancel context.CancelCauseFunc) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.cancel = cancel; a.err != nil {
+		cancel(a.err)
+	}
+}
+
+// open makes a rank's handle of the communicator of all ranks.
+func (a *activation) open(s *seat) (*Comm, error) {
+	t := a.threads
+	g := &Group{session: t.session, self: a.group[s.rank], members: a.group, rank: s.rank}
+	c, err := newComm(t.session, s, g, t.module, pml.CommSpec{ID: a.id, Members: t.members, Rank: s.rank}, t.values)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.comm = c
+	return c, nil
+}
+
+// run is a rank of Run.
+func (a *activation) run(ctx context.Context, s *seat, f func(context.Context, *Comm) error) {
+	returned := false
+	defer func() {
+		if returned {
+			s.closeAll()
+			return
+		}
+		v := recover()
+		err := errors.New("f has called runtime.Goexit")
+		if v != nil {
+			err = fmt.Errorf("f has panicked: %v", v)
+			a.threads.session.engine.Env().Logger.Error("a goroutine rank has panicked", "goroutine_rank", s.rank, "value", fmt.Sprint(v), "stack", string(debug.Stack()))
+		}
+		a.keep(err, v)
+		a.failed(s.rank, err)
+		s.closeAll()
+	}()
+	c, err := a.open(s)
+	if err == nil {
+		err = f(ctx, c)
+	}
+	returned = true
+	if err != nil {
+		a.keep(err, nil)
+		a.failed(s.rank, err)
+		return
+	}
+	if err := s.idle(); err != nil {
+		a.keep(fmt.Errorf("run: rank %d: %w", s.rank, err), nil)
+	}
+}
+
+// keep stores the first error and the first panic of the ranks here.
+func (a *activation) keep(err error, panicked any) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.result == nil {
+		a.result = err
+	}
+	if a.panicked == nil {
+		a.panicked = panicked
+	}
+}
+
+// outcome returns what Run returns, or panics.
+func (a *activation) outcome() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.panicked != nil {
+		panic(a.panicked)
+	}
+	return a.result
+}
+
+// failed ends the activation in all processes because a rank of this one has failed.
+func (a *activation) failed(rank int, cause error) {
+	if a.fail(fmt.Errorf("%w: rank %d of the thread communicator has failed: %w", ErrBroken, rank, cause)) {
+		a.threads.session.engine.Broke(a.failureID, a.threads.parent.processes(), fmt.Errorf("rank %d of the thread communicator has failed: %w", rank, cause))
+	}
+}
+
+// failedElsewhere ends the activation in this process.
+func (a *activation) failedElsewhere(by Proc, reason string) {
+	a.fail(fmt.Errorf("%w: %s: %s", ErrBroken, by, reason))
+}
+
+// fail ends everything that waits in the activation's communicators here, now and later, and reports whether
+// it was the first to do so.
+func (a *activation) fail(err error) bool {
+	a.mu.Lock()
+	first, cancel := a.err == nil, a.cancel
+	if first {
+		a.err = err
+	}
+	a.mu.Unlock()
+	if !first {
+		return false
+	}
+	if cancel != nil {
+		cancel(err)
+	}
+	for i := range a.seats {
+		for _, c := range a.seats[i].open() {
+			c.abandon(err)
+		}
+	}
+	return true
+}
+
+// abandon ends everything that waits in a communicator, now and later. err wraps ErrBroken.
+func (c *Comm) abandon(err error) {
+	for plane := range pml.Plane(pml.Planes) {
+		c.pml.Abort(plane, err)
+	}
+	c.collective.abort(err)
+	_ = c.collective.fail(err)
+}
+
+// startedRanks describes the ranks that have started and not finished. threads.mu held.
+func (a *activation) startedRanks() string {
+	var ranks []int
+	for i := range a.seats[:a.started] {
+		if !a.seats[i].finished {
+			ranks = append(ranks, a.seats[i].rank)
+		}
+	}
+	return ranksText(ranks)
+}
+
+// add counts a communicator of the rank.
+func (s *seat) add(c *Comm) {
+	s.mu.Lock()
+	s.comms[c] = struct{}{}
+	s.mu.Unlock()
+	if err := s.of.refusal(c.spec.ID); err != nil {
+		c.abandon(err)
+	}
+}
+
+func (s *seat) remove(c *Comm) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.comms, c)
+}
+
+// open returns the rank's open communicators.
+func (s *seat) open() (all []*Comm) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.comms {
+		all = append(all, c)
+	}
+	return all
+}
+
+// idle returns ErrPending if the rank has more open than its first communicator, or collectives in progress.
+func (s *seat) idle() error {
+	var busy []string
+	for _, c := range s.open() {
+		if c != s.comm && !c.closed.Load() {
+			busy = append(busy, "communicator "+c.label())
+		} else if k := &c.collective; k.idups.Load() > 0 || k.used.Load() && k.started.n.Load() > 0 {
+			busy = append(busy, "collectives of communicator "+c.label())
+		}
+	}
+	if busy == nil {
+		return nil
+	}
+	slices.Sort(busy)
+	const most = 4 // that are listed
+	if more := len(busy) - most; more > 0 {
+		busy = append(busy[:most], fmt.Sprintf("%d others", more))
+	}
+	return fmt.Errorf("%w: rank %d: first close or complete: %s", ErrPending, s.rank, strings.Join(busy, ", "))
+}
+
+// label names a communicator: its name, or its id if it has none.
+func (c *Comm) label() string {
+	if name := c.Name(); name != "" {
+		return fmt.Sprintf("%q", name)
+	}
+	return c.spec.ID.String()
+}
+
+// closeAll closes the communicators that the rank has open.
+func (s *seat) closeAll() {
+	for _, c := range s.open() {
+		_ = c.Close() // Unless it is closed, and completes collectives.
+	}
+}

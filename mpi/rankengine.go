@@ -1,0 +1,16 @@
+package mpi
+
+import "github.com/ferrympi/ferry/progress"
+
+// rankEngine is the progress engine of one rank, and what package mpi keeps beside it. A
+// process has one, and each goroutine rank another.
+type rankEngine struct {
+	progress   *progress.Engine
+	nulls      nullOwner
+	operations []*operation // Free list; guarded by progress's lock.
+	tries      tries
+}
+
+func (r *rankEngine) init(e *progress.Engine) {
+	r.progress, r.nulls.engine, r.tries.engine = e, e, e
+}

@@ -1,0 +1,331 @@
+package mpi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+
+	"github.com/ferrympi/ferry/assembly"
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/mem"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// ThreadComm is a thread communicator: goroutines of the processes of a communicator become ranks
+// of a communicator of their own (MPIX_Threadcomm of "Frustrated with MPI+Threads? Try MPIxThreads!").
+// The goroutines of a process have consecutive ranks, in the order of the processes' ranks in the parent.
+//
+// The ranks exist while the thread communicator is active: during Run, or from the first Start to the
+// last Finish. Each activation has a context of its own, so that messages of two activations
+// never match. Inside, a rank has a *Comm, with which it does everything that a process does with
+// its own: messages, collectives, Dup, Split, Create, CreateGroup, attributes and so on. Any
+// goroutine may act for the rank. The exceptions are CommFromGroup and NewThreadComm.
+//
+// Methods may be called concurrently.
+type ThreadComm struct {
+	parent  *Group // Of processes.
+	session *Session
+	module  assembly.PML
+	values  *framework.Values
+	team    *assembly.Team
+	id      cid.Extended // Names no communicator.
+	members pml.Members  // Of an activation's first communicator.
+	counts  []int        // Goroutines by rank in the parent.
+	first   int          // Rank of this process's first goroutine.
+	locals  []rankEngine // By endpoint.
+
+	mu      sync.Mutex
+	ids     cid.Deriver
+	current *activation // nil: None is active.
+	running bool        // Run is active.
+	closed  bool
+}
+
+// MaxGoroutines is the largest number of goroutine ranks of a process in a thread communicator.
+const MaxGoroutines = 1<<16 - 1
+
+// NewThreadComm makes a thread communicator in which this process has the given number of ranks, 1 to
+// MaxGoroutines (MPIX_Threadcomm_init). It is collective over c; the numbers of the processes may
+// differ. The parent can be closed afterwards. The session stays open until Close.
+//
+// Errors, in all members alike: ErrRank for a number out of range, ErrUnsupported if the PML cannot
+// address that many ranks of a process. c works on after both. ErrUnsupported also for the
+// communicator of a goroutine rank. Others are those of Dup.
+func NewThreadComm(ctx context.Context, c *Comm, goroutines int) (*ThreadComm, error) {
+	if c.seat != nil {
+		return nil, fmt.Errorf("%w: thread communicator of goroutine ranks: make it from a communicator of processes", ErrUnsupported)
+	}
+	s := c.session
+	if err := s.hold(&s.comms); err != nil {
+		return nil, err
+	}
+	t := &ThreadComm{parent: c.group, session: s, module: c.module, values: c.values}
+	var refused error // By all members alike.
+	err := c.collective.do(ctx, "thread communicator", 0, func() (err error) {
+		refused, err = t.agree(ctx, c, goroutines)
+		return err
+	})
+	if err = errors.Join(refused, err); err != nil {
+		s.drop(&s.comms)
+		return nil, fmt.Errorf("thread communicator: %w", err)
+	}
+	t.open(c)
+	return t, nil
+}
+
+// seats is what a member passes to NewThreadComm, and what it sends.
+type seats struct {
+	goroutines int64
+	possible   int64 // The largest number that its PML can address.
+}
+
+// agree exchanges the numbers of goroutines, and derives the thread communicator's id. Inside do.
+func (t *ThreadComm) agree(ctx context.Context, c *Comm, goroutines int) (refused, err error) {
+	mine := []seats{{int64(goroutines), MaxGoroutines}}
+	all := make([]seats, c.size)
+	x := call{op: coll.Allgather, in: mem.Bytes(mine), out: mem.Bytes(all)}
+	x.sized(len(x.in))
+	if err := c.collective.inline(ctx, &x); err != nil {
+		return nil, err
+	}
+	for rank, x := range all {
+		switch {
+		case x.goroutines < 1 || x.goroutines > MaxGoroutines:
+			return fmt.Errorf("%w: rank %d passes %d goroutines: 1 to %d are possible", ErrRank, rank, x.goroutines, MaxGoroutines), nil
+		case c.size > 1 && x.goroutines > x.possible:
+			return fmt.Errorf("%w: rank %d passes %d goroutines: its pml %s can address %d ranks of a process", ErrUnsupported, rank, x.goroutines, c.module.Name, x.possible), nil
+		}
+		if rank < c.rank {
+			t.first += int(x.goroutines)
+		}
+		t.counts = append(t.counts, int(x.goroutines))
+	}
+	ids, err := c.derive(ctx, c.collective.lastIdup(), 1)
+	if err != nil {
+		return nil, err
+	}
+	t.id, t.ids = ids[0], cid.NewDeriver(ids[0])
+	ctx, stop := c.collective.untilBroken(ctx)
+	defer stop()
+	return nil, t.refill(ctx)
+}
+
+// refill makes sure that there are ids for an activation. Once in 32,767 activations all processes meet
+// for it, and if the parent's id leaves no level for children.
+func (t *ThreadComm) refill(ctx context.Context) error {
+	if t.ids.Left() >= idsPerActivation {
+		return nil
+	}
+	made, err := t.session.engine.Construct(ctx, t.parent.processes(), "\x00activations of "+t.id.String(), nil)
+	if err != nil {
+		return err
+	}
+	t.ids.Rebase(made.ContextID)
+	return nil
+}
+
+// open makes the ranks of this process.
+func (t *ThreadComm) open(c *Comm) {
+	e := t.session.engine
+	n := t.counts[c.rank]
+	t.team = e.NewTeam(t.module, n)
+	t.locals = make([]rankEngine, n)
+	for endpoint := range t.locals {
+		t.locals[endpoint].init(t.team.Engine(endpoint))
+	}
+	var members []pml.Member
+	for rank, n := range t.counts {
+		for endpoint := range n {
+			members = append(members, pml.Member{Life: c.spec.Members.Member(rank).Life, Endpoint: uint16(endpoint)})
+		}
+	}
+	t.members = pml.NewMembers(members)
+	e.mu.Lock()
+	e.endpoints = max(e.endpoints, n)
+	e.teams[t] = struct{}{}
+	e.mu.Unlock()
+	if processors := runtime.GOMAXPROCS(0); n > processors {
+		e.Env().Logger.Info("a thread communicator has more goroutine ranks than the process has processors", "ranks", n, "processors", processors)
+	}
+}
+
+// Run activates the thread communicator: it calls f in a new goroutine for each rank of this
+// process, and returns when all have returned. The context of f is derived from ctx.
+//
+// An f that fails, by an error, a panic or runtime.Goexit, ends the activation in all processes: the
+// contexts of all ranks end, and what waits in the activation's communicators fails with ErrBroken, which
+// names the rank and the cause. Run returns the first error of an f of this process. It panics with
+// the value of the first f that has panicked. Run closes the communicators that f has left open, and returns
+// ErrPending for them.
+//
+// Other errors: ErrPending while the thread communicator is active, ErrClosed after Close.
+func (t *ThreadComm) Run(ctx context.Context, f func(ctx context.Context, c *Comm) error) error {
+	ctx, cancel := context.WithCancelCause(background(ctx))
+	defer cancel(nil)
+	a, err := t.startRun(ctx)
+	if err != nil {
+		return fmt.Errorf("run: %w", err)
+	}
+	a.setCancel(cancel)
+	var ranks sync.WaitGroup
+	for i := range a.seats {
+		ranks.Go(func() { a.run(ctx, &a.seats[i], f) })
+	}
+	ranks.Wait()
+	t.mu.Lock()
+	t.running = false
+	a.end()
+	t.mu.Unlock()
+	return a.outcome()
+}
+
+// startRun begins the activation of a Run.
+func (t *ThreadComm) startRun(ctx context.Context) (*activation, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.usable(); err != nil {
+		return nil, err
+	}
+	if t.current != nil {
+		return nil, fmt.Errorf("%w: the thread communicator is active: %d of its ranks here have started and %d have finished", ErrPending, t.current.started, t.current.finished)
+	}
+	a, err := t.activate(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t.running, a.started = true, len(a.seats)
+	return a, nil
+}
+
+// usable returns why no activation may begin. t.mu held.
+func (t *ThreadComm) usable() error {
+	switch {
+	case t.closed:
+		return fmt.Errorf("%w: the thread communicator is closed", ErrClosed)
+	case t.running:
+		return fmt.Errorf("%w: Run is active in the thread communicator", ErrPending)
+	}
+	return nil
+}
+
+// Start makes the calling goroutine, and those to which it passes the communicator, the next rank of
+// this process (MPIX_Threadcomm_start). It is local. Finish ends the rank. The activation lasts until
+// all ranks of this process have started and finished.
+//
+// Errors: ErrRank if all ranks have started and none has finished; once one has, Start waits for the end of
+// the activation, and starts a rank of the next. ErrPending during Run, ErrClosed after Close.
+func (t *ThreadComm) Start(ctx context.Context) (*Comm, error) {
+	for {
+		s, ended, err := t.takeSeat(background(ctx))
+		if err != nil {
+			return nil, fmt.Errorf("start: %w", err)
+		}
+		if s != nil {
+			c, err := s.of.open(s)
+			if err != nil {
+				s.of.failed(s.rank, err)
+				_ = t.finish(s)
+				return nil, fmt.Errorf("start: rank %d: %w", s.rank, err)
+			}
+			return c, nil
+		}
+		select {
+		case <-ended:
+		case <-background(ctx).Done():
+			return nil, framework.Ended(ctx, "start", context.Cause(ctx))
+		}
+	}
+}
+
+// takeSeat returns the next rank of the activation; nil: it has to end first.
+func (t *ThreadComm) takeSeat(ctx context.Context) (*seat, <-chan struct{}, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.usable(); err != nil {
+		return nil, nil, err
+	}
+	a := t.current
+	if a == nil {
+		var err error
+		if a, err = t.activate(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+	switch {
+	case a.started < len(a.seats):
+		a.started++
+		return &a.seats[a.started-1], nil, nil
+	case a.finished == 0:
+		return nil, nil, fmt.Errorf("%w: all %d ranks of this process have started", ErrRank, len(a.seats))
+	}
+	return nil, a.ended, nil
+}
+
+// Finish ends a rank that Start has begun, and closes its communicator (MPIX_Threadcomm_finish). It
+// is local. Operations that are pending still complete.
+//
+// Errors: ErrPending, without any effect, if the rank has other communicators open or collectives in
+// progress; ErrClosed if the rank has finished; ErrGroup if c is not the result of a Start of t.
+func (t *ThreadComm) Finish(ctx context.Context, c *Comm) error {
+	if c == nil || c.seat == nil || c.seat.of.threads != t || c.seat.comm != c {
+		return fmt.Errorf("finish: %w: the communicator is not one that Start of this thread communicator has returned", ErrGroup)
+	}
+	if over(ctx) {
+		return ended(ctx, "finish", context.Cause(ctx))
+	}
+	if err := c.seat.idle(); err != nil {
+		return fmt.Errorf("finish: %w", err)
+	}
+	if err := t.finish(c.seat); err != nil {
+		return fmt.Errorf("finish: %w", err)
+	}
+	_ = c.Close() // Unless the program has closed it.
+	return nil
+}
+
+// finish counts the end of a rank, and ends the activation after the last.
+func (t *ThreadComm) finish(s *seat) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s.finished {
+		return fmt.Errorf("%w: rank %d has finished", ErrClosed, s.rank)
+	}
+	a := s.of
+	s.finished = true
+	if a.finished++; a.finished == len(a.seats) {
+		a.end()
+	}
+	return nil
+}
+
+// Close ends the thread communicator (MPIX_Threadcomm_free). Each process calls it, in its own time.
+// ErrPending, without any effect, while Run is active or a rank has started and not finished. A second
+// Close is ErrClosed.
+func (t *ThreadComm) Close() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.usable(); err != nil {
+		return err
+	}
+	if a := t.current; a != nil {
+		if a.started > a.finished {
+			return fmt.Errorf("%w: first finish %s of the thread communicator", ErrPending, a.startedRanks())
+		}
+		a.end()
+	}
+	t.closed = true
+	e := t.session.engine
+	e.mu.Lock()
+	delete(e.teams, t)
+	e.mu.Unlock()
+	for i := range t.locals {
+		t.locals[i].tries.leave()
+	}
+	t.team.Close()
+	t.session.drop(&t.session.comms)
+	return nil
+}
