@@ -42,7 +42,9 @@ type engine struct {
 	early     map[cid.Extended]bootstrap.Event // of communicators that not all ranks here have yet; see Broken
 	runs      map[cid.Extended]*activation     // By failureID.
 	teams     map[*ThreadComm]struct{}         // That are open.
-	shapes    map[string]*shaped               // by what their coll.Shape has, and parameters
+	hadTeams  bool
+	ended     receivedStats      // Of thread communicators that are closed.
+	shapes    map[string]*shaped // by what their coll.Shape has, and parameters
 }
 
 // engines are those of the sessions that are open in this operating-system process, and

@@ -15,7 +15,9 @@ import (
 
 // Stats are counts of this process, over all sessions that are open now.
 type Stats struct {
-	Peers []PeerStats // processes that messages went to or came from
+	// Peers are the processes that messages went to or came from. Messages between goroutine ranks of
+	// this process have an entry of their own, with the transport "threads".
+	Peers []PeerStats
 }
 
 // PeerStats counts messages between this process and another, collectives
@@ -48,6 +50,9 @@ func (s *Session) Stats() Stats {
 			})
 		}
 	}
+	if own, any := e.rankStats(); any {
+		out.Peers = append(out.Peers, own)
+	}
 	return out
 }
 
@@ -63,12 +68,15 @@ func (c *Comm) Inspect() (Inspection, error) {
 	if c.closed.Load() {
 		return Inspection{}, c.errClosed()
 	}
+	if c.seat != nil {
+		return c.inspectSeat()
+	}
 	all, err := c.session.engine.inspect(c.module)
 	if err != nil {
 		return Inspection{}, err
 	}
 	for _, x := range all.Comms {
-		if x.ID == c.spec.ID {
+		if x.ID == c.spec.ID && x.Endpoint == 0 {
 			x.Name = c.Name()
 			return x, nil
 		}
@@ -82,18 +90,7 @@ func (e *engine) inspect(m assembly.PML) (pml.Inspection, error) {
 	if err != nil {
 		return x, err
 	}
-	err = e.progress.Observe(context.Background(), func() {
-		for _, t := range e.tries.list {
-			if c := t.k.comm(); c.module.Module == m.Module {
-				i := slices.IndexFunc(x.Comms, func(i pml.CommInspection) bool { return i.ID == c.spec.ID })
-				if i < 0 {
-					i = len(x.Comms)
-					x.Comms = append(x.Comms, pml.CommInspection{ID: c.spec.ID, Local: c.spec.Local})
-				}
-				x.Comms[i].Posted = append(x.Comms[i].Posted, t.pending())
-			}
-		}
-	})
+	err = e.addTries(context.Background(), &x, func(c *Comm) bool { return c.module.Module == m.Module })
 	return x, err
 }
 
@@ -101,12 +98,16 @@ func (e *engine) inspect(m assembly.PML) (pml.Inspection, error) {
 // that are open.
 func writeInspection(b *strings.Builder, x pml.Inspection, comms map[cid.EndpointID]*Comm) {
 	slices.SortFunc(x.Comms, func(p, q pml.CommInspection) int {
-		return cmp.Or(cmp.Compare(p.ID.Base, q.ID.Base), cmp.Compare(p.ID.Sub, q.ID.Sub))
+		return cmp.Or(cmp.Compare(p.ID.Base, q.ID.Base), cmp.Compare(p.ID.Sub, q.ID.Sub), cmp.Compare(p.Endpoint, q.Endpoint))
 	})
-	quiet := 0
+	quiet, shown, more := 0, 0, 0
 	for _, i := range x.Comms {
 		if len(i.Posted)+len(i.Unexpected)+len(i.Sends) == 0 {
 			quiet++
+			continue
+		}
+		if shown++; shown > mostComms {
+			more++
 			continue
 		}
 		c := comms[cid.EndpointID{Extended: i.ID, Endpoint: i.Endpoint}]
@@ -116,13 +117,22 @@ func writeInspection(b *strings.Builder, x pml.Inspection, comms map[cid.Endpoin
 				fmt.Fprintf(b, " %q", name)
 			}
 			fmt.Fprintf(b, ": rank %d of %d", c.rank, c.size)
+			if c.seat != nil {
+				fmt.Fprintf(b, " (goroutine %d)", c.seat.endpoint)
+			}
 		} else {
 			b.WriteString(": closed")
 		}
-		fmt.Fprintf(b, ", local id %s\n", i.Local)
+		if c == nil || c.seat == nil {
+			fmt.Fprintf(b, ", local id %s", i.Local)
+		}
+		b.WriteByte('\n')
 		writePending(b, count(len(i.Posted), "receive waits", "receives wait"), "from", i.Posted, c)
 		writePending(b, count(len(i.Unexpected), "message that nobody has received", "messages that nobody has received"), "from", i.Unexpected, c)
 		writePending(b, count(len(i.Sends), "send is not complete", "sends are not complete"), "to", i.Sends, c)
+	}
+	if more > 0 {
+		fmt.Fprintf(b, "  and %s in which something waits\n", count(more, "more communicator", "more communicators"))
 	}
 	if quiet > 0 {
 		fmt.Fprintf(b, "%s in which nothing waits\n", count(quiet, "communicator", "communicators"))
@@ -135,9 +145,11 @@ func writeInspection(b *strings.Builder, x pml.Inspection, comms map[cid.Endpoin
 	}
 }
 
-// most is how many entries of a queue a dump shows: a long one says what it has
-// to say with its head.
-const most = 20
+// The first entries of a queue, and the first communicators, show what waits.
+const (
+	most      = 20  // Entries of a queue.
+	mostComms = 200 // Communicators.
+)
 
 func writePending(b *strings.Builder, title, word string, list []pml.Pending, c *Comm) {
 	if len(list) == 0 {
@@ -165,13 +177,16 @@ func count(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// peerName names a rank, with the process where that has another number.
+// peerName names a rank, with the process if that has another number, and with the goroutine of the
+// process if it is one.
 func peerName(c *Comm, rank int) string {
 	switch {
 	case rank == AnySource:
 		return "any rank"
 	case c == nil || rank < 0 || rank >= c.size || c.seat == nil && int(c.group.members[rank].Rank) == rank:
 		return fmt.Sprint(rank)
+	case c.seat != nil:
+		return fmt.Sprintf("%d (goroutine %d of %s of the job)", rank, c.group.members[rank].endpoint, c.group.members[rank].Proc)
 	}
 	return fmt.Sprintf("%d (%s of the job)", rank, c.group.members[rank].Proc)
 }

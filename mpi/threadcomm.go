@@ -147,6 +147,7 @@ func (t *ThreadComm) open(c *Comm) {
 	e.mu.Lock()
 	e.endpoints = max(e.endpoints, n)
 	e.teams[t] = struct{}{}
+	e.hadTeams = true
 	e.mu.Unlock()
 	if processors := runtime.GOMAXPROCS(0); n > processors {
 		e.Env().Logger.Info("a thread communicator has more goroutine ranks than the process has processors", "ranks", n, "processors", processors)
@@ -319,8 +320,10 @@ func (t *ThreadComm) Close() error {
 	}
 	t.closed = true
 	e := t.session.engine
+	counts := t.stats()
 	e.mu.Lock()
 	delete(e.teams, t)
+	e.ended.add(counts)
 	e.mu.Unlock()
 	for i := range t.locals {
 		t.locals[i].tries.leave()

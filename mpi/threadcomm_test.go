@@ -400,3 +400,54 @@ func TestThreadComm_ManyGoroutinesForOneRank_AreSafe(t *testing.T) {
 		t.Errorf("%d messages", n)
 	}
 }
+
+func TestThreadComm_BlockedRanks_AppearInInspectionAndStats(t *testing.T) {
+	s, parent := singleton(t)
+	tc, err := mpi.NewThreadComm(t.Context(), parent, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tc.Close()
+	err = tc.Run(t.Context(), func(ctx context.Context, c *mpi.Comm) error {
+		if c.Rank() == 1 {
+			if _, err := c.Recv(ctx, nil, 0, 1); err != nil {
+				return err
+			}
+			x, err := c.Inspect()
+			if err != nil || len(x.Unexpected) != 1 || x.Unexpected[0].Tag != 9 || x.Endpoint != 1 {
+				return fmt.Errorf("%+v, %v", x, err)
+			}
+			return errors.Join(c.Send(ctx, nil, 0, 2), func() error { _, err := c.Recv(ctx, make([]byte, 5), 0, 9); return err }())
+		}
+		q, err := c.Irecv(nil, 1, 2)
+		if err != nil {
+			return err
+		}
+		x, err := c.Inspect()
+		if err != nil || len(x.Posted) != 1 || x.Posted[0].Peer != 1 {
+			return fmt.Errorf("%+v, %v", x, err)
+		}
+		if tr, err := c.Transport(1); err != nil || tr.PML != "threads" {
+			return fmt.Errorf("%+v, %v", tr, err)
+		}
+		if err := errors.Join(c.Send(ctx, make([]byte, 5), 1, 9), c.Send(ctx, nil, 1, 1)); err != nil {
+			return err
+		}
+		_, err = q.Wait(ctx)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(when string) {
+		i := slices.IndexFunc(s.Stats().Peers, func(p mpi.PeerStats) bool { return p.Transport == "threads" })
+		if i < 0 || s.Stats().Peers[i].Received != 3 || s.Stats().Peers[i].ReceivedBytes != 5 {
+			t.Errorf("%s: %+v", when, s.Stats().Peers)
+		}
+	}
+	check("before Close")
+	if err := tc.Close(); err != nil {
+		t.Fatal(err)
+	}
+	check("after Close")
+}

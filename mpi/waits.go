@@ -25,6 +25,7 @@ import (
 // A waiting is the content of the report. Package launch reads it.
 type waiting struct {
 	Waits  []wait `json:"waits"`
+	More   int    `json:"more,omitempty"`   // Waits that are not listed.
 	Queues string `json:"queues"`           // of all communicators
 	Stacks string `json:"stacks,omitempty"` // of all goroutines
 }
@@ -43,6 +44,7 @@ const (
 )
 
 const (
+	mostWaits   = 64        // that are reported
 	mostStacks  = 256 << 10 // bytes; a report has room for more, and a person does not
 	reportGrace = time.Second
 )
@@ -102,6 +104,17 @@ func (e *engine) waiting() waiting {
 		withheld, live, resting := m.CIDs().Counts()
 		fmt.Fprintf(&b, "  ids of pml %s: %d in use, %d resting until all members have closed, %d offered to creations in progress\n", m.Name, live, resting, withheld)
 	}
+	if len(e.openTeams()) > 0 {
+		x := e.inspectRanks()
+		w.Waits = slices.Concat(w.Waits, e.idleRanks(x, comms), waitsOf(x, comms))
+		b.WriteString("goroutine ranks:\n")
+		writeInspection(&b, x, comms)
+	}
+	if w.More = len(w.Waits) - mostWaits; w.More > 0 {
+		w.Waits = w.Waits[:mostWaits]
+	} else {
+		w.More = 0
+	}
 	w.Queues = b.String()
 	return w
 }
@@ -115,7 +128,9 @@ func waitsOf(x pml.Inspection, comms map[cid.EndpointID]*Comm) (all []wait) {
 				continue
 			}
 			one := wait{What: waitText(c, i, p, n >= len(i.Posted) && p.State != "receiving")}
-			if c != nil && p.Peer >= 0 && p.Peer < c.size {
+			if c != nil && c.seat != nil { // A cycle of processes would prove nothing.
+				one.What = c.seat.describe() + " " + one.What
+			} else if c != nil && p.Peer >= 0 && p.Peer < c.size {
 				one.On = []int{int(c.group.members[p.Peer].Rank)}
 			}
 			all = append(all, one)

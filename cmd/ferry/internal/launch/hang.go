@@ -34,6 +34,7 @@ type blockedCalls struct {
 		What string `json:"what"`
 		On   []int  `json:"on"`
 	} `json:"waits"`
+	More   int    `json:"more"` // Calls that are not in Waits.
 	Queues string `json:"queues"`
 	Stacks string `json:"stacks"`
 }
@@ -119,7 +120,7 @@ func (h hang) lines(n int, r *rank) (all []string) {
 	for _, x := range w.Waits[:min(len(w.Waits), maxListed)] {
 		all = append(all, fmt.Sprintf("rank %d %s", n, x.What))
 	}
-	if more := len(w.Waits) - maxListed; more > 0 {
+	if more := w.More + max(len(w.Waits)-maxListed, 0); more > 0 {
 		all = append(all, fmt.Sprintf("rank %d waits in %d more calls", n, more))
 	}
 	return all

@@ -1,0 +1,164 @@
+package mpi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// openTeams returns the thread communicators that are open.
+func (e *engine) openTeams() []*ThreadComm {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	all := make([]*ThreadComm, 0, len(e.teams))
+	for t := range e.teams {
+		all = append(all, t)
+	}
+	return all
+}
+
+// inspectRanks returns the queues of the goroutine ranks. Locks of ranks that are stuck are waited for
+// once: a note counts the ranks that are not in the result.
+func (e *engine) inspectRanks() (x pml.Inspection) {
+	ctx, cancel := context.WithTimeout(context.Background(), progress.ObserveLimit)
+	defer cancel()
+	unknown := 0
+	for _, t := range e.openTeams() {
+		for endpoint := range t.locals {
+			of, err := t.inspect(ctx, endpoint)
+			if err != nil {
+				unknown++
+				continue
+			}
+			x.Comms = append(x.Comms, of.Comms...)
+			x.EarlyArrivals += of.EarlyArrivals
+		}
+	}
+	if unknown > 0 {
+		x.Notes = append(x.Notes, fmt.Sprintf("the queues of %s are unknown: their engines are busy", count(unknown, "goroutine rank", "goroutine ranks")))
+	}
+	return x
+}
+
+// inspect returns the queues of one goroutine rank.
+func (t *ThreadComm) inspect(ctx context.Context, endpoint int) (pml.Inspection, error) {
+	x, err := t.team.Rank(endpoint).Inspect(ctx)
+	if err != nil {
+		return x, err
+	}
+	for i := range x.Comms {
+		x.Comms[i].Endpoint = uint16(endpoint)
+	}
+	err = t.locals[endpoint].addTries(ctx, &x, func(*Comm) bool { return true })
+	return x, err
+}
+
+// addTries adds the tries of communicators that match to an inspection.
+func (r *rankEngine) addTries(ctx context.Context, x *pml.Inspection, match func(*Comm) bool) error {
+	return r.progress.Observe(ctx, func() {
+		for _, t := range r.tries.list {
+			c := t.k.comm()
+			if !match(c) {
+				continue
+			}
+			key := c.key()
+			i := slices.IndexFunc(x.Comms, func(i pml.CommInspection) bool { return i.ID == key.Extended && i.Endpoint == key.Endpoint })
+			if i < 0 {
+				i = len(x.Comms)
+				x.Comms = append(x.Comms, pml.CommInspection{ID: key.Extended, Endpoint: key.Endpoint, Local: c.spec.Local})
+			}
+			x.Comms[i].Posted = append(x.Comms[i].Posted, t.pending())
+		}
+	})
+}
+
+// idleRanks describes the goroutine ranks that wait for no operation of x: an operation that others wait
+// for may be theirs.
+func (e *engine) idleRanks(x pml.Inspection, comms map[cid.EndpointID]*Comm) (all []wait) {
+	waiting := map[*seat]bool{}
+	for _, i := range x.Comms {
+		c := comms[cid.EndpointID{Extended: i.ID, Endpoint: i.Endpoint}]
+		if c != nil && slices.ContainsFunc(slices.Concat(i.Posted, i.Sends), func(p pml.Pending) bool { return p.Wait != pml.NotAwaited }) {
+			waiting[c.seat] = true
+		}
+	}
+	for _, t := range e.openTeams() {
+		t.mu.Lock()
+		if a := t.current; a != nil {
+			for i := range a.seats[:a.started] {
+				if s := &a.seats[i]; !s.finished && !waiting[s] && len(s.open()) > 0 {
+					all = append(all, wait{What: s.describe() + " waits for nothing: it computes, or waits elsewhere (--stacks shows where)"})
+				}
+			}
+		}
+		t.mu.Unlock()
+	}
+	return all
+}
+
+// describe names a goroutine rank within its process.
+func (s *seat) describe() string {
+	return fmt.Sprintf("(goroutine %d, rank %d of its thread communicator)", s.endpoint, s.rank)
+}
+
+// inspectSeat returns the queues of a goroutine rank's communicator.
+func (c *Comm) inspectSeat() (Inspection, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), progress.ObserveLimit)
+	defer cancel()
+	x := Inspection{ID: c.spec.ID, Endpoint: c.seat.endpoint, Local: c.spec.Local, Name: c.Name()}
+	here, err := c.seat.of.threads.inspect(ctx, int(c.seat.endpoint))
+	below, belowErr := c.module.Inspect(ctx)
+	if err = errors.Join(err, belowErr); err != nil {
+		return x, err
+	}
+	for _, i := range slices.Concat(here.Comms, below.Comms) {
+		if i.ID == x.ID && i.Endpoint == x.Endpoint {
+			x.Posted, x.Unexpected, x.Sends = append(x.Posted, i.Posted...), append(x.Unexpected, i.Unexpected...), append(x.Sends, i.Sends...)
+			if i.Learnt != nil {
+				x.Learnt = i.Learnt
+			}
+		}
+	}
+	return x, nil
+}
+
+// rankStats returns the counts of messages between the goroutine ranks of this process, those of closed
+// thread communicators included, and whether there were such ranks. Messages are counted when they are received.
+func (e *engine) rankStats() (PeerStats, bool) {
+	teams := e.openTeams()
+	e.mu.Lock()
+	sum, any := e.ended, e.hadTeams
+	e.mu.Unlock()
+	for _, t := range teams {
+		sum.add(t.stats())
+	}
+	self := e.Env().Self
+	return PeerStats{
+		Proc: e.identity.Proc, Life: self, Transport: "threads", Sent: sum.Received, Received: sum.Received,
+		SentBytes: sum.RecvBytes, ReceivedBytes: sum.RecvBytes, Unexpected: sum.Unexpected, Dropped: sum.Dropped,
+	}, any
+}
+
+// receivedStats are the counts of receiving ranks.
+type receivedStats struct{ Received, RecvBytes, Unexpected, Dropped uint64 }
+
+func (s *receivedStats) add(o receivedStats) {
+	s.Received += o.Received
+	s.RecvBytes += o.RecvBytes
+	s.Unexpected += o.Unexpected
+	s.Dropped += o.Dropped
+}
+
+// stats returns the counts of the ranks of this process.
+func (t *ThreadComm) stats() (sum receivedStats) {
+	for endpoint := range t.locals {
+		st := t.team.Rank(endpoint).Stats()
+		sum.add(receivedStats{st.Received, st.RecvBytes, st.Unexpected, st.Dropped})
+	}
+	return sum
+}
