@@ -2,7 +2,6 @@ package threads
 
 import (
 	"fmt"
-	"math"
 	"sync/atomic"
 
 	"github.com/ferrympi/ferry/cid"
@@ -170,7 +169,7 @@ func (c *comm) Close() {
 		return
 	}
 	c.noSends.Store(1<<pml.Planes - 1)
-	r.drain(math.MaxInt)
+	r.drainAll()
 	for plane := range c.queues {
 		c.barred[plane] = true
 		c.queues[plane].Unexpected(func(m *match.Message[message]) {

@@ -1,6 +1,7 @@
 package threads
 
 import (
+	"runtime"
 	"slices"
 
 	"github.com/ferrympi/ferry/match"
@@ -9,14 +10,14 @@ import (
 
 // Delivery moves messages from a rank's ring to its queues, under the rank's lock.
 
-// drain takes cells out of the ring and the overflow list, at least most if there are as many,
-// and returns their number.
-func (r *Rank) drain(most int) (n int) {
+// drain takes cells out of the ring and the overflow list, and returns their number. After
+// ringCells cells it returns, so that it ends however fast the producers are.
+func (r *Rank) drain() (n int) {
 	if r.isDraining {
 		return 0
 	}
 	r.isDraining = true
-	for n < most {
+	for n < ringCells {
 		if c := r.peek(); c != nil {
 			r.consume(c)
 			n++
@@ -35,6 +36,30 @@ func (r *Rank) drain(most int) (n int) {
 	}
 	r.release()
 	r.isDraining = false
+	return n
+}
+
+// drainTo drains until the backlog is consumed or the next cell is not published.
+func (r *Rank) drainTo(b backlog) (n int) {
+	for !r.isConsumed(b) {
+		k := r.drain()
+		if k == 0 {
+			break
+		}
+		n += k
+	}
+	return n
+}
+
+// drainAll drains until all cells that were claimed before the call are consumed. It waits for
+// the producers of claimed cells.
+func (r *Rank) drainAll() (n int) {
+	for b := r.backlog(); !r.isDraining; runtime.Gosched() {
+		n += r.drainTo(b)
+		if r.isConsumed(b) {
+			break
+		}
+	}
 	return n
 }
 

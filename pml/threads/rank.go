@@ -3,7 +3,6 @@ package threads
 import (
 	"fmt"
 	"math"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -100,7 +99,7 @@ func (t *Team) Poll() (n int) {
 	t.mu.Unlock()
 	for _, r := range ranks {
 		if r.engine.TryLock() {
-			n += r.drain(cellsPerDelivery)
+			n += r.drainTo(r.backlog())
 			r.engine.ReleaseUnder()
 		} else {
 			t.postpone(r)
@@ -169,21 +168,9 @@ func (r *Rank) Poll() (n int) {
 		return 0
 	}
 	if r.polled.Polled() {
-		return r.drain(math.MaxInt)
+		return r.drain()
 	}
 	return r.drainAll() // this may be the last poll of a wait
-}
-
-// drainAll drains the ring until all cells that were claimed before the call are consumed. Lock
-// held.
-func (r *Rank) drainAll() (n int) {
-	for r.hasCells() && !r.isDraining {
-		k := r.drain(math.MaxInt)
-		if n += k; k == 0 {
-			runtime.Gosched() // a producer is between the claim and the store of a cell
-		}
-	}
-	return n
 }
 
 // expect announces that the end of a pending operation may be notified, and drains what arrived
@@ -203,13 +190,9 @@ func (r *Rank) needsDelivery() bool {
 	return (r.polled.HasParked() || r.expects.Load() != 0) && !r.polled.Polled()
 }
 
-const (
-	// lockAttempts is how often a sender tries to acquire a rank's lock: longer than the lock
-	// is held by a goroutine that runs.
-	lockAttempts = 64
-	// cellsPerDelivery bounds what a sender does for other senders.
-	cellsPerDelivery = 4 * ringCells
-)
+// lockAttempts is how often a sender tries to acquire a rank's lock: longer than the lock is held
+// by a goroutine that runs.
+const lockAttempts = 64
 
 // tryLock reports whether it has acquired the lock. A holder may never release it.
 func (r *Rank) tryLock() bool {
@@ -229,7 +212,7 @@ func (r *Rank) deliver(x *progress.Tasks) {
 		r.team.postpone(r)
 		return
 	}
-	r.drain(cellsPerDelivery)
+	r.drainTo(r.backlog())
 	if r.pending == 0 && r.expects.Load() != 0 {
 		r.expects.Store(0)
 	}

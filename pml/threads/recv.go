@@ -2,7 +2,6 @@ package threads
 
 import (
 	"context"
-	"math"
 	"slices"
 
 	"github.com/ferrympi/ferry/internal/cpu"
@@ -122,7 +121,7 @@ func (c *comm) postReceive(buf pml.Buffer, src, tag int, plane pml.Plane) *recei
 		}
 	}
 	if err := c.Aborted[plane]; err != nil {
-		r.drain(math.MaxInt) // the message may be here
+		r.drainAll() // the message may be here
 		if c.queues[plane].Cancel(&x.node) {
 			x.fail(err)
 		}

@@ -83,6 +83,7 @@ type ring struct {
 	// Of the consumer.
 	head     uint64 // Position of the next cell to consume.
 	released uint64 // Value of consumed.
+	lists    uint64 // Number of overflow lists that were taken.
 	spare    []spilled
 
 	_ [64]byte
@@ -194,6 +195,7 @@ func (q *ring) takeSpilled() []spilled {
 	}
 	list := q.overflow
 	q.overflow, q.spare = q.spare, nil
+	q.lists++
 	q.isSpilling.Store(0)
 	return list
 }
@@ -207,6 +209,21 @@ func (q *ring) recycle(list []spilled) {
 		q.spare = list[:0]
 	}
 }
+
+// backlog is a position behind the cells that were claimed before a call, and behind the
+// overflow list that existed then.
+type backlog struct{ tail, lists uint64 }
+
+func (q *ring) backlog() backlog {
+	b := backlog{q.tail.Load(), q.lists}
+	if q.isSpilling.Load() != 0 {
+		b.lists++
+	}
+	return b
+}
+
+// isConsumed reports whether the consumer has passed the backlog.
+func (q *ring) isConsumed(b backlog) bool { return q.head >= b.tail && q.lists >= b.lists }
 
 // hasCells reports whether a producer has claimed a cell that is not consumed, or messages
 // overflow.

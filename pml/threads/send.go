@@ -100,7 +100,7 @@ func (r *Rank) isLoaded() bool { return r.pressure.Load() > r.unexpectedLimit }
 func (r *Rank) putSlow(h header, comm uint64, source, tag int32, payload []byte, large *message, locked bool) {
 	for attempt := 0; attempt < lockAttempts && !locked; attempt++ {
 		if r.engine.TryLock() {
-			r.drain(cellsPerDelivery)
+			r.drain()
 			r.engine.Release()
 		}
 		if r.put(h, comm, source, tag, payload, large) {
