@@ -1,7 +1,12 @@
 package threads
 
 import (
+	"bytes"
+	"context"
+	"runtime"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
@@ -35,6 +40,88 @@ func openTeam(t *testing.T, n int) (*Team, []*comm) {
 		comms[rank] = c.(*comm)
 	}
 	return team, comms
+}
+
+// claim claims the next cell of a ring, as a producer does that is preempted before it has
+// published the cell. The returned function publishes an inline message.
+func (q *ring) claim(comm uint64, source, tag int32) (publish func()) {
+	pos := q.tail.Add(1) - 1
+	return func() {
+		c := &q.cells[pos%ringCells]
+		c.comm, c.source, c.tag = comm, source, tag
+		atomic.StoreUint64(&c.word, lap(pos)<<32|uint64(makeHeader(kindInline, 0, 0)))
+	}
+}
+
+// deadline bounds what a test waits for if it fails.
+func deadline(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// TestDeliver_OfferBehindOtherCells_IsDelivered: the receiver makes no call after its Irecv. The
+// senders of the other cells have no reason to deliver.
+func TestDeliver_OfferBehindOtherCells_IsDelivered(t *testing.T) {
+	team, comms := openTeam(t, 2)
+	ctx, receiver, id := deadline(t), team.Rank(1), comms[1].shared.id
+	for _, other := range []struct {
+		name string
+		put  func() (publish func())
+	}{
+		{"a claimed cell", func() func() { return receiver.claim(id, 0, 1) }},
+		{"a full ring", func() func() {
+			for receiver.put(makeHeader(kindInline, 0, 0), id, 0, 1, nil, nil) {
+			}
+			return func() {}
+		}},
+	} {
+		sent, got := bytes.Repeat([]byte{7}, 100_000), make([]byte, 100_000)
+		if _, err := comms[1].Irecv(pml.Buffer{Bytes: got}, 0, 5, p2p); err != nil {
+			t.Fatal(err)
+		}
+		publish := other.put()
+		r, err := comms[0].Isend(pml.Buffer{Bytes: sent}, 1, 5, p2p, pml.Standard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		generation := r.Generation()
+		publish()
+		if _, err := r.Wait(ctx, generation); err != nil {
+			t.Fatalf("behind %s: %v", other.name, err)
+		}
+		if !bytes.Equal(got, sent) {
+			t.Errorf("behind %s: not what was sent", other.name)
+		}
+	}
+}
+
+// TestPoll_LockOfPostponedRankIsBusy_KeepsItOnceAndRingsNoBell: the progress goroutine retries
+// after Due. A ring would make it retry at once, again and again.
+func TestPoll_LockOfPostponedRankIsBusy_KeepsItOnceAndRingsNoBell(t *testing.T) {
+	team, _ := openTeam(t, 1)
+	r, process := team.Rank(0), team.process
+	process.Lock()
+	for !process.Bell().Armed() { // until the progress goroutine sleeps
+		process.Unlock()
+		runtime.Gosched()
+		process.Lock()
+	}
+	defer process.Unlock()
+	r.engine.Lock()
+	for range 3 {
+		team.queuePostponed(r)
+		if n := team.Poll(); n != 0 || len(team.postponed) != 1 || team.Due() == 0 {
+			t.Errorf("%d events, %d postponed ranks, due %v", n, len(team.postponed), team.Due())
+		}
+	}
+	if !process.Bell().Armed() {
+		t.Error("the bell was rung")
+	}
+	r.engine.Unlock()
+	if team.Poll(); len(team.postponed) != 0 || team.Due() != 0 {
+		t.Errorf("%d postponed ranks, due %v", len(team.postponed), team.Due())
+	}
 }
 
 // refill is a notifier that receives again and sends another message to its own rank.

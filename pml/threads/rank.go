@@ -78,37 +78,59 @@ func (t *Team) Route() pml.Route {
 	return pml.Route{PML: name, Transport: name, Device: "memory of the process", Used: true}
 }
 
-// postpone makes the process's engine drain a rank's ring, whose lock is busy.
+// postpone makes the process's engine drain the ring of a rank whose lock is busy, or whose next
+// cell is claimed and not published.
 func (t *Team) postpone(r *Rank) {
-	t.mu.Lock()
-	t.postponed = append(t.postponed, r)
-	t.postponements.Store(int32(len(t.postponed)))
-	t.mu.Unlock()
+	t.queuePostponed(r)
 	t.process.Bell().Ring()
 }
 
-// Poll implements progress.Source: it drains the rings of postponed ranks.
+// queuePostponed appends a rank to the postponed ones, unless it is among them.
+func (t *Team) queuePostponed(r *Rank) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !r.isPostponed {
+		r.isPostponed = true
+		t.postponed = append(t.postponed, r)
+		t.postponements.Store(int32(len(t.postponed)))
+	}
+}
+
+// takePostponed returns the postponed ranks, which are none then.
+func (t *Team) takePostponed() []*Rank {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	ranks := t.postponed
+	t.postponed = nil
+	t.postponements.Store(0)
+	for _, r := range ranks {
+		r.isPostponed = false
+	}
+	return ranks
+}
+
+// Poll implements progress.Source: it drains the rings of postponed ranks. Those that it can't
+// drain stay postponed, without a ring of the bell: see Due.
 func (t *Team) Poll() (n int) {
 	if t.postponements.Load() == 0 {
 		return 0
 	}
-	t.mu.Lock()
-	ranks := t.postponed
-	t.postponed = nil
-	t.postponements.Store(0)
-	t.mu.Unlock()
-	for _, r := range ranks {
-		if r.engine.TryLock() {
-			n += r.drainTo(r.backlog())
-			r.engine.ReleaseUnder()
-		} else {
-			t.postpone(r)
+	for _, r := range t.takePostponed() {
+		if !r.engine.TryLock() {
+			t.queuePostponed(r)
+			continue
 		}
+		b := r.backlog()
+		n += r.drainTo(b)
+		if !r.isConsumed(b) {
+			t.queuePostponed(r)
+		}
+		r.engine.ReleaseUnder()
 	}
 	return n
 }
 
-// postponedRetry is the time after which the lock of a postponed rank is tried again.
+// postponedRetry is the time after which a postponed rank is tried again.
 const postponedRetry = 100 * time.Microsecond
 
 // Due implements progress.Timed.
@@ -136,6 +158,7 @@ type Rank struct {
 	eagerLimit      int
 	unexpectedLimit int64
 	engine          *progress.Engine
+	isPostponed     bool // It is in Team.postponed; guarded by Team.mu.
 
 	// All below is guarded by the lock.
 	comms      map[uint64]*comm // by shared.id
@@ -205,14 +228,17 @@ func (r *Rank) tryLock() bool {
 	return false
 }
 
-// deliver drains the ring for a sender that has published a cell. If the lock is busy the
-// process's engine does. x is nil if the caller is no task. No rank's lock is held.
+// deliver drains the ring for a sender that has published a cell. The process's engine does
+// later if the lock is busy, or if another sender has claimed a cell before and not published
+// it. x is nil if the caller is no task. No rank's lock is held.
 func (r *Rank) deliver(x *progress.Tasks) {
 	if !r.tryLock() {
 		r.team.postpone(r)
 		return
 	}
-	r.drainTo(r.backlog())
+	b := r.backlog()
+	r.drainTo(b)
+	isBlocked := !r.isConsumed(b)
 	if r.pending == 0 && r.expects.Load() != 0 {
 		r.expects.Store(0)
 	}
@@ -220,6 +246,9 @@ func (r *Rank) deliver(x *progress.Tasks) {
 		x.Release(r.engine)
 	} else {
 		r.engine.Release()
+	}
+	if isBlocked {
+		r.team.postpone(r)
 	}
 }
 
