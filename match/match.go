@@ -268,6 +268,18 @@ func (q *Queues[R, M]) Posted(p *Peer[R, M], f func(*Recv[R])) {
 	l.each(bySource, f)
 }
 
+// FirstPosted returns the oldest receive that Posted would pass to f, or nil. A PML that ends receives
+// takes the first one until there is none if ending one may cancel others.
+func (q *Queues[R, M]) FirstPosted(p *Peer[R, M]) *Recv[R] {
+	if p != nil {
+		return p.posted.head
+	}
+	return q.wildcards.head
+}
+
 // Unexpected calls f for every unexpected message in the order of arrival. f may
 // take the message that it is given.
 func (q *Queues[R, M]) Unexpected(f func(*Message[M])) { q.all.each(byArrival, f) }
+
+// FirstUnexpected returns the unexpected message that arrived first, or nil.
+func (q *Queues[R, M]) FirstUnexpected() *Message[M] { return q.all.head }

@@ -210,19 +210,22 @@ func (c *comm) Abort(plane pml.Plane, err error) {
 	c.changed()
 }
 
-// cancelAll withdraws the operations on a plane that have not matched. Lock held.
+// cancelAll withdraws the operations on a plane that have not matched. Notifiers may cancel and
+// start other operations meanwhile. Lock held.
 func (c *comm) cancelAll(plane pml.Plane) {
-	cancel := func(n *match.Recv[receive]) { n.Owner.Cancel() }
 	q := &c.queues[plane]
-	q.Posted(nil, cancel)
-	c.peers.each(func(p *peer) { q.Posted(&p.match[plane], cancel) })
-	for s := c.rank.offered.head; s != nil; {
-		next := s.next
+	cancelPosted := func(from *match.Peer[receive, message]) {
+		for n := q.FirstPosted(from); n != nil; n = q.FirstPosted(from) {
+			n.Owner.Cancel()
+		}
+	}
+	cancelPosted(nil)
+	c.peers.each(func(p *peer) { cancelPosted(&p.match[plane]) })
+	c.rank.offered.each(func(s *send) {
 		if s.c == c && s.plane == plane {
 			s.Cancel()
 		}
-		s = next
-	}
+	})
 }
 
 // CannotCome implements pml.Watchable. Lock held.

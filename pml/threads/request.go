@@ -201,7 +201,10 @@ func (s *send) Release() {
 func (s *send) First() progress.Source { return nil }
 
 // sendList is a list of sends in the order of their calls.
-type sendList struct{ head, tail *send }
+type sendList struct {
+	head, tail *send
+	next       *send // Next send of each.
+}
 
 func (l *sendList) push(s *send) {
 	s.next, s.prev = nil, l.tail
@@ -224,5 +227,16 @@ func (l *sendList) remove(s *send) {
 	} else {
 		s.next.prev = s.prev
 	}
+	if l.next == s {
+		l.next = s.next
+	}
 	s.next, s.prev = nil, nil
+}
+
+// each calls f, which may remove any sends and push others. Calls are not nested.
+func (l *sendList) each(f func(*send)) {
+	for s := l.head; s != nil; s = l.next {
+		l.next = s.next
+		f(s)
+	}
 }
