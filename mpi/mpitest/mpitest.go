@@ -44,7 +44,10 @@ type Program func(ctx context.Context, c *mpi.Comm) error
 
 // Job says how ranks run. The zero value, with a Size, is right for most tests.
 type Job struct {
-	Size int
+	Size int // Number of ranks; with Goroutines, of processes.
+	// Goroutines, if not 0, makes the program of Run that of this many goroutine ranks in each rank. They are
+	// the ranks of a thread communicator (mpi.NewThreadComm), whose communicator the program gets.
+	Goroutines int
 	// Params sets parameters in all ranks, as mpi.WithParam does: {"pml": "cm"} runs
 	// them over another stack.
 	Params map[string]string
@@ -79,8 +82,26 @@ func (j Job) Run(t testing.TB, f Program) {
 		}
 		defer closed(&err, c.Close)
 		defer rankOf(ctx).guard(&err)
+		if j.Goroutines != 0 {
+			return goroutines(ctx, c, j.Goroutines, f)
+		}
 		return f(ctx, c)
 	})
+}
+
+// goroutines runs f in n goroutine ranks of a process of c.
+func goroutines(ctx context.Context, c *mpi.Comm, n int, f Program) error {
+	tc, err := mpi.NewThreadComm(ctx, c, n)
+	if err != nil {
+		return err
+	}
+	r := rankOf(ctx)
+	err = tc.Run(ctx, func(ctx context.Context, c *mpi.Comm) (err error) {
+		err = errGoexit
+		defer func() { r.settle(&err, recover(), fmt.Sprintf("goroutine rank %d: ", c.Rank())) }()
+		return f(ctx, c)
+	})
+	return errors.Join(err, tc.Close())
 }
 
 // closed calls a Close, which the program may have called before. Its error counts
@@ -297,11 +318,15 @@ func (r *run) rank(ctx context.Context, s *server.Server, number int, dir string
 // guard is deferred: it turns the panic of a rank into its error, and tells the
 // others of an error before what is deferred behind it closes anything, so that they
 // don't take that for the cause.
-func (r *rank) guard(err *error) {
-	if p := recover(); p != nil {
-		*err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+func (r *rank) guard(err *error) { r.settle(err, recover(), "") }
+
+// settle is guard for a value that was recovered. The error begins with subject.
+func (r *rank) settle(err *error, panicked any, subject string) {
+	if panicked != nil {
+		*err = fmt.Errorf("panic: %v\n%s", panicked, debug.Stack())
 	}
 	if *err != nil {
+		*err = fmt.Errorf("%s%w", subject, *err)
 		r.run.failed(r.rank, *err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -133,6 +134,44 @@ func TestFailureOfOneRankIsTheOnlyOneReported(t *testing.T) {
 			})
 		})
 		if len(r.failed) != 1 || !strings.Contains(r.failed[0], "rank 1") || !strings.Contains(r.failed[0], "out of luck") {
+			t.Errorf("%s: the report is: %s", name, r.text())
+		}
+	}
+}
+
+func TestJob_Goroutines_EachIsARank(t *testing.T) {
+	var calls atomic.Int32
+	mpitest.Job{Size: 1, Goroutines: 4}.Run(t, func(ctx context.Context, c *mpi.Comm) error {
+		calls.Add(1)
+		if c.Size() != 4 {
+			return fmt.Errorf("%d ranks, want 4", c.Size())
+		}
+		return exchange(ctx, c)
+	})
+	if n := calls.Load(); n != 4 {
+		t.Errorf("the program ran %d times, want 4", n)
+	}
+}
+
+func TestJob_GoroutineRankFails_IsNamedOnce(t *testing.T) {
+	for name, x := range map[string]struct {
+		fail func() error
+		want string
+	}{
+		"error":  {func() error { return errors.New("out of luck") }, "rank 0: goroutine rank 2: out of luck"},
+		"panic":  {func() error { panic("out of luck") }, "rank 0: goroutine rank 2: panic: out of luck"},
+		"Goexit": {func() error { runtime.Goexit(); return nil }, "rank 0: goroutine rank 2: its goroutine has ended"},
+	} {
+		r := &recorder{TB: t, name: name}
+		r.run(func(t testing.TB) {
+			mpitest.Job{Size: 1, Goroutines: 3}.Run(t, func(ctx context.Context, c *mpi.Comm) error {
+				if c.Rank() == 2 {
+					return x.fail()
+				}
+				return mpi.Barrier(ctx, c)
+			})
+		})
+		if len(r.failed) != 1 || !strings.HasPrefix(r.failed[0], x.want) {
 			t.Errorf("%s: the report is: %s", name, r.text())
 		}
 	}
