@@ -12,9 +12,12 @@ func Pause()
 
 // Available returns the number of processors that this process may run on, from
 // its affinity mask; at least 1.
-func Available() int {
+func Available() int { return availableTo(0) }
+
+// availableTo is Available of another process. It is 1 if that process is not visible here.
+func availableTo(pid int) int {
 	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &set); err != nil {
+	if err := unix.SchedGetaffinity(pid, &set); err != nil {
 		return 1
 	}
 	return max(1, set.Count())

@@ -6,12 +6,17 @@ import (
 	"strings"
 )
 
-// ForRanks returns how many processors the ranks of this node share. A rank that
-// is bound to a single one was most likely given it for itself, so that the
-// machine's number counts then.
-func ForRanks() int {
-	if n := Available(); n > 1 {
-		return n
+// ForRanks returns how many processors the ranks of this node share. If a launcher has bound this rank to
+// fewer processors than it may use itself, those are most likely for this rank alone, so that the launcher's
+// number counts. The machine's number counts for a rank with a single one.
+func ForRanks() int { return forRanks(Available(), availableTo(os.Getppid()), online) }
+
+func forRanks(own, parents int, online func() int) int {
+	switch {
+	case parents > own:
+		return parents
+	case own > 1:
+		return own
 	}
 	return online()
 }

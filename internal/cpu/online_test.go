@@ -12,3 +12,18 @@ func TestProcessorListsAreCounted(t *testing.T) {
 		t.Error("no processor")
 	}
 }
+
+func TestForRanks_BoundByItsLauncher_CountsTheLaunchersProcessors(t *testing.T) {
+	for _, c := range []struct{ own, parents, want int }{
+		{2, 8, 8},  // --cores-per-rank 2
+		{1, 8, 8},  // --bind-to core
+		{2, 2, 2},  // A container with two processors.
+		{1, 1, 16}, // Bound with its parent, a shell: the machine's.
+		{4, 1, 4},  // The parent is not visible.
+		{16, 16, 16},
+	} {
+		if got := forRanks(c.own, c.parents, func() int { return 16 }); got != c.want {
+			t.Errorf("%d processors, %d of the parent: %d, want %d", c.own, c.parents, got, c.want)
+		}
+	}
+}

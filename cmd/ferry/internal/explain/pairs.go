@@ -39,11 +39,11 @@ func (p pairs) blocks() (out []string) {
 			job = " of " + namespace
 		}
 		for _, b := range split(others[namespace], namespace == "") {
-			out = append(out, ranks(b.from)+" x "+ranks(b.to)+job)
+			out = append(out, Numbers(b.from)+" x "+Numbers(b.to)+job)
 		}
 	}
 	if len(itself) > 0 {
-		out = append(out, ranks(itself)+" x itself")
+		out = append(out, Numbers(itself)+" x itself")
 	}
 	return out
 }
@@ -102,8 +102,8 @@ func (b *block) take(from int, to []int, oneJob bool) bool {
 	return true
 }
 
-// ranks lists ranks: "0-3,7".
-func ranks(list []int) string {
+// Numbers lists ranks or processors in ascending order: "0-3,7".
+func Numbers(list []int) string {
 	list = slices.Sorted(slices.Values(list))
 	var out []string
 	for i := 0; i < len(list); {

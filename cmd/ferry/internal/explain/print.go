@@ -65,7 +65,7 @@ func (e Explanation) Print(w io.Writer) error {
 			verdict, reason = "not used", "it is open, and carries no messages between these ranks"
 		}
 		if c.Ranks != nil {
-			reason = strings.TrimSpace(fmt.Sprintf("%s [ranks %s]", reason, ranks(c.Ranks)))
+			reason = strings.TrimSpace(fmt.Sprintf("%s [ranks %s]", reason, Numbers(c.Ranks)))
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", c.Framework, c.Name, verdict, cmp.Or(reason, "-"))
 	}

@@ -10,16 +10,21 @@ import (
 	"github.com/ferrympi/ferry/bootstrap/local/server"
 )
 
-// processors is what Go programs are told of the processors that they get. With one, Go runs one
-// goroutine at a time, and switches after 10 ms or when it waits: while a rank computes, its
-// library could neither answer a peer nor go on with a large message. With a second thread for
-// goroutines the kernel switches, as soon as a peer rings. With more than two, threads that look
-// for work take the processor from the one that has some (docs/garbage-collection.md).
-func processors(places []int) []string {
-	if len(places) != 1 {
+// processors returns the environment variables of a rank that is bound to these processors, or to none. With
+// one processor, Go would run one goroutine at a time, and switch after 10 ms or when it waits. While a rank
+// computes, its library could neither answer a peer nor continue a large message. With a second thread for
+// goroutines the kernel switches, as soon as a peer rings. With more than two, idle threads of the Go
+// scheduler take the processor from the one that works (docs/garbage-collection.md). A rank with several
+// processors has a thread for each.
+func processors(binding []int) []string {
+	switch n := len(binding); n {
+	case 0:
 		return nil
+	case 1:
+		return []string{"GOMAXPROCS=2"}
+	default:
+		return []string{"GOMAXPROCS=" + strconv.Itoa(n)}
 	}
-	return []string{"GOMAXPROCS=2"}
 }
 
 // inherited returns the environment that ranks in the working directory dir get of the

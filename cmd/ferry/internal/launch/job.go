@@ -83,12 +83,17 @@ type Job struct {
 	More    []Part   // further programs
 	Psets   []server.Pset
 
-	parts []Part // all of them
-	size  int    // ranks of all of them
+	parts    []Part  // all of them
+	size     int     // ranks of all of them
+	bindings [][]int // Processors by rank; nil: ranks are not bound.
 
 	// Bind gives each rank one core, in turn; cores of their own first, then
 	// their hardware threads. More ranks than cores wrap round.
 	Bind bool
+	// Cores, if not 0, gives each rank that many cores which no other rank gets, in the order of Bind. Run
+	// returns ErrConfig if there are too few. GOMAXPROCS of a rank is that number, and 2 for a single
+	// core, unless the environment sets it.
+	Cores int
 
 	// Stdin goes to rank 0; the others read nothing. nil: none.
 	Stdin *os.File
@@ -170,6 +175,8 @@ type Result struct {
 	Status   int
 	Failures []Failure // the cause first: see blame.go
 	Reports  []Report  // in the order in which they came
+	// Bindings has the processors that each rank was bound to; nil if ranks were not bound.
+	Bindings [][]int
 	// OutputLost reports that the job was cut short (by a signal, its time limit, or the
 	// context) while its output was not read, and that the output was abandoned after Grace.
 	// A goroutine may still be blocked in a write to Stdout or Stderr, or in Note.
@@ -230,6 +237,10 @@ func (j Job) Run(ctx context.Context) (Result, error) {
 			return Result{}, err
 		}
 	}
+	var err error
+	if j.bindings, err = j.bind(); err != nil {
+		return Result{}, err
+	}
 	if j.OutputDir != "" {
 		if err := os.MkdirAll(j.OutputDir, 0o777); err != nil {
 			return Result{}, fmt.Errorf("%w: output directory: %w", framework.ErrConfig, err)
@@ -280,7 +291,7 @@ func (j Job) Run(ctx context.Context) (Result, error) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	res.Reports = reports
+	res.Reports, res.Bindings = reports, j.bindings
 	res.Trace.Done = cpu.Monotonic()
 	return res, runErr
 }

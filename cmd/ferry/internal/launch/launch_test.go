@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/cpu"
 )
 
@@ -379,6 +381,41 @@ func TestBindGivesEachRankOneCore(t *testing.T) {
 	}
 	if cpu.Available() != n-1 {
 		t.Error("the launcher's own affinity changed")
+	}
+}
+
+func TestCores_SeveralPerRank_BelongToOneRank(t *testing.T) {
+	n := cpu.Available()
+	j := shell(t, 1, `grep Cpus_allowed: /proc/self/status; echo $GOMAXPROCS`)
+	j.Cores = n
+	res := run(t, j)
+	if got := strings.Count(text(j), "\n"); len(res.Bindings) != 1 || len(res.Bindings[0]) != n || got != 2 {
+		t.Errorf("bindings %v, output %q", res.Bindings, text(j))
+	}
+	if want := fmt.Sprintf("\n%d\n", max(2, n)); !strings.HasSuffix(text(j), want) {
+		t.Errorf("output %q: want GOMAXPROCS %q", text(j), want)
+	}
+	j = shell(t, 1, "exit")
+	j.Cores, j.N = n, 2
+	if _, err := j.Run(t.Context()); !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), "2 ranks with") {
+		t.Errorf("two ranks with all cores each: %v", err)
+	}
+}
+
+func TestEnoughCores_TooFew_ErrorHasTheRemedy(t *testing.T) {
+	for _, c := range []struct {
+		each, ranks, available int
+		want                   string
+	}{
+		{0, 9, 2, ""}, {2, 4, 8, ""}, {1, 8, 8, ""},
+		{3, 3, 8, "choose at most 2 for each"},
+		{1, 9, 8, "start fewer ranks, or let them share cores"},
+		{math.MaxInt, 2, 8, "choose at most 4 for each"},
+	} {
+		err := enoughCores(c.each, c.ranks, c.available)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v", c, err)
+		}
 	}
 }
 

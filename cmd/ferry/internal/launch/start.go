@@ -20,15 +20,8 @@ func (s *supervisor) startAll(ctx context.Context) error {
 			s.signal(sig)
 		}
 	}()
-	var order []int // Of processors, as ranks get them.
-	if s.job.Bind {
-		var err error
-		if order, err = cores(); err != nil {
-			return err
-		}
-		if s.job.size > len(order) {
-			s.note(fmt.Sprintf("%d ranks share %d cores: several ranks are bound to the same core", s.job.size, len(order)))
-		}
+	if used := distinct(s.job.bindings); s.job.Cores == 0 && used < len(s.job.bindings) {
+		s.note(fmt.Sprintf("%d ranks share %d cores: several ranks are bound to the same core", s.job.size, used))
 	}
 	s.openSinks()
 	for _, part := range s.job.parts {
@@ -48,8 +41,8 @@ func (s *supervisor) startAll(ctx context.Context) error {
 			}
 			n := len(s.ranks)
 			var binding []int
-			if s.job.Bind {
-				binding = order[n%len(order):][:1]
+			if s.job.bindings != nil {
+				binding = s.job.bindings[n]
 			}
 			if err := s.startOne(n, part, binding); err != nil {
 				return fmt.Errorf("start rank %d: %w", n, err)

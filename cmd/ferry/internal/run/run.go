@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"slices"
@@ -64,6 +65,11 @@ shell or another wrapper, the wrapper is that process; the rank ends because of 
 errors that it gets after bootstrap.timeout, unless it ignores them. Other processes
 that ranks have started keep running in that case.
 
+--bind-to core gives each rank one core, in turn. --cores-per-rank N gives each rank N cores
+that no other rank gets, for programs with several goroutines or goroutine ranks; it is an
+error if there are too few. Both set GOMAXPROCS of the ranks, unless it is set: to 2 for
+one core, else to N. --explain shows the cores of each rank.
+
 --timing prints to standard error, after the job, when the first, the median and the
 last rank completed each step up to their first message; how long the step took, and
 how much of that was processor time; and the share of the total that had passed when
@@ -81,6 +87,7 @@ type options struct {
 	set       *[]string
 	psets     []string
 	bind      string
+	cores     int // Of each rank; 0: as bind says.
 	onFailure string
 	tag       bool
 	outputDir string
@@ -89,6 +96,8 @@ type options struct {
 	timeout   time.Duration
 	stacks    bool
 	dir       string
+
+	given func(flag string) bool // It is on the command line.
 }
 
 // Command returns the command.
@@ -101,6 +110,7 @@ func Command() *cobra.Command {
 		Example: "  ferry run -n 4 --tag-output bin/hello\n  ferry run -n 2 --set btl=self,shm --explain bin/pi\n  ferry run -n 1 bin/server : -n 3 --wdir data bin/worker",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.alone = cmd.ArgsLenAtDash() == 0
+			o.given = cmd.Flags().Changed
 			return o.run(cmd, args)
 		},
 	}
@@ -109,6 +119,7 @@ func Command() *cobra.Command {
 	o.set = settings.Flag(f)
 	f.StringArrayVar(&o.psets, "pset", nil, "process set: `NAME=0-3,7`; may be repeated")
 	f.StringVar(&o.bind, "bind-to", "none", "`PLACE`: core gives each rank a processor core, none leaves it to the system")
+	f.IntVar(&o.cores, "cores-per-rank", 0, "give each rank `N` processor cores that no other rank gets, and as many threads for goroutines")
 	f.StringVar(&o.onFailure, "on-failure", "end", "`POLICY` when a rank fails: end the job, or continue")
 	f.BoolVar(&o.tag, "tag-output", false, "put [rank] before each line (also --label)")
 	f.StringVar(&o.outputDir, "output-dir", "", "write the output of each rank to a file of its own in `DIRECTORY`, rank.0 and so on")
@@ -161,7 +172,7 @@ func (o *options) run(cmd *cobra.Command, args []string) error {
 	if o.explain {
 		var e explain.Explanation
 		if e, err = explain.Merge(res.Reports); err == nil {
-			err = e.Print(stderr)
+			err = errors.Join(e.Print(stderr), printBindings(stderr, res.Bindings))
 		}
 	}
 	if showTiming != nil {
@@ -179,19 +190,37 @@ func (o *options) run(cmd *cobra.Command, args []string) error {
 	return exit.Status(res.Status)
 }
 
+// printBindings shows the cores of each rank, if ranks were bound.
+func printBindings(w io.Writer, bindings [][]int) error {
+	if bindings == nil {
+		return nil
+	}
+	var b strings.Builder
+	b.WriteString("\nRANK  CORES\n")
+	for rank, cores := range bindings {
+		fmt.Fprintf(&b, "%-4d  %s\n", rank, explain.Numbers(cores))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
 // job checks the command line; nothing has started.
 func (o *options) job(ctx context.Context, args []string) (launch.Job, error) {
 	var j launch.Job
 	switch {
 	case o.bind != "core" && o.bind != "none":
 		return j, exit.Usagef("--bind-to %s: want core or none", o.bind)
+	case o.given("cores-per-rank") && o.cores < 1:
+		return j, exit.Usagef("--cores-per-rank %d: want at least 1 core", o.cores)
+	case o.cores > 0 && o.given("bind-to") && o.bind == "none":
+		return j, exit.Usagef("--cores-per-rank %d binds ranks to cores: leave out --bind-to none", o.cores)
 	case o.onFailure != "end" && o.onFailure != "continue":
 		return j, exit.Usagef("--on-failure %s: want end or continue", o.onFailure)
 	case o.timeout < 0:
 		return j, exit.Usagef("--timeout %v: want a time above 0", o.timeout)
 	}
 	j = launch.Job{
-		Bind: o.bind == "core", Continue: o.onFailure == "continue", Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Bind: o.bind == "core", Cores: o.cores, Continue: o.onFailure == "continue", Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		Tag: o.tag, OutputDir: o.outputDir, Timeout: o.timeout, Stacks: o.stacks, Sweep: true,
 	}
 	for _, p := range o.psets {
