@@ -18,7 +18,7 @@ func TestForRanks_BoundByItsLauncher_CountsTheLaunchersProcessors(t *testing.T) 
 		{2, 8, 8},  // --cores-per-rank 2
 		{1, 8, 8},  // --bind-to core
 		{2, 2, 2},  // A container with two processors.
-		{1, 1, 16}, // Bound with its parent, a shell: the machine's.
+		{1, 1, 16}, // Bound with its parent, a shell.
 		{4, 1, 4},  // The parent is not visible.
 		{16, 16, 16},
 	} {

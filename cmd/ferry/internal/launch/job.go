@@ -85,7 +85,7 @@ type Job struct {
 
 	parts    []Part  // all of them
 	size     int     // ranks of all of them
-	bindings [][]int // Processors by rank; nil: ranks are not bound.
+	bindings [][]int // Processors by rank. It is nil if ranks are not bound.
 
 	// Bind gives each rank one core, in turn; cores of their own first, then
 	// their hardware threads. More ranks than cores wrap round.

@@ -87,7 +87,7 @@ type options struct {
 	set       *[]string
 	psets     []string
 	bind      string
-	cores     int // Of each rank; 0: as bind says.
+	cores     int // Of each rank. With 0, bind applies.
 	onFailure string
 	tag       bool
 	outputDir string
