@@ -5,6 +5,10 @@
 // compares the last product with the serial one.
 //
 //	ferry run -n 4 bin/spmv -cube 64 -iterations 100
+//
+// With -goroutines M each process is M ranks, which are goroutines of a thread communicator:
+//
+//	ferry run -n 2 bin/spmv -goroutines 2 -cube 64
 package main
 
 import (
@@ -22,14 +26,15 @@ import (
 func main() {
 	cube := flag.Int("cube", 64, "length N of the cube's edge; the matrix has N^3 rows")
 	iterations := flag.Int("iterations", 100, "number of products")
+	goroutines := flag.Int("goroutines", 0, "goroutine ranks `M` of each process; 0: the process is the rank")
 	flag.Parse()
-	if err := run(context.Background(), *cube, *iterations); err != nil {
+	if err := run(context.Background(), *cube, *iterations, *goroutines); err != nil {
 		fmt.Fprintln(os.Stderr, "spmv:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, cube, iterations int) error {
+func run(ctx context.Context, cube, iterations, goroutines int) error {
 	if cube < 1 || cube > maxCube || iterations < 1 {
 		return fmt.Errorf("-cube %d -iterations %d: want 1 to %d, and at least 1", cube, iterations, maxCube)
 	}
@@ -47,7 +52,19 @@ func run(ctx context.Context, cube, iterations int) error {
 		return err
 	}
 	defer comm.Close()
+	if goroutines == 0 {
+		return products(ctx, comm, cube, iterations)
+	}
+	threads, err := mpi.NewThreadComm(ctx, comm, goroutines)
+	if err != nil {
+		return fmt.Errorf("-goroutines %d: %w", goroutines, err)
+	}
+	defer threads.Close()
+	return threads.Run(ctx, func(ctx context.Context, comm *mpi.Comm) error { return products(ctx, comm, cube, iterations) })
+}
 
+// products computes and checks as one rank of comm.
+func products(ctx context.Context, comm *mpi.Comm, cube, iterations int) error {
 	m := newMatrix(cube, comm.Rank(), comm.Size())
 	h := newHalo(m, comm)
 	x, y := m.vector(), m.vector()
