@@ -84,10 +84,13 @@ func (s *seat) refuse(span cid.Span, why error) {
 		a.refused[span] = err
 	}
 	a.mu.Unlock()
+	if over { // All processes are notified of it.
+		return
+	}
 	if len(a.threads.counts) > 1 {
 		a.threads.module.Refuse(span, int(s.endpoint))
 	}
-	if known || over {
+	if known {
 		return
 	}
 	for i := range a.seats {
