@@ -11,6 +11,10 @@
 // tag of that plane. The module lays the three out in whatever its network
 // matches, and says in Caps how many bits each may have.
 //
+// A process may have several ranks of a communicator. Each has its own id, and an endpoint, its
+// number in the process. A module matches the rank of a source, or its process and endpoint
+// (Caps.MatchesRank).
+//
 // Messages from one process with the same id match in the order of their sends,
 // and receives in the order in which they were posted (MPI-4.1 section 3.5); a
 // synchronous send takes its place among the others.
@@ -139,13 +143,26 @@ type Caps struct {
 	CIDBits, SourceBits, TagBits int
 
 	// MatchesRank is set if a receive or a probe with a source matches its rank, so that
-	// several ranks of a process are distinct. Otherwise it matches the source's process.
+	// several ranks of a process are distinct. Otherwise it matches the source's process and
+	// endpoint.
 	MatchesRank bool
+	// EndpointBits is the width of endpoints in the tag format, at most 16: without MatchesRank a
+	// process uses endpoints below 1<<EndpointBits. 0: it has endpoint 0 only.
+	EndpointBits int
+	// RankSetting would make a module without MatchesRank match ranks.
+	RankSetting RankSetting
 
 	MaxMessage   int64 // the longest message, in bytes
 	Inject       int   // Send is usually done with so many bytes when it returns
 	Eager        int64 // the longest message that has come whole when a probe finds it
 	ControlLimit int   // the longest control message, in bytes; at least MinControlLimit
+}
+
+// RankSetting is a parameter that makes a module match ranks. All processes of a job need the
+// same value.
+type RankSetting struct {
+	Param               string // Such as "mtl.ofi.layout=packed"; empty if there is none.
+	CIDBits, SourceBits int    // Widths with that value.
 }
 
 // MinControlLimit is the smallest ControlLimit that a module may have.
@@ -197,6 +214,9 @@ type Envelope struct {
 	Source int32
 	// Tag is the user's tag. In a receive or a probe it may be AnyTag.
 	Tag int32
+	// Endpoint is that of the source in its process. A module with MatchesRank ignores it,
+	// and so does a receive or a probe from any source.
+	Endpoint uint16
 }
 
 // Mode is how a send completes.

@@ -19,10 +19,13 @@ func reference(opt Options) Subject {
 
 func TestReference(t *testing.T) {
 	for name, opt := range map[string]Options{
-		"Usual":  {},
-		"Narrow": {CIDBits: 8, SourceBits: 10, TagBits: 16, MaxMessage: 8 << 20, Inject: 1, ControlLimit: mtl.MinControlLimit},
-		"Late":   {Faults: Faults{Polls: 3}},
-		"Never":  {Faults: Faults{NeverInject: true}},
+		"Usual":    {},
+		"Narrow":   {CIDBits: 8, SourceBits: 10, TagBits: 16, MaxMessage: 8 << 20, Inject: 1, ControlLimit: mtl.MinControlLimit},
+		"Late":     {Faults: Faults{Polls: 3}},
+		"Never":    {Faults: Faults{NeverInject: true}},
+		"Process":  {ByProcess: true},
+		"Endpoint": {ByProcess: true, EndpointBits: 10},
+		"OneBit":   {ByProcess: true, EndpointBits: 1, Faults: Faults{Polls: 3}},
 	} {
 		t.Run(name, func(t *testing.T) { Cases(reference(opt)).Run(t) })
 	}
@@ -72,6 +75,14 @@ func (m narrow) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, mo
 
 func (m narrow) Recv(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte) error {
 	return m.Module.Recv(op, from, m.cut(e), buf)
+}
+
+// whole takes all ranks of a process for one.
+type whole struct{ mtl.Module }
+
+func (m whole) Recv(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte) error {
+	e.Endpoint = 0
+	return m.Module.Recv(op, from, e, buf)
 }
 
 // peeks claims nothing.
@@ -170,6 +181,8 @@ func TestKitNoticesBrokenPromises(t *testing.T) {
 		{"SynchronousSendWaitsForItsMatch", plain(func(m mtl.Module) mtl.Module { return asynchronous{m} })},
 		{"ReceiveFromOneSourceIgnoresOthers", plain(func(m mtl.Module) mtl.Module { return wild{m} })},
 		{"EveryBitOfIdAndTagIsMatched", plain(func(m mtl.Module) mtl.Module { return narrow{m} })},
+		{"EveryBitOfTheEndpointIsMatched", plain(func(m mtl.Module) mtl.Module { return whole{m} })},
+		{"SynchronousSendsOfEndpointsAreAnsweredEach", plain(func(m mtl.Module) mtl.Module { return asynchronous{m} })},
 		{"ProbeTellsAndLeavesTheMessage", plain(func(m mtl.Module) mtl.Module { return peeks{m} })},
 		{"ProbesFindWhatManyReceivesLeave", plain(func(m mtl.Module) mtl.Module { return blocked{m, new(int)} })},
 		{"CanceledReceiveTakesNothing", plain(func(m mtl.Module) mtl.Module { return hasty{m} })},
@@ -186,7 +199,7 @@ func TestKitNoticesBrokenPromises(t *testing.T) {
 		t.Run(c.caught, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			one, _ := Cases(Subject{Component: broken{NewMemory(Options{}).Component(), c.wrap}}).Named(c.caught)
+			one, _ := Cases(Subject{Component: broken{NewMemory(Options{ByProcess: true, EndpointBits: 2}).Component(), c.wrap}}).Named(c.caught)
 			if err := one.Do(ctx); err == nil {
 				t.Error("the kit finds nothing")
 			}

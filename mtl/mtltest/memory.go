@@ -22,6 +22,8 @@ type Options struct {
 	Eager        int64 // 4096, or Inject if that is more
 	ControlLimit int   // 256
 	ByProcess    bool  // Caps.MatchesRank is false
+	EndpointBits int   // 0; only with ByProcess
+	RankSetting  mtl.RankSetting
 	Faults       Faults
 }
 
@@ -37,9 +39,13 @@ func (o Options) filled() Options {
 	return o
 }
 
-// most is the largest of each that is matched.
+// most is the largest of each that a module accepts.
 func (o Options) most() mtl.Envelope {
-	return mtl.Envelope{CID: uint32(1<<o.CIDBits - 1), Source: int32(1<<o.SourceBits - 1), Tag: int32(1<<o.TagBits - 1)}
+	e := mtl.Envelope{CID: uint32(1<<o.CIDBits - 1), Source: int32(1<<o.SourceBits - 1), Tag: int32(1<<o.TagBits - 1), Endpoint: math.MaxUint16}
+	if o.ByProcess {
+		e.Endpoint = uint16(1<<o.EndpointBits - 1)
+	}
+	return e
 }
 
 // Faults are what a network may do, and tests want it to do.
@@ -168,7 +174,8 @@ type memoryPeer struct {
 
 func (m *memory) Caps() mtl.Caps {
 	return mtl.Caps{
-		CIDBits: m.opt.CIDBits, SourceBits: m.opt.SourceBits, TagBits: m.opt.TagBits, MatchesRank: !m.opt.ByProcess,
+		CIDBits: m.opt.CIDBits, SourceBits: m.opt.SourceBits, TagBits: m.opt.TagBits,
+		MatchesRank: !m.opt.ByProcess, EndpointBits: m.opt.EndpointBits, RankSetting: m.opt.RankSetting,
 		MaxMessage: m.opt.MaxMessage, Inject: m.opt.Inject, Eager: m.opt.Eager, ControlLimit: m.opt.ControlLimit,
 	}
 }
@@ -178,7 +185,11 @@ func (m *memory) Describe() mtl.Description {
 }
 
 func (m *memory) Offer() string {
-	return fmt.Sprintf("memory %d/%d/%d", m.opt.CIDBits, m.opt.SourceBits, m.opt.TagBits)
+	o := fmt.Sprintf("memory %d/%d/%d", m.opt.CIDBits, m.opt.SourceBits, m.opt.TagBits)
+	if m.opt.ByProcess {
+		o += fmt.Sprintf(" by process, %d", m.opt.EndpointBits)
+	}
+	return o
 }
 
 // Blob is the address, then the offer.

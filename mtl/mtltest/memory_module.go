@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/mtl"
 )
 
@@ -39,88 +38,21 @@ type memory struct {
 	closed  bool
 }
 
-// queues are the matching state of one communicator id.
-type queues struct {
-	match.Queues[receive, message]
-	cid   uint32
-	peers map[int32]*match.Peer[receive, message]
-	// That of the source that was asked for last.
-	recent *match.Peer[receive, message]
-	source int32
-}
-
-// inbox are the messages that have not arrived, in their order.
-type inbox struct{ head, tail *message }
-
-func (b *inbox) push(msg *message) {
-	if b.head == nil {
-		b.head = msg
-	} else {
-		b.tail.next = msg
-	}
-	b.tail = msg
-}
-
-func (b *inbox) pop() { b.head, b.head.next = b.head.next, nil }
-
-// receive is one in progress.
-type receive struct {
-	slot   uint32   // in memory.receives
-	next   *receive // that is idle
-	op     *mtl.Op
-	buf    []byte
-	queues *queues
-	node   match.Recv[receive]
-	cancel int // the poll in which a cancel takes effect; 0: none
-}
-
-// message is on its way, or waits for its receive.
-type message struct {
-	control  bool
-	envelope mtl.Envelope
-	data     []byte // own, or the sender's buffer
-	own      []byte
-	from, to *memory
-	op       *mtl.Op // of the sender, who is told when the message has matched; or nil
-	sync     bool
-	wild     bool     // it has matched a receive or a probe from any source
-	orphan   bool     // its sender has closed
-	due      int      // the receiver's poll in which it arrives
-	next     *message // in an inbox, or of those that nobody knows
-	node     match.Message[message]
-}
-
-// queue returns the matching state of an id, and that of the source unless it is
-// AnySource.
-func (m *memory) queue(e mtl.Envelope) (*queues, *match.Peer[receive, message]) {
-	if q := m.recent; q.cid == e.CID && q.source == e.Source && q.recent != nil {
-		return q, q.recent
-	}
-	return m.lookUp(e)
-}
-
-// lookUp is queue where another one was asked for last.
-func (m *memory) lookUp(e mtl.Envelope) (*queues, *match.Peer[receive, message]) {
-	q := m.queues[e.CID]
-	if q == nil {
-		q = &queues{cid: e.CID, peers: map[int32]*match.Peer[receive, message]{}}
-		m.queues[e.CID] = q
-	}
-	p := q.peers[e.Source]
-	if p == nil && e.Source != mtl.AnySource {
-		p = new(match.Peer[receive, message])
-		q.peers[e.Source] = p
-	}
-	m.recent, q.recent, q.source = q, p, e.Source
-	return q, p
-}
-
-// from is check for a receive or a probe from an endpoint.
+// from returns the error of a receive or a probe that is refused. Protocols under test must keep
+// to the widths.
 func (m *memory) from(from mtl.Endpoint, e mtl.Envelope) error {
-	if e.Source != mtl.AnySource && (from == mtl.NoEndpoint || int(from) >= len(m.peers)) {
+	if e.Source == mtl.AnySource {
+		e.Source, e.Endpoint = 0, 0
+	} else if from == mtl.NoEndpoint || int(from) >= len(m.peers) {
 		return errNobody
 	}
-	return m.check(e)
+	if e.Tag == mtl.AnyTag {
+		e.Tag = 0
+	}
+	if !m.fits(e) {
+		return m.misfit(e)
+	}
+	return m.failed
 }
 
 var errClosed = fmt.Errorf("mtl memory: %w", framework.ErrClosed)
@@ -128,23 +60,21 @@ var errClosed = fmt.Errorf("mtl memory: %w", framework.ErrClosed)
 // errNobody is the error of an endpoint that Connect has not returned.
 var errNobody = fmt.Errorf("mtl memory: %w: the endpoint was never connected", framework.ErrUnsupported)
 
-// check returns why the module takes no operation with an envelope: a protocol under test
-// must keep to the widths.
-func (m *memory) check(e mtl.Envelope) error {
-	if e.CID > m.most.CID || e.Source < mtl.AnySource || e.Source > m.most.Source ||
-		uint32(e.Tag) > uint32(m.most.Tag) && e.Tag != mtl.AnyTag {
-		return m.misfit(e)
-	}
-	return m.failed
+// fits reports whether an envelope without wildcards keeps to the widths.
+func (m *memory) fits(e mtl.Envelope) bool {
+	most := &m.most
+	return e.CID&^most.CID|uint32(e.Source&^most.Source)|uint32(e.Tag&^most.Tag)|uint32(e.Endpoint&^most.Endpoint) == 0
 }
 
-// misfit is what is wrong with an envelope.
+// misfit returns the error of an envelope that does not fit.
 func (m *memory) misfit(e mtl.Envelope) error {
 	switch {
 	case e.CID > m.most.CID:
 		return fmt.Errorf("mtl memory: id %d does not fit into %d bits", e.CID, m.opt.CIDBits)
-	case e.Source < mtl.AnySource || e.Source > m.most.Source:
+	case e.Source&^m.most.Source != 0:
 		return fmt.Errorf("mtl memory: source %d does not fit into %d bits", e.Source, m.opt.SourceBits)
+	case e.Endpoint > m.most.Endpoint:
+		return fmt.Errorf("mtl memory: endpoint %d does not fit into %d bits", e.Endpoint, m.opt.EndpointBits)
 	}
 	return fmt.Errorf("mtl memory: tag %d does not fit into %d bits", e.Tag, m.opt.TagBits)
 }
@@ -153,8 +83,11 @@ func (m *memory) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, m
 	f, peer := m.f, &m.peers[to]
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := m.check(e); err != nil {
-		return false, err
+	if !m.fits(e) {
+		return false, m.misfit(e)
+	}
+	if m.failed != nil {
+		return false, m.failed
 	}
 	if peer.gone != nil {
 		return false, peer.gone
@@ -241,7 +174,7 @@ func (m *memory) Recv(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte)
 	if err := m.from(from, e); err != nil {
 		return err
 	}
-	q, p := m.queue(e)
+	q, p := m.queue(e.CID, m.sourceOf(from, e))
 	r := m.idle
 	if r == nil {
 		r = &receive{slot: uint32(len(m.receives))}
@@ -328,7 +261,7 @@ func (m *memory) Probe(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, claim bool
 	if err := m.from(from, e); err != nil {
 		return err
 	}
-	q, p := m.queue(e)
+	q, p := m.queue(e.CID, m.sourceOf(from, e))
 	var r mtl.Result
 	if found := q.Find(p, int(e.Source), int(e.Tag)); found != nil {
 		msg := found.Owner
@@ -380,7 +313,11 @@ func (m *memory) arrive() {
 			m.control = append(m.control, msg)
 			continue
 		}
-		q, p := m.queue(msg.envelope)
+		source := int(msg.envelope.Source)
+		if m.opt.ByProcess {
+			source = msg.from.endpoint(msg.envelope)
+		}
+		q, p := m.queue(msg.envelope.CID, source)
 		if r := q.Arrive(p, int(msg.envelope.Tag)); r != nil {
 			m.received(r.Owner, msg)
 		} else {

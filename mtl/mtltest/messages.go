@@ -34,6 +34,8 @@ func (w *world) capsFixed(a, b *node) {
 	switch {
 	case caps.CIDBits < 4 || caps.CIDBits > 32 || caps.SourceBits < 8 || caps.SourceBits > 31 || caps.TagBits < 15 || caps.TagBits > 31:
 		w.Fatalf("implausible widths: %+v", caps)
+	case caps.EndpointBits < 0 || caps.EndpointBits > 16 || caps.MatchesRank && caps.RankSetting.Param != "":
+		w.Fatalf("implausible match of endpoints: %+v", caps)
 	case caps.MaxMessage < 1<<20 || caps.Inject < 0 || int64(caps.Inject) > caps.MaxMessage || caps.Eager < 0 || caps.Eager > caps.MaxMessage:
 		w.Fatalf("implausible sizes: %+v", caps)
 	case caps.ControlLimit < mtl.MinControlLimit:

@@ -41,6 +41,6 @@ func two(name string, run func(w *world, a, b *node)) kittest.Claim[int, *world]
 
 // Cases returns the claims of the contract, to be made of a subject.
 func Cases(s Subject) kittest.Cases {
-	all := slices.Concat(messageCases(), registerCases(), matchingCases(), probeCases(), cancelCases(), controlCases(), peerCases(), deadCases(), endCases())
+	all := slices.Concat(messageCases(), registerCases(), matchingCases(), endpointCases(), probeCases(), cancelCases(), controlCases(), peerCases(), deadCases(), endCases())
 	return kittest.Bind(all, func(t *kittest.T, size int) *world { return newWorld(t, s, size) })
 }

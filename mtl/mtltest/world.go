@@ -159,16 +159,17 @@ func (n *node) Control(data []byte) {
 	n.notify()
 }
 
-// Endpoint implements mtl.Receiver: in these worlds the rank of a communicator is
-// that of the process.
+// Endpoint implements mtl.Receiver. In these worlds the ranks of a communicator are dealt out to the
+// processes in turns. Most cases use the first rank of each process.
 func (n *node) Endpoint(_ uint32, source int) (mtl.Endpoint, bool) {
 	if !n.polling {
 		n.fault("Endpoint was asked outside of Poll")
 	}
-	if source < 0 || source >= len(n.w.nodes) || n.dead[source] {
+	proc := source % len(n.w.nodes)
+	if source < 0 || n.dead[proc] {
 		return 0, false
 	}
-	to, err := n.module.Connect(n.w.nodes[source].peer())
+	to, err := n.module.Connect(n.w.nodes[proc].peer())
 	return to, err == nil
 }
 
@@ -219,17 +220,27 @@ func (o *operation) ended() (ended bool) {
 
 // envelope names what send and receive need beyond the buffer.
 type envelope struct {
-	cid  uint32
-	tag  int32
-	mode mtl.Mode
+	cid    uint32
+	tag    int32
+	mode   mtl.Mode
+	member member // of the sender's process
 }
+
+// member is one of the ranks of a process. The zero value is the first.
+type member struct {
+	index    int // among the ranks of its process
+	endpoint uint16
+}
+
+// source returns the rank of a member of a process.
+func (n *node) source(m member) int32 { return int32(n.rank + m.index*len(n.w.nodes)) }
 
 // try starts a send, which may be refused.
 func (n *node) try(to *node, m envelope, buf []byte) (o *operation, err error) {
 	e := n.to(to)
 	o = n.operation()
 	n.do(func() {
-		o.over, err = n.module.Send(&o.Op, e, mtl.Envelope{CID: m.cid, Source: int32(n.rank), Tag: m.tag}, buf, m.mode)
+		o.over, err = n.module.Send(&o.Op, e, mtl.Envelope{CID: m.cid, Source: n.source(m.member), Tag: m.tag, Endpoint: m.member.endpoint}, buf, m.mode)
 		if o.over && m.mode == mtl.Synchronous {
 			n.fault("a synchronous send was done when it was called")
 		}
@@ -272,7 +283,7 @@ func (n *node) inquiry(from *node, m envelope) (o *operation, e mtl.Envelope, ep
 	o = n.operation()
 	e = mtl.Envelope{CID: m.cid, Source: mtl.AnySource, Tag: m.tag}
 	if from != nil {
-		e.Source, ep = int32(from.rank), n.to(from)
+		e.Source, e.Endpoint, ep = from.source(m.member), m.member.endpoint, n.to(from)
 	}
 	return o, e, ep
 }
@@ -376,14 +387,19 @@ func (w *world) quiet() {
 
 // check fails unless the receive of an operation that has succeeded got what was sent.
 func (o *operation) check(from *node, tag int32, sent []byte) {
-	w := o.n.w
+	o.checkMember(from, member{}, tag, sent)
+}
+
+// checkMember is check for a message of one of the ranks of a process.
+func (o *operation) checkMember(from *node, m member, tag int32, sent []byte) {
+	w, source := o.n.w, from.source(m)
 	switch {
 	case o.Err != nil:
 		w.Fatalf("rank %d: %w", o.n.rank, o.Err)
 	case o.Canceled:
 		w.Fatalf("the receive was canceled")
-	case o.Source != int32(from.rank) || o.Tag != tag || o.Bytes != int64(len(sent)):
-		w.Fatalf("source %d, tag %d, %d bytes were sent, and source %d, tag %d, %d bytes came", from.rank, tag, len(sent), o.Source, o.Tag, o.Bytes)
+	case o.Source != source || o.Tag != tag || o.Bytes != int64(len(sent)):
+		w.Fatalf("source %d, tag %d, %d bytes were sent, and source %d, tag %d, %d bytes came", source, tag, len(sent), o.Source, o.Tag, o.Bytes)
 	}
 	w.Same(fmt.Sprintf("%d bytes arrived changed", len(sent)), o.buf[:len(sent)], sent)
 }

@@ -2,7 +2,6 @@ package ofi
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/libfabric"
-	"github.com/ferrympi/ferry/mtl"
 )
 
 func info(provider, domain string, ip ...byte) libfabric.Info {
@@ -282,58 +280,6 @@ func TestNoLimitIsNoLimit(t *testing.T) {
 	}
 }
 
-// TestLayoutsKeepEveryField: what is sent is what is received, in every width that
-// a provider may have.
-func TestLayoutsKeepEveryField(t *testing.T) {
-	for _, data := range []bool{true, false} {
-		for width := 0; width <= 64; width++ {
-			l, err := newLayout(width, data)
-			if err != nil {
-				if width >= 40 {
-					t.Errorf("%d bits: %v", width, err)
-				}
-				continue
-			}
-			used := l.cid + l.tag
-			if !data {
-				used += l.source + 1
-			}
-			if used > width || l.tag < fewestTagBits || l.source < fewestSourceBits || l.cid < fewestCIDBits {
-				t.Errorf("%d bits: %v uses %d", width, l, used)
-			}
-			check(t, l, width)
-		}
-	}
-	l, err := parseLayout("12/18/31", 62)
-	if err != nil {
-		t.Fatal(err)
-	}
-	check(t, l, 62)
-}
-
-func check(t *testing.T, l layout, width int) {
-	t.Helper()
-	for _, e := range []mtl.Envelope{{}, {CID: 1<<l.cid - 1}, {Source: 1<<l.source - 1}, {Tag: 1<<l.tag - 1}, {CID: 1<<l.cid - 1, Source: 1<<l.source - 1, Tag: 1<<l.tag - 1}} {
-		for _, mode := range []mtl.Mode{mtl.Standard, mtl.Synchronous} {
-			tag, data := l.send(e, mode)
-			if got, m := l.message(tag, data); got != e || m != mode {
-				t.Errorf("%v: %+v %v became %+v %v", l, e, mode, got, m)
-			}
-			if width < 64 && tag>>width != 0 || data>>32 != 0 {
-				t.Errorf("%v: tag %#x, data %#x", l, tag, data)
-			}
-			for _, r := range []mtl.Envelope{e, {CID: e.CID, Source: mtl.AnySource, Tag: e.Tag}, {CID: e.CID, Source: e.Source, Tag: mtl.AnyTag}, {CID: e.CID, Source: mtl.AnySource, Tag: mtl.AnyTag}} {
-				if want, ignore := l.receive(r); (want^tag)&^ignore != 0 {
-					t.Errorf("%v: a receive for %+v does not take %+v", l, r, e)
-				}
-			}
-			if want, ignore := l.receive(mtl.Envelope{CID: e.CID ^ 1, Source: mtl.AnySource, Tag: mtl.AnyTag}); (want^tag)&^ignore == 0 {
-				t.Errorf("%v: a receive for another id takes %+v", l, e)
-			}
-		}
-	}
-}
-
 func FuzzBlob(f *testing.F) {
 	f.Add(blob{offer: "tcp", node: "here", address: []byte{1, 2}}.encode())
 	f.Add([]byte{blobVersion, 0xff, 0xff})
@@ -343,37 +289,6 @@ func FuzzBlob(f *testing.F) {
 			t.Errorf("%q is %+v, which is %q", in, b, b.encode())
 		}
 	})
-}
-
-func TestUsableBits(t *testing.T) {
-	for format, want := range map[uint64]int{0xaaaaaaaaaaaaaaaa: 64, 0x5555555555555555: 63, 0xffffffffffff: 48, 0: 0} {
-		if got := usable(format); got != want {
-			t.Errorf("%#x: %d", format, got)
-		}
-	}
-}
-
-// TestTagsOf48BitsLeaveRoomForThoseIds: cxi's. Two of the bits are the planes', so
-// that 15 are left for communicators; who needs more takes them from tags and ranks.
-func TestTagsOf48BitsLeaveRoomForThoseIds(t *testing.T) {
-	cxi := device("cxi", "cxi0", "")
-	cxi.TagFormat, cxi.CQData, cxi.Directed = 1<<48-1, 8, true
-	for name, want := range map[string]string{
-		"auto":     "[source in completion data, 17/31 packed 17/14/16]",
-		"packed":   "[packed 17/14/16]",
-		"22/10/15": "[packed 22/10/15]",
-	} {
-		all, _, err := layoutsFor(&cxi, name, v1_17)
-		if got := fmt.Sprint(all); got != want || err != nil {
-			t.Errorf("%s: %s, %v; want %s", name, got, err, want)
-		}
-		for _, l := range all {
-			check(t, l, 48)
-		}
-	}
-	if all, _, err := layoutsFor(&cxi, "22/18/23", v1_17); err == nil || !strings.Contains(err.Error(), "tags of 48 bits") {
-		t.Errorf("%v, %v", all, err)
-	}
 }
 
 // TestAddressThatLibfabricWouldReadBeyondIsRefused: it takes no length, so that a

@@ -11,13 +11,15 @@ import (
 // 64 bits at most, and less with some providers.
 //
 // With data, the source and the synchronous bit travel as remote completion data,
-// which is not matched: receives from one source are matched by its address. The
-// tag is then [id][tag]. Otherwise the layout is packed: [synchronous][id][source][tag].
+// which is not matched. A receive from one source matches its address and its endpoint
+// instead. The tag is then [id][endpoint][tag]. Otherwise the layout is packed:
+// [synchronous][id][source][tag].
 type layout struct {
-	data                  bool
-	cid, source, tag      int // bits
-	ignoreTag, ignoreFrom uint64
-	sync                  uint64 // the bit, in the tag or in the data
+	data                       bool
+	cid, endpoint, source, tag int // bits
+	ignoreTag                  uint64
+	ignoreFrom                 uint64 // bits of the endpoint or of the source
+	sync                       uint64 // the bit, in the tag or in the data
 }
 
 // What travels as completion data: four bytes, which every provider that has any
@@ -35,6 +37,12 @@ const (
 	fewestCIDBits    = 8
 )
 
+// The endpoint uses bits of the id beyond the width that packed layouts of 64 bits have.
+const (
+	mostEndpointBits = 10
+	usualCIDBits     = 22
+)
+
 // usable returns the width of the tags that a provider's format leaves: the bits
 // from the highest that is set (fi_endpoint(3), mem_tag_format).
 func usable(format uint64) int { return bits.Len64(format) }
@@ -48,6 +56,8 @@ func newLayout(width int, data bool) (layout, error) {
 		l.source = dataSource
 		l.tag = min(31, max(fewestTagBits, width-17))
 		l.cid = min(32, width-l.tag)
+		l.endpoint = min(mostEndpointBits, max(0, l.cid-usualCIDBits))
+		l.cid -= l.endpoint
 	default:
 		// 22 bits of id, 18 of source and 23 of tag out of 64.
 		width--
@@ -83,16 +93,28 @@ func parseLayout(text string, width int) (layout, error) {
 
 func (l *layout) set() {
 	l.ignoreTag = 1<<l.tag - 1
-	l.sync = 1 << dataSource
+	l.sync, l.ignoreFrom = 1<<dataSource, (1<<l.endpoint-1)<<l.tag
 	if !l.data {
 		l.ignoreFrom = (1<<l.source - 1) << l.tag
 		l.sync = 1 << (l.cid + l.source + l.tag)
 	}
 }
 
+// rankSetting returns the parameter that makes tags of width bits match ranks.
+func (l *layout) rankSetting(width int) mtl.RankSetting {
+	packed, err := newLayout(width, false)
+	if !l.data || err != nil {
+		return mtl.RankSetting{}
+	}
+	return mtl.RankSetting{Param: "mtl.ofi.layout=packed", CIDBits: packed.cid, SourceBits: packed.source}
+}
+
 // String is part of the offer: equal layouts have equal texts.
 func (l layout) String() string {
-	if l.data {
+	switch {
+	case l.data && l.endpoint > 0:
+		return fmt.Sprintf("source in completion data, %d/%d/%d", l.cid, l.endpoint, l.tag)
+	case l.data:
 		return fmt.Sprintf("source in completion data, %d/%d", l.cid, l.tag)
 	}
 	return fmt.Sprintf("packed %d/%d/%d", l.cid, l.source, l.tag)
@@ -101,7 +123,7 @@ func (l layout) String() string {
 // send returns tag and completion data of a message.
 func (l *layout) send(e mtl.Envelope, mode mtl.Mode) (tag, data uint64) {
 	if l.data {
-		tag = uint64(e.CID)<<l.tag | uint64(uint32(e.Tag))
+		tag = (uint64(e.CID)<<l.endpoint|uint64(e.Endpoint))<<l.tag | uint64(uint32(e.Tag))
 		data = uint64(uint32(e.Source))
 		if mode == mtl.Synchronous {
 			data |= l.sync
@@ -122,7 +144,7 @@ func (l *layout) receive(e mtl.Envelope) (tag, ignore uint64) {
 		e.Tag, ignore = 0, l.ignoreTag
 	}
 	if e.Source == mtl.AnySource {
-		e.Source = 0
+		e.Source, e.Endpoint = 0, 0
 		ignore |= l.ignoreFrom
 	}
 	tag, _ = l.send(e, mtl.Standard)
@@ -135,7 +157,7 @@ func (l *layout) receive(e mtl.Envelope) (tag, ignore uint64) {
 // cidOf returns the id in a tag.
 func (l *layout) cidOf(tag uint64) uint32 {
 	if l.data {
-		return uint32(tag >> l.tag)
+		return uint32(tag >> (l.endpoint + l.tag))
 	}
 	return uint32(tag &^ l.sync >> (l.source + l.tag))
 }
@@ -144,7 +166,7 @@ func (l *layout) cidOf(tag uint64) uint32 {
 func (l *layout) message(tag, data uint64) (e mtl.Envelope, mode mtl.Mode) {
 	e.CID, e.Tag = l.cidOf(tag), int32(tag&l.ignoreTag)
 	if l.data {
-		e.Source = int32(data & (1<<dataSource - 1))
+		e.Source, e.Endpoint = int32(data&(1<<dataSource-1)), uint16(tag&l.ignoreFrom>>l.tag)
 		tag = data
 	} else {
 		e.Source = int32(tag & l.ignoreFrom >> l.tag)

@@ -124,7 +124,8 @@ func newModule(env mtl.Env, lib *libfabric.Library, ep *libfabric.Endpoint, c *c
 		known:  map[framework.Life]mtl.Endpoint{},
 		nonces: map[uint64]mtl.Endpoint{},
 		caps: mtl.Caps{
-			CIDBits: l.cid, SourceBits: l.source, TagBits: l.tag, MatchesRank: !l.data,
+			CIDBits: l.cid, SourceBits: l.source, TagBits: l.tag,
+			MatchesRank: !l.data, EndpointBits: l.endpoint, RankSetting: l.rankSetting(usable(info.TagFormat)),
 			MaxMessage: int64(min(info.MaxMessage, math.MaxInt64)), Inject: info.Inject, ControlLimit: controlLimit,
 			Eager: int64(info.Inject), // what is injected has no buffer that it could be fetched from
 		},

@@ -30,7 +30,7 @@ func (t *tester) steps() []step {
 		{"a longer message", func() { t.exchange(t.atMost(64<<10), mtl.Standard) }},
 		{"messages from and to memory whose pages have changed", t.pages},
 		{"a synchronous message", func() { t.exchange(8, mtl.Synchronous) }},
-		{"messages that differ in one bit of id, source or tag", t.bits},
+		{"messages that differ in one bit of id, source, endpoint or tag", t.bits},
 		{"a message that is too long for its receive", t.truncate},
 		{"a message after others that wait", t.behind},
 		{"cancel", func() { t.cancel(t.receive(t.any(), make([]byte, 8))) }},
@@ -46,7 +46,7 @@ func (t *tester) steps() []step {
 // highest is an envelope that uses every bit of the layout.
 func (t *tester) highest() mtl.Envelope {
 	c := t.m.Caps()
-	return mtl.Envelope{CID: uint32(1<<c.CIDBits - 1), Source: int32(1<<c.SourceBits - 1), Tag: int32(1<<c.TagBits - 1)}
+	return mtl.Envelope{CID: uint32(1<<c.CIDBits - 1), Source: int32(1<<c.SourceBits - 1), Tag: int32(1<<c.TagBits - 1), Endpoint: uint16(1<<c.EndpointBits - 1)}
 }
 
 // any matches all messages with the highest id.
@@ -201,7 +201,7 @@ func (t *tester) match(all []numbered, last *trial) {
 	})
 }
 
-// bits has a receive for each bit of id, source and tag, behind one without any.
+// bits has a receive for each bit of id, source, endpoint and tag, behind one without any.
 func (t *tester) bits() {
 	c := t.m.Caps()
 	at := []mtl.Envelope{{}}
@@ -214,6 +214,9 @@ func (t *tester) bits() {
 			e.CID, e.Tag = 1<<c.CIDBits-1, int32(i)
 		}
 		at = append(at, e)
+	}
+	for i := range c.EndpointBits {
+		at = append(at, mtl.Envelope{Endpoint: 1 << i})
 	}
 	for i := range c.TagBits {
 		at = append(at, mtl.Envelope{Tag: 1 << i})
