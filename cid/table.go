@@ -131,6 +131,13 @@ func (t *Table) stateOf(l Local) State {
 	return Stale
 }
 
+// Free returns the number of free indices.
+func (t *Table) Free() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return int(t.size - t.counts[Withheld] - t.counts[Live] - t.counts[Resting])
+}
+
 // Counts returns how many indices are in each state but Free and Stale.
 func (t *Table) Counts() (withheld, live, resting int) {
 	t.mu.Lock()

@@ -68,6 +68,17 @@ func (c *State) ID() cid.EndpointID { return cid.EndpointID{Extended: c.Spec.ID,
 // IsWhole reports whether each process has one rank, so that a process is a member.
 func (c *Comm[P]) IsWhole() bool { return c.roster.ranks == nil }
 
+// HighestEndpoint returns the highest endpoint of all members.
+func (c *Comm[P]) HighestEndpoint() uint16 { return c.roster.highest }
+
+// MostRanks returns the number of ranks of the process that has most.
+func (c *Comm[P]) MostRanks() int {
+	if c.IsWhole() {
+		return 1
+	}
+	return c.roster.most
+}
+
 // Exchange returns that of the ids with a member, which knows what the communicator's
 // creation has told.
 func (c *State) Exchange(rank int, style cid.Style) cid.Exchange {

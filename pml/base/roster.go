@@ -17,6 +17,8 @@ type roster[P Process] struct {
 	// nil: each process has one rank.
 	ranks     map[P][]int
 	processes []P
+	highest   uint16 // endpoint of any member
+	most      int    // ranks of one process
 
 	changes   uint64 // Procs.changes at its creation.
 	handles   int    // Communicators of this process that use it.
@@ -73,6 +75,7 @@ func (r *roster[P]) divide(name string) error {
 			r.processes = append(r.processes, p)
 		}
 		r.ranks[p] = append(r.ranks[p], rank)
+		r.highest, r.most = max(r.highest, m.Endpoint), max(r.most, len(r.ranks[p]))
 	}
 	return nil
 }

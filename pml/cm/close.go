@@ -273,6 +273,11 @@ func (c *comm) giveBack() {
 	for _, p := range c.peers.All() {
 		p.proc.sent += p.sentAll()
 	}
+	if n := m.handles[c.Spec.ID]; n > 1 {
+		m.handles[c.Spec.ID] = n - 1
+	} else if n > 0 {
+		delete(m.handles, c.Spec.ID)
+	}
 	m.comms.Remove(&c.State)
 	m.procs.Drop(&c.Comm)
 	m.comms.Table.Rested(c.Spec.Local)
@@ -346,7 +351,7 @@ func (m *Module) reap() {
 		}
 		msg := m.newMessage(c, plane)
 		msg.purpose, msg.deaths = forReaper, m.deaths
-		if m.mtl.Probe(&msg.op, 0, mtl.Envelope{CID: c.word | uint32(plane), Source: mtl.AnySource, Tag: mtl.AnyTag}, true) != nil {
+		if m.mtl.Probe(&msg.op, 0, c.from(nil, mtl.AnyTag, uint32(plane)), true) != nil {
 			m.freeMessage(msg)
 			continue
 		}

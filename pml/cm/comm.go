@@ -39,6 +39,7 @@ type peer struct {
 	rank     int
 	exchange cid.Exchange
 	ready    bool   // word is known, and nothing is held: a message may go at once
+	endpoint uint16 // of its process, that the rank is
 	word     uint32 // the communicator's id there, see ids
 	held     match.Order[request]
 	asked    bool // it has been told this process's id
@@ -55,8 +56,8 @@ type peer struct {
 // AddComm implements pml.Module.
 func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 	if n := int64(spec.Members.Len()); n > 1<<m.caps.SourceBits {
-		return nil, fmt.Errorf("%w: pml cm: %d members; mtl %s has %d bits for a rank (%s)",
-			framework.ErrUnsupported, n, m.name, m.caps.SourceBits, m.mtl.Describe().Mode)
+		return nil, fmt.Errorf("%w: pml cm: %d members: mtl %s (%s) has %d bits for ranks, room for %d: use fewer ranks",
+			framework.ErrUnsupported, n, m.name, m.mtl.Describe().Mode, m.caps.SourceBits, int64(1)<<m.caps.SourceBits)
 	}
 	m.engine.Lock()
 	defer m.engine.Unlock()
@@ -72,16 +73,18 @@ func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !known.IsWhole() && !m.caps.MatchesRank {
+	if err := m.fits(&known); err != nil {
 		m.procs.Drop(&known)
-		return nil, fmt.Errorf("%w: pml cm: several ranks in a process: mtl %s matches a message by its sender's process (%s): use a layout that matches ranks, such as mtl.ofi.layout=packed",
-			framework.ErrUnsupported, m.name, m.mtl.Describe().Mode)
+		return nil, err
 	}
 	c := &comm{Comm: known, m: m, word: m.ids.word(spec.Local), peers: base.NewPeers[peer](len(known.Procs), known.IsWhole())}
 	c.Probes = base.NewProbes(m.engine, c)
 	if err := m.comms.Add("cm", &c.State, c); err != nil {
 		m.procs.Drop(&c.Comm)
 		return nil, err
+	}
+	if !c.IsWhole() {
+		m.handles[spec.ID]++
 	}
 	c.takeEarly()
 	return c, nil
@@ -92,7 +95,7 @@ func (c *comm) peer(rank int) *peer {
 	if p := c.peers.Get(rank); p != nil {
 		return p
 	}
-	p := &peer{c: c, proc: c.Procs[rank], rank: rank, exchange: c.Exchange(rank, cid.Held)}
+	p := &peer{c: c, proc: c.Procs[rank], rank: rank, endpoint: c.EndpointOf(rank), exchange: c.Exchange(rank, cid.Held)}
 	p.learnt()
 	c.peers.Set(rank, p)
 	return p
@@ -100,7 +103,7 @@ func (c *comm) peer(rank int) *peer {
 
 // id identifies the member's handle in its process.
 func (p *peer) id() cid.EndpointID {
-	return cid.EndpointID{Extended: p.c.Spec.ID, Endpoint: p.c.EndpointOf(p.rank)}
+	return cid.EndpointID{Extended: p.c.Spec.ID, Endpoint: p.endpoint}
 }
 
 // learnt follows every event of the exchange.

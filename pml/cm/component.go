@@ -51,7 +51,7 @@ func (component) Requires(p any) []framework.Requirement {
 func (component) Probe(context.Context, any) framework.Verdict { return framework.Usable() }
 
 func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
-	m := &Module{env: env, engine: env.Engine, left: map[framework.ProcID]uint64{}, known: map[*byte]struct{}{}}
+	m := &Module{env: env, engine: env.Engine, handles: map[cid.Extended]int{}, left: map[framework.ProcID]uint64{}, known: map[*byte]struct{}{}}
 	m.procs = base.NewProcs("cm", &m.env, func(p base.Proc) *proc { return &proc{Proc: p, m: m} })
 	m.unknownPeers.early = map[uint64]*early{}
 	open, err := framework.Open[mtl.Module](env.Modules, framework.MTL, func(string) any { return m })

@@ -15,6 +15,10 @@
 // is (early_arrivals.go). docs/wire.md has the control messages; they name a number that only members
 // of the job know, so that a stranger's are dropped.
 //
+// A process may have several ranks of a communicator (pml.Member). Each has an id of its own. A
+// network that matches the process of a source matches its endpoint too, as far as it has
+// bits for that (endpoints.go).
+//
 // # Messages in the network
 //
 // A message that was given to the network is out of cm's hands: its send can't be

@@ -3,29 +3,128 @@ package cm_test
 import (
 	"context"
 	"encoding/binary"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/framework/kittest"
+	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/mtl/mtltest"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/pml/cm"
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-// TestAddComm_MTLMatchesByProcess_IsUnsupported, and whole processes are supported there.
-func TestAddComm_MTLMatchesByProcess_IsUnsupported(t *testing.T) {
-	w := pmltest.OpenWorld(t, stack(mtltest.Options{ByProcess: true}), 2)
-	err := w.Endpoints(1, 2).Join(0)
-	wantErr(t, "several ranks in a process", err, framework.ErrUnsupported)
-	if err != nil && !strings.Contains(err.Error(), "mtl.ofi.layout=packed") {
-		t.Errorf("no remedy: %v", err)
+// packed makes a network match ranks.
+var packed = mtl.RankSetting{Param: "mtl.ofi.layout=packed", CIDBits: 17, SourceBits: 3}
+
+// TestAddComm_TooFewBitsForRanks_IsUnsupported checks that every member gets an error with the number
+// of ranks that fit, and with a setting if that helps.
+func TestAddComm_TooFewBitsForRanks_IsUnsupported(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		opt    mtltest.Options
+		counts [2]int // ranks of each process
+		want   []string
+	}{
+		{"no bits", mtltest.Options{ByProcess: true, RankSetting: packed}, [2]int{1, 2}, []string{"endpoint 1", "0 bits", "0 to 0", packed.Param}},
+		{"one bit", mtltest.Options{ByProcess: true, EndpointBits: 1, RankSetting: packed}, [2]int{3, 1}, []string{"endpoint 2", "1 bits", "0 to 1", packed.Param}},
+		{"setting has too few bits for ranks", mtltest.Options{ByProcess: true, EndpointBits: 1, RankSetting: packed}, [2]int{3, 6}, []string{"endpoint 5", "0 to 1", "fewer ranks"}},
+		{"no setting", mtltest.Options{ByProcess: true, EndpointBits: 1}, [2]int{2, 3}, []string{"endpoint 2", "0 to 1", "fewer ranks"}},
+		{"ids", mtltest.Options{CIDBits: 6}, [2]int{1, 17}, []string{"17 ranks", "6 bits", "room for 16"}},
+		{"ranks", mtltest.Options{SourceBits: 2}, [2]int{1, 4}, []string{"5 members", "2 bits", "room for 4"}},
+		{"nothing, by process", mtltest.Options{ByProcess: true, EndpointBits: 2, RankSetting: packed}, [2]int{4, 4}, nil},
+		{"nothing, by rank", mtltest.Options{SourceBits: 3, CIDBits: 6}, [2]int{4, 4}, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := pmltest.OpenWorld(t, stack(c.opt), 2)
+			e := w.Endpoints(c.counts[0], c.counts[1])
+			for proc := range c.counts {
+				err := e.Join(e.Rank(proc, 0))
+				if c.want == nil {
+					if err != nil {
+						t.Error(err)
+					}
+					continue
+				}
+				wantErr(t, "too many ranks", err, framework.ErrUnsupported)
+				for _, text := range c.want {
+					if err != nil && !strings.Contains(err.Error(), text) {
+						t.Errorf("%v: no %q in it", err, text)
+					}
+				}
+				if err != nil && !slices.Contains(c.want, packed.Param) && strings.Contains(err.Error(), packed.Param) {
+					t.Errorf("%v: the setting does not help", err)
+				}
+			}
+			if c.want == nil {
+				return
+			}
+			whole := w.Comms(t, cid.PolicyLazy)
+			start(t)(isend(whole[0], 1, 1, pml.Standard))
+			receive(t, whole[1], 0, 1, "message")
+		})
 	}
-	c := w.Comms(t, cid.PolicyLazy)
-	start(t)(isend(c[0], 1, 1, pml.Standard))
-	receive(t, c[1], 0, 1, "message")
+}
+
+// TestAddComm_TooFewFreeIDs_FirstHandleIsUnsupported checks that a process does not run out of ids
+// after some handles. Reserved ids may be this communicator's, and count as free.
+func TestAddComm_TooFewFreeIDs_FirstHandleIsUnsupported(t *testing.T) {
+	w := pmltest.OpenWorld(t, stack(mtltest.Options{CIDBits: 6}), 2) // 16 ids
+	w.JoinEndpoints(t, 10, 1)
+	err := w.Endpoints(7, 1).Join(0)
+	wantErr(t, "seven more ranks", err, framework.ErrUnsupported)
+	if err != nil && !strings.Contains(err.Error(), "6 of 16") {
+		t.Errorf("%v: the number of free ids is missing", err)
+	}
+	table := w.Procs[0].Module.CIDs()
+	var reserved []cid.Local
+	for range 5 {
+		l, err := table.Reserve()
+		if err != nil {
+			t.Fatal(err)
+		}
+		reserved = append(reserved, l)
+	}
+	e := w.Endpoints(6, 1)
+	if err := e.Join(0); err != nil {
+		t.Error(err)
+	}
+	for _, l := range reserved {
+		table.Close(l)
+	}
+	if err := e.Join(e.Rank(0, 1)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestEndpoints_MTLMatchesByProcess_GoAsTheStandardSays runs the kit's cases of endpoints over
+// networks that match the process and the endpoint of a source.
+func TestEndpoints_MTLMatchesByProcess_GoAsTheStandardSays(t *testing.T) {
+	for name, opt := range map[string]mtltest.Options{
+		"usual":         {},
+		"late":          {Faults: mtltest.Faults{Polls: 3}},
+		"long in parts": {MaxMessage: 20000},
+	} {
+		opt.ByProcess, opt.EndpointBits = true, 9
+		t.Run(name, func(t *testing.T) { endpointCases(t, stack(opt)).Run(t) })
+	}
+}
+
+// endpointCases returns the kit's cases of endpoints.
+func endpointCases(t *testing.T, s pmltest.Stack) (some kittest.Cases) {
+	for _, c := range pmltest.Cases(s, cid.PolicyLazy) {
+		if strings.Contains(c.Name, "Endpoint") {
+			some = append(some, c)
+		}
+	}
+	if len(some) < 7 {
+		t.Fatalf("the kit has %d cases of endpoints", len(some))
+	}
+	return some
 }
 
 // TestControl_ForgedEndpoint_IsDropped: a reply that gives a rank the endpoint of another one

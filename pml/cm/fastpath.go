@@ -32,7 +32,7 @@ func (c *comm) sendNow(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.M
 	if m.free == nil {
 		m.makeRequest()
 	}
-	done, err := m.mtl.Send(&m.free.op, proc.to, c.to(p, tag, plane), buf.Bytes, modes[mode])
+	done, err := m.mtl.Send(&m.free.op, proc.to, c.to(p, tag, uint32(plane)), buf.Bytes, modes[mode])
 	if done {
 		p.counts(plane, tag)
 		return nil, true
@@ -45,9 +45,17 @@ func (c *comm) sendNow(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.M
 // modes are the MTL's.
 var modes = [...]mtl.Mode{pml.Standard: mtl.Standard, pml.Synchronous: mtl.Synchronous, pml.Ready: mtl.Standard}
 
-// to is what a message to a member is matched by there.
-func (c *comm) to(p *peer, tag int, plane pml.Plane) mtl.Envelope {
-	return mtl.Envelope{CID: p.word | uint32(plane), Source: int32(c.Spec.Rank), Tag: int32(tag)}
+// to returns the envelope of a message to a member, on a plane or planeParts.
+func (c *comm) to(p *peer, tag int, plane uint32) mtl.Envelope {
+	return mtl.Envelope{CID: p.word | plane, Source: int32(c.Spec.Rank), Tag: int32(tag), Endpoint: c.Endpoint}
+}
+
+// from returns the envelope of a receive or a probe from a member, or from any if p is nil.
+func (c *comm) from(p *peer, tag int, plane uint32) mtl.Envelope {
+	if p == nil {
+		return mtl.Envelope{CID: c.word | plane, Source: mtl.AnySource, Tag: int32(tag)}
+	}
+	return mtl.Envelope{CID: c.word | plane, Source: int32(p.rank), Tag: int32(tag), Endpoint: p.endpoint}
 }
 
 // fastPerProgress is how many receives in a row poll the MTL only. A process whose message
@@ -85,7 +93,7 @@ func (c *comm) receiveNow(buf pml.Buffer, src, tag int, plane pml.Plane) (came, 
 	r.Reset()
 	r.c, r.p = c, p
 	into := r.into(buf.Bytes)
-	e := mtl.Envelope{CID: c.word | uint32(plane), Source: int32(src), Tag: int32(tag)}
+	e := mtl.Envelope{CID: c.word | uint32(plane), Source: int32(src), Tag: int32(tag), Endpoint: p.endpoint}
 	looks := min(m.engine.PollBudget(), mostLooks)
 	looked := m.looker != nil && looks > 0
 	var err error

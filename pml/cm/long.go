@@ -135,7 +135,7 @@ func (r *request) announce(b []byte) {
 	l.sends[l.number] = r
 	h := head{to: p.proc.Life.Nonce, from: m.env.Self.Nonce, number: l.number, total: uint64(len(b)), part: uint64(m.caps.MaxMessage)}
 	r.state, r.busy = announced, true
-	done, err := m.mtl.Send(&r.op, p.proc.to, r.c.to(p, r.tag, r.plane), h.put(r.parts.head[:]), mtl.Standard)
+	done, err := m.mtl.Send(&r.op, p.proc.to, r.c.to(p, r.tag, uint32(r.plane)), h.put(r.parts.head[:]), mtl.Standard)
 	if err != nil {
 		r.busy = false
 		r.forgetParts()
@@ -195,7 +195,7 @@ func (r *request) sendPart() {
 	m, p := r.m, r.p
 	for len(r.parts.rest) > 0 {
 		r.state, r.busy = parting, true
-		done, err := m.mtl.Send(&r.op, p.proc.to, mtl.Envelope{CID: p.word | planeParts, Source: int32(r.c.Spec.Rank), Tag: r.parts.tag}, r.parts.next(), mtl.Standard)
+		done, err := m.mtl.Send(&r.op, p.proc.to, r.c.to(p, int(r.parts.tag), planeParts), r.parts.next(), mtl.Standard)
 		if err != nil {
 			r.partSent(err)
 			return
@@ -338,7 +338,7 @@ func (r *request) receivePart() {
 		return
 	}
 	r.busy = true
-	e := mtl.Envelope{CID: r.c.word | planeParts, Source: int32(r.p.rank), Tag: r.parts.tag}
+	e := r.c.from(r.p, int(r.parts.tag), planeParts)
 	b := r.parts.next()
 	r.parts.came = int64(len(b))
 	if err := r.m.mtl.Recv(&r.op, r.p.proc.to, e, b); err != nil {

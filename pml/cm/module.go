@@ -32,6 +32,7 @@ type Module struct {
 	longs  longs
 
 	comms        base.Comms[comm]
+	handles      map[cid.Extended]int // handles of each communicator that has several ranks per process
 	procs        base.Procs[*proc]
 	unknownPeers unknownPeers
 	deaths       uint32 // processes that have failed

@@ -138,16 +138,17 @@ func (msg *message) discard() {
 // the message is the caller's. Lock held, and released while the network answers.
 func (c *comm) ask(src, tag int, plane pml.Plane, claim bool) (*message, error) {
 	m := c.m
+	var p *peer
 	var from mtl.Endpoint
 	if src != pml.AnySource {
-		p := c.peer(src)
+		p = c.peer(src)
 		if p.proc.connect() != nil && !p.proc.connected {
 			return nil, nil // nothing can have come from there
 		}
 		from = p.proc.to
 	}
 	msg := m.newMessage(c, plane)
-	err := m.mtl.Probe(&msg.op, from, mtl.Envelope{CID: c.word | uint32(plane), Source: int32(src), Tag: int32(tag)}, claim)
+	err := m.mtl.Probe(&msg.op, from, c.from(p, tag, uint32(plane)), claim)
 	if err == nil {
 		m.engine.Wait(nil, &msg.asked, nil) // all is polled: who probes in a loop keeps everything going
 		if err = msg.op.Err; err == nil && msg.op.Found {

@@ -39,7 +39,7 @@ func (c *comm) pull(plane pml.Plane, from *peer) {
 // pullOne probes for the next message. Lock held.
 func (c *comm) pullOne(plane pml.Plane) {
 	p := c.pulling[plane].from
-	e := mtl.Envelope{CID: c.word | uint32(plane), Source: int32(p.rank), Tag: mtl.AnyTag}
+	e := c.from(p, mtl.AnyTag, uint32(plane))
 	msg := c.m.newMessage(c, plane)
 	msg.purpose = forPuller
 	if err := c.m.mtl.Probe(&msg.op, p.proc.to, e, true); err != nil {

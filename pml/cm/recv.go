@@ -139,9 +139,7 @@ func (c *comm) matchPeer(src int, plane pml.Plane) *match.Peer[request, message]
 	return &c.peer(src).match[plane]
 }
 
-func (r *request) envelope() mtl.Envelope {
-	return mtl.Envelope{CID: r.c.word | uint32(r.plane), Source: int32(r.source()), Tag: int32(r.tag)}
-}
+func (r *request) envelope() mtl.Envelope { return r.c.from(r.p, r.tag, uint32(r.plane)) }
 
 // target is where the MTL puts the message.
 func (r *request) target() []byte {

@@ -130,7 +130,7 @@ func (r *request) transmit() {
 		r.announce(b)
 		return
 	}
-	r.given(m.mtl.Send(&r.op, p.proc.to, r.c.to(p, r.tag, r.plane), b, modes[r.mode]))
+	r.given(m.mtl.Send(&r.op, p.proc.to, r.c.to(p, r.tag, uint32(r.plane)), b, modes[r.mode]))
 }
 
 // given takes what the MTL has said to a send. Lock held.

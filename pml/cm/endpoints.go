@@ -1,0 +1,45 @@
+package cm
+
+import (
+	"fmt"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/pml/base"
+)
+
+// fits returns an error if the MTL cannot distinguish the ranks of a process, or has too few ids
+// for them. It is the same in all members, except for ids that other communicators use. Lock held.
+func (m *Module) fits(c *base.Comm[*proc]) error {
+	if c.IsWhole() {
+		return nil
+	}
+	caps, most, ids := &m.caps, c.MostRanks(), 1<<m.ids.indexBits
+	if highest := c.HighestEndpoint(); !caps.MatchesRank && highest>>caps.EndpointBits != 0 {
+		return fmt.Errorf("%w: pml cm: a process has endpoint %d: mtl %s (%s) has %d bits for endpoints, room for ranks 0 to %d of a process: %s",
+			framework.ErrUnsupported, highest, m.name, m.mtl.Describe().Mode, caps.EndpointBits, 1<<caps.EndpointBits-1, m.remedy(c))
+	}
+	if most > ids {
+		return fmt.Errorf("%w: pml cm: a process has %d ranks: mtl %s (%s) has %d bits for ids, room for %d ranks of a process: %s",
+			framework.ErrUnsupported, most, m.name, m.mtl.Describe().Mode, caps.CIDBits, ids, m.remedy(c))
+	}
+	if m.handles[c.Spec.ID] > 0 { // the first handle was checked for all
+		return nil
+	}
+	_, live, resting := m.comms.Table.Counts()
+	free := m.comms.Table.Free() + live + resting - len(m.comms.ByID) // reserved ids count as free
+	if own := len(c.Ranks(c.Procs[c.Spec.Rank])); own > free {
+		return fmt.Errorf("%w: pml cm: this process has %d ranks: %d of %d communicator ids of mtl %s are free, room for %d ranks: close communicators",
+			framework.ErrUnsupported, own, free, ids, m.name, free)
+	}
+	return nil
+}
+
+// remedy returns advice for a communicator that does not fit.
+func (m *Module) remedy(c *base.Comm[*proc]) string {
+	s := m.caps.RankSetting
+	ids, err := layIDs(s.CIDBits)
+	if s.Param == "" || err != nil || len(c.Procs) > 1<<s.SourceBits || c.MostRanks() > 1<<ids.indexBits {
+		return "use more processes with fewer ranks each"
+	}
+	return "set " + s.Param + " in all processes"
+}
