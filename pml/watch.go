@@ -10,7 +10,8 @@ type Watchable interface {
 	// Watch gives a watcher the messages of a plane that match no posted receive: those
 	// that wait, before it returns, and all that come. Receives that are posted already
 	// stay, and get what they match first. Those that are posted later fail with
-	// ErrWatched, and so do probes, blocked ones included.
+	// ErrWatched, and so do probes, blocked ones included. If CannotCome has an answer for
+	// some rank already, Watch calls Changed.
 	//
 	// Close does not end that, and neither drops messages nor frees the communicator until
 	// Watch is called with nil. It is not called with nil otherwise.
@@ -23,11 +24,25 @@ type Watchable interface {
 
 // A Watcher takes the messages of a plane.
 type Watcher interface {
-	// Arrived hands over a message, in the order of arrival.
-	Arrived(k Claimed, st Status)
-	// Changed says that CannotCome may have another answer for some rank.
+	// Eager passes a message whose payload has come with it, in the order of arrival. If a
+	// receive of the watcher matches, Eager copies the payload into that receive's buffer and
+	// returns true. Otherwise it returns false, and Arrived hands over the same message next.
+	// payload is valid during the call.
+	Eager(src, tag int, payload []byte) bool
+	// Arrived hands over a message, in the order of arrival. The transfer of its payload starts
+	// with k.Start, possibly within Arrived. The result is nil if k was started or dropped.
+	Arrived(k Claimed, st Status) Unmatched
+	// Changed reports that CannotCome may have another answer for some rank.
 	Changed()
 }
 
-// ErrWatched is what receives and probes get on a plane that somebody watches.
+// Unmatched is a message that was handed over and waits in a watcher's queue, until it is
+// started or dropped.
+type Unmatched interface {
+	// Return takes the message out of the queue for its sender, which withdraws it, and
+	// reports true. If the message has matched it does nothing and reports false.
+	Return() bool
+}
+
+// ErrWatched is the error of receives and probes on a plane that is watched.
 var ErrWatched = errors.New("another PML matches the messages of this plane")

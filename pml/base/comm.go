@@ -182,6 +182,21 @@ func Truncated(got, room int64) error {
 	return fmt.Errorf("%w: message of %d bytes, buffer of %d", framework.ErrTruncate, got, room)
 }
 
+// Deliver copies the payload of a message into the buffer of its receive, as far as it fits.
+// Otherwise the error is Truncated's.
+func Deliver(buf pml.Buffer, payload []byte) (err error) {
+	if got, room := int64(len(payload)), buf.Len(); got > room {
+		err = Truncated(got, room)
+		payload = payload[:room]
+	}
+	if l := buf.Layout(); l != nil {
+		l.Unpack(buf.Bytes, payload, 0)
+	} else {
+		copy(buf.Bytes, payload)
+	}
+	return err
+}
+
 // Done says that one of Pending is no more, and reports whether the communicator is
 // closed, and nothing is pending now.
 func (c *State) Done() (ends bool) {

@@ -112,6 +112,9 @@ type Claimed struct {
 // NewClaimed returns a message that was claimed otherwise than by Probes.
 func NewClaimed(e *progress.Engine, msg Message) *Claimed { return &Claimed{e, msg} }
 
+// MakeClaimed is NewClaimed for a caller that stores the result.
+func MakeClaimed(e *progress.Engine, msg Message) Claimed { return Claimed{e, msg} }
+
 // Start is Irecv for a caller who holds the engine's lock.
 func (k *Claimed) Start(buf pml.Buffer) (*pml.Request, error) {
 	if k.msg == nil {
@@ -124,9 +127,9 @@ func (k *Claimed) Start(buf pml.Buffer) (*pml.Request, error) {
 
 // Drop implements pml.Claimed.
 func (k *Claimed) Drop() {
-	if k.msg != nil {
-		k.msg.Drop()
-		k.msg = nil
+	if msg := k.msg; msg != nil {
+		k.msg = nil // first: the PML may use k again
+		msg.Drop()
 	}
 }
 

@@ -101,7 +101,7 @@ func (w *wildcards) find(src, tag int, claim bool) (pml.Claimed, pml.Status, boo
 		if !claim {
 			return nil, msg.status(), true, nil
 		}
-		w.queues.Take(found)
+		w.take(msg)
 		return msg.claimed, msg.status(), true, nil
 	}
 	if src == pml.AnySource {

@@ -45,7 +45,9 @@ func (r *request) hook() {
 // give has the receive get a message of the node. Lock held.
 func (r *request) give(msg *message) {
 	r.given = true
-	part, err := msg.claimed.Start(r.buf)
+	claimed := msg.claimed
+	msg.claimed = nil
+	part, err := claimed.Start(r.buf)
 	if err != nil {
 		r.fail(err)
 		return

@@ -2,6 +2,7 @@ package compose
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/match"
@@ -30,6 +31,7 @@ type wildcards struct {
 
 	arrived []*message // that are not in the queues yet
 	asking  *request   // that is being withdrawn from the network for arrived[0]
+	found   *request   // Receive that Eager has matched for the message that Arrived hands over next.
 	pending int        // receives that are not complete
 	changed bool       // receives and probes may wait in vain
 	watches bool
@@ -39,9 +41,11 @@ type wildcards struct {
 
 // message is one of the node.
 type message struct {
-	node    match.Message[message]
-	claimed pml.Claimed
-	bytes   int
+	node     match.Message[message]
+	w        *wildcards
+	claimed  pml.Claimed
+	bytes    int
+	isQueued bool // It is in the unexpected queue.
 }
 
 func (msg *message) status() pml.Status {
@@ -88,7 +92,7 @@ func (w *wildcards) mayEnd() {
 	}
 	w.arrived = nil
 	w.queues.Unexpected(func(msg *match.Message[message]) {
-		w.queues.Take(msg)
+		w.take(msg.Owner)
 		msg.Owner.claimed.Drop()
 	})
 	w.c.watchable.Watch(w.plane, nil)
@@ -107,6 +111,7 @@ func (w *wildcards) post(buf pml.Buffer, src, tag int) *request {
 	}
 	if found := w.queues.Post(w.from(src), &r.posted); found != nil {
 		r.hook()
+		found.Owner.isQueued = false
 		r.give(found.Owner)
 		return r
 	}
@@ -150,12 +155,68 @@ func (w *wildcards) peer(src int) *match.Peer[request, message] {
 	return p
 }
 
+// Eager implements pml.Watcher. A message behind others waits like them, and so does one whose
+// receive the network has as well.
+func (w *wildcards) Eager(src, tag int, payload []byte) bool {
+	if len(w.arrived) > 0 {
+		return false
+	}
+	found := w.queues.Arrive(w.peer(src), tag)
+	if found == nil {
+		return false
+	}
+	r := found.Owner
+	if r.part != nil {
+		w.found = r
+		return false
+	}
+	r.finish(pml.Status{Source: src, Tag: tag, Bytes: len(payload), Err: base.Deliver(r.buf, payload)})
+	return true
+}
+
 // Arrived implements pml.Watcher.
-func (w *wildcards) Arrived(k pml.Claimed, st pml.Status) {
-	msg := &message{claimed: k, bytes: st.Bytes}
+func (w *wildcards) Arrived(k pml.Claimed, st pml.Status) pml.Unmatched {
+	msg := &message{w: w, claimed: k, bytes: st.Bytes}
 	msg.node.Owner, msg.node.Source, msg.node.Tag = msg, st.Source, st.Tag
 	w.arrived = append(w.arrived, msg)
 	w.settle()
+	if msg.claimed == nil {
+		return nil
+	}
+	return msg
+}
+
+// Return implements pml.Unmatched. A message for which a receive is being withdrawn from the
+// network counts as matched.
+func (msg *message) Return() bool {
+	w := msg.w
+	if msg.isQueued {
+		w.take(msg)
+		return true
+	}
+	i := slices.Index(w.arrived, msg)
+	if i < 0 || i == 0 && w.asking != nil {
+		return false
+	}
+	w.arrived = slices.Delete(w.arrived, i, i+1)
+	return true
+}
+
+// take takes a message out of the unexpected queue. Lock held.
+func (w *wildcards) take(msg *message) {
+	w.queues.Take(&msg.node)
+	msg.isQueued = false
+}
+
+// match returns the receive that a message matches, out of its queue. nil: there is none. Lock
+// held.
+func (w *wildcards) match(msg *message) (r *request) {
+	if r = w.found; r != nil {
+		w.found = nil
+	} else if found := w.queues.Arrive(w.peer(msg.node.Source), msg.node.Tag); found != nil {
+		r = found.Owner
+	}
+	return r
 }
 
 // Changed implements pml.Watcher.
@@ -169,19 +230,19 @@ func (w *wildcards) Changed() {
 func (w *wildcards) settle() {
 	for len(w.arrived) > 0 && w.asking == nil {
 		msg := w.arrived[0]
-		from := w.peer(msg.node.Source)
-		found := w.queues.Arrive(from, msg.node.Tag)
+		r := w.match(msg)
 		switch {
-		case found == nil:
+		case r == nil:
 			w.arrived = w.arrived[1:]
-			w.queues.Keep(from, &msg.node)
+			w.queues.Keep(w.peer(msg.node.Source), &msg.node)
+			msg.isQueued = true
 			w.wakeProbes()
-		case found.Owner.part != nil:
-			w.asking = found.Owner
-			w.asking.part.CancelLocked() // it may answer at once
+		case r.part != nil:
+			w.asking = r
+			r.part.CancelLocked() // it may answer at once
 		default:
 			w.arrived = w.arrived[1:]
-			found.Owner.give(msg)
+			r.give(msg)
 		}
 	}
 	if !w.changed || len(w.arrived) > 0 {

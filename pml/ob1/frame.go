@@ -304,8 +304,12 @@ func (p *proc) drop(in *inMessage) {
 // withdraw gives an RTS of process p back, if it has not matched. Lock held.
 func (m *Module) withdraw(p *proc, handle uint64) {
 	if msg := p.unmatched[handle]; msg != nil {
-		msg.p.c.queues[msg.plane].Take(&msg.node)
-		m.giveUp(msg)
+		if msg.unmatched == nil {
+			msg.p.c.queues[msg.plane].Take(&msg.node)
+			m.giveUp(msg)
+		} else if !msg.p.c.takeBack(msg) {
+			return
+		}
 		p.control(withdrawFrame(frameWithdrawn, handle))
 		return
 	}
@@ -313,6 +317,15 @@ func (m *Module) withdraw(p *proc, handle uint64) {
 		p.control(withdrawFrame(frameWithdrawn, handle))
 	}
 	// Otherwise it has matched, and the sender has been told, or will be.
+}
+
+// withdrawable makes an RTS one that its sender can withdraw.
+func (msg *message) withdrawable() {
+	p := msg.p.proc
+	if p.unmatched == nil {
+		p.unmatched = map[uint64]*message{}
+	}
+	p.unmatched[msg.handle] = msg
 }
 
 // matched says that an RTS is no longer among those that can be given back.

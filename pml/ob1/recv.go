@@ -25,6 +25,10 @@ type message struct {
 	remote btl.Remote
 	data   []byte
 	next   *message
+
+	// Of a message that a watcher has.
+	handed    base.Claimed
+	unmatched pml.Unmatched // nil: it has none
 }
 
 // Recv implements pml.Comm. The usual case is a message that is about to come
@@ -141,21 +145,12 @@ func (r *request) deliver(payload []byte, tag int) {
 			r.Status.Err = base.Truncated(int64(len(payload)), int64(len(r.buf.Bytes)))
 		}
 	} else {
-		r.unpack(payload)
+		r.Status.Err = base.Deliver(r.buf, payload)
 	}
 	if r.m.env.Hooks != nil {
 		r.m.env.Event(pml.Event{Kind: pml.EventMatch, Peer: r.p.proc.Life, Comm: r.c.Spec.ID, Tag: tag, Bytes: int64(len(payload)), Plane: r.plane, Waited: time.Since(r.began)})
 	}
 	r.finish()
-}
-
-func (r *request) unpack(payload []byte) {
-	size := r.buf.Len()
-	if int64(len(payload)) > size {
-		r.Status.Err = base.Truncated(int64(len(payload)), size)
-		payload = payload[:size]
-	}
-	r.buf.Layout().Unpack(r.buf.Bytes, payload, 0)
 }
 
 // accept answers an RTS that has matched, and takes the part of the message that
@@ -202,6 +197,9 @@ func (c *comm) keep(p *peer, plane pml.Plane, in *inMessage) {
 		p.proc.drop(in)
 		return
 	}
+	if w != nil && !in.rts && c.passEager(p, plane, in) {
+		return
+	}
 	msg := m.newMessage(len(in.payload))
 	msg.p, msg.plane, msg.rts, msg.length, msg.handle, msg.remote, msg.depth = p, plane, in.rts, in.length, in.handle, in.remote, in.depth()
 	msg.whole = in.flags&flagRemote != 0
@@ -214,10 +212,7 @@ func (c *comm) keep(p *peer, plane pml.Plane, in *inMessage) {
 	}
 	c.queues[plane].Keep(&p.match[plane], &msg.node)
 	if msg.rts {
-		if p.proc.unmatched == nil {
-			p.proc.unmatched = map[uint64]*message{}
-		}
-		p.proc.unmatched[msg.handle] = msg
+		msg.withdrawable()
 	}
 	if len(c.probes) > 0 {
 		c.wakeProbes()
@@ -244,7 +239,7 @@ func (m *Module) freeMessage(msg *message) {
 		msg.matched()
 	}
 	m.pool.put(msg.data)
-	msg.data, msg.p = nil, nil
+	msg.data, msg.p, msg.unmatched = nil, nil, nil
 	msg.next = m.freeMessages
 	m.freeMessages = msg
 }

@@ -25,12 +25,49 @@ func (c *comm) Watch(plane pml.Plane, w pml.Watcher) {
 		c.handOver(msg.Owner)
 	})
 	c.wakeProbes()
+	if c.m.failures != 0 || c.refused {
+		w.Changed()
+	}
 }
 
-// handOver gives a message that is in no queue to the watcher of its plane. Lock held.
+// passEager passes an eager message to the watcher of its plane, and reports whether that has
+// copied the payload. Lock held.
+func (c *comm) passEager(p *peer, plane pml.Plane, in *inMessage) bool {
+	if !c.watchers[plane].Eager(p.rank, int(in.tag), in.payload) {
+		return false
+	}
+	if c.m.env.Hooks != nil {
+		c.m.env.Event(pml.Event{Kind: pml.EventMatch, Peer: p.proc.Life, Comm: c.Spec.ID, Tag: int(in.tag), Bytes: in.length, Plane: plane})
+	}
+	p.proc.owe(in.length)
+	return true
+}
+
+// handOver gives a message that is in no queue to the watcher of its plane. The sender can
+// still withdraw an RTS. Lock held.
 func (c *comm) handOver(msg *message) {
-	k := base.NewClaimed(c.m.engine, c.claim(msg))
-	c.watchers[msg.plane].Arrived(k, msg.status())
+	c.Pending++
+	msg.handed = base.MakeClaimed(c.m.engine, msg)
+	// The watcher may start or drop the message at once, after which msg may be another one.
+	if u := c.watchers[msg.plane].Arrived(&msg.handed, msg.status()); u != nil {
+		msg.unmatched = u
+		if msg.rts {
+			msg.withdrawable()
+		}
+	}
+}
+
+// takeBack takes a message that a watcher has, and that its sender withdraws, out of the
+// watcher's queue. It reports false if the message has matched. Lock held.
+func (c *comm) takeBack(msg *message) bool {
+	if !msg.unmatched.Return() {
+		return false
+	}
+	c.m.giveUp(msg)
+	if c.Done() {
+		c.part()
+	}
+	return true
 }
 
 // bar has no receive posted on a plane any more.

@@ -1,7 +1,9 @@
 package pmltest
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/framework/kittest"
@@ -13,15 +15,35 @@ func startCases() claims {
 		kittest.New("WhatStartsUnderTheLockTellsItsEndOnce", 2, (*fixture).startLocked),
 		kittest.New("WhoHearsOfAnEndStartsWhatIsNext", 2, (*fixture).chained),
 		kittest.New("WatcherGetsWhatNoReceiveMatches", 2, (*fixture).watched),
+		kittest.New("WatcherCopiesEagerMessagesAndReturnsUnmatchedOnes", 2, (*fixture).watchedReturns),
 	}
 }
 
-// notes is a Notifier and a Watcher that keeps what it is told. The engine's lock guards it.
+// notes is a Notifier and a Watcher that records all calls. The engine's lock guards it.
 type notes struct {
 	ends    []pml.Status
-	arrived []pml.Claimed
-	tags    []int
+	eager   [][]byte // Payloads that Eager has copied.
+	arrived []*note
 	changed int
+}
+
+// note is a message that was handed over. It counts as matched if its tag is matchedTag.
+type note struct {
+	pml.Claimed
+	tag      int
+	returned bool
+}
+
+// Tags of messages that notes takes in Eager, and that it does not return.
+const (
+	eagerTag   = 50
+	matchedTag = 51
+)
+
+// Return implements pml.Unmatched.
+func (m *note) Return() bool {
+	m.returned = m.tag != matchedTag
+	return m.returned
 }
 
 func (n *notes) Completed(r *pml.Request) {
@@ -29,8 +51,19 @@ func (n *notes) Completed(r *pml.Request) {
 	n.ends = append(n.ends, st)
 }
 
-func (n *notes) Arrived(k pml.Claimed, st pml.Status) {
-	n.arrived, n.tags = append(n.arrived, k), append(n.tags, st.Tag)
+// Eager implements pml.Watcher.
+func (n *notes) Eager(_, tag int, payload []byte) bool {
+	if tag != eagerTag {
+		return false
+	}
+	n.eager = append(n.eager, slices.Clone(payload))
+	return true
+}
+
+func (n *notes) Arrived(k pml.Claimed, st pml.Status) pml.Unmatched {
+	m := &note{Claimed: k, tag: st.Tag}
+	n.arrived = append(n.arrived, m)
+	return m
 }
 
 func (n *notes) Changed() { n.changed++ }
@@ -164,16 +197,21 @@ func (f *fixture) chained() {
 	}
 }
 
-func (f *fixture) watched() {
+// watchable returns a Comm of a PML that knows what arrives.
+func (f *fixture) watchable(c pml.Comm) pml.Watchable {
 	if !f.caps().Arrivals {
 		f.Skipf("the PML does not know what arrives")
 	}
-	comms := f.comm()
-	c := comms[1]
 	w, ok := framework.As[pml.Watchable](c)
 	if !ok {
 		f.Fatalf("%T is not Watchable", c)
 	}
+	return w
+}
+
+func (f *fixture) watched() {
+	comms := f.comm()
+	c, w := comms[1], f.watchable(comms[1])
 	posted := make([]byte, 4)
 	before := f.irecv(c, 0, 1, posted)
 	f.send(comms[0], 1, 2, data(2, 4)) // waits
@@ -196,8 +234,8 @@ func (f *fixture) watched() {
 		f.locked(1, func() { both = len(n.arrived) == 2 })
 		return both
 	})
-	if n.tags[0] != 2 || n.tags[1] != 3 {
-		f.Fatalf("tags %v arrived", n.tags)
+	if n.arrived[0].tag != 2 || n.arrived[1].tag != 3 {
+		f.Fatalf("tags %d and %d arrived", n.arrived[0].tag, n.arrived[1].tag)
 	}
 	c.Close()
 	for i, size := range []int{4, 100000} { // what was handed over is received, whatever has closed
@@ -227,4 +265,48 @@ func (f *fixture) watched() {
 	})
 	_, err = n.arrived[2].Recv(f.Context(), pml.Buffer{})
 	f.Check(err)
+}
+
+// watchedReturns: a watcher copies the payload of an eager message, and gives an unmatched message
+// back when its sender withdraws it. One that has matched stays.
+func (f *fixture) watchedReturns() {
+	comms := f.comm()
+	c, w := comms[1], f.watchable(comms[1])
+	f.met(comms)
+	var n notes
+	f.locked(1, func() { w.Watch(p2p, &n) })
+	f.send(comms[0], 1, eagerTag, data(1, 30))
+	f.Until("an eager message", func() (came bool) {
+		f.locked(1, func() { came = len(n.eager) == 1 })
+		return came
+	})
+	f.Same("eager message", n.eager[0], data(1, 30))
+	arrived := func(many int) {
+		f.Until("messages", func() (came bool) {
+			f.locked(1, func() { came = len(n.arrived) == many })
+			return came
+		})
+	}
+	for i, size := range []int{8, 100000} {
+		s := f.limited(comms[0], 2, data(i, size), pml.Synchronous)
+		arrived(i + 1)
+		err := s.stop()
+		f.Is("a send that is withdrawn", err, errEnough)
+		if p := (*pml.PendingError)(nil); errors.As(err, &p) {
+			f.Fatalf("a send that is withdrawn: %v", err)
+		}
+		if !n.arrived[i].returned {
+			f.Fatalf("message %d was not returned", i)
+		}
+	}
+	stays := f.isend(comms[0], 1, matchedTag, data(3, 100000), pml.Standard)
+	arrived(3)
+	f.Check(stays.r.Cancel(stays.gen))
+	buf := make([]byte, 100000)
+	st, err := n.arrived[2].Recv(f.Context(), buffer(buf))
+	f.compare(st, err, buf, data(3, 100000), 0, matchedTag)
+	f.wait(stays)
+	c.Close()
+	f.locked(1, func() { w.Watch(p2p, nil) })
+	comms[0].Close()
 }

@@ -251,11 +251,27 @@ func (c *comm) Watch(plane pml.Plane, w pml.Watcher) {
 
 // handOver passes a message that is in no queue to the watcher of its plane. Lock held.
 func (c *comm) handOver(m *message) {
-	if m.offer != nil && !m.offer.take(offerClaimed) {
+	if m.offer != nil && !m.offer.take(offerHandedOver) {
 		return
 	}
 	c.begin()
-	c.watchers[m.plane].Arrived(base.NewClaimed(c.rank.engine, m), m.status())
+	m.handed = base.MakeClaimed(c.rank.engine, m)
+	// The watcher may start or drop the message at once, after which m may be another one.
+	if u := c.watchers[m.plane].Arrived(&m.handed, m.status()); u != nil {
+		m.unmatched = u
+	}
+}
+
+// returnOffer returns an offer to its sender, which withdraws it, if a watcher has it and it has not
+// matched. Lock held.
+func (r *Rank) returnOffer(m *message) {
+	if m.unmatched != nil && m.unmatched.Return() {
+		m.unmatched = nil
+		m.offer.state.Store(offerMatched)
+		r.dispose(m, kindReturned)
+		m.c.done()
+	}
+	m.offer.drop()
 }
 
 // barredBy returns the reason why receives can't be posted on a barred plane.

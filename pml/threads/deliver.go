@@ -95,11 +95,16 @@ func (r *Rank) take(c *cell, large *message) {
 		receive := o.receive
 		o.drop()
 		receive.finish()
-	case kindSent, kindDropped:
+	case kindReturn:
+		r.returnOffer(large)
+	case kindSent, kindDropped, kindReturned:
 		o := large.offer
 		s := o.send
 		o.drop()
-		if h.kind() == kindDropped && s.isSynchronous {
+		switch {
+		case h.kind() == kindReturned:
+			s.Status = s.c.Withdrawn(s.plane)
+		case h.kind() == kindDropped && s.isSynchronous:
 			s.Status.Err = s.droppedError()
 		}
 		s.sent()
@@ -113,6 +118,9 @@ type arrival struct {
 	payload     []byte   // unless it is an offer
 	large       *message // eager message or offer
 }
+
+// eager reports whether the payload has come with the message.
+func (in *arrival) eager() bool { return in.large == nil || in.large.offer == nil }
 
 // route delivers a message to its communicator.
 func (r *Rank) route(id uint64, in *arrival) {
@@ -130,7 +138,7 @@ func (r *Rank) route(id uint64, in *arrival) {
 // arrive delivers a message to the receive that it matches, or queues it.
 func (c *comm) arrive(in *arrival) {
 	p := c.peers.get(in.source)
-	if in.large != nil && in.large.offer != nil {
+	if !in.eager() {
 		c.arriveOffer(p, in)
 		return
 	}
@@ -169,6 +177,12 @@ func (c *comm) keep(p *peer, in *arrival) {
 	w := c.watchers[in.plane]
 	if c.Closed() && w == nil {
 		r.dropArrival(in)
+		return
+	}
+	if w != nil && in.eager() && w.Eager(in.source, in.tag, in.payload) {
+		if in.large != nil {
+			in.large.free()
+		}
 		return
 	}
 	m := in.message()
@@ -220,7 +234,7 @@ func (r *Rank) discard(m *message) {
 }
 
 // dispose frees a message whose payload is not needed anymore. An offer has matched. Its sender
-// gets a cell of kind end, which is kindSent or kindDropped.
+// gets a cell of kind end, which is kindSent, kindDropped or kindReturned.
 func (r *Rank) dispose(m *message, end kind) {
 	if m.offer == nil {
 		m.free()

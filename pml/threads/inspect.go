@@ -7,7 +7,7 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-var offerStates = [...]string{"queued", "offered", "offered", "claimed", "copying", "withdrawn"}
+var offerStates = [...]string{"queued", "offered", "offered", "claimed", "offered", "copying", "withdrawn"}
 
 // Inspect describes the rank's queues, with what is in its ring. It returns within 100 ms, as
 // pml.Module.Inspect does.

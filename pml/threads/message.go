@@ -6,6 +6,7 @@ import (
 
 	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/base"
 )
 
 // message is a message in or on its way to an unexpected queue: a pooled copy of the payload,
@@ -21,6 +22,10 @@ type message struct {
 	plane    pml.Plane
 	isQueued bool   // It is in the unexpected queue.
 	comm     uint64 // shared.id of an early arrival
+
+	// Of a message that a watcher has.
+	handed    base.Claimed
+	unmatched pml.Unmatched // nil: it has none
 }
 
 // length is that of the message in bytes.
@@ -69,6 +74,6 @@ func (m *message) free() {
 	if m.offer != nil {
 		return
 	}
-	m.c = nil
+	m.c, m.unmatched = nil, nil
 	messagePools[classOf(cap(m.data))].Put(m)
 }

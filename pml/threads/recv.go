@@ -167,6 +167,7 @@ func (c *comm) Pause(ctx context.Context, _ int) error {
 // Drop implements base.Message.
 func (m *message) Drop() {
 	c := m.c
+	m.unmatched = nil
 	c.rank.discard(m)
 	c.done()
 }
@@ -174,6 +175,7 @@ func (m *message) Drop() {
 // Receive implements base.Message.
 func (m *message) Receive(buf pml.Buffer) *pml.Request {
 	c := m.c
+	m.unmatched = nil
 	x := c.rank.newReceive(c, m.plane, buf)
 	c.Pending-- // the receive counts now
 	c.rank.pending--

@@ -1,7 +1,9 @@
 package threads
 
 import (
+	"context"
 	"fmt"
+	"time"
 
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/match"
@@ -137,6 +139,7 @@ type send struct {
 	offer *offer
 
 	isSynchronous bool
+	isReturning   bool  // The receiver was asked to return the offer.
 	next          *send // free list, or Rank.offered
 	prev          *send
 }
@@ -176,10 +179,19 @@ func (s *send) sent() {
 // Cancel implements pml.Owner.
 func (s *send) Cancel() {
 	o := s.offer
-	if o == nil || !o.withdraw() {
+	if o == nil {
 		return
 	}
 	to := s.c.shared.ranks[s.dst]
+	if !o.withdraw() {
+		if o.state.Load() == offerHandedOver && !s.isReturning {
+			s.isReturning = true
+			o.users.Add(1)
+			to.notify(kindReturn, &o.msg)
+			s.rank.engine.Defer((*delivery)(to)) // the receiver may never poll again
+		}
+		return
+	}
 	s.Status = s.c.Withdrawn(s.plane)
 	s.sent()
 	if h := makeHeader(kindWithdrawn, 0, 0); !to.put(h, 0, 0, 0, nil, &o.msg) {
@@ -187,8 +199,23 @@ func (s *send) Cancel() {
 	}
 }
 
+// returnPatience is the time for which a send whose context has ended waits until the receiver
+// has returned its offer. There is no answer if the offer has matched.
+const returnPatience = time.Second
+
 // Abandon implements pml.Abandoner. A claimed message may be received much later.
-func (s *send) Abandon() bool { return s.offer != nil && s.offer.state.Load() == offerClaimed }
+func (s *send) Abandon() bool {
+	if s.isReturning && !s.Done() {
+		patience, stop := context.WithTimeout(context.Background(), returnPatience)
+		defer stop()
+		_ = s.rank.engine.Wait(patience, &s.Completion, nil)
+	}
+	if s.Done() || s.offer == nil {
+		return false
+	}
+	state := s.offer.state.Load()
+	return state == offerClaimed || state == offerHandedOver
+}
 
 // Release implements pml.Owner.
 func (s *send) Release() {

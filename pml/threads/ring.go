@@ -28,6 +28,8 @@ const (
 	kindReceived              // The payload of a matched offer is in the receive's buffer.
 	kindSent                  // The payload of an offer is not needed anymore.
 	kindDropped               // The receiver has dropped the message of an offer.
+	kindReturn                // The sender withdraws an offer that a watcher has.
+	kindReturned              // The receiver has returned the offer.
 )
 
 // header is the word of a cell without its lap: kind, plane and the length of an inline payload.

@@ -137,7 +137,7 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 	s.Status = pml.NoMessage()
 	o := newOffer()
 	s.c, s.plane, s.dst, s.tag, s.bytes, s.offer = c, plane, dst, tag, length, o
-	s.isSynchronous = mode == pml.Synchronous
+	s.isSynchronous, s.isReturning = mode == pml.Synchronous, false
 	o.buf, o.from, o.send, o.source, o.tag = buf, r, s, int32(c.Spec.Rank), int32(tag)
 	o.users.Store(1)
 	o.state.Store(offerInRing)

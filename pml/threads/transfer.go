@@ -14,12 +14,13 @@ import (
 type offerState = uint32
 
 const (
-	offerInRing    offerState = iota // Published; the receiver has not seen it.
-	offerUnmatched                   // In the receiver's unexpected queue.
-	offerHeld                        // The receiver looks for a receive; over in less than a microsecond.
-	offerClaimed                     // A matched probe has it; a receive follows some time.
-	offerMatched                     // The receive has begun.
-	offerWithdrawn                   // The sender has withdrawn it.
+	offerInRing     offerState = iota // Published; the receiver has not seen it.
+	offerUnmatched                    // In the receiver's unexpected queue.
+	offerHeld                         // The receiver looks for a receive; over in less than a microsecond.
+	offerClaimed                      // A matched probe has it; a receive follows some time.
+	offerHandedOver                   // A watcher has it, and can return it until it has matched.
+	offerMatched                      // The receive has begun.
+	offerWithdrawn                    // The sender has withdrawn it.
 )
 
 // offer is a send whose payload stays in the sender's buffer. Offers are reused, and never
@@ -71,7 +72,7 @@ func (o *offer) drop() {
 	if o.users.Add(-1) > 0 {
 		return
 	}
-	o.buf, o.from, o.send, o.receive, o.rank, o.msg.c = pml.Buffer{}, nil, nil, nil, nil, nil
+	o.buf, o.from, o.send, o.receive, o.rank, o.msg.c, o.msg.unmatched = pml.Buffer{}, nil, nil, nil, nil, nil, nil
 	offerPool.Put(o)
 }
 
@@ -116,7 +117,7 @@ func (o *offer) open(rank *Rank, receive *receive, limit int64) {
 		o.chunk = (limit/chunkMask + 64) &^ 63
 	}
 	chunks := (limit + o.chunk - 1) / o.chunk
-	o.users.Store(2)
+	o.users.Add(1)
 	o.left.Store(int32(chunks))
 	o.claims.Store(uint64(chunks) << (2 * chunkBits))
 }
