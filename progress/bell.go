@@ -34,8 +34,14 @@ func (b *Bell) Ring() {
 }
 
 // Armed reports whether the process sleeps or is about to: the next Poll is the last
-// one before. Lock held. One load.
-func (b *Bell) Armed() bool { return b.now.Armed() }
+// one before. For a rank it reports whether nothing polls for it until a RankBell is rung.
+// Lock held. One load or two.
+func (b *Bell) Armed() bool {
+	if r := b.e.rank; r != nil {
+		return r.word.HasParked() && !r.word.Polled()
+	}
+	return b.now.Armed()
+}
 
 // Share has the bell live in mem from now on, where other processes ring it by
 // BellAt: BellSize bytes, zero, beginning at a multiple of 4. The memory belongs to the
@@ -68,14 +74,35 @@ func (b *Bell) move(to doorbell.Bell, shared bool) {
 	old.Ring()
 }
 
-// RemoteBell is the bell of another process, in memory that it shares.
-type RemoteBell struct{ bell doorbell.Bell }
+// RemoteBell is the bell of another process, in memory that it shares, or of a rank of this
+// process (Engine.RankBell).
+type RemoteBell struct {
+	bell doorbell.Bell // For a rank, only its armed word is used.
+	rank *Engine       // nil for a process
+}
 
 // BellAt returns the bell that its owner has given to Bell.Share, where it lies here:
 // BellSize bytes, which stay mapped as long as the result is used.
-func BellAt(mem []byte) RemoteBell { return RemoteBell{doorbell.At(mem)} }
+func BellAt(mem []byte) RemoteBell { return RemoteBell{bell: doorbell.At(mem)} }
+
+// Ordered reports whether Ring requires that the work was published by a sequentially
+// consistent operation, or that cpu.Barrier follows the store. It is true for ranks, which do
+// not poll once more as a Lagging source does.
+func (b RemoteBell) Ordered() bool { return b.rank != nil }
 
 // Ring wakes the bell's owner if he sleeps. What he is to find has been stored before,
 // by an atomic operation, or he has a source that is Lagging. Cost while he doesn't sleep:
 // one load of a cache line that is seldom written.
-func (b RemoteBell) Ring() { b.bell.Ring() }
+func (b RemoteBell) Ring() {
+	if b.bell.Armed() {
+		b.wake()
+	}
+}
+
+func (b RemoteBell) wake() {
+	if b.rank != nil {
+		b.rank.ringRank()
+	} else {
+		b.bell.Ring()
+	}
+}

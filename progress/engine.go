@@ -111,6 +111,7 @@ type Engine struct {
 	background     progressGoroutine
 
 	parkedRanks atomic.Int64 // Parked waits of the process's ranks; changed without the lock.
+	rings       rings        // Of a process's engine.
 }
 
 // New makes an engine and starts its progress goroutine. Close ends it.
@@ -187,7 +188,7 @@ const DefaultYield = 2 * time.Millisecond
 // four processes that compute, and 9.5 ms beside one; they take 4.4 and 1.2.
 const DefaultSlice = 100 * time.Microsecond
 
-// Bell returns the engine's bell. That of a rank's engine is never armed.
+// Bell returns the engine's bell. A rank is woken by its RankBell only.
 func (e *Engine) Bell() *Bell { return &e.bell }
 
 // Add makes s a source.

@@ -218,7 +218,7 @@ func (m *MultiWait) park(ctx context.Context) error {
 	for _, x := range m.engines {
 		if x.rank != nil {
 			x.Lock()
-			x.rank.word.parked.Add(1)
+			x.rank.word.addParked(1)
 			x.Engine.poll() // what was published before the wait was counted
 			x.Release()
 		} else {
@@ -243,7 +243,7 @@ func (m *MultiWait) park(ctx context.Context) error {
 	}
 	for _, x := range m.engines {
 		if x.rank != nil {
-			x.rank.word.parked.Add(-1)
+			x.rank.word.addParked(-1)
 		} else {
 			x.Lock()
 			x.parked--

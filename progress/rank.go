@@ -44,30 +44,38 @@ import (
 // cache line.
 type PollWord struct {
 	polled atomic.Uint32
-	parked atomic.Int32 // Waits of the rank that are parked, or about to be.
+	parked atomic.Uint32 // Waits of the rank that are parked, or about to be, and background operations.
 }
 
 // Polled reports whether a wait polls for the rank. If so, it finds what has been
 // published before the call.
 func (w *PollWord) Polled() bool { return w.polled.Load() != 0 }
 
-// HasParked reports whether waits of the rank are parked. A goroutine whose only reason to
+// HasParked reports whether waits of the rank are parked, or operations in the background
+// (Engine.AddBackground). A goroutine whose only reason to
 // deliver is a wait need not deliver otherwise: the rank's sources are polled after a wait
 // has been counted and before it parks.
-func (w *PollWord) HasParked() bool { return w.parked.Load() > 0 }
+func (w *PollWord) HasParked() bool { return w.parked.Load() != 0 }
+
+func (w *PollWord) addParked(n int) { w.parked.Add(uint32(n)) }
 
 // rank is the part of an Engine that only ranks have. Guarded by the rank's lock.
 type rank struct {
 	word   *PollWord
 	remote bool // Whether the last active wait was ended by a poll of the process's engine.
 	tasks  taskQueue
+
+	// Of ringRank; guarded by queued.
+	queued     atomic.Bool
+	engine     *Engine
+	nextQueued *rank
 }
 
 // NewRank makes the engine of one rank of the process. s is its first source, which
 // obtains what other goroutines publish, and w the rank's word. Close ends it; no waits
 // are left then. Sources may be added. They are polled by waits, by Progress and by
 // Deliver only, and their optional abilities (Descriptor, Polled, Timed, Lagging) have no
-// effect, nor have Nudge and the Bell of a rank's engine.
+// effect, nor have Nudge and Bell.Ring of a rank's engine.
 func (e *Engine) NewRank(s Source, w *PollWord) *Engine {
 	both := &struct {
 		Engine
@@ -85,7 +93,7 @@ func (e *Engine) NewRank(s Source, w *PollWord) *Engine {
 	return r
 }
 
-// neverArmed is the bell of ranks. Ringing it has no effect.
+// neverArmed is the Bell of ranks, which sleepers do not use: see RankBell.
 var neverArmed = doorbell.New()
 
 func (e *Engine) closeRank() {

@@ -31,7 +31,7 @@ type Tasks struct {
 func (e *Engine) Defer(t Task) { e.rank.tasks.tasks = append(e.rank.tasks.tasks, t) }
 
 // Release is Unlock, followed by the execution of the deferred tasks unless another
-// goroutine is executing them. The caller holds no other engine's lock. For a process's
+// goroutine is executing them, and by the delivery to rung ranks (RankBell). The caller holds no other engine's lock. For a process's
 // engine it is Unlock.
 func (e *Engine) Release() { e.release(false) }
 
@@ -39,15 +39,22 @@ func (e *Engine) Release() { e.release(false) }
 func (e *Engine) ReleaseUnder() { e.release(true) }
 
 func (e *Engine) release(processLocked bool) {
-	if e.rank == nil || !e.rank.tasks.take() {
+	if e.rank == nil {
 		e.Unlock()
 		return
 	}
-	t := &e.rank.tasks.run
-	t.processLocked = processLocked
-	t.ranks = append(t.ranks[:0], e)
-	e.Unlock()
-	t.execute()
+	if e.rank.tasks.take() {
+		t := &e.rank.tasks.run
+		t.processLocked = processLocked
+		t.ranks = append(t.ranks[:0], e)
+		e.Unlock()
+		t.execute()
+	} else {
+		e.Unlock()
+	}
+	if e.process.rings.first.Load() != nil {
+		e.process.deliverRung(processLocked)
+	}
 }
 
 // take reports whether there are tasks that the caller has to run. Lock held.
@@ -62,7 +69,7 @@ func (q *taskQueue) take() bool {
 // runTasks is Release followed by Lock, if there are tasks to run. e is the engine of a
 // rank. Lock held, released meanwhile.
 func (e *Engine) runTasks() {
-	if len(e.rank.tasks.tasks) > 0 {
+	if len(e.rank.tasks.tasks) > 0 || e.process.rings.first.Load() != nil {
 		e.Release()
 		e.Lock()
 	}
@@ -70,7 +77,7 @@ func (e *Engine) runTasks() {
 
 // execute runs the tasks of the ranks until there are none.
 func (t *Tasks) execute() {
-	for more := true; more; {
+	for more := len(t.ranks) > 0; more; {
 		e := t.ranks[len(t.ranks)-1]
 		q := &e.rank.tasks
 		e.Lock()

@@ -150,8 +150,8 @@ func (e *Engine) park(ctx context.Context, w *Waiter) error {
 	}
 	if e.rank != nil {
 		word := e.rank.word
-		word.parked.Add(1)
-		defer word.parked.Add(-1)
+		word.addParked(1)
+		defer word.addParked(-1)
 		e.poll() // what was published before the wait was counted
 		e.runTasks()
 		if w.fired {

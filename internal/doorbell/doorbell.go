@@ -53,6 +53,9 @@ func At(mem []byte) Bell {
 	return Bell{(*atomic.Uint32)(p), (*atomic.Uint32)(unsafe.Add(p, 4))}
 }
 
+// Watch returns a bell whose only method is Armed, which reports whether the word is not 0.
+func Watch(armed *atomic.Uint32) Bell { return Bell{armed: armed} }
+
 // Ring wakes the owner if it is armed. What it is to see must have been stored
 // before, by an atomic operation, or the owner looks again. Cost when nobody sleeps: one load of a cache
 // line that is seldom written.

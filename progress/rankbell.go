@@ -1,0 +1,74 @@
+package progress
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/ferrympi/ferry/internal/doorbell"
+)
+
+// A goroutine that changes memory for which other ranks wait rings their bells. It may hold
+// its own rank's lock, under which no other rank's lock may be acquired. Therefore Ring only
+// queues the rank, and goroutines of the process deliver to queued ranks when they hold no
+// rank's lock: in Release, Flush, and all waits of ranks.
+
+// RankBell returns the bell of a rank's engine. Ring delivers to the rank if waits are parked,
+// or operations are in the background, and no wait polls. It may be called with or without the lock of one
+// rank's engine. With it, the delivery follows the release of the lock by Release; without it, the
+// caller calls Flush.
+func (e *Engine) RankBell() RemoteBell {
+	return RemoteBell{bell: doorbell.Watch(&e.rank.word.parked), rank: e}
+}
+
+// AddBackground changes the number of pending operations of a rank that advance without a
+// wait, when its bell is rung. After an increase the sources are polled before the lock is
+// released: what was published before is not rung for. Lock held.
+func (e *Engine) AddBackground(n int) { e.rank.word.addParked(n) }
+
+// rings contains the ranks of a process that are to be delivered to.
+type rings struct{ first atomic.Pointer[rank] }
+
+// ringRank queues the rank unless it is queued already. In that case it is polled after this
+// call, since the goroutine that removes it from the queue clears the flag before the poll.
+func (e *Engine) ringRank() {
+	r := e.rank
+	if r.word.Polled() || !r.queued.CompareAndSwap(false, true) {
+		return
+	}
+	r.engine = e
+	q := &e.process.rings
+	for {
+		r.nextQueued = q.first.Load()
+		if q.first.CompareAndSwap(r.nextQueued, r) {
+			return
+		}
+	}
+}
+
+// Flush delivers to the ranks whose bells were rung. The caller holds no engine's lock. Cost
+// for none, and for the engine of a process: a load.
+func (e *Engine) Flush() {
+	if e.rank != nil && e.process.rings.first.Load() != nil {
+		e.process.deliverRung(false)
+	}
+}
+
+// executions are for goroutines that deliver to rung ranks.
+var executions = sync.Pool{New: func() any { return new(Tasks) }}
+
+// deliverRung delivers to the queued ranks, and runs the tasks that come up in them. The
+// bells that are rung meanwhile are included. The caller holds no rank's lock.
+func (e *Engine) deliverRung(processLocked bool) {
+	t := executions.Get().(*Tasks)
+	t.processLocked = processLocked
+	for first := e.rings.first.Swap(nil); first != nil; first = e.rings.first.Swap(nil) {
+		for r := first; r != nil; {
+			next, to := r.nextQueued, r.engine
+			r.queued.Store(false)
+			t.Deliver(to)
+			r = next
+		}
+		t.execute()
+	}
+	executions.Put(t)
+}
