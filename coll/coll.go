@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math"
+	"slices"
 
 	"github.com/ferrympi/ferry/framework"
 )
@@ -35,6 +36,50 @@ type Shape struct {
 	// ranks; a process of which nobody knows on which node it is has one for itself. nil: all
 	// are on one. It stays as it is.
 	Nodes []int
+	// Procs has the process of each rank. Processes are counted from 0, in the order of their
+	// lowest ranks. nil: each rank is a process of its own. It stays as it is.
+	Procs []int
+}
+
+// Proc returns the process of a rank.
+func (s Shape) Proc(rank int) int {
+	if s.Procs == nil {
+		return rank
+	}
+	return s.Procs[rank]
+}
+
+// ProcMates returns the ranks of a process, ascending.
+func (s Shape) ProcMates(proc int) []int { return s.ranks(s.Proc, proc) }
+
+// SharesProcs reports whether a process has several ranks.
+func (s Shape) SharesProcs() bool {
+	return s.Procs != nil && slices.Max(s.Procs)+1 < s.Size
+}
+
+// MostPerProc returns the largest number of ranks of a process.
+func (s Shape) MostPerProc() (most int) {
+	if s.Procs == nil {
+		return 1
+	}
+	ranks := make([]int, s.Size)
+	for _, proc := range s.Procs {
+		ranks[proc]++
+		most = max(most, ranks[proc])
+	}
+	return most
+}
+
+// ProcsAsNodes returns the shape for components whose members share memory on a node: each
+// process counts as a node if a process has several ranks. Otherwise it is the shape itself.
+func (s Shape) ProcsAsNodes() Shape {
+	if !s.SharesProcs() {
+		return s
+	}
+	if s.Nodes = s.Procs; slices.Max(s.Procs) == 0 {
+		s.Nodes = nil
+	}
+	return s
 }
 
 // Node returns the node of a rank.
@@ -46,9 +91,11 @@ func (s Shape) Node(rank int) int {
 }
 
 // Mates returns the ranks on a node, ascending.
-func (s Shape) Mates(node int) (ranks []int) {
+func (s Shape) Mates(node int) []int { return s.ranks(s.Node, node) }
+
+func (s Shape) ranks(of func(rank int) int, where int) (ranks []int) {
 	for rank := range s.Size {
-		if s.Node(rank) == node {
+		if of(rank) == where {
 			ranks = append(ranks, rank)
 		}
 	}

@@ -13,7 +13,8 @@ type Env struct {
 }
 
 // Node is what a member shares with those on its node, who are named by their ranks in the
-// communicator. Its methods are called from Open and Join.
+// communicator. Where a process has several ranks (Shape.SharesProcs), the node is the process
+// (package heap). Its methods are called from Open and Join.
 type Node interface {
 	// NewArea makes memory that the others may open: size bytes, zero. There may be no room.
 	NewArea(size int) (*btl.Area, error)
@@ -22,6 +23,16 @@ type Node interface {
 	// Bell returns the bell of a member, who is awake or wakes when it is rung. release is
 	// called when the bell is not used any more.
 	Bell(rank int) (bell progress.RemoteBell, release func(), err error)
+}
+
+// Heap is an optional ability of a Node whose members are goroutines of one process. They share
+// Go values besides areas.
+type Heap interface {
+	// Share returns the number under which the other members obtain the value until release is
+	// called.
+	Share(value any) (number uint32, release func())
+	// Shared returns the value that a member shares under that number.
+	Shared(rank int, number uint32) (any, error)
 }
 
 // Instance is what a component has for one communicator in one process: memory that the

@@ -43,8 +43,8 @@ type engine struct {
 	runs      map[cid.Extended]*activation     // By failureID.
 	teams     map[*ThreadComm]struct{}         // That are open.
 	hadTeams  bool
-	ended     receivedStats      // Of thread communicators that are closed.
-	shapes    map[string]*shaped // by what their coll.Shape has, and parameters
+	ended     receivedStats // Of thread communicators that are closed.
+	shapes    map[shapeKey]*shaped
 }
 
 // engines are those of the sessions that are open in this operating-system process, and

@@ -58,6 +58,16 @@ const (
 	largestChunk  = 16 << 10
 )
 
+// MostMembers is the largest number of ranks of one process that share an area. Each member
+// polls all others.
+const MostMembers = 64
+
+// ShapeFor returns the shape for New where members are the ranks of a process, or otherwise of
+// a node. ok is false if a process has too many ranks.
+func ShapeFor(shape coll.Shape) (_ coll.Shape, ok bool) {
+	return shape.ProcsAsNodes(), shape.MostPerProc() <= MostMembers
+}
+
 // Layout is the plan of an area. All members of a communicator come to the same.
 type Layout struct {
 	shape coll.Shape
@@ -113,6 +123,8 @@ type Instance struct {
 	card  []byte
 	bells []progress.RemoteBell // of the others
 	leave []func()
+	// isOrdered: members are ranks of this process, whose bells require that a post is visible.
+	isOrdered bool
 
 	lines []line // by seat and slot
 	data  []byte // likewise
@@ -187,6 +199,7 @@ func (x *Instance) Join(cards [][]byte) error {
 			return err
 		}
 		x.bells, x.leave = append(x.bells, bell), append(x.leave, leave)
+		x.isOrdered = bell.Ordered()
 	}
 	return nil
 }

@@ -165,6 +165,9 @@ func (x *Instance) post(s *coll.Step, c *coll.Call) {
 	x.round++
 	x.last = x.round
 	cpu.Store32(&l.posted, x.round)
+	if x.isOrdered {
+		cpu.Barrier()
+	}
 	for _, b := range x.bells { // without waiting until they see it: see progress.Lagging
 		b.Ring()
 	}

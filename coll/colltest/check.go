@@ -69,10 +69,10 @@ type checker struct {
 // opened opens the instances of a communicator.
 func (k *checker) opened(shape coll.Shape) []coll.Instance {
 	all, cards := make([]coll.Instance, shape.Size), make([][]byte, shape.Size)
-	nodes := newNodes(shape)
+	nodes := nodes(shape)
 	for rank := range all {
 		var err error
-		if all[rank], err = k.open(coll.Env{Member: coll.Member{Rank: rank, Size: shape.Size}, Node: nodes.of(rank)}); err != nil {
+		if all[rank], err = k.open(coll.Env{Member: coll.Member{Rank: rank, Size: shape.Size}, Node: nodes[rank]}); err != nil {
 			k.Fatalf("opening rank %d of %d: %w", rank, shape.Size, err)
 		}
 		k.Cleanup(func() error { all[rank].Close(); return nil })
@@ -90,23 +90,36 @@ func (k *checker) opened(shape coll.Shape) []coll.Instance {
 }
 
 // shapes returns communicators of a size: all on one node, on nodes of unequal size, and
-// with ranks that go round them.
+// with ranks that go round them. Then the same for goroutines: all in one process, in two
+// processes of equal size, in processes of unequal size on one node, and with ranks that go round
+// processes on two nodes.
 func shapes(size int) []coll.Shape {
 	all := []coll.Shape{{Size: size}}
-	if size > 1 {
-		unequal, round := make([]int, size), make([]int, size)
-		node, room := 0, 1
-		for rank := range size {
-			if room == 0 {
-				node++
-				room = node + 1
-			}
-			room--
-			unequal[rank], round[rank] = node, rank%3
-		}
-		all = append(all, coll.Shape{Size: size, Nodes: unequal}, coll.Shape{Size: size, Nodes: round})
+	if size == 1 {
+		return all
 	}
-	return all
+	one, half, unequal, round, pairs := make([]int, size), make([]int, size), make([]int, size), make([]int, size), make([]int, size)
+	proc, room := 0, 1
+	for rank := range size {
+		if room == 0 {
+			proc++
+			room = proc + 1
+		}
+		room--
+		half[rank], unequal[rank], round[rank], pairs[rank] = 2*rank/size, proc, rank%3, rank%3/2
+	}
+	return append(all,
+		coll.Shape{Size: size, Nodes: unequal}, coll.Shape{Size: size, Nodes: round},
+		coll.Shape{Size: size, Procs: one}, coll.Shape{Size: size, Procs: half, Nodes: half},
+		coll.Shape{Size: size, Procs: unequal}, coll.Shape{Size: size, Procs: round, Nodes: pairs})
+}
+
+// ignoresProcs reports whether an offer for a shape is that for the shape without processes,
+// as that of components over messages.
+func (k *checker) ignoresProcs(o *coll.Offer, shape coll.Shape) bool {
+	shape.Procs = nil
+	plain := k.component.Query(k.params, shape)
+	return o != nil && plain != nil && o.Open == nil && plain.Open == nil && o.Terms() == plain.Terms()
 }
 
 // query returns the algorithms for an operation.
@@ -158,6 +171,9 @@ func (k *checker) each(op coll.Operation, sizes []int, f func(shape coll.Shape, 
 		for _, shape := range shapes(size) {
 			if offer := k.component.Query(k.params, shape); offer != before { // it looks at nodes
 				before = offer
+				if shape.Procs != nil && k.ignoresProcs(offer, shape) {
+					continue
+				}
 				for _, a := range k.query(op, shape) {
 					found = true
 					f(shape, a)

@@ -63,7 +63,7 @@ const (
 func own(s *coll.Schedule, stage uint8) { s.Own(stage, 0, 0, coll.Ref{}, coll.Ref{}) }
 
 func (c heapComponent) Query(_ any, shape coll.Shape) *coll.Offer {
-	if shape.Nodes != nil {
+	if shape.ProcsAsNodes().Nodes != nil {
 		return nil
 	}
 	return &coll.Offer{

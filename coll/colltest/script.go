@@ -9,7 +9,7 @@ import (
 
 // Script is a command for golden scripts (framework/scripttest). A line names an
 // operation, an algorithm, and how many members there are; more may follow: root=R,
-// ordered, in-place, nodes=0,0,1 (that of each rank), and the size of a block, or of those of each rank where they
+// ordered, in-place, nodes=0,0,1 (that of each rank), procs=0,0,1 (likewise), and the size of a block, or of those of each rank where they
 // differ, in bytes: 8, or 8,0,4. What comes of it is what each member does.
 func Script(c coll.Component, params any) func(line string) ([]string, error) {
 	return func(line string) ([]string, error) {
@@ -33,6 +33,7 @@ func Script(c coll.Component, params any) func(line string) ([]string, error) {
 				}
 			default:
 				list, nodes := strings.CutPrefix(word, "nodes=")
+				list, procs := strings.CutPrefix(list, "procs=")
 				var numbers []int
 				for _, s := range strings.Split(list, ",") {
 					var n int
@@ -41,10 +42,15 @@ func Script(c coll.Component, params any) func(line string) ([]string, error) {
 					}
 					numbers = append(numbers, n)
 				}
-				if !nodes {
+				switch {
+				case (nodes || procs) && len(numbers) != size:
+					return nil, fmt.Errorf("%s: nodes or processes of %d members", line, len(numbers))
+				case nodes:
+					shape.Nodes = numbers
+				case procs:
+					shape.Procs = numbers
+				default:
 					sizes = numbers
-				} else if shape.Nodes = numbers; len(numbers) != size {
-					return nil, fmt.Errorf("%s: nodes of %d members", line, len(numbers))
 				}
 			}
 		}

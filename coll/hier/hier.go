@@ -1,6 +1,9 @@
 // Package hier has collectives among nodes on which several members are: first in memory
 // that the members of a node share, and then by messages among one rank of each node.
 //
+// If a process has several ranks, each process counts as a node, also where several of them are
+// on one.
+//
 // It stands on coll/area. The network carries each node's part once, and not that of each
 // rank.
 package hier
@@ -39,6 +42,10 @@ func (component) Probe(context.Context, any) framework.Verdict { return framewor
 
 // Query implements coll.Component.
 func (component) Query(p any, shape coll.Shape) *coll.Offer {
+	shape, ok := area.ShapeFor(shape)
+	if !ok {
+		return nil
+	}
 	par := p.(*params)
 	n := nodes{area.New(shape, int(par.AreaSize)), shape}
 	if n.Nodes() == 1 || n.Nodes() == shape.Size {

@@ -1,4 +1,5 @@
-// Package shm has collectives among processes of one node, in memory that they share.
+// Package shm has collectives among processes of one node, in memory that they share, and
+// among up to area.MostMembers goroutines that are the ranks of one process.
 //
 // It stands on coll/area: each member posts what it gives, and reads what others have posted.
 // So data are copied once in and once out, nobody receives for others, and a member that
@@ -40,7 +41,8 @@ func (component) Probe(context.Context, any) framework.Verdict { return framewor
 
 // Query implements coll.Component.
 func (component) Query(p any, shape coll.Shape) *coll.Offer {
-	if shape.Size == 1 || shape.Nodes != nil {
+	shape, ok := area.ShapeFor(shape)
+	if !ok || shape.Size == 1 || shape.Nodes != nil {
 		return nil
 	}
 	par := p.(*params)
