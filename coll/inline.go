@@ -20,7 +20,10 @@ type Peers interface {
 	Recv(ctx context.Context, buf []byte, from int) (int, error)
 	// Own waits until the instance has done the steps, one after the other.
 	Own(ctx context.Context, steps []Step) error
-	// Drop withdraws what is under way, and waits until its memory is the caller's.
+	// Work does a step of kind Work.
+	Work(step *Step)
+	// Drop withdraws what is under way, and waits until its memory is the caller's, also from
+	// the instance (Withdrawer).
 	Drop()
 }
 
@@ -78,6 +81,8 @@ func (s *Schedule) Inline(ctx context.Context, p Peers, b *Buffers, r *Reducer) 
 				return err
 			}
 			i = end - 1
+		case Work:
+			p.Work(step)
 		case Combine:
 			r.Apply(b.At(step.Buf, step.N), b.At(step.From, step.N))
 		}

@@ -70,6 +70,23 @@ type Call struct {
 	Reducer
 }
 
+// Worker is an ability of an Instance whose schedules have steps of kind Work.
+type Worker interface {
+	// Work does a step of kind Work. It may take long, and call the program's functions, which may panic. It does
+	// not wait. It comes without the engine's lock, unless the step touches few bytes and the
+	// reduction is Quick. Steps of other calls may be tried at the same time.
+	Work(s *Step, c *Call)
+}
+
+// Withdrawer is an optional ability of an Instance whose members use each other's buffers.
+type Withdrawer interface {
+	// Withdraw is called for a call that ends before its steps are complete. It reports whether
+	// no other member uses the call's buffers, now and later. Until then the call does not
+	// return, and Withdraw is called again. It does not wait. The members' collectives are broken. It
+	// comes with or without the engine's lock.
+	Withdraw(c *Call) bool
+}
+
 // Awaiter is an optional ability of an Instance.
 type Awaiter interface {
 	// Awaits returns the rank for which a step waits that was not over when it was tried

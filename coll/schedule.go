@@ -32,12 +32,13 @@ const (
 	Copy                // Buf = From
 	Combine             // Buf = From op Buf: From has the lower ranks
 	Own                 // the instance does it (Instance.Try); Do, Peer, N, Buf and From mean what it wants
+	Work                // the instance does it at once (Worker.Work); likewise, but N is how many bytes it touches
 )
 
 // Step is a step of a schedule.
 type Step struct {
 	Kind Kind
-	Do   uint8 // of Own: what
+	Do   uint8 // of Own and Work: what
 	// After: it starts when Steps[:After] are complete, and all before it have started.
 	After int32
 	Peer  int32
@@ -126,6 +127,13 @@ func (s *Schedule) Combine(inout, low Ref, n int) {
 // may use the memory of steps that go on at the same time in no way but atomically.
 func (s *Schedule) Own(what uint8, peer, n int, buf, from Ref) {
 	s.add(Own, peer, n, buf, from)
+	s.Steps[len(s.Steps)-1].Do = what
+}
+
+// Work is a step that the instance does without waiting, and possibly by a function of the
+// program. n is the number of bytes that it touches at most.
+func (s *Schedule) Work(what uint8, peer, n int, buf, from Ref) {
+	s.add(Work, peer, n, buf, from)
 	s.Steps[len(s.Steps)-1].Do = what
 }
 

@@ -71,7 +71,7 @@ func (p *peers) Finish(ctx context.Context) (int, error) {
 }
 
 // Drop implements coll.Peers. A send that can't be withdrawn goes on: what it sends
-// doesn't matter any more.
+// doesn't matter any more. The instance is that of the last call that had one.
 func (p *peers) Drop() {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -81,6 +81,7 @@ func (p *peers) Drop() {
 			_ = late.Request.Free(late.Request.Generation())
 		}
 	}
+	withdrawBuffers(p.instance, &p.call)
 }
 
 // What a communicator keeps of working memory: no operation uses more pieces at

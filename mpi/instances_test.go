@@ -137,6 +137,9 @@ func TestWhoWaitsForAnInstanceHearsThatCollectivesAreBroken(t *testing.T) {
 		}
 		return errors.Join(err, mpi.Barrier(ctx, world))
 	})
+	if n, err := h.Withdrawn(); n != 3 || err != nil {
+		t.Errorf("%d calls were withdrawn, want those of ranks 0, 2 and 3: %v", n, err)
+	}
 }
 
 // TestMembersWithOtherThresholdsDoWithout: one would post what another one waits for as a

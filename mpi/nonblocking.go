@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/progress"
 )
@@ -272,7 +273,7 @@ func (o *operation) begin(i int) {
 	case coll.Recv:
 		r = c.pml.StartRecv(pml.Buffer{Bytes: buf}, int(s.Peer), o.tag, pml.Collective)
 	default:
-		if s.N > quickBytes || s.Kind == coll.Combine && !o.call.Quick {
+		if s.N > quickBytes || s.Kind != coll.Copy && o.call.Apply != nil && !o.call.Quick {
 			o.busy++
 			o.k.started.do(o.k.engine(), step{o, i})
 		} else {
@@ -292,12 +293,15 @@ func (o *operation) begin(i int) {
 	}
 }
 
-// local does a step that combines or copies.
+// local does a step that combines or copies, or that the instance does without waiting.
 func (o *operation) local(i int) {
 	s := &o.schedule.Steps[i]
-	if s.Kind == coll.Copy {
+	switch s.Kind {
+	case coll.Copy:
 		o.call.Copy(s)
-	} else {
+	case coll.Work:
+		work(o.instance, s, &o.call)
+	default:
 		o.call.Apply(o.call.At(s.Buf, s.N), o.call.At(s.From, s.N))
 	}
 }
@@ -332,16 +336,23 @@ func (o *operation) fails(err error) {
 		return
 	}
 	k := o.k
-	if o.err = fmt.Errorf("i%v: %w", o.op, err); k.broken.Load() != nil { // who broke them aborts what is under way
+	isBroken := k.broken.Load() != nil
+	if o.err = fmt.Errorf("i%v: %w", o.op, err); isBroken { // who broke them aborts what is under way
 		if !errors.Is(err, ErrProcFailed) {
 			o.err = k.works()
 		}
-		o.told = true
-		return
+		if _, uses := framework.As[coll.Withdrawer](o.instance); !uses {
+			o.told = true
+			return
+		}
 	}
+	cause, x := o.err, o.instance
 	go func() {
-		_ = k.fail(o.err)
-		k.abort(o.err)
+		if !isBroken {
+			_ = k.fail(cause)
+			k.abort(cause)
+		}
+		withdrawBuffers(x, &o.call)
 		e := k.engine()
 		e.Lock()
 		defer e.Release()

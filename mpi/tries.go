@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -143,6 +144,9 @@ func (s *tries) over(t *try, err error) {
 	s.list = slices.Delete(s.list, i, i+1)
 	t.err = err
 	if o := t.of; o != nil {
+		if e := s.engine; e.IsRank() {
+			e.AddBackground(-1)
+		}
 		o.busy--
 		o.done(t.i, err)
 		o.move()
@@ -168,6 +172,7 @@ func (p *peers) Own(ctx context.Context, steps []coll.Step) (err error) {
 		e.Lock()
 	}
 	for i := range steps {
+		p.call.Asleep = false
 		over, failed := p.instance.Try(&steps[i], &p.call)
 		if err = failed; !over && err == nil {
 			if alone {
@@ -184,9 +189,42 @@ func (p *peers) Own(ctx context.Context, steps []coll.Step) (err error) {
 	}
 	if !alone {
 		e.Release()
+	} else {
+		e.Flush()
 	}
 	return err
 }
+
+// Work implements coll.Peers.
+func (p *peers) Work(s *coll.Step) {
+	work(p.instance, s, &p.call)
+	p.c.local.progress.Flush()
+}
+
+// work does a step of kind Work.
+func work(x coll.Instance, s *coll.Step, c *coll.Call) {
+	w, _ := framework.As[coll.Worker](x)
+	w.Work(s, c)
+}
+
+// withdrawBuffers blocks until no other member uses the buffers of a call that failed.
+func withdrawBuffers(x coll.Instance, c *coll.Call) {
+	w, ok := framework.As[coll.Withdrawer](x)
+	for i := 0; ok && !w.Withdraw(c); i++ {
+		if i < withdrawYields {
+			runtime.Gosched()
+		} else {
+			time.Sleep(withdrawSleep)
+		}
+	}
+}
+
+// Other members use buffers for some microseconds at a time, unless the operation is the
+// program's.
+const (
+	withdrawYields = 64
+	withdrawSleep  = 20 * time.Microsecond
+)
 
 // tryAgain waits until the instance has done a step. Lock held.
 func (p *peers) tryAgain(ctx context.Context, e *progress.Engine, s *coll.Step) error {
@@ -216,12 +254,18 @@ func (p *peers) tryAgain(ctx context.Context, e *progress.Engine, s *coll.Step) 
 // own starts a step of an instance. Lock held.
 func (o *operation) own(i int) {
 	s := &o.schedule.Steps[i]
+	o.call.Asleep = false
 	over, err := o.instance.Try(s, &o.call)
 	if !over && err == nil {
 		if err = o.k.aborted; err == nil {
 			o.busy++
 			all := &o.k.comm().local.tries
-			all.list = append(all.list, &try{k: o.k, instance: o.instance, call: &o.call, step: s, of: o, i: i})
+			t := &try{k: o.k, instance: o.instance, call: &o.call, step: s, of: o, i: i}
+			all.list = append(all.list, t)
+			if e := all.engine; e.IsRank() {
+				e.AddBackground(1)
+				t.Poll() // what was published before is not rung for
+			}
 			return
 		}
 	}

@@ -191,6 +191,9 @@ const DefaultSlice = 100 * time.Microsecond
 // Bell returns the engine's bell. A rank is woken by its RankBell only.
 func (e *Engine) Bell() *Bell { return &e.bell }
 
+// IsRank reports whether the engine is that of a rank (NewRank).
+func (e *Engine) IsRank() bool { return e.rank != nil }
+
 // Add makes s a source.
 func (e *Engine) Add(s Source) {
 	e.Lock()

@@ -22,7 +22,12 @@ type Heap struct {
 	areas  []*area
 	opened int // instances so far
 	closed int
+
+	withdrawals map[*coll.Call]int // Calls of Withdraw.
 }
+
+// withdrawCalls is the number of calls of Withdraw until the buffers are not used any more.
+const withdrawCalls = 3
 
 // heapSize is how much memory an instance has, in bytes.
 const heapSize = 1 << 20
@@ -89,7 +94,7 @@ func (c heapComponent) Query(_ any, shape coll.Shape) *coll.Offer {
 				s.Wait()
 				own(s, stageAllFilled)
 				s.Wait()
-				s.Copy(coll.Ref{Slot: coll.Out}, coll.Ref{Slot: coll.Shared}, m.Size*size)
+				s.Work(0, 0, m.Size*size, coll.Ref{Slot: coll.Out}, coll.Ref{Slot: coll.Shared})
 				s.Wait()
 				own(s, stageLeft)
 			}},
@@ -189,6 +194,35 @@ func (x *heapInstance) Try(s *coll.Step, call *coll.Call) (bool, error) {
 		}
 	}
 	return true, nil
+}
+
+// Work implements coll.Worker: it copies from the memory.
+func (x *heapInstance) Work(s *coll.Step, c *coll.Call) {
+	copy(c.At(s.Buf, s.N), c.At(s.From, s.N))
+}
+
+// Withdraw implements coll.Withdrawer.
+func (x *heapInstance) Withdraw(c *coll.Call) bool {
+	x.h.mu.Lock()
+	defer x.h.mu.Unlock()
+	if x.h.withdrawals == nil {
+		x.h.withdrawals = map[*coll.Call]int{}
+	}
+	x.h.withdrawals[c]++
+	return x.h.withdrawals[c] >= withdrawCalls
+}
+
+// Withdrawn returns the number of calls whose buffers were withdrawn. A call that returned
+// before that is an error.
+func (h *Heap) Withdrawn() (n int, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, calls := range h.withdrawals {
+		if calls != withdrawCalls {
+			err = fmt.Errorf("a call returned after %d calls of Withdraw, want %d", calls, withdrawCalls)
+		}
+	}
+	return len(h.withdrawals), err
 }
 
 func (x *heapInstance) Close() {

@@ -119,6 +119,8 @@ func text(s *coll.Schedule) string {
 			fmt.Fprintf(&b, "copy %s to %s", place(step.From, step.N), at)
 		case coll.Own:
 			fmt.Fprintf(&b, "own %d %d %s from %s", step.Do, step.Peer, at, place(step.From, step.N))
+		case coll.Work:
+			fmt.Fprintf(&b, "work %d %d %s from %s", step.Do, step.Peer, at, place(step.From, step.N))
 		case coll.Combine:
 			fmt.Fprintf(&b, "%s = %s op itself", at, place(step.From, step.N))
 		}

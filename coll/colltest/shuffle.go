@@ -70,7 +70,7 @@ type inFlight struct {
 	data []byte
 }
 
-// work is a step that combines or copies, or is the instance's own.
+// work is a step that combines or copies, or that the instance does.
 type work struct {
 	rank, step int
 	over       bool // the instance has done it
@@ -160,7 +160,10 @@ func (w *shuffle) do(i int) error {
 	if at.err != nil {
 		return fmt.Errorf("rank %d: %w", at.rank, at.err)
 	}
-	if step.Kind != coll.Own {
+	switch {
+	case step.Kind == coll.Work:
+		m.instance.(coll.Worker).Work(step, &m.Call)
+	case step.Kind != coll.Own:
 		to, from := m.At(step.Buf, step.N), m.At(step.From, step.N)
 		if step.Kind == coll.Copy {
 			copy(to, from)
@@ -208,7 +211,7 @@ func checkSchedule(s *coll.Schedule, b *coll.Buffers) (err error) {
 		if int(step.After) > i {
 			return fmt.Errorf("step %d waits for itself", i)
 		}
-		if step.Kind == coll.Own {
+		if step.Kind >= coll.Own {
 			continue
 		}
 		mine := []use{{i, step.Buf, step.N, step.Kind != coll.Send}}

@@ -230,8 +230,18 @@ func (p *Peer) Own(ctx context.Context, steps []coll.Step) error {
 	return nil
 }
 
+// Work implements coll.Peers.
+func (p *Peer) Work(step *coll.Step) { p.instance.(coll.Worker).Work(step, p.call) }
+
 // Drop implements coll.Peers.
-func (p *Peer) Drop() { p.open = nil }
+func (p *Peer) Drop() {
+	p.open = nil
+	if w, ok := p.instance.(coll.Withdrawer); ok {
+		for !w.Withdraw(p.call) {
+			runtime.Gosched()
+		}
+	}
+}
 
 func (p *Peer) receive(ctx context.Context, buf []byte, from int) (int, error) {
 	box := &p.w.boxes[p.rank]
