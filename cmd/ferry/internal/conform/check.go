@@ -18,7 +18,7 @@ type env struct {
 
 // of makes a case.
 func of(name, section string, ranks int, run func(*env)) Case {
-	return Case{name, section, ranks, func(ctx context.Context, e Env) error {
+	return Case{Name: name, Section: section, Ranks: ranks, Run: func(ctx context.Context, e Env) error {
 		return kittest.Run(ctx, func(t *kittest.T) {
 			n, me := e.Comm.Size(), e.Comm.Rank()
 			run(&env{t, t.Context(), e.Session, e.Comm, (me + n - 1) % n, (me + 1) % n})

@@ -10,14 +10,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"time"
 
-	"github.com/spf13/cobra"
-
-	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
-	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
 	"github.com/ferrympi/ferry/mpi"
 )
 
@@ -26,6 +21,10 @@ type Case struct {
 	Name    string // family/what is shown
 	Section string // of MPI-4.1
 	Ranks   int    // the fewest it needs; it runs on more, too
+	// Processes is true for a case about sessions and process sets, which goroutine ranks share with their
+	// process.
+	Processes bool
+	skip      string // Why no rank runs it. It is empty otherwise.
 	// Run is called by every rank. It is collective over env.Comm, and returns
 	// when ctx ends at the latest.
 	Run func(ctx context.Context, env Env) error
@@ -45,16 +44,17 @@ type Status string
 const (
 	Pass Status = "pass"
 	Fail Status = "fail"
-	Skip Status = "skip" // there are too few ranks
+	Skip Status = "skip" // See Result.Reason.
 )
 
 // Result is the outcome of one case, the same in all ranks except for Rank and Err.
 type Result struct {
 	Case   Case
 	Status Status
-	Rank   int   // this process
-	Ranks  []int // that failed
-	Err    error // of this rank
+	Reason string // of Skip
+	Rank   int    // this process, or goroutine rank
+	Ranks  []int  // that failed
+	Err    error  // of this rank
 }
 
 // Limit is when a case can be taken to hang: the longest take a second.
@@ -93,11 +93,31 @@ func Run(ctx context.Context, s *mpi.Session, world *mpi.Comm, cases []Case, lim
 	return nil
 }
 
+// RunGoroutines is Run on goroutine ranks. Every process of world passes the same number of them, which are
+// the ranks of the cases. Cases about processes are skipped. Goroutine ranks call report concurrently.
+func RunGoroutines(ctx context.Context, s *mpi.Session, world *mpi.Comm, goroutines int, cases []Case, limit time.Duration, report func(Result)) error {
+	cases = slices.Clone(cases)
+	for i := range cases {
+		if cases[i].Processes {
+			cases[i].skip = "it is about sessions, which goroutine ranks share"
+		}
+	}
+	threads, err := mpi.NewThreadComm(ctx, world, goroutines)
+	if err != nil {
+		return err
+	}
+	err = threads.Run(ctx, func(ctx context.Context, c *mpi.Comm) error { return Run(ctx, s, c, cases, limit, report) })
+	return errors.Join(err, threads.Close())
+}
+
 // runCase runs one case and has all ranks know who failed. An error says that they
 // can't: what is known is the outcome in this rank.
 func runCase(ctx context.Context, s *mpi.Session, world *mpi.Comm, c Case, limit time.Duration) (Result, error) {
 	r := Result{Case: c, Status: Skip, Rank: world.Rank()}
-	if world.Size() < c.Ranks {
+	if r.Reason = c.skip; world.Size() < c.Ranks {
+		r.Reason = fmt.Sprintf("it needs %d ranks", c.Ranks)
+	}
+	if r.Reason != "" {
 		return r, nil
 	}
 	limited, cancel := Within(ctx, limit)
@@ -125,61 +145,4 @@ func runCase(ctx context.Context, s *mpi.Session, world *mpi.Comm, c Case, limit
 		}
 	}
 	return r, nil
-}
-
-// Command returns `ferry conform`, which runs the suite as one of the ranks of a
-// job. It is hidden: `ferry matrix` is made of it.
-func Command() *cobra.Command {
-	var only string
-	cmd := &cobra.Command{
-		Use:     "conform",
-		Short:   "Run the conformance suite as a rank",
-		Example: "  ferry run -n 4 ferry conform --only '^communicator/'",
-		Hidden:  true,
-		Args:    cobra.NoArgs,
-	}
-	cmd.Flags().StringVar(&only, "only", "", "run the cases whose names match `REGEXP`")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		match, err := regexp.Compile(only)
-		if err != nil {
-			return exit.Usagef("--only: %w", err)
-		}
-		cases := slices.DeleteFunc(Cases(), func(c Case) bool { return !match.MatchString(c.Name) })
-		if len(cases) == 0 {
-			return exit.Usagef("--only %s: no case has such a name", only)
-		}
-		return run(cmd, cases)
-	}
-	return cmd
-}
-
-// run runs the cases. Rank 0 prints the outcomes, and every rank what it failed with.
-func run(cmd *cobra.Command, cases []Case) error {
-	out, failed := cmd.OutOrStdout(), 0
-	session, world, done, err := settings.Join(cmd.Context(), "ferry.conform")
-	if err != nil {
-		return err
-	}
-	err = Run(cmd.Context(), session, world, cases, Limit, func(r Result) {
-		if r.Status == Fail {
-			failed++
-		}
-		if r.Rank == 0 {
-			line := fmt.Sprintf("%-4s  %-60s  MPI-4.1 %s", r.Status, r.Case.Name, r.Case.Section)
-			if r.Status == Fail {
-				line += fmt.Sprintf("  failed in ranks %v", r.Ranks)
-			}
-			fmt.Fprintln(out, line)
-		}
-		if r.Err != nil {
-			fmt.Fprintf(cmd.ErrOrStderr(), "rank %d: %s: %v\n", r.Rank, r.Case.Name, r.Err)
-		}
-	})
-	if err == nil { // else to close may take as long as what has failed
-		err = done()
-	}
-	if err == nil && failed > 0 {
-		err = exit.Status(exit.Failed) // the lines have said why
-	}
-	return err
 }

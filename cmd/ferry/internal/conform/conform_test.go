@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,15 +23,21 @@ func TestMain(m *testing.M) {
 	localtest.Main(m, map[string]localtest.Program{"suite": suite})
 }
 
+// envGoroutines makes suite run on that many goroutine ranks of each process.
+const envGoroutines = "CONFORM_GOROUTINES"
+
 // suite runs every case; the error has those that failed in this rank.
 func suite(ctx context.Context) error {
+	var mu sync.Mutex
 	var errs []error
 	passed, skipped := 0, 0
 	session, world, done, err := settings.Join(ctx, "test")
 	if err != nil {
 		return err
 	}
-	err = conform.Run(ctx, session, world, conform.Cases(), conform.Limit, func(r conform.Result) {
+	report := func(r conform.Result) {
+		mu.Lock()
+		defer mu.Unlock()
 		switch r.Status {
 		case conform.Pass:
 			passed++
@@ -37,7 +46,12 @@ func suite(ctx context.Context) error {
 		case conform.Fail:
 			errs = append(errs, fmt.Errorf("%s (MPI-4.1 section %s) failed in ranks %v: %w", r.Case.Name, r.Case.Section, r.Ranks, r.Err))
 		}
-	})
+	}
+	if goroutines, _ := strconv.Atoi(os.Getenv(envGoroutines)); goroutines > 0 {
+		err = conform.RunGoroutines(ctx, session, world, goroutines, conform.Cases(), conform.Limit, report)
+	} else {
+		err = conform.Run(ctx, session, world, conform.Cases(), conform.Limit, report)
+	}
 	if os.Getenv("CONFORM_COUNT") != "" {
 		fmt.Printf("%d passed, %d skipped\n", passed, skipped)
 	}
@@ -55,6 +69,12 @@ func TestSuite(t *testing.T) {
 				localtest.Run(t, n, "suite", "FERRY_CID_POLICY="+policy)
 			})
 		}
+	}
+}
+
+func TestSuite_GoroutineRanks_Passes(t *testing.T) {
+	for _, n := range []int{1, 2, 5} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) { localtest.Run(t, 1, "suite", fmt.Sprintf("%s=%d", envGoroutines, n)) })
 	}
 }
 
@@ -93,6 +113,38 @@ func failing(ctx context.Context) error {
 }
 
 func TestFailureIsEveryRanks(t *testing.T) { mpitest.Job{Size: 3}.RunSessions(t, failing) }
+
+// onGoroutines skips a case about processes. A failure is that of all goroutine ranks.
+func onGoroutines(ctx context.Context) error {
+	cases := []conform.Case{
+		{Name: "of processes", Ranks: 1, Processes: true, Run: func(context.Context, conform.Env) error { return errors.New("it ran") }},
+		{Name: "fails in rank 1", Ranks: 3, Run: func(_ context.Context, e conform.Env) error {
+			if e.Comm.Rank() == 1 {
+				return errors.New("as it should")
+			}
+			return nil
+		}},
+		{Name: "works", Ranks: 1, Run: func(ctx context.Context, e conform.Env) error { return mpi.Barrier(ctx, e.Comm) }},
+	}
+	return on(ctx, func(s *mpi.Session, world *mpi.Comm) error {
+		var mu sync.Mutex
+		got := make([]string, 3)
+		err := conform.RunGoroutines(ctx, s, world, 3, cases, conform.Limit, func(r conform.Result) {
+			mu.Lock()
+			defer mu.Unlock()
+			got[r.Rank] += fmt.Sprintf("%s%v%t%t ", r.Status, r.Ranks, r.Err != nil, r.Reason != "")
+		})
+		const others = "skip[]falsetrue fail[1]falsefalse pass[]falsefalse "
+		if want := []string{others, strings.Replace(others, "fail[1]false", "fail[1]true", 1), others}; !slices.Equal(got, want) {
+			return fmt.Errorf("%q, want %q", got, want)
+		}
+		return err
+	})
+}
+
+func TestRunGoroutines_CaseFailsInOneRank_FailsInAll(t *testing.T) {
+	mpitest.Job{Size: 1}.RunSessions(t, onGoroutines)
+}
 
 // hanging: a case that hangs in rank 1 ends there, and fails in all.
 func hanging(ctx context.Context) error {

@@ -9,7 +9,7 @@ import (
 )
 
 func sessionCases() []Case {
-	return []Case{
+	all := []Case{
 		of("session/several at once, in any order", "11.3", 1, (*env).severalSessions),
 		of("session/thread levels", "11.6", 1, (*env).threadLevels),
 		of("session/process sets", "11.3.2", 1, (*env).processSets),
@@ -19,6 +19,10 @@ func sessionCases() []Case {
 		of("session/the same tag back to back", "11.3.4", 1, (*env).backToBack),
 		of("session/concurrent creations under different tags", "11.3.4", 1, (*env).concurrentCreations),
 	}
+	for i := range all {
+		all[i].Processes = true
+	}
+	return all
 }
 
 // open opens a session, which the case closes.

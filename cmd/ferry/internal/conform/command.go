@@ -1,0 +1,98 @@
+package conform
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
+	"github.com/ferrympi/ferry/mpi"
+)
+
+// Command returns `ferry conform`, which runs the suite as one of the ranks of a
+// job. It is hidden: `ferry matrix` is made of it.
+func Command() *cobra.Command {
+	var only string
+	var goroutines int
+	cmd := &cobra.Command{
+		Use:     "conform",
+		Short:   "Run the conformance suite as a rank",
+		Example: "  ferry run -n 4 ferry conform --only '^communicator/'",
+		Hidden:  true,
+		Args:    cobra.NoArgs,
+	}
+	cmd.Flags().StringVar(&only, "only", "", "run the cases whose names match `REGEXP`")
+	cmd.Flags().IntVar(&goroutines, "goroutines", 0, "run the cases on `M` goroutine ranks of each process")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		match, err := regexp.Compile(only)
+		if err != nil {
+			return exit.Usagef("--only: %w", err)
+		}
+		cases := slices.DeleteFunc(Cases(), func(c Case) bool { return !match.MatchString(c.Name) })
+		if len(cases) == 0 {
+			return exit.Usagef("--only %s: no case has such a name", only)
+		}
+		if cmd.Flags().Changed("goroutines") && (goroutines < 1 || goroutines > mpi.MaxGoroutines) {
+			return exit.Usagef("--goroutines %d: want 1 to %d goroutine ranks", goroutines, mpi.MaxGoroutines)
+		}
+		return run(cmd, cases, goroutines)
+	}
+	return cmd
+}
+
+// run runs the cases, on goroutine ranks if their number is not 0. Rank 0 prints the outcomes, and every rank
+// its errors.
+func run(cmd *cobra.Command, cases []Case, goroutines int) error {
+	session, world, done, err := settings.Join(cmd.Context(), "ferry.conform")
+	if err != nil {
+		return err
+	}
+	p := printer{out: cmd.OutOrStdout(), errs: cmd.ErrOrStderr()}
+	if goroutines == 0 {
+		err = Run(cmd.Context(), session, world, cases, Limit, p.print)
+	} else {
+		err = RunGoroutines(cmd.Context(), session, world, goroutines, cases, Limit, p.print)
+	}
+	if err == nil { // else to close may take as long as what has failed
+		err = done()
+	}
+	if p.failed > 0 && (err == nil || errors.Is(err, mpi.ErrPending)) { // A case that failed has left requests or communicators.
+		err = exit.Status(exit.Failed) // The lines name the cases.
+	}
+	return err
+}
+
+// printer prints the results of the ranks of this process.
+type printer struct {
+	out, errs io.Writer
+
+	mu     sync.Mutex
+	failed int
+}
+
+func (p *printer) print(r Result) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if r.Status == Fail {
+		p.failed++
+	}
+	if r.Rank == 0 {
+		line := fmt.Sprintf("%-4s  %-60s  MPI-4.1 %s", r.Status, r.Case.Name, r.Case.Section)
+		if r.Status == Fail {
+			line += fmt.Sprintf("  failed in ranks %v", r.Ranks)
+		}
+		if r.Reason != "" {
+			line += "  " + r.Reason
+		}
+		fmt.Fprintln(p.out, line)
+	}
+	if r.Err != nil {
+		fmt.Fprintf(p.errs, "rank %d: %s: %v\n", r.Rank, r.Case.Name, r.Err)
+	}
+}
