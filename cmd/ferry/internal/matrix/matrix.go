@@ -45,6 +45,8 @@ defect as refused, with the reason. Cases are
   btltest, mtltest, pmltest
              the contract of the transport, and of the layer above it
   conform/N  what the MPI standard requires, with N ranks
+  conform/2x2
+             the same with 2 goroutine ranks in each of 2 processes
   bench      latency, message rate and bandwidth by size
 
 A stack that --components names without a pattern, or that --require lists, must be

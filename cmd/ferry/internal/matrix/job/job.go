@@ -75,7 +75,7 @@ func (j *Job) Open(ctx context.Context) error {
 // enter takes from the client who is who.
 func (j *Job) enter() {
 	id := j.client.Identity()
-	j.rank, j.Ranks, j.Suite.Ranks = int(id.Proc.Rank), id.Size, []int{id.Size}
+	j.rank, j.Ranks, j.Suite.Ranks, j.Suite.Processes = int(id.Proc.Rank), id.Size, []int{id.Size}, id.Size
 	for rank := range id.Size {
 		j.group = append(j.group, framework.Proc{Namespace: id.Proc.Namespace, Rank: uint32(rank)})
 	}

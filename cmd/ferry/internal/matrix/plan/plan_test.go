@@ -25,6 +25,30 @@ func TestChoiceOfCasesForOneStackLeavesTheNextItsOwn(t *testing.T) {
 	}
 }
 
+func TestColumns_EachStack_HasCasesOnGoroutineRanks(t *testing.T) {
+	r := &Request{Suite: Full()}
+	for _, c := range []struct {
+		stack report.Stack
+		ranks int // Of a launcher.
+		want  string
+	}{
+		{report.Stack{Name: "a", Via: "btl a"}, 0, "conform/2x2"},
+		{report.Stack{Name: "ob1+self", Via: "btl self"}, 0, "conform/1x2"},
+		{report.Stack{Name: "cm+ofi net", Via: "mtl ofi"}, 3, "conform/3x2"},
+	} {
+		if r.Suite.Processes = 2; c.ranks > 0 {
+			r.Suite.Processes = c.ranks
+		}
+		cells := r.Over([]report.Stack{c.stack}).Cells(0)
+		if !slices.Contains(cells, c.want+"/message/all to all at once") {
+			t.Errorf("%s: no case of %s in %q", c.stack.Name, c.want, cells)
+		}
+		if slices.ContainsFunc(cells, func(cell string) bool { return strings.HasPrefix(cell, c.want+"/session/") }) {
+			t.Errorf("%s: %s has cases about sessions", c.stack.Name, c.want)
+		}
+	}
+}
+
 // TestNamedStackMustBeThere: not one that a pattern, or an exclusion, leaves.
 func TestNamedStackMustBeThere(t *testing.T) {
 	stacks := func() []report.Stack {

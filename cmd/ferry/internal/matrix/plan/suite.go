@@ -20,9 +20,11 @@ import (
 // A Suite says how much a run tries.
 type Suite struct {
 	Name     string
-	Policies []cid.Policy  // of pmltest
-	Ranks    []int         // of the conformance cases
-	Limit    time.Duration // of a case
+	Policies []cid.Policy // of pmltest
+	Ranks    []int        // of the conformance cases
+	// Processes of the conformance cases on goroutine ranks, with GoroutineRanks each.
+	Processes int
+	Limit     time.Duration // of a case
 	// Open is the limit of OpenCase, if that is longer. Transports have limits of their
 	// own for it, and say more than that it did not end.
 	Open time.Duration
@@ -33,6 +35,9 @@ type Suite struct {
 	Benches []Column
 }
 
+// GoroutineRanks is the number of goroutine ranks of each process in the conformance cases that run on some.
+const GoroutineRanks = 2
+
 // bench is the column of a benchmark of `ferry bench`.
 func bench(name, unit string, args ...string) Column {
 	return Column{Name: "bench/" + name, Ranks: 2, Cells: []string{"bench/" + name}, Bench: args, Unit: unit}
@@ -41,7 +46,7 @@ func bench(name, unit string, args ...string) Column {
 // Full is everything.
 func Full() Suite {
 	return Suite{
-		Name: "full", Policies: pmltest.Policies, Ranks: []int{2, 4, 8}, Limit: time.Minute, Open: time.Minute,
+		Name: "full", Policies: pmltest.Policies, Ranks: []int{2, 4, 8}, Processes: 2, Limit: time.Minute, Open: time.Minute,
 		Benches: []Column{
 			bench("latency", "us", "latency", "-m", "1:4MiB"),
 			bench("rate", "msg/s", "mbw_mr", "-m", "1:4KiB"),
@@ -56,8 +61,9 @@ func Quick() Suite {
 	return Suite{
 		Name: "quick",
 		// The policy of communicators that are made by Dup, which asks most of a PML.
-		Policies: []cid.Policy{cid.PolicyLazy},
-		Ranks:    []int{2},
+		Policies:  []cid.Policy{cid.PolicyLazy},
+		Ranks:     []int{2},
+		Processes: 2,
 		// The longest take a second on a quiet machine.
 		Limit: 8 * time.Second,
 		// mtl.ofi.selftest_timeout (10 s), half as long again for what does not even come
@@ -75,12 +81,14 @@ func Quick() Suite {
 
 // A Column is cases of one stack that one worker runs, one after the other.
 type Column struct {
-	Name  string   // what the names of its cells begin with: "btltest", "conform/2"; or the only cell's
-	Ranks int      // processes of the worker; 0: one, which is not a rank
-	Cells []string // the names of the cases
-	Bench []string // arguments of `ferry bench`, if that is what it is
-	Unit  string   // of the benchmark's figures
-	Set   []string // parameters (NAME=VALUE) for this column, besides its stack's
+	Name  string // what the names of its cells begin with: "btltest", "conform/2"; or the only cell's
+	Ranks int    // processes of the worker; 0: one, which is not a rank
+	// Goroutines is the number of goroutine ranks of each process that run the cases. With 0, processes do.
+	Goroutines int      `json:",omitempty"`
+	Cells      []string // the names of the cases
+	Bench      []string // arguments of `ferry bench`, if that is what it is
+	Unit       string   // of the benchmark's figures
+	Set        []string // parameters (NAME=VALUE) for this column, besides its stack's
 }
 
 // Of is a column of cases by their names below the column's.
@@ -125,25 +133,37 @@ func (u Suite) columns(s report.Stack) []Column {
 	case "mtl":
 		all = append(all, Of("mtltest", 0, mtltest.Cases(mtltest.Subject{}).Names()...))
 	}
-	ranks := u.Ranks
+	ranks, processes := u.Ranks, u.Processes
 	if s.Alone() {
-		ranks = []int{1}
+		ranks, processes = []int{1}, 1
 	} else if s.Via != "" {
 		for _, p := range u.Policies {
 			all = append(all, Of("pmltest/"+p.String(), 0, pmltest.Cases(pmltest.Stack{}, p).Names()...))
 		}
 	}
 	for _, n := range ranks {
-		var cases []string
-		for _, x := range conform.Cases() {
-			if x.Ranks <= n {
-				cases = append(cases, x.Name)
-			}
-		}
-		all = append(all, Of(fmt.Sprint("conform/", n), n, cases...))
+		all = append(all, conformance(n, 0))
 	}
+	all = append(all, conformance(processes, GoroutineRanks))
 	if !s.Alone() {
 		all = append(all, u.Benches...)
 	}
 	return all
+}
+
+// conformance is the column of the conformance cases with that many processes, or with goroutine ranks in each.
+func conformance(processes, goroutines int) Column {
+	name := fmt.Sprint("conform/", processes)
+	if goroutines > 0 {
+		name += fmt.Sprint("x", goroutines)
+	}
+	var cases []string
+	for _, x := range conform.Cases() {
+		if x.Ranks <= processes*max(1, goroutines) && !(x.Processes && goroutines > 0) {
+			cases = append(cases, x.Name)
+		}
+	}
+	c := Of(name, processes, cases...)
+	c.Goroutines = goroutines
+	return c
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/bench"
-	"github.com/ferrympi/ferry/cmd/ferry/internal/conform"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/plan"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
@@ -85,32 +84,6 @@ func Greet(ctx context.Context, session *mpi.Session, world *mpi.Comm) (Event, e
 		}
 	}
 	return e, mpi.Barrier(ctx, world)
-}
-
-// Conform runs the conformance cases of a column with all ranks of a communicator. An
-// error says that the ranks lost each other; the case over which they did was
-// taken down.
-func Conform(ctx context.Context, session *mpi.Session, world *mpi.Comm, c plan.Column, limit time.Duration, s Scribe) error {
-	var cases []conform.Case
-	for _, x := range conform.Cases() {
-		cell := c.Name + "/" + x.Name
-		if !slices.Contains(c.Cells, cell) {
-			continue
-		}
-		run := x.Run
-		x.Run = func(ctx context.Context, env conform.Env) error {
-			s.Begin(cell)
-			return run(ctx, env)
-		}
-		cases = append(cases, x)
-	}
-	return conform.Run(ctx, session, world, cases, limit, func(r conform.Result) {
-		s.Begin(c.Name + "/" + r.Case.Name) // it may not have come to its Run
-		// A rank that succeeded while others failed passed, as far as it can tell.
-		e := Ended(r.Err)
-		e.Others = r.Ranks
-		s.End(e)
-	})
 }
 
 // newsEvery is how often a benchmark is looked at: its sizes have as many messages as OSU's,

@@ -1,0 +1,135 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ferrympi/ferry/cmd/ferry/internal/conform"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/plan"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mpi"
+)
+
+// Conform runs the conformance cases of a column with all ranks of a communicator, or with goroutine ranks of
+// its processes. An error says that the ranks lost each other; the case over which they did was taken down.
+func Conform(ctx context.Context, session *mpi.Session, world *mpi.Comm, c plan.Column, limit time.Duration, s Scribe) error {
+	t := &tally{Scribe: s, ranks: max(1, c.Goroutines), results: map[string][]conform.Result{}}
+	var cases []conform.Case
+	for _, x := range conform.Cases() {
+		cell := c.Name + "/" + x.Name
+		if !slices.Contains(c.Cells, cell) {
+			continue
+		}
+		run := x.Run
+		x.Run = func(ctx context.Context, env conform.Env) error {
+			t.begin(cell)
+			return run(ctx, env)
+		}
+		cases = append(cases, x)
+	}
+	record := func(r conform.Result) { t.add(c.Name+"/"+r.Case.Name, r) }
+	if c.Goroutines == 0 {
+		return conform.Run(ctx, session, world, cases, limit, record)
+	}
+	err := conform.RunGoroutines(ctx, session, world, c.Goroutines, cases, limit, record)
+	if t.flush(); t.started || !errors.Is(err, framework.ErrUnsupported) {
+		return err
+	}
+	for _, cell := range c.Cells {
+		s.Begin(cell)
+		s.End(Event{Status: report.Skip, Reason: err.Error()})
+	}
+	return nil
+}
+
+// tally combines what the ranks of a process report of each case, for a Scribe that has one outcome of a process. A
+// rank may begin a case before another one has reported the last; the Scribe gets one case after the other.
+type tally struct {
+	Scribe
+	ranks int // Of this process.
+
+	mu      sync.Mutex
+	started bool   // A case has begun.
+	running string // The case that the Scribe has; or "".
+	next    string // The last case that a rank has begun.
+	results map[string][]conform.Result
+}
+
+// begin reports that a rank has begun a case.
+func (t *tally) begin(cell string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.start(cell)
+}
+
+// start is begin with t.mu held.
+func (t *tally) start(cell string) {
+	t.started, t.next = true, cell
+	if t.running == "" {
+		t.running = cell
+		t.Begin(cell)
+	}
+}
+
+// add records the result of a rank. After that of the last rank, the case ends.
+func (t *tally) add(cell string, r conform.Result) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.start(cell) // Its Run may not have been called.
+	t.results[cell] = append(t.results[cell], r)
+	if len(t.results[cell]) == t.ranks {
+		t.end(cell)
+	}
+}
+
+// end ends a case. t.mu held.
+func (t *tally) end(cell string) {
+	t.Begin(cell)
+	t.End(combine(t.results[cell], t.ranks))
+	delete(t.results, cell)
+	t.running = ""
+	if t.next != cell {
+		t.start(t.next)
+	}
+}
+
+// flush ends the cases of which some ranks have reported nothing. No rank runs any more.
+func (t *tally) flush() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for cell := range t.results {
+		t.next = cell
+		t.end(cell)
+	}
+}
+
+// combine returns the event of a case in a process of that many ranks. A rank that succeeded while others failed
+// passed, for all that it knows.
+func combine(results []conform.Result, ranks int) Event {
+	slices.SortFunc(results, func(a, b conform.Result) int { return a.Rank - b.Rank })
+	var all error
+	for _, r := range results {
+		err := r.Err
+		if err != nil && ranks > 1 {
+			err = fmt.Errorf("goroutine rank %d: %w", r.Rank, err)
+		}
+		switch {
+		case all == nil:
+			all = err
+		case err != nil:
+			all = fmt.Errorf("%w; %w", all, err)
+		}
+	}
+	e := Ended(all)
+	for _, rank := range results[0].Ranks {
+		if process := rank / ranks; !slices.Contains(e.Others, process) {
+			e.Others = append(e.Others, process)
+		}
+	}
+	return e
+}
