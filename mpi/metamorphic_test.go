@@ -47,20 +47,30 @@ func (a *attempt) Fatal(args ...any)                 { a.say(args...); runtime.G
 
 // run runs a program over a variant, and returns the digests of each rank.
 func (v variant) run(t *testing.T, p program, limit time.Duration) ([]digests, error) {
-	job, done, err := v.job(p.Ranks)
+	processes := p.Ranks
+	if v.goroutines != nil {
+		processes = len(v.goroutines)
+	}
+	job, done, err := v.job(processes)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
 	job.Timeout = limit
 	out := make([]digests, p.Ranks)
+	play := func(ctx context.Context, c *mpi.Comm) (err error) {
+		out[c.Rank()], err = p.play(ctx, c)
+		return err
+	}
 	a := &attempt{TB: t}
 	ended, ok := make(chan struct{}), false
 	go func() { // it ends where a test would
 		defer close(ended)
-		job.Run(a, func(ctx context.Context, c *mpi.Comm) (err error) {
-			out[c.Rank()], err = p.play(ctx, c)
-			return err
+		job.Run(a, func(ctx context.Context, c *mpi.Comm) error {
+			if v.goroutines == nil {
+				return play(ctx, c)
+			}
+			return v.inThreads(ctx, c, play)
 		})
 		ok = true
 	}()
@@ -140,8 +150,8 @@ func (v variant) report(t *testing.T, first variant, p program, err error) strin
 	return fmt.Sprintf("seed %d, %s: %v\nas it failed at first: %v\n%v", p.Seed, v.name, smallErr, err, small)
 }
 
-// TestMetamorphic: whatever the stack, the nodes and the algorithms, a random program of
-// collectives and messages has one outcome.
+// TestMetamorphic: whatever the stack, the nodes, the algorithms and the distribution of ranks over
+// processes, a random program of collectives and messages has one outcome.
 func TestMetamorphic(t *testing.T) {
 	all, n := variants(t), *seeds
 	switch {
@@ -158,7 +168,10 @@ func TestMetamorphic(t *testing.T) {
 			if err != nil {
 				t.Fatal(all[0].report(t, all[0], p, err))
 			}
-			for _, v := range all {
+			for i, v := range all {
+				if v.goroutines = p.deal(i); v.goroutines != nil {
+					v.name += fmt.Sprintf(", goroutine ranks of the processes: %v", v.goroutines)
+				}
 				if err := v.differs(t, all[0], p, want, 0); err != nil {
 					t.Fatal(v.report(t, all[0], p, err))
 				}

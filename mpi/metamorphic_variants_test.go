@@ -25,6 +25,8 @@ type variant struct {
 	set  map[string]string
 	node func(rank, ranks int) int // nil: all on one
 	reg  func() *framework.Registry
+	// goroutines has the number of goroutine ranks of each process; nil: each rank is a process.
+	goroutines []int
 }
 
 // forced has every operation done by a component, where it has it.
@@ -70,7 +72,7 @@ func variants(t *testing.T) []variant {
 		network := mtltest.NewMemory(options).Component()
 		set := map[string]string{"pml": "cm", "coll.force": force}
 		maps.Copy(set, more)
-		all = append(all, variant{"cm+memory, " + name, set, node, func() *framework.Registry { return withMTL(network) }})
+		all = append(all, variant{name: "cm+memory, " + name, set: set, node: node, reg: func() *framework.Registry { return withMTL(network) }})
 	}
 	memory("shared memory", "", mtltest.Options{}, nil, nil)
 	memory("no shared memory, basic", "", mtltest.Options{}, nil, map[string]string{"pml.cm.shared_memory": "false", "coll": "basic"})
@@ -82,7 +84,8 @@ func variants(t *testing.T) []variant {
 		ofi := map[string]string{"pml": "cm", "mtl": "ofi", "mtl.ofi.provider_include": "tcp;ofi_rxm"}
 		forced := maps.Clone(ofi)
 		forced["coll.force"] = trees
-		all = append(all, variant{"cm+ofi, two nodes", ofi, inBlocks, components.Standard}, variant{"cm+ofi, all apart, trees", forced, allApart, components.Standard})
+		all = append(all, variant{name: "cm+ofi, two nodes", set: ofi, node: inBlocks, reg: components.Standard},
+			variant{name: "cm+ofi, all apart, trees", set: forced, node: allApart, reg: components.Standard})
 	}
 	if underRace { // it can't see memory in files
 		for i := range all {
@@ -106,7 +109,7 @@ func onHeap(reg func() *framework.Registry) func() *framework.Registry {
 	}
 }
 
-// job returns a job of ranks over the variant, and what removes its directories.
+// job returns a job of processes over the variant, and what removes its directories.
 func (v variant) job(ranks int) (job mpitest.Job, done func(), err error) {
 	dirs := make([]string, ranks) // nodes have no directory in common
 	done = func() {
